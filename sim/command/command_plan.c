@@ -318,7 +318,7 @@ static spw_status open_trace(void *state, const spw_job *job, spw_trace **out) {
         SPW_TRY(SPW_ALLOC(1, &whole));
         *whole = *job;
         whole->expert = gpus;
-        whole->fsdp = whole->pipeline = whole->tensor = 1;
+        whole->fsdp = whole->pipeline = whole->tensor = whole->expert_tensor = 1;
         SPW_TRY(spw_plan_make_trace(whole, routing_of(t->o), t->o->routing_steps, t->seed, &t->made));
         path = t->made;
     }
@@ -422,6 +422,7 @@ spw_status spw_command_plan(int argc, char **argv) {
     if (o->layers != NULL)
         SPW_TRY(spw_parse_range("--layers", o->layers, &request.layer_begin, &request.layer_end));
     splits = o->job.expert_parallel;
+    if (o->search.asked) SPW_TRY(spw_search_take_global_batch(&o->job, &o->search));
     if (o->search.asked && splits == NULL) o->job.expert_parallel = "all"; /* as a search takes them */
     if (o->allocator != NULL) SPW_TRY(spw_job_options_put_allocator(&o->job, o->allocator));
     SPW_TRY(spw_job_options_finish(&o->job));
@@ -429,6 +430,7 @@ spw_status spw_command_plan(int argc, char **argv) {
     merge_counts(o->job.left_out, &o->job.left_outs);
     merge_schemes(&o->job);
     SPW_TRY(check_search(o));
+    if (o->search.asked && o->search.global_batch == 0) o->search.global_batch = o->job.job.global_batch;
     if (o->search.asked)
         spw_search_batches(&o->job.job, o->job.left_out, o->job.left_outs,
                            o->job.sequences != NULL || o->job.job.batches + o->job.left_outs > 1);

@@ -215,10 +215,11 @@ static void head(void *state, const spw_explain_point *p) {
     print_newest(e);
     const char *sharded = spw_footprint_state_note(p->job, p->scheme),
                *loss = spw_cross_entropy_note(p->job, p->scheme);
-    char precision[SPW_PRECISION_TEXT];
+    char precision[SPW_PRECISION_TEXT], sharers[SPW_GRID_ASSUMED_TEXT];
     if (sharded != NULL) printf("assumed: %s\n", sharded);
     if (spw_precision_assumed(p->job, precision)) printf("assumed: %s\n", precision);
     if (spw_precision_note(p->job, precision)) printf("assumed: %s\n", precision);
+    if (spw_grid_assumed(p->job, sharers)) printf("assumed: %s\n", sharers);
     if (loss != NULL) printf("assumed: %s\n", loss);
     printf("%s\n", e->rows);
 }

@@ -63,6 +63,8 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
     spw_grid_print(job, stdout);
     printf(", %zu x %zu tokens %s, remat %s%s\n", sequences, job->sequence_length, spw_grid_tokens_of(job),
            spw_remat_name(job->remat), spw_offload_note(&job->offload));
+    char sharers[SPW_GRID_ASSUMED_TEXT];
+    if (spw_grid_assumed(job, sharers)) printf("assumed: %s\n", sharers);
     if (job->implied[0] != '\0') printf("split: %s\n", job->implied);
     spw_print_model_doubts(&job->model, "not here: ", stdout);
     for (int p = 0; p < SPW_PURPOSES; p++) {

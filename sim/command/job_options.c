@@ -234,23 +234,52 @@ static spw_status set_sequences(spw_job_options *o, const char *text) {
     return put_override(o, "batch.sequences_per_gpu", text, "--sequences-per-gpu");
 }
 
-/* The expert-parallel size, of a list the first, as the last override but for the batches'. */
-static spw_status set_expert_parallel(spw_job_options *o, const char *text) {
-    const bool all = strcmp(text, "all") == 0, several = strchr(text, ',') != NULL;
-    if (!o->expert_lists && (all || several))
+/* What --expert-parallel may be. */
+static spw_status check_expert_parallel(const spw_job_options *o, const char *text) {
+    const bool several = strcmp(text, "all") == 0 || strchr(text, ',') != NULL;
+    if (!o->expert_lists && several)
         return spw_fail(
             SPW_EARG,
             "--expert-parallel %s: one size at a time here; spillway plan --job JOB.yaml --trace TRACE.h5 "
             "--expert-parallel %s takes several",
             text, text);
-    if ((all || several) && has_key(o, "parallel.fsdp"))
+    if (several && has_key(o, "parallel.fsdp"))
         return spw_fail(SPW_EARG,
                         "--expert-parallel %s: each size has a number of replicas of its own, so fsdp "
                         "cannot be given; leave it out, or write one size",
                         text);
-    if (all) return SPW_OK;
-    (void)snprintf(o->expert_first, sizeof o->expert_first, "%.*s", (int)strcspn(text, ","), text);
-    return put_override(o, "parallel.expert", o->expert_first, "--expert-parallel");
+    return SPW_OK;
+}
+
+/* The job with the first `length` letters of a size among its options; 0: as it is. */
+static spw_status read_with_size(spw_job_options *o, const char *size, size_t length) {
+    const size_t given = o->overrides;
+    spw_status status = SPW_OK;
+    (void)snprintf(o->expert_first, sizeof o->expert_first, "%.*s", (int)length, size);
+    if (size[0] != '\0') status = put_override(o, "parallel.expert", o->expert_first, "--expert-parallel");
+    if (status == SPW_OK) status = spw_job_read_with(o->job_path, o->override, o->overrides, &o->job);
+    if (status != SPW_OK) o->overrides = given;
+    return status;
+}
+
+/* The job with its options, checked once. Of several expert-parallel sizes it has the first with which it can be; of all, its own or
+ * the smallest. What is refused is what the first was refused for. */
+static spw_status read_job(spw_job_options *o) {
+    enum { MOST_TRIED = 512 };
+    const char *text = o->expert_parallel != NULL ? o->expert_parallel : "";
+    const bool all = strcmp(text, "all") == 0;
+    char refused[1024], size[32];
+    spw_status status = check_expert_parallel(o, text);
+    if (status == SPW_OK) status = read_with_size(o, all ? "" : text, strcspn(text, ","));
+    (void)snprintf(refused, sizeof refused, "%s", status != SPW_OK ? spw_last_error() : "");
+    for (const char *comma = strchr(text, ','); status == SPW_ECONFIG && comma != NULL;
+         comma = strchr(comma + 1, ','))
+        status = read_with_size(o, comma + 1, strcspn(comma + 1, ","));
+    for (size_t i = 1; i <= MOST_TRIED && status == SPW_ECONFIG && all; i++) {
+        (void)snprintf(size, sizeof size, "%zu", i);
+        status = read_with_size(o, size, strlen(size));
+    }
+    return status == SPW_ECONFIG ? spw_fail(SPW_ECONFIG, "%s", refused) : status;
 }
 
 /* Each KEY:VALUE of --allocator as an override, whose value stands at the end of its own label. */
@@ -272,29 +301,6 @@ spw_status spw_job_options_put_allocator(spw_job_options *o, const char *text) {
         o->override[at].value = strchr(o->override_text[at].label, ':') + 1;
     }
     return status;
-}
-
-/* The job with its options, checked once. Of --expert-parallel all a size that can be does: where the job as it is cannot be, the
- * smallest. */
-static spw_status read_job(spw_job_options *o) {
-    enum { MOST_TRIED = 512 };
-    const bool all = o->expert_parallel != NULL && strcmp(o->expert_parallel, "all") == 0;
-    char refused[1024];
-    spw_status status = SPW_OK;
-    if (o->expert_parallel != NULL) status = set_expert_parallel(o, o->expert_parallel);
-    if (status == SPW_OK) status = spw_job_read_with(o->job_path, o->override, o->overrides, &o->job);
-    if (status != SPW_ECONFIG || !all) return status;
-    const size_t given = o->overrides;
-    (void)snprintf(refused, sizeof refused, "%s", spw_last_error());
-    for (size_t size = 1; size <= MOST_TRIED; size++) {
-        o->overrides = given;
-        (void)snprintf(o->expert_first, sizeof o->expert_first, "%zu", size);
-        status = put_override(o, "parallel.expert", o->expert_first, "--expert-parallel");
-        if (status == SPW_OK) status = spw_job_read_with(o->job_path, o->override, o->overrides, &o->job);
-        if (status != SPW_ECONFIG) return status;
-    }
-    o->overrides = given;
-    return spw_fail(SPW_ECONFIG, "%s", refused);
 }
 
 /* Keeps the batches that micro_batches divides, if there are any; the others are noted. */
@@ -341,7 +347,8 @@ static spw_status finish(spw_job_options *o) {
         return spw_fail(
             SPW_EARG, "--job '': write the path of a job's file (examples are in sim/jobs/), or leave it out "
                       "and write --model and --cluster");
-    o->batch_unsaid = o->job_path == NULL && o->sequences == NULL && !has_key(o, "batch.sequences_per_gpu");
+    o->batch_unsaid = o->job_path == NULL && o->sequences == NULL && !has_key(o, "batch.sequences_per_gpu") &&
+                      !has_key(o, "batch.global_batch");
     if (o->job_path == NULL && has_key(o, "model") != has_key(o, "cluster"))
         return spw_fail(SPW_EARG,
                         "no %s given; write --%s NAME too, or --job FILE (examples are in sim/jobs/)",

@@ -184,8 +184,12 @@ void spw_plan_print_heading(const spw_plan_view *v, FILE *out) {
             spw_remat_name(job->remat), spw_offload_note(&job->offload),
             job->memory_fraction * job->cluster.hbm_gib.value);
     spw_result_print_precision(job, out);
+    spw_result_print_split(job, out);
     if (spw_precision_note(job, precision)) fprintf(out, "%-*s%s\n", INDENT, "", precision);
     spw_print_model_doubts(&job->model, "model     ", out);
+    if (job->global_batch > 0)
+        fprintf(out, "batch     %zu sequences of all GPUs in a step, %zu of %s\n", job->global_batch,
+                job->sequences_per_gpu[0], spw_grid_tokens_of(job));
     if (v->batch_unsaid)
         fprintf(out, "batch     1 sequence a GPU, as nobody said otherwise; more may be much faster: "
                      "--sequences-per-gpu 1,2,4,8,16,32\n");

@@ -24,7 +24,7 @@ static const struct argp_option own_options[] = {
      0},
     {"over", OPTION_OVER, "KEY=LIST", 0,
      "values that a search takes, as in pipeline=1,2,4; KEY is gpus, pipeline, tensor, context, "
-     "micro-batches, "
+     "expert-tensor, micro-batches, "
      "expert-parallel, virtual-stages or remat; may be repeated",
      0},
     {"gpus-at-most", OPTION_GPUS_AT_MOST, "N", 0,
@@ -86,6 +86,27 @@ void spw_search_batches(spw_job *job, const size_t *more, size_t mores, bool giv
     job->batches = kept;
 }
 
+spw_status spw_search_take_global_batch(spw_job_options *job, spw_search_options *o) {
+    uint64_t all = 0;
+    size_t kept = 0;
+    spw_status status = SPW_OK;
+    for (size_t i = 0; i < job->overrides; i++) {
+        if (strcmp(job->override[i].key, "batch.global_batch") == 0) {
+            SPW_TRY(spw_parse_count("--global-batch", job->override[i].value, 1 << 26, &all));
+        } else {
+            job->override[kept++] = job->override[i];
+        }
+    }
+    job->overrides = kept;
+    o->global_batch = (size_t)all;
+    if (all > 0 && job->sequences != NULL)
+        return spw_fail(SPW_EARG,
+                        "--global-batch says how many sequences a GPU has; leave --sequences-per-gpu out");
+
+cleanup:
+    return status;
+}
+
 static spw_status open_space(const spw_search_options *o, const spw_plan_request *plan, size_t gpus_most,
                              spw_search_space *out) {
     bool megatron = false, compiled = false;
@@ -130,9 +151,20 @@ static spw_status try_larger(const spw_search_request *request, spw_search_space
     return SPW_OK;
 }
 
+/* The same plan with the batches that come to the global batch. */
+static spw_status reach(size_t global_batch, spw_search_space *space, spw_job *job, spw_plan_request *plan) {
+    *job = *plan->job;
+    job->global_batch = global_batch;
+    plan->job = job;
+    space->base = job;
+    return spw_search_space_reach(space, job);
+}
+
 spw_status spw_plan_search(const spw_search_options *o, const spw_search_request *asked,
                            const spw_search_origin *origin, spw_format format, FILE *out) {
     spw_search_request request = *asked;
+    spw_plan_request plan = *asked->plan;
+    spw_job *reached = NULL;
     spw_search_space *space = NULL, *wider = NULL;
     spw_search_outcome *outcome = NULL, *larger = NULL;
     uint64_t gpus_most = 0;
@@ -153,6 +185,9 @@ spw_status spw_plan_search(const spw_search_options *o, const spw_search_request
     request.most_step_tokens = (uint64_t)batch;
     SPW_TRY(open_space(o, request.plan, (size_t)gpus_most, space));
     request.space = space;
+    request.plan = &plan;
+    SPW_TRY(SPW_ALLOC(1, &reached));
+    if (o->global_batch > 0) SPW_TRY(reach(o->global_batch, space, reached, &plan));
     SPW_TRY(spw_search_run(&request, outcome));
     spw_search_view view = {
         .request = &request, .outcome = outcome, .gpus_most = (size_t)gpus_most, .origin = origin};
@@ -161,6 +196,6 @@ spw_status spw_plan_search(const spw_search_options *o, const spw_search_request
     SPW_TRY(spw_search_print(&view, format, out));
 
 cleanup:
-    spw_free(larger), spw_free(outcome), spw_free(wider), spw_free(space);
+    spw_free(reached), spw_free(larger), spw_free(outcome), spw_free(wider), spw_free(space);
     return status;
 }

@@ -3,6 +3,7 @@
 #define SPW_SIM_COMMAND_PLAN_SEARCH_H
 
 #include "base/status.h"
+#include "sim/command/job_options.h"
 #include "sim/print/table.h"
 #include "sim/replay/search_run.h"
 
@@ -20,6 +21,7 @@ typedef struct spw_search_options {
     size_t overs;
     const char *splits; /* of --expert-parallel; NULL or "all": every size that divides */
     const char *gpus_at_most, *tokens_per_day, *global_batch_at_most;
+    size_t global_batch; /* sequences of all GPUs in a step; 0: any */
 } spw_search_options;
 
 /* A parser of --search and what goes with it, for `children`; its input is the spw_search_options. */
@@ -47,6 +49,9 @@ typedef struct spw_search_view {
     const spw_search_origin *origin;
 } spw_search_view;
 
+/* Takes --global-batch out of the values of the job's keys, as each point of a search has a batch of its own that comes to it; before
+ * spw_job_options_finish. */
+SPW_MUST_CHECK spw_status spw_search_take_global_batch(spw_job_options *job, spw_search_options *options);
 /* The job's batches as the search takes them: sorted, each once. */
 void spw_search_batches(spw_job *job, const size_t *more, size_t mores, bool given);
 

@@ -45,6 +45,7 @@ static json_t *point_json(spw_json *json, const spw_search_view *v, const spw_se
     spw_json_put(json, o, "pipeline", spw_json_count(p->value[SPW_SEARCH_PIPELINE]));
     spw_json_put(json, o, "tensor", spw_json_count(p->value[SPW_SEARCH_TENSOR]));
     spw_json_put(json, o, "context", spw_json_count(p->value[SPW_SEARCH_CONTEXT]));
+    spw_json_put(json, o, "expert_tensor", spw_json_count(spw_search_expert_tensor(p->value)));
     spw_json_put(json, o, "virtual_stages", spw_json_count(p->value[SPW_SEARCH_VIRTUAL_STAGES]));
     spw_json_put(json, o, "micro_batches", spw_json_count(p->value[SPW_SEARCH_MICRO_BATCHES]));
     spw_json_put(json, o, "sequences_per_gpu", spw_json_count(p->sequences));
@@ -152,6 +153,8 @@ spw_status spw_search_print_json(const spw_search_view *v, FILE *out) {
     spw_json_put(json, o, "global_batch_at_most",
                  v->request->most_step_tokens > 0 ? spw_json_count(v->request->most_step_tokens)
                                                   : json_null());
+    const size_t all = v->request->space->base->global_batch;
+    spw_json_put(json, o, "global_batch", all > 0 ? spw_json_count(all) : json_null());
     spw_json_put(json, o, "tokens",
                  v->request->cost_tokens > 0.0 ? spw_json_real(v->request->cost_tokens) : json_null());
     spw_json_put(json, o, "space", space_json(json, v));

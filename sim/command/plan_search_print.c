@@ -23,16 +23,19 @@ static void describe(const spw_search_view *v, const size_t *value, size_t seque
                  expert = value[SPW_SEARCH_EXPERT], parts = value[SPW_SEARCH_MICRO_BATCHES],
                  turns = value[SPW_SEARCH_VIRTUAL_STAGES], tensor = value[SPW_SEARCH_TENSOR],
                  context = value[SPW_SEARCH_CONTEXT];
-    const size_t asked = v->request->plan->job->expert_tensor, cut_experts = asked > 0 ? asked : tensor;
-    char remat[SPW_REMAT_TEXT], stages[96] = "", cut[64] = "", attention[80] = "";
+    const size_t cut_experts = spw_search_expert_tensor(value);
+    char remat[SPW_REMAT_TEXT], stages[96] = "", cut[64] = "", attention[80] = "", experts[48] = "";
     if (pipeline > 1 && turns > 0) {
         (void)snprintf(stages, sizeof stages, " x pipeline %zu (virtual stages %zu)", pipeline, turns);
     } else if (pipeline > 1) {
         (void)snprintf(stages, sizeof stages, " x pipeline %zu", pipeline);
     }
     if (parts > 1) (void)snprintf(cut, sizeof cut, " in %zu micro-batches", parts);
-    if (tensor * context > 1)
-        (void)snprintf(attention, sizeof attention, " (tensor %zu x context %zu)", tensor, context);
+    if (value[SPW_SEARCH_EXPERT_TENSOR] > 0 && tensor * cut_experts > 1)
+        (void)snprintf(experts, sizeof experts, ", expert tensor %zu", cut_experts);
+    if (tensor * context * cut_experts > 1)
+        (void)snprintf(attention, sizeof attention, " (tensor %zu x context %zu%s)", tensor, context,
+                       experts);
     (void)snprintf(out, POINT_TEXT, "%s, EP %zu x FSDP %zu%s%s on %zu GPU%s, %zu sequence%s%s, remat %s",
                    v->request->plan->scheme[scheme].text, expert, gpus / expert / cut_experts / pipeline,
                    stages, attention, gpus, spw_plural(gpus), sequences, spw_plural(sequences), cut,
@@ -76,7 +79,9 @@ static void print_point(const char *label, const spw_search_view *v, const spw_s
                                               : ", and may not fit");
     if (p->timed)
         fprintf(out, "; %s tokens a step%s", spw_amount_text((double)p->step_tokens, batch),
-                v->request->most_step_tokens == 0 ? " (fewer: --global-batch-at-most)" : "");
+                v->request->most_step_tokens > 0 || v->request->space->base->global_batch > 0
+                    ? ""
+                    : " (fewer: --global-batch-at-most; all alike: --global-batch)");
     fprintf(out, "\n");
     if (p->timed) {
         const spw_row_cost cost = spw_search_cost(v, p);
@@ -131,6 +136,7 @@ static void print_budgets(const spw_search_view *v, FILE *out) {
                 spw_amount_text(q->tokens_per_day, text));
     if (q->most_step_tokens > 0)
         fprintf(out, "; at most %s tokens a step", spw_amount_text((double)q->most_step_tokens, text));
+    if (job->global_batch > 0) fprintf(out, "; %zu sequences a step (--global-batch)", job->global_batch);
     fprintf(out, "\n");
 }
 
@@ -217,6 +223,7 @@ static const spw_column columns[] = {
     {"pipeline", "PP"},
     {"tensor", "TP"},
     {"context", "CP"},
+    {"expert_tensor", "ETP"},
     {"virtual_stages", "VPP"},
     {"micro_batches", "MB"},
     {"sequences_per_gpu", "seq"},
@@ -250,7 +257,7 @@ static const struct {
     size_t dimension, column;
 } optional[] = {{SPW_SEARCH_GPUS, 1}, {SPW_SEARCH_TENSOR, 5}, {SPW_SEARCH_CONTEXT, 6}};
 
-static const size_t of_time[] = {19, 20, 22}; /* step, interval, speed */
+static const size_t of_time[] = {20, 21, 23}; /* step, interval, speed */
 
 static void set_heading(spw_column *column, const char *key, const char *heading) {
     while (strcmp(column->key, key) != 0) column++;
@@ -293,6 +300,7 @@ static void add_point(spw_table *t, const spw_search_view *v, const spw_search_p
     spw_table_count(t, p->value[SPW_SEARCH_PIPELINE]);
     spw_table_count(t, p->value[SPW_SEARCH_TENSOR]);
     spw_table_count(t, p->value[SPW_SEARCH_CONTEXT]);
+    spw_table_count(t, spw_search_expert_tensor(p->value));
     spw_table_count(t, p->value[SPW_SEARCH_VIRTUAL_STAGES]);
     spw_table_count(t, p->value[SPW_SEARCH_MICRO_BATCHES]);
     spw_table_count(t, p->sequences);
@@ -328,6 +336,9 @@ static void choose_columns(const spw_search_view *v, bool letters, spw_column *o
     const bool priced = v->request->cost_tokens > 0.0 && !v->outcome->untimed;
     for (size_t i = 0; i < sizeof optional / sizeof *optional; i++)
         if (v->request->space->values[optional[i].dimension] == 1) own[optional[i].column].heading = NULL;
+    const size_t *values = v->request->space->values;
+    if (values[SPW_SEARCH_TENSOR] == 1 && values[SPW_SEARCH_EXPERT_TENSOR] == 1)
+        set_heading(own, "expert_tensor", NULL);
     for (size_t i = 0; i < sizeof of_time / sizeof *of_time && v->outcome->untimed; i++)
         own[of_time[i]].heading = NULL;
     if (letters) set_heading(own, "outside_fit", "outside");

@@ -314,6 +314,7 @@ static void print_heading(const spw_until_view *v, FILE *out) {
     fprintf(out, "          remat %s%s, optimizer %s; as said, or the defaults of plan\n",
             spw_remat_name(job->remat), spw_offload_note(&job->offload), spw_optimizer_name(job->optimizer));
     spw_result_print_precision(job, out);
+    spw_result_print_split(job, out);
     print_outside(v, out);
     fprintf(out, "routing   %s, %s ", v->routing, v->key);
     if (v->once)

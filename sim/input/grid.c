@@ -48,6 +48,17 @@ size_t spw_grid_stage_gpus(const spw_job *job) {
     return g.expert_tensor * g.expert * g.expert_data;
 }
 
+bool spw_grid_assumed(const spw_job *job, char out[SPW_GRID_ASSUMED_TEXT]) {
+    out[0] = '\0';
+    if (job->expert_tensor > 0 || job->tensor <= 1 || spw_grid_is_mesh(job)) return false;
+    (void)snprintf(
+        out, SPW_GRID_ASSUMED_TEXT,
+        "expert_tensor is %zu, as tensor is, because the job does not say: Megatron-Core's default "
+        "(--expert-tensor-parallel-size); recipes of MoE models set 1: --expert-tensor 1",
+        job->tensor);
+    return true;
+}
+
 void spw_grid_print(const spw_job *job, FILE *out) {
     const spw_grid g = spw_grid_of(job);
     if (spw_grid_is_plain(job)) return;

@@ -43,6 +43,10 @@ size_t spw_grid_stage_gpus(const spw_job *job);
 /* GPUs of the job that have tokens of their own: all but those of a mesh's tensor group behind its first. */
 size_t spw_grid_token_ranks(const spw_job *job);
 
+enum { SPW_GRID_ASSUMED_TEXT = 256 };
+/* What is assumed where the job says nothing of expert_tensor beside tensor; false, and "", where nothing is. */
+bool spw_grid_assumed(const spw_job *job, char out[SPW_GRID_ASSUMED_TEXT]);
+
 /* SPW_ECONFIG for a grid that cannot be, or that the model's shapes do not divide by; `key` is where the job is to be
  * changed. The product of all is the GPUs already. */
 SPW_MUST_CHECK spw_status spw_grid_check(const spw_job *job, const char **key);

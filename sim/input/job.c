@@ -30,7 +30,13 @@ size_t spw_job_gpus(const spw_job *job) {
 
 /* --- Keys --- */
 
-enum { NAME_SIZE = 1024, MOST_RANKS = 65536, MOST_GPUS = 1 << 20, MOST_MICRO_BATCHES = 65536 };
+enum {
+    NAME_SIZE = 1024,
+    MOST_RANKS = 65536,
+    MOST_GPUS = 1 << 20,
+    MOST_MICRO_BATCHES = 65536,
+    MOST_SEQUENCES = 1 << 26
+};
 
 /* What the file says; model and cluster are names until they are read. */
 typedef struct job_text {
@@ -142,9 +148,14 @@ static const spw_setting batch_rows[] = {
      .count_offset = offsetof(spw_job, batches),
      .minimum = 1,
      .maximum = 1 << 20,
+     .fallback = "",
      .help =
          "sequences of one GPU in one step, or of the tensor x context GPUs that share them; a list plans "
-         "each"},
+         "each; this or global_batch is given"},
+    NAMED_ROW(
+        "global_batch", global_batch, 0, MOST_SEQUENCES, "0",
+        "sequences of all GPUs in one step, as Megatron's --global-batch-size; 0: sequences_per_gpu says it",
+        "global-batch"),
     NAMED_ROW("sequence_length", sequence_length, 1, 1 << 24, NULL, "tokens of one sequence",
               "sequence-length"),
     NAMED_ROW("micro_batches", micro_batches, 1, MOST_MICRO_BATCHES, "1",
@@ -495,7 +506,8 @@ spw_status spw_job_parse_at(const spw_job_place *at, const char *text, size_t le
     key = "gpus";
     if (read->gpus > 0) SPW_TRY(spw_cluster_resize(&read->job.cluster, read->gpus));
     SPW_TRY(spw_job_split_fill(&read->job, &key));
-    spw_job_say_implied(&implied, &read->job);
+    SPW_TRY(spw_job_batch_fill(&read->job, &key));
+    if (!at->bare) spw_job_say_implied(&implied, &read->job);
     key = "parallel.pipeline_model_parallel_layout";
     SPW_TRY(spw_stage_layout_parse(&read->job.stage_layout));
     fill_layout(&read->job);

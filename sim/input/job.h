@@ -132,6 +132,8 @@ typedef struct spw_job {
         data;               /* 0: worked out, by sim/input/grid.h, which says how all seven hang together */
     bool sequence_parallel; /* of tensor > 1: what is not sharded is cut along the sequence */
     size_t sequences_per_gpu[SPW_JOB_MAX_BATCHES], batches;
+    size_t
+        global_batch; /* sequences of all GPUs in one step; 0: not said. The batch is then worked out (sim/input/job_split.h) */
     size_t sequence_length;
     size_t micro_batches;  /* of one step; divides the sequences of a GPU; 0 counts as 1 */
     size_t virtual_stages; /* blocks of layers of one pipeline stage; > 1: interleaved schedule; 0 as 1, but

@@ -50,16 +50,19 @@ static spw_status put(spw_settings *settings, const spw_job_override *o) {
     return spw_settings_put(settings, o->key, list, o->label);
 }
 
-/* Sizes that are worked out anew because one of `causes` was given and they were not: what the file says of them was said of
+/* Sizes that are worked out anew (`unsaid`) because one of `causes` was given and they were not: what the file says of them was said of
  * another split. */
 static const struct {
-    const char *size, *causes[7];
+    const char *size, *unsaid, *causes[7];
 } implied_sizes[SPW_IMPLIED_SIZES] = {
     {"parallel.fsdp",
+     "0",
      {"cluster", "gpus", "parallel.expert", "parallel.pipeline", "parallel.tensor",
       "parallel.expert_tensor"}},
-    {"parallel.expert", {"parallel.fsdp"}},
-    {"parallel.data", {"cluster", "gpus", "parallel.pipeline", "parallel.tensor", "parallel.context"}},
+    {"parallel.expert", "0", {"parallel.fsdp"}},
+    {"parallel.data", "0", {"cluster", "gpus", "parallel.pipeline", "parallel.tensor", "parallel.context"}},
+    {"batch.sequences_per_gpu", "[]", {"batch.global_batch"}},
+    {"batch.global_batch", "0", {"batch.sequences_per_gpu"}},
 };
 
 /* The last override of a key, or of a group that it is in; NULL: none. */
@@ -86,20 +89,20 @@ spw_status spw_job_overrides_put(spw_settings *settings, const spw_job_override 
         const char *given = spw_settings_text(settings, implied_sizes[i].size);
         implied->given[i] = given != NULL ? strtoull(given, NULL, 10) : 0;
         implied->label[i] = cause->label;
-        status = spw_settings_put(settings, implied_sizes[i].size, "0", cause->label);
+        status = spw_settings_put(settings, implied_sizes[i].size, implied_sizes[i].unsaid, cause->label);
     }
     return status;
 }
 
 void spw_job_say_implied(const spw_implied_sizes *implied, spw_job *job) {
-    const size_t now[SPW_IMPLIED_SIZES] = {job->fsdp, job->expert, spw_grid_of(job).data};
+    const size_t now[SPW_IMPLIED_SIZES] = {job->fsdp, job->expert, spw_grid_of(job).data,
+                                           job->sequences_per_gpu[0], job->global_batch};
     job->implied[0] = '\0';
     for (size_t i = 0; i < SPW_IMPLIED_SIZES; i++) {
         const size_t used = strlen(job->implied);
         if (implied->given[i] == 0 || implied->given[i] == now[i]) continue;
         (void)snprintf(job->implied + used, sizeof job->implied - used,
                        "%s%s %zu is what %.60s leaves, not the file's %zu", used > 0 ? "; " : "",
-                       implied_sizes[i].size + strlen("parallel."), now[i], implied->label[i],
-                       implied->given[i]);
+                       strchr(implied_sizes[i].size, '.') + 1, now[i], implied->label[i], implied->given[i]);
     }
 }

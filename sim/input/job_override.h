@@ -7,8 +7,8 @@
 #include "sim/input/settings.h"
 #include <stdbool.h>
 
-enum { SPW_IMPLIED_SIZES = 3 };
-/* Of each size of the split that is worked out anew: what the text gave, 0: nothing; and the label of why. */
+enum { SPW_IMPLIED_SIZES = 5 };
+/* Of each size of the split, and of the batch, that is worked out anew: what the text gave, 0: nothing; and the label of why. */
 typedef struct spw_implied_sizes {
     size_t given[SPW_IMPLIED_SIZES];
     const char *label[SPW_IMPLIED_SIZES];
@@ -17,7 +17,7 @@ typedef struct spw_implied_sizes {
 /* In the order given; the last of a key counts. One word for a group, as in `precision: bf16`, is that word for its first
  * kind of keys. Sizes of the split that are not among them are worked out (set to 0): fsdp when the cluster, the number of GPUs,
  * expert, pipeline, tensor or expert_tensor is; expert when fsdp is; data when the cluster, the number of GPUs, pipeline, tensor
- * or context is. */
+ * or context is. Of sequences_per_gpu and global_batch, the one that is among them alone counts. */
 SPW_MUST_CHECK spw_status spw_job_overrides_put(spw_settings *settings, const spw_job_override *override,
                                                 size_t overrides, spw_implied_sizes *implied);
 /* Fills job->implied, once the split is worked out: "fsdp 4 is what --expert-parallel 16 leaves, not the file's 8". */

@@ -67,3 +67,35 @@ spw_status spw_job_split_fill(spw_job *job, const char **key) {
     }
     return SPW_OK;
 }
+
+size_t spw_job_batch_ranks(const spw_job *job) {
+    const spw_grid g = spw_grid_of(job);
+    const size_t gpus = job->cluster.nodes * job->cluster.gpus_per_node,
+                 sharers = g.tensor * g.context * g.pipeline;
+    return gpus % sharers == 0 ? gpus / sharers : 0;
+}
+
+spw_status spw_job_batch_fill(spw_job *job, const char **key) {
+    const spw_grid g = spw_grid_of(job);
+    const size_t ranks = spw_job_batch_ranks(job), all = job->global_batch;
+    *key = "batch";
+    if (all == 0 && job->batches == 0)
+        return spw_fail(SPW_ECONFIG,
+                        "no batch: give sequences_per_gpu, or global_batch (sequences of all GPUs)");
+    if (all == 0 || ranks == 0) return SPW_OK; /* which the check of the split says */
+    *key = "batch.global_batch";
+    if (all % ranks != 0)
+        return spw_fail(SPW_ECONFIG,
+                        "global_batch %zu is no whole number of sequences for each of the %zu data-parallel "
+                        "ranks (GPUs over "
+                        "tensor %zu x context %zu x pipeline %zu); use a multiple of them, such as %zu",
+                        all, ranks, g.tensor, g.context, g.pipeline, (all / ranks + 1) * ranks);
+    if (job->batches > 0 && (job->batches > 1 || job->sequences_per_gpu[0] != all / ranks))
+        return spw_fail(SPW_ECONFIG,
+                        "global_batch %zu is %zu sequences for each of %zu data-parallel ranks, and "
+                        "sequences_per_gpu says otherwise; give one of both",
+                        all, all / ranks, ranks);
+    job->batches = 1;
+    job->sequences_per_gpu[0] = all / ranks;
+    return SPW_OK;
+}

@@ -230,7 +230,8 @@ static spw_status read_list(const place *at, const spw_setting *setting, const y
     }
     if (node->type != YAML_SEQUENCE_NODE) return refuse(at, setting, node);
     size_t length = (size_t)(node->data.sequence.items.top - node->data.sequence.items.start);
-    if (length > setting->limit || (length == 0 && setting->kind == SPW_SETTING_COUNTS)) {
+    const bool empty = setting->fallback != NULL && setting->fallback[0] == '\0';
+    if (length > setting->limit || (length == 0 && setting->kind == SPW_SETTING_COUNTS && !empty)) {
         char wanted[KEYS_SIZE];
         describe_kind(setting, wanted, sizeof wanted);
         char where[SPW_SETTINGS_PLACE];

@@ -287,8 +287,21 @@ static spw_status check_device(const spw_job *job, const spw_scheme *scheme) {
                     scheme->text, job->cluster.name, known);
 }
 
+/* Every device of such a pipeline has sequences of its own (sim/schemes/point.h), so the number of all is another one. */
+static spw_status check_global_batch(const spw_job *job, const spw_scheme *scheme) {
+    if (job->global_batch == 0 || scheme->type->compiled.list == NULL || job->pipeline <= 1 ||
+        job->micro_batches > 1)
+        return SPW_OK;
+    return spw_fail(
+        SPW_ECONFIG,
+        "global_batch with %s and pipeline %zu without micro-batches: in MaxText's pipeline every "
+        "device then has sequences; give micro_batches, or sequences_per_gpu",
+        scheme->type->name, job->pipeline);
+}
+
 spw_status spw_footprint_check(const spw_job *job, const spw_scheme *scheme) {
     spw_status status = check_device(job, scheme);
+    if (status == SPW_OK) status = check_global_batch(job, scheme);
     if (status == SPW_OK) status = check_recipe(job, scheme);
     if (status == SPW_OK) status = check_grid(job, scheme);
     if (status == SPW_OK) status = check_pool(job, scheme);

@@ -127,6 +127,8 @@ static json_t *settings_json(spw_json *json, const spw_run_settings *s) {
     for (size_t i = 0; i < job->batches; i++)
         spw_json_add(json, sizes, spw_json_count(job->sequences_per_gpu[i]));
     spw_json_put(json, batch, "sequences_per_gpu", sizes);
+    spw_json_put(json, batch, "global_batch",
+                 job->global_batch > 0 ? spw_json_count(job->global_batch) : json_null());
     spw_json_put(json, batch, "sequence_length", spw_json_count(job->sequence_length));
     spw_json_put(json, batch, "micro_batches", spw_json_count(pipeline.micro_batches));
     spw_json_put(json, object, "batch", batch);

@@ -247,6 +247,8 @@ static void print_heading(const spw_result *result, const spw_run_settings *s, F
     fprintf(out, "%zu tokens %s, remat %s%s\n", job->sequence_length,
             job->batches == 1 ? spw_grid_tokens_of(job) : "a sequence", spw_remat_name(job->remat),
             spw_offload_note(&job->offload));
+    if (job->global_batch > 0)
+        fprintf(out, "batch     %zu sequences of all GPUs in a step\n", job->global_batch);
     fprintf(out,
             "memory    %.2f GiB a GPU may be used: %g of %.2f (%s); %.2f GiB are weights%s and optimizer\n",
             (double)result->row[0].footprint.budget_bytes / GIB, job->memory_fraction,
@@ -261,6 +263,11 @@ void spw_result_print_precision(const spw_job *job, FILE *out) {
     char text[SPW_PRECISION_TEXT];
     print_formats(job, out);
     if (spw_precision_assumed(job, text)) fprintf(out, "assumed   %s\n", text);
+}
+
+void spw_result_print_split(const spw_job *job, FILE *out) {
+    char text[SPW_GRID_ASSUMED_TEXT];
+    if (spw_grid_assumed(job, text)) fprintf(out, "assumed   %s\n", text);
 }
 
 /* Is there a row before of the same scheme and batch? Of steps there are many. */

@@ -17,5 +17,7 @@ void spw_result_print_newest(const spw_result *result, FILE *out);
 /* The number formats of the job, a hint where they are less than what mixed precision keeps as usual, and which of them are
  * assumed. */
 void spw_result_print_precision(const spw_job *job, FILE *out);
+/* What is assumed of the split: a line or none. */
+void spw_result_print_split(const spw_job *job, FILE *out);
 
 #endif

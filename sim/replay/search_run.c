@@ -312,13 +312,14 @@ static bool make_job(search *s, size_t index, size_t jobs) {
 
 /* Twins from job `first` on: all whose points are to be replayed, as many at a time as there is room for. */
 static spw_status run_twins(search *s, size_t first) {
-    const size_t all = s->q->space->base->batches * s->schemes;
+    const size_t all = spw_search_space_batches(s->q->space) * s->schemes;
     size_t jobs = 0, bytes = 0;
     spw_status status = SPW_OK;
     for (size_t i = 0; i < s->twins; i++) {
         size_t good = 0;
         if (!make_job(s, first + i, jobs)) {
-            s->out->fate[SPW_SEARCH_IMPOSSIBLE] += all;
+            const bool uneven = spw_search_space_is_uneven(s->q->space, s->value[jobs]);
+            s->out->fate[uneven ? SPW_SEARCH_GLOBAL_BATCH : SPW_SEARCH_IMPOSSIBLE] += all;
             continue;
         }
         s->out->fate[SPW_SEARCH_IMPOSSIBLE] += all - s->per_job;
@@ -468,7 +469,7 @@ spw_status spw_search_run(const spw_search_request *q, spw_search_outcome *out) 
     search s;
     *out = (spw_search_outcome){.front.fewest_gpus = q->tokens_per_day > 0.0};
     SPW_TRY(create(q, out, &s));
-    out->points = spw_search_space_jobs(q->space) * q->plan->job->batches * s.schemes;
+    out->points = spw_search_space_jobs(q->space) * spw_search_space_batches(q->space) * s.schemes;
     s.timed = q->plan->time_stack != NULL || q->plan->megatron != NULL;
     SPW_TRY(run_all(&s));
     out->untimed = !s.timed;

@@ -30,6 +30,11 @@ static spw_status set_context(spw_job *job, size_t value) {
     return SPW_OK;
 }
 
+static spw_status set_expert_tensor(spw_job *job, size_t value) {
+    job->expert_tensor = value;
+    return SPW_OK;
+}
+
 static spw_status set_micro_batches(spw_job *job, size_t value) {
     job->micro_batches = value;
     return SPW_OK;
@@ -60,6 +65,7 @@ static const struct {
     [SPW_SEARCH_PIPELINE] = {"pipeline", set_pipeline, 1, false},
     [SPW_SEARCH_TENSOR] = {"tensor", set_tensor, 1, false},
     [SPW_SEARCH_CONTEXT] = {"context", set_context, 1, false},
+    [SPW_SEARCH_EXPERT_TENSOR] = {"expert-tensor", set_expert_tensor, 0, false},
     [SPW_SEARCH_MICRO_BATCHES] = {"micro-batches", set_micro_batches, 1, false},
     [SPW_SEARCH_EXPERT] = {"expert-parallel", set_expert, 1, false},
     [SPW_SEARCH_VIRTUAL_STAGES] = {"virtual-stages", set_virtual_stages, 0, false},
@@ -127,6 +133,9 @@ void spw_search_space_open(const spw_job *base, size_t gpus_most, bool megatron,
     add_doubled(out, SPW_SEARCH_PIPELINE, 1, MOST_STAGES);
     add(out, SPW_SEARCH_TENSOR, at_least_one(base->tensor));
     add(out, SPW_SEARCH_CONTEXT, at_least_one(base->context));
+    /* MaxText's axis tensor cuts the experts as well. Megatron-Core's default does, too, and its recipes set 1. */
+    const size_t unsaid = base->optimizer == SPW_OPTIMIZER_SHARDED ? 0 : 1;
+    add(out, SPW_SEARCH_EXPERT_TENSOR, base->expert_tensor > 0 ? base->expert_tensor : unsaid);
     add(out, SPW_SEARCH_MICRO_BATCHES, at_least_one(base->micro_batches));
     add_doubled(out, SPW_SEARCH_MICRO_BATCHES, 1, MOST_MICRO_BATCHES);
     add(out, SPW_SEARCH_EXPERT, base->expert);
@@ -160,7 +169,7 @@ static spw_status read_value(size_t dimension, const char *text, size_t *out) {
 }
 
 spw_status spw_search_space_set(spw_search_space *s, const char *text) {
-    char copy[1024], known[160] = "", *rest = NULL;
+    char copy[1024], known[200] = "", *rest = NULL;
     const size_t name = strcspn(text, "=");
     size_t dimension = 0;
     if (text[name] == '\0' || strlen(text) >= sizeof copy)
@@ -179,6 +188,7 @@ spw_status spw_search_space_set(spw_search_space *s, const char *text) {
     if (spw_text_has_gap(text + name + 1))
         return spw_fail(SPW_EARG, "--over %.60s: an empty place; write KEY=LIST, as in pipeline=1,2,4", text);
     s->values[dimension] = 0;
+    s->given[dimension] = true;
     (void)snprintf(copy, sizeof copy, "%s", text + name + 1);
     for (char *part = strtok_r(copy, ",", &rest); part != NULL; part = strtok_r(NULL, ",", &rest)) {
         size_t value = 0;
@@ -193,7 +203,7 @@ spw_status spw_search_space_set(spw_search_space *s, const char *text) {
                : spw_fail(SPW_EARG, "--over %.60s: write KEY=LIST, as in pipeline=1,2,4", text);
 }
 
-/* --- Jobs --- */
+/* --- The odometer --- */
 
 size_t spw_search_space_jobs(const spw_search_space *s) {
     size_t jobs = 1;
@@ -212,9 +222,89 @@ void spw_search_space_values(const spw_search_space *s, size_t index, size_t val
         value[d] = s->value[d][index % s->values[d]];
 }
 
-static void keep_batches(spw_job *job) {
-    const size_t parts = at_least_one(job->micro_batches);
+size_t spw_search_expert_tensor(const size_t value[SPW_SEARCH_DIMENSIONS]) {
+    const size_t said = value[SPW_SEARCH_EXPERT_TENSOR];
+    return said > 0 ? said : value[SPW_SEARCH_TENSOR];
+}
+
+/* --- One global batch --- */
+
+/* Sequences of a data-parallel rank; 0: no whole number of ranks or of sequences. */
+static size_t sequences_of_rank(const spw_search_space *s, const size_t value[SPW_SEARCH_DIMENSIONS]) {
+    const size_t sharers = value[SPW_SEARCH_PIPELINE] * value[SPW_SEARCH_TENSOR] * value[SPW_SEARCH_CONTEXT];
+    const size_t ranks = value[SPW_SEARCH_GPUS] % sharers == 0 ? value[SPW_SEARCH_GPUS] / sharers : 0;
+    return ranks > 0 && s->base->global_batch % ranks == 0 ? s->base->global_batch / ranks : 0;
+}
+
+size_t spw_search_space_batches(const spw_search_space *s) {
+    return s->base->global_batch > 0 ? 1 : s->base->batches;
+}
+
+bool spw_search_space_is_uneven(const spw_search_space *s, const size_t value[SPW_SEARCH_DIMENSIONS]) {
+    if (s->base->global_batch == 0) return false;
+    const size_t sequences = sequences_of_rank(s, value);
+    return sequences == 0 || sequences % value[SPW_SEARCH_MICRO_BATCHES] != 0;
+}
+
+static void add_batch(spw_job *base, size_t sequences) {
+    size_t at = 0;
+    while (at < base->batches && base->sequences_per_gpu[at] < sequences) at++;
+    if ((at < base->batches && base->sequences_per_gpu[at] == sequences) ||
+        base->batches == SPW_JOB_MAX_BATCHES)
+        return;
+    memmove(&base->sequences_per_gpu[at + 1], &base->sequences_per_gpu[at],
+            (base->batches++ - at) * sizeof *base->sequences_per_gpu);
+    base->sequences_per_gpu[at] = sequences;
+}
+
+/* The batches of all splits. */
+static void add_batches(const spw_search_space *s, spw_job *base) {
+    static const size_t dimension[] = {SPW_SEARCH_GPUS, SPW_SEARCH_PIPELINE, SPW_SEARCH_TENSOR,
+                                       SPW_SEARCH_CONTEXT};
+    enum { DIMENSIONS = sizeof dimension / sizeof *dimension };
+    size_t value[SPW_SEARCH_DIMENSIONS] = {0}, splits = 1;
+    for (size_t d = 0; d < DIMENSIONS; d++) splits *= s->values[dimension[d]];
+    for (size_t i = 0; i < splits; i++) {
+        size_t rest = i;
+        for (size_t d = 0; d < DIMENSIONS; rest /= s->values[dimension[d]], d++)
+            value[dimension[d]] = s->value[dimension[d]][rest % s->values[dimension[d]]];
+        const size_t sequences = sequences_of_rank(s, value);
+        if (sequences > 0) add_batch(base, sequences);
+    }
+}
+
+spw_status spw_search_space_reach(spw_search_space *s, spw_job *base) {
+    enum { MOST_SIZE = 64 };
+    s->base = base;
+    base->batches = 0;
+    add_batches(s, base);
+    if (base->batches == 0)
+        return spw_fail(
+            SPW_EARG,
+            "--global-batch %zu: no split of this space gives each data-parallel rank a whole number "
+            "of sequences; take a multiple of the GPUs over tensor x context x pipeline",
+            base->global_batch);
+    if (s->given[SPW_SEARCH_MICRO_BATCHES]) return SPW_OK;
+    s->values[SPW_SEARCH_MICRO_BATCHES] = 0;
+    add(s, SPW_SEARCH_MICRO_BATCHES, at_least_one(base->micro_batches));
+    add(s, SPW_SEARCH_MICRO_BATCHES, 1);
+    for (size_t i = 0; i < base->batches; i++)
+        for (size_t size = MOST_SIZE; size > 0; size /= 2)
+            if (base->sequences_per_gpu[i] % size == 0)
+                add(s, SPW_SEARCH_MICRO_BATCHES, base->sequences_per_gpu[i] / size);
+    return SPW_OK;
+}
+
+/* --- Jobs --- */
+
+static void keep_batches(const spw_search_space *s, const size_t value[SPW_SEARCH_DIMENSIONS], spw_job *job) {
+    const size_t parts = at_least_one(job->micro_batches), only = s->base->global_batch;
     size_t kept = 0;
+    if (only > 0) {
+        job->batches = !spw_search_space_is_uneven(s, value);
+        job->sequences_per_gpu[0] = sequences_of_rank(s, value);
+        return;
+    }
     for (size_t i = 0; i < job->batches; i++)
         if (job->sequences_per_gpu[i] % parts == 0)
             job->sequences_per_gpu[kept++] = job->sequences_per_gpu[i];
@@ -231,13 +321,13 @@ spw_status spw_search_space_job(const spw_search_space *s, const size_t value[SP
     const size_t gpus = out->cluster.nodes * out->cluster.gpus_per_node,
                  others = out->expert * out->pipeline * spw_grid_of(out).expert_tensor;
     if (gpus % others != 0)
-        return spw_fail(SPW_ECONFIG, "expert-parallel size, stages and tensor do not divide the GPUs");
+        return spw_fail(SPW_ECONFIG, "expert-parallel size, stages and expert_tensor do not divide the GPUs");
     if (out->expert > SPW_TRAFFIC_MAX_RANKS)
         return spw_fail(SPW_ECONFIG, "expert-parallel sizes above %d are not supported",
                         SPW_TRAFFIC_MAX_RANKS);
     out->fsdp = gpus / others;
     out->data = 0;
-    keep_batches(out);
+    keep_batches(s, value, out);
     if (out->batches == 0) return spw_fail(SPW_ECONFIG, "the micro-batches divide none of the batches");
     return spw_job_check(out);
 }

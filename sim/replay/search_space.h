@@ -15,6 +15,7 @@ typedef enum spw_search_dimension {
     SPW_SEARCH_PIPELINE,
     SPW_SEARCH_TENSOR,
     SPW_SEARCH_CONTEXT,
+    SPW_SEARCH_EXPERT_TENSOR, /* 0: as tensor */
     SPW_SEARCH_MICRO_BATCHES,
     SPW_SEARCH_EXPERT,
     SPW_SEARCH_VIRTUAL_STAGES,
@@ -22,11 +23,12 @@ typedef enum spw_search_dimension {
     SPW_SEARCH_DIMENSIONS
 } spw_search_dimension;
 
-enum { SPW_SEARCH_VALUES = 32 };
+enum { SPW_SEARCH_VALUES = 64 };
 
 typedef struct spw_search_space {
     const spw_job *base; /* borrowed */
     size_t value[SPW_SEARCH_DIMENSIONS][SPW_SEARCH_VALUES], values[SPW_SEARCH_DIMENSIONS];
+    bool given[SPW_SEARCH_DIMENSIONS]; /* by spw_search_space_set */
 } spw_search_space;
 
 const char *spw_search_dimension_name(size_t dimension);
@@ -40,9 +42,20 @@ void spw_search_space_open(const spw_job *base, size_t gpus_most, bool megatron,
 /* "pipeline=1,2,4": these values in place of the default ones. SPW_EARG. */
 SPW_MUST_CHECK spw_status spw_search_space_set(spw_search_space *space, const char *text);
 
+/* Every point has base->global_batch sequences of all GPUs: `base`, which the space borrows, gets the batches of a data-parallel rank
+ * that come to it, and the micro-batches, unless they were set, become 1 and those of 1, 2, 4, ... 64 sequences. SPW_EARG where no
+ * split has a whole number of sequences a rank. */
+SPW_MUST_CHECK spw_status spw_search_space_reach(spw_search_space *space, spw_job *base);
+/* Batches of a job: 1 where all are of one global batch, else the base's. */
+size_t spw_search_space_batches(const spw_search_space *space);
+/* Does the global batch not divide over the data-parallel ranks and micro-batches of these values? */
+bool spw_search_space_is_uneven(const spw_search_space *space, const size_t value[SPW_SEARCH_DIMENSIONS]);
+
 size_t spw_search_space_jobs(const spw_search_space *space);
 /* Jobs that follow one another and differ in virtual stages and remat alone. */
 size_t spw_search_space_twins(const spw_search_space *space);
+/* GPUs that share the matrices of one expert, with these values. */
+size_t spw_search_expert_tensor(const size_t value[SPW_SEARCH_DIMENSIONS]);
 /* The values of job `index`, which stands where the odometer of the dimensions says. */
 void spw_search_space_values(const spw_search_space *space, size_t index,
                              size_t value[SPW_SEARCH_DIMENSIONS]);

@@ -128,6 +128,7 @@ static void write_name(const json_t *p, FILE *out) {
                  {"virtual_stages", " (virtual stages %.0f)", 1.0},
                  {"tensor", ", tensor %.0f", 2.0},
                  {"context", ", context %.0f", 2.0},
+                 {"expert_tensor", ", expert tensor %.0f", 2.0},
                  {"gpus", " on %.0f GPUs", 0.0},
                  {"sequences_per_gpu", ", %.0f sequences", 0.0},
                  {"micro_batches", " in %.0f micro-batches", 2.0}};
@@ -211,6 +212,7 @@ static const struct {
                {"pipeline", "PP", NULL, "%.0f", 1.0},
                {"tensor", "TP", NULL, "%.0f", 1.0},
                {"context", "CP", NULL, "%.0f", 1.0},
+               {"expert_tensor", "ETP", NULL, "%.0f", 1.0},
                {"virtual_stages", "VPP", NULL, "%.0f", 1.0},
                {"micro_batches", "MB", NULL, "%.0f", 1.0},
                {"sequences_per_gpu", "seq", NULL, "%.0f", 1.0},

@@ -24,8 +24,8 @@ oracle = Oracle(options.program, "search_oracle")
 check = oracle.check
 DAY_S = 86400.0
 LEAST_POINTS, MOST_POINTS = (40, 150) if options.few else (150, 2000)
-KEYS = ("gpus", "pipeline", "tensor", "context", "micro-batches", "expert-parallel", "virtual-stages",
-        "remat")  # the first changes most slowly
+KEYS = ("gpus", "pipeline", "tensor", "context", "expert-tensor", "micro-batches", "expert-parallel",
+        "virtual-stages", "remat")  # the first changes most slowly
 COMPILED = ["dense:capacity_factor=1.25", "dense:capacity_factor=1", "dense:capacity_factor=4", "gmm", "gmm-deepep",
             "ring", "ragged"]
 MEGATRON = ["megatron-alltoall", "megatron-flex", "megatron-allgather", "megatron-alltoall:capacity_factor=1"]
@@ -44,9 +44,16 @@ def some(draw, values, least=1):
     return sorted(draw.sample(values, draw.randint(least, min(len(values), 4))), key=values.index)
 
 
+def of_rank(case, gpus, pipeline, tensor, context):
+    """Sequences of a data-parallel rank that come to the global batch; None: no whole number."""
+    ranks, rest = divmod(gpus, pipeline * tensor * context)
+    return case["global"] // ranks if rest == 0 and case["global"] % ranks == 0 else None
+
+
 def random_case(draw, timed_megatron, special):
     """A space of at most MOST_POINTS points, and budgets. Small shapes: what is compared is which points are left out. The bounds of
-    Megatron-Core need cases of their own: with times, and room for them. special: "long" sequences, the axes of a "mesh", or a "stated" imbalance."""
+    Megatron-Core need cases of their own: with times, and room for them. special: "long" sequences, the axes of a "mesh", a "stated" imbalance, or
+    one "global" batch."""
     while True:
         kind = "megatron" if timed_megatron else draw.choice(["compiled", "compiled", "megatron", "mixed", "untimed"])
         kind = {"mesh": "mesh", "long": draw.choice(["megatron", "compiled"]),
@@ -71,6 +78,7 @@ def random_case(draw, timed_megatron, special):
                 "pipeline": [1] + some(draw, [2, 4], 0),
                 "tensor": [1] + some(draw, [2, 4]) if cut else [1],
                 "context": [1] + some(draw, [2, 4], 0) if cut else [1],
+                "expert-tensor": [0] if kind != "megatron" else [1] + some(draw, [2, 4], 0) if cut else [1],
                 "micro-batches": [1] + some(draw, [2, 4, 8], 0),
                 "expert-parallel": some(draw, [1, 2, 4, 8, 16], 2),
                 "virtual-stages": [0] + some(draw, [1, 2], 0),
@@ -82,6 +90,7 @@ def random_case(draw, timed_megatron, special):
             "own_remats": own_remats,
             "price": draw.choice([None, 2.5]),
             "imbalance": draw.choice([1, 1.5, 3]) if special == "stated" else None,
+            "global": draw.choice([24, 32, 48, 64]) if special == "global" else None,  # sequences of all GPUs
         }
         if special == "stated":  # which knows neither stages nor micro-batches: few of them, and room
             case["space"] |= {"pipeline": [1], "micro-batches": [1, 2], "expert-parallel": [2, 4, 8, 16]}
@@ -90,10 +99,15 @@ def random_case(draw, timed_megatron, special):
             if not timed_megatron and draw.random() < 0.5:
                 case |= {"model": MLA, "fraction": max(case["fraction"], 0.1)}
             case["space"]["remat"] = OWN_LISTS[case["model"] == MLA]
+        if case["global"]:
+            case["batches"] = sorted({of_rank(case, *split) for split in itertools.product(
+                *(case["space"][k] for k in ("gpus", "pipeline", "tensor", "context")))} - {None})
+            if len(case["batches"]) < 2:
+                continue
         # Tokens of a step: a batch of the middle on all GPUs
         middle = case["batches"][len(case["batches"]) // 2] * case["length"] * max(case["space"]["gpus"])
         case["step_tokens"] = draw.choice([None, None, middle, middle // 4])
-        points = math.prod(map(len, case["space"].values())) * len(case["schemes"]) * len(case["batches"])
+        points = math.prod(map(len, case["space"].values())) * len(case["schemes"]) * (1 if case["global"] else len(case["batches"]))
         if LEAST_POINTS <= points <= MOST_POINTS:
             return case, points
 
@@ -116,22 +130,26 @@ def brute_force(case, experts):
     rows = []
     space = case["space"]
     within = case["optimizer"] == "sharded"  # MaxText's context groups lie within fsdp
-    for gpus, pipeline, tensor, context, parts, virtual, remat in itertools.product(*(space[k] for k in KEYS if k != "expert-parallel")):
-        sizes = [e for e in space["expert-parallel"] if gpus % (pipeline * tensor * e * (context if within else 1)) == 0 and experts % e == 0]
-        batches = [b for b in case["batches"] if b % parts == 0]
+    for gpus, pipeline, tensor, context, sharers, parts, virtual, remat in itertools.product(*(space[k] for k in KEYS if k != "expert-parallel")):
+        sizes = [e for e in space["expert-parallel"]
+                 if gpus % (pipeline * (sharers or tensor) * e * (context if within else 1)) == 0 and experts % e == 0]
+        batches = [b for b in case["batches"] if b % parts == 0 and
+                   (not case["global"] or b == of_rank(case, gpus, pipeline, tensor, context))]
         if not sizes or not batches:
             continue
         done = oracle.call(
-            "plan", *job_options(case), *cluster(case, gpus), "--set", "parallel.expert=1", "--pipeline", pipeline,
-            "--tensor", tensor, "--context", context, "--micro-batches", parts, "--virtual-stages", virtual, "--remat", remat, "--expert-parallel",
+            "plan", *job_options({**case, "batches": batches}), *cluster(case, gpus), "--set", "parallel.expert=1", "--pipeline", pipeline,
+            "--tensor", tensor, "--context", context, "--expert-tensor", sharers, "--micro-batches", parts, "--virtual-stages", virtual, "--remat", remat, "--expert-parallel",
             ",".join(map(str, sizes)))
         if done.returncode != 0:  # not one point of it can be
             check(done.returncode == 2, f"plan: {done.stderr}")
             continue
         for row in json.loads(done.stdout)["rows"]:
-            if row["expert_parallel"] * (1 if row["scheme"] in COMPILED else tensor) == 1 and row["scheme"] in DEEPEP:  # no run of it alone is known
+            if row["expert_parallel"] * (1 if row["scheme"] in COMPILED else sharers or tensor) == 1 and row["scheme"] in DEEPEP:  # no run of it alone is known
                 continue
-            value = dict(zip(KEYS, (gpus, pipeline, tensor, context, parts, row["expert_parallel"], virtual, remat)))
+            if case["global"] and row["scheme"] in COMPILED and pipeline > 1 and parts == 1:  # every device has sequences: another number of all
+                continue
+            value = dict(zip(KEYS, (gpus, pipeline, tensor, context, sharers, parts, row["expert_parallel"], virtual, remat)))
             place = [space[k].index(value[k]) for k in KEYS]
             place += [case["batches"].index(row["sequences_per_gpu"]), case["schemes"].index(row["scheme"])]
             rows.append((place, value, row))
@@ -204,7 +222,8 @@ def as_found(case, point):
     _, value, row = point
     memory, time = row["memory"], row["time"]
     return {"scheme": row["scheme"], "gpus": value["gpus"], "expert_parallel": row["expert_parallel"],
-            "fsdp": row["fsdp"], "pipeline": value["pipeline"], "tensor": value["tensor"], "context": value["context"], "virtual_stages": value["virtual-stages"],
+            "fsdp": row["fsdp"], "pipeline": value["pipeline"], "tensor": value["tensor"], "context": value["context"],
+            "expert_tensor": value["expert-tensor"] or value["tensor"], "virtual_stages": value["virtual-stages"],
             "micro_batches": value["micro-batches"], "sequences_per_gpu": row["sequences_per_gpu"],
             "remat": value["remat"], "memory_kind": memory["kind"], "peak_bytes": memory["max_bytes"],
             "low_bytes": memory["low_bytes"], "high_bytes": memory["high_bytes"],
@@ -251,7 +270,8 @@ def check_plans(name, found, rows):
         row, parallel = plan["rows"][0], plan["settings"]["parallel"]
         key = lambda r: (r["scheme"], r["sequences_per_gpu"], r["expert_parallel"], r["fsdp"], r["pipeline"], r["remat"])
         same_row = [r for _, v, r in rows if key(r) == key(row) and v["gpus"] == point["gpus"] and
-                    all(v[k] == point[k.replace("-", "_")] for k in ("tensor", "context", "micro-batches", "virtual-stages"))]
+                    all(v[k] == point[k.replace("-", "_")] for k in ("tensor", "context", "micro-batches", "virtual-stages")) and
+                    (v["expert-tensor"] or v["tensor"]) == point["expert_tensor"]]
         check(len(plan["rows"]) == 1 == len(same_row), f"{name}: {len(plan['rows'])} rows, {len(same_row)} of brute force")
         own = is_mesh(point)  # routing: fewer GPUs have tokens in its own plan, those of the search in all
         for part in ("memory", "time", "drops", "cost", "outside_fit", *([] if own else ["traffic"])):
@@ -278,7 +298,7 @@ def check_page(name, case, found, want):
             _, value, row = point
             time = row["time"]
             figures.append([value["gpus"], row["expert_parallel"], row["fsdp"], value["pipeline"], value["tensor"], value["context"],
-                            value["virtual-stages"], value["micro-batches"], row["sequences_per_gpu"], row["memory"]["max_bytes"],
+                            value["expert-tensor"] or value["tensor"], value["virtual-stages"], value["micro-batches"], row["sequences_per_gpu"], row["memory"]["max_bytes"],
                             row["drops"]["fraction"], step_tokens(case, point)])
             if is_timed(row):
                 figures[-1] += [time["step_s"], time["tokens_per_s_per_gpu"], time["tokens_per_s_per_gpu"] * value["gpus"] * DAY_S]
@@ -306,6 +326,9 @@ def judge(number, case, points):
         command += ["--over", f"{key}={','.join(map(str, values))}"]
     if case["per_day"]:
         command += ["--tokens-per-day", case["per_day"]]
+    if case["global"]:
+        at = command.index("--sequences-per-gpu")
+        command[at:at + 2] = ["--global-batch", case["global"]]
     if case["step_tokens"]:
         command += ["--global-batch-at-most", case["step_tokens"]]
     found = json.loads(oracle.must(*command))
@@ -317,6 +340,9 @@ def judge(number, case, points):
     best = min(good, key=lambda p: order(case, p), default=None)
     sure = min((p for p in good if max(p[2]["memory"]["high_bytes"], p[2]["memory"]["max_bytes"]) <=
                 p[2]["memory"]["budget_bytes"]), key=lambda p: order(case, p), default=None)
+    if case["global"]:
+        alike = {p["step_tokens"] for p in found["front"]}
+        check(alike <= {case["global"] * case["length"]}, f"{name}: {alike} tokens a step")
     check(found["points"] == points == sum(found["fates"].values()), f"{name}: points are not all told: {found['fates']}")
     check(same(case, found["best"], best), f"{name}: best is {found['best']}, brute force says {best and as_found(case, best)}")
     check(same(case, found["best_sure"], sure), f"{name}: best_sure is {found['best_sure']}, not {sure and as_found(case, sure)}")
@@ -346,7 +372,7 @@ def judge(number, case, points):
 draw = random.Random(options.seed)
 totals = [0] * 6
 for number in range(options.cases):
-    case, points = random_case(draw, number % 5 == 0, {1: "long", 3: "mesh", 4: "stated"}.get(number % 5))
+    case, points = random_case(draw, number % 5 == 0, {1: "long", 2: "global", 3: "mesh", 4: "stated"}.get(number % 5))
     told = judge(number, case, points)
     totals = [a + b for a, b in zip(totals, told)]
     print(f"case {number}: {points} points, {told[0]} can be, {told[1]} good, {told[2]} replayed, {told[3]} beaten, "

@@ -146,9 +146,9 @@ static void test_keys(void) {
     refuse(HEAD "parallel: {expert: 8}\n" BATCH,
            "job.yaml:3: 'parallel.fsdp' is missing; it must be a whole number in [0, 65536] (GPUs over which "
            "the state is sharded, beside expert; 0 for what is left)");
-    refuse(HEAD SPLIT,
-           "job.yaml:1: 'batch' is missing; it must be a mapping with the keys: sequences_per_gpu, "
-           "sequence_length, micro_batches (what one GPU works on in a step)");
+    refuse(HEAD SPLIT, "job.yaml:1: 'batch' is missing; it must be a mapping with the keys: "
+                       "sequences_per_gpu, global_batch, "
+                       "sequence_length, micro_batches (what one GPU works on in a step)");
 }
 
 #define COUNT_OF(found) \
@@ -225,15 +225,12 @@ static void test_types(void) {
          "127 printable "
          "characters (execution schemes to compare, such as gmm or dense:capacity_factor=1.25)"},
         {HEAD SPLIT "batch: {sequences_per_gpu: [], sequence_length: 4096}\n",
-         "job.yaml:4: 'batch.sequences_per_gpu' has 0 elements; it must be a whole number in [1, 1048576] or "
-         "a list of 1 to "
-         "64 of them (sequences of one GPU in one step, or of the tensor x context GPUs that share them; a "
-         "list plans each)"},
+         "job.yaml:4: no batch: give sequences_per_gpu, or global_batch (sequences of all GPUs)"},
         {HEAD SPLIT "batch:\n  sequences_per_gpu: [1,\n    two]\n  sequence_length: 4096\n",
          "job.yaml:6: 'batch.sequences_per_gpu' is 'two'; it must be a whole number in [1, 1048576] or a "
          "list of 1 to 64 of "
          "them (sequences of one GPU in one step, or of the tensor x context GPUs that share them; a list "
-         "plans each)"},
+         "plans each; this or global_batch is given)"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) refuse(cases[i].text, cases[i].message);
 }
@@ -677,6 +674,38 @@ static void test_implied_sizes(const char *root) {
     CHECK(job.data == 0 && strcmp(job.implied, "data 8 is what --tensor 2 leaves, not the file's 16") == 0);
 }
 
+/* 64 GPUs: 512 sequences are 8 of each, and 32 of each of the 16 ranks of tensor 2 x pipeline 2. */
+static void test_global_batch(const char *root) {
+    static spw_job job;
+    static const spw_job_override all = {"batch.global_batch", "512", "--global-batch 512"},
+                                  stages = {"parallel.pipeline", "2", "--pipeline 2"},
+                                  tensor = {"parallel.tensor", "2", "--tensor 2"},
+                                  state = {"optimizer", "distributed", "--optimizer distributed"},
+                                  eight = {"batch.sequences_per_gpu", "8", "--sequences-per-gpu 8"},
+                                  nine = {"batch.sequences_per_gpu", "9", "--sequences-per-gpu 9"},
+                                  odd = {"batch.global_batch", "500", "--global-batch 500"};
+    char path[1024];
+    (void)snprintf(path, sizeof path, "%s/sim/jobs/deepseek-v3-mi355x-plan.yaml", root); /* lists batches */
+    CHECK_OK(spw_job_read_with(path, &all, 1, &job));
+    CHECK(job.batches == 1 && job.sequences_per_gpu[0] == 8 && job.global_batch == 512);
+    const spw_job_override split[] = {all, stages, tensor, state};
+    CHECK_OK(spw_job_read_with(path, split, 4, &job));
+    CHECK(job.batches == 1 && job.sequences_per_gpu[0] == 32);
+    const spw_job_override both[] = {all, eight}, unlike[] = {all, nine};
+    CHECK_OK(spw_job_read_with(path, both, 2, &job));
+    CHECK_STATUS(spw_job_read_with(path, unlike, 2, &job), SPW_ECONFIG);
+    CHECK(strstr(spw_last_error(), "global_batch 512 is 8 sequences for each of 64 data-parallel ranks") !=
+          NULL);
+    CHECK_STATUS(spw_job_read_with(path, &odd, 1, &job), SPW_ECONFIG);
+    CHECK(strstr(spw_last_error(),
+                 "--global-batch 500: global_batch 500 is no whole number of sequences for each of the 64") !=
+          NULL);
+    refuse(HEAD SPLIT "batch: {sequence_length: 4096}\n",
+           "job.yaml:4: no batch: give sequences_per_gpu, or global_batch (sequences of all GPUs)");
+    CHECK_OK(parse(HEAD SPLIT "batch: {global_batch: 128, sequence_length: 4096}\n", &job));
+    CHECK(job.batches == 1 && job.sequences_per_gpu[0] == 2);
+}
+
 /* Every set of modules has one name, which is read back, in whatever order and form it is written. */
 static void test_remat_lists(void) {
     spw_job job;
@@ -741,5 +770,6 @@ int main(int argc, char **argv) {
     test_bare();
     test_overrides(argv[2]);
     test_implied_sizes(argv[2]);
+    test_global_batch(argv[2]);
     return check_done();
 }

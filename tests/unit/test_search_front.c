@@ -136,6 +136,62 @@ static void test_space(void) {
     CHECK(spw_search_space_set(&space, "pipeline") == SPW_EARG);
 }
 
+/* Without being asked, experts are not shared under Megatron-Core, and as matrices are in MaxText's mesh. */
+static void test_expert_tensor(void) {
+    spw_job job = EIGHT_GPUS, found;
+    size_t value[SPW_SEARCH_DIMENSIONS];
+    spw_search_space space;
+    job.tensor = 2;
+    job.optimizer = SPW_OPTIMIZER_DISTRIBUTED;
+    spw_search_space_open(&job, 0, true, false, &space);
+    CHECK(space.values[SPW_SEARCH_EXPERT_TENSOR] == 1 && space.value[SPW_SEARCH_EXPERT_TENSOR][0] == 1);
+    CHECK_OK(spw_search_space_set(&space, "expert-tensor=2,1"));
+    CHECK(space.values[SPW_SEARCH_EXPERT_TENSOR] == 2);
+    job.expert_tensor = 2;
+    spw_search_space_open(&job, 0, true, false, &space);
+    CHECK(space.values[SPW_SEARCH_EXPERT_TENSOR] == 1 && space.value[SPW_SEARCH_EXPERT_TENSOR][0] == 2);
+    job.expert_tensor = 0;
+    job.optimizer = SPW_OPTIMIZER_SHARDED;
+    spw_search_space_open(&job, 0, false, true, &space);
+    spw_search_space_values(&space, 0, value);
+    CHECK(value[SPW_SEARCH_EXPERT_TENSOR] == 0 && spw_search_expert_tensor(value) == 2);
+    found.expert_tensor = 7;
+    if (spw_search_space_job(&space, value, &found) != SPW_OK)
+        CHECK(spw_last_error()[0] != '\0'); /* a job of no model */
+    CHECK(found.expert_tensor == 0);
+}
+
+/* 96 sequences of 8 GPUs: 12 a GPU, 24 with pipeline 2, 36 would be with 3 ranks; micro-batches of 1, 2, 4, 8 sequences. */
+static void test_global_batch(void) {
+    spw_job job = EIGHT_GPUS, reached = EIGHT_GPUS;
+    size_t value[SPW_SEARCH_DIMENSIONS], uneven = 0;
+    spw_search_space space;
+    spw_search_space_open(&job, 0, true, false, &space);
+    CHECK_OK(spw_search_space_set(&space, "pipeline=1,2,3"));
+    reached.global_batch = 96;
+    CHECK_OK(spw_search_space_reach(&space, &reached));
+    CHECK(reached.batches == 2 && reached.sequences_per_gpu[0] == 12 && reached.sequences_per_gpu[1] == 24);
+    static const size_t parts[] = {1, 3, 6, 12, 24}; /* 12 / 4, 12 / 2, 12 / 1, 24 / 1; 24 / 8 is 3 again */
+    CHECK(space.values[SPW_SEARCH_MICRO_BATCHES] == sizeof parts / sizeof *parts);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        bool there = false;
+        for (size_t k = 0; k < space.values[SPW_SEARCH_MICRO_BATCHES]; k++)
+            there = there || space.value[SPW_SEARCH_MICRO_BATCHES][k] == parts[i];
+        CHECK(there);
+    }
+    CHECK(spw_search_space_batches(&space) == 1);
+    for (size_t i = 0; i < spw_search_space_jobs(&space); i++) {
+        spw_search_space_values(&space, i, value);
+        const size_t pipeline = value[SPW_SEARCH_PIPELINE], micro = value[SPW_SEARCH_MICRO_BATCHES];
+        const bool even = pipeline < 3 && 12 * pipeline % micro == 0;
+        uneven += !even;
+        CHECK(spw_search_space_is_uneven(&space, value) == !even);
+    }
+    CHECK(uneven > 0);
+    reached.global_batch = 7;
+    CHECK(spw_search_space_reach(&space, &reached) == SPW_EARG);
+}
+
 static void check_remats(const spw_search_space *space, const char *const *want, size_t count) {
     char text[SPW_REMAT_TEXT];
     CHECK(space->values[SPW_SEARCH_REMAT] == count);
@@ -179,6 +235,8 @@ int main(void) {
     test_room();
     test_beaten();
     test_space();
+    test_expert_tensor();
+    test_global_batch();
     test_remats();
     return check_done();
 }
