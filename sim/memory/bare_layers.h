@@ -22,6 +22,9 @@ typedef struct spw_megatron_shape {
     size_t expert_tensor; /* ranks that share an expert, ffn is the part of one; 0 counts as 1 */
     size_t capacity;      /* slots of an expert and source rank; 0 = dropless */
     bool padded;          /* to capacity: needs capacity */
+    bool sorted;          /* rows arrive in the order of the experts: HybridEP's dispatch permutes */
+    bool unread;          /* the host never reads how many rows arrived */
+    bool graphed;         /* the whole step is one CUDA graph: no launch waits for the host */
     bool sequential;      /* experts one after the other; not with recompute moe_act */
     spw_recompute recompute;
     double product_gain; /* fp8: how much faster the experts' products are than in bf16; 0 counts as 1 */

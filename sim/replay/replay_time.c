@@ -233,8 +233,6 @@ static const char *why_no_megatron_time(const spw_job *job, const spw_scheme *sc
         bool there;
         const char *why;
     } reasons[] = {
-        {spw_scheme_option_is(scheme, "backend", "hybridep"),
-         "HybridEP, whose exchanges have no time model; backend=deepep, which sends the same rows, has one"},
         {padded, "rows padded to an alignment, which the time model of products in bf16 does not have"},
         {job->precision.weights != 2, "weights of Megatron-Core in another format than bf16"},
         {!spw_offload_is_timed(job),

@@ -84,9 +84,7 @@ static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
                     s->experts_per_rank, (int)LOCAL_EXPERTS);
 }
 
-static bool is_unpadded_deepep(const spw_scheme *scheme) {
-    return spw_megatron_align(scheme) == 1 && !is_hybrid(scheme);
-}
+static bool is_unpadded(const spw_scheme *scheme) { return spw_megatron_align(scheme) == 1; }
 
 const spw_scheme_type spw_scheme_megatron_flex = {
     .name = "megatron-flex",
@@ -98,8 +96,8 @@ const spw_scheme_type spw_scheme_megatron_flex = {
     .options = options,
     .routing.factor = "capacity_factor",
     .routing.worst_factor = spw_megatron_worst_factor,
-    .megatron = {true, SPW_MEGATRON_TOKENS, .as_timed = is_unpadded_deepep, .fp8 = true, .freezes = true,
-                 .offloads = true, .splits = true},
+    .megatron = {true, SPW_MEGATRON_TOKENS, .as_timed = is_unpadded, .arrives_sorted = is_hybrid, .fp8 = true,
+                 .freezes = true, .offloads = true, .splits = true},
     .memory.layer = layer,
     .values.weighted_activation = true,
     .traffic.by_node = true,

@@ -124,6 +124,9 @@ static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
     return spw_hybrid_ep_check(scheme, s);
 }
 
+static bool is_unpadded(const spw_scheme *scheme) { return spw_megatron_align(scheme) == 1; }
+static bool always(const spw_scheme *scheme) { return scheme != NULL; }
+
 const spw_scheme_type spw_scheme_megatron_syncfree = {
     .name = "megatron-syncfree",
     .about.summary =
@@ -135,7 +138,8 @@ const spw_scheme_type spw_scheme_megatron_syncfree = {
     .options = options,
     .routing.factor = "rank_capacity",
     .routing.worst_factor = worst_factor,
-    .megatron = {.dispatcher = SPW_MEGATRON_TOKENS, .fp8 = true, .splits = true},
+    .megatron = {true, SPW_MEGATRON_TOKENS, .as_timed = is_unpadded, .arrives_sorted = always, .unread = true,
+                 .fp8 = true, .splits = true},
     .memory.layer = layer,
     .memory.buffer_rows = buffer_rows,
     .memory.pool = pool,

@@ -239,6 +239,11 @@ bool spw_scheme_fills_slots(const spw_scheme *scheme) {
     return scheme->type->megatron.fills_slots != NULL && scheme->type->megatron.fills_slots(scheme);
 }
 
+bool spw_scheme_arrives_sorted(const spw_scheme *scheme) {
+    const spw_scheme_megatron *m = &scheme->type->megatron;
+    return m->arrives_sorted != NULL && m->arrives_sorted(scheme);
+}
+
 bool spw_scheme_is_timed_megatron(const spw_scheme *scheme) {
     const spw_scheme_megatron *m = &scheme->type->megatron;
     return m->timed && (m->as_timed == NULL || m->as_timed(scheme));

@@ -241,8 +241,10 @@ typedef enum spw_megatron_dispatcher {
 typedef struct spw_scheme_megatron {
     bool timed; /* the time of layers was measured: dispatcher says with which code */
     spw_megatron_dispatcher dispatcher;
-    bool (*as_timed)(const spw_scheme *scheme);    /* does that hold under its options? NULL: yes */
-    bool (*fills_slots)(const spw_scheme *scheme); /* are experts filled to their capacity? NULL: no */
+    bool (*as_timed)(const spw_scheme *scheme);       /* does that hold under its options? NULL: yes */
+    bool (*fills_slots)(const spw_scheme *scheme);    /* are experts filled to their capacity? NULL: no */
+    bool (*arrives_sorted)(const spw_scheme *scheme); /* do rows arrive in the experts' order? NULL: no */
+    bool unread;                                      /* the host never reads how many rows arrived */
     bool fp8;      /* the tensors of TransformerEngine's recipes are described */
     bool freezes;  /* frozen experts and their adapters are described */
     bool offloads; /* offloading of its experts' inputs to the host is described */
@@ -289,6 +291,7 @@ double spw_scheme_factor(const spw_scheme *scheme);
 double spw_worst_rank_factor(const spw_scheme *scheme, const spw_layer_shape *shape);
 /* The facts of spw_scheme_megatron under the options as set. */
 bool spw_scheme_fills_slots(const spw_scheme *scheme);
+bool spw_scheme_arrives_sorted(const spw_scheme *scheme);
 bool spw_scheme_is_timed_megatron(const spw_scheme *scheme);
 bool spw_scheme_is_bare_megatron(const spw_scheme *scheme);
 /* DeepEP in a group of one rank: nobody is known to have run it, and Megatron-Core (d98e8a64) refuses it at its start. */

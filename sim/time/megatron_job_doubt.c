@@ -30,6 +30,10 @@ static void name_outside(const spw_megatron_job_request *q, size_t tokens, char 
             c->dense_flops_share.value, c->dense_from, c->gemm_flops_share.value,
             c->attention_flops_share.value);
     if (dispatcher != NULL) spw_outside_add(note, "%s", dispatcher);
+    if (spw_scheme_arrives_sorted(q->point->scheme))
+        spw_outside_add(note, "HybridEP as DeepEP without the copy into the experts' order");
+    if (q->point->scheme->type->megatron.unread)
+        spw_outside_add(note, "steps without host synchronization counted, not measured");
     if (shape->node_ranks < shape->ranks) spw_outside_add(note, "exchange between nodes not measured");
     if (spw_levels_are_several(&job->cluster))
         spw_outside_add(note, "a network of %zu levels, of which none was measured",

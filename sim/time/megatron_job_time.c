@@ -40,8 +40,8 @@ static spw_recompute recompute_of(spw_remat remat) {
 }
 
 bool spw_megatron_job_covers(const spw_job *job, const spw_scheme *scheme) {
-    const bool recipe = job->precision.recipe != SPW_FP8_NONE && scheme->type->megatron.fp8 &&
-                        scheme->type->megatron.timed && !spw_scheme_option_is(scheme, "backend", "hybridep");
+    const bool recipe =
+        job->precision.recipe != SPW_FP8_NONE && scheme->type->megatron.fp8 && scheme->type->megatron.timed;
     return (recipe || spw_scheme_is_timed_megatron(scheme)) && spw_remat_goes_with_megatron(job->remat) &&
            job->cluster.gpus_per_node % spw_grid_of(job).expert_tensor == 0 &&
            spw_finetune_is_whole(&job->finetune) && !spw_fsdp2_is_on(job) && spw_offload_is_timed(job) &&
@@ -310,7 +310,9 @@ static spw_status set_shape(prediction *p) {
     const spw_job *job = q->point->job;
     const spw_scheme *scheme = q->point->scheme;
     const spw_layer_shape *s = &q->point->shape;
-    const size_t capacity = scheme->type->routing.expert_capacity(scheme, s);
+    const size_t capacity = scheme->type->routing.expert_capacity != NULL
+                                ? scheme->type->routing.expert_capacity(scheme, s)
+                                : SIZE_MAX;
     p->shape = (spw_megatron_shape){.tokens = s->tokens,
                                     .top_k = s->top_k,
                                     .experts = s->experts,
@@ -320,6 +322,9 @@ static spw_status set_shape(prediction *p) {
                                     .expert_tensor = s->expert_tensor,
                                     .capacity = capacity != SIZE_MAX ? capacity : 0,
                                     .padded = spw_scheme_fills_slots(scheme),
+                                    .sorted = spw_scheme_arrives_sorted(scheme),
+                                    .unread = scheme->type->megatron.unread,
+                                    .graphed = spw_scheme_option_is(scheme, "graph", "full"),
                                     .recompute = recompute_of(job->remat),
                                     .product_gain = spw_fp8_product_gain(job)};
     p->dispatcher = scheme->type->megatron.dispatcher;

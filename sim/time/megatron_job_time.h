@@ -21,7 +21,7 @@
 
 #include <stdbool.h>
 
-/* Is there such a model? megatron-alltoall, -flex behind DeepEP and -allgather, bf16, without padding to an alignment, with
+/* Is there such a model? megatron-alltoall, -flex, -syncfree and -allgather, bf16, without padding to an alignment, with
  * a recompute module of Megatron-Core, none or full; GPUs that share experts are on one node. With tensor and context
  * parallelism the work outside the experts is divided by both, and their collectives are counted (sim/time/grid_time.h), as
  * those of expert_tensor are (sim/time/megatron_time.h): behind these no run stands. */

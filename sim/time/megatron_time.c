@@ -155,6 +155,11 @@ static void scatter(step *s, spw_megatron_phase phase) {
               copy_s(s, CAST_BYTES * (s->load[r].received + s->load[r].arrived) * s->H) + kernels_s(s, 2));
 }
 
+/* Into the experts' order before their products, and out of it after their gradients: nothing where the exchange does it. */
+static double order_s(const step *s, const spw_megatron_load *load) {
+    return s->shape->sorted ? 0.0 : chunks_s(s, load, s->c->copy_bytes_per_s.value);
+}
+
 static double activation_s(const step *s, const spw_megatron_load *load) {
     return copy_s(s, s->c->activation_bytes.value * load->received * s->F);
 }
@@ -192,15 +197,15 @@ static void route(step *s, size_t rank) {
     spend(s, SPW_MEGATRON_ROUTE, rank,
           copy_s(s, NORM_BYTES * s->T * s->H + columns) +
               2.0 * s->T * s->H * s->E / s->c->router_flops.value + kernels_s(s, ROUTE_KERNELS));
-    if (s->layer == 0 && !s->again)
+    if (s->layer == 0 && !s->again && !s->shape->graphed)
         wait_for_host(s, SPW_MEGATRON_ROUTE, rank, ROUTED_SHARE * s->c->host_first_s.value);
 }
 
-/* Padded to capacity, the host needs no counts: it is ahead from the first layer on. */
+/* Padded to capacity, or where counts stay on the GPU, the host needs none: it is ahead from the first layer on. */
 static void permute(step *s, size_t rank) {
     const bool first = s->layer == 0 && !s->again;
     spend(s, SPW_MEGATRON_PERMUTE, rank, copy_s(s, SORT_BYTES * s->T * s->E) + kernels_s(s, PERMUTE_KERNELS));
-    if (!s->shape->padded) {
+    if (!s->shape->padded && !s->shape->unread) {
         const double host_s = first ? s->c->host_first_s.value : s->counted[rank] + s->c->host_layer_s.value;
         wait_for_host(s, SPW_MEGATRON_PERMUTE, rank, host_s);
         s->counted[rank] = s->now[rank];
@@ -217,7 +222,7 @@ static void forward(step *s) {
     exchange(s, SPW_MEGATRON_DISPATCH, s->exchange_s[2 * s->layer] + s->c->exchange_latency_s.value);
     if (shares(s)) gather(s, SPW_MEGATRON_GATHER, 2, 2.0);
     for (size_t r = 0; r < s->ranks; r++) {
-        spend(s, SPW_MEGATRON_SORT, r, chunks_s(s, &s->load[r], s->c->copy_bytes_per_s.value));
+        spend(s, SPW_MEGATRON_SORT, r, order_s(s, &s->load[r]));
         spend(s, SPW_MEGATRON_EXPERTS, r, experts_s(s, &s->load[r]));
         spend(s, SPW_MEGATRON_UNSORT, r, chunks_s(s, &s->load[r], s->c->scatter_bytes_per_s.value));
     }
@@ -233,7 +238,7 @@ static void backward(step *s) {
     exchange(s, SPW_MEGATRON_BACKWARD_COMBINE, s->exchange_s[2 * s->layer + 1]);
     if (shares(s)) scatter(s, SPW_MEGATRON_BACKWARD_SCATTER);
     for (size_t r = 0; r < s->ranks; r++) {
-        spend(s, SPW_MEGATRON_BACKWARD_UNSORT, r, chunks_s(s, &s->load[r], s->c->copy_bytes_per_s.value));
+        spend(s, SPW_MEGATRON_BACKWARD_UNSORT, r, order_s(s, &s->load[r]));
         spend(s, SPW_MEGATRON_BACKWARD_EXPERTS, r, backward_experts_s(s, &s->load[r]));
         spend(s, SPW_MEGATRON_BACKWARD_SORT, r, chunks_s(s, &s->load[r], s->c->index_add_bytes_per_s.value));
     }

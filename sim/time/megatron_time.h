@@ -35,6 +35,9 @@
  *   tokens      DeepEP: permute moves no rows, what travels is a row a token and rank at token_bytes_per_s; sort chunks
  *               becomes the permutation of received tokens, copy(4 M H), unsort their sum, 4 M H / scatter_bytes_per_s;
  *               backward copy(4 M H) and 4 M H / index_add_bytes_per_s; nothing is left of unpermute
+ *   HybridEP    as DeepEP, but its dispatch writes rows in the experts' order: no copy(4 M H) of sort chunks, none of backward
+ *               unsort. One published layer, bf16 on 8 H100 (M 32768, H 7168: 0.31 ms): 0.29 ms less forward, 0.26 backward
+ *   sync-free   as HybridEP, and the host reads no counts; as one CUDA graph it does not wait for the host at all
  *   all-gather  the same, all tokens travel; combine and its gradient are sums in fp32: 4 bytes an element
  * With expert_tensor t above 1, F is the part of one rank, M the rows of all t ranks and A those that its all-to-all brought
  * (not measured; counted from token_dispatcher.py):

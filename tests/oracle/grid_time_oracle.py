@@ -144,8 +144,7 @@ for imbalance in ("1", "2", "8"):
 # Of what has no time, the reason is told, and not another.
 job("tensor", 2, 1, 1, "full", 2)
 ALLTOALL = ("--scheme", "megatron-alltoall")
-for words, arguments in (("backend=deepep, which sends the same rows", ("--scheme", "megatron-flex:backend=hybridep")),
-                         ("padded to an alignment", ("--scheme", "megatron-alltoall:align=16")),
+for words, arguments in (("padded to an alignment", ("--scheme", "megatron-alltoall:align=16")),
                          ("format than bf16", (*ALLTOALL, "--set", "precision.weights=fp32")),
                          ("no recompute module", (*ALLTOALL, "--remat", "minimal"))):
     done = oracle.must("plan", "--job", folder / "tensor.yaml", "--stack", STACK, *arguments)

@@ -84,13 +84,13 @@ def loads_of(scheme, tokens, node, t=1):
         for d in range(R):
             if scheme.startswith("megatron-alltoall"):
                 wire[s, d] = rows[s, d // t * e:(d // t + 1) * e].sum() if s % t == d % t else 0
-            elif scheme.startswith("megatron-flex"):
+            elif scheme.startswith(("megatron-flex", "megatron-syncfree")):
                 wire[s, d] = (to == d).any(axis=1).sum()
             else:
                 wire[s, d] = len(tokens[s])
         for there in range(max(1, R // node)):
             mates = [d for d in range(R) if d // node == there]
-            if scheme.startswith("megatron-flex") and there != s // node:  # once a node, forwarded by the GPU of the same number
+            if scheme.startswith(("megatron-flex", "megatron-syncfree")) and there != s // node:  # once a node, forwarded by the GPU of the same number
                 hop = there * node + s % node
                 crossing = np.isin(to, mates).any(axis=1).sum()
                 nics[s, 0] += crossing
@@ -241,7 +241,8 @@ def predict(scheme, job, cluster, imbalance=None):
     ranks = job["expert"] * sharers
     groups, tokens = 64 // ranks, T // micro
     recompute = "moe" if {"full", "moe"} & set(job["remat"].split("+")) else "moe_act" if "moe_act" in job["remat"].split("+") else "none"
-    dispatcher = {"megatron-alltoall": "all-to-all", "megatron-flex": "tokens", "megatron-allgather": "all-gather"}[scheme.split(":")[0]]
+    dispatcher = {"megatron-alltoall": "all-to-all", "megatron-flex": "tokens", "megatron-allgather": "all-gather", "megatron-syncfree": "tokens"}[scheme.split(":")[0]]
+    unread = scheme.startswith("megatron-syncfree")
     layers = 4 if bare else LAYERS
     blocks, first = [], 0
     for s in range(stages):
@@ -259,7 +260,7 @@ def predict(scheme, job, cluster, imbalance=None):
             for (s, (first, count, moe)), m in itertools.product(enumerate(blocks), range(micro)):
                 if moe:
                     half, whole, _ = bare_step(c, tokens, H, F / sharers, E, [layer_loads[l % 4, m] for l in moe], recompute,
-                                               "pad=true" in scheme, "capacity_factor" in scheme, dispatcher, sharers)
+                                               "pad=true" in scheme, "capacity_factor" in scheme, dispatcher, sharers, unread or "hybridep" in scheme, unread, "graph=full" in scheme)
                     forward[s][m], backward[s][m] = half, whole - half
                 if not bare:
                     more = outside(c, job["remat"], first, count, s == stages - 1, tokens)
@@ -280,6 +281,8 @@ ALL = ["megatron-alltoall", "megatron-flex", "megatron-allgather"]
 CASES = [  # what differs from the first
     dict(schemes=ALL + ["megatron-alltoall:capacity_factor=1.25,policy=position",
                         "megatron-alltoall:capacity_factor=1,policy=position,pad=true"]),
+    dict(schemes=["megatron-flex:backend=hybridep", "megatron-syncfree:rank_capacity=8", "megatron-syncfree:rank_capacity=8,graph=full"]),
+    dict(schemes=["megatron-flex:backend=hybridep", "megatron-syncfree:rank_capacity=8"], gpus=8, expert=16, remat="moe", micro=2, stages=2),
     dict(schemes=ALL, gpus=8, expert=16, remat="full"),
     dict(schemes=ALL[:2], gpus=4, expert=64, remat="moe", optimizer="replicated"),
     dict(schemes=ALL[:1], micro=2, remat="moe_act", gradients="bf16"),
@@ -329,7 +332,7 @@ for number, case in enumerate(CASES):
         for words, there in (("sizes other than 4", job["expert"] * job["sharers"] != 4), ("counted, not fitted", not job["part"]), ("pipelines", job["stages"] > 1),
                              ("between nodes", job["expert"] * job["sharers"] > job["gpus"]),
                              (f"shared by {job['sharers']} GPUs counted, not measured", job["sharers"] > 1), ("scaled from", job["cluster"] is not H200),
-                             ("DeepEP", "flex" in scheme), ("all-gather dispatcher", "allgather" in scheme)):
+                             ("DeepEP", "flex" in scheme or "syncfree" in scheme), ("all-gather dispatcher", "allgather" in scheme)):
             check((words in said) == there, f"{what}: '{words}' said of the fit: {not there}")
 
     imbalance = min(job.get("imbalance", 0.0), job["expert"])

@@ -41,7 +41,8 @@ class Load:
         return sum(x / self.M * max(0, 1 - c["cache_bytes"] / (2 * x * depth)) for x in self.experts if x > 0)
 
 
-def step(c, T, H, F, E, loads, recompute="none", padded=False, dropping=False, dispatcher="all-to-all", sharers=1):
+def step(c, T, H, F, E, loads, recompute="none", padded=False, dropping=False, dispatcher="all-to-all", sharers=1,
+         hybrid=False, unread=False, graphed=False):
     """loads[layer][rank]. Seconds of forward, of the step, and of the phases (mean over ranks, sum over layers)."""
     R, L = range(len(loads[0])), len(loads)
     e = E // (len(R) // sharers)
@@ -124,17 +125,17 @@ def step(c, T, H, F, E, loads, recompute="none", padded=False, dropping=False, d
         first = l == 0 and not again
         add(name("route"), lambda r: copy(16 * T * H + (800 * T * E if dropping else 0)) + 2 * T * H * E / c["router_flops"] +
             25 * c["kernel_s"])
-        if first:
+        if first and not graphed:
             to([max(t, 0.32 * c["host_first_s"]) for t in gpu], name("route"))
         add(name("permute"), lambda r: copy(48 * T * E) + 40 * c["kernel_s"])
-        if not padded:
+        if not padded and not unread:
             to([max(gpu[r], c["host_first_s"] if first else known[r] + c["host_layer_s"]) for r in R], name("permute"))
             known = list(gpu)
             add(name("permute"), lambda r: 0.2e-3 if dropping else 0)
         add(name("permute"), lambda r: copy(4 * loads[l][r].N * H))
         exchange(name("dispatch_a2a"), l, False, 2)
         among_sharers(name("gather"), l, 2, 2)
-        add(name("sort_chunks"), lambda r: chunks(l, r, "copy_bytes_per_s"))
+        add(name("sort_chunks"), lambda r: 0.0 if hybrid else chunks(l, r, "copy_bytes_per_s"))  # HybridEP writes rows where they belong
         add(name("experts"), lambda r: gemm(loads[l][r], 2 * loads[l][r].tiles * H * up(2 * F, 256), H) +
             gemm(loads[l][r], 2 * loads[l][r].tiles * F * up(H, 256), F) + copy(c["activation_bytes"] * loads[l][r].M * F) + 4 * c["kernel_s"])
         add(name("unsort_chunks"), lambda r: chunks(l, r, "scatter_bytes_per_s"))
@@ -158,7 +159,7 @@ def step(c, T, H, F, E, loads, recompute="none", padded=False, dropping=False, d
         add("backward_unpermute", lambda r: copy(4 * loads[l][r].N * H))
         exchange("backward_combine_a2a", l, True)
         summed("backward_scatter", l)
-        add("backward_unsort_chunks", lambda r: chunks(l, r, "copy_bytes_per_s"))
+        add("backward_unsort_chunks", lambda r: 0.0 if hybrid else chunks(l, r, "copy_bytes_per_s"))
         add("backward_experts", lambda r: backward_experts(loads[l][r]))
         add("backward_sort_chunks", lambda r: chunks(l, r, "index_add_bytes_per_s"))
         among_sharers("backward_gather", l, 2, 2)

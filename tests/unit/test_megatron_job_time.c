@@ -173,7 +173,9 @@ static void test_covers(void) {
                  {"megatron-alltoall", "remat: minimal\n", false},
                  {"megatron-alltoall:align=16", "remat: none\n", false},
                  {"megatron-flex", "remat: moe\n", true},
-                 {"megatron-flex:backend=hybridep", "remat: moe\n", false},
+                 {"megatron-flex:backend=hybridep", "remat: moe\n", true},
+                 {"megatron-flex:backend=hybridep,align=16", "remat: moe\n", false},
+                 {"megatron-syncfree:rank_capacity=2", "remat: none\n", true},
                  {"megatron-allgather", "remat: moe_act\n", true},
                  {"megablocks", "remat: none\n", false},
                  {"primus-syncfree", "remat: none\n", false}};
