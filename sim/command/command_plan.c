@@ -130,8 +130,6 @@ static const struct argp argp = {
     .children = children,
 };
 
-}
-
 /* The list of --expert-parallel, or all sizes. */
 static spw_status parse_splits(const char *text, const spw_job *job, spw_plan_request *request) {
     char copy[256], *rest = NULL;
