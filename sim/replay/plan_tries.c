@@ -1,7 +1,9 @@
 #include "sim/replay/plan_tries.h"
 
 #include "base/memory.h"
+#include "sim/input/precision.h"
 #include "sim/input/remat.h"
+#include "sim/memory/muon_packing.h"
 #include "sim/replay/replay.h"
 #include "sim/replay/smallest_factor.h"
 
@@ -160,6 +162,14 @@ static bool shared_optimizer(size_t amount, spw_job *job, char *what, size_t siz
     return true;
 }
 
+static bool dealt_muon(size_t amount, spw_job *job, char *what, size_t size) {
+    (void)amount;
+    if (!spw_muon_packs(job)) return false;
+    job->muon_ping_pong = true;
+    (void)snprintf(what, size, "muon_layout: ping_pong (--no-use-layer-wise-param-layout)");
+    return true;
+}
+
 static bool other_split(size_t amount, spw_job *job, char *what, size_t size) {
     size_t split[SPW_PLAN_SPLITS];
     const size_t splits = spw_plan_all_splits(job, split), gpus = job->expert * job->fsdp;
@@ -253,6 +263,7 @@ static const struct {
      true,
      {SPW_OPTIMIZER_DISTRIBUTED + 1, SPW_OPTIMIZER_SHARDED + 1},
      false},
+    {"muon_layout: ping_pong", dealt_muon, true, {1}, false},
     {"precision.optimizer bf16", small_optimizer, true, {2}, false},
     {"another scheme of the plan", NULL, false, {0}, true},
     {"pipeline stages", more_stages, true, {2, 4, 8}, false},
@@ -376,11 +387,44 @@ static spw_status advise(const spw_plan_request *q, const spw_result *result, co
     return SPW_OK;
 }
 
+/* Of the fastest point, or else of the one that needs least. */
+static spw_status try_precision(const spw_plan_request *q, const spw_result *result, spw_plan_tries *out) {
+    const spw_result_answers *a = &result->answers;
+    const size_t i = a->fastest != SPW_NO_ROW ? a->fastest : a->least_memory;
+    const spw_result_row *row = spw_result_row_at(result, i);
+    spw_result with = {.rows = 0};
+    spw_job *job = NULL;
+    bool there = false;
+    const char *name = NULL;
+    spw_status status = SPW_OK;
+    if (row == NULL) return SPW_OK;
+    SPW_TRY(SPW_ALLOC(2, &job));
+    job_of(q, row, job);
+    name = spw_precision_other(job, job + 1);
+    if (name == NULL || spw_job_check(job + 1) != SPW_OK) goto cleanup;
+    SPW_TRY(replay_point(q, job + 1, &row->scheme, true, !row->footprint.follows_routing, &with, &there));
+    if (!there) goto cleanup;
+    const spw_result_row *other = &with.row[0];
+    out->other = (spw_plan_other_precision){.name = name,
+                                            .row = i,
+                                            .verdict = spw_result_verdict(other),
+                                            .bytes = other->memory.max_bytes,
+                                            .low_bytes = other->footprint.low_bytes,
+                                            .high_bytes = other->footprint.high_bytes,
+                                            .live_alone = spw_point_is_live_alone(other)};
+
+cleanup:
+    spw_result_clear(&with);
+    spw_free(job);
+    return status;
+}
+
 spw_status spw_plan_try(const spw_plan_request *q, const spw_result *result, spw_plan_tries *out) {
     spw_status status = SPW_OK;
     *out = (spw_plan_tries){.needs = 0};
     SPW_TRY(find_needs(q, result, out));
     SPW_TRY(find_break_even(q, result, out));
+    SPW_TRY(try_precision(q, result, out));
     for (size_t s = 0; s < q->schemes; s++) {
         const spw_result_row *row = spw_plan_misfit(result, q->scheme[s].text, q->job->expert);
         if (row != NULL) SPW_TRY(advise(q, result, row, &out->misfit[out->misfits++]));
