@@ -338,11 +338,11 @@ static void print_point(const char *what, const spw_plan_view *v, const spw_resu
 }
 
 /* A lower bound has no other end. */
-static void print_room(const spw_result_row *r, bool tight, FILE *out) {
+static void print_room(const spw_result_row *r, FILE *out) {
     const spw_footprint *f = &r->footprint;
     const double low = (double)f->low_bytes / GIB, high = (double)f->high_bytes / GIB;
-    fprintf(out, "%-18s %s", "", tight ? "it is tight: " : "it needs ");
-    if (f->low_bytes == f->high_bytes)
+    fprintf(out, "%-18s it %s: ", "", spw_verdict_sentence(spw_result_verdict(r), r->surely_fits));
+    if (spw_point_is_live_alone(r))
         fprintf(out, "%.1f GiB or more", low);
     else
         fprintf(out, "%.1f to %.1f GiB", low, high);
@@ -371,10 +371,9 @@ static void print_choice(const char *what, const spw_plan_view *v, size_t best, 
         return;
     }
     print_point(what, v, r, out);
-    const bool tight = spw_result_verdict(r) == SPW_VERDICT_TIGHT;
-    if (!tight && r == sure) return;
-    print_room(r, tight, out);
-    fprintf(out, "%s", r == sure ? "\n" : ", and may not fit;\n");
+    if (spw_result_verdict(r) != SPW_VERDICT_TIGHT && r == sure) return;
+    print_room(r, out);
+    fprintf(out, "%s", r == sure ? "\n" : ";\n");
     if (r == sure) return;
     if (sure == NULL) {
         fprintf(out, "%-18s no point surely fits\n", "");
@@ -418,11 +417,12 @@ static void print_need(const spw_plan_view *v, const spw_plan_need *n, FILE *out
 
 /* The routing of the plan over balanced routing, in the mean over the steps and in the worst of them. */
 static void print_ratio(const spw_plan_view *v, const spw_result_row *r, FILE *out) {
+    const spw_ratio ratio = spw_result_row_ratio(r);
     char label[32];
     (void)snprintf(label, sizeof label, "%s %s", spw_plan_routing_word(v),
                    v->request->imbalance != NULL ? "imbalance" : "routing");
-    fprintf(out, "%-18s %s takes %.3f times its step with balanced routing, ", label, r->scheme.text,
-            r->time.step_s / r->balanced.step_s);
+    fprintf(out, "%-18s %s takes %.3f times (%.3f to %.3f) its step with balanced routing, ", label,
+            r->scheme.text, ratio.value, ratio.low, ratio.high);
     print_seconds(&r->balanced, out);
     if (r->steps > 1 && !(v->request->imbalance != NULL))
         fprintf(out, ", in the mean of %zu steps, %.3f times in the worst, step %lld", r->steps,

@@ -120,8 +120,8 @@ typedef struct spw_result_row {
     char advice[SPW_ADVICE_TEXT]; /* what to do about what the allocator did; "": nothing */
     spw_memory_kind memory_kind;
     spw_newest_arena newest; /* where the memory is what must be live alone */
-    bool
-        surely_fits; /* it fits, and so does its whole interval; where the allocator was replayed, no step retried */
+    double most_bytes; /* that it may take: spw_result_row_judge(); INFINITY: nothing is known of that */
+    bool surely_fits;  /* all of that lies within the budget */
     spw_outside_fit outside_fit; /* what of the job the coefficients were not fitted on */
     spw_result_traffic traffic;
     spw_result_drops drops;
@@ -273,6 +273,12 @@ const char *spw_result_stages_text(const spw_result_row *row, char out[SPW_STAGE
 spw_verdict spw_result_verdict(const spw_result_row *row);
 
 spw_balanced_figures spw_result_balanced(const spw_result_row *row);
+/* The step over the step with balanced routing, and how far that ratio may be off: what slows both alike is not in it
+ * (spw_timeline_ratio_width()). NAN without a time. */
+typedef struct spw_ratio {
+    double value, low, high;
+} spw_ratio;
+spw_ratio spw_result_row_ratio(const spw_result_row *row);
 
 /* Appends a zeroed row. The pointer is valid until the next append. */
 SPW_MUST_CHECK spw_status spw_result_append(spw_result *result, spw_result_row **row);

@@ -269,6 +269,7 @@ static json_t *memory_json(spw_json *json, const spw_result_row *r) {
     spw_json_put(json, object, "balanced_peak_bytes", spw_json_count(r->balanced_bytes));
     spw_json_put(json, object, "low_bytes", spw_json_count(f->low_bytes));
     spw_json_put(json, object, "high_bytes", spw_json_count(f->high_bytes));
+    spw_json_put(json, object, "most_bytes", spw_json_real(r->most_bytes)); /* null: not known */
     spw_json_put(json, object, "p50_bytes", spw_json_count(r->memory.p50_bytes));
     spw_json_put(json, object, "p99_bytes", spw_json_count(r->memory.p99_bytes));
     spw_json_put(json, object, "max_bytes", spw_json_count(r->memory.max_bytes));
@@ -345,6 +346,7 @@ static json_t *drops_json(spw_json *json, const spw_result_row *r) {
 /* Seconds that the step waits for, by component; null without a time model of the scheme. */
 static json_t *time_json(spw_json *json, const spw_result_row *r) {
     const spw_timeline *time = &r->time;
+    const spw_ratio ratio = spw_result_row_ratio(r);
     const struct {
         const char *key;
         double value;
@@ -358,6 +360,9 @@ static json_t *time_json(spw_json *json, const spw_result_row *r) {
                    {"balanced_low_s", r->balanced.low_s},
                    {"balanced_high_s", r->balanced.high_s},
                    {"balanced_tokens_per_s_per_gpu", spw_result_balanced(r).tokens_per_s_per_gpu},
+                   {"over_balanced", ratio.value},
+                   {"over_balanced_low", ratio.low},
+                   {"over_balanced_high", ratio.high},
                    {"aligned_step_s", r->aligned.step_s},
                    {"aligned_low_s", r->aligned.low_s},
                    {"aligned_high_s", r->aligned.high_s},

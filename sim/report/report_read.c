@@ -180,7 +180,7 @@ void spw_report_shape(spw_report *report) {
 }
 
 const char *spw_report_row_doubt(const spw_report_row *row) {
-    return row->replayed ? "" : spw_doubt_text(row->verdict, row->high, row->budget);
+    return row->replayed || row->surely_fits || !spw_report_row_fits(row) ? "" : "may not fit";
 }
 
 bool spw_report_row_fits(const spw_report_row *row) { return row->verdict != SPW_VERDICT_OOM; }
@@ -202,8 +202,4 @@ const spw_report_row *spw_report_first(const spw_report *report) {
 
 bool spw_report_row_live(const spw_report_row *row) {
     return !row->replayed && strcmp(row->kind, "live") == 0;
-}
-
-double spw_report_row_cost(const spw_report_row *row) {
-    return row->timed && row->balanced_s > 0.0 ? row->step_s / row->balanced_s : NAN;
 }

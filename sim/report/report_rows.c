@@ -83,12 +83,18 @@ static spw_status take_memory(json_t *row, spw_report_row *out) {
                                      {"oom_probability", &out->oom, 1.0},
                                      {"oom_low", &out->oom_low, 1.0},
                                      {"oom_high", &out->oom_high, 1.0}};
+    const spw_field_number most[] = {{"most_bytes", &out->most, SPW_FIELD_LARGEST}};
     SPW_TRY(SPW_FIELD_NUMBERS(memory, where, list));
     SPW_TRY(take_quantiles(memory, where, NULL, &out->held));
     SPW_TRY(take_verdict(memory, where, &out->verdict));
     SPW_TRY(take_newest(memory, out));
     SPW_TRY(spw_field_text(memory, where, "kind", &out->kind));
-    out->surely_fits = json_is_true(json_object_get(memory, "surely_fits"));
+    out->surely_fits = json_is_boolean(json_object_get(memory, "surely_fits"))
+                           ? json_is_true(json_object_get(memory, "surely_fits"))
+                           : spw_verdict_is_sure(out->verdict, out->high, out->budget);
+    out->most = NAN;
+    if (json_is_number(json_object_get(memory, "most_bytes")))
+        SPW_TRY(SPW_FIELD_NUMBERS(memory, where, most));
     SPW_TRY(take_bytes(memory, where, &out->components[0]));
     out->advice = "";
     out->moment = json_string_value(json_object_get(memory, "moment"));
@@ -134,6 +140,7 @@ static spw_status take_time(json_t *row, bool answered, spw_report_row *out) {
     json_t *time = NULL, *value;
     SPW_TRY(spw_field_object(row, "rows", "time", &time));
     out->timed = json_is_number(json_object_get(time, "step_s"));
+    out->over_balanced = (spw_report_figure){NAN, 0.0, 0.0};
     if (!out->timed) return SPW_OK;
     const spw_field_number list[] = {{"step_s", &out->step_s, SPW_FIELD_LARGEST},
                                      {"low_s", &out->low_s, SPW_FIELD_LARGEST},
@@ -144,8 +151,14 @@ static spw_status take_time(json_t *row, bool answered, spw_report_row *out) {
                                      {"tokens_per_s_high", &out->tokens_high, SPW_FIELD_LARGEST},
                                      {"balanced_low_s", &out->balanced_low, SPW_FIELD_LARGEST},
                                      {"balanced_high_s", &out->balanced_high, SPW_FIELD_LARGEST}};
+    const spw_field_number ratio[] = {{"over_balanced", &out->over_balanced.value, SPW_FIELD_LARGEST},
+                                      {"over_balanced_low", &out->over_balanced.low, SPW_FIELD_LARGEST},
+                                      {"over_balanced_high", &out->over_balanced.high, SPW_FIELD_LARGEST}};
     SPW_TRY(SPW_FIELD_NUMBERS(time, "rows.time", list));
     if (answered) SPW_TRY(SPW_FIELD_NUMBERS(time, "rows.time", ends));
+    if (out->balanced_s > 0.0) out->over_balanced.value = out->step_s / out->balanced_s;
+    if (json_is_number(json_object_get(time, "over_balanced")))
+        SPW_TRY(SPW_FIELD_NUMBERS(time, "rows.time", ratio));
     SPW_TRY(spw_field_object(time, "rows.time", "components", &out->components[2]));
     if (json_object_size(out->components[2]) > MOST_COMPONENTS)
         SPW_TRY(spw_fail(SPW_EFORMAT, "rows.time.components: more than %d", MOST_COMPONENTS));
@@ -199,7 +212,7 @@ static spw_status take_figure(json_t *cost, const char *key, spw_report_figure *
     return SPW_FIELD_NUMBERS(cost, "rows.cost", list);
 }
 
-static spw_status take_cost(json_t *cost, spw_report_cost *out) {
+spw_status spw_report_take_cost(json_t *cost, spw_report_cost *out) {
     const struct {
         const char *key;
         spw_report_figure *figure;
@@ -311,7 +324,7 @@ spw_status spw_report_take_row(spw_report *report, json_t *row, size_t index, sp
     SPW_TRY(take_traffic(row, out));
     SPW_TRY(take_time(row, report->answered, out));
     SPW_TRY(take_overload(row, out));
-    SPW_TRY(take_cost(json_object_get(row, "cost"), &out->cost));
+    SPW_TRY(spw_report_take_cost(json_object_get(row, "cost"), &out->cost));
     out->outside_fit = json_array_size(json_object_get(row, "outside_fit")) > 0;
     take_parts(row, out);
     SPW_TRY(take_assumptions(report, row));
