@@ -34,8 +34,8 @@ spw_stack_distance spw_stack_distance_of(const spw_gpu *job, const spw_gpu *meas
     const double peak = fabs(log(job->bf16_flops / measured->bf16_flops)),
                  memory = fabs(log(job->hbm_bytes_per_s / measured->hbm_bytes_per_s));
     const bool same_vendor = job->vendor == measured->vendor;
-    if (same_name(job->cluster, measured->cluster) || (same_vendor && peak < SAME && memory < SAME))
-        return (spw_stack_distance){SPW_GPU_SAME, 0.0};
+    if (same_name(job->cluster, measured->cluster)) return (spw_stack_distance){SPW_GPU_NAMED, 0.0};
+    if (same_vendor && peak < SAME && memory < SAME) return (spw_stack_distance){SPW_GPU_SAME, 0.0};
     const bool known = same_vendor && job->vendor != SPW_VENDOR_OTHER,
                generation = job->generation != SPW_GPU_OTHER && job->generation == measured->generation;
     return (spw_stack_distance){generation ? SPW_GPU_SAME_GENERATION
@@ -55,7 +55,7 @@ spw_status spw_stack_distance_of_any(const spw_gpu *job, const char *clusters, s
     for (const char *word = clusters; *word != '\0'; word += strcspn(word, " "), word += strspn(word, " ")) {
         char name[SPW_CLUSTER_NAME];
         spw_cluster read;
-        spw_stack_distance here = {SPW_GPU_SAME, 0.0};
+        spw_stack_distance here = {SPW_GPU_NAMED, 0.0};
         (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(word, " "), word);
         const spw_status status = spw_cluster_read(name, NULL, &read);
         if (status == SPW_ENOMEM) return status;
@@ -94,13 +94,14 @@ bool spw_stack_claim_is_better(const spw_stack_claim *a, const spw_stack_claim *
 
 bool spw_stack_distance_note(const char *stack, const spw_gpu *job, const spw_gpu *measured,
                              char out[SPW_STACK_DISTANCE_TEXT]) {
-    static const char *const words[] = {[SPW_GPU_SAME] = "",
+    static const char *const words[] = {[SPW_GPU_NAMED] = "",
+                                        [SPW_GPU_SAME] = "",
                                         [SPW_GPU_SAME_GENERATION] = "another GPU of the same generation",
                                         [SPW_GPU_SAME_VENDOR] = "a GPU of the same vendor",
                                         [SPW_GPU_FOREIGN] = "a GPU of another or an unnamed vendor"};
     const spw_stack_distance distance = spw_stack_distance_of(job, measured);
     out[0] = '\0';
-    if (distance.kinship == SPW_GPU_SAME) return false;
+    if (distance.kinship <= SPW_GPU_SAME) return false;
     (void)snprintf(out, SPW_STACK_DISTANCE_TEXT,
                    "%s is of %s, %s: %s has %.2g times its bf16 peak and %.2g times its memory rate", stack,
                    measured->cluster, words[distance.kinship], job->cluster,

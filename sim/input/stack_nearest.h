@@ -19,7 +19,8 @@ spw_gpu spw_gpu_of(const spw_cluster *cluster);
 /* From the nearest on. Clusters have the same GPU where their names say so ("h200-8x8", "h200-32x8"), or where the vendor, the
  * bf16 peak and the rate of memory are the same to 1 %. */
 typedef enum spw_gpu_kinship {
-    SPW_GPU_SAME,
+    SPW_GPU_NAMED, /* the same by name, which says more than figures do */
+    SPW_GPU_SAME,  /* by figures alone */
     SPW_GPU_SAME_GENERATION,
     SPW_GPU_SAME_VENDOR,
     SPW_GPU_FOREIGN

@@ -67,7 +67,8 @@ static spw_stack_claim claim(spw_gpu_kinship kinship, double apart, const char *
 
 /* Each of these is better than all that follow. */
 static void test_order(void) {
-    spw_stack_claim order[] = {claim(SPW_GPU_SAME, 0, "0.16.0", "megatron-a-2026-01"),
+    spw_stack_claim order[] = {claim(SPW_GPU_NAMED, 0, "", "a"),
+                               claim(SPW_GPU_SAME, 0, "0.16.0", "megatron-a-2026-01"),
                                claim(SPW_GPU_SAME, 0, "0.9.1", "megatron-z-2026-12"),
                                claim(SPW_GPU_SAME, 0, "", "megatron-a-2026-12"),
                                claim(SPW_GPU_SAME, 0, "", "megatron-z-2026-2"),
