@@ -11,7 +11,7 @@ from typing import Any, Mapping, Sequence, Union
 
 import pandas
 
-from ._library import MISMATCH, answer_of, options_of
+from ._library import MISMATCH, Error, answer_of, options_of
 
 Job = Union[str, os.PathLike, Mapping[str, Any], None]
 
@@ -33,7 +33,10 @@ def _ask_of_job(command: str, words: Sequence[str], job: Job, options: Mapping[s
     with tempfile.TemporaryDirectory(prefix="spillway-") as folder:
         path = pathlib.Path(folder, "job.yaml")
         path.write_text(json.dumps(job), encoding="utf-8")
-        return ask(command, *words, "--job", str(path), *options_of(options))
+        try:
+            return ask(command, *words, "--job", str(path), *options_of(options))
+        except Error as error:  # the file is ours, the dictionary is the caller's
+            raise Error(str(error).replace(f"{path}:1: ", "job: ").replace(str(path), "job"), error.code) from None
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> pandas.DataFrame:

@@ -63,6 +63,7 @@ own = {"model": "scratch-moe-e64", "cluster": "mi355x-8x8", "parallel": {"expert
        "batch": {"sequences_per_gpu": 2, "sequence_length": 512}, "schemes": ["gmm"]}
 check(spillway.replay(data, job=own).rows["memory.peak_bytes"][0] ==
       spillway.replay(data, job=job, scheme="gmm").rows["memory.peak_bytes"][0], "a dictionary is another job")
+fails("job: unknown key 'modle'", spillway.plan, {"modle": "scratch-moe-e64"})
 result = scratch / "result.h5"
 spillway.replay(data, job=own, output=result)
 with spillway.open_result(result) as dataset:

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "tests/unit/check.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -47,6 +48,9 @@ static void test_status(void) {
 
 static void test_plain_text(void) {
     char out[32];
+    CHECK(spw_text_has_gap("1,,2") && spw_text_has_gap(",1") && spw_text_has_gap("1,") &&
+          spw_text_has_gap(","));
+    CHECK(!spw_text_has_gap("") && !spw_text_has_gap("1") && !spw_text_has_gap("1,2, 3"));
     spw_plain_text("a\x1b[2Jb\n\x7f", out, sizeof out);
     CHECK(strcmp(out, "a?[2Jb??") == 0);
     spw_plain_text("\xc3\xa9\xc2\x85\xff\xe2\x82", out,
@@ -336,6 +340,46 @@ static void test_output_over_stdout(const char *folder) {
     CHECK(strstr(spw_last_error(), "standard output") != NULL);
 }
 
+static char left_path[600];
+
+/* Begins a file and ends by the signal, or only begins it and says where. */
+static spw_status leaves_a_file(void *context, FILE *out) {
+    spw_file file;
+    const spw_status status = spw_file_begin(left_path, &file);
+    if (status != SPW_OK) return status;
+    (void)raise(*(const int *)context);
+    (void)fprintf(out, "%s", file.temporary);
+    spw_file_discard(&file);
+    return SPW_OK;
+}
+
+/* Work of our own: what ends it is an error, and leaves nothing behind. */
+static void test_own_child(const char *folder) {
+    static const struct {
+        int signal_number;
+        spw_status want;
+    } ends[] = {{SIGSEGV, SPW_ENOMEM}, {SIGKILL, SPW_ENOMEM}, {SIGTERM, SPW_EIO}, {0, SPW_OK}};
+    char *reply = NULL, place[512];
+    size_t bytes = 0;
+    if (!spw_child_is_apart()) return; /* under a sanitizer */
+    (void)snprintf(place, sizeof place, "%s/base_own", folder);
+    (void)mkdir(place, 0777);
+    (void)snprintf(left_path, sizeof left_path, "%s/base_own/file.txt", folder);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        int signal_number = ends[i].signal_number;
+        CHECK_STATUS(spw_child_do("work", leaves_a_file, &signal_number, &reply, &bytes), ends[i].want);
+        spw_forget_causes(); /* no memory: the run would end so */
+        if (signal_number != 0) CHECK(strstr(spw_last_error(), "work: ended by signal") != NULL);
+        if (signal_number == 0) CHECK(reply != NULL && strstr(reply, "file.txt.spw-") != NULL);
+        spw_free(reply);
+        size_t files = 0;
+        DIR *list = opendir(place);
+        for (const struct dirent *at = NULL; list != NULL && (at = readdir(list)) != NULL;) files++;
+        if (list != NULL) (void)closedir(list);
+        CHECK(files == 2); /* . and .. */
+    }
+}
+
 /* A file that a process left which was killed goes when the same output is begun again; that of a living one stays. */
 static void test_stale(const char *folder) {
     char path[512], dead[600] = "", alive[600] = "";
@@ -485,6 +529,7 @@ int main(int argc, char **argv) {
     test_two_outputs(argv[1]);
     test_runs(argv[1]);
     test_output_over_stdout(argv[1]);
+    test_own_child(argv[1]);
     test_stale(argv[1]);
 #ifdef SPW_SANITIZED /* there the work runs unsupervised */
     (void)test_supervise;
