@@ -96,6 +96,10 @@ static void keeps_what_is_open(const char *scratch) {
     CHECK(write_one(path) == SPW_CODE_ARGUMENT);
     spw_reader_close(reader);
     CHECK(write_one(path) == SPW_CODE_OK);
+    FILE *text = fopen(other, "w"); /* what no reader can open is nobody's input */
+    CHECK(text != NULL && fputs("no trace", text) >= 0 && fclose(text) == 0);
+    CHECK(spw_reader_open(other, &reader) == SPW_CODE_FORMAT && reader == NULL);
+    CHECK(write_one(other) == SPW_CODE_OK);
 }
 
 /* --- Forked children --- */

@@ -2,7 +2,9 @@
  * no trace of itself; and a full disk is an error, never the end of the process, also where HDF5 tidies up at exit. */
 #include "sim/library/spillway.h"
 #include "tests/unit/check.h"
+#include "traces/hdf5_disk.h"
 
+#include <errno.h>
 #include <hdf5.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -284,10 +286,37 @@ static void stands_full_disks(const char *scratch) {
     }
 }
 
+/* What HDF5 meets below it when the disk is full: its metadata reads as it was written, the rest as nothing. */
+static void keeps_metadata(const char *scratch) {
+    char path[512], got[8] = "";
+    spw_hdf5_disk disk = {.error = 0};
+    (void)snprintf(path, sizeof path, "%s/write_driver.h5", scratch);
+    const hid_t list = H5Pcreate(H5P_FILE_ACCESS);
+    CHECK(spw_hdf5_disk_use(list, &disk) == SPW_OK);
+    H5FD_t *file = H5FDopen(path, H5F_ACC_RDWR | H5F_ACC_CREAT | H5F_ACC_TRUNC, list, HADDR_UNDEF);
+    CHECK(file != NULL && H5FDset_eoa(file, H5FD_MEM_DEFAULT, 4096) >= 0);
+    CHECK(H5FDwrite(file, H5FD_MEM_OHDR, H5P_DEFAULT, 0, 8, "abcdefgh") >= 0 && disk.error == 0);
+    CHECK(spw_hdf5_disk_check(&disk) == SPW_OK);
+    (void)signal(SIGXFSZ, SIG_IGN);
+    limit_files(8);
+    CHECK(H5FDwrite(file, H5FD_MEM_DRAW, H5P_DEFAULT, 8, 4, "lost") >= 0 && disk.error == EFBIG);
+    CHECK(H5FDwrite(file, H5FD_MEM_OHDR, H5P_DEFAULT, 4, 4, "EFGH") >= 0);
+    CHECK(H5FDwrite(file, H5FD_MEM_BTREE, H5P_DEFAULT, 6, 4, "1234") >= 0);
+    CHECK(H5FDread(file, H5FD_MEM_OHDR, H5P_DEFAULT, 2, 8, got) >= 0 && memcmp(got, "cdEF1234", 8) == 0);
+    CHECK(H5FDread(file, H5FD_MEM_DRAW, H5P_DEFAULT, 10, 8, got) >= 0 &&
+          memcmp(got, "\0\0\0\0\0\0\0", 8) == 0);
+    CHECK(H5FDtruncate(file, H5P_DEFAULT, 1) >= 0 && H5FDclose(file) >= 0);
+    limit_files(RLIM_INFINITY);
+    (void)signal(SIGXFSZ, SIG_DFL);
+    CHECK(spw_hdf5_disk_check(&disk) == SPW_EIO && strstr(spw_last_error(), "File too large") != NULL);
+    CHECK(H5Pclose(list) >= 0);
+}
+
 int main(int argc, char **argv) {
     if (argc != 4) return 2;
     trace_path = argv[2], job_path = argv[3];
     stands_full_disks(argv[1]); /* before this process has begun HDF5 */
+    keeps_metadata(argv[1]);
     refuses_settings(argv[1]);
     refuses_steps(argv[1]);
     keeps_the_old_file(argv[1]);
