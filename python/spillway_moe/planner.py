@@ -105,7 +105,10 @@ def replay(trace: str | os.PathLike, job: Job = None, **options: Any) -> Replay:
 
 
 def plan(job: Job = None, **options: Any) -> Plan:
-    """Sweeps schemes, parallel splits and batches: plan("job.yaml", trace="trace.h5", expert_parallel="all", tokens="1T")."""
+    """Sweeps schemes, parallel splits and batches: plan("job.yaml", trace="trace.h5", expert_parallel="all", tokens="1T").
+
+    Without trace= or routing= it assumes routing as uneven as that of a model late in its training; routing="uniform" is even.
+    """
     answer = _ask_of_job("plan", [], job, options)
     return Plan(answer, _table(answer["rows"]))
 
