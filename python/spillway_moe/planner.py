@@ -146,6 +146,7 @@ def plan(job: Job = None, **options: Any) -> Plan | Search | Until:
     """Sweeps schemes, parallel splits and batches: plan("job.yaml", trace="trace.h5", expert_parallel="all", tokens="1T").
 
     With search=True it is a Search, with until="oom" an Until; search() and until() say the same.
+    Without trace= or routing= it assumes routing as uneven as that of a model late in its training; routing="uniform" is even.
     """
     answer = _ask_of_job("plan", [], job, options)
     if isinstance(answer, list):

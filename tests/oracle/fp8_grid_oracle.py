@@ -246,7 +246,8 @@ def check_time(case, name, what, attention, shared, dense):
     def timed(recipe, gpu):
         kept, case.gpu = case.gpu, gpu
         job, case.gpu = case.write(name, recipe), kept
-        answer = json.loads(oracle.must("plan", "--job", job, "--stack", "megatron-h200-2026-11", "--format", "json"))
+        answer = json.loads(oracle.must("plan", "--job", job, "--stack", "megatron-h200-2026-11", "--routing", "uniform", "--format",
+                                        "json"))
         return (answer.get("points") or answer.get("rows"))[0]
 
     point = timed(case.recipe, case.gpu)

@@ -171,7 +171,7 @@ def shares():
 
 def point(name, recipe, **keywords):
     path = job(name, "deepseek-v3", "h200-8x8", recipe, "megatron-alltoall:align=16" if recipe != "none" else "megatron-alltoall", **keywords)
-    done = run(program, "plan", "--job", path, "--stack", "megatron-h200-2026-11", "--format", "json")
+    done = run(program, "plan", "--job", path, "--stack", "megatron-h200-2026-11", "--routing", "uniform", "--format", "json")
     if done.returncode != 0:
         sys.exit(f"FAILED plan {name}: {done.stderr}")
     answer = json.loads(done.stdout)

@@ -393,7 +393,7 @@ def measured():
 # --- Time ---
 
 def planned(name, *arguments):
-    done = run(program, "plan", *arguments, "--format", "json", "--scheme", "megatron-alltoall")
+    done = run(program, "plan", *arguments, "--routing", "uniform", "--format", "json", "--scheme", "megatron-alltoall")
     if done.returncode != 0:
         sys.exit(f"FAILED plan {name}: {done.stderr}")
     row = json.loads(done.stdout)["rows"][0]
@@ -438,7 +438,7 @@ def casts():
         seconds = []
         for modules in ("[]", "[moe_act]", "[expert_fc1]"):
             job.write_text(text + f"offload_modules: {modules}\n")
-            done = run(program, "plan", "--job", job, "--format", "json")
+            done = run(program, "plan", "--job", job, "--routing", "uniform", "--format", "json")
             if done.returncode != 0:
                 sys.exit(f"FAILED casts {recipe}: {done.stderr}")
             seconds.append(json.loads(done.stdout)["rows"][0]["time"]["components"]["fp8_casts"]["seconds"])
