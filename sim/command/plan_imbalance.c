@@ -66,7 +66,9 @@ void spw_stated_print(const spw_imbalance_law *law, size_t gpus, FILE *out) {
     fprintf(out, "imbalance %.4g at EP %zu, stated; EP", law->max_over_mean, law->ranks);
     for (size_t i = 0; i < law->sizes && law->size[i] <= gpus; i++)
         fprintf(out, "%s %zu: %.3g", i > 0 ? "," : "", law->size[i], law->at[i]);
-    fprintf(out, "\n          by one law: log-normal popularities of the experts (sigma %.3g), %s\n",
+    fprintf(out,
+            "\n          by one law, in every layer and micro-batch: log-normal popularities of the experts "
+            "(sigma %.3g), %s\n",
             law->sigma,
             law->together > 0.0 ? "popular experts partly on the same rank"
                                 : "mean over random placements on the ranks");
