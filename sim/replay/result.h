@@ -273,6 +273,8 @@ spw_verdict spw_result_verdict(const spw_result_row *row);
 
 spw_balanced_figures spw_result_balanced(const spw_result_row *row);
 
+/* Room for so many rows in all: what is appended until then needs no more. */
+SPW_MUST_CHECK spw_status spw_result_reserve(spw_result *result, size_t rows);
 /* Appends a zeroed row. The pointer is valid until the next append. */
 SPW_MUST_CHECK spw_status spw_result_append(spw_result *result, spw_result_row **row);
 SPW_MUST_CHECK spw_status spw_result_append_factor(spw_result *result, spw_factor_answer **answer);
