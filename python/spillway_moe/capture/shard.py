@@ -5,6 +5,7 @@ import errno
 import itertools
 import os
 import pathlib
+import threading
 from typing import Mapping, Optional, Sequence
 
 import h5py
@@ -18,6 +19,9 @@ CHUNK_TOKENS = 8192
 LARGEST_WEIGHT = float(np.finfo("f2").max)
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EACCES, errno.EINVAL)
 _images = itertools.count()
+# A process that forks waits until no thread is inside of HDF5: its locks would be held in the child for ever.
+_hdf5 = threading.RLock()
+os.register_at_fork(before=_hdf5.acquire, after_in_parent=_hdf5.release, after_in_child=_hdf5.release)
 
 
 def _put(file: int, image: bytes) -> None:
@@ -109,17 +113,18 @@ class Shard:
         self.dtype = np.uint8 if experts <= 255 else np.uint16
         self.missing = int(np.iinfo(self.dtype).max)
         self.sequence_length, self.first_sequence = sequence_length, first_sequence
-        self.tokens = 0
+        self.tokens, self.weights = 0, weights
         self._steps: list = []  # (id, micro-batch, tokens)
         self._counts: list = []
         self.overwrite = overwrite
         if not overwrite and self.path.exists():
             raise FileExistsError(errno.EEXIST, "there is such a file already; overwrite=True replaces it", str(self.path))
         # a name of its own: HDF5 opens no two files of one name
-        self._file = h5py.File(f"{self.path.name}.{next(_images)}", "w", driver="core", backing_store=False, block_size=1 << 20,
-                               libver=("earliest", "v110"))
         try:
-            self._begin(rank, order, weights, model or {}, source, generator)
+            with _hdf5:
+                self._file = h5py.File(f"{self.path.name}.{next(_images)}", "w", driver="core", backing_store=False, block_size=1 << 20,
+                                       libver=("earliest", "v110"))
+                self._begin(rank, order, weights, model or {}, source, generator)
         except BaseException:
             self.discard()
             raise
@@ -145,7 +150,7 @@ class Shard:
         ids = np.asarray(ids)
         step, microbatch = whole("step", step, 0, 2**63 - 1), whole("micro-batch", microbatch, 0, 2**31 - 1)
         _check_ids(ids, len(self.layers), self.top_k, self.experts)
-        if "tokens/weight" in self._file:
+        if self.weights:
             weights = np.asarray(weights)
             _check_weights(weights, ids)
         if self.sequence_length and len(ids) % self.sequence_length:
@@ -153,12 +158,13 @@ class Shard:
         if self._steps and (step, microbatch) <= self._steps[-1][:2]:
             raise ValueError(f"step {step}, micro-batch {microbatch} comes after {self._steps[-1][:2]}")
         end = self.tokens + len(ids)
-        data = self._file["tokens/expert_id"]
-        data.resize(end, 0)
-        data[self.tokens:end] = np.where(ids < 0, self.missing, ids).astype(self.dtype)
-        if "tokens/weight" in self._file:
-            self._file["tokens/weight"].resize(end, 0)
-            self._file["tokens/weight"][self.tokens:end] = np.where(np.isfinite(weights), weights, 0)  # without a choice: anything
+        parts = {"tokens/expert_id": np.where(ids < 0, self.missing, ids).astype(self.dtype)}
+        if self.weights:
+            parts["tokens/weight"] = np.where(np.isfinite(weights), weights, 0)  # without a choice: anything
+        with _hdf5:
+            for name, values in parts.items():
+                self._file[name].resize(end, 0)
+                self._file[name][self.tokens:end] = values
         counts = np.zeros((len(self.layers), self.experts), "u4")
         for l in range(len(self.layers)):
             chosen = ids[:, l][ids[:, l] >= 0]
@@ -172,26 +178,27 @@ class Shard:
         if not self._steps:
             raise ValueError("a trace without a step")
         h, (step, micro, tokens) = self._file, (np.asarray(x) for x in zip(*self._steps))
-        try:
-            h["tokens/source_rank"] = np.zeros(self.tokens, "u2")
-            if self.sequence_length:
-                h["tokens/sequence"] = (self.first_sequence + np.arange(self.tokens) // self.sequence_length).astype("i4")
-                h["tokens/position"] = (np.arange(self.tokens) % self.sequence_length).astype("i4")
-            h["tokens/step_offset"] = np.concatenate([[0], np.cumsum(tokens)]).astype("i8")
-            h["steps/id"], h["steps/num_tokens"] = step.astype("i8"), tokens.astype("i8")
-            h["steps/microbatch"], h["steps/phase"] = micro.astype("i4"), np.full(len(step), self.phase, "u1")
-            h["steps/id"].make_scale("step")
-            routed = h.create_dataset("counts/routed", data=np.stack(self._counts))
-            routed.attrs.update(units="token_expert_assignments", expert_axis="logical")
-            h.create_dataset("counts/by_rank", data=np.stack(self._counts)[:, None])
-            h.flush()
-            image = h.id.get_file_image()
-        finally:
-            self.discard()
+        with _hdf5:
+            try:
+                h["tokens/source_rank"] = np.zeros(self.tokens, "u2")
+                if self.sequence_length:
+                    h["tokens/sequence"] = (self.first_sequence + np.arange(self.tokens) // self.sequence_length).astype("i4")
+                    h["tokens/position"] = (np.arange(self.tokens) % self.sequence_length).astype("i4")
+                h["tokens/step_offset"] = np.concatenate([[0], np.cumsum(tokens)]).astype("i8")
+                h["steps/id"], h["steps/num_tokens"] = step.astype("i8"), tokens.astype("i8")
+                h["steps/microbatch"], h["steps/phase"] = micro.astype("i4"), np.full(len(step), self.phase, "u1")
+                h["steps/id"].make_scale("step")
+                routed = h.create_dataset("counts/routed", data=np.stack(self._counts))
+                routed.attrs.update(units="token_expert_assignments", expert_axis="logical")
+                h.create_dataset("counts/by_rank", data=np.stack(self._counts)[:, None])
+                h.flush()
+                image = h.id.get_file_image()
+            finally:
+                self.discard()
         _write_whole(image, self.path, self.overwrite)
 
     def discard(self) -> None:
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception), _hdf5:
             self._file.close()
 
 
