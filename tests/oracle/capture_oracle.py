@@ -84,6 +84,8 @@ for words, options, steps in (
     ("weights of shape ()", dict(weights=True), [(0, 0, ids)]), ("ids of type float64", {}, [(0, 0, ids + 0.7)]),
     ("an expert twice", {}, [(0, 0, ids[:, :, :1].repeat(2, 2))]), ("the weight nan of token 2", dict(weights=True), [(0, 0, ids, bad_weight(np.nan))]),
     ("the weight 70000.0 of token 2", dict(weights=True), [(0, 0, ids, bad_weight(7e4))]), ("the weight -inf of", dict(weights=True), [(0, 0, ids, bad_weight(-np.inf))]),
+    ("the weight -0.5 of token 2", dict(weights=True), [(0, 0, ids, bad_weight(-0.5))]),
+    ("of token 2 rise; order='unspecified'", dict(weights=True, order="descending_weight"), [(0, 0, ids, np.where(np.arange(6)[:, None, None] == 2, [0.1, 0.2], [0.2, 0.1]))]),
     ("step 2.7: a whole number", {}, [(2.7, 0, ids)]), ("step -1: 0 to", {}, [(-1, 0, ids)]), ("rank 70000: 0 to 65535", dict(rank=70000), []),
 ):
     raises(ValueError, words, lambda: write_shard(SCRATCH / "bad.h5", steps, **{**dict(layers=[0], experts=8, top_k=2), **options}))

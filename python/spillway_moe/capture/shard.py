@@ -73,14 +73,19 @@ def _check_ids(ids: np.ndarray, layers: int, top_k: int, experts: int) -> None:
         raise ValueError(f"token {token} chooses an expert twice in the layer at position {layer}: {ids[token, layer].tolist()}; once would be right")
 
 
-def _check_weights(weights: np.ndarray, ids: np.ndarray) -> None:
+def _check_weights(weights: np.ndarray, ids: np.ndarray, falling: bool) -> None:
     if weights.shape != ids.shape:
         raise ValueError(f"weights of shape {weights.shape}; that of the ids, {ids.shape}, would be right")
-    wrong = ~(np.abs(weights.astype("f4")) <= LARGEST_WEIGHT) & (ids >= 0)
+    values = weights.astype("f4")
+    wrong = ~((values >= 0) & (values <= LARGEST_WEIGHT)) & (ids >= 0)
     if wrong.any():
         token, layer, k = np.argwhere(wrong)[0]
-        raise ValueError(f"the weight {weights[token, layer, k]} of token {token} in the layer at position {layer}; a number of at most "
+        raise ValueError(f"the weight {weights[token, layer, k]} of token {token} in the layer at position {layer}; a number from 0 to "
                          f"{LARGEST_WEIGHT:.0f} would be right, as weights are kept in 16 bits")
+    rises = (np.diff(values.astype("f2"), axis=-1) > 0) & (ids[..., 1:] >= 0) if falling else np.zeros(1, bool)
+    if rises.any():
+        token, layer = np.argwhere(rises)[0][:2]
+        raise ValueError(f"the weights {weights[token, layer].tolist()} of token {token} rise; order='unspecified' would be right")
 
 
 class Shard:
@@ -113,7 +118,7 @@ class Shard:
         self.dtype = np.uint8 if experts <= 255 else np.uint16
         self.missing = int(np.iinfo(self.dtype).max)
         self.sequence_length, self.first_sequence = sequence_length, first_sequence
-        self.tokens, self.weights = 0, weights
+        self.tokens, self.weights, self.falling = 0, weights, order == "descending_weight"
         self._steps: list = []  # (id, micro-batch, tokens)
         self._counts: list = []
         self.overwrite = overwrite
@@ -152,7 +157,7 @@ class Shard:
         _check_ids(ids, len(self.layers), self.top_k, self.experts)
         if self.weights:
             weights = np.asarray(weights)
-            _check_weights(weights, ids)
+            _check_weights(weights, ids, self.falling)
         if self.sequence_length and len(ids) % self.sequence_length:
             raise ValueError(f"{len(ids)} tokens are not whole sequences of {self.sequence_length}")
         if self._steps and (step, microbatch) <= self._steps[-1][:2]:
