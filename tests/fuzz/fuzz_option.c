@@ -15,7 +15,8 @@ static const char base[] = "model: olmoe-1b-7b\ncluster: h200-8x8\nparallel: {ex
 static spw_job job;
 
 static void check(const spw_job *made) {
-    if (spw_job_check(made) != SPW_OK || spw_job_gpus(made) != made->cluster.nodes * made->cluster.gpus_per_node)
+    if (spw_job_check(made) != SPW_OK ||
+        spw_job_gpus(made) != made->cluster.nodes * made->cluster.gpus_per_node)
         abort();
 }
 
