@@ -71,7 +71,7 @@ static void say(const spw_memory_bound *bound, uint64_t need, uint64_t reading, 
 spw_status spw_trace_fit_memory(spw_trace *trace, const spw_memory_work *work, spw_memory_bound *bound) {
     const size_t threads = (size_t)omp_get_max_threads();
     size_t window = SPW_CHUNK_WINDOW;
-    if (bound->program == 0) bound->program = spw_memory_resident();
+    if (bound->program == 0) bound->program = spw_memory_resident(), bound->held = spw_memory_held();
     const uint64_t system = sum(times(2 * threads, OF_A_THREAD), OF_LIBRARIES),
                    tables = sum(work->tables, work->tables / TABLES_SPARE),
                    fixed = sum(
@@ -95,6 +95,6 @@ spw_status spw_trace_fit_memory(spw_trace *trace, const spw_memory_work *work, s
     if (!bound->said) say(bound, need, reading, work);
     bound->said = true;
     spw_trace_set_window(trace, window);
-    spw_memory_limit(bound->limit, bound->limit - bound->program - (size_t)system + spw_memory_held());
+    spw_memory_limit(bound->limit, bound->limit - bound->program - (size_t)system + bound->held);
     return SPW_OK;
 }

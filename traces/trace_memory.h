@@ -12,6 +12,7 @@ typedef struct spw_memory_bound {
     size_t limit;   /* bytes */
     FILE *notes;    /* where it is said, once, what is needed */
     size_t program; /* 0: not asked for yet; what was resident before: program, libraries, what they read */
+    size_t held;    /* of those, what the allocator had given out */
     bool said;
 } spw_memory_bound;
 

@@ -98,6 +98,7 @@ spw_status spw_kernel_index_output(spw_kernel_case *c, size_t count) {
     spw_status status = SPW_OK;
     c->index_bytes = count * sizeof *c->want_index;
     SPW_TRY(fence(c->index_bytes, &c->fenced_index, &inner));
+    c->guarded_index = c->fenced_index;
     c->call.index = inner;
     SPW_TRY(SPW_ALLOC(count, &c->want_index));
 
@@ -110,6 +111,7 @@ spw_status spw_kernel_output(spw_kernel_case *c, size_t count, size_t judged) {
     c->output_bytes = count * element_bytes(c->output_type);
     c->judged = judged;
     SPW_TRY(fence(c->output_bytes, &c->fenced, &c->call.output));
+    c->guarded = c->fenced;
     SPW_TRY(SPW_ALLOC(count, &c->want));
     SPW_TRY(SPW_ALLOC(count, &c->scale));
 
@@ -214,7 +216,6 @@ cleanup:
 }
 
 spw_status spw_kernel_make_swiglu(spw_kernel_case *c, const spw_choice_source *from, int numbers) {
-    enum { TERMS = 10 }; /* of an evaluation in fp32: kernels/local/swiglu_math.h */
     if (from->record != NULL) c->call.rows = c->call.tokens;
     const size_t count = c->call.rows * c->call.out;
     float *gate = NULL, *up = NULL;
@@ -223,7 +224,7 @@ spw_status spw_kernel_make_swiglu(spw_kernel_case *c, const spw_choice_source *f
     SPW_TRY(spw_kernel_fill(c, 1, count, count, numbers, SEED_SECOND, &up));
     SPW_TRY(spw_kernel_output(c, count, count));
     spw_ref_swiglu((spw_swiglu){.limit = 0}, count, gate, up, c->want, c->scale);
-    c->terms = TERMS;
+    c->terms = SPW_KERNEL_SWIGLU_TERMS;
 
 cleanup:
     spw_free(gate), spw_free(up);

@@ -7,6 +7,10 @@
 
 enum { SPW_KERNEL_GUARD = 0xa5 }; /* every byte of a guard band */
 
+/* Terms of an evaluation in fp32. swiglu: kernels/local/swiglu_math.h. router, beside experts and top_k: relative errors in units of
+ * 2^-24; |logit - largest| <= 16 is rounded before exp, which adds 2; so do the terms of a sum; two divisions. */
+enum { SPW_KERNEL_SWIGLU_TERMS = 10, SPW_KERNEL_ROUTER_TERMS = 2 * (16 + 2) + 2 };
+
 /* Where choices are from: made up, or those of a record that reach one of its ranks. */
 typedef struct spw_choice_source {
     spw_routing routing;

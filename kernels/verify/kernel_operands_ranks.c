@@ -10,9 +10,6 @@
 enum { SEED_LOGITS = 31, SEED_TOKENS, SEED_ROWS };
 
 spw_status spw_kernel_make_router(spw_kernel_case *c, const spw_choice_source *from, int numbers) {
-    /* Relative errors in units of 2^-24: |logit - largest| <= 16 is rounded before exp, which adds 2; so do the terms of a sum;
-     * two divisions. */
-    enum { TERMS = 2 * (16 + 2) + 2 };
     spw_kernel_call *s = &c->call;
     const size_t choices = s->tokens * s->top_k;
     const spw_router router = {.tokens = s->tokens,
@@ -35,7 +32,7 @@ spw_status spw_kernel_make_router(spw_kernel_case *c, const spw_choice_source *f
     SPW_TRY(SPW_ALLOC(s->tokens * s->experts, &score));
     SPW_TRY(spw_ref_router(&router, logits, NULL, score, c->want_index, c->want));
     memcpy(c->scale, c->want, choices * sizeof *c->scale);
-    c->terms = TERMS + s->experts + s->top_k;
+    c->terms = SPW_KERNEL_ROUTER_TERMS + s->experts + s->top_k;
 
 cleanup:
     spw_free(logits), spw_free(score);

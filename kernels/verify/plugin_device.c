@@ -1,6 +1,9 @@
 #include "kernels/verify/plugin_device.h"
 
+#include "base/memory.h"
 #include "kernels/gpu/device.h"
+
+#include <string.h>
 
 /* The operands of a case between guard bands of the device. */
 typedef struct on_device {
@@ -17,6 +20,21 @@ static void on_device_destroy(on_device *d) {
     spw_device_array_destroy(&d->offset);
     spw_device_array_destroy(&d->output);
     spw_device_array_destroy(&d->index);
+}
+
+/* The kernel's inputs are as they were. */
+static spw_status check_input(const spw_device_array *array, const void *was, size_t bytes,
+                              const char *name) {
+    void *is = NULL;
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_alloc(bytes, 1, &is));
+    SPW_TRY(spw_device_download(array, is));
+    if (memcmp(is, was, bytes) != 0)
+        SPW_TRY(spw_fail(SPW_EMISMATCH, "the kernel wrote to its %s, which must stay as it is", name));
+
+cleanup:
+    spw_free(is);
+    return status;
 }
 
 spw_status spw_plugin_run_on_device(spw_kernel_function *function, const spw_kernel_case *c, int *answer) {
@@ -42,8 +60,13 @@ spw_status spw_plugin_run_on_device(spw_kernel_function *function, const spw_ker
     SPW_TRY(spw_device_synchronize());
     SPW_TRY(spw_device_array_guards(&d.output));
     for (size_t i = 0; i < SPW_KERNEL_INPUTS; i++) {
-        if (c->input_bytes[i] > 0) SPW_TRY(spw_device_array_guards(&d.input[i]));
+        static const char *const names[SPW_KERNEL_INPUTS] = {"input 0", "input 1", "input 2"};
+        if (c->input_bytes[i] == 0) continue;
+        SPW_TRY(spw_device_array_guards(&d.input[i]));
+        SPW_TRY(check_input(&d.input[i], c->call.input[i], c->input_bytes[i], names[i]));
     }
+    if (c->offset != NULL)
+        SPW_TRY(check_input(&d.offset, c->offset, c->offsets * sizeof *c->offset, "offset"));
     SPW_TRY(spw_device_download(&d.output, c->call.output));
     if (c->index_bytes > 0) {
         SPW_TRY(spw_device_array_guards(&d.index));

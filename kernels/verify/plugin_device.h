@@ -5,7 +5,7 @@
 #include "kernels/verify/plugin_run.h"
 
 /* A spw_plugin_runner: copies the operands to the device, calls, waits, and copies the result into c->call.output.
- * SPW_EMISMATCH: a guard band of the device was written to; SPW_EDEVICE. */
+ * SPW_EMISMATCH: a guard band of the device or an input was written to; SPW_EDEVICE. */
 SPW_MUST_CHECK spw_status spw_plugin_run_on_device(spw_kernel_function *function, const spw_kernel_case *c,
                                                    int *answer);
 

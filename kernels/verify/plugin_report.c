@@ -5,7 +5,7 @@
 enum { SHOWN = 20, TYPES = 2 };
 
 typedef struct tally {
-    size_t cases, passed, left_out;
+    size_t cases, passed, left_out, skipped;
     double worst; /* among those that passed */
 } tally;
 
@@ -31,6 +31,12 @@ static void show(report *r, const spw_plugin_verdict *v) {
 static void take(void *state, const spw_plugin_verdict *v) {
     report *r = state;
     tally *t = &r->of[v->kernel][v->type];
+    if (v->skipped) {
+        t->skipped++;
+        fprintf(r->out, "not run: %s, %s, case %zu (%s): %s\n", spw_plugin_kernel_name(v->kernel),
+                spw_type_name(v->type), v->number, v->name, v->message);
+        return;
+    }
     t->cases++;
     t->left_out += v->left_out;
     if (v->left_out) return;
@@ -51,9 +57,12 @@ spw_status spw_plugin_report(const spw_plugin_request *request, const char *prog
     for (int i = 0; r.ran > 0 && i < SPW_KERNELS * TYPES; i++) {
         const tally *t = &r.of[i / TYPES][i % TYPES];
         if (t->cases == 0) continue;
-        fprintf(out, "%-16s %-6s %3zu of %3zu cases passed, %zu left out; largest error %.2f of its bound\n",
+        char skipped[32] = "";
+        if (t->skipped > 0) (void)snprintf(skipped, sizeof skipped, ", %zu not run", t->skipped);
+        fprintf(out,
+                "%-16s %-6s %3zu of %3zu cases passed, %zu left out%s; largest error %.2f of its bound\n",
                 spw_plugin_kernel_name((spw_kernel)(i / TYPES)), spw_type_name((spw_type)(i % TYPES)),
-                t->passed, t->cases - t->left_out, t->left_out, t->worst);
+                t->passed, t->cases - t->left_out, t->left_out, skipped, t->worst);
     }
     if (status != SPW_OK) return status;
     if (r.failed > 0) return spw_fail(SPW_EMISMATCH, "%zu of %zu cases failed", r.failed, r.ran);

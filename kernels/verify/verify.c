@@ -16,8 +16,8 @@ static const char usage[] =
     "       spillway-verify --record FILE                       a routing record on one GPU\n"
     "       spillway-verify --ranks N [OPTION]...               dispatch, combine and exchanges between N "
     "ranks\n"
-    "       spillway-verify --plugin FILE.so [--kernel NAME] [--case N] [--record FILE]  kernels of "
-    "your own that take device memory\n"
+    "       spillway-verify --plugin FILE.so [--kernel NAME] [--case N] [--record FILE] [--case-seconds S]  "
+    "kernels of your own that take device memory\n"
     "  --gpus N           GPUs to put them on (default: as many as there are)\n"
     "  --phases           no kernel waits for another rank's; so it is where too many ranks share a GPU\n"
     "  --processes        a process a rank, one GPU each\n"
@@ -26,7 +26,7 @@ static const char usage[] =
     "  --record FILE      the routing and the predictions of a record\n"
     "  --help             this\n";
 
-enum { RANKS = 1, GPUS, PHASES, PROCESSES, REPETITIONS, FULL, RECORD, PLUGIN, KERNEL, CASE, HELP };
+enum { RANKS = 1, GPUS, PHASES, PROCESSES, REPETITIONS, FULL, RECORD, PLUGIN, KERNEL, CASE, SECONDS, HELP };
 
 static const struct option options[] = {
     {"ranks", required_argument, NULL, RANKS},
@@ -39,6 +39,7 @@ static const struct option options[] = {
     {"plugin", required_argument, NULL, PLUGIN},
     {"kernel", required_argument, NULL, KERNEL},
     {"case", required_argument, NULL, CASE},
+    {"case-seconds", required_argument, NULL, SECONDS},
     {"help", no_argument, NULL, HELP},
     {NULL, 0, NULL, 0},
 };
@@ -70,7 +71,9 @@ static spw_status verify_ranks(spw_exchange_request *q, const char *record_path)
 int main(int argc, char **argv) {
     spw_exchange_request q = {.ranks = 0};
     const char *record_path = NULL;
-    spw_plugin_request plugin = {.run = spw_plugin_run_on_device, .number = -1};
+    spw_plugin_request plugin = {
+        .run = spw_plugin_run_on_device, .number = -1, .case_seconds = SPW_PLUGIN_CASE_SECONDS};
+    size_t seconds = SPW_PLUGIN_CASE_SECONDS;
     bool good = true, exchange = false;
     for (int key = 0; good && (key = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         switch (key) {
@@ -84,12 +87,14 @@ int main(int argc, char **argv) {
         case PLUGIN: plugin.path = optarg; break;
         case KERNEL: plugin.kernel = optarg; break;
         case CASE: good = parse_case(optarg, &plugin.number); break;
+        case SECONDS: good = parse_count(optarg, &seconds); break;
         case HELP: fputs(usage, stdout); return 0;
         default: good = false;
         }
     }
     const int levels = argc - optind;
     plugin.record = record_path;
+    plugin.case_seconds = (unsigned)seconds;
     if (!good || levels > 1 || (levels == 1 && (q.ranks > 0 || record_path != NULL)) ||
         (exchange && q.ranks == 0) ||
         (plugin.path == NULL && (plugin.kernel != NULL || plugin.number >= 0)) ||

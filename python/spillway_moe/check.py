@@ -25,8 +25,12 @@ import inspect
 import math
 import os
 import pathlib
+import select
 import shlex
+import signal
+import subprocess
 import sys
+import time
 from typing import Any, Callable, Iterator
 
 import numpy
@@ -183,11 +187,15 @@ def _answer(case: _Case, fn: Callable, framework: Any) -> str | None:
     asked = _asked_for(fn, len(operands))
     named = {name: getattr(case.call, name) for name in asked & set(_NUMBERS)}
     whole = None
+    before = [array.copy() for array, _ in case.operands()]
     if "out" in asked and not case.call.index:
         named["out"], whole = framework.room(case.fenced(), case.facts.guard_bytes, case.shape, case.out_short)
     result = fn(*operands, **named)
     if result is NotImplemented:
         return None
+    for i, (own, (was, (_, short))) in enumerate(zip(operands, zip(before, case.operands()))):
+        if framework.take(own, short).tobytes() != was.tobytes():
+            return f"the function wrote to its argument {i}, which must stay as it is"
     if whole is not None:
         case.fenced()[...] = framework.take(whole, None)
         return ""
@@ -215,6 +223,8 @@ def _verdict(case: _Case, fn: Callable, framework: Any, raises: bool) -> dict:
         if raises:
             raise
         return {**row, "message": f"{type(error).__name__}: {error}"}
+    except SystemExit as end:  # as if all were well, where it is not caught
+        return {**row, "message": f"the function ended the program: SystemExit({end.code!r})"}
     if message is None:
         return {**row, "status": LEFT_OUT, "error": math.nan, "message": ""}
     if message:
@@ -225,20 +235,32 @@ def _verdict(case: _Case, fn: Callable, framework: Any, raises: bool) -> dict:
             "low": found.low, "high": found.high, "message": message}
 
 
+def _numbers_of(kernel: str, count: int, large: bool, transposed: bool) -> list[int]:
+    """The cases of a kernel; of the products those of one layout of the weights, which follow those of the other. Behind them stand large
+    cases, one a layout."""
+    if kernel not in ("grouped_gemm", "input_gradient", "weight_gradient"):
+        return list(range(count))
+    half = count // 2 - large
+    first = half if transposed else 0
+    return [*range(first, first + half), *([2 * half + transposed] if large else [])]
+
+
 def _run(kernel: str, fn: Callable, dtype: Any, device: Any, arrays: str | None, record: Any, case: int | None,
-         transposed: bool = False) -> Report:
+         transposed: bool = False, told: Callable[[int], None] | None = None) -> Report:
     short, framework = short_type(dtype), framework_of(arrays, dtype, device)
     record = os.fspath(record) if record is not None else None
     count = ctypes.c_size_t()
     check(library.spw_case_count(text_of("kernel", kernel), text_of("record", record) if record else None, ctypes.byref(count)))
     if count.value == 0:
         raise ValueError(f"record={record!r}: a routing record has no logits, so no cases of {kernel}")
-    half = count.value // 2 if kernel in ("grouped_gemm", "input_gradient", "weight_gradient") else count.value
-    first = half if transposed else 0  # the cases of one layout of the weights follow those of the other
-    if case is not None and not first <= case < first + half:
-        raise ValueError(f"case {case}: {kernel}{' with transposed weights' if transposed else ''} has the cases {first} to {first + half - 1}")
+    numbers = _numbers_of(kernel, count.value, record is None, transposed)
+    if case is not None and case not in numbers:
+        raise ValueError(f"case {case}: {kernel}{' with transposed weights' if transposed else ''} has the cases {numbers[0]} to "
+                         f"{numbers[-1]}" + (f", without {numbers[-2] + 1} to {numbers[-1] - 1}" if numbers[-1] - numbers[-2] > 1 else ""))
     rows = []
-    for number in range(first, first + half) if case is None else [case]:
+    for number in numbers if case is None else [case]:
+        if told is not None:
+            told(number)
         with _Case(kernel, short, record, number) as own:
             again = _again(kernel, fn, framework, short, device, transposed, record, number)
             rows.append({**_verdict(own, fn, framework, case is not None), "again": again})
@@ -317,7 +339,10 @@ def _function(where: str) -> Callable:
         raise SystemExit(f"spillway_moe.check: '{where}' names no function; FILE.py:NAME would be right")
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(pathlib.Path(file).resolve().parent))
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except SystemExit as end:
+        raise SystemExit(f"spillway_moe.check: {file} ended the program as it was loaded: SystemExit({end.code!r})") from None
     if not callable(getattr(module, name, None)):
         raise SystemExit(f"spillway_moe.check: {file} has no function {name}")
     return getattr(module, name)
@@ -334,11 +359,82 @@ def main() -> int:
     parser.add_argument("--transposed", action="store_true", help="weights are [experts][out][in]")
     parser.add_argument("--record", help="a routing record, whose choices the cases have")
     parser.add_argument("--case", type=int, help="this case alone")
+    parser.add_argument("--case-seconds", type=int, default=120, metavar="S",
+                        help="a case that takes more processor time, or sleeps as long, fails (default: 120)")
     asked = parser.parse_args()
+    if asked.case_seconds < 1:
+        parser.error("--case-seconds: 1 or more")
+    words = os.environ.pop(_WORDS, None)
+    return _watch(asked) if words is None else _serve(asked, int(words))
+
+
+# The function runs in a process of its own, which tells by a pipe what it does: one that ends its process passes nothing.
+_WORDS = "SPILLWAY_CHECK_WORDS"
+
+
+def _serve(asked: argparse.Namespace, pipe: int) -> int:
+    def tell(word: str) -> None:
+        os.write(pipe, f"{word}\n".encode())
+
     report = _run(asked.kernel, _function(asked.function), asked.dtype, asked.device, asked.arrays, asked.record, asked.case,
-                  asked.transposed)
-    print(report)
+                  asked.transposed, lambda number: tell(f"case {number}"))
+    print(report, flush=True)
+    tell(f"done {0 if report else 1}")
     return 0 if report else 1
+
+
+def _watch(asked: argparse.Namespace) -> int:
+    """Exit status 0 only where the other process has said that it is done, and that all is well."""
+    ours, theirs = os.pipe()
+    environment = {**os.environ, _WORDS: str(theirs)}
+    child = subprocess.Popen([sys.executable, "-m", "spillway_moe.check", *sys.argv[1:]], pass_fds=[theirs], env=environment)
+    os.close(theirs)
+    late = False
+    words, clock = b"", _Clock(child.pid, asked.case_seconds)
+    while True:
+        if select.select([ours], [], [], 1)[0]:
+            read = os.read(ours, 65536)
+            if not read:
+                break
+            words, clock = words + read, _Clock(child.pid, asked.case_seconds)
+        elif clock.late():
+            late = True
+            child.kill()
+            break
+    status = child.wait()
+    said = words.decode(errors="replace").split("\n")[:-1]
+    if said and said[-1] in ("done 0", "done 1"):
+        return int(said[-1][-1]) or (1 if status else 0)
+    if not said and not late:
+        return status if status > 0 else 1  # an error of the call, which it has told
+    case = said[-1].partition(" ")[2] if said else "none"
+    how = (f"did not come back: {asked.case_seconds} s of processor time, or of sleep, are the limit (--case-seconds)" if late else
+           f"crashed ({signal.strsignal(-status)})" if status < 0 else f"ended its process (exit status {status})")
+    if asked.case is not None and status == 1 and not late:
+        return 1  # an exception of the function, which Python has shown
+    print(f"FAILED {asked.kernel}, {asked.dtype}, case {case}: the function {how}")
+    return 1
+
+
+class _Clock:
+    """Whether a process has had more processor time than `limit` seconds since this was made, or slept as long. Asked once a second."""
+
+    def __init__(self, process: int, limit: int):
+        self.clock, self.limit, self.idle = (~process << 3) | 2, limit, 0  # clock_getcpuclockid(3)
+        self.begin = self.seen = self._now()
+        self.wall = time.monotonic()
+
+    def _now(self) -> float:
+        try:
+            return time.clock_gettime(self.clock)
+        except OSError:
+            return 0.0
+
+    def late(self) -> bool:
+        now = self._now()
+        self.idle = self.idle + 1 if now - self.seen < 0.01 else 0
+        self.seen = now
+        return now - self.begin > self.limit or self.idle > self.limit or time.monotonic() - self.wall > 20 * self.limit
 
 
 if __name__ == "__main__":

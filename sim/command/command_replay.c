@@ -11,6 +11,7 @@
 #include "sim/replay/largest_batch.h"
 #include "sim/replay/overload_print.h"
 #include "sim/replay/replay.h"
+#include "sim/replay/replay_memory.h"
 #include "sim/replay/replay_row.h"
 #include "sim/replay/result_answers.h"
 #include "sim/replay/result_hdf5.h"
@@ -157,9 +158,14 @@ static int by_scheme(const void *left, const void *right, void *context) {
     return a->first_step < b->first_step ? -1 : a->first_step > b->first_step;
 }
 
+static size_t rows_of_steps(const spw_run_settings *settings, const replay_options *o) {
+    return (settings->step_end - settings->step_begin) * o->job.job.schemes * o->job.job.batches;
+}
+
 /* Rows of every step, apart from those over all. */
 static spw_status replay_steps(replay_options *o, const spw_replay_request *request, spw_result *steps) {
-    spw_status status = SPW_OK;
+    spw_status status = spw_replay_fit_memory(request); /* before anything is kept */
+    if (status == SPW_OK) status = spw_result_reserve(steps, request->kept_rows);
     for (size_t step = request->step_begin; step < request->step_end && status == SPW_OK; step++) {
         spw_replay_request one = *request;
         one.step_begin = step;
@@ -380,6 +386,7 @@ spw_status spw_command_replay(int argc, char **argv) {
                                             software->megatron ? &software->megatron_coefficients : NULL,
                                         .checkpoint = checkpoint,
                                         .memory = memory,
+                                        .kept_rows = o->each_step ? rows_of_steps(&settings, o) : 0,
                                         .sink = sink};
     if (!o->each_step || o->output != NULL) status = run(o, &request, &balancer, &result);
     SPW_TRY(within_trace(o, status));

@@ -32,14 +32,16 @@ enum {
     OPTION_KERNEL,
     OPTION_CASE,
     OPTION_RECORD,
+    OPTION_SMALL,
+    OPTION_SECONDS,
     OPTION_SHARERS,
     MOST_RANKS = 64
 };
 
 typedef struct verify_options {
     const char *plugin, *kernel, *record; /* of one's own */
-    uint64_t number;
-    bool numbered;
+    uint64_t number, case_seconds;
+    bool numbered, small;
     const char *device, *trace_path, *steps, *layers, *format_text;
     const char *scheme_text[SPW_VERIFY_SCHEMES];
     size_t scheme_texts;
@@ -80,6 +82,10 @@ static const struct argp_option own_options[] = {
     {"case", OPTION_CASE, "N", 0, "with --plugin: this case alone", 0},
     {"record", OPTION_RECORD, "FILE", 0,
      "with --plugin: cases with the choices of this routing record, not made-up ones", 0},
+    {"small", OPTION_SMALL, NULL, 0,
+     "with --plugin: without the cases of more than 2^24 rows or 2^31 elements, which take seconds each", 0},
+    {"case-seconds", OPTION_SECONDS, "S", 0,
+     "with --plugin: a case that takes more processor time, or sleeps as long, fails (default: 120)", 0},
     {"random", OPTION_RANDOM, "N", 0, "random cases beside the trace (default: 8, with a trace 0)", 0},
     {"format", OPTION_FORMAT, "table|json|csv", 0, "how to print (default: table)", 0},
     {0},
@@ -186,6 +192,8 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     case OPTION_PLUGIN: o->plugin = text; return 0;
     case OPTION_RECORD: o->record = text; return 0;
     case OPTION_KERNEL: o->kernel = text; return 0;
+    case OPTION_SMALL: o->small = true; return 0;
+    case OPTION_SECONDS: return parse_number(state, "--case-seconds", text, 1, 86400, &o->case_seconds);
     case OPTION_CASE: o->numbered = true; return parse_number(state, "--case", text, 0, 1 << 20, &o->number);
     case ARGP_KEY_END:
         if (o->expert_tensor > 1 && o->trace_path == NULL)
@@ -194,6 +202,8 @@ static error_t parse(int key, char *text, struct argp_state *state) {
             argp_error(state, "--gpus and --phases belong to --ranks");
         if ((o->kernel != NULL || o->numbered || o->record != NULL) && o->plugin == NULL)
             argp_error(state, "--kernel, --case and --record belong to --plugin");
+        if ((o->small || o->case_seconds > 0) && o->plugin == NULL)
+            argp_error(state, "--small and --case-seconds belong to --plugin");
         return 0;
     case OPTION_EXPERT:
         return parse_number(state, "--expert-parallel", text, 1, MOST_RANKS, &o->expert_parallel);
@@ -372,6 +382,9 @@ spw_status spw_command_verify(int argc, char **argv) {
         const spw_plugin_request request = {.path = o.plugin,
                                             .kernel = o.kernel,
                                             .record = o.record,
+                                            .small = o.small,
+                                            .case_seconds = o.case_seconds > 0 ? (unsigned)o.case_seconds
+                                                                               : SPW_PLUGIN_CASE_SECONDS,
                                             .number = o.numbered ? (long)o.number : -1};
         return spw_plugin_report(&request, "spillway verify", spw_command_out());
     }

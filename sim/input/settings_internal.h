@@ -18,6 +18,11 @@ struct spw_settings {
 /* No text has so many lines. */
 enum { SPW_SETTINGS_LABELS = 2 * SPW_SETTINGS_BYTES };
 
+/* As spw_settings_open() of a text without aliases, which SPW_ECONFIG refuses: every node is held once, so that walking down what
+ * holds what ends after SPW_SETTINGS_DEPTH levels and SPW_SETTINGS_NODES nodes. */
+SPW_MUST_CHECK spw_status spw_settings_open_tree(const char *where, const char *text, size_t length,
+                                                 spw_settings **out);
+
 /* "job.yaml:7" of a line counted from 1, or the label of what was put in. */
 const char *spw_settings_line_text(const spw_settings *settings, size_t line, char out[SPW_SETTINGS_PLACE]);
 

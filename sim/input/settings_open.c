@@ -31,8 +31,8 @@ static void begin(yaml_parser_t *parser, const char *text, size_t length) {
 }
 
 /* Limits one event; libyaml's loader has none of its own, and takes time quadratic in the number of anchors. */
-static spw_status check_event(const char *where, const yaml_event_t *event, size_t *depth, size_t *nodes,
-                              size_t *documents) {
+static spw_status check_event(const char *where, const yaml_event_t *event, bool aliases, size_t *depth,
+                              size_t *nodes, size_t *documents) {
     size_t line = event->start_mark.line + 1;
     switch (event->type) {
     case YAML_DOCUMENT_START_EVENT:
@@ -48,6 +48,9 @@ static spw_status check_event(const char *where, const yaml_event_t *event, size
     case YAML_MAPPING_END_EVENT:
     case YAML_SEQUENCE_END_EVENT: --*depth; return SPW_OK;
     case YAML_ALIAS_EVENT:
+        if (aliases) break;
+        return spw_fail(SPW_ECONFIG, "%s:%zu: the alias *%s; write the value itself", where, line,
+                        (const char *)event->data.alias.anchor);
     case YAML_SCALAR_EVENT: break;
     default: return SPW_OK;
     }
@@ -57,7 +60,7 @@ static spw_status check_event(const char *where, const yaml_event_t *event, size
     return SPW_OK;
 }
 
-static spw_status check_limits(const char *where, const char *text, size_t length) {
+static spw_status check_limits(const char *where, const char *text, size_t length, bool aliases) {
     spw_status status = SPW_OK;
     size_t depth = 0, nodes = 0, documents = 0;
     yaml_parser_t parser;
@@ -67,7 +70,7 @@ static spw_status check_limits(const char *where, const char *text, size_t lengt
         yaml_event_t event;
         if (yaml_parser_parse(&parser, &event) == 0) SPW_TRY(not_yaml(where, text, length, &parser));
         ended = event.type == YAML_STREAM_END_EVENT;
-        status = check_event(where, &event, &depth, &nodes, &documents);
+        status = check_event(where, &event, aliases, &depth, &nodes, &documents);
         yaml_event_delete(&event);
         SPW_TRY(status);
     }
@@ -91,13 +94,14 @@ static spw_status load(spw_settings *settings, const char *text, size_t length) 
     return status;
 }
 
-spw_status spw_settings_open(const char *where, const char *text, size_t length, spw_settings **out) {
+static spw_status open_text(const char *where, const char *text, size_t length, bool aliases,
+                            spw_settings **out) {
     spw_status status = SPW_OK;
     spw_settings *settings = NULL;
     *out = NULL;
     if (length > SPW_SETTINGS_BYTES)
         return spw_fail(SPW_ECONFIG, "%s: larger than the %d bytes allowed", where, SPW_SETTINGS_BYTES);
-    SPW_TRY(check_limits(where, text, length));
+    SPW_TRY(check_limits(where, text, length, aliases));
     SPW_TRY(SPW_ALLOC(1, &settings));
     settings->where = where;
     SPW_TRY(load(settings, text, length));
@@ -112,6 +116,14 @@ spw_status spw_settings_open(const char *where, const char *text, size_t length,
 cleanup:
     spw_settings_close(settings);
     return status;
+}
+
+spw_status spw_settings_open(const char *where, const char *text, size_t length, spw_settings **out) {
+    return open_text(where, text, length, true, out);
+}
+
+spw_status spw_settings_open_tree(const char *where, const char *text, size_t length, spw_settings **out) {
+    return open_text(where, text, length, false, out);
 }
 
 void spw_settings_close(spw_settings *settings) {

@@ -26,7 +26,7 @@ static int marked(spw_settings *settings, int index) {
     return index;
 }
 
-/* Copies a node of another document, and what it holds; spw_settings_open has bounded its depth. 0 without memory. */
+/* Copies a node of another document, and what it holds: a tree of bounded depth, as spw_settings_open_tree() opens it. 0 without memory. */
 static int copy_node(spw_settings *settings, yaml_document_t *from, int index) {
     yaml_document_t *to = &settings->document;
     const yaml_node_t *node = node_at(from, index);
@@ -119,7 +119,7 @@ spw_status spw_settings_put(spw_settings *settings, const char *path, const char
     if (settings->labels == SPW_SETTINGS_PUTS)
         return spw_fail(SPW_ECONFIG, "%s: more than %d values are set beside the file", label,
                         SPW_SETTINGS_PUTS);
-    SPW_TRY(spw_settings_open(label, wrapped, (size_t)length, &read));
+    SPW_TRY(spw_settings_open_tree(label, wrapped, (size_t)length, &read));
     const yaml_node_pair_t *pair = read->root->data.mapping.pairs.start;
     if (read->root->data.mapping.pairs.top - pair != 1) /* a line end, and keys behind it */
         SPW_TRY(spw_fail(SPW_ECONFIG, "%s: several lines; write one value", label));

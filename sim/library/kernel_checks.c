@@ -60,6 +60,9 @@ spw_code spw_case_create(const char *kernel, const char *type, const char *recor
     SPW_TRY(spw_kernel_parse(kernel, &parsed));
     SPW_TRY(parse_type(type, &parsed_type));
     SPW_TRY(read_record(record, &content, &use));
+    if (number >= spw_kernel_cases(parsed, use) && spw_kernel_cases(parsed, use) > 0) /* no sparse ones */
+        SPW_TRY(spw_fail(SPW_EARG, "case %zu: %s has the cases 0 to %zu", number, kernel,
+                         spw_kernel_cases(parsed, use) - 1));
     SPW_TRY(SPW_ALLOC(1, &made));
     SPW_TRY(spw_kernel_case_create(parsed, parsed_type, use, number, &made->own));
     *out = made;

@@ -16,9 +16,10 @@ enum {
     OF_A_LOAD = 16,   /* words that a step time needs of a rank and layer */
     OF_A_STEP = 16,   /* words of a step: its peak, and what PyTorch's allocator did */
     OF_AN_ALLOCATOR =
-        96 << 10,      /* of a rank's blocks and segments, in each of two settings: measured, and doubled */
-    OF_A_SEGMENT = 96, /* bytes: in the layout, of micro-batches, as a piece that may be counted once */
-    OF_A_ROW = 1 << 20 /* what does not grow: its tensors, its stages */
+        96 << 10,       /* of a rank's blocks and segments, in each of two settings: measured, and doubled */
+    OF_A_SEGMENT = 96,  /* bytes: in the layout, of micro-batches, as a piece that may be counted once */
+    OF_A_ROW = 1 << 20, /* what does not grow: its tensors, its stages */
+    OF_A_PRINT = 48 << 10 /* of a row on its way out, as JSON: measured, and doubled */
 };
 
 static uint64_t sum(uint64_t a, uint64_t b) { return spw_saturated_sum(a, b); }
@@ -66,6 +67,13 @@ static uint64_t row_bytes(const spw_replay_request *q, const place *p) {
                                                               OF_A_RANK + (listens ? p->group : 0)));
     uint64_t bytes = times(WORD, sum(times(p->ranks, of_rank), times(OF_A_STEP, p->steps)));
     return sum(bytes, OF_A_ROW);
+}
+
+/* A row that is finished, and is kept until all are printed. */
+static uint64_t kept_bytes(const place *p) {
+    const uint64_t of_layers = times(p->layers, sizeof(spw_result_layer) + sizeof(spw_rank_rows)),
+                   of_stages = times(p->stages, sizeof(spw_result_stage));
+    return sum(sizeof(spw_result_row) + OF_A_PRINT, sum(of_layers, of_stages));
 }
 
 /* PyTorch's allocator is replayed for schemes that allocate what arrives. */
@@ -116,7 +124,7 @@ static place place_of(const spw_replay_request *q, const spw_trace_info *info, s
 spw_status spw_replay_fit_memory(const spw_replay_request *q) {
     const spw_trace_info *info = spw_trace_get_info(q->trace);
     const size_t splits = q->splits > 0 ? q->splits : 1;
-    uint64_t tables = 0, records = 0, job_tokens = 0, drawn = 0;
+    uint64_t tables = 0, records = 0, job_tokens = 0, drawn = 0, kept = 0;
     bool keeps = false;
     if (q->memory == NULL) return SPW_OK;
     for (size_t s = 0; s < q->schemes; s++)
@@ -129,7 +137,9 @@ spw_status spw_replay_fit_memory(const spw_replay_request *q) {
                                              q->job->sequences_per_gpu[i % q->job->batches]));
         records = sum(records, times(q->schemes, record_bytes(q, &p)));
         drawn = choices > drawn ? choices : drawn;
+        kept = kept_bytes(&p) > kept ? kept_bytes(&p) : kept;
     }
+    tables = sum(tables, times(q->kept_rows, kept));
     job_tokens = drawn / (info->top_k > 0 ? info->top_k : 1);
     if (info->step_offset == NULL) /* choices are drawn from the counts of every rank */
         tables = sum(tables, sum(times(2, drawn), times(COUNT, times(info->ranks + 1, 3 * info->experts))));

@@ -95,6 +95,7 @@ typedef struct spw_replay_request {
     spw_checkpoint *checkpoint; /* of the first process: what is done is kept there; NULL: nowhere */
     size_t first_row;           /* number of the first row for the sink */
     spw_memory_bound *memory;   /* what the process may take; NULL: as much as there is */
+    size_t kept_rows;           /* rows of other replays that the caller keeps and prints beside these */
     spw_replay_sink sink;
     spw_replay_judge judge; /* not beside a sink or a checkpoint, which ask for the time of every step */
 } spw_replay_request;

@@ -7,16 +7,23 @@
 #include <stdio.h>
 #include <string.h>
 
+spw_status spw_result_reserve(spw_result *result, size_t rows) {
+    spw_result_row *larger = NULL;
+    if (rows <= result->capacity) return SPW_OK;
+    const spw_status status = SPW_ALLOC(rows, &larger);
+    if (status != SPW_OK) return status;
+    if (result->rows > 0) memcpy(larger, result->row, result->rows * sizeof *larger);
+    spw_free(result->row);
+    result->row = larger;
+    result->capacity = rows;
+    return SPW_OK;
+}
+
 spw_status spw_result_append(spw_result *result, spw_result_row **row) {
     if (result->rows == result->capacity) {
-        spw_result_row *larger = NULL;
-        size_t capacity = result->capacity == 0 ? 16 : result->capacity * 2;
-        spw_status status = SPW_ALLOC(capacity, &larger);
+        const spw_status status =
+            spw_result_reserve(result, result->capacity == 0 ? 16 : result->capacity * 2);
         if (status != SPW_OK) return status;
-        if (result->rows > 0) memcpy(larger, result->row, result->rows * sizeof *larger);
-        spw_free(result->row);
-        result->row = larger;
-        result->capacity = capacity;
     }
     *row = &result->row[result->rows++];
     memset(*row, 0, sizeof **row);

@@ -280,6 +280,8 @@ typedef struct spw_ratio {
 } spw_ratio;
 spw_ratio spw_result_row_ratio(const spw_result_row *row);
 
+/* Room for so many rows in all: what is appended until then needs no more. */
+SPW_MUST_CHECK spw_status spw_result_reserve(spw_result *result, size_t rows);
 /* Appends a zeroed row. The pointer is valid until the next append. */
 SPW_MUST_CHECK spw_status spw_result_append(spw_result *result, spw_result_row **row);
 SPW_MUST_CHECK spw_status spw_result_append_factor(spw_result *result, spw_factor_answer **answer);

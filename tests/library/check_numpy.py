@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 if __name__ == "__main__":
     folder, shared, record = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
@@ -118,6 +119,40 @@ def divides(gate, up):
     return 1 // 0
 
 
+def writes(gate, up):
+    result = swiglu(gate, up)
+    up[-1, -1] += 1
+    return result
+
+
+def writes_offset(x, w, offset):
+    result = grouped_gemm(x, w, offset)
+    offset[-1] -= 1
+    return result
+
+
+def rows_in_16_bits(gate, up):
+    return swiglu(gate, up)[np.arange(len(gate)).astype(np.uint16)]
+
+
+def leaves(gate, up):
+    sys.exit(0)
+
+
+def leaves_at_once(gate, up):
+    return os._exit(0) if len(gate) == 165 else swiglu(gate, up)
+
+
+def crashes(gate, up):
+    return os.kill(os.getpid(), 11) if len(gate) == 165 else swiglu(gate, up)
+
+
+def stays(gate, up):
+    while len(gate) == 165:
+        pass
+    return swiglu(gate, up)
+
+
 def main():
     from spillway_moe import Error, check
 
@@ -136,13 +171,13 @@ def main():
               "unpermute": unpermute, "swiglu": swiglu, "dispatch": dispatch, "combine": combine}
     for kernel, fn in rights.items():
         for of in (None, record):
-            report, cases = verdict(kernel, fn, record=of), (2 if kernel in ("dispatch", "combine") else 8) if of else 30
+            report, cases = verdict(kernel, fn, record=of), (2 if kernel in ("dispatch", "combine") else 8) if of else 31
             ensure(report and len(report.verdicts) == cases and len(report.of("passed")) == len(report.verdicts), str(report))
             ensure(all(0 <= v["error"] <= 1 for v in report.verdicts), f"{kernel}: beyond its bound")
     report = verdict("router", router)
-    ensure(report and len(report.of("passed")) == 18, str(report))
+    ensure(report and len(report.of("passed")) == 21, str(report))
     report = verdict("grouped_gemm", grouped_gemm, transposed=True)
-    ensure(report and [v["case"] for v in report.verdicts] == list(range(30, 60)), str(report))
+    ensure(report and [v["case"] for v in report.verdicts] == [*range(30, 60), 61], str(report))
     names = {v["name"].split(", ")[2] for v in report.verdicts}
     ensure(names == {"uniform", "zipf0.8", "one-expert", "empty-experts", "short"}, str(names))
 
@@ -152,12 +187,16 @@ def main():
                                         ("unpermute", missing_is_last, short, None, "elements are wrong"),
                                         ("permute", unstable, None, None, "elements are wrong"),
                                         ("unpermute", missing_is_last, None, record, "elements are wrong"),
-                                        ("permute", before, set(range(30)), None, "outside of its output, before"),
-                                        ("router", by_expert, set(range(18)), None, "indices are wrong"),
-                                        ("router", swiglu_of_logits, set(range(18)), None, "a pair of arrays"),
-                                        ("combine", as_dispatched, set(range(30)), None, "would be right"),
-                                        ("swiglu", half, set(range(30)), None, "returned float16 [48, 64]; float32 [48, 64] would"),
-                                        ("swiglu", divides, set(range(30)), None, "ZeroDivisionError")):
+                                        ("permute", before, set(range(31)), None, "outside of its output, before"),
+                                        ("router", by_expert, set(range(21)), None, "indices are wrong"),
+                                        ("router", swiglu_of_logits, set(range(21)), None, "a pair of arrays"),
+                                        ("combine", as_dispatched, set(range(31)), None, "would be right"),
+                                        ("swiglu", half, set(range(31)), None, "returned float16 [48, 64]; float32 [48, 64] would"),
+                                        ("swiglu", divides, set(range(31)), None, "ZeroDivisionError"),
+                                        ("swiglu", writes, set(range(31)), None, "wrote to its argument 1, which must stay as it is"),
+                                        ("grouped_gemm", writes_offset, {*range(30), 60}, None, "wrote to its argument 2"),
+                                        ("swiglu", leaves, set(range(31)), None, "the function ended the program: SystemExit(0)"),
+                                        ("swiglu", rows_in_16_bits, {30}, None, "elements are wrong")):
         report = verdict(kernel, fn, **({"record": of} if of else {}))
         failed = {v["case"] for v in report.of("failed")}
         ensure(not report and failed and (cases is None or failed == cases), f"{fn.__name__} fails in {failed}")
@@ -168,21 +207,21 @@ def main():
         if fn is divides:  # one case alone: the exception, with its way
             done = subprocess.run([sys.executable, *words[1:]], capture_output=True, text=True)
             ensure(done.returncode == 1 and "in divides" in done.stderr, done.stderr)
-        elif fn in (tail_too, before) or of is not None:
+        elif fn in (tail_too, before, leaves, writes) or of is not None:
             done = subprocess.run([sys.executable, *words[1:]], capture_output=True, text=True)
             ensure(done.returncode == 1 and str(report).splitlines()[0] in done.stdout, f"{words}: {done.stdout}{done.stderr}")
     worst = verdict("weight_gradient", tail_too).of("failed")[0]
     ensure(worst["error"] > 1 and len(worst["at"]) == 3 and not np.isfinite(worst["got"]) and worst["low"] <= worst["want"] <= worst["high"],
            str(worst))
     table = verdict("weight_gradient", tail_too).rows
-    ensure(len(table) == 30 and (table["status"] == "failed").sum() == 6, "the table")
+    ensure(len(table) == 31 and (table["status"] == "failed").sum() == 6, "the table")
 
     report = verdict("swiglu", large_alone)
-    ensure(report and len(report.of("left out")) == 10 and "20 of 20 cases passed, 10 left out" in str(report), str(report))
+    ensure(report and len(report.of("left out")) == 10 and "21 of 21 cases passed, 10 left out" in str(report), str(report))
     ensure(not verdict("swiglu", lambda gate, up: NotImplemented), "nothing was compared, and it passed")
     ensure("spillway_moe.check.swiglu(" in verdict("swiglu", lambda gate, up: gate).of("failed")[0]["again"], "a function without a name")
     for options, says in ((dict(dtype="fp8"), "bfloat16 and in float32"), (dict(arrays="dance"), "arrays='torch', 'jax' or 'numpy'"),
-                          (dict(device="cuda"), "NumPy's arrays are on the cpu"), (dict(case=30), "cases 0 to 29"),
+                          (dict(device="cuda"), "NumPy's arrays are on the cpu"), (dict(case=31), "cases 0 to 30"),
                           (dict(record="no.record"), "no.record")):
         try:
             check.swiglu(swiglu, **{"dtype": "float", "arrays": "numpy", **options})
@@ -190,6 +229,36 @@ def main():
             ensure(says in str(error), f"'{error}' says nothing of '{says}'")
         else:
             ensure(False, f"{options} are fine")
+    try:
+        check.grouped_gemm(grouped_gemm, dtype="float", arrays="numpy", case=30)
+    except ValueError as error:
+        ensure("cases 0 to 60, without 30 to 59" in str(error), str(error))
+    else:
+        ensure(False, "a case of transposed weights")
+
+    # what ends or keeps its process, from a shell: exit status 1 and the case
+    def shell(where, *words):
+        return subprocess.run([sys.executable, "-m", "spillway_moe.check", "swiglu", where, "--arrays", "numpy", "--dtype", "float", *words],
+                              capture_output=True, text=True)
+
+    here = f"{pathlib.Path(__file__).resolve()}:"
+    for name, says in (("leaves_at_once", "FAILED swiglu, float, case 1: the function ended its process (exit status 0)"),
+                       ("crashes", "FAILED swiglu, float, case 1: the function crashed (Segmentation fault)"),
+                       ("stays", "FAILED swiglu, float, case 1: the function did not come back: 1 s")):
+        done = shell(here + name, "--case-seconds", "1") if name == "stays" else shell(here + name)
+        ensure(done.returncode == 1 and says in done.stdout, f"{name}: {done.returncode} {done.stdout}{done.stderr}")
+    done = shell(here + "leaves_at_once", "--case", "1")
+    ensure(done.returncode == 1 and "case 1: the function ended its process" in done.stdout, f"one case: {done.stdout}{done.stderr}")
+    done = shell(here + "swiglu")
+    ensure(done.returncode == 0 and "31 of 31 cases passed" in done.stdout, done.stdout + done.stderr)
+    done = shell(here + "half")
+    ensure(done.returncode == 1 and "0 of 31 cases passed" in done.stdout, done.stdout + done.stderr)
+    with tempfile.TemporaryDirectory() as folder:
+        for line, says in (("import sys; sys.exit(0)", "ended the program as it was loaded"), ("import os; os._exit(0)", "")):
+            file = pathlib.Path(folder) / "leaving.py"
+            file.write_text(line + "\ndef fn(gate, up): pass\n")
+            done = shell(f"{file}:fn")
+            ensure(done.returncode == 1 and says in done.stderr, f"{line}: {done.returncode} {done.stderr}")
     print(f"{checks} checks")
 
 

@@ -70,12 +70,23 @@ with h5py.File(SCRATCH / "one.h5") as h:
     check((h["tokens/expert_id"][3] == 255).all() and (h["tokens/weight"][:] == weights).all() and h["counts/routed"][:].sum() == 10, "a token without a choice")
     check(h["model"].attrs["name"] == "tiny", "the model")
 
+def bad_weight(value):
+    out = rng.random((6, 1, 2))
+    out[3], out[2, 0, 1] = np.nan, value  # token 3 has no choice: its weights mean nothing
+    return out
+
+
 # what cannot be is refused, and nothing is left
 for words, options, steps in (
     ("top-9 of 8", dict(top_k=9), []), ("each index once", dict(layers=[1, 1]), []), ("order 'no'", dict(order="no"), []), ("phase 'no'", dict(phase="no"), []),
     ("without a step", {}, []), ("[tokens, 1, 2] would be right", {}, [(0, 0, ids[:, :, :1])]), ("-1 and 0 to 7", {}, [(0, 0, ids + 8)]),
     ("comes after", {}, [(1, 0, ids), (1, 0, ids)]), ("whole sequences of 5", dict(sequence_length=5), [(0, 0, ids)]),
-    ("weights of shape ()", dict(weights=True), [(0, 0, ids)]),
+    ("weights of shape ()", dict(weights=True), [(0, 0, ids)]), ("ids of type float64", {}, [(0, 0, ids + 0.7)]),
+    ("an expert twice", {}, [(0, 0, ids[:, :, :1].repeat(2, 2))]), ("the weight nan of token 2", dict(weights=True), [(0, 0, ids, bad_weight(np.nan))]),
+    ("the weight 70000.0 of token 2", dict(weights=True), [(0, 0, ids, bad_weight(7e4))]), ("the weight -inf of", dict(weights=True), [(0, 0, ids, bad_weight(-np.inf))]),
+    ("the weight -0.5 of token 2", dict(weights=True), [(0, 0, ids, bad_weight(-0.5))]),
+    ("of token 2 rise; order='unspecified'", dict(weights=True, order="descending_weight"), [(0, 0, ids, np.where(np.arange(6)[:, None, None] == 2, [0.1, 0.2], [0.2, 0.1]))]),
+    ("step 2.7: a whole number", {}, [(2.7, 0, ids)]), ("step -1: 0 to", {}, [(-1, 0, ids)]), ("rank 70000: 0 to 65535", dict(rank=70000), []),
 ):
     raises(ValueError, words, lambda: write_shard(SCRATCH / "bad.h5", steps, **{**dict(layers=[0], experts=8, top_k=2), **options}))
 check([p.name for p in SCRATCH.iterdir() if "bad" in p.name] == [], "something was left")
@@ -99,14 +110,14 @@ check([p.name for p in (SCRATCH / "failing").iterdir()] == ["rank00000_step00000
 
 
 def unlike_layers():
-    with capture_of("unlike") as capture, capture.step(0):
+    with capture_of("unlike", strict=True) as capture, capture.step(0):
         capture.begin()
         capture.record(0, lambda: (choose(3, 1, 8, 2)[:, 0], None), 1)
         capture.record(1, lambda: (choose(4, 1, 8, 2)[:, 0], None), 1)
         capture.end()
 
 
-raises(RuntimeError, "layers that route different numbers of tokens: {0: 3, 1: 4}", unlike_layers)
+raises(RuntimeError, "the trace could not be written: layers that route different numbers of tokens: {0: 3, 1: 4}", unlike_layers)
 check(list((SCRATCH / "unlike").iterdir()) == [], "half a step was written")
 with capture_of("calls") as capture, capture.step(0):
     capture.record(0, None, 1)  # outside of a pass: ignored
@@ -116,8 +127,12 @@ with capture_of("calls") as capture, capture.step(0):
     raises(RuntimeError, "chose twice", lambda: capture.record(0, None, 1))
     raises(RuntimeError, "no choices of layers [1]", capture.end)
     raises(RuntimeError, "begins inside of step 0", lambda: capture.step(1).__enter__())
-for bad in (dict(rank=2, ranks=2), dict(every=0), dict(queue_bytes=0)):
-    raises(ValueError, "cannot be", lambda: capture_of("bad", **bad))
+    capture.add_sequences([choose(3, 2, 8, 2)])
+for bad, words in ((dict(rank=2, ranks=2), "rank, of 2 ranks, 2: 0 to 1"), (dict(every=0), "every 0"), (dict(queue_bytes=0), "queue_bytes 0"),
+                   (dict(rank=70000, ranks=80000), "ranks 80000: 1 to 65536"), (dict(rank=0.5, ranks=2), "0.5: a whole number"),
+                   (dict(ranks=4), "ranks=4 without rank="), (dict(layers=[0, 1.5]), "layer 1.5: a whole number"), (dict(top_k=9), "top-9 of 8")):
+    raises(ValueError, words, lambda: capture_of("bad", **bad))
+check(not (SCRATCH / "bad").exists(), "a capture that was refused made its folder")
 
 # the queue: a writer that stands still holds back whoever fills it, at the bytes that were said
 gate, most = threading.Event(), 0

@@ -181,6 +181,13 @@ if not sanitized:
     bounded(("replay", TRACE, *replay[2:], "--scheme", "megatron-alltoall", "--scheme", "deepep", "--steps", "0:4"), size)
     bounded(("plan", "--trace", TRACE, *six, "--expert-parallel", "4,8", "--steps", "0:4"), size)
     bounded(("replay", TRACE, *six, "--steps", "0:4", "--output", scratch / "r.h5"), size)
+    # a row a step: rows that are kept until they are printed count, here a hundred of them
+    many = scratch / "many.h5"
+    call("trace", "generate", many, "--experts", "64", "--top-k", "8", "--layers", "2", "--ranks", "64", "--tokens-per-rank", "128",
+         "--sequence-length", "64", "--steps", "150")
+    steps = ("replay", many, "--job", JOB, "--sequence-length", "64", "--stack", "none", "--scheme", "gmm", "--scheme", "ring", "--each-step")
+    for more in ((), ("--format", "json"), ("--output", scratch / "s.h5")):
+        bounded((*steps, *more), many.stat().st_size)
     call("trace", "generate", counts, "--counts-only", "--experts", "64", "--top-k", "8", "--layers", "8", "--steps", "4", "--ranks",
          "64", "--tokens-per-rank", "2048")
     bounded(("replay", counts, *six), size)

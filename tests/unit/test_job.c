@@ -681,6 +681,11 @@ static void test_overrides(const char *root) {
         {"a.b", "8", "--set it: unknown key 'a'"},
         {"remat", "{a", "--set it:"},
         {"remat", "full\nbatch: 3", "--set it: several lines; write one value"},
+        {"gpus", "&a [*a]",
+         "--set it:1: the alias *a; write the value itself"}, /* a list that holds itself */
+        {"gpus", "&a {b: [1, *a]}", "--set it:1: the alias *a"},
+        {"gpus", "[&a [1, 1], &b [*a, *a], &c [*b, *b], [*c, *c]]", "the alias *a"}, /* each twice as large */
+        {"gpus", "[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]", "--set it:1: nested deeper than 16 levels"},
         {"gpus", "63",
          "--set it: 63 GPUs are no whole nodes of 8, as cluster 'mi355x-8x8' has; take 56 or 64"},
         {"parallel.expert", "7",

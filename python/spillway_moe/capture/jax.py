@@ -31,9 +31,9 @@ def tap(capture: Capture, layer, ids, weights=None) -> None:
 def _receive(capture: Capture, layer, ids, weights=None) -> None:
     ids = np.array(ids).reshape(-1, ids.shape[-1])
     weights = None if weights is None else np.array(weights, "f4").reshape(ids.shape)
-    passes = capture._open
-    if passes is not None and int(layer) in passes:
-        if not np.array_equal(passes[int(layer)][0]()[0], ids):
+    before = capture.chosen(int(layer))
+    if before is not None:
+        if not np.array_equal(before[0]()[0], ids):
             raise RuntimeError(f"layer {int(layer)} chose twice in one pass, and not the same")
         return
     capture.record(int(layer), lambda: (ids, weights), ids.nbytes + (0 if weights is None else weights.nbytes))
@@ -42,7 +42,11 @@ def _receive(capture: Capture, layer, ids, weights=None) -> None:
 @contextlib.contextmanager
 def pass_of(capture: Capture) -> Iterator[None]:
     """The callbacks of what runs inside are one forward pass; waits for them."""
-    capture.begin()
-    yield
-    jax.effects_barrier()
-    capture.end()
+    capture.begin(shared=True)
+    failed = True
+    try:
+        yield
+        jax.effects_barrier()
+        failed = False
+    finally:
+        capture.end(failed)

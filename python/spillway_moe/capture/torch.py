@@ -99,7 +99,7 @@ def watch(model: "torch.nn.Module", capture: Capture, *, select: Optional[Callab
     def hook(layer):
         @torch.no_grad()
         def keep(module, inputs, output):
-            if capture._open is None:
+            if not capture.chosen():
                 return
             ids, weight = choices(output, capture.experts, capture.top_k)
             if capture.weights and weight is None:
