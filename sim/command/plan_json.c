@@ -37,6 +37,21 @@ static json_t *needs(spw_json *json, const spw_plan_tries *tries) {
     return list;
 }
 
+static json_t *other_precision(spw_json *json, const spw_plan_other_precision *o) {
+    json_t *object = json_object();
+    if (o->name == NULL) {
+        json_decref(object);
+        return json_null();
+    }
+    spw_json_put(json, object, "precision", spw_json_text(o->name));
+    spw_json_put(json, object, "point", spw_json_count(o->row));
+    spw_json_put(json, object, "verdict", spw_json_text(spw_verdict_name(o->verdict)));
+    spw_json_put(json, object, "bytes", spw_json_count(o->bytes));
+    spw_json_put(json, object, "low_bytes", spw_json_count(o->low_bytes));
+    spw_json_put(json, object, "high_bytes", spw_json_count(o->high_bytes));
+    return object;
+}
+
 static json_t *misfits(spw_json *json, const spw_plan_tries *tries) {
     json_t *list = json_array();
     for (size_t i = 0; i < tries->misfits; i++) {
@@ -85,6 +100,7 @@ json_t *spw_plan_json(spw_json *json, const spw_plan_view *v) {
     spw_json_put(json, plan, "fastest_whatever_drops", position(a->fastest_whatever_drops));
     spw_json_put(json, plan, "drops_too_much", needs(json, v->tries));
     spw_json_put(json, plan, "does_not_fit", misfits(json, v->tries));
+    spw_json_put(json, plan, "other_precision", other_precision(json, &v->tries->other));
     spw_json_put(json, plan, "tokens",
                  v->settings->tokens > 0.0 ? json_real(v->settings->tokens) : json_null());
     spw_json_put(json, plan, "fastest_cost", costs(json, v, spw_result_row_at(v->result, a->fastest)));

@@ -164,6 +164,22 @@ static void print_stages(const spw_plan_view *v, FILE *out) {
         fprintf(out, "layout    %s\n", layout);
 }
 
+/* The same point in the other set of formats that people use. */
+static void print_other_precision(const spw_plan_view *v, FILE *out) {
+    const spw_plan_other_precision *o = &v->tries->other;
+    char span[64] = "";
+    if (o->name == NULL) return;
+    const spw_result_row *r = &v->result->row[o->row];
+    if (o->low_bytes < o->high_bytes)
+        (void)snprintf(span, sizeof span, " (%.1f to %.1f)", (double)o->low_bytes / GIB,
+                       (double)o->high_bytes / GIB);
+    fprintf(out, "%-*sof %s, EP %zu, %zu sequence%s: %.1f GiB, %s; with --precision %s %.1f GiB%s, %s\n",
+            INDENT, "", r->scheme.text, r->expert, r->sequences, spw_plural(r->sequences),
+            (double)r->memory.max_bytes / GIB,
+            spw_verdict_text(spw_result_verdict(r), spw_point_is_live_alone(r)), o->name,
+            (double)o->bytes / GIB, span, spw_verdict_text(o->verdict, o->live_alone));
+}
+
 void spw_plan_print_heading(const spw_plan_view *v, FILE *out) {
     const spw_job *job = v->request->job;
     char precision[SPW_PRECISION_TEXT];
@@ -186,6 +202,7 @@ void spw_plan_print_heading(const spw_plan_view *v, FILE *out) {
     spw_result_print_precision(job, out);
     spw_result_print_split(job, out);
     if (spw_precision_note(job, precision)) fprintf(out, "%-*s%s\n", INDENT, "", precision);
+    print_other_precision(v, out);
     spw_print_model_doubts(&job->model, "model     ", out);
     if (job->global_batch > 0)
         fprintf(out, "batch     %zu sequences of all GPUs in a step, %zu of %s\n", job->global_batch,

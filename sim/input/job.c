@@ -6,6 +6,7 @@
 #include "sim/input/job_check.h"
 #include "sim/input/job_override.h"
 #include "sim/input/job_split.h"
+#include "sim/input/precision_fill.h"
 #include "sim/input/remat_modules.h"
 #include "sim/input/settings.h"
 
@@ -45,9 +46,6 @@ typedef struct job_text {
     spw_job job;
 } job_text;
 
-enum { FP16 = 0x100, AUTO = 0x200 }; /* beside the bytes, until the job is read */
-static const spw_choice element_bytes[] = {{"auto", AUTO}, {"bf16", 2}, {"fp16", 2 + FP16},
-                                           {"fp32", 4},    {"fp8", 1},  {NULL, 0}};
 static const spw_choice master_bytes[] = {
     {"auto", SPW_MASTER_AUTO}, {"none", 0}, {"bf16", 2}, {"fp32", 4}, {NULL, 0}};
 static const spw_choice attention_cores[] = {
@@ -75,7 +73,7 @@ static const spw_choice recipes[] = {
 #define PRECISION_ROW(field, text) \
     { \
         .key = #field, .kind = SPW_SETTING_CHOICE, .offset = offsetof(spw_job, precision.field), \
-        .size = sizeof(size_t), .choices = element_bytes, .fallback = "auto", .help = (text) \
+        .size = sizeof(size_t), .choices = spw_precision_formats, .fallback = "auto", .help = (text) \
     }
 
 #define SCHEDULE_CHOICE(name, text) {text, SPW_SCHEDULE_##name},
@@ -163,11 +161,14 @@ static const spw_setting batch_rows[] = {
     {.key = NULL}};
 
 static const spw_setting precision_rows[] = {
-    PRECISION_ROW(weights, "weights; auto: bf16"),
-    PRECISION_ROW(gradients, "gradients; auto: bf16, but under Megatron-Core's optimizers (distributed, "
-                             "replicated) its own fp32, or fp16 beside fp16 weights"),
-    PRECISION_ROW(optimizer, "each of the two moments of Adam; auto: bf16, but fp32 under those optimizers"),
-    PRECISION_ROW(activations, "activations and what is exchanged; auto: bf16"),
+    PRECISION_ROW(weights, "weights as they are kept; auto: fp32 where the optimizer is sharded, as MaxText "
+                           "and torchtitan do, bf16 under Megatron-Core's (distributed, replicated) and of "
+                           "bare layers"),
+    PRECISION_ROW(gradients, "gradients; auto: as the weights where the optimizer is sharded, else fp32, or "
+                             "fp16 beside fp16 weights"),
+    PRECISION_ROW(optimizer, "each of the two moments of Adam; auto: as the weights where the optimizer is "
+                             "sharded, else fp32"),
+    PRECISION_ROW(activations, "activations, what is exchanged, and weights in products; auto: bf16"),
     {.key = "master",
      .kind = SPW_SETTING_CHOICE,
      .offset = offsetof(spw_job, master_bytes),
@@ -259,7 +260,8 @@ static const spw_choice reshards[] = {{"default", SPW_RESHARD_DEFAULT},
                                       {"never", SPW_RESHARD_NEVER},
                                       {NULL, 0}};
 
-static const spw_choice gathered_formats[] = {{"same", 0}, {"bf16", 2}, {"fp32", 4}, {NULL, 0}};
+static const spw_choice gathered_formats[] = {
+    {"auto", 0}, {"same", SPW_GATHERED_SAME}, {"bf16", 2}, {"fp32", 4}, {NULL, 0}};
 static const spw_choice algorithms[] = {{"adam", false}, {"muon", true}, {NULL, 0}};
 static const spw_choice places[] = {{"gpu", false}, {"host", true}, {NULL, 0}};
 
@@ -282,9 +284,9 @@ static const spw_setting fsdp2_rows[] = {
      .offset = offsetof(spw_job, fsdp2.gathered),
      .size = sizeof(size_t),
      .choices = gathered_formats,
-     .fallback = "same",
-     .help =
-         "format in which weights are gathered and used; same: precision.weights, in which they are sharded"},
+     .fallback = "auto",
+     .help = "format in which weights are gathered and used; auto: precision.activations, where weights are "
+             "kept in a larger one; same: precision.weights, in which they are sharded"},
     {.key = "state",
      .kind = SPW_SETTING_CHOICE,
      .offset = offsetof(spw_job, fsdp2.on_host),
@@ -324,7 +326,10 @@ static const spw_setting rows[] = {
     GROUP_ROW("parallel", parallel_rows, NULL, "how the GPUs are split; the product is all of them", NULL),
     GROUP_ROW("batch", batch_rows, NULL, "what one GPU works on in a step", NULL),
     GROUP_ROW("finetune", finetune_rows, "{}", "what is trained of the model", NULL),
-    GROUP_ROW("precision", precision_rows, "{}", "number formats", "precision"),
+    GROUP_ROW("precision", precision_rows, "{}",
+              "number formats, or one word for all: framework (its own defaults), mixed (products in bf16, "
+              "state in fp32), bf16, fp32",
+              "precision"),
     GROUP_ROW("fsdp2", fsdp2_rows, "{}", "how PyTorch's FSDP2 gathers weights", NULL),
     GROUP_ROW("allocator", allocator_rows, "{}",
               "PyTorch's caching allocator, as PYTORCH_CUDA_ALLOC_CONF sets it", NULL),
@@ -428,24 +433,6 @@ const spw_setting *spw_job_settings(void) { return rows; }
 
 /* --- Reading --- */
 
-/* What nobody said. Megatron-Core keeps Adam's moments in fp32, and beside weights of bf16 gradients too (main_grads_dtype,
- * exp_avg_dtype: megatron/core/optimizer/optimizer_config.py, megatron/training/arguments.py, NVIDIA/Megatron-LM d98e8a64). */
-static void fill_precision(spw_precision *p, spw_optimizer_kind optimizer) {
-    const bool megatron = optimizer != SPW_OPTIMIZER_SHARDED;
-    const size_t state = megatron ? 4 : 2, half = p->weights == 2 + FP16 ? 2 + FP16 : state;
-    const struct {
-        size_t *bytes, unsaid;
-    } field[] = {
-        {&p->weights, 2}, {&p->gradients, megatron ? half : 2}, {&p->optimizer, state}, {&p->activations, 2}};
-    for (unsigned i = 0; i < sizeof field / sizeof *field; i++) {
-        size_t *const bytes = field[i].bytes;
-        if (*bytes == AUTO && field[i].unsaid == 4) p->assumed |= 1u << i;
-        if (*bytes == AUTO) *bytes = field[i].unsaid;
-        if ((*bytes & FP16) != 0) p->fp16 |= 1u << i;
-        *bytes &= FP16 - 1;
-    }
-}
-
 /* A layout says how many blocks a stage has, unless the job does, and whether there is multi-token prediction. */
 static void fill_layout(spw_job *job) {
     const size_t blocks = job->stage_layout.blocks;
@@ -492,7 +479,7 @@ spw_status spw_job_parse_at(const spw_job_place *at, const char *text, size_t le
     SPW_TRY(SPW_ALLOC(1, &read));
     SPW_TRY(spw_job_overrides_put(settings, at->override, at->overrides, &implied));
     SPW_TRY(spw_settings_read(settings, rows, read));
-    fill_precision(&read->job.precision, read->job.optimizer);
+    spw_precision_fill(&read->job);
     key = "model";
     SPW_TRY(spw_model_read(read->model, folder_of(at, key), &read->job.model));
     if (read->job.part == SPW_PART_EXPERT_LAYERS) {

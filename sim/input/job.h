@@ -50,8 +50,10 @@ enum { SPW_MASTER_AUTO = 255 };
 /* Bytes an element of each kind takes: bf16 and fp16 2, fp32 4, fp8 1 (sim/input/precision.h). */
 typedef struct spw_precision {
     size_t weights, gradients, optimizer, activations;
-    unsigned fp16;    /* bit i: the i-th of them is fp16, not bf16 */
-    unsigned assumed; /* bit i: the i-th was not said and is fp32, as Megatron-Core's own default */
+    unsigned fp16;     /* bit i: the i-th of them is fp16, not bf16 */
+    unsigned assumed;  /* bit i: the i-th was not said and is fp32, as the framework's own default */
+    unsigned followed; /* bit i: a smaller format was said of the i-th, which follows sharded fp32 weights */
+    size_t second;     /* bytes of Adam's second moment where it is not the optimizer's; 0: it is */
     spw_fp8_recipe recipe;
     bool fp8_param_gather; /* weights of linear layers are fp8 */
 } spw_precision;
@@ -72,12 +74,14 @@ typedef enum spw_reshard {
     SPW_RESHARD_DEFAULT,
     SPW_RESHARD_TORCHTITAN
 } spw_reshard;
+enum { SPW_GATHERED_SAME = 1 };
 typedef struct spw_job_fsdp2 {
     spw_reshard reshard; /* after a layer's forward pass */
     size_t prefetch;     /* layers whose all-gathers are under way beside the layer at work */
     size_t replicas;     /* groups of GPUs that each hold all sharded state once (HSDP); 1: none */
-    size_t gathered;     /* bytes of a weight as it is gathered and used; 0: as it is sharded */
-    bool on_host;        /* what is sharded stays in the host's memory (CPUOffloadPolicy) */
+    size_t
+        gathered; /* bytes of a weight as it is gathered and used; 0: auto, SPW_GATHERED_SAME: as it is sharded */
+    bool on_host; /* what is sharded stays in the host's memory (CPUOffloadPolicy) */
 } spw_job_fsdp2;
 
 /* Orders of a pipeline's passes, by the names of torch.distributed.pipelining, which torchtitan takes. What is not one of the first

@@ -205,7 +205,7 @@ static spw_status check_fsdp2(const spw_job *job, const char **key) {
             job->fsdp2.prefetch);
     *key = job->fsdp2.replicas > 1 ? "fsdp2.replicas" : job->fsdp2.on_host ? "fsdp2.state" : "fsdp2.gathered";
     if (job->fsdp2.reshard == SPW_RESHARD_OFF &&
-        (job->fsdp2.replicas > 1 || job->fsdp2.gathered > 0 || job->fsdp2.on_host))
+        (job->fsdp2.replicas > 1 || job->fsdp2.gathered > SPW_GATHERED_SAME || job->fsdp2.on_host))
         return spw_fail(SPW_ECONFIG,
                         "%s is of FSDP2; add fsdp2.reshard_after_forward: always or never, or "
                         "leave it out",
@@ -276,17 +276,17 @@ static spw_status check_recipe(const spw_job *job, const char **key) {
             name, spw_optimizer_name(job->optimizer));
     *key = "precision.recipe";
     if (p->recipe == SPW_FP8_NONE) return SPW_OK;
-    if (p->weights != 2 || p->activations != 2 || p->fp16 != 0)
-        return spw_fail(SPW_ECONFIG,
-                        "recipe %s casts weights and activations of bf16; leave precision.weights and "
-                        "precision.activations at bf16 (fp8_param_gather makes weights fp8)",
-                        name);
     if (job->optimizer == SPW_OPTIMIZER_SHARDED)
         return spw_fail(
             SPW_ECONFIG,
             "recipe %s with sharded weights is not modelled; use Megatron-Core's optimizer: distributed or "
             "replicated",
             name);
+    if (p->weights != 2 || p->activations != 2 || p->fp16 != 0)
+        return spw_fail(SPW_ECONFIG,
+                        "recipe %s casts weights and activations of bf16; leave precision.weights and "
+                        "precision.activations at bf16 (fp8_param_gather makes weights fp8)",
+                        name);
     if (job->part != SPW_PART_WHOLE)
         return spw_fail(SPW_ECONFIG,
                         "recipe %s of bare layers is not modelled; use recipe: none, or model_part: whole",

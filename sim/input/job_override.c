@@ -24,15 +24,30 @@ static const spw_setting *row_of(const char *path) {
 }
 
 /* bf16 for weights, gradients, optimizer and activations: all keys that take what the first of the group takes. */
-static spw_status put_group(spw_settings *settings, const spw_setting *group, const spw_job_override *o) {
+static spw_status put_word(spw_settings *settings, const spw_setting *group, const char *word,
+                           const char *label) {
     spw_status status = SPW_OK;
     for (const spw_setting *row = group->fields; status == SPW_OK && row->key != NULL; row++) {
         char path[PATH_SIZE];
         if (row->choices != group->fields->choices || row->kind != SPW_SETTING_CHOICE) continue;
         (void)snprintf(path, sizeof path, "%s.%s", group->key, row->key);
-        status = spw_settings_put(settings, path, o->value, o->label);
+        status = spw_settings_put(settings, path, word, label);
     }
     return status;
+}
+
+/* A file's `precision: bf16` becomes the mapping that it stands for, so that one of its keys can be put. */
+static spw_status open_word(spw_settings *settings, const spw_job_override *o) {
+    char key[PATH_SIZE], word[64];
+    (void)snprintf(key, sizeof key, "%.*s", (int)strcspn(o->key, "."), o->key);
+    const spw_setting *group = row_of(key);
+    const char *text = spw_settings_word(settings, key);
+    if (text == NULL || group == NULL || group->kind != SPW_SETTING_GROUP ||
+        group->fields->kind != SPW_SETTING_CHOICE || strlen(text) >= sizeof word)
+        return SPW_OK;
+    (void)snprintf(word, sizeof word, "%s", text);
+    const spw_status status = spw_settings_put(settings, key, "{}", o->label);
+    return status == SPW_OK ? put_word(settings, group, word, o->label) : status;
 }
 
 static spw_status put(spw_settings *settings, const spw_job_override *o) {
@@ -40,7 +55,7 @@ static spw_status put(spw_settings *settings, const spw_job_override *o) {
     char list[VALUE_SIZE];
     const bool bare = o->value[0] != '[' && o->value[0] != '{';
     if (row != NULL && row->kind == SPW_SETTING_GROUP && bare && row->fields->kind == SPW_SETTING_CHOICE)
-        return put_group(settings, row, o);
+        return put_word(settings, row, o->value, o->label);
     if (row == NULL || (row->kind != SPW_SETTING_COUNTS && row->kind != SPW_SETTING_TEXTS) || !bare)
         return spw_settings_put(settings, o->key, o->value, o->label);
     if (strlen(o->value) + 3 > sizeof list)
@@ -80,7 +95,10 @@ spw_status spw_job_overrides_put(spw_settings *settings, const spw_job_override 
                                  spw_implied_sizes *implied) {
     spw_status status = SPW_OK;
     *implied = (spw_implied_sizes){.given = {0}};
-    for (size_t i = 0; status == SPW_OK && i < overrides; i++) status = put(settings, &override[i]);
+    for (size_t i = 0; status == SPW_OK && i < overrides; i++) {
+        status = open_word(settings, &override[i]);
+        if (status == SPW_OK) status = put(settings, &override[i]);
+    }
     for (size_t i = 0; status == SPW_OK && i < SPW_IMPLIED_SIZES; i++) {
         const spw_job_override *cause = NULL;
         for (const char *const *key = implied_sizes[i].causes; *key != NULL && cause == NULL; key++)

@@ -43,6 +43,23 @@ bool spw_precision_is_timed(const spw_job *job) {
     return p->weights != 1 && p->gradients != 1 && p->activations == 2;
 }
 
+size_t spw_precision_moments(const spw_precision *p) {
+    return p->optimizer + (p->second > 0 ? p->second : p->optimizer);
+}
+
+size_t spw_precision_gathered(const spw_job *job) {
+    const spw_precision *p = &job->precision;
+    if (job->fsdp2.gathered > SPW_GATHERED_SAME) return job->fsdp2.gathered;
+    const bool cast = job->fsdp2.gathered == 0 && job->optimizer == SPW_OPTIMIZER_SHARDED &&
+                      job->part == SPW_PART_WHOLE && p->activations > 0 && p->activations < p->weights;
+    return cast ? p->activations : p->weights;
+}
+
+size_t spw_precision_scattered(const spw_job *job) {
+    const size_t gathered = spw_precision_gathered(job), gradients = job->precision.gradients;
+    return gathered < job->precision.weights && gathered < gradients ? gathered : gradients;
+}
+
 /* As spw_master_bytes. */
 static bool keeps_master(const spw_job *job) {
     return job->master_bytes == SPW_MASTER_AUTO
@@ -61,8 +78,9 @@ void spw_precision_line(const spw_job *job, char out[SPW_PRECISION_TEXT]) {
         used = strlen(out);
     }
     if (job->part != SPW_PART_WHOLE) return;
-    (void)snprintf(out + used, SPW_PRECISION_TEXT - used, "; Adam: %s moments, %s",
-                   spw_precision_name(p, OPTIMIZER_KIND), keeps_master(job) ? master : "no master weights");
+    (void)snprintf(out + used, SPW_PRECISION_TEXT - used, "; Adam: %s%s moments, %s",
+                   spw_precision_name(p, OPTIMIZER_KIND), p->second > 0 ? " first and fp32 second" : "",
+                   keeps_master(job) ? master : "no master weights");
     used = strlen(out);
     if (p->recipe != SPW_FP8_NONE)
         (void)snprintf(out + used, SPW_PRECISION_TEXT - used, "; products of fp8, recipe %s%s",
@@ -70,24 +88,59 @@ void spw_precision_line(const spw_job *job, char out[SPW_PRECISION_TEXT]) {
 }
 
 bool spw_precision_is_least(const spw_job *job) {
-    return job->part == SPW_PART_WHOLE && job->precision.optimizer < sizeof(float) && !keeps_master(job);
+    return job->part == SPW_PART_WHOLE && job->precision.weights < sizeof(float) &&
+           job->precision.optimizer < sizeof(float) && !keeps_master(job);
+}
+
+const char *spw_precision_other(const spw_job *job, spw_job *out) {
+    const spw_precision *p = &job->precision;
+    const bool small = p->weights == 2 && p->gradients == 2 && p->optimizer == 2;
+    const char *name = small && !keeps_master(job) ? "mixed" : small ? "framework" : "bf16";
+    if (job->part != SPW_PART_WHOLE || p->recipe != SPW_FP8_NONE || p->activations != 2 || p->weights == 1 ||
+        p->gradients == 1 || p->optimizer == 1)
+        return NULL;
+    *out = *job;
+    return spw_precision_choose(out, name) ? name : NULL;
+}
+
+/* Adds "gradients and Adam's moments" of the bits to `text`; `how`: the options for bf16. */
+static void name_kinds(unsigned bits, char text[64], char how[128]) {
+    static const char *const nouns[SPW_PRECISION_KINDS] = {"weights", "gradients", "Adam's moments",
+                                                           "activations"};
+    unsigned left = bits;
+    for (size_t i = 0; i < SPW_PRECISION_KINDS; i++) {
+        const size_t used = strlen(text), length = strlen(how);
+        if ((bits >> i & 1U) == 0) continue;
+        left &= ~(1U << i);
+        (void)snprintf(text + used, 64 - used, "%s%s", used == 0 ? "" : left != 0 ? ", " : " and ", nouns[i]);
+        (void)snprintf(how + length, 128 - length, " --set precision.%s=bf16", spw_precision_kind(i));
+    }
 }
 
 bool spw_precision_assumed(const spw_job *job, char out[SPW_PRECISION_TEXT]) {
-    static const char *const nouns[SPW_PRECISION_KINDS] = {"weights", "gradients", "Adam's moments",
-                                                           "activations"};
     char what[64] = "", how[128] = "";
     const spw_precision *p = &job->precision;
-    if (p->assumed == 0 || job->part != SPW_PART_WHOLE) return false;
-    for (size_t i = 0; i < SPW_PRECISION_KINDS; i++) {
-        const size_t used = strlen(what), length = strlen(how);
-        if ((p->assumed >> i & 1u) == 0) continue;
-        (void)snprintf(what + used, sizeof what - used, "%s%s", used > 0 ? " and " : "", nouns[i]);
-        (void)snprintf(how + length, sizeof how - length, " --set precision.%s=bf16", spw_precision_kind(i));
+    const bool sharded = job->optimizer == SPW_OPTIMIZER_SHARDED;
+    size_t used = 0;
+    if ((p->assumed | p->followed) == 0 || job->part != SPW_PART_WHOLE) return false;
+    out[0] = '\0';
+    if (p->assumed != 0) {
+        name_kinds(p->assumed, what, how);
+        if (sharded) (void)snprintf(how, sizeof how, " --precision bf16");
+        (void)snprintf(out, SPW_PRECISION_TEXT,
+                       "%s in fp32, which nobody said: %s own defaults (optimizer: %s); less:%s", what,
+                       sharded ? "MaxText's and torchtitan's" : "Megatron-Core's",
+                       spw_optimizer_name(job->optimizer), how);
+        used = strlen(out);
     }
-    (void)snprintf(out, SPW_PRECISION_TEXT,
-                   "%s in fp32, which nobody said: Megatron-Core's own defaults (optimizer: %s); less:%s",
-                   what, spw_optimizer_name(job->optimizer), how);
+    if (p->followed == 0) return true;
+    what[0] = '\0';
+    name_kinds(p->followed & 2U, what, how);
+    if ((p->followed & 4U) != 0)
+        (void)snprintf(what + strlen(what), sizeof what - strlen(what), "%sAdam's second moment",
+                       what[0] != '\0' ? " and " : "");
+    (void)snprintf(out + used, SPW_PRECISION_TEXT - used,
+                   "%s%s in fp32 whatever is said: they follow the weights", used > 0 ? "; " : "", what);
     return true;
 }
 

@@ -76,6 +76,12 @@ static void describe_kind(const spw_setting *setting, char *text, size_t size) {
         break;
     case SPW_SETTING_GROUP:
         (void)snprintf(text, size, "a mapping with the keys: %s", list_keys(setting->fields, keys));
+        used = (int)strlen(text);
+        keys[0] = '\0';
+        if (setting->fields->kind != SPW_SETTING_CHOICE || (size_t)used >= size) break;
+        for (const spw_choice *c = setting->fields->choices; c->name != NULL; c++)
+            join(keys, sizeof keys, ", ", c->name);
+        (void)snprintf(text + used, size - (size_t)used, "; or one word for them: %s", keys);
         break;
     }
 }
@@ -312,6 +318,20 @@ static spw_status check_keys(const place *at, const spw_setting *table, const ya
 
 static spw_status read_mapping(const place *at, const spw_setting *table, const yaml_node_t *mapping,
                                bool given, char *out);
+static spw_status read_default(const place *at, const spw_setting *setting, const yaml_node_t *around,
+                               char *out);
+
+/* One word for the keys of a group that take what its first takes, as spw_job_overrides_put has it. */
+static spw_status read_word(const place *at, const spw_setting *group, const yaml_node_t *node, char *out) {
+    spw_status status = SPW_OK;
+    for (const spw_setting *row = group->fields; status == SPW_OK && row->key != NULL; row++) {
+        if (row->choices != group->fields->choices || row->kind != SPW_SETTING_CHOICE)
+            status = read_default(at, row, node, out);
+        else if (!store_node(row, node, out + row->offset))
+            status = refuse(at, group, node);
+    }
+    return status;
+}
 
 static spw_status read_value(const place *at, const spw_setting *setting, const yaml_node_t *node,
                              char *out) {
@@ -322,6 +342,8 @@ static spw_status read_value(const place *at, const spw_setting *setting, const 
         return read_parts(at, setting, node, field);
     if (setting->kind != SPW_SETTING_GROUP)
         return store_node(setting, node, field) ? SPW_OK : refuse(at, setting, node);
+    if (node->type == YAML_SCALAR_NODE && setting->fields->kind == SPW_SETTING_CHOICE)
+        return read_word(at, setting, node, field);
     if (node->type != YAML_MAPPING_NODE) return refuse(at, setting, node);
     char prefix[PATH_SIZE];
     (void)snprintf(prefix, sizeof prefix, "%s%s.", at->prefix, setting->key);

@@ -206,7 +206,7 @@ static double argument_bytes(const spw_job *job, const spw_compiled_cut *cut) {
                                   p.shared_per_layer + p.router_per_layer);
     const double piped = cut->stages > 1 ? layer * (double)cut->piped : 0.0, stages = (double)cut->stages;
     return (piped + ((double)p.total - piped) * stages) *
-           (double)(job->precision.weights + spw_master_bytes(job) + 2 * job->precision.optimizer) /
+           (double)(job->precision.weights + spw_master_bytes(job) + spw_precision_moments(&job->precision)) /
            (double)spw_job_gpus(job);
 }
 

@@ -1,5 +1,7 @@
 #include "sim/memory/compiled_step.h"
 
+#include "sim/input/precision.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -26,8 +28,9 @@ typedef struct symbols {
     const spw_layer_shape *shape;
     spw_step_list *out;
     spw_parameters parameters;
-    double b, w, g,
-        gpus; /* bytes of an activation, a weight, a gradient; GPUs that share a layer's weights */
+    double b, w, g;        /* bytes of an activation, and of a weight and a gradient as they are kept */
+    double used, made;     /* bytes of a weight that was gathered, and of its gradient */
+    double gpus;           /* that share a layer's weights */
     double tokens, hidden; /* T, H */
     double ends;           /* T of the ends of the model, and of the layers outside of a pipeline */
     double dense_layers;
@@ -73,6 +76,8 @@ static symbols measure(const spw_job *job, const spw_scheme *scheme, const spw_c
                  .b = (double)shape->element_bytes,
                  .w = (double)job->precision.weights,
                  .g = (double)job->precision.gradients,
+                 .used = (double)spw_precision_gathered(job),
+                 .made = (double)spw_precision_scattered(job),
                  .gpus = (double)spw_job_gpus(job),
                  .tokens = (double)shape->tokens,
                  .ends = cut->gpu_sequences * (double)job->sequence_length,
@@ -161,8 +166,8 @@ static void put_dense_layers(const symbols *s) {
     put_pieces(s, LOOPS, "dense_layer_residuals", "3 T H b", 3.0, 3.0 * rows);
     put_pieces(s, LOOPS, "dense_layer_products", products > 1.0 ? "3 T F_dense b" : "T F_dense b", products,
                products * s->ends * wide * s->b);
-    put_pieces(s, LOOPS, "dense_layer_weights", "3 H F_dense w", 3.0, 3.0 * s->hidden * wide * s->w);
-    put(s, LOOPS, "dense_layer_projections", "projections w", s->projections * s->w);
+    put_pieces(s, LOOPS, "dense_layer_weights", "3 H F_dense w", 3.0, 3.0 * s->hidden * wide * s->used);
+    put(s, LOOPS, "dense_layer_projections", "projections w", s->projections * s->used);
     put(s, LOOPS, "embedding_exchange", "T H b", rows);
     if (m->attention == SPW_ATTENTION_MLA)
         put(s, LOOPS, "rotary_table", "8 T heads rope / 2",
@@ -187,7 +192,7 @@ static void put_turn(const symbols *s) {
                    layers * s->tokens * s->query * s->b);
         put_pieces(s, TURN, "key_before_norm", "T k b a layer", layers, layers * s->tokens * s->key * s->b);
     }
-    put(s, TURN, "gathered_projections", "projections w a layer", layers * s->projections * s->w);
+    put(s, TURN, "gathered_projections", "projections w a layer", layers * s->projections * s->used);
     put_pieces(s, TURN, "residuals", "(4 + 3 other layers of a turn) T H b", residuals, residuals * rows);
     if (m->shared_ffn > 0) {
         put_pieces(s, TURN, "shared_expert", "2 T H b", 2.0, 2.0 * rows);
@@ -203,7 +208,7 @@ static void put_turn(const symbols *s) {
  * turns of several layers, scans within turns), and the smaller tensor mostly where they are: seen, not understood; so the interval holds both. */
 static void put_head(const symbols *s, bool hiding) {
     const double vocab = (double)s->model->vocab;
-    const double logits = s->ends * vocab * s->b, gradient = s->hidden * vocab * s->g;
+    const double logits = s->ends * vocab * s->b, gradient = s->hidden * vocab * s->made;
     const bool uniform = s->dense_layers != 1.0 && s->model->layers_per_turn <= 1 && !s->model->nested_scans;
     const bool keeps = s->gathers_tokens && !uniform;
     const bool is_logits = keeps || logits < gradient;

@@ -1,6 +1,7 @@
 #include "sim/memory/footprint_state.h"
 
 #include "sim/input/grid.h"
+#include "sim/input/precision.h"
 #include "sim/input/remat.h"
 #include "sim/memory/footprint_component.h"
 #include "sim/memory/fp8_memory.h"
@@ -227,7 +228,7 @@ void spw_footprint_add_gathered(spw_footprint *f, const spw_job *job, const spw_
                                 bool all_experts) {
     const spw_parameters p = spw_model_parameters(&job->model), *parameters = &p;
     const bool several = job->expert * job->fsdp > 1;
-    const double w = (double)job->precision.weights, g = (double)job->precision.gradients;
+    const double w = (double)spw_precision_gathered(job), g = (double)spw_precision_scattered(job);
     const double share = all_experts ? 1.0 : 1.0 / (double)job->expert; /* of the experts, on one rank */
     const double part = 1.0 / (double)spw_grid_mesh_tensor(job);
     const double routed =

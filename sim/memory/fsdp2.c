@@ -1,5 +1,6 @@
 #include "sim/memory/fsdp2.h"
 
+#include "sim/input/precision.h"
 #include "sim/schemes/point.h"
 
 #include <math.h>
@@ -91,9 +92,7 @@ spw_fsdp2_gathers spw_fsdp2_gathers_of(const spw_job *job) {
     return out;
 }
 
-size_t spw_fsdp2_gathered_bytes(const spw_job *job) {
-    return job->fsdp2.gathered > 0 ? job->fsdp2.gathered : job->precision.weights;
-}
+size_t spw_fsdp2_gathered_bytes(const spw_job *job) { return spw_precision_gathered(job); }
 
 size_t spw_fsdp2_copies(const spw_job *job) { return job->fsdp2.replicas > 1 ? job->fsdp2.replicas : 1; }
 

@@ -2,6 +2,7 @@
 #include "sim/memory/fsdp2.h"
 
 #include "sim/input/grid.h"
+#include "sim/input/precision.h"
 
 spw_replicated_parameters spw_replicated_parameters_of(const spw_model *m) {
     const spw_parameters p = spw_model_parameters(m);
@@ -100,7 +101,8 @@ spw_optimizer_state spw_optimizer_state_of(const spw_job *job, const spw_held_pa
     const bool fsdp2 = spw_fsdp2_is_on(job);
     const double gradient = (double)(fsdp2 ? job->precision.weights : job->precision.gradients);
     const double on_gpu = 1.0 - job->optimizer_on_host;
-    const double master = (double)spw_master_bytes(job), moments = 2.0 * (double)job->precision.optimizer;
+    const double master = (double)spw_master_bytes(job),
+                 moments = (double)spw_precision_moments(&job->precision);
     const spw_held_parameters trained = spw_trained_parameters(job, held),
                               own = spw_optimized_parameters(job, held);
     const bool weights_shared = job->optimizer == SPW_OPTIMIZER_SHARDED;

@@ -1,6 +1,7 @@
 #include "sim/replay/plan_tries.h"
 
 #include "base/memory.h"
+#include "sim/input/precision.h"
 #include "sim/input/remat.h"
 #include "sim/replay/replay.h"
 #include "sim/replay/smallest_factor.h"
@@ -376,11 +377,44 @@ static spw_status advise(const spw_plan_request *q, const spw_result *result, co
     return SPW_OK;
 }
 
+/* Of the fastest point, or else of the one that needs least. */
+static spw_status try_precision(const spw_plan_request *q, const spw_result *result, spw_plan_tries *out) {
+    const spw_result_answers *a = &result->answers;
+    const size_t i = a->fastest != SPW_NO_ROW ? a->fastest : a->least_memory;
+    const spw_result_row *row = spw_result_row_at(result, i);
+    spw_result with = {.rows = 0};
+    spw_job *job = NULL;
+    bool there = false;
+    const char *name = NULL;
+    spw_status status = SPW_OK;
+    if (row == NULL) return SPW_OK;
+    SPW_TRY(SPW_ALLOC(2, &job));
+    job_of(q, row, job);
+    name = spw_precision_other(job, job + 1);
+    if (name == NULL || spw_job_check(job + 1) != SPW_OK) goto cleanup;
+    SPW_TRY(replay_point(q, job + 1, &row->scheme, true, !row->footprint.follows_routing, &with, &there));
+    if (!there) goto cleanup;
+    const spw_result_row *other = &with.row[0];
+    out->other = (spw_plan_other_precision){.name = name,
+                                            .row = i,
+                                            .verdict = spw_result_verdict(other),
+                                            .bytes = other->memory.max_bytes,
+                                            .low_bytes = other->footprint.low_bytes,
+                                            .high_bytes = other->footprint.high_bytes,
+                                            .live_alone = spw_point_is_live_alone(other)};
+
+cleanup:
+    spw_result_clear(&with);
+    spw_free(job);
+    return status;
+}
+
 spw_status spw_plan_try(const spw_plan_request *q, const spw_result *result, spw_plan_tries *out) {
     spw_status status = SPW_OK;
     *out = (spw_plan_tries){.needs = 0};
     SPW_TRY(find_needs(q, result, out));
     SPW_TRY(find_break_even(q, result, out));
+    SPW_TRY(try_precision(q, result, out));
     for (size_t s = 0; s < q->schemes; s++) {
         const spw_result_row *row = spw_plan_misfit(result, q->scheme[s].text, q->job->expert);
         if (row != NULL) SPW_TRY(advise(q, result, row, &out->misfit[out->misfits++]));

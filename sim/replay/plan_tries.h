@@ -27,7 +27,17 @@ typedef struct spw_plan_misfit_advice {
     char advice[SPW_ADVICE_SENTENCE]; /* the smallest change that does, or what was tried in vain */
 } spw_plan_misfit_advice;
 
+/* The memory of the point that the plan answers with, had the job the other set of formats that people use. */
+typedef struct spw_plan_other_precision {
+    const char *name; /* as behind --precision; NULL: there is none */
+    size_t row;       /* of the plan */
+    spw_verdict verdict;
+    uint64_t bytes, low_bytes, high_bytes;
+    bool live_alone;
+} spw_plan_other_precision;
+
 typedef struct spw_plan_tries {
+    spw_plan_other_precision other;
     spw_plan_need need[SPW_JOB_MAX_SCHEMES];
     spw_plan_misfit_advice misfit[SPW_JOB_MAX_SCHEMES];
     size_t needs, misfits;

@@ -236,7 +236,7 @@ static const char *why_no_megatron_time(const spw_job *job, const spw_scheme *sc
         {spw_scheme_option_is(scheme, "backend", "hybridep"),
          "HybridEP, whose exchanges have no time model; backend=deepep, which sends the same rows, has one"},
         {padded, "rows padded to an alignment, which the time model of products in bf16 does not have"},
-        {job->precision.weights != 2, "weights of Megatron-Core in another format than bf16"},
+        {spw_precision_gathered(job) != 2, "weights of Megatron-Core in another format than bf16"},
         {!spw_offload_is_timed(job),
          "activations on the host of GPUs other than Hopper's, whose link to the host was not measured"},
         {spw_fsdp2_is_on(job), "FSDP2, whose gathers of weights have no time model"}};

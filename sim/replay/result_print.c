@@ -216,9 +216,7 @@ static void print_formats(const spw_job *job, FILE *out) {
     spw_precision_line(job, text);
     fprintf(out, "precision %s\n", text);
     if (spw_precision_is_least(job))
-        fprintf(out,
-                "          (moments in fp32 and master weights take more: --set precision.optimizer=fp32 "
-                "--set precision.master=fp32)\n");
+        fprintf(out, "          (weights, gradients and moments in fp32 take more: --precision mixed)\n");
 }
 
 static void print_heading(const spw_result *result, const spw_run_settings *s, FILE *out) {

@@ -1,6 +1,7 @@
 #include "sim/schemes/point.h"
 
 #include "sim/input/grid.h"
+#include "sim/input/precision.h"
 
 bool spw_scheme_wraps(const spw_scheme *scheme, const spw_job *job) {
     return job->fsdp2.reshard == SPW_RESHARD_DEFAULT && scheme->type->memory.fsdp2 &&
@@ -18,8 +19,7 @@ static void list_weight_gradients(const spw_job *job, const spw_scheme *scheme, 
     if (!scheme->type->memory.weight_gradients || !(bare || wrapped)) return;
     shape->weight_gradients =
         bare || job->pipeline > 1 ? SPW_WEIGHT_GRADIENTS_ADDED : SPW_WEIGHT_GRADIENTS_WAIT;
-    shape->weight_gradient_bytes =
-        !bare && job->fsdp2.gathered > 0 ? job->fsdp2.gathered : job->precision.weights;
+    shape->weight_gradient_bytes = bare ? job->precision.weights : spw_precision_gathered(job);
 }
 
 spw_point spw_point_of(const spw_job *job, const spw_scheme *scheme, size_t sequences) {

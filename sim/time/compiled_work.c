@@ -1,6 +1,7 @@
 #include "sim/time/compiled_work.h"
 
 #include "sim/input/grid.h"
+#include "sim/input/precision.h"
 #include "sim/routing/compose.h"
 #include "sim/time/weight_families.h"
 
@@ -85,7 +86,8 @@ static void add_weights(const spw_job *job, const spw_weight_family *family, dou
  * replica on each stage, over which their gradients are summed. */
 static void count_weights(const spw_job *job, const spw_compiled_layer *list, const spw_compiled_cut *cut,
                           spw_compiled_work *w) {
-    const double weight = (double)job->precision.weights, gradient = (double)job->precision.gradients;
+    const double weight = (double)spw_precision_gathered(job),
+                 gradient = (double)spw_precision_scattered(job);
     const spw_parameters p = spw_model_parameters(&job->model);
     const double routed = (double)(p.routed_per_layer * job->model.moe_layers), stages = (double)cut->stages;
     const double other =

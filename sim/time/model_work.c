@@ -1,5 +1,7 @@
 #include "sim/time/model_work.h"
 
+#include "sim/input/precision.h"
+
 static const double PASSES_ONCE = 3.0;    /* the head is not recomputed */
 static const double LOGITS_TOUCHES = 6.0; /* fp32 */
 
@@ -64,7 +66,7 @@ void spw_model_work_count(const spw_job *job, size_t sequences, const spw_model_
         layers * layer_elements(m) + 3.0 * (moe * (double)m->shared_ffn + dense * (double)m->dense_ffn);
     out->layer_bytes = 2.0 * tokens * (passes->layers * elements + again_elements(m, passes)) * b +
                        LOGITS_TOUCHES * tokens * (double)m->vocab * 4.0;
-    out->optimizer_bytes =
-        (double)p.total / (double)spw_job_gpus(job) *
-        (double)(2 * job->precision.weights + job->precision.gradients + 4 * job->precision.optimizer);
+    out->optimizer_bytes = (double)p.total / (double)spw_job_gpus(job) *
+                           (double)(2 * (job->precision.weights + spw_precision_moments(&job->precision)) +
+                                    job->precision.gradients);
 }

@@ -1,6 +1,7 @@
 #include "sim/time/step_traffic.h"
 
 #include "sim/input/grid.h"
+#include "sim/input/precision.h"
 #include "sim/memory/activation_offload.h"
 #include "sim/memory/fsdp2.h"
 #include "sim/memory/optimizer_state.h"
@@ -25,6 +26,7 @@ typedef struct builder {
     spw_step_traffic *out;
     size_t tensor;             /* GPUs of a mesh among which most matrices are cut */
     spw_fsdp2_gathers gathers; /* of FSDP2, in a step */
+    size_t gradient_bytes;     /* of an element that is scattered or summed */
 } builder;
 
 /* FSDP2 gathers a unit as often as its policy and the pipeline say; what else a step has of a weight is as often as its place,
@@ -62,7 +64,7 @@ static void add_gather(builder *b, spw_step_item item, uint64_t elements) {
 
 /* Scattered over those who share the weight; their parts are summed over the replicas. */
 static void add_gradient(builder *b, spw_step_item item, uint64_t elements) {
-    const size_t g = b->job->precision.gradients, shards = b->out->group_size[item.group];
+    const size_t g = b->gradient_bytes, shards = b->out->group_size[item.group];
     item.in_step = reductions_of(b, &item);
     spw_step_add(b->out, item, elements, g);
     add_host_copy(b, item, elements, b->job->precision.weights);
@@ -132,8 +134,8 @@ static void add_ffn(builder *b, spw_step_place place, const char *const names[3]
  * rows and goes to who has the shard; the rows themselves come from there where shards are not smaller, else all are gathered.
  * Where it cuts sequences as well, whole inputs are gathered for the gradient, which is then scattered as any other. */
 static void add_cut_router(builder *b, spw_step_item item, uint64_t elements, bool scattered) {
-    const size_t shards = b->out->group_size[item.group], w = b->job->precision.weights,
-                 g = b->job->precision.gradients;
+    const size_t shards = b->out->group_size[item.group], w = spw_precision_gathered(b->job),
+                 g = b->gradient_bytes;
     if (spw_mesh_gathers_router(b->job)) {
         add_weight(b, item, elements, scattered);
         return;
@@ -179,7 +181,7 @@ static void add_replicated_gradient(builder *b, spw_step_item item, uint64_t ele
     item.operation = SPW_OPERATION_ALL_REDUCE;
     item.group = SPW_GROUP_FSDP_BATCH;
     item.backward = true;
-    spw_step_add(b->out, item, elements, b->job->precision.gradients);
+    spw_step_add(b->out, item, elements, b->gradient_bytes);
 }
 
 /* Where a mesh's tensor cuts all experts' weights, XLA gathers them for the recomputation and for the gradients. */
@@ -187,7 +189,7 @@ static void add_gather_again(builder *b, spw_step_item item, uint64_t elements) 
     item.count = 1;
     item.operation = SPW_OPERATION_ALL_GATHER;
     item.backward = true;
-    spw_step_add(b->out, item, elements, b->job->precision.weights);
+    spw_step_add(b->out, item, elements, spw_precision_gathered(b->job));
 }
 
 /* The rank's experts over fsdp. Gathered layout: then those of all ranks. Peeled: wo of all ranks, whose
@@ -224,7 +226,7 @@ static void add_experts(builder *b, const spw_compiled_layer *list) {
 static void add_ends(builder *b, const spw_layer_shape *s) {
     const spw_model *m = &b->job->model;
     const uint64_t table = (uint64_t)m->vocab * m->hidden / b->tensor;
-    const size_t w = b->job->precision.weights;
+    const size_t w = spw_precision_gathered(b->job);
     spw_step_item item = {.purpose = SPW_PURPOSE_EMBEDDING,
                           .place = SPW_PLACE_ENDS,
                           .group = SPW_GROUP_ALL,
@@ -385,7 +387,11 @@ spw_status spw_step_traffic_of(const spw_point *point, const spw_step_stack *sta
     const size_t micro = pipeline.micro_batches;
     const spw_compiled_layer *list =
         scheme->type->compiled.list != NULL ? scheme->type->compiled.list(scheme) : NULL;
-    builder b = {job, out, spw_grid_mesh_tensor(job), {.moe_layers = 0}};
+    builder b = {.job = job,
+                 .out = out,
+                 .tensor = spw_grid_mesh_tensor(job),
+                 .gradient_bytes = scheme->type->memory.shards_state ? spw_precision_scattered(job)
+                                                                     : job->precision.gradients};
     if (spw_fsdp2_is_on(job)) b.gathers = spw_fsdp2_gathers_of(job);
     spw_status status = SPW_OK;
     memset(out, 0, sizeof *out);

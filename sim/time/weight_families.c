@@ -1,6 +1,7 @@
 #include "sim/time/weight_families.h"
 
 #include "sim/input/grid.h"
+#include "sim/input/precision.h"
 #include "sim/memory/fp8_memory.h"
 #include "sim/memory/muon_packing.h"
 #include "sim/memory/optimizer_state.h"
@@ -48,7 +49,7 @@ size_t spw_weight_families(const spw_job *job, bool all_experts, spw_weight_fami
 double spw_weight_gathered_bytes(const spw_job *job, const spw_weight_family *family) {
     const spw_precision *p = &job->precision;
     const double linear = (double)family->linear / (double)family->elements;
-    if (!p->fp8_param_gather || p->recipe == SPW_FP8_MXFP8) return (double)p->weights;
+    if (!p->fp8_param_gather || p->recipe == SPW_FP8_MXFP8) return (double)spw_precision_gathered(job);
     return linear + (1.0 - linear) * (double)p->weights;
 }
 

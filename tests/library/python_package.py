@@ -60,7 +60,7 @@ check(spillway.model("glm-4.5", check="400B").active > 0, "a check that fails ha
 
 # A job that is a dictionary.
 own = {"model": "scratch-moe-e64", "cluster": "mi355x-8x8", "parallel": {"expert": 8, "fsdp": 8},
-       "batch": {"sequences_per_gpu": 2, "sequence_length": 512}, "schemes": ["gmm"]}
+       "batch": {"sequences_per_gpu": 2, "sequence_length": 512}, "precision": "bf16", "schemes": ["gmm"]}
 check(spillway.replay(data, job=own).rows["memory.peak_bytes"][0] ==
       spillway.replay(data, job=job, scheme="gmm").rows["memory.peak_bytes"][0], "a dictionary is another job")
 result = scratch / "result.h5"

@@ -10,13 +10,18 @@
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
+/* bf16 throughout, unless the job says a precision or is Megatron-Core's. */
+static const char *bf16(const char *more) {
+    return strstr(more, "precision") == NULL && strstr(more, "optimizer") == NULL ? "precision: bf16\n" : "";
+}
+
 static spw_job job_of(const char *model, size_t expert, size_t fsdp, const char *more) {
     char text[512];
     spw_job job;
     (void)snprintf(text, sizeof text,
                    "model: %s\ncluster: mi355x-8x8\nparallel: {expert: %zu, fsdp: %zu}\n"
-                   "batch: {sequences_per_gpu: 1, sequence_length: 4096}\n%s",
-                   model, expert, fsdp, more);
+                   "batch: {sequences_per_gpu: 1, sequence_length: 4096}\n%s%s",
+                   model, expert, fsdp, bf16(more), more);
     CHECK_OK(spw_job_parse("job.yaml", NULL, text, strlen(text), &job));
     return job;
 }
@@ -224,8 +229,8 @@ static spw_job pipeline_job(size_t stages, size_t chunks, size_t micro_batches, 
     (void)snprintf(text, sizeof text,
                    "model: mixtral-8x7b\ncluster: mi355x-8x8\n"
                    "parallel: {expert: 8, fsdp: %zu, pipeline: %zu, virtual_stages: %zu}\n"
-                   "batch: {sequences_per_gpu: %zu, sequence_length: 4096, micro_batches: %zu}\n%s",
-                   8 / stages, stages, chunks, sequences, micro_batches, more);
+                   "batch: {sequences_per_gpu: %zu, sequence_length: 4096, micro_batches: %zu}\n%s%s",
+                   8 / stages, stages, chunks, sequences, micro_batches, bf16(more), more);
     CHECK_OK(spw_job_parse("job.yaml", NULL, text, strlen(text), &job));
     return job;
 }

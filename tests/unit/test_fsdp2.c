@@ -85,7 +85,7 @@ static void read_job(const char *keys, spw_job *out) {
     (void)snprintf(text, sizeof text,
                    "model: deepseek-v3\ncluster: h200-64x8\nparallel: {expert: 32, fsdp: 16}\n"
                    "batch: {sequences_per_gpu: 2, sequence_length: 4096, micro_batches: 2}\n"
-                   "precision: {gradients: fp32}\n%s",
+                   "precision: {weights: bf16, gradients: fp32}\n%s",
                    keys);
     CHECK_OK(spw_job_parse("job", NULL, text, strlen(text), out));
 }

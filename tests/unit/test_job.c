@@ -50,7 +50,7 @@ static void test_defaults(void) {
     CHECK(job.expert == 8 && job.fsdp == 8 && job.pipeline == 1 && job.tensor == 1 &&
           spw_job_gpus(&job) == 64);
     CHECK(job.batches == 1 && job.sequences_per_gpu[0] == 1 && job.sequence_length == 4096);
-    CHECK(job.precision.weights == 2 && job.precision.gradients == 2 && job.precision.optimizer == 2 &&
+    CHECK(job.precision.weights == 4 && job.precision.gradients == 4 && job.precision.optimizer == 4 &&
           job.precision.activations == 2);
     CHECK(job.remat == SPW_REMAT_FULL && job.memory_fraction == 0.93 && job.schemes == 0);
     CHECK(strcmp(spw_remat_name(job.remat), "full") == 0 &&
@@ -211,11 +211,15 @@ static void test_types(void) {
         {JOB "remat: mlp+full\n", REMAT_OF("'mlp+full'")},
         {JOB "remat: [moe, moe_act]\n", MOE_AND("moe_act+moe")},
         {JOB "remat: shared_experts+moe\n", MOE_AND("moe+shared_experts")},
-        {JOB "precision: {weights: bf17}\n", "job.yaml:5: 'precision.weights' is 'bf17'; it must be one of: "
-                                             "auto, bf16, fp16, fp32, fp8 (weights; auto: bf16)"},
-        {JOB "precision: bf16\n",
-         "job.yaml:5: 'precision' is 'bf16'; it must be a mapping with the keys: weights, "
-         "gradients, optimizer, activations, master, recipe, fp8_param_gather (number formats)"},
+        {JOB "precision: {weights: bf17}\n",
+         "job.yaml:5: 'precision.weights' is 'bf17'; it must be one of: auto, framework, mixed, bf16, fp16, "
+         "fp32, fp8 (weights as they are kept; auto: fp32 where the optimizer is sharded, as MaxText and "
+         "torchtitan do, bf16 under Megatron-Core's (distributed, replicated) and of bare layers)"},
+        {JOB "precision: bf17\n",
+         "job.yaml:5: 'precision' is 'bf17'; it must be a mapping with the keys: weights, gradients, "
+         "optimizer, activations, master, recipe, fp8_param_gather; or one word for them: auto, framework, "
+         "mixed, bf16, fp16, fp32, fp8 (number formats, or one word for all: framework (its own defaults), "
+         "mixed (products in bf16, state in fp32), bf16, fp32)"},
         {JOB "schemes: gmm\n",
          "job.yaml:5: 'schemes' is 'gmm'; it must be a list of at most 64 texts of 1 to 127 "
          "printable characters (execution schemes to compare, such as gmm or "
@@ -273,35 +277,90 @@ static void test_pipeline(void) {
            "kept once over all replicas: everything, the optimizer's state (Megatron), or nothing)");
 }
 
-/* What a job does not say of its precision is Megatron-Core's own under its optimizers, and what it says stays. */
+/* What a job does not say of its precision is the framework's own, and what it says stays, but what must follow sharded weights in
+ * fp32. Sets have one word. Bytes by hand from base.yml of MaxText, configs.py of torchtitan and arguments.py of Megatron-LM. */
 static void test_unsaid_precision(void) {
     static const struct {
         const char *more;
-        size_t weights, gradients, optimizer;
-        unsigned assumed, fp16;
-    } cases[] = {{"", 2, 2, 2, 0, 0},
-                 {"optimizer: sharded\nprecision: {gradients: auto}\n", 2, 2, 2, 0, 0},
-                 {"optimizer: distributed\n", 2, 4, 4, 6, 0},
-                 {"optimizer: replicated\n", 2, 4, 4, 6, 0},
-                 {"optimizer: distributed\nprecision: {gradients: bf16}\n", 2, 2, 4, 4, 0},
-                 {"optimizer: distributed\nprecision: {optimizer: bf16}\n", 2, 4, 2, 2, 0},
-                 {"optimizer: distributed\nprecision: {gradients: fp32, optimizer: fp32}\n", 2, 4, 4, 0, 0},
-                 {"optimizer: distributed\nprecision: {weights: fp16}\n", 2, 2, 4, 4, 3},
-                 {"optimizer: distributed\nprecision: {weights: fp32}\n", 4, 4, 4, 6, 0}};
+        size_t weights, gradients, optimizer, second;
+        unsigned assumed, followed, fp16;
+    } cases[] = {
+        {"", 4, 4, 4, 0, 7, 0, 0},
+        {"optimizer: sharded\nprecision: {gradients: auto}\n", 4, 4, 4, 0, 7, 0, 0},
+        {"precision: {weights: bf16}\n", 2, 2, 2, 0, 0, 0, 0},
+        {"precision: {weights: fp32}\n", 4, 4, 4, 0, 6, 0, 0},
+        {"precision: {weights: bf16, optimizer: fp32}\n", 2, 2, 4, 0, 0, 0, 0},
+        {"precision: {weights: fp8}\n", 1, 2, 2, 0, 0, 0, 0},
+        {"precision: {gradients: bf16, optimizer: bf16}\n", 4, 4, 2, 4, 1, 6, 0},
+        {"precision: {weights: fp32, gradients: fp32, optimizer: bf16}\n", 4, 4, 2, 4, 0, 4, 0},
+        {"model_part: expert_layers\nparallel: {expert: 8, fsdp: 1}\ncluster: h200-1x8\n", 2, 2, 2, 0, 0, 0,
+         0},
+        {"optimizer: distributed\n", 2, 4, 4, 0, 6, 0, 0},
+        {"optimizer: replicated\n", 2, 4, 4, 0, 6, 0, 0},
+        {"optimizer: distributed\nprecision: {gradients: bf16}\n", 2, 2, 4, 0, 4, 0, 0},
+        {"optimizer: distributed\nprecision: {optimizer: bf16}\n", 2, 4, 2, 0, 2, 0, 0},
+        {"optimizer: distributed\nprecision: {gradients: fp32, optimizer: fp32}\n", 2, 4, 4, 0, 0, 0, 0},
+        {"optimizer: distributed\nprecision: {weights: fp16}\n", 2, 2, 4, 0, 4, 0, 3},
+        {"optimizer: distributed\nprecision: {weights: fp32}\n", 4, 4, 4, 0, 6, 0, 0},
+        {"precision: bf16\n", 2, 2, 2, 0, 0, 0, 0},
+        {"precision: framework\n", 4, 4, 4, 0, 7, 0, 0},
+        {"precision: mixed\n", 4, 4, 4, 0, 0, 0, 0},
+        {"optimizer: distributed\nprecision: framework\n", 2, 4, 4, 0, 6, 0, 0},
+        {"optimizer: distributed\nprecision: mixed\n", 2, 4, 4, 0, 0, 0, 0},
+        {"optimizer: distributed\nprecision: bf16\n", 2, 2, 2, 0, 0, 0, 0}};
     static spw_job job;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[1024], said[SPW_PRECISION_TEXT];
-        (void)snprintf(text, sizeof text, "%s%s", JOB, cases[i].more);
+        const bool bare = strstr(cases[i].more, "model_part") != NULL;
+        (void)snprintf(text, sizeof text, "%s%s",
+                       bare ? "model: deepseek-v3\nbatch: {sequences_per_gpu: 1, sequence_length: 4096}\n"
+                            : JOB,
+                       cases[i].more);
         CHECK_OK(parse(text, &job));
         const spw_precision *p = &job.precision;
         CHECK(p->weights == cases[i].weights && p->gradients == cases[i].gradients &&
               p->optimizer == cases[i].optimizer && p->activations == 2);
         CHECK(p->assumed == cases[i].assumed && p->fp16 == cases[i].fp16);
-        CHECK(spw_precision_assumed(&job, said) == (cases[i].assumed != 0));
-        if (cases[i].assumed == 0) continue;
-        CHECK((strstr(said, "gradients") != NULL) == ((cases[i].assumed & 2u) != 0));
-        CHECK((strstr(said, "moments") != NULL) == ((cases[i].assumed & 4u) != 0));
+        CHECK(p->second == cases[i].second && p->followed == cases[i].followed);
+        CHECK(spw_precision_moments(p) == p->optimizer + (p->second > 0 ? p->second : p->optimizer));
+        CHECK(spw_precision_assumed(&job, said) == ((cases[i].assumed | cases[i].followed) != 0));
+        if ((cases[i].assumed | cases[i].followed) == 0) continue;
+        const unsigned told = cases[i].assumed | cases[i].followed;
+        CHECK((strstr(said, "gradients") != NULL) == ((told & 2U) != 0));
+        CHECK((strstr(said, "moment") != NULL) == ((told & 4U) != 0));
     }
+    CHECK_OK(parse(JOB "precision: fp32\n", &job));
+    CHECK(job.precision.activations == 4 && spw_precision_gathered(&job) == 4);
+    CHECK_OK(parse(JOB, &job));
+    CHECK(spw_precision_gathered(&job) == 2 && spw_precision_scattered(&job) == 2);
+    CHECK_OK(parse(JOB "fsdp2: {gathered: same}\n", &job));
+    CHECK(spw_precision_gathered(&job) == 4 && spw_precision_scattered(&job) == 4);
+    CHECK_OK(parse(JOB "precision: {weights: bf16, gradients: fp32}\n", &job));
+    CHECK(spw_precision_gathered(&job) == 2 && spw_precision_scattered(&job) == 4);
+}
+
+/* The other set of a job: of state in fp32 bf16, of bf16 throughout what the framework keeps; of bare layers none. */
+static void test_other_precision(void) {
+    static const struct {
+        const char *more, *name;
+        size_t weights, gradients, optimizer;
+    } cases[] = {{"", "bf16", 2, 2, 2},
+                 {"precision: bf16\n", "mixed", 4, 4, 4},
+                 {"optimizer: distributed\n", "bf16", 2, 2, 2},
+                 {"optimizer: distributed\nprecision: bf16\n", "framework", 2, 4, 4}};
+    static spw_job job, other;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[1024];
+        (void)snprintf(text, sizeof text, "%s%s", JOB, cases[i].more);
+        CHECK_OK(parse(text, &job));
+        const char *name = spw_precision_other(&job, &other);
+        CHECK(name != NULL && strcmp(name, cases[i].name) == 0);
+        CHECK(other.precision.weights == cases[i].weights &&
+              other.precision.gradients == cases[i].gradients &&
+              other.precision.optimizer == cases[i].optimizer);
+    }
+    CHECK_OK(parse(JOB "precision: fp32\n", &job));
+    CHECK(spw_precision_other(&job, &other) == NULL);
 }
 
 static void test_muon(void) {
@@ -513,6 +572,23 @@ static void test_files(const char *scratch, const char *root) {
     }
 }
 
+/* A word of the file, and one key beside it from elsewhere. */
+static void test_word(const char *scratch) {
+    char path[600];
+    static spw_job job;
+    (void)snprintf(path, sizeof path, "%s/test_job_word.yaml", scratch);
+    write_text(path, JOB "precision: bf16\n");
+    const spw_job_override master = {"precision.master", "fp32", "--set precision.master=fp32"},
+                           word = {"precision", "mixed", "--precision mixed"};
+    CHECK_OK(spw_job_read_with(path, &master, 1, &job));
+    CHECK(job.precision.weights == 2 && job.precision.optimizer == 2 && job.master_bytes == 4);
+    CHECK_OK(spw_job_read_with(path, &word, 1, &job));
+    CHECK(job.precision.weights == 4 && job.precision.optimizer == 4 && job.master_bytes == SPW_MASTER_AUTO);
+    write_text(path, JOB "precision: {master: fp32, weights: bf16}\n");
+    CHECK_OK(spw_job_read_with(path, &word, 1, &job));
+    CHECK(job.precision.weights == 4 && job.master_bytes == 4);
+}
+
 static void test_memory(const char *root) {
     char path[600];
     spw_job job;
@@ -538,9 +614,10 @@ static void test_describe(void) {
     CHECK(fclose(out) == 0);
     CHECK(strstr(text, "parallel.pipeline: pipeline stages; default: 1; a whole number in [1, 1024]\n") !=
           NULL);
-    CHECK(strstr(text, "precision.optimizer: each of the two moments of Adam; auto: bf16, but fp32 under "
-                       "those optimizers; "
-                       "default: auto; one of: auto, bf16, fp16, fp32, fp8\n") != NULL);
+    CHECK(strstr(text,
+                 "precision.optimizer: each of the two moments of Adam; auto: as the weights where the "
+                 "optimizer is sharded, else fp32; default: auto; one of: auto, framework, mixed, bf16, "
+                 "fp16, fp32, fp8\n") != NULL);
     CHECK(strstr(text, "model: a preset, or the path of a Hugging Face config.json; required; a text of") !=
           NULL);
     CHECK(strstr(text, "default: none; a list of at most 64 texts") != NULL);
@@ -571,6 +648,8 @@ static void test_bare(void) {
     CHECK_OK(set(NULL, "precision", "fp32", &job));
     CHECK(job.precision.weights == 4 && job.precision.gradients == 4 && job.precision.optimizer == 4 &&
           job.precision.activations == 4 && job.master_bytes == SPW_MASTER_AUTO);
+    CHECK_OK(set(NULL, "precision", "mixed", &job));
+    CHECK(job.precision.weights == 4 && job.precision.activations == 2 && job.precision.assumed == 0);
     CHECK_OK(set(NULL, "precision", "{weights: fp8}", &job));
     CHECK(job.precision.weights == 1 && job.precision.gradients == 2);
     CHECK_OK(set(NULL, "batch.sequences_per_gpu", "1,2,8", &job));
@@ -758,6 +837,7 @@ int main(int argc, char **argv) {
     test_names();
     test_pipeline();
     test_unsaid_precision();
+    test_other_precision();
     test_muon();
     test_schedules();
     test_host_and_replicas();
@@ -765,6 +845,7 @@ int main(int argc, char **argv) {
     test_check();
     test_yaml();
     test_files(argv[1], argv[2]);
+    test_word(argv[1]);
     test_memory(argv[2]);
     test_describe();
     test_bare();

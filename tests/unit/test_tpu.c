@@ -32,7 +32,7 @@ static void test_tpu(void) {
         CHECK_STATUS(spw_footprint_check(&job, &scheme), SPW_ECONFIG);
         CHECK(strstr(spw_last_error(), "use one of dense, gmm, ring") != NULL);
     }
-    job.precision.recipe = SPW_FP8_TENSORWISE;
+    job.precision = (spw_precision){2, 4, 4, 2, .recipe = SPW_FP8_TENSORWISE};
     job.optimizer = SPW_OPTIMIZER_DISTRIBUTED;
     CHECK_STATUS(spw_job_check(&job), SPW_ECONFIG);
     CHECK(strstr(spw_last_error(), "the cluster has no GPUs") != NULL);

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "sim/input/precision.h"
 #include "sim/input/remat.h"
 #include "sim/memory/compiled_memory.h"
 #include "sim/time/compiled_time.h"
@@ -228,6 +229,15 @@ cleanup:
     return status;
 }
 
+/* A table without the column is of bf16 throughout, as all were before there was one. */
+static spw_status read_precision(const fields *f, spw_job *job) {
+    const char *text = spw_csv_field(f->csv, f->row, "precision");
+    const char *word = text != NULL && text[0] != '\0' ? text : "bf16";
+    if (spw_precision_choose(job, word)) return SPW_OK;
+    return spw_fail(SPW_EFORMAT, "%s:%zu: precision '%.40s'; write bf16, fp32, mixed or framework",
+                    spw_csv_where(f->csv), spw_csv_line(f->csv, f->row), word);
+}
+
 /* Numbers of the job and of the outcome; what is wrong here is an error, not a row to skip. */
 static spw_status read_numbers(const fields *f, spw_score_cell *out, double *fraction, double *pool_gib) {
     spw_status status = SPW_OK;
@@ -259,7 +269,7 @@ static spw_status read_numbers(const fields *f, spw_score_cell *out, double *fra
     SPW_TRY(read_kernel(f, out));
     job->batches = 1;
     job->tensor = 1;
-    job->precision = (spw_precision){2, 2, 2, 2};
+    SPW_TRY(read_precision(f, job));
 
 cleanup:
     return status;
