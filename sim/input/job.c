@@ -263,6 +263,7 @@ static const spw_choice reshards[] = {{"default", SPW_RESHARD_DEFAULT},
 static const spw_choice gathered_formats[] = {
     {"auto", 0}, {"same", SPW_GATHERED_SAME}, {"bf16", 2}, {"fp32", 4}, {NULL, 0}};
 static const spw_choice algorithms[] = {{"adam", false}, {"muon", true}, {NULL, 0}};
+static const spw_choice muon_layouts[] = {{"packed", false}, {"ping_pong", true}, {NULL, 0}};
 static const spw_choice places[] = {{"gpu", false}, {"host", true}, {NULL, 0}};
 
 static const spw_setting fsdp2_rows[] = {
@@ -388,6 +389,15 @@ static const spw_setting rows[] = {
      .fallback = "adam",
      .help = "muon: Megatron-Core's Muon or dist_muon: one moment of the matrices of layers, Adam's two of "
              "all else"},
+    {.key = "muon_layout",
+     .kind = SPW_SETTING_CHOICE,
+     .offset = offsetof(job_text, job.muon_ping_pong),
+     .size = sizeof(bool),
+     .choices = muon_layouts,
+     .fallback = "packed",
+     .help =
+         "Muon with optimizer: distributed: packed, Megatron-Core from core_r0.18 on, in buffers padded to "
+         "whole matrices; ping_pong, dist_muon of core_r0.16 and 0.17, or --no-use-layer-wise-param-layout"},
     {.key = "optimizer_on_host",
      .kind = SPW_SETTING_REAL,
      .offset = offsetof(job_text, job.optimizer_on_host),

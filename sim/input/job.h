@@ -154,6 +154,7 @@ typedef struct spw_job {
     size_t master_bytes; /* of a second copy of each weight in the optimizer; 0 = none; SPW_MASTER_AUTO */
     spw_optimizer_kind optimizer;
     bool muon;                /* matrices of layers by Muon, all else by Adam; false: all by Adam */
+    bool muon_ping_pong;      /* its layer-wise optimizer deals whole parameters out, in no padded buffer */
     double optimizer_on_host; /* share of Megatron's optimizer state that is in the host's memory */
     spw_job_fsdp2 fsdp2;
     spw_offload offload;

@@ -247,6 +247,12 @@ static spw_status check_optimizer_on_host(const spw_job *job, const char **key) 
 }
 
 static spw_status check_muon(const spw_job *job, const char **key) {
+    *key = "muon_layout";
+    if (job->muon_ping_pong && (!job->muon || job->optimizer != SPW_OPTIMIZER_DISTRIBUTED))
+        return spw_fail(
+            SPW_ECONFIG,
+            "muon_layout: ping_pong is of Muon's layer-wise optimizer; add optimizer_algorithm: muon "
+            "and optimizer: distributed, or leave it out");
     *key = "optimizer_algorithm";
     if (!job->muon) return SPW_OK;
     if (job->optimizer == SPW_OPTIMIZER_SHARDED || job->part != SPW_PART_WHOLE)

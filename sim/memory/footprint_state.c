@@ -7,6 +7,7 @@
 #include "sim/memory/fp8_memory.h"
 #include "sim/memory/fsdp2.h"
 #include "sim/memory/mesh_memory.h"
+#include "sim/memory/muon_dealing.h"
 #include "sim/memory/muon_packing.h"
 #include "sim/memory/optimizer_state.h"
 
@@ -137,35 +138,70 @@ cleanup:
     return status;
 }
 
+/* The older layer-wise optimizer: moments and masters of the GPU that has most, weights and gradients whole. */
+static spw_status add_dealt_optimizer(spw_footprint *f, const spw_job *job, const spw_stage *stage) {
+    const char *source = "Megatron's layer-wise optimizer, whole parameters dealt out (7.16)";
+    const double o = (double)job->precision.optimizer, m = (double)spw_master_bytes(job);
+    spw_muon_hand hand;
+    const spw_status status = spw_muon_dealt_fullest(job, stage->index, m, o, &hand);
+    if (status != SPW_OK) return status;
+    const struct {
+        const char *name;
+        double adam, size; /* times Adam's parameters */
+    } parts[] = {{"optimizer", 2.0, o}, {"master_weights", 1.0, m}};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        const double elements = hand.matrices + parts[i].adam * hand.adam;
+        if (!(elements * parts[i].size > 0.0)) continue;
+        spw_component *c = spw_component_add(f, parts[i].name, elements * parts[i].size, source,
+                                             "fullest GPU's matrices %.6g, and %.0f x %.6g of Adam: x %.0f",
+                                             hand.matrices, parts[i].adam, hand.adam, parts[i].size);
+        c->argument = true;
+        LIVE(c, ALWAYS);
+    }
+    return SPW_OK;
+}
+
+static void add_shared_optimizer(spw_footprint *f, const spw_job *job, const spw_stage *stage,
+                                 const char *source) {
+    const spw_held_parameters held = spw_job_parameters(job, stage);
+    const spw_held_parameters optimized = spw_optimized_parameters(job, &held);
+    const spw_optimizer_state s = spw_optimizer_state_of(job, &held);
+    const bool shared = job->optimizer != SPW_OPTIMIZER_REPLICATED;
+    spw_component *c = add_part(f, "optimizer", spw_moment_bytes(job, stage, &held), source, job, &optimized,
+                                shared, !job->muon, 'o', job->precision.optimizer);
+    say_share(c, job, stage);
+    c->argument = true;
+    LIVE(c, ALWAYS);
+    if (!(s.master > 0.0)) return;
+    c = add_part(f, "master_weights", s.master, source, job, &optimized, shared, false, 'm',
+                 spw_master_bytes(job));
+    say_share(c, job, NULL);
+    c->argument = true;
+    LIVE(c, ALWAYS);
+}
+
 spw_status spw_footprint_add_state(spw_footprint *f, const spw_job *job, const spw_stage *stage) {
     static const char *const sources[] = {"train state sharded over all GPUs, as MaxText and FSDP do (7.1)",
                                           "Megatron distributed optimizer, expert data parallelism (7.8)",
                                           "Megatron optimizer on every replica (7.8)"};
     const spw_held_parameters held = spw_job_parameters(job, stage);
     const spw_held_parameters trained = spw_trained_parameters(job, &held);
-    const spw_held_parameters optimized = spw_optimized_parameters(job, &held);
     const spw_optimizer_state s = spw_optimizer_state_of(job, &held);
     const spw_precision *p = &job->precision;
     const char *source = sources[job->optimizer];
     const bool sharded = job->optimizer == SPW_OPTIMIZER_SHARDED;
-    const bool shared = job->optimizer != SPW_OPTIMIZER_REPLICATED, fsdp2 = spw_fsdp2_is_on(job);
+    const bool fsdp2 = spw_fsdp2_is_on(job);
     if (job->fsdp2.on_host) return SPW_OK;
     if (spw_muon_packs(job)) return add_packed_state(f, job, stage);
     spw_component *c = add_part(f, "weights", s.weights, source, job, &held, sharded, false, 'w', p->weights);
     c->argument = true;
     LIVE(c, ALWAYS);
     add_fp8_state(f, job, stage, c);
-    c = add_part(f, "optimizer", spw_moment_bytes(job, stage, &held), source, job, &optimized, shared,
-                 !job->muon, 'o', p->optimizer);
-    say_share(c, job, stage);
-    c->argument = true;
-    LIVE(c, ALWAYS);
-    if (s.master > 0.0) {
-        c = add_part(f, "master_weights", s.master, source, job, &optimized, shared, false, 'm',
-                     spw_master_bytes(job));
-        say_share(c, job, NULL);
-        c->argument = true;
-        LIVE(c, ALWAYS);
+    if (spw_muon_is_dealt(job)) {
+        const spw_status status = add_dealt_optimizer(f, job, stage);
+        if (status != SPW_OK) return status;
+    } else {
+        add_shared_optimizer(f, job, stage, source);
     }
     if (spw_fsdp2_waits(job))
         return SPW_OK; /* sharded gradients come when the last backward pass has ended */

@@ -2,15 +2,18 @@
 
 #include "base/memory.h"
 #include "sim/input/grid.h"
+#include "sim/memory/muon_dealing.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { START = 64, END = 128, KINDS = 16 };
+enum { START = 64, END = 128, KINDS = SPW_MUON_KINDS };
 
-bool spw_muon_packs(const spw_job *job) {
+bool spw_muon_is_layer_wise(const spw_job *job) {
     return job->muon && job->optimizer == SPW_OPTIMIZER_DISTRIBUTED && job->part == SPW_PART_WHOLE;
 }
+
+bool spw_muon_packs(const spw_job *job) { return spw_muon_is_layer_wise(job) && !job->muon_ping_pong; }
 
 static uint64_t padded(uint64_t count, uint64_t multiple) {
     return (count + multiple - 1) / multiple * multiple;
@@ -93,10 +96,7 @@ cleanup:
 
 /* --- The matrices of a stage --- */
 
-typedef struct matrices {
-    spw_muon_matrices kind[KINDS];
-    size_t kinds;
-} matrices;
+typedef spw_muon_list matrices;
 
 static void add(matrices *list, uint64_t rows, uint64_t columns, uint64_t count) {
     if (rows == 0 || columns == 0 || count == 0) return;
@@ -147,7 +147,7 @@ static void add_ffn(matrices *list, uint64_t hidden, uint64_t width, size_t shar
     share(list, sharers, true);
 }
 
-static void list_block(const spw_job *job, const spw_block *b, matrices out[2]) {
+void spw_muon_block_matrices(const spw_job *job, const spw_block *b, spw_muon_list out[2]) {
     const spw_model *m = &job->model;
     const spw_grid g = spw_grid_of(job);
     const uint64_t moe = b->moe_layers + b->predictions;
@@ -173,7 +173,7 @@ spw_status spw_muon_packing_of(const spw_job *job, size_t stage, spw_muon_packin
     for (size_t c = 0; c < p.chunks; c++) {
         const spw_block block = spw_pipeline_block(&p, &job->model, stage, c);
         matrices list[2];
-        list_block(job, &block, list);
+        spw_muon_block_matrices(job, &block, list);
         for (int i = 0; i < 2; i++) {
             uint64_t shard;
             SPW_TRY(spw_muon_pack(list[i].kind, list[i].kinds, members[i], load[i], NULL, &shard));
@@ -204,6 +204,7 @@ spw_status spw_muon_slowest(const spw_job *job, size_t stage,
     spw_muon_seconds *spent[2] = {NULL, NULL};
     spw_status status = SPW_OK;
     *out = (spw_muon_seconds){0.0, 0.0};
+    if (spw_muon_is_dealt(job)) return spw_muon_dealt_slowest(job, stage, price, context, out);
     for (int i = 0; i < 2; i++) {
         SPW_TRY(SPW_ALLOC(members[i], &load[i]));
         SPW_TRY(SPW_ALLOC(members[i], &spent[i]));
@@ -211,7 +212,7 @@ spw_status spw_muon_slowest(const spw_job *job, size_t stage,
     for (size_t c = 0; c < p.chunks; c++) {
         const spw_block block = spw_pipeline_block(&p, &job->model, stage, c);
         matrices list[2];
-        list_block(job, &block, list);
+        spw_muon_block_matrices(job, &block, list);
         for (int i = 0; i < 2; i++) {
             uint64_t shard;
             for (size_t k = 0; k < list[i].kinds; k++)

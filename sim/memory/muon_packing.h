@@ -54,7 +54,17 @@ SPW_MUST_CHECK spw_status spw_muon_slowest(const spw_job *job, size_t stage,
                                                                      const spw_muon_matrices *one),
                                            const void *context, spw_muon_seconds *out);
 
-/* Is the job's optimizer that one? */
+/* Is the job's optimizer that one, in either layout? */
+bool spw_muon_is_layer_wise(const spw_job *job);
+/* The same with padded buffers. */
 bool spw_muon_packs(const spw_job *job);
+
+enum { SPW_MUON_KINDS = 16 };
+typedef struct spw_muon_list {
+    spw_muon_matrices kind[SPW_MUON_KINDS];
+    size_t kinds;
+} spw_muon_list;
+/* The matrices of a block's layers on one GPU. Index 0: experts, 1: all else. */
+void spw_muon_block_matrices(const spw_job *job, const spw_block *block, spw_muon_list out[2]);
 
 #endif

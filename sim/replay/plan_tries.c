@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
+#include "sim/memory/muon_packing.h"
 #include "sim/replay/replay.h"
 #include "sim/replay/smallest_factor.h"
 
@@ -161,6 +162,14 @@ static bool shared_optimizer(size_t amount, spw_job *job, char *what, size_t siz
     return true;
 }
 
+static bool dealt_muon(size_t amount, spw_job *job, char *what, size_t size) {
+    (void)amount;
+    if (!spw_muon_packs(job)) return false;
+    job->muon_ping_pong = true;
+    (void)snprintf(what, size, "muon_layout: ping_pong (--no-use-layer-wise-param-layout)");
+    return true;
+}
+
 static bool other_split(size_t amount, spw_job *job, char *what, size_t size) {
     size_t split[SPW_PLAN_SPLITS];
     const size_t splits = spw_plan_all_splits(job, split), gpus = job->expert * job->fsdp;
@@ -254,6 +263,7 @@ static const struct {
      true,
      {SPW_OPTIMIZER_DISTRIBUTED + 1, SPW_OPTIMIZER_SHARDED + 1},
      false},
+    {"muon_layout: ping_pong", dealt_muon, true, {1}, false},
     {"precision.optimizer bf16", small_optimizer, true, {2}, false},
     {"another scheme of the plan", NULL, false, {0}, true},
     {"pipeline stages", more_stages, true, {2, 4, 8}, false},

@@ -144,6 +144,7 @@ static json_t *settings_json(spw_json *json, const spw_run_settings *s) {
     spw_json_put(json, object, "optimizer", spw_json_text(spw_optimizer_name(job->optimizer)));
     if (has_fsdp2(job)) spw_json_put(json, object, "fsdp2", fsdp2_json(json, job));
     if (job->muon) spw_json_put(json, object, "optimizer_algorithm", spw_json_text("muon"));
+    if (job->muon_ping_pong) spw_json_put(json, object, "muon_layout", spw_json_text("ping_pong"));
     if (job->optimizer_on_host > 0.0)
         spw_json_put(json, object, "optimizer_on_host", spw_json_real(job->optimizer_on_host));
     if (job->offload.modules != 0)

@@ -4,6 +4,7 @@
 #include "sim/input/precision.h"
 #include "sim/memory/activation_offload.h"
 #include "sim/memory/fsdp2.h"
+#include "sim/memory/muon_dealing.h"
 #include "sim/memory/optimizer_state.h"
 #include "sim/memory/pipeline.h"
 #include "sim/time/grid_traffic.h"
@@ -304,8 +305,9 @@ static spw_status add_replicas(builder *b) {
         if (elements == 0) continue; /* frozen */
         spw_step_item item = {.name = experts ? "experts" : "others",
                               .formula = experts ? "P_routed / R g" : "P_rest g",
-                              .operation =
-                                  distributed ? SPW_OPERATION_REDUCE_SCATTER : SPW_OPERATION_ALL_REDUCE,
+                              .operation = distributed && !spw_muon_is_dealt(job)
+                                               ? SPW_OPERATION_REDUCE_SCATTER
+                                               : SPW_OPERATION_ALL_REDUCE,
                               .purpose = family[i].purpose,
                               .place = SPW_PLACE_STEP,
                               .group = family[i].group,

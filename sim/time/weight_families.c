@@ -3,6 +3,7 @@
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/memory/fp8_memory.h"
+#include "sim/memory/muon_dealing.h"
 #include "sim/memory/muon_packing.h"
 #include "sim/memory/optimizer_state.h"
 
@@ -83,8 +84,9 @@ spw_status spw_weight_padding(const spw_job *job, uint64_t out[2]) {
 }
 
 spw_status spw_weight_step(const spw_job *job, spw_weight_traffic *scatters, spw_weight_traffic *gathers) {
-    const bool replicated = job->optimizer == SPW_OPTIMIZER_REPLICATED;
-    const double scattered = (double)job->precision.gradients * (replicated ? 2.0 : 1.0),
+    const bool replicated = job->optimizer == SPW_OPTIMIZER_REPLICATED,
+               summed = replicated || spw_muon_is_dealt(job); /* by an all-reduce */
+    const double scattered = (double)job->precision.gradients * (summed ? 2.0 : 1.0),
                  gathers_a_step = replicated                                ? 0.0
                                   : job->optimizer == SPW_OPTIMIZER_SHARDED ? 2.0
                                                                             : 1.0;

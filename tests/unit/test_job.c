@@ -122,7 +122,7 @@ static void test_keys(void) {
     refuse(JOB "colour: red\n",
            "job.yaml:5: unknown key 'colour'; known keys: model, cluster, gpus, parallel, batch, finetune, "
            "precision, fsdp2, allocator, model_part, layers, remat, attention, cross_entropy, optimizer, "
-           "optimizer_algorithm, "
+           "optimizer_algorithm, muon_layout, "
            "optimizer_on_host, offload_modules, "
            "memory_fraction, "
            "price_per_gpu_hour, "
@@ -131,7 +131,7 @@ static void test_keys(void) {
            "job.yaml:5: unknown key '?'; known keys: model, cluster, gpus, parallel, batch, finetune, "
            "precision, "
            "fsdp2, allocator, model_part, layers, remat, attention, cross_entropy, optimizer, "
-           "optimizer_algorithm, "
+           "optimizer_algorithm, muon_layout, "
            "optimizer_on_host, offload_modules, "
            "memory_fraction, "
            "price_per_gpu_hour, "
@@ -364,6 +364,14 @@ static void test_other_precision(void) {
 }
 
 static void test_muon(void) {
+    static spw_job dealt;
+    CHECK_OK(
+        parse(JOB "optimizer: distributed\noptimizer_algorithm: muon\nmuon_layout: ping_pong\n", &dealt));
+    CHECK(dealt.muon && dealt.muon_ping_pong);
+    expect(
+        JOB "optimizer: replicated\noptimizer_algorithm: muon\nmuon_layout: ping_pong\n", SPW_ECONFIG,
+        "job.yaml:7: muon_layout: ping_pong is of Muon's layer-wise optimizer; add optimizer_algorithm: muon "
+        "and optimizer: distributed, or leave it out");
     refuse(
         JOB "optimizer_algorithm: muon\n",
         "job.yaml:5: muon is described for Megatron-Core's whole models; use optimizer: distributed "
@@ -506,15 +514,16 @@ static void test_yaml(void) {
            "the path of a "
            "Hugging Face config.json)");
     refuse("model: *b\n", "job.yaml:1: not YAML (found undefined alias); write 'key: value' lines");
-    refuse("a: &a [1,1,1,1]\nb: &b [*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b]\n",
-           "job.yaml:1: unknown key 'a'; known keys: model, cluster, gpus, parallel, batch, finetune, "
-           "precision, "
-           "fsdp2, allocator, "
-           "model_part, layers, remat, attention, cross_entropy, optimizer, optimizer_algorithm, "
-           "optimizer_on_host, "
-           "offload_modules, "
-           "memory_fraction, price_per_gpu_hour, "
-           "schemes");
+    refuse(
+        "a: &a [1,1,1,1]\nb: &b [*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b]\n",
+        "job.yaml:1: unknown key 'a'; known keys: model, cluster, gpus, parallel, batch, finetune, "
+        "precision, "
+        "fsdp2, allocator, "
+        "model_part, layers, remat, attention, cross_entropy, optimizer, optimizer_algorithm, muon_layout, "
+        "optimizer_on_host, "
+        "offload_modules, "
+        "memory_fraction, price_per_gpu_hour, "
+        "schemes");
     spw_job job;
     CHECK_STATUS(spw_job_parse("job.yaml", NULL, "\n#\na\0b: c", 9, &job), SPW_ECONFIG);
     CHECK(strcmp(spw_last_error(),

@@ -2,6 +2,7 @@
  * all GPUs, and parameters that the stages hold together. */
 #include "sim/memory/optimizer_state.h"
 
+#include "sim/memory/muon_dealing.h"
 #include "sim/memory/muon_packing.h"
 #include "tests/unit/check.h"
 
@@ -62,6 +63,57 @@ static void test_muon(void) {
     job.precision.optimizer = 2;
     job.optimizer = SPW_OPTIMIZER_SHARDED;
     CHECK(near(spw_optimizer_state_of(&job, &matrices).moments, 24576.0));
+}
+
+/* The example of Megatron-Core's shard_params: ten parameters, by size, on four ranks are p0 p7 p8, p1 p6 p9, p2 p5, p3 p4. Then a
+ * table of Adam's between them, which takes a turn as any other. */
+static void test_dealing(void) {
+    spw_muon_matrices list[10];
+    spw_muon_hand hands[4];
+    for (size_t i = 0; i < 10; i++) list[i] = (spw_muon_matrices){1, 10 - i, 1}; /* sizes 10 to 1 */
+    CHECK_OK(spw_muon_deal(list, 10, NULL, 0, 4, hands));
+    CHECK(hands[0].matrices == 1 + 8 + 9 && hands[1].matrices == 2 + 7 + 10 && hands[2].matrices == 3 + 6 &&
+          hands[3].matrices == 4 + 5);
+    const spw_muon_matrices table = {100, 3, 1}, norm = {1, 4, 2};
+    const spw_muon_matrices adam[] = {table, norm}; /* 1 2 3 4 | 4 4 5 6 | 7 8 9 10 | 300 */
+    CHECK_OK(spw_muon_deal(list, 10, adam, 2, 4, hands));
+    CHECK(hands[0].matrices == 1 + 6 + 7 && hands[1].matrices == 2 + 5 + 8 && hands[2].matrices == 3 + 9 &&
+          hands[3].matrices == 4 + 10);
+    CHECK(hands[0].adam == 0 && hands[1].adam == 0 && hands[2].adam == 4 && hands[3].adam == 4 + 300);
+    CHECK_OK(spw_muon_deal(list, 10, adam, 2, 1, hands)); /* one rank has all */
+    CHECK(hands[0].matrices == 55 && hands[0].adam == 308);
+}
+
+/* Kimi-K2 by hand: 61 layers of 7168, the first dense (18432), 384 experts of 2048 and one shared, 64 heads of 128 + 64 and 128,
+ * ranks 1536 and 512. Stage 0 of 4 holds the embedding and the dense layer. On 256 GPUs with EP 64 there is one replica of the
+ * experts and there are 64 of the rest, so experts' state is whole, and no buffer is padded. */
+static void test_dealt_kimi(void) {
+    static spw_job job;
+    static const char text[] = "model: kimi-k2\ncluster: gb300:64x4\nparallel: {expert: 64, fsdp: 1, "
+                               "pipeline: 4, virtual_stages: 4}\n"
+                               "batch: {sequences_per_gpu: 16, sequence_length: 4096, micro_batches: 16}\n"
+                               "optimizer: distributed\noptimizer_algorithm: muon\nmuon_layout: ping_pong\n";
+    CHECK_OK(spw_job_parse("job", NULL, text, sizeof text - 1, &job));
+    CHECK(!spw_muon_packs(&job) && spw_muon_is_dealt(&job));
+    const spw_pipeline p = spw_pipeline_of(&job);
+    const spw_stage stage = spw_pipeline_stage(&p, &job.model, 0);
+    const double layers = (double)stage.layers, moe = layers - 1.0, h = 7168.0;
+    const double expert = 3.0 * h * 2048.0, dense = 3.0 * h * 18432.0,
+                 attention = h * 1536 + 1536.0 * 64 * 192 + h * 576 + 512.0 * 64 * 256 + 64.0 * 128 * h;
+    const double experts = moe * 6.0 * expert,
+                 others = layers * attention + dense + moe * (expert + 384.0 * h);
+    spw_muon_hand hand;
+    CHECK_OK(spw_muon_dealt_fullest(&job, 0, 4.0, 4.0, &hand));
+    CHECK(hand.adam >= 163840.0 * h && hand.adam < 163840.0 * h + 4.0 * h); /* the GPU with the table */
+    CHECK(hand.matrices >= experts && hand.matrices < experts + others / 8.0);
+    const spw_held_parameters held = spw_job_parameters(&job, &stage);
+    const spw_optimizer_state s = spw_optimizer_state_of(&job, &held);
+    const double whole = experts + others + 163840.0 * h;
+    CHECK(fabs(s.weights / 2.0 / whole - 1.0) < 1e-3 && fabs(s.gradients / 4.0 / whole - 1.0) < 1e-3);
+    job.muon_ping_pong = false;
+    spw_muon_packing packed;
+    CHECK_OK(spw_muon_packing_of(&job, 0, &packed));
+    CHECK(packed.buffers[1] >= 64.0 * 2.0 * h * 18432.0); /* one matrix a shard, of gate and up */
 }
 
 /* Megatron-Core's own packing, run with these shapes: NVIDIA/Megatron-LM d98e8a64 megatron/core/optimizer/layer_wise_optimizer.py
@@ -179,6 +231,8 @@ int main(void) {
     test_muon();
     test_packing();
     test_packed_prediction();
+    test_dealing();
+    test_dealt_kimi();
     test_stages();
     test_deepseek();
     return check_done();
