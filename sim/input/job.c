@@ -264,6 +264,7 @@ static const spw_choice gathered_formats[] = {
     {"auto", 0}, {"same", SPW_GATHERED_SAME}, {"bf16", 2}, {"fp32", 4}, {NULL, 0}};
 static const spw_choice algorithms[] = {{"adam", false}, {"muon", true}, {NULL, 0}};
 static const spw_choice muon_layouts[] = {{"packed", false}, {"ping_pong", true}, {NULL, 0}};
+static const spw_choice library_limits[] = {{"check", true}, {"ignore", false}, {NULL, 0}};
 static const spw_choice places[] = {{"gpu", false}, {"host", true}, {NULL, 0}};
 
 static const spw_setting fsdp2_rows[] = {
@@ -413,6 +414,14 @@ static const spw_setting rows[] = {
      .count_offset = offsetof(job_text, job.offload.texts),
      .fallback = "",
      .help = "Megatron-Core's modules whose inputs wait in the host's memory: expert_fc1, moe_act or both"},
+    {.key = "library_limits",
+     .kind = SPW_SETTING_CHOICE,
+     .offset = offsetof(job_text, job.library_limits),
+     .size = sizeof(bool),
+     .choices = library_limits,
+     .fallback = "check",
+     .help =
+         "sizes that DeepEP and HybridEP do not take (docs/schemes.md, section 4.9): refused, or not asked"},
     {.key = "memory_fraction",
      .kind = SPW_SETTING_REAL,
      .offset = offsetof(job_text, job.memory_fraction),

@@ -161,7 +161,9 @@ typedef struct spw_job {
     spw_remat remat;
     spw_attention_core attention;
     spw_cross_entropy cross_entropy;
-    double memory_fraction;                            /* (0, 1] */
+    double memory_fraction; /* (0, 1] */
+    bool
+        library_limits; /* libraries of exchanges must take the job's layers (sim/schemes/library_limits.h) */
     double price_per_gpu_hour;                         /* 0: the cluster's */
     char scheme[SPW_JOB_MAX_SCHEMES][SPW_SCHEME_TEXT]; /* as written; parsed by sim/schemes/scheme.h */
     size_t schemes;

@@ -4,6 +4,7 @@
 #include "sim/schemes/deepep_buffers.h"
 #include "sim/schemes/deepep_jax.h"
 #include "sim/schemes/experts_torch.h"
+#include "sim/schemes/library_limits.h"
 #include "sim/schemes/padded_rows.h"
 
 static const char *const types[] = {"bf16", "fp8", NULL};
@@ -154,8 +155,13 @@ static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
     return status == SPW_OK ? spw_pad_check(scheme, s) : status;
 }
 
+static int library(const spw_scheme *scheme) {
+    return spw_scheme_option_is(scheme, "buffers", "v2") ? SPW_LIBRARY_NONE : SPW_LIBRARY_DEEPEP;
+}
+
 const spw_scheme_type spw_scheme_deepep = {
     .name = "deepep",
+    .library = library,
     .about.summary = "DeepEP in PyTorch: a token is sent once a rank, tensors have the rows that arrive",
     .about.section = "event list of the scheme (4.4)",
     .about.source =

@@ -3,6 +3,7 @@
  * no known code does. */
 #include "sim/schemes/deepep_buffers.h"
 #include "sim/schemes/experts_torch.h"
+#include "sim/schemes/library_limits.h"
 #include "sim/schemes/list.h"
 
 #include <math.h>
@@ -113,8 +114,14 @@ static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
     return SPW_OK;
 }
 
+static int library(const spw_scheme *scheme) {
+    (void)scheme;
+    return SPW_LIBRARY_DEEPEP_LOW_LATENCY;
+}
+
 const spw_scheme_type spw_scheme_deepep_ll = {
     .name = "deepep-ll",
+    .library = library,
     .about.summary = "DeepEP low latency: a message a choice, into slots for every source rank and expert",
     .about.section = "event list of the scheme (4.5)",
     .about.source = "deepseek-ai/DeepEP csrc/kernels/legacy/internode_ll.cu, csrc/legacy/{buffer,config}.hpp",

@@ -3,6 +3,7 @@
 #include "sim/schemes/deepep_buffers.h"
 #include "sim/schemes/deepep_jax.h"
 #include "sim/schemes/experts_torch.h"
+#include "sim/schemes/library_limits.h"
 #include "sim/schemes/padded_rows.h"
 
 static const spw_scheme_option options[] = {
@@ -67,8 +68,14 @@ static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
     return status == SPW_OK ? spw_pad_check(scheme, s) : status;
 }
 
+static int library(const spw_scheme *scheme) {
+    (void)scheme;
+    return SPW_LIBRARY_HYBRIDEP;
+}
+
 const spw_scheme_type spw_scheme_hybrid_ep = {
     .name = "hybrid-ep",
+    .library = library,
     .about.summary =
         "HybridEP under Megatron-Core: rows come permuted to the experts, within a budget if one is set",
     .about.section = "event list of the scheme (4.8)",

@@ -1,6 +1,7 @@
 /* Megatron-Core, flex dispatcher with DeepEP or HybridEP (docs/schemes.md, section 5.4). A token travels once a rank; the
  * receiver makes a row of it for each of its experts, and pads there. */
 #include "sim/schemes/deepep_buffers.h"
+#include "sim/schemes/library_limits.h"
 #include "sim/schemes/megatron_deepep.h"
 
 static const char *const backends[] = {"deepep", "hybridep", NULL};
@@ -88,8 +89,13 @@ static bool is_unpadded_deepep(const spw_scheme *scheme) {
     return spw_megatron_align(scheme) == 1 && !is_hybrid(scheme);
 }
 
+static int library(const spw_scheme *scheme) {
+    return is_hybrid(scheme) ? SPW_LIBRARY_HYBRIDEP : SPW_LIBRARY_DEEPEP;
+}
+
 const spw_scheme_type spw_scheme_megatron_flex = {
     .name = "megatron-flex",
+    .library = library,
     .about.summary =
         "Megatron-Core, flex dispatcher: DeepEP or HybridEP, a token once a rank, buffers of what arrives",
     .about.section = "event list of the scheme (5.4)",

@@ -2,6 +2,7 @@
  * moe_expert_rank_capacity_factor gives it, used or not; with the paged stash what the backward pass needs of those in use
  * waits in pages of a pool for all layers. A step that overflows either is run once more without both. */
 #include "sim/schemes/deepep_buffers.h"
+#include "sim/schemes/library_limits.h"
 #include "sim/schemes/megatron_deepep.h"
 
 #include <math.h>
@@ -124,8 +125,14 @@ static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
     return spw_hybrid_ep_check(scheme, s);
 }
 
+static int library(const spw_scheme *scheme) {
+    (void)scheme;
+    return SPW_LIBRARY_HYBRIDEP;
+}
+
 const spw_scheme_type spw_scheme_megatron_syncfree = {
     .name = "megatron-syncfree",
+    .library = library,
     .about.summary =
         "Megatron-Core without host synchronization: HybridEP into fixed buffers, paged stash if set, a step "
         "that overflows runs again",

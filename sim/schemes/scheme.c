@@ -8,6 +8,7 @@
 #include "sim/input/grid.h"
 #include "sim/input/nearest.h"
 #include "sim/input/remat.h"
+#include "sim/schemes/library_limits.h"
 #include "sim/schemes/list.h"
 
 #define ROW(name) &(name),
@@ -32,7 +33,8 @@ spw_layer_shape spw_layer_shape_of(const spw_job *job, size_t sequences) {
                          .waiting_layers =
                              job->model.layers_per_turn > 1 ? job->model.layers_per_turn - 1 : 0,
                          .expert_bias = job->model.expert_bias,
-                         .remat = job->remat};
+                         .remat = job->remat,
+                         .library_limits = job->library_limits};
     s.frozen_experts = job->finetune.frozen != SPW_FROZEN_NONE;
     if (spw_finetune_adapts(&job->finetune, SPW_LORA_EXPERTS)) s.lora_rank = job->finetune.lora_rank;
     spw_fp8_facts facts;
@@ -196,7 +198,8 @@ spw_status spw_scheme_check(const spw_scheme *scheme, const spw_layer_shape *sha
             "scheme '%s' is a MaxText program, which knows no remat %s; none, full or another name "
             "of MaxText's would be right",
             scheme->text, spw_remat_name(shape->remat));
-    const spw_status status = scheme->type->check != NULL ? scheme->type->check(scheme, shape) : SPW_OK;
+    spw_status status = scheme->type->check != NULL ? scheme->type->check(scheme, shape) : SPW_OK;
+    if (status == SPW_OK) status = spw_library_check(scheme, shape);
     if (status != SPW_OK || scheme->type->check_kernels == NULL) return status;
     return scheme->type->check_kernels(scheme, shape);
 }

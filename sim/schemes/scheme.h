@@ -61,7 +61,9 @@ struct spw_layer_shape {
     size_t fp8_copies;   /* of an operand of an fp8 product (sim/input/fp8_recipe.h); 0: no recipe */
     bool fp8_scaled;     /* each with 1/32 byte of scale an element */
     unsigned offload;    /* modules whose inputs wait in the host's memory (sim/input/offload_modules.h) */
-    bool offload_ahead;  /* another micro-batch's inputs are back while the layer runs forward */
+    bool
+        library_limits; /* the library that exchanges rows must take the layer (sim/schemes/library_limits.h) */
+    bool offload_ahead; /* another micro-batch's inputs are back while the layer runs forward */
 };
 
 /* t, at least 1. */
@@ -257,6 +259,8 @@ typedef struct spw_scheme_type {
     spw_status (*check)(const spw_scheme *scheme, const spw_layer_shape *shape); /* NULL = nothing to check */
     /* Sizes and remat that its kernels take; what is executed here has no such limits. NULL = nothing to check */
     spw_status (*check_kernels)(const spw_scheme *scheme, const spw_layer_shape *shape);
+    /* Which library exchanges its rows, spw_library of sim/schemes/library_limits.h; NULL: none whose limits are known */
+    int (*library)(const spw_scheme *scheme);
     spw_scheme_about about;
     spw_scheme_routing routing;
     spw_scheme_values values;

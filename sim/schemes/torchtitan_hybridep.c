@@ -3,6 +3,7 @@
 #include "sim/schemes/deepep_buffers.h"
 #include "sim/schemes/deepep_jax.h"
 #include "sim/schemes/experts_torch.h"
+#include "sim/schemes/library_limits.h"
 #include "sim/schemes/padded_rows.h"
 
 static const spw_scheme_option options[] = {
@@ -120,8 +121,14 @@ static spw_status check_kernels(const spw_scheme *scheme, const spw_layer_shape 
     return spw_check_remat(scheme, s);
 }
 
+static int library(const spw_scheme *scheme) {
+    (void)scheme;
+    return SPW_LIBRARY_HYBRIDEP;
+}
+
 const spw_scheme_type spw_scheme_torchtitan_hybridep = {
     .name = "torchtitan-hybridep",
+    .library = library,
     .about.summary =
         "torchtitan with HybridEP: rows come permuted, as many as arrive or a part of the worst case",
     .about.section = "event list of the scheme (6.7)",

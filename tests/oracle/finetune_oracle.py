@@ -39,7 +39,7 @@ def explain(path, *arguments):
 def job(name, model, finetune, scheme="megatron-alltoall", remat="full", optimizer="distributed", more="", tensor=1,
         expert_tensor=0):
     path = folder / f"{name}.yaml"
-    path.write_text(f"model: {model}\ncluster: h200-8x8\nparallel: {{expert: 8, fsdp: {8 // (expert_tensor or tensor)}, "
+    path.write_text(f"model: {model}\ncluster: h200-8x8\nlibrary_limits: ignore\nparallel: {{expert: 8, fsdp: {8 // (expert_tensor or tensor)}, "
                     f"tensor: {tensor}, expert_tensor: {expert_tensor}}}\n"
                     "batch: {sequences_per_gpu: 1, sequence_length: 4096}\n"
                     "precision: {weights: bf16, gradients: fp32, optimizer: fp32, activations: bf16}\n"

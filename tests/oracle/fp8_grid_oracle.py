@@ -164,7 +164,7 @@ class Case:
         scheme = c["scheme"] if recipe != "none" else re.sub(r"align=\d+", "align=none", c["scheme"])
         scheme = scheme.replace("pay=router,align=none", "align=none")
         job.write_text(f"model: ./{name}.json\ncluster: {self.gpu}:{min(c['stage'], 8)}x{max(c['stage'] // 8, 1)}\n"
-                       f"parallel: {{expert: {self.EP}, fsdp: {c['EDP']}, tensor: {c['TP']}, context: {c['CP']}, expert_tensor: {c['ETP']}}}\n"
+                       f"library_limits: ignore\nparallel: {{expert: {self.EP}, fsdp: {c['EDP']}, tensor: {c['TP']}, context: {c['CP']}, expert_tensor: {c['ETP']}}}\n"
                        f"batch: {{sequences_per_gpu: {self.p}, sequence_length: {c['S']}}}\n"
                        f"precision: {{gradients: fp32, optimizer: fp32, recipe: {recipe}"
                        f"{', fp8_param_gather: true' if self.gather and recipe != 'none' else ''}}}\n"

@@ -27,7 +27,7 @@ def near(what, got, want, tolerance=1e-9):
 
 def job(name, model, cluster, recipe, scheme, expert=8, fsdp=8, more="", sequences=1, remat="full", optimizer="distributed", gather=False, split=""):
     path = folder / f"{name}.yaml"
-    path.write_text(f"model: {model}\ncluster: {cluster}\nparallel: {{expert: {expert}, fsdp: {fsdp}{', ' + split if split else ''}}}\n"
+    path.write_text(f"model: {model}\ncluster: {cluster}\nlibrary_limits: ignore\nparallel: {{expert: {expert}, fsdp: {fsdp}{', ' + split if split else ''}}}\n"
                     f"batch: {{sequences_per_gpu: {sequences}, sequence_length: 4096}}\n"
                     f"precision: {{gradients: fp32, optimizer: fp32, recipe: {recipe}{', fp8_param_gather: true' if gather else ''}}}\n"
                     f"optimizer: {optimizer}\nremat: {remat}\nschemes: [\"{scheme}\"]\n{more}")

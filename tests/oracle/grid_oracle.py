@@ -73,7 +73,7 @@ class Grid:
                                                                      gpus_per_node=self.node))
         job = scratch / f"{name}.yaml"
         job.write_text(f"model: ./{name}.json\ncluster: ./{name}_cluster.yaml\n"
-                       f"parallel: {{expert: {self.EP}, fsdp: {self.EDP}, tensor: {self.TP}, context: {self.CP}, "
+                       f"library_limits: ignore\nparallel: {{expert: {self.EP}, fsdp: {self.EDP}, tensor: {self.TP}, context: {self.CP}, "
                        f"expert_tensor: {self.ETP}, data: {self.DP}}}\n"
                        f"batch: {{sequences_per_gpu: {self.p}, sequence_length: {self.S}}}\n"
                        "precision: {weights: bf16, gradients: fp32, optimizer: fp32, activations: bf16}\n"

@@ -62,7 +62,7 @@ def pace(group, stride, levels):
 def job(name, tensor, context, stages, remat, micro, cluster="h200-8x8"):
     path = folder / f"{name}.yaml"
     path.write_text(f"model: scratch-moe-e64\ncluster: {cluster}\n"
-                    f"parallel: {{expert: 8, fsdp: {GPUS // 8 // stages}, tensor: {tensor}, context: {context}, "
+                    f"library_limits: ignore\nparallel: {{expert: 8, fsdp: {GPUS // 8 // stages}, tensor: {tensor}, context: {context}, "
                     f"expert_tensor: 1, pipeline: {stages}}}\n"
                     f"batch: {{sequences_per_gpu: 4, sequence_length: 512, micro_batches: {micro}}}\n"
                     "precision: {weights: bf16, gradients: fp32, optimizer: fp32, activations: bf16}\n"

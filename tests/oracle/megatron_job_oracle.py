@@ -29,6 +29,7 @@ CLUSTER = "name: x\nnodes: {nodes}\ngpus_per_node: {gpus}\n" + "".join(
     [("hbm_gib", 80), ("fp8_flops", 2e15), ("launch_s", 5e-6)] + [(k, "{%s}" % k) for k in H200])
 JOB = """model: scratch-moe-e64
 cluster: ./{name}.yaml
+library_limits: ignore
 parallel: {{expert: {expert}, fsdp: {fsdp}, pipeline: {stages}, expert_tensor: {sharers}}}
 batch: {{sequences_per_gpu: 2, sequence_length: 512, micro_batches: {micro}}}
 precision: {{weights: bf16, gradients: {gradients}, optimizer: fp32, activations: bf16}}

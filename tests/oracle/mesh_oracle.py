@@ -61,7 +61,7 @@ class Mesh:
         (scratch / f"{name}_cluster.yaml").write_text(CLUSTER.format(name="c", nodes=self.gpus // self.R, gpus_per_node=self.R))
         job = scratch / f"{name}.yaml"
         job.write_text(f"model: ./{name}.json\ncluster: ./{name}_cluster.yaml\n"
-                       f"parallel: {{expert: {self.R}, fsdp: {self.fsdp * self.CP}, tensor: {self.TP}, context: {self.CP}}}\n"
+                       f"library_limits: ignore\nparallel: {{expert: {self.R}, fsdp: {self.fsdp * self.CP}, tensor: {self.TP}, context: {self.CP}}}\n"
                        f"batch: {{sequences_per_gpu: {self.p}, sequence_length: {self.S}}}\n"
                        "precision: {weights: bf16, gradients: fp32, optimizer: fp32, activations: bf16}\nschemes:\n"
                        + "".join(f"- \"{s}\"\n" for s in self.schemes()))

@@ -44,7 +44,7 @@ def one(seed):
     (folder / "job.yaml").write_text(
         f"model: ./model.json\ncluster: ./cluster.yaml\nremat: {remat}\noptimizer: {optimizer}\n"
         + ("attention: unfused\n" if unfused else "") +
-        f"parallel: {{expert: {R}, fsdp: {gpus // R}}}\nbatch: {{sequences_per_gpu: 1, sequence_length: {S}}}\n"
+        f"library_limits: ignore\nparallel: {{expert: {R}, fsdp: {gpus // R}}}\nbatch: {{sequences_per_gpu: 1, sequence_length: {S}}}\n"
         "precision: {weights: bf16, gradients: fp32, optimizer: fp32, activations: bf16}\n")
     tilt = rng.permuted(np.tile(np.arange(E) * pick((0.0, 0.1, 0.4)), (len(moe), 1)), axis=1)
     ids = np.argsort(rng.random((2 * gpus * S, len(moe), E)) + tilt, axis=2)[:, :, :K].astype(np.uint8)

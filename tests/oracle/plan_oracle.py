@@ -17,6 +17,8 @@ TRACE = root / "traces/data/training_aux_e64_slice.h5"
 SCHEMES = ["dense:capacity_factor=1.25", "dense:capacity_factor=2", "gmm", "gmm-deepep", "ring"]
 JOB = """model: scratch-moe-e64
 cluster: mi355x-8x8
+precision: bf16
+library_limits: ignore
 parallel: {expert: 8, fsdp: 8}
 batch: {sequences_per_gpu: [1, 2], sequence_length: 512}
 memory_fraction: %s

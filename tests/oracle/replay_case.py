@@ -68,7 +68,7 @@ class Case:
         job.write_text(f"model: ./{name}_model.json\ncluster: ./{name}_cluster.yaml\n"
                        f"parallel: {{expert: {self.expert}, fsdp: {self.ranks // self.expert}}}\n"
                        f"batch: {{sequences_per_gpu: {self.sequences}, sequence_length: {self.length}}}\n"
-                       f"remat: {self.remat}\nfsdp2: {{reshard_after_forward: off}}\nschemes:\n" +
+                       f"remat: {self.remat}\nprecision: bf16\nlibrary_limits: ignore\nfsdp2: {{reshard_after_forward: off}}\nschemes:\n" +
                        "".join(f"- \"{s}\"\n" for s in self.schemes))
         return job
 

@@ -325,7 +325,7 @@ def run_real(program, folder, path, expert, layer, names):
     job = folder / f"scheme_real_{expert}_{layer}.yaml"
     text = "".join(f"- \"{s}\"\n" for s in case.schemes)
     job.write_text(f"model: scratch-moe-e64\ncluster: mi355x-8x8\nremat: full\nfsdp2: {{reshard_after_forward: off}}\n"
-                   f"parallel: {{expert: {expert}, fsdp: {64 // expert}}}\n"
+                   f"precision: bf16\nlibrary_limits: ignore\nparallel: {{expert: {expert}, fsdp: {64 // expert}}}\n"
                    f"batch: {{sequences_per_gpu: 2, sequence_length: 512}}\nschemes:\n{text}")
     return check(program, folder, f"real_{expert}_{layer}", case, trace, path, job, 1, 1,
                  ("--steps", "0:1", "--layers", f"{layer}:{layer + 1}"))
@@ -335,7 +335,7 @@ def run_refused(program, folder, path, scheme):
     """A rule that looks at weights cannot run on a trace without them."""
     expert = 1 if scheme.startswith("sonicmoe") else 8
     job = folder / f"refused_{scheme.partition(':')[0]}.yaml"
-    job.write_text(f"model: scratch-moe-e64\ncluster: mi355x-8x8\nparallel: {{expert: {expert}, fsdp: {64 // expert}}}\n"
+    job.write_text(f"model: scratch-moe-e64\ncluster: mi355x-8x8\nprecision: bf16\nlibrary_limits: ignore\nparallel: {{expert: {expert}, fsdp: {64 // expert}}}\n"
                    "batch: {sequences_per_gpu: 2, sequence_length: 512}\nschemes: [gmm-deepep]\n")
     done = run(program, "replay", path, "--job", job, "--scheme", scheme, "--steps", "0:1", "--layers", "0:1")
     wrong = []

@@ -113,7 +113,7 @@ def random_case(draw, timed_megatron, special):
 
 
 def job_options(case):
-    return ["--model", case["model"], "--sequence-length", case["length"], "--memory-fraction", case["fraction"],
+    return ["--model", case["model"], "--set", "library_limits=ignore", "--sequence-length", case["length"], "--memory-fraction", case["fraction"],
             "--routing", case["routing"], "--sequences-per-gpu", ",".join(map(str, case["batches"])),
             "--drop-at-most", case["drops"], "--format", "json", "--optimizer", case["optimizer"], *case["stack"],
             *(["--price", case["price"]] if case["price"] else []),

@@ -123,7 +123,7 @@ static void test_keys(void) {
            "job.yaml:5: unknown key 'colour'; known keys: model, cluster, gpus, parallel, batch, finetune, "
            "precision, fsdp2, allocator, model_part, layers, remat, attention, cross_entropy, optimizer, "
            "optimizer_algorithm, muon_layout, "
-           "optimizer_on_host, offload_modules, "
+           "optimizer_on_host, offload_modules, library_limits, "
            "memory_fraction, "
            "price_per_gpu_hour, "
            "schemes");
@@ -132,7 +132,7 @@ static void test_keys(void) {
            "precision, "
            "fsdp2, allocator, model_part, layers, remat, attention, cross_entropy, optimizer, "
            "optimizer_algorithm, muon_layout, "
-           "optimizer_on_host, offload_modules, "
+           "optimizer_on_host, offload_modules, library_limits, "
            "memory_fraction, "
            "price_per_gpu_hour, "
            "schemes");
@@ -521,7 +521,7 @@ static void test_yaml(void) {
         "fsdp2, allocator, "
         "model_part, layers, remat, attention, cross_entropy, optimizer, optimizer_algorithm, muon_layout, "
         "optimizer_on_host, "
-        "offload_modules, "
+        "offload_modules, library_limits, "
         "memory_fraction, price_per_gpu_hour, "
         "schemes");
     spw_job job;
