@@ -3,42 +3,40 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#define LEGACY "v1.2.1 to dd758caf (July 2026)"
-#define HYBRID "branch hybrid-ep 94a9f8f6 (July 2026)"
+#define LEGACY "v1.2.1 to dd758caf"
+#define HYBRID "branch hybrid-ep 94a9f8f6"
 
 /* All read in deepseek-ai/DeepEP. */
 static const spw_library_limit limits[] = {
     {SPW_LIBRARY_DEEPEP, "DeepEP", false, SPW_LIMITED_RANKS, SPW_LIMIT_ONE_OF,
      "2 4 8 16 24 32 48 64 96 128 144 160", LEGACY, "read",
-     "deep_ep/buffers/legacy.py get_dispatch_config; kernels/legacy/launch.cuh SWITCH_RANKS, "
-     "SWITCH_RDMA_RANKS; "
-     "v1.2.1 has no 48 and 96"},
+     "buffers/legacy.py get_dispatch_config, SWITCH_RDMA_RANKS; v1.2.1 without 48 and 96"},
     {SPW_LIBRARY_DEEPEP, "DeepEP", true, SPW_LIMITED_NODE_RANKS, SPW_LIMIT_MULTIPLE_OF, "8", LEGACY, "read",
-     "kernels/legacy/compiled.cuh LEGACY_NUM_MAX_NVL_PEERS; legacy/buffer.hpp"},
+     "compiled.cuh LEGACY_NUM_MAX_NVL_PEERS; legacy/buffer.hpp"},
     {SPW_LIBRARY_DEEPEP, "DeepEP", false, SPW_LIMITED_ROW_BYTES, SPW_LIMIT_MULTIPLE_OF, "16", LEGACY, "read",
      "legacy/buffer.hpp: rows of whole int4"},
     {SPW_LIBRARY_DEEPEP, "DeepEP", false, SPW_LIMITED_TOP_K, SPW_LIMIT_AT_MOST, "128", LEGACY, "read",
      "legacy/config.hpp kNumMaxTopK, which the size of the buffer takes for granted"},
     {SPW_LIBRARY_DEEPEP, "DeepEP", false, SPW_LIMITED_LOCAL_EXPERTS, SPW_LIMIT_AT_MOST, "1024", LEGACY,
-     "read", "kernels/legacy/compiled.cuh LEGACY_NUM_MAX_LOCAL_EXPERTS"},
+     "read", "compiled.cuh LEGACY_NUM_MAX_LOCAL_EXPERTS"},
     {SPW_LIBRARY_DEEPEP_LOW_LATENCY, "DeepEP's low-latency mode", false, SPW_LIMITED_BUFFER_BYTES,
-     SPW_LIMIT_AT_MOST, "34359738351", "dd758caf (July 2026)", "read",
+     SPW_LIMIT_AT_MOST, "34359738351", "dd758caf", "read",
      "legacy/buffer.hpp: num_rdma_bytes / 16 below 2^31 - 1"},
     {SPW_LIBRARY_DEEPEP_LOW_LATENCY, "DeepEP's low-latency mode", false, SPW_LIMITED_HIDDEN, SPW_LIMIT_ONE_OF,
      "2048 2560 3072 4096 5120 6144 7168 8192", LEGACY, "read",
-     "kernels/legacy/launch.cuh SWITCH_HIDDEN; v1.2.1 has no 3072"},
+     "launch.cuh SWITCH_HIDDEN; v1.2.1 has no 3072"},
     {SPW_LIBRARY_DEEPEP_LOW_LATENCY, "DeepEP's low-latency mode", false, SPW_LIMITED_TOP_K, SPW_LIMIT_AT_MOST,
-     "11", LEGACY, "read", "kernels/legacy/internode_ll.cu kNumMaxTopK"},
+     "11", LEGACY, "read", "internode_ll.cu kNumMaxTopK"},
     {SPW_LIBRARY_HYBRIDEP, "HybridEP", false, SPW_LIMITED_HIDDEN, SPW_LIMIT_MULTIPLE_OF, "16", HYBRID, "read",
-     "csrc/hybrid_ep/config.cuh BufferConfig::is_valid"},
+     "config.cuh BufferConfig::is_valid"},
     {SPW_LIBRARY_HYBRIDEP, "HybridEP", false, SPW_LIMITED_NODE_EXPERTS, SPW_LIMIT_MULTIPLE_OF, "4", HYBRID,
-     "read", "csrc/hybrid_ep/config.cuh BufferConfig::is_valid"},
+     "read", "config.cuh BufferConfig::is_valid"},
     {SPW_LIBRARY_HYBRIDEP, "HybridEP", false, SPW_LIMITED_NODE_RANKS, SPW_LIMIT_AT_MOST, "72", HYBRID, "read",
-     "csrc/hybrid_ep/config.cuh MAX_NUM_OF_RANKS_PER_NODE"},
+     "config.cuh MAX_NUM_OF_RANKS_PER_NODE"},
     {SPW_LIBRARY_HYBRIDEP, "HybridEP", true, SPW_LIMITED_NODES, SPW_LIMIT_AT_MOST, "33", HYBRID, "read",
-     "csrc/hybrid_ep/backend/hybrid_ep_backend.cuh: a warp loads the other nodes at once"},
+     "backend/hybrid_ep_backend.cuh: a warp loads the other nodes at once"},
     {SPW_LIBRARY_HYBRIDEP, "HybridEP", true, SPW_LIMITED_TOKENS, SPW_LIMIT_AT_MOST, "21844", HYBRID, "read",
-     "csrc/hybrid_ep/config.cuh: 3 T + 1 entries of a send queue, below 65536"}};
+     "config.cuh: 3 T + 1 entries of a send queue, below 65536"}};
 
 const spw_library_limit *spw_library_limits(size_t *count) {
     *count = sizeof limits / sizeof *limits;
@@ -97,9 +95,7 @@ spw_status spw_library_check(const spw_scheme *scheme, const spw_layer_shape *s)
         if (l->library != library || (l->between_nodes && !spans)) continue;
         const uint64_t amount = amount_of(scheme, s, l->what);
         if (keeps(l, amount)) continue;
-        return spw_fail(SPW_ECONFIG,
-                        "scheme '%s': %s takes %s%s %s%s, not %" PRIu64
-                        " (limit of %s, %s; library_limits: ignore asks all the same)",
+        return spw_fail(SPW_ECONFIG, "scheme '%s': %s takes %s%s %s%s, not %" PRIu64 " (limit of %s, %s)",
                         scheme->text, l->name, rules[l->rule], l->values, nouns[l->what],
                         l->between_nodes && l->what != SPW_LIMITED_NODES ? " between nodes" : "", amount,
                         l->version, l->source);

@@ -87,7 +87,7 @@ static void test_low_latency(void) {
 /* 3 x 21844 + 1 = 65533, 3 x 21845 + 1 = 65536. */
 static void test_hybridep(void) {
     static const char *const schemes[] = {"hybrid-ep", "megatron-flex:backend=hybridep",
-                                          "torchtitan-hybridep", "megatron-syncfree"};
+                                          "torchtitan-hybridep", "megatron-syncfree:rank_capacity=1.25"};
     for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
         spw_layer_shape s = layer_of(16, 8, 21844);
         expect(schemes[i], &s, NULL);
