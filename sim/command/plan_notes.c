@@ -393,11 +393,12 @@ static void print_need(const spw_plan_view *v, const spw_plan_need *n, FILE *out
 
 /* The routing of the plan over balanced routing, in the mean over the steps and in the worst of them. */
 static void print_ratio(const spw_plan_view *v, const spw_result_row *r, FILE *out) {
+    const spw_ratio ratio = spw_result_row_ratio(r);
     char label[32];
     (void)snprintf(label, sizeof label, "%s %s", spw_plan_routing_word(v),
                    v->request->imbalance > 0.0 ? "imbalance" : "routing");
-    fprintf(out, "%-18s %s takes %.3f times its step with balanced routing, ", label, r->scheme.text,
-            r->time.step_s / r->balanced.step_s);
+    fprintf(out, "%-18s %s takes %.3f times (%.3f to %.3f) its step with balanced routing, ", label,
+            r->scheme.text, ratio.value, ratio.low, ratio.high);
     print_seconds(&r->balanced, out);
     if (r->steps > 1 && !(v->request->imbalance > 0.0))
         fprintf(out, ", in the mean of %zu steps, %.3f times in the worst, step %lld", r->steps,

@@ -66,6 +66,8 @@ static const spw_column point_columns[] = {
     {"balanced_tokens_per_s_per_gpu", NULL},
     {"balanced_peak_bytes", NULL},
     {"balanced_drop_fraction", NULL},
+    {"real_over_balanced_low", NULL},
+    {"real_over_balanced_high", NULL},
     {NULL, NULL},
 };
 
@@ -121,6 +123,9 @@ static void add_ends(spw_table *t, const spw_result_row *r, const spw_row_cost *
     add_real(t, r->timed ? balanced.tokens_per_s_per_gpu : NAN, NULL);
     spw_table_count(t, balanced.peak_bytes);
     spw_table_real(t, balanced.drop_fraction, NULL);
+    const spw_ratio ratio = spw_result_row_ratio(r);
+    add_real(t, ratio.low, NULL);
+    add_real(t, ratio.high, NULL);
 }
 
 static void add_point(spw_table *t, const spw_plan_view *v, const spw_result_row *r, spw_format format) {
@@ -149,7 +154,7 @@ static void add_point(spw_table *t, const spw_plan_view *v, const spw_result_row
     add_real(t, spw_plan_max_over_mean(r), "%.2f");
     add_step(t, r);
     add_real(t, r->timed ? r->balanced.step_s : NAN, NULL);
-    add_real(t, r->timed ? r->time.step_s / r->balanced.step_s : NAN, "%.3f");
+    add_real(t, spw_result_row_ratio(r).value, "%.3f");
     add_real(t, r->timed ? r->worst.step_s : NAN, NULL);
     add_real(t, r->timed ? r->worst.step_s / r->balanced.step_s : NAN, "%.3f");
     add_real(t, r->timed ? r->time.tokens_per_s_per_gpu : NAN,

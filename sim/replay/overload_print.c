@@ -128,8 +128,7 @@ json_t *spw_overload_json(spw_json *json, const spw_result_row *r) {
         spw_json_put(json, object, spw_overload_name(i), factor);
     }
     spw_json_put(json, object, "slowest_rank_of_run", positive(o->run_rank));
-    spw_json_put(json, object, "over_balanced",
-                 r->timed ? spw_json_real(r->time.step_s / r->balanced.step_s) : json_null());
+    spw_json_put(json, object, "over_balanced", spw_json_real(spw_result_row_ratio(r).value));
     for (size_t l = 0; l < r->layers; l++) {
         json_t *layer = json_object();
         spw_json_put(json, layer, "layer", json_integer(o->layer[l].id));

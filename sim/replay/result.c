@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "sim/memory/advice.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -35,6 +36,12 @@ spw_balanced_figures spw_result_balanced(const spw_result_row *r) {
     out.step = r->balanced;
     out.tokens_per_s_per_gpu = r->time.tokens_per_s_per_gpu * r->time.step_s / r->balanced.step_s;
     return out;
+}
+
+spw_ratio spw_result_row_ratio(const spw_result_row *r) {
+    if (!r->timed || !(r->balanced.step_s > 0.0)) return (spw_ratio){NAN, NAN, NAN};
+    const double value = r->time.step_s / r->balanced.step_s;
+    return (spw_ratio){value, value * exp(-r->ratio_width), value * exp(r->ratio_width)};
 }
 
 /* Answers and refusals are few: every one makes the array longer by one. */

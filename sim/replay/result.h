@@ -273,6 +273,12 @@ const char *spw_result_stages_text(const spw_result_row *row, char out[SPW_STAGE
 spw_verdict spw_result_verdict(const spw_result_row *row);
 
 spw_balanced_figures spw_result_balanced(const spw_result_row *row);
+/* The step over the step with balanced routing, and how far that ratio may be off: what slows both alike is not in it
+ * (spw_timeline_ratio_width()). NAN without a time. */
+typedef struct spw_ratio {
+    double value, low, high;
+} spw_ratio;
+spw_ratio spw_result_row_ratio(const spw_result_row *row);
 
 /* Appends a zeroed row. The pointer is valid until the next append. */
 SPW_MUST_CHECK spw_status spw_result_append(spw_result *result, spw_result_row **row);

@@ -344,6 +344,7 @@ static json_t *drops_json(spw_json *json, const spw_result_row *r) {
 /* Seconds that the step waits for, by component; null without a time model of the scheme. */
 static json_t *time_json(spw_json *json, const spw_result_row *r) {
     const spw_timeline *time = &r->time;
+    const spw_ratio ratio = spw_result_row_ratio(r);
     const struct {
         const char *key;
         double value;
@@ -357,6 +358,9 @@ static json_t *time_json(spw_json *json, const spw_result_row *r) {
                    {"balanced_low_s", r->balanced.low_s},
                    {"balanced_high_s", r->balanced.high_s},
                    {"balanced_tokens_per_s_per_gpu", spw_result_balanced(r).tokens_per_s_per_gpu},
+                   {"over_balanced", ratio.value},
+                   {"over_balanced_low", ratio.low},
+                   {"over_balanced_high", ratio.high},
                    {"aligned_step_s", r->aligned.step_s},
                    {"aligned_low_s", r->aligned.low_s},
                    {"aligned_high_s", r->aligned.high_s},

@@ -62,11 +62,11 @@ static spw_until_value memory_of(const spw_result_row *row, const spw_job_alloca
 spw_until_value spw_until_value_of(const spw_result_row *row, const spw_job_allocator *allocator,
                                    double factor) {
     if (!(factor > 0.0)) return memory_of(row, allocator);
+    const spw_ratio ratio = spw_result_row_ratio(row);
     if (!row->timed) return (spw_until_value){NAN, NAN, NAN, factor, false};
-    const double ratio = row->time.step_s / row->balanced.step_s;
-    return (spw_until_value){.value = ratio,
-                             .low = ratio * exp(-row->ratio_width),
-                             .high = ratio * exp(row->ratio_width),
+    return (spw_until_value){.value = ratio.value,
+                             .low = ratio.low,
+                             .high = ratio.high,
                              .budget = factor,
                              .bad = row->time.step_s > factor * row->balanced.step_s};
 }

@@ -24,7 +24,7 @@ static void write_figures(const spw_report_row *row, FILE *out) {
         (void)fprintf(out, " live, %s%.1f reserved", row->oom > 0.0 ? "at least " : "",
                       row->reserved.most / GIB);
     if (row->timed) {
-        const double cost = 100.0 * (spw_report_row_cost(row) - 1.0);
+        const double cost = 100.0 * (row->over_balanced.value - 1.0);
         (void)fprintf(out, ", a step in %.2f s (%.2f to %.2f), %.0f tokens/s a GPU", row->step_s, row->low_s,
                       row->high_s, row->tokens);
         if (row->tokens_low > 0.0) (void)fprintf(out, " (%.0f to %.0f)", row->tokens_low, row->tokens_high);

@@ -203,7 +203,3 @@ const spw_report_row *spw_report_first(const spw_report *report) {
 bool spw_report_row_live(const spw_report_row *row) {
     return !row->replayed && strcmp(row->kind, "live") == 0;
 }
-
-double spw_report_row_cost(const spw_report_row *row) {
-    return row->timed && row->balanced_s > 0.0 ? row->step_s / row->balanced_s : NAN;
-}

@@ -134,6 +134,7 @@ static spw_status take_time(json_t *row, bool answered, spw_report_row *out) {
     json_t *time = NULL, *value;
     SPW_TRY(spw_field_object(row, "rows", "time", &time));
     out->timed = json_is_number(json_object_get(time, "step_s"));
+    out->over_balanced = (spw_report_figure){NAN, 0.0, 0.0};
     if (!out->timed) return SPW_OK;
     const spw_field_number list[] = {{"step_s", &out->step_s, SPW_FIELD_LARGEST},
                                      {"low_s", &out->low_s, SPW_FIELD_LARGEST},
@@ -144,8 +145,14 @@ static spw_status take_time(json_t *row, bool answered, spw_report_row *out) {
                                      {"tokens_per_s_high", &out->tokens_high, SPW_FIELD_LARGEST},
                                      {"balanced_low_s", &out->balanced_low, SPW_FIELD_LARGEST},
                                      {"balanced_high_s", &out->balanced_high, SPW_FIELD_LARGEST}};
+    const spw_field_number ratio[] = {{"over_balanced", &out->over_balanced.value, SPW_FIELD_LARGEST},
+                                      {"over_balanced_low", &out->over_balanced.low, SPW_FIELD_LARGEST},
+                                      {"over_balanced_high", &out->over_balanced.high, SPW_FIELD_LARGEST}};
     SPW_TRY(SPW_FIELD_NUMBERS(time, "rows.time", list));
     if (answered) SPW_TRY(SPW_FIELD_NUMBERS(time, "rows.time", ends));
+    if (out->balanced_s > 0.0) out->over_balanced.value = out->step_s / out->balanced_s;
+    if (json_is_number(json_object_get(time, "over_balanced")))
+        SPW_TRY(SPW_FIELD_NUMBERS(time, "rows.time", ratio));
     SPW_TRY(spw_field_object(time, "rows.time", "components", &out->components[2]));
     if (json_object_size(out->components[2]) > MOST_COMPONENTS)
         SPW_TRY(spw_fail(SPW_EFORMAT, "rows.time.components: more than %d", MOST_COMPONENTS));

@@ -49,6 +49,8 @@ typedef struct spw_report_row {
     bool timed;
     double step_s, low_s, high_s, tokens, tokens_low, tokens_high; /* of one GPU and second */
     double balanced_s, balanced_low, balanced_high;                /* low 0: not said */
+    spw_report_figure
+        over_balanced; /* the step over that of balanced routing; NAN: no time; ends 0: not said */
     spw_report_cost cost;
     json_t *
         components[3]; /* memory, traffic, time: objects of name: bytes, bytes, seconds that are waited for */
@@ -110,6 +112,5 @@ bool spw_report_row_live(const spw_report_row *row); /* of what must be live alo
 bool spw_report_row_fits(const spw_report_row *row); /* tight fits, too */
 /* "may not fit" where it fits and the interval reaches over the budget; of a replayed allocator the steps say it. */
 const char *spw_report_row_doubt(const spw_report_row *row);
-double spw_report_row_cost(const spw_report_row *row); /* step time over that with balanced routing */
 
 #endif

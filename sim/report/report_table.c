@@ -33,6 +33,18 @@ static void cell(FILE *out, bool there, double exact, const char *format, double
     cell_of(out, there, exact, format, value, 0.0, 0.0);
 }
 
+/* Over balanced: as many digits for its ends as for itself. */
+static void cell_ratio(FILE *out, const spw_report_figure *ratio) {
+    (void)fputs("<td class=\"number\">", out);
+    if (isfinite(ratio->value)) {
+        spw_html_number(out, ratio->value, "%.3f&times;", ratio->value);
+        if (ratio->low > 0.0) (void)fprintf(out, "<br><small>%.3f to %.3f</small>", ratio->low, ratio->high);
+    } else {
+        (void)fputs("&#8211;", out);
+    }
+    (void)fputs("</td>", out);
+}
+
 /* `at_least`: of steps that ran out, which would have gone on. */
 static void quantiles(FILE *out, bool there, bool at_least, const spw_report_quantiles *q) {
     const char *const format = at_least ? "&ge;%.2f" : "%.2f";
@@ -81,7 +93,8 @@ static void write_probability(const spw_report_row *row, FILE *out) {
 static void write_share(const spw_report_row *row, FILE *out) {
     (void)fputs("<td class=\"number\">", out);
     if (row->budget > 0.0)
-        spw_html_number(out, row->budget, "%.0f&nbsp;%%", 100.0 * row->held.most / row->budget);
+        spw_html_number(out, row->held.most / row->budget, "%.0f&nbsp;%%",
+                        100.0 * row->held.most / row->budget);
     if (row->budget > 0.0 && row->high > row->low)
         (void)fprintf(out, "<br><small>%.0f to %.0f</small>", 100.0 * row->low / row->budget,
                       100.0 * row->high / row->budget);
@@ -113,13 +126,13 @@ static void write_row(const spw_report *report, const spw_report_row *row, const
     write_share(row, out);
     if (s->reserved) quantiles(out, row->replayed, row->oom > 0.0, &row->reserved);
     cell(out, true, row->fraction, "%.2f&nbsp;%%", 100.0 * row->fraction);
-    cell(out, row->rows_mean > 0.0, row->rows_max, "%.2f", row->rows_max / row->rows_mean);
+    const double uneven = row->rows_mean > 0.0 ? row->rows_max / row->rows_mean : NAN;
+    cell(out, !isnan(uneven), uneven, "%.2f", uneven);
     cell(out, true, row->port, "%.2f", row->port / 1e6);
     cell(out, true, row->step_bytes, "%.3f", row->step_bytes / 1e9);
     if (s->timed) {
         cell_of(out, row->timed, row->step_s, "%.3f", row->step_s, row->low_s, row->high_s);
-        cell_of(out, !isnan(spw_report_row_cost(row)), row->balanced_s, "%.3f&times;",
-                spw_report_row_cost(row), row->balanced_low, row->balanced_high);
+        cell_ratio(out, &row->over_balanced);
         cell_of(out, row->timed, row->tokens, "%.0f", row->tokens, row->tokens_low, row->tokens_high);
     }
     (void)fputs("</tr>", out);
@@ -167,8 +180,8 @@ void spw_report_write_table(const spw_report *report, const spw_report *more, FI
                 out);
     if (s.timed)
         (void)fputs(
-            " Below a step, its speed and, under over balanced, the balanced step: the interval. Over "
-            "balanced: the step beside the same step with every expert chosen alike.",
+            " Below a step, over balanced and a speed: the interval of each. Over balanced: the step over "
+            "the same step with every expert chosen alike; what slows both alike is not in its interval.",
             out);
     (void)fputs("</p>", out);
     for (size_t i = 0; i < report->rows; i++) {
