@@ -4,6 +4,8 @@
 
     spillway.replay("trace.h5", job="job.yaml").rows        what each GPU holds, sends and drops, a row a scheme
     spillway.plan("job.yaml").rows                          what fits and what is fastest
+    spillway.search("job.yaml", price=2).best               the best point of a space, `best_sure` the best that surely fits
+    spillway.until("job.yaml", "oom").rows                  how uneven routing may get before memory runs out
     spillway.explain("job.yaml", scheme="gmm")              every byte of one GPU's peak
     spillway.model("glm-4.5").parts                         parameters by part
     spillway.Trace("trace.h5")                              the routing itself, as arrays
@@ -13,7 +15,7 @@
     spillway.check.grouped_gemm(fn)                         a kernel of your own, judged
     spillway.figures                                        pictures of the above (pip install spillway-moe[figures])
 
-A job is the path of a YAML file or a dictionary of the same keys. Whatever goes wrong raises spillway_moe.Error,
+A job is the path of a YAML file or a dictionary of the same keys, in which paths are taken from the working directory. Whatever goes wrong raises spillway_moe.Error,
 whose text says what was found, where, and what would be right.
 """
 from __future__ import annotations
@@ -23,11 +25,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._library import Error, version
-    from .planner import Model, Plan, Replay, ask, explain, model, open_result, plan, replay
+    from .planner import (Model, Plan, Replay, Search, Until, ask, explain, model, open_result, plan, replay, search,
+                          until)
     from .trace import Trace, TraceWriter
 
 _HOMES = {"_library": ["Error", "version"],
-          "planner": ["Model", "Plan", "Replay", "ask", "explain", "model", "open_result", "plan", "replay"],
+          "planner": ["Model", "Plan", "Replay", "Search", "Until", "ask", "explain", "model", "open_result", "plan", "replay",
+                      "search", "until"],
           "trace": ["Trace", "TraceWriter"]}
 __all__ = sorted(name for names in _HOMES.values() for name in names)
 

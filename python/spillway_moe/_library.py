@@ -149,6 +149,24 @@ def answer_of(command: str, arguments: Sequence[str], passes: Sequence[int] = ()
         library.spw_answer_destroy(answer)
 
 
+def _word(value: Any) -> str:
+    """A value as the command line has it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if hasattr(value, "tolist"):  # of numpy
+        value = value.tolist()
+    if isinstance(value, (list, tuple, range)):
+        return ",".join(map(_word, value))
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    raise TypeError(f"an option takes texts, numbers and lists of them, not {value!r}")
+
+
+REPEATED = ("scheme", "over", "set")  # a list is one option each
+
+
 def options_of(options: Mapping[str, Any]) -> Iterator[str]:
     for name, value in options.items():
         option = "--" + name.replace("_", "-")
@@ -158,11 +176,9 @@ def options_of(options: Mapping[str, Any]) -> Iterator[str]:
             yield option
         elif isinstance(value, Mapping):
             for key, one in value.items():
-                yield from (option, f"{key}={one}")
-        elif isinstance(value, (list, tuple)) and name == "scheme":
+                yield from (option, f"{key}={_word(one)}")
+        elif isinstance(value, (list, tuple)) and name in REPEATED:
             for one in value:
-                yield from (option, str(one))
-        elif isinstance(value, (list, tuple, range)):
-            yield from (option, ",".join(map(str, value)))
+                yield from (option, _word(one))
         else:
-            yield from (option, os.fspath(value) if isinstance(value, os.PathLike) else str(value))
+            yield from (option, _word(value))

@@ -1,11 +1,10 @@
 """Questions about a job. Every keyword is an option of the command line: underscores for dashes, a list for 1,2,4, True for an
-option without a value; `scheme` and `set` may be lists and dictionaries."""
+option without a value. `scheme` may be a list, `set` and `over` dictionaries: over={"pipeline": [1, 2]}."""
 from __future__ import annotations
 
 import json
 import os
-import pathlib
-import tempfile
+import warnings
 from dataclasses import dataclass, field
 from typing import Any, Mapping, Sequence, Union
 
@@ -21,19 +20,26 @@ def ask(command: str, *arguments: str, passes: Sequence[int] = ()) -> Any:
 
     command: replay, plan, explain, model, trace info, trace verify, trace generate, trace import, trace merge or trace slice.
     """
-    text, _ = answer_of(command, arguments, passes)
+    text, notes = answer_of(command, arguments, passes)
+    for note in notes.splitlines() if text else []:
+        warnings.warn(note.removeprefix("spillway: "), stacklevel=3)
     return json.loads(text) if text else None
 
 
+def _plain(value: Any) -> Any:
+    """What JSON has no word for, as it stands in a job: paths, numbers and arrays of numpy."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"a job has texts, numbers, lists and dictionaries, not {value!r}")
+
+
 def _ask_of_job(command: str, words: Sequence[str], job: Job, options: Mapping[str, Any]) -> Any:
-    """A job that is a dictionary becomes a file for as long as the question takes (JSON is YAML)."""
-    if not isinstance(job, Mapping):
-        own = [] if job is None else ["--job", os.fspath(job)]
-        return ask(command, *words, *own, *options_of(options))
-    with tempfile.TemporaryDirectory(prefix="spillway-") as folder:
-        path = pathlib.Path(folder, "job.yaml")
-        path.write_text(json.dumps(job), encoding="utf-8")
-        return ask(command, *words, "--job", str(path), *options_of(options))
+    """A job that is a dictionary is given as text (JSON is YAML); paths in it are taken from the working directory."""
+    text = json.dumps(job, default=_plain) if isinstance(job, Mapping) else None
+    own = [] if job is None else ["--job", os.fspath(job) if text is None else text]
+    return ask(command, *words, *own, *options_of(options))
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> pandas.DataFrame:
@@ -77,6 +83,38 @@ class Plan(Replay):
 
 
 @dataclass
+class Search:
+    """What plan(search=True) found. `front`: points that no other beats, a row each, the best first; `plans`: the best of them as
+    plan() gives them, so that their memory, time and advice can be looked at; `json` is the whole answer (docs/plan.md)."""
+
+    json: dict = field(repr=False)
+    front: pandas.DataFrame
+    plans: list[Plan] = field(repr=False)
+
+    @property
+    def best(self) -> pandas.Series | None:
+        """The best point that keeps to the budgets, or None. Its `options` ask plan about it alone."""
+        return self._point("best")
+
+    @property
+    def best_sure(self) -> pandas.Series | None:
+        """The best of the points that surely fit, or None."""
+        return self._point("best_sure")
+
+    def _point(self, name: str) -> pandas.Series | None:
+        return None if self.json[name] is None else _table([self.json[name]]).iloc[0]
+
+
+@dataclass
+class Until:
+    """How uneven routing may get: plan(until="oom"). `rows` has a row a question and point: `good` is the most uneven routing that it
+    bears, `sure` the most that it surely bears (docs/plan.md)."""
+
+    json: list = field(repr=False)
+    rows: pandas.DataFrame
+
+
+@dataclass
 class Model:
     """A model, from a preset or a config.json. `parts` has its parameters by part."""
 
@@ -104,14 +142,33 @@ def replay(trace: str | os.PathLike, job: Job = None, **options: Any) -> Replay:
     return Replay(answer, _table(answer["rows"]))
 
 
-def plan(job: Job = None, **options: Any) -> Plan:
-    """Sweeps schemes, parallel splits and batches: plan("job.yaml", trace="trace.h5", expert_parallel="all", tokens="1T")."""
+def plan(job: Job = None, **options: Any) -> Plan | Search | Until:
+    """Sweeps schemes, parallel splits and batches: plan("job.yaml", trace="trace.h5", expert_parallel="all", tokens="1T").
+
+    With search=True it is a Search, with until="oom" an Until; search() and until() say the same.
+    """
     answer = _ask_of_job("plan", [], job, options)
+    if isinstance(answer, list):
+        return Until(answer, _table(answer))
+    if "front" in answer:
+        return Search(answer, _table(answer["front"]), [Plan(one, _table(one["rows"])) for one in answer["plans"]])
     return Plan(answer, _table(answer["rows"]))
 
 
+def search(job: Job = None, **options: Any) -> Search:
+    """The best point of a space: search(model="glm-4.5-air", cluster="mi300x:8x4", over={"pipeline": [1, 2, 4]}, price=2)."""
+    return plan(job, search=True, **options)
+
+
+def until(job: Job = None, question: str | Sequence[str] = "oom", **options: Any) -> Until:
+    """How uneven routing may get before a point runs out of memory, or a step is too long: until("job.yaml", ["oom", "step=1.1"])."""
+    return plan(job, until=question, **options)
+
+
 def explain(job: Job = None, **options: Any) -> pandas.DataFrame:
-    """Where every byte of a rank's peak comes from: a row a component with formula and source; explain("job.yaml", scheme="gmm")."""
+    """Where every byte of a rank's peak comes from: a row a component with formula and source; explain("job.yaml", scheme="gmm").
+    With traffic=True a row a collective, with peer="megatron" (or simumax, primus) a row a figure of that planner: --as."""
+    options = {"as" if name == "peer" else name: value for name, value in options.items()}
     return _table(_ask_of_job("explain", [], job, options))
 
 

@@ -182,7 +182,8 @@ enum { SPW_JOB_OVERRIDES = 64 };
 
 /* The same as spw_job_read with values in place of the file's. Without a path (NULL) the job is these values and 1 sequence of
  * 4096 tokens a GPU, its split worked out. Of the split, what the values leave unsaid is worked out (sim/input/job_override.h).
- * Paths among the values are taken from where the program runs. */
+ * A path that begins with '{' is the job's text itself. Paths among the values, and in such a text, are taken from where the
+ * program runs. */
 SPW_MUST_CHECK spw_status spw_job_read_with(const char *path, const spw_job_override *override,
                                             size_t overrides, spw_job *out);
 /* The table by which a job is read; rows with an `option` have a name on the command line. Ended by a NULL key. */

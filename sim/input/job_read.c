@@ -31,6 +31,13 @@ spw_status spw_job_read_with(const char *path, const spw_job_override *override,
             (void)snprintf(out->scheme[DEEPEP], sizeof out->scheme[DEEPEP], "ring");
         return status;
     }
+    if (path[strspn(path, " \t\r\n")] == '{') { /* the job itself */
+        at.where = "--job {...}";
+        return strlen(path) < SPW_SETTINGS_BYTES
+                   ? spw_job_parse_at(&at, path, strlen(path), out)
+                   : spw_fail(SPW_ECONFIG, "--job {...}: a job of %zu bytes; at most %d are read",
+                              strlen(path), SPW_SETTINGS_BYTES - 1);
+    }
     const char *slash = strrchr(path, '/');
     size_t folder_size = slash != NULL ? (size_t)(slash - path) + 1 : 1;
     SPW_TRY(spw_file_read(path, SPW_SETTINGS_BYTES, &text, &length));

@@ -6,11 +6,13 @@ import json
 import multiprocessing
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import threading
+import warnings
 
-folder, shared, program, scratch, source = (pathlib.Path(a) for a in sys.argv[1:6])
+folder, shared, program, scratch, source = (pathlib.Path(a).resolve() for a in sys.argv[1:6])
 os.environ["SPILLWAY_LIBRARY"] = str(shared)
 sys.path.insert(0, str(folder))
 import h5py  # noqa: E402
@@ -67,6 +69,70 @@ result = scratch / "result.h5"
 spillway.replay(data, job=own, output=result)
 with spillway.open_result(result) as dataset:
     check(dataset["rows_received"].dims == ("result", "step", "layer", "rank"), "the dimensions of a result")
+
+check(json.loads(spillway.replay(data, job=own).json["settings"]["job_file"]) == own, "a result names another job than the dictionary")
+
+# Paths in a dictionary are taken from the working directory, as those of the command line are; and nothing is written there.
+preset = source / "sim/clusters/mi355x-8x8.yaml"
+work = scratch / "work"
+shutil.rmtree(work, ignore_errors=True)
+work.mkdir()
+(work / "my-cluster.yaml").write_text(preset.read_text())
+os.chdir(work)
+near = {**own, "cluster": pathlib.Path("my-cluster.yaml"), "batch": {**own["batch"], "sequences_per_gpu": numpy.array([2])}}
+check(list(spillway.plan(near).rows["memory.peak_bytes"]) == list(spillway.plan(own).rows["memory.peak_bytes"]), "a relative path")
+check([p.name for p in work.iterdir()] == ["my-cluster.yaml"], "a question leaves a file")
+fails("no-such.yaml", spillway.plan, {**own, "cluster": "no-such.yaml"})
+fails("not {1}", spillway.plan, {**own, "schemes": {1}}, kind=TypeError)
+fails("--job {...}", spillway.plan, {**own, "no_such": 1})
+
+# A search and an --until have answers of their own, the program's.
+space = {"pipeline": [1, 2], "micro-batches": [1]}
+words = ("plan", "--job", job, "--scheme", "gmm", "--sequences-per-gpu", "1,2", "--search", "--over", "pipeline=1,2", "--over",
+         "micro-batches=1", "--price", "2")
+found = spillway.plan(job, scheme="gmm", sequences_per_gpu=[1, 2], search=True, over=space, price=2)
+want = said(*words)
+for answer in (found.json, want):  # the words of the command differ: a list is repeated, or joined
+    for plan in answer["plans"]:
+        plan["settings"].pop("arguments")
+check(found.json == want and type(found).__name__ == "Search", "a search differs from the program's")
+check(found.best["tokens_per_s_per_gpu"] == max(found.front["tokens_per_s_per_gpu"]) and found.best["cost.money"] > 0, "its best point")
+check(found.plans[0].fastest["memory.max_bytes"] == found.best["peak_bytes"] and found.best_sure["surely_fits"], "its plans")
+check(len(spillway.search(job, scheme="gmm", sequences_per_gpu=1, over=["pipeline=1", "micro-batches=1"]).front) > 0, "search()")
+nothing = spillway.search(job, scheme="gmm", sequences_per_gpu=1, over=space, tokens_per_day=1e15)
+check(nothing.best is None and nothing.best_sure is None and not len(nothing.front) and nothing.plans == [], "a search that finds nothing")
+bare = dict(model="olmoe-1b-7b", cluster="mi300x:8x1", expert_parallel=8, scheme="gmm", stack="none")
+uneven = spillway.plan(**bare, until="oom")
+check(uneven.json == said("plan", "--model", "olmoe-1b-7b", "--cluster", "mi300x:8x1", "--expert-parallel", 8, "--scheme", "gmm",
+                          "--stack", "none", "--until", "oom") and list(uneven.rows["question"]) == ["oom"], "an --until differs")
+check(list(spillway.until(**bare, question=["oom", "step=2"]).rows["question"]) == ["oom", "step=2"], "until()")
+
+# Every other option of plan, replay and explain.
+for options in ({"traffic": True}, {"peer": "megatron"}, {"as": "simumax"}, {"stack": "maxtext-rocm-2026-05"}, {"trace": data, "rank": 3}):
+    flags = [word for name, value in options.items()
+             for word in (["--" + name.replace("peer", "as")] + ([] if value is True else [value]))]
+    got = spillway.explain(job, scheme="gmm", **options)
+    check(len(got) == len(said("explain", "--job", job, "--scheme", "gmm", *flags)) > 0, f"explain {options}")
+for options in ({"overload": True}, {"advise": True}, {"fits_at": 99}, {"drop_at_most": 1},
+                {"steps": "0:1", "layers": "0:2"}, {"chrome_trace": work / "chrome.json"}, {"checkpoint": work / "kept"},
+                {"memory": "40GB"}, {"tokens": 1e12, "price": 2}, {"seed": 3}):
+    got = spillway.replay(data, job=job, scheme="dense:capacity_factor=1.25", stack="maxtext-rocm-2026-05", **options)
+    check(len(got.rows) == 1 and numpy.isfinite(got.rows["time.step_s"][0]), f"replay {options}")
+fails("no copies of experts", spillway.replay, data, job=job, scheme="gmm", stack="maxtext-rocm-2026-05", balancer="eplb:replicas=8,every=1")
+check("balance" in " ".join(spillway.replay(data, job=job, scheme="gmm", balancer="eplb:replicas=8,every=1").json), "a balancer")
+for options in ({"all": True}, {"expert_parallel": "all"}, {"imbalance": 1.5}, {"routing": "zipf:exponent=0.5", "routing_steps": 2},
+                {"drop_at_most": 5}, {"chrome_trace": work / "plan.json"}, {"set": {"precision.optimizer": "fp32"}}):
+    check(spillway.plan(job, scheme="gmm", **options).fastest is not None, f"plan {options}")
+for name, value in (("format", "csv"), ("help", True), ("usage", True), ("version", True), ("wide", True)):
+    for ask_it in (spillway.plan, spillway.explain):
+        fails("--" + name, ask_it, job, **{name: value})
+fails("an option takes", spillway.plan, job, seed=object(), kind=TypeError)
+fails("go with", spillway.plan, job, search=True, all=True)
+with warnings.catch_warnings(record=True) as said_beside:
+    warnings.simplefilter("always")
+    spillway.replay(data, job=job, scheme="gmm", allocator="expandable_segments:True", set={"batch.micro_batches": 1, "remat": "none"})
+    spillway.replay(data, job=job, scheme="dense:capacity_factor=1", allocator="expandable_segments:True")
+check(any("has no effect here" in str(w.message) for w in said_beside), "a note of the program is not told")
 
 # Errors are told, and nothing else happens.
 fails("'--no-such' is no option", spillway.replay, data, job=job, no_such=1)
