@@ -150,8 +150,10 @@ static void write_point(const json_t *root, const json_t *p, FILE *out) {
     (void)fputs("; a step has ", out);
     spw_html_amount(out, number_of(p, "step_tokens"));
     (void)fputs(" tokens", out);
-    if (!json_is_number(json_object_get(root, "global_batch_at_most")))
-        (void)fputs(" (fewer: <code>--global-batch-at-most</code>)", out);
+    if (!json_is_number(json_object_get(root, "global_batch_at_most")) &&
+        !(number_of(root, "global_batch") > 0.0))
+        (void)fputs(" (fewer: <code>--global-batch-at-most</code>; all alike: <code>--global-batch</code>)",
+                    out);
     (void)fputs("; ", out);
     write_drops(p, out);
     (void)fputs(".</p>", out);
@@ -269,6 +271,9 @@ static void write_budgets(const json_t *root, FILE *out) {
         spw_html_amount(out, day);
         (void)fputs(" tokens a day, the fewest GPUs first", out);
     }
+    if (number_of(root, "global_batch") > 0.0)
+        (void)fprintf(out, "; %.0f sequences a step (<code>--global-batch</code>)",
+                      number_of(root, "global_batch"));
     if (batch > 0.0) {
         (void)fputs("; at most ", out);
         spw_html_amount(out, batch);
@@ -305,6 +310,7 @@ static void write_question(const json_t *root, FILE *out) {
     write_texts(root, "", "hint", out);
     write_texts(root, "Routing", "routing", out);
     write_texts(root, "Software", "software", out);
+    write_texts(root, "", "software_distance", out);
     write_texts(root, "Number formats", "precision", out);
     write_texts(root, "Assumed", "assumed", out);
     write_texts(root, "Model", "model_doubts", out);

@@ -243,12 +243,12 @@ void spw_report_write_front(const json_t *root, FILE *out) {
         out);
     write_table(front, listed, out);
     if (points > listed) (void)fprintf(out, "<p class=\"note\">And %zu more.</p>", points - listed);
-    (void)fputs(
-        "<p class=\"note\">*: what must be live, a lower bound; ?: may not fit. EP: expert-parallel "
-        "size; PP: pipeline stages; TP: tensor-parallel size; CP: context-parallel size; ETP: expert tensor-parallel size; VPP: virtual "
-        "stages (blocks of layers) a pipeline stage; seq/GPU: sequences a GPU. Below a step and a "
-        "speed: their intervals.</p>",
-        out);
+    (void)fputs("<p class=\"note\">*: what must be live, a lower bound; ?: may not fit. EP: expert-parallel "
+                "size; PP: pipeline stages; TP: tensor-parallel size; CP: context-parallel size; ETP: "
+                "expert-tensor size; VPP: virtual "
+                "stages (blocks of layers) a pipeline stage; seq/GPU: sequences a GPU. Below a step and a "
+                "speed: their intervals.</p>",
+                out);
     if (json_is_string(json_object_get(root, "intervals"))) {
         (void)fputs("<p class=\"note\">Intervals of times: ", out);
         text_of(out, root, "intervals");

@@ -305,7 +305,7 @@ def check_page(name, case, found, want):
                 hours = cost(case, point).get("gpu_hours")
                 figures[-1] += [hours / 24 / value["gpus"], hours, cost(case, point)["money"]] if case["price"] else []
         check(len(listed) == min(len(want), 40), f"{name}: {len(listed)} rows in the page, not {len(want)}")
-        same_in_all = {i for i in (*range(9), 10) if len(figures) > 1 and len({row[i] for row in figures[:40]}) == 1}  # said above the table
+        same_in_all = {i for i in (*range(10), 11) if len(figures) > 1 and len({row[i] for row in figures[:40]}) == 1}  # said above the table
         figures = [[value for i, value in enumerate(row) if i not in same_in_all] for row in figures]
         for line, row in zip(listed, figures):
             check(len(line) == len(row) and all(math.isclose(a, b, rel_tol=1e-9) for a, b in zip(line, row)),
