@@ -91,10 +91,6 @@ static int library(const spw_scheme *scheme) {
     return is_hybrid(scheme) ? SPW_LIBRARY_HYBRIDEP : SPW_LIBRARY_DEEPEP;
 }
 
-static int library(const spw_scheme *scheme) {
-    return is_hybrid(scheme) ? SPW_LIBRARY_HYBRIDEP : SPW_LIBRARY_DEEPEP;
-}
-
 const spw_scheme_type spw_scheme_megatron_flex = {
     .name = "megatron-flex",
     .library = library,
