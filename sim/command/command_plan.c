@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "sim/command/job_options.h"
 #include "sim/command/plan_balanced.h"
+#include "sim/command/plan_imbalance.h"
 #include "sim/command/plan_print.h"
 #include "sim/command/plan_routing.h"
 #include "sim/command/plan_search.h"
@@ -57,9 +58,10 @@ static const struct argp_option own_options[] = {
      "routing that is generated, by the names of `trace generate --distribution` (default: reference, as "
      "uneven as a run late in training; uniform: without any unevenness but chance)",
      0},
-    {"imbalance", OPTION_IMBALANCE, "X", 0,
+    {"imbalance", OPTION_IMBALANCE, "X[,ep=N]", 0,
      "for times, rows, drops and memory that follows the routing: the fullest rank is chosen X times the "
-     "mean",
+     "mean at expert-parallel size N (default: the job's), and as much at other sizes as the same experts "
+     "make",
      0},
     {"stack", OPTION_STACK, "NAME|FILE[,...]|none", 0,
      "software that is planned: memory and speed of compiled programs, speed of Megatron-Core (default: the "
@@ -127,18 +129,6 @@ static const struct argp argp = {
            "--expert-parallel takes a list, as in 4,8,16, or `all`.",
     .children = children,
 };
-
-static spw_status parse_imbalance(const char *text, double *out) {
-    char *end = NULL;
-    *out = spw_text_number(text, &end);
-    if (*end != '\0' || !(*out >= 1.0 && *out <= 1e6))
-        return spw_fail(
-            SPW_EARG,
-            "--imbalance %s: write the rows of the fullest rank over the mean, from 1 (balanced) to "
-            "the expert-parallel size (one rank has all)",
-            text);
-    return SPW_OK;
-}
 
 /* The list of --expert-parallel, or all sizes. */
 static spw_status parse_splits(const char *text, const spw_job *job, spw_plan_request *request) {
@@ -240,8 +230,8 @@ static bool is_even(const plan_options *o) {
     return o->trace_path == NULL && o->imbalance == NULL && spw_plan_routing_is_even(routing_of(o));
 }
 
-static void describe_routing(const plan_options *o, const spw_trace_info *info, double imbalance, char *out,
-                             size_t size) {
+static void describe_routing(const plan_options *o, const spw_trace_info *info, const spw_imbalance_law *law,
+                             char *out, size_t size) {
     char name[128], path[256];
     spw_plain_text(info->model_name, name, sizeof name);
     if (o->trace_path != NULL) {
@@ -267,13 +257,12 @@ static void describe_routing(const plan_options *o, const spw_trace_info *info, 
             (void)snprintf(out + strlen(out), size - strlen(out), ", its first %zu steps (--routing-steps)",
                            info->steps);
     }
-    if (imbalance > 0.0) {
-        const size_t used = strlen(out);
+    if (law != NULL)
         (void)snprintf(
-            out + used, size - used,
-            "; times, rows, drops, and memory that follows the routing: fullest rank at %.2f times the mean",
-            imbalance);
-    }
+            out + strlen(out), size - strlen(out),
+            "; its times, rows, drops and memory at EP %zu: those of a fullest rank with %.4g times "
+            "the mean",
+            law->ranks, law->max_over_mean);
 }
 
 /* --- A search --- */
@@ -362,9 +351,6 @@ static spw_status search(plan_options *o, spw_plan_request *plan, const spw_soft
                                         .state = &routing};
     SPW_TRY(open_trace(&routing, plan->job, &plan->trace));
     describe_routing(o, spw_trace_get_info(plan->trace), plan->imbalance, text, sizeof text);
-    if (plan->imbalance > 0.0)
-        (void)snprintf(text + strlen(text), sizeof text - strlen(text),
-                       "; pipeline stages and micro-batches cannot be, as that is not modelled with them");
     const spw_run_settings settings = settings_of(o, plan, software, text, tokens);
     const spw_search_origin origin = {text, &settings, argv + 1, (size_t)argc - 1, is_even(o)};
     SPW_TRY(spw_plan_search(&o->search, &request, &origin, o->job.format, spw_command_out()));
@@ -397,6 +383,8 @@ spw_status spw_command_plan(int argc, char **argv) {
     uint64_t seed = 1;
     spw_plan_tries *tries = NULL;
     spw_memory_bound bound;
+    spw_imbalance_law law = {.sizes = 0};
+    spw_stated stated;
     SPW_TRY(SPW_ALLOC(1, &o));
     SPW_TRY(SPW_ALLOC(1, &tries));
     SPW_TRY(SPW_ALLOC(1, &software));
@@ -415,7 +403,7 @@ spw_status spw_command_plan(int argc, char **argv) {
     SPW_TRY(spw_parse_memory(o->memory, &bound, &request.memory));
     if (o->drops != NULL) SPW_TRY(spw_parse_percent("--drop-at-most", o->drops, &drop_most));
     if (o->tokens != NULL) SPW_TRY(spw_parse_amount("--tokens", o->tokens, "tokens", &tokens));
-    if (o->imbalance != NULL) SPW_TRY(parse_imbalance(o->imbalance, &request.imbalance));
+    if (o->imbalance != NULL) SPW_TRY(spw_stated_parse(o->imbalance, &stated));
     if (o->seed != NULL) SPW_TRY(spw_parse_count("--seed", o->seed, UINT32_MAX, &seed));
     if (o->steps != NULL)
         SPW_TRY(spw_parse_range("--steps", o->steps, &request.step_begin, &request.step_end));
@@ -438,6 +426,8 @@ spw_status spw_command_plan(int argc, char **argv) {
     const spw_job *job = &o->job.job;
     tokens = spw_cost_tokens(job, tokens);
     o->search.splits = splits;
+    if (o->imbalance != NULL) SPW_TRY(spw_stated_open(&stated, job, splits, &law));
+    if (o->imbalance != NULL) request.imbalance = &law;
     if (splits != NULL && !o->search.asked) SPW_TRY(parse_splits(splits, job, &request));
     merge_counts(request.expert, &request.splits);
     SPW_TRY(choose_software(o->stack, &o->job, software, other, &request));
@@ -489,6 +479,7 @@ cleanup:
     spw_free(made);
     spw_result_clear(&result);
     spw_trace_close(trace);
+    spw_imbalance_law_destroy(&law);
     spw_free(software);
     spw_free(other);
     spw_free(tries);

@@ -1,5 +1,6 @@
 #include "sim/command/plan_json.h"
 
+#include "sim/command/plan_imbalance.h"
 #include "sim/print/json_values.h"
 #include "sim/replay/plan_answers.h"
 #include "sim/replay/result_json.h"
@@ -90,6 +91,7 @@ json_t *spw_plan_json(spw_json *json, const spw_plan_view *v) {
     spw_json_put(json, plan, "fastest_cost", costs(json, v, spw_result_row_at(v->result, a->fastest)));
     spw_json_put(json, plan, "fastest_dropless_cost",
                  costs(json, v, spw_result_row_at(v->result, a->fastest_dropless)));
+    spw_json_put(json, plan, "imbalance", spw_stated_json(json, v->request->imbalance));
     if (v->result->refusals > 0)
         spw_json_put(json, plan, "refused", spw_result_refusals_json(json, v->result));
     spw_json_put(json, object, "plan", plan);

@@ -2,6 +2,7 @@
 
 #include "sim/command/job_options.h"
 #include "sim/command/plan_balanced.h"
+#include "sim/command/plan_imbalance.h"
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
@@ -61,7 +62,7 @@ static bool any_of_kind(const spw_result *result, spw_memory_kind kind) {
 }
 
 const char *spw_plan_routing_word(const spw_plan_view *v) {
-    if (v->request->imbalance > 0.0) return "stated";
+    if (v->request->imbalance != NULL) return "stated";
     return v->traced ? "real" : "generated";
 }
 
@@ -194,6 +195,7 @@ void spw_plan_print_heading(const spw_plan_view *v, FILE *out) {
         fprintf(out, "batch     1 sequence a GPU, as nobody said otherwise; more may be much faster: "
                      "--sequences-per-gpu 1,2,4,8,16,32\n");
     fprintf(out, "routing   %s\n", v->routing);
+    spw_stated_print(v->request->imbalance, spw_job_gpus(job), out);
     print_software(v, out);
     print_limits(v, out);
     if (spw_plan_any_drops(v->result))
@@ -395,11 +397,11 @@ static void print_need(const spw_plan_view *v, const spw_plan_need *n, FILE *out
 static void print_ratio(const spw_plan_view *v, const spw_result_row *r, FILE *out) {
     char label[32];
     (void)snprintf(label, sizeof label, "%s %s", spw_plan_routing_word(v),
-                   v->request->imbalance > 0.0 ? "imbalance" : "routing");
+                   v->request->imbalance != NULL ? "imbalance" : "routing");
     fprintf(out, "%-18s %s takes %.3f times its step with balanced routing, ", label, r->scheme.text,
             r->time.step_s / r->balanced.step_s);
     print_seconds(&r->balanced, out);
-    if (r->steps > 1 && !(v->request->imbalance > 0.0))
+    if (r->steps > 1 && !(v->request->imbalance != NULL))
         fprintf(out, ", in the mean of %zu steps, %.3f times in the worst, step %lld", r->steps,
                 r->worst.step_s / r->balanced.step_s, (long long)r->worst_time_step);
     fprintf(out, "\n");
@@ -431,7 +433,7 @@ void spw_plan_print_answers(const spw_plan_view *v, FILE *out) {
     fprintf(out, "%-18s dense takes as long as %s, at capacity factor %.2f", "break-even",
             point_name(dropless, name), tries->break_even_factor);
     if (isfinite(tries->break_even_fraction))
-        fprintf(out, ", which drops %s%.2f %%", v->request->imbalance > 0.0 ? "at least " : "",
+        fprintf(out, ", which drops %s%.2f %%", v->request->imbalance != NULL ? "at least " : "",
                 100.0 * tries->break_even_fraction);
     fprintf(out, "\n");
 }

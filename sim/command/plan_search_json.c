@@ -1,3 +1,4 @@
+#include "sim/command/plan_imbalance.h"
 #include "sim/command/plan_search_notes.h"
 #include "sim/command/plan_search_plans.h"
 #include "sim/input/precision.h"
@@ -145,8 +146,10 @@ spw_status spw_search_print_json(const spw_search_view *v, FILE *out) {
     spw_json_put(json, o, "assumed", assumed_json(json, v));
     spw_json_put(json, o, "drop_at_most", spw_json_real(v->request->drop_most));
     spw_json_put(json, o, "imbalance",
-                 v->request->plan->imbalance > 0.0 ? spw_json_real(v->request->plan->imbalance)
-                                                   : json_null());
+                 v->request->plan->imbalance != NULL
+                     ? spw_json_real(v->request->plan->imbalance->max_over_mean)
+                     : json_null());
+    spw_json_put(json, o, "imbalance_law", spw_stated_json(json, v->request->plan->imbalance));
     spw_json_put(json, o, "gpus_at_most", v->gpus_most > 0 ? spw_json_count(v->gpus_most) : json_null());
     spw_json_put(json, o, "tokens_per_day",
                  v->request->tokens_per_day > 0.0 ? spw_json_real(v->request->tokens_per_day) : json_null());

@@ -20,6 +20,10 @@ void spw_search_options_text(const spw_search_view *v, const spw_search_point *p
     for (size_t d = 0; d < SPW_SEARCH_DIMENSIONS; d++)
         used += (size_t)snprintf(out + used, SPW_SEARCH_OPTIONS_TEXT - used, " --%s %s",
                                  spw_search_dimension_name(d), spw_search_value_text(d, p->value[d], value));
+    const spw_imbalance_law *law = v->request->plan->imbalance;
+    if (law != NULL) /* the option would speak of the point's own size */
+        (void)snprintf(out + used, SPW_SEARCH_OPTIONS_TEXT - used, " --imbalance %.17g,ep=%zu",
+                       law->max_over_mean, law->ranks);
 }
 
 /* The first reason of the same words: memory and time may have the same. */

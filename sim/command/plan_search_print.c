@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "sim/command/job_options.h"
 #include "sim/command/plan_balanced.h"
+#include "sim/command/plan_imbalance.h"
 #include "sim/command/plan_search_notes.h"
 #include "sim/print/plural.h"
 #include "sim/replay/result_print.h"
@@ -424,6 +425,7 @@ static spw_status print_table(const spw_search_view *v, FILE *out) {
     spw_result_print_precision(job, out);
     spw_print_model_doubts(&job->model, "model     ", out);
     fprintf(out, "routing   %s\n", v->origin->routing);
+    spw_stated_print(v->request->plan->imbalance, spw_job_gpus(v->request->plan->job), out);
     print_schemes(v, out);
     if (v->origin->settings->stack != NULL) fprintf(out, "software  %s\n", v->origin->settings->stack);
     if (v->origin->settings->stack_distance[0] != '\0')

@@ -123,9 +123,14 @@ static spw_status plan_at(void *state, double severity, spw_result *result) {
     spw_trace *trace = NULL;
     char *made = NULL;
     seen *now = &u->seen[u->seens];
+    spw_imbalance_law law = {.sizes = 0};
     spw_status status = SPW_OK;
-    if (u->family == SPW_UNTIL_STATED) plan.imbalance = severity;
     if (u->seens == MOST_SEEN) return spw_fail(SPW_EARG, "more than %d plans", (int)MOST_SEEN);
+    if (u->family == SPW_UNTIL_STATED) {
+        const spw_model *model = &plan.job->model;
+        SPW_TRY(spw_imbalance_law_create(model->experts, model->top_k, plan.expert[0], severity, &law));
+        plan.imbalance = &law;
+    }
     SPW_TRY(make_trace(u, severity, &made));
     SPW_TRY(spw_trace_open(made, &trace));
     if (u->family == SPW_UNTIL_RECORDED) /* it holds what was chosen alone */
@@ -137,6 +142,7 @@ static spw_status plan_at(void *state, double severity, spw_result *result) {
     u->seens++;
 
 cleanup:
+    spw_imbalance_law_destroy(&law);
     spw_trace_close(trace);
     if (made != NULL) spw_temporary_remove(made);
     spw_free(made);
@@ -152,11 +158,9 @@ static spw_until_skew skew_at(const until *u, double severity) {
 
 /* --- The family, and how far it goes at one expert-parallel size --- */
 
-/* A stated imbalance is of jobs without stages and micro-batches; of others one GPU's experts are chosen more often instead. */
-static spw_until_family family_of(const spw_until_options *options, const spw_job *job) {
+static spw_until_family family_of(const spw_until_options *options) {
     if (options->trace_path != NULL) return SPW_UNTIL_RECORDED;
-    if (options->routing != NULL) return SPW_UNTIL_GENERATED;
-    return job->pipeline > 1 || job->micro_batches > 1 ? SPW_UNTIL_GENERATED : SPW_UNTIL_STATED;
+    return options->routing != NULL ? SPW_UNTIL_GENERATED : SPW_UNTIL_STATED;
 }
 
 static spw_status open_family(until *u) {
@@ -172,11 +176,7 @@ static spw_status open_family(until *u) {
         u->severity = (spw_severity){"exponent", 0.0, 0.0, 1.0};
         return spw_temper_most(u->options->trace_path, &settings, &u->severity.high);
     }
-    if (u->options->routing != NULL) {
-        (void)snprintf(u->routing, sizeof u->routing, "%.400s", u->options->routing);
-    } else {
-        (void)snprintf(u->routing, sizeof u->routing, "hot-rank:ranks=%zu", expert);
-    }
+    (void)snprintf(u->routing, sizeof u->routing, "%.400s", u->options->routing);
     return spw_distribution_severity(u->routing, model->experts, model->top_k, &u->severity);
 }
 
@@ -247,8 +247,7 @@ static void describe(const until *u, spw_until_view *v) {
     else if (u->family == SPW_UNTIL_RECORDED)
         (void)snprintf(v->routing, sizeof v->routing, "%.500s, tempered", u->options->trace_path);
     else
-        (void)snprintf(v->routing, sizeof v->routing, "%.400s%s", u->routing,
-                       u->options->routing == NULL ? " (ranks: the expert-parallel size)" : "");
+        (void)snprintf(v->routing, sizeof v->routing, "%.400s", u->routing);
     (void)snprintf(v->key, sizeof v->key, "%s", u->severity.key);
     v->low = first ? u->severity.low : fmin(v->low, u->severity.low);
     v->high = first ? u->severity.high : fmax(v->high, u->severity.high);
@@ -263,7 +262,9 @@ static spw_status search_size(until *u, const spw_until_line *question, size_t q
     spw_status status = SPW_OK;
     SPW_TRY(open_family(u));
     describe(u, v);
-    if (!(u->severity.high > u->severity.low)) return refuse_size(v, u);
+    const bool flat = !(u->severity.high > u->severity.low);
+    if (flat && u->family != SPW_UNTIL_STATED)
+        return refuse_size(v, u); /* EP 1 is even, and can be planned */
     for (size_t i = 0; i < questions; i++) factor[i] = question[i].factor;
     const spw_until_request request = {.plan = plan_at,
                                        .state = u,
@@ -291,7 +292,7 @@ cleanup:
 spw_status spw_plan_until(const spw_until_options *options, const spw_plan_request *plan, spw_format format,
                           FILE *out) {
     spw_until_line question[SPW_UNTIL_QUESTIONS] = {{.factor = 0.0}};
-    until u = {.options = options, .family = family_of(options, plan->job)};
+    until u = {.options = options, .family = family_of(options)};
     spw_until_view v = {.plan = plan, .family = u.family, .today = NAN};
     const size_t sizes = plan->splits > 0 ? plan->splits : 1;
     spw_status status = SPW_OK;

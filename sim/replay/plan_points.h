@@ -21,11 +21,11 @@ typedef struct spw_plan_request {
     size_t expert[SPW_PLAN_SPLITS], splits; /* expert-parallel sizes; 0 = the job's own */
     size_t step_begin, step_end, layer_begin, layer_end;
     uint64_t seed;
-    double imbalance;                 /* of times and dynamic memory, instead of the routing's; 0 = none */
-    bool allocator;                   /* replay PyTorch's for schemes that allocate what arrives */
-    const spw_stack *stack;           /* NULL: what must be live */
-    const spw_stack *newest;          /* as in spw_replay_request */
-    const spw_time_stack *time_stack; /* times of compiled programs; NULL: none */
+    const spw_imbalance_law *imbalance;        /* as in spw_replay_request */
+    bool allocator;                            /* replay PyTorch's for schemes that allocate what arrives */
+    const spw_stack *stack;                    /* NULL: what must be live */
+    const spw_stack *newest;                   /* as in spw_replay_request */
+    const spw_time_stack *time_stack;          /* times of compiled programs; NULL: none */
     const spw_megatron_coefficients *megatron; /* times of Megatron-Core's schemes; NULL: none */
     spw_memory_bound *memory;                  /* as in spw_replay_request */
     spw_token_store *store;                    /* the same */

@@ -105,10 +105,6 @@ static spw_status check(const replay *r) {
                         "a balancer goes by the load of the steps before: it runs as one process, without "
                         "a checkpoint");
     if (r->places * q->schemes == 0) return spw_fail(SPW_EARG, "no scheme or no batch to replay");
-    if (r->frame.parts && q->imbalance > 0.0)
-        return spw_fail(SPW_ECONFIG,
-                        "a stated imbalance is not modelled with pipeline stages or micro-batches; "
-                        "give a trace, or let plan make one, as by --routing zipf or --routing k-hot:hot=16");
     for (size_t i = 0; i < r->splits; i++) {
         const spw_grid grid = spw_grid_of(&q->job[i]);
         if (grid.expert * grid.expert_tensor > SPW_TRAFFIC_MAX_RANKS)

@@ -215,7 +215,8 @@ static void state_rows(const spw_replay_row *row, spw_result_row *out) {
 static spw_status finish_balanced_drops(const spw_replay_row *row, spw_result_row *out) {
     spw_stated_rows rows = {.dropped = 0.0};
     spw_status status = SPW_OK;
-    if (out->drops.dropped > 0 || out->drops.at_least) status = spw_stated_rows_of(&row->point, 1.0, &rows);
+    if (out->drops.dropped > 0 || out->drops.at_least)
+        status = spw_stated_rows_of(&row->point, 1.0, NULL, &rows);
     out->balanced_drops = rows.dropped;
     return status;
 }
@@ -330,7 +331,7 @@ spw_status spw_replay_row_finish(spw_replay_row *row, const spw_choice_tally *ch
     out->traffic.levels = row->levels;
     out->drops = row->drops;
     finish_purposes(row, &out->traffic);
-    if (f->request->imbalance > 0.0) state_rows(row, out);
+    if (f->request->imbalance != NULL) state_rows(row, out);
     SPW_TRY(finish_balanced_drops(row, out));
     out->drops.lost_unknown =
         out->drops.at_least || (f->request->skips_lost_tokens && row->drops.dropped > 0);

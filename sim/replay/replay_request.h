@@ -11,6 +11,7 @@
 #include "sim/replay/overload.h"
 #include "sim/replay/result.h"
 #include "sim/routing/balancer.h"
+#include "sim/routing/imbalance_law.h"
 #include "sim/routing/token_store.h"
 #include "sim/schemes/scheme.h"
 #include "traces/trace.h"
@@ -81,9 +82,9 @@ typedef struct spw_replay_request {
     spw_token_store *store; /* the same; NULL: none */
     bool refuses;           /* a point that cannot be is a refusal, also where there is one split */
     bool skips_lost_tokens; /* tokens_fully_dropped is not counted */
-    double
-        imbalance; /* >= 1: times, rows, drops and memory that follows the routing are those of a rank with so many
-                      times the mean choices; bytes stay the routing's. 0: as the routing is */
+    const spw_imbalance_law *
+        imbalance; /* times, rows, drops and memory that follows the routing are those of a rank with so many times
+                      the mean choices, in every layer and micro-batch; bytes stay the routing's. NULL: as the routing is */
     const spw_stack *stack;  /* memory of compiled programs by its coefficients; NULL: what must be live */
     const spw_stack *newest; /* where `stack` says nothing: what this one would say beside
                                                   what must be live; NULL: nothing */

@@ -34,8 +34,22 @@ spw_status spw_replay_point_check(const spw_replay_request *request, const spw_p
     if (status == SPW_OK) status = spw_scheme_check(point->scheme, &point->shape);
     if (status == SPW_OK)
         status = spw_selection_check(spw_selection_scheme(point->scheme, weights, &own), weights);
-    if (status == SPW_OK && request->imbalance > (double)point->job->expert)
-        return spw_imbalance_fail(request->imbalance, point->job->expert);
+    return status;
+}
+
+/* Rows and drops of the stated imbalance, as this expert-parallel size has it. */
+static spw_status create_stated(spw_replay_row *row) {
+    const spw_imbalance_law *law = row->frame->request->imbalance;
+    const bool uneven = law->sigma > 0.0;
+    double *inclusion = NULL;
+    spw_status status = SPW_OK;
+    row->imbalance = spw_imbalance_law_at(law, row->point.job->expert);
+    SPW_TRY(SPW_ALLOC(law->experts, &inclusion));
+    if (uneven) spw_imbalance_law_place(law, row->point.job->expert, inclusion);
+    SPW_TRY(spw_stated_rows_of(&row->point, row->imbalance, uneven ? inclusion : NULL, &row->stated));
+
+cleanup:
+    spw_free(inclusion);
     return status;
 }
 
@@ -64,6 +78,7 @@ spw_status spw_replay_row_create(const spw_replay_frame *f, const spw_job *job, 
         return SPW_OK;
     }
     SPW_TRY(status);
+    if (q->imbalance != NULL) SPW_TRY(create_stated(row));
     SPW_TRY(SPW_ALLOC(cells, &row->rows_received));
     SPW_TRY(SPW_ALLOC(cells, &row->bytes_sent));
     SPW_TRY(SPW_ALLOC(cells, &row->bytes_received));
@@ -76,9 +91,8 @@ spw_status spw_replay_row_create(const spw_replay_frame *f, const spw_job *job, 
                                     .layers = f->layers,
                                     .groups = f->ranks / row->point.shape.ranks,
                                     .micro_batches = f->micro_batches,
-                                    .imbalance = q->imbalance};
+                                    .imbalance = row->imbalance};
     limit_groups(q, &time.point.shape);
-    if (q->imbalance > 0.0) SPW_TRY(spw_stated_rows_of(&row->point, q->imbalance, &row->stated));
     row->timed = spw_replay_time_covers(&time);
     if (row->timed) SPW_TRY(spw_replay_time_create(&time, &row->time));
     SPW_TRY(spw_stage_memory_create(&row->point, f->ranks, f->layers, f->steps, &row->memory));
@@ -163,7 +177,7 @@ typedef struct group_note {
 enum { ARRAYS = 4 };
 
 static bool notes_rows(const spw_replay_row *row) {
-    return row->memory.routed && !(row->frame->request->imbalance > 0.0);
+    return row->memory.routed && row->frame->request->imbalance == NULL;
 }
 
 static size_t group_bytes(const spw_replay_row *row) {
@@ -267,14 +281,14 @@ cleanup:
 }
 
 bool spw_replay_row_notes_as(const spw_replay_row *row, const spw_replay_row *other) {
-    return !(row->frame->request->imbalance > 0.0) && row->timed == other->timed &&
+    return row->frame->request->imbalance == NULL && row->timed == other->timed &&
            time_bytes(row) == time_bytes(other) && group_bytes(row) == group_bytes(other) &&
            spw_remat_keeps_experts(row->point.job->remat) == spw_remat_keeps_experts(other->point.job->remat);
 }
 
 static void note_memory(spw_replay_row *row, const spw_rank_rows *of_rank, spw_replay_place place,
                         size_t first) {
-    const double times = row->frame->request->imbalance;
+    const double times = row->imbalance;
     for (size_t d = 0; d < row->point.shape.ranks && row->memory.routed; d++) {
         const spw_rank_rows rows = times > 0.0 ? stated_rows(row, times) : of_rank[d];
         spw_stage_memory_note(&row->memory, place.layer, place.micro_batch, first + d, rows);

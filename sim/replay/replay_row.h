@@ -51,7 +51,8 @@ typedef struct spw_replay_row {
     char outside[SPW_OUTSIDE_TEXT]; /* why the stack's fit does not cover it */
     bool timed;
     spw_replay_time time;
-    spw_stated_rows stated; /* where the request states an imbalance */
+    double imbalance;       /* the stated one at this expert-parallel size; 0: none */
+    spw_stated_rows stated; /* its rows */
     spw_overload overload;  /* where the request asks for it */
     spw_overload_run overload_run;
     spw_page_use pages;           /* of a scheme that has a pool of them */

@@ -19,7 +19,7 @@ typedef struct spw_replay_time_request {
     spw_point point;
     size_t layers, groups, micro_batches; /* of the replay; groups: of one stage */
     double
-        imbalance; /* >= 1: the loads are those of a stated imbalance, whatever the flows; 0: of the flows */
+        imbalance; /* >= 1: the loads are those of a stated imbalance in every layer and micro-batch; 0: of the flows */
 } spw_replay_time_request;
 
 typedef struct spw_replay_time {

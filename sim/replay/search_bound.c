@@ -71,10 +71,6 @@ spw_status spw_search_bound_of(const spw_search_facts *facts, const spw_point *p
     const spw_replay_request request = spw_plan_point_request(q, p->job, p->scheme);
     *out = (spw_search_point_facts){
         .bound = {.gpus = spw_job_gpus(p->job), .sequences = p->sequences, .tokens_per_s_most = INFINITY}};
-    const spw_pipeline pipeline = spw_pipeline_of(p->job);
-    if (q->imbalance > 0.0 && (pipeline.stages > 1 || pipeline.micro_batches > 1))
-        return spw_fail(SPW_ECONFIG,
-                        "a stated imbalance is not modelled with pipeline stages or micro-batches");
     spw_status status = spw_replay_point_check(&request, p);
     if (status == SPW_OK) status = bound_memory(facts, p, out);
     if (status != SPW_OK) return status;

@@ -132,6 +132,29 @@ static void fill_rank(spw_counts *c, const spw_layer_shape *s, double imbalance,
     }
 }
 
+/* What one rank chooses of experts that a token includes so often each, in whole choices. What goes to nodes is not looked at. */
+static void fill_popular(spw_counts *c, const spw_layer_shape *s, const double *inclusion, size_t limit,
+                         size_t rank) {
+    const size_t e = s->experts_per_rank, t = spw_layer_sharers(s);
+    double before = 0.0;
+    c->tokens[rank] = s->tokens;
+    c->assignments[rank] = s->assignments;
+    for (size_t x = 0; x < s->experts; x++) {
+        const double after = before + inclusion[x] * (double)s->sequence_length;
+        const uint32_t n = (uint32_t)(floor(after + 0.5) - floor(before + 0.5));
+        const size_t routed = n * s->sequences;
+        before = after;
+        for (size_t q = 0; q < s->sequences; q++)
+            c->per_sequence[(rank * s->sequences + q) * s->experts + x] = n;
+        c->routed[rank * s->experts + x] = (uint32_t)(routed < limit ? routed : limit);
+    }
+    for (size_t d = 0; d < s->ranks; d++) {
+        double wanted = 0.0;
+        for (size_t x = d / t * e; x < (d / t + 1) * e; x++) wanted += inclusion[x];
+        c->distinct[rank * s->ranks + d] = reached(s, wanted * (double)s->experts / (double)s->top_k);
+    }
+}
+
 /* GPUs of a mesh's tensor group count as one. */
 static spw_placement placement_of(const spw_job *job) {
     const size_t sharers = spw_grid_is_mesh(job) ? 1 : spw_grid_of(job).expert_tensor,
@@ -144,17 +167,9 @@ size_t spw_stated_positions(const spw_job *job) {
     return spw_placement_positions(&placement);
 }
 
-spw_status spw_imbalance_fail(double imbalance, size_t ranks) {
-    if (ranks == 1)
-        return spw_fail(SPW_ECONFIG,
-                        "imbalance %g: with EP 1 every rank has its own rows; only 1 would be right",
-                        imbalance);
-    return spw_fail(SPW_ECONFIG, "imbalance %g: the busiest rank's rows over the mean are in [1, %zu]",
-                    imbalance, ranks);
-}
-
-spw_status spw_stated_routing_create(const spw_point *point, double imbalance, size_t groups,
-                                     spw_stated_routing *out) {
+/* inclusion: NULL, or as in spw_stated_rows_of. */
+static spw_status create(const spw_point *point, double imbalance, const double *inclusion, size_t groups,
+                         spw_stated_routing *out) {
     const spw_scheme *scheme = point->scheme;
     const spw_layer_shape s = point->shape;
     const size_t units = scheme->type->routing.limit_per_sequence ? s.sequences : 1,
@@ -166,7 +181,9 @@ spw_status spw_stated_routing_create(const spw_point *point, double imbalance, s
     spw_status status = SPW_OK;
     *out = (spw_stated_routing){.shape = s, .scheme = scheme};
     placement.ranks = groups * s.ranks;
-    if (!(imbalance >= 1.0) || imbalance > (double)owners) return spw_imbalance_fail(imbalance, owners);
+    if (!(imbalance >= 1.0) || imbalance > (double)owners)
+        return spw_fail(SPW_ECONFIG, "imbalance %g: the busiest rank's rows over the mean are in [1, %zu]",
+                        imbalance, owners);
     if (s.ranks > SPW_TRAFFIC_MAX_RANKS)
         return spw_fail(SPW_ECONFIG, "expert-parallel size %zu is above the %d that are supported", s.ranks,
                         SPW_TRAFFIC_MAX_RANKS);
@@ -175,13 +192,22 @@ spw_status spw_stated_routing_create(const spw_point *point, double imbalance, s
     SPW_TRY(SPW_ALLOC(s.ranks, &out->flow.rows));
     SPW_TRY(SPW_ALLOC(s.ranks, &out->flow.dropped));
     SPW_TRY(SPW_ALLOC(s.ranks * units * s.experts, &out->flow.limit));
-    for (size_t rank = 0; rank < placement.ranks; rank++)
-        fill_rank(out->counts, &s, imbalance, limit, rank / s.ranks, rank % s.ranks);
+    for (size_t rank = 0; rank < placement.ranks; rank++) {
+        if (inclusion != NULL)
+            fill_popular(out->counts, &s, inclusion, limit, rank);
+        else
+            fill_rank(out->counts, &s, imbalance, limit, rank / s.ranks, rank % s.ranks);
+    }
     spw_stated_routing_flow(out, 0);
 
 cleanup:
     if (status != SPW_OK) spw_stated_routing_destroy(out);
     return status;
+}
+
+spw_status spw_stated_routing_create(const spw_point *point, double imbalance, size_t groups,
+                                     spw_stated_routing *out) {
+    return create(point, imbalance, NULL, groups, out);
 }
 
 void spw_stated_routing_flow(spw_stated_routing *r, size_t group) {
@@ -206,21 +232,37 @@ void spw_stated_routing_destroy(spw_stated_routing *r) {
     *r = (spw_stated_routing){.counts = NULL};
 }
 
-spw_status spw_stated_rows_of(const spw_point *point, double imbalance, spw_stated_rows *out) {
+static spw_status rows_of(const spw_point *point, double imbalance, const double *inclusion,
+                          spw_stated_rows *out) {
     spw_stated_routing r;
     uint64_t lost = 0;
     *out = (spw_stated_rows){.mean = 0.0};
-    const spw_status status = spw_stated_routing_create(point, imbalance, 1, &r);
+    const spw_status status = create(point, imbalance, inclusion, 1, &r);
     if (status != SPW_OK || r.counts == NULL) return status;
     const size_t ranks = r.shape.ranks;
-    out->busy = spw_flow_rows(&r.shape, &r.flow, 0);
     for (size_t d = 0; d < ranks; d++) {
+        const spw_rank_rows rows = spw_flow_rows(&r.shape, &r.flow, d);
+        if (d == 0 || (inclusion != NULL && rows.held > out->busy.held)) out->busy = rows;
         out->mean += (double)r.flow.rows[d] / (double)ranks;
         lost += r.shape.assignments + r.flow.dropped[d];
         for (size_t x = 0; x < r.shape.experts; x++) lost -= r.counts->routed[d * r.shape.experts + x];
     }
     out->dropped = (double)lost / ((double)ranks * (double)r.shape.assignments);
     spw_stated_routing_destroy(&r);
+    return SPW_OK;
+}
+
+spw_status spw_stated_rows_of(const spw_point *point, double imbalance, const double *inclusion,
+                              spw_stated_rows *out) {
+    spw_stated_rows popular = {.mean = 0.0};
+    spw_status status = rows_of(point, imbalance, NULL, out);
+    if (status != SPW_OK || inclusion == NULL) return status;
+    status = rows_of(point, imbalance, inclusion, &popular);
+    if (status != SPW_OK || popular.dropped <= out->dropped) return status;
+    popular.busy.held = popular.busy.held < out->busy.held ? popular.busy.held : out->busy.held;
+    popular.busy.received =
+        popular.busy.received < out->busy.received ? popular.busy.received : out->busy.received;
+    *out = popular;
     return SPW_OK;
 }
 

@@ -15,8 +15,6 @@
  * tile as full as chance makes it. What a scheme
  * fixes (the slots of a capacity, a gather of all tokens) stays. The load is the largest of the first `groups` groups,
  * where they lie: spw_stated_positions of them stand for all, 1 is a group that begins with a node. */
-/* An imbalance that so many expert-parallel ranks cannot have. */
-spw_status spw_imbalance_fail(double imbalance, size_t ranks);
 SPW_MUST_CHECK spw_status spw_routing_load_stated(const spw_point *point, double imbalance, size_t groups,
                                                   spw_routing_layer *out);
 size_t spw_stated_positions(const spw_job *job); /* spw_placement_positions of the job */
@@ -35,12 +33,15 @@ void spw_stated_routing_flow(spw_stated_routing *routing, size_t group);
 void spw_stated_routing_destroy(spw_stated_routing *routing); /* a zeroed one is fine */
 
 /* What the scheme makes of that routing: rows of the busy rank, the mean of all, and the share of the assignments that is
- * dropped, which is the least that routing of this imbalance can lose: the rank's experts are chosen alike. */
+ * dropped. Without `inclusion` that is the least that routing of this imbalance can lose, as the rank's experts are chosen alike.
+ * inclusion [experts]: how often a token chooses each expert (spw_imbalance_law_place), the busy rank's first; what such
+ * popularities lose, if that is more, and the rows that are left then. They are drawn by no chance, which would lose more. */
 typedef struct spw_stated_rows {
     spw_rank_rows busy;
     double mean, dropped;
 } spw_stated_rows;
-SPW_MUST_CHECK spw_status spw_stated_rows_of(const spw_point *point, double imbalance, spw_stated_rows *out);
+SPW_MUST_CHECK spw_status spw_stated_rows_of(const spw_point *point, double imbalance,
+                                             const double *inclusion, spw_stated_rows *out);
 
 /* Raises `load` to what one group of a replayed layer needs. Begin with zeros. */
 void spw_routing_load_raise(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,

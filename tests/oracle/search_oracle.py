@@ -92,8 +92,8 @@ def random_case(draw, timed_megatron, special):
             "imbalance": draw.choice([1, 1.5, 3]) if special == "stated" else None,
             "global": draw.choice([24, 32, 48, 64]) if special == "global" else None,  # sequences of all GPUs
         }
-        if special == "stated":  # which knows neither stages nor micro-batches: few of them, and room
-            case["space"] |= {"pipeline": [1], "micro-batches": [1, 2], "expert-parallel": [2, 4, 8, 16]}
+        if special == "stated":  # of one size, whatever that of a point; EP 1 is even
+            case["space"] |= {"pipeline": [1, 2], "micro-batches": [1, 2], "expert-parallel": [1, 2, 8, 16]}
             case["fraction"] = max(case["fraction"], 0.05)
         if own_remats:
             if not timed_megatron and draw.random() < 0.5:
@@ -117,7 +117,7 @@ def job_options(case):
             "--routing", case["routing"], "--sequences-per-gpu", ",".join(map(str, case["batches"])),
             "--drop-at-most", case["drops"], "--format", "json", "--optimizer", case["optimizer"], *case["stack"],
             *(["--price", case["price"]] if case["price"] else []),
-            *(["--imbalance", case["imbalance"]] if case["imbalance"] else [])] + \
+            *(["--imbalance", f"{case['imbalance']},ep=8"] if case["imbalance"] else [])] + \
         [word for scheme in case["schemes"] for word in ("--scheme", scheme)]
 
 

@@ -203,17 +203,25 @@ def sizes(job):
 
 
 def stages(job):
-    """Where a stated imbalance is not modelled, one GPU's experts are chosen more often; the stage that runs out is named."""
-    given = ["--pipeline", "2", "--micro-batches", "2", "--remat", "none", "--optimizer", "distributed"]
-    rows = until(job, "oom", "--scheme", "megatron-alltoall", *given)
-    check(rows[0]["severity"] == "share", f"{rows}")
-    text = run("plan", "--job", job, "--until", "oom", "--scheme", "megatron-alltoall", *given)
-    check("hot-rank:ranks=" in text, text)
-    same = until(job, "oom", "--scheme", "megatron-alltoall", *given, "--routing", f"hot-rank:ranks={rows[0]['expert_parallel']}")
-    check(rows == same, f"{rows} {same}")
-    plan = json.loads(run("plan", "--job", job, "--scheme", "megatron-alltoall", *given, "--format", "json", "--routing",
-                          f"hot-rank:ranks={rows[0]['expert_parallel']},share={rows[0]['good']}"))["rows"][0]
-    check(plan["memory"]["worst"]["rank"] == int(float(rows[0]["gpu"])), f"{plan['memory']['worst']} {rows}")
+    """A stated imbalance with stages and micro-batches is routing in which one GPU's experts get that share of all choices, in every
+    layer and micro-batch."""
+    given = ["--scheme", "megatron-alltoall", "--pipeline", "2", "--micro-batches", "2", "--remat", "none", "--optimizer", "distributed",
+             "--expert-parallel", "8"]
+    plan = lambda *words: json.loads(run("plan", "--job", job, *given, *words, "--format", "json"))["rows"][0]
+    for times, close in ((2, 0.01), (5, 0.01), (8, 1e-12)):  # all choices leave nothing to chance
+        stated, drawn = plan("--imbalance", times), plan("--routing", f"hot-rank:ranks=8,share={times / 8}")
+        held, want = (row["memory"]["max_bytes"] for row in (stated, drawn))
+        check(math.isclose(held, want, rel_tol=close), f"stated {times}: {held} bytes, drawn {want}")
+        check(math.isclose(stated["time"]["step_s"], drawn["time"]["step_s"], rel_tol=0.02), f"stated {times}: {stated['time']}")
+    row, = until(job, "oom", *given)
+    check(row["severity"] == "imbalance" and row["stage"] == "0" and row["first_out"] == "stage 0 of 2, the fullest GPU", f"{row}")
+
+
+def one_rank(job):
+    """A group of one GPU is even, and that is said of its points, not that they cannot be."""
+    for share, answer in (("0.93", "never"), ("0.0001", "always")):
+        row, *others = until(job, "oom", "--scheme", "megatron-alltoall", "--expert-parallel", "1", "--memory-fraction", share)
+        check(not others and (row["answer"], row["severity"], row["max_over_mean"]) == (answer, "imbalance", "1"), f"{share}: {row}")
 
 
 def main():
@@ -247,6 +255,7 @@ def main():
     recorded(job)
     sizes(job)
     stages(job)
+    one_rank(job)
     oracle.finish()
 
 

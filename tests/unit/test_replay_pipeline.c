@@ -2,7 +2,6 @@
  * against a count over the tokens; memory that follows the routing against windows of micro-batches, added up by hand;
  * several splits in one walk against each on its own. */
 #include "sim/replay/replay.h"
-
 #include "sim/schemes/list.h"
 #include "tests/unit/check.h"
 #include "traces/generate.h"
@@ -291,16 +290,29 @@ static void test_assumptions(void) {
     }
 }
 
-static void test_refusals(void) {
-    const spw_job job = job_of(2, 2, "full");
-    spw_result result = {.row = NULL};
+/* A stated imbalance is that of every micro-batch of every layer, whatever the trace says; until_oracle holds its memory against
+ * routing of that kind. */
+static void test_stated(size_t stages) {
+    static const double times[] = {1.0, 1.5, 8.0};
+    const spw_job job = job_of(stages, 2, "none");
+    uint64_t before = 0;
     spw_trace *trace = NULL;
     spw_scheme scheme;
-    CHECK_OK(spw_scheme_parse("gmm", &scheme));
+    CHECK_OK(spw_scheme_parse("megatron-alltoall", &scheme));
     CHECK_OK(spw_trace_open(trace_path, &trace));
-    const spw_replay_request request = {
-        .trace = trace, .job = &job, .scheme = &scheme, .schemes = 1, .seed = 1, .imbalance = 1.5};
-    CHECK_STATUS(spw_replay_run(&request, &result), SPW_ECONFIG);
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
+        spw_imbalance_law law;
+        spw_result result = {.row = NULL};
+        CHECK_OK(spw_imbalance_law_create(job.model.experts, job.model.top_k, job.expert, times[i], &law));
+        const spw_replay_request request = {
+            .trace = trace, .job = &job, .scheme = &scheme, .schemes = 1, .seed = 1, .imbalance = &law};
+        CHECK_OK(spw_replay_run(&request, &result));
+        CHECK(result.rows == 1 && result.row[0].traffic.rows_max == (uint64_t)(times[i] * LENGTH * TOP_K));
+        CHECK(result.rows == 1 && result.row[0].memory.max_bytes > before);
+        before = result.rows == 1 ? result.row[0].memory.max_bytes : 0;
+        spw_result_clear(&result);
+        spw_imbalance_law_destroy(&law);
+    }
     spw_trace_close(trace);
 }
 
@@ -313,7 +325,7 @@ int main(int argc, char **argv) {
     for (size_t stages = 1; stages <= 3; stages++) test_memory(stages);
     for (size_t stages = 1; stages <= 5; stages++) test_freed(stages);
     test_splits();
-    test_refusals();
+    for (size_t stages = 1; stages <= 3; stages++) test_stated(stages);
     test_assumptions();
     return check_done();
 }
