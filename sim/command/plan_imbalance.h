@@ -17,8 +17,8 @@ typedef struct spw_stated {
 /* "1.5" or "max_over_mean=1.5,ep=8". SPW_EARG. */
 SPW_MUST_CHECK spw_status spw_stated_parse(const char *text, spw_stated *out);
 
-/* The law of a plan. Unless the option says where, the number is that of the only size of --expert-parallel (`splits`, NULL: not
- * given), else of the job's own. SPW_ECONFIG where that size cannot be so uneven. */
+/* The law of a plan. Unless the option says where, the number is that of the first size of --expert-parallel (`splits`, NULL: not
+ * given; a list makes its first size the job's), else of the job's own. SPW_ECONFIG where that size cannot be so uneven. */
 SPW_MUST_CHECK spw_status spw_stated_open(const spw_stated *stated, const spw_job *job, const char *splits,
                                           spw_imbalance_law *out);
 

@@ -91,9 +91,9 @@ def beyond(job):
 
 
 def options(job):
-    """Where the number was measured: as said, or the only size of --expert-parallel, or the job's."""
+    """Where the number was measured: as said, or the first size of --expert-parallel, or the job's."""
     job.write_text(JOB % "scratch-moe-e64")
-    for words, ranks in (([], 8), (["--expert-parallel", "16"], 16), (["--expert-parallel", "4,16"], 8), (["--expert-parallel", "all"], 8)):
+    for words, ranks in (([], 8), (["--expert-parallel", "16"], 16), (["--expert-parallel", "4,16"], 4), (["--expert-parallel", "all"], 8)):
         check(law_of(job, "--imbalance", "1.5", *words)["expert_parallel"] == ranks, f"{words}: not EP {ranks}")
     plan = json.loads(run("plan", "--job", job, "--imbalance", "1.5", "--expert-parallel", "all", "--format", "json"))
     sizes = {size["expert_parallel"]: size["max_over_mean"] for size in plan["plan"]["imbalance"]["sizes"]}

@@ -277,7 +277,7 @@ def says(job):
 def refuses(job):
     """A stated imbalance is that of one expert-parallel size: no other is refused for it, and what the size cannot have is an error."""
     arguments = ["plan", "--job", job, "--trace", TRACE, "--imbalance", "6"]
-    plan = json.loads(run(*arguments, "--expert-parallel", "1,4,8,16", "--format", "json"))
+    plan = json.loads(run(*arguments, "--imbalance", "6,ep=8", "--expert-parallel", "1,4,8,16", "--format", "json"))
     check("refused" not in plan["plan"] and {row["expert_parallel"] for row in plan["rows"]} == {1, 4, 8, 16}, "a size is left out")
     check(plan["settings"]["parallel"]["expert"] == plan["rows"][plan["plan"]["fastest"] or 0]["expert_parallel"] and
           plan["settings"]["parallel"]["fsdp"] == plan["rows"][plan["plan"]["fastest"] or 0]["fsdp"], "the settings' split")
