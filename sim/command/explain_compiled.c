@@ -87,10 +87,10 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
     spw_print_model_doubts(&job->model, "not here: ", stdout);
     print_cut(job, sequences);
     const spw_verdict verdict = spw_footprint_verdict(f.peak_bytes, f.budget_bytes);
-    const bool doubt = verdict != SPW_VERDICT_OOM && m->argument_bytes + m->high_bytes > budget;
+    const bool surely = spw_verdict_is_sure(verdict, m->argument_bytes + m->high_bytes, budget);
     printf("peak %.1f GiB, between %.1f and %.1f, of %.1f GiB: %s%s\n", peak / GIB,
            (m->argument_bytes + m->low_bytes) / GIB, (m->argument_bytes + m->high_bytes) / GIB, budget / GIB,
-           spw_verdict_text(verdict, false), doubt ? ", and may not fit" : "");
+           spw_verdict_text(verdict, false), verdict == SPW_VERDICT_OOM || surely ? "" : ", and may not fit");
     print_moment("fullest", &m->fullest);
     if (m->next.bytes > 0.0) print_moment("runner-up", &m->next);
     if (m->outside[0] != '\0') {

@@ -313,11 +313,11 @@ static void print_point(const char *what, const spw_plan_view *v, const spw_resu
 }
 
 /* A lower bound has no other end. */
-static void print_room(const spw_result_row *r, bool tight, FILE *out) {
+static void print_room(const spw_result_row *r, FILE *out) {
     const spw_footprint *f = &r->footprint;
     const double low = (double)f->low_bytes / GIB, high = (double)f->high_bytes / GIB;
-    fprintf(out, "%-18s %s", "", tight ? "it is tight: " : "it needs ");
-    if (f->low_bytes == f->high_bytes)
+    fprintf(out, "%-18s it %s: ", "", spw_verdict_sentence(spw_result_verdict(r), r->surely_fits));
+    if (spw_point_is_live_alone(r))
         fprintf(out, "%.1f GiB or more", low);
     else
         fprintf(out, "%.1f to %.1f GiB", low, high);
@@ -346,10 +346,9 @@ static void print_choice(const char *what, const spw_plan_view *v, size_t best, 
         return;
     }
     print_point(what, v, r, out);
-    const bool tight = spw_result_verdict(r) == SPW_VERDICT_TIGHT;
-    if (!tight && r == sure) return;
-    print_room(r, tight, out);
-    fprintf(out, "%s", r == sure ? "\n" : ", and may not fit;\n");
+    if (spw_result_verdict(r) != SPW_VERDICT_TIGHT && r == sure) return;
+    print_room(r, out);
+    fprintf(out, "%s", r == sure ? "\n" : ";\n");
     if (r == sure) return;
     if (sure == NULL) {
         fprintf(out, "%-18s no point surely fits\n", "");

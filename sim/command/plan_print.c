@@ -293,10 +293,8 @@ static spw_status print_speeds(const spw_plan_view *v, FILE *out) {
             drop_cell(table, v, q->scheme[s].text, expert);
         }
     }
-    fprintf(
-        out,
-        "%s by sequences per GPU (oom N: needs N GiB; ?: the interval of memory reaches over the budget)\n",
-        spw_plan_any_timed(v->result) ? "tokens/s per GPU" : "GiB per GPU");
+    fprintf(out, "%s by sequences per GPU (oom N: needs N GiB; ?: may not fit)\n",
+            spw_plan_any_timed(v->result) ? "tokens/s per GPU" : "GiB per GPU");
     status = spw_table_print(table, SPW_FORMAT_TABLE, out);
 
 cleanup:

@@ -7,7 +7,7 @@
 
 #include <jansson.h>
 
-static const double DAY_S = 86400.0;
+static const double DAY_S = 86400.0, GIB = 1024.0 * 1024.0 * 1024.0;
 
 /* As of a row of a plan. */
 static json_t *outside_json(spw_json *json, const spw_search_reasons *all,
@@ -115,6 +115,36 @@ static json_t *assumed_json(spw_json *json, const spw_search_view *v) {
     return list;
 }
 
+/* What is printed beside the figures. */
+static void put_words(spw_json *json, const spw_search_view *v, json_t *o) {
+    const spw_job *job = v->request->plan->job;
+    json_t *doubts = json_array(), *absent = json_array();
+    char text[SPW_SEARCH_ABSENT_TEXT], precision[SPW_PRECISION_TEXT];
+    const char *hint = spw_search_hint(v);
+    spw_precision_line(job, precision);
+    for (size_t i = 0; i < SPW_MODEL_DOUBTS; i++)
+        if (job->model.doubt[i][0] != '\0') spw_json_add(json, doubts, spw_json_text(job->model.doubt[i]));
+    for (int misfits = 0; misfits < 2; misfits++) {
+        for (size_t i = 0; i < v->request->plan->schemes; i++) {
+            bool misfit = false;
+            if (spw_search_absent_text(v, i, &misfit, text) && misfit == (misfits == 1))
+                spw_json_add(json, absent, spw_json_text(text));
+        }
+    }
+    spw_json_put(json, o, "precision", spw_json_text(precision));
+    spw_json_put(json, o, "model_doubts", doubts);
+    spw_json_put(json, o, "hint", hint != NULL ? spw_json_text(hint) : json_null());
+    spw_json_put(json, o, "schemes_without", absent);
+    spw_json_put(json, o, "nothing",
+                 v->outcome->front.found ? json_null() : spw_json_text(spw_search_nothing_text(v, text)));
+    spw_json_put(json, o, "gpus", spw_json_count(spw_job_gpus(job)));
+    spw_json_put(json, o, "sequence_length", spw_json_count(job->sequence_length));
+    spw_json_put(json, o, "budget_bytes",
+                 spw_json_real(job->memory_fraction * job->cluster.hbm_gib.value * GIB));
+    spw_json_put(json, o, "price_per_gpu_hour",
+                 spw_job_price(job) > 0.0 ? spw_json_real(spw_job_price(job)) : json_null());
+}
+
 spw_status spw_search_print_json(const spw_search_view *v, FILE *out) {
     const spw_search_outcome *found = v->outcome;
     const spw_search_front *f = &found->front;
@@ -143,6 +173,7 @@ spw_status spw_search_print_json(const spw_search_view *v, FILE *out) {
     const char *far = v->origin->settings->stack_distance;
     spw_json_put(json, o, "software_distance", far[0] != '\0' ? spw_json_text(far) : json_null());
     spw_json_put(json, o, "assumed", assumed_json(json, v));
+    put_words(json, v, o);
     spw_json_put(json, o, "drop_at_most", spw_json_real(v->request->drop_most));
     spw_json_put(json, o, "imbalance",
                  v->request->plan->imbalance > 0.0 ? spw_json_real(v->request->plan->imbalance)

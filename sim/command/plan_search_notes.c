@@ -2,9 +2,11 @@
 
 #include "sim/memory/assumed_layout.h"
 #include "sim/memory/footprint_check.h"
+#include "sim/print/plural.h"
 
 #include <string.h>
 
+static const double GIB = 1024.0 * 1024.0 * 1024.0;
 enum { LETTERS = 26 };
 
 spw_row_cost spw_search_cost(const spw_search_view *v, const spw_search_point *p) {
@@ -136,4 +138,96 @@ bool spw_search_layout(const spw_search_view *v, const spw_search_point *p, char
     pipeline.stages = p->value[SPW_SEARCH_PIPELINE];
     pipeline.chunks = p->value[SPW_SEARCH_VIRTUAL_STAGES] > 0 ? p->value[SPW_SEARCH_VIRTUAL_STAGES] : 1;
     return spw_assumed_layout(&pipeline, plan->job, &plan->scheme[p->scheme], out);
+}
+
+const char *spw_search_point_text(const spw_search_view *v, const size_t *value, size_t sequences,
+                                  size_t scheme, char out[SPW_SEARCH_POINT_TEXT]) {
+    const size_t gpus = value[SPW_SEARCH_GPUS], pipeline = value[SPW_SEARCH_PIPELINE],
+                 expert = value[SPW_SEARCH_EXPERT], parts = value[SPW_SEARCH_MICRO_BATCHES],
+                 turns = value[SPW_SEARCH_VIRTUAL_STAGES], tensor = value[SPW_SEARCH_TENSOR],
+                 context = value[SPW_SEARCH_CONTEXT];
+    const size_t cut_experts = spw_search_expert_tensor(value);
+    char remat[SPW_REMAT_TEXT], stages[96] = "", cut[64] = "", attention[80] = "", experts[48] = "";
+    if (pipeline > 1 && turns > 0) {
+        (void)snprintf(stages, sizeof stages, " x pipeline %zu (virtual stages %zu)", pipeline, turns);
+    } else if (pipeline > 1) {
+        (void)snprintf(stages, sizeof stages, " x pipeline %zu", pipeline);
+    }
+    if (parts > 1) (void)snprintf(cut, sizeof cut, " in %zu micro-batches", parts);
+    if (value[SPW_SEARCH_EXPERT_TENSOR] > 0 && tensor * cut_experts > 1)
+        (void)snprintf(experts, sizeof experts, ", expert tensor %zu", cut_experts);
+    if (tensor * context * cut_experts > 1)
+        (void)snprintf(attention, sizeof attention, " (tensor %zu x context %zu%s)", tensor, context,
+                       experts);
+    (void)snprintf(out, SPW_SEARCH_POINT_TEXT,
+                   "%s, EP %zu x FSDP %zu%s%s on %zu GPU%s, %zu sequence%s%s, remat %s",
+                   v->request->plan->scheme[scheme].text, expert, gpus / expert / cut_experts / pipeline,
+                   stages, attention, gpus, spw_plural(gpus), sequences, spw_plural(sequences), cut,
+                   spw_search_value_text(SPW_SEARCH_REMAT, value[SPW_SEARCH_REMAT], remat));
+    return out;
+}
+
+const char *spw_search_hint(const spw_search_view *v) {
+    const spw_plan_request *plan = v->request->plan;
+    for (size_t i = 0; i < plan->schemes; i++)
+        if (plan->scheme[i].type->megatron.splits) return NULL;
+    return "Megatron-Core's are asked for, as by --scheme megatron-flex --optimizer distributed";
+}
+
+bool spw_search_absent_text(const spw_search_view *v, size_t scheme, bool *misfit,
+                            char out[SPW_SEARCH_ABSENT_TEXT]) {
+    const spw_search_outcome *o = v->outcome;
+    const char *name = v->request->plan->scheme[scheme].text;
+    char text[SPW_SEARCH_POINT_TEXT];
+    const size_t size = SPW_SEARCH_ABSENT_TEXT;
+    if (o->fits[scheme] > 0 || o->beaten[scheme] > 0) return false;
+    *misfit = o->left_out[scheme] == 0;
+    if (!*misfit && o->fails[scheme] > 0) {
+        (void)snprintf(out, size,
+                       "%s: those that were replayed do not keep to the budgets, the others can be no better "
+                       "than a point found before",
+                       name);
+    } else if (!*misfit) {
+        (void)snprintf(out, size, "%s: it %s, but no point of it can be better than one found before", name,
+                       o->left_out_fit[scheme] > 0 ? "fits" : "may fit");
+    } else if (o->least[scheme].bytes == 0) {
+        (void)snprintf(out, size, "%s: none that keeps to the budgets", name);
+    } else {
+        (void)snprintf(
+            out, size, "%s needs least of those that do not fit: %.1f of %.1f GiB",
+            spw_search_point_text(v, o->least[scheme].value, o->least[scheme].sequences, scheme, text),
+            (double)o->least[scheme].bytes / GIB, (double)o->least[scheme].budget_bytes / GIB);
+    }
+    return true;
+}
+
+/* Why no point keeps to the budgets, by what came nearest: the budgets are looked at in this order from the last that a point
+ * meets to the first. */
+const char *spw_search_nothing_text(const spw_search_view *v, char out[SPW_SEARCH_ABSENT_TEXT]) {
+    const size_t size = SPW_SEARCH_ABSENT_TEXT;
+    const spw_search_outcome *o = v->outcome;
+    const size_t *fate = o->fate, slow = fate[SPW_SEARCH_SLOW] + fate[SPW_SEARCH_TOO_SLOW];
+    char wanted[SPW_SPAN_TEXT], most[SPW_SPAN_TEXT];
+    double bytes = 0.0, budget = 0.0;
+    for (size_t i = 0; i < v->request->plan->schemes; i++) {
+        if (o->least[i].bytes == 0 || (bytes > 0.0 && (double)o->least[i].bytes >= bytes)) continue;
+        bytes = (double)o->least[i].bytes, budget = (double)o->least[i].budget_bytes;
+    }
+    if (slow > 0) {
+        (void)snprintf(out, size, "no point reaches %s tokens a day: %zu may fit in memory and are too slow",
+                       spw_amount_text(v->request->tokens_per_day, wanted), slow);
+        if (o->slow_day_most > 0.0)
+            (void)snprintf(out + strlen(out), size - strlen(out),
+                           ", the fastest makes at most %s a day on %zu GPUs",
+                           spw_amount_text(o->slow_day_most, most), o->slow_gpus);
+    } else if (fate[SPW_SEARCH_DROPS] > 0) {
+        (void)snprintf(out, size, "no point drops as little as %g %%: %zu fit and drop more",
+                       100.0 * v->request->drop_most, fate[SPW_SEARCH_DROPS]);
+    } else if (bytes > 0.0) {
+        (void)snprintf(out, size, "no point fits in memory: the least that one needs is %.1f of %.1f GiB",
+                       bytes / GIB, budget / GIB);
+    } else {
+        (void)snprintf(out, size, "no point keeps to the budgets");
+    }
+    return out;
 }

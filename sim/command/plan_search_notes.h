@@ -5,7 +5,24 @@
 #include "sim/command/plan_search.h"
 #include "sim/replay/row_cost.h"
 
-enum { SPW_SEARCH_OPTIONS_TEXT = 1024, SPW_SEARCH_OUTSIDE_TEXT = 4096, SPW_SEARCH_INTERVALS_TEXT = 1024 };
+enum {
+    SPW_SEARCH_OPTIONS_TEXT = 1024,
+    SPW_SEARCH_OUTSIDE_TEXT = 4096,
+    SPW_SEARCH_INTERVALS_TEXT = 1024,
+    SPW_SEARCH_POINT_TEXT = 384,
+    SPW_SEARCH_ABSENT_TEXT = 640
+};
+
+/* "gmm, EP 8 x FSDP 4 x pipeline 2 on 64 GPUs, 8 sequences in 4 micro-batches, remat full". Returns `out`. */
+const char *spw_search_point_text(const spw_search_view *view, const size_t *value, size_t sequences,
+                                  size_t scheme, char out[SPW_SEARCH_POINT_TEXT]);
+/* Of a scheme without a point that keeps to the budgets: why. misfit: as far as is known none of its points does. false: it has one. */
+bool spw_search_absent_text(const spw_search_view *view, size_t scheme, bool *misfit,
+                            char out[SPW_SEARCH_ABSENT_TEXT]);
+/* Why no point keeps to the budgets. Returns `out`. */
+const char *spw_search_nothing_text(const spw_search_view *view, char out[SPW_SEARCH_ABSENT_TEXT]);
+/* How to ask about another framework; NULL: nothing is to be said. */
+const char *spw_search_hint(const spw_search_view *view);
 
 spw_row_cost spw_search_cost(const spw_search_view *view, const spw_search_point *point);
 /* The words that ask a plan for one point. */

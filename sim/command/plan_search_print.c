@@ -12,35 +12,9 @@
 #include <string.h>
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
-enum { FRONT_LINES = 12, POINT_TEXT = 384, LABEL = 10 };
+enum { FRONT_LINES = 12, LABEL = 10 };
 
 /* --- For a person --- */
-
-/* "gmm, EP 8 x FSDP 4, pipeline 2, 4 micro-batches, remat full, 8 sequences a GPU, 64 GPUs" */
-static void describe(const spw_search_view *v, const size_t *value, size_t sequences, size_t scheme,
-                     char out[POINT_TEXT]) {
-    const size_t gpus = value[SPW_SEARCH_GPUS], pipeline = value[SPW_SEARCH_PIPELINE],
-                 expert = value[SPW_SEARCH_EXPERT], parts = value[SPW_SEARCH_MICRO_BATCHES],
-                 turns = value[SPW_SEARCH_VIRTUAL_STAGES], tensor = value[SPW_SEARCH_TENSOR],
-                 context = value[SPW_SEARCH_CONTEXT];
-    const size_t cut_experts = spw_search_expert_tensor(value);
-    char remat[SPW_REMAT_TEXT], stages[96] = "", cut[64] = "", attention[80] = "", experts[48] = "";
-    if (pipeline > 1 && turns > 0) {
-        (void)snprintf(stages, sizeof stages, " x pipeline %zu (virtual stages %zu)", pipeline, turns);
-    } else if (pipeline > 1) {
-        (void)snprintf(stages, sizeof stages, " x pipeline %zu", pipeline);
-    }
-    if (parts > 1) (void)snprintf(cut, sizeof cut, " in %zu micro-batches", parts);
-    if (value[SPW_SEARCH_EXPERT_TENSOR] > 0 && tensor * cut_experts > 1)
-        (void)snprintf(experts, sizeof experts, ", expert tensor %zu", cut_experts);
-    if (tensor * context * cut_experts > 1)
-        (void)snprintf(attention, sizeof attention, " (tensor %zu x context %zu%s)", tensor, context,
-                       experts);
-    (void)snprintf(out, POINT_TEXT, "%s, EP %zu x FSDP %zu%s%s on %zu GPU%s, %zu sequence%s%s, remat %s",
-                   v->request->plan->scheme[scheme].text, expert, gpus / expert / cut_experts / pipeline,
-                   stages, attention, gpus, spw_plural(gpus), sequences, spw_plural(sequences), cut,
-                   spw_search_value_text(SPW_SEARCH_REMAT, value[SPW_SEARCH_REMAT], remat));
-}
 
 static void print_drops(const spw_search_point *p, FILE *out) {
     const double percent = 100.0 * p->drops.fraction;
@@ -56,9 +30,9 @@ static void print_drops(const spw_search_point *p, FILE *out) {
 
 static void print_point(const char *label, const spw_search_view *v, const spw_search_reasons *reasons,
                         const spw_search_point *p, FILE *out) {
-    char text[POINT_TEXT], step[SPW_SPAN_TEXT], span[SPW_SPAN_TEXT], batch[SPW_SPAN_TEXT],
+    char text[SPW_SEARCH_POINT_TEXT], step[SPW_SPAN_TEXT], span[SPW_SPAN_TEXT], batch[SPW_SPAN_TEXT],
         outside[SPW_SEARCH_OUTSIDE_TEXT], layout[SPW_LAYOUT_TEXT];
-    describe(v, p->value, p->sequences, p->scheme, text);
+    spw_search_point_text(v, p->value, p->sequences, p->scheme, text);
     fprintf(out, "%-*s%s, ", LABEL, label, text);
     print_drops(p, out);
     fprintf(out, "\n%*s", LABEL, "");
@@ -73,10 +47,8 @@ static void print_point(const char *label, const spw_search_view *v, const spw_s
             p->kind == SPW_MEMORY_LIVE ? " live, a lower bound," : "");
     if (p->high_bytes > p->low_bytes)
         fprintf(out, " (%.1f to %.1f)", (double)p->low_bytes / GIB, (double)p->high_bytes / GIB);
-    fprintf(out, " of %.1f%s", (double)p->budget_bytes / GIB,
-            p->surely_fits                    ? ""
-            : p->verdict == SPW_VERDICT_TIGHT ? ", tight: it may not fit"
-                                              : ", and may not fit");
+    fprintf(out, " of %.1f: it %s", (double)p->budget_bytes / GIB,
+            spw_verdict_sentence(p->verdict, p->surely_fits));
     if (p->timed)
         fprintf(out, "; %s tokens a step%s", spw_amount_text((double)p->step_tokens, batch),
                 v->request->most_step_tokens > 0 || v->request->space->base->global_batch > 0
@@ -106,17 +78,10 @@ static void print_options(const spw_search_view *v, const spw_search_point *p, F
 /* Which schemes compete, and how to ask about another framework. */
 static void print_schemes(const spw_search_view *v, FILE *out) {
     const spw_plan_request *plan = v->request->plan;
-    bool megatron = false;
+    const char *hint = spw_search_hint(v), *state = spw_search_state_note(v);
     fprintf(out, "schemes   ");
-    for (size_t i = 0; i < plan->schemes; i++) {
-        megatron = megatron || plan->scheme[i].type->megatron.splits;
-        fprintf(out, "%s%s", i > 0 ? ", " : "", plan->scheme[i].text);
-    }
-    fprintf(out, "%s\n",
-            megatron ? ""
-                     : "; Megatron-Core's are asked for, as by "
-                       "--scheme megatron-flex --optimizer distributed");
-    const char *state = spw_search_state_note(v);
+    for (size_t i = 0; i < plan->schemes; i++) fprintf(out, "%s%s", i > 0 ? ", " : "", plan->scheme[i].text);
+    fprintf(out, "%s%s\n", hint != NULL ? "; " : "", hint != NULL ? hint : "");
     if (state != NULL) fprintf(out, "state     %s\n", state);
 }
 
@@ -175,43 +140,18 @@ static void print_fates(const spw_search_view *v, FILE *out) {
     }
 }
 
-/* Schemes that fit, as far as is known, and that a point found before leaves out. */
-static void print_left_out(const spw_search_view *v, FILE *out) {
-    const spw_search_outcome *o = v->outcome;
-    const char *label = "not best";
-    for (size_t i = 0; i < v->request->plan->schemes; i++) {
-        const char *scheme = v->request->plan->scheme[i].text;
-        if (o->fits[i] > 0 || o->beaten[i] > 0 || o->left_out[i] == 0) continue;
-        if (o->fails[i] > 0) {
-            fprintf(
-                out,
-                "%-*s%s: those that were replayed do not keep to the budgets, the others can be no better "
-                "than a point found before\n",
-                LABEL, label, scheme);
-        } else {
-            fprintf(out, "%-*s%s: it %s, but no point of it can be better than one found before\n", LABEL,
-                    label, scheme, o->left_out_fit[i] > 0 ? "fits" : "may fit");
+/* Schemes without a point among those that keep to the budgets: first those that a point found before leaves out. */
+static void print_absent(const spw_search_view *v, FILE *out) {
+    static const char *const labels[] = {"not best", "no point"};
+    char text[SPW_SEARCH_ABSENT_TEXT];
+    for (int misfits = 0; misfits < 2; misfits++) {
+        const char *label = labels[misfits];
+        for (size_t i = 0; i < v->request->plan->schemes; i++) {
+            bool misfit = false;
+            if (!spw_search_absent_text(v, i, &misfit, text) || misfit != (misfits == 1)) continue;
+            fprintf(out, "%-*s%s\n", LABEL, label, text);
+            label = "";
         }
-        label = "";
-    }
-}
-
-/* Schemes of which no point keeps to the budgets, and the point of each that needs least. */
-static void print_misfits(const spw_search_view *v, FILE *out) {
-    const spw_search_outcome *o = v->outcome;
-    const char *label = "no point";
-    for (size_t i = 0; i < v->request->plan->schemes; i++) {
-        char text[POINT_TEXT];
-        if (o->fits[i] > 0 || o->beaten[i] > 0 || o->left_out[i] > 0) continue;
-        if (o->least[i].bytes == 0) {
-            fprintf(out, "%-*s%s: none that keeps to the budgets\n", LABEL, label,
-                    v->request->plan->scheme[i].text);
-        } else {
-            describe(v, o->least[i].value, o->least[i].sequences, i, text);
-            fprintf(out, "%-*s%s\n%*sneeds least of those that do not fit: %.1f of %.1f GiB\n", LABEL, label,
-                    text, LABEL, "", (double)o->least[i].bytes / GIB, (double)o->least[i].budget_bytes / GIB);
-        }
-        label = "";
     }
 }
 
@@ -308,7 +248,7 @@ static void add_point(spw_table *t, const spw_search_view *v, const spw_search_p
     spw_table_text(t, spw_verdict_name(p->verdict));
     spw_table_text(t, spw_memory_kind_name(p->kind));
     spw_table_scaled(t, (double)p->peak_bytes, GIB,
-                     p->kind == SPW_MEMORY_LIVE ? "%.1f*"
+                     p->kind == SPW_MEMORY_LIVE ? (p->surely_fits ? "%.1f*" : "%.1f*?")
                      : p->surely_fits           ? "%.1f"
                                                 : "%.1f?");
     spw_table_count(t, p->low_bytes);
@@ -377,37 +317,9 @@ cleanup:
     return status;
 }
 
-/* Why no point keeps to the budgets, by what came nearest: the budgets are looked at in this order from the last that a point
- * meets to the first. */
-static void print_reason(const spw_search_view *v, FILE *out) {
-    const spw_search_outcome *o = v->outcome;
-    const size_t *fate = o->fate, slow = fate[SPW_SEARCH_SLOW] + fate[SPW_SEARCH_TOO_SLOW];
-    char wanted[SPW_SPAN_TEXT], most[SPW_SPAN_TEXT];
-    double bytes = 0.0, budget = 0.0;
-    for (size_t i = 0; i < v->request->plan->schemes; i++) {
-        if (o->least[i].bytes == 0 || (bytes > 0.0 && (double)o->least[i].bytes >= bytes)) continue;
-        bytes = (double)o->least[i].bytes, budget = (double)o->least[i].budget_bytes;
-    }
-    if (slow > 0) {
-        fprintf(out, "no point reaches %s tokens a day: %zu may fit in memory and are too slow",
-                spw_amount_text(v->request->tokens_per_day, wanted), slow);
-        if (o->slow_day_most > 0.0)
-            fprintf(out, ", the fastest makes at most %s a day on %zu GPUs",
-                    spw_amount_text(o->slow_day_most, most), o->slow_gpus);
-    } else if (fate[SPW_SEARCH_DROPS] > 0) {
-        fprintf(out, "no point drops as little as %g %%: %zu fit and drop more",
-                100.0 * v->request->drop_most, fate[SPW_SEARCH_DROPS]);
-    } else if (bytes > 0.0) {
-        fprintf(out, "no point fits in memory: the least that one needs is %.1f of %.1f GiB", bytes / GIB,
-                budget / GIB);
-    } else {
-        fprintf(out, "no point keeps to the budgets");
-    }
-}
-
 static void print_nothing(const spw_search_view *v, FILE *out) {
-    fprintf(out, "%-*s", LABEL, "best");
-    print_reason(v, out);
+    char reason[SPW_SEARCH_ABSENT_TEXT];
+    fprintf(out, "%-*s%s", LABEL, "best", spw_search_nothing_text(v, reason));
     if (v->larger == NULL && v->tried_gpus > 0)
         fprintf(out, "; none keeps to the budgets with up to %zu GPUs, which were tried", v->tried_gpus);
     fprintf(out, "\n");
@@ -451,8 +363,7 @@ static spw_status print_table(const spw_search_view *v, FILE *out) {
             fprintf(out, "intervals of times: %s\n", spw_search_intervals_text(v, intervals));
     }
     fprintf(out, "\n");
-    print_left_out(v, out);
-    print_misfits(v, out);
+    print_absent(v, out);
     print_space(v, out);
     print_fates(v, out);
     return SPW_OK;

@@ -271,8 +271,7 @@ static spw_status search_size(until *u, const spw_until_line *question, size_t q
                                        .high = u->severity.high,
                                        .today = u->severity.given,
                                        .factor = factor,
-                                       .questions = questions,
-                                       .allocator = u->plan.job->allocator};
+                                       .questions = questions};
     SPW_TRY(spw_until_find(&request, &outcome));
     today = skew_at(u, u->severity.given);
     if (v->lines == 0 && outcome.first.rows > 0) v->outside = outcome.first.row[0].outside_fit;

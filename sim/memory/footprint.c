@@ -39,8 +39,14 @@ const char *spw_verdict_text(spw_verdict verdict, bool live) {
     return live ? bounds[verdict] : spw_verdict_name(verdict);
 }
 
-const char *spw_doubt_text(spw_verdict verdict, double high_bytes, double budget_bytes) {
-    return verdict != SPW_VERDICT_OOM && high_bytes > budget_bytes ? "may not fit" : "";
+bool spw_verdict_is_sure(spw_verdict verdict, double most_bytes, double budget_bytes) {
+    return verdict != SPW_VERDICT_OOM && most_bytes <= budget_bytes;
+}
+
+const char *spw_verdict_sentence(spw_verdict verdict, bool surely) {
+    static const char *const sentences[][2] = {
+        {"may not fit", "fits"}, {"is tight, and may not fit", "is tight"}, {"does not fit", "does not fit"}};
+    return sentences[verdict][surely];
 }
 
 spw_verdict spw_footprint_verdict(uint64_t peak_bytes, uint64_t budget_bytes) {

@@ -41,8 +41,11 @@ typedef struct spw_saved_rows {
     uint64_t stays; /* beside all: of the last layer, what offloading leaves on the GPU */
 } spw_saved_rows;
 
-/* "may not fit" of a peak within the budget whose interval reaches over it; else "". All that say "fits" say this, too. */
-const char *spw_doubt_text(spw_verdict verdict, double high_bytes, double budget_bytes);
+/* Does all that it may take lie within the budget, and not only what it takes by the figure? most_bytes: the larger end of its
+ * interval; of a lower bound with what is added to it at most, INFINITY where nothing is known of that. */
+bool spw_verdict_is_sure(spw_verdict verdict, double most_bytes, double budget_bytes);
+/* What a sentence says of it, wherever it stands: "fits", "may not fit", "is tight", "is tight, and may not fit", "does not fit". */
+const char *spw_verdict_sentence(spw_verdict verdict, bool surely);
 
 typedef struct spw_footprint {
     spw_component component[SPW_COMPONENTS];

@@ -41,17 +41,16 @@ cleanup:
     return status;
 }
 
+static bool is_sure(const spw_newest_arena *a) {
+    return spw_verdict_is_sure(a->verdict, (double)a->high_bytes, (double)a->budget_bytes);
+}
+
 bool spw_newest_arena_differs(const spw_newest_arena *a, spw_verdict live) {
-    return a->there &&
-           (a->verdict != live || (a->verdict != SPW_VERDICT_OOM && a->high_bytes > a->budget_bytes));
+    return a->there && (a->verdict != live || (a->verdict != SPW_VERDICT_OOM && !is_sure(a)));
 }
 
 const char *spw_newest_arena_text(const spw_newest_arena *a, char out[SPW_NEWEST_TEXT]) {
-    const char *const doubt = spw_doubt_text(a->verdict, (double)a->high_bytes, (double)a->budget_bytes);
-    const char *const says = a->verdict == SPW_VERDICT_OOM     ? "does not fit"
-                             : doubt[0] != '\0'                ? doubt
-                             : a->verdict == SPW_VERDICT_TIGHT ? "is tight"
-                                                               : "fits";
+    const char *const says = spw_verdict_sentence(a->verdict, is_sure(a));
     (void)snprintf(out, SPW_NEWEST_TEXT, "%s: %.1f GiB (%.1f to %.1f) of %.1f", says,
                    (double)a->peak_bytes / GIB, (double)a->low_bytes / GIB, (double)a->high_bytes / GIB,
                    (double)a->budget_bytes / GIB);

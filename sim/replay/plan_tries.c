@@ -298,7 +298,7 @@ static spw_status try_change(attempt *a, size_t t, size_t amount) {
         row->reserved.there == a->row->reserved.there) {
         a->tried = true;
         a->fits = spw_point_fits(row);
-        if (a->fits && row->surely_fits)
+        if (a->fits && (row->surely_fits || *live(row) != '\0'))
             (void)snprintf(a->out->advice, sizeof a->out->advice, "%s would do%s (%.1f GiB)", what, live(row),
                            (double)row->memory.max_bytes / GIB);
         else if (a->fits)
@@ -350,7 +350,7 @@ static spw_status advise(const spw_plan_request *q, const spw_result *result, co
     char *text = out->advice;
     const size_t size = sizeof out->advice;
     const bool moves = c.kind == SPW_CHANGE_SEQUENCES || c.kind == SPW_CHANGE_SPLIT;
-    const bool sure = moves ? c.to->surely_fits
+    const bool sure = moves ? c.to->surely_fits || *live(c.to) != '\0'
                             : (double)row->footprint.high_bytes <=
                                   ceil(100.0 * c.fraction) / 100.0 * q->job->cluster.hbm_gib.value * GIB;
     const char *would = !sure                ? "may do: its interval reaches over the budget"

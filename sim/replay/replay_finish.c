@@ -345,10 +345,10 @@ spw_status spw_replay_row_finish(spw_replay_row *row, const spw_choice_tally *ch
     assume_time(row, out);
     assume_memory(row, &out->assumptions);
     assume_parts(row, out, &out->assumptions);
-    spw_result_row_judge(out);
     if (spw_point_is_live_alone(out))
         SPW_TRY(spw_newest_arena_of(f->request->newest, row->point.job, row->point.scheme, out->sequences,
                                     &out->newest));
+    spw_result_row_judge(out, &row->point.job->allocator);
 
 cleanup:
     return status;

@@ -120,8 +120,8 @@ typedef struct spw_result_row {
     char advice[SPW_ADVICE_TEXT]; /* what to do about what the allocator did; "": nothing */
     spw_memory_kind memory_kind;
     spw_newest_arena newest; /* where the memory is what must be live alone */
-    bool
-        surely_fits; /* it fits, and so does its whole interval; where the allocator was replayed, no step retried */
+    double most_bytes; /* that it may take: spw_result_row_judge(); INFINITY: nothing is known of that */
+    bool surely_fits;  /* all of that lies within the budget */
     spw_outside_fit outside_fit; /* what of the job the coefficients were not fitted on */
     spw_result_traffic traffic;
     spw_result_drops drops;

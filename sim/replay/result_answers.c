@@ -1,7 +1,9 @@
 #include "sim/replay/result_answers.h"
 
 #include "base/memory.h"
+#include "sim/memory/allocator_share.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,12 +19,26 @@ double spw_result_drop_fraction(const spw_result_drops *d) {
     return d->assignments > 0 ? (double)d->dropped / (double)d->assignments : 0.0;
 }
 
-void spw_result_row_judge(spw_result_row *row) {
+static double most_bytes(const spw_result_row *row, const spw_job_allocator *allocator) {
+    const double live = (double)row->memory.max_bytes, state = (double)row->footprint.argument_bytes;
+    const spw_reserved_outcome *replayed = &row->reserved.as_set;
+    if (row->reserved.there)
+        return replayed->retried_steps > 0 || replayed->failed_steps > 0
+                   ? INFINITY
+                   : fmax(live, (double)replayed->reserved.max_bytes);
+    if (row->memory_kind == SPW_MEMORY_ARENA) return (double)row->footprint.high_bytes;
+    const spw_scheme_type *type = row->scheme.type;
+    if (type != NULL && (type->compiled.list != NULL || type->compiled.mesh)) /* XLA's programs */
+        return row->newest.there ? (double)row->newest.high_bytes : INFINITY;
+    return state + fmax(live - state, 0.0) * spw_allocator_share(allocator);
+}
+
+void spw_result_row_judge(spw_result_row *row, const spw_job_allocator *allocator) {
     spw_result_drops *d = &row->drops;
     d->fraction = spw_result_drop_fraction(d);
-    row->surely_fits = spw_point_fits(row) &&
-                       (row->reserved.there ? row->reserved.as_set.retried_steps == 0
-                                            : row->footprint.high_bytes <= row->footprint.budget_bytes);
+    row->most_bytes = most_bytes(row, allocator);
+    row->surely_fits =
+        spw_verdict_is_sure(spw_result_verdict(row), row->most_bytes, (double)row->footprint.budget_bytes);
 }
 
 static double speed(const spw_result_row *row) { return row->timed ? row->time.tokens_per_s_per_gpu : 0.0; }

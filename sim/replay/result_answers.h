@@ -18,8 +18,11 @@ bool spw_point_is_live_alone(
 bool spw_point_drops(const spw_result_row *row); /* for certain none: false */
 
 double spw_result_drop_fraction(const spw_result_drops *drops); /* of the assignments */
-/* Fills row->surely_fits and drops.fraction from what the row holds otherwise. */
-void spw_result_row_judge(spw_result_row *row);
+/* Fills row->most_bytes, surely_fits and drops.fraction from what the row holds otherwise. The most that it may take: of an arena
+ * the larger end of its interval; where PyTorch's allocator was replayed what it reserved, where no step had to give memory back; of
+ * what must be live alone the larger end of the newest stack's arena, or state and the rest times what that allocator took at most
+ * where it was measured (sim/memory/allocator_share.h). */
+void spw_result_row_judge(spw_result_row *row, const spw_job_allocator *allocator);
 
 /* The fastest row that has a time, fits and drops at most the share `most` of the assignments; NULL when none does.
  * most 0: it drops nothing, for certain; surely: of those that surely fit. Equal speed: less memory, then the first. */

@@ -268,6 +268,7 @@ static json_t *memory_json(spw_json *json, const spw_result_row *r) {
     spw_json_put(json, object, "balanced_peak_bytes", spw_json_count(r->balanced_bytes));
     spw_json_put(json, object, "low_bytes", spw_json_count(f->low_bytes));
     spw_json_put(json, object, "high_bytes", spw_json_count(f->high_bytes));
+    spw_json_put(json, object, "most_bytes", spw_json_real(r->most_bytes)); /* null: not known */
     spw_json_put(json, object, "p50_bytes", spw_json_count(r->memory.p50_bytes));
     spw_json_put(json, object, "p99_bytes", spw_json_count(r->memory.p99_bytes));
     spw_json_put(json, object, "max_bytes", spw_json_count(r->memory.max_bytes));

@@ -1,6 +1,7 @@
 #include "sim/replay/search_bound.h"
 
 #include "sim/input/remat.h"
+#include "sim/memory/allocator_share.h"
 #include "sim/memory/compiled_footprint.h"
 #include "sim/memory/footprint.h"
 #include "sim/replay/replay_row.h"
@@ -21,6 +22,17 @@ static void note(const spw_footprint *f, spw_search_point_facts *out) {
     if (f->peak_bytes > out->bound.least_bytes) out->bound.least_bytes = f->peak_bytes;
 }
 
+/* Can what it takes at most lie within the budget (spw_result_row_judge())? Of the stage that needs most, which is not known here, the
+ * state is at most the largest and the live bytes are at least the largest bound. */
+static bool may_surely_fit(const spw_search_facts *facts, const spw_point *p,
+                           const spw_search_point_facts *f) {
+    const double share = spw_allocator_share(&p->job->allocator), state = (double)f->state_bytes,
+                 more = fmax((double)f->bound.least_bytes - state, 0.0);
+    if (p->scheme->type->compiled.list != NULL || p->scheme->type->compiled.mesh)
+        return facts->plan->newest != NULL;
+    return isfinite(share) && state + more * share <= (double)f->budget_bytes;
+}
+
 /* Live memory of every stage, of the rows that some rank must have. */
 static spw_status bound_live(const spw_search_facts *facts, const spw_point *p, spw_search_point_facts *out) {
     const spw_pipeline pipeline = spw_pipeline_of(p->job);
@@ -33,7 +45,6 @@ static spw_status bound_live(const spw_search_facts *facts, const spw_point *p, 
     const spw_live_set live = spw_layer_live_set(&layer, &mean);
     spw_layer_destroy(&layer);
     out->bound.kind = SPW_MEMORY_LIVE;
-    out->bound.may_surely_fit = true;
     for (size_t s = 0; s < pipeline.stages && status == SPW_OK; s++) {
         const spw_stage stage = spw_pipeline_stage(&pipeline, &p->job->model, s);
         const spw_routed_memory in_one = {.rows = mean},
@@ -46,6 +57,7 @@ static spw_status bound_live(const spw_search_facts *facts, const spw_point *p, 
         status = spw_footprint_of_stage(p, s, &kept, &footprint);
         if (status == SPW_OK) note(&footprint, out);
     }
+    out->bound.may_surely_fit = may_surely_fit(facts, p, out);
     return status;
 }
 

@@ -2,7 +2,6 @@
 
 #include "base/memory.h"
 #include "base/progress.h"
-#include "sim/memory/allocator_share.h"
 #include "sim/replay/result_answers.h"
 
 #include <math.h>
@@ -37,31 +36,18 @@ typedef struct search {
 
 /* --- One value --- */
 
-static double most_bytes(const spw_result_row *row, const spw_job_allocator *allocator) {
-    const double live = (double)row->memory.max_bytes, state = (double)row->footprint.argument_bytes;
-    if (row->memory_kind == SPW_MEMORY_ARENA) return (double)row->footprint.high_bytes;
-    if (row->reserved.there)
-        return row->reserved.as_set.retried_steps > 0 || row->reserved.as_set.failed_steps > 0
-                   ? INFINITY
-                   : fmax(live, (double)row->reserved.as_set.reserved.max_bytes);
-    if (row->scheme.type->compiled.list != NULL)
-        return row->newest.there ? (double)row->newest.high_bytes : INFINITY;
-    return state + fmax(live - state, 0.0) * spw_allocator_share(allocator);
-}
-
-static spw_until_value memory_of(const spw_result_row *row, const spw_job_allocator *allocator) {
+static spw_until_value memory_of(const spw_result_row *row) {
     const double live = (double)row->memory.max_bytes;
     return (spw_until_value){
         .value = row->reserved.there ? (double)row->reserved.as_set.reserved.max_bytes : live,
         .low = row->memory_kind == SPW_MEMORY_ARENA ? (double)row->footprint.low_bytes : live,
-        .high = most_bytes(row, allocator),
+        .high = row->most_bytes,
         .budget = (double)row->footprint.budget_bytes,
         .bad = !spw_point_fits(row)};
 }
 
-spw_until_value spw_until_value_of(const spw_result_row *row, const spw_job_allocator *allocator,
-                                   double factor) {
-    if (!(factor > 0.0)) return memory_of(row, allocator);
+spw_until_value spw_until_value_of(const spw_result_row *row, double factor) {
+    if (!(factor > 0.0)) return memory_of(row);
     const spw_ratio ratio = spw_result_row_ratio(row);
     if (!row->timed) return (spw_until_value){NAN, NAN, NAN, factor, false};
     return (spw_until_value){.value = ratio.value,
@@ -106,7 +92,7 @@ static spw_status fill(const spw_until_request *q, const spw_result *result, sam
     for (size_t i = 0; i < result->rows; i++) {
         const spw_result_row *row = &result->row[i];
         for (size_t k = 0; k < q->questions; k++)
-            out->value[k * result->rows + i] = spw_until_value_of(row, &q->allocator, q->factor[k]);
+            out->value[k * result->rows + i] = spw_until_value_of(row, q->factor[k]);
         out->drops[i] = row->drops.fraction;
         out->place[i] = place_of(row);
     }

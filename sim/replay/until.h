@@ -19,11 +19,10 @@ enum { SPW_UNTIL_QUESTIONS = 8 };
 typedef struct spw_until_request {
     spw_until_plan *plan;
     void *state;
-    double low, high;            /* the ends that are tried */
-    double today;                /* is planned, too, and may lie outside them; NAN: none */
-    const double *factor;        /* [questions] of the balanced step; 0: until the point runs out of memory */
-    size_t questions;            /* 1 to SPW_UNTIL_QUESTIONS */
-    spw_job_allocator allocator; /* of the job, for what cannot be replayed */
+    double low, high;     /* the ends that are tried */
+    double today;         /* is planned, too, and may lie outside them; NAN: none */
+    const double *factor; /* [questions] of the balanced step; 0: until the point runs out of memory */
+    size_t questions;     /* 1 to SPW_UNTIL_QUESTIONS */
 } spw_until_request;
 
 typedef enum spw_until_kind {
@@ -77,12 +76,10 @@ typedef struct spw_until_outcome {
     bool once;                /* at the low end alone, as every point is surely bad there */
 } spw_until_outcome;
 
-/* factor: as in a request. Memory is good where the point fits. Its interval is that of the arena; of what must be live, and of
- * PyTorch's allocator, from the live bytes, which nothing goes without, up to what the allocator reserves: replayed, or as much
- * as it took at most in what was measured (sim/memory/allocator_share.h). A time is good where the step takes at most so many
+/* factor: as in a request; `row` is judged. Memory is good where the point fits. Its interval is that of the arena; of what must be
+ * live, and of PyTorch's allocator, from the live bytes, which nothing goes without, up to the row's most_bytes. A time is good where the step takes at most so many
  * times the balanced one; its interval is that of the ratio (spw_timeline_ratio_width()). NAN without a time. */
-spw_until_value spw_until_value_of(const spw_result_row *row, const spw_job_allocator *allocator,
-                                   double factor);
+spw_until_value spw_until_value_of(const spw_result_row *row, double factor);
 /* Fits, or is not longer, by its whole interval. A replayed allocator: no step had to give memory back. */
 bool spw_until_is_sure(const spw_until_value *value);
 

@@ -53,15 +53,21 @@ static void write_doubt(const spw_report *report, const spw_report_row *row, dou
     if (row->surely_fits && row->verdict == SPW_VERDICT_FITS) return;
     (void)fputs("<p class=\"doubt\">", out);
     spw_report_write_name(report, row, out);
+    (void)fprintf(out, " %s: ", spw_verdict_sentence(row->verdict, row->surely_fits || row->replayed));
     if (row->surely_fits) {
-        (void)fputs(" is tight: less than 5 % of what may be used stays free.</p>", out);
+        (void)fputs("less than 5 % of what may be used stays free.</p>", out);
         return;
     }
     if (row->replayed) {
-        (void)fputs(" is tight: PyTorch&#39;s allocator has to give memory back to go on", out);
+        (void)fputs("PyTorch&#39;s allocator has to give memory back to go on", out);
+    } else if (!spw_report_row_live(row)) {
+        (void)fprintf(out, "the fit&#39;s interval is %.1f to %.1f GiB", row->low / GIB, row->high / GIB);
+    } else if (isnan(row->most)) {
+        (void)fputs("what must be live is a lower bound, and what is added to it is not known", out);
     } else {
-        (void)fprintf(out, " %s: the fit&#39;s interval is %.1f to %.1f GiB", spw_report_row_doubt(row),
-                      row->low / GIB, row->high / GIB);
+        (void)fprintf(out,
+                      "what must be live is a lower bound; with what is added it may take up to %.1f GiB",
+                      row->most / GIB);
     }
     if (sure != NULL) {
         (void)fputs(". The best that surely fits: ", out);
@@ -263,8 +269,8 @@ static void write_live(const spw_report *report, FILE *out) {
     (void)fputs("</ul>", out);
 }
 
-/* Of those that fit, whose interval reaches over the budget. */
-static void write_interval(const spw_report *report, FILE *out) {
+/* Of those that fit, which do not surely. */
+static void write_unsure(const spw_report *report, FILE *out) {
     const char *doubt = "";
     size_t fit = 0, doubted = 0;
     for (size_t i = 0; i < report->rows; i++) {
@@ -276,12 +282,11 @@ static void write_interval(const spw_report *report, FILE *out) {
     }
     if (doubted == 0) return;
     if (fit == 1) {
-        (void)fprintf(out, ", but the interval reaches over: it %s", doubt);
+        (void)fprintf(out, ", but it %s", doubt);
     } else if (doubted == fit) {
-        (void)fprintf(out, ", but every interval reaches over: they %s", doubt);
+        (void)fprintf(out, ", but they %s", doubt);
     } else {
-        (void)fprintf(out, ", but the interval of %zu reaches over: %s %s", doubted,
-                      doubted == 1 ? "it" : "they", doubt);
+        (void)fprintf(out, ", but %zu of them %s", doubted, doubt);
     }
 }
 
@@ -303,7 +308,7 @@ static void write_bound(const spw_report *report, FILE *out) {
         spw_html_text(out, refused->newest.stack);
         (void)fprintf(out, " %zu of %zu %s not fit", refusals, report->rows, refusals == 1 ? "does" : "do");
     }
-    write_interval(report, out);
+    write_unsure(report, out);
     (void)fputs(".</p>", out);
 }
 

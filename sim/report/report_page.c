@@ -222,9 +222,15 @@ spw_status spw_report_write_search(const spw_report *search, const char *name, F
     write_head(search, out);
     spw_report_write_found(search, name, out);
     for (size_t i = 0; i < search->points; i++) {
-        (void)fprintf(out, "</main><main class=\"beside\"><p class=\"note\">Point %zu of the search%s.</p>",
-                      i + 1, i == 0 ? ", the best" : "");
-        SPW_TRY(write_body(&search->point[i], name, true, out));
+        const spw_report *point = &search->point[i];
+        (void)fputs(i == 0 ? "</main><main class=\"beside\"><p class=\"note\">The best point of the search, "
+                             "as a plan of it alone:</p>"
+                           : "<details><summary>Another point, as a plan of it alone: ",
+                    out);
+        if (i > 0) spw_report_write_name(point, spw_report_first(point), out);
+        if (i > 0) (void)fputs("</summary>", out);
+        SPW_TRY(write_body(point, name, true, out));
+        if (i > 0) (void)fputs("</details>", out);
     }
     (void)fputs("</main></body></html>\n", out);
 

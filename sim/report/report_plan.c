@@ -10,44 +10,64 @@
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
-/* What so many tokens take, and what of the GPUs' peak is used; money where there is a price. */
-void spw_report_write_cost(const spw_report *report, const spw_report_row *row, FILE *out) {
-    const spw_report_cost *c = &row->cost;
+/* " (237,541 to 261,003)" */
+static void write_ends(const spw_report_figure *f, FILE *out) {
+    if (isnan(f->low) || isnan(f->high)) return;
+    (void)fputs(" (", out);
+    spw_html_amount(out, f->low);
+    (void)fputs(" to ", out);
+    spw_html_amount(out, f->high);
+    (void)fputs(")", out);
+}
+
+static void write_training(const spw_report_cost *c, double tokens, double price, FILE *out) {
     char text[SPW_SPAN_TEXT];
+    if (isnan(c->days.value) || !(tokens > 0.0)) return;
+    (void)fputs(" Training on ", out);
+    spw_html_amount(out, tokens);
+    (void)fputs(" tokens takes ", out);
+    spw_html_number(out, c->days.value, c->days.value < 100.0 ? "%.1f days" : "%.0f days", c->days.value);
+    (void)fprintf(out, " (%s), ", spw_span_text(c->days.low, c->days.high, " to ", text));
+    spw_html_amount(out, c->gpu_hours.value);
+    (void)fputs(" GPU-hours", out);
+    write_ends(&c->gpu_hours, out);
+    if (!isnan(c->money.value)) {
+        (void)fputs(", which cost <b>", out);
+        spw_html_amount(out, c->money.value);
+        (void)fputs("</b>", out);
+        write_ends(&c->money, out);
+        if (price > 0.0) (void)fprintf(out, " at %.2f a GPU-hour", price);
+    }
+    (void)fputs(".", out);
+}
+
+void spw_report_write_costs(const spw_report_cost *c, double tokens, double price, FILE *out) {
+    static const double TERA = 1e12;
     if (isnan(c->tokens_per_day.value)) return;
     (void)fputs("<p>", out);
     if (!isnan(c->mfu.value)) {
         (void)fputs("It runs at ", out);
         spw_html_number(out, c->mfu.value, "%.1f&nbsp;%% of the GPUs&#39; peak in bf16",
                         100.0 * c->mfu.value);
-        (void)fputs(" (MFU), and a", out);
+        (void)fprintf(out, " (MFU; %.1f to %.1f), ", 100.0 * c->mfu.low, 100.0 * c->mfu.high);
+        if (!isnan(c->flops.value)) (void)fprintf(out, "%.0f TFLOP/s a GPU, ", c->flops.value / TERA);
+        (void)fputs("and a", out);
     } else {
         (void)fputs("A", out);
     }
     (void)fputs(" day trains ", out);
     spw_html_amount(out, c->tokens_per_day.value);
-    (void)fputs(" tokens.", out);
-    if (!isnan(c->days.value)) {
-        (void)fputs(" Training on ", out);
-        spw_html_amount(out, report->tokens);
-        (void)fputs(" tokens takes ", out);
-        spw_html_number(out, c->days.value, c->days.value < 10.0 ? "%.1f days" : "%.0f days", c->days.value);
-        (void)fprintf(out, " (%s), ", spw_span_text(c->days.low, c->days.high, " to ", text));
-        spw_html_amount(out, c->gpu_hours.value);
-        (void)fputs(" GPU-hours", out);
-        if (!isnan(c->money.value)) {
-            (void)fprintf(out, ", which cost <b>");
-            spw_html_amount(out, c->money.value);
-            (void)fputs("</b> (", out);
-            spw_html_amount(out, c->money.low);
-            (void)fputs(" to ", out);
-            spw_html_amount(out, c->money.high);
-            (void)fprintf(out, ") at %.2f a GPU-hour",
-                          json_number_value(json_object_get(report->settings, "price_per_gpu_hour")));
-        }
-        (void)fputs(".", out);
-    }
+    (void)fputs(" tokens", out);
+    write_ends(&c->tokens_per_day, out);
+    (void)fputs(".", out);
+    write_training(c, tokens, price, out);
     (void)fputs("</p>", out);
+}
+
+/* What so many tokens take, and what of the GPUs' peak is used; money where there is a price. */
+void spw_report_write_cost(const spw_report *report, const spw_report_row *row, FILE *out) {
+    spw_report_write_costs(&row->cost, report->tokens,
+                           json_number_value(json_object_get(report->settings, "price_per_gpu_hour")), out);
 }
 
 /* What would make points fit, and how many cannot be. */

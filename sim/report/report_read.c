@@ -180,7 +180,7 @@ void spw_report_shape(spw_report *report) {
 }
 
 const char *spw_report_row_doubt(const spw_report_row *row) {
-    return row->replayed ? "" : spw_doubt_text(row->verdict, row->high, row->budget);
+    return row->replayed || row->surely_fits || !spw_report_row_fits(row) ? "" : "may not fit";
 }
 
 bool spw_report_row_fits(const spw_report_row *row) { return row->verdict != SPW_VERDICT_OOM; }

@@ -83,12 +83,18 @@ static spw_status take_memory(json_t *row, spw_report_row *out) {
                                      {"oom_probability", &out->oom, 1.0},
                                      {"oom_low", &out->oom_low, 1.0},
                                      {"oom_high", &out->oom_high, 1.0}};
+    const spw_field_number most[] = {{"most_bytes", &out->most, SPW_FIELD_LARGEST}};
     SPW_TRY(SPW_FIELD_NUMBERS(memory, where, list));
     SPW_TRY(take_quantiles(memory, where, NULL, &out->held));
     SPW_TRY(take_verdict(memory, where, &out->verdict));
     SPW_TRY(take_newest(memory, out));
     SPW_TRY(spw_field_text(memory, where, "kind", &out->kind));
-    out->surely_fits = json_is_true(json_object_get(memory, "surely_fits"));
+    out->surely_fits = json_is_boolean(json_object_get(memory, "surely_fits"))
+                           ? json_is_true(json_object_get(memory, "surely_fits"))
+                           : spw_verdict_is_sure(out->verdict, out->high, out->budget);
+    out->most = NAN;
+    if (json_is_number(json_object_get(memory, "most_bytes")))
+        SPW_TRY(SPW_FIELD_NUMBERS(memory, where, most));
     SPW_TRY(take_bytes(memory, where, &out->components[0]));
     out->advice = "";
     out->moment = json_string_value(json_object_get(memory, "moment"));
@@ -206,7 +212,7 @@ static spw_status take_figure(json_t *cost, const char *key, spw_report_figure *
     return SPW_FIELD_NUMBERS(cost, "rows.cost", list);
 }
 
-static spw_status take_cost(json_t *cost, spw_report_cost *out) {
+spw_status spw_report_take_cost(json_t *cost, spw_report_cost *out) {
     const struct {
         const char *key;
         spw_report_figure *figure;
@@ -318,7 +324,7 @@ spw_status spw_report_take_row(spw_report *report, json_t *row, size_t index, sp
     SPW_TRY(take_traffic(row, out));
     SPW_TRY(take_time(row, report->answered, out));
     SPW_TRY(take_overload(row, out));
-    SPW_TRY(take_cost(json_object_get(row, "cost"), &out->cost));
+    SPW_TRY(spw_report_take_cost(json_object_get(row, "cost"), &out->cost));
     out->outside_fit = json_array_size(json_object_get(row, "outside_fit")) > 0;
     take_parts(row, out);
     SPW_TRY(take_assumptions(report, row));

@@ -32,7 +32,8 @@ typedef struct spw_report_row {
     bool front;          /* no other row beats it in memory, speed and drops */
     spw_verdict verdict;
     spw_newest_arena newest; /* where the memory is what must be live alone */
-    bool surely_fits;        /* as the replay judged; false in a file without answers */
+    bool surely_fits;        /* as the replay judged; by its interval in a file that does not say */
+    double most;             /* bytes that it may take; NAN: not said or not known */
     bool outside_fit;        /* there is something that the coefficients were not fitted on */
     double budget, argument, peak, low, high; /* bytes; low to high: the interval of the peak */
     spw_report_quantiles held;                /* bytes, over ranks and steps */
@@ -110,7 +111,7 @@ SPW_MUST_CHECK spw_status spw_report_select(const spw_report *report, spw_report
                                             spw_report *more);
 bool spw_report_row_live(const spw_report_row *row); /* of what must be live alone, a lower bound */
 bool spw_report_row_fits(const spw_report_row *row); /* tight fits, too */
-/* "may not fit" where it fits and the interval reaches over the budget; of a replayed allocator the steps say it. */
+/* "may not fit" where it fits, but not surely; of a replayed allocator the steps say it. */
 const char *spw_report_row_doubt(const spw_report_row *row);
 
 #endif

@@ -105,7 +105,7 @@ void spw_report_write_verdict(const spw_report_row *row, FILE *out) {
     const char *verdict = spw_verdict_name(row->verdict), *doubt = spw_report_row_doubt(row);
     (void)fprintf(out, "%s<span class=\"verdict %s\">%s</span>",
                   spw_report_row_live(row) && spw_report_row_fits(row) ? "live " : "", verdict, verdict);
-    if (doubt[0] != '\0') (void)fprintf(out, "<br><small>%s: the interval reaches over</small>", doubt);
+    if (doubt[0] != '\0') (void)fprintf(out, "<br><small>%s</small>", doubt);
 }
 
 static void write_row(const spw_report *report, const spw_report_row *row, const shown *s, FILE *out) {
@@ -166,11 +166,13 @@ void spw_report_write_table(const spw_report *report, const spw_report *more, FI
     }
     if (report->left_out > 0)
         (void)fprintf(out, "<p class=\"note\">%zu more are in the file.</p>", report->left_out);
-    (void)fprintf(out,
-                  "<p class=\"note\">fits: at least 5 %% of the budget stays free; tight: less; oom: does "
-                  "not fit; live: of what must be live alone, a lower bound. The budget is "
-                  "%.2f GiB a GPU: %g of %.2f. ",
-                  report->row[0].budget / GIB, report->memory_fraction, report->hbm_gib);
+    (void)fprintf(
+        out,
+        "<p class=\"note\">fits: at least 5 %% of the budget stays free; tight: less; oom: does "
+        "not fit; live: of what must be live alone, a lower bound; may not fit: the interval, or what "
+        "an allocator may add to a lower bound, reaches over the budget, or is not known. The budget is "
+        "%.2f GiB a GPU: %g of %.2f. ",
+        report->row[0].budget / GIB, report->memory_fraction, report->hbm_gib);
     (void)fputs("GiB: of the GPU that needs most, over the steps. Of the budget: the most of it, and below "
                 "it the interval of the fit. Dropped: share of all assignments. Rows: "
                 "assignments that a GPU "

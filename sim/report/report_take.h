@@ -7,6 +7,8 @@
 /* One row of `rows`, the `index`-th; of its JSON only what `out` points to lives on. SPW_EFORMAT, SPW_ENOMEM. */
 SPW_MUST_CHECK spw_status spw_report_take_row(spw_report *report, json_t *row, size_t index,
                                               spw_report_row *out);
+/* The figures of a cost with their ends; NAN: not there, or `cost` is no object. SPW_EFORMAT. */
+SPW_MUST_CHECK spw_status spw_report_take_cost(json_t *cost, spw_report_cost *out);
 /* The answer of a search, of which `root` is there: checked, and the plans of its best points read. SPW_EFORMAT, SPW_ENOMEM. */
 SPW_MUST_CHECK spw_status spw_report_take_search(spw_report *report);
 /* A whole plan or replay. */

@@ -1,8 +1,35 @@
 """Calls of `spillway` and counted checks, for oracles that are a program each."""
 import json
+import math
 import sys
 
 import program as caller
+
+
+COMPILED = ("dense", "gmm", "gmm-deepep", "ring", "ragged", "ragged-deepep", "ragged-ring")
+SHARE, EXPANDABLE = 3.16, 1.04  # what PyTorch's allocator took at most of live bytes that are not state, on H200 (docs/plan.md)
+
+
+def most_bytes(row, share=SHARE):
+    """The most that a row of a plan or a replay may take: an arena's larger end; what was reserved; else what is added to live bytes."""
+    memory = row["memory"]
+    replayed, live, state = memory["allocator"], memory["max_bytes"], memory["argument_bytes"]
+    if replayed:
+        return math.inf if replayed["failed_steps"] or replayed["retried_steps"] else max(live, replayed["reserved"]["max_bytes"])
+    if memory["kind"] == "arena":
+        return memory["high_bytes"]
+    if row["scheme"].split(":")[0] in COMPILED:
+        return memory["by_newest_stack"]["high_bytes"] if memory["by_newest_stack"] else math.inf
+    return state + share * (live - state)
+
+
+def fit_sentence(row, share=SHARE):
+    """What is to be said of whether it fits."""
+    memory = row["memory"]
+    live, budget, most = memory["max_bytes"], memory["budget_bytes"], most_bytes(row, share)
+    if live > budget:
+        return "does not fit"
+    return {(0, 0): "fits", (0, 1): "may not fit", (1, 0): "is tight", (1, 1): "is tight, and may not fit"}[live > 0.95 * budget, most > budget]
 
 
 class Oracle:

@@ -8,7 +8,7 @@ import pathlib
 import re
 import sys
 
-from oracle_run import Oracle
+from oracle_run import Oracle, most_bytes
 
 import program as caller
 
@@ -35,9 +35,7 @@ def key(row):
 
 
 def surely_fits(row):
-    if row["memory"]["allocator"]:
-        return row["memory"]["allocator"]["failed_steps"] == row["memory"]["allocator"]["retried_steps"] == 0
-    return max(row["memory"]["high_bytes"], row["memory"]["max_bytes"]) <= row["memory"]["budget_bytes"]
+    return fits(row) and max(most_bytes(row), row["memory"]["max_bytes"]) <= row["memory"]["budget_bytes"]
 
 
 def fits(row):

@@ -8,7 +8,7 @@ import pathlib
 import re
 import sys
 
-from oracle_run import Oracle
+from oracle_run import EXPANDABLE, SHARE, Oracle, fit_sentence
 
 program, scratch, root = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
 GIB, NEWEST = 2.0**30, "maxtext-rocm-2026-05"
@@ -25,7 +25,8 @@ def said(arena, budget):
     """What a sentence says of an arena; None where it says nothing else than the lower bound, which fits."""
     if arena["verdict"] == "oom":
         return "does not fit"
-    return "may not fit" if arena["high_bytes"] > budget else "is tight" if arena["verdict"] == "tight" else None
+    tight, over = arena["verdict"] == "tight", arena["high_bytes"] > budget
+    return "is tight, and may not fit" if tight and over else "is tight" if tight else "may not fit" if over else None
 
 
 def table_verdicts(text):
@@ -53,7 +54,7 @@ def page_of(result):
 
 def page_verdicts(page):
     """Verdicts of the report's table, "live " before those of a lower bound; what the newest stack says, by scheme."""
-    rows = re.findall(r'<th scope="row">([^<]*)</th><td>(live )?<span class="verdict (\w+)">(\w+)</span>(?:<br><small>([^<]*)</small>)?', page)
+    rows = re.findall(r'<th scope="row">([^<]*)</th><td>(live )?<span class="verdict (\w+)">(\w+)</span>(?:<br><small>may not fit</small>)?(?:<br><small>([^<]*)</small>)?', page)
     return {scheme: ((live or "") + verdict, newest) for scheme, live, verdict, same, newest in rows if verdict == same}
 
 
@@ -138,15 +139,55 @@ def compiled(job, trace, sequences):
     return seen
 
 
+SEARCHED = ["--model", "olmoe-1b-7b", "--cluster", "h200:8x1", "--scheme", "megatron-alltoall", "--optimizer", "distributed"]
+SPACE = [word for key in ("expert-parallel=8", "pipeline=1", "micro-batches=1", "virtual-stages=0", "remat=full,none") for word in ("--over", key)]
+
+
+def searched(fraction, share=SHARE, extra=()):
+    """A search says of its best point, in text, in JSON and on its page, what plan, --until and the point's own report say; and which
+    is the best that surely fits."""
+    common = [*SEARCHED, "--memory-fraction", fraction, "--sequences-per-gpu", "1,2", *extra]
+    text = " ".join(run("plan", *common, "--search", *SPACE, "--wide").split())
+    found = json.loads(run("plan", *common, "--search", *SPACE, "--format", "json"))
+    result = scratch / "search.json"
+    result.write_text(json.dumps(found))
+    page = re.sub("<[^>]*>", "", page_of(result))
+    best, sure = found["best"], found["best_sure"]
+    own = [*SEARCHED, "--memory-fraction", fraction, *extra, *best["options"].split()[2:]]
+    row, = json.loads(run("plan", *own, "--format", "json"))["rows"]
+    sentence = fit_sentence(row, share)
+    gib, of = best["peak_bytes"] / GIB, best["budget_bytes"] / GIB
+    check(re.search(rf"best .*?{gib:.1f} GiB[^;]* of {of:.1f}: it {sentence};", text), f"{fraction}: the search does not say that its best {sentence}")
+    check(best["verdict"] == row["memory"]["verdict"] and best["surely_fits"] == row["memory"]["surely_fits"] == (sentence in ("fits", "is tight")),
+          f"{fraction}: {best['verdict']}, {best['surely_fits']}, plan {row['memory']['verdict']}, {sentence}")
+    planned = " ".join(run("plan", *own, "--wide").split())
+    check((f"it {sentence}: {gib:.1f}" in planned) == (sentence != "fits"), f"{fraction}: plan does not say that it {sentence}")
+    check(f"of {of:.1f}: it {sentence}" in page, f"{fraction}: the search's page does not say that it {sentence}")
+    until = json.loads(run("plan", *own, "--until", "oom", "--format", "json"))[0]
+    check((until["sure"] is not None) == row["memory"]["surely_fits"], f"{fraction}: --until is sure up to {until['sure']}, plan {row['memory']['surely_fits']}")
+    rows = json.loads(run("plan", *common, "--remat", "none", "--expert-parallel", 8, "--format", "json"))["rows"]
+    rows += json.loads(run("plan", *common, "--remat", "full", "--expert-parallel", 8, "--format", "json"))["rows"]
+    surely = [r for r in rows if fit_sentence(r, share) in ("fits", "is tight")]
+    fastest = max(surely, key=lambda r: r["time"]["tokens_per_s_per_gpu"], default=None)
+    check((sure and sure["peak_bytes"]) == (fastest and fastest["memory"]["max_bytes"]), f"{fraction}: surely {sure}, not {fastest}")
+    check(("no point surely fits" in text) == ("No point surely fits" in page) == (fastest is None), f"{fraction}: that none surely fits")
+    check(fastest is None or sure == best or "surely megatron-alltoall" in text and f"{fastest['time']['tokens_per_s_per_gpu']:.0f} tokens/s" in page,
+          f"{fraction}: the best that surely fits is not named")
+    return sentence
+
+
 def main():
     scratch.mkdir(parents=True, exist_ok=True)
     job, trace = root / "sim/jobs/deepseek-v3-mi355x.yaml", scratch / "verdict.h5"
     run("trace", "generate", trace, "--counts-only", "--experts", 256, "--top-k", 8, "--layers", 1, "--first-layer", 3, "--ranks", 64,
         "--tokens-per-rank", 4096, "--hidden", 7168)
-    live(job, trace, 8, {"gmm": "does not fit", "gmm-deepep": "may not fit"})
+    live(job, trace, 8, {"gmm": "does not fit", "gmm-deepep": "is tight, and may not fit"})
     live(job, trace, 1, {})
     seen = compiled(job, trace, 8) | compiled(job, trace, 9)
     check(seen == {"fits", "tight", "oom"}, f"verdicts {seen}: the test sees too little")
+    said_of = {searched(fraction) for fraction in (0.133, 0.2, 0.9)}
+    said_of.add(searched(0.134, EXPANDABLE, ("--set", "allocator.expandable_segments=true")))
+    check(said_of == {"is tight, and may not fit", "may not fit", "fits", "is tight"}, f"{said_of}: the test sees too little")
     text = run("replay", trace, "--job", job, "--scheme", "gmm", "--fits-at", 99)
     check("by what must be live alone, a lower bound" in text, "the largest batch is a bare one")
     text = run("replay", trace, "--job", job, "--scheme", "gmm", "--fits-at", 99, "--stack", NEWEST)

@@ -21,6 +21,8 @@ typedef struct point {
     uint64_t dropped; /* of 100 */
 } point;
 
+static const spw_job_allocator allocator = {.expandable_segments = false};
+
 static spw_result made(const point *points, size_t count) {
     spw_result result = {0};
     for (size_t i = 0; i < count; i++) {
@@ -36,7 +38,8 @@ static spw_result made(const point *points, size_t count) {
         row->expert = points[i].expert;
         row->drops.assignments = 100;
         row->drops.dropped = points[i].dropped;
-        spw_result_row_judge(row);
+        row->memory_kind = SPW_MEMORY_ARENA;
+        spw_result_row_judge(row, &allocator);
     }
     return result;
 }
@@ -153,6 +156,41 @@ static void test_order(void) {
     spw_result_clear(&result);
 }
 
+/* What a sentence says, of both answers: does it fit, and does it surely? */
+static void test_sentences(void) {
+    const struct {
+        uint64_t bytes;
+        double most;
+        const char *sentence;
+    } of[] = {{900, 900, "fits"},
+              {900, 1001, "may not fit"},
+              {960, 1000, "is tight"},
+              {960, INFINITY, "is tight, and may not fit"},
+              {1001, 1001, "does not fit"}};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        const spw_verdict verdict = spw_footprint_verdict(of[i].bytes, BUDGET);
+        const bool surely = spw_verdict_is_sure(verdict, of[i].most, BUDGET);
+        CHECK(strcmp(spw_verdict_sentence(verdict, surely), of[i].sentence) == 0);
+    }
+}
+
+/* A lower bound fits surely with what an allocator adds at most: 3.16 times what is not state. */
+static void test_lower_bound(void) {
+    spw_scheme scheme;
+    spw_result result = made((point[]){{"a", 10, 600, 0, 1, 8, 0}}, 1);
+    spw_result_row *row = result.row;
+    CHECK_OK(spw_scheme_parse("megatron-alltoall", &scheme));
+    row->scheme = scheme;
+    row->memory_kind = SPW_MEMORY_LIVE;
+    row->footprint.argument_bytes = 415;
+    spw_result_row_judge(row, &allocator);
+    CHECK(fabs(row->most_bytes - (415 + 3.16 * 185)) < 1e-9 && row->surely_fits);
+    row->footprint.argument_bytes = 400; /* 400 + 632 */
+    spw_result_row_judge(row, &allocator);
+    CHECK(spw_point_fits(row) && !row->surely_fits);
+    spw_result_clear(&result);
+}
+
 /* An allocator's word counts, not the interval; a step that had to give memory back is not sure. */
 static void test_surely(void) {
     const point wide = {"a", 10, 900, 1100, 1, 8, 0}, tight = {"b", 10, 990, 1000, 1, 8, 0};
@@ -161,10 +199,10 @@ static void test_surely(void) {
     CHECK(!row[0].surely_fits && row[1].surely_fits && spw_result_verdict(&row[1]) == SPW_VERDICT_TIGHT);
     row[0].reserved.there = true;
     row[0].reserved.settings.device_bytes = BUDGET;
-    spw_result_row_judge(&row[0]);
+    spw_result_row_judge(&row[0], &allocator);
     CHECK(row[0].surely_fits);
     row[0].reserved.as_set.retried_steps = 1;
-    spw_result_row_judge(&row[0]);
+    spw_result_row_judge(&row[0], &allocator);
     CHECK(!row[0].surely_fits && spw_point_fits(&row[0]));
     spw_result_clear(&result);
 }
@@ -236,6 +274,8 @@ static void test_splits(void) {
 int main(void) {
     test_splits();
     test_order();
+    test_sentences();
+    test_lower_bound();
     test_surely();
     test_outside();
     test_cost();

@@ -1,4 +1,5 @@
 /* Bisection for the severity at which a point turns bad: made-up plans whose answer is known, also where more is not worse. */
+#include "sim/replay/result_answers.h"
 #include "sim/replay/until.h"
 
 #include "tests/unit/check.h"
@@ -7,6 +8,8 @@
 #include <stdio.h>
 
 enum { POINTS = 6, BUDGET = 1000 };
+
+static const spw_job_allocator usual = {.expandable_segments = false};
 
 typedef struct made {
     size_t plans;
@@ -36,10 +39,11 @@ static spw_status plan(void *state, double x, spw_result *result) {
         row->footprint.high_bytes = row->memory.max_bytes + 20;
         row->ratio_width = 0.02;
         row->memory.worst_rank = i;
-        row->drops.fraction = 0.001 * x;
         row->timed = i != 1;
         row->balanced.step_s = 1.0;
         row->time.step_s = 1.0 + x / (double)(i + 1);
+        spw_result_row_judge(row, &usual);
+        row->drops.fraction = 0.001 * x;
     }
     m->plans++;
     return SPW_OK;
@@ -160,6 +164,13 @@ static void test_once(void) {
     spw_until_clear(&o);
 }
 
+static spw_until_value value_of(spw_result_row *row, const spw_job_allocator *allocator) {
+    spw_result_row_judge(row, allocator);
+    const spw_until_value v = spw_until_value_of(row, 0.0);
+    CHECK(row->surely_fits == spw_until_is_sure(&v)); /* plan and --until say the same */
+    return v;
+}
+
 /* What must be live, with what an allocator adds at most: of what is not state 3.16 times, or 1.04 in expandable segments. */
 static void test_live(void) {
     spw_scheme scheme;
@@ -170,28 +181,28 @@ static void test_live(void) {
     row.memory.max_bytes = row.footprint.peak_bytes = 500;
     row.footprint.argument_bytes = 300;
     row.footprint.budget_bytes = 900;
-    spw_until_value v = spw_until_value_of(&row, &allocator, 0.0);
+    spw_until_value v = value_of(&row, &allocator);
     CHECK(!v.bad && v.value == 500.0 && v.low == 500.0 && fabs(v.high - 932.0) < 1e-9 &&
           !spw_until_is_sure(&v));
     allocator.expandable_segments = true;
-    v = spw_until_value_of(&row, &allocator, 0.0);
+    v = value_of(&row, &allocator);
     CHECK(fabs(v.high - 508.0) < 1e-9 && spw_until_is_sure(&v));
     allocator.max_split_size_mb = 512; /* took all there was */
-    v = spw_until_value_of(&row, &allocator, 0.0);
+    v = value_of(&row, &allocator);
     CHECK(isinf(v.high) && !spw_until_is_sure(&v));
     row.reserved.there = true;
     row.reserved.as_set.reserved.max_bytes = 890;
-    v = spw_until_value_of(&row, &allocator, 0.0);
+    v = value_of(&row, &allocator);
     CHECK(v.value == 890.0 && v.low == 500.0 && v.high == 890.0 && spw_until_is_sure(&v));
     row.reserved.as_set.retried_steps = 1;
-    v = spw_until_value_of(&row, &allocator, 0.0);
+    v = value_of(&row, &allocator);
     CHECK(!v.bad && isinf(v.high));
     CHECK_OK(spw_scheme_parse("gmm", &scheme)); /* nobody said what a compiler adds */
     row = (spw_result_row){.memory_kind = SPW_MEMORY_LIVE, .scheme = scheme};
-    v = spw_until_value_of(&row, &allocator, 0.0);
+    v = value_of(&row, &allocator);
     CHECK(isinf(v.high));
     row.newest.there = true, row.newest.high_bytes = 7;
-    v = spw_until_value_of(&row, &allocator, 0.0);
+    v = value_of(&row, &allocator);
     CHECK(v.high == 7.0);
 }
 

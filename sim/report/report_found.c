@@ -1,0 +1,368 @@
+/* The answer of a search as it stands on its page. */
+#include "sim/print/table.h"
+#include "sim/replay/search_run.h"
+#include "sim/report/html.h"
+#include "sim/report/report_page.h"
+#include "sim/report/report_take.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <string.h>
+
+static const double GIB = 1024.0 * 1024.0 * 1024.0;
+
+static double number_of(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+static const char *words_of(const json_t *object, const char *key) {
+    const char *text = json_string_value(json_object_get(object, key));
+    return text != NULL ? text : "";
+}
+
+static void text_of(FILE *out, const json_t *object, const char *key) {
+    spw_html_text(out, words_of(object, key));
+}
+
+static bool is_timed(const json_t *point) { return json_is_number(json_object_get(point, "step_s")); }
+static bool is_live(const json_t *point) { return strcmp(words_of(point, "memory_kind"), "live") == 0; }
+static bool is_sure(const json_t *point) { return json_is_true(json_object_get(point, "surely_fits")); }
+
+static spw_report_cost cost_of(const json_t *point) {
+    spw_report_cost cost = {.tokens_per_day = {NAN, NAN, NAN}};
+    const spw_status status = spw_report_take_cost(json_object_get(point, "cost"), &cost); /* was checked */
+    if (status != SPW_OK) cost.tokens_per_day.value = NAN;
+    return cost;
+}
+
+/* --- One point in words --- */
+
+/* "gmm, EP 8 x FSDP 4, pipeline 2, ... on 64 GPUs" */
+static void write_name(const json_t *p, FILE *out) {
+    static const struct {
+        const char *key, *text;
+        double least;
+    } parts[] = {{"expert_parallel", ", EP %.0f", 0.0},
+                 {"fsdp", " &times; FSDP %.0f", 0.0},
+                 {"pipeline", " &times; pipeline %.0f", 2.0},
+                 {"virtual_stages", " (virtual stages %.0f)", 1.0},
+                 {"tensor", ", tensor %.0f", 2.0},
+                 {"context", ", context %.0f", 2.0},
+                 {"expert_tensor", ", expert tensor %.0f", 2.0},
+                 {"gpus", " on %.0f GPUs", 0.0},
+                 {"sequences_per_gpu", ", %.0f sequences", 0.0},
+                 {"micro_batches", " in %.0f micro-batches", 2.0}};
+    (void)fputs("<b>", out);
+    text_of(out, p, "scheme");
+    (void)fputs("</b>", out);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (number_of(p, parts[i].key) >= parts[i].least)
+            (void)fprintf(out, parts[i].text, number_of(p, parts[i].key));
+    (void)fputs(", remat ", out);
+    text_of(out, p, "remat");
+}
+
+/* "38.9 GiB live, a lower bound, of 41.9: it may not fit" */
+static void write_memory(const json_t *p, FILE *out) {
+    const double low = number_of(p, "low_bytes"), high = number_of(p, "high_bytes");
+    spw_verdict verdict = SPW_VERDICT_FITS;
+    while (verdict < SPW_VERDICT_OOM && strcmp(words_of(p, "verdict"), spw_verdict_name(verdict)) != 0)
+        verdict++;
+    spw_html_number(out, number_of(p, "peak_bytes"), "%.1f GiB", number_of(p, "peak_bytes") / GIB);
+    if (is_live(p)) (void)fputs(" live, a lower bound,", out);
+    if (high > low) (void)fprintf(out, " (%.1f to %.1f)", low / GIB, high / GIB);
+    (void)fprintf(out, " of %.1f: it %s", number_of(p, "budget_bytes") / GIB,
+                  spw_verdict_sentence(verdict, is_sure(p)));
+}
+
+static void write_speed(const json_t *p, FILE *out) {
+    const double speed = number_of(p, "tokens_per_s_per_gpu");
+    char span[SPW_SPAN_TEXT], step[SPW_SPAN_TEXT];
+    spw_html_number(out, speed, speed < 10.0 ? "%.2f tokens/s a GPU" : "%.0f tokens/s a GPU", speed);
+    (void)fprintf(
+        out, " (%s), a step in <data value=\"%.17g\">%s s</data>",
+        spw_span_text(number_of(p, "tokens_per_s_low"), number_of(p, "tokens_per_s_high"), " to ", span),
+        number_of(p, "step_s"), spw_figure_text(number_of(p, "step_s"), step));
+    (void)fprintf(out, " (%s)",
+                  spw_span_text(number_of(p, "step_s_low"), number_of(p, "step_s_high"), " to ", span));
+}
+
+static void write_drops(const json_t *p, FILE *out) {
+    const double share = number_of(p, "drop_fraction"), worst = number_of(p, "worst_drop_fraction");
+    const bool least = json_is_true(json_object_get(p, "drops_at_least"));
+    if (!(share > 0.0) && !least) {
+        (void)fputs("it drops nothing", out);
+        return;
+    }
+    (void)fputs(least ? "it drops at least " : "it drops ", out);
+    spw_html_percent(out, share);
+    (void)fputs(" of the assignments", out);
+    if (worst > share + 5e-5) (void)fprintf(out, " (%.2f&nbsp;%% in the worst step)", 100.0 * worst);
+}
+
+/* The same point with every expert chosen alike, where that is another. */
+static void write_balanced(const json_t *p, FILE *out) {
+    const double speed = number_of(p, "balanced_tokens_per_s_per_gpu"),
+                 step = number_of(p, "balanced_step_s"), bytes = number_of(p, "balanced_peak_bytes"),
+                 drops = number_of(p, "balanced_drop_fraction");
+    const bool same = !(fabs(speed / number_of(p, "tokens_per_s_per_gpu") - 1.0) > 5e-5) &&
+                      !(fabs(bytes - number_of(p, "peak_bytes")) > 0.0) &&
+                      !(fabs(drops - number_of(p, "drop_fraction")) > 0.0);
+    char text[SPW_SPAN_TEXT];
+    if (same || isnan(bytes) || isnan(drops)) return;
+    (void)fputs("<p>With balanced routing: ", out);
+    if (!isnan(speed) && !isnan(step)) {
+        spw_html_number(out, speed, speed < 10.0 ? "%.2f tokens/s a GPU" : "%.0f tokens/s a GPU", speed);
+        (void)fprintf(out, ", step %s s, ", spw_figure_text(step, text));
+    }
+    spw_html_number(out, bytes, "%.1f GiB", bytes / GIB);
+    (void)fputs(drops > 0.0 ? ", drops " : ", drops nothing", out);
+    if (drops > 0.0) spw_html_percent(out, drops);
+    (void)fputs(".</p>", out);
+}
+
+static void write_outside(const json_t *p, FILE *out) {
+    const json_t *list = json_object_get(p, "outside_fit"), *item = NULL;
+    size_t i = 0, said = 0;
+    json_array_foreach(list, i, item) {
+        const char *text = words_of(item, "feature");
+        bool before = text[0] == '\0';
+        for (size_t k = 0; k < i && !before; k++)
+            before = strcmp(words_of(json_array_get(list, k), "feature"), text) == 0;
+        if (before) continue;
+        (void)fputs(said++ == 0 ? "<p class=\"doubt\">Outside the fit: " : "; ", out);
+        spw_html_text(out, text);
+    }
+    if (said > 0) (void)fputs(".</p>", out);
+}
+
+static void write_point(const json_t *root, const json_t *p, FILE *out) {
+    const spw_report_cost cost = cost_of(p);
+    const double tokens = number_of(root, "tokens"), price = number_of(root, "price_per_gpu_hour");
+    const char *layout = words_of(p, "assumed_layout");
+    (void)fputs("<p>", out);
+    if (is_timed(p)) {
+        write_speed(p, out);
+        (void)fputs("; ", out);
+    }
+    write_memory(p, out);
+    (void)fputs("; a step has ", out);
+    spw_html_amount(out, number_of(p, "step_tokens"));
+    (void)fputs(" tokens", out);
+    if (!json_is_number(json_object_get(root, "global_batch_at_most")) &&
+        !(number_of(root, "global_batch") > 0.0))
+        (void)fputs(" (fewer: <code>--global-batch-at-most</code>; all alike: <code>--global-batch</code>)",
+                    out);
+    (void)fputs("; ", out);
+    write_drops(p, out);
+    (void)fputs(".</p>", out);
+    spw_report_write_costs(&cost, isnan(tokens) ? 0.0 : tokens, isnan(price) ? 0.0 : price, out);
+    write_balanced(p, out);
+    if (layout[0] != '\0') {
+        (void)fputs("<p class=\"doubt\">The layers do not divide over its stages: Megatron-Core needs "
+                    "<code>--pipeline-model-parallel-layout ",
+                    out);
+        spw_html_text(out, layout);
+        (void)fputs("</code>, which is what is counted.</p>", out);
+    }
+    write_outside(p, out);
+    (void)fputs("<p class=\"note\">To plan or to report it alone, in place of <code>--search</code>: <code>",
+                out);
+    text_of(out, p, "options");
+    (void)fputs("</code></p>", out);
+}
+
+/* --- The answer --- */
+
+/* What it takes to be sure. */
+static void write_surely(const json_t *root, const json_t *best, FILE *out) {
+    const json_t *sure = json_object_get(root, "best_sure");
+    const spw_report_cost dear = cost_of(sure), cheap = cost_of(best);
+    const double slower =
+        1.0 - number_of(sure, "tokens_per_s_per_gpu") / number_of(best, "tokens_per_s_per_gpu");
+    if (!json_is_object(sure)) {
+        (void)fputs("<p class=\"doubt\">No point surely fits.</p>", out);
+        return;
+    }
+    if (is_sure(best)) return;
+    (void)fputs("<h3>The best that surely fits</h3><p>", out);
+    write_name(sure, out);
+    if (slower > 0.0) (void)fprintf(out, ": %.1f&nbsp;%% slower a GPU", 100.0 * slower);
+    if (dear.money.value > cheap.money.value) {
+        (void)fputs(slower > 0.0 ? ", and costs " : ": costs ", out);
+        spw_html_amount(out, dear.money.value - cheap.money.value);
+        (void)fputs(" more", out);
+    }
+    (void)fputs(".</p>", out);
+    write_point(root, sure, out);
+}
+
+static void write_nothing(const json_t *root, FILE *out) {
+    const char *why = words_of(root, "nothing");
+    const json_t *more = json_object_get(root, "with_more_gpus");
+    const double tried = number_of(root, "tried_gpus");
+    if (why[0] == '\0') why = "no point keeps to the budgets";
+    (void)fprintf(out, "<p class=\"lead\">%c", toupper((unsigned char)why[0]));
+    spw_html_text(out, why + 1);
+    (void)fputs(".</p>", out);
+    if (json_is_object(more)) {
+        (void)fputs("<h3>With more GPUs</h3><p>", out);
+        write_name(more, out);
+        (void)fputs("</p>", out);
+        write_point(root, more, out);
+    } else if (tried > 0.0) {
+        (void)fprintf(out, "<p>None keeps to the budgets with up to %.0f GPUs, which were tried.</p>", tried);
+    }
+}
+
+static void write_best(const json_t *root, FILE *out) {
+    const json_t *p = json_object_get(root, "best");
+    (void)fputs("<section class=\"answer\"><h2>The best of them</h2>", out);
+    if (json_is_object(p)) {
+        (void)fputs("<p class=\"lead\">", out);
+        write_name(p, out);
+        (void)fputs("</p>", out);
+        write_point(root, p, out);
+        write_surely(root, p, out);
+        if (!is_timed(p))
+            (void)fputs("<p class=\"doubt\">No point has a time: the largest batch, then the least memory, "
+                        "is best.</p>",
+                        out);
+    } else {
+        write_nothing(root, out);
+    }
+    (void)fputs("</section>", out);
+}
+
+/* --- What was asked, and what became of it --- */
+
+static void row_begin(const char *name, FILE *out) { (void)fprintf(out, "<tr><td>%s</td><td>", name); }
+static void row_end(FILE *out) { (void)fputs("</td></tr>", out); }
+
+/* A row each text of a list, or the one text. */
+static void write_texts(const json_t *root, const char *name, const char *key, FILE *out) {
+    const json_t *value = json_object_get(root, key), *item = NULL;
+    size_t i = 0;
+    if (json_is_string(value)) {
+        row_begin(name, out);
+        spw_html_text(out, json_string_value(value));
+        row_end(out);
+    }
+    json_array_foreach(value, i, item) {
+        if (!json_is_string(item)) continue;
+        row_begin(i == 0 ? name : "", out);
+        spw_html_text(out, json_string_value(item));
+        row_end(out);
+    }
+}
+
+static void write_budgets(const json_t *root, FILE *out) {
+    const double most = number_of(root, "gpus_at_most"), gpus = number_of(root, "gpus"),
+                 day = number_of(root, "tokens_per_day"), batch = number_of(root, "global_batch_at_most");
+    row_begin("Budgets", out);
+    if (!isnan(number_of(root, "budget_bytes")))
+        (void)fprintf(out, "%.1f GiB a GPU; ", number_of(root, "budget_bytes") / GIB);
+    (void)fprintf(out, "drops at most %g&nbsp;%%", 100.0 * number_of(root, "drop_at_most"));
+    if (most > 0.0) (void)fprintf(out, "; at most %.0f GPUs", most);
+    if (!(most > 0.0) && gpus > 0.0) (void)fprintf(out, "; %.0f GPUs", gpus);
+    if (day > 0.0) {
+        (void)fputs("; at least ", out);
+        spw_html_amount(out, day);
+        (void)fputs(" tokens a day, the fewest GPUs first", out);
+    }
+    if (number_of(root, "global_batch") > 0.0)
+        (void)fprintf(out, "; %.0f sequences a step (<code>--global-batch</code>)",
+                      number_of(root, "global_batch"));
+    if (batch > 0.0) {
+        (void)fputs("; at most ", out);
+        spw_html_amount(out, batch);
+        (void)fputs(" tokens a step", out);
+    }
+    row_end(out);
+}
+
+/* "pipeline 1, 2, 4" */
+static void write_space(const json_t *root, FILE *out) {
+    const char *key = NULL;
+    json_t *list = NULL;
+    json_object_foreach(json_object_get(root, "space"), key, list) {
+        const json_t *item = NULL;
+        size_t i = 0;
+        if (strcmp(key, "scheme") == 0) continue;
+        (void)fputs("<tr><td>", out);
+        spw_html_text(out, key);
+        (void)fputs("</td><td>", out);
+        json_array_foreach(list, i, item) {
+            (void)fputs(i > 0 ? ", " : "", out);
+            if (json_is_string(item)) spw_html_text(out, json_string_value(item));
+            if (json_is_number(item)) (void)fprintf(out, "%.0f", json_number_value(item));
+        }
+        row_end(out);
+    }
+}
+
+static void write_question(const json_t *root, FILE *out) {
+    const json_t *space = json_object_get(root, "space");
+    (void)fputs("<section><h2>What was asked</h2><div class=\"wide\"><table class=\"sources\"><tbody>", out);
+    write_budgets(root, out);
+    write_texts(space, "Schemes", "scheme", out);
+    write_texts(root, "", "hint", out);
+    write_texts(root, "Routing", "routing", out);
+    write_texts(root, "Software", "software", out);
+    write_texts(root, "", "software_distance", out);
+    write_texts(root, "Number formats", "precision", out);
+    write_texts(root, "Assumed", "assumed", out);
+    write_texts(root, "Model", "model_doubts", out);
+    write_space(root, out);
+    (void)fputs("</tbody></table></div></section>", out);
+}
+
+static void write_fates(const json_t *root, FILE *out) {
+    const json_t *fates = json_object_get(root, "fates");
+    (void)fputs(
+        "<section><h2>What became of the points</h2><div class=\"wide\"><table class=\"sources\"><tbody>",
+        out);
+    for (int f = 0; f < SPW_SEARCH_FATES; f++) {
+        const double count = number_of(fates, spw_search_fate_key((spw_search_fate)f));
+        const char *text = spw_search_fate_text((spw_search_fate)f), *colon = strstr(text, ": ");
+        const bool replayed = spw_search_fate_is_replayed((spw_search_fate)f);
+        if (!(count > 0.0)) continue;
+        row_begin(replayed ? "replayed" : "skipped", out);
+        spw_html_number(out, count, "%.0f", count);
+        (void)fputs("</td><td>", out);
+        spw_html_text(out, replayed && colon != NULL ? colon + 2 : text);
+        row_end(out);
+    }
+    (void)fputs("</tbody></table></div>", out);
+    if (json_array_size(json_object_get(root, "schemes_without")) > 0) {
+        (void)fputs("<p class=\"note\">Schemes without a point above:</p><div class=\"wide\"><table "
+                    "class=\"sources\"><tbody>",
+                    out);
+        write_texts(root, "", "schemes_without", out);
+        (void)fputs("</tbody></table></div>", out);
+    }
+    (void)fputs("</section>", out);
+}
+
+void spw_report_write_found(const spw_report *search, const char *name, FILE *out) {
+    const json_t *root = search->root;
+    const double gpus = number_of(root, "gpus"), length = number_of(root, "sequence_length");
+    (void)fputs("<header><h1>", out);
+    spw_html_text(out, search->model);
+    (void)fputs(" on ", out);
+    spw_html_text(out, search->cluster);
+    (void)fputs("</h1><p>A search over ", out);
+    spw_html_number(out, number_of(root, "points"), "%.0f", number_of(root, "points"));
+    (void)fputs(" points", out);
+    if (gpus > 0.0 && length > 0.0) (void)fprintf(out, ": %.0f GPUs, %.0f tokens a sequence", gpus, length);
+    (void)fputs("; routing ", out);
+    text_of(out, root, "routing");
+    (void)fputs("; by spillway into ", out);
+    spw_html_text(out, name);
+    (void)fputs(".</p></header>", out);
+    write_best(root, out);
+    spw_report_write_front(root, out);
+    write_question(root, out);
+    write_fates(root, out);
+}
