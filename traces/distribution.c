@@ -176,8 +176,27 @@ static size_t find_name(const char *text) {
     return i;
 }
 
+/* "zipf:1.0", "zipf=1.0" and "zipf1.0": a number without the name of its key. */
+static spw_status check_bare_number(const char *text) {
+    for (size_t i = 0; i < NAMES; i++) {
+        const size_t length = strlen(names[i].name);
+        const char *key = names[i].severity, *number = text + length;
+        for (size_t k = 0; key == NULL && k < KEYS; k++)
+            if (keys[k].popularity == (int)names[i].value.popularity) key = keys[k].key;
+        if (strncmp(text, names[i].name, length) != 0 || key == NULL) continue;
+        number += *number == ':' || *number == '=';
+        const size_t digits = strspn(number, "0123456789.");
+        if (digits > 0 && number[digits] == '\0' && strncmp(names[i].name, "megatron", 8) != 0)
+            return spw_fail(SPW_EARG,
+                            "distribution '%s': a number needs the name of its key; did you mean '%s:%s=%s'?",
+                            text, names[i].name, key, number);
+    }
+    return SPW_OK;
+}
+
 spw_status spw_distribution_parse(const char *text, spw_distribution *out) {
     const size_t length = strcspn(text, ":"), i = find_name(text);
+    if (check_bare_number(text) != SPW_OK) return SPW_EARG;
     if (same(text, length, "megatron-w4"))
         return spw_fail(
             SPW_EARG,
