@@ -93,6 +93,10 @@ SPW_MUST_CHECK spw_status spw_trace_read_columns(spw_trace *trace, size_t step, 
 /* Tokens of the whole trace that /tokens/flags calls padding or of a dummy run. */
 SPW_MUST_CHECK spw_status spw_trace_count_flagged(spw_trace *trace, uint64_t *out);
 
+/* Over all steps and layers, choices that the tokens of a step could make (tokens x the layer's top-k), and those that are missing:
+ * padded rows have none at all. By counts/routed, where the trace has them, else by the ids. */
+SPW_MUST_CHECK spw_status spw_trace_count_missing(spw_trace *trace, uint64_t *choices, uint64_t *missing);
+
 /* Choices of steps [step, step + steps) in layer position `layer`; weights only if asked for. Valid until the
  * next spw_trace_read_record() or close. Cheapest in the order: for each step, each layer upwards. Every id
  * is checked: SPW_EFORMAT names step, layer, token and id, also of an expert that a token chooses twice. So is every

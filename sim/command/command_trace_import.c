@@ -6,6 +6,7 @@
 #include "sim/command/trace_options.h"
 #include "traces/importers/importer.h"
 
+#include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,6 +66,8 @@ static const struct argp_option options[] = {
      "choice, "
      "or sigmoid; they are then read from logits_rank{N}.bin beside each file",
      4},
+    {"drop-padding", KEY_FACT + 18, NULL, 0,
+     "leave out the rows that have no choice in any layer, as the padding of a batch", 4},
     {"phase", KEY_PHASE, "train|eval|prefill|decode|mixed", 0, "when it was recorded (default: the format's)",
      5},
     {"model", KEY_MODEL, "NAME", 0, "name of the model, recorded only", 5},
@@ -164,7 +167,9 @@ static spw_status parse_fact(int bit, const char *text, import_options *o) {
                    text != NULL ? " " : "", text != NULL ? text : "");
     settings->given |= 1u << bit;
     if (text == NULL) { /* a flag */
-        bool *flag = 1 << bit == SPW_FACT_RECOMPUTE ? &settings->recompute : &settings->resumed;
+        bool *flag = 1 << bit == SPW_FACT_RECOMPUTE ? &settings->recompute
+                     : 1 << bit == SPW_FACT_RESUMED ? &settings->resumed
+                                                    : &settings->drop_padding;
         *flag = true;
         return SPW_OK;
     }
@@ -298,6 +303,21 @@ cleanup:
     return status;
 }
 
+/* Rows without a choice count as tokens wherever the trace is used. */
+static spw_status say_missing(spw_trace *trace, FILE *out) {
+    uint64_t choices = 0, missing = 0;
+    const spw_status status = spw_trace_count_missing(trace, &choices, &missing);
+    if (status == SPW_OK && missing > 0)
+        (void)fprintf(
+            out,
+            "spillway: %" PRIu64 " of %" PRIu64
+            " choices are missing (%.3g %%), and their tokens count all the same: "
+            "capacities, drops and times are those of all tokens; if they are the padding of a batch, import "
+            "with --drop-padding\n",
+            missing, choices, 100.0 * (double)missing / (double)choices);
+    return status == SPW_OK ? say_unused(trace, out) : status;
+}
+
 spw_status spw_command_trace_import(int argc, char **argv) {
     spw_status status = SPW_OK;
     import_options o = {.settings = {.phase = -1}};
@@ -310,7 +330,7 @@ spw_status spw_command_trace_import(int argc, char **argv) {
     o.settings.input = o.input;
     o.settings.facts_text = o.facts;
     SPW_TRY(spw_trace_import(o.importer, &o.settings));
-    spw_print_trace_written(o.settings.output, say_unused);
+    spw_print_trace_written(o.settings.output, say_missing);
 
 cleanup:
     spw_free(o.input);

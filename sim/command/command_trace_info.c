@@ -191,11 +191,16 @@ static void print_line(const char *name, const char *text) {
     printf("  %-10s %s\n", name, plain);
 }
 
+/* Tokens that are none of the data, and choices that nobody made. */
+typedef struct lost_tokens {
+    uint64_t flagged, choices, missing;
+} lost_tokens;
+
 /* Steps of each phase, where any is not of training; and what is flagged as no token of the data. */
-static void print_kinds(const spw_trace_info *info, uint64_t flagged) {
+static void print_kinds(const spw_trace_info *info, const lost_tokens *lost) {
     static const char *const phases[] = {"train", "eval", "prefill", "decode", "mixed"};
     size_t count[sizeof phases / sizeof *phases] = {0};
-    char text[128] = "", flags[96];
+    char text[128] = "", flags[128];
     for (size_t s = 0; s < info->steps; s++) count[info->step_phase[s]]++;
     for (size_t p = 0; p < sizeof phases / sizeof *phases; p++) {
         const size_t used = strlen(text);
@@ -205,11 +210,15 @@ static void print_kinds(const spw_trace_info *info, uint64_t flagged) {
     }
     if (count[0] < info->steps) print_line("phases", text);
     (void)snprintf(flags, sizeof flags,
-                   "%" PRIu64 " of the tokens are padding or of a dummy run, and count here", flagged);
-    if (flagged > 0) print_line("flags", flags);
+                   "%" PRIu64 " of the tokens are padding or of a dummy run, and count here", lost->flagged);
+    if (lost->flagged > 0) print_line("flags", flags);
+    (void)snprintf(flags, sizeof flags,
+                   "%" PRIu64 " of %" PRIu64 " choices (%.3g %%); their tokens count all the same",
+                   lost->missing, lost->choices, 100.0 * (double)lost->missing / (double)lost->choices);
+    if (lost->missing > 0) print_line("missing", flags);
 }
 
-static spw_status print_person(const char *path, const spw_trace_info *info, uint64_t flagged,
+static spw_status print_person(const char *path, const spw_trace_info *info, const lost_tokens *lost,
                                const spw_layer_statistics *layers, const spw_trace_overload *overload) {
     spw_status status = SPW_OK;
     spw_print_trace_line(path, info, stdout);
@@ -220,7 +229,7 @@ static spw_status print_person(const char *path, const spw_trace_info *info, uin
     print_line("generator", info->generator);
     print_line("created", info->created);
     print_line("note", info->note);
-    print_kinds(info, flagged);
+    print_kinds(info, lost);
     printf("\nBalance: the most loaded expert over the mean, coefficient of variation, Gini, entropy (even: "
            "%.2f bits), "
            "dead experts;\nthen the most loaded expert-parallel rank over the mean. Means over steps, and "
@@ -256,7 +265,7 @@ static spw_status layers_json(const spw_trace_info *info, const spw_layer_statis
     return status;
 }
 
-static spw_status print_json(const char *path, const spw_trace_info *info, uint64_t flagged,
+static spw_status print_json(const char *path, const spw_trace_info *info, const lost_tokens *lost,
                              const spw_layer_statistics *layers, const spw_trace_overload *overload) {
     spw_status status = SPW_OK;
     spw_json json = {.failed = false};
@@ -282,9 +291,9 @@ static spw_status print_json(const char *path, const spw_trace_info *info, uint6
     const struct {
         const char *key;
         uint64_t value;
-    } counts[] = {{"steps", info->steps}, {"layers", info->layers}, {"experts", info->experts},
-                  {"top_k", info->top_k}, {"ranks", info->ranks},   {"tokens", info->tokens},
-                  {"flagged", flagged}};
+    } counts[] = {{"steps", info->steps},     {"layers", info->layers},   {"experts", info->experts},
+                  {"top_k", info->top_k},     {"ranks", info->ranks},     {"tokens", info->tokens},
+                  {"flagged", lost->flagged}, {"choices", lost->choices}, {"missing", lost->missing}};
     SPW_TRY(layers_json(info, layers, &list));
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         spw_json_put(&json, trace, texts[i].key, spw_json_text(texts[i].value));
@@ -331,7 +340,8 @@ spw_status spw_command_trace_info(int argc, char **argv) {
     spw_trace *trace = NULL;
     spw_layer_statistics *layers = NULL;
     spw_trace_overload overload = {.layer = NULL};
-    uint64_t flagged = 0, expert = 0;
+    lost_tokens lost = {.flagged = 0};
+    uint64_t expert = 0;
     SPW_TRY(spw_command_parse(&argp, argc, argv, &o));
     SPW_TRY(spw_trace_options_format(&o.trace, &format));
     if (o.expert != NULL) SPW_TRY(spw_parse_count("--expert-parallel", o.expert, 1 << 16, &expert));
@@ -341,9 +351,10 @@ spw_status spw_command_trace_info(int argc, char **argv) {
     SPW_TRY(SPW_ALLOC(info->layers, &layers));
     if (format == SPW_FORMAT_CSV) SPW_TRY(spw_trace_statistics(trace, NULL, layers));
     if (format != SPW_FORMAT_CSV) SPW_TRY(spw_trace_overload_read(trace, expert, layers, &overload));
-    SPW_TRY(spw_trace_count_flagged(trace, &flagged));
-    if (format == SPW_FORMAT_TABLE) SPW_TRY(print_person(o.trace.path, info, flagged, layers, &overload));
-    if (format == SPW_FORMAT_JSON) SPW_TRY(print_json(o.trace.path, info, flagged, layers, &overload));
+    SPW_TRY(spw_trace_count_flagged(trace, &lost.flagged));
+    SPW_TRY(spw_trace_count_missing(trace, &lost.choices, &lost.missing));
+    if (format == SPW_FORMAT_TABLE) SPW_TRY(print_person(o.trace.path, info, &lost, layers, &overload));
+    if (format == SPW_FORMAT_JSON) SPW_TRY(print_json(o.trace.path, info, &lost, layers, &overload));
     if (format == SPW_FORMAT_CSV)
         SPW_TRY(print_table(all_columns, add_all, info, layers, format, spw_command_out()));
 

@@ -80,9 +80,10 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
     const double peak = m->argument_bytes + m->temporary_bytes;
     spw_footprint f;
     spw_compiled_footprint_bytes(job, m, &f);
-    printf("%s, %s on %s, expert %zu x fsdp %zu, %zu x %zu tokens a GPU, remat %s, compiled by %s\n",
-           scheme->text, job->model.name, job->cluster.name, job->expert, job->fsdp, sequences,
-           job->sequence_length, spw_remat_name(job->remat), stack->name);
+    char words[SPW_CLUSTER_WORDS];
+    printf("%s, %s on %s (%s), expert %zu x fsdp %zu, %zu x %zu tokens a GPU, remat %s, compiled by %s\n",
+           scheme->text, job->model.name, job->cluster.name, spw_cluster_words(&job->cluster, words),
+           job->expert, job->fsdp, sequences, job->sequence_length, spw_remat_name(job->remat), stack->name);
     spw_print_model_doubts(&job->model, "not here: ", stdout);
     print_cut(job, sequences);
     const spw_verdict verdict = spw_footprint_verdict(f.peak_bytes, f.budget_bytes);

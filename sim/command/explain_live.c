@@ -93,8 +93,9 @@ static void print_finetune(const spw_job *job) {
 
 static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t sequences,
                           const spw_footprint *f) {
-    printf("%s, %s on %s, expert %zu x fsdp %zu", scheme->text, job->model.name, job->cluster.name,
-           job->expert, job->fsdp);
+    char words[SPW_CLUSTER_WORDS];
+    printf("%s, %s on %s (%s), expert %zu x fsdp %zu", scheme->text, job->model.name, job->cluster.name,
+           spw_cluster_words(&job->cluster, words), job->expert, job->fsdp);
     spw_grid_print(job, stdout);
     printf(", %zu x %zu tokens %s, remat %s%s%s\n", sequences, job->sequence_length, spw_grid_tokens_of(job),
            spw_remat_name(job->remat), spw_offload_note(&job->offload),

@@ -133,8 +133,9 @@ static void add_rows(spw_table *t, const spw_job_options *o, size_t batch, size_
 static void print_heading(const spw_job_options *o, size_t batch, size_t scheme, const spw_peer *peer,
                           const spw_peer_memory *m, const our_side *ours) {
     const spw_job *job = &o->job;
-    printf("%s, %s on %s, expert %zu x fsdp %zu x pipeline %zu", o->scheme[scheme].text, job->model.name,
-           job->cluster.name, job->expert, job->fsdp, job->pipeline);
+    char words[SPW_CLUSTER_WORDS];
+    printf("%s, %s on %s (%s), expert %zu x fsdp %zu x pipeline %zu", o->scheme[scheme].text, job->model.name,
+           job->cluster.name, spw_cluster_words(&job->cluster, words), job->expert, job->fsdp, job->pipeline);
     spw_grid_print(job, stdout);
     printf(", %zu x %zu tokens %s, remat %s, optimizer %s\n", job->sequences_per_gpu[batch],
            job->sequence_length, spw_grid_tokens_of(job), spw_remat_name(job->remat),

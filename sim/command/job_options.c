@@ -303,6 +303,20 @@ static spw_status hint_comma(const spw_job_options *o, spw_status failed) {
     return failed;
 }
 
+/* A size written the other way round, "h200:4x8" for 8 nodes of 4: notations differ. */
+static void warn_node(const spw_cluster *c) {
+    char words[SPW_CLUSTER_WORDS], other[160] = "";
+    const int stem = (int)strcspn(c->name, "-");
+    if (c->preset_node == 0 || c->preset_node == c->gpus_per_node || c->nodes == 1) return;
+    if (c->nodes == c->preset_node)
+        (void)snprintf(other, sizeof other,
+                       "; %zu nodes of %zu are %.*s-%zux%zu (nodes x GPUs) or %.*s:%zux%zu (GPUs x nodes)",
+                       c->gpus_per_node, c->nodes, stem, c->name, c->gpus_per_node, c->nodes, stem, c->name,
+                       c->nodes, c->gpus_per_node);
+    (void)fprintf(spw_command_notes(), "spillway: the cluster has %s, and a node of %.*s has %zu%s\n",
+                  spw_cluster_words(c, words), stem, c->name, c->preset_node, other);
+}
+
 static spw_status finish(spw_job_options *o) {
     spw_status status = SPW_OK;
     spw_job *job = &o->job;
@@ -321,6 +335,7 @@ static spw_status finish(spw_job_options *o) {
             SPW_EARG, "no job given; write --job FILE (examples are in sim/jobs/), or --model and --cluster");
     if (o->sequences != NULL) SPW_TRY(set_sequences(o, o->sequences));
     SPW_TRY(spw_job_read_with(o->job_path, o->override, o->overrides, job));
+    warn_node(&job->cluster);
     if (o->expert_parallel != NULL) SPW_TRY(set_expert_parallel(job, o->expert_parallel));
     if (o->points_alone) leave_out(o);
     SPW_TRY(spw_job_check(job));

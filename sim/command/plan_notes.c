@@ -13,6 +13,7 @@
 #include "sim/replay/plan_answers.h"
 #include "sim/replay/result_print.h"
 #include "sim/replay/row_cost_print.h"
+#include "sim/routing/choice_tally.h"
 #include "sim/schemes/selection.h"
 
 #include <math.h>
@@ -172,7 +173,9 @@ void spw_plan_print_heading(const spw_plan_view *v, FILE *out) {
         fit += spw_point_fits(row);
         live += spw_point_fits(row) && spw_point_is_live_alone(row);
     }
-    fprintf(out, "plan      %s on %s (%zu GPUs", job->model.name, job->cluster.name, spw_job_gpus(job));
+    char words[SPW_CLUSTER_WORDS];
+    fprintf(out, "plan      %s on %s (%s", job->model.name, job->cluster.name,
+            spw_cluster_words(&job->cluster, words));
     if (v->request->splits <= 1) {
         fprintf(out, ", expert %zu x fsdp %zu", v->result->row[0].expert, v->result->row[0].fsdp);
         spw_grid_print(job, out);
@@ -189,6 +192,9 @@ void spw_plan_print_heading(const spw_plan_view *v, FILE *out) {
         fprintf(out, "batch     1 sequence a GPU, as nobody said otherwise; more may be much faster: "
                      "--sequences-per-gpu 1,2,4,8,16,32\n");
     fprintf(out, "routing   %s\n", v->routing);
+    const char *const missing =
+        v->result->rows > 0 ? spw_choice_tally_said(&v->result->row[0].assumptions) : NULL;
+    if (missing != NULL) fprintf(out, "%-*s%s\n", INDENT, "", missing);
     print_software(v, out);
     print_limits(v, out);
     if (spw_plan_any_drops(v->result))

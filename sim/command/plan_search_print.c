@@ -218,7 +218,7 @@ static const spw_column columns[] = {
     {"tensor", "TP"},
     {"context", "CP"},
     {"virtual_stages", "VPP"},
-    {"micro_batches", "MB"},
+    {"micro_batches", "micro"},
     {"sequences_per_gpu", "seq"},
     {"remat", "remat"},
     {"verdict", NULL},
@@ -408,8 +408,9 @@ static spw_status print_table(const spw_search_view *v, FILE *out) {
     const spw_job *job = v->request->plan->job;
     char intervals[SPW_SEARCH_INTERVALS_TEXT];
     spw_status status = SPW_OK;
-    fprintf(out, "search    %s on %s, %zu tokens a sequence%s\n", job->model.name, job->cluster.name,
-            job->sequence_length, spw_offload_note(&job->offload));
+    char words[SPW_CLUSTER_WORDS];
+    fprintf(out, "search    %s on %s (%s), %zu tokens a sequence%s\n", job->model.name, job->cluster.name,
+            spw_cluster_words(&job->cluster, words), job->sequence_length, spw_offload_note(&job->offload));
     spw_result_print_precision(job, out);
     spw_print_model_doubts(&job->model, "model     ", out);
     fprintf(out, "routing   %s\n", v->origin->routing);

@@ -309,8 +309,9 @@ static void print_heading(const spw_until_view *v, FILE *out) {
             before = before || strcmp(v->line[k].question, v->line[i].question) == 0;
         if (!before) print_question(v, &v->line[i], out);
     }
-    fprintf(out, "job       %s on %s, %zu GPUs, %zu tokens a sequence\n", job->model.name, job->cluster.name,
-            spw_job_gpus(job), job->sequence_length);
+    char words[SPW_CLUSTER_WORDS];
+    fprintf(out, "job       %s on %s, %s, %zu tokens a sequence\n", job->model.name, job->cluster.name,
+            spw_cluster_words(&job->cluster, words), job->sequence_length);
     fprintf(out, "          remat %s%s, optimizer %s; as said, or the defaults of plan\n",
             spw_remat_name(job->remat), spw_offload_note(&job->offload), spw_optimizer_name(job->optimizer));
     spw_result_print_precision(job, out);

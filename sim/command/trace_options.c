@@ -57,9 +57,9 @@ static spw_status describe_written(void *context, FILE *out) {
     spw_trace *trace = NULL;
     spw_status status = SPW_OK;
     SPW_TRY(spw_trace_open(w->path, &trace));
+    if (w->remark != NULL) SPW_TRY(w->remark(trace, out));
     (void)fprintf(out, "wrote ");
     spw_print_trace_line(w->path, spw_trace_get_info(trace), out);
-    if (w->remark != NULL) SPW_TRY(w->remark(trace, out));
 
 cleanup:
     spw_trace_close(trace);

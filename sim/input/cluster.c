@@ -402,6 +402,23 @@ static void name_size(spw_cluster *c) {
     (void)snprintf(dash, sizeof c->name - (size_t)(dash - c->name), "-%zux%zu", c->nodes, c->gpus_per_node);
 }
 
+static const char *size_words(size_t nodes, size_t gpus, char out[SPW_CLUSTER_WORDS]) {
+    (void)snprintf(out, SPW_CLUSTER_WORDS, "%zu node%s of %zu GPU%s", nodes, nodes == 1 ? "" : "s", gpus,
+                   gpus == 1 ? "" : "s");
+    return out;
+}
+
+const char *spw_cluster_words(const spw_cluster *c, char out[SPW_CLUSTER_WORDS]) {
+    return size_words(c->nodes, c->gpus_per_node, out);
+}
+
+const char *spw_cluster_name_words(const char *name, char out[SPW_CLUSTER_WORDS]) {
+    size_t nodes = 0, gpus = 0;
+    const char *dash = strrchr(name, '-');
+    out[0] = '\0';
+    return dash != NULL && read_pair(dash + 1, &nodes, &gpus) ? size_words(nodes, gpus, out) : out;
+}
+
 spw_status spw_cluster_resize(spw_cluster *c, size_t gpus) {
     const size_t node = c->gpus_per_node;
     if (gpus > node && gpus % node != 0) {
@@ -426,9 +443,13 @@ spw_status spw_cluster_resize(spw_cluster *c, size_t gpus) {
 static spw_status set_size(const sized_name *sized, const char *name, spw_cluster *c) {
     if (sized->nodes == 0) return SPW_OK;
     if (sized->gpus_per_node > c->gpus_per_node)
-        return spw_fail(SPW_ECONFIG,
-                        "cluster '%.60s' has %zu GPUs a node, and a node of '%s' has %zu; write %zu or fewer",
-                        name, sized->gpus_per_node, c->name, c->gpus_per_node, c->gpus_per_node);
+        return spw_fail(
+            SPW_ECONFIG,
+            "cluster '%.60s' has %zu GPUs a node, and a node of '%s' has %zu; write %zu or fewer, as "
+            "in %.*s:%zux%zu (GPUs of a node x nodes)",
+            name, sized->gpus_per_node, c->name, c->gpus_per_node, c->gpus_per_node,
+            (int)strcspn(c->name, "-"), c->name, c->gpus_per_node, sized->gpus_per_node);
+    c->preset_node = c->gpus_per_node;
     c->nodes = sized->nodes;
     c->gpus_per_node = sized->gpus_per_node;
     name_size(c);

@@ -26,7 +26,8 @@ enum {
     SPW_EXCHANGE_POINTS = 16,
     SPW_LINK_POINTS = 64,
     SPW_LEVELS = 6,
-    SPW_LEVEL_NAME = 24
+    SPW_LEVEL_NAME = 24,
+    SPW_CLUSTER_WORDS = 64
 };
 
 /* In YAML:  hbm_gib: {value: 287.96, evidence: published, source: "..."} */
@@ -140,6 +141,7 @@ typedef enum spw_gpu_vendor { SPW_VENDOR_OTHER, SPW_VENDOR_NVIDIA, SPW_VENDOR_AM
 typedef struct spw_cluster {
     char name[SPW_CLUSTER_NAME];
     size_t nodes, gpus_per_node;
+    size_t preset_node; /* GPUs a node of the preset that the name resizes; 0: the name gives no size */
     spw_gpu_generation gpu_generation;
     spw_gpu_vendor gpu_vendor;
     spw_figure hbm_gib;               /* visible to a program, per GPU */
@@ -160,6 +162,10 @@ typedef struct spw_cluster {
  * `folder`). A preset's name with another number of nodes ("h200-32x8", or "h200:8x32", GPUs a node first) is that preset with so many;
  * "h200" is the preset itself. SPW_ECONFIG names file, line and what would be right. */
 SPW_MUST_CHECK spw_status spw_cluster_read(const char *name, const char *folder, spw_cluster *out);
+/* "32 nodes of 8 GPUs": notations put either first. Returns `out`. */
+const char *spw_cluster_words(const spw_cluster *cluster, char out[SPW_CLUSTER_WORDS]);
+/* The same of a name that ends in its size, "h200-32x8"; "" of any other. */
+const char *spw_cluster_name_words(const char *name, char out[SPW_CLUSTER_WORDS]);
 /* Makes it `gpus` GPUs: whole nodes, or a part of one. SPW_ECONFIG names numbers that do. */
 SPW_MUST_CHECK spw_status spw_cluster_resize(spw_cluster *cluster, size_t gpus);
 SPW_MUST_CHECK spw_status spw_cluster_parse(const char *where, const char *text, size_t length,

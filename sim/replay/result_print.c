@@ -237,8 +237,9 @@ static void print_heading(const spw_result *result, const spw_run_settings *s, F
             fprintf(out, ", %zu source rank%s", s->trace->ranks, spw_plural(s->trace->ranks));
         fprintf(out, "\n");
     }
-    fprintf(out, "job       %s on %s, expert %zu x fsdp %zu", job->model.name, job->cluster.name, job->expert,
-            job->fsdp);
+    char words[SPW_CLUSTER_WORDS];
+    fprintf(out, "job       %s on %s (%s), expert %zu x fsdp %zu", job->model.name, job->cluster.name,
+            spw_cluster_words(&job->cluster, words), job->expert, job->fsdp);
     if (job->pipeline > 1) fprintf(out, " x pipeline %zu", job->pipeline);
     spw_grid_print(job, out);
     fprintf(out, ", ");

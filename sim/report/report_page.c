@@ -57,7 +57,11 @@ static void write_heading(const spw_report *report, const char *name, FILE *out)
     spw_html_text(out, report->model);
     (void)fputs(" on ", out);
     spw_html_text(out, report->cluster);
-    (void)fprintf(out, "</h1><p>%.0f GPUs: ", report->gpus);
+    char words[SPW_CLUSTER_WORDS];
+    if (spw_cluster_name_words(report->cluster, words)[0] != '\0')
+        (void)fprintf(out, "</h1><p>%s: ", words);
+    else
+        (void)fprintf(out, "</h1><p>%.0f GPUs: ", report->gpus);
     if (report->splits) {
         (void)fputs("expert &times; fsdp split in several ways", out);
     } else {

@@ -212,7 +212,7 @@ static const struct {
                {"tensor", "TP", NULL, "%.0f", 1.0},
                {"context", "CP", NULL, "%.0f", 1.0},
                {"virtual_stages", "VPP", NULL, "%.0f", 1.0},
-               {"micro_batches", "MB", NULL, "%.0f", 1.0},
+               {"micro_batches", "micro", NULL, "%.0f", 1.0},
                {"sequences_per_gpu", "seq", NULL, "%.0f", 1.0},
                {"peak_bytes", "GiB", NULL, "%.1f", 1024.0 * 1024.0 * 1024.0},
                {"drop_fraction", "dropped", NULL, "%.2f&nbsp;%%", 0.01},
@@ -302,6 +302,8 @@ void spw_report_write_found(const spw_report *search, const char *name, FILE *ou
     spw_html_text(out, search->model);
     (void)fputs(" on ", out);
     spw_html_text(out, search->cluster);
+    char words[SPW_CLUSTER_WORDS];
+    if (spw_cluster_name_words(search->cluster, words)[0] != '\0') (void)fprintf(out, " (%s)", words);
     (void)fputs("</h1><p>A search over ", out);
     spw_html_number(out, number_of(root, "points"), "%.0f", number_of(root, "points"));
     (void)fputs(" points; routing ", out);

@@ -1,5 +1,8 @@
 #include "sim/routing/choice_tally.h"
 
+#include <inttypes.h>
+#include <string.h>
+
 void spw_choice_tally_add(spw_choice_tally *tally, const spw_counts *counts, size_t top_k) {
     for (size_t rank = 0; rank < counts->placement.ranks; rank++) {
         tally->slots += counts->tokens[rank] * top_k;
@@ -12,7 +15,19 @@ spw_status spw_choice_tally_assume(const spw_choice_tally *tally, spw_assumption
         return spw_fail(SPW_EFORMAT,
                         "/tokens/expert_id: every choice is missing; there is nothing to replay");
     if (tally->chosen < tally->slots)
-        spw_assume(list, "%.4g %% of the choices are missing from the trace: no row is counted for them",
-                   100.0 * (double)(tally->slots - tally->chosen) / (double)tally->slots);
+        spw_assume(
+            list,
+            "%.4g %% of the choices (%" PRIu64 " of %" PRIu64
+            ") are missing from the trace: no row is counted for "
+            "them, but their tokens count for capacities and drops; padded rows are left out by trace import "
+            "--drop-padding",
+            100.0 * (double)(tally->slots - tally->chosen) / (double)tally->slots,
+            tally->slots - tally->chosen, tally->slots);
     return SPW_OK;
+}
+
+const char *spw_choice_tally_said(const spw_assumptions *list) {
+    for (size_t i = 0; i < list->count; i++)
+        if (strstr(list->text[i], "are missing from the trace") != NULL) return list->text[i];
+    return NULL;
 }

@@ -694,6 +694,48 @@ def test_array_layers():
     refused("there is an axis of ranks", "array", good, *rest, "--axes", "ranks,layers,tokens,k", "--tokens-per-rank", 2, code=2)
 
 
+def test_padding():
+    """Rows of a batch without a choice: counted and said, or left out. The oracle is the same batch without them."""
+    fresh("array")
+    shape, lengths = ("--experts", 16, "--top-k", 2), (9, 4, 1)
+    ids = choose(3, 9, 5, experts=16, top_k=2)
+    for s, length in enumerate(lengths):
+        ids[s, length:] = -1
+    ids[0, 2, 1] = ids[0, 3, 4, 0] = -1  # a token without a choice in one layer stays
+    options = (*shape, "--missing", "-1", "--axes", "sequences,tokens,layers,k")
+    path = save("padded.npy", ids)
+    lost = int((ids < 0).sum())
+    with imported("array", [path], *options) as h:
+        check(h["steps/num_tokens"][0] == 27, "padding counts")
+    code, _, error = run(SPILLWAY, "trace", "import", "array", path, "--output", OUT, *options)
+    check(code == 0 and f"{lost} of {ids.size} choices are missing" in error and "--drop-padding" in error, error)
+    code, out, error = run(SPILLWAY, "trace", "info", OUT)
+    check(code == 0 and f"missing    {lost} of {ids.size} choices" in out, out)
+    code, out, error = run(SPILLWAY, "trace", "info", OUT, "--format", "json")
+    check(json.loads(out)["trace"]["missing"] == lost and json.loads(out)["trace"]["choices"] == ids.size, out)
+    whole = np.concatenate([ids[s, :length] for s, length in enumerate(lengths)])
+    with imported("array", [path], *options, "--drop-padding") as h:
+        check_padded(h, whole, lengths)
+    many = (*shape, "--axes", "tokens,layers,k", "--missing", "-1", "--drop-padding")
+    with imported("array", [save("flat.npy", whole)], *many) as h:
+        check((h["counts/routed"][0] == np.stack([histogram(whole[:, l], 16) for l in range(5)])).all(), "nothing to drop")
+    # ranks of a step keep what is theirs
+    with imported("array", [path], *options, "--tokens-per-rank", 9, "--drop-padding") as h:
+        check((h["tokens/source_rank"][:] == np.repeat(np.arange(3), lengths)).all(), "ranks")
+        check_padded(h, whole, lengths)
+    refused("no token of the step has a choice", "array", [save("none.npy", np.full_like(ids, -1))], *options, "--drop-padding")
+    refused("--drop-padding", "count-jsonl", [path], *shape, "--drop-padding", code=2)
+
+
+def check_padded(h, whole, lengths):
+    got = h["tokens/expert_id"][:].astype("i4")
+    got[got == h["tokens/expert_id"].attrs["missing_value"]] = -1
+    check(got.shape == whole.shape and (got == whole).all(), "ids without padding")
+    check((h["tokens/sequence"][:] == np.repeat(np.arange(len(lengths)), lengths)).all(), "sequences without padding")
+    check((h["tokens/position"][:] == np.concatenate([np.arange(n) for n in lengths])).all(), "positions without padding")
+    check((h["counts/routed"][0] == np.stack([histogram(whole[:, l], 16) for l in range(5)])).all(), "counts without padding")
+
+
 def test_array_counts():
     """Loads of experts: [steps][layers][experts], with or without ranks."""
     fresh("array")

@@ -246,6 +246,14 @@ static void test_other_nodes(void) {
     CHECK(large.nodes == 8 && strcmp(large.name, "mi325x-8x8") == 0);
     CHECK_OK(spw_cluster_read("h200-32x4", NULL, &large)); /* half of a node's GPUs */
     CHECK(large.nodes == 32 && large.gpus_per_node == 4);
+    char words[SPW_CLUSTER_WORDS]; /* whatever the notation */
+    CHECK(large.preset_node == 8 && strcmp(spw_cluster_words(&large, words), "32 nodes of 4 GPUs") == 0);
+    CHECK_OK(spw_cluster_read("h200:4x32", NULL, &large));
+    CHECK(strcmp(spw_cluster_words(&large, words), "32 nodes of 4 GPUs") == 0);
+    CHECK(strcmp(spw_cluster_name_words("h200-32x8", words), "32 nodes of 8 GPUs") == 0);
+    CHECK(strcmp(spw_cluster_name_words("h200-1x1", words), "1 node of 1 GPU") == 0);
+    CHECK(spw_cluster_name_words("mine", words)[0] == '\0' &&
+          spw_cluster_name_words("h200-x", words)[0] == '\0');
     CHECK_STATUS(spw_cluster_read("h200:16x4", NULL, &large), SPW_ECONFIG);
     CHECK(strstr(spw_last_error(), "has 16 GPUs a node, and a node of 'h200-8x8' has 8; write 8 or fewer") !=
           NULL);

@@ -18,13 +18,14 @@ typedef struct workspace {
     int32_t *sequence, *position;
     uint64_t *sum;                       /* [experts] */
     uint32_t *routed, *by_rank, *counts; /* [experts], [ranks][experts], [experts] */
+    uint8_t *chosen;                     /* token rows of the step that some layer has a choice of */
     int64_t next_sequence;
     int32_t *micro; /* [steps] */
 } workspace;
 
 static void clear(workspace *w) {
     void *owned[] = {w->expert_id, w->weight, w->row,     w->source_rank, w->sequence, w->position,
-                     w->sum,       w->routed, w->by_rank, w->counts,      w->micro};
+                     w->sum,       w->routed, w->by_rank, w->counts,      w->micro,    w->chosen};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) spw_free(owned[i]);
 }
 
@@ -39,8 +40,9 @@ static spw_status grow(workspace *w, const spw_assembly *assembly, uint64_t toke
     size_t choices = 0;
     if (tokens == 0) tokens = 1; /* arrays that are there */
     if (tokens <= w->capacity) return SPW_OK;
-    void **arrays[] = {(void **)&w->expert_id,   (void **)&w->weight,   (void **)&w->row,
-                       (void **)&w->source_rank, (void **)&w->sequence, (void **)&w->position};
+    void **arrays[] = {(void **)&w->expert_id, (void **)&w->weight,      (void **)&w->row,
+                       (void **)&w->chosen,    (void **)&w->source_rank, (void **)&w->sequence,
+                       (void **)&w->position};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
         spw_free(*arrays[i]);
         *arrays[i] = NULL;
@@ -51,6 +53,7 @@ static spw_status grow(workspace *w, const spw_assembly *assembly, uint64_t toke
     SPW_TRY(SPW_ALLOC(choices / 2, &w->expert_id));
     if (w->weighted) SPW_TRY(SPW_ALLOC(choices / 2, &w->weight));
     SPW_TRY(SPW_ALLOC(w->weighted ? choices : choices / 2, &w->row));
+    SPW_TRY(SPW_ALLOC((size_t)tokens, &w->chosen));
     SPW_TRY(SPW_ALLOC((size_t)tokens, &w->source_rank));
     SPW_TRY(SPW_ALLOC((size_t)tokens, &w->sequence));
     SPW_TRY(SPW_ALLOC((size_t)tokens, &w->position));
@@ -90,22 +93,75 @@ static spw_status fill_columns(workspace *w, const spw_assembly *assembly, size_
     return SPW_OK;
 }
 
-static spw_status write_ids(workspace *w, spw_assembly *assembly, size_t step, spw_trace_writer *writer) {
+/* The ids of a layer, and weights, in the order of the trace. */
+static spw_status read_layer(workspace *w, spw_assembly *assembly, size_t step, size_t layer) {
     spw_status status = SPW_OK;
     const size_t top_k = assembly->shape.top_k;
-    for (size_t layer = 0; layer < assembly->layers; layer++) {
-        uint64_t at = 0;
-        for (size_t source = 0; source < assembly->shape.ranks; source++) {
-            const spw_part *part = part_at(assembly, step, layer, source);
-            SPW_TRY(spw_assembly_read(assembly, part, w->row));
-            for (uint64_t t = 0; t < part->rows; t++) {
-                const uint64_t to = (at + row_of(&assembly->shape, t, part->rows)) * top_k;
-                memcpy(w->expert_id + to, w->row + t * top_k, top_k * sizeof *w->row);
-                if (w->weighted)
-                    memcpy(w->weight + to, w->row + (part->rows + t) * top_k, top_k * sizeof *w->row);
-            }
-            at += part->rows;
+    uint64_t at = 0;
+    for (size_t source = 0; source < assembly->shape.ranks; source++) {
+        const spw_part *part = part_at(assembly, step, layer, source);
+        SPW_TRY(spw_assembly_read(assembly, part, w->row));
+        for (uint64_t t = 0; t < part->rows; t++) {
+            const uint64_t to = (at + row_of(&assembly->shape, t, part->rows)) * top_k;
+            memcpy(w->expert_id + to, w->row + t * top_k, top_k * sizeof *w->row);
+            if (w->weighted)
+                memcpy(w->weight + to, w->row + (part->rows + t) * top_k, top_k * sizeof *w->row);
         }
+        at += part->rows;
+    }
+
+cleanup:
+    return status;
+}
+
+/* chosen [tokens]: whether a token has an expert in any layer. *kept: how many have. */
+static spw_status find_chosen(workspace *w, spw_assembly *assembly, size_t step, uint64_t tokens,
+                              uint64_t *kept) {
+    spw_status status = SPW_OK;
+    const size_t top_k = assembly->shape.top_k;
+    memset(w->chosen, 0, (size_t)tokens);
+    *kept = 0;
+    for (size_t layer = 0; layer < assembly->layers; layer++) {
+        SPW_TRY(read_layer(w, assembly, step, layer));
+        for (uint64_t i = 0; i < tokens * top_k; i++)
+            if (w->expert_id[i] != SPW_TRACE_MISSING) w->chosen[i / top_k] = 1;
+    }
+    for (uint64_t t = 0; t < tokens; t++) *kept += w->chosen[t];
+    if (*kept == 0)
+        SPW_TRY(
+            spw_assembly_fail(assembly->settings, &part_at(assembly, step, 0, 0)->place,
+                              "no token of the step has a choice; --drop-padding would leave nothing of it"));
+
+cleanup:
+    return status;
+}
+
+/* Moves the columns of chosen tokens together. */
+static void keep_columns(workspace *w, uint64_t tokens) {
+    for (uint64_t t = 0, to = 0; t < tokens; t++) {
+        if (w->chosen[t] == 0) continue;
+        w->source_rank[to] = w->source_rank[t];
+        w->sequence[to] = w->sequence[t];
+        w->position[to++] = w->position[t];
+    }
+}
+
+static void keep_ids(workspace *w, uint64_t tokens, size_t top_k) {
+    for (uint64_t t = 0, to = 0; t < tokens; t++) {
+        if (w->chosen[t] == 0) continue;
+        memmove(w->expert_id + to * top_k, w->expert_id + t * top_k, top_k * sizeof *w->expert_id);
+        if (w->weighted) memmove(w->weight + to * top_k, w->weight + t * top_k, top_k * sizeof *w->weight);
+        to++;
+    }
+}
+
+/* tokens: of the step, as recorded. */
+static spw_status write_ids(workspace *w, spw_assembly *assembly, size_t step, uint64_t tokens,
+                            spw_trace_writer *writer) {
+    spw_status status = SPW_OK;
+    for (size_t layer = 0; layer < assembly->layers; layer++) {
+        SPW_TRY(read_layer(w, assembly, step, layer));
+        if (assembly->settings->drop_padding) keep_ids(w, tokens, assembly->shape.top_k);
         SPW_TRY(spw_trace_writer_put_layer(writer, layer, w->expert_id, w->weight));
     }
 
@@ -203,7 +259,7 @@ static spw_status write_step(workspace *w, spw_assembly *assembly, size_t step, 
     const spw_assembly_shape *shape = &assembly->shape;
     const spw_part *first = part_at(assembly, step, 0, 0);
     spw_trace_write_step begun = {.id = first->place.step, .phase = phase, .tokens_kept = !shape->counts};
-    uint64_t ignored = 0;
+    uint64_t ignored = 0, recorded = 0;
     w->micro[step] = (int32_t)first->micro;
     if (shape->counts) {
         SPW_TRY(count_tokens(w, assembly, step, &begun.tokens));
@@ -212,12 +268,17 @@ static spw_status write_step(workspace *w, spw_assembly *assembly, size_t step, 
             begun.tokens += part_at(assembly, step, 0, source)->rows;
         SPW_TRY(grow(w, assembly, begun.tokens));
         SPW_TRY(fill_columns(w, assembly, step));
+        recorded = begun.tokens;
+        if (assembly->settings->drop_padding) {
+            SPW_TRY(find_chosen(w, assembly, step, recorded, &begun.tokens));
+            keep_columns(w, recorded);
+        }
         begun.source_rank = shape->sources ? w->source_rank : NULL;
         begun.sequence = w->sequence;
         begun.position = w->position;
     }
     SPW_TRY(spw_trace_writer_begin_step(writer, &begun));
-    if (!shape->counts) SPW_TRY(write_ids(w, assembly, step, writer));
+    if (!shape->counts) SPW_TRY(write_ids(w, assembly, step, recorded, writer));
     for (size_t layer = 0; shape->counts && layer < assembly->layers; layer++) {
         SPW_TRY(read_counts(w, assembly, step, layer, &ignored));
         SPW_TRY(spw_trace_writer_put_counts(writer, layer, w->routed, w->by_rank));
@@ -290,7 +351,8 @@ static spw_status create_writer(spw_assembly *assembly, const spw_importer *impo
                                  .note = note,
                                  .model_name = settings->model,
                                  .model_layers = settings->model_layers};
-    const spw_trace_write_settings write = {.info = &info, .order = order_of(assembly), .tokens = tokens};
+    const spw_trace_write_settings write = {
+        .info = &info, .order = order_of(assembly), .tokens = settings->drop_padding ? 0 : tokens};
     SPW_TRY(spw_trace_writer_create(settings->output, &write, out));
     const struct {
         const char *name, *text;

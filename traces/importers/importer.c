@@ -9,14 +9,14 @@ static const char *const fact_option[SPW_IMPORT_FACTS] = {
     "--experts",         "--top-k",           "--layers",      "--dense-layers",  "--ranks",
     "--tokens-per-rank", "--expert-parallel", "--stage-first", "--micro-batches", "--micro-batch-size",
     "--recompute",       "--resumed",         "--axes",        "--files",         "--array",
-    "--missing",         "--order",           "--scores"};
+    "--missing",         "--order",           "--scores",      "--drop-padding"};
 
 const char *spw_import_fact_option(int bit) { return fact_option[bit]; }
 
 enum {
     SHAPE = SPW_FACT_EXPERTS | SPW_FACT_TOP_K,
     OF_RANKS = SPW_FACT_LAYERS | SPW_FACT_STAGE_FIRST | SPW_FACT_MICRO_BATCHES | SPW_FACT_RECOMPUTE,
-    OF_RESPONSES = SPW_FACT_DENSE_LAYERS | SPW_FACT_MISSING | SPW_FACT_ORDER,
+    OF_RESPONSES = SPW_FACT_DENSE_LAYERS | SPW_FACT_MISSING | SPW_FACT_ORDER | SPW_FACT_DROP_PADDING,
     TRAIN = 0,
     MIXED = 4
 };
@@ -40,7 +40,7 @@ static const spw_importer importers[] = {
      "ids (of router logits too) or counts, source ranks where stated",
      "what the arrays do not hold: router weights", MIXED, SHAPE | SPW_FACT_AXES,
      SPW_FACT_LAYERS | SPW_FACT_DENSE_LAYERS | SPW_FACT_RANKS | SPW_FACT_TOKENS_PER_RANK | SPW_FACT_FILES |
-         SPW_FACT_ARRAY | SPW_FACT_MISSING | SPW_FACT_ORDER,
+         SPW_FACT_ARRAY | SPW_FACT_MISSING | SPW_FACT_ORDER | SPW_FACT_DROP_PADDING,
      spw_import_array},
     {"count-csv", "tables of activations",
      "a CSV file with the header layer,expert,count, or layer,expert and a line an assignment",

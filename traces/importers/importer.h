@@ -26,9 +26,10 @@ typedef enum spw_import_fact {
     SPW_FACT_ARRAY = 1 << 14,
     SPW_FACT_MISSING = 1 << 15,
     SPW_FACT_ORDER = 1 << 16,
-    SPW_FACT_SCORES = 1 << 17
+    SPW_FACT_SCORES = 1 << 17,
+    SPW_FACT_DROP_PADDING = 1 << 18
 } spw_import_fact;
-enum { SPW_IMPORT_FACTS = 18 };
+enum { SPW_IMPORT_FACTS = 19 };
 const char *spw_import_fact_option(int bit); /* "--experts" for bit 0 ... */
 
 typedef struct spw_index_list {
@@ -48,6 +49,7 @@ typedef struct spw_import_settings {
     spw_index_list dense_layers; /* of them, those without experts */
     spw_index_list stage_first;  /* first layer of each pipeline stage */
     bool recompute, resumed;
+    bool drop_padding; /* rows without a choice in any layer are left out */
     const char *axes, *files, *array, *order, *scores;
     int64_t missing;
     int phase;                                /* as in /steps/phase; below 0: the format's own */
