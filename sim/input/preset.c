@@ -67,7 +67,7 @@ const char *spw_preset_other_kind(const char *path) {
 
 spw_status spw_preset_open(const spw_preset_kind *kind, const char *name, const char *folder,
                            spw_preset_text *out) {
-    char known[1024] = "", guess[96] = "";
+    char known[1024] = "", guess[160] = "", begins[120] = "";
     size_t used = 0;
     spw_nearest nearest = {.text = name};
     *out = (spw_preset_text){.where = NULL};
@@ -77,6 +77,11 @@ spw_status spw_preset_open(const spw_preset_kind *kind, const char *name, const 
             return SPW_OK;
         }
         spw_nearest_offer(&nearest, file->name);
+        const size_t begun = strlen(begins);
+        if (strlen(name) >= 3 && strncasecmp(file->name, name, strlen(name)) == 0 &&
+            begun + strlen(file->name) + 8 < sizeof begins)
+            (void)snprintf(begins + begun, sizeof begins - begun, "%s'%s'", begun > 0 ? " or " : "",
+                           file->name);
         if (used < sizeof known)
             used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used == 0 ? "" : ", ",
                                      file->name);
@@ -90,11 +95,19 @@ spw_status spw_preset_open(const spw_preset_kind *kind, const char *name, const 
                         name, other, kind->what, kind->file_words);
     if (there && S_ISDIR(entry.st_mode))
         return spw_fail(SPW_ECONFIG, "%s: a folder; give the path of %s in it", name, kind->file_words);
+    if (path && folder == NULL && strchr(name, '/') == NULL &&
+        !there) { /* a preset's name with a file's ending */
+        for (const spw_preset *file = kind->files; file->name != NULL; file++)
+            if (strlen(file->name) == strcspn(name, ".") &&
+                strncasecmp(file->name, name, strlen(file->name)) == 0)
+                return spw_fail(SPW_ECONFIG, "%s: no such file; the preset is called '%s'", name, file->name);
+    }
     if (path) return open_file(name, folder, out);
     if (there)
         return spw_fail(SPW_ECONFIG, "%s '%s' is no preset; to read the file of that name, write ./%s",
                         kind->what, name, name);
     char shown[SPW_SETTINGS_SHOWN];
+    if (begins[0] != '\0') (void)snprintf(guess, sizeof guess, "did you mean %s? ", begins);
     if (nearest.best != NULL) (void)snprintf(guess, sizeof guess, "did you mean '%s'? ", nearest.best);
     return spw_fail(SPW_ECONFIG, "%s '%s' is unknown; %spresets: %s; or give the path of %s", kind->what,
                     spw_settings_shown(name, strlen(name), shown), guess, known, kind->file_words);
