@@ -176,13 +176,42 @@ static size_t find_name(const char *text) {
     return i;
 }
 
+static const char *const even_words[] = {"balanced", "random", "even", "equal", "none"};
+
+/* "zipf:1.0", "zipf=1.0" and "zipf1.0": a number without the name of its key. */
+static spw_status check_bare_number(const char *text) {
+    for (size_t i = 0; i < NAMES; i++) {
+        const size_t length = strlen(names[i].name);
+        const char *key = names[i].severity, *number = text + length;
+        for (size_t k = 0; key == NULL && k < KEYS; k++)
+            if (keys[k].popularity != ANY && (keys[k].popularity & 1 << names[i].value.popularity) != 0)
+                key = keys[k].key;
+        if (strncmp(text, names[i].name, length) != 0 || key == NULL) continue;
+        number += *number == ':' || *number == '=';
+        const size_t digits = strspn(number, "0123456789.");
+        if (digits > 0 && number[digits] == '\0' && strncmp(names[i].name, "megatron", 8) != 0)
+            return spw_fail(SPW_EARG,
+                            "distribution '%s': a number needs the name of its key; did you mean '%s:%s=%s'?",
+                            text, names[i].name, key, number);
+    }
+    return SPW_OK;
+}
+
 spw_status spw_distribution_parse(const char *text, spw_distribution *out) {
     const size_t length = strcspn(text, ":"), i = find_name(text);
+    if (check_bare_number(text) != SPW_OK) return SPW_EARG;
     if (same(text, length, "megatron-w4"))
         return spw_fail(
             SPW_EARG,
             "distribution megatron-w4 gives the ranks unlike numbers of tokens, and all GPUs of a job "
             "have as many; the others, megatron-w0 to w7, can be had");
+    if (i == NAMES && (strstr(text, ".h5") != NULL || strchr(text, '/') != NULL))
+        return spw_fail(
+            SPW_EARG, "distribution '%s': a trace is not a distribution; give it as a trace (plan: --trace)",
+            text);
+    for (size_t k = 0; i == NAMES && k < sizeof even_words / sizeof *even_words; k++)
+        if (same(text, length, even_words[k]))
+            return spw_fail(SPW_EARG, "distribution '%s' is unknown; did you mean 'uniform'?", text);
     if (i == NAMES) {
         return spw_fail(SPW_EARG,
                         "distribution '%.*s'; must be reference, uniform, zipf, lognormal, dirichlet, "

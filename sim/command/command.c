@@ -1,6 +1,8 @@
 #include "sim/command/command.h"
 
 #include "base/run_files.h"
+#include "sim/input/common_names.h"
+#include "sim/input/nearest.h"
 #include "sim/print/wrap.h"
 
 #include <errno.h>
@@ -170,6 +172,54 @@ static const struct argp_option *find_option(const struct argp *argp, const char
     return match;
 }
 
+/* The options by their names, for one that nobody has. */
+static void offer_options(const struct argp *argp, spw_nearest *nearest) {
+    for (const struct argp_option *o = argp->options; o != NULL && (o->name != NULL || o->key != 0); o++)
+        if (o->name != NULL) spw_nearest_offer(nearest, o->name);
+    for (const struct argp_child *c = argp->children; c != NULL && c->argp != NULL; c++)
+        offer_options(c->argp, nearest);
+}
+
+/* Advice where an option is none of the command's but another program's name, or a slip of one; SPW_OK else, and argp says
+ * what it says. */
+static spw_status check_names(const struct argp *argp, int argc, char **argv) {
+    static const char *const of_argp[] = {"help", "usage", "version", "program-name", "HANG"};
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        const char *name = argv[i] + 2;
+        char word[64], advice[SPW_ADVICE], own[SPW_ADVICE] = "";
+        size_t length = strcspn(argv[i], "="), found = 0;
+        if (argv[i][0] != '-' || argv[i][1] != '-') continue;
+        length -= 2;
+        const struct argp_option *o = find_option(argp, name, length, &found);
+        if (o != NULL && found == 1 && o->arg != NULL && (o->flags & OPTION_ARG_OPTIONAL) == 0 &&
+            name[length] != '=')
+            i++; /* its value */
+        bool general = false;
+        for (size_t k = 0; k < sizeof of_argp / sizeof *of_argp; k++)
+            general = general || strncmp(of_argp[k], name, length) == 0;
+        if (found > 0 || general || length >= sizeof word) continue;
+        (void)snprintf(word, sizeof word, "%.*s", (int)length, name);
+        spw_nearest nearest = {.text = word};
+        const spw_common_name *common = spw_common_name_find(word, length);
+        const char *const option = common != NULL ? common->option : NULL;
+        found = 0;
+        if (common != NULL && common->note == NULL && option != NULL &&
+            find_option(argp, option, strlen(option), &found) == NULL)
+            common = NULL; /* of another command */
+        offer_options(argp, &nearest);
+        if (common != NULL && common->note == NULL && option != NULL)
+            (void)snprintf(own, sizeof own, "did you mean --%s?", option);
+        else if (common != NULL && find_option(argp, "set", 3, &found) != NULL)
+            (void)snprintf(own, sizeof own, "%s", spw_common_key_advice(word, length, advice));
+        else if (nearest.best != NULL)
+            (void)snprintf(own, sizeof own, "did you mean --%s?", nearest.best);
+        const size_t end = strlen(own);
+        if (end > 2 && own[end - 2] == ';') own[end - 2] = '\0';
+        if (own[0] != '\0') return spw_fail(SPW_EARG, "--%s is no option of %s; %s", word, argv[0], own);
+    }
+    return SPW_OK;
+}
+
 /* What getopt would print of itself. */
 static spw_status check_own(const struct argp *argp, int argc, char **argv) {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
@@ -262,6 +312,7 @@ spw_status spw_command_parse(const struct argp *argp, int argc, char **argv, voi
     }
     if (streams.out != NULL) return parse_own(argp, argc, argv, state);
     SPW_TRY(check_options(argc, argv));
+    SPW_TRY(check_names(&plainly, argc, argv));
     SPW_TRY(spw_command_lines_at(SPW_LINE_CHARACTERS));
     p.out = fopencookie(NULL, "w", (cookie_io_functions_t){.write = write_plain});
     if (p.out == NULL) SPW_TRY(spw_fail(SPW_ENOMEM, "cannot allocate a stream"));

@@ -128,6 +128,7 @@ spw_status spw_parse_count(const char *option, const char *text, uint64_t most, 
 }
 
 spw_status spw_parse_amount(const char *option, const char *text, const char *what, double *out) {
+    enum { LEAST_AMOUNT = 100000 }; /* tokens of a training: below, a suffix was forgotten */
     static const char suffixes[] = "KMBT";
     char *end = NULL;
     double value = spw_text_number(text, &end);
@@ -139,6 +140,10 @@ spw_status spw_parse_amount(const char *option, const char *text, const char *wh
     if (*end != '\0' || !(value >= 1.0 && value <= 1e18))
         return spw_fail(SPW_EARG, "%s %s: write a number of %s from 1 to 1e18, as in 300B or 1T", option,
                         text, what);
+    if (strcmp(option, "--tokens") == 0 && value < LEAST_AMOUNT && text[strspn(text, "0123456789.")] == '\0')
+        return spw_fail(SPW_EARG,
+                        "%s %s: %s %s are less than any training; did you mean %sB (billions), or %sT?",
+                        option, text, text, what, text, text);
     *out = value;
     return SPW_OK;
 }

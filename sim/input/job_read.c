@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "sim/input/preset.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -40,6 +41,14 @@ spw_status spw_job_read_with(const char *path, const spw_job_override *override,
     }
     const char *slash = strrchr(path, '/');
     size_t folder_size = slash != NULL ? (size_t)(slash - path) + 1 : 1;
+    const char *const other = spw_preset_other_kind(path);
+    if (other != NULL)
+        SPW_TRY(spw_fail(
+            SPW_ECONFIG,
+            "%s: %s; a job is a text of 'key: value' lines (examples are in sim/jobs/), and a trace is "
+            "not said by --job: write spillway replay TRACE.h5 --job JOB.yaml, or spillway plan --job "
+            "JOB.yaml --trace TRACE.h5",
+            path, other));
     SPW_TRY(spw_file_read(path, SPW_SETTINGS_BYTES, &text, &length));
     SPW_TRY(SPW_ALLOC(folder_size + 1, &folder));
     memcpy(folder, path, folder_size - 1);

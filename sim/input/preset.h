@@ -39,4 +39,8 @@ SPW_MUST_CHECK spw_status spw_preset_open(const spw_preset_kind *kind, const cha
                                           spw_preset_text *out);
 void spw_preset_close(spw_preset_text *text);
 
+/* What a file is whose beginning is that of an HDF5 file, GGUF, archive or array: "a GGUF of weights"; NULL: it cannot be read, or
+ * may be text. */
+const char *spw_preset_other_kind(const char *path);
+
 #endif

@@ -2,6 +2,7 @@
 
 #include "sim/input/settings_internal.h"
 
+#include "sim/input/common_names.h"
 #include "sim/input/nearest.h"
 
 #include <inttypes.h>
@@ -291,13 +292,35 @@ static const yaml_node_pair_t *find_pair(const spw_settings *settings, const yam
     return found;
 }
 
+/* "did you mean 'batch.micro_batches'? " for a key that one of the table's groups has. */
+static void guess_inside(const spw_setting *table, const char *key, char *out, size_t size) {
+    for (const spw_setting *row = table; row->key != NULL; row++) {
+        for (const spw_setting *inner = row->kind == SPW_SETTING_GROUP ? row->fields : NULL;
+             inner != NULL && inner->key != NULL; inner++) {
+            if (strcmp(inner->key, key) != 0) continue;
+            (void)snprintf(out, size, "did you mean '%s.%s'? ", row->key, inner->key);
+            return;
+        }
+    }
+}
+
+/* Whether the table is a job's, or of a group in it: of other files, such words may mean something else. */
+static bool is_of_job(const place *at, const spw_setting *table) {
+    const bool inside = strcmp(at->prefix, "parallel.") == 0 || strcmp(at->prefix, "batch.") == 0;
+    while (table->key != NULL && strcmp(table->key, "parallel") != 0) table++;
+    return inside || (at->prefix[0] == '\0' && table->key != NULL);
+}
+
 static spw_status unknown_key(const place *at, const spw_setting *table, const yaml_node_t *key) {
-    char shown[SPW_SETTINGS_SHOWN] = "?", keys[KEYS_SIZE], guess[96] = "", inside[PATH_SIZE + 8] = "";
+    char shown[SPW_SETTINGS_SHOWN] = "?", keys[KEYS_SIZE], guess[SPW_ADVICE] = "", inside[PATH_SIZE + 8] = "";
     if (key->type == YAML_SCALAR_NODE)
         (void)spw_settings_shown(key->data.scalar.value, key->data.scalar.length, shown);
     spw_nearest nearest = {.text = shown};
     for (const spw_setting *row = table; row->key != NULL; row++) spw_nearest_offer(&nearest, row->key);
     if (nearest.best != NULL) (void)snprintf(guess, sizeof guess, "did you mean '%s'? ", nearest.best);
+    if (nearest.distance > 1 || guess[0] == '\0') guess_inside(table, shown, guess, sizeof guess);
+    if (is_of_job(at, table) && spw_common_name_find(shown, strlen(shown)) != NULL)
+        (void)spw_common_key_advice(shown, strlen(shown), guess);
     if (at->prefix[0] != '\0')
         (void)snprintf(inside, sizeof inside, " in '%.*s'", (int)strlen(at->prefix) - 1, at->prefix);
     char where[SPW_SETTINGS_PLACE];

@@ -1,6 +1,7 @@
 #include "sim/replay/search_space.h"
 
 #include "base/text.h"
+#include "sim/input/common_names.h"
 #include "sim/input/grid.h"
 #include "sim/input/remat_modules.h"
 #include "sim/schemes/traffic.h"
@@ -181,6 +182,11 @@ spw_status spw_search_space_set(spw_search_space *s, const char *text) {
         const size_t used = strlen(known);
         (void)snprintf(known + used, sizeof known - used, "%s%s", d > 0 ? ", " : "", dimensions[d].name);
     }
+    const spw_common_name *const common = spw_common_name_find(text, name);
+    for (size_t d = 0; dimension == SPW_SEARCH_DIMENSIONS && common != NULL && d < SPW_SEARCH_DIMENSIONS; d++)
+        if (common->option != NULL && strcmp(common->option, dimensions[d].name) == 0)
+            return spw_fail(SPW_EARG, "--over %.60s: did you mean %s%s? a search is over %s", text,
+                            dimensions[d].name, text + name, known);
     if (dimension == SPW_SEARCH_DIMENSIONS)
         return spw_fail(
             SPW_EARG, "--over %.60s: a search is over %s; batches are --sequences-per-gpu, schemes --scheme",

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/input/common_names.h"
 #include "sim/input/grid.h"
 #include "sim/input/nearest.h"
 #include "sim/input/remat.h"
@@ -78,6 +79,10 @@ static spw_status unknown_scheme(const char *name, size_t length) {
         (void)snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ",
                        spw_scheme_types[i]->name);
     }
+    const char *const advice = spw_common_scheme_advice(name, length);
+    if (advice != NULL)
+        return spw_fail(SPW_ECONFIG, "scheme '%.*s' is unknown; what may be meant: %s; known schemes: %s",
+                        (int)length, name, advice, known);
     return spw_fail(SPW_ECONFIG, "scheme '%.*s' is unknown%s%s known schemes: %s", (int)length, name,
                     guess_text(&nearest, guess), nearest.best != NULL ? "" : ";", known);
 }
@@ -127,6 +132,14 @@ static spw_status set_option(spw_scheme *s, const char *text, size_t length, boo
         s->option[i] = value;
         return SPW_OK;
     }
+    if (equals == NULL && options[0].name != NULL && word[0] != '\0' &&
+        word[strspn(word, "0123456789.")] == '\0')
+        return spw_fail(SPW_ECONFIG, "scheme '%s': '%s' has no name; did you mean '%s:%s=%s'?", s->text, word,
+                        s->type->name, options[0].name, word);
+    const spw_common_name *const common = spw_common_name_find(word, key);
+    for (size_t i = 0; common != NULL && options[i].name != NULL; i++)
+        if (strcmp(common->word, "cf") == 0 && strcmp(options[i].name, "capacity_factor") == 0)
+            nearest.best = options[i].name;
     if (equals == NULL || strcmp(word, nearest.best != NULL ? nearest.best : "") == 0)
         nearest.best = NULL; /* its name is right, and a value is missing */
     return spw_fail(SPW_ECONFIG, "scheme '%s': '%.*s' is no option of %s%s%s %s%s", s->text, (int)length,

@@ -249,7 +249,8 @@ static void test_names(void) {
            "qwen3-30b-a3b, qwen3-coder-480b-a35b, qwen3-next-80b-a3b, scratch-moe-e64; or give the path of a "
            "Hugging Face config.json");
     refuse("model: deepseek-v3\ncluster: tpu\n" SPLIT BATCH,
-           "job.yaml:2: cluster 'tpu' is unknown; presets: a100-8x8, b200-8x8, b300-8x8, gb200-8x72, "
+           "job.yaml:2: cluster 'tpu' is unknown; did you mean 'tpu-v5p-16x4' or 'tpu-v6e-8x8'? presets: "
+           "a100-8x8, b200-8x8, b300-8x8, gb200-8x72, "
            "gb200-nvl72-16x72, "
            "gb300-8x72, gb300-nvl72-16x72, h100-8x8, h20-8x8, h200-8x8, h200-rail-128x8, h800-8x8, "
            "mi300x-8x8, mi325x-8x8, "

@@ -1,0 +1,1 @@
+plan --job job.yaml --seqence-length 4096

@@ -1,0 +1,1 @@
+replay job.yaml --job trace.h5
