@@ -284,6 +284,7 @@ static spw_status read_job(spw_job_options *o) {
         (void)snprintf(size, sizeof size, "%zu", i);
         status = read_with_size(o, size, strlen(size));
     }
+    if (all || strchr(text, ',') != NULL) o->job.implied[0] = '\0'; /* each size leaves another number */
     return status == SPW_ECONFIG ? spw_fail(SPW_ECONFIG, "%s", refused) : status;
 }
 

@@ -25,20 +25,18 @@ const spw_choice spw_evidence_choices[] = {SPW_EVIDENCE_LIST(EVIDENCE_CHOICE){NU
 #define FIGURE_ROWS(name, low, high, text) \
     static const spw_setting name##_rows[] = {{.key = "value", \
                                                .kind = SPW_SETTING_REAL, \
-                                               .offset = offsetof(spw_figure, value), \
+                                               SPW_SETTING_OF(spw_figure, value, double), \
                                                .minimum = (low), \
                                                .maximum = (high), \
                                                .help = (text)}, \
                                               {.key = "evidence", \
                                                .kind = SPW_SETTING_CHOICE, \
-                                               .offset = offsetof(spw_figure, evidence), \
-                                               .size = sizeof(spw_evidence), \
+                                               SPW_SETTING_CHOICE_OF(spw_figure, evidence, spw_evidence), \
                                                .choices = spw_evidence_choices, \
                                                .help = "how we know the value"}, \
                                               {.key = "source", \
                                                .kind = SPW_SETTING_TEXT, \
-                                               .offset = offsetof(spw_figure, source), \
-                                               .size = SPW_FIGURE_SOURCE, \
+                                               SPW_SETTING_TEXT_OF(spw_figure, source, SPW_FIGURE_SOURCE), \
                                                .help = "where the value was read or measured"}, \
                                               {.key = NULL}}
 
@@ -53,22 +51,20 @@ FIGURE_ROWS(launch_s, 0, 1, "seconds to launch one kernel");
 static const spw_setting price_rows[] = {
     {.key = "value",
      .kind = SPW_SETTING_REAL,
-     .offset = offsetof(spw_figure, value),
+     SPW_SETTING_OF(spw_figure, value, double),
      .minimum = 0,
      .maximum = 1e6,
      .fallback = "0",
      .help = "price of one GPU for an hour, in any currency; 0: not said"},
     {.key = "evidence",
      .kind = SPW_SETTING_CHOICE,
-     .offset = offsetof(spw_figure, evidence),
-     .size = sizeof(spw_evidence),
+     SPW_SETTING_CHOICE_OF(spw_figure, evidence, spw_evidence),
      .choices = spw_evidence_choices,
      .fallback = "assumed",
      .help = "how we know the value"},
     {.key = "source",
      .kind = SPW_SETTING_TEXT,
-     .offset = offsetof(spw_figure, source),
-     .size = SPW_FIGURE_SOURCE,
+     SPW_SETTING_TEXT_OF(spw_figure, source, SPW_FIGURE_SOURCE),
      .fallback = "",
      .help = "whose price it is, and of when"},
     {.key = NULL}};
@@ -76,9 +72,8 @@ static const spw_setting price_rows[] = {
 /* A list of the points; `number` is its place in `lengths` of spw_gemm_points or spw_link_points. */
 #define POINTS_ROW(type, name, number, most, high, text) \
     { \
-        .key = #name, .kind = SPW_SETTING_COUNTS, .offset = offsetof(type, name), .limit = (most), \
-        .count_offset = offsetof(type, lengths) + (number) * sizeof(size_t), .minimum = 1, \
-        .maximum = (high), .fallback = "", .help = (text) \
+        .key = #name, .kind = SPW_SETTING_COUNTS, SPW_SETTING_COUNTS_OF(type, name, most, lengths[number]), \
+        .minimum = 1, .maximum = (high), .fallback = "", .help = (text) \
     }
 #define GEMM_ROW(name, number, high, text) \
     POINTS_ROW(spw_gemm_points, name, number, SPW_GEMM_POINTS, high, text)
@@ -87,14 +82,13 @@ static const spw_setting price_rows[] = {
 #define POINTS_EVIDENCE(type) \
     {.key = "evidence", \
      .kind = SPW_SETTING_CHOICE, \
-     .offset = offsetof(type, evidence), \
-     .size = sizeof(spw_evidence), \
+     SPW_SETTING_CHOICE_OF(type, evidence, spw_evidence), \
      .choices = spw_evidence_choices, \
      .fallback = "assumed", \
      .help = "how we know the points"}, \
     { \
-        .key = "source", .kind = SPW_SETTING_TEXT, .offset = offsetof(type, source), \
-        .size = SPW_FIGURE_SOURCE, .fallback = "", .help = "where the points were measured" \
+        .key = "source", .kind = SPW_SETTING_TEXT, SPW_SETTING_TEXT_OF(type, source, SPW_FIGURE_SOURCE), \
+        .fallback = "", .help = "where the points were measured" \
     }
 
 static const spw_setting gemm_rows[] = {
@@ -116,7 +110,7 @@ static const spw_setting link_rows[] = {
     LINK_ROW(incast_mb_per_s, 5, 1e9, "10^6 bytes/s into one GPU while all others send to it"),
     {.key = "gpus",
      .kind = SPW_SETTING_COUNT,
-     .offset = offsetof(spw_link_points, gpus),
+     SPW_SETTING_OF(spw_link_points, gpus, size_t),
      .minimum = 0,
      .maximum = 1024,
      .fallback = "0",
@@ -126,10 +120,9 @@ static const spw_setting link_rows[] = {
 
 #define EXCHANGE_ROW(name, number, high, text) \
     { \
-        .key = #name, .kind = SPW_SETTING_COUNTS, .offset = offsetof(spw_exchange_points, name), \
-        .limit = SPW_EXCHANGE_POINTS, \
-        .count_offset = offsetof(spw_exchange_points, lengths) + (number) * sizeof(size_t), .minimum = 1, \
-        .maximum = (high), .fallback = "", .help = (text) \
+        .key = #name, .kind = SPW_SETTING_COUNTS, \
+        SPW_SETTING_COUNTS_OF(spw_exchange_points, name, SPW_EXCHANGE_POINTS, lengths[number]), \
+        .minimum = 1, .maximum = (high), .fallback = "", .help = (text) \
     }
 
 static const spw_setting exchange_rows[] = {
@@ -138,15 +131,13 @@ static const spw_setting exchange_rows[] = {
     EXCHANGE_ROW(combine_gb_per_s, 2, 1e6, "10^9 bytes/s of a combine"),
     {.key = "evidence",
      .kind = SPW_SETTING_CHOICE,
-     .offset = offsetof(spw_exchange_points, evidence),
-     .size = sizeof(spw_evidence),
+     SPW_SETTING_CHOICE_OF(spw_exchange_points, evidence, spw_evidence),
      .choices = spw_evidence_choices,
      .fallback = "assumed",
      .help = "how we know the points"},
     {.key = "source",
      .kind = SPW_SETTING_TEXT,
-     .offset = offsetof(spw_exchange_points, source),
-     .size = SPW_FIGURE_SOURCE,
+     SPW_SETTING_TEXT_OF(spw_exchange_points, source, SPW_FIGURE_SOURCE),
      .fallback = "",
      .help = "where the points were measured"},
     {.key = NULL}};
@@ -154,7 +145,7 @@ static const spw_setting exchange_rows[] = {
 #define KERNEL_ROW(field, text) \
     {.key = #field, \
      .kind = SPW_SETTING_REAL, \
-     .offset = offsetof(spw_kernel_figures, field), \
+     SPW_SETTING_OF(spw_kernel_figures, field, double), \
      .minimum = 0, \
      .maximum = 1e9, \
      .fallback = "0", \
@@ -164,7 +155,7 @@ static const spw_setting kernel_rows[] = {
 
 #define FIGURE(name, text) \
     { \
-        .key = #name, .kind = SPW_SETTING_GROUP, .offset = offsetof(spw_cluster, name), \
+        .key = #name, .kind = SPW_SETTING_GROUP, SPW_SETTING_GROUP_OF(spw_cluster, name), \
         .fields = name##_rows, .help = (text) \
     }
 
@@ -179,32 +170,29 @@ static const spw_choice vendors[] = {
 
 static const spw_setting rows[] = {{.key = "name",
                                     .kind = SPW_SETTING_TEXT,
-                                    .offset = offsetof(spw_cluster, name),
-                                    .size = SPW_CLUSTER_NAME,
+                                    SPW_SETTING_TEXT_OF(spw_cluster, name, SPW_CLUSTER_NAME),
                                     .help = "name of the cluster"},
                                    {.key = "nodes",
                                     .kind = SPW_SETTING_COUNT,
-                                    .offset = offsetof(spw_cluster, nodes),
+                                    SPW_SETTING_OF(spw_cluster, nodes, size_t),
                                     .minimum = 1,
                                     .maximum = 65536,
                                     .help = "machines"},
                                    {.key = "gpus_per_node",
                                     .kind = SPW_SETTING_COUNT,
-                                    .offset = offsetof(spw_cluster, gpus_per_node),
+                                    SPW_SETTING_OF(spw_cluster, gpus_per_node, size_t),
                                     .minimum = 1,
                                     .maximum = 1024,
                                     .help = "GPUs a machine"},
                                    {.key = "gpu_generation",
                                     .kind = SPW_SETTING_CHOICE,
-                                    .offset = offsetof(spw_cluster, gpu_generation),
-                                    .size = sizeof(spw_gpu_generation),
+                                    SPW_SETTING_CHOICE_OF(spw_cluster, gpu_generation, spw_gpu_generation),
                                     .choices = generations,
                                     .fallback = "other",
                                     .help = "how fp8 recipes hold their operands; none: TPUs, and no times"},
                                    {.key = "gpu_vendor",
                                     .kind = SPW_SETTING_CHOICE,
-                                    .offset = offsetof(spw_cluster, gpu_vendor),
-                                    .size = sizeof(spw_gpu_vendor),
+                                    SPW_SETTING_CHOICE_OF(spw_cluster, gpu_vendor, spw_gpu_vendor),
                                     .choices = vendors,
                                     .fallback = "other",
                                     .help =
@@ -219,37 +207,37 @@ static const spw_setting rows[] = {{.key = "name",
                                    FIGURE(launch_s, "launch of a kernel"),
                                    {.key = "price_per_gpu_hour",
                                     .kind = SPW_SETTING_GROUP,
-                                    .offset = offsetof(spw_cluster, price_per_gpu_hour),
+                                    SPW_SETTING_GROUP_OF(spw_cluster, price_per_gpu_hour),
                                     .fields = price_rows,
                                     .fallback = "{}",
                                     .help = "price of one GPU for an hour"},
                                    {.key = "gemm",
                                     .kind = SPW_SETTING_GROUP,
-                                    .offset = offsetof(spw_cluster, gemm),
+                                    SPW_SETTING_GROUP_OF(spw_cluster, gemm),
                                     .fields = gemm_rows,
                                     .fallback = "{}",
                                     .help = "speed of a grouped GEMM at points"},
                                    {.key = "exchange",
                                     .kind = SPW_SETTING_GROUP,
-                                    .offset = offsetof(spw_cluster, exchange),
+                                    SPW_SETTING_GROUP_OF(spw_cluster, exchange),
                                     .fields = exchange_rows,
                                     .fallback = "{}",
                                     .help = "speed of an expert-parallel exchange at points"},
                                    {.key = "link",
                                     .kind = SPW_SETTING_GROUP,
-                                    .offset = offsetof(spw_cluster, link),
+                                    SPW_SETTING_GROUP_OF(spw_cluster, link),
                                     .fields = link_rows,
                                     .fallback = "{}",
                                     .help = "speed of the links inside a node at points"},
                                    {.key = "kernels",
                                     .kind = SPW_SETTING_GROUP,
-                                    .offset = offsetof(spw_cluster, kernels),
+                                    SPW_SETTING_GROUP_OF(spw_cluster, kernels),
                                     .fields = kernel_rows,
                                     .fallback = "{}",
                                     .help = "speed of our own kernels, each alone"},
                                    {.key = "levels",
                                     .kind = SPW_SETTING_GROUP,
-                                    .offset = offsetof(spw_cluster, levels),
+                                    SPW_SETTING_GROUP_OF(spw_cluster, levels),
                                     .fields = spw_level_rows,
                                     .fallback = "{}",
                                     .help = "the network between the nodes as a hierarchy"},

@@ -8,9 +8,7 @@ enum { NAME, SIZE, SWITCHES, PORT, LATENCY, LISTS };
 #define LIST_ROW(list, number, low, high, text) \
     [number] = {.key = #list, \
                 .kind = SPW_SETTING_COUNTS, \
-                .offset = offsetof(spw_levels, list), \
-                .limit = SPW_LEVELS, \
-                .count_offset = offsetof(spw_levels, lengths) + (number) * sizeof(size_t), \
+                SPW_SETTING_COUNTS_OF(spw_levels, list, SPW_LEVELS, lengths[number]), \
                 .minimum = (low), \
                 .maximum = (high), \
                 .fallback = "", \
@@ -19,10 +17,7 @@ enum { NAME, SIZE, SWITCHES, PORT, LATENCY, LISTS };
 const spw_setting spw_level_rows[] = {
     [NAME] = {.key = "name",
               .kind = SPW_SETTING_TEXTS,
-              .offset = offsetof(spw_levels, name),
-              .size = SPW_LEVEL_NAME,
-              .limit = SPW_LEVELS,
-              .count_offset = offsetof(spw_levels, lengths) + NAME * sizeof(size_t),
+              SPW_SETTING_TEXTS_OF(spw_levels, name, SPW_LEVEL_NAME, SPW_LEVELS, lengths[NAME]),
               .fallback = "",
               .help = "names of the network's levels, from the NICs up"},
     LIST_ROW(size, SIZE, 1, 65536, "how many of the level below a unit joins, nodes first"),
@@ -32,15 +27,13 @@ const spw_setting spw_level_rows[] = {
     LIST_ROW(latency_ns, LATENCY, 0, 1e9, "nanoseconds that crossing the level adds"),
     [LISTS] = {.key = "evidence",
                .kind = SPW_SETTING_CHOICE,
-               .offset = offsetof(spw_levels, evidence),
-               .size = sizeof(spw_evidence),
+               SPW_SETTING_CHOICE_OF(spw_levels, evidence, spw_evidence),
                .choices = spw_evidence_choices,
                .fallback = "assumed",
                .help = "how we know the levels"},
     {.key = "source",
      .kind = SPW_SETTING_TEXT,
-     .offset = offsetof(spw_levels, source),
-     .size = SPW_FIGURE_SOURCE,
+     SPW_SETTING_TEXT_OF(spw_levels, source, SPW_FIGURE_SOURCE),
      .fallback = "",
      .help = "where the levels were read or measured"},
     {.key = NULL}};

@@ -21,27 +21,25 @@ void spw_coefficient_write(FILE *file, const char *key, const spw_coefficient *c
     { \
         {.key = "value", \
          .kind = SPW_SETTING_REAL, \
-         .offset = offsetof(spw_coefficient, value), \
+         SPW_SETTING_OF(spw_coefficient, value, double), \
          .minimum = (low), \
          .maximum = (high), \
          .help = (text)}, \
             {.key = "uncertainty", \
              .kind = SPW_SETTING_REAL, \
-             .offset = offsetof(spw_coefficient, uncertainty), \
+             SPW_SETTING_OF(spw_coefficient, uncertainty, double), \
              .minimum = 0, \
              .maximum = (error), \
              .fallback = "0", \
              .help = "its standard error"}, \
             {.key = "evidence", \
              .kind = SPW_SETTING_CHOICE, \
-             .offset = offsetof(spw_coefficient, evidence), \
-             .size = sizeof(spw_evidence), \
+             SPW_SETTING_CHOICE_OF(spw_coefficient, evidence, spw_evidence), \
              .choices = spw_evidence_choices, \
              .help = "how we know the value"}, \
             {.key = "source", \
              .kind = SPW_SETTING_TEXT, \
-             .offset = offsetof(spw_coefficient, source), \
-             .size = SPW_FIGURE_SOURCE, \
+             SPW_SETTING_TEXT_OF(spw_coefficient, source, SPW_FIGURE_SOURCE), \
              .help = "where the value was read or fitted"}, \
         { \
             .key = NULL \

@@ -173,6 +173,8 @@ static const spw_choice *find_choice(const spw_choice *choices, const char *text
 static void put_choice(const spw_setting *setting, size_t value, void *out) {
     if (setting->size == sizeof(size_t))
         *(size_t *)out = value;
+    else if (setting->size == sizeof(bool))
+        *(bool *)out = value != 0;
     else
         *(unsigned *)out = (unsigned)value;
 }
@@ -415,8 +417,23 @@ static spw_status read_mapping(const place *at, const spw_setting *table, const 
     return status;
 }
 
+/* All rows of a table are of one struct, and the table of a group is of the struct that the group says. */
+static spw_status check_table(const spw_setting *table, size_t within) {
+    for (const spw_setting *row = table; row->key != NULL; row++) {
+        if (row->within != within)
+            return spw_fail(SPW_EARG, "table of settings: '%s' is of a struct of %zu bytes, not %zu",
+                            row->key, row->within, within);
+        const spw_status status =
+            row->kind == SPW_SETTING_GROUP ? check_table(row->fields, row->inside) : SPW_OK;
+        if (status != SPW_OK) return status;
+    }
+    return SPW_OK;
+}
+
 spw_status spw_settings_read(const spw_settings *settings, const spw_setting *table, void *out) {
     place at = {settings, ""};
+    const spw_status status = check_table(table, table->within);
+    if (status != SPW_OK) return status;
     return read_mapping(&at, table, settings->root, true, out);
 }
 

@@ -31,7 +31,8 @@ typedef struct spw_choice {
 typedef struct spw_setting {
     const char *key; /* NULL ends the table */
     spw_setting_kind kind;
-    size_t offset;              /* of the field in the struct */
+    size_t offset;              /* of the field in the struct, by SPW_SETTING_OF and its like alone */
+    size_t within, inside;      /* bytes of that struct; GROUP: of the struct that its table is of */
     size_t size;                /* TEXT, TEXTS: bytes of one text; CHOICE: sizeof the field */
     size_t limit, count_offset; /* lists: most elements; offset of the size_t that receives how many */
     double minimum, maximum;    /* COUNT, COUNTS, REAL; both ends are allowed */
@@ -45,6 +46,28 @@ typedef struct spw_setting {
     const char *help;
     const char *option; /* its name on the command line, without "--"; NULL: none but --set */
 } spw_setting;
+
+/* A row's field, tied to its struct and its kind: what is of another type, or of another size, does not compile; a table of rows of
+ * unlike structs, or a group whose table is of another struct than its field, is refused when it is read. */
+#define SPW_OFFSET_OF(type, field, what) \
+    (offsetof(type, field) + 0 * sizeof(char[_Generic(((type *)0)->field, what : 1, default : -1)]))
+#define SPW_SETTING_OF(type, field, what) .offset = SPW_OFFSET_OF(type, field, what), .within = sizeof(type)
+#define SPW_SETTING_CHOICE_OF(type, field, what) SPW_SETTING_OF(type, field, what), .size = sizeof(what)
+#define SPW_SETTING_TEXT_OF(type, field, length) \
+    SPW_SETTING_OF(type, field, char *), \
+        .size = (length) + 0 * sizeof(char[sizeof(((type *)0)->field) == (length) ? 1 : -1])
+#define SPW_SETTING_COUNTS_OF(type, field, most, counter) \
+    SPW_SETTING_OF(type, field, size_t *), \
+        .count_offset = SPW_OFFSET_OF(type, counter, size_t), \
+        .limit = (most) + 0 * sizeof(char[sizeof(((type *)0)->field) == (most) * sizeof(size_t) ? 1 : -1])
+#define SPW_SETTING_TEXTS_OF(type, field, length, most, counter) \
+    .offset = SPW_OFFSET_OF(type, field[0], char *), .within = sizeof(type), .size = (length), \
+    .count_offset = SPW_OFFSET_OF(type, counter, size_t), \
+    .limit = (most) + 0 * sizeof(char[sizeof(((type *)0)->field) == (most) * (length) ? 1 : -1])
+#define SPW_SETTING_GROUP_OF(type, field) \
+    .offset = offsetof(type, field), .within = sizeof(type), .inside = sizeof(((type *)0)->field)
+/* A group whose table is of the struct around it. */
+#define SPW_SETTING_SAME_GROUP(type) .offset = 0, .within = sizeof(type), .inside = sizeof(type)
 
 typedef struct spw_settings spw_settings;
 
@@ -64,7 +87,7 @@ SPW_MUST_CHECK spw_status spw_settings_put(spw_settings *settings, const char *p
  * as the settings. */
 const char *spw_settings_word(const spw_settings *settings, const char *path);
 
-/* Fills the struct at `out` (zeroed by the caller) by `table`. SPW_ECONFIG: "file:line: what; what would be
+/* Fills the struct at `out` (zeroed by the caller) by `table`. SPW_EARG where its rows are of unlike structs. SPW_ECONFIG: "file:line: what; what would be
  * right". */
 SPW_MUST_CHECK spw_status spw_settings_read(const spw_settings *settings, const spw_setting *table,
                                             void *out);

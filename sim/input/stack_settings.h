@@ -10,22 +10,19 @@
 
 #define SPW_STACK_COEFFICIENT(type, name, member, keys, text) \
     { \
-        .key = (name), .kind = SPW_SETTING_GROUP, .offset = offsetof(type, member), .fields = (keys), \
+        .key = (name), .kind = SPW_SETTING_GROUP, SPW_SETTING_GROUP_OF(type, member), .fields = (keys), \
         .help = (text) \
     }
 #define SPW_STACK_LINE(type, field, length, text) \
-    { \
-        .key = #field, .kind = SPW_SETTING_TEXT, .offset = offsetof(type, field), .size = (length), \
-        .help = (text) \
-    }
+    { .key = #field, .kind = SPW_SETTING_TEXT, SPW_SETTING_TEXT_OF(type, field, length), .help = (text) }
 #define SPW_STACK_OPTIONAL_LINE(type, field, length, text) \
     { \
-        .key = #field, .kind = SPW_SETTING_TEXT, .offset = offsetof(type, field), .size = (length), \
-        .fallback = "", .help = (text) \
+        .key = #field, .kind = SPW_SETTING_TEXT, SPW_SETTING_TEXT_OF(type, field, length), .fallback = "", \
+        .help = (text) \
     }
 #define SPW_STACK_COUNT(type, field, text) \
     { \
-        .key = #field, .kind = SPW_SETTING_COUNT, .offset = offsetof(type, field), .minimum = 1, \
+        .key = #field, .kind = SPW_SETTING_COUNT, SPW_SETTING_OF(type, field, size_t), .minimum = 1, \
         .maximum = 1 << 20, .help = (text) \
     }
 
