@@ -14,8 +14,8 @@
  * max_over_mean is (1 - together) times that of random placement plus `together` times that of experts in the order of their
  * popularity. Where that is not enough (together = 1), sigma grows on, to 8.
  *
- * Why log-normal and random: of 112 layers of five models' real routing, placed at random or as they were, max_over_mean at EP 4
- * or 8 foretells that of the other sizes with an error of 4 to 9 % (17 % of one with 32 experts); Zipf's law has 8 to 22 %, and
+ * Why log-normal and random: of up to 12 layers each of five models' real routing, placed at random or as they were, max_over_mean
+ * at EP 4 or 8 foretells that of the other sizes with an error of 3 to 9 % (17 % of one with 32 experts); Zipf's law has 8 to 22 %, and
  * experts placed in the order of their popularity 12 to 60 % (docs/imbalance.md). */
 #ifndef SPW_SIM_ROUTING_IMBALANCE_LAW_H
 #define SPW_SIM_ROUTING_IMBALANCE_LAW_H
