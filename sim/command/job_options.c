@@ -248,6 +248,10 @@ static spw_status check_expert_parallel(const spw_job_options *o, const char *te
             "--expert-parallel %s: one size at a time here; spillway plan --job JOB.yaml --trace TRACE.h5 "
             "--expert-parallel %s takes several",
             text, text);
+    if (text[0] != '\0' && text[strspn(text, "0")] == '\0')
+        return spw_fail(SPW_EARG,
+                        "--expert-parallel %s: write a size of 1 or more; without the option it is the job's",
+                        text);
     if (several && has_key(o, "parallel.fsdp"))
         return spw_fail(SPW_EARG,
                         "--expert-parallel %s: each size has a number of replicas of its own, so fsdp "

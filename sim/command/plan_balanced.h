@@ -11,6 +11,6 @@
 bool spw_plan_routing_is_even(const char *routing);
 
 /* A line behind `indent` spaces: tokens/s of a GPU where there is a time, step, memory and drops. */
-void spw_plan_print_balanced(const spw_balanced_figures *figures, int indent, FILE *out);
+void spw_plan_print_balanced(const spw_balanced_figures *b, int indent, FILE *out);
 
 #endif

@@ -133,6 +133,8 @@ static void put_words(spw_json *json, const spw_search_view *v, json_t *o) {
         }
     }
     spw_json_put(json, o, "precision", spw_json_text(precision));
+    spw_json_put(json, o, "precision_hint",
+                 spw_precision_hint(job) != NULL ? spw_json_text(spw_precision_hint(job)) : json_null());
     spw_json_put(json, o, "model_doubts", doubts);
     spw_json_put(json, o, "hint", hint != NULL ? spw_json_text(hint) : json_null());
     spw_json_put(json, o, "schemes_without", absent);

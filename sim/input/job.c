@@ -149,7 +149,7 @@ static const spw_setting batch_rows[] = {
          "each; this or global_batch is given"},
     NAMED_ROW(
         "global_batch", global_batch, 0, MOST_SEQUENCES, "0",
-        "sequences of all GPUs in one step, as Megatron's --global-batch-size; 0: sequences_per_gpu says it",
+        "sequences of all GPUs in one step, as Megatron's global_batch_size; 0: sequences_per_gpu says it",
         "global-batch"),
     NAMED_ROW("sequence_length", sequence_length, 1, 1 << 24, NULL, "tokens of one sequence",
               "sequence-length"),

@@ -87,9 +87,10 @@ void spw_precision_line(const spw_job *job, char out[SPW_PRECISION_TEXT]) {
                        spw_fp8_recipe_name(p->recipe), p->fp8_param_gather ? ", weights gathered in it" : "");
 }
 
-bool spw_precision_is_least(const spw_job *job) {
-    return job->part == SPW_PART_WHOLE && job->precision.weights < sizeof(float) &&
-           job->precision.optimizer < sizeof(float) && !keeps_master(job);
+const char *spw_precision_hint(const spw_job *job) {
+    const bool least = job->part == SPW_PART_WHOLE && job->precision.weights < sizeof(float) &&
+                       job->precision.optimizer < sizeof(float) && !keeps_master(job);
+    return least ? "weights, gradients and moments in fp32 take more: --precision mixed" : NULL;
 }
 
 const char *spw_precision_other(const spw_job *job, spw_job *out) {

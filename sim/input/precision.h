@@ -29,8 +29,8 @@ size_t spw_precision_scattered(const spw_job *job);
 /* The formats in words, for a heading: "bf16 weights, bf16 gradients, bf16 activations; Adam: bf16 moments, no master weights". */
 void spw_precision_line(const spw_job *job, char out[SPW_PRECISION_TEXT]);
 
-/* Does it keep less than mixed precision does as usual, moments in fp32 and master weights? */
-bool spw_precision_is_least(const spw_job *job);
+/* What to ask where less is kept than mixed precision keeps, moments in fp32 and master weights; NULL where it is not. Static. */
+const char *spw_precision_hint(const spw_job *job);
 
 /* Formats by one word for all, as behind --precision: framework, mixed, bf16, fp32, ...; master weights are the framework's own.
  * Needs job->optimizer and job->part. False, and nothing is changed, where the word is none. */

@@ -49,6 +49,7 @@ typedef struct spw_setting {
 
 /* A row's field, tied to its struct and its kind: what is of another type, or of another size, does not compile; a table of rows of
  * unlike structs, or a group whose table is of another struct than its field, is refused when it is read. */
+/* NOLINTBEGIN(bugprone-macro-parentheses): the arguments are types and fields, which take none */
 #define SPW_OFFSET_OF(type, field, what) \
     (offsetof(type, field) + 0 * sizeof(char[_Generic(((type *)0)->field, what : 1, default : -1)]))
 #define SPW_SETTING_OF(type, field, what) .offset = SPW_OFFSET_OF(type, field, what), .within = sizeof(type)
@@ -63,11 +64,12 @@ typedef struct spw_setting {
 #define SPW_SETTING_TEXTS_OF(type, field, length, most, counter) \
     .offset = SPW_OFFSET_OF(type, field[0], char *), .within = sizeof(type), .size = (length), \
     .count_offset = SPW_OFFSET_OF(type, counter, size_t), \
-    .limit = (most) + 0 * sizeof(char[sizeof(((type *)0)->field) == (most) * (length) ? 1 : -1])
+    .limit = (most) + 0 * sizeof(char[sizeof(((type *)0)->field) == (size_t)(most) * (length) ? 1 : -1])
 #define SPW_SETTING_GROUP_OF(type, field) \
     .offset = offsetof(type, field), .within = sizeof(type), .inside = sizeof(((type *)0)->field)
 /* A group whose table is of the struct around it. */
 #define SPW_SETTING_SAME_GROUP(type) .offset = 0, .within = sizeof(type), .inside = sizeof(type)
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 typedef struct spw_settings spw_settings;
 

@@ -224,7 +224,7 @@ spw_code spw_ask(const char *command, size_t arguments, const char *const *argum
         answer->root = json_loadb(answer->json, answer->json_bytes, 0, NULL);
         if (answer->root == NULL && status == SPW_OK) status = spw_fail(SPW_ENOMEM, "cannot keep the answer");
     }
-    if (status == SPW_OK || (there && answer->root != NULL)) {
+    if (out != NULL && (status == SPW_OK || (there && answer->root != NULL))) {
         *out = answer;
     } else {
         spw_answer_destroy(answer);

@@ -65,8 +65,7 @@ spw_code spw_case_create(const char *kernel, const char *type, const char *recor
                          spw_kernel_cases(parsed, use) - 1));
     SPW_TRY(SPW_ALLOC(1, &made));
     SPW_TRY(spw_kernel_case_create(parsed, parsed_type, use, number, &made->own));
-    *out = made;
-    made = NULL;
+    if (out != NULL) *out = made, made = NULL;
 
 cleanup:
     spw_record_destroy(&content);
@@ -82,7 +81,9 @@ void spw_case_destroy(spw_case *c) {
 
 void spw_case_get_facts(const spw_case *c, spw_case_facts *out) {
     if (out != NULL) *out = (spw_case_facts){.name = ""};
-    if (spw_check_given(__func__, (spw_given[]){{"c", c}, {"out", out}, {NULL, NULL}}) != SPW_OK) return;
+    if (spw_check_given(__func__, (spw_given[]){{"c", c}, {"out", out}, {NULL, NULL}}) != SPW_OK ||
+        out == NULL)
+        return;
     *out = (spw_case_facts){.name = c->own.name,
                             .call = &c->own.call,
                             .output_bytes = c->own.output_bytes,

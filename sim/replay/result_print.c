@@ -215,8 +215,7 @@ static void print_formats(const spw_job *job, FILE *out) {
     if (job->implied[0] != '\0') fprintf(out, "split     %s\n", job->implied);
     spw_precision_line(job, text);
     fprintf(out, "precision %s\n", text);
-    if (spw_precision_is_least(job))
-        fprintf(out, "          (weights, gradients and moments in fp32 take more: --precision mixed)\n");
+    if (spw_precision_hint(job) != NULL) fprintf(out, "          (%s)\n", spw_precision_hint(job));
 }
 
 static void print_heading(const spw_result *result, const spw_run_settings *s, FILE *out) {

@@ -312,6 +312,7 @@ static void write_question(const json_t *root, FILE *out) {
     write_texts(root, "Software", "software", out);
     write_texts(root, "", "software_distance", out);
     write_texts(root, "Number formats", "precision", out);
+    write_texts(root, "", "precision_hint", out);
     write_texts(root, "Assumed", "assumed", out);
     write_texts(root, "Model", "model_doubts", out);
     write_space(root, out);

@@ -72,11 +72,10 @@ static spw_status check_model(const spw_trace_info *info, const spw_model *model
 static spw_status check_range(const char *what, size_t count, size_t begin, size_t *end) {
     if (*end == 0) *end = count;
     if (begin < *end && *end <= count) return SPW_OK;
-    return spw_fail(
-        SPW_EARG,
-        "%s %zu:%zu lie outside the trace, which has %s 0:%zu: positions in it, which are not the "
-        "numbers that it gives them",
-        what, begin, *end, what, count);
+    return spw_fail(SPW_EARG,
+                    "%s %zu:%zu lie outside the trace, which has %s 0:%zu (positions in it, not the ids that "
+                    "it gives them)",
+                    what, begin, *end, what, count);
 }
 
 /* Layers are the job's when nothing that the trace says of its model differs and there are as many, or when it says how many

@@ -15,7 +15,7 @@ import sys
 import h5py
 import numpy as np
 
-from replay_case import Case, Tokens, replay, run
+from replay_case import Case, Tokens, replay, run, without_formats
 
 program = pathlib.Path(sys.argv[1]).resolve()
 folder = pathlib.Path(sys.argv[2]).resolve() / "balancer_oracle"
@@ -139,7 +139,7 @@ class GridCase(Case):
         was = (f"expert: {self.expert}, fsdp: {self.ranks // self.expert}", f"sequence_length: {self.length}")
         now = (f"expert: {self.expert}, fsdp: {self.ranks // self.expert // self.sharers}, tensor: {self.tensor}, "
                f"context: {self.context}, expert_tensor: {self.sharers}", f"sequence_length: {self.length * cut}")
-        text = job.read_text()
+        text = without_formats(job)
         for a, b in zip(was, now):
             assert text.count(a) == 1
             text = text.replace(a, b)

@@ -86,7 +86,7 @@ class Job:
         return {**t, "weight_gathers": 2 * once, "gradient_scatters": once}
 
     def arguments(self):
-        return ["--model", "mixtral-8x7b", "--cluster", f"h200:8x{self.ranks * self.TP // 8}", "--set",
+        return ["--precision", "bf16", "--model", "mixtral-8x7b", "--cluster", f"h200:8x{self.ranks * self.TP // 8}", "--set",
                 f"parallel={{expert: {self.R}, fsdp: {self.fsdp}, tensor: {self.TP}, context: {self.CP}}}",
                 "--sequences-per-gpu", str(self.p), "--scheme", self.scheme]
 

@@ -15,7 +15,7 @@ import sys
 
 import numpy as np
 
-from replay_case import Case, Tokens, replay, run
+from replay_case import Case, Tokens, replay, run, without_formats
 
 program = pathlib.Path(sys.argv[1]).resolve()
 folder = pathlib.Path(sys.argv[2]).resolve() / "offload_oracle"
@@ -296,13 +296,13 @@ def judge(name, case, modules, stages=1, chunks=1, ends=None, recipe=None):
     parallel = f"fsdp: 1, pipeline: {stages}" + (f", virtual_stages: {chunks}" if chunks > 1 else "")
     if ends is not None:
         parallel += f", decoder_first_pipeline_num_layers: {ends[0]}, decoder_last_pipeline_num_layers: {ends[1]}"
-    job.write_text(job.read_text().replace(f"fsdp: {case.ranks // expert}", parallel)
+    job.write_text(without_formats(job).replace(f"fsdp: {case.ranks // expert}", parallel)
                    .replace("batch: {", f"batch: {{micro_batches: {micro}, ")
                    + f"optimizer: distributed\noffload_modules: [{', '.join(modules)}]\n")
     blocks, table, listed = blocks_of(stages, chunks, layers, ends), sizes(case, tokens), None
     if recipe:
         recipes_seen.add(recipe[:2])
-        job.write_text(job.read_text().replace(scheme, f"{scheme}:align={recipe[5]},pay=router") + f"precision: {{recipe: {recipe[0]}}}\n")
+        job.write_text(without_formats(job).replace(scheme, f"{scheme}:align={recipe[5]},pay=router") + f"precision: {{recipe: {recipe[0]}}}\n")
         cluster = folder / f"{name}_cluster.yaml"
         cluster.write_text(cluster.read_text() + f"gpu_generation: {recipe[1]}\n")
         listed = with_copies(case, modules, recipe, LISTS[scheme])
@@ -337,7 +337,7 @@ def routed_case(seed):
     case = Case(gpus_per_node=ranks, expert=ranks, experts=8, hidden=512, ffn=256, model_layers=layers, length=tokens, vocab=65536,
                 remat="none", schemes=("megatron-alltoall",))
     job = case.write(folder, f"r{seed}")
-    job.write_text(job.read_text() + "optimizer: distributed\noffload_modules: [expert_fc1]\n")
+    job.write_text(without_formats(job) + "optimizer: distributed\noffload_modules: [expert_fc1]\n")
     skew = rng.random((steps, 1, layers, 8)) ** rng.exponential(1.0, (steps, 1, 1, 1))
     ids = np.argsort(-rng.random((steps, ranks * tokens, layers, 8)) * skew, axis=3)[..., :2].astype(np.uint8)
     source, position = np.tile(np.repeat(np.arange(ranks), tokens), steps), np.tile(np.arange(tokens), steps * ranks)
@@ -407,7 +407,7 @@ def times():
         case = Case(gpus_per_node=4, expert=4, experts=8, hidden=hidden, ffn=ffn, model_layers=4, length=16384, remat="none",
                     schemes=("megatron-alltoall",))
         job = case.write(folder, f"t{name}")
-        text = job.read_text().replace(f"./t{name}_cluster.yaml", "h200:4x1") + "optimizer: distributed\n"
+        text = without_formats(job).replace(f"./t{name}_cluster.yaml", "h200:4x1") + "optimizer: distributed\n"
         job.write_text(text)
         before, _ = planned(name, "--job", job)
         job.write_text(text + f"offload_modules: [{modules}]\n")
@@ -434,7 +434,7 @@ def casts():
         case = Case(gpus_per_node=4, expert=4, experts=8, hidden=1024, ffn=512, model_layers=4, length=4096, remat="none",
                     schemes=("megatron-alltoall:align=16",))
         job = case.write(folder, f"c{recipe}")
-        text = job.read_text().replace(f"./c{recipe}_cluster.yaml", "h200:4x1") + f"optimizer: distributed\nprecision: {{recipe: {recipe}}}\n"
+        text = without_formats(job).replace(f"./c{recipe}_cluster.yaml", "h200:4x1") + f"optimizer: distributed\nprecision: {{recipe: {recipe}}}\n"
         seconds = []
         for modules in ("[]", "[moe_act]", "[expert_fc1]"):
             job.write_text(text + f"offload_modules: {modules}\n")
@@ -451,7 +451,7 @@ def casts():
 def refusals():
     case = Case(hidden=64, ffn=32, remat="none", model_layers=4, schemes=("megatron-alltoall",))
     job = case.write(folder, "refused")
-    text = job.read_text() + "optimizer: distributed\noffload_modules: [moe_act]\n"
+    text = without_formats(job) + "optimizer: distributed\noffload_modules: [moe_act]\n"
     job.write_text(text)
     same("accepted", run(program, "explain", "--job", job).returncode, 0)
     changes = (("remat: none", "remat: full", "run again right before"), ("remat: none", "remat: moe", "run again right before"),

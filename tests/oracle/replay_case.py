@@ -73,6 +73,11 @@ class Case:
         return job
 
 
+def without_formats(job):
+    """The job's text where its number formats are to be those of Megatron-Core, or others."""
+    return job.read_text().replace("precision: bf16\n", "")
+
+
 @dataclasses.dataclass
 class Tokens:
     """The rows of a trace, all steps one after the other."""

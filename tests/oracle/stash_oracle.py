@@ -12,7 +12,7 @@ import sys
 
 import numpy as np
 
-from replay_case import Case, Tokens, replay, run
+from replay_case import Case, Tokens, replay, run, without_formats
 
 program = pathlib.Path(sys.argv[1]).resolve()
 folder = pathlib.Path(sys.argv[2]).resolve() / "stash_oracle"
@@ -215,7 +215,7 @@ def random_case(seed):
                 model_layers=layers, sequences=per, length=length, remat="none", schemes=(scheme,))
     job = case.write(folder, f"s{seed}")
     parallel = f"fsdp: {groups}, pipeline: {stages}" + (f", virtual_stages: {chunks}" if chunks > 1 else "")
-    job.write_text(job.read_text().replace(f"fsdp: {case.ranks // expert}", parallel)
+    job.write_text(without_formats(job).replace(f"fsdp: {case.ranks // expert}", parallel)
                    .replace("batch: {", f"batch: {{micro_batches: {micro}, ")
                    + "precision: {recipe: mxfp8, gradients: fp32, optimizer: fp32}\noptimizer: distributed\n")
     cluster = folder / f"s{seed}_cluster.yaml"
@@ -281,7 +281,7 @@ def graph_is_outside():
 def refusals():
     case = Case(hidden=64, ffn=32, remat="none", schemes=("megatron-syncfree:rank_capacity=1,stash=1.1",))
     job = case.write(folder, "refused")
-    text = job.read_text()
+    text = without_formats(job)
     for change, words in (("", "fused MXFP8"), ("recipe", "remat full"), ("host", "add stash=1.1"), ("none", "must be above 0")):
         if change == "recipe":
             job.write_text(text.replace("remat: none", "remat: full").replace("stash=1.1", "stash=1.1,align=32")

@@ -148,7 +148,7 @@ for shift, experts, words in ((0, 8, ""), (1, 9, "1 expert of 9, from 0 to 0, is
     np.save(folder / "ids.npy", ids + shift)
     done = run(program, "trace", "import", "array", folder / "ids.npy", "--output", folder / "ids.h5", "--experts", experts, "--top-k", 2,
                "--axes", "tokens,layers,k")
-    wrote, *rest = done.stderr.splitlines()
+    *rest, wrote = done.stderr.splitlines()
     check(done.returncode == 0 and wrote.startswith("wrote ") and words in "".join(rest) and len(rest) == (words != ""),
           f"{shift} {experts}: {done.stderr!r}")
 

@@ -404,11 +404,15 @@ static void test_refusals(void) {
     spw_composer_request q = good;
     q.step_begin = 2;
     CHECK_STATUS(spw_composer_create(&q, &c), SPW_EARG);
-    CHECK(c == NULL && strcmp(spw_last_error(), "steps 2:2 lie outside the trace, which has steps 0:2") == 0);
+    CHECK(c == NULL &&
+          strcmp(spw_last_error(), "steps 2:2 lie outside the trace, which has steps 0:2 (positions in "
+                                   "it, not the ids that it gives them)") == 0);
     q = good;
     q.layer_end = 3;
     CHECK_STATUS(spw_composer_create(&q, &c), SPW_EARG);
-    CHECK(strcmp(spw_last_error(), "layers 0:3 lie outside the trace, which has layers 0:2") == 0);
+    CHECK(strcmp(spw_last_error(),
+                 "layers 0:3 lie outside the trace, which has layers 0:2 (positions in it, not the "
+                 "ids that it gives them)") == 0);
     r.job.model.experts = 16;
     CHECK_STATUS(spw_composer_create(&good, &c), SPW_ECONFIG);
     CHECK(strcmp(spw_last_error(),
