@@ -182,6 +182,29 @@ static void print_other_precision(const spw_plan_view *v, FILE *out) {
             (double)o->bytes / GIB, span, spw_verdict_text(o->verdict, o->live_alone));
 }
 
+/* What a global batch leaves, and what nobody may have meant: one micro-batch of many sequences, an adapter beside a base that is
+ * trained. */
+static void print_batch(const spw_job *job, FILE *out) {
+    size_t most = 0;
+    for (size_t i = 0; i < job->batches; i++)
+        most = job->sequences_per_gpu[i] > most ? job->sequences_per_gpu[i] : most;
+    if (job->global_batch > 0)
+        fprintf(out, "batch     %zu sequences of all GPUs in a step, %zu of %s\n", job->global_batch,
+                job->sequences_per_gpu[0],
+                job->pipeline > 1 ? "a data-parallel rank" : spw_grid_tokens_of(job));
+    if (job->micro_batches <= 1 && most > 1 && job->optimizer != SPW_OPTIMIZER_SHARDED &&
+        job->part == SPW_PART_WHOLE)
+        fprintf(out,
+                "%-*sall of a step in one micro-batch; recipes of Megatron-Core take 1 or 2 sequences each: "
+                "--micro-batches %zu\n",
+                INDENT, "", most);
+    if (job->finetune.lora_rank > 0 && job->finetune.frozen == SPW_FROZEN_NONE)
+        fprintf(out,
+                "finetune  adapters of rank %zu beside a base that is trained, too; LoRA freezes it: --set "
+                "finetune.frozen=base\n",
+                job->finetune.lora_rank);
+}
+
 void spw_plan_print_heading(const spw_plan_view *v, FILE *out) {
     const spw_job *job = v->request->job;
     char precision[SPW_PRECISION_TEXT];
@@ -208,9 +231,7 @@ void spw_plan_print_heading(const spw_plan_view *v, FILE *out) {
     if (spw_precision_note(job, precision)) fprintf(out, "%-*s%s\n", INDENT, "", precision);
     print_other_precision(v, out);
     spw_print_model_doubts(&job->model, "model     ", out);
-    if (job->global_batch > 0)
-        fprintf(out, "batch     %zu sequences of all GPUs in a step, %zu of %s\n", job->global_batch,
-                job->sequences_per_gpu[0], spw_grid_tokens_of(job));
+    print_batch(job, out);
     if (v->batch_unsaid)
         fprintf(out, "batch     1 sequence a GPU, as nobody said otherwise; more may be much faster: "
                      "--sequences-per-gpu 1,2,4,8,16,32\n");

@@ -8,10 +8,6 @@
 #define MICRO_BATCH \
     "batch.sequences_per_gpu are the sequences of a GPU in a step, micro_batches x micro-batch size: for a " \
     "micro-batch of 2 in 8 micro-batches write --sequences-per-gpu 16 --micro-batches 8"
-#define GLOBAL_BATCH \
-    "a job has the sequences of one GPU in a step: batch.sequences_per_gpu (--sequences-per-gpu) is the " \
-    "global " \
-    "batch over the data-parallel ranks"
 #define CAPACITY "a capacity factor is an option of a scheme: --scheme dense:capacity_factor=1.25"
 
 /* Megatron-LM's arguments (megatron/training/arguments.py), torchtitan's and DeepSpeed's names, and what people write for short. */
@@ -54,10 +50,10 @@ static const spw_common_name names[] = {
     {"num_micro_batches", "batch.micro_batches", "micro-batches", NULL},
     {"num_microbatches", "batch.micro_batches", "micro-batches", NULL},
     {"gas", "batch.micro_batches", "micro-batches", NULL},
-    {"gbs", NULL, NULL, GLOBAL_BATCH},
-    {"global_batch", NULL, NULL, GLOBAL_BATCH},
-    {"train_batch", NULL, NULL, GLOBAL_BATCH},
-    {"batch_size", NULL, NULL, GLOBAL_BATCH},
+    {"gbs", "batch.global_batch", "global-batch", NULL},
+    {"global_batch", "batch.global_batch", "global-batch", NULL},
+    {"train_batch", "batch.global_batch", "global-batch", NULL},
+    {"batch_size", "batch.global_batch", "global-batch", NULL},
     {"seq_length", "batch.sequence_length", "sequence-length", NULL},
     {"seq_len", "batch.sequence_length", "sequence-length", NULL},
     {"seq", "batch.sequence_length", "sequence-length", NULL},
@@ -118,6 +114,9 @@ static const struct {
     {"allgather", "megatron-allgather"},
     {"all_gather", "megatron-allgather"},
     {"flex", "megatron-flex"},
+    {"hybridep", "megatron-flex:backend=hybridep"},
+    {"megatron_hybridep", "megatron-flex:backend=hybridep"},
+    {"megatron_deepep", "megatron-flex"},
     {"megatron", "megatron-alltoall, megatron-allgather or megatron-flex, by --moe-token-dispatcher-type"},
     {"megatron_core",
      "megatron-alltoall, megatron-allgather or megatron-flex, by --moe-token-dispatcher-type"},

@@ -159,7 +159,7 @@ check(taken["table"] < 4 * taken["csv"] + 2 * SLOW, f"--each-step: {taken} s")
 check(run("trace", "generate", "wide.h5", "--experts", 64, "--top-k", 8, "--layers", 24, "--steps", 1, "--ranks", 8,
           "--tokens-per-rank", 16384, "--distribution", "zipf:exponent=1").returncode == 0, "a large step")
 for command in (["trace", "verify", "wide.h5"], ["verify", "--trace", "wide.h5", "--layers", "0:1"]):
-    said, _ = drawn_on_terminal([program, *command], re.compile(rb"verify \["), cwd=folder)
+    said, _ = drawn_on_terminal([program, *command], re.compile(rb"verify \["), to_end=False, cwd=folder)
     check("verify [" in said, f"{command}: no bar: {said[:300]!r}")
 
 # --- The same run gives the same bytes ---

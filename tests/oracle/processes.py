@@ -54,10 +54,10 @@ def wait_for_group(leader):
     return wait_until(lambda: not group_of(leader))
 
 
-def drawn_on_terminal(words, pattern, tries=40, **keywords):
+def drawn_on_terminal(words, pattern, to_end=True, tries=40, **keywords):
     """What the program writes to a terminal that is its standard error, from the first of some runs in which `pattern` (compiled, of bytes) is
     found, or from the last; and how that run ended. A bar is drawn after a second of work, so each run is held for longer than that, a little
-    later each time: one of them is held at work, however fast or busy the machine is."""
+    later each time: one of them is held at work, however fast or busy the machine is. to_end: else a run is ended once it has drawn."""
     for held_after in range(tries):
         ours, its = pty.openpty()
         running = subprocess.Popen(words, stderr=its, start_new_session=True, **{"stdout": subprocess.DEVNULL, **keywords})
@@ -78,6 +78,9 @@ def drawn_on_terminal(words, pattern, tries=40, **keywords):
             if not piece:
                 break
             said += piece
+            if not to_end and pattern.search(said):
+                os.killpg(running.pid, signal.SIGKILL)
+                break
         os.close(ours)
         status = running.wait()
         if pattern.search(said) or status != 0:

@@ -35,7 +35,7 @@ static void test_keys(void) {
         {"dp", "did you mean 'parallel.data', or --data?"},
         {"micro_batch_size", "--sequences-per-gpu 16 --micro-batches 8"},
         {"mbs", "--sequences-per-gpu 16 --micro-batches 8"},
-        {"global_batch_size", "over the data-parallel ranks"},
+        {"global_batch_size", "did you mean 'batch.global_batch', or --global-batch?"},
         {"seq_length", "did you mean 'batch.sequence_length', or --sequence-length?"},
         {"micro_batches", "did you mean 'batch.micro_batches'?"}, /* of a group, and no one's name */
         {"recompute_granularity", "did you mean 'remat', or --remat?"},
