@@ -39,7 +39,12 @@ def _ask_of_job(command: str, words: Sequence[str], job: Job, options: Mapping[s
     """A job that is a dictionary is given as text (JSON is YAML); paths in it are taken from the working directory."""
     text = json.dumps(job, default=_plain) if isinstance(job, Mapping) else None
     own = [] if job is None else ["--job", os.fspath(job) if text is None else text]
-    return ask(command, *words, *own, *options_of(options))
+    try:
+        return ask(command, *words, *own, *options_of(options))
+    except Error as error:  # the text on the command line is ours, the dictionary is the caller's
+        if text is None:
+            raise
+        raise Error(str(error).replace("--job {...}:1: ", "job: ").replace("--job {...}", "job"), error.code) from None
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> pandas.DataFrame:

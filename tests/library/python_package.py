@@ -85,7 +85,7 @@ check(list(spillway.plan(near).rows["memory.peak_bytes"]) == list(spillway.plan(
 check([p.name for p in work.iterdir()] == ["my-cluster.yaml"], "a question leaves a file")
 fails("no-such.yaml", spillway.plan, {**own, "cluster": "no-such.yaml"})
 fails("not {1}", spillway.plan, {**own, "schemes": {1}}, kind=TypeError)
-fails("--job {...}", spillway.plan, {**own, "no_such": 1})
+fails("job: unknown key", spillway.plan, {**own, "no_such": 1})
 
 # A search and an --until have answers of their own, the program's.
 space = {"pipeline": [1, 2], "micro-batches": [1]}

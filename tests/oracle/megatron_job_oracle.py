@@ -379,7 +379,7 @@ for scheme, remat, why in (("megablocks", "none", "PyTorch without a time model"
     path.write_text((scratch / "job0.yaml").read_text().replace("remat: none", f"remat: {remat}").replace("distributed", "sharded"))
     said = caller.call([program, "plan", "--job", path, "--scheme", scheme], capture_output=True, text=True).stdout
     check(any(line.startswith("no times") and why in line for line in said.splitlines()), f"{scheme}, remat {remat}: {said}")
-for names, why in (("what", STACK), ("megatron-h200-2026-11,megatron-h200-2026-11", "second stack"), (",", "no stack named")):
+for names, why in (("what", STACK), ("megatron-h200-2026-11,megatron-h200-2026-11", "second stack"), (",", "empty place")):
     done = caller.call([program, "replay", TRACE, "--job", scratch / "job0.yaml", "--stack", names], capture_output=True, text=True)
     check(done.returncode == 2 and why in done.stderr, f"--stack {names}: {done.returncode} {done.stderr}")
 copy = scratch / "copy.yaml"
