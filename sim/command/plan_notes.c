@@ -197,7 +197,7 @@ static void print_batch(const spw_job *job, FILE *out) {
         fprintf(out,
                 "%-*sall of a step in one micro-batch; recipes of Megatron-Core take 1 or 2 sequences each: "
                 "--micro-batches %zu\n",
-                INDENT, "", most);
+                INDENT, job->global_batch > 0 ? "" : "batch", most);
     if (job->finetune.lora_rank > 0 && job->finetune.frozen == SPW_FROZEN_NONE)
         fprintf(out,
                 "finetune  adapters of rank %zu beside a base that is trained, too; LoRA freezes it: --set "
@@ -471,9 +471,10 @@ void spw_plan_print_answers(const spw_plan_view *v, FILE *out) {
     if (a->fastest_dropless != a->fastest)
         print_choice("without drops", v, a->fastest_dropless, a->fastest_dropless_sure, 0.0, out);
     for (size_t i = 0; i < tries->needs; i++) print_need(v, &tries->need[i], out);
-    if (dropless == NULL) return;
+    if (dropless == NULL || v->even)
+        return; /* even routing costs what balanced does, and drops next to nothing */
     print_ratio(v, dropless, out);
-    if (!isfinite(tries->break_even_factor)) return;
+    if (!isfinite(tries->break_even_factor) || strcmp(dropless->scheme.type->name, "dense") == 0) return;
     fprintf(out, "%-18s dense takes as long as %s, at capacity factor %.2f", "break-even",
             point_name(dropless, name), tries->break_even_factor);
     if (isfinite(tries->break_even_fraction))

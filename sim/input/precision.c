@@ -78,8 +78,9 @@ void spw_precision_line(const spw_job *job, char out[SPW_PRECISION_TEXT]) {
         used = strlen(out);
     }
     if (job->part != SPW_PART_WHOLE) return;
-    (void)snprintf(out + used, SPW_PRECISION_TEXT - used, "; Adam: %s%s moments, %s",
-                   spw_precision_name(p, OPTIMIZER_KIND), p->second > 0 ? " first and fp32 second" : "",
+    (void)snprintf(out + used, SPW_PRECISION_TEXT - used, "; %s: %s%s moments, %s",
+                   job->muon ? "Muon, and Adam of the rest" : "Adam", spw_precision_name(p, OPTIMIZER_KIND),
+                   p->second > 0 ? " first and fp32 second" : "",
                    keeps_master(job) ? master : "no master weights");
     used = strlen(out);
     if (p->recipe != SPW_FP8_NONE)
