@@ -449,6 +449,9 @@ static void print_ratio(const spw_plan_view *v, const spw_result_row *r, FILE *o
         fprintf(out, ", in the mean of %zu steps, %.3f times in the worst, step %lld", r->steps,
                 r->worst.step_s / r->balanced.step_s, (long long)r->worst_time_step);
     fprintf(out, "\n");
+}
+
+static void print_straddling(const spw_plan_view *v, const spw_result_row *r, FILE *out) {
     if (r->straddling > 0)
         fprintf(out,
                 "%-18s %zu of %zu groups of %zu GPUs straddle nodes of %zu: balanced routing takes %.3f "
@@ -471,9 +474,11 @@ void spw_plan_print_answers(const spw_plan_view *v, FILE *out) {
     if (a->fastest_dropless != a->fastest)
         print_choice("without drops", v, a->fastest_dropless, a->fastest_dropless_sure, 0.0, out);
     for (size_t i = 0; i < tries->needs; i++) print_need(v, &tries->need[i], out);
-    if (dropless == NULL || v->even)
-        return; /* even routing costs what balanced does, and drops next to nothing */
-    print_ratio(v, dropless, out);
+    if (dropless == NULL) return;
+    if (!v->even)
+        print_ratio(v, dropless, out); /* even routing costs what balanced does, and drops next to nothing */
+    print_straddling(v, dropless, out);
+    if (v->even) return;
     if (!isfinite(tries->break_even_factor) || strcmp(dropless->scheme.type->name, "dense") == 0) return;
     fprintf(out, "%-18s dense takes as long as %s, at capacity factor %.2f", "break-even",
             point_name(dropless, name), tries->break_even_factor);
