@@ -23,6 +23,16 @@ static bool starts(const char *part, const char *key, const char **value) {
     return true;
 }
 
+/* What is stated: ours, and what Megatron-Core logs (megatron/core/transformer/moe/moe_logging.py, MoEOverloadFactorTracker). One
+ * number stands for all layers, so that each of them is it. */
+static const char *const measures[] = {"max_over_mean=",
+                                       "avg_overload_factor=",
+                                       "max_overload_factor=",
+                                       "max_cum_overload_factor=",
+                                       "moe/avg_overload_factor=",
+                                       "moe/max_overload_factor=",
+                                       "moe/max_cum_overload_factor="};
+
 static spw_status parse_part(const char *text, const char *part, spw_stated *out) {
     const char *value = part;
     char *end = NULL;
@@ -32,7 +42,8 @@ static spw_status parse_part(const char *text, const char *part, spw_stated *out
         out->expert = (size_t)ranks;
         return status != SPW_OK || ranks > 0 ? status : fail(text);
     }
-    if (!starts(part, "max_over_mean=", &value)) value = part;
+    for (size_t i = 0; i < sizeof measures / sizeof *measures && value == part; i++)
+        (void)starts(part, measures[i], &value);
     if (out->max_over_mean > 0.0) return fail(text);
     out->max_over_mean = spw_text_number(value, &end);
     return *end == '\0' && out->max_over_mean >= 1.0 && out->max_over_mean <= 1e6 ? SPW_OK : fail(text);

@@ -95,6 +95,9 @@ def options(job):
     job.write_text(JOB % "scratch-moe-e64")
     for words, ranks in (([], 8), (["--expert-parallel", "16"], 16), (["--expert-parallel", "4,16"], 4), (["--expert-parallel", "all"], 8)):
         check(law_of(job, "--imbalance", "1.5", *words)["expert_parallel"] == ranks, f"{words}: not EP {ranks}")
+    same = law_of(job, "--imbalance", "1.5,ep=16")
+    for name in ("avg_overload_factor", "moe/avg_overload_factor", "max_overload_factor", "moe/max_cum_overload_factor"):  # Megatron-Core's
+        check(law_of(job, "--imbalance", f"{name}=1.5,ep=16") == same, f"{name} is not understood")
     plan = json.loads(run("plan", "--job", job, "--imbalance", "1.5", "--expert-parallel", "all", "--format", "json"))
     sizes = {size["expert_parallel"]: size["max_over_mean"] for size in plan["plan"]["imbalance"]["sizes"]}
     for row in plan["rows"]:
