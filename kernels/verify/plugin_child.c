@@ -158,7 +158,7 @@ static spw_status run_all(const spw_plugin_work *work) {
     const spw_plugin_table *table = NULL;
     size_t position = 0;
     spw_status status = load(work->request, &table);
-    if (status != SPW_OK) return status;
+    if (status != SPW_OK || table == NULL) return status;
     say(SPW_PLUGIN_LOADED);
     for (int kernel = 0; kernel < SPW_KERNELS && status == SPW_OK; kernel++) {
         if (table->function[kernel] == NULL) continue;

@@ -30,7 +30,7 @@ spw_code spw_reader_open(const char *path, spw_reader **out) {
     if (status == SPW_OK) {
         reader->info = spw_trace_get_info(reader->trace);
         reader->files = spw_gate_keep_files();
-        *out = reader;
+        if (out != NULL) *out = reader;
     } else {
         spw_free(reader);
     }
@@ -222,7 +222,7 @@ spw_code spw_writer_create(const char *path, const spw_writer_settings *settings
     if (status == SPW_OK) status = create(path, settings, writer);
     if (status == SPW_OK) {
         writer->owner = getpid();
-        *out = writer;
+        if (out != NULL) *out = writer;
     } else if (writer != NULL) {
         writer_destroy(writer);
     }

@@ -16,8 +16,7 @@
 #define SPW_SEARCH_FATE_LIST(X) \
     X(IMPOSSIBLE, "cannot_be", "cannot be: sizes that do not divide, or a scheme that does not run there") \
     X(GLOBAL_BATCH, "uneven_global_batch", \
-      "do not come to the global batch: it does not divide over their data-parallel ranks and " \
-      "micro-batches") \
+      "do not come to the global batch: their data-parallel ranks and micro-batches do not divide it") \
     X(BATCH, "batch_too_large", "take more tokens a step than are asked for at most") \
     X(ALONE, "unknown_alone", "send by DeepEP, and no run of it in a group of one rank is known") \
     X(STATE, "state_too_large", "weights and optimizer alone are over the budget, whatever the batch") \

@@ -31,7 +31,7 @@ void spw_report_write_costs(const spw_report_cost *cost, double tokens, double p
 void spw_report_write_stages(const spw_report *report, const spw_report_row *row, FILE *out);
 void spw_report_write_levels(const spw_report *report, const spw_report_row *row, FILE *out);
 void spw_report_write_found(const spw_report *search, const char *name, FILE *out); /* of a search */
-void spw_report_write_front(const json_t *search, FILE *out);                       /* its table */
+void spw_report_write_front(const json_t *root, FILE *out);                         /* its table */
 void spw_report_write_misfits(const spw_report *report, FILE *out);                 /* of a plan */
 void spw_report_write_beside(const spw_report *plan, const spw_report *replay, FILE *out);
 SPW_MUST_CHECK spw_status spw_report_write_basis(const spw_report *report,

@@ -1,6 +1,7 @@
 /* library_calls QUESTION [ARGUMENT...]: asks libspillway, twice, and ends as its own program would: with the sum of the two codes that
  * are neither SPW_CODE_OK nor SPW_CODE_MEMORY. Without arguments it does nothing, so that calls before main() can be counted. */
-#include <spillway.h>
+#include "sim/library/spillway.h"
+
 #include <stdio.h>
 #include <string.h>
 

@@ -73,7 +73,10 @@ int main(int argc, char **argv) {
         char *text = malloc((size_t)bytes + 1);
         uint32_t count[2];
         int32_t state = FAILED << 8;
-        if (text == NULL || bytes < sizeof count || take(from, text, bytes) != bytes) return 1;
+        if (text == NULL || bytes < sizeof count || take(from, text, bytes) != bytes) {
+            free(text);
+            return 1;
+        }
         text[bytes] = '\0';
         memcpy(count, text, sizeof count);
         const pid_t child = fork();

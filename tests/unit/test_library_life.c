@@ -280,6 +280,7 @@ static void needs_arguments(void) {
     spw_writer *writer = NULL;
     spw_case *one = NULL;
     spw_case_facts facts;
+    spw_answer *none = NULL;
     spw_comparison c;
     size_t size = 0, offset[2] = {0, 1};
     double real = 0;
@@ -294,8 +295,8 @@ static void needs_arguments(void) {
     CHECK(spw_reader_open(trace_path, &reader) == SPW_CODE_OK);
     CHECK(spw_case_create("swiglu", "float", NULL, 0, &one) == SPW_CODE_OK);
     const spw_code codes[] = {
-        spw_ask(NULL, 0, NULL, &answer),
-        spw_ask("model", 1, NULL, &answer),
+        spw_ask(NULL, 0, NULL, &none),
+        spw_ask("model", 1, NULL, &none),
         spw_ask("model", 0, NULL, NULL),
         spw_answer_real(NULL, "a", &real),
         spw_answer_size(NULL, "a", &size),
