@@ -19,6 +19,7 @@ from processes import wait_for_group
 from replay_case import Case, Tokens, replay, run
 
 USAGE, FILE = 2, 3
+sanitized = any(name in sys.argv[1] for name in ("asan", "tsan"))
 program, folder = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve() / "replay_damage"
 shutil.rmtree(folder, ignore_errors=True)
 folder.mkdir(parents=True)
@@ -353,7 +354,8 @@ def killed():
                 expect(f"{sign.name} after {delay:.2f} s", not out.exists(), "a file stands at the target")
             out.unlink(missing_ok=True)
             left = [p.name for p in folder.glob("killed.h5*")]
-            expect(f"{sign.name} after {delay:.2f} s", not left, f"left behind: {left}")
+            if sign != signal.SIGKILL or not sanitized:  # under a sanitizer nobody watches over the process that works
+                expect(f"{sign.name} after {delay:.2f} s", not left, f"left behind: {left}")
             for name in left:
                 (folder / name).unlink()
         expect(sign.name, tries > 0, "never hit the program at work")
