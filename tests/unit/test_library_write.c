@@ -263,13 +263,19 @@ static void stands_full_disks(const char *scratch) {
     (void)snprintf(path, sizeof path, "%s/write_full.h5", scratch);
     (void)snprintf(out, sizeof out, "%s/write_after.h5", scratch);
     (void)unlink(path);
-    for (rlim_t bytes = 0; bytes < 20000; bytes = bytes * 3 / 2 + 100) {
+#ifdef SPW_SANITIZED
+    const rlim_t least =
+        2000; /* libomp, with which clang's is built, makes a file of 1024 bytes in memory whenever a process begins */
+#else
+    const rlim_t least = 0;
+#endif
+    for (rlim_t bytes = least; bytes < 20000; bytes = bytes * 3 / 2 + 100) {
         int state = 0;
         (void)fflush(NULL);
         const pid_t child = fork();
         if (child == 0) {
             (void)signal(SIGXFSZ, SIG_IGN);
-            (void)alarm(120);
+            (void)alarm(1800);
             bool good = H5open() >= 0 && writes_within(path, bytes);
             spw_writer *writer = begin_file(out); /* the disk has room again */
             good =
