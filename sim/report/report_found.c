@@ -4,6 +4,7 @@
 #include "sim/report/html.h"
 #include "sim/report/report_page.h"
 #include "sim/report/report_take.h"
+#include "sim/report/search_point.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -11,23 +12,7 @@
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
-static double number_of(const json_t *object, const char *key) {
-    const json_t *value = json_object_get(object, key);
-    return json_is_number(value) ? json_number_value(value) : NAN;
-}
-
-static const char *words_of(const json_t *object, const char *key) {
-    const char *text = json_string_value(json_object_get(object, key));
-    return text != NULL ? text : "";
-}
-
-static void text_of(FILE *out, const json_t *object, const char *key) {
-    spw_html_text(out, words_of(object, key));
-}
-
 static bool is_timed(const json_t *point) { return json_is_number(json_object_get(point, "step_s")); }
-static bool is_live(const json_t *point) { return strcmp(words_of(point, "memory_kind"), "live") == 0; }
-static bool is_sure(const json_t *point) { return json_is_true(json_object_get(point, "surely_fits")); }
 
 static spw_report_cost cost_of(const json_t *point) {
     spw_report_cost cost = {.tokens_per_day = {NAN, NAN, NAN}};
@@ -54,42 +39,45 @@ static void write_name(const json_t *p, FILE *out) {
                  {"sequences_per_gpu", ", %.0f sequences", 0.0},
                  {"micro_batches", " in %.0f micro-batches", 2.0}};
     (void)fputs("<b>", out);
-    text_of(out, p, "scheme");
+    spw_point_write(out, p, "scheme");
     (void)fputs("</b>", out);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (number_of(p, parts[i].key) >= parts[i].least)
-            (void)fprintf(out, parts[i].text, number_of(p, parts[i].key));
+        if (spw_point_number(p, parts[i].key) >= parts[i].least)
+            (void)fprintf(out, parts[i].text, spw_point_number(p, parts[i].key));
     (void)fputs(", remat ", out);
-    text_of(out, p, "remat");
+    spw_point_write(out, p, "remat");
 }
 
 /* "38.9 GiB live, a lower bound, of 41.9: it may not fit" */
 static void write_memory(const json_t *p, FILE *out) {
-    const double low = number_of(p, "low_bytes"), high = number_of(p, "high_bytes");
+    const double low = spw_point_number(p, "low_bytes"), high = spw_point_number(p, "high_bytes");
     spw_verdict verdict = SPW_VERDICT_FITS;
-    while (verdict < SPW_VERDICT_OOM && strcmp(words_of(p, "verdict"), spw_verdict_name(verdict)) != 0)
+    while (verdict < SPW_VERDICT_OOM && strcmp(spw_point_words(p, "verdict"), spw_verdict_name(verdict)) != 0)
         verdict++;
-    spw_html_number(out, number_of(p, "peak_bytes"), "%.1f GiB", number_of(p, "peak_bytes") / GIB);
-    if (is_live(p)) (void)fputs(" live, a lower bound,", out);
+    spw_html_number(out, spw_point_number(p, "peak_bytes"), "%.1f GiB",
+                    spw_point_number(p, "peak_bytes") / GIB);
+    if (spw_point_is_live_lower_bound(p)) (void)fputs(" live, a lower bound,", out);
     if (high > low) (void)fprintf(out, " (%.1f to %.1f)", low / GIB, high / GIB);
-    (void)fprintf(out, " of %.1f: it %s", number_of(p, "budget_bytes") / GIB,
-                  spw_verdict_sentence(verdict, is_sure(p)));
+    (void)fprintf(out, " of %.1f: it %s", spw_point_number(p, "budget_bytes") / GIB,
+                  spw_verdict_sentence(verdict, spw_point_is_sure(p)));
 }
 
 static void write_speed(const json_t *p, FILE *out) {
-    const double speed = number_of(p, "tokens_per_s_per_gpu");
+    const double speed = spw_point_number(p, "tokens_per_s_per_gpu");
     char span[SPW_SPAN_TEXT], step[SPW_SPAN_TEXT];
     spw_html_number(out, speed, speed < 10.0 ? "%.2f tokens/s a GPU" : "%.0f tokens/s a GPU", speed);
+    (void)fprintf(out, " (%s), a step in <data value=\"%.17g\">%s s</data>",
+                  spw_span_text(spw_point_number(p, "tokens_per_s_low"),
+                                spw_point_number(p, "tokens_per_s_high"), " to ", span),
+                  spw_point_number(p, "step_s"), spw_figure_text(spw_point_number(p, "step_s"), step));
     (void)fprintf(
-        out, " (%s), a step in <data value=\"%.17g\">%s s</data>",
-        spw_span_text(number_of(p, "tokens_per_s_low"), number_of(p, "tokens_per_s_high"), " to ", span),
-        number_of(p, "step_s"), spw_figure_text(number_of(p, "step_s"), step));
-    (void)fprintf(out, " (%s)",
-                  spw_span_text(number_of(p, "step_s_low"), number_of(p, "step_s_high"), " to ", span));
+        out, " (%s)",
+        spw_span_text(spw_point_number(p, "step_s_low"), spw_point_number(p, "step_s_high"), " to ", span));
 }
 
 static void write_drops(const json_t *p, FILE *out) {
-    const double share = number_of(p, "drop_fraction"), worst = number_of(p, "worst_drop_fraction");
+    const double share = spw_point_number(p, "drop_fraction"),
+                 worst = spw_point_number(p, "worst_drop_fraction");
     const bool least = json_is_true(json_object_get(p, "drops_at_least"));
     if (!(share > 0.0) && !least) {
         (void)fputs("it drops nothing", out);
@@ -103,12 +91,13 @@ static void write_drops(const json_t *p, FILE *out) {
 
 /* The same point with every expert chosen alike, where that is another. */
 static void write_balanced(const json_t *p, FILE *out) {
-    const double speed = number_of(p, "balanced_tokens_per_s_per_gpu"),
-                 step = number_of(p, "balanced_step_s"), bytes = number_of(p, "balanced_peak_bytes"),
-                 drops = number_of(p, "balanced_drop_fraction");
-    const bool same = !(fabs(speed / number_of(p, "tokens_per_s_per_gpu") - 1.0) > 5e-5) &&
-                      !(fabs(bytes - number_of(p, "peak_bytes")) > 0.0) &&
-                      !(fabs(drops - number_of(p, "drop_fraction")) > 0.0);
+    const double speed = spw_point_number(p, "balanced_tokens_per_s_per_gpu"),
+                 step = spw_point_number(p, "balanced_step_s"),
+                 bytes = spw_point_number(p, "balanced_peak_bytes"),
+                 drops = spw_point_number(p, "balanced_drop_fraction");
+    const bool same = !(fabs(speed / spw_point_number(p, "tokens_per_s_per_gpu") - 1.0) > 5e-5) &&
+                      !(fabs(bytes - spw_point_number(p, "peak_bytes")) > 0.0) &&
+                      !(fabs(drops - spw_point_number(p, "drop_fraction")) > 0.0);
     char text[SPW_SPAN_TEXT];
     if (same || isnan(bytes) || isnan(drops)) return;
     (void)fputs("<p>With balanced routing: ", out);
@@ -126,10 +115,10 @@ static void write_outside(const json_t *p, FILE *out) {
     const json_t *list = json_object_get(p, "outside_fit"), *item = NULL;
     size_t i = 0, said = 0;
     json_array_foreach(list, i, item) {
-        const char *text = words_of(item, "feature");
+        const char *text = spw_point_words(item, "feature");
         bool before = text[0] == '\0';
         for (size_t k = 0; k < i && !before; k++)
-            before = strcmp(words_of(json_array_get(list, k), "feature"), text) == 0;
+            before = strcmp(spw_point_words(json_array_get(list, k), "feature"), text) == 0;
         if (before) continue;
         (void)fputs(said++ == 0 ? "<p class=\"doubt\">Outside the fit: " : "; ", out);
         spw_html_text(out, text);
@@ -139,8 +128,9 @@ static void write_outside(const json_t *p, FILE *out) {
 
 static void write_point(const json_t *root, const json_t *p, FILE *out) {
     const spw_report_cost cost = cost_of(p);
-    const double tokens = number_of(root, "tokens"), price = number_of(root, "price_per_gpu_hour");
-    const char *layout = words_of(p, "assumed_layout");
+    const double tokens = spw_point_number(root, "tokens"),
+                 price = spw_point_number(root, "price_per_gpu_hour");
+    const char *layout = spw_point_words(p, "assumed_layout");
     (void)fputs("<p>", out);
     if (is_timed(p)) {
         write_speed(p, out);
@@ -148,10 +138,10 @@ static void write_point(const json_t *root, const json_t *p, FILE *out) {
     }
     write_memory(p, out);
     (void)fputs("; a step has ", out);
-    spw_html_amount(out, number_of(p, "step_tokens"));
+    spw_html_amount(out, spw_point_number(p, "step_tokens"));
     (void)fputs(" tokens", out);
     if (!json_is_number(json_object_get(root, "global_batch_at_most")) &&
-        !(number_of(root, "global_batch") > 0.0))
+        !(spw_point_number(root, "global_batch") > 0.0))
         (void)fputs(" (fewer: <code>--global-batch-at-most</code>; all alike: <code>--global-batch</code>)",
                     out);
     (void)fputs("; ", out);
@@ -169,7 +159,7 @@ static void write_point(const json_t *root, const json_t *p, FILE *out) {
     write_outside(p, out);
     (void)fputs("<p class=\"note\">To plan or to report it alone, in place of <code>--search</code>: <code>",
                 out);
-    text_of(out, p, "options");
+    spw_point_write(out, p, "options");
     (void)fputs("</code></p>", out);
 }
 
@@ -180,12 +170,12 @@ static void write_surely(const json_t *root, const json_t *best, FILE *out) {
     const json_t *sure = json_object_get(root, "best_sure");
     const spw_report_cost dear = cost_of(sure), cheap = cost_of(best);
     const double slower =
-        1.0 - number_of(sure, "tokens_per_s_per_gpu") / number_of(best, "tokens_per_s_per_gpu");
+        1.0 - spw_point_number(sure, "tokens_per_s_per_gpu") / spw_point_number(best, "tokens_per_s_per_gpu");
     if (!json_is_object(sure)) {
         (void)fputs("<p class=\"doubt\">No point surely fits.</p>", out);
         return;
     }
-    if (is_sure(best)) return;
+    if (spw_point_is_sure(best)) return;
     (void)fputs("<h3>The best that surely fits</h3><p>", out);
     write_name(sure, out);
     if (slower > 0.0) (void)fprintf(out, ": %.1f&nbsp;%% slower a GPU", 100.0 * slower);
@@ -199,9 +189,9 @@ static void write_surely(const json_t *root, const json_t *best, FILE *out) {
 }
 
 static void write_nothing(const json_t *root, FILE *out) {
-    const char *why = words_of(root, "nothing");
+    const char *why = spw_point_words(root, "nothing");
     const json_t *more = json_object_get(root, "with_more_gpus");
-    const double tried = number_of(root, "tried_gpus");
+    const double tried = spw_point_number(root, "tried_gpus");
     if (why[0] == '\0') why = "no point keeps to the budgets";
     (void)fprintf(out, "<p class=\"lead\">%c", toupper((unsigned char)why[0]));
     spw_html_text(out, why + 1);
@@ -258,12 +248,13 @@ static void write_texts(const json_t *root, const char *name, const char *key, F
 }
 
 static void write_budgets(const json_t *root, FILE *out) {
-    const double most = number_of(root, "gpus_at_most"), gpus = number_of(root, "gpus"),
-                 day = number_of(root, "tokens_per_day"), batch = number_of(root, "global_batch_at_most");
+    const double most = spw_point_number(root, "gpus_at_most"), gpus = spw_point_number(root, "gpus"),
+                 day = spw_point_number(root, "tokens_per_day"),
+                 batch = spw_point_number(root, "global_batch_at_most");
     row_begin("Budgets", out);
-    if (!isnan(number_of(root, "budget_bytes")))
-        (void)fprintf(out, "%.1f GiB a GPU; ", number_of(root, "budget_bytes") / GIB);
-    (void)fprintf(out, "drops at most %g&nbsp;%%", 100.0 * number_of(root, "drop_at_most"));
+    if (!isnan(spw_point_number(root, "budget_bytes")))
+        (void)fprintf(out, "%.1f GiB a GPU; ", spw_point_number(root, "budget_bytes") / GIB);
+    (void)fprintf(out, "drops at most %g&nbsp;%%", 100.0 * spw_point_number(root, "drop_at_most"));
     if (most > 0.0) (void)fprintf(out, "; at most %.0f GPUs", most);
     if (!(most > 0.0) && gpus > 0.0) (void)fprintf(out, "; %.0f GPUs", gpus);
     if (day > 0.0) {
@@ -271,9 +262,9 @@ static void write_budgets(const json_t *root, FILE *out) {
         spw_html_amount(out, day);
         (void)fputs(" tokens a day, the fewest GPUs first", out);
     }
-    if (number_of(root, "global_batch") > 0.0)
+    if (spw_point_number(root, "global_batch") > 0.0)
         (void)fprintf(out, "; %.0f sequences a step (<code>--global-batch</code>)",
-                      number_of(root, "global_batch"));
+                      spw_point_number(root, "global_batch"));
     if (batch > 0.0) {
         (void)fputs("; at most ", out);
         spw_html_amount(out, batch);
@@ -325,7 +316,7 @@ static void write_fates(const json_t *root, FILE *out) {
         "<section><h2>What became of the points</h2><div class=\"wide\"><table class=\"sources\"><tbody>",
         out);
     for (int f = 0; f < SPW_SEARCH_FATES; f++) {
-        const double count = number_of(fates, spw_search_fate_key((spw_search_fate)f));
+        const double count = spw_point_number(fates, spw_search_fate_key((spw_search_fate)f));
         const char *text = spw_search_fate_text((spw_search_fate)f), *colon = strstr(text, ": ");
         const bool replayed = spw_search_fate_is_replayed((spw_search_fate)f);
         if (!(count > 0.0)) continue;
@@ -348,7 +339,7 @@ static void write_fates(const json_t *root, FILE *out) {
 
 void spw_report_write_found(const spw_report *search, const char *name, FILE *out) {
     const json_t *root = search->root;
-    const double gpus = number_of(root, "gpus"), length = number_of(root, "sequence_length");
+    const double gpus = spw_point_number(root, "gpus"), length = spw_point_number(root, "sequence_length");
     (void)fputs("<header><h1>", out);
     spw_html_text(out, search->model);
     (void)fputs(" on ", out);
@@ -356,11 +347,11 @@ void spw_report_write_found(const spw_report *search, const char *name, FILE *ou
     char words[SPW_CLUSTER_WORDS];
     if (spw_cluster_name_words(search->cluster, words)[0] != '\0') (void)fprintf(out, " (%s)", words);
     (void)fputs("</h1><p>A search over ", out);
-    spw_html_number(out, number_of(root, "points"), "%.0f", number_of(root, "points"));
+    spw_html_number(out, spw_point_number(root, "points"), "%.0f", spw_point_number(root, "points"));
     (void)fputs(" points", out);
     if (gpus > 0.0 && length > 0.0) (void)fprintf(out, ": %.0f GPUs, %.0f tokens a sequence", gpus, length);
     (void)fputs("; routing ", out);
-    text_of(out, root, "routing");
+    spw_point_write(out, root, "routing");
     (void)fputs("; by spillway into ", out);
     spw_html_text(out, name);
     (void)fputs(".</p></header>", out);

@@ -2,28 +2,12 @@
 #include "sim/print/table.h"
 #include "sim/report/html.h"
 #include "sim/report/report_page.h"
+#include "sim/report/search_point.h"
 
 #include <math.h>
 #include <string.h>
 
 enum { MOST_LISTED = 40, LETTERS = 26, MOST_REASONS = 4 * LETTERS };
-
-static double number_of(const json_t *object, const char *key) {
-    const json_t *value = json_object_get(object, key);
-    return json_is_number(value) ? json_number_value(value) : NAN;
-}
-
-static const char *words_of(const json_t *object, const char *key) {
-    const char *text = json_string_value(json_object_get(object, key));
-    return text != NULL ? text : "";
-}
-
-static void text_of(FILE *out, const json_t *object, const char *key) {
-    spw_html_text(out, words_of(object, key));
-}
-
-static bool is_live(const json_t *point) { return strcmp(words_of(point, "memory_kind"), "live") == 0; }
-static bool is_sure(const json_t *point) { return json_is_true(json_object_get(point, "surely_fits")); }
 
 /* --- Reasons: what the figures of a point rest on beyond what was fitted --- */
 
@@ -44,7 +28,7 @@ static bool has(const json_t *point, const char *text) {
     const json_t *item = NULL;
     size_t i = 0;
     json_array_foreach(json_object_get(point, "outside_fit"), i, item) {
-        if (strcmp(words_of(item, "feature"), text) == 0) return true;
+        if (strcmp(spw_point_words(item, "feature"), text) == 0) return true;
     }
     return false;
 }
@@ -55,7 +39,7 @@ static void gather(const json_t *list, size_t points, reasons *all) {
         const json_t *point = json_array_get(list, p), *item = NULL;
         size_t i = 0;
         json_array_foreach(json_object_get(point, "outside_fit"), i, item) {
-            const char *text = words_of(item, "feature");
+            const char *text = spw_point_words(item, "feature");
             if (text[0] != '\0' && place_of(all, text) == all->count && all->count < MOST_REASONS)
                 all->text[all->count++] = text;
         }
@@ -123,8 +107,8 @@ static const struct {
 enum { COLUMNS = sizeof columns / sizeof *columns, MEMORY = 10 };
 
 static double figure_of(const json_t *p, size_t column) {
-    return number_of(columns[column].of != NULL ? json_object_get(p, columns[column].of) : p,
-                     columns[column].key);
+    return spw_point_number(columns[column].of != NULL ? json_object_get(p, columns[column].of) : p,
+                            columns[column].key);
 }
 
 static bool same_number(double a, double b) { return (isnan(a) && isnan(b)) || (a <= b && a >= b); }
@@ -141,8 +125,8 @@ static shown choose(const json_t *front, size_t points) {
         for (size_t c = 0; c < COLUMNS; c++)
             s.column[c] = s.column[c] || !same_number(figure_of(p, c), figure_of(first, c)) ||
                           (c >= MEMORY && c != MEMORY + 1 && !isnan(figure_of(p, c)));
-        s.scheme = s.scheme || strcmp(words_of(p, "scheme"), words_of(first, "scheme")) != 0;
-        s.remat = s.remat || strcmp(words_of(p, "remat"), words_of(first, "remat")) != 0;
+        s.scheme = s.scheme || strcmp(spw_point_words(p, "scheme"), spw_point_words(first, "scheme")) != 0;
+        s.remat = s.remat || strcmp(spw_point_words(p, "remat"), spw_point_words(first, "remat")) != 0;
     }
     return s;
 }
@@ -156,8 +140,8 @@ static void write_figure(const json_t *p, size_t c, FILE *out) {
     } else {
         spw_html_number(out, value, columns[c].format, value / columns[c].unit);
     }
-    if (c == MEMORY) (void)fputs(is_live(p) ? "*" : "", out);
-    if (c == MEMORY) (void)fputs(is_sure(p) ? "" : "?", out);
+    if (c == MEMORY) (void)fputs(spw_point_is_live_lower_bound(p) ? "*" : "", out);
+    if (c == MEMORY) (void)fputs(spw_point_is_sure(p) ? "" : "?", out);
 }
 
 /* "All of them: gmm, remat full, PP 1, dropped 0.00 %." */
@@ -167,12 +151,12 @@ static void write_shared(const json_t *first, const shown *s, FILE *out) {
     (void)fputs("<p class=\"note\">", out);
     if (!s->scheme) {
         (void)fputs(between, out);
-        text_of(out, first, "scheme");
+        spw_point_write(out, first, "scheme");
         between = ", ";
     }
     if (!s->remat) {
         (void)fprintf(out, "%sremat ", between);
-        text_of(out, first, "remat");
+        spw_point_write(out, first, "remat");
         between = ", ";
     }
     for (size_t c = 0; c < COLUMNS; c++) {
@@ -187,10 +171,10 @@ static void write_shared(const json_t *first, const shown *s, FILE *out) {
 static void write_row(const json_t *p, const shown *s, const reasons *all, FILE *out) {
     char span[SPW_SPAN_TEXT];
     (void)fputs("<tr><th scope=\"row\">", out);
-    if (s->scheme || !s->remat) text_of(out, p, "scheme");
+    if (s->scheme || !s->remat) spw_point_write(out, p, "scheme");
     if (s->remat) {
         (void)fputs(s->scheme ? " <small>remat " : "<small>remat ", out);
-        text_of(out, p, "remat");
+        spw_point_write(out, p, "remat");
         (void)fputs("</small>", out);
     }
     (void)fputs("</th>", out);
@@ -198,10 +182,10 @@ static void write_row(const json_t *p, const shown *s, const reasons *all, FILE 
         if (!s->column[c] && s->front) continue;
         (void)fputs("<td class=\"number\">", out);
         write_figure(p, c, out);
-        if (columns[c].low != NULL && !isnan(number_of(p, columns[c].low)))
-            (void)fprintf(
-                out, "<br><small>%s</small>",
-                spw_span_text(number_of(p, columns[c].low), number_of(p, columns[c].high), " to ", span));
+        if (columns[c].low != NULL && !isnan(spw_point_number(p, columns[c].low)))
+            (void)fprintf(out, "<br><small>%s</small>",
+                          spw_span_text(spw_point_number(p, columns[c].low),
+                                        spw_point_number(p, columns[c].high), " to ", span));
         (void)fputs("</td>", out);
     }
     if (all->letters > 0) {
@@ -251,7 +235,7 @@ void spw_report_write_front(const json_t *root, FILE *out) {
                 out);
     if (json_is_string(json_object_get(root, "intervals"))) {
         (void)fputs("<p class=\"note\">Intervals of times: ", out);
-        text_of(out, root, "intervals");
+        spw_point_write(out, root, "intervals");
         (void)fputs(".</p>", out);
     }
     (void)fputs("</section>", out);
