@@ -41,7 +41,7 @@ static spw_status open_word(spw_settings *settings, const spw_job_override *o) {
     char key[PATH_SIZE], word[64];
     (void)snprintf(key, sizeof key, "%.*s", (int)strcspn(o->key, "."), o->key);
     const spw_setting *group = row_of(key);
-    const char *text = spw_settings_word(settings, key);
+    const char *text = spw_settings_text(settings, key);
     if (text == NULL || group == NULL || group->kind != SPW_SETTING_GROUP ||
         group->fields->kind != SPW_SETTING_CHOICE || strlen(text) >= sizeof word)
         return SPW_OK;

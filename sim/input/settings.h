@@ -85,10 +85,6 @@ void spw_settings_close(spw_settings *settings); /* NULL is fine */
 SPW_MUST_CHECK spw_status spw_settings_put(spw_settings *settings, const char *path, const char *value,
                                            const char *label);
 
-/* The word that stands in the place of a mapping at `path`, which is one key; NULL where there is a mapping or nothing. Lives as long
- * as the settings. */
-const char *spw_settings_word(const spw_settings *settings, const char *path);
-
 /* Fills the struct at `out` (zeroed by the caller) by `table`. SPW_EARG where its rows are of unlike structs. SPW_ECONFIG: "file:line: what; what would be
  * right". */
 SPW_MUST_CHECK spw_status spw_settings_read(const spw_settings *settings, const spw_setting *table,

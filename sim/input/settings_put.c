@@ -101,13 +101,6 @@ static spw_status walk(spw_settings *settings, const char **path, int *mapping, 
     return SPW_OK;
 }
 
-const char *spw_settings_word(const spw_settings *settings, const char *path) {
-    yaml_document_t document = settings->document; /* a copy of pointers */
-    const yaml_node_pair_t *pair = pair_of(&document, 1, path, strlen(path));
-    const yaml_node_t *node = pair != NULL ? node_at(&document, pair->value) : NULL;
-    return node != NULL && node->type == YAML_SCALAR_NODE ? (const char *)node->data.scalar.value : NULL;
-}
-
 spw_status spw_settings_put(spw_settings *settings, const char *path, const char *value, const char *label) {
     spw_status status = SPW_OK;
     char wrapped[2048];
