@@ -283,8 +283,10 @@ spw_status spw_trace_writer_put_layer(spw_trace_writer *writer, size_t layer, co
         SPW_TRY(spw_fail(SPW_EARG, "no source ranks given"));
     if (weighted && weight == NULL && tokens > 0)
         SPW_TRY(spw_fail(SPW_EARG, "layer position %zu: no weights given", layer));
-    if (expert_id == NULL && tokens > 0)
-        SPW_TRY(spw_fail(SPW_EARG, "layer position %zu: no choices given", layer));
+    if (expert_id == NULL && tokens > 0) {
+        status = spw_fail(SPW_EARG, "layer position %zu: no choices given", layer);
+        goto cleanup;
+    }
     if (tokens > UINT32_MAX) /* of which an expert may have all */
         SPW_TRY(spw_fail(SPW_EARG, "step %lld: %llu tokens do not fit a count", (long long)writer->step.id,
                          (unsigned long long)tokens));
