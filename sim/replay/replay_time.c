@@ -204,6 +204,10 @@ cleanup:
     return status;
 }
 
+spw_status spw_replay_time_balanced(const spw_replay_time *t, spw_timeline *out) {
+    return predict(t, BALANCED, out);
+}
+
 spw_status spw_replay_time_stated(const spw_replay_time *t, double imbalance, spw_step_span *out) {
     const spw_replay_time_request *q = &t->q;
     const double factor = fmin(fmax(imbalance, 1.0), (double)q->point.job->expert);

@@ -1,0 +1,75 @@
+#include "sim/score/runs/run_command.h"
+
+#include "base/memory.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+/* The next word, cut off in place; *word is NULL at the end. Quotes are taken out. */
+static spw_status next_word(const char *where, char **at, char **word) {
+    char *from = *at + strspn(*at, " \t"), *to = from;
+    bool quoted = false;
+    *word = *from != '\0' ? from : NULL;
+    while (*from != '\0' && (quoted || (*from != ' ' && *from != '\t'))) {
+        if (*from == '\'')
+            quoted = !quoted;
+        else
+            *to++ = *from;
+        from++;
+    }
+    if (quoted) return spw_fail(SPW_ECONFIG, "%s: command: a quote without its end", where);
+    *at = *from != '\0' ? from + 1 : from;
+    *to = '\0';
+    return SPW_OK;
+}
+
+static spw_status put_set(const char *where, char *text, spw_run_command *out) {
+    char *equals = strchr(text, '=');
+    if (equals == NULL || equals == text)
+        return spw_fail(SPW_ECONFIG, "%s: command: --set '%.60s'; write KEY=VALUE", where, text);
+    if (out->sets == SPW_RUN_COMMAND_SETS)
+        return spw_fail(SPW_ECONFIG, "%s: command: more than %d --set", where, (int)SPW_RUN_COMMAND_SETS);
+    *equals = '\0';
+    out->set[out->sets].key = text;
+    out->set[out->sets++].value = equals + 1;
+    return SPW_OK;
+}
+
+static spw_status read_words(const char *where, spw_run_command *out) {
+    char *at = out->text, *word = NULL;
+    spw_status status = next_word(where, &at, &word);
+    while (status == SPW_OK && word != NULL) {
+        const bool set = strcmp(word, "--set") == 0;
+        const char **target = strcmp(word, "--model") == 0    ? &out->model
+                              : strcmp(word, "--scheme") == 0 ? &out->scheme
+                                                              : NULL;
+        const char *option = word;
+        status = next_word(where, &at, &word);
+        if (status != SPW_OK || (!set && target == NULL)) continue;
+        if (word == NULL) return spw_fail(SPW_ECONFIG, "%s: command: %s without a value", where, option);
+        if (set)
+            status = put_set(where, word, out);
+        else
+            *target = word;
+        if (status == SPW_OK) status = next_word(where, &at, &word);
+    }
+    return status;
+}
+
+spw_status spw_run_command_read(const char *where, const char *text, spw_run_command *out) {
+    spw_status status = SPW_OK;
+    *out = (spw_run_command){.sets = 0};
+    if (text == NULL || text[0] == '\0') return SPW_OK;
+    SPW_TRY(SPW_ALLOC(strlen(text) + 1, &out->text));
+    memcpy(out->text, text, strlen(text) + 1);
+    SPW_TRY(read_words(where, out));
+
+cleanup:
+    if (status != SPW_OK) spw_run_command_close(out);
+    return status;
+}
+
+void spw_run_command_close(spw_run_command *command) {
+    spw_free(command->text);
+    *command = (spw_run_command){.sets = 0};
+}
