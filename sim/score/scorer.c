@@ -8,6 +8,7 @@
 #include "sim/score/published/score_print.h"
 #include "sim/score/runs/run_print.h"
 #include "sim/score/table_kind.h"
+#include "sim/score/whole/whole_print.h"
 
 #define KIND(name) (1U << SPW_TABLE_##name)
 
@@ -23,6 +24,7 @@ static const struct {
     {"our own dispatch and combine", true, KIND(DISPATCH), spw_dispatch_print},
     {"whole layers of our own kernels", true, KIND(LAYERS), spw_own_layer_print},
     {"published training runs", false, KIND(TRAININGS), spw_run_print},
+    {"measured runs of whole models", false, KIND(WHOLE), spw_whole_print},
     {"runs of compiled programs", false, KIND(OTHER), spw_score_print},
 };
 enum { SCORERS = sizeof scorers / sizeof *scorers };
