@@ -1,6 +1,7 @@
 #include "sim/score/scorer.h"
 
 #include "sim/input/csv.h"
+#include "sim/score/bare/bare_print.h"
 #include "sim/score/figures/score_layer_print.h"
 #include "sim/score/kernels/dispatch_print.h"
 #include "sim/score/kernels/own_layer_print.h"
@@ -25,6 +26,7 @@ static const struct {
     {"whole layers of our own kernels", true, KIND(LAYERS), spw_own_layer_print},
     {"published training runs", false, KIND(TRAININGS), spw_run_print},
     {"measured runs of whole models", false, KIND(WHOLE), spw_whole_print},
+    {"published layers of Megatron-Core", false, KIND(BARE), spw_bare_print},
     {"runs of compiled programs", false, KIND(OTHER), spw_score_print},
 };
 enum { SCORERS = sizeof scorers / sizeof *scorers };

@@ -12,6 +12,7 @@ typedef enum spw_table_kind {
     SPW_TABLE_LAYERS,   /* whole layers of our own kernels: sim/score/kernels/own_layer_score.h */
     SPW_TABLE_TRAININGS, /* published training runs, a recipe a row: sim/score/runs/run_job.h */
     SPW_TABLE_WHOLE,     /* measured runs of whole models: sim/score/whole/whole_cell.h */
+    SPW_TABLE_BARE,      /* published benchmarks of single layers: sim/score/bare/bare_score.h */
     SPW_TABLE_KINDS
 } spw_table_kind;
 
