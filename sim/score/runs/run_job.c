@@ -22,33 +22,43 @@ const char *spw_run_origin_name(spw_run_origin origin) {
 
 typedef struct size_column {
     const char *name;
-    size_t offset, most;
+    size_t offset, most, least;
 } size_column;
 #define SIZE(field) offsetof(spw_run_sizes, field)
-static const size_column size_columns[] = {{"gpus", SIZE(gpus), MOST_GPUS},
-                                           {"tp", SIZE(tensor), MOST_GPUS},
-                                           {"pp", SIZE(pipeline), MOST_GPUS},
-                                           {"cp", SIZE(context), MOST_GPUS},
-                                           {"vp", SIZE(virtual_stages), MOST_GPUS},
-                                           {"ep", SIZE(expert), MOST_GPUS},
-                                           {"mbs", SIZE(micro_batch), MOST_BATCH},
-                                           {"gbs", SIZE(global_batch), MOST_BATCH},
-                                           {"seq", SIZE(sequence_length), MOST_LENGTH}};
+static const size_column size_columns[] = {{"gpus", SIZE(gpus), MOST_GPUS, 1},
+                                           {"tp", SIZE(tensor), MOST_GPUS, 1},
+                                           {"pp", SIZE(pipeline), MOST_GPUS, 1},
+                                           {"cp", SIZE(context), MOST_GPUS, 1},
+                                           {"vp", SIZE(virtual_stages), MOST_GPUS, 0},
+                                           {"ep", SIZE(expert), MOST_GPUS, 1},
+                                           {"mbs", SIZE(micro_batch), MOST_BATCH, 1},
+                                           {"gbs", SIZE(global_batch), MOST_BATCH, 1},
+                                           {"seq", SIZE(sequence_length), MOST_LENGTH, 1}};
 enum { SIZES = sizeof size_columns / sizeof *size_columns };
 
+/* An empty cell is 0, and the row has no job. */
 static spw_status read_size(const spw_csv *csv, size_t row, const size_column *column, spw_run_sizes *out) {
     const char *text = NULL;
     char *end = NULL, shown[48];
     const spw_status status = spw_csv_text(csv, row, column->name, &text);
-    if (status != SPW_OK) return status;
+    if (status != SPW_OK || text[0] == '\0') return status;
     const double value = spw_text_number(text, &end);
-    if (end == text || *end != '\0' || !(value >= 1.0) || value > (double)column->most ||
+    if (end == text || *end != '\0' || !(value >= (double)column->least) || value > (double)column->most ||
         value != floor(value)) {
         spw_plain_text(text, shown, sizeof shown);
-        return spw_fail(SPW_ECONFIG, "%s:%zu: %s '%s' is no whole number in [1, %zu]", spw_csv_where(csv),
-                        spw_csv_line(csv, row), column->name, shown, column->most);
+        return spw_fail(SPW_ECONFIG, "%s:%zu: %s '%s' is no whole number in [%zu, %zu]", spw_csv_where(csv),
+                        spw_csv_line(csv, row), column->name, shown, column->least, column->most);
     }
     *(size_t *)(void *)((char *)out + column->offset) = (size_t)value;
+    return SPW_OK;
+}
+
+static spw_status check_sizes(const spw_run_sizes *s) {
+    for (size_t i = 0; i < SIZES; i++) {
+        const size_column *column = &size_columns[i];
+        if (*(const size_t *)(const void *)((const char *)s + column->offset) < column->least)
+            return spw_fail(SPW_ECONFIG, "%s is empty", column->name);
+    }
     return SPW_OK;
 }
 
@@ -172,6 +182,7 @@ static void put_words(spw_run_question *q, const spw_run_dispatcher *d) {
         if (!t->within) done = t->column;
         put(q, t->key, t->value != NULL ? t->value : text, SPW_RUN_FROM_COLUMNS);
         if (t->option != NULL) add_option(q, t->option);
+        if (t->routing != NULL) q->routing = t->routing;
         if (t->refused != NULL && q->refused == NULL) q->refused = t->refused;
     }
 }
@@ -235,7 +246,8 @@ static spw_status choose_scheme(spw_run_question *q, const spw_run_dispatcher **
 
 static spw_status translate(const spw_csv *csv, spw_run_question *q) {
     const spw_run_dispatcher *d = NULL;
-    spw_status status = choose_scheme(q, &d);
+    spw_status status = check_sizes(&q->size);
+    if (status == SPW_OK) status = choose_scheme(q, &d);
     if (status == SPW_OK)
         status = spw_run_model_find(spw_csv_where(csv), q->command.model, q->model, q->model_path);
     if (status == SPW_OK) status = put_cluster(q);

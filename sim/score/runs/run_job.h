@@ -47,6 +47,7 @@ typedef struct spw_run_question {
     size_t settings;
     char scheme[SPW_SCHEME_TEXT];
     const char *refused; /* why no job says all of it; NULL: one does */
+    const char *routing; /* the generator's name; NULL: every expert is chosen alike */
     spw_run_command command;
     char cluster[SPW_RUN_ID], model_path[SPW_RUN_MODEL_PATH], number[SPW_RUN_NUMBERS][SPW_RUN_NUMBER];
     size_t numbers;

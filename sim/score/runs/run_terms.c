@@ -1,5 +1,7 @@
 #include "sim/score/runs/run_terms.h"
 
+#include "sim/replay/made_routing.h"
+
 #include <string.h>
 
 enum { MEGATRON = 1U << SPW_RUN_MEGATRON };
@@ -49,6 +51,7 @@ const spw_run_term spw_run_terms[] = {
      .within = true,
      .scheme = "megatron-flex",
      .option = "capacity_factor=1"},
+    {.column = "model", .word = "delay_wgrad_compute", .within = true},
     {.column = "model",
      .word = "optimizer offload 100%",
      .within = true,
@@ -59,10 +62,7 @@ const spw_run_term spw_run_terms[] = {
      .within = true,
      .key = "offload_modules",
      .value = "[expert_fc1]"},
-    {.column = "notes",
-     .word = "real routing",
-     .within = true,
-     .refused = "routing that is not forced to balance, and the row does not say how uneven it is"},
+    {.column = "notes", .word = "real routing", .within = true, .routing = SPW_PLAN_ROUTING},
     {.column = NULL}};
 
 static const spw_run_dispatcher dispatchers[] = {

@@ -21,6 +21,8 @@ typedef struct spw_run_term {
     const char *scheme;      /* how the scheme of such a row begins; NULL: any */
     const char *key, *value; /* of the job; NULL: none; a NULL value: the word itself */
     const char *option;      /* of the scheme, "align=32"; NULL: none */
+    const char
+        *routing; /* a generator by which the row is routed, as --routing of plan; NULL: forced to balance */
     const char *refused; /* why no job says it: such a row gets no time; NULL: a job says it, or need not */
 } spw_run_term;
 extern const spw_run_term spw_run_terms[]; /* ended by a NULL column */
