@@ -3,17 +3,20 @@
 docs/validation_time_megatron.md says them, and `score` must say what plan says of balanced routing: step, interval, speed, memory. Its summary is then
 made again from its rows.
 
-runs_oracle.py SPILLWAY SCRATCH"""
+The script of notebooks_data that makes a page's tables of it is asked, too.
+
+runs_oracle.py SPILLWAY SCRATCH SOURCE"""
 import csv
 import json
 import math
 import pathlib
 import statistics
+import subprocess
 import sys
 
 from oracle_run import Oracle
 
-program, scratch = (pathlib.Path(a).resolve() for a in sys.argv[1:3])
+program, scratch, source = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
 folder = scratch / "runs_oracle"
 (folder / "models").mkdir(parents=True, exist_ok=True)
 oracle = Oracle(str(program), "runs_oracle")
@@ -128,6 +131,24 @@ for row, said in zip(table, again["rows"]):
         oracle.check((row["step_s"], row["why_no_time"]) == ("", said["why_no_time"]), f"csv: {row['row_id']}: {row}")
     else:
         near(float(row["step_s"]), said["time"]["step_s"], f"csv: {row['row_id']}")
+
+# The page's tables: of all rows, of each group, the worst first, and what is not answered. Left out: the first row alone.
+score(published, "--format", "json")
+(folder / "left_out.json").write_text(json.dumps({"rows": again["rows"][:1]}))
+(folder / "causes.csv").write_text("row_id,cause\ntwo_racks,because\n")
+(folder / "page.md").write_text("before\n<!-- megatron_scores: begin -->\nold\n<!-- megatron_scores: end -->\nafter\n")
+script = source / "notebooks_data" / "megatron_scores.py"
+subprocess.run([sys.executable, script, program, folder / "runs.csv", "--left-out", folder / "left_out.json", "--causes", folder / "causes.csv", "--write",
+                folder / "page.md"], check=True)
+page = (folder / "page.md").read_text()
+told = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("| ")]
+mean = f"{100 * statistics.fmean(map(abs, errors)):.1f}"
+oracle.check(page.startswith("before\n") and page.endswith("after\n") and "old" not in page, "the page around the tables stays")
+oracle.check(["all", f"{len(ROWS)} of {len(ROWS) + 2}", mean] in [row[:3] for row in told], f"page: no line of all rows with {mean}")
+oracle.check(["h100", "bf16", "alltoall", "26.02", "1 of 3", "25.0", "1 of 1", "25.0", "", ""] in told, "page: no line of the first row's group")
+oracle.check([row[0] for row in told if row[-1] == "because"] == ["two_racks"] and ["context", "-9"] in [[row[0], row[4]] for row in told if len(row) == 7],
+             "page: the ten worst")
+oracle.check(any(row[0] == "1" and row[-1] == "nobody" for row in told), "page: what is not answered")
 
 # A table in pieces says the same of each row.
 for at in (0, 3, len(published) - 1):

@@ -74,9 +74,10 @@ static spw_status print_rows(const spw_bare_score *score, spw_format format, FIL
 static spw_status print_text(const spw_bare_score *score, FILE *out) {
     spw_bare_summary s;
     spw_status status = spw_bare_summarise(score, &s);
-    if (status == SPW_OK) status = print_rows(score, SPW_FORMAT_TABLE, out);
+    const bool any = s.skipped < score->rows;
+    if (status == SPW_OK && any) status = print_rows(score, SPW_FORMAT_TABLE, out);
     if (status != SPW_OK) return status;
-    fprintf(out, "\n");
+    fprintf(out, "%s", any ? "\n" : "");
     for (size_t i = 0; i < score->rows; i++)
         if (score->row[i].skipped[0] != '\0')
             fprintf(out, "no time: %s: %s\n", score->row[i].id, score->row[i].skipped);

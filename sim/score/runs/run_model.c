@@ -33,8 +33,7 @@ static spw_status folder_of(const char *table, char out[SPW_RUN_MODEL_PATH]) {
 
 /* folder_of() leaves room for a name. */
 static void join(const char *folder, const char *name, char out[SPW_RUN_MODEL_PATH]) {
-    const size_t length = strlen(folder);
-    memcpy(out, folder, length);
+    const size_t length = (size_t)snprintf(out, SPW_RUN_MODEL_PATH - NAME, "%s", folder);
     (void)snprintf(out + length, SPW_RUN_MODEL_PATH - length, "%s", name);
 }
 
@@ -110,8 +109,7 @@ spw_status spw_run_model_find(const char *table, const char *said, const char *n
         (void)snprintf(out, SPW_RUN_MODEL_PATH, "%s", preset);
         return SPW_OK;
     }
-    return spw_fail(
-        SPW_ECONFIG,
-        "model '%.60s' is no preset (spillway help) and no file of %s; a command with --model names one",
-        name, folder);
+    return spw_fail(SPW_ECONFIG,
+                    "model '%.60s' is no preset and no file of %s; a command with --model names one", name,
+                    folder);
 }

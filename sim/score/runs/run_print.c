@@ -99,9 +99,10 @@ static spw_status print_rows(const spw_run_score *score, spw_format format, FILE
 static spw_status print_text(const spw_run_score *score, FILE *out) {
     spw_run_summary s;
     spw_status status = spw_run_summarise(score, NULL, NULL, &s);
-    if (status == SPW_OK) status = print_rows(score, SPW_FORMAT_TABLE, out);
+    const bool any = s.skipped < s.rows;
+    if (status == SPW_OK && any) status = print_rows(score, SPW_FORMAT_TABLE, out);
     if (status != SPW_OK) return status;
-    fprintf(out, "\n");
+    fprintf(out, "%s", any ? "\n" : "");
     for (size_t i = 0; i < score->rows; i++) {
         const spw_run_row *row = &score->row[i];
         if (!spw_run_is_timed(row)) fprintf(out, "no time: %s: %s\n", row->question.id, reason_of(row));

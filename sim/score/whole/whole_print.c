@@ -98,9 +98,10 @@ static spw_status print_rows(const spw_whole_score *score, spw_format format, FI
 static spw_status print_text(const spw_whole_score *score, FILE *out) {
     spw_whole_summary s;
     spw_status status = spw_whole_summarise(score, &s);
-    if (status == SPW_OK) status = print_rows(score, SPW_FORMAT_TABLE, out);
+    const bool any = s.skipped < score->rows;
+    if (status == SPW_OK && any) status = print_rows(score, SPW_FORMAT_TABLE, out);
     if (status != SPW_OK) return status;
-    fprintf(out, "\n");
+    fprintf(out, "%s", any ? "\n" : "");
     for (size_t i = 0; i < score->rows; i++)
         if (no_time_of(&score->row[i])[0] != '\0')
             fprintf(out, "%s: %s:%zu: %s\n", score->row[i].skipped[0] != '\0' ? "left out" : "no time",
