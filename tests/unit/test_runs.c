@@ -37,7 +37,8 @@ static void test_command(void) {
         CHECK(strncmp(spw_last_error(), "here:7: command: ", 17) == 0);
     }
     char many[SPW_RUN_COMMAND_SETS * 16 + 64] = "plan";
-    for (int i = 0; i <= SPW_RUN_COMMAND_SETS; i++) strcat(many, " --set a=1");
+    for (int i = 0; i <= SPW_RUN_COMMAND_SETS; i++)
+        (void)snprintf(many + strlen(many), sizeof many - strlen(many), " --set a=1");
     CHECK_STATUS(spw_run_command_read("t", many, &c), SPW_ECONFIG);
 }
 

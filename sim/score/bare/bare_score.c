@@ -201,7 +201,7 @@ cleanup:
 static spw_status read_row(const spw_csv *csv, size_t at, workplace *w, spw_bare_row *row) {
     const char *cluster = NULL;
     double forward_ms = 0.0, backward_ms = 0.0;
-    sizes s;
+    sizes s = {.expert = 0};
     spw_status status = SPW_OK;
     *row = (spw_bare_row){.table = spw_csv_where(csv), .line = spw_csv_line(csv, at), .peak_gib = NAN};
     SPW_TRY(spw_csv_text(csv, at, "id", &row->id));
