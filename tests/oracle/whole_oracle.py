@@ -3,7 +3,7 @@
 row's name says; `score` must say what plan says of it. Models are written here by hand, and their parameters counted; the summaries are made again
 from the rows.
 
-whole_oracle.py SPILLWAY SCRATCH"""
+whole_oracle.py SPILLWAY SCRATCH SOURCE"""
 import csv
 import json
 import math
@@ -11,9 +11,11 @@ import pathlib
 import statistics
 import sys
 
+import h5py
+
 from oracle_run import Oracle
 
-program, scratch = (pathlib.Path(a).resolve() for a in sys.argv[1:3])
+program, scratch, source = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
 folder = scratch / "whole_oracle"
 folder.mkdir(parents=True, exist_ok=True)
 oracle = Oracle(str(program), "whole_oracle")
@@ -65,6 +67,7 @@ CASES = [
     (LATENT, 2, 2, dict(optimizer="replicated"), []),
     (LATENT, 4, 2, dict(remat="moe"), []),
     (NORMS, 2, 2, dict(routing="hot1"), ["--routing", "hot-rank:share=1,ranks=2,rank=0"]),
+    (NORMS, 4, 2, dict(routing="hot1", remat="moe"), ["--routing", "hot-rank:share=1,ranks=2,rank=0"]),
     (PLAIN, 2, 1, dict(algorithm="muon", layer_wise="True", layout="True", experts_module="sequential"),
      ["--set", "optimizer_algorithm=muon", "--set", "muon_layout=packed"]),
     (PLAIN, 1, 1, dict(spec="local"), ["--set", "attention=unfused"]),
@@ -79,7 +82,7 @@ def rows_of(index, figures=None):
     assignments = row["micro_batch"] * row["sequence"] * row["top_k"]
     layers = model["layers"] - model.get("dense_layers", 0)
     for rank in range(gpus):
-        rows = assignments if row["routing"] == "balanced" else gpus * assignments * (rank == 0)
+        rows = assignments if row["routing"] == "balanced" else ep * assignments * (rank % ep == 0)
         yield {**row, **dict(rank=rank, parameters=parameters(model, ep), rows_received_per_layer=";".join([str(rows)] * layers)), **(figures[rank] if figures else {})}
 
 
@@ -142,6 +145,24 @@ uneven = json.loads(score("one.csv", COLUMNS, moved, "--format", "json"))
 oracle.check([r["rows"] for r in uneven["rows"]] == ["differ", "differ"], f"rows {[r['rows'] for r in uneven['rows']]}")
 oracle.check(uneven["rows"][0]["requested_bytes"] > by_name["case2"][0]["requested_bytes"] > uneven["rows"][1]["requested_bytes"],
              "the table's rows count where the routing's are others")
+
+# A trace's step: 64 source ranks of 1024 tokens on 4 GPUs, the first two of every sixteen whole; layer 4 reads the trace's layer 0. GPUs 0 and 1 are one
+# group, 2 and 3 the other; the first GPU of each has experts 0 to 31.
+traced = dict(NORMS, experts=64, top_k=8, layers=5)
+with h5py.File(source / "traces" / "data" / "training_aux_e64_slice.h5") as file:
+    counts = file["counts/by_rank"][list(file["steps/id"]).index(50)].astype(int)
+chosen = [counts[16 * gpu] + counts[16 * gpu + 1] for gpu in range(4)]
+received = [[sum(int(chosen[g][layer % 4][32 * (d % 2):32 * (d % 2) + 32].sum()) for g in range(d // 2 * 2, d // 2 * 2 + 2)) for layer in range(5)] for d in range(4)]
+step = [{**next(rows_of(2)), **traced, **dict(name="traced", routing="aux:50", gpus=4, expert_parallel=2, rank=d, parameters=parameters(traced, 2), remat="none",
+         rows_received_per_layer=";".join(map(str, received[d])))} for d in range(4)]
+composed = json.loads(score("one.csv", COLUMNS, step, "--traces", source / "traces" / "data", "--format", "json"))
+oracle.check(composed["rows_composed"] == composed["rows_agreed"] == 4, f"rows of a trace: {[r['rows'] for r in composed['rows']]}")
+table = json.loads(score("one.csv", COLUMNS, step, "--format", "json"))
+oracle.check([r["rows"] for r in table["rows"]] == ["as measured"] * 4, "without the trace the table's rows count")
+for with_it, without in zip(composed["rows"], table["rows"]):
+    near(with_it["requested_bytes"], without["requested_bytes"], "memory goes by the rows of a GPU", 1e-5)  # what it sends is even to a row
+    near(with_it["time"]["step_s"], without["time"]["step_s"], "which experts of a GPU have them costs little", 0.05)
+oracle.check(len({r["requested_bytes"] for r in table["rows"]}) > 1, "GPUs with other rows need other bytes")
 
 # What was measured is made of what was predicted: every figure of the summary follows.
 factors = [(1.0 + 0.01 * i, 0.9 + 0.02 * i, 0.5 + 0.2 * i, 2.0 - 0.1 * i) for i in range(len(first["rows"]))]

@@ -114,6 +114,8 @@ static void check_row(const char *rows, const expected *want, const char *scheme
             fprintf(stderr, "%s: '%s', not '%s'\n", want->key, got, want->value);
         CHECK(strcmp(got, want->value) == 0);
     }
+    for (size_t i = 0; i < q.settings; i++)
+        for (size_t j = 0; j < i; j++) CHECK(strcmp(q.setting[i].key, q.setting[j].key) != 0);
     CHECK(strcmp(q.scheme, scheme) == 0);
     spw_run_question_close(&q);
     spw_csv_close(csv);
