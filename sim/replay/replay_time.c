@@ -253,7 +253,7 @@ const char *spw_why_no_time(const spw_job *job, const spw_scheme *scheme, const 
     if (!megatron && !compiled) return "schemes of PyTorch without a time model";
     if (job->cluster.gpu_generation == SPW_GPU_NONE)
         return "a cluster without GPUs: nothing of a TPU was measured";
-    if (fits->stack == NULL && fits->megatron == NULL) return "--stack none";
+    if (fits->stack == NULL && fits->megatron == NULL) return "no stack is used (--stack none)";
     if (compiled && spw_grid_is_mesh(job) && job->remat != SPW_REMAT_FULL)
         return "MaxText's mesh axes tensor and context with another remat policy than full, whose "
                "collectives have no "

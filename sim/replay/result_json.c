@@ -429,6 +429,7 @@ static json_t *row_json(spw_json *json, const spw_result_row *r, const spw_run_s
     spw_json_put(json, object, "traffic", traffic_json(json, r, &job->cluster));
     spw_json_put(json, object, "drops", drops_json(json, r));
     spw_json_put(json, object, "time", time_json(json, r));
+    spw_json_put(json, object, "why_no_time", spw_json_text(r->no_time));
     spw_json_put(json, object, "cost", spw_row_cost_json(json, &cost));
     spw_json_put(json, object, "outside_fit", outside_json(json, &r->outside_fit));
     if (r->overload.ranks > 0) spw_json_put(json, object, "overload", spw_overload_json(json, r));
