@@ -105,8 +105,7 @@ def planned(index):
     path.write_text(json.dumps(config(model)))
     words = ["plan", "--model", path, "--cluster", f"h100:{gpus}x1", "--expert-parallel", ep, "--sequence-length", row["sequence"], "--sequences-per-gpu",
              row["micro_batch"], "--remat", row["remat"], "--scheme", "megatron-alltoall", "--optimizer", row["optimizer"], "--set", "cross_entropy=unfused",
-             "--set", "memory_fraction=1", "--routing-steps", 8, "--allocator", "expandable_segments:False", "--stack", "megatron-h200-2026-11", "--format",
-             "json", *more]
+             "--set", "memory_fraction=1", "--routing-steps", 8, "--allocator", "expandable_segments:False", "--format", "json", *more]
     if "--routing" not in more:
         words += ["--routing", "megatron-w0"]
     return json.loads(oracle.must(*words))["rows"][0]

@@ -6,7 +6,6 @@
 #include "sim/memory/reserved_memory.h"
 #include "sim/replay/replay_time.h"
 #include "sim/schemes/traffic.h"
-#include "sim/score/megatron/measured_time.h"
 #include "sim/statistics/quantiles.h"
 
 #include <math.h>
@@ -236,7 +235,8 @@ static spw_status predict(const spw_whole_cell *c, const char *stack, spw_softwa
     spw_status status = SPW_OK;
     SPW_TRY(open_flows(c, &f));
     SPW_TRY(predict_memory(c, &f, row));
-    SPW_TRY(spw_software_read(stack != NULL ? stack : SPW_MEASURED_STACK, software));
+    SPW_TRY(stack != NULL ? spw_software_read(stack, software)
+                          : spw_software_newest(&c->job, false, true, software));
     SPW_TRY(predict_time(c, &f, software, row));
     for (size_t d = 0; d < c->gpus; d++) row[d].optimizer_s = optimizer_s(&row[d].time);
 

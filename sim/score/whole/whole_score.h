@@ -25,8 +25,7 @@ typedef struct spw_whole_score {
     size_t rows;
 } spw_whole_score;
 
-/* traces: a folder, or NULL. stack: as --stack of plan; NULL: that of the measured tables, Megatron-Core
- * without TransformerEngine; cluster: of the GPUs, NULL: of a column of that name, or h100. Closed
+/* traces: a folder, or NULL. stack: as --stack of plan, or NULL; cluster: of the GPUs, NULL: of a column of that name, or h100. Closed
  * by spw_whole_score_close. */
 typedef struct spw_whole_request {
     const char *const *table;
