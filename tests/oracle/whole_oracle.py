@@ -197,7 +197,8 @@ for row, one in zip(layers, said["rows"]):
                                 "num_experts": 32, "num_experts_per_tok": 4, "moe_intermediate_size": 1024, "tie_word_embeddings": False}))
     plan = json.loads(oracle.must("plan", "--model", path, "--cluster", "h100:8x1", "--set", "model_part=expert_layers", "--set", "layers=1", "--expert-parallel", 8,
                                   "--sequence-length", 2048, "--sequences-per-gpu", 2, "--remat", "none", "--optimizer", "distributed", "--set",
-                                  "precision.gradients=bf16", "--scheme", SCHEMES[row["dispatcher"]], "--routing", "uniform", "--format", "json"))["rows"][0]
+                                  "precision.gradients=bf16", "--scheme", SCHEMES[row["dispatcher"]], "--stack", one["stack"], "--routing", "uniform", "--format",
+                                  "json"))["rows"][0]
     near(one["time"]["step_s"], plan["time"]["balanced_step_s"], f"layer {row['id']}")
     near(one["peak_gib"], plan["memory"]["balanced_peak_bytes"] / 2**30, f"layer {row['id']}: peak")
     oracle.check(one["asked_ffn"] == 1024 and one["true_step_s"] == 0.003, f"layer {row['id']}: {one['asked_ffn']}, {one['true_step_s']}")

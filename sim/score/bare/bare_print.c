@@ -117,6 +117,7 @@ static json_t *row_json(spw_json *json, const spw_bare_row *row) {
     spw_json_put(json, object, "scheme", row->scheme[0] != '\0' ? spw_json_text(row->scheme) : json_null());
     spw_json_put(json, object, "ffn", spw_json_count(row->ffn));
     spw_json_put(json, object, "asked_ffn", spw_json_count(row->asked_ffn));
+    spw_json_put(json, object, "stack", row->stack[0] != '\0' ? spw_json_text(row->stack) : json_null());
     spw_json_put(json, object, "time", timed ? time_json(json, &row->time) : json_null());
     spw_json_put(json, object, "why_no_time", timed ? json_null() : spw_json_text(row->skipped));
     spw_json_put(json, object, "true_step_s", spw_json_real(row->true_step_s));

@@ -2,7 +2,6 @@
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "sim/input/software.h"
 #include "sim/memory/footprint.h"
 #include "sim/memory/footprint_check.h"
 #include "sim/replay/replay_time.h"
@@ -173,14 +172,22 @@ typedef struct workplace {
     spw_footprint footprint;
 } workplace;
 
+static spw_status choose_software(workplace *w) {
+    if (w->stack != NULL) return spw_software_read(w->stack, &w->software);
+    w->job.part = SPW_PART_WHOLE; /* the same kernels */
+    const spw_status status = spw_software_newest(&w->job, false, true, &w->software);
+    w->job.part = SPW_PART_EXPERT_LAYERS;
+    return status;
+}
+
 static spw_status predict(workplace *w, const sizes *s, spw_bare_row *row) {
     spw_point point = spw_point_of(&w->job, &w->scheme, w->job.sequences_per_gpu[0]);
     spw_replay_time time = {.steps = 0};
     spw_status status = SPW_OK;
     if (s->groups > 1) point.shape.groups = s->groups, point.shape.groups_kept = s->groups_kept;
     SPW_TRY(spw_scheme_check(&w->scheme, &point.shape));
-    SPW_TRY(w->stack != NULL ? spw_software_read(w->stack, &w->software)
-                             : spw_software_newest(&w->job, false, true, &w->software));
+    SPW_TRY(choose_software(w));
+    (void)snprintf(row->stack, sizeof row->stack, "%s", w->software.names);
     if (w->job.precision.recipe == SPW_FP8_NONE) {
         SPW_TRY(spw_footprint_compute(&point, NULL, &w->footprint));
         row->peak_gib = (double)w->footprint.peak_bytes / GIB;

@@ -7,6 +7,7 @@
 
 #include "sim/input/csv.h"
 #include "sim/input/job.h"
+#include "sim/input/software.h"
 #include "sim/schemes/scheme.h"
 #include "sim/time/timeline.h"
 
@@ -17,6 +18,7 @@ typedef struct spw_bare_row {
     size_t line, ffn, asked_ffn;                  /* asked_ffn: of gated experts */
     char scheme[SPW_SCHEME_TEXT];
     char skipped[SPW_BARE_REASON];               /* why there is no time; "" */
+    char stack[SPW_SOFTWARE_TEXT];               /* whose coefficients are asked; "": none */
     spw_timeline time;                           /* without components: none */
     double peak_gib, true_step_s, true_peak_gib; /* NAN: not there, as the peak of fp8 */
 } spw_bare_row;
@@ -28,7 +30,8 @@ typedef struct spw_bare_score {
     size_t rows;
 } spw_bare_score;
 
-/* Columns: notebooks_data/measured/README.md. stack: as --stack of plan, or NULL. SPW_ECONFIG with file, line and column where a field is
+/* Columns: notebooks_data/README.md. stack: as --stack of plan; NULL: that of a
+ * whole model on these GPUs, as the layers ran under what trains those. SPW_ECONFIG with file, line and column where a field is
  * none. Closed by spw_bare_score_close. */
 SPW_MUST_CHECK spw_status spw_bare_score_open(const char *const *tables, size_t count, const char *stack,
                                               spw_bare_score *out);

@@ -175,6 +175,7 @@ static json_t *row_json(spw_json *json, const spw_run_row *row) {
     spw_json_put(json, object, "scheme", q->scheme[0] != '\0' ? spw_json_text(q->scheme) : json_null());
     spw_json_put(json, object, "job", q->settings > 0 ? question_json(json, q) : json_null());
     spw_json_put(json, object, "routing", spw_json_text(q->routing != NULL ? q->routing : "balanced"));
+    spw_json_put(json, object, "stack", row->stack[0] != '\0' ? spw_json_text(row->stack) : json_null());
     spw_json_put(json, object, "time", spw_run_is_timed(row) ? time_json(json, &row->time) : json_null());
     spw_json_put(json, object, "why_no_time",
                  spw_run_is_timed(row) ? json_null() : spw_json_text(reason_of(row)));

@@ -2,7 +2,6 @@
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "sim/input/software.h"
 #include "sim/memory/compiled_footprint.h"
 #include "sim/replay/replay_time.h"
 #include "sim/score/runs/run_routed.h"
@@ -135,6 +134,7 @@ static spw_status predict(workplace *w, spw_run_row *row) {
     spw_status status = spw_run_question_job(&row->question, &w->job, &w->scheme);
     if (status == SPW_OK) status = choose_software(w);
     if (status != SPW_OK) return status;
+    (void)snprintf(row->stack, sizeof row->stack, "%s", w->software.names);
     const spw_point point = point_of(w);
     status = predict_memory(w, &point, row);
     return status == SPW_OK ? predict_time(w, &point, row) : status;

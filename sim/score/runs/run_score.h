@@ -2,6 +2,7 @@
 #ifndef SPW_SIM_SCORE_RUNS_RUN_SCORE_H
 #define SPW_SIM_SCORE_RUNS_RUN_SCORE_H
 
+#include "sim/input/software.h"
 #include "sim/memory/footprint.h"
 #include "sim/score/runs/run_job.h"
 #include "sim/time/timeline.h"
@@ -15,8 +16,9 @@ typedef struct spw_run_row {
     spw_run_question question;
     char no_job
         [SPW_RUN_REASON]; /* why there is no job, and then nothing of what follows but the published figures; else "" */
-    char no_time[SPW_RUN_REASON]; /* why there is no time as asked; else "" */
-    spw_timeline time;            /* without components where there is none */
+    char no_time[SPW_RUN_REASON];  /* why there is no time as asked; else "" */
+    char stack[SPW_SOFTWARE_TEXT]; /* whose coefficients are asked, between commas; "": none */
+    spw_timeline time;             /* without components where there is none */
     spw_verdict verdict;
     uint64_t peak_bytes, budget_bytes;
     bool live; /* the peak is of what must be live alone, a lower bound */

@@ -1,5 +1,5 @@
 /* A measured run of a whole model under Megatron-Core: its job, and who chose which expert. A run is as many rows as it had GPUs,
- * rank after rank. No job says whether experts run together or one behind the other (experts_module). Columns: notebooks_data/measured/README.md. */
+ * rank after rank. No job says whether experts run together or one behind the other (experts_module). Columns: notebooks_data/README.md. */
 #ifndef SPW_SIM_SCORE_WHOLE_WHOLE_CELL_H
 #define SPW_SIM_SCORE_WHOLE_WHOLE_CELL_H
 

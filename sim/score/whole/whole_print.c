@@ -159,6 +159,7 @@ static json_t *row_json(spw_json *json, const spw_whole_row *row) {
     spw_json_put(json, object, "true_requested_bytes", spw_json_real(row->true_requested_bytes));
     spw_json_put(json, object, "reserved_bytes", spw_json_real(row->reserved_bytes));
     spw_json_put(json, object, "true_reserved_bytes", spw_json_real(row->true_reserved_bytes));
+    spw_json_put(json, object, "stack", row->stack[0] != '\0' ? spw_json_text(row->stack) : json_null());
     spw_json_put(json, object, "time", row->time.components > 0 ? time_json(json, row) : json_null());
     spw_json_put(json, object, "why_no_time",
                  row->time.components > 0 ? json_null() : spw_json_text(no_time_of(row)));

@@ -2,7 +2,6 @@
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "sim/input/software.h"
 #include "sim/memory/reserved_memory.h"
 #include "sim/replay/replay_time.h"
 #include "sim/schemes/traffic.h"
@@ -238,7 +237,10 @@ static spw_status predict(const spw_whole_cell *c, const char *stack, spw_softwa
     SPW_TRY(stack != NULL ? spw_software_read(stack, software)
                           : spw_software_newest(&c->job, false, true, software));
     SPW_TRY(predict_time(c, &f, software, row));
-    for (size_t d = 0; d < c->gpus; d++) row[d].optimizer_s = optimizer_s(&row[d].time);
+    for (size_t d = 0; d < c->gpus; d++) {
+        row[d].optimizer_s = optimizer_s(&row[d].time);
+        (void)snprintf(row[d].stack, sizeof row[d].stack, "%s", software->names);
+    }
 
 cleanup:
     close_flows(&f);

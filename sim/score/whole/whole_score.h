@@ -3,6 +3,7 @@
 #ifndef SPW_SIM_SCORE_WHOLE_WHOLE_SCORE_H
 #define SPW_SIM_SCORE_WHOLE_WHOLE_SCORE_H
 
+#include "sim/input/software.h"
 #include "sim/score/whole/whole_cell.h"
 #include "sim/time/timeline.h"
 
@@ -14,7 +15,8 @@ typedef struct spw_whole_row {
     char no_time[SPW_WHOLE_REASON]; /* why there is no time; "" */
     spw_whole_rows rows;
     double requested_bytes, reserved_bytes, true_requested_bytes, true_reserved_bytes;
-    spw_timeline time; /* of the run, the same in all its rows; without components: none */
+    char stack[SPW_SOFTWARE_TEXT]; /* whose coefficients are asked; "": none */
+    spw_timeline time;             /* of the run, the same in all its rows; without components: none */
     double optimizer_s, true_step_s, true_optimizer_s;
 } spw_whole_row;
 
