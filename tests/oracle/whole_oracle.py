@@ -146,6 +146,17 @@ oracle.check([r["rows"] for r in uneven["rows"]] == ["differ", "differ"], f"rows
 oracle.check(uneven["rows"][0]["requested_bytes"] > by_name["case2"][0]["requested_bytes"] > uneven["rows"][1]["requested_bytes"],
              "the table's rows count where the routing's are others")
 
+# Rows of all layers, dense ones too; rows that nobody says; a word that is not known.
+dense = [r | {"rows_received_per_layer": "0;" + r["rows_received_per_layer"]} for r in rows_of(3)]
+same = json.loads(score("one.csv", COLUMNS, dense, "--format", "json"))["rows"]
+oracle.check([r["rows"] for r in same] == ["equal"] * 2 and [r["requested_bytes"] for r in same] == [r["requested_bytes"] for r in by_name["case3"]], f"all layers: {same}")
+silent = json.loads(score("one.csv", COLUMNS, [r | {"rows_received_per_layer": ""} for r in rows_of(2)], "--format", "json"))["rows"]
+oracle.check([r["requested_bytes"] for r in silent] == [r["requested_bytes"] for r in by_name["case2"]], f"rows of the routing's name alone: {silent}")
+lost = json.loads(score("one.csv", COLUMNS, [r | {"rows_received_per_layer": "", "routing": "none:7"} for r in rows_of(2)], "--format", "json"))
+oracle.check(lost["skipped"] == 2 and "no trace" in lost["skipped_rows"][0]["reason"], f"neither rows nor a trace: {lost['skipped_rows']}")
+other = json.loads(score("one.csv", COLUMNS, [r | {"spec": "woven"} for r in rows_of(2)], "--format", "json"))
+oracle.check(other["skipped"] == 2 and "spec 'woven'" in other["skipped_rows"][1]["reason"], f"a spec that is not known: {other['skipped_rows']}")
+
 # A trace's step: 64 source ranks of 1024 tokens on 4 GPUs, the first two of every sixteen whole; layer 4 reads the trace's layer 0. GPUs 0 and 1 are one
 # group, 2 and 3 the other; the first GPU of each has experts 0 to 31.
 traced = dict(NORMS, experts=64, top_k=8, layers=5)

@@ -1,6 +1,7 @@
 #include "sim/score/whole/whole_cell.h"
 
 #include "base/memory.h"
+#include "base/text.h"
 #include "sim/memory/footprint_check.h"
 #include "sim/score/megatron/measured_batch.h"
 #include "sim/score/megatron/measured_run.h"
@@ -37,6 +38,7 @@ typedef struct settings {
     spw_job_override one[SETTINGS];
     char number[SETTINGS][NUMBER];
     size_t count;
+    char unknown[SPW_WHOLE_REASON]; /* the first word that no row of `words` has; "" */
 } settings;
 
 static void put(settings *s, const char *key, const char *value) {
@@ -61,7 +63,11 @@ static spw_status put_words(const spw_csv *csv, size_t row, bool layer_wise, set
             const bool other = words[i].key == NULL || (strcmp(column, "layout") == 0 && !layer_wise);
             if (!other) put(s, words[i].key, words[i].value != NULL ? words[i].value : text);
         }
-        if (!known) return spw_measured_wrong(csv, row, column, text);
+        if (!known && s->unknown[0] == '\0') {
+            char shown[48];
+            spw_plain_text(text, shown, sizeof shown);
+            (void)snprintf(s->unknown, sizeof s->unknown, "%s '%s' is not known", column, shown);
+        }
     }
     return SPW_OK;
 }
@@ -151,21 +157,42 @@ cleanup:
     return status;
 }
 
+/* The rows of one GPU, out [MoE layers]; the list has these alone, or all layers. *given = false where it is empty. */
+static spw_status read_rows(const spw_csv *csv, size_t row, const spw_model *model, uint64_t *out,
+                            bool *given) {
+    static const char column[] = "rows_received_per_layer";
+    uint64_t all[SPW_MODEL_MAX_LAYERS];
+    const char *text = NULL;
+    size_t entries = 1, moe = 0;
+    spw_status status = spw_csv_text(csv, row, column, &text);
+    if (status != SPW_OK) return status;
+    *given = text[0] != '\0';
+    if (!*given) return SPW_OK;
+    for (const char *c = text; *c != '\0'; c++) entries += *c == ';';
+    if (entries != model->layers) return spw_measured_read_list(csv, row, column, model->moe_layers, out);
+    status = spw_measured_read_list(csv, row, column, model->layers, all);
+    for (size_t l = 0; l < model->layers && status == SPW_OK; l++)
+        if (model->is_moe[l] != 0) out[moe++] = all[l];
+    return status;
+}
+
 static spw_status read_routing(const spw_csv *csv, spw_measured_traces *traces, spw_whole_cell *c) {
     const size_t layers = c->job.model.moe_layers;
     uint64_t *table = NULL;
-    bool known = false, equal = true;
+    bool known = false, equal = true, given = true;
     spw_status status = SPW_OK;
     SPW_TRY(SPW_ALLOC(layers * c->gpus * c->job.model.experts, &c->routed));
     SPW_TRY(SPW_ALLOC(layers * c->gpus, &table));
     SPW_TRY(compose(c, traces, &known));
-    for (size_t d = 0; d < c->gpus; d++) {
-        SPW_TRY(
-            spw_measured_read_list(csv, c->first + d, "rows_received_per_layer", layers, table + d * layers));
-        equal = equal && known && equal_rows(c, d, table + d * layers);
+    for (size_t d = 0; d < c->gpus && given; d++) {
+        SPW_TRY(read_rows(csv, c->first + d, &c->job.model, table + d * layers, &given));
+        equal = equal && known && (!given || equal_rows(c, d, table + d * layers));
     }
+    if (!given && !known)
+        (void)snprintf(c->skipped, sizeof c->skipped,
+                       "no trace of its routing, and rows_received_per_layer is empty");
     c->rows = !known ? SPW_WHOLE_ROWS_AS_MEASURED : equal ? SPW_WHOLE_ROWS_COMPOSED : SPW_WHOLE_ROWS_DIFFER;
-    for (size_t i = 0; i < layers * c->gpus && !equal; i++)
+    for (size_t i = 0; i < layers * c->gpus && !equal && given; i++)
         spread(c, i % layers, i / layers, table[i], strcmp(c->routing, "onehot") == 0);
 
 cleanup:
@@ -222,6 +249,7 @@ static spw_status read_point(const spw_csv *csv, const char *cluster, spw_whole_
     SPW_TRY(spw_whole_read_count(csv, c->first, "expert_parallel", SPW_WHOLE_GPUS, false, &expert));
     SPW_TRY(put_job(csv, c->first, cluster, c->gpus, s));
     SPW_TRY(spw_whole_model_read(csv, c->first, expert > 0 ? expert : 1, model, c->skipped));
+    if (c->skipped[0] == '\0') (void)snprintf(c->skipped, sizeof c->skipped, "%s", s->unknown);
     if (c->skipped[0] != '\0') goto cleanup;
     status = make_job(s, model, expert, c);
     if (status == SPW_ECONFIG || status == SPW_EIO) {
