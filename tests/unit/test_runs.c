@@ -17,17 +17,18 @@
 /* --- Commands --- */
 
 static void test_command(void) {
-    static const char *const wrong[] = {"plan --model", "plan --set", "plan --set key", "plan --set =1",
-                                        "plan --set 'a=b"};
+    static const char *const wrong[] = {"plan --model",  "plan --set",      "plan --set key",
+                                        "plan --set =1", "plan --set 'a=b", "plan --optimizer"};
     spw_run_command c;
     CHECK_OK(spw_run_command_read(
         "t",
-        "plan  --cluster h100:8x2 --model 'a b.json' --set x=1=2 --tensor 4 --set "
+        "plan  --cluster h100:8x2 --model 'a b.json' --set x=1=2 --tensor 4 --fsdp 2 --set "
         "'parallel.pipeline_model_parallel_layout=Et*4|(t*4|)*14tmL' --scheme s:k=1,l=2 ",
         &c));
-    CHECK(strcmp(c.model, "a b.json") == 0 && strcmp(c.scheme, "s:k=1,l=2") == 0 && c.sets == 2);
+    CHECK(strcmp(c.model, "a b.json") == 0 && strcmp(c.scheme, "s:k=1,l=2") == 0 && c.sets == 3);
     CHECK(strcmp(c.set[0].key, "x") == 0 && strcmp(c.set[0].value, "1=2") == 0);
-    CHECK(strcmp(c.set[1].value, "Et*4|(t*4|)*14tmL") == 0);
+    CHECK(strcmp(c.set[1].key, "parallel.fsdp") == 0 && strcmp(c.set[1].value, "2") == 0);
+    CHECK(strcmp(c.set[2].value, "Et*4|(t*4|)*14tmL") == 0);
     spw_run_command_close(&c);
     CHECK_OK(spw_run_command_read("t", NULL, &c));
     CHECK(c.model == NULL && c.scheme == NULL && c.sets == 0);
@@ -66,6 +67,7 @@ static void test_models(const char *folder) {
                  {NULL, "Small-MoeX", NULL},
                  {NULL, "small_moe_2-x", "models/small-moe-2.json"},
                  {"small-moe.json", "whatever", "models/small-moe.json"},
+                 {"models/small-moe.json", "whatever", "models/small-moe.json"},
                  {"mixtral-8x7b", "whatever", "mixtral-8x7b"},
                  {"../small-moe.json", "whatever", NULL}};
     char table[4096], found[SPW_RUN_MODEL_PATH];

@@ -23,15 +23,30 @@ static spw_status next_word(const char *where, char **at, char **word) {
     return SPW_OK;
 }
 
-static spw_status put_set(const char *where, char *text, spw_run_command *out) {
-    char *equals = strchr(text, '=');
-    if (equals == NULL || equals == text)
+/* Options of a job's keys that no column of a table of runs says. */
+static const struct {
+    const char *option, *key;
+} options[] = {{"--optimizer", "optimizer"}, {"--expert-tensor", "parallel.expert_tensor"},
+               {"--fsdp", "parallel.fsdp"},  {"--data", "parallel.data"},
+               {"--precision", "precision"}, {"--memory-fraction", "memory_fraction"}};
+
+static const char *key_of(const char *option) {
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (strcmp(options[i].option, option) == 0) return options[i].key;
+    return NULL;
+}
+
+/* key NULL: `text` is KEY=VALUE, of --set. */
+static spw_status put_set(const char *where, const char *key, char *text, spw_run_command *out) {
+    char *equals = key == NULL ? strchr(text, '=') : NULL;
+    if (key == NULL && (equals == NULL || equals == text))
         return spw_fail(SPW_ECONFIG, "%s: command: --set '%.60s'; write KEY=VALUE", where, text);
     if (out->sets == SPW_RUN_COMMAND_SETS)
-        return spw_fail(SPW_ECONFIG, "%s: command: more than %d --set", where, (int)SPW_RUN_COMMAND_SETS);
-    *equals = '\0';
-    out->set[out->sets].key = text;
-    out->set[out->sets++].value = equals + 1;
+        return spw_fail(SPW_ECONFIG, "%s: command: more than %d values of keys", where,
+                        (int)SPW_RUN_COMMAND_SETS);
+    if (equals != NULL) *equals = '\0';
+    out->set[out->sets].key = key != NULL ? key : text;
+    out->set[out->sets++].value = equals != NULL ? equals + 1 : text;
     return SPW_OK;
 }
 
@@ -39,16 +54,16 @@ static spw_status read_words(const char *where, spw_run_command *out) {
     char *at = out->text, *word = NULL;
     spw_status status = next_word(where, &at, &word);
     while (status == SPW_OK && word != NULL) {
-        const bool set = strcmp(word, "--set") == 0;
+        const char *option = word, *key = key_of(word);
+        const bool set = strcmp(word, "--set") == 0 || key != NULL;
         const char **target = strcmp(word, "--model") == 0    ? &out->model
                               : strcmp(word, "--scheme") == 0 ? &out->scheme
                                                               : NULL;
-        const char *option = word;
         status = next_word(where, &at, &word);
         if (status != SPW_OK || (!set && target == NULL)) continue;
         if (word == NULL) return spw_fail(SPW_ECONFIG, "%s: command: %s without a value", where, option);
         if (set)
-            status = put_set(where, word, out);
+            status = put_set(where, key, word, out);
         else
             *target = word;
         if (status == SPW_OK) status = next_word(where, &at, &word);

@@ -13,7 +13,8 @@ typedef struct spw_run_command {
     const char *model, *scheme; /* of --model and --scheme; NULL: not there */
     struct {
         const char *key, *value;
-    } set[SPW_RUN_COMMAND_SETS]; /* of --set, in their order */
+    } set
+        [SPW_RUN_COMMAND_SETS]; /* of --set, and of options that are keys of a job which no column says, in their order */
     size_t sets;
 } spw_run_command;
 

@@ -134,7 +134,6 @@ static spw_status put_sizes(spw_run_question *q) {
     put_number(q, "parallel.pipeline", s->pipeline);
     put_number(q, "parallel.tensor", s->tensor);
     put_number(q, "parallel.context", s->context);
-    put(q, "parallel.expert_tensor", "1", SPW_RUN_ASSUMED);
     put_number(q, "batch.sequence_length", s->sequence_length);
     put_number(q, "batch.sequences_per_gpu", s->micro_batch * (size_t)parts);
     put_number(q, "batch.micro_batches", (size_t)parts);
@@ -190,6 +189,8 @@ static void put_words(spw_run_question *q, const spw_run_dispatcher *d) {
 /* What neither column nor command says. */
 static void put_assumed(spw_run_question *q, const spw_run_dispatcher *d) {
     const bool fp8 = find(q, "precision.recipe") != NULL;
+    put(q, "parallel.expert_tensor", "1",
+        SPW_RUN_ASSUMED); /* as recipes have it; a job alone would have tp */
     for (const spw_run_default *row = spw_run_defaults; row->source != NULL; row++)
         if (d->framework == SPW_RUN_MEGATRON && begins(q->source, row->source) && (fp8 || !row->fp8))
             put(q, row->key, row->value, SPW_RUN_ASSUMED);

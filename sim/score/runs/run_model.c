@@ -38,6 +38,7 @@ static void join(const char *folder, const char *name, char out[SPW_RUN_MODEL_PA
 }
 
 static spw_status find_said(const char *folder, const char *said, char out[SPW_RUN_MODEL_PATH]) {
+    if (strncmp(said, "models/", strlen("models/")) == 0) said += strlen("models/");
     if (strchr(said, '/') != NULL || strlen(said) >= NAME)
         return spw_fail(SPW_ECONFIG, "model '%.60s': write a preset, or a file of %s without its folder",
                         said, folder);
