@@ -28,7 +28,9 @@ const spw_run_term spw_run_terms[] = {
     {.column = "graph", .word = "local"},
     {.column = "graph",
      .word = "transformer_engine",
-     .refused = "CUDA graphs of parts of a layer, which no key of a job says"},
+     .frameworks = MEGATRON,
+     .key = "cuda_graph_impl",
+     .value = "transformer_engine"},
     {.column = "graph",
      .word = NULL,
      .refused =
@@ -38,7 +40,9 @@ const spw_run_term spw_run_terms[] = {
     {.column = "ep_overlap", .word = "False"},
     {.column = "ep_overlap",
      .word = "True",
-     .refused = "exchanges behind the work of another micro-batch, which no key of a job says"},
+     .frameworks = MEGATRON,
+     .key = "overlap_moe_expert_parallel_comm",
+     .value = "true"},
     {.column = "ep_overlap", .word = NULL, .refused = "ep_overlap is neither True nor False"},
     /* what stands in words of its own */
     {.column = "model",

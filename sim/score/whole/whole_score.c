@@ -173,7 +173,8 @@ cleanup:
 /* What Megatron-Core does in its optimizer's step: components whose names begin so. Without overlap_param_gather the new weights are
  * gathered there, too. */
 static double optimizer_s(const spw_timeline *time) {
-    static const char *const names[] = {"optimizer", "muon", "host_", "weight_gathers"};
+    static const char *const names[] = {"optimizer",      "muon",         "host_gradients",
+                                        "host_optimizer", "host_weights", "weight_gathers"};
     double seconds = 0.0;
     if (time->components == 0) return NAN;
     for (size_t i = 0; i < time->components; i++)
