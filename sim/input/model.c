@@ -1,6 +1,7 @@
 #include "sim/input/model.h"
 
 #include "base/saturate.h"
+#include "sim/input/model_json.h"
 #include "sim/input/model_mixer.h"
 #include "sim/input/preset.h"
 
@@ -70,7 +71,11 @@ const char *spw_model_preset_of(const char *name) {
 }
 
 spw_status spw_model_read(const char *name, const char *folder, spw_model *out) {
-    const spw_preset_kind kind = {"model", "a Hugging Face config.json", spw_model_files, suffixes};
+    const spw_preset_kind kind = {.what = "model",
+                                  .file_words = "a Hugging Face config.json",
+                                  .files = spw_model_files,
+                                  .suffixes = suffixes,
+                                  .most_bytes = SPW_MODEL_FILE_BYTES};
     spw_preset_text text;
     spw_status status = spw_preset_open(&kind, spw_model_preset_of(name), folder, &text);
     if (status != SPW_OK) return status;

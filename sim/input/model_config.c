@@ -1,7 +1,7 @@
 /* config.json to spw_model. What differs between families of models is the table in model_family.c. */
 #include "sim/input/model.h"
 
-#include "base/text.h"
+#include "sim/input/model_json.h"
 #include "sim/input/model_keys.h"
 #include "sim/input/model_mixer.h"
 #include "sim/input/model_reading.h"
@@ -359,17 +359,11 @@ static spw_status check_keys(const spw_reading *in, spw_model *m) {
 }
 
 spw_status spw_model_parse(const char *where, const char *text, size_t length, spw_model *out) {
-    json_error_t error;
+    json_t *root = NULL;
     memset(out, 0, sizeof *out);
-    text = spw_text_skip_mark(text, &length);
-    json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
-    if (root == NULL)
-        return spw_fail(json_error_code(&error) == json_error_out_of_memory ? SPW_ENOMEM : SPW_ECONFIG,
-                        "%s:%d: not JSON: %s", where, error.line, error.text);
-    spw_status status = SPW_OK;
+    spw_status status = spw_model_json(where, text, length, &root);
+    if (status != SPW_OK) return status;
     spw_reading in = {.where = where, .whole = root, .root = root, .outer = root};
-    if (!json_is_object(root))
-        SPW_TRY(spw_fail(SPW_ECONFIG, "%s: not a JSON object; give a Hugging Face config.json", where));
     SPW_TRY(spw_wrapper_enter(&in));
     SPW_TRY(read_model(&in, out));
     SPW_TRY(spw_stated_twice(&in));
