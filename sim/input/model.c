@@ -151,6 +151,13 @@ static uint64_t indexer(const spw_model *m) {
                              spw_saturated_product(m->hidden, m->indexer_dim + m->indexer_heads));
 }
 
+size_t spw_model_indexer_layers(const spw_model *m) {
+    size_t layers = 0;
+    for (size_t i = 0; m->indexer_heads > 0 && i < m->layers; i++)
+        layers += m->is_other[i] == 0 && m->shares_indexer[i] == 0;
+    return layers;
+}
+
 /* Gate, up and down projection; biases of width 2 ffn and hidden. */
 static uint64_t swiglu(const spw_model *m, uint64_t ffn, bool bias) {
     return spw_saturated_sum(spw_saturated_product(3, spw_saturated_product(m->hidden, ffn)),
@@ -182,7 +189,10 @@ spw_parameters spw_model_parameters(const spw_model *m) {
     p.attention_per_layer =
         spw_saturated_sum(m->attention == SPW_ATTENTION_MLA ? mla(m) : gqa(m), p.indexer_per_layer);
     p.other_mixer_per_layer = m->other.parameters;
-    p.mixers = spw_saturated_sum(spw_saturated_product(m->layers - others, p.attention_per_layer),
+    const uint64_t alone =
+                       spw_saturated_product(m->layers - others, p.attention_per_layer - p.indexer_per_layer),
+                   indexers = spw_saturated_product(spw_model_indexer_layers(m), p.indexer_per_layer);
+    p.mixers = spw_saturated_sum(spw_saturated_sum(alone, indexers),
                                  spw_saturated_product(others, p.other_mixer_per_layer));
     p.mixer_most = others > 0 && (others == m->layers || p.other_mixer_per_layer > p.attention_per_layer)
                        ? p.other_mixer_per_layer

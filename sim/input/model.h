@@ -40,8 +40,9 @@ typedef struct spw_model {
     size_t
         layers_per_turn; /* of MaxText's scan over layers: the period of unlike layers, 1 where all are alike */
     bool nested_scans;   /* newer trees of MaxText scan the layers of such a period one by one (Gemma 4) */
-    uint8_t is_moe[SPW_MODEL_MAX_LAYERS];   /* [layers] 1: routed experts, 0: dense FFN */
-    uint8_t is_other[SPW_MODEL_MAX_LAYERS]; /* [layers] 1: `other` mixes the tokens, 0: attention */
+    uint8_t is_moe[SPW_MODEL_MAX_LAYERS];         /* [layers] 1: routed experts, 0: dense FFN */
+    uint8_t is_other[SPW_MODEL_MAX_LAYERS];       /* [layers] 1: `other` mixes the tokens, 0: attention */
+    uint8_t shares_indexer[SPW_MODEL_MAX_LAYERS]; /* [layers] 1: uses the choice of an indexer before it */
     spw_mixer other;
     size_t hidden, vocab;
     size_t experts, top_k, expert_ffn;
@@ -73,7 +74,7 @@ typedef struct spw_model {
 typedef struct spw_parameters {
     uint64_t embedding, head, final_norm; /* head = 0 when tied */
     uint64_t attention_per_layer;         /* projections, biases, q/k norms, gate, indexer */
-    uint64_t indexer_per_layer;           /* the indexer's share of them */
+    uint64_t indexer_per_layer;           /* the indexer's share of them, in layers that have one */
     uint64_t other_mixer_per_layer;       /* of a layer in which `other` mixes */
     uint64_t mixers, mixer_most;          /* of all layers, attention and other; of the layer that has most */
     uint64_t norms_per_layer;
@@ -91,6 +92,8 @@ SPW_MUST_CHECK spw_status spw_model_read(const char *name, const char *folder, s
 SPW_MUST_CHECK spw_status spw_model_parse(const char *where, const char *text, size_t length, spw_model *out);
 
 spw_parameters spw_model_parameters(const spw_model *model);
+/* Layers that attend and have an indexer of their own. */
+size_t spw_model_indexer_layers(const spw_model *model);
 /* Columns of the product that makes queries, their gate, keys and values of grouped-query attention. */
 size_t spw_model_query_key_value(const spw_model *model);
 /* Of one layer of multi-token prediction: a layer with experts, a projection of two inputs, norms of both and of the output. */

@@ -310,12 +310,14 @@ static const char *meant(const spw_reading *in, bool latent, const char *key, si
     return taken || nearest.distance > slips ? NULL : nearest.best;
 }
 
-static spw_status check_key(const spw_reading *in, bool latent, const char *key, const json_t *value) {
+static spw_status check_key(const spw_reading *in, const spw_model *m, const char *key, const json_t *value) {
+    const bool latent = m->attention == SPW_ATTENTION_MLA;
     char found[SPW_JSON_WORDS], shown[SPW_SETTINGS_SHOWN];
     const char *leaf = strrchr(key, '.') != NULL ? strrchr(key, '.') + 1 : key;
     const bool generic = in->family->any_attention, elsewhere = spw_any_family_reads(key);
     if (spw_family_reads(in->family, latent, key) || spw_family_is_quiet(in->family, key) ||
-        spw_model_key_is_quiet(leaf, value) || spw_model_key_is_mtp(key))
+        spw_model_key_is_quiet(leaf, value) || spw_model_key_is_mtp(key) ||
+        spw_model_key_is_stated(key, value, m))
         return SPW_OK;
     const bool small = !generic && !elsewhere && spw_model_value_is_small(value);
     const char *const guess = elsewhere ? NULL : meant(in, latent, key, small ? 2 : SIZE_MAX);
@@ -339,13 +341,13 @@ static spw_status check_keys(const spw_reading *in, spw_model *m) {
     char path[128];
     json_object_foreach((json_t *)(uintptr_t)in->root, key, value) {
         if (!is_taken_apart(in, latent, key, value)) {
-            spw_status status = check_key(in, latent, key, value);
+            spw_status status = check_key(in, m, key, value);
             if (status != SPW_OK) return status;
             continue;
         }
         json_object_foreach(value, inner, item) {
             (void)snprintf(path, sizeof path, "%s.%s", key, inner);
-            spw_status status = check_key(in, latent, path, item);
+            spw_status status = check_key(in, m, path, item);
             if (status != SPW_OK) return status;
         }
     }

@@ -328,6 +328,8 @@ const spw_key_row spw_common_keys[] = {
     SPW_PART_KEY(SPW_INTERVAL, "full_attention_interval", interval, 1, SPW_MODEL_MAX_LAYERS, false),
     SPW_PART_KEY(SPW_INDEXER, "index_n_heads", indexer_heads, 1, 65535, true),
     SPW_PART_KEY(SPW_INDEXER, "index_head_dim", indexer_dim, 1, SPW_MODEL_WIDEST, true),
+    SPW_PART_KEY(SPW_INDEXER, "index_topk_freq", indexer_every, 1, SPW_MODEL_MAX_LAYERS, false),
+    SPW_PART_KEY(SPW_INDEXER, "index_skip_topk_offset", indexer_offset, 0, SPW_MODEL_MAX_LAYERS, false),
     SPW_PART_KEY(SPW_ZERO_EXPERTS, "zero_expert_num", zero_experts, 0, SPW_MODEL_MOST_EXPERTS, false),
     SPW_KEY("n_group", groups, 1, SPW_MODEL_MOST_EXPERTS, false),
     SPW_KEY("topk_group", groups_kept, 1, SPW_MODEL_MOST_EXPERTS, false),
@@ -337,10 +339,11 @@ const spw_key_row spw_common_keys[] = {
 static const struct {
     const char *key;
     unsigned part;
-} word_keys[] = {{"attention_bias", SPW_ANY_PART}, {"tie_word_embeddings", SPW_ANY_PART},
-                 {"scoring_func", SPW_SCORING},    {"topk_method", SPW_SCORING},
-                 {"mlp_only_layers", SPW_BY_STEP}, {"mlp_layer_types", SPW_BY_FIRST},
-                 {"moe_layers", SPW_LISTED}};
+} word_keys[] = {{"attention_bias", SPW_ANY_PART},   {"tie_word_embeddings", SPW_ANY_PART},
+                 {"scoring_func", SPW_SCORING},      {"topk_method", SPW_SCORING},
+                 {"mlp_only_layers", SPW_BY_STEP},   {"mlp_layer_types", SPW_BY_FIRST},
+                 {"moe_layers", SPW_LISTED},         {"indexer_types", SPW_INDEXER},
+                 {"index_topk_pattern", SPW_INDEXER}};
 
 const spw_key_row spw_gqa_keys[] = {
     SPW_KEY("num_key_value_heads", kv_heads, 1, 65535, false),

@@ -25,7 +25,7 @@ enum {
     SPW_BY_LAST = 1 << 5,       /* moe_layer_end_index */
     SPW_BY_PERIOD = 1 << 6,     /* expert_layer_period, expert_layer_offset; of attention too */
     SPW_SCORING = 1 << 7,       /* scoring_func, topk_method */
-    SPW_INDEXER = 1 << 8,       /* index_n_heads, index_head_dim */
+    SPW_INDEXER = 1 << 8,       /* index_n_heads, index_head_dim, indexer_types */
     SPW_INTERVAL = 1 << 9,      /* full_attention_interval */
     SPW_ZERO_EXPERTS = 1 << 10, /* zero_expert_num */
     SPW_VALUE_DIM = 1 << 11,    /* v_head_dim beside head_dim, without latent attention */
@@ -50,7 +50,7 @@ typedef struct spw_raw_config {
     int64_t shared_experts, shared_ffn, first_dense, layer_freq, sparse_step, groups, groups_kept;
     int64_t last_sparse, expert_period, expert_offset, attention_period, attention_offset, interval;
     int64_t q_lora_rank, kv_lora_rank, nope_dim, rope_dim, v_head_dim;
-    int64_t indexer_heads, indexer_dim, zero_experts;
+    int64_t indexer_heads, indexer_dim, indexer_every, indexer_offset, zero_experts;
     int64_t mixer_heads, mixer_kv_heads, mixer_value_heads, mixer_dim, mixer_value_dim, mixer_conv,
         mixer_groups, mixer_state, mixer_expand, mixer_rank;
 } spw_raw_config;

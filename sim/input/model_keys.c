@@ -77,6 +77,7 @@ static const char *const quiet[] = {
     "output_dropout",
     "residual_multiplier",
     "routing_scaling_factor",
+    "index_share_for_mtp_iteration",
     "index_topk",
     "indexer_rope_interleave",
     "full_attn_alpha_factor",
@@ -113,7 +114,7 @@ static bool is_among(const char *const *list, size_t count, const char *key) {
 
 /* Layers that attend, all of them or the last so many tokens; a layer of another kind has other weights. */
 static const char *const attends[] = {"full_attention", "sliding_attention", "chunked_attention",
-                                      "indexed_attention"};
+                                      "indexed_attention", "deepseek_sparse_attention"};
 static bool are_attention_layers(const json_t *list) {
     size_t i;
     json_t *kind;
@@ -132,6 +133,30 @@ bool spw_model_key_is_quiet(const char *key, const json_t *value) {
         return true;
     if (strcmp(key, "layer_types") == 0) return are_attention_layers(value);
     return is_among(quiet, sizeof quiet / sizeof *quiet, key);
+}
+
+/* Switches under which some families hold a part that others always have. */
+static const struct {
+    const char *key;
+    size_t offset; /* of a bool in spw_model */
+} switches[] = {
+    {"use_qk_norm", offsetof(spw_model, qk_norm)},
+    {"qk_norm", offsetof(spw_model, qk_norm)},
+    {"qk_layernorm", offsetof(spw_model, qk_norm)},
+    {"use_qkv_bias", offsetof(spw_model, attention_bias)},
+    {"qkv_bias", offsetof(spw_model, attention_bias)},
+    {"attn_output_gate", offsetof(spw_model, query_gate)},
+    {"moe_router_enable_expert_bias", offsetof(spw_model, selection_bias)},
+    {"use_routing_bias", offsetof(spw_model, selection_bias)},
+    {"use_moe_router_bias", offsetof(spw_model, selection_bias)},
+    {"use_expert_bias", offsetof(spw_model, selection_bias)},
+};
+
+bool spw_model_key_is_stated(const char *key, const json_t *value, const spw_model *model) {
+    for (size_t i = 0; json_is_true(value) && i < sizeof switches / sizeof *switches; i++)
+        if (strcmp(switches[i].key, key) == 0)
+            return *(const bool *)(const void *)((const char *)model + switches[i].offset);
+    return false;
 }
 
 bool spw_model_value_is_small(const json_t *value) {

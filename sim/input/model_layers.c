@@ -198,6 +198,52 @@ cleanup:
     return status;
 }
 
+/* Indexers by a word of 'F' and 'S' a layer, or by a step behind the first layers (transformers 5.24, GlmMoeDsaConfig). */
+static spw_status count_indexers(const spw_reading *in, const spw_raw_config *raw, uint8_t *shares,
+                                 const spw_model *m) {
+    const json_t *pattern = spw_reading_find(in, "index_topk_pattern", NULL);
+    const char *text = json_string_value(pattern);
+    char found[SPW_JSON_WORDS];
+    const int64_t every = raw->indexer_every == SPW_ABSENT ? 1 : raw->indexer_every,
+                  offset = raw->indexer_offset == SPW_ABSENT ? 2 : raw->indexer_offset;
+    if (pattern != NULL && (text == NULL || strlen(text) != m->layers || strspn(text, "FS") != m->layers))
+        return spw_fail(
+            SPW_ECONFIG,
+            "%s: 'index_topk_pattern' is %s; it must be a text of %zu letters, F for a layer with "
+            "an indexer and S for one that uses the choice before it",
+            in->where, spw_json_words(pattern, found), m->layers);
+    for (size_t i = 0; i < m->layers; i++) {
+        const int64_t behind = (int64_t)i - offset + 1;
+        shares[i] = text != NULL ? text[i] == 'S' : behind > 0 && behind % every != 0;
+    }
+    return SPW_OK;
+}
+
+/* Layers that use the choice of an indexer before them and hold none. */
+static spw_status mark_indexers(const spw_reading *in, const spw_raw_config *raw, spw_model *m) {
+    static const char *const shared[2] = {"shared", NULL}, *const full[2] = {"full", NULL};
+    spw_status status = SPW_OK;
+    uint8_t counted[SPW_MODEL_MAX_LAYERS] = {0};
+    if (!spw_family_has(in->family, SPW_INDEXER)) return SPW_OK;
+    SPW_TRY(count_indexers(in, raw, counted, m));
+    memcpy(m->shares_indexer, counted, m->layers);
+    SPW_TRY(mark_each(in, "indexer_types", shared, full, m->shares_indexer, m->layers));
+    const char *const by =
+        spw_reading_find(in, "index_topk_pattern", NULL) != NULL ? "index_topk_pattern" : "index_topk_freq";
+    SPW_TRY(spw_same_layers(in, "indexer_types", by, m->shares_indexer, counted, m->layers,
+                            "shares an indexer", "has one"));
+    for (size_t i = 0; i < m->layers && (m->is_other[i] != 0 || m->shares_indexer[i] != 0); i++)
+        if (m->is_other[i] == 0)
+            SPW_TRY(spw_fail(SPW_ECONFIG,
+                             "%s: layer %zu shares an indexer by '%s', but no layer before it has one: the "
+                             "first must be 'full'",
+                             in->where, i,
+                             spw_reading_find(in, "indexer_types", NULL) != NULL ? "indexer_types" : by));
+
+cleanup:
+    return status;
+}
+
 /* The smallest period of unlike layers, by what mixes in them and by 'layer_types', which MaxText's scan takes in one turn; of a
  * list of another length nothing is learnt. */
 static void find_period(const spw_reading *in, spw_model *m) {
@@ -223,6 +269,7 @@ static void find_period(const spw_reading *in, spw_model *m) {
 spw_status spw_reading_layers(const spw_reading *in, const spw_raw_config *raw, spw_model *m) {
     spw_status status = mark_sparse(in, raw, m);
     if (status == SPW_OK) status = mark_other(in, raw, m);
+    if (status == SPW_OK) status = mark_indexers(in, raw, m);
     if (status == SPW_OK) find_period(in, m);
     return status;
 }

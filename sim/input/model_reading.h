@@ -47,8 +47,8 @@ static inline size_t spw_or_default(int64_t value, size_t fallback) {
     return value == SPW_ABSENT ? fallback : (size_t)value;
 }
 
-/* Which layers have experts, and in which something other than attention mixes. Fills is_moe, moe_layers, is_other,
- * other.layers and layers_per_turn; layers and family are there. */
+/* Which layers have experts, in which something other than attention mixes, and which share an indexer. Fills is_moe, moe_layers,
+ * is_other, other.layers, shares_indexer and layers_per_turn; layers and family are there. */
 SPW_MUST_CHECK spw_status spw_reading_layers(const spw_reading *in, const spw_raw_config *raw, spw_model *m);
 
 #endif

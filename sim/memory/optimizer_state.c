@@ -17,7 +17,9 @@ spw_replicated_parameters spw_replicated_parameters_of(const spw_model *m) {
     } else if (m->qk_norm && m->qk_norm_per_head) {
         out.attention += 2 * m->head_dim;
     }
-    out.mixers = (m->layers - m->other.layers) * out.attention + m->other.layers * m->other.replicated;
+    const size_t attending = m->layers - m->other.layers, indexers = spw_model_indexer_layers(m);
+    out.mixers = attending * (out.attention - p.indexer_per_layer) + indexers * p.indexer_per_layer +
+                 m->other.layers * m->other.replicated;
     out.layer = (double)out.norms + (double)out.mixers / (double)m->layers;
     return out;
 }

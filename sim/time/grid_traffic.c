@@ -130,12 +130,26 @@ static void add_adapters(builder *b, spw_step_place place, bool full) {
     add(b, &out, SPW_OPERATION_ALL_GATHER, true, 1 + again, CARRIED_BF16);
 }
 
+/* How often an indexer runs in a place. */
+static size_t indexed_times(const builder *b, spw_step_place place) {
+    const spw_model *m = &b->job->model;
+    size_t layers = 0;
+    for (size_t i = 0; i < m->layers; i++)
+        layers += (m->is_moe[i] != 0) == (place == SPW_PLACE_MOE_LAYER) && m->is_other[i] == 0 &&
+                  m->shares_indexer[i] == 0;
+    return layers * b->out->times[SPW_PLACE_ENDS];
+}
+
 /* Sparse attention: the latent of keys and values is gathered for itself, and stays; the indexer gathers what it reads once
  * more, and without its own loss nothing comes back. */
 static void add_sparse(builder *b, spw_step_place place, bool full) {
+    const size_t times = indexed_times(b, place);
     add_gathered(b, (passing){"keys_values", WIDE_KEYS, place, .linear = false}, full, true);
-    add_gathered(b, (passing){"indexer_input", WIDE_HIDDEN, place, .linear = false}, full, false);
-    add_gathered(b, (passing){"indexer_queries", WIDE_QUERIES, place, .linear = false}, full, false);
+    if (times == 0) return; /* layers that share one run none */
+    add_gathered(b, (passing){"indexer_input", WIDE_HIDDEN, place, .linear = false, .in_step = times}, full,
+                 false);
+    add_gathered(b, (passing){"indexer_queries", WIDE_QUERIES, place, .linear = false, .in_step = times},
+                 full, false);
 }
 
 /* Elements of the norms over all heads of queries and of keys; 0 where a model has none. */

@@ -55,7 +55,8 @@ void spw_model_work_count(const spw_job *job, size_t sequences, const spw_model_
     *out = (spw_model_work){.tokens = tokens};
     out->projections = passes->layers * 2.0 * tokens * (double)p.mixers +
                        (passes->up - passes->layers) * 2.0 * tokens * layers * up_weights(m);
-    out->indexer = passes->layers * 2.0 * tokens * attending * (double)p.indexer_per_layer;
+    out->indexer =
+        passes->layers * 2.0 * tokens * (double)spw_model_indexer_layers(m) * (double)p.indexer_per_layer;
     out->attention = passes->attention * attending * (double)sequences * length * length * (double)m->heads *
                      (key + value);
     out->dense_ffn = passes->dense * 6.0 * tokens * dense * hidden * (double)m->dense_ffn;

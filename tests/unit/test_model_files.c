@@ -82,9 +82,76 @@ static void test_length(const char *scratch) {
     CHECK(remove(path) == 0);
 }
 
+/* GLM-5.2's kind of layers, small: hidden 4, ranks 3 and 2, indexer of 2 heads of 5. Four layers, two of them with an indexer. */
+#define INDEXED(rest) \
+    "{\"model_type\": \"glm_moe_dsa\", \"num_hidden_layers\": 4, \"hidden_size\": 4, \"vocab_size\": 10, " \
+    "\"num_attention_heads\": 2, \"intermediate_size\": 3, \"moe_intermediate_size\": 2, " \
+    "\"n_routed_experts\": 2, " \
+    "\"num_experts_per_tok\": 1, \"first_k_dense_replace\": 1, \"q_lora_rank\": 3, \"kv_lora_rank\": 2, " \
+    "\"qk_nope_head_dim\": 1, \"qk_rope_head_dim\": 2, \"v_head_dim\": 1, \"index_n_heads\": 2, " \
+    "\"index_head_dim\": 5" rest "}"
+
+static uint64_t indexed_total(const char *text, size_t with) {
+    spw_model m;
+    CHECK_OK(parse(text, &m));
+    CHECK(spw_model_indexer_layers(&m) == with);
+    return spw_model_parameters(&m).total;
+}
+
+/* An indexer: queries 3 x 10, a key 4 x 5 with a norm of 5 and its bias, weights 4 x 2. */
+static void test_indexers(void) {
+    const uint64_t one = 30 + 20 + 10 + 8, all = indexed_total(INDEXED(""), 4);
+    spw_model m;
+    CHECK_OK(parse(INDEXED(""), &m));
+    CHECK(spw_model_parameters(&m).indexer_per_layer == one);
+    CHECK(indexed_total(INDEXED(", \"indexer_types\": [\"full\", \"shared\", \"full\", \"shared\"]"), 2) ==
+          all - 2 * one);
+    CHECK(indexed_total(INDEXED(", \"index_topk_pattern\": \"FSSS\""), 1) == all - 3 * one);
+    /* every second from the layer before `offset` on: 0, 2 */
+    CHECK(indexed_total(INDEXED(", \"index_topk_freq\": 2, \"index_skip_topk_offset\": 1"), 2) ==
+          all - 2 * one);
+    CHECK(indexed_total(INDEXED(", \"index_topk_freq\": 4"), 2) == all - 2 * one); /* offset 2: 0 and 1 */
+    CHECK_OK(parse(INDEXED(", \"index_topk_freq\": 4"), &m));
+    CHECK(m.shares_indexer[0] == 0 && m.shares_indexer[1] == 0 && m.shares_indexer[2] == 1 &&
+          m.shares_indexer[3] == 1);
+    CHECK(
+        indexed_total(INDEXED(", \"index_share_for_mtp_iteration\": true, \"layer_types\": "
+                              "[\"deepseek_sparse_attention\", \"indexed_attention\", \"indexed_attention\", "
+                              "\"indexed_attention\"]"),
+                      4) == all);
+    refuse(
+        INDEXED(", \"indexer_types\": [\"full\", \"shared\", \"half\", \"shared\"]"),
+        "'indexer_types' has the entry 'half' at layer 2; a glm_moe_dsa model has 'shared' and 'full' there");
+    refuse(INDEXED(", \"indexer_types\": [\"full\"]"),
+           "'indexer_types' must be a list of 4 entries, one a layer");
+    refuse(INDEXED(", \"indexer_types\": [\"shared\", \"full\", \"full\", \"full\"]"),
+           "layer 0 shares an indexer by 'indexer_types', but no layer before it has one");
+    refuse(INDEXED(", \"index_topk_pattern\": \"FSX\""),
+           "'index_topk_pattern' is 'FSX'; it must be a text of 4 letters");
+    refuse(
+        INDEXED(", \"index_topk_freq\": 4, \"indexer_types\": [\"full\", \"shared\", \"full\", \"shared\"]"),
+        "'indexer_types' says that layer 1 shares an indexer, but by 'index_topk_freq' (4) it has one");
+}
+
+/* A switch of a part that the family always has says nothing new; of a part that it lacks it is refused. */
+static void test_switches(void) {
+    spw_model with, m;
+#define QWEN3(rest) \
+    "{\"model_type\": \"qwen3_moe\", \"num_hidden_layers\": 2, \"hidden_size\": 4, \"vocab_size\": 10, " \
+    "\"num_attention_heads\": 2, \"moe_intermediate_size\": 2, \"num_experts\": 2, " \
+    "\"num_experts_per_tok\": 1" rest "}"
+    CHECK_OK(parse(QWEN3(""), &with));
+    CHECK_OK(parse(QWEN3(", \"use_qk_norm\": true, \"qkv_bias\": false"), &m));
+    CHECK(spw_model_parameters(&m).total == spw_model_parameters(&with).total);
+    refuse(QWEN3(", \"use_routing_bias\": true"), "key 'use_routing_bias' (true)");
+    refuse(MIXTRAL("4", ", \"use_qk_norm\": true"), "key 'use_qk_norm' (true)");
+}
+
 int main(int argc, char **argv) {
     if (argc != 2) return 2;
     test_words();
+    test_indexers();
+    test_switches();
     test_length(argv[1]);
     return check_done();
 }
