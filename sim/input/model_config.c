@@ -4,6 +4,7 @@
 #include "sim/input/model_json.h"
 #include "sim/input/model_keys.h"
 #include "sim/input/model_mixer.h"
+#include "sim/input/model_per_layer.h"
 #include "sim/input/model_reading.h"
 #include "sim/input/model_twice.h"
 #include "sim/input/model_wrapper.h"
@@ -176,7 +177,9 @@ static spw_status read_model(const spw_reading *in, spw_model *m) {
     SPW_TRY(spw_reading_layers(in, &raw, m));
     SPW_TRY(read_widths(in, &raw, m));
     if (f->mixer != NULL && m->other.layers > 0) {
-        SPW_TRY(spw_reading_rows(in, f->mixer->keys, &raw));
+        bool listed = false;
+        if (f->mixer == &spw_global) SPW_TRY(spw_per_layer_read(in, m, &raw, &listed));
+        if (!listed) SPW_TRY(spw_reading_rows(in, f->mixer->keys, &raw));
         spw_mixer_count(f->mixer, &raw, m);
     }
     if (spw_model_parameters(m).total > (uint64_t)1 << 52)
@@ -317,7 +320,7 @@ static spw_status check_key(const spw_reading *in, const spw_model *m, const cha
     const bool generic = in->family->any_attention, elsewhere = spw_any_family_reads(key);
     if (spw_family_reads(in->family, latent, key) || spw_family_is_quiet(in->family, key) ||
         spw_model_key_is_quiet(leaf, value) || spw_model_key_is_mtp(key) ||
-        spw_model_key_is_stated(key, value, m))
+        spw_model_key_is_stated(key, value, m) || spw_states_again(in, latent, key))
         return SPW_OK;
     const bool small = !generic && !elsewhere && spw_model_value_is_small(value);
     const char *const guess = elsewhere ? NULL : meant(in, latent, key, small ? 2 : SIZE_MAX);

@@ -38,7 +38,10 @@ static const spw_family families[] = {
      .spelled = {{"num_experts_per_tok", "num_experts_per_token"},
                  {"n_shared_experts", "num_shared_experts"},
                  {"n_group", "num_expert_group"},
-                 {"full_attn_layers", "linear_attn_config.full_attn_layers"}},
+                 {"full_attn_layers", "linear_attn_config.full_attn_layers"},
+                 {"linear_attn_config.num_heads", "linear_num_heads"},
+                 {"linear_attn_config.head_dim", "linear_head_dim"},
+                 {"linear_attn_config.short_conv_kernel_size", "linear_conv_kernel_dim"}},
      .quiet = {"linear_attn_config.kda_layers", "use_grouped_topk", "mla_use_nope"},
      .attention = SPW_ATTENTION_MLA,
      .parts = SPW_SHARED_COUNT | SPW_BY_FIRST | SPW_BY_FREQUENCY,
@@ -388,6 +391,7 @@ static bool reads_ours(const spw_family *f, bool latent, const char *key) {
            (f->mixer != NULL && is_row(f->mixer->keys, key, f)) || is_name(f->experts, SPW_MODEL_KEYS, key) ||
            is_name(f->top_k, SPW_MODEL_KEYS, key) || is_name(f->expert_ffn, SPW_MODEL_KEYS, key) ||
            (f->mixer != NULL && strcmp(key, "layer_types") == 0) ||
+           (f->mixer == &spw_global && strcmp(key, "per_layer_config") == 0) ||
            (f->list != NULL && strcmp(key, f->list) == 0) || (f->text && strcmp(key, "text_config") == 0);
 }
 

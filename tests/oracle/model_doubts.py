@@ -49,7 +49,7 @@ def write(**more):
 write()
 done = run("replay", "t.h5", "--job", "job.yaml")
 check("multi-token" not in done.stdout and done.returncode == 0, f"nothing to say: {done.stdout} {done.stderr}")
-for key, value in (("wonder_heads", 3), ("wonder", True), ("wonders", [2]), ("tower", {"width": 4}), ("mamba_d_state", 16), ("n_layers", 2)):
+for key, value in (("wonder_heads", 3), ("wonder", True), ("wonders", [2]), ("tower", {"width": 4}), ("mamba_d_state", 16)):
     write(**{key: value})
     done = run("explain", "--job", "job.yaml", "--scheme", "gmm")
     check(done.returncode == 2 and f"key '{key}'" in done.stderr and "could hold parameters" in done.stderr and f"'_{key}'" in done.stderr,

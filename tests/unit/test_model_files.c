@@ -147,11 +147,65 @@ static void test_switches(void) {
     refuse(MIXTRAL("4", ", \"use_qk_norm\": true"), "key 'use_qk_norm' (true)");
 }
 
+/* As transformers 5.24 saves Gemma 4: full layers have numbers of their own by their layer. */
+#define GEMMA(rest) \
+    "{\"model_type\": \"gemma4_text\", \"num_hidden_layers\": 3, \"hidden_size\": 4, \"vocab_size\": 10, " \
+    "\"num_attention_heads\": 2, \"head_dim\": 2, \"intermediate_size\": 3, \"moe_intermediate_size\": 2, " \
+    "\"num_experts\": 2, " \
+    "\"top_k_experts\": 1, \"layer_types\": [\"sliding_attention\", \"full_attention\", " \
+    "\"full_attention\"]" rest "}"
+
+static void test_per_layer(void) {
+    spw_model keys, m;
+    CHECK_OK(parse(GEMMA(", \"global_head_dim\": 6, \"num_global_key_value_heads\": 1"), &keys));
+    CHECK_OK(parse(GEMMA(", \"per_layer_config\": {\"01\": {\"head_dim\": 6, \"num_key_value_heads\": 1}, "
+                         "\"02\": {\"num_key_value_heads\": 1, \"head_dim\": 6}}"),
+                   &m));
+    CHECK(m.other.layers == 2 && m.other.parameters == keys.other.parameters);
+    CHECK(spw_model_parameters(&m).total == spw_model_parameters(&keys).total);
+    /* q 4 x 12, k that is v 4 x 12, o 12 x 4, two norms of 6: what is not said is the model's, 2 KV heads */
+    CHECK_OK(
+        parse(GEMMA(", \"per_layer_config\": {\"1\": {\"head_dim\": 6}, \"2\": {\"head_dim\": 6}}"), &m));
+    CHECK(m.other.parameters == 3 * 48 + 12);
+    refuse(GEMMA(", \"per_layer_config\": {\"1\": {\"head_dim\": 6}}"),
+           "'per_layer_config' has no numbers for layer 2");
+    refuse(GEMMA(", \"per_layer_config\": {\"0\": {\"head_dim\": 6}}"),
+           "at layer 0 that is of the model's own kind");
+    refuse(GEMMA(", \"per_layer_config\": {\"1\": {\"head_dim\": 6}, \"2\": {\"head_dim\": 8}}"),
+           "at layer 2 that differ from those before it");
+    refuse(GEMMA(", \"per_layer_config\": {\"1\": {\"width\": 6}, \"2\": {\"width\": 6}}"),
+           "'per_layer_config' has the key 'width', and it could hold parameters");
+    refuse(GEMMA(", \"per_layer_config\": {\"3\": {}}"), "'per_layer_config' has the key '3'; it must be");
+    refuse(GEMMA(", \"per_layer_config\": {\"1\": {\"head_dim\": \"6\"}, \"2\": {\"head_dim\": \"6\"}}"),
+           "'head_dim' within 'per_layer_config' is '6'; it must be a whole number in [1, 65535]");
+}
+
+/* What transformers 4 wrote into every file, and names that end as no size does. */
+static void test_quiet(void) {
+    spw_model plain, m;
+    CHECK_OK(parse(MIXTRAL("4", ""), &plain));
+    CHECK_OK(parse(
+        MIXTRAL("4",
+                ", \"max_length\": 20, \"num_beams\": 4, \"top_k\": 50, \"boi_token_index\": 200080, "
+                "\"own_token_ids\": [7, 8], \"layer_rope_theta\": [10000, 20000], \"moe_router_dtype\": 7, "
+                "\"use_associative_scan\": true, \"time_step_limit\": [0.0, 3.0], \"chunk_size\": 256"),
+        &m));
+    CHECK(spw_model_parameters(&m).total == spw_model_parameters(&plain).total);
+    refuse(MIXTRAL("4", ", \"token_ids\": [7, 8]"), "key 'token_ids' (a list) is not known");
+    refuse(MIXTRAL("4", ", \"_theta\": 2, \"theta\": 2"), "key 'theta' (2) is not known");
+    /* a number under a second name of the same number */
+    CHECK_OK(parse(MIXTRAL("4", ", \"num_experts\": 2, \"n_routed_experts\": 2"), &m));
+    refuse(MIXTRAL("4", ", \"n_routed_experts\": 3"), "both are the number of experts in a layer");
+    refuse(MIXTRAL("4", ", \"num_shared_experts\": 2"), "key 'num_shared_experts' (2) is not read");
+}
+
 int main(int argc, char **argv) {
     if (argc != 2) return 2;
     test_words();
     test_indexers();
     test_switches();
+    test_per_layer();
+    test_quiet();
     test_length(argv[1]);
     return check_done();
 }

@@ -1,0 +1,82 @@
+#include "sim/input/model_per_layer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char KEY[] = "per_layer_config";
+
+/* The layer that a key such as "05" names, or -1. */
+static long layer_of(const char *key, size_t layers) {
+    const size_t digits = strspn(key, "0123456789");
+    const long layer = digits > 0 && digits <= 4 && key[digits] == '\0' ? strtol(key, NULL, 10) : -1;
+    return layer >= 0 && (size_t)layer < layers ? layer : -1;
+}
+
+/* Marks the layers that have numbers; all must be those of *of. */
+static spw_status mark_layers(const spw_reading *in, const json_t *all, const spw_model *m, const json_t **of,
+                              uint8_t *has) {
+    const char *key;
+    json_t *numbers;
+    *of = NULL;
+    json_object_foreach((json_t *)(uintptr_t)all, key, numbers) {
+        const long layer = layer_of(key, m->layers);
+        if (layer < 0 || !json_is_object(numbers))
+            return spw_fail(
+                SPW_ECONFIG,
+                "%s: '%s' has the key '%.16s'; it must be a mapping of layer numbers in [0, %zu] to "
+                "mappings",
+                in->where, KEY, key, m->layers - 1);
+        if (*of == NULL) *of = numbers;
+        if (!json_equal(*of, numbers) || m->is_other[layer] == 0)
+            return spw_fail(
+                SPW_ECONFIG,
+                "%s: '%s' has numbers at layer %ld that %s; read are equal numbers of all layers of one "
+                "kind in 'layer_types'",
+                in->where, KEY, layer,
+                m->is_other[layer] == 0 ? "is of the model's own kind" : "differ from those before it");
+        has[layer] = 1;
+    }
+    return SPW_OK;
+}
+
+static spw_status read_number(const spw_reading *in, const char *key, const json_t *value, int64_t *out) {
+    char found[SPW_JSON_WORDS];
+    *out = json_integer_value(value);
+    if (json_is_integer(value) && *out >= 1 && *out <= 65535) return SPW_OK;
+    return spw_fail(SPW_ECONFIG, "%s: '%s' within '%s' is %s; it must be a whole number in [1, 65535]",
+                    in->where, key, KEY, spw_json_words(value, found));
+}
+
+spw_status spw_per_layer_read(const spw_reading *in, const spw_model *m, spw_raw_config *raw,
+                              bool *is_there) {
+    const json_t *all = spw_reading_at(in->root, KEY), *numbers;
+    uint8_t has[SPW_MODEL_MAX_LAYERS] = {0};
+    const char *key;
+    json_t *value;
+    spw_status status = SPW_OK;
+    *is_there = json_object_size(all) > 0;
+    if (!*is_there) return SPW_OK;
+    SPW_TRY(mark_layers(in, all, m, &numbers, has));
+    for (size_t i = 0; i < m->layers; i++)
+        if (has[i] != m->is_other[i])
+            SPW_TRY(
+                spw_fail(SPW_ECONFIG,
+                         "%s: '%s' has no numbers for layer %zu, but for others of its kind in 'layer_types'",
+                         in->where, KEY, i));
+    raw->mixer_dim = (int64_t)m->head_dim;
+    raw->mixer_kv_heads = (int64_t)m->kv_heads;
+    json_object_foreach((json_t *)(uintptr_t)numbers, key, value) {
+        if (strcmp(key, "head_dim") == 0)
+            SPW_TRY(read_number(in, key, value, &raw->mixer_dim));
+        else if (strcmp(key, "num_key_value_heads") == 0)
+            SPW_TRY(read_number(in, key, value, &raw->mixer_kv_heads));
+        else
+            SPW_TRY(spw_fail(SPW_ECONFIG,
+                             "%s: '%s' has the key '%.40s', and it could hold parameters; 'head_dim' and "
+                             "'num_key_value_heads' are read there",
+                             in->where, KEY, key));
+    }
+
+cleanup:
+    return status;
+}
