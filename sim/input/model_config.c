@@ -91,7 +91,9 @@ static spw_status read_gqa(const spw_reading *in, spw_raw_config *raw, spw_model
     m->kv_heads = spw_or_default(raw->kv_heads, m->heads);
     m->head_dim = spw_or_default(raw->head_dim, m->hidden / m->heads);
     m->v_head_dim = spw_or_default(raw->v_head_dim, m->head_dim);
-    if (raw->head_dim == SPW_ABSENT && m->hidden % m->heads != 0)
+    /* transformers rounds down, in every family; a generic model is no file of its own */
+    if (raw->head_dim == SPW_ABSENT &&
+        (m->head_dim == 0 || (in->family->any_attention && m->hidden % m->heads != 0)))
         return spw_fail(SPW_ECONFIG,
                         "%s: hidden_size %zu is not a multiple of num_attention_heads %zu; give 'head_dim'",
                         in->where, m->hidden, m->heads);
@@ -117,6 +119,7 @@ static spw_status read_attention(const spw_reading *in, spw_raw_config *raw, spw
     m->qk_norm_per_head = f->qk_norm_per_head;
     m->attention_sinks = f->attention_sinks;
     m->query_gate = f->query_gate;
+    m->query_gate_bias = f->query_gate_bias;
     m->indexer_heads = spw_or_default(raw->indexer_heads, 0);
     m->indexer_dim = spw_or_default(raw->indexer_dim, 0);
     if (m->indexer_heads > 0 && m->q_lora_rank == 0)
@@ -285,6 +288,13 @@ static void note_doubts(const spw_reading *in, spw_model *m) {
               "the whole sequence in all of them",
               (long long)window);
     doubt_layers(m);
+    if (m->attention == SPW_ATTENTION_GQA && spw_reading_at(in->root, "head_dim") == NULL &&
+        m->heads * m->head_dim != m->hidden && m->hidden / m->heads == m->head_dim)
+        doubt(m,
+              "the file has no head_dim: heads are taken as %zu wide, hidden_size by num_attention_heads "
+              "rounded down, as "
+              "transformers does",
+              m->head_dim);
     if (in->outer != in->root)
         doubt(m, "only the language model of the file's text_config counts, none of what reads images or "
                  "sound beside it");

@@ -318,6 +318,7 @@ const spw_key_row spw_common_keys[] = {
     SPW_KEY("num_attention_heads", heads, 1, 65535, true),
     SPW_KEY("intermediate_size", ffn, 1, SPW_MODEL_WIDEST, false),
     SPW_PART_KEY(SPW_DENSE_WIDTH, "dense_intermediate_size", dense_ffn, 1, SPW_MODEL_WIDEST, true),
+    SPW_PART_KEY(SPW_PREFIX_WIDTH, "prefix_dense_intermediate_size", dense_ffn, 1, SPW_MODEL_WIDEST, false),
     SPW_PART_KEY(SPW_SHARED_COUNT, "n_shared_experts", shared_experts, 0, SPW_MODEL_MOST_EXPERTS, false),
     SPW_PART_KEY(SPW_SHARED_WIDTH, "shared_expert_intermediate_size", shared_ffn, 0, SPW_MODEL_WIDEST, false),
     SPW_PART_KEY(SPW_BY_FIRST, "first_k_dense_replace", first_dense, 0, SPW_MODEL_MAX_LAYERS, false),
@@ -433,8 +434,8 @@ void spw_family_offer(const spw_family *f, bool latent, spw_nearest *nearest) {
 }
 
 bool spw_any_family_reads(const char *key) {
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
-        if (spw_family_reads(&families[i], false, key) || spw_family_reads(&families[i], true, key))
+    for (size_t i = 0; spw_family_at(i) != NULL; i++) {
+        if (spw_family_reads(spw_family_at(i), false, key) || spw_family_reads(spw_family_at(i), true, key))
             return true;
     }
     return false;
@@ -446,16 +447,19 @@ bool spw_family_is_quiet(const spw_family *f, const char *key) {
 }
 
 const spw_family *spw_family_at(size_t i) {
-    return i < sizeof families / sizeof *families ? &families[i] : NULL;
+    const size_t first = sizeof families / sizeof *families;
+    if (i < first) return &families[i];
+    return spw_more_families[i - first].model_type != NULL ? &spw_more_families[i - first] : NULL;
 }
 
 const spw_family *spw_family_find(const char *model_type) {
     size_t length = strlen(model_type);
     if (length > 5 && strcmp(model_type + length - 5, "_text") == 0) length -= 5;
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
-        const char *name = families[i].model_type;
-        const size_t need = families[i].text ? length : strlen(model_type);
-        if (strlen(name) == need && strncmp(model_type, name, need) == 0) return &families[i];
+    for (size_t i = 0; spw_family_at(i) != NULL; i++) {
+        const spw_family *const family = spw_family_at(i);
+        const size_t need = family->text ? length : strlen(model_type);
+        if (strlen(family->model_type) == need && strncmp(model_type, family->model_type, need) == 0)
+            return family;
     }
     return NULL;
 }

@@ -32,6 +32,7 @@ enum {
     SPW_LISTED = 1 << 12,       /* moe_layers: the layers with experts */
     SPW_DENSE_WIDTH =
         1 << 13, /* dense_intermediate_size: of dense layers, where intermediate_size is the experts' */
+    SPW_PREFIX_WIDTH = 1 << 24, /* prefix_dense_intermediate_size: of dense layers, else intermediate_size */
 };
 
 /* How wide the shared experts, or what runs beside the routed ones, are. */
@@ -106,13 +107,17 @@ typedef struct spw_family {
     bool no_selection_bias; /* a sigmoid router without it */
     bool qk_norm, qk_norm_per_head, expert_bias, router_bias, attention_sinks, query_gate, tied, norm_bias,
         moe_norm, router_scales, layer_scalar;
-    bool selection_bias; /* without a sigmoid router */
-    size_t layer_period; /* of unlike layers, where layer_types is absent; 0 counts as 1 */
-    bool nested_scans;   /* spw_model */
+    bool query_gate_bias; /* one number a head, beside query_gate */
+    bool selection_bias;  /* without a sigmoid router */
+    size_t layer_period;  /* of unlike layers, where layer_types is absent; 0 counts as 1 */
+    bool nested_scans;    /* spw_model */
 } spw_family;
 
 /* Ended by a row without a key. */
 extern const spw_key_row spw_common_keys[], spw_gqa_keys[], spw_mla_keys[];
+
+/* Rows of model_families_more.c, ended by one without a model_type. */
+extern const spw_family spw_more_families[];
 
 /* NULL: no such model_type. "llama4_text" is llama4. */
 const spw_family *spw_family_find(const char *model_type);

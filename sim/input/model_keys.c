@@ -172,8 +172,9 @@ static bool is_among(const char *const *list, size_t count, const char *key) {
 }
 
 /* Layers that attend, all of them or the last so many tokens; a layer of another kind has other weights. */
-static const char *const attends[] = {"full_attention", "sliding_attention", "chunked_attention",
-                                      "indexed_attention", "deepseek_sparse_attention"};
+static const char *const attends[] = {
+    "full_attention",    "sliding_attention",         "chunked_attention",
+    "indexed_attention", "deepseek_sparse_attention", "reference_sliding_attention"};
 static bool are_attention_layers(const json_t *list) {
     size_t i;
     json_t *kind;

@@ -78,7 +78,7 @@ static bool is_dense(const json_t *root) {
 }
 
 static spw_status fail_unknown(const spw_reading *in, const json_t *root) {
-    char known[768] = "", lacking[300] = "", shown[SPW_SETTINGS_SHOWN];
+    char known[1536] = "", lacking[300] = "", shown[SPW_SETTINGS_SHOWN];
     const char *type = type_of(root);
     for (size_t i = 0; spw_family_at(i) != NULL; i++) {
         size_t used = strlen(known);

@@ -301,7 +301,9 @@ static void test_keys(void) {
     "bailing_moe, bailing_moe_v2, qwen2_moe, qwen3_moe, qwen3_vl_moe, qwen3_omni_moe, qwen3_next, " \
     "qwen3_5_moe, minimax_m2, " \
     "minimax, llama4, hunyuan_v1_moe, ernie4_5_moe, phimoe, jamba, dbrx, granitemoe, granitemoeshared, " \
-    "granitemoehybrid, lfm2_moe, gemma4, arctic, mixtral, olmoe, flex_olmo, gpt_oss, generic"
+    "granitemoehybrid, lfm2_moe, gemma4, arctic, mixtral, olmoe, flex_olmo, gpt_oss, generic, aria, " \
+    "beam, cohere2_moe, deepseek_ocr2, flint, granitemoe_swa, kolibri1, mellum, sarvam_mla, sarvam_moe, " \
+    "unlimited_ocr"
 #define HOLDS(key) \
     ", and it could hold parameters; docs/models.md lists what is read and what is known to hold none; if " \
     "this one holds none, " \
@@ -352,7 +354,9 @@ static void test_refusals(void) {
          "prediction, or null"},
         {BARE("2", "4", "2", "2", "3"),
          "config.json: 3 experts a token of 2; a token cannot choose more than there are"},
-        {BARE("2", "4", "3", "2", "1"),
+        {"{\"model_type\": \"generic\", \"vocab_size\": 10, \"moe_intermediate_size\": 3, "
+         "\"num_hidden_layers\": 2, "
+         "\"hidden_size\": 4, \"num_attention_heads\": 3, \"num_experts\": 2, \"num_experts_per_tok\": 1}",
          "config.json: hidden_size 4 is not a multiple of num_attention_heads 3; give 'head_dim'"},
         {BARE("1024", "16777216", "1", "65535", "1"),
          "config.json: the model has more than 2^52 parameters; no such model can be planned"},

@@ -180,6 +180,16 @@ static void test_per_layer(void) {
            "'head_dim' within 'per_layer_config' is '6'; it must be a whole number in [1, 65535]");
 }
 
+/* Heads of a width that the file does not say: 5 by 2 rounded down, as transformers builds them. */
+static void test_head_dim(void) {
+    spw_model m;
+    CHECK_OK(parse(MIXTRAL("5", ""), &m));
+    CHECK(m.head_dim == 2 && strstr(m.doubt[0], "heads are taken as 2 wide") != NULL);
+    CHECK_OK(parse(MIXTRAL("4", ""), &m));
+    CHECK(m.head_dim == 2 && m.doubt[0][0] == '\0');
+    refuse(MIXTRAL("1", ""), "hidden_size 1 is not a multiple of num_attention_heads 2; give 'head_dim'");
+}
+
 /* What transformers 4 wrote into every file, and names that end as no size does. */
 static void test_quiet(void) {
     spw_model plain, m;
@@ -206,6 +216,7 @@ int main(int argc, char **argv) {
     test_switches();
     test_per_layer();
     test_quiet();
+    test_head_dim();
     test_length(argv[1]);
     return check_done();
 }
