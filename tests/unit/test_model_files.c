@@ -180,6 +180,35 @@ static void test_per_layer(void) {
            "'head_dim' within 'per_layer_config' is '6'; it must be a whole number in [1, 65535]");
 }
 
+/* The language model within a file that holds more, under each of the names, with and without a model_type of its own. */
+static void test_wrappers(void) {
+#define WITHIN(type, name, text_type, rest) \
+    "{\"model_type\": \"" type "\", \"vision_config\": {\"hidden_size\": 9}" rest ", \"" name \
+    "\": {" text_type "\"num_hidden_layers\": 2, \"hidden_size\": 4, \"vocab_size\": 10, " \
+                      "\"num_attention_heads\": 2, \"intermediate_size\": 3, " \
+    "\"moe_intermediate_size\": 2, \"n_routed_experts\": 2, \"num_experts_per_tok\": 1, \"kv_lora_rank\": " \
+    "2, " \
+    "\"qk_nope_head_dim\": 1, \"qk_rope_head_dim\": 2, \"v_head_dim\": 1}}"
+    static const char *const same[] = {
+        WITHIN("any_vl", "text_config", "\"model_type\": \"deepseek_v3\", ", ""),
+        WITHIN("any_vl", "llm_config", "\"model_type\": \"deepseek_v3\", ", ""),
+        WITHIN("any_vl", "language_config", "\"model_type\": \"deepseek_v3\", ", ""),
+        WITHIN("kimi_vl", "text_config", "", ""),
+        WITHIN("kimi_k25", "text_config", "", ", \"tie_word_embeddings\": false"),
+    };
+    spw_model m;
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        CHECK_OK(parse(same[i], &m));
+        CHECK(m.attention == SPW_ATTENTION_MLA && m.sigmoid_router && !m.tied_embeddings && m.hidden == 4);
+        CHECK(strstr(m.doubt[0], "only the language model") != NULL);
+    }
+    CHECK_OK(parse(WITHIN("kimi_k25", "text_config", "", ""), &m)); /* the class's own default */
+    CHECK(m.tied_embeddings);
+    refuse(WITHIN("any_vl", "text_config", "", ""), "model_type 'any_vl' is unknown");
+    refuse("{\"model_type\": \"any_vl\", \"text_config\": 7, \"experts\": 8}",
+           "'text_config' is 7; it must be a mapping");
+}
+
 /* Heads of a width that the file does not say: 5 by 2 rounded down, as transformers builds them. */
 static void test_head_dim(void) {
     spw_model m;
@@ -217,6 +246,7 @@ int main(int argc, char **argv) {
     test_per_layer();
     test_quiet();
     test_head_dim();
+    test_wrappers();
     test_length(argv[1]);
     return check_done();
 }
