@@ -97,7 +97,7 @@ static size_t add_fields(spw_table *table, const spw_model *a, const spw_model *
 /* --- Which layers --- */
 
 static bool has_experts(const spw_model *m, size_t layer) { return m->is_moe[layer] != 0; }
-static bool has_other_mixer(const spw_model *m, size_t layer) { return m->is_other[layer] != 0; }
+static bool has_other_mixer(const spw_model *m, size_t layer) { return m->mixer_of[layer] != 0; }
 static bool has_indexer(const spw_model *m, size_t layer) {
     return m->indexer_heads > 0 && !has_other_mixer(m, layer) && m->shares_indexer[layer] == 0;
 }

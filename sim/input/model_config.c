@@ -4,7 +4,6 @@
 #include "sim/input/model_json.h"
 #include "sim/input/model_keys.h"
 #include "sim/input/model_mixer.h"
-#include "sim/input/model_per_layer.h"
 #include "sim/input/model_reading.h"
 #include "sim/input/model_twice.h"
 #include "sim/input/model_wrapper.h"
@@ -53,8 +52,12 @@ static spw_status read_experts(const spw_reading *in, spw_raw_config *raw, spw_m
     m->sigmoid_router = f->sigmoid_router;
     m->selection_bias = f->selection_bias || (f->sigmoid_router && !f->no_selection_bias);
     if (spw_family_has(f, SPW_SCORING)) {
-        SPW_TRY(spw_reading_word(in, "scoring_func", "sigmoid", "softmax", f->sigmoid_router,
-                                 &m->sigmoid_router));
+        const char *const score = json_string_value(spw_reading_find(in, "scoring_func", NULL));
+        if (score != NULL && strcmp(score, "sqrtsoftplus") == 0)
+            m->sigmoid_router = true; /* each expert's score by itself, as a sigmoid's */
+        else
+            SPW_TRY(spw_reading_word(in, "scoring_func", "sigmoid", "softmax", f->sigmoid_router,
+                                     &m->sigmoid_router));
         SPW_TRY(spw_reading_word(in, "topk_method", "noaux_tc", NULL, m->selection_bias, &m->selection_bias));
         SPW_TRY(spw_reading_word(in, "topk_method", "greedy", NULL, false, &greedy));
     }
@@ -110,7 +113,9 @@ static spw_status read_attention(const spw_reading *in, spw_raw_config *raw, spw
     const spw_family *f = in->family;
     bool bias = false, latent = f->attention == SPW_ATTENTION_MLA ||
                                 (f->any_attention && spw_reading_find(in, "kv_lora_rank", NULL) != NULL);
-    m->attention = latent ? SPW_ATTENTION_MLA : SPW_ATTENTION_GQA;
+    m->attention = latent                ? SPW_ATTENTION_MLA
+                   : f->listed_attention ? SPW_ATTENTION_LISTED
+                                         : SPW_ATTENTION_GQA;
     SPW_TRY(latent ? read_mla(in, raw, m) : read_gqa(in, raw, m));
     SPW_TRY(spw_reading_flag(in, "attention_bias", false, &bias));
     m->attention_bias = bias || f->qkv_bias;
@@ -138,6 +143,9 @@ static spw_status read_rest(const spw_reading *in, spw_model *m) {
     spw_status status = spw_wrapper_tie(in, &m->tied_embeddings, NULL);
     m->layer_norms = f->layer_norms > 0 ? f->layer_norms : 2;
     m->norm_bias = f->norm_bias;
+    m->conv_bias = true;
+    m->half_layers = f->half_layers;
+    m->plain_experts = m->plain_ffn = f->plain_experts;
     m->layer_scalar = f->layer_scalar;
     for (size_t i = 0; status == SPW_OK && i < SPW_MODEL_FLAGS && f->flags[i].key != NULL; i++) {
         bool *const flag = (bool *)(void *)((char *)m + f->flags[i].offset);
@@ -150,22 +158,37 @@ static spw_status read_widths(const spw_reading *in, const spw_raw_config *raw, 
     const int64_t ffn = raw->dense_ffn != SPW_ABSENT ? raw->dense_ffn : raw->ffn;
     const char *spelled = "intermediate_size";
     (void)spw_reading_find(in, "intermediate_size", &spelled);
-    const bool needed = m->moe_layers < m->layers || in->family->shared == SPW_SHARED_DENSE;
+    const size_t dense = spw_model_dense_layers(m);
+    const bool needed = dense > 0 || in->family->shared == SPW_SHARED_DENSE;
     if (needed && ffn == SPW_ABSENT)
         return spw_fail(
             SPW_ECONFIG,
             "%s: key '%s' is missing; %zu layers are dense and need it: a whole number in [1, %d]", in->where,
-            spelled, m->layers - m->moe_layers, SPW_MODEL_WIDEST);
-    if (m->moe_layers < m->layers) m->dense_ffn = (size_t)ffn;
+            spelled, dense, SPW_MODEL_WIDEST);
+    if (dense > 0) m->dense_ffn = (size_t)ffn;
     return SPW_OK;
+}
+
+/* *listed: the number of layers, where a list of them says it in place of a key. */
+static spw_status read_depth(const spw_reading *in, size_t *listed) {
+    const char *spelled = "num_hidden_layers";
+    spw_status status = spw_reading_listed(in, listed);
+    if (status == SPW_OK && spw_reading_find(in, "num_hidden_layers", &spelled) == NULL && *listed == 0)
+        status =
+            spw_fail(SPW_ECONFIG, "%s: key '%s' is missing; a %s model needs it: a whole number in [1, %d]",
+                     in->where, spelled, in->family->model_type, SPW_MODEL_MAX_LAYERS);
+    return status;
 }
 
 static spw_status read_model(const spw_reading *in, spw_model *m) {
     spw_status status = SPW_OK;
     const spw_family *f = in->family;
+    size_t listed = 0;
     spw_raw_config raw;
     memset(&raw, SPW_ABSENT, sizeof raw); /* -1 in every byte is -1 */
+    SPW_TRY(read_depth(in, &listed));
     SPW_TRY(spw_reading_rows(in, spw_common_keys, &raw));
+    if (raw.layers == SPW_ABSENT) raw.layers = (int64_t)listed;
     if (raw.last_sparse == -1) raw.last_sparse = SPW_ABSENT; /* ERNIE: -1 is the last layer */
     m->layers = (size_t)raw.layers * (f->layer_copies > 1 ? f->layer_copies : 1);
     if (m->layers > SPW_MODEL_MAX_LAYERS)
@@ -179,12 +202,8 @@ static spw_status read_model(const spw_reading *in, spw_model *m) {
     SPW_TRY(read_rest(in, m));
     SPW_TRY(spw_reading_layers(in, &raw, m));
     SPW_TRY(read_widths(in, &raw, m));
-    if (f->mixer != NULL && m->other.layers > 0) {
-        bool listed = false;
-        if (f->mixer == &spw_global) SPW_TRY(spw_per_layer_read(in, m, &raw, &listed));
-        if (!listed) SPW_TRY(spw_reading_rows(in, f->mixer->keys, &raw));
-        spw_mixer_count(f->mixer, &raw, m);
-    }
+    SPW_TRY(spw_reading_mixers(in, &raw, m));
+    SPW_TRY(spw_reading_beside(in, &raw, m));
     if (spw_model_parameters(m).total > (uint64_t)1 << 52)
         status =
             spw_fail(SPW_ECONFIG, "%s: the model has more than 2^52 parameters; no such model can be planned",
@@ -207,20 +226,58 @@ __attribute__((format(printf, 2, 3))) static void doubt(spw_model *m, const char
     }
 }
 
-/* Layers of other kinds than attention and experts: counted, and what of them is not. */
-static void doubt_layers(spw_model *m) {
-    if (m->other.layers > 0 && m->other.attends)
+/* A kind of layers that counts as the model's attention does. */
+static void doubt_kind(spw_model *m, const spw_mixer *mixer) {
+    if (mixer->attends)
         doubt(m,
               "%zu of the %zu layers have %s: their parameters count as they are, their activations and time "
               "as those of the "
               "other layers",
-              m->other.layers, m->layers, m->other.what);
-    else if (m->other.layers > 0)
+              mixer->layers, m->layers, mixer->what);
+    else
         doubt(m,
               "%zu of the %zu layers have no attention but %s: their parameters count as they are, their "
               "activations and "
               "time as those of a layer with attention",
-              m->other.layers, m->layers, m->other.what);
+              mixer->layers, m->layers, mixer->what);
+}
+
+/* Kinds of layers whose products, and scores if they attend, count as they are: one line for all of them. */
+static void doubt_own_kinds(spw_model *m) {
+    char names[SPW_MODEL_DOUBT - 160] = "";
+    bool scans = false;
+    for (size_t k = 0; k < SPW_MODEL_MIXERS; k++) {
+        const spw_mixer *mixer = &m->mixer[k];
+        const size_t used = strlen(names);
+        const bool recurs = m->half_layers && mixer->state > 0;
+        if (mixer->layers == 0 || (mixer->heads == 0 && !recurs)) continue;
+        scans = scans || recurs;
+        (void)snprintf(names + used, sizeof names - used, "%s%s", used > 0 ? ", " : "", mixer->what);
+    }
+    if (names[0] != '\0')
+        doubt(m,
+              "parameters%s and products of %s count as they are; what they keep for the backward pass is "
+              "not modelled and "
+              "counts as that of attention with %zu heads%s",
+              scans ? "" : ", scores", names, m->heads, scans ? "; a scan takes no time" : "");
+}
+
+/* Layers of other kinds than attention and experts: counted, and what of them is not. */
+static void doubt_layers(spw_model *m) {
+    for (size_t k = 1; k < SPW_MODEL_MIXERS; k++)
+        if (m->mixer[k].layers > 0 && m->mixer[k].heads == 0 && !m->half_layers) doubt_kind(m, &m->mixer[k]);
+    doubt_own_kinds(m);
+    if (m->streams > 1)
+        doubt(m,
+              "%zu residual streams count in the inputs of layers and in what stages send; their mixing "
+              "takes no time and keeps "
+              "nothing",
+              m->streams);
+    if (m->residual_blocks > 0)
+        doubt(m,
+              "layers attend over the sums of blocks of %zu layers: its parameters count, what it keeps and "
+              "its time do not",
+              m->residual_blocks);
     if (m->indexer_heads > 0)
         doubt(m, "attention reads what a sparse indexer chooses: its parameters count, its scores do not, "
                  "and attention is "
@@ -282,7 +339,7 @@ static void note_doubts(const spw_reading *in, spw_model *m) {
     m->mtp_layers = mtp > 0 && mtp <= SPW_MODEL_MAX_LAYERS ? (size_t)mtp : 0;
     describe_mtp(m, "not in these figures, neither memory and traffic nor time", text);
     if (m->mtp_layers > 0) doubt(m, "%s", text);
-    if (window > 0)
+    if (window > 0 && !spw_family_has(in->family, SPW_WINDOW))
         doubt(m,
               "the model's attention looks back %lld tokens in some or all layers; its work is counted over "
               "the whole sequence in all of them",

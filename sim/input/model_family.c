@@ -39,12 +39,17 @@ static const spw_family families[] = {
                  {"n_shared_experts", "num_shared_experts"},
                  {"n_group", "num_expert_group"},
                  {"full_attn_layers", "linear_attn_config.full_attn_layers"},
+                 {"moe_latent_size", "routed_expert_hidden_size"},
                  {"linear_attn_config.num_heads", "linear_num_heads"},
                  {"linear_attn_config.head_dim", "linear_head_dim"},
                  {"linear_attn_config.short_conv_kernel_size", "linear_conv_kernel_dim"}},
-     .quiet = {"linear_attn_config.kda_layers", "use_grouped_topk", "mla_use_nope"},
+     .flags = {{"mla_use_output_gate", offsetof(spw_model, output_gate)},
+               {"linear_attn_config.use_full_rank_gate", offsetof(spw_model, full_rank_gate)},
+               {"latent_moe_use_norm", offsetof(spw_model, latent_norm)}},
+     .quiet = {"linear_attn_config.kda_layers", "linear_attn_config.gate_lower_bound", "use_grouped_topk",
+               "mla_use_nope", "activation_situ_beta", "activation_situ_linear_beta"},
      .attention = SPW_ATTENTION_MLA,
-     .parts = SPW_SHARED_COUNT | SPW_BY_FIRST | SPW_BY_FREQUENCY,
+     .parts = SPW_SHARED_COUNT | SPW_BY_FIRST | SPW_BY_FREQUENCY | SPW_LATENT | SPW_RESIDUALS,
      .mixer = &spw_kimi_delta,
      .first_dense = 1,
      .sigmoid_router = true},
@@ -312,7 +317,7 @@ static const spw_family families[] = {
 /* --- Keys --- */
 
 const spw_key_row spw_common_keys[] = {
-    SPW_KEY("num_hidden_layers", layers, 1, SPW_MODEL_MAX_LAYERS, true),
+    SPW_KEY("num_hidden_layers", layers, 1, SPW_MODEL_MAX_LAYERS, false),
     SPW_KEY("hidden_size", hidden, 1, SPW_MODEL_WIDEST, true),
     SPW_KEY("vocab_size", vocab, 1, SPW_MODEL_WIDEST, true),
     SPW_KEY("num_attention_heads", heads, 1, 65535, true),
@@ -334,6 +339,11 @@ const spw_key_row spw_common_keys[] = {
     SPW_PART_KEY(SPW_INDEXER, "index_head_dim", indexer_dim, 1, SPW_MODEL_WIDEST, true),
     SPW_PART_KEY(SPW_INDEXER, "index_topk_freq", indexer_every, 1, SPW_MODEL_MAX_LAYERS, false),
     SPW_PART_KEY(SPW_INDEXER, "index_skip_topk_offset", indexer_offset, 0, SPW_MODEL_MAX_LAYERS, false),
+    SPW_PART_KEY(SPW_LATENT, "moe_latent_size", latent, 1, SPW_MODEL_WIDEST, false),
+    SPW_PART_KEY(SPW_STREAMS, "hc_mult", streams, 1, 64, false),
+    SPW_PART_KEY(SPW_RESIDUALS, "attn_res_block_size", residual_blocks, 1, SPW_MODEL_MAX_LAYERS, false),
+    SPW_PART_KEY(SPW_HASH, "num_hash_layers", hash_layers, 0, SPW_MODEL_MAX_LAYERS, false),
+    SPW_PART_KEY(SPW_WINDOW, "sliding_window", window, 1, SPW_MODEL_WIDEST, false),
     SPW_PART_KEY(SPW_ZERO_EXPERTS, "zero_expert_num", zero_experts, 0, SPW_MODEL_MOST_EXPERTS, false),
     SPW_KEY("n_group", groups, 1, SPW_MODEL_MOST_EXPERTS, false),
     SPW_KEY("topk_group", groups_kept, 1, SPW_MODEL_MOST_EXPERTS, false),
@@ -345,7 +355,7 @@ static const struct {
     unsigned part;
 } word_keys[] = {{"attention_bias", SPW_ANY_PART},   {"tie_word_embeddings", SPW_ANY_PART},
                  {"scoring_func", SPW_SCORING},      {"topk_method", SPW_SCORING},
-                 {"mlp_only_layers", SPW_BY_STEP},   {"mlp_layer_types", SPW_BY_FIRST},
+                 {"mlp_only_layers", SPW_BY_STEP},   {"mlp_layer_types", SPW_BY_FIRST | SPW_HASH},
                  {"moe_layers", SPW_LISTED},         {"indexer_types", SPW_INDEXER},
                  {"index_topk_pattern", SPW_INDEXER}};
 
@@ -380,6 +390,13 @@ static bool is_name(const char *const *names, size_t count, const char *key) {
     return false;
 }
 
+/* Of a kind of layers that the family may have. */
+static bool is_kind_row(const spw_family *f, const char *key) {
+    for (size_t k = 0; k < SPW_MODEL_MIXERS; k++)
+        if (f->kinds[k] != NULL && is_row(f->kinds[k]->keys, key, f)) return true;
+    return false;
+}
+
 /* By our name of the key. */
 static bool reads_ours(const spw_family *f, bool latent, const char *key) {
     for (size_t i = 0; i < sizeof word_keys / sizeof *word_keys; i++) {
@@ -389,7 +406,8 @@ static bool reads_ours(const spw_family *f, bool latent, const char *key) {
         if (strcmp(f->flags[i].key, key) == 0) return true;
     }
     return is_row(spw_common_keys, key, f) || is_row(latent ? spw_mla_keys : spw_gqa_keys, key, f) ||
-           (f->mixer != NULL && is_row(f->mixer->keys, key, f)) || is_name(f->experts, SPW_MODEL_KEYS, key) ||
+           (f->mixer != NULL && is_row(f->mixer->keys, key, f)) || is_kind_row(f, key) ||
+           is_name(f->layer_list, SPW_MODEL_KEYS, key) || is_name(f->experts, SPW_MODEL_KEYS, key) ||
            is_name(f->top_k, SPW_MODEL_KEYS, key) || is_name(f->expert_ffn, SPW_MODEL_KEYS, key) ||
            (f->mixer != NULL && strcmp(key, "layer_types") == 0) ||
            (f->mixer == &spw_global && strcmp(key, "per_layer_config") == 0) ||
@@ -427,6 +445,8 @@ void spw_family_offer(const spw_family *f, bool latent, spw_nearest *nearest) {
     offer_rows(f, spw_common_keys, nearest);
     offer_rows(f, latent ? spw_mla_keys : spw_gqa_keys, nearest);
     if (f->mixer != NULL) offer_rows(f, f->mixer->keys, nearest);
+    for (size_t k = 0; k < SPW_MODEL_MIXERS; k++)
+        if (f->kinds[k] != NULL) offer_rows(f, f->kinds[k]->keys, nearest);
     for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
         for (size_t i = 0; i < SPW_MODEL_KEYS && names[n][i] != NULL; i++)
             spw_nearest_offer(nearest, names[n][i]);
@@ -449,7 +469,11 @@ bool spw_family_is_quiet(const spw_family *f, const char *key) {
 const spw_family *spw_family_at(size_t i) {
     const size_t first = sizeof families / sizeof *families;
     if (i < first) return &families[i];
-    return spw_more_families[i - first].model_type != NULL ? &spw_more_families[i - first] : NULL;
+    size_t more = 0;
+    while (spw_more_families[more].model_type != NULL) more++;
+    if (i - first < more) return &spw_more_families[i - first];
+    const spw_family *const kind = &spw_kind_families[i - first - more];
+    return kind->model_type != NULL ? kind : NULL;
 }
 
 const spw_family *spw_family_find(const char *model_type) {

@@ -9,9 +9,9 @@ enum {
     SPW_MODEL_KEYS = 3,
     SPW_MODEL_WIDEST = 1 << 24,
     SPW_MODEL_MOST_EXPERTS = 65535,
-    SPW_MODEL_SPELLED = 10,
-    SPW_MODEL_FLAGS = 3,
-    SPW_MODEL_QUIET = 14
+    SPW_MODEL_SPELLED = 12,
+    SPW_MODEL_FLAGS = 4,
+    SPW_MODEL_QUIET = 24
 };
 
 /* Parts that only some families have; their keys are read, and may be there, in those alone. */
@@ -32,6 +32,12 @@ enum {
     SPW_LISTED = 1 << 12,       /* moe_layers: the layers with experts */
     SPW_DENSE_WIDTH =
         1 << 13, /* dense_intermediate_size: of dense layers, where intermediate_size is the experts' */
+    SPW_LATENT = 1 << 14,       /* moe_latent_size: experts of narrower rows, between two projections */
+    SPW_STREAMS = 1 << 15,      /* hc_mult: residual streams */
+    SPW_RESIDUALS = 1 << 16,    /* attn_res_block_size: attention over the residuals of earlier layers */
+    SPW_HASH = 1 << 17,         /* num_hash_layers, and "hash_moe" in mlp_layer_types */
+    SPW_WINDOW = 1 << 18,       /* sliding_window, of the layers that have one */
+    SPW_FROM_LIST = 1 << 19,    /* num_hidden_layers may be absent: the list of layers says it */
     SPW_PREFIX_WIDTH = 1 << 24, /* prefix_dense_intermediate_size: of dense layers, else intermediate_size */
 };
 
@@ -54,6 +60,8 @@ typedef struct spw_raw_config {
     int64_t indexer_heads, indexer_dim, indexer_every, indexer_offset, zero_experts;
     int64_t mixer_heads, mixer_kv_heads, mixer_value_heads, mixer_dim, mixer_value_dim, mixer_conv,
         mixer_groups, mixer_state, mixer_expand, mixer_rank;
+    int64_t latent, streams, residual_blocks, hash_layers, window, output_groups, output_rank, chosen, blocks,
+        block_tokens, compress_sparse, compress_heavy;
 } spw_raw_config;
 
 typedef struct spw_key_row {
@@ -72,10 +80,21 @@ typedef struct spw_key_row {
 typedef struct spw_mixer_kind {
     const char *what, *words[2];
     const spw_key_row *keys;
-    void (*count)(const spw_raw_config *raw, spw_model *model);
+    void (*count)(const spw_raw_config *raw, spw_model *model, size_t kind);
 } spw_mixer_kind;
 extern const spw_mixer_kind spw_gated_delta, spw_kimi_delta, spw_lightning, spw_mamba, spw_mamba2,
-    spw_short_convolution, spw_sliding, spw_global;
+    spw_mamba2_nemotron, spw_short_convolution, spw_sliding, spw_global, spw_head_gate, spw_sliding_gated,
+    spw_block_sparse, spw_window_grouped, spw_compressed, spw_heavily_compressed, spw_no_mixer;
+
+/* What an entry of a list of layers says: by a word, by a number (-1: none), or by a letter of a pattern. */
+typedef enum spw_layer_ffn { SPW_FFN_COUNTED, SPW_FFN_NONE, SPW_FFN_DENSE, SPW_FFN_EXPERTS } spw_layer_ffn;
+typedef struct spw_layer_word {
+    const char *word; /* NULL ends the list */
+    char letter;
+    int64_t number;
+    uint8_t mixer;     /* which of the family's kinds; 0: the model's attention */
+    spw_layer_ffn ffn; /* COUNTED: other keys say */
+} spw_layer_word;
 
 typedef struct spw_family {
     const char *model_type;
@@ -91,9 +110,17 @@ typedef struct spw_family {
     unsigned parts;
     spw_attention attention;
     spw_shared_rule shared;
-    const spw_mixer_kind *mixer;
-    size_t interval;    /* of layers that attend, where the file does not say; 0: it must */
-    size_t first_dense; /* dense layers first, where the file does not say */
+    const spw_mixer_kind *mixer; /* the kind beside the model's attention, where `layer_list` is absent */
+    /* Models of several kinds of layers: names of the key that lists them, the first that is there counts; what its entries
+     * say; what mixer[k] is. Kind 0 may be there too: its rows are then those of the model's attention. */
+    const char *layer_list[SPW_MODEL_KEYS];
+    const spw_layer_word *layer_words;
+    const spw_mixer_kind *kinds[SPW_MODEL_MIXERS];
+    bool listed_attention; /* all weights of the model's attention are those of kinds[0] */
+    bool half_layers;      /* a layer is a mixer or an FFN alone */
+    bool plain_experts;    /* two matrices, without a gate, in routed experts and in all other FFNs */
+    size_t interval;       /* of layers that attend, where the file does not say; 0: it must */
+    size_t first_dense;    /* dense layers first, where the file does not say */
     size_t
         layer_copies; /* layers of ours in one of the file (LongCat has two attentions and FFNs); 0 counts as 1 */
     const char *list;       /* a list of 0 or 1, or words, one a layer: whether it has experts */
@@ -117,7 +144,7 @@ typedef struct spw_family {
 extern const spw_key_row spw_common_keys[], spw_gqa_keys[], spw_mla_keys[];
 
 /* Rows of model_families_more.c, ended by one without a model_type. */
-extern const spw_family spw_more_families[];
+extern const spw_family spw_more_families[], spw_kind_families[];
 
 /* NULL: no such model_type. "llama4_text" is llama4. */
 const spw_family *spw_family_find(const char *model_type);

@@ -1,5 +1,7 @@
 #include "sim/input/model_twice.h"
 
+#include "sim/input/model_keys.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -71,7 +73,8 @@ static spw_status check_synonyms(const spw_reading *in) {
             const char *const name = synonyms[s].name[i];
             const json_t *value = spw_reading_at(in->root, name);
             char one[SPW_JSON_WORDS], other[SPW_JSON_WORDS];
-            if (value == NULL) continue;
+            if (value == NULL || (spw_model_key_is_mtp(name) && spw_family_is_quiet(in->family, name)))
+                continue;
             if (first == NULL) {
                 first = value;
                 named = name;

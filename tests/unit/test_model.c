@@ -263,10 +263,10 @@ static void test_keys(void) {
     CHECK(m.layers_per_turn == 1);
     /* Jamba attends in every eighth layer and has experts in every second: four of them a turn; Qwen3-Next, every fourth */
     CHECK_OK(spw_model_read("jamba-1.5-large", NULL, &m));
-    CHECK(m.layers_per_turn == 4 && m.other.layers == 63 && m.moe_layers == 36 && m.is_other[3] &&
-          !m.is_other[4]);
+    CHECK(m.layers_per_turn == 4 && m.other_layers == 63 && m.moe_layers == 36 && m.mixer_of[3] &&
+          !m.mixer_of[4]);
     CHECK_OK(spw_model_read("qwen3-next-80b-a3b", NULL, &m));
-    CHECK(m.layers_per_turn == 4 && m.other.layers == 36 && m.is_other[2] && !m.is_other[3]);
+    CHECK(m.layers_per_turn == 4 && m.other_layers == 36 && m.mixer_of[2] && !m.mixer_of[3]);
     CHECK_OK(parse(MIXTRAL(", \"sliding_window\": 7"), &m));
     CHECK(strstr(m.doubt[0], "looks back 7 tokens") != NULL && m.doubt[1][0] == '\0');
     CHECK_OK(parse(MIXTRAL(", \"sliding_window\": 7, \"use_sliding_window\": false"), &m));
@@ -303,7 +303,7 @@ static void test_keys(void) {
     "minimax, llama4, hunyuan_v1_moe, ernie4_5_moe, phimoe, jamba, dbrx, granitemoe, granitemoeshared, " \
     "granitemoehybrid, lfm2_moe, gemma4, arctic, mixtral, olmoe, flex_olmo, gpt_oss, generic, aria, " \
     "beam, cohere2_moe, deepseek_ocr2, flint, granitemoe_swa, kolibri1, mellum, sarvam_mla, sarvam_moe, " \
-    "unlimited_ocr"
+    "unlimited_ocr, nemotron_h, deepseek_v4, deepseek_ref, minimax_m3, minimax_m3_vl, step3p7, step3p5"
 #define HOLDS(key) \
     ", and it could hold parameters; docs/models.md lists what is read and what is known to hold none; if " \
     "this one holds none, " \

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINE = 1 << 16, LEAST = 60 };
+enum { LINE = 1 << 16, LEAST = 95 };
 
 static void check_line(const char *text) {
     json_error_t error;

@@ -161,12 +161,13 @@ static void test_per_layer(void) {
     CHECK_OK(parse(GEMMA(", \"per_layer_config\": {\"01\": {\"head_dim\": 6, \"num_key_value_heads\": 1}, "
                          "\"02\": {\"num_key_value_heads\": 1, \"head_dim\": 6}}"),
                    &m));
-    CHECK(m.other.layers == 2 && m.other.parameters == keys.other.parameters);
+    CHECK(m.other_layers == 2 &&
+          spw_matrices_elements(&m, SPW_IN_MIXER, 1) == spw_matrices_elements(&keys, SPW_IN_MIXER, 1));
     CHECK(spw_model_parameters(&m).total == spw_model_parameters(&keys).total);
     /* q 4 x 12, k that is v 4 x 12, o 12 x 4, two norms of 6: what is not said is the model's, 2 KV heads */
     CHECK_OK(
         parse(GEMMA(", \"per_layer_config\": {\"1\": {\"head_dim\": 6}, \"2\": {\"head_dim\": 6}}"), &m));
-    CHECK(m.other.parameters == 3 * 48 + 12);
+    CHECK(spw_matrices_elements(&m, SPW_IN_MIXER, 1) == 3 * 48 + 12);
     refuse(GEMMA(", \"per_layer_config\": {\"1\": {\"head_dim\": 6}}"),
            "'per_layer_config' has no numbers for layer 2");
     refuse(GEMMA(", \"per_layer_config\": {\"0\": {\"head_dim\": 6}}"),
@@ -185,7 +186,7 @@ static void test_wrappers(void) {
 #define WITHIN(type, name, text_type, rest) \
     "{\"model_type\": \"" type "\", \"vision_config\": {\"hidden_size\": 9}" rest ", \"" name \
     "\": {" text_type "\"num_hidden_layers\": 2, \"hidden_size\": 4, \"vocab_size\": 10, " \
-                      "\"num_attention_heads\": 2, \"intermediate_size\": 3, " \
+    "\"num_attention_heads\": 2, \"intermediate_size\": 3, " \
     "\"moe_intermediate_size\": 2, \"n_routed_experts\": 2, \"num_experts_per_tok\": 1, \"kv_lora_rank\": " \
     "2, " \
     "\"qk_nope_head_dim\": 1, \"qk_rope_head_dim\": 2, \"v_head_dim\": 1}}"
