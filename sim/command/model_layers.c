@@ -1,11 +1,9 @@
 #include "sim/command/model_layers.h"
 
 #include "sim/command/command.h"
+#include "sim/command/layer_runs.h"
 
-#include <stdio.h>
-#include <string.h>
-
-enum { RUNS_TEXT = 96, MATRICES = 24, KINDS = 16 };
+enum { RUNS_TEXT = 96, MATRICES = SPW_MODEL_MATRICES + 24, KINDS = 48 };
 
 /* --- Matrices of a part --- */
 
@@ -62,61 +60,68 @@ static void add_indexer(const spw_model *m, matrices *list) {
     add(list, "indexer: weights", m->hidden, m->indexer_heads, 1);
 }
 
-/* Gate, up and down of `count` equal FFNs. */
-static void add_ffn(const spw_model *m, uint64_t width, uint64_t count, bool bias, matrices *list) {
-    add(list, "gate", m->hidden, width, count);
-    add(list, "up", m->hidden, width, count);
-    add(list, "down", width, m->hidden, count);
-    add(list, "biases", 1, 2 * width + m->hidden, bias ? count : 0);
+/* Rows of the model's own list. */
+static void add_listed(const spw_model *m, spw_matrix_place place, size_t mixer, matrices *list) {
+    const spw_matrix *row = NULL;
+    for (size_t i = 0; (row = spw_matrix_at(m, place, mixer, i)) != NULL; i++)
+        add(list, row->name, row->in, row->out, row->count > 0 ? row->count : 1);
 }
 
-static void add_router(const spw_model *m, matrices *list) {
+/* Gate, up and down of `count` equal FFNs. */
+static void add_ffn(uint64_t in, uint64_t width, uint64_t count, size_t kinds, bool bias, matrices *list) {
+    add(list, "gate", in, width, kinds == 3 ? count : 0);
+    add(list, "up", in, width, count);
+    add(list, "down", width, in, count);
+    add(list, "biases", 1, (kinds - 1) * width + in, bias ? count : 0);
+}
+
+static void add_router(const spw_model *m, bool by_id, matrices *list) {
     const uint64_t choices = m->experts - m->replicas + m->zero_experts;
     add(list, "router", m->hidden, choices, 1);
     add(list, "bias of the router", 1, choices, m->router_bias);
-    add(list, "bias of the choice", 1, choices, m->selection_bias);
+    add(list, "bias of the choice", 1, choices, m->selection_bias && !by_id);
     add(list, "scales", 1, choices + m->hidden, m->router_scales);
     add(list, "norm", 1, m->hidden, m->moe_norm);
+    add_listed(m, SPW_IN_MOE_LAYER, 0, list);
 }
 
 /* --- Kinds of layers --- */
 
 typedef struct kind {
-    bool other, experts, indexer;
+    size_t mixer;
+    bool experts, bare, indexer, by_id; /* by_id: a hash layer */
     size_t layers;
     char where[RUNS_TEXT];
 } kind;
 
+static size_t experts_before(const spw_model *m, size_t layer) {
+    size_t layers = 0;
+    for (size_t i = 0; i < layer; i++) layers += m->is_moe[i];
+    return layers;
+}
+
 static kind kind_of(const spw_model *m, size_t layer) {
-    const bool other = m->is_other[layer] != 0;
-    return (kind){.other = other,
-                  .experts = m->is_moe[layer] != 0,
-                  .indexer = !other && m->indexer_heads > 0 && m->shares_indexer[layer] == 0};
+    const size_t mixer = m->mixer_of[layer];
+    const bool experts = m->is_moe[layer] != 0;
+    return (kind){.mixer = mixer,
+                  .experts = experts,
+                  .bare = m->is_bare[layer] != 0,
+                  .indexer = mixer == 0 && m->indexer_heads > 0 && m->shares_indexer[layer] == 0,
+                  .by_id = experts && experts_before(m, layer) < m->hash_layers};
 }
 
 static bool same(const kind *a, const kind *b) {
-    return a->other == b->other && a->experts == b->experts && a->indexer == b->indexer;
+    return a->mixer == b->mixer && a->experts == b->experts && a->bare == b->bare &&
+           a->indexer == b->indexer && a->by_id == b->by_id;
 }
 
-/* "0-2, 5, 7-9", counted from 0; "..." where there is no room. */
 static void write_runs(const spw_model *m, kind *k) {
-    size_t used = 0;
+    uint8_t mark[SPW_MODEL_MAX_LAYERS];
     for (size_t i = 0; i < m->layers; i++) {
-        const kind here = kind_of(m, i), before = i > 0 ? kind_of(m, i - 1) : here;
-        if (!same(&here, k) || (i > 0 && same(&before, k))) continue;
-        size_t last = i;
-        for (size_t j = i + 1; j < m->layers; j++) {
-            const kind next = kind_of(m, j);
-            if (!same(&next, k)) break;
-            last = j;
-        }
-        if (used + 24 > RUNS_TEXT) {
-            (void)snprintf(k->where + used, RUNS_TEXT - used, ", ...");
-            return;
-        }
-        used += (size_t)snprintf(k->where + used, RUNS_TEXT - used, "%s%zu", used > 0 ? ", " : "", i);
-        if (last > i) used += (size_t)snprintf(k->where + used, RUNS_TEXT - used, "-%zu", last);
+        const kind here = kind_of(m, i);
+        mark[i] = same(&here, k);
     }
+    (void)spw_layer_runs(mark, m->layers, k->where, sizeof k->where);
 }
 
 static size_t list_kinds(const spw_model *m, kind out[KINDS]) {
@@ -156,14 +161,12 @@ static void put_part(spw_table *table, const char *where, size_t layers, const c
 
 static void put_mixer(spw_table *table, const spw_model *m, const kind *k) {
     matrices list = {.rows = 0};
-    if (k->other)
-        add(&list, "all of it", 1, m->other.parameters, 1);
-    else if (m->attention == SPW_ATTENTION_MLA)
-        add_latent(m, &list);
-    else
-        add_grouped(m, &list);
+    const bool named = k->mixer > 0 || m->attention == SPW_ATTENTION_LISTED;
+    if (!named && m->attention == SPW_ATTENTION_MLA) add_latent(m, &list);
+    if (!named && m->attention == SPW_ATTENTION_GQA) add_grouped(m, &list);
+    add_listed(m, SPW_IN_MIXER, k->mixer, &list);
     if (k->indexer) add_indexer(m, &list);
-    put_part(table, k->where, k->layers, k->other ? m->other.what : "attention", &list);
+    put_part(table, k->where, k->layers, named ? m->mixer[k->mixer].what : "attention", &list);
 }
 
 static void put_kind(spw_table *table, const spw_model *m, const kind *k) {
@@ -171,20 +174,23 @@ static void put_kind(spw_table *table, const spw_model *m, const kind *k) {
              norms = {.rows = 0};
     put_mixer(table, m, k);
     if (k->experts) {
-        add_router(m, &router);
-        add_ffn(m, m->expert_ffn, m->experts, m->expert_bias, &experts);
-        add_ffn(m, m->shared_ffn, m->shared_ffn > 0, false, &shared);
+        add_router(m, k->by_id, &router);
+        add_ffn(spw_model_routed_width(m), m->expert_ffn, m->experts, spw_expert_matrices(m), m->expert_bias,
+                &experts);
+        add_ffn(m->hidden, m->shared_ffn, m->shared_ffn > 0, spw_ffn_matrices(m), false, &shared);
         add(&shared, "gate of the shared experts", m->hidden, 1, m->shared_gate);
-    } else {
-        add_ffn(m, m->dense_ffn, 1, false, &dense);
+    } else if (!k->bare) {
+        add_ffn(m->hidden, m->dense_ffn, 1, spw_ffn_matrices(m), false, &dense);
     }
     add(&norms, "norms", 1, m->hidden * (m->norm_bias ? 2 : 1), m->layer_norms);
     add(&norms, "scale of the layer", 1, 1, m->layer_scalar);
+    add_listed(m, SPW_IN_LAYER, 0, &norms);
     put_part(table, k->where, k->layers, "router", &router);
     put_part(table, k->where, k->layers, "routed experts", &experts);
     put_part(table, k->where, k->layers, "shared experts", &shared);
     put_part(table, k->where, k->layers, "dense FFN", &dense);
-    put_part(table, k->where, k->layers, "norms", &norms);
+    put_part(table, k->where, k->layers,
+             m->streams > 0 || m->residual_blocks > 0 ? "norms and streams" : "norms", &norms);
 }
 
 spw_status spw_model_print_layers(const spw_model *m, spw_format format) {
@@ -197,6 +203,7 @@ spw_status spw_model_print_layers(const spw_model *m, spw_format format) {
     for (size_t k = 0; k < count; k++) put_kind(table, m, &kinds[k]);
     add(&whole, "embedding", m->vocab, m->hidden, 1);
     add(&whole, "final norm", 1, m->hidden * (m->norm_bias ? 2 : 1), 1);
+    add_listed(m, SPW_IN_MODEL, 0, &whole);
     add(&whole, "head", m->hidden, m->vocab, !m->tied_embeddings);
     add(&whole, "bias of the head", 1, m->vocab, m->head_bias);
     put_part(table, "beside them", 1, "model", &whole);

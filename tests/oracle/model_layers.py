@@ -24,18 +24,32 @@ def total_of(name):
     return json.loads(oracle.must("model", name, "--format", "json"))["parameters_total"]
 
 
+def layers_in(runs):
+    """The layers of "0-2, 5, 7-41 by 2"."""
+    for run in runs.split(", "):
+        if run != "...":
+            ends, _, step = run.partition(" by ")
+            first, _, last = ends.partition("-")
+            yield from range(int(first), int(last or first) + 1, int(step or 1))
+
+
 def check_sum(name):
     rows, total = rows_of(name), total_of(name)
     oracle.check(all(r["inputs"] * r["outputs"] * r["count"] == r["parameters"] for r in rows), f"{name}: a row is not its product")
     got = sum(r["layer_count"] * r["parameters"] for r in rows)
     oracle.check(got == total, f"{name}: matrices add up to {got}, not {total}")
     layers = {r["layers"]: r["layer_count"] for r in rows if r["layers"] != "beside them"}
-    named = sum(last - first + 1 for runs in layers for first, last in
-                ((int(run.split("-")[0]), int(run.split("-")[-1])) for run in runs.split(", ") if run != "..."))
-    oracle.check("..." in str(layers) or named == sum(layers.values()), f"{name}: {layers}")
+    named = sorted(layer for runs in layers for layer in layers_in(runs))
+    oracle.check("..." in str(layers) or named == list(range(sum(layers.values()))), f"{name}: {layers}")
 
 
 for path in sorted((root / "sim/models").glob("*.json")) + sorted((root / "tests/models").glob("*.json")):
+    check_sum(path)
+
+facts = [json.loads(line) for line in (root / "tests/models/classes.jsonl").read_text().splitlines()]
+for i, fact in enumerate(facts):
+    path = scratch / f"fact{i}.json"
+    path.write_text(json.dumps(fact["config"]))
     check_sum(path)
 
 # Mixtral by hand: 32 layers alike, 8 heads of keys and values of 128.
