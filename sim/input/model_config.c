@@ -138,14 +138,15 @@ cleanup:
 }
 
 /* Numbers of a norm and of the head, then whatever the file says of the family's flags. */
-static spw_status read_rest(const spw_reading *in, spw_model *m) {
+static spw_status read_rest(const spw_reading *in, const spw_raw_config *raw, spw_model *m) {
     const spw_family *f = in->family;
     spw_status status = spw_wrapper_tie(in, &m->tied_embeddings, NULL);
     m->layer_norms = f->layer_norms > 0 ? f->layer_norms : 2;
     m->norm_bias = f->norm_bias;
     m->conv_bias = true;
     m->half_layers = f->half_layers;
-    m->plain_experts = m->plain_ffn = f->plain_experts;
+    m->plain_experts = raw->expert_matrices != SPW_ABSENT ? raw->expert_matrices == 2 : f->plain_experts;
+    m->plain_ffn = raw->ffn_matrices != SPW_ABSENT ? raw->ffn_matrices == 2 : f->plain_experts;
     m->layer_scalar = f->layer_scalar;
     for (size_t i = 0; status == SPW_OK && i < SPW_MODEL_FLAGS && f->flags[i].key != NULL; i++) {
         bool *const flag = (bool *)(void *)((char *)m + f->flags[i].offset);
@@ -199,7 +200,7 @@ static spw_status read_model(const spw_reading *in, spw_model *m) {
     m->heads = (size_t)raw.heads;
     SPW_TRY(read_experts(in, &raw, m));
     SPW_TRY(read_attention(in, &raw, m));
-    SPW_TRY(read_rest(in, m));
+    SPW_TRY(read_rest(in, &raw, m));
     SPW_TRY(spw_reading_layers(in, &raw, m));
     SPW_TRY(read_widths(in, &raw, m));
     SPW_TRY(spw_reading_mixers(in, &raw, m));

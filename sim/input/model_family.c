@@ -310,7 +310,13 @@ static const spw_family families[] = {
      .experts = {"num_experts", "n_routed_experts", "num_local_experts"},
      .top_k = {"num_experts_per_tok", "experts_per_token"},
      .expert_ffn = {"moe_intermediate_size"},
-     .parts = SPW_SHARED_COUNT | SPW_BY_FIRST | SPW_BY_FREQUENCY | SPW_BY_STEP | SPW_SCORING,
+     .parts = SPW_SHARED_COUNT | SPW_BY_FIRST | SPW_BY_FREQUENCY | SPW_BY_STEP | SPW_SCORING | SPW_LATENT |
+              SPW_STREAMS | SPW_RESIDUALS | SPW_ZERO_EXPERTS | SPW_MATRICES,
+     .flags = {{"latent_moe_use_norm", offsetof(spw_model, latent_norm)},
+               {"mla_use_output_gate", offsetof(spw_model, output_gate)}},
+     .layer_list = {"layer_types"},
+     .layer_words = spw_generic_layers,
+     .kinds = {NULL, &spw_mamba2_nemotron, &spw_gated_delta, &spw_no_mixer},
      .any_attention = true},
 };
 
@@ -340,6 +346,8 @@ const spw_key_row spw_common_keys[] = {
     SPW_PART_KEY(SPW_INDEXER, "index_topk_freq", indexer_every, 1, SPW_MODEL_MAX_LAYERS, false),
     SPW_PART_KEY(SPW_INDEXER, "index_skip_topk_offset", indexer_offset, 0, SPW_MODEL_MAX_LAYERS, false),
     SPW_PART_KEY(SPW_LATENT, "moe_latent_size", latent, 1, SPW_MODEL_WIDEST, false),
+    SPW_PART_KEY(SPW_MATRICES, "expert_matrices", expert_matrices, 2, 3, false),
+    SPW_PART_KEY(SPW_MATRICES, "ffn_matrices", ffn_matrices, 2, 3, false),
     SPW_PART_KEY(SPW_STREAMS, "hc_mult", streams, 1, 64, false),
     SPW_PART_KEY(SPW_RESIDUALS, "attn_res_block_size", residual_blocks, 1, SPW_MODEL_MAX_LAYERS, false),
     SPW_PART_KEY(SPW_HASH, "num_hash_layers", hash_layers, 0, SPW_MODEL_MAX_LAYERS, false),

@@ -37,6 +37,7 @@ enum {
     SPW_RESIDUALS = 1 << 16,    /* attn_res_block_size: attention over the residuals of earlier layers */
     SPW_HASH = 1 << 17,         /* num_hash_layers, and "hash_moe" in mlp_layer_types */
     SPW_WINDOW = 1 << 18,       /* sliding_window, of the layers that have one */
+    SPW_MATRICES = 1 << 20,     /* expert_matrices, ffn_matrices: 2 without a gate, else 3 */
     SPW_FROM_LIST = 1 << 19,    /* num_hidden_layers may be absent: the list of layers says it */
     SPW_PREFIX_WIDTH = 1 << 24, /* prefix_dense_intermediate_size: of dense layers, else intermediate_size */
 };
@@ -60,6 +61,7 @@ typedef struct spw_raw_config {
     int64_t indexer_heads, indexer_dim, indexer_every, indexer_offset, zero_experts;
     int64_t mixer_heads, mixer_kv_heads, mixer_value_heads, mixer_dim, mixer_value_dim, mixer_conv,
         mixer_groups, mixer_state, mixer_expand, mixer_rank;
+    int64_t expert_matrices, ffn_matrices;
     int64_t latent, streams, residual_blocks, hash_layers, window, output_groups, output_rank, chosen, blocks,
         block_tokens, compress_sparse, compress_heavy;
 } spw_raw_config;
@@ -145,6 +147,8 @@ extern const spw_key_row spw_common_keys[], spw_gqa_keys[], spw_mla_keys[];
 
 /* Rows of model_families_more.c, ended by one without a model_type. */
 extern const spw_family spw_more_families[], spw_kind_families[];
+/* Words of a generic model's layer_types. */
+extern const spw_layer_word spw_generic_layers[];
 
 /* NULL: no such model_type. "llama4_text" is llama4. */
 const spw_family *spw_family_find(const char *model_type);

@@ -267,6 +267,7 @@ static spw_status count_layers(const spw_reading *in, spw_model *m) {
         m->bare_layers += m->is_bare[i];
         m->other_layers += m->mixer_of[i] > 0;
         m->mixer[m->mixer_of[i]].layers++;
+        m->half_layers = m->half_layers || in->family->kinds[m->mixer_of[i]] == &spw_no_mixer;
     }
     if (m->moe_layers > 0) return SPW_OK;
     return spw_fail(SPW_ECONFIG,

@@ -32,13 +32,17 @@ static void refuse(const char *text, const char *want) {
     "{\"model_type\": \"nemotron_h\", \"hidden_size\": 8, \"vocab_size\": 16, \"num_attention_heads\": 2, " \
     "\"num_key_value_heads\": 1, \"head_dim\": 4, \"intermediate_size\": 5, \"n_routed_experts\": 4, " \
     "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 6, \"moe_latent_size\": 4, " \
-    "\"moe_shared_expert_intermediate_size\": 10, \"mamba_num_heads\": 2, \"mamba_head_dim\": 4, \"n_groups\": 1, " \
+    "\"moe_shared_expert_intermediate_size\": 10, \"mamba_num_heads\": 2, \"mamba_head_dim\": 4, " \
+    "\"n_groups\": 1, " \
     "\"ssm_state_size\": 3, \"conv_kernel\": 4, " list "}"
 #define DEEPSEEK(rest) \
     "{\"model_type\": \"deepseek_v4\", \"hidden_size\": 8, \"vocab_size\": 16, \"num_hidden_layers\": 3, " \
-    "\"num_attention_heads\": 4, \"num_key_value_heads\": 1, \"head_dim\": 6, \"q_lora_rank\": 5, \"o_groups\": 2, " \
-    "\"o_lora_rank\": 3, \"index_n_heads\": 2, \"index_head_dim\": 4, \"index_topk\": 2, \"sliding_window\": 3, " \
-    "\"n_routed_experts\": 4, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 6, \"n_shared_experts\": 1, " \
+    "\"num_attention_heads\": 4, \"num_key_value_heads\": 1, \"head_dim\": 6, \"q_lora_rank\": 5, " \
+    "\"o_groups\": 2, " \
+    "\"o_lora_rank\": 3, \"index_n_heads\": 2, \"index_head_dim\": 4, \"index_topk\": 2, " \
+    "\"sliding_window\": 3, " \
+    "\"n_routed_experts\": 4, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 6, " \
+    "\"n_shared_experts\": 1, " \
     "\"hc_mult\": 2, " rest "}"
 
 /* --- Pencil and paper --- */
@@ -53,7 +57,10 @@ static void test_halves(void) {
     CHECK(p.shared_per_layer == 2 * 8 * 10 && p.dense_ffn_per_layer == 2 * 8 * 5);
     CHECK(p.latent_per_layer == 2 * 8 * 4 && p.router_per_layer == 4 * 8 + 4 + 2 * 8 * 4);
     CHECK(p.attention_per_layer == 8 * 8 + 2 * 8 * 4 + 8 * 8);
-    const uint64_t wide = 8, convolved = 8 + 2 * 3; /* z, x, B, C, a step; convolution with a bias; three a head; norm; output */
+    const uint64_t wide = 8,
+                   convolved =
+                       8 +
+                       2 * 3; /* z, x, B, C, a step; convolution with a bias; three a head; norm; output */
     CHECK(p.mixer_per_layer[1] == 8 * (wide + convolved + 2) + convolved * 5 + 3 * 2 + wide + wide * 8);
     CHECK(p.mixer_per_layer[2] == 0);
     CHECK(m.mixer[1].state == wide * 3 + convolved * 4);
@@ -64,12 +71,15 @@ static void test_halves(void) {
     spw_model words;
     read(NEMOTRON("\"layers_block_type\": [\"mamba\", \"moe\", \"attention\", \"mlp\", \"moe\"]"), &words);
     CHECK(spw_model_parameters(&words).total == p.total && words.layers == 5);
-    read(NEMOTRON("\"layer_types\": [\"linear_attention\", \"moe\", \"full_attention\", \"mlp\", \"moe\"]"), &words);
+    read(NEMOTRON("\"layer_types\": [\"linear_attention\", \"moe\", \"full_attention\", \"mlp\", \"moe\"]"),
+         &words);
     CHECK(spw_model_parameters(&words).total == p.total);
     refuse(NEMOTRON("\"hybrid_override_pattern\": \"ME*xE\""), "has the entry x at layer 3");
-    refuse(NEMOTRON("\"hybrid_override_pattern\": \"MEM\", \"layers_block_type\": [\"mamba\", \"moe\", \"attention\"]"),
+    refuse(NEMOTRON("\"hybrid_override_pattern\": \"MEM\", \"layers_block_type\": [\"mamba\", \"moe\", "
+                    "\"attention\"]"),
            "differ at layer 2");
-    refuse(NEMOTRON("\"hybrid_override_pattern\": \"ME\", \"num_hidden_layers\": 3"), "must have one a layer, 3");
+    refuse(NEMOTRON("\"hybrid_override_pattern\": \"ME\", \"num_hidden_layers\": 3"),
+           "must have one a layer, 3");
     refuse(NEMOTRON("\"mamba_hidden_act\": \"silu\""), "key 'num_hidden_layers' is missing");
 }
 
@@ -81,28 +91,75 @@ static void test_compressed(void) {
     const uint64_t sliding = 8 * 5 + 5 * 24 + 8 * 6 + 2 * 12 * 3 + 6 * 8 + 5 + 6 + 4;
     const uint64_t sparse = sliding + 2 * 8 * 12 + 4 * 12 + 6 + 2 * 8 * 8 + 4 * 8 + 4 + 5 * 8 + 8 * 2;
     const uint64_t heavy = sliding + 2 * 8 * 6 + 128 * 6 + 6;
-    CHECK(p.attention_per_layer == sliding && p.mixer_per_layer[1] == sparse && p.mixer_per_layer[2] == heavy);
+    CHECK(p.attention_per_layer == sliding && p.mixer_per_layer[1] == sparse &&
+          p.mixer_per_layer[2] == heavy);
     CHECK(p.mixers == sliding + sparse + heavy && p.mixer_most == heavy);
-    CHECK(p.norms_per_layer == 2 * 8 + 2 * (8 * 16 + 8 + 3)); /* mixing of 2 streams: (2 + 2) 2 numbers of 16 */
+    CHECK(p.norms_per_layer ==
+          2 * 8 + 2 * (8 * 16 + 8 + 3)); /* mixing of 2 streams: (2 + 2) 2 numbers of 16 */
     CHECK(p.final_norm == 8 + 2 * 16 + 2 + 1);
     CHECK(m.hash_layers == 1 && spw_model_carried(&m) == 16);
     /* layers by the token's id have no bias */
-    CHECK(p.total == 2 * 16 * 8 + p.final_norm + p.mixers + 3 * (p.norms_per_layer + 3 * 8 * 6 + 4 * 8 + 4 + 4 * 3 * 8 * 6) - 4);
+    CHECK(p.total == 2 * 16 * 8 + p.final_norm + p.mixers +
+                         3 * (p.norms_per_layer + 3 * 8 * 6 + 4 * 8 + 4 + 4 * 3 * 8 * 6) - 4);
     spw_model other;
     read(DEEPSEEK("\"layer_types\": [\"sliding_attention\", \"compressed_sparse_attention\", "
                   "\"heavily_compressed_attention\"], \"mlp_layer_types\": [\"hash_moe\", \"moe\", \"moe\"]"),
          &other);
     CHECK(spw_model_parameters(&other).total == p.total);
     refuse(DEEPSEEK("\"compress_ratios\": [0, 8, 128]"), "has the entry 8 at layer 1");
-    refuse(DEEPSEEK("\"compress_ratios\": [0, 4, 128], \"mlp_layer_types\": [\"moe\", \"moe\", \"moe\"], \"num_hash_layers\": 1"),
+    refuse(DEEPSEEK("\"compress_ratios\": [0, 4, 128], \"mlp_layer_types\": [\"moe\", \"moe\", \"moe\"], "
+                    "\"num_hash_layers\": 1"),
            "they must agree");
+}
+
+/* A generic model says all of it by keys: the same layers as Nemotron's, but for its selection bias, which 'topk_method' adds. */
+#define GENERIC(rest) \
+    "{\"model_type\": \"generic\", \"hidden_size\": 8, \"vocab_size\": 16, \"num_attention_heads\": 2, " \
+    "\"num_key_value_heads\": 1, \"head_dim\": 4, \"intermediate_size\": 5, \"num_experts\": 4, " \
+    "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 6, \"num_hidden_layers\": 5, " rest "}"
+#define MAMBA \
+    "\"mamba_num_heads\": 2, \"mamba_head_dim\": 4, \"n_groups\": 1, \"ssm_state_size\": 3, " \
+    "\"conv_kernel\": 4, "
+
+static void test_generic(void) {
+    spw_model m, nemotron, plain;
+    read(NEMOTRON("\"hybrid_override_pattern\": \"ME*-E\""), &nemotron);
+    read(GENERIC(MAMBA
+                 "\"layer_types\": [\"mamba2_alone\", \"experts_alone\", \"attention_alone\", \"ffn_alone\", "
+                 "\"experts_alone\"], \"moe_latent_size\": 4, \"expert_matrices\": 2, \"ffn_matrices\": 2, "
+                 "\"scoring_func\": \"sigmoid\", \"topk_method\": \"noaux_tc\""),
+         &m);
+    const spw_parameters p = spw_model_parameters(&m), n = spw_model_parameters(&nemotron);
+    CHECK(m.half_layers && m.bare_layers == 2 && m.moe_layers == 2);
+    CHECK(p.mixers == n.mixers && p.routed_per_layer == n.routed_per_layer &&
+          p.router_per_layer == n.router_per_layer);
+    CHECK(p.dense_ffn_per_layer == n.dense_ffn_per_layer);
+    CHECK(p.total == n.total - 2 * n.shared_per_layer + 5 * 8); /* two norms a layer here */
+    read(GENERIC("\"n_shared_experts\": 0"), &plain);
+    read(GENERIC(MAMBA
+                 "\"layer_types\": [\"mamba2\", \"full_attention\", \"mamba2\", \"mamba2\", \"mamba2\"], "
+                 "\"hc_mult\": 2"),
+         &m);
+    CHECK(!m.half_layers && m.mixer[1].layers == 4 && m.moe_layers == 5 && spw_model_carried(&m) == 16);
+    const uint64_t streams = 5 * 2 * (8 * 16 + 8 + 3) + 2 * 16 + 3;
+    CHECK(spw_model_parameters(&m).total ==
+          spw_model_parameters(&plain).total + streams + 4 * (n.mixer_per_layer[1] - n.attention_per_layer));
+    refuse(GENERIC("\"layer_types\": [\"mamba2\", \"mamba2\", \"mamba2\", \"mamba2\", \"mamba2\"]"),
+           "key 'mamba_num_heads' is missing");
+    refuse(GENERIC("\"layer_types\": [\"rwkv\", \"mamba2\", \"mamba2\", \"mamba2\", \"mamba2\"]"),
+           "a generic model has one of");
+    refuse(GENERIC("\"expert_matrices\": 4"), "must be a whole number in [2, 3]");
 }
 
 /* --- Keys that a query sees, one by one --- */
 
 static void test_keys(void) {
-    const spw_mixer kinds[] = {{.window = 3}, {.window = 128}, {.every = 1, .most = 7}, {.window = 3, .every = 4, .most = 2},
-                               {.window = 5, .every = 128}, {.every = 4}};
+    const spw_mixer kinds[] = {{.window = 3},
+                               {.window = 128},
+                               {.every = 1, .most = 7},
+                               {.window = 3, .every = 4, .most = 2},
+                               {.window = 5, .every = 128},
+                               {.every = 4}};
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         for (size_t length = 1; length < 600; length += 1 + length / 7) {
             double sum = 0.0;
@@ -120,9 +177,11 @@ static void test_keys(void) {
 static void test_scores(void) {
     spw_model m;
     read(DEEPSEEK("\"compress_ratios\": [0, 4, 128]"), &m);
-    double flops = 0.0; /* of 16 tokens: 4 heads, keys and values of 6; an indexer of 8 over the joined keys */
+    double flops =
+        0.0; /* of 16 tokens: 4 heads, keys and values of 6; an indexer of 8 over the joined keys */
     for (size_t i = 1; i <= 16; i++) {
-        const double near_keys = i < 3 ? (double)i : 3.0, joined = (double)(i / 4), chosen = joined < 2 ? joined : 2.0;
+        const double near_keys = i < 3 ? (double)i : 3.0, joined = (double)(i / 4),
+                     chosen = joined < 2 ? joined : 2.0;
         flops += 2.0 * 4 * 12 * (near_keys + near_keys + chosen + near_keys + 0.0) + 2.0 * joined * 8;
     }
     CHECK(near(spw_token_work_of(&m, 16).scores, flops / 16.0));
@@ -186,13 +245,14 @@ static void walk(const char *text) {
     CHECK(near(all.stage, all.parameters + (double)(m->selection_bias ? m->hash_layers * m->experts : 0)));
     for (size_t r = 0; r < m->matrices; r++) {
         const spw_matrix row = m->matrix[r];
-        const size_t times = row.place == SPW_IN_MODEL        ? 1
-                             : row.place == SPW_IN_LAYER      ? m->layers
-                             : row.place == SPW_IN_MOE_LAYER  ? m->moe_layers
-                             : row.mixer > 0                  ? m->mixer[row.mixer].layers
-                                                              : m->layers - m->other_layers;
+        const size_t times = row.place == SPW_IN_MODEL       ? 1
+                             : row.place == SPW_IN_LAYER     ? m->layers
+                             : row.place == SPW_IN_MOE_LAYER ? m->moe_layers
+                             : row.mixer > 0                 ? m->mixer[row.mixer].layers
+                                                             : m->layers - m->other_layers;
         const double elements = (double)times * (double)spw_matrix_elements(&row),
-                     ends = (double)times * (double)(row.count > 0 ? row.count : 1) * (double)(row.in + row.out);
+                     ends =
+                         (double)times * (double)(row.count > 0 ? row.count : 1) * (double)(row.in + row.out);
         less = job;
         less.model.matrices--;
         memmove(&less.model.matrix[r], &less.model.matrix[r + 1], (m->matrices - 1 - r) * sizeof row);
@@ -228,7 +288,8 @@ static void test_muon(const char *text) {
     if (job.model.attention == SPW_ATTENTION_MLA)
         vectors += (double)(job.model.q_lora_rank + job.model.kv_lora_rank); /* norms, in one layer */
     const double biases = (double)(job.model.moe_layers - job.model.hash_layers) * (double)job.model.experts;
-    CHECK(near(muon_elements(&job) + spw_adam_parameters(&job.model, &stage).rest + vectors + biases, (double)p.total));
+    CHECK(near(muon_elements(&job) + spw_adam_parameters(&job.model, &stage).rest + vectors + biases,
+               (double)p.total));
 }
 
 /* Stages hold together what the model has, layer by layer, and a tensor group what its cut leaves. */
@@ -252,7 +313,8 @@ static void test_stages(const char *text) {
                 else if (!job.model.is_bare[i])
                     layers += (double)p.dense_ffn_per_layer;
             }
-            const double ends = (s == 0 ? (double)p.embedding : 0.0) + (s + 1 == stages ? (double)(p.head + p.final_norm) : 0.0);
+            const double ends = (s == 0 ? (double)p.embedding : 0.0) +
+                                (s + 1 == stages ? (double)(p.head + p.final_norm) : 0.0);
             CHECK(near(held.routed + held.rest, layers + ends));
             sum += held.routed + held.rest;
         }
@@ -282,11 +344,14 @@ static void test_latent(void) {
 
 #define KIMI \
     "{\"model_type\": \"kimi_linear\", \"hidden_size\": 8, \"vocab_size\": 16, \"num_hidden_layers\": 3, " \
-    "\"num_attention_heads\": 2, \"q_lora_rank\": 3, \"kv_lora_rank\": 4, \"qk_nope_head_dim\": 4, \"qk_rope_head_dim\": 2, " \
+    "\"num_attention_heads\": 2, \"q_lora_rank\": 3, \"kv_lora_rank\": 4, \"qk_nope_head_dim\": 4, " \
+    "\"qk_rope_head_dim\": 2, " \
     "\"v_head_dim\": 4, \"num_experts\": 4, \"num_experts_per_token\": 2, \"moe_intermediate_size\": 6, " \
-    "\"num_shared_experts\": 1, \"intermediate_size\": 12, \"first_k_dense_replace\": 1, \"mla_use_output_gate\": true, " \
+    "\"num_shared_experts\": 1, \"intermediate_size\": 12, \"first_k_dense_replace\": 1, " \
+    "\"mla_use_output_gate\": true, " \
     "\"latent_moe_use_norm\": true, \"routed_expert_hidden_size\": 4, \"attn_res_block_size\": 2, " \
-    "\"linear_attn_config\": {\"full_attn_layers\": [2], \"kda_layers\": [1, 3], \"num_heads\": 2, \"head_dim\": 4, " \
+    "\"linear_attn_config\": {\"full_attn_layers\": [2], \"kda_layers\": [1, 3], \"num_heads\": 2, " \
+    "\"head_dim\": 4, " \
     "\"short_conv_kernel_size\": 4, \"use_full_rank_gate\": true}}"
 
 static void test_kimi(void) {
@@ -303,10 +368,12 @@ static void test_kimi(void) {
 
 int main(void) {
     static const char *const models[] = {NEMOTRON("\"hybrid_override_pattern\": \"ME*-E\""),
-                                         DEEPSEEK("\"compress_ratios\": [0, 4, 128], \"num_hash_layers\": 1"), KIMI};
+                                         DEEPSEEK("\"compress_ratios\": [0, 4, 128], \"num_hash_layers\": 1"),
+                                         KIMI};
     test_halves();
     test_compressed();
     test_kimi();
+    test_generic();
     test_keys();
     test_scores();
     test_latent();

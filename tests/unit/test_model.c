@@ -370,7 +370,10 @@ static void test_refusals(void) {
          "config.json: key 'interleave_moe_layer_step' (2) is not read in a model of this kind" HOLDS(
              "interleave_moe_layer_step")},
         {GENERIC(", \"layer_types\": [\"full_attention\", \"mamba\"]"),
-         "config.json: key 'layer_types' (a list) is not read in a model of this kind" HOLDS("layer_types")},
+         "config.json: 'layer_types' has the entry 'mamba' at layer 1; a generic model has one of "
+         "'full_attention', "
+         "'sliding_attention', 'chunked_attention', 'indexed_attention', 'mamba2', 'gated_delta_net', "
+         "'attention_alone', 'mamba2_alone', 'gated_delta_net_alone', 'experts_alone', 'ffn_alone' there"},
         {MIXTRAL(", \"unheard_of\": {\"a\": [1]}"),
          "config.json: key 'unheard_of' (a mapping) is not known" HOLDS("unheard_of")},
         {MIXTRAL(", \"layer_types\": [\"linear_attention\"]"),
