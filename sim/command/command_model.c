@@ -1,8 +1,8 @@
 #include "sim/command/command.h"
 
 #include "sim/command/job_options.h"
+#include "sim/command/layer_table.h"
 #include "sim/command/model_diff.h"
-#include "sim/command/model_layers.h"
 #include "sim/command/model_print.h"
 
 #include <math.h>
@@ -96,7 +96,7 @@ spw_status spw_command_model(int argc, char **argv) {
         goto cleanup;
     }
     if (o.layers) {
-        SPW_TRY(spw_model_print_layers(&model, format));
+        SPW_TRY(spw_layer_table_print(&model, format));
         goto cleanup;
     }
     const double total = (double)spw_model_parameters(&model).total;

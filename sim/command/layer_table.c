@@ -1,4 +1,4 @@
-#include "sim/command/model_layers.h"
+#include "sim/command/layer_table.h"
 
 #include "sim/command/command.h"
 #include "sim/command/layer_runs.h"
@@ -193,7 +193,7 @@ static void put_kind(spw_table *table, const spw_model *m, const kind *k) {
              m->streams > 0 || m->residual_blocks > 0 ? "norms and streams" : "norms", &norms);
 }
 
-spw_status spw_model_print_layers(const spw_model *m, spw_format format) {
+spw_status spw_layer_table_print(const spw_model *m, spw_format format) {
     spw_status status = SPW_OK;
     spw_table *table = NULL;
     kind kinds[KINDS];
