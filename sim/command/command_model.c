@@ -1,6 +1,7 @@
 #include "sim/command/command.h"
 
 #include "sim/command/job_options.h"
+#include "sim/command/layer_table.h"
 #include "sim/command/model_diff.h"
 #include "sim/command/model_print.h"
 
@@ -12,6 +13,7 @@ enum {
     OPTION_LENGTH,
     OPTION_FORMAT,
     OPTION_DIFF,
+    OPTION_LAYERS,
     USUAL_LENGTH = 4096,
     LONGEST = 1 << 24
 };
@@ -19,7 +21,7 @@ static const double AGREES = 0.01;
 
 typedef struct model_options {
     const char *name, *second, *check, *length, *format;
-    bool diff;
+    bool diff, layers;
 } model_options;
 
 static const struct argp_option options[] = {
@@ -29,6 +31,7 @@ static const struct argp_option options[] = {
      "tokens over which attention looks, for its work (default: 4096)", 0},
     {"diff", OPTION_DIFF, NULL, 0, "of two models, the lines in which they differ: spillway model --diff A B",
      0},
+    {"layers", OPTION_LAYERS, NULL, 0, "every kind of layer with its matrices, in the place of the parts", 0},
     {"format", OPTION_FORMAT, "table|json|csv", 0, "how to print (default: table)", 0},
     {0},
 };
@@ -40,6 +43,8 @@ static void check_names(struct argp_state *state, const model_options *o) {
         argp_error(state, "one model at a time, '%s' is a second; to compare two, write --diff", o->second);
     if (o->diff && o->second == NULL)
         argp_error(state, "--diff compares two models: spillway model --diff A B");
+    if (o->layers && (o->diff || o->check != NULL || o->length != NULL))
+        argp_error(state, "--layers goes with --format alone");
     if (o->diff && (o->check != NULL || o->length != NULL))
         argp_error(state, "--diff compares shapes; %s is of one model",
                    o->check != NULL ? "--check" : "--sequence-length");
@@ -52,6 +57,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     case OPTION_LENGTH: o->length = text; return 0;
     case OPTION_FORMAT: o->format = text; return 0;
     case OPTION_DIFF: o->diff = true; return 0;
+    case OPTION_LAYERS: o->layers = true; return 0;
     case ARGP_KEY_ARG:
         if (state->arg_num > 1) argp_error(state, "two models at most, '%s' is a third", text);
         *(state->arg_num == 0 ? &o->name : &o->second) = text;
@@ -87,6 +93,10 @@ spw_status spw_command_model(int argc, char **argv) {
     if (o.diff) {
         SPW_TRY(spw_model_read(o.second, NULL, &second));
         SPW_TRY(spw_model_diff(&model, &second, format));
+        goto cleanup;
+    }
+    if (o.layers) {
+        SPW_TRY(spw_layer_table_print(&model, format));
         goto cleanup;
     }
     const double total = (double)spw_model_parameters(&model).total;

@@ -1,10 +1,12 @@
 #include "sim/command/model_diff.h"
 
 #include "sim/command/command.h"
+#include "sim/command/layer_runs.h"
 
 #include <stdio.h>
+#include <string.h>
 
-enum { RUNS_TEXT = 96 };
+enum { LONGEST_HEADING = 28, RUNS_TEXT = 44 };
 
 /* --- Numbers and switches of spw_model --- */
 
@@ -26,6 +28,9 @@ static const struct field {
     COUNT("experts", experts),
     COUNT("experts a token", top_k),
     COUNT("width of an expert", expert_ffn),
+    COUNT("width of experts' rows, 0: hidden size", latent),
+    SWITCH("experts of two matrices", plain_experts),
+    COUNT("layers in which the id chooses", hash_layers),
     COUNT("width beside the experts", shared_ffn),
     COUNT("width of a dense layer", dense_ffn),
     COUNT("experts that compute nothing", zero_experts),
@@ -52,6 +57,7 @@ static const struct field {
     COUNT("heads of the indexer", indexer_heads),
     COUNT("width of an indexer's head", indexer_dim),
     COUNT("norms a layer", layer_norms),
+    COUNT("residual streams, 0: one", streams),
     SWITCH("biases of norms", norm_bias),
     SWITCH("one matrix for embedding and head", tied_embeddings),
     COUNT("layers of multi-token prediction", mtp_layers),
@@ -96,61 +102,69 @@ static size_t add_fields(spw_table *table, const spw_model *a, const spw_model *
 
 /* --- Which layers --- */
 
-static bool has_experts(const spw_model *m, size_t layer) { return m->is_moe[layer] != 0; }
-static bool has_other_mixer(const spw_model *m, size_t layer) { return m->mixer_of[layer] != 0; }
-static bool has_indexer(const spw_model *m, size_t layer) {
-    return m->indexer_heads > 0 && !has_other_mixer(m, layer) && m->shares_indexer[layer] == 0;
+static bool has_experts(const spw_model *m, size_t layer, const char *name) {
+    (void)name;
+    return m->is_moe[layer] != 0;
+}
+static bool has_no_ffn(const spw_model *m, size_t layer, const char *name) {
+    (void)name;
+    return m->is_bare[layer] != 0;
+}
+static bool has_indexer(const spw_model *m, size_t layer, const char *name) {
+    (void)name;
+    return m->indexer_heads > 0 && m->mixer_of[layer] == 0 && m->shares_indexer[layer] == 0;
+}
+static bool has_mixer(const spw_model *m, size_t layer, const char *name) {
+    return m->mixer_of[layer] > 0 && strcmp(m->mixer[m->mixer_of[layer]].what, name) == 0;
 }
 
-static const struct {
-    const char *what;
-    bool (*is)(const spw_model *m, size_t layer);
-} kinds[] = {{"which layers have experts", has_experts},
-             {"which layers have another mixer than attention", has_other_mixer},
-             {"which layers have an indexer", has_indexer}};
-
-/* "0-2, 5, 7-9": the layers, counted from 0; "..." where there is no room; "none". */
-static void write_runs(const spw_model *m, bool (*is)(const spw_model *, size_t), char out[RUNS_TEXT]) {
-    size_t used = 0;
-    (void)snprintf(out, RUNS_TEXT, "none");
-    for (size_t i = 0; i < m->layers; i++) {
-        if (!is(m, i) || (i > 0 && is(m, i - 1))) continue;
-        size_t last = i;
-        while (last + 1 < m->layers && is(m, last + 1)) last++;
-        if (used + 24 > RUNS_TEXT) {
-            (void)snprintf(out + used, RUNS_TEXT - used, ", ...");
-            return;
+/* A row of the layers that `is` of each; none where they are the same, or all or none in both. Returns the rows. */
+static size_t add_kind(spw_table *table, const spw_model *const model[2],
+                       bool (*is)(const spw_model *, size_t, const char *), const char *name,
+                       const char *what) {
+    uint8_t mark[2][SPW_MODEL_MAX_LAYERS] = {{0}};
+    size_t layers[2] = {0};
+    for (size_t side = 0; side < 2; side++) {
+        for (size_t i = 0; i < model[side]->layers; i++) {
+            mark[side][i] = is(model[side], i, name);
+            layers[side] += mark[side][i];
         }
-        used += (size_t)snprintf(out + used, RUNS_TEXT - used, "%s%zu", used > 0 ? ", " : "", i);
-        if (last > i) used += (size_t)snprintf(out + used, RUNS_TEXT - used, "-%zu", last);
     }
+    const bool none = layers[0] + layers[1] == 0,
+               all = layers[0] == model[0]->layers && layers[1] == model[1]->layers;
+    if (none || all ||
+        (model[0]->layers == model[1]->layers && memcmp(mark[0], mark[1], model[0]->layers) == 0))
+        return 0;
+    spw_table_text(table, what);
+    for (size_t side = 0; side < 2; side++) {
+        char runs[RUNS_TEXT];
+        spw_table_text(table, spw_layer_runs(mark[side], model[side]->layers, runs, sizeof runs));
+    }
+    return 1;
 }
 
-static size_t layers_that(const spw_model *m, bool (*is)(const spw_model *, size_t)) {
-    size_t layers = 0;
-    for (size_t i = 0; i < m->layers; i++) layers += is(m, i);
-    return layers;
-}
-
-/* A kind that no layer of either is, or every layer of both, says nothing beside the number of layers. */
-static bool says_nothing(const spw_model *a, const spw_model *b, bool (*is)(const spw_model *, size_t)) {
-    const size_t of_a = layers_that(a, is), of_b = layers_that(b, is);
-    return (of_a == 0 && of_b == 0) || (of_a == a->layers && of_b == b->layers);
+/* Whether a mixer of that name comes before the k-th of `side`. */
+static bool seen_before(const spw_model *const model[2], size_t side, size_t k) {
+    const char *const name = model[side]->mixer[k].what;
+    for (size_t s = 0; s <= side; s++)
+        for (size_t i = 1; i < (s < side ? (size_t)SPW_MODEL_MIXERS : k); i++)
+            if (model[s]->mixer[i].layers > 0 && strcmp(model[s]->mixer[i].what, name) == 0) return true;
+    return false;
 }
 
 static size_t add_layers(spw_table *table, const spw_model *a, const spw_model *b) {
-    size_t rows = 0;
-    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-        char of_a[RUNS_TEXT], of_b[RUNS_TEXT];
-        bool same = a->layers == b->layers;
-        for (size_t i = 0; same && i < a->layers; i++) same = kinds[k].is(a, i) == kinds[k].is(b, i);
-        write_runs(a, kinds[k].is, of_a);
-        write_runs(b, kinds[k].is, of_b);
-        if (same || says_nothing(a, b, kinds[k].is)) continue;
-        spw_table_text(table, kinds[k].what);
-        spw_table_text(table, of_a);
-        spw_table_text(table, of_b);
-        rows++;
+    const spw_model *const model[2] = {a, b};
+    size_t rows = add_kind(table, model, has_experts, NULL, "which layers have experts");
+    rows += add_kind(table, model, has_no_ffn, NULL, "which layers have no FFN");
+    rows += add_kind(table, model, has_indexer, NULL, "which layers have an indexer");
+    for (size_t side = 0; side < 2; side++) {
+        for (size_t k = 1; k < SPW_MODEL_MIXERS; k++) {
+            const spw_mixer *const mixer = &model[side]->mixer[k];
+            char what[SPW_MIXER_NAME + 32];
+            if (mixer->layers == 0 || seen_before(model, side, k)) continue;
+            (void)snprintf(what, sizeof what, "which layers have %s", mixer->what);
+            rows += add_kind(table, model, has_mixer, mixer->what, what);
+        }
     }
     return rows;
 }
@@ -186,15 +200,18 @@ static size_t add_parameters(spw_table *table, const spw_model *a, const spw_mod
 }
 
 spw_status spw_model_diff(const spw_model *a, const spw_model *b, spw_format format) {
-    const spw_column columns[] = {{"what", "what"}, {"a", a->name}, {"b", b->name}, {NULL, NULL}};
+    const bool named = strlen(a->name) <= LONGEST_HEADING && strlen(b->name) <= LONGEST_HEADING;
+    const spw_column columns[] = {
+        {"what", "what"}, {"a", named ? a->name : "A"}, {"b", named ? b->name : "B"}, {NULL, NULL}};
     spw_status status = SPW_OK;
     spw_table *table = NULL;
     SPW_TRY(spw_table_create(columns, &table));
     const size_t rows = add_fields(table, a, b) + add_layers(table, a, b) + add_parameters(table, a, b);
     if (rows == 0 && format == SPW_FORMAT_TABLE)
         printf("%s and %s have the same shapes\n", a->name, b->name);
-    else
-        SPW_TRY(spw_table_print(table, format, spw_command_out()));
+    else if (!named && format == SPW_FORMAT_TABLE)
+        printf("A  %s\nB  %s\n\n", a->name, b->name);
+    if (rows > 0 || format != SPW_FORMAT_TABLE) SPW_TRY(spw_table_print(table, format, spw_command_out()));
 
 cleanup:
     spw_table_destroy(table);
