@@ -80,3 +80,27 @@ spw_status spw_per_layer_read(const spw_reading *in, const spw_model *m, spw_raw
 cleanup:
     return status;
 }
+
+spw_status spw_heads_per_layer_read(const spw_reading *in, const spw_model *m, spw_raw_config *raw) {
+    static const char HEADS[] = "num_attention_heads_per_layer";
+    const json_t *list = spw_reading_at(in->root, HEADS);
+    char found[SPW_JSON_WORDS];
+    raw->mixer_heads = SPW_ABSENT;
+    if (list == NULL) return SPW_OK;
+    if (!json_is_array(list) || json_array_size(list) != m->layers)
+        return spw_fail(SPW_ECONFIG, "%s: '%s' is %s of %zu; it must be a list of %zu numbers, one a layer",
+                        in->where, HEADS, spw_json_words(list, found), json_array_size(list), m->layers);
+    for (size_t i = 0; i < m->layers; i++) {
+        const json_t *item = json_array_get(list, i);
+        const json_int_t heads = json_integer_value(item);
+        if (m->mixer_of[i] != 0 && raw->mixer_heads == SPW_ABSENT) raw->mixer_heads = heads;
+        const int64_t want = m->mixer_of[i] == 0 ? (int64_t)m->heads : raw->mixer_heads;
+        if (heads >= 1 && heads <= 65535 && heads == want && (size_t)heads % m->kv_heads == 0) continue;
+        return spw_fail(
+            SPW_ECONFIG,
+            "%s: '%s' has %s at layer %zu; read is one number of all layers of a kind, a multiple of the %zu "
+            "heads of keys and values, here %lld",
+            in->where, HEADS, spw_json_words(item, found), i, m->kv_heads, (long long)want);
+    }
+    return SPW_OK;
+}
