@@ -18,6 +18,15 @@ static const spw_layer_word linear_apart[] = {{"full_attention", '\0', -1, 0, SP
                                               {"linear_attention", '\0', -1, 1, SPW_FFN_COUNTED},
                                               {.word = NULL}};
 
+static const spw_layer_word linear_of_indexed[] = {
+    {"indexed_attention", '\0', -1, 0, SPW_FFN_COUNTED},
+    {"deepseek_sparse_attention", '\0', -1, 0, SPW_FFN_COUNTED},
+    {"linear_attention", '\0', -1, 1, SPW_FFN_COUNTED},
+    {.word = NULL}};
+static const spw_layer_word sliding_of_indexed[] = {{"indexed_attention", '\0', -1, 0, SPW_FFN_COUNTED},
+                                                    {"sliding_attention", '\0', -1, 1, SPW_FFN_COUNTED},
+                                                    {.word = NULL}};
+
 #define ERNIE_VL \
     .experts = {"moe_num_experts"}, .top_k = {"moe_k"}, .expert_ffn = {"moe_intermediate_size"}, \
     .spelled = {{"n_shared_experts", "moe_num_shared_experts"}, \
@@ -80,6 +89,21 @@ const spw_family spw_more_families[] = {
      .layer_norms = 1,
      .tied = true},
     {.model_type = "deepseek_ocr2", DEEPSEEK_OCR},
+    {.model_type = "dots3_note",
+     .experts = {"n_routed_experts", "num_local_experts"},
+     .top_k = {"num_experts_per_tok"},
+     .expert_ffn = {"moe_intermediate_size"},
+     .spelled = {{"shared_expert_intermediate_size", "shared_experts_intermediate_size"}},
+     .quiet = {"per_layer_config"},
+     .parts = SPW_SHARED_COUNT | SPW_SHARED_WIDTH | SPW_BY_FIRST | SPW_SCORING | SPW_INDEXER | SPW_WINDOW,
+     .attention = SPW_ATTENTION_MLA,
+     .shared = SPW_SHARED_BY_BOTH,
+     .layer_list = {"layer_types"},
+     .layer_words = sliding_of_indexed,
+     .kinds = {&spw_dots_gate, &spw_dots_sliding},
+     .text = true,
+     .first_dense = 1,
+     .sigmoid_router = true},
     {.model_type = "ernie4_5_vl_moe", ERNIE_VL},
     {.model_type = "ernie4_5_moe_vl", ERNIE_VL},
     {.model_type = "flint",
@@ -92,6 +116,22 @@ const spw_family spw_more_families[] = {
      .attention_sinks = true,
      .sigmoid_router = true,
      .no_selection_bias = true},
+    {.model_type = "glm5_next",
+     .experts = {"n_routed_experts", "num_local_experts"},
+     .top_k = {"num_experts_per_tok"},
+     .expert_ffn = {"moe_intermediate_size"},
+     .spelled = {{"linear_attn_config.num_heads", "linear_num_heads"},
+                 {"linear_attn_config.head_dim", "linear_head_dim"},
+                 {"linear_attn_config.short_conv_kernel_size", "linear_conv_kernel_dim"}},
+     .parts = SPW_SHARED_COUNT | SPW_BY_FIRST | SPW_SCORING | SPW_INDEXER | SPW_STREAMS,
+     .attention = SPW_ATTENTION_MLA,
+     .layer_list = {"layer_types"},
+     .layer_words = linear_of_indexed,
+     .kinds = {&spw_pooled_indexer, &spw_kimi_delta},
+     .text = true,
+     .first_dense = 3,
+     .no_stream_head = true,
+     .sigmoid_router = true},
     {.model_type = "granitemoe_swa",
      .experts = {"num_local_experts", "num_experts"},
      .top_k = {"num_experts_per_tok"},

@@ -63,7 +63,41 @@ static void axk2_gates(const spw_raw_config *raw, spw_model *m, size_t kind) {
                    (spw_matrix){"gate of the norm", h, rank, 2, SPW_IN_MOE_LAYER, 0, SPW_CUT_NOWHERE, false});
 }
 
+/* [Glm5NextIndexer] beside latent attention and its indexer: blocks of keys are joined by weights of their own. */
+static void pooled_indexer(const spw_raw_config *raw, spw_model *m, size_t kind) {
+    matrix(m, kind, "indexer: gate of joined keys", m->hidden, m->indexer_dim, SPW_CUT_NOWHERE);
+    numbers(m, kind, "indexer: places of joined keys", P(N(dim), m->indexer_dim), SPW_CUT_NOWHERE);
+}
+
+/* [Dots3NoteAttention] beside latent attention: a gate a head, and a norm of the rotary key. */
+static void dots_gate(const spw_raw_config *raw, spw_model *m, size_t kind) {
+    (void)raw;
+    matrix(m, kind, "gate", m->hidden, m->heads, SPW_CUT_OUTPUTS);
+    numbers(m, kind, "norm of the rotary key", m->rope_dim, SPW_CUT_NOWHERE);
+}
+
+/* [Dots3NoteAttention] sliding layers: latent attention of other heads and ranks. */
+static void dots_sliding(const spw_raw_config *raw, spw_model *m, size_t kind) {
+    const uint64_t h = m->hidden, q = m->q_lora_rank, heads = spw_or_default(raw->mixer_heads, m->heads),
+                   rank = spw_or_default(raw->mixer_rank, m->kv_lora_rank),
+                   nope = spw_or_default(raw->mixer_nope, m->nope_dim), value = m->v_head_dim,
+                   rope = m->rope_dim;
+    m->mixer[kind].attends = true;
+    matrix(m, kind, "queries, down", h, q, SPW_CUT_NOWHERE);
+    matrix(m, kind, "queries, up", q, P(heads, nope + rope), SPW_CUT_OUTPUTS);
+    matrix(m, kind, "keys and values, down", h, rank + rope, SPW_CUT_NOWHERE);
+    matrix(m, kind, "keys and values, up", rank, P(heads, nope + value), SPW_CUT_OUTPUTS);
+    matrix(m, kind, "output", P(heads, value), h, SPW_CUT_INPUTS);
+    matrix(m, kind, "gate", h, heads, SPW_CUT_OUTPUTS);
+    numbers(m, kind, "norms", q + rank + rope, SPW_CUT_NOWHERE);
+    m->mixer[kind].heads = (size_t)heads;
+    m->mixer[kind].key = (size_t)(nope + rope);
+    m->mixer[kind].value = (size_t)value;
+    m->mixer[kind].window = spw_or_default(raw->window, 0);
+}
+
 #define WIDE SPW_MODEL_WIDEST
+static const spw_key_row pool_keys[] = {SPW_KEY("index_kpool", mixer_dim, 1, 65535, true), {.key = NULL}};
 static const spw_key_row no_keys[] = {{.key = NULL}};
 static const spw_key_row bailing_keys[] = {SPW_KEY("linear_num_heads", mixer_heads, 1, 65535, false),
                                            SPW_KEY("linear_head_dim", mixer_dim, 1, WIDE, false),
@@ -78,3 +112,8 @@ const spw_mixer_kind spw_laguna_gate = {
 const spw_mixer_kind spw_laguna_sliding = {
     "sliding attention with heads of its own", {"sliding_attention"}, no_keys, laguna_sliding};
 const spw_mixer_kind spw_axk2_gates = {"gated latent attention", {"full_attention"}, axk2_keys, axk2_gates};
+const spw_mixer_kind spw_pooled_indexer = {
+    "latent attention with an indexer of joined keys", {"indexed_attention"}, pool_keys, pooled_indexer};
+const spw_mixer_kind spw_dots_gate = {"gated latent attention", {"indexed_attention"}, no_keys, dots_gate};
+const spw_mixer_kind spw_dots_sliding = {
+    "sliding latent attention of its own shape", {"sliding_attention"}, no_keys, dots_sliding};

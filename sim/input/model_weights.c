@@ -12,7 +12,8 @@ spw_status spw_reading_mixers(const spw_reading *in, spw_raw_config *raw, spw_mo
                                                                       : NULL;
         if (kind == NULL || (k > 0 && m->mixer[k].layers == 0)) continue;
         bool listed = false;
-        spw_status status = kind == &spw_global        ? spw_per_layer_read(in, m, raw, &listed)
+        spw_status status = kind == &spw_global || kind == &spw_dots_sliding
+                                ? spw_per_layer_read(in, m, raw, &listed)
                             : kind == &spw_laguna_gate ? spw_heads_per_layer_read(in, m, raw)
                                                        : SPW_OK;
         if (status == SPW_OK && !listed) status = spw_reading_rows(in, kind->keys, raw);
@@ -50,10 +51,12 @@ spw_status spw_reading_beside(const spw_reading *in, const spw_raw_config *raw, 
                                        .place = SPW_IN_LAYER,
                                        .vector = true});
         add_numbers(m, SPW_IN_LAYER, "its bias and scales", 2 * (mixes + 3));
-        spw_matrix_add(
-            m, (spw_matrix){
-                   .name = "stream head", .in = n * h, .out = n, .place = SPW_IN_MODEL, .vector = true});
-        add_numbers(m, SPW_IN_MODEL, "its bias and scale", n + 1);
+        if (!in->family->no_stream_head) {
+            spw_matrix_add(
+                m, (spw_matrix){
+                       .name = "stream head", .in = n * h, .out = n, .place = SPW_IN_MODEL, .vector = true});
+            add_numbers(m, SPW_IN_MODEL, "its bias and scale", n + 1);
+        }
     }
     if (m->residual_blocks > 0) {
         add_numbers(m, SPW_IN_LAYER, "residual queries and norms", 4 * h);
