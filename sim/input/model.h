@@ -76,6 +76,7 @@ typedef struct spw_model {
     bool attention_bias, output_bias, qk_norm, expert_bias, router_bias, attention_sinks, tied_embeddings;
     bool qk_norm_per_head; /* qk_norm: weights of head_dim (Qwen3), else of the whole projection (OLMoE) */
     bool shared_gate;      /* Qwen2-MoE: a gate of [hidden] on the shared expert */
+    bool head_gates;       /* attention's output has a gate of one number a head (Laguna) */
     bool query_gate_bias;  /* beside query_gate: one number a head (Beam) */
     bool query_gate; /* attention's output is gated by a projection as wide as the queries (Qwen3-Next) */
     size_t indexer_heads, indexer_dim; /* of a sparse indexer (DeepSeek-V3.2); 0 = none */

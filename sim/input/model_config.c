@@ -125,6 +125,7 @@ static spw_status read_attention(const spw_reading *in, spw_raw_config *raw, spw
     m->attention_sinks = f->attention_sinks;
     m->query_gate = f->query_gate;
     m->query_gate_bias = f->query_gate_bias;
+    m->head_gates = f->head_gates;
     m->indexer_heads = spw_or_default(raw->indexer_heads, 0);
     m->indexer_dim = spw_or_default(raw->indexer_dim, 0);
     if (m->indexer_heads > 0 && m->q_lora_rank == 0)
@@ -353,6 +354,8 @@ static void note_doubts(const spw_reading *in, spw_model *m) {
               "rounded down, as "
               "transformers does",
               m->head_dim);
+    if (in->family->text_first)
+        doubt(m, "tokens of images have experts of their own beside those of text, which are not counted");
     if (in->outer != in->root)
         doubt(m, "only the language model of the file's text_config counts, none of what reads images or "
                  "sound beside it");

@@ -376,7 +376,7 @@ const spw_key_row spw_gqa_keys[] = {
 const spw_key_row spw_mla_keys[] = {SPW_KEY("q_lora_rank", q_lora_rank, 1, SPW_MODEL_WIDEST, false),
                                     SPW_KEY("kv_lora_rank", kv_lora_rank, 1, SPW_MODEL_WIDEST, true),
                                     SPW_KEY("qk_nope_head_dim", nope_dim, 1, SPW_MODEL_WIDEST, true),
-                                    SPW_KEY("qk_rope_head_dim", rope_dim, 1, SPW_MODEL_WIDEST, true),
+                                    SPW_KEY("qk_rope_head_dim", rope_dim, 0, SPW_MODEL_WIDEST, true),
                                     SPW_KEY("v_head_dim", v_head_dim, 1, SPW_MODEL_WIDEST, true),
                                     {.key = NULL}};
 

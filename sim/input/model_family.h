@@ -60,7 +60,7 @@ typedef struct spw_raw_config {
     int64_t q_lora_rank, kv_lora_rank, nope_dim, rope_dim, v_head_dim;
     int64_t indexer_heads, indexer_dim, indexer_every, indexer_offset, zero_experts;
     int64_t mixer_heads, mixer_kv_heads, mixer_value_heads, mixer_dim, mixer_value_dim, mixer_conv,
-        mixer_groups, mixer_state, mixer_expand, mixer_rank;
+        mixer_groups, mixer_state, mixer_expand, mixer_rank, mixer_nope;
     int64_t expert_matrices, ffn_matrices;
     int64_t latent, streams, residual_blocks, hash_layers, window, output_groups, output_rank, chosen, blocks,
         block_tokens, compress_sparse, compress_heavy;
@@ -86,7 +86,9 @@ typedef struct spw_mixer_kind {
 } spw_mixer_kind;
 extern const spw_mixer_kind spw_gated_delta, spw_kimi_delta, spw_lightning, spw_mamba, spw_mamba2,
     spw_mamba2_nemotron, spw_short_convolution, spw_sliding, spw_global, spw_head_gate, spw_sliding_gated,
-    spw_block_sparse, spw_window_grouped, spw_compressed, spw_heavily_compressed, spw_no_mixer;
+    spw_block_sparse, spw_window_grouped, spw_compressed, spw_heavily_compressed, spw_no_mixer,
+    spw_bailing_delta, spw_laguna_gate, spw_laguna_sliding, spw_axk2_gates, spw_pooled_indexer, spw_dots_gate,
+    spw_dots_sliding;
 
 /* What an entry of a list of layers says: by a word, by a number (-1: none), or by a letter of a pattern. */
 typedef enum spw_layer_ffn { SPW_FFN_COUNTED, SPW_FFN_NONE, SPW_FFN_DENSE, SPW_FFN_EXPERTS } spw_layer_ffn;
@@ -137,6 +139,10 @@ typedef struct spw_family {
     bool qk_norm, qk_norm_per_head, expert_bias, router_bias, attention_sinks, query_gate, tied, norm_bias,
         moe_norm, router_scales, layer_scalar;
     bool query_gate_bias; /* one number a head, beside query_gate */
+    bool head_gates;      /* spw_model */
+    bool text_first;      /* a number may be a list of text and images: the first counts (ERNIE VL) */
+    bool no_stream_head;  /* residual streams end in their mean, without weights */
+    bool expert_norm;     /* one more norm of latent experts' rows */
     bool selection_bias;  /* without a sigmoid router */
     size_t layer_period;  /* of unlike layers, where layer_types is absent; 0 counts as 1 */
     bool nested_scans;    /* spw_model */

@@ -141,11 +141,15 @@ static void short_convolution(const spw_raw_config *raw, spw_model *m, size_t ki
 
 /* --- Attention of another shape --- */
 
-/* [MiMoV2FlashAttention] sliding layers with heads of their own and a sink each. */
+/* [MiMoV2FlashAttention] sliding layers with heads of their own and a sink each; where the file has none, the model's, and twice its
+ * heads of keys and values. */
 static void sliding(const spw_raw_config *raw, spw_model *m, size_t kind) {
     m->mixer[kind].attends = true;
-    projections(m, kind, N(heads), N(kv_heads), N(dim), N(value_dim));
-    cut_numbers(m, kind, "sinks", N(heads));
+    const uint64_t heads = spw_or_default(raw->mixer_heads, m->heads);
+    projections(m, kind, heads, spw_or_default(raw->mixer_kv_heads, 2 * m->kv_heads),
+                spw_or_default(raw->mixer_dim, m->head_dim),
+                spw_or_default(raw->mixer_value_dim, m->v_head_dim));
+    cut_numbers(m, kind, "sinks", heads);
 }
 
 /* [Gemma4TextAttention] full layers: wider heads, keys that are the values too, norms of q and k. */
@@ -280,11 +284,12 @@ static const spw_key_row mamba2_keys[] = {SPW_KEY("mamba_n_heads", mixer_heads, 
                                           {.key = NULL}};
 static const spw_key_row convolution_keys[] = {SPW_KEY("conv_L_cache", mixer_conv, 1, 65535, true),
                                                {.key = NULL}};
-static const spw_key_row sliding_keys[] = {SPW_KEY("swa_num_attention_heads", mixer_heads, 1, 65535, true),
-                                           SPW_KEY("swa_num_key_value_heads", mixer_kv_heads, 1, 65535, true),
-                                           SPW_KEY("swa_head_dim", mixer_dim, 1, WIDE, true),
-                                           SPW_KEY("swa_v_head_dim", mixer_value_dim, 1, WIDE, true),
-                                           {.key = NULL}};
+static const spw_key_row sliding_keys[] = {
+    SPW_KEY("swa_num_attention_heads", mixer_heads, 1, 65535, false),
+    SPW_KEY("swa_num_key_value_heads", mixer_kv_heads, 1, 65535, false),
+    SPW_KEY("swa_head_dim", mixer_dim, 1, WIDE, false),
+    SPW_KEY("swa_v_head_dim", mixer_value_dim, 1, WIDE, false),
+    {.key = NULL}};
 static const spw_key_row nemotron_keys[] = {SPW_KEY("mamba_num_heads", mixer_heads, 1, 65535, true),
                                             SPW_KEY("mamba_head_dim", mixer_dim, 1, WIDE, true),
                                             SPW_KEY("n_groups", mixer_groups, 1, 65535, true),

@@ -9,4 +9,9 @@
 SPW_MUST_CHECK spw_status spw_per_layer_read(const spw_reading *in, const spw_model *m, spw_raw_config *raw,
                                              bool *is_there);
 
+/* "num_attention_heads_per_layer": the model's number in every layer of its own attention, one number in all others, which becomes
+ * raw->mixer_heads. SPW_ECONFIG names the layer. */
+SPW_MUST_CHECK spw_status spw_heads_per_layer_read(const spw_reading *in, const spw_model *m,
+                                                   spw_raw_config *raw);
+
 #endif

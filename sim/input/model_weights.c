@@ -7,10 +7,15 @@
 spw_status spw_reading_mixers(const spw_reading *in, spw_raw_config *raw, spw_model *m) {
     const spw_family *f = in->family;
     for (size_t k = 0; k < SPW_MODEL_MIXERS; k++) {
-        const spw_mixer_kind *kind = f->layer_words != NULL ? f->kinds[k] : k == 1 ? f->mixer : NULL;
+        const spw_mixer_kind *kind = f->layer_words != NULL || k == 0 ? f->kinds[k]
+                                     : k == 1                         ? f->mixer
+                                                                      : NULL;
         if (kind == NULL || (k > 0 && m->mixer[k].layers == 0)) continue;
         bool listed = false;
-        spw_status status = kind == &spw_global ? spw_per_layer_read(in, m, raw, &listed) : SPW_OK;
+        spw_status status = kind == &spw_global || kind == &spw_dots_sliding
+                                ? spw_per_layer_read(in, m, raw, &listed)
+                            : kind == &spw_laguna_gate ? spw_heads_per_layer_read(in, m, raw)
+                                                       : SPW_OK;
         if (status == SPW_OK && !listed) status = spw_reading_rows(in, kind->keys, raw);
         if (status != SPW_OK) return status;
         spw_mixer_count(kind, raw, k, m);
@@ -34,6 +39,7 @@ spw_status spw_reading_beside(const spw_reading *in, const spw_raw_config *raw, 
         spw_matrix_add(
             m, (spw_matrix){.name = "latent up", .in = m->latent, .out = h, .place = SPW_IN_MOE_LAYER});
         if (m->latent_norm) add_numbers(m, SPW_IN_MOE_LAYER, "latent norm", m->latent);
+        if (in->family->expert_norm) add_numbers(m, SPW_IN_MOE_LAYER, "norm of experts' rows", 2 * m->latent);
     }
     m->streams = n;
     m->residual_blocks = spw_or_default(raw->residual_blocks, 0);
@@ -45,10 +51,12 @@ spw_status spw_reading_beside(const spw_reading *in, const spw_raw_config *raw, 
                                        .place = SPW_IN_LAYER,
                                        .vector = true});
         add_numbers(m, SPW_IN_LAYER, "its bias and scales", 2 * (mixes + 3));
-        spw_matrix_add(
-            m, (spw_matrix){
-                   .name = "stream head", .in = n * h, .out = n, .place = SPW_IN_MODEL, .vector = true});
-        add_numbers(m, SPW_IN_MODEL, "its bias and scale", n + 1);
+        if (!in->family->no_stream_head) {
+            spw_matrix_add(
+                m, (spw_matrix){
+                       .name = "stream head", .in = n * h, .out = n, .place = SPW_IN_MODEL, .vector = true});
+            add_numbers(m, SPW_IN_MODEL, "its bias and scale", n + 1);
+        }
     }
     if (m->residual_blocks > 0) {
         add_numbers(m, SPW_IN_LAYER, "residual queries and norms", 4 * h);

@@ -38,8 +38,11 @@ from transformers import CONFIG_MAPPING, AutoConfig  # noqa: E402
 
 # No decoders of text: an encoder, or an encoder and a decoder of other keys, or a tower of images.
 NOT_READ = {"vitpose", "vitpose_backbone", "nllb-moe", "switch_transformers", "dots3_note_vision_encoder", "openai_privacy_filter"}
-# Weights that a class allocates and its model does not use. LongCat: a row of weights for experts that compute nothing.
-UNUSED = {"longcat_flash": lambda c: c.num_layers * c.zero_expert_num * 2 * c.expert_ffn_hidden_size * c.hidden_size}
+# Weights that a class has and that are not counted. LongCat: rows of weights for experts that compute nothing, which the published files
+# lack. ERNIE VL: experts, router and its bias for tokens of images, which is said with every answer.
+UNUSED = {"ernie4_5_vl_moe_text": lambda c: c.mlp_layer_types.count("sparse") * c.moe_num_experts
+          * (3 * c.hidden_size * c.moe_intermediate_size[1] + c.hidden_size + 1),
+          "longcat_flash": lambda c: c.num_layers * c.zero_expert_num * 2 * c.expert_ffn_hidden_size * c.hidden_size}
 # What is refused, each with the keys that nothing here counts. A refusal of anything else fails.
 REFUSED = {
     "axk2", "bailing_hybrid", "deepseek_v2", "doge", "dots3_note", "dots3_note_text", "ernie4_5_vl_moe",
