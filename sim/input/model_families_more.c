@@ -27,6 +27,18 @@ static const spw_layer_word sliding_of_indexed[] = {{"indexed_attention", '\0', 
                                                     {"sliding_attention", '\0', -1, 1, SPW_FFN_COUNTED},
                                                     {.word = NULL}};
 
+static const spw_layer_word all_indexed[] = {{"indexed_attention", '\0', -1, 0, SPW_FFN_COUNTED},
+                                             {.word = NULL}};
+static const spw_layer_word rotary_or_not[] = {
+    {"rotary", '\0', 1, 0, SPW_FFN_COUNTED}, {"plain", '\0', 0, 1, SPW_FFN_COUNTED}, {.word = NULL}};
+
+#define HY_4 \
+    .experts = {"n_routed_experts", "num_local_experts"}, .top_k = {"num_experts_per_tok"}, \
+    .expert_ffn = {"moe_intermediate_size"}, \
+    .parts = SPW_SHARED_COUNT | SPW_BY_FIRST | SPW_SCORING | SPW_INDEXER | SPW_STREAMS, \
+    .attention = SPW_ATTENTION_MLA, .layer_list = {"layer_types"}, .layer_words = all_indexed, \
+    .kinds = {&spw_gated_sinks}, .text = true, .first_dense = 1, .narrow_streams = true, \
+    .sigmoid_router = true
 #define ERNIE_VL \
     .experts = {"moe_num_experts"}, .top_k = {"moe_k"}, .expert_ffn = {"moe_intermediate_size"}, \
     .spelled = {{"n_shared_experts", "moe_num_shared_experts"}, \
@@ -140,6 +152,8 @@ const spw_family spw_more_families[] = {
      .parts = SPW_SHARED_WIDTH,
      .shared = SPW_SHARED_BY_WIDTH,
      .attention_sinks = true},
+    {.model_type = "hy_v4", HY_4},
+    {.model_type = "hy_v4_vl", HY_4},
     {.model_type = "kolibri1",
      .experts = {"num_experts", "num_local_experts"},
      .top_k = {"num_experts_per_tok"},
@@ -181,6 +195,17 @@ const spw_family spw_more_families[] = {
      .expert_ffn = {"moe_intermediate_size"},
      .parts = SPW_BY_FIRST,
      QK_NORMS},
+    {.model_type = "mistral_large4",
+     .experts = {"n_routed_experts", "num_local_experts"},
+     .top_k = {"num_experts_per_tok"},
+     .expert_ffn = {"moe_intermediate_size"},
+     .parts = SPW_SHARED_COUNT | SPW_BY_FIRST,
+     .attention = SPW_ATTENTION_MLA,
+     .layer_list = {"no_rope_layers"},
+     .layer_words = rotary_or_not,
+     .kinds = {&spw_large4_rotary, &spw_large4_plain},
+     .text = true,
+     .first_dense = 1},
     {.model_type = "muse_spark",
      .experts = {"num_local_experts", "num_experts"},
      .top_k = {"num_experts_per_tok"},

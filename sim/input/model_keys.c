@@ -92,11 +92,13 @@ static const char *const quiet[] = {
     "attn_temperature_tuning",
     "floor_scale",
     "full_attn_beta_factor",
+    "hc_magnitude",
     "hc_sinkhorn_iters",
     "hidden_activation",
     "kda_lower_bound",
     "kda_safe_gate",
     "linear_attn_beta_factor",
+    "learnable_sink_init",
     "linear_lower_bound",
     "log_scaling_n_floor",
     "logit_scale",
@@ -185,6 +187,19 @@ static bool are_attention_layers(const json_t *list) {
     return json_is_array(list);
 }
 
+/* Every layer has keys and values, or an indexer, of its own. */
+static bool shares_nothing(const char *key, const json_t *list) {
+    const bool sources = strcmp(key, "kv_source_layers") == 0, indexers = strcmp(key, "indexer_types") == 0;
+    size_t i;
+    json_t *item;
+    json_array_foreach(list, i, item) {
+        const char *text = json_string_value(item);
+        if (sources && !(json_is_integer(item) && json_integer_value(item) == (json_int_t)i)) return false;
+        if (indexers && (text == NULL || strcmp(text, "full") != 0)) return false;
+    }
+    return json_is_array(list) && (sources || indexers);
+}
+
 bool spw_model_key_is_quiet(const char *key, const json_t *value) {
     if (key[0] == '_' || json_is_null(value) || json_is_false(value)) return true;
     if (json_is_number(value) && json_number_value(value) == 0.0) return true;
@@ -192,6 +207,7 @@ bool spw_model_key_is_quiet(const char *key, const json_t *value) {
         json_array_size(value) + json_object_size(value) == 0)
         return true;
     if (strcmp(key, "layer_types") == 0) return are_attention_layers(value);
+    if (shares_nothing(key, value)) return true;
     return ends_quietly(key) || is_among(quiet, sizeof quiet / sizeof *quiet, key);
 }
 

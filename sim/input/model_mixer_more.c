@@ -96,7 +96,49 @@ static void dots_sliding(const spw_raw_config *raw, spw_model *m, size_t kind) {
     m->mixer[kind].window = spw_or_default(raw->window, 0);
 }
 
+/* [HYV4Attention] beside latent attention: a gate as wide as its output, a sink a head. */
+static void gated_sinks(const spw_raw_config *raw, spw_model *m, size_t kind) {
+    (void)raw;
+    matrix(m, kind, "gate of the output", m->hidden, P(m->heads, m->v_head_dim), SPW_CUT_OUTPUTS);
+    numbers(m, kind, "sinks", m->heads, SPW_CUT_OUTPUTS);
+}
+
+/* [MistralLarge4Attention, MistralLarge4Indexer] what layers with and without rotary positions have in common: scales of the scores,
+ * an indexer that reads the hidden state. */
+static void large4_common(const spw_raw_config *raw, spw_model *m, size_t kind) {
+    const uint64_t h = m->hidden, heads = N(heads), dim = N(dim);
+    numbers(m, kind, "scales of the scores", P(2, m->heads), SPW_CUT_OUTPUTS);
+    matrix(m, kind, "indexer: queries", h, P(heads, dim), SPW_CUT_NOWHERE);
+    matrix(m, kind, "indexer: keys", h, dim, SPW_CUT_NOWHERE);
+    matrix(m, kind, "indexer: weights", h, heads, SPW_CUT_NOWHERE);
+    numbers(m, kind, "indexer: norms and scales",
+            spw_saturated_sum(P(2, h), P(2, spw_saturated_sum(dim, heads))), SPW_CUT_NOWHERE);
+}
+
+static void large4_rotary(const spw_raw_config *raw, spw_model *m, size_t kind) {
+    large4_common(raw, m, kind);
+    spw_matrix_add(
+        m, (spw_matrix){"rotary scales", 1, m->rope_dim / 2, 1, SPW_IN_MODEL, 0, SPW_CUT_NOWHERE, true});
+}
+
+static void large4_plain(const spw_raw_config *raw, spw_model *m, size_t kind) {
+    const uint64_t h = m->hidden, rank = m->kv_lora_rank, key = m->nope_dim + m->rope_dim;
+    m->mixer[kind].attends = true;
+    matrix(m, kind, "queries", h, P(m->heads, key), SPW_CUT_OUTPUTS);
+    matrix(m, kind, "keys and values, down", h, rank, SPW_CUT_NOWHERE);
+    matrix(m, kind, "keys and values, up", rank, P(m->heads, key + m->v_head_dim), SPW_CUT_OUTPUTS);
+    matrix(m, kind, "output", P(m->heads, m->v_head_dim), h, SPW_CUT_INPUTS);
+    numbers(m, kind, "norm of keys and values", rank, SPW_CUT_NOWHERE);
+    large4_common(raw, m, kind);
+    m->mixer[kind].heads = m->heads;
+    m->mixer[kind].key = (size_t)key;
+    m->mixer[kind].value = m->v_head_dim;
+}
+
 #define WIDE SPW_MODEL_WIDEST
+static const spw_key_row large4_keys[] = {SPW_KEY("index_n_heads", mixer_heads, 1, 65535, true),
+                                          SPW_KEY("index_head_dim", mixer_dim, 1, WIDE, true),
+                                          {.key = NULL}};
 static const spw_key_row pool_keys[] = {SPW_KEY("index_kpool", mixer_dim, 1, 65535, true), {.key = NULL}};
 static const spw_key_row no_keys[] = {{.key = NULL}};
 static const spw_key_row bailing_keys[] = {SPW_KEY("linear_num_heads", mixer_heads, 1, 65535, false),
@@ -117,3 +159,9 @@ const spw_mixer_kind spw_pooled_indexer = {
 const spw_mixer_kind spw_dots_gate = {"gated latent attention", {"indexed_attention"}, no_keys, dots_gate};
 const spw_mixer_kind spw_dots_sliding = {
     "sliding latent attention of its own shape", {"sliding_attention"}, no_keys, dots_sliding};
+const spw_mixer_kind spw_gated_sinks = {
+    "gated latent attention with sinks", {"indexed_attention"}, no_keys, gated_sinks};
+const spw_mixer_kind spw_large4_rotary = {
+    "latent attention with an indexer", {"indexed_attention"}, large4_keys, large4_rotary};
+const spw_mixer_kind spw_large4_plain = {
+    "latent attention without rotary positions", {"indexed_attention"}, large4_keys, large4_plain};

@@ -31,7 +31,9 @@ static void add_numbers(spw_model *m, spw_matrix_place place, const char *name, 
  * transformers 5.24. Attention over earlier residuals: modeling_kimi_linear.py beside Kimi K3's weights, twice a layer and at the end:
  * a norm and a projection to one number. */
 spw_status spw_reading_beside(const spw_reading *in, const spw_raw_config *raw, spw_model *m) {
-    const uint64_t h = m->hidden, n = spw_or_default(raw->streams, 0), mixes = (n + 2) * n;
+    const uint64_t h = m->hidden, n = spw_or_default(raw->streams, 0);
+    const bool narrow = in->family->narrow_streams;
+    const uint64_t mixes = narrow ? 2 * n : (n + 2) * n;
     m->latent = spw_or_default(raw->latent, 0);
     if (m->latent > 0) {
         spw_matrix_add(
@@ -50,7 +52,7 @@ spw_status spw_reading_beside(const spw_reading *in, const spw_raw_config *raw, 
                                        .count = 2,
                                        .place = SPW_IN_LAYER,
                                        .vector = true});
-        add_numbers(m, SPW_IN_LAYER, "its bias and scales", 2 * (mixes + 3));
+        add_numbers(m, SPW_IN_LAYER, "its bias and scales", 2 * (mixes + (narrow ? 2 : 3)));
         if (!in->family->no_stream_head) {
             spw_matrix_add(
                 m, (spw_matrix){
