@@ -473,7 +473,7 @@ static spw_status refuse_sized(const char *name) {
 }
 
 spw_status spw_cluster_read(const char *name, const char *folder, spw_cluster *out) {
-    const spw_preset_kind kind = {"cluster", "a cluster's YAML file", spw_cluster_files, suffixes};
+    const spw_preset_kind kind = {"cluster", "a cluster's YAML file", spw_cluster_files, suffixes, 0};
     const sized_name sized = size_of(name);
     const char *const colon = strchr(name, ':');
     spw_preset_text text;

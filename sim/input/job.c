@@ -498,7 +498,8 @@ spw_status spw_job_parse_at(const spw_job_place *at, const char *text, size_t le
         spw_model *model = &read->job.model;
         if (read->job.layers > 0) model->moe_layers = read->job.layers;
         model->layers = model->moe_layers;
-        model->other.layers = 0;
+        model->other_layers = model->bare_layers = 0;
+        for (size_t k = 1; k < SPW_MODEL_MIXERS; k++) model->mixer[k].layers = 0;
     }
     key = "cluster";
     SPW_TRY(spw_cluster_read(read->cluster, folder_of(at, key), &read->job.cluster));

@@ -76,7 +76,7 @@ spw_status spw_megatron_coefficients_parse(const char *where, const char *text, 
 spw_status spw_megatron_coefficients_read(const char *name, const char *folder,
                                           spw_megatron_coefficients *out) {
     static const char *const suffixes[] = {".yaml", ".yml", NULL};
-    const spw_preset_kind kind = {"stack of measured runs", "its YAML file", spw_megatron_files, suffixes};
+    const spw_preset_kind kind = {"stack of measured runs", "its YAML file", spw_megatron_files, suffixes, 0};
     spw_preset_text text;
     spw_status status = spw_preset_open(&kind, name, folder, &text);
     if (status != SPW_OK) return status;

@@ -58,14 +58,15 @@ static spw_status check_recipe(const spw_job *job, const spw_scheme *scheme) {
 static spw_status check_cut_adapters(const spw_job *job, const spw_grid *g) {
     const spw_finetune *f = &job->finetune;
     if (g->tensor == 1 || !spw_finetune_adapts(f, SPW_LORA_ATTENTION)) return SPW_OK;
-    if (job->model.attention == SPW_ATTENTION_MLA || job->model.other.layers > 0)
+    if (job->model.attention == SPW_ATTENTION_MLA || job->model.other_layers > 0 || job->model.matrices > 0)
         return spw_fail(
             SPW_ECONFIG,
             "finetune.lora_targets attention with tensor %zu and model '%s': how adapters beside %s "
             "are cut is not modelled; use lora_targets: experts, or tensor 1",
             g->tensor, job->model.name,
-            job->model.other.layers > 0 ? job->model.other.what
-                                        : "MLA's down projections, which every GPU holds whole,");
+            job->model.attention == SPW_ATTENTION_MLA && job->model.matrices == 0
+                ? "MLA's down projections, which every GPU holds whole,"
+                : "layers of several kinds");
     if (f->lora_rank % g->tensor != 0)
         return spw_fail(
             SPW_ECONFIG,
@@ -317,8 +318,28 @@ static spw_status check_global_batch(const spw_job *job, const spw_scheme *schem
         scheme->type->name, job->pipeline);
 }
 
+/* Experts of two matrices, and of rows narrower than the hidden size. */
+static spw_status check_experts(const spw_job *job, const spw_scheme *scheme) {
+    const spw_model *m = &job->model;
+    const bool latent = m->latent > 0 && scheme->type->compiled.list != NULL;
+    if (!latent && (!m->plain_experts || scheme->type->megatron.plain)) return SPW_OK;
+    if (latent)
+        return spw_fail(
+            SPW_ECONFIG,
+            "scheme '%s': model '%s' has experts whose rows are narrower than the hidden size, and "
+            "MaxText has no such layer; use a scheme of PyTorch such as megatron-alltoall",
+            scheme->text, m->name);
+    return spw_fail(
+        SPW_ECONFIG,
+        "scheme '%s': model '%s' has experts of two matrices, without a gate, which are described "
+        "for Megatron-Core's dispatchers megatron-alltoall, megatron-allgather, megatron-flex, "
+        "megatron-syncfree and megatron-ncclep; use one of them",
+        scheme->text, m->name);
+}
+
 spw_status spw_footprint_check(const spw_job *job, const spw_scheme *scheme) {
     spw_status status = check_device(job, scheme);
+    if (status == SPW_OK) status = check_experts(job, scheme);
     if (status == SPW_OK) status = check_global_batch(job, scheme);
     if (status == SPW_OK) status = check_recipe(job, scheme);
     if (status == SPW_OK) status = check_grid(job, scheme);

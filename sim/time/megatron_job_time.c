@@ -365,6 +365,8 @@ static spw_status set_shape(prediction *p) {
                                     .experts_per_rank = s->experts_per_rank,
                                     .hidden = s->hidden,
                                     .ffn = s->ffn,
+                                    .model_hidden = job->model.hidden,
+                                    .plain = s->plain_experts,
                                     .expert_tensor = s->expert_tensor,
                                     .capacity = capacity != SIZE_MAX ? capacity : 0,
                                     .padded = spw_scheme_fills_slots(scheme),
@@ -375,10 +377,10 @@ static spw_status set_shape(prediction *p) {
                                     .product_gain = spw_fp8_product_gain(job)};
     p->dispatcher = scheme->type->megatron.dispatcher;
     p->host = spw_megatron_host_of(q->coefficients, q->point);
-    p->send_s = p->pipeline.stages > 1
-                    ? q->coefficients->exchange_latency_s.value +
-                          2.0 * (double)(s->tokens * s->hidden) / q->coefficients->network_bytes_per_s.value
-                    : 0.0;
+    p->send_s = p->pipeline.stages > 1 ? q->coefficients->exchange_latency_s.value +
+                                             2.0 * (double)(s->tokens * spw_model_carried(&job->model)) /
+                                                 q->coefficients->network_bytes_per_s.value
+                                       : 0.0;
     const spw_model_passes passes = passes_of(job->remat);
     return spw_megatron_outside_of(q->coefficients, q->point, &passes, &p->outside);
 }

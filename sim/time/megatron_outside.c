@@ -81,7 +81,7 @@ spw_status spw_megatron_outside_of(const spw_megatron_coefficients *c, const spw
         .seconds = {[SPW_OUTSIDE_PROJECTIONS] = projections_of(job, &w) / linear,
                     [SPW_OUTSIDE_ATTENTION] = w.attention / scores / cut,
                     [SPW_OUTSIDE_DENSE_FFN] = w.dense_ffn / linear / cut,
-                    [SPW_OUTSIDE_SHARED] = w.shared_expert / linear / cut,
+                    [SPW_OUTSIDE_SHARED] = (w.shared_expert + w.latent) / linear / cut,
                     [SPW_OUTSIDE_HEAD] = w.head / dense / cut,
                     [SPW_OUTSIDE_LOSS] = loss_bytes(c, point) / c->copy_bytes_per_s.value / cut,
                     [SPW_OUTSIDE_ELEMENTWISE] = w.layer_bytes / c->copy_bytes_per_s.value / cut,
@@ -95,19 +95,28 @@ spw_status spw_megatron_outside_of(const spw_megatron_coefficients *c, const spw
                           [SPW_OUTSIDE_LOSS] = 0.5,
                           [SPW_OUTSIDE_ELEMENTWISE] = once.layer_bytes / w.layer_bytes / passes->layers,
                           [SPW_OUTSIDE_CASTS] = 1.0 / passes->layers}};
+    if (w.latent > 0.0)
+        out->forward_share[SPW_OUTSIDE_SHARED] =
+            (once.shared_expert + once.latent) / (w.shared_expert + w.latent) / passes->layers;
     return count_grid(c, point, out);
 }
 
 double spw_megatron_outside_share(const spw_model *m, size_t part, const spw_block *block, bool last) {
-    const size_t dense = m->layers - m->moe_layers;
-    const double ends = last ? 1.0 : 0.0, more = (double)block->predictions;
+    const size_t dense = spw_model_dense_layers(m), alone = m->layers - m->moe_layers;
+    const double ends = last ? 1.0 : 0.0, more = (double)block->predictions,
+                 layers = (double)block->layers + more;
     switch (part) {
     case SPW_OUTSIDE_HEAD: return ends + more * (1.0 + 2.0 * (double)m->hidden / (double)m->vocab);
     case SPW_OUTSIDE_LOSS: return ends + more;
     case SPW_OUTSIDE_ENDS: return ends;
     case SPW_OUTSIDE_SHARED: return ((double)block->moe_layers + more) / (double)m->moe_layers;
     case SPW_OUTSIDE_DENSE_FFN:
-        return dense > 0 ? (double)(block->layers - block->moe_layers) / (double)dense : 0.0;
-    default: return ((double)block->layers + more) / (double)m->layers;
+        return dense > 0 ? (double)(block->layers - block->moe_layers - block->bare_layers) / (double)dense
+                         : 0.0;
+    case SPW_OUTSIDE_PROJECTIONS:
+    case SPW_OUTSIDE_ATTENTION:
+        if (m->half_layers && alone > 0) return (layers - (double)block->moe_layers) / (double)alone;
+        return layers / (double)m->layers;
+    default: return layers / (double)m->layers;
     }
 }
