@@ -16,7 +16,7 @@
 #include <stdio.h>
 
 enum { SPW_JOB_IMPLIED = 256 };
-enum { SPW_JOB_MAX_SCHEMES = 64, SPW_JOB_MAX_BATCHES = 64, SPW_SCHEME_TEXT = 128 };
+enum { SPW_JOB_NAME = 1024, SPW_JOB_MAX_SCHEMES = 64, SPW_JOB_MAX_BATCHES = 64, SPW_SCHEME_TEXT = 128 };
 
 /* MaxText's names, then those of Megatron-Core's recompute_modules. What each of them keeps: sim/input/remat.h. */
 #define SPW_REMAT_LIST(X) \
@@ -129,6 +129,8 @@ typedef enum spw_cross_entropy {
 } spw_cross_entropy;
 
 typedef struct spw_job {
+    char model_text[SPW_JOB_NAME], cluster_text[SPW_JOB_NAME]; /* as written: presets or paths */
+    size_t gpus;                                               /* as written; 0: the cluster's own number */
     spw_model model;
     spw_cluster cluster;
     size_t expert, fsdp, pipeline, tensor;

@@ -1,6 +1,7 @@
 #include "sim/replay/result_json.h"
 
 #include "sim/input/grid.h"
+#include "sim/input/job_json.h"
 #include "sim/input/precision.h"
 #include "sim/memory/cross_entropy.h"
 #include "sim/memory/fsdp2.h"
@@ -162,6 +163,7 @@ static json_t *settings_json(spw_json *json, const spw_run_settings *s) {
     spw_json_put(json, object, "price_per_gpu_hour", positive_json(spw_job_price(job)));
     spw_json_put(json, object, "tokens", positive_json(s->tokens));
     if (s->balancer != NULL) spw_json_put(json, object, "balancer", spw_json_text(s->balancer));
+    spw_json_put(json, object, "job", spw_job_json(json, job));
     if (s->overrides > 0) spw_json_put(json, object, "set", overrides_json(json, s));
     return object;
 }
