@@ -351,6 +351,10 @@ static const spw_setting rows[] = {
      .fallback = "sharded",
      .help = "what is kept once over all replicas: everything, the optimizer's state (Megatron), or nothing",
      .option = "optimizer"},
+    COUNT_ROW("optimizer_instances", optimizer_instances, 1, MOST_RANKS, "1",
+              "Megatron's --num-distributed-optimizer-instances, with optimizer: distributed: groups of "
+              "replicas that each hold "
+              "the optimizer's state once; gradients are summed over them"),
     {.key = "optimizer_algorithm",
      .kind = SPW_SETTING_CHOICE,
      SPW_SETTING_CHOICE_OF(spw_job, muon, bool),

@@ -155,7 +155,9 @@ typedef struct spw_job {
     spw_precision precision;
     size_t master_bytes; /* of a second copy of each weight in the optimizer; 0 = none; SPW_MASTER_AUTO */
     spw_optimizer_kind optimizer;
-    bool muon;                /* matrices of layers by Muon, all else by Adam; false: all by Adam */
+    size_t
+        optimizer_instances; /* groups of replicas that each hold the distributed optimizer's state once; 0 counts as 1 */
+    bool muon;               /* matrices of layers by Muon, all else by Adam; false: all by Adam */
     bool muon_ping_pong;      /* its layer-wise optimizer deals whole parameters out, in no padded buffer */
     double optimizer_on_host; /* share of Megatron's optimizer state that is in the host's memory */
     spw_job_fsdp2 fsdp2;

@@ -86,6 +86,7 @@ KEYS = {
     "attention": ("unfused", {"model": "mixtral-8x7b"}, ()),
     "cross_entropy": ("te", {}, ()),
     "optimizer": ("replicated", {}, ()),
+    "optimizer_instances": (2, {}, ()),
     "optimizer_algorithm": ("muon", {}, ()),
     "muon_layout": ("ping_pong", {"optimizer_algorithm": "muon"}, ()),
     "optimizer_on_host": (0.5, {}, ()),
