@@ -163,6 +163,28 @@ static void test_loads(void) {
     CHECK_STATUS(spw_megatron_load_stated(&c, &point, 9.0, 1, load), SPW_ECONFIG);
 }
 
+/* Who shares the busy experts has X times the mean, whatever the number of those who share them; the others what is left. */
+static void test_shared_loads(void) {
+    spw_megatron_coefficients c;
+    CHECK_OK(spw_megatron_coefficients_read(STACK, NULL, &c));
+    for (size_t sharers = 1; sharers <= 4; sharers *= 2) {
+        char split[128];
+        spw_megatron_load even[32], busy[32];
+        const size_t owners = 8, ranks = owners * sharers;
+        (void)snprintf(split, sizeof split,
+                       "parallel: {tensor: %zu, expert_tensor: %zu, expert: 8, fsdp: %zu}\nremat: none\n",
+                       sharers, sharers, 8 / sharers);
+        const spw_job job = job_of(split);
+        const spw_scheme scheme = scheme_of("megatron-alltoall");
+        const spw_point point = spw_point_of(&job, &scheme, 2);
+        CHECK_OK(spw_megatron_load_stated(&c, &point, 1.0, 1, even));
+        CHECK_OK(spw_megatron_load_stated(&c, &point, 3.0, 1, busy));
+        for (size_t r = 0; r < ranks; r++)
+            near(busy[r].received / even[r].received, r < sharers ? 3.0 : (8.0 - 3.0) / 7, 2e-3,
+                 "of the mean");
+    }
+}
+
 static void test_covers(void) {
     static const struct {
         const char *scheme, *more;
@@ -230,6 +252,7 @@ int main(void) {
     test_scale();
     test_located();
     test_loads();
+    test_shared_loads();
     test_covers();
     test_groups();
     return check_done();
