@@ -1,4 +1,5 @@
 /* Steps of Megatron-Core jobs: pipelines by hand, another machine, loads, what is covered. */
+#include "sim/time/host_optimizer_time.h"
 #include "sim/time/megatron_job_time.h"
 #include "sim/time/pipeline_time.h"
 
@@ -185,6 +186,23 @@ static void test_shared_loads(void) {
     }
 }
 
+/* A step of 10 s with copies of 1 s there and back, and 3 s of the host's Adam of which 2 wait: copies hidden behind a host twice as fast
+ * are 10 - 1 - 1 - 2 / 2 s, nothing hidden behind one half as fast is 10 + 1 + 1 + 3. */
+static void test_host_doubt(void) {
+    spw_timeline t;
+    spw_timeline_clear(&t);
+    CHECK_OK(spw_timeline_add(&t, "products", "", SPW_STREAM_COMPUTE, 6.0, 6.0));
+    CHECK_OK(spw_timeline_add(&t, "host_gradients", "", SPW_STREAM_HOST, 1.0, 1.0));
+    CHECK_OK(spw_timeline_add(&t, "host_optimizer", "", SPW_STREAM_HOST, 3.0, 2.0));
+    CHECK_OK(spw_timeline_add(&t, "host_weights", "", SPW_STREAM_HOST, 1.0, 1.0));
+    spw_timeline_finish(&t, 1.0);
+    t.low_s = t.high_s = t.step_s;
+    spw_host_optimizer_doubt(&t);
+    near(t.step_s, 10.0, 1e-12, "step");
+    near(t.low_s, 7.0, 1e-12, "low end");
+    near(t.high_s, 15.0, 1e-12, "high end");
+}
+
 static void test_covers(void) {
     static const struct {
         const char *scheme, *more;
@@ -253,6 +271,7 @@ int main(void) {
     test_located();
     test_loads();
     test_shared_loads();
+    test_host_doubt();
     test_covers();
     test_groups();
     return check_done();
