@@ -1,5 +1,7 @@
 #include "sim/input/settings_json.h"
 
+#include "sim/input/settings.h"
+
 #include <string.h>
 
 enum { PARTS_SIZE = 128 };

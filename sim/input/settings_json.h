@@ -3,8 +3,9 @@
 #ifndef SPW_SIM_INPUT_SETTINGS_JSON_H
 #define SPW_SIM_INPUT_SETTINGS_JSON_H
 
-#include "sim/input/settings.h"
 #include "sim/print/json_values.h"
+
+typedef struct spw_setting spw_setting;
 
 /* `in`: the struct of the table. A mapping, with one inside for each group. A text that was not given is left out. A choice whose value has
  * no name is null. NULL without memory, which `json` remembers. */

@@ -12,6 +12,7 @@
 #include "sim/replay/result_sources.h"
 #include "sim/replay/result_timeline.h"
 #include "sim/replay/safe_factor.h"
+#include "traces/trace.h"
 
 #include <jansson.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 #include "sim/time/step_traffic.h"
 
+#include "sim/input/compiled_layer.h"
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/memory/activation_offload.h"
