@@ -517,6 +517,8 @@ static void test_file(const char *folder) {
 }
 
 int main(int argc, char **argv) {
+    (void)signal(SIGINT, SIG_DFL); /* a shell's background ignores both */
+    (void)signal(SIGQUIT, SIG_DFL);
     if (argc != 2) return 2;
     test_status();
     test_plain_text();
