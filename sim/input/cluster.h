@@ -4,10 +4,11 @@
 #define SPW_SIM_INPUT_CLUSTER_H
 
 #include "base/status.h"
-#include "sim/input/settings.h"
 
 #include <stddef.h>
 #include <stdio.h>
+
+typedef struct spw_setting spw_setting;
 
 /* How we know a number. One list, expanded into the enum and the names. */
 #define SPW_EVIDENCE_LIST(X) \
@@ -17,7 +18,6 @@
 typedef enum spw_evidence { SPW_EVIDENCE_LIST(SPW_EVIDENCE_ENUM) SPW_EVIDENCE_COUNT } spw_evidence;
 #undef SPW_EVIDENCE_ENUM
 const char *spw_evidence_name(spw_evidence evidence);
-extern const spw_choice spw_evidence_choices[]; /* for YAML keys; ended by NULL */
 
 enum {
     SPW_CLUSTER_NAME = 64,

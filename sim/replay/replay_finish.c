@@ -13,6 +13,7 @@
 #include "sim/statistics/quantiles.h"
 #include "sim/time/routing_load.h"
 #include "sim/time/step_traffic.h"
+#include "traces/trace.h"
 
 #include <math.h>
 #include <stdlib.h>

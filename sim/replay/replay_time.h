@@ -5,13 +5,14 @@
 
 #include "base/status.h"
 #include "sim/replay/result.h"
-#include "sim/routing/counts.h"
 #include "sim/time/compiled_time.h"
 #include "sim/time/megatron_job_time.h"
 #include "sim/time/routing_load.h"
 #include "sim/time/timeline.h"
 
 #include <stdbool.h>
+
+typedef struct spw_counts spw_counts;
 
 typedef struct spw_replay_time_request {
     const spw_time_stack *stack;               /* NULL: compiled programs have no times */

@@ -24,6 +24,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+typedef struct spw_trace_info spw_trace_info;
+
 enum { SPW_REFUSAL_TEXT = 256 };
 
 typedef struct spw_result_memory {

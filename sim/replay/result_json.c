@@ -1,6 +1,7 @@
 #include "sim/replay/result_json.h"
 
 #include "sim/input/grid.h"
+#include "sim/input/job_json.h"
 #include "sim/input/precision.h"
 #include "sim/memory/cross_entropy.h"
 #include "sim/memory/fsdp2.h"
@@ -11,6 +12,7 @@
 #include "sim/replay/result_sources.h"
 #include "sim/replay/result_timeline.h"
 #include "sim/replay/safe_factor.h"
+#include "traces/trace.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -141,9 +143,6 @@ static json_t *settings_json(spw_json *json, const spw_run_settings *s) {
     if (job->cross_entropy != SPW_CROSS_ENTROPY_AUTO)
         spw_json_put(json, object, "cross_entropy",
                      spw_json_text(spw_cross_entropy_name(job->cross_entropy)));
-    if (job->cuda_graph != SPW_GRAPH_NONE)
-        spw_json_put(json, object, "cuda_graph_impl", spw_json_text(spw_cuda_graph_name(job->cuda_graph)));
-    if (job->overlap_exchanges) spw_json_put(json, object, "overlap_moe_expert_parallel_comm", json_true());
     spw_json_put(json, object, "optimizer", spw_json_text(spw_optimizer_name(job->optimizer)));
     if (has_fsdp2(job)) spw_json_put(json, object, "fsdp2", fsdp2_json(json, job));
     if (job->muon) spw_json_put(json, object, "optimizer_algorithm", spw_json_text("muon"));
@@ -165,6 +164,7 @@ static json_t *settings_json(spw_json *json, const spw_run_settings *s) {
     spw_json_put(json, object, "price_per_gpu_hour", positive_json(spw_job_price(job)));
     spw_json_put(json, object, "tokens", positive_json(s->tokens));
     if (s->balancer != NULL) spw_json_put(json, object, "balancer", spw_json_text(s->balancer));
+    spw_json_put(json, object, "job", spw_job_json(json, job));
     if (s->overrides > 0) spw_json_put(json, object, "set", overrides_json(json, s));
     return object;
 }
