@@ -349,6 +349,16 @@ static void test_stages(const char *text) {
     }
 }
 
+/* With several blocks a stage, its mixers are those of all of them. */
+static void test_blocks(const char *text) {
+    static spw_job job;
+    fill(text, &job);
+    const spw_pipeline pipeline = {.stages = 1, .chunks = job.model.layers, .micro_batches = 1};
+    const spw_stage stage = spw_pipeline_stage(&pipeline, &job.model, 0);
+    CHECK(stage.bare_layers == job.model.bare_layers);
+    for (size_t k = 1; k < SPW_MODEL_MIXERS; k++) CHECK(stage.mixer_layers[k] == job.model.mixer[k].layers);
+}
+
 /* --- Latent experts: rows of that width travel --- */
 
 static void test_latent(void) {
@@ -408,6 +418,7 @@ int main(void) {
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         walk(models[i]);
         test_stages(models[i]);
+        test_blocks(models[i]);
         test_muon(models[i]);
     }
     return check_done();
