@@ -102,6 +102,9 @@ static void print_heading(const spw_model *m, const spw_parameters *p, size_t le
     for (size_t i = 0; i < FORMATS; i++)
         printf("%s%.1f GiB in %s", i > 0 ? ", " : "", (double)(p->total * formats[i].bytes) / GIB,
                formats[i].key);
+    if (m->stored_bits > 0)
+        printf("\nstored      routed experts in FP%zu with their scales, %.1f GiB", m->stored_bits,
+               (double)spw_model_stored_experts(m) / GIB);
     printf("\nwork        %.4g GFLOP a token forward (%.4g of them scores of attention over %zu tokens), "
            "%.4g to train\n",
            forward / 1e9, work.scores / 1e9, length, work.training / 1e9);
@@ -191,6 +194,8 @@ static spw_status print_json(const spw_model *m, const spw_parameters *p, size_t
     for (size_t i = 0; i < FORMATS; i++)
         spw_json_put(&json, weights, formats[i].key, spw_json_count(p->total * formats[i].bytes));
     spw_json_put(&json, object, "weight_bytes", weights);
+    spw_json_put(&json, object, "stored_experts_bits", spw_json_count(m->stored_bits));
+    spw_json_put(&json, object, "stored_experts_bytes", spw_json_count(spw_model_stored_experts(m)));
     spw_json_put(&json, flops, "sequence_length", spw_json_count(length));
     spw_json_put(&json, flops, "forward", spw_json_real(work.weights + work.scores));
     spw_json_put(&json, flops, "forward_scores", spw_json_real(work.scores));

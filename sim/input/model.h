@@ -65,6 +65,8 @@ typedef struct spw_model {
     size_t hash_layers;  /* the token's id chooses: no selection bias */
     size_t shared_ffn;   /* width of all shared experts together; 0 = none */
     size_t dense_ffn;    /* width of the dense layers' FFN; 0 = none */
+    /* Of routed experts in the published file: bits of an element, elements and bytes of a scale; 0 bits: not said. */
+    size_t stored_bits, stored_group, stored_scale;
     size_t replicas;     /* of `experts`, copies that a balancer made: no router column, no optimizer state */
     size_t mtp_layers;   /* layers of multi-token prediction, which count where a job's layout names them */
     size_t zero_experts; /* choices that compute nothing (LongCat); beside `experts` */
@@ -115,6 +117,9 @@ SPW_MUST_CHECK spw_status spw_model_read(const char *name, const char *folder, s
 SPW_MUST_CHECK spw_status spw_model_parse(const char *where, const char *text, size_t length, spw_model *out);
 
 spw_parameters spw_model_parameters(const spw_model *model);
+
+/* Bytes of all routed experts as the published file stores them, scales included; 0 where it does not say. */
+uint64_t spw_model_stored_experts(const spw_model *model);
 
 /* Matrices of a routed expert, and of any other FFN: 3 with a gate, 2 without. */
 static inline size_t spw_expert_matrices(const spw_model *m) { return m->plain_experts ? 2 : 3; }

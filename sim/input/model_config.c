@@ -449,6 +449,7 @@ spw_status spw_model_parse(const char *where, const char *text, size_t length, s
     SPW_TRY(spw_wrapper_enter(&in));
     SPW_TRY(read_model(&in, out));
     SPW_TRY(spw_stated_twice(&in));
+    spw_reading_storage(&in, out);
     SPW_TRY(check_keys(&in, out));
     const char *source = json_string_value(json_object_get(root, "_source"));
     (void)snprintf(out->source, sizeof out->source, "%s", source != NULL ? source : where);

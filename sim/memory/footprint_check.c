@@ -305,12 +305,18 @@ static spw_status check_experts(const spw_job *job, const spw_scheme *scheme) {
     const spw_model *m = &job->model;
     const bool latent = m->latent > 0 && scheme->type->compiled.list != NULL;
     if (!latent && (!m->plain_experts || scheme->type->megatron.plain)) return SPW_OK;
-    return spw_fail(SPW_ECONFIG,
-                    "scheme '%s': model '%s' has experts of %s, which are described for Megatron-Core's "
-                    "dispatchers megatron-alltoall, megatron-allgather, megatron-flex, megatron-syncfree and "
-                    "megatron-ncclep; use one of them",
-                    scheme->text, m->name,
-                    latent ? "rows narrower than the hidden size" : "two matrices, without a gate");
+    if (latent)
+        return spw_fail(
+            SPW_ECONFIG,
+            "scheme '%s': model '%s' has experts whose rows are narrower than the hidden size, and "
+            "MaxText has no such layer; use a scheme of PyTorch such as megatron-alltoall",
+            scheme->text, m->name);
+    return spw_fail(
+        SPW_ECONFIG,
+        "scheme '%s': model '%s' has experts of two matrices, without a gate, which are described "
+        "for Megatron-Core's dispatchers megatron-alltoall, megatron-allgather, megatron-flex, "
+        "megatron-syncfree and megatron-ncclep; use one of them",
+        scheme->text, m->name);
 }
 
 spw_status spw_footprint_check(const spw_job *job, const spw_scheme *scheme) {

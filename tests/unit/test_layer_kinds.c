@@ -112,6 +112,33 @@ static void test_compressed(void) {
            "they must agree");
 }
 
+/* One matrix of Kimi K3's experts in its published file: 3072 x 1792 bytes of two elements, 3072 x 112 of scale. Blocks of FP8 have a
+ * scale of fp32 each. */
+static void test_storage(void) {
+    spw_model m;
+    read("{\"model_type\": \"mixtral\", \"num_hidden_layers\": 1, \"hidden_size\": 3584, \"vocab_size\": 16, "
+         "\"num_attention_heads\": 2, \"num_local_experts\": 1, \"num_experts_per_tok\": 1, "
+         "\"intermediate_size\": 3072, "
+         "\"quantization_config\": {\"format\": \"mxfp4-pack-quantized\", \"config_groups\": {\"group_0\": "
+         "{\"weights\": "
+         "{\"group_size\": 32}}}}}",
+         &m);
+    CHECK(m.stored_bits == 4 && spw_model_stored_experts(&m) == 3 * (3072 * 1792 + 3072 * 112));
+    read("{\"model_type\": \"mixtral\", \"num_hidden_layers\": 1, \"hidden_size\": 256, \"vocab_size\": 16, "
+         "\"num_attention_heads\": 2, \"num_local_experts\": 2, \"num_experts_per_tok\": 1, "
+         "\"intermediate_size\": 128, "
+         "\"quantization_config\": {\"quant_method\": \"fp8\", \"weight_block_size\": [128, 128]}}",
+         &m);
+    CHECK(m.stored_bits == 8 && spw_model_stored_experts(&m) == 2 * 3 * (256 * 128 + 2 * 4));
+    read(DEEPSEEK("\"compress_ratios\": [0, 4, 128], \"expert_dtype\": \"fp4\", \"quantization_config\": "
+                  "{\"quant_method\": "
+                  "\"fp8\", \"weight_block_size\": [128, 128]}"),
+         &m);
+    CHECK(m.stored_bits == 4 && m.stored_group == 32);
+    read(DEEPSEEK("\"compress_ratios\": [0, 4, 128]"), &m);
+    CHECK(m.stored_bits == 0 && spw_model_stored_experts(&m) == 0);
+}
+
 /* A generic model says all of it by keys: the same layers as Nemotron's, but for its selection bias, which 'topk_method' adds. */
 #define GENERIC(rest) \
     "{\"model_type\": \"generic\", \"hidden_size\": 8, \"vocab_size\": 16, \"num_attention_heads\": 2, " \
@@ -374,6 +401,7 @@ int main(void) {
     test_compressed();
     test_kimi();
     test_generic();
+    test_storage();
     test_keys();
     test_scores();
     test_latent();
