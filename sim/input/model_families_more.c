@@ -32,6 +32,11 @@ static const spw_layer_word all_indexed[] = {{"indexed_attention", '\0', -1, 0, 
 static const spw_layer_word rotary_or_not[] = {
     {"rotary", '\0', 1, 0, SPW_FFN_COUNTED}, {"plain", '\0', 0, 1, SPW_FFN_COUNTED}, {.word = NULL}};
 
+static const spw_layer_word hybrid_words[] = {{"hybrid", '\0', -1, 0, SPW_FFN_COUNTED},
+                                              {"hybrid_sliding", '\0', -1, 1, SPW_FFN_COUNTED},
+                                              {.word = NULL}};
+static const spw_layer_word no_words[] = {{.word = NULL}}; /* all layers are of the first kind */
+
 #define HY_4 \
     .experts = {"n_routed_experts", "num_local_experts"}, .top_k = {"num_experts_per_tok"}, \
     .expert_ffn = {"moe_intermediate_size"}, \
@@ -154,6 +159,27 @@ const spw_family spw_more_families[] = {
      .attention_sinks = true},
     {.model_type = "hy_v4", HY_4},
     {.model_type = "hy_v4_vl", HY_4},
+    {.model_type = "inkling",
+     .experts = {"n_routed_experts", "num_local_experts"},
+     .top_k = {"num_experts_per_tok"},
+     .expert_ffn = {"moe_intermediate_size"},
+     .quiet = {"shared_expert_sink", "mtp_hidden_states_first", "number_of_conv_states"},
+     .parts = SPW_SHARED_COUNT | SPW_BY_FIRST | SPW_SCORING,
+     .layer_list = {"layer_types"},
+     .layer_words = hybrid_words,
+     .kinds = {&spw_inkling_full, &spw_inkling_sliding},
+     .listed_attention = true,
+     .text = true,
+     .sigmoid_router = true},
+    {.model_type = "jetmoe",
+     .experts = {"num_local_experts", "num_experts"},
+     .top_k = {"num_experts_per_tok"},
+     .expert_ffn = {"intermediate_size"},
+     .quiet = {"activation_function"},
+     .layer_words = no_words,
+     .kinds = {&spw_attention_experts},
+     .listed_attention = true,
+     .tied = true},
     {.model_type = "kolibri1",
      .experts = {"num_experts", "num_local_experts"},
      .top_k = {"num_experts_per_tok"},

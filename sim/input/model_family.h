@@ -88,7 +88,8 @@ extern const spw_mixer_kind spw_gated_delta, spw_kimi_delta, spw_lightning, spw_
     spw_mamba2_nemotron, spw_short_convolution, spw_sliding, spw_global, spw_head_gate, spw_sliding_gated,
     spw_block_sparse, spw_window_grouped, spw_compressed, spw_heavily_compressed, spw_no_mixer,
     spw_bailing_delta, spw_laguna_gate, spw_laguna_sliding, spw_axk2_gates, spw_pooled_indexer, spw_dots_gate,
-    spw_dots_sliding, spw_gated_sinks, spw_large4_rotary, spw_large4_plain;
+    spw_dots_sliding, spw_gated_sinks, spw_large4_rotary, spw_large4_plain, spw_attention_experts,
+    spw_inkling_full, spw_inkling_sliding;
 
 /* What an entry of a list of layers says: by a word, by a number (-1: none), or by a letter of a pattern. */
 typedef enum spw_layer_ffn { SPW_FFN_COUNTED, SPW_FFN_NONE, SPW_FFN_DENSE, SPW_FFN_EXPERTS } spw_layer_ffn;

@@ -135,7 +135,68 @@ static void large4_plain(const spw_raw_config *raw, spw_model *m, size_t kind) {
     m->mixer[kind].value = m->v_head_dim;
 }
 
+/* [JetMoeMoA] attention whose queries and output are experts, `top_k` of them a token; keys and values are every token's. */
+static void attention_experts(const spw_raw_config *raw, spw_model *m, size_t kind) {
+    const uint64_t h = m->hidden, wide = P(m->kv_heads, N(dim));
+    spw_matrix_add(m, (spw_matrix){"queries of an expert", h, wide, m->experts, SPW_IN_MIXER, (uint8_t)kind,
+                                   SPW_CUT_NOWHERE, false});
+    spw_matrix_add(m, (spw_matrix){"output of an expert", wide, h, m->experts, SPW_IN_MIXER, (uint8_t)kind,
+                                   SPW_CUT_NOWHERE, false});
+    matrix(m, kind, "router of attention", h, m->experts, SPW_CUT_NOWHERE);
+    matrix(m, kind, "keys and values", h, 2 * wide, SPW_CUT_NOWHERE);
+    numbers(m, kind, "bias", h, SPW_CUT_NOWHERE);
+    spw_matrix_add(m,
+                   (spw_matrix){"bias of the experts", 1, h, 1, SPW_IN_MOE_LAYER, 0, SPW_CUT_NOWHERE, true});
+    m->mixer[kind].heads = m->heads;
+    m->mixer[kind].key = m->mixer[kind].value = (size_t)N(dim);
+}
+
+/* [InklingAttention] attention of either kind: relative positions of a width of their own, convolutions of keys and values. */
+static void relative_attention(const spw_raw_config *raw, spw_model *m, size_t kind, uint64_t heads,
+                               uint64_t kv_heads, uint64_t dim, uint64_t extent) {
+    const uint64_t h = m->hidden, q = P(heads, dim), kv = P(kv_heads, dim), width = N(rank);
+    matrix(m, kind, "queries", h, q, SPW_CUT_OUTPUTS);
+    matrix(m, kind, "keys and values", h, 2 * kv, SPW_CUT_OUTPUTS);
+    matrix(m, kind, "relative positions", h, P(heads, width), SPW_CUT_OUTPUTS);
+    matrix(m, kind, "output", q, h, SPW_CUT_INPUTS);
+    numbers(m, kind, "scores of positions", P(width, extent), SPW_CUT_NOWHERE);
+    numbers(m, kind, "convolutions of keys and values", P(2, P(kv, N(conv))), SPW_CUT_OUTPUTS);
+    numbers(m, kind, "norms", P(2, dim), SPW_CUT_NOWHERE);
+    m->mixer[kind].heads = (size_t)heads;
+    m->mixer[kind].key = m->mixer[kind].value = (size_t)dim;
+}
+
+/* [InklingAttention, InklingMoE, InklingDecoderLayer] the full layers, and what every layer has beside its attention. */
+static void inkling_full(const spw_raw_config *raw, spw_model *m, size_t kind) {
+    const uint64_t h = m->hidden;
+    relative_attention(raw, m, kind, m->heads, m->kv_heads, m->head_dim, N(state));
+    spw_matrix_add(m, (spw_matrix){"convolutions", N(conv), h, 2, SPW_IN_LAYER, 0, SPW_CUT_NOWHERE, true});
+    spw_matrix_add(m, (spw_matrix){"router of shared experts", h, spw_or_default(raw->mixer_groups, 0), 1,
+                                   SPW_IN_MOE_LAYER, 0, SPW_CUT_NOWHERE, false});
+    spw_matrix_add(m,
+                   (spw_matrix){"scale of the router", 1, 1, 1, SPW_IN_MOE_LAYER, 0, SPW_CUT_NOWHERE, true});
+    spw_matrix_add(m, (spw_matrix){"norm of the embedding", 1, h, 1, SPW_IN_MODEL, 0, SPW_CUT_NOWHERE, true});
+}
+
+static void inkling_sliding(const spw_raw_config *raw, spw_model *m, size_t kind) {
+    const uint64_t window = (uint64_t)raw->mixer_expand;
+    m->mixer[kind].attends = true;
+    relative_attention(raw, m, kind, N(heads), N(kv_heads), N(dim), window < N(state) ? window : N(state));
+    m->mixer[kind].window = (size_t)window;
+}
+
 #define WIDE SPW_MODEL_WIDEST
+static const spw_key_row jetmoe_keys[] = {SPW_KEY("kv_channels", mixer_dim, 1, WIDE, true), {.key = NULL}};
+static const spw_key_row inkling_keys[] = {
+    SPW_KEY("swa_num_attention_heads", mixer_heads, 1, 65535, true),
+    SPW_KEY("swa_num_key_value_heads", mixer_kv_heads, 1, 65535, true),
+    SPW_KEY("swa_head_dim", mixer_dim, 1, WIDE, true),
+    SPW_KEY("sliding_window_size", mixer_expand, 1, WIDE, true),
+    SPW_KEY("d_rel", mixer_rank, 1, 65535, true),
+    SPW_KEY("rel_extent", mixer_state, 1, WIDE, true),
+    SPW_KEY("conv_kernel_size", mixer_conv, 1, 65535, true),
+    SPW_KEY("n_shared_experts", mixer_groups, 0, SPW_MODEL_MOST_EXPERTS, false),
+    {.key = NULL}};
 static const spw_key_row large4_keys[] = {SPW_KEY("index_n_heads", mixer_heads, 1, 65535, true),
                                           SPW_KEY("index_head_dim", mixer_dim, 1, WIDE, true),
                                           {.key = NULL}};
@@ -165,3 +226,9 @@ const spw_mixer_kind spw_large4_rotary = {
     "latent attention with an indexer", {"indexed_attention"}, large4_keys, large4_rotary};
 const spw_mixer_kind spw_large4_plain = {
     "latent attention without rotary positions", {"indexed_attention"}, large4_keys, large4_plain};
+const spw_mixer_kind spw_attention_experts = {
+    "attention whose queries are experts, all counted as at work", {NULL}, jetmoe_keys, attention_experts};
+const spw_mixer_kind spw_inkling_full = {
+    "attention with relative positions", {"hybrid"}, inkling_keys, inkling_full};
+const spw_mixer_kind spw_inkling_sliding = {
+    "sliding attention with relative positions", {"hybrid_sliding"}, inkling_keys, inkling_sliding};

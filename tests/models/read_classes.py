@@ -47,12 +47,14 @@ UNUSED = {"ernie4_5_vl_moe_text": lambda c: c.mlp_layer_types.count("sparse") * 
 REFUSED = {
     "deepseek_v2",  # its default has no number of choices
     "doge",  # dense by default; else 16,384 experts of one row each
-    "inkling2", "inkling2_loop", "inkling2_loop_text", "inkling2_text", "inkling_mm_model", "inkling_text",  # convolutions, relative positions
-    "jetmoe",  # experts of attention
+    "inkling2", "inkling2_loop", "inkling2_loop_text", "inkling2_text",  # queries over residuals, heads of another vocabulary, looped layers
     "zaya",  # compressed convolutional attention, a router of three layers
 }
 # What transformers has no class for: published totals in B.
-PUBLISHED = {"moonshotai--Kimi-K3": 2800, "stepfun-ai--Step-3.7-Flash": 196, "stepfun-ai--Step-3.7-Flash-FP8": 196}
+PUBLISHED = {"moonshotai--Kimi-K2-Instruct": 1026.5, "moonshotai--Kimi-K3": 2800, "stepfun-ai--Step-3.7-Flash": 196, "stepfun-ai--Step-3.7-Flash-FP8": 196}
+# Files without a class, and the file of the same model that has one.
+SAME = {"MiniMaxAI--MiniMax-M3": "nvidia--MiniMax-M3-NVFP4", "sgl-project--DeepSeek-V4-Flash-FP8": "deepseek-ai--DeepSeek-V4-Flash",
+        "sgl-project--DeepSeek-V4-Pro-FP8": "deepseek-ai--DeepSeek-V4-Pro"}
 # Files of which transformers reads nothing: their keys stand outside of text_config, and the class takes its defaults.
 UNREAD = {"stepfun-ai--Step-3.7-Flash", "stepfun-ai--Step-3.7-Flash-FP8"}
 LEARNT = ("e_score_correction_bias", "expert_bias", "layer_scalar")  # buffers that training changes
@@ -183,7 +185,7 @@ def main():
     if mode == "pinned":
         with open(here / "classes.csv", newline="") as file:
             counted = {row["name"]: row for row in csv.DictReader(line for line in file if not line.startswith("#"))}
-    failures, checks, refused, rows, facts, seen = [], 0, [], [], [], set()
+    failures, checks, refused, rows, facts, seen, answers = [], 0, [], [], [], set(), {}
     for name, forms, config in cases():
         if mode == "pinned":
             row = counted.get(name)
@@ -196,6 +198,8 @@ def main():
         rows.append((name, "" if want is None else want, of))
         for form, text in forms.items():
             got, said = ask(text)
+            if form == "file":
+                answers[name.split(" ", 1)[1]] = got
             if got is None:
                 if want is not None or name.startswith("wheel"):
                     refused.append(f"{name} ({form}): {said[:200]}")
@@ -214,6 +218,10 @@ def main():
                 seen.add((of, want, form))
                 if form != "full":
                     facts.append({"name": name, "form": form, "elements": want, "config": shortened(text)})
+    for name, other in SAME.items():
+        checks += 1
+        if answers.get(name) is None or answers.get(name) != answers.get(other):
+            failures.append(f"{name}: {answers.get(name)}, and {other} has {answers.get(other)}")
     if mode == "write":
         with open(here / "classes.csv", "w", newline="") as file:
             file.write(f"# transformers {transformers.__version__}, torch {TORCH}, meta device; {WHEEL}; made by read_classes.py\n")
