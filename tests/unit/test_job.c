@@ -121,7 +121,8 @@ static void test_keys(void) {
            "pipeline_model_parallel_layout");
     refuse(JOB "colour: red\n",
            "job.yaml:5: unknown key 'colour'; known keys: model, cluster, gpus, parallel, batch, finetune, "
-           "precision, fsdp2, allocator, model_part, layers, remat, attention, cross_entropy, optimizer, "
+           "precision, fsdp2, allocator, model_part, layers, remat, attention, cross_entropy, "
+           "cuda_graph_impl, overlap_moe_expert_parallel_comm, optimizer, "
            "optimizer_algorithm, muon_layout, "
            "optimizer_on_host, offload_modules, library_limits, "
            "memory_fraction, "
@@ -130,7 +131,8 @@ static void test_keys(void) {
     refuse(JOB "? [a]\n: 1\n",
            "job.yaml:5: unknown key '?'; known keys: model, cluster, gpus, parallel, batch, finetune, "
            "precision, "
-           "fsdp2, allocator, model_part, layers, remat, attention, cross_entropy, optimizer, "
+           "fsdp2, allocator, model_part, layers, remat, attention, cross_entropy, cuda_graph_impl, "
+           "overlap_moe_expert_parallel_comm, optimizer, "
            "optimizer_algorithm, muon_layout, "
            "optimizer_on_host, offload_modules, library_limits, "
            "memory_fraction, "
@@ -514,16 +516,16 @@ static void test_yaml(void) {
            "the path of a "
            "Hugging Face config.json)");
     refuse("model: *b\n", "job.yaml:1: not YAML (found undefined alias); write 'key: value' lines");
-    refuse(
-        "a: &a [1,1,1,1]\nb: &b [*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b]\n",
-        "job.yaml:1: unknown key 'a'; known keys: model, cluster, gpus, parallel, batch, finetune, "
-        "precision, "
-        "fsdp2, allocator, "
-        "model_part, layers, remat, attention, cross_entropy, optimizer, optimizer_algorithm, muon_layout, "
-        "optimizer_on_host, "
-        "offload_modules, library_limits, "
-        "memory_fraction, price_per_gpu_hour, "
-        "schemes");
+    refuse("a: &a [1,1,1,1]\nb: &b [*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b]\n",
+           "job.yaml:1: unknown key 'a'; known keys: model, cluster, gpus, parallel, batch, finetune, "
+           "precision, "
+           "fsdp2, allocator, "
+           "model_part, layers, remat, attention, cross_entropy, cuda_graph_impl, "
+           "overlap_moe_expert_parallel_comm, optimizer, optimizer_algorithm, muon_layout, "
+           "optimizer_on_host, "
+           "offload_modules, library_limits, "
+           "memory_fraction, price_per_gpu_hour, "
+           "schemes");
     spw_job job;
     CHECK_STATUS(spw_job_parse("job.yaml", NULL, "\n#\na\0b: c", 9, &job), SPW_ECONFIG);
     CHECK(strcmp(spw_last_error(),
