@@ -280,6 +280,12 @@ static void doubt_layers(spw_model *m) {
               "layers attend over the sums of blocks of %zu layers: its parameters count, what it keeps and "
               "its time do not",
               m->residual_blocks);
+    if (m->hash_layers > 0)
+        doubt(m,
+              "in %zu layers the token's id chooses the experts: generated routing has them choose as the "
+              "other layers do; "
+              "--routing hash says what the frequencies of words alone make of them",
+              m->hash_layers);
     if (m->indexer_heads > 0)
         doubt(m, "attention reads what a sparse indexer chooses: its parameters count, its scores do not, "
                  "and attention is "

@@ -103,9 +103,34 @@ static void add_other(builder *b, spw_step_place place, const char *name, const 
                elements / b->tensor, true);
 }
 
+/* Weights of the mixers of a place's layers are rows of the model's list, in whole or in part. */
+static bool is_listed(const spw_model *m) {
+    bool listed = m->attention == SPW_ATTENTION_LISTED || m->half_layers;
+    for (size_t k = 0; k < SPW_MODEL_MIXERS; k++) listed = listed || m->mixer[k].heads > 0;
+    return listed;
+}
+
+/* All of them, on average over the place's layers, so that a step has their sum. */
+static uint64_t mean_mixer(const spw_model *m, spw_step_place place) {
+    const spw_parameters p = spw_model_parameters(m);
+    uint64_t sum = 0, layers = 0;
+    for (size_t i = 0; i < m->layers; i++) {
+        if ((m->is_moe[i] != 0) != (place == SPW_PLACE_MOE_LAYER)) continue;
+        sum += p.mixer_per_layer[m->mixer_of[i]];
+        layers++;
+    }
+    return layers > 0 ? sum / layers : 0;
+}
+
 /* Matrices only: norms, biases and sinks are a few KiB and not gathered. */
 static void add_attention(builder *b, spw_step_place place) {
     const spw_model *m = &b->job->model;
+    if (is_listed(m)) {
+        const uint64_t elements = mean_mixer(m, place);
+        if (elements > 0)
+            add_other(b, place, "mixers", "weights of a layer's mixer, on average, w", elements);
+        return;
+    }
     if (m->attention == SPW_ATTENTION_MLA) {
         const uint64_t query = m->heads * (m->nope_dim + m->rope_dim);
         if (m->q_lora_rank > 0) {
@@ -273,6 +298,8 @@ static void add_sharded(builder *b, const spw_compiled_layer *list, const spw_st
     add_experts(b, list);
     add_attention(b, SPW_PLACE_MOE_LAYER);
     add_router(b, stack->router_over_fsdp, list == NULL || list->program != SPW_PROGRAM_RING_SORTED);
+    if (m->latent > 0)
+        add_other(b, SPW_PLACE_MOE_LAYER, "latent", "2 H L w", 2 * (uint64_t)m->hidden * m->latent);
     add_ffn(b, SPW_PLACE_MOE_LAYER, shared, "H F_shared w", m->shared_ffn);
     if (m->moe_layers == m->layers) return;
     add_attention(b, SPW_PLACE_DENSE_LAYER);

@@ -8,6 +8,7 @@
 #include "sim/memory/optimizer_state.h"
 #include "sim/schemes/point.h"
 #include "sim/time/model_work.h"
+#include "sim/time/step_traffic.h"
 #include "sim/time/weight_families.h"
 #include "tests/unit/check.h"
 
@@ -349,6 +350,67 @@ static void test_stages(const char *text) {
     }
 }
 
+/* With several blocks a stage, its mixers are those of all of them. */
+static void test_blocks(const char *text) {
+    static spw_job job;
+    fill(text, &job);
+    const spw_pipeline pipeline = {.stages = 1, .chunks = job.model.layers, .micro_batches = 1};
+    const spw_stage stage = spw_pipeline_stage(&pipeline, &job.model, 0);
+    CHECK(stage.bare_layers == job.model.bare_layers);
+    for (size_t k = 1; k < SPW_MODEL_MIXERS; k++) CHECK(stage.mixer_layers[k] == job.model.mixer[k].layers);
+}
+
+/* Of a step with sharded weights: what is gathered forward for mixers and around latent experts is what they hold; a tensor group
+ * gathers the input of every mixer and of every FFN once. */
+static void test_traffic(const char *text, bool latent) {
+    static spw_job job;
+    static spw_step_traffic out;
+    spw_scheme scheme;
+    fill(text, &job);
+    job.model.plain_experts = false; /* of torchtitan's experts */
+    job.expert = 2, job.fsdp = 2;
+    job.optimizer = SPW_OPTIMIZER_SHARDED;
+    job.sequences_per_gpu[0] = job.batches = 1;
+    CHECK_OK(spw_scheme_parse("torchtitan", &scheme));
+    spw_point point = spw_point_of(&job, &scheme, 1);
+    CHECK_OK(spw_step_traffic_of(&point, &spw_step_stacks[0], &out));
+    const spw_parameters p = spw_model_parameters(&job.model);
+    double mixers = 0.0, narrow = 0.0;
+    for (size_t i = 0; i < out.items; i++) {
+        const spw_step_item *item = &out.item[i];
+        if (item->operation != SPW_OPERATION_REDUCE_SCATTER) continue;
+        const double bytes =
+            (double)item->bytes * (double)(item->in_step > 0 ? item->in_step : out.times[item->place]);
+        if (strcmp(item->name, "mixers") == 0) mixers += bytes / (double)job.precision.gradients;
+        if (strcmp(item->name, "latent") == 0) narrow += bytes / (double)job.precision.gradients;
+    }
+    CHECK(fabs(mixers - (double)p.mixers) < (double)job.model.layers); /* a mean is rounded down */
+    CHECK(near(narrow, latent ? (double)job.model.moe_layers * 2.0 * 8 * 4 : 0.0));
+}
+
+static void test_tensor(void) {
+    static spw_job job;
+    static spw_step_traffic out;
+    spw_scheme scheme;
+    fill(NEMOTRON("\"hybrid_override_pattern\": \"ME*-E\""), &job);
+    job.model.kv_heads = 2;
+    job.expert = 2, job.fsdp = 1, job.tensor = 2, job.expert_tensor = 1;
+    job.sequence_parallel = true;
+    job.sequences_per_gpu[0] = job.batches = 1;
+    CHECK_OK(spw_scheme_parse("megatron-alltoall", &scheme));
+    spw_point point = spw_point_of(&job, &scheme, 1);
+    CHECK_OK(spw_step_traffic_of(&point, &spw_step_stacks[0], &out));
+    size_t inputs = 0, ffns = 0;
+    for (size_t i = 0; i < out.items; i++) {
+        const spw_step_item *item = &out.item[i];
+        const size_t times = item->in_step > 0 ? item->in_step : out.times[item->place];
+        if (item->operation != SPW_OPERATION_ALL_GATHER || item->backward) continue;
+        if (strcmp(item->name, "attention_input") == 0) inputs += times * item->count;
+        if (strcmp(item->name, "ffn_input") == 0) ffns += times * item->count;
+    }
+    CHECK(inputs == 2 && ffns == 3); /* Mamba-2 and attention; shared experts twice and one FFN */
+}
+
 /* --- Latent experts: rows of that width travel --- */
 
 static void test_latent(void) {
@@ -405,9 +467,12 @@ int main(void) {
     test_keys();
     test_scores();
     test_latent();
+    test_tensor();
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         walk(models[i]);
         test_stages(models[i]);
+        test_blocks(models[i]);
+        if (i < 2) test_traffic(models[i], i == 0);
         test_muon(models[i]);
     }
     return check_done();
