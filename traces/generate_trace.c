@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 #include "base/progress.h"
+#include "traces/trace.h"
 #include "traces/trace_write.h"
 
 #include <stdio.h>

@@ -3,7 +3,13 @@
 #ifndef SPW_TRACES_SHARD_SET_H
 #define SPW_TRACES_SHARD_SET_H
 
-#include "traces/trace.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct spw_trace spw_trace;
 
 typedef struct spw_shard {
     char *path;

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "base/walk.h"
+#include "traces/trace.h"
 
 #include <gsl/gsl_sort.h>
 #include <gsl/gsl_statistics_double.h>

@@ -3,7 +3,8 @@
 #define SPW_TRACES_STATISTICS_H
 
 #include "base/walk.h"
-#include "traces/trace.h"
+
+typedef struct spw_trace spw_trace;
 
 /* Expert-parallel sizes for which ranks and nodes are looked at; a node has 8 ranks, expert x is on rank
  * x / (experts / size). A size that does not divide the experts gives NaN. */

@@ -16,7 +16,12 @@
 #ifndef SPW_TRACES_TEMPER_H
 #define SPW_TRACES_TEMPER_H
 
-#include "traces/trace.h"
+#include "base/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct spw_trace spw_trace;
 
 typedef struct spw_temper_settings {
     double exponent; /* t >= 0 */

@@ -3,9 +3,14 @@
 #ifndef SPW_TRACES_TRACE_MEMORY_H
 #define SPW_TRACES_TRACE_MEMORY_H
 
-#include "traces/trace.h"
-
+#include "base/status.h"
 #include <stdio.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct spw_trace spw_trace;
 
 /* A bound on the memory of this process. */
 typedef struct spw_memory_bound {

@@ -5,6 +5,9 @@
 
 #include "traces/shard_set.h"
 
+typedef struct spw_trace_columns spw_trace_columns;
+typedef struct spw_trace_record spw_trace_record;
+
 SPW_MUST_CHECK spw_status spw_trace_shards_open(const char *path, spw_trace **out);
 void spw_trace_shards_close(spw_trace *trace);
 void spw_trace_shards_keep_contradictions(spw_trace *trace);

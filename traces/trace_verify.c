@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "base/walk.h"
 #include "traces/random_stream.h"
+#include "traces/trace.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -3,7 +3,12 @@
 #ifndef SPW_TRACES_TRACE_VERIFY_H
 #define SPW_TRACES_TRACE_VERIFY_H
 
-#include "traces/trace.h"
+#include "base/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct spw_trace spw_trace;
 
 enum { SPW_VERIFY_CHECKS = 7, SPW_VERIFY_MAX_FINDINGS = 1000, SPW_VERIFY_TEXT = 240 };
 extern const char *const spw_verify_check_name[SPW_VERIFY_CHECKS];

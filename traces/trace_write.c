@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "traces/hdf5_error.h"
 #include "traces/hdf5_read.h"
+#include "traces/trace.h"
 #include "traces/trace_write_internal.h"
 #include "traces/trace_write_rules.h"
 

@@ -3,7 +3,13 @@
 #ifndef SPW_TRACES_TRACE_WRITE_H
 #define SPW_TRACES_TRACE_WRITE_H
 
-#include "traces/trace.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct spw_trace_info spw_trace_info;
 
 typedef struct spw_trace_writer spw_trace_writer; /* opaque: a file under way */
 

@@ -1,4 +1,5 @@
 /* The parts of the file that are not the tokens: groups, attributes, scales, empty datasets. */
+#include "traces/trace.h"
 #include "traces/trace_write_internal.h"
 
 #include "base/memory.h"

@@ -4,12 +4,13 @@
 #define SPW_SIM_COMMAND_COMMAND_H
 
 #include "base/status.h"
-#include "sim/input/settings.h"
 #include "sim/print/table.h"
 
 #include <argp.h>
 #include <stdbool.h>
 #include <stdio.h>
+
+typedef struct spw_setting spw_setting;
 
 /* A command, or a part of one: how it is called, what runs, and what lists of commands say of it. A row without a name ends a
  * table. */

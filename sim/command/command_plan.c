@@ -21,6 +21,7 @@
 #include "sim/replay/row_cost.h"
 #include "sim/time/megatron_load.h"
 #include "traces/generate.h"
+#include "traces/trace.h"
 
 #include <stdlib.h>
 #include <string.h>

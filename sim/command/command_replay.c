@@ -19,6 +19,7 @@
 #include "sim/replay/row_cost.h"
 #include "sim/replay/safe_factor.h"
 #include "sim/replay/smallest_factor.h"
+#include "traces/trace.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -5,6 +5,7 @@
 #include "sim/command/job_options.h"
 #include "sim/command/trace_options.h"
 #include "traces/importers/importer.h"
+#include "traces/trace.h"
 
 #include <inttypes.h>
 #include <stdint.h>

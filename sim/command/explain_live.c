@@ -12,6 +12,7 @@
 #include "sim/memory/footprint_check.h"
 #include "sim/memory/newest_arena.h"
 #include "sim/replay/replay.h"
+#include "traces/trace.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,6 +2,7 @@
 
 #include "base/text.h"
 #include "sim/command/command.h"
+#include "sim/input/settings.h"
 #include "sim/memory/allocator_conf.h"
 #include "sim/memory/footprint.h"
 #include "sim/memory/footprint_check.h"

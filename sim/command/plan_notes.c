@@ -16,6 +16,7 @@
 #include "sim/replay/row_cost_print.h"
 #include "sim/routing/choice_tally.h"
 #include "sim/schemes/selection.h"
+#include "traces/trace.h"
 
 #include <math.h>
 #include <string.h>

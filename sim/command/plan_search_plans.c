@@ -4,6 +4,7 @@
 #include "sim/command/plan_json.h"
 #include "sim/command/plan_search_notes.h"
 #include "sim/replay/result_answers.h"
+#include "traces/trace.h"
 
 #include <stdlib.h>
 #include <string.h>

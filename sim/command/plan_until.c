@@ -8,6 +8,7 @@
 #include "sim/print/plural.h"
 #include "sim/replay/result_answers.h"
 #include "traces/temper.h"
+#include "traces/trace.h"
 
 #include <math.h>
 #include <string.h>

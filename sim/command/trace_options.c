@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "sim/command/command.h"
 #include "sim/print/plural.h"
+#include "traces/trace.h"
 
 #include <inttypes.h>
 

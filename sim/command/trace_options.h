@@ -4,10 +4,12 @@
 
 #include "base/status.h"
 #include "sim/print/table.h"
-#include "traces/trace.h"
 
 #include <argp.h>
 #include <stdio.h>
+
+typedef struct spw_trace spw_trace;
+typedef struct spw_trace_info spw_trace_info;
 
 typedef struct spw_trace_options {
     const char *path, *format_text;

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "base/walk.h"
 #include "sim/print/plural.h"
+#include "traces/trace.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -6,9 +6,11 @@
 #include "sim/print/table.h"
 #include "sim/replay/overload.h"
 #include "traces/statistics.h"
-#include "traces/trace.h"
 
 #include <stdbool.h>
+
+typedef struct spw_trace spw_trace;
+typedef struct spw_trace_info spw_trace_info;
 
 /* Groups of `group_ranks` consecutive source ranks, where the trace knows these and they are a multiple of it; else all tokens
  * are of one group. */

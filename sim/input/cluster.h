@@ -4,10 +4,11 @@
 #define SPW_SIM_INPUT_CLUSTER_H
 
 #include "base/status.h"
-#include "sim/input/settings.h"
 
 #include <stddef.h>
 #include <stdio.h>
+
+typedef struct spw_setting spw_setting;
 
 /* How we know a number. One list, expanded into the enum and the names. */
 #define SPW_EVIDENCE_LIST(X) \
@@ -17,7 +18,6 @@
 typedef enum spw_evidence { SPW_EVIDENCE_LIST(SPW_EVIDENCE_ENUM) SPW_EVIDENCE_COUNT } spw_evidence;
 #undef SPW_EVIDENCE_ENUM
 const char *spw_evidence_name(spw_evidence evidence);
-extern const spw_choice spw_evidence_choices[]; /* for YAML keys; ended by NULL */
 
 enum {
     SPW_CLUSTER_NAME = 64,
@@ -132,6 +132,8 @@ typedef enum spw_gpu_generation {
     SPW_GPU_OTHER,
     SPW_GPU_HOPPER,
     SPW_GPU_BLACKWELL,
+    SPW_GPU_CDNA3, /* MI300X, MI325X */
+    SPW_GPU_CDNA4, /* MI355X */
     SPW_GPU_NONE
 } spw_gpu_generation;
 
@@ -150,6 +152,7 @@ typedef struct spw_cluster {
     spw_figure link_bytes_per_s;   /* one GPU, one direction, inside a node */
     spw_figure nic_bytes_per_s;    /* one GPU, one direction, between nodes */
     spw_figure launch_s;           /* one kernel launch */
+    spw_figure gpu_watts;          /* power limit of a GPU; 0: not said */
     spw_figure price_per_gpu_hour; /* in whatever currency; 0: not said */
     spw_gemm_points gemm;
     spw_exchange_points exchange;

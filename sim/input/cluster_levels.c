@@ -1,5 +1,7 @@
 #include "sim/input/cluster_levels.h"
 
+#include "sim/input/coefficient_settings.h"
+
 #include <math.h>
 #include <string.h>
 

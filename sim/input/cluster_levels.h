@@ -4,6 +4,7 @@
 #define SPW_SIM_INPUT_CLUSTER_LEVELS_H
 
 #include "sim/input/cluster.h"
+#include "sim/input/settings.h"
 
 #include <stdbool.h>
 

@@ -1,5 +1,7 @@
 #include "sim/input/coefficient.h"
 
+#include "sim/input/coefficient_settings.h"
+
 #include <stddef.h>
 
 const spw_setting spw_coefficient_settings[] = SPW_COEFFICIENT_KEYS(0, 10, 1e3, "a share or a factor");

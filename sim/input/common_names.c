@@ -69,6 +69,7 @@ static const spw_common_name names[] = {
     {"ac", "remat", "remat", NULL},
     {"use_distributed_optimizer", NULL, NULL, "write optimizer: distributed (--optimizer distributed)"},
     {"distributed_optimizer", NULL, NULL, "write optimizer: distributed (--optimizer distributed)"},
+    {"num_distributed_optimizer_instances", "optimizer_instances", NULL, NULL},
     {"zero", NULL, NULL,
      "ZeRO-1 is optimizer: distributed, ZeRO-3 and FSDP are optimizer: sharded (--optimizer)"},
     {"zero_stage", NULL, NULL,

@@ -31,25 +31,19 @@ size_t spw_job_gpus(const spw_job *job) {
 
 /* --- Keys --- */
 
-enum {
-    NAME_SIZE = 1024,
-    MOST_RANKS = 65536,
-    MOST_GPUS = 1 << 20,
-    MOST_MICRO_BATCHES = 65536,
-    MOST_SEQUENCES = 1 << 26
-};
-
-/* What the file says; model and cluster are names until they are read. All rows, those of groups too, are of this struct. */
-typedef struct job_text {
-    char model[NAME_SIZE], cluster[NAME_SIZE];
-    size_t gpus;
-    spw_job job;
-} job_text;
+enum { MOST_RANKS = 65536, MOST_GPUS = 1 << 20, MOST_MICRO_BATCHES = 65536, MOST_SEQUENCES = 1 << 26 };
 
 static const spw_choice master_bytes[] = {
     {"auto", SPW_MASTER_AUTO}, {"none", 0}, {"bf16", 2}, {"fp32", 4}, {NULL, 0}};
 static const spw_choice attention_cores[] = {
     {"flash", SPW_ATTENTION_FLASH}, {"unfused", SPW_ATTENTION_UNFUSED}, {NULL, 0}};
+
+static const spw_choice graphs[] = {{"none", SPW_GRAPH_NONE},
+                                    {"local", SPW_GRAPH_LOCAL},
+                                    {"transformer_engine", SPW_GRAPH_TRANSFORMER_ENGINE},
+                                    {"full_iteration", SPW_GRAPH_FULL_ITERATION},
+                                    {NULL, 0}};
+const char *spw_cuda_graph_name(spw_cuda_graph graph) { return graphs[graph].name; }
 
 static const spw_choice losses[] = {{"auto", SPW_CROSS_ENTROPY_AUTO},
                                     {"unfused", SPW_CROSS_ENTROPY_UNFUSED},
@@ -66,15 +60,14 @@ static const spw_choice recipes[] = {
 
 #define NAMED_ROW(name, field, low, high, preset, text, word) \
     { \
-        .key = (name), .kind = SPW_SETTING_COUNT, SPW_SETTING_OF(job_text, job.field, size_t), \
-        .minimum = (low), .maximum = (high), .fallback = (preset), .help = (text), .option = (word) \
+        .key = (name), .kind = SPW_SETTING_COUNT, SPW_SETTING_OF(spw_job, field, size_t), .minimum = (low), \
+        .maximum = (high), .fallback = (preset), .help = (text), .option = (word) \
     }
 #define COUNT_ROW(name, field, low, high, preset, text) NAMED_ROW(name, field, low, high, preset, text, NULL)
 #define PRECISION_ROW(field, text) \
     { \
-        .key = #field, .kind = SPW_SETTING_CHOICE, \
-        SPW_SETTING_CHOICE_OF(job_text, job.precision.field, size_t), .choices = spw_precision_formats, \
-        .fallback = "auto", .help = (text) \
+        .key = #field, .kind = SPW_SETTING_CHOICE, SPW_SETTING_CHOICE_OF(spw_job, precision.field, size_t), \
+        .choices = spw_precision_formats, .fallback = "auto", .help = (text) \
     }
 
 #define SCHEDULE_CHOICE(name, text) {text, SPW_SCHEDULE_##name},
@@ -101,7 +94,7 @@ static const spw_setting parallel_rows[] = {
         "data"),
     {.key = "sequence_parallel",
      .kind = SPW_SETTING_FLAG,
-     SPW_SETTING_OF(job_text, job.sequence_parallel, bool),
+     SPW_SETTING_OF(spw_job, sequence_parallel, bool),
      .fallback = "true",
      .help = "with tensor: what is not sharded is cut along the sequence, which MoE training asks for"},
     NAMED_ROW(
@@ -111,7 +104,7 @@ static const spw_setting parallel_rows[] = {
         "virtual-stages"),
     {.key = "schedule",
      .kind = SPW_SETTING_CHOICE,
-     SPW_SETTING_CHOICE_OF(job_text, job.schedule, spw_schedule),
+     SPW_SETTING_CHOICE_OF(spw_job, schedule, spw_schedule),
      .choices = schedules,
      .fallback = "1F1B",
      .help = "order of a pipeline's passes, as torchtitan calls it; 1F1B is interleaved where there are "
@@ -122,17 +115,17 @@ static const spw_setting parallel_rows[] = {
               "layers of the last pipeline stage; 0: not said"),
     {.key = "account_for_embedding_in_pipeline_split",
      .kind = SPW_SETTING_FLAG,
-     SPW_SETTING_OF(job_text, job.stage_layout.embedding, bool),
+     SPW_SETTING_OF(spw_job, stage_layout.embedding, bool),
      .fallback = "false",
      .help = "the embedding counts as a layer when layers are shared out over stages"},
     {.key = "account_for_loss_in_pipeline_split",
      .kind = SPW_SETTING_FLAG,
-     SPW_SETTING_OF(job_text, job.stage_layout.loss, bool),
+     SPW_SETTING_OF(spw_job, stage_layout.loss, bool),
      .fallback = "false",
      .help = "head and loss count as a layer when layers are shared out over stages"},
     {.key = "pipeline_model_parallel_layout",
      .kind = SPW_SETTING_TEXT,
-     SPW_SETTING_TEXT_OF(job_text, job.stage_layout.text, SPW_LAYOUT_TEXT),
+     SPW_SETTING_TEXT_OF(spw_job, stage_layout.text, SPW_LAYOUT_TEXT),
      .fallback = "",
      .help = "what is in every block, in the letters of Megatron-Core (docs/schemes.md, section 7.9)"},
     {.key = NULL}};
@@ -140,7 +133,7 @@ static const spw_setting parallel_rows[] = {
 static const spw_setting batch_rows[] = {
     {.key = "sequences_per_gpu",
      .kind = SPW_SETTING_COUNTS,
-     SPW_SETTING_COUNTS_OF(job_text, job.sequences_per_gpu, SPW_JOB_MAX_BATCHES, job.batches),
+     SPW_SETTING_COUNTS_OF(spw_job, sequences_per_gpu, SPW_JOB_MAX_BATCHES, batches),
      .minimum = 1,
      .maximum = 1 << 20,
      .fallback = "",
@@ -168,21 +161,21 @@ static const spw_setting precision_rows[] = {
     PRECISION_ROW(activations, "activations, what is exchanged, and weights in products; auto: bf16"),
     {.key = "master",
      .kind = SPW_SETTING_CHOICE,
-     SPW_SETTING_CHOICE_OF(job_text, job.master_bytes, size_t),
+     SPW_SETTING_CHOICE_OF(spw_job, master_bytes, size_t),
      .choices = master_bytes,
      .fallback = "auto",
      .help = "a second copy of the weights in the optimizer; auto: fp32 "
              "unless the optimizer is sharded or the weights are fp32"},
     {.key = "recipe",
      .kind = SPW_SETTING_CHOICE,
-     SPW_SETTING_CHOICE_OF(job_text, job.precision.recipe, spw_fp8_recipe),
+     SPW_SETTING_CHOICE_OF(spw_job, precision.recipe, spw_fp8_recipe),
      .choices = recipes,
      .fallback = "none",
      .help = "fp8 products by TransformerEngine under "
              "Megatron-Core, as its --fp8-recipe; all else in bf16"},
     {.key = "fp8_param_gather",
      .kind = SPW_SETTING_FLAG,
-     SPW_SETTING_OF(job_text, job.precision.fp8_param_gather, bool),
+     SPW_SETTING_OF(spw_job, precision.fp8_param_gather, bool),
      .fallback = "false",
      .help = "with a recipe: weights of linear layers are fp8 "
              "themselves, as by Megatron's --fp8-param-gather"},
@@ -203,21 +196,21 @@ spw_status spw_job_is_whole(const spw_job *job, const char *what) {
 static const spw_setting allocator_rows[] = {
     {.key = "expandable_segments",
      .kind = SPW_SETTING_FLAG,
-     SPW_SETTING_OF(job_text, job.allocator.expandable_segments, bool),
+     SPW_SETTING_OF(spw_job, allocator.expandable_segments, bool),
      .fallback = "false",
      .help = "one range of addresses that grows, instead of segments"},
     COUNT_ROW("max_split_size_mb", allocator.max_split_size_mb, 0, 1 << 24, "0",
               "MiB from which on blocks are not split; above 20, or 0 for no limit"),
     {.key = "garbage_collection_threshold",
      .kind = SPW_SETTING_REAL,
-     SPW_SETTING_OF(job_text, job.allocator.garbage_collection_threshold, double),
+     SPW_SETTING_OF(spw_job, allocator.garbage_collection_threshold, double),
      .minimum = 0,
      .maximum = 0.999,
      .fallback = "0",
      .help = "share of per_process_memory_fraction above which old free segments go back; 0 for never"},
     {.key = "per_process_memory_fraction",
      .kind = SPW_SETTING_REAL,
-     SPW_SETTING_OF(job_text, job.allocator.per_process_memory_fraction, double),
+     SPW_SETTING_OF(spw_job, allocator.per_process_memory_fraction, double),
      .minimum = 0,
      .maximum = 1,
      .fallback = "0",
@@ -234,14 +227,14 @@ static const spw_choice lora_targets[] = {
 static const spw_setting finetune_rows[] = {
     {.key = "frozen",
      .kind = SPW_SETTING_CHOICE,
-     SPW_SETTING_CHOICE_OF(job_text, job.finetune.frozen, spw_frozen),
+     SPW_SETTING_CHOICE_OF(spw_job, finetune.frozen, spw_frozen),
      .choices = frozen_parts,
      .fallback = "none",
      .help = "weights without gradients and optimizer state: the routed experts', or all of the model's"},
     COUNT_ROW("lora_rank", finetune.lora_rank, 0, 4096, "0", "rank of LoRA adapters; 0 for none"),
     {.key = "lora_targets",
      .kind = SPW_SETTING_CHOICE,
-     SPW_SETTING_CHOICE_OF(job_text, job.finetune.lora_targets, spw_lora_targets),
+     SPW_SETTING_CHOICE_OF(spw_job, finetune.lora_targets, spw_lora_targets),
      .choices = lora_targets,
      .fallback = "attention",
      .help = "products that have adapters: the projections of attention, the routed experts' own, or both"},
@@ -263,7 +256,7 @@ static const spw_choice places[] = {{"gpu", false}, {"host", true}, {NULL, 0}};
 static const spw_setting fsdp2_rows[] = {
     {.key = "reshard_after_forward",
      .kind = SPW_SETTING_CHOICE,
-     SPW_SETTING_CHOICE_OF(job_text, job.fsdp2.reshard, spw_reshard),
+     SPW_SETTING_CHOICE_OF(spw_job, fsdp2.reshard, spw_reshard),
      .choices = reshards,
      .fallback = "default",
      .help = "schemes of PyTorch with optimizer: sharded: are a layer's weights freed after its forward pass "
@@ -275,14 +268,14 @@ static const spw_setting fsdp2_rows[] = {
               "HSDP: groups of GPUs that each hold the sharded state once; gradients are summed over them"),
     {.key = "gathered",
      .kind = SPW_SETTING_CHOICE,
-     SPW_SETTING_CHOICE_OF(job_text, job.fsdp2.gathered, size_t),
+     SPW_SETTING_CHOICE_OF(spw_job, fsdp2.gathered, size_t),
      .choices = gathered_formats,
      .fallback = "auto",
      .help = "format in which weights are gathered and used; auto: precision.activations, where weights are "
              "kept in a larger one; same: precision.weights, in which they are sharded"},
     {.key = "state",
      .kind = SPW_SETTING_CHOICE,
-     SPW_SETTING_CHOICE_OF(job_text, job.fsdp2.on_host, bool),
+     SPW_SETTING_CHOICE_OF(spw_job, fsdp2.on_host, bool),
      .choices = places,
      .fallback = "gpu",
      .help = "where sharded weights, gradients and optimizer state are kept; host: FSDP2's CPUOffloadPolicy"},
@@ -290,24 +283,24 @@ static const spw_setting fsdp2_rows[] = {
 
 #define GROUP_ROW(name, table, preset, text, word) \
     { \
-        .key = (name), .kind = SPW_SETTING_GROUP, SPW_SETTING_SAME_GROUP(job_text), .fields = (table), \
+        .key = (name), .kind = SPW_SETTING_GROUP, SPW_SETTING_SAME_GROUP(spw_job), .fields = (table), \
         .fallback = (preset), .help = (text), .option = (word) \
     }
 
 static const spw_setting rows[] = {
     {.key = "model",
      .kind = SPW_SETTING_TEXT,
-     SPW_SETTING_TEXT_OF(job_text, model, NAME_SIZE),
+     SPW_SETTING_TEXT_OF(spw_job, model_text, SPW_JOB_NAME),
      .help = "a preset, or the path of a Hugging Face config.json",
      .option = "model"},
     {.key = "cluster",
      .kind = SPW_SETTING_TEXT,
-     SPW_SETTING_TEXT_OF(job_text, cluster, NAME_SIZE),
+     SPW_SETTING_TEXT_OF(spw_job, cluster_text, SPW_JOB_NAME),
      .help = "a preset, one of another size as in h200-32x8 or h200:8x32, or the path of a YAML file",
      .option = "cluster"},
     {.key = "gpus",
      .kind = SPW_SETTING_COUNT,
-     SPW_SETTING_OF(job_text, gpus, size_t),
+     SPW_SETTING_OF(spw_job, gpus, size_t),
      .minimum = 0,
      .maximum = MOST_GPUS,
      .fallback = "0",
@@ -325,20 +318,20 @@ static const spw_setting rows[] = {
               "PyTorch's caching allocator, as PYTORCH_CUDA_ALLOC_CONF sets it", NULL),
     {.key = "model_part",
      .kind = SPW_SETTING_CHOICE,
-     SPW_SETTING_CHOICE_OF(job_text, job.part, spw_model_part),
+     SPW_SETTING_CHOICE_OF(spw_job, part, spw_model_part),
      .choices = parts,
      .fallback = "whole",
      .help = "expert_layers: bare MoE layers, without attention and optimizer"},
     {.key = "layers",
      .kind = SPW_SETTING_COUNT,
-     SPW_SETTING_OF(job_text, job.layers, size_t),
+     SPW_SETTING_OF(spw_job, layers, size_t),
      .minimum = 0,
      .maximum = SPW_MODEL_MAX_LAYERS,
      .fallback = "0",
      .help = "how many bare layers; 0 for as many as the model has MoE layers"},
     {.key = "remat",
      .kind = SPW_SETTING_CHOICE,
-     SPW_SETTING_CHOICE_OF(job_text, job.remat, spw_remat),
+     SPW_SETTING_CHOICE_OF(spw_job, remat, spw_remat),
      .choices = spw_remat_choices,
      .parts = spw_remat_modules_list,
      .join = spw_remat_join,
@@ -347,34 +340,50 @@ static const spw_setting rows[] = {
      .option = "remat"},
     {.key = "attention",
      .kind = SPW_SETTING_CHOICE,
-     SPW_SETTING_CHOICE_OF(job_text, job.attention, spw_attention_core),
+     SPW_SETTING_CHOICE_OF(spw_job, attention, spw_attention_core),
      .choices = attention_cores,
      .fallback = "flash",
      .help = "unfused: Megatron-Core without TransformerEngine, whose scores [heads, S, S] are held"},
     {.key = "cross_entropy",
      .kind = SPW_SETTING_CHOICE,
-     SPW_SETTING_CHOICE_OF(job_text, job.cross_entropy, spw_cross_entropy),
+     SPW_SETTING_CHOICE_OF(spw_job, cross_entropy, spw_cross_entropy),
      .choices = losses,
      .fallback = "auto",
      .help = "the loss: Megatron-Core's own, its native fusion, TransformerEngine's from 2.18 on or before, "
              "torchtitan's; auto: that of the scheme's framework; fused: logits and their gradient alone"},
+    {.key = "cuda_graph_impl",
+     .kind = SPW_SETTING_CHOICE,
+     SPW_SETTING_CHOICE_OF(spw_job, cuda_graph, spw_cuda_graph),
+     .choices = graphs,
+     .fallback = "none",
+     .help = "Megatron-Core's CUDA graphs: of parts of a layer (local, transformer_engine), or of a whole "
+             "iteration, which needs rows whose number the host does not read"},
+    {.key = "overlap_moe_expert_parallel_comm",
+     .kind = SPW_SETTING_FLAG,
+     SPW_SETTING_OF(spw_job, overlap_exchanges, bool),
+     .fallback = "false",
+     .help = "Megatron-Core: exchanges of a micro-batch's rows behind the work of another one"},
     {.key = "optimizer",
      .kind = SPW_SETTING_CHOICE,
-     SPW_SETTING_CHOICE_OF(job_text, job.optimizer, spw_optimizer_kind),
+     SPW_SETTING_CHOICE_OF(spw_job, optimizer, spw_optimizer_kind),
      .choices = optimizers,
      .fallback = "sharded",
      .help = "what is kept once over all replicas: everything, the optimizer's state (Megatron), or nothing",
      .option = "optimizer"},
+    COUNT_ROW("optimizer_instances", optimizer_instances, 1, MOST_RANKS, "1",
+              "Megatron's --num-distributed-optimizer-instances, with optimizer: distributed: groups of "
+              "replicas that each hold "
+              "the optimizer's state once; gradients are summed over them"),
     {.key = "optimizer_algorithm",
      .kind = SPW_SETTING_CHOICE,
-     SPW_SETTING_CHOICE_OF(job_text, job.muon, bool),
+     SPW_SETTING_CHOICE_OF(spw_job, muon, bool),
      .choices = algorithms,
      .fallback = "adam",
      .help = "muon: Megatron-Core's Muon or dist_muon: one moment of the matrices of layers, Adam's two of "
              "all else"},
     {.key = "muon_layout",
      .kind = SPW_SETTING_CHOICE,
-     SPW_SETTING_CHOICE_OF(job_text, job.muon_ping_pong, bool),
+     SPW_SETTING_CHOICE_OF(spw_job, muon_ping_pong, bool),
      .choices = muon_layouts,
      .fallback = "packed",
      .help =
@@ -382,26 +391,26 @@ static const spw_setting rows[] = {
          "whole matrices; ping_pong, dist_muon of core_r0.16 and 0.17, or --no-use-layer-wise-param-layout"},
     {.key = "optimizer_on_host",
      .kind = SPW_SETTING_REAL,
-     SPW_SETTING_OF(job_text, job.optimizer_on_host, double),
+     SPW_SETTING_OF(spw_job, optimizer_on_host, double),
      .minimum = 0,
      .maximum = 1,
      .fallback = "0",
      .help = "Megatron's optimizer: share of its state, and of the work on it, that is the host's"},
     {.key = "offload_modules",
      .kind = SPW_SETTING_TEXTS,
-     SPW_SETTING_TEXTS_OF(job_text, job.offload.text, SPW_OFFLOAD_TEXT, SPW_OFFLOAD_MOST, job.offload.texts),
+     SPW_SETTING_TEXTS_OF(spw_job, offload.text, SPW_OFFLOAD_TEXT, SPW_OFFLOAD_MOST, offload.texts),
      .fallback = "",
      .help = "Megatron-Core's modules whose inputs wait in the host's memory: expert_fc1, moe_act or both"},
     {.key = "library_limits",
      .kind = SPW_SETTING_CHOICE,
-     SPW_SETTING_CHOICE_OF(job_text, job.library_limits, bool),
+     SPW_SETTING_CHOICE_OF(spw_job, library_limits, bool),
      .choices = library_limits,
      .fallback = "check",
      .help =
          "sizes that DeepEP and HybridEP do not take (docs/schemes.md, section 4.9): refused, or not asked"},
     {.key = "memory_fraction",
      .kind = SPW_SETTING_REAL,
-     SPW_SETTING_OF(job_text, job.memory_fraction, double),
+     SPW_SETTING_OF(spw_job, memory_fraction, double),
      .minimum = 0.001,
      .maximum = 1,
      .fallback = "0.93",
@@ -409,7 +418,7 @@ static const spw_setting rows[] = {
      .option = "memory-fraction"},
     {.key = "price_per_gpu_hour",
      .kind = SPW_SETTING_REAL,
-     SPW_SETTING_OF(job_text, job.price_per_gpu_hour, double),
+     SPW_SETTING_OF(spw_job, price_per_gpu_hour, double),
      .minimum = 0,
      .maximum = 1e6,
      .fallback = "0",
@@ -417,7 +426,7 @@ static const spw_setting rows[] = {
      .option = "price"},
     {.key = "schemes",
      .kind = SPW_SETTING_TEXTS,
-     SPW_SETTING_TEXTS_OF(job_text, job.scheme, SPW_SCHEME_TEXT, SPW_JOB_MAX_SCHEMES, job.schemes),
+     SPW_SETTING_TEXTS_OF(spw_job, scheme, SPW_SCHEME_TEXT, SPW_JOB_MAX_SCHEMES, schemes),
      .fallback = "",
      .help = "execution schemes to compare, such as gmm or dense:capacity_factor=1.25"},
     {.key = NULL}};
@@ -463,7 +472,7 @@ static const char *place_of(const spw_job_place *at, const spw_settings *setting
 spw_status spw_job_parse_at(const spw_job_place *at, const char *text, size_t length, spw_job *out) {
     spw_status status = SPW_OK;
     spw_settings *settings = NULL;
-    job_text *read = NULL;
+    spw_job *read = NULL;
     spw_implied_sizes implied;
     const char *key = NULL; /* whose line a failure belongs to */
     char place[SPW_SETTINGS_PLACE];
@@ -472,30 +481,30 @@ spw_status spw_job_parse_at(const spw_job_place *at, const char *text, size_t le
     SPW_TRY(SPW_ALLOC(1, &read));
     SPW_TRY(spw_job_overrides_put(settings, at->override, at->overrides, &implied));
     SPW_TRY(spw_settings_read(settings, rows, read));
-    spw_precision_fill(&read->job);
+    spw_precision_fill(read);
     key = "model";
-    SPW_TRY(spw_model_read(read->model, folder_of(at, key), &read->job.model));
-    if (read->job.part == SPW_PART_EXPERT_LAYERS) {
-        spw_model *model = &read->job.model;
-        if (read->job.layers > 0) model->moe_layers = read->job.layers;
+    SPW_TRY(spw_model_read(read->model_text, folder_of(at, key), &read->model));
+    if (read->part == SPW_PART_EXPERT_LAYERS) {
+        spw_model *model = &read->model;
+        if (read->layers > 0) model->moe_layers = read->layers;
         model->layers = model->moe_layers;
         model->other_layers = model->bare_layers = 0;
         for (size_t k = 1; k < SPW_MODEL_MIXERS; k++) model->mixer[k].layers = 0;
     }
     key = "cluster";
-    SPW_TRY(spw_cluster_read(read->cluster, folder_of(at, key), &read->job.cluster));
+    SPW_TRY(spw_cluster_read(read->cluster_text, folder_of(at, key), &read->cluster));
     key = "gpus";
-    if (read->gpus > 0) SPW_TRY(spw_cluster_resize(&read->job.cluster, read->gpus));
-    SPW_TRY(spw_job_split_fill(&read->job, &key));
-    SPW_TRY(spw_job_batch_fill(&read->job, &key));
-    if (!at->bare) spw_job_say_implied(&implied, &read->job);
+    if (read->gpus > 0) SPW_TRY(spw_cluster_resize(&read->cluster, read->gpus));
+    SPW_TRY(spw_job_split_fill(read, &key));
+    SPW_TRY(spw_job_batch_fill(read, &key));
+    if (!at->bare) spw_job_say_implied(&implied, read);
     key = "parallel.pipeline_model_parallel_layout";
-    SPW_TRY(spw_stage_layout_parse(&read->job.stage_layout));
-    fill_layout(&read->job);
+    SPW_TRY(spw_stage_layout_parse(&read->stage_layout));
+    fill_layout(read);
     key = "offload_modules";
-    SPW_TRY(spw_offload_parse(&read->job.offload));
-    SPW_TRY(spw_job_check_key(&read->job, false, &key));
-    *out = read->job;
+    SPW_TRY(spw_offload_parse(&read->offload));
+    SPW_TRY(spw_job_check_key(read, false, &key));
+    *out = *read;
 
 cleanup:
     if (status != SPW_OK && key != NULL)

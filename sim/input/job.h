@@ -16,7 +16,7 @@
 #include <stdio.h>
 
 enum { SPW_JOB_IMPLIED = 256 };
-enum { SPW_JOB_MAX_SCHEMES = 64, SPW_JOB_MAX_BATCHES = 64, SPW_SCHEME_TEXT = 128 };
+enum { SPW_JOB_NAME = 1024, SPW_JOB_MAX_SCHEMES = 64, SPW_JOB_MAX_BATCHES = 64, SPW_SCHEME_TEXT = 128 };
 
 /* MaxText's names, then those of Megatron-Core's recompute_modules. What each of them keeps: sim/input/remat.h. */
 #define SPW_REMAT_LIST(X) \
@@ -128,7 +128,18 @@ typedef enum spw_cross_entropy {
     SPW_CROSS_ENTROPY_FUSED
 } spw_cross_entropy;
 
+/* Megatron-Core's --cuda-graph-impl: graphs of parts of a layer, or of a whole iteration. */
+typedef enum spw_cuda_graph {
+    SPW_GRAPH_NONE,
+    SPW_GRAPH_LOCAL,
+    SPW_GRAPH_TRANSFORMER_ENGINE,
+    SPW_GRAPH_FULL_ITERATION
+} spw_cuda_graph;
+const char *spw_cuda_graph_name(spw_cuda_graph graph);
+
 typedef struct spw_job {
+    char model_text[SPW_JOB_NAME], cluster_text[SPW_JOB_NAME]; /* as written: presets or paths */
+    size_t gpus;                                               /* as written; 0: the cluster's own number */
     spw_model model;
     spw_cluster cluster;
     size_t expert, fsdp, pipeline, tensor;
@@ -153,7 +164,9 @@ typedef struct spw_job {
     spw_precision precision;
     size_t master_bytes; /* of a second copy of each weight in the optimizer; 0 = none; SPW_MASTER_AUTO */
     spw_optimizer_kind optimizer;
-    bool muon;                /* matrices of layers by Muon, all else by Adam; false: all by Adam */
+    size_t
+        optimizer_instances; /* groups of replicas that each hold the distributed optimizer's state once; 0 counts as 1 */
+    bool muon;               /* matrices of layers by Muon, all else by Adam; false: all by Adam */
     bool muon_ping_pong;      /* its layer-wise optimizer deals whole parameters out, in no padded buffer */
     double optimizer_on_host; /* share of Megatron's optimizer state that is in the host's memory */
     spw_job_fsdp2 fsdp2;
@@ -161,6 +174,8 @@ typedef struct spw_job {
     spw_remat remat;
     spw_attention_core attention;
     spw_cross_entropy cross_entropy;
+    spw_cuda_graph cuda_graph;
+    bool overlap_exchanges; /* of a micro-batch, behind another's work (--overlap-moe-expert-parallel-comm) */
     double memory_fraction; /* (0, 1] */
     bool
         library_limits; /* libraries of exchanges must take the job's layers (sim/schemes/library_limits.h) */

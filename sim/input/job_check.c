@@ -246,6 +246,29 @@ static spw_status check_optimizer_on_host(const spw_job *job, const char **key) 
     return SPW_OK;
 }
 
+/* Megatron-Core asks for both divisions: megatron/core/parallel_state.py initialize_model_parallel. */
+static spw_status check_optimizer_instances(const spw_job *job, const char **key) {
+    const spw_grid grid = spw_grid_of(job);
+    const size_t n = job->optimizer_instances, replicas[2] = {grid.expert_data, grid.data * grid.context};
+    *key = "optimizer_instances";
+    if (n < 2) return SPW_OK;
+    if (job->optimizer != SPW_OPTIMIZER_DISTRIBUTED || job->part != SPW_PART_WHOLE || job->muon)
+        return spw_fail(SPW_ECONFIG,
+                        "optimizer_instances %zu: copies of Megatron-Core's distributed optimizer of whole "
+                        "models by Adam; use "
+                        "optimizer: distributed, model_part: whole and optimizer_algorithm: adam, or leave "
+                        "it out; FSDP2 has "
+                        "fsdp2.replicas",
+                        n);
+    for (int i = 0; i < 2; i++)
+        if (replicas[i] % n != 0)
+            return spw_fail(SPW_ECONFIG,
+                            "optimizer_instances %zu does not divide the %zu replicas of %s; %zu does", n,
+                            replicas[i], i == 0 ? "the experts (fsdp)" : "the rest (data x context)",
+                            spw_largest_common_divisor(replicas[0], replicas[1], n));
+    return SPW_OK;
+}
+
 static spw_status check_muon(const spw_job *job, const char **key) {
     *key = "muon_layout";
     if (job->muon_ping_pong && (!job->muon || job->optimizer != SPW_OPTIMIZER_DISTRIBUTED))
@@ -331,6 +354,7 @@ spw_status spw_job_check_key(const spw_job *job, bool all_batches, const char **
     if (status == SPW_OK) status = check_allocator(job, key);
     if (status == SPW_OK) status = check_fsdp2(job, key);
     if (status == SPW_OK) status = check_optimizer_on_host(job, key);
+    if (status == SPW_OK) status = check_optimizer_instances(job, key);
     if (status == SPW_OK) status = check_muon(job, key);
     if (status == SPW_OK) status = check_recipe(job, key);
     if (status == SPW_OK) status = check_remat(job, key);

@@ -1,6 +1,7 @@
 #include "sim/input/job_override.h"
 
 #include "sim/input/grid.h"
+#include "sim/input/settings.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -4,8 +4,9 @@
 
 #include "sim/input/job.h"
 
-#include "sim/input/settings.h"
 #include <stdbool.h>
+
+typedef struct spw_settings spw_settings;
 
 enum { SPW_IMPLIED_SIZES = 5 };
 /* Of each size of the split, and of the batch, that is worked out anew: what the text gave, 0: nothing; and the label of why. */

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "sim/input/preset.h"
+#include "sim/input/settings.h"
 
 #include <stdio.h>
 #include <string.h>

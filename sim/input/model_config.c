@@ -316,7 +316,7 @@ static void describe_mtp(const spw_model *m, const char *where, char out[SPW_MOD
 void spw_model_count_mtp(spw_model *m) {
     for (size_t i = 0; i < SPW_MODEL_DOUBTS; i++)
         if (strstr(m->doubt[i], "of multi-token prediction") != NULL)
-            describe_mtp(m, "in the memory of its stage, but in neither traffic nor time", m->doubt[i]);
+            describe_mtp(m, "in the memory and the time of its stage, but not in traffic", m->doubt[i]);
 }
 
 /* Keys that somebody kept from being read by a '_', and a word on tied embeddings that does not count. */

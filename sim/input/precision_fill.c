@@ -43,6 +43,13 @@ void spw_precision_fill(spw_job *job) {
     if (job->optimizer == SPW_OPTIMIZER_SHARDED && p->weights == sizeof(float)) follow_weights(p);
 }
 
+void spw_precision_unfill(spw_job *job) {
+    spw_precision *const p = &job->precision;
+    size_t *const field[] = {&p->weights, &p->gradients, &p->optimizer, &p->activations};
+    for (unsigned i = 0; i < sizeof field / sizeof *field; i++)
+        if ((p->fp16 >> i & 1) != 0) *field[i] |= FP16;
+}
+
 bool spw_precision_choose(spw_job *job, const char *word) {
     const spw_choice *c = spw_precision_formats;
     while (c->name != NULL && strcmp(c->name, word) != 0) c++;

@@ -17,5 +17,7 @@ extern const spw_choice spw_precision_formats[];
  * megatron/core/optimizer/optimizer_config.py, megatron/training/arguments.py, NVIDIA/Megatron-LM d98e8a64).
  * Bare layers have no optimizer: bf16. "mixed" keeps all state but Megatron-Core's weights in fp32. */
 void spw_precision_fill(spw_job *job);
+/* The other way: values of spw_precision_formats again, so that they have names. */
+void spw_precision_unfill(spw_job *job);
 
 #endif

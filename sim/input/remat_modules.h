@@ -4,6 +4,7 @@
 #define SPW_SIM_INPUT_REMAT_MODULES_H
 
 #include "sim/input/job.h"
+#include "sim/input/settings.h"
 
 #include <stdbool.h>
 

@@ -3,7 +3,7 @@
 #ifndef SPW_SIM_INPUT_STACK_SETTINGS_H
 #define SPW_SIM_INPUT_STACK_SETTINGS_H
 
-#include "sim/input/coefficient.h"
+#include "sim/input/coefficient_settings.h"
 #include "sim/input/settings.h"
 
 #include <stddef.h>

@@ -1,6 +1,7 @@
 #include "sim/manual/man.h"
 
 #include "sim/command/job_options.h"
+#include "sim/input/settings.h"
 #include "sim/manual/examples.h"
 
 #include <ctype.h>

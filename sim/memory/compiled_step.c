@@ -1,5 +1,6 @@
 #include "sim/memory/compiled_step.h"
 
+#include "sim/input/compiled_layer.h"
 #include "sim/input/precision.h"
 
 #include <math.h>

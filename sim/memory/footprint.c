@@ -1,5 +1,6 @@
 #include "sim/memory/footprint.h"
 
+#include "sim/input/compiled_layer.h"
 #include "sim/input/grid.h"
 #include "sim/input/remat.h"
 #include "sim/memory/activation_offload.h"

@@ -25,6 +25,7 @@ static spw_component *add_grid_part(spw_footprint *f, const char *name, double b
                                     bool twice, char letter, size_t each) {
     const spw_grid g = spw_grid_of(job);
     const double cut = held->rest - held->replicated;
+    const size_t copies = spw_state_copies(job);
     const char *two = twice ? "2 x " : "";
     if (!shared)
         return spw_component_add(
@@ -35,8 +36,8 @@ static spw_component *add_grid_part(spw_footprint *f, const char *name, double b
         f, name, bytes, source,
         "routed / (R t EDP) and (cut / TP + whole) / (DP CP): %s(%.6g / %zu + (%.6g / %zu + %.6g) / "
         "%zu) x %zu",
-        two, held->routed, g.expert * g.expert_tensor * g.expert_data, cut, g.tensor, held->replicated,
-        g.data * g.context, each);
+        two, held->routed, g.expert * g.expert_tensor * g.expert_data / copies, cut, g.tensor,
+        held->replicated, g.data * g.context / copies, each);
 }
 
 /* `shared`: P parameters of the stage over its GPUs; else whole, each GPU with its experts. */
@@ -52,7 +53,7 @@ static spw_component *add_part(spw_footprint *f, const char *name, double bytes,
                                  two_times, held->routed, job->expert, held->rest, each);
     return spw_component_add(f, name, bytes, source, "%sP %c / G = %s%.6g x %zu / %zu", two, letter,
                              two_times, held->routed + held->rest, each,
-                             job->expert * job->fsdp / spw_fsdp2_copies(job));
+                             job->expert * job->fsdp / spw_state_copies(job));
 }
 
 /* Copies of the weights of linear layers, and with fp8_param_gather nothing else of these. */

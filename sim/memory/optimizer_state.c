@@ -117,9 +117,14 @@ size_t spw_master_bytes(const spw_job *job) {
                                                                                              : 0;
 }
 
+size_t spw_state_copies(const spw_job *job) {
+    const bool instances = job->optimizer == SPW_OPTIMIZER_DISTRIBUTED && job->optimizer_instances > 1;
+    return instances ? job->optimizer_instances : spw_fsdp2_copies(job);
+}
+
 spw_optimizer_state spw_optimizer_state_of(const spw_job *job, const spw_held_parameters *held) {
     const spw_grid g = spw_grid_of(job);
-    const double copies = (double)spw_fsdp2_copies(job);
+    const double copies = (double)spw_state_copies(job);
     const double experts = (double)(g.expert * g.expert_tensor), replicas = (double)g.expert_data / copies,
                  rest_replicas = (double)(g.data * g.context) / copies;
     const bool fsdp2 = spw_fsdp2_is_on(job);

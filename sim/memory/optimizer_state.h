@@ -5,6 +5,8 @@
  *                data x context GPUs (expert x fsdp without tensor parallelism), experts over fsdp (Megatron-Core distributed optimizer with expert data
  *                parallelism: expert weights have as many replicas as the experts leave GPUs)
  *   replicated   everything whole on every replica
+ *                With optimizer_instances n (--num-distributed-optimizer-instances): over the replicas / n; each of n groups of
+ *                replicas holds all of it (megatron/core/parallel_state.py, intra_partial_data_parallel_size).
  * With bf16 weights and fp32 gradients, master and moments: 18 bytes a parameter replicated, 6 + 12 / replicas
  * distributed (NVIDIA/Megatron-LM megatron/training/theoretical_memory_usage.py). */
 #ifndef SPW_SIM_MEMORY_OPTIMIZER_STATE_H
@@ -51,6 +53,8 @@ typedef struct spw_optimizer_state {
     double updated;                        /* parameters of which a GPU has the state, or its host for it */
     double routed_replicas, rest_replicas; /* GPUs that hold, or share, one copy of the optimizer's part */
 } spw_optimizer_state;
+/* How often what is sharded is held in all: 1, the replicas of HSDP, or the instances of Megatron's distributed optimizer. */
+size_t spw_state_copies(const spw_job *job);
 /* Two moments of every parameter, as Adam has. */
 spw_optimizer_state spw_optimizer_state_of(const spw_job *job, const spw_held_parameters *held);
 /* Bytes of all moments: one of every parameter and a second of what Adam updates; that is all of it without Muon. */

@@ -9,7 +9,8 @@
 #include "sim/input/time_stack.h"
 #include "sim/replay/replay_request.h"
 #include "sim/replay/result.h"
-#include "traces/trace.h"
+
+typedef struct spw_trace spw_trace;
 
 enum { SPW_PLAN_SPLITS = 32 };
 

@@ -12,6 +12,7 @@
 #include "sim/routing/segment_counts.h"
 #include "sim/schemes/selection.h"
 #include "sim/schemes/traffic.h"
+#include "traces/trace.h"
 
 #include <string.h>
 

@@ -4,6 +4,7 @@
 #include "base/walk.h"
 #include "sim/input/grid.h"
 #include "sim/schemes/point.h"
+#include "traces/trace.h"
 
 enum {
     WORD = sizeof(uint64_t),

@@ -14,12 +14,13 @@
 #include "sim/routing/imbalance_law.h"
 #include "sim/routing/token_store.h"
 #include "sim/schemes/scheme.h"
-#include "traces/trace.h"
 #include "traces/trace_memory.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+typedef struct spw_trace spw_trace;
 
 /* What one step of one row did, by layer and rank; handed to a sink when the step is done.
  * All arrays are [layers][ranks]. */

@@ -10,6 +10,7 @@
 #include "sim/replay/result_answers.h"
 #include "sim/schemes/traffic.h"
 #include "sim/time/routing_load.h"
+#include "traces/trace.h"
 
 #include <math.h>
 #include <stdio.h>

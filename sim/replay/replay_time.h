@@ -5,13 +5,14 @@
 
 #include "base/status.h"
 #include "sim/replay/result.h"
-#include "sim/routing/counts.h"
 #include "sim/time/compiled_time.h"
 #include "sim/time/megatron_job_time.h"
 #include "sim/time/routing_load.h"
 #include "sim/time/timeline.h"
 
 #include <stdbool.h>
+
+typedef struct spw_counts spw_counts;
 
 typedef struct spw_replay_time_request {
     const spw_time_stack *stack;               /* NULL: compiled programs have no times */
@@ -70,6 +71,9 @@ typedef struct spw_replay_times {
     double ratio_width;     /* of mean over balanced: spw_timeline_ratio_width() */
 } spw_replay_times;
 SPW_MUST_CHECK spw_status spw_replay_time_finish(spw_replay_time *time, spw_replay_times *out);
+
+/* The step with every expert chosen alike, where groups lie, with its components. Needs no step that ended. */
+SPW_MUST_CHECK spw_status spw_replay_time_balanced(const spw_replay_time *time, spw_timeline *out);
 
 /* A step in which one rank of every group holds `imbalance` times the mean in every layer (sim/time/routing_load.h), where
  * groups lie; what is outside [1, the expert-parallel size] counts as the nearer end. */

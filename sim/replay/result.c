@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/memory/advice.h"
+#include "traces/trace.h"
 
 #include <math.h>
 #include <stdio.h>

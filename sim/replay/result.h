@@ -24,6 +24,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+typedef struct spw_trace_info spw_trace_info;
+
 enum { SPW_REFUSAL_TEXT = 256 };
 
 typedef struct spw_result_memory {
@@ -126,6 +128,7 @@ typedef struct spw_result_row {
     spw_result_traffic traffic;
     spw_result_drops drops;
     bool timed;                                 /* the time model speaks of this scheme */
+    const char *no_time;                        /* why it does not: static text; NULL where it does */
     spw_timeline time;                          /* mean over the steps */
     double tokens_per_s_low, tokens_per_s_high; /* of a GPU, at the ends of the interval of the step */
     spw_step_span balanced;                     /* the same job with every expert chosen alike */

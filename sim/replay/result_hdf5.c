@@ -6,6 +6,7 @@
 #include "traces/hdf5_disk.h"
 #include "traces/hdf5_error.h"
 #include "traces/hdf5_ledger.h"
+#include "traces/trace.h"
 
 #include <hdf5.h>
 #include <hdf5_hl.h>

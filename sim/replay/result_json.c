@@ -1,6 +1,7 @@
 #include "sim/replay/result_json.h"
 
 #include "sim/input/grid.h"
+#include "sim/input/job_json.h"
 #include "sim/input/precision.h"
 #include "sim/memory/cross_entropy.h"
 #include "sim/memory/fsdp2.h"
@@ -11,6 +12,7 @@
 #include "sim/replay/result_sources.h"
 #include "sim/replay/result_timeline.h"
 #include "sim/replay/safe_factor.h"
+#include "traces/trace.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -162,6 +164,7 @@ static json_t *settings_json(spw_json *json, const spw_run_settings *s) {
     spw_json_put(json, object, "price_per_gpu_hour", positive_json(spw_job_price(job)));
     spw_json_put(json, object, "tokens", positive_json(s->tokens));
     if (s->balancer != NULL) spw_json_put(json, object, "balancer", spw_json_text(s->balancer));
+    spw_json_put(json, object, "job", spw_job_json(json, job));
     if (s->overrides > 0) spw_json_put(json, object, "set", overrides_json(json, s));
     return object;
 }
@@ -429,6 +432,7 @@ static json_t *row_json(spw_json *json, const spw_result_row *r, const spw_run_s
     spw_json_put(json, object, "traffic", traffic_json(json, r, &job->cluster));
     spw_json_put(json, object, "drops", drops_json(json, r));
     spw_json_put(json, object, "time", time_json(json, r));
+    spw_json_put(json, object, "why_no_time", spw_json_text(r->no_time));
     spw_json_put(json, object, "cost", spw_row_cost_json(json, &cost));
     spw_json_put(json, object, "outside_fit", outside_json(json, &r->outside_fit));
     if (r->overload.ranks > 0) spw_json_put(json, object, "overload", spw_overload_json(json, r));

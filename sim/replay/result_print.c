@@ -8,6 +8,7 @@
 #include "sim/replay/result_answers.h"
 #include "sim/replay/result_json.h"
 #include "sim/replay/row_cost_print.h"
+#include "traces/trace.h"
 
 #include <inttypes.h>
 #include <string.h>

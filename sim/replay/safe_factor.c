@@ -5,6 +5,7 @@
 #include "sim/replay/smallest_factor.h"
 #include "sim/schemes/selection.h"
 #include "sim/statistics/overflow_rate.h"
+#include "traces/trace.h"
 
 #include <math.h>
 #include <stdio.h>

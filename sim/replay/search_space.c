@@ -14,7 +14,10 @@
 
 /* --- The dimensions --- */
 
-static spw_status set_gpus(spw_job *job, size_t value) { return spw_cluster_resize(&job->cluster, value); }
+static spw_status set_gpus(spw_job *job, size_t value) {
+    job->gpus = value;
+    return spw_cluster_resize(&job->cluster, value);
+}
 
 static spw_status set_pipeline(spw_job *job, size_t value) {
     job->pipeline = value;

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "sim/routing/eplb.h"
+#include "traces/trace.h"
 
 #include <errno.h>
 #include <stdio.h>

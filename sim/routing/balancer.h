@@ -14,11 +14,12 @@
 #define SPW_SIM_ROUTING_BALANCER_H
 
 #include "base/status.h"
-#include "traces/trace.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+typedef struct spw_trace_record spw_trace_record;
 
 enum { SPW_BALANCER_TEXT = 96 };
 

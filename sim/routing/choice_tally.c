@@ -1,5 +1,7 @@
 #include "sim/routing/choice_tally.h"
 
+#include "sim/routing/counts.h"
+
 #include <inttypes.h>
 #include <string.h>
 

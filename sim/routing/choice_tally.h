@@ -2,8 +2,13 @@
 #ifndef SPW_SIM_ROUTING_CHOICE_TALLY_H
 #define SPW_SIM_ROUTING_CHOICE_TALLY_H
 
+#include "base/status.h"
 #include "sim/routing/assumptions.h"
-#include "sim/routing/counts.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct spw_counts spw_counts;
 
 typedef struct spw_choice_tally {
     uint64_t slots, chosen; /* tokens x top_k; those with an expert */

@@ -7,6 +7,7 @@
 #include "sim/routing/model_match.h"
 #include "sim/routing/token_layout.h"
 #include "sim/routing/token_runs.h"
+#include "traces/trace.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -8,11 +8,14 @@
 #include "base/walk.h"
 #include "sim/input/job.h"
 #include "sim/routing/assumptions.h"
-#include "sim/routing/counts.h"
 #include "sim/routing/token_store.h"
-#include "traces/trace.h"
 
 #include <stdint.h>
+
+typedef struct spw_layout spw_layout;
+typedef struct spw_placement spw_placement;
+typedef struct spw_trace spw_trace;
+typedef struct spw_trace_record spw_trace_record;
 
 /* A trace read as the steps of a job. */
 typedef struct spw_composer spw_composer;

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "traces/generate.h"
+#include "traces/trace.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -4,10 +4,11 @@
 #define SPW_SIM_ROUTING_COUNTED_TOKENS_H
 
 #include "base/status.h"
-#include "traces/trace.h"
 
 #include <stdint.h>
 
+typedef struct spw_trace spw_trace;
+typedef struct spw_trace_record spw_trace_record;
 typedef struct spw_counted_tokens spw_counted_tokens;
 
 /* `trace` is borrowed; `ranks` of the job. */

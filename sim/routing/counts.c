@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/routing/expert_sets.h"
+#include "traces/trace.h"
 
 #include <string.h>
 

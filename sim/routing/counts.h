@@ -4,11 +4,12 @@
 #define SPW_SIM_ROUTING_COUNTS_H
 
 #include "base/status.h"
-#include "traces/trace.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+typedef struct spw_trace_record spw_trace_record;
 
 /* `tokens` consecutive rows of a record, held by one rank as part of its sequence number `sequence`. */
 typedef struct spw_segment {

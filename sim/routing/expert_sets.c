@@ -1,6 +1,7 @@
 #include "sim/routing/expert_sets.h"
 
 #include "base/memory.h"
+#include "traces/trace.h"
 
 #ifdef __x86_64__
 

@@ -1,5 +1,7 @@
 #include "sim/routing/micro_batch.h"
 
+#include "sim/routing/counts.h"
+
 spw_status spw_micro_batch_layout(const spw_layout *layout, size_t index, size_t count, spw_layout *out) {
     const size_t each = layout->sequences / count, first = index * each;
     spw_layout_clear(out);

@@ -2,7 +2,11 @@
 #ifndef SPW_SIM_ROUTING_MICRO_BATCH_H
 #define SPW_SIM_ROUTING_MICRO_BATCH_H
 
-#include "sim/routing/counts.h"
+#include "base/status.h"
+
+#include <stddef.h>
+
+typedef struct spw_layout spw_layout;
 
 /* The part of a layout that is micro-batch `index` of `count`: sequences / count of every rank, numbered from 0.
  * Overwrites *out, which has the same ranks. */

@@ -1,5 +1,7 @@
 #include "sim/routing/model_match.h"
 
+#include "traces/trace.h"
+
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -4,7 +4,8 @@
 
 #include "sim/input/model.h"
 #include "sim/routing/assumptions.h"
-#include "traces/trace.h"
+
+typedef struct spw_trace_info spw_trace_info;
 
 typedef enum spw_model_match {
     SPW_MODEL_SAME, /* what is said agrees, and every layer of the trace has experts in the job */

@@ -1,6 +1,8 @@
 #include "sim/routing/token_layout.h"
 
 #include "sim/input/grid.h"
+#include "sim/routing/counts.h"
+#include "traces/trace.h"
 
 #include <gsl/gsl_rng.h>
 #include <inttypes.h>

@@ -6,11 +6,12 @@
 #include "base/status.h"
 #include "sim/input/job.h"
 #include "sim/routing/assumptions.h"
-#include "sim/routing/counts.h"
 #include "sim/routing/token_runs.h"
-#include "traces/trace.h"
 
 #include <stdint.h>
+
+typedef struct spw_layout spw_layout;
+typedef struct spw_trace_info spw_trace_info;
 
 /* One batch of a step; everything is borrowed. */
 typedef struct spw_token_layout {

@@ -1,6 +1,8 @@
 #include "sim/routing/token_runs.h"
 
 #include "base/memory.h"
+#include "sim/routing/counts.h"
+#include "traces/trace.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -3,12 +3,13 @@
 #define SPW_SIM_ROUTING_TOKEN_RUNS_H
 
 #include "base/status.h"
-#include "sim/routing/counts.h"
-#include "traces/trace.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+typedef struct spw_layout spw_layout;
+typedef struct spw_trace spw_trace;
 
 /* Consecutive rows of one source rank and sequence, in order of position. */
 typedef struct spw_token_run {

@@ -1,5 +1,6 @@
 #include "sim/schemes/deepep_jax.h"
 
+#include "sim/routing/counts.h"
 #include "sim/schemes/deepep_buffers.h"
 
 size_t spw_deepep_jax_buffer_rows(const spw_scheme *scheme, const spw_layer_shape *s) {

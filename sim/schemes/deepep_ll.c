@@ -1,6 +1,7 @@
 /* DeepEP's low-latency kernels (docs/schemes.md, section 4.5): one message a choice into slots fixed in advance, n for every
  * source rank and expert. They are made for decoding; the backward pass is the transposed exchange in the same form, which
  * no known code does. */
+#include "sim/routing/counts.h"
 #include "sim/schemes/deepep_buffers.h"
 #include "sim/schemes/experts_torch.h"
 #include "sim/schemes/library_limits.h"

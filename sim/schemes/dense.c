@@ -1,5 +1,7 @@
 /* MaxText dense_matmul with a capacity factor, in its three layouts (docs/schemes.md, section 1). Every
  * sequence has C slots an expert; slots travel and are multiplied whether filled or not. */
+#include "sim/input/compiled_layer.h"
+#include "sim/routing/counts.h"
 #include "sim/schemes/experts.h"
 #include "sim/schemes/list.h"
 #include "sim/schemes/xla_layers.h"

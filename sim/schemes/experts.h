@@ -3,7 +3,7 @@
 #ifndef SPW_SIM_SCHEMES_EXPERTS_H
 #define SPW_SIM_SCHEMES_EXPERTS_H
 
-#include "sim/schemes/layer_builder.h"
+typedef struct spw_layer_builder spw_layer_builder;
 
 typedef struct spw_experts {
     void (*forward)(spw_layer_builder *b);  /* y alone is left */

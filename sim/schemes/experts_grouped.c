@@ -1,4 +1,5 @@
 #include "sim/schemes/experts.h"
+#include "sim/schemes/layer_builder.h"
 
 static void gates(spw_layer_builder *b) {
     spw_layer_born(b, "gemm w0", (spw_tensor){"w0_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN});

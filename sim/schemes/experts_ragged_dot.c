@@ -1,4 +1,5 @@
 #include "sim/schemes/experts.h"
+#include "sim/schemes/layer_builder.h"
 
 static const spw_tensor hidden_operand = {"ragged_dot_hidden_operand", SPW_ROWS_EXPANDED, SPW_WIDTH_HIDDEN},
                         ffn_operand = {"ragged_dot_ffn_operand", SPW_ROWS_EXPANDED, SPW_WIDTH_FFN};

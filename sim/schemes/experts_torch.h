@@ -3,8 +3,9 @@
 #ifndef SPW_SIM_SCHEMES_EXPERTS_TORCH_H
 #define SPW_SIM_SCHEMES_EXPERTS_TORCH_H
 
-#include "sim/schemes/layer_builder.h"
 #include "sim/schemes/scheme.h"
+
+typedef struct spw_layer_builder spw_layer_builder;
 
 /* Product by product: w0_out, w1_out, their SiLU ("silu") and its product with w1_out ("act"). */
 void spw_experts_autograd_gates(spw_layer_builder *b, spw_rows rows);

@@ -1,4 +1,5 @@
 /* MaxText sparse_matmul with a grouped GEMM and ragged all-to-alls (docs/schemes.md, sections 2 and 3.2). */
+#include "sim/input/compiled_layer.h"
 #include "sim/schemes/ragged_exchange.h"
 #include "sim/schemes/xla_layers.h"
 

@@ -1,4 +1,5 @@
 /* Grouped GEMM behind DeepEP in JAX (Primus-Turbo, ROCm MaxText; docs/schemes.md, sections 3.1 and 3.3). */
+#include "sim/input/compiled_layer.h"
 #include "sim/schemes/deepep_jax.h"
 #include "sim/schemes/xla_layers.h"
 

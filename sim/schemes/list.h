@@ -1,5 +1,5 @@
 /* The table of schemes. To add one: its file beside this one, its row here, its sources in
- * sim/CMakeLists.txt, its executed counterpart in reference/schemes/, its section in docs/schemes.md. */
+ * sim/schemes/CMakeLists.txt, its executed counterpart in reference/schemes/, its section in docs/schemes.md. */
 #ifndef SPW_SIM_SCHEMES_LIST_H
 #define SPW_SIM_SCHEMES_LIST_H
 

@@ -1,5 +1,6 @@
 /* Megatron-Core, all-gather dispatcher (docs/schemes.md, section 5.3). Every rank gathers all tokens of the group with
  * their router weights, takes the rows of its own experts, and reduce-scatters the sums in fp32. */
+#include "sim/routing/counts.h"
 #include "sim/schemes/megatron_layer.h"
 
 static const spw_scheme_option options[] = {SPW_MEGATRON_CAPACITY_OPTIONS, {.name = NULL}};

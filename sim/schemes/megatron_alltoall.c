@@ -2,6 +2,8 @@
  * the wire, with its router weight; buffers have the size of what arrives. */
 #include "sim/schemes/megatron_alltoall.h"
 
+#include "sim/routing/counts.h"
+
 static const char *const no_yes[] = {"false", "true", NULL};
 static const char *const payers[] = {"experts", "router", NULL};
 

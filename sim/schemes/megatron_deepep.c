@@ -1,5 +1,6 @@
 #include "sim/schemes/megatron_deepep.h"
 
+#include "sim/routing/counts.h"
 #include "sim/schemes/deepep_buffers.h"
 
 /* --- HybridEP: rows arrive permuted --- */

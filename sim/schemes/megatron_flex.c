@@ -1,5 +1,6 @@
 /* Megatron-Core, flex dispatcher with DeepEP or HybridEP (docs/schemes.md, section 5.4). A token travels once a rank; the
  * receiver makes a row of it for each of its experts, and pads there. */
+#include "sim/routing/counts.h"
 #include "sim/schemes/deepep_buffers.h"
 #include "sim/schemes/library_limits.h"
 #include "sim/schemes/megatron_deepep.h"

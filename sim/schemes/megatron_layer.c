@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/input/remat_modules.h"
+#include "sim/routing/counts.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /* Megatron-Core's flex dispatcher with NCCL EP, through TransformerEngine (docs/schemes.md, section 5.7): into as many rows as
  * arrive, or into a fixed number, beyond which tokens find no slot, rows no place, and the step runs again. */
 #include "base/memory.h"
+#include "sim/routing/counts.h"
 #include "sim/schemes/megatron_deepep.h"
 #include "sim/schemes/nccl_ep.h"
 

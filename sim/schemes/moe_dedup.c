@@ -1,5 +1,6 @@
 /* ROCm MaxText moe_dedup (docs/schemes.md, section 3.6): a row a (token, rank) over ragged all-to-alls, expanded on the
  * receiver into one or two tiers of fixed capacity; weights multiply the activation. */
+#include "sim/routing/counts.h"
 #include "sim/schemes/experts_torch.h"
 #include "sim/schemes/list.h"
 

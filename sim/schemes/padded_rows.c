@@ -1,5 +1,7 @@
 #include "sim/schemes/padded_rows.h"
 
+#include "sim/routing/counts.h"
+
 #include <math.h>
 
 size_t spw_pad_of(const spw_scheme *scheme) { return (size_t)spw_scheme_option_value(scheme, "pad"); }

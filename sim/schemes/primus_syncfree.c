@@ -1,5 +1,6 @@
 /* Primus on Megatron-Core, sync-free levels (docs/schemes.md, section 3.5). 1: fused router and permutation around the
  * all-to-all dispatcher, whose router pads (it has no option `pay`). 2: DeepEP of Primus-Turbo received for the worst case. 3: permuted into a fixed buffer too. */
+#include "sim/routing/counts.h"
 #include "sim/schemes/deepep_buffers.h"
 #include "sim/schemes/megatron_alltoall.h"
 #include "sim/schemes/megatron_deepep.h"

@@ -1,4 +1,5 @@
 /* MaxText sparse_matmul with jax.lax.ragged_dot (docs/schemes.md, section 2.5). */
+#include "sim/input/compiled_layer.h"
 #include "sim/schemes/ragged_exchange.h"
 #include "sim/schemes/xla_layers.h"
 

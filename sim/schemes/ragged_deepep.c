@@ -1,5 +1,6 @@
 /* MaxText sparse_matmul with jax.lax.ragged_dot behind DeepEP (docs/schemes.md, section 3.4): the exchange of gmm-deepep, the
  * products of ragged. */
+#include "sim/input/compiled_layer.h"
 #include "sim/schemes/deepep_jax.h"
 #include "sim/schemes/xla_layers.h"
 

@@ -1,5 +1,7 @@
 #include "sim/schemes/ragged_exchange.h"
 
+#include "sim/routing/counts.h"
+
 size_t spw_ragged_buffer_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
     double factor = spw_scheme_option_value(scheme, "buffer_factor");
     return factor > 0.0 ? (size_t)((double)s->assignments * factor) : s->worst_rows;

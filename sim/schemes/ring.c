@@ -4,6 +4,8 @@
  * a rank served in order. */
 #include "sim/schemes/ring.h"
 
+#include "sim/input/compiled_layer.h"
+#include "sim/routing/counts.h"
 #include "sim/schemes/ragged_exchange.h"
 #include "sim/schemes/xla_layers.h"
 

@@ -1,3 +1,4 @@
+#include "sim/routing/counts.h"
 #include "sim/schemes/list.h"
 
 size_t spw_row_exchanges(const spw_scheme *scheme, const spw_layer_shape *s,

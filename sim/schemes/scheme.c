@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "sim/input/common_names.h"
+#include "sim/input/compiled_layer.h"
 #include "sim/input/grid.h"
 #include "sim/input/nearest.h"
 #include "sim/input/remat.h"

@@ -6,14 +6,15 @@
 #define SPW_SIM_SCHEMES_SCHEME_H
 
 #include "base/status.h"
-#include "sim/input/compiled_layer.h"
 #include "sim/input/job.h"
-#include "sim/routing/counts.h"
 #include "sim/schemes/layer_builder.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+typedef struct spw_compiled_layer spw_compiled_layer;
+typedef struct spw_counts spw_counts;
 
 enum { SPW_SCHEME_OPTIONS = 8, SPW_SCHEME_EXCHANGES = 12 };
 

@@ -1,6 +1,7 @@
 #include "sim/schemes/selection.h"
 
 #include "base/memory.h"
+#include "traces/trace.h"
 
 #include <math.h>
 #include <string.h>

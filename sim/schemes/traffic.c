@@ -1,5 +1,7 @@
 #include "sim/schemes/traffic.h"
 
+#include "sim/routing/counts.h"
+
 #include <string.h>
 
 static uint64_t greater(uint64_t a, uint64_t b) { return a > b ? a : b; }

@@ -2,11 +2,12 @@
 #ifndef SPW_SIM_SCHEMES_TRAFFIC_H
 #define SPW_SIM_SCHEMES_TRAFFIC_H
 
-#include "sim/routing/counts.h"
 #include "sim/schemes/network.h"
 #include "sim/schemes/scheme.h"
 
 #include <stdint.h>
+
+typedef struct spw_counts spw_counts;
 
 enum { SPW_TRAFFIC_MAX_RANKS = 1024 }; /* of an expert-parallel group */
 

@@ -1,5 +1,6 @@
 /* Tutel: a fixed number of places an expert and source rank, filled by choice rank first (docs/schemes.md, section 6.2).
  * Encoder and decoder work in fp32; tokens travel and are multiplied in the type of the activations. */
+#include "sim/routing/counts.h"
 #include "sim/schemes/experts_torch.h"
 #include "sim/schemes/list.h"
 

@@ -1,5 +1,6 @@
 #include "sim/time/compiled_work.h"
 
+#include "sim/input/compiled_layer.h"
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/routing/compose.h"

@@ -4,12 +4,13 @@
 
 #include "base/status.h"
 #include "sim/input/job.h"
-#include "sim/routing/counts.h"
 #include "sim/schemes/network.h"
 #include "sim/schemes/point.h"
 #include "sim/time/megatron_time.h"
 
 #include <stdbool.h>
+
+typedef struct spw_counts spw_counts;
 
 const char *
 spw_megatron_unmeasured(spw_megatron_dispatcher dispatcher); /* what a note says; NULL: measured */

@@ -111,9 +111,11 @@ static double ports_s(const step *s, double element_bytes) {
     const double messages = s->ranks > 1 ? (double)s->ranks - 1.0 : 1.0, row_bytes = element_bytes * s->H;
     const double factor =
         all_to_all && heavier > least ? long_message(s, row_bytes * heavier / messages) : 1.0;
-    const double link_s = s->dispatcher == SPW_MEGATRON_TOKENS
-                              ? row_bytes * heavier / s->c->token_bytes_per_s.value
-                              : factor * row_bytes * most / s->c->exchange_bytes_per_s.value;
+    const double link_s =
+        s->dispatcher == SPW_MEGATRON_TOKENS
+            ? row_bytes * heavier /
+                  (s->shape->sorted ? s->c->sorted_bytes_per_s.value : s->c->token_bytes_per_s.value)
+            : factor * row_bytes * most / s->c->exchange_bytes_per_s.value;
     return larger(link_s, row_bytes * nic / s->c->network_bytes_per_s.value);
 }
 

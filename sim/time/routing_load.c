@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/input/grid.h"
+#include "sim/routing/counts.h"
 
 #include <gsl/gsl_cdf.h>
 #include <gsl/gsl_randist.h>

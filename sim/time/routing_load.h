@@ -3,10 +3,11 @@
 #ifndef SPW_SIM_TIME_ROUTING_LOAD_H
 #define SPW_SIM_TIME_ROUTING_LOAD_H
 
-#include "sim/routing/counts.h"
 #include "sim/schemes/point.h"
 #include "sim/schemes/traffic.h"
 #include "sim/time/timeline.h"
+
+typedef struct spw_counts spw_counts;
 
 /* Without a trace: the experts of one rank get `imbalance` times the mean, those of the others what is left, alike.
  * 1 is balanced; at most the expert-parallel size, and what is above that is SPW_ECONFIG. A token's choices are

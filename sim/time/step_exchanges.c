@@ -1,5 +1,6 @@
 #include "sim/time/step_exchanges.h"
 
+#include "sim/input/compiled_layer.h"
 #include "sim/input/grid.h"
 #include "sim/input/remat.h"
 #include "sim/time/mesh_traffic.h"

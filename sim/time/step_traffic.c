@@ -1,5 +1,6 @@
 #include "sim/time/step_traffic.h"
 
+#include "sim/input/compiled_layer.h"
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/memory/activation_offload.h"
@@ -293,6 +294,15 @@ static void add_offloaded(builder *b, spw_step_item item, uint64_t own) {
     spw_step_add(b->out, item, share, bytes);
 }
 
+/* Of gradients that were scattered over the replicas of one optimizer instance: the sum over the instances of what a GPU then has. */
+static void add_instances(builder *b, spw_step_item item, uint64_t elements) {
+    const size_t shards = b->out->group_size[item.group];
+    item.operation = SPW_OPERATION_ALL_REDUCE;
+    item.formula = item.purpose == SPW_PURPOSE_EXPERT_WEIGHTS ? "P_routed / R / EDP g" : "P_rest / (DP CP) g";
+    item.group = SPW_GROUP_REPLICAS;
+    spw_step_add(b->out, item, (elements + shards - 1) / shards, b->job->precision.gradients);
+}
+
 /* Once a step: gradients scattered and new weights gathered over the replicas, or gradients reduced. */
 static spw_status add_replicas(builder *b) {
     const spw_job *job = b->job;
@@ -317,6 +327,7 @@ static spw_status add_replicas(builder *b) {
                               .backward = true,
                               .count = 1};
         spw_step_add(b->out, item, elements, job->precision.gradients);
+        add_instances(b, item, elements);
         item.formula = experts ? "P_routed / R w" : "P_rest w";
         add_offloaded(b, item, distributed ? elements / b->out->group_size[item.group] : elements);
         item.operation = SPW_OPERATION_ALL_GATHER;
@@ -405,7 +416,7 @@ spw_status spw_step_traffic_of(const spw_point *point, const spw_step_stack *sta
     out->times[SPW_PLACE_ENDS] = micro;
     out->times[SPW_PLACE_STEP] = 1;
     out->group_size[SPW_GROUP_EXPERT] = job->expert;
-    const size_t copies = spw_fsdp2_copies(job);
+    const size_t copies = spw_state_copies(job);
     out->group_size[SPW_GROUP_FSDP] = job->fsdp / copies;
     out->group_size[SPW_GROUP_ALL] = grid.data * grid.context / copies;
     out->group_size[SPW_GROUP_REPLICAS] = copies;

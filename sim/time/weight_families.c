@@ -83,6 +83,17 @@ spw_status spw_weight_padding(const spw_job *job, uint64_t out[2]) {
     return SPW_OK;
 }
 
+/* Leaves a family the replicas of one instance of the optimizer; returns who sums what each of its GPUs has over the instances. */
+static spw_weight_family take_instances(const spw_job *job, spw_weight_family *family) {
+    const size_t instances = job->optimizer == SPW_OPTIMIZER_DISTRIBUTED ? spw_state_copies(job) : 1;
+    spw_weight_family between = *family;
+    family->members /= instances;
+    between.members = instances;
+    between.stride = family->stride * family->members;
+    between.elements = (family->elements + family->members - 1) / family->members;
+    return between;
+}
+
 spw_status spw_weight_step(const spw_job *job, spw_weight_traffic *scatters, spw_weight_traffic *gathers) {
     const bool replicated = job->optimizer == SPW_OPTIMIZER_REPLICATED,
                summed = replicated || spw_muon_is_dealt(job); /* by an all-reduce */
@@ -98,7 +109,9 @@ spw_status spw_weight_step(const spw_job *job, spw_weight_traffic *scatters, spw
     if (status != SPW_OK) return status;
     for (size_t i = 0; i < families; i++) {
         family[i].elements += padding[family[i].purpose == SPW_PURPOSE_EXPERT_WEIGHTS ? 0 : 1];
+        const spw_weight_family between = take_instances(job, &family[i]);
         spw_weight_traffic_add(job, &family[i], 1.0, scattered, scatters);
+        spw_weight_traffic_add(job, &between, 1.0, 2.0 * (double)job->precision.gradients, scatters);
         spw_weight_traffic_add(job, &family[i], 1.0,
                                gathers_a_step * spw_weight_gathered_bytes(job, &family[i]), gathers);
     }

@@ -7,6 +7,7 @@
 #include "sim/input/remat_modules.h"
 #include "sim/schemes/selection.h"
 #include "sim/verify/plain_layer.h"
+#include "traces/trace.h"
 
 #include <inttypes.h>
 #include <math.h>

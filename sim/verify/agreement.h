@@ -4,7 +4,6 @@
 #define SPW_SIM_VERIFY_AGREEMENT_H
 
 #include "base/status.h"
-#include "sim/routing/counts.h"
 #include "sim/schemes/scheme.h"
 
 #include <stdbool.h>

@@ -1,5 +1,7 @@
 #include "sim/verify/trace_group.h"
 
+#include "traces/trace.h"
+
 static size_t shrunk(size_t width, size_t shrink, size_t least) {
     return width / shrink > least ? width / shrink : least;
 }

@@ -6,6 +6,8 @@
 #include "sim/routing/counts.h"
 #include "sim/schemes/scheme.h"
 
+typedef struct spw_trace_info spw_trace_info;
+
 typedef struct spw_trace_group_settings {
     size_t expert_parallel; /* ranks of a group over expert_tensor; 0: the most that can be, up to 8 */
     size_t tokens;          /* of a rank, for a trace that knows no ranks */

@@ -6,6 +6,7 @@
 #include "sim/routing/compose.h"
 #include "sim/schemes/selection.h"
 #include "sim/verify/trace_group.h"
+#include "traces/trace.h"
 
 #include <errno.h>
 #include <math.h>

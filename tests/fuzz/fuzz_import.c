@@ -2,6 +2,7 @@
  * it holds, it is refused in one line, or becomes a trace that opens and whose counts and ids agree. */
 #include "tests/fuzz/fuzz_input.h"
 #include "traces/importers/importer.h"
+#include "traces/trace.h"
 #include "traces/trace_verify.h"
 
 #include <stdint.h>

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """The documents against the program and the tree: every scheme with its options in docs/schemes.md, every key in docs/keys.md, every
-section that the program names, every relative link, every path in backticks, every table of notebooks_data."""
+section that the program names, every relative link, every path in backticks, every table of notebooks_data.
+
+docs_are_true.py SPILLWAY ROOT [--accept]; --accept writes the rows of docs/keys.md."""
 import fnmatch
 import pathlib
 import re
@@ -8,7 +10,7 @@ import sys
 
 import program as caller
 
-program, root = sys.argv[1], pathlib.Path(sys.argv[2])
+program, root, accept = sys.argv[1], pathlib.Path(sys.argv[2]), "--accept" in sys.argv
 bad = checks = 0
 
 
@@ -54,20 +56,25 @@ for scheme in schemes:
 for scheme in rows:
     check(scheme in schemes, f"docs/schemes.md: {scheme} is no scheme")
 
-# Keys: docs/keys.md has a row for each key that the program reads, with its words, and no other.
+# Keys: docs/keys.md has the rows of the tables by which jobs and clusters are read, in their order, with their words, and no other.
 keys = texts[root / "docs/keys.md"]
-listed = set()
-for topic in ("job", "cluster"):
+listed, tables_of_keys = set(), re.findall(r"(?<=\|---\|---\|---\|---\|\n)(?:\| `.*\n)+", keys)
+check(len(tables_of_keys) == 2, "docs/keys.md has not two tables")
+for topic, table in zip(("job", "cluster"), tables_of_keys):
+    wanted = ""
     told = caller.call([program, "help", topic], capture_output=True, text=True).stdout
     check(max(map(len, told.splitlines())) <= 100, f"spillway help {topic}: a line of more than 100 characters")
     for line in re.sub(r"\n +", " ", told).splitlines():
         key, what, default, takes = re.fullmatch(r"([\w.]+): (.*); (required|default: [^;]*); ([^;]*)", line).groups()
-        row = f"| `{key}` | {what} | {takes} | {default.removeprefix('default: ')} |"
-        check(row in keys, f"docs/keys.md lacks the row {row}")
+        wanted += f"| `{key}` | {what} | {takes} | {default.removeprefix('default: ')} |\n"
         listed.add(key)
+    if accept:
+        keys = keys.replace(table, wanted)
+    apart = set(table.splitlines()) ^ set(wanted.splitlines())
+    check(accept or table == wanted, f"docs/keys.md has not the rows of help {topic}, in their order; apart: {sorted(apart)}; --accept writes them")
+if accept:
+    (root / "docs/keys.md").write_text(keys)
 check(len(listed) > 40, "the program lists its keys")
-for key in re.findall(r"^\| `([\w.]+)` \|", keys, re.M):
-    check(key in listed, f"docs/keys.md: there is no key {key}")
 for preset in (*(root / "sim/models").glob("*.json"), *(root / "sim/clusters").glob("*.yaml")):
     check(f"`{preset.stem}`" in keys, f"docs/keys.md: the preset {preset.stem} is not named")
 

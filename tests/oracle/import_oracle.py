@@ -262,6 +262,13 @@ def test_router_logits():
             check(np.abs(got - whole).max() < 2.0**-11 and h["tokens/weight"].attrs["weight_kind"] == kind, f"weights by {name}")
     with imported("megatron-router", files, *options) as h:
         check("weight" not in h["tokens"], "weights that nobody asked for")
+    all_ids, ids = ids, np.argmax(logits, -1)[..., None]  # one choice a token: a sigmoid is not normalized, its sum would make it 1
+    write()
+    alone = 1 / (1 + np.exp(-np.take_along_axis(logits, ids, -1)))
+    with imported("megatron-router", files, "--experts", 16, "--top-k", 1, "--ranks", 2, "--scores", "sigmoid") as h:
+        got, whole = h["tokens/weight"][:].astype("f8"), np.concatenate([alone[r].transpose(1, 0, 2) for r in range(2)])
+        check(np.abs(got - whole).max() < 2.0**-11 and whole.min() < 0.99, "the weight of one choice by sigmoid")
+    ids = all_ids
     scored = (*options, "--scores", "softmax")
     refused("--scores: 'tanh' is none; softmax, pre-softmax", "megatron-router", files, *options, "--scores", "tanh", code=2)
     write(cut=1)

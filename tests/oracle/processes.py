@@ -9,6 +9,10 @@ import signal
 import subprocess
 import time
 
+for _sign in (signal.SIGINT, signal.SIGQUIT):  # a shell ignores them in what it runs in its background, and so would what tests start
+    if signal.getsignal(_sign) == signal.SIG_IGN:
+        signal.signal(_sign, signal.SIG_DFL)
+
 HANG_S = 1800  # a command that takes longer hangs; CTest's own limit is above this one
 
 

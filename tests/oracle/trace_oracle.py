@@ -305,6 +305,24 @@ def counted(message, change):
     check(code == 3 and message in error and error.count("\n") == 1 and not os.path.exists(out), f"wanted '{message}', got '{error}'")
 
 
+def test_long_slice():
+    """What travels along is copied in blocks: of steps that are longer than one, and of several runs."""
+    make(experts=8, top_k=1, layers=2, tokens=(70000, 20, 140001), chunk=(8192, 2, 1), missing=False)
+    with h5py.File(PATH, "a") as h:
+        n = len(h["tokens/expert_id"])
+        h["tokens/token_id"] = np.arange(n, dtype="i4")
+        h["tokens/label"] = np.stack([np.arange(n) * 3, np.arange(n) * 5], axis=1)
+    out = os.path.join(SCRATCH, "long.h5")
+    for steps, rows in (("0:1", [(0, 70000)]), ("2:3", [(70020, 210021)]), ("0,2", [(0, 70000), (70020, 210021)])):
+        code, _, error = run(SPILLWAY, "trace", "slice", PATH, out, "--steps", steps)
+        check(code == 0, error)
+        with h5py.File(PATH) as whole, h5py.File(out) as part:
+            for name in ("tokens/token_id", "tokens/label", "tokens/expert_id"):
+                want = np.concatenate([whole[name][a:b] for a, b in rows])
+                check((part[name][:] == want).all(), f"{name} of steps {steps}")
+        os.remove(out)
+
+
 def planted(number, change, where=None, **kinds):
     make(missing=False, **{**dict(compression="gzip", shuffle=True), **kinds})
     with h5py.File(PATH, "a") as h:
@@ -437,7 +455,7 @@ def test_tools():
 
 shutil.rmtree(SCRATCH, ignore_errors=True)
 os.makedirs(SCRATCH)
-for test in (test_layouts, test_unwritten_chunks, test_damage, test_contradictions, test_planted, test_generator, test_tools):
+for test in (test_layouts, test_unwritten_chunks, test_damage, test_contradictions, test_planted, test_long_slice, test_generator, test_tools):
     test()
 shutil.rmtree(SCRATCH)
 print(f"{checks} checks")

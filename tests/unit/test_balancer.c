@@ -5,6 +5,7 @@
 #include "sim/routing/balancer.h"
 #include "sim/routing/eplb.h"
 #include "tests/unit/check.h"
+#include "traces/trace.h"
 
 #include <stdio.h>
 #include <stdlib.h>

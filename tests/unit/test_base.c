@@ -324,20 +324,20 @@ static void test_runs(const char *folder) {
     spw_file_forget_reads();
 }
 
-/* What the shell sends standard output to is an output, too. */
-static void test_output_over_stdout(const char *folder) {
+/* What the shell sends standard output or standard error to is an output, too. */
+static void test_output_over_stream(const char *folder, int stream, const char *name) {
     char path[512];
-    snprintf(path, sizeof path, "%s/base_stdout.txt", folder);
-    (void)fflush(stdout);
-    const int before = dup(STDOUT_FILENO), own = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    CHECK(before >= 0 && own >= 0 && dup2(own, STDOUT_FILENO) >= 0);
+    snprintf(path, sizeof path, "%s/base_stream.txt", folder);
+    (void)fflush(NULL);
+    const int before = dup(stream), own = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    CHECK(before >= 0 && own >= 0 && dup2(own, stream) >= 0);
     spw_file file;
     const spw_status begun = spw_file_begin(path, &file), noted = spw_file_writes(path, "--a");
-    CHECK(dup2(before, STDOUT_FILENO) >= 0);
+    CHECK(dup2(before, stream) >= 0);
     (void)close(before);
     (void)close(own);
     CHECK(begun == SPW_EARG && noted == SPW_EARG);
-    CHECK(strstr(spw_last_error(), "standard output") != NULL);
+    CHECK(strstr(spw_last_error(), name) != NULL);
 }
 
 static char left_path[600];
@@ -517,6 +517,8 @@ static void test_file(const char *folder) {
 }
 
 int main(int argc, char **argv) {
+    (void)signal(SIGINT, SIG_DFL); /* a shell's background ignores both */
+    (void)signal(SIGQUIT, SIG_DFL);
     if (argc != 2) return 2;
     test_status();
     test_plain_text();
@@ -528,7 +530,8 @@ int main(int argc, char **argv) {
     test_inputs(argv[1]);
     test_two_outputs(argv[1]);
     test_runs(argv[1]);
-    test_output_over_stdout(argv[1]);
+    test_output_over_stream(argv[1], STDOUT_FILENO, "standard output");
+    test_output_over_stream(argv[1], STDERR_FILENO, "standard error");
     test_own_child(argv[1]);
     test_stale(argv[1]);
 #ifdef SPW_SANITIZED /* there the work runs unsupervised */

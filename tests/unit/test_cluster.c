@@ -111,7 +111,7 @@ static void test_parse(void) {
     expect(HEAD FIGURE(bf16_flop) REST,
            "c.yaml:5: unknown key 'bf16_flop'; did you mean 'bf16_flops'? known keys: name, nodes, "
            "gpus_per_node, gpu_generation, gpu_vendor, hbm_gib, "
-           "bf16_flops, fp8_flops, hbm_bytes_per_s, link_bytes_per_s, nic_bytes_per_s, launch_s, "
+           "bf16_flops, fp8_flops, hbm_bytes_per_s, link_bytes_per_s, nic_bytes_per_s, launch_s, gpu_watts, "
            "price_per_gpu_hour, gemm, "
            "exchange, link, kernels, levels");
 }
@@ -351,6 +351,23 @@ static void test_resized_levels(void) {
     CHECK(c.nodes == 16 && c.levels.count == 2);
 }
 
+/* What a preset says of its uplinks in words: as many bytes/s up as down, or 16 ports up for 32 down. */
+static void test_uplinks(void) {
+    static const struct {
+        const char *name;
+        size_t down_over_up;
+    } presets[] = {{"gb200-nvl72-16x72", 1}, {"gb300-nvl72-16x72", 1}, {"h200-rail-128x8", 2}};
+    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
+        spw_cluster c;
+        CHECK_OK(spw_cluster_read(presets[i].name, NULL, &c));
+        const spw_levels *l = &c.levels;
+        CHECK(l->count == 2 && (double)l->port_mb_per_s[0] * 1e6 == c.nic_bytes_per_s.value);
+        const size_t below =
+            l->size[0] * c.gpus_per_node / l->switches[0]; /* GPUs of a unit on one of its rails */
+        CHECK(l->port_mb_per_s[1] * presets[i].down_over_up == below * l->port_mb_per_s[0]);
+    }
+}
+
 static void test_memory(void) {
     spw_cluster c;
     spw_alloc_fail_after(0);
@@ -371,6 +388,7 @@ int main(void) {
     test_resize();
     test_levels();
     test_resized_levels();
+    test_uplinks();
     test_memory();
     return check_done();
 }

@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "tests/unit/check.h"
 #include "tests/unit/ref_random.h"
+#include "traces/trace.h"
 
 #include <omp.h>
 #include <string.h>

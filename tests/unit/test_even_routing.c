@@ -6,6 +6,7 @@
 #include "sim/schemes/list.h"
 #include "sim/time/routing_load.h"
 #include "tests/unit/check.h"
+#include "traces/trace.h"
 #include "traces/trace_write.h"
 
 #include <math.h>

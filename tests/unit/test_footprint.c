@@ -66,6 +66,13 @@ static void test_state(void) {
         CHECK(fabs((double)component(&f, "gathered_other_weights") / GIB - 2 * 0.434) < 0.001);
         CHECK(fabs((double)component(&f, "shared_expert") / GIB - 0.046875 * (double)p) < 1e-9);
     }
+    const spw_job alone =
+        job_of("deepseek-v3", 64, 1, ""); /* nobody shares a rank's experts: who gathers all, does so still */
+    const spw_footprint own = compute(&alone, "gmm", 1),
+                        every = compute(&alone, "dense:capacity_factor=1,layout=gathered", 1);
+    CHECK(component(&own, "gathered_expert_weights") == 0 && component(&own, "expert_weight_gradients") == 0);
+    CHECK(fabs((double)component(&every, "gathered_expert_weights") / GIB - 2 * 8 * 2.625) < 1e-6);
+    CHECK(fabs((double)component(&every, "expert_weight_gradients") / GIB - 8 * 2.625) < 1e-6);
     const spw_job wide =
         job_of("deepseek-v3", 8, 8, "precision: {weights: fp32, optimizer: fp32, gradients: fp32}\n");
     const spw_footprint f = compute(&wide, "gmm", 1);

@@ -42,6 +42,31 @@ static void test_units(void) {
     CHECK(judged.failed == 1 && judged.worst > 1);
 }
 
+/* Exactly the bound passes, and the next number behind it does not: 14 terms of scale 1 may be off by 16 x 2^-24 = 2^-20. In bf16, whose
+ * neighbours above 1 are 2^-7 apart, a sum that is off by 2^-7 may be the next number, and not the one behind that. */
+static void test_bounds(void) {
+    enum { TERMS = 14 };
+    spw_judge judge = {0};
+    spw_judged judged;
+    const float one = 1.0f, unit = 1.0f, wide = 0x1p13f; /* (14 + 2) 2^-24 2^13 = 2^-7 */
+    for (int sign = -1; sign <= 1; sign += 2) {
+        const float at = 1.0f + (float)sign * 0x1p-20f, behind = nextafterf(at, (float)(1 + sign));
+        CHECK_OK(spw_judge_float(&judge, false, 1, TERMS, &at, &one, &unit));
+        CHECK_STATUS(spw_judge_float(&judge, false, 1, TERMS, &behind, &one, &unit), SPW_EMISMATCH);
+        spw_judge_all_float(1, TERMS, &at, &one, &unit, &judged);
+        CHECK(judged.failed == 0 && judged.worst == 1.0);
+        spw_judge_all_float(1, TERMS, &behind, &one, &unit, &judged);
+        CHECK(judged.failed == 1 && judged.worst > 1.0 && judged.worst < 1.25);
+    }
+    const uint16_t next = spw_bf16_from_float(1.0f + 0x1p-7f), far = spw_bf16_from_float(1.0f + 0x1p-6f);
+    CHECK_OK(spw_judge_bf16(&judge, false, 1, TERMS, &next, &one, &wide));
+    CHECK_STATUS(spw_judge_bf16(&judge, false, 1, TERMS, &far, &one, &wide), SPW_EMISMATCH);
+    spw_judge_all_bf16(1, TERMS, &next, &one, &wide, &judged);
+    CHECK(judged.failed == 0);
+    spw_judge_all_bf16(1, TERMS, &far, &one, &wide, &judged);
+    CHECK(judged.failed == 1);
+}
+
 static void test_rejections(void) {
     spw_judge judge = {0};
     const uint16_t nan = 0xffff, inf = 0x7f80;
@@ -108,6 +133,7 @@ int main(void) {
     test_equal();
     test_interval();
     test_units();
+    test_bounds();
     test_rejections();
     test_no_choice();
     test_routing();

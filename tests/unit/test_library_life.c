@@ -259,6 +259,8 @@ static void outlives_its_work(const char *scratch) {
         (void)snprintf(a.path, sizeof a.path, "%s/life_fifo_%zu.json", scratch, i);
         (void)unlink(a.path);
         CHECK(mkfifo(a.path, 0666) == 0);
+        CHECK(signal(ends[i].signal_number, SIG_DFL) != SIG_ERR ||
+              ends[i].signal_number == SIGKILL); /* a shell's background ignores SIGINT */
         CHECK(pthread_create(&thread, NULL, asks_a_fifo, &a) == 0);
         FILE *end = fopen(a.path, "w"); /* returns when the work has opened its end */
         const pid_t worker = worker_of();

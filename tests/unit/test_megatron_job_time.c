@@ -1,4 +1,5 @@
 /* Steps of Megatron-Core jobs: pipelines by hand, another machine, loads, what is covered. */
+#include "sim/time/host_optimizer_time.h"
 #include "sim/time/megatron_job_time.h"
 #include "sim/time/pipeline_time.h"
 
@@ -163,6 +164,45 @@ static void test_loads(void) {
     CHECK_STATUS(spw_megatron_load_stated(&c, &point, 9.0, 1, load), SPW_ECONFIG);
 }
 
+/* Who shares the busy experts has X times the mean, whatever the number of those who share them; the others what is left. */
+static void test_shared_loads(void) {
+    spw_megatron_coefficients c;
+    CHECK_OK(spw_megatron_coefficients_read(STACK, NULL, &c));
+    for (size_t sharers = 1; sharers <= 4; sharers *= 2) {
+        char split[128];
+        spw_megatron_load even[32], busy[32];
+        const size_t owners = 8, ranks = owners * sharers;
+        (void)snprintf(split, sizeof split,
+                       "parallel: {tensor: %zu, expert_tensor: %zu, expert: 8, fsdp: %zu}\nremat: none\n",
+                       sharers, sharers, 8 / sharers);
+        const spw_job job = job_of(split);
+        const spw_scheme scheme = scheme_of("megatron-alltoall");
+        const spw_point point = spw_point_of(&job, &scheme, 2);
+        CHECK_OK(spw_megatron_load_stated(&c, &point, 1.0, 1, even));
+        CHECK_OK(spw_megatron_load_stated(&c, &point, 3.0, 1, busy));
+        for (size_t r = 0; r < ranks; r++)
+            near(busy[r].received / even[r].received, r < sharers ? 3.0 : (8.0 - 3.0) / 7, 2e-3,
+                 "of the mean");
+    }
+}
+
+/* A step of 10 s with copies of 1 s there and back, and 3 s of the host's Adam of which 2 wait: copies hidden behind a host twice as fast
+ * are 10 - 1 - 1 - 2 / 2 s, nothing hidden behind one half as fast is 10 + 1 + 1 + 3. */
+static void test_host_doubt(void) {
+    spw_timeline t;
+    spw_timeline_clear(&t);
+    CHECK_OK(spw_timeline_add(&t, "products", "", SPW_STREAM_COMPUTE, 6.0, 6.0));
+    CHECK_OK(spw_timeline_add(&t, "host_gradients", "", SPW_STREAM_HOST, 1.0, 1.0));
+    CHECK_OK(spw_timeline_add(&t, "host_optimizer", "", SPW_STREAM_HOST, 3.0, 2.0));
+    CHECK_OK(spw_timeline_add(&t, "host_weights", "", SPW_STREAM_HOST, 1.0, 1.0));
+    spw_timeline_finish(&t, 1.0);
+    t.low_s = t.high_s = t.step_s;
+    spw_host_optimizer_doubt(&t);
+    near(t.step_s, 10.0, 1e-12, "step");
+    near(t.low_s, 7.0, 1e-12, "low end");
+    near(t.high_s, 15.0, 1e-12, "high end");
+}
+
 static void test_covers(void) {
     static const struct {
         const char *scheme, *more;
@@ -230,6 +270,8 @@ int main(void) {
     test_scale();
     test_located();
     test_loads();
+    test_shared_loads();
+    test_host_doubt();
     test_covers();
     test_groups();
     return check_done();

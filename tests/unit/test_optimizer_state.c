@@ -40,6 +40,57 @@ static void test_bytes(void) {
     CHECK(near(s.master, 4.0 * 9e9 / 64));
 }
 
+/* Megatron's groups, made as its parallel_state makes them: of the ranks that share a parameter, in their order, every `replicas /
+ * instances` in a row are one instance, and a parameter's state lies on one rank of each. What the ranks hold in all is every parameter's
+ * state as often as there are instances, and all hold as much. 64 GPUs in 2 x 8 x 4 (experts) and 4 x 2 x 8 (the rest). */
+static void test_instances(void) {
+    enum {
+        GPUS = 64,
+        EXPERT = 8,
+        SHARED = 2,
+        FSDP = 4,
+        TENSOR = 4,
+        CONTEXT = 2,
+        DATA = 8,
+        PARTS = 8,
+        INSTANCES = 4
+    };
+    static spw_job job;
+    static double held_by[GPUS];
+    const spw_held_parameters held = {.routed = EXPERT * SHARED * PARTS * 3.0,
+                                      .rest = TENSOR * PARTS * 16.0 * 5.0};
+    job.expert = EXPERT, job.fsdp = FSDP, job.expert_tensor = SHARED;
+    job.tensor = TENSOR, job.context = CONTEXT, job.data = DATA;
+    job.master_bytes = SPW_MASTER_AUTO;
+    job.precision = (spw_precision){2, 4, 4, 2};
+    job.optimizer = SPW_OPTIMIZER_DISTRIBUTED;
+    for (size_t instances = 1; instances <= INSTANCES; instances *= 2) {
+        const size_t inner[2] = {FSDP / instances, DATA * CONTEXT / instances},
+                     stride[2] = {EXPERT * SHARED, TENSOR};
+        const double each[2] = {held.routed / (EXPERT * SHARED), held.rest / TENSOR};
+        for (size_t gpu = 0; gpu < GPUS; gpu++) held_by[gpu] = 0.0;
+        for (int i = 0; i < 2; i++)
+            for (size_t gpu = 0; gpu < GPUS;
+                 gpu++) { /* its place among those that share, and in its instance */
+                const size_t place = gpu / stride[i], in_instance = place % inner[i];
+                for (size_t part = 0; part < inner[i]; part++)
+                    if (part == in_instance) held_by[gpu] += each[i] / (double)inner[i];
+            }
+        job.optimizer_instances = instances;
+        const spw_optimizer_state s = spw_optimizer_state_of(&job, &held);
+        double sum = 0.0;
+        for (size_t gpu = 0; gpu < GPUS; gpu++) {
+            CHECK(near(s.updated, held_by[gpu]));
+            sum += held_by[gpu];
+        }
+        CHECK(near(sum, (double)instances * (held.routed + held.rest)));
+        CHECK(near(s.moments, 8.0 * s.updated) && near(s.master, 4.0 * s.updated));
+        CHECK(near(s.weights, 2.0 * (each[0] + each[1])) && near(s.gradients, 4.0 * (each[0] + each[1])));
+    }
+    job.optimizer = SPW_OPTIMIZER_REPLICATED; /* has no instances */
+    CHECK(spw_state_copies(&job) == 1);
+}
+
 /* Mixtral, 32 layers, replicated over 8 GPUs that hold an expert each: one fp32 moment of everything, a second of two tables of
  * 32000 x 4096, of two norms a layer and the last. torch.optim.Muon itself, 6 matrices of 64 x 64 over 4 GPUs in bf16: 12288 bytes of
  * state where AdamW has 24576 (torch 2.15). */
@@ -228,6 +279,7 @@ static void test_deepseek(void) {
 
 int main(void) {
     test_bytes();
+    test_instances();
     test_muon();
     test_packing();
     test_packed_prediction();

@@ -7,6 +7,7 @@
 #include "tests/unit/check.h"
 #include "tests/unit/layer_of.h"
 #include "tests/unit/ref_random.h"
+#include "traces/trace.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,6 +5,7 @@
 #include "sim/schemes/list.h"
 #include "tests/unit/check.h"
 #include "traces/generate.h"
+#include "traces/trace.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* Schemes: how they are written, what they hold, send and drop. The closed forms are those of docs/schemes.md,
  * section 10, the figures those of its sections 1.1, 2.5, 4.3 and 8. */
+#include "sim/routing/counts.h"
 #include "sim/schemes/scheme.h"
 
 #include "sim/schemes/deepep_buffers.h"
@@ -10,6 +11,7 @@
 #include "tests/unit/scheme_of.h"
 
 #include "base/memory.h"
+#include "traces/trace.h"
 
 #include <math.h>
 #include <string.h>

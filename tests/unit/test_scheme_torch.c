@@ -7,6 +7,7 @@
 #include "tests/unit/scheme_of.h"
 
 #include "base/memory.h"
+#include "traces/trace.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -104,6 +104,31 @@ static void test_beaten(void) {
     CHECK(!beaten(6, 19.0, 8, false)); /* it may drop nothing */
 }
 
+/* Whatever the split, the ranks that have sequences of their own have the global batch between them: all GPUs but those of tensor, context
+ * and pipeline groups behind their first. */
+static void test_shared_batch(void) {
+    static const char text[] = "model: mixtral-8x7b\ncluster: h100-2x8\nparallel: {expert: 8, fsdp: 2}\n"
+                               "batch: {global_batch: 64, sequence_length: 4096}\noptimizer: distributed\n"
+                               "schemes: [megatron-alltoall]\n";
+    static spw_job base, job;
+    static spw_search_space space;
+    size_t value[SPW_SEARCH_DIMENSIONS], found[2] = {0, 0};
+    CHECK_OK(spw_job_parse("job.yaml", NULL, text, sizeof text - 1, &base));
+    spw_search_space_open(&base, 0, true, true, &space);
+    CHECK_OK(spw_search_space_set(&space, "context=1,2,4"));
+    CHECK_OK(spw_search_space_set(&space, "tensor=1,2"));
+    CHECK_OK(spw_search_space_set(&space, "pipeline=1,2"));
+    for (size_t i = 0; i < spw_search_space_jobs(&space); i++) {
+        spw_search_space_values(&space, i, value);
+        if (spw_search_space_is_uneven(&space, value) || spw_search_space_job(&space, value, &job) != SPW_OK)
+            continue;
+        const size_t sharers = job.tensor * job.context * job.pipeline;
+        found[job.context > 1]++;
+        CHECK(job.sequences_per_gpu[0] * 16 == 64 * sharers);
+    }
+    CHECK(found[0] > 0 && found[1] > 0);
+}
+
 static const spw_job EIGHT_GPUS = {.expert = 2,
                                    .fsdp = 4,
                                    .pipeline = 1,
@@ -234,6 +259,7 @@ int main(void) {
     test_take();
     test_room();
     test_beaten();
+    test_shared_batch();
     test_space();
     test_expert_tensor();
     test_global_batch();

@@ -3,6 +3,7 @@
 #include "sim/routing/segment_counts.h"
 #include "tests/unit/check.h"
 #include "tests/unit/ref_random.h"
+#include "traces/trace.h"
 
 #include <string.h>
 

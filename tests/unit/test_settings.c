@@ -1,8 +1,9 @@
-/* Every key of every table by itself: another value changes the field of its row and no other byte, and no two keys have a field in
- * common. A row tied to another struct is refused. */
+/* Every key of every table by itself: another value changes the field of its row and no other byte, and one line of what is printed of it;
+ * no two keys have a field in common. A row tied to another struct is refused. */
 #include "sim/input/cluster.h"
 #include "sim/input/job.h"
 #include "sim/input/settings.h"
+#include "sim/input/settings_json.h"
 
 #include "base/memory.h"
 #include "tests/unit/check.h"
@@ -64,6 +65,48 @@ static size_t bytes_of(const spw_setting *row) {
     return one * (row->kind == SPW_SETTING_COUNTS || row->kind == SPW_SETTING_TEXTS ? row->limit : 1);
 }
 
+/* Lines of JSON that differ: values of keys, and keys that only one has. */
+static size_t lines_apart(json_t *a, json_t *b) {
+    const char *key;
+    json_t *value;
+    size_t apart = 0;
+    json_object_foreach(a, key, value) {
+        json_t *other = json_object_get(b, key);
+        apart += json_is_object(value) && other != NULL ? lines_apart(value, other)
+                                                        : other == NULL || !json_equal(value, other);
+    }
+    json_object_foreach(b, key, value) apart += json_object_get(a, key) == NULL;
+    return apart;
+}
+
+/* What is printed of the struct differs from the first in the line of `path` alone, and reads as the struct again. */
+static void check_json(const walk *w, const char *path, const unsigned char *changed) {
+    spw_json json = {.failed = false};
+    json_t *base = spw_settings_json(&json, w->table, w->base),
+           *now = spw_settings_json(&json, w->table, changed), *was = base, *is = now;
+    unsigned char *again = calloc(1, MOST_BYTES);
+    spw_settings *settings = NULL;
+    char name[PATH], *rest = NULL;
+    CHECK(!json.failed && again != NULL);
+    CHECK(lines_apart(base, now) == 1);
+    (void)snprintf(name, sizeof name, "%s", path);
+    for (char *part = strtok_r(name, ".", &rest); part != NULL; part = strtok_r(NULL, ".", &rest)) {
+        was = json_object_get(was, part);
+        is = json_object_get(is, part);
+    }
+    CHECK(was == NULL || is == NULL || !json_equal(was, is));
+    CHECK(was != NULL || is != NULL);
+    char *text = json_dumps(now, JSON_COMPACT);
+    CHECK_OK(spw_settings_open("again.yaml", text, strlen(text), &settings));
+    CHECK_OK(spw_settings_read(settings, w->table, again));
+    CHECK(memcmp(again, changed, w->table->within) == 0);
+    spw_settings_close(settings);
+    free(text);
+    free(again);
+    json_decref(base);
+    json_decref(now);
+}
+
 /* The row's own bytes are those that change, and nobody's else. `group`: where its struct begins. */
 static void check_key(walk *w, const spw_setting *row, const char *path, size_t group) {
     unsigned char *changed = malloc(MOST_BYTES + MARGIN);
@@ -86,6 +129,7 @@ static void check_key(walk *w, const spw_setting *row, const char *path, size_t 
         for (size_t at = 0; at < MARGIN; at++) outside += changed[w->table->within + at] != CANARY;
     }
     CHECK(differ > 0 && outside == 0 && shared == 0);
+    if (differ > 0) check_json(w, path, changed);
     if (differ == 0 || outside > 0 || shared > 0)
         fprintf(stderr, "  %s: %zu bytes changed, %zu of them not its own, %zu of another key\n", path,
                 differ, outside, shared);

@@ -291,6 +291,12 @@ static void test_micro_batches(const spw_job *one, const spw_step_stack *stack) 
     CHECK_OK(traffic_of(&job, &scheme, 4, stack, &four));
     CHECK(spw_step_purpose_wire_bytes(&four, SPW_PURPOSE_EXPERT_WEIGHTS) == (4 + 2) * routed / 2 / 2);
     CHECK(spw_step_purpose_wire_bytes(&four, SPW_PURPOSE_OTHER_WEIGHTS) == (4 + 2) * rest * 3 / 4 / 2);
+    job.optimizer_instances =
+        2; /* an instance has every expert once, and halves the rest; between two of them gradients are summed */
+    CHECK_OK(traffic_of(&job, &scheme, 4, stack, &four));
+    CHECK(spw_step_purpose_wire_bytes(&four, SPW_PURPOSE_EXPERT_WEIGHTS) == 2 * 4 * routed / 2 / 2);
+    CHECK(spw_step_purpose_wire_bytes(&four, SPW_PURPOSE_OTHER_WEIGHTS) ==
+          (4 + 2) * rest / 2 / 2 + 2 * 4 * ceil(rest / 2) / 2 / 2);
     job.optimizer = SPW_OPTIMIZER_REPLICATED;
     CHECK_OK(traffic_of(&job, &scheme, 4, stack, &four));
     CHECK(spw_step_purpose_wire_bytes(&four, SPW_PURPOSE_EXPERT_WEIGHTS) == 2 * 4 * routed / 2 / 2);
@@ -443,8 +449,34 @@ static void test_families(void) {
     }
 }
 
+static bool near(double a, double b) { return fabs(a - b) <= 1e-9 * fabs(b); }
+
+/* 8 nodes of 8 GPUs, experts over 8 and 8 replicas of them. Instances of 16 GPUs: two of these replicas in them, a ring over two nodes that
+ * a NIC has an eighth of. Instances of a node: no replica of an expert is in it, and the rest never leaves it but for the sums. */
+static void test_instances(void) {
+    static spw_job job;
+    static const char text[] = "model: mixtral-8x7b\ncluster: h100-8x8\nparallel: {expert: 8, fsdp: 8}\n"
+                               "batch: {sequences_per_gpu: 1, sequence_length: 4096}\n"
+                               "optimizer: distributed\noptimizer_instances: 4\n";
+    spw_weight_traffic scatters, gathers;
+    CHECK_OK(spw_job_parse("job.yaml", NULL, text, sizeof text - 1, &job));
+    const double experts = 32.0 * 3 * 4096 * 14336, /* one of 8 of every layer */
+        rest = (double)spw_model_parameters(&job.model).total - 8 * experts;
+    CHECK_OK(spw_weight_step(&job, &scatters, &gathers));
+    CHECK(near(scatters.nic_bytes,
+               4 * experts / 2 + 8 * experts / 2 * 3 / 4 + 4 * rest * 15 / 16 / 8 + 8 * rest / 16 * 3 / 4));
+    CHECK(near(gathers.nic_bytes, 2 * experts / 2 + 2 * rest * 15 / 16 / 8));
+    CHECK(scatters.link_bytes == 0.0 && gathers.link_bytes == 0.0);
+    job.optimizer_instances = 8;
+    CHECK_OK(spw_weight_step(&job, &scatters, &gathers));
+    CHECK(near(scatters.nic_bytes, 8 * experts * 7 / 8 + 8 * rest / 8 * 7 / 8));
+    CHECK(near(scatters.link_bytes, 4 * rest * 7 / 8));
+    CHECK(gathers.nic_bytes == 0.0 && near(gathers.link_bytes, 2 * rest * 7 / 8));
+}
+
 int main(int argc, char **argv) {
     test_by_hand();
+    test_instances();
     test_families();
     test_published_profile();
     test_compiled(argc > 1 ? argv[1] : ".");

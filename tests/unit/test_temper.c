@@ -3,6 +3,7 @@
 
 #include "tests/unit/check.h"
 #include "traces/generate.h"
+#include "traces/trace.h"
 #include "traces/trace_write.h"
 
 #include <math.h>

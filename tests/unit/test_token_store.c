@@ -4,6 +4,7 @@
 #include "sim/routing/token_store.h"
 #include "tests/unit/check.h"
 #include "tests/unit/ref_random.h"
+#include "traces/trace.h"
 
 #include <string.h>
 

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "tests/unit/trace_sample.h"
 #include "traces/generate.h"
+#include "traces/shard_names.h"
 #include "traces/slice.h"
 #include "traces/statistics.h"
 #include "traces/trace.h"
@@ -12,6 +13,7 @@
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -156,6 +158,75 @@ static void test_round_trips(void) {
         .experts = 1000, .top_k = 1, .ranks = 64, .steps = 7, .tokens = many, .weights = true, .seed = 4});
     test_round_trip(
         &(trace_sample){.experts = 8, .top_k = 8, .ranks = 1, .steps = 4, .tokens = few, .seed = 5});
+}
+
+/* Distinct ranks and nodes of the tokens that chose anything, the means of all steps: counted token by token. 64 experts on 4 to 64
+ * ranks; with one choice a token, a fifth of the tokens have none. */
+static void test_touched(size_t top_k) {
+    static uint16_t ids[SAMPLE_MOST_TOKENS * SAMPLE_MOST_K], weight[SAMPLE_MOST_TOKENS * SAMPLE_MOST_K];
+    enum { EXPERTS = 64, STEPS = 2 };
+    const size_t tokens[STEPS] = {200, 90};
+    const trace_sample sample = {
+        .experts = EXPERTS, .top_k = top_k, .steps = STEPS, .tokens = tokens, .missing = true, .seed = 11};
+    static spw_layer_statistics found[SAMPLE_LAYERS];
+    spw_trace *trace = NULL;
+    CHECK_OK(sample_write(&sample, path));
+    CHECK_OK(spw_trace_open(path, &trace));
+    if (trace == NULL) return;
+    CHECK_OK(spw_trace_statistics(trace, NULL, found));
+    spw_trace_close(trace);
+    for (size_t layer = 0; layer < SAMPLE_LAYERS; layer++) {
+        for (size_t i = 0; i < SPW_STATISTICS_SIZES; i++) {
+            double mean[2] = {0.0, 0.0}; /* of ranks, of nodes */
+            size_t without = 0;
+            for (size_t step = 0; step < STEPS; step++) {
+                size_t seen[2] = {0, 0}, choosing = 0;
+                sample_record(&sample, step, layer, ids, weight);
+                for (size_t token = 0; token < tokens[step]; token++) {
+                    bool on[2][EXPERTS] = {{false}}, any = false;
+                    for (size_t k = 0; k < top_k; k++) {
+                        const size_t id = ids[token * top_k + k], local = EXPERTS / spw_statistics_size[i];
+                        if (id == SPW_TRACE_MISSING) continue;
+                        any = on[0][id / local] = on[1][id / local / SPW_STATISTICS_NODE_RANKS] = true;
+                    }
+                    choosing += any;
+                    without += !any;
+                    for (size_t place = 0; place < EXPERTS; place++)
+                        for (int kind = 0; kind < 2; kind++) seen[kind] += on[kind][place];
+                }
+                for (int kind = 0; kind < 2; kind++)
+                    mean[kind] += (double)seen[kind] / (double)choosing / STEPS;
+            }
+            CHECK((without > 0) == (top_k == 1));
+            CHECK(fabs(found[layer].mean.ranks_touched[i] - mean[0]) < 1e-12);
+            CHECK(fabs(found[layer].mean.nodes_touched[i] - mean[1]) < 1e-12);
+        }
+    }
+}
+
+/* Three numbered shards, from 0 or from 1: a folder with all of them is read, one with any of them gone is not. */
+static void test_numbered(void) {
+    enum { SHARDS = 3 };
+    char inside[600], file[SHARDS][700];
+    (void)snprintf(inside, sizeof inside, "%s/numbered", folder);
+    CHECK(mkdir(inside, 0777) == 0);
+    for (unsigned from = 0; from < 2; from++) {
+        for (unsigned there = 1; there < 1U << SHARDS; there++) {
+            spw_shard_names names;
+            for (unsigned i = 0; i < SHARDS; i++) {
+                (void)snprintf(file[i], sizeof file[i], "%s/t-0000%u-of-00003.h5", inside, from + i);
+                FILE *made = (there >> i & 1) != 0 ? fopen(file[i], "w") : NULL;
+                CHECK((made != NULL) == ((there >> i & 1) != 0));
+                if (made != NULL) (void)fclose(made);
+            }
+            const spw_status status = spw_shard_names_read(inside, &names);
+            CHECK(status == (there == (1U << SHARDS) - 1 ? SPW_OK : SPW_EIO));
+            CHECK(status == SPW_OK || strstr(spw_last_error(), ": missing; its fellow ") != NULL);
+            spw_shard_names_clear(&names);
+            for (unsigned i = 0; i < SHARDS; i++) (void)unlink(file[i]);
+        }
+    }
+    CHECK(rmdir(inside) == 0);
 }
 
 static void test_slice(void) {
@@ -366,6 +437,9 @@ int main(int argc, char **argv) {
     test_by_hand();
     test_statistics();
     test_round_trips();
+    test_touched(1);
+    test_touched(5);
+    test_numbered();
     test_slice();
     test_writer_refuses();
     test_allocations();

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "traces/importers/assembly_internal.h"
 #include "traces/random_stream.h"
+#include "traces/trace.h"
 #include "traces/trace_write.h"
 
 #include <errno.h>

@@ -2,6 +2,7 @@
 #include "traces/importers/assembly_internal.h"
 
 #include "base/memory.h"
+#include "traces/trace.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

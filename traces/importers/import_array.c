@@ -2,6 +2,7 @@
  * learning differ in nothing but their order. Layers without experts, which some of them fill with 0, must be named. */
 #include "traces/importers/assembly.h"
 #include "traces/importers/npy.h"
+#include "traces/trace.h"
 #include "traces/trace_write.h"
 
 #include "base/memory.h"

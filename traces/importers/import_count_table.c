@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "traces/trace.h"
 
 #include <string.h>
 

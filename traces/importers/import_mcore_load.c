@@ -6,6 +6,7 @@
 #include "traces/importers/npy.h"
 
 #include "base/memory.h"
+#include "traces/trace.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -7,6 +7,7 @@
 #include "traces/importers/router_scores.h"
 
 #include "base/memory.h"
+#include "traces/trace.h"
 
 #include <string.h>
 

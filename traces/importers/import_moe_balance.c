@@ -5,6 +5,7 @@
 #include "traces/importers/json_lines.h"
 
 #include "base/memory.h"
+#include "traces/trace.h"
 
 #include <string.h>
 

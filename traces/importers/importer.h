@@ -5,7 +5,9 @@
 #define SPW_TRACES_IMPORTERS_IMPORTER_H
 
 #include "base/status.h"
-#include "traces/trace.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 /* Facts that an option states. */
 typedef enum spw_import_fact {

@@ -2,6 +2,7 @@
 
 #include "traces/importers/assembly.h"
 #include "traces/importers/base64.h"
+#include "traces/trace.h"
 #include "traces/trace_write.h"
 
 #include "base/memory.h"

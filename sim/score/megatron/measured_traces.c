@@ -1,6 +1,7 @@
 #include "sim/score/megatron/measured_traces.h"
 
 #include "base/memory.h"
+#include "traces/trace.h"
 
 #include <ctype.h>
 #include <dirent.h>

@@ -5,12 +5,12 @@
 #define SPW_SIM_SCORE_MEGATRON_MEASURED_TRACES_H
 
 #include "base/status.h"
-#include "traces/trace.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+typedef struct spw_trace spw_trace;
 typedef struct spw_measured_traces spw_measured_traces;
 
 /* Lists the folder's files that end in .h5, in the order of their names; NULL has none. SPW_EIO when it cannot be listed.

@@ -1,0 +1,28 @@
+#!/usr/bin/env python3
+"""How many objects each header of ours rebuilds: count_rebuilds.py BUILD prints the headers with the most, from what the compiler wrote down
+at the last build. --most N ends with 1 where a header outside of base/ rebuilds more than N, those of EVERYWHERE left out."""
+import collections
+import pathlib
+import subprocess
+import sys
+
+# A job, what it holds, and the shape and scheme under which all rooms see it. No other header joins them.
+EVERYWHERE = {f"sim/input/{name}.h" for name in ("cluster", "finetune", "fp8_recipe", "job", "model", "offload_modules", "stage_layout")} | {
+    f"sim/schemes/{name}.h" for name in ("layer", "layer_builder", "scheme")}
+build = pathlib.Path(sys.argv[1]).resolve()
+most = int(sys.argv[sys.argv.index("--most") + 1]) if "--most" in sys.argv else None
+root = next(pathlib.Path(line.split("=", 1)[1]) for line in (build / "CMakeCache.txt").read_text().splitlines()
+            if line.startswith("CMAKE_HOME_DIRECTORY:"))
+users, objects = collections.Counter(), 0
+for line in subprocess.run(["ninja", "-C", build, "-t", "deps"], capture_output=True, text=True, check=True).stdout.splitlines():
+    if line and not line.startswith((" ", "ninja:")):
+        objects += 1
+    elif line.strip().endswith(".h"):
+        path = (build / line.strip()).resolve()
+        if path.is_relative_to(root) and not path.is_relative_to(build):
+            users[str(path.relative_to(root))] += 1
+over = [name for name, count in users.items() if most is not None and count > most and not name.startswith("base/") and name not in EVERYWHERE]
+print(f"{objects} objects")
+for name, count in users.most_common(40):
+    print(f"{count:5} {name}{'  more than ' + str(most) if name in over else ''}")
+sys.exit(bool(over) or not objects)
