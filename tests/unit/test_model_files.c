@@ -150,7 +150,8 @@ static void test_switches(void) {
 /* As transformers 5.24 saves Gemma 4: full layers have numbers of their own by their layer. */
 #define GEMMA(rest) \
     "{\"model_type\": \"gemma4_text\", \"num_hidden_layers\": 3, \"hidden_size\": 4, \"vocab_size\": 10, " \
-    "\"num_attention_heads\": 2, \"head_dim\": 2, \"intermediate_size\": 3, \"moe_intermediate_size\": 2, " \
+    "\"num_attention_heads\": 2, \"head_dim\": 2, \"num_key_value_heads\": 1, \"intermediate_size\": 3, " \
+    "\"moe_intermediate_size\": 2, " \
     "\"num_experts\": 2, " \
     "\"top_k_experts\": 1, \"layer_types\": [\"sliding_attention\", \"full_attention\", " \
     "\"full_attention\"]" rest "}"
@@ -164,10 +165,10 @@ static void test_per_layer(void) {
     CHECK(m.other_layers == 2 &&
           spw_matrices_elements(&m, SPW_IN_MIXER, 1) == spw_matrices_elements(&keys, SPW_IN_MIXER, 1));
     CHECK(spw_model_parameters(&m).total == spw_model_parameters(&keys).total);
-    /* q 4 x 12, k that is v 4 x 12, o 12 x 4, two norms of 6: what is not said is the model's, 2 KV heads */
+    /* q 4 x 12, k that is v 4 x 6, o 12 x 4, two norms of 6: what is not said is the model's, 1 KV head */
     CHECK_OK(
         parse(GEMMA(", \"per_layer_config\": {\"1\": {\"head_dim\": 6}, \"2\": {\"head_dim\": 6}}"), &m));
-    CHECK(spw_matrices_elements(&m, SPW_IN_MIXER, 1) == 3 * 48 + 12);
+    CHECK(spw_matrices_elements(&m, SPW_IN_MIXER, 1) == 2 * 48 + 24 + 12);
     refuse(GEMMA(", \"per_layer_config\": {\"1\": {\"head_dim\": 6}}"),
            "'per_layer_config' has no numbers for layer 2");
     refuse(GEMMA(", \"per_layer_config\": {\"0\": {\"head_dim\": 6}}"),
