@@ -21,10 +21,25 @@ static point at(spw_swiglu kind, float gate, float up) {
     return p;
 }
 
+/* Without a gate: value, and slope by g. */
+static double plain_value(spw_plain_activation kind, double g) {
+    if (kind == SPW_RELU2) return g > 0.0 ? g * g : 0.0;
+    return 0.5 * g * (1.0 + erf(g * M_SQRT1_2));
+}
+static double plain_slope(spw_plain_activation kind, double g) {
+    if (kind == SPW_RELU2) return g > 0.0 ? 2.0 * g : 0.0;
+    return 0.5 * (1.0 + erf(g * M_SQRT1_2)) + g * exp(-0.5 * g * g) * 0.5 * M_2_SQRTPI * M_SQRT1_2;
+}
+
 void spw_ref_swiglu(spw_swiglu kind, size_t count, const float *gate, const float *up, float *act,
                     float *scale) {
 #pragma omp parallel for schedule(static)
     for (size_t i = 0; i < count; i++) {
+        if (kind.plain != SPW_GATED) {
+            act[i] = (float)plain_value(kind.plain, (double)gate[i]);
+            if (scale != NULL) scale[i] = fabsf(act[i]);
+            continue;
+        }
         const point p = at(kind, gate[i], up[i]);
         act[i] = (float)(p.gate * p.sigmoid * (p.up + p.shift));
         if (scale != NULL) scale[i] = (float)(fabs(p.gate) * p.sigmoid * (fabs(p.up) + p.shift));
@@ -35,6 +50,13 @@ void spw_ref_swiglu_gradient(spw_swiglu kind, size_t count, const float *gate, c
                              const float *d_act, float *d_gate, float *d_up, float *gate_scale) {
 #pragma omp parallel for schedule(static)
     for (size_t i = 0; i < count; i++) {
+        if (kind.plain != SPW_GATED) {
+            const double change = (double)d_act[i] * plain_slope(kind.plain, (double)gate[i]);
+            d_gate[i] = (float)change;
+            if (d_up != NULL) d_up[i] = 0.0f;
+            if (gate_scale != NULL) gate_scale[i] = (float)fabs(change);
+            continue;
+        }
         const point p = at(kind, gate[i], up[i]);
         const double d = (double)d_act[i], rest = p.alpha * (1.0 - p.sigmoid);
         const double slope = p.sigmoid * (1.0 + p.gate * rest);

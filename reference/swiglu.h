@@ -9,11 +9,17 @@
 extern "C" {
 #endif
 
+/* Activations without a gate, of experts of two matrices: `up` is not read and d_up is 0.
+ *   RELU2: act = max(g, 0)^2 (So et al. 2021, Primer)
+ *   GELU:  act = g Phi(g) = g (1 + erf(g / sqrt 2)) / 2 (Hendrycks, Gimpel 2016) */
+typedef enum spw_plain_activation { SPW_GATED, SPW_RELU2, SPW_GELU } spw_plain_activation;
+
 /* limit = 0: act = g * sigmoid(g) * u.
  * limit > 0 (gpt-oss: limit 7, alpha 1.702): with g' = min(g, limit), u' = clamp(u, -limit, limit):
  *            act = g' * sigmoid(alpha g') * (u' + 1). */
 typedef struct spw_swiglu {
     float limit, alpha; /* alpha is read only when limit > 0 */
+    spw_plain_activation plain;
 } spw_swiglu;
 
 /* act[i] of gate[i] = x w0 and up[i] = x w1, i < count; fp64, rounded once.

@@ -29,6 +29,7 @@ static const struct {
     {"collapse", {.popularity = SPW_UNIFORM, .peak = 3.0, .rise = 2.0, .recovery = 4.0}, "peak", 10.0},
     {"k-hot", {.hot = 1.0, .heat = 0.5, .stride = 1.0}, "heat", 1.0},
     {"max-violation", {.hot = 1.0, .violation = 1.0, .stride = 1.0}, "violation", INFINITY},
+    {"hash", {.hash = 65535.0, .vocabulary = 129280.0, .words = 1.0}, "words", 4.0},
     {"megatron-w0", {.even = 1.0}, NULL, 0.0},
     {"megatron-w1", {.hot = 0.25, .heat = 0.75, .stride = 1.0}, "heat", 1.0},
     {"megatron-w2", {.hot = 0.25, .heat = 0.75, .stride = 1.0}, "heat", 1.0},
@@ -87,6 +88,9 @@ static const struct {
     KEY_BESIDE("turn", turn, 0.0, 1e6, true, hot),
     KEY_BESIDE("burst", burst, 0.0, 1e6, true, hot),
     KEY_BESIDE("violation", violation, 0.0, 65535.0, false, hot),
+    KEY("hash", hash, 0.0, 65535.0, true, ANY),
+    KEY_BESIDE("vocabulary", vocabulary, 1.0, 1048576.0, true, hash),
+    KEY_BESIDE("words", words, 0.0, 10.0, false, hash),
 #undef KEY
 #undef KEY_BESIDE
 };
@@ -141,7 +145,9 @@ static spw_status set_key(const char *text, size_t length, bool *given, spw_dist
     return spw_fail(
         SPW_EARG,
         "'%.*s': must be KEY=VALUE with popularity, exponent, sigma, alpha, share, rank, ranks, groups, "
-        "kept, drift, peak, rise, recovery, hot, heat, stride, first, turn, burst or violation",
+        "kept, drift, peak, rise, recovery, hot, heat, stride, first, turn, burst, violation, hash, "
+        "vocabulary or "
+        "words",
         (int)length, text);
 }
 
@@ -216,7 +222,7 @@ spw_status spw_distribution_parse(const char *text, spw_distribution *out) {
         return spw_fail(SPW_EARG,
                         "distribution '%.*s'; must be reference, uniform, zipf, lognormal, dirichlet, "
                         "hot-rank, group-limited, "
-                        "drift, collapse, k-hot, max-violation or megatron-w0 to w7",
+                        "drift, collapse, k-hot, max-violation, hash or megatron-w0 to w7",
                         (int)length, text);
     }
     *out = names[i].value;
@@ -281,7 +287,7 @@ spw_status spw_distribution_severity(const char *text, size_t experts, size_t to
         return spw_fail(SPW_EARG,
                         "distribution %s has no key that says how uneven it is; reference, zipf, lognormal, "
                         "hot-rank, drift, "
-                        "collapse, k-hot, max-violation and megatron-w1 to w7 have one",
+                        "collapse, k-hot, max-violation, hash and megatron-w1 to w7 have one",
                         text);
     *out = (spw_severity){.key = names[i].severity, .high = names[i].most, .given = NAN};
     const char *given = find_key(text, out->key);

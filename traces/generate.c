@@ -1,6 +1,7 @@
 #include "traces/generate.h"
 
 #include "base/memory.h"
+#include "traces/hash_routing.h"
 #include "traces/random_stream.h"
 #include "traces/reference_loads.h"
 #include "traces/sample.h"
@@ -19,6 +20,8 @@ struct spw_generator {
     size_t step;
     double *base, *log_popularity; /* [layers][experts] at step 0; at this step, without the collapse */
     double *inside, *of_group;     /* [experts], [groups]: scratch */
+    spw_hash_routing *hash;        /* of the first hash_layers; NULL: there are none */
+    size_t hash_layers;
 };
 
 /* log p of one layer at step 0: a popularity whose order over the experts is random. */
@@ -119,6 +122,21 @@ static spw_status check_settings(const spw_generate_settings *settings) {
     return SPW_OK;
 }
 
+static spw_status create_hash(const spw_generate_settings *settings, spw_generator *generator) {
+    const spw_distribution *d = &settings->distribution;
+    generator->hash_layers =
+        fmin(d->hash, (double)settings->layers) > 0.0 ? (size_t)fmin(d->hash, (double)settings->layers) : 0;
+    if (generator->hash_layers == 0) return SPW_OK;
+    const spw_hash_settings hash = {.experts = settings->experts,
+                                    .top_k = settings->top_k,
+                                    .layers = generator->hash_layers,
+                                    .vocabulary = (size_t)d->vocabulary,
+                                    .exponent = d->words,
+                                    .weight = settings->id_weight,
+                                    .seed = settings->seed};
+    return spw_hash_routing_create(&hash, &generator->hash);
+}
+
 spw_status spw_generator_create(const spw_generate_settings *settings, spw_generator **out) {
     spw_status status = SPW_OK;
     spw_generator *generator = NULL;
@@ -136,6 +154,7 @@ spw_status spw_generator_create(const spw_generate_settings *settings, spw_gener
         SPW_TRY(draw_base(settings, layer, generator->base + layer * settings->experts));
     }
     memcpy(generator->log_popularity, generator->base, count * sizeof *generator->base);
+    SPW_TRY(create_hash(settings, generator));
     *out = generator;
     generator = NULL;
 
@@ -150,6 +169,7 @@ void spw_generator_destroy(spw_generator *generator) {
     spw_free(generator->log_popularity);
     spw_free(generator->inside);
     spw_free(generator->of_group);
+    spw_hash_routing_destroy(generator->hash);
     spw_free(generator);
 }
 
@@ -297,6 +317,11 @@ void spw_generator_inclusion(spw_generator *generator, size_t layer, double *inc
     const spw_generate_settings *settings = generator->settings;
     const size_t groups = (size_t)settings->distribution.groups;
     const size_t size = groups > 0 ? settings->experts / groups : 0; /* of a group */
+    if (layer < generator->hash_layers) {
+        memcpy(inclusion, spw_hash_routing_inclusion(generator->hash, layer),
+               settings->experts * sizeof *inclusion);
+        return;
+    }
     include(generator, layer);
     for (size_t i = 0; i < settings->experts; i++) {
         const double of_group = size > 0 ? generator->of_group[i / size] : 1.0;
@@ -319,6 +344,9 @@ static void take_turns(const spw_generate_settings *settings, uint16_t *expert_i
 spw_status spw_generator_record(spw_generator *generator, size_t layer, uint16_t *expert_id) {
     spw_status status = SPW_OK;
     const spw_generate_settings *settings = generator->settings;
+    if (layer < generator->hash_layers)
+        return spw_hash_routing_record(generator->hash, layer, generator->step, settings->ranks,
+                                       settings->tokens_per_rank, expert_id);
     if (settings->distribution.even != 0.0) {
         take_turns(settings, expert_id);
         return SPW_OK;

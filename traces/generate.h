@@ -51,13 +51,16 @@ typedef struct spw_distribution {
      * its width; with `burst`, only the last of every `burst` steps is hot. With `violation` V every expert of the set has
      * 1 + V times the mean load instead (MaxVio, Wang et al. 2024), and the others share the rest alike. */
     double hot, heat, stride, first, turn, burst, violation;
+    /* Hash layers (traces/hash_routing.h): the first `hash` of the layers, all where there are fewer, choose by the token's id alone.
+     * The i-th of `vocabulary` ids has a frequency proportional to i^-words. The other layers follow the rest. */
+    double hash, vocabulary, words;
     double even; /* not 0: tokens take the experts in turn, so that every expert has the same load */
 } spw_distribution;
 
 /* "NAME[:key=value,...]": uniform, reference, zipf, lognormal, dirichlet, hot-rank, group-limited, drift, collapse, k-hot,
- * max-violation, megatron-w0 to w7 (NVIDIA/Megatron-LM, pull request 7488, benchmarks/moe/token_imbalance). A name sets
+ * max-violation, hash, megatron-w0 to w7 (NVIDIA/Megatron-LM, pull request 7488, benchmarks/moe/token_imbalance). A name sets
  * defaults, any key overrides: popularity=NAME, exponent, sigma, alpha, share, rank, ranks, groups, kept, drift, peak, rise,
- * recovery, hot, heat, stride, first, turn, burst, violation. SPW_EARG says which names or keys there are, also when a key belongs to another
+ * recovery, hot, heat, stride, first, turn, burst, violation, hash, vocabulary, words. SPW_EARG says which names or keys there are, also when a key belongs to another
  * popularity or to what is switched off. */
 SPW_MUST_CHECK spw_status spw_distribution_parse(const char *text, spw_distribution *out);
 
@@ -97,6 +100,8 @@ typedef struct spw_generate_settings {
     size_t hidden, ffn;     /* recorded; 0 = not said */
     bool counts_only;
     spw_distribution distribution;
+    const double *
+        id_weight; /* [distribution.vocabulary] or NULL: frequencies of the ids of hash layers, in place of `words` */
     uint64_t seed;
     const char *distribution_text, *generator; /* recorded in the file */
     int level;                                 /* as in spw_trace_write_settings; 0 = 4 */

@@ -372,7 +372,9 @@ static const spw_megatron_tensor stashed[] = {SPW_MEGATRON_FC1_INPUT, SPW_MEGATR
 enum { STASHED = sizeof stashed / sizeof *stashed };
 
 /* Gate and up of fc1_output stand one behind the other, so each is a tensor of its own here. */
-static size_t parts_of(size_t i) { return stashed[i] == SPW_MEGATRON_FC1_OUTPUT ? 2 : 1; }
+static size_t parts_of(const spw_execution *run, size_t i) {
+    return stashed[i] == SPW_MEGATRON_FC1_OUTPUT && run->shape.plain == SPW_GATED ? 2 : 1;
+}
 static size_t width_of(const spw_execution *run, size_t i) {
     const size_t width[STASHED] = {run->shape.hidden, run->shape.ffn, 1, run->shape.ffn};
     return width[i];
@@ -389,7 +391,7 @@ static spw_status move_stash(spw_execution *run, spw_megatron *g, deepep *e, boo
         if (t == SPW_MEGATRON_FC2_INPUT && run->shape.recompute_activation) continue;
         if (back) SPW_TRY(spw_megatron_born(run, g, t));
         for (size_t r = 0; r < run->shape.ranks; r++) {
-            for (size_t part = 0; part < parts_of(i); part++) {
+            for (size_t part = 0; part < parts_of(run, i); part++) {
                 float *rows =
                     g->tensor[t].at[r] + part * g->rows[SPW_MEGATRON_ROWS_EXPERT_ROWS][r] * width_of(run, i);
                 if (back) {

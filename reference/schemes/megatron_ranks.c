@@ -28,13 +28,17 @@ static const struct {
 } tensors[] = {SPW_MEGATRON_TENSOR_LIST(TENSOR_ROW)};
 
 spw_status spw_megatron_born(spw_execution *run, spw_megatron *g, spw_megatron_tensor tensor) {
+    const size_t times =
+        tensors[tensor].width == WIDTH_FFN && tensors[tensor].times > 1 && run->shape.plain != SPW_GATED
+            ? 1
+            : tensors[tensor].times;
     const size_t width[] = {
         [WIDTH_HIDDEN] = run->shape.hidden,         [WIDTH_FFN] = run->shape.ffn,
         [WIDTH_EXPERTS] = run->shape.experts,       [WIDTH_LOCAL] = run->local,
         [WIDTH_TOP_K] = run->shape.top_k,           [WIDTH_ROW_IDS] = 2 * run->shape.experts + 1,
         [WIDTH_LOCAL_ROW_IDS] = 2 * run->local + 1, [WIDTH_ONE] = 1};
     return spw_born_at(run, &g->tensor[tensor], tensors[tensor].name, g->rows[tensors[tensor].rows],
-                       width[tensors[tensor].width] * tensors[tensor].times, tensors[tensor].element_bytes);
+                       width[tensors[tensor].width] * times, tensors[tensor].element_bytes);
 }
 
 void spw_megatron_dies(spw_execution *run, spw_megatron *g, spw_megatron_tensor tensor) {
@@ -225,7 +229,11 @@ void spw_megatron_copy_local(const spw_execution *run, const spw_megatron *g, si
 
 /* --- Experts --- */
 
-typedef struct rank_view { /* of one rank; fc1_output is gate [rows][ffn], then up [rows][ffn] */
+/* Matrices of the first product: gate and up, or one. */
+static int first_of(const spw_execution *run) { return run->shape.plain == SPW_GATED ? 2 : 1; }
+
+/* Of one rank; fc1_output is gate [rows][ffn], then up [rows][ffn], which experts of two matrices do not have. */
+typedef struct rank_view {
     size_t rows, used, wide;
     float *gate, *up;
 } rank_view;
@@ -233,8 +241,9 @@ typedef struct rank_view { /* of one rank; fc1_output is gate [rows][ffn], then 
 static rank_view view(const spw_execution *run, const spw_megatron *g, spw_megatron_tensor tensor, size_t r) {
     const size_t rows = g->rows[SPW_MEGATRON_ROWS_EXPERT_ROWS][r], wide = rows * run->shape.ffn;
     float *at = g->tensor[tensor].at[r];
+    const bool gated = run->shape.plain == SPW_GATED;
     return (rank_view){rows, spw_experts_offset(run, &g->experts, r)[run->local], wide, at,
-                       at != NULL ? at + wide : NULL};
+                       at != NULL && gated ? at + wide : NULL};
 }
 
 /* Copies rows between their places with and without the padding of each expert. */
@@ -255,7 +264,7 @@ static spw_status fc1(spw_execution *run, spw_megatron *g) {
     spw_status status = SPW_OK;
     for (size_t r = 0; r < run->shape.ranks && status == SPW_OK; r++) {
         const rank_view v = view(run, g, SPW_MEGATRON_FC1_OUTPUT, r);
-        for (int weight = 0; weight < 2 && status == SPW_OK; weight++)
+        for (int weight = 0; weight < first_of(run) && status == SPW_OK; weight++)
             status = spw_ref_grouped_gemm(
                 spw_experts_shape(run, &g->experts, r, weight), g->tensor[SPW_MEGATRON_FC1_INPUT].at[r],
                 spw_rank_weights(run, r, weight), spw_experts_offset(run, &g->experts, r),
@@ -270,7 +279,7 @@ static void activate(spw_execution *run, spw_megatron *g) {
     for (size_t r = 0; r < run->shape.ranks; r++) {
         const rank_view v = view(run, g, SPW_MEGATRON_FC1_OUTPUT, r);
         float *act = g->tensor[SPW_MEGATRON_FC2_INPUT].at[r];
-        spw_ref_swiglu((spw_swiglu){0}, v.used * ffn, v.gate, v.up, act, NULL);
+        spw_ref_swiglu((spw_swiglu){.plain = run->shape.plain}, v.used * ffn, v.gate, v.up, act, NULL);
         for (size_t i = 0; i < v.used * ffn; i++) act[i] *= g->tensor[SPW_MEGATRON_ROW_PROBS].at[r][i / ffn];
     }
 }
@@ -317,7 +326,7 @@ static spw_status activation_gradient(const spw_execution *run, spw_megatron *g,
     float *act = NULL;
     const spw_status status = SPW_ALLOC(in.used * ffn, &act);
     if (status != SPW_OK) return status;
-    spw_ref_swiglu((spw_swiglu){0}, in.used * ffn, in.gate, in.up, act, NULL);
+    spw_ref_swiglu((spw_swiglu){.plain = run->shape.plain}, in.used * ffn, in.gate, in.up, act, NULL);
     for (size_t row = 0; row < in.used; row++) {
         double sum = 0.0;
         for (size_t i = row * ffn; i < (row + 1) * ffn; i++) {
@@ -326,7 +335,8 @@ static spw_status activation_gradient(const spw_execution *run, spw_megatron *g,
         }
         g->tensor[SPW_MEGATRON_D_ROW_PROBS].at[r][row] = (float)sum;
     }
-    spw_ref_swiglu_gradient((spw_swiglu){0}, in.used * ffn, in.gate, in.up, act, out.gate, out.up, NULL);
+    spw_ref_swiglu_gradient((spw_swiglu){.plain = run->shape.plain}, in.used * ffn, in.gate, in.up, act,
+                            out.gate, out.up, NULL);
     spw_free(act);
     return SPW_OK;
 }
@@ -338,9 +348,10 @@ static spw_status fc1_input_gradient(spw_execution *run, spw_megatron *g, size_t
     const spw_gemm_shape shape = spw_experts_shape(run, &g->experts, r, 0);
     float *dx = g->tensor[SPW_MEGATRON_D_FC1_INPUT].at[r], *second = NULL;
     spw_status status = SPW_OK;
-    SPW_TRY(SPW_ALLOC(v.rows * run->shape.hidden, &second));
     SPW_TRY(
         spw_ref_grouped_gemm_input_gradient(shape, v.gate, spw_rank_weights(run, r, 0), offset, dx, NULL));
+    if (v.up == NULL) return SPW_OK;
+    SPW_TRY(SPW_ALLOC(v.rows * run->shape.hidden, &second));
     SPW_TRY(
         spw_ref_grouped_gemm_input_gradient(shape, v.up, spw_rank_weights(run, r, 1), offset, second, NULL));
     for (size_t i = 0; i < v.used * run->shape.hidden; i++) dx[i] += second[i];
@@ -352,7 +363,7 @@ cleanup:
 static spw_status fc1_weight_gradient(spw_execution *run, spw_megatron *g, size_t r) {
     const rank_view v = view(run, g, SPW_MEGATRON_D_FC1_OUTPUT, r);
     spw_status status = SPW_OK;
-    for (int weight = 0; weight < 2 && status == SPW_OK; weight++)
+    for (int weight = 0; weight < first_of(run) && status == SPW_OK; weight++)
         status = spw_ref_grouped_gemm_weight_gradient(
             spw_experts_shape(run, &g->experts, r, weight), g->tensor[SPW_MEGATRON_FC1_INPUT].at[r],
             weight == 0 ? v.gate : v.up, spw_experts_offset(run, &g->experts, r),

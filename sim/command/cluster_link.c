@@ -28,7 +28,7 @@ static spw_status print(FILE *out, const void *text) {
 
 spw_status spw_cluster_link_save(const char *cluster, const spw_link_curve *curve, const char *path) {
     static const char *const suffixes[] = {".yaml", ".yml", NULL};
-    const spw_preset_kind kind = {"cluster", "a cluster's YAML file", spw_cluster_files, suffixes};
+    const spw_preset_kind kind = {"cluster", "a cluster's YAML file", spw_cluster_files, suffixes, 0};
     spw_preset_text text = {.path = NULL};
     spw_cluster parsed;
     char *memory = NULL;

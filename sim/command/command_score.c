@@ -20,7 +20,7 @@ static const struct argp_option options[] = {
     {"traces", OPTION_TRACES, "DIR", 0,
      "the traces of measured runs: their rows, drops and bytes are composed again", 0},
     {"cluster", OPTION_CLUSTER, "NAME|FILE", 0,
-     "where our own kernels were measured, for a table without a column `cluster`", 0},
+     "where our own kernels, or whole models, were measured, for a table without a column `cluster`", 0},
     {"format", OPTION_FORMAT, "table|json|csv", 0, "how to print (default: table)", 0},
     {0},
 };
@@ -49,10 +49,9 @@ static const struct argp argp = {
     .parser = parse,
     .args_doc = "TABLE.csv...",
     .doc = "Predictions beside published and compiled runs: verdict, GiB, tokens/s, interval, and how far "
-           "off they are. "
-           "Beside measured runs of PyTorch: rows, drops, bytes, allocated and reserved memory, "
-           "milliseconds. Beside the "
-           "bars of a published figure: what autograd keeps of one layer.",
+           "off they are. Beside published training runs, a recipe a row: tokens/s and what fits. Beside "
+           "measured runs of PyTorch, of layers or whole models: rows, drops, bytes, allocated and reserved "
+           "memory, milliseconds. Beside the bars of a published figure: what autograd keeps of one layer.",
 };
 
 spw_status spw_command_score(int argc, char **argv) {

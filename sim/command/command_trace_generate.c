@@ -1,6 +1,8 @@
 #include "sim/command/command_trace.h"
 
+#include "base/memory.h"
 #include "sim/command/command.h"
+#include "sim/command/id_counts.h"
 #include "sim/command/job_options.h"
 #include "sim/command/trace_options.h"
 #include "traces/generate.h"
@@ -22,12 +24,13 @@ enum {
     KEY_HIDDEN,
     KEY_FFN,
     KEY_FIRST,
-    KEY_COUNTS
+    KEY_COUNTS,
+    KEY_IDS
 };
 
 typedef struct generate_options {
     spw_generate_settings settings;
-    const char *path;
+    const char *path, *ids;
     spw_status status; /* of the first option that could not be read */
 } generate_options;
 
@@ -43,9 +46,13 @@ static const struct argp_option options[] = {
     {"distribution", KEY_DISTRIBUTION, "NAME[:KEY=VALUE,...]", 0,
      "uniform, zipf:exponent=1, lognormal:sigma=0.5, dirichlet:alpha=4, hot-rank:share=0.25,rank=0,ranks=8, "
      "group-limited:groups=8,kept=4, drift:drift=0.1, collapse:peak=3,rise=2,recovery=4, "
-     "k-hot:hot=1,heat=0.5, max-violation:violation=1,hot=1, megatron-w0 to w7; popularity=NAME and "
+     "k-hot:hot=1,heat=0.5, max-violation:violation=1,hot=1, hash:hash=3,words=1,vocabulary=129280, "
+     "megatron-w0 to w7; popularity=NAME and "
      "the keys "
      "of the others combine (default: uniform)",
+     0},
+    {"ids", KEY_IDS, "FILE.csv", 0,
+     "how often each token id occurs, for hash layers: columns id and count (default: Zipf's law, by words)",
      0},
     {"seed", KEY_SEED, "N", 0, "same seed, same trace (default: 1)", 0},
     {"hidden", KEY_HIDDEN, "H", 0, "hidden size, recorded only", 0},
@@ -94,7 +101,9 @@ static spw_status parse_option(int key, const char *text, spw_generate_settings 
 
 static error_t parse(int key, char *text, struct argp_state *state) {
     generate_options *o = state->input;
-    if (key == KEY_COUNTS) {
+    if (key == KEY_IDS) {
+        o->ids = text;
+    } else if (key == KEY_COUNTS) {
         o->settings.counts_only = true;
     } else if (key >= KEY_EXPERTS && key <= KEY_FIRST) {
         if (o->status == SPW_OK) o->status = parse_option(key, text, &o->settings);
@@ -116,8 +125,24 @@ static const struct argp argp = {
     .doc = "Makes a routing trace whose expert histogram follows a distribution.",
 };
 
+/* Frequencies of the ids of hash layers from a table. */
+static spw_status read_ids(generate_options *o, double **weight) {
+    size_t ids = 0;
+    if (o->ids == NULL) return SPW_OK;
+    if (!(o->settings.distribution.hash > 0.0))
+        return spw_fail(
+            SPW_EARG,
+            "--ids: the distribution has no hash layers; write --distribution hash, or hash=N beside others");
+    const spw_status status = spw_id_counts_read(o->ids, weight, &ids);
+    if (status != SPW_OK) return status;
+    o->settings.id_weight = *weight;
+    o->settings.distribution.vocabulary = (double)ids;
+    return SPW_OK;
+}
+
 spw_status spw_command_trace_generate(int argc, char **argv) {
     spw_status status = SPW_OK;
+    double *weight = NULL;
     generate_options o = {.settings = {.experts = 256,
                                        .top_k = 8,
                                        .layers = 4,
@@ -130,9 +155,11 @@ spw_status spw_command_trace_generate(int argc, char **argv) {
     SPW_TRY(spw_distribution_parse(o.settings.distribution_text, &o.settings.distribution));
     SPW_TRY(spw_command_parse(&argp, argc, argv, &o));
     if (o.status != SPW_OK) return o.status;
+    SPW_TRY(read_ids(&o, &weight));
     SPW_TRY(spw_generate_trace(&o.settings, o.path));
     spw_print_trace_written(o.path, NULL);
 
 cleanup:
+    spw_free(weight);
     return status;
 }

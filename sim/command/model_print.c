@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
-enum { PARTS = 10 };
+enum { PARTS = 9 + SPW_MODEL_MIXERS };
 
 /* One row of the table: so many layers (0: once a model) of so many parameters, of which a token meets `active`. */
 typedef struct part {
@@ -25,25 +25,31 @@ static const struct {
 } formats[] = {{"fp32", 4}, {"bf16", 2}, {"fp8", 1}};
 enum { FORMATS = sizeof formats / sizeof *formats };
 
+static void put_part(part *out, size_t *parts, part one, bool always) {
+    if (one.each > 0 && (one.layers > 0 || always)) out[(*parts)++] = one;
+}
+
 static size_t list_parts(const spw_model *m, const spw_parameters *p, part out[PARTS]) {
-    const size_t attending = m->layers - m->other.layers, dense = m->layers - m->moe_layers;
-    const uint64_t chosen =
-        p->routed_per_layer / m->experts * (m->top_k * m->experts / (m->experts + m->zero_experts));
-    const part all[PARTS] = {
-        {"embedding", 0, p->embedding, p->embedding},
-        {"attention", attending, p->attention_per_layer, p->attention_per_layer},
-        {m->other.what, m->other.layers, p->other_mixer_per_layer, p->other_mixer_per_layer},
+    const uint64_t chosen = p->expert * (m->top_k * m->experts / (m->experts + m->zero_experts));
+    size_t parts = 0;
+    put_part(out, &parts, (part){"embedding", 0, p->embedding, p->embedding}, true);
+    for (size_t k = 0; k < SPW_MODEL_MIXERS; k++) {
+        const size_t layers = k == 0 ? m->layers - m->other_layers : m->mixer[k].layers;
+        const char *const name =
+            k > 0 || m->attention == SPW_ATTENTION_LISTED ? m->mixer[k].what : "attention";
+        put_part(out, &parts, (part){name, layers, p->mixer_per_layer[k], p->mixer_per_layer[k]}, false);
+    }
+    const part rest[] = {
         {"routed experts", m->moe_layers, p->routed_per_layer, chosen},
         {"shared experts", m->moe_layers, p->shared_per_layer, p->shared_per_layer},
-        {"router", m->moe_layers, p->router_per_layer, p->router_per_layer},
-        {"dense FFN", dense, p->dense_ffn_per_layer, p->dense_ffn_per_layer},
+        {m->latent > 0 ? "router, latent projections" : "router", m->moe_layers, p->router_per_layer,
+         p->router_per_layer},
+        {"dense FFN", spw_model_dense_layers(m), p->dense_ffn_per_layer, p->dense_ffn_per_layer},
         {"norms", m->layers, p->norms_per_layer, p->norms_per_layer},
         {"final norm", 0, p->final_norm, p->final_norm},
         {"head", 0, p->head, p->head},
     };
-    size_t parts = 0;
-    for (size_t i = 0; i < PARTS; i++)
-        if (all[i].each > 0 && (all[i].layers > 0 || i == 0 || i >= 8)) out[parts++] = all[i];
+    for (size_t i = 0; i < sizeof rest / sizeof *rest; i++) put_part(out, &parts, rest[i], i >= 5);
     return parts;
 }
 
@@ -51,22 +57,29 @@ static size_t list_parts(const spw_model *m, const spw_parameters *p, part out[P
 
 static void print_layers(const spw_model *m) {
     printf("layers      %zu of hidden size %zu: %zu with experts", m->layers, m->hidden, m->moe_layers);
-    if (m->layers > m->moe_layers)
-        printf(", %zu dense of width %zu", m->layers - m->moe_layers, m->dense_ffn);
+    if (spw_model_dense_layers(m) > 0)
+        printf(", %zu dense of width %zu", spw_model_dense_layers(m), m->dense_ffn);
+    if (m->bare_layers > 0) printf(", %zu without an FFN", m->bare_layers);
     printf("\nexperts     %zu of width %zu, %zu a token", m->experts, m->expert_ffn, m->top_k);
+    if (m->plain_experts) printf(", two matrices each");
+    if (m->latent > 0) printf(", rows of %zu", m->latent);
+    if (m->hash_layers > 0) printf(" (by the token's id in %zu layers)", m->hash_layers);
     if (m->zero_experts > 0) printf(" (%zu more choices compute nothing)", m->zero_experts);
     if (m->shared_ffn > 0) printf("; %zu wide beside them", m->shared_ffn);
     printf("\nattention   ");
-    if (m->other.layers > 0) printf("%zu layers: ", m->layers - m->other.layers);
+    if (m->other_layers > 0) printf("%zu layers: ", m->layers - m->other_layers);
     if (m->attention == SPW_ATTENTION_MLA)
         printf("latent, %zu heads, rank %zu of keys and values, %zu of queries", m->heads, m->kv_lora_rank,
                m->q_lora_rank);
     else
         printf("%zu heads of %zu, %zu of keys and values", m->heads, m->head_dim, m->kv_heads);
     if (m->indexer_heads > 0) printf(", with a sparse indexer");
-    if (m->other.layers > 0) printf("; %zu layers: %s", m->other.layers, m->other.what);
-    if (m->other.state > 0)
-        printf(", %.3g M elements of state a sequence and layer", (double)m->other.state / 1e6);
+    for (size_t k = 1; k < SPW_MODEL_MIXERS; k++) {
+        if (m->mixer[k].layers == 0) continue;
+        printf("; %zu layers: %s", m->mixer[k].layers, m->mixer[k].what);
+        if (m->mixer[k].state > 0)
+            printf(", %.3g M elements of state a sequence and layer", (double)m->mixer[k].state / 1e6);
+    }
     printf("\n");
 }
 
@@ -89,6 +102,9 @@ static void print_heading(const spw_model *m, const spw_parameters *p, size_t le
     for (size_t i = 0; i < FORMATS; i++)
         printf("%s%.1f GiB in %s", i > 0 ? ", " : "", (double)(p->total * formats[i].bytes) / GIB,
                formats[i].key);
+    if (m->stored_bits > 0)
+        printf("\nstored      routed experts in FP%zu with their scales, %.1f GiB", m->stored_bits,
+               (double)spw_model_stored_experts(m) / GIB);
     printf("\nwork        %.4g GFLOP a token forward (%.4g of them scores of attention over %zu tokens), "
            "%.4g to train\n",
            forward / 1e9, work.scores / 1e9, length, work.training / 1e9);
@@ -141,11 +157,26 @@ static json_t *json_layers(spw_json *json, const spw_model *m) {
     json_t *object = json_object();
     spw_json_put(json, object, "all", spw_json_count(m->layers));
     spw_json_put(json, object, "with_experts", spw_json_count(m->moe_layers));
-    spw_json_put(json, object, "dense", spw_json_count(m->layers - m->moe_layers));
-    spw_json_put(json, object, "attention", spw_json_count(m->layers - m->other.layers));
-    spw_json_put(json, object, "other_mixer", spw_json_count(m->other.layers));
-    spw_json_put(json, object, "other_mixer_is", spw_json_text(m->other.layers > 0 ? m->other.what : NULL));
-    spw_json_put(json, object, "other_mixer_state", spw_json_count(m->other.state));
+    spw_json_put(json, object, "dense", spw_json_count(spw_model_dense_layers(m)));
+    spw_json_put(json, object, "without_ffn", spw_json_count(m->bare_layers));
+    spw_json_put(json, object, "attention", spw_json_count(m->layers - m->other_layers));
+    json_t *kinds = json_array();
+    for (size_t k = 1; k < SPW_MODEL_MIXERS; k++) {
+        json_t *kind = json_object();
+        if (m->mixer[k].layers == 0) {
+            json_decref(kind);
+            continue;
+        }
+        spw_json_put(json, kind, "what", spw_json_text(m->mixer[k].what));
+        spw_json_put(json, kind, "layers", spw_json_count(m->mixer[k].layers));
+        spw_json_put(json, kind, "state", spw_json_count(m->mixer[k].state));
+        spw_json_add(json, kinds, kind);
+    }
+    const spw_mixer *other = spw_model_other(m);
+    spw_json_put(json, object, "other_mixer", spw_json_count(m->other_layers));
+    spw_json_put(json, object, "other_mixer_is", spw_json_text(m->other_layers > 0 ? other->what : NULL));
+    spw_json_put(json, object, "other_mixer_state", spw_json_count(other->state));
+    spw_json_put(json, object, "other_kinds", kinds);
     return object;
 }
 
@@ -163,6 +194,8 @@ static spw_status print_json(const spw_model *m, const spw_parameters *p, size_t
     for (size_t i = 0; i < FORMATS; i++)
         spw_json_put(&json, weights, formats[i].key, spw_json_count(p->total * formats[i].bytes));
     spw_json_put(&json, object, "weight_bytes", weights);
+    spw_json_put(&json, object, "stored_experts_bits", spw_json_count(m->stored_bits));
+    spw_json_put(&json, object, "stored_experts_bytes", spw_json_count(spw_model_stored_experts(m)));
     spw_json_put(&json, flops, "sequence_length", spw_json_count(length));
     spw_json_put(&json, flops, "forward", spw_json_real(work.weights + work.scores));
     spw_json_put(&json, flops, "forward_scores", spw_json_real(work.scores));

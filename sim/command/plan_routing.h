@@ -2,18 +2,10 @@
 #ifndef SPW_SIM_COMMAND_PLAN_ROUTING_H
 #define SPW_SIM_COMMAND_PLAN_ROUTING_H
 
-#include "sim/input/job.h"
-#include "traces/generate.h"
+#include "sim/replay/made_routing.h"
 #include "traces/temper.h"
 
-/* Where neither a trace nor a routing is named. */
-#define SPW_PLAN_ROUTING "reference"
-
-/* One sequence a GPU, of no more GPUs than have 2^23 tokens in all layers, or of 4, and two layers of `routing`, of the
- * reference its four; `steps` as asked for, or NULL: as many as show how it changes. A model whose router limits a token
- * to groups of experts has that limit (spw_distribution_limit). The texts are borrowed by `out`. The other GPUs' sequences
- * are drawn from these when the job is replayed: each GPU's own by chance, so that groups differ as they would, and what is
- * planned no longer grows with tokens that are there by the million. */
+/* As spw_made_routing_settings; `steps` as asked for, or NULL: as many as show how it changes. The texts are borrowed by `out`. */
 SPW_MUST_CHECK spw_status spw_plan_routing_settings(const spw_job *job, const char *routing,
                                                     const char *steps, uint64_t seed,
                                                     spw_generate_settings *out);

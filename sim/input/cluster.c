@@ -48,27 +48,31 @@ FIGURE_ROWS(link_bytes_per_s, 1e6, 1e15, "one GPU to its node, one direction, in
 FIGURE_ROWS(nic_bytes_per_s, 1e6, 1e15, "one GPU to other nodes, one direction, in bytes/s");
 FIGURE_ROWS(launch_s, 0, 1, "seconds to launch one kernel");
 
-static const spw_setting price_rows[] = {
-    {.key = "value",
-     .kind = SPW_SETTING_REAL,
-     SPW_SETTING_OF(spw_figure, value, double),
-     .minimum = 0,
-     .maximum = 1e6,
-     .fallback = "0",
-     .help = "price of one GPU for an hour, in any currency; 0: not said"},
-    {.key = "evidence",
-     .kind = SPW_SETTING_CHOICE,
-     SPW_SETTING_CHOICE_OF(spw_figure, evidence, spw_evidence),
-     .choices = spw_evidence_choices,
-     .fallback = "assumed",
-     .help = "how we know the value"},
-    {.key = "source",
-     .kind = SPW_SETTING_TEXT,
-     SPW_SETTING_TEXT_OF(spw_figure, source, SPW_FIGURE_SOURCE),
-     .fallback = "",
-     .help = "whose price it is, and of when"},
-    {.key = NULL}};
+/* The same of a figure that a file need not say. */
+#define OPTIONAL_ROWS(name, high, text, whence) \
+    static const spw_setting name##_rows[] = {{.key = "value", \
+                                               .kind = SPW_SETTING_REAL, \
+                                               SPW_SETTING_OF(spw_figure, value, double), \
+                                               .minimum = 0, \
+                                               .maximum = (high), \
+                                               .fallback = "0", \
+                                               .help = (text)}, \
+                                              {.key = "evidence", \
+                                               .kind = SPW_SETTING_CHOICE, \
+                                               SPW_SETTING_CHOICE_OF(spw_figure, evidence, spw_evidence), \
+                                               .choices = spw_evidence_choices, \
+                                               .fallback = "assumed", \
+                                               .help = "how we know the value"}, \
+                                              {.key = "source", \
+                                               .kind = SPW_SETTING_TEXT, \
+                                               SPW_SETTING_TEXT_OF(spw_figure, source, SPW_FIGURE_SOURCE), \
+                                               .fallback = "", \
+                                               .help = (whence)}, \
+                                              {.key = NULL}}
 
+OPTIONAL_ROWS(gpu_watts, 1e5, "power limit of one GPU, in watts; 0: not said", "where it was read");
+OPTIONAL_ROWS(price, 1e6, "price of one GPU for an hour, in any currency; 0: not said",
+              "whose price it is, and of when");
 /* A list of the points; `number` is its place in `lengths` of spw_gemm_points or spw_link_points. */
 #define POINTS_ROW(type, name, number, most, high, text) \
     { \
@@ -162,6 +166,8 @@ static const spw_setting kernel_rows[] = {
 static const spw_choice generations[] = {{"other", SPW_GPU_OTHER},
                                          {"hopper", SPW_GPU_HOPPER},
                                          {"blackwell", SPW_GPU_BLACKWELL},
+                                         {"cdna3", SPW_GPU_CDNA3},
+                                         {"cdna4", SPW_GPU_CDNA4},
                                          {"none", SPW_GPU_NONE},
                                          {NULL, 0}};
 
@@ -205,6 +211,12 @@ static const spw_setting rows[] = {{.key = "name",
                                    FIGURE(link_bytes_per_s, "link inside a node"),
                                    FIGURE(nic_bytes_per_s, "link between nodes"),
                                    FIGURE(launch_s, "launch of a kernel"),
+                                   {.key = "gpu_watts",
+                                    .kind = SPW_SETTING_GROUP,
+                                    SPW_SETTING_GROUP_OF(spw_cluster, gpu_watts),
+                                    .fields = gpu_watts_rows,
+                                    .fallback = "{}",
+                                    .help = "power limit of a GPU: what its products sustain"},
                                    {.key = "price_per_gpu_hour",
                                     .kind = SPW_SETTING_GROUP,
                                     SPW_SETTING_GROUP_OF(spw_cluster, price_per_gpu_hour),
@@ -461,7 +473,7 @@ static spw_status refuse_sized(const char *name) {
 }
 
 spw_status spw_cluster_read(const char *name, const char *folder, spw_cluster *out) {
-    const spw_preset_kind kind = {"cluster", "a cluster's YAML file", spw_cluster_files, suffixes};
+    const spw_preset_kind kind = {"cluster", "a cluster's YAML file", spw_cluster_files, suffixes, 0};
     const sized_name sized = size_of(name);
     const char *const colon = strchr(name, ':');
     spw_preset_text text;

@@ -132,6 +132,8 @@ typedef enum spw_gpu_generation {
     SPW_GPU_OTHER,
     SPW_GPU_HOPPER,
     SPW_GPU_BLACKWELL,
+    SPW_GPU_CDNA3, /* MI300X, MI325X */
+    SPW_GPU_CDNA4, /* MI355X */
     SPW_GPU_NONE
 } spw_gpu_generation;
 
@@ -150,6 +152,7 @@ typedef struct spw_cluster {
     spw_figure link_bytes_per_s;   /* one GPU, one direction, inside a node */
     spw_figure nic_bytes_per_s;    /* one GPU, one direction, between nodes */
     spw_figure launch_s;           /* one kernel launch */
+    spw_figure gpu_watts;          /* power limit of a GPU; 0: not said */
     spw_figure price_per_gpu_hour; /* in whatever currency; 0: not said */
     spw_gemm_points gemm;
     spw_exchange_points exchange;

@@ -37,15 +37,30 @@ size_t spw_attention_products(const spw_model *m) {
     return products;
 }
 
+/* Ends of the matrices of a kind's list. */
+static double listed_ends(const spw_model *m, size_t kind) {
+    const spw_matrix *row;
+    double ends = 0.0;
+    for (size_t i = 0; (row = spw_matrix_at(m, SPW_IN_MIXER, kind, i)) != NULL; i++)
+        if (!row->vector) ends += (double)(row->count > 0 ? row->count : 1) * (double)(row->in + row->out);
+    return ends;
+}
+
 double spw_attention_adapter(const spw_model *m, const spw_finetune *f) {
     size_t products = 0;
     if (!spw_finetune_adapts(f, SPW_LORA_ATTENTION)) return 0.0;
-    return (double)f->lora_rank * attention_ends(m, &products);
+    const double attending = (double)(m->layers - m->other_layers);
+    double ends = listed_ends(m, 0);
+    if (m->attention != SPW_ATTENTION_LISTED) ends += attention_ends(m, &products);
+    if (m->other_layers == 0) return (double)f->lora_rank * ends;
+    ends *= attending;
+    for (size_t k = 1; k < SPW_MODEL_MIXERS; k++) ends += (double)m->mixer[k].layers * listed_ends(m, k);
+    return (double)f->lora_rank * ends / (double)m->layers;
 }
 
 double spw_expert_adapter(const spw_model *m, const spw_finetune *f) {
     if (!spw_finetune_adapts(f, SPW_LORA_EXPERTS)) return 0.0;
-    return (double)(f->lora_rank * (2 * m->hidden + 3 * m->expert_ffn));
+    return (double)(f->lora_rank * (2 * spw_model_routed_width(m) + spw_expert_matrices(m) * m->expert_ffn));
 }
 
 spw_trained_work spw_trained_work_of(const spw_model *m, const spw_finetune *f, size_t length) {

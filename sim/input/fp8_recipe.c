@@ -4,8 +4,8 @@ static const double TILE = 128.0 * 128.0;
 
 typedef struct recipe {
     const char *name;
-    bool hopper, blackwell;
-    spw_fp8_facts facts; /* without what depends on the GPU */
+    bool hopper, blackwell, cdna3, cdna4; /* does it run there, as it was read? */
+    spw_fp8_facts facts;                  /* without what depends on the GPU */
 } recipe;
 
 #define MEASURED "measured on one H200 at expert shapes (notebooks_data/kernels/h200_fp8_products.csv)"
@@ -16,6 +16,8 @@ static const recipe recipes[SPW_FP8_RECIPES] = {
     [SPW_FP8_DELAYED] = {"delayed",
                          true,
                          true,
+                         true,
+                         true,
                          {.cast_bytes = 2.0,
                           .align = 16,
                           OPERANDS,
@@ -23,6 +25,8 @@ static const recipe recipes[SPW_FP8_RECIPES] = {
                           .products_width = 0.2,
                           .products_are = MEASURED}},
     [SPW_FP8_TENSORWISE] = {"tensorwise",
+                            true,
+                            true,
                             true,
                             true,
                             {.cast_bytes = 4.0,
@@ -35,6 +39,8 @@ static const recipe recipes[SPW_FP8_RECIPES] = {
     [SPW_FP8_BLOCKWISE] = {"blockwise",
                            true,
                            false,
+                           true,
+                           true,
                            {.cast_bytes = 2.0,
                             .align = 16,
                             .row_multiple = 8,
@@ -49,6 +55,8 @@ static const recipe recipes[SPW_FP8_RECIPES] = {
                             .products_width = 0.3,
                             .products_are = MEASURED}},
     [SPW_FP8_MXFP8] = {"mxfp8",
+                       false,
+                       true,
                        false,
                        true,
                        {.cast_bytes = 2.0,
@@ -68,6 +76,16 @@ static const recipe recipes[SPW_FP8_RECIPES] = {
 
 const char *spw_fp8_recipe_name(spw_fp8_recipe r) { return recipes[r].name; }
 
+static bool runs_on(spw_fp8_recipe r, spw_gpu_generation gpu) {
+    switch (gpu) {
+    case SPW_GPU_HOPPER: return recipes[r].hopper;
+    case SPW_GPU_BLACKWELL: return recipes[r].blackwell;
+    case SPW_GPU_CDNA3: return recipes[r].cdna3;
+    case SPW_GPU_CDNA4: return recipes[r].cdna4;
+    default: return false;
+    }
+}
+
 static spw_status refuse(spw_fp8_recipe r, spw_gpu_generation gpu) {
     if (gpu == SPW_GPU_NONE)
         return spw_fail(SPW_ECONFIG,
@@ -77,14 +95,15 @@ static spw_status refuse(spw_fp8_recipe r, spw_gpu_generation gpu) {
                         recipes[r].name);
     if (gpu == SPW_GPU_OTHER)
         return spw_fail(SPW_ECONFIG,
-                        "recipe %s: TransformerEngine's copies and layouts were read for Hopper and "
-                        "Blackwell; the cluster's "
-                        "gpu_generation is other: set it to hopper or blackwell, or take recipe: none",
+                        "recipe %s: TransformerEngine's copies and layouts were read for Hopper, Blackwell, "
+                        "CDNA 3 and 4; the cluster's gpu_generation is other: set it to hopper, blackwell, "
+                        "cdna3 or cdna4, or take recipe: none",
                         recipes[r].name);
     return spw_fail(
         SPW_ECONFIG,
         r == SPW_FP8_MXFP8
-            ? "recipe mxfp8 needs Blackwell's products; on Hopper use blockwise, tensorwise or delayed"
+            ? "recipe mxfp8 needs products of Blackwell or CDNA 4; elsewhere use blockwise, tensorwise or "
+              "delayed"
             : "recipe blockwise is made of mxfp8's products on Blackwell, which is not modelled; use mxfp8");
 }
 
@@ -92,8 +111,7 @@ spw_status spw_fp8_facts_of(spw_fp8_recipe r, spw_gpu_generation gpu, spw_fp8_fa
     const bool hopper = gpu == SPW_GPU_HOPPER;
     *out = (spw_fp8_facts){.align = 1};
     if (r == SPW_FP8_NONE) return SPW_OK;
-    if (gpu == SPW_GPU_OTHER || gpu == SPW_GPU_NONE || !(hopper ? recipes[r].hopper : recipes[r].blackwell))
-        return refuse(r, gpu);
+    if (!runs_on(r, gpu)) return refuse(r, gpu);
     *out = recipes[r].facts;
     if (!out->both && hopper) out->settle_bytes = 2.0, out->settles_apart = true; /* transposed */
     out->both = out->both || hopper;
@@ -102,6 +120,8 @@ spw_status spw_fp8_facts_of(spw_fp8_recipe r, spw_gpu_generation gpu, spw_fp8_fa
     if (r == SPW_FP8_BLOCKWISE) out->weight_bytes += copies * (double)sizeof(float) / TILE;
     if (r == SPW_FP8_MXFP8) out->weight_bytes += copies / 32.0;
     out->cast_bytes += copies;
+    if (gpu == SPW_GPU_CDNA3 || gpu == SPW_GPU_CDNA4)
+        out->products_width = 0.4, out->products_are = "assumed as on NVIDIA's GPUs";
     return SPW_OK;
 }
 

@@ -32,7 +32,7 @@ size_t spw_grid_mesh_tensor(const spw_job *job) {
 
 bool spw_grid_shares_heads(const spw_job *job) {
     const spw_model *m = &job->model;
-    return m->attention != SPW_ATTENTION_MLA && m->kv_heads > 0 && !spw_grid_is_mesh(job) &&
+    return m->attention == SPW_ATTENTION_GQA && m->kv_heads > 0 && !spw_grid_is_mesh(job) &&
            spw_grid_of(job).tensor > m->kv_heads;
 }
 
@@ -91,7 +91,7 @@ typedef struct shared_width {
 
 static spw_status check_widths(const spw_job *job, const spw_grid *g, const char **key) {
     const spw_model *m = &job->model;
-    const bool groups = m->attention != SPW_ATTENTION_MLA, mesh = spw_grid_is_mesh(job),
+    const bool groups = m->attention == SPW_ATTENTION_GQA, mesh = spw_grid_is_mesh(job),
                shared = spw_grid_shares_heads(job);
     const shared_width widths[] = {
         {"parallel.tensor", "tensor", "numbers of a hidden state", g->tensor, mesh ? m->hidden : 0},
@@ -168,22 +168,35 @@ static spw_status check_sequence(const spw_job *job, const spw_grid *g, const ch
     return SPW_OK;
 }
 
-/* A mixer whose heads Megatron-Core cuts for tensor and then for context parallelism. */
-static spw_status check_mixer(const spw_job *job, const spw_grid *g, const char **key) {
-    const spw_model *m = &job->model;
-    const size_t heads[] = {m->other.key_heads, m->other.value_heads}, cut = g->tensor * g->context;
+/* A mixer whose heads Megatron-Core cuts for tensor and, where it exchanges them, for context parallelism. */
+static spw_status check_mixer(const spw_model *m, const spw_mixer *mixer, const spw_grid *g,
+                              const char **key) {
+    const size_t heads[] = {mixer->key_heads, mixer->value_heads}, context = mixer->into > 0 ? g->context : 1,
+                 cut = g->tensor * context;
     static const char *const names[] = {"key", "value"};
     *key = "parallel.tensor";
-    for (size_t i = 0; i < sizeof heads / sizeof *heads && m->other.layers > 0; i++) {
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
         if (heads[i] % cut != 0)
             return spw_fail(
                 SPW_ECONFIG,
                 "tensor %zu x context %zu does not divide the %zu %s heads of %s in model '%s', as "
                 "Megatron-Core demands; use a product that does, such as %zu",
-                g->tensor, g->context, heads[i], names[i], m->other.what, m->name,
-                largest_divisor(heads[i], cut));
+                g->tensor, context, heads[i], names[i], mixer->what, m->name, largest_divisor(heads[i], cut));
     }
     return SPW_OK;
+}
+
+/* A kind of layers whose split is not described, or NULL. One without weights is no matter. */
+static const char *unread_mixer(const spw_model *m, const spw_grid *g, bool mesh) {
+    for (size_t k = 1; k < SPW_MODEL_MIXERS; k++) {
+        const spw_mixer *mixer = &m->mixer[k];
+        const bool ring = mixer->heads > 0 && mixer->every == 0; /* keys and values of the last tokens */
+        if (mixer->layers == 0 || spw_matrix_at(m, SPW_IN_MIXER, k, 0) == NULL) continue;
+        if (mesh || mixer->key_heads == 0 || (g->context > 1 && mixer->into == 0 && !ring))
+            return mixer->what;
+    }
+    if (m->mixer[0].every > 0 && g->context > 1) return m->mixer[0].what;
+    return m->attention == SPW_ATTENTION_LISTED && mesh ? m->mixer[0].what : NULL;
 }
 
 /* Parts of models whose split is not described: sizes that are to be 1 with them, in words. */
@@ -192,11 +205,13 @@ static spw_status check_model(const spw_job *job, const spw_grid *g, const char 
                       experts[] = "make expert_tensor 1", unread[] = "how it is split is not modelled";
     const spw_model *m = &job->model;
     const bool mesh = spw_grid_is_mesh(job), cut = g->tensor * g->context > 1, indexer = m->indexer_heads > 0;
+    const char *mixer = cut ? unread_mixer(m, g, mesh) : NULL;
     const struct {
         bool there;
         const char *what, *why, *way;
     } parts[] = {
-        {m->other.layers > 0 && cut && (mesh || m->other.key_heads == 0), m->other.what, unread, both},
+        {mixer != NULL, mixer, unread, both},
+        {m->latent > 0 && g->tensor > 1 && mesh, "latent experts", unread, "make tensor 1"},
         {indexer && cut && mesh, "a sparse indexer", unread, both},
         {indexer && g->context > 1, "a sparse indexer",
          "Megatron-Core gathers its keys among context ranks, and how attention picks from them there is not "
@@ -213,7 +228,10 @@ static spw_status check_model(const spw_job *job, const spw_grid *g, const char 
                 "tensor %zu, context %zu and expert_tensor %zu with model '%s', which has %s: %s; %s",
                 g->tensor, g->context, g->expert_tensor, m->name, parts[i].what, parts[i].why, parts[i].way);
     }
-    return cut && !mesh ? check_mixer(job, g, key) : SPW_OK;
+    spw_status status = SPW_OK;
+    for (size_t k = 0; cut && !mesh && status == SPW_OK && k < SPW_MODEL_MIXERS; k++)
+        if (m->mixer[k].layers > 0) status = check_mixer(m, &m->mixer[k], g, key);
+    return status;
 }
 
 /* What of MaxText's mesh is described. Groups of experts are consecutive GPUs, so they lie alike on their nodes. */

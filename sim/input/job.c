@@ -38,6 +38,13 @@ static const spw_choice master_bytes[] = {
 static const spw_choice attention_cores[] = {
     {"flash", SPW_ATTENTION_FLASH}, {"unfused", SPW_ATTENTION_UNFUSED}, {NULL, 0}};
 
+static const spw_choice graphs[] = {{"none", SPW_GRAPH_NONE},
+                                    {"local", SPW_GRAPH_LOCAL},
+                                    {"transformer_engine", SPW_GRAPH_TRANSFORMER_ENGINE},
+                                    {"full_iteration", SPW_GRAPH_FULL_ITERATION},
+                                    {NULL, 0}};
+const char *spw_cuda_graph_name(spw_cuda_graph graph) { return graphs[graph].name; }
+
 static const spw_choice losses[] = {{"auto", SPW_CROSS_ENTROPY_AUTO},
                                     {"unfused", SPW_CROSS_ENTROPY_UNFUSED},
                                     {"native", SPW_CROSS_ENTROPY_NATIVE},
@@ -344,6 +351,18 @@ static const spw_setting rows[] = {
      .fallback = "auto",
      .help = "the loss: Megatron-Core's own, its native fusion, TransformerEngine's from 2.18 on or before, "
              "torchtitan's; auto: that of the scheme's framework; fused: logits and their gradient alone"},
+    {.key = "cuda_graph_impl",
+     .kind = SPW_SETTING_CHOICE,
+     SPW_SETTING_CHOICE_OF(spw_job, cuda_graph, spw_cuda_graph),
+     .choices = graphs,
+     .fallback = "none",
+     .help = "Megatron-Core's CUDA graphs: of parts of a layer (local, transformer_engine), or of a whole "
+             "iteration, which needs rows whose number the host does not read"},
+    {.key = "overlap_moe_expert_parallel_comm",
+     .kind = SPW_SETTING_FLAG,
+     SPW_SETTING_OF(spw_job, overlap_exchanges, bool),
+     .fallback = "false",
+     .help = "Megatron-Core: exchanges of a micro-batch's rows behind the work of another one"},
     {.key = "optimizer",
      .kind = SPW_SETTING_CHOICE,
      SPW_SETTING_CHOICE_OF(spw_job, optimizer, spw_optimizer_kind),
@@ -469,7 +488,8 @@ spw_status spw_job_parse_at(const spw_job_place *at, const char *text, size_t le
         spw_model *model = &read->model;
         if (read->layers > 0) model->moe_layers = read->layers;
         model->layers = model->moe_layers;
-        model->other.layers = 0;
+        model->other_layers = model->bare_layers = 0;
+        for (size_t k = 1; k < SPW_MODEL_MIXERS; k++) model->mixer[k].layers = 0;
     }
     key = "cluster";
     SPW_TRY(spw_cluster_read(read->cluster_text, folder_of(at, key), &read->cluster));

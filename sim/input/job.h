@@ -128,6 +128,15 @@ typedef enum spw_cross_entropy {
     SPW_CROSS_ENTROPY_FUSED
 } spw_cross_entropy;
 
+/* Megatron-Core's --cuda-graph-impl: graphs of parts of a layer, or of a whole iteration. */
+typedef enum spw_cuda_graph {
+    SPW_GRAPH_NONE,
+    SPW_GRAPH_LOCAL,
+    SPW_GRAPH_TRANSFORMER_ENGINE,
+    SPW_GRAPH_FULL_ITERATION
+} spw_cuda_graph;
+const char *spw_cuda_graph_name(spw_cuda_graph graph);
+
 typedef struct spw_job {
     char model_text[SPW_JOB_NAME], cluster_text[SPW_JOB_NAME]; /* as written: presets or paths */
     size_t gpus;                                               /* as written; 0: the cluster's own number */
@@ -165,6 +174,8 @@ typedef struct spw_job {
     spw_remat remat;
     spw_attention_core attention;
     spw_cross_entropy cross_entropy;
+    spw_cuda_graph cuda_graph;
+    bool overlap_exchanges; /* of a micro-batch, behind another's work (--overlap-moe-expert-parallel-comm) */
     double memory_fraction; /* (0, 1] */
     bool
         library_limits; /* libraries of exchanges must take the job's layers (sim/schemes/library_limits.h) */

@@ -283,11 +283,10 @@ static spw_status check_muon(const spw_job *job, const char **key) {
                         "muon is described for Megatron-Core's whole models; use optimizer: distributed "
                         "(dist_muon) or replicated (muon) and model_part: whole; torch.optim.Muon takes no "
                         "weights of three dimensions, as torchtitan's experts are");
-    if (!spw_finetune_is_whole(&job->finetune) || job->model.other.layers > 0 ||
-        job->optimizer_on_host > 0.0 || job->precision.fp8_param_gather)
-        return spw_fail(SPW_ECONFIG, "muon with finetune, optimizer_on_host, fp8_param_gather, or layers "
-                                     "other than attention and FFN is "
-                                     "not modelled; leave these out, or use optimizer_algorithm: adam");
+    if (!spw_finetune_is_whole(&job->finetune) || job->optimizer_on_host > 0.0 ||
+        job->precision.fp8_param_gather)
+        return spw_fail(SPW_ECONFIG, "muon with finetune, optimizer_on_host or fp8_param_gather is not "
+                                     "modelled; leave these out, or use optimizer_algorithm: adam");
     return SPW_OK;
 }
 
@@ -327,10 +326,10 @@ static spw_status check_recipe(const spw_job *job, const char **key) {
             "Megatron-Core refuses recipe delayed with remat %s: delayed scaling does not go with moe_act or "
             "layernorm; use remat: none, full or other modules, or another recipe",
             spw_remat_name(job->remat));
-    if (job->model.other.layers > 0)
+    if (job->model.other_layers > 0)
         return spw_fail(SPW_ECONFIG,
                         "recipe %s: the products of %s layers are not described in fp8; use recipe: none",
-                        name, job->model.other.what);
+                        name, spw_model_other(&job->model)->what);
     *key = "cluster";
     return spw_fp8_facts_of(p->recipe, job->cluster.gpu_generation, &facts);
 }

@@ -6,6 +6,7 @@
 #include "sim/input/stack_settings.h"
 #include "sim/input/time_stack.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -42,11 +43,18 @@ SPW_MEGATRON_JOB_LIST(FIELDS)
 
 #define LINE(field, length, text) SPW_STACK_LINE(spw_megatron_coefficients, field, length, text)
 #define COUNT(field, text) SPW_STACK_COUNT(spw_megatron_coefficients, field, text)
+static const spw_choice parts[] = {{"expert_layers", false}, {"whole", true}, {NULL, 0}};
 static const spw_setting rows[] = {
     LINE(name, SPW_STACK_NAME, "name of the stack"),
     LINE(tables, SPW_STACK_TEXT, "what it was fitted on"),
     LINE(cluster, SPW_STACK_TEXT, "cluster whose figures the measured machine has"),
     SPW_STACK_OPTIONAL_LINE(spw_megatron_coefficients, release, SPW_STACK_NAME, "release of Megatron-Core"),
+    {.key = "part",
+     .kind = SPW_SETTING_CHOICE,
+     SPW_SETTING_CHOICE_OF(spw_megatron_coefficients, whole, bool),
+     .choices = parts,
+     .fallback = "expert_layers",
+     .help = "what the jobs train that it is taken for by itself: a whole model, or bare expert layers"},
     LINE(expert_parallel, SPW_STACK_TEXT, "expert-parallel sizes of those tables"),
     COUNT(tokens_min, "fewest tokens a rank of those tables"),
     COUNT(tokens_max, "most tokens a rank of those tables"),
@@ -68,7 +76,7 @@ spw_status spw_megatron_coefficients_parse(const char *where, const char *text, 
 spw_status spw_megatron_coefficients_read(const char *name, const char *folder,
                                           spw_megatron_coefficients *out) {
     static const char *const suffixes[] = {".yaml", ".yml", NULL};
-    const spw_preset_kind kind = {"stack of measured runs", "its YAML file", spw_megatron_files, suffixes};
+    const spw_preset_kind kind = {"stack of measured runs", "its YAML file", spw_megatron_files, suffixes, 0};
     spw_preset_text text;
     spw_status status = spw_preset_open(&kind, name, folder, &text);
     if (status != SPW_OK) return status;
@@ -127,10 +135,19 @@ spw_status spw_megatron_coefficients_locate(spw_megatron_coefficients *c) {
                                       .hbm_bytes_per_s = measured.hbm_bytes_per_s.value,
                                       .link_bytes_per_s = measured.link_bytes_per_s.value,
                                       .nic_bytes_per_s = measured.nic_bytes_per_s.value,
-                                      .vendor = measured.gpu_vendor};
+                                      .watts = measured.gpu_watts.value,
+                                      .vendor = spw_gpu_of(&measured).vendor,
+                                      .generation = measured.gpu_generation};
     status = find_dense_shares(&c->origin);
     c->origin.known = status == SPW_OK;
     return status;
+}
+
+/* Long products run at the GPU's power limit, below its highest clock. */
+static void scale_power(spw_megatron_coefficients *c, const spw_cluster *cluster) {
+    const double watts = cluster->gpu_watts.value;
+    if (!(watts > 0.0) || !(c->origin.watts > 0.0) || cluster->gpu_generation != c->origin.generation) return;
+    c->peak_flops.value *= pow(watts / c->origin.watts, c->power_share.value);
 }
 
 spw_status spw_megatron_coefficients_scale(const spw_megatron_coefficients *c, const spw_cluster *cluster,
@@ -145,13 +162,16 @@ spw_status spw_megatron_coefficients_scale(const spw_megatron_coefficients *c, c
                            *const memory[] = {&out->main_grad_bytes_per_s, &out->slots_bytes_per_s,
                                               &out->copy_bytes_per_s,      &out->scatter_bytes_per_s,
                                               &out->index_add_bytes_per_s, NULL},
-                           *const links[] = {&out->exchange_bytes_per_s, &out->token_bytes_per_s, NULL},
+                           *const links[] = {&out->exchange_bytes_per_s, &out->token_bytes_per_s,
+                                             &out->sorted_bytes_per_s, NULL},
                            *const nics[] = {&out->network_bytes_per_s, NULL};
     const double link = cluster->link_bytes_per_s.value / from->link_bytes_per_s;
     scale(out, products, cluster->bf16_flops.value / from->bf16_flops);
+    scale_power(out, cluster);
     scale(out, memory, cluster->hbm_bytes_per_s.value / from->hbm_bytes_per_s);
     scale(out, links, link);
     scale(out, nics, cluster->nic_bytes_per_s.value / from->nic_bytes_per_s);
+    out->foreign = cluster->gpu_generation != from->generation || spw_gpu_of(cluster).vendor != from->vendor;
     if (link < 1.0 || link > 1.0) out->long_message_share.value = 1.0;
     if (cluster->gpu_vendor != SPW_VENDOR_AMD || from->vendor == SPW_VENDOR_AMD) return SPW_OK;
     take_dense_share(out, cluster);
@@ -171,6 +191,7 @@ static spw_status print(FILE *out, const void *what) {
     fprintf(out, "# Written by spillway calibrate time.\nname: %s\ntables: \"%s\"\ncluster: %s\n", c->name,
             c->tables, c->cluster);
     if (c->release[0] != '\0') fprintf(out, "release: \"%s\"\n", c->release);
+    fprintf(out, "part: %s\n", parts[c->whole].name);
     fprintf(out, "expert_parallel: \"%s\"\ntokens_min: %zu\ntokens_max: %zu\n", c->expert_parallel,
             c->tokens_min, c->tokens_max);
     for (size_t i = 0; i < SPW_MEGATRON_COEFFICIENTS; i++)

@@ -59,15 +59,41 @@
     X(scaled_half_width, 0, 2, "of everything, where rates are scaled to another cluster") \
     X(dispatcher_half_width, 0, 2, \
       "of exchanges and row moves of a dispatcher that was not measured in a layer") \
-    X(network_half_width, 0, 2, "of exchanges between nodes")
+    X(network_half_width, 0, 2, "of exchanges between nodes") \
+    X(model_half_width, 0, 2, "of expert layers, on top of half_width: models left out of the fit") \
+    X(foreign_half_width, 0, 2, \
+      "of everything, where that cluster's GPU is of another generation or vendor") \
+    X(sorted_bytes_per_s, 1e6, 1e16, "HybridEP: a rank's heavier direction, off-rank bytes, inside a node") \
+    X(recipe_doubt_share, 0, 1, "of the doubt about an fp8 recipe's products: what the fit does not have") \
+    X(power_share, 0, 2, \
+      "products of another GPU of the generation: over the ratio of the peaks that of the power limits to " \
+      "this") \
+    X(cast_share, 0, 20, "fp8 casts: time over that of their counted bytes at the rate of copies") \
+    X(loss_fused_bytes, 0, 1e3, "TransformerEngine's loss: bytes moved per logit, forward and backward") \
+    X(loss_native_bytes, 0, 1e3, "Megatron-Core's own fusion, the same") \
+    X(loss_unfused_bytes, 0, 1e3, "Megatron-Core's loss without fusion, the same") \
+    X(optimizer_share, 1, 20, \
+      "optimizer's phase over Adam's bytes: copies of masters, norm, clipping and zeroing") \
+    X(layer_gap_s, 0, 1, \
+      "what the GPU waits for launches in a layer's passes of a micro-batch, without CUDA graphs") \
+    X(expert_gap_s, 0, 1, "the same, for each expert of a rank in a MoE layer") \
+    X(recipe_gap_s, 0, 1, "the same, with an fp8 recipe: casts, and their scales") \
+    X(counts_gap_s, 0, 1, \
+      "the same, where the host reads the counts of an all-to-all: what its wire does not cover") \
+    X(partial_graph_share, 0, 1, "what CUDA graphs of parts of a layer leave of these gaps") \
+    X(tensor_gap_share, 1, 20, "these gaps with tensor parallelism, over those without") \
+    X(host_floor_s, 0, 1, "the host's work for a layer's passes of a micro-batch: they take no less") \
+    X(overlap_share, 0, 1, \
+      "of exchanges: what hides behind another micro-batch (overlap_moe_expert_parallel_comm)")
 
 /* What scaling needs beside the coefficients: figures of the machine on which they were measured, and what dense products reach on AMD's
  * GPUs. Found once (spw_megatron_coefficients_locate), as it is read from presets. */
 enum { SPW_MEGATRON_AMD_STACKS = 8 };
 typedef struct spw_megatron_origin {
     bool known;
-    double bf16_flops, hbm_bytes_per_s, link_bytes_per_s, nic_bytes_per_s;
+    double bf16_flops, hbm_bytes_per_s, link_bytes_per_s, nic_bytes_per_s, watts;
     spw_gpu_vendor vendor;
+    spw_gpu_generation generation;
     size_t amd_stacks;
     struct {
         char name[SPW_STACK_NAME];
@@ -81,9 +107,11 @@ typedef struct spw_megatron_coefficients {
     char tables[SPW_STACK_TEXT];  /* what it was fitted on */
     char cluster[SPW_STACK_TEXT]; /* whose figures the measured machine has */
     char release[SPW_STACK_NAME]; /* of Megatron-Core, as in "0.16.0"; "": not said */
+    bool whole;                   /* taken by itself for jobs of whole models; false: of bare expert layers */
     char expert_parallel[SPW_STACK_TEXT];
     size_t tokens_min, tokens_max;   /* of a rank */
     bool scaled;                     /* to a machine with other figures */
+    bool foreign;                    /* whose GPU is of another generation or vendor */
     char dense_from[SPW_STACK_NAME]; /* the stack whose dense_flops_share this is; "": its own */
     spw_megatron_origin origin;
 #define SPW_MEGATRON_FIELD(field, ...) spw_coefficient field;
@@ -105,7 +133,8 @@ SPW_MUST_CHECK spw_status spw_megatron_coefficients_locate(spw_megatron_coeffici
 
 /* On another machine: what computes by its peak, what moves bytes by its memory's rate, exchanges by its link's or its
  * NIC's, each over that of c->cluster. Latencies and the host's work stay, and long_message_share, seen with one
- * link alone, is 1 where links differ. On AMD's GPUs dense_flops_share is that of the nearest stack of compiled programs that was
+ * link alone, is 1 where links differ. Products of a GPU of the same generation also by the ratio of the power limits to power_share,
+ * where both clusters say them. On AMD's GPUs dense_flops_share is that of the nearest stack of compiled programs that was
  * fitted on AMD's GPUs (sim/input/time_stack.h, stack_nearest.h); the shares of expert products and of attention stay. What was not
  * located is read here, each time. SPW_ECONFIG when c->cluster is not known. */
 SPW_MUST_CHECK spw_status spw_megatron_coefficients_scale(const spw_megatron_coefficients *c,

@@ -1,7 +1,7 @@
 #include "sim/input/model.h"
 
 #include "base/saturate.h"
-#include "sim/input/model_mixer.h"
+#include "sim/input/model_json.h"
 #include "sim/input/preset.h"
 
 #include <stdio.h>
@@ -70,7 +70,11 @@ const char *spw_model_preset_of(const char *name) {
 }
 
 spw_status spw_model_read(const char *name, const char *folder, spw_model *out) {
-    const spw_preset_kind kind = {"model", "a Hugging Face config.json", spw_model_files, suffixes};
+    const spw_preset_kind kind = {.what = "model",
+                                  .file_words = "a Hugging Face config.json",
+                                  .files = spw_model_files,
+                                  .suffixes = suffixes,
+                                  .most_bytes = SPW_MODEL_FILE_BYTES};
     spw_preset_text text;
     spw_status status = spw_preset_open(&kind, spw_model_preset_of(name), folder, &text);
     if (status != SPW_OK) return status;
@@ -85,8 +89,8 @@ const char *const *spw_model_presets(void) { return spw_model_names; }
 /* --- Parameter counts; saturating, so that an absurd model is seen by its total --- */
 
 /* Attention of `heads` and `kv_heads`, keys and values of their own widths: q, k, v, o. */
-uint64_t spw_attention_projections(const spw_model *m, uint64_t heads, uint64_t kv_heads, uint64_t key,
-                                   uint64_t value) {
+static uint64_t projections(const spw_model *m, uint64_t heads, uint64_t kv_heads, uint64_t key,
+                            uint64_t value) {
     const uint64_t wide = spw_saturated_sum(spw_saturated_product(heads, key),
                                             spw_saturated_product(kv_heads, key)),
                    out = spw_saturated_sum(spw_saturated_product(kv_heads, value),
@@ -99,7 +103,7 @@ static uint64_t gqa(const spw_model *m) {
     const uint64_t q = spw_saturated_product(m->heads, m->head_dim),
                    k = spw_saturated_product(m->kv_heads, m->head_dim),
                    v = spw_saturated_product(m->kv_heads, m->v_head_dim);
-    uint64_t sum = spw_attention_projections(m, m->heads, m->kv_heads, m->head_dim, m->v_head_dim);
+    uint64_t sum = projections(m, m->heads, m->kv_heads, m->head_dim, m->v_head_dim);
     if (m->attention_bias) sum = spw_saturated_sum(sum, spw_saturated_sum(q, spw_saturated_sum(k, v)));
     if (m->output_bias) sum = spw_saturated_sum(sum, m->hidden);
     if (m->qk_norm)
@@ -107,6 +111,7 @@ static uint64_t gqa(const spw_model *m) {
                                                          : spw_saturated_sum(q, k));
     if (m->attention_sinks) sum = spw_saturated_sum(sum, m->heads);
     if (m->query_gate) sum = spw_saturated_sum(sum, spw_saturated_product(m->hidden, q));
+    if (m->query_gate_bias) sum = spw_saturated_sum(sum, m->heads);
     return sum;
 }
 
@@ -146,12 +151,20 @@ static uint64_t indexer(const spw_model *m) {
                              spw_saturated_product(m->hidden, m->indexer_dim + m->indexer_heads));
 }
 
-/* Gate, up and down projection; biases of width 2 ffn and hidden. */
-static uint64_t swiglu(const spw_model *m, uint64_t ffn, bool bias) {
-    return spw_saturated_sum(spw_saturated_product(3, spw_saturated_product(m->hidden, ffn)),
-                             bias ? spw_saturated_sum(spw_saturated_product(2, ffn), m->hidden) : 0);
+size_t spw_model_indexer_layers(const spw_model *m) {
+    size_t layers = 0;
+    for (size_t i = 0; m->indexer_heads > 0 && i < m->layers; i++)
+        layers += m->mixer_of[i] == 0 && m->shares_indexer[i] == 0;
+    return layers;
 }
 
+/* Projections up, two with a gate, and down between rows of `in` elements; biases of what they give. */
+static uint64_t ffn_of(size_t matrices, uint64_t in, uint64_t ffn, bool bias) {
+    return spw_saturated_sum(spw_saturated_product(matrices, spw_saturated_product(in, ffn)),
+                             bias ? spw_saturated_sum(spw_saturated_product(matrices - 1, ffn), in) : 0);
+}
+
+/* With what latent experts have around them. */
 static uint64_t router(const spw_model *m) {
     const uint64_t choices = m->experts - m->replicas + m->zero_experts;
     const uint64_t each = (uint64_t)m->router_bias + m->selection_bias + m->router_scales;
@@ -159,40 +172,74 @@ static uint64_t router(const spw_model *m) {
                              spw_saturated_product((uint64_t)m->router_scales + m->moe_norm, m->hidden));
 }
 
+static uint64_t attention(const spw_model *m) {
+    const uint64_t listed = spw_matrices_elements(m, SPW_IN_MIXER, 0);
+    if (m->attention == SPW_ATTENTION_LISTED) return listed;
+    return spw_saturated_sum(
+        listed, spw_saturated_sum(m->attention == SPW_ATTENTION_MLA ? mla(m) : gqa(m), indexer(m)));
+}
+
+/* Of all layers by kind, and of the layer that has most. */
+static void count_mixers(const spw_model *m, spw_parameters *p) {
+    for (size_t k = 0; k < SPW_MODEL_MIXERS; k++) {
+        const size_t layers = k == 0 ? m->layers - m->other_layers : m->mixer[k].layers;
+        p->mixer_per_layer[k] = k == 0 ? p->attention_per_layer : spw_matrices_elements(m, SPW_IN_MIXER, k);
+        p->mixers = spw_saturated_sum(p->mixers, spw_saturated_product(layers, p->mixer_per_layer[k]));
+        if (layers > 0 && p->mixer_per_layer[k] > p->mixer_most) p->mixer_most = p->mixer_per_layer[k];
+    }
+    if (m->indexer_heads == 0) return;
+    const uint64_t shared = m->layers - m->other_layers - spw_model_indexer_layers(m),
+                   less = spw_saturated_product(shared, p->indexer_per_layer);
+    p->mixers = less < p->mixers ? p->mixers - less : 0;
+}
+
+uint64_t spw_model_mixer_most(const spw_model *m, bool experts) {
+    const spw_parameters p = spw_model_parameters(m);
+    uint64_t most = 0;
+    if (!m->half_layers) return p.mixer_most;
+    for (size_t i = 0; i < m->layers; i++) {
+        const uint64_t here = p.mixer_per_layer[m->mixer_of[i]];
+        if ((m->is_moe[i] != 0) == experts && here > most) most = here;
+    }
+    return most;
+}
+
 spw_mtp_parameters spw_mtp_parameters_of(const spw_model *m) {
     const spw_parameters p = spw_model_parameters(m);
     const uint64_t hidden = m->hidden;
     return (spw_mtp_parameters){.routed = p.routed_per_layer,
-                                .rest = p.attention_per_layer + p.norms_per_layer + p.shared_per_layer +
-                                        p.router_per_layer + 2 * hidden * hidden + 3 * hidden};
+                                .rest = p.attention_per_layer + (m->half_layers ? 2 : 1) * p.norms_per_layer +
+                                        p.shared_per_layer + p.router_per_layer + 2 * hidden * hidden +
+                                        3 * hidden};
 }
 
 spw_parameters spw_model_parameters(const spw_model *m) {
-    const uint64_t expert = swiglu(m, m->expert_ffn, m->expert_bias),
-                   dense_layers = m->layers - m->moe_layers, others = m->other.layers,
+    const uint64_t expert = ffn_of(spw_expert_matrices(m), spw_model_routed_width(m), m->expert_ffn,
+                                   m->expert_bias),
                    norm = spw_saturated_product(m->hidden, m->norm_bias ? 2 : 1);
-    spw_parameters p = {.embedding = spw_saturated_product(m->vocab, m->hidden), .final_norm = norm};
+    spw_parameters p = {.embedding = spw_saturated_product(m->vocab, m->hidden), .expert = expert};
+    p.final_norm = spw_saturated_sum(norm, spw_matrices_elements(m, SPW_IN_MODEL, 0));
     p.head = spw_saturated_sum(m->tied_embeddings ? 0 : p.embedding, m->head_bias ? m->vocab : 0);
     p.indexer_per_layer = indexer(m);
-    p.attention_per_layer =
-        spw_saturated_sum(m->attention == SPW_ATTENTION_MLA ? mla(m) : gqa(m), p.indexer_per_layer);
-    p.other_mixer_per_layer = m->other.parameters;
-    p.mixers = spw_saturated_sum(spw_saturated_product(m->layers - others, p.attention_per_layer),
-                                 spw_saturated_product(others, p.other_mixer_per_layer));
-    p.mixer_most = others > 0 && (others == m->layers || p.other_mixer_per_layer > p.attention_per_layer)
-                       ? p.other_mixer_per_layer
-                       : p.attention_per_layer;
+    p.attention_per_layer = attention(m);
+    count_mixers(m, &p);
     p.norms_per_layer = spw_saturated_sum(spw_saturated_product(m->layer_norms, norm), m->layer_scalar);
+    p.norms_per_layer = spw_saturated_sum(p.norms_per_layer, spw_matrices_elements(m, SPW_IN_LAYER, 0));
     p.routed_per_layer = spw_saturated_product(m->experts, expert);
-    p.shared_per_layer = spw_saturated_sum(swiglu(m, m->shared_ffn, false), m->shared_gate ? m->hidden : 0);
-    p.router_per_layer = router(m);
-    p.dense_ffn_per_layer = swiglu(m, m->dense_ffn, false);
+    p.shared_per_layer = spw_saturated_sum(ffn_of(spw_ffn_matrices(m), m->hidden, m->shared_ffn, false),
+                                           m->shared_gate ? m->hidden : 0);
+    p.latent_per_layer = spw_matrices_elements(m, SPW_IN_MOE_LAYER, 0);
+    p.router_per_layer = spw_saturated_sum(router(m), p.latent_per_layer);
+    p.dense_ffn_per_layer = ffn_of(spw_ffn_matrices(m), m->hidden, m->dense_ffn, false);
     uint64_t sum = spw_saturated_sum(spw_saturated_sum(p.embedding, p.head), p.final_norm);
     sum = spw_saturated_sum(sum,
                             spw_saturated_sum(p.mixers, spw_saturated_product(m->layers, p.norms_per_layer)));
-    sum = spw_saturated_sum(sum, spw_saturated_product(dense_layers, p.dense_ffn_per_layer));
+    sum = spw_saturated_sum(sum, spw_saturated_product(spw_model_dense_layers(m), p.dense_ffn_per_layer));
     sum = spw_saturated_sum(
         sum, spw_saturated_product(m->moe_layers, spw_saturated_sum(p.shared_per_layer, p.router_per_layer)));
+    const uint64_t unbiased =
+        m->selection_bias ? spw_saturated_product(m->hash_layers, m->experts - m->replicas) : 0;
+    sum -= unbiased < sum ? unbiased : 0;
     p.total = spw_saturated_sum(sum, spw_saturated_product(m->moe_layers, p.routed_per_layer));
     const uint64_t computed = m->top_k * m->experts / (m->experts + m->zero_experts);
     p.active =

@@ -1,7 +1,7 @@
 /* config.json to spw_model. What differs between families of models is the table in model_family.c. */
 #include "sim/input/model.h"
 
-#include "base/text.h"
+#include "sim/input/model_json.h"
 #include "sim/input/model_keys.h"
 #include "sim/input/model_mixer.h"
 #include "sim/input/model_reading.h"
@@ -52,8 +52,12 @@ static spw_status read_experts(const spw_reading *in, spw_raw_config *raw, spw_m
     m->sigmoid_router = f->sigmoid_router;
     m->selection_bias = f->selection_bias || (f->sigmoid_router && !f->no_selection_bias);
     if (spw_family_has(f, SPW_SCORING)) {
-        SPW_TRY(spw_reading_word(in, "scoring_func", "sigmoid", "softmax", f->sigmoid_router,
-                                 &m->sigmoid_router));
+        const char *const score = json_string_value(spw_reading_find(in, "scoring_func", NULL));
+        if (score != NULL && strcmp(score, "sqrtsoftplus") == 0)
+            m->sigmoid_router = true; /* each expert's score by itself, as a sigmoid's */
+        else
+            SPW_TRY(spw_reading_word(in, "scoring_func", "sigmoid", "softmax", f->sigmoid_router,
+                                     &m->sigmoid_router));
         SPW_TRY(spw_reading_word(in, "topk_method", "noaux_tc", NULL, m->selection_bias, &m->selection_bias));
         SPW_TRY(spw_reading_word(in, "topk_method", "greedy", NULL, false, &greedy));
     }
@@ -90,7 +94,9 @@ static spw_status read_gqa(const spw_reading *in, spw_raw_config *raw, spw_model
     m->kv_heads = spw_or_default(raw->kv_heads, m->heads);
     m->head_dim = spw_or_default(raw->head_dim, m->hidden / m->heads);
     m->v_head_dim = spw_or_default(raw->v_head_dim, m->head_dim);
-    if (raw->head_dim == SPW_ABSENT && m->hidden % m->heads != 0)
+    /* transformers rounds down, in every family; a generic model is no file of its own */
+    if (raw->head_dim == SPW_ABSENT &&
+        (m->head_dim == 0 || (in->family->any_attention && m->hidden % m->heads != 0)))
         return spw_fail(SPW_ECONFIG,
                         "%s: hidden_size %zu is not a multiple of num_attention_heads %zu; give 'head_dim'",
                         in->where, m->hidden, m->heads);
@@ -107,7 +113,9 @@ static spw_status read_attention(const spw_reading *in, spw_raw_config *raw, spw
     const spw_family *f = in->family;
     bool bias = false, latent = f->attention == SPW_ATTENTION_MLA ||
                                 (f->any_attention && spw_reading_find(in, "kv_lora_rank", NULL) != NULL);
-    m->attention = latent ? SPW_ATTENTION_MLA : SPW_ATTENTION_GQA;
+    m->attention = latent                ? SPW_ATTENTION_MLA
+                   : f->listed_attention ? SPW_ATTENTION_LISTED
+                                         : SPW_ATTENTION_GQA;
     SPW_TRY(latent ? read_mla(in, raw, m) : read_gqa(in, raw, m));
     SPW_TRY(spw_reading_flag(in, "attention_bias", false, &bias));
     m->attention_bias = bias || f->qkv_bias;
@@ -116,6 +124,8 @@ static spw_status read_attention(const spw_reading *in, spw_raw_config *raw, spw
     m->qk_norm_per_head = f->qk_norm_per_head;
     m->attention_sinks = f->attention_sinks;
     m->query_gate = f->query_gate;
+    m->query_gate_bias = f->query_gate_bias;
+    m->head_gates = f->head_gates;
     m->indexer_heads = spw_or_default(raw->indexer_heads, 0);
     m->indexer_dim = spw_or_default(raw->indexer_dim, 0);
     if (m->indexer_heads > 0 && m->q_lora_rank == 0)
@@ -129,11 +139,15 @@ cleanup:
 }
 
 /* Numbers of a norm and of the head, then whatever the file says of the family's flags. */
-static spw_status read_rest(const spw_reading *in, spw_model *m) {
+static spw_status read_rest(const spw_reading *in, const spw_raw_config *raw, spw_model *m) {
     const spw_family *f = in->family;
     spw_status status = spw_wrapper_tie(in, &m->tied_embeddings, NULL);
     m->layer_norms = f->layer_norms > 0 ? f->layer_norms : 2;
     m->norm_bias = f->norm_bias;
+    m->conv_bias = true;
+    m->half_layers = f->half_layers;
+    m->plain_experts = raw->expert_matrices != SPW_ABSENT ? raw->expert_matrices == 2 : f->plain_experts;
+    m->plain_ffn = raw->ffn_matrices != SPW_ABSENT ? raw->ffn_matrices == 2 : f->plain_experts;
     m->layer_scalar = f->layer_scalar;
     for (size_t i = 0; status == SPW_OK && i < SPW_MODEL_FLAGS && f->flags[i].key != NULL; i++) {
         bool *const flag = (bool *)(void *)((char *)m + f->flags[i].offset);
@@ -146,22 +160,37 @@ static spw_status read_widths(const spw_reading *in, const spw_raw_config *raw, 
     const int64_t ffn = raw->dense_ffn != SPW_ABSENT ? raw->dense_ffn : raw->ffn;
     const char *spelled = "intermediate_size";
     (void)spw_reading_find(in, "intermediate_size", &spelled);
-    const bool needed = m->moe_layers < m->layers || in->family->shared == SPW_SHARED_DENSE;
+    const size_t dense = spw_model_dense_layers(m);
+    const bool needed = dense > 0 || in->family->shared == SPW_SHARED_DENSE;
     if (needed && ffn == SPW_ABSENT)
         return spw_fail(
             SPW_ECONFIG,
             "%s: key '%s' is missing; %zu layers are dense and need it: a whole number in [1, %d]", in->where,
-            spelled, m->layers - m->moe_layers, SPW_MODEL_WIDEST);
-    if (m->moe_layers < m->layers) m->dense_ffn = (size_t)ffn;
+            spelled, dense, SPW_MODEL_WIDEST);
+    if (dense > 0) m->dense_ffn = (size_t)ffn;
     return SPW_OK;
+}
+
+/* *listed: the number of layers, where a list of them says it in place of a key. */
+static spw_status read_depth(const spw_reading *in, size_t *listed) {
+    const char *spelled = "num_hidden_layers";
+    spw_status status = spw_reading_listed(in, listed);
+    if (status == SPW_OK && spw_reading_find(in, "num_hidden_layers", &spelled) == NULL && *listed == 0)
+        status =
+            spw_fail(SPW_ECONFIG, "%s: key '%s' is missing; a %s model needs it: a whole number in [1, %d]",
+                     in->where, spelled, in->family->model_type, SPW_MODEL_MAX_LAYERS);
+    return status;
 }
 
 static spw_status read_model(const spw_reading *in, spw_model *m) {
     spw_status status = SPW_OK;
     const spw_family *f = in->family;
+    size_t listed = 0;
     spw_raw_config raw;
     memset(&raw, SPW_ABSENT, sizeof raw); /* -1 in every byte is -1 */
+    SPW_TRY(read_depth(in, &listed));
     SPW_TRY(spw_reading_rows(in, spw_common_keys, &raw));
+    if (raw.layers == SPW_ABSENT) raw.layers = (int64_t)listed;
     if (raw.last_sparse == -1) raw.last_sparse = SPW_ABSENT; /* ERNIE: -1 is the last layer */
     m->layers = (size_t)raw.layers * (f->layer_copies > 1 ? f->layer_copies : 1);
     if (m->layers > SPW_MODEL_MAX_LAYERS)
@@ -172,13 +201,11 @@ static spw_status read_model(const spw_reading *in, spw_model *m) {
     m->heads = (size_t)raw.heads;
     SPW_TRY(read_experts(in, &raw, m));
     SPW_TRY(read_attention(in, &raw, m));
-    SPW_TRY(read_rest(in, m));
+    SPW_TRY(read_rest(in, &raw, m));
     SPW_TRY(spw_reading_layers(in, &raw, m));
     SPW_TRY(read_widths(in, &raw, m));
-    if (f->mixer != NULL && m->other.layers > 0) {
-        SPW_TRY(spw_reading_rows(in, f->mixer->keys, &raw));
-        spw_mixer_count(f->mixer, &raw, m);
-    }
+    SPW_TRY(spw_reading_mixers(in, &raw, m));
+    SPW_TRY(spw_reading_beside(in, &raw, m));
     if (spw_model_parameters(m).total > (uint64_t)1 << 52)
         status =
             spw_fail(SPW_ECONFIG, "%s: the model has more than 2^52 parameters; no such model can be planned",
@@ -201,20 +228,58 @@ __attribute__((format(printf, 2, 3))) static void doubt(spw_model *m, const char
     }
 }
 
-/* Layers of other kinds than attention and experts: counted, and what of them is not. */
-static void doubt_layers(spw_model *m) {
-    if (m->other.layers > 0 && m->other.attends)
+/* A kind of layers that counts as the model's attention does. */
+static void doubt_kind(spw_model *m, const spw_mixer *mixer) {
+    if (mixer->attends)
         doubt(m,
               "%zu of the %zu layers have %s: their parameters count as they are, their activations and time "
               "as those of the "
               "other layers",
-              m->other.layers, m->layers, m->other.what);
-    else if (m->other.layers > 0)
+              mixer->layers, m->layers, mixer->what);
+    else
         doubt(m,
               "%zu of the %zu layers have no attention but %s: their parameters count as they are, their "
               "activations and "
               "time as those of a layer with attention",
-              m->other.layers, m->layers, m->other.what);
+              mixer->layers, m->layers, mixer->what);
+}
+
+/* Kinds of layers whose products, and scores if they attend, count as they are: one line for all of them. */
+static void doubt_own_kinds(spw_model *m) {
+    char names[SPW_MODEL_DOUBT - 160] = "";
+    bool scans = false;
+    for (size_t k = 0; k < SPW_MODEL_MIXERS; k++) {
+        const spw_mixer *mixer = &m->mixer[k];
+        const size_t used = strlen(names);
+        const bool recurs = m->half_layers && mixer->state > 0;
+        if (mixer->layers == 0 || (mixer->heads == 0 && !recurs)) continue;
+        scans = scans || recurs;
+        (void)snprintf(names + used, sizeof names - used, "%s%s", used > 0 ? ", " : "", mixer->what);
+    }
+    if (names[0] != '\0')
+        doubt(m,
+              "parameters%s and products of %s count as they are; what they keep for the backward pass is "
+              "not modelled and "
+              "counts as that of attention with %zu heads%s",
+              scans ? "" : ", scores", names, m->heads, scans ? "; a scan takes no time" : "");
+}
+
+/* Layers of other kinds than attention and experts: counted, and what of them is not. */
+static void doubt_layers(spw_model *m) {
+    for (size_t k = 1; k < SPW_MODEL_MIXERS; k++)
+        if (m->mixer[k].layers > 0 && m->mixer[k].heads == 0 && !m->half_layers) doubt_kind(m, &m->mixer[k]);
+    doubt_own_kinds(m);
+    if (m->streams > 1)
+        doubt(m,
+              "%zu residual streams count in the inputs of layers and in what stages send; their mixing "
+              "takes no time and keeps "
+              "nothing",
+              m->streams);
+    if (m->residual_blocks > 0)
+        doubt(m,
+              "layers attend over the sums of blocks of %zu layers: its parameters count, what it keeps and "
+              "its time do not",
+              m->residual_blocks);
     if (m->indexer_heads > 0)
         doubt(m, "attention reads what a sparse indexer chooses: its parameters count, its scores do not, "
                  "and attention is "
@@ -245,7 +310,7 @@ static void describe_mtp(const spw_model *m, const char *where, char out[SPW_MOD
 void spw_model_count_mtp(spw_model *m) {
     for (size_t i = 0; i < SPW_MODEL_DOUBTS; i++)
         if (strstr(m->doubt[i], "of multi-token prediction") != NULL)
-            describe_mtp(m, "in the memory of its stage, but in neither traffic nor time", m->doubt[i]);
+            describe_mtp(m, "in the memory and the time of its stage, but not in traffic", m->doubt[i]);
 }
 
 /* Keys that somebody kept from being read by a '_', and a word on tied embeddings that does not count. */
@@ -276,12 +341,21 @@ static void note_doubts(const spw_reading *in, spw_model *m) {
     m->mtp_layers = mtp > 0 && mtp <= SPW_MODEL_MAX_LAYERS ? (size_t)mtp : 0;
     describe_mtp(m, "not in these figures, neither memory and traffic nor time", text);
     if (m->mtp_layers > 0) doubt(m, "%s", text);
-    if (window > 0)
+    if (window > 0 && !spw_family_has(in->family, SPW_WINDOW))
         doubt(m,
               "the model's attention looks back %lld tokens in some or all layers; its work is counted over "
               "the whole sequence in all of them",
               (long long)window);
     doubt_layers(m);
+    if (m->attention == SPW_ATTENTION_GQA && spw_reading_at(in->root, "head_dim") == NULL &&
+        m->heads * m->head_dim != m->hidden && m->hidden / m->heads == m->head_dim)
+        doubt(m,
+              "the file has no head_dim: heads are taken as %zu wide, hidden_size by num_attention_heads "
+              "rounded down, as "
+              "transformers does",
+              m->head_dim);
+    if (in->family->text_first)
+        doubt(m, "tokens of images have experts of their own beside those of text, which are not counted");
     if (in->outer != in->root)
         doubt(m, "only the language model of the file's text_config counts, none of what reads images or "
                  "sound beside it");
@@ -310,12 +384,14 @@ static const char *meant(const spw_reading *in, bool latent, const char *key, si
     return taken || nearest.distance > slips ? NULL : nearest.best;
 }
 
-static spw_status check_key(const spw_reading *in, bool latent, const char *key, const json_t *value) {
+static spw_status check_key(const spw_reading *in, const spw_model *m, const char *key, const json_t *value) {
+    const bool latent = m->attention == SPW_ATTENTION_MLA;
     char found[SPW_JSON_WORDS], shown[SPW_SETTINGS_SHOWN];
     const char *leaf = strrchr(key, '.') != NULL ? strrchr(key, '.') + 1 : key;
     const bool generic = in->family->any_attention, elsewhere = spw_any_family_reads(key);
     if (spw_family_reads(in->family, latent, key) || spw_family_is_quiet(in->family, key) ||
-        spw_model_key_is_quiet(leaf, value) || spw_model_key_is_mtp(key))
+        spw_model_key_is_quiet(leaf, value) || spw_model_key_is_mtp(key) ||
+        spw_model_key_is_stated(key, value, m) || spw_states_again(in, latent, key))
         return SPW_OK;
     const bool small = !generic && !elsewhere && spw_model_value_is_small(value);
     const char *const guess = elsewhere ? NULL : meant(in, latent, key, small ? 2 : SIZE_MAX);
@@ -339,13 +415,13 @@ static spw_status check_keys(const spw_reading *in, spw_model *m) {
     char path[128];
     json_object_foreach((json_t *)(uintptr_t)in->root, key, value) {
         if (!is_taken_apart(in, latent, key, value)) {
-            spw_status status = check_key(in, latent, key, value);
+            spw_status status = check_key(in, m, key, value);
             if (status != SPW_OK) return status;
             continue;
         }
         json_object_foreach(value, inner, item) {
             (void)snprintf(path, sizeof path, "%s.%s", key, inner);
-            spw_status status = check_key(in, latent, path, item);
+            spw_status status = check_key(in, m, path, item);
             if (status != SPW_OK) return status;
         }
     }
@@ -359,20 +435,15 @@ static spw_status check_keys(const spw_reading *in, spw_model *m) {
 }
 
 spw_status spw_model_parse(const char *where, const char *text, size_t length, spw_model *out) {
-    json_error_t error;
+    json_t *root = NULL;
     memset(out, 0, sizeof *out);
-    text = spw_text_skip_mark(text, &length);
-    json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
-    if (root == NULL)
-        return spw_fail(json_error_code(&error) == json_error_out_of_memory ? SPW_ENOMEM : SPW_ECONFIG,
-                        "%s:%d: not JSON: %s", where, error.line, error.text);
-    spw_status status = SPW_OK;
+    spw_status status = spw_model_json(where, text, length, &root);
+    if (status != SPW_OK) return status;
     spw_reading in = {.where = where, .whole = root, .root = root, .outer = root};
-    if (!json_is_object(root))
-        SPW_TRY(spw_fail(SPW_ECONFIG, "%s: not a JSON object; give a Hugging Face config.json", where));
     SPW_TRY(spw_wrapper_enter(&in));
     SPW_TRY(read_model(&in, out));
     SPW_TRY(spw_stated_twice(&in));
+    spw_reading_storage(&in, out);
     SPW_TRY(check_keys(&in, out));
     const char *source = json_string_value(json_object_get(root, "_source"));
     (void)snprintf(out->source, sizeof out->source, "%s", source != NULL ? source : where);

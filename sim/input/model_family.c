@@ -38,10 +38,18 @@ static const spw_family families[] = {
      .spelled = {{"num_experts_per_tok", "num_experts_per_token"},
                  {"n_shared_experts", "num_shared_experts"},
                  {"n_group", "num_expert_group"},
-                 {"full_attn_layers", "linear_attn_config.full_attn_layers"}},
-     .quiet = {"linear_attn_config.kda_layers", "use_grouped_topk", "mla_use_nope"},
+                 {"full_attn_layers", "linear_attn_config.full_attn_layers"},
+                 {"moe_latent_size", "routed_expert_hidden_size"},
+                 {"linear_attn_config.num_heads", "linear_num_heads"},
+                 {"linear_attn_config.head_dim", "linear_head_dim"},
+                 {"linear_attn_config.short_conv_kernel_size", "linear_conv_kernel_dim"}},
+     .flags = {{"mla_use_output_gate", offsetof(spw_model, output_gate)},
+               {"linear_attn_config.use_full_rank_gate", offsetof(spw_model, full_rank_gate)},
+               {"latent_moe_use_norm", offsetof(spw_model, latent_norm)}},
+     .quiet = {"linear_attn_config.kda_layers", "linear_attn_config.gate_lower_bound", "use_grouped_topk",
+               "mla_use_nope", "activation_situ_beta", "activation_situ_linear_beta"},
      .attention = SPW_ATTENTION_MLA,
-     .parts = SPW_SHARED_COUNT | SPW_BY_FIRST | SPW_BY_FREQUENCY,
+     .parts = SPW_SHARED_COUNT | SPW_BY_FIRST | SPW_BY_FREQUENCY | SPW_LATENT | SPW_RESIDUALS,
      .mixer = &spw_kimi_delta,
      .first_dense = 1,
      .sigmoid_router = true},
@@ -302,19 +310,26 @@ static const spw_family families[] = {
      .experts = {"num_experts", "n_routed_experts", "num_local_experts"},
      .top_k = {"num_experts_per_tok", "experts_per_token"},
      .expert_ffn = {"moe_intermediate_size"},
-     .parts = SPW_SHARED_COUNT | SPW_BY_FIRST | SPW_BY_FREQUENCY | SPW_BY_STEP | SPW_SCORING,
+     .parts = SPW_SHARED_COUNT | SPW_BY_FIRST | SPW_BY_FREQUENCY | SPW_BY_STEP | SPW_SCORING | SPW_LATENT |
+              SPW_STREAMS | SPW_RESIDUALS | SPW_ZERO_EXPERTS | SPW_MATRICES,
+     .flags = {{"latent_moe_use_norm", offsetof(spw_model, latent_norm)},
+               {"mla_use_output_gate", offsetof(spw_model, output_gate)}},
+     .layer_list = {"layer_types"},
+     .layer_words = spw_generic_layers,
+     .kinds = {NULL, &spw_mamba2_nemotron, &spw_gated_delta, &spw_no_mixer},
      .any_attention = true},
 };
 
 /* --- Keys --- */
 
 const spw_key_row spw_common_keys[] = {
-    SPW_KEY("num_hidden_layers", layers, 1, SPW_MODEL_MAX_LAYERS, true),
+    SPW_KEY("num_hidden_layers", layers, 1, SPW_MODEL_MAX_LAYERS, false),
     SPW_KEY("hidden_size", hidden, 1, SPW_MODEL_WIDEST, true),
     SPW_KEY("vocab_size", vocab, 1, SPW_MODEL_WIDEST, true),
     SPW_KEY("num_attention_heads", heads, 1, 65535, true),
     SPW_KEY("intermediate_size", ffn, 1, SPW_MODEL_WIDEST, false),
     SPW_PART_KEY(SPW_DENSE_WIDTH, "dense_intermediate_size", dense_ffn, 1, SPW_MODEL_WIDEST, true),
+    SPW_PART_KEY(SPW_PREFIX_WIDTH, "prefix_dense_intermediate_size", dense_ffn, 1, SPW_MODEL_WIDEST, false),
     SPW_PART_KEY(SPW_SHARED_COUNT, "n_shared_experts", shared_experts, 0, SPW_MODEL_MOST_EXPERTS, false),
     SPW_PART_KEY(SPW_SHARED_WIDTH, "shared_expert_intermediate_size", shared_ffn, 0, SPW_MODEL_WIDEST, false),
     SPW_PART_KEY(SPW_BY_FIRST, "first_k_dense_replace", first_dense, 0, SPW_MODEL_MAX_LAYERS, false),
@@ -328,6 +343,15 @@ const spw_key_row spw_common_keys[] = {
     SPW_PART_KEY(SPW_INTERVAL, "full_attention_interval", interval, 1, SPW_MODEL_MAX_LAYERS, false),
     SPW_PART_KEY(SPW_INDEXER, "index_n_heads", indexer_heads, 1, 65535, true),
     SPW_PART_KEY(SPW_INDEXER, "index_head_dim", indexer_dim, 1, SPW_MODEL_WIDEST, true),
+    SPW_PART_KEY(SPW_INDEXER, "index_topk_freq", indexer_every, 1, SPW_MODEL_MAX_LAYERS, false),
+    SPW_PART_KEY(SPW_INDEXER, "index_skip_topk_offset", indexer_offset, 0, SPW_MODEL_MAX_LAYERS, false),
+    SPW_PART_KEY(SPW_LATENT, "moe_latent_size", latent, 1, SPW_MODEL_WIDEST, false),
+    SPW_PART_KEY(SPW_MATRICES, "expert_matrices", expert_matrices, 2, 3, false),
+    SPW_PART_KEY(SPW_MATRICES, "ffn_matrices", ffn_matrices, 2, 3, false),
+    SPW_PART_KEY(SPW_STREAMS, "hc_mult", streams, 1, 64, false),
+    SPW_PART_KEY(SPW_RESIDUALS, "attn_res_block_size", residual_blocks, 1, SPW_MODEL_MAX_LAYERS, false),
+    SPW_PART_KEY(SPW_HASH, "num_hash_layers", hash_layers, 0, SPW_MODEL_MAX_LAYERS, false),
+    SPW_PART_KEY(SPW_WINDOW, "sliding_window", window, 1, SPW_MODEL_WIDEST, false),
     SPW_PART_KEY(SPW_ZERO_EXPERTS, "zero_expert_num", zero_experts, 0, SPW_MODEL_MOST_EXPERTS, false),
     SPW_KEY("n_group", groups, 1, SPW_MODEL_MOST_EXPERTS, false),
     SPW_KEY("topk_group", groups_kept, 1, SPW_MODEL_MOST_EXPERTS, false),
@@ -337,10 +361,11 @@ const spw_key_row spw_common_keys[] = {
 static const struct {
     const char *key;
     unsigned part;
-} word_keys[] = {{"attention_bias", SPW_ANY_PART}, {"tie_word_embeddings", SPW_ANY_PART},
-                 {"scoring_func", SPW_SCORING},    {"topk_method", SPW_SCORING},
-                 {"mlp_only_layers", SPW_BY_STEP}, {"mlp_layer_types", SPW_BY_FIRST},
-                 {"moe_layers", SPW_LISTED}};
+} word_keys[] = {{"attention_bias", SPW_ANY_PART},   {"tie_word_embeddings", SPW_ANY_PART},
+                 {"scoring_func", SPW_SCORING},      {"topk_method", SPW_SCORING},
+                 {"mlp_only_layers", SPW_BY_STEP},   {"mlp_layer_types", SPW_BY_FIRST | SPW_HASH},
+                 {"moe_layers", SPW_LISTED},         {"indexer_types", SPW_INDEXER},
+                 {"index_topk_pattern", SPW_INDEXER}};
 
 const spw_key_row spw_gqa_keys[] = {
     SPW_KEY("num_key_value_heads", kv_heads, 1, 65535, false),
@@ -351,7 +376,7 @@ const spw_key_row spw_gqa_keys[] = {
 const spw_key_row spw_mla_keys[] = {SPW_KEY("q_lora_rank", q_lora_rank, 1, SPW_MODEL_WIDEST, false),
                                     SPW_KEY("kv_lora_rank", kv_lora_rank, 1, SPW_MODEL_WIDEST, true),
                                     SPW_KEY("qk_nope_head_dim", nope_dim, 1, SPW_MODEL_WIDEST, true),
-                                    SPW_KEY("qk_rope_head_dim", rope_dim, 1, SPW_MODEL_WIDEST, true),
+                                    SPW_KEY("qk_rope_head_dim", rope_dim, 0, SPW_MODEL_WIDEST, true),
                                     SPW_KEY("v_head_dim", v_head_dim, 1, SPW_MODEL_WIDEST, true),
                                     {.key = NULL}};
 
@@ -373,6 +398,13 @@ static bool is_name(const char *const *names, size_t count, const char *key) {
     return false;
 }
 
+/* Of a kind of layers that the family may have. */
+static bool is_kind_row(const spw_family *f, const char *key) {
+    for (size_t k = 0; k < SPW_MODEL_MIXERS; k++)
+        if (f->kinds[k] != NULL && is_row(f->kinds[k]->keys, key, f)) return true;
+    return false;
+}
+
 /* By our name of the key. */
 static bool reads_ours(const spw_family *f, bool latent, const char *key) {
     for (size_t i = 0; i < sizeof word_keys / sizeof *word_keys; i++) {
@@ -382,9 +414,11 @@ static bool reads_ours(const spw_family *f, bool latent, const char *key) {
         if (strcmp(f->flags[i].key, key) == 0) return true;
     }
     return is_row(spw_common_keys, key, f) || is_row(latent ? spw_mla_keys : spw_gqa_keys, key, f) ||
-           (f->mixer != NULL && is_row(f->mixer->keys, key, f)) || is_name(f->experts, SPW_MODEL_KEYS, key) ||
+           (f->mixer != NULL && is_row(f->mixer->keys, key, f)) || is_kind_row(f, key) ||
+           is_name(f->layer_list, SPW_MODEL_KEYS, key) || is_name(f->experts, SPW_MODEL_KEYS, key) ||
            is_name(f->top_k, SPW_MODEL_KEYS, key) || is_name(f->expert_ffn, SPW_MODEL_KEYS, key) ||
            (f->mixer != NULL && strcmp(key, "layer_types") == 0) ||
+           (f->mixer == &spw_global && strcmp(key, "per_layer_config") == 0) ||
            (f->list != NULL && strcmp(key, f->list) == 0) || (f->text && strcmp(key, "text_config") == 0);
 }
 
@@ -419,6 +453,8 @@ void spw_family_offer(const spw_family *f, bool latent, spw_nearest *nearest) {
     offer_rows(f, spw_common_keys, nearest);
     offer_rows(f, latent ? spw_mla_keys : spw_gqa_keys, nearest);
     if (f->mixer != NULL) offer_rows(f, f->mixer->keys, nearest);
+    for (size_t k = 0; k < SPW_MODEL_MIXERS; k++)
+        if (f->kinds[k] != NULL) offer_rows(f, f->kinds[k]->keys, nearest);
     for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
         for (size_t i = 0; i < SPW_MODEL_KEYS && names[n][i] != NULL; i++)
             spw_nearest_offer(nearest, names[n][i]);
@@ -426,8 +462,8 @@ void spw_family_offer(const spw_family *f, bool latent, spw_nearest *nearest) {
 }
 
 bool spw_any_family_reads(const char *key) {
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
-        if (spw_family_reads(&families[i], false, key) || spw_family_reads(&families[i], true, key))
+    for (size_t i = 0; spw_family_at(i) != NULL; i++) {
+        if (spw_family_reads(spw_family_at(i), false, key) || spw_family_reads(spw_family_at(i), true, key))
             return true;
     }
     return false;
@@ -439,16 +475,23 @@ bool spw_family_is_quiet(const spw_family *f, const char *key) {
 }
 
 const spw_family *spw_family_at(size_t i) {
-    return i < sizeof families / sizeof *families ? &families[i] : NULL;
+    const size_t first = sizeof families / sizeof *families;
+    if (i < first) return &families[i];
+    size_t more = 0;
+    while (spw_more_families[more].model_type != NULL) more++;
+    if (i - first < more) return &spw_more_families[i - first];
+    const spw_family *const kind = &spw_kind_families[i - first - more];
+    return kind->model_type != NULL ? kind : NULL;
 }
 
 const spw_family *spw_family_find(const char *model_type) {
     size_t length = strlen(model_type);
     if (length > 5 && strcmp(model_type + length - 5, "_text") == 0) length -= 5;
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
-        const char *name = families[i].model_type;
-        const size_t need = families[i].text ? length : strlen(model_type);
-        if (strlen(name) == need && strncmp(model_type, name, need) == 0) return &families[i];
+    for (size_t i = 0; spw_family_at(i) != NULL; i++) {
+        const spw_family *const family = spw_family_at(i);
+        const size_t need = family->text ? length : strlen(model_type);
+        if (strlen(family->model_type) == need && strncmp(model_type, family->model_type, need) == 0)
+            return family;
     }
     return NULL;
 }

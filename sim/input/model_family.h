@@ -9,9 +9,9 @@ enum {
     SPW_MODEL_KEYS = 3,
     SPW_MODEL_WIDEST = 1 << 24,
     SPW_MODEL_MOST_EXPERTS = 65535,
-    SPW_MODEL_SPELLED = 10,
-    SPW_MODEL_FLAGS = 3,
-    SPW_MODEL_QUIET = 14
+    SPW_MODEL_SPELLED = 12,
+    SPW_MODEL_FLAGS = 4,
+    SPW_MODEL_QUIET = 24
 };
 
 /* Parts that only some families have; their keys are read, and may be there, in those alone. */
@@ -25,13 +25,21 @@ enum {
     SPW_BY_LAST = 1 << 5,       /* moe_layer_end_index */
     SPW_BY_PERIOD = 1 << 6,     /* expert_layer_period, expert_layer_offset; of attention too */
     SPW_SCORING = 1 << 7,       /* scoring_func, topk_method */
-    SPW_INDEXER = 1 << 8,       /* index_n_heads, index_head_dim */
+    SPW_INDEXER = 1 << 8,       /* index_n_heads, index_head_dim, indexer_types */
     SPW_INTERVAL = 1 << 9,      /* full_attention_interval */
     SPW_ZERO_EXPERTS = 1 << 10, /* zero_expert_num */
     SPW_VALUE_DIM = 1 << 11,    /* v_head_dim beside head_dim, without latent attention */
     SPW_LISTED = 1 << 12,       /* moe_layers: the layers with experts */
     SPW_DENSE_WIDTH =
         1 << 13, /* dense_intermediate_size: of dense layers, where intermediate_size is the experts' */
+    SPW_LATENT = 1 << 14,       /* moe_latent_size: experts of narrower rows, between two projections */
+    SPW_STREAMS = 1 << 15,      /* hc_mult: residual streams */
+    SPW_RESIDUALS = 1 << 16,    /* attn_res_block_size: attention over the residuals of earlier layers */
+    SPW_HASH = 1 << 17,         /* num_hash_layers, and "hash_moe" in mlp_layer_types */
+    SPW_WINDOW = 1 << 18,       /* sliding_window, of the layers that have one */
+    SPW_MATRICES = 1 << 20,     /* expert_matrices, ffn_matrices: 2 without a gate, else 3 */
+    SPW_FROM_LIST = 1 << 19,    /* num_hidden_layers may be absent: the list of layers says it */
+    SPW_PREFIX_WIDTH = 1 << 24, /* prefix_dense_intermediate_size: of dense layers, else intermediate_size */
 };
 
 /* How wide the shared experts, or what runs beside the routed ones, are. */
@@ -50,9 +58,12 @@ typedef struct spw_raw_config {
     int64_t shared_experts, shared_ffn, first_dense, layer_freq, sparse_step, groups, groups_kept;
     int64_t last_sparse, expert_period, expert_offset, attention_period, attention_offset, interval;
     int64_t q_lora_rank, kv_lora_rank, nope_dim, rope_dim, v_head_dim;
-    int64_t indexer_heads, indexer_dim, zero_experts;
+    int64_t indexer_heads, indexer_dim, indexer_every, indexer_offset, zero_experts;
     int64_t mixer_heads, mixer_kv_heads, mixer_value_heads, mixer_dim, mixer_value_dim, mixer_conv,
-        mixer_groups, mixer_state, mixer_expand, mixer_rank;
+        mixer_groups, mixer_state, mixer_expand, mixer_rank, mixer_nope;
+    int64_t expert_matrices, ffn_matrices;
+    int64_t latent, streams, residual_blocks, hash_layers, window, output_groups, output_rank, chosen, blocks,
+        block_tokens, compress_sparse, compress_heavy;
 } spw_raw_config;
 
 typedef struct spw_key_row {
@@ -71,10 +82,24 @@ typedef struct spw_key_row {
 typedef struct spw_mixer_kind {
     const char *what, *words[2];
     const spw_key_row *keys;
-    void (*count)(const spw_raw_config *raw, spw_model *model);
+    void (*count)(const spw_raw_config *raw, spw_model *model, size_t kind);
 } spw_mixer_kind;
 extern const spw_mixer_kind spw_gated_delta, spw_kimi_delta, spw_lightning, spw_mamba, spw_mamba2,
-    spw_short_convolution, spw_sliding, spw_global;
+    spw_mamba2_nemotron, spw_short_convolution, spw_sliding, spw_global, spw_head_gate, spw_sliding_gated,
+    spw_block_sparse, spw_window_grouped, spw_compressed, spw_heavily_compressed, spw_no_mixer,
+    spw_bailing_delta, spw_laguna_gate, spw_laguna_sliding, spw_axk2_gates, spw_pooled_indexer, spw_dots_gate,
+    spw_dots_sliding, spw_gated_sinks, spw_large4_rotary, spw_large4_plain, spw_attention_experts,
+    spw_inkling_full, spw_inkling_sliding;
+
+/* What an entry of a list of layers says: by a word, by a number (-1: none), or by a letter of a pattern. */
+typedef enum spw_layer_ffn { SPW_FFN_COUNTED, SPW_FFN_NONE, SPW_FFN_DENSE, SPW_FFN_EXPERTS } spw_layer_ffn;
+typedef struct spw_layer_word {
+    const char *word; /* NULL ends the list */
+    char letter;
+    int64_t number;
+    uint8_t mixer;     /* which of the family's kinds; 0: the model's attention */
+    spw_layer_ffn ffn; /* COUNTED: other keys say */
+} spw_layer_word;
 
 typedef struct spw_family {
     const char *model_type;
@@ -90,9 +115,17 @@ typedef struct spw_family {
     unsigned parts;
     spw_attention attention;
     spw_shared_rule shared;
-    const spw_mixer_kind *mixer;
-    size_t interval;    /* of layers that attend, where the file does not say; 0: it must */
-    size_t first_dense; /* dense layers first, where the file does not say */
+    const spw_mixer_kind *mixer; /* the kind beside the model's attention, where `layer_list` is absent */
+    /* Models of several kinds of layers: names of the key that lists them, the first that is there counts; what its entries
+     * say; what mixer[k] is. Kind 0 may be there too: its rows are then those of the model's attention. */
+    const char *layer_list[SPW_MODEL_KEYS];
+    const spw_layer_word *layer_words;
+    const spw_mixer_kind *kinds[SPW_MODEL_MIXERS];
+    bool listed_attention; /* all weights of the model's attention are those of kinds[0] */
+    bool half_layers;      /* a layer is a mixer or an FFN alone */
+    bool plain_experts;    /* two matrices, without a gate, in routed experts and in all other FFNs */
+    size_t interval;       /* of layers that attend, where the file does not say; 0: it must */
+    size_t first_dense;    /* dense layers first, where the file does not say */
     size_t
         layer_copies; /* layers of ours in one of the file (LongCat has two attentions and FFNs); 0 counts as 1 */
     const char *list;       /* a list of 0 or 1, or words, one a layer: whether it has experts */
@@ -106,13 +139,24 @@ typedef struct spw_family {
     bool no_selection_bias; /* a sigmoid router without it */
     bool qk_norm, qk_norm_per_head, expert_bias, router_bias, attention_sinks, query_gate, tied, norm_bias,
         moe_norm, router_scales, layer_scalar;
-    bool selection_bias; /* without a sigmoid router */
-    size_t layer_period; /* of unlike layers, where layer_types is absent; 0 counts as 1 */
-    bool nested_scans;   /* spw_model */
+    bool query_gate_bias; /* one number a head, beside query_gate */
+    bool head_gates;      /* spw_model */
+    bool text_first;      /* a number may be a list of text and images: the first counts (ERNIE VL) */
+    bool narrow_streams;  /* two mixes of n streams, not n + 2 (HY 4) */
+    bool no_stream_head;  /* residual streams end in their mean, without weights */
+    bool expert_norm;     /* one more norm of latent experts' rows */
+    bool selection_bias;  /* without a sigmoid router */
+    size_t layer_period;  /* of unlike layers, where layer_types is absent; 0 counts as 1 */
+    bool nested_scans;    /* spw_model */
 } spw_family;
 
 /* Ended by a row without a key. */
 extern const spw_key_row spw_common_keys[], spw_gqa_keys[], spw_mla_keys[];
+
+/* Rows of model_families_more.c, ended by one without a model_type. */
+extern const spw_family spw_more_families[], spw_kind_families[];
+/* Words of a generic model's layer_types. */
+extern const spw_layer_word spw_generic_layers[];
 
 /* NULL: no such model_type. "llama4_text" is llama4. */
 const spw_family *spw_family_find(const char *model_type);

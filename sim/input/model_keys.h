@@ -2,12 +2,17 @@
 #ifndef SPW_SIM_INPUT_MODEL_KEYS_H
 #define SPW_SIM_INPUT_MODEL_KEYS_H
 
+#include "sim/input/model.h"
+
 #include <jansson.h>
 #include <stdbool.h>
 
 /* True when the key with this value adds no parameters and takes none away, in any family: by the table of docs/models.md, or
  * because the value is null, false or 0. */
 bool spw_model_key_is_quiet(const char *key, const json_t *value);
+
+/* True when the key says of a part whether the model has it, and the model has it already: the family implies it. */
+bool spw_model_key_is_stated(const char *key, const json_t *value, const spw_model *model);
 
 /* True when a value that nobody knows cannot be a size: a text, a number below 2, or a fraction. */
 bool spw_model_value_is_small(const json_t *value);

@@ -105,11 +105,6 @@ static spw_status mark_sparse(const spw_reading *in, const spw_raw_config *raw, 
     if (spw_family_has(f, SPW_LISTED)) SPW_TRY(mark_sparse_by(in, "moe_layers", counts, m));
     if (by_first) SPW_TRY(mark_sparse_by(in, "mlp_layer_types", counts, m));
     if (f->list != NULL) SPW_TRY(mark_sparse_by(in, f->list, counts, m));
-    for (size_t i = 0; i < m->layers; i++) m->moe_layers += m->is_moe[i];
-    if (m->moe_layers == 0)
-        status = spw_fail(SPW_ECONFIG,
-                          "%s: none of the %zu layers has experts; Spillway plans mixtures of experts only",
-                          in->where, m->layers);
 
 cleanup:
     return status;
@@ -117,7 +112,7 @@ cleanup:
 
 /* Kimi-Linear lists the layers that attend, counted from 1. */
 static spw_status mark_attending(const spw_reading *in, const json_t *list, spw_model *m) {
-    memset(m->is_other, 1, m->layers);
+    memset(m->mixer_of, 1, m->layers);
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *item = json_array_get(list, i);
         const json_int_t layer = json_integer_value(item);
@@ -127,7 +122,7 @@ static spw_status mark_attending(const spw_reading *in, const json_t *list, spw_
                 SPW_ECONFIG,
                 "%s: 'full_attn_layers' has the entry %s; it must be a list of layer numbers in [1, %zu]",
                 in->where, spw_json_words(item, found), m->layers);
-        m->is_other[layer - 1] = 0;
+        m->mixer_of[layer - 1] = 0;
     }
     return SPW_OK;
 }
@@ -143,7 +138,7 @@ static spw_status check_other(const spw_reading *in, const char *counted, const 
     if (spw_reading_find(in, types, &types) != NULL &&
         json_is_array(spw_reading_find(in, "layer_types", NULL))) {
         SPW_TRY(mark_each(in, "layer_types", in->family->mixer->words, attends, listed, m->layers));
-        SPW_TRY(spw_same_layers(in, types, spelled, listed, m->is_other, m->layers,
+        SPW_TRY(spw_same_layers(in, types, spelled, listed, m->mixer_of, m->layers,
                                 "has a mixer of another kind", "has attention"));
     }
     if (kda != NULL && spw_reading_find(in, "full_attn_layers", NULL) != NULL) {
@@ -153,7 +148,7 @@ static spw_status check_other(const spw_reading *in, const char *counted, const 
             if (layer >= 1 && (size_t)layer <= m->layers) listed[layer - 1] = 1;
         }
         SPW_TRY(spw_same_layers(in, "linear_attn_config.kda_layers", "linear_attn_config.full_attn_layers",
-                                listed, m->is_other, m->layers, "has a mixer of another kind",
+                                listed, m->mixer_of, m->layers, "has a mixer of another kind",
                                 "has attention"));
     }
 
@@ -165,6 +160,7 @@ cleanup:
 static spw_status mark_other(const spw_reading *in, const spw_raw_config *raw, spw_model *m) {
     const spw_family *f = in->family;
     spw_status status = SPW_OK;
+    if (f->layer_words != NULL) return spw_reading_kinds(in, m);
     if (f->mixer == NULL) return SPW_OK;
     const char *word = f->mixer->words[0];
     const bool full = strcmp(word, "full_attention") == 0;
@@ -173,7 +169,7 @@ static spw_status mark_other(const spw_reading *in, const spw_raw_config *raw, s
     const json_t *listed = spw_reading_find(in, "full_attn_layers", NULL);
     if (spw_family_has(f, SPW_BY_PERIOD)) {
         for (size_t i = 0; i < m->layers; i++)
-            m->is_other[i] = i % (size_t)raw->attention_period != (size_t)raw->attention_offset;
+            m->mixer_of[i] = i % (size_t)raw->attention_period != (size_t)raw->attention_offset;
         SPW_TRY(check_other(in, "attn_layer_period", attends, m));
     } else if (listed != NULL) {
         SPW_TRY(mark_attending(in, listed, m));
@@ -181,18 +177,63 @@ static spw_status mark_other(const spw_reading *in, const spw_raw_config *raw, s
     } else if (spw_reading_find(in, "layer_types", NULL) != NULL) {
         uint8_t counted[SPW_MODEL_MAX_LAYERS];
         for (size_t i = 0; i < m->layers; i++) counted[i] = interval > 0 && (i + 1) % interval != 0;
-        SPW_TRY(mark_each(in, "layer_types", f->mixer->words, attends, m->is_other, m->layers));
+        SPW_TRY(mark_each(in, "layer_types", f->mixer->words, attends, m->mixer_of, m->layers));
         if (raw->interval != SPW_ABSENT)
-            SPW_TRY(spw_same_layers(in, "layer_types", "full_attention_interval", m->is_other, counted,
+            SPW_TRY(spw_same_layers(in, "layer_types", "full_attention_interval", m->mixer_of, counted,
                                     m->layers, "has a mixer of another kind", "has attention"));
     } else if (interval > 0) {
-        for (size_t i = 0; i < m->layers; i++) m->is_other[i] = (i + 1) % interval != 0;
+        for (size_t i = 0; i < m->layers; i++) m->mixer_of[i] = (i + 1) % interval != 0;
     } else {
         SPW_TRY(spw_fail(SPW_ECONFIG,
                          "%s: key 'layer_types' is missing; a %s model needs it: a list of '%s' and '%s'",
                          in->where, f->model_type, word, attends[0]));
     }
-    for (size_t i = 0; i < m->layers; i++) m->other.layers += m->is_other[i];
+
+cleanup:
+    return status;
+}
+
+/* Indexers by a word of 'F' and 'S' a layer, or by a step behind the first layers (transformers 5.24, GlmMoeDsaConfig). */
+static spw_status count_indexers(const spw_reading *in, const spw_raw_config *raw, uint8_t *shares,
+                                 const spw_model *m) {
+    const json_t *pattern = spw_reading_find(in, "index_topk_pattern", NULL);
+    const char *text = json_string_value(pattern);
+    char found[SPW_JSON_WORDS];
+    const int64_t every = raw->indexer_every == SPW_ABSENT ? 1 : raw->indexer_every,
+                  offset = raw->indexer_offset == SPW_ABSENT ? 2 : raw->indexer_offset;
+    if (pattern != NULL && (text == NULL || strlen(text) != m->layers || strspn(text, "FS") != m->layers))
+        return spw_fail(
+            SPW_ECONFIG,
+            "%s: 'index_topk_pattern' is %s; it must be a text of %zu letters, F for a layer with "
+            "an indexer and S for one that uses the choice before it",
+            in->where, spw_json_words(pattern, found), m->layers);
+    for (size_t i = 0; i < m->layers; i++) {
+        const int64_t behind = (int64_t)i - offset + 1;
+        shares[i] = text != NULL ? text[i] == 'S' : behind > 0 && behind % every != 0;
+    }
+    return SPW_OK;
+}
+
+/* Layers that use the choice of an indexer before them and hold none. */
+static spw_status mark_indexers(const spw_reading *in, const spw_raw_config *raw, spw_model *m) {
+    static const char *const shared[2] = {"shared", NULL}, *const full[2] = {"full", NULL};
+    spw_status status = SPW_OK;
+    uint8_t counted[SPW_MODEL_MAX_LAYERS] = {0};
+    if (!spw_family_has(in->family, SPW_INDEXER)) return SPW_OK;
+    SPW_TRY(count_indexers(in, raw, counted, m));
+    memcpy(m->shares_indexer, counted, m->layers);
+    SPW_TRY(mark_each(in, "indexer_types", shared, full, m->shares_indexer, m->layers));
+    const char *const by =
+        spw_reading_find(in, "index_topk_pattern", NULL) != NULL ? "index_topk_pattern" : "index_topk_freq";
+    SPW_TRY(spw_same_layers(in, "indexer_types", by, m->shares_indexer, counted, m->layers,
+                            "shares an indexer", "has one"));
+    for (size_t i = 0; i < m->layers && (m->mixer_of[i] != 0 || m->shares_indexer[i] != 0); i++)
+        if (m->mixer_of[i] == 0)
+            SPW_TRY(spw_fail(SPW_ECONFIG,
+                             "%s: layer %zu shares an indexer by '%s', but no layer before it has one: the "
+                             "first must be 'full'",
+                             in->where, i,
+                             spw_reading_find(in, "indexer_types", NULL) != NULL ? "indexer_types" : by));
 
 cleanup:
     return status;
@@ -206,13 +247,13 @@ static void find_period(const spw_reading *in, spw_model *m) {
     size_t first = 0;
     m->nested_scans = in->family->nested_scans;
     m->layers_per_turn = in->family->layer_period > 0 ? in->family->layer_period : 1;
-    if (count != m->layers && m->other.layers == 0) return;
+    if (count != m->layers && m->other_layers == 0) return;
     while (m->is_moe[first] == 0) first++; /* there is one */
     for (size_t period = 1, sparse = 0; first + period <= m->layers; period++) {
         size_t i = first;
         sparse += m->is_moe[first + period - 1];
-        while (i + period < m->layers && m->is_other[i] == m->is_other[i + period] &&
-               m->is_moe[i] == m->is_moe[i + period] &&
+        while (i + period < m->layers && m->mixer_of[i] == m->mixer_of[i + period] &&
+               m->is_moe[i] == m->is_moe[i + period] && m->is_bare[i] == m->is_bare[i + period] &&
                (count != m->layers || json_equal(json_array_get(list, i), json_array_get(list, i + period))))
             i++;
         m->layers_per_turn = sparse;
@@ -220,9 +261,25 @@ static void find_period(const spw_reading *in, spw_model *m) {
     }
 }
 
+static spw_status count_layers(const spw_reading *in, spw_model *m) {
+    for (size_t i = 0; i < m->layers; i++) {
+        m->moe_layers += m->is_moe[i];
+        m->bare_layers += m->is_bare[i];
+        m->other_layers += m->mixer_of[i] > 0;
+        m->mixer[m->mixer_of[i]].layers++;
+        m->half_layers = m->half_layers || in->family->kinds[m->mixer_of[i]] == &spw_no_mixer;
+    }
+    if (m->moe_layers > 0) return SPW_OK;
+    return spw_fail(SPW_ECONFIG,
+                    "%s: none of the %zu layers has experts; Spillway plans mixtures of experts only",
+                    in->where, m->layers);
+}
+
 spw_status spw_reading_layers(const spw_reading *in, const spw_raw_config *raw, spw_model *m) {
     spw_status status = mark_sparse(in, raw, m);
     if (status == SPW_OK) status = mark_other(in, raw, m);
+    if (status == SPW_OK) status = count_layers(in, m);
+    if (status == SPW_OK) status = mark_indexers(in, raw, m);
     if (status == SPW_OK) find_period(in, m);
     return status;
 }

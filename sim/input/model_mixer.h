@@ -4,11 +4,8 @@
 
 #include "sim/input/model_family.h"
 
-/* Fills parameters and state of out->other from the numbers that were read; all other shapes of `out` are read before. */
-void spw_mixer_count(const spw_mixer_kind *kind, const spw_raw_config *raw, spw_model *out);
-
-/* hidden x (heads (key + value) + kv_heads (key + value)): the four projections of an attention. */
-uint64_t spw_attention_projections(const spw_model *model, uint64_t heads, uint64_t kv_heads, uint64_t key,
-                                   uint64_t value);
+/* Adds the weights of kind `index` to the model's list and fills out->mixer[index] from the numbers that were read; all other shapes
+ * of `out` are read before. */
+void spw_mixer_count(const spw_mixer_kind *kind, const spw_raw_config *raw, size_t index, spw_model *out);
 
 #endif

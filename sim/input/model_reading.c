@@ -72,6 +72,7 @@ static spw_status read_count(const spw_reading *in, const char *key, const spw_k
     const json_t *value = spw_reading_find(in, key, &spelled);
     char found[SPW_JSON_WORDS];
     if (in->family->lists) value = spw_json_one_of_list(value); /* Hunyuan */
+    if (in->family->text_first && json_array_size(value) > 0) value = json_array_get(value, 0);
     if (value == NULL) {
         *out = SPW_ABSENT;
         if (!row->required) return SPW_OK;

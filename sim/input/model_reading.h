@@ -47,8 +47,21 @@ static inline size_t spw_or_default(int64_t value, size_t fallback) {
     return value == SPW_ABSENT ? fallback : (size_t)value;
 }
 
-/* Which layers have experts, and in which something other than attention mixes. Fills is_moe, moe_layers, is_other,
- * other.layers and layers_per_turn; layers and family are there. */
+/* Which layers have experts or no FFN, and in which something other than attention mixes. Fills is_moe, is_bare, mixer_of, their
+ * counts, shares_indexer and layers_per_turn; layers and family are there. */
+/* The same of a family with a list of layers of several kinds, in place of counts; *layers: how many the list has without those of
+ * multi-token prediction, 0: there is no list. SPW_ECONFIG names an entry that the family does not know. */
+SPW_MUST_CHECK spw_status spw_reading_kinds(const spw_reading *in, spw_model *m);
+/* Weights of every kind of layer that the model has, read into *raw; and latent projections, residual streams, gates. Other shapes
+ * and layers are there. */
+SPW_MUST_CHECK spw_status spw_reading_mixers(const spw_reading *in, spw_raw_config *raw, spw_model *m);
+SPW_MUST_CHECK spw_status spw_reading_beside(const spw_reading *in, const spw_raw_config *raw, spw_model *m);
+/* *layers: those in which the token's id chooses, by a count or by 'mlp_layer_types'; 3 where neither is said (DeepSeek-V4). */
+SPW_MUST_CHECK spw_status spw_reading_hash(const spw_reading *in, const spw_raw_config *raw, size_t layers,
+                                           size_t *hash);
+/* In which format the published file stores routed experts, where it says FP4 or FP8. */
+void spw_reading_storage(const spw_reading *in, spw_model *m);
+SPW_MUST_CHECK spw_status spw_reading_listed(const spw_reading *in, size_t *layers);
 SPW_MUST_CHECK spw_status spw_reading_layers(const spw_reading *in, const spw_raw_config *raw, spw_model *m);
 
 #endif

@@ -1,5 +1,7 @@
 #include "sim/input/model_twice.h"
 
+#include "sim/input/model_keys.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,6 +38,10 @@ static const struct {
     {"the number of groups of experts", {"n_group", "num_expert_group", "num_expert_groups"}},
     {"the number of groups that a token keeps", {"topk_group", "num_limited_groups"}},
     {"the tie of embedding and head", {"tie_word_embeddings", "tie_embedding"}},
+    {"the heads of a linear attention", {"linear_attn_config.num_heads", "linear_num_heads"}},
+    {"the width of a head of a linear attention", {"linear_attn_config.head_dim", "linear_head_dim"}},
+    {"the width of a linear attention's convolution",
+     {"linear_attn_config.short_conv_kernel_size", "linear_conv_kernel_dim", "short_conv_kernel_size"}},
     {"the number of layers of multi-token prediction",
      {"num_nextn_predict_layers", "mtp_num_layers", "num_mtp_layers", "mtp_num_hidden_layers",
       "num_mtp_modules"}},
@@ -67,7 +73,8 @@ static spw_status check_synonyms(const spw_reading *in) {
             const char *const name = synonyms[s].name[i];
             const json_t *value = spw_reading_at(in->root, name);
             char one[SPW_JSON_WORDS], other[SPW_JSON_WORDS];
-            if (value == NULL) continue;
+            if (value == NULL || (spw_model_key_is_mtp(name) && spw_family_is_quiet(in->family, name)))
+                continue;
             if (first == NULL) {
                 first = value;
                 named = name;
@@ -82,6 +89,20 @@ static spw_status check_synonyms(const spw_reading *in) {
         }
     }
     return SPW_OK;
+}
+
+bool spw_states_again(const spw_reading *in, bool latent, const char *key) {
+    for (size_t s = 0; s < sizeof synonyms / sizeof *synonyms; s++) {
+        bool among = false, read = false;
+        for (size_t i = 0; i < NAMES && synonyms[s].name[i] != NULL; i++) {
+            const char *const name = synonyms[s].name[i];
+            among = among || strcmp(name, key) == 0;
+            read = read || (strcmp(name, key) != 0 && spw_reading_at(in->root, name) != NULL &&
+                            spw_family_reads(in->family, latent, name));
+        }
+        if (among && read) return true;
+    }
+    return false;
 }
 
 /* The number at `name`; 1 for NULL; NAN where there is none. */

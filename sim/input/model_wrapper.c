@@ -13,19 +13,38 @@ typedef enum tie_rule {
 } tie_rule;
 
 /* Source: transformers 5.24, models/<model_type>/configuration_*.py (the default of the class that decides) and modeling_*.py
- * (_tied_weights_keys of ...ForConditionalGeneration; Llama4's has none). Of Kimi the code beside the published weights. */
+ * (_tied_weights_keys of ...ForConditionalGeneration; Llama4's has none). Of Kimi-VL the code beside the published weights. */
 static const struct wrapper {
     const char *model_type;
     const char *within; /* text_config is a key of this mapping; NULL: of the file */
     tie_rule rule;
-    bool tied; /* where the one that decides says nothing */
+    bool tied;        /* where the one that decides says nothing */
+    const char *text; /* model_type of a text_config that does not say it; NULL: the file's */
 } wrappers[] = {
-    {"qwen3_vl_moe", NULL, TIE_OUTER, false}, {"qwen3_5_moe", NULL, TIE_OUTER, false},
-    {"gemma4", NULL, TIE_OUTER, true},        {"llama4", NULL, TIE_TEXT, false},
-    {"internvl", NULL, TIE_OUTER, true},      {"mistral3", NULL, TIE_OUTER, true},
-    {"glm4v_moe", NULL, TIE_EITHER, false},   {"qwen3_omni_moe", "thinker_config", TIE_OUTER, false},
-    {"kimi_vl", NULL, TIE_TEXT, false},       {"kimi_k25", NULL, TIE_TEXT, false},
+    {"qwen3_vl_moe", NULL, TIE_OUTER, false, NULL},
+    {"qwen3_5_moe", NULL, TIE_OUTER, false, NULL},
+    {"gemma4", NULL, TIE_OUTER, true, NULL},
+    {"llama4", NULL, TIE_TEXT, false, NULL},
+    {"internvl", NULL, TIE_OUTER, true, NULL},
+    {"mistral3", NULL, TIE_OUTER, true, NULL},
+    {"glm4v_moe", NULL, TIE_EITHER, false, NULL},
+    {"qwen3_omni_moe", "thinker_config", TIE_OUTER, false, NULL},
+    {"kimi_vl", NULL, TIE_TEXT, false, "deepseek_v3"},
+    {"kimi_k25", NULL, TIE_OUTER, true, "deepseek_v3"},
+    {"aria", NULL, TIE_OUTER, false, NULL},
+    {"deepseek_ocr2", NULL, TIE_OUTER, false, NULL},
+    {"unlimited_ocr", NULL, TIE_OUTER, false, NULL},
+    {"ernie4_5_vl_moe", NULL, TIE_OUTER, true, NULL},
+    {"minimax_m3_vl", NULL, TIE_EITHER, false, NULL},
+    {"step3p7", NULL, TIE_OUTER, false, NULL},
+    {"muse_spark", NULL, TIE_OUTER, false, NULL},
+    {"mistral_large4", NULL, TIE_OUTER, false, NULL},
+    {"hy_v4_vl", NULL, TIE_OUTER, false, NULL},
+    {"glm5_next", NULL, TIE_OUTER, false, NULL},
 };
+
+/* Names of the mapping that holds the language model; the second and third are of code beside published weights. */
+static const char *const text_names[] = {"text_config", "llm_config", "language_config"};
 
 static const struct wrapper *find_wrapper(const char *model_type) {
     for (size_t i = 0; model_type != NULL && i < sizeof wrappers / sizeof *wrappers; i++)
@@ -78,7 +97,7 @@ static bool is_dense(const json_t *root) {
 }
 
 static spw_status fail_unknown(const spw_reading *in, const json_t *root) {
-    char known[768] = "", lacking[300] = "", shown[SPW_SETTINGS_SHOWN];
+    char known[1536] = "", lacking[300] = "", shown[SPW_SETTINGS_SHOWN];
     const char *type = type_of(root);
     for (size_t i = 0; spw_family_at(i) != NULL; i++) {
         size_t used = strlen(known);
@@ -112,24 +131,38 @@ static spw_status fail_unknown(const spw_reading *in, const json_t *root) {
 
 /* --- Entering --- */
 
+static const json_t *find_text(const json_t *outer, const char **name) {
+    for (size_t i = 0; i < sizeof text_names / sizeof *text_names; i++) {
+        const json_t *text = json_object_get(outer, text_names[i]);
+        if (text == NULL || (i > 0 && !json_is_object(text))) continue;
+        *name = text_names[i];
+        return text;
+    }
+    return NULL;
+}
+
 spw_status spw_wrapper_enter(spw_reading *in) {
     const struct wrapper *wrapper = find_wrapper(type_of(in->root));
     const json_t *outer = in->root;
     const bool within = wrapper != NULL && wrapper->within != NULL;
     if (within && json_is_object(json_object_get(outer, wrapper->within)))
         outer = json_object_get(outer, wrapper->within);
-    const json_t *text = json_object_get(outer, "text_config");
+    const char *name = text_names[0];
+    const json_t *text = find_text(outer, &name);
     const spw_family *whole = family_of(in->root);
     const bool enters = text != NULL && (wrapper != NULL || whole == NULL || whole->text);
     char found[SPW_JSON_WORDS];
     in->outer = outer;
     if (enters && !json_is_object(text))
-        return spw_fail(SPW_ECONFIG, "%s: 'text_config' is %s; it must be a mapping", in->where,
+        return spw_fail(SPW_ECONFIG, "%s: '%s' is %s; it must be a mapping", in->where, name,
                         spw_json_words(text, found));
     if (enters) in->root = text;
     if (!enters) in->outer = in->root;
-    in->family = enters && type_of(text) != NULL ? family_of(text) : whole;
-    return in->family != NULL ? SPW_OK : fail_unknown(in, enters && type_of(text) != NULL ? text : in->root);
+    if (enters && type_of(text) == NULL && wrapper != NULL && wrapper->text != NULL)
+        in->family = spw_family_find(wrapper->text);
+    else
+        in->family = enters && type_of(text) != NULL ? family_of(text) : whole;
+    return in->family != NULL ? SPW_OK : fail_unknown(in, enters && type_of(text) != NULL ? text : in->whole);
 }
 
 /* --- Tied embeddings --- */

@@ -19,14 +19,16 @@ static bool is_path(const spw_preset_kind *kind, const char *name) {
     return false;
 }
 
-static spw_status open_file(const char *name, const char *folder, spw_preset_text *out) {
+static spw_status open_file(const spw_preset_kind *kind, const char *name, const char *folder,
+                            spw_preset_text *out) {
     spw_status status = SPW_OK;
     bool joined = folder != NULL && folder[0] != '\0' && name[0] != '/';
     size_t size = strlen(name) + (joined ? strlen(folder) + 1 : 0) + 1;
     SPW_TRY(SPW_ALLOC(size, &out->path));
     (void)snprintf(out->path, size, "%s%s%s", joined ? folder : "", joined ? "/" : "", name);
     out->where = out->path;
-    SPW_TRY(spw_file_read(out->path, SPW_SETTINGS_BYTES, &out->content, &out->length));
+    SPW_TRY(spw_file_read(out->path, kind->most_bytes > 0 ? kind->most_bytes : SPW_SETTINGS_BYTES,
+                          &out->content, &out->length));
     out->text = out->content;
 
 cleanup:
@@ -102,7 +104,7 @@ spw_status spw_preset_open(const spw_preset_kind *kind, const char *name, const 
                 strncasecmp(file->name, name, strlen(file->name)) == 0)
                 return spw_fail(SPW_ECONFIG, "%s: no such file; the preset is called '%s'", name, file->name);
     }
-    if (path) return open_file(name, folder, out);
+    if (path) return open_file(kind, name, folder, out);
     if (there)
         return spw_fail(SPW_ECONFIG, "%s '%s' is no preset; to read the file of that name, write ./%s",
                         kind->what, name, name);

@@ -24,6 +24,7 @@ typedef struct spw_preset_kind {
     const char *what, *file_words; /* "model", "a Hugging Face config.json": for messages */
     const spw_preset *files;
     const char *const *suffixes; /* ended by NULL */
+    size_t most_bytes;           /* of a file; 0: SPW_SETTINGS_BYTES */
 } spw_preset_kind;
 
 /* A text ready to be parsed. `where` names it in messages. Freed by spw_preset_close. */

@@ -124,7 +124,8 @@ static spw_status newest_compiled(const spw_gpu *gpu, spw_software *out) {
     return add(best.name, out);
 }
 
-static spw_status newest_megatron(const spw_gpu *gpu, spw_software *out) {
+/* Of stacks that were measured on what the job trains, the nearest. */
+static spw_status newest_megatron(const spw_gpu *gpu, bool whole, spw_software *out) {
     spw_stack_claim best = {.name = ""};
     for (const char *const *name = spw_megatron_coefficients_presets(); *name != NULL; name++) {
         spw_stack_claim claim = {.name = ""};
@@ -132,6 +133,7 @@ static spw_status newest_megatron(const spw_gpu *gpu, spw_software *out) {
         const spw_megatron_coefficients *c = &out->megatron_coefficients;
         spw_status status = spw_megatron_coefficients_read(*name, NULL, &out->megatron_coefficients);
         if (status != SPW_OK) return status;
+        if (c->whole != whole) continue;
         status = spw_cluster_read(c->cluster, NULL, &measured);
         if (status != SPW_OK) return spw_fail_within(status, "stack %s: cluster", c->name);
         const spw_gpu of = spw_gpu_of(&measured);
@@ -172,7 +174,7 @@ spw_status spw_software_newest(const spw_job *job, bool compiled, bool megatron,
     memset(out, 0, sizeof *out);
     if (job->cluster.gpu_generation == SPW_GPU_NONE) return SPW_OK;
     if (compiled) SPW_TRY(newest_compiled(&gpu, out));
-    if (megatron) SPW_TRY(newest_megatron(&gpu, out));
+    if (megatron) SPW_TRY(newest_megatron(&gpu, job->part == SPW_PART_WHOLE, out));
     name_all(out);
 
 cleanup:

@@ -83,7 +83,7 @@ spw_status spw_stack_parse(const char *where, const char *text, size_t length, s
 
 spw_status spw_stack_read(const char *name, const char *folder, spw_stack *out) {
     static const char *const suffixes[] = {".yaml", ".yml", NULL};
-    const spw_preset_kind kind = {"stack", "a stack's YAML file", spw_stack_files, suffixes};
+    const spw_preset_kind kind = {"stack", "a stack's YAML file", spw_stack_files, suffixes, 0};
     spw_preset_text text;
     spw_status status = spw_preset_open(&kind, name, folder, &text);
     if (status != SPW_OK) return status;

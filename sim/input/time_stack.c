@@ -64,7 +64,8 @@ spw_status spw_time_stack_parse(const char *where, const char *text, size_t leng
 
 spw_status spw_time_stack_read(const char *name, const char *folder, spw_time_stack *out) {
     static const char *const suffixes[] = {".yaml", ".yml", NULL};
-    const spw_preset_kind kind = {"time stack", "a time stack's YAML file", spw_time_stack_files, suffixes};
+    const spw_preset_kind kind = {"time stack", "a time stack's YAML file", spw_time_stack_files, suffixes,
+                                  0};
     spw_preset_text text;
     spw_status status = spw_preset_open(&kind, name, folder, &text);
     if (status != SPW_OK) return status;

@@ -2,15 +2,35 @@
 
 static const double TRAINED = 3.0; /* forward, and two gradients */
 
+double spw_model_like_attention(const spw_model *m) {
+    size_t layers = m->mixer[0].heads > 0 ? 0 : m->layers - m->other_layers;
+    for (size_t k = 1; k < SPW_MODEL_MIXERS; k++)
+        if (m->mixer[k].attends && m->mixer[k].heads == 0) layers += m->mixer[k].layers;
+    return (double)layers;
+}
+
+double spw_model_own_scores(const spw_model *m, size_t length) {
+    double sum = 0.0;
+    for (size_t k = 0; k < SPW_MODEL_MIXERS; k++) {
+        const spw_mixer *mixer = &m->mixer[k];
+        const spw_mixer joined = {.every = mixer->every};
+        if (mixer->heads == 0) continue;
+        const double elements = (double)(mixer->heads * (mixer->key + mixer->value)),
+                     chosen = mixer->every > 0 ? (double)mixer->index * spw_mixer_keys(&joined, length) : 0.0;
+        sum += 2.0 * (double)mixer->layers * (spw_mixer_keys(mixer, length) * elements + chosen);
+    }
+    return sum;
+}
+
 spw_token_work spw_token_work_of(const spw_model *m, size_t length) {
     const spw_parameters p = spw_model_parameters(m);
     const bool latent = m->attention == SPW_ATTENTION_MLA;
     const double key = (double)(latent ? m->nope_dim + m->rope_dim : m->head_dim),
                  value = (double)m->v_head_dim;
-    const double attending = (double)(m->layers - (m->other.attends ? 0 : m->other.layers));
     const double looked_up =
         m->tied_embeddings ? 0.0 : (double)p.embedding; /* an embedding is read, not multiplied */
     const double weights = 2.0 * ((double)p.active - looked_up),
-                 scores = attending * (double)length * (double)m->heads * (key + value);
+                 scores = spw_model_like_attention(m) * (double)length * (double)m->heads * (key + value) +
+                          spw_model_own_scores(m, length);
     return (spw_token_work){.weights = weights, .scores = scores, .training = TRAINED * (weights + scores)};
 }

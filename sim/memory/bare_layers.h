@@ -19,6 +19,8 @@ typedef enum spw_recompute { SPW_RECOMPUTE_NONE, SPW_RECOMPUTE_MOE_ACT, SPW_RECO
 
 typedef struct spw_megatron_shape {
     size_t layers, tokens, top_k, experts, experts_per_rank, hidden, ffn; /* tokens: of one rank */
+    size_t model_hidden;  /* of what the router reads, where rows of experts are narrower; 0: hidden */
+    bool plain;           /* experts of two matrices, without a gate */
     size_t expert_tensor; /* ranks that share an expert, ffn is the part of one; 0 counts as 1 */
     size_t capacity;      /* slots of an expert and source rank; 0 = dropless */
     bool padded;          /* to capacity: needs capacity */

@@ -112,27 +112,28 @@ static const char *less_text(double gone, char out[LESS_TEXT]) {
  * before that is scattered; of the dense FFN and of the head, whose passes are moments here. */
 static void add_gathered_sequence(spw_footprint *f, const spw_job *job, const spw_stage *stage,
                                   const spw_layer_shape *s) {
+    const spw_model *m = &job->model;
     const size_t tensor = spw_grid_of(job).tensor;
     const bool dense = stage->moe_layers < stage->layers, fp8 = job->precision.recipe != SPW_FP8_NONE,
                at[SPW_MOMENT_COUNT] = {
                    [SPW_MOMENT_DENSE_LAYER] = dense && !fp8, [SPW_MOMENT_LOSS] = stage->head};
     if (tensor == 1 || spw_grid_is_mesh(job)) return;
     if (fp8 && dense) {
-        const double held = spw_fp8_gather_of(job, s->tokens, s->hidden).held;
+        const double held = spw_fp8_gather_of(job, s->tokens, m->hidden).held;
         LIVE(spw_component_add(f, "gathered_dense_sequence",
-                               (double)(tensor * s->tokens * s->hidden) * (held + (double)s->element_bytes),
+                               (double)(tensor * s->tokens * m->hidden) * (held + (double)s->element_bytes),
                                "fp8 input of a dense FFN, gathered, and its gradient in bf16 (5.10)",
                                "TP T H (%.5g + b) = %zu x %zu x %zu x (%.5g + %zu)", held, tensor, s->tokens,
-                               s->hidden, held, s->element_bytes),
+                               m->hidden, held, s->element_bytes),
              AT_DENSE_LAYER);
     }
     const size_t held = job->finetune.frozen == SPW_FROZEN_BASE ? 1 : 2; /* a frozen product needs no input */
     spw_component_live(
         spw_component_add(
-            f, "gathered_sequence", (double)(held * tensor * s->tokens * s->hidden * s->element_bytes),
+            f, "gathered_sequence", (double)(held * tensor * s->tokens * m->hidden * s->element_bytes),
             held == 1 ? "gradient of a frozen column-parallel product's input, all of the tensor group (7.13)"
                       : "input of a column-parallel product and its gradient, all of the tensor group (5.10)",
-            "%zu TP T H b = %zu x %zu x %zu x %zu x %zu", held, held, tensor, s->tokens, s->hidden,
+            "%zu TP T H b = %zu x %zu x %zu x %zu x %zu", held, held, tensor, s->tokens, m->hidden,
             s->element_bytes),
         at);
 }
@@ -166,10 +167,19 @@ static double add_flash(spw_footprint *f, const spw_job *job, const spw_scheme *
                  core = (double)(m->heads * sizeof(float)), gone = spw_repeated_modules_of(job, s).attention,
                  bytes = tokens * ((double)elements * b + core + spw_fp8_inputs_of(job).attention) - gone;
     char less[LESS_TEXT];
-    LIVE(spw_component_add(f, "attention", bytes, "attention of the recomputed layer (7.4)",
-                           "T (A b + 4 heads) = %zu x (%zu x %.0f + 4 x %zu)%s%s", s->tokens, elements, b,
-                           m->heads, inputs_note(job), less_text(gone, less)),
-         AT_LAYERS);
+    spw_component *mixer =
+        spw_component_add(f, "attention", bytes, "attention of the recomputed layer (7.4)",
+                          "T (A b + 4 heads) = %zu x (%zu x %.0f + 4 x %zu)%s%s", s->tokens, elements, b,
+                          m->heads, inputs_note(job), less_text(gone, less));
+    if (m->half_layers) {
+        LIVE(mixer, AT_DENSE_LAYER);
+        LIVE(spw_component_add(f, "expert_layer_input", 2.0 * tokens * (double)m->hidden * b,
+                               "what the norm of a layer of experts alone reads and gives (7.18)",
+                               "2 T H b = 2 x %zu x %zu x %.0f", s->tokens, m->hidden, b),
+             AT_MOE_LAYER);
+    } else {
+        LIVE(mixer, AT_LAYERS);
+    }
     spw_repeated_modules_add(f, job, s);
     return spw_remat_repeats(job->remat, SPW_MODULE_CORE_ATTN) ? bytes - tokens * core : bytes;
 }
@@ -178,18 +188,24 @@ static double add_activations(spw_footprint *f, const spw_job *job, const spw_sc
                               const spw_stage *stage, const spw_layer_shape *s) {
     const spw_model *m = &job->model;
     const double tokens = (double)s->tokens, b = (double)s->element_bytes;
-    const double carry = tokens * (double)m->hidden * b;
+    const double carry = tokens * (double)spw_model_carried(m) * b;
     const spw_fp8_inputs fp8 = spw_fp8_inputs_of(job);
-    LIVE_BY_LAYER(
-        spw_component_add(f, "carries", (double)stage->kept_layers * carry,
-                          stage->stages > 1 ? "inputs of the layers, of the micro-batches in flight (7.9)"
-                                            : "inputs of the layers, stacked by the scan (7.3)",
-                          "L T H b = %zu x %zu x %zu x %.0f", stage->kept_layers, s->tokens, m->hidden, b),
-        ALWAYS);
+    LIVE_BY_LAYER(spw_component_add(f, "carries", (double)stage->kept_layers * carry,
+                                    stage->stages > 1
+                                        ? "inputs of the layers, of the micro-batches in flight (7.9)"
+                                        : "inputs of the layers, stacked by the scan (7.3)",
+                                    "L T H b = %zu x %zu x %zu x %.0f", stage->kept_layers, s->tokens,
+                                    spw_model_carried(m), b),
+                  ALWAYS);
     const double attention =
         job->attention == SPW_ATTENTION_UNFUSED ? add_unfused(f, job, s) : add_flash(f, job, scheme, s);
     if (stage->head) spw_cross_entropy_add(f, job, scheme, s, m);
     add_gathered_sequence(f, job, stage, s);
+    if (m->latent > 0)
+        LIVE(spw_component_add(f, "latent", tokens * (double)(m->hidden + m->latent) * b,
+                               "input of the projection to the experts' rows, and what they give (7.18)",
+                               "T (H + L) b = %zu x (%zu + %zu) x %.0f", s->tokens, m->hidden, m->latent, b),
+             AT_MOE_LAYER);
     if (m->shared_ffn > 0 && !spw_remat_repeats(job->remat, SPW_MODULE_SHARED_EXPERTS)) {
         LIVE(
             spw_component_add(f, "shared_expert",
@@ -199,7 +215,7 @@ static double add_activations(spw_footprint *f, const spw_job *job, const spw_sc
                               spw_footprint_ffn_kept(job), s->tokens, m->shared_ffn, b, inputs_note(job)),
             AT_MOE_LAYER);
     }
-    if (stage->moe_layers < stage->layers) {
+    if (stage->moe_layers + stage->bare_layers < stage->layers) {
         LIVE(spw_component_add(
                  f, "dense_ffn",
                  tokens * ((1.0 + spw_footprint_ffn_kept(job)) * (double)m->dense_ffn * b + fp8.dense),

@@ -7,11 +7,29 @@
 #include "sim/memory/cross_entropy.h"
 #include "sim/memory/fp8_memory.h"
 #include "sim/memory/fsdp2.h"
+#include "sim/memory/megatron_job.h"
 #include "sim/memory/unfused_attention.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+/* What Megatron-Core alone knows; and a graph of an iteration replays launches whose sizes are known. */
+static spw_status check_launches(const spw_job *job, const spw_scheme *scheme) {
+    const bool full = job->cuda_graph == SPW_GRAPH_FULL_ITERATION;
+    if ((job->cuda_graph != SPW_GRAPH_NONE || job->overlap_exchanges) && !spw_is_megatron_job(job, scheme))
+        return spw_fail(SPW_ECONFIG,
+                        "scheme '%s': %s is a key of Megatron-Core's schemes; leave it out, or use one of "
+                        "them, as --scheme megatron-alltoall",
+                        scheme->text,
+                        job->overlap_exchanges ? "overlap_moe_expert_parallel_comm" : "cuda_graph_impl");
+    if (!full || scheme->type->megatron.unread || spw_scheme_fills_slots(scheme)) return SPW_OK;
+    return spw_fail(SPW_ECONFIG,
+                    "scheme '%s': cuda_graph_impl: full_iteration needs rows whose number the host does not "
+                    "read; use megatron-syncfree, or capacity_factor=C,pad=true, or transformer_engine for "
+                    "graphs of parts of a layer",
+                    scheme->text);
+}
 
 /* Rows of an expert must come in the multiples that its products take. */
 static spw_status check_recipe(const spw_job *job, const spw_scheme *scheme) {
@@ -40,14 +58,15 @@ static spw_status check_recipe(const spw_job *job, const spw_scheme *scheme) {
 static spw_status check_cut_adapters(const spw_job *job, const spw_grid *g) {
     const spw_finetune *f = &job->finetune;
     if (g->tensor == 1 || !spw_finetune_adapts(f, SPW_LORA_ATTENTION)) return SPW_OK;
-    if (job->model.attention == SPW_ATTENTION_MLA || job->model.other.layers > 0)
+    if (job->model.attention == SPW_ATTENTION_MLA || job->model.other_layers > 0 || job->model.matrices > 0)
         return spw_fail(
             SPW_ECONFIG,
             "finetune.lora_targets attention with tensor %zu and model '%s': how adapters beside %s "
             "are cut is not modelled; use lora_targets: experts, or tensor 1",
             g->tensor, job->model.name,
-            job->model.other.layers > 0 ? job->model.other.what
-                                        : "MLA's down projections, which every GPU holds whole,");
+            job->model.attention == SPW_ATTENTION_MLA && job->model.matrices == 0
+                ? "MLA's down projections, which every GPU holds whole,"
+                : "layers of several kinds");
     if (f->lora_rank % g->tensor != 0)
         return spw_fail(
             SPW_ECONFIG,
@@ -299,8 +318,28 @@ static spw_status check_global_batch(const spw_job *job, const spw_scheme *schem
         scheme->type->name, job->pipeline);
 }
 
+/* Experts of two matrices, and of rows narrower than the hidden size. */
+static spw_status check_experts(const spw_job *job, const spw_scheme *scheme) {
+    const spw_model *m = &job->model;
+    const bool latent = m->latent > 0 && scheme->type->compiled.list != NULL;
+    if (!latent && (!m->plain_experts || scheme->type->megatron.plain)) return SPW_OK;
+    if (latent)
+        return spw_fail(
+            SPW_ECONFIG,
+            "scheme '%s': model '%s' has experts whose rows are narrower than the hidden size, and "
+            "MaxText has no such layer; use a scheme of PyTorch such as megatron-alltoall",
+            scheme->text, m->name);
+    return spw_fail(
+        SPW_ECONFIG,
+        "scheme '%s': model '%s' has experts of two matrices, without a gate, which are described "
+        "for Megatron-Core's dispatchers megatron-alltoall, megatron-allgather, megatron-flex, "
+        "megatron-syncfree and megatron-ncclep; use one of them",
+        scheme->text, m->name);
+}
+
 spw_status spw_footprint_check(const spw_job *job, const spw_scheme *scheme) {
     spw_status status = check_device(job, scheme);
+    if (status == SPW_OK) status = check_experts(job, scheme);
     if (status == SPW_OK) status = check_global_batch(job, scheme);
     if (status == SPW_OK) status = check_recipe(job, scheme);
     if (status == SPW_OK) status = check_grid(job, scheme);
@@ -312,6 +351,7 @@ spw_status spw_footprint_check(const spw_job *job, const spw_scheme *scheme) {
     if (status == SPW_OK) status = spw_unfused_attention_check(job, scheme);
     if (status == SPW_OK) status = spw_cross_entropy_check(job, scheme);
     if (status == SPW_OK) status = spw_offload_check(job, scheme);
+    if (status == SPW_OK) status = check_launches(job, scheme);
     if (status != SPW_OK) return status;
     if (!scheme->type->memory.shards_state || job->optimizer == SPW_OPTIMIZER_SHARDED) return SPW_OK;
     return spw_fail(SPW_ECONFIG,

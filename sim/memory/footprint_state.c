@@ -219,7 +219,7 @@ spw_status spw_footprint_add_state(spw_footprint *f, const spw_job *job, const s
 /* Gradients of weights that the scheme's list has at the moments at which they are there: 3 e H F. */
 static double listed_gradients(const spw_layer_shape *s) {
     if (s->weight_gradients == SPW_WEIGHT_GRADIENTS_UNLISTED) return 0.0;
-    return 3.0 * (double)s->experts_per_rank * (double)s->hidden * (double)s->ffn;
+    return (double)spw_layer_matrices(s) * (double)s->experts_per_rank * (double)s->hidden * (double)s->ffn;
 }
 
 void spw_footprint_add_expert_layers(spw_footprint *f, const spw_job *job, const spw_parameters *parameters,
@@ -227,9 +227,9 @@ void spw_footprint_add_expert_layers(spw_footprint *f, const spw_job *job, const
     const spw_grid grid = spw_grid_of(job);
     const double layers = (double)job->model.moe_layers, w = (double)job->precision.weights,
                  g = (double)job->precision.gradients, b = (double)s->element_bytes,
-                 hidden = (double)s->tokens * (double)s->hidden * b,
+                 hidden = (double)s->tokens * (double)job->model.hidden * b,
                  routed = (double)parameters->routed_per_layer / (double)(grid.expert * grid.expert_tensor),
-                 held = routed + (double)parameters->router_per_layer + (double)s->hidden;
+                 held = routed + (double)parameters->router_per_layer + (double)job->model.hidden;
     const char *source = "bare layers: the MoE layers alone (7.10)";
     spw_component *weights =
         spw_component_add(f, "weights", layers * held * w, source,
@@ -271,9 +271,11 @@ void spw_footprint_add_gathered(spw_footprint *f, const spw_job *job, const spw_
     const double routed =
         job->fsdp > 1 || all_experts ? (double)parameters->routed_per_layer * share * part : 0.0;
     const spw_replicated_parameters whole = spw_replicated_parameters_of(&job->model);
-    const double common = (double)(parameters->mixer_most + parameters->norms_per_layer);
-    const double moe = common + (double)(parameters->shared_per_layer + parameters->router_per_layer),
-                 dense_layer = common + (double)parameters->dense_ffn_per_layer;
+    const double norms = (double)parameters->norms_per_layer;
+    const double moe = (double)spw_model_mixer_most(&job->model, true) + norms +
+                       (double)(parameters->shared_per_layer + parameters->router_per_layer),
+                 dense_layer = (double)spw_model_mixer_most(&job->model, false) + norms +
+                               (double)parameters->dense_ffn_per_layer;
     const double rest = several ? spw_mesh_held(job, moe, whole.layer + (double)whole.moe_layer) : 0.0;
     const double dense = several ? spw_mesh_held(job, dense_layer, whole.layer) : 0.0;
     LIVE(spw_component_add(f, "gathered_expert_weights", GATHERED_LAYERS * routed * w,
@@ -332,7 +334,8 @@ static void add_waiting(spw_footprint *f, const spw_job *job, const spw_stage *s
     const double w = (double)spw_fsdp2_gathered_bytes(job), g = (double)job->precision.gradients,
                  gathered = stage_parameters(job, stage, resident),
                  whole = stage_parameters(job, stage, chunks);
-    const double matrix = (double)p.routed_per_layer / (3.0 * (double)job->expert),
+    const double matrix = (double)p.routed_per_layer /
+                          ((double)spw_expert_matrices(&job->model) * (double)job->expert),
                  table = stage->head ? spw_fsdp2_head(job) : 0.0;
     LIVE(spw_component_add(f, "fsdp2.parameters", w * gathered, source,
                            "gathered, of %zu of %zu blocks: %.6g x %.0f", resident, chunks, gathered, w),

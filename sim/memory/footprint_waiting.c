@@ -10,7 +10,8 @@
 
 /* The input of the last product only if it is trained. */
 double spw_footprint_ffn_kept(const spw_job *job) {
-    return job->finetune.frozen == SPW_FROZEN_BASE ? 2.0 : 3.0;
+    const double all = (double)spw_ffn_matrices(&job->model);
+    return job->finetune.frozen == SPW_FROZEN_BASE ? all - 1.0 : all;
 }
 
 /* Of one kind of layer. */
@@ -31,11 +32,13 @@ void spw_footprint_layer_keeps(const spw_job *job, const spw_layer_shape *s, dou
     const double shared =
         spw_remat_repeats(job->remat, SPW_MODULE_MOE) ? 0.0 : ffn * (double)m->shared_ffn + all * fp8.shared;
     for (size_t moe = 0; moe < 2; moe++) {
-        out[moe].input = tokens * (double)m->hidden;
+        out[moe].input = tokens * (double)spw_model_carried(m);
         out[moe].policy = policy_bytes(job, s, moe);
     }
     if (!spw_remat_keeps_layers(job->remat)) return;
-    out[1].saved = attention + shared - gone.moe;
+    /* a layer of experts alone keeps what it and its norm read */
+    const double mixer = m->half_layers ? 2.0 * tokens * (double)m->hidden : attention;
+    out[1].saved = mixer + shared - gone.moe + tokens * (double)(m->latent > 0 ? m->hidden + m->latent : 0);
     out[0].saved = attention + ffn * (double)m->dense_ffn + all * fp8.dense - gone.dense;
 }
 

@@ -13,7 +13,8 @@ static spw_fp8_facts facts_of(const spw_job *job) {
 double spw_fp8_whole_parameters(const spw_model *m, double layers, double moe_layers) {
     const spw_parameters p = spw_model_parameters(m);
     const double gate = m->shared_gate ? (double)m->hidden : 0.0;
-    return layers * (spw_replicated_parameters_of(m).layer - (double)p.norms_per_layer) + moe_layers * gate;
+    return layers * (spw_replicated_parameters_of(m).layer - (double)p.norms_per_layer) +
+           moe_layers * (gate + (double)p.latent_per_layer);
 }
 
 double spw_fp8_linear_parameters(const spw_job *job, const spw_stage *stage) {
@@ -21,8 +22,13 @@ double spw_fp8_linear_parameters(const spw_job *job, const spw_stage *stage) {
     const double predictions = (double)stage->predictions, layers = (double)stage->layers + predictions,
                  moe = (double)stage->moe_layers + predictions, hidden = (double)job->model.hidden;
     const spw_grid g = spw_grid_of(job);
-    const double rest = layers * (double)p.attention_per_layer + moe * (double)p.shared_per_layer +
-                        (layers - moe) * (double)p.dense_ffn_per_layer + predictions * 2.0 * hidden * hidden,
+    double mixers = layers * (double)p.attention_per_layer;
+    for (size_t k = 1; k < SPW_MODEL_MIXERS; k++)
+        mixers +=
+            (double)stage->mixer_layers[k] * ((double)p.mixer_per_layer[k] - (double)p.attention_per_layer);
+    const double rest = mixers + moe * (double)(p.shared_per_layer + p.latent_per_layer) +
+                        (layers - moe - (double)stage->bare_layers) * (double)p.dense_ffn_per_layer +
+                        predictions * 2.0 * hidden * hidden,
                  whole = spw_fp8_whole_parameters(&job->model, layers, moe);
     return moe * (double)p.routed_per_layer / (double)(g.expert * g.expert_tensor) +
            (rest - whole) / (double)g.tensor + whole;
@@ -40,11 +46,11 @@ double spw_fp8_replaced_bytes(const spw_job *job, const spw_stage *stage) {
 
 size_t spw_fp8_products(const spw_job *job, const spw_stage *stage) {
     const spw_model *m = &job->model;
-    const size_t attention = m->attention == SPW_ATTENTION_GQA ? 2 : m->q_lora_rank > 0 ? 5 : 4;
+    const size_t attention = m->attention != SPW_ATTENTION_MLA ? 2 : m->q_lora_rank > 0 ? 5 : 4;
     const size_t experts = 2 * (m->experts / job->expert), shared = m->shared_ffn > 0 ? 2 : 0;
     return (stage->layers + stage->predictions) * attention +
            (stage->moe_layers + stage->predictions) * (experts + shared) + stage->predictions +
-           (stage->layers - stage->moe_layers) * 2;
+           (stage->layers - stage->moe_layers - stage->bare_layers) * 2;
 }
 
 /* --- Inputs --- */

@@ -114,7 +114,7 @@ double spw_fsdp2_shard(const spw_job *job, const spw_fsdp2_unit *unit) {
 
 spw_fsdp2_unit spw_fsdp2_unit_of(const spw_job *job, bool experts) {
     const spw_parameters p = spw_model_parameters(&job->model);
-    const double common = (double)(p.mixer_most + p.norms_per_layer);
+    const double common = (double)(spw_model_mixer_most(&job->model, experts) + p.norms_per_layer);
     const double routed = (double)p.routed_per_layer / (double)job->expert;
     if (!experts) return (spw_fsdp2_unit){.parameters = common + (double)p.dense_ffn_per_layer};
     return (spw_fsdp2_unit){.parameters = common + (double)(p.shared_per_layer + p.router_per_layer) + routed,

@@ -110,8 +110,27 @@ static void share(matrices *list, size_t sharers, bool by_columns) {
     list->kind[list->kinds - 1].by_columns = by_columns;
 }
 
+/* Matrices of a list, of so many layers. Groups of a grouped product are matrices of their own. */
+static void add_listed(matrices *list, const spw_model *m, spw_matrix_place place, size_t kind,
+                       uint64_t tensor, uint64_t layers) {
+    const spw_matrix *row;
+    for (size_t i = 0; (row = spw_matrix_at(m, place, kind, i)) != NULL; i++) {
+        const uint64_t count = row->count > 0 ? row->count : 1;
+        const bool outputs = row->cut == SPW_CUT_OUTPUTS, inputs = row->cut == SPW_CUT_INPUTS;
+        if (row->vector || layers == 0) continue;
+        if (count > 1) {
+            add(list, row->out, row->in, layers * count / (row->cut == SPW_CUT_NOWHERE ? 1 : tensor));
+            continue;
+        }
+        add(list, outputs ? row->out / tensor : row->out, inputs ? row->in / tensor : row->in, layers);
+        if (outputs || inputs) share(list, tensor, inputs);
+    }
+}
+
 static void add_attention(matrices *list, const spw_model *m, uint64_t tensor, uint64_t layers) {
     const uint64_t hidden = m->hidden, query = m->heads * (m->nope_dim + m->rope_dim) / tensor;
+    add_listed(list, m, SPW_IN_MIXER, 0, tensor, layers);
+    if (m->attention == SPW_ATTENTION_LISTED) return;
     if (m->attention != SPW_ATTENTION_MLA) {
         const uint64_t queries = m->heads * m->head_dim * (m->query_gate ? 2 : 1);
         const uint64_t part[SPW_MUON_PARTS] = {
@@ -138,10 +157,11 @@ static void add_attention(matrices *list, const spw_model *m, uint64_t tensor, u
     share(list, tensor, true);
 }
 
-/* Gate and up are one matrix. */
-static void add_ffn(matrices *list, uint64_t hidden, uint64_t width, size_t sharers, uint64_t count) {
+/* Gate and up, of `of` matrices in all, are one matrix. */
+static void add_ffn(matrices *list, size_t of, uint64_t hidden, uint64_t width, size_t sharers,
+                    uint64_t count) {
     if (width / sharers == 0 || count == 0) return;
-    add(list, 2 * width / sharers, hidden, count);
+    add(list, (of - 1) * width / sharers, hidden, count);
     share(list, sharers, false);
     add(list, hidden, width / sharers, count);
     share(list, sharers, true);
@@ -152,10 +172,17 @@ void spw_muon_block_matrices(const spw_job *job, const spw_block *b, spw_muon_li
     const spw_grid g = spw_grid_of(job);
     const uint64_t moe = b->moe_layers + b->predictions;
     memset(out, 0, 2 * sizeof *out);
-    add_ffn(&out[0], m->hidden, m->expert_ffn, g.expert_tensor, moe * m->experts / g.expert);
-    add_attention(&out[1], m, g.tensor, b->layers + b->predictions);
-    add_ffn(&out[1], m->hidden, m->dense_ffn, g.tensor, b->layers - b->moe_layers);
-    add_ffn(&out[1], m->hidden, m->shared_ffn, g.tensor, moe);
+    uint64_t attending = b->layers + b->predictions;
+    add_ffn(&out[0], spw_expert_matrices(m), spw_model_routed_width(m), m->expert_ffn, g.expert_tensor,
+            moe * m->experts / g.expert);
+    for (size_t k = 1; k < SPW_MODEL_MIXERS; k++) attending -= b->mixer_layers[k];
+    add_attention(&out[1], m, g.tensor, attending);
+    for (size_t k = 1; k < SPW_MODEL_MIXERS; k++)
+        add_listed(&out[1], m, SPW_IN_MIXER, k, g.tensor, b->mixer_layers[k]);
+    add_ffn(&out[1], spw_ffn_matrices(m), m->hidden, m->dense_ffn, g.tensor,
+            b->layers - b->moe_layers - b->bare_layers);
+    add_ffn(&out[1], spw_ffn_matrices(m), m->hidden, m->shared_ffn, g.tensor, moe);
+    add_listed(&out[1], m, SPW_IN_MOE_LAYER, 0, g.tensor, moe);
     add(&out[1], m->experts - m->replicas + m->zero_experts, m->hidden, moe);
     if (m->shared_gate) add(&out[1], 1, m->hidden, moe);
     add(&out[1], m->hidden / g.tensor, 2 * m->hidden, b->predictions);

@@ -59,7 +59,7 @@ bool spw_muon_is_layer_wise(const spw_job *job);
 /* The same with padded buffers. */
 bool spw_muon_packs(const spw_job *job);
 
-enum { SPW_MUON_KINDS = 16 };
+enum { SPW_MUON_KINDS = 16 + SPW_MODEL_MATRICES };
 typedef struct spw_muon_list {
     spw_muon_matrices kind[SPW_MUON_KINDS];
     size_t kinds;

@@ -11,28 +11,52 @@ spw_replicated_parameters spw_replicated_parameters_of(const spw_model *m) {
                                      .attention = (m->output_bias ? hidden : 0) + p.indexer_per_layer,
                                      .moe_layer = p.router_per_layer + (m->shared_gate ? hidden : 0),
                                      .head = p.final_norm};
+    out.attention += spw_matrices_whole(m, SPW_IN_MIXER, 0);
     if (m->attention == SPW_ATTENTION_MLA) {
         out.attention += (rank + kv_down) * hidden + rank + m->kv_lora_rank;
         out.attention += m->attention_bias ? rank + kv_down : 0;
-    } else if (m->qk_norm && m->qk_norm_per_head) {
+    } else if (m->attention == SPW_ATTENTION_GQA && m->qk_norm && m->qk_norm_per_head) {
         out.attention += 2 * m->head_dim;
     }
-    out.mixers = (m->layers - m->other.layers) * out.attention + m->other.layers * m->other.replicated;
+    const size_t attending = m->layers - m->other_layers, indexers = spw_model_indexer_layers(m);
+    out.mixers = attending * (out.attention - p.indexer_per_layer) + indexers * p.indexer_per_layer;
+    for (size_t k = 1; k < SPW_MODEL_MIXERS; k++)
+        out.mixers += m->mixer[k].layers * spw_matrices_whole(m, SPW_IN_MIXER, k);
     out.layer = (double)out.norms + (double)out.mixers / (double)m->layers;
     return out;
+}
+
+/* Of the mixers of a stage's layers: all, and what tensor parallelism does not share. */
+static void stage_mixers(const spw_model *m, const spw_stage *stage, double *all, double *whole) {
+    const spw_parameters p = spw_model_parameters(m);
+    size_t attending = stage->layers;
+    *all = *whole = 0.0;
+    for (size_t k = 1; k < SPW_MODEL_MIXERS; k++) {
+        const double layers = (double)stage->mixer_layers[k];
+        attending -= stage->mixer_layers[k];
+        *all += layers * (double)p.mixer_per_layer[k];
+        *whole += layers * (double)spw_matrices_whole(m, SPW_IN_MIXER, k);
+    }
+    /* of layers that share an indexer, on average */
+    const double all_attending = (double)(m->layers - m->other_layers),
+                 shared =
+                     m->indexer_heads > 0 ? 1.0 - (double)spw_model_indexer_layers(m) / all_attending : 0.0,
+                 less = shared * (double)p.indexer_per_layer;
+    *all += (double)attending * ((double)p.attention_per_layer - less);
+    *whole += (double)attending * ((double)spw_replicated_parameters_of(m).attention - less);
 }
 
 spw_held_parameters spw_stage_parameters(const spw_model *model, const spw_stage *stage) {
     const spw_parameters p = spw_model_parameters(model);
     const double layers = (double)stage->layers, moe = (double)stage->moe_layers;
     spw_held_parameters held = {.routed = moe * (double)p.routed_per_layer};
-    const double mixer =
-        (double)p.mixers / (double)model->layers; /* of a layer, on average where layers differ */
-    held.rest = layers * (mixer + (double)p.norms_per_layer) +
+    double mixers = 0.0, whole_mixers = 0.0;
+    stage_mixers(model, stage, &mixers, &whole_mixers);
+    held.rest = mixers + layers * (double)p.norms_per_layer +
                 moe * (double)(p.shared_per_layer + p.router_per_layer) +
-                (layers - moe) * (double)p.dense_ffn_per_layer;
+                (layers - moe - (double)stage->bare_layers) * (double)p.dense_ffn_per_layer;
     const spw_replicated_parameters whole = spw_replicated_parameters_of(model);
-    held.replicated = layers * whole.layer + moe * (double)whole.moe_layer;
+    held.replicated = layers * (double)whole.norms + whole_mixers + moe * (double)whole.moe_layer;
     const spw_mtp_parameters mtp = spw_mtp_parameters_of(model);
     const double predictions = (double)stage->predictions;
     held.routed += predictions * (double)mtp.routed;

@@ -73,12 +73,21 @@ static spw_block block_of_layout(const spw_pipeline *p, size_t layers, size_t in
 
 spw_block spw_pipeline_block(const spw_pipeline *p, const spw_model *model, size_t stage, size_t chunk) {
     const size_t blocks = p->stages * p->chunks, index = chunk * p->stages + stage;
-    if (blocks == 1) return (spw_block){.layers = model->layers, .moe_layers = model->moe_layers};
+    if (blocks == 1) {
+        spw_block all = {
+            .layers = model->layers, .moe_layers = model->moe_layers, .bare_layers = model->bare_layers};
+        for (size_t k = 1; k < SPW_MODEL_MIXERS; k++) all.mixer_layers[k] = model->mixer[k].layers;
+        return all;
+    }
     const size_t each = model->layers / blocks, more = model->layers % blocks;
     spw_block block = {.first = index * each + (index < more ? index : more),
                        .layers = each + (index < more ? 1 : 0)};
     if (p->layout != NULL) block = block_of_layout(p, model->layers, index);
-    for (size_t i = block.first; i < block.first + block.layers; i++) block.moe_layers += model->is_moe[i];
+    for (size_t i = block.first; i < block.first + block.layers; i++) {
+        block.moe_layers += model->is_moe[i];
+        block.bare_layers += model->is_bare[i];
+        if (model->mixer_of[i] > 0) block.mixer_layers[model->mixer_of[i]]++;
+    }
     return block;
 }
 
@@ -103,6 +112,8 @@ spw_stage spw_pipeline_stage(const spw_pipeline *p, const spw_model *model, size
         out.layers += block.layers;
         out.moe_layers += block.moe_layers;
         out.predictions += block.predictions;
+        out.bare_layers += block.bare_layers;
+        for (size_t k = 1; k < SPW_MODEL_MIXERS; k++) out.mixer_layers[k] += block.mixer_layers[k];
     }
     for (size_t i = 0; i < spw_pipeline_passes(p); i++) {
         const spw_pass pass = spw_pipeline_pass(p, stage, i);

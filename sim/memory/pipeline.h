@@ -51,6 +51,9 @@ uint64_t spw_pipeline_peak(const spw_pipeline *pipeline, size_t stage, const uin
 typedef struct spw_block {
     size_t first, layers, moe_layers;
     size_t predictions; /* layers of multi-token prediction, beside these */
+    size_t bare_layers; /* of `layers`, those without an FFN */
+    size_t
+        mixer_layers[SPW_MODEL_MIXERS]; /* of `layers`, those of each kind beside attention; [0] is left 0 */
 } spw_block;
 spw_block spw_pipeline_block(const spw_pipeline *pipeline, const spw_model *model, size_t stage,
                              size_t chunk);
@@ -64,8 +67,9 @@ void spw_pipeline_place_layers(const spw_pipeline *pipeline, const spw_model *mo
 typedef struct spw_stage {
     size_t index, stages;
     size_t layers, moe_layers;
-    size_t predictions;   /* layers of multi-token prediction, beside these; each has experts */
-    bool embedding, head; /* the first stage, the last */
+    size_t predictions; /* layers of multi-token prediction, beside these; each has experts */
+    size_t bare_layers, mixer_layers[SPW_MODEL_MIXERS]; /* of `layers`, as in a block */
+    bool embedding, head;                               /* the first stage, the last */
     size_t kept_layers, kept_moe_layers;
 } spw_stage;
 spw_stage spw_pipeline_stage(const spw_pipeline *pipeline, const spw_model *model, size_t stage);

@@ -33,9 +33,9 @@ spw_repeated_modules spw_repeated_modules_of(const spw_job *job, const spw_layer
     if (up) gone.attention += tokens * (latent_elements(m) * input + up_elements(m) * b);
     if (norms) gone.moe += norm;
     if (local ? norms : mlp) gone.dense += norm;
-    if (mlp) gone.dense += tokens * (3.0 * (double)m->dense_ffn * b + more.dense);
+    if (mlp) gone.dense += tokens * ((double)spw_ffn_matrices(m) * (double)m->dense_ffn * b + more.dense);
     if (spw_remat_repeats(job->remat, SPW_MODULE_SHARED_EXPERTS))
-        gone.moe += tokens * (3.0 * (double)m->shared_ffn * b + more.shared);
+        gone.moe += tokens * ((double)spw_ffn_matrices(m) * (double)m->shared_ffn * b + more.shared);
     return gone;
 }
 

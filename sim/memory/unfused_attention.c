@@ -107,7 +107,7 @@ spw_status spw_unfused_attention_check(const spw_job *job, const spw_scheme *sch
             "the local attention copies of a shared head is not described; use tensor %zu, or "
             "attention: flash",
             spw_grid_of(job).tensor, m->kv_heads, m->name, m->kv_heads);
-    if (m->attention == SPW_ATTENTION_MLA || m->other.layers > 0 || m->indexer_heads > 0 || m->qk_norm ||
+    if (m->attention != SPW_ATTENTION_GQA || m->other_layers > 0 || m->indexer_heads > 0 || m->qk_norm ||
         m->query_gate)
         return spw_fail(SPW_ECONFIG,
                         "attention: unfused is described for attention of heads and key-value heads without "

@@ -124,9 +124,9 @@ static void assume_time(const spw_replay_row *row, spw_result_row *out) {
     const spw_replay_request *q = row->frame->request;
     const spw_megatron_coefficients *stack = row->time.scaled;
     const spw_fits fits = {q->stack, q->time_stack, q->megatron};
+    if (!row->timed) out->no_time = spw_why_no_time(row->point.job, row->point.scheme, &fits);
     if (!row->timed && (q->stack != NULL || q->megatron != NULL))
-        spw_assume(&out->assumptions, "%s: no times: %s", row->point.scheme->text,
-                   spw_why_no_time(row->point.job, row->point.scheme, &fits));
+        spw_assume(&out->assumptions, "%s: no times: %s", row->point.scheme->text, out->no_time);
     if (!row->timed) return;
     if (stack != NULL)
         spw_assume(

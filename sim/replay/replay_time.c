@@ -204,6 +204,10 @@ cleanup:
     return status;
 }
 
+spw_status spw_replay_time_balanced(const spw_replay_time *t, spw_timeline *out) {
+    return predict(t, BALANCED, out);
+}
+
 spw_status spw_replay_time_stated(const spw_replay_time *t, double imbalance, spw_step_span *out) {
     const spw_replay_time_request *q = &t->q;
     const double factor = fmin(fmax(imbalance, 1.0), (double)q->point.job->expert);
@@ -249,7 +253,7 @@ const char *spw_why_no_time(const spw_job *job, const spw_scheme *scheme, const 
     if (!megatron && !compiled) return "schemes of PyTorch without a time model";
     if (job->cluster.gpu_generation == SPW_GPU_NONE)
         return "a cluster without GPUs: nothing of a TPU was measured";
-    if (fits->stack == NULL && fits->megatron == NULL) return "--stack none";
+    if (fits->stack == NULL && fits->megatron == NULL) return "no stack is used (--stack none)";
     if (compiled && spw_grid_is_mesh(job) && job->remat != SPW_REMAT_FULL)
         return "MaxText's mesh axes tensor and context with another remat policy than full, whose "
                "collectives have no "

@@ -72,6 +72,9 @@ typedef struct spw_replay_times {
 } spw_replay_times;
 SPW_MUST_CHECK spw_status spw_replay_time_finish(spw_replay_time *time, spw_replay_times *out);
 
+/* The step with every expert chosen alike, where groups lie, with its components. Needs no step that ended. */
+SPW_MUST_CHECK spw_status spw_replay_time_balanced(const spw_replay_time *time, spw_timeline *out);
+
 /* A step in which one rank of every group holds `imbalance` times the mean in every layer (sim/time/routing_load.h), where
  * groups lie; what is outside [1, the expert-parallel size] counts as the nearer end. */
 SPW_MUST_CHECK spw_status spw_replay_time_stated(const spw_replay_time *time, double imbalance,

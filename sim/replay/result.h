@@ -128,6 +128,7 @@ typedef struct spw_result_row {
     spw_result_traffic traffic;
     spw_result_drops drops;
     bool timed;                                 /* the time model speaks of this scheme */
+    const char *no_time;                        /* why it does not: static text; NULL where it does */
     spw_timeline time;                          /* mean over the steps */
     double tokens_per_s_low, tokens_per_s_high; /* of a GPU, at the ends of the interval of the step */
     spw_step_span balanced;                     /* the same job with every expert chosen alike */

@@ -168,7 +168,7 @@ const spw_scheme_type spw_scheme_megatron_allgather = {
     .options = options,
     .routing.factor = "capacity_factor",
     .routing.worst_factor = spw_megatron_worst_factor,
-    .megatron = {true, SPW_MEGATRON_ALL_GATHER, .offloads = true, .splits = true},
+    .megatron = {true, SPW_MEGATRON_ALL_GATHER, .offloads = true, .splits = true, .plain = true},
     .memory.layer = layer,
     .values.weighted_activation = true,
     .traffic.exchanges = exchanges,

@@ -104,7 +104,7 @@ const spw_scheme_type spw_scheme_megatron_flex = {
     .routing.factor = "capacity_factor",
     .routing.worst_factor = spw_megatron_worst_factor,
     .megatron = {true, SPW_MEGATRON_TOKENS, .as_timed = is_unpadded, .arrives_sorted = is_hybrid, .fp8 = true,
-                 .freezes = true, .offloads = true, .splits = true},
+                 .freezes = true, .offloads = true, .splits = true, .plain = true},
     .memory.layer = layer,
     .values.weighted_activation = true,
     .traffic.by_node = true,

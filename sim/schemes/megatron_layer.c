@@ -241,6 +241,12 @@ void spw_megatron_layer_taken(spw_layer_builder *b, const char *step, const spw_
 
 /* --- fp8 copies of an operand: without an fp8 recipe there are none --- */
 
+/* `times` of what the first product makes: gate and up, or one of them where experts have two matrices. */
+enum { FIRST = UINT8_MAX };
+static uint8_t times_of(uint8_t times, const spw_layer_shape *s) {
+    return times == FIRST ? (uint8_t)spw_layer_first(s) : times;
+}
+
 typedef struct operand {
     const char *by_row, *by_column;
     spw_width width;
@@ -249,14 +255,14 @@ typedef struct operand {
 static const operand fc1_input = {"fc1_input_fp8", "fc1_input_fp8_t", SPW_WIDTH_HIDDEN, 1},
                      fc2_input = {"fc2_input_fp8", "fc2_input_fp8_t", SPW_WIDTH_FFN, 1},
                      d_fc2_output = {"d_fc2_output_fp8", "d_fc2_output_fp8_t", SPW_WIDTH_HIDDEN, 1},
-                     d_fc1_output = {"d_fc1_output_fp8", "d_fc1_output_fp8_t", SPW_WIDTH_FFN, 2};
+                     d_fc1_output = {"d_fc1_output_fp8", "d_fc1_output_fp8_t", SPW_WIDTH_FFN, FIRST};
 
 static bool splits(spw_megatron_experts x) { return x.shape->fp8_copies > 1; }
 
 static spw_tensor copy_of(const operand *o, const char *name, spw_megatron_experts x) {
     const spw_width scaled = o->width == SPW_WIDTH_HIDDEN ? SPW_WIDTH_HIDDEN_SCALED : SPW_WIDTH_FFN_SCALED;
-    return (spw_tensor){name, x.rows, x.shape->fp8_scaled ? scaled : o->width, .times = o->times,
-                        .element_bytes = 1};
+    return (spw_tensor){name, x.rows, x.shape->fp8_scaled ? scaled : o->width,
+                        .times = times_of(o->times, x.shape), .element_bytes = 1};
 }
 
 /* The forward pass, which autograd does not watch, needs the copy by row alone. */
@@ -342,7 +348,7 @@ static const struct offloaded {
     bool released; /* by name, else when the layer ends and nobody holds it any more */
 } offloaded[] = {
     {SPW_OFFLOAD_EXPERT_FC1, "fc1_input", "reloaded_fc1_input", SPW_WIDTH_HIDDEN, 1, 0, true},
-    {SPW_OFFLOAD_MOE_ACT, "fc1_output", "reloaded_fc1_output", SPW_WIDTH_FFN, 2, 0, true},
+    {SPW_OFFLOAD_MOE_ACT, "fc1_output", "reloaded_fc1_output", SPW_WIDTH_FFN, FIRST, 0, true},
     {SPW_OFFLOAD_MOE_ACT, "row_probs", "reloaded_row_probs", SPW_WIDTH_ONE, 1, 4, false},
 };
 
@@ -356,7 +362,8 @@ static void come_back(spw_layer_builder *b, const char *step, spw_megatron_exper
         const struct offloaded *o = &offloaded[i];
         if ((x.shape->offload & modules & o->module) == 0) continue;
         spw_layer_returns(b, step,
-                          (spw_tensor){others ? o->other : o->name, x.rows, o->width, .times = o->times,
+                          (spw_tensor){others ? o->other : o->name, x.rows, o->width,
+                                       .times = times_of(o->times, x.shape),
                                        .element_bytes = o->element_bytes},
                           least_bytes(o, x.shape));
     }
@@ -396,11 +403,12 @@ void spw_megatron_layer_ends(spw_layer_builder *b, spw_megatron_experts x) {
 }
 
 static void grouped(spw_layer_builder *b, spw_megatron_experts x) {
+    const uint8_t first = (uint8_t)spw_layer_first(x.shape);
     const bool forward = spw_layer_phase(b) == SPW_PHASE_FORWARD;
     cast_input(b, "fc1", &fc1_input, x);
-    spw_layer_born(b, "fc1", (spw_tensor){"fc1_output", x.rows, SPW_WIDTH_FFN, .times = 2});
+    spw_layer_born(b, "fc1", (spw_tensor){"fc1_output", x.rows, SPW_WIDTH_FFN, .times = first});
     end_input(b, "fc1", &fc1_input, x);
-    adapt(b, "fc1", "fc1_lora", (spw_tensor){"fc1_lora_output", x.rows, SPW_WIDTH_FFN, .times = 2}, x);
+    adapt(b, "fc1", "fc1_lora", (spw_tensor){"fc1_lora_output", x.rows, SPW_WIDTH_FFN, .times = first}, x);
     offload(b, "fc1", x, SPW_OFFLOAD_EXPERT_FC1);
     spw_layer_born(b, "swiglu", (spw_tensor){"fc2_input", x.rows, SPW_WIDTH_FFN});
     cast_input(b, "fc2", &fc2_input, x);
@@ -414,12 +422,13 @@ static void grouped(spw_layer_builder *b, spw_megatron_experts x) {
 }
 
 static void one_by_one(spw_layer_builder *b, spw_megatron_experts x) {
+    const uint8_t first = (uint8_t)spw_layer_first(x.shape);
     const bool forward = spw_layer_phase(b) == SPW_PHASE_FORWARD;
     const size_t experts = x.shape->experts_per_rank;
     for (size_t i = 1; i <= experts; i++) {
         spw_layer_expert(b, i);
         spw_layer_born(b, "fc1",
-                       (spw_tensor){"expert_fc1_output", SPW_ROWS_EXPERT, SPW_WIDTH_FFN, .times = 2});
+                       (spw_tensor){"expert_fc1_output", SPW_ROWS_EXPERT, SPW_WIDTH_FFN, .times = first});
         spw_layer_born(b, "swiglu", (spw_tensor){"expert_fc2_input", SPW_ROWS_EXPERT, SPW_WIDTH_FFN});
         if (forward) spw_layer_dies(b, "swiglu", "expert_fc1_output");
         spw_layer_born(b, "fc2", (spw_tensor){"expert_fc2_output", SPW_ROWS_EXPERT, SPW_WIDTH_HIDDEN});
@@ -450,11 +459,12 @@ void spw_megatron_layer_experts(spw_layer_builder *b, spw_megatron_experts x) {
 /* In the order in which TransformerEngine saves them. */
 enum { STASHED = 4 };
 static size_t stashed(spw_megatron_experts x, spw_tensor out[STASHED]) {
+    const uint8_t first = (uint8_t)spw_layer_first(x.shape);
     const bool fp8 = x.shape->fp8_copies > 0;
     size_t count = 0;
     out[count++] = fp8 ? copy_of(&fc1_input, splits(x) ? fc1_input.by_column : fc1_input.by_row, x)
                        : (spw_tensor){"fc1_input", x.rows, SPW_WIDTH_HIDDEN};
-    out[count++] = (spw_tensor){"fc1_output", x.rows, SPW_WIDTH_FFN, .times = 2};
+    out[count++] = (spw_tensor){"fc1_output", x.rows, SPW_WIDTH_FFN, .times = first};
     out[count++] = (spw_tensor){"row_probs", x.rows, SPW_WIDTH_ONE, .element_bytes = 4};
     if (fp8) {
         out[count++] = copy_of(&fc2_input, splits(x) ? fc2_input.by_column : fc2_input.by_row, x);
@@ -477,6 +487,7 @@ void spw_megatron_layer_reload(spw_layer_builder *b, spw_megatron_experts x) {
 }
 
 static void grouped_gradient(spw_layer_builder *b, spw_megatron_experts x) {
+    const uint8_t first = (uint8_t)spw_layer_first(x.shape);
     if (repeats_activation(x))
         spw_layer_born(b, "swiglu again", (spw_tensor){"fc2_input", x.rows, SPW_WIDTH_FFN});
     cast(b, "fc2 input gradient", &d_fc2_output, x);
@@ -490,7 +501,7 @@ static void grouped_gradient(spw_layer_builder *b, spw_megatron_experts x) {
     end_cast_again(b, "fc2 weight gradient", &fc2_input, "fc2_input", x);
     spw_layer_dies(b, "fc2 weight gradient", "d_fc2_output");
     if (is_torch(b)) spw_layer_dies(b, "fc2 weight gradient", "d_fc2_weight");
-    spw_layer_born(b, "swiglu gradient", (spw_tensor){"d_fc1_output", x.rows, SPW_WIDTH_FFN, .times = 2});
+    spw_layer_born(b, "swiglu gradient", (spw_tensor){"d_fc1_output", x.rows, SPW_WIDTH_FFN, .times = first});
     spw_layer_born(b, "swiglu gradient",
                    (spw_tensor){"d_row_probs", x.rows, SPW_WIDTH_ONE, .element_bytes = 4});
     spw_layer_dies(b, "swiglu gradient", "fc1_output");
@@ -502,7 +513,7 @@ static void grouped_gradient(spw_layer_builder *b, spw_megatron_experts x) {
     adapt_gradient(b, "fc1 input gradient", "fc1_lora", "d_fc1_lora",
                    (spw_tensor){"d_fc1_lora_input", x.rows, SPW_WIDTH_HIDDEN}, x);
     if (is_torch(b))
-        spw_layer_born(b, "fc1 weight gradient", weight_gradient("d_fc1_weight", x.shape, false, 2));
+        spw_layer_born(b, "fc1 weight gradient", weight_gradient("d_fc1_weight", x.shape, false, first));
     cast_again(b, "fc1 weight gradient", &fc1_input, x);
     spw_layer_dies(b, "fc1 weight gradient", "d_fc1_output");
     end_products(b, "fc1 weight gradient", &fc1_input, &d_fc1_output, "fc1_input", x);
@@ -513,6 +524,7 @@ static void grouped_gradient(spw_layer_builder *b, spw_megatron_experts x) {
 
 /* What the experts share dies with the first one, which comes last. */
 static void one_gradient(spw_layer_builder *b, const spw_layer_shape *s, size_t expert) {
+    const uint8_t first = (uint8_t)spw_layer_first(s);
     const bool last = expert == 1;
     spw_layer_expert(b, expert);
     spw_layer_born(b, "fc2 input gradient",
@@ -525,7 +537,7 @@ static void one_gradient(spw_layer_builder *b, const spw_layer_shape *s, size_t 
     spw_layer_expert(b, expert);
     if (is_torch(b)) spw_layer_dies(b, "fc2 weight gradient", "d_expert_fc2_weight");
     spw_layer_born(b, "swiglu gradient",
-                   (spw_tensor){"d_expert_fc1_output", SPW_ROWS_EXPERT, SPW_WIDTH_FFN, .times = 2});
+                   (spw_tensor){"d_expert_fc1_output", SPW_ROWS_EXPERT, SPW_WIDTH_FFN, .times = first});
     spw_layer_born(b, "swiglu gradient",
                    (spw_tensor){"d_expert_probs", SPW_ROWS_EXPERT, SPW_WIDTH_ONE, .element_bytes = 4});
     spw_layer_dies(b, "swiglu gradient", "expert_fc1_output");
@@ -533,7 +545,7 @@ static void one_gradient(spw_layer_builder *b, const spw_layer_shape *s, size_t 
     spw_layer_born(b, "fc1 input gradient",
                    (spw_tensor){"d_expert_fc1_input", SPW_ROWS_EXPERT, SPW_WIDTH_HIDDEN});
     if (is_torch(b))
-        spw_layer_born(b, "fc1 weight gradient", weight_gradient("d_expert_fc1_weight", s, true, 2));
+        spw_layer_born(b, "fc1 weight gradient", weight_gradient("d_expert_fc1_weight", s, true, first));
     spw_layer_dies(b, "fc1 weight gradient", "d_expert_fc1_output");
     spw_layer_expert(b, 0);
     if (last) spw_layer_dies(b, "fc1 weight gradient", "fc1_input");

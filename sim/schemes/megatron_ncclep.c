@@ -137,7 +137,7 @@ const spw_scheme_type spw_scheme_megatron_ncclep = {
     .routing.may_drop = may_drop,
     .routing.flow = flow,
     .routing.balance = balance,
-    .megatron = {.dispatcher = SPW_MEGATRON_TOKENS, .fp8 = true, .splits = true},
+    .megatron = {.dispatcher = SPW_MEGATRON_TOKENS, .fp8 = true, .splits = true, .plain = true},
     .memory.layer = layer,
     .memory.buffer_rows = buffer_rows,
     .memory.buffer_formula = "P_align(P_64(T) K rank_capacity)",

@@ -37,7 +37,9 @@ struct spw_layer_shape {
     size_t experts_per_rank;    /* e = E t / R */
     size_t top_k;               /* K */
     size_t groups, groups_kept; /* of experts, to which balanced routing limits a token; 0: it does not */
-    size_t hidden, ffn;         /* H, F; with tensor F / TP */
+    size_t hidden, ffn;         /* H, F; with tensor F / TP. Of latent experts H is the width of their rows */
+    bool plain_experts;         /* two matrices an expert, act(x W1) W2; else three with a gate */
+    bool gelu;                  /* of these: GELU, else the square of ReLU; for execution alone */
     size_t sequences;           /* p, per rank */
     size_t sequence_length;     /* S; with tensor and context parallelism the rank's part of it */
     size_t context; /* CP consecutive groups of MaxText's mesh whose ranks share sequences; 0 counts as 1 */
@@ -71,6 +73,10 @@ struct spw_layer_shape {
 static inline size_t spw_layer_sharers(const spw_layer_shape *s) {
     return s->expert_tensor > 0 ? s->expert_tensor : 1;
 }
+
+/* Matrices of an expert; how many times F wide the first product is: gate and up, or one. */
+static inline size_t spw_layer_matrices(const spw_layer_shape *s) { return s->plain_experts ? 2 : 3; }
+static inline size_t spw_layer_first(const spw_layer_shape *s) { return spw_layer_matrices(s) - 1; }
 
 /* CP, at least 1. */
 static inline size_t spw_layer_context(const spw_layer_shape *s) { return s->context > 0 ? s->context : 1; }
@@ -252,6 +258,7 @@ typedef struct spw_scheme_megatron {
     bool freezes;  /* frozen experts and their adapters are described */
     bool offloads; /* offloading of its experts' inputs to the host is described */
     bool splits;   /* tensor and context parallelism: a layer of sequence-parallel slices */
+    bool plain;    /* experts of two matrices are described */
     bool (*as_bare)(const spw_scheme *scheme); /* is it the layer of sim/memory/bare_layers.h under
                                                      its options? NULL: no */
 } spw_scheme_megatron;

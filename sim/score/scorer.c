@@ -1,12 +1,15 @@
 #include "sim/score/scorer.h"
 
 #include "sim/input/csv.h"
+#include "sim/score/bare/bare_print.h"
 #include "sim/score/figures/score_layer_print.h"
 #include "sim/score/kernels/dispatch_print.h"
 #include "sim/score/kernels/own_layer_print.h"
 #include "sim/score/megatron/measured_print.h"
 #include "sim/score/published/score_print.h"
+#include "sim/score/runs/run_print.h"
 #include "sim/score/table_kind.h"
+#include "sim/score/whole/whole_print.h"
 
 #define KIND(name) (1U << SPW_TABLE_##name)
 
@@ -21,6 +24,9 @@ static const struct {
     {"the bars of a figure", true, KIND(BARS), spw_layer_score_print},
     {"our own dispatch and combine", true, KIND(DISPATCH), spw_dispatch_print},
     {"whole layers of our own kernels", true, KIND(LAYERS), spw_own_layer_print},
+    {"published training runs", false, KIND(TRAININGS), spw_run_print},
+    {"measured runs of whole models", false, KIND(WHOLE), spw_whole_print},
+    {"published layers of Megatron-Core", false, KIND(BARE), spw_bare_print},
     {"runs of compiled programs", false, KIND(OTHER), spw_score_print},
 };
 enum { SCORERS = sizeof scorers / sizeof *scorers };

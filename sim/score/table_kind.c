@@ -14,7 +14,12 @@ static const struct {
     {SPW_TABLE_CEILINGS, {"call", "what", "bytes_per_pair"}},
     {SPW_TABLE_BARS, {"implementation", "value_digitised"}},
     {SPW_TABLE_DISPATCH, {"operation", "rows_off_rank"}},
+    {SPW_TABLE_WHOLE, {"experts_module", "requested_peak"}},
+    {SPW_TABLE_BARE, {"matrices_per_expert", "forward_ms"}},
     {SPW_TABLE_LAYERS, {"pass", "phase", "bytes_off_rank"}},
+    {SPW_TABLE_TRAININGS, {"row_id", "published_tokens_s_gpu"}},
+    {SPW_TABLE_TRAININGS, {"dispatcher", "published_tokens_s_gpu"}},
+    {SPW_TABLE_TRAININGS, {"row_id", "dispatcher", "hardware"}},
 };
 
 spw_table_kind spw_table_kind_of(const char *path) {

@@ -130,17 +130,31 @@ static void add_adapters(builder *b, spw_step_place place, bool full) {
     add(b, &out, SPW_OPERATION_ALL_GATHER, true, 1 + again, CARRIED_BF16);
 }
 
+/* How often an indexer runs in a place. */
+static size_t indexed_times(const builder *b, spw_step_place place) {
+    const spw_model *m = &b->job->model;
+    size_t layers = 0;
+    for (size_t i = 0; i < m->layers; i++)
+        layers += (m->is_moe[i] != 0) == (place == SPW_PLACE_MOE_LAYER) && m->mixer_of[i] == 0 &&
+                  m->shares_indexer[i] == 0;
+    return layers * b->out->times[SPW_PLACE_ENDS];
+}
+
 /* Sparse attention: the latent of keys and values is gathered for itself, and stays; the indexer gathers what it reads once
  * more, and without its own loss nothing comes back. */
 static void add_sparse(builder *b, spw_step_place place, bool full) {
+    const size_t times = indexed_times(b, place);
     add_gathered(b, (passing){"keys_values", WIDE_KEYS, place, .linear = false}, full, true);
-    add_gathered(b, (passing){"indexer_input", WIDE_HIDDEN, place, .linear = false}, full, false);
-    add_gathered(b, (passing){"indexer_queries", WIDE_QUERIES, place, .linear = false}, full, false);
+    if (times == 0) return; /* layers that share one run none */
+    add_gathered(b, (passing){"indexer_input", WIDE_HIDDEN, place, .linear = false, .in_step = times}, full,
+                 false);
+    add_gathered(b, (passing){"indexer_queries", WIDE_QUERIES, place, .linear = false, .in_step = times},
+                 full, false);
 }
 
 /* Elements of the norms over all heads of queries and of keys; 0 where a model has none. */
 static uint64_t head_norms_of(const spw_model *m) {
-    const bool there = m->attention != SPW_ATTENTION_MLA && m->qk_norm && !m->qk_norm_per_head;
+    const bool there = m->attention == SPW_ATTENTION_GQA && m->qk_norm && !m->qk_norm_per_head;
     return there ? (m->heads + m->kv_heads) * m->head_dim : 0;
 }
 
@@ -160,31 +174,53 @@ static void add_head_norms(builder *b, spw_step_place place, bool full) {
     spw_step_add(b->out, item, b->tensor * b->shape->tokens, sizeof(float));
 }
 
-/* Layers of a place whose tokens attention mixes, or the other mixer, times micro-batches. */
-static size_t times_of(const builder *b, spw_step_place place, bool other) {
+/* Which kinds of mixers are meant, by number. */
+typedef bool (*chosen)(const spw_model *m, size_t kind);
+
+/* Its keys and values go round a context group. */
+static bool is_ring(const spw_model *m, size_t kind) {
+    const spw_mixer *mixer = &m->mixer[kind];
+    return kind == 0 || (mixer->attends && mixer->heads > 0 && mixer->every == 0);
+}
+static bool is_attention(const spw_model *m, size_t kind) {
+    (void)m;
+    return kind == 0;
+}
+/* It has products at all. */
+static bool is_product(const spw_model *m, size_t kind) {
+    return kind == 0 || spw_matrix_at(m, SPW_IN_MIXER, kind, 0) != NULL;
+}
+
+/* Layers of a place with such a mixer, times micro-batches. */
+static size_t times_of(const builder *b, spw_step_place place, chosen is, size_t kind) {
     const spw_model *m = &b->job->model;
     size_t layers = 0;
-    for (size_t i = 0; i < m->layers; i++)
-        if ((m->is_moe[i] != 0) == (place == SPW_PLACE_MOE_LAYER) && (m->is_other[i] != 0) == other) layers++;
+    for (size_t i = 0; i < m->layers; i++) {
+        const bool here = (m->is_moe[i] != 0) == (place == SPW_PLACE_MOE_LAYER);
+        if (here && (is != NULL ? is(m, m->mixer_of[i]) : m->mixer_of[i] == kind)) layers++;
+    }
     return layers * b->out->times[SPW_PLACE_ENDS];
 }
 
-/* How often attention runs in a place, where another mixer takes its turn there, else 0; false where it never does. */
-static bool attends(const builder *b, spw_step_place place, size_t *in_step) {
-    const bool mixed = b->job->model.other.layers > 0;
-    *in_step = mixed ? times_of(b, place, false) : 0;
+/* How often such a mixer runs in a place, where another takes its turn there, else 0; false where it never does. */
+static bool works(const builder *b, spw_step_place place, chosen is, size_t *in_step) {
+    const bool mixed = b->job->model.other_layers > 0;
+    *in_step = mixed ? times_of(b, place, is, 0) : 0;
     return !mixed || *in_step > 0;
 }
 
 /* More GPUs than key and value heads: each gathers queries, keys and values of the group and takes its heads. */
 static void add_shared_heads(builder *b, spw_step_place place, bool full) {
     passing heads = {"shared_heads", WIDE_HEADS, place, .linear = false};
-    if (spw_grid_shares_heads(b->job) && attends(b, place, &heads.in_step))
+    if (spw_grid_shares_heads(b->job) && works(b, place, is_attention, &heads.in_step))
         add_gathered(b, heads, full, true);
 }
 
 static void add_attention(builder *b, spw_step_place place) {
     const spw_model *m = &b->job->model;
+    const bool half = m->half_layers; /* else every layer has a mixer */
+    size_t in_step = 0;
+    if (half && !works(b, place, is_product, &in_step)) return;
     const bool full = b->job->remat == SPW_REMAT_FULL,
                up = spw_remat_runs_again(b->job->remat, SPW_MODULE_MLA_UP_PROJ);
     if (m->attention == SPW_ATTENTION_MLA) {
@@ -197,11 +233,13 @@ static void add_attention(builder *b, spw_step_place place) {
         /* gathered once, and outside of mla_up_proj */
         add_gathered(b, (passing){"rotary_key", WIDE_ROTARY, place, .linear = false}, full, true);
     } else {
-        add_input(b, (passing){"attention_input", WIDE_HIDDEN, place, .linear = true}, full);
+        add_input(b, (passing){"attention_input", WIDE_HIDDEN, place, .linear = true, .in_step = in_step},
+                  full);
         add_shared_heads(b, place, full);
         add_head_norms(b, place, full);
     }
-    add_output(b, (passing){"attention_output", WIDE_HIDDEN, place, .linear = true}, full);
+    add_output(b, (passing){"attention_output", WIDE_HIDDEN, place, .linear = true, .in_step = in_step},
+               full);
     add_adapters(b, place, full);
 }
 
@@ -209,9 +247,15 @@ static void add_ffn(builder *b, spw_step_place place, size_t ffn, bool again) {
     /* shared experts that run again by themselves keep no bf16 input: their checkpoint does */
     const bool shared =
         place == SPW_PLACE_MOE_LAYER && !spw_remat_repeats(b->job->remat, SPW_MODULE_SHARED_EXPERTS);
+    const spw_model *m = &b->job->model;
+    const size_t in_step = place == SPW_PLACE_DENSE_LAYER && m->bare_layers > 0
+                               ? spw_model_dense_layers(m) * b->out->times[SPW_PLACE_ENDS]
+                               : 0;
     if (ffn == 0) return;
-    add_input(b, (passing){"ffn_input", WIDE_HIDDEN, place, .linear = true, .again = shared}, again);
-    add_output(b, (passing){"ffn_output", WIDE_HIDDEN, place, .linear = true}, again);
+    add_input(b,
+              (passing){"ffn_input", WIDE_HIDDEN, place, .linear = true, .again = shared, .in_step = in_step},
+              again);
+    add_output(b, (passing){"ffn_output", WIDE_HIDDEN, place, .linear = true, .in_step = in_step}, again);
 }
 
 /* Tokens are summed over the parts of the vocabulary and scattered; of the loss the greatest logit, the target's, and the
@@ -254,8 +298,8 @@ static void add_replicated(builder *b) {
 }
 
 /* A mixer that needs a whole sequence: context ranks exchange parts of it for parts of the heads, and back. */
-static void add_other_mixer(builder *b, spw_step_place place) {
-    const spw_mixer *mixer = &b->job->model.other;
+static void add_other_mixer(builder *b, spw_step_place place, size_t kind) {
+    const spw_mixer *mixer = &b->job->model.mixer[kind];
     const bool full = b->job->remat == SPW_REMAT_FULL;
     const struct {
         const char *name, *formula;
@@ -272,7 +316,7 @@ static void add_other_mixer(builder *b, spw_step_place place) {
                                     .group = SPW_GROUP_CONTEXT,
                                     .backward = backward,
                                     .count = backward && full ? 2 : 1,
-                                    .in_step = times_of(b, place, true)};
+                                    .in_step = times_of(b, place, NULL, kind)};
         if (item.in_step > 0)
             spw_step_add(b->out, item, b->shape->tokens * exchanged[i / 2].width, b->shape->element_bytes);
     }
@@ -295,8 +339,9 @@ static void add_ring(builder *b, spw_step_place place, bool again) {
                           .place = place,
                           .group = SPW_GROUP_CONTEXT,
                           .count = b->context - 1};
-    add_other_mixer(b, place);
-    if (!attends(b, place, &item.in_step)) return;
+    for (size_t k = 1; k < SPW_MODEL_MIXERS; k++)
+        if (m->mixer[k].into > 0) add_other_mixer(b, place, k);
+    if (!works(b, place, is_ring, &item.in_step)) return;
     spw_step_add(b->out, item, b->shape->tokens * width, b->shape->element_bytes);
     item.backward = true;
     item.count *= again ? 3 : 2;

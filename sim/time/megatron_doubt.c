@@ -9,7 +9,7 @@ double spw_megatron_layers_half_width(const spw_megatron_coefficients *c, size_t
     (void)snprintf(size, sizeof size, "%zu", ranks);
     const bool known =
         spw_has_word(c->expert_parallel, size) && tokens >= c->tokens_min && tokens <= c->tokens_max;
-    return c->half_width.value + (known ? 0.0 : c->ranks_half_width.value);
+    return c->half_width.value + c->model_half_width.value + (known ? 0.0 : c->ranks_half_width.value);
 }
 
 /* Components by what they rest on; what is not listed is counted (sim/time/megatron_job_time.c). */
@@ -55,7 +55,9 @@ void spw_megatron_doubt(const spw_megatron_coefficients *c, const spw_megatron_f
                   {far->dispatcher, c->dispatcher_half_width.value, of.exchanges},
                   {far->network, c->network_half_width.value, of.exchanges},
                   {far->levels, c->network_half_width.value, out->step_s},
-                  {far->scaled, c->scaled_half_width.value, out->step_s},
+                  {far->scaled,
+                   c->scaled_half_width.value + (far->foreign ? c->foreign_half_width.value : 0.0),
+                   out->step_s},
                   {far->recipe > 0.0, far->recipe, of.layers + of.counted}};
     enum { DOUBTS = sizeof doubts / sizeof *doubts };
     _Static_assert(DOUBTS + 3 <= SPW_TIMELINE_DOUBTS,

@@ -22,6 +22,7 @@ typedef struct spw_megatron_far {
     bool network;    /* exchanges between nodes */
     bool levels;     /* a network of several levels */
     bool scaled;     /* rates of another cluster */
+    bool foreign;    /* whose GPU is of another generation or vendor */
     double recipe;   /* half width of fp8 products; 0: none */
 } spw_megatron_far;
 

@@ -20,7 +20,8 @@ static void name_outside(const spw_megatron_job_request *q, size_t tokens, char 
     const spw_layer_shape *shape = &q->point->shape;
     char size[24];
     (void)snprintf(size, sizeof size, "%zu", shape->ranks);
-    if (job->part == SPW_PART_WHOLE) spw_outside_add(note, "attention, head, optimizer: counted, not fitted");
+    if (job->part == SPW_PART_WHOLE && !c->whole)
+        spw_outside_add(note, "attention, head, optimizer: counted, not fitted");
     if (c->scaled) spw_outside_add(note, "rates scaled from %s", c->cluster);
     if (c->dense_from[0] != '\0' && job->part == SPW_PART_WHOLE)
         spw_outside_add(
@@ -29,10 +30,10 @@ static void name_outside(const spw_megatron_job_request *q, size_t tokens, char 
             "and attention at NVIDIA's %.3f and %.3f",
             c->dense_flops_share.value, c->dense_from, c->gemm_flops_share.value,
             c->attention_flops_share.value);
-    if (dispatcher != NULL) spw_outside_add(note, "%s", dispatcher);
-    if (spw_scheme_arrives_sorted(q->point->scheme))
+    if (dispatcher != NULL && !c->whole) spw_outside_add(note, "%s", dispatcher);
+    if (spw_scheme_arrives_sorted(q->point->scheme) && !c->whole)
         spw_outside_add(note, "HybridEP as DeepEP without the copy into the experts' order");
-    if (q->point->scheme->type->megatron.unread)
+    if (q->point->scheme->type->megatron.unread && !c->whole)
         spw_outside_add(note, "steps without host synchronization counted, not measured");
     if (shape->node_ranks < shape->ranks) spw_outside_add(note, "exchange between nodes not measured");
     if (spw_levels_are_several(&job->cluster))
@@ -42,7 +43,7 @@ static void name_outside(const spw_megatron_job_request *q, size_t tokens, char 
         spw_outside_add(note, "expert-parallel sizes other than %s", c->expert_parallel);
     if (tokens < c->tokens_min || tokens > c->tokens_max)
         spw_outside_add(note, "micro-batches other than %zu to %zu tokens", c->tokens_min, c->tokens_max);
-    if (spw_pipeline_of(job).stages > 1) spw_outside_add(note, "pipelines not measured");
+    if (spw_pipeline_of(job).stages > 1 && !c->whole) spw_outside_add(note, "pipelines not measured");
     const spw_grid grid = spw_grid_of(job);
     if (grid.tensor * grid.context > 1)
         spw_outside_add(note, "tensor and context parallelism counted, not measured: the interval has their "
@@ -52,7 +53,7 @@ static void name_outside(const spw_megatron_job_request *q, size_t tokens, char 
                         "experts shared by %zu GPUs counted, not measured: the interval has their gathers "
                         "and sums hidden whole and at twice their time",
                         grid.expert_tensor);
-    if (job->precision.recipe != SPW_FP8_NONE)
+    if (job->precision.recipe != SPW_FP8_NONE && c->recipe_doubt_share.value > 0.0)
         spw_outside_add(note,
                         "recipe %s: products at %.3g of fp8_flops over bf16_flops, %s, and counted casts",
                         spw_fp8_recipe_name(job->precision.recipe), facts_of(job).products_share,
@@ -70,7 +71,8 @@ void spw_megatron_job_doubt(const spw_megatron_job_request *q, size_t tokens, sp
         .network = shape->node_ranks < shape->ranks,
         .levels = spw_levels_are_several(&job->cluster),
         .scaled = c->scaled,
-        .recipe = facts_of(job).products_width};
+        .foreign = c->foreign,
+        .recipe = facts_of(job).products_width * c->recipe_doubt_share.value};
     name_outside(q, tokens, out->outside);
     spw_megatron_doubt(c, &far, out);
 }

@@ -9,6 +9,7 @@
 #include "sim/schemes/list.h"
 #include "sim/time/fp8_time.h"
 #include "sim/time/host_optimizer_time.h"
+#include "sim/time/megatron_host.h"
 #include "sim/time/megatron_job_doubt.h"
 #include "sim/time/megatron_outside.h"
 #include "sim/time/muon_time.h"
@@ -67,6 +68,8 @@ typedef struct prediction {
     block_load *had;                /* [blocks] */
     size_t *order, timed;           /* [blocks] the blocks whose layers were timed, and how many */
     spw_megatron_load *load;        /* [layers of a block][ranks] */
+    double *hidden_s;               /* [blocks] of both, exchanges behind another micro-batch */
+    spw_megatron_host host;
     double send_s;
     double *copies_s; /* [stages] of a MoE layer in one pass, one way */
 } prediction;
@@ -112,13 +115,39 @@ static spw_status time_layers(prediction *p, size_t group, size_t at, const bloc
                                      &p->time[at]);
 }
 
+#define BIT(phase) (1u << SPW_MEGATRON_##phase)
+static const unsigned FORWARD_EXCHANGES = BIT(DISPATCH) | BIT(COMBINE),
+                      BACKWARD_EXCHANGES = BIT(BACKWARD_DISPATCH) | BIT(BACKWARD_COMBINE);
+
+static double sum_of(const double phase_s[SPW_MEGATRON_PHASES], unsigned phases) {
+    double seconds = 0.0;
+    for (size_t f = 0; f < SPW_MEGATRON_PHASES; f++) seconds += (phases >> f & 1u) != 0 ? phase_s[f] : 0.0;
+    return seconds;
+}
+
+/* With overlap: a share of what goes on the wire, behind as much work at most. */
+static double hidden_of(const prediction *p, double wire_s, double pass_s) {
+    if (!p->q->point->job->overlap_exchanges) return 0.0;
+    return p->q->coefficients->overlap_share.value * fmax(fmin(wire_s, pass_s - wire_s), 0.0);
+}
+
+/* Of one pass of block `at`: exchanges that hide, and the host. */
+static double pass_of(prediction *p, size_t at, const spw_block *block, bool back, double seconds) {
+    const spw_megatron_time *t = &p->time[at];
+    const unsigned phases = back ? BACKWARD_EXCHANGES : FORWARD_EXCHANGES;
+    const double wire = sum_of(t->phase_s, phases) - sum_of(t->rank_wait_s, phases),
+                 hidden = hidden_of(p, wire, seconds), share = p->host.forward_share;
+    p->hidden_s[at] = (back ? p->hidden_s[at] : 0.0) + hidden;
+    return spw_megatron_pass_s(&p->host, block, back ? 1.0 - share : share, seconds - hidden, wire - hidden);
+}
+
 static spw_status time_block(prediction *p, size_t group, size_t stage, size_t micro, size_t chunk) {
     const spw_megatron_job_request *q = p->q;
     const spw_block block = spw_pipeline_block(&p->pipeline, &q->point->job->model, stage, chunk);
     const size_t at = block_index(p, stage, micro, chunk);
     const block_load load = {.micro = micro % q->micro_batches,
                              .first = moe_layers_before(p, &block) % q->layers,
-                             .layers = block.moe_layers};
+                             .layers = block.moe_layers + block.predictions};
     const spw_status status = time_layers(p, group, at, &load);
     if (status != SPW_OK) return status;
     p->forward_s[at] = p->time[at].forward_s;
@@ -128,7 +157,9 @@ static spw_status time_block(prediction *p, size_t group, size_t stage, size_t m
         p->forward_s[at] += seconds * p->outside.forward_share[i];
         p->backward_s[at] += seconds * (1.0 - p->outside.forward_share[i]);
     }
-    const double copies = p->copies_s[stage] * (double)block.moe_layers;
+    p->forward_s[at] = pass_of(p, at, &block, false, p->forward_s[at]);
+    p->backward_s[at] = pass_of(p, at, &block, true, p->backward_s[at]);
+    const double copies = p->copies_s[stage] * (double)(block.moe_layers + block.predictions);
     p->copies_wait_s[at] = fmax(copies - p->forward_s[at], 0.0) + fmax(copies - p->backward_s[at], 0.0);
     p->forward_s[at] = fmax(p->forward_s[at], copies);
     p->backward_s[at] = fmax(p->backward_s[at], copies);
@@ -156,7 +187,6 @@ static const struct {
     spw_stream stream;
     unsigned phases;
 } groups_of_phases[] = {
-#define BIT(phase) (1u << SPW_MEGATRON_##phase)
     {"router", "norm, casts, logits and choice", SPW_STREAM_COMPUTE, BIT(ROUTE)},
     {"expert_products", "grouped GEMMs, activation, weight gradients", SPW_STREAM_COMPUTE,
      BIT(EXPERTS) | BIT(BACKWARD_EXPERTS)},
@@ -164,7 +194,7 @@ static const struct {
      BIT(PERMUTE) | BIT(SORT) | BIT(UNSORT) | BIT(UNPERMUTE) | BIT(BACKWARD_PERMUTE) | BIT(BACKWARD_SORT) |
          BIT(BACKWARD_UNSORT) | BIT(BACKWARD_UNPERMUTE)},
     {"exchanges", "rows to their experts and back", SPW_STREAM_COLLECTIVE,
-     BIT(DISPATCH) | BIT(COMBINE) | BIT(BACKWARD_DISPATCH) | BIT(BACKWARD_COMBINE)},
+     BIT(DISPATCH) | BIT(COMBINE) | BIT(BACKWARD_DISPATCH) | BIT(BACKWARD_COMBINE)}, /* as above */
     {"expert_recompute", "the MoE layer's forward pass again", SPW_STREAM_COMPUTE, BIT(RECOMPUTE)},
     {"expert_tensor_parallel", "gathers and sums of rows among GPUs that share experts",
      SPW_STREAM_COLLECTIVE, BIT(GATHER) | BIT(SCATTER) | BIT(BACKWARD_GATHER) | BIT(BACKWARD_SCATTER)}};
@@ -176,12 +206,13 @@ static spw_status add(spw_timeline *out, const char *name, const char *help, spw
 
 /* Mean over ranks, over all blocks of a stage. What the mean rank is ahead of the last one at the end is waiting. */
 static spw_status add_layers(const prediction *p, size_t stage, spw_timeline *out) {
-    double phase_s[SPW_MEGATRON_PHASES] = {0.0}, waiting = 0.0, host = 0.0;
+    double phase_s[SPW_MEGATRON_PHASES] = {0.0}, waiting = 0.0, host = 0.0, hidden = 0.0;
     spw_status status = SPW_OK;
     const size_t blocks = p->pipeline.micro_batches * p->pipeline.chunks;
     for (size_t i = 0; i < blocks; i++) {
         const spw_megatron_time *t = &p->time[stage * blocks + i];
         waiting += t->step_s;
+        hidden += p->hidden_s[stage * blocks + i];
         for (size_t f = 0; f < SPW_MEGATRON_PHASES; f++) {
             phase_s[f] += t->phase_s[f] - t->rank_wait_s[f] - t->host_wait_s[f];
             waiting -= t->phase_s[f] - t->rank_wait_s[f];
@@ -189,12 +220,11 @@ static spw_status add_layers(const prediction *p, size_t stage, spw_timeline *ou
         }
     }
     for (size_t g = 0; g < SPW_COUNT_OF(groups_of_phases); g++) {
-        double seconds = 0.0;
-        for (size_t f = 0; f < SPW_MEGATRON_PHASES; f++)
-            seconds += (groups_of_phases[g].phases >> f & 1u) != 0 ? phase_s[f] : 0.0;
+        const double seconds = sum_of(phase_s, groups_of_phases[g].phases);
+        const bool wire = (groups_of_phases[g].phases & FORWARD_EXCHANGES) != 0;
         if ((groups_of_phases[g].phases & BIT(GATHER)) != 0 && p->shape.expert_tensor <= 1) continue;
-        SPW_TRY(add(out, groups_of_phases[g].name, groups_of_phases[g].help, groups_of_phases[g].stream,
-                    seconds));
+        SPW_TRY(spw_timeline_add(out, groups_of_phases[g].name, groups_of_phases[g].help,
+                                 groups_of_phases[g].stream, seconds, wire ? seconds - hidden : seconds));
     }
     SPW_TRY(add(out, "waiting", "the mean rank waits for the slowest of its group", SPW_STREAM_COLLECTIVE,
                 fmax(waiting, 0.0)));
@@ -223,6 +253,18 @@ static spw_status add_outside(const prediction *p, size_t stage, spw_timeline *o
     return SPW_OK;
 }
 
+/* What the host adds to the blocks of a stage. */
+static spw_status add_gaps(const prediction *p, size_t stage, double kernels_s, spw_timeline *out) {
+    const size_t blocks = p->pipeline.micro_batches * p->pipeline.chunks;
+    double busy = 0.0, copies = 0.0;
+    for (size_t i = 0; i < blocks; i++) {
+        busy += p->forward_s[stage * blocks + i] + p->backward_s[stage * blocks + i];
+        copies += p->copies_wait_s[stage * blocks + i];
+    }
+    return add(out, "launch_gaps", "the GPU waits for launches", SPW_STREAM_HOST,
+               fmax(busy - copies - kernels_s, 0.0));
+}
+
 static double collective_s(const spw_megatron_coefficients *c, const spw_weight_traffic *t) {
     return t->nic_bytes / c->network_bytes_per_s.value + t->link_bytes / c->exchange_bytes_per_s.value;
 }
@@ -235,7 +277,8 @@ static spw_status add_copies(const prediction *p, size_t stage, spw_timeline *ou
     for (size_t i = 0; i < blocks; i++) exposed += p->copies_wait_s[stage * blocks + i];
     for (size_t chunk = 0; chunk < p->pipeline.chunks; chunk++) {
         const spw_block block = spw_pipeline_block(&p->pipeline, &p->q->point->job->model, stage, chunk);
-        seconds += 2.0 * (double)(p->pipeline.micro_batches * block.moe_layers) * p->copies_s[stage];
+        seconds += 2.0 * (double)(p->pipeline.micro_batches * (block.moe_layers + block.predictions)) *
+                   p->copies_s[stage];
     }
     return spw_offload_add(out, seconds, exposed);
 }
@@ -263,7 +306,7 @@ static spw_status add_end(const prediction *p, size_t stage, spw_timeline *out) 
         SPW_TRY(add(out, "tensor_parallel_gradients", "sums of gradients that a tensor group holds whole",
                     SPW_STREAM_COLLECTIVE, p->outside.gradients_s));
     SPW_TRY(add(out, "optimizer", "weights, gradients, moments", SPW_STREAM_COMPUTE,
-                bytes / c->copy_bytes_per_s.value));
+                bytes / c->copy_bytes_per_s.value * c->optimizer_share.value));
     SPW_TRY(spw_host_optimizer_add(job, on_host, bytes / c->copy_bytes_per_s.value, out));
     if (job->muon) SPW_TRY(spw_muon_time_add(c, job, stage, out));
 
@@ -287,12 +330,15 @@ static size_t busiest_stage(const prediction *p, double *busy_s) {
 }
 
 static spw_status add_components(const prediction *p, double passes_s, spw_timeline *out) {
-    double busy = 0.0;
+    double busy = 0.0, kernels = 0.0;
     spw_status status = SPW_OK;
     const size_t stage = busiest_stage(p, &busy);
     const bool whole = p->q->point->job->part == SPW_PART_WHOLE;
     if (whole) SPW_TRY(add_outside(p, stage, out));
     SPW_TRY(add_layers(p, stage, out));
+    for (size_t i = 0; i < out->components; i++) kernels += out->component[i].exposed_s;
+    if (p->host.layer_s + p->host.moe_layer_s + p->host.counts_s + p->host.floor_s > 0.0)
+        SPW_TRY(add_gaps(p, stage, kernels, out));
     SPW_TRY(add_copies(p, stage, out));
     if (p->pipeline.stages > 1)
         SPW_TRY(add(out, "pipeline_bubble", "the busiest stage waits for the others", SPW_STREAM_COLLECTIVE,
@@ -319,19 +365,22 @@ static spw_status set_shape(prediction *p) {
                                     .experts_per_rank = s->experts_per_rank,
                                     .hidden = s->hidden,
                                     .ffn = s->ffn,
+                                    .model_hidden = job->model.hidden,
+                                    .plain = s->plain_experts,
                                     .expert_tensor = s->expert_tensor,
                                     .capacity = capacity != SIZE_MAX ? capacity : 0,
                                     .padded = spw_scheme_fills_slots(scheme),
                                     .sorted = spw_scheme_arrives_sorted(scheme),
                                     .unread = scheme->type->megatron.unread,
-                                    .graphed = spw_scheme_option_is(scheme, "graph", "full"),
+                                    .graphed = spw_megatron_is_graphed(job, scheme),
                                     .recompute = recompute_of(job->remat),
                                     .product_gain = spw_fp8_product_gain(job)};
     p->dispatcher = scheme->type->megatron.dispatcher;
-    p->send_s = p->pipeline.stages > 1
-                    ? q->coefficients->exchange_latency_s.value +
-                          2.0 * (double)(s->tokens * s->hidden) / q->coefficients->network_bytes_per_s.value
-                    : 0.0;
+    p->host = spw_megatron_host_of(q->coefficients, q->point);
+    p->send_s = p->pipeline.stages > 1 ? q->coefficients->exchange_latency_s.value +
+                                             2.0 * (double)(s->tokens * spw_model_carried(&job->model)) /
+                                                 q->coefficients->network_bytes_per_s.value
+                                       : 0.0;
     const spw_model_passes passes = passes_of(job->remat);
     return spw_megatron_outside_of(q->coefficients, q->point, &passes, &p->outside);
 }
@@ -344,13 +393,15 @@ static spw_status begin(prediction *p) {
     SPW_TRY(SPW_ALLOC(p->blocks, &p->forward_s));
     SPW_TRY(SPW_ALLOC(p->blocks, &p->backward_s));
     SPW_TRY(SPW_ALLOC(p->blocks, &p->copies_wait_s));
+    SPW_TRY(SPW_ALLOC(p->blocks, &p->hidden_s));
     SPW_TRY(SPW_ALLOC(p->pipeline.stages, &p->copies_s));
     for (size_t s = 0; s < p->pipeline.stages; s++)
         SPW_TRY(spw_offload_layer_s(p->q->point, s, &p->copies_s[s]));
     SPW_TRY(SPW_ALLOC(p->blocks, &p->time));
     SPW_TRY(SPW_ALLOC(p->blocks, &p->had));
     SPW_TRY(SPW_ALLOC(p->blocks, &p->order));
-    SPW_TRY(SPW_ALLOC(job->model.moe_layers * p->q->point->shape.ranks, &p->load));
+    SPW_TRY(SPW_ALLOC((job->model.moe_layers + job->stage_layout.predictions) * p->q->point->shape.ranks,
+                      &p->load));
 
 cleanup:
     return status;
@@ -363,7 +414,7 @@ double spw_megatron_job_tokens(const spw_point *point) {
 
 static void end(prediction *p) {
     spw_free(p->forward_s), spw_free(p->backward_s), spw_free(p->time), spw_free(p->had), spw_free(p->order);
-    spw_free(p->load), spw_free(p->copies_s), spw_free(p->copies_wait_s);
+    spw_free(p->load), spw_free(p->copies_s), spw_free(p->copies_wait_s), spw_free(p->hidden_s);
 }
 
 spw_status spw_megatron_job_predict(const spw_megatron_job_request *q, spw_timeline *out) {
@@ -411,15 +462,20 @@ static spw_status least_layers_s(prediction *p, double rows, size_t layers, doub
         status =
             spw_megatron_time_predict(p->q->coefficients, &p->shape, p->dispatcher, 1, p->load, NULL, &time);
     *out = time.step_s;
+    if (p->q->point->job->overlap_exchanges) /* of which a share may hide */
+        *out -= p->q->coefficients->overlap_share.value *
+                sum_of(time.phase_s, FORWARD_EXCHANGES | BACKWARD_EXCHANGES);
     return status;
 }
 
 /* Work of one micro-batch in a block: the MoE layers and its share of what is outside. */
 static spw_status least_block_s(prediction *p, double rows, size_t stage, size_t chunk, double *out) {
     const spw_block block = spw_pipeline_block(&p->pipeline, &p->q->point->job->model, stage, chunk);
-    const spw_status status = least_layers_s(p, rows, block.moe_layers, out);
+    const spw_status status = least_layers_s(p, rows, block.moe_layers + block.predictions, out);
     for (size_t i = 0; i < SPW_OUTSIDE_PARTS; i++)
         *out += p->outside.seconds[i] * outside_share(p, i, &block, stage, chunk);
+    *out = fmax(*out + spw_megatron_gaps_s(&p->host, &block),
+                (double)(block.layers + block.predictions) * p->host.floor_s);
     return status;
 }
 
@@ -460,7 +516,7 @@ spw_status spw_megatron_job_least_s(const spw_megatron_coefficients *coefficient
     prediction p = {.q = &q, .pipeline = spw_pipeline_of(point->job)};
     spw_status status = SPW_OK;
     SPW_TRY(set_shape(&p));
-    SPW_TRY(SPW_ALLOC(point->job->model.moe_layers, &p.load));
+    SPW_TRY(SPW_ALLOC(point->job->model.moe_layers + point->job->stage_layout.predictions, &p.load));
     SPW_TRY(least_passes_s(&p, rows, out));
     SPW_TRY(least_end_s(&p, out));
 

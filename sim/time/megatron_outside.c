@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/input/grid.h"
+#include "sim/memory/cross_entropy.h"
 #include "sim/schemes/list.h"
 #include "sim/time/fp8_time.h"
 #include "sim/time/grid_time.h"
@@ -12,6 +13,7 @@ const spw_outside_name spw_outside_names[SPW_OUTSIDE_PARTS] = {
     [SPW_OUTSIDE_DENSE_FFN] = {"dense_ffn", "FFN of layers without experts"},
     [SPW_OUTSIDE_SHARED] = {"shared_expert", "shared experts"},
     [SPW_OUTSIDE_HEAD] = {"head", "logits of the vocabulary"},
+    [SPW_OUTSIDE_LOSS] = {"loss", "softmax and gradient of the logits"},
     [SPW_OUTSIDE_ELEMENTWISE] = {"elementwise", "norms, rotations, activations, residuals"},
     [SPW_OUTSIDE_CASTS] = {"fp8_casts", "operands of products, to fp8"},
     [SPW_OUTSIDE_TENSOR] = {"tensor_parallel", "gathers and scatters of layers in a tensor group",
@@ -30,6 +32,17 @@ double spw_megatron_cut(const spw_job *job) {
 static double projections_of(const spw_job *job, const spw_model_work *w) {
     const double tensor = (double)spw_grid_of(job).tensor;
     return (w->projections + (tensor - 1.0) * w->indexer) / spw_megatron_cut(job);
+}
+
+/* Of all logits of a data-parallel rank's micro-batch. */
+static double loss_bytes(const spw_megatron_coefficients *c, const spw_point *point) {
+    const double logits =
+        (double)(point->shape.sequences * point->job->sequence_length) * (double)point->job->model.vocab;
+    switch (spw_cross_entropy_of(point->job, point->scheme)) {
+    case SPW_CROSS_ENTROPY_NATIVE: return logits * c->loss_native_bytes.value;
+    case SPW_CROSS_ENTROPY_UNFUSED: return logits * c->loss_unfused_bytes.value;
+    default: return logits * c->loss_fused_bytes.value;
+    }
 }
 
 static spw_status count_grid(const spw_megatron_coefficients *c, const spw_point *point,
@@ -68,29 +81,42 @@ spw_status spw_megatron_outside_of(const spw_megatron_coefficients *c, const spw
         .seconds = {[SPW_OUTSIDE_PROJECTIONS] = projections_of(job, &w) / linear,
                     [SPW_OUTSIDE_ATTENTION] = w.attention / scores / cut,
                     [SPW_OUTSIDE_DENSE_FFN] = w.dense_ffn / linear / cut,
-                    [SPW_OUTSIDE_SHARED] = w.shared_expert / linear / cut,
+                    [SPW_OUTSIDE_SHARED] = (w.shared_expert + w.latent) / linear / cut,
                     [SPW_OUTSIDE_HEAD] = w.head / dense / cut,
+                    [SPW_OUTSIDE_LOSS] = loss_bytes(c, point) / c->copy_bytes_per_s.value / cut,
                     [SPW_OUTSIDE_ELEMENTWISE] = w.layer_bytes / c->copy_bytes_per_s.value / cut,
                     /* counted by the GPU's own tokens */
-                    [SPW_OUTSIDE_CASTS] = cast_bytes / c->copy_bytes_per_s.value},
+                    [SPW_OUTSIDE_CASTS] = c->cast_share.value * cast_bytes / c->copy_bytes_per_s.value},
         .forward_share = {[SPW_OUTSIDE_PROJECTIONS] = once.projections / w.projections / passes->layers,
                           [SPW_OUTSIDE_ATTENTION] = 1.0 / passes->attention,
                           [SPW_OUTSIDE_DENSE_FFN] = 1.0 / passes->dense,
                           [SPW_OUTSIDE_SHARED] = 1.0 / passes->shared,
                           [SPW_OUTSIDE_HEAD] = 1.0 / 3.0,
+                          [SPW_OUTSIDE_LOSS] = 0.5,
                           [SPW_OUTSIDE_ELEMENTWISE] = once.layer_bytes / w.layer_bytes / passes->layers,
                           [SPW_OUTSIDE_CASTS] = 1.0 / passes->layers}};
+    if (w.latent > 0.0)
+        out->forward_share[SPW_OUTSIDE_SHARED] =
+            (once.shared_expert + once.latent) / (w.shared_expert + w.latent) / passes->layers;
     return count_grid(c, point, out);
 }
 
 double spw_megatron_outside_share(const spw_model *m, size_t part, const spw_block *block, bool last) {
-    const size_t dense = m->layers - m->moe_layers;
+    const size_t dense = spw_model_dense_layers(m), alone = m->layers - m->moe_layers;
+    const double ends = last ? 1.0 : 0.0, more = (double)block->predictions,
+                 layers = (double)block->layers + more;
     switch (part) {
-    case SPW_OUTSIDE_ENDS:
-    case SPW_OUTSIDE_HEAD: return last ? 1.0 : 0.0;
-    case SPW_OUTSIDE_SHARED: return (double)block->moe_layers / (double)m->moe_layers;
+    case SPW_OUTSIDE_HEAD: return ends + more * (1.0 + 2.0 * (double)m->hidden / (double)m->vocab);
+    case SPW_OUTSIDE_LOSS: return ends + more;
+    case SPW_OUTSIDE_ENDS: return ends;
+    case SPW_OUTSIDE_SHARED: return ((double)block->moe_layers + more) / (double)m->moe_layers;
     case SPW_OUTSIDE_DENSE_FFN:
-        return dense > 0 ? (double)(block->layers - block->moe_layers) / (double)dense : 0.0;
-    default: return (double)block->layers / (double)m->layers;
+        return dense > 0 ? (double)(block->layers - block->moe_layers - block->bare_layers) / (double)dense
+                         : 0.0;
+    case SPW_OUTSIDE_PROJECTIONS:
+    case SPW_OUTSIDE_ATTENTION:
+        if (m->half_layers && alone > 0) return (layers - (double)block->moe_layers) / (double)alone;
+        return layers / (double)m->layers;
+    default: return layers / (double)m->layers;
     }
 }

@@ -19,6 +19,7 @@ enum {
     SPW_OUTSIDE_DENSE_FFN,
     SPW_OUTSIDE_SHARED,
     SPW_OUTSIDE_HEAD,
+    SPW_OUTSIDE_LOSS,
     SPW_OUTSIDE_ELEMENTWISE,
     SPW_OUTSIDE_CASTS,
     SPW_OUTSIDE_TENSOR, /* from here on collectives, 0 without tensor and context parallelism */
@@ -46,7 +47,8 @@ SPW_MUST_CHECK spw_status spw_megatron_outside_of(const spw_megatron_coefficient
                                                   const spw_point *point, const spw_model_passes *passes,
                                                   spw_megatron_outside *out);
 
-/* Share of a part that a block has; last: it is the last of the last stage. */
+/* Share of a part that a block has; last: it is the last of the last stage. A layer of multi-token prediction is a MoE layer more, with
+ * logits and a loss of its own, and a product of [2 hidden, hidden] in front. */
 double spw_megatron_outside_share(const spw_model *model, size_t part, const spw_block *block, bool last);
 
 #endif

@@ -26,6 +26,7 @@ typedef struct step {
     const spw_megatron_shape *shape;
     spw_megatron_dispatcher dispatcher;
     double T, E, e, H, F;
+    double model_H; /* of what the norm and the router read */
     size_t ranks, layer;
     const spw_megatron_load *load; /* [ranks] of the layer */
     double *phase_s;               /* [ranks][PHASES] of the layer, or NULL */
@@ -110,9 +111,11 @@ static double ports_s(const step *s, double element_bytes) {
     const double messages = s->ranks > 1 ? (double)s->ranks - 1.0 : 1.0, row_bytes = element_bytes * s->H;
     const double factor =
         all_to_all && heavier > least ? long_message(s, row_bytes * heavier / messages) : 1.0;
-    const double link_s = s->dispatcher == SPW_MEGATRON_TOKENS
-                              ? row_bytes * heavier / s->c->token_bytes_per_s.value
-                              : factor * row_bytes * most / s->c->exchange_bytes_per_s.value;
+    const double link_s =
+        s->dispatcher == SPW_MEGATRON_TOKENS
+            ? row_bytes * heavier /
+                  (s->shape->sorted ? s->c->sorted_bytes_per_s.value : s->c->token_bytes_per_s.value)
+            : factor * row_bytes * most / s->c->exchange_bytes_per_s.value;
     return larger(link_s, row_bytes * nic / s->c->network_bytes_per_s.value);
 }
 
@@ -160,13 +163,17 @@ static double order_s(const step *s, const spw_megatron_load *load) {
     return s->shape->sorted ? 0.0 : chunks_s(s, load, s->c->copy_bytes_per_s.value);
 }
 
+/* Columns of the first product over F: gate and up, or one where experts have two matrices; what the activation moves of them. */
+static double first_of(const step *s) { return s->shape->plain ? 1.0 : 2.0; }
+static double moved_of(const step *s) { return (first_of(s) + 1.0) / 3.0; }
+
 static double activation_s(const step *s, const spw_megatron_load *load) {
-    return copy_s(s, s->c->activation_bytes.value * load->received * s->F);
+    return copy_s(s, s->c->activation_bytes.value * moved_of(s) * load->received * s->F);
 }
 
 static double experts_s(const step *s, const spw_megatron_load *load) {
     const double tile = SPW_MEGATRON_TILE_COLUMNS, *spilled = load->spilled;
-    const double fc1 = 2.0 * load->tiled * s->H * up(2.0 * s->F, tile),
+    const double fc1 = 2.0 * load->tiled * s->H * up(first_of(s) * s->F, tile),
                  fc2 = 2.0 * load->tiled * s->F * up(s->H, tile);
     return gemm_s(s, load, spilled[SPW_MEGATRON_DEPTH_HIDDEN], fc1) +
            gemm_s(s, load, spilled[SPW_MEGATRON_DEPTH_FFN], fc2) + activation_s(s, load) +
@@ -175,15 +182,16 @@ static double experts_s(const step *s, const spw_megatron_load *load) {
 
 static double backward_experts_s(const step *s, const spw_megatron_load *load) {
     const double rows = SPW_MEGATRON_TILE_ROWS, tile = SPW_MEGATRON_TILE_COLUMNS;
-    const double parameters = 3.0 * s->H * s->F; /* of one expert */
-    const double fc1 = 2.0 * load->tiled * 2.0 * s->F * up(s->H, tile),
+    const double parameters = (first_of(s) + 1.0) * s->H * s->F; /* of one expert */
+    const double fc1 = 2.0 * load->tiled * first_of(s) * s->F * up(s->H, tile),
                  fc2 = 2.0 * load->tiled * s->H * up(s->F, tile);
-    const double weights =
-        2.0 * load->received * (up(s->H, rows) * up(2.0 * s->F, tile) + up(s->F, rows) * up(s->H, tile));
-    double seconds = gemm_s(s, load, load->spilled[SPW_MEGATRON_DEPTH_TWICE_FFN], fc1) +
+    const double weights = 2.0 * load->received *
+                           (up(s->H, rows) * up(first_of(s) * s->F, tile) + up(s->F, rows) * up(s->H, tile));
+    const int depth = s->shape->plain ? SPW_MEGATRON_DEPTH_FFN : SPW_MEGATRON_DEPTH_TWICE_FFN;
+    double seconds = gemm_s(s, load, load->spilled[depth], fc1) +
                      gemm_s(s, load, load->spilled[SPW_MEGATRON_DEPTH_HIDDEN], fc2) +
                      gemm_s(s, load, 0.0, weights) +
-                     copy_s(s, s->c->activation_gradient_bytes.value * load->received * s->F) +
+                     copy_s(s, s->c->activation_gradient_bytes.value * moved_of(s) * load->received * s->F) +
                      MAIN_GRAD_BYTES * s->e * parameters / s->c->main_grad_bytes_per_s.value +
                      copy_s(s, 2.0 * (double)load->empty_experts * parameters) + kernels_s(s, EXPERT_KERNELS);
     if (s->shape->recompute == SPW_RECOMPUTE_MOE_ACT) seconds += activation_s(s, load);
@@ -195,8 +203,8 @@ static double backward_experts_s(const step *s, const spw_megatron_load *load) {
 static void route(step *s, size_t rank) {
     const double columns = s->shape->capacity > 0 ? COLUMN_BYTES * s->T * s->E : 0.0;
     spend(s, SPW_MEGATRON_ROUTE, rank,
-          copy_s(s, NORM_BYTES * s->T * s->H + columns) +
-              2.0 * s->T * s->H * s->E / s->c->router_flops.value + kernels_s(s, ROUTE_KERNELS));
+          copy_s(s, NORM_BYTES * s->T * s->model_H + columns) +
+              2.0 * s->T * s->model_H * s->E / s->c->router_flops.value + kernels_s(s, ROUTE_KERNELS));
     if (s->layer == 0 && !s->again && !s->shape->graphed)
         wait_for_host(s, SPW_MEGATRON_ROUTE, rank, ROUTED_SHARE * s->c->host_first_s.value);
 }
@@ -248,8 +256,8 @@ static void backward(step *s) {
     for (size_t r = 0; r < s->ranks; r++)
         spend(s, SPW_MEGATRON_BACKWARD_PERMUTE, r,
               4.0 * s->load[r].sent * s->H / s->c->index_add_bytes_per_s.value +
-                  copy_s(s, s->c->norm_gradient_bytes.value * s->T * s->H) +
-                  4.0 * s->T * s->H * s->E / s->c->router_flops.value);
+                  copy_s(s, s->c->norm_gradient_bytes.value * s->T * s->model_H) +
+                  4.0 * s->T * s->model_H * s->E / s->c->router_flops.value);
 }
 
 static double last_of(const step *s) {
@@ -276,6 +284,7 @@ spw_status spw_megatron_time_predict(const spw_megatron_coefficients *c, const s
     s.e = (double)shape->experts_per_rank;
     s.H = (double)shape->hidden;
     s.F = (double)shape->ffn;
+    s.model_H = shape->model_hidden > 0 ? (double)shape->model_hidden : s.H;
     if (phase_s != NULL) memset(phase_s, 0, shape->layers * ranks * SPW_MEGATRON_PHASES * sizeof *phase_s);
     for (size_t i = 0; i < 2 * shape->layers; i++) {
         const bool back = i >= shape->layers;

@@ -20,6 +20,7 @@ typedef struct spw_model_work {
     /* FLOP; `attention` is that of the scores, causal, without its projections */
     double projections, indexer; /* indexer: of the projections, a sparse indexer's */
     double attention, dense_ffn, shared_expert, router, head;
+    double latent;          /* projections around latent experts */
     double layer_bytes;     /* read and written by element */
     double optimizer_bytes; /* weights, gradients and moments */
     double tokens;          /* of the step */

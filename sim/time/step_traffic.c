@@ -129,7 +129,9 @@ static void add_attention(builder *b, spw_step_place place) {
 
 static void add_ffn(builder *b, spw_step_place place, const char *const names[3], const char *formula,
                     size_t ffn) {
-    for (int i = 0; i < 3; i++) add_other(b, place, names[i], formula, (uint64_t)b->job->model.hidden * ffn);
+    for (int i = 0; i < 3; i++)
+        if (i != 1 || !b->job->model.plain_ffn)
+            add_other(b, place, names[i], formula, (uint64_t)b->job->model.hidden * ffn);
 }
 
 /* Where a mesh cuts hidden sizes, a GPU multiplies H / TP rows of the router. Its gradient is summed over all that have the same
@@ -200,10 +202,11 @@ static void add_experts(builder *b, const spw_compiled_layer *list) {
     static const char *const names[] = {"expert_w0", "expert_w1", "expert_wo"};
     static const char *const all[] = {"all_w0", "all_w1", "all_wo"};
     const spw_model *m = &b->job->model;
-    const uint64_t matrix = (uint64_t)m->hidden * m->expert_ffn / b->tensor;
+    const uint64_t matrix = (uint64_t)spw_model_routed_width(m) * m->expert_ffn / b->tensor;
     const bool peeled = list != NULL && list->exchange == SPW_COMPILED_EXCHANGE_PEELED,
                replicated = list != NULL && list->capacity_slots && b->out->group_size[SPW_GROUP_CONTEXT] > 1;
     for (int i = 0; i < 3; i++) {
+        if (i == 1 && m->plain_experts) continue; /* no gate */
         spw_step_item item = {.name = names[i],
                               .formula = "e H F w",
                               .purpose = SPW_PURPOSE_EXPERT_WEIGHTS,
@@ -237,7 +240,7 @@ static void add_ends(builder *b, const spw_layer_shape *s) {
                           .formula = "V H w",
                           .operation = SPW_OPERATION_ALL_GATHER};
     const bool tokens_travel =
-        !spw_fsdp2_is_on(b->job) && s->tokens * s->hidden * s->element_bytes <= table * w;
+        !spw_fsdp2_is_on(b->job) && s->tokens * b->job->model.hidden * s->element_bytes <= table * w;
     add_gather(b, item, table);
     item.name = tokens_travel ? "token_ids" : "embedding";
     item.formula = tokens_travel ? "4 G T" : "V H w";
@@ -251,7 +254,7 @@ static void add_ends(builder *b, const spw_layer_shape *s) {
     item.formula = "T H b";
     for (int backward = 0; backward < 2 && tokens_travel; backward++) {
         item.backward = backward;
-        spw_step_add(b->out, item, s->tokens * s->hidden, s->element_bytes);
+        spw_step_add(b->out, item, s->tokens * b->job->model.hidden, s->element_bytes);
     }
     item.operation = SPW_OPERATION_REDUCE_SCATTER;
     item.backward = true;
@@ -386,7 +389,7 @@ static void add_sends(builder *b, const spw_pipeline *p, const spw_layer_shape *
                           .count = p->stages * p->chunks - 1};
     for (int backward = 0; backward < 2; backward++) {
         item.backward = backward;
-        spw_step_add(b->out, item, s->tokens * s->hidden, s->element_bytes);
+        spw_step_add(b->out, item, s->tokens * spw_model_carried(&b->job->model), s->element_bytes);
     }
 }
 

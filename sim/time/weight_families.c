@@ -13,9 +13,9 @@ size_t spw_weight_families(const spw_job *job, bool all_experts, spw_weight_fami
     const spw_model *m = &job->model;
     const spw_parameters p = spw_model_parameters(m);
     uint64_t routed = p.routed_per_layer * m->moe_layers;
-    const uint64_t linear = p.attention_per_layer * m->layers + p.shared_per_layer * m->moe_layers +
-                            p.dense_ffn_per_layer * (m->layers - m->moe_layers);
-    const size_t matrices = 3 * m->moe_layers;
+    const uint64_t linear = p.mixers + (p.shared_per_layer + p.latent_per_layer) * m->moe_layers +
+                            p.dense_ffn_per_layer * spw_model_dense_layers(m);
+    const size_t matrices = spw_expert_matrices(m) * m->moe_layers;
     const spw_grid g = spw_grid_of(job);
     const size_t groups = g.expert * g.expert_tensor;
     const spw_replicated_parameters kept = spw_replicated_parameters_of(m);

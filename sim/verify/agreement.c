@@ -230,6 +230,9 @@ static spw_status execute(workspace *w) {
                                        .sequence_length = s->sequence_length,
                                        .element_bytes = s->element_bytes,
                                        .node_ranks = s->node_ranks,
+                                       .plain = !s->plain_experts ? SPW_GATED
+                                                : s->gelu         ? SPW_GELU
+                                                                  : SPW_RELU2,
                                        .recompute_activation =
                                            spw_remat_repeats(s->remat, SPW_MODULE_MOE_ACT),
                                        .factor = option_factor(w->scheme),

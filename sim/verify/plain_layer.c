@@ -56,6 +56,11 @@ cleanup:
     return status;
 }
 
+/* Experts of two matrices are gated ones whose w1 is not read. */
+static spw_swiglu activation_of(const spw_layer_shape *s) {
+    return (spw_swiglu){.plain = !s->plain_experts ? SPW_GATED : s->gelu ? SPW_GELU : SPW_RELU2};
+}
+
 /* Rows of the grouped GEMMs, sorted by expert. */
 typedef struct row_arrays {
     float *x, *y, *dy, *dx;
@@ -90,8 +95,11 @@ static spw_status create_scales(const spw_layer_shape *s, const spw_plan *plan,
 
 static spw_status run(const spw_layer_shape *s, const spw_plan *plan, const spw_plain_routing *routing,
                       spw_plain_layer *l) {
-    const spw_expert_shape shape = {
-        .experts = s->experts, .rows = plan->rows, .hidden = s->hidden, .ffn = s->ffn};
+    const spw_expert_shape shape = {.experts = s->experts,
+                                    .rows = plan->rows,
+                                    .hidden = s->hidden,
+                                    .ffn = s->ffn,
+                                    .activation = activation_of(s)};
     row_arrays a = {.x = NULL};
     spw_status status = SPW_OK;
     SPW_TRY(allocate_rows(s, plan->rows, &a));
@@ -139,8 +147,11 @@ cleanup:
 
 static spw_status run_weighted(const spw_layer_shape *s, const spw_plan *plan,
                                const spw_plain_routing *routing, spw_plain_layer *l) {
-    const spw_expert_shape shape = {
-        .experts = s->experts, .rows = plan->rows, .hidden = s->hidden, .ffn = s->ffn};
+    const spw_expert_shape shape = {.experts = s->experts,
+                                    .rows = plan->rows,
+                                    .hidden = s->hidden,
+                                    .ffn = s->ffn,
+                                    .activation = activation_of(s)};
     const spw_gemm_shape up = {.experts = s->experts, .rows = plan->rows, .in = s->hidden, .out = s->ffn};
     row_arrays a = {.x = NULL};
     float *d_act = NULL, *part = NULL;

@@ -18,6 +18,11 @@ cleanup:
     return status;
 }
 
+/* At least the slope of an activation without a gate. */
+static double plain_slope(const spw_layer_shape *s, double g) {
+    return s->gelu ? 1.0 + fabs(g) : 2.0 * fabs(g);
+}
+
 static void add(float *to, double value) { *to = (float)((double)*to + value); }
 
 /* One row: choice `i`, of the expert whose matrices begin at `matrix`. */
@@ -37,8 +42,9 @@ static void add_row(const spw_layer_shape *s, const spw_plain_inputs *in, size_t
             add(&out->wo[matrix + f * hidden + h], p * a * dy);
         }
         add(&out->d_weight[i], d * a);
-        const double d_gate = p * d * fabs(u) * sigmoid * (1.0 + fabs(g) * (1.0 - sigmoid)),
-                     d_up = p * d * fabs(g) * sigmoid;
+        const double gated = fabs(u) * sigmoid * (1.0 + fabs(g) * (1.0 - sigmoid)),
+                     d_gate = p * d * (s->plain_experts ? plain_slope(s, g) : gated),
+                     d_up = s->plain_experts ? 0.0 : p * d * fabs(g) * sigmoid;
         for (size_t h = 0; h < hidden; h++) {
             const double x = fabs((double)in->x[t + h]);
             add(&out->dx[t + h],

@@ -63,6 +63,10 @@ static spw_status run_case(spw_verification *v, const spw_verify_case *c, spw_pr
             c->seed % 2 == 1) /* every other case repeats the activation */
             own.shape.remat = SPW_REMAT_MOE_ACT;
         if (c->cuts) cut_hidden(scheme, c->seed, &own.shape);
+        if (c->cuts && scheme->type->megatron.plain) { /* every third case */
+            own.shape.plain_experts = c->seed % 3 == 2;
+            own.shape.gelu = c->seed % 2 == 1;
+        }
         status = spw_verify_run(scheme, &own, &v->tally[i]);
     }
     return status;

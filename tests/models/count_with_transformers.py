@@ -40,6 +40,8 @@ def read(path):
     if raw.get("model_type") == "hunyuan_v1_moe":  # the scaling of its positions is that of its own code
         raw.pop("rope_scaling")
         raw = {key: value[0] if isinstance(value, list) and key.startswith(("moe_", "num_")) else value for key, value in raw.items()}
+    if raw.get("model_type") == "minimax_m3":  # published under a name of its own
+        raw["model_type"] = "minimax_m3_vl_text"
     text = raw.get("text_config")
     if text is not None:
         raw = {"tie_word_embeddings": raw.get("tie_word_embeddings", False), **text}

@@ -63,6 +63,7 @@ MODELS = {"deepseek-v3": deepseek, "mixtral-8x7b": mixtral}
 # recipe, cluster: bytes of a weight, bytes of one waiting copy, multiple of rows, two copies?
 RECIPES = {("delayed", "h200-8x8"): (2, 1, 16, True), ("tensorwise", "h100-8x8"): (2, 1, 16, True),
            ("delayed", "b200-8x8"): (1, 1, 16, False), ("tensorwise", "b200-8x8"): (1, 1, 16, False),
+           ("tensorwise", "mi300x-8x8"): (1, 1, 16, False), ("mxfp8", "mi355x-8x8"): (2 + 2 / 32, 1 + 1 / 32, 32, True),
            ("blockwise", "h200-8x8"): (2 + 2 * 4 / 128**2, 1 + 4 / 128, 16, True), ("mxfp8", "b200-8x8"): (2 + 2 / 32, 1 + 1 / 32, 32, True)}
 for (recipe, cluster), (weight, c, align, both) in RECIPES.items():
     for model, shape in MODELS.items():
@@ -207,7 +208,8 @@ near("gathers", gathered["time"]["components"]["weight_gathers"]["seconds"] * 1e
      bare["time"]["components"]["weight_gathers"]["seconds"] * 1e9 / 2, 0.08)  # embedding, head, norms and router stay in bf16
 
 # --- Refused, with the way out ---
-REFUSED = [(dict(cluster="mi355x-8x8", recipe="mxfp8"), "set it to hopper or blackwell"), (dict(recipe="mxfp8"), "on Hopper use blockwise"),
+REFUSED = [(dict(cluster="a100-8x8", recipe="mxfp8"), "set it to hopper, blackwell, "), (dict(recipe="mxfp8"), "elsewhere use blockwise"),
+           (dict(cluster="mi300x-8x8", recipe="mxfp8"), "products of Blackwell or CDNA 4"),
            (dict(cluster="b200-8x8", recipe="blockwise"), "use mxfp8"), (dict(scheme="gmm", optimizer="sharded"), "optimizer: distributed"),
            (dict(scheme="megatron-alltoall"), "write megatron-alltoall:align=16"), (dict(scheme="megatron-allgather"), "use megatron-alltoall"),
            (dict(optimizer="sharded"), "use Megatron-Core's optimizer: distributed"), (dict(recipe="delayed", remat="moe_act"), "use remat: none"),

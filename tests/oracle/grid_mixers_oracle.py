@@ -45,6 +45,7 @@ class Job:
         self.ih, self.id, self.dense = pick([2, 3]), 10, pick([0, 1])
         self.full = bool(pick([0, 1]))
         self.T = self.p * self.S // (self.TP * self.CP)
+        self.shares = [layer > 0 and bool(pick([0, 1])) for layer in range(self.L)]  # uses the choice of an indexer before it
 
     def delta(self, layer):
         return self.kind == "qwen3_next" and (layer + 1) % self.interval != 0
@@ -65,9 +66,9 @@ class Job:
         if self.kind == "minimax_m2":
             return [(H * (wide + 2 * kv), True), (wide, True), (kv, True), (wide * H, True)]
         n = self.heads
+        indexer = [(self.q * self.ih * self.id, False), (H * self.id, False), (2 * self.id, False), (H * self.ih, False)]
         return [(H * self.q, False), (self.q, False), (self.q * n * (self.nope + self.rope), True), (H * (self.c + self.rope), False),
-                (self.c, False), (self.c * n * (self.nope + self.v), True), (n * self.v * H, True),
-                (self.q * self.ih * self.id, False), (H * self.id, False), (2 * self.id, False), (H * self.ih, False)]
+                (self.c, False), (self.c * n * (self.nope + self.v), True), (n * self.v * H, True)] + ([] if self.shares[layer] else indexer)
 
     def parameters(self):
         """Of one GPU: routed, the rest; and of the rest what tensor ranks sum."""
@@ -105,7 +106,8 @@ class Job:
             model.update(n_routed_experts=self.E, n_shared_experts=self.shared // self.F, intermediate_size=48, kv_lora_rank=self.c,
                          q_lora_rank=self.q, qk_nope_head_dim=self.nope, qk_rope_head_dim=self.rope, v_head_dim=self.v,
                          first_k_dense_replace=self.dense, topk_method="noaux_tc", scoring_func="sigmoid", n_group=1, topk_group=1,
-                         index_n_heads=self.ih, index_head_dim=self.id, index_topk=4, moe_layer_freq=1, num_key_value_heads=self.heads)
+                         index_n_heads=self.ih, index_head_dim=self.id, index_topk=4, moe_layer_freq=1,
+                         indexer_types=["shared" if shared else "full" for shared in self.shares], num_key_value_heads=self.heads)
         else:
             del model["moe_intermediate_size"]
             model.update(num_local_experts=self.E, intermediate_size=self.F, use_qk_norm=True, qk_norm_type="per_layer",
@@ -146,8 +148,9 @@ def collectives(job):
             tensor(job.q, 2 + again, 1)      # into the up projection of queries
             tensor(job.c, 1 + again, 1)      # absorbed: gathered by itself, kept
             tensor(job.rope, 1 + again, 1)
-            tensor(job.H, 1 + again, 0)      # the indexer, without gradients
-            tensor(job.q, 1 + again, 0)
+            if not job.shares[layer]:        # the indexer, without gradients
+                tensor(job.H, 1 + again, 0)
+                tensor(job.q, 1 + again, 0)
         else:
             tensor(job.H, 2 + again, 1)
         tensor(job.H, 1, 1 + again)          # out of attention or DeltaNet
@@ -203,6 +206,9 @@ def check_time():
     (scratch / "without.json").write_text(json.dumps(without))
     got = one - projections("without", 1, "./without.json")
     oracle.check(abs(got / indexer - 1) < 1e-6, f"an indexer's products: {got} for {indexer}")
+    (scratch / "half.json").write_text(json.dumps(text | {"indexer_types": ["full", "shared"] * 2}))
+    got = projections("half", 1, "./half.json") - projections("without", 1, "./without.json")
+    oracle.check(abs(got / (indexer / 2) - 1) < 1e-6, f"two indexers' products in four layers: {got} for {indexer / 2}")
     for tensor in (2, 4, 8):
         got, want = projections(f"time{tensor}", tensor), (one - indexer) / tensor + indexer
         oracle.check(abs(got / want - 1) < 1e-9, f"projections with tensor {tensor}: {got} for {want}")

@@ -49,7 +49,7 @@ def write(**more):
 write()
 done = run("replay", "t.h5", "--job", "job.yaml")
 check("multi-token" not in done.stdout and done.returncode == 0, f"nothing to say: {done.stdout} {done.stderr}")
-for key, value in (("wonder_heads", 3), ("wonder", True), ("wonders", [2]), ("tower", {"width": 4}), ("mamba_d_state", 16), ("n_layers", 2)):
+for key, value in (("wonder_heads", 3), ("wonder", True), ("wonders", [2]), ("tower", {"width": 4}), ("mamba_d_state", 16)):
     write(**{key: value})
     done = run("explain", "--job", "job.yaml", "--scheme", "gmm")
     check(done.returncode == 2 and f"key '{key}'" in done.stderr and "could hold parameters" in done.stderr and f"'_{key}'" in done.stderr,
@@ -80,7 +80,7 @@ generic = dict(model_type="generic", num_hidden_layers=48, hidden_size=5120, voc
                num_key_value_heads=8, head_dim=128, intermediate_size=16384, moe_intermediate_size=8192, num_local_experts=128,
                num_experts_per_tok=1, n_shared_experts=1)
 for key, value in (("interleave_moe_layer_step", 2), ("expert_layer_period", 2), ("mamba_d_state", 16), ("use_qk_norm", True),
-                   ("shared_expert_intermediate_size", 8192), ("layer_types", ["full_attention", "mamba"]), ("text_config", {"a": 1})):
+                   ("shared_expert_intermediate_size", 8192), ("text_config", {"a": 1})):
     (folder / "model.json").write_text(json.dumps({**generic, key: value}))
     done = run("explain", "--job", "job.yaml", "--scheme", "gmm")
     check(done.returncode == 2 and f"key '{key}'" in done.stderr and "could hold parameters" in done.stderr, f"{key}: {done.stderr!r}")
@@ -109,8 +109,10 @@ check(said_of["weight_bytes"] == dict(fp32=4 * 46702792704, bf16=2 * 46702792704
 check(sum(part["parameters"] for part in said_of["parts"]) == said_of["parameters_total"], "the parts are the whole")
 check(sum(part["active"] for part in said_of["parts"]) == said_of["parameters_active"], "the parts at work are what works")
 said_of = json.loads(run("model", "qwen3-next-80b-a3b", "--format", "json").stdout)
-check(said_of["layers"] == dict(all=48, with_experts=48, dense=0, attention=12, other_mixer=36, other_mixer_is="Gated DeltaNet, a linear attention",
-                                other_mixer_state=32 * 128 * 128 + 8192 * 4), f"{said_of['layers']}")
+state = 32 * 128 * 128 + 8192 * 4
+check(said_of["layers"] == dict(all=48, with_experts=48, dense=0, without_ffn=0, attention=12, other_mixer=36,
+                                other_mixer_is="Gated DeltaNet, a linear attention", other_mixer_state=state,
+                                other_kinds=[dict(what="Gated DeltaNet, a linear attention", layers=36, state=state)]), f"{said_of['layers']}")
 check(said_of["flops_per_token"]["forward_scores"] == 12 * 4096 * 16 * 512, "only 12 layers have scores")
 
 print("\n".join(failures))

@@ -48,6 +48,7 @@ def step(c, T, H, F, E, loads, recompute="none", padded=False, dropping=False, d
     e = E // (len(R) // sharers)
     gpu, met, known = [0.0 for _ in R], 0.0, [0.0 for _ in R]
     spent = dict.fromkeys(PHASES + SHARED, 0.0)
+    wire = spent["wire"] = dict(forward=0.0, backward=0.0)  # without waiting, and without what is done again
     plain = dispatcher == "all-to-all"
 
     def copy(b):
@@ -78,7 +79,7 @@ def step(c, T, H, F, E, loads, recompute="none", padded=False, dropping=False, d
         ins, outs, nic = ([getattr(load, name) for load in loads[l]] for name in ("ins", "outs", "nics"))
         row = (4 if back and dispatcher == "all-gather" else 2) * H
         if dispatcher == "tokens":
-            seconds = max(ins + outs) * row / c["token_bytes_per_s"]
+            seconds = max(ins + outs) * row / c["sorted_bytes_per_s" if hybrid else "token_bytes_per_s"]
         else:
             seconds = max(max(i, o) + c["duplex_share"] * min(i, o) for i, o in zip(ins, outs)) * row / c["exchange_bytes_per_s"]
         message = max(ins + outs) * row / max(1, len(R) - 1)
@@ -87,6 +88,8 @@ def step(c, T, H, F, E, loads, recompute="none", padded=False, dropping=False, d
         seconds = max(seconds, max(nic) * row / c["network_bytes_per_s"])
         meet(phase)
         met += seconds + latencies * c["exchange_latency_s"]
+        if phase:
+            wire[phase.split("_")[0]] += seconds + latencies * c["exchange_latency_s"]
         to([met for _ in R], phase)
 
     def chunks(l, r, rate):

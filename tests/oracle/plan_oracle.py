@@ -91,8 +91,11 @@ def rank(rows, i):
 
 
 def judge_times(row):
-    """Every number of a step time has an interval around it, and tokens/s are those of the ends."""
+    """Every number of a step time has an interval around it, and tokens/s are those of the ends; a row without one says why."""
     time = row["time"]
+    told = [text for text in row["assumptions"] if text.startswith(f"{row['scheme']}: no times: ")]
+    check((row["why_no_time"] is None) == (time["step_s"] is not None), f"{key(row)}: why_no_time {row['why_no_time']}")
+    check(told == ([f"{row['scheme']}: no times: {row['why_no_time']}"] if row["why_no_time"] and told else []), f"{key(row)}: {told}, and {row['why_no_time']}")
     if time["step_s"] is None:
         check(all(value is None for value in time.values()), f"{key(row)}: a time of a row without one: {time}")
         return

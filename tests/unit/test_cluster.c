@@ -111,7 +111,7 @@ static void test_parse(void) {
     expect(HEAD FIGURE(bf16_flop) REST,
            "c.yaml:5: unknown key 'bf16_flop'; did you mean 'bf16_flops'? known keys: name, nodes, "
            "gpus_per_node, gpu_generation, gpu_vendor, hbm_gib, "
-           "bf16_flops, fp8_flops, hbm_bytes_per_s, link_bytes_per_s, nic_bytes_per_s, launch_s, "
+           "bf16_flops, fp8_flops, hbm_bytes_per_s, link_bytes_per_s, nic_bytes_per_s, launch_s, gpu_watts, "
            "price_per_gpu_hour, gemm, "
            "exchange, link, kernels, levels");
 }

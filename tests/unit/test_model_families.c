@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINE = 512, LEAST_COUNTED = 53, LEAST_PUBLISHED = 58 };
+enum { LINE = 512, LEAST_COUNTED = 57, LEAST_PUBLISHED = 63 };
 
 /* NAME.json in the folder, or the preset NAME. */
 static spw_status read_model(const char *folder, const char *name, spw_model *out) {
@@ -108,7 +108,7 @@ static void try_values(json_t *whole, json_t *inside, const char *key) {
         char *text = json_dumps(whole, 0);
         const spw_status status = spw_model_parse("config.json", text, strlen(text), &m);
         const bool read = status == SPW_OK && m.layers <= SPW_MODEL_MAX_LAYERS && m.moe_layers > 0 &&
-                          m.moe_layers <= m.layers && m.other.layers <= m.layers && m.top_k <= m.experts &&
+                          m.moe_layers <= m.layers && m.other_layers <= m.layers && m.top_k <= m.experts &&
                           spw_model_parameters(&m).total <= (uint64_t)1 << 52;
         const bool good =
             read || (status == SPW_ECONFIG && strncmp(spw_last_error(), "config.json", 11) == 0);

@@ -76,8 +76,31 @@ static void differences(spw_swiglu kind, uint64_t seed) {
     }
 }
 
+/* Without a gate: 3^2 and its slope 6; GELU of 1 is 0.8413447 (table of the normal distribution); slopes by differences. */
+static void plain(void) {
+    const float gate[] = {3.0f, -2.0f, 1.0f, -1.0f}, d[] = {1.0f, 1.0f, 2.0f, 1.0f};
+    float act[4], dg[4], du[4], scale[4];
+    spw_ref_swiglu((spw_swiglu){.plain = SPW_RELU2}, 4, gate, NULL, act, NULL);
+    spw_ref_swiglu_gradient((spw_swiglu){.plain = SPW_RELU2}, 4, gate, NULL, d, dg, du, scale);
+    CHECK(act[0] == 9.0f && act[1] == 0.0f && act[2] == 1.0f && act[3] == 0.0f);
+    CHECK(dg[0] == 6.0f && dg[1] == 0.0f && dg[2] == 4.0f && du[0] == 0.0f && scale[2] == 4.0f);
+    const spw_swiglu gelu = {.plain = SPW_GELU};
+    spw_ref_swiglu(gelu, 4, gate, NULL, act, NULL);
+    spw_ref_swiglu_gradient(gelu, 4, gate, NULL, d, dg, NULL, NULL);
+    CHECK(fabs((double)act[2] - 0.8413447461) < 1e-7 && fabs((double)act[3] + 0.1586552539) < 1e-7);
+    for (size_t i = 0; i < 4; i++) {
+        const float h = 1e-3f, near_gate[] = {gate[i] - h, gate[i] + h};
+        float two[2];
+        spw_ref_swiglu(gelu, 2, near_gate, NULL, two, NULL);
+        const double slope =
+            ((double)two[1] - (double)two[0]) / ((double)near_gate[1] - (double)near_gate[0]);
+        CHECK(fabs((double)dg[i] - (double)d[i] * slope) < 1e-3);
+    }
+}
+
 int main(void) {
     pencil();
+    plain();
     for (uint64_t seed = 1; seed <= 5; seed++) {
         differences((spw_swiglu){0, 0}, seed);
         differences((spw_swiglu){7.0f, 1.702f}, seed);

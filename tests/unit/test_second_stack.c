@@ -6,10 +6,11 @@
 
 #include <string.h>
 
-static spw_software newest(const char *cluster) {
+static spw_software newest(const char *cluster, bool whole) {
     static spw_job job;
     static spw_software found;
     memset(&job, 0, sizeof job);
+    job.part = whole ? SPW_PART_WHOLE : SPW_PART_EXPERT_LAYERS;
     CHECK_OK(spw_cluster_read(cluster, NULL, &job.cluster));
     CHECK_OK(spw_software_newest(&job, true, true, &found));
     CHECK_OK(spw_software_measure(&job.cluster, &found));
@@ -19,26 +20,36 @@ static spw_software newest(const char *cluster) {
 /* The last of these is the only one that the second stacks may have. */
 static void test_choice(void) {
     static const struct {
+        bool whole; /* models, or bare expert layers */
         const char *cluster, *names, *note;
     } cases[] = {
-        {"h200-8x8", "xla-cuda-0.10.2,megatron-h200-2026-11", ""},
-        {"h200:8x32", "xla-cuda-0.10.2,megatron-h200-2026-11", ""},
-        {"h200-rail-128x8", "xla-cuda-0.10.2,megatron-h200-2026-11", ""},
-        {"h100-8x8", "xla-cuda-0.10.2,megatron-h200-2026-11",
+        {true, "h200-8x8", "xla-cuda-0.10.2,megatron-te-h100-2026-11",
+         "megatron-te-h100-2026-11 is of h100-8x8, another GPU of the same generation: h200-8x8 has 1 times "
+         "its "
+         "bf16 peak and 1.4"},
+        {true, "h200:8x32", "xla-cuda-0.10.2,megatron-te-h100-2026-11", "of h100-8x8"},
+        {true, "h100-8x8", "xla-cuda-0.10.2,megatron-te-h100-2026-11", ""},
+        {true, "b200-8x8", "xla-cuda-0.10.2,megatron-te-gb200-2026-11",
+         "megatron-te-gb200-2026-11 is of gb200-8x72, another GPU of the same generation"},
+        {true, "gb200-16x72", "xla-cuda-0.10.2,megatron-te-gb200-2026-11", ""},
+        {true, "mi355x-8x8", "maxtext-rocm-2026-05,megatron-primus-mi355x-2026-11", ""},
+        {true, "mi300x-8x8", "maxtext-rocm-2026-05,megatron-primus-mi355x-2026-11",
+         "maxtext-rocm-2026-05 is of mi355x-8x8, a GPU of the same vendor"},
+        {false, "h200-8x8", "xla-cuda-0.10.2,megatron-h200-2026-11", ""},
+        {false, "h200-rail-128x8", "xla-cuda-0.10.2,megatron-h200-2026-11", ""},
+        {false, "h100-8x8", "xla-cuda-0.10.2,megatron-h200-2026-11",
          "megatron-h200-2026-11 is of h200-8x8, another GPU of the same generation: h100-8x8 has 1 times its "
          "bf16 peak and 0.7"},
-        {"b200-8x8", "xla-cuda-0.10.2,megatron-h200-2026-11",
+        {false, "b200-8x8", "xla-cuda-0.10.2,megatron-h200-2026-11",
          "megatron-h200-2026-11 is of h200-8x8, a GPU of the same vendor: b200-8x8 has 2.3 times its bf16 "
          "peak "
          "and 1.6 times its memory rate"},
-        {"mi355x-8x8", "maxtext-rocm-2026-05,megatron-h200-2026-11",
+        {false, "mi355x-8x8", "maxtext-rocm-2026-05,megatron-h200-2026-11",
          "megatron-h200-2026-11 is of h200-8x8, a GPU of another or an unnamed vendor"},
-        {"mi300x-8x8", "maxtext-rocm-2026-05,megatron-h200-2026-11",
-         "maxtext-rocm-2026-05 is of mi355x-8x8, a GPU of the same vendor"},
-        {"x900-8x8", "xla-x900-2027-06,megatron-x900-2027-06", ""},
+        {false, "x900-8x8", "xla-x900-2027-06,megatron-x900-2027-06", ""},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const spw_software s = newest(cases[i].cluster);
+        const spw_software s = newest(cases[i].cluster, cases[i].whole);
         const bool named = strcmp(s.names, cases[i].names) == 0,
                    noted = cases[i].note[0] == '\0' ? s.distance[0] == '\0'
                                                     : strstr(s.distance, cases[i].note) != NULL;
@@ -52,7 +63,7 @@ static void test_choice(void) {
 static void test_dense_share(void) {
     static spw_megatron_coefficients scaled;
     spw_cluster cluster;
-    const spw_software s = newest("mi355x-8x8");
+    const spw_software s = newest("mi355x-8x8", false);
     CHECK_OK(spw_cluster_read("mi355x-8x8", NULL, &cluster));
     CHECK_OK(spw_megatron_coefficients_scale(&s.megatron_coefficients, &cluster, &scaled));
     CHECK(strcmp(scaled.dense_from, "maxtext-rocm-2026-05") == 0);

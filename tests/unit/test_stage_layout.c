@@ -198,7 +198,7 @@ static void test_prediction(void) {
     /* 256 experts of 3 x 7168 x 2048 */
     CHECK(fabs(more.routed - less.routed - 256.0 * 3.0 * 7168.0 * 2048.0) < 1.0);
     CHECK(more.rest - less.rest > 129280.0 * 7168.0 + 2.0 * 7168.0 * 7168.0 + 3.0 * 7168.0 * 2048.0);
-    CHECK(strstr(with.model.doubt[0], "in the memory of its stage") != NULL);
+    CHECK(strstr(with.model.doubt[0], "in the memory and the time of its stage") != NULL);
     CHECK(strstr(without.model.doubt[0], "not in these figures") != NULL);
 }
 

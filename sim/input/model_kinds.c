@@ -1,0 +1,153 @@
+/* Lists of layers in which every entry names its kind: a word, a number, or a letter of a pattern. */
+#include "sim/input/model_keys.h"
+#include "sim/input/model_reading.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The list at one of the family's names; a pattern is a text. */
+static const json_t *find_list(const spw_reading *in, size_t from, size_t *at) {
+    for (size_t i = from; i < SPW_MODEL_KEYS && in->family->layer_list[i] != NULL; i++) {
+        const json_t *list = spw_reading_find(in, in->family->layer_list[i], NULL);
+        *at = i;
+        if (json_is_array(list) || json_is_string(list)) return list;
+    }
+    return NULL;
+}
+
+static size_t entries_of(const json_t *list) {
+    return json_is_string(list) ? json_string_length(list) : json_array_size(list);
+}
+
+static const spw_layer_word *find_word(const spw_layer_word *words, const json_t *list, size_t i) {
+    const json_t *item = json_array_get(list, i);
+    const char *text = json_string_value(item);
+    for (; words->word != NULL; words++) {
+        if (json_is_string(list)) {
+            if (words->letter != '\0' && json_string_value(list)[i] == words->letter) return words;
+        } else if (json_is_integer(item)) {
+            if (words->number >= 0 && json_integer_value(item) == words->number) return words;
+        } else if (text != NULL && strcmp(text, words->word) == 0) {
+            return words;
+        }
+    }
+    return NULL;
+}
+
+/* "'mamba', 'moe'": what the family knows. */
+static void name_words(const spw_layer_word *words, bool letters, char *out, size_t size) {
+    out[0] = '\0';
+    for (; words->word != NULL; words++) {
+        const size_t used = strlen(out);
+        const char letter[2] = {words->letter, '\0'}, *name = letters ? letter : words->word;
+        if (name[0] != '\0' && used + strlen(name) + 6 < size)
+            (void)snprintf(out + used, size - used, "%s'%s'", used > 0 ? ", " : "", name);
+    }
+}
+
+/* What every entry of a list says; entries of multi-token prediction may follow. */
+static spw_status read_list(const spw_reading *in, const char *key, const json_t *list, size_t layers,
+                            const spw_layer_word *says[SPW_MODEL_MAX_LAYERS]) {
+    const size_t entries = entries_of(list);
+    const json_int_t predictions = spw_model_mtp_layers(in->root);
+    const char *spelled = key;
+    (void)spw_reading_find(in, key, &spelled);
+    if (entries < layers || (entries > layers && (json_int_t)(entries - layers) > predictions))
+        return spw_fail(SPW_ECONFIG, "%s: '%s' has %zu entries; it must have one a layer, %zu", in->where,
+                        spelled, entries, layers);
+    for (size_t i = 0; i < layers; i++) {
+        says[i] = find_word(in->family->layer_words, list, i);
+        if (says[i] != NULL) continue;
+        char known[300], found[SPW_JSON_WORDS];
+        const json_t *item = json_array_get(list, i);
+        const char letter[2] = {json_is_string(list) ? json_string_value(list)[i] : '\0', '\0'};
+        name_words(in->family->layer_words, json_is_string(list), known, sizeof known);
+        return spw_fail(SPW_ECONFIG, "%s: '%s' has the entry %s at layer %zu; a %s model has one of %s there",
+                        in->where, spelled, json_is_string(list) ? letter : spw_json_words(item, found), i,
+                        in->family->model_type, known);
+    }
+    return SPW_OK;
+}
+
+spw_status spw_reading_listed(const spw_reading *in, size_t *layers) {
+    size_t at = 0;
+    const json_t *list = find_list(in, 0, &at);
+    *layers = 0;
+    if (list == NULL || !spw_family_has(in->family, SPW_FROM_LIST)) return SPW_OK;
+    if (entries_of(list) >= 1 && entries_of(list) <= SPW_MODEL_MAX_LAYERS) {
+        *layers = entries_of(list);
+        return SPW_OK;
+    }
+    return spw_fail(SPW_ECONFIG, "%s: '%s' has %zu entries; a model has 1 to %d layers", in->where,
+                    in->family->layer_list[at], entries_of(list), SPW_MODEL_MAX_LAYERS);
+}
+
+/* A second list of the same layers must say the same. */
+static spw_status check_other_lists(const spw_reading *in, size_t first, size_t layers,
+                                    const spw_layer_word *const says[]) {
+    const spw_layer_word *also[SPW_MODEL_MAX_LAYERS];
+    size_t at = first;
+    for (const json_t *list = find_list(in, first + 1, &at); list != NULL;
+         list = find_list(in, at + 1, &at)) {
+        const spw_status status = read_list(in, in->family->layer_list[at], list, layers, also);
+        if (status != SPW_OK) return status;
+        for (size_t i = 0; i < layers; i++) {
+            if (also[i]->mixer == says[i]->mixer && also[i]->ffn == says[i]->ffn) continue;
+            return spw_fail(SPW_ECONFIG,
+                            "%s: '%s' and '%s' differ at layer %zu: '%s' and '%s'; give one of them",
+                            in->where, in->family->layer_list[first], in->family->layer_list[at], i,
+                            says[i]->word, also[i]->word);
+        }
+    }
+    return SPW_OK;
+}
+
+spw_status spw_reading_kinds(const spw_reading *in, spw_model *m) {
+    const spw_layer_word *says[SPW_MODEL_MAX_LAYERS];
+    size_t at = 0;
+    const json_t *list = find_list(in, 0, &at);
+    if (list == NULL) return SPW_OK;
+    spw_status status = read_list(in, in->family->layer_list[at], list, m->layers, says);
+    if (status == SPW_OK) status = check_other_lists(in, at, m->layers, says);
+    for (size_t i = 0; status == SPW_OK && i < m->layers; i++) {
+        m->mixer_of[i] = says[i]->mixer;
+        if (says[i]->ffn == SPW_FFN_COUNTED) continue;
+        m->is_moe[i] = says[i]->ffn == SPW_FFN_EXPERTS;
+        m->is_bare[i] = says[i]->ffn == SPW_FFN_NONE;
+    }
+    return status;
+}
+
+/* --- Layers in which the token's id chooses its experts --- */
+
+spw_status spw_reading_hash(const spw_reading *in, const spw_raw_config *raw, size_t layers, size_t *hash) {
+    static const char *const known[2] = {"hash_moe", "moe"};
+    const json_t *list = spw_reading_find(in, "mlp_layer_types", NULL);
+    char found[SPW_JSON_WORDS];
+    size_t counted = 0;
+    *hash = spw_or_default(raw->hash_layers, 3);
+    if (*hash > layers) *hash = layers;
+    if (list == NULL) return SPW_OK;
+    if (!json_is_array(list) || json_array_size(list) < layers)
+        return spw_fail(SPW_ECONFIG,
+                        "%s: 'mlp_layer_types' is %s of %zu; it must be a list of %zu entries, one a layer",
+                        in->where, spw_json_words(list, found), json_array_size(list), layers);
+    for (size_t i = 0; i < layers; i++) {
+        const json_t *item = json_array_get(list, i);
+        const char *word = json_string_value(item);
+        const bool hashes = word != NULL && strcmp(word, known[0]) == 0;
+        if (word == NULL || (!hashes && strcmp(word, known[1]) != 0))
+            return spw_fail(
+                SPW_ECONFIG,
+                "%s: 'mlp_layer_types' has the entry %s at layer %zu; a %s model has '%s' or '%s' there",
+                in->where, spw_json_words(item, found), i, in->family->model_type, known[0], known[1]);
+        counted += hashes;
+    }
+    if (raw->hash_layers != SPW_ABSENT && counted != *hash)
+        return spw_fail(
+            SPW_ECONFIG,
+            "%s: 'mlp_layer_types' has %zu layers 'hash_moe' and 'num_hash_layers' is %zu; they must agree",
+            in->where, counted, *hash);
+    *hash = counted;
+    return SPW_OK;
+}

@@ -1,0 +1,81 @@
+/* Weights that are rows of the model's list: of its kinds of layers, and of what stands beside mixers and FFNs. */
+#include "sim/input/model_mixer.h"
+#include "sim/input/model_per_layer.h"
+#include "sim/input/model_reading.h"
+
+/* Weights of every kind of layer that the model has. */
+spw_status spw_reading_mixers(const spw_reading *in, spw_raw_config *raw, spw_model *m) {
+    const spw_family *f = in->family;
+    for (size_t k = 0; k < SPW_MODEL_MIXERS; k++) {
+        const spw_mixer_kind *kind = f->layer_words != NULL || k == 0 ? f->kinds[k]
+                                     : k == 1                         ? f->mixer
+                                                                      : NULL;
+        if (kind == NULL || (k > 0 && m->mixer[k].layers == 0)) continue;
+        bool listed = false;
+        spw_status status = kind == &spw_global || kind == &spw_dots_sliding
+                                ? spw_per_layer_read(in, m, raw, &listed)
+                            : kind == &spw_laguna_gate ? spw_heads_per_layer_read(in, m, raw)
+                                                       : SPW_OK;
+        if (status == SPW_OK && !listed) status = spw_reading_rows(in, kind->keys, raw);
+        if (status != SPW_OK) return status;
+        spw_mixer_count(kind, raw, k, m);
+    }
+    return SPW_OK;
+}
+
+static void add_numbers(spw_model *m, spw_matrix_place place, const char *name, uint64_t count) {
+    spw_matrix_add(m, (spw_matrix){.name = name, .in = 1, .out = count, .place = place, .vector = true});
+}
+
+/* What stands beside mixers and FFNs. Residual streams: DeepseekV4HyperConnection, twice a layer, and DeepseekV4HyperHead of
+ * transformers 5.24. Attention over earlier residuals: modeling_kimi_linear.py beside Kimi K3's weights, twice a layer and at the end:
+ * a norm and a projection to one number. */
+spw_status spw_reading_beside(const spw_reading *in, const spw_raw_config *raw, spw_model *m) {
+    const uint64_t h = m->hidden, n = spw_or_default(raw->streams, 0);
+    const bool narrow = in->family->narrow_streams;
+    const uint64_t mixes = narrow ? 2 * n : (n + 2) * n;
+    m->latent = spw_or_default(raw->latent, 0);
+    if (m->latent > 0) {
+        spw_matrix_add(
+            m, (spw_matrix){.name = "latent down", .in = h, .out = m->latent, .place = SPW_IN_MOE_LAYER});
+        spw_matrix_add(
+            m, (spw_matrix){.name = "latent up", .in = m->latent, .out = h, .place = SPW_IN_MOE_LAYER});
+        if (m->latent_norm) add_numbers(m, SPW_IN_MOE_LAYER, "latent norm", m->latent);
+        if (in->family->expert_norm) add_numbers(m, SPW_IN_MOE_LAYER, "norm of experts' rows", 2 * m->latent);
+    }
+    m->streams = n;
+    m->residual_blocks = spw_or_default(raw->residual_blocks, 0);
+    if (n > 0) {
+        spw_matrix_add(m, (spw_matrix){.name = "stream mixing",
+                                       .in = n * h,
+                                       .out = mixes,
+                                       .count = 2,
+                                       .place = SPW_IN_LAYER,
+                                       .vector = true});
+        add_numbers(m, SPW_IN_LAYER, "its bias and scales", 2 * (mixes + (narrow ? 2 : 3)));
+        if (!in->family->no_stream_head) {
+            spw_matrix_add(
+                m, (spw_matrix){
+                       .name = "stream head", .in = n * h, .out = n, .place = SPW_IN_MODEL, .vector = true});
+            add_numbers(m, SPW_IN_MODEL, "its bias and scale", n + 1);
+        }
+    }
+    if (m->residual_blocks > 0) {
+        add_numbers(m, SPW_IN_LAYER, "residual queries and norms", 4 * h);
+        add_numbers(m, SPW_IN_MODEL, "residual query and norm", 2 * h);
+    }
+    if (spw_family_has(in->family, SPW_HASH)) {
+        const spw_status status = spw_reading_hash(in, raw, m->layers, &m->hash_layers);
+        if (status != SPW_OK) return status;
+    }
+    if (m->output_gate) {
+        spw_matrix_add(m, (spw_matrix){.name = "output gate",
+                                       .in = h,
+                                       .out = m->heads * m->v_head_dim,
+                                       .place = SPW_IN_MIXER,
+                                       .cut = SPW_CUT_OUTPUTS});
+    }
+    if (m->matrices <= SPW_MODEL_MATRICES) return SPW_OK;
+    return spw_fail(SPW_ECONFIG, "%s: its layers have %zu kinds of matrices; at most %d are described",
+                    in->where, m->matrices, SPW_MODEL_MATRICES);
+}

@@ -1,0 +1,252 @@
+#include "sim/score/runs/run_print.h"
+
+#include "sim/print/json_values.h"
+#include "sim/print/plural.h"
+#include "sim/score/runs/run_score.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+
+static const double GIB = 1024.0 * 1024.0 * 1024.0;
+
+static const char *reason_of(const spw_run_row *row) {
+    return row->no_job[0] != '\0' ? row->no_job : row->no_time;
+}
+
+/* --- For people, and as CSV --- */
+
+static const spw_column columns[] = {/* a NULL title: CSV alone */
+                                     {"table", NULL},
+                                     {"line", NULL},
+                                     {"row_id", "row"},
+                                     {"source", NULL},
+                                     {"model", "model"},
+                                     {"hardware", "GPU"},
+                                     {"gpus", "GPUs"},
+                                     {"precision", "precision"},
+                                     {"dispatcher", "dispatcher"},
+                                     {"graph", NULL},
+                                     {"ep_overlap", NULL},
+                                     {"scheme", NULL},
+                                     {"step_s", "step s"},
+                                     {"low_s", NULL},
+                                     {"high_s", NULL},
+                                     {"tokens_per_s_per_gpu", "tokens/s"},
+                                     {"true_tokens_per_s_per_gpu", "published"},
+                                     {"throughput_error", "error %"},
+                                     {"inside", "inside"},
+                                     {"verdict", "memory"},
+                                     {"true_verdict", "published"},
+                                     {"peak_gib", NULL},
+                                     {"true_memory_gib", NULL},
+                                     {"memory_error", NULL},
+                                     {"outside_fit", NULL},
+                                     {"why_no_time", NULL},
+                                     {NULL, NULL}};
+
+static void put_real(spw_table *t, double value, double unit, const char *format) {
+    if (isfinite(value))
+        spw_table_scaled(t, value, unit, format);
+    else
+        spw_table_none(t);
+}
+
+static double timed(const spw_run_row *row, double value) { return spw_run_is_timed(row) ? value : NAN; }
+static double has_job(const spw_run_row *row, double value) { return row->no_job[0] == '\0' ? value : NAN; }
+
+static void put_row(spw_table *t, const spw_run_row *row) {
+    const spw_run_question *q = &row->question;
+    spw_table_text(t, row->table);
+    spw_table_count(t, row->line);
+    spw_table_text(t, q->id);
+    spw_table_text(t, q->source);
+    spw_table_text(t, q->model);
+    spw_table_text(t, q->hardware);
+    spw_table_count(t, q->size.gpus);
+    spw_table_text(t, q->precision);
+    spw_table_text(t, q->dispatcher);
+    spw_table_text(t, q->graph);
+    spw_table_text(t, q->ep_overlap);
+    spw_table_text(t, q->scheme);
+    put_real(t, timed(row, row->time.step_s), 1.0, "%.3g");
+    put_real(t, timed(row, row->time.low_s), 1.0, "%.3g");
+    put_real(t, timed(row, row->time.high_s), 1.0, "%.3g");
+    put_real(t, timed(row, row->time.tokens_per_s_per_gpu), 1.0, "%.0f");
+    put_real(t, row->true_tokens_per_s_per_gpu, 1.0, "%.0f");
+    put_real(t, spw_run_throughput_error(row), 0.01, "%+.1f");
+    spw_table_text(t, isnan(spw_run_throughput_error(row)) ? "" : spw_run_is_inside(row) ? "yes" : "no");
+    spw_table_text(t, spw_run_status_name(spw_run_predicted_status(row)));
+    spw_table_text(t, spw_run_status_name(row->true_status));
+    put_real(t, has_job(row, (double)row->peak_bytes / GIB), 1.0, "%.1f");
+    put_real(t, row->true_memory_gib, 1.0, "%.1f");
+    put_real(t, spw_run_memory_error(row), 0.01, "%+.1f");
+    spw_table_text(t, row->time.outside);
+    spw_table_text(t, reason_of(row));
+}
+
+static spw_status print_rows(const spw_run_score *score, spw_format format, FILE *out) {
+    spw_table *t = NULL;
+    spw_status status = spw_table_create(columns, &t);
+    if (status != SPW_OK) return status;
+    for (size_t i = 0; i < score->rows; i++)
+        if (format == SPW_FORMAT_CSV || spw_run_is_timed(&score->row[i])) put_row(t, &score->row[i]);
+    status = spw_table_print(t, format, out);
+    spw_table_destroy(t);
+    return status;
+}
+
+static spw_status print_text(const spw_run_score *score, FILE *out) {
+    spw_run_summary s;
+    spw_status status = spw_run_summarise(score, NULL, NULL, &s);
+    const bool any = s.skipped < s.rows;
+    if (status == SPW_OK && any) status = print_rows(score, SPW_FORMAT_TABLE, out);
+    if (status != SPW_OK) return status;
+    fprintf(out, "%s", any ? "\n" : "");
+    for (size_t i = 0; i < score->rows; i++) {
+        const spw_run_row *row = &score->row[i];
+        if (!spw_run_is_timed(row)) fprintf(out, "no time: %s: %s\n", row->question.id, reason_of(row));
+    }
+    fprintf(out, "\n%zu row%s; %zu without a time as asked\n", s.rows, spw_plural(s.rows), s.skipped);
+    if (s.throughput_cells > 0)
+        fprintf(out,
+                "%zu throughputs: mean |error| %.1f %%, median %.1f %%, bias %+.1f %%, largest %.1f %%; %zu "
+                "inside the interval, "
+                "whose high end is %.2f times its low end in the median\n",
+                s.throughput_cells, 100.0 * s.throughput_mape, 100.0 * s.throughput_median,
+                100.0 * s.throughput_bias, 100.0 * s.throughput_max, s.inside, s.width_median);
+    if (s.verdicts > 0) fprintf(out, "%zu verdicts on memory: %zu wrong\n", s.verdicts, s.verdicts_wrong);
+    if (s.memory_cells > 0)
+        fprintf(out, "%zu figures of memory: mean |error| %.1f %%\n", s.memory_cells, 100.0 * s.memory_mean);
+    return SPW_OK;
+}
+
+/* --- JSON --- */
+
+static json_t *time_json(spw_json *json, const spw_timeline *time) {
+    json_t *object = json_object(), *components = json_object(), *exposed = json_object();
+    spw_json_put(json, object, "step_s", spw_json_real(time->step_s));
+    spw_json_put(json, object, "low_s", spw_json_real(time->low_s));
+    spw_json_put(json, object, "high_s", spw_json_real(time->high_s));
+    spw_json_put(json, object, "tokens_per_s_per_gpu", spw_json_real(time->tokens_per_s_per_gpu));
+    spw_json_put(json, object, "outside_fit", spw_json_text(time->outside));
+    for (size_t i = 0; i < time->components; i++) {
+        spw_json_put(json, components, time->component[i].name, spw_json_real(time->component[i].seconds));
+        spw_json_put(json, exposed, time->component[i].name, spw_json_real(time->component[i].exposed_s));
+    }
+    spw_json_put(json, object, "components", components);
+    spw_json_put(json, object, "exposed", exposed);
+    return object;
+}
+
+static json_t *memory_json(spw_json *json, const spw_run_row *row) {
+    json_t *object = json_object();
+    spw_json_put(json, object, "verdict", spw_json_text(spw_verdict_text(row->verdict, row->live)));
+    spw_json_put(json, object, "peak_gib", spw_json_real((double)row->peak_bytes / GIB));
+    spw_json_put(json, object, "budget_gib", spw_json_real((double)row->budget_bytes / GIB));
+    return object;
+}
+
+/* The job's keys, and who says each. */
+static json_t *question_json(spw_json *json, const spw_run_question *q) {
+    json_t *object = json_object(), *said[SPW_RUN_ORIGINS];
+    for (size_t o = 0; o < SPW_RUN_ORIGINS; o++) said[o] = json_object();
+    for (size_t i = 0; i < q->settings; i++)
+        spw_json_put(json, said[q->setting[i].origin], q->setting[i].key, spw_json_text(q->setting[i].value));
+    for (size_t o = 0; o < SPW_RUN_ORIGINS; o++)
+        spw_json_put(json, object, spw_run_origin_name((spw_run_origin)o), said[o]);
+    return object;
+}
+
+static json_t *row_json(spw_json *json, const spw_run_row *row) {
+    const spw_run_question *q = &row->question;
+    const bool job = row->no_job[0] == '\0';
+    const struct {
+        const char *key, *value;
+    } texts[] = {{"row_id", q->id},         {"source", q->source},       {"model", q->model},
+                 {"hardware", q->hardware}, {"precision", q->precision}, {"dispatcher", q->dispatcher},
+                 {"remat", q->remat},       {"graph", q->graph},         {"ep_overlap", q->ep_overlap}};
+    json_t *object = json_object();
+    spw_json_put(json, object, "table", spw_json_text(row->table));
+    spw_json_put(json, object, "line", spw_json_count(row->line));
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        spw_json_put(json, object, texts[i].key, spw_json_text(texts[i].value));
+    spw_json_put(json, object, "gpus", spw_json_count(q->size.gpus));
+    spw_json_put(json, object, "scheme", q->scheme[0] != '\0' ? spw_json_text(q->scheme) : json_null());
+    spw_json_put(json, object, "job", q->settings > 0 ? question_json(json, q) : json_null());
+    spw_json_put(json, object, "routing", spw_json_text(q->routing != NULL ? q->routing : "balanced"));
+    spw_json_put(json, object, "stack", row->stack[0] != '\0' ? spw_json_text(row->stack) : json_null());
+    spw_json_put(json, object, "time", spw_run_is_timed(row) ? time_json(json, &row->time) : json_null());
+    spw_json_put(json, object, "why_no_time",
+                 spw_run_is_timed(row) ? json_null() : spw_json_text(reason_of(row)));
+    spw_json_put(json, object, "true_tokens_per_s_per_gpu", spw_json_real(row->true_tokens_per_s_per_gpu));
+    spw_json_put(json, object, "throughput_error", spw_json_real(spw_run_throughput_error(row)));
+    spw_json_put(json, object, "inside",
+                 isnan(spw_run_throughput_error(row)) ? json_null() : json_boolean(spw_run_is_inside(row)));
+    spw_json_put(json, object, "memory", job ? memory_json(json, row) : json_null());
+    spw_json_put(json, object, "true_verdict",
+                 row->true_status == SPW_RUN_UNKNOWN ? json_null()
+                                                     : spw_json_text(spw_run_status_name(row->true_status)));
+    spw_json_put(json, object, "true_memory_gib", spw_json_real(row->true_memory_gib));
+    spw_json_put(json, object, "memory_error", spw_json_real(spw_run_memory_error(row)));
+    return object;
+}
+
+static json_t *skipped_json(spw_json *json, const spw_run_row *row) {
+    json_t *object = json_object();
+    spw_json_put(json, object, "table", spw_json_text(row->table));
+    spw_json_put(json, object, "line", spw_json_count(row->line));
+    spw_json_put(json, object, "row_id", spw_json_text(row->question.id));
+    spw_json_put(json, object, "reason", spw_json_text(reason_of(row)));
+    return object;
+}
+
+static double share(size_t part, size_t whole) { return whole > 0 ? (double)part / (double)whole : NAN; }
+
+static void put_summary(spw_json *json, json_t *object, const spw_run_summary *s) {
+    spw_json_put(json, object, "cells", spw_json_count(s->rows));
+    spw_json_put(json, object, "skipped", spw_json_count(s->skipped));
+    spw_json_put(json, object, "skipped_with_a_job", spw_json_count(s->untimed));
+    spw_json_put(json, object, "throughput_cells", spw_json_count(s->throughput_cells));
+    spw_json_put(json, object, "throughput_mape", spw_json_real(s->throughput_mape));
+    spw_json_put(json, object, "throughput_median_abs_error", spw_json_real(s->throughput_median));
+    spw_json_put(json, object, "throughput_bias", spw_json_real(s->throughput_bias));
+    spw_json_put(json, object, "throughput_max_abs_error", spw_json_real(s->throughput_max));
+    spw_json_put(json, object, "throughput_interval_coverage",
+                 spw_json_real(share(s->inside, s->throughput_cells)));
+    spw_json_put(json, object, "throughput_interval_width_median", spw_json_real(s->width_median));
+    spw_json_put(json, object, "verdicts", spw_json_count(s->verdicts));
+    spw_json_put(json, object, "verdicts_wrong", spw_json_count(s->verdicts_wrong));
+    spw_json_put(json, object, "memory_cells", spw_json_count(s->memory_cells));
+    spw_json_put(json, object, "memory_mean_abs_error", spw_json_real(s->memory_mean));
+}
+
+static spw_status print_json(const spw_run_score *score, FILE *out) {
+    spw_json writer = {.failed = false}, *json = &writer;
+    spw_run_summary s;
+    const spw_status status = spw_run_summarise(score, NULL, NULL, &s);
+    if (status != SPW_OK) return status;
+    json_t *object = json_object(), *rows = json_array(), *skipped = json_array();
+    spw_json_put(json, object, "format", spw_json_text("spillway-score"));
+    spw_json_put(json, object, "version", spw_json_count(1));
+    put_summary(json, object, &s);
+    for (size_t i = 0; i < score->rows; i++) {
+        spw_json_add(json, rows, row_json(json, &score->row[i]));
+        if (!spw_run_is_timed(&score->row[i]))
+            spw_json_add(json, skipped, skipped_json(json, &score->row[i]));
+    }
+    spw_json_put(json, object, "rows", rows);
+    spw_json_put(json, object, "skipped_rows", skipped);
+    return spw_json_print(json, object, JSON_INDENT(2) | JSON_REAL_PRECISION(12), "the score", out);
+}
+
+spw_status spw_run_print(const spw_score_request *r) {
+    spw_run_score score = {.rows = 0};
+    spw_status status = spw_run_score_open(r->table, r->tables, r->stack, &score);
+    if (status == SPW_OK)
+        status = r->format == SPW_FORMAT_JSON  ? print_json(&score, r->out)
+                 : r->format == SPW_FORMAT_CSV ? print_rows(&score, r->format, r->out)
+                                               : print_text(&score, r->out);
+    spw_run_score_close(&score);
+    return status;
+}

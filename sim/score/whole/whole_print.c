@@ -1,0 +1,253 @@
+#include "sim/score/whole/whole_print.h"
+
+#include "sim/print/json_values.h"
+#include "sim/print/plural.h"
+#include "sim/score/whole/whole_score.h"
+
+#include <jansson.h>
+#include <math.h>
+
+static const double GB = 1e9, MS = 1e-3;
+
+/* Each figure of a row, and what the errors of it are called. */
+static const struct {
+    const char *key, *what;
+    double (*error)(const spw_whole_row *row);
+} figures[] = {{"requested", "requested bytes", spw_whole_requested_error},
+               {"reserved", "reserved bytes", spw_whole_reserved_error},
+               {"step", "steps", spw_whole_step_error},
+               {"optimizer", "optimizer steps", spw_whole_optimizer_error}};
+enum { FIGURES = sizeof figures / sizeof *figures, STEP = 2 };
+
+static const char *no_time_of(const spw_whole_row *row) {
+    return row->skipped[0] != '\0' ? row->skipped : row->no_time;
+}
+
+/* --- For people, and as CSV --- */
+
+static const spw_column columns[] = {/* a NULL title: CSV alone */
+                                     {"table", NULL},
+                                     {"line", NULL},
+                                     {"name", "run"},
+                                     {"rank", "rank"},
+                                     {"routing", "routing"},
+                                     {"remat", "remat"},
+                                     {"rows", NULL},
+                                     {"requested_bytes", "requested GB"},
+                                     {"true_requested_bytes", "measured"},
+                                     {"requested_error", "error %"},
+                                     {"reserved_bytes", "reserved GB"},
+                                     {"true_reserved_bytes", "measured"},
+                                     {"reserved_error", "error %"},
+                                     {"step_s", "step ms"},
+                                     {"low_s", NULL},
+                                     {"high_s", NULL},
+                                     {"true_step_s", "measured"},
+                                     {"step_error", "error %"},
+                                     {"optimizer_s", NULL},
+                                     {"true_optimizer_s", NULL},
+                                     {"optimizer_error", NULL},
+                                     {"why_no_time", NULL},
+                                     {NULL, NULL}};
+
+static void put(spw_table *t, double value, double unit, const char *format) {
+    if (isfinite(value))
+        spw_table_scaled(t, value, unit, format);
+    else
+        spw_table_none(t);
+}
+
+static double timed(const spw_whole_row *row, double value) { return row->time.components > 0 ? value : NAN; }
+
+static void put_row(spw_table *t, const spw_whole_row *row) {
+    spw_table_text(t, row->table);
+    spw_table_count(t, row->line);
+    spw_table_text(t, row->name);
+    spw_table_count(t, row->rank);
+    spw_table_text(t, row->routing);
+    spw_table_text(t, row->remat);
+    spw_table_text(t, spw_whole_rows_name(row->rows));
+    put(t, row->requested_bytes, GB, "%.3f");
+    put(t, row->true_requested_bytes, GB, "%.3f");
+    put(t, spw_whole_requested_error(row), 0.01, "%+.2f");
+    put(t, row->reserved_bytes, GB, "%.3f");
+    put(t, row->true_reserved_bytes, GB, "%.3f");
+    put(t, spw_whole_reserved_error(row), 0.01, "%+.2f");
+    put(t, timed(row, row->time.step_s), MS, "%.1f");
+    put(t, timed(row, row->time.low_s), MS, "%.1f");
+    put(t, timed(row, row->time.high_s), MS, "%.1f");
+    put(t, row->true_step_s, MS, "%.1f");
+    put(t, spw_whole_step_error(row), 0.01, "%+.1f");
+    put(t, row->optimizer_s, MS, "%.1f");
+    put(t, row->true_optimizer_s, MS, "%.1f");
+    put(t, spw_whole_optimizer_error(row), 0.01, "%+.1f");
+    spw_table_text(t, no_time_of(row));
+}
+
+static spw_status print_rows(const spw_whole_score *score, spw_format format, FILE *out) {
+    spw_table *t = NULL;
+    spw_status status = spw_table_create(columns, &t);
+    if (status != SPW_OK) return status;
+    for (size_t i = 0; i < score->rows; i++)
+        if (format == SPW_FORMAT_CSV || score->row[i].skipped[0] == '\0') put_row(t, &score->row[i]);
+    status = spw_table_print(t, format, out);
+    spw_table_destroy(t);
+    return status;
+}
+
+static spw_status print_text(const spw_whole_score *score, FILE *out) {
+    spw_whole_summary s;
+    spw_status status = spw_whole_summarise(score, &s);
+    const bool any = s.skipped < score->rows;
+    if (status == SPW_OK && any) status = print_rows(score, SPW_FORMAT_TABLE, out);
+    if (status != SPW_OK) return status;
+    fprintf(out, "%s", any ? "\n" : "");
+    for (size_t i = 0; i < score->rows; i++)
+        if (no_time_of(&score->row[i])[0] != '\0')
+            fprintf(out, "%s: %s:%zu: %s\n", score->row[i].skipped[0] != '\0' ? "left out" : "no time",
+                    score->row[i].name, score->row[i].rank, no_time_of(&score->row[i]));
+    fprintf(out,
+            "\n%zu row%s, %zu left out, %zu without a time; rows of %zu composed from their routing, %zu as "
+            "measured\n",
+            score->rows, spw_plural(score->rows), s.skipped, s.untimed, s.composed, s.agreed);
+    for (size_t f = 0; f < FIGURES; f++) {
+        spw_whole_errors e;
+        status = spw_whole_errors_of(score, figures[f].error, &e);
+        if (status != SPW_OK) return status;
+        if (e.count == 0) continue;
+        fprintf(out, "%zu %s: mean |error| %.2f %%, median %.2f %%, bias %+.2f %%, largest %.2f %%\n",
+                e.count, figures[f].what, 100.0 * e.mean, 100.0 * e.median, 100.0 * e.bias, 100.0 * e.max);
+        if (f == STEP)
+            fprintf(out,
+                    "  %zu inside the interval, whose high end is %.2f times its low end in the median\n",
+                    s.inside, s.width_median);
+    }
+    return SPW_OK;
+}
+
+/* --- JSON --- */
+
+static json_t *time_json(spw_json *json, const spw_whole_row *row) {
+    json_t *object = json_object(), *components = json_object(), *exposed = json_object();
+    for (size_t i = 0; i < row->time.components; i++) {
+        const spw_time_component *c = &row->time.component[i];
+        spw_json_put(json, components, c->name, spw_json_real(c->seconds));
+        spw_json_put(json, exposed, c->name, spw_json_real(c->exposed_s));
+    }
+    spw_json_put(json, object, "step_s", spw_json_real(row->time.step_s));
+    spw_json_put(json, object, "low_s", spw_json_real(row->time.low_s));
+    spw_json_put(json, object, "high_s", spw_json_real(row->time.high_s));
+    spw_json_put(json, object, "optimizer_s", spw_json_real(row->optimizer_s));
+    spw_json_put(json, object, "outside_fit", spw_json_text(row->time.outside));
+    spw_json_put(json, object, "components", components);
+    spw_json_put(json, object, "exposed", exposed);
+    return object;
+}
+
+static json_t *row_json(spw_json *json, const spw_whole_row *row) {
+    const bool skipped = row->skipped[0] != '\0';
+    json_t *object = json_object();
+    spw_json_put(json, object, "table", spw_json_text(row->table));
+    spw_json_put(json, object, "line", spw_json_count(row->line));
+    spw_json_put(json, object, "name", spw_json_text(row->name));
+    spw_json_put(json, object, "rank", spw_json_count(row->rank));
+    spw_json_put(json, object, "gpus", spw_json_count(row->gpus));
+    spw_json_put(json, object, "routing", spw_json_text(row->routing));
+    spw_json_put(json, object, "remat", spw_json_text(row->remat));
+    spw_json_put(json, object, "rows", skipped ? json_null() : spw_json_text(spw_whole_rows_name(row->rows)));
+    spw_json_put(json, object, "requested_bytes", spw_json_real(row->requested_bytes));
+    spw_json_put(json, object, "true_requested_bytes", spw_json_real(row->true_requested_bytes));
+    spw_json_put(json, object, "reserved_bytes", spw_json_real(row->reserved_bytes));
+    spw_json_put(json, object, "true_reserved_bytes", spw_json_real(row->true_reserved_bytes));
+    spw_json_put(json, object, "stack", row->stack[0] != '\0' ? spw_json_text(row->stack) : json_null());
+    spw_json_put(json, object, "time", row->time.components > 0 ? time_json(json, row) : json_null());
+    spw_json_put(json, object, "why_no_time",
+                 row->time.components > 0 ? json_null() : spw_json_text(no_time_of(row)));
+    spw_json_put(json, object, "true_step_s", spw_json_real(row->true_step_s));
+    spw_json_put(json, object, "true_optimizer_s", spw_json_real(row->true_optimizer_s));
+    for (size_t f = 0; f < FIGURES; f++) {
+        char key[32];
+        (void)snprintf(key, sizeof key, "%s_error", figures[f].key);
+        spw_json_put(json, object, key, spw_json_real(figures[f].error(row)));
+    }
+    return object;
+}
+
+static json_t *skipped_json(spw_json *json, const spw_whole_row *row) {
+    json_t *object = json_object();
+    spw_json_put(json, object, "table", spw_json_text(row->table));
+    spw_json_put(json, object, "line", spw_json_count(row->line));
+    spw_json_put(json, object, "name", spw_json_text(row->name));
+    spw_json_put(json, object, "rank", spw_json_count(row->rank));
+    spw_json_put(json, object, "reason", spw_json_text(row->skipped));
+    return object;
+}
+
+static spw_status put_errors(spw_json *json, json_t *object, const spw_whole_score *score) {
+    for (size_t f = 0; f < FIGURES; f++) {
+        const char *mean = f < STEP ? "mean_abs_error" : "mape";
+        char key[48];
+        spw_whole_errors e;
+        const spw_status status = spw_whole_errors_of(score, figures[f].error, &e);
+        if (status != SPW_OK) return status;
+        const struct {
+            const char *name;
+            double value;
+        } values[] = {
+            {mean, e.mean}, {"median_abs_error", e.median}, {"bias", e.bias}, {"max_abs_error", e.max}};
+        (void)snprintf(key, sizeof key, "%s_cells", figures[f].key);
+        spw_json_put(json, object, key, spw_json_count(e.count));
+        for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+            (void)snprintf(key, sizeof key, "%s_%s", figures[f].key, values[i].name);
+            spw_json_put(json, object, key, spw_json_real(values[i].value));
+        }
+    }
+    return SPW_OK;
+}
+
+static spw_status print_json(const spw_whole_score *score, FILE *out) {
+    spw_json writer = {.failed = false}, *json = &writer;
+    json_t *object = json_object(), *rows = json_array(), *skipped = json_array();
+    spw_whole_summary s;
+    spw_whole_errors steps;
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_whole_summarise(score, &s));
+    SPW_TRY(spw_whole_errors_of(score, spw_whole_step_error, &steps));
+    spw_json_put(json, object, "format", spw_json_text("spillway-score"));
+    spw_json_put(json, object, "version", spw_json_count(1));
+    spw_json_put(json, object, "cells", spw_json_count(score->rows));
+    spw_json_put(json, object, "skipped", spw_json_count(s.skipped));
+    spw_json_put(json, object, "without_time", spw_json_count(s.untimed));
+    spw_json_put(json, object, "rows_composed", spw_json_count(s.composed));
+    spw_json_put(json, object, "rows_agreed", spw_json_count(s.agreed));
+    SPW_TRY(put_errors(json, object, score));
+    spw_json_put(json, object, "step_interval_coverage",
+                 spw_json_real(steps.count > 0 ? (double)s.inside / (double)steps.count : NAN));
+    spw_json_put(json, object, "step_interval_width_median", spw_json_real(s.width_median));
+    for (size_t i = 0; i < score->rows; i++) {
+        spw_json_add(json, rows, row_json(json, &score->row[i]));
+        if (score->row[i].skipped[0] != '\0') spw_json_add(json, skipped, skipped_json(json, &score->row[i]));
+    }
+    spw_json_put(json, object, "rows", json_incref(rows));
+    spw_json_put(json, object, "skipped_rows", json_incref(skipped));
+    status = spw_json_print(json, object, JSON_INDENT(2) | JSON_REAL_PRECISION(12), "the score", out);
+    object = NULL;
+
+cleanup:
+    json_decref(rows);
+    json_decref(skipped);
+    json_decref(object);
+    return status;
+}
+
+spw_status spw_whole_print(const spw_score_request *r) {
+    const spw_whole_request request = {r->table, r->tables, r->traces, r->stack, r->cluster};
+    spw_whole_score score = {.rows = 0};
+    spw_status status = spw_whole_score_open(&request, &score);
+    if (status == SPW_OK)
+        status = r->format == SPW_FORMAT_JSON  ? print_json(&score, r->out)
+                 : r->format == SPW_FORMAT_CSV ? print_rows(&score, r->format, r->out)
+                                               : print_text(&score, r->out);
+    spw_whole_score_close(&score);
+    return status;
+}

@@ -1,0 +1,48 @@
+#include "sim/time/megatron_host.h"
+
+#include "sim/input/grid.h"
+#include "sim/input/remat.h"
+#include "sim/schemes/list.h"
+
+#include <math.h>
+
+bool spw_megatron_is_graphed(const spw_job *job, const spw_scheme *scheme) {
+    return job->cuda_graph == SPW_GRAPH_FULL_ITERATION || spw_scheme_option_is(scheme, "graph", "full");
+}
+
+/* Does the host wait for the rows that an all-to-all brings? */
+static bool reads_counts(const spw_scheme *scheme) {
+    return scheme->type->megatron.dispatcher == SPW_MEGATRON_ALL_TO_ALL && !scheme->type->megatron.unread &&
+           !spw_scheme_fills_slots(scheme);
+}
+
+spw_megatron_host spw_megatron_host_of(const spw_megatron_coefficients *c, const spw_point *point) {
+    const spw_job *job = point->job;
+    const double passes = spw_remat_runs_again(job->remat, 0) ? 4.0 : 3.0;
+    double share = passes / 3.0;
+    if (spw_megatron_is_graphed(job, point->scheme))
+        return (spw_megatron_host){.forward_share = 1.0 / passes};
+    if (job->cuda_graph != SPW_GRAPH_NONE) share *= c->partial_graph_share.value;
+    const double floor_s = share * c->host_floor_s.value;
+    if (spw_grid_of(job).tensor > 1) share *= c->tensor_gap_share.value;
+    const double recipe_s = job->precision.recipe != SPW_FP8_NONE ? c->recipe_gap_s.value : 0.0;
+    return (spw_megatron_host){.layer_s = share * (c->layer_gap_s.value + recipe_s),
+                               .moe_layer_s =
+                                   share * (double)point->shape.experts_per_rank * c->expert_gap_s.value,
+                               .counts_s = reads_counts(point->scheme) ? share * c->counts_gap_s.value : 0.0,
+                               .floor_s = floor_s,
+                               .forward_share = 1.0 / passes};
+}
+
+double spw_megatron_gaps_s(const spw_megatron_host *host, const spw_block *block) {
+    return (double)(block->layers + block->predictions) * host->layer_s +
+           (double)(block->moe_layers + block->predictions) * host->moe_layer_s;
+}
+
+double spw_megatron_pass_s(const spw_megatron_host *host, const spw_block *block, double share,
+                           double seconds, double wire_s) {
+    const double counts =
+        fmax((double)(block->moe_layers + block->predictions) * host->counts_s * share - wire_s, 0.0);
+    return fmax(seconds + spw_megatron_gaps_s(host, block) * share + counts,
+                (double)(block->layers + block->predictions) * host->floor_s * share);
+}

@@ -1,0 +1,39 @@
+/* What the host costs a Megatron-Core job: gaps in which the GPU waits for launches, and the least that a layer's launches take.
+ *
+ *   gap of a layer      layer_gap_s + with an fp8 recipe recipe_gap_s; in a MoE layer expert_gap_s x experts of a rank more, and where
+ *                       the host reads the counts of an all-to-all, which are known before its wire is free, counts_gap_s - what
+ *                       the layer's exchanges of the pass take, if that is more than 0; x tensor_gap_share with tensor parallelism
+ *   floor of a layer    host_floor_s
+ *
+ * of the passes of one micro-batch, a third of them forward, and a third more where layers run again. CUDA graphs of parts of a
+ * layer leave partial_graph_share of both, those of a whole iteration nothing. */
+#ifndef SPW_SIM_TIME_MEGATRON_HOST_H
+#define SPW_SIM_TIME_MEGATRON_HOST_H
+
+#include "sim/input/megatron_coefficients.h"
+#include "sim/memory/pipeline.h"
+#include "sim/schemes/point.h"
+
+#include <stdbool.h>
+
+typedef struct spw_megatron_host {
+    double layer_s, moe_layer_s; /* gaps of a layer, and what a MoE layer's are longer */
+    double counts_s;             /* of a MoE layer, of which its exchanges cover what they take */
+    double floor_s;              /* of a layer */
+    double forward_share;        /* of all of them */
+} spw_megatron_host;
+
+/* Is an iteration one CUDA graph? By the scheme's option, or the job's key. */
+bool spw_megatron_is_graphed(const spw_job *job, const spw_scheme *scheme);
+
+spw_megatron_host spw_megatron_host_of(const spw_megatron_coefficients *coefficients, const spw_point *point);
+
+/* Of a block, both passes, without counts_s. */
+double spw_megatron_gaps_s(const spw_megatron_host *host, const spw_block *block);
+
+/* What a pass of a block takes, gaps and floor included: `seconds` of kernels, of which `wire_s` are exchanges; `share` of the
+ * host's work. */
+double spw_megatron_pass_s(const spw_megatron_host *host, const spw_block *block, double share,
+                           double seconds, double wire_s);
+
+#endif

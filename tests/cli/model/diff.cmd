@@ -1,0 +1,1 @@
+model --diff glm-4.5 deepseek-v3.2

@@ -1,0 +1,1 @@
+model gpt-oss-20b --layers --check 20B

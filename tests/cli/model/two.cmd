@@ -1,0 +1,1 @@
+model glm-4.5 glm-4.5-air

@@ -1,0 +1,1 @@
+plan --model qwen3-30b-a3b --cluster gb200:8x4 --expert-parallel 8 --micro-batches 4 --sequences-per-gpu 4 --optimizer distributed --scheme megatron-flex:backend=hybridep,align=32 --set overlap_moe_expert_parallel_comm=true --set cuda_graph_impl=transformer_engine --set precision.recipe=mxfp8 --remat none --routing uniform:groups=0

@@ -1,0 +1,1 @@
+score runs_skipped.csv

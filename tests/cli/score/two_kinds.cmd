@@ -1,0 +1,1 @@
+score runs_skipped.csv measured/megatron_h200_reserved.csv
