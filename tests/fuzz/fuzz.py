@@ -5,8 +5,8 @@ BUILD is the folder of `cmake --preset fuzz`. Every target gets so many minutes 
 BUILD/fuzz/NAME: corpus/, found/ (inputs that crash, hang or take too much memory) and log; BUILD/fuzz/spent.json has the processor seconds.
 Without TARGET all that are built. Ends with 1 when anything was found.
 
-fuzz.py BUILD --minimise [TARGET]... adds to tests/fuzz/corpus what libFuzzer needs to reach all that was reached, the smallest inputs first, up to
-48 kB a target with those that are there (--most KILOBYTES), which stay."""
+fuzz.py BUILD --minimise [TARGET]... adds to tests/fuzz/corpus what libFuzzer needs to reach all that was reached: at most 100 inputs, of all
+sizes, up to 48 kB a target with those that are there (--most KILOBYTES), which stay."""
 import json
 import os
 import pathlib
@@ -17,6 +17,7 @@ import tempfile
 
 SLICE_S = 120  # of wall time
 HANG_S, MEMORY_MB = 25, 2048
+MOST_NEW = 100  # inputs that --minimise adds to a corpus
 here = pathlib.Path(__file__).resolve().parent
 words = sys.argv[1:]
 most = int(words.pop(words.index("--most") + 1)) * 1024 if "--most" in words else 48 * 1024
@@ -86,7 +87,7 @@ def merge(target):
         had = {path.read_bytes() for path in kept.iterdir()}
         size = sum(len(data) for data in had)
         new = sorted((path for path in merged.iterdir() if path.read_bytes() not in had), key=lambda path: path.stat().st_size)
-        for path in new:
+        for path in new[::max(1, len(new) // MOST_NEW)][:MOST_NEW]:
             size += path.stat().st_size
             if size <= most:
                 shutil.copy(path, kept / path.name)
