@@ -143,9 +143,6 @@ static json_t *settings_json(spw_json *json, const spw_run_settings *s) {
     if (job->cross_entropy != SPW_CROSS_ENTROPY_AUTO)
         spw_json_put(json, object, "cross_entropy",
                      spw_json_text(spw_cross_entropy_name(job->cross_entropy)));
-    if (job->cuda_graph != SPW_GRAPH_NONE)
-        spw_json_put(json, object, "cuda_graph_impl", spw_json_text(spw_cuda_graph_name(job->cuda_graph)));
-    if (job->overlap_exchanges) spw_json_put(json, object, "overlap_moe_expert_parallel_comm", json_true());
     spw_json_put(json, object, "optimizer", spw_json_text(spw_optimizer_name(job->optimizer)));
     if (has_fsdp2(job)) spw_json_put(json, object, "fsdp2", fsdp2_json(json, job));
     if (job->muon) spw_json_put(json, object, "optimizer_algorithm", spw_json_text("muon"));
