@@ -85,6 +85,8 @@ KEYS = {
     "remat": ("moe_act+layernorm", {}, ()),
     "attention": ("unfused", {"model": "mixtral-8x7b"}, ()),
     "cross_entropy": ("te", {}, ()),
+    "cuda_graph_impl": ("local", {}, ()),
+    "overlap_moe_expert_parallel_comm": (True, {}, ()),
     "optimizer": ("replicated", {}, ()),
     "optimizer_instances": (2, {}, ()),
     "optimizer_algorithm": ("muon", {}, ()),
