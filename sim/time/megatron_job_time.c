@@ -11,7 +11,7 @@
 #include "sim/time/host_optimizer_time.h"
 #include "sim/time/megatron_host.h"
 #include "sim/time/megatron_job_doubt.h"
-#include "sim/time/megatron_outside.h"
+#include "sim/time/megatron_parts.h"
 #include "sim/time/muon_time.h"
 #include "sim/time/offload_time.h"
 #include "sim/time/pipeline_time.h"
@@ -50,57 +50,27 @@ bool spw_megatron_job_covers(const spw_job *job, const spw_scheme *scheme) {
            spw_precision_is_timed(job);
 }
 
-/* Which of the loads a block has: from MoE layer `first` on. */
-typedef struct block_load {
-    size_t micro, first, layers;
-} block_load;
-
-typedef struct prediction {
-    const spw_megatron_job_request *q;
-    spw_pipeline pipeline;
-    spw_megatron_shape shape; /* of a micro-batch; layers: of the block under way */
-    spw_megatron_dispatcher dispatcher;
-    spw_megatron_outside outside;   /* of a micro-batch, all layers */
-    size_t blocks;                  /* [stages][micro_batches][chunks] */
-    double *forward_s, *backward_s; /* [blocks] of one group */
-    double *copies_wait_s;          /* [blocks] of both, what passes wait for copies */
-    spw_megatron_time *time;        /* [blocks] the MoE layers */
-    block_load *had;                /* [blocks] */
-    size_t *order, timed;           /* [blocks] the blocks whose layers were timed, and how many */
-    spw_megatron_load *load;        /* [layers of a block][ranks] */
-    double *hidden_s;               /* [blocks] of both, exchanges behind another micro-batch */
-    spw_megatron_host host;
-    double send_s;
-    double *copies_s; /* [stages] of a MoE layer in one pass, one way */
-} prediction;
-
 /* --- Blocks --- */
 
-static double outside_share(const prediction *p, size_t part, const spw_block *block, size_t stage,
-                            size_t chunk) {
-    const bool last = stage + 1 == p->pipeline.stages && chunk + 1 == p->pipeline.chunks;
-    return spw_megatron_outside_share(&p->q->point->job->model, part, block, last);
-}
-
-static size_t block_index(const prediction *p, size_t stage, size_t micro, size_t chunk) {
+static size_t block_index(const spw_prediction *p, size_t stage, size_t micro, size_t chunk) {
     return (stage * p->pipeline.micro_batches + micro) * p->pipeline.chunks + chunk;
 }
 
 /* How many MoE layers stand before the block. */
-static size_t moe_layers_before(const prediction *p, const spw_block *block) {
+static size_t moe_layers_before(const spw_prediction *p, const spw_block *block) {
     size_t before = 0;
     for (size_t i = 0; i < block->first; i++) before += p->q->point->job->model.is_moe[i];
     return before;
 }
 
 /* The MoE layers of a block. Loads are taken in turn, so an earlier block of the group may have had the same. */
-static spw_status time_layers(prediction *p, size_t group, size_t at, const block_load *load) {
+static spw_status time_layers(spw_prediction *p, size_t group, size_t at, const spw_block_load *load) {
     const spw_megatron_job_request *q = p->q;
     const size_t ranks = q->point->shape.ranks;
     const spw_megatron_load *source = q->load + (load->micro * q->groups + group) * q->layers * ranks;
     p->had[at] = *load;
     for (size_t before = 0; before < p->timed; before++) {
-        const block_load *had = &p->had[p->order[before]];
+        const spw_block_load *had = &p->had[p->order[before]];
         if (had->micro != load->micro || had->first != load->first || had->layers != load->layers) continue;
         p->time[at] = p->time[p->order[before]];
         return SPW_OK;
@@ -115,45 +85,35 @@ static spw_status time_layers(prediction *p, size_t group, size_t at, const bloc
                                      &p->time[at]);
 }
 
-#define BIT(phase) (1u << SPW_MEGATRON_##phase)
-static const unsigned FORWARD_EXCHANGES = BIT(DISPATCH) | BIT(COMBINE),
-                      BACKWARD_EXCHANGES = BIT(BACKWARD_DISPATCH) | BIT(BACKWARD_COMBINE);
-
-static double sum_of(const double phase_s[SPW_MEGATRON_PHASES], unsigned phases) {
-    double seconds = 0.0;
-    for (size_t f = 0; f < SPW_MEGATRON_PHASES; f++) seconds += (phases >> f & 1u) != 0 ? phase_s[f] : 0.0;
-    return seconds;
-}
-
 /* With overlap: a share of what goes on the wire, behind as much work at most. */
-static double hidden_of(const prediction *p, double wire_s, double pass_s) {
+static double hidden_of(const spw_prediction *p, double wire_s, double pass_s) {
     if (!p->q->point->job->overlap_exchanges) return 0.0;
     return p->q->coefficients->overlap_share.value * fmax(fmin(wire_s, pass_s - wire_s), 0.0);
 }
 
 /* Of one pass of block `at`: exchanges that hide, and the host. */
-static double pass_of(prediction *p, size_t at, const spw_block *block, bool back, double seconds) {
+static double pass_of(spw_prediction *p, size_t at, const spw_block *block, bool back, double seconds) {
     const spw_megatron_time *t = &p->time[at];
-    const unsigned phases = back ? BACKWARD_EXCHANGES : FORWARD_EXCHANGES;
-    const double wire = sum_of(t->phase_s, phases) - sum_of(t->rank_wait_s, phases),
+    const unsigned phases = back ? SPW_BACKWARD_EXCHANGES : SPW_FORWARD_EXCHANGES;
+    const double wire = spw_phases_sum(t->phase_s, phases) - spw_phases_sum(t->rank_wait_s, phases),
                  hidden = hidden_of(p, wire, seconds), share = p->host.forward_share;
     p->hidden_s[at] = (back ? p->hidden_s[at] : 0.0) + hidden;
     return spw_megatron_pass_s(&p->host, block, back ? 1.0 - share : share, seconds - hidden, wire - hidden);
 }
 
-static spw_status time_block(prediction *p, size_t group, size_t stage, size_t micro, size_t chunk) {
+static spw_status time_block(spw_prediction *p, size_t group, size_t stage, size_t micro, size_t chunk) {
     const spw_megatron_job_request *q = p->q;
     const spw_block block = spw_pipeline_block(&p->pipeline, &q->point->job->model, stage, chunk);
     const size_t at = block_index(p, stage, micro, chunk);
-    const block_load load = {.micro = micro % q->micro_batches,
-                             .first = moe_layers_before(p, &block) % q->layers,
-                             .layers = block.moe_layers + block.predictions};
+    const spw_block_load load = {.micro = micro % q->micro_batches,
+                                 .first = moe_layers_before(p, &block) % q->layers,
+                                 .layers = block.moe_layers + block.predictions};
     const spw_status status = time_layers(p, group, at, &load);
     if (status != SPW_OK) return status;
     p->forward_s[at] = p->time[at].forward_s;
     p->backward_s[at] = p->time[at].backward_s;
     for (size_t i = 0; i < SPW_OUTSIDE_PARTS; i++) {
-        const double seconds = p->outside.seconds[i] * outside_share(p, i, &block, stage, chunk);
+        const double seconds = p->outside.seconds[i] * spw_prediction_share(p, i, &block, stage, chunk);
         p->forward_s[at] += seconds * p->outside.forward_share[i];
         p->backward_s[at] += seconds * (1.0 - p->outside.forward_share[i]);
     }
@@ -166,7 +126,7 @@ static spw_status time_block(prediction *p, size_t group, size_t stage, size_t m
     return SPW_OK;
 }
 
-static spw_status time_group(prediction *p, size_t group, double *out) {
+static spw_status time_group(spw_prediction *p, size_t group, double *out) {
     spw_status status = SPW_OK;
     p->timed = 0;
     for (size_t stage = 0; stage < p->pipeline.stages; stage++) {
@@ -179,179 +139,9 @@ static spw_status time_group(prediction *p, size_t group, double *out) {
     return spw_pipeline_time(&p->pipeline, p->forward_s, p->backward_s, p->send_s, out);
 }
 
-/* --- Components --- */
-
-/* Phases of the stack as components; waiting is apart. */
-static const struct {
-    const char *name, *help;
-    spw_stream stream;
-    unsigned phases;
-} groups_of_phases[] = {
-    {"router", "norm, casts, logits and choice", SPW_STREAM_COMPUTE, BIT(ROUTE)},
-    {"expert_products", "grouped GEMMs, activation, weight gradients", SPW_STREAM_COMPUTE,
-     BIT(EXPERTS) | BIT(BACKWARD_EXPERTS)},
-    {"row_moves", "permute, sort, unsort, unpermute", SPW_STREAM_COMPUTE,
-     BIT(PERMUTE) | BIT(SORT) | BIT(UNSORT) | BIT(UNPERMUTE) | BIT(BACKWARD_PERMUTE) | BIT(BACKWARD_SORT) |
-         BIT(BACKWARD_UNSORT) | BIT(BACKWARD_UNPERMUTE)},
-    {"exchanges", "rows to their experts and back", SPW_STREAM_COLLECTIVE,
-     BIT(DISPATCH) | BIT(COMBINE) | BIT(BACKWARD_DISPATCH) | BIT(BACKWARD_COMBINE)}, /* as above */
-    {"expert_recompute", "the MoE layer's forward pass again", SPW_STREAM_COMPUTE, BIT(RECOMPUTE)},
-    {"expert_tensor_parallel", "gathers and sums of rows among GPUs that share experts",
-     SPW_STREAM_COLLECTIVE, BIT(GATHER) | BIT(SCATTER) | BIT(BACKWARD_GATHER) | BIT(BACKWARD_SCATTER)}};
-
-static spw_status add(spw_timeline *out, const char *name, const char *help, spw_stream stream,
-                      double seconds) {
-    return spw_timeline_add(out, name, help, stream, seconds, seconds);
-}
-
-/* Mean over ranks, over all blocks of a stage. What the mean rank is ahead of the last one at the end is waiting. */
-static spw_status add_layers(const prediction *p, size_t stage, spw_timeline *out) {
-    double phase_s[SPW_MEGATRON_PHASES] = {0.0}, waiting = 0.0, host = 0.0, hidden = 0.0;
-    spw_status status = SPW_OK;
-    const size_t blocks = p->pipeline.micro_batches * p->pipeline.chunks;
-    for (size_t i = 0; i < blocks; i++) {
-        const spw_megatron_time *t = &p->time[stage * blocks + i];
-        waiting += t->step_s;
-        hidden += p->hidden_s[stage * blocks + i];
-        for (size_t f = 0; f < SPW_MEGATRON_PHASES; f++) {
-            phase_s[f] += t->phase_s[f] - t->rank_wait_s[f] - t->host_wait_s[f];
-            waiting -= t->phase_s[f] - t->rank_wait_s[f];
-            host += t->host_wait_s[f];
-        }
-    }
-    for (size_t g = 0; g < SPW_COUNT_OF(groups_of_phases); g++) {
-        const double seconds = sum_of(phase_s, groups_of_phases[g].phases);
-        const bool wire = (groups_of_phases[g].phases & FORWARD_EXCHANGES) != 0;
-        if ((groups_of_phases[g].phases & BIT(GATHER)) != 0 && p->shape.expert_tensor <= 1) continue;
-        SPW_TRY(spw_timeline_add(out, groups_of_phases[g].name, groups_of_phases[g].help,
-                                 groups_of_phases[g].stream, seconds, wire ? seconds - hidden : seconds));
-    }
-    SPW_TRY(add(out, "waiting", "the mean rank waits for the slowest of its group", SPW_STREAM_COLLECTIVE,
-                fmax(waiting, 0.0)));
-    SPW_TRY(add(out, "host_wait", "the GPU waits for the host to read counts", SPW_STREAM_HOST, host));
-
-cleanup:
-    return status;
-}
-
-#undef BIT
-
-static spw_status add_outside(const prediction *p, size_t stage, spw_timeline *out) {
-    for (size_t i = 0; i < SPW_OUTSIDE_PARTS; i++) {
-        const spw_outside_name *name = &spw_outside_names[i];
-        double seconds = 0.0;
-        if (i == SPW_OUTSIDE_CASTS && p->q->point->job->precision.recipe == SPW_FP8_NONE) continue;
-        if (i >= SPW_OUTSIDE_TENSOR && p->outside.seconds[i] == 0.0) continue;
-        for (size_t chunk = 0; chunk < p->pipeline.chunks; chunk++) {
-            const spw_block block = spw_pipeline_block(&p->pipeline, &p->q->point->job->model, stage, chunk);
-            seconds += (double)p->pipeline.micro_batches * p->outside.seconds[i] *
-                       outside_share(p, i, &block, stage, chunk);
-        }
-        const spw_status status = add(out, name->name, name->help, name->stream, seconds);
-        if (status != SPW_OK) return status;
-    }
-    return SPW_OK;
-}
-
-/* What the host adds to the blocks of a stage. */
-static spw_status add_gaps(const prediction *p, size_t stage, double kernels_s, spw_timeline *out) {
-    const size_t blocks = p->pipeline.micro_batches * p->pipeline.chunks;
-    double busy = 0.0, copies = 0.0;
-    for (size_t i = 0; i < blocks; i++) {
-        busy += p->forward_s[stage * blocks + i] + p->backward_s[stage * blocks + i];
-        copies += p->copies_wait_s[stage * blocks + i];
-    }
-    return add(out, "launch_gaps", "the GPU waits for launches", SPW_STREAM_HOST,
-               fmax(busy - copies - kernels_s, 0.0));
-}
-
-static double collective_s(const spw_megatron_coefficients *c, const spw_weight_traffic *t) {
-    return t->nic_bytes / c->network_bytes_per_s.value + t->link_bytes / c->exchange_bytes_per_s.value;
-}
-
-/* Copies of both ways, and what the passes of the stage wait for them. */
-static spw_status add_copies(const prediction *p, size_t stage, spw_timeline *out) {
-    const size_t blocks = p->pipeline.micro_batches * p->pipeline.chunks;
-    double seconds = 0.0, exposed = 0.0;
-    if (p->q->point->job->offload.modules == 0) return SPW_OK;
-    for (size_t i = 0; i < blocks; i++) exposed += p->copies_wait_s[stage * blocks + i];
-    for (size_t chunk = 0; chunk < p->pipeline.chunks; chunk++) {
-        const spw_block block = spw_pipeline_block(&p->pipeline, &p->q->point->job->model, stage, chunk);
-        seconds += 2.0 * (double)(p->pipeline.micro_batches * (block.moe_layers + block.predictions)) *
-                   p->copies_s[stage];
-    }
-    return spw_offload_add(out, seconds, exposed);
-}
-
-/* Gradients, optimizer and weights of one stage. */
-static spw_status add_end(const prediction *p, size_t stage, spw_timeline *out) {
-    const spw_job *job = p->q->point->job;
-    const spw_megatron_coefficients *c = p->q->coefficients;
-    const spw_stage of = spw_pipeline_stage(&p->pipeline, &job->model, stage);
-    const spw_held_parameters held =
-        job->muon ? spw_adam_parameters(&job->model, &of) : spw_job_parameters(job, &of);
-    const spw_optimizer_state state = spw_optimizer_state_of(job, &held);
-    const double w = (double)job->precision.weights, g = (double)job->precision.gradients;
-    const double on_host = state.updated * job->optimizer_on_host, updated = state.updated - on_host;
-    const double bytes =
-        2.0 * (state.master + state.moments) + updated * (w + g) + spw_fp8_weight_cast_bytes(job, &of);
-    spw_weight_traffic scatters, gathers;
-    spw_status status = SPW_OK;
-    SPW_TRY(spw_weight_step(job, &scatters, &gathers));
-    SPW_TRY(add(out, "gradient_scatters", "reduce-scatters of gradients", SPW_STREAM_COLLECTIVE,
-                collective_s(c, &scatters)));
-    SPW_TRY(add(out, "weight_gathers", "all-gathers of sharded weights", SPW_STREAM_COLLECTIVE,
-                collective_s(c, &gathers)));
-    if (p->outside.gradients_s > 0.0)
-        SPW_TRY(add(out, "tensor_parallel_gradients", "sums of gradients that a tensor group holds whole",
-                    SPW_STREAM_COLLECTIVE, p->outside.gradients_s));
-    SPW_TRY(add(out, "optimizer", "weights, gradients, moments", SPW_STREAM_COMPUTE,
-                bytes / c->copy_bytes_per_s.value * c->optimizer_share.value));
-    SPW_TRY(spw_host_optimizer_add(job, on_host, bytes / c->copy_bytes_per_s.value, out));
-    if (job->muon) SPW_TRY(spw_muon_time_add(c, job, stage, out));
-
-cleanup:
-    return status;
-}
-
-/* The stage with the most work sets the step's pace: its components, and what the pipeline adds. */
-static size_t busiest_stage(const prediction *p, double *busy_s) {
-    const size_t blocks = p->pipeline.micro_batches * p->pipeline.chunks;
-    size_t busiest = 0;
-    *busy_s = -1.0;
-    for (size_t stage = 0; stage < p->pipeline.stages; stage++) {
-        double busy = 0.0;
-        for (size_t i = 0; i < blocks; i++)
-            busy += p->forward_s[stage * blocks + i] + p->backward_s[stage * blocks + i];
-        if (busy <= *busy_s) continue;
-        *busy_s = busy, busiest = stage;
-    }
-    return busiest;
-}
-
-static spw_status add_components(const prediction *p, double passes_s, spw_timeline *out) {
-    double busy = 0.0, kernels = 0.0;
-    spw_status status = SPW_OK;
-    const size_t stage = busiest_stage(p, &busy);
-    const bool whole = p->q->point->job->part == SPW_PART_WHOLE;
-    if (whole) SPW_TRY(add_outside(p, stage, out));
-    SPW_TRY(add_layers(p, stage, out));
-    for (size_t i = 0; i < out->components; i++) kernels += out->component[i].exposed_s;
-    if (p->host.layer_s + p->host.moe_layer_s + p->host.counts_s + p->host.floor_s > 0.0)
-        SPW_TRY(add_gaps(p, stage, kernels, out));
-    SPW_TRY(add_copies(p, stage, out));
-    if (p->pipeline.stages > 1)
-        SPW_TRY(add(out, "pipeline_bubble", "the busiest stage waits for the others", SPW_STREAM_COLLECTIVE,
-                    fmax(passes_s - busy, 0.0)));
-    if (whole) SPW_TRY(add_end(p, stage, out));
-
-cleanup:
-    return status;
-}
-
 /* --- The step --- */
 
-static spw_status set_shape(prediction *p) {
+static spw_status set_shape(spw_prediction *p) {
     const spw_megatron_job_request *q = p->q;
     const spw_job *job = q->point->job;
     const spw_scheme *scheme = q->point->scheme;
@@ -385,7 +175,7 @@ static spw_status set_shape(prediction *p) {
     return spw_megatron_outside_of(q->coefficients, q->point, &passes, &p->outside);
 }
 
-static spw_status begin(prediction *p) {
+static spw_status begin(spw_prediction *p) {
     const spw_job *job = p->q->point->job;
     spw_status status = SPW_OK;
     SPW_TRY(set_shape(p));
@@ -412,13 +202,13 @@ double spw_megatron_job_tokens(const spw_point *point) {
            (double)spw_pipeline_of(point->job).stages / spw_megatron_cut(point->job);
 }
 
-static void end(prediction *p) {
+static void end(spw_prediction *p) {
     spw_free(p->forward_s), spw_free(p->backward_s), spw_free(p->time), spw_free(p->had), spw_free(p->order);
     spw_free(p->load), spw_free(p->copies_s), spw_free(p->copies_wait_s), spw_free(p->hidden_s);
 }
 
 spw_status spw_megatron_job_predict(const spw_megatron_job_request *q, spw_timeline *out) {
-    prediction p = {.q = q, .pipeline = spw_pipeline_of(q->point->job)};
+    spw_prediction p = {.q = q, .pipeline = spw_pipeline_of(q->point->job)};
     spw_status status = SPW_OK;
     double worst = -1.0;
     size_t slowest = 0;
@@ -434,7 +224,7 @@ spw_status spw_megatron_job_predict(const spw_megatron_job_request *q, spw_timel
     }
     if (slowest + 1 < q->groups)
         SPW_TRY(time_group(&p, slowest, &worst)); /* once more, to be told in detail */
-    SPW_TRY(add_components(&p, worst, out));
+    SPW_TRY(spw_prediction_parts(&p, worst, out));
     spw_timeline_finish(out, spw_megatron_job_tokens(q->point));
     spw_megatron_job_doubt(q, p.shape.tokens, out);
     spw_offload_doubt(out);
@@ -451,7 +241,7 @@ cleanup:
 /* Passes through the MoE layers of a block. One rank with the mean of a group's rows is never behind the group: every clock of
  * spw_megatron_time_predict() is a maximum of sums that grow with a rank's rows, and the fullest rank has no fewer than the
  * mean. What may be 0 for every rank is left out: rows on links, spills, empty experts. */
-static spw_status least_layers_s(prediction *p, double rows, size_t layers, double *out) {
+static spw_status least_layers_s(spw_prediction *p, double rows, size_t layers, double *out) {
     const spw_megatron_load mean = {
         .received = rows, .tiled = rows, .zero_rows = p->shape.padded ? rows : 0.0};
     spw_megatron_time time = {.step_s = 0.0};
@@ -464,16 +254,16 @@ static spw_status least_layers_s(prediction *p, double rows, size_t layers, doub
     *out = time.step_s;
     if (p->q->point->job->overlap_exchanges) /* of which a share may hide */
         *out -= p->q->coefficients->overlap_share.value *
-                sum_of(time.phase_s, FORWARD_EXCHANGES | BACKWARD_EXCHANGES);
+                spw_phases_sum(time.phase_s, SPW_FORWARD_EXCHANGES | SPW_BACKWARD_EXCHANGES);
     return status;
 }
 
 /* Work of one micro-batch in a block: the MoE layers and its share of what is outside. */
-static spw_status least_block_s(prediction *p, double rows, size_t stage, size_t chunk, double *out) {
+static spw_status least_block_s(spw_prediction *p, double rows, size_t stage, size_t chunk, double *out) {
     const spw_block block = spw_pipeline_block(&p->pipeline, &p->q->point->job->model, stage, chunk);
     const spw_status status = least_layers_s(p, rows, block.moe_layers + block.predictions, out);
     for (size_t i = 0; i < SPW_OUTSIDE_PARTS; i++)
-        *out += p->outside.seconds[i] * outside_share(p, i, &block, stage, chunk);
+        *out += p->outside.seconds[i] * spw_prediction_share(p, i, &block, stage, chunk);
     *out = fmax(*out + spw_megatron_gaps_s(&p->host, &block),
                 (double)(block.layers + block.predictions) * p->host.floor_s);
     return status;
@@ -481,7 +271,7 @@ static spw_status least_block_s(prediction *p, double rows, size_t stage, size_t
 
 /* A stage begins when its first block's input has passed the stages before it, and its last gradient passes them once more: both
  * of the first chunk. Between them it works on every micro-batch. */
-static spw_status least_passes_s(prediction *p, double rows, double *out) {
+static spw_status least_passes_s(spw_prediction *p, double rows, double *out) {
     double before = 0.0;
     *out = 0.0;
     for (size_t stage = 0; stage < p->pipeline.stages; stage++) {
@@ -500,20 +290,20 @@ static spw_status least_passes_s(prediction *p, double rows, double *out) {
 }
 
 /* Collectives of weights and gradients at the end of a step. */
-static spw_status least_end_s(const prediction *p, double *seconds) {
+static spw_status least_end_s(const spw_prediction *p, double *seconds) {
     const spw_job *job = p->q->point->job;
     spw_weight_traffic scatters = {0.0, 0.0, 0.0}, gathers = scatters;
     spw_status status = SPW_OK;
     if (job->part == SPW_PART_WHOLE) status = spw_weight_step(job, &scatters, &gathers);
-    *seconds += collective_s(p->q->coefficients, &scatters) + collective_s(p->q->coefficients, &gathers) +
-                p->outside.gradients_s;
+    *seconds += spw_prediction_collective_s(p->q->coefficients, &scatters) +
+                spw_prediction_collective_s(p->q->coefficients, &gathers) + p->outside.gradients_s;
     return status;
 }
 
 spw_status spw_megatron_job_least_s(const spw_megatron_coefficients *coefficients, const spw_point *point,
                                     double rows, double *out) {
     const spw_megatron_job_request q = {.coefficients = coefficients, .point = point};
-    prediction p = {.q = &q, .pipeline = spw_pipeline_of(point->job)};
+    spw_prediction p = {.q = &q, .pipeline = spw_pipeline_of(point->job)};
     spw_status status = SPW_OK;
     SPW_TRY(set_shape(&p));
     SPW_TRY(SPW_ALLOC(point->job->model.moe_layers + point->job->stage_layout.predictions, &p.load));
@@ -540,7 +330,7 @@ static double fullest_rows(const spw_megatron_job_request *q, size_t group) {
 }
 
 spw_status spw_megatron_job_group_s(const spw_megatron_job_request *q, double *out) {
-    prediction p = {.q = q, .pipeline = spw_pipeline_of(q->point->job)};
+    spw_prediction p = {.q = q, .pipeline = spw_pipeline_of(q->point->job)};
     size_t fullest = 0;
     double most = -1.0;
     spw_status status = SPW_OK;
