@@ -143,7 +143,7 @@ static inline const spw_mixer *spw_model_other(const spw_model *m) {
     return &m->mixer[k];
 }
 /* Tokens that a query of a kind sees, of `length`, on average over the sequence. */
-double spw_mixer_keys(const spw_mixer *mixer, size_t length);
+double spw_mixer_keys(const spw_mixer *k, size_t length);
 /* Parameters of the mixer of the layer that has most: of those with experts, or of the others, where a layer is a mixer or an FFN
  * alone; else of all. */
 uint64_t spw_model_mixer_most(const spw_model *model, bool experts);

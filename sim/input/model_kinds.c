@@ -85,13 +85,14 @@ spw_status spw_reading_listed(const spw_reading *in, size_t *layers) {
 /* A second list of the same layers must say the same. */
 static spw_status check_other_lists(const spw_reading *in, size_t first, size_t layers,
                                     const spw_layer_word *const says[]) {
-    const spw_layer_word *also[SPW_MODEL_MAX_LAYERS];
+    const spw_layer_word *also[SPW_MODEL_MAX_LAYERS] = {NULL};
     size_t at = first;
     for (const json_t *list = find_list(in, first + 1, &at); list != NULL;
          list = find_list(in, at + 1, &at)) {
         const spw_status status = read_list(in, in->family->layer_list[at], list, layers, also);
         if (status != SPW_OK) return status;
         for (size_t i = 0; i < layers; i++) {
+            if (also[i] == NULL || says[i] == NULL) continue; /* read_list fills both */
             if (also[i]->mixer == says[i]->mixer && also[i]->ffn == says[i]->ffn) continue;
             return spw_fail(SPW_ECONFIG,
                             "%s: '%s' and '%s' differ at layer %zu: '%s' and '%s'; give one of them",
@@ -103,13 +104,14 @@ static spw_status check_other_lists(const spw_reading *in, size_t first, size_t 
 }
 
 spw_status spw_reading_kinds(const spw_reading *in, spw_model *m) {
-    const spw_layer_word *says[SPW_MODEL_MAX_LAYERS];
+    const spw_layer_word *says[SPW_MODEL_MAX_LAYERS] = {NULL};
     size_t at = 0;
     const json_t *list = find_list(in, 0, &at);
     if (list == NULL) return SPW_OK;
     spw_status status = read_list(in, in->family->layer_list[at], list, m->layers, says);
     if (status == SPW_OK) status = check_other_lists(in, at, m->layers, says);
     for (size_t i = 0; status == SPW_OK && i < m->layers; i++) {
+        if (says[i] == NULL) continue; /* read_list fills it */
         m->mixer_of[i] = says[i]->mixer;
         if (says[i]->ffn == SPW_FFN_COUNTED) continue;
         m->is_moe[i] = says[i]->ffn == SPW_FFN_EXPERTS;

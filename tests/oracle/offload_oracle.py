@@ -438,7 +438,7 @@ def casts():
         seconds = []
         for modules in ("[]", "[moe_act]", "[expert_fc1]"):
             job.write_text(text + f"offload_modules: {modules}\n")
-            done = run(program, "plan", "--job", job, "--routing", "uniform", "--format", "json")
+            done = run(program, "plan", "--job", job, "--routing", "uniform", "--format", "json", "--stack", "megatron-h200-2026-11")
             if done.returncode != 0:
                 sys.exit(f"FAILED casts {recipe}: {done.stderr}")
             seconds.append(json.loads(done.stdout)["rows"][0]["time"]["components"]["fp8_casts"]["seconds"])
