@@ -23,10 +23,11 @@ spw_megatron_host spw_megatron_host_of(const spw_megatron_coefficients *c, const
     if (spw_megatron_is_graphed(job, point->scheme))
         return (spw_megatron_host){.forward_share = 1.0 / passes};
     if (job->cuda_graph != SPW_GRAPH_NONE) share *= c->partial_graph_share.value;
-    const double floor_s = share * c->host_floor_s.value;
+    const double of_layer = job->model.half_layers ? 0.5 : 1.0;
+    const double floor_s = share * of_layer * c->host_floor_s.value;
     if (spw_grid_of(job).tensor > 1) share *= c->tensor_gap_share.value;
     const double recipe_s = job->precision.recipe != SPW_FP8_NONE ? c->recipe_gap_s.value : 0.0;
-    return (spw_megatron_host){.layer_s = share * (c->layer_gap_s.value + recipe_s),
+    return (spw_megatron_host){.layer_s = share * of_layer * (c->layer_gap_s.value + recipe_s),
                                .moe_layer_s =
                                    share * (double)point->shape.experts_per_rank * c->expert_gap_s.value,
                                .counts_s = reads_counts(point->scheme) ? share * c->counts_gap_s.value : 0.0,

@@ -5,8 +5,9 @@
  *                       the layer's exchanges of the pass take, if that is more than 0; x tensor_gap_share with tensor parallelism
  *   floor of a layer    host_floor_s
  *
- * of the passes of one micro-batch, a third of them forward, and a third more where layers run again. CUDA graphs of parts of a
- * layer leave partial_graph_share of both, those of a whole iteration nothing. */
+ * of the passes of one micro-batch, a third of them forward, and a third more where layers run again. A layer that is a mixer or an
+ * FFN alone has half of layer_gap_s, of recipe_gap_s and of the floor. CUDA graphs of parts of a layer leave partial_graph_share of
+ * both, those of a whole iteration nothing. */
 #ifndef SPW_SIM_TIME_MEGATRON_HOST_H
 #define SPW_SIM_TIME_MEGATRON_HOST_H
 

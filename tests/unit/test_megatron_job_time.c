@@ -1,5 +1,6 @@
 /* Steps of Megatron-Core jobs: pipelines by hand, another machine, loads, what is covered. */
 #include "sim/time/host_optimizer_time.h"
+#include "sim/time/megatron_host.h"
 #include "sim/time/megatron_job_time.h"
 #include "sim/time/pipeline_time.h"
 
@@ -81,6 +82,34 @@ static void test_scale(void) {
     (void)strcpy(c.cluster, "no-such");
     CHECK_STATUS(spw_megatron_coefficients_scale(&c, &h200, &other), SPW_ECONFIG);
     CHECK_STATUS(spw_megatron_coefficients_locate(&c), SPW_ECONFIG);
+}
+
+/* Products of another GPU of the generation go by its power limit, too; copies, and GPUs of another generation, do not. */
+static void test_power(void) {
+    static const struct {
+        const char *cluster;
+        double peak, watts;
+        bool foreign;
+    } cases[] = {{"gb200-8x72", 2.5e15, 1200, false},
+                 {"b200-8x8", 2.25e15, 1000, false},
+                 {"gb300-8x72", 2.5e15, 1400, false},
+                 {"h100-8x8", 9.894e14, 1200, true},
+                 {"mi355x-8x8", 2.5166e15, 1200, true}};
+    spw_megatron_coefficients c, other;
+    CHECK_OK(spw_megatron_coefficients_read("megatron-te-gb200-2026-11", NULL, &c));
+    CHECK(c.whole && c.power_share.value > 0.5);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        spw_cluster cluster;
+        CHECK_OK(spw_cluster_read(cases[i].cluster, NULL, &cluster));
+        CHECK_OK(spw_megatron_coefficients_scale(&c, &cluster, &other));
+        near(other.peak_flops.value, cases[i].peak * pow(cases[i].watts / 1200.0, c.power_share.value), 1e-9,
+             cases[i].cluster);
+        CHECK(other.foreign == cases[i].foreign);
+        near(other.copy_bytes_per_s.value, c.copy_bytes_per_s.value * cluster.hbm_bytes_per_s.value / 8e12,
+             1e-9, "copies");
+        near(other.sorted_bytes_per_s.value,
+             c.sorted_bytes_per_s.value * cluster.link_bytes_per_s.value / 9e11, 1e-9, "HybridEP");
+    }
 }
 
 /* What was located is not read again: scaling goes by it, whatever the name of the cluster has become. */
@@ -203,6 +232,57 @@ static void test_host_doubt(void) {
     near(t.high_s, 15.0, 1e-12, "high end");
 }
 
+/* The host of a layer, by hand: 8 experts a GPU, gaps of 1, 0.1, 2 and 4 ms. */
+static void test_host(void) {
+    static const struct {
+        const char *scheme;
+        spw_cuda_graph graph;
+        double layer, moe, counts;
+        size_t tensor;
+        bool recipe, full, half;
+    } cases[] = {
+        {"megatron-flex", SPW_GRAPH_NONE, 1, 0.8, 0, 1, false, false, false},
+        {"megatron-alltoall", SPW_GRAPH_NONE, 1, 0.8, 4, 1, false, false, false},
+        {"megatron-alltoall", SPW_GRAPH_NONE, 3, 0.8, 4, 1, true, false, false},
+        {"megatron-alltoall", SPW_GRAPH_LOCAL, 0.5, 0.4, 2, 1, false, false, false},
+        {"megatron-flex", SPW_GRAPH_TRANSFORMER_ENGINE, 1.5, 0.4, 0, 1, true, false, false},
+        {"megatron-alltoall", SPW_GRAPH_NONE, 3, 2.4, 12, 2, false, false, false},
+        {"megatron-alltoall", SPW_GRAPH_NONE, 4.0 / 3.0, 3.2 / 3.0, 16.0 / 3.0, 1, false, true, false},
+        {"megatron-flex", SPW_GRAPH_NONE, 0.5, 0.8, 0, 1, false, false, true},
+        {"megatron-syncfree:rank_capacity=2", SPW_GRAPH_FULL_ITERATION, 0, 0, 0, 1, true, false, false},
+        {"megatron-syncfree:rank_capacity=2,graph=full", SPW_GRAPH_NONE, 0, 0, 0, 1, false, false, false}};
+    const spw_megatron_coefficients c = {.layer_gap_s = {.value = 1e-3},
+                                         .expert_gap_s = {.value = 1e-4},
+                                         .recipe_gap_s = {.value = 2e-3},
+                                         .counts_gap_s = {.value = 4e-3},
+                                         .partial_graph_share = {.value = 0.5},
+                                         .tensor_gap_share = {.value = 3.0},
+                                         .host_floor_s = {.value = 5e-3}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        spw_job job = job_of("parallel: {expert: 8, fsdp: 8}\nremat: none\n");
+        const spw_scheme scheme = scheme_of(cases[i].scheme);
+        job.cuda_graph = cases[i].graph;
+        job.tensor = cases[i].tensor;
+        job.precision.recipe = cases[i].recipe ? SPW_FP8_TENSORWISE : SPW_FP8_NONE;
+        job.remat = cases[i].full ? SPW_REMAT_FULL : SPW_REMAT_NONE;
+        job.model.half_layers = cases[i].half;
+        spw_point point = spw_point_of(&job, &scheme, 2);
+        point.shape.experts_per_rank = 8;
+        const spw_megatron_host h = spw_megatron_host_of(&c, &point);
+        near(1e3 * h.layer_s, cases[i].layer, 1e-12, "gaps of a layer");
+        near(1e3 * h.moe_layer_s, cases[i].moe, 1e-12, "of its experts");
+        near(1e3 * h.counts_s, cases[i].counts, 1e-12, "of counts");
+        near(h.forward_share, cases[i].full ? 0.25 : 1.0 / 3.0, 1e-12, "forward");
+    }
+    /* Two layers, one of experts: 2 x 1 + 1 x 0.8 + counts that 3 of 4 ms of exchanges cover; the floor of 5 ms a layer. */
+    const spw_megatron_host h = {.layer_s = 1e-3, .moe_layer_s = 8e-4, .counts_s = 4e-3, .floor_s = 5e-3};
+    const spw_block block = {.layers = 2, .moe_layers = 1};
+    near(spw_megatron_pass_s(&h, &block, 1.0, 20e-3, 3e-3), 23.8e-3, 1e-12, "gaps");
+    near(spw_megatron_pass_s(&h, &block, 1.0, 20e-3, 6e-3), 22.8e-3, 1e-12, "covered by exchanges");
+    near(spw_megatron_pass_s(&h, &block, 1.0, 1e-3, 0.0), 10e-3, 1e-12, "the host's floor");
+    near(spw_megatron_pass_s(&h, &block, 0.5, 20e-3, 0.0), 23.4e-3, 1e-12, "half of it");
+}
+
 static void test_covers(void) {
     static const struct {
         const char *scheme, *more;
@@ -268,6 +348,8 @@ static void test_groups(void) {
 int main(void) {
     test_pipelines();
     test_scale();
+    test_power();
+    test_host();
     test_located();
     test_loads();
     test_shared_loads();
