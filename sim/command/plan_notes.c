@@ -9,6 +9,7 @@
 #include "sim/memory/assumed_layout.h"
 #include "sim/memory/cross_entropy.h"
 #include "sim/memory/footprint_check.h"
+#include "sim/memory/launches.h"
 #include "sim/print/plural.h"
 #include "sim/print/table.h"
 #include "sim/replay/plan_answers.h"
@@ -224,8 +225,8 @@ void spw_plan_print_heading(const spw_plan_view *v, FILE *out) {
     }
     if (job->pipeline > 1) fprintf(out, ", pipeline %zu", job->pipeline);
     if (job->micro_batches > 1) fprintf(out, ", %zu micro-batches", job->micro_batches);
-    fprintf(out, "), %zu tokens a sequence, remat %s%s, %.1f GiB a GPU may be used\n", job->sequence_length,
-            spw_remat_name(job->remat), spw_offload_note(&job->offload),
+    fprintf(out, "), %zu tokens a sequence, remat %s%s%s, %.1f GiB a GPU may be used\n", job->sequence_length,
+            spw_remat_name(job->remat), spw_offload_note(&job->offload), spw_launches_note(job),
             job->memory_fraction * job->cluster.hbm_gib.value);
     spw_result_print_precision(job, out);
     spw_result_print_split(job, out);

@@ -117,9 +117,13 @@ const char *spw_search_intervals_text(const spw_search_view *v, char out[SPW_SEA
                   "its own table"
                 : "those of compiled programs are assumed, as no run of this software was fitted");
     if (plan->megatron != NULL)
-        append(out, SPW_SEARCH_INTERVALS_TEXT, "; ",
-               "those of Megatron-Core hold nine tenths of the errors of expert layers whose routing was "
-               "left out of the fit");
+        append(
+            out, SPW_SEARCH_INTERVALS_TEXT, "; ",
+            plan->megatron->whole
+                ? "those of Megatron-Core hold eight tenths of the errors of published runs whose model "
+                  "was left out of the fit"
+                : "those of Megatron-Core hold nine tenths of the errors of expert layers whose routing was "
+                  "left out of the fit");
     if (out[0] != '\0')
         append(
             out, SPW_SEARCH_INTERVALS_TEXT, ". ",

@@ -7,29 +7,12 @@
 #include "sim/memory/cross_entropy.h"
 #include "sim/memory/fp8_memory.h"
 #include "sim/memory/fsdp2.h"
-#include "sim/memory/megatron_job.h"
+#include "sim/memory/launches.h"
 #include "sim/memory/unfused_attention.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-/* What Megatron-Core alone knows; and a graph of an iteration replays launches whose sizes are known. */
-static spw_status check_launches(const spw_job *job, const spw_scheme *scheme) {
-    const bool full = job->cuda_graph == SPW_GRAPH_FULL_ITERATION;
-    if ((job->cuda_graph != SPW_GRAPH_NONE || job->overlap_exchanges) && !spw_is_megatron_job(job, scheme))
-        return spw_fail(SPW_ECONFIG,
-                        "scheme '%s': %s is a key of Megatron-Core's schemes; leave it out, or use one of "
-                        "them, as --scheme megatron-alltoall",
-                        scheme->text,
-                        job->overlap_exchanges ? "overlap_moe_expert_parallel_comm" : "cuda_graph_impl");
-    if (!full || scheme->type->megatron.unread || spw_scheme_fills_slots(scheme)) return SPW_OK;
-    return spw_fail(SPW_ECONFIG,
-                    "scheme '%s': cuda_graph_impl: full_iteration needs rows whose number the host does not "
-                    "read; use megatron-syncfree, or capacity_factor=C,pad=true, or transformer_engine for "
-                    "graphs of parts of a layer",
-                    scheme->text);
-}
 
 /* Rows of an expert must come in the multiples that its products take. */
 static spw_status check_recipe(const spw_job *job, const spw_scheme *scheme) {
@@ -351,7 +334,7 @@ spw_status spw_footprint_check(const spw_job *job, const spw_scheme *scheme) {
     if (status == SPW_OK) status = spw_unfused_attention_check(job, scheme);
     if (status == SPW_OK) status = spw_cross_entropy_check(job, scheme);
     if (status == SPW_OK) status = spw_offload_check(job, scheme);
-    if (status == SPW_OK) status = check_launches(job, scheme);
+    if (status == SPW_OK) status = spw_launches_check(job, scheme);
     if (status != SPW_OK) return status;
     if (!scheme->type->memory.shards_state || job->optimizer == SPW_OPTIMIZER_SHARDED) return SPW_OK;
     return spw_fail(SPW_ECONFIG,

@@ -7,6 +7,7 @@
 #include "sim/memory/compiled_cut.h"
 #include "sim/memory/cross_entropy.h"
 #include "sim/memory/footprint_check.h"
+#include "sim/memory/launches.h"
 #include "sim/memory/reserved_memory.h"
 #include "sim/print/plural.h"
 #include "sim/replay/result_answers.h"
@@ -308,6 +309,12 @@ static void finish_placement(const spw_replay_row *row, spw_result_row *out) {
                p.group_ranks, p.gpus_per_node, out->straddling, out->groups);
 }
 
+static void add_launches(const spw_job *job, spw_outside_fit *out) {
+    const char *const doubts[] = {spw_launches_graph_doubt(job), spw_launches_overlap_doubt(job)};
+    for (size_t i = 0; i < sizeof doubts / sizeof *doubts; i++)
+        if (doubts[i] != NULL) spw_outside_fit_add(out, "memory", doubts[i]);
+}
+
 spw_status spw_replay_row_finish(spw_replay_row *row, const spw_choice_tally *choices, spw_result_row *out) {
     const spw_replay_frame *f = row->frame;
     const double records = (double)f->steps * (double)f->layers * (double)f->micro_batches;
@@ -324,6 +331,7 @@ spw_status spw_replay_row_finish(spw_replay_row *row, const spw_choice_tally *ch
     SPW_TRY(finish_memory(row, out));
     out->memory_kind = row->compiled ? SPW_MEMORY_ARENA : SPW_MEMORY_LIVE;
     spw_outside_fit_add(&out->outside_fit, "memory", row->outside);
+    add_launches(row->point.job, &out->outside_fit);
     out->timed = row->timed;
     if (row->timed) SPW_TRY(finish_time(row, out));
     SPW_TRY(finish_overload(row, out));

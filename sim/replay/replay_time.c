@@ -237,7 +237,8 @@ static const char *why_no_megatron_time(const spw_job *job, const spw_scheme *sc
         bool there;
         const char *why;
     } reasons[] = {
-        {padded, "rows padded to an alignment, which the time model of products in bf16 does not have"},
+        {padded, "rows padded to an alignment, which the time model of products in bf16 does not have; leave "
+                 "align out"},
         {spw_precision_gathered(job) != 2, "weights of Megatron-Core in another format than bf16"},
         {!spw_offload_is_timed(job),
          "activations on the host of GPUs other than Hopper's, whose link to the host was not measured"},

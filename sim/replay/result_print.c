@@ -1,4 +1,5 @@
 #include "sim/replay/result_print.h"
+#include "sim/memory/launches.h"
 #include "sim/replay/page_print.h"
 
 #include "base/memory.h"
@@ -243,9 +244,9 @@ static void print_heading(const spw_result *result, const spw_run_settings *s, F
     spw_grid_print(job, out);
     fprintf(out, ", ");
     if (job->batches == 1) fprintf(out, "%zu x ", job->sequences_per_gpu[0]);
-    fprintf(out, "%zu tokens %s, remat %s%s\n", job->sequence_length,
+    fprintf(out, "%zu tokens %s, remat %s%s%s\n", job->sequence_length,
             job->batches == 1 ? spw_grid_tokens_of(job) : "a sequence", spw_remat_name(job->remat),
-            spw_offload_note(&job->offload));
+            spw_offload_note(&job->offload), spw_launches_note(job));
     if (job->global_batch > 0)
         fprintf(out, "batch     %zu sequences of all GPUs in a step\n", job->global_batch);
     fprintf(out,

@@ -2,13 +2,10 @@
 
 #include "sim/input/grid.h"
 #include "sim/input/remat.h"
+#include "sim/memory/launches.h"
 #include "sim/schemes/list.h"
 
 #include <math.h>
-
-bool spw_megatron_is_graphed(const spw_job *job, const spw_scheme *scheme) {
-    return job->cuda_graph == SPW_GRAPH_FULL_ITERATION || spw_scheme_option_is(scheme, "graph", "full");
-}
 
 /* Does the host wait for the rows that an all-to-all brings? */
 static bool reads_counts(const spw_scheme *scheme) {
@@ -20,7 +17,7 @@ spw_megatron_host spw_megatron_host_of(const spw_megatron_coefficients *c, const
     const spw_job *job = point->job;
     const double passes = spw_remat_runs_again(job->remat, 0) ? 4.0 : 3.0;
     double share = passes / 3.0;
-    if (spw_megatron_is_graphed(job, point->scheme))
+    if (spw_launches_are_one_graph(job, point->scheme))
         return (spw_megatron_host){.forward_share = 1.0 / passes};
     if (job->cuda_graph != SPW_GRAPH_NONE) share *= c->partial_graph_share.value;
     const double of_layer = job->model.half_layers ? 0.5 : 1.0;

@@ -24,9 +24,6 @@ typedef struct spw_megatron_host {
     double forward_share;        /* of all of them */
 } spw_megatron_host;
 
-/* Is an iteration one CUDA graph? By the scheme's option, or the job's key. */
-bool spw_megatron_is_graphed(const spw_job *job, const spw_scheme *scheme);
-
 spw_megatron_host spw_megatron_host_of(const spw_megatron_coefficients *coefficients, const spw_point *point);
 
 /* Of a block, both passes, without counts_s. */

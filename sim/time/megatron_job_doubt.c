@@ -13,6 +13,10 @@ static spw_fp8_facts facts_of(const spw_job *job) {
     return spw_fp8_facts_known(job->precision.recipe, job->cluster.gpu_generation);
 }
 
+static bool has_other_mixers(const spw_job *job) {
+    return job->part == SPW_PART_WHOLE && spw_model_other(&job->model)->layers > 0;
+}
+
 static void name_outside(const spw_megatron_job_request *q, size_t tokens, char *note) {
     const spw_job *job = q->point->job;
     const spw_megatron_coefficients *c = q->coefficients;
@@ -36,6 +40,9 @@ static void name_outside(const spw_megatron_job_request *q, size_t tokens, char 
     if (q->point->scheme->type->megatron.unread && !c->whole)
         spw_outside_add(note, "steps without host synchronization counted, not measured");
     if (shape->node_ranks < shape->ranks) spw_outside_add(note, "exchange between nodes not measured");
+    if (has_other_mixers(job))
+        spw_outside_add(note, "layers of %s: products counted, scans not",
+                        spw_model_other(&job->model)->what);
     if (spw_levels_are_several(&job->cluster))
         spw_outside_add(note, "a network of %zu levels, of which none was measured",
                         job->cluster.levels.count);
@@ -70,8 +77,8 @@ void spw_megatron_job_doubt(const spw_megatron_job_request *q, size_t tokens, sp
         .dispatcher = spw_megatron_unmeasured(q->point->scheme->type->megatron.dispatcher) != NULL,
         .network = shape->node_ranks < shape->ranks,
         .levels = spw_levels_are_several(&job->cluster),
-        .scaled = c->scaled,
-        .foreign = c->foreign,
+        .scaled = c->scaled || has_other_mixers(job),
+        .foreign = c->foreign || has_other_mixers(job),
         .recipe = facts_of(job).products_width * c->recipe_doubt_share.value};
     name_outside(q, tokens, out->outside);
     spw_megatron_doubt(c, &far, out);

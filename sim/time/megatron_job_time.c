@@ -5,6 +5,7 @@
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
 #include "sim/memory/fsdp2.h"
+#include "sim/memory/launches.h"
 #include "sim/memory/optimizer_state.h"
 #include "sim/schemes/list.h"
 #include "sim/time/fp8_time.h"
@@ -87,8 +88,10 @@ static spw_status time_layers(spw_prediction *p, size_t group, size_t at, const 
 
 /* With overlap: a share of what goes on the wire, behind as much work at most. */
 static double hidden_of(const spw_prediction *p, double wire_s, double pass_s) {
+    const double micro = (double)p->pipeline.micro_batches; /* the last has none behind it */
     if (!p->q->point->job->overlap_exchanges) return 0.0;
-    return p->q->coefficients->overlap_share.value * fmax(fmin(wire_s, pass_s - wire_s), 0.0);
+    return p->q->coefficients->overlap_share.value * (micro - 1.0) / micro *
+           fmax(fmin(wire_s, pass_s - wire_s), 0.0);
 }
 
 /* Of one pass of block `at`: exchanges that hide, and the host. */
@@ -162,7 +165,7 @@ static spw_status set_shape(spw_prediction *p) {
                                     .padded = spw_scheme_fills_slots(scheme),
                                     .sorted = spw_scheme_arrives_sorted(scheme),
                                     .unread = scheme->type->megatron.unread,
-                                    .graphed = spw_megatron_is_graphed(job, scheme),
+                                    .graphed = spw_launches_are_one_graph(job, scheme),
                                     .recompute = recompute_of(job->remat),
                                     .product_gain = spw_fp8_product_gain(job)};
     p->dispatcher = scheme->type->megatron.dispatcher;

@@ -201,7 +201,8 @@ def host(c, job, scheme, layers, moe, kernels, wire):
     counts = "alltoall" in scheme and "pad=true" not in scheme
     out = []
     for seconds, exchanged, part in zip(kernels, wire, (1, passes - 1)):
-        hidden = c["overlap_share"] * max(0, min(exchanged, seconds - exchanged)) if job["overlap"] == "true" else 0
+        micro = job["micro"]
+        hidden = c["overlap_share"] * (micro - 1) / micro * max(0, min(exchanged, seconds - exchanged)) if job["overlap"] == "true" else 0
         gaps = layers * c["layer_gap_s"] + moe * c["expert_gap_s"] * E / job["expert"]
         late = max(0, moe * c["counts_gap_s"] * share * part / 3 - (exchanged - hidden)) if counts else 0
         out.append(max(seconds - hidden + gaps * share * part / 3 + late, layers * c["host_floor_s"] * share * part / 3))
@@ -323,11 +324,12 @@ CASES = [  # what differs from the first
     dict(schemes=ALL[:1], expert=8, sharers=4, remat="full", micro=2, stages=2),
     dict(schemes=ALL + ["megatron-flex:backend=hybridep", "megatron-syncfree:rank_capacity=8,graph=full",
                         "megatron-alltoall:capacity_factor=1,policy=position,pad=true"], stack=WHOLE),
-    dict(schemes=ALL[:2], stack=WHOLE, overlap="true", graph="transformer_engine", micro=2, stages=2, loss="native"),
-    dict(schemes=ALL[:2] + ["megatron-flex:backend=hybridep"], stack=WHOLE, overlap="true", remat="full", loss="te"),
-    dict(schemes=ALL[:1], stack=WHOLE, overlap="true", expert=16, graph="local", remat="moe", micro=2),
-    dict(schemes=["megatron-syncfree:rank_capacity=8", "megatron-alltoall:capacity_factor=1,policy=position,pad=true"], stack=WHOLE,
-         graph="full_iteration", overlap="true", loss="te_in_place", gradients="bf16"),
+    dict(schemes=ALL[:2], stack=WHOLE, graph="transformer_engine", micro=2, stages=2, loss="native"),
+    dict(schemes=ALL[:2] + ["megatron-flex:backend=hybridep"], stack=WHOLE, overlap="true", remat="moe_act", loss="te", micro=2),
+    dict(schemes=ALL[:1], stack=WHOLE, remat="full", loss="te"),
+    dict(schemes=ALL[:1], stack=WHOLE, overlap="true", expert=16, graph="local", remat="layernorm", micro=2),
+    dict(schemes=["megatron-syncfree:rank_capacity=8,graph=full", "megatron-alltoall:capacity_factor=1,policy=position,pad=true"], stack=WHOLE,
+         graph="full_iteration", overlap="true", loss="te_in_place", gradients="bf16", micro=2),
     dict(schemes=ALL[:2], stack="floor", graph="local"), dict(schemes=ALL[:2], stack="floor", remat="full", stages=2, micro=2),
     dict(schemes=ALL[:1], expert=1, sharers=8, gpus=8, remat="moe_act", optimizer="replicated"),
 ]
