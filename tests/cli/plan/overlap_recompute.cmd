@@ -1,0 +1,1 @@
+plan --model qwen3-30b-a3b --cluster h100:8x8 --expert-parallel 8 --optimizer distributed --scheme megatron-flex --set overlap_moe_expert_parallel_comm=true
