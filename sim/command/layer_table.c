@@ -3,7 +3,7 @@
 #include "sim/command/command.h"
 #include "sim/command/layer_runs.h"
 
-enum { RUNS_TEXT = 96, MATRICES = SPW_MODEL_MATRICES + 24, KINDS = 48 };
+enum { RUNS_TEXT = 1024, MATRICES = SPW_MODEL_MATRICES + 24, KINDS = 48 };
 
 /* --- Matrices of a part --- */
 
