@@ -71,14 +71,6 @@ static const spw_column point_columns[] = {
     {NULL, NULL},
 };
 
-static void add_real(spw_table *t, double value, const char *format) {
-    if (isfinite(value)) {
-        spw_table_real(t, value, format);
-    } else {
-        spw_table_none(t);
-    }
-}
-
 static void add_amount(spw_table *t, double value) {
     char text[SPW_SPAN_TEXT];
     if (isfinite(value)) {
@@ -104,7 +96,8 @@ static void add_ends(spw_table *t, const spw_result_row *r, const spw_row_cost *
     const double ends[] = {r->balanced.low_s,   r->balanced.high_s,  r->worst.low_s,
                            r->worst.high_s,     r->tokens_per_s_low, r->tokens_per_s_high,
                            cost->gpu_hours.low, cost->gpu_hours.high};
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) add_real(t, r->timed ? ends[i] : NAN, NULL);
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+        spw_table_real(t, r->timed ? ends[i] : NAN, NULL);
     spw_table_text(t, r->surely_fits ? "yes" : "no");
     const double costs[] = {cost->tokens_per_day.low,
                             cost->tokens_per_day.high,
@@ -118,14 +111,14 @@ static void add_ends(spw_table *t, const spw_result_row *r, const spw_row_cost *
                             cost->days.high,
                             cost->money.low,
                             cost->money.high};
-    for (size_t i = 0; i < sizeof costs / sizeof costs[0]; i++) add_real(t, costs[i], NULL);
+    for (size_t i = 0; i < sizeof costs / sizeof costs[0]; i++) spw_table_real(t, costs[i], NULL);
     const spw_balanced_figures balanced = spw_result_balanced(r);
-    add_real(t, r->timed ? balanced.tokens_per_s_per_gpu : NAN, NULL);
+    spw_table_real(t, r->timed ? balanced.tokens_per_s_per_gpu : NAN, NULL);
     spw_table_count(t, balanced.peak_bytes);
     spw_table_real(t, balanced.drop_fraction, NULL);
     const spw_ratio ratio = spw_result_row_ratio(r);
-    add_real(t, ratio.low, NULL);
-    add_real(t, ratio.high, NULL);
+    spw_table_real(t, ratio.low, NULL);
+    spw_table_real(t, ratio.high, NULL);
 }
 
 static void add_point(spw_table *t, const spw_plan_view *v, const spw_result_row *r, spw_format format) {
@@ -151,14 +144,14 @@ static void add_point(spw_table *t, const spw_plan_view *v, const spw_result_row
         spw_table_none(t);
     }
     spw_table_scaled(t, r->drops.fraction, 0.01, r->drops.at_least ? ">=%.2f %%" : "%.2f %%");
-    add_real(t, spw_plan_max_over_mean(r), "%.2f");
+    spw_table_real(t, spw_plan_max_over_mean(r), "%.2f");
     add_step(t, r);
-    add_real(t, r->timed ? r->balanced.step_s : NAN, NULL);
-    add_real(t, spw_result_row_ratio(r).value, "%.3f");
-    add_real(t, r->timed ? r->worst.step_s : NAN, NULL);
-    add_real(t, r->timed ? r->worst.step_s / r->balanced.step_s : NAN, "%.3f");
-    add_real(t, r->timed ? r->time.tokens_per_s_per_gpu : NAN,
-             speeds[spw_plan_digits(r->time.tokens_per_s_per_gpu)]);
+    spw_table_real(t, r->timed ? r->balanced.step_s : NAN, NULL);
+    spw_table_real(t, spw_result_row_ratio(r).value, "%.3f");
+    spw_table_real(t, r->timed ? r->worst.step_s : NAN, NULL);
+    spw_table_real(t, r->timed ? r->worst.step_s / r->balanced.step_s : NAN, "%.3f");
+    spw_table_real(t, r->timed ? r->time.tokens_per_s_per_gpu : NAN,
+                   speeds[spw_plan_digits(r->time.tokens_per_s_per_gpu)]);
     spw_table_scaled(t, cost.mfu.value, 0.01, "%.1f");
     add_amount(t, cost.tokens_per_day.value);
     add_amount(t, cost.gpu_hours.value);

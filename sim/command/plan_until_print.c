@@ -159,13 +159,6 @@ static const spw_column all_columns[] = {{"scheme", "scheme"},
                                          {NULL, NULL}};
 enum { COLUMNS = sizeof all_columns / sizeof *all_columns };
 
-static void put(spw_table *t, double value, const char *format) {
-    if (isfinite(value))
-        spw_table_real(t, value, format);
-    else
-        spw_table_none(t);
-}
-
 /* Up to where the point is good, as a person reads it: "4.35", "8 (end)", "no", "never". */
 static void put_good(spw_table *t, const spw_until_answer *a) {
     char text[32];
@@ -192,37 +185,39 @@ static void add_line(const spw_until_view *v, const spw_until_line *l, spw_table
     spw_table_text(t, l->question);
     spw_table_text(t, kind_name(a->kind));
     spw_table_text(t, v->key);
-    put(t, timed ? a->sure : none, "%.4g");
+    spw_table_real(t, timed ? a->sure : none, "%.4g");
     put_good(t, a);
-    put(t, timed && !never ? a->bad : none, NULL);
-    put(t, timed ? a->surely_bad : none, "%.4g");
-    put(t, timed ? l->good.gpu : none, "%.2f");
-    put(t, timed ? l->good.expert : none, "%.2f");
-    put(t, timed ? (fabs(violation) < 1e-9 ? 0.0 : violation) : none, "%.2f");
-    put(t, v->today, NULL);
-    put(t, l->today.gpu, NULL);
-    put(t, l->today.expert, NULL);
+    spw_table_real(t, timed && !never ? a->bad : none, NULL);
+    spw_table_real(t, timed ? a->surely_bad : none, "%.4g");
+    spw_table_real(t, timed ? l->good.gpu : none, "%.2f");
+    spw_table_real(t, timed ? l->good.expert : none, "%.2f");
+    spw_table_real(t, timed ? (fabs(violation) < 1e-9 ? 0.0 : violation) : none, "%.2f");
+    spw_table_real(t, v->today, NULL);
+    spw_table_real(t, l->today.gpu, NULL);
+    spw_table_real(t, l->today.expert, NULL);
     if (timed && isfinite(a->at_today.value))
         spw_table_scaled(t, a->at_today.value, unit(l), is_memory(l) ? "%.1f" : "%.3f");
     else
         spw_table_none(t);
-    put(t, timed ? a->at_low.value : none, NULL);
+    spw_table_real(t, timed ? a->at_low.value : none, NULL);
     if (timed)
         spw_table_real_shown(t, always ? NAN : at->value, value_text(l, at, value));
     else
         spw_table_none(t);
-    put(t, timed && !always ? at->low : none, NULL);
-    put(t, timed && !always ? at->high : none, NULL);
-    put(t, timed && !never ? a->at_bad.value : none, NULL);
-    put(t, at->budget, NULL);
+    spw_table_real(t, timed && !always ? at->low : none, NULL);
+    spw_table_real(t, timed && !always ? at->high : none, NULL);
+    spw_table_real(t, timed && !never ? a->at_bad.value : none, NULL);
+    spw_table_real(t, at->budget, NULL);
     if (timed)
         spw_table_scaled(t, a->drops_good, 0.01, "%.2f %%");
     else
         spw_table_none(t);
     spw_table_text(t, place_text(v, l, place));
-    put(t, is_memory(l) && a->place.stages > 1 ? (double)a->place.stage : none, NULL);
-    put(t, is_memory(l) && a->follows && v->family != SPW_UNTIL_STATED ? (double)a->place.rank : none, NULL);
-    put(t, is_memory(l) && a->follows && a->place.layer >= 0 ? (double)a->place.layer : none, NULL);
+    spw_table_real(t, is_memory(l) && a->place.stages > 1 ? (double)a->place.stage : none, NULL);
+    spw_table_real(
+        t, is_memory(l) && a->follows && v->family != SPW_UNTIL_STATED ? (double)a->place.rank : none, NULL);
+    spw_table_real(t, is_memory(l) && a->follows && a->place.layer >= 0 ? (double)a->place.layer : none,
+                   NULL);
     if (l->once) { /* one plan cannot tell */
         spw_table_none(t);
         spw_table_none(t);

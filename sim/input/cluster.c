@@ -21,24 +21,30 @@ const char *spw_evidence_name(spw_evidence evidence) {
 #define EVIDENCE_CHOICE(name, text) {text, SPW_EVIDENCE_##name},
 const spw_choice spw_evidence_choices[] = {SPW_EVIDENCE_LIST(EVIDENCE_CHOICE){NULL, 0}};
 
-/* The rows of one figure; only the range of the value differs. */
-#define FIGURE_ROWS(name, low, high, text) \
+/* The rows of one figure; `unsaid`, `assumed` and `nowhere` stand in a file's place: NULL, where it must say. */
+#define ROWS(name, low, high, unsaid, assumed, nowhere, text, whence) \
     static const spw_setting name##_rows[] = {{.key = "value", \
                                                .kind = SPW_SETTING_REAL, \
                                                SPW_SETTING_OF(spw_figure, value, double), \
                                                .minimum = (low), \
                                                .maximum = (high), \
+                                               .fallback = (unsaid), \
                                                .help = (text)}, \
                                               {.key = "evidence", \
                                                .kind = SPW_SETTING_CHOICE, \
                                                SPW_SETTING_CHOICE_OF(spw_figure, evidence, spw_evidence), \
                                                .choices = spw_evidence_choices, \
+                                               .fallback = (assumed), \
                                                .help = "how we know the value"}, \
                                               {.key = "source", \
                                                .kind = SPW_SETTING_TEXT, \
                                                SPW_SETTING_TEXT_OF(spw_figure, source, SPW_FIGURE_SOURCE), \
-                                               .help = "where the value was read or measured"}, \
+                                               .fallback = (nowhere), \
+                                               .help = (whence)}, \
                                               {.key = NULL}}
+#define FIGURE_ROWS(name, low, high, text) \
+    ROWS(name, low, high, NULL, NULL, NULL, text, "where the value was read or measured")
+#define OPTIONAL_ROWS(name, high, text, whence) ROWS(name, 0, high, "0", "assumed", "", text, whence)
 
 FIGURE_ROWS(hbm_gib, 1, 1e5, "GiB of device memory that a program sees, per GPU");
 FIGURE_ROWS(bf16_flops, 1e9, 1e18, "dense bf16 peak per GPU, in FLOP/s");
@@ -47,29 +53,6 @@ FIGURE_ROWS(hbm_bytes_per_s, 1e6, 1e15, "device memory bandwidth per GPU, in byt
 FIGURE_ROWS(link_bytes_per_s, 1e6, 1e15, "one GPU to its node, one direction, in bytes/s");
 FIGURE_ROWS(nic_bytes_per_s, 1e6, 1e15, "one GPU to other nodes, one direction, in bytes/s");
 FIGURE_ROWS(launch_s, 0, 1, "seconds to launch one kernel");
-
-/* The same of a figure that a file need not say. */
-#define OPTIONAL_ROWS(name, high, text, whence) \
-    static const spw_setting name##_rows[] = {{.key = "value", \
-                                               .kind = SPW_SETTING_REAL, \
-                                               SPW_SETTING_OF(spw_figure, value, double), \
-                                               .minimum = 0, \
-                                               .maximum = (high), \
-                                               .fallback = "0", \
-                                               .help = (text)}, \
-                                              {.key = "evidence", \
-                                               .kind = SPW_SETTING_CHOICE, \
-                                               SPW_SETTING_CHOICE_OF(spw_figure, evidence, spw_evidence), \
-                                               .choices = spw_evidence_choices, \
-                                               .fallback = "assumed", \
-                                               .help = "how we know the value"}, \
-                                              {.key = "source", \
-                                               .kind = SPW_SETTING_TEXT, \
-                                               SPW_SETTING_TEXT_OF(spw_figure, source, SPW_FIGURE_SOURCE), \
-                                               .fallback = "", \
-                                               .help = (whence)}, \
-                                              {.key = NULL}}
-
 OPTIONAL_ROWS(gpu_watts, 1e5, "power limit of one GPU, in watts; 0: not said", "where it was read");
 OPTIONAL_ROWS(price, 1e6, "price of one GPU for an hour, in any currency; 0: not said",
               "whose price it is, and of when");

@@ -17,10 +17,19 @@ static bool has_other_mixers(const spw_job *job) {
     return job->part == SPW_PART_WHOLE && spw_model_other(&job->model)->layers > 0;
 }
 
+/* What the fit on bare layers has of one dispatcher alone. */
+static void name_dispatcher(const spw_scheme *scheme, char *note) {
+    const char *dispatcher = spw_megatron_unmeasured(scheme->type->megatron.dispatcher);
+    if (dispatcher != NULL) spw_outside_add(note, "%s", dispatcher);
+    if (spw_scheme_arrives_sorted(scheme))
+        spw_outside_add(note, "HybridEP as DeepEP without the copy into the experts' order");
+    if (scheme->type->megatron.unread)
+        spw_outside_add(note, "steps without host synchronization counted, not measured");
+}
+
 static void name_outside(const spw_megatron_job_request *q, size_t tokens, char *note) {
     const spw_job *job = q->point->job;
     const spw_megatron_coefficients *c = q->coefficients;
-    const char *dispatcher = spw_megatron_unmeasured(q->point->scheme->type->megatron.dispatcher);
     const spw_layer_shape *shape = &q->point->shape;
     char size[24];
     (void)snprintf(size, sizeof size, "%zu", shape->ranks);
@@ -34,11 +43,7 @@ static void name_outside(const spw_megatron_job_request *q, size_t tokens, char 
             "and attention at NVIDIA's %.3f and %.3f",
             c->dense_flops_share.value, c->dense_from, c->gemm_flops_share.value,
             c->attention_flops_share.value);
-    if (dispatcher != NULL && !c->whole) spw_outside_add(note, "%s", dispatcher);
-    if (spw_scheme_arrives_sorted(q->point->scheme) && !c->whole)
-        spw_outside_add(note, "HybridEP as DeepEP without the copy into the experts' order");
-    if (q->point->scheme->type->megatron.unread && !c->whole)
-        spw_outside_add(note, "steps without host synchronization counted, not measured");
+    if (!c->whole) name_dispatcher(q->point->scheme, note);
     if (shape->node_ranks < shape->ranks) spw_outside_add(note, "exchange between nodes not measured");
     if (has_other_mixers(job))
         spw_outside_add(note, "layers of %s: products counted, scans not",

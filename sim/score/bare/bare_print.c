@@ -30,13 +30,6 @@ static const spw_column columns[] = {/* a NULL title: CSV alone */
                                      {"why_no_time", NULL},
                                      {NULL, NULL}};
 
-static void put(spw_table *t, double value, double unit, const char *format) {
-    if (isfinite(value))
-        spw_table_scaled(t, value, unit, format);
-    else
-        spw_table_none(t);
-}
-
 static double timed(const spw_bare_row *row, double value) { return row->time.components > 0 ? value : NAN; }
 
 static void put_row(spw_table *t, const spw_bare_row *row) {
@@ -48,15 +41,15 @@ static void put_row(spw_table *t, const spw_bare_row *row) {
     spw_table_text(t, row->scheme);
     spw_table_count(t, row->ffn);
     spw_table_count(t, row->asked_ffn);
-    put(t, timed(row, row->time.step_s), MS, "%.2f");
-    put(t, timed(row, row->time.low_s), MS, "%.2f");
-    put(t, timed(row, row->time.high_s), MS, "%.2f");
-    put(t, row->true_step_s, MS, "%.2f");
-    put(t, spw_bare_step_error(row), 0.01, "%+.1f");
+    spw_table_scaled(t, timed(row, row->time.step_s), MS, "%.2f");
+    spw_table_scaled(t, timed(row, row->time.low_s), MS, "%.2f");
+    spw_table_scaled(t, timed(row, row->time.high_s), MS, "%.2f");
+    spw_table_scaled(t, row->true_step_s, MS, "%.2f");
+    spw_table_scaled(t, spw_bare_step_error(row), 0.01, "%+.1f");
     spw_table_text(t, row->time.components == 0 ? "" : spw_bare_is_inside(row) ? "yes" : "no");
-    put(t, row->peak_gib, 1.0, "%.2f");
-    put(t, row->true_peak_gib, 1.0, "%.2f");
-    put(t, spw_bare_peak_error(row), 0.01, "%+.1f");
+    spw_table_scaled(t, row->peak_gib, 1.0, "%.2f");
+    spw_table_scaled(t, row->true_peak_gib, 1.0, "%.2f");
+    spw_table_scaled(t, spw_bare_peak_error(row), 0.01, "%+.1f");
     spw_table_text(t, row->skipped);
 }
 

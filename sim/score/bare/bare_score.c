@@ -5,6 +5,7 @@
 #include "sim/memory/footprint.h"
 #include "sim/memory/footprint_check.h"
 #include "sim/replay/replay_time.h"
+#include "sim/score/score_tables.h"
 #include "sim/statistics/quantiles.h"
 
 #include <math.h>
@@ -242,11 +243,7 @@ spw_status spw_bare_score_open(const char *const *tables, size_t count, const ch
     SPW_TRY(SPW_ALLOC(1, &w));
     SPW_TRY(SPW_ALLOC(count, &out->csv));
     w->stack = stack;
-    for (size_t t = 0; t < count; t++) {
-        SPW_TRY(spw_csv_read(tables[t], &out->csv[t]));
-        out->tables++;
-        rows += spw_csv_rows(out->csv[t]);
-    }
+    SPW_TRY(spw_score_read_tables(tables, count, out->csv, &out->tables, &rows));
     SPW_TRY(SPW_ALLOC(rows, &out->row));
     for (size_t t = 0; t < count; t++)
         for (size_t i = 0; i < spw_csv_rows(out->csv[t]); i++)

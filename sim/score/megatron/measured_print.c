@@ -36,13 +36,6 @@ static const spw_measured_time_run *run_of(const spw_measured_time *time, size_t
 
 /* --- For a person, and as CSV --- */
 
-static void put_real(spw_table *table, double value, double unit, const char *shown) {
-    if (isfinite(value))
-        spw_table_scaled(table, value, unit, shown);
-    else
-        spw_table_none(table);
-}
-
 /* 0 = not known. */
 static void put_bytes(spw_table *table, uint64_t bytes) {
     if (bytes > 0)
@@ -52,10 +45,10 @@ static void put_bytes(spw_table *table, uint64_t bytes) {
 }
 
 static void put_time(spw_table *table, const spw_measured_time *time, const spw_measured_time_run *run) {
-    put_real(table, run == NULL ? (double)NAN : run->time.step_s, MS, "%.2f");
-    put_real(table, run == NULL ? (double)NAN : run->true_step_s, MS, "%.2f");
-    put_real(table, run == NULL ? (double)NAN : spw_measured_ratio(time, run), 1.0, "%.3f");
-    put_real(table, run == NULL ? (double)NAN : spw_measured_true_ratio(time, run), 1.0, "%.3f");
+    spw_table_scaled(table, run == NULL ? (double)NAN : run->time.step_s, MS, "%.2f");
+    spw_table_scaled(table, run == NULL ? (double)NAN : run->true_step_s, MS, "%.2f");
+    spw_table_scaled(table, run == NULL ? (double)NAN : spw_measured_ratio(time, run), 1.0, "%.3f");
+    spw_table_scaled(table, run == NULL ? (double)NAN : spw_measured_true_ratio(time, run), 1.0, "%.3f");
 }
 
 static spw_status print_rows(const spw_measured_score *score, size_t count, const spw_measured_time *time,

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/print/json_values.h"
+#include "sim/score/score_tables.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -316,34 +317,32 @@ static json_t *row_json(spw_json *json, const spw_score_row *row) {
     return object;
 }
 
-static double share(size_t part, size_t whole) { return whole > 0 ? (double)part / (double)whole : NAN; }
-
 static void put_summary_json(spw_json *json, json_t *object, const spw_score_summary *s) {
     spw_json_put(json, object, "cells", spw_json_count(s->cells));
     spw_json_put(json, object, "skipped", spw_json_count(s->skipped));
     spw_json_put(json, object, "verdicts", spw_json_count(s->verdicts));
     spw_json_put(json, object, "verdicts_wrong", spw_json_count(s->verdicts - s->agreed));
-    spw_json_put(json, object, "verdict_agreement", spw_json_real(share(s->agreed, s->verdicts)));
+    spw_json_put(json, object, "verdict_agreement", spw_json_real(spw_score_share(s->agreed, s->verdicts)));
     spw_json_put(json, object, "temporary_gib_median_abs_error", spw_json_real(s->temporary_median));
     spw_json_put(json, object, "temporary_gib_max_abs_error", spw_json_real(s->temporary_max));
     spw_json_put(json, object, "temporary_gib_within_12_percent",
-                 spw_json_real(share(s->within_12, s->temporaries)));
+                 spw_json_real(spw_score_share(s->within_12, s->temporaries)));
     spw_json_put(json, object, "total_gib_median_abs_error", spw_json_real(s->total_median));
     spw_json_put(json, object, "total_gib_max_abs_error", spw_json_real(s->total_max));
     spw_json_put(json, object, "peak_lists", spw_json_count(s->peaks));
     spw_json_put(json, object, "peak_values_matched", spw_json_count(s->peak_matched));
     spw_json_put(json, object, "peak_values_missing", spw_json_count(s->peak_missing));
     spw_json_put(json, object, "peak_values_extra", spw_json_count(s->peak_extra));
-    spw_json_put(json, object, "interval_coverage", spw_json_real(share(s->inside, s->figures)));
+    spw_json_put(json, object, "interval_coverage", spw_json_real(spw_score_share(s->inside, s->figures)));
     spw_json_put(json, object, "interval_width_median", spw_json_real(s->interval_width_median));
     spw_json_put(json, object, "throughput_cells", spw_json_count(s->speeds));
     spw_json_put(json, object, "throughput_mape", spw_json_real(s->throughput_mape));
     spw_json_put(json, object, "throughput_max_abs_error", spw_json_real(s->throughput_max));
     spw_json_put(json, object, "throughput_interval_coverage",
-                 spw_json_real(share(s->speeds_inside, s->speeds)));
+                 spw_json_real(spw_score_share(s->speeds_inside, s->speeds)));
     spw_json_put(json, object, "kernel_cells", spw_json_count(s->kernels));
     spw_json_put(json, object, "kernel_within_20_percent",
-                 spw_json_real(share(s->kernels_within_20, s->kernels)));
+                 spw_json_real(spw_score_share(s->kernels_within_20, s->kernels)));
     spw_json_put(json, object, "kernel_max_abs_error", spw_json_real(s->kernel_max));
     spw_json_put(json, object, "outside_fit", spw_json_count(s->outside_fit));
 }

@@ -3,6 +3,7 @@
 #include "sim/print/json_values.h"
 #include "sim/print/plural.h"
 #include "sim/score/runs/run_score.h"
+#include "sim/score/score_tables.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -45,13 +46,6 @@ static const spw_column columns[] = {/* a NULL title: CSV alone */
                                      {"why_no_time", NULL},
                                      {NULL, NULL}};
 
-static void put_real(spw_table *t, double value, double unit, const char *format) {
-    if (isfinite(value))
-        spw_table_scaled(t, value, unit, format);
-    else
-        spw_table_none(t);
-}
-
 static double timed(const spw_run_row *row, double value) { return spw_run_is_timed(row) ? value : NAN; }
 static double has_job(const spw_run_row *row, double value) { return row->no_job[0] == '\0' ? value : NAN; }
 
@@ -69,18 +63,18 @@ static void put_row(spw_table *t, const spw_run_row *row) {
     spw_table_text(t, q->graph);
     spw_table_text(t, q->ep_overlap);
     spw_table_text(t, q->scheme);
-    put_real(t, timed(row, row->time.step_s), 1.0, "%.3g");
-    put_real(t, timed(row, row->time.low_s), 1.0, "%.3g");
-    put_real(t, timed(row, row->time.high_s), 1.0, "%.3g");
-    put_real(t, timed(row, row->time.tokens_per_s_per_gpu), 1.0, "%.0f");
-    put_real(t, row->true_tokens_per_s_per_gpu, 1.0, "%.0f");
-    put_real(t, spw_run_throughput_error(row), 0.01, "%+.1f");
+    spw_table_scaled(t, timed(row, row->time.step_s), 1.0, "%.3g");
+    spw_table_scaled(t, timed(row, row->time.low_s), 1.0, "%.3g");
+    spw_table_scaled(t, timed(row, row->time.high_s), 1.0, "%.3g");
+    spw_table_scaled(t, timed(row, row->time.tokens_per_s_per_gpu), 1.0, "%.0f");
+    spw_table_scaled(t, row->true_tokens_per_s_per_gpu, 1.0, "%.0f");
+    spw_table_scaled(t, spw_run_throughput_error(row), 0.01, "%+.1f");
     spw_table_text(t, isnan(spw_run_throughput_error(row)) ? "" : spw_run_is_inside(row) ? "yes" : "no");
     spw_table_text(t, spw_run_status_name(spw_run_predicted_status(row)));
     spw_table_text(t, spw_run_status_name(row->true_status));
-    put_real(t, has_job(row, (double)row->peak_bytes / GIB), 1.0, "%.1f");
-    put_real(t, row->true_memory_gib, 1.0, "%.1f");
-    put_real(t, spw_run_memory_error(row), 0.01, "%+.1f");
+    spw_table_scaled(t, has_job(row, (double)row->peak_bytes / GIB), 1.0, "%.1f");
+    spw_table_scaled(t, row->true_memory_gib, 1.0, "%.1f");
+    spw_table_scaled(t, spw_run_memory_error(row), 0.01, "%+.1f");
     spw_table_text(t, row->time.outside);
     spw_table_text(t, reason_of(row));
 }
@@ -201,8 +195,6 @@ static json_t *skipped_json(spw_json *json, const spw_run_row *row) {
     return object;
 }
 
-static double share(size_t part, size_t whole) { return whole > 0 ? (double)part / (double)whole : NAN; }
-
 static void put_summary(spw_json *json, json_t *object, const spw_run_summary *s) {
     spw_json_put(json, object, "cells", spw_json_count(s->rows));
     spw_json_put(json, object, "skipped", spw_json_count(s->skipped));
@@ -213,7 +205,7 @@ static void put_summary(spw_json *json, json_t *object, const spw_run_summary *s
     spw_json_put(json, object, "throughput_bias", spw_json_real(s->throughput_bias));
     spw_json_put(json, object, "throughput_max_abs_error", spw_json_real(s->throughput_max));
     spw_json_put(json, object, "throughput_interval_coverage",
-                 spw_json_real(share(s->inside, s->throughput_cells)));
+                 spw_json_real(spw_score_share(s->inside, s->throughput_cells)));
     spw_json_put(json, object, "throughput_interval_width_median", spw_json_real(s->width_median));
     spw_json_put(json, object, "verdicts", spw_json_count(s->verdicts));
     spw_json_put(json, object, "verdicts_wrong", spw_json_count(s->verdicts_wrong));

@@ -1,10 +1,10 @@
 #include "sim/score/runs/run_score.h"
 
 #include "base/memory.h"
-#include "base/text.h"
 #include "sim/memory/compiled_footprint.h"
 #include "sim/replay/replay_time.h"
 #include "sim/score/runs/run_routed.h"
+#include "sim/score/score_tables.h"
 #include "sim/statistics/quantiles.h"
 
 #include <math.h>
@@ -21,22 +21,6 @@ const char *spw_run_status_name(spw_run_status status) {
 
 /* --- Published figures --- */
 
-static spw_status read_figure(const spw_csv *csv, size_t row, const char *column, double *out) {
-    const char *text = spw_csv_field(csv, row, column);
-    char *end = NULL, shown[48];
-    *out = NAN;
-    if (text == NULL || text[0] == '\0') return SPW_OK;
-    const double value = spw_text_number(text, &end);
-    if (end == text || *end != '\0' || !(value > 0.0) || isinf(value)) {
-        spw_plain_text(text, shown, sizeof shown);
-        return spw_fail(SPW_ECONFIG,
-                        "%s:%zu: %s '%s' is no number above 0; leave it empty where none was published",
-                        spw_csv_where(csv), spw_csv_line(csv, row), column, shown);
-    }
-    *out = value;
-    return SPW_OK;
-}
-
 /* A word of another kind, as of a run that ended for another reason, says nothing of memory. */
 static spw_status read_published(const spw_csv *csv, size_t row, spw_run_row *out) {
     static const struct {
@@ -47,9 +31,11 @@ static spw_status read_published(const spw_csv *csv, size_t row, spw_run_row *ou
     out->true_status = SPW_RUN_UNKNOWN;
     for (size_t i = 0; i < sizeof words / sizeof *words && text != NULL; i++)
         if (strcasecmp(text, words[i].word) == 0) out->true_status = words[i].status;
-    const spw_status status =
-        read_figure(csv, row, "published_tokens_s_gpu", &out->true_tokens_per_s_per_gpu);
-    return status == SPW_OK ? read_figure(csv, row, "published_memory_gib", &out->true_memory_gib) : status;
+    const spw_status status = spw_score_figure(csv, row, "published_tokens_s_gpu", 1.0, "published",
+                                               &out->true_tokens_per_s_per_gpu);
+    return status == SPW_OK
+               ? spw_score_figure(csv, row, "published_memory_gib", 1.0, "published", &out->true_memory_gib)
+               : status;
 }
 
 /* --- One row --- */
@@ -164,11 +150,7 @@ spw_status spw_run_score_open(const char *const *tables, size_t count, const cha
     SPW_TRY(SPW_ALLOC(1, &w));
     SPW_TRY(SPW_ALLOC(count, &out->csv));
     w->stack = stack;
-    for (size_t t = 0; t < count; t++) {
-        SPW_TRY(spw_csv_read(tables[t], &out->csv[t]));
-        out->tables++;
-        rows += spw_csv_rows(out->csv[t]);
-    }
+    SPW_TRY(spw_score_read_tables(tables, count, out->csv, &out->tables, &rows));
     SPW_TRY(SPW_ALLOC(rows, &out->row));
     for (size_t t = 0; t < count; t++)
         for (size_t i = 0; i < spw_csv_rows(out->csv[t]); i++)

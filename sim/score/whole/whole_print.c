@@ -50,13 +50,6 @@ static const spw_column columns[] = {/* a NULL title: CSV alone */
                                      {"why_no_time", NULL},
                                      {NULL, NULL}};
 
-static void put(spw_table *t, double value, double unit, const char *format) {
-    if (isfinite(value))
-        spw_table_scaled(t, value, unit, format);
-    else
-        spw_table_none(t);
-}
-
 static double timed(const spw_whole_row *row, double value) { return row->time.components > 0 ? value : NAN; }
 
 static void put_row(spw_table *t, const spw_whole_row *row) {
@@ -67,20 +60,20 @@ static void put_row(spw_table *t, const spw_whole_row *row) {
     spw_table_text(t, row->routing);
     spw_table_text(t, row->remat);
     spw_table_text(t, spw_whole_rows_name(row->rows));
-    put(t, row->requested_bytes, GB, "%.3f");
-    put(t, row->true_requested_bytes, GB, "%.3f");
-    put(t, spw_whole_requested_error(row), 0.01, "%+.2f");
-    put(t, row->reserved_bytes, GB, "%.3f");
-    put(t, row->true_reserved_bytes, GB, "%.3f");
-    put(t, spw_whole_reserved_error(row), 0.01, "%+.2f");
-    put(t, timed(row, row->time.step_s), MS, "%.1f");
-    put(t, timed(row, row->time.low_s), MS, "%.1f");
-    put(t, timed(row, row->time.high_s), MS, "%.1f");
-    put(t, row->true_step_s, MS, "%.1f");
-    put(t, spw_whole_step_error(row), 0.01, "%+.1f");
-    put(t, row->optimizer_s, MS, "%.1f");
-    put(t, row->true_optimizer_s, MS, "%.1f");
-    put(t, spw_whole_optimizer_error(row), 0.01, "%+.1f");
+    spw_table_scaled(t, row->requested_bytes, GB, "%.3f");
+    spw_table_scaled(t, row->true_requested_bytes, GB, "%.3f");
+    spw_table_scaled(t, spw_whole_requested_error(row), 0.01, "%+.2f");
+    spw_table_scaled(t, row->reserved_bytes, GB, "%.3f");
+    spw_table_scaled(t, row->true_reserved_bytes, GB, "%.3f");
+    spw_table_scaled(t, spw_whole_reserved_error(row), 0.01, "%+.2f");
+    spw_table_scaled(t, timed(row, row->time.step_s), MS, "%.1f");
+    spw_table_scaled(t, timed(row, row->time.low_s), MS, "%.1f");
+    spw_table_scaled(t, timed(row, row->time.high_s), MS, "%.1f");
+    spw_table_scaled(t, row->true_step_s, MS, "%.1f");
+    spw_table_scaled(t, spw_whole_step_error(row), 0.01, "%+.1f");
+    spw_table_scaled(t, row->optimizer_s, MS, "%.1f");
+    spw_table_scaled(t, row->true_optimizer_s, MS, "%.1f");
+    spw_table_scaled(t, spw_whole_optimizer_error(row), 0.01, "%+.1f");
     spw_table_text(t, no_time_of(row));
 }
 

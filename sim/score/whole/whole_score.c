@@ -1,10 +1,10 @@
 #include "sim/score/whole/whole_score.h"
 
 #include "base/memory.h"
-#include "base/text.h"
 #include "sim/memory/reserved_memory.h"
 #include "sim/replay/replay_time.h"
 #include "sim/schemes/traffic.h"
+#include "sim/score/score_tables.h"
 #include "sim/statistics/quantiles.h"
 
 #include <math.h>
@@ -188,22 +188,6 @@ static double optimizer_s(const spw_timeline *time) {
 
 /* --- Rows --- */
 
-static spw_status read_figure(const spw_csv *csv, size_t row, const char *column, double unit, double *out) {
-    const char *text = spw_csv_field(csv, row, column);
-    char *end = NULL, shown[48];
-    *out = NAN;
-    if (text == NULL || text[0] == '\0') return SPW_OK;
-    const double value = spw_text_number(text, &end);
-    if (end == text || *end != '\0' || !(value > 0.0) || isinf(value)) {
-        spw_plain_text(text, shown, sizeof shown);
-        return spw_fail(SPW_ECONFIG,
-                        "%s:%zu: %s '%s' is no number above 0; leave it empty where none was measured",
-                        spw_csv_where(csv), spw_csv_line(csv, row), column, shown);
-    }
-    *out = value * unit;
-    return SPW_OK;
-}
-
 static spw_status read_row(const spw_csv *csv, const spw_whole_cell *c, size_t rank, spw_whole_row *out) {
     const size_t at = c->first + rank;
     spw_status status = SPW_OK;
@@ -220,10 +204,10 @@ static spw_status read_row(const spw_csv *csv, const spw_whole_cell *c, size_t r
                            .optimizer_s = NAN};
     (void)snprintf(out->skipped, sizeof out->skipped, "%s", c->skipped);
     SPW_TRY(spw_csv_text(csv, at, "remat", &out->remat));
-    SPW_TRY(read_figure(csv, at, "requested_peak", 1.0, &out->true_requested_bytes));
-    SPW_TRY(read_figure(csv, at, "reserved_peak", 1.0, &out->true_reserved_bytes));
-    SPW_TRY(read_figure(csv, at, "step_ms", MS, &out->true_step_s));
-    SPW_TRY(read_figure(csv, at, "optimizer_ms", MS, &out->true_optimizer_s));
+    SPW_TRY(spw_score_figure(csv, at, "requested_peak", 1.0, "measured", &out->true_requested_bytes));
+    SPW_TRY(spw_score_figure(csv, at, "reserved_peak", 1.0, "measured", &out->true_reserved_bytes));
+    SPW_TRY(spw_score_figure(csv, at, "step_ms", MS, "measured", &out->true_step_s));
+    SPW_TRY(spw_score_figure(csv, at, "optimizer_ms", MS, "measured", &out->true_optimizer_s));
 
 cleanup:
     return status;
@@ -280,11 +264,7 @@ spw_status spw_whole_score_open(const spw_whole_request *q, spw_whole_score *out
     SPW_TRY(spw_measured_traces_open(q->traces, &traces));
     SPW_TRY(SPW_ALLOC(1, &software));
     SPW_TRY(SPW_ALLOC(q->tables, &out->csv));
-    for (size_t t = 0; t < q->tables; t++) {
-        SPW_TRY(spw_csv_read(q->table[t], &out->csv[t]));
-        out->tables++;
-        rows += spw_csv_rows(out->csv[t]);
-    }
+    SPW_TRY(spw_score_read_tables(q->table, q->tables, out->csv, &out->tables, &rows));
     SPW_TRY(SPW_ALLOC(rows, &out->row));
     for (size_t t = 0; t < q->tables; t++) {
         const size_t begin = out->rows, mine = spw_csv_rows(out->csv[t]);
