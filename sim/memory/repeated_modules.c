@@ -24,7 +24,7 @@ spw_repeated_modules spw_repeated_modules_of(const spw_job *job, const spw_layer
     const bool fp8 = job->precision.recipe != SPW_FP8_NONE,
                up = spw_remat_repeats(job->remat, SPW_MODULE_MLA_UP_PROJ);
     const spw_fp8_inputs more = spw_fp8_inputs_of(job);
-    const double norm = tokens * ((double)m->hidden * b + (local ? sizeof(float) : 0.0)); /* with 1 / rms */
+    const double norm = tokens * ((double)m->hidden * b + sizeof(float)); /* with 1 / rms */
     spw_repeated_modules gone = {0.0, 0.0, 0.0};
     if (norms && local) gone.attention += norm;
     if (mla)
