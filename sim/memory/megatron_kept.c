@@ -25,7 +25,9 @@ double spw_megatron_norms_kept(const spw_job *job, const spw_scheme *scheme, con
 }
 
 double spw_megatron_left_by_layer(const spw_job *job, const spw_scheme *scheme, const spw_layer_shape *s) {
-    if (!spw_is_megatron_job(job, scheme) || spw_remat_keeps_experts(job->remat)) return 0.0;
+    if (!spw_is_megatron_job(job, scheme) || !scheme->type->megatron.splits ||
+        spw_remat_keeps_experts(job->remat))
+        return 0.0;
     return 2.0 * (double)s->tokens * (double)job->model.hidden * (double)s->element_bytes;
 }
 
@@ -48,16 +50,21 @@ static void add_workspaces(spw_footprint *f, const spw_job *job) {
 }
 
 /* Dispatchers hold probs, routing_map and permutation by name; where layers keep their rows these are the same tensors. */
-static void add_dispatchers(spw_footprint *f, const spw_job *job, const spw_stage *stage,
-                            const spw_layer_shape *s) {
+static void add_dispatchers(spw_footprint *f, const spw_job *job, const spw_scheme *scheme,
+                            const spw_stage *stage, const spw_layer_shape *s) {
     const size_t layers = stage->moe_layers + stage->predictions;
     const double each = (double)s->tokens * ((double)((FP32 + 1) * s->experts) + (double)(INDEX * s->top_k));
-    if (layers == 0 || spw_remat_keeps_experts(job->remat)) return;
-    spw_component *c = spw_component_add(
-        f, "dispatchers", (double)layers * each, "what dispatchers keep until their next pass (7.19)",
-        "L T (5 E + 8 K) = %zu x %zu x (5 x %zu + 8 x %zu)", layers, s->tokens, s->experts, s->top_k);
-    c->argument = true;
-    LIVE(c, ALWAYS);
+    if (layers == 0 || !scheme->type->megatron.splits || spw_remat_keeps_experts(job->remat)) return;
+    spw_component *others =
+        spw_component_add(f, "dispatchers", (double)(layers - 1) * each,
+                          "what dispatchers keep until their next pass (7.19)",
+                          "(L - 1) T (5 E + 8 K) = %zu x %zu x (5 x %zu + 8 x %zu)", layers - 1, s->tokens,
+                          s->experts, s->top_k);
+    others->argument = true;
+    LIVE(others, ALWAYS);
+    LIVE(spw_component_add(f, "last_dispatcher", each, "the same of the layer that is not at work (7.19)",
+                           "T (5 E + 8 K) = %zu x (5 x %zu + 8 x %zu)", s->tokens, s->experts, s->top_k),
+         {[SPW_MOMENT_DENSE_LAYER] = true, [SPW_MOMENT_LOSS] = true, [SPW_MOMENT_ATTENTION] = true});
 }
 
 void spw_megatron_kept_add(spw_footprint *f, const spw_job *job, const spw_scheme *scheme,
@@ -65,7 +72,7 @@ void spw_megatron_kept_add(spw_footprint *f, const spw_job *job, const spw_schem
     const double hidden = (double)job->model.hidden;
     if (!spw_is_megatron_job(job, scheme)) return;
     add_workspaces(f, job);
-    add_dispatchers(f, job, stage, s);
+    add_dispatchers(f, job, scheme, stage, s);
     if (!stage->head) return;
     const size_t norms = 1 + stage->predictions;
     LIVE(spw_component_add(f, "final_norm",
