@@ -76,7 +76,7 @@ static void add_ffn(uint64_t in, uint64_t width, uint64_t count, size_t kinds, b
 }
 
 static void add_router(const spw_model *m, bool by_id, matrices *list) {
-    const uint64_t choices = m->experts - m->replicas + m->zero_experts;
+    const uint64_t choices = m->listed_router ? 0 : m->experts - m->replicas + m->zero_experts;
     add(list, "router", m->hidden, choices, 1);
     add(list, "bias of the router", 1, choices, m->router_bias);
     add(list, "bias of the choice", 1, choices, m->selection_bias && !by_id);
@@ -204,8 +204,9 @@ spw_status spw_layer_table_print(const spw_model *m, spw_format format) {
     add(&whole, "embedding", m->vocab, m->hidden, 1);
     add(&whole, "final norm", 1, m->hidden * (m->norm_bias ? 2 : 1), 1);
     add_listed(m, SPW_IN_MODEL, 0, &whole);
-    add(&whole, "head", m->hidden, m->vocab, !m->tied_embeddings);
-    add(&whole, "bias of the head", 1, m->vocab, m->head_bias);
+    const size_t head = m->head_rows > 0 ? m->head_rows : m->vocab;
+    add(&whole, "head", m->hidden, head, !m->tied_embeddings);
+    add(&whole, "bias of the head", 1, head, m->head_bias);
     put_part(table, "beside them", 1, "model", &whole);
     status = spw_table_print(table, format, spw_command_out());
 

@@ -166,6 +166,7 @@ static uint64_t ffn_of(size_t matrices, uint64_t in, uint64_t ffn, bool bias) {
 
 /* With what latent experts have around them. */
 static uint64_t router(const spw_model *m) {
+    if (m->listed_router) return 0;
     const uint64_t choices = m->experts - m->replicas + m->zero_experts;
     const uint64_t each = (uint64_t)m->router_bias + m->selection_bias + m->router_scales;
     return spw_saturated_sum(spw_saturated_product(choices, m->hidden + each),
@@ -219,7 +220,9 @@ spw_parameters spw_model_parameters(const spw_model *m) {
                    norm = spw_saturated_product(m->hidden, m->norm_bias ? 2 : 1);
     spw_parameters p = {.embedding = spw_saturated_product(m->vocab, m->hidden), .expert = expert};
     p.final_norm = spw_saturated_sum(norm, spw_matrices_elements(m, SPW_IN_MODEL, 0));
-    p.head = spw_saturated_sum(m->tied_embeddings ? 0 : p.embedding, m->head_bias ? m->vocab : 0);
+    const uint64_t rows = m->head_rows > 0 ? m->head_rows : m->vocab;
+    p.head = spw_saturated_sum(m->tied_embeddings ? 0 : spw_saturated_product(rows, m->hidden),
+                               m->head_bias ? rows : 0);
     p.indexer_per_layer = indexer(m);
     p.attention_per_layer = attention(m);
     count_mixers(m, &p);
@@ -241,8 +244,8 @@ spw_parameters spw_model_parameters(const spw_model *m) {
         m->selection_bias ? spw_saturated_product(m->hash_layers, m->experts - m->replicas) : 0;
     sum -= unbiased < sum ? unbiased : 0;
     p.total = spw_saturated_sum(sum, spw_saturated_product(m->moe_layers, p.routed_per_layer));
-    const uint64_t computed = m->top_k * m->experts / (m->experts + m->zero_experts);
-    p.active =
-        spw_saturated_sum(sum, spw_saturated_product(m->moe_layers, spw_saturated_product(computed, expert)));
+    const uint64_t computed =
+        spw_saturated_product(expert, m->top_k * m->experts) / (m->experts + m->zero_experts);
+    p.active = spw_saturated_sum(sum, spw_saturated_product(m->moe_layers, computed));
     return p;
 }

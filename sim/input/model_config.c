@@ -34,8 +34,11 @@ static spw_status read_experts(const spw_reading *in, spw_raw_config *raw, spw_m
     const spw_family *f = in->family;
     bool greedy = false;
     SPW_TRY(spw_reading_either(in, f->experts, SPW_MODEL_MOST_EXPERTS, &raw->experts));
-    SPW_TRY(spw_reading_either(in, f->top_k, SPW_MODEL_MOST_EXPERTS, &raw->top_k));
-    SPW_TRY(spw_reading_either(in, f->expert_ffn, SPW_MODEL_WIDEST, &raw->expert_ffn));
+    raw->top_k = (int64_t)f->usual_top_k;
+    if (f->usual_top_k == 0 || spw_reading_has(in, f->top_k))
+        SPW_TRY(spw_reading_either(in, f->top_k, SPW_MODEL_MOST_EXPERTS, &raw->top_k));
+    raw->expert_ffn = 1;
+    if (!f->unit_experts) SPW_TRY(spw_reading_either(in, f->expert_ffn, SPW_MODEL_WIDEST, &raw->expert_ffn));
     m->experts = (size_t)raw->experts;
     m->top_k = (size_t)raw->top_k;
     m->expert_ffn = (size_t)raw->expert_ffn;
@@ -44,11 +47,12 @@ static spw_status read_experts(const spw_reading *in, spw_raw_config *raw, spw_m
                         "%s: %zu experts a token of %zu; a token cannot choose more than there are",
                         in->where, m->top_k, m->experts);
     read_shared(f, raw, m);
-    m->zero_experts = spw_or_default(raw->zero_experts, 0);
+    m->zero_experts = spw_or_default(raw->zero_experts, f->zero_experts);
     m->expert_bias = f->expert_bias;
     m->router_bias = f->router_bias;
     m->router_scales = f->router_scales;
     m->moe_norm = f->moe_norm;
+    m->listed_router = f->listed_router;
     m->sigmoid_router = f->sigmoid_router;
     m->selection_bias = f->selection_bias || (f->sigmoid_router && !f->no_selection_bias);
     if (spw_family_has(f, SPW_SCORING)) {
@@ -146,7 +150,9 @@ static spw_status read_rest(const spw_reading *in, const spw_raw_config *raw, sp
     m->norm_bias = f->norm_bias;
     m->conv_bias = true;
     m->half_layers = f->half_layers;
-    m->plain_experts = raw->expert_matrices != SPW_ABSENT ? raw->expert_matrices == 2 : f->plain_experts;
+    m->plain_experts =
+        raw->expert_matrices != SPW_ABSENT ? raw->expert_matrices == 2 : f->plain_experts || f->unit_experts;
+    m->head_rows = spw_or_default(raw->head_rows, 0);
     m->plain_ffn = raw->ffn_matrices != SPW_ABSENT ? raw->ffn_matrices == 2 : f->plain_experts;
     m->layer_scalar = f->layer_scalar;
     for (size_t i = 0; status == SPW_OK && i < SPW_MODEL_FLAGS && f->flags[i].key != NULL; i++) {
@@ -182,6 +188,19 @@ static spw_status read_depth(const spw_reading *in, size_t *listed) {
     return status;
 }
 
+/* A switch that is off: the class builds dense layers, whatever other keys say of experts. */
+static spw_status check_sparse(const spw_reading *in) {
+    static const char *const switches[] = {"is_moe", "use_moe", "enable_moe"};
+    for (size_t i = 0; i < sizeof switches / sizeof *switches; i++)
+        if (json_is_false(spw_reading_at(in->root, switches[i])))
+            return spw_fail(
+                SPW_ECONFIG,
+                "%s: '%s' is false, so the model is dense and has no experts; Spillway plans mixtures of "
+                "experts only",
+                in->where, switches[i]);
+    return SPW_OK;
+}
+
 static spw_status read_model(const spw_reading *in, spw_model *m) {
     spw_status status = SPW_OK;
     const spw_family *f = in->family;
@@ -199,6 +218,7 @@ static spw_status read_model(const spw_reading *in, spw_model *m) {
     m->hidden = (size_t)raw.hidden;
     m->vocab = (size_t)raw.vocab;
     m->heads = (size_t)raw.heads;
+    SPW_TRY(check_sparse(in));
     SPW_TRY(read_experts(in, &raw, m));
     SPW_TRY(read_attention(in, &raw, m));
     SPW_TRY(read_rest(in, &raw, m));
@@ -275,6 +295,12 @@ static void doubt_layers(spw_model *m) {
               "takes no time and keeps "
               "nothing",
               m->streams);
+    if (m->loop_passes > 1)
+        doubt(m,
+              "layers %zu to %zu run %zu times with the same weights: work a token counts all passes; rows, "
+              "exchanges, what is "
+              "kept and time count one",
+              m->loop_start, m->loop_end - 1, m->loop_passes);
     if (m->residual_blocks > 0)
         doubt(m,
               "layers attend over the sums of blocks of %zu layers: its parameters count, what it keeps and "
@@ -360,6 +386,11 @@ static void note_doubts(const spw_reading *in, spw_model *m) {
               "rounded down, as "
               "transformers does",
               m->head_dim);
+    if (in->family->usual_top_k > 0 && !spw_reading_has(in, in->family->top_k))
+        doubt(m,
+              "the file does not say how many experts a token chooses: taken are %zu, as in every published "
+              "file of a %s model",
+              m->top_k, in->family->model_type);
     if (in->family->text_first)
         doubt(m, "tokens of images have experts of their own beside those of text, which are not counted");
     if (in->outer != in->root)

@@ -25,7 +25,7 @@
 #define QK_NORMS .qk_norm = true, .qk_norm_per_head = true
 
 static const spw_family families[] = {
-    {.model_type = "deepseek_v2", DEEPSEEK},
+    {.model_type = "deepseek_v2", DEEPSEEK, .usual_top_k = 6},
     {.model_type = "deepseek_v3", DEEPSEEK, .sigmoid_router = true},
     {.model_type = "deepseek_v32", DEEPSEEK_SPARSE, .sigmoid_router = true},
     {.model_type = "kimi_k2", DEEPSEEK, .sigmoid_router = true},
@@ -351,6 +351,11 @@ const spw_key_row spw_common_keys[] = {
     SPW_PART_KEY(SPW_STREAMS, "hc_mult", streams, 1, 64, false),
     SPW_PART_KEY(SPW_RESIDUALS, "attn_res_block_size", residual_blocks, 1, SPW_MODEL_MAX_LAYERS, false),
     SPW_PART_KEY(SPW_HASH, "num_hash_layers", hash_layers, 0, SPW_MODEL_MAX_LAYERS, false),
+    SPW_PART_KEY(SPW_LOOP, "loop_layer_index_start", loop_start, 0, SPW_MODEL_MAX_LAYERS, true),
+    SPW_PART_KEY(SPW_LOOP, "loop_layer_index_end", loop_end, 0, SPW_MODEL_MAX_LAYERS, true),
+    SPW_PART_KEY(SPW_LOOP, "loop_num_passes", loop_passes, 1, 1024, true),
+    SPW_PART_KEY(SPW_LOOP, "loop_gate_rank", loop_rank, 1, SPW_MODEL_WIDEST, false),
+    SPW_PART_KEY(SPW_HEAD_WIDTH, "unpadded_vocab_size", head_rows, 1, SPW_MODEL_WIDEST, false),
     SPW_PART_KEY(SPW_WINDOW, "sliding_window", window, 1, SPW_MODEL_WIDEST, false),
     SPW_PART_KEY(SPW_ZERO_EXPERTS, "zero_expert_num", zero_experts, 0, SPW_MODEL_MOST_EXPERTS, false),
     SPW_KEY("n_group", groups, 1, SPW_MODEL_MOST_EXPERTS, false),

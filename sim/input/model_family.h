@@ -32,12 +32,15 @@ enum {
     SPW_LISTED = 1 << 12,       /* moe_layers: the layers with experts */
     SPW_DENSE_WIDTH =
         1 << 13, /* dense_intermediate_size: of dense layers, where intermediate_size is the experts' */
-    SPW_LATENT = 1 << 14,       /* moe_latent_size: experts of narrower rows, between two projections */
-    SPW_STREAMS = 1 << 15,      /* hc_mult: residual streams */
-    SPW_RESIDUALS = 1 << 16,    /* attn_res_block_size: attention over the residuals of earlier layers */
-    SPW_HASH = 1 << 17,         /* num_hash_layers, and "hash_moe" in mlp_layer_types */
-    SPW_WINDOW = 1 << 18,       /* sliding_window, of the layers that have one */
-    SPW_MATRICES = 1 << 20,     /* expert_matrices, ffn_matrices: 2 without a gate, else 3 */
+    SPW_LATENT = 1 << 14,    /* moe_latent_size: experts of narrower rows, between two projections */
+    SPW_STREAMS = 1 << 15,   /* hc_mult: residual streams */
+    SPW_RESIDUALS = 1 << 16, /* attn_res_block_size: attention over the residuals of earlier layers */
+    SPW_HASH = 1 << 17,      /* num_hash_layers, and "hash_moe" in mlp_layer_types */
+    SPW_WINDOW = 1 << 18,    /* sliding_window, of the layers that have one */
+    SPW_MATRICES = 1 << 20,  /* expert_matrices, ffn_matrices: 2 without a gate, else 3 */
+    SPW_LOOP = 1 << 21, /* loop_layer_index_start, _end, loop_num_passes: layers that run several times */
+    SPW_HEAD_WIDTH = 1 << 22,   /* unpadded_vocab_size: rows of the head */
+    SPW_TABLES = 1 << 23,       /* tables that are looked up beside the embedding */
     SPW_FROM_LIST = 1 << 19,    /* num_hidden_layers may be absent: the list of layers says it */
     SPW_PREFIX_WIDTH = 1 << 24, /* prefix_dense_intermediate_size: of dense layers, else intermediate_size */
 };
@@ -64,6 +67,7 @@ typedef struct spw_raw_config {
     int64_t expert_matrices, ffn_matrices;
     int64_t latent, streams, residual_blocks, hash_layers, window, output_groups, output_rank, chosen, blocks,
         block_tokens, compress_sparse, compress_heavy;
+    int64_t loop_start, loop_end, loop_passes, loop_rank, head_rows;
 } spw_raw_config;
 
 typedef struct spw_key_row {
@@ -89,7 +93,8 @@ extern const spw_mixer_kind spw_gated_delta, spw_kimi_delta, spw_lightning, spw_
     spw_block_sparse, spw_window_grouped, spw_compressed, spw_heavily_compressed, spw_no_mixer,
     spw_bailing_delta, spw_laguna_gate, spw_laguna_sliding, spw_axk2_gates, spw_pooled_indexer, spw_dots_gate,
     spw_dots_sliding, spw_gated_sinks, spw_large4_rotary, spw_large4_plain, spw_attention_experts,
-    spw_inkling_full, spw_inkling_sliding;
+    spw_inkling_full, spw_inkling_sliding, spw_zaya_full, spw_zaya_sliding, spw_doge_mask, spw_inkling2_full,
+    spw_inkling2_sliding, spw_inkling2_full_loop, spw_inkling2_sliding_loop;
 
 /* What an entry of a list of layers says: by a word, by a number (-1: none), or by a letter of a pattern. */
 typedef enum spw_layer_ffn { SPW_FFN_COUNTED, SPW_FFN_NONE, SPW_FFN_DENSE, SPW_FFN_EXPERTS } spw_layer_ffn;
@@ -146,6 +151,10 @@ typedef struct spw_family {
     bool no_stream_head;  /* residual streams end in their mean, without weights */
     bool expert_norm;     /* one more norm of latent experts' rows */
     bool selection_bias;  /* without a sigmoid router */
+    bool listed_router;   /* spw_model */
+    bool unit_experts;    /* experts of one row in and one row out (Doge); other FFNs have three matrices */
+    size_t zero_experts;  /* choices that compute nothing, where no key says it */
+    size_t usual_top_k;   /* where the file does not say: of all its published models; 0: it must */
     size_t layer_period;  /* of unlike layers, where layer_types is absent; 0 counts as 1 */
     bool nested_scans;    /* spw_model */
 } spw_family;

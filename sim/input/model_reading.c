@@ -112,6 +112,12 @@ spw_status spw_reading_either(const spw_reading *in, const char *const keys[SPW_
                     in->where, names, in->family->model_type, (long long)maximum);
 }
 
+bool spw_reading_has(const spw_reading *in, const char *const keys[SPW_MODEL_KEYS]) {
+    for (size_t i = 0; i < SPW_MODEL_KEYS && keys[i] != NULL; i++)
+        if (spw_reading_find(in, keys[i], NULL) != NULL) return true;
+    return false;
+}
+
 spw_status spw_reading_flag(const spw_reading *in, const char *key, bool fallback, bool *out) {
     const json_t *value = spw_reading_find(in, key, NULL);
     char found[SPW_JSON_WORDS];

@@ -34,6 +34,8 @@ SPW_MUST_CHECK spw_status spw_reading_rows(const spw_reading *in, const spw_key_
 /* The first of several names that is there; one must be. */
 SPW_MUST_CHECK spw_status spw_reading_either(const spw_reading *in, const char *const keys[SPW_MODEL_KEYS],
                                              int64_t maximum, int64_t *out);
+/* Whether one of several names is there. */
+bool spw_reading_has(const spw_reading *in, const char *const keys[SPW_MODEL_KEYS]);
 SPW_MUST_CHECK spw_status spw_reading_flag(const spw_reading *in, const char *key, bool fallback, bool *out);
 /* *is = the text at `key` is `word`; `fallback` when it is absent. `other` is the only other text allowed, NULL: any. */
 SPW_MUST_CHECK spw_status spw_reading_word(const spw_reading *in, const char *key, const char *word,
