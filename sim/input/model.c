@@ -229,11 +229,14 @@ spw_parameters spw_model_parameters(const spw_model *m) {
     p.norms_per_layer = spw_saturated_sum(spw_saturated_product(m->layer_norms, norm), m->layer_scalar);
     p.norms_per_layer = spw_saturated_sum(p.norms_per_layer, spw_matrices_elements(m, SPW_IN_LAYER, 0));
     p.routed_per_layer = spw_saturated_product(m->experts, expert);
-    p.shared_per_layer = spw_saturated_sum(ffn_of(spw_ffn_matrices(m), m->hidden, m->shared_ffn, false),
-                                           m->shared_gate ? m->hidden : 0);
+    p.tables = spw_matrices_elements(m, SPW_IN_TABLES, 0);
+    p.shared_per_layer = spw_saturated_sum(
+        ffn_of(spw_ffn_matrices(m), m->hidden, m->shared_ffn, m->ffn_bias && m->shared_ffn > 0),
+        m->shared_gate ? m->hidden : 0);
     p.latent_per_layer = spw_matrices_elements(m, SPW_IN_MOE_LAYER, 0);
     p.router_per_layer = spw_saturated_sum(router(m), p.latent_per_layer);
-    p.dense_ffn_per_layer = ffn_of(spw_ffn_matrices(m), m->hidden, m->dense_ffn, false);
+    p.dense_ffn_per_layer =
+        ffn_of(spw_ffn_matrices(m), m->hidden, m->dense_ffn, m->ffn_bias && m->dense_ffn > 0);
     uint64_t sum = spw_saturated_sum(spw_saturated_sum(p.embedding, p.head), p.final_norm);
     sum = spw_saturated_sum(sum,
                             spw_saturated_sum(p.mixers, spw_saturated_product(m->layers, p.norms_per_layer)));
@@ -243,7 +246,8 @@ spw_parameters spw_model_parameters(const spw_model *m) {
     const uint64_t unbiased =
         m->selection_bias ? spw_saturated_product(m->hash_layers, m->experts - m->replicas) : 0;
     sum -= unbiased < sum ? unbiased : 0;
-    p.total = spw_saturated_sum(sum, spw_saturated_product(m->moe_layers, p.routed_per_layer));
+    p.total = spw_saturated_sum(spw_saturated_sum(sum, p.tables),
+                                spw_saturated_product(m->moe_layers, p.routed_per_layer));
     const uint64_t computed =
         spw_saturated_product(expert, m->top_k * m->experts) / (m->experts + m->zero_experts);
     p.active = spw_saturated_sum(sum, spw_saturated_product(m->moe_layers, computed));

@@ -17,7 +17,7 @@ enum {
     SPW_MODEL_DOUBTS = 8,
     SPW_MODEL_DOUBT = 320,
     SPW_MIXER_NAME = 64,
-    SPW_MODEL_MIXERS = 4,
+    SPW_MODEL_MIXERS = 12,
     SPW_MODEL_MATRICES = 72
 };
 
@@ -101,6 +101,7 @@ typedef struct spw_model {
 /* Parameters, in units of one. Per layer where the name says so. */
 typedef struct spw_parameters {
     uint64_t embedding, head, final_norm;       /* head = 0 when tied */
+    uint64_t tables;                            /* looked up beside the embedding: of n-grams, of layers */
     uint64_t attention_per_layer;               /* projections, biases, q/k norms, gate, indexer */
     uint64_t indexer_per_layer;                 /* the indexer's share of them, in layers that have one */
     uint64_t mixer_per_layer[SPW_MODEL_MIXERS]; /* of a layer of each kind; [0]: attention */

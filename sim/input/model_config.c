@@ -3,8 +3,10 @@
 
 #include "sim/input/model_json.h"
 #include "sim/input/model_keys.h"
+#include "sim/input/model_kin.h"
 #include "sim/input/model_mixer.h"
 #include "sim/input/model_reading.h"
+#include "sim/input/model_synonyms.h"
 #include "sim/input/model_twice.h"
 #include "sim/input/model_wrapper.h"
 #include "sim/input/settings.h"
@@ -17,7 +19,8 @@
 
 /* What runs beside the routed experts. */
 static void read_shared(const spw_family *f, const spw_raw_config *raw, spw_model *m) {
-    const size_t count = spw_or_default(raw->shared_experts, 0), width = spw_or_default(raw->shared_ffn, 0);
+    const size_t width = spw_or_default(raw->shared_ffn, 0);
+    const size_t count = spw_or_default(raw->shared_experts, f->any_attention && width > 0);
     const size_t wide[] = {[SPW_SHARED_BY_COUNT] = count * m->expert_ffn,
                            [SPW_SHARED_BY_WIDTH] = width,
                            [SPW_SHARED_BY_GATED_WIDTH] = width,
@@ -130,8 +133,10 @@ static spw_status read_attention(const spw_reading *in, spw_raw_config *raw, spw
     m->query_gate = f->query_gate;
     m->query_gate_bias = f->query_gate_bias;
     m->head_gates = f->head_gates;
-    m->indexer_heads = spw_or_default(raw->indexer_heads, 0);
-    m->indexer_dim = spw_or_default(raw->indexer_dim, 0);
+    /* in a model that is said part by part, indexers of other attention belong to its kinds of layers */
+    const bool indexed = latent || !f->any_attention;
+    m->indexer_heads = indexed ? spw_or_default(raw->indexer_heads, 0) : 0;
+    m->indexer_dim = indexed ? spw_or_default(raw->indexer_dim, 0) : 0;
     if (m->indexer_heads > 0 && m->q_lora_rank == 0)
         status =
             spw_fail(SPW_ECONFIG,
@@ -159,6 +164,8 @@ static spw_status read_rest(const spw_reading *in, const spw_raw_config *raw, sp
         bool *const flag = (bool *)(void *)((char *)m + f->flags[i].offset);
         status = spw_reading_flag(in, f->flags[i].key, *flag, flag);
     }
+    m->shared_gate = m->shared_gate && m->shared_ffn > 0;
+    if (m->attention == SPW_ATTENTION_MLA && m->query_gate) m->output_gate = true;
     return status;
 }
 
@@ -181,7 +188,8 @@ static spw_status read_widths(const spw_reading *in, const spw_raw_config *raw, 
 static spw_status read_depth(const spw_reading *in, size_t *listed) {
     const char *spelled = "num_hidden_layers";
     spw_status status = spw_reading_listed(in, listed);
-    if (status == SPW_OK && spw_reading_find(in, "num_hidden_layers", &spelled) == NULL && *listed == 0)
+    if (status == SPW_OK && spw_reading_find(in, "num_hidden_layers", &spelled) == NULL &&
+        spw_reading_meant(in, "num_hidden_layers", &spelled) == NULL && *listed == 0)
         status =
             spw_fail(SPW_ECONFIG, "%s: key '%s' is missing; a %s model needs it: a whole number in [1, %d]",
                      in->where, spelled, in->family->model_type, SPW_MODEL_MAX_LAYERS);
@@ -366,10 +374,44 @@ static void note_unread(const spw_reading *in, spw_model *m) {
               unread);
 }
 
+/* A model_type without a row: what it was read as, and which switches nothing here knows. */
+static void note_kin(const spw_reading *in, spw_model *m) {
+    const bool latent = m->attention == SPW_ATTENTION_MLA;
+    char names[SPW_MODEL_DOUBT - 200] = "", shown[SPW_SETTINGS_SHOWN];
+    const char *key, *type = spw_wrapper_type(in);
+    json_t *value;
+    if (!in->kin) return;
+    json_object_foreach((json_t *)(uintptr_t)in->root, key, value) {
+        const size_t used = strlen(names);
+        if (!in->family->by_meaning || !json_is_true(value) || spw_family_reads(in->family, latent, key) ||
+            spw_model_key_is_quiet(key, value) || spw_model_key_sounds_quiet(key, value) ||
+            used + SPW_SETTINGS_SHOWN + 4 > sizeof names)
+            continue;
+        (void)snprintf(names + used, sizeof names - used, "%s%s",
+                       used == 0 ? "; not counted is what these may add: " : ", ",
+                       spw_settings_shown(key, strlen(key), shown));
+    }
+    char said[SPW_SETTINGS_SHOWN];
+    (void)spw_settings_shown(type, strlen(type), said);
+    if (in->family->by_meaning)
+        doubt(m,
+              "model_type '%s' is not known: its parts are read by the meaning of its keys; small parts that "
+              "no key names "
+              "(norms, biases) may be missing%s",
+              said, names);
+    else
+        doubt(m,
+              "model_type '%s' is not known: it is read as %s, which has all of its keys; what no key names "
+              "(norms, biases, "
+              "gates, the rule of the choice) is as there",
+              said, in->family->model_type);
+}
+
 /* What the file asks for and is not in the figures. */
 static void note_doubts(const spw_reading *in, spw_model *m) {
     const json_int_t mtp = spw_model_mtp_layers(in->root), window = spw_model_window(in->root);
     char text[SPW_MODEL_DOUBT];
+    note_kin(in, m);
     m->mtp_layers = mtp > 0 && mtp <= SPW_MODEL_MAX_LAYERS ? (size_t)mtp : 0;
     describe_mtp(m, "not in these figures, neither memory and traffic nor time", text);
     if (m->mtp_layers > 0) doubt(m, "%s", text);
@@ -425,12 +467,16 @@ static spw_status check_key(const spw_reading *in, const spw_model *m, const cha
     const bool latent = m->attention == SPW_ATTENTION_MLA;
     char found[SPW_JSON_WORDS], shown[SPW_SETTINGS_SHOWN];
     const char *leaf = strrchr(key, '.') != NULL ? strrchr(key, '.') + 1 : key;
-    const bool generic = in->family->any_attention, elsewhere = spw_any_family_reads(key);
+    const bool generic = in->family->any_attention && !in->family->by_meaning,
+               elsewhere = spw_any_family_reads(key);
     if (spw_family_reads(in->family, latent, key) || spw_family_is_quiet(in->family, key) ||
         spw_model_key_is_quiet(leaf, value) || spw_model_key_is_mtp(key) ||
-        spw_model_key_is_stated(key, value, m) || spw_states_again(in, latent, key))
+        spw_model_key_is_stated(key, value, m) || spw_states_again(in, latent, key) ||
+        spw_reading_was_meant(in, key) || spw_reading_means_again(in, key, value) ||
+        (!elsewhere && spw_model_key_sounds_quiet(leaf, value)))
         return SPW_OK;
     const bool small = !generic && !elsewhere && spw_model_value_is_small(value);
+    if (in->family->by_meaning && (spw_model_value_is_small(value) || json_is_true(value))) return SPW_OK;
     const char *const guess = elsewhere ? NULL : meant(in, latent, key, small ? 2 : SIZE_MAX);
     char hint[96] = "";
     if (small && guess == NULL) return SPW_OK;
@@ -471,17 +517,24 @@ static spw_status check_keys(const spw_reading *in, spw_model *m) {
     return SPW_OK;
 }
 
+spw_status spw_reading_model(const spw_reading *in, spw_model *out) {
+    memset(out, 0, sizeof *out);
+    if (in->used != NULL) in->used->count = 0;
+    spw_status status = read_model(in, out);
+    if (status == SPW_OK) status = spw_stated_twice(in);
+    if (status == SPW_OK) spw_reading_storage(in, out);
+    return status == SPW_OK ? check_keys(in, out) : status;
+}
+
 spw_status spw_model_parse(const char *where, const char *text, size_t length, spw_model *out) {
     json_t *root = NULL;
+    spw_reading_used used = {.count = 0};
     memset(out, 0, sizeof *out);
     spw_status status = spw_model_json(where, text, length, &root);
     if (status != SPW_OK) return status;
-    spw_reading in = {.where = where, .whole = root, .root = root, .outer = root};
+    spw_reading in = {.where = where, .whole = root, .root = root, .outer = root, .used = &used};
     SPW_TRY(spw_wrapper_enter(&in));
-    SPW_TRY(read_model(&in, out));
-    SPW_TRY(spw_stated_twice(&in));
-    spw_reading_storage(&in, out);
-    SPW_TRY(check_keys(&in, out));
+    SPW_TRY(in.family != NULL ? spw_reading_model(&in, out) : spw_kin_read(&in, out));
     const char *source = json_string_value(json_object_get(root, "_source"));
     (void)snprintf(out->source, sizeof out->source, "%s", source != NULL ? source : where);
     (void)snprintf(out->name, sizeof out->name, "%s", where);

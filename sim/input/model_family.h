@@ -10,7 +10,7 @@ enum {
     SPW_MODEL_WIDEST = 1 << 24,
     SPW_MODEL_MOST_EXPERTS = 65535,
     SPW_MODEL_SPELLED = 12,
-    SPW_MODEL_FLAGS = 4,
+    SPW_MODEL_FLAGS = 20,
     SPW_MODEL_QUIET = 24
 };
 
@@ -68,6 +68,7 @@ typedef struct spw_raw_config {
     int64_t latent, streams, residual_blocks, hash_layers, window, output_groups, output_rank, chosen, blocks,
         block_tokens, compress_sparse, compress_heavy;
     int64_t loop_start, loop_end, loop_passes, loop_rank, head_rows;
+    int64_t ngram_ratio, ngram_length, ngram_splits, layer_table_rows, layer_table_width;
 } spw_raw_config;
 
 typedef struct spw_key_row {
@@ -137,7 +138,8 @@ typedef struct spw_family {
     size_t layer_norms;     /* 0 counts as 2 */
     bool text;              /* the language model is within text_config, beside images or sound */
     bool lists;             /* a number may be a list of equal numbers, one a layer (Hunyuan) */
-    bool any_attention;     /* generic: latent where the file has kv_lora_rank */
+    bool any_attention;     /* latent where the file has kv_lora_rank; keys of parts may be absent */
+    bool by_meaning;        /* of a model_type without a row: its keys may have any known name */
     bool qkv_bias;          /* always; else attention_bias says */
     bool no_output_bias;    /* attention_bias does not reach the output projection */
     bool sigmoid_router;    /* with a selection bias, unless scoring_func and topk_method say otherwise */
@@ -165,7 +167,25 @@ extern const spw_key_row spw_common_keys[], spw_gqa_keys[], spw_mla_keys[];
 /* Rows of model_families_more.c, ended by one without a model_type. */
 extern const spw_family spw_more_families[], spw_kind_families[];
 /* Words of a generic model's layer_types. */
-extern const spw_layer_word spw_generic_layers[];
+extern const spw_layer_word spw_generic_layers[], spw_meant_layers[];
+enum { SPW_MIXER_BY_KEYS = 255 }; /* in a layer word: the linear attention whose keys the file has */
+/* Kinds of models that are said part by part. */
+enum {
+    SPW_KIND_MAMBA2 = 1,
+    SPW_KIND_GATED_DELTA,
+    SPW_KIND_NONE,
+    SPW_KIND_KIMI_DELTA,
+    SPW_KIND_LIGHTNING,
+    SPW_KIND_CONVOLUTION,
+    SPW_KIND_SLIDING,
+    SPW_KIND_WINDOW,
+    SPW_KIND_COMPRESSED,
+    SPW_KIND_HEAVILY,
+    SPW_KIND_BLOCKS
+};
+
+/* `generic`; and what a model_type without a row is read as, whose own model_type is no file's. */
+extern const spw_family spw_generic_family, spw_meant_family;
 
 /* NULL: no such model_type. "llama4_text" is llama4. */
 const spw_family *spw_family_find(const char *model_type);

@@ -73,13 +73,12 @@ static void zaya_sliding(const spw_raw_config *raw, spw_model *m, size_t kind) {
 /* [DogeAttention, DogeCDMoE, DogeDecoderLayer] beside attention: a mask made of values, a step a head of keys; a router of two times
  * the root of the experts, whose sums score them all. */
 static void doge_mask(const spw_raw_config *raw, spw_model *m, size_t kind) {
-    const uint64_t kv = P(m->kv_heads, m->head_dim), h = m->hidden, ffn = spw_or_default(raw->ffn, 0);
+    const uint64_t kv = P(m->kv_heads, m->head_dim), h = m->hidden;
+    (void)raw;
     const double keys = floor(sqrt((double)m->experts));
     matrix(m, kind, "mask", kv, m->kv_heads, SPW_CUT_INPUTS);
     numbers(m, kind, "its scales", m->kv_heads * (m->attention_bias ? 2U : 1U), SPW_CUT_OUTPUTS);
     routes(m, "router", h, 2 * (uint64_t)keys);
-    if (m->ffn_bias)
-        beside(m, SPW_IN_MOE_LAYER, "biases of the shared expert", spw_saturated_sum(2 * ffn, h));
 }
 
 /* --- Inkling 2 --- */

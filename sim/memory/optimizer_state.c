@@ -65,7 +65,7 @@ spw_held_parameters spw_stage_parameters(const spw_model *model, const spw_stage
         predictions * (double)(whole.norms + whole.attention + whole.moe_layer + 3 * model->hidden);
     if (stage->predictions > 0 && !stage->embedding) held.rest += (double)p.embedding;
     if (stage->head) held.replicated += (double)whole.head;
-    if (stage->embedding) held.rest += (double)p.embedding;
+    if (stage->embedding) held.rest += (double)(p.embedding + p.tables);
     if (stage->head) held.rest += (double)(p.final_norm + p.head);
     if (stage->head && !stage->embedding && stage->predictions == 0 && model->tied_embeddings)
         held.rest += (double)p.embedding;
@@ -79,6 +79,7 @@ spw_held_parameters spw_adam_parameters(const spw_model *model, const spw_stage 
                          (stage->head ? (double)p.final_norm : 0.0);
     const bool table = stage->embedding || stage->predictions > 0 || (stage->head && model->tied_embeddings);
     return (spw_held_parameters){.rest = norms + (table ? (double)p.embedding : 0.0) +
+                                         (stage->embedding ? (double)p.tables : 0.0) +
                                          (stage->head ? (double)p.head : 0.0),
                                  .replicated = norms};
 }
