@@ -22,7 +22,7 @@ double spw_fp8_linear_parameters(const spw_job *job, const spw_stage *stage) {
     const double predictions = (double)stage->predictions, layers = (double)stage->layers + predictions,
                  moe = (double)stage->moe_layers + predictions, hidden = (double)job->model.hidden;
     const spw_grid g = spw_grid_of(job);
-    double mixers = layers * (double)p.attention_per_layer;
+    double mixers = layers * (double)p.attention_per_layer - spw_stage_shared_indexers(&job->model, stage);
     for (size_t k = 1; k < SPW_MODEL_MIXERS; k++)
         mixers +=
             (double)stage->mixer_layers[k] * ((double)p.mixer_per_layer[k] - (double)p.attention_per_layer);

@@ -26,6 +26,21 @@ spw_replicated_parameters spw_replicated_parameters_of(const spw_model *m) {
     return out;
 }
 
+double spw_stage_shared_indexers(const spw_model *m, const spw_stage *stage) {
+    const double all = (double)(m->layers - m->other_layers), own = (double)spw_model_indexer_layers(m);
+    size_t attending = stage->layers;
+    for (size_t k = 1; k < SPW_MODEL_MIXERS; k++) attending -= stage->mixer_layers[k];
+    if (m->indexer_heads == 0 || attending == 0) return 0.0;
+    return (double)attending * (1.0 - own / all) * (double)spw_model_parameters(m).indexer_per_layer;
+}
+
+/* Elements of biases of the choice that a stage's layers would have if no token's id chose in them. */
+static double stage_unbiased(const spw_model *m, const spw_stage *stage) {
+    if (!m->selection_bias || m->hash_layers == 0) return 0.0;
+    return (double)(stage->moe_layers * m->hash_layers) / (double)m->moe_layers *
+           (double)(m->experts - m->replicas);
+}
+
 /* Of the mixers of a stage's layers: all, and what tensor parallelism does not share. */
 static void stage_mixers(const spw_model *m, const spw_stage *stage, double *all, double *whole) {
     const spw_parameters p = spw_model_parameters(m);
@@ -37,13 +52,9 @@ static void stage_mixers(const spw_model *m, const spw_stage *stage, double *all
         *all += layers * (double)p.mixer_per_layer[k];
         *whole += layers * (double)spw_matrices_whole(m, SPW_IN_MIXER, k);
     }
-    /* of layers that share an indexer, on average */
-    const double all_attending = (double)(m->layers - m->other_layers),
-                 shared =
-                     m->indexer_heads > 0 ? 1.0 - (double)spw_model_indexer_layers(m) / all_attending : 0.0,
-                 less = shared * (double)p.indexer_per_layer;
-    *all += (double)attending * ((double)p.attention_per_layer - less);
-    *whole += (double)attending * ((double)spw_replicated_parameters_of(m).attention - less);
+    const double less = spw_stage_shared_indexers(m, stage);
+    *all += (double)attending * (double)p.attention_per_layer - less;
+    *whole += (double)attending * (double)spw_replicated_parameters_of(m).attention - less;
 }
 
 spw_held_parameters spw_stage_parameters(const spw_model *model, const spw_stage *stage) {
@@ -54,9 +65,11 @@ spw_held_parameters spw_stage_parameters(const spw_model *model, const spw_stage
     stage_mixers(model, stage, &mixers, &whole_mixers);
     held.rest = mixers + layers * (double)p.norms_per_layer +
                 moe * (double)(p.shared_per_layer + p.router_per_layer) +
-                (layers - moe - (double)stage->bare_layers) * (double)p.dense_ffn_per_layer;
+                (layers - moe - (double)stage->bare_layers) * (double)p.dense_ffn_per_layer -
+                stage_unbiased(model, stage);
     const spw_replicated_parameters whole = spw_replicated_parameters_of(model);
-    held.replicated = layers * (double)whole.norms + whole_mixers + moe * (double)whole.moe_layer;
+    held.replicated = layers * (double)whole.norms + whole_mixers + moe * (double)whole.moe_layer -
+                      stage_unbiased(model, stage);
     const spw_mtp_parameters mtp = spw_mtp_parameters_of(model);
     const double predictions = (double)stage->predictions;
     held.routed += predictions * (double)mtp.routed;
