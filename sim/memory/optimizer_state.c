@@ -27,18 +27,12 @@ spw_replicated_parameters spw_replicated_parameters_of(const spw_model *m) {
 }
 
 double spw_stage_shared_indexers(const spw_model *m, const spw_stage *stage) {
-    const double all = (double)(m->layers - m->other_layers), own = (double)spw_model_indexer_layers(m);
-    size_t attending = stage->layers;
-    for (size_t k = 1; k < SPW_MODEL_MIXERS; k++) attending -= stage->mixer_layers[k];
-    if (m->indexer_heads == 0 || attending == 0) return 0.0;
-    return (double)attending * (1.0 - own / all) * (double)spw_model_parameters(m).indexer_per_layer;
+    return (double)stage->shared_indexers * (double)spw_model_parameters(m).indexer_per_layer;
 }
 
-/* Elements of biases of the choice that a stage's layers would have if no token's id chose in them. */
+/* Elements of biases of the choice that a stage's hash layers lack. */
 static double stage_unbiased(const spw_model *m, const spw_stage *stage) {
-    if (!m->selection_bias || m->hash_layers == 0) return 0.0;
-    return (double)(stage->moe_layers * m->hash_layers) / (double)m->moe_layers *
-           (double)(m->experts - m->replicas);
+    return m->selection_bias ? (double)stage->hash_layers * (double)(m->experts - m->replicas) : 0.0;
 }
 
 /* Of the mixers of a stage's layers: all, and what tensor parallelism does not share. */

@@ -17,6 +17,7 @@ static void check_state(const char *name, const spw_model *m, uint64_t want) {
     spw_stage part[2] = {{.index = 0, .stages = 2, .embedding = true},
                          {.index = 1, .stages = 2, .head = true}},
               whole = {.stages = 1};
+    size_t sparse = 0;
     whole.embedding = whole.head = true;
     for (size_t i = 0; i < m->layers; i++) {
         spw_stage *const of[] = {&whole, &part[i % 3 == 0]};
@@ -25,7 +26,10 @@ static void check_state(const char *name, const spw_model *m, uint64_t want) {
             of[s]->moe_layers += m->is_moe[i];
             of[s]->bare_layers += m->is_bare[i];
             if (m->mixer_of[i] > 0) of[s]->mixer_layers[m->mixer_of[i]]++;
+            of[s]->hash_layers += m->is_moe[i] != 0 && sparse < m->hash_layers;
+            of[s]->shared_indexers += m->mixer_of[i] == 0 && m->shares_indexer[i] != 0;
         }
+        sparse += m->is_moe[i];
     }
     const spw_held_parameters all = spw_stage_parameters(m, &whole),
                               first = spw_stage_parameters(m, &part[0]),
