@@ -72,6 +72,8 @@ SPW_MUST_CHECK spw_status spw_reading_beside(const spw_reading *in, const spw_ra
 /* *layers: those in which the token's id chooses, by a count or by 'mlp_layer_types'; 3 where neither is said (DeepSeek-V4). */
 SPW_MUST_CHECK spw_status spw_reading_hash(const spw_reading *in, const spw_raw_config *raw, size_t layers,
                                            size_t *hash);
+/* Fills m->doubt: what the file asks for and is not in the figures; all else of `m` is there. */
+void spw_reading_doubts(const spw_reading *in, spw_model *m);
 /* In which format the published file stores routed experts, where it says FP4 or FP8. */
 void spw_reading_storage(const spw_reading *in, spw_model *m);
 SPW_MUST_CHECK spw_status spw_reading_listed(const spw_reading *in, size_t *layers);
