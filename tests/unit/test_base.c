@@ -10,11 +10,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -380,6 +382,53 @@ static void test_own_child(const char *folder) {
     }
 }
 
+static int births_that_fail;
+static volatile int *works; /* of all processes */
+
+static void count_birth(void) { births_that_fail--; }
+
+static void die_at_birth(void) {
+    if (births_that_fail >= 0) (void)raise(SIGKILL);
+}
+
+static spw_status works_once(void *context, FILE *out) {
+    (void)context;
+    ++*works;
+    (void)fputs("worked", out);
+    return SPW_OK;
+}
+
+/* What a library does at fork() may end a child before its work begins: another one does it, once; the second such end is told. */
+static void test_birth(void) {
+    static const struct {
+        int fail, works;
+        spw_status do_it, run_it;
+    } births[] = {
+        {0, 1, SPW_OK, SPW_OK},
+        {1, 1, SPW_OK, SPW_OK},
+        {2, 0, SPW_ENOMEM, SPW_OK}, /* what looks damaged is read again, and that child's work begins */
+        {4, 0, SPW_ENOMEM, SPW_EFORMAT}};
+    char *reply = NULL;
+    size_t bytes = 0;
+    works = mmap(NULL, sizeof *works, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(works != MAP_FAILED && pthread_atfork(count_birth, NULL, die_at_birth) == 0);
+    for (size_t i = 0; i < sizeof births / sizeof *births; i++) {
+        *works = 0;
+        births_that_fail = births[i].fail;
+        CHECK_STATUS(spw_child_do("work", works_once, NULL, &reply, &bytes), births[i].do_it);
+        CHECK(*works == births[i].works && (reply != NULL) == (births[i].do_it == SPW_OK));
+        if (births[i].do_it != SPW_OK) CHECK(strstr(spw_last_error(), "work: ended by signal 9") != NULL);
+        spw_forget_causes(); /* no memory: the run would end so */
+        spw_free(reply);
+        *works = 0;
+        births_that_fail = births[i].fail;
+        CHECK_STATUS(spw_child_run("f", 5, 16, works_once, NULL, &reply, &bytes), births[i].run_it);
+        CHECK(*works == (births[i].run_it == SPW_OK) && (reply != NULL) == (*works == 1));
+        spw_free(reply);
+    }
+    births_that_fail = 0;
+}
+
 /* A file that a process left which was killed goes when the same output is begun again; that of a living one stays. */
 static void test_stale(const char *folder) {
     char path[512], dead[600] = "", alive[600] = "";
@@ -533,6 +582,7 @@ int main(int argc, char **argv) {
     test_output_over_stream(argv[1], STDOUT_FILENO, "standard output");
     test_output_over_stream(argv[1], STDERR_FILENO, "standard error");
     test_own_child(argv[1]);
+    test_birth();
     test_stale(argv[1]);
 #ifdef SPW_SANITIZED /* there the work runs unsupervised */
     (void)test_supervise;
