@@ -71,6 +71,28 @@ static void test_plain_text(void) {
     CHECK(strlen(out) < 10);
 }
 
+/* Characters that steer a terminal or turn text around, and those that are none, at every border: Unicode 15, by its names. */
+static void test_unfit(void) {
+    static const struct {
+        uint32_t first, last;
+    } unfit[] = {{0x00, 0x08},     /* controls, but for tab and newline */
+                 {0x0b, 0x1f},     /* controls */
+                 {0x7f, 0x9f},     /* delete, and C1 */
+                 {0x61c, 0x61c},   /* Arabic letter mark */
+                 {0x200e, 0x200f}, /* left-to-right, right-to-left mark */
+                 {0x2028, 0x202e}, /* line and paragraph separator, embeddings, overrides */
+                 {0x2066, 0x2069}, /* isolates */
+                 {0xfffe, 0xffff}, /* no characters, here and at the end of every plane */
+                 {0x1fffe, 0x1ffff}, {0x10fffe, 0x10ffff}};
+    for (size_t i = 0; i < sizeof unfit / sizeof *unfit; i++) {
+        for (uint32_t c = unfit[i].first; c <= unfit[i].last; c++) CHECK(spw_text_is_unfit(c));
+        if (unfit[i].first > 0) CHECK(!spw_text_is_unfit(unfit[i].first - 1));
+        if (unfit[i].last < 0x10ffff)
+            CHECK(!spw_text_is_unfit(unfit[i].last + 1));
+    }
+    CHECK(spw_text_is_unfit(SPW_TEXT_BROKEN));
+}
+
 static void test_numbers(void) {
     static const struct {
         const char *text;
@@ -571,6 +593,7 @@ int main(int argc, char **argv) {
     if (argc != 2) return 2;
     test_status();
     test_plain_text();
+    test_unfit();
     test_numbers();
     test_memory();
     test_memory_limit();
