@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "base/supervise.h"
 #include "base/text.h"
+#include "base/walk.h"
 #include "tests/unit/check.h"
 
 #include <dirent.h>
@@ -87,8 +88,7 @@ static void test_unfit(void) {
     for (size_t i = 0; i < sizeof unfit / sizeof *unfit; i++) {
         for (uint32_t c = unfit[i].first; c <= unfit[i].last; c++) CHECK(spw_text_is_unfit(c));
         if (unfit[i].first > 0) CHECK(!spw_text_is_unfit(unfit[i].first - 1));
-        if (unfit[i].last < 0x10ffff)
-            CHECK(!spw_text_is_unfit(unfit[i].last + 1));
+        if (unfit[i].last < 0x10ffff) CHECK(!spw_text_is_unfit(unfit[i].last + 1));
     }
     CHECK(spw_text_is_unfit(SPW_TEXT_BROKEN));
 }
@@ -420,6 +420,34 @@ static spw_status works_once(void *context, FILE *out) {
     return SPW_OK;
 }
 
+/* What was put into a record comes back in order; a record that was cut anywhere is refused where something is missing. */
+static void test_notes(void) {
+    static const size_t part[] = {8, 1, 17, 64, 3, 5};
+    enum { PARTS = sizeof part / sizeof *part };
+    spw_note note = {.data = NULL};
+    for (size_t i = 0; i < PARTS; i++) {
+        void *at = NULL;
+        CHECK_OK(spw_note_add(&note, part[i], &at));
+        CHECK(at != NULL && (uintptr_t)at % 8 == 0);
+        if (at != NULL) memset(at, (int)i + 1, part[i]);
+    }
+    for (size_t bytes = 0; bytes <= note.bytes; bytes++) {
+        spw_note_reader reader = {note.data, bytes};
+        size_t i = 0, end = 0;
+        for (; i < PARTS; i++) {
+            const void *at = NULL;
+            end += (part[i] + 7) / 8 * 8;
+            const spw_status status = spw_note_next(&reader, part[i], &at);
+            CHECK(status == (end <= bytes ? SPW_OK : SPW_EFORMAT) && reader.bytes <= bytes);
+            if (status != SPW_OK) break;
+            const unsigned char *data = at;
+            CHECK(data[0] == i + 1 && data[part[i] - 1] == i + 1);
+        }
+        CHECK((i == PARTS) == (bytes == note.bytes));
+    }
+    spw_free(note.data);
+}
+
 /* What a library does at fork() may end a child before its work begins: another one does it, once; the second such end is told. */
 static void test_birth(void) {
     static const struct {
@@ -606,6 +634,7 @@ int main(int argc, char **argv) {
     test_output_over_stream(argv[1], STDERR_FILENO, "standard error");
     test_own_child(argv[1]);
     test_birth();
+    test_notes();
     test_stale(argv[1]);
 #ifdef SPW_SANITIZED /* there the work runs unsupervised */
     (void)test_supervise;
