@@ -58,6 +58,11 @@ static const spw_setting rows[] = {
      SPW_SETTING_OF(spw_stack, latency_hiding, bool),
      .fallback = "false",
      .help = "does XLA's latency-hiding scheduler run?"},
+    {.key = "exchange_arena",
+     .kind = SPW_SETTING_FLAG,
+     SPW_SETTING_OF(spw_stack, exchange_arena, bool),
+     .fallback = "false",
+     .help = "do ragged all-to-alls have an arena of their own (JAX 0.11 on)?"},
     SPW_STACK_OPTIONAL_LINE(spw_stack, programs, SPW_STACK_TEXT, "kinds of programs in those tables"),
     SPW_STACK_OPTIONAL_LINE(spw_stack, remats, SPW_STACK_TEXT, "remat policies of those tables"),
     SPW_STACK_OPTIONAL_LINE(spw_stack, turns, SPW_STACK_TEXT, "layers per turn of the scans in those tables"),
@@ -153,6 +158,7 @@ static spw_status print(FILE *out, const void *what) {
     fprintf(out, "tree: \"%s\"\nlatency_hiding: %s\n", stack.tree, stack.latency_hiding ? "true" : "false");
     fprintf(out, "programs: \"%s\"\nremats: \"%s\"\nturns: \"%s\"\n", stack.programs, stack.remats,
             stack.turns);
+    if (stack.exchange_arena) fprintf(out, "exchange_arena: true\n");
     if (stack.parts[0] != '\0') fprintf(out, "parts: \"%s\"\n", stack.parts);
     for (size_t i = 0; i < SPW_STACK_FITTED; i++)
         spw_coefficient_write(out, spw_stack_rows[i].key, spw_stack_coefficient(&stack, i));

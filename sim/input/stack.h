@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { SPW_OUTSIDE_TEXT = 512, SPW_STACK_NAME = 64, SPW_STACK_TEXT = 256, SPW_STACK_COVERS = 8 };
+enum { SPW_OUTSIDE_TEXT = 512, SPW_STACK_NAME = 64, SPW_STACK_TEXT = 256, SPW_STACK_COVERS = 12 };
 
 /* Everything that is fitted. One list, expanded into the struct, the YAML keys and the fit.
  * X(field, lowest, highest, spread before any data, help) */
@@ -45,6 +45,7 @@ typedef struct spw_stack {
     size_t sequences_min, sequences_max;
     char tree[SPW_STACK_NAME]; /* of MaxText: which products carry which checkpoint name, sim/input/remat.h */
     bool latency_hiding;       /* XLA's latency-hiding scheduler: exchanges in flight take memory */
+    bool exchange_arena;       /* XLA of JAX 0.11 on: buffers of ragged all-to-alls lie in an arena of their own */
     /* What its tables hold, words between blanks: kinds of programs, remat policies, layers per turn of the scan. "": nothing. */
     char programs[SPW_STACK_TEXT], remats[SPW_STACK_TEXT], turns[SPW_STACK_TEXT];
     char parts[SPW_STACK_TEXT]; /* "pipeline" and "micro_batches", where its tables have such programs */

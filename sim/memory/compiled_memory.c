@@ -27,6 +27,11 @@ typedef struct step {
     spw_layer layer;
 } step;
 
+static spw_flavour flavour_of(const spw_stack *stack) {
+    if (stack->exchange_arena) return SPW_FLAVOUR_XLA_APART;
+    return stack->latency_hiding ? SPW_FLAVOUR_XLA_HIDING : SPW_FLAVOUR_XLA;
+}
+
 static spw_status open_step(const spw_stack *stack, const spw_job *job, const spw_scheme *scheme,
                             size_t sequences, step *out) {
     const spw_remat_tree *tree = NULL;
@@ -41,9 +46,8 @@ static spw_status open_step(const spw_stack *stack, const spw_job *job, const sp
     if (status == SPW_OK) status = spw_compiled_cut_of(job, sequences, &out->cut);
     if (status != SPW_OK) return status;
     out->shape = spw_compiled_cut_shape(job, &out->cut);
-    spw_step_list_fill(job, scheme, &out->cut, &out->shape, tree, stack->latency_hiding, &out->around);
-    return spw_layer_build(scheme, &out->shape,
-                           stack->latency_hiding ? SPW_FLAVOUR_XLA_HIDING : SPW_FLAVOUR_XLA, &out->layer);
+    spw_step_list_fill(job, scheme, &out->cut, &out->shape, tree, flavour_of(stack), &out->around);
+    return spw_layer_build(scheme, &out->shape, flavour_of(stack), &out->layer);
 }
 
 /* --- Moments --- */

@@ -1,14 +1,23 @@
 /* Schemes that receive tokens, not assignments, as XLA runs them: the ring of experts, DeepEP in JAX. The weight gradients
  * come last, so that all their operands live while the gradients of the rows are made: 4 [rows, H] + 3 [rows, F], and the sum
- * over a token's rows. In the loop of a pipeline the activation stays too: 4 [rows, F] + 2 [rows, H]. A
- * ragged sort adds its gradient in fp32, and in the forward pass the rows of all choices in fp32. */
+ * over a token's rows. In the loop of a pipeline, and by XLA of JAX 0.11 on, the activation stays too:
+ * 4 [rows, F] + 2 [rows, H]. A ragged sort adds its gradient in fp32, and in the forward pass the rows of all choices in fp32. */
 #include "sim/schemes/xla_layers.h"
 
 typedef struct form {
     bool sorted;   /* by MaxText's ragged sort */
     bool scatters; /* rows are summed by scatters, which no fusion feeds: the weighted rows are kept apart */
     bool masked;   /* ragged_dot */
+    bool act_kept; /* through the gradients of the rows, whose gathered gradients wait: 4 [rows, F] + 2 [rows, H] */
+    bool dy_fp32;  /* a sorted ring's gradients of rows come in fp32 */
 } form;
+
+static form form_of(const spw_layer_builder *b, const spw_layer_shape *s, form f) {
+    const bool apart = spw_layer_flavour(b) == SPW_FLAVOUR_XLA_APART;
+    f.act_kept = s->looped || apart;
+    f.dy_fp32 = f.sorted && apart;
+    return f;
+}
 
 static const spw_tensor x = {"x", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN};
 static const spw_tensor y = {"y", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN};
@@ -59,22 +68,28 @@ static void recompute(const form *f, const spw_layer_shape *s, spw_layer_builder
     spw_xla_up(b);
     spw_xla_swiglu(b);
     spw_layer_born(b, "gemm wo", y);
-    if (!s->looped) spw_layer_dies(b, "gemm wo", "act");
+    if (!f->act_kept) spw_layer_dies(b, "gemm wo", "act");
     if (f->scatters) spw_layer_passes(b, "weighted sums", y_weighted);
 }
 
 /* From the gradient of the sums to that of the rows. */
-static void row_gradients(const form *f, const spw_layer_shape *s, spw_layer_builder *b) {
+static void row_gradients(const form *f, spw_layer_builder *b) {
+    const bool waits = spw_layer_flavour(b) == SPW_FLAVOUR_XLA_APART && !f->sorted;
     spw_layer_pass(b, SPW_PHASE_BACKWARD);
     spw_layer_born(b, "gradients of all ranks",
                    spw_xla_rows("d_partial_sums", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN));
-    spw_layer_born(b, "sort dy by expert", spw_xla_rows("dy", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN));
+    spw_tensor dy = spw_xla_rows("dy", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN);
+    if (f->dy_fp32) dy.element_bytes = 4;
+    spw_layer_born(b, "sort dy by expert", dy);
     spw_layer_dies(b, "router weight gradient", "y");
-    spw_layer_dies(b, "router weight gradient", "d_partial_sums");
-    spw_xla_swiglu_gradient(b, s->looped);
+    if (!waits) spw_layer_dies(b, "router weight gradient", "d_partial_sums");
+    spw_xla_swiglu_gradient(b, f->act_kept);
+    if (waits) spw_layer_dies(b, "gradients of all ranks are used", "d_partial_sums");
     spw_layer_dies(b, "gemm wo input gradient", "wo");
     spw_xla_input_gradients(b, f->masked, true);
-    if (f->sorted) {
+    const bool sorts_fp32 = f->sorted && !f->dy_fp32;
+    if (f->dy_fp32) spw_layer_dies(b, "sum of input gradients", "dx1");
+    if (sorts_fp32) {
         spw_layer_dies(b, "unsort of gradients", "dx1");
         spw_layer_born(b, "unsort of gradients",
                        (spw_tensor){.name = "dx_unsorted_fp32",
@@ -85,13 +100,14 @@ static void row_gradients(const form *f, const spw_layer_shape *s, spw_layer_bui
     spw_layer_born(b, "sum over a token's rows",
                    spw_xla_rows("dx_gathered", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN));
     spw_layer_dies(b, "sum over a token's rows", "dx0");
-    spw_layer_dies(b, "sum over a token's rows", f->sorted ? "dx_unsorted_fp32" : "dx1");
+    if (!f->dy_fp32) spw_layer_dies(b, "sum over a token's rows", sorts_fp32 ? "dx_unsorted_fp32" : "dx1");
 }
 
-static void run(const form *f, const spw_layer_shape *s, spw_layer_builder *b) {
+static void run(form given, const spw_layer_shape *s, spw_layer_builder *b) {
+    const form of = form_of(b, s, given), *f = &of;
     forward(f, s, b);
     recompute(f, s, b);
-    row_gradients(f, s, b);
+    row_gradients(f, b);
     spw_layer_born(b, "wo weight gradient", spw_xla_weight(s, "d_wo"));
     spw_layer_dies(b, "wo weight gradient", "act");
     spw_layer_dies(b, "wo weight gradient", "dy");
@@ -104,16 +120,16 @@ static void run(const form *f, const spw_layer_shape *s, spw_layer_builder *b) {
 void spw_xla_ring(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
     const form f = {.sorted = spw_scheme_option_is(scheme, "ragged_sort", "true") ||
                               spw_scheme_option_value(scheme, "buffer_factor") > 0.0};
-    run(&f, s, b);
+    run(f, s, b);
 }
 
 void spw_xla_deepep(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
     const form f = {.scatters = !spw_scheme_option_is(scheme, "fan_in", "gather")};
-    run(&f, s, b);
+    run(f, s, b);
 }
 
 void spw_xla_ragged_deepep(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
     const form f = {.masked = true};
     (void)scheme;
-    run(&f, s, b);
+    run(f, s, b);
 }
