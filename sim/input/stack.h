@@ -49,6 +49,7 @@ typedef struct spw_stack {
     /* What its tables hold, words between blanks: kinds of programs, remat policies, layers per turn of the scan. "": nothing. */
     char programs[SPW_STACK_TEXT], remats[SPW_STACK_TEXT], turns[SPW_STACK_TEXT];
     char parts[SPW_STACK_TEXT]; /* "pipeline" and "micro_batches", where its tables have such programs */
+    char times[SPW_STACK_NAME]; /* the time stack of its programs; "": the one of its own name, if there is one */
 #define SPW_STACK_FIELD(field, low, high, spread, help) spw_coefficient field;
     SPW_STACK_COEFFICIENT_LIST(SPW_STACK_FIELD)
 #undef SPW_STACK_FIELD
@@ -57,7 +58,7 @@ typedef struct spw_stack {
     spw_coefficient half_width_unseen; /* ... and more for each feature that no row of the tables has */
 } spw_stack;
 
-/* `name` is a preset or the path of a YAML file. SPW_ECONFIG names file, line and what would be right. */
+/* `name` is a preset, another name that one covers, as of a release ("xla-cuda-0.12.0.1"), or the path of a YAML file. SPW_ECONFIG names file, line and what would be right. */
 SPW_MUST_CHECK spw_status spw_stack_read(const char *name, const char *folder, spw_stack *out);
 SPW_MUST_CHECK spw_status spw_stack_parse(const char *where, const char *text, size_t length, spw_stack *out);
 const char *const *spw_stack_presets(void); /* ended by NULL */

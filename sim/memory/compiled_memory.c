@@ -4,6 +4,7 @@
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
+#include "sim/memory/compiled_layout.h"
 #include "sim/memory/optimizer_state.h"
 
 #include <math.h>
@@ -21,6 +22,7 @@ typedef struct step {
     const spw_job *job;
     spw_job alone; /* the same with a layer a turn, for a tree that scans so */
     const spw_scheme *scheme;
+    spw_scheme settled; /* the same in the layout of the stack's tree */
     spw_compiled_cut cut;
     spw_layer_shape shape;
     spw_step_list around;
@@ -35,8 +37,10 @@ static spw_flavour flavour_of(const spw_stack *stack) {
 static spw_status open_step(const spw_stack *stack, const spw_job *job, const spw_scheme *scheme,
                             size_t sequences, step *out) {
     const spw_remat_tree *tree = NULL;
-    *out = (step){.stack = stack, .job = job, .scheme = scheme};
+    *out = (step){.stack = stack, .job = job, .settled = *scheme};
+    scheme = out->scheme = &out->settled;
     spw_status status = spw_remat_tree_find(stack->tree, &tree);
+    if (status == SPW_OK) status = spw_compiled_layout_settle(stack, &out->settled);
     if (status == SPW_OK) status = spw_remat_tree_check(tree, job->remat);
     if (status == SPW_OK && tree->nested_scans && job->model.nested_scans) {
         out->alone = *job;
@@ -232,7 +236,7 @@ spw_status spw_compiled_memory_predict(const spw_stack *stack, const spw_job *jo
     if (status == SPW_OK) status = open_step(stack, job, scheme, sequences, &s);
     if (status != SPW_OK) return status;
     find_moments(&s, out);
-    const double share = spw_stack_recovered(stack, scheme->type->compiled.list(scheme)->program);
+    const double share = spw_stack_recovered(stack, s.scheme->type->compiled.list(s.scheme)->program);
     out->argument_bytes = argument_bytes(job, &s.cut);
     out->wanted_bytes = out->fullest.bytes;
     out->limit_bytes = fmax(0.0, stack->limit_share.value * (pool_bytes - out->argument_bytes));

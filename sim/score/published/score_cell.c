@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
+#include "sim/memory/compiled_layout.h"
 #include "sim/memory/compiled_memory.h"
 #include "sim/time/compiled_time.h"
 
@@ -292,6 +293,7 @@ static spw_status read_names(const fields *f, const spw_score_stacks *stacks, sp
     if (status == SPW_OK) status = spw_cluster_read(cluster, NULL, &out->job.cluster);
     if (status == SPW_OK) status = spw_remat_parse(remat, &out->job.remat);
     if (status == SPW_OK) status = spw_scheme_parse(out->scheme_text, &out->scheme);
+    if (status == SPW_OK) status = spw_compiled_layout_settle(out->stack, &out->scheme);
     if (status == SPW_ECONFIG || status == SPW_EIO) {
         (void)snprintf(out->skipped, sizeof out->skipped, "%s", spw_last_error());
         return SPW_OK;
