@@ -50,6 +50,7 @@ static spw_status open_step(const spw_stack *stack, const spw_job *job, const sp
     if (status == SPW_OK) status = spw_compiled_cut_of(job, sequences, &out->cut);
     if (status != SPW_OK) return status;
     out->shape = spw_compiled_cut_shape(job, &out->cut);
+    out->shape.routed_gradients = tree->routed_gradients;
     spw_step_list_fill(job, scheme, &out->cut, &out->shape, tree, flavour_of(stack), &out->around);
     return spw_layer_build(scheme, &out->shape, flavour_of(stack), &out->layer);
 }

@@ -10,12 +10,14 @@ typedef struct form {
     bool masked;   /* ragged_dot */
     bool act_kept; /* through the gradients of the rows, whose gathered gradients wait: 4 [rows, F] + 2 [rows, H] */
     bool dy_fp32;  /* a sorted ring's gradients of rows come in fp32 */
+    bool plain_gradients; /* with gradients of the routing weights a sorted ring runs backward as one that is not */
 } form;
 
 static form form_of(const spw_layer_builder *b, const spw_layer_shape *s, form f) {
     const bool apart = spw_layer_flavour(b) == SPW_FLAVOUR_XLA_APART;
     f.act_kept = s->looped || apart;
-    f.dy_fp32 = f.sorted && apart;
+    f.plain_gradients = !f.sorted || s->routed_gradients;
+    f.dy_fp32 = apart && !f.plain_gradients;
     return f;
 }
 
@@ -74,7 +76,7 @@ static void recompute(const form *f, const spw_layer_shape *s, spw_layer_builder
 
 /* From the gradient of the sums to that of the rows. */
 static void row_gradients(const form *f, spw_layer_builder *b) {
-    const bool waits = spw_layer_flavour(b) == SPW_FLAVOUR_XLA_APART && !f->sorted;
+    const bool waits = spw_layer_flavour(b) == SPW_FLAVOUR_XLA_APART && f->plain_gradients;
     spw_layer_pass(b, SPW_PHASE_BACKWARD);
     spw_layer_born(b, "gradients of all ranks",
                    spw_xla_rows("d_partial_sums", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN));
@@ -87,7 +89,7 @@ static void row_gradients(const form *f, spw_layer_builder *b) {
     if (waits) spw_layer_dies(b, "gradients of all ranks are used", "d_partial_sums");
     spw_layer_dies(b, "gemm wo input gradient", "wo");
     spw_xla_input_gradients(b, f->masked, true);
-    const bool sorts_fp32 = f->sorted && !f->dy_fp32;
+    const bool sorts_fp32 = !f->plain_gradients && !f->dy_fp32;
     if (f->dy_fp32) spw_layer_dies(b, "sum of input gradients", "dx1");
     if (sorts_fp32) {
         spw_layer_dies(b, "unsort of gradients", "dx1");
