@@ -63,6 +63,8 @@ static void put_attention(const symbols *s, unsigned when, const char *const nam
         put_pieces(s, when, name[i], formulas[i], layers, layers * tokens * width[i] * s->b);
 }
 
+static const double LOGITS_KEPT = 1024.0 * 1024.0 * 1024.0; /* the most seen beside a uniform scan (JAX 0.12) */
+
 static symbols measure(const spw_job *job, const spw_scheme *scheme, const spw_compiled_cut *cut,
                        const spw_layer_shape *shape, spw_step_list *out) {
     const spw_model *m = &job->model;
@@ -206,19 +208,26 @@ static void put_turn(const symbols *s) {
 
 /* Both orders of the head's weight gradient were seen, without a rule in the shapes. Behind ragged all-to-alls the smaller
  * tensor lives in every program. Elsewhere the logits stay where MaxText's layers are not one uniform scan (an unrolled layer,
- * turns of several layers, scans within turns), and the smaller tensor mostly where they are: seen, not understood; so the interval holds both. */
+ * turns of several layers, scans within turns), and the smaller tensor mostly where they are: seen, not understood; so the interval holds both.
+ * By XLA of JAX 0.11 on neither lives behind ragged all-to-alls, and of a uniform scan it is the head's gradient, but for logits of up to
+ * 1 GiB in Mixtral 8x7B. */
 static void put_head(const symbols *s, spw_flavour flavour) {
     const double vocab = (double)s->model->vocab;
     const double logits = s->ends * vocab * s->b, gradient = s->hidden * vocab * s->made;
     const bool uniform = s->dense_layers != 1.0 && s->model->layers_per_turn <= 1 && !s->model->nested_scans;
     const bool keeps = s->gathers_tokens && !uniform;
-    const bool is_logits = keeps || logits < gradient;
+    bool is_logits = keeps || logits < gradient;
     spw_step_list *out = s->out;
     out->head_bytes = is_logits ? logits : gradient;
     out->head_least_bytes = fmin(logits, gradient);
     out->head_most_bytes = s->gathers_tokens ? fmax(out->head_least_bytes, logits) : out->head_least_bytes;
-    if (flavour == SPW_FLAVOUR_XLA_APART && !s->gathers_tokens)
-        out->head_bytes = out->head_least_bytes = out->head_most_bytes = 0.0;
+    if (flavour == SPW_FLAVOUR_XLA_APART) {
+        is_logits = keeps;
+        out->head_bytes = !s->gathers_tokens ? 0.0 : keeps ? logits : gradient;
+        out->head_least_bytes = keeps ? out->head_bytes : fmin(out->head_bytes, out->head_least_bytes);
+        out->head_most_bytes = fmax(out->head_bytes, !keeps && logits <= LOGITS_KEPT ? logits : 0.0);
+        if (!s->gathers_tokens) out->head_most_bytes = 0.0;
+    }
     put(s, BACKWARD_LOOP | AT(RELAY), is_logits ? "logits" : "head_gradient", is_logits ? "T V b" : "H V g",
         out->head_bytes);
     put(s, AT(HEAD), "logits_of_head", "T V b", logits);

@@ -9,6 +9,7 @@ typedef struct form {
     bool scatters; /* rows are summed by scatters, which no fusion feeds: the weighted rows are kept apart */
     bool masked;   /* ragged_dot */
     bool act_kept; /* through the gradients of the rows, whose gathered gradients wait: 4 [rows, F] + 2 [rows, H] */
+    bool late_y;   /* y is made again behind the gradients of the rows: 5 [rows, H], where a layer is unrolled */
     bool dy_fp32;  /* a sorted ring's gradients of rows come in fp32 */
     bool plain_gradients; /* with gradients of the routing weights a sorted ring runs backward as one that is not */
 } form;
@@ -16,6 +17,7 @@ typedef struct form {
 static form form_of(const spw_layer_builder *b, const spw_layer_shape *s, form f) {
     const bool apart = spw_layer_flavour(b) == SPW_FLAVOUR_XLA_APART;
     f.act_kept = s->looped || apart;
+    f.late_y = apart && s->unrolled_layer;
     f.plain_gradients = !f.sorted || s->routed_gradients;
     f.dy_fp32 = apart && !f.plain_gradients;
     return f;
@@ -69,6 +71,7 @@ static void recompute(const form *f, const spw_layer_shape *s, spw_layer_builder
     dispatch(b);
     spw_xla_up(b);
     spw_xla_swiglu(b);
+    if (f->late_y) return;
     spw_layer_born(b, "gemm wo", y);
     if (!f->act_kept) spw_layer_dies(b, "gemm wo", "act");
     if (f->scatters) spw_layer_passes(b, "weighted sums", y_weighted);
@@ -83,12 +86,17 @@ static void row_gradients(const form *f, spw_layer_builder *b) {
     spw_tensor dy = spw_xla_rows("dy", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN);
     if (f->dy_fp32) dy.element_bytes = 4;
     spw_layer_born(b, "sort dy by expert", dy);
-    spw_layer_dies(b, "router weight gradient", "y");
+    if (!f->late_y) spw_layer_dies(b, "router weight gradient", "y");
     if (!waits) spw_layer_dies(b, "router weight gradient", "d_partial_sums");
     spw_xla_swiglu_gradient(b, f->act_kept);
     if (waits) spw_layer_dies(b, "gradients of all ranks are used", "d_partial_sums");
-    spw_layer_dies(b, "gemm wo input gradient", "wo");
+    if (!f->late_y) spw_layer_dies(b, "gemm wo input gradient", "wo");
     spw_xla_input_gradients(b, f->masked, true);
+    if (f->late_y) {
+        spw_layer_born(b, "gemm wo again", y);
+        spw_layer_dies(b, "gemm wo again", "wo");
+        spw_layer_dies(b, "router weight gradient", "y");
+    }
     const bool sorts_fp32 = !f->plain_gradients && !f->dy_fp32;
     if (f->dy_fp32) spw_layer_dies(b, "sum of input gradients", "dx1");
     if (sorts_fp32) {

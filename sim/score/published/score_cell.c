@@ -231,11 +231,13 @@ cleanup:
 }
 
 /* A table without the column is of bf16 throughout, as all were before there was one. */
-static spw_status read_precision(const fields *f, spw_job *job) {
+static spw_status read_precision(const fields *f, spw_score_cell *out) {
     const char *text = spw_csv_field(f->csv, f->row, "precision");
     const char *word = text != NULL && text[0] != '\0' ? text : "bf16";
-    if (spw_precision_choose(job, word)) return SPW_OK;
-    return spw_fail(SPW_EFORMAT, "%s:%zu: precision '%.40s'; write bf16, fp32, mixed or framework",
+    (void)snprintf(out->precision, sizeof out->precision, "%s", word);
+    if (spw_precision_choose(&out->job, word)) return SPW_OK;
+    return spw_fail(SPW_EFORMAT, "%s:%zu: precision '%.40s'; write bf16, fp32, mixed or framework, and "
+                    "single kinds behind it, as in 'bf16 weights=fp32'",
                     spw_csv_where(f->csv), spw_csv_line(f->csv, f->row), word);
 }
 
@@ -270,7 +272,7 @@ static spw_status read_numbers(const fields *f, spw_score_cell *out, double *fra
     SPW_TRY(read_kernel(f, out));
     job->batches = 1;
     job->tensor = 1;
-    SPW_TRY(read_precision(f, job));
+    SPW_TRY(read_precision(f, out));
 
 cleanup:
     return status;
