@@ -68,7 +68,8 @@ static const spw_setting rows[] = {
     SPW_STACK_OPTIONAL_LINE(spw_stack, turns, SPW_STACK_TEXT, "layers per turn of the scans in those tables"),
     SPW_STACK_OPTIONAL_LINE(spw_stack, parts, SPW_STACK_TEXT,
                             "pipeline, micro_batches and fp32, where those tables have such programs"),
-    SPW_STACK_OPTIONAL_LINE(spw_stack, times, SPW_STACK_NAME, "time stack of its programs, where it is not of its own name"),
+    SPW_STACK_OPTIONAL_LINE(spw_stack, times, SPW_STACK_NAME,
+                            "time stack of its programs, where it is not of its own name"),
     SPW_STACK_COEFFICIENT_LIST(COEFFICIENT_SETTING)
         COEFFICIENT("limit_share", limit_share, "share of (pool - arguments) past which XLA computes again"),
     COEFFICIENT("half_width", half_width, "half width of the interval, as a logarithm"),

@@ -45,11 +45,13 @@ typedef struct spw_stack {
     size_t sequences_min, sequences_max;
     char tree[SPW_STACK_NAME]; /* of MaxText: which products carry which checkpoint name, sim/input/remat.h */
     bool latency_hiding;       /* XLA's latency-hiding scheduler: exchanges in flight take memory */
-    bool exchange_arena;       /* XLA of JAX 0.11 on: buffers of ragged all-to-alls lie in an arena of their own */
+    bool exchange_arena; /* XLA of JAX 0.11 on: buffers of ragged all-to-alls lie in an arena of their own */
     /* What its tables hold, words between blanks: kinds of programs, remat policies, layers per turn of the scan. "": nothing. */
     char programs[SPW_STACK_TEXT], remats[SPW_STACK_TEXT], turns[SPW_STACK_TEXT];
-    char parts[SPW_STACK_TEXT]; /* "pipeline", "micro_batches" and "fp32" (weights and gradients), where its tables have such programs */
-    char times[SPW_STACK_NAME]; /* the time stack of its programs; "": the one of its own name, if there is one */
+    char parts
+        [SPW_STACK_TEXT]; /* "pipeline", "micro_batches" and "fp32" (weights and gradients), where its tables have such programs */
+    char times
+        [SPW_STACK_NAME]; /* the time stack of its programs; "": the one of its own name, if there is one */
 #define SPW_STACK_FIELD(field, low, high, spread, help) spw_coefficient field;
     SPW_STACK_COEFFICIENT_LIST(SPW_STACK_FIELD)
 #undef SPW_STACK_FIELD

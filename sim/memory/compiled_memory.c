@@ -159,9 +159,11 @@ static void name_outside(const step *s, spw_compiled_memory *m) {
     const spw_fit_range range = {k->models,           k->clusters,      k->expert_parallel,
                                  k->sequence_lengths, k->sequences_min, k->sequences_max};
     const spw_precision *p = &s->job->precision;
-    const bool fp32 = p->weights == 4 && p->gradients == 4 && p->activations == 2 && spw_has_word(k->parts, "fp32");
-    const spw_fit_point point = {s->job->model.name, s->job->cluster.name,    s->job->expert,
-                                 s->shape.sequences, s->job->sequence_length, fp32 || spw_precision_is_bf16(s->job)};
+    const bool fp32 =
+        p->weights == 4 && p->gradients == 4 && p->activations == 2 && spw_has_word(k->parts, "fp32");
+    const spw_fit_point point = {s->job->model.name,      s->job->cluster.name,
+                                 s->job->expert,          s->shape.sequences,
+                                 s->job->sequence_length, fp32 || spw_precision_is_bf16(s->job)};
     count_unseen(s, m);
     count_master(s->job, m);
     count_alone(s, m);
@@ -176,8 +178,7 @@ static double other_orders(const step *s, const spw_compiled_layer *program, dou
     const double matrix = (double)s->shape.hidden * (double)s->shape.ffn * (double)s->shape.element_bytes;
     const bool narrow = s->shape.ffn <= s->shape.hidden;
     if (!s->stack->exchange_arena) return program->either_way * row_hidden;
-    if (program->exchange == SPW_COMPILED_EXCHANGE_RAGGED)
-        return (double)s->shape.experts_per_rank * matrix;
+    if (program->exchange == SPW_COMPILED_EXCHANGE_RAGGED) return (double)s->shape.experts_per_rank * matrix;
     if (program->exchange == SPW_COMPILED_EXCHANGE_GATHER) return 0.0;
     return program->either_way * row_hidden +
            (program->all_experts && narrow ? (double)s->shape.experts * matrix : 0.0);

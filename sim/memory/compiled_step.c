@@ -63,7 +63,8 @@ static void put_attention(const symbols *s, unsigned when, const char *const nam
         put_pieces(s, when, name[i], formulas[i], layers, layers * tokens * width[i] * s->b);
 }
 
-static const double LOGITS_KEPT = 1024.0 * 1024.0 * 1024.0; /* the most seen beside a uniform scan (JAX 0.12) */
+static const double LOGITS_KEPT =
+    1024.0 * 1024.0 * 1024.0; /* the most seen beside a uniform scan (JAX 0.12) */
 
 static symbols measure(const spw_job *job, const spw_scheme *scheme, const spw_compiled_cut *cut,
                        const spw_layer_shape *shape, spw_step_list *out) {

@@ -8,10 +8,13 @@ typedef struct form {
     bool sorted;   /* by MaxText's ragged sort */
     bool scatters; /* rows are summed by scatters, which no fusion feeds: the weighted rows are kept apart */
     bool masked;   /* ragged_dot */
-    bool act_kept; /* through the gradients of the rows, whose gathered gradients wait: 4 [rows, F] + 2 [rows, H] */
-    bool late_y;   /* y is made again behind the gradients of the rows: 5 [rows, H], where a layer is unrolled */
-    bool dy_fp32;  /* a sorted ring's gradients of rows come in fp32 */
-    bool plain_gradients; /* with gradients of the routing weights a sorted ring runs backward as one that is not */
+    bool
+        act_kept; /* through the gradients of the rows, whose gathered gradients wait: 4 [rows, F] + 2 [rows, H] */
+    bool
+        late_y; /* y is made again behind the gradients of the rows: 5 [rows, H], where a layer is unrolled */
+    bool dy_fp32; /* a sorted ring's gradients of rows come in fp32 */
+    bool
+        plain_gradients; /* with gradients of the routing weights a sorted ring runs backward as one that is not */
 } form;
 
 static form form_of(const spw_layer_builder *b, const spw_layer_shape *s, form f) {

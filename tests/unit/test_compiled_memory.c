@@ -235,7 +235,8 @@ static void test_remat(void) {
 /* Past the limit: a share of what is too much is recovered, never more than 0.42 of the layer's rows; what is wanted does not
  * depend on the pool; the interval holds the prediction. */
 static void test_limit(void) {
-    static const char *const presets[] = {"xla-cuda-0.10.2-april", "xla-rocm-0.10.2-amd", "maxtext-rocm-2026-05"};
+    static const char *const presets[] = {"xla-cuda-0.10.2-april", "xla-rocm-0.10.2-amd",
+                                          "maxtext-rocm-2026-05"};
     static const char *const schemes[] = {"dense:capacity_factor=4", "gmm", "gmm-deepep", "ring", "ragged"};
     for (size_t i = 0; i < 3; i++) {
         const spw_stack stack = stack_of(presets[i]);

@@ -236,7 +236,8 @@ static spw_status read_precision(const fields *f, spw_score_cell *out) {
     const char *word = text != NULL && text[0] != '\0' ? text : "bf16";
     (void)snprintf(out->precision, sizeof out->precision, "%s", word);
     if (spw_precision_choose(&out->job, word)) return SPW_OK;
-    return spw_fail(SPW_EFORMAT, "%s:%zu: precision '%.40s'; write bf16, fp32, mixed or framework, and "
+    return spw_fail(SPW_EFORMAT,
+                    "%s:%zu: precision '%.40s'; write bf16, fp32, mixed or framework, and "
                     "single kinds behind it, as in 'bf16 weights=fp32'",
                     spw_csv_where(f->csv), spw_csv_line(f->csv, f->row), word);
 }
