@@ -15,6 +15,7 @@
 #include "sim/input/grid.h"
 #include "sim/input/job_check.h"
 #include "sim/input/software.h"
+#include "sim/memory/compiled_layout.h"
 #include "sim/print/plural.h"
 #include "sim/replay/chrome_trace.h"
 #include "sim/replay/plan_points.h"
@@ -161,7 +162,7 @@ static spw_status parse_splits(const char *text, const spw_job *job, spw_plan_re
                : spw_fail(SPW_EARG, "--expert-parallel '%s': write a list as in 4,8,16", text);
 }
 
-static spw_status choose_software(const char *names, const spw_job_options *o, spw_software *software,
+static spw_status choose_software(const char *names, spw_job_options *o, spw_software *software,
                                   spw_software *other, spw_plan_request *request) {
     bool compiled = false, megatron = false;
     for (size_t i = 0; i < o->job.schemes; i++) {
@@ -173,7 +174,11 @@ static spw_status choose_software(const char *names, const spw_job_options *o, s
     if (status == SPW_OK && names != NULL) status = spw_software_suits(names, &o->job.cluster);
     if (status == SPW_OK) status = spw_software_measure(&o->job.cluster, software);
     if (status != SPW_OK) return spw_fail_within(status, "--stack (or none)");
-    if (software->compiled) request->stack = &software->stack;
+    if (software->compiled) {
+        request->stack = &software->stack;
+        status = spw_compiled_layouts_settle(&software->stack, o->scheme, o->job.schemes);
+        if (status != SPW_OK) return spw_fail_within(status, "--scheme");
+    }
     if (software->timed) request->time_stack = &software->time_stack;
     if (software->megatron) request->megatron = &software->megatron_coefficients;
     return software->compiled
