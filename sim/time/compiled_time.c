@@ -137,7 +137,8 @@ static spw_status add_compute(prediction *p, double *outside, double *products) 
     SPW_TRY(add(p, "shared_expert", "shared experts", w->model.shared_expert / dense));
     SPW_TRY(add(p, "router", "logits of the experts", w->model.router / dense));
     SPW_TRY(add(p, "head", "logits of the vocabulary", w->model.head / dense));
-    SPW_TRY(add(p, "elementwise", "norms, rotations, activations, residuals", w->model.layer_bytes / memory));
+    SPW_TRY(add(p, "elementwise", "norms, rotations, activations, residuals",
+                (w->model.layer_bytes + w->model.logit_bytes) / memory));
     *outside = 0.0;
     for (size_t i = 0; i < p->out->components; i++) *outside += p->out->component[i].seconds;
     SPW_TRY(add(p, "expert_products", "grouped or batched GEMMs, whole tiles", experts));
