@@ -1,12 +1,7 @@
 #include "sim/memory/stage_walk.h"
 
 #include "base/memory.h"
-
-/* One layer of the stage. */
-typedef struct stage_layer {
-    size_t moe; /* position among the model's MoE layers; SIZE_MAX: none */
-    bool experts;
-} stage_layer;
+#include "sim/memory/stage_layers.h"
 
 /* One micro-batch through one chunk, alone. */
 typedef struct pass_kept {
@@ -18,8 +13,7 @@ struct spw_stage_walk {
     spw_pipeline pipeline;
     size_t stage;
     spw_waiting_layer keeps[2];
-    size_t *begin; /* [chunks + 1] into layer */
-    stage_layer *layer;
+    spw_stage_layers layers;
     pass_kept *part; /* [micro_batches][chunks] */
 };
 
@@ -50,34 +44,6 @@ uint64_t spw_stage_moment_left(const spw_waiting_layer *k, const spw_stage_momen
     return bytes_of(of_kinds(m->left, k[0].left, k[1].left));
 }
 
-/* --- The stage's layers --- */
-
-static spw_status place_layers(spw_stage_walk *w, const spw_model *model) {
-    const size_t chunks = w->pipeline.chunks;
-    size_t count = 0;
-    spw_status status = SPW_ALLOC(chunks + 1, &w->begin);
-    for (size_t c = 0; c < chunks && status == SPW_OK; c++) {
-        const spw_block block = spw_pipeline_block(&w->pipeline, model, w->stage, c);
-        w->begin[c] = count;
-        count += block.layers + block.predictions;
-        w->begin[c + 1] = count;
-    }
-    if (status == SPW_OK) status = SPW_ALLOC(count > 0 ? count : 1, &w->layer);
-    for (size_t c = 0; c < chunks && status == SPW_OK; c++) {
-        const spw_block block = spw_pipeline_block(&w->pipeline, model, w->stage, c);
-        /* bare layers are all the same, and their model does not name them */
-        const bool named = model->layers > model->moe_layers;
-        size_t moe = 0, at = w->begin[c];
-        for (size_t i = 0; i < block.first; i++) moe += !named || model->is_moe[i];
-        for (size_t i = block.first; i < block.first + block.layers; i++) {
-            const bool experts = !named || model->is_moe[i];
-            w->layer[at++] = (stage_layer){experts ? moe++ : SIZE_MAX, experts};
-        }
-        while (at < w->begin[c + 1]) w->layer[at++] = (stage_layer){SIZE_MAX, true};
-    }
-    return status;
-}
-
 spw_status spw_stage_walk_create(const spw_pipeline *pipeline, const spw_model *model, size_t stage,
                                  const spw_waiting_layer *keeps, spw_stage_walk **out) {
     spw_stage_walk *w = NULL;
@@ -88,7 +54,7 @@ spw_status spw_stage_walk_create(const spw_pipeline *pipeline, const spw_model *
     w->stage = stage;
     w->keeps[0] = keeps[0];
     w->keeps[1] = keeps[1];
-    SPW_TRY(place_layers(w, model));
+    SPW_TRY(spw_stage_layers_create(pipeline, model, stage, &w->layers));
     SPW_TRY(SPW_ALLOC(pipeline->micro_batches * pipeline->chunks, &w->part));
     *out = w;
     w = NULL;
@@ -100,8 +66,7 @@ cleanup:
 
 void spw_stage_walk_destroy(spw_stage_walk *w) {
     if (w == NULL) return;
-    spw_free(w->begin);
-    spw_free(w->layer);
+    spw_stage_layers_destroy(&w->layers);
     spw_free(w->part);
     spw_free(w);
 }
@@ -124,9 +89,10 @@ static void look_at_part(const spw_stage_walk *w, const spw_layer_uses *uses, si
                          size_t chunk, pass_kept *out) {
     spw_stage_moment now = {.micro_batch = micro_batch};
     *out = (pass_kept){.kept = {.there = false}};
-    for (size_t i = w->begin[chunk]; i < w->begin[chunk + 1]; i++) now.left[w->layer[i].experts]++;
-    for (size_t i = w->begin[chunk]; i < w->begin[chunk + 1]; i++) {
-        const stage_layer *layer = &w->layer[i];
+    for (size_t i = w->layers.begin[chunk]; i < w->layers.begin[chunk + 1]; i++)
+        now.left[w->layers.layer[i].experts]++;
+    for (size_t i = w->layers.begin[chunk]; i < w->layers.begin[chunk + 1]; i++) {
+        const spw_stage_layer *layer = &w->layers.layer[i];
         spw_layer_use use = {0, 0};
         if (layer->moe != SIZE_MAX)
             use = uses->use[layer->moe % uses->layers * uses->micro_batches +

@@ -24,8 +24,13 @@ static spw_status create_allocator(spw_replay_row *row) {
     const spw_replay_frame *f = row->frame;
     spw_megatron_shape bare;
     row->exact = spw_megatron_job_layers(&row->point, &bare) || row->point.job->snapshot != NULL;
-    return spw_reserved_memory_create(&row->point, row->memory.footprint, f->layers, f->steps,
-                                      &row->reserved);
+    const spw_reserved_request request = {.point = &row->point,
+                                          .footprint = row->memory.footprint,
+                                          .ranks = f->ranks,
+                                          .layers = f->layers,
+                                          .steps = f->steps,
+                                          .every = f->request->every_rank || !f->parts};
+    return spw_reserved_memory_create(&request, &row->reserved);
 }
 
 spw_status spw_replay_point_check(const spw_replay_request *request, const spw_point *point) {
@@ -115,7 +120,7 @@ spw_status spw_replay_row_create(const spw_replay_frame *f, const spw_job *job, 
     if (outside == NULL) outside = spw_offload_outside(job);
     if (outside != NULL) (void)snprintf(row->outside, sizeof row->outside, "%s", outside);
     const bool replays = q->allocator && job->offload.modules == 0; /* its order of copies is not known */
-    if (row->memory.routed && replays && !f->parts) SPW_TRY(create_allocator(row));
+    if (row->memory.routed && replays && (!f->parts || row->memory.frees)) SPW_TRY(create_allocator(row));
 
 cleanup:
     return status;
@@ -293,7 +298,8 @@ static void note_memory(spw_replay_row *row, const spw_rank_rows *of_rank, spw_r
     for (size_t d = 0; d < row->point.shape.ranks && row->memory.routed; d++) {
         const spw_rank_rows rows = times > 0.0 ? stated_rows(row, times) : of_rank[d];
         spw_stage_memory_note(&row->memory, place.layer, place.micro_batch, first + d, rows);
-        if (row->reserved != NULL) spw_reserved_memory_note(row->reserved, place.layer, first + d, rows);
+        if (row->reserved != NULL)
+            spw_reserved_memory_note(row->reserved, place.layer, place.micro_batch, first + d, rows);
     }
 }
 
@@ -372,7 +378,8 @@ spw_status spw_replay_row_end(spw_replay_row *row, size_t step) {
                              spw_composer_step_id(row->frame->composer, step));
     }
     if (!judged) SPW_TRY(spw_replay_row_end_time(row));
-    if (row->reserved != NULL) SPW_TRY(spw_reserved_memory_end_step(row->reserved, step));
+    if (row->reserved != NULL)
+        SPW_TRY(spw_reserved_memory_end_step(row->reserved, step, row->memory.place_peak));
 
 cleanup:
     return status;

@@ -86,7 +86,7 @@ static void test_by_hand(void) {
     int64_t fixed = 0;
     for (size_t i = 0; i < list.events; i++) fixed += (int64_t)list.event[i].bytes;
     CHECK(fixed == (int64_t)f.fixed_bytes[SPW_MOMENT_LOSS]);
-    CHECK_OK(spw_step_memory_step(memory, rows, LAYERS, &list));
+    CHECK_OK(spw_step_memory_step(memory, &(spw_step_rows){rows, LAYERS, 1}, &list));
     const spw_list_peak peak = spw_event_list_peak(&list);
     CHECK(peak.after_forward_bytes == 2 * row * 35); /* x and h of all */
     /* layer 1 with y, and all that is beside it backward; layer 2 has 2 x 30 + 15 */
@@ -94,7 +94,7 @@ static void test_by_hand(void) {
     const int64_t gradients = INT64_C(3) * 2 * 1024 * 512 * 2; /* of the two experts here, bf16 */
     CHECK(peak.backward_bytes ==
           2 * row * 30 + gradients + row * 20); /* layer 1, its dx beside all x and h */
-    CHECK_STATUS(spw_step_memory_step(memory, rows, 0, &list), SPW_EARG);
+    CHECK_STATUS(spw_step_memory_step(memory, &(spw_step_rows){rows, 0, 1}, &list), SPW_EARG);
     spw_event_list_destroy(&list);
     spw_step_memory_destroy(memory);
 }
@@ -116,7 +116,7 @@ static void test_pieces(void) {
     CHECK_OK(spw_footprint_compute(&point, NULL, &f));
     CHECK_OK(spw_step_memory_create(&point, &f, NULL, &memory));
     CHECK_OK(spw_step_memory_begin(memory, &list));
-    CHECK_OK(spw_step_memory_step(memory, rows, LAYERS, &list));
+    CHECK_OK(spw_step_memory_step(memory, &(spw_step_rows){rows, LAYERS, 1}, &list));
     const size_t pieces = spw_layer_find(&layer, "received_pieces");
     uint64_t bytes = 0, most = 0;
     size_t births = 0, deaths = 0;
@@ -185,7 +185,7 @@ static void test_against_footprint(void) {
         CHECK_OK(spw_step_memory_begin(memory, &list));
         int64_t begin = 0;
         for (size_t i = 0; i < list.events; i++) begin += (int64_t)list.event[i].bytes;
-        CHECK_OK(spw_step_memory_step(memory, rows, LAYERS, &list));
+        CHECK_OK(spw_step_memory_step(memory, &(spw_step_rows){rows, LAYERS, 1}, &list));
         const spw_list_peak peak = spw_event_list_peak(&list);
         const int64_t want = (int64_t)spw_footprint_walked_peak(&f, &peaks, 0), got = begin + peak.peak_bytes;
         if (saves) {
@@ -212,17 +212,20 @@ static void replay(const spw_job *job, const uint64_t held[STEPS], spw_reserved_
     spw_footprint f;
     spw_reserved_memory *memory = NULL;
     CHECK_OK(spw_footprint_compute(&point, NULL, &f));
-    CHECK_OK(spw_reserved_memory_create(&point, &f, LAYERS, STEPS, &memory));
+    CHECK_OK(spw_reserved_memory_create(
+        &(spw_reserved_request){
+            .point = &point, .footprint = &f, .ranks = RANKS, .layers = LAYERS, .steps = STEPS},
+        &memory));
     for (size_t step = 0; step < STEPS; step++) {
         for (size_t rank = 0; rank < RANKS; rank++) {
             for (size_t l = 0; l < LAYERS; l++) {
                 uint64_t state = held[step] + 977 * rank + 31 * l + 1;
                 for (int i = 0; i < 8; i++) (void)next_random(&state);
                 const uint64_t rows = held[step] / 2 + next_random(&state) % (held[step] + 1);
-                spw_reserved_memory_note(memory, l, rank, (spw_rank_rows){rows, rows, rows});
+                spw_reserved_memory_note(memory, l, 0, rank, (spw_rank_rows){rows, rows, rows});
             }
         }
-        CHECK_OK(spw_reserved_memory_end_step(memory, step));
+        CHECK_OK(spw_reserved_memory_end_step(memory, step, NULL));
         allocated[step] = spw_reserved_memory_allocated(memory, step);
         CHECK(allocated[step] <= spw_reserved_memory_reserved(memory, step));
     }
@@ -368,7 +371,10 @@ static void test_host_memory(void) {
     for (int n = 0; n < 100 && !succeeded; n++) {
         spw_reserved_memory *memory = NULL;
         spw_alloc_fail_after(n);
-        const spw_status status = spw_reserved_memory_create(&point, &f, LAYERS, STEPS, &memory);
+        const spw_status status = spw_reserved_memory_create(
+            &(spw_reserved_request){
+                .point = &point, .footprint = &f, .ranks = RANKS, .layers = LAYERS, .steps = STEPS},
+            &memory);
         spw_alloc_fail_after(-1);
         CHECK(status == SPW_OK || (status == SPW_ENOMEM && memory == NULL));
         succeeded = status == SPW_OK;
