@@ -42,7 +42,8 @@ enum {
     OPTION_CHROME,
     OPTION_UNTIL,
     OPTION_MEMORY,
-    OPTION_ALL
+    OPTION_ALL,
+    OPTION_EVERY_RANK
 };
 
 typedef struct plan_options {
@@ -50,7 +51,7 @@ typedef struct plan_options {
     const char *trace_path, *routing, *imbalance, *stack, *steps, *layers, *tokens, *seed, *allocator, *drops,
         *routing_steps, *chrome, *until, *memory;
     spw_search_options search;
-    bool all;
+    bool all, every_rank;
 } plan_options;
 
 static const struct argp_option own_options[] = {
@@ -93,6 +94,8 @@ static const struct argp_option own_options[] = {
      0},
     {"chrome-trace", OPTION_CHROME, "FILE.json", SPW_OPTION_WRITES,
      "also write the predicted step of every point as a Chrome trace, which Perfetto opens", 0},
+    {"every-rank", OPTION_EVERY_RANK, NULL, 0,
+     "with --allocator: replay that of every rank of every stage (default: of the fullest 16)", 0},
     {"all", OPTION_ALL, NULL, 0, "print every point, not only those that no other beats", 0},
     {0},
 };
@@ -109,6 +112,8 @@ static error_t parse(int key, char *text, struct argp_state *state) {
         argp_error(state, "--until is given twice; write its questions between commas, as in oom,step=1.1");
     } else if (key >= OPTION_TRACE && key <= OPTION_MEMORY) {
         *target[key - OPTION_TRACE] = text;
+    } else if (key == OPTION_EVERY_RANK) {
+        o->every_rank = true;
     } else if (key == OPTION_ALL) {
         o->all = true;
     } else if (key == ARGP_KEY_ARG) {
@@ -424,6 +429,7 @@ spw_status spw_command_plan(int argc, char **argv) {
         spw_search_batches(&o->job.job, o->job.left_out, o->job.left_outs,
                            o->job.sequences != NULL || o->job.job.batches + o->job.left_outs > 1);
     request.allocator = o->allocator != NULL;
+    request.every_rank = o->every_rank;
     const spw_job *job = &o->job.job;
     tokens = spw_cost_tokens(job, tokens);
     o->search.splits = splits;

@@ -301,14 +301,12 @@ void spw_plan_print_legend(const spw_plan_view *v, FILE *out) {
                 "comes on top\n",
                 v->request->allocator ? "r" : "spillway replay, or --allocator");
     if (any_reserved(v->result))
-        fprintf(out, "r: what PyTorch's allocator reserves over the steps, replayed on every rank; it fits "
-                     "when no step "
-                     "runs out\n");
+        fprintf(out,
+                "r: what PyTorch's allocator reserves over the steps, replayed on %s; it fits when no "
+                "step runs out\n",
+                v->request->every_rank ? "every rank" : "the fullest ranks");
     if (v->request->allocator && !any_reserved(v->result))
-        fprintf(
-            out,
-            "allocator: nothing to replay; it is for schemes that allocate what arrives, without stages or "
-            "micro-batches\n");
+        fprintf(out, "allocator: nothing to replay; it is for schemes that allocate what arrives\n");
 }
 
 /* --- Answers --- */

@@ -15,13 +15,13 @@ typedef struct spw_tensor_kind {
     const char *name, *formula, *source;
 } spw_tensor_kind;
 
-enum { SPW_TENSOR_KINDS = 96 };
+enum { SPW_TENSOR_KINDS = 96, SPW_NO_MOE_LAYER = UINT16_MAX };
 
 /* A tensor is born or dies. `slot` names it among the live ones; a later tensor may have the same. */
 typedef struct spw_memory_event {
     uint64_t bytes; /* requested, not rounded */
     uint32_t slot;
-    uint16_t kind, layer;
+    uint16_t kind, layer; /* layer: among the model's MoE layers; SPW_NO_MOE_LAYER: none is at work */
     bool born, backward;
     uint32_t micro_batch; /* of the pass; 0 where there is one */
 } spw_memory_event;

@@ -164,8 +164,9 @@ static spw_status choose(spw_reserved_memory *m, size_t step, const uint64_t *li
     size_t looked = 0;
     bool *left = NULL;
     spw_status status = SPW_OK;
+    const size_t every = live == NULL ? m->request.ranks : 1; /* of places: one a stage */
     if (m->request.every || places <= SPW_RESERVED_FOLLOWED || live == NULL) {
-        for (size_t i = 0; i < places && m->followed < places; i++) SPW_TRY(follow(m, i));
+        for (size_t i = 0; i < places && step == 0; i += m->request.every ? 1 : every) SPW_TRY(follow(m, i));
         return SPW_OK;
     }
     SPW_TRY(SPW_ALLOC(places, &left));
@@ -303,7 +304,7 @@ static void record_death(const spw_reserved_memory *m, int variant, size_t step,
                                 .stage = stage_of(m, place)};
     if (out->at_start) return;
     out->micro_batch = at->micro_batch;
-    out->layer = at->layer;
+    out->layer = at->layer != SPW_NO_MOE_LAYER ? at->layer : SIZE_MAX;
     out->backward = at->backward;
 }
 
@@ -319,7 +320,7 @@ static void record_place(spw_reserved_memory *m, int variant, size_t place, step
     if (requested > record->requested) {
         record->requested = requested;
         record->live_place = place;
-        record->live_layer = rank->at.layer;
+        record->live_layer = rank->at.layer != SPW_NO_MOE_LAYER ? rank->at.layer : 0;
         record->live_micro_batch = rank->at.micro_batch;
     }
     record->allocated = allocated > record->allocated ? allocated : record->allocated;

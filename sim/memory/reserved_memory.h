@@ -24,14 +24,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SPW_RESERVED_FOLLOWED = 8, SPW_RESERVED_MOST = 16 };
+enum { SPW_RESERVED_FOLLOWED = 16, SPW_RESERVED_MOST = 24 };
 
 /* Where a process ran out of memory first. */
 typedef struct spw_reserved_death {
     bool there;
     bool at_start;             /* before the first layer ran */
     size_t step, rank, stage;  /* positions */
-    size_t micro_batch, layer; /* the layer among the job's MoE layers, where one was at work */
+    size_t micro_batch, layer; /* the layer among the job's MoE layers, SIZE_MAX: none was at work */
     bool backward;
 } spw_reserved_death;
 
@@ -80,7 +80,8 @@ void spw_reserved_memory_destroy(spw_reserved_memory *memory); /* NULL is fine *
 /* What a rank of each stage does in a micro-batch of a replayed layer of the step under way. */
 void spw_reserved_memory_note(spw_reserved_memory *memory, size_t layer, size_t micro_batch, size_t rank,
                               spw_rank_rows rows);
-/* Runs the step under way, position `step`. live [stages][ranks]: peaks of what must be live in it; NULL: all are alike. */
+/* Runs the step under way, position `step`. live [stages][ranks]: peaks of what must be live in it; NULL: all
+ * ranks of a stage are alike. */
 SPW_MUST_CHECK spw_status spw_reserved_memory_end_step(spw_reserved_memory *memory, size_t step,
                                                        const uint64_t *live);
 /* Peaks of a step that has ended, of the rank that has most. */

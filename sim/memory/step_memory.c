@@ -20,7 +20,6 @@ enum { KEPT_INPUT, KEPT_RESIDUALS, KEPT_LEFT, KEPT };
 /* A layer of a micro-batch that is in flight. */
 typedef struct place {
     size_t set, local; /* of the flight, and of the chunk's layers */
-    size_t moe;        /* position among the model's MoE layers, for who reads the list */
     bool experts, backward;
 } place;
 
@@ -33,6 +32,7 @@ struct spw_step_memory {
     size_t sets, spares;
     spw_rank_rows predicted; /* of layers of multi-token prediction: a trace has none of theirs */
     size_t micro_batch;      /* of the pass under way */
+    size_t at_work;          /* its layer among the model's MoE layers; SPW_NO_MOE_LAYER: none */
     spw_layer layer;
     size_t layers;
     size_t ranks;    /* of the group */
@@ -78,6 +78,7 @@ static void take_fixed(const spw_footprint *footprint, spw_step_memory *m) {
         memcpy(tensor->live, c->live, sizeof tensor->live);
     }
     m->frees = footprint->frees;
+    m->at_work = SPW_NO_MOE_LAYER;
     memcpy(m->keeps, footprint->keeps, sizeof m->keeps);
 }
 
@@ -86,7 +87,7 @@ static spw_status create_slots(spw_step_memory *m) {
     size_t cells = 0, places = 0;
     spw_status status = SPW_OK;
     m->sets = spw_pipeline_in_flight(&m->pipeline, m->stage);
-    if (m->layers > UINT16_MAX || !spw_mul_size(m->sets, m->stages.most, &places) ||
+    if (m->layers >= SPW_NO_MOE_LAYER || !spw_mul_size(m->sets, m->stages.most, &places) ||
         !spw_mul_size(places, m->layer.tensors + KEPT, &cells) || cells + m->ranks >= UINT32_MAX / 2)
         return spw_fail(SPW_EARG, "%zu MoE layers of %zu tensors in %zu passes: too many", m->layers,
                         m->layer.tensors, m->sets);
@@ -160,6 +161,7 @@ size_t spw_step_memory_slots(const spw_step_memory *m) {
 
 static spw_status append(spw_step_memory *m, spw_memory_event event) {
     event.micro_batch = (uint32_t)m->micro_batch;
+    event.layer = (uint16_t)m->at_work;
     return spw_event_list_append(m->out, event);
 }
 
@@ -204,7 +206,6 @@ static spw_status change_pieces(spw_step_memory *m, place at, size_t tensor, boo
         status = append(m, (spw_memory_event){.bytes = some * row,
                                               .slot = (uint32_t)(first + r),
                                               .kind = (uint16_t)tensor,
-                                              .layer = (uint16_t)at.moe,
                                               .born = born,
                                               .backward = at.backward});
     }
@@ -220,7 +221,6 @@ static spw_status change(spw_step_memory *m, place at, size_t tensor, bool born)
     return append(m, (spw_memory_event){.bytes = m->bytes[tensor],
                                         .slot = (uint32_t)(SPW_COMPONENTS + cell),
                                         .kind = (uint16_t)tensor,
-                                        .layer = (uint16_t)at.moe,
                                         .born = born,
                                         .backward = at.backward});
 }
@@ -277,8 +277,10 @@ static spw_status part_of_layers(spw_step_memory *m, const spw_step_rows *rows, 
     if (status == SPW_OK && m->recorded != NULL)
         return spw_snapshot_steps_step(m->recorded, m->step++, &m->layers_list, list);
     m->out = list;
-    for (size_t i = 0; i < m->layers_list.events && status == SPW_OK; i++)
+    for (size_t i = 0; i < m->layers_list.events && status == SPW_OK; i++) {
+        m->at_work = m->layers_list.event[i].layer;
         status = append(m, m->layers_list.event[i]);
+    }
     return status;
 }
 
@@ -336,11 +338,11 @@ cleanup:
 
 /* --- Passes --- */
 
-static place place_of(const spw_step_memory *m, const spw_pass *pass, size_t local) {
+static place place_of(spw_step_memory *m, const spw_pass *pass, size_t local) {
     const spw_stage_layer *layer = &m->stages.layer[m->stages.begin[pass->chunk] + local];
+    m->at_work = layer->moe != SIZE_MAX ? layer->moe : SPW_NO_MOE_LAYER;
     return (place){.set = m->set_of[pass->micro_batch * m->pipeline.chunks + pass->chunk],
                    .local = local,
-                   .moe = layer->moe != SIZE_MAX ? layer->moe : 0,
                    .experts = layer->experts,
                    .backward = pass->backward};
 }
@@ -363,6 +365,7 @@ static spw_status pass_forward(spw_step_memory *m, const spw_pass *pass, const s
         if (at.experts) SPW_TRY(forward(m, at, rows_of(m, rows, pass, i)));
         SPW_TRY(change_kept(m, &at, KEPT_RESIDUALS, true));
     }
+    m->at_work = SPW_NO_MOE_LAYER;
     if (m->stage + 1 < p->stages || pass->chunk + 1 == p->chunks) SPW_TRY(pass_moment(m, SPW_MOMENT_LOSS));
 
 cleanup:
@@ -407,7 +410,7 @@ spw_status spw_step_memory_step(spw_step_memory *m, const spw_step_rows *rows, s
         const spw_pass pass = spw_pipeline_pass(&m->pipeline, m->stage, i);
         m->micro_batch = pass.micro_batch;
         status = pass.backward ? pass_backward(m, &pass, rows) : pass_forward(m, &pass, rows);
-        if (pass.backward && status == SPW_OK) status = spw_event_list_mark(list);
+        if (status == SPW_OK) status = spw_event_list_mark(list);
     }
     m->micro_batch = 0;
     return status;

@@ -23,13 +23,14 @@ enum { MOST_LINKS = 1 << 16 /* pairs of ranks that a sink is told of */ };
 static spw_status create_allocator(spw_replay_row *row) {
     const spw_replay_frame *f = row->frame;
     spw_megatron_shape bare;
-    row->exact = spw_megatron_job_layers(&row->point, &bare) || row->point.job->snapshot != NULL;
+    row->exact =
+        (spw_megatron_job_layers(&row->point, &bare) && f->stages == 1) || row->point.job->snapshot != NULL;
     const spw_reserved_request request = {.point = &row->point,
                                           .footprint = row->memory.footprint,
                                           .ranks = f->ranks,
                                           .layers = f->layers,
                                           .steps = f->steps,
-                                          .every = f->request->every_rank || !f->parts};
+                                          .every = f->request->every_rank};
     return spw_reserved_memory_create(&request, &row->reserved);
 }
 

@@ -362,6 +362,59 @@ static void test_conf(void) {
         CHECK_STATUS(spw_allocator_conf_parse("--allocator", bad[i], &a), SPW_EARG);
 }
 
+/* --- Of many ranks, the fullest --- */
+
+enum { MANY = 40, FEW_STEPS = 4 };
+
+/* Rank r of 40 holds more rows the greater r is; in step 2 rank 3 holds most of all. */
+static void note_many(spw_reserved_memory *memory, size_t step, uint64_t live[MANY]) {
+    for (size_t rank = 0; rank < MANY; rank++) {
+        const uint64_t rows = step == 2 && rank == 3 ? 30000 : 1000 + 97 * (rank / 2);
+        live[rank] = rows;
+        for (size_t l = 0; l < LAYERS; l++)
+            spw_reserved_memory_note(memory, l, 0, rank, (spw_rank_rows){rows, rows, rows});
+    }
+}
+
+static void replay_many(const spw_reserved_request *request, spw_reserved_summary *out) {
+    spw_reserved_memory *memory = NULL;
+    uint64_t live[MANY];
+    CHECK_OK(spw_reserved_memory_create(request, &memory));
+    for (size_t step = 0; step < FEW_STEPS; step++) {
+        note_many(memory, step, live);
+        CHECK_OK(spw_reserved_memory_end_step(memory, step, live));
+    }
+    CHECK_OK(spw_reserved_memory_finish(memory, out));
+    spw_reserved_memory_destroy(memory);
+}
+
+static void test_fullest(void) {
+    const spw_job job = make_job(SPW_REMAT_NONE, 8.0), small = make_job(SPW_REMAT_NONE, 0.2);
+    const spw_point point = spw_point_of(&job, &scheme, 1), tight = spw_point_of(&small, &scheme, 1);
+    spw_footprint f;
+    spw_reserved_summary all, few;
+    CHECK_OK(spw_footprint_compute(&point, NULL, &f));
+    spw_reserved_request request = {
+        .point = &point, .footprint = &f, .ranks = MANY, .layers = LAYERS, .steps = FEW_STEPS, .every = true};
+    replay_many(&request, &all);
+    CHECK(all.processes == MANY && all.followed == MANY);
+    request.every = false;
+    replay_many(&request, &few);
+    /* ranks 2 i and 2 i + 1 have the same rows, of which one is followed; rank 3 from step 2 on */
+    CHECK(few.processes == MANY && few.followed == SPW_RESERVED_FOLLOWED + 1);
+    CHECK(few.as_set.requested.max_bytes == all.as_set.requested.max_bytes);
+    CHECK(few.as_set.requested.p50_bytes == all.as_set.requested.p50_bytes);
+    CHECK(few.as_set.live_rank == 3 && few.as_set.live_step == 2 && !few.as_set.death.there);
+    CHECK(few.as_set.reserved.max_bytes <= all.as_set.reserved.max_bytes);
+    /* a device that is too small for step 2: who dies, and where */
+    request.point = &tight;
+    CHECK_OK(spw_footprint_compute(&tight, NULL, &f));
+    replay_many(&request, &few);
+    const spw_reserved_death *d = &few.as_set.death;
+    CHECK(few.as_set.failed_steps == 1 && d->there && !d->at_start);
+    CHECK(d->step == 2 && d->rank == 3 && d->stage == 0 && d->micro_batch == 0 && d->layer < LAYERS);
+}
+
 static void test_host_memory(void) {
     const spw_job job = make_job(SPW_REMAT_FULL, 8.0);
     const spw_point point = spw_point_of(&job, &scheme, 1);
@@ -391,6 +444,7 @@ int main(void) {
     test_verdicts();
     test_probability();
     test_conf();
+    test_fullest();
     test_host_memory();
     return check_done();
 }
