@@ -3,6 +3,7 @@
 #include "sim/input/grid.h"
 #include "sim/input/job_json.h"
 #include "sim/input/precision.h"
+#include "sim/memory/advice.h"
 #include "sim/memory/cross_entropy.h"
 #include "sim/memory/fsdp2.h"
 #include "sim/memory/optimizer_state.h"
@@ -15,6 +16,7 @@
 #include "traces/trace.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -241,6 +243,8 @@ static json_t *death_json(spw_json *json, const spw_result_row *r) {
 static json_t *allocator_json(spw_json *json, const spw_result_row *r) {
     json_t *object = outcome_json(json, &r->reserved.as_set);
     if (r->reserved.recorded) spw_json_put(json, object, "snapshot", match_json(json, &r->reserved.match));
+    spw_json_put(json, object, "reserved_low_bytes", spw_json_real(spw_reserved_low(&r->reserved)));
+    spw_json_put(json, object, "reserved_high_bytes", spw_json_real(spw_reserved_high(&r->reserved)));
     spw_json_put(json, object, "processes", spw_json_count(r->reserved.processes));
     spw_json_put(json, object, "followed", spw_json_count(r->reserved.followed));
     spw_json_put(json, object, "runs_out", death_json(json, r));
@@ -285,6 +289,8 @@ static json_t *memory_json(spw_json *json, const spw_result_row *r) {
     spw_json_put(json, object, "by_newest_stack", newest_json(json, &r->newest));
     spw_json_put(json, object, "kind", spw_json_text(spw_memory_kind_name(r->memory_kind)));
     spw_json_put(json, object, "budget_bytes", spw_json_count(f->budget_bytes));
+    spw_json_put(json, object, "outside_bytes",
+                 spw_json_real(fmax(r->device_bytes - (double)f->budget_bytes, 0.0)));
     spw_json_put(json, object, "argument_bytes", spw_json_count(f->argument_bytes));
     spw_json_put(json, object, "temporary_bytes", spw_json_count(f->temporary_bytes));
     spw_json_put(json, object, "peak_bytes", spw_json_count(f->peak_bytes));
