@@ -13,6 +13,7 @@
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 enum { AS_SET, EXPANDABLE, VARIANTS };
+enum { STEADY = 3 }; /* steps after which nothing new is to be expected of equal ones */
 
 /* One rank under one setting. */
 typedef struct process {
@@ -330,10 +331,22 @@ static void record_place(spw_reserved_memory *m, int variant, size_t place, step
     if (p->stranded > m->stranded[variant]) m->stranded[variant] = p->stranded;
 }
 
-spw_status spw_reserved_memory_end_step(spw_reserved_memory *m, size_t step, const uint64_t *live) {
+/* A step that is run several times retries as often as the worst of these. */
+static void record_run(spw_reserved_memory *m, int variant, size_t step) {
+    step_record *record = &m->record[variant][step];
+    const uint64_t retries = record->retries;
+    record->retries = 0;
+    for (size_t i = 0; i < places_of(m); i++) {
+        if (m->place[i].memory == NULL) continue;
+        record_place(m, variant, i, record);
+        record_death(m, variant, step, i, &m->death[variant]);
+    }
+    if (retries > record->retries) record->retries = retries;
+}
+
+static spw_status run_step(spw_reserved_memory *m, size_t step) {
     const int places = (int)places_of(m);
-    spw_status status = choose(m, step, live);
-    if (status != SPW_OK) return status;
+    spw_status status = SPW_OK;
 #pragma omp parallel
     {
         spw_event_list list = {.events = 0};
@@ -348,16 +361,19 @@ spw_status spw_reserved_memory_end_step(spw_reserved_memory *m, size_t step, con
         }
         spw_event_list_destroy(&list);
     }
-    if (status != SPW_OK) return spw_fail(status, "the allocator's replay of step %zu failed", step);
-    for (int v = 0; v < m->variants; v++) {
-        m->record[v][step] = (step_record){.failed = false};
-        for (size_t i = 0; i < places_of(m); i++) {
-            if (m->place[i].memory == NULL) continue;
-            record_place(m, v, i, &m->record[v][step]);
-            record_death(m, v, step, i, &m->death[v]);
-        }
+    return status == SPW_OK ? SPW_OK : spw_fail(status, "the allocator's replay of step %zu failed", step);
+}
+
+spw_status spw_reserved_memory_end_step(spw_reserved_memory *m, size_t step, const uint64_t *live) {
+    /* One step stands for all: what it leaves is there when the next one begins, which does the same from then on. */
+    const int runs = m->request.steps == 1 && m->recorded == NULL ? STEADY : 1;
+    spw_status status = choose(m, step, live);
+    for (int v = 0; v < m->variants; v++) m->record[v][step] = (step_record){.failed = false};
+    for (int run = 0; run < runs && status == SPW_OK; run++) {
+        status = run_step(m, step);
+        for (int v = 0; v < m->variants && status == SPW_OK; v++) record_run(m, v, step);
     }
-    return SPW_OK;
+    return status;
 }
 
 uint64_t spw_reserved_memory_reserved(const spw_reserved_memory *m, size_t step) {

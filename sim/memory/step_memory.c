@@ -15,11 +15,12 @@ typedef struct fixed_tensor {
 } fixed_tensor;
 
 /* What a layer keeps beside its experts' rows, and leaves behind. */
-enum { KEPT_INPUT, KEPT_RESIDUALS, KEPT_LEFT, KEPT };
+enum { KEPT_INPUT, KEPT_RESIDUALS, KEPT, KEPT_LEFT = KEPT };
 
 /* A layer of a micro-batch that is in flight. */
 typedef struct place {
     size_t set, local; /* of the flight, and of the chunk's layers */
+    size_t index;      /* of the stage's layers */
     bool experts, backward;
 } place;
 
@@ -41,6 +42,7 @@ struct spw_step_memory {
     fixed_tensor fixed[SPW_COMPONENTS];
     size_t fixed_count;
     bool *live;                 /* [sets][layers of a chunk][tensors] */
+    bool *left;                 /* [layers of the stage] what the backward pass left is there yet */
     spw_waiting_layer keeps[2]; /* where layers are freed one by one */
     bool frees;
     spw_event_list *out;
@@ -93,6 +95,7 @@ static spw_status create_slots(spw_step_memory *m) {
                         m->layer.tensors, m->sets);
     SPW_TRY(SPW_ALLOC(cells > 0 ? cells : 1, &m->live));
     SPW_TRY(SPW_ALLOC(m->layer.tensors, &m->bytes));
+    SPW_TRY(SPW_ALLOC(m->stages.begin[m->pipeline.chunks] + 1, &m->left));
     SPW_TRY(SPW_ALLOC(passes, &m->set_of));
     SPW_TRY(SPW_ALLOC(m->sets, &m->spare));
     for (size_t i = 0; i < passes; i++) m->set_of[i] = SIZE_MAX;
@@ -138,6 +141,7 @@ void spw_step_memory_destroy(spw_step_memory *m) {
     spw_free(m->held);
     spw_free(m->live);
     spw_free(m->bytes);
+    spw_free(m->left);
     spw_free(m->set_of);
     spw_free(m->spare);
     spw_stage_layers_destroy(&m->stages);
@@ -145,16 +149,18 @@ void spw_step_memory_destroy(spw_step_memory *m) {
     spw_free(m);
 }
 
-/* Slots: fixed tensors, layers of the sets, what each of them keeps, pieces of an exchange. */
+/* Slots: fixed tensors, layers of the sets, what each of them keeps, pieces of an exchange, what layers left. */
 static size_t kept_slot(const spw_step_memory *m) {
     return SPW_COMPONENTS + m->sets * m->stages.most * m->layer.tensors;
 }
 static size_t pieces_slot(const spw_step_memory *m) { return kept_slot(m) + KEPT * m->sets * m->stages.most; }
 
+static size_t left_slot(const spw_step_memory *m) { return pieces_slot(m) + m->ranks; }
+
 size_t spw_step_memory_slots(const spw_step_memory *m) {
     if (m->recorded != NULL) return spw_snapshot_steps_slots(m->recorded);
     if (m->bare != NULL) return spw_bare_layers_slots(m->bare);
-    return pieces_slot(m) + m->ranks;
+    return left_slot(m) + m->stages.begin[m->pipeline.chunks];
 }
 
 /* --- Events --- */
@@ -298,8 +304,7 @@ static spw_status step_of_layers(spw_step_memory *m, const spw_step_rows *rows, 
 
 static spw_status change_kept(spw_step_memory *m, const place *at, int what, bool born) {
     const spw_waiting_layer *k = &m->keeps[at->experts];
-    const double bytes[KEPT] = {
-        [KEPT_INPUT] = k->input + k->policy, [KEPT_RESIDUALS] = k->saved, [KEPT_LEFT] = k->left};
+    const double bytes[KEPT] = {[KEPT_INPUT] = k->input + k->policy, [KEPT_RESIDUALS] = k->saved};
     const uint64_t whole = (uint64_t)(bytes[what] + 0.5);
     const size_t slot = kept_slot(m) + KEPT * (at->set * m->stages.most + at->local) + (size_t)what;
     if (!m->frees || whole == 0) return SPW_OK;
@@ -307,7 +312,20 @@ static spw_status change_kept(spw_step_memory *m, const place *at, int what, boo
                                         .slot = (uint32_t)slot,
                                         .kind = (uint16_t)(m->layer.tensors + SPW_COMPONENTS + (size_t)what),
                                         .born = born,
-                                        .backward = what == KEPT_LEFT || !born});
+                                        .backward = !born});
+}
+
+/* A layer leaves something behind its backward pass, until that of all layers has ended or, where it stays, until it works again. */
+static spw_status change_left(spw_step_memory *m, const place *at, bool born) {
+    const spw_waiting_layer *k = &m->keeps[at->experts];
+    const uint64_t whole = (uint64_t)(k->left + 0.5);
+    if (!m->frees || whole == 0 || m->left[at->index] == born) return SPW_OK;
+    m->left[at->index] = born;
+    return append(m, (spw_memory_event){.bytes = whole,
+                                        .slot = (uint32_t)(left_slot(m) + at->index),
+                                        .kind = (uint16_t)(m->layer.tensors + SPW_COMPONENTS + KEPT_LEFT),
+                                        .born = born,
+                                        .backward = at->backward});
 }
 
 /* What is beside a layer at work is there in the forward pass that keeps it, too: attention of the same layer. */
@@ -343,6 +361,7 @@ static place place_of(spw_step_memory *m, const spw_pass *pass, size_t local) {
     m->at_work = layer->moe != SIZE_MAX ? layer->moe : SPW_NO_MOE_LAYER;
     return (place){.set = m->set_of[pass->micro_batch * m->pipeline.chunks + pass->chunk],
                    .local = local,
+                   .index = m->stages.begin[pass->chunk] + local,
                    .experts = layer->experts,
                    .backward = pass->backward};
 }
@@ -361,6 +380,7 @@ static spw_status pass_forward(spw_step_memory *m, const spw_pass *pass, const s
     m->set_of[pass->micro_batch * p->chunks + pass->chunk] = m->spare[--m->spares];
     for (size_t i = 0; i < layers; i++) {
         const place at = place_of(m, pass, i);
+        SPW_TRY(change_left(m, &at, false));
         SPW_TRY(change_kept(m, &at, KEPT_INPUT, true));
         if (at.experts) SPW_TRY(forward(m, at, rows_of(m, rows, pass, i)));
         SPW_TRY(change_kept(m, &at, KEPT_RESIDUALS, true));
@@ -379,16 +399,17 @@ static spw_status pass_backward(spw_step_memory *m, const spw_pass *pass, const 
     spw_status status = SPW_OK;
     for (size_t i = layers; i-- > 0;) {
         const place at = place_of(m, pass, i);
+        SPW_TRY(change_left(m, &at, false));
         SPW_TRY(change_kept(m, &at, KEPT_RESIDUALS, false));
         if (at.experts) SPW_TRY(backward(m, at, rows_of(m, rows, pass, i)));
         if (!at.experts) SPW_TRY(pass_moment(m, SPW_MOMENT_DENSE_LAYER));
         SPW_TRY(pass_moment(m, SPW_MOMENT_ATTENTION));
         SPW_TRY(change_kept(m, &at, KEPT_INPUT, false));
-        SPW_TRY(change_kept(m, &at, KEPT_LEFT, true));
+        SPW_TRY(change_left(m, &at, true));
     }
     for (size_t i = 0; i < layers; i++) {
         const place at = place_of(m, pass, i);
-        SPW_TRY(change_kept(m, &at, KEPT_LEFT, false));
+        if (!m->keeps[at.experts].stays) SPW_TRY(change_left(m, &at, false));
     }
     m->spare[m->spares++] = m->set_of[cell];
     m->set_of[cell] = SIZE_MAX;

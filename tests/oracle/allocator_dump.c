@@ -1,8 +1,8 @@
-/* usage: allocator_dump JOB.yaml SCHEME STAGE < ROWS
+/* usage: allocator_dump JOB.yaml SCHEME STAGE STEP < ROWS
  * What one rank of a pipeline stage allocates, and what PyTorch's allocator makes of it. ROWS: for every step, for every MoE layer of
  * the model, for every micro-batch "held received sent". Prints
  *   begin BYTES                  of every tensor before the first step
- *   LAYER BORN BACKWARD SLOT BYTES MICRO_BATCH of every event of the first step, and "pass" where a backward pass ends
+ *   LAYER BORN BACKWARD SLOT BYTES MICRO_BATCH of every event of step STEP, and "pass" where a backward pass ends
  *   step REQUESTED ALLOCATED RESERVED REFUSED  peaks of every step, by lists that were replayed whole
  *   fast ...                     the same where states that come again are left out */
 #include "base/memory.h"
@@ -19,14 +19,18 @@ static spw_job job;
 static spw_scheme scheme;
 
 static spw_status print_step(const spw_point *point, const spw_footprint *footprint,
-                             const spw_step_rows *rows) {
+                             const spw_step_rows *rows, size_t steps) {
     spw_event_list list = {.events = 0};
     spw_step_memory *memory = NULL;
     spw_status status = SPW_OK;
     SPW_TRY(spw_step_memory_create(point, footprint, NULL, &memory));
     SPW_TRY(spw_step_memory_begin(memory, &list));
     for (size_t i = 0; i < list.events; i++) printf("begin %" PRIu64 "\n", list.event[i].bytes);
-    SPW_TRY(spw_step_memory_step(memory, rows, &list));
+    for (size_t step = 0; step <= steps; step++) {
+        const spw_step_rows here = {rows->rows + step * rows->layers * rows->micro_batches, rows->layers,
+                                    rows->micro_batches};
+        SPW_TRY(spw_step_memory_step(memory, &here, &list));
+    }
     for (size_t i = 0, mark = 0; i < list.events; i++) {
         const spw_memory_event *e = &list.event[i];
         printf("%u %d %d %" PRIu32 " %" PRIu64 " %" PRIu32 "\n", (unsigned)e->layer, e->born, e->backward,
@@ -81,7 +85,7 @@ int main(int argc, char **argv) {
     static spw_rank_rows rows[MOST];
     static spw_footprint footprint;
     size_t count = 0;
-    if (argc != 4 || spw_job_read(argv[1], &job) != SPW_OK || spw_scheme_parse(argv[2], &scheme) != SPW_OK) {
+    if (argc != 5 || spw_job_read(argv[1], &job) != SPW_OK || spw_scheme_parse(argv[2], &scheme) != SPW_OK) {
         fprintf(stderr, "allocator_dump: %s\n", spw_last_error());
         return 1;
     }
@@ -92,7 +96,7 @@ int main(int argc, char **argv) {
     const spw_step_rows all = {rows, job.model.moe_layers, spw_pipeline_of(&job).micro_batches};
     const size_t steps = count / (all.layers * all.micro_batches);
     spw_status status = spw_footprint_of_stage(&point, (size_t)strtoul(argv[3], NULL, 10), NULL, &footprint);
-    if (status == SPW_OK) status = print_step(&point, &footprint, &all);
+    if (status == SPW_OK) status = print_step(&point, &footprint, &all, (size_t)strtoul(argv[4], NULL, 10));
     if (status == SPW_OK) status = print_peaks(&point, &footprint, &all, steps, true);
     if (status == SPW_OK) status = print_peaks(&point, &footprint, &all, steps, false);
     if (status != SPW_OK) fprintf(stderr, "allocator_dump: %s\n", spw_last_error());

@@ -143,21 +143,21 @@ def schedule(stages, chunks, parts):
     raise SystemExit("a schedule that does not end")
 
 
-def run(job, scheme, stage, rows):
-    done = subprocess.run([dump, job, scheme, str(stage)], input="".join(f"{a} {b} {c}\n" for a, b, c in rows), capture_output=True, text=True)
+def run(job, scheme, stage, rows, step=0):
+    done = subprocess.run([dump, job, scheme, str(stage), str(step)], input="".join(f"{a} {b} {c}\n" for a, b, c in rows), capture_output=True, text=True)
     check(done.returncode == 0, done.stderr)
     return done.stdout.split("\n")[:-1]
 
 
 def passes_of(lines):
-    """What is there before, and the passes of the first step: lists of (slot, bytes or None for a death)."""
+    """What is there before, and the passes of a step: lists of (slot, bytes or None for a death, layer)."""
     passes = [[]]
     for line in lines:
         if line == "pass":
             passes.append([])
         elif line[0].isdigit():
-            _, born, _, slot, size, _ = (int(w) for w in line.split())
-            passes[-1].append((slot, size if born else None))
+            layer, born, _, slot, size, _ = (int(w) for w in line.split())
+            passes[-1].append((slot, size if born else None, layer))
     check(not passes.pop(), "events behind the last pass")
     return [int(line.split()[1]) for line in lines if line.startswith("begin")], passes
 
@@ -196,13 +196,22 @@ def one(seed):
         known = {}
 
         def events(of_part, backward, chunk):
-            """One pass of a micro-batch with these rows, by layer, alone on the stage."""
+            """One pass of a micro-batch with these rows, alone on the stage, in a step that had one before."""
             if of_part not in known:
-                _, passes = passes_of(run(alone, scheme, stage, [(h, h, S * K) for h in of_part for _ in range(few)]))
+                _, passes = passes_of(run(alone, scheme, stage, [(h, h, S * K) for h in of_part for _ in range(few)] * 2, 1))
                 known[of_part] = {(b, c): passes[i] for i, (b, p, c) in enumerate(short[stage]) if p == 0}
             return known[of_part][backward, chunk]
 
         hold(f"{what}, stage {stage}", run(job, scheme, stage, rows), order[stage], held, events)
+
+
+def left_by(backward):
+    """Slots that a backward pass fills for the next one, and their layers (docs/schemes.md, 7.19)."""
+    births = {slot: layer for slot, size, layer in backward if size is not None}
+    for slot, size, _ in backward:
+        if size is None:
+            births.pop(slot, None)
+    return births
 
 
 def hold(what, lines, order, held, events):
@@ -216,17 +225,32 @@ def hold(what, lines, order, held, events):
         allocator.peaks()
         listed = []
         for backward, part, chunk in order:
-            listed.append(events(tuple(layer[part] for layer in layers), backward, chunk))
-            for slot, size in listed[-1]:
-                if size is None:
-                    allocator.free(live.pop((part, chunk, slot)))
-                else:
-                    live[part, chunk, slot] = allocator.allocate(size)
+            mine = events(tuple(layer[part] for layer in layers), backward, chunk)
+            left = left_by(mine if backward else events(tuple(layer[part] for layer in layers), True, chunk))
+            listed.append([])
+            again = set()
+
+            def free(name):
+                allocator.free(live.pop(name))
+                listed[-1].append(None)
+
+            for slot, size, layer in mine:
+                for other in [o for o, of in left.items() if backward and of == layer and o not in again]:
+                    again.add(other)
+                    if ("left", other) in live:
+                        free(("left", other))
+                name = ("left", slot) if slot in left else (part, chunk, slot)
+                if size is not None:
+                    live[name] = allocator.allocate(size)
+                    listed[-1].append(size)
+                elif name in live:  # nothing was left before the first step
+                    free(name)
         want = [str(v) for v in allocator.most]
         check(got[step][1:4] == want, f"{what}, step {step}: {got[step][1:4]}, want {want}")
         if step == 0:
-            check([[size for _, size in p] for p in passes] == [[size for _, size in p] for p in listed], f"{what}: other passes")
-    check(not live, f"{what}: {len(live)} tensors are never freed")
+            check([[size for _, size, _ in p] for p in passes] == listed, f"{what}: other passes")
+    still = [name for name in live if name[0] != "left"]
+    check(not still, f"{what}: {len(still)} tensors are never freed")
     skipped.append(sum(int(f[5]) for f in fast))
 
 

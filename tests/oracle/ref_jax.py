@@ -14,6 +14,7 @@ import ctypes
 import sys
 
 import framework_venv
+import ref_structs
 
 framework_venv.enter(sys.argv[2])
 
@@ -21,6 +22,7 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import ml_dtypes  # noqa: E402
 import numpy as np  # noqa: E402
+from ref_structs import GemmShape, MoeGradients, MoeShape, MoeState, MoeWeights, Router, Swiglu, Three  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
 U = 2.0 ** -24
@@ -40,52 +42,7 @@ def check(name, got, want, bound):
 
 
 # ---- the C side ---------------------------------------------------------------------------------------------------
-size = ctypes.c_size_t
-pointer = ctypes.c_void_p
-
-
-class GemmShape(ctypes.Structure):
-    _fields_ = [("experts", size), ("rows", size), ("in_", size), ("out", size), ("transposed", ctypes.c_bool)]
-
-
-class Router(ctypes.Structure):
-    _fields_ = [("tokens", size), ("experts", size), ("top_k", size), ("score", ctypes.c_int), ("groups", size),
-                ("groups_kept", size), ("group_terms", size), ("renormalize", ctypes.c_bool),
-                ("scaling", ctypes.c_float)]
-
-
-class Swiglu(ctypes.Structure):
-    _fields_ = [("limit", ctypes.c_float), ("alpha", ctypes.c_float)]
-
-
-class MoeShape(ctypes.Structure):
-    _fields_ = [("router", Router), ("hidden", size), ("ffn", size), ("shared_ffn", size), ("activation", Swiglu),
-                ("auxiliary", ctypes.c_double), ("z", ctypes.c_double)]
-
-
-class Three(ctypes.Structure):  # spw_expert_weights, spw_expert_state, spw_expert_gradients
-    _fields_ = [("a", pointer), ("b", pointer), ("c", pointer)]
-
-
-class MoeWeights(ctypes.Structure):
-    _fields_ = [("router", pointer), ("bias", pointer), ("routed", Three), ("shared", Three)]
-
-
-class Plan(ctypes.Structure):
-    _fields_ = [("tokens", size), ("top_k", size), ("experts", size), ("rows", size), ("count", pointer),
-                ("offset", pointer), ("row", pointer), ("assignment", pointer)]
-
-
-class MoeState(ctypes.Structure):
-    _fields_ = [("logits", pointer), ("score", pointer), ("expert", pointer), ("weight", pointer), ("plan", Plan),
-                ("rows", pointer), ("outputs", pointer), ("routed", Three), ("shared", Three),
-                ("auxiliary_loss", ctypes.c_double), ("z_loss", ctypes.c_double)]
-
-
-class MoeGradients(ctypes.Structure):
-    _fields_ = [("x", pointer), ("router", pointer), ("routed", Three), ("shared", Three)]
-
-
+size, pointer = ref_structs.size, ref_structs.pointer
 library = ctypes.CDLL(sys.argv[1])
 library.spw_last_error.restype = ctypes.c_char_p
 library.spw_bf16_from_float.argtypes = [ctypes.c_float]
@@ -354,7 +311,7 @@ def layer_c(c, p, bias, dy, top_k):
     ffn, shared = p["w0"].shape[2], p["s0"].shape[1] if c["shared"] else 0
     router = Router(tokens, c["experts"], top_k, int(c["sigmoid"]), c["groups"], c["groups_kept"], c["group_terms"],
                     c["renormalize"], c["scaling"])
-    shape = MoeShape(router, hidden, ffn, shared, Swiglu(0, 0), c["auxiliary"], c["z"])
+    shape = MoeShape(router, hidden, ffn, shared, Swiglu(), c["auxiliary"], c["z"])
     at = {k: a.ctypes.data for k, a in p.items()}
     weights = MoeWeights(at["router"], bias.ctypes.data, Three(at["w0"], at["w1"], at["wo"]),
                          Three(at["s0"], at["s1"], at["so"]))

@@ -212,10 +212,10 @@ static void test_surely(void) {
     row[0].reserved.settings.device_bytes = BUDGET;
     spw_result_row_judge(&row[0], &allocator);
     CHECK(row[0].surely_fits);
-    row[0].reserved.as_set.reserved.max_bytes = 953; /* 1000.65 with 5 % of doubt */
+    row[0].reserved.as_set.reserved.max_bytes = 944; /* 1000.64 with 6 % of doubt */
     spw_result_row_judge(&row[0], &allocator);
     CHECK(!row[0].surely_fits && spw_result_verdict(&row[0]) == SPW_VERDICT_TIGHT);
-    row[0].reserved.as_set.reserved.max_bytes = 952;
+    row[0].reserved.as_set.reserved.max_bytes = 943;
     spw_result_row_judge(&row[0], &allocator);
     CHECK(row[0].surely_fits && spw_result_verdict(&row[0]) == SPW_VERDICT_FITS);
     row[0].reserved.as_set.retried_steps = 1;
