@@ -5,6 +5,7 @@
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
 #include "sim/memory/optimizer_state.h"
+#include "sim/schemes/layer.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "sim/input/remat.h"
 #include "sim/memory/megatron_job.h"
+#include "sim/schemes/layer.h"
 
 #include <string.h>
 
