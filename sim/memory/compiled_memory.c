@@ -1,6 +1,7 @@
 #include "sim/memory/compiled_memory.h"
 
 #include "base/memory.h"
+#include "sim/input/compiled_layer.h"
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
