@@ -16,6 +16,7 @@
 #include "sim/memory/page_pool.h"
 #include "sim/memory/repeated_modules.h"
 #include "sim/memory/unfused_attention.h"
+#include "sim/schemes/layer.h"
 
 #include <inttypes.h>
 #include <stdio.h>

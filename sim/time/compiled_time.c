@@ -1,6 +1,7 @@
 #include "sim/time/compiled_time.h"
 
 #include "sim/input/cluster_levels.h"
+#include "sim/input/compiled_layer.h"
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"

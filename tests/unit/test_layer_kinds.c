@@ -6,6 +6,7 @@
 #include "sim/memory/fsdp2.h"
 #include "sim/memory/muon_packing.h"
 #include "sim/memory/optimizer_state.h"
+#include "sim/memory/pipeline.h"
 #include "sim/schemes/point.h"
 #include "sim/time/model_work.h"
 #include "sim/time/step_traffic.h"
