@@ -35,7 +35,7 @@ static void add_grouped(const spw_model *m, matrices *list) {
     add(list, "bias of the output", 1, m->hidden, m->output_bias);
     add(list, "norms of queries and keys", 1, m->qk_norm_per_head ? 2 * m->head_dim : q + k, norm);
     add(list, "sinks", 1, m->heads, m->attention_sinks);
-    add(list, "bias of the gate", 1, m->heads, m->query_gate_bias);
+    add(list, "bias of the gate", 1, m->gate_bias ? q : m->heads, m->query_gate_bias || m->gate_bias);
 }
 
 static void add_latent(const spw_model *m, matrices *list) {

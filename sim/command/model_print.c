@@ -68,7 +68,8 @@ static void print_layers(const spw_model *m) {
     if (m->zero_experts > 0) printf(" (%zu more choices compute nothing)", m->zero_experts);
     if (m->shared_ffn > 0) printf("; %zu wide beside them", m->shared_ffn);
     printf("\nattention   ");
-    if (m->other_layers > 0) printf("%zu layers: ", m->layers - m->other_layers);
+    if (m->other_layers > 0)
+        printf("%zu layer%s: ", m->layers - m->other_layers, m->layers - m->other_layers == 1 ? "" : "s");
     if (m->attention == SPW_ATTENTION_MLA)
         printf("latent, %zu heads, rank %zu of keys and values, %zu of queries", m->heads, m->kv_lora_rank,
                m->q_lora_rank);
@@ -77,7 +78,7 @@ static void print_layers(const spw_model *m) {
     if (m->indexer_heads > 0) printf(", with a sparse indexer");
     for (size_t k = 1; k < SPW_MODEL_MIXERS; k++) {
         if (m->mixer[k].layers == 0) continue;
-        printf("; %zu layers: %s", m->mixer[k].layers, m->mixer[k].what);
+        printf("; %zu layer%s: %s", m->mixer[k].layers, m->mixer[k].layers == 1 ? "" : "s", m->mixer[k].what);
         if (m->mixer[k].state > 0)
             printf(", %.3g M elements of state a sequence and layer", (double)m->mixer[k].state / 1e6);
     }

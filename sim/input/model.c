@@ -111,6 +111,7 @@ static uint64_t gqa(const spw_model *m) {
                                                          : spw_saturated_sum(q, k));
     if (m->attention_sinks) sum = spw_saturated_sum(sum, m->heads);
     if (m->query_gate) sum = spw_saturated_sum(sum, spw_saturated_product(m->hidden, q));
+    if (m->gate_bias) sum = spw_saturated_sum(sum, q);
     if (m->query_gate_bias) sum = spw_saturated_sum(sum, m->heads);
     return sum;
 }

@@ -90,6 +90,10 @@ typedef struct spw_model {
     bool output_gate, latent_norm; /* of latent attention's output (Kimi K3); of what latent experts give */
     bool norm_bias, head_bias;     /* layer norms with a bias (Phi-MoE); a bias of the head */
     bool listed_router;            /* all weights of the router are rows of SPW_IN_MOE_LAYER */
+    bool projection_bias;          /* of Mamba: of what goes in and out */
+    bool gate_bias;                /* beside query_gate and attention_bias: as wide as the queries */
+    bool keys_are_values;          /* of a kind of full layers (Gemma 4) */
+    bool double_ffn;               /* layers that use keys of a layer before have a dense FFN twice as wide */
     bool ffn_bias;                 /* of FFNs beside routed experts */
     bool moe_norm;                 /* one more norm in layers with experts (A.X-K1) */
     bool router_scales,

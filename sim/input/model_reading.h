@@ -68,6 +68,7 @@ SPW_MUST_CHECK spw_status spw_reading_kinds(const spw_reading *in, const spw_raw
 /* Weights of every kind of layer that the model has, read into *raw; and latent projections, residual streams, gates. Other shapes
  * and layers are there. */
 SPW_MUST_CHECK spw_status spw_reading_mixers(const spw_reading *in, spw_raw_config *raw, spw_model *m);
+SPW_MUST_CHECK spw_status spw_reading_tables(const spw_reading *in, const spw_raw_config *raw, spw_model *m);
 SPW_MUST_CHECK spw_status spw_reading_beside(const spw_reading *in, const spw_raw_config *raw, spw_model *m);
 /* *layers: those in which the token's id chooses, by a count or by 'mlp_layer_types'; 3 where neither is said (DeepSeek-V4). */
 SPW_MUST_CHECK spw_status spw_reading_hash(const spw_reading *in, const spw_raw_config *raw, size_t layers,
