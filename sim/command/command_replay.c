@@ -6,6 +6,7 @@
 #include "sim/command/job_options.h"
 #include "sim/input/memory_snapshot.h"
 #include "sim/input/software.h"
+#include "sim/memory/compiled_layout.h"
 #include "sim/replay/balance.h"
 #include "sim/replay/chrome_trace.h"
 #include "sim/replay/largest_batch.h"
@@ -323,8 +324,9 @@ spw_status spw_command_replay(int argc, char **argv) {
     SPW_TRY(SPW_ALLOC(1, &other));
     o->job.schemes_alone = true;
     SPW_TRY(spw_command_parse(&argp, argc, argv, o));
-    spw_run_settings settings = {
-        .command = "replay", .job_path = o->job.job_path, .trace_path = o->trace_path};
+    spw_run_settings settings = {.command = "replay",
+                                 .job_path = o->job.from != NULL ? o->job.from : o->job.job_path,
+                                 .trace_path = o->trace_path};
     if (o->steps != NULL)
         SPW_TRY(spw_parse_range("--steps", o->steps, &settings.step_begin, &settings.step_end));
     if (o->layers != NULL)
@@ -351,7 +353,9 @@ spw_status spw_command_replay(int argc, char **argv) {
     settings.job = &o->job.job;
     if (o->stack != NULL) SPW_TRY(spw_software_suits(o->stack, &settings.job->cluster));
     settings.tokens = spw_cost_tokens(settings.job, settings.tokens);
-    if (!software->compiled)
+    if (software->compiled)
+        SPW_TRY(spw_compiled_layouts_settle(&software->stack, o->job.scheme, settings.job->schemes));
+    else
         SPW_TRY(spw_newest_stack_read(settings.job, o->job.scheme, settings.job->schemes, other, &newest));
     settings.override = o->job.override;
     settings.overrides = o->job.overrides - (o->job.sequences != NULL);
@@ -422,6 +426,7 @@ cleanup:
     spw_memory_snapshot_destroy(&snapshot);
     spw_free(software);
     spw_free(other);
+    if (o != NULL) spw_job_options_close(&o->job);
     spw_free(o);
     return status;
 }

@@ -6,6 +6,7 @@
 #include "sim/input/software.h"
 #include "sim/memory/compiled_cut.h"
 #include "sim/memory/compiled_footprint.h"
+#include "sim/memory/compiled_layout.h"
 #include "sim/memory/compiled_memory.h"
 #include "sim/memory/footprint.h"
 
@@ -120,13 +121,14 @@ static void head(void *state, const spw_explain_point *p) {
     print_heading(p->job, p->scheme, p->sequences, &e->stack, &e->memory, e->budget);
 }
 
-spw_status spw_explain_compiled(const spw_job_options *o, const char *name) {
+spw_status spw_explain_compiled(spw_job_options *o, const char *name) {
     explained e = {.budget = o->job.memory_fraction * o->job.cluster.hbm_gib.value * GIB};
     const spw_explanation what = {columns, &e, add, head};
     spw_status status = SPW_OK;
     SPW_TRY(spw_job_is_whole(&o->job, "--stack"));
     SPW_TRY(spw_software_suits(name, &o->job.cluster));
     SPW_TRY(spw_stack_read(name, NULL, &e.stack));
+    SPW_TRY(spw_compiled_layouts_settle(&e.stack, o->scheme, o->job.schemes));
     SPW_TRY(spw_explain_points(o, &what));
 
 cleanup:
