@@ -30,7 +30,7 @@ static void put_part(part *out, size_t *parts, part one, bool always) {
 }
 
 static size_t list_parts(const spw_model *m, const spw_parameters *p, part out[PARTS]) {
-    const uint64_t chosen = p->expert * (m->top_k * m->experts / (m->experts + m->zero_experts));
+    const uint64_t chosen = p->expert * (m->top_k * m->experts) / (m->experts + m->zero_experts);
     size_t parts = 0;
     put_part(out, &parts, (part){"embedding", 0, p->embedding, p->embedding}, true);
     put_part(out, &parts, (part){"tables beside it", 0, p->tables, 0}, p->tables > 0);
@@ -41,7 +41,7 @@ static size_t list_parts(const spw_model *m, const spw_parameters *p, part out[P
         put_part(out, &parts, (part){name, layers, p->mixer_per_layer[k], p->mixer_per_layer[k]}, false);
     }
     const part rest[] = {
-        {"routed experts", m->moe_layers, p->routed_per_layer, chosen},
+        {"routed experts", m->moe_layers, spw_model_routed(m) / m->moe_layers, chosen},
         {"shared experts", m->moe_layers, p->shared_per_layer, p->shared_per_layer},
         {m->latent > 0 ? "router, latent projections" : "router", m->moe_layers, p->router_per_layer,
          p->router_per_layer},
@@ -62,6 +62,7 @@ static void print_layers(const spw_model *m) {
         printf(", %zu dense of width %zu", spw_model_dense_layers(m), m->dense_ffn);
     if (m->bare_layers > 0) printf(", %zu without an FFN", m->bare_layers);
     printf("\nexperts     %zu of width %zu, %zu a token", m->experts, m->expert_ffn, m->top_k);
+    if (m->lacking_experts + m->lacking_choices > 0) printf(" at most, by layer");
     if (m->plain_experts) printf(", two matrices each");
     if (m->latent > 0) printf(", rows of %zu", m->latent);
     if (m->hash_layers > 0) printf(" (by the token's id in %zu layers)", m->hash_layers);

@@ -57,7 +57,10 @@ typedef struct spw_model {
     spw_matrix matrix[SPW_MODEL_MATRICES];
     size_t matrices;
     size_t hidden, vocab;
-    size_t experts, top_k, expert_ffn;
+    size_t experts, top_k, expert_ffn; /* of the layer that has most */
+    uint16_t fewer_experts[SPW_MODEL_MAX_LAYERS],
+        fewer_choices[SPW_MODEL_MAX_LAYERS]; /* [layers] than that; 0 without experts */
+    size_t lacking_experts, lacking_choices; /* sums of them over the layers */
     size_t latent;                 /* width of the rows that routed experts take and give; 0: hidden */
     bool plain_experts, plain_ffn; /* two matrices, without a gate: routed experts; all other FFNs */
     size_t streams,
@@ -130,6 +133,10 @@ spw_parameters spw_model_parameters(const spw_model *model);
 
 /* Bytes of all routed experts as the published file stores them, scales included; 0 where it does not say. */
 uint64_t spw_model_stored_experts(const spw_model *model);
+
+/* Elements of all routed experts; of a router's columns that belong to one expert. Saturating. */
+uint64_t spw_model_routed(const spw_model *model);
+uint64_t spw_model_router_column(const spw_model *model);
 
 /* Matrices of a routed expert, and of any other FFN: 3 with a gate, 2 without. */
 static inline size_t spw_expert_matrices(const spw_model *m) { return m->plain_experts ? 2 : 3; }

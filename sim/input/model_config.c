@@ -43,6 +43,8 @@ static spw_status read_experts(const spw_reading *in, spw_raw_config *raw, spw_m
     if (!f->unit_experts) SPW_TRY(spw_reading_either(in, f->expert_ffn, SPW_MODEL_WIDEST, &raw->expert_ffn));
     m->experts = (size_t)raw->experts;
     m->top_k = (size_t)raw->top_k;
+    SPW_TRY(spw_reading_each(in, f->experts, m->experts, m->layers, m->fewer_experts));
+    SPW_TRY(spw_reading_each(in, f->top_k, m->top_k, m->layers, m->fewer_choices));
     m->expert_ffn = (size_t)raw->expert_ffn;
     if (m->top_k > m->experts)
         return spw_fail(SPW_ECONFIG,

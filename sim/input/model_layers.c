@@ -293,12 +293,22 @@ static spw_status mark_loop(const spw_reading *in, const spw_raw_config *raw, sp
 
 static spw_status count_layers(const spw_reading *in, spw_model *m) {
     for (size_t i = 0; i < m->layers; i++) {
+        if (m->is_moe[i] == 0) m->fewer_experts[i] = m->fewer_choices[i] = 0;
+        m->lacking_experts += m->fewer_experts[i];
+        m->lacking_choices += m->fewer_choices[i];
         m->moe_layers += m->is_moe[i];
         m->bare_layers += m->is_bare[i];
         m->other_layers += m->mixer_of[i] > 0;
         m->mixer[m->mixer_of[i]].layers++;
         m->half_layers = m->half_layers || in->family->kinds[m->mixer_of[i]] == &spw_no_mixer;
     }
+    for (size_t i = 0; i < m->layers; i++)
+        if (m->is_moe[i] != 0 && (m->fewer_experts[i] >= m->experts || m->fewer_choices[i] >= m->top_k ||
+                                  m->experts - m->fewer_experts[i] < m->top_k - m->fewer_choices[i]))
+            return spw_fail(
+                SPW_ECONFIG,
+                "%s: layer %zu has %zu experts, of which a token chooses %zu; it must choose some of them",
+                in->where, i, m->experts - m->fewer_experts[i], m->top_k - m->fewer_choices[i]);
     if (m->moe_layers > 0) return SPW_OK;
     return spw_fail(SPW_ECONFIG,
                     "%s: none of the %zu layers has experts; Spillway plans mixtures of experts only",

@@ -508,6 +508,39 @@ static void test_tables(void) {
            "key 'ngram_vocab_size_base' is missing");
 }
 
+/* Experts and choices of each layer: 4, 2 and 3 of them, the first layer dense; of these 2, 1 and 2 a token. */
+#define UNLIKE(experts, choices) \
+    "{\"model_type\": \"qwen3_moe\", \"hidden_size\": 8, \"vocab_size\": 16, \"num_hidden_layers\": 4, " \
+    "\"num_attention_heads\": 2, " \
+    "\"num_key_value_heads\": 1, \"head_dim\": 4, \"intermediate_size\": 5, \"moe_intermediate_size\": 6, " \
+    "\"mlp_only_layers\": [0], " \
+    "\"num_experts\": " experts ", \"num_experts_per_tok\": " choices "}"
+
+static void test_unlike(void) {
+    spw_model m, alike;
+    read(UNLIKE("[0, 4, 2, 3]", "[0, 2, 1, 2]"), &m);
+    read(UNLIKE("4", "2"), &alike);
+    const uint64_t expert = 3 * 8 * 6, all = spw_model_parameters(&alike).total;
+    CHECK(m.experts == 4 && m.top_k == 2 && m.lacking_experts == 3 && m.lacking_choices == 1);
+    CHECK(spw_model_parameters(&m).total == all - 3 * (expert + 8));
+    CHECK(spw_model_parameters(&m).active == spw_model_parameters(&alike).active - expert - 3 * 8);
+    CHECK(spw_model_routed(&m) == 9 * expert);
+    double held = 0.0, routed[2] = {0.0, 0.0};
+    for (size_t s = 0; s < 2; s++) {
+        const spw_pipeline pipeline = {.stages = 2, .chunks = 1, .micro_batches = 1};
+        const spw_stage stage = spw_pipeline_stage(&pipeline, &m, s);
+        const spw_held_parameters here = spw_stage_parameters(&m, &stage);
+        routed[s] = here.routed;
+        held += here.routed + here.rest;
+    }
+    CHECK(near(held, (double)spw_model_parameters(&m).total) && near(routed[0], 4.0 * (double)expert) &&
+          near(routed[1], 5.0 * (double)expert));
+    CHECK(strstr(m.doubt[0], "layers differ in experts or choices") != NULL);
+    refuse(UNLIKE("[0, 4, 2]", "2"), "a list of 4 numbers, one a layer");
+    refuse(UNLIKE("[0, 4, 1, 3]", "2"), "layer 2 has 1 experts, of which a token chooses 2");
+    refuse(UNLIKE("[0, 4, -1, 3]", "1"), "'num_experts' has -1 at layer 2");
+}
+
 /* A looped layer works in every pass: two of Inkling's four, three times. */
 #define LOOP(passes) \
     "{\"model_type\": \"inkling2_loop_text\", \"hidden_size\": 8, \"vocab_size\": 16, " \
@@ -580,6 +613,7 @@ int main(void) {
     test_recipes();
     test_tables();
     test_loops();
+    test_unlike();
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         walk(models[i]);
         test_stages(models[i]);
