@@ -54,19 +54,23 @@ cleanup:
 }
 
 static spw_status dispatch(spw_execution *run, spw_megatron *g, const char *name) {
-    const bool sorts = many(run), copied = sorts || g->set.padded;
-    const spw_megatron_tensor rows = copied ? SPW_MEGATRON_RECEIVED : SPW_MEGATRON_FC1_INPUT,
-                              probs = copied ? SPW_MEGATRON_RECEIVED_PROBS : SPW_MEGATRON_ROW_PROBS,
+    const bool sorts = many(run), copied = sorts || g->set.padded, alone = spw_megatron_alone(run);
+    const spw_megatron_tensor rows = alone    ? SPW_MEGATRON_SENT
+                                     : copied ? SPW_MEGATRON_RECEIVED
+                                              : SPW_MEGATRON_FC1_INPUT,
+                              probs = alone    ? SPW_MEGATRON_SENT_PROBS
+                                      : copied ? SPW_MEGATRON_RECEIVED_PROBS
+                                               : SPW_MEGATRON_ROW_PROBS,
                               sorted = g->set.padded ? SPW_MEGATRON_SORTED : SPW_MEGATRON_FC1_INPUT,
                               sorted_probs =
                                   g->set.padded ? SPW_MEGATRON_SORTED_PROBS : SPW_MEGATRON_ROW_PROBS;
     spw_status status = SPW_OK;
     spw_step(run, "dispatch");
-    SPW_TRY(spw_megatron_born(run, g, rows));
-    SPW_TRY(spw_megatron_born(run, g, probs));
+    if (!alone) SPW_TRY(spw_megatron_born(run, g, rows));
+    if (!alone) SPW_TRY(spw_megatron_born(run, g, probs));
     SPW_TRY(spw_megatron_exchange_rows(run, g, name, false, SPW_MEGATRON_SENT, rows));
     SPW_TRY(spw_megatron_exchange_probs(run, g, name, false, SPW_MEGATRON_SENT_PROBS, probs));
-    DIES(SENT_PROBS);
+    if (!alone) DIES(SENT_PROBS);
     if (!sorts) return SPW_OK;
     spw_step(run, "sort chunks");
     if (g->set.fused) BORN(SORT_ID_MAP);
@@ -98,6 +102,10 @@ static spw_status combine(spw_execution *run, spw_megatron *g, const char *name)
         if (padded) SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_SORTED, SPW_MEGATRON_SORTED_PROBS);
     }
     spw_step(run, "combine");
+    if (spw_megatron_alone(run)) {
+        spw_megatron_hand_on(g, returned, SPW_MEGATRON_COMBINED);
+        return spw_megatron_exchange_rows(run, g, name, true, SPW_MEGATRON_COMBINED, SPW_MEGATRON_COMBINED);
+    }
     BORN(COMBINED);
     SPW_TRY(spw_megatron_exchange_rows(run, g, name, true, returned, SPW_MEGATRON_COMBINED));
     spw_megatron_dies(run, g, returned);
@@ -156,10 +164,12 @@ cleanup:
 }
 
 static spw_status combine_gradient(spw_execution *run, spw_megatron *g) {
-    const bool sorts = many(run), padded = g->set.padded;
+    const bool sorts = many(run), padded = g->set.padded, alone = spw_megatron_alone(run);
     const size_t hidden = run->shape.hidden;
     const spw_megatron_tensor made = padded ? SPW_MEGATRON_D_UNPADDED : SPW_MEGATRON_D_FC2_OUTPUT,
-                              arrived = sorts ? SPW_MEGATRON_D_UNSORTED : made;
+                              arrived = alone   ? SPW_MEGATRON_D_COMBINED
+                                        : sorts ? SPW_MEGATRON_D_UNSORTED
+                                                : made;
     spw_status status = SPW_OK;
     spw_step(run, "unpermute gradient");
     BORN(D_COMBINED);
@@ -168,9 +178,9 @@ static spw_status combine_gradient(spw_execution *run, spw_megatron *g) {
                         AT(D_COMBINED, r));
     if (spw_megatron_shares(run)) return spw_megatron_combine_gradient_shared(run, g);
     spw_step(run, "combine gradient");
-    SPW_TRY(spw_megatron_born(run, g, arrived));
+    if (!alone) SPW_TRY(spw_megatron_born(run, g, arrived));
     SPW_TRY(spw_megatron_exchange_rows(run, g, "combine gradient", false, SPW_MEGATRON_D_COMBINED, arrived));
-    DIES(D_COMBINED);
+    if (!alone) DIES(D_COMBINED);
     if (!sorts) return SPW_OK;
     spw_step(run, "unsort gradient");
     SPW_TRY(spw_megatron_born(run, g, made));
@@ -201,6 +211,11 @@ static spw_status dispatch_gradient(spw_execution *run, spw_megatron *g) {
     BORN(D_SENT_PROBS);
     SPW_TRY(spw_megatron_exchange_probs(run, g, "dispatch gradient", true, probs, SPW_MEGATRON_D_SENT_PROBS));
     spw_megatron_dies(run, g, probs);
+    if (spw_megatron_alone(run)) {
+        spw_megatron_hand_on(g, rows, SPW_MEGATRON_D_SENT);
+        return spw_megatron_exchange_rows(run, g, "dispatch gradient", true, SPW_MEGATRON_D_SENT,
+                                          SPW_MEGATRON_D_SENT);
+    }
     BORN(D_SENT);
     SPW_TRY(spw_megatron_exchange_rows(run, g, "dispatch gradient", true, rows, SPW_MEGATRON_D_SENT));
     spw_megatron_dies(run, g, rows);

@@ -10,11 +10,11 @@
 
 bool spw_megatron_shares(const spw_execution *run) { return spw_execution_sharers(&run->shape) > 1; }
 
-bool spw_megatron_alone(const spw_execution *run) {
-    return spw_megatron_shares(run) && run->shape.ranks == spw_execution_sharers(&run->shape);
-}
-
 static bool many(const spw_execution *run) { return run->local > 1; }
+
+bool spw_megatron_alone(const spw_execution *run) {
+    return run->shape.ranks == spw_execution_sharers(&run->shape) && (spw_megatron_shares(run) || many(run));
+}
 
 /* --- Between the ranks that share experts --- */
 
@@ -134,8 +134,7 @@ cleanup:
     return status;
 }
 
-/* `from` under the name of what the all-to-all would have made of it. */
-static void hand_on(spw_megatron *g, spw_megatron_tensor from, spw_megatron_tensor to) {
+void spw_megatron_hand_on(spw_megatron *g, spw_megatron_tensor from, spw_megatron_tensor to) {
     g->tensor[to] = g->tensor[from];
     g->tensor[from] = (spw_spread){.rows = 0};
 }
@@ -164,7 +163,7 @@ spw_status spw_megatron_combine_shared(spw_execution *run, spw_megatron *g, cons
     if (first) SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_FC1_INPUT, SPW_MEGATRON_ROW_PROBS);
     spw_step(run, "combine");
     if (spw_megatron_alone(run)) {
-        hand_on(g, SPW_MEGATRON_SCATTERED, SPW_MEGATRON_COMBINED);
+        spw_megatron_hand_on(g, SPW_MEGATRON_SCATTERED, SPW_MEGATRON_COMBINED);
         return spw_megatron_exchange_rows(run, g, name, true, SPW_MEGATRON_COMBINED, SPW_MEGATRON_COMBINED);
     }
     BORN(COMBINED);
@@ -240,7 +239,7 @@ spw_status spw_megatron_dispatch_gradient_shared(spw_execution *run, spw_megatro
                                         SPW_MEGATRON_D_SENT_PROBS));
     DIES(D_RECEIVED_PROBS);
     if (spw_megatron_alone(run)) {
-        hand_on(g, SPW_MEGATRON_D_RECEIVED, SPW_MEGATRON_D_SENT);
+        spw_megatron_hand_on(g, SPW_MEGATRON_D_RECEIVED, SPW_MEGATRON_D_SENT);
         return spw_megatron_exchange_rows(run, g, name, true, SPW_MEGATRON_D_SENT, SPW_MEGATRON_D_SENT);
     }
     BORN(D_SENT);

@@ -7,8 +7,11 @@
 #include "reference/schemes/megatron_ranks.h"
 
 bool spw_megatron_shares(const spw_execution *run); /* t > 1 */
-/* All ranks share one set of experts: the all-to-all hands on what it gets, and has no tensors of its own. */
+/* One expert-parallel rank, whose experts others share or which sorts its rows: the all-to-all hands on what it gets, and has no
+ * tensors of its own. */
 bool spw_megatron_alone(const spw_execution *run);
+/* `from` under the name of what the all-to-all would have made of it. */
+void spw_megatron_hand_on(spw_megatron *g, spw_megatron_tensor from, spw_megatron_tensor to);
 
 /* sent_rows and sent_probs to fc1_input and row_probs. `name`: of the all-to-all. */
 SPW_MUST_CHECK spw_status spw_megatron_dispatch_shared(spw_execution *run, spw_megatron *g, const char *name);

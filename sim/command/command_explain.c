@@ -94,6 +94,7 @@ spw_status spw_command_explain(int argc, char **argv) {
     SPW_TRY(explain(o));
 
 cleanup:
+    if (o != NULL) spw_job_options_close(&o->job);
     spw_free(o);
     return status;
 }

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "sim/command/job_options.h"
 #include "sim/command/plan_balanced.h"
+#include "sim/command/plan_flags.h"
 #include "sim/command/plan_imbalance.h"
 #include "sim/command/plan_print.h"
 #include "sim/command/plan_routing.h"
@@ -24,6 +25,7 @@
 #include "traces/generate.h"
 #include "traces/trace.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -43,13 +45,14 @@ enum {
     OPTION_CHROME,
     OPTION_UNTIL,
     OPTION_MEMORY,
+    OPTION_FLAGS,
     OPTION_ALL
 };
 
 typedef struct plan_options {
     spw_job_options job;
     const char *trace_path, *routing, *imbalance, *stack, *steps, *layers, *tokens, *seed, *allocator, *drops,
-        *routing_steps, *chrome, *until, *memory;
+        *routing_steps, *chrome, *until, *memory, *flags;
     spw_search_options search;
     bool all;
 } plan_options;
@@ -94,6 +97,10 @@ static const struct argp_option own_options[] = {
      0},
     {"chrome-trace", OPTION_CHROME, "FILE.json", SPW_OPTION_WRITES,
      "also write the predicted step of every point as a Chrome trace, which Perfetto opens", 0},
+    {"flags", OPTION_FLAGS, "NAME", 0,
+     "print the best point as what a framework reads, in place of tables: megatron, bridge, primus, maxtext "
+     "or torchtitan",
+     0},
     {"all", OPTION_ALL, NULL, 0, "print every point, not only those that no other beats", 0},
     {0},
 };
@@ -102,13 +109,13 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     plan_options *o = state->input;
     const char **const target[] = {&o->trace_path,    &o->routing, &o->imbalance, &o->stack,     &o->steps,
                                    &o->layers,        &o->tokens,  &o->seed,      &o->allocator, &o->drops,
-                                   &o->routing_steps, &o->chrome,  &o->until,     &o->memory};
+                                   &o->routing_steps, &o->chrome,  &o->until,     &o->memory,    &o->flags};
     if (key == ARGP_KEY_INIT) {
         state->child_inputs[0] = &o->job;
         state->child_inputs[1] = &o->search;
     } else if (key == OPTION_UNTIL && o->until != NULL) {
         argp_error(state, "--until is given twice; write its questions between commas, as in oom,step=1.1");
-    } else if (key >= OPTION_TRACE && key <= OPTION_MEMORY) {
+    } else if (key >= OPTION_TRACE && key <= OPTION_FLAGS) {
         *target[key - OPTION_TRACE] = text;
     } else if (key == OPTION_ALL) {
         o->all = true;
@@ -329,7 +336,7 @@ cleanup:
 static spw_run_settings settings_of(const plan_options *o, const spw_plan_request *q,
                                     const spw_software *software, const char *routing, double tokens) {
     return (spw_run_settings){.command = "plan",
-                              .job_path = o->job.job_path,
+                              .job_path = o->job.from != NULL ? o->job.from : o->job.job_path,
                               .trace_path = o->trace_path != NULL ? o->trace_path : routing,
                               .step_begin = q->step_begin,
                               .step_end = q->step_end,
@@ -397,6 +404,9 @@ spw_status spw_command_plan(int argc, char **argv) {
     SPW_TRY(SPW_ALLOC(1, &other));
     o->job.points_alone = o->job.expert_lists = true;
     SPW_TRY(spw_command_parse(&argp, argc, argv, o));
+    if (o->flags != NULL) SPW_TRY(spw_plan_flags_find(o->flags, &o->search.flags));
+    if (o->flags != NULL) SPW_TRY(spw_command_lines_at(SIZE_MAX));
+    if (o->flags != NULL && o->until != NULL) SPW_TRY(spw_fail(SPW_EARG, "--flags does not go with --until"));
     if (o->trace_path != NULL && o->routing != NULL)
         SPW_TRY(spw_fail(SPW_EARG, "--trace and --routing both say what the routing is; write one"));
     if (o->trace_path != NULL && o->routing_steps != NULL)
@@ -478,7 +488,10 @@ spw_status spw_command_plan(int argc, char **argv) {
                                 .batch_unsaid = o->job.batch_unsaid};
     if (o->chrome != NULL && spw_process_is_first())
         SPW_TRY(spw_chrome_trace_write(&result, &settings, o->chrome));
-    SPW_TRY(spw_plan_print(&view, o->job.format, spw_command_out()));
+    if (o->flags != NULL)
+        SPW_TRY(spw_plan_flags_print(o->search.flags, job, &result, spw_command_out()));
+    else
+        SPW_TRY(spw_plan_print(&view, o->job.format, spw_command_out()));
 
 cleanup:
     if (made != NULL) spw_temporary_remove(made);
@@ -489,6 +502,7 @@ cleanup:
     spw_free(software);
     spw_free(other);
     spw_free(tries);
+    if (o != NULL) spw_job_options_close(&o->job);
     spw_free(o);
     return status;
 }

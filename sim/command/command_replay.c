@@ -324,8 +324,9 @@ spw_status spw_command_replay(int argc, char **argv) {
     SPW_TRY(SPW_ALLOC(1, &other));
     o->job.schemes_alone = true;
     SPW_TRY(spw_command_parse(&argp, argc, argv, o));
-    spw_run_settings settings = {
-        .command = "replay", .job_path = o->job.job_path, .trace_path = o->trace_path};
+    spw_run_settings settings = {.command = "replay",
+                                 .job_path = o->job.from != NULL ? o->job.from : o->job.job_path,
+                                 .trace_path = o->trace_path};
     if (o->steps != NULL)
         SPW_TRY(spw_parse_range("--steps", o->steps, &settings.step_begin, &settings.step_end));
     if (o->layers != NULL)
@@ -425,6 +426,7 @@ cleanup:
     spw_memory_snapshot_destroy(&snapshot);
     spw_free(software);
     spw_free(other);
+    if (o != NULL) spw_job_options_close(&o->job);
     spw_free(o);
     return status;
 }

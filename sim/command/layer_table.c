@@ -76,7 +76,7 @@ static void add_ffn(uint64_t in, uint64_t width, uint64_t count, size_t kinds, b
 }
 
 static void add_router(const spw_model *m, bool by_id, matrices *list) {
-    const uint64_t choices = m->experts - m->replicas + m->zero_experts;
+    const uint64_t choices = m->listed_router ? 0 : m->experts - m->replicas + m->zero_experts;
     add(list, "router", m->hidden, choices, 1);
     add(list, "bias of the router", 1, choices, m->router_bias);
     add(list, "bias of the choice", 1, choices, m->selection_bias && !by_id);
@@ -177,10 +177,10 @@ static void put_kind(spw_table *table, const spw_model *m, const kind *k) {
         add_router(m, k->by_id, &router);
         add_ffn(spw_model_routed_width(m), m->expert_ffn, m->experts, spw_expert_matrices(m), m->expert_bias,
                 &experts);
-        add_ffn(m->hidden, m->shared_ffn, m->shared_ffn > 0, spw_ffn_matrices(m), false, &shared);
+        add_ffn(m->hidden, m->shared_ffn, m->shared_ffn > 0, spw_ffn_matrices(m), m->ffn_bias, &shared);
         add(&shared, "gate of the shared experts", m->hidden, 1, m->shared_gate);
     } else if (!k->bare) {
-        add_ffn(m->hidden, m->dense_ffn, 1, spw_ffn_matrices(m), false, &dense);
+        add_ffn(m->hidden, m->dense_ffn, 1, spw_ffn_matrices(m), m->ffn_bias && m->dense_ffn > 0, &dense);
     }
     add(&norms, "norms", 1, m->hidden * (m->norm_bias ? 2 : 1), m->layer_norms);
     add(&norms, "scale of the layer", 1, 1, m->layer_scalar);
@@ -202,10 +202,12 @@ spw_status spw_layer_table_print(const spw_model *m, spw_format format) {
     SPW_TRY(spw_table_create(columns, &table));
     for (size_t k = 0; k < count; k++) put_kind(table, m, &kinds[k]);
     add(&whole, "embedding", m->vocab, m->hidden, 1);
+    add_listed(m, SPW_IN_TABLES, 0, &whole);
     add(&whole, "final norm", 1, m->hidden * (m->norm_bias ? 2 : 1), 1);
     add_listed(m, SPW_IN_MODEL, 0, &whole);
-    add(&whole, "head", m->hidden, m->vocab, !m->tied_embeddings);
-    add(&whole, "bias of the head", 1, m->vocab, m->head_bias);
+    const size_t head = m->head_rows > 0 ? m->head_rows : m->vocab;
+    add(&whole, "head", m->hidden, head, !m->tied_embeddings);
+    add(&whole, "bias of the head", 1, head, m->head_bias);
     put_part(table, "beside them", 1, "model", &whole);
     status = spw_table_print(table, format, spw_command_out());
 

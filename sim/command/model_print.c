@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
-enum { PARTS = 9 + SPW_MODEL_MIXERS };
+enum { PARTS = 10 + SPW_MODEL_MIXERS };
 
 /* One row of the table: so many layers (0: once a model) of so many parameters, of which a token meets `active`. */
 typedef struct part {
@@ -33,6 +33,7 @@ static size_t list_parts(const spw_model *m, const spw_parameters *p, part out[P
     const uint64_t chosen = p->expert * (m->top_k * m->experts / (m->experts + m->zero_experts));
     size_t parts = 0;
     put_part(out, &parts, (part){"embedding", 0, p->embedding, p->embedding}, true);
+    put_part(out, &parts, (part){"tables beside it", 0, p->tables, 0}, p->tables > 0);
     for (size_t k = 0; k < SPW_MODEL_MIXERS; k++) {
         const size_t layers = k == 0 ? m->layers - m->other_layers : m->mixer[k].layers;
         const char *const name =

@@ -326,10 +326,6 @@ static spw_status check_recipe(const spw_job *job, const char **key) {
             "Megatron-Core refuses recipe delayed with remat %s: delayed scaling does not go with moe_act or "
             "layernorm; use remat: none, full or other modules, or another recipe",
             spw_remat_name(job->remat));
-    if (job->model.other_layers > 0)
-        return spw_fail(SPW_ECONFIG,
-                        "recipe %s: the products of %s layers are not described in fp8; use recipe: none",
-                        name, spw_model_other(&job->model)->what);
     *key = "cluster";
     return spw_fp8_facts_of(p->recipe, job->cluster.gpu_generation, &facts);
 }

@@ -7,8 +7,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Where it is: once a layer in which mixer k works (0: the model's attention), once a layer, once a layer with experts, once. */
-typedef enum spw_matrix_place { SPW_IN_MIXER, SPW_IN_LAYER, SPW_IN_MOE_LAYER, SPW_IN_MODEL } spw_matrix_place;
+/* Where it is: once a layer in which mixer k works (0: the model's attention), once a layer, once a layer with experts, once; once
+ * beside the embedding, of which a token looks up rows. */
+typedef enum spw_matrix_place {
+    SPW_IN_MIXER,
+    SPW_IN_LAYER,
+    SPW_IN_MOE_LAYER,
+    SPW_IN_MODEL,
+    SPW_IN_TABLES
+} spw_matrix_place;
 
 /* How tensor parallelism holds it. */
 typedef enum spw_matrix_cut {

@@ -13,7 +13,11 @@ static const struct alias {
     const char *alias, *preset;
 } aliases[] = {
     {"deepseek3-671b", "deepseek-v3"},
+    {"deepseek-v3-671b", "deepseek-v3"},
     {"kimi-k2-1t", "kimi-k2"},
+    {"deepseek2-16b", "deepseek-v2-lite"},
+    {"deepseek2-236b", "deepseek-v2"},
+    {"deepseek3.2-671b", "deepseek-v3.2"},
     {"deepseek-ai/DeepSeek-V2-Lite", "deepseek-v2-lite"},
     {"deepseek-ai/DeepSeek-V2", "deepseek-v2"},
     {"deepseek-ai/DeepSeek-V3", "deepseek-v3"},
@@ -76,6 +80,11 @@ spw_status spw_model_read(const char *name, const char *folder, spw_model *out) 
                                   .suffixes = suffixes,
                                   .most_bytes = SPW_MODEL_FILE_BYTES};
     spw_preset_text text;
+    if (name[0] == '{') { /* the model itself */
+        const spw_status parsed = spw_model_parse("model {...}", name, strlen(name), out);
+        if (parsed == SPW_OK) (void)snprintf(out->name, sizeof out->name, "model of the job");
+        return parsed;
+    }
     spw_status status = spw_preset_open(&kind, spw_model_preset_of(name), folder, &text);
     if (status != SPW_OK) return status;
     status = spw_model_parse(text.where, text.text, text.length, out);
@@ -166,6 +175,7 @@ static uint64_t ffn_of(size_t matrices, uint64_t in, uint64_t ffn, bool bias) {
 
 /* With what latent experts have around them. */
 static uint64_t router(const spw_model *m) {
+    if (m->listed_router) return 0;
     const uint64_t choices = m->experts - m->replicas + m->zero_experts;
     const uint64_t each = (uint64_t)m->router_bias + m->selection_bias + m->router_scales;
     return spw_saturated_sum(spw_saturated_product(choices, m->hidden + each),
@@ -219,18 +229,23 @@ spw_parameters spw_model_parameters(const spw_model *m) {
                    norm = spw_saturated_product(m->hidden, m->norm_bias ? 2 : 1);
     spw_parameters p = {.embedding = spw_saturated_product(m->vocab, m->hidden), .expert = expert};
     p.final_norm = spw_saturated_sum(norm, spw_matrices_elements(m, SPW_IN_MODEL, 0));
-    p.head = spw_saturated_sum(m->tied_embeddings ? 0 : p.embedding, m->head_bias ? m->vocab : 0);
+    const uint64_t rows = m->head_rows > 0 ? m->head_rows : m->vocab;
+    p.head = spw_saturated_sum(m->tied_embeddings ? 0 : spw_saturated_product(rows, m->hidden),
+                               m->head_bias ? rows : 0);
     p.indexer_per_layer = indexer(m);
     p.attention_per_layer = attention(m);
     count_mixers(m, &p);
     p.norms_per_layer = spw_saturated_sum(spw_saturated_product(m->layer_norms, norm), m->layer_scalar);
     p.norms_per_layer = spw_saturated_sum(p.norms_per_layer, spw_matrices_elements(m, SPW_IN_LAYER, 0));
     p.routed_per_layer = spw_saturated_product(m->experts, expert);
-    p.shared_per_layer = spw_saturated_sum(ffn_of(spw_ffn_matrices(m), m->hidden, m->shared_ffn, false),
-                                           m->shared_gate ? m->hidden : 0);
+    p.tables = spw_matrices_elements(m, SPW_IN_TABLES, 0);
+    p.shared_per_layer = spw_saturated_sum(
+        ffn_of(spw_ffn_matrices(m), m->hidden, m->shared_ffn, m->ffn_bias && m->shared_ffn > 0),
+        m->shared_gate ? m->hidden : 0);
     p.latent_per_layer = spw_matrices_elements(m, SPW_IN_MOE_LAYER, 0);
     p.router_per_layer = spw_saturated_sum(router(m), p.latent_per_layer);
-    p.dense_ffn_per_layer = ffn_of(spw_ffn_matrices(m), m->hidden, m->dense_ffn, false);
+    p.dense_ffn_per_layer =
+        ffn_of(spw_ffn_matrices(m), m->hidden, m->dense_ffn, m->ffn_bias && m->dense_ffn > 0);
     uint64_t sum = spw_saturated_sum(spw_saturated_sum(p.embedding, p.head), p.final_norm);
     sum = spw_saturated_sum(sum,
                             spw_saturated_sum(p.mixers, spw_saturated_product(m->layers, p.norms_per_layer)));
@@ -240,9 +255,10 @@ spw_parameters spw_model_parameters(const spw_model *m) {
     const uint64_t unbiased =
         m->selection_bias ? spw_saturated_product(m->hash_layers, m->experts - m->replicas) : 0;
     sum -= unbiased < sum ? unbiased : 0;
-    p.total = spw_saturated_sum(sum, spw_saturated_product(m->moe_layers, p.routed_per_layer));
-    const uint64_t computed = m->top_k * m->experts / (m->experts + m->zero_experts);
-    p.active =
-        spw_saturated_sum(sum, spw_saturated_product(m->moe_layers, spw_saturated_product(computed, expert)));
+    p.total = spw_saturated_sum(spw_saturated_sum(sum, p.tables),
+                                spw_saturated_product(m->moe_layers, p.routed_per_layer));
+    const uint64_t computed =
+        spw_saturated_product(expert, m->top_k * m->experts) / (m->experts + m->zero_experts);
+    p.active = spw_saturated_sum(sum, spw_saturated_product(m->moe_layers, computed));
     return p;
 }

@@ -17,7 +17,7 @@ enum {
     SPW_MODEL_DOUBTS = 8,
     SPW_MODEL_DOUBT = 320,
     SPW_MIXER_NAME = 64,
-    SPW_MODEL_MIXERS = 4,
+    SPW_MODEL_MIXERS = 12,
     SPW_MODEL_MATRICES = 72
 };
 
@@ -67,10 +67,13 @@ typedef struct spw_model {
     size_t dense_ffn;    /* width of the dense layers' FFN; 0 = none */
     /* Of routed experts in the published file: bits of an element, elements and bytes of a scale; 0 bits: not said. */
     size_t stored_bits, stored_group, stored_scale;
-    size_t replicas;     /* of `experts`, copies that a balancer made: no router column, no optimizer state */
-    size_t mtp_layers;   /* layers of multi-token prediction, which count where a job's layout names them */
-    size_t zero_experts; /* choices that compute nothing (LongCat); beside `experts` */
-    size_t groups, groups_kept;          /* group-limited routing; 1, 1 = off */
+    size_t replicas;   /* of `experts`, copies that a balancer made: no router column, no optimizer state */
+    size_t mtp_layers; /* layers of multi-token prediction, which count where a job's layout names them */
+    size_t loop_start, loop_end,
+        loop_passes;            /* layers [start, end) run so many times with the same weights; 0: once */
+    size_t head_rows;           /* of the head; 0: vocab */
+    size_t zero_experts;        /* choices that compute nothing (LongCat); beside `experts` */
+    size_t groups, groups_kept; /* group-limited routing; 1, 1 = off */
     bool sigmoid_router, selection_bias; /* selection_bias: one value an expert, for the choice only */
     spw_attention attention;
     size_t heads, kv_heads, head_dim;                                 /* GQA; values are v_head_dim wide */
@@ -86,6 +89,8 @@ typedef struct spw_model {
     bool conv_bias, full_rank_gate;    /* of a mixer: a bias of its convolution, a gate of one matrix */
     bool output_gate, latent_norm; /* of latent attention's output (Kimi K3); of what latent experts give */
     bool norm_bias, head_bias;     /* layer norms with a bias (Phi-MoE); a bias of the head */
+    bool listed_router;            /* all weights of the router are rows of SPW_IN_MOE_LAYER */
+    bool ffn_bias;                 /* of FFNs beside routed experts */
     bool moe_norm;                 /* one more norm in layers with experts (A.X-K1) */
     bool router_scales,
         layer_scalar; /* Gemma 4: a scale of [hidden] and [experts] a router, one number a layer */
@@ -96,6 +101,7 @@ typedef struct spw_model {
 /* Parameters, in units of one. Per layer where the name says so. */
 typedef struct spw_parameters {
     uint64_t embedding, head, final_norm;       /* head = 0 when tied */
+    uint64_t tables;                            /* looked up beside the embedding: of n-grams, of layers */
     uint64_t attention_per_layer;               /* projections, biases, q/k norms, gate, indexer */
     uint64_t indexer_per_layer;                 /* the indexer's share of them, in layers that have one */
     uint64_t mixer_per_layer[SPW_MODEL_MIXERS]; /* of a layer of each kind; [0]: attention */
@@ -110,7 +116,7 @@ typedef struct spw_parameters {
         active; /* active: embedding and head once, top_k experts; of LongCat's, those that compute if choices are even */
 } spw_parameters;
 
-/* `name` is a preset, an alias, or the path of a config.json (it contains a '/' or ends in ".json"; relative
+/* `name` is a preset, an alias, the text of a config.json, which begins with '{', or the path of a config.json (it contains a '/' or ends in ".json"; relative
  * to `folder` when that is not NULL). SPW_ECONFIG names the key, what was found and what would be right. */
 SPW_MUST_CHECK spw_status spw_model_read(const char *name, const char *folder, spw_model *out);
 /* The same from text; `where` is named in messages. */

@@ -3,13 +3,14 @@
 
 #include "sim/input/model_json.h"
 #include "sim/input/model_keys.h"
+#include "sim/input/model_kin.h"
 #include "sim/input/model_mixer.h"
 #include "sim/input/model_reading.h"
+#include "sim/input/model_synonyms.h"
 #include "sim/input/model_twice.h"
 #include "sim/input/model_wrapper.h"
 #include "sim/input/settings.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,7 +18,8 @@
 
 /* What runs beside the routed experts. */
 static void read_shared(const spw_family *f, const spw_raw_config *raw, spw_model *m) {
-    const size_t count = spw_or_default(raw->shared_experts, 0), width = spw_or_default(raw->shared_ffn, 0);
+    const size_t width = spw_or_default(raw->shared_ffn, 0);
+    const size_t count = spw_or_default(raw->shared_experts, f->any_attention && width > 0);
     const size_t wide[] = {[SPW_SHARED_BY_COUNT] = count * m->expert_ffn,
                            [SPW_SHARED_BY_WIDTH] = width,
                            [SPW_SHARED_BY_GATED_WIDTH] = width,
@@ -34,8 +36,11 @@ static spw_status read_experts(const spw_reading *in, spw_raw_config *raw, spw_m
     const spw_family *f = in->family;
     bool greedy = false;
     SPW_TRY(spw_reading_either(in, f->experts, SPW_MODEL_MOST_EXPERTS, &raw->experts));
-    SPW_TRY(spw_reading_either(in, f->top_k, SPW_MODEL_MOST_EXPERTS, &raw->top_k));
-    SPW_TRY(spw_reading_either(in, f->expert_ffn, SPW_MODEL_WIDEST, &raw->expert_ffn));
+    raw->top_k = (int64_t)f->usual_top_k;
+    if (f->usual_top_k == 0 || spw_reading_has(in, f->top_k))
+        SPW_TRY(spw_reading_either(in, f->top_k, SPW_MODEL_MOST_EXPERTS, &raw->top_k));
+    raw->expert_ffn = 1;
+    if (!f->unit_experts) SPW_TRY(spw_reading_either(in, f->expert_ffn, SPW_MODEL_WIDEST, &raw->expert_ffn));
     m->experts = (size_t)raw->experts;
     m->top_k = (size_t)raw->top_k;
     m->expert_ffn = (size_t)raw->expert_ffn;
@@ -44,11 +49,12 @@ static spw_status read_experts(const spw_reading *in, spw_raw_config *raw, spw_m
                         "%s: %zu experts a token of %zu; a token cannot choose more than there are",
                         in->where, m->top_k, m->experts);
     read_shared(f, raw, m);
-    m->zero_experts = spw_or_default(raw->zero_experts, 0);
+    m->zero_experts = spw_or_default(raw->zero_experts, f->zero_experts);
     m->expert_bias = f->expert_bias;
     m->router_bias = f->router_bias;
     m->router_scales = f->router_scales;
     m->moe_norm = f->moe_norm;
+    m->listed_router = f->listed_router;
     m->sigmoid_router = f->sigmoid_router;
     m->selection_bias = f->selection_bias || (f->sigmoid_router && !f->no_selection_bias);
     if (spw_family_has(f, SPW_SCORING)) {
@@ -126,8 +132,10 @@ static spw_status read_attention(const spw_reading *in, spw_raw_config *raw, spw
     m->query_gate = f->query_gate;
     m->query_gate_bias = f->query_gate_bias;
     m->head_gates = f->head_gates;
-    m->indexer_heads = spw_or_default(raw->indexer_heads, 0);
-    m->indexer_dim = spw_or_default(raw->indexer_dim, 0);
+    /* in a model that is said part by part, indexers of other attention belong to its kinds of layers */
+    const bool indexed = latent || !f->any_attention;
+    m->indexer_heads = indexed ? spw_or_default(raw->indexer_heads, 0) : 0;
+    m->indexer_dim = indexed ? spw_or_default(raw->indexer_dim, 0) : 0;
     if (m->indexer_heads > 0 && m->q_lora_rank == 0)
         status =
             spw_fail(SPW_ECONFIG,
@@ -146,13 +154,17 @@ static spw_status read_rest(const spw_reading *in, const spw_raw_config *raw, sp
     m->norm_bias = f->norm_bias;
     m->conv_bias = true;
     m->half_layers = f->half_layers;
-    m->plain_experts = raw->expert_matrices != SPW_ABSENT ? raw->expert_matrices == 2 : f->plain_experts;
+    m->plain_experts =
+        raw->expert_matrices != SPW_ABSENT ? raw->expert_matrices == 2 : f->plain_experts || f->unit_experts;
+    m->head_rows = spw_or_default(raw->head_rows, 0);
     m->plain_ffn = raw->ffn_matrices != SPW_ABSENT ? raw->ffn_matrices == 2 : f->plain_experts;
     m->layer_scalar = f->layer_scalar;
     for (size_t i = 0; status == SPW_OK && i < SPW_MODEL_FLAGS && f->flags[i].key != NULL; i++) {
         bool *const flag = (bool *)(void *)((char *)m + f->flags[i].offset);
         status = spw_reading_flag(in, f->flags[i].key, *flag, flag);
     }
+    m->shared_gate = m->shared_gate && m->shared_ffn > 0;
+    if (m->attention == SPW_ATTENTION_MLA && m->query_gate) m->output_gate = true;
     return status;
 }
 
@@ -175,11 +187,25 @@ static spw_status read_widths(const spw_reading *in, const spw_raw_config *raw, 
 static spw_status read_depth(const spw_reading *in, size_t *listed) {
     const char *spelled = "num_hidden_layers";
     spw_status status = spw_reading_listed(in, listed);
-    if (status == SPW_OK && spw_reading_find(in, "num_hidden_layers", &spelled) == NULL && *listed == 0)
+    if (status == SPW_OK && spw_reading_find(in, "num_hidden_layers", &spelled) == NULL &&
+        spw_reading_meant(in, "num_hidden_layers", &spelled) == NULL && *listed == 0)
         status =
             spw_fail(SPW_ECONFIG, "%s: key '%s' is missing; a %s model needs it: a whole number in [1, %d]",
                      in->where, spelled, in->family->model_type, SPW_MODEL_MAX_LAYERS);
     return status;
+}
+
+/* A switch that is off: the class builds dense layers, whatever other keys say of experts. */
+static spw_status check_sparse(const spw_reading *in) {
+    static const char *const switches[] = {"is_moe", "use_moe", "enable_moe"};
+    for (size_t i = 0; i < sizeof switches / sizeof *switches; i++)
+        if (json_is_false(spw_reading_at(in->root, switches[i])))
+            return spw_fail(
+                SPW_ECONFIG,
+                "%s: '%s' is false, so the model is dense and has no experts; Spillway plans mixtures of "
+                "experts only",
+                in->where, switches[i]);
+    return SPW_OK;
 }
 
 static spw_status read_model(const spw_reading *in, spw_model *m) {
@@ -199,6 +225,7 @@ static spw_status read_model(const spw_reading *in, spw_model *m) {
     m->hidden = (size_t)raw.hidden;
     m->vocab = (size_t)raw.vocab;
     m->heads = (size_t)raw.heads;
+    SPW_TRY(check_sparse(in));
     SPW_TRY(read_experts(in, &raw, m));
     SPW_TRY(read_attention(in, &raw, m));
     SPW_TRY(read_rest(in, &raw, m));
@@ -216,157 +243,6 @@ cleanup:
 }
 
 /* --- Keys that are not read --- */
-
-__attribute__((format(printf, 2, 3))) static void doubt(spw_model *m, const char *format, ...) {
-    for (size_t i = 0; i < SPW_MODEL_DOUBTS; i++) {
-        if (m->doubt[i][0] != '\0') continue;
-        va_list args;
-        va_start(args, format);
-        (void)vsnprintf(m->doubt[i], SPW_MODEL_DOUBT, format, args);
-        va_end(args);
-        return;
-    }
-}
-
-/* A kind of layers that counts as the model's attention does. */
-static void doubt_kind(spw_model *m, const spw_mixer *mixer) {
-    if (mixer->attends)
-        doubt(m,
-              "%zu of the %zu layers have %s: their parameters count as they are, their activations and time "
-              "as those of the "
-              "other layers",
-              mixer->layers, m->layers, mixer->what);
-    else
-        doubt(m,
-              "%zu of the %zu layers have no attention but %s: their parameters count as they are, their "
-              "activations and "
-              "time as those of a layer with attention",
-              mixer->layers, m->layers, mixer->what);
-}
-
-/* Kinds of layers whose products, and scores if they attend, count as they are: one line for all of them. */
-static void doubt_own_kinds(spw_model *m) {
-    char names[SPW_MODEL_DOUBT - 160] = "";
-    bool scans = false;
-    for (size_t k = 0; k < SPW_MODEL_MIXERS; k++) {
-        const spw_mixer *mixer = &m->mixer[k];
-        const size_t used = strlen(names);
-        const bool recurs = m->half_layers && mixer->state > 0;
-        if (mixer->layers == 0 || (mixer->heads == 0 && !recurs)) continue;
-        scans = scans || recurs;
-        (void)snprintf(names + used, sizeof names - used, "%s%s", used > 0 ? ", " : "", mixer->what);
-    }
-    if (names[0] != '\0')
-        doubt(m,
-              "parameters%s and products of %s count as they are; what they keep for the backward pass is "
-              "not modelled and "
-              "counts as that of attention with %zu heads%s",
-              scans ? "" : ", scores", names, m->heads, scans ? "; a scan takes no time" : "");
-}
-
-/* Layers of other kinds than attention and experts: counted, and what of them is not. */
-static void doubt_layers(spw_model *m) {
-    for (size_t k = 1; k < SPW_MODEL_MIXERS; k++)
-        if (m->mixer[k].layers > 0 && m->mixer[k].heads == 0 && !m->half_layers) doubt_kind(m, &m->mixer[k]);
-    doubt_own_kinds(m);
-    if (m->streams > 1)
-        doubt(m,
-              "%zu residual streams count in the inputs of layers and in what stages send; their mixing "
-              "takes no time and keeps "
-              "nothing",
-              m->streams);
-    if (m->residual_blocks > 0)
-        doubt(m,
-              "layers attend over the sums of blocks of %zu layers: its parameters count, what it keeps and "
-              "its time do not",
-              m->residual_blocks);
-    if (m->hash_layers > 0)
-        doubt(m,
-              "in %zu layers the token's id chooses the experts: generated routing has them choose as the "
-              "other layers do; "
-              "--routing hash says what the frequencies of words alone make of them",
-              m->hash_layers);
-    if (m->indexer_heads > 0)
-        doubt(m, "attention reads what a sparse indexer chooses: its parameters count, its scores do not, "
-                 "and attention is "
-                 "counted over the whole sequence");
-    if (m->zero_experts > 0)
-        doubt(m,
-              "%zu of a token's %zu choices are experts that compute nothing: active parameters take choices "
-              "for even; rows "
-              "and traffic take all %zu for experts that compute",
-              m->zero_experts, m->experts + m->zero_experts, m->top_k);
-}
-
-static double mtp_billions(const spw_model *m) {
-    const spw_mtp_parameters p = spw_mtp_parameters_of(m);
-    return (double)m->mtp_layers * (double)(p.routed + p.rest) / 1e9;
-}
-
-static void describe_mtp(const spw_model *m, const char *where, char out[SPW_MODEL_DOUBT]) {
-    const bool one = m->mtp_layers == 1;
-    (void)snprintf(
-        out, SPW_MODEL_DOUBT,
-        "the model's %zu layer%s of multi-token prediction (%.1f B parameters beside the %.1f B that "
-        "count) %s %s",
-        m->mtp_layers, one ? "" : "s", mtp_billions(m), (double)spw_model_parameters(m).total / 1e9,
-        one ? "is" : "are", where);
-}
-
-void spw_model_count_mtp(spw_model *m) {
-    for (size_t i = 0; i < SPW_MODEL_DOUBTS; i++)
-        if (strstr(m->doubt[i], "of multi-token prediction") != NULL)
-            describe_mtp(m, "in the memory and the time of its stage, but not in traffic", m->doubt[i]);
-}
-
-/* Keys that somebody kept from being read by a '_', and a word on tied embeddings that does not count. */
-static void note_unread(const spw_reading *in, spw_model *m) {
-    char names[SPW_MODEL_DOUBT - 120] = "";
-    const char *unread = NULL;
-    bool tied = false;
-    const size_t silenced = spw_reading_silenced(in, names, sizeof names);
-    if (silenced > 0)
-        doubt(m,
-              "%s not read, as %s with '_': %s; if a layer has weights for %s, every figure leaves them out",
-              silenced == 1 ? "a key is" : "some keys are", silenced == 1 ? "it begins" : "they begin", names,
-              silenced == 1 ? "it" : "them");
-    if (spw_wrapper_tie(in, &tied, &unread) == SPW_OK && unread != NULL)
-        doubt(m,
-              "embedding and head are %s, as %s says; 'tie_word_embeddings' of %s is not read for this "
-              "class in transformers 5.24",
-              tied ? "one matrix" : "two matrices",
-              strcmp(unread, "text_config") == 0 ? "the outer file (or its default)"
-                                                 : "text_config (or its default)",
-              unread);
-}
-
-/* What the file asks for and is not in the figures. */
-static void note_doubts(const spw_reading *in, spw_model *m) {
-    const json_int_t mtp = spw_model_mtp_layers(in->root), window = spw_model_window(in->root);
-    char text[SPW_MODEL_DOUBT];
-    m->mtp_layers = mtp > 0 && mtp <= SPW_MODEL_MAX_LAYERS ? (size_t)mtp : 0;
-    describe_mtp(m, "not in these figures, neither memory and traffic nor time", text);
-    if (m->mtp_layers > 0) doubt(m, "%s", text);
-    if (window > 0 && !spw_family_has(in->family, SPW_WINDOW))
-        doubt(m,
-              "the model's attention looks back %lld tokens in some or all layers; its work is counted over "
-              "the whole sequence in all of them",
-              (long long)window);
-    doubt_layers(m);
-    if (m->attention == SPW_ATTENTION_GQA && spw_reading_at(in->root, "head_dim") == NULL &&
-        m->heads * m->head_dim != m->hidden && m->hidden / m->heads == m->head_dim)
-        doubt(m,
-              "the file has no head_dim: heads are taken as %zu wide, hidden_size by num_attention_heads "
-              "rounded down, as "
-              "transformers does",
-              m->head_dim);
-    if (in->family->text_first)
-        doubt(m, "tokens of images have experts of their own beside those of text, which are not counted");
-    if (in->outer != in->root)
-        doubt(m, "only the language model of the file's text_config counts, none of what reads images or "
-                 "sound beside it");
-    note_unread(in, m);
-}
 
 /* Of a mapping within the file, such as DBRX's ffn_config, every key is looked at. */
 static bool is_taken_apart(const spw_reading *in, bool latent, const char *key, const json_t *value) {
@@ -394,12 +270,16 @@ static spw_status check_key(const spw_reading *in, const spw_model *m, const cha
     const bool latent = m->attention == SPW_ATTENTION_MLA;
     char found[SPW_JSON_WORDS], shown[SPW_SETTINGS_SHOWN];
     const char *leaf = strrchr(key, '.') != NULL ? strrchr(key, '.') + 1 : key;
-    const bool generic = in->family->any_attention, elsewhere = spw_any_family_reads(key);
+    const bool generic = in->family->any_attention && !in->family->by_meaning,
+               elsewhere = spw_any_family_reads(key);
     if (spw_family_reads(in->family, latent, key) || spw_family_is_quiet(in->family, key) ||
         spw_model_key_is_quiet(leaf, value) || spw_model_key_is_mtp(key) ||
-        spw_model_key_is_stated(key, value, m) || spw_states_again(in, latent, key))
+        spw_model_key_is_stated(key, value, m) || spw_states_again(in, latent, key) ||
+        spw_reading_was_meant(in, key) || spw_reading_means_again(in, key, value) ||
+        (!elsewhere && spw_model_key_sounds_quiet(leaf, value)))
         return SPW_OK;
     const bool small = !generic && !elsewhere && spw_model_value_is_small(value);
+    if (in->family->by_meaning && (spw_model_value_is_small(value) || json_is_true(value))) return SPW_OK;
     const char *const guess = elsewhere ? NULL : meant(in, latent, key, small ? 2 : SIZE_MAX);
     char hint[96] = "";
     if (small && guess == NULL) return SPW_OK;
@@ -436,21 +316,28 @@ static spw_status check_keys(const spw_reading *in, spw_model *m) {
         return spw_fail(SPW_ECONFIG,
                         "%s: '%s' must be a whole number of layers of multi-token prediction, or null",
                         in->where, strange);
-    note_doubts(in, m);
+    spw_reading_doubts(in, m);
     return SPW_OK;
+}
+
+spw_status spw_reading_model(const spw_reading *in, spw_model *out) {
+    memset(out, 0, sizeof *out);
+    if (in->used != NULL) in->used->count = 0;
+    spw_status status = read_model(in, out);
+    if (status == SPW_OK) status = spw_stated_twice(in);
+    if (status == SPW_OK) spw_reading_storage(in, out);
+    return status == SPW_OK ? check_keys(in, out) : status;
 }
 
 spw_status spw_model_parse(const char *where, const char *text, size_t length, spw_model *out) {
     json_t *root = NULL;
+    spw_reading_used used = {.count = 0};
     memset(out, 0, sizeof *out);
     spw_status status = spw_model_json(where, text, length, &root);
     if (status != SPW_OK) return status;
-    spw_reading in = {.where = where, .whole = root, .root = root, .outer = root};
+    spw_reading in = {.where = where, .whole = root, .root = root, .outer = root, .used = &used};
     SPW_TRY(spw_wrapper_enter(&in));
-    SPW_TRY(read_model(&in, out));
-    SPW_TRY(spw_stated_twice(&in));
-    spw_reading_storage(&in, out);
-    SPW_TRY(check_keys(&in, out));
+    SPW_TRY(in.family != NULL ? spw_reading_model(&in, out) : spw_kin_read(&in, out));
     const char *source = json_string_value(json_object_get(root, "_source"));
     (void)snprintf(out->source, sizeof out->source, "%s", source != NULL ? source : where);
     (void)snprintf(out->name, sizeof out->name, "%s", where);

@@ -104,17 +104,3 @@ const spw_family spw_kind_families[] = {
     {.model_type = "step3p7", STEP_37},
     {.model_type = "step3p5", STEP_37},
     {.model_type = NULL}};
-
-/* A mixer and an FFN, as other keys say; or one of them alone. */
-const spw_layer_word spw_generic_layers[] = {{"full_attention", '\0', -1, 0, SPW_FFN_COUNTED},
-                                             {"sliding_attention", '\0', -1, 0, SPW_FFN_COUNTED},
-                                             {"chunked_attention", '\0', -1, 0, SPW_FFN_COUNTED},
-                                             {"indexed_attention", '\0', -1, 0, SPW_FFN_COUNTED},
-                                             {"mamba2", '\0', -1, 1, SPW_FFN_COUNTED},
-                                             {"gated_delta_net", '\0', -1, 2, SPW_FFN_COUNTED},
-                                             {"attention_alone", '\0', -1, 0, SPW_FFN_NONE},
-                                             {"mamba2_alone", '\0', -1, 1, SPW_FFN_NONE},
-                                             {"gated_delta_net_alone", '\0', -1, 2, SPW_FFN_NONE},
-                                             {"experts_alone", '\0', -1, 3, SPW_FFN_EXPERTS},
-                                             {"ffn_alone", '\0', -1, 3, SPW_FFN_DENSE},
-                                             {.word = NULL}};

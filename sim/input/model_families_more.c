@@ -37,6 +37,12 @@ static const spw_layer_word hybrid_words[] = {{"hybrid", '\0', -1, 0, SPW_FFN_CO
                                               {.word = NULL}};
 static const spw_layer_word no_words[] = {{.word = NULL}}; /* all layers are of the first kind */
 
+#define INKLING_2 \
+    .experts = {"n_routed_experts", "num_local_experts"}, .top_k = {"num_experts_per_tok"}, \
+    .expert_ffn = {"moe_intermediate_size"}, \
+    .quiet = {"number_of_conv_states", "n_layers_per_attn_res_block"}, .layer_list = {"layer_types"}, \
+    .layer_words = hybrid_words, .listed_attention = true, .text = true, .sigmoid_router = true
+
 #define HY_4 \
     .experts = {"n_routed_experts", "num_local_experts"}, .top_k = {"num_experts_per_tok"}, \
     .expert_ffn = {"moe_intermediate_size"}, \
@@ -77,8 +83,11 @@ const spw_family spw_more_families[] = {
      .spelled = {{"n_shared_experts", "num_shared_experts"},
                  {"n_group", "num_expert_group"},
                  {"full_attention_interval", "layer_group_size"},
-                 {"linear_conv_kernel_dim", "short_conv_kernel_size"}},
-     .parts = SPW_SHARED_COUNT | SPW_BY_FIRST | SPW_INTERVAL,
+                 {"linear_conv_kernel_dim", "short_conv_kernel_size"},
+                 {"shared_expert_intermediate_size", "moe_shared_expert_intermediate_size"}},
+     .quiet = {"no_kda_lora", "head_dim"},
+     .shared = SPW_SHARED_BY_BOTH,
+     .parts = SPW_SHARED_COUNT | SPW_SHARED_WIDTH | SPW_BY_FIRST | SPW_INTERVAL,
      .attention = SPW_ATTENTION_MLA,
      .mixer = &spw_bailing_delta,
      .kinds = {&spw_head_gate},
@@ -106,6 +115,18 @@ const spw_family spw_more_families[] = {
      .layer_norms = 1,
      .tied = true},
     {.model_type = "deepseek_ocr2", DEEPSEEK_OCR},
+    {.model_type = "doge",
+     .experts = {"num_experts", "num_local_experts"},
+     .top_k = {"num_experts_per_tok"},
+     .flags = {{"mlp_bias", offsetof(spw_model, ffn_bias)}},
+     .quiet = {"is_moe"},
+     .shared = SPW_SHARED_DENSE,
+     .layer_words = no_words,
+     .kinds = {&spw_doge_mask},
+     QK_NORMS,
+     .layer_norms = 4, /* two, and a scale of each residual */
+     .listed_router = true,
+     .unit_experts = true},
     {.model_type = "dots3_note",
      .experts = {"n_routed_experts", "num_local_experts"},
      .top_k = {"num_experts_per_tok"},
@@ -171,6 +192,19 @@ const spw_family spw_more_families[] = {
      .listed_attention = true,
      .text = true,
      .sigmoid_router = true},
+    {.model_type = "inkling2",
+     INKLING_2,
+     .parts = SPW_SCORING | SPW_HEAD_WIDTH,
+     .kinds = {&spw_inkling2_full, &spw_inkling2_sliding}},
+    {.model_type = "inkling2_loop",
+     INKLING_2,
+     .spelled = {{"loop_layer_index_start", "loop_config.core_start"},
+                 {"loop_layer_index_end", "loop_config.core_end"},
+                 {"loop_num_passes", "loop_config.num_passes"},
+                 {"loop_gate_rank", "loop_config.gate_rank"}},
+     .parts = SPW_SCORING | SPW_HEAD_WIDTH | SPW_LOOP,
+     .kinds = {&spw_inkling2_full, &spw_inkling2_sliding, &spw_inkling2_full_loop,
+               &spw_inkling2_sliding_loop}},
     {.model_type = "jetmoe",
      .experts = {"num_local_experts", "num_experts"},
      .top_k = {"num_experts_per_tok"},
@@ -262,4 +296,17 @@ const spw_family spw_more_families[] = {
      .first_dense = 1,
      .sigmoid_router = true},
     {.model_type = "unlimited_ocr", DEEPSEEK_OCR},
+    {.model_type = "zaya",
+     .experts = {"num_experts", "num_local_experts"},
+     .top_k = {"num_experts_per_tok"},
+     .expert_ffn = {"moe_intermediate_size"},
+     .flags = {{"lm_head_bias", offsetof(spw_model, head_bias)}},
+     .parts = SPW_WINDOW,
+     .layer_list = {"layer_types"},
+     .layer_words = hybrid_words,
+     .kinds = {&spw_zaya_full, &spw_zaya_sliding},
+     .listed_attention = true,
+     .tied = true,
+     .listed_router = true,
+     .zero_experts = 1},
     {.model_type = NULL}};

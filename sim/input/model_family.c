@@ -25,7 +25,7 @@
 #define QK_NORMS .qk_norm = true, .qk_norm_per_head = true
 
 static const spw_family families[] = {
-    {.model_type = "deepseek_v2", DEEPSEEK},
+    {.model_type = "deepseek_v2", DEEPSEEK, .usual_top_k = 6},
     {.model_type = "deepseek_v3", DEEPSEEK, .sigmoid_router = true},
     {.model_type = "deepseek_v32", DEEPSEEK_SPARSE, .sigmoid_router = true},
     {.model_type = "kimi_k2", DEEPSEEK, .sigmoid_router = true},
@@ -58,7 +58,7 @@ static const spw_family families[] = {
      .spelled = {{"num_hidden_layers", "num_layers"}, {"intermediate_size", "ffn_hidden_size"}},
      .quiet = {"mla_scale_q_lora", "mla_scale_kv_lora"},
      .attention = SPW_ATTENTION_MLA,
-     .parts = SPW_ZERO_EXPERTS,
+     .parts = SPW_ZERO_EXPERTS | SPW_TABLES,
      .shared = SPW_SHARED_DENSE,
      .layer_copies = 2,
      .selection_bias = true},
@@ -262,8 +262,8 @@ static const spw_family families[] = {
      .experts = {"num_experts"},
      .top_k = {"top_k_experts"},
      .expert_ffn = {"moe_intermediate_size"},
-     .quiet = {"attention_k_eq_v", "enable_moe_block", "final_logit_softcapping",
-               "vocab_size_per_layer_input"},
+     .quiet = {"attention_k_eq_v", "enable_moe_block", "final_logit_softcapping"},
+     .parts = SPW_TABLES,
      .shared = SPW_SHARED_DENSE,
      .mixer = &spw_global,
      .layer_norms = 7,
@@ -305,19 +305,6 @@ static const spw_family families[] = {
      .router_bias = true,
      .attention_sinks = true,
      .layer_period = 2},
-    /* Not of Hugging Face: any model made of the parts above, named key by key. */
-    {.model_type = "generic",
-     .experts = {"num_experts", "n_routed_experts", "num_local_experts"},
-     .top_k = {"num_experts_per_tok", "experts_per_token"},
-     .expert_ffn = {"moe_intermediate_size"},
-     .parts = SPW_SHARED_COUNT | SPW_BY_FIRST | SPW_BY_FREQUENCY | SPW_BY_STEP | SPW_SCORING | SPW_LATENT |
-              SPW_STREAMS | SPW_RESIDUALS | SPW_ZERO_EXPERTS | SPW_MATRICES,
-     .flags = {{"latent_moe_use_norm", offsetof(spw_model, latent_norm)},
-               {"mla_use_output_gate", offsetof(spw_model, output_gate)}},
-     .layer_list = {"layer_types"},
-     .layer_words = spw_generic_layers,
-     .kinds = {NULL, &spw_mamba2_nemotron, &spw_gated_delta, &spw_no_mixer},
-     .any_attention = true},
 };
 
 /* --- Keys --- */
@@ -351,7 +338,17 @@ const spw_key_row spw_common_keys[] = {
     SPW_PART_KEY(SPW_STREAMS, "hc_mult", streams, 1, 64, false),
     SPW_PART_KEY(SPW_RESIDUALS, "attn_res_block_size", residual_blocks, 1, SPW_MODEL_MAX_LAYERS, false),
     SPW_PART_KEY(SPW_HASH, "num_hash_layers", hash_layers, 0, SPW_MODEL_MAX_LAYERS, false),
+    SPW_PART_KEY(SPW_LOOP, "loop_layer_index_start", loop_start, 0, SPW_MODEL_MAX_LAYERS, true),
+    SPW_PART_KEY(SPW_LOOP, "loop_layer_index_end", loop_end, 0, SPW_MODEL_MAX_LAYERS, true),
+    SPW_PART_KEY(SPW_LOOP, "loop_num_passes", loop_passes, 1, 1024, true),
+    SPW_PART_KEY(SPW_LOOP, "loop_gate_rank", loop_rank, 1, SPW_MODEL_WIDEST, false),
+    SPW_PART_KEY(SPW_HEAD_WIDTH, "unpadded_vocab_size", head_rows, 1, SPW_MODEL_WIDEST, false),
     SPW_PART_KEY(SPW_WINDOW, "sliding_window", window, 1, SPW_MODEL_WIDEST, false),
+    SPW_PART_KEY(SPW_TABLES, "ngram_vocab_size_ratio", ngram_ratio, 1, SPW_MODEL_WIDEST, false),
+    SPW_PART_KEY(SPW_TABLES, "emb_neighbor_num", ngram_length, 2, 64, false),
+    SPW_PART_KEY(SPW_TABLES, "emb_split_num", ngram_splits, 1, 64, false),
+    SPW_PART_KEY(SPW_TABLES, "vocab_size_per_layer_input", layer_table_rows, 1, SPW_MODEL_WIDEST, false),
+    SPW_PART_KEY(SPW_TABLES, "hidden_size_per_layer_input", layer_table_width, 0, SPW_MODEL_WIDEST, false),
     SPW_PART_KEY(SPW_ZERO_EXPERTS, "zero_expert_num", zero_experts, 0, SPW_MODEL_MOST_EXPERTS, false),
     SPW_KEY("n_group", groups, 1, SPW_MODEL_MOST_EXPERTS, false),
     SPW_KEY("topk_group", groups_kept, 1, SPW_MODEL_MOST_EXPERTS, false),
@@ -480,8 +477,10 @@ const spw_family *spw_family_at(size_t i) {
     size_t more = 0;
     while (spw_more_families[more].model_type != NULL) more++;
     if (i - first < more) return &spw_more_families[i - first];
-    const spw_family *const kind = &spw_kind_families[i - first - more];
-    return kind->model_type != NULL ? kind : NULL;
+    size_t kinds = 0;
+    while (spw_kind_families[kinds].model_type != NULL) kinds++;
+    if (i - first - more < kinds) return &spw_kind_families[i - first - more];
+    return i - first - more == kinds ? &spw_generic_family : NULL;
 }
 
 const spw_family *spw_family_find(const char *model_type) {

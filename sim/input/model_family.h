@@ -10,7 +10,7 @@ enum {
     SPW_MODEL_WIDEST = 1 << 24,
     SPW_MODEL_MOST_EXPERTS = 65535,
     SPW_MODEL_SPELLED = 12,
-    SPW_MODEL_FLAGS = 4,
+    SPW_MODEL_FLAGS = 20,
     SPW_MODEL_QUIET = 24
 };
 
@@ -32,12 +32,15 @@ enum {
     SPW_LISTED = 1 << 12,       /* moe_layers: the layers with experts */
     SPW_DENSE_WIDTH =
         1 << 13, /* dense_intermediate_size: of dense layers, where intermediate_size is the experts' */
-    SPW_LATENT = 1 << 14,       /* moe_latent_size: experts of narrower rows, between two projections */
-    SPW_STREAMS = 1 << 15,      /* hc_mult: residual streams */
-    SPW_RESIDUALS = 1 << 16,    /* attn_res_block_size: attention over the residuals of earlier layers */
-    SPW_HASH = 1 << 17,         /* num_hash_layers, and "hash_moe" in mlp_layer_types */
-    SPW_WINDOW = 1 << 18,       /* sliding_window, of the layers that have one */
-    SPW_MATRICES = 1 << 20,     /* expert_matrices, ffn_matrices: 2 without a gate, else 3 */
+    SPW_LATENT = 1 << 14,    /* moe_latent_size: experts of narrower rows, between two projections */
+    SPW_STREAMS = 1 << 15,   /* hc_mult: residual streams */
+    SPW_RESIDUALS = 1 << 16, /* attn_res_block_size: attention over the residuals of earlier layers */
+    SPW_HASH = 1 << 17,      /* num_hash_layers, and "hash_moe" in mlp_layer_types */
+    SPW_WINDOW = 1 << 18,    /* sliding_window, of the layers that have one */
+    SPW_MATRICES = 1 << 20,  /* expert_matrices, ffn_matrices: 2 without a gate, else 3 */
+    SPW_LOOP = 1 << 21, /* loop_layer_index_start, _end, loop_num_passes: layers that run several times */
+    SPW_HEAD_WIDTH = 1 << 22,   /* unpadded_vocab_size: rows of the head */
+    SPW_TABLES = 1 << 23,       /* tables that are looked up beside the embedding */
     SPW_FROM_LIST = 1 << 19,    /* num_hidden_layers may be absent: the list of layers says it */
     SPW_PREFIX_WIDTH = 1 << 24, /* prefix_dense_intermediate_size: of dense layers, else intermediate_size */
 };
@@ -64,6 +67,8 @@ typedef struct spw_raw_config {
     int64_t expert_matrices, ffn_matrices;
     int64_t latent, streams, residual_blocks, hash_layers, window, output_groups, output_rank, chosen, blocks,
         block_tokens, compress_sparse, compress_heavy;
+    int64_t loop_start, loop_end, loop_passes, loop_rank, head_rows;
+    int64_t ngram_ratio, ngram_length, ngram_splits, layer_table_rows, layer_table_width;
 } spw_raw_config;
 
 typedef struct spw_key_row {
@@ -89,7 +94,8 @@ extern const spw_mixer_kind spw_gated_delta, spw_kimi_delta, spw_lightning, spw_
     spw_block_sparse, spw_window_grouped, spw_compressed, spw_heavily_compressed, spw_no_mixer,
     spw_bailing_delta, spw_laguna_gate, spw_laguna_sliding, spw_axk2_gates, spw_pooled_indexer, spw_dots_gate,
     spw_dots_sliding, spw_gated_sinks, spw_large4_rotary, spw_large4_plain, spw_attention_experts,
-    spw_inkling_full, spw_inkling_sliding;
+    spw_inkling_full, spw_inkling_sliding, spw_zaya_full, spw_zaya_sliding, spw_doge_mask, spw_inkling2_full,
+    spw_inkling2_sliding, spw_inkling2_full_loop, spw_inkling2_sliding_loop;
 
 /* What an entry of a list of layers says: by a word, by a number (-1: none), or by a letter of a pattern. */
 typedef enum spw_layer_ffn { SPW_FFN_COUNTED, SPW_FFN_NONE, SPW_FFN_DENSE, SPW_FFN_EXPERTS } spw_layer_ffn;
@@ -132,7 +138,8 @@ typedef struct spw_family {
     size_t layer_norms;     /* 0 counts as 2 */
     bool text;              /* the language model is within text_config, beside images or sound */
     bool lists;             /* a number may be a list of equal numbers, one a layer (Hunyuan) */
-    bool any_attention;     /* generic: latent where the file has kv_lora_rank */
+    bool any_attention;     /* latent where the file has kv_lora_rank; keys of parts may be absent */
+    bool by_meaning;        /* of a model_type without a row: its keys may have any known name */
     bool qkv_bias;          /* always; else attention_bias says */
     bool no_output_bias;    /* attention_bias does not reach the output projection */
     bool sigmoid_router;    /* with a selection bias, unless scoring_func and topk_method say otherwise */
@@ -146,6 +153,10 @@ typedef struct spw_family {
     bool no_stream_head;  /* residual streams end in their mean, without weights */
     bool expert_norm;     /* one more norm of latent experts' rows */
     bool selection_bias;  /* without a sigmoid router */
+    bool listed_router;   /* spw_model */
+    bool unit_experts;    /* experts of one row in and one row out (Doge); other FFNs have three matrices */
+    size_t zero_experts;  /* choices that compute nothing, where no key says it */
+    size_t usual_top_k;   /* where the file does not say: of all its published models; 0: it must */
     size_t layer_period;  /* of unlike layers, where layer_types is absent; 0 counts as 1 */
     bool nested_scans;    /* spw_model */
 } spw_family;
@@ -156,7 +167,25 @@ extern const spw_key_row spw_common_keys[], spw_gqa_keys[], spw_mla_keys[];
 /* Rows of model_families_more.c, ended by one without a model_type. */
 extern const spw_family spw_more_families[], spw_kind_families[];
 /* Words of a generic model's layer_types. */
-extern const spw_layer_word spw_generic_layers[];
+extern const spw_layer_word spw_generic_layers[], spw_meant_layers[];
+enum { SPW_MIXER_BY_KEYS = 255 }; /* in a layer word: the linear attention whose keys the file has */
+/* Kinds of models that are said part by part. */
+enum {
+    SPW_KIND_MAMBA2 = 1,
+    SPW_KIND_GATED_DELTA,
+    SPW_KIND_NONE,
+    SPW_KIND_KIMI_DELTA,
+    SPW_KIND_LIGHTNING,
+    SPW_KIND_CONVOLUTION,
+    SPW_KIND_SLIDING,
+    SPW_KIND_WINDOW,
+    SPW_KIND_COMPRESSED,
+    SPW_KIND_HEAVILY,
+    SPW_KIND_BLOCKS
+};
+
+/* `generic`; and what a model_type without a row is read as, whose own model_type is no file's. */
+extern const spw_family spw_generic_family, spw_meant_family;
 
 /* NULL: no such model_type. "llama4_text" is llama4. */
 const spw_family *spw_family_find(const char *model_type);

@@ -211,6 +211,108 @@ bool spw_model_key_is_quiet(const char *key, const json_t *value) {
     return ends_quietly(key) || is_among(quiet, sizeof quiet / sizeof *quiet, key);
 }
 
+/* Words between '_' of a name that is no size of a weight. */
+static const char *const quiet_words[] = {"rope",
+                                          "rotary",
+                                          "yarn",
+                                          "token",
+                                          "tokens",
+                                          "bos",
+                                          "eos",
+                                          "pad",
+                                          "sep",
+                                          "loss",
+                                          "aux",
+                                          "dropout",
+                                          "init",
+                                          "initializer",
+                                          "eps",
+                                          "epsilon",
+                                          "cache",
+                                          "quant",
+                                          "quantization",
+                                          "quantized",
+                                          "dtype",
+                                          "precision",
+                                          "fp32",
+                                          "bf16",
+                                          "fp8",
+                                          "fp4",
+                                          "implementation",
+                                          "impl",
+                                          "backend",
+                                          "kernels",
+                                          "window",
+                                          "chunk",
+                                          "softcap",
+                                          "softcapping",
+                                          "clip",
+                                          "clipping",
+                                          "temperature",
+                                          "beam",
+                                          "beams",
+                                          "penalty",
+                                          "generation",
+                                          "capacity",
+                                          "jitter",
+                                          "noise",
+                                          "seed",
+                                          "checkpoint",
+                                          "checkpointing",
+                                          "parallel",
+                                          "overlap",
+                                          "fuse",
+                                          "fused",
+                                          "vision",
+                                          "visual",
+                                          "image",
+                                          "images",
+                                          "video",
+                                          "audio",
+                                          "speech",
+                                          "mtp",
+                                          "nextn",
+                                          "draft",
+                                          "theta",
+                                          "scaling",
+                                          "alpha",
+                                          "beta",
+                                          "threshold",
+                                          "version",
+                                          "seq",
+                                          "sequence",
+                                          "seqlen",
+                                          "positions",
+                                          "mup",
+                                          "recompute",
+                                          "offload",
+                                          "topk",
+                                          "norm_topk_prob",
+                                          "limit",
+                                          "padding",
+                                          "truncation",
+                                          "budget",
+                                          "sinkhorn",
+                                          "lr"};
+
+bool spw_model_key_sounds_quiet(const char *key, const json_t *value) {
+    const json_t *item;
+    const char *name;
+    size_t i;
+    for (const char *word = key; strchr(key, '_') != NULL && *word != '\0'; word += *word == '_') {
+        const size_t length = strcspn(word, "_");
+        for (i = 0; i < sizeof quiet_words / sizeof *quiet_words; i++)
+            if (strlen(quiet_words[i]) == length && strncmp(quiet_words[i], word, length) == 0) return true;
+        word += length;
+    }
+    if (are_attention_layers(value) && json_array_size(value) > 0) return true;
+    bool small = json_is_array(value) || json_is_object(value);
+    json_array_foreach(value, i, item) small = small && json_is_real(item);
+    json_object_foreach((json_t *)(uintptr_t)value, name, item) small =
+        small && (json_is_real(item) || json_is_string(item) || json_is_boolean(item) || json_is_null(item));
+    return small || json_is_real(value);
+}
+
 /* Switches under which some families hold a part that others always have. */
 static const struct {
     const char *key;

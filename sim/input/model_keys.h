@@ -11,6 +11,10 @@
  * because the value is null, false or 0. */
 bool spw_model_key_is_quiet(const char *key, const json_t *value);
 
+/* True when words of a name that no family reads, or what is there, say that it holds no parameters: a name of positions, tokens,
+ * losses, formats ...; fractions, or a mapping without a whole number from 2 on. */
+bool spw_model_key_sounds_quiet(const char *key, const json_t *value);
+
 /* True when the key says of a part whether the model has it, and the model has it already: the family implies it. */
 bool spw_model_key_is_stated(const char *key, const json_t *value, const spw_model *model);
 

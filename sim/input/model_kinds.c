@@ -58,7 +58,7 @@ static spw_status read_list(const spw_reading *in, const char *key, const json_t
     for (size_t i = 0; i < layers; i++) {
         says[i] = find_word(in->family->layer_words, list, i);
         if (says[i] != NULL) continue;
-        char known[300], found[SPW_JSON_WORDS];
+        char known[640], found[SPW_JSON_WORDS];
         const json_t *item = json_array_get(list, i);
         const char letter[2] = {json_is_string(list) ? json_string_value(list)[i] : '\0', '\0'};
         name_words(in->family->layer_words, json_is_string(list), known, sizeof known);
@@ -103,16 +103,53 @@ static spw_status check_other_lists(const spw_reading *in, size_t first, size_t 
     return SPW_OK;
 }
 
-spw_status spw_reading_kinds(const spw_reading *in, spw_model *m) {
+/* The linear attention whose keys the file has. */
+static uint8_t linear_by_keys(const spw_reading *in) {
+    static const struct {
+        const char *key;
+        uint8_t kind;
+    } tells[] = {{"linear_num_value_heads", SPW_KIND_GATED_DELTA},
+                 {"linear_attn_config.num_heads", SPW_KIND_KIMI_DELTA},
+                 {"mamba_num_heads", SPW_KIND_MAMBA2},
+                 {"conv_L_cache", SPW_KIND_CONVOLUTION}};
+    for (size_t i = 0; i < sizeof tells / sizeof *tells; i++)
+        if (spw_reading_find(in, tells[i].key, NULL) != NULL) return tells[i].kind;
+    return SPW_KIND_LIGHTNING;
+}
+
+/* A list of the layers that attend, counted from 0; all others have a linear attention. */
+static spw_status mark_attending(const spw_reading *in, const json_t *list, spw_model *m) {
+    memset(m->mixer_of, linear_by_keys(in), m->layers);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_int_t layer = json_integer_value(json_array_get(list, i));
+        char found[SPW_JSON_WORDS];
+        if (!json_is_integer(json_array_get(list, i)) || layer < 0 || (size_t)layer >= m->layers)
+            return spw_fail(SPW_ECONFIG,
+                            "%s: 'full_attention_layers' has the entry %s; it must be a list of layer "
+                            "numbers in [0, %zu]",
+                            in->where, spw_json_words(json_array_get(list, i), found), m->layers - 1);
+        m->mixer_of[layer] = 0;
+    }
+    return SPW_OK;
+}
+
+spw_status spw_reading_kinds(const spw_reading *in, const spw_raw_config *raw, spw_model *m) {
     const spw_layer_word *says[SPW_MODEL_MAX_LAYERS] = {NULL};
     size_t at = 0;
     const json_t *list = find_list(in, 0, &at);
-    if (list == NULL) return SPW_OK;
+    const json_t *attending = spw_reading_at(in->root, "full_attention_layers");
+    if (list == NULL && in->family->by_meaning && json_is_array(attending))
+        return mark_attending(in, attending, m);
+    if (list == NULL) {
+        for (size_t i = 0; in->family->by_meaning && raw->interval > 0 && i < m->layers; i++)
+            m->mixer_of[i] = (i + 1) % (size_t)raw->interval != 0 ? linear_by_keys(in) : 0;
+        return SPW_OK;
+    }
     spw_status status = read_list(in, in->family->layer_list[at], list, m->layers, says);
     if (status == SPW_OK) status = check_other_lists(in, at, m->layers, says);
     for (size_t i = 0; status == SPW_OK && i < m->layers; i++) {
         if (says[i] == NULL) continue; /* read_list fills it */
-        m->mixer_of[i] = says[i]->mixer;
+        m->mixer_of[i] = says[i]->mixer == SPW_MIXER_BY_KEYS ? linear_by_keys(in) : says[i]->mixer;
         if (says[i]->ffn == SPW_FFN_COUNTED) continue;
         m->is_moe[i] = says[i]->ffn == SPW_FFN_EXPERTS;
         m->is_bare[i] = says[i]->ffn == SPW_FFN_NONE;
@@ -127,9 +164,9 @@ spw_status spw_reading_hash(const spw_reading *in, const spw_raw_config *raw, si
     const json_t *list = spw_reading_find(in, "mlp_layer_types", NULL);
     char found[SPW_JSON_WORDS];
     size_t counted = 0;
-    *hash = spw_or_default(raw->hash_layers, 3);
+    *hash = spw_or_default(raw->hash_layers, in->family->any_attention ? 0 : 3);
     if (*hash > layers) *hash = layers;
-    if (list == NULL) return SPW_OK;
+    if (list == NULL || in->family->any_attention) return SPW_OK;
     if (!json_is_array(list) || json_array_size(list) < layers)
         return spw_fail(SPW_ECONFIG,
                         "%s: 'mlp_layer_types' is %s of %zu; it must be a list of %zu entries, one a layer",

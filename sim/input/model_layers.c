@@ -160,7 +160,7 @@ cleanup:
 static spw_status mark_other(const spw_reading *in, const spw_raw_config *raw, spw_model *m) {
     const spw_family *f = in->family;
     spw_status status = SPW_OK;
-    if (f->layer_words != NULL) return spw_reading_kinds(in, m);
+    if (f->layer_words != NULL) return spw_reading_kinds(in, raw, m);
     if (f->mixer == NULL) return SPW_OK;
     const char *word = f->mixer->words[0];
     const bool full = strcmp(word, "full_attention") == 0;
@@ -261,6 +261,24 @@ static void find_period(const spw_reading *in, spw_model *m) {
     }
 }
 
+/* Layers that run several times are kinds of their own, two behind those of the same word. */
+static spw_status mark_loop(const spw_reading *in, const spw_raw_config *raw, spw_model *m) {
+    if (!spw_family_has(in->family, SPW_LOOP) || raw->loop_passes == SPW_ABSENT) return SPW_OK;
+    if (raw->loop_start >= raw->loop_end || (size_t)raw->loop_end > m->layers)
+        return spw_fail(SPW_ECONFIG,
+                        "%s: the looped layers are [%lld, %lld) of %zu ('loop_layer_index_start', '_end'); "
+                        "they must be some of "
+                        "the layers",
+                        in->where, (long long)raw->loop_start, (long long)raw->loop_end, m->layers);
+    m->loop_start = (size_t)raw->loop_start;
+    m->loop_end = (size_t)raw->loop_end;
+    m->loop_passes = (size_t)raw->loop_passes;
+    for (size_t i = m->loop_start;
+         !in->family->any_attention && in->family->kinds[2] != NULL && i < m->loop_end; i++)
+        m->mixer_of[i] += 2;
+    return SPW_OK;
+}
+
 static spw_status count_layers(const spw_reading *in, spw_model *m) {
     for (size_t i = 0; i < m->layers; i++) {
         m->moe_layers += m->is_moe[i];
@@ -278,6 +296,7 @@ static spw_status count_layers(const spw_reading *in, spw_model *m) {
 spw_status spw_reading_layers(const spw_reading *in, const spw_raw_config *raw, spw_model *m) {
     spw_status status = mark_sparse(in, raw, m);
     if (status == SPW_OK) status = mark_other(in, raw, m);
+    if (status == SPW_OK) status = mark_loop(in, raw, m);
     if (status == SPW_OK) status = count_layers(in, m);
     if (status == SPW_OK) status = mark_indexers(in, raw, m);
     if (status == SPW_OK) find_period(in, m);

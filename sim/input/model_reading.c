@@ -1,5 +1,6 @@
 #include "sim/input/model_reading.h"
 
+#include "sim/input/model_synonyms.h"
 #include "sim/input/settings.h"
 
 #include <math.h>
@@ -71,11 +72,13 @@ static spw_status read_count(const spw_reading *in, const char *key, const spw_k
     const char *spelled = key;
     const json_t *value = spw_reading_find(in, key, &spelled);
     char found[SPW_JSON_WORDS];
+    if (value == NULL && (row->required || in->family->by_meaning || strcmp(key, "num_hidden_layers") == 0))
+        value = spw_reading_meant(in, key, &spelled);
     if (in->family->lists) value = spw_json_one_of_list(value); /* Hunyuan */
     if (in->family->text_first && json_array_size(value) > 0) value = json_array_get(value, 0);
     if (value == NULL) {
         *out = SPW_ABSENT;
-        if (!row->required) return SPW_OK;
+        if (!row->required || (row->part != SPW_ANY_PART && in->family->any_attention)) return SPW_OK;
         return spw_fail(
             SPW_ECONFIG, "%s: key '%s' is missing; a %s model needs it: a whole number in [%lld, %lld]",
             in->where, spelled, in->family->model_type, (long long)row->minimum, (long long)row->maximum);
@@ -102,14 +105,23 @@ spw_status spw_reading_rows(const spw_reading *in, const spw_key_row *row, spw_r
 spw_status spw_reading_either(const spw_reading *in, const char *const keys[SPW_MODEL_KEYS], int64_t maximum,
                               int64_t *out) {
     char names[160] = "";
+    const char *spelled = NULL;
     const spw_key_row row = {.minimum = 1, .maximum = maximum, .required = true};
     for (size_t i = 0; i < SPW_MODEL_KEYS && keys[i] != NULL; i++) {
         if (spw_reading_find(in, keys[i], NULL) != NULL) return read_count(in, keys[i], &row, out);
         size_t used = strlen(names);
         (void)snprintf(names + used, sizeof names - used, "%s'%s'", i == 0 ? "" : " or ", keys[i]);
     }
+    if (keys[0] != NULL && spw_reading_meant(in, keys[0], &spelled) != NULL)
+        return read_count(in, keys[0], &row, out);
     return spw_fail(SPW_ECONFIG, "%s: key %s is missing; a %s model needs it: a whole number in [1, %lld]",
                     in->where, names, in->family->model_type, (long long)maximum);
+}
+
+bool spw_reading_has(const spw_reading *in, const char *const keys[SPW_MODEL_KEYS]) {
+    for (size_t i = 0; i < SPW_MODEL_KEYS && keys[i] != NULL; i++)
+        if (spw_reading_find(in, keys[i], NULL) != NULL) return true;
+    return false;
 }
 
 spw_status spw_reading_flag(const spw_reading *in, const char *key, bool fallback, bool *out) {

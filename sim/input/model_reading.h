@@ -6,7 +6,13 @@
 
 #include <jansson.h>
 
-enum { SPW_ABSENT = -1, SPW_JSON_WORDS = 64 };
+enum { SPW_ABSENT = -1, SPW_JSON_WORDS = 64, SPW_READING_USED = 32, SPW_KIN_WHY = 640 };
+
+/* Names of keys that were read in the place of others. */
+typedef struct spw_reading_used {
+    const char *name[SPW_READING_USED]; /* static */
+    size_t count;
+} spw_reading_used;
 
 typedef struct spw_reading {
     const char *where;
@@ -14,7 +20,12 @@ typedef struct spw_reading {
     const json_t *root;  /* of the language model's keys */
     const json_t *outer; /* what encloses them, "text_config"; else the same */
     const spw_family *family;
+    bool kin; /* the model_type has no row: family is what it is read as */
+    spw_reading_used *used;
 } spw_reading;
+
+/* The whole of a file whose family is known, into *out, which is overwritten. */
+SPW_MUST_CHECK spw_status spw_reading_model(const spw_reading *in, spw_model *out);
 
 /* A value in a few words, in `text` or elsewhere. */
 const char *spw_json_words(const json_t *value, char text[SPW_JSON_WORDS]);
@@ -34,6 +45,8 @@ SPW_MUST_CHECK spw_status spw_reading_rows(const spw_reading *in, const spw_key_
 /* The first of several names that is there; one must be. */
 SPW_MUST_CHECK spw_status spw_reading_either(const spw_reading *in, const char *const keys[SPW_MODEL_KEYS],
                                              int64_t maximum, int64_t *out);
+/* Whether one of several names is there. */
+bool spw_reading_has(const spw_reading *in, const char *const keys[SPW_MODEL_KEYS]);
 SPW_MUST_CHECK spw_status spw_reading_flag(const spw_reading *in, const char *key, bool fallback, bool *out);
 /* *is = the text at `key` is `word`; `fallback` when it is absent. `other` is the only other text allowed, NULL: any. */
 SPW_MUST_CHECK spw_status spw_reading_word(const spw_reading *in, const char *key, const char *word,
@@ -51,7 +64,7 @@ static inline size_t spw_or_default(int64_t value, size_t fallback) {
  * counts, shares_indexer and layers_per_turn; layers and family are there. */
 /* The same of a family with a list of layers of several kinds, in place of counts; *layers: how many the list has without those of
  * multi-token prediction, 0: there is no list. SPW_ECONFIG names an entry that the family does not know. */
-SPW_MUST_CHECK spw_status spw_reading_kinds(const spw_reading *in, spw_model *m);
+SPW_MUST_CHECK spw_status spw_reading_kinds(const spw_reading *in, const spw_raw_config *raw, spw_model *m);
 /* Weights of every kind of layer that the model has, read into *raw; and latent projections, residual streams, gates. Other shapes
  * and layers are there. */
 SPW_MUST_CHECK spw_status spw_reading_mixers(const spw_reading *in, spw_raw_config *raw, spw_model *m);
@@ -59,6 +72,8 @@ SPW_MUST_CHECK spw_status spw_reading_beside(const spw_reading *in, const spw_ra
 /* *layers: those in which the token's id chooses, by a count or by 'mlp_layer_types'; 3 where neither is said (DeepSeek-V4). */
 SPW_MUST_CHECK spw_status spw_reading_hash(const spw_reading *in, const spw_raw_config *raw, size_t layers,
                                            size_t *hash);
+/* Fills m->doubt: what the file asks for and is not in the figures; all else of `m` is there. */
+void spw_reading_doubts(const spw_reading *in, spw_model *m);
 /* In which format the published file stores routed experts, where it says FP4 or FP8. */
 void spw_reading_storage(const spw_reading *in, spw_model *m);
 SPW_MUST_CHECK spw_status spw_reading_listed(const spw_reading *in, size_t *layers);

@@ -27,6 +27,48 @@ static void add_numbers(spw_model *m, spw_matrix_place place, const char *name, 
     spw_matrix_add(m, (spw_matrix){.name = name, .in = 1, .out = count, .place = place, .vector = true});
 }
 
+/* Tables that a token looks up beside its embedding. N-grams: of every length from 2 on `splits` tables, whose rows are numbers of
+ * their own, and a projection each (LongcatFlashNgram: NgramEmbedding beside its weights, and in MLX-LM 0.32). Of layers: rows for all
+ * layers at once, a projection of the embedding beside, and in every layer a gate, a projection and a norm (transformers 5.24,
+ * Gemma4TextModel). */
+static void add_tables(const spw_raw_config *raw, spw_model *m) {
+    const uint64_t h = m->hidden, layers = m->layers, wide = spw_or_default(raw->layer_table_width, 0);
+    if (raw->ngram_ratio != SPW_ABSENT) {
+        const uint64_t tables =
+                           (spw_or_default(raw->ngram_length, 4) - 1) * spw_or_default(raw->ngram_splits, 4),
+                       rows = (uint64_t)raw->ngram_ratio * m->vocab * tables + tables * tables;
+        const uint64_t width = h / tables;
+        spw_matrix_add(
+            m, (spw_matrix){
+                   .name = "n-grams", .in = rows, .out = width, .place = SPW_IN_TABLES, .vector = true});
+        spw_matrix_add(
+            m, (spw_matrix){
+                   .name = "n-grams, up", .in = width, .out = h, .count = tables, .place = SPW_IN_MODEL});
+    }
+    if (wide == 0) return;
+    spw_matrix_add(m, (spw_matrix){.name = "embedding of layers",
+                                   .in = spw_or_default(raw->layer_table_rows, m->vocab),
+                                   .out = layers * wide,
+                                   .place = SPW_IN_TABLES,
+                                   .vector = true});
+    spw_matrix_add(
+        m, (spw_matrix){.name = "inputs of layers", .in = h, .out = layers * wide, .place = SPW_IN_MODEL});
+    add_numbers(m, SPW_IN_MODEL, "norm of the inputs of layers", wide);
+    spw_matrix_add(m, (spw_matrix){.name = "gate of its input", .in = h, .out = wide, .place = SPW_IN_LAYER});
+    spw_matrix_add(m, (spw_matrix){.name = "its input, up", .in = wide, .out = h, .place = SPW_IN_LAYER});
+    add_numbers(m, SPW_IN_LAYER, "norm of its input", h);
+}
+
+/* Layers of a kind whose attention chooses its keys. */
+static bool has_indexers(const spw_reading *in, const spw_model *m) {
+    bool any = false;
+    for (size_t k = 1; k < SPW_MODEL_MIXERS; k++) {
+        const spw_mixer_kind *kind = in->family->kinds[k];
+        any = any || (m->mixer[k].layers > 0 && (kind == &spw_compressed || kind == &spw_block_sparse));
+    }
+    return any;
+}
+
 /* What stands beside mixers and FFNs. Residual streams: DeepseekV4HyperConnection, twice a layer, and DeepseekV4HyperHead of
  * transformers 5.24. Attention over earlier residuals: modeling_kimi_linear.py beside Kimi K3's weights, twice a layer and at the end:
  * a norm and a projection to one number. */
@@ -75,6 +117,14 @@ spw_status spw_reading_beside(const spw_reading *in, const spw_raw_config *raw, 
                                        .place = SPW_IN_MIXER,
                                        .cut = SPW_CUT_OUTPUTS});
     }
+    add_tables(raw, m);
+    if (in->family->any_attention && m->attention != SPW_ATTENTION_MLA && raw->indexer_heads != SPW_ABSENT &&
+        !has_indexers(in, m))
+        return spw_fail(SPW_ECONFIG,
+                        "%s: 'index_n_heads' is of an indexer, but no layer has one: latent attention "
+                        "('kv_lora_rank'), or layers "
+                        "'compressed_sparse_attention' or 'block_sparse_attention' in 'layer_types'",
+                        in->where);
     if (m->matrices <= SPW_MODEL_MATRICES) return SPW_OK;
     return spw_fail(SPW_ECONFIG, "%s: its layers have %zu kinds of matrices; at most %d are described",
                     in->where, m->matrices, SPW_MODEL_MATRICES);

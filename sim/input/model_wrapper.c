@@ -63,28 +63,6 @@ static const spw_family *family_of(const json_t *root) {
 
 /* --- Unknown families --- */
 
-/* The family whose keys say most: a model of any parts. */
-static const spw_family *generic(void) { return spw_family_find("generic"); }
-
-/* Keys that a generic model would not count: of other families, or of none and of a value that could be a size. */
-static size_t name_lacking(const json_t *root, char *out, size_t size) {
-    const char *key;
-    json_t *value;
-    size_t used = 0, count = 0;
-    json_object_foreach((json_t *)(uintptr_t)root, key, value) {
-        char shown[SPW_SETTINGS_SHOWN];
-        const bool latent = json_object_get(root, "kv_lora_rank") != NULL;
-        if (spw_family_reads(generic(), latent, key) || spw_model_key_is_quiet(key, value) ||
-            spw_model_key_is_mtp(key) || (!spw_any_family_reads(key) && spw_model_value_is_small(value)))
-            continue;
-        count++;
-        if (used + 60 < size)
-            used += (size_t)snprintf(out + used, size - used, "%s%s", used == 0 ? "" : ", ",
-                                     spw_settings_shown(key, strlen(key), shown));
-    }
-    return count;
-}
-
 /* No key of the file names experts: the model is dense. */
 static bool is_dense(const json_t *root) {
     const char *key;
@@ -96,37 +74,48 @@ static bool is_dense(const json_t *root) {
     return true;
 }
 
-static spw_status fail_unknown(const spw_reading *in, const json_t *root) {
-    char known[1536] = "", lacking[300] = "", shown[SPW_SETTINGS_SHOWN];
-    const char *type = type_of(root);
+static spw_status name_known(const spw_reading *in, const char *before, const char *after) {
+    char known[1536] = "";
     for (size_t i = 0; spw_family_at(i) != NULL; i++) {
         size_t used = strlen(known);
         (void)snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ",
                        spw_family_at(i)->model_type);
     }
-    if (type == NULL)
-        return spw_fail(SPW_ECONFIG, "%s: key 'model_type' is missing; it must be one of: %s", in->where,
-                        known);
-    (void)spw_settings_shown(type, strlen(type), shown);
-    if (is_dense(in->whole))
+    return spw_fail(SPW_ECONFIG, "%s: %s%s%s", in->where, before, after, known);
+}
+
+const char *spw_wrapper_type(const spw_reading *in) {
+    const char *type = type_of(in->root);
+    if (type == NULL) type = type_of(in->whole);
+    return type != NULL ? type : "";
+}
+
+spw_status spw_wrapper_unknown(const spw_reading *in, const char *why) {
+    char shown[SPW_SETTINGS_SHOWN], text[SPW_KIN_WHY + 240];
+    const char *type = spw_wrapper_type(in);
+    (void)snprintf(text, sizeof text,
+                   "model_type '%s' is unknown, and it cannot be read by its keys alone: %s",
+                   spw_settings_shown(type, strlen(type), shown), why);
+    return name_known(in, text, "; known: ");
+}
+
+/* Neither a known family nor one that keys could tell. */
+static spw_status check_type(const spw_reading *in) {
+    const json_t *type = json_object_get(in->whole, "model_type");
+    char shown[SPW_SETTINGS_SHOWN], found[SPW_JSON_WORDS];
+    if (type != NULL && !json_is_string(type))
         return spw_fail(SPW_ECONFIG,
-                        "%s: a '%s' without a key of experts is a dense model, which has no experts; "
-                        "Spillway plans mixtures of "
-                        "experts only (docs/models.md lists those that are read)",
-                        in->where, shown);
-    if (name_lacking(root, lacking, sizeof lacking) > 0)
-        return spw_fail(
-            SPW_ECONFIG,
-            "%s: model_type '%s' is unknown, and nothing here can count what these of its keys may "
-            "hold: %s; a 'generic' model has none of them either, so its figures would be of "
-            "another model; known: %s",
-            in->where, shown, lacking, known);
-    return spw_fail(
-        SPW_ECONFIG,
-        "%s: model_type '%s' is unknown, but every key of the file is one of a 'generic' model: if "
-        "its layers hold nothing else (norms of q and k, biases, a gate), write \"model_type\": "
-        "\"generic\" (docs/models.md); known: %s",
-        in->where, shown, known);
+                        "%s: 'model_type' is %s; it must be a text, the name of a family such as 'qwen3_moe' "
+                        "or 'generic'",
+                        in->where, spw_json_words(type, found));
+    if (spw_wrapper_type(in)[0] == '\0')
+        return name_known(in, "key 'model_type' is missing; it must be one of: ", "");
+    if (!is_dense(in->whole)) return SPW_OK;
+    return spw_fail(SPW_ECONFIG,
+                    "%s: a '%s' without a key of experts is a dense model, which has no experts; Spillway "
+                    "plans mixtures of "
+                    "experts only (docs/models.md lists those that are read)",
+                    in->where, spw_settings_shown(spw_wrapper_type(in), strlen(spw_wrapper_type(in)), shown));
 }
 
 /* --- Entering --- */
@@ -162,7 +151,7 @@ spw_status spw_wrapper_enter(spw_reading *in) {
         in->family = spw_family_find(wrapper->text);
     else
         in->family = enters && type_of(text) != NULL ? family_of(text) : whole;
-    return in->family != NULL ? SPW_OK : fail_unknown(in, enters && type_of(text) != NULL ? text : in->whole);
+    return in->family != NULL ? SPW_OK : check_type(in);
 }
 
 /* --- Tied embeddings --- */

@@ -4,9 +4,13 @@
 
 #include "sim/input/model_reading.h"
 
-/* Sets in->family by the file's model_type, and in->root and in->outer where the language model stands within. SPW_ECONFIG: the
- * model_type is missing, or no family; the message says what of the file nothing here can count. */
+/* Sets in->family by the file's model_type, and in->root and in->outer where the language model stands within. in->family is NULL where the
+ * model_type is none that is known. SPW_ECONFIG: it is missing, or the model is dense. */
 SPW_MUST_CHECK spw_status spw_wrapper_enter(spw_reading *in);
+/* The model_type of the language model. */
+const char *spw_wrapper_type(const spw_reading *in);
+/* SPW_ECONFIG: the model_type is unknown, and `why` it cannot be read by its keys. */
+SPW_MUST_CHECK spw_status spw_wrapper_unknown(const spw_reading *in, const char *why);
 
 /* *tied: head and embedding are one matrix. In a wrapper either the outer file or text_config decides, by the class of
  * transformers 5.24 (get_expanded_tied_weights_keys in modeling_utils.py reads the configuration of the class that has

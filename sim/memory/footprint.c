@@ -11,6 +11,7 @@
 #include "sim/memory/fp8_memory.h"
 #include "sim/memory/fsdp2.h"
 #include "sim/memory/megatron_job.h"
+#include "sim/memory/megatron_kept.h"
 #include "sim/memory/mesh_memory.h"
 #include "sim/memory/page_pool.h"
 #include "sim/memory/repeated_modules.h"
@@ -165,12 +166,15 @@ static double add_flash(spw_footprint *f, const spw_job *job, const spw_scheme *
                             attention_adapter_elements(job) + shared_heads_elements(job);
     const double tokens = (double)s->tokens, b = (double)s->element_bytes,
                  core = (double)(m->heads * sizeof(float)), gone = spw_repeated_modules_of(job, s).attention,
-                 bytes = tokens * ((double)elements * b + core + spw_fp8_inputs_of(job).attention) - gone;
-    char less[LESS_TEXT];
+                 norms = spw_megatron_norms_kept(job, scheme, s),
+                 bytes =
+                     tokens * ((double)elements * b + core + spw_fp8_inputs_of(job).attention) + norms - gone;
+    char less[LESS_TEXT], more[LESS_TEXT] = "";
+    if (norms > 0.0) (void)snprintf(more, sizeof more, " + %.6g of norms", norms);
     spw_component *mixer =
         spw_component_add(f, "attention", bytes, "attention of the recomputed layer (7.4)",
-                          "T (A b + 4 heads) = %zu x (%zu x %.0f + 4 x %zu)%s%s", s->tokens, elements, b,
-                          m->heads, inputs_note(job), less_text(gone, less));
+                          "T (A b + 4 heads) = %zu x (%zu x %.0f + 4 x %zu)%s%s%s", s->tokens, elements, b,
+                          m->heads, more, inputs_note(job), less_text(gone, less));
     if (m->half_layers) {
         LIVE(mixer, AT_DENSE_LAYER);
         LIVE(spw_component_add(f, "expert_layer_input", 2.0 * tokens * (double)m->hidden * b,
@@ -200,6 +204,7 @@ static double add_activations(spw_footprint *f, const spw_job *job, const spw_sc
     const double attention =
         job->attention == SPW_ATTENTION_UNFUSED ? add_unfused(f, job, s) : add_flash(f, job, scheme, s);
     if (stage->head) spw_cross_entropy_add(f, job, scheme, s, m);
+    spw_megatron_kept_add(f, job, scheme, stage, s);
     add_gathered_sequence(f, job, stage, s);
     if (m->latent > 0)
         LIVE(spw_component_add(f, "latent", tokens * (double)(m->hidden + m->latent) * b,
@@ -448,6 +453,10 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
     if (whole)
         spw_footprint_layer_keeps(part, shape, attention + spw_mesh_gathered_keys(job, shape), out->keeps);
     if (whole) spw_footprint_add_summed(out, job, &stage);
+    if (whole && spw_megatron_left_by_layer(job, scheme, shape) > 0.0) {
+        out->keeps[1].left = spw_megatron_left_by_layer(job, scheme, shape);
+        out->keeps[1].stays = true;
+    }
     if (out->frees) status = find_waiting(out, job, routed);
     if (status != SPW_OK) return status;
     if (spw_remat_keeps_layers(job->remat)) {

@@ -209,13 +209,19 @@ static void add_rows(spw_footprint *f, bool moment) {
     }
 }
 
-static void add_left(spw_footprint *f) {
-    waiting w = {.name = {"fsdp2.all_reduce_inputs_left", "fsdp2.all_reduce_inputs_at_dense_layer",
-                          "fsdp2.all_reduce_inputs_at_loss", "fsdp2.all_reduce_inputs_at_attention"},
-                 .source = "gradients that are summed over replicas, of the layers that ran backward (7.14)",
+static void add_left(spw_footprint *f, bool fsdp2) {
+    static const char *const names[2][SPW_MOMENT_COUNT] = {
+        {"moe_layers_left", "moe_layers_left_at_dense_layer", "moe_layers_left_at_loss",
+         "moe_layers_left_at_attention"},
+        {"fsdp2.all_reduce_inputs_left", "fsdp2.all_reduce_inputs_at_dense_layer",
+         "fsdp2.all_reduce_inputs_at_loss", "fsdp2.all_reduce_inputs_at_attention"}};
+    waiting w = {.source =
+                     fsdp2 ? "gradients that are summed over replicas, of the layers that ran backward (7.14)"
+                           : "input and output of MoE layers that ran backward, until their next pass (7.19)",
                  .each = {f->keeps[0].left, f->keeps[1].left}};
     for (int m = 0; m < SPW_MOMENT_COUNT; m++) {
         const spw_stage_moment *at = &f->waiting.at[m];
+        w.name[m] = names[fsdp2][m];
         w.there[m] = at->there;
         for (size_t kind = 0; kind < 2; kind++) w.count[m][kind] = at->left[kind];
         w.bytes[m] = spw_stage_moment_left(f->keeps, at);
@@ -228,5 +234,5 @@ void spw_footprint_add_waiting(spw_footprint *f, const spw_job *job, size_t carr
     add_inputs(f, carries);
     add_residuals(f, moment);
     if (spw_remat_keeps_experts(job->remat)) add_rows(f, moment);
-    add_left(f);
+    add_left(f, job->fsdp2.replicas > 1);
 }

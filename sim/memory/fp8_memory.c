@@ -22,7 +22,7 @@ double spw_fp8_linear_parameters(const spw_job *job, const spw_stage *stage) {
     const double predictions = (double)stage->predictions, layers = (double)stage->layers + predictions,
                  moe = (double)stage->moe_layers + predictions, hidden = (double)job->model.hidden;
     const spw_grid g = spw_grid_of(job);
-    double mixers = layers * (double)p.attention_per_layer;
+    double mixers = layers * (double)p.attention_per_layer - spw_stage_shared_indexers(&job->model, stage);
     for (size_t k = 1; k < SPW_MODEL_MIXERS; k++)
         mixers +=
             (double)stage->mixer_layers[k] * ((double)p.mixer_per_layer[k] - (double)p.attention_per_layer);
@@ -44,11 +44,28 @@ double spw_fp8_replaced_bytes(const spw_job *job, const spw_stage *stage) {
                : 0.0;
 }
 
+/* Matrices of a layer in which mixer k works. */
+static size_t mixer_products(const spw_model *m, size_t k) {
+    const spw_matrix *row = NULL;
+    size_t count = 0;
+    for (size_t i = 0; (row = spw_matrix_at(m, SPW_IN_MIXER, k, i)) != NULL; i++)
+        if (!row->vector) count += row->count > 0 ? (size_t)row->count : 1;
+    return count;
+}
+
 size_t spw_fp8_products(const spw_job *job, const spw_stage *stage) {
     const spw_model *m = &job->model;
-    const size_t attention = m->attention != SPW_ATTENTION_MLA ? 2 : m->q_lora_rank > 0 ? 5 : 4;
+    const size_t attention = m->attention == SPW_ATTENTION_LISTED ? mixer_products(m, 0)
+                             : m->attention != SPW_ATTENTION_MLA  ? 2
+                             : m->q_lora_rank > 0                 ? 5
+                                                                  : 4;
+    size_t attending = stage->layers, mixers = 0;
+    for (size_t k = 1; k < SPW_MODEL_MIXERS; k++) {
+        attending -= stage->mixer_layers[k];
+        mixers += stage->mixer_layers[k] * mixer_products(m, k);
+    }
     const size_t experts = 2 * (m->experts / job->expert), shared = m->shared_ffn > 0 ? 2 : 0;
-    return (stage->layers + stage->predictions) * attention +
+    return mixers + (attending + stage->predictions) * attention +
            (stage->moe_layers + stage->predictions) * (experts + shared) + stage->predictions +
            (stage->layers - stage->moe_layers - stage->bare_layers) * 2;
 }

@@ -127,4 +127,7 @@ double spw_fsdp2_head(const spw_job *job) {
     return (double)(job->model.tied_embeddings ? p.embedding : p.head) + (double)p.final_norm;
 }
 
-double spw_fsdp2_embedding(const spw_job *job) { return (double)spw_model_parameters(&job->model).embedding; }
+double spw_fsdp2_embedding(const spw_job *job) {
+    const spw_parameters p = spw_model_parameters(&job->model);
+    return (double)p.embedding + (double)p.tables;
+}

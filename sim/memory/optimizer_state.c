@@ -26,6 +26,15 @@ spw_replicated_parameters spw_replicated_parameters_of(const spw_model *m) {
     return out;
 }
 
+double spw_stage_shared_indexers(const spw_model *m, const spw_stage *stage) {
+    return (double)stage->shared_indexers * (double)spw_model_parameters(m).indexer_per_layer;
+}
+
+/* Elements of biases of the choice that a stage's hash layers lack. */
+static double stage_unbiased(const spw_model *m, const spw_stage *stage) {
+    return m->selection_bias ? (double)stage->hash_layers * (double)(m->experts - m->replicas) : 0.0;
+}
+
 /* Of the mixers of a stage's layers: all, and what tensor parallelism does not share. */
 static void stage_mixers(const spw_model *m, const spw_stage *stage, double *all, double *whole) {
     const spw_parameters p = spw_model_parameters(m);
@@ -37,13 +46,9 @@ static void stage_mixers(const spw_model *m, const spw_stage *stage, double *all
         *all += layers * (double)p.mixer_per_layer[k];
         *whole += layers * (double)spw_matrices_whole(m, SPW_IN_MIXER, k);
     }
-    /* of layers that share an indexer, on average */
-    const double all_attending = (double)(m->layers - m->other_layers),
-                 shared =
-                     m->indexer_heads > 0 ? 1.0 - (double)spw_model_indexer_layers(m) / all_attending : 0.0,
-                 less = shared * (double)p.indexer_per_layer;
-    *all += (double)attending * ((double)p.attention_per_layer - less);
-    *whole += (double)attending * ((double)spw_replicated_parameters_of(m).attention - less);
+    const double less = spw_stage_shared_indexers(m, stage);
+    *all += (double)attending * (double)p.attention_per_layer - less;
+    *whole += (double)attending * (double)spw_replicated_parameters_of(m).attention - less;
 }
 
 spw_held_parameters spw_stage_parameters(const spw_model *model, const spw_stage *stage) {
@@ -54,9 +59,11 @@ spw_held_parameters spw_stage_parameters(const spw_model *model, const spw_stage
     stage_mixers(model, stage, &mixers, &whole_mixers);
     held.rest = mixers + layers * (double)p.norms_per_layer +
                 moe * (double)(p.shared_per_layer + p.router_per_layer) +
-                (layers - moe - (double)stage->bare_layers) * (double)p.dense_ffn_per_layer;
+                (layers - moe - (double)stage->bare_layers) * (double)p.dense_ffn_per_layer -
+                stage_unbiased(model, stage);
     const spw_replicated_parameters whole = spw_replicated_parameters_of(model);
-    held.replicated = layers * (double)whole.norms + whole_mixers + moe * (double)whole.moe_layer;
+    held.replicated = layers * (double)whole.norms + whole_mixers + moe * (double)whole.moe_layer -
+                      stage_unbiased(model, stage);
     const spw_mtp_parameters mtp = spw_mtp_parameters_of(model);
     const double predictions = (double)stage->predictions;
     held.routed += predictions * (double)mtp.routed;
@@ -65,7 +72,7 @@ spw_held_parameters spw_stage_parameters(const spw_model *model, const spw_stage
         predictions * (double)(whole.norms + whole.attention + whole.moe_layer + 3 * model->hidden);
     if (stage->predictions > 0 && !stage->embedding) held.rest += (double)p.embedding;
     if (stage->head) held.replicated += (double)whole.head;
-    if (stage->embedding) held.rest += (double)p.embedding;
+    if (stage->embedding) held.rest += (double)(p.embedding + p.tables);
     if (stage->head) held.rest += (double)(p.final_norm + p.head);
     if (stage->head && !stage->embedding && stage->predictions == 0 && model->tied_embeddings)
         held.rest += (double)p.embedding;
@@ -79,6 +86,7 @@ spw_held_parameters spw_adam_parameters(const spw_model *model, const spw_stage 
                          (stage->head ? (double)p.final_norm : 0.0);
     const bool table = stage->embedding || stage->predictions > 0 || (stage->head && model->tied_embeddings);
     return (spw_held_parameters){.rest = norms + (table ? (double)p.embedding : 0.0) +
+                                         (stage->embedding ? (double)p.tables : 0.0) +
                                          (stage->head ? (double)p.head : 0.0),
                                  .replicated = norms};
 }

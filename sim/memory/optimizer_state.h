@@ -33,6 +33,8 @@ typedef struct spw_replicated_parameters {
     uint64_t moe_layer, head; /* more of a layer with experts; of the stage with the head */
 } spw_replicated_parameters;
 spw_replicated_parameters spw_replicated_parameters_of(const spw_model *model);
+/* Elements of indexers that a stage's layers lack because they use the choice of one before. */
+double spw_stage_shared_indexers(const spw_model *model, const spw_stage *stage);
 /* Embedding in the first stage, final norm and head in the last; a tied head is held by both, and a stage of multi-token
  * prediction has the embedding once more (NVIDIA/Megatron-LM d98e8a64 megatron/core/models/gpt/gpt_model.py). */
 spw_held_parameters spw_stage_parameters(const spw_model *model, const spw_stage *stage);

@@ -71,12 +71,25 @@ static spw_block block_of_layout(const spw_pipeline *p, size_t layers, size_t in
     return block;
 }
 
+/* Layers that lack what others of their kind have. */
+static void count_exceptions(const spw_model *m, size_t first, size_t layers, spw_block *out) {
+    size_t sparse = 0; /* layers with experts so far; the first of them are the hash layers */
+    for (size_t i = 0; i < first + layers; i++) {
+        const bool here = i >= first;
+        out->hash_layers += here && m->is_moe[i] != 0 && sparse < m->hash_layers;
+        out->shared_indexers +=
+            here && m->indexer_heads > 0 && m->mixer_of[i] == 0 && m->shares_indexer[i] != 0;
+        sparse += m->is_moe[i];
+    }
+}
+
 spw_block spw_pipeline_block(const spw_pipeline *p, const spw_model *model, size_t stage, size_t chunk) {
     const size_t blocks = p->stages * p->chunks, index = chunk * p->stages + stage;
     if (blocks == 1) {
         spw_block all = {
             .layers = model->layers, .moe_layers = model->moe_layers, .bare_layers = model->bare_layers};
         for (size_t k = 1; k < SPW_MODEL_MIXERS; k++) all.mixer_layers[k] = model->mixer[k].layers;
+        count_exceptions(model, 0, model->layers, &all);
         return all;
     }
     const size_t each = model->layers / blocks, more = model->layers % blocks;
@@ -88,6 +101,7 @@ spw_block spw_pipeline_block(const spw_pipeline *p, const spw_model *model, size
         block.bare_layers += model->is_bare[i];
         if (model->mixer_of[i] > 0) block.mixer_layers[model->mixer_of[i]]++;
     }
+    count_exceptions(model, block.first, block.layers, &block);
     return block;
 }
 
@@ -113,6 +127,8 @@ spw_stage spw_pipeline_stage(const spw_pipeline *p, const spw_model *model, size
         out.moe_layers += block.moe_layers;
         out.predictions += block.predictions;
         out.bare_layers += block.bare_layers;
+        out.hash_layers += block.hash_layers;
+        out.shared_indexers += block.shared_indexers;
         for (size_t k = 1; k < SPW_MODEL_MIXERS; k++) out.mixer_layers[k] += block.mixer_layers[k];
     }
     for (size_t i = 0; i < spw_pipeline_passes(p); i++) {

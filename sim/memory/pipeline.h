@@ -52,6 +52,8 @@ typedef struct spw_block {
     size_t first, layers, moe_layers;
     size_t predictions; /* layers of multi-token prediction, beside these */
     size_t bare_layers; /* of `layers`, those without an FFN */
+    size_t hash_layers,
+        shared_indexers; /* of `layers`: the token's id chooses; attention uses an indexer before it */
     size_t
         mixer_layers[SPW_MODEL_MIXERS]; /* of `layers`, those of each kind beside attention; [0] is left 0 */
 } spw_block;
@@ -69,6 +71,7 @@ typedef struct spw_stage {
     size_t layers, moe_layers;
     size_t predictions; /* layers of multi-token prediction, beside these; each has experts */
     size_t bare_layers, mixer_layers[SPW_MODEL_MIXERS]; /* of `layers`, as in a block */
+    size_t hash_layers, shared_indexers;                /* of `layers`, as in a block */
     bool embedding, head;                               /* the first stage, the last */
     size_t kept_layers, kept_moe_layers;
 } spw_stage;

@@ -24,13 +24,16 @@ spw_repeated_modules spw_repeated_modules_of(const spw_job *job, const spw_layer
     const bool fp8 = job->precision.recipe != SPW_FP8_NONE,
                up = spw_remat_repeats(job->remat, SPW_MODULE_MLA_UP_PROJ);
     const spw_fp8_inputs more = spw_fp8_inputs_of(job);
-    const double norm = tokens * ((double)m->hidden * b + (local ? sizeof(float) : 0.0)); /* with 1 / rms */
+    const double norm = tokens * ((double)m->hidden * b + sizeof(float)); /* with 1 / rms */
     spw_repeated_modules gone = {0.0, 0.0, 0.0};
     if (norms && local) gone.attention += norm;
     if (mla)
         gone.attention +=
             tokens * (double)m->hidden * ((fp8 ? 2.0 * input : b) - spw_fp8_norm_bytes(job, false));
-    if (up) gone.attention += tokens * (latent_elements(m) * input + up_elements(m) * b);
+    if (mla && norms) gone.attention += tokens * sizeof(float);
+    if (up)
+        gone.attention += tokens * (latent_elements(m) * input + up_elements(m) * b +
+                                    (double)((m->q_lora_rank > 0 ? 2 : 1) * sizeof(float)));
     if (norms) gone.moe += norm;
     if (local ? norms : mlp) gone.dense += norm;
     if (mlp) gone.dense += tokens * ((double)spw_ffn_matrices(m) * (double)m->dense_ffn * b + more.dense);

@@ -10,8 +10,8 @@ typedef struct stage_layer {
 
 /* One micro-batch through one chunk, alone. */
 typedef struct pass_kept {
-    spw_stage_moment kept; /* after its forward pass */
-    spw_stage_moment at[SPW_MOMENT_COUNT];
+    spw_stage_moment kept;                    /* after its forward pass */
+    spw_stage_moment at[2][SPW_MOMENT_COUNT]; /* [do its layers hold what their last backward pass left?] */
 } pass_kept;
 
 struct spw_stage_walk {
@@ -20,6 +20,7 @@ struct spw_stage_walk {
     spw_waiting_layer keeps[2];
     size_t *begin; /* [chunks + 1] into layer */
     stage_layer *layer;
+    bool *holds;     /* [chunks] what its layers left, as its last pass was backward */
     pass_kept *part; /* [micro_batches][chunks] */
 };
 
@@ -89,6 +90,7 @@ spw_status spw_stage_walk_create(const spw_pipeline *pipeline, const spw_model *
     w->keeps[0] = keeps[0];
     w->keeps[1] = keeps[1];
     SPW_TRY(place_layers(w, model));
+    SPW_TRY(SPW_ALLOC(pipeline->chunks, &w->holds));
     SPW_TRY(SPW_ALLOC(pipeline->micro_batches * pipeline->chunks, &w->part));
     *out = w;
     w = NULL;
@@ -102,6 +104,7 @@ void spw_stage_walk_destroy(spw_stage_walk *w) {
     if (w == NULL) return;
     spw_free(w->begin);
     spw_free(w->layer);
+    spw_free(w->holds);
     spw_free(w->part);
     spw_free(w);
 }
@@ -119,34 +122,38 @@ static void raise(spw_stage_moment *most, const spw_stage_moment *m) {
     if (!most->there || m->bytes > most->bytes) *most = *m;
 }
 
-/* The layers of one pass, alone, from the first to the last: of the last to work first what is left behind is least. */
+static spw_layer_use use_of(const spw_layer_uses *uses, const stage_layer *layer, size_t micro_batch) {
+    if (layer->moe == SIZE_MAX) return layer->experts ? uses->predicted : (spw_layer_use){0, 0};
+    return uses
+        ->use[layer->moe % uses->layers * uses->micro_batches + (uses->micro_batches > 1 ? micro_batch : 0)];
+}
+
+/* The layers of one pass, alone, from the first to the last: of the last to work first what is left behind is least. `held`: the
+ * layers before it hold what they left, too. */
 static void look_at_part(const spw_stage_walk *w, const spw_layer_uses *uses, size_t micro_batch,
-                         size_t chunk, pass_kept *out) {
+                         size_t chunk, bool held, pass_kept *out) {
     spw_stage_moment now = {.micro_batch = micro_batch};
-    *out = (pass_kept){.kept = {.there = false}};
+    for (int m = 0; m < SPW_MOMENT_COUNT; m++) out->at[held][m] = (spw_stage_moment){.there = false};
     for (size_t i = w->begin[chunk]; i < w->begin[chunk + 1]; i++) now.left[w->layer[i].experts]++;
     for (size_t i = w->begin[chunk]; i < w->begin[chunk + 1]; i++) {
         const stage_layer *layer = &w->layer[i];
-        spw_layer_use use = {0, 0};
-        if (layer->moe != SIZE_MAX)
-            use = uses->use[layer->moe % uses->layers * uses->micro_batches +
-                            (uses->micro_batches > 1 ? micro_batch : 0)];
-        else if (layer->experts)
-            use = uses->predicted;
+        const spw_layer_use use = use_of(uses, layer, micro_batch);
         now.left[layer->experts]--;
         spw_stage_moment here = now;
         here.at_work[layer->experts] = 1;
         here.layer = layer->moe;
         here.place = i;
         settle(w->keeps, &here);
-        raise(&out->at[SPW_MOMENT_ATTENTION], &here);
+        raise(&out->at[held][SPW_MOMENT_ATTENTION], &here);
         here.work = layer->experts ? plus(0, use.backward_bytes) : 0;
         settle(w->keeps, &here);
-        raise(&out->at[layer->experts ? SPW_MOMENT_MOE_LAYER : SPW_MOMENT_DENSE_LAYER], &here);
+        raise(&out->at[held][layer->experts ? SPW_MOMENT_MOE_LAYER : SPW_MOMENT_DENSE_LAYER], &here);
         now.waiting[layer->experts]++;
         now.rows = plus(now.rows, use.saved_bytes);
+        if (held && w->keeps[layer->experts].stays) now.left[layer->experts]++;
     }
     now.layer = now.place = SIZE_MAX;
+    now.left[0] = now.left[1] = 0;
     out->kept = now;
 }
 
@@ -165,31 +172,50 @@ static void change_flight(spw_stage_moment *flight, const spw_stage_moment *kept
 
 static spw_stage_moment beside(const spw_stage_moment *flight, const spw_stage_moment *alone) {
     spw_stage_moment m = *alone;
-    for (int kind = 0; kind < 2; kind++) m.waiting[kind] += flight->waiting[kind];
+    for (int kind = 0; kind < 2; kind++) {
+        m.waiting[kind] += flight->waiting[kind];
+        m.left[kind] += flight->left[kind];
+    }
     m.rows = plus(m.rows, flight->rows);
     return m;
+}
+
+/* Layers of the chunks that hold what they left. */
+static void count_left(const spw_stage_walk *w, size_t left[2]) {
+    left[0] = left[1] = 0;
+    for (size_t c = 0; c < w->pipeline.chunks; c++)
+        for (size_t i = w->begin[c]; i < w->begin[c + 1] && w->holds[c]; i++)
+            left[w->layer[i].experts] += w->keeps[w->layer[i].experts].stays;
 }
 
 void spw_stage_walk_run(spw_stage_walk *w, const spw_layer_uses *uses, spw_stage_peaks *out) {
     const spw_pipeline *p = &w->pipeline;
     spw_stage_moment flight = {.layer = SIZE_MAX, .place = SIZE_MAX};
     *out = (spw_stage_peaks){.at = {{.there = false}}};
-    for (size_t b = 0; b < p->micro_batches; b++)
-        for (size_t c = 0; c < p->chunks; c++) look_at_part(w, uses, b, c, &w->part[b * p->chunks + c]);
+    const bool stays = w->keeps[0].stays || w->keeps[1].stays;
+    for (size_t c = 0; c < p->chunks; c++) w->holds[c] = stays;
+    for (size_t i = 0; i < p->micro_batches * p->chunks * (stays ? 2 : 1); i++) {
+        const size_t pass = i / (stays ? 2 : 1);
+        look_at_part(w, uses, pass / p->chunks, pass % p->chunks, stays && i % 2 == 1, &w->part[pass]);
+    }
     for (size_t i = 0; i < spw_pipeline_passes(p); i++) {
         const spw_pass pass = spw_pipeline_pass(p, w->stage, i);
         const pass_kept *part = &w->part[pass.micro_batch * p->chunks + pass.chunk];
+        const bool held = pass.backward && w->holds[pass.chunk];
         change_flight(&flight, &part->kept, pass.backward);
+        w->holds[pass.chunk] = false;
+        count_left(w, flight.left);
         if (!pass.backward && (w->stage + 1 < p->stages || pass.chunk + 1 == p->chunks)) {
             flight.micro_batch = pass.micro_batch;
             settle(w->keeps, &flight);
             raise(&out->at[SPW_MOMENT_LOSS], &flight);
         }
         for (int m = 0; m < SPW_MOMENT_COUNT && pass.backward; m++) {
-            if (!part->at[m].there) continue;
-            spw_stage_moment here = beside(&flight, &part->at[m]);
+            if (!part->at[held][m].there) continue;
+            spw_stage_moment here = beside(&flight, &part->at[held][m]);
             settle(w->keeps, &here);
             raise(&out->at[m], &here);
         }
+        w->holds[pass.chunk] = pass.backward && stays;
     }
 }

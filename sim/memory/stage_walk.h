@@ -30,7 +30,8 @@ typedef struct spw_waiting_layer {
     double input;  /* of the layer */
     double policy; /* what a named policy keeps; there at work, as the input */
     double saved;  /* residuals, which are counted among what is at work then */
-    double left;   /* from its backward pass to the end of the micro-batch's */
+    double left;   /* from its backward pass to the end of the micro-batch's, or */
+    bool stays;    /* to its next forward pass, in the next step if there is none in this */
 } spw_waiting_layer;
 
 /* Rows of one MoE layer's experts in one micro-batch: at work, and while it waits. */
@@ -51,7 +52,7 @@ typedef struct spw_stage_moment {
     uint64_t bytes;     /* kept, left and of the rows at work */
     size_t waiting[2];  /* layers that keep all that they keep */
     size_t at_work[2];  /* one of them is 1, but at the loss */
-    size_t left[2];     /* layers behind it */
+    size_t left[2];     /* layers behind it, and those that still hold what they left before */
     uint64_t rows;      /* of `bytes`: rows of the layers that wait */
     uint64_t work;      /* and those at work */
     size_t layer;       /* at work: its position among the model's MoE layers (SIZE_MAX: it is none) */

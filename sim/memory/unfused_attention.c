@@ -10,9 +10,7 @@ enum {
     FP32 = 4,
     AT_WORK =
         FP32 + 3 * FP32, /* a score: its softmax; the gradients behind and before it, and their product */
-    WORKSPACES = 2,      /* of cuBLAS: of the thread of the forward pass, and of autograd's */
-    WORKSPACE = 32 * 1024 * 1024, /* PyTorch's choice from Hopper on */
-    ANGLE_TABLES = 4,             /* cosine and sine, of the queries and of the keys */
+    ANGLE_TABLES = 4,    /* cosine and sine, of the queries and of the keys */
 };
 
 static bool repeats_core(const spw_job *job) { return spw_remat_repeats(job->remat, SPW_MODULE_CORE_ATTN); }
@@ -58,13 +56,6 @@ void spw_unfused_attention_add(spw_footprint *f, const spw_job *job, const spw_l
     buffer->argument = inputs->argument = true;
     LIVE(buffer, ALWAYS);
     LIVE(inputs, ALWAYS);
-    if (job->cluster.gpu_generation != SPW_GPU_OTHER) {
-        spw_component *work = spw_component_add(f, "cublas_workspaces", WORKSPACES * (double)WORKSPACE,
-                                                "PyTorch, one a thread, from Hopper on", "%d x %d",
-                                                (int)WORKSPACES, (int)WORKSPACE);
-        work->argument = true;
-        LIVE(work, ALWAYS);
-    }
     if (!repeats_core(job))
         LIVE(spw_component_add(f, "attention_scores", SPW_SCORES_KEPT * a.scores,
                                "the softmax in fp32 and in bf16: " CORE, "%d x %.6g", (int)SPW_SCORES_KEPT,

@@ -77,12 +77,27 @@ cleanup:
     return status;
 }
 
+/* JSON of another kind: a model, or what no command of ours has written. */
+static spw_status check_result(const spw_report *r) {
+    if (json_object_get(r->root, "format") != NULL || r->pictured) return SPW_OK;
+    if (json_object_get(r->root, "model_type") != NULL)
+        return spw_fail(
+            SPW_EFORMAT,
+            "this is the configuration of a model, not a result; `spillway model FILE` reads it, and a "
+            "report is made of what plan or replay write with --format json or --output");
+    return spw_fail(
+        SPW_EFORMAT,
+        "no result: it has no key 'format'; a report is made of what plan or replay write with --format "
+        "json or --output");
+}
+
 spw_status spw_report_take_summary(spw_report *r, const char *text, size_t bytes) {
     spw_status status = SPW_OK;
     spw_summary_text summary = {.root = NULL};
     const char *format = NULL;
     SPW_TRY(spw_summary_open(text, bytes, &summary));
     r->root = json_incref(summary.root);
+    SPW_TRY(check_result(r));
     SPW_TRY(spw_field_text(r->root, "summary_json", "format", &format));
     if (strcmp(format, "spillway-search") == 0) {
         SPW_TRY(spw_report_take_search(r));

@@ -33,7 +33,8 @@ typedef struct layout {
     bool copied; /* what arrives is not what fc1 reads: sorted or padded */
     bool torch;  /* what PyTorch's allocator sees */
     bool shared; /* an expert is shared: what arrives is gathered, what the experts make is scattered */
-    bool alone;  /* shared, with one expert-parallel rank: the all-to-all hands on what it gets */
+    bool
+        alone; /* one expert-parallel rank, with experts shared or sorted: the all-to-all hands on what it gets */
     spw_megatron_experts experts;
 } layout;
 
@@ -191,18 +192,18 @@ static void gather_gradient(spw_layer_builder *b, layout c) {
 }
 
 static void dispatch(spw_layer_builder *b, layout c) {
-    if (c.alone) {
+    if (c.alone && c.shared) {
         gather(b, c);
         return;
     }
-    if (c.copied) {
+    if (!c.alone && c.copied) {
         spw_layer_born(b, "dispatch", (spw_tensor){"received_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN});
         spw_layer_born(b, "dispatch",
                        (spw_tensor){"received_probs", SPW_ROWS_RECEIVED, SPW_WIDTH_ONE, .element_bytes = 4});
-    } else {
+    } else if (!c.alone) {
         spw_megatron_layer_take(b, "dispatch", c.experts.rows);
     }
-    spw_layer_dies(b, "dispatch", "sent_probs");
+    if (!c.alone) spw_layer_dies(b, "dispatch", "sent_probs");
     if (c.shared) gather(b, c);
     if (!c.many || c.shared) return;
     if (c.fused)
@@ -234,10 +235,12 @@ static void combine(spw_layer_builder *b, layout c) {
             spw_megatron_layer_taken(b, "unsort chunks", c.experts.shape);
         }
     }
-    spw_layer_born(b, "combine", (spw_tensor){"combined_rows", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN});
-    spw_layer_dies(b, "combine", c.many ? "unsorted_rows" : y);
+    if (!c.alone) {
+        spw_layer_born(b, "combine", (spw_tensor){"combined_rows", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN});
+        spw_layer_dies(b, "combine", c.many ? "unsorted_rows" : y);
+    }
     spw_layer_born(b, "unpermute", (spw_tensor){"output", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN});
-    spw_layer_dies(b, "unpermute", "combined_rows");
+    spw_layer_dies(b, "unpermute", c.alone ? "unsorted_rows" : "combined_rows");
 }
 
 /* What autograd saved for the map's gradients. */
@@ -290,16 +293,15 @@ static void combine_gradient(spw_layer_builder *b, layout c) {
         return;
     }
     spw_layer_born(b, "unpermute gradient", (spw_tensor){"d_combined_rows", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN});
-    if (c.many) {
+    if (!c.alone) {
         spw_layer_born(b, "combine gradient",
-                       (spw_tensor){"d_unsorted_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN});
-    } else {
-        spw_layer_born(b, "combine gradient", to_experts);
+                       c.many ? (spw_tensor){"d_unsorted_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN}
+                              : to_experts);
+        spw_layer_dies(b, "combine gradient", "d_combined_rows");
     }
-    spw_layer_dies(b, "combine gradient", "d_combined_rows");
     if (!c.many) return;
     spw_layer_born(b, "unsort gradient", to_experts);
-    spw_layer_dies(b, "unsort gradient", "d_unsorted_rows");
+    spw_layer_dies(b, "unsort gradient", c.alone ? "d_combined_rows" : "d_unsorted_rows");
 }
 
 static void dispatch_gradient(spw_layer_builder *b, layout c) {
@@ -327,6 +329,7 @@ static void dispatch_gradient(spw_layer_builder *b, layout c) {
     } else if (!c.many) {
         spw_layer_dies(b, "dispatch gradient", d_probs);
     }
+    if (c.alone) return;
     spw_layer_born(b, "dispatch gradient", (spw_tensor){"d_sent_rows", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN});
     spw_layer_dies(b, "dispatch gradient", c.many ? "d_received_rows" : dx);
 }
@@ -349,7 +352,7 @@ void spw_megatron_alltoall_layer(const spw_scheme *scheme, const spw_layer_shape
                       .many = many,
                       .copied = many || padded || shared,
                       .shared = shared,
-                      .alone = shared && s->ranks == s->expert_tensor,
+                      .alone = (shared && s->ranks == s->expert_tensor) || (many && s->ranks == 1),
                       .torch = spw_layer_flavour(b) == SPW_FLAVOUR_TORCH,
                       .experts = {s, SPW_ROWS_HELD, padded}};
     for (spw_phase phase = SPW_PHASE_FORWARD; phase <= SPW_PHASE_RECOMPUTE; phase++) {

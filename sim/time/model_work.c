@@ -65,7 +65,7 @@ void spw_model_work_count(const spw_job *job, size_t sequences, const spw_model_
     out->attention += passes->attention * tokens * spw_model_own_scores(m, job->sequence_length);
     out->dense_ffn = passes->dense * 2.0 * matrices * tokens * dense * hidden * (double)m->dense_ffn;
     out->shared_expert = passes->shared * 2.0 * matrices * tokens * moe * hidden * (double)m->shared_ffn;
-    out->router = passes->layers * 2.0 * tokens * moe * hidden * (double)m->experts;
+    out->router = m->listed_router ? 0.0 : passes->layers * 2.0 * tokens * moe * hidden * (double)m->experts;
     out->latent = passes->layers * 2.0 * tokens * moe * (double)p.latent_per_layer;
     out->head = PASSES_ONCE * 2.0 * tokens * hidden * (double)m->vocab;
     const double elements = layers * layer_elements(m) +

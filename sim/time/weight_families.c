@@ -83,9 +83,10 @@ spw_status spw_weight_padding(const spw_job *job, uint64_t out[2]) {
     return SPW_OK;
 }
 
-/* Leaves a family the replicas of one instance of the optimizer; returns who sums what each of its GPUs has over the instances. */
+/* Leaves a family the replicas of one instance of the optimizer, or of HSDP one group that holds the state once; returns who sums
+ * what each of its GPUs has over the instances. */
 static spw_weight_family take_instances(const spw_job *job, spw_weight_family *family) {
-    const size_t instances = job->optimizer == SPW_OPTIMIZER_DISTRIBUTED ? spw_state_copies(job) : 1;
+    const size_t instances = spw_state_copies(job);
     spw_weight_family between = *family;
     family->members /= instances;
     between.members = instances;

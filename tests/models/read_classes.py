@@ -44,12 +44,9 @@ UNUSED = {"ernie4_5_vl_moe_text": lambda c: c.mlp_layer_types.count("sparse") * 
           * (3 * c.hidden_size * c.moe_intermediate_size[1] + c.hidden_size + 1),
           "longcat_flash": lambda c: c.num_layers * c.zero_expert_num * 2 * c.expert_ffn_hidden_size * c.hidden_size}
 # What is refused, each with the keys that nothing here counts. A refusal of anything else fails.
-REFUSED = {
-    "deepseek_v2",  # its default has no number of choices
-    "doge",  # dense by default; else 16,384 experts of one row each
-    "inkling2", "inkling2_loop", "inkling2_loop_text", "inkling2_text",  # queries over residuals, heads of another vocabulary, looped layers
-    "zaya",  # compressed convolutional attention, a router of three layers
-}
+REFUSED = set()
+# Classes that are dense by default, and what makes them mixtures.
+SPARSE = {"doge": {"is_moe": True}}
 # What transformers has no class for: published totals in B.
 PUBLISHED = {"moonshotai--Kimi-K2-Instruct": 1026.5, "moonshotai--Kimi-K3": 2800, "stepfun-ai--Step-3.7-Flash": 196, "stepfun-ai--Step-3.7-Flash-FP8": 196}
 # Files without a class, and the file of the same model that has one.
@@ -57,7 +54,7 @@ SAME = {"MiniMaxAI--MiniMax-M3": "nvidia--MiniMax-M3-NVFP4", "sgl-project--DeepS
         "sgl-project--DeepSeek-V4-Pro-FP8": "deepseek-ai--DeepSeek-V4-Pro"}
 # Files of which transformers reads nothing: their keys stand outside of text_config, and the class takes its defaults.
 UNREAD = {"stepfun-ai--Step-3.7-Flash", "stepfun-ai--Step-3.7-Flash-FP8"}
-LEARNT = ("e_score_correction_bias", "expert_bias", "layer_scalar")  # buffers that training changes
+LEARNT = ("e_score_correction_bias", "expert_bias", "balancing_biases", "layer_scalar")  # buffers that training changes
 OTHERS = ("visual", "vision", "audio", "projector", "resampler", "image", "view_separator", "talker", "word_timestamp")
 
 
@@ -145,7 +142,7 @@ def cases():
         if name in NOT_READ:
             continue
         try:
-            config = CONFIG_MAPPING[name]()
+            config = CONFIG_MAPPING[name](**SPARSE.get(name, {}))
         except Exception:  # noqa: BLE001
             continue
         if has_experts(config.to_dict()):

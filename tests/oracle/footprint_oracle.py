@@ -61,6 +61,8 @@ class Model:
             attention += (q + 2 * kv + H + self.heads) if kind == "gpt_oss" else 0  # four biases, a sink a head
             attention += {"qwen3_moe": 2 * self.head_dim, "olmoe": q + kv, "minimax_m2": q + kv,
                           "glm4_moe": q + 2 * kv + (2 * self.head_dim if c.get("use_qk_norm") else 0)}.get(kind, 0)  # norms of q and k; biases
+        self.qk_norm = {"qwen3_moe": "head", "olmoe": "all", "minimax_m2": "all",
+                        "glm4_moe": "head" if c.get("use_qk_norm") else None}.get(kind)
         expert = 3 * H * self.F + ((2 * self.F + H) if kind == "gpt_oss" else 0)
         router = self.E * H + (self.E if kind in ("gpt_oss", "glm4_moe", "minimax_m2") or c.get("topk_method") == "noaux_tc" else 0)
         self.routed = self.E * expert  # of a layer
@@ -75,6 +77,15 @@ class Model:
             return (3 * self.H + 2 * self.q_lora + 2 * self.heads * (self.nope + self.rope) + 2 * self.kv_lora + self.rope
                     + self.heads * ((0 if megatron else self.nope) + 2 * self.v))
         return 3 * self.H + 3 * self.heads * self.head_dim + 3 * self.kv_heads * self.head_dim
+
+    def norms(self, b):
+        """Bytes a token that norms of one layer keep beside A (7.19): two of the stream, those of MLA's latents or those of queries and
+        keys, which are a norm a head or one of all heads, 4 bytes each; and a copy of the queries."""
+        if self.mla:
+            return 4 * (2 + (2 if self.q_lora else 1))
+        if not self.qk_norm:
+            return 4 * 2
+        return 4 * (2 + (self.heads + self.kv_heads if self.qk_norm == "head" else 2)) + self.heads * self.head_dim * b
 
     def policy_elements(self, policy, is_moe):
         """Elements a token that a MaxText policy keeps in one layer."""
@@ -213,7 +224,7 @@ def whole_model(model, job, stage, scheme, live, saved):
         parts["gathered_other_weights"] = (2 * model.other * w * several, "m")
         parts["gathered_dense_weights"] = ((2 * w + g) * model.dense * several, "d")
     megatron = job.optimizer != "sharded" or scheme.startswith("megatron")
-    lse, elements = 4 * model.heads, model.attention_elements(megatron)
+    lse, elements = 4 * model.heads + (model.norms(b) if megatron else 0), model.attention_elements(megatron)
     attention, shared, ffn = T * (elements * b + lse), 3 * T * model.F_shared * b, 3 * T * model.F_dense * b
     parts["carries"] = ((stage.kept_dense + stage.kept_moe) * T * H * b, "mdl")
     parts["attention"] = (attention, "md")
@@ -221,12 +232,19 @@ def whole_model(model, job, stage, scheme, live, saved):
     parts["dense_ffn"] = (4 * T * model.F_dense * b, "d")
     each = (b + 4 if b < 4 else 4) if megatron else 2 * b  # Megatron-Core's softmax in fp32, in the place of logits in fp32
     parts["logits"] = (each * T * model.V, "l") if stage.last else (0, "")
+    if megatron:  # 7.19; the GPUs are of Hopper's generation
+        parts["cublas_workspaces"] = (2 * 32 * 2 ** 20, "mdl")
+        parts["final_norm"] = (T * (2 * H * b + 4), "l") if stage.last else (0, "")
+        if runs_again(job, scheme):
+            one = T * (5 * model.E + 8 * model.K)
+            parts["dispatchers"] = ((stage.moe - 1) * one if stage.moe else 0, "mdl")
+            parts["last_dispatcher"] = (one if stage.moe else 0, "dl")  # of the layer at work it is among its tensors
     parts["live"] = (live, "m")
     if job.remat in POLICIES:
         kept = (stage.kept_moe * model.policy_elements(job.remat, True) + stage.kept_dense * model.policy_elements(job.remat, False))
         parts["saved_by_policy"] = (kept * T * b, "mdl")
     if job.remat == "none" or job.remat in MEGATRON:
-        core = attention - (T * lse if job.remat == "selective" else 0)
+        core = attention - (T * 4 * model.heads if job.remat == "selective" else 0)
         moe = core + (0 if job.remat == "moe" else shared + saved)
         dense = core + ffn
         everything = stage.kept_moe * moe + stage.kept_dense * dense
@@ -238,7 +256,12 @@ def whole_model(model, job, stage, scheme, live, saved):
 
 # PyTorch frees what a layer kept when its backward pass ends; a program of MaxText keeps the stack of all layers (7.9).
 FREED = ("megatron", "megablocks")
-WAITING = ("carries", "saved_", "kept_by_policy")
+WAITING = ("carries", "saved_", "kept_by_policy", "moe_layers_left")
+
+
+def runs_again(job, scheme):
+    """Of Megatron-Core's own dispatchers, where MoE layers run again: what they leave behind (7.19)."""
+    return scheme.startswith("megatron-") and job.remat not in ("none", "selective", "moe_act")
 
 
 def waits(model, job, index, scheme, saved):
@@ -248,26 +271,34 @@ def waits(model, job, index, scheme, saved):
     blocks = job.pipeline * job.virtual
     sizes = [model.L // blocks + (i < model.L % blocks) for i in range(blocks)]
     alive = []  # [chunk, layer, input, residuals]
+    left = set(range(model.dense_layers, model.L)) if runs_again(job, scheme) else None  # by the step before
+    left = left and {layer for layer in left if sum(layer >= sum(sizes[:block + 1]) for block in range(blocks)) % job.pipeline == index}
     for backward, chunk in passes(job, index):
         block = chunk * job.pipeline + index
         layers = range(sum(sizes[:block]), sum(sizes[:block + 1]))
         if not backward:
             for layer in layers:
                 is_moe = layer >= model.dense_layers
+                (left or set()).discard(layer)
                 policy = model.policy_elements(job.remat, is_moe) if job.remat in POLICIES else 0
                 residuals = 0
                 if job.remat == "none" or job.remat in MEGATRON:
-                    attention = model.attention_elements(job.optimizer != "sharded" or scheme.startswith("megatron")) * b + (0 if job.remat == "selective" else 4 * model.heads)
+                    megatron = job.optimizer != "sharded" or scheme.startswith("megatron")
+                    attention = model.attention_elements(megatron) * b + (0 if job.remat == "selective" else 4 * model.heads)
+                    attention += model.norms(b) if megatron else 0
                     ffn = model.F_shared * (job.remat != "moe") if is_moe else model.F_dense
                     residuals = T * (attention + 3 * ffn * b) + (saved if is_moe and job.remat != "moe" else 0)
                 alive.append([chunk, layer, T * (model.H + policy) * b, residuals])
             if index == job.pipeline - 1 and chunk == job.virtual - 1:
-                yield "l", sum(a[2] + a[3] for a in alive)
+                yield "l", sum(a[2] + a[3] for a in alive) + len(left or ()) * 2 * T * model.H * b
             continue
         for layer in reversed(layers):
             at = next(i for i, a in enumerate(alive) if a[:2] == [chunk, layer])
             alive[at][3] = 0  # at work now
-            yield "m" if layer >= model.dense_layers else "d", sum(a[2] + a[3] for a in alive)
+            (left or set()).discard(layer)
+            yield "m" if layer >= model.dense_layers else "d", sum(a[2] + a[3] for a in alive) + len(left or ()) * 2 * T * model.H * b
+            if left is not None and layer >= model.dense_layers:
+                left.add(layer)
             del alive[at]
 
 

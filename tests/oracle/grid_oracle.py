@@ -225,10 +225,11 @@ def parameters(grid):
 def attention(grid, tokens):
     """Bytes that a GPU keeps of one block of attention, tensor by tensor: of its T tokens the block's input, normed, and two of
     the norms around; of all tokens of the tensor group its own heads of rotated queries and keys and of the output, and the
-    product in which its values lie: its part, or, where GPUs share a key and value head, the whole."""
+    product in which its values lie: its part, or, where GPUs share a key and value head, the whole; and
+    1 / rms of its T tokens in two norms."""
     own, kv_own, d = grid.heads // grid.TP, max(grid.kv // grid.TP, 1), 4
     product = (grid.heads + 2 * grid.kv) * d // (1 if grid.kv < grid.TP else grid.TP)
-    return 3 * tokens // grid.TP * grid.H * 2 + tokens * ((2 * own * d + kv_own * d + product) * 2 + 4 * own)
+    return 3 * tokens // grid.TP * grid.H * 2 + tokens * ((2 * own * d + kv_own * d + product) * 2 + 4 * own) + 8 * tokens // grid.TP
 
 
 def check_state(grid, name):

@@ -101,22 +101,30 @@ def attention_backward(m, s, l):
 
 
 def step(s, rows, dispatcher=0, full=False):
-    """Peak above what was there before, and where it is; rows of every layer. `dispatcher`: counted among what a
-    MoE layer keeps. full: every layer runs again before its backward pass."""
+    """Peak above what was there before, and where it is; rows of every layer. `dispatcher`: what one keeps until its next pass; among
+    what a MoE layer keeps, which in a layer that runs again are other tensors. full: every layer runs again before its backward
+    pass, and leaves input and output of its experts until its next forward pass."""
     m = Memory()
+    for l in range(len(rows) if full else 0):
+        m.new(f"dispatcher.{l}", dispatcher)
+        m.new(f"left.{l}", 4 * s.T * s.H)
     for l, held in enumerate(rows):
         m.new(f"carry.{l}", 2 * s.T * s.H)
-        if not full:
+        if full:
+            m.free(f"left.{l}")
+        else:
             attention_forward(m, s, l)
             m.new(f"moe.{l}", s.moe_saved(held) + dispatcher)
     m.new("d.residual", 2 * s.T * s.H)
     for l in reversed(range(len(rows))):
         if full:
             attention_forward(m, s, l)
-            m.new(f"moe.{l}", s.moe_saved(rows[l]) + dispatcher)
+            m.new(f"moe.{l}", s.moe_saved(rows[l]))
         m.free(f"moe.{l}")
         attention_backward(m, s, l)
         m.free(f"carry.{l}")
-    m.free("d.residual")
+        if full:
+            m.new(f"left.{l}", 4 * s.T * s.H)
+    m.free("d.residual", *(f"{name}.{l}" for l in range(len(rows) if full else 0) for name in ("dispatcher", "left")))
     assert m.now == 0
     return m.peak, m.at

@@ -79,8 +79,8 @@ for words in ("1 layer of multi-token prediction", "looks back 32 tokens"):
 generic = dict(model_type="generic", num_hidden_layers=48, hidden_size=5120, vocab_size=202048, num_attention_heads=40,
                num_key_value_heads=8, head_dim=128, intermediate_size=16384, moe_intermediate_size=8192, num_local_experts=128,
                num_experts_per_tok=1, n_shared_experts=1)
-for key, value in (("interleave_moe_layer_step", 2), ("expert_layer_period", 2), ("mamba_d_state", 16), ("use_qk_norm", True),
-                   ("shared_expert_intermediate_size", 8192), ("text_config", {"a": 1})):
+for key, value in (("interleave_moe_layer_step", 2), ("expert_layer_period", 2), ("mamba_d_state", 16), ("use_wonder", True),
+                   ("tower_width", 8192), ("text_config", {"a": 1})):
     (folder / "model.json").write_text(json.dumps({**generic, key: value}))
     done = run("explain", "--job", "job.yaml", "--scheme", "gmm")
     check(done.returncode == 2 and f"key '{key}'" in done.stderr and "could hold parameters" in done.stderr, f"{key}: {done.stderr!r}")

@@ -144,6 +144,7 @@ def alltoall_memory(g, M, arrived, sent, pad, copies, fused):
         pad_gradient = f"+d_{x} -d_fc1_input +d_{x_probs} -d_row_probs"
         unpad, unpad_gradient, y = "+unpadded_rows -fc2_output", "+d_fc2_output -d_unpadded_rows", "unpadded_rows"
         held = f"-{x} -{x_probs}" if many else ""
+    made = y
     if many:
         unsort, unsort_gradient = f"+unsorted_rows -{y} {held}", f"+d_{y} -d_unsorted_rows"
         y = "unsorted_rows"
@@ -153,6 +154,13 @@ def alltoall_memory(g, M, arrived, sent, pad, copies, fused):
     backward = f"""+d_combined_rows +d_{y} -d_combined_rows {unsort_gradient} {unpad_gradient} {FC_BACKWARD} {pad_gradient}
         {sort_end} +d_sent_probs -d_{arrive_probs} +d_sent_rows -d_{arrive} +dx -d_sent_rows +d_probs -d_sent_probs
         {permute_end} {router_end} {last}"""
+    if many and g.R == 1:  # the all-to-alls hand on what they get: no tensors of their own
+        unsort_gradient = f"+d_{made} -d_combined_rows"
+        keeping = f"""{router} {permute} {sort} {pad_step} {FC} {unpad} {unsort}
+            +output -unsorted_rows -sent_rows -sent_probs -output"""
+        backward = f"""+d_combined_rows {unsort_gradient} {unpad_gradient} {FC_BACKWARD} {pad_gradient}
+            {sort_end} +d_sent_probs -d_received_probs +dx -d_received_rows +d_probs -d_sent_probs
+            {permute_end} {router_end} {last}"""
     return play(sizes(g, M, arrived, sent, direct_map=True), *with_remat(g.case, keeping, backward))
 
 

@@ -52,7 +52,7 @@ class Case:
     def want(self, rows, state):
         """Peak of a GPU; the kept parts of the dispatcher are with each MoE layer in Spillway's lists."""
         s = self.shape
-        dispatcher = 5 * s.T * s.E + 8 * s.T * s.K - 128  # scalars of the host's counts are not listed
+        dispatcher = 5 * s.T * s.E + 8 * s.T * s.K - (0 if self.full else 128)  # scalars of the host's counts are not listed
         peak, at = local_spec.step(s, rows, dispatcher, self.full)
         buffers = 2 * s.p * s.heads // s.TP * s.S**2 + s.S**2 + 4 * s.S * s.D + (2**26 if self.hopper else 0)
         return state + buffers + peak, at

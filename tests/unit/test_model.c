@@ -312,9 +312,13 @@ static void test_refusals(void) {
         {"[1]", "config.json: not a JSON object; give a Hugging Face config.json"},
         {"{}", "config.json: key 'model_type' is missing; it must be one of: " FAMILIES},
         {"{\"model_type\": \"llama\\u001b\", \"vocab_size\": 3, \"tower_width\": 7, \"expert_towers\": [2]}",
-         "config.json: model_type 'llama?' is unknown, and nothing here can count what these of its keys may "
-         "hold: tower_width, expert_towers; a 'generic' model has none of them either, so its figures would "
-         "be of another model; known: " FAMILIES},
+         "config.json: model_type 'llama?' is unknown, and it cannot be read by its keys alone: key "
+         "'num_hidden_layers' is missing; a mixture of experts model needs it: a whole number in [1, 1024]; "
+         "known: " FAMILIES},
+        {"{\"model_type\": 7, \"num_experts\": 8}", "config.json: 'model_type' is 7; it must be a text, the "
+                                                    "name of a family such as 'qwen3_moe' or 'generic'"},
+        {MIXTRAL(", \"use_moe\": false"), "config.json: 'use_moe' is false, so the model is dense and has no "
+                                          "experts; Spillway plans mixtures of experts only"},
         {"{\"model_type\": \"mixtral\"}",
          "config.json: key 'num_hidden_layers' is missing; a mixtral model needs it: a whole "
          "number in [1, 1024]"},
@@ -367,6 +371,9 @@ static void test_refusals(void) {
          "config.json: 'layer_types' has the entry 'mamba' at layer 1; a generic model has one of "
          "'full_attention', "
          "'sliding_attention', 'chunked_attention', 'indexed_attention', 'mamba2', 'gated_delta_net', "
+         "'kimi_delta', "
+         "'lightning_attention', 'conv', 'sliding_apart', 'grouped_window', 'compressed_sparse_attention', "
+         "'heavily_compressed_attention', 'block_sparse_attention', "
          "'attention_alone', 'mamba2_alone', 'gated_delta_net_alone', 'experts_alone', 'ffn_alone' there"},
         {MIXTRAL(", \"unheard_of\": {\"a\": [1]}"),
          "config.json: key 'unheard_of' (a mapping) is not known" HOLDS("unheard_of")},

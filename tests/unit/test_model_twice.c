@@ -222,19 +222,32 @@ static void test_silenced(void) {
     CHECK(doubts(&m, "_outer, rope_scaling._inner"));
 }
 
-/* `generic` is advised for a file whose keys it has, and for no other. */
+/* A model_type without a row is read by its keys: as a family that has all of them, else part by part; what is neither is refused. */
 static void test_unknown(void) {
     spw_model m;
-    CHECK_STATUS(parse("{\"model_type\": \"new_moe\", " QWEN ", \"rope_theta\": 1e4}", &m), SPW_ECONFIG);
-    CHECK(strstr(spw_last_error(), "write \"model_type\": \"generic\"") != NULL);
-    CHECK_STATUS(parse("{\"model_type\": \"new_moe\", " QWEN ", \"routed_expert_hidden_size\": 512, "
-                       "\"index_n_heads\": 4, \"_mine\": 4}",
-                       &m),
-                 SPW_ECONFIG);
-    CHECK(strstr(spw_last_error(),
-                 "what these of its keys may hold: routed_expert_hidden_size, index_n_heads; "
-                 "a 'generic' model has none") != NULL);
-    CHECK(strstr(spw_last_error(), "write") == NULL);
+    CHECK_OK(parse("{\"model_type\": \"qwen3_moe\", " QWEN "}", &m));
+    const uint64_t want = spw_model_parameters(&m).total;
+    CHECK_OK(parse("{\"model_type\": \"new_moe\", " QWEN ", \"rope_theta\": 1e4}", &m));
+    CHECK(spw_model_parameters(&m).total == want && m.qk_norm);
+    CHECK(strstr(m.doubt[0], "model_type 'new_moe' is not known: it is read as qwen3_moe") != NULL);
+    /* other names of its numbers, and a switch that nothing knows: no norm of q and k is named */
+    CHECK_OK(parse(
+        "{\"model_type\": \"new_moe\", \"n_layer\": 2, \"d_model\": 4, \"vocab_size\": 10, \"n_heads\": 2, "
+        "\"n_kv_heads\": 1, \"head_size\": 2, \"moe_num_experts\": 4, \"moe_top_k\": 2, "
+        "\"moe_ffn_hidden_size\": 3, "
+        "\"use_wonder\": true, \"moe_latent_size\": 2}",
+        &m));
+    CHECK(m.layers == 2 && m.hidden == 4 && m.kv_heads == 1 && m.experts == 4 && m.top_k == 2 &&
+          m.expert_ffn == 3 && m.latent == 2);
+    /* by hand: embedding and head, attention, 4 experts of rows of 2, two projections, router, norms */
+    CHECK(spw_model_parameters(&m).total ==
+          2 * 40 + 2 * (4 * 4 + 2 * 4 * 2 + 4 * 4 + 4 * 3 * 2 * 3 + 2 * 4 * 2 + 4 * 4 + 2 * 4) + 4);
+    CHECK(strstr(m.doubt[0], "not counted is what these may add: use_wonder") != NULL);
+    CHECK_STATUS(parse("{\"model_type\": \"new_moe\", " QWEN ", \"engram_heads\": 4}", &m), SPW_ECONFIG);
+    CHECK(strstr(spw_last_error(), "model_type 'new_moe' is unknown, and it cannot be read by its keys "
+                                   "alone: key 'engram_heads' (4)") != NULL);
+    CHECK_STATUS(parse("{\"model_type\": \"new_moe\", " QWEN ", \"index_n_heads\": 4}", &m), SPW_ECONFIG);
+    CHECK(strstr(spw_last_error(), "'index_n_heads' is of an indexer, but no layer has one") != NULL);
     /* a dense model is told so, whatever its model_type */
     CHECK_STATUS(parse("{\"model_type\": \"qwen3\", " WHOLE_WIDTH ", \"strange_width\": 4}", &m),
                  SPW_ECONFIG);

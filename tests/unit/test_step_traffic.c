@@ -474,9 +474,28 @@ static void test_instances(void) {
     CHECK(gathers.nic_bytes == 0.0 && near(gathers.link_bytes, 2 * rest * 7 / 8));
 }
 
+/* HSDP, 4 groups of 16 GPUs that each hold the state once: gathered twice and scattered over two nodes' replicas, then summed over the
+ * groups. */
+static void test_hybrid_shards(void) {
+    static spw_job job;
+    static const char text[] = "model: mixtral-8x7b\ncluster: h100-8x8\nparallel: {expert: 8, fsdp: 8}\n"
+                               "batch: {sequences_per_gpu: 1, sequence_length: 4096}\nprecision: bf16\n"
+                               "optimizer: sharded\nfsdp2: {reshard_after_forward: always, replicas: 4}\n";
+    spw_weight_traffic scatters, gathers;
+    CHECK_OK(spw_job_parse("job.yaml", NULL, text, sizeof text - 1, &job));
+    const double experts = 32.0 * 3 * 4096 * 14336,
+                 rest = (double)spw_model_parameters(&job.model).total - 8 * experts,
+                 g = (double)job.precision.gradients, w = 2.0;
+    CHECK_OK(spw_weight_step(&job, &scatters, &gathers));
+    CHECK(near(gathers.nic_bytes, 2 * w * (experts / 2 + rest * 15 / 16 / 8)) && gathers.link_bytes == 0.0);
+    CHECK(near(scatters.nic_bytes,
+               g * (experts / 2 + 2 * experts / 2 * 3 / 4 + rest * 15 / 16 / 8 + 2 * rest / 16 * 3 / 4)));
+}
+
 int main(int argc, char **argv) {
     test_by_hand();
     test_instances();
+    test_hybrid_shards();
     test_families();
     test_published_profile();
     test_compiled(argc > 1 ? argv[1] : ".");

@@ -1,0 +1,1 @@
+model new_family.json

@@ -1,0 +1,1 @@
+report new_family.json --output page.html
