@@ -72,7 +72,7 @@ def stack(name):
 
 
 POLICIES = {"full": "", "save_out_proj": "out", "save_qkv_proj": "qkv", "save_dot_except_mlp": "qkv out",
-            "save_dot_except_mlpwi": "qkv out wo", "minimal": "qkv out wi wo", "minimal_with_context": "qkv out wi wo context"}
+            "save_dot_except_mlpwi": "qkv out wo", "save_dot_with_context_except_mlp": "qkv out context", "minimal": "qkv out wi wo", "minimal_with_context": "qkv out wi wo context"}
 TREES = {"maxtext@7e3f19ff7": (0, 0, 0), "maxtext@e591f30c": (2, 1, 1), "rocm-maxtext": (2, 2, 1), "maxtext": (2, 1, 1)}  # dense wi, grouped wi, wo
 
 
