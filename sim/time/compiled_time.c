@@ -232,7 +232,9 @@ static spw_compiled_far name_outside(const prediction *p) {
         spw_outside_add(note, "a network of %zu levels, of which none was measured",
                         job->cluster.levels.count);
     far.network = far.network || levels;
-    if (!full) spw_outside_add(note, "remat %s: timed as full", spw_remat_name(job->remat));
+    if (!full)
+        spw_outside_add(note, "remat %s: timed as full%s", spw_remat_name(job->remat),
+                        spw_remat_is_offloaded(job->remat) ? ", without its copies to the host" : "");
     const spw_grid g = spw_grid_of(job);
     const size_t axes = spw_mesh_time_covers(job) ? (size_t)(g.tensor > 1) + (g.context > 1) : 0;
     if (axes > 0)
