@@ -32,6 +32,12 @@ static void usage(FILE *out) {
             "this list; help COMMAND; help job and help cluster list the keys of those files");
 }
 
+static bool is_topic(const char *word) {
+    for (const spw_command_topic *t = spw_command_topics; t->name != NULL; t++)
+        if (strcmp(word, t->name) == 0) return true;
+    return false;
+}
+
 static spw_status help(const char *topic) {
     if (topic != NULL && spw_asks_for_help(topic)) topic = NULL;
     for (const spw_command_topic *t = spw_command_topics; topic != NULL && t->name != NULL; t++) {
@@ -119,8 +125,8 @@ static int run(int argc, char **argv) {
     argp_err_exit_status = 2;
     const spw_status joined = spw_processes_begin(LINK);
     if (joined != SPW_OK) return finish(joined);
-    if (argc > 2 && spw_asks_for_help(argv[1]) &&
-        spw_command_find(spw_commands, argv[2]) != NULL) { /* help plan: plan --help */
+    if (argc > 2 && spw_asks_for_help(argv[1]) && !is_topic(argv[2]) && /* help job: its keys */
+        spw_command_find(spw_commands, argv[2]) != NULL) {              /* help plan: plan --help */
         char *const command = argv[2];
         argv[1] = command, argv[2] = asked;
     }

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "sim/command/job_options.h"
 #include "sim/command/plan_balanced.h"
+#include "sim/command/plan_flags.h"
 #include "sim/command/plan_imbalance.h"
 #include "sim/command/plan_print.h"
 #include "sim/command/plan_routing.h"
@@ -15,6 +16,7 @@
 #include "sim/input/grid.h"
 #include "sim/input/job_check.h"
 #include "sim/input/software.h"
+#include "sim/memory/compiled_layout.h"
 #include "sim/print/plural.h"
 #include "sim/replay/chrome_trace.h"
 #include "sim/replay/plan_points.h"
@@ -23,6 +25,7 @@
 #include "traces/generate.h"
 #include "traces/trace.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -42,15 +45,18 @@ enum {
     OPTION_CHROME,
     OPTION_UNTIL,
     OPTION_MEMORY,
-    OPTION_ALL
+    OPTION_FLAGS,
+    OPTION_ALL,
+    OPTION_EVERY_RANK,
+    OPTION_NO_ALLOCATOR
 };
 
 typedef struct plan_options {
     spw_job_options job;
     const char *trace_path, *routing, *imbalance, *stack, *steps, *layers, *tokens, *seed, *allocator, *drops,
-        *routing_steps, *chrome, *until, *memory;
+        *routing_steps, *chrome, *until, *memory, *flags;
     spw_search_options search;
-    bool all;
+    bool all, every_rank, no_allocator;
 } plan_options;
 
 static const struct argp_option own_options[] = {
@@ -75,9 +81,8 @@ static const struct argp_option own_options[] = {
      0},
     {"seed", OPTION_SEED, "N", 0, "of draws and of generated routing (default: 1)", 0},
     {"allocator", OPTION_ALLOCATOR, "KEY:VALUE,...", 0,
-     "also replay PyTorch's allocator, set as in PYTORCH_CUDA_ALLOC_CONF, for schemes that allocate what "
-     "arrives: what is "
-     "reserved, and whether a step runs out",
+     "PyTorch's allocator, as in PYTORCH_CUDA_ALLOC_CONF (default: the job's); it is replayed for schemes of "
+     "PyTorch: what is reserved, and whether a step runs out",
      0},
     {"drop-at-most", OPTION_DROPS, "P", 0,
      "what is called fastest drops at most P percent of the assignments (default: 1)", 0},
@@ -93,6 +98,14 @@ static const struct argp_option own_options[] = {
      0},
     {"chrome-trace", OPTION_CHROME, "FILE.json", SPW_OPTION_WRITES,
      "also write the predicted step of every point as a Chrome trace, which Perfetto opens", 0},
+    {"every-rank", OPTION_EVERY_RANK, NULL, 0,
+     "replay the allocator of every rank of every stage (default: of the fullest 16)", 0},
+    {"no-allocator", OPTION_NO_ALLOCATOR, NULL, 0,
+     "what must be live alone, a lower bound: the allocator is not replayed", 0},
+    {"flags", OPTION_FLAGS, "NAME", 0,
+     "print the best point as what a framework reads, in place of tables: megatron, bridge, primus, maxtext "
+     "or torchtitan",
+     0},
     {"all", OPTION_ALL, NULL, 0, "print every point, not only those that no other beats", 0},
     {0},
 };
@@ -101,14 +114,18 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     plan_options *o = state->input;
     const char **const target[] = {&o->trace_path,    &o->routing, &o->imbalance, &o->stack,     &o->steps,
                                    &o->layers,        &o->tokens,  &o->seed,      &o->allocator, &o->drops,
-                                   &o->routing_steps, &o->chrome,  &o->until,     &o->memory};
+                                   &o->routing_steps, &o->chrome,  &o->until,     &o->memory,    &o->flags};
     if (key == ARGP_KEY_INIT) {
         state->child_inputs[0] = &o->job;
         state->child_inputs[1] = &o->search;
     } else if (key == OPTION_UNTIL && o->until != NULL) {
         argp_error(state, "--until is given twice; write its questions between commas, as in oom,step=1.1");
-    } else if (key >= OPTION_TRACE && key <= OPTION_MEMORY) {
+    } else if (key >= OPTION_TRACE && key <= OPTION_FLAGS) {
         *target[key - OPTION_TRACE] = text;
+    } else if (key == OPTION_EVERY_RANK) {
+        o->every_rank = true;
+    } else if (key == OPTION_NO_ALLOCATOR) {
+        o->no_allocator = true;
     } else if (key == OPTION_ALL) {
         o->all = true;
     } else if (key == ARGP_KEY_ARG) {
@@ -161,7 +178,7 @@ static spw_status parse_splits(const char *text, const spw_job *job, spw_plan_re
                : spw_fail(SPW_EARG, "--expert-parallel '%s': write a list as in 4,8,16", text);
 }
 
-static spw_status choose_software(const char *names, const spw_job_options *o, spw_software *software,
+static spw_status choose_software(const char *names, spw_job_options *o, spw_software *software,
                                   spw_software *other, spw_plan_request *request) {
     bool compiled = false, megatron = false;
     for (size_t i = 0; i < o->job.schemes; i++) {
@@ -173,7 +190,11 @@ static spw_status choose_software(const char *names, const spw_job_options *o, s
     if (status == SPW_OK && names != NULL) status = spw_software_suits(names, &o->job.cluster);
     if (status == SPW_OK) status = spw_software_measure(&o->job.cluster, software);
     if (status != SPW_OK) return spw_fail_within(status, "--stack (or none)");
-    if (software->compiled) request->stack = &software->stack;
+    if (software->compiled) {
+        request->stack = &software->stack;
+        status = spw_compiled_layouts_settle(&software->stack, o->scheme, o->job.schemes);
+        if (status != SPW_OK) return spw_fail_within(status, "--scheme");
+    }
     if (software->timed) request->time_stack = &software->time_stack;
     if (software->megatron) request->megatron = &software->megatron_coefficients;
     return software->compiled
@@ -271,9 +292,10 @@ static void describe_routing(const plan_options *o, const spw_trace_info *info, 
 /* What goes with a search, and what with a plan alone. */
 static spw_status check_search(const plan_options *o) {
     if (!o->search.asked) return spw_search_options_check(&o->search);
-    if (o->allocator != NULL || o->chrome != NULL || o->until != NULL || o->all)
-        return spw_fail(SPW_EARG, "--allocator, --chrome-trace, --until and --all do not go "
-                                  "with --search; ask them of the point that it finds");
+    if (o->chrome != NULL || o->until != NULL || o->all)
+        return spw_fail(SPW_EARG,
+                        "--chrome-trace, --until and --all do not go with --search; ask them of the "
+                        "point that it finds");
     if (o->job.job.part != SPW_PART_WHOLE) return spw_job_is_whole(&o->job.job, "--search");
     return SPW_OK;
 }
@@ -324,7 +346,7 @@ cleanup:
 static spw_run_settings settings_of(const plan_options *o, const spw_plan_request *q,
                                     const spw_software *software, const char *routing, double tokens) {
     return (spw_run_settings){.command = "plan",
-                              .job_path = o->job.job_path,
+                              .job_path = o->job.from != NULL ? o->job.from : o->job.job_path,
                               .trace_path = o->trace_path != NULL ? o->trace_path : routing,
                               .step_begin = q->step_begin,
                               .step_end = q->step_end,
@@ -392,6 +414,9 @@ spw_status spw_command_plan(int argc, char **argv) {
     SPW_TRY(SPW_ALLOC(1, &other));
     o->job.points_alone = o->job.expert_lists = true;
     SPW_TRY(spw_command_parse(&argp, argc, argv, o));
+    if (o->flags != NULL) SPW_TRY(spw_plan_flags_find(o->flags, &o->search.flags));
+    if (o->flags != NULL) SPW_TRY(spw_command_lines_at(SIZE_MAX));
+    if (o->flags != NULL && o->until != NULL) SPW_TRY(spw_fail(SPW_EARG, "--flags does not go with --until"));
     if (o->trace_path != NULL && o->routing != NULL)
         SPW_TRY(spw_fail(SPW_EARG, "--trace and --routing both say what the routing is; write one"));
     if (o->trace_path != NULL && o->routing_steps != NULL)
@@ -423,7 +448,8 @@ spw_status spw_command_plan(int argc, char **argv) {
     if (o->search.asked)
         spw_search_batches(&o->job.job, o->job.left_out, o->job.left_outs,
                            o->job.sequences != NULL || o->job.job.batches + o->job.left_outs > 1);
-    request.allocator = o->allocator != NULL;
+    request.allocator = !o->no_allocator;
+    request.every_rank = o->every_rank;
     const spw_job *job = &o->job.job;
     tokens = spw_cost_tokens(job, tokens);
     o->search.splits = splits;
@@ -469,11 +495,15 @@ spw_status spw_command_plan(int argc, char **argv) {
                                 .arguments = (size_t)argc - 1,
                                 .traced = o->trace_path != NULL && !info->synthetic,
                                 .even = is_even(o),
+                                .allocator = o->allocator != NULL,
                                 .all = o->all,
                                 .batch_unsaid = o->job.batch_unsaid};
     if (o->chrome != NULL && spw_process_is_first())
         SPW_TRY(spw_chrome_trace_write(&result, &settings, o->chrome));
-    SPW_TRY(spw_plan_print(&view, o->job.format, spw_command_out()));
+    if (o->flags != NULL)
+        SPW_TRY(spw_plan_flags_print(o->search.flags, job, &result, spw_command_out()));
+    else
+        SPW_TRY(spw_plan_print(&view, o->job.format, spw_command_out()));
 
 cleanup:
     if (made != NULL) spw_temporary_remove(made);
@@ -484,6 +514,7 @@ cleanup:
     spw_free(software);
     spw_free(other);
     spw_free(tries);
+    if (o != NULL) spw_job_options_close(&o->job);
     spw_free(o);
     return status;
 }

@@ -13,6 +13,8 @@ const spw_command_row spw_commands[] = {
      NULL},
     {"plan", spw_command_plan,
      "what fits, what is fastest, what real routing costs: schemes x splits x batches", NULL},
+    {"job", spw_command_job,
+     "the job that a training framework's configuration is, and what of it has no counterpart", NULL},
     {"model", spw_command_model, "parameters, layers, weights and work of a model, from its config.json",
      NULL},
     {"report", spw_command_report, "one HTML page of what a replay wrote, for whoever books the GPUs", NULL},

@@ -1,5 +1,6 @@
 #include "sim/command/job_options.h"
 
+#include "base/memory.h"
 #include "base/text.h"
 #include "sim/command/command.h"
 #include "sim/input/settings.h"
@@ -14,7 +15,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { MOST_OPTIONS = 48, MOST_NAMED = 32 };
+enum { MOST_OPTIONS = 52, MOST_NAMED = 32 };
 
 /* Those written down, then one for each row of the job's table that has a name, filled in by spw_job_argp_fill. */
 static struct argp_option job_options[MOST_OPTIONS] = {SPW_JOB_ARGP_OPTIONS, {0}};
@@ -101,6 +102,7 @@ static error_t parse_job_option(int key, char *text, struct argp_state *state) {
     spw_job_options *o = state->input;
     switch (key) {
     case SPW_OPTION_JOB: o->job_path = text; return 0;
+    case SPW_OPTION_FROM: o->from = text; return 0;
     case SPW_OPTION_SEQUENCES: o->sequences = text; return 0;
     case SPW_OPTION_EXPERT: o->expert_parallel = text; return 0;
     case SPW_OPTION_FORMAT: o->format_text = text; return 0;
@@ -267,7 +269,9 @@ static spw_status read_with_size(spw_job_options *o, const char *size, size_t le
     spw_status status = SPW_OK;
     (void)snprintf(o->expert_first, sizeof o->expert_first, "%.*s", (int)length, size);
     if (size[0] != '\0') status = put_override(o, "parallel.expert", o->expert_first, "--expert-parallel");
-    if (status == SPW_OK) status = spw_job_read_with(o->job_path, o->override, o->overrides, &o->job);
+    if (status == SPW_OK)
+        status = o->draft != NULL ? spw_framework_job_read(o->draft, o->override, o->overrides, &o->job)
+                                  : spw_job_read_with(o->job_path, o->override, o->overrides, &o->job);
     if (status != SPW_OK) o->overrides = given;
     return status;
 }
@@ -364,6 +368,26 @@ static void warn_node(const spw_cluster *c) {
                   spw_cluster_words(c, words), stem, c->name, c->preset_node, other);
 }
 
+/* --from: the file becomes a draft of the job; what of it has no counterpart is said at once. */
+static spw_status open_framework(spw_job_options *o) {
+    spw_status status = SPW_OK;
+    if (o->job_path != NULL)
+        return spw_fail(SPW_EARG, "--job and --from both say what the job is; write one");
+    if (o->from[0] == '\0')
+        return spw_fail(SPW_EARG, "--from '': write the path of a framework's configuration");
+    status = SPW_ALLOC(1, &o->draft);
+    if (status == SPW_OK) status = spw_framework_open(o->from, o->draft);
+    if (status == SPW_OK) spw_framework_print_summary(o->draft, spw_command_notes());
+    return status;
+}
+
+void spw_job_options_close(spw_job_options *o) {
+    if (o->draft == NULL) return;
+    spw_draft_close(o->draft);
+    spw_free(o->draft);
+    o->draft = NULL;
+}
+
 static spw_status finish(spw_job_options *o) {
     spw_status status = SPW_OK;
     spw_job *job = &o->job;
@@ -372,13 +396,15 @@ static spw_status finish(spw_job_options *o) {
         return spw_fail(
             SPW_EARG, "--job '': write the path of a job's file (examples are in sim/jobs/), or leave it out "
                       "and write --model and --cluster");
-    o->batch_unsaid = o->job_path == NULL && o->sequences == NULL && !has_key(o, "batch.sequences_per_gpu") &&
+    if (o->from != NULL) SPW_TRY(open_framework(o));
+    const bool file = o->job_path != NULL || o->draft != NULL;
+    o->batch_unsaid = !file && o->sequences == NULL && !has_key(o, "batch.sequences_per_gpu") &&
                       !has_key(o, "batch.global_batch");
-    if (o->job_path == NULL && has_key(o, "model") != has_key(o, "cluster"))
+    if (!file && has_key(o, "model") != has_key(o, "cluster"))
         return spw_fail(SPW_EARG,
                         "no %s given; write --%s NAME too, or --job FILE (examples are in sim/jobs/)",
                         has_key(o, "model") ? "cluster" : "model", has_key(o, "model") ? "cluster" : "model");
-    if (o->job_path == NULL && !has_key(o, "model"))
+    if (!file && !has_key(o, "model"))
         return spw_fail(
             SPW_EARG, "no job given; write --job FILE (examples are in sim/jobs/), or --model and --cluster");
     if (o->sequences != NULL) SPW_TRY(set_sequences(o, o->sequences));

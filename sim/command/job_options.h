@@ -3,6 +3,7 @@
 #define SPW_SIM_COMMAND_JOB_OPTIONS_H
 
 #include "base/status.h"
+#include "sim/frameworks/framework_job.h"
 #include "sim/input/job.h"
 #include "sim/print/table.h"
 #include "sim/schemes/scheme.h"
@@ -11,7 +12,8 @@
 #include <argp.h>
 
 typedef struct spw_job_options {
-    const char *job_path, *sequences, *expert_parallel, *format_text;
+    const char *job_path, *from, *sequences, *expert_parallel, *format_text;
+    spw_draft *draft; /* of --from, read by spw_job_options_finish; NULL: none */
     const char *scheme_text[SPW_JOB_MAX_SCHEMES];
     size_t scheme_texts;
     spw_job_override override[SPW_JOB_OVERRIDES]; /* of --set and of the keys' own options */
@@ -42,6 +44,7 @@ enum {
     SPW_OPTION_EXPERT,
     SPW_OPTION_FORMAT,
     SPW_OPTION_SET,
+    SPW_OPTION_FROM,
     SPW_OPTION_OWN,
     SPW_OPTION_KEYS = 0x1000 /* of the keys that have a name on the command line */
 };
@@ -53,6 +56,14 @@ enum {
      0, \
      "the job: model, cluster, parallel split, batch (YAML); or none, with --model and --cluster", \
      0}, \
+        {"from", \
+         SPW_OPTION_FROM, \
+         "[NAME:]FILE", \
+         0, \
+         "the job: a configuration of Megatron-LM, Megatron-Bridge, Primus, MaxText, torchtitan, " \
+         "DeepSpeed, Axolotl or TRL " \
+         "(spillway job FILE prints what it becomes)", \
+         0}, \
         {"scheme", \
          SPW_OPTION_SCHEME, \
          "NAME[:KEY=VALUE,...]", \
@@ -90,8 +101,9 @@ void spw_job_argp_fill(void);
 /* "KEY:VALUE,..." of --allocator as values of the job's keys; before spw_job_options_finish. */
 SPW_MUST_CHECK spw_status spw_job_options_put_allocator(spw_job_options *options, const char *text);
 
-/* Reads and checks the job and the schemes. */
+/* Reads and checks the job and the schemes. What it keeps is freed by spw_job_options_close. */
 SPW_MUST_CHECK spw_status spw_job_options_finish(spw_job_options *options);
+void spw_job_options_close(spw_job_options *options); /* zeroed ones are fine */
 
 /* What the model's file says and is not in the figures: a line each, after `label`. */
 void spw_print_model_doubts(const spw_model *model, const char *label, FILE *out);

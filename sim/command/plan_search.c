@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/command/job_options.h"
+#include "sim/frameworks/flags.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -160,6 +161,26 @@ static spw_status reach(size_t global_batch, spw_search_space *space, spw_job *j
     return spw_search_space_reach(space, job);
 }
 
+/* The best point as a framework's configuration. */
+static spw_status print_flags(const spw_framework *framework, const spw_search_request *q,
+                              const spw_search_outcome *outcome, FILE *out) {
+    const spw_search_point *best = &outcome->front.best;
+    spw_job *job = NULL;
+    spw_status status = SPW_OK;
+    if (!outcome->front.found)
+        return spw_fail(SPW_ECONFIG,
+                        "--flags: no point keeps to the budgets; ask without --flags what comes nearest");
+    SPW_TRY(SPW_ALLOC(1, &job));
+    SPW_TRY(spw_search_space_job(q->space, best->value, job));
+    job->batches = 1;
+    job->sequences_per_gpu[0] = best->sequences;
+    SPW_TRY(spw_flags_print(framework, job, &q->plan->scheme[best->scheme], out));
+
+cleanup:
+    spw_free(job);
+    return status;
+}
+
 spw_status spw_plan_search(const spw_search_options *o, const spw_search_request *asked,
                            const spw_search_origin *origin, spw_format format, FILE *out) {
     spw_search_request request = *asked;
@@ -193,7 +214,10 @@ spw_status spw_plan_search(const spw_search_options *o, const spw_search_request
         .request = &request, .outcome = outcome, .gpus_most = (size_t)gpus_most, .origin = origin};
     *wider = *space;
     if (!outcome->front.found && gpus_most == 0) SPW_TRY(try_larger(&request, wider, &view, larger));
-    SPW_TRY(spw_search_print(&view, format, out));
+    if (o->flags != NULL)
+        SPW_TRY(print_flags(o->flags, &request, outcome, out));
+    else
+        SPW_TRY(spw_search_print(&view, format, out));
 
 cleanup:
     spw_free(reached), spw_free(larger), spw_free(outcome), spw_free(wider), spw_free(space);

@@ -21,7 +21,8 @@ typedef struct spw_search_options {
     size_t overs;
     const char *splits; /* of --expert-parallel; NULL or "all": every size that divides */
     const char *gpus_at_most, *tokens_per_day, *global_batch_at_most;
-    size_t global_batch; /* sequences of all GPUs in a step; 0: any */
+    const spw_framework *flags; /* print the best point so, in place of tables; NULL: tables */
+    size_t global_batch;        /* sequences of all GPUs in a step; 0: any */
 } spw_search_options;
 
 /* A parser of --search and what goes with it, for `children`; its input is the spw_search_options. */

@@ -443,6 +443,20 @@ static void fill_layout(spw_job *job) {
     if (job->stage_layout.predictions > 0) spw_model_count_mtp(&job->model);
 }
 
+/* As many as the sequences of a rank make. */
+static spw_status fill_micro_batches(size_t micro_batch, spw_job *job) {
+    const size_t sequences = job->sequences_per_gpu[0];
+    if (micro_batch == 0) return SPW_OK;
+    if (sequences % micro_batch != 0)
+        return spw_fail(
+            SPW_ECONFIG,
+            "micro-batches of %zu do not divide the %zu sequences of a rank; change one of them, as by "
+            "--global-batch or --sequences-per-gpu",
+            micro_batch, sequences);
+    job->micro_batches = sequences / micro_batch;
+    return SPW_OK;
+}
+
 static const char *folder_of(const spw_job_place *at, const char *key) {
     for (size_t i = 0; i < at->overrides; i++)
         if (strcmp(at->override[i].key, key) == 0) return NULL;
@@ -479,6 +493,7 @@ spw_status spw_job_parse_at(const spw_job_place *at, const char *text, size_t le
     memset(out, 0, sizeof *out);
     SPW_TRY(spw_settings_open(at->where, text, length, &settings));
     SPW_TRY(SPW_ALLOC(1, &read));
+    SPW_TRY(spw_job_given_put(settings, at->given, at->givens));
     SPW_TRY(spw_job_overrides_put(settings, at->override, at->overrides, &implied));
     SPW_TRY(spw_settings_read(settings, rows, read));
     spw_precision_fill(read);
@@ -497,6 +512,8 @@ spw_status spw_job_parse_at(const spw_job_place *at, const char *text, size_t le
     if (read->gpus > 0) SPW_TRY(spw_cluster_resize(&read->cluster, read->gpus));
     SPW_TRY(spw_job_split_fill(read, &key));
     SPW_TRY(spw_job_batch_fill(read, &key));
+    key = "batch.micro_batches";
+    SPW_TRY(fill_micro_batches(at->micro_batch, read));
     if (!at->bare) spw_job_say_implied(&implied, read);
     key = "parallel.pipeline_model_parallel_layout";
     SPW_TRY(spw_stage_layout_parse(&read->stage_layout));

@@ -55,6 +55,14 @@ static spw_status put(spw_settings *settings, const spw_job_override *o) {
     const spw_setting *row = row_of(o->key);
     char list[VALUE_SIZE];
     const bool bare = o->value[0] != '[' && o->value[0] != '{';
+    if (row != NULL && row->kind == SPW_SETTING_TEXT && !bare &&
+        strchr(o->value, '\'') == NULL) { /* a model's JSON */
+        if (strlen(o->value) + 3 > sizeof list)
+            return spw_fail(SPW_ECONFIG, "%.60s...: a value of more than %d characters", o->label,
+                            VALUE_SIZE - 3);
+        (void)snprintf(list, sizeof list, "'%s'", o->value);
+        return spw_settings_put(settings, o->key, list, o->label);
+    }
     if (row != NULL && row->kind == SPW_SETTING_GROUP && bare && row->fields->kind == SPW_SETTING_CHOICE)
         return put_word(settings, row, o->value, o->label);
     if (row == NULL || (row->kind != SPW_SETTING_COUNTS && row->kind != SPW_SETTING_TEXTS) || !bare)
@@ -92,14 +100,20 @@ static const spw_job_override *last_of(const spw_job_override *override, size_t 
     return NULL;
 }
 
+spw_status spw_job_given_put(spw_settings *settings, const spw_job_override *given, size_t givens) {
+    spw_status status = SPW_OK;
+    for (size_t i = 0; status == SPW_OK && i < givens; i++) {
+        status = open_word(settings, &given[i]);
+        if (status == SPW_OK) status = put(settings, &given[i]);
+    }
+    return status;
+}
+
 spw_status spw_job_overrides_put(spw_settings *settings, const spw_job_override *override, size_t overrides,
                                  spw_implied_sizes *implied) {
     spw_status status = SPW_OK;
     *implied = (spw_implied_sizes){.given = {0}};
-    for (size_t i = 0; status == SPW_OK && i < overrides; i++) {
-        status = open_word(settings, &override[i]);
-        if (status == SPW_OK) status = put(settings, &override[i]);
-    }
+    status = spw_job_given_put(settings, override, overrides);
     for (size_t i = 0; status == SPW_OK && i < SPW_IMPLIED_SIZES; i++) {
         const spw_job_override *cause = NULL;
         for (const char *const *key = implied_sizes[i].causes; *key != NULL && cause == NULL; key++)

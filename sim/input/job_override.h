@@ -21,6 +21,9 @@ typedef struct spw_implied_sizes {
  * or context is. Of sequences_per_gpu and global_batch, the one that is among them alone counts. */
 SPW_MUST_CHECK spw_status spw_job_overrides_put(spw_settings *settings, const spw_job_override *override,
                                                 size_t overrides, spw_implied_sizes *implied);
+/* The same of values that a file of another kind says: no size is worked out because of them. */
+SPW_MUST_CHECK spw_status spw_job_given_put(spw_settings *settings, const spw_job_override *given,
+                                            size_t givens);
 /* Fills job->implied, once the split is worked out: "fsdp 4 is what --expert-parallel 16 leaves, not the file's 8". */
 void spw_job_say_implied(const spw_implied_sizes *implied, spw_job *job);
 
@@ -31,6 +34,10 @@ typedef struct spw_job_place {
     bool bare; /* there is no file: what fails belongs to options alone */
     const spw_job_override *override;
     size_t overrides;
+    const spw_job_override *given; /* values of a file of another kind, put before: they are the file's */
+    size_t givens;
+    size_t
+        micro_batch; /* sequences of one, of which micro_batches follow; 0: the text says how many they are */
 } spw_job_place;
 SPW_MUST_CHECK spw_status spw_job_parse_at(const spw_job_place *at, const char *text, size_t length,
                                            spw_job *out);

@@ -13,7 +13,11 @@ static const struct alias {
     const char *alias, *preset;
 } aliases[] = {
     {"deepseek3-671b", "deepseek-v3"},
+    {"deepseek-v3-671b", "deepseek-v3"},
     {"kimi-k2-1t", "kimi-k2"},
+    {"deepseek2-16b", "deepseek-v2-lite"},
+    {"deepseek2-236b", "deepseek-v2"},
+    {"deepseek3.2-671b", "deepseek-v3.2"},
     {"deepseek-ai/DeepSeek-V2-Lite", "deepseek-v2-lite"},
     {"deepseek-ai/DeepSeek-V2", "deepseek-v2"},
     {"deepseek-ai/DeepSeek-V3", "deepseek-v3"},
@@ -76,6 +80,11 @@ spw_status spw_model_read(const char *name, const char *folder, spw_model *out) 
                                   .suffixes = suffixes,
                                   .most_bytes = SPW_MODEL_FILE_BYTES};
     spw_preset_text text;
+    if (name[0] == '{') { /* the model itself */
+        const spw_status parsed = spw_model_parse("model {...}", name, strlen(name), out);
+        if (parsed == SPW_OK) (void)snprintf(out->name, sizeof out->name, "model of the job");
+        return parsed;
+    }
     spw_status status = spw_preset_open(&kind, spw_model_preset_of(name), folder, &text);
     if (status != SPW_OK) return status;
     status = spw_model_parse(text.where, text.text, text.length, out);

@@ -116,7 +116,7 @@ typedef struct spw_parameters {
         active; /* active: embedding and head once, top_k experts; of LongCat's, those that compute if choices are even */
 } spw_parameters;
 
-/* `name` is a preset, an alias, or the path of a config.json (it contains a '/' or ends in ".json"; relative
+/* `name` is a preset, an alias, the text of a config.json, which begins with '{', or the path of a config.json (it contains a '/' or ends in ".json"; relative
  * to `folder` when that is not NULL). SPW_ECONFIG names the key, what was found and what would be right. */
 SPW_MUST_CHECK spw_status spw_model_read(const char *name, const char *folder, spw_model *out);
 /* The same from text; `where` is named in messages. */

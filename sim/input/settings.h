@@ -93,7 +93,7 @@ SPW_MUST_CHECK spw_status spw_settings_read(const spw_settings *settings, const 
 /* The scalar that was given at `path`, as written; NULL: none, or no scalar. Lives as long as the settings. */
 const char *spw_settings_text(const spw_settings *settings, const char *path);
 
-enum { SPW_SETTINGS_PLACE = 320, SPW_SETTINGS_PUTS = 96 };
+enum { SPW_SETTINGS_PLACE = 320, SPW_SETTINGS_PUTS = 192 };
 
 /* Where the value of a key was given: "job.yaml:7", or the label of spw_settings_put. Returns `out`. */
 const char *spw_settings_place(const spw_settings *settings, const char *path, char out[SPW_SETTINGS_PLACE]);

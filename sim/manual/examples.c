@@ -24,6 +24,10 @@ const spw_example spw_examples[] = {
     {"plan", "See what fits, and what training on 300 billion tokens takes and costs:",
      "spillway plan --model deepseek-v3 --cluster mi355x-8x8 --sequence-length 4096 --sequences-per-gpu 1,2 "
      "--scheme gmm --scheme gmm-deepep --tokens 300B --price 2.5"},
+    {"plan", "Plan what you have: a framework's own configuration, and back into one:",
+     "spillway plan --from train.sh --cluster h100:8x16 --flags megatron"},
+    {"job", "See what a framework's configuration becomes, and what of it has no counterpart:",
+     "spillway job train.sh --cluster h100:8x16"},
     {"explain", "Take the peak of one GPU apart:", "spillway explain " JOB " --scheme gmm"},
     {"model", "See what a model is made of:", "spillway model deepseek-v3"},
     {"verify", "Hold the simulator against the reference that executes:", "spillway verify --random 4"},

@@ -116,6 +116,7 @@ for words, want in cases.items():
 # The examples.
 for path in scratch.iterdir():
     path.rmdir() if path.is_dir() else path.unlink()
+(scratch / "train.sh").write_text((pathlib.Path(__file__).parents[1] / "frameworks/megatron_mixtral_8x7b.sh").read_text())
 lines = [plain(line).strip() for line in re.findall(r"^\.ad l\n(\\fB.*)\n\.ad$", pages["spillway.1"].replace("\\fR", ""), re.M)]
 check(len(lines) >= 10, f"{len(lines)} examples")
 for line in lines:

@@ -1,0 +1,17 @@
+/* `plan --flags NAME`: a point as a framework's configuration, in place of the plan's tables. */
+#ifndef SPW_SIM_COMMAND_PLAN_FLAGS_H
+#define SPW_SIM_COMMAND_PLAN_FLAGS_H
+
+#include "sim/frameworks/framework.h"
+#include "sim/replay/result.h"
+
+#include <stdio.h>
+
+/* SPW_EARG for a name that nothing is printed for. */
+SPW_MUST_CHECK spw_status spw_plan_flags_find(const char *name, const spw_framework **out);
+
+/* Of the fastest point; where none has a time, of the best that fits; where none fits, of the first. */
+SPW_MUST_CHECK spw_status spw_plan_flags_print(const spw_framework *framework, const spw_job *job,
+                                               const spw_result *result, FILE *out);
+
+#endif

@@ -1,0 +1,300 @@
+#include "sim/frameworks/rules.h"
+
+#include "base/memory.h"
+#include "sim/input/preset.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* Such numbers come from batch systems and templates: what is none is noted. */
+static spw_status count_if_any(spw_draft *d, const char *fact, size_t *out) {
+    const char *text = spw_draft_fact(d, fact);
+    *out = 0;
+    if (text == NULL || text[0] == '\0') return SPW_OK;
+    if (text[strspn(text, "0123456789")] != '\0' || strlen(text) > 7)
+        return spw_draft_note_fact(d, SPW_NOTE_UNSAID, fact, "no number");
+    *out = strtoul(text, NULL, 10);
+    return SPW_OK;
+}
+
+spw_status spw_compose_gpus(spw_draft *d) {
+    size_t gpus = 0, nodes = 0, per_node = 0;
+    spw_status status = SPW_OK;
+    SPW_TRY(count_if_any(d, "@gpus", &gpus));
+    SPW_TRY(count_if_any(d, "@nodes", &nodes));
+    SPW_TRY(count_if_any(d, "@gpus_per_node", &per_node));
+    if (gpus > 0) {
+        SPW_TRY(spw_draft_put_count(d, "gpus", gpus, "@gpus"));
+    } else if (nodes > 0 && per_node > 0) {
+        SPW_TRY(spw_draft_put_count(d, "gpus", nodes * per_node, "@nodes"));
+    } else if (nodes > 0) {
+        SPW_TRY(spw_draft_note_fact(d, SPW_NOTE_LACKS, "@nodes",
+                                    "GPUs a node are not said: give --cluster or --gpus"));
+    }
+
+cleanup:
+    return status;
+}
+
+/* --- Names --- */
+
+/* What may stand behind a preset's name and changes no size. */
+static bool is_variant(const char *rest) {
+    static const char *const words[] = {"instruct", "base", "thinking", "chat",     "it",      "hf", "bf16",
+                                        "fp8",      "v0.1", "sft",      "pretrain", "unsloth", NULL};
+    while (*rest == '-' || *rest == '_') {
+        const size_t length = strcspn(++rest, "-_");
+        bool known = length > 0 && strspn(rest, "0123456789") == length;
+        for (const char *const *w = words; *w != NULL && !known; w++)
+            known = strlen(*w) == length && strncasecmp(rest, *w, length) == 0;
+        if (!known) return false;
+        rest += length;
+    }
+    return *rest == '\0';
+}
+
+/* Lower case, '-' for '_', without a folder in front and ".yaml" behind. */
+static void plain(const char *name, char *out, size_t size) {
+    const char *slash = strrchr(name, '/');
+    (void)snprintf(out, size, "%s", slash != NULL && slash[1] != '\0' ? slash + 1 : name);
+    for (char *c = out; *c != '\0'; c++) *c = *c == '_' ? '-' : (char)tolower((unsigned char)*c);
+    for (size_t i = 0; i < 2; i++) {
+        char *end = strstr(out, i == 0 ? ".yaml" : ".yml");
+        if (end != NULL) *end = '\0';
+    }
+}
+
+const char *spw_model_of_name(const char *name) {
+    char word[SPW_ENTRY_VALUE];
+    const char *best = NULL;
+    const char *exact = spw_model_preset_of(name);
+    plain(name, word, sizeof word);
+    if (exact == name) exact = spw_model_preset_of(word);
+    for (const char *const *preset = spw_model_presets(); *preset != NULL; preset++) {
+        const size_t length = strlen(*preset);
+        if (strcmp(exact, *preset) == 0) return *preset;
+        if (strncmp(word, *preset, length) == 0 && is_variant(word + length) &&
+            (best == NULL || length > strlen(best)))
+            best = *preset;
+    }
+    return best;
+}
+
+/* --- Sizes --- */
+
+typedef struct model_sizes {
+    size_t layers, hidden, heads, kv_heads, head_dim, ffn, experts, top_k, expert_ffn, shared_ffn,
+        first_dense, query_rank, key_rank, key_dim, rotary_dim, value_dim, vocabulary, groups, groups_kept;
+    bool latent, moe_layers_said, untied, sigmoid, bias;
+} model_sizes;
+
+#define SIZE(name, field) \
+    { name, offsetof(model_sizes, field) }
+static const struct {
+    const char *fact;
+    size_t offset;
+} size_facts[] = {
+    SIZE("@layers", layers),          SIZE("@hidden", hidden),         SIZE("@heads", heads),
+    SIZE("@kv_heads", kv_heads),      SIZE("@head_dim", head_dim),     SIZE("@ffn", ffn),
+    SIZE("@experts", experts),        SIZE("@top_k", top_k),           SIZE("@expert_ffn", expert_ffn),
+    SIZE("@shared_ffn", shared_ffn),  SIZE("@query_rank", query_rank), SIZE("@key_rank", key_rank),
+    SIZE("@key_dim", key_dim),        SIZE("@rotary_dim", rotary_dim), SIZE("@value_dim", value_dim),
+    SIZE("@vocabulary", vocabulary),  SIZE("@groups", groups),         SIZE("@groups_kept", groups_kept),
+    SIZE("@first_dense", first_dense)};
+
+/* "[0]*3+[1]*58", in brackets or not: so many dense layers first. 1: all have experts. */
+static bool read_layers(const char *text, size_t *dense) {
+    size_t zeros = 0, ones = 0;
+    const char *at = text;
+    *dense = 0;
+    if (strcmp(text, "1") == 0) return true;
+    while (*at != '\0') {
+        at += strspn(at, "()+ ");
+        if (*at == '\0') break;
+        if (at[0] != '[' || (at[1] != '0' && at[1] != '1') || at[2] != ']') return false;
+        const bool one = at[1] == '1';
+        size_t times = 1;
+        at += 3;
+        if (*at == '*') {
+            char *end = NULL;
+            const unsigned long value = strtoul(at + 1, &end, 10);
+            if (end == at + 1 || value > SPW_MODEL_MAX_LAYERS) return false;
+            times = value;
+            at = end;
+        }
+        if (!one && ones > 0) return false;
+        *(one ? &ones : &zeros) += times;
+    }
+    *dense = zeros;
+    return zeros + ones > 0;
+}
+
+static spw_status read_sizes(spw_draft *d, model_sizes *s, bool *ok) {
+    *s = (model_sizes){.layers = 0};
+    *ok = true;
+    for (size_t i = 0; i < sizeof size_facts / sizeof *size_facts; i++) {
+        const spw_status status = spw_draft_count(d, size_facts[i].fact, 0, 0,
+                                                  (size_t *)(void *)((char *)s + size_facts[i].offset));
+        if (status != SPW_OK) return status;
+    }
+    const char *layers = spw_draft_fact(d, "@moe_layers"), *grouped = spw_draft_fact(d, "@grouped_query");
+    s->moe_layers_said = layers != NULL;
+    if (layers != NULL && !read_layers(layers, &s->first_dense)) {
+        *ok = false;
+        return spw_draft_note_fact(
+            d, SPW_NOTE_LACKS, "@moe_layers",
+            "which layers have experts: read are 1 and [0]*A+[1]*B, dense layers first");
+    }
+    s->latent = spw_draft_on(d, "@latent") || (s->key_rank > 0 && spw_draft_fact(d, "@latent") == NULL);
+    s->untied = spw_draft_on(d, "@untied");
+    s->sigmoid = spw_draft_is(d, "@router_score", "sigmoid");
+    s->bias = spw_draft_on(d, "@router_bias");
+    (void)spw_draft_fact(d, "@query_norm");
+    (void)spw_draft_fact(d, "@predictions");
+    if (s->kv_heads == 0 || (grouped != NULL && strcmp(grouped, "false") == 0)) s->kv_heads = s->heads;
+    if (s->expert_ffn == 0) s->expert_ffn = s->ffn;
+    return SPW_OK;
+}
+
+static bool alike(size_t said, size_t there) { return said == 0 || said == there; }
+
+/* Every size that is said is the preset's. */
+static bool is_preset(const model_sizes *s, const spw_model *m) {
+    const bool gqa = m->attention != SPW_ATTENTION_MLA;
+    if (!alike(s->layers, m->layers) || !alike(s->hidden, m->hidden) || !alike(s->heads, m->heads))
+        return false;
+    if (!alike(s->experts, m->experts) || !alike(s->top_k, m->top_k) || !alike(s->expert_ffn, m->expert_ffn))
+        return false;
+    if (s->moe_layers_said && s->first_dense + m->moe_layers != m->layers) return false;
+    if (gqa ? s->latent || !alike(s->kv_heads, m->kv_heads) || !alike(s->head_dim, m->head_dim)
+            : !s->latent || !alike(s->key_rank, m->kv_lora_rank) || !alike(s->value_dim, m->v_head_dim))
+        return false;
+    if (!gqa && s->query_rank != m->q_lora_rank) return false;
+    return s->shared_ffn == m->shared_ffn &&
+           (m->dense_ffn == 0 || m->moe_layers == m->layers || alike(s->ffn, m->dense_ffn));
+}
+
+static spw_status match_sizes(spw_draft *d, const model_sizes *s, const char *named, const char **found) {
+    spw_model *model = NULL;
+    spw_status status = SPW_OK;
+    *found = NULL;
+    (void)d;
+    SPW_TRY(SPW_ALLOC(1, &model));
+    for (const char *const *preset = spw_model_presets(); *preset != NULL; preset++) {
+        SPW_TRY(spw_model_read(*preset, NULL, model));
+        const bool meant = named != NULL && strcmp(named, *preset) == 0,
+                   more = model->matrices > 0 ||
+                          model->indexer_heads > 0; /* parts that no size of the file speaks of */
+        if (!is_preset(s, model) || (more && !meant)) continue;
+        if (*found == NULL || meant) *found = *preset;
+    }
+
+cleanup:
+    spw_free(model);
+    return status;
+}
+
+/* --- A model of its own --- */
+
+static spw_status vocabulary_of(const char *preset, size_t *out) {
+    spw_model *model = NULL;
+    spw_status status = SPW_OK;
+    SPW_TRY(SPW_ALLOC(1, &model));
+    SPW_TRY(spw_model_read(preset, NULL, model));
+    *out = model->vocab;
+
+cleanup:
+    spw_free(model);
+    return status;
+}
+
+static void add_size(char *out, size_t size, const char *key, size_t value) {
+    const size_t used = strlen(out);
+    if (value > 0 && used < size) (void)snprintf(out + used, size - used, ", \"%s\": %zu", key, value);
+}
+
+static spw_status put_generic(spw_draft *d, const model_sizes *s) {
+    char text[SPW_JOB_NAME];
+    (void)snprintf(text, sizeof text, "{\"model_type\": \"generic\"");
+    const struct {
+        const char *key;
+        size_t value;
+    } sizes[] = {{"num_hidden_layers", s->layers},
+                 {"hidden_size", s->hidden},
+                 {"vocab_size", s->vocabulary},
+                 {"num_attention_heads", s->heads},
+                 {"num_key_value_heads", s->latent ? 0 : s->kv_heads},
+                 {"head_dim", s->latent ? 0 : s->head_dim},
+                 {"intermediate_size", s->ffn},
+                 {"n_routed_experts", s->experts},
+                 {"num_experts_per_tok", s->top_k},
+                 {"moe_intermediate_size", s->expert_ffn},
+                 {"n_shared_experts", s->shared_ffn / s->expert_ffn},
+                 {"first_k_dense_replace", s->first_dense},
+                 {"q_lora_rank", s->latent ? s->query_rank : 0},
+                 {"kv_lora_rank", s->latent ? s->key_rank : 0},
+                 {"qk_nope_head_dim", s->latent ? s->key_dim : 0},
+                 {"qk_rope_head_dim", s->latent ? s->rotary_dim : 0},
+                 {"v_head_dim", s->latent ? s->value_dim : 0},
+                 {"n_group", s->groups_kept > 0 ? s->groups : 0},
+                 {"topk_group", s->groups > 0 ? s->groups_kept : 0}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        add_size(text, sizeof text, sizes[i].key, sizes[i].value);
+    const size_t used = strlen(text);
+    (void)snprintf(text + used, sizeof text - used, "%s%s, \"tie_word_embeddings\": %s}",
+                   s->sigmoid ? ", \"scoring_func\": \"sigmoid\"" : "",
+                   s->bias ? ", \"topk_method\": \"noaux_tc\"" : "", s->untied ? "false" : "true");
+    return spw_draft_put_text(d, "model", text, "@layers");
+}
+
+/* What a generic model needs, and its sizes; "" is all right. */
+static const char *missing(const model_sizes *s) {
+    if (s->layers == 0 || s->hidden == 0 || s->heads == 0)
+        return "layers, hidden size and heads are not all said";
+    if (s->experts == 0 || s->top_k == 0) return "it has no experts; models without them are not planned";
+    if (s->expert_ffn == 0) return "the width of an expert is not said";
+    if (s->shared_ffn % s->expert_ffn != 0) return "shared experts are no multiple of an expert's width";
+    if (s->latent && (s->key_rank == 0 || s->key_dim == 0 || s->rotary_dim == 0 || s->value_dim == 0))
+        return "sizes of latent attention are not all said";
+    return "";
+}
+
+spw_status spw_compose_model(spw_draft *d) {
+    const char *name = spw_draft_fact(d, "@model_name"),
+               *named = name != NULL ? spw_model_of_name(name) : NULL, *found = NULL;
+    model_sizes sizes;
+    bool ok = false;
+    char what[SPW_NOTE_WHY];
+    spw_status status = read_sizes(d, &sizes, &ok);
+    if (status != SPW_OK) return status;
+    if (ok && sizes.layers > 0 && sizes.hidden > 0) {
+        status = match_sizes(d, &sizes, named, &found);
+        if (status != SPW_OK) return status;
+        if (found != NULL) {
+            (void)snprintf(what, sizeof what, "model: %s", found);
+            status =
+                spw_draft_note_text(d, SPW_NOTE_ASSUMED, what, "the preset that has all sizes of the file");
+            return status == SPW_OK ? spw_draft_put(d, "model", found, "@layers") : status;
+        }
+        const char *why = missing(&sizes);
+        if (why[0] == '\0' && sizes.vocabulary == 0 && named != NULL)
+            status = vocabulary_of(named, &sizes.vocabulary);
+        if (status != SPW_OK) return status;
+        if (why[0] == '\0' && sizes.vocabulary == 0)
+            why = "no preset has its sizes, and the file does not say its vocabulary";
+        if (why[0] == '\0') {
+            status = spw_draft_note_text(d, SPW_NOTE_ASSUMED, "model: of the file's sizes",
+                                         "no preset has them; norms and biases beyond them are not counted");
+            return status == SPW_OK ? put_generic(d, &sizes) : status;
+        }
+        (void)snprintf(what, sizeof what, "%s: give --model", why);
+        return spw_draft_note_text(d, SPW_NOTE_LACKS, "model", what);
+    }
+    if (named != NULL) return spw_draft_put(d, "model", named, "@model_name");
+    if (name != NULL)
+        return spw_draft_note_fact(d, SPW_NOTE_LACKS, "@model_name", "no preset of that name: give --model");
+    return SPW_OK;
+}

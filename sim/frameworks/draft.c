@@ -1,0 +1,319 @@
+#include "sim/frameworks/draft.h"
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/text.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { MOST_COUNT = 1 << 26 };
+
+/* --- Notes --- */
+
+static spw_status add_note(spw_draft *d, spw_note_kind kind, const char *name, const char *value, size_t line,
+                           const char *why) {
+    if (d->notes == d->note_room) {
+        spw_draft_note *more = NULL;
+        const size_t room = d->note_room > 0 ? 2 * d->note_room : 64;
+        const spw_status status = SPW_ALLOC(room, &more);
+        if (status != SPW_OK) return status;
+        if (d->notes > 0) memcpy(more, d->note, d->notes * sizeof *more);
+        spw_free(d->note);
+        d->note = more;
+        d->note_room = room;
+    }
+    char plain[SPW_ENTRY_NAME];
+    spw_draft_note *note = &d->note[d->notes++];
+    *note = (spw_draft_note){.kind = kind, .line = line};
+    spw_plain_text(line > 0 ? spw_framework_plain_name(d->framework, name, plain) : name, note->name,
+                   sizeof note->name);
+    spw_plain_text(value, note->value, sizeof note->value);
+    (void)snprintf(note->why, sizeof note->why, "%s", why);
+    return SPW_OK;
+}
+
+static spw_draft_fact_entry *find(spw_draft *d, const char *fact) {
+    for (size_t i = 0; fact != NULL && i < d->facts; i++)
+        if (strcmp(d->fact[i].name, fact) == 0) return &d->fact[i];
+    return NULL;
+}
+
+spw_status spw_draft_note_fact(spw_draft *d, spw_note_kind kind, const char *fact, const char *why) {
+    const spw_draft_fact_entry *f = find(d, fact);
+    if (f == NULL || f->entry == NULL) return SPW_OK;
+    return add_note(d, kind, f->entry->name, f->entry->bare ? "" : f->entry->value, f->entry->line, why);
+}
+
+spw_status spw_draft_note_text(spw_draft *d, spw_note_kind kind, const char *what, const char *why) {
+    return add_note(d, kind, what, "", 0, why);
+}
+
+/* --- Facts --- */
+
+const char *spw_draft_fact(spw_draft *d, const char *fact) {
+    spw_draft_fact_entry *f = find(d, fact);
+    if (f == NULL) return NULL;
+    f->used = true;
+    return f->entry != NULL && f->entry->nothing ? NULL : f->value;
+}
+
+bool spw_draft_is(spw_draft *d, const char *fact, const char *value) {
+    const char *said = spw_draft_fact(d, fact);
+    return said != NULL && strcasecmp(said, value) == 0;
+}
+
+bool spw_draft_on(spw_draft *d, const char *fact) {
+    return spw_draft_is(d, fact, "true") || spw_draft_is(d, fact, "1");
+}
+
+/* "run.sh:12 --micro-batch-size 1", which begins messages. */
+static void label_of(const spw_draft *d, const spw_file_entry *entry, char out[SPW_DRAFT_LABEL]) {
+    char name[64], value[64], line[24] = "", plain[SPW_ENTRY_NAME];
+    if (entry == NULL) {
+        (void)snprintf(out, SPW_DRAFT_LABEL, "%.120s", d->where);
+        return;
+    }
+    spw_plain_text(spw_framework_plain_name(d->framework, entry->name, plain), name, sizeof name);
+    spw_plain_text(entry->bare ? "" : entry->value, value, sizeof value);
+    if (entry->line > 0) (void)snprintf(line, sizeof line, ":%zu", entry->line);
+    (void)snprintf(out, SPW_DRAFT_LABEL, "%.80s%s %s%s%s", d->where, line, name, value[0] != '\0' ? " " : "",
+                   value);
+}
+
+spw_status spw_draft_count(spw_draft *d, const char *fact, size_t least, size_t fallback, size_t *out) {
+    const char *text = spw_draft_fact(d, fact);
+    char label[SPW_DRAFT_LABEL], *end = NULL;
+    *out = fallback;
+    if (text == NULL) return SPW_OK;
+    const double value = spw_text_number(text, &end);
+    if (end != text && *end == '\0' && value >= (double)least && value <= (double)MOST_COUNT &&
+        value == (double)(size_t)value) {
+        *out = (size_t)value;
+        return SPW_OK;
+    }
+    label_of(d, find(d, fact)->entry, label);
+    return spw_fail(SPW_ECONFIG, "%s: no whole number in [%zu, %d]", label, least, MOST_COUNT);
+}
+
+/* --- Keys --- */
+
+const char *spw_draft_key_value(const spw_draft *d, const char *key) {
+    for (size_t i = 0; i < d->keys; i++)
+        if (strcmp(d->key[i].key, key) == 0) return d->key[i].value;
+    return NULL;
+}
+
+static spw_status put(spw_draft *d, const char *key, const char *value, const spw_file_entry *entry) {
+    if (spw_draft_key_value(d, key) != NULL) return SPW_OK;
+    if (d->keys == SPW_DRAFT_KEYS || strlen(key) >= SPW_DRAFT_KEY || strlen(value) >= SPW_DRAFT_VALUE)
+        return spw_fail(SPW_ECONFIG, "%s: a value of %s has more than %d characters", d->where, key,
+                        SPW_DRAFT_VALUE - 1);
+    spw_draft_key *k = &d->key[d->keys++];
+    (void)snprintf(k->key, sizeof k->key, "%s", key);
+    (void)snprintf(k->value, sizeof k->value, "%s", value);
+    label_of(d, entry, k->label);
+    return SPW_OK;
+}
+
+spw_status spw_draft_put(spw_draft *d, const char *key, const char *value, const char *fact) {
+    const spw_draft_fact_entry *f = find(d, fact);
+    return put(d, key, value, f != NULL ? f->entry : NULL);
+}
+
+spw_status spw_draft_put_count(spw_draft *d, const char *key, size_t value, const char *fact) {
+    char text[24];
+    (void)snprintf(text, sizeof text, "%zu", value);
+    return spw_draft_put(d, key, text, fact);
+}
+
+static spw_status quote(const spw_draft *d, const char *text, char out[SPW_DRAFT_VALUE]) {
+    size_t used = 0;
+    out[used++] = '\'';
+    for (; *text != '\0'; text++) {
+        if (used + 4 >= SPW_DRAFT_VALUE)
+            return spw_fail(SPW_ECONFIG, "%s: a text of more than %d characters", d->where,
+                            SPW_DRAFT_VALUE - 4);
+        out[used++] = *text;
+        if (*text == '\'') out[used++] = '\'';
+    }
+    out[used++] = '\'';
+    out[used] = '\0';
+    return SPW_OK;
+}
+
+spw_status spw_draft_put_text(spw_draft *d, const char *key, const char *text, const char *fact) {
+    char quoted[SPW_DRAFT_VALUE];
+    const spw_status status = quote(d, text, quoted);
+    return status == SPW_OK ? spw_draft_put(d, key, quoted, fact) : status;
+}
+
+/* --- Entries to facts and keys --- */
+
+static const char *theirs_of(const spw_framework *f, const char *fact) {
+    for (size_t i = 0; i < SPW_FRAMEWORK_TABLES && f->rows[i] != NULL; i++)
+        for (const spw_framework_row *row = f->rows[i]; row->theirs != NULL; row++)
+            if (row->ours != NULL && strcmp(row->ours, fact) == 0) return row->theirs;
+    return fact;
+}
+
+static bool is_off(const spw_file_entry *e) {
+    static const char *const words[] = {"",     "false", "False", "0",  "0.0",  "none",
+                                        "None", "off",   "null",  "-1", "-1.0", NULL};
+    if (e->nothing) return true;
+    for (const char *const *word = words; *word != NULL; word++)
+        if (strcmp(e->value, *word) == 0) return true;
+    return false;
+}
+
+/* Our word for a value; NULL: the row does not know it. */
+static const char *our_word(const spw_framework_row *row, const char *value) {
+    if (strcmp(value, "True") == 0) value = "true";
+    if (strcmp(value, "False") == 0) value = "false";
+    for (const spw_word_pair *pair = row->values; pair != NULL && pair->theirs != NULL; pair++)
+        if (strcasecmp(pair->theirs, value) == 0) return pair->ours;
+    return row->values == NULL ? value : NULL;
+}
+
+static spw_status note_entry(spw_draft *d, spw_note_kind kind, const spw_file_entry *e, const char *why) {
+    return add_note(d, kind, e->name, e->bare ? "" : e->value, e->line, why);
+}
+
+static spw_status take_fact(spw_draft *d, const spw_framework_row *row, const char *value,
+                            const spw_file_entry *e) {
+    spw_draft_fact_entry *there = find(d, row->ours);
+    d->taken++;
+    if (there == NULL) {
+        if (d->facts == SPW_DRAFT_FACTS)
+            return spw_fail(SPW_ECONFIG, "%s:%zu: more than %d settings that are known", d->where, e->line,
+                            SPW_DRAFT_FACTS);
+        d->fact[d->facts++] = (spw_draft_fact_entry){row->ours, value, e, false};
+        return SPW_OK;
+    }
+    spw_status status = SPW_OK;
+    if (!there->entry->nothing && !e->nothing && strcmp(there->value, value) != 0)
+        status = note_entry(d, SPW_NOTE_TWICE, there->entry, "given again with another value, which counts");
+    if (!e->nothing || there->entry->nothing) *there = (spw_draft_fact_entry){row->ours, value, e, false};
+    return status;
+}
+
+static spw_status take(spw_draft *d, const spw_file_entry *e) {
+    char name[SPW_ENTRY_NAME];
+    (void)spw_framework_plain_name(d->framework, e->name, name);
+    const spw_framework_row *row = spw_framework_row_of(d->framework, name);
+    const bool counts = row != NULL && row->ours != NULL;
+    if (e->unknown && counts)
+        return note_entry(d, SPW_NOTE_UNSAID, e, "a variable that the file does not set");
+    if (counts) {
+        const char *value = our_word(row, e->value);
+        if (value != NULL || e->nothing) return take_fact(d, row, value != NULL ? value : "", e);
+        return note_entry(d, SPW_NOTE_LACKS, e, row->why != NULL ? row->why : "a value that is not modelled");
+    }
+    if (row != NULL && row->why == NULL) return note_entry(d, SPW_NOTE_QUIET, e, "");
+    if (row == NULL && spw_framework_is_quiet(name)) return note_entry(d, SPW_NOTE_QUIET, e, "");
+    if (is_off(e)) return note_entry(d, SPW_NOTE_OFF, e, "");
+    return note_entry(d, SPW_NOTE_LACKS, e, row != NULL ? row->why : "not known here");
+}
+
+#define PLAIN "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-"
+/* Facts that are keys themselves. What is no plain word is a text, whatever it looks like to YAML. */
+static spw_status put_keys(spw_draft *d) {
+    spw_status status = SPW_OK;
+    for (size_t i = 0; status == SPW_OK && i < d->facts; i++) {
+        spw_draft_fact_entry *f = &d->fact[i];
+        if (f->name[0] == '@' || f->entry == NULL) continue;
+        f->used = true;
+        const bool plain = f->value[strspn(f->value, PLAIN)] == '\0';
+        if (f->entry->nothing || f->value[0] == '\0') continue;
+        status =
+            plain ? put(d, f->name, f->value, f->entry) : spw_draft_put_text(d, f->name, f->value, f->name);
+    }
+    return status;
+}
+
+static spw_status put_defaults(spw_draft *d) {
+    spw_status status = SPW_OK;
+    for (const spw_framework_default *def = d->framework->defaults; def != NULL && def->key != NULL; def++) {
+        char what[SPW_DRAFT_KEY + 64];
+        const bool batch = strcmp(def->key, "batch.sequences_per_gpu") == 0 &&
+                           spw_draft_key_value(d, "batch.global_batch") != NULL;
+        if (batch || spw_draft_key_value(d, def->key) != NULL) continue;
+        status = spw_draft_put(d, def->key, def->value, NULL);
+        (void)snprintf(what, sizeof what, "%s: %s", def->key, def->value);
+        if (status == SPW_OK)
+            status = spw_draft_note_text(d, SPW_NOTE_ASSUMED, what,
+                                         "the framework's own, as the file does not say");
+        if (status != SPW_OK) return status;
+    }
+    return status;
+}
+
+static spw_status note_unused(spw_draft *d) {
+    spw_status status = SPW_OK;
+    for (size_t i = 0; status == SPW_OK && i < d->facts; i++) {
+        const spw_draft_fact_entry *f = &d->fact[i];
+        if (!f->used && f->entry != NULL)
+            status = note_entry(d, is_off(f->entry) ? SPW_NOTE_OFF : SPW_NOTE_LACKS, f->entry,
+                                "it says nothing more beside the others");
+    }
+    return status;
+}
+
+/* What the framework takes where the file is silent, as facts of rules. */
+static spw_status take_silent(spw_draft *d) {
+    spw_status status = SPW_OK;
+    for (const spw_framework_default *def = d->framework->silent;
+         def != NULL && def->key != NULL && status == SPW_OK; def++) {
+        char what[SPW_DRAFT_KEY + 64];
+        if (find(d, def->key) != NULL || d->facts == SPW_DRAFT_FACTS) continue;
+        d->fact[d->facts++] = (spw_draft_fact_entry){def->key, def->value, NULL, false};
+        (void)snprintf(what, sizeof what, "%s: %s", theirs_of(d->framework, def->key), def->value);
+        status =
+            spw_draft_note_text(d, SPW_NOTE_ASSUMED, what, "the framework's own, as the file does not say");
+    }
+    return status;
+}
+
+spw_status spw_draft_parse(const char *where, const char *text, size_t length, const spw_framework *framework,
+                           spw_draft *out) {
+    spw_status status = SPW_OK;
+    memset(out, 0, sizeof *out);
+    out->where = where;
+    SPW_TRY(spw_file_entries_read(where, text, length, &out->entries));
+    out->framework = framework != NULL ? framework : spw_framework_of(&out->entries);
+    if (out->framework == NULL)
+        SPW_TRY(spw_fail(
+            SPW_ECONFIG,
+            "%s: no framework's configuration is recognised in its %zu settings; known are %s; write "
+            "--from NAME:FILE to say whose it is, or --job for a job of spillway's own",
+            where, out->entries.count, spw_framework_names()));
+    for (size_t i = 0; i < out->entries.count; i++) SPW_TRY(take(out, &out->entries.entry[i]));
+    SPW_TRY(take_silent(out));
+    SPW_TRY(put_keys(out));
+    SPW_TRY(out->framework->compose(out));
+    SPW_TRY(put_defaults(out));
+    SPW_TRY(note_unused(out));
+
+cleanup:
+    return status;
+}
+
+spw_status spw_draft_read(const char *path, const spw_framework *framework, spw_draft *out) {
+    char *text = NULL;
+    size_t length = 0;
+    memset(out, 0, sizeof *out);
+    spw_status status = spw_file_read(path, SPW_ENTRY_FILE_BYTES, &text, &length);
+    if (status == SPW_OK) status = spw_draft_parse(path, text, length, framework, out);
+    spw_free(text);
+    return status;
+}
+
+void spw_draft_close(spw_draft *d) {
+    spw_file_entries_close(&d->entries);
+    spw_free(d->note);
+    d->note = NULL;
+    d->notes = d->note_room = 0;
+}

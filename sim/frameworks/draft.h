@@ -1,0 +1,90 @@
+/* A job under construction from what a file says: facts that rules read, keys that they put, and notes of what was not taken. */
+#ifndef SPW_SIM_FRAMEWORKS_DRAFT_H
+#define SPW_SIM_FRAMEWORKS_DRAFT_H
+
+#include "sim/frameworks/framework.h"
+#include "sim/input/job.h"
+
+typedef enum spw_note_kind {
+    SPW_NOTE_LACKS,   /* no counterpart: it may matter, and nothing here says it */
+    SPW_NOTE_UNSAID,  /* the value is a variable that the file does not set */
+    SPW_NOTE_ASSUMED, /* taken where the file is silent or says less */
+    SPW_NOTE_TWICE,   /* given twice with two values; the last counts */
+    SPW_NOTE_OFF,     /* not known here, and off: false, 0, None */
+    SPW_NOTE_QUIET,   /* plays no part in memory and time */
+    SPW_NOTE_KINDS
+} spw_note_kind;
+
+enum {
+    SPW_DRAFT_FACTS = 192,
+    SPW_DRAFT_KEYS = 64,
+    SPW_DRAFT_KEY = 64,
+    SPW_DRAFT_VALUE = 1200,
+    SPW_DRAFT_LABEL = 224,
+    SPW_NOTE_WHY = 240
+};
+
+typedef struct spw_draft_note {
+    spw_note_kind kind;
+    char name[SPW_ENTRY_NAME], value[64], why[SPW_NOTE_WHY];
+    size_t line;
+} spw_draft_note;
+
+typedef struct spw_draft_fact_entry {
+    const char *name;            /* "@micro_batch" */
+    const char *value;           /* our word for it */
+    const spw_file_entry *entry; /* who says it; NULL: the framework, where the file is silent */
+    bool used;                   /* a rule has looked at it */
+} spw_draft_fact_entry;
+
+typedef struct spw_draft_key {
+    char key[SPW_DRAFT_KEY], value[SPW_DRAFT_VALUE], label[SPW_DRAFT_LABEL];
+} spw_draft_key;
+
+struct spw_draft {
+    const char *where; /* the file */
+    const spw_framework *framework;
+    spw_file_entries entries;
+    spw_draft_fact_entry fact[SPW_DRAFT_FACTS];
+    size_t facts;
+    spw_draft_key key[SPW_DRAFT_KEYS];
+    size_t keys;
+    spw_draft_note *note;
+    size_t notes, note_room;
+    size_t taken; /* entries that became facts or keys */
+    size_t
+        micro_batch; /* sequences of one micro-batch, of which the number follows from the batch; 0: keys say it */
+};
+
+/* The framework's rows applied to the entries, then its rules. `framework` NULL: the one that the entries show. SPW_ECONFIG names
+ * file, line and what would be right. Closed by spw_draft_close, whatever this returned. */
+SPW_MUST_CHECK spw_status spw_draft_read(const char *path, const spw_framework *framework, spw_draft *out);
+/* The same of a text, which `where` names in messages. */
+SPW_MUST_CHECK spw_status spw_draft_parse(const char *where, const char *text, size_t length,
+                                          const spw_framework *framework, spw_draft *out);
+void spw_draft_close(spw_draft *draft);
+
+/* For rules. The value of a fact; NULL: nobody says it, or that it is nothing. */
+const char *spw_draft_fact(spw_draft *draft, const char *fact);
+bool spw_draft_is(spw_draft *draft, const char *fact, const char *value);
+bool spw_draft_on(spw_draft *draft, const char *fact); /* "true" */
+/* A whole number in [least, 2^26], else `fallback` where nobody says it. SPW_ECONFIG names the place. */
+SPW_MUST_CHECK spw_status spw_draft_count(spw_draft *draft, const char *fact, size_t least, size_t fallback,
+                                          size_t *out);
+
+/* Puts a key unless it is there. `fact` is who says it; NULL: the file as a whole. The value is YAML. */
+SPW_MUST_CHECK spw_status spw_draft_put(spw_draft *draft, const char *key, const char *value,
+                                        const char *fact);
+SPW_MUST_CHECK spw_status spw_draft_put_count(spw_draft *draft, const char *key, size_t value,
+                                              const char *fact);
+SPW_MUST_CHECK spw_status spw_draft_put_text(spw_draft *draft, const char *key, const char *text,
+                                             const char *fact);           /* quoted */
+const char *spw_draft_key_value(const spw_draft *draft, const char *key); /* NULL: not put */
+
+/* Notes about a fact's entry, where the file says it; about `what` itself where `fact` is NULL. */
+SPW_MUST_CHECK spw_status spw_draft_note_fact(spw_draft *draft, spw_note_kind kind, const char *fact,
+                                              const char *why);
+SPW_MUST_CHECK spw_status spw_draft_note_text(spw_draft *draft, spw_note_kind kind, const char *what,
+                                              const char *why);
+
+#endif

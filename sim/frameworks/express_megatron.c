@@ -1,0 +1,226 @@
+/* A job in the names of Megatron-Core: rules_megatron.c the other way. */
+#include "sim/frameworks/rules.h"
+
+#include "sim/input/job_split.h"
+#include "sim/input/remat_modules.h"
+#include "sim/memory/cross_entropy.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static spw_status express_split(spw_flag_draft *f) {
+    const spw_job *job = f->job;
+    const size_t micro = job->micro_batches > 0 ? job->micro_batches : 1;
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_flags_say_count(f, "@nodes", job->cluster.nodes));
+    SPW_TRY(spw_flags_say_count(f, "@gpus_per_node", job->cluster.gpus_per_node));
+    SPW_TRY(spw_flags_say_count(f, "parallel.tensor", job->tensor));
+    SPW_TRY(spw_flags_say_count(f, "parallel.pipeline", job->pipeline));
+    SPW_TRY(spw_flags_say_count(f, "parallel.context", job->context));
+    SPW_TRY(spw_flags_say_count(f, "parallel.expert", job->expert));
+    if (job->expert_tensor > 0) SPW_TRY(spw_flags_say_count(f, "parallel.expert_tensor", job->expert_tensor));
+    if (job->tensor > 1 && job->sequence_parallel) SPW_TRY(spw_flags_say(f, "@sequence_parallel", "true"));
+    if (job->tensor > 1 && !job->sequence_parallel) SPW_TRY(spw_flags_say(f, "@sequence_parallel", "false"));
+    SPW_TRY(spw_flags_say_count(f, "@micro_batch", job->sequences_per_gpu[0] / micro));
+    SPW_TRY(
+        spw_flags_say_count(f, "batch.global_batch", job->sequences_per_gpu[0] * spw_job_batch_ranks(job)));
+
+cleanup:
+    return status;
+}
+
+static spw_status express_formats(spw_flag_draft *f) {
+    static const char *const recipes[] = {[SPW_FP8_DELAYED] = "delayed",
+                                          [SPW_FP8_TENSORWISE] = "tensorwise",
+                                          [SPW_FP8_BLOCKWISE] = "blockwise",
+                                          [SPW_FP8_MXFP8] = "mxfp8"};
+    const spw_precision *p = &f->job->precision;
+    const bool bf16 = p->weights == 2 && (p->fp16 & 1U) == 0, half = p->weights == 2,
+               aware = p->optimizer == 2;
+    spw_status status = SPW_OK;
+    if (half) SPW_TRY(spw_flags_say(f, bf16 ? "@bf16" : "@fp16", "true"));
+    if (!bf16) SPW_TRY(spw_flags_say(f, "@bf16", "false"));
+    SPW_TRY(spw_flags_say(f, "@gradients_fp32", p->gradients == 2 ? "false" : "true"));
+    if (aware) {
+        SPW_TRY(spw_flags_say(f, "@precision_aware", "true"));
+        SPW_TRY(spw_flags_say(f, "@main_gradients", p->gradients == 2 ? "bf16" : "fp32"));
+        SPW_TRY(spw_flags_say(f, "@first_moment", "bf16"));
+        SPW_TRY(spw_flags_say(f, "@second_moment", "bf16"));
+    }
+    if (p->recipe != SPW_FP8_NONE) {
+        SPW_TRY(spw_flags_say(f, "@fp8", "hybrid"));
+        SPW_TRY(spw_flags_say(f, "@fp8_recipe", recipes[p->recipe]));
+        if (p->fp8_param_gather) SPW_TRY(spw_flags_say(f, "@fp8_param_gather", "true"));
+    }
+
+cleanup:
+    return status;
+}
+
+/* "a+b" as "a,b". */
+static void join(const char *text, char *out, size_t size) {
+    (void)snprintf(out, size, "%s", text);
+    for (char *c = out; *c != '\0'; c++) *c = *c == '+' ? ',' : *c;
+}
+
+static spw_status express_memory(spw_flag_draft *f) {
+    const spw_job *job = f->job;
+    char text[SPW_FLAG_VALUE];
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_flags_say(f, "@distributed", job->optimizer == SPW_OPTIMIZER_REPLICATED ? "false" : "true"));
+    if (job->optimizer == SPW_OPTIMIZER_SHARDED) {
+        SPW_TRY(spw_flags_say(f, "@fsdp", "true"));
+        SPW_TRY(spw_flags_say(f, "@sharding", "optim_grads_params"));
+    }
+    if (job->optimizer_on_host > 0.0) {
+        SPW_TRY(spw_flags_say(f, "@optimizer_on_host", "true"));
+        (void)snprintf(text, sizeof text, "%.17g", job->optimizer_on_host);
+        SPW_TRY(spw_flags_say(f, "@optimizer_fraction", text));
+    }
+    if (job->muon_ping_pong) SPW_TRY(spw_flags_say(f, "@muon_packed", "false"));
+    if (job->remat == SPW_REMAT_FULL) {
+        SPW_TRY(spw_flags_say(f, "@recompute", "full"));
+        SPW_TRY(spw_flags_say(f, "@recompute_method", "uniform"));
+        SPW_TRY(spw_flags_say(f, "@recompute_layers", "1"));
+    } else if (spw_remat_modules(job->remat) != 0) {
+        join(job->remat == SPW_REMAT_SELECTIVE ? "core_attn" : spw_remat_name(job->remat), text, sizeof text);
+        SPW_TRY(spw_flags_say(f, "@recompute", "selective"));
+        SPW_TRY(spw_flags_say(f, "@recompute_modules", text));
+    }
+    if (job->offload.texts > 0) {
+        text[0] = '\0';
+        for (size_t i = 0; i < job->offload.texts; i++)
+            (void)snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s", i > 0 ? "," : "",
+                           job->offload.text[i]);
+        SPW_TRY(spw_flags_say(f, "@offload", "true"));
+        SPW_TRY(spw_flags_say(f, "@offload_modules", text));
+    }
+
+cleanup:
+    return status;
+}
+
+static spw_status express_kernels(spw_flag_draft *f) {
+    const spw_cross_entropy loss = spw_cross_entropy_of(f->job, f->scheme);
+    spw_status status = SPW_OK;
+    if (loss == SPW_CROSS_ENTROPY_NATIVE || loss == SPW_CROSS_ENTROPY_TE ||
+        loss == SPW_CROSS_ENTROPY_TE_IN_PLACE) {
+        SPW_TRY(spw_flags_say(f, "@loss_fusion", "true"));
+        SPW_TRY(spw_flags_say(f, "@loss_kernel", loss == SPW_CROSS_ENTROPY_NATIVE ? "native" : "te"));
+    }
+    if (f->job->attention == SPW_ATTENTION_UNFUSED) SPW_TRY(spw_flags_say(f, "@implementation", "local"));
+    if (spw_scheme_option_is(f->scheme, "graph", "full"))
+        SPW_TRY(spw_flags_say(f, "@graph", "full_iteration"));
+    else if (f->job->cuda_graph != SPW_GRAPH_NONE)
+        SPW_TRY(spw_flags_say(f, "@graph", spw_cuda_graph_name(f->job->cuda_graph)));
+
+cleanup:
+    return status;
+}
+
+static spw_status say_option(spw_flag_draft *f, const char *option, const char *fact) {
+    char text[32];
+    const double value = spw_scheme_option_value(f->scheme, option);
+    if (!(value > 0.0)) return SPW_OK;
+    (void)snprintf(text, sizeof text, "%.17g", value);
+    return spw_flags_say(f, fact, text);
+}
+
+static const struct {
+    const char *scheme, *dispatcher, *backend;
+    bool primus;
+} dispatchers[] = {
+    {"megatron-alltoall", "alltoall", NULL, false}, {"megatron-allgather", "allgather", NULL, false},
+    {"megatron-flex", "flex", "deepep", false},     {"megatron-syncfree", "flex", "hybridep", false},
+    {"megatron-ncclep", "flex", "ncclep", false},   {"primus-syncfree", "flex", "deepep", true},
+    {"primus-megamoe", "alltoall", NULL, true}};
+
+static spw_status express_scheme(spw_flag_draft *f) {
+    const char *name = f->scheme->type->name;
+    size_t i = 0;
+    char level[8];
+    spw_status status = SPW_OK;
+    while (i < sizeof dispatchers / sizeof *dispatchers && strcmp(dispatchers[i].scheme, name) != 0) i++;
+    const bool primus = strcmp(f->framework->name, "primus") == 0;
+    if (i == sizeof dispatchers / sizeof *dispatchers || (dispatchers[i].primus && !primus))
+        return spw_fail(SPW_ECONFIG,
+                        "--flags %s: %s has no scheme %s; name one of its own, as in --scheme megatron-flex",
+                        f->framework->name, f->framework->title, name);
+    SPW_TRY(spw_flags_say(f, "@dispatcher", dispatchers[i].dispatcher));
+    if (dispatchers[i].backend != NULL)
+        SPW_TRY(spw_flags_say(
+            f, "@backend",
+            spw_scheme_option_is(f->scheme, "backend", "hybridep") ? "hybridep" : dispatchers[i].backend));
+    SPW_TRY(say_option(f, "capacity_factor", "@capacity"));
+    SPW_TRY(say_option(f, "rank_capacity", "@rank_capacity"));
+    if (spw_scheme_option_value(f->scheme, "stash") > 0.0) SPW_TRY(spw_flags_say(f, "@paged_stash", "true"));
+    SPW_TRY(say_option(f, "stash", "@stash"));
+    SPW_TRY(say_option(f, "host", "@stash_host"));
+    if (spw_scheme_option_value(f->scheme, "stash") > 0.0) SPW_TRY(say_option(f, "page", "@stash_page"));
+    if (spw_scheme_option_is(f->scheme, "policy", "position"))
+        SPW_TRY(spw_flags_say(f, "@drop_policy", "position"));
+    if (spw_scheme_option_is(f->scheme, "pad", "true")) SPW_TRY(spw_flags_say(f, "@pad_to_capacity", "true"));
+    if (spw_scheme_option_is(f->scheme, "pay", "router")) SPW_TRY(spw_flags_say(f, "@router_pads", "true"));
+    if (dispatchers[i].primus) SPW_TRY(spw_flags_say(f, "@turbo", "true"));
+    if (strcmp(name, "primus-megamoe") == 0) SPW_TRY(spw_flags_say(f, "@mega_moe", "true"));
+    if (strcmp(name, "primus-syncfree") == 0) {
+        (void)snprintf(level, sizeof level, "%.0f",
+                       spw_scheme_option_value(f->scheme, "level") + 1.0); /* the first of 1, 2, 3 is 0 */
+        SPW_TRY(spw_flags_say(f, "@syncfree_stage", level));
+    }
+
+cleanup:
+    return status;
+}
+
+/* Sizes by which the model is known again. */
+static spw_status express_model(spw_flag_draft *f) {
+    const spw_model *m = &f->job->model;
+    const bool latent = m->attention == SPW_ATTENTION_MLA;
+    char layers[64];
+    const struct {
+        const char *fact;
+        size_t value;
+    } sizes[] = {{"@layers", m->layers},
+                 {"@hidden", m->hidden},
+                 {"@ffn", m->dense_ffn > 0 ? m->dense_ffn : m->expert_ffn},
+                 {"@heads", m->heads},
+                 {"@kv_heads", latent ? 0 : m->kv_heads},
+                 {"@head_dim", latent ? 0 : m->head_dim},
+                 {"@experts", m->experts},
+                 {"@top_k", m->top_k},
+                 {"@expert_ffn", m->expert_ffn},
+                 {"@shared_ffn", m->shared_ffn},
+                 {"@query_rank", latent ? m->q_lora_rank : 0},
+                 {"@key_rank", latent ? m->kv_lora_rank : 0},
+                 {"@key_dim", latent ? m->nope_dim : 0},
+                 {"@rotary_dim", latent ? m->rope_dim : 0},
+                 {"@value_dim", latent ? m->v_head_dim : 0}};
+    spw_status status = SPW_OK;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (sizes[i].value > 0) SPW_TRY(spw_flags_say_count(f, sizes[i].fact, sizes[i].value));
+    if (latent) SPW_TRY(spw_flags_say(f, "@latent", "true"));
+    if (!latent && m->kv_heads != m->heads) SPW_TRY(spw_flags_say(f, "@grouped_query", "true"));
+    if (m->moe_layers < m->layers) {
+        (void)snprintf(layers, sizeof layers, "([0]*%zu+[1]*%zu)", m->layers - m->moe_layers, m->moe_layers);
+        SPW_TRY(spw_flags_say(f, "@moe_layers", layers));
+    }
+    if (!m->tied_embeddings) SPW_TRY(spw_flags_say(f, "@untied", "true"));
+
+cleanup:
+    return status;
+}
+
+spw_status spw_express_megatron(spw_flag_draft *f) {
+    spw_status status = SPW_OK;
+    SPW_TRY(express_split(f));
+    SPW_TRY(express_formats(f));
+    SPW_TRY(express_memory(f));
+    SPW_TRY(express_kernels(f));
+    SPW_TRY(express_scheme(f));
+    SPW_TRY(express_model(f));
+
+cleanup:
+    return status;
+}

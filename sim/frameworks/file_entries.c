@@ -1,0 +1,120 @@
+#include "sim/frameworks/file_entries.h"
+
+#include "base/memory.h"
+#include "base/text.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+/* --- The list --- */
+
+static spw_status copy_text(const char *text, char **out) {
+    const size_t size = strlen(text) + 1;
+    spw_status status = SPW_ALLOC(size, out);
+    if (status == SPW_OK) memcpy(*out, text, size);
+    return status;
+}
+
+static spw_status grow(spw_file_entries *e) {
+    spw_file_entry *more = NULL;
+    const size_t room = e->room > 0 ? 2 * e->room : 64;
+    const spw_status status = SPW_ALLOC(room, &more);
+    if (status != SPW_OK) return status;
+    if (e->count > 0) memcpy(more, e->entry, e->count * sizeof *more);
+    spw_free(e->entry);
+    e->entry = more;
+    e->room = room;
+    return SPW_OK;
+}
+
+spw_status spw_file_entries_add(spw_file_entries *e, const char *name, const char *value,
+                                spw_file_entry like) {
+    spw_status status = SPW_OK;
+    if (e->count == SPW_ENTRIES)
+        return spw_fail(SPW_ECONFIG, "%s:%zu: more than %d values in one file", e->where, like.line,
+                        SPW_ENTRIES);
+    if (strlen(name) >= SPW_ENTRY_NAME || strlen(value) >= SPW_ENTRY_VALUE)
+        return spw_fail(SPW_ECONFIG, "%s:%zu: a name or a value of more than %d or %d characters", e->where,
+                        like.line, SPW_ENTRY_NAME - 1, SPW_ENTRY_VALUE - 1);
+    if (e->count == e->room && (status = grow(e)) != SPW_OK) return status;
+    spw_file_entry *entry = &e->entry[e->count];
+    *entry = like;
+    entry->name = entry->value = NULL;
+    e->count++;
+    status = copy_text(name, &entry->name);
+    if (status == SPW_OK) status = copy_text(value, &entry->value);
+    if (status != SPW_OK) return status;
+    for (char *c = entry->name; *c != '\0'; c++) *c = *c == '-' ? '_' : *c;
+    return SPW_OK;
+}
+
+void spw_file_entries_close(spw_file_entries *e) {
+    for (size_t i = 0; i < e->count; i++) {
+        spw_free(e->entry[i].name);
+        spw_free(e->entry[i].value);
+    }
+    spw_free(e->entry);
+    *e = (spw_file_entries){.where = e->where};
+}
+
+/* --- Which kind --- */
+
+static bool ends_in(const char *name, const char *const *ends) {
+    for (; *ends != NULL; ends++) {
+        const size_t length = strlen(name), tail = strlen(*ends);
+        if (length >= tail && strcmp(name + length - tail, *ends) == 0) return true;
+    }
+    return false;
+}
+
+/* The first letter that is no blank and in no comment; 0: none. */
+static char first_letter(const char *text) {
+    for (;;) {
+        text += strspn(text, " \t\r\n");
+        if (*text != '#') return *text;
+        text += strcspn(text, "\n");
+    }
+}
+
+/* "[section]" alone in a line. */
+static bool has_section(const char *text) {
+    for (const char *line = text; line != NULL && *line != '\0'; line = strchr(line, '\n')) {
+        line += strspn(line, "\n");
+        const char *at = line + strspn(line, " \t");
+        if (*at != '[') continue;
+        const size_t length =
+            strspn(at + 1, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-");
+        if (length > 0 && at[1 + length] == ']' && strchr("\r\n# ", at[2 + length]) != NULL) return true;
+    }
+    return false;
+}
+
+static spw_file_kind kind_of(const char *where, const char *text) {
+    static const char *const yaml[] = {".yaml", ".yml", NULL}, *const json[] = {".json", NULL},
+                             *const toml[] = {".toml", NULL};
+    if (ends_in(where, json) || first_letter(text) == '{') return SPW_FILE_JSON;
+    if (ends_in(where, toml)) return SPW_FILE_TOML;
+    if (ends_in(where, yaml)) return SPW_FILE_YAML;
+    if (strstr(text, " arguments ---") != NULL || strstr(text, "- Task Configuration -") != NULL)
+        return SPW_FILE_LOG;
+    return has_section(text) ? SPW_FILE_TOML : SPW_FILE_SHELL;
+}
+
+spw_status spw_file_entries_read(const char *where, const char *text, size_t length, spw_file_entries *out) {
+    *out = (spw_file_entries){.where = where};
+    text = spw_text_skip_mark(text, &length);
+    if (length > SPW_ENTRY_FILE_BYTES)
+        return spw_fail(SPW_ECONFIG, "%s: larger than the %d bytes allowed", where, SPW_ENTRY_FILE_BYTES);
+    const char *zero = memchr(text, '\0', length);
+    if (zero != NULL)
+        return spw_fail(SPW_ECONFIG, "%s: a zero byte at %zu; give a text", where, (size_t)(zero - text));
+    out->kind = kind_of(where, text);
+    switch (out->kind) {
+    case SPW_FILE_LOG: return spw_entries_of_log(text, out);
+    case SPW_FILE_YAML: return spw_entries_of_yaml(text, length, 1, out);
+    case SPW_FILE_JSON: return spw_entries_of_json(text, length, out);
+    case SPW_FILE_TOML: return spw_entries_of_toml(text, out);
+    default: return spw_entries_of_shell(text, out);
+    }
+}

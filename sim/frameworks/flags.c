@@ -1,0 +1,278 @@
+#include "sim/frameworks/flags.h"
+
+#include "base/memory.h"
+#include "sim/frameworks/flags_text.h"
+#include "sim/frameworks/framework_job.h"
+#include "sim/input/grid.h"
+#include "sim/input/job_split.h"
+#include "sim/input/settings.h"
+#include "sim/input/settings_json.h"
+#include "sim/memory/cross_entropy.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { PATH = 96, OPTION_VALUE = 1100 };
+
+/* --- Names of a job --- */
+
+static const spw_framework_row *row_of(const spw_framework *f, const char *ours) {
+    for (size_t i = 0; i < SPW_FRAMEWORK_TABLES && f->rows[i] != NULL; i++)
+        for (const spw_framework_row *row = f->rows[i]; row->theirs != NULL; row++)
+            if (row->ours != NULL && !row->alias && strcmp(row->ours, ours) == 0) return row;
+    return NULL;
+}
+
+spw_status spw_flags_say(spw_flag_draft *f, const char *ours, const char *value) {
+    const spw_framework_row *row = row_of(f->framework, ours);
+    if (row == NULL) return SPW_OK;
+    for (const spw_word_pair *pair = row->values; pair != NULL; pair++) {
+        if (pair->theirs == NULL) return SPW_OK;
+        if (strcmp(pair->ours, value) != 0) continue;
+        value = pair->theirs;
+        break;
+    }
+    for (size_t i = 0; i < f->flags; i++)
+        if (strcmp(f->flag[i].name, row->theirs) == 0) return SPW_OK;
+    if (f->flags == SPW_FLAGS || strlen(value) >= SPW_FLAG_VALUE)
+        return spw_fail(SPW_ECONFIG, "more than %d settings, or one of more than %d characters", SPW_FLAGS,
+                        SPW_FLAG_VALUE - 1);
+    f->flag[f->flags].name = row->theirs;
+    (void)snprintf(f->flag[f->flags].value, SPW_FLAG_VALUE, "%s", value);
+    f->flags++;
+    return SPW_OK;
+}
+
+spw_status spw_flags_say_count(spw_flag_draft *f, const char *ours, size_t value) {
+    char text[24];
+    (void)snprintf(text, sizeof text, "%zu", value);
+    return spw_flags_say(f, ours, text);
+}
+
+static void add_option(spw_flag_draft *f, const char *option, const char *value) {
+    const size_t used = strlen(f->options);
+    const bool plain = value[strcspn(value, " |&;<>()$`\\\"'*?[]#~{}")] == '\0';
+    (void)snprintf(f->options + used, sizeof f->options - used, " %s %s%s%s", option, plain ? "" : "'", value,
+                   plain ? "" : "'");
+}
+
+/* --- Values of a job, by the table of its keys --- */
+
+static const json_t *leaf(const json_t *root, const char *path) {
+    char part[PATH];
+    for (;;) {
+        const size_t length = strcspn(path, ".");
+        (void)snprintf(part, sizeof part, "%.*s", (int)length, path);
+        root = json_object_get(root, part);
+        if (root == NULL || path[length] == '\0') return root;
+        path += length + 1;
+    }
+}
+
+/* The shortest that is read as the same number. */
+static void real_text(double value, char *out, size_t size) {
+    for (int digits = 1; digits <= 17; digits++) {
+        (void)snprintf(out, size, "%.*g", digits, value);
+        if (strtod(out, NULL) == value) return;
+    }
+}
+
+/* As one would write it behind --set; a list between commas. */
+static void leaf_text(const json_t *value, char *out, size_t size) {
+    size_t index = 0, used = 0;
+    const json_t *item = NULL;
+    out[0] = '\0';
+    if (json_is_string(value))
+        (void)snprintf(out, size, "%s", json_string_value(value));
+    else if (json_is_integer(value))
+        (void)snprintf(out, size, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+    else if (json_is_real(value))
+        real_text(json_real_value(value), out, size);
+    else if (json_is_boolean(value))
+        (void)snprintf(out, size, "%s", json_is_true(value) ? "true" : "false");
+    json_array_foreach(value, index, item) {
+        if (used + 64 > size) return;
+        if (used > 0) out[used++] = ',';
+        leaf_text(item, out + used, size - used);
+        used += strlen(out + used);
+    }
+}
+
+/* --- Keys that have names --- */
+
+static spw_status say_keys(spw_flag_draft *f, const json_t *root, const spw_setting *table,
+                           const char *prefix) {
+    spw_status status = SPW_OK;
+    for (const spw_setting *row = table; status == SPW_OK && row->key != NULL; row++) {
+        char path[PATH], value[SPW_FLAG_VALUE];
+        (void)snprintf(path, sizeof path, "%s%s%s", prefix, prefix[0] != '\0' ? "." : "", row->key);
+        if (row->kind == SPW_SETTING_GROUP) {
+            status = say_keys(f, root, row->fields, path);
+            continue;
+        }
+        leaf_text(leaf(root, path), value, sizeof value);
+        const bool unsaid = value[0] == '\0' || (row->fallback != NULL && strcmp(value, row->fallback) == 0);
+        const bool size = strncmp(path, "parallel.", 9) == 0 && strcmp(value, "1") == 0;
+        if (!unsaid || size) status = spw_flags_say(f, path, value);
+    }
+    return status;
+}
+
+/* --- What would be read back --- */
+
+/* Two jobs are the same when these are: what was worked out, and what counts where nothing is said, is written out. */
+static void normalise(spw_job *job, const spw_scheme *scheme) {
+    const spw_grid grid = spw_grid_of(job);
+    job->global_batch = 0;
+    job->gpus = spw_job_gpus(job);
+    job->expert_tensor = grid.expert_tensor;
+    job->data = grid.data;
+    job->cross_entropy = spw_cross_entropy_of(job, scheme);
+    if (job->master_bytes == SPW_MASTER_AUTO)
+        job->master_bytes = job->optimizer == SPW_OPTIMIZER_SHARDED || job->precision.weights == 4 ? 0 : 4;
+    if (scheme->type->compiled.list == NULL && job->virtual_stages == 0) job->virtual_stages = 1;
+    if (job->micro_batches == 0) job->micro_batches = 1;
+    if (job->model_text[0] != '{')
+        (void)snprintf(job->model_text, sizeof job->model_text, "%s", spw_model_preset_of(job->model_text));
+    job->cluster_text[0] = '\0';
+    job->schemes = 0;
+}
+
+static bool same_scheme(const spw_scheme *a, const spw_job *b) {
+    spw_scheme read;
+    if (b->schemes != 1 || spw_scheme_parse(b->scheme[0], &read) != SPW_OK || read.type != a->type)
+        return false;
+    for (size_t i = 0; a->type->options[i].name != NULL && i < SPW_SCHEME_OPTIONS; i++)
+        if (!(read.option[i] == a->option[i]) &&
+            !(read.option[i] != read.option[i] && a->option[i] != a->option[i]))
+            return false;
+    return true;
+}
+
+/* An option for every key whose value would be another. */
+static void add_differences(spw_flag_draft *f, const json_t *want, const json_t *got,
+                            const spw_setting *table, const char *prefix) {
+    for (const spw_setting *row = table; row->key != NULL; row++) {
+        char path[PATH], value[OPTION_VALUE], option[OPTION_VALUE + PATH];
+        (void)snprintf(path, sizeof path, "%s%s%s", prefix, prefix[0] != '\0' ? "." : "", row->key);
+        if (row->kind == SPW_SETTING_GROUP) {
+            add_differences(f, want, got, row->fields, path);
+            continue;
+        }
+        const json_t *a = leaf(want, path), *b = leaf(got, path);
+        if ((a == NULL && b == NULL) || (a != NULL && b != NULL && json_equal(a, b)) ||
+            strcmp(path, "gpus") == 0)
+            continue;
+        leaf_text(a, value, sizeof value);
+        if (value[0] == '\0' && row->fallback != NULL)
+            (void)snprintf(value, sizeof value, "%s", row->fallback[0] != '\0' ? row->fallback : "[]");
+        if (strcmp(path, "model") == 0) {
+            add_option(f, "--model", value);
+            continue;
+        }
+        (void)snprintf(option, sizeof option, "%s=%s", path, value);
+        add_option(f, "--set", option);
+    }
+}
+
+/* The text as it stands, read with the options that are given already. NULL keys: the model where the text does not say one. */
+static spw_status read_back(spw_flag_draft *f, const char *text, const spw_job *want, spw_job *got) {
+    spw_draft *draft = NULL;
+    spw_cluster *cluster = NULL;
+    spw_job_override given[3];
+    char gpus[24];
+    size_t givens = 0;
+    spw_status status = SPW_OK;
+    const bool yaml = f->framework->print == SPW_PRINT_YAML || f->framework->print == SPW_PRINT_PRIMUS;
+    SPW_TRY(SPW_ALLOC(1, &draft));
+    SPW_TRY(spw_draft_parse(yaml ? "flags.yaml" : "flags.sh", text, strlen(text), f->framework, draft));
+    given[givens++] = (spw_job_override){"cluster", want->cluster_text, "--cluster"};
+    SPW_TRY(SPW_ALLOC(1, &cluster));
+    SPW_TRY(spw_cluster_read(want->cluster_text, NULL, cluster));
+    if (want->gpus > 0 && want->gpus != cluster->nodes * cluster->gpus_per_node) {
+        (void)snprintf(gpus, sizeof gpus, "%zu", want->gpus);
+        given[givens++] = (spw_job_override){"gpus", gpus, "--gpus"};
+        add_option(f, "--gpus", gpus);
+    }
+    if (spw_draft_key_value(draft, "model") == NULL) {
+        given[givens++] = (spw_job_override){"model", want->model_text, "--model"};
+        add_option(f, "--model", want->model_text);
+    }
+    SPW_TRY(spw_framework_job_read(draft, given, givens, got));
+
+cleanup:
+    if (draft != NULL) spw_draft_close(draft);
+    spw_free(cluster);
+    spw_free(draft);
+    return status;
+}
+
+static spw_status compare(spw_flag_draft *f, const char *text, const spw_job *point) {
+    spw_json json = {.failed = false};
+    json_t *want_json = NULL, *got_json = NULL;
+    spw_job *want = NULL, *got = NULL;
+    spw_status status = SPW_OK;
+    SPW_TRY(SPW_ALLOC(1, &want));
+    SPW_TRY(SPW_ALLOC(1, &got));
+    *want = *point;
+    SPW_TRY(read_back(f, text, point, got));
+    if (!same_scheme(f->scheme, got)) add_option(f, "--scheme", f->scheme->text);
+    normalise(want, f->scheme);
+    normalise(got, f->scheme);
+    want_json = spw_settings_json(&json, spw_job_settings(), want);
+    got_json = spw_settings_json(&json, spw_job_settings(), got);
+    if (json.failed || want_json == NULL || got_json == NULL) SPW_TRY(spw_fail(SPW_ENOMEM, "out of memory"));
+    add_differences(f, want_json, got_json, spw_job_settings(), "");
+
+cleanup:
+    json_decref(want_json);
+    json_decref(got_json);
+    spw_free(want);
+    spw_free(got);
+    return status;
+}
+
+/* --- All of it --- */
+
+static spw_status say_all(spw_flag_draft *f) {
+    spw_json json = {.failed = false};
+    json_t *root = spw_settings_json(&json, spw_job_settings(), f->job);
+    spw_status status = SPW_OK;
+    if (root == NULL || json.failed) SPW_TRY(spw_fail(SPW_ENOMEM, "out of memory"));
+    SPW_TRY(f->framework->express(f));
+    SPW_TRY(say_keys(f, root, spw_job_settings(), ""));
+
+cleanup:
+    json_decref(root);
+    return status;
+}
+
+spw_status spw_flags_print(const spw_framework *framework, const spw_job *job, const spw_scheme *scheme,
+                           FILE *out) {
+    spw_flag_draft *f = NULL;
+    spw_job *point = NULL;
+    char *text = NULL;
+    spw_status status = SPW_OK;
+    if (framework->express == NULL)
+        return spw_fail(
+            SPW_EARG,
+            "--flags %s: nothing is printed for it; write megatron, bridge, primus, maxtext or torchtitan",
+            framework->name);
+    SPW_TRY(SPW_ALLOC(1, &f));
+    SPW_TRY(SPW_ALLOC(1, &point));
+    *point = *job;
+    point->batches = point->schemes = 1;
+    (void)snprintf(point->scheme[0], sizeof point->scheme[0], "%s", scheme->text);
+    *f = (spw_flag_draft){.framework = framework, .job = point, .scheme = scheme};
+    SPW_TRY(say_all(f));
+    add_option(f, "--cluster", point->cluster_text);
+    SPW_TRY(spw_flags_text(f, &text));
+    SPW_TRY(compare(f, text, point));
+    fprintf(out, "# spillway plan --from FILE%s\n%s", f->options, text);
+
+cleanup:
+    free(text);
+    spw_free(point);
+    spw_free(f);
+    return status;
+}

@@ -1,0 +1,66 @@
+/* Training frameworks whose configurations become jobs: one table of names each. A row ties a name of theirs to a key of a job, or to a
+ * fact ("@micro_batch"), of which the framework's rules make keys: what depends on several of their names, such as the scheme. The same
+ * rows print a job as theirs. To let a name count is to add its row. */
+#ifndef SPW_SIM_FRAMEWORKS_FRAMEWORK_H
+#define SPW_SIM_FRAMEWORKS_FRAMEWORK_H
+
+#include "sim/frameworks/file_entries.h"
+
+#include <stdbool.h>
+
+typedef struct spw_draft spw_draft;
+typedef struct spw_flag_draft spw_flag_draft;
+
+/* Values that are called otherwise. */
+typedef struct spw_word_pair {
+    const char *theirs, *ours; /* NULL theirs ends the list */
+} spw_word_pair;
+
+typedef struct spw_framework_row {
+    const char *theirs;          /* '*' stands for any letters; NULL ends the table */
+    const char *ours;            /* key of a job; "@..." a fact; NULL: nothing says it */
+    const spw_word_pair *values; /* of which other words are refused; NULL: values are the same */
+    const char *why; /* without `ours`: what is not modelled; NULL: it plays no part in memory and time */
+    bool alias;      /* read, never printed */
+} spw_framework_row;
+
+/* What the framework takes where its files are silent. */
+typedef struct spw_framework_default {
+    const char *key, *value; /* of a job */
+} spw_framework_default;
+
+enum { SPW_FRAMEWORK_TABLES = 3 };
+typedef struct spw_framework {
+    const char *name, *title;
+    const char *source; /* of names and defaults: repository, commit, files */
+    const spw_framework_row *rows[SPW_FRAMEWORK_TABLES]; /* looked through in this order; NULL: no more */
+    const char *const *sections;         /* names in front of a point that do not matter; NULL: none */
+    const char *const *marks;            /* by which its files are known; ended by NULL */
+    const spw_framework_default *silent; /* facts where the file is silent; ended by a NULL key; NULL: none */
+    const spw_framework_default *defaults; /* ended by a NULL key; NULL: none */
+    spw_status (*compose)(spw_draft *draft);
+    spw_status (*express)(spw_flag_draft *flags); /* NULL: nothing is printed for it */
+    enum { SPW_PRINT_ARGUMENTS, SPW_PRINT_YAML, SPW_PRINT_PRIMUS, SPW_PRINT_PAIRS, SPW_PRINT_DOTTED } print;
+} spw_framework;
+
+extern const spw_framework spw_framework_megatron, spw_framework_bridge, spw_framework_primus,
+    spw_framework_maxtext, spw_framework_torchtitan, spw_framework_deepspeed, spw_framework_finetune;
+
+/* NULL: there is none of that name. */
+const spw_framework *spw_framework_find(const char *name, size_t length);
+const char *spw_framework_names(void); /* "megatron, bridge, ...", for messages */
+
+/* Whose the entries are: the framework of which most marks are there; NULL: nobody's. */
+const spw_framework *spw_framework_of(const spw_file_entries *entries);
+
+/* An entry's name without what only says where it stands: "modules.pre_trainer.overrides.", "MODEL_ARGS.", dashes. Returns `out`. */
+const char *spw_framework_plain_name(const spw_framework *framework, const char *name,
+                                     char out[SPW_ENTRY_NAME]);
+
+/* The row of such a name; NULL: none. */
+const spw_framework_row *spw_framework_row_of(const spw_framework *framework, const char *name);
+
+/* Names that play no part in memory and time in any framework: learning rates, logs, checkpoints, data. */
+bool spw_framework_is_quiet(const char *name);
+
+#endif

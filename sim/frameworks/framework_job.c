@@ -1,0 +1,176 @@
+#include "sim/frameworks/framework_job.h"
+
+#include "base/memory.h"
+#include "sim/input/job_override.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { LINE = 118, MOST_SUMMARY = 400 };
+
+spw_status spw_framework_open(const char *said, spw_draft *out) {
+    const char *colon = strchr(said, ':');
+    const spw_framework *framework = colon != NULL ? spw_framework_find(said, (size_t)(colon - said)) : NULL;
+    return spw_draft_read(framework != NULL ? colon + 1 : said, framework, out);
+}
+
+/* --- The job --- */
+
+static bool is_given(const spw_job_override *override, size_t overrides, const char *key) {
+    for (size_t i = 0; i < overrides; i++)
+        if (strcmp(override[i].key, key) == 0) return true;
+    return false;
+}
+
+static spw_status check_said(const spw_draft *d, const spw_job_override *override, size_t overrides) {
+    static const struct {
+        const char *key, *example;
+    } needed[] = {{"model", "--model deepseek-v3, or the path of a config.json"},
+                  {"cluster", "--cluster h100:8x16 (GPUs a node x nodes)"}};
+    for (size_t i = 0; i < 2; i++)
+        if (spw_draft_key_value(d, needed[i].key) == NULL && !is_given(override, overrides, needed[i].key))
+            return spw_fail(SPW_ECONFIG, "%s does not say the %s; add %s", d->where, needed[i].key,
+                            needed[i].example);
+    return SPW_OK;
+}
+
+spw_status spw_framework_job_read(const spw_draft *d, const spw_job_override *override, size_t overrides,
+                                  spw_job *out) {
+    static const char base[] = "parallel: {expert: 0, fsdp: 0}\nbatch: {sequence_length: 4096}\n";
+    spw_job_override given[SPW_DRAFT_KEYS + 1];
+    size_t givens = 0;
+    spw_status status = check_said(d, override, overrides);
+    if (status != SPW_OK) return status;
+    for (size_t i = 0; i < d->keys; i++) {
+        if (d->key[i].key[0] == '\0') continue;
+        if (strcmp(d->key[i].key, "gpus") == 0 && is_given(override, overrides, "cluster"))
+            continue; /* it says as many */
+        given[givens++] = (spw_job_override){d->key[i].key, d->key[i].value, d->key[i].label};
+    }
+    const bool said = is_given(override, overrides, "batch.micro_batches");
+    const spw_job_place at = {.where = d->where,
+                              .override = override,
+                              .overrides = overrides,
+                              .given = given,
+                              .givens = givens,
+                              .micro_batch = said ? 0 : d->micro_batch};
+    return spw_job_parse_at(&at, base, sizeof base - 1, out);
+}
+
+/* --- Text --- */
+
+static size_t count_of(const spw_draft *d, spw_note_kind kind) {
+    size_t count = 0;
+    for (size_t i = 0; i < d->notes; i++) count += d->note[i].kind == kind;
+    return count;
+}
+
+void spw_framework_print_summary(const spw_draft *d, FILE *out) {
+    size_t used = 0, left = 0;
+    fprintf(out, "from %s (%s): %zu of %zu settings count, %zu play no part or are off", d->where,
+            d->framework->title, d->taken, d->entries.count,
+            count_of(d, SPW_NOTE_QUIET) + count_of(d, SPW_NOTE_OFF));
+    for (size_t i = 0; i < d->notes; i++) {
+        const spw_draft_note *n = &d->note[i];
+        if (n->kind != SPW_NOTE_LACKS && n->kind != SPW_NOTE_UNSAID) continue;
+        if (used > MOST_SUMMARY) {
+            left++;
+            continue;
+        }
+        used += (size_t)fprintf(out, "%s%s", used == 0 ? "; no counterpart: " : ", ", n->name);
+    }
+    if (left > 0) fprintf(out, " and %zu more", left);
+    fprintf(out, "; spillway job %s says why\n", d->where);
+}
+
+/* One comment of a kind: names alone, wrapped. */
+static void print_names(const spw_draft *d, spw_note_kind kind, const char *title, FILE *out) {
+    size_t column = 0;
+    if (count_of(d, kind) == 0) return;
+    fprintf(out, "# %s:", title);
+    column = strlen(title) + 3;
+    for (size_t i = 0; i < d->notes; i++) {
+        if (d->note[i].kind != kind) continue;
+        const size_t width = strlen(d->note[i].name) + 1;
+        if (column + width > LINE) {
+            fprintf(out, "\n#  ");
+            column = 3;
+        }
+        fprintf(out, " %s", d->note[i].name);
+        column += width;
+    }
+    fputc('\n', out);
+}
+
+static void print_reasons(const spw_draft *d, spw_note_kind kind, const char *title, FILE *out) {
+    if (count_of(d, kind) == 0) return;
+    fprintf(out, "# %s:\n", title);
+    for (size_t i = 0; i < d->notes; i++) {
+        const spw_draft_note *n = &d->note[i];
+        if (n->kind != kind) continue;
+        fprintf(out, "#   %s%s%s", n->name, n->value[0] != '\0' ? " " : "", n->value);
+        if (n->line > 0) fprintf(out, " (line %zu)", n->line);
+        fprintf(out, "%s%s\n", n->why[0] != '\0' ? ": " : "", n->why);
+    }
+}
+
+static void print_label(const spw_draft_key *key, const char *where, FILE *out) {
+    const size_t length = strlen(where) < 80 ? strlen(where) : 80;
+    const char *rest = key->label + (strncmp(key->label, where, length) == 0 ? length : 0);
+    if (rest[0] == ':')
+        fprintf(out, "  # line %s", rest + 1);
+    else if (rest[0] == ' ')
+        fprintf(out, "  # %s", rest + 1);
+}
+
+static bool is_list(const char *key) {
+    return strcmp(key, "schemes") == 0 || strcmp(key, "batch.sequences_per_gpu") == 0 ||
+           strcmp(key, "offload_modules") == 0;
+}
+
+static void print_value(const spw_draft_key *key, const char *name, const char *indent, const char *where,
+                        FILE *out) {
+    fprintf(out, "%s%s: %s%s%s", indent, name, is_list(key->key) ? "[" : "", key->value,
+            is_list(key->key) ? "]" : "");
+    print_label(key, where, out);
+    fputc('\n', out);
+}
+
+/* Keys of a group stand together, in the order in which their group was first put. */
+static void print_group(const spw_draft *d, const char *group, size_t length, FILE *out) {
+    fprintf(out, "%.*s:\n", (int)length, group);
+    for (size_t i = 0; i < d->keys; i++)
+        if (strncmp(d->key[i].key, group, length) == 0 && d->key[i].key[length] == '.')
+            print_value(&d->key[i], d->key[i].key + length + 1, "  ", d->where, out);
+    if (strncmp(group, "parallel", length) == 0 && spw_draft_key_value(d, "parallel.fsdp") == NULL)
+        fprintf(out, "  fsdp: 0  # what is left of the GPUs\n");
+    if (strncmp(group, "batch", length) == 0 && d->micro_batch > 0)
+        fprintf(out, "  # micro-batches of %zu: micro_batches is the sequences of a rank over that\n",
+                d->micro_batch);
+}
+
+void spw_framework_print_job(const spw_draft *d, FILE *out) {
+    fprintf(out, "# %s, read as %s (%s)\n", d->where, d->framework->title, d->framework->source);
+    if (spw_draft_key_value(d, "model") == NULL)
+        fprintf(out, "# model: the file does not say it; add --model NAME|config.json\n");
+    if (spw_draft_key_value(d, "cluster") == NULL)
+        fprintf(out, "# cluster: the file does not say it; add --cluster h100:8x16\n");
+    for (size_t i = 0; i < d->keys; i++) {
+        const char *key = d->key[i].key, *point = strchr(key, '.');
+        bool first = true;
+        if (key[0] == '\0') continue;
+        if (point == NULL) {
+            print_value(&d->key[i], key, "", d->where, out);
+            continue;
+        }
+        for (size_t j = 0; j < i; j++)
+            first = first && strncmp(d->key[j].key, key, (size_t)(point - key) + 1) != 0;
+        if (first) print_group(d, key, (size_t)(point - key), out);
+    }
+    print_reasons(d, SPW_NOTE_LACKS, "no counterpart", out);
+    print_reasons(d, SPW_NOTE_UNSAID, "not said", out);
+    print_reasons(d, SPW_NOTE_ASSUMED, "assumed", out);
+    print_reasons(d, SPW_NOTE_TWICE, "given twice", out);
+    print_names(d, SPW_NOTE_QUIET, "plays no part in memory and time", out);
+    print_names(d, SPW_NOTE_OFF, "off, or the framework's default of nothing", out);
+}

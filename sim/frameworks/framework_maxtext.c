@@ -1,0 +1,343 @@
+/* MaxText: base.yml, its overrides as YAML or on a command line (AI-Hypercomputer/maxtext e591f30c src/maxtext/configs/base.yml,
+ * pyconfig.py, max_utils.py). */
+#include "sim/frameworks/rules.h"
+
+#include "base/text.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const spw_word_pair yes_no[] = {{"true", "true"}, {"false", "false"}, {NULL, NULL}},
+                           formats[] = {{"float32", "fp32"},
+                                        {"bfloat16", "bf16"},
+                                        {"float16", "fp16"},
+                                        {NULL, NULL}},
+                           policies[] = {{"none", "none"},
+                                         {"full", "full"},
+                                         {"minimal", "minimal"},
+                                         {"minimal_with_context", "minimal_with_context"},
+                                         {"minimal_flash", "minimal_with_context"},
+                                         {"save_out_proj", "save_out_proj"},
+                                         {"save_qkv_proj", "save_qkv_proj"},
+                                         {"save_dot_except_mlp", "save_dot_except_mlp"},
+                                         {"save_dot_except_mlpwi", "save_dot_except_mlpwi"},
+                                         {NULL, NULL}},
+                           optimizers[] = {
+                               {"adamw", "adam"}, {"adam_pax", "adam"}, {"muon", "muon"}, {NULL, NULL}};
+
+static const spw_framework_row rows[] = {
+    {.theirs = "model_name", .ours = "@model_name"},
+    {.theirs = "primus.model", .ours = "@model_name", .alias = true},
+    {.theirs = "primus.config", .ours = "@primus"},
+    {.theirs = "max_target_length", .ours = "batch.sequence_length"},
+    {.theirs = "per_device_batch_size", .ours = "@per_device"},
+    {.theirs = "gradient_accumulation_steps", .ours = "@accumulation"},
+    {.theirs = "num_pipeline_microbatches", .ours = "@pipeline_micro_batches"},
+    {.theirs = "ici_fsdp_parallelism", .ours = "@ici_fsdp"},
+    {.theirs = "dcn_fsdp_parallelism", .ours = "@dcn_fsdp"},
+    {.theirs = "ici_data_parallelism", .ours = "@ici_data"},
+    {.theirs = "dcn_data_parallelism", .ours = "@dcn_data"},
+    {.theirs = "ici_expert_parallelism", .ours = "@ici_expert"},
+    {.theirs = "dcn_expert_parallelism", .ours = "@dcn_expert"},
+    {.theirs = "ici_tensor_parallelism", .ours = "@ici_tensor"},
+    {.theirs = "dcn_tensor_parallelism", .ours = "@dcn_tensor"},
+    {.theirs = "ici_context_parallelism", .ours = "@ici_context"},
+    {.theirs = "dcn_context_parallelism", .ours = "@dcn_context"},
+    {.theirs = "ici_pipeline_parallelism", .ours = "@ici_pipeline"},
+    {.theirs = "dcn_pipeline_parallelism", .ours = "@dcn_pipeline"},
+    {.theirs = "num_pipeline_repeats", .ours = "@repeats"},
+    {.theirs = "num_layers_per_pipeline_stage", .ours = "@stage_layers"},
+    {.theirs = "remat_policy",
+     .ours = "remat",
+     .values = policies,
+     .why = "of remat policies those of docs/schemes.md are modelled; full is planned"},
+    {.theirs = "weight_dtype", .ours = "precision.weights", .values = formats},
+    {.theirs = "dtype", .ours = "precision.activations", .values = formats},
+    {.theirs = "grad_dtype", .ours = "@grad_dtype"},
+    {.theirs = "mu_dtype", .ours = "precision.optimizer", .values = formats},
+    {.theirs = "quantization", .why = "MaxText's quantization is not modelled; bf16 is planned"},
+    {.theirs = "opt_type",
+     .ours = "optimizer_algorithm",
+     .values = optimizers,
+     .why = "of optimizers adam and muon are modelled; adam is planned"},
+    {.theirs = "sparse_matmul", .ours = "@sparse", .values = yes_no},
+    {.theirs = "megablox", .ours = "@megablox", .values = yes_no},
+    {.theirs = "use_tokamax_gmm", .ours = "@tokamax", .values = yes_no},
+    {.theirs = "capacity_factor", .ours = "@capacity"},
+    {.theirs = "ragged_buffer_factor", .ours = "@buffer"},
+    {.theirs = "use_ring_of_experts", .ours = "@ring", .values = yes_no},
+    {.theirs = "use_ragged_sort", .ours = "@ragged_sort", .values = yes_no},
+    {.theirs = "num_moe_token_chunks", .ours = "@chunks"},
+    {.theirs = "env.XLA_PYTHON_CLIENT_MEM_FRACTION", .ours = "memory_fraction", .alias = true},
+    {.theirs = "expert_shard_attention_option", .why = "which axis attention is cut by"},
+    {.theirs = "moe_dispatch_no_expert_sharding",
+     .why = "the layout of dense's dispatch: see the option layout of the scheme dense"},
+    {.theirs = "use_batch_split_schedule", .why = "two halves of a batch beside each other are not modelled"},
+    {.theirs = "optimizer_memory_host_offload",
+     .why = "state in the host's memory is not modelled under MaxText"},
+    {.theirs = "parameter_memory_host_offload", .why = "weights in the host's memory are not modelled"},
+    {.theirs = "scan_layers", .ours = "@scan"},
+    {.theirs = "shard_exp_on_fsdp", .why = "another sharding of experts"},
+    {.theirs = "use_2d_fsdp_sharding", .why = "another sharding of weights"},
+    {.theirs = "*_parallelism", .why = "an axis of the mesh that is not modelled, or 1"},
+    {.theirs = "hardware"},
+    {.theirs = "attention"},
+    {.theirs = "sa_*"},
+    {.theirs = "use_iota_embed"},
+    {.theirs = "shardy"},
+    {.theirs = "attention_type"},
+    {.theirs = "base_config"},
+    {.theirs = "fused_*"},
+    {.theirs = "use_custom_sort_vjp"},
+    {.theirs = "param_scan_axis"},
+    {.theirs = "logits_dot_in_fp32"},
+    {.theirs = "float32_*"},
+    {.theirs = "jax_cache_dir"},
+    {.theirs = "use_random_routing"},
+    {.theirs = "enable_nnx"},
+    {.theirs = "pure_nnx"},
+    {.theirs = "decoder_block"},
+    {.theirs = "mlp_activations"},
+    {.theirs = "compile_*"},
+    /* the model, where it is no preset of theirs */
+    {.theirs = "base_num_decoder_layers", .ours = "@layers"},
+    {.theirs = "base_emb_dim", .ours = "@hidden"},
+    {.theirs = "base_num_query_heads", .ours = "@heads"},
+    {.theirs = "base_num_kv_heads", .ours = "@kv_heads"},
+    {.theirs = "head_dim", .ours = "@head_dim"},
+    {.theirs = "base_mlp_dim", .ours = "@ffn"},
+    {.theirs = "base_moe_mlp_dim", .ours = "@expert_ffn"},
+    {.theirs = "num_experts", .ours = "@experts"},
+    {.theirs = "num_experts_per_tok", .ours = "@top_k"},
+    {.theirs = "first_num_dense_layers", .ours = "@first_dense"},
+    {.theirs = "vocab_size", .ours = "@vocabulary"},
+    {.theirs = "q_lora_rank", .ours = "@query_rank"},
+    {.theirs = "kv_lora_rank", .ours = "@key_rank"},
+    {.theirs = "qk_nope_head_dim", .ours = "@key_dim"},
+    {.theirs = "qk_rope_head_dim", .ours = "@rotary_dim"},
+    {.theirs = "v_head_dim", .ours = "@value_dim"},
+    {.theirs = NULL}};
+
+static const char *const marks[] = {"per_device_batch_size",
+                                    "ici_fsdp_parallelism",
+                                    "ici_expert_parallelism",
+                                    "max_target_length",
+                                    "remat_policy",
+                                    "base_emb_dim",
+                                    "megablox",
+                                    "sparse_matmul",
+                                    "dcn_data_parallelism",
+                                    "model_name",
+                                    "base_output_directory",
+                                    "ici_tensor_parallelism",
+                                    NULL};
+
+/* base.yml: max_target_length 2048, dtype bfloat16, weight_dtype float32, remat full. */
+static const spw_framework_default defaults[] = {
+    {"batch.sequence_length", "2048"}, {"remat", "full"}, {"batch.sequences_per_gpu", "12"}, {NULL, NULL}};
+
+/* --- Forward --- */
+
+/* ici x dcn of an axis; 0: one of them is -1, the rest of its GPUs. */
+static spw_status axis(spw_draft *d, const char *name, size_t fallback, size_t *out) {
+    static const char *const nets[] = {"@ici_", "@dcn_"};
+    spw_status status = SPW_OK;
+    *out = 1;
+    for (size_t i = 0; i < 2 && status == SPW_OK; i++) {
+        char fact[32];
+        size_t part = i == 0 ? fallback : 1;
+        (void)snprintf(fact, sizeof fact, "%s%s", nets[i], name);
+        if (spw_draft_is(d, fact, "-1"))
+            part = 0;
+        else
+            status = spw_draft_count(d, fact, 1, part, &part);
+        *out *= part;
+    }
+    return status;
+}
+
+static spw_status compose_mesh(spw_draft *d, size_t *sharers, size_t *stages) {
+    size_t expert = 1, fsdp = 0, tensor = 1, context = 1, data = 1;
+    spw_status status = SPW_OK;
+    const bool filled = spw_draft_is(d, "@ici_expert", "-1") || spw_draft_is(d, "@ici_data", "-1");
+    SPW_TRY(axis(d, "expert", 1, &expert));
+    SPW_TRY(axis(d, "fsdp", filled ? 1 : 0, &fsdp));
+    SPW_TRY(axis(d, "tensor", 1, &tensor));
+    SPW_TRY(axis(d, "context", 1, &context));
+    SPW_TRY(axis(d, "pipeline", 1, stages));
+    SPW_TRY(axis(d, "data", 1, &data));
+    SPW_TRY(spw_draft_put_count(d, "parallel.expert", expert, "@ici_expert"));
+    if (expert == 0 && fsdp > 0)
+        SPW_TRY(spw_draft_put_count(d, "parallel.fsdp", fsdp * (context > 0 ? context : 1), "@ici_fsdp"));
+    SPW_TRY(spw_draft_put_count(d, "parallel.tensor", tensor, "@ici_tensor"));
+    SPW_TRY(spw_draft_put_count(d, "parallel.context", context, "@ici_context"));
+    SPW_TRY(spw_draft_put_count(d, "parallel.pipeline", *stages > 0 ? *stages : 1, "@ici_pipeline"));
+    if (data != 1) {
+        static const char why[] =
+            "replicas that each hold the state are planned as fsdp; on one of them it is the same";
+        SPW_TRY(spw_draft_note_fact(d, SPW_NOTE_LACKS, "@ici_data",
+                                    spw_draft_is(d, "@ici_data", "1") ? "1" : why));
+        SPW_TRY(spw_draft_note_fact(d, SPW_NOTE_LACKS, "@dcn_data",
+                                    spw_draft_is(d, "@dcn_data", "1") ? "1" : why));
+    }
+    *sharers = (tensor > 0 ? tensor : 1) * (context > 0 ? context : 1);
+    if (*stages == 0) *stages = 1;
+
+cleanup:
+    return status;
+}
+
+/* per_device_batch_size counts every GPU; a job counts the GPUs that share sequences once. */
+static spw_status compose_batch(spw_draft *d, size_t sharers, size_t stages) {
+    const char *text = spw_draft_fact(d, "@per_device");
+    size_t accumulation = 1, micro = stages;
+    char *end = NULL;
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_draft_count(d, "@accumulation", 1, 1, &accumulation));
+    if (!spw_draft_is(d, "@pipeline_micro_batches", "-1"))
+        SPW_TRY(spw_draft_count(d, "@pipeline_micro_batches", 1, stages, &micro));
+    SPW_TRY(
+        spw_draft_put_count(d, "batch.micro_batches", stages > 1 ? micro : accumulation, "@accumulation"));
+    if (stages > 1 && accumulation > 1)
+        SPW_TRY(spw_draft_note_fact(d, SPW_NOTE_LACKS, "@accumulation",
+                                    "accumulation around a pipeline; its batches are planned as one"));
+    if (text == NULL) goto cleanup;
+    const double sequences = spw_text_number(text, &end) * (double)(accumulation * sharers * stages);
+    if (end == text || *end != '\0' || !(sequences >= 1.0 && sequences <= 1048576.0) ||
+        sequences != (double)(size_t)sequences)
+        SPW_TRY(spw_fail(SPW_ECONFIG,
+                         "%s: per_device_batch_size %.20s: with %zu GPUs a sequence these are %.4g "
+                         "sequences; a whole number "
+                         "of 1 or more is planned",
+                         d->where, text, sharers * stages, sequences));
+    SPW_TRY(spw_draft_put_count(d, "batch.sequences_per_gpu", (size_t)sequences, "@per_device"));
+
+cleanup:
+    return status;
+}
+
+static spw_status compose_scheme(spw_draft *d) {
+    const char *capacity = spw_draft_fact(d, "@capacity"), *buffer = spw_draft_fact(d, "@buffer"),
+               *chunks = spw_draft_fact(d, "@chunks");
+    const bool sparse = !spw_draft_is(d, "@sparse", "false"),
+               megablox = !spw_draft_is(d, "@megablox", "false") || spw_draft_on(d, "@tokamax"),
+               ring = spw_draft_on(d, "@ring"), sorted = spw_draft_on(d, "@ragged_sort");
+    const bool limited = capacity != NULL && capacity[0] != '-' && strcmp(capacity, "0") != 0;
+    char scheme[SPW_SCHEME_TEXT] = "";
+    if (!sparse && !limited)
+        return spw_fail(SPW_ECONFIG,
+                        "%s: sparse_matmul false without a capacity_factor computes all experts for all "
+                        "tokens, which is not "
+                        "modelled; add --scheme dense:capacity_factor=F, or take another file",
+                        d->where);
+    if (!sparse) {
+        (void)snprintf(scheme, sizeof scheme, "dense:capacity_factor=%.20s", capacity);
+    } else {
+        const char *kind = ring ? (megablox ? "ring" : "ragged-ring") : megablox ? "gmm" : "ragged";
+        int used = snprintf(scheme, sizeof scheme, "%s", kind);
+        if (buffer != NULL && buffer[0] != '-')
+            used += snprintf(scheme + used, sizeof scheme - (size_t)used, ":buffer_factor=%.20s", buffer);
+        const bool more = strchr(scheme, ':') != NULL;
+        if (ring && megablox && sorted)
+            used +=
+                snprintf(scheme + used, sizeof scheme - (size_t)used, "%sragged_sort=true", more ? "," : ":");
+        if (ring && megablox && chunks != NULL && strcmp(chunks, "1") != 0)
+            (void)snprintf(scheme + used, sizeof scheme - (size_t)used, "%stoken_chunks=%.10s",
+                           more || sorted ? "," : ":", chunks);
+    }
+    return spw_draft_put_text(d, "schemes", scheme, "@sparse");
+}
+
+spw_status spw_compose_maxtext(spw_draft *d) {
+    size_t sharers = 1, stages = 1, repeats = 0;
+    spw_status status = SPW_OK;
+    SPW_TRY(compose_mesh(d, &sharers, &stages));
+    SPW_TRY(compose_batch(d, sharers, stages));
+    if (!spw_draft_is(d, "@repeats", "-1")) SPW_TRY(spw_draft_count(d, "@repeats", 1, 0, &repeats));
+    if (repeats > 0 && stages > 1)
+        SPW_TRY(spw_draft_put_count(d, "parallel.virtual_stages", repeats, "@repeats"));
+    if (spw_draft_fact(d, "@primus") != NULL) /* its pre_trainer.yaml: weight_dtype bfloat16 */
+        SPW_TRY(spw_draft_put(d, "precision.weights", "bf16", "@primus"));
+    SPW_TRY(spw_draft_put(d, "precision.weights", "fp32", NULL));
+    SPW_TRY(spw_draft_put(d, "precision.activations", "bf16", NULL));
+    SPW_TRY(spw_draft_put(d, "optimizer", "sharded", NULL));
+    if (spw_draft_is(d, "@scan", "false"))
+        SPW_TRY(spw_draft_note_fact(d, SPW_NOTE_LACKS, "@scan",
+                                    "layers are planned in one loop, scan_layers true"));
+    SPW_TRY(compose_scheme(d));
+    SPW_TRY(spw_compose_model(d));
+
+cleanup:
+    return status;
+}
+
+/* --- Back --- */
+
+static spw_status say_option(spw_flag_draft *f, const char *option, const char *fact) {
+    char text[32];
+    const double value = spw_scheme_option_value(f->scheme, option);
+    if (!(value > 0.0)) return SPW_OK;
+    (void)snprintf(text, sizeof text, "%.17g", value);
+    return spw_flags_say(f, fact, text);
+}
+
+static spw_status express_scheme(spw_flag_draft *f) {
+    const char *name = f->scheme->type->name;
+    const bool ring = strcmp(name, "ring") == 0, ragged_ring = strcmp(name, "ragged-ring") == 0,
+               ragged = strcmp(name, "ragged") == 0, dense = strcmp(name, "dense") == 0,
+               gmm = strcmp(name, "gmm") == 0;
+    spw_status status = SPW_OK;
+    if (!ring && !ragged_ring && !ragged && !dense && !gmm)
+        return spw_fail(SPW_ECONFIG,
+                        "--flags maxtext: base.yml has no setting for scheme %s; name dense, gmm, ragged, "
+                        "ring or ragged-ring",
+                        name);
+    SPW_TRY(spw_flags_say(f, "@sparse", dense ? "false" : "true"));
+    SPW_TRY(spw_flags_say(f, "@megablox", dense || ragged || ragged_ring ? "false" : "true"));
+    if (ring || ragged_ring) SPW_TRY(spw_flags_say(f, "@ring", "true"));
+    if (spw_scheme_option_is(f->scheme, "ragged_sort", "true"))
+        SPW_TRY(spw_flags_say(f, "@ragged_sort", "true"));
+    SPW_TRY(say_option(f, "capacity_factor", "@capacity"));
+    SPW_TRY(say_option(f, "buffer_factor", "@buffer"));
+    if (spw_scheme_option_value(f->scheme, "token_chunks") > 1.0)
+        SPW_TRY(say_option(f, "token_chunks", "@chunks"));
+
+cleanup:
+    return status;
+}
+
+spw_status spw_express_maxtext(spw_flag_draft *f) {
+    const spw_job *job = f->job;
+    char text[32];
+    spw_status status = SPW_OK;
+    const size_t stages = job->pipeline, sharers = job->tensor * job->context * stages;
+    const size_t accumulation = stages > 1 ? 1 : job->micro_batches;
+    SPW_TRY(spw_flags_say(f, "@model_name", job->model_text));
+    (void)snprintf(text, sizeof text, "%.17g",
+                   (double)job->sequences_per_gpu[0] / (double)(sharers * accumulation));
+    SPW_TRY(spw_flags_say(f, "@per_device", text));
+    SPW_TRY(spw_flags_say_count(f, "@accumulation", accumulation));
+    SPW_TRY(spw_flags_say_count(f, "@ici_expert", job->expert));
+    SPW_TRY(spw_flags_say_count(f, "@ici_fsdp", job->fsdp / job->context));
+    SPW_TRY(spw_flags_say_count(f, "@ici_tensor", job->tensor));
+    SPW_TRY(spw_flags_say_count(f, "@ici_context", job->context));
+    SPW_TRY(spw_flags_say_count(f, "@ici_pipeline", stages));
+    SPW_TRY(express_scheme(f));
+    if (stages > 1) SPW_TRY(spw_flags_say_count(f, "@pipeline_micro_batches", job->micro_batches));
+    if (stages > 1 && job->virtual_stages > 0)
+        SPW_TRY(spw_flags_say_count(f, "@repeats", job->virtual_stages));
+
+cleanup:
+    return status;
+}
+
+const spw_framework spw_framework_maxtext = {
+    .name = "maxtext",
+    .title = "MaxText",
+    .source = "AI-Hypercomputer/maxtext e591f30c src/maxtext/configs/base.yml",
+    .rows = {rows},
+    .marks = marks,
+    .defaults = defaults,
+    .compose = spw_compose_maxtext,
+    .express = spw_express_maxtext,
+    .print = SPW_PRINT_PAIRS};

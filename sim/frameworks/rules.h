@@ -1,0 +1,28 @@
+/* What several names of a framework say together, as keys of a job; and back. The laws are the frameworks' own, at the commits that
+ * framework.h's `source` names. */
+#ifndef SPW_SIM_FRAMEWORKS_RULES_H
+#define SPW_SIM_FRAMEWORKS_RULES_H
+
+#include "sim/frameworks/draft.h"
+#include "sim/frameworks/flags.h" /* spw_flag_draft */
+
+SPW_MUST_CHECK spw_status spw_compose_megatron(spw_draft *draft);
+SPW_MUST_CHECK spw_status spw_compose_maxtext(spw_draft *draft);
+SPW_MUST_CHECK spw_status spw_compose_torchtitan(spw_draft *draft);
+SPW_MUST_CHECK spw_status spw_compose_deepspeed(spw_draft *draft);
+SPW_MUST_CHECK spw_status spw_compose_finetune(spw_draft *draft);
+
+/* Shared parts. GPUs from @gpus, or @nodes x @gpus_per_node. */
+SPW_MUST_CHECK spw_status spw_compose_gpus(spw_draft *draft);
+/* The model: a preset of the name @model_name, or of the sizes @layers, @hidden ...; sizes that no preset has become a generic model
+ * within the job. Where neither does, nothing is put and a note says why. */
+SPW_MUST_CHECK spw_status spw_compose_model(spw_draft *draft);
+/* out: the preset that a name of a repository, a file or another framework means, "Qwen/Qwen3-30B-A3B-Instruct-2507". NULL: none. */
+const char *spw_model_of_name(const char *name);
+
+/* Back: facts and keys of a job as names of the framework. */
+SPW_MUST_CHECK spw_status spw_express_megatron(spw_flag_draft *flags);
+SPW_MUST_CHECK spw_status spw_express_maxtext(spw_flag_draft *flags);
+SPW_MUST_CHECK spw_status spw_express_torchtitan(spw_flag_draft *flags);
+
+#endif

@@ -1,0 +1,240 @@
+/* NVIDIA/Megatron-LM d98e8a64: megatron/training/arguments.py (validate_args), megatron/core/transformer/transformer_config.py. */
+#include "sim/frameworks/rules.h"
+
+#include "sim/frameworks/schemes_megatron.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* num_layers_per_virtual_pipeline_stage: blocks of a stage are the layers of a stage over it. */
+static spw_status compose_split(spw_draft *d) {
+    size_t layers = 0, per_virtual = 0, tensor = 1, pipeline = 1;
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_draft_count(d, "@layers", 0, 0, &layers));
+    SPW_TRY(spw_draft_count(d, "@layers_per_virtual", 1, 0, &per_virtual));
+    SPW_TRY(spw_draft_count(d, "parallel.tensor", 1, 1, &tensor));
+    SPW_TRY(spw_draft_count(d, "parallel.pipeline", 1, 1, &pipeline));
+    const bool embedding = spw_draft_is(d, "parallel.account_for_embedding_in_pipeline_split", "true"),
+               loss = spw_draft_is(d, "parallel.account_for_loss_in_pipeline_split", "true");
+    const size_t counted = layers + embedding + loss;
+    if (per_virtual > 0 && pipeline > 1 && layers > 0 && counted % (pipeline * per_virtual) == 0)
+        SPW_TRY(spw_draft_put_count(d, "parallel.virtual_stages", counted / pipeline / per_virtual,
+                                    "@layers_per_virtual"));
+    else if (per_virtual > 0)
+        SPW_TRY(spw_draft_note_fact(d, SPW_NOTE_LACKS, "@layers_per_virtual",
+                                    "layers and stages beside it are not said, or it does not divide them"));
+    if (tensor > 1 && !spw_draft_on(d, "@sequence_parallel"))
+        SPW_TRY(spw_draft_put(d, "parallel.sequence_parallel", "false", "@sequence_parallel"));
+    (void)spw_draft_fact(d, "@sequence_parallel");
+    (void)spw_draft_fact(d, "@data_parallel");
+
+cleanup:
+    return status;
+}
+
+static spw_status compose_batch(spw_draft *d) {
+    const char *length = spw_draft_fact(d, "@dataset_length");
+    spw_status status = spw_draft_count(d, "@micro_batch", 1, 0, &d->micro_batch);
+    if (status == SPW_OK && length != NULL && spw_draft_key_value(d, "batch.sequence_length") == NULL)
+        status = spw_draft_put(d, "batch.sequence_length", length, "@dataset_length");
+    return status;
+}
+
+/* --bf16 keeps fp32 gradients unless told otherwise; moments and masters are fp32 unless the optimizer is precision-aware. */
+static spw_status compose_precision(spw_draft *d) {
+    const bool bf16 = spw_draft_on(d, "@bf16"), fp16 = spw_draft_on(d, "@fp16"),
+               aware = spw_draft_on(d, "@precision_aware");
+    const char *gradients = spw_draft_is(d, "@gradients_fp32", "false") ? "bf16" : "fp32",
+               *main_gradients = spw_draft_fact(d, "@main_gradients"),
+               *first = spw_draft_fact(d, "@first_moment"), *second = spw_draft_fact(d, "@second_moment"),
+               *master = spw_draft_fact(d, "@main_parameters");
+    spw_status status = SPW_OK;
+    if (!bf16 && !fp16) {
+        SPW_TRY(spw_draft_note_text(d, SPW_NOTE_ASSUMED, "precision: framework",
+                                    "the file says neither bf16 nor fp16"));
+        return SPW_OK;
+    }
+    if (aware && main_gradients != NULL && strcmp(main_gradients, "bf16") == 0) gradients = "bf16";
+    SPW_TRY(spw_draft_put(d, "precision.weights", bf16 ? "bf16" : "fp16", bf16 ? "@bf16" : "@fp16"));
+    SPW_TRY(spw_draft_put(d, "precision.activations", bf16 ? "bf16" : "fp16", bf16 ? "@bf16" : "@fp16"));
+    SPW_TRY(
+        spw_draft_put(d, "precision.gradients", gradients, aware ? "@main_gradients" : "@gradients_fp32"));
+    SPW_TRY(
+        spw_draft_put(d, "precision.optimizer", aware && first != NULL ? first : "fp32", "@first_moment"));
+    if (aware && first != NULL && second != NULL && strcmp(first, second) != 0)
+        SPW_TRY(spw_draft_note_fact(d, SPW_NOTE_LACKS, "@second_moment",
+                                    "both moments are counted in the first one's format"));
+    if (aware && master != NULL && strcmp(master, "fp32") != 0)
+        SPW_TRY(spw_draft_note_fact(d, SPW_NOTE_LACKS, "@main_parameters",
+                                    "main parameters are counted in fp32"));
+    SPW_TRY(spw_draft_put(d, "precision.master", "fp32", NULL));
+
+cleanup:
+    return status;
+}
+
+static spw_status compose_fp8(spw_draft *d, const char **recipe) {
+    const char *format = spw_draft_fact(d, "@fp8"), *said = spw_draft_fact(d, "@fp8_recipe");
+    const bool gather = spw_draft_on(d, "@fp8_param_gather");
+    spw_status status = SPW_OK;
+    *recipe = NULL;
+    const char *zoo = spw_draft_fact(d, "@zoo_formats"); /* PR=fp8 of ModelZoo's scripts is block scaling */
+    if (zoo != NULL && strcmp(zoo, "bf16") != 0) {
+        *recipe = strcmp(zoo, "mxfp8") == 0 ? "mxfp8" : "blockwise";
+        return spw_draft_put(d, "precision.recipe", *recipe, "@zoo_formats");
+    }
+    if (format == NULL || strcmp(format, "false") == 0) return SPW_OK;
+    *recipe = said != NULL ? said : "delayed";
+    status = spw_draft_put(d, "precision.recipe", *recipe, said != NULL ? "@fp8_recipe" : "@fp8");
+    if (status == SPW_OK && gather)
+        status = spw_draft_put(d, "precision.fp8_param_gather", "true", "@fp8_param_gather");
+    return status;
+}
+
+static spw_status compose_optimizer(spw_draft *d) {
+    const char *sharding = spw_draft_fact(d, "@sharding"),
+               *fraction = spw_draft_fact(d, "@optimizer_fraction");
+    const bool fsdp = spw_draft_on(d, "@fsdp"),
+               whole = sharding == NULL || strcmp(sharding, "optim_grads_params") == 0;
+    const bool distributed = spw_draft_on(d, "@distributed");
+    spw_status status = SPW_OK;
+    if (fsdp && whole) {
+        SPW_TRY(spw_draft_put(d, "optimizer", "sharded", "@fsdp"));
+        SPW_TRY(spw_draft_put(d, "fsdp2.reshard_after_forward", "always", "@fsdp"));
+    } else {
+        SPW_TRY(spw_draft_put(d, "optimizer", distributed || fsdp ? "distributed" : "replicated",
+                              "@distributed"));
+    }
+    if (!fsdp && spw_draft_fact(d, "@distributed") == NULL)
+        SPW_TRY(spw_draft_note_text(d, SPW_NOTE_ASSUMED, "optimizer: replicated",
+                                    "the file has no use_distributed_optimizer"));
+    if (fsdp && !whole)
+        SPW_TRY(spw_draft_note_fact(d, SPW_NOTE_LACKS, "@sharding", "planned as the distributed optimizer"));
+    if (spw_draft_on(d, "@optimizer_on_host"))
+        SPW_TRY(
+            spw_draft_put(d, "optimizer_on_host", fraction != NULL ? fraction : "1", "@optimizer_on_host"));
+    if (spw_draft_is(d, "@muon_packed", "false"))
+        SPW_TRY(spw_draft_put(d, "muon_layout", "ping_pong", "@muon_packed"));
+
+cleanup:
+    return status;
+}
+
+/* Modules of the list that this program knows, joined by '+'. The others are noted. */
+static spw_status known_modules(spw_draft *d, const char *list, const char *known, const char *fact,
+                                const char *why, char *out, size_t size) {
+    spw_status status = SPW_OK;
+    size_t used = 0;
+    out[0] = '\0';
+    for (const char *at = list; *at != '\0' && status == SPW_OK;) {
+        char word[40], wanted[44];
+        const size_t length = strcspn(at, ", ");
+        (void)snprintf(word, sizeof word, "%.*s", (int)(length < sizeof word ? length : sizeof word - 1), at);
+        (void)snprintf(wanted, sizeof wanted, " %s ", word);
+        if (strstr(known, wanted) != NULL && used + length + 2 < size)
+            used += (size_t)snprintf(out + used, size - used, "%s%s", used > 0 ? "+" : "", word);
+        else if (length > 0)
+            status = spw_draft_note_text(d, SPW_NOTE_LACKS, word, why);
+        at += length;
+        at += strspn(at, ", ");
+    }
+    (void)fact;
+    return status;
+}
+
+static spw_status compose_recompute(spw_draft *d) {
+    static const char known[] = " core_attn moe_act layernorm mla_up_proj mlp moe shared_experts ";
+    const char *what = spw_draft_fact(d, "@recompute"), *method = spw_draft_fact(d, "@recompute_method"),
+               *modules = spw_draft_fact(d, "@recompute_modules");
+    char list[SPW_DRAFT_VALUE];
+    const bool older = spw_draft_on(d, "@recompute_activations"), moe = spw_draft_on(d, "@recompute_moe");
+    size_t layers = 0;
+    spw_status status = spw_draft_count(d, "@recompute_layers", 0, 0, &layers);
+    if (status != SPW_OK) return status;
+    if (what != NULL && strcmp(what, "full") == 0) {
+        if (spw_draft_fact(d, "@recompute_ids") != NULL)
+            status = spw_draft_note_fact(d, SPW_NOTE_LACKS, "@recompute_ids",
+                                         "some layers alone; planned as all of them");
+        else if (method != NULL && strcmp(method, "block") == 0)
+            status = spw_draft_note_fact(d, SPW_NOTE_LACKS, "@recompute_layers",
+                                         "the first layers of a stage alone; planned as all of them");
+        else if (layers > 1)
+            status = spw_draft_note_fact(d, SPW_NOTE_LACKS, "@recompute_layers",
+                                         "groups of layers; planned as one by one");
+        return status == SPW_OK ? spw_draft_put(d, "remat", "full", "@recompute") : status;
+    }
+    if (older || (what != NULL && strcmp(what, "selective") == 0)) {
+        status = known_modules(d, modules != NULL ? modules : "core_attn", known, "@recompute_modules",
+                               "a module to recompute that is not modelled", list, sizeof list);
+        if (status == SPW_OK && strcmp(list, "core_attn") == 0)
+            (void)snprintf(list, sizeof list, "selective");
+        return status == SPW_OK ? spw_draft_put(d, "remat", list[0] != '\0' ? list : "none", "@recompute")
+                                : status;
+    }
+    return spw_draft_put(d, "remat", moe ? "moe" : "none", moe ? "@recompute_moe" : "@recompute");
+}
+
+static spw_status compose_offload(spw_draft *d) {
+    const char *modules = spw_draft_fact(d, "@offload_modules");
+    char list[SPW_DRAFT_VALUE];
+    if (!spw_draft_on(d, "@offload") || modules == NULL) return SPW_OK;
+    spw_status status = known_modules(d, modules, " expert_fc1 moe_act ", "@offload_modules",
+                                      "a module to offload that is not modelled", list, sizeof list);
+    for (char *c = list; *c != '\0'; c++) *c = *c == '+' ? ',' : *c;
+    if (status == SPW_OK && list[0] != '\0')
+        status = spw_draft_put(d, "offload_modules", list, "@offload_modules");
+    return status;
+}
+
+/* The loss without fusion is Megatron-Core's own; attention without TransformerEngine holds the scores. */
+static spw_status compose_kernels(spw_draft *d) {
+    const char *kernel = spw_draft_fact(d, "@loss_kernel");
+    const bool te = kernel != NULL && strcmp(kernel, "te") == 0;
+    const char *loss = !spw_draft_on(d, "@loss_fusion") ? "unfused" : te ? "te_in_place" : "native";
+    spw_status status = spw_draft_put(d, "cross_entropy", loss, "@loss_fusion");
+    if (status == SPW_OK && spw_draft_is(d, "@implementation", "local") && !spw_draft_on(d, "@flash"))
+        status = spw_draft_put(d, "attention", "unfused", "@implementation");
+    (void)spw_draft_fact(d, "@flash");
+    (void)spw_draft_fact(d, "@attention_backend");
+    return status;
+}
+
+/* PYTORCH_CUDA_ALLOC_CONF. */
+static spw_status compose_allocator(spw_draft *d) {
+    static const char *const keys[] = {"expandable_segments", "max_split_size_mb",
+                                       "garbage_collection_threshold", "roundup_power2_divisions"};
+    const char *conf = spw_draft_fact(d, "@allocator");
+    char key[SPW_DRAFT_KEY], value[64];
+    spw_status status = SPW_OK;
+    for (size_t i = 0; conf != NULL && i < sizeof keys / sizeof *keys; i++) {
+        const char *at = strstr(conf, keys[i]);
+        if (at == NULL || at[strlen(keys[i])] != ':') continue;
+        at += strlen(keys[i]) + 1;
+        (void)snprintf(value, sizeof value, "%.*s", (int)strcspn(at, ","), at);
+        if (value[0] == 'T' || value[0] == 'F') value[0] = (char)(value[0] == 'T' ? 't' : 'f');
+        (void)snprintf(key, sizeof key, "allocator.%s", keys[i]);
+        status = spw_draft_put(d, key, value, "@allocator");
+        if (status != SPW_OK) return status;
+    }
+    return status;
+}
+
+spw_status spw_compose_megatron(spw_draft *d) {
+    const char *recipe = NULL;
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_compose_gpus(d));
+    SPW_TRY(compose_split(d));
+    SPW_TRY(compose_batch(d));
+    SPW_TRY(compose_precision(d));
+    SPW_TRY(compose_fp8(d, &recipe));
+    SPW_TRY(compose_optimizer(d));
+    SPW_TRY(compose_recompute(d));
+    SPW_TRY(compose_offload(d));
+    SPW_TRY(compose_kernels(d));
+    SPW_TRY(compose_allocator(d));
+    SPW_TRY(spw_compose_megatron_scheme(d, recipe));
+    SPW_TRY(spw_compose_model(d));
+
+cleanup:
+    return status;
+}

@@ -1,0 +1,1 @@
+job train.sh --cluster h100:8x4

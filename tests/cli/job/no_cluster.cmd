@@ -1,0 +1,1 @@
+job train.sh

@@ -1,0 +1,1 @@
+plan --from train.sh

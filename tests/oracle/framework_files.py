@@ -1,0 +1,225 @@
+#!/usr/bin/env python3
+"""Public configurations of training frameworks as jobs: what a person reads in each file stands beside it here, key by key.
+
+usage: framework_files.py SPILLWAY SCRATCH ROOT"""
+import csv
+import json
+import pathlib
+import shlex
+import sys
+
+import program as asked
+
+PROGRAM, SCRATCH, ROOT = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
+FILES = ROOT / "tests/frameworks"
+NOT_SAID = object()
+
+# The proxy's own sizes, with a vocabulary that its file leaves to a tokenizer.
+PROXY = json.dumps({"model_type": "generic", "num_hidden_layers": 14, "hidden_size": 7168, "vocab_size": 131072, "num_attention_heads": 128,
+                    "intermediate_size": 18432, "n_routed_experts": 64, "num_experts_per_tok": 8, "moe_intermediate_size": 2048,
+                    "n_shared_experts": 1, "first_k_dense_replace": 3, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
+                    "qk_rope_head_dim": 64, "v_head_dim": 128, "tie_word_embeddings": False, "num_nextn_predict_layers": 1})
+
+# file: (options that the file lacks, what the job has, names that have no counterpart)
+WANT = {
+    "megatron_mixtral_8x7b.sh": (["--cluster", "h100:8x4"], {
+        "model": "mixtral-8x7b", "parallel.tensor": 1, "parallel.pipeline": 4, "parallel.expert": 8, "batch.global_batch": 256,
+        "batch.micro_batches": 32, "batch.sequences_per_gpu": [32], "batch.sequence_length": 4096, "optimizer": "distributed",
+        "precision.weights": "bf16", "precision.gradients": "fp32", "precision.optimizer": "fp32", "remat": "none",
+        "cross_entropy": "unfused", "schemes": ["megatron-alltoall"]}, ["tokenizer_model"]),
+    "megatron_mixtral_8x7b.log": (["--cluster", "h100:8x2"], {
+        "model": "mixtral-8x7b", "parallel.expert": 8, "batch.global_batch": 128, "batch.micro_batches": 8, "batch.sequences_per_gpu": [8],
+        "optimizer": "distributed", "schemes": ["megatron-alltoall"], "remat": "none"}, ["img_h", "query_in_block_prob"]),
+    "megatron_fsdp_deepseek_v3.sh": (["--cluster", "gb200:8x32"], {
+        "model": "deepseek-v3", "parallel.expert": 8, "parallel.expert_tensor": 1, "batch.global_batch": 2048, "batch.micro_batches": 2,
+        "batch.sequences_per_gpu": [8], "optimizer": "sharded", "fsdp2.reshard_after_forward": "always",
+        "remat": "layernorm+mla_up_proj+mlp+moe", "schemes": ["megatron-flex:backend=hybridep"]}, ["moe_router_force_load_balancing"]),
+    "megatron_deepseek_v3_proxy.yaml": (["--cluster", "h100:8x8", "--model", PROXY], {
+        "parallel.tensor": 2, "parallel.pipeline": 4, "parallel.expert": 16, "parallel.expert_tensor": 1, "batch.global_batch": 512,
+        "batch.micro_batches": 64, "cross_entropy": "native", "allocator.expandable_segments": True, "remat": "none",
+        "schemes": ["megatron-flex:backend=hybridep"]}, ["model", "tokenizer_model"]),
+    "megatron_mixtral_8x22b.yaml": (["--cluster", "h100:8x16"], {
+        "model": "mixtral-8x22b", "parallel.tensor": 2, "parallel.pipeline": 8, "parallel.expert": 8, "batch.global_batch": 256,
+        "batch.micro_batches": 32, "schemes": ["megatron-alltoall"]}, ["tokenizer_model"]),
+    "megatron_rl_qwen3_30b.sh": (["--cluster", "h100:8x1", "--set", "parallel.sequence_parallel=true"], {
+        "model": "qwen3-30b-a3b", "parallel.tensor": 4, "parallel.expert": 2, "parallel.sequence_parallel": True,
+        "batch.sequence_length": 8192, "batch.global_batch": 256, "batch.micro_batches": 128, "optimizer": "replicated",
+        "schemes": ["megatron-alltoall"]}, ["grpo_iterations"]),
+    "zoo_qwen3_235b.yaml": (["--cluster", "h100:8x4", "--global-batch", "64", "--pipeline", "4", "--expert-parallel", "8"], {
+        "model": "qwen3-235b-a22b", "parallel.account_for_embedding_in_pipeline_split": True, "parallel.expert_tensor": 1,
+        "cross_entropy": "te_in_place", "optimizer": "distributed"}, ["tensor_model_parallel_size", "expert_model_parallel_size"]),
+    "zoo_qwen3_30b.sh": (["--cluster", "b200:8x1", "--sequences-per-gpu", "8"], {
+        "model": "qwen3-30b-a3b", "parallel.expert": 8, "batch.micro_batches": 2, "batch.sequence_length": 4096,
+        "remat": "moe_act+layernorm"}, ["moe_router_force_load_balancing"]),
+    "zoo_deepseek_v3_gb200.sh": (["--cluster", "gb200:4x64"], {
+        "model": "deepseek-v3", "parallel.pipeline": 4, "parallel.expert": 64, "parallel.virtual_stages": 4, "batch.global_batch": 8192,
+        "batch.micro_batches": 128, "remat": "mlp", "precision.recipe": "mxfp8", "cuda_graph_impl": "transformer_engine",
+        "parallel.pipeline_model_parallel_layout": "Et*4|(tttt|)*14tmL", "schemes": ["megatron-flex:backend=hybridep,align=32"]},
+        ["offload_optimizer_states"]),
+    "bridge_deepseek_v3_gb300.yaml": (["--cluster", "gb300:64x4"], {
+        "model": "deepseek-v3", "parallel.pipeline": 2, "parallel.expert": 32, "parallel.virtual_stages": 8, "batch.global_batch": 4096,
+        "batch.micro_batches": 32, "precision.gradients": "bf16", "precision.optimizer": "bf16", "precision.master": "fp32",
+        "precision.recipe": "mxfp8", "precision.fp8_param_gather": True, "cross_entropy": "te_in_place",
+        "schemes": ["megatron-syncfree:rank_capacity=1.5,align=32,graph=full"]}, ["moe_router_force_load_balancing"]),
+    "bridge_qwen3_next.yaml": (["--cluster", "h100:8x1", "--model", "qwen3-next-80b-a3b", "--expert-parallel", "8"], {
+        "batch.sequence_length": 2048, "batch.global_batch": 64, "batch.micro_batches": 8, "parallel.expert": 8}, []),
+    "primus_deepseek_v3.yaml": (["--cluster", "mi355x:8x32"], {
+        "model": "deepseek-v3", "parallel.pipeline": 16, "parallel.expert": 8, "parallel.virtual_stages": 2, "batch.global_batch": 4096,
+        "batch.micro_batches": 128, "precision.gradients": "bf16", "precision.optimizer": "bf16", "remat": "full",
+        "cross_entropy": "te_in_place", "schemes": ["primus-syncfree:level=1"]}, ["recompute_layer_ids", "moe_router_force_load_balancing"]),
+    "primus_mixtral_8x7b_fp8.yaml": (["--cluster", "mi300x:8x1"], {
+        "model": "mixtral-8x7b", "parallel.expert": 8, "batch.micro_batches": 2, "precision.recipe": "delayed", "optimizer": "distributed",
+        "schemes": ["megatron-alltoall:align=16"]}, []),
+    "primus_qwen3_30b.yaml": (["--cluster", "mi300x:8x1"], {
+        "model": "qwen3-30b-a3b", "parallel.expert": 8, "schemes": ["primus-syncfree:level=2"]}, []),
+    "primus_maxtext_mixtral.yaml": (["--cluster", "mi355x:8x1"], {
+        "model": "mixtral-8x7b", "parallel.expert": 8, "parallel.fsdp": 1, "batch.sequences_per_gpu": [11], "memory_fraction": 0.96,
+        "precision.weights": "bf16", "remat": "minimal", "optimizer": "sharded", "schemes": ["dense:capacity_factor=1"]},
+        ["moe_dispatch_no_expert_sharding"]),
+    "primus_torchtitan_deepseek_v3.yaml": (["--cluster", "mi300x:8x64"], {
+        "model": "deepseek-v3", "parallel.expert": 8, "batch.sequences_per_gpu": [16], "batch.micro_batches": 1, "remat": "full",
+        "optimizer": "sharded", "schemes": ["torchtitan"]}, []),
+    "maxtext_mixtral_8x7b_v6e.sh": (["--cluster", "h100:8x8"], {
+        "model": "mixtral-8x7b", "batch.sequences_per_gpu": [32], "batch.sequence_length": 1024, "parallel.expert": 1, "parallel.fsdp": 64,
+        "precision.weights": "fp32", "remat": "full", "schemes": ["gmm"]}, []),
+    "maxtext_mixtral_8x7b_gpu.yml": (["--cluster", "h100:8x8"], {
+        "model": "mixtral-8x7b", "batch.sequences_per_gpu": [12], "remat": "minimal_with_context", "schemes": ["ragged"]}, ["scan_layers"]),
+    "maxtext_mixtral_8x7b_dropping.sh": (["--cluster", "a100:8x1"], {
+        "model": "mixtral-8x7b", "batch.sequences_per_gpu": [1], "batch.sequence_length": 1024, "parallel.expert": 8, "parallel.fsdp": 1,
+        "precision.weights": "bf16", "remat": "full", "schemes": ["dense:capacity_factor=1.25"]}, []),
+    "torchtitan_deepseek_v3_671b.toml": (["--cluster", "b200:8x32"], {
+        "model": "deepseek-v3", "batch.sequences_per_gpu": [4], "batch.micro_batches": 1, "parallel.expert": 1, "remat": "full",
+        "precision.weights": "fp32", "optimizer": "sharded", "schemes": ["torchtitan"]},
+        ["activation_checkpoint.mode", "quantize.grouped_mm.float8.fqns"]),
+    "torchtitan_llama4_scout.toml": (["--cluster", "h100:8x16"], {
+        "model": "llama-4-scout", "batch.sequence_length": 8192, "batch.sequences_per_gpu": [8], "parallel.tensor": 8,
+        "parallel.expert_tensor": 8, "parallel.expert": 1, "remat": "full"}, []),
+    "axolotl_qwen3_30b_fsdp.yaml": (["--cluster", "h100:4x1"], {
+        "model": "qwen3-30b-a3b", "parallel.expert": 2, "batch.sequences_per_gpu": [1], "batch.sequence_length": 2048,
+        "optimizer": "sharded", "fsdp2.reshard_after_forward": "always", "remat": "full"}, ["optimizer"]),
+    "axolotl_mixtral_qlora.yml": (["--cluster", "h100:8x1"], {
+        "model": "mixtral-8x7b", "finetune.frozen": "base", "finetune.lora_rank": 32, "finetune.lora_targets": "both",
+        "batch.sequences_per_gpu": [2], "batch.micro_batches": 2, "remat": "full", "schemes": ["megatron-alltoall"]}, ["load_in_4bit", "adapter"]),
+    "axolotl_gpt_oss_20b_zero3.yaml": (["--cluster", "h100:8x1"], {
+        "model": "gpt-oss-20b", "optimizer": "sharded", "batch.sequences_per_gpu": [2], "batch.micro_batches": 2,
+        "batch.sequence_length": 4096, "remat": "full"}, ["deepspeed", "activation_offloading", "optimizer"]),
+    "axolotl_glm_45_air_qlora.yaml": (["--cluster", "h100:8x1"], {
+        "model": "glm-4.5-air", "finetune.lora_rank": 16, "finetune.frozen": "base", "batch.sequence_length": 2048,
+        "batch.sequences_per_gpu": [4]}, ["load_in_4bit"]),
+    "deepspeed_zero3_offload.json": (["--cluster", "h100:8x1", "--model", "olmoe-1b-7b"], {
+        "optimizer": "sharded", "fsdp2.state": "host", "fsdp2.reshard_after_forward": "always"}, []),
+    "deepspeed_zero2.json": (["--cluster", "h100:8x1", "--model", "olmoe-1b-7b"], {
+        "optimizer": "distributed", "optimizer_on_host": 1.0}, ["zero_optimization.stage"]),
+    "accelerate_fsdp2.yaml": (["--cluster", "h100:8x1", "--model", "olmoe-1b-7b"], {
+        "optimizer": "sharded", "fsdp2.reshard_after_forward": "always"}, []),
+    "trl_sft.yaml": (["--cluster", "h100:8x1", "--model", "olmoe-1b-7b"], {
+        "batch.sequence_length": 1024, "batch.sequences_per_gpu": [8], "optimizer": "replicated"}, ["model_name_or_path"]),
+}
+
+checks = failures = 0
+
+
+def check(good, what):
+    global checks, failures
+    checks += 1
+    if not good:
+        failures += 1
+        print(f"wrong: {what}")
+
+
+def at(job, path):
+    for part in path.split("."):
+        job = job.get(part, NOT_SAID) if isinstance(job, dict) else NOT_SAID
+    return job
+
+
+def job_of(*words, folder=FILES):
+    return asked.run(PROGRAM, "job", *words, "--format", "json", cwd=folder)
+
+
+def listed(text, name):
+    """The comment lines of `spillway job` that give reasons or name what is not said."""
+    part = text[text.find("\n# no counterpart") if "\n# no counterpart" in text else text.find("\n# not said"):]
+    return any(line.startswith((f"#   {name} ", f"#   {name}:")) for line in part.splitlines())
+
+
+def check_file(name, options, want, lacks):
+    said = asked.run(PROGRAM, "job", name, cwd=FILES)
+    check(said.returncode == 0, f"job {name}: {said.stderr}")
+    for lack in lacks:
+        check(listed(said.stdout, lack), f"{name}: {lack} is not listed as without a counterpart")
+    got = job_of(name, *options)
+    check(got.returncode == 0, f"job {name} {options}: {got.stderr}")
+    if got.returncode != 0:
+        return
+    job = json.loads(got.stdout)["job"]
+    for path, value in want.items():
+        check(at(job, path) == value, f"{name}: {path} is {at(job, path)}, should be {value}")
+    # every setting of the file is in the listing: nothing is dropped in silence
+    check(sum(1 for line in said.stdout.splitlines() if line.strip()) > 3, f"{name}: an empty listing")
+
+
+def check_printed(name, options):
+    """The job that is printed, read by --job, is the job of --from: to --explain, which names every byte."""
+    said = asked.run(PROGRAM, "job", name, *options, cwd=FILES)
+    path = SCRATCH / f"framework_{name}.yaml"
+    path.write_text(said.stdout)
+    words = ("explain", "--stack", "none", "--format", "json")
+    a, b = asked.run(PROGRAM, *words, "--from", name, *options, cwd=FILES), asked.run(PROGRAM, *words, "--job", path, cwd=FILES)
+    check(said.returncode == 0 and a.returncode == b.returncode and a.stdout == b.stdout,
+          f"{name}: the printed job is another: {said.stderr} {a.stderr[-300:]} {b.stderr[-300:]}")
+
+
+def check_recipe():
+    """Bridge's configuration is the row of its recipe in the table of published runs."""
+    with open(ROOT / "notebooks_data/megatron/megatron_runs.csv", encoding="utf-8") as file:
+        row = next(r for r in csv.DictReader(file) if r["row_id"] == "mb000")
+    words = ("explain", "--stack", "none", "--format", "json")
+    a = asked.run(PROGRAM, *words, "--from", "bridge_deepseek_v3_gb300.yaml", "--cluster", "gb300:64x4", cwd=FILES)
+    b = asked.run(PROGRAM, *words, *shlex.split(row["command"])[1:], cwd=FILES)
+    check(a.returncode == b.returncode == 0, f"recipe: {a.stderr} {b.stderr}")
+    first, second = (json.loads(x.stdout) for x in (a, b))
+    for one in first + second if isinstance(first, list) else (first, second):
+        one.pop("scheme", None)  # the same options in another order
+    check(first == second, "recipe mb000: --from and the table's command are different jobs")
+
+
+HOSTILE = {
+    "empty.sh": b"", "zero.sh": b"--num-layers 3\0 2", "open.json": b"{\"zero_optimization\": {", "list.json": b"[1, 2]",
+    "twice.json": b"{\"train_batch_size\": 1, \"train_batch_size\": 2}", "alias.yaml": b"base_model: &a x\nb: *a\n",
+    "deep.yaml": b"a: " + b"{a: " * 40 + b"1" + b"}" * 40, "bad.toml": b"[training\nseq_len = 3\n", "half.toml": b"[training]\nseq_len = \n",
+    "quote.toml": b"[training]\ndataset = \"c4\n", "negative.sh": b"x --micro-batch-size -3 --global-batch-size 8 --num-layers 4",
+    "huge.sh": b"x --micro-batch-size 99999999999999999999 --num-layers 4", "long.sh": b"x --micro-batch-size " + b"9" * 5000,
+    "words.sh": b"x " + b"y " * 3000 + b"--num-layers 2", "loop.sh": b"A=$B\nB=$A\nx --micro-batch-size $A --num-layers $((1/0))",
+    "mapping.yaml": b"base_model: {a: b}\nsequence_len: [1, 2]\n", "latin.yaml": b"base_model: \xff\xfe\n",
+    "stage.json": b"{\"zero_optimization\": {\"stage\": 9}}", "dispatcher.sh": b"x --moe-token-dispatcher-type other --num-layers 2",
+    "kind.yaml": b"something: else\nentirely: 1\n", "command.sh": b"x --micro-batch-size $(touch MARK) --num-layers `touch MARK`",
+}
+
+
+def check_hostile():
+    folder = SCRATCH / "framework_hostile"
+    folder.mkdir(exist_ok=True)
+    for name, text in HOSTILE.items():
+        (folder / name).write_bytes(text)
+        got = job_of(name, "--cluster", "h100:8x1", "--model", "olmoe-1b-7b", folder=folder)
+        check(got.returncode in (0, 2) and (got.returncode == 0 or got.stderr.startswith(("spillway: ", "from "))),
+              f"{name}: {got.returncode} {got.stderr}")
+        if name not in ("mapping.yaml", "loop.sh", "command.sh", "words.sh"):
+            check(got.returncode == 2, f"{name}: was taken, {got.stdout[:200]}")
+    check(not (folder / "MARK").exists(), "a command of a file was executed")
+    got = asked.run(PROGRAM, "plan", "--from", "missing.sh", cwd=folder)
+    check(got.returncode != 0 and "missing.sh" in got.stderr, f"missing: {got.stderr}")
+    got = asked.run(PROGRAM, "plan", "--from", "a", "--job", "b", cwd=folder)
+    check(got.returncode == 2 and "write one" in got.stderr, f"both: {got.stderr}")
+
+
+names = sorted(p.name for p in FILES.iterdir() if p.suffix != ".md")
+check(names == sorted(WANT), f"files without an answer here: {set(names) ^ set(WANT)}")
+for file_name, (options, want, lacks) in WANT.items():
+    check_file(file_name, options, want, lacks)
+    check_printed(file_name, options)
+check_recipe()
+check_hostile()
+print(f"{len(WANT)} files, {checks} checks, {failures} failures")
+sys.exit(failures > 0 or checks == 0)

@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""A job as a framework's flags, read back: the same job, byte by byte and key by key, for jobs drawn at random.
+
+usage: framework_flags.py SPILLWAY SCRATCH CASES"""
+import json
+import pathlib
+import random
+import shlex
+import sys
+
+import program as asked
+
+PROGRAM, SCRATCH, CASES = sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3])
+MODELS = ["deepseek-v3", "qwen3-30b-a3b", "mixtral-8x7b", "olmoe-1b-7b", "glm-4.5-air", "gpt-oss-20b", "deepseek-v2-lite", "dbrx",
+          "qwen3-235b-a22b", "minimax-m2"]
+MEGATRON = ["megatron-alltoall", "megatron-alltoall:capacity_factor=1.25,pad=true", "megatron-allgather", "megatron-flex",
+            "megatron-flex:backend=hybridep", "megatron-flex:capacity_factor=2,policy=position", "megatron-syncfree:rank_capacity=1.5,graph=full",
+            "megatron-syncfree:rank_capacity=2,stash=1.2,host=1,page=128", "megatron-ncclep"]
+PRIMUS = MEGATRON + ["primus-syncfree:level=1", "primus-syncfree:level=3", "primus-megamoe"]
+MAXTEXT = ["gmm", "gmm:buffer_factor=2", "ragged", "ring", "ring:ragged_sort=true,buffer_factor=1.5", "ragged-ring", "dense:capacity_factor=1.25"]
+TITAN = ["torchtitan", "torchtitan-hybridep", "torchtitan-async"]
+
+# Keys that the frameworks have no setting for, or that follow from others there.
+OURS = {"memory_fraction", "price_per_gpu_hour", "allocator.expandable_segments", "library_limits"}
+UNNAMED = {"megatron": OURS | {"cross_entropy"}, "bridge": OURS | {"cross_entropy"}, "primus": OURS | {"cross_entropy"}, "maxtext": OURS, "torchtitan": OURS}
+
+checks = failures = 0
+
+
+def check(good, what):
+    global checks, failures
+    checks += 1
+    if not good:
+        failures += 1
+        print(f"wrong: {what}")
+
+
+def megatron_words(draw, framework):
+    scheme = draw.choice(PRIMUS if framework == "primus" else MEGATRON)
+    tensor, pipeline, context = draw.choice([1, 1, 2]), draw.choice([1, 1, 2, 4]), draw.choice([1, 1, 2])
+    words = ["--scheme", scheme, "--optimizer", draw.choice(["distributed", "distributed", "replicated"]), "--tensor", tensor, "--pipeline", pipeline,
+             "--context", context, "--expert-tensor", 1, "--remat", draw.choice(["none", "full", "moe_act", "selective", "moe_act+layernorm"])]
+    if draw.random() < 0.3 and "capacity" not in scheme and scheme.startswith(("megatron-alltoall", "megatron-flex")):
+        words[1] += ("," if ":" in scheme else ":") + "align=16"
+        words += ["--set", f"precision.recipe={draw.choice(['delayed', 'tensorwise', 'blockwise'])}"]
+    for chance, setting in ((0.3, "precision.gradients=bf16"), (0.2, "precision.optimizer=bf16"), (0.3, "cross_entropy=native"),
+                            (0.3, "cross_entropy=te_in_place"), (0.1, "cross_entropy=te"), (0.2, "optimizer_algorithm=muon"),
+                            (0.2, "memory_fraction=0.9"), (0.1, "price_per_gpu_hour=2.5"), (0.1, "allocator.expandable_segments=true"),
+                            (0.1, "library_limits=ignore"), (0.1, "parallel.sequence_parallel=true")):
+        if draw.random() < chance:
+            words += ["--set", setting]
+    return words
+
+
+def maxtext_words(draw):
+    return ["--scheme", draw.choice(MAXTEXT), "--remat", draw.choice(["none", "full", "minimal", "save_out_proj", "minimal_with_context"]),
+            "--precision", draw.choice(["framework", "bf16"]), "--tensor", draw.choice([1, 1, 1, 2])]
+
+
+def titan_words(draw):
+    scheme = draw.choice(TITAN)
+    words = ["--scheme", scheme, "--optimizer", "sharded", "--remat", "full" if scheme == "torchtitan-async" else draw.choice(["none", "full"]),
+             "--precision", draw.choice(["framework", "bf16"])]
+    if draw.random() < 0.2:
+        words += ["--set", "fsdp2.reshard_after_forward=never"]
+    return words
+
+
+def draw_job(draw, framework):
+    words = {"maxtext": maxtext_words, "torchtitan": titan_words}.get(framework, lambda d: megatron_words(d, framework))(draw)
+    micro = draw.choice([1, 2, 4])
+    return ["--model", draw.choice(MODELS), "--cluster", draw.choice(["h100:8x2", "h200:8x4", "mi300x:8x8", "gb200:8x4"]),
+            "--sequence-length", draw.choice([1024, 4096, 8192]), "--expert-parallel", draw.choice([1, 2, 4, 8]),
+            "--sequences-per-gpu", micro * draw.choice([1, 2, 4]), "--micro-batches", micro, *words]
+
+
+def explained(*words):
+    got = asked.run(PROGRAM, "explain", "--stack", "none", "--format", "json", *words)
+    return got.returncode, got.stdout, got.stderr
+
+
+def same(first, second):
+    """Components with their bytes; the text of a scheme may name its defaults."""
+    a, b = json.loads(first), json.loads(second)
+    for row in a + b:
+        row.pop("scheme")
+    return a == b
+
+
+def job_of(path, options):
+    got = asked.run(PROGRAM, "job", path, *options, "--format", "json")
+    return json.loads(got.stdout)["job"] if got.returncode == 0 else got.stderr
+
+
+def check_one(framework, words, path):
+    code, bytes_of, _ = explained(*words)
+    if code != 0:
+        return False  # no such job
+    flags = asked.run(PROGRAM, "plan", *words, "--flags", framework, "--stack", "none", "--routing", "uniform")
+    check(flags.returncode == 0, f"{framework} {words}: {flags.stderr}")
+    if flags.returncode != 0:
+        return True
+    path.write_text(flags.stdout)
+    first = flags.stdout.splitlines()[0]
+    check(first.startswith("# spillway plan --from FILE"), f"{framework}: first line {first}")
+    options = shlex.split(first)[5:]
+    unnamed = [o for o in options if o.startswith("--") and o not in ("--cluster", "--set", "--model")]
+    keys = {o.split("=")[0] for o in options if "=" in o} - UNNAMED[framework]
+    check(not unnamed and not keys, f"{framework}: {unnamed} {keys} are options, though the framework has names for them: {first}")
+    code, again, error = explained("--from", path, *options)
+    check(code == 0 and same(bytes_of, again), f"{framework}: another job comes back: {' '.join(map(str, words))}; {first}; {error[-200:]}")
+    job = job_of(path, options)
+    given = dict(zip(map(str, words[::2]), words[1::2]))
+    for key, option in (("sequence_length", "--sequence-length"), ("micro_batches", "--micro-batches")):
+        check(job["batch"][key] == given[option], f"{framework}: {key} {job['batch'][key]}, was {given[option]}")
+    check(job["batch"]["sequences_per_gpu"] == [given["--sequences-per-gpu"]], f"{framework}: sequences {job['batch']}")
+    check(job["parallel"]["expert"] == given["--expert-parallel"], f"{framework}: expert {job['parallel']}")
+    return True
+
+
+draw = random.Random(20261126)
+for framework in ("megatron", "bridge", "primus", "maxtext", "torchtitan"):
+    ending = ".yaml" if framework in ("bridge", "primus") else ".sh"
+    done = 0
+    for _ in range(8 * CASES):
+        done += check_one(framework, draw_job(draw, framework), SCRATCH / f"flags_{framework}{ending}")
+        if done == CASES:
+            break
+    check(done == CASES, f"{framework}: only {done} jobs could be drawn")
+got = asked.run(PROGRAM, "plan", "--model", "olmoe-1b-7b", "--cluster", "h100:8x1", "--scheme", "gmm", "--flags", "megatron")
+check(got.returncode == 2 and "no scheme gmm" in got.stderr, f"gmm of Megatron: {got.stderr}")
+got = asked.run(PROGRAM, "plan", "--model", "olmoe-1b-7b", "--cluster", "h100:8x1", "--flags", "deepspeed")
+check(got.returncode == 2 and "write megatron" in got.stderr, f"deepspeed: {got.stderr}")
+print(f"{checks} checks, {failures} failures")
+sys.exit(failures > 0 or checks == 0)
