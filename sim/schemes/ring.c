@@ -114,7 +114,8 @@ size_t spw_ring_exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
     };
     for (size_t i = 0; i < SPW_COUNT_OF(list); i++) out[i] = list[i];
     if (waiting == 0) return SPW_COUNT_OF(list);
-    out[SPW_COUNT_OF(list)] = again; /* of all layers of a scan's turn but the last, whose sum nothing reads */
+    out[SPW_COUNT_OF(list)] =
+        again; /* of all layers of a scan's turn but the last, whose sum nothing reads */
     return SPW_COUNT_OF(list) + 1;
 }
 
