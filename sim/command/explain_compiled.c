@@ -88,11 +88,11 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
     if (job->implied[0] != '\0') printf("split: %s\n", job->implied);
     spw_print_model_doubts(&job->model, "not here: ", stdout);
     print_cut(job, sequences);
-    const spw_verdict verdict = spw_footprint_verdict(f.peak_bytes, f.budget_bytes);
-    const bool surely = spw_verdict_is_sure(verdict, m->argument_bytes + m->high_bytes, budget);
-    printf("peak %.1f GiB, between %.1f and %.1f, of %.1f GiB: %s%s\n", peak / GIB,
-           (m->argument_bytes + m->low_bytes) / GIB, (m->argument_bytes + m->high_bytes) / GIB, budget / GIB,
-           spw_verdict_text(verdict, false), verdict == SPW_VERDICT_OOM || surely ? "" : ", and may not fit");
+    const double high = m->argument_bytes + m->high_bytes;
+    const spw_verdict verdict = spw_interval_verdict((double)f.peak_bytes, high, budget);
+    printf("peak %.1f GiB, between %.1f and %.1f, of %.1f GiB: %s\n", peak / GIB,
+           (m->argument_bytes + m->low_bytes) / GIB, high / GIB, budget / GIB,
+           spw_verdict_text(verdict, false));
     print_moment("fullest", &m->fullest);
     if (m->next.bytes > 0.0) print_moment("runner-up", &m->next);
     if (m->outside[0] != '\0') {

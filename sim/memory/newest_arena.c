@@ -32,7 +32,8 @@ spw_status spw_newest_arena_of(const spw_stack *stack, const spw_job *job, const
     SPW_TRY(SPW_ALLOC(1, &f));
     SPW_TRY(spw_compiled_footprint_compute(stack, job, scheme, sequences, f, outside));
     *out = (spw_newest_arena){.there = true,
-                              .verdict = spw_footprint_verdict(f->peak_bytes, f->budget_bytes),
+                              .verdict = spw_interval_verdict((double)f->peak_bytes, (double)f->high_bytes,
+                                                              (double)f->budget_bytes),
                               .peak_bytes = f->peak_bytes,
                               .low_bytes = f->low_bytes,
                               .high_bytes = f->high_bytes,

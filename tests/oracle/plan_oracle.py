@@ -83,11 +83,12 @@ def judge(plan, job, *extra):
 
 
 def rank(rows, i):
-    """Less is better: with a time, faster, less memory; without one the larger batch, less memory; then the order of the rows."""
+    """Less is better: with a time, surely fits, faster, less memory; without one the larger batch, less memory; then the order of the rows."""
     time, memory = rows[i]["time"], rows[i]["memory"]["max_bytes"]
+    doubt = not surely_fits(rows[i])
     if time["step_s"] is None:
-        return 1, -rows[i]["sequences_per_gpu"], memory, i
-    return 0, -time["tokens_per_s_per_gpu"], memory, i
+        return 1, doubt, -rows[i]["sequences_per_gpu"], memory, i
+    return 0, doubt, -time["tokens_per_s_per_gpu"], memory, i
 
 
 def judge_times(row):
