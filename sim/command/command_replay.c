@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "base/processes.h"
 #include "sim/command/job_options.h"
+#include "sim/input/grid.h"
 #include "sim/input/memory_snapshot.h"
 #include "sim/input/software.h"
 #include "sim/memory/compiled_layout.h"
@@ -361,9 +362,9 @@ spw_status spw_command_replay(int argc, char **argv) {
     settings.job = &o->job.job;
     if (o->stack != NULL) SPW_TRY(spw_software_suits(o->stack, &settings.job->cluster));
     settings.tokens = spw_cost_tokens(settings.job, settings.tokens);
-    if (software->compiled)
+    if (software->compiled && spw_grid_is_plain(settings.job))
         SPW_TRY(spw_compiled_layouts_settle(&software->stack, o->job.scheme, settings.job->schemes));
-    else
+    else if (!software->compiled)
         SPW_TRY(spw_newest_stack_read(settings.job, o->job.scheme, settings.job->schemes, other, &newest));
     settings.override = o->job.override;
     settings.overrides = o->job.overrides - (o->job.sequences != NULL);

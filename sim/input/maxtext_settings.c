@@ -110,7 +110,7 @@ static const spw_maxtext_setting rows[] = {
     {"remat_policy", "minimal_offloaded", SPW_MAXTEXT_REFUSED,
      "the copies' buffers are not modelled: Mixtral 8x7B at 4 sequences takes 24.5 GiB by gmm (22.1 by full) "
      "and 15.8 by "
-     "dense at a factor of 1.25 (17.8); nearest: full"},
+     "dense at a factor of 1.25, where full takes 17.8; nearest: full"},
     {"remat_policy", "minimal_flash", SPW_MAXTEXT_REFUSED, "MaxText calls it minimal_with_context now"},
     {"remat_policy", "minimal_with_quantization", SPW_MAXTEXT_REFUSED,
      "what quantization keeps is not modelled; nearest: minimal"},

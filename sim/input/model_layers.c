@@ -247,6 +247,8 @@ static void find_period(const spw_reading *in, spw_model *m) {
     size_t first = 0;
     m->nested_scans = in->family->nested_scans;
     m->layers_per_turn = in->family->layer_period > 0 ? in->family->layer_period : 1;
+    if (m->layers > 0) m->layers_per_turn = m->layers_per_turn * m->moe_layers / m->layers;
+    if (m->layers_per_turn == 0) m->layers_per_turn = 1;
     if (count != m->layers && m->other_layers == 0) return;
     while (m->is_moe[first] == 0) first++; /* there is one */
     for (size_t period = 1, sparse = 0; first + period <= m->layers; period++) {

@@ -100,6 +100,9 @@ size_t spw_ring_exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
     const size_t chunks = isnan(parts) ? 1 : (size_t)parts;
     const uint64_t row = s->hidden * s->element_bytes, part = spw_returned_width(s) * s->element_bytes,
                    logits = 2 * s->experts * sizeof(float);
+    const uint64_t waiting = s->waiting_layers;
+    const spw_exchange again = {"combine again", SPW_PHASE_RECOMPUTE, true, part * waiting / (waiting + 1),
+                                chunks};
     const spw_exchange list[] = {
         {"dispatch", SPW_PHASE_FORWARD, false, row + logits, chunks},
         {"combine", SPW_PHASE_FORWARD, true, part, chunks},
@@ -110,7 +113,10 @@ size_t spw_ring_exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
          .for_router = true}, /* of the gathered logits */
     };
     for (size_t i = 0; i < SPW_COUNT_OF(list); i++) out[i] = list[i];
-    return SPW_COUNT_OF(list);
+    if (waiting == 0) return SPW_COUNT_OF(list);
+    out[SPW_COUNT_OF(list)] =
+        again; /* of all layers of a scan's turn but the last, whose sum nothing reads */
+    return SPW_COUNT_OF(list) + 1;
 }
 
 /* Local experts are served in order of id, and for an expert the gathered tokens in order of rank and

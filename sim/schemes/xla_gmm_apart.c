@@ -23,7 +23,13 @@ static void wait(const spw_layer_shape *s, spw_layer_builder *b, bool born) {
     const spw_tensor tensors[] = {
         {"waiting_x", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN, times, 0, {{0}}},
         {"waiting_products", SPW_ROWS_BUFFER, SPW_WIDTH_FFN, (uint8_t)(2 * times), 0, {{0}}},
-        {"waiting_act", SPW_ROWS_BUFFER, SPW_WIDTH_FFN, s->expert_bias ? 2 : 1, 0, {{0}}},
+        {"waiting_act",
+         SPW_ROWS_BUFFER,
+         SPW_WIDTH_FFN,
+         (uint8_t)((s->expert_bias ? 2 : 1) * times),
+         0,
+         {{0}}},
+        spw_xla_waiting_weights(s),
     };
     if (times > 0) spw_xla_wait(b, tensors, sizeof tensors / sizeof *tensors, born);
 }

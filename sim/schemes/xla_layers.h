@@ -25,6 +25,8 @@ void spw_xla_gmm_apart(const spw_layer_shape *shape, spw_layer_builder *b, bool 
 spw_tensor spw_xla_rows(const char *name, spw_rows rows, spw_width width);
 /* [e, H, F] of one matrix, gathered over fsdp, or its gradient before it is scattered. */
 spw_tensor spw_xla_weight(const spw_layer_shape *shape, const char *name);
+/* Those of the other layers of a scan's turn, gathered, which wait too (JAX 0.11 on). */
+spw_tensor spw_xla_waiting_weights(const spw_layer_shape *shape);
 /* wi_0, wi_1, wo; of no size where a rank holds its experts' weights whole. */
 void spw_xla_gather_weights(const spw_layer_shape *shape, spw_layer_builder *b);
 /* Of gate and up, from x and the gradients of w0_out and w1_out, which die. */

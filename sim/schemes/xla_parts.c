@@ -10,6 +10,12 @@ spw_tensor spw_xla_weight(const spw_layer_shape *s, const char *name) {
                         .dim = {{"e", s->experts_per_rank}, {"H", s->hidden}, {"F", s->ffn}}};
 }
 
+spw_tensor spw_xla_waiting_weights(const spw_layer_shape *s) {
+    spw_tensor weights = spw_xla_weight(s, "waiting_weights");
+    weights.times = (uint8_t)(3 * s->waiting_layers);
+    return weights;
+}
+
 void spw_xla_gather_weights(const spw_layer_shape *s, spw_layer_builder *b) {
     static const char *const names[] = {"wi_0", "wi_1", "wo"};
     for (int i = 0; i < 3; i++) {

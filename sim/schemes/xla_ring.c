@@ -63,8 +63,10 @@ static void wait(const spw_layer_shape *s, spw_layer_builder *b, bool born) {
         {"waiting_products", SPW_ROWS_BUFFER, SPW_WIDTH_FFN, (uint8_t)(2 * times), 0, {{0}}},
         {"waiting_act", SPW_ROWS_BUFFER, SPW_WIDTH_FFN, times, 0, {{0}}},
         {"waiting_y", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN, times, 0, {{0}}},
+        spw_xla_waiting_weights(s),
     };
-    if (times > 0) spw_xla_wait(b, tensors, 4, born);
+    const bool apart = spw_layer_flavour(b) == SPW_FLAVOUR_XLA_APART;
+    if (times > 0) spw_xla_wait(b, tensors, apart ? 5 : 4, born);
 }
 
 static void recompute(const form *f, const spw_layer_shape *s, spw_layer_builder *b) {

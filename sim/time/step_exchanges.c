@@ -53,9 +53,13 @@ static void add_exchanges(spw_step_traffic *out, const spw_scheme *scheme, const
                 backward, 1, s->assignments * width, b);
         } else if (!exchange[i].for_router) {
             const size_t chunks = parts_of(&exchange[i]);
-            add(out, exchange[i].name, whole ? "R T H b" : "R T H b / TP",
+            const bool waits = exchange[i].back && exchange[i].phase == SPW_PHASE_RECOMPUTE; /* n a turn */
+            add(out, exchange[i].name,
+                waits   ? "R T H b (n - 1) / n"
+                : whole ? "R T H b"
+                        : "R T H b / TP",
                 exchange[i].back ? SPW_OPERATION_REDUCE_SCATTER : SPW_OPERATION_ALL_GATHER, backward, chunks,
-                s->ranks * s->tokens / chunks * width, b);
+                s->ranks * s->tokens / chunks * (waits ? exchange[i].row_bytes / b : width), b);
         }
     }
     if (kind != SPW_COMPILED_EXCHANGE_RAGGED) return;
