@@ -3,6 +3,7 @@
 #include "sim/input/model.h"
 #include "sim/memory/optimizer_state.h"
 
+#include "sim/memory/pipeline.h"
 #include "tests/unit/check.h"
 
 #include <jansson.h>
