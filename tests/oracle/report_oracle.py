@@ -714,12 +714,12 @@ def case_timed():
     refused = run(program, "report", result, "--output", folder / "no.html", "--drop-at-most", "much")
     expect("timed", refused.returncode == 2 and "percentage" in refused.stderr, refused.stderr)
     result, answer = replayed("searched", trace, root / "sim/jobs/deepseek-v3-mi355x.yaml", "--stack", "maxtext-rocm-2026-05", "--scheme", "gmm-deepep",
-                              "--scheme", "dense:capacity_factor=1.25", "--drop-at-most", 1)
+                              "--scheme", "dense:capacity_factor=1.25", "--drop-at-most", 1, "--sequences-per-gpu", 1)
     expect("searched", "a factor of" in next(report(result).root.all("section", "answer")).text(), "the factor that was searched is not said")
     fp8 = folder / "fp8.yaml"  # what is not modelled is said where the answer is
     text = (root / "sim/jobs/deepseek-v3-mi355x.yaml").read_text()
     fp8.write_text(re.sub("(?m)^precision:.*", "precision: {weights: fp8, gradients: bf16, optimizer: bf16, activations: fp8}", text))
-    result, answer = replayed("fp8", trace, fp8, "--stack", "maxtext-rocm-2026-05", "--scheme", "gmm")
+    result, answer = replayed("fp8", trace, fp8, "--stack", "maxtext-rocm-2026-05", "--scheme", "gmm", "--sequences-per-gpu", 1)
     expect("fp8", answer["rows"][0]["time"]["step_s"] is None, "fp8 has a time")
     whole_check("fp8", result, answer)
 

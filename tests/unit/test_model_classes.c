@@ -4,6 +4,7 @@
 #include "sim/memory/optimizer_state.h"
 #include "sim/memory/pipeline.h"
 
+#include "sim/memory/pipeline.h"
 #include "tests/unit/check.h"
 
 #include <jansson.h>
