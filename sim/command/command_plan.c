@@ -24,7 +24,6 @@
 #include "traces/generate.h"
 #include "traces/trace.h"
 
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -112,8 +111,6 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     if (key == ARGP_KEY_INIT) {
         state->child_inputs[0] = &o->job;
         state->child_inputs[1] = &o->search;
-    } else if (key == OPTION_UNTIL && o->until != NULL) {
-        argp_error(state, "--until is given twice; write its questions between commas, as in oom,step=1.1");
     } else if (key >= OPTION_TRACE && key <= OPTION_FLAGS) {
         *target[key - OPTION_TRACE] = text;
     } else if (key == OPTION_ALL) {
@@ -399,8 +396,7 @@ spw_status spw_command_plan(int argc, char **argv) {
     SPW_TRY(SPW_ALLOC(1, &other));
     o->job.points_alone = o->job.expert_lists = true;
     SPW_TRY(spw_command_parse(&argp, argc, argv, o));
-    if (o->flags != NULL) SPW_TRY(spw_plan_flags_find(o->flags, &o->search.flags));
-    if (o->flags != NULL) SPW_TRY(spw_command_lines_at(SIZE_MAX));
+    if (o->flags != NULL) SPW_TRY(spw_plan_flags_find(o->flags, &o->search.flags)); /* no line is broken */
     if (o->flags != NULL && o->until != NULL) SPW_TRY(spw_fail(SPW_EARG, "--flags does not go with --until"));
     if (o->trace_path != NULL && o->routing != NULL)
         SPW_TRY(spw_fail(SPW_EARG, "--trace and --routing both say what the routing is; write one"));
