@@ -188,7 +188,9 @@ typedef struct seen_options {
 } seen_options;
 
 static spw_status see_option(seen_options *seen, const struct argp_option *o) {
-    if (o == NULL || o->arg == NULL || (o->doc != NULL && strstr(o->doc, "repeated") != NULL)) return SPW_OK;
+    if (o == NULL || o->arg == NULL || (o->flags & SPW_OPTION_LAST) != 0 ||
+        (o->doc != NULL && strstr(o->doc, "repeated") != NULL))
+        return SPW_OK;
     for (size_t i = 0; i < seen->count; i++)
         if (seen->option[i] == o)
             return spw_fail(

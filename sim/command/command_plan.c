@@ -44,7 +44,8 @@ enum {
     OPTION_UNTIL,
     OPTION_MEMORY,
     OPTION_FLAGS,
-    OPTION_ALL
+    OPTION_ALL,
+    OPTION_DETAILS
 };
 
 typedef struct plan_options {
@@ -61,7 +62,7 @@ static const struct argp_option own_options[] = {
      "routing that is generated, by the names of `trace generate --distribution` (default: reference, as "
      "uneven as a run late in training; uniform: without any unevenness but chance)",
      0},
-    {"imbalance", OPTION_IMBALANCE, "X[,ep=N]", 0,
+    {"imbalance", OPTION_IMBALANCE, "X[,ep=N]", SPW_OPTION_LAST,
      "for times, rows, drops and memory that follows the routing: the fullest rank is chosen X times the "
      "mean at expert-parallel size N (default: the job's), and as much at other sizes as the same experts "
      "make",
@@ -99,7 +100,10 @@ static const struct argp_option own_options[] = {
      "print the best point as what a framework reads, in place of tables: megatron, bridge, primus, maxtext "
      "or torchtitan",
      0},
-    {"all", OPTION_ALL, NULL, 0, "print every point, not only those that no other beats", 0},
+    {"all", OPTION_ALL, NULL, 0, "print every point, not only those that no other beats; with the details",
+     0},
+    {"details", OPTION_DETAILS, NULL, 0,
+     "print what the answer rests on, other answers, and the points that no other beats", 0},
     {0},
 };
 
@@ -113,8 +117,9 @@ static error_t parse(int key, char *text, struct argp_state *state) {
         state->child_inputs[1] = &o->search;
     } else if (key >= OPTION_TRACE && key <= OPTION_FLAGS) {
         *target[key - OPTION_TRACE] = text;
-    } else if (key == OPTION_ALL) {
-        o->all = true;
+    } else if (key == OPTION_ALL || key == OPTION_DETAILS) {
+        o->all = o->all || key == OPTION_ALL;
+        o->search.details = true;
     } else if (key == ARGP_KEY_ARG) {
         argp_error(state, "'%s' is no option; a trace is given as --trace %s", text, text);
     } else {
@@ -476,6 +481,7 @@ spw_status spw_command_plan(int argc, char **argv) {
                                 .traced = o->trace_path != NULL && !info->synthetic,
                                 .even = is_even(o),
                                 .all = o->all,
+                                .details = o->search.details,
                                 .batch_unsaid = o->job.batch_unsaid};
     if (o->chrome != NULL && spw_process_is_first())
         SPW_TRY(spw_chrome_trace_write(&result, &settings, o->chrome));

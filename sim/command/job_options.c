@@ -40,6 +40,7 @@ static void fill_options(const spw_setting *row, const char *prefix, struct argp
             *(*next)++ = (struct argp_option){.name = row->option,
                                               .key = SPW_OPTION_KEYS + (int)names,
                                               .arg = argument_of(row),
+                                              .flags = SPW_OPTION_LAST,
                                               .doc = named[names].help};
             names++;
         }
@@ -71,12 +72,6 @@ static void add_override(spw_job_options *o, struct argp_state *state, const cha
                    option, strcmp(option, "set") == 0 ? key : value);
         return;
     }
-    for (size_t i = 0; i < o->overrides; i++)
-        if (strlen(o->override[i].key) == key_length && strncmp(o->override[i].key, key, key_length) == 0) {
-            argp_error(state, "%.*s is given twice, by %.100s and by --%s; write it once", (int)key_length,
-                       key, o->override[i].label, option);
-            return;
-        }
     char *name = o->override_text[o->overrides].key, *label = o->override_text[o->overrides].label;
     const size_t size = sizeof o->override_text[0].label;
     (void)snprintf(name, sizeof o->override_text[0].key, "%.*s", (int)key_length, key);

@@ -19,6 +19,7 @@ typedef struct spw_plan_view {
     bool traced;       /* the routing is a trace that was recorded, not made */
     bool even;         /* it is as even as chance leaves it */
     bool all;          /* every point, not the front alone */
+    bool details;      /* what the answer rests on, intervals, other answers, points that nothing beats */
     bool batch_unsaid; /* nobody said how many sequences a GPU has */
 } spw_plan_view;
 

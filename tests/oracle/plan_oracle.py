@@ -30,7 +30,8 @@ check = oracle.check
 
 
 def run(*arguments):
-    return oracle.must(*arguments, "--wide")  # its tables are read by row
+    details = ("--details",) if arguments[0] == "plan" and "--format" not in arguments else ()
+    return oracle.must(*arguments, *details, "--wide")  # its tables are read by row
 
 
 def key(row):
