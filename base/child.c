@@ -24,7 +24,7 @@ enum { MESSAGE_BYTES = 8192, EXIT_UNHEARD = 5 };
 
 unsigned spw_child_patience_s = 20;
 
-/* What comes first through the pipe. */
+/* What comes through the pipe when the work is done, behind one byte that says that it begins. */
 typedef struct reply_head {
     int code;
     size_t bytes;
@@ -48,7 +48,7 @@ typedef struct listener {
     int pipe;
     pid_t child;
     unsigned patience_s;
-    bool broken, stuck; /* the pipe gave an error; the child sleeps */
+    bool begun, broken, stuck; /* the work has begun; the pipe gave an error; the child sleeps */
 } listener;
 
 /* What a child may take, and what its end means. */
@@ -157,12 +157,14 @@ static void be_ended(void) {
 /* The exit status of the child. */
 static int answer(int pipe, const terms *t, spw_child_work work, void *context) {
     const struct rlimit seconds = {t->cpu_seconds, t->cpu_seconds}, none = {0, 0};
+    static const char begun = 1;
     reply_head head = {.code = SPW_ENOMEM, .message = "cannot allocate an answer"};
     char *text = NULL;
     be_silent();
     if (t->own) be_ended();
     if (t->cpu_seconds > 0) (void)setrlimit(RLIMIT_CPU, &seconds);
     (void)setrlimit(RLIMIT_CORE, &none);
+    if (!put(pipe, &begun, sizeof begun)) return EXIT_UNHEARD;
     FILE *out = open_memstream(&text, &head.bytes);
     if (out != NULL) {
         const spw_status status = spw_settle(work(context, out));
@@ -178,7 +180,9 @@ static int answer(int pipe, const terms *t, spw_child_work work, void *context) 
 
 /* What the child said; false when it said nothing that can be true. */
 static bool listen_to(listener *l, size_t most_bytes, reply_head *head, char **reply, spw_status *status) {
-    if (!take(l, head, sizeof *head)) return false;
+    char begun;
+    l->begun = take(l, &begun, sizeof begun);
+    if (!l->begun || !take(l, head, sizeof *head)) return false;
     if (head->code < 0 || head->code >= SPW_STATUS_COUNT || head->bytes > most_bytes) return false;
     head->message[MESSAGE_BYTES - 1] = '\0';
     *status = (spw_status)head->code;
@@ -227,13 +231,19 @@ static spw_status no_end(const char *what, int state, const listener *l) {
                     WEXITSTATUS(state));
 }
 
-static spw_status run_once(const char *path, const terms *t, spw_child_work work, void *context, char **reply,
-                           size_t *bytes, bool *stuck) {
-    spw_status status = SPW_OK;
-    reply_head head = {.code = 0};
-    int ends[2] = {-1, -1}, state = 0;
-    *reply = NULL;
-    *bytes = 0;
+/* What came of a child: *heard when it answered, with this status and reply. */
+typedef struct outcome {
+    reply_head head;
+    listener l;
+    spw_status status;
+    int state; /* as waitpid() says */
+    bool heard;
+} outcome;
+
+static spw_status run_child(const char *path, const terms *t, spw_child_work work, void *context,
+                            char **reply, outcome *out) {
+    int ends[2] = {-1, -1};
+    *out = (outcome){.status = SPW_OK};
     if (pipe(ends) != 0) return spw_fail(SPW_EIO, "%s: no pipe: %s", path, strerror(errno));
     void *files = t->own ? spw_temporary_lend() : NULL;
     (void)fflush(NULL); /* or the child might print what waits in a buffer here */
@@ -249,26 +259,41 @@ static spw_status run_once(const char *path, const terms *t, spw_child_work work
         spw_temporary_take_back(files);
         return spw_fail(SPW_EIO, "%s: no child process: %s", path, strerror(errno));
     }
-    listener l = {.pipe = ends[0], .child = child, .patience_s = t->patience_s};
-    const bool heard = listen_to(&l, t->most_bytes, &head, reply, &status);
+    out->l = (listener){.pipe = ends[0], .child = child, .patience_s = t->patience_s};
+    out->heard = listen_to(&out->l, t->most_bytes, &out->head, reply, &out->status);
     (void)close(ends[0]);
-    if (l.stuck) (void)kill(child, SIGKILL);
-    while (waitpid(child, &state, 0) < 0 && errno == EINTR) {
+    if (out->l.stuck) (void)kill(child, SIGKILL);
+    while (waitpid(child, &out->state, 0) < 0 && errno == EINTR) {
     }
-    heed_sanitizer(state);
     spw_temporary_take_back(files);
-    if (!heard || !WIFEXITED(state) || WEXITSTATUS(state) != 0) {
-        status = t->own ? no_end(path, state, &l) : no_answer(path, state, &l);
-    } else if (head.code != SPW_OK) {
-        status = spw_fail(status, "%s", head.message);
+    return SPW_OK;
+}
+
+/* A child may end before its work begins: what a library does in every new process (OpenMP's team, a sanitizer's threads) met
+ * another thread at a bad moment. Then there is another child; nothing is done twice. */
+static spw_status run_once(const char *path, const terms *t, spw_child_work work, void *context, char **reply,
+                           size_t *bytes, bool *stuck) {
+    enum { MOST_CHILDREN = 2 };
+    outcome o = {.heard = false};
+    *reply = NULL;
+    *bytes = 0;
+    for (int i = 0; i < MOST_CHILDREN && !o.l.begun && !o.l.stuck; i++) {
+        const spw_status status = run_child(path, t, work, context, reply, &o);
+        if (status != SPW_OK) return status;
     }
-    *bytes = head.bytes;
-    *stuck = l.stuck;
-    if (status != SPW_OK) {
+    heed_sanitizer(o.state);
+    if (!o.heard || !WIFEXITED(o.state) || WEXITSTATUS(o.state) != 0) {
+        o.status = t->own ? no_end(path, o.state, &o.l) : no_answer(path, o.state, &o.l);
+    } else if (o.head.code != SPW_OK) {
+        o.status = spw_fail(o.status, "%s", o.head.message);
+    }
+    *bytes = o.head.bytes;
+    *stuck = o.l.stuck;
+    if (o.status != SPW_OK) {
         spw_free(*reply);
         *reply = NULL;
     }
-    return status;
+    return o.status;
 }
 
 /* Damaged is what two readings find damaged: a library that is short of memory errs, too. A child that slept met a lock

@@ -18,7 +18,8 @@ typedef spw_status (*spw_child_work)(void *context, FILE *out);
  * are those of this call; what it prints on standard error goes nowhere. A child that crashes, or writes more than
  * `most_bytes`, is SPW_EFORMAT: "path: damaged ...", one that a library ends by exit() SPW_ENOMEM. A child that sleeps for
  * spw_child_patience_s is ended and run once more, then it is SPW_EIO: in a process with threads it may wait for a lock
- * that is held nowhere. */
+ * that is held nowhere. A child that ends before `work` begins, in what a library does in every new process, is followed by another
+ * one, here and in spw_child_do(). */
 SPW_MUST_CHECK spw_status spw_child_run(const char *path, unsigned cpu_seconds, size_t most_bytes,
                                         spw_child_work work, void *context, char **reply, size_t *bytes);
 

@@ -57,7 +57,7 @@ static const struct argp argp = {
 };
 
 /* Which explanation, and what does not go with it. */
-static spw_status explain(const explain_options *o) {
+static spw_status explain(explain_options *o) {
     const spw_job *job = &o->job.job;
     uint64_t rank = 0;
     if (o->peer != NULL)

@@ -16,6 +16,7 @@
 #include "sim/input/grid.h"
 #include "sim/input/job_check.h"
 #include "sim/input/software.h"
+#include "sim/memory/compiled_layout.h"
 #include "sim/print/plural.h"
 #include "sim/replay/chrome_trace.h"
 #include "sim/replay/plan_points.h"
@@ -45,7 +46,9 @@ enum {
     OPTION_MEMORY,
     OPTION_FLAGS,
     OPTION_ALL,
-    OPTION_DETAILS
+    OPTION_DETAILS,
+    OPTION_EVERY_RANK,
+    OPTION_NO_ALLOCATOR
 };
 
 typedef struct plan_options {
@@ -53,7 +56,7 @@ typedef struct plan_options {
     const char *trace_path, *routing, *imbalance, *stack, *steps, *layers, *tokens, *seed, *allocator, *drops,
         *routing_steps, *chrome, *until, *memory, *flags;
     spw_search_options search;
-    bool all;
+    bool all, every_rank, no_allocator;
 } plan_options;
 
 static const struct argp_option own_options[] = {
@@ -78,9 +81,8 @@ static const struct argp_option own_options[] = {
      0},
     {"seed", OPTION_SEED, "N", 0, "of draws and of generated routing (default: 1)", 0},
     {"allocator", OPTION_ALLOCATOR, "KEY:VALUE,...", 0,
-     "also replay PyTorch's allocator, set as in PYTORCH_CUDA_ALLOC_CONF, for schemes that allocate what "
-     "arrives: what is "
-     "reserved, and whether a step runs out",
+     "PyTorch's allocator, as in PYTORCH_CUDA_ALLOC_CONF (default: the job's); it is replayed for schemes of "
+     "PyTorch: what is reserved, and whether a step runs out",
      0},
     {"drop-at-most", OPTION_DROPS, "P", 0,
      "what is called fastest drops at most P percent of the assignments (default: 1)", 0},
@@ -96,6 +98,10 @@ static const struct argp_option own_options[] = {
      0},
     {"chrome-trace", OPTION_CHROME, "FILE.json", SPW_OPTION_WRITES,
      "also write the predicted step of every point as a Chrome trace, which Perfetto opens", 0},
+    {"every-rank", OPTION_EVERY_RANK, NULL, 0,
+     "replay the allocator of every rank of every stage (default: of the fullest 16)", 0},
+    {"no-allocator", OPTION_NO_ALLOCATOR, NULL, 0,
+     "what must be live alone, a lower bound: the allocator is not replayed", 0},
     {"flags", OPTION_FLAGS, "NAME", 0,
      "print the best point as what a framework reads, in place of tables: megatron, bridge, primus, maxtext "
      "or torchtitan",
@@ -120,6 +126,10 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     } else if (key == OPTION_ALL || key == OPTION_DETAILS) {
         o->all = o->all || key == OPTION_ALL;
         o->search.details = true;
+    } else if (key == OPTION_EVERY_RANK) {
+        o->every_rank = true;
+    } else if (key == OPTION_NO_ALLOCATOR) {
+        o->no_allocator = true;
     } else if (key == ARGP_KEY_ARG) {
         argp_error(state, "'%s' is no option; a trace is given as --trace %s", text, text);
     } else {
@@ -170,7 +180,7 @@ static spw_status parse_splits(const char *text, const spw_job *job, spw_plan_re
                : spw_fail(SPW_EARG, "--expert-parallel '%s': write a list as in 4,8,16", text);
 }
 
-static spw_status choose_software(const char *names, const spw_job_options *o, spw_software *software,
+static spw_status choose_software(const char *names, spw_job_options *o, spw_software *software,
                                   spw_software *other, spw_plan_request *request) {
     bool compiled = false, megatron = false;
     for (size_t i = 0; i < o->job.schemes; i++) {
@@ -182,7 +192,11 @@ static spw_status choose_software(const char *names, const spw_job_options *o, s
     if (status == SPW_OK && names != NULL) status = spw_software_suits(names, &o->job.cluster);
     if (status == SPW_OK) status = spw_software_measure(&o->job.cluster, software);
     if (status != SPW_OK) return spw_fail_within(status, "--stack (or none)");
-    if (software->compiled) request->stack = &software->stack;
+    if (software->compiled) {
+        request->stack = &software->stack;
+        status = spw_compiled_layouts_settle(&software->stack, o->scheme, o->job.schemes);
+        if (status != SPW_OK) return spw_fail_within(status, "--scheme");
+    }
     if (software->timed) request->time_stack = &software->time_stack;
     if (software->megatron) request->megatron = &software->megatron_coefficients;
     return software->compiled
@@ -280,9 +294,10 @@ static void describe_routing(const plan_options *o, const spw_trace_info *info, 
 /* What goes with a search, and what with a plan alone. */
 static spw_status check_search(const plan_options *o) {
     if (!o->search.asked) return spw_search_options_check(&o->search);
-    if (o->allocator != NULL || o->chrome != NULL || o->until != NULL || o->all)
-        return spw_fail(SPW_EARG, "--allocator, --chrome-trace, --until and --all do not go "
-                                  "with --search; ask them of the point that it finds");
+    if (o->chrome != NULL || o->until != NULL || o->all)
+        return spw_fail(SPW_EARG,
+                        "--chrome-trace, --until and --all do not go with --search; ask them of the "
+                        "point that it finds");
     if (o->job.job.part != SPW_PART_WHOLE) return spw_job_is_whole(&o->job.job, "--search");
     return SPW_OK;
 }
@@ -434,7 +449,8 @@ spw_status spw_command_plan(int argc, char **argv) {
     if (o->search.asked)
         spw_search_batches(&o->job.job, o->job.left_out, o->job.left_outs,
                            o->job.sequences != NULL || o->job.job.batches + o->job.left_outs > 1);
-    request.allocator = o->allocator != NULL;
+    request.allocator = !o->no_allocator;
+    request.every_rank = o->every_rank;
     const spw_job *job = &o->job.job;
     tokens = spw_cost_tokens(job, tokens);
     o->search.splits = splits;
@@ -480,6 +496,7 @@ spw_status spw_command_plan(int argc, char **argv) {
                                 .arguments = (size_t)argc - 1,
                                 .traced = o->trace_path != NULL && !info->synthetic,
                                 .even = is_even(o),
+                                .allocator = o->allocator != NULL,
                                 .all = o->all,
                                 .details = o->search.details,
                                 .batch_unsaid = o->job.batch_unsaid};

@@ -6,6 +6,7 @@
 #include "sim/command/job_options.h"
 #include "sim/input/memory_snapshot.h"
 #include "sim/input/software.h"
+#include "sim/memory/compiled_layout.h"
 #include "sim/replay/balance.h"
 #include "sim/replay/chrome_trace.h"
 #include "sim/replay/largest_batch.h"
@@ -42,6 +43,8 @@ enum {
     OPTION_CHROME,
     OPTION_BALANCER,
     OPTION_SNAPSHOT,
+    OPTION_EVERY_RANK,
+    OPTION_NO_ALLOCATOR,
     OPTION_MEMORY
 };
 
@@ -49,7 +52,7 @@ typedef struct replay_options {
     spw_job_options job;
     const char *trace_path, *steps, *layers, *output, *seed, *stack, *drops, *fits, *allocator, *chrome,
         *tokens, *checkpoint, *balancer, *snapshot, *memory;
-    bool each_step, overload, advise;
+    bool each_step, overload, advise, every_rank, no_allocator;
 } replay_options;
 
 static const struct argp_option own_options[] = {
@@ -95,6 +98,10 @@ static const struct argp_option own_options[] = {
     {"seed", OPTION_SEED, "N", 0, "of the draws when the trace has to be resampled (default: 1)", 0},
     {"allocator", OPTION_ALLOCATOR, "KEY:VALUE,...", 0,
      "PyTorch's allocator, as in PYTORCH_CUDA_ALLOC_CONF (default: the job's)", 0},
+    {"no-allocator", OPTION_NO_ALLOCATOR, NULL, 0,
+     "what must be live alone, a lower bound: the allocator is not replayed", 0},
+    {"every-rank", OPTION_EVERY_RANK, NULL, 0,
+     "replay the allocator of every rank of every stage (default: of the fullest 16)", 0},
     {"drop-at-most", OPTION_DROPS, "PERCENT", 0,
      "also find the smallest capacity or buffer factor that drops no more", 0},
     {"fits-at", OPTION_FITS, "PERCENT", 0,
@@ -119,6 +126,8 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     case OPTION_EACH_STEP: o->each_step = true; return 0;
     case OPTION_OVERLOAD: o->overload = true; return 0;
     case OPTION_ADVISE: o->advise = true; return 0;
+    case OPTION_EVERY_RANK: o->every_rank = true; return 0;
+    case OPTION_NO_ALLOCATOR: o->no_allocator = true; return 0;
     case OPTION_CHROME: o->chrome = text; return 0;
     case OPTION_BALANCER: o->balancer = text; return 0;
     case OPTION_SNAPSHOT: o->snapshot = text; return 0;
@@ -194,7 +203,7 @@ static void say_if_idle(const char *option, const spw_result *result) {
     }
     fprintf(spw_command_notes(),
             "spillway: %s has no effect here: it is replayed over all steps of schemes that allocate "
-            "what arrives, without micro-batches\n",
+            "what arrives\n",
             option);
 }
 
@@ -352,7 +361,9 @@ spw_status spw_command_replay(int argc, char **argv) {
     settings.job = &o->job.job;
     if (o->stack != NULL) SPW_TRY(spw_software_suits(o->stack, &settings.job->cluster));
     settings.tokens = spw_cost_tokens(settings.job, settings.tokens);
-    if (!software->compiled)
+    if (software->compiled)
+        SPW_TRY(spw_compiled_layouts_settle(&software->stack, o->job.scheme, settings.job->schemes));
+    else
         SPW_TRY(spw_newest_stack_read(settings.job, o->job.scheme, settings.job->schemes, other, &newest));
     settings.override = o->job.override;
     settings.overrides = o->job.overrides - (o->job.sequences != NULL);
@@ -380,7 +391,8 @@ spw_status spw_command_replay(int argc, char **argv) {
                                         .layer_end = settings.layer_end,
                                         .seed = seed,
                                         .overload = true,
-                                        .allocator = true,
+                                        .allocator = !o->no_allocator,
+                                        .every_rank = o->every_rank,
                                         .stack = software->compiled ? &software->stack : NULL,
                                         .newest = newest,
                                         .time_stack = software->timed ? &software->time_stack : NULL,

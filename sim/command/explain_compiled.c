@@ -6,6 +6,7 @@
 #include "sim/input/software.h"
 #include "sim/memory/compiled_cut.h"
 #include "sim/memory/compiled_footprint.h"
+#include "sim/memory/compiled_layout.h"
 #include "sim/memory/compiled_memory.h"
 #include "sim/memory/footprint.h"
 
@@ -87,11 +88,11 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
     if (job->implied[0] != '\0') printf("split: %s\n", job->implied);
     spw_print_model_doubts(&job->model, "not here: ", stdout);
     print_cut(job, sequences);
-    const spw_verdict verdict = spw_footprint_verdict(f.peak_bytes, f.budget_bytes);
-    const bool surely = spw_verdict_is_sure(verdict, m->argument_bytes + m->high_bytes, budget);
-    printf("peak %.1f GiB, between %.1f and %.1f, of %.1f GiB: %s%s\n", peak / GIB,
-           (m->argument_bytes + m->low_bytes) / GIB, (m->argument_bytes + m->high_bytes) / GIB, budget / GIB,
-           spw_verdict_text(verdict, false), verdict == SPW_VERDICT_OOM || surely ? "" : ", and may not fit");
+    const double high = m->argument_bytes + m->high_bytes;
+    const spw_verdict verdict = spw_interval_verdict((double)f.peak_bytes, high, budget);
+    printf("peak %.1f GiB, between %.1f and %.1f, of %.1f GiB: %s\n", peak / GIB,
+           (m->argument_bytes + m->low_bytes) / GIB, high / GIB, budget / GIB,
+           spw_verdict_text(verdict, false));
     print_moment("fullest", &m->fullest);
     if (m->next.bytes > 0.0) print_moment("runner-up", &m->next);
     if (m->outside[0] != '\0') {
@@ -120,13 +121,14 @@ static void head(void *state, const spw_explain_point *p) {
     print_heading(p->job, p->scheme, p->sequences, &e->stack, &e->memory, e->budget);
 }
 
-spw_status spw_explain_compiled(const spw_job_options *o, const char *name) {
+spw_status spw_explain_compiled(spw_job_options *o, const char *name) {
     explained e = {.budget = o->job.memory_fraction * o->job.cluster.hbm_gib.value * GIB};
     const spw_explanation what = {columns, &e, add, head};
     spw_status status = SPW_OK;
     SPW_TRY(spw_job_is_whole(&o->job, "--stack"));
     SPW_TRY(spw_software_suits(name, &o->job.cluster));
     SPW_TRY(spw_stack_read(name, NULL, &e.stack));
+    SPW_TRY(spw_compiled_layouts_settle(&e.stack, o->scheme, o->job.schemes));
     SPW_TRY(spw_explain_points(o, &what));
 
 cleanup:

@@ -5,6 +5,6 @@
 #include "sim/command/job_options.h"
 
 /* Every scheme and batch size of the job, with the coefficients of `stack` (a preset or a file), on stdout. */
-SPW_MUST_CHECK spw_status spw_explain_compiled(const spw_job_options *options, const char *stack);
+SPW_MUST_CHECK spw_status spw_explain_compiled(spw_job_options *options, const char *stack);
 
 #endif

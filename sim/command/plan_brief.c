@@ -5,6 +5,7 @@
 #include "sim/input/offload_modules.h"
 #include "sim/input/remat.h"
 #include "sim/memory/launches.h"
+#include "sim/memory/reserved_memory.h"
 #include "sim/print/plural.h"
 #include "sim/print/table.h"
 #include "sim/replay/result_answers.h"
@@ -57,16 +58,28 @@ static void print_cost(const spw_plan_view *v, const spw_result_row *r, FILE *ou
     if (isfinite(cost.money.value)) fprintf(out, ", cost %s", spw_amount_text(cost.money.value, amount));
 }
 
-/* Of the GPU that needs most, beside what there is. */
-static void print_room(const spw_result_row *r, FILE *out) {
+void spw_plan_print_room(const spw_result_row *r, FILE *out) {
     const spw_footprint *f = &r->footprint;
-    fprintf(out, "fits      it %s, %.1f", spw_verdict_sentence(spw_result_verdict(r), r->surely_fits),
-            (double)f->low_bytes / GIB);
+    const double low = (double)f->low_bytes / GIB, high = (double)f->high_bytes / GIB,
+                 budget = (double)f->budget_bytes / GIB;
+    fprintf(out, "it %s: ", spw_verdict_sentence(spw_result_verdict(r), r->surely_fits));
+    if (r->reserved.there) {
+        const double most = spw_reserved_high(&r->reserved) / GIB,
+                     reserved = (double)r->reserved.as_set.reserved.max_bytes / GIB;
+        fprintf(out, "%.1f GiB live, %.1f reserved (%.1f ", (double)r->memory.max_bytes / GIB, reserved,
+                spw_reserved_low(&r->reserved) / GIB);
+        if (isfinite(most))
+            fprintf(out, "to %.1f)", most);
+        else
+            fputs("or more)", out);
+        fprintf(out, ", %.1f outside, of %.1f", r->device_bytes / GIB - budget, r->device_bytes / GIB);
+        return;
+    }
     if (spw_point_is_live_alone(r))
-        fprintf(out, " GiB or more");
+        fprintf(out, "%.1f GiB or more", low);
     else
-        fprintf(out, " to %.1f GiB", (double)f->high_bytes / GIB);
-    fprintf(out, " of %.1f", (double)f->budget_bytes / GIB);
+        fprintf(out, "%.1f to %.1f GiB", low, high);
+    fprintf(out, " of %.1f", budget);
 }
 
 static void print_routing(const spw_plan_view *v, const spw_result_row *r, FILE *out) {
@@ -131,7 +144,8 @@ void spw_plan_print_brief(const spw_plan_view *v, FILE *out) {
             spw_span_text(r->time.low_s, r->time.high_s, " to ", span));
     print_cost(v, r, out);
     fputc('\n', out);
-    print_room(r, out);
+    fprintf(out, "fits      ");
+    spw_plan_print_room(r, out);
     print_routing(v, r, out);
     print_sure(v, r, out);
     fputc('\n', out);

@@ -2,10 +2,12 @@
 
 #include "sim/command/job_options.h"
 #include "sim/command/plan_balanced.h"
+#include "sim/command/plan_brief.h"
 #include "sim/command/plan_imbalance.h"
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
+#include "sim/memory/advice.h"
 #include "sim/memory/assumed_layout.h"
 #include "sim/memory/cross_entropy.h"
 #include "sim/memory/footprint_check.h"
@@ -50,7 +52,7 @@ void spw_plan_drops_text(const spw_result_row *row, char *out, size_t size) {
                        100.0 * row->drops.worst_fraction, (long long)row->drops.worst_step);
 }
 
-static bool any_reserved(const spw_result *result) {
+bool spw_plan_any_reserved(const spw_result *result) {
     for (size_t i = 0; i < result->rows; i++) {
         if (result->row[i].reserved.there) return true;
     }
@@ -289,18 +291,15 @@ void spw_plan_print_legend(const spw_plan_view *v, FILE *out) {
     if (v->details) print_intervals(v, out);
     if (any_of_kind(v->result, SPW_MEMORY_LIVE))
         fprintf(out,
-                "*: what must be live; what PyTorch's allocator reserves (%s) or a compiler adds "
-                "comes on top\n",
-                v->request->allocator ? "r" : "spillway replay, or --allocator");
-    if (any_reserved(v->result))
-        fprintf(out, "r: what PyTorch's allocator reserves over the steps, replayed on every rank; it fits "
-                     "when no step "
-                     "runs out\n");
-    if (v->request->allocator && !any_reserved(v->result))
-        fprintf(
-            out,
-            "allocator: nothing to replay; it is for schemes that allocate what arrives, without stages or "
-            "micro-batches\n");
+                "*: what must be live; what PyTorch's allocator reserves%s or a compiler adds comes on top\n",
+                spw_plan_any_reserved(v->result) ? " (r)" : "");
+    if (spw_plan_any_reserved(v->result))
+        fprintf(out,
+                "r: what PyTorch's allocator reserves over the steps, replayed on %s; it fits when no "
+                "step runs out\n",
+                v->request->every_rank ? "every rank" : "the fullest ranks");
+    if (v->allocator && !spw_plan_any_reserved(v->result))
+        fprintf(out, "allocator: nothing to replay; it is for schemes of PyTorch\n");
 }
 
 /* --- Answers --- */
@@ -352,22 +351,28 @@ static void print_point(const char *what, const spw_plan_view *v, const spw_resu
     spw_plan_print_balanced(&balanced, ANSWER, out);
 }
 
-/* A lower bound has no other end. */
+/* Live, reserved with its interval, outside and the GPU's own; a lower bound has no other end. */
 static void print_room(const spw_result_row *r, FILE *out) {
-    const spw_footprint *f = &r->footprint;
-    const double low = (double)f->low_bytes / GIB, high = (double)f->high_bytes / GIB;
-    fprintf(out, "%-18s it %s: ", "", spw_verdict_sentence(spw_result_verdict(r), r->surely_fits));
-    if (spw_point_is_live_alone(r))
-        fprintf(out, "%.1f GiB or more", low);
-    else
-        fprintf(out, "%.1f to %.1f GiB", low, high);
-    fprintf(out, " of %.1f", (double)f->budget_bytes / GIB);
+    fprintf(out, "%-18s ", "");
+    spw_plan_print_room(r, out);
 }
 
 static bool any_timed_fits(const spw_result *result) {
     for (size_t i = 0; i < result->rows; i++)
         if (result->row[i].timed && spw_point_fits(&result->row[i])) return true;
     return false;
+}
+
+/* A point that is faster than the fastest that fits, and need not fit. */
+static void print_tight(const spw_plan_view *v, const spw_result_row *best, double most, FILE *out) {
+    const spw_result_row *r = spw_result_fastest_tight(v->result, most);
+    char name[POINT_NAME];
+    if (r == NULL || r->time.tokens_per_s_per_gpu <= best->time.tokens_per_s_per_gpu) return;
+    fprintf(out, "%-18s faster is %s: ", "", point_name(r, name));
+    print_row_speed(r, out);
+    fputc('\n', out);
+    print_room(r, out);
+    fputc('\n', out);
 }
 
 /* The fastest, how sure it is to fit, and the fastest that surely fits when that is another point. */
@@ -386,9 +391,10 @@ static void print_choice(const char *what, const spw_plan_view *v, size_t best, 
         return;
     }
     print_point(what, v, r, out);
-    if (spw_result_verdict(r) != SPW_VERDICT_TIGHT && r == sure) return;
+    if (!r->reserved.there && spw_result_verdict(r) != SPW_VERDICT_TIGHT && r == sure) return;
     print_room(r, out);
     fprintf(out, "%s", r == sure ? "\n" : ";\n");
+    if (r == sure) print_tight(v, r, most, out);
     if (r == sure) return;
     if (sure == NULL) {
         fprintf(out, "%-18s no point surely fits\n", "");

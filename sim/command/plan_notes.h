@@ -21,4 +21,6 @@ void spw_plan_print_doubts(const spw_plan_view *view, FILE *out);
 void spw_plan_print_legend(const spw_plan_view *view, FILE *out); /* of the marks in the cells */
 void spw_plan_print_answers(const spw_plan_view *view, FILE *out);
 
+bool spw_plan_any_reserved(const spw_result *result); /* was an allocator replayed? */
+
 #endif

@@ -181,7 +181,7 @@ static void choose_columns(const spw_plan_view *v, spw_column *columns) {
     if (!(v->settings->tokens > 0.0)) set_heading(columns, "tokens_per_day", NULL);
     if (!(v->settings->tokens > 0.0 && spw_job_price(v->request->job) > 0.0))
         set_heading(columns, "money", NULL);
-    if (!v->request->allocator) set_heading(columns, "reserved_bytes", NULL);
+    if (!spw_plan_any_reserved(v->result)) set_heading(columns, "reserved_bytes", NULL);
     if (spw_plan_steps(v) == 1) set_heading(columns, "worst_over_balanced", NULL);
 }
 

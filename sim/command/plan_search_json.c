@@ -55,6 +55,8 @@ static json_t *point_json(spw_json *json, const spw_search_view *v, const spw_se
     spw_json_put(json, o, "memory_kind", spw_json_text(spw_memory_kind_name(p->kind)));
     spw_json_put(json, o, "verdict", spw_json_text(spw_verdict_name(p->verdict)));
     spw_json_put(json, o, "surely_fits", json_boolean(p->surely_fits));
+    spw_json_put(json, o, "reserved_bytes",
+                 p->reserved_bytes > 0.0 ? spw_json_real(p->reserved_bytes) : json_null());
     spw_json_put(json, o, "peak_bytes", spw_json_count(p->peak_bytes));
     spw_json_put(json, o, "low_bytes", spw_json_count(p->low_bytes));
     spw_json_put(json, o, "high_bytes", spw_json_count(p->high_bytes));

@@ -45,7 +45,16 @@ static void print_point(const char *label, const spw_search_view *v, const spw_s
     if (p->timed)
         fprintf(out, " (%s)\n%*s", spw_span_text(p->step.low_s, p->step.high_s, " to ", span), LABEL, "");
     fprintf(out, "%.1f GiB%s", (double)p->peak_bytes / GIB,
-            p->kind == SPW_MEMORY_LIVE ? " live, a lower bound," : "");
+            p->kind != SPW_MEMORY_LIVE ? ""
+            : p->reserved_bytes > 0.0  ? " live"
+                                       : " live, a lower bound,");
+    if (p->reserved_bytes > 0.0) {
+        fprintf(out, ", %.1f reserved (%.1f ", p->reserved_bytes / GIB, p->reserved_low_bytes / GIB);
+        if (isfinite(p->reserved_high_bytes))
+            fprintf(out, "to %.1f)", p->reserved_high_bytes / GIB);
+        else
+            fputs("or more)", out);
+    }
     if (p->high_bytes > p->low_bytes)
         fprintf(out, " (%.1f to %.1f)", (double)p->low_bytes / GIB, (double)p->high_bytes / GIB);
     fprintf(out, " of %.1f: it %s", (double)p->budget_bytes / GIB,
@@ -353,12 +362,13 @@ static void print_best(const spw_search_view *v, const spw_search_point *p, FILE
 static void print_fits(const spw_search_view *v, const spw_search_point *p, FILE *out) {
     const spw_search_front *f = &v->outcome->front;
     char text[SPW_SEARCH_POINT_TEXT];
-    fprintf(out, "%-*sit %s, %.1f", LABEL, "fits", spw_verdict_sentence(p->verdict, p->surely_fits),
-            (double)p->low_bytes / GIB);
-    if (p->kind == SPW_MEMORY_LIVE)
-        fprintf(out, " GiB or more");
+    fprintf(out, "%-*sit %s: ", LABEL, "fits", spw_verdict_sentence(p->verdict, p->surely_fits));
+    if (p->reserved_bytes > 0.0)
+        fprintf(out, "%.1f GiB live, %.1f reserved,", (double)p->peak_bytes / GIB, p->reserved_bytes / GIB);
+    else if (p->kind == SPW_MEMORY_LIVE)
+        fprintf(out, "%.1f GiB or more", (double)p->low_bytes / GIB);
     else
-        fprintf(out, " to %.1f GiB", (double)p->high_bytes / GIB);
+        fprintf(out, "%.1f to %.1f GiB", (double)p->low_bytes / GIB, (double)p->high_bytes / GIB);
     fprintf(out, " of %.1f", (double)p->budget_bytes / GIB);
     if (p->timed && !v->origin->even)
         fprintf(out, "; uneven routing: %.3f times the step with balanced routing",

@@ -18,6 +18,7 @@ typedef struct spw_plan_view {
     size_t arguments;
     bool traced;       /* the routing is a trace that was recorded, not made */
     bool even;         /* it is as even as chance leaves it */
+    bool allocator;    /* its settings were asked for */
     bool all;          /* every point, not the front alone */
     bool details;      /* what the answer rests on, intervals, other answers, points that nothing beats */
     bool batch_unsaid; /* nobody said how many sequences a GPU has */

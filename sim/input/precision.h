@@ -32,9 +32,10 @@ void spw_precision_line(const spw_job *job, char out[SPW_PRECISION_TEXT]);
 /* What to ask where less is kept than mixed precision keeps, moments in fp32 and master weights; NULL where it is not. Static. */
 const char *spw_precision_hint(const spw_job *job);
 
-/* Formats by one word for all, as behind --precision: framework, mixed, bf16, fp32, ...; master weights are the framework's own.
- * Needs job->optimizer and job->part. False, and nothing is changed, where the word is none. */
-bool spw_precision_choose(spw_job *job, const char *word);
+/* Formats by one word for all, as behind --precision: framework, mixed, bf16, fp32, ...; and, behind it, of single kinds, as in
+ * "bf16 weights=fp32". Master weights are the framework's own. Needs job->optimizer and job->part. False, and nothing is changed,
+ * where a word is none. */
+bool spw_precision_choose(spw_job *job, const char *words);
 
 /* The other set that people use of the same job: bf16 where state is kept in fp32, mixed where it is bf16 throughout. Returns its
  * name, as one writes it behind --precision; NULL where there is none: bare layers, recipes, or activations that are not bf16. */

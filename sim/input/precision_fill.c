@@ -50,11 +50,38 @@ void spw_precision_unfill(spw_job *job) {
         if ((p->fp16 >> i & 1) != 0) *field[i] |= FP16;
 }
 
-bool spw_precision_choose(spw_job *job, const char *word) {
+static const spw_choice *find_format(const char *word, size_t length) {
     const spw_choice *c = spw_precision_formats;
-    while (c->name != NULL && strcmp(c->name, word) != 0) c++;
-    if (c->name == NULL) return false;
-    job->precision = (spw_precision){c->value, c->value, c->value, c->value};
+    while (c->name != NULL && (strlen(c->name) != length || strncmp(c->name, word, length) != 0)) c++;
+    return c->name != NULL ? c : NULL;
+}
+
+/* One of "weights=fp32 optimizer=bf16"; false where it is none. */
+static bool choose_part(spw_precision *p, const char *part, size_t length) {
+    size_t *const field[] = {&p->weights, &p->gradients, &p->optimizer, &p->activations};
+    for (size_t i = 0; i < SPW_PRECISION_KINDS; i++) {
+        const char *kind = spw_precision_kind(i);
+        const size_t key = strlen(kind);
+        if (length <= key + 1 || strncmp(part, kind, key) != 0 || part[key] != '=') continue;
+        const spw_choice *c = find_format(part + key + 1, length - key - 1);
+        if (c != NULL) *field[i] = c->value;
+        return c != NULL;
+    }
+    return false;
+}
+
+bool spw_precision_choose(spw_job *job, const char *words) {
+    const size_t first = strcspn(words, " ");
+    const spw_choice *c = find_format(words, first);
+    if (c == NULL) return false;
+    spw_precision chosen = {c->value, c->value, c->value, c->value};
+    for (const char *at = words + first; *at != '\0';) {
+        at += strspn(at, " ");
+        const size_t length = strcspn(at, " ");
+        if (length > 0 && !choose_part(&chosen, at, length)) return false;
+        at += length;
+    }
+    job->precision = chosen;
     job->master_bytes = SPW_MASTER_AUTO;
     spw_precision_fill(job);
     return true;

@@ -1,5 +1,6 @@
 #include "sim/input/remat.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* One row a policy: which names it lists (MaxText), or which modules keep what they computed (all of them in a layer
@@ -42,12 +43,16 @@ size_t spw_remat_token_elements(const spw_model *m, spw_remat remat) {
 }
 
 static const spw_remat_tree trees[] = {
-    {"maxtext@7e3f19ff7", 0, 0, 0, false, "compiled: minimal takes what save_dot_except_mlp takes"},
-    {"maxtext@e591f30c", 2, 1, 1, true,
+    {"maxtext@7e3f19ff7", 0, 0, 0, false, "exchange", false,
+     "compiled: minimal takes what save_dot_except_mlp takes"},
+    {"maxtext@e591f30c", 2, 1, 1, true, "gathered peeled", false,
      "compiled: of a grouped layer w0's and wo's products are kept, not w1's; Gemma 4: gemma4.py, "
      "nnx_scan.py"},
-    {"rocm-maxtext", 2, 2, 1, false,
+    {"maxtext@0.2.5", 2, 1, 1, true, "gathered peeled", true,
+     "compiled: plain programs take what those of maxtext@e591f30c take, to 30 kB"},
+    {"rocm-maxtext", 2, 2, 1, false, "exchange", false,
      "ROCm/maxtext src/MaxText/layers/moe.py, checkpoint_name of the products"},
+    {"maxtext", 2, 1, 1, true, NULL, false, "any tree, counted as maxtext@e591f30c"},
 };
 
 spw_status spw_remat_tree_find(const char *name, const spw_remat_tree **out) {
@@ -55,8 +60,12 @@ spw_status spw_remat_tree_find(const char *name, const spw_remat_tree **out) {
         *out = &trees[i];
         if (strcmp(trees[i].name, name) == 0) return SPW_OK;
     }
-    return spw_fail(SPW_ECONFIG, "tree '%s' is unknown; known: %s, %s, %s", name, trees[0].name,
-                    trees[1].name, trees[2].name);
+    char known[128] = "";
+    for (size_t i = 0; i < sizeof trees / sizeof *trees; i++) {
+        const size_t used = strlen(known);
+        (void)snprintf(known + used, sizeof known - used, "%s%s", i > 0 ? ", " : "", trees[i].name);
+    }
+    return spw_fail(SPW_ECONFIG, "tree '%s' is unknown; known: %s", name, known);
 }
 
 spw_status spw_remat_tree_check(const spw_remat_tree *tree, spw_remat remat) {

@@ -66,8 +66,9 @@ static spw_status add(const char *name, spw_software *out) {
     if (status == SPW_ECONFIG && !is_file(name)) return unknown();
     SPW_TRY(status);
     out->compiled = true;
-    out->timed = spw_time_stack_knows(out->stack.name);
-    if (out->timed) SPW_TRY(spw_time_stack_read(out->stack.name, NULL, &out->time_stack));
+    const char *times = out->stack.times[0] != '\0' ? out->stack.times : out->stack.name;
+    out->timed = spw_time_stack_knows(times);
+    if (out->timed) SPW_TRY(spw_time_stack_read(times, NULL, &out->time_stack));
 
 cleanup:
     return status;

@@ -58,11 +58,18 @@ static const spw_setting rows[] = {
      SPW_SETTING_OF(spw_stack, latency_hiding, bool),
      .fallback = "false",
      .help = "does XLA's latency-hiding scheduler run?"},
+    {.key = "exchange_arena",
+     .kind = SPW_SETTING_FLAG,
+     SPW_SETTING_OF(spw_stack, exchange_arena, bool),
+     .fallback = "false",
+     .help = "do ragged all-to-alls have an arena of their own (JAX 0.11 on)?"},
     SPW_STACK_OPTIONAL_LINE(spw_stack, programs, SPW_STACK_TEXT, "kinds of programs in those tables"),
     SPW_STACK_OPTIONAL_LINE(spw_stack, remats, SPW_STACK_TEXT, "remat policies of those tables"),
     SPW_STACK_OPTIONAL_LINE(spw_stack, turns, SPW_STACK_TEXT, "layers per turn of the scans in those tables"),
     SPW_STACK_OPTIONAL_LINE(spw_stack, parts, SPW_STACK_TEXT,
-                            "pipeline and micro_batches, where those tables have such programs"),
+                            "pipeline, micro_batches and fp32, where those tables have such programs"),
+    SPW_STACK_OPTIONAL_LINE(spw_stack, times, SPW_STACK_NAME,
+                            "time stack of its programs, where it is not of its own name"),
     SPW_STACK_COEFFICIENT_LIST(COEFFICIENT_SETTING)
         COEFFICIENT("limit_share", limit_share, "share of (pool - arguments) past which XLA computes again"),
     COEFFICIENT("half_width", half_width, "half width of the interval, as a logarithm"),
@@ -81,11 +88,25 @@ spw_status spw_stack_parse(const char *where, const char *text, size_t length, s
     return status;
 }
 
+/* The preset that covers a name; the name itself where none does. */
+static const char *covering(const char *name) {
+    for (const spw_preset *file = spw_stack_files; file->name != NULL; file++) {
+        if (strcmp(file->name, name) == 0) return name;
+    }
+    for (const spw_preset *file = spw_stack_files; file->name != NULL; file++) {
+        spw_stack preset;
+        if (spw_stack_parse(file->name, file->text, file->length, &preset) == SPW_OK &&
+            spw_stack_covers(&preset, name))
+            return file->name;
+    }
+    return name;
+}
+
 spw_status spw_stack_read(const char *name, const char *folder, spw_stack *out) {
     static const char *const suffixes[] = {".yaml", ".yml", NULL};
     const spw_preset_kind kind = {"stack", "a stack's YAML file", spw_stack_files, suffixes, 0};
     spw_preset_text text;
-    spw_status status = spw_preset_open(&kind, name, folder, &text);
+    spw_status status = spw_preset_open(&kind, covering(name), folder, &text);
     if (status != SPW_OK) return status;
     status = spw_stack_parse(text.where, text.text, text.length, out);
     spw_preset_close(&text);
@@ -153,6 +174,8 @@ static spw_status print(FILE *out, const void *what) {
     fprintf(out, "tree: \"%s\"\nlatency_hiding: %s\n", stack.tree, stack.latency_hiding ? "true" : "false");
     fprintf(out, "programs: \"%s\"\nremats: \"%s\"\nturns: \"%s\"\n", stack.programs, stack.remats,
             stack.turns);
+    if (stack.exchange_arena) fprintf(out, "exchange_arena: true\n");
+    if (stack.times[0] != '\0') fprintf(out, "times: \"%s\"\n", stack.times);
     if (stack.parts[0] != '\0') fprintf(out, "parts: \"%s\"\n", stack.parts);
     for (size_t i = 0; i < SPW_STACK_FITTED; i++)
         spw_coefficient_write(out, spw_stack_rows[i].key, spw_stack_coefficient(&stack, i));

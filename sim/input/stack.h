@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { SPW_OUTSIDE_TEXT = 512, SPW_STACK_NAME = 64, SPW_STACK_TEXT = 256, SPW_STACK_COVERS = 8 };
+enum { SPW_OUTSIDE_TEXT = 512, SPW_STACK_NAME = 64, SPW_STACK_TEXT = 256, SPW_STACK_COVERS = 12 };
 
 /* Everything that is fitted. One list, expanded into the struct, the YAML keys and the fit.
  * X(field, lowest, highest, spread before any data, help) */
@@ -45,9 +45,13 @@ typedef struct spw_stack {
     size_t sequences_min, sequences_max;
     char tree[SPW_STACK_NAME]; /* of MaxText: which products carry which checkpoint name, sim/input/remat.h */
     bool latency_hiding;       /* XLA's latency-hiding scheduler: exchanges in flight take memory */
+    bool exchange_arena; /* XLA of JAX 0.11 on: buffers of ragged all-to-alls lie in an arena of their own */
     /* What its tables hold, words between blanks: kinds of programs, remat policies, layers per turn of the scan. "": nothing. */
     char programs[SPW_STACK_TEXT], remats[SPW_STACK_TEXT], turns[SPW_STACK_TEXT];
-    char parts[SPW_STACK_TEXT]; /* "pipeline" and "micro_batches", where its tables have such programs */
+    char parts
+        [SPW_STACK_TEXT]; /* "pipeline", "micro_batches" and "fp32" (weights and gradients), where its tables have such programs */
+    char times
+        [SPW_STACK_NAME]; /* the time stack of its programs; "": the one of its own name, if there is one */
 #define SPW_STACK_FIELD(field, low, high, spread, help) spw_coefficient field;
     SPW_STACK_COEFFICIENT_LIST(SPW_STACK_FIELD)
 #undef SPW_STACK_FIELD
@@ -56,7 +60,7 @@ typedef struct spw_stack {
     spw_coefficient half_width_unseen; /* ... and more for each feature that no row of the tables has */
 } spw_stack;
 
-/* `name` is a preset or the path of a YAML file. SPW_ECONFIG names file, line and what would be right. */
+/* `name` is a preset, another name that one covers, as of a release ("xla-cuda-0.12.0.1"), or the path of a YAML file. SPW_ECONFIG names file, line and what would be right. */
 SPW_MUST_CHECK spw_status spw_stack_read(const char *name, const char *folder, spw_stack *out);
 SPW_MUST_CHECK spw_status spw_stack_parse(const char *where, const char *text, size_t length, spw_stack *out);
 const char *const *spw_stack_presets(void); /* ended by NULL */

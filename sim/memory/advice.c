@@ -1,14 +1,25 @@
 #include "sim/memory/advice.h"
 
+#include <math.h>
 #include <stdio.h>
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0, WORTH_IT = 0.05; /* of the budget */
 #define CONF "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 
+double spw_reserved_low(const spw_reserved_summary *s) {
+    return fmax((double)s->as_set.requested.max_bytes,
+                (1.0 - SPW_RESERVED_DOUBT) * (double)s->as_set.reserved.max_bytes);
+}
+
+double spw_reserved_high(const spw_reserved_summary *s) {
+    const bool sure = s->as_set.failed_steps == 0 && s->as_set.retried_steps == 0;
+    return sure ? (1.0 + SPW_RESERVED_DOUBT) * (double)s->as_set.reserved.max_bytes : INFINITY;
+}
+
 spw_verdict spw_reserved_verdict(const spw_reserved_summary *s) {
+    const uint64_t limit = spw_allocator_limit_bytes(&s->settings);
     if (s->as_set.failed_steps > 0) return SPW_VERDICT_OOM;
-    if (s->as_set.retried_steps > 0) return SPW_VERDICT_TIGHT;
-    return spw_footprint_verdict(s->as_set.allocated.max_bytes, spw_allocator_limit_bytes(&s->settings));
+    return spw_interval_verdict(0.0, spw_reserved_high(s), limit > 0 ? (double)limit : INFINITY);
 }
 
 static void advise_failing(const spw_reserved_summary *s, char *out, size_t size) {

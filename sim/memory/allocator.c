@@ -347,6 +347,30 @@ void spw_allocator_reset_peaks(spw_allocator *a) {
 
 spw_status spw_allocator_empty_cache(spw_allocator *a) { return spw_allocator_release_all(a); }
 
+/* Steele, Lea and Flood, Fast splittable pseudorandom number generators, OOPSLA 2014. */
+static uint64_t mix(uint64_t x) {
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return x ^ (x >> 31);
+}
+
+/* A sum, so that the order of entries, which decides nothing, does not count. */
+uint64_t spw_allocator_state(const spw_allocator *a, const spw_allocation *live, size_t slots) {
+    uint64_t sum = mix(a->next_address);
+    if (a->collects) return 0;
+    for (size_t i = 0; i < a->blocks; i++) {
+        const spw_block *b = &a->block[i];
+        if (b->bytes == 0) continue;
+        const uint64_t kind = (uint64_t)b->pool << 16 | (uint64_t)b->users << 8 |
+                              (uint64_t)b->allocated << 2 | (uint64_t)b->mapped << 1 |
+                              (b->previous == SPW_NO_BLOCK);
+        sum += mix(mix(mix(b->address + 1) + b->bytes) + mix(b->requested + 1) + kind);
+    }
+    for (size_t i = 0; i < slots; i++)
+        if (live[i].block >= 0) sum += mix(mix(i + 1) + a->block[live[i].block].address);
+    return sum != 0 ? sum : 1;
+}
+
 uint64_t spw_allocator_stranded_bytes(const spw_allocator *a) {
     uint64_t most = 0;
     for (size_t p = 0; p < SPW_POOLS; p++) {

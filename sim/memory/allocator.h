@@ -89,6 +89,10 @@ spw_allocator_stats spw_allocator_get_stats(const spw_allocator *allocator);
 void spw_allocator_reset_peaks(spw_allocator *allocator);
 /* Gives every wholly free segment, or page, back (torch.cuda.empty_cache). */
 SPW_MUST_CHECK spw_status spw_allocator_empty_cache(spw_allocator *allocator);
+/* A number of all blocks and segments, and of which of them `live` [slots] has, slot by slot: where two are equal, equal calls do
+ * the same from here on, whatever came before. 0: garbage is collected by time, of which no number is made. Two states have the
+ * same number by chance alone, in one of 2^64 cases. */
+uint64_t spw_allocator_state(const spw_allocator *allocator, const spw_allocation *live, size_t slots);
 /* The largest free block that shares its segment with one in use: reserved, and of use only to what fits into it. */
 uint64_t spw_allocator_stranded_bytes(const spw_allocator *allocator);
 

@@ -4,6 +4,7 @@
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
+#include "sim/memory/compiled_layout.h"
 #include "sim/memory/optimizer_state.h"
 
 #include <math.h>
@@ -21,17 +22,25 @@ typedef struct step {
     const spw_job *job;
     spw_job alone; /* the same with a layer a turn, for a tree that scans so */
     const spw_scheme *scheme;
+    spw_scheme settled; /* the same in the layout of the stack's tree */
     spw_compiled_cut cut;
     spw_layer_shape shape;
     spw_step_list around;
     spw_layer layer;
 } step;
 
+static spw_flavour flavour_of(const spw_stack *stack) {
+    if (stack->exchange_arena) return SPW_FLAVOUR_XLA_APART;
+    return stack->latency_hiding ? SPW_FLAVOUR_XLA_HIDING : SPW_FLAVOUR_XLA;
+}
+
 static spw_status open_step(const spw_stack *stack, const spw_job *job, const spw_scheme *scheme,
                             size_t sequences, step *out) {
     const spw_remat_tree *tree = NULL;
-    *out = (step){.stack = stack, .job = job, .scheme = scheme};
+    *out = (step){.stack = stack, .job = job, .settled = *scheme};
+    scheme = out->scheme = &out->settled;
     spw_status status = spw_remat_tree_find(stack->tree, &tree);
+    if (status == SPW_OK) status = spw_compiled_layout_settle(stack, &out->settled);
     if (status == SPW_OK) status = spw_remat_tree_check(tree, job->remat);
     if (status == SPW_OK && tree->nested_scans && job->model.nested_scans) {
         out->alone = *job;
@@ -41,9 +50,10 @@ static spw_status open_step(const spw_stack *stack, const spw_job *job, const sp
     if (status == SPW_OK) status = spw_compiled_cut_of(job, sequences, &out->cut);
     if (status != SPW_OK) return status;
     out->shape = spw_compiled_cut_shape(job, &out->cut);
-    spw_step_list_fill(job, scheme, &out->cut, &out->shape, tree, stack->latency_hiding, &out->around);
-    return spw_layer_build(scheme, &out->shape,
-                           stack->latency_hiding ? SPW_FLAVOUR_XLA_HIDING : SPW_FLAVOUR_XLA, &out->layer);
+    out->shape.routed_gradients = tree->routed_gradients;
+    out->shape.unrolled_layer = job->model.layers - job->model.moe_layers == 1;
+    spw_step_list_fill(job, scheme, &out->cut, &out->shape, tree, flavour_of(stack), &out->around);
+    return spw_layer_build(scheme, &out->shape, flavour_of(stack), &out->layer);
 }
 
 /* --- Moments --- */
@@ -148,14 +158,30 @@ static void name_outside(const step *s, spw_compiled_memory *m) {
     const spw_stack *k = s->stack;
     const spw_fit_range range = {k->models,           k->clusters,      k->expert_parallel,
                                  k->sequence_lengths, k->sequences_min, k->sequences_max};
-    const spw_fit_point point = {s->job->model.name, s->job->cluster.name,    s->job->expert,
-                                 s->shape.sequences, s->job->sequence_length, spw_precision_is_bf16(s->job)};
+    const spw_precision *p = &s->job->precision;
+    const bool fp32 =
+        p->weights == 4 && p->gradients == 4 && p->activations == 2 && spw_has_word(k->parts, "fp32");
+    const spw_fit_point point = {s->job->model.name,      s->job->cluster.name,
+                                 s->job->expert,          s->shape.sequences,
+                                 s->job->sequence_length, fp32 || spw_precision_is_bf16(s->job)};
     count_unseen(s, m);
     count_master(s->job, m);
     count_alone(s, m);
     (void)spw_outside_ranges(m->outside, &range, &point);
     m->unseen += !point.bf16;
     if (spw_precision_any_fp8(s->job)) spw_outside_add(m->outside, "fp8: a recipe's own copies and scales");
+}
+
+/* What another order of the layer's products holds more. By XLA of JAX 0.11 on the orders behind ragged all-to-alls differ by weights alone,
+ * those of a ring are known; one whole gradient of a matrix may wait in gathered dense, where the list has none (EP 16 of DeepSeek-V3). */
+static double other_orders(const step *s, const spw_compiled_layer *program, double row_hidden) {
+    const double matrix = (double)s->shape.hidden * (double)s->shape.ffn * (double)s->shape.element_bytes;
+    const bool narrow = s->shape.ffn <= s->shape.hidden;
+    if (!s->stack->exchange_arena) return program->either_way * row_hidden;
+    if (program->exchange == SPW_COMPILED_EXCHANGE_RAGGED) return (double)s->shape.experts_per_rank * matrix;
+    if (program->exchange == SPW_COMPILED_EXCHANGE_GATHER) return 0.0;
+    return program->either_way * row_hidden +
+           (program->all_experts && narrow ? (double)s->shape.experts * matrix : 0.0);
 }
 
 static void set_interval(const step *s, spw_compiled_memory *m) {
@@ -166,7 +192,7 @@ static void set_interval(const step *s, spw_compiled_memory *m) {
     const double width = s->stack->half_width.value + (double)m->unseen * s->stack->half_width_unseen.value;
     double low = m->wanted_bytes - (s->around.head_bytes - s->around.head_least_bytes);
     double high = m->wanted_bytes + (s->around.head_most_bytes - s->around.head_bytes);
-    high += program->either_way * row_hidden;
+    high += other_orders(s, program, row_hidden);
     if (program->sometimes_less) low -= program->either_way * row_hidden;
     if (s->stack->latency_hiding && !program->capacity_slots) high += row_hidden + row_ffn;
     if (program->masked_operands) {
@@ -228,7 +254,7 @@ spw_status spw_compiled_memory_predict(const spw_stack *stack, const spw_job *jo
     if (status == SPW_OK) status = open_step(stack, job, scheme, sequences, &s);
     if (status != SPW_OK) return status;
     find_moments(&s, out);
-    const double share = spw_stack_recovered(stack, scheme->type->compiled.list(scheme)->program);
+    const double share = spw_stack_recovered(stack, s.scheme->type->compiled.list(s.scheme)->program);
     out->argument_bytes = argument_bytes(job, &s.cut);
     out->wanted_bytes = out->fullest.bytes;
     out->limit_bytes = fmax(0.0, stack->limit_share.value * (pool_bytes - out->argument_bytes));

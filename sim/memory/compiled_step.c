@@ -63,6 +63,9 @@ static void put_attention(const symbols *s, unsigned when, const char *const nam
         put_pieces(s, when, name[i], formulas[i], layers, layers * tokens * width[i] * s->b);
 }
 
+static const double LOGITS_KEPT =
+    1024.0 * 1024.0 * 1024.0; /* the most seen beside a uniform scan (JAX 0.12) */
+
 static symbols measure(const spw_job *job, const spw_scheme *scheme, const spw_compiled_cut *cut,
                        const spw_layer_shape *shape, spw_step_list *out) {
     const spw_model *m = &job->model;
@@ -206,21 +209,30 @@ static void put_turn(const symbols *s) {
 
 /* Both orders of the head's weight gradient were seen, without a rule in the shapes. Behind ragged all-to-alls the smaller
  * tensor lives in every program. Elsewhere the logits stay where MaxText's layers are not one uniform scan (an unrolled layer,
- * turns of several layers, scans within turns), and the smaller tensor mostly where they are: seen, not understood; so the interval holds both. */
-static void put_head(const symbols *s, bool hiding) {
+ * turns of several layers, scans within turns), and the smaller tensor mostly where they are: seen, not understood; so the interval holds both.
+ * By XLA of JAX 0.11 on neither lives behind ragged all-to-alls, and of a uniform scan it is the head's gradient, but for logits of up to
+ * 1 GiB in Mixtral 8x7B. */
+static void put_head(const symbols *s, spw_flavour flavour) {
     const double vocab = (double)s->model->vocab;
     const double logits = s->ends * vocab * s->b, gradient = s->hidden * vocab * s->made;
     const bool uniform = s->dense_layers != 1.0 && s->model->layers_per_turn <= 1 && !s->model->nested_scans;
     const bool keeps = s->gathers_tokens && !uniform;
-    const bool is_logits = keeps || logits < gradient;
+    bool is_logits = keeps || logits < gradient;
     spw_step_list *out = s->out;
     out->head_bytes = is_logits ? logits : gradient;
     out->head_least_bytes = fmin(logits, gradient);
     out->head_most_bytes = s->gathers_tokens ? fmax(out->head_least_bytes, logits) : out->head_least_bytes;
+    if (flavour == SPW_FLAVOUR_XLA_APART) {
+        is_logits = keeps;
+        out->head_bytes = !s->gathers_tokens ? 0.0 : keeps ? logits : gradient;
+        out->head_least_bytes = keeps ? out->head_bytes : fmin(out->head_bytes, out->head_least_bytes);
+        out->head_most_bytes = fmax(out->head_bytes, !keeps && logits <= LOGITS_KEPT ? logits : 0.0);
+        if (!s->gathers_tokens) out->head_most_bytes = 0.0;
+    }
     put(s, BACKWARD_LOOP | AT(RELAY), is_logits ? "logits" : "head_gradient", is_logits ? "T V b" : "H V g",
         out->head_bytes);
     put(s, AT(HEAD), "logits_of_head", "T V b", logits);
-    if (hiding) put(s, AT(HEAD), "d_logits", "T V b", logits);
+    if (flavour == SPW_FLAVOUR_XLA_HIDING) put(s, AT(HEAD), "d_logits", "T V b", logits);
     put(s, AT(HEAD) | AT(UPDATE), "whole_head_gradient", "H V g", gradient);
 }
 
@@ -269,8 +281,22 @@ static void put_carries(const symbols *s) {
     put(s, LOOPS, "outside_carries", "L_outside T H b", s->outside / unlike * s->ends * rows);
 }
 
+/* The arena of ragged all-to-alls (memory space 7) lives all the step, beside the default one: the tokens as they are received and
+ * as they are sorted by expert, and both exchanges' buffers of assignments, of every other layer of a turn as well. */
+static void put_exchange_arena(const symbols *s, const spw_scheme *scheme) {
+    enum { ALWAYS = (1U << SPW_STEP_MOMENTS) - 1 };
+    const double buffers = s->shape->waiting_layers > 0 ? 4.0 : 2.0;
+    const double rows = (double)scheme->type->memory.buffer_rows(scheme, s->shape) * s->hidden * s->b;
+    const double assignments = (double)s->shape->assignments * s->hidden * s->b;
+    if (s->gathers_tokens) return;
+    put_pieces(s, ALWAYS, "exchange_arena_rows", "2 [W, H] b", 2.0, 2.0 * rows);
+    put_pieces(s, ALWAYS, "exchange_arena_assignments",
+               buffers > 2.0 ? "4 [N, H] b, several layers a turn" : "2 [N, H] b", buffers,
+               buffers * assignments);
+}
+
 void spw_step_list_fill(const spw_job *job, const spw_scheme *scheme, const spw_compiled_cut *cut,
-                        const spw_layer_shape *shape, const spw_remat_tree *tree, bool hiding,
+                        const spw_layer_shape *shape, const spw_remat_tree *tree, spw_flavour flavour,
                         spw_step_list *out) {
     memset(out, 0, sizeof *out);
     const symbols s = measure(job, scheme, cut, shape, out);
@@ -279,8 +305,9 @@ void spw_step_list_fill(const spw_job *job, const spw_scheme *scheme, const spw_
     put_pipeline(&s);
     put_dense_layers(&s);
     put_turn(&s);
-    put_head(&s, hiding);
+    put_head(&s, flavour);
     put_saved(&s, scheme, tree);
+    if (flavour == SPW_FLAVOUR_XLA_APART) put_exchange_arena(&s, scheme);
 }
 
 double spw_step_list_sum(const spw_step_list *list, spw_step_moment moment) {

@@ -19,10 +19,26 @@ spw_status spw_event_list_append(spw_event_list *list, spw_memory_event event) {
     return SPW_OK;
 }
 
-void spw_event_list_clear(spw_event_list *list) { list->events = 0; }
+spw_status spw_event_list_mark(spw_event_list *list) {
+    if (list->marks == list->mark_capacity) {
+        size_t *larger = NULL;
+        const size_t capacity = list->mark_capacity == 0 ? 64 : 2 * list->mark_capacity;
+        spw_status status = SPW_ALLOC(capacity, &larger);
+        if (status != SPW_OK) return status;
+        if (list->marks > 0) memcpy(larger, list->mark, list->marks * sizeof *larger);
+        spw_free(list->mark);
+        list->mark = larger;
+        list->mark_capacity = capacity;
+    }
+    list->mark[list->marks++] = list->events;
+    return SPW_OK;
+}
+
+void spw_event_list_clear(spw_event_list *list) { list->events = list->marks = 0; }
 
 void spw_event_list_destroy(spw_event_list *list) {
     spw_free(list->event);
+    spw_free(list->mark);
     *list = (spw_event_list){.events = 0};
 }
 
@@ -54,25 +70,89 @@ void spw_event_list_waterfall(const spw_event_list *list, const spw_list_peak *p
     for (size_t i = 0; i <= peak->peak_event; i++) bytes[list->event[i].kind] += change_of(&list->event[i]);
 }
 
-spw_status spw_event_list_replay(const spw_event_list *list, spw_allocator *allocator, spw_allocation *live,
-                                 spw_list_replay *out) {
+/* --- Through the allocator --- */
+
+/* A state at a mark of the list under way. */
+typedef struct seen {
+    uint64_t state, retries;
+    size_t event;
+} seen;
+
+static bool same_event(const spw_memory_event *a, const spw_memory_event *b) {
+    return a->bytes == b->bytes && a->slot == b->slot && a->born == b->born;
+}
+
+/* How often the `length` events before `at` follow it again. */
+static size_t repeats(const spw_event_list *list, size_t at, size_t length) {
+    size_t same = 0;
+    while (at + same < list->events && same_event(&list->event[at + same], &list->event[at + same - length]))
+        same++;
+    return same / length;
+}
+
+/* The events that can be left out at a mark. */
+static size_t left_out(const spw_event_list *list, seen *known, size_t knowns, const seen *now) {
+    for (size_t k = knowns; k-- > 0 && now->state != 0;) {
+        const size_t length = now->event - known[k].event;
+        if (known[k].state != now->state || known[k].retries != now->retries || length == 0) continue;
+        return repeats(list, now->event, length) * length;
+    }
+    known[knowns] = *now;
+    return 0;
+}
+
+static spw_status replay_event(const spw_event_list *list, size_t i, spw_allocator *allocator,
+                               spw_allocation *live, spw_list_replay *out) {
+    const spw_memory_event *event = &list->event[i];
+    spw_allocation *held = &live[event->slot];
+    spw_status status = SPW_OK;
+    if (event->born) {
+        status = spw_allocator_allocate(allocator, 0, event->bytes, held);
+        out->refused = status == SPW_OK && held->block == SPW_ALLOCATION_REFUSED;
+        out->refused_event = i;
+    } else {
+        status = spw_allocator_free(allocator, *held);
+        held->block = SPW_ALLOCATION_EMPTY;
+    }
+    if (!event->backward) out->after_forward = spw_allocator_get_stats(allocator);
+    return status;
+}
+
+static void begin_replay(spw_allocator *allocator, spw_list_replay *out) {
     *out = (spw_list_replay){.refused = false};
     spw_allocator_reset_peaks(allocator);
     out->before = out->after_forward = spw_allocator_get_stats(allocator);
+}
+
+spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocator *allocator,
+                                        spw_allocation *live, size_t slots, spw_list_replay *out) {
+    seen *known = NULL;
+    size_t knowns = 0, mark = 0;
+    spw_status status = SPW_OK;
+    begin_replay(allocator, out);
+    if (list->marks > 0 && slots > 0) SPW_TRY(SPW_ALLOC(list->marks, &known));
     for (size_t i = 0; i < list->events && !out->refused; i++) {
-        const spw_memory_event *event = &list->event[i];
-        spw_allocation *held = &live[event->slot];
-        spw_status status = SPW_OK;
-        if (event->born) {
-            status = spw_allocator_allocate(allocator, 0, event->bytes, held);
-            out->refused = status == SPW_OK && held->block == SPW_ALLOCATION_REFUSED;
-        } else {
-            status = spw_allocator_free(allocator, *held);
-            held->block = SPW_ALLOCATION_EMPTY;
+        while (mark < list->marks && list->mark[mark] < i) mark++;
+        if (known != NULL && mark < list->marks && list->mark[mark] == i) {
+            const seen now = {spw_allocator_state(allocator, live, slots),
+                              spw_allocator_get_stats(allocator).retries, i};
+            const size_t skipped = left_out(list, known, knowns, &now);
+            out->repeated += skipped;
+            knowns = skipped > 0 ? 0 : knowns + 1;
+            i += skipped;
+            mark++;
+            if (i == list->events) break;
         }
-        if (status != SPW_OK) return status;
-        if (!event->backward) out->after_forward = spw_allocator_get_stats(allocator);
+        SPW_TRY(replay_event(list, i, allocator, live, out));
     }
     out->after = spw_allocator_get_stats(allocator);
-    return SPW_OK;
+
+cleanup:
+    spw_free(known);
+    return status;
+}
+
+spw_status spw_event_list_replay(const spw_event_list *list, spw_allocator *allocator, spw_allocation *live,
+                                 spw_list_replay *out) {
+    return spw_event_list_replay_cycles(list, allocator, live, 0, out);
 }

@@ -15,22 +15,26 @@ typedef struct spw_tensor_kind {
     const char *name, *formula, *source;
 } spw_tensor_kind;
 
-enum { SPW_TENSOR_KINDS = 96 };
+enum { SPW_TENSOR_KINDS = 96, SPW_NO_MOE_LAYER = UINT16_MAX };
 
 /* A tensor is born or dies. `slot` names it among the live ones; a later tensor may have the same. */
 typedef struct spw_memory_event {
     uint64_t bytes; /* requested, not rounded */
     uint32_t slot;
-    uint16_t kind, layer;
+    uint16_t kind, layer; /* layer: among the model's MoE layers; SPW_NO_MOE_LAYER: none is at work */
     bool born, backward;
+    uint32_t micro_batch; /* of the pass; 0 where there is one */
 } spw_memory_event;
 
 typedef struct spw_event_list {
     spw_memory_event *event;
     size_t events, capacity;
+    size_t *mark; /* events before each mark, rising: where a pass ends */
+    size_t marks, mark_capacity;
 } spw_event_list;
 
 SPW_MUST_CHECK spw_status spw_event_list_append(spw_event_list *list, spw_memory_event event);
+SPW_MUST_CHECK spw_status spw_event_list_mark(spw_event_list *list); /* here */
 void spw_event_list_clear(spw_event_list *list);
 void spw_event_list_destroy(spw_event_list *list); /* leaves an empty list */
 
@@ -49,9 +53,16 @@ void spw_event_list_waterfall(const spw_event_list *list, const spw_list_peak *p
 typedef struct spw_list_replay {
     spw_allocator_stats before, after_forward, after; /* peaks of `after` are those of this list */
     bool refused;                                     /* out of memory; the list was left there */
+    size_t refused_event;                             /* where, if so */
+    size_t repeated; /* events that were left out, as what they do was seen before */
 } spw_list_replay;
 /* live [slots]: what every slot holds, carried from list to list; begins as SPW_ALLOCATION_EMPTY. */
 SPW_MUST_CHECK spw_status spw_event_list_replay(const spw_event_list *list, spw_allocator *allocator,
                                                 spw_allocation *live, spw_list_replay *out);
+/* The same answer, sooner: where the allocator and the slots are at a mark as they were at an earlier one, and the events since are
+ * those that follow, these can only do the same again; they are left out, as often as they repeat. */
+SPW_MUST_CHECK spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocator *allocator,
+                                                       spw_allocation *live, size_t slots,
+                                                       spw_list_replay *out);
 
 #endif

@@ -51,6 +51,11 @@ const char *spw_verdict_sentence(spw_verdict verdict, bool surely) {
     return sentences[verdict][surely];
 }
 
+spw_verdict spw_interval_verdict(double bytes, double high_bytes, double budget_bytes) {
+    if (bytes > budget_bytes) return SPW_VERDICT_OOM;
+    return high_bytes <= budget_bytes ? SPW_VERDICT_FITS : SPW_VERDICT_TIGHT;
+}
+
 spw_verdict spw_footprint_verdict(uint64_t peak_bytes, uint64_t budget_bytes) {
     if (peak_bytes > budget_bytes) return SPW_VERDICT_OOM;
     return (double)peak_bytes > TIGHT * (double)budget_bytes ? SPW_VERDICT_TIGHT : SPW_VERDICT_FITS;

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/memory/compiled_footprint.h"
+#include "sim/memory/compiled_layout.h"
 
 #include <stdio.h>
 
@@ -24,12 +25,15 @@ spw_status spw_newest_arena_of(const spw_stack *stack, const spw_job *job, const
     spw_footprint *f = NULL;
     spw_status status = SPW_OK;
     *out = (spw_newest_arena){.there = false};
-    if (stack == NULL || job->part != SPW_PART_WHOLE || !spw_compiled_footprint_covers(job, scheme))
+    spw_scheme settled = *scheme;
+    if (stack == NULL || job->part != SPW_PART_WHOLE || !spw_compiled_footprint_covers(job, scheme) ||
+        spw_compiled_layout_settle(stack, &settled) != SPW_OK)
         return SPW_OK;
     SPW_TRY(SPW_ALLOC(1, &f));
     SPW_TRY(spw_compiled_footprint_compute(stack, job, scheme, sequences, f, outside));
     *out = (spw_newest_arena){.there = true,
-                              .verdict = spw_footprint_verdict(f->peak_bytes, f->budget_bytes),
+                              .verdict = spw_interval_verdict((double)f->peak_bytes, (double)f->high_bytes,
+                                                              (double)f->budget_bytes),
                               .peak_bytes = f->peak_bytes,
                               .low_bytes = f->low_bytes,
                               .high_bytes = f->high_bytes,

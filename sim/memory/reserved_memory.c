@@ -4,6 +4,7 @@
 #include "sim/memory/allocator_conf.h"
 #include "sim/memory/event_list.h"
 #include "sim/memory/megatron_job.h"
+#include "sim/memory/pipeline.h"
 #include "sim/memory/snapshot_steps.h"
 #include "sim/memory/step_memory.h"
 
@@ -12,45 +13,64 @@
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 enum { AS_SET, EXPANDABLE, VARIANTS };
+enum { STEADY = 3 }; /* steps after which nothing new is to be expected of equal ones */
 
 /* One rank under one setting. */
 typedef struct process {
     spw_allocator *allocator;
     spw_allocation *live;
-    spw_list_replay last; /* of the last step */
-    uint64_t stranded;    /* when it ended */
-    uint64_t retries;     /* in it */
+    spw_list_replay last;  /* of the last step */
+    uint64_t began, ended; /* its state before and after that; 0: nothing is known of it */
+    uint64_t stranded;     /* when it ended */
+    uint64_t retries;      /* in it */
     bool failed;
 } process;
 
+/* A rank of a stage. */
 typedef struct rank_state {
-    spw_step_memory *memory;
-    size_t layer; /* where the list peaks, and how far above its beginning */
+    spw_step_memory *memory; /* NULL: it is not followed */
+    uint64_t rows;           /* a number of the rows of its last step */
+    bool ran;                /* there is a last step */
+    spw_memory_event at;     /* where its list peaks, and how far above its beginning */
     uint64_t peak_bytes;
+    spw_memory_event refused[VARIANTS]; /* where the last step ran out */
     process process[VARIANTS];
 } rank_state;
 
 /* Of one step: the largest of all ranks. */
 typedef struct step_record {
     uint64_t requested, allocated, reserved, retries;
-    size_t rank;                  /* where `reserved` is */
-    size_t live_rank, live_layer; /* where `requested` is */
+    size_t place;      /* where `reserved` is */
+    size_t live_place; /* where `requested` is */
+    size_t live_layer, live_micro_batch;
     bool failed;
 } step_record;
 
+/* What every process of a stage allocates first. */
+typedef struct stage_state {
+    spw_event_list begin;
+    uint64_t begin_bytes; /* live when it ends, whether it fits or not */
+    size_t slots;
+} stage_state;
+
 struct spw_reserved_memory {
-    const spw_job *job;
+    spw_reserved_request request;
     spw_allocator_settings settings[VARIANTS];
-    size_t ranks, layers, steps, slots;
+    size_t stages, micro_batches, followed;
     int variants;                  /* replayed: one where the setting is expandable already */
-    rank_state *rank;              /* [ranks] */
-    spw_rank_rows *rows;           /* [ranks][layers] */
+    stage_state *stage;            /* [stages] */
+    rank_state *place;             /* [stages][ranks] */
+    spw_rank_rows *rows;           /* [ranks][layers][micro_batches] */
     step_record *record[VARIANTS]; /* [steps] */
     uint64_t stranded[VARIANTS];
+    spw_reserved_death death[VARIANTS];
     spw_snapshot_steps *recorded; /* the job as it was recorded; NULL: none */
-    spw_event_list begin;         /* what every process allocates first */
-    uint64_t begin_bytes;         /* live when it ends, whether it fits or not */
 };
+
+static size_t places_of(const spw_reserved_memory *m) { return m->stages * m->request.ranks; }
+static size_t cells_of(const spw_reserved_memory *m) { return m->request.layers * m->micro_batches; }
+static size_t stage_of(const spw_reserved_memory *m, size_t place) { return place / m->request.ranks; }
+static size_t rank_of(const spw_reserved_memory *m, size_t place) { return place % m->request.ranks; }
 
 /* --- Processes --- */
 
@@ -59,64 +79,155 @@ static void process_end(process *p) {
     p->allocator = NULL;
 }
 
-static spw_status process_begin(const spw_reserved_memory *m, int variant, process *p) {
+static uint64_t state_of(const process *p, size_t slots) {
+    return p->allocator != NULL ? spw_allocator_state(p->allocator, p->live, slots) : 1;
+}
+
+static spw_status process_begin(const spw_reserved_memory *m, const stage_state *stage, int variant,
+                                process *p) {
     spw_list_replay replay;
     spw_status status = spw_allocator_create(&m->settings[variant], &p->allocator);
     if (status != SPW_OK) return status;
-    for (size_t i = 0; i < m->slots; i++) p->live[i].block = SPW_ALLOCATION_EMPTY;
-    return spw_event_list_replay(&m->begin, p->allocator, p->live, &replay);
+    for (size_t i = 0; i < stage->slots; i++) p->live[i].block = SPW_ALLOCATION_EMPTY;
+    return spw_event_list_replay(&stage->begin, p->allocator, p->live, &replay);
 }
 
-static spw_status process_step(const spw_reserved_memory *m, int variant, const spw_event_list *list,
-                               process *p) {
+static spw_status process_step(const spw_reserved_memory *m, const stage_state *stage, int variant,
+                               const spw_event_list *list, process *p) {
     spw_status status = SPW_OK;
-    if (p->allocator == NULL) SPW_TRY(process_begin(m, variant, p));
-    SPW_TRY(spw_event_list_replay(list, p->allocator, p->live, &p->last));
+    p->began = state_of(p, stage->slots);
+    if (p->allocator == NULL) SPW_TRY(process_begin(m, stage, variant, p));
+    if (m->request.every)
+        SPW_TRY(spw_event_list_replay(list, p->allocator, p->live, &p->last));
+    else
+        SPW_TRY(spw_event_list_replay_cycles(list, p->allocator, p->live, stage->slots, &p->last));
     p->failed = p->last.refused || p->last.before.refused > 0;
     p->retries = p->last.after.retries - p->last.before.retries;
     p->stranded = spw_allocator_stranded_bytes(p->allocator);
     if (p->failed) process_end(p);
+    p->ended = state_of(p, stage->slots);
 
 cleanup:
     return status;
 }
 
+/* --- Which are followed --- */
+
+static spw_status follow(spw_reserved_memory *m, size_t place) {
+    rank_state *rank = &m->place[place];
+    stage_state *stage = &m->stage[stage_of(m, place)];
+    spw_status status = SPW_OK;
+    if (rank->memory != NULL) return SPW_OK;
+    SPW_TRY(spw_step_memory_create(m->request.point, &m->request.footprint[stage_of(m, place)], m->recorded,
+                                   &rank->memory));
+    SPW_TRY(spw_step_memory_begin(rank->memory, &stage->begin));
+    stage->begin_bytes = (uint64_t)spw_event_list_peak(&stage->begin).after_forward_bytes;
+    stage->slots = spw_step_memory_slots(rank->memory);
+    for (int v = 0; v < m->variants; v++) SPW_TRY(SPW_ALLOC(stage->slots, &rank->process[v].live));
+    m->followed++;
+
+cleanup:
+    return status;
+}
+
+/* FNV-1a. */
+static uint64_t rows_number(const spw_reserved_memory *m, size_t rank) {
+    const spw_rank_rows *rows = m->rows + rank * cells_of(m);
+    uint64_t number = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < cells_of(m); i++) {
+        const uint64_t three[] = {rows[i].held, rows[i].received, rows[i].sent};
+        for (size_t k = 0; k < 3; k++) number = (number ^ three[k]) * UINT64_C(0x100000001b3);
+    }
+    return number;
+}
+
+static bool is_like_one_followed(const spw_reserved_memory *m, size_t place) {
+    const size_t first = stage_of(m, place) * m->request.ranks;
+    const spw_rank_rows *mine = m->rows + rank_of(m, place) * cells_of(m);
+    for (size_t r = 0; r < m->request.ranks; r++)
+        if (m->place[first + r].memory != NULL &&
+            memcmp(mine, m->rows + r * cells_of(m), cells_of(m) * sizeof *mine) == 0)
+            return true;
+    return false;
+}
+
+/* The place with most live bytes of those that are left; places: none is. */
+static size_t fullest(const spw_reserved_memory *m, const uint64_t *live, const bool *left) {
+    size_t most = places_of(m);
+    for (size_t i = 0; i < places_of(m); i++)
+        if (left[i] && (most == places_of(m) || live[i] > live[most])) most = i;
+    return most;
+}
+
+static spw_status choose(spw_reserved_memory *m, size_t step, const uint64_t *live) {
+    const size_t places = places_of(m);
+    const size_t most = step == 0 ? SPW_RESERVED_FOLLOWED : 1;
+    size_t looked = 0;
+    bool *left = NULL;
+    spw_status status = SPW_OK;
+    const size_t every = live == NULL ? m->request.ranks : 1; /* of places: one a stage */
+    if (m->request.every || places <= SPW_RESERVED_FOLLOWED || live == NULL) {
+        for (size_t i = 0; i < places && step == 0; i += m->request.every ? 1 : every) SPW_TRY(follow(m, i));
+        return SPW_OK;
+    }
+    SPW_TRY(SPW_ALLOC(places, &left));
+    memset(left, true, places * sizeof *left);
+    while (looked < most && m->followed < SPW_RESERVED_MOST) {
+        const size_t place = fullest(m, live, left);
+        if (place == places) break;
+        left[place] = false;
+        looked += step > 0;
+        if (m->place[place].memory != NULL || is_like_one_followed(m, place)) continue;
+        SPW_TRY(follow(m, place));
+        looked += step == 0;
+    }
+
+cleanup:
+    spw_free(left);
+    return status;
+}
+
 /* --- The job --- */
 
-spw_status spw_reserved_memory_create(const spw_point *point, const spw_footprint *footprint, size_t layers,
-                                      size_t steps, spw_reserved_memory **out) {
-    const spw_job *job = point->job;
-    spw_reserved_memory *m = NULL;
+static spw_status create_parts(spw_reserved_memory *m) {
+    const spw_job *job = m->request.point->job;
     size_t cells = 0;
+    spw_status status = SPW_OK;
+    if (!spw_mul_size(m->request.ranks, m->request.layers, &cells) ||
+        !spw_mul_size(cells, m->micro_batches, &cells))
+        SPW_TRY(spw_fail(SPW_EARG, "too many ranks, layers and micro-batches"));
+    SPW_TRY(SPW_ALLOC(cells, &m->rows));
+    SPW_TRY(SPW_ALLOC(places_of(m), &m->place));
+    SPW_TRY(SPW_ALLOC(m->stages, &m->stage));
+    for (int v = 0; v < m->variants; v++) SPW_TRY(SPW_ALLOC(m->request.steps, &m->record[v]));
+    if (job->snapshot != NULL) {
+        spw_megatron_shape shape;
+        SPW_TRY(spw_megatron_recorded_layers(m->request.point, &shape));
+        SPW_TRY(spw_snapshot_steps_create(job->snapshot, &shape, &m->recorded));
+    }
+    if (m->request.every)
+        for (size_t i = 0; i < places_of(m); i++) SPW_TRY(follow(m, i));
+
+cleanup:
+    return status;
+}
+
+spw_status spw_reserved_memory_create(const spw_reserved_request *request, spw_reserved_memory **out) {
+    const spw_job *job = request->point->job;
+    const spw_pipeline pipeline = spw_pipeline_of(job);
+    spw_reserved_memory *m = NULL;
     spw_status status = SPW_OK;
     *out = NULL;
     SPW_TRY(SPW_ALLOC(1, &m));
-    m->job = job;
-    m->ranks = spw_job_gpus(job);
-    m->layers = layers;
-    m->steps = steps;
-    m->settings[AS_SET] = spw_allocator_conf_settings(&job->allocator, footprint->budget_bytes,
+    m->request = *request;
+    m->stages = pipeline.stages;
+    m->micro_batches = pipeline.micro_batches;
+    m->settings[AS_SET] = spw_allocator_conf_settings(&job->allocator, request->footprint->budget_bytes,
                                                       (uint64_t)(job->cluster.hbm_gib.value * GIB));
     m->settings[EXPANDABLE] = m->settings[AS_SET];
     m->settings[EXPANDABLE].expandable_segments = true;
     m->variants = m->settings[AS_SET].expandable_segments ? 1 : VARIANTS;
-    if (!spw_mul_size(m->ranks, layers, &cells)) SPW_TRY(spw_fail(SPW_EARG, "too many ranks and layers"));
-    SPW_TRY(SPW_ALLOC(cells, &m->rows));
-    SPW_TRY(SPW_ALLOC(m->ranks, &m->rank));
-    if (job->snapshot != NULL) {
-        spw_megatron_shape shape;
-        SPW_TRY(spw_megatron_recorded_layers(point, &shape));
-        SPW_TRY(spw_snapshot_steps_create(job->snapshot, &shape, &m->recorded));
-    }
-    for (int v = 0; v < m->variants; v++) SPW_TRY(SPW_ALLOC(steps, &m->record[v]));
-    for (size_t r = 0; r < m->ranks; r++) {
-        rank_state *rank = &m->rank[r];
-        SPW_TRY(spw_step_memory_create(point, footprint, m->recorded, &rank->memory));
-        SPW_TRY(spw_step_memory_begin(rank->memory, &m->begin));
-        m->slots = spw_step_memory_slots(rank->memory);
-        for (int v = 0; v < m->variants; v++) SPW_TRY(SPW_ALLOC(m->slots, &rank->process[v].live));
-    }
-    m->begin_bytes = (uint64_t)spw_event_list_peak(&m->begin).after_forward_bytes;
+    SPW_TRY(create_parts(m));
     *out = m;
     m = NULL;
 
@@ -127,69 +238,122 @@ cleanup:
 
 void spw_reserved_memory_destroy(spw_reserved_memory *m) {
     if (m == NULL) return;
-    for (size_t r = 0; r < m->ranks && m->rank != NULL; r++) {
-        rank_state *rank = &m->rank[r];
+    for (size_t i = 0; i < places_of(m) && m->place != NULL; i++) {
+        rank_state *rank = &m->place[i];
         spw_step_memory_destroy(rank->memory);
         for (int v = 0; v < VARIANTS; v++) {
             process_end(&rank->process[v]);
             spw_free(rank->process[v].live);
         }
     }
+    for (size_t s = 0; s < m->stages && m->stage != NULL; s++) spw_event_list_destroy(&m->stage[s].begin);
     for (int v = 0; v < VARIANTS; v++) spw_free(m->record[v]);
-    spw_event_list_destroy(&m->begin);
     spw_snapshot_steps_destroy(m->recorded);
-    spw_free(m->rank);
+    spw_free(m->stage);
+    spw_free(m->place);
     spw_free(m->rows);
     spw_free(m);
 }
 
-void spw_reserved_memory_note(spw_reserved_memory *m, size_t layer, size_t rank, spw_rank_rows rows) {
-    m->rows[rank * m->layers + layer] = rows;
+void spw_reserved_memory_note(spw_reserved_memory *m, size_t layer, size_t micro_batch, size_t rank,
+                              spw_rank_rows rows) {
+    m->rows[(rank * m->request.layers + layer) * m->micro_batches + micro_batch] = rows;
+}
+
+/* A step with the rows of the one before, which left every process as it found it, does the same again. */
+static bool is_repeated(const spw_reserved_memory *m, const rank_state *rank, uint64_t number) {
+    bool same = rank->ran && rank->rows == number && m->recorded == NULL && !m->request.every;
+    for (int v = 0; v < m->variants && same; v++) {
+        const process *p = &rank->process[v];
+        same = p->began != 0 && p->began == p->ended;
+    }
+    return same;
 }
 
 /* `list` is overwritten: one a thread, for all its ranks. */
-static spw_status rank_step(spw_reserved_memory *m, size_t r, spw_event_list *list) {
-    rank_state *rank = &m->rank[r];
-    spw_status status = spw_step_memory_step(rank->memory, m->rows + r * m->layers, m->layers, list);
+static spw_status rank_step(spw_reserved_memory *m, size_t place, spw_event_list *list) {
+    rank_state *rank = &m->place[place];
+    const size_t r = rank_of(m, place);
+    const spw_step_rows rows = {m->rows + r * cells_of(m), m->request.layers, m->micro_batches};
+    const uint64_t number = rows_number(m, r);
+    if (is_repeated(m, rank, number)) return SPW_OK;
+    spw_status status = spw_step_memory_step(rank->memory, &rows, list);
+    if (status != SPW_OK) return status;
     const spw_list_peak peak = spw_event_list_peak(list);
-    rank->layer = peak.peak_event < list->events ? list->event[peak.peak_event].layer : 0;
+    rank->at = peak.peak_event < list->events ? list->event[peak.peak_event] : (spw_memory_event){.slot = 0};
     rank->peak_bytes = (uint64_t)peak.peak_bytes;
-    for (int v = 0; v < m->variants && status == SPW_OK; v++)
-        status = process_step(m, v, list, &rank->process[v]);
+    rank->rows = number;
+    rank->ran = true;
+    for (int v = 0; v < m->variants && status == SPW_OK; v++) {
+        process *p = &rank->process[v];
+        status = process_step(m, &m->stage[stage_of(m, place)], v, list, p);
+        if (status == SPW_OK && p->last.refused) rank->refused[v] = list->event[p->last.refused_event];
+    }
     return status;
 }
 
-static void record_step(spw_reserved_memory *m, int variant, step_record *record) {
-    *record = (step_record){.failed = false};
-    for (size_t r = 0; r < m->ranks; r++) {
-        const process *p = &m->rank[r].process[variant];
-        const uint64_t allocated = p->last.after.allocated_peak_bytes,
-                       reserved = p->last.after.reserved_peak_bytes;
-        const bool began = p->last.before.refused == 0;
-        const uint64_t requested =
-            (began ? p->last.before.requested_bytes : m->begin_bytes) + m->rank[r].peak_bytes;
-        if (requested > record->requested) {
-            record->requested = requested;
-            record->live_rank = r;
-            record->live_layer = m->rank[r].layer;
-        }
-        record->allocated = allocated > record->allocated ? allocated : record->allocated;
-        if (reserved > record->reserved) record->reserved = reserved, record->rank = r;
-        record->retries += p->retries;
-        record->failed = record->failed || p->failed;
-        if (p->stranded > m->stranded[variant]) m->stranded[variant] = p->stranded;
-    }
+static void record_death(const spw_reserved_memory *m, int variant, size_t step, size_t place,
+                         spw_reserved_death *out) {
+    const rank_state *rank = &m->place[place];
+    const process *p = &rank->process[variant];
+    if (!p->failed || out->there) return;
+    const spw_memory_event *at = &rank->refused[variant];
+    *out = (spw_reserved_death){.there = true,
+                                .at_start = !p->last.refused,
+                                .step = step,
+                                .rank = rank_of(m, place),
+                                .stage = stage_of(m, place)};
+    if (out->at_start) return;
+    out->micro_batch = at->micro_batch;
+    out->layer = at->layer != SPW_NO_MOE_LAYER ? at->layer : SIZE_MAX;
+    out->backward = at->backward;
 }
 
-spw_status spw_reserved_memory_end_step(spw_reserved_memory *m, size_t step) {
+static void record_place(spw_reserved_memory *m, int variant, size_t place, step_record *record) {
+    const rank_state *rank = &m->place[place];
+    const process *p = &rank->process[variant];
+    const uint64_t allocated = p->last.after.allocated_peak_bytes,
+                   reserved = p->last.after.reserved_peak_bytes;
+    const bool began = p->last.before.refused == 0;
+    const uint64_t requested =
+        (began ? p->last.before.requested_bytes : m->stage[stage_of(m, place)].begin_bytes) +
+        rank->peak_bytes;
+    if (requested > record->requested) {
+        record->requested = requested;
+        record->live_place = place;
+        record->live_layer = rank->at.layer != SPW_NO_MOE_LAYER ? rank->at.layer : 0;
+        record->live_micro_batch = rank->at.micro_batch;
+    }
+    record->allocated = allocated > record->allocated ? allocated : record->allocated;
+    if (reserved > record->reserved) record->reserved = reserved, record->place = place;
+    record->retries += p->retries;
+    record->failed = record->failed || p->failed;
+    if (p->stranded > m->stranded[variant]) m->stranded[variant] = p->stranded;
+}
+
+/* A step that is run several times retries as often as the worst of these. */
+static void record_run(spw_reserved_memory *m, int variant, size_t step) {
+    step_record *record = &m->record[variant][step];
+    const uint64_t retries = record->retries;
+    record->retries = 0;
+    for (size_t i = 0; i < places_of(m); i++) {
+        if (m->place[i].memory == NULL) continue;
+        record_place(m, variant, i, record);
+        record_death(m, variant, step, i, &m->death[variant]);
+    }
+    if (retries > record->retries) record->retries = retries;
+}
+
+static spw_status run_step(spw_reserved_memory *m, size_t step) {
+    const int places = (int)places_of(m);
     spw_status status = SPW_OK;
-    const int ranks = (int)m->ranks;
 #pragma omp parallel
     {
         spw_event_list list = {.events = 0};
 #pragma omp for schedule(dynamic, 1)
-        for (int r = 0; r < ranks; r++) {
-            const spw_status one = rank_step(m, (size_t)r, &list);
+        for (int i = 0; i < places; i++) {
+            if (m->place[i].memory == NULL) continue;
+            const spw_status one = rank_step(m, (size_t)i, &list);
             if (one != SPW_OK) {
 #pragma omp atomic write
                 status = one;
@@ -197,9 +361,19 @@ spw_status spw_reserved_memory_end_step(spw_reserved_memory *m, size_t step) {
         }
         spw_event_list_destroy(&list);
     }
-    if (status != SPW_OK) return spw_fail(status, "the allocator's replay of step %zu failed", step);
-    for (int v = 0; v < m->variants; v++) record_step(m, v, &m->record[v][step]);
-    return SPW_OK;
+    return status == SPW_OK ? SPW_OK : spw_fail(status, "the allocator's replay of step %zu failed", step);
+}
+
+spw_status spw_reserved_memory_end_step(spw_reserved_memory *m, size_t step, const uint64_t *live) {
+    /* One step stands for all: what it leaves is there when the next one begins, which does the same from then on. */
+    const int runs = m->request.steps == 1 && m->recorded == NULL ? STEADY : 1;
+    spw_status status = choose(m, step, live);
+    for (int v = 0; v < m->variants; v++) m->record[v][step] = (step_record){.failed = false};
+    for (int run = 0; run < runs && status == SPW_OK; run++) {
+        status = run_step(m, step);
+        for (int v = 0; v < m->variants && status == SPW_OK; v++) record_run(m, v, step);
+    }
+    return status;
 }
 
 uint64_t spw_reserved_memory_reserved(const spw_reserved_memory *m, size_t step) {
@@ -216,7 +390,7 @@ static void summarize(const spw_reserved_memory *m, int variant, uint64_t *sorte
                       spw_reserved_outcome *out) {
     const step_record *record = m->record[variant];
     *out = (spw_reserved_outcome){.stranded_bytes = m->stranded[variant]};
-    for (size_t i = 0; i < m->steps; i++) {
+    for (size_t i = 0; i < m->request.steps; i++) {
         sorted[i] = record[i].allocated;
         out->failed_steps += record[i].failed;
         out->retried_steps += record[i].retries > 0;
@@ -224,26 +398,35 @@ static void summarize(const spw_reserved_memory *m, int variant, uint64_t *sorte
         if (record[i].reserved > record[out->worst_step].reserved) out->worst_step = i;
         if (record[i].requested > record[out->live_step].requested) out->live_step = i;
     }
-    out->worst_rank = record[out->worst_step].rank;
-    out->live_rank = record[out->live_step].live_rank;
-    out->live_layer = record[out->live_step].live_layer;
-    out->allocated = spw_byte_quantiles_of(sorted, m->steps);
-    for (size_t i = 0; i < m->steps; i++) sorted[i] = record[i].requested;
-    out->requested = spw_byte_quantiles_of(sorted, m->steps);
-    for (size_t i = 0; i < m->steps; i++) sorted[i] = record[i].reserved;
-    out->reserved = spw_byte_quantiles_of(sorted, m->steps);
+    const step_record *live = &record[out->live_step];
+    out->worst_rank = rank_of(m, record[out->worst_step].place);
+    out->worst_stage = stage_of(m, record[out->worst_step].place);
+    out->live_rank = rank_of(m, live->live_place);
+    out->live_stage = stage_of(m, live->live_place);
+    out->live_layer = live->live_layer;
+    out->live_micro_batch = live->live_micro_batch;
+    out->death = m->death[variant];
+    out->allocated = spw_byte_quantiles_of(sorted, m->request.steps);
+    for (size_t i = 0; i < m->request.steps; i++) sorted[i] = record[i].requested;
+    out->requested = spw_byte_quantiles_of(sorted, m->request.steps);
+    for (size_t i = 0; i < m->request.steps; i++) sorted[i] = record[i].reserved;
+    out->reserved = spw_byte_quantiles_of(sorted, m->request.steps);
 }
 
 spw_status spw_reserved_memory_finish(const spw_reserved_memory *m, spw_reserved_summary *out) {
     uint64_t *sorted = NULL;
-    spw_status status = SPW_ALLOC(m->steps, &sorted);
-    *out = (spw_reserved_summary){
-        .there = true, .recorded = m->recorded != NULL, .settings = m->settings[AS_SET], .steps = m->steps};
+    spw_status status = SPW_ALLOC(m->request.steps, &sorted);
+    *out = (spw_reserved_summary){.there = true,
+                                  .recorded = m->recorded != NULL,
+                                  .settings = m->settings[AS_SET],
+                                  .steps = m->request.steps,
+                                  .processes = places_of(m),
+                                  .followed = m->followed};
     if (m->recorded != NULL) out->match = spw_snapshot_steps_match(m->recorded);
     if (status != SPW_OK) return status;
     summarize(m, AS_SET, sorted, &out->as_set);
     summarize(m, m->variants - 1, sorted, &out->expandable);
-    out->oom = spw_oom_probability(out->as_set.failed_steps, m->steps);
+    out->oom = spw_oom_probability(out->as_set.failed_steps, m->request.steps);
     spw_free(sorted);
     return SPW_OK;
 }

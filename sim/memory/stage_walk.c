@@ -1,12 +1,7 @@
 #include "sim/memory/stage_walk.h"
 
 #include "base/memory.h"
-
-/* One layer of the stage. */
-typedef struct stage_layer {
-    size_t moe; /* position among the model's MoE layers; SIZE_MAX: none */
-    bool experts;
-} stage_layer;
+#include "sim/memory/stage_layers.h"
 
 /* One micro-batch through one chunk, alone. */
 typedef struct pass_kept {
@@ -18,8 +13,7 @@ struct spw_stage_walk {
     spw_pipeline pipeline;
     size_t stage;
     spw_waiting_layer keeps[2];
-    size_t *begin; /* [chunks + 1] into layer */
-    stage_layer *layer;
+    spw_stage_layers layers;
     bool *holds;     /* [chunks] what its layers left, as its last pass was backward */
     pass_kept *part; /* [micro_batches][chunks] */
 };
@@ -51,34 +45,6 @@ uint64_t spw_stage_moment_left(const spw_waiting_layer *k, const spw_stage_momen
     return bytes_of(of_kinds(m->left, k[0].left, k[1].left));
 }
 
-/* --- The stage's layers --- */
-
-static spw_status place_layers(spw_stage_walk *w, const spw_model *model) {
-    const size_t chunks = w->pipeline.chunks;
-    size_t count = 0;
-    spw_status status = SPW_ALLOC(chunks + 1, &w->begin);
-    for (size_t c = 0; c < chunks && status == SPW_OK; c++) {
-        const spw_block block = spw_pipeline_block(&w->pipeline, model, w->stage, c);
-        w->begin[c] = count;
-        count += block.layers + block.predictions;
-        w->begin[c + 1] = count;
-    }
-    if (status == SPW_OK) status = SPW_ALLOC(count > 0 ? count : 1, &w->layer);
-    for (size_t c = 0; c < chunks && status == SPW_OK; c++) {
-        const spw_block block = spw_pipeline_block(&w->pipeline, model, w->stage, c);
-        /* bare layers are all the same, and their model does not name them */
-        const bool named = model->layers > model->moe_layers;
-        size_t moe = 0, at = w->begin[c];
-        for (size_t i = 0; i < block.first; i++) moe += !named || model->is_moe[i];
-        for (size_t i = block.first; i < block.first + block.layers; i++) {
-            const bool experts = !named || model->is_moe[i];
-            w->layer[at++] = (stage_layer){experts ? moe++ : SIZE_MAX, experts};
-        }
-        while (at < w->begin[c + 1]) w->layer[at++] = (stage_layer){SIZE_MAX, true};
-    }
-    return status;
-}
-
 spw_status spw_stage_walk_create(const spw_pipeline *pipeline, const spw_model *model, size_t stage,
                                  const spw_waiting_layer *keeps, spw_stage_walk **out) {
     spw_stage_walk *w = NULL;
@@ -89,7 +55,7 @@ spw_status spw_stage_walk_create(const spw_pipeline *pipeline, const spw_model *
     w->stage = stage;
     w->keeps[0] = keeps[0];
     w->keeps[1] = keeps[1];
-    SPW_TRY(place_layers(w, model));
+    SPW_TRY(spw_stage_layers_create(pipeline, model, stage, &w->layers));
     SPW_TRY(SPW_ALLOC(pipeline->chunks, &w->holds));
     SPW_TRY(SPW_ALLOC(pipeline->micro_batches * pipeline->chunks, &w->part));
     *out = w;
@@ -102,8 +68,7 @@ cleanup:
 
 void spw_stage_walk_destroy(spw_stage_walk *w) {
     if (w == NULL) return;
-    spw_free(w->begin);
-    spw_free(w->layer);
+    spw_stage_layers_destroy(&w->layers);
     spw_free(w->holds);
     spw_free(w->part);
     spw_free(w);
@@ -122,7 +87,7 @@ static void raise(spw_stage_moment *most, const spw_stage_moment *m) {
     if (!most->there || m->bytes > most->bytes) *most = *m;
 }
 
-static spw_layer_use use_of(const spw_layer_uses *uses, const stage_layer *layer, size_t micro_batch) {
+static spw_layer_use use_of(const spw_layer_uses *uses, const spw_stage_layer *layer, size_t micro_batch) {
     if (layer->moe == SIZE_MAX) return layer->experts ? uses->predicted : (spw_layer_use){0, 0};
     return uses
         ->use[layer->moe % uses->layers * uses->micro_batches + (uses->micro_batches > 1 ? micro_batch : 0)];
@@ -134,9 +99,10 @@ static void look_at_part(const spw_stage_walk *w, const spw_layer_uses *uses, si
                          size_t chunk, bool held, pass_kept *out) {
     spw_stage_moment now = {.micro_batch = micro_batch};
     for (int m = 0; m < SPW_MOMENT_COUNT; m++) out->at[held][m] = (spw_stage_moment){.there = false};
-    for (size_t i = w->begin[chunk]; i < w->begin[chunk + 1]; i++) now.left[w->layer[i].experts]++;
-    for (size_t i = w->begin[chunk]; i < w->begin[chunk + 1]; i++) {
-        const stage_layer *layer = &w->layer[i];
+    for (size_t i = w->layers.begin[chunk]; i < w->layers.begin[chunk + 1]; i++)
+        now.left[w->layers.layer[i].experts]++;
+    for (size_t i = w->layers.begin[chunk]; i < w->layers.begin[chunk + 1]; i++) {
+        const spw_stage_layer *layer = &w->layers.layer[i];
         const spw_layer_use use = use_of(uses, layer, micro_batch);
         now.left[layer->experts]--;
         spw_stage_moment here = now;
@@ -184,8 +150,8 @@ static spw_stage_moment beside(const spw_stage_moment *flight, const spw_stage_m
 static void count_left(const spw_stage_walk *w, size_t left[2]) {
     left[0] = left[1] = 0;
     for (size_t c = 0; c < w->pipeline.chunks; c++)
-        for (size_t i = w->begin[c]; i < w->begin[c + 1] && w->holds[c]; i++)
-            left[w->layer[i].experts] += w->keeps[w->layer[i].experts].stays;
+        for (size_t i = w->layers.begin[c]; i < w->layers.begin[c + 1] && w->holds[c]; i++)
+            left[w->layers.layer[i].experts] += w->keeps[w->layers.layer[i].experts].stays;
 }
 
 void spw_stage_walk_run(spw_stage_walk *w, const spw_layer_uses *uses, spw_stage_peaks *out) {

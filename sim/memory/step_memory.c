@@ -3,6 +3,8 @@
 #include "base/memory.h"
 #include "sim/input/remat.h"
 #include "sim/memory/megatron_job.h"
+#include "sim/memory/pipeline.h"
+#include "sim/memory/stage_layers.h"
 
 #include <string.h>
 
@@ -13,9 +15,25 @@ typedef struct fixed_tensor {
 } fixed_tensor;
 
 /* What a layer keeps beside its experts' rows, and leaves behind. */
-enum { KEPT_INPUT, KEPT_RESIDUALS, KEPT_LEFT, KEPT };
+enum { KEPT_INPUT, KEPT_RESIDUALS, KEPT, KEPT_LEFT = KEPT };
+
+/* A layer of a micro-batch that is in flight. */
+typedef struct place {
+    size_t set, local; /* of the flight, and of the chunk's layers */
+    size_t index;      /* of the stage's layers */
+    bool experts, backward;
+} place;
 
 struct spw_step_memory {
+    spw_pipeline pipeline;
+    size_t stage;
+    spw_stage_layers stages; /* its layers */
+    size_t *set_of;          /* [micro_batches][chunks] slots of a pass in flight; SIZE_MAX: it is none */
+    size_t *spare;           /* [sets] those that no pass has */
+    size_t sets, spares;
+    spw_rank_rows predicted; /* of layers of multi-token prediction: a trace has none of theirs */
+    size_t micro_batch;      /* of the pass under way */
+    size_t at_work;          /* its layer among the model's MoE layers; SPW_NO_MOE_LAYER: none */
     spw_layer layer;
     size_t layers;
     size_t ranks;    /* of the group */
@@ -23,8 +41,8 @@ struct spw_step_memory {
     uint64_t *bytes; /* [tensors] of the layer under way */
     fixed_tensor fixed[SPW_COMPONENTS];
     size_t fixed_count;
-    bool *live; /* [layers][tensors] */
-    const spw_model *model;
+    bool *live;                 /* [sets][layers of a chunk][tensors] */
+    bool *left;                 /* [layers of the stage] what the backward pass left is there yet */
     spw_waiting_layer keeps[2]; /* where layers are freed one by one */
     bool frees;
     spw_event_list *out;
@@ -32,25 +50,28 @@ struct spw_step_memory {
     spw_bare_layers *bare;              /* its list takes the place of all the above; NULL: none */
     uint64_t *received, *sent, *held;   /* [layers], of it */
     const spw_snapshot_steps *recorded; /* its lists stand among those of a snapshot; NULL: none */
-    spw_event_list layers_list;         /* of the bare layers then */
+    spw_event_list layers_list;         /* of the bare layers, one micro-batch */
     size_t step;
 };
 
-spw_status spw_step_memory_create(const spw_point *point, const spw_footprint *footprint,
-                                  const spw_snapshot_steps *recorded, spw_step_memory **out) {
-    const spw_job *job = point->job;
-    spw_step_memory *m = NULL;
-    size_t cells = 0;
+static spw_status create_bare(const spw_point *point, spw_step_memory *m) {
+    spw_megatron_shape bare;
     spw_status status = SPW_OK;
-    *out = NULL;
-    SPW_TRY(SPW_ALLOC(1, &m));
-    SPW_TRY(spw_layer_build(point->scheme, &point->shape, SPW_FLAVOUR_LIVE, &m->layer));
-    m->layers = job->model.moe_layers;
-    m->ranks = point->shape.ranks;
-    m->model = &point->job->model;
-    m->frees = footprint->frees;
-    memcpy(m->keeps, footprint->keeps, sizeof m->keeps);
-    m->saves = spw_remat_keeps_experts(job->remat);
+    if (m->recorded != NULL) SPW_TRY(spw_megatron_recorded_layers(point, &bare));
+    /* of stages there is no list that is cut between two layers */
+    if (m->recorded == NULL && (m->pipeline.stages > 1 || !spw_megatron_job_layers(point, &bare)))
+        return SPW_OK;
+    SPW_TRY(spw_bare_layers_create(&bare, &m->bare));
+    SPW_TRY(SPW_ALLOC(m->layers, &m->received));
+    SPW_TRY(SPW_ALLOC(m->layers, &m->sent));
+    SPW_TRY(SPW_ALLOC(m->layers, &m->held));
+    m->shares = bare.expert_tensor > 1;
+
+cleanup:
+    return status;
+}
+
+static void take_fixed(const spw_footprint *footprint, spw_step_memory *m) {
     for (size_t i = 0; i < footprint->components; i++) {
         const spw_component *c = &footprint->component[i];
         if (c->routed || c->waits || c->bytes == 0) continue;
@@ -58,21 +79,51 @@ spw_status spw_step_memory_create(const spw_point *point, const spw_footprint *f
         tensor->bytes = c->bytes;
         memcpy(tensor->live, c->live, sizeof tensor->live);
     }
-    if (m->layers > UINT16_MAX || !spw_mul_size(m->layers, m->layer.tensors, &cells) ||
-        cells + m->ranks >= UINT32_MAX / 2)
-        SPW_TRY(spw_fail(SPW_EARG, "%zu MoE layers of %zu tensors: too many", m->layers, m->layer.tensors));
+    m->frees = footprint->frees;
+    m->at_work = SPW_NO_MOE_LAYER;
+    memcpy(m->keeps, footprint->keeps, sizeof m->keeps);
+}
+
+static spw_status create_slots(spw_step_memory *m) {
+    const size_t passes = m->pipeline.micro_batches * m->pipeline.chunks;
+    size_t cells = 0, places = 0;
+    spw_status status = SPW_OK;
+    m->sets = spw_pipeline_in_flight(&m->pipeline, m->stage);
+    if (m->layers >= SPW_NO_MOE_LAYER || !spw_mul_size(m->sets, m->stages.most, &places) ||
+        !spw_mul_size(places, m->layer.tensors + KEPT, &cells) || cells + m->ranks >= UINT32_MAX / 2)
+        return spw_fail(SPW_EARG, "%zu MoE layers of %zu tensors in %zu passes: too many", m->layers,
+                        m->layer.tensors, m->sets);
     SPW_TRY(SPW_ALLOC(cells > 0 ? cells : 1, &m->live));
     SPW_TRY(SPW_ALLOC(m->layer.tensors, &m->bytes));
-    spw_megatron_shape bare;
+    SPW_TRY(SPW_ALLOC(m->stages.begin[m->pipeline.chunks] + 1, &m->left));
+    SPW_TRY(SPW_ALLOC(passes, &m->set_of));
+    SPW_TRY(SPW_ALLOC(m->sets, &m->spare));
+    for (size_t i = 0; i < passes; i++) m->set_of[i] = SIZE_MAX;
+    while (m->spares < m->sets) m->spare[m->spares] = m->sets - 1 - m->spares, m->spares++;
+
+cleanup:
+    return status;
+}
+
+spw_status spw_step_memory_create(const spw_point *point, const spw_footprint *footprint,
+                                  const spw_snapshot_steps *recorded, spw_step_memory **out) {
+    const spw_job *job = point->job;
+    spw_step_memory *m = NULL;
+    spw_status status = SPW_OK;
+    *out = NULL;
+    SPW_TRY(SPW_ALLOC(1, &m));
+    m->pipeline = spw_pipeline_of(job);
+    m->stage = footprint->stage.index;
+    SPW_TRY(spw_stage_layers_create(&m->pipeline, &job->model, m->stage, &m->stages));
+    SPW_TRY(spw_layer_build(point->scheme, &point->shape, SPW_FLAVOUR_LIVE, &m->layer));
+    m->predicted = spw_balanced_rows(point->scheme, &point->shape);
+    m->layers = job->model.moe_layers;
+    m->ranks = point->shape.ranks;
+    m->saves = spw_remat_keeps_experts(job->remat);
     m->recorded = recorded;
-    if (recorded != NULL) SPW_TRY(spw_megatron_recorded_layers(point, &bare));
-    if (recorded != NULL || spw_megatron_job_layers(point, &bare)) {
-        SPW_TRY(spw_bare_layers_create(&bare, &m->bare));
-        SPW_TRY(SPW_ALLOC(m->layers, &m->received));
-        SPW_TRY(SPW_ALLOC(m->layers, &m->sent));
-        SPW_TRY(SPW_ALLOC(m->layers, &m->held));
-        m->shares = bare.expert_tensor > 1;
-    }
+    take_fixed(footprint, m);
+    SPW_TRY(create_slots(m));
+    SPW_TRY(create_bare(point, m));
     *out = m;
     m = NULL;
 
@@ -90,22 +141,35 @@ void spw_step_memory_destroy(spw_step_memory *m) {
     spw_free(m->held);
     spw_free(m->live);
     spw_free(m->bytes);
+    spw_free(m->left);
+    spw_free(m->set_of);
+    spw_free(m->spare);
+    spw_stage_layers_destroy(&m->stages);
     spw_layer_destroy(&m->layer);
     spw_free(m);
 }
 
+/* Slots: fixed tensors, layers of the sets, what each of them keeps, pieces of an exchange, what layers left. */
+static size_t kept_slot(const spw_step_memory *m) {
+    return SPW_COMPONENTS + m->sets * m->stages.most * m->layer.tensors;
+}
+static size_t pieces_slot(const spw_step_memory *m) { return kept_slot(m) + KEPT * m->sets * m->stages.most; }
+
+static size_t left_slot(const spw_step_memory *m) { return pieces_slot(m) + m->ranks; }
+
 size_t spw_step_memory_slots(const spw_step_memory *m) {
     if (m->recorded != NULL) return spw_snapshot_steps_slots(m->recorded);
     if (m->bare != NULL) return spw_bare_layers_slots(m->bare);
-    return SPW_COMPONENTS + m->layers * m->layer.tensors + KEPT * m->model->layers + m->ranks;
+    return left_slot(m) + m->stages.begin[m->pipeline.chunks];
 }
 
 /* --- Events --- */
 
-typedef struct place {
-    size_t layer;
-    bool backward;
-} place;
+static spw_status append(spw_step_memory *m, spw_memory_event event) {
+    event.micro_batch = (uint32_t)m->micro_batch;
+    event.layer = (uint16_t)m->at_work;
+    return spw_event_list_append(m->out, event);
+}
 
 static bool is_always(const fixed_tensor *t) {
     for (int m = 0; m < SPW_MOMENT_COUNT; m++)
@@ -114,11 +178,11 @@ static bool is_always(const fixed_tensor *t) {
 }
 
 static spw_status change_fixed(spw_step_memory *m, size_t i, bool born, bool backward) {
-    return spw_event_list_append(m->out, (spw_memory_event){.bytes = m->fixed[i].bytes,
-                                                            .slot = (uint32_t)i,
-                                                            .kind = (uint16_t)(m->layer.tensors + i),
-                                                            .born = born,
-                                                            .backward = backward});
+    return append(m, (spw_memory_event){.bytes = m->fixed[i].bytes,
+                                        .slot = (uint32_t)i,
+                                        .kind = (uint16_t)(m->layer.tensors + i),
+                                        .born = born,
+                                        .backward = backward});
 }
 
 /* What is there at a moment and not always is born, or dies. */
@@ -140,33 +204,31 @@ static spw_status pass_moment(spw_step_memory *m, spw_moment at) {
 static spw_status change_pieces(spw_step_memory *m, place at, size_t tensor, bool born) {
     const spw_layer_tensor *t = &m->layer.tensor[tensor];
     const uint64_t row = spw_layer_row_bytes(t, 1), rows = row > 0 ? m->bytes[tensor] / row : 0;
-    const size_t first = SPW_COMPONENTS + m->layers * m->layer.tensors + KEPT * m->model->layers;
+    const size_t first = pieces_slot(m);
     spw_status status = SPW_OK;
     for (size_t r = 0; r < m->ranks && status == SPW_OK; r++) {
         const uint64_t some = rows / m->ranks + (r < rows % m->ranks ? 1 : 0);
         if (some == 0) break;
-        status = spw_event_list_append(m->out, (spw_memory_event){.bytes = some * row,
-                                                                  .slot = (uint32_t)(first + r),
-                                                                  .kind = (uint16_t)tensor,
-                                                                  .layer = (uint16_t)at.layer,
-                                                                  .born = born,
-                                                                  .backward = at.backward});
+        status = append(m, (spw_memory_event){.bytes = some * row,
+                                              .slot = (uint32_t)(first + r),
+                                              .kind = (uint16_t)tensor,
+                                              .born = born,
+                                              .backward = at.backward});
     }
     return status;
 }
 
 /* A tensor that is born twice, or dies without having been born, changes nothing. */
 static spw_status change(spw_step_memory *m, place at, size_t tensor, bool born) {
-    const size_t cell = at.layer * m->layer.tensors + tensor;
+    const size_t cell = (at.set * m->stages.most + at.local) * m->layer.tensors + tensor;
     if (m->live[cell] == born) return SPW_OK;
     m->live[cell] = born;
     if (m->layer.tensor[tensor].by_rank) return change_pieces(m, at, tensor, born);
-    return spw_event_list_append(m->out, (spw_memory_event){.bytes = m->bytes[tensor],
-                                                            .slot = (uint32_t)(SPW_COMPONENTS + cell),
-                                                            .kind = (uint16_t)tensor,
-                                                            .layer = (uint16_t)at.layer,
-                                                            .born = born,
-                                                            .backward = at.backward});
+    return append(m, (spw_memory_event){.bytes = m->bytes[tensor],
+                                        .slot = (uint32_t)(SPW_COMPONENTS + cell),
+                                        .kind = (uint16_t)tensor,
+                                        .born = born,
+                                        .backward = at.backward});
 }
 
 /* Runs the events of a pass. `keep`: what the backward pass needs does not die. */
@@ -206,44 +268,68 @@ spw_status spw_step_memory_begin(spw_step_memory *m, spw_event_list *list) {
     return status;
 }
 
-/* Of bare layers, or of a recorded job that has them. */
-static spw_status step_of_layers(spw_step_memory *m, const spw_rank_rows *rows, size_t layers,
-                                 spw_event_list *list) {
+/* Of bare layers, or of a recorded job that has them: one micro-batch. */
+static spw_status part_of_layers(spw_step_memory *m, const spw_step_rows *rows, spw_event_list *list) {
     const spw_megatron_rows all = {.received = m->received, .sent = m->sent, .held = m->held};
     for (size_t l = 0; l < m->layers; l++) {
-        const spw_rank_rows *of = &rows[l % layers];
+        const spw_rank_rows *of = &rows->rows[l % rows->layers * rows->micro_batches + m->micro_batch];
         m->held[l] = of->held;
         m->received[l] = m->shares ? of->received : of->held;
         m->sent[l] = of->sent;
     }
-    if (m->recorded == NULL) return spw_bare_layers_step(m->bare, &all, list);
-    const spw_status status = spw_bare_layers_step(m->bare, &all, &m->layers_list);
-    return status == SPW_OK ? spw_snapshot_steps_step(m->recorded, m->step++, &m->layers_list, list) : status;
+    if (m->recorded == NULL && m->pipeline.micro_batches == 1)
+        return spw_bare_layers_step(m->bare, &all, list);
+    spw_status status = spw_bare_layers_step(m->bare, &all, &m->layers_list);
+    if (status == SPW_OK && m->recorded != NULL)
+        return spw_snapshot_steps_step(m->recorded, m->step++, &m->layers_list, list);
+    m->out = list;
+    for (size_t i = 0; i < m->layers_list.events && status == SPW_OK; i++) {
+        m->at_work = m->layers_list.event[i].layer;
+        status = append(m, m->layers_list.event[i]);
+    }
+    return status;
 }
 
-static spw_status change_kept(spw_step_memory *m, size_t layer, bool experts, int what, bool born) {
-    const spw_waiting_layer *k = &m->keeps[experts];
-    const double bytes[KEPT] = {
-        [KEPT_INPUT] = k->input + k->policy, [KEPT_RESIDUALS] = k->saved, [KEPT_LEFT] = k->left};
+static spw_status step_of_layers(spw_step_memory *m, const spw_step_rows *rows, spw_event_list *list) {
+    spw_status status = SPW_OK;
+    spw_event_list_clear(list);
+    for (size_t b = 0; b < m->pipeline.micro_batches && status == SPW_OK; b++) {
+        m->micro_batch = b;
+        status = part_of_layers(m, rows, list);
+        if (status == SPW_OK) status = spw_event_list_mark(list);
+    }
+    m->micro_batch = 0;
+    return status;
+}
+
+static spw_status change_kept(spw_step_memory *m, const place *at, int what, bool born) {
+    const spw_waiting_layer *k = &m->keeps[at->experts];
+    const double bytes[KEPT] = {[KEPT_INPUT] = k->input + k->policy, [KEPT_RESIDUALS] = k->saved};
     const uint64_t whole = (uint64_t)(bytes[what] + 0.5);
+    const size_t slot = kept_slot(m) + KEPT * (at->set * m->stages.most + at->local) + (size_t)what;
     if (!m->frees || whole == 0) return SPW_OK;
-    return spw_event_list_append(
-        m->out, (spw_memory_event){.bytes = whole,
-                                   .slot = (uint32_t)(SPW_COMPONENTS + m->layers * m->layer.tensors +
-                                                      KEPT * layer + (size_t)what),
-                                   .kind = (uint16_t)(m->layer.tensors + SPW_COMPONENTS + (size_t)what),
-                                   .born = born,
-                                   .backward = what == KEPT_LEFT || !born});
+    return append(m, (spw_memory_event){.bytes = whole,
+                                        .slot = (uint32_t)slot,
+                                        .kind = (uint16_t)(m->layer.tensors + SPW_COMPONENTS + (size_t)what),
+                                        .born = born,
+                                        .backward = !born});
 }
 
-/* Bare layers are all the same, and their model does not name them. */
-static bool has_experts(const spw_step_memory *m, size_t layer) {
-    return m->model->layers == m->model->moe_layers || m->model->is_moe[layer];
+/* A layer leaves something behind its backward pass, until that of all layers has ended or, where it stays, until it works again. */
+static spw_status change_left(spw_step_memory *m, const place *at, bool born) {
+    const spw_waiting_layer *k = &m->keeps[at->experts];
+    const uint64_t whole = (uint64_t)(k->left + 0.5);
+    if (!m->frees || whole == 0 || m->left[at->index] == born) return SPW_OK;
+    m->left[at->index] = born;
+    return append(m, (spw_memory_event){.bytes = whole,
+                                        .slot = (uint32_t)(left_slot(m) + at->index),
+                                        .kind = (uint16_t)(m->layer.tensors + SPW_COMPONENTS + KEPT_LEFT),
+                                        .born = born,
+                                        .backward = at->backward});
 }
 
 /* What is beside a layer at work is there in the forward pass that keeps it, too: attention of the same layer. */
-static spw_status forward(spw_step_memory *m, size_t moe, const spw_rank_rows *rows) {
-    const place at = {moe, false};
+static spw_status forward(spw_step_memory *m, place at, const spw_rank_rows *rows) {
     spw_status status = SPW_OK;
     measure(m, rows);
     if (m->saves) SPW_TRY(change_moment(m, SPW_MOMENT_MOE_LAYER, true, false));
@@ -255,8 +341,7 @@ cleanup:
     return status;
 }
 
-static spw_status backward(spw_step_memory *m, size_t moe, const spw_rank_rows *rows) {
-    const place at = {moe, true};
+static spw_status backward(spw_step_memory *m, place at, const spw_rank_rows *rows) {
     spw_status status = SPW_OK;
     measure(m, rows);
     SPW_TRY(change_moment(m, SPW_MOMENT_MOE_LAYER, true, true));
@@ -269,43 +354,85 @@ cleanup:
     return status;
 }
 
-/* Backward, last layer first. */
-static spw_status run_backward(spw_step_memory *m, const spw_rank_rows *rows, size_t layers) {
+/* --- Passes --- */
+
+static place place_of(spw_step_memory *m, const spw_pass *pass, size_t local) {
+    const spw_stage_layer *layer = &m->stages.layer[m->stages.begin[pass->chunk] + local];
+    m->at_work = layer->moe != SIZE_MAX ? layer->moe : SPW_NO_MOE_LAYER;
+    return (place){.set = m->set_of[pass->micro_batch * m->pipeline.chunks + pass->chunk],
+                   .local = local,
+                   .index = m->stages.begin[pass->chunk] + local,
+                   .experts = layer->experts,
+                   .backward = pass->backward};
+}
+
+static const spw_rank_rows *rows_of(const spw_step_memory *m, const spw_step_rows *rows, const spw_pass *pass,
+                                    size_t local) {
+    const size_t moe = m->stages.layer[m->stages.begin[pass->chunk] + local].moe;
+    if (moe == SIZE_MAX) return &m->predicted;
+    return &rows->rows[moe % rows->layers * rows->micro_batches + pass->micro_batch];
+}
+
+static spw_status pass_forward(spw_step_memory *m, const spw_pass *pass, const spw_step_rows *rows) {
+    const spw_pipeline *p = &m->pipeline;
+    const size_t layers = m->stages.begin[pass->chunk + 1] - m->stages.begin[pass->chunk];
     spw_status status = SPW_OK;
-    for (size_t i = m->model->layers, moe = m->layers; i-- > 0;) {
-        const bool experts = has_experts(m, i);
-        SPW_TRY(change_kept(m, i, experts, KEPT_RESIDUALS, false));
-        if (experts) moe--;
-        if (experts) SPW_TRY(backward(m, moe, &rows[moe % layers]));
-        if (!experts) SPW_TRY(pass_moment(m, SPW_MOMENT_DENSE_LAYER));
-        SPW_TRY(pass_moment(m, SPW_MOMENT_ATTENTION));
-        SPW_TRY(change_kept(m, i, experts, KEPT_INPUT, false));
-        SPW_TRY(change_kept(m, i, experts, KEPT_LEFT, true));
+    m->set_of[pass->micro_batch * p->chunks + pass->chunk] = m->spare[--m->spares];
+    for (size_t i = 0; i < layers; i++) {
+        const place at = place_of(m, pass, i);
+        SPW_TRY(change_left(m, &at, false));
+        SPW_TRY(change_kept(m, &at, KEPT_INPUT, true));
+        if (at.experts) SPW_TRY(forward(m, at, rows_of(m, rows, pass, i)));
+        SPW_TRY(change_kept(m, &at, KEPT_RESIDUALS, true));
     }
-    for (size_t i = 0; i < m->model->layers; i++)
-        SPW_TRY(change_kept(m, i, has_experts(m, i), KEPT_LEFT, false));
+    m->at_work = SPW_NO_MOE_LAYER;
+    if (m->stage + 1 < p->stages || pass->chunk + 1 == p->chunks) SPW_TRY(pass_moment(m, SPW_MOMENT_LOSS));
 
 cleanup:
     return status;
 }
 
-spw_status spw_step_memory_step(spw_step_memory *m, const spw_rank_rows *rows, size_t layers,
-                                spw_event_list *list) {
+/* Last layer first. */
+static spw_status pass_backward(spw_step_memory *m, const spw_pass *pass, const spw_step_rows *rows) {
+    const size_t layers = m->stages.begin[pass->chunk + 1] - m->stages.begin[pass->chunk],
+                 cell = pass->micro_batch * m->pipeline.chunks + pass->chunk;
     spw_status status = SPW_OK;
-    if (layers == 0) return spw_fail(SPW_EARG, "no layers");
-    if (m->bare != NULL) return step_of_layers(m, rows, layers, list);
-    spw_event_list_clear(list);
-    m->out = list;
-    for (size_t i = 0, moe = 0; i < m->model->layers; i++) {
-        const bool experts = has_experts(m, i);
-        SPW_TRY(change_kept(m, i, experts, KEPT_INPUT, true));
-        if (experts) SPW_TRY(forward(m, moe, &rows[moe % layers]));
-        moe += experts;
-        SPW_TRY(change_kept(m, i, experts, KEPT_RESIDUALS, true));
+    for (size_t i = layers; i-- > 0;) {
+        const place at = place_of(m, pass, i);
+        SPW_TRY(change_left(m, &at, false));
+        SPW_TRY(change_kept(m, &at, KEPT_RESIDUALS, false));
+        if (at.experts) SPW_TRY(backward(m, at, rows_of(m, rows, pass, i)));
+        if (!at.experts) SPW_TRY(pass_moment(m, SPW_MOMENT_DENSE_LAYER));
+        SPW_TRY(pass_moment(m, SPW_MOMENT_ATTENTION));
+        SPW_TRY(change_kept(m, &at, KEPT_INPUT, false));
+        SPW_TRY(change_left(m, &at, true));
     }
-    SPW_TRY(pass_moment(m, SPW_MOMENT_LOSS));
-    SPW_TRY(run_backward(m, rows, layers));
+    for (size_t i = 0; i < layers; i++) {
+        const place at = place_of(m, pass, i);
+        if (!m->keeps[at.experts].stays) SPW_TRY(change_left(m, &at, false));
+    }
+    m->spare[m->spares++] = m->set_of[cell];
+    m->set_of[cell] = SIZE_MAX;
 
 cleanup:
+    return status;
+}
+
+spw_status spw_step_memory_step(spw_step_memory *m, const spw_step_rows *rows, spw_event_list *list) {
+    const size_t passes = spw_pipeline_passes(&m->pipeline);
+    spw_status status = SPW_OK;
+    if (rows->layers == 0 || rows->micro_batches != m->pipeline.micro_batches)
+        return spw_fail(SPW_EARG, "rows of %zu layers and %zu micro-batches; the job has %zu micro-batches",
+                        rows->layers, rows->micro_batches, m->pipeline.micro_batches);
+    if (m->bare != NULL) return step_of_layers(m, rows, list);
+    spw_event_list_clear(list);
+    m->out = list;
+    for (size_t i = 0; i < passes && status == SPW_OK; i++) {
+        const spw_pass pass = spw_pipeline_pass(&m->pipeline, m->stage, i);
+        m->micro_batch = pass.micro_batch;
+        status = pass.backward ? pass_backward(m, &pass, rows) : pass_forward(m, &pass, rows);
+        if (status == SPW_OK) status = spw_event_list_mark(list);
+    }
+    m->micro_batch = 0;
     return status;
 }

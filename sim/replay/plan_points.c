@@ -48,6 +48,7 @@ static spw_replay_request request_of(const spw_plan_request *q, const spw_job *j
                                 .skips_lost_tokens = true,
                                 .imbalance = q->imbalance,
                                 .allocator = q->allocator,
+                                .every_rank = q->every_rank,
                                 .stack = q->stack,
                                 .newest = q->newest,
                                 .time_stack = q->time_stack,

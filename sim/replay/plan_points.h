@@ -24,6 +24,7 @@ typedef struct spw_plan_request {
     uint64_t seed;
     const spw_imbalance_law *imbalance;        /* as in spw_replay_request */
     bool allocator;                            /* replay PyTorch's for schemes that allocate what arrives */
+    bool every_rank;                           /* as in spw_replay_request */
     const spw_stack *stack;                    /* NULL: what must be live */
     const spw_stack *newest;                   /* as in spw_replay_request */
     const spw_time_stack *time_stack;          /* times of compiled programs; NULL: none */

@@ -40,7 +40,15 @@ static spw_status finish_allocator(spw_replay_row *row, spw_result_row *out) {
     const spw_status status = spw_reserved_memory_finish(row->reserved, &out->reserved);
     const spw_reserved_outcome *as_set = &out->reserved.as_set;
     const bool whole = row->point.job->part != SPW_PART_EXPERT_LAYERS && !out->reserved.recorded;
-    if (status != SPW_OK || whole) return status;
+    if (status != SPW_OK) return status;
+    if (as_set->death.there) {
+        out->death_step = spw_composer_step_id(row->frame->composer, as_set->death.step);
+        out->death_layer =
+            as_set->death.layer == SIZE_MAX
+                ? -1
+                : spw_composer_layer_id(row->frame->composer, as_set->death.layer % row->frame->layers);
+    }
+    if (whole) return SPW_OK;
     set_peak(&as_set->requested, &out->memory);
     name_worst(row, as_set->live_step, as_set->live_layer % row->frame->layers, as_set->live_rank,
                &out->memory);
@@ -145,7 +153,7 @@ static void assume_time(const spw_replay_row *row, spw_result_row *out) {
                    out->time.outside);
 }
 
-static void assume_memory(const spw_replay_row *row, spw_assumptions *list) {
+static void assume_memory(const spw_replay_row *row, const spw_result_row *out, spw_assumptions *list) {
     const char *state = spw_footprint_state_note(row->point.job, row->point.scheme),
                *loss = spw_cross_entropy_note(row->point.job, row->point.scheme);
     char precision[SPW_PRECISION_TEXT], sharers[SPW_GRID_ASSUMED_TEXT];
@@ -164,11 +172,12 @@ static void assume_memory(const spw_replay_row *row, spw_assumptions *list) {
     spw_assume(list,
                "memory is what must be live; the copies and packing that a compiler adds are not in it");
     if (row->memory.routed && row->reserved == NULL)
-        spw_assume(
-            list, "what %s",
-            row->frame->parts
-                ? "the allocator reserves beyond that is not replayed with pipeline stages or micro-batches"
-                : "PyTorch's allocator reserves beyond that is not replayed here");
+        spw_assume(list, "what PyTorch's allocator reserves beyond that is not replayed here");
+    if (row->reserved != NULL && out->reserved.followed < out->reserved.processes)
+        spw_assume(list,
+                   "allocator: of %zu GPUs the %zu that hold most are replayed; another can reserve more "
+                   "because of what earlier steps left in its cache (--every-rank replays all)",
+                   out->reserved.processes, out->reserved.followed);
     if (row->reserved != NULL && row->point.job->allocator.garbage_collection_threshold > 0.0 &&
         row->point.job->allocator.per_process_memory_fraction == 0.0)
         spw_assume(list,
@@ -329,6 +338,7 @@ spw_status spw_replay_row_finish(spw_replay_row *row, const spw_choice_tally *ch
     out->steps = f->steps;
     out->layers = f->layers;
     SPW_TRY(finish_memory(row, out));
+    out->device_bytes = row->point.job->cluster.hbm_gib.value * 1024.0 * 1024.0 * 1024.0;
     out->memory_kind = row->compiled ? SPW_MEMORY_ARENA : SPW_MEMORY_LIVE;
     spw_outside_fit_add(&out->outside_fit, "memory", row->outside);
     add_launches(row->point.job, &out->outside_fit);
@@ -353,7 +363,7 @@ spw_status spw_replay_row_finish(spw_replay_row *row, const spw_choice_tally *ch
     finish_placement(row, out);
     assume_choices(row, &out->assumptions);
     assume_time(row, out);
-    assume_memory(row, &out->assumptions);
+    assume_memory(row, out, &out->assumptions);
     assume_parts(row, out, &out->assumptions);
     if (spw_point_is_live_alone(out))
         SPW_TRY(spw_newest_arena_of(f->request->newest, row->point.job, row->point.scheme, out->sequences,

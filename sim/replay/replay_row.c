@@ -23,9 +23,20 @@ enum { MOST_LINKS = 1 << 16 /* pairs of ranks that a sink is told of */ };
 static spw_status create_allocator(spw_replay_row *row) {
     const spw_replay_frame *f = row->frame;
     spw_megatron_shape bare;
-    row->exact = spw_megatron_job_layers(&row->point, &bare) || row->point.job->snapshot != NULL;
-    return spw_reserved_memory_create(&row->point, row->memory.footprint, f->layers, f->steps,
-                                      &row->reserved);
+    row->exact =
+        (spw_megatron_job_layers(&row->point, &bare) && f->stages == 1) || row->point.job->snapshot != NULL;
+    const spw_reserved_request request = {.point = &row->point,
+                                          .footprint = row->memory.footprint,
+                                          .ranks = row->memory.routed ? f->ranks : 1,
+                                          .layers = f->layers,
+                                          .steps = f->steps,
+                                          .every = f->request->every_rank};
+    return spw_reserved_memory_create(&request, &row->reserved);
+}
+
+/* The order of what offloading copies is not known, and programs of XLA have another allocator. */
+bool spw_replay_row_replays(bool allocator, const spw_point *point) {
+    return allocator && point->job->offload.modules == 0 && spw_footprint_frees(point->scheme);
 }
 
 spw_status spw_replay_point_check(const spw_replay_request *request, const spw_point *point) {
@@ -114,8 +125,7 @@ spw_status spw_replay_row_create(const spw_replay_frame *f, const spw_job *job, 
     const char *outside = memory->outside != NULL ? memory->outside(scheme) : NULL;
     if (outside == NULL) outside = spw_offload_outside(job);
     if (outside != NULL) (void)snprintf(row->outside, sizeof row->outside, "%s", outside);
-    const bool replays = q->allocator && job->offload.modules == 0; /* its order of copies is not known */
-    if (row->memory.routed && replays && !f->parts) SPW_TRY(create_allocator(row));
+    if (!row->compiled && spw_replay_row_replays(q->allocator, &row->point)) SPW_TRY(create_allocator(row));
 
 cleanup:
     return status;
@@ -293,7 +303,8 @@ static void note_memory(spw_replay_row *row, const spw_rank_rows *of_rank, spw_r
     for (size_t d = 0; d < row->point.shape.ranks && row->memory.routed; d++) {
         const spw_rank_rows rows = times > 0.0 ? stated_rows(row, times) : of_rank[d];
         spw_stage_memory_note(&row->memory, place.layer, place.micro_batch, first + d, rows);
-        if (row->reserved != NULL) spw_reserved_memory_note(row->reserved, place.layer, first + d, rows);
+        if (row->reserved != NULL)
+            spw_reserved_memory_note(row->reserved, place.layer, place.micro_batch, first + d, rows);
     }
 }
 
@@ -358,6 +369,14 @@ spw_status spw_replay_row_end_time(spw_replay_row *row) {
     return row->timed ? spw_replay_time_end(&row->time) : SPW_OK;
 }
 
+/* A scheme whose tensors do not follow the routing: all ranks are alike. */
+static void note_balanced(spw_replay_row *row) {
+    const spw_replay_frame *f = row->frame;
+    const spw_rank_rows rows = spw_balanced_rows(row->point.scheme, &row->point.shape);
+    for (size_t l = 0; l < f->layers; l++)
+        for (size_t b = 0; b < f->micro_batches; b++) spw_reserved_memory_note(row->reserved, l, b, 0, rows);
+}
+
 spw_status spw_replay_row_end(spw_replay_row *row, size_t step) {
     const bool judged = row->frame->request->judge.state != NULL && step + 1 == row->frame->steps;
     spw_status status = SPW_OK;
@@ -372,7 +391,9 @@ spw_status spw_replay_row_end(spw_replay_row *row, size_t step) {
                              spw_composer_step_id(row->frame->composer, step));
     }
     if (!judged) SPW_TRY(spw_replay_row_end_time(row));
-    if (row->reserved != NULL) SPW_TRY(spw_reserved_memory_end_step(row->reserved, step));
+    if (row->reserved == NULL) return SPW_OK;
+    if (!row->memory.routed) note_balanced(row);
+    SPW_TRY(spw_reserved_memory_end_step(row->reserved, step, row->memory.place_peak));
 
 cleanup:
     return status;

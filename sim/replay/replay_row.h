@@ -77,6 +77,8 @@ void spw_replay_row_begin(spw_replay_row *row); /* a step */
 /* What the scheme did with one micro-batch of one layer, in every group. counts: of all choices. Nothing of the row changes. */
 SPW_MUST_CHECK spw_status spw_replay_row_note(const spw_replay_row *row, const spw_counts *counts,
                                               spw_selection *selection, spw_note *out);
+/* Is PyTorch's allocator replayed for such a point, if it is asked for? */
+bool spw_replay_row_replays(bool allocator, const spw_point *point);
 /* Would a row note the same as another of its scheme, counts and selection? */
 bool spw_replay_row_notes_as(const spw_replay_row *row, const spw_replay_row *other);
 /* Adds what was noted, by this process or another, in the order of steps, layers and micro-batches. */

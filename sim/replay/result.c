@@ -34,8 +34,11 @@ spw_status spw_result_append(spw_result *result, spw_result_row **row) {
 const char *spw_memory_kind_name(spw_memory_kind kind) { return kind == SPW_MEMORY_ARENA ? "arena" : "live"; }
 
 spw_verdict spw_result_verdict(const spw_result_row *r) {
-    return r->reserved.there ? spw_reserved_verdict(&r->reserved)
-                             : spw_footprint_verdict(r->memory.max_bytes, r->footprint.budget_bytes);
+    if (r->reserved.there) return spw_reserved_verdict(&r->reserved);
+    if (r->memory_kind == SPW_MEMORY_ARENA)
+        return spw_interval_verdict((double)r->memory.max_bytes, (double)r->footprint.high_bytes,
+                                    (double)r->footprint.budget_bytes);
+    return spw_footprint_verdict(r->memory.max_bytes, r->footprint.budget_bytes);
 }
 
 spw_balanced_figures spw_result_balanced(const spw_result_row *r) {

@@ -122,6 +122,10 @@ typedef struct spw_result_row {
     char advice[SPW_ADVICE_TEXT]; /* what to do about what the allocator did; "": nothing */
     spw_memory_kind memory_kind;
     spw_newest_arena newest; /* where the memory is what must be live alone */
+    int64_t death_step;      /* of reserved.as_set.death: ids of the trace */
+    int32_t death_layer;     /* -1: none was at work */
+    double
+        device_bytes; /* of the GPU; what is above the budget is left to what lies outside of the allocator */
     double most_bytes; /* that it may take: spw_result_row_judge(); INFINITY: nothing is known of that */
     bool surely_fits;  /* all of that lies within the budget */
     spw_outside_fit outside_fit; /* what of the job the coefficients were not fitted on */

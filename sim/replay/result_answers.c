@@ -1,6 +1,7 @@
 #include "sim/replay/result_answers.h"
 
 #include "base/memory.h"
+#include "sim/memory/advice.h"
 #include "sim/memory/allocator_share.h"
 
 #include <math.h>
@@ -21,11 +22,7 @@ double spw_result_drop_fraction(const spw_result_drops *d) {
 
 static double most_bytes(const spw_result_row *row, const spw_job_allocator *allocator) {
     const double live = (double)row->memory.max_bytes, state = (double)row->footprint.argument_bytes;
-    const spw_reserved_outcome *replayed = &row->reserved.as_set;
-    if (row->reserved.there)
-        return replayed->retried_steps > 0 || replayed->failed_steps > 0
-                   ? INFINITY
-                   : fmax(live, (double)replayed->reserved.max_bytes);
+    if (row->reserved.there) return fmax(live, spw_reserved_high(&row->reserved));
     if (row->memory_kind == SPW_MEMORY_ARENA) return (double)row->footprint.high_bytes;
     const spw_scheme_type *type = row->scheme.type;
     if (type != NULL && (type->compiled.list != NULL || type->compiled.mesh)) /* XLA's programs */
@@ -46,6 +43,7 @@ static double speed(const spw_result_row *row) { return row->timed ? row->time.t
 /* Below 0: a is the better row. */
 static int compare(const spw_result_row *a, const spw_result_row *b) {
     if (a->timed != b->timed) return a->timed ? -1 : 1;
+    if (a->surely_fits != b->surely_fits) return a->surely_fits ? -1 : 1;
     if (speed(a) > speed(b) || speed(a) < speed(b)) return speed(a) > speed(b) ? -1 : 1;
     if (!a->timed && a->sequences != b->sequences) return a->sequences > b->sequences ? -1 : 1;
     return (a->memory.max_bytes > b->memory.max_bytes) - (a->memory.max_bytes < b->memory.max_bytes);
@@ -61,6 +59,16 @@ const spw_result_row *spw_result_fastest(const spw_result *result, double most, 
         const spw_result_row *row = &result->row[i];
         if (!row->timed || !spw_point_fits(row) || !drops_at_most(row, most)) continue;
         if (surely && !row->surely_fits) continue;
+        if (best == NULL || compare(row, best) < 0) best = row;
+    }
+    return best;
+}
+
+const spw_result_row *spw_result_fastest_tight(const spw_result *result, double most) {
+    const spw_result_row *best = NULL;
+    for (size_t i = 0; i < result->rows; i++) {
+        const spw_result_row *row = &result->row[i];
+        if (!row->timed || !spw_point_fits(row) || !drops_at_most(row, most) || row->surely_fits) continue;
         if (best == NULL || compare(row, best) < 0) best = row;
     }
     return best;

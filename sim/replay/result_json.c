@@ -3,6 +3,7 @@
 #include "sim/input/grid.h"
 #include "sim/input/job_json.h"
 #include "sim/input/precision.h"
+#include "sim/memory/advice.h"
 #include "sim/memory/cross_entropy.h"
 #include "sim/memory/fsdp2.h"
 #include "sim/memory/optimizer_state.h"
@@ -15,6 +16,7 @@
 #include "traces/trace.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -204,6 +206,7 @@ static json_t *outcome_json(spw_json *json, const spw_reserved_outcome *o) {
     spw_json_put(json, object, "at_least", json_boolean(o->failed_steps > 0)); /* allocated and reserved */
     spw_json_put(json, worst, "position", spw_json_count(o->worst_step));
     spw_json_put(json, worst, "rank", spw_json_count(o->worst_rank));
+    spw_json_put(json, worst, "stage", spw_json_count(o->worst_stage));
     spw_json_put(json, object, "worst_reserved", worst);
     spw_json_put(json, object, "failed_steps", spw_json_count(o->failed_steps));
     spw_json_put(json, object, "retried_steps", spw_json_count(o->retried_steps));
@@ -222,9 +225,29 @@ static json_t *match_json(spw_json *json, const spw_snapshot_match *m) {
     return object;
 }
 
+/* null: no step runs out */
+static json_t *death_json(spw_json *json, const spw_result_row *r) {
+    const spw_reserved_death *d = &r->reserved.as_set.death;
+    if (!d->there) return json_null();
+    json_t *object = json_object();
+    spw_json_put(json, object, "step", json_integer(r->death_step));
+    spw_json_put(json, object, "rank", spw_json_count(d->rank));
+    spw_json_put(json, object, "stage", spw_json_count(d->stage));
+    spw_json_put(json, object, "micro_batch", d->at_start ? json_null() : spw_json_count(d->micro_batch));
+    spw_json_put(json, object, "layer",
+                 r->death_layer < 0 || d->at_start ? json_null() : json_integer(r->death_layer));
+    spw_json_put(json, object, "backward", d->at_start ? json_null() : json_boolean(d->backward));
+    return object;
+}
+
 static json_t *allocator_json(spw_json *json, const spw_result_row *r) {
     json_t *object = outcome_json(json, &r->reserved.as_set);
     if (r->reserved.recorded) spw_json_put(json, object, "snapshot", match_json(json, &r->reserved.match));
+    spw_json_put(json, object, "reserved_low_bytes", spw_json_real(spw_reserved_low(&r->reserved)));
+    spw_json_put(json, object, "reserved_high_bytes", spw_json_real(spw_reserved_high(&r->reserved)));
+    spw_json_put(json, object, "processes", spw_json_count(r->reserved.processes));
+    spw_json_put(json, object, "followed", spw_json_count(r->reserved.followed));
+    spw_json_put(json, object, "runs_out", death_json(json, r));
     spw_json_put(json, object, "with_expandable_segments", outcome_json(json, &r->reserved.expandable));
     spw_json_put(json, object, "advice", spw_json_text(r->advice));
     return object;
@@ -266,6 +289,8 @@ static json_t *memory_json(spw_json *json, const spw_result_row *r) {
     spw_json_put(json, object, "by_newest_stack", newest_json(json, &r->newest));
     spw_json_put(json, object, "kind", spw_json_text(spw_memory_kind_name(r->memory_kind)));
     spw_json_put(json, object, "budget_bytes", spw_json_count(f->budget_bytes));
+    spw_json_put(json, object, "outside_bytes",
+                 spw_json_real(fmax(r->device_bytes - (double)f->budget_bytes, 0.0)));
     spw_json_put(json, object, "argument_bytes", spw_json_count(f->argument_bytes));
     spw_json_put(json, object, "temporary_bytes", spw_json_count(f->temporary_bytes));
     spw_json_put(json, object, "peak_bytes", spw_json_count(f->peak_bytes));

@@ -30,6 +30,7 @@ static bool may_surely_fit(const spw_search_facts *facts, const spw_point *p,
                  more = fmax((double)f->bound.least_bytes - state, 0.0);
     if (p->scheme->type->compiled.list != NULL || p->scheme->type->compiled.mesh)
         return facts->plan->newest != NULL;
+    if (spw_replay_row_replays(facts->plan->allocator, p)) return f->bound.least_bytes <= f->budget_bytes;
     return isfinite(share) && state + more * share <= (double)f->budget_bytes;
 }
 

@@ -6,6 +6,7 @@
 int spw_search_compare(const spw_search_front *front, const spw_search_point *a, const spw_search_point *b) {
     const double x = a->tokens_per_s_per_gpu, y = b->tokens_per_s_per_gpu;
     if (a->timed != b->timed) return a->timed ? -1 : 1;
+    if (a->surely_fits != b->surely_fits) return a->surely_fits ? -1 : 1;
     if (front->fewest_gpus && a->gpus != b->gpus) return a->gpus < b->gpus ? -1 : 1;
     if (x > y || x < y) return x > y ? -1 : 1;
     if (!a->timed && a->sequences != b->sequences) return a->sequences > b->sequences ? -1 : 1;

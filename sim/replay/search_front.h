@@ -18,6 +18,7 @@ typedef struct spw_search_point {
     spw_memory_kind kind;
     spw_verdict verdict;
     bool timed, surely_fits;
+    double reserved_bytes, reserved_low_bytes, reserved_high_bytes; /* 0: no allocator was replayed */
     spw_search_outside outside; /* what its time or memory rests on beyond what was fitted */
     uint64_t peak_bytes, low_bytes, high_bytes, budget_bytes;
     spw_step_span step;

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "base/progress.h"
+#include "sim/memory/advice.h"
 #include "sim/replay/replay.h"
 #include "sim/replay/result_answers.h"
 #include "sim/replay/search_bound.h"
@@ -186,6 +187,11 @@ static spw_search_point point_of(const search *s, size_t at, const spw_result_ro
                           .drops = row->drops,
                           .balanced = spw_result_balanced(row),
                           .step_tokens = spw_point_step_tokens(&point)};
+    if (row->reserved.there) {
+        p.reserved_bytes = (double)row->reserved.as_set.reserved.max_bytes;
+        p.reserved_low_bytes = spw_reserved_low(&row->reserved);
+        p.reserved_high_bytes = spw_reserved_high(&row->reserved);
+    }
     size_t place = 0; /* of the batch among all of the space */
     while (s->q->space->base->sequences_per_gpu[place] != s->job[job].sequences_per_gpu[batch]) place++;
     p.order = (s->index[job] * s->q->space->base->batches + place) * s->schemes + p.scheme;

@@ -73,6 +73,7 @@ spw_status spw_stage_memory_create(const spw_point *point, size_t ranks, size_t 
     if (m->routed) {
         SPW_TRY(place_layers(m));
         SPW_TRY(SPW_ALLOC(places_of(m), &m->held));
+        SPW_TRY(SPW_ALLOC(places_of(m), &m->place_peak));
         SPW_TRY(remember(m));
         SPW_TRY(SPW_ALLOC(ranks * layers, &m->rows));
         SPW_TRY(SPW_ALLOC(layers, &m->worst_rows));
@@ -88,6 +89,7 @@ void spw_stage_memory_destroy(spw_stage_memory *m) {
     spw_free(m->footprint);
     spw_free(m->step_peak);
     spw_free(m->stage_peak);
+    spw_free(m->place_peak);
     spw_free(m->stage);
     spw_free(m->chunk);
     spw_free(m->held);
@@ -217,6 +219,7 @@ void spw_stage_memory_end(spw_stage_memory *m, size_t step) {
     for (size_t place = 0; place < places_of(m) && m->routed; place++) {
         const size_t stage = place / m->ranks;
         const found here = m->frees ? walk_through(m, place) : look_at_stack(m, place);
+        m->place_peak[place] = here.peak;
         if (here.peak > m->step_peak[step]) m->step_peak[step] = here.peak;
         if (here.peak > m->stage_peak[stage]) m->stage_peak[stage] = here.peak;
         if (here.peak > m->worst_bytes) note_worst(m, step, place, &here);

@@ -35,6 +35,7 @@ typedef struct spw_stage_memory {
     spw_footprint *footprint; /* [stages] with balanced routing */
     uint64_t *step_peak;      /* [steps] of the rank and stage that hold most */
     uint64_t *stage_peak;     /* [stages] of the rank and step that hold most there */
+    uint64_t *place_peak;     /* [stages][ranks] in the step that ended last; NULL where nothing is routed */
     size_t *stage, *chunk;    /* [the job's MoE layers, or the replayed ones if more] */
     spw_stage_held *held;     /* [stages][ranks] */
     spw_rank_rows *rows;      /* [ranks][layers] of the micro-batch with most, in the step under way */

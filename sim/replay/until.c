@@ -37,9 +37,10 @@ typedef struct search {
 /* --- One value --- */
 
 static spw_until_value memory_of(const spw_result_row *row) {
-    const double live = (double)row->memory.max_bytes;
+    const double live = (double)row->memory.max_bytes,
+                 reserved = row->reserved.there ? (double)row->reserved.as_set.reserved.max_bytes : 0.0;
     return (spw_until_value){
-        .value = row->reserved.there ? (double)row->reserved.as_set.reserved.max_bytes : live,
+        .value = fmax(live, reserved), /* what a step that ran out had reserved is not all it needs */
         .low = row->memory_kind == SPW_MEMORY_ARENA ? (double)row->footprint.low_bytes : live,
         .high = row->most_bytes,
         .budget = (double)row->footprint.budget_bytes,

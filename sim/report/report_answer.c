@@ -58,8 +58,10 @@ static void write_doubt(const spw_report *report, const spw_report_row *row, dou
         (void)fputs("less than 5 % of what may be used stays free.</p>", out);
         return;
     }
-    if (row->replayed) {
+    if (row->replayed && isnan(row->most)) {
         (void)fputs("PyTorch&#39;s allocator has to give memory back to go on", out);
+    } else if (row->replayed) {
+        (void)fprintf(out, "PyTorch&#39;s allocator may take up to %.1f GiB", row->most / GIB);
     } else if (!spw_report_row_live(row)) {
         (void)fprintf(out, "the fit&#39;s interval is %.1f to %.1f GiB", row->low / GIB, row->high / GIB);
     } else if (isnan(row->most)) {

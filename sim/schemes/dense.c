@@ -6,14 +6,14 @@
 #include "sim/schemes/list.h"
 #include "sim/schemes/xla_layers.h"
 
-static const char *const layouts[] = {"exchange", "gathered", "peeled", NULL};
+static const char *const layouts[] = {"exchange", "gathered", "peeled", "auto", NULL};
 
 static const spw_scheme_option options[] = {
     {"capacity_factor", 1e-3, 1e6, 1.0, true,
      "slots of an expert as a multiple of the balanced load of a sequence", NULL},
-    {"layout", 0.0, 0.0, 0.0, false,
+    {"layout", 0.0, 0.0, 3.0, false,
      "tokens go to the experts by all-to-all, or all experts' weights come to the tokens, or the expert axis "
-     "is peeled off the batch",
+     "is peeled off the batch; auto: as the tree of --stack has it, exchange without one",
      layouts},
     {.name = NULL},
 };

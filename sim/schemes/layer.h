@@ -30,6 +30,7 @@ typedef enum spw_flavour {
                                replaced too. Only megatron-alltoall says more here than LIVE does in all its parts */
     SPW_FLAVOUR_XLA,   /* what XLA holds: what a compiler adds or leaves out */
     SPW_FLAVOUR_XLA_HIDING, /* the same under its latency-hiding scheduler, which lets weight gradients wait */
+    SPW_FLAVOUR_XLA_APART, /* XLA of JAX 0.11 on: buffers of ragged all-to-alls lie in an arena of their own */
     SPW_FLAVOUR_COUNT
 } spw_flavour;
 

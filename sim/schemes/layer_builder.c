@@ -283,7 +283,7 @@ spw_status spw_layer_build(const spw_scheme *scheme, const spw_layer_shape *shap
     if (shape->sequential_experts) b.pieces += shape->experts_per_rank;
     *out = (spw_layer){.tensors = 0};
     measure(&b, shape);
-    const bool xla = flavour == SPW_FLAVOUR_XLA || flavour == SPW_FLAVOUR_XLA_HIDING;
+    const bool xla = flavour >= SPW_FLAVOUR_XLA && flavour <= SPW_FLAVOUR_XLA_APART;
     if (xla && scheme->type->compiled.layer != NULL) {
         scheme->type->compiled.layer(scheme, shape, &b);
     } else {

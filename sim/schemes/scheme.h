@@ -51,6 +51,10 @@ struct spw_layer_shape {
     size_t gpus;           /* G, that split the batch of a layer: all of the job, of a tensor group one */
     size_t waiting_layers; /* other layers of a scan's turn: their recomputed tensors wait (XLA alone) */
     bool looped;           /* in the loop of MaxText's pipeline, where XLA runs the layer in another order */
+    bool
+        routed_gradients; /* MaxText's tree gives the routing weights gradients under a sorted ring too (XLA alone) */
+    bool
+        unrolled_layer; /* the model has one layer without experts, which XLA does not loop over (XLA alone) */
     bool shared_expert;
     bool whole_weights; /* a rank holds its experts' weights whole and in place: none is gathered or copied */
     spw_weight_gradients

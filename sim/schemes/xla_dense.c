@@ -137,7 +137,41 @@ static void rows_exchanged(const form *f, const spw_layer_shape *s, spw_layer_bu
     spw_layer_dies(b, "all-to-all of dx", "dx_transposed");
 }
 
-/* The same where the rows never leave the rank. */
+/* As rows_at_home() by XLA of JAX 0.11 on where F > H: the whole gradients of gate and up come before their reduce-scatters, beside both
+ * products and their gradients: 4 [D, F] + 5 [E, H, F]. */
+static void wide_rows_at_home(const form *f, const spw_layer_shape *s, spw_layer_builder *b) {
+    static const char *const gradients[] = {"d_wi_0", "d_wi_1"};
+    spw_layer_born(b, "gemm wo", y);
+    spw_layer_born(b, "mask gradient", spw_xla_rows("d_mask", SPW_ROWS_TOKENS, SPW_WIDTH_SLOTS));
+    spw_layer_dies(b, "mask gradient", "y");
+    spw_layer_born(b, "gemm wo input gradient", spw_xla_rows("d_w0_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN));
+    spw_layer_dies(b, "gemm wo input gradient", "dy");
+    spw_layer_born(b, "swiglu gradient", spw_xla_rows("d_w1_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN));
+    for (int i = 0; i < 2; i++) {
+        spw_tensor gradient = spw_xla_weight(s, gradients[i]);
+        gradient.dim[0] = (spw_dim){"E", s->experts};
+        spw_layer_born(b, "weight gradients of gate and up", gradient);
+    }
+    spw_layer_dies(b, "weight gradients of gate and up", "x");
+    pad_mask_gradient(f, s, b);
+    spw_layer_dies(b, "reduce-scatter of weight gradients", "d_wi_0");
+    spw_layer_born(b, "swiglu", spw_xla_rows("act", SPW_ROWS_BUFFER, SPW_WIDTH_FFN));
+    spw_layer_dies(b, "swiglu", "w0_out");
+    spw_layer_dies(b, "swiglu", "w1_out");
+    spw_layer_dies(b, "reduce-scatter of weight gradients", "d_wi_1");
+    spw_layer_dies(b, "wo weight gradient", "act");
+    spw_layer_dies(b, "wo weight gradient", "wo");
+    spw_layer_born(b, "gemm w0 input gradient", spw_xla_rows("dx0", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN));
+    spw_layer_dies(b, "gemm w0 input gradient", "wi_0");
+    spw_layer_dies(b, "gemm w0 input gradient", "d_w0_out");
+    spw_layer_born(b, "gemm w1 input gradient",
+                   spw_xla_rows("dx_returned", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN));
+    spw_layer_dies(b, "gemm w1 input gradient", "wi_1");
+    spw_layer_dies(b, "gemm w1 input gradient", "d_w1_out");
+    spw_layer_dies(b, "gemm w1 input gradient", "dx0");
+}
+
+/* The same as rows_exchanged() where the rows never leave the rank. */
 static void rows_at_home(const form *f, const spw_layer_shape *s, spw_layer_builder *b) {
     spw_xla_swiglu(b);
     spw_layer_born(b, "gemm wo", y);
@@ -157,21 +191,26 @@ static void rows_at_home(const form *f, const spw_layer_shape *s, spw_layer_buil
 }
 
 static void backward(const form *f, const spw_layer_shape *s, spw_layer_builder *b) {
+    const bool wide = f->gathered && s->ffn > s->hidden && spw_layer_flavour(b) == SPW_FLAVOUR_XLA_APART;
     spw_layer_pass(b, SPW_PHASE_BACKWARD);
     if (!f->gathered)
         spw_layer_born(b, "combine gradient", spw_xla_rows("dy_sent", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN));
     spw_layer_born(b, f->gathered ? "combine gradient" : "all-to-all of dy",
                    spw_xla_rows("dy", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN));
     if (!f->gathered) spw_layer_dies(b, "all-to-all of dy", "dy_sent");
-    if (f->gathered)
+    if (wide)
+        wide_rows_at_home(f, s, b);
+    else if (f->gathered)
         rows_at_home(f, s, b);
     else
         rows_exchanged(f, s, b);
-    spw_layer_born(b, "wo weight gradient", spw_xla_weight(s, "d_wo"));
-    spw_layer_dies(b, "wo weight gradient", "dy");
-    spw_layer_dies(b, "wo weight gradient", "act");
-    spw_xla_up_weight_gradients(s, b);
-    spw_xla_scatter_gradients(b);
+    if (!wide) {
+        spw_layer_born(b, "wo weight gradient", spw_xla_weight(s, "d_wo"));
+        spw_layer_dies(b, "wo weight gradient", "dy");
+        spw_layer_dies(b, "wo weight gradient", "act");
+        spw_xla_up_weight_gradients(s, b);
+        spw_xla_scatter_gradients(b);
+    }
     spw_layer_dies(b, "dispatch gradient", "dx_returned");
     spw_layer_dies(b, "dispatch gradient", "mask");
     if (f->peeled) spw_layer_dies(b, "dispatch gradient", "dispatched_of_all_gpus");

@@ -138,6 +138,10 @@ static void backward(const spw_layer_shape *s, spw_layer_builder *b, bool masked
 }
 
 static void run(const spw_layer_shape *s, spw_layer_builder *b, bool masked) {
+    if (spw_layer_flavour(b) == SPW_FLAVOUR_XLA_APART) {
+        spw_xla_gmm_apart(s, b, masked);
+        return;
+    }
     forward(s, b, masked);
     const bool uniform = s->looped || (s->waiting_layers == 0 && s->experts_per_rank > 1);
     if (uniform && !s->shared_expert) {

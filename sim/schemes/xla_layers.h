@@ -1,5 +1,4 @@
-/* The layers of MaxText's schemes as XLA runs them: event lists for SPW_FLAVOUR_XLA and SPW_FLAVOUR_XLA_HIDING of a scheme's
- * `xla_layer`. Beside what the mathematics needs they hold what the compiler adds: gathered weights and whole weight
+/* The layers of MaxText's schemes as XLA runs them: event lists for the flavours SPW_FLAVOUR_XLA... of a scheme's `xla_layer`. Beside what the mathematics needs they hold what the compiler adds: gathered weights and whole weight
  * gradients, transposed copies beside an exchange, receive buffers, pads, the scatter of the whole job's batch. An
  * elementwise product that takes the place of its operand (SwiGLU's gradients) is written so. Read from the values that are
  * live at the fullest moment of compiled programs: docs/validation_memory.md, "The lists". */
@@ -17,6 +16,9 @@ void spw_xla_ragged(const spw_scheme *scheme, const spw_layer_shape *shape, spw_
 void spw_xla_ring(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *b);
 void spw_xla_deepep(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *b);
 void spw_xla_ragged_deepep(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *b);
+
+/* Both of them by XLA of JAX 0.11 on: SPW_FLAVOUR_XLA_APART. masked: ragged_dot. */
+void spw_xla_gmm_apart(const spw_layer_shape *shape, spw_layer_builder *b, bool masked);
 
 /* Parts that they share. */
 spw_tensor spw_xla_rows(const char *name, spw_rows rows, spw_width width);

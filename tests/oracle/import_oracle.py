@@ -288,16 +288,17 @@ def test_router_logits():
 
 def test_router_stages():
     """Layers of a pipeline stage count from 0; multi-token prediction stands on the last stage."""
-    ids = choose(2, 2, 3, 10, experts=16, top_k=4)  # [stage][rank][layer][token]
+    ids = choose(2, 2, 5, 10, experts=16, top_k=4)  # [stage][rank][layer][token]
     lines = {2 * stage + r: [router_record(0, layer, 2 * stage + r, ids[stage, r, layer]) for layer in range(2)]
              for stage in range(2) for r in range(2)}
     for r in range(2):
-        lines[2 + r].append({**router_record(0, 0, 2 + r, ids[1, r, 2]), "block": "mtp", "mtp_idx": 0})
+        for depth in (1, 0, 2):  # in any order
+            lines[2 + r].append({**router_record(0, 0, 2 + r, ids[1, r, 2 + depth]), "block": "mtp", "mtp_idx": depth})
     write_router(fresh("router"), lines)
     with imported("megatron-router", inputs("router"), *ROUTER, "--ranks", 2, "--stage-first", "3,10") as h:
-        want = [[np.stack([ids[0, r, 0], ids[0, r, 1], ids[1, r, 0], ids[1, r, 1], ids[1, r, 2]], 1) for r in range(2)]]
-        check_ids(h, want, (3, 4, 10, 11, 12), 2)
-        check(list(h["model/block"][:]) == [0, 0, 0, 0, 1], "blocks")
+        want = [[np.stack([ids[0, r, 0], ids[0, r, 1], *ids[1, r]], 1) for r in range(2)]]
+        check_ids(h, want, (3, 4, 10, 11, 12, 13, 14), 2)
+        check(list(h["model/block"][:]) == [0, 0, 0, 0, 1, 1, 1], "blocks")
     write_lines(SCRATCH / "router" / "router_trace_rank3.jsonl", lines[3][:1])
     refused("layer 11, rank 3: no record", "megatron-router", inputs("router"), *ROUTER, "--ranks", 2, "--stage-first", "3,10")
     write_router(SCRATCH / "router", lines)

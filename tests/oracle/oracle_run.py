@@ -7,6 +7,7 @@ import program as caller
 
 
 COMPILED = ("dense", "gmm", "gmm-deepep", "ring", "ragged", "ragged-deepep", "ragged-ring")
+RESERVED_DOUBT = 0.06  # of what is replayed, measured (docs/validation_memory.md)
 SHARE, EXPANDABLE = 3.16, 1.04  # what PyTorch's allocator took at most of live bytes that are not state, on H200 (docs/plan.md)
 
 
@@ -15,7 +16,8 @@ def most_bytes(row, share=SHARE):
     memory = row["memory"]
     replayed, live, state = memory["allocator"], memory["max_bytes"], memory["argument_bytes"]
     if replayed:
-        return math.inf if replayed["failed_steps"] or replayed["retried_steps"] else max(live, replayed["reserved"]["max_bytes"])
+        doubted = replayed["failed_steps"] or replayed["retried_steps"]
+        return math.inf if doubted else max(live, (1 + RESERVED_DOUBT) * replayed["reserved"]["max_bytes"])
     if memory["kind"] == "arena":
         return memory["high_bytes"]
     if row["scheme"].split(":")[0] in COMPILED:
@@ -27,8 +29,10 @@ def fit_sentence(row, share=SHARE):
     """What is to be said of whether it fits."""
     memory = row["memory"]
     live, budget, most = memory["max_bytes"], memory["budget_bytes"], most_bytes(row, share)
-    if live > budget:
+    if memory["allocator"]["failed_steps"] if memory["allocator"] else live > budget:
         return "does not fit"
+    if memory["allocator"] or memory["kind"] == "arena":
+        return "is tight, and may not fit" if most > budget else "fits"
     return {(0, 0): "fits", (0, 1): "may not fit", (1, 0): "is tight", (1, 1): "is tight, and may not fit"}[live > 0.95 * budget, most > budget]
 
 

@@ -282,7 +282,7 @@ def check_traffic():
 def check_products():
     """MLA's up projections are made four times, the other projections three times."""
     def seconds(remat):
-        rows = json.loads(oracle.must("plan", *V3, "--cluster", "h200:8x128", "--remat", remat))["rows"]
+        rows = json.loads(oracle.must("plan", *V3, "--cluster", "h200:8x8", "--remat", remat))["rows"]
         return rows[0]["time"]["components"] if "time" in rows[0] else rows[0]["step_time"]["components"]
     up = 1536 * 128 * 192 + 512 * 128 * 256
     all_products = 7168 * (1536 + 512 + 64) + up + 128 * 128 * 7168

@@ -36,6 +36,8 @@ TILES = {"megatron": ("primus-megamoe", ("full", "none", "selective")), "torch":
 JOB_SCHEMES = 64  # the most that a job compares
 MEGATRON_REMAT = ("selective", "moe_act", "moe")
 MOE_MOMENT = "backward of a MoE layer"
+# Of the shipped trace: expert-parallel size, layer, ranks, sequences. Two groups where ranks are grouped, in a node and over two.
+REAL = ((8, 2, 16, 2), (16, 0, 32, 2), (1, 1, 8, 2))
 
 
 def scheme_of(text):
@@ -315,20 +317,20 @@ def run_tiles(program, folder, seed, family):
     return done
 
 
-def run_real(program, folder, path, expert, layer, names):
-    """The shipped trace: 64 ranks of the scratch-moe-e64 model, without weights."""
+def run_real(program, folder, path, expert, layer, ranks, sequences, names):
+    """The shipped trace, without weights, of the scratch-moe-e64 model: ranks take the first tokens of its 64."""
     with h5py.File(path) as f:
         end = int(f["tokens/step_offset"][1])
         trace = Tokens(f["tokens/expert_id"][:end, layer:layer + 1], [end], 64, 64, f["tokens/source_rank"][:end],
                        f["tokens/sequence"][:end], f["tokens/position"][:end])
-    case = Case(8, 8, expert, 64, 8, 768, 384, 7, 2, 512, "full")
+    case = Case(ranks // 8, 8, expert, 64, 8, 768, 384, 7, sequences, 512, "full")
     case.dense_layers = 1
     case.schemes = tuple(s for n in names for s in FAMILIES[n].real_schemes(case))
     job = folder / f"scheme_real_{expert}_{layer}.yaml"
     text = "".join(f"- \"{s}\"\n" for s in case.schemes)
-    job.write_text(f"model: scratch-moe-e64\ncluster: mi355x-8x8\nremat: full\nfsdp2: {{reshard_after_forward: off}}\n"
-                   f"precision: bf16\nlibrary_limits: ignore\nparallel: {{expert: {expert}, fsdp: {64 // expert}}}\n"
-                   f"batch: {{sequences_per_gpu: 2, sequence_length: 512}}\nschemes:\n{text}")
+    job.write_text(f"model: scratch-moe-e64\ncluster: mi355x-{case.nodes}x8\nremat: full\nfsdp2: {{reshard_after_forward: off}}\n"
+                   f"precision: bf16\nlibrary_limits: ignore\nparallel: {{expert: {expert}, fsdp: {ranks // expert}}}\n"
+                   f"batch: {{sequences_per_gpu: {sequences}, sequence_length: 512}}\nschemes:\n{text}")
     return check(program, folder, f"real_{expert}_{layer}", case, trace, path, job, 1, 1,
                  ("--steps", "0:1", "--layers", f"{layer}:{layer + 1}"))
 
@@ -357,7 +359,7 @@ def one(job):
 def all_jobs(o, names):
     jobs = []
     for path in sorted(o.data.glob("training_aux_e64*.h5")):
-        jobs += [(run_real, (path.resolve(), expert, layer, names)) for expert, layer in ((8, 2), (16, 0), (1, 1))]
+        jobs += [(run_real, (path.resolve(), *case, names)) for case in REAL]
         jobs += [(run_refused, (path.resolve(), s)) for n in names for s in FAMILIES[n].NEED_WEIGHTS]
     jobs += [(run_random, (seed, names)) for seed in range(o.first, o.first + o.cases)]
     if any(n in TIES for n in names):

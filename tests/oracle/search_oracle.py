@@ -189,7 +189,7 @@ def keeps(case, point):
 
 def order(case, point):
     place, value, row = point
-    return (not is_timed(row), value["gpus"] if case["per_day"] else 0, -speed(row),
+    return (not is_timed(row), not most_bytes(row) <= row["memory"]["budget_bytes"], value["gpus"] if case["per_day"] else 0, -speed(row),
             0 if is_timed(row) else -row["sequences_per_gpu"], row["memory"]["max_bytes"], value["gpus"], place)
 
 

@@ -5,16 +5,19 @@
 #include "base/status.h"
 #include "base/supervise.h"
 #include "base/text.h"
+#include "base/walk.h"
 #include "tests/unit/check.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -67,6 +70,27 @@ static void test_plain_text(void) {
     CHECK(strcmp(out, "??|???|\xf0\x9f\x98\x80") == 0);
     spw_plain_text("0123456789", out, 10);
     CHECK(strlen(out) < 10);
+}
+
+/* Characters that steer a terminal or turn text around, and those that are none, at every border: Unicode 15, by its names. */
+static void test_unfit(void) {
+    static const struct {
+        uint32_t first, last;
+    } unfit[] = {{0x00, 0x08},     /* controls, but for tab and newline */
+                 {0x0b, 0x1f},     /* controls */
+                 {0x7f, 0x9f},     /* delete, and C1 */
+                 {0x61c, 0x61c},   /* Arabic letter mark */
+                 {0x200e, 0x200f}, /* left-to-right, right-to-left mark */
+                 {0x2028, 0x202e}, /* line and paragraph separator, embeddings, overrides */
+                 {0x2066, 0x2069}, /* isolates */
+                 {0xfffe, 0xffff}, /* no characters, here and at the end of every plane */
+                 {0x1fffe, 0x1ffff}, {0x10fffe, 0x10ffff}};
+    for (size_t i = 0; i < sizeof unfit / sizeof *unfit; i++) {
+        for (uint32_t c = unfit[i].first; c <= unfit[i].last; c++) CHECK(spw_text_is_unfit(c));
+        if (unfit[i].first > 0) CHECK(!spw_text_is_unfit(unfit[i].first - 1));
+        if (unfit[i].last < 0x10ffff) CHECK(!spw_text_is_unfit(unfit[i].last + 1));
+    }
+    CHECK(spw_text_is_unfit(SPW_TEXT_BROKEN));
 }
 
 static void test_numbers(void) {
@@ -380,6 +404,81 @@ static void test_own_child(const char *folder) {
     }
 }
 
+static int births_that_fail;
+static volatile int *works; /* of all processes */
+
+static void count_birth(void) { births_that_fail--; }
+
+static void die_at_birth(void) {
+    if (births_that_fail >= 0) (void)raise(SIGKILL);
+}
+
+static spw_status works_once(void *context, FILE *out) {
+    (void)context;
+    ++*works;
+    (void)fputs("worked", out);
+    return SPW_OK;
+}
+
+/* What was put into a record comes back in order; a record that was cut anywhere is refused where something is missing. */
+static void test_notes(void) {
+    static const size_t part[] = {8, 1, 17, 64, 3, 5};
+    enum { PARTS = sizeof part / sizeof *part };
+    spw_note note = {.data = NULL};
+    for (size_t i = 0; i < PARTS; i++) {
+        void *at = NULL;
+        CHECK_OK(spw_note_add(&note, part[i], &at));
+        CHECK(at != NULL && (uintptr_t)at % 8 == 0);
+        if (at != NULL) memset(at, (int)i + 1, part[i]);
+    }
+    for (size_t bytes = 0; bytes <= note.bytes; bytes++) {
+        spw_note_reader reader = {note.data, bytes};
+        size_t i = 0, end = 0;
+        for (; i < PARTS; i++) {
+            const void *at = NULL;
+            end += (part[i] + 7) / 8 * 8;
+            const spw_status status = spw_note_next(&reader, part[i], &at);
+            CHECK(status == (end <= bytes ? SPW_OK : SPW_EFORMAT) && reader.bytes <= bytes);
+            if (status != SPW_OK) break;
+            const unsigned char *data = at;
+            CHECK(data[0] == i + 1 && data[part[i] - 1] == i + 1);
+        }
+        CHECK((i == PARTS) == (bytes == note.bytes));
+    }
+    spw_free(note.data);
+}
+
+/* What a library does at fork() may end a child before its work begins: another one does it, once; the second such end is told. */
+static void test_birth(void) {
+    static const struct {
+        int fail, works;
+        spw_status do_it, run_it;
+    } births[] = {
+        {0, 1, SPW_OK, SPW_OK},
+        {1, 1, SPW_OK, SPW_OK},
+        {2, 0, SPW_ENOMEM, SPW_OK}, /* what looks damaged is read again, and that child's work begins */
+        {4, 0, SPW_ENOMEM, SPW_EFORMAT}};
+    char *reply = NULL;
+    size_t bytes = 0;
+    works = mmap(NULL, sizeof *works, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(works != MAP_FAILED && pthread_atfork(count_birth, NULL, die_at_birth) == 0);
+    for (size_t i = 0; i < sizeof births / sizeof *births; i++) {
+        *works = 0;
+        births_that_fail = births[i].fail;
+        CHECK_STATUS(spw_child_do("work", works_once, NULL, &reply, &bytes), births[i].do_it);
+        CHECK(*works == births[i].works && (reply != NULL) == (births[i].do_it == SPW_OK));
+        if (births[i].do_it != SPW_OK) CHECK(strstr(spw_last_error(), "work: ended by signal 9") != NULL);
+        spw_forget_causes(); /* no memory: the run would end so */
+        spw_free(reply);
+        *works = 0;
+        births_that_fail = births[i].fail;
+        CHECK_STATUS(spw_child_run("f", 5, 16, works_once, NULL, &reply, &bytes), births[i].run_it);
+        CHECK(*works == (births[i].run_it == SPW_OK) && (reply != NULL) == (*works == 1));
+        spw_free(reply);
+    }
+    births_that_fail = 0;
+}
+
 /* A file that a process left which was killed goes when the same output is begun again; that of a living one stays. */
 static void test_stale(const char *folder) {
     char path[512], dead[600] = "", alive[600] = "";
@@ -522,6 +621,7 @@ int main(int argc, char **argv) {
     if (argc != 2) return 2;
     test_status();
     test_plain_text();
+    test_unfit();
     test_numbers();
     test_memory();
     test_memory_limit();
@@ -533,6 +633,8 @@ int main(int argc, char **argv) {
     test_output_over_stream(argv[1], STDOUT_FILENO, "standard output");
     test_output_over_stream(argv[1], STDERR_FILENO, "standard error");
     test_own_child(argv[1]);
+    test_birth();
+    test_notes();
     test_stale(argv[1]);
 #ifdef SPW_SANITIZED /* there the work runs unsupervised */
     (void)test_supervise;

@@ -97,6 +97,7 @@ static double layer_of(const spw_stack *stack, const char *text, size_t sequence
 
 static void test_layers(void) {
     const spw_stack cuda = stack_of("xla-cuda-0.10.2"), rocm = stack_of("xla-rocm-0.10.2-amd");
+    const spw_stack april = stack_of("xla-cuda-0.10.2-april");
     const double scatter = (4.0 * 256 * 4096 * 256 + 4.0 * 256 * 4096 * 8 * 3) / (1 << 30);
     near(layer_of(&cuda, "gmm", 4) * GIB, 5 * 14 + 2 * 1.75 + 3 * 0.875, "gmm");
     near(layer_of(&rocm, "gmm", 4) * GIB, 5 * 14 + 2 * 4 + 2 * 1.75 + 3 * 0.875, "gmm, latency hiding");
@@ -107,7 +108,7 @@ static void test_layers(void) {
     near(layer_of(&cuda, "ring:ragged_sort=true", 4) * GIB, 5 * 14 + 3 * 4 + 1.75, "ring, sorted");
     near(layer_of(&cuda, "ring:buffer_factor=1", 8) * GIB, 56 + 3.5,
          "ring, sorted, forward: fp32 of all choices");
-    near(layer_of(&cuda, "dense:capacity_factor=1.25", 4) * GIB,
+    near(layer_of(&april, "dense:capacity_factor=1.25", 4) * GIB,
          7 * 2.1875 + 3 * 0.625 + 1.25 + 0.875 + scatter, "dense");
     near(layer_of(&cuda, "dense:capacity_factor=1.25,layout=gathered", 4) * GIB,
          21 + 4 * 2.1875 + 3 * 0.625 + 1.25 + scatter, "dense, gathered");
@@ -123,6 +124,7 @@ static void test_layers(void) {
 static void test_shapes(void) {
     const spw_job before = job;
     const spw_stack cuda = stack_of("xla-cuda-0.10.2");
+    const spw_stack april = stack_of("xla-cuda-0.10.2-april");
     CHECK_OK(spw_model_read("mixtral-8x7b", NULL, &job.model));
     near(layer_of(&cuda, "gmm", 4) * GIB, 2 * 1 + 3 * 3.5 + 2 * 0.25 + 5 * 0.109375, "gmm, Mixtral");
     near(layer_of(&cuda, "ring", 4) * GIB, 4 * 2 + 3 * 7 + 1, "ring, Mixtral");
@@ -134,9 +136,9 @@ static void test_shapes(void) {
          "unrolled");
     near(gib_of(&cuda, "ring", 4, "logits") * GIB, 3.125, "the logits beside an unrolled layer");
     near(gib_of(&cuda, "gmm", 4, "rotary_table") * GIB, 0.0625, "rotary table");
-    near(gib_of(&cuda, "dense:capacity_factor=1.25", 4, "d_mask_padded") * GIB,
+    near(gib_of(&april, "dense:capacity_factor=1.25", 4, "d_mask_padded") * GIB,
          16384.0 * 64 * 481 * 2 / (1 << 30), "pad of the mask's gradient");
-    near(layer_of(&cuda, "dense:capacity_factor=1.25", 4) * GIB,
+    near(layer_of(&april, "dense:capacity_factor=1.25", 4) * GIB,
          4 * 0.46875 + 3 * 0.322266 + 2 * 0.9375 + 0.939453 + (256.0 * 4096 * (64 + 18) * 4) / (1 << 30),
          "dense, V2-Lite");
     CHECK_OK(spw_model_read("gpt-oss-20b", NULL, &job.model));
@@ -172,13 +174,13 @@ static void test_nested_scans(void) {
 
 /* The scatter holds the whole job's batch: on 256 GPUs four times what it holds on 64. */
 static void test_more_gpus(void) {
-    const spw_stack cuda = stack_of("xla-cuda-0.10.2");
+    const spw_stack april = stack_of("xla-cuda-0.10.2-april");
     const spw_job before = job;
-    const double few = gib_of(&cuda, "dense:capacity_factor=1.25", 4, "scatter_u32");
+    const double few = gib_of(&april, "dense:capacity_factor=1.25", 4, "scatter_u32");
     near(few * GIB, 1.0, "scatter on 64 GPUs");
     job.fsdp = 32;
     job.cluster.nodes = 32;
-    near(gib_of(&cuda, "dense:capacity_factor=1.25", 4, "scatter_u32") * GIB, 4.0, "scatter on 256 GPUs");
+    near(gib_of(&april, "dense:capacity_factor=1.25", 4, "scatter_u32") * GIB, 4.0, "scatter on 256 GPUs");
     job = before;
 }
 
@@ -233,7 +235,8 @@ static void test_remat(void) {
 /* Past the limit: a share of what is too much is recovered, never more than 0.42 of the layer's rows; what is wanted does not
  * depend on the pool; the interval holds the prediction. */
 static void test_limit(void) {
-    static const char *const presets[] = {"xla-cuda-0.10.2", "xla-rocm-0.10.2-amd", "maxtext-rocm-2026-05"};
+    static const char *const presets[] = {"xla-cuda-0.10.2-april", "xla-rocm-0.10.2-amd",
+                                          "maxtext-rocm-2026-05"};
     static const char *const schemes[] = {"dense:capacity_factor=4", "gmm", "gmm-deepep", "ring", "ragged"};
     for (size_t i = 0; i < 3; i++) {
         const spw_stack stack = stack_of(presets[i]);
@@ -323,10 +326,11 @@ static void test_refusals(void) {
     job = before;
     (void)snprintf(stack.tree, sizeof stack.tree, "maxtext@0");
     CHECK_STATUS(spw_compiled_memory_predict(&stack, &job, &gmm, 1, UNBOUNDED, &m), SPW_ECONFIG);
+    const spw_stack counted = stack_of("counted");
     stack = stack_of("xla-cuda-0.10.2");
     CHECK(predict(&stack, "gmm", 16, UNBOUNDED).outside[0] == '\0');
     CHECK(strcmp(predict(&stack, "gmm", 17, UNBOUNDED).outside, "sequences other than 1 to 16") == 0);
-    CHECK(strstr(predict(&stack, "dense:capacity_factor=1", 1, UNBOUNDED).outside, "dense not in") != NULL);
+    CHECK(strstr(predict(&counted, "dense:capacity_factor=1", 1, UNBOUNDED).outside, "dense not in") != NULL);
     CHECK_OK(spw_model_read("qwen3-30b-a3b", NULL, &job.model));
     m = predict(&stack, "gmm", 1, UNBOUNDED);
     CHECK(m.unseen == 0 && strcmp(m.outside, "model not in the fitted tables") == 0);
@@ -365,9 +369,10 @@ static void test_stacks(const char *folder) {
         CHECK(strcmp(s.models, again.models) == 0 && strcmp(s.tables, again.tables) == 0);
         CHECK(strcmp(s.programs, again.programs) == 0 && strcmp(s.remats, again.remats) == 0);
         CHECK(strcmp(s.turns, again.turns) == 0 && strcmp(s.tree, again.tree) == 0);
-        CHECK(s.covered == again.covered && s.latency_hiding == again.latency_hiding);
+        CHECK(s.covered == again.covered && s.latency_hiding == again.latency_hiding &&
+              s.exchange_arena == again.exchange_arena && strcmp(s.times, again.times) == 0);
     }
-    CHECK(count == 6);
+    CHECK(count == 8);
     const spw_stack cuda = stack_of("xla-cuda-0.10.2");
     CHECK(spw_stack_covers(&cuda, "maxtext@e591f30c+xla-cuda-0.10.2-default"));
     CHECK_STATUS(spw_stack_write(&cuda, "no such folder/stack.yaml"), SPW_EIO);

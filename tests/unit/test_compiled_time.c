@@ -396,6 +396,12 @@ static void test_fit_memory(const char *table) {
     CHECK(c.runs == 53 && c.kernels == 0 && c.stacks == 1 && c.mape < 0.03);
     CHECK(c.stack[0].text_imbalance.evidence == SPW_EVIDENCE_ASSUMED); /* no real text in this table */
     CHECK(c.stack[0].dense_share.evidence == SPW_EVIDENCE_FITTED);
+    /* What the fit has seen, as the columns of the table have it. */
+    const spw_time_stack *s = &c.stack[0];
+    CHECK(s->sequences_min == 1 && s->sequences_max == 16 && strcmp(s->sequence_lengths, "4096") == 0);
+    CHECK(strcmp(s->expert_parallel, "8") == 0 && strcmp(s->fsdp, "8") == 0);
+    CHECK(strcmp(s->models, "deepseek-v3") == 0 && strcmp(s->clusters, "mi355x-8x8") == 0);
+    CHECK(strcmp(s->schemes, "dense gmm gmm_deepep") == 0);
     spw_time_calibration_close(&c);
 }
 

@@ -74,7 +74,7 @@ static void test_fastest(void) {
     CHECK(fastest_of((point[]){large, drops, untimed, slow}, 4, false) == 3);
     CHECK(fastest_of((point[]){large, drops, untimed}, 3, false) == -1);
     CHECK(fastest_of((point[]){slow, tight}, 2, false) == 1);
-    CHECK(fastest_of((point[]){slow, wide}, 2, false) == 1);
+    CHECK(fastest_of((point[]){slow, wide}, 2, false) == 0);
     CHECK(fastest_of((point[]){slow, wide}, 2, true) == 0); /* its interval reaches over the budget */
     CHECK(fastest_of((point[]){wide, more, less}, 3, true) == 2);
 }
@@ -174,6 +174,16 @@ static void test_sentences(void) {
     }
 }
 
+/* Of equal speed or not, what surely fits is before what need not. */
+static void test_sure_first(void) {
+    const point wide = {"a", 20, 900, 1100, 1, 8, 0}, sure = {"b", 10, 500, 510, 1, 8, 0};
+    spw_result result = made((point[]){wide, sure}, 2);
+    CHECK_OK(spw_result_answer(&result, 0.01));
+    CHECK(result.answers.fastest == 1 && result.answers.fastest_sure == 1 && result.answers.order[0] == 1);
+    CHECK(spw_result_fastest_tight(&result, 0.01) == &result.row[0]);
+    spw_result_clear(&result);
+}
+
 /* A lower bound fits surely with what an allocator adds at most: 3.16 times what is not state. */
 static void test_lower_bound(void) {
     spw_scheme scheme;
@@ -196,11 +206,18 @@ static void test_surely(void) {
     const point wide = {"a", 10, 900, 1100, 1, 8, 0}, tight = {"b", 10, 990, 1000, 1, 8, 0};
     spw_result result = made((point[]){wide, tight}, 2);
     spw_result_row *row = result.row;
-    CHECK(!row[0].surely_fits && row[1].surely_fits && spw_result_verdict(&row[1]) == SPW_VERDICT_TIGHT);
+    CHECK(!row[0].surely_fits && row[1].surely_fits && spw_result_verdict(&row[1]) == SPW_VERDICT_FITS &&
+          spw_result_verdict(&row[0]) == SPW_VERDICT_TIGHT);
     row[0].reserved.there = true;
     row[0].reserved.settings.device_bytes = BUDGET;
     spw_result_row_judge(&row[0], &allocator);
     CHECK(row[0].surely_fits);
+    row[0].reserved.as_set.reserved.max_bytes = 944; /* 1000.64 with 6 % of doubt */
+    spw_result_row_judge(&row[0], &allocator);
+    CHECK(!row[0].surely_fits && spw_result_verdict(&row[0]) == SPW_VERDICT_TIGHT);
+    row[0].reserved.as_set.reserved.max_bytes = 943;
+    spw_result_row_judge(&row[0], &allocator);
+    CHECK(row[0].surely_fits && spw_result_verdict(&row[0]) == SPW_VERDICT_FITS);
     row[0].reserved.as_set.retried_steps = 1;
     spw_result_row_judge(&row[0], &allocator);
     CHECK(!row[0].surely_fits && spw_point_fits(&row[0]));
@@ -276,6 +293,7 @@ int main(void) {
     test_order();
     test_sentences();
     test_lower_bound();
+    test_sure_first();
     test_surely();
     test_outside();
     test_cost();

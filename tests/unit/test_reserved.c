@@ -86,7 +86,7 @@ static void test_by_hand(void) {
     int64_t fixed = 0;
     for (size_t i = 0; i < list.events; i++) fixed += (int64_t)list.event[i].bytes;
     CHECK(fixed == (int64_t)f.fixed_bytes[SPW_MOMENT_LOSS]);
-    CHECK_OK(spw_step_memory_step(memory, rows, LAYERS, &list));
+    CHECK_OK(spw_step_memory_step(memory, &(spw_step_rows){rows, LAYERS, 1}, &list));
     const spw_list_peak peak = spw_event_list_peak(&list);
     CHECK(peak.after_forward_bytes == 2 * row * 35); /* x and h of all */
     /* layer 1 with y, and all that is beside it backward; layer 2 has 2 x 30 + 15 */
@@ -94,7 +94,7 @@ static void test_by_hand(void) {
     const int64_t gradients = INT64_C(3) * 2 * 1024 * 512 * 2; /* of the two experts here, bf16 */
     CHECK(peak.backward_bytes ==
           2 * row * 30 + gradients + row * 20); /* layer 1, its dx beside all x and h */
-    CHECK_STATUS(spw_step_memory_step(memory, rows, 0, &list), SPW_EARG);
+    CHECK_STATUS(spw_step_memory_step(memory, &(spw_step_rows){rows, 0, 1}, &list), SPW_EARG);
     spw_event_list_destroy(&list);
     spw_step_memory_destroy(memory);
 }
@@ -116,7 +116,7 @@ static void test_pieces(void) {
     CHECK_OK(spw_footprint_compute(&point, NULL, &f));
     CHECK_OK(spw_step_memory_create(&point, &f, NULL, &memory));
     CHECK_OK(spw_step_memory_begin(memory, &list));
-    CHECK_OK(spw_step_memory_step(memory, rows, LAYERS, &list));
+    CHECK_OK(spw_step_memory_step(memory, &(spw_step_rows){rows, LAYERS, 1}, &list));
     const size_t pieces = spw_layer_find(&layer, "received_pieces");
     uint64_t bytes = 0, most = 0;
     size_t births = 0, deaths = 0;
@@ -185,7 +185,7 @@ static void test_against_footprint(void) {
         CHECK_OK(spw_step_memory_begin(memory, &list));
         int64_t begin = 0;
         for (size_t i = 0; i < list.events; i++) begin += (int64_t)list.event[i].bytes;
-        CHECK_OK(spw_step_memory_step(memory, rows, LAYERS, &list));
+        CHECK_OK(spw_step_memory_step(memory, &(spw_step_rows){rows, LAYERS, 1}, &list));
         const spw_list_peak peak = spw_event_list_peak(&list);
         const int64_t want = (int64_t)spw_footprint_walked_peak(&f, &peaks, 0), got = begin + peak.peak_bytes;
         if (saves) {
@@ -212,17 +212,20 @@ static void replay(const spw_job *job, const uint64_t held[STEPS], spw_reserved_
     spw_footprint f;
     spw_reserved_memory *memory = NULL;
     CHECK_OK(spw_footprint_compute(&point, NULL, &f));
-    CHECK_OK(spw_reserved_memory_create(&point, &f, LAYERS, STEPS, &memory));
+    CHECK_OK(spw_reserved_memory_create(
+        &(spw_reserved_request){
+            .point = &point, .footprint = &f, .ranks = RANKS, .layers = LAYERS, .steps = STEPS},
+        &memory));
     for (size_t step = 0; step < STEPS; step++) {
         for (size_t rank = 0; rank < RANKS; rank++) {
             for (size_t l = 0; l < LAYERS; l++) {
                 uint64_t state = held[step] + 977 * rank + 31 * l + 1;
                 for (int i = 0; i < 8; i++) (void)next_random(&state);
                 const uint64_t rows = held[step] / 2 + next_random(&state) % (held[step] + 1);
-                spw_reserved_memory_note(memory, l, rank, (spw_rank_rows){rows, rows, rows});
+                spw_reserved_memory_note(memory, l, 0, rank, (spw_rank_rows){rows, rows, rows});
             }
         }
-        CHECK_OK(spw_reserved_memory_end_step(memory, step));
+        CHECK_OK(spw_reserved_memory_end_step(memory, step, NULL));
         allocated[step] = spw_reserved_memory_allocated(memory, step);
         CHECK(allocated[step] <= spw_reserved_memory_reserved(memory, step));
     }
@@ -359,6 +362,59 @@ static void test_conf(void) {
         CHECK_STATUS(spw_allocator_conf_parse("--allocator", bad[i], &a), SPW_EARG);
 }
 
+/* --- Of many ranks, the fullest --- */
+
+enum { MANY = 40, FEW_STEPS = 4 };
+
+/* Rank r of 40 holds more rows the greater r is; in step 2 rank 3 holds most of all. */
+static void note_many(spw_reserved_memory *memory, size_t step, uint64_t live[MANY]) {
+    for (size_t rank = 0; rank < MANY; rank++) {
+        const uint64_t rows = step == 2 && rank == 3 ? 30000 : 1000 + 97 * (rank / 2);
+        live[rank] = rows;
+        for (size_t l = 0; l < LAYERS; l++)
+            spw_reserved_memory_note(memory, l, 0, rank, (spw_rank_rows){rows, rows, rows});
+    }
+}
+
+static void replay_many(const spw_reserved_request *request, spw_reserved_summary *out) {
+    spw_reserved_memory *memory = NULL;
+    uint64_t live[MANY];
+    CHECK_OK(spw_reserved_memory_create(request, &memory));
+    for (size_t step = 0; step < FEW_STEPS; step++) {
+        note_many(memory, step, live);
+        CHECK_OK(spw_reserved_memory_end_step(memory, step, live));
+    }
+    CHECK_OK(spw_reserved_memory_finish(memory, out));
+    spw_reserved_memory_destroy(memory);
+}
+
+static void test_fullest(void) {
+    const spw_job job = make_job(SPW_REMAT_NONE, 8.0), small = make_job(SPW_REMAT_NONE, 0.2);
+    const spw_point point = spw_point_of(&job, &scheme, 1), tight = spw_point_of(&small, &scheme, 1);
+    spw_footprint f;
+    spw_reserved_summary all, few;
+    CHECK_OK(spw_footprint_compute(&point, NULL, &f));
+    spw_reserved_request request = {
+        .point = &point, .footprint = &f, .ranks = MANY, .layers = LAYERS, .steps = FEW_STEPS, .every = true};
+    replay_many(&request, &all);
+    CHECK(all.processes == MANY && all.followed == MANY);
+    request.every = false;
+    replay_many(&request, &few);
+    /* ranks 2 i and 2 i + 1 have the same rows, of which one is followed; rank 3 from step 2 on */
+    CHECK(few.processes == MANY && few.followed == SPW_RESERVED_FOLLOWED + 1);
+    CHECK(few.as_set.requested.max_bytes == all.as_set.requested.max_bytes);
+    CHECK(few.as_set.requested.p50_bytes == all.as_set.requested.p50_bytes);
+    CHECK(few.as_set.live_rank == 3 && few.as_set.live_step == 2 && !few.as_set.death.there);
+    CHECK(few.as_set.reserved.max_bytes <= all.as_set.reserved.max_bytes);
+    /* a device that is too small for step 2: who dies, and where */
+    request.point = &tight;
+    CHECK_OK(spw_footprint_compute(&tight, NULL, &f));
+    replay_many(&request, &few);
+    const spw_reserved_death *d = &few.as_set.death;
+    CHECK(few.as_set.failed_steps == 1 && d->there && !d->at_start);
+    CHECK(d->step == 2 && d->rank == 3 && d->stage == 0 && d->micro_batch == 0 && d->layer < LAYERS);
+}
+
 static void test_host_memory(void) {
     const spw_job job = make_job(SPW_REMAT_FULL, 8.0);
     const spw_point point = spw_point_of(&job, &scheme, 1);
@@ -368,7 +424,10 @@ static void test_host_memory(void) {
     for (int n = 0; n < 100 && !succeeded; n++) {
         spw_reserved_memory *memory = NULL;
         spw_alloc_fail_after(n);
-        const spw_status status = spw_reserved_memory_create(&point, &f, LAYERS, STEPS, &memory);
+        const spw_status status = spw_reserved_memory_create(
+            &(spw_reserved_request){
+                .point = &point, .footprint = &f, .ranks = RANKS, .layers = LAYERS, .steps = STEPS},
+            &memory);
         spw_alloc_fail_after(-1);
         CHECK(status == SPW_OK || (status == SPW_ENOMEM && memory == NULL));
         succeeded = status == SPW_OK;
@@ -385,6 +444,7 @@ int main(void) {
     test_verdicts();
     test_probability();
     test_conf();
+    test_fullest();
     test_host_memory();
     return check_done();
 }

@@ -79,11 +79,12 @@ static void test_refusals(void) {
          "capacity_factor, layout"},
         {"gmm:buffer_factor=-1",
          "scheme 'gmm:buffer_factor=-1': buffer_factor=-1 must be a number in [0, 1e+06] (" ROWS ")"},
-        {"dense:capacity_factor=1,layout=ragged", "scheme 'dense:capacity_factor=1,layout=ragged': "
-                                                  "layout=ragged must be one of: exchange, gathered, peeled "
-                                                  "(tokens go to the experts by all-to-all, or all experts' "
-                                                  "weights come to the tokens, or the expert axis "
-                                                  "is peeled off the batch)"},
+        {"dense:capacity_factor=1,layout=ragged",
+         "scheme 'dense:capacity_factor=1,layout=ragged': "
+         "layout=ragged must be one of: exchange, gathered, peeled, auto "
+         "(tokens go to the experts by all-to-all, or all experts' "
+         "weights come to the tokens, or the expert axis "
+         "is peeled off the batch; auto: as the tree of --stack has it, exchange without one)"},
         {"gmm-deepep:buffer_factor=1", "scheme 'gmm-deepep:buffer_factor=1': 'buffer_factor=1' is no option "
                                        "of gmm-deepep; write key=value with one of: fan_in"},
     };

@@ -249,6 +249,7 @@ static void describe_rows(const spw_calibration *c, const char *left_out, spw_st
             add_word(stack->parts, "pipeline");
         else if (cell->job.micro_batches > 1)
             add_word(stack->parts, "micro_batches");
+        if (cell->job.precision.weights == sizeof(float)) add_word(stack->parts, "fp32");
     }
 }
 

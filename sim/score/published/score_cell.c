@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
+#include "sim/memory/compiled_layout.h"
 #include "sim/memory/compiled_memory.h"
 #include "sim/time/compiled_time.h"
 
@@ -230,11 +231,14 @@ cleanup:
 }
 
 /* A table without the column is of bf16 throughout, as all were before there was one. */
-static spw_status read_precision(const fields *f, spw_job *job) {
+static spw_status read_precision(const fields *f, spw_score_cell *out) {
     const char *text = spw_csv_field(f->csv, f->row, "precision");
     const char *word = text != NULL && text[0] != '\0' ? text : "bf16";
-    if (spw_precision_choose(job, word)) return SPW_OK;
-    return spw_fail(SPW_EFORMAT, "%s:%zu: precision '%.40s'; write bf16, fp32, mixed or framework",
+    (void)snprintf(out->precision, sizeof out->precision, "%s", word);
+    if (spw_precision_choose(&out->job, word)) return SPW_OK;
+    return spw_fail(SPW_EFORMAT,
+                    "%s:%zu: precision '%.40s'; write bf16, fp32, mixed or framework, and "
+                    "single kinds behind it, as in 'bf16 weights=fp32'",
                     spw_csv_where(f->csv), spw_csv_line(f->csv, f->row), word);
 }
 
@@ -269,7 +273,7 @@ static spw_status read_numbers(const fields *f, spw_score_cell *out, double *fra
     SPW_TRY(read_kernel(f, out));
     job->batches = 1;
     job->tensor = 1;
-    SPW_TRY(read_precision(f, job));
+    SPW_TRY(read_precision(f, out));
 
 cleanup:
     return status;
@@ -292,6 +296,7 @@ static spw_status read_names(const fields *f, const spw_score_stacks *stacks, sp
     if (status == SPW_OK) status = spw_cluster_read(cluster, NULL, &out->job.cluster);
     if (status == SPW_OK) status = spw_remat_parse(remat, &out->job.remat);
     if (status == SPW_OK) status = spw_scheme_parse(out->scheme_text, &out->scheme);
+    if (status == SPW_OK) status = spw_compiled_layout_settle(out->stack, &out->scheme);
     if (status == SPW_ECONFIG || status == SPW_EIO) {
         (void)snprintf(out->skipped, sizeof out->skipped, "%s", spw_last_error());
         return SPW_OK;

@@ -37,6 +37,7 @@ typedef struct spw_score_cell {
     char id[SPW_CELL_TEXT];
     size_t line;
     char stack_name[SPW_CELL_TEXT], scheme_text[SPW_SCHEME_TEXT];
+    char precision[SPW_CELL_TEXT]; /* as the row says it; "bf16" where it says nothing */
     char skipped
         [SPW_CELL_REASON]; /* why the row is not predicted; "" when it is. Then only the fields above are set */
     const spw_stack *stack;

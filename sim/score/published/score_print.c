@@ -23,6 +23,7 @@ static const spw_column row_columns[] = {
     {"expert_parallel", "EP"},
     {"sequences_per_gpu", "seqs"},
     {"remat", "remat"},
+    {"precision", "precision"},
     {"budget_gib", "budget"},
     {"verdict", "verdict"},
     {"true_verdict", "true"},
@@ -78,6 +79,7 @@ static void put_row(spw_table *t, const spw_score_row *row) {
     spw_table_count(t, c->job.expert);
     spw_table_count(t, c->job.sequences_per_gpu[0]);
     spw_table_text(t, spw_remat_name(c->job.remat));
+    spw_table_text(t, c->precision);
     spw_table_real(t, c->budget_bytes / GIB, "%.1f");
     spw_table_text(t, spw_outcome_name(spw_score_verdict(row)));
     spw_table_text(t, spw_outcome_name(c->status));
@@ -291,6 +293,7 @@ static json_t *row_json(spw_json *json, const spw_score_row *row) {
     spw_json_put(json, object, "expert_parallel", spw_json_count(c->job.expert));
     spw_json_put(json, object, "sequences_per_gpu", spw_json_count(c->job.sequences_per_gpu[0]));
     spw_json_put(json, object, "remat", spw_json_text(spw_remat_name(c->job.remat)));
+    spw_json_put(json, object, "precision", spw_json_text(c->precision));
     spw_json_put(json, object, "budget_gib", spw_json_real(c->budget_bytes / GIB));
     spw_json_put(json, object, "verdict", spw_json_text(spw_outcome_name(spw_score_verdict(row))));
     spw_json_put(json, object, "true_verdict",

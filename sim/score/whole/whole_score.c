@@ -76,10 +76,11 @@ static spw_status rank_memory(const spw_whole_cell *c, const spw_footprint *foot
     spw_reserved_memory *memory = NULL;
     spw_reserved_summary summary;
     spw_status status = SPW_OK;
-    SPW_TRY(spw_reserved_memory_create(&point, footprint, layers, STEPS, &memory));
-    for (size_t d = 0; d < c->gpus; d++) /* all like this one, so that the largest is its own */
-        for (size_t l = 0; l < layers; l++) spw_reserved_memory_note(memory, l, d, rows[l]);
-    for (size_t step = 0; step < STEPS; step++) SPW_TRY(spw_reserved_memory_end_step(memory, step));
+    const spw_reserved_request request = {
+        .point = &point, .footprint = footprint, .ranks = 1, .layers = layers, .steps = STEPS};
+    SPW_TRY(spw_reserved_memory_create(&request, &memory));
+    for (size_t l = 0; l < layers; l++) spw_reserved_memory_note(memory, l, 0, 0, rows[l]);
+    for (size_t step = 0; step < STEPS; step++) SPW_TRY(spw_reserved_memory_end_step(memory, step, NULL));
     SPW_TRY(spw_reserved_memory_finish(memory, &summary));
     out->requested_bytes = (double)summary.as_set.requested.max_bytes;
     out->reserved_bytes = (double)summary.as_set.reserved.max_bytes;

@@ -1,0 +1,104 @@
+/* usage: allocator_dump JOB.yaml SCHEME STAGE STEP < ROWS
+ * What one rank of a pipeline stage allocates, and what PyTorch's allocator makes of it. ROWS: for every step, for every MoE layer of
+ * the model, for every micro-batch "held received sent". Prints
+ *   begin BYTES                  of every tensor before the first step
+ *   LAYER BORN BACKWARD SLOT BYTES MICRO_BATCH of every event of step STEP, and "pass" where a backward pass ends
+ *   step REQUESTED ALLOCATED RESERVED REFUSED  peaks of every step, by lists that were replayed whole
+ *   fast ...                     the same where states that come again are left out */
+#include "base/memory.h"
+#include "sim/memory/allocator_conf.h"
+#include "sim/memory/footprint.h"
+#include "sim/memory/reserved_memory.h"
+#include "sim/memory/step_memory.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static spw_job job;
+static spw_scheme scheme;
+
+static spw_status print_step(const spw_point *point, const spw_footprint *footprint,
+                             const spw_step_rows *rows, size_t steps) {
+    spw_event_list list = {.events = 0};
+    spw_step_memory *memory = NULL;
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_step_memory_create(point, footprint, NULL, &memory));
+    SPW_TRY(spw_step_memory_begin(memory, &list));
+    for (size_t i = 0; i < list.events; i++) printf("begin %" PRIu64 "\n", list.event[i].bytes);
+    for (size_t step = 0; step <= steps; step++) {
+        const spw_step_rows here = {rows->rows + step * rows->layers * rows->micro_batches, rows->layers,
+                                    rows->micro_batches};
+        SPW_TRY(spw_step_memory_step(memory, &here, &list));
+    }
+    for (size_t i = 0, mark = 0; i < list.events; i++) {
+        const spw_memory_event *e = &list.event[i];
+        printf("%u %d %d %" PRIu32 " %" PRIu64 " %" PRIu32 "\n", (unsigned)e->layer, e->born, e->backward,
+               e->slot, e->bytes, e->micro_batch);
+        while (mark < list.marks && list.mark[mark] == i + 1) mark++, printf("pass\n");
+    }
+
+cleanup:
+    spw_event_list_destroy(&list);
+    spw_step_memory_destroy(memory);
+    return status;
+}
+
+/* Steps one after the other in one process. */
+static spw_status print_peaks(const spw_point *point, const spw_footprint *footprint,
+                              const spw_step_rows *rows, size_t steps, bool whole) {
+    const spw_allocator_settings settings = spw_allocator_conf_settings(
+        &job.allocator, footprint->budget_bytes, (uint64_t)(job.cluster.hbm_gib.value * 1073741824.0));
+    spw_event_list list = {.events = 0};
+    spw_step_memory *memory = NULL;
+    spw_allocator *allocator = NULL;
+    spw_allocation *live = NULL;
+    spw_list_replay out;
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_step_memory_create(point, footprint, NULL, &memory));
+    const size_t slots = spw_step_memory_slots(memory);
+    SPW_TRY(SPW_ALLOC(slots, &live));
+    for (size_t i = 0; i < slots; i++) live[i].block = SPW_ALLOCATION_EMPTY;
+    SPW_TRY(spw_allocator_create(&settings, &allocator));
+    SPW_TRY(spw_step_memory_begin(memory, &list));
+    SPW_TRY(spw_event_list_replay(&list, allocator, live, &out));
+    for (size_t step = 0; step < steps && !out.refused; step++) {
+        const spw_step_rows here = {rows->rows + step * rows->layers * rows->micro_batches, rows->layers,
+                                    rows->micro_batches};
+        SPW_TRY(spw_step_memory_step(memory, &here, &list));
+        SPW_TRY(spw_event_list_replay_cycles(&list, allocator, live, whole ? 0 : slots, &out));
+        printf("%s %" PRIu64 " %" PRIu64 " %" PRIu64 " %d %zu\n", whole ? "step" : "fast",
+               out.after.requested_peak_bytes, out.after.allocated_peak_bytes, out.after.reserved_peak_bytes,
+               out.refused, out.repeated);
+    }
+
+cleanup:
+    spw_allocator_destroy(allocator);
+    spw_free(live);
+    spw_event_list_destroy(&list);
+    spw_step_memory_destroy(memory);
+    return status;
+}
+
+int main(int argc, char **argv) {
+    enum { MOST = 1 << 20 };
+    static spw_rank_rows rows[MOST];
+    static spw_footprint footprint;
+    size_t count = 0;
+    if (argc != 5 || spw_job_read(argv[1], &job) != SPW_OK || spw_scheme_parse(argv[2], &scheme) != SPW_OK) {
+        fprintf(stderr, "allocator_dump: %s\n", spw_last_error());
+        return 1;
+    }
+    while (count < MOST && scanf("%" SCNu64 " %" SCNu64 " %" SCNu64, &rows[count].held, &rows[count].received,
+                                 &rows[count].sent) == 3)
+        count++;
+    const spw_point point = spw_point_of(&job, &scheme, job.sequences_per_gpu[0]);
+    const spw_step_rows all = {rows, job.model.moe_layers, spw_pipeline_of(&job).micro_batches};
+    const size_t steps = count / (all.layers * all.micro_batches);
+    spw_status status = spw_footprint_of_stage(&point, (size_t)strtoul(argv[3], NULL, 10), NULL, &footprint);
+    if (status == SPW_OK) status = print_step(&point, &footprint, &all, (size_t)strtoul(argv[4], NULL, 10));
+    if (status == SPW_OK) status = print_peaks(&point, &footprint, &all, steps, true);
+    if (status == SPW_OK) status = print_peaks(&point, &footprint, &all, steps, false);
+    if (status != SPW_OK) fprintf(stderr, "allocator_dump: %s\n", spw_last_error());
+    return status == SPW_OK ? 0 : 1;
+}
