@@ -180,10 +180,31 @@ static void offer_options(const struct argp *argp, spw_nearest *nearest) {
         offer_options(c->argp, nearest);
 }
 
+/* Options with a value that a command line has had. Those that may be repeated say so in their help. */
+enum { MOST_SEEN = 96 };
+typedef struct seen_options {
+    const struct argp_option *option[MOST_SEEN];
+    size_t count;
+} seen_options;
+
+static spw_status see_option(seen_options *seen, const struct argp_option *o) {
+    if (o == NULL || o->arg == NULL || (o->flags & SPW_OPTION_LAST) != 0 ||
+        (o->doc != NULL && strstr(o->doc, "repeated") != NULL))
+        return SPW_OK;
+    for (size_t i = 0; i < seen->count; i++)
+        if (seen->option[i] == o)
+            return spw_fail(
+                SPW_EARG, "--%s is given twice; write it once, with a list between commas where it takes one",
+                o->name);
+    if (seen->count < MOST_SEEN) seen->option[seen->count++] = o;
+    return SPW_OK;
+}
+
 /* Advice where an option is none of the command's but another program's name, or a slip of one; SPW_OK else, and argp says
  * what it says. */
 static spw_status check_names(const struct argp *argp, int argc, char **argv) {
     static const char *const of_argp[] = {"help", "usage", "version", "program-name", "HANG"};
+    seen_options seen = {.count = 0};
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
         const char *name = argv[i] + 2;
         char word[64], advice[SPW_ADVICE], own[SPW_ADVICE] = "";
@@ -194,6 +215,8 @@ static spw_status check_names(const struct argp *argp, int argc, char **argv) {
         if (o != NULL && found == 1 && o->arg != NULL && (o->flags & OPTION_ARG_OPTIONAL) == 0 &&
             name[length] != '=')
             i++; /* its value */
+        const spw_status once = see_option(&seen, found == 1 ? o : NULL);
+        if (once != SPW_OK) return once;
         bool general = false;
         for (size_t k = 0; k < sizeof of_argp / sizeof *of_argp; k++)
             general = general || strncmp(of_argp[k], name, length) == 0;
@@ -222,6 +245,7 @@ static spw_status check_names(const struct argp *argp, int argc, char **argv) {
 
 /* What getopt would print of itself. */
 static spw_status check_own(const struct argp *argp, int argc, char **argv) {
+    seen_options seen = {.count = 0};
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
         if (argv[i][0] != '-') continue;
         const char *name = argv[i] + 2;
@@ -230,6 +254,8 @@ static spw_status check_own(const struct argp *argp, int argc, char **argv) {
         if (o == NULL || found != 1)
             return spw_fail(SPW_EARG, "%s: '%s' is %s", argv[0], argv[i],
                             found > 1 ? "the beginning of more than one option" : "no option");
+        const spw_status once = see_option(&seen, o);
+        if (once != SPW_OK) return once;
         if (o->arg == NULL && name[length] == '=')
             return spw_fail(SPW_EARG, "%s: --%s takes no value", argv[0], o->name);
         if (o->arg == NULL || (o->flags & OPTION_ARG_OPTIONAL) != 0 || name[length] == '=') continue;

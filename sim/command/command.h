@@ -77,7 +77,9 @@ SPW_MUST_CHECK spw_status spw_command_lines_at(size_t most);
 
 /* Flag of an option whose value is a file that the command writes: spw_command_parse() refuses two of them on one file, and one on
  * the file into which standard output or standard error goes (base/run_files.h). argp does not know it. */
-enum { SPW_OPTION_WRITES = 0x4000 };
+/* An option of which the last counts, as words that a search prints take the place of the user's own. Any other option with a value is
+ * refused when it is given twice, unless its help says that it may be repeated. */
+enum { SPW_OPTION_WRITES = 0x4000, SPW_OPTION_LAST = 0x2000 };
 
 /* argp_parse with our manners: argp prints what is wrong with an option itself, --help ends in *help = true,
  * and any usage error is SPW_EARG. `state` is handed to the parser as input. Every command has the option --wide besides

@@ -25,7 +25,6 @@
 #include "traces/generate.h"
 #include "traces/trace.h"
 
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -47,6 +46,7 @@ enum {
     OPTION_MEMORY,
     OPTION_FLAGS,
     OPTION_ALL,
+    OPTION_DETAILS,
     OPTION_EVERY_RANK,
     OPTION_NO_ALLOCATOR
 };
@@ -65,7 +65,7 @@ static const struct argp_option own_options[] = {
      "routing that is generated, by the names of `trace generate --distribution` (default: reference, as "
      "uneven as a run late in training; uniform: without any unevenness but chance)",
      0},
-    {"imbalance", OPTION_IMBALANCE, "X[,ep=N]", 0,
+    {"imbalance", OPTION_IMBALANCE, "X[,ep=N]", SPW_OPTION_LAST,
      "for times, rows, drops and memory that follows the routing: the fullest rank is chosen X times the "
      "mean at expert-parallel size N (default: the job's), and as much at other sizes as the same experts "
      "make",
@@ -106,7 +106,10 @@ static const struct argp_option own_options[] = {
      "print the best point as what a framework reads, in place of tables: megatron, bridge, primus, maxtext "
      "or torchtitan",
      0},
-    {"all", OPTION_ALL, NULL, 0, "print every point, not only those that no other beats", 0},
+    {"all", OPTION_ALL, NULL, 0, "print every point, not only those that no other beats; with the details",
+     0},
+    {"details", OPTION_DETAILS, NULL, 0,
+     "print what the answer rests on, other answers, and the points that no other beats", 0},
     {0},
 };
 
@@ -118,16 +121,15 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     if (key == ARGP_KEY_INIT) {
         state->child_inputs[0] = &o->job;
         state->child_inputs[1] = &o->search;
-    } else if (key == OPTION_UNTIL && o->until != NULL) {
-        argp_error(state, "--until is given twice; write its questions between commas, as in oom,step=1.1");
     } else if (key >= OPTION_TRACE && key <= OPTION_FLAGS) {
         *target[key - OPTION_TRACE] = text;
+    } else if (key == OPTION_ALL || key == OPTION_DETAILS) {
+        o->all = o->all || key == OPTION_ALL;
+        o->search.details = true;
     } else if (key == OPTION_EVERY_RANK) {
         o->every_rank = true;
     } else if (key == OPTION_NO_ALLOCATOR) {
         o->no_allocator = true;
-    } else if (key == OPTION_ALL) {
-        o->all = true;
     } else if (key == ARGP_KEY_ARG) {
         argp_error(state, "'%s' is no option; a trace is given as --trace %s", text, text);
     } else {
@@ -415,8 +417,7 @@ spw_status spw_command_plan(int argc, char **argv) {
     SPW_TRY(SPW_ALLOC(1, &other));
     o->job.points_alone = o->job.expert_lists = true;
     SPW_TRY(spw_command_parse(&argp, argc, argv, o));
-    if (o->flags != NULL) SPW_TRY(spw_plan_flags_find(o->flags, &o->search.flags));
-    if (o->flags != NULL) SPW_TRY(spw_command_lines_at(SIZE_MAX));
+    if (o->flags != NULL) SPW_TRY(spw_plan_flags_find(o->flags, &o->search.flags)); /* no line is broken */
     if (o->flags != NULL && o->until != NULL) SPW_TRY(spw_fail(SPW_EARG, "--flags does not go with --until"));
     if (o->trace_path != NULL && o->routing != NULL)
         SPW_TRY(spw_fail(SPW_EARG, "--trace and --routing both say what the routing is; write one"));
@@ -498,6 +499,7 @@ spw_status spw_command_plan(int argc, char **argv) {
                                 .even = is_even(o),
                                 .allocator = o->allocator != NULL,
                                 .all = o->all,
+                                .details = o->search.details,
                                 .batch_unsaid = o->job.batch_unsaid};
     if (o->chrome != NULL && spw_process_is_first())
         SPW_TRY(spw_chrome_trace_write(&result, &settings, o->chrome));

@@ -73,13 +73,13 @@ enum {
         {"sequences-per-gpu", \
          SPW_OPTION_SEQUENCES, \
          "LIST", \
-         0, \
+         SPW_OPTION_LAST, \
          "batch sizes, as in 1,2,4 (default: the job's)", \
          0}, \
         {"expert-parallel", \
          SPW_OPTION_EXPERT, \
          "R", \
-         0, \
+         SPW_OPTION_LAST, \
          "expert-parallel size; fsdp becomes what is left, unless it is given too (default: the job's)", \
          0}, \
         {"set", \

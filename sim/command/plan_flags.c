@@ -1,14 +1,16 @@
 #include "sim/command/plan_flags.h"
 
 #include "base/memory.h"
+#include "sim/command/command.h"
 #include "sim/frameworks/flags.h"
 #include "sim/replay/result_answers.h"
 
+#include <stdint.h>
 #include <string.h>
 
 spw_status spw_plan_flags_find(const char *name, const spw_framework **out) {
     *out = spw_framework_find(name, strlen(name));
-    if (*out != NULL && (*out)->express != NULL) return SPW_OK;
+    if (*out != NULL && (*out)->express != NULL) return spw_command_lines_at(SIZE_MAX);
     return spw_fail(SPW_EARG, "--flags %s: write megatron, bridge, primus, maxtext or torchtitan", name);
 }
 

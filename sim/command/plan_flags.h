@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-/* SPW_EARG for a name that nothing is printed for. */
+/* Lines are no longer broken then. SPW_EARG for a name that nothing is printed for. */
 SPW_MUST_CHECK spw_status spw_plan_flags_find(const char *name, const spw_framework **out);
 
 /* Of the fastest point; where none has a time, of the best that fits; where none fits, of the first. */

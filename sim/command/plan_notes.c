@@ -2,6 +2,7 @@
 
 #include "sim/command/job_options.h"
 #include "sim/command/plan_balanced.h"
+#include "sim/command/plan_brief.h"
 #include "sim/command/plan_imbalance.h"
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
@@ -178,8 +179,8 @@ static void print_other_precision(const spw_plan_view *v, FILE *out) {
     if (o->low_bytes < o->high_bytes)
         (void)snprintf(span, sizeof span, " (%.1f to %.1f)", (double)o->low_bytes / GIB,
                        (double)o->high_bytes / GIB);
-    fprintf(out, "%-*sof %s, EP %zu, %zu sequence%s: %.1f GiB, %s; with --precision %s %.1f GiB%s, %s\n",
-            INDENT, "", r->scheme.text, r->expert, r->sequences, spw_plural(r->sequences),
+    fprintf(out, "formats   %s, EP %zu, %zu sequence%s: %.1f GiB, %s; with --precision %s %.1f GiB%s, %s\n",
+            r->scheme.text, r->expert, r->sequences, spw_plural(r->sequences),
             (double)r->memory.max_bytes / GIB,
             spw_verdict_text(spw_result_verdict(r), spw_point_is_live_alone(r)), o->name,
             (double)o->bytes / GIB, span, spw_verdict_text(o->verdict, o->live_alone));
@@ -208,31 +209,12 @@ static void print_batch(const spw_job *job, FILE *out) {
                 job->finetune.lora_rank);
 }
 
-void spw_plan_print_heading(const spw_plan_view *v, FILE *out) {
+void spw_plan_print_doubts(const spw_plan_view *v, FILE *out) {
     const spw_job *job = v->request->job;
     char precision[SPW_PRECISION_TEXT];
-    size_t fit = 0, live = 0;
-    for (size_t i = 0; i < v->result->rows; i++) {
-        const spw_result_row *row = &v->result->row[i];
-        fit += spw_point_fits(row);
-        live += spw_point_fits(row) && spw_point_is_live_alone(row);
-    }
-    char words[SPW_CLUSTER_WORDS];
-    fprintf(out, "plan      %s on %s (%s", job->model.name, job->cluster.name,
-            spw_cluster_words(&job->cluster, words));
-    if (v->request->splits <= 1) {
-        fprintf(out, ", expert %zu x fsdp %zu", v->result->row[0].expert, v->result->row[0].fsdp);
-        spw_grid_print(job, out);
-    }
-    if (job->pipeline > 1) fprintf(out, ", pipeline %zu", job->pipeline);
-    if (job->micro_batches > 1) fprintf(out, ", %zu micro-batches", job->micro_batches);
-    fprintf(out, "), %zu tokens a sequence, remat %s%s%s, %.1f GiB a GPU may be used\n", job->sequence_length,
-            spw_remat_name(job->remat), spw_offload_note(&job->offload), spw_launches_note(job),
-            job->memory_fraction * job->cluster.hbm_gib.value);
     spw_result_print_precision(job, out);
     spw_result_print_split(job, out);
     if (spw_precision_note(job, precision)) fprintf(out, "%-*s%s\n", INDENT, "", precision);
-    print_other_precision(v, out);
     spw_print_model_doubts(&job->model, "model     ", out);
     print_batch(job, out);
     if (v->batch_unsaid)
@@ -240,11 +222,22 @@ void spw_plan_print_heading(const spw_plan_view *v, FILE *out) {
                      "--sequences-per-gpu 1,2,4,8,16,32\n");
     fprintf(out, "routing   %s\n", v->routing);
     spw_stated_print(v->request->imbalance, spw_job_gpus(job), out);
-    const char *const missing =
-        v->result->rows > 0 ? spw_choice_tally_said(&v->result->row[0].assumptions) : NULL;
+    const char *const missing = spw_choice_tally_said(&v->result->row[0].assumptions);
     if (missing != NULL) fprintf(out, "%-*s%s\n", INDENT, "", missing);
-    print_software(v, out);
+    if (!v->details && v->settings->stack_distance[0] != '\0') print_software(v, out);
     print_limits(v, out);
+}
+
+void spw_plan_print_heading(const spw_plan_view *v, FILE *out) {
+    size_t fit = 0, live = 0;
+    for (size_t i = 0; i < v->result->rows; i++) {
+        const spw_result_row *row = &v->result->row[i];
+        fit += spw_point_fits(row);
+        live += spw_point_fits(row) && spw_point_is_live_alone(row);
+    }
+    spw_plan_print_doubts(v, out);
+    print_other_precision(v, out);
+    print_software(v, out);
     if (spw_plan_any_drops(v->result))
         fprintf(out,
                 "drops     at most %g %% of the assignments in what is called fastest (--drop-at-most)\n",
@@ -295,7 +288,7 @@ static void print_intervals(const spw_plan_view *v, FILE *out) {
 }
 
 void spw_plan_print_legend(const spw_plan_view *v, FILE *out) {
-    print_intervals(v, out);
+    if (v->details) print_intervals(v, out);
     if (any_of_kind(v->result, SPW_MEMORY_LIVE))
         fprintf(out,
                 "*: what must be live; what PyTorch's allocator reserves%s or a compiler adds comes on top\n",
@@ -360,27 +353,8 @@ static void print_point(const char *what, const spw_plan_view *v, const spw_resu
 
 /* Live, reserved with its interval, outside and the GPU's own; a lower bound has no other end. */
 static void print_room(const spw_result_row *r, FILE *out) {
-    const spw_footprint *f = &r->footprint;
-    const double low = (double)f->low_bytes / GIB, high = (double)f->high_bytes / GIB,
-                 budget = (double)f->budget_bytes / GIB;
-    fprintf(out, "%-18s it %s: ", "", spw_verdict_sentence(spw_result_verdict(r), r->surely_fits));
-    if (r->reserved.there) {
-        const double most = spw_reserved_high(&r->reserved) / GIB,
-                     reserved = (double)r->reserved.as_set.reserved.max_bytes / GIB;
-        fprintf(out, "%.1f GiB live, %.1f reserved (%.1f ", (double)r->memory.max_bytes / GIB, reserved,
-                spw_reserved_low(&r->reserved) / GIB);
-        if (isfinite(most))
-            fprintf(out, "to %.1f)", most);
-        else
-            fputs("or more)", out);
-        fprintf(out, ", %.1f outside, of %.1f", r->device_bytes / GIB - budget, r->device_bytes / GIB);
-        return;
-    }
-    if (spw_point_is_live_alone(r))
-        fprintf(out, "%.1f GiB or more", low);
-    else
-        fprintf(out, "%.1f to %.1f GiB", low, high);
-    fprintf(out, " of %.1f", budget);
+    fprintf(out, "%-18s ", "");
+    spw_plan_print_room(r, out);
 }
 
 static bool any_timed_fits(const spw_result *result) {

@@ -16,6 +16,8 @@ const char *spw_plan_routing_word(const spw_plan_view *view); /* "real", "stated
 int spw_plan_digits(double speed); /* behind the point of tokens/s */
 
 void spw_plan_print_heading(const spw_plan_view *view, FILE *out);
+/* What was assumed, and what the figures rest on beyond what was fitted. */
+void spw_plan_print_doubts(const spw_plan_view *view, FILE *out);
 void spw_plan_print_legend(const spw_plan_view *view, FILE *out); /* of the marks in the cells */
 void spw_plan_print_answers(const spw_plan_view *view, FILE *out);
 

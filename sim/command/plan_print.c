@@ -1,5 +1,6 @@
 #include "sim/command/plan_print.h"
 
+#include "sim/command/plan_brief.h"
 #include "sim/command/plan_json.h"
 #include "sim/command/plan_notes.h"
 #include "sim/replay/plan_answers.h"
@@ -322,11 +323,22 @@ spw_status spw_plan_print(const spw_plan_view *v, spw_format format, FILE *out) 
                         v->result->refusal[0].reason);
     if (format == SPW_FORMAT_JSON) return spw_plan_print_json(v, out);
     if (format == SPW_FORMAT_CSV) return print_points(v, format, out);
-    spw_plan_print_heading(v, out);
+    spw_plan_print_brief(v, out);
+    fprintf(out, "\n");
+    if (v->details)
+        spw_plan_print_heading(v, out);
+    else
+        spw_plan_print_doubts(v, out);
+    if (!v->details) fprintf(out, "\n");
     const spw_status status = print_speeds(v, out);
     if (status != SPW_OK) return status;
     spw_plan_print_legend(v, out);
     fprintf(out, "\n");
+    if (!v->details) {
+        fprintf(out, "more: --details (formats, software, intervals, memory of stages, other answers, every "
+                     "figure of the best points)\n");
+        return SPW_OK;
+    }
     spw_plan_print_answers(v, out);
     if (v->tries->misfits > 0) fprintf(out, "does not fit, and the smallest change\n");
     for (size_t i = 0; i < v->tries->misfits; i++) print_misfit(v, &v->tries->misfit[i], out);

@@ -210,8 +210,11 @@ spw_status spw_plan_search(const spw_search_options *o, const spw_search_request
     SPW_TRY(SPW_ALLOC(1, &reached));
     if (o->global_batch > 0) SPW_TRY(reach(o->global_batch, space, reached, &plan));
     SPW_TRY(spw_search_run(&request, outcome));
-    spw_search_view view = {
-        .request = &request, .outcome = outcome, .gpus_most = (size_t)gpus_most, .origin = origin};
+    spw_search_view view = {.request = &request,
+                            .outcome = outcome,
+                            .gpus_most = (size_t)gpus_most,
+                            .origin = origin,
+                            .details = o->details};
     *wider = *space;
     if (!outcome->front.found && gpus_most == 0) SPW_TRY(try_larger(&request, wider, &view, larger));
     if (o->flags != NULL)

@@ -21,6 +21,7 @@ typedef struct spw_search_options {
     size_t overs;
     const char *splits; /* of --expert-parallel; NULL or "all": every size that divides */
     const char *gpus_at_most, *tokens_per_day, *global_batch_at_most;
+    bool details; /* of a plan as well: what the answer rests on, and what became of all points */
     const spw_framework *flags; /* print the best point so, in place of tables; NULL: tables */
     size_t global_batch;        /* sequences of all GPUs in a step; 0: any */
 } spw_search_options;
@@ -46,6 +47,7 @@ typedef struct spw_search_view {
     size_t gpus_most; /* 0: the job's own */
     const spw_search_outcome
         *larger;       /* where nothing keeps to the budgets: with more GPUs; NULL: not tried, or in vain */
+    bool details;      /* what the answer rests on, and what became of all points */
     size_t tried_gpus; /* the most that were tried so; 0: none */
     const spw_search_origin *origin;
 } spw_search_view;

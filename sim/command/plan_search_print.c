@@ -336,48 +336,131 @@ static void print_nothing(const spw_search_view *v, FILE *out) {
     if (v->larger != NULL) print_point("with more", v, &v->larger->reasons, &v->larger->front.best, out);
 }
 
-static spw_status print_table(const spw_search_view *v, FILE *out) {
+/* --- What a search begins with: what was asked, the best point and its cost, whether it fits and what uneven routing does to it --- */
+
+static void print_best(const spw_search_view *v, const spw_search_point *p, FILE *out) {
+    char text[SPW_SEARCH_POINT_TEXT], step[SPW_SPAN_TEXT], span[SPW_SPAN_TEXT];
+    spw_search_point_text(v, p->value, p->sequences, p->scheme, text);
+    fprintf(out, "%-*s%s", LABEL, "best", text);
+    if (p->timed) {
+        const spw_row_cost cost = spw_search_cost(v, p);
+        fprintf(out, ": %.*f tokens/s a GPU (%s)", p->tokens_per_s_per_gpu < 10.0 ? 2 : 0,
+                p->tokens_per_s_per_gpu,
+                spw_span_text(p->tokens_per_s_low, p->tokens_per_s_high, " to ", span));
+        fprintf(out, ", step %s s (%s)", spw_figure_text(p->step.step_s, step),
+                spw_span_text(p->step.low_s, p->step.high_s, " to ", span));
+        if (v->request->cost_tokens > 0.0)
+            fprintf(out, "; %s tokens: %s days (%s)", spw_amount_text(v->request->cost_tokens, text),
+                    spw_figure_text(cost.days.value, step),
+                    spw_span_text(cost.days.low, cost.days.high, " to ", span));
+        if (v->request->cost_tokens > 0.0 && isfinite(cost.money.value))
+            fprintf(out, ", cost %s", spw_amount_text(cost.money.value, text));
+    }
+    fputc('\n', out);
+}
+
+static void print_fits(const spw_search_view *v, const spw_search_point *p, FILE *out) {
     const spw_search_front *f = &v->outcome->front;
+    char text[SPW_SEARCH_POINT_TEXT];
+    fprintf(out, "%-*sit %s: ", LABEL, "fits", spw_verdict_sentence(p->verdict, p->surely_fits));
+    if (p->reserved_bytes > 0.0)
+        fprintf(out, "%.1f GiB live, %.1f reserved,", (double)p->peak_bytes / GIB, p->reserved_bytes / GIB);
+    else if (p->kind == SPW_MEMORY_LIVE)
+        fprintf(out, "%.1f GiB or more", (double)p->low_bytes / GIB);
+    else
+        fprintf(out, "%.1f to %.1f GiB", (double)p->low_bytes / GIB, (double)p->high_bytes / GIB);
+    fprintf(out, " of %.1f", (double)p->budget_bytes / GIB);
+    if (p->timed && !v->origin->even)
+        fprintf(out, "; uneven routing: %.3f times the step with balanced routing",
+                p->step.step_s / p->balanced.step.step_s);
+    fprintf(out, ", ");
+    print_drops(p, out);
+    if (!f->found_sure) {
+        fprintf(out, "; no point surely fits");
+    } else if (f->best_sure.order != p->order) {
+        spw_search_point_text(v, f->best_sure.value, f->best_sure.sequences, f->best_sure.scheme, text);
+        fprintf(out, "; the best that surely fits: %s", text);
+        if (f->best_sure.timed) fprintf(out, ", %.0f tokens/s a GPU", f->best_sure.tokens_per_s_per_gpu);
+    }
+    fputc('\n', out);
+}
+
+static void print_brief(const spw_search_view *v, FILE *out) {
     const spw_job *job = v->request->plan->job;
-    char intervals[SPW_SEARCH_INTERVALS_TEXT];
-    spw_status status = SPW_OK;
+    const spw_search_front *f = &v->outcome->front;
     char words[SPW_CLUSTER_WORDS];
-    fprintf(out, "search    %s on %s (%s), %zu tokens a sequence%s\n", job->model.name, job->cluster.name,
-            spw_cluster_words(&job->cluster, words), job->sequence_length, spw_offload_note(&job->offload));
+    fprintf(out, "search    %s on %s (%s), %zu tokens a sequence%s: %zu points looked at\n", job->model.name,
+            job->cluster.name, spw_cluster_words(&job->cluster, words), job->sequence_length,
+            spw_offload_note(&job->offload), v->outcome->points);
+    if (!f->found) {
+        print_nothing(v, out);
+        return;
+    }
+    print_best(v, &f->best, out);
+    print_fits(v, &f->best, out);
+    print_options(v, &f->best, out);
+    if (v->outcome->untimed)
+        fprintf(out, "%-*sno point has a time: the largest batch, then the least memory, is best\n", LABEL,
+                "");
+}
+
+static void print_software(const spw_search_view *v, FILE *out) {
+    const spw_run_settings *s = v->origin->settings;
+    if (s->stack != NULL) fprintf(out, "software  %s\n", s->stack);
+    if (s->stack_distance[0] != '\0') fprintf(out, "%*s%s\n", LABEL, "", s->stack_distance);
+}
+
+static void print_doubts(const spw_search_view *v, FILE *out) {
+    const spw_job *job = v->request->plan->job;
+    fprintf(out, "\n");
     spw_result_print_precision(job, out);
     spw_print_model_doubts(&job->model, "model     ", out);
     fprintf(out, "routing   %s\n", v->origin->routing);
-    spw_stated_print(v->request->plan->imbalance, spw_job_gpus(v->request->plan->job), out);
+    spw_stated_print(v->request->plan->imbalance, spw_job_gpus(job), out);
     print_schemes(v, out);
-    if (v->origin->settings->stack != NULL) fprintf(out, "software  %s\n", v->origin->settings->stack);
-    if (v->origin->settings->stack_distance[0] != '\0')
-        fprintf(out, "%*s%s\n", LABEL, "", v->origin->settings->stack_distance);
+    if (v->origin->settings->stack_distance[0] != '\0') print_software(v, out);
     print_budgets(v, out);
     fprintf(out, "\n");
-    if (!f->found) {
-        print_nothing(v, out);
-    } else {
+}
+
+/* The points, and what the answer rests on. */
+static void print_details(const spw_search_view *v, FILE *out) {
+    const spw_search_front *f = &v->outcome->front;
+    char intervals[SPW_SEARCH_INTERVALS_TEXT];
+    if (f->found && !v->outcome->untimed)
+        fprintf(out, "intervals of times: %s\n", spw_search_intervals_text(v, intervals));
+    fprintf(out, "\n");
+    if (f->found) {
         print_point("best", v, &v->outcome->reasons, &f->best, out);
-        print_options(v, &f->best, out);
         if (f->found_sure && f->best_sure.order != f->best.order)
             print_point("surely", v, &v->outcome->reasons, &f->best_sure, out);
-        if (!f->found_sure) fprintf(out, "%-*sno point surely fits\n", LABEL, "");
-        if (v->outcome->untimed)
-            fprintf(out, "%-*sno point has a time: the largest batch, then the least memory, is best\n",
-                    LABEL, "");
+        fprintf(out, "\n");
+    }
+    if (v->origin->settings->stack_distance[0] == '\0') print_software(v, out); /* else above */
+    print_absent(v, out);
+    print_space(v, out);
+    print_fates(v, out);
+}
+
+static spw_status print_table(const spw_search_view *v, FILE *out) {
+    spw_status status = SPW_OK;
+    print_brief(v, out);
+    print_doubts(v, out);
+    if (v->outcome->front.found) {
         fprintf(out,
-                "\npoints that no other beats in memory, speed, drops and GPUs%s (*: live, a lower bound; ?: "
+                "points that no other beats in memory, speed, drops and GPUs%s (*: live, a lower bound; ?: "
                 "may not fit)\n",
                 v->outcome->front.lost > 0 ? ", the first of them" : "");
         status = print_front(v, SPW_FORMAT_TABLE, out);
         if (status != SPW_OK) return status;
-        if (!v->outcome->untimed)
-            fprintf(out, "intervals of times: %s\n", spw_search_intervals_text(v, intervals));
     }
-    fprintf(out, "\n");
-    print_absent(v, out);
-    print_space(v, out);
-    print_fates(v, out);
+    if (v->details) {
+        print_details(v, out);
+    } else {
+        if (!v->outcome->front.found) print_absent(v, out);
+        fprintf(out, "\nmore: --details (the best point in full, software, intervals, the points looked at "
+                     "and what became of them)\n");
+    }
     return SPW_OK;
 }
 

@@ -296,7 +296,8 @@ static void print_today(const spw_until_view *v, FILE *out) {
     }
 }
 
-static void print_heading(const spw_until_view *v, FILE *out) {
+/* What was asked. */
+static void print_what(const spw_until_view *v, FILE *out) {
     const spw_job *job = v->plan->job;
     for (size_t i = 0; i < v->lines; i++) {
         bool before = false;
@@ -307,7 +308,13 @@ static void print_heading(const spw_until_view *v, FILE *out) {
     char words[SPW_CLUSTER_WORDS];
     fprintf(out, "job       %s on %s, %s, %zu tokens a sequence\n", job->model.name, job->cluster.name,
             spw_cluster_words(&job->cluster, words), job->sequence_length);
-    fprintf(out, "          remat %s%s, optimizer %s; as said, or the defaults of plan\n",
+    fprintf(out, "\n");
+}
+
+/* What the answer rests on. */
+static void print_basis(const spw_until_view *v, FILE *out) {
+    const spw_job *job = v->plan->job;
+    fprintf(out, "\nremat     %s%s, optimizer %s; as said, or the defaults of plan\n",
             spw_remat_name(job->remat), spw_offload_note(&job->offload), spw_optimizer_name(job->optimizer));
     spw_result_print_precision(job, out);
     spw_result_print_split(job, out);
@@ -319,7 +326,6 @@ static void print_heading(const spw_until_view *v, FILE *out) {
         fprintf(out, "from %.4g to %.4g", v->low, v->high);
     fprintf(out, ", %zu plan%s\n", v->plans, spw_plural(v->plans));
     print_today(v, out);
-    fprintf(out, "\n");
 }
 
 static bool same_refusal(const spw_until_refusal *a, const spw_until_refusal *b) {
@@ -401,7 +407,7 @@ static void print_legend(const spw_until_view *v, FILE *out) {
 static spw_status print_text(const spw_until_view *v, FILE *out) {
     const bool several = v->lines > v->questions;
     spw_status status = SPW_OK;
-    print_heading(v, out);
+    print_what(v, out);
     for (size_t i = 0; i < v->lines && status == SPW_OK; i++) {
         bool before = false;
         for (size_t k = 0; k < i; k++)
@@ -417,6 +423,7 @@ static spw_status print_text(const spw_until_view *v, FILE *out) {
         }
     }
     for (size_t i = 0; i < v->lines && several; i++) print_doubts(v, &v->line[i], true, out);
+    print_basis(v, out);
     if (v->refusals > 0) fprintf(out, "\n");
     print_refusals(v, out);
     print_legend(v, out);

@@ -20,6 +20,7 @@ typedef struct spw_plan_view {
     bool even;         /* it is as even as chance leaves it */
     bool allocator;    /* its settings were asked for */
     bool all;          /* every point, not the front alone */
+    bool details;      /* what the answer rests on, intervals, other answers, points that nothing beats */
     bool batch_unsaid; /* nobody said how many sequences a GPU has */
 } spw_plan_view;
 

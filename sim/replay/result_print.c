@@ -7,6 +7,7 @@
 #include "sim/input/precision.h"
 #include "sim/print/plural.h"
 #include "sim/replay/result_answers.h"
+#include "sim/replay/result_brief.h"
 #include "sim/replay/result_json.h"
 #include "sim/replay/row_cost_print.h"
 #include "traces/trace.h"
@@ -247,6 +248,7 @@ static void print_heading(const spw_result *result, const spw_run_settings *s, F
     fprintf(out, "%zu tokens %s, remat %s%s%s\n", job->sequence_length,
             job->batches == 1 ? spw_grid_tokens_of(job) : "a sequence", spw_remat_name(job->remat),
             spw_offload_note(&job->offload), spw_launches_note(job));
+    spw_result_print_brief(result, s, out);
     if (job->global_batch > 0)
         fprintf(out, "batch     %zu sequences of all GPUs in a step\n", job->global_batch);
     fprintf(out,

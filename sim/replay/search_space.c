@@ -196,6 +196,9 @@ spw_status spw_search_space_set(spw_search_space *s, const char *text) {
             text, known);
     if (spw_text_has_gap(text + name + 1))
         return spw_fail(SPW_EARG, "--over %.60s: an empty place; write KEY=LIST, as in pipeline=1,2,4", text);
+    if (s->given[dimension])
+        return spw_fail(SPW_EARG, "--over %.60s: the values of %s are given twice; write them in one list",
+                        text, dimensions[dimension].name);
     s->values[dimension] = 0;
     s->given[dimension] = true;
     (void)snprintf(copy, sizeof copy, "%s", text + name + 1);

@@ -30,7 +30,9 @@ check = oracle.check
 
 
 def run(*arguments):
-    return oracle.must(*arguments, "--wide")  # its tables are read by row
+    details = ("--details",) if arguments[0] == "plan" and "--format" not in arguments else ()
+    text = oracle.must(*arguments, *details, "--wide")  # its tables are read by row
+    return text.split("\n\n", 1)[1] if details else text  # without the three lines, which are looked at below
 
 
 def key(row):
@@ -202,6 +204,23 @@ def capacity(job):
     ratio = stated[1]["traffic"]["rows_max"] / stated[1]["traffic"]["rows_mean"]
     cells = line(text, names[1])
     check(f">={100 * stated[1]['drops']['fraction']:.2f} %" in cells and f" {ratio:.2f} " in cells, f"the table says '{cells}'")
+
+
+def begins(job):
+    """Three lines: what, the fastest point, whether it fits; the figures are those of JSON. A short plan has at most 30 lines."""
+    job.write_text(JOB % ("0.93", "gmm, dense:capacity_factor=2"))
+    words = ["plan", "--job", job, "--sequences-per-gpu", "1,2,4", "--drop-at-most", "100"]
+    made = json.loads(oracle.must(*words, "--format", "json"))
+    best = made["rows"][made["plan"]["fastest"]]
+    text = oracle.must(*words, "--wide")
+    first = text.splitlines()[:3]
+    check([row.split()[0] for row in first] == ["plan", "fastest", "fits"], f"a plan begins with {first}")
+    check(f"{best['scheme']}, EP {best['expert_parallel']}, {best['sequences_per_gpu']} seq" in first[1] and
+          f"{best['time']['tokens_per_s_per_gpu']:.0f} tokens/s" in first[1], f"fastest: {first[1]}")
+    check("it fits" in first[2] or "it may not fit" in first[2] or "it is tight" in first[2], f"fits: {first[2]}")
+    check(len(oracle.must(*words).splitlines()) <= 30, "a plan of six points has more than 30 lines")
+    check(len(set(filter(None, text.splitlines()))) == len(list(filter(None, text.splitlines()))), "a line is printed twice")
+    check("--details" in text.splitlines()[-1] and "points that no other beats" not in text, "the rest is not left to --details")
 
 
 def says(job):
@@ -678,6 +697,7 @@ def main():
         check(slower != point[0].startswith("dense"), f"{point}: {step} s balanced, {steps[1][point]} s at 1.5")
     refuses(job)
     micro_batches(job)
+    begins(job)
     says(job)
     allocator(job)
     drops(job)

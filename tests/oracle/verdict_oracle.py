@@ -149,7 +149,7 @@ def searched(fraction, share=SHARE, extra=()):
     """A search says of its best point, in text, in JSON and on its page, what plan, --until and the point's own report say; and which
     is the best that surely fits."""
     common = [*SEARCHED, "--memory-fraction", fraction, "--sequences-per-gpu", "1,2", *extra]
-    text = " ".join(run("plan", *common, "--search", *SPACE, "--wide").split())
+    text = " ".join(run("plan", *common, "--search", *SPACE, "--details", "--wide").split())
     found = json.loads(run("plan", *common, "--search", *SPACE, "--format", "json"))
     result = scratch / "search.json"
     result.write_text(json.dumps(found))
@@ -162,8 +162,8 @@ def searched(fraction, share=SHARE, extra=()):
     check(re.search(rf"best .*?{gib:.1f} GiB[^;]* of {of:.1f}: it {sentence};", text), f"{fraction}: the search does not say that its best {sentence}")
     check(best["verdict"] == row["memory"]["verdict"] and best["surely_fits"] == row["memory"]["surely_fits"] == (sentence in ("fits", "is tight")),
           f"{fraction}: {best['verdict']}, {best['surely_fits']}, plan {row['memory']['verdict']}, {sentence}")
-    planned = " ".join(run("plan", *own, "--wide").split())
-    check((f"it {sentence}: {gib:.1f}" in planned) == (sentence != "fits" or row["memory"]["allocator"] is not None), f"{fraction}: plan does not say that it {sentence}")
+    planned = " ".join(run("plan", *own, "--details", "--wide").split())
+    check(f"it {sentence}: {gib:.1f}" in planned or (sentence == "fits" and row["memory"]["allocator"] is None), f"{fraction}: plan does not say that it {sentence}")
     check(f"of {of:.1f}: it {sentence}" in page, f"{fraction}: the search's page does not say that it {sentence}")
     until = json.loads(run("plan", *own, "--until", "oom", "--format", "json"))[0]
     check((until["sure"] is not None) == row["memory"]["surely_fits"], f"{fraction}: --until is sure up to {until['sure']}, plan {row['memory']['surely_fits']}")

@@ -1,1 +1,1 @@
-plan --job job.yaml --routing max-violation:violation=0 --scheme gmm --stack none
+plan --job job.yaml --routing max-violation:violation=0 --scheme gmm --stack none --details

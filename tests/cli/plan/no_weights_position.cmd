@@ -1,1 +1,1 @@
-plan --job job.yaml --scheme megatron-alltoall:capacity_factor=1.25 --scheme megatron-alltoall:capacity_factor=1.25,policy=position
+plan --job job.yaml --scheme megatron-alltoall:capacity_factor=1.25 --scheme megatron-alltoall:capacity_factor=1.25,policy=position --details

@@ -1,1 +1,1 @@
-plan --model deepseek-v3 --cluster gb200:64x4 --expert-parallel 64 --pipeline 4 --virtual-stages 4 --scheme megatron-flex --optimizer distributed --sequences-per-gpu 16 --micro-batches 16 --remat mla_up_proj,moe_act,layernorm --stack none
+plan --model deepseek-v3 --cluster gb200:64x4 --expert-parallel 64 --pipeline 4 --virtual-stages 4 --scheme megatron-flex --optimizer distributed --sequences-per-gpu 16 --micro-batches 16 --remat mla_up_proj,moe_act,layernorm --stack none --details

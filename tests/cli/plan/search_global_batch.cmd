@@ -1,1 +1,1 @@
-plan --search --model olmoe-1b-7b --cluster h200:8x1 --scheme megatron-alltoall --optimizer distributed --sequence-length 1024 --global-batch 48 --expert-parallel 2,4 --over tensor=1,2 --over expert-tensor=1,2 --over pipeline=1 --over remat=full --over virtual-stages=0
+plan --search --model olmoe-1b-7b --cluster h200:8x1 --scheme megatron-alltoall --optimizer distributed --sequence-length 1024 --global-batch 48 --expert-parallel 2,4 --over tensor=1,2 --over expert-tensor=1,2 --over pipeline=1 --over remat=full --over virtual-stages=0 --details

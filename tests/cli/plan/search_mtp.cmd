@@ -1,1 +1,1 @@
-plan --search --model deepseek-v3 --cluster h200:8x8 --scheme megatron-alltoall --optimizer distributed --sequences-per-gpu 1 --sequence-length 256 --expert-parallel 64 --over pipeline=1 --over remat=full --over micro-batches=1 --stack none --precision bf16
+plan --search --model deepseek-v3 --cluster h200:8x8 --scheme megatron-alltoall --optimizer distributed --sequences-per-gpu 1 --sequence-length 256 --expert-parallel 64 --over pipeline=1 --over remat=full --over micro-batches=1 --stack none --precision bf16 --details

@@ -1,1 +1,1 @@
-plan --search --model olmoe-1b-7b --cluster h200:8x1 --optimizer distributed --remat none --scheme megatron-alltoall --set offload_modules=moe_act --sequences-per-gpu 1 --over pipeline=1 --over micro-batches=1 --over expert-parallel=8 --over virtual-stages=0 --over remat=none
+plan --search --model olmoe-1b-7b --cluster h200:8x1 --optimizer distributed --remat none --scheme megatron-alltoall --set offload_modules=moe_act --sequences-per-gpu 1 --over pipeline=1 --over micro-batches=1 --over expert-parallel=8 --over virtual-stages=0 --over remat=none --details

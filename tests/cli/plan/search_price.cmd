@@ -1,1 +1,1 @@
-plan --search --price 2.5 --job job.yaml --trace trace.h5 --scheme gmm
+plan --search --price 2.5 --job job.yaml --trace trace.h5 --scheme gmm --details

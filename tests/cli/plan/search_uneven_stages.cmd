@@ -1,1 +1,1 @@
-plan --search --model deepseek-v3 --cluster h200:8x64 --scheme megatron-alltoall --optimizer distributed --sequences-per-gpu 16 --sequence-length 256 --expert-parallel 32 --over pipeline=16 --over virtual-stages=2 --over remat=full --over micro-batches=16 --stack none
+plan --search --model deepseek-v3 --cluster h200:8x64 --scheme megatron-alltoall --optimizer distributed --sequences-per-gpu 16 --sequence-length 256 --expert-parallel 32 --over pipeline=16 --over virtual-stages=2 --over remat=full --over micro-batches=16 --stack none --details

@@ -1,1 +1,1 @@
-plan --model qwen3-30b-a3b --cluster h100:8x8 --scheme torchtitan --pipeline 4 --sequences-per-gpu 8 --set batch.micro_batches=8 --set precision.weights=fp32 --set precision.gradients=fp32 --set precision.optimizer=fp32 --set fsdp2.gathered=bf16
+plan --model qwen3-30b-a3b --cluster h100:8x8 --scheme torchtitan --pipeline 4 --sequences-per-gpu 8 --set batch.micro_batches=8 --set precision.weights=fp32 --set precision.gradients=fp32 --set precision.optimizer=fp32 --set fsdp2.gathered=bf16 --details

@@ -1,1 +1,1 @@
-plan --model deepseek-v3 --cluster h200:8x64 --optimizer distributed --scheme megatron-alltoall --set parallel.expert=32 --pipeline 16 --virtual-stages 2 --sequences-per-gpu 16 --micro-batches 16 --sequence-length 256 --stack none
+plan --model deepseek-v3 --cluster h200:8x64 --optimizer distributed --scheme megatron-alltoall --set parallel.expert=32 --pipeline 16 --virtual-stages 2 --sequences-per-gpu 16 --micro-batches 16 --sequence-length 256 --stack none --details

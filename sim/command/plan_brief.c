@@ -1,0 +1,152 @@
+#include "sim/command/plan_brief.h"
+
+#include "sim/command/plan_notes.h"
+#include "sim/input/grid.h"
+#include "sim/input/offload_modules.h"
+#include "sim/input/remat.h"
+#include "sim/memory/launches.h"
+#include "sim/memory/reserved_memory.h"
+#include "sim/print/plural.h"
+#include "sim/print/table.h"
+#include "sim/replay/result_answers.h"
+#include "sim/replay/row_cost.h"
+
+#include <math.h>
+#include <string.h>
+
+static const double GIB = 1024.0 * 1024.0 * 1024.0;
+enum { POINT = SPW_SCHEME_TEXT + 64 };
+
+static const char *point_of(const spw_result_row *r, char out[POINT]) {
+    (void)snprintf(out, POINT, "%s, EP %zu, %zu sequence%s", r->scheme.text, r->expert, r->sequences,
+                   spw_plural(r->sequences));
+    return out;
+}
+
+static void print_what(const spw_plan_view *v, FILE *out) {
+    const spw_job *job = v->request->job;
+    size_t fit = 0;
+    char words[SPW_CLUSTER_WORDS];
+    for (size_t i = 0; i < v->result->rows; i++) fit += spw_point_fits(&v->result->row[i]);
+    fprintf(out, "plan      %s on %s (%s", job->model.name, job->cluster.name,
+            spw_cluster_words(&job->cluster, words));
+    if (v->request->splits <= 1) {
+        fprintf(out, ", expert %zu x fsdp %zu", v->result->row[0].expert, v->result->row[0].fsdp);
+        spw_grid_print(job, out);
+    }
+    if (job->pipeline > 1) fprintf(out, ", pipeline %zu", job->pipeline);
+    if (job->micro_batches > 1) fprintf(out, ", %zu micro-batches", job->micro_batches);
+    fprintf(out, "), %zu tokens a sequence, remat %s%s%s: %zu point%s, %zu fit%s\n", job->sequence_length,
+            spw_remat_name(job->remat), spw_offload_note(&job->offload), spw_launches_note(job),
+            v->result->rows, spw_plural(v->result->rows), fit, fit == 1 ? "s" : "");
+}
+
+static void print_speed(const spw_result_row *r, FILE *out) {
+    char text[SPW_SPAN_TEXT];
+    fprintf(out, "%.*f tokens/s a GPU (%s)", spw_plan_digits(r->time.tokens_per_s_per_gpu),
+            r->time.tokens_per_s_per_gpu,
+            spw_span_text(r->tokens_per_s_low, r->tokens_per_s_high, " to ", text));
+}
+
+static void print_cost(const spw_plan_view *v, const spw_result_row *r, FILE *out) {
+    const spw_row_cost cost = spw_row_cost_of(r, v->request->job, v->settings->tokens);
+    char days[SPW_SPAN_TEXT], span[SPW_SPAN_TEXT], amount[SPW_SPAN_TEXT];
+    if (!(v->settings->tokens > 0.0)) return;
+    fprintf(out, "; %s tokens: %s days (%s)", spw_amount_text(v->settings->tokens, amount),
+            spw_figure_text(cost.days.value, days),
+            spw_span_text(cost.days.low, cost.days.high, " to ", span));
+    if (isfinite(cost.money.value)) fprintf(out, ", cost %s", spw_amount_text(cost.money.value, amount));
+}
+
+void spw_plan_print_room(const spw_result_row *r, FILE *out) {
+    const spw_footprint *f = &r->footprint;
+    const double low = (double)f->low_bytes / GIB, high = (double)f->high_bytes / GIB,
+                 budget = (double)f->budget_bytes / GIB;
+    fprintf(out, "it %s: ", spw_verdict_sentence(spw_result_verdict(r), r->surely_fits));
+    if (r->reserved.there) {
+        const double most = spw_reserved_high(&r->reserved) / GIB,
+                     reserved = (double)r->reserved.as_set.reserved.max_bytes / GIB;
+        fprintf(out, "%.1f GiB live, %.1f reserved (%.1f ", (double)r->memory.max_bytes / GIB, reserved,
+                spw_reserved_low(&r->reserved) / GIB);
+        if (isfinite(most))
+            fprintf(out, "to %.1f)", most);
+        else
+            fputs("or more)", out);
+        fprintf(out, ", %.1f outside, of %.1f", r->device_bytes / GIB - budget, r->device_bytes / GIB);
+        return;
+    }
+    if (spw_point_is_live_alone(r))
+        fprintf(out, "%.1f GiB or more", low);
+    else
+        fprintf(out, "%.1f to %.1f GiB", low, high);
+    fprintf(out, " of %.1f", budget);
+}
+
+static void print_routing(const spw_plan_view *v, const spw_result_row *r, FILE *out) {
+    const spw_ratio ratio = spw_result_row_ratio(r);
+    char drops[64];
+    spw_plan_drops_text(r, drops, sizeof drops);
+    if (v->even)
+        fprintf(out, "; routing is even");
+    else
+        fprintf(out, "; uneven routing: %.3f times (%.3f to %.3f) the step with balanced routing",
+                ratio.value, ratio.low, ratio.high);
+    fprintf(out, ", %s", drops[0] != '\0' ? drops : "drops nothing");
+}
+
+static void print_sure(const spw_plan_view *v, const spw_result_row *r, FILE *out) {
+    const spw_result_row *sure = spw_result_row_at(v->result, v->result->answers.fastest_sure);
+    char name[POINT];
+    if (sure == r) return;
+    if (sure == NULL) {
+        fprintf(out, "; no point surely fits");
+        return;
+    }
+    fprintf(out, "; the fastest that surely fits: %s, ", point_of(sure, name));
+    print_speed(sure, out);
+}
+
+/* Without a time, or without a point that fits. */
+static void print_none(const spw_plan_view *v, FILE *out) {
+    const spw_result_answers *a = &v->result->answers;
+    const spw_result_row *least = spw_result_row_at(v->result, a->least_memory);
+    char name[POINT];
+    const bool timed = spw_plan_any_timed(v->result);
+    bool some = false;
+    for (size_t i = 0; i < v->result->rows; i++)
+        some = some || (v->result->row[i].timed && spw_point_fits(&v->result->row[i]));
+    fprintf(out, "fastest   %s\n",
+            !timed  ? "no point has a time"
+            : !some ? "no point with a time fits"
+                    : "every point that fits drops more than may be dropped (--drop-at-most)");
+    if (least == NULL) return;
+    fprintf(out, "fits      %s needs least: %.1f%s of %.1f GiB, it %s", point_of(least, name),
+            (double)least->memory.max_bytes / GIB, spw_point_is_live_alone(least) ? " or more" : "",
+            (double)least->footprint.budget_bytes / GIB,
+            spw_verdict_sentence(spw_result_verdict(least), least->surely_fits));
+    if (v->tries->misfits > 0 && !spw_point_fits(least))
+        fprintf(out, "; for %s: %s", point_of(&v->result->row[v->tries->misfit[0].row], name),
+                v->tries->misfit[0].advice);
+    fputc('\n', out);
+}
+
+void spw_plan_print_brief(const spw_plan_view *v, FILE *out) {
+    const spw_result_row *r = spw_result_row_at(v->result, v->result->answers.fastest);
+    char name[POINT], step[SPW_SPAN_TEXT], span[SPW_SPAN_TEXT];
+    print_what(v, out);
+    if (r == NULL) {
+        print_none(v, out);
+        return;
+    }
+    fprintf(out, "fastest   %s: ", point_of(r, name));
+    print_speed(r, out);
+    fprintf(out, ", step %s s (%s)", spw_figure_text(r->time.step_s, step),
+            spw_span_text(r->time.low_s, r->time.high_s, " to ", span));
+    print_cost(v, r, out);
+    fputc('\n', out);
+    fprintf(out, "fits      ");
+    spw_plan_print_room(r, out);
+    print_routing(v, r, out);
+    print_sure(v, r, out);
+    fputc('\n', out);
+}

@@ -1,0 +1,17 @@
+/* What a plan begins with: three lines that answer, in words of docs/glossary.md. */
+#ifndef SPW_SIM_COMMAND_PLAN_BRIEF_H
+#define SPW_SIM_COMMAND_PLAN_BRIEF_H
+
+#include "sim/command/plan_view.h"
+
+#include <stdio.h>
+
+/* plan: what was asked, and how many points fit. fastest: the point, its speed and its step with their intervals, what training
+ * takes and costs. fits: whether it surely does, what uneven routing does to it, and what surely fits where that is another point.
+ * Where no point fits the last two say so, and the smallest change. */
+void spw_plan_print_brief(const spw_plan_view *view, FILE *out);
+
+/* "it fits: 60.1 to 64.3 GiB of 73.6", without a line end. A lower bound has no other end. */
+void spw_plan_print_room(const spw_result_row *row, FILE *out);
+
+#endif

@@ -1,0 +1,1 @@
+plan --model deepseek-v3 --cluster h100:8x4 --scheme megatron-flex --optimizer distributed
