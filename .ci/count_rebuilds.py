@@ -8,7 +8,7 @@ import sys
 
 # A job, what it holds, and the shape and scheme under which all rooms see it. No other header joins them.
 EVERYWHERE = {f"sim/input/{name}.h" for name in ("cluster", "finetune", "fp8_recipe", "job", "matrix", "model", "offload_modules", "stage_layout")} | {
-    f"sim/schemes/{name}.h" for name in ("layer", "layer_builder", "scheme")}
+    "sim/schemes/scheme.h"}
 build = pathlib.Path(sys.argv[1]).resolve()
 most = int(sys.argv[sys.argv.index("--most") + 1]) if "--most" in sys.argv else None
 root = next(pathlib.Path(line.split("=", 1)[1]) for line in (build / "CMakeCache.txt").read_text().splitlines()

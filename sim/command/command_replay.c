@@ -313,8 +313,8 @@ static spw_status add_refusals(const spw_result *left, spw_result *result) {
 /* Opens what an earlier run of the same command has left: the same program, words and files. */
 static spw_status open_checkpoint(const replay_options *o, int argc, char **argv, const spw_trace_info *info,
                                   spw_checkpoint **out) {
-    uint64_t run = spw_checkpoint_hash_file(0, "/proc/self/exe");
     if (o->checkpoint == NULL || !spw_process_is_first()) return SPW_OK;
+    uint64_t run = spw_checkpoint_hash_file(0, "/proc/self/exe");
     for (int i = 1; i < argc; i++) {
         const char *value =
             argv[i][0] == '-' && strchr(argv[i], '=') != NULL ? strchr(argv[i], '=') + 1 : argv[i];

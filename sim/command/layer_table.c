@@ -35,7 +35,7 @@ static void add_grouped(const spw_model *m, matrices *list) {
     add(list, "bias of the output", 1, m->hidden, m->output_bias);
     add(list, "norms of queries and keys", 1, m->qk_norm_per_head ? 2 * m->head_dim : q + k, norm);
     add(list, "sinks", 1, m->heads, m->attention_sinks);
-    add(list, "bias of the gate", 1, m->heads, m->query_gate_bias);
+    add(list, "bias of the gate", 1, m->gate_bias ? q : m->heads, m->query_gate_bias || m->gate_bias);
 }
 
 static void add_latent(const spw_model *m, matrices *list) {
@@ -75,8 +75,8 @@ static void add_ffn(uint64_t in, uint64_t width, uint64_t count, size_t kinds, b
     add(list, "biases", 1, (kinds - 1) * width + in, bias ? count : 0);
 }
 
-static void add_router(const spw_model *m, bool by_id, matrices *list) {
-    const uint64_t choices = m->listed_router ? 0 : m->experts - m->replicas + m->zero_experts;
+static void add_router(const spw_model *m, bool by_id, size_t fewer, matrices *list) {
+    const uint64_t choices = m->listed_router ? 0 : m->experts - fewer - m->replicas + m->zero_experts;
     add(list, "router", m->hidden, choices, 1);
     add(list, "bias of the router", 1, choices, m->router_bias);
     add(list, "bias of the choice", 1, choices, m->selection_bias && !by_id);
@@ -88,7 +88,7 @@ static void add_router(const spw_model *m, bool by_id, matrices *list) {
 /* --- Kinds of layers --- */
 
 typedef struct kind {
-    size_t mixer;
+    size_t mixer, fewer;                /* experts than the layer that has most */
     bool experts, bare, indexer, by_id; /* by_id: a hash layer */
     size_t layers;
     char where[RUNS_TEXT];
@@ -104,6 +104,7 @@ static kind kind_of(const spw_model *m, size_t layer) {
     const size_t mixer = m->mixer_of[layer];
     const bool experts = m->is_moe[layer] != 0;
     return (kind){.mixer = mixer,
+                  .fewer = m->fewer_experts[layer],
                   .experts = experts,
                   .bare = m->is_bare[layer] != 0,
                   .indexer = mixer == 0 && m->indexer_heads > 0 && m->shares_indexer[layer] == 0,
@@ -111,7 +112,7 @@ static kind kind_of(const spw_model *m, size_t layer) {
 }
 
 static bool same(const kind *a, const kind *b) {
-    return a->mixer == b->mixer && a->experts == b->experts && a->bare == b->bare &&
+    return a->mixer == b->mixer && a->fewer == b->fewer && a->experts == b->experts && a->bare == b->bare &&
            a->indexer == b->indexer && a->by_id == b->by_id;
 }
 
@@ -130,6 +131,7 @@ static size_t list_kinds(const spw_model *m, kind out[KINDS]) {
         const kind here = kind_of(m, i);
         size_t k = 0;
         while (k < kinds && !same(&out[k], &here)) k++;
+        if (k == kinds && kinds == KINDS) k = --kinds; /* the last of too many */
         if (k == kinds) out[kinds++] = here;
         out[k].layers++;
     }
@@ -174,9 +176,9 @@ static void put_kind(spw_table *table, const spw_model *m, const kind *k) {
              norms = {.rows = 0};
     put_mixer(table, m, k);
     if (k->experts) {
-        add_router(m, k->by_id, &router);
-        add_ffn(spw_model_routed_width(m), m->expert_ffn, m->experts, spw_expert_matrices(m), m->expert_bias,
-                &experts);
+        add_router(m, k->by_id, k->fewer, &router);
+        add_ffn(spw_model_routed_width(m), m->expert_ffn, m->experts - k->fewer, spw_expert_matrices(m),
+                m->expert_bias, &experts);
         add_ffn(m->hidden, m->shared_ffn, m->shared_ffn > 0, spw_ffn_matrices(m), m->ffn_bias, &shared);
         add(&shared, "gate of the shared experts", m->hidden, 1, m->shared_gate);
     } else if (!k->bare) {

@@ -30,7 +30,7 @@ static void put_part(part *out, size_t *parts, part one, bool always) {
 }
 
 static size_t list_parts(const spw_model *m, const spw_parameters *p, part out[PARTS]) {
-    const uint64_t chosen = p->expert * (m->top_k * m->experts / (m->experts + m->zero_experts));
+    const uint64_t chosen = p->expert * (m->top_k * m->experts) / (m->experts + m->zero_experts);
     size_t parts = 0;
     put_part(out, &parts, (part){"embedding", 0, p->embedding, p->embedding}, true);
     put_part(out, &parts, (part){"tables beside it", 0, p->tables, 0}, p->tables > 0);
@@ -41,7 +41,7 @@ static size_t list_parts(const spw_model *m, const spw_parameters *p, part out[P
         put_part(out, &parts, (part){name, layers, p->mixer_per_layer[k], p->mixer_per_layer[k]}, false);
     }
     const part rest[] = {
-        {"routed experts", m->moe_layers, p->routed_per_layer, chosen},
+        {"routed experts", m->moe_layers, spw_model_routed(m) / m->moe_layers, chosen},
         {"shared experts", m->moe_layers, p->shared_per_layer, p->shared_per_layer},
         {m->latent > 0 ? "router, latent projections" : "router", m->moe_layers, p->router_per_layer,
          p->router_per_layer},
@@ -62,13 +62,15 @@ static void print_layers(const spw_model *m) {
         printf(", %zu dense of width %zu", spw_model_dense_layers(m), m->dense_ffn);
     if (m->bare_layers > 0) printf(", %zu without an FFN", m->bare_layers);
     printf("\nexperts     %zu of width %zu, %zu a token", m->experts, m->expert_ffn, m->top_k);
+    if (m->lacking_experts + m->lacking_choices > 0) printf(" at most, by layer");
     if (m->plain_experts) printf(", two matrices each");
     if (m->latent > 0) printf(", rows of %zu", m->latent);
     if (m->hash_layers > 0) printf(" (by the token's id in %zu layers)", m->hash_layers);
     if (m->zero_experts > 0) printf(" (%zu more choices compute nothing)", m->zero_experts);
     if (m->shared_ffn > 0) printf("; %zu wide beside them", m->shared_ffn);
     printf("\nattention   ");
-    if (m->other_layers > 0) printf("%zu layers: ", m->layers - m->other_layers);
+    if (m->other_layers > 0)
+        printf("%zu layer%s: ", m->layers - m->other_layers, m->layers - m->other_layers == 1 ? "" : "s");
     if (m->attention == SPW_ATTENTION_MLA)
         printf("latent, %zu heads, rank %zu of keys and values, %zu of queries", m->heads, m->kv_lora_rank,
                m->q_lora_rank);
@@ -77,7 +79,7 @@ static void print_layers(const spw_model *m) {
     if (m->indexer_heads > 0) printf(", with a sparse indexer");
     for (size_t k = 1; k < SPW_MODEL_MIXERS; k++) {
         if (m->mixer[k].layers == 0) continue;
-        printf("; %zu layers: %s", m->mixer[k].layers, m->mixer[k].what);
+        printf("; %zu layer%s: %s", m->mixer[k].layers, m->mixer[k].layers == 1 ? "" : "s", m->mixer[k].what);
         if (m->mixer[k].state > 0)
             printf(", %.3g M elements of state a sequence and layer", (double)m->mixer[k].state / 1e6);
     }

@@ -119,7 +119,7 @@ const char *spw_search_intervals_text(const spw_search_view *v, char out[SPW_SEA
     if (plan->megatron != NULL)
         append(
             out, SPW_SEARCH_INTERVALS_TEXT, "; ",
-            plan->megatron->whole
+            plan->megatron->part != SPW_MEGATRON_EXPERT_LAYERS
                 ? "those of Megatron-Core hold eight tenths of the errors of published runs whose model "
                   "was left out of the fit"
                 : "those of Megatron-Core hold nine tenths of the errors of expert layers whose routing was "

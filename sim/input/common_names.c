@@ -1,5 +1,7 @@
 #include "sim/input/common_names.h"
 
+#include "sim/input/maxtext_settings.h"
+
 #include <ctype.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -159,6 +161,9 @@ const spw_common_name *spw_common_name_find(const char *word, size_t length) {
 const char *spw_common_key_advice(const char *word, size_t length, char out[SPW_ADVICE]) {
     const spw_common_name *const name = spw_common_name_find(word, length);
     out[0] = '\0';
+    const spw_maxtext_setting *setting =
+        name == NULL ? spw_maxtext_setting_find(word, length, NULL, 0) : NULL;
+    if (setting != NULL) (void)snprintf(out, SPW_ADVICE, "a setting of MaxText: %s; ", setting->note);
     if (name == NULL) return out;
     if (name->note != NULL)
         (void)snprintf(out, SPW_ADVICE, "%s; ", name->note);

@@ -4,6 +4,9 @@
 #define SPW_SIM_INPUT_COMPILED_LAYER_H
 
 #include <stdbool.h>
+#include <stddef.h>
+
+typedef struct spw_stack spw_stack;
 
 /* Kinds of programs that are compiled alike. */
 #define SPW_PROGRAM_LIST(X) \
@@ -39,5 +42,9 @@ typedef struct spw_compiled_layer {
     unsigned either_way;  /* [buffer rows, H] that another order of the same layer holds more, and less */
     bool sometimes_less;
 } spw_compiled_layer;
+
+/* Which of spw_stack_rows a kind of program takes: its share of buffers that come back, and its value. */
+size_t spw_stack_recovers(spw_program program);
+double spw_stack_recovered(const spw_stack *stack, spw_program program);
 
 #endif

@@ -28,6 +28,9 @@ enum { SPW_JOB_NAME = 1024, SPW_JOB_MAX_SCHEMES = 64, SPW_JOB_MAX_BATCHES = 64, 
     X(SAVE_QKV_PROJ, "save_qkv_proj") \
     X(SAVE_DOT_EXCEPT_MLP, "save_dot_except_mlp") \
     X(SAVE_DOT_EXCEPT_MLPWI, "save_dot_except_mlpwi") \
+    X(SAVE_DOT_WITH_CONTEXT_EXCEPT_MLP, "save_dot_with_context_except_mlp") \
+    X(QKV_PROJ_OFFLOADED, "qkv_proj_offloaded") \
+    X(INPUT_OFFLOADED, "decoder_layer_input_offloaded") \
     X(SELECTIVE, "selective") \
     X(MOE_ACT, "moe_act") \
     X(MOE, "moe")

@@ -43,7 +43,10 @@ SPW_MEGATRON_JOB_LIST(FIELDS)
 
 #define LINE(field, length, text) SPW_STACK_LINE(spw_megatron_coefficients, field, length, text)
 #define COUNT(field, text) SPW_STACK_COUNT(spw_megatron_coefficients, field, text)
-static const spw_choice parts[] = {{"expert_layers", false}, {"whole", true}, {NULL, 0}};
+static const spw_choice parts[] = {{"expert_layers", SPW_MEGATRON_EXPERT_LAYERS},
+                                   {"whole", SPW_MEGATRON_WHOLE},
+                                   {"plain", SPW_MEGATRON_PLAIN},
+                                   {NULL, 0}};
 static const spw_setting rows[] = {
     LINE(name, SPW_STACK_NAME, "name of the stack"),
     LINE(tables, SPW_STACK_TEXT, "what it was fitted on"),
@@ -51,10 +54,12 @@ static const spw_setting rows[] = {
     SPW_STACK_OPTIONAL_LINE(spw_megatron_coefficients, release, SPW_STACK_NAME, "release of Megatron-Core"),
     {.key = "part",
      .kind = SPW_SETTING_CHOICE,
-     SPW_SETTING_CHOICE_OF(spw_megatron_coefficients, whole, bool),
+     SPW_SETTING_CHOICE_OF(spw_megatron_coefficients, part, spw_megatron_part),
      .choices = parts,
      .fallback = "expert_layers",
-     .help = "what the jobs train that it is taken for by itself: a whole model, or bare expert layers"},
+     .help = "what the jobs train that it is taken for by itself: a whole model, or bare expert layers; "
+             "plain: whole "
+             "models without TransformerEngine, for none by itself"},
     LINE(expert_parallel, SPW_STACK_TEXT, "expert-parallel sizes of those tables"),
     COUNT(tokens_min, "fewest tokens a rank of those tables"),
     COUNT(tokens_max, "most tokens a rank of those tables"),
@@ -191,7 +196,7 @@ static spw_status print(FILE *out, const void *what) {
     fprintf(out, "# Written by spillway calibrate time.\nname: %s\ntables: \"%s\"\ncluster: %s\n", c->name,
             c->tables, c->cluster);
     if (c->release[0] != '\0') fprintf(out, "release: \"%s\"\n", c->release);
-    fprintf(out, "part: %s\n", parts[c->whole].name);
+    fprintf(out, "part: %s\n", parts[c->part].name);
     fprintf(out, "expert_parallel: \"%s\"\ntokens_min: %zu\ntokens_max: %zu\n", c->expert_parallel,
             c->tokens_min, c->tokens_max);
     for (size_t i = 0; i < SPW_MEGATRON_COEFFICIENTS; i++)

@@ -72,6 +72,8 @@
     X(loss_fused_bytes, 0, 1e3, "TransformerEngine's loss: bytes moved per logit, forward and backward") \
     X(loss_native_bytes, 0, 1e3, "Megatron-Core's own fusion, the same") \
     X(loss_unfused_bytes, 0, 1e3, "Megatron-Core's loss without fusion, the same") \
+    X(elementwise_share, 1, 20, \
+      "norms, rotations and residuals: time over that of their bytes at the rate of copies") \
     X(optimizer_share, 1, 20, \
       "optimizer's phase over Adam's bytes: copies of masters, norm, clipping and zeroing") \
     X(layer_gap_s, 0, 1, \
@@ -83,6 +85,8 @@
     X(partial_graph_share, 0, 1, "what CUDA graphs of parts of a layer leave of these gaps") \
     X(tensor_gap_share, 1, 20, "these gaps with tensor parallelism, over those without") \
     X(host_floor_s, 0, 1, "the host's work for a layer's passes of a micro-batch: they take no less") \
+    X(sequential_floor_s, 0, 1, \
+      "the same, for each expert of a rank where Muon has them run one behind the other") \
     X(overlap_share, 0, 1, \
       "of exchanges: what hides behind another micro-batch (overlap_moe_expert_parallel_comm)")
 
@@ -102,12 +106,20 @@ typedef struct spw_megatron_origin {
     } amd[SPW_MEGATRON_AMD_STACKS];
 } spw_megatron_origin;
 
+/* What runs of a stack trained: bare expert layers, whole models with TransformerEngine, or whole models of PyTorch's own kernels, which
+ * a job has by the stack's name alone. */
+typedef enum spw_megatron_part {
+    SPW_MEGATRON_EXPERT_LAYERS,
+    SPW_MEGATRON_WHOLE,
+    SPW_MEGATRON_PLAIN
+} spw_megatron_part;
+
 typedef struct spw_megatron_coefficients {
     char name[SPW_STACK_NAME];
     char tables[SPW_STACK_TEXT];  /* what it was fitted on */
     char cluster[SPW_STACK_TEXT]; /* whose figures the measured machine has */
     char release[SPW_STACK_NAME]; /* of Megatron-Core, as in "0.16.0"; "": not said */
-    bool whole;                   /* taken by itself for jobs of whole models; false: of bare expert layers */
+    spw_megatron_part part;       /* the jobs that it is taken for by itself */
     char expert_parallel[SPW_STACK_TEXT];
     size_t tokens_min, tokens_max;   /* of a rank */
     bool scaled;                     /* to a machine with other figures */

@@ -120,6 +120,7 @@ static uint64_t gqa(const spw_model *m) {
                                                          : spw_saturated_sum(q, k));
     if (m->attention_sinks) sum = spw_saturated_sum(sum, m->heads);
     if (m->query_gate) sum = spw_saturated_sum(sum, spw_saturated_product(m->hidden, q));
+    if (m->gate_bias) sum = spw_saturated_sum(sum, q);
     if (m->query_gate_bias) sum = spw_saturated_sum(sum, m->heads);
     return sum;
 }
@@ -214,6 +215,17 @@ uint64_t spw_model_mixer_most(const spw_model *m, bool experts) {
     return most;
 }
 
+uint64_t spw_model_router_column(const spw_model *m) {
+    return m->listed_router ? 0 : m->hidden + (uint64_t)m->router_bias + m->selection_bias + m->router_scales;
+}
+
+uint64_t spw_model_routed(const spw_model *m) {
+    const spw_parameters p = spw_model_parameters(m);
+    const uint64_t all = spw_saturated_product(m->moe_layers, p.routed_per_layer),
+                   less = spw_saturated_product(m->lacking_experts, p.expert);
+    return less < all ? all - less : 0;
+}
+
 spw_mtp_parameters spw_mtp_parameters_of(const spw_model *m) {
     const spw_parameters p = spw_model_parameters(m);
     const uint64_t hidden = m->hidden;
@@ -255,10 +267,15 @@ spw_parameters spw_model_parameters(const spw_model *m) {
     const uint64_t unbiased =
         m->selection_bias ? spw_saturated_product(m->hash_layers, m->experts - m->replicas) : 0;
     sum -= unbiased < sum ? unbiased : 0;
+    const uint64_t columns = spw_saturated_product(m->lacking_experts, spw_model_router_column(m)),
+                   lacking = spw_saturated_product(m->lacking_experts, expert);
+    sum -= columns < sum ? columns : 0;
     p.total = spw_saturated_sum(spw_saturated_sum(sum, p.tables),
                                 spw_saturated_product(m->moe_layers, p.routed_per_layer));
+    p.total -= lacking < p.total ? lacking : 0;
     const uint64_t computed =
         spw_saturated_product(expert, m->top_k * m->experts) / (m->experts + m->zero_experts);
-    p.active = spw_saturated_sum(sum, spw_saturated_product(m->moe_layers, computed));
+    p.active = spw_saturated_sum(sum, spw_saturated_product(m->moe_layers, computed) -
+                                          spw_saturated_product(m->lacking_choices, expert));
     return p;
 }

@@ -57,7 +57,10 @@ typedef struct spw_model {
     spw_matrix matrix[SPW_MODEL_MATRICES];
     size_t matrices;
     size_t hidden, vocab;
-    size_t experts, top_k, expert_ffn;
+    size_t experts, top_k, expert_ffn; /* of the layer that has most */
+    uint16_t fewer_experts[SPW_MODEL_MAX_LAYERS],
+        fewer_choices[SPW_MODEL_MAX_LAYERS]; /* [layers] than that; 0 without experts */
+    size_t lacking_experts, lacking_choices; /* sums of them over the layers */
     size_t latent;                 /* width of the rows that routed experts take and give; 0: hidden */
     bool plain_experts, plain_ffn; /* two matrices, without a gate: routed experts; all other FFNs */
     size_t streams,
@@ -90,6 +93,10 @@ typedef struct spw_model {
     bool output_gate, latent_norm; /* of latent attention's output (Kimi K3); of what latent experts give */
     bool norm_bias, head_bias;     /* layer norms with a bias (Phi-MoE); a bias of the head */
     bool listed_router;            /* all weights of the router are rows of SPW_IN_MOE_LAYER */
+    bool projection_bias;          /* of Mamba: of what goes in and out */
+    bool gate_bias;                /* beside query_gate and attention_bias: as wide as the queries */
+    bool keys_are_values;          /* of a kind of full layers (Gemma 4) */
+    bool double_ffn;               /* layers that use keys of a layer before have a dense FFN twice as wide */
     bool ffn_bias;                 /* of FFNs beside routed experts */
     bool moe_norm;                 /* one more norm in layers with experts (A.X-K1) */
     bool router_scales,
@@ -126,6 +133,10 @@ spw_parameters spw_model_parameters(const spw_model *model);
 
 /* Bytes of all routed experts as the published file stores them, scales included; 0 where it does not say. */
 uint64_t spw_model_stored_experts(const spw_model *model);
+
+/* Elements of all routed experts; of a router's columns that belong to one expert. Saturating. */
+uint64_t spw_model_routed(const spw_model *model);
+uint64_t spw_model_router_column(const spw_model *model);
 
 /* Matrices of a routed expert, and of any other FFN: 3 with a gate, 2 without. */
 static inline size_t spw_expert_matrices(const spw_model *m) { return m->plain_experts ? 2 : 3; }

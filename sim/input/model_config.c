@@ -43,6 +43,8 @@ static spw_status read_experts(const spw_reading *in, spw_raw_config *raw, spw_m
     if (!f->unit_experts) SPW_TRY(spw_reading_either(in, f->expert_ffn, SPW_MODEL_WIDEST, &raw->expert_ffn));
     m->experts = (size_t)raw->experts;
     m->top_k = (size_t)raw->top_k;
+    SPW_TRY(spw_reading_each(in, f->experts, m->experts, m->layers, m->fewer_experts));
+    SPW_TRY(spw_reading_each(in, f->top_k, m->top_k, m->layers, m->fewer_choices));
     m->expert_ffn = (size_t)raw->expert_ffn;
     if (m->top_k > m->experts)
         return spw_fail(SPW_ECONFIG,
@@ -124,6 +126,8 @@ static spw_status read_attention(const spw_reading *in, spw_raw_config *raw, spw
                                          : SPW_ATTENTION_GQA;
     SPW_TRY(latent ? read_mla(in, raw, m) : read_gqa(in, raw, m));
     SPW_TRY(spw_reading_flag(in, "attention_bias", false, &bias));
+    bias = bias && !f->no_bias;
+    m->gate_bias = bias && f->gate_bias;
     m->attention_bias = bias || f->qkv_bias;
     m->output_bias = bias && !f->no_output_bias;
     m->qk_norm = f->qk_norm;
@@ -150,7 +154,7 @@ cleanup:
 static spw_status read_rest(const spw_reading *in, const spw_raw_config *raw, spw_model *m) {
     const spw_family *f = in->family;
     spw_status status = spw_wrapper_tie(in, &m->tied_embeddings, NULL);
-    m->layer_norms = f->layer_norms > 0 ? f->layer_norms : 2;
+    m->layer_norms = f->no_layer_norms ? 0 : f->layer_norms > 0 ? f->layer_norms : 2;
     m->norm_bias = f->norm_bias;
     m->conv_bias = true;
     m->half_layers = f->half_layers;
@@ -161,8 +165,13 @@ static spw_status read_rest(const spw_reading *in, const spw_raw_config *raw, sp
     m->layer_scalar = f->layer_scalar;
     for (size_t i = 0; status == SPW_OK && i < SPW_MODEL_FLAGS && f->flags[i].key != NULL; i++) {
         bool *const flag = (bool *)(void *)((char *)m + f->flags[i].offset);
-        status = spw_reading_flag(in, f->flags[i].key, *flag, flag);
+        const json_t *const word = spw_reading_find(in, f->flags[i].key, NULL);
+        if (json_is_string(word) && strcmp(f->flags[i].key, "gating") == 0) /* Laguna */
+            *flag = strcmp(json_string_value(word), "per-head") == 0;
+        else
+            status = spw_reading_flag(in, f->flags[i].key, *flag, flag);
     }
+    if (status == SPW_OK && !m->ffn_bias) status = spw_reading_flag(in, "mlp_bias", false, &m->ffn_bias);
     m->shared_gate = m->shared_gate && m->shared_ffn > 0;
     if (m->attention == SPW_ATTENTION_MLA && m->query_gate) m->output_gate = true;
     return status;
@@ -270,14 +279,14 @@ static spw_status check_key(const spw_reading *in, const spw_model *m, const cha
     const bool latent = m->attention == SPW_ATTENTION_MLA;
     char found[SPW_JSON_WORDS], shown[SPW_SETTINGS_SHOWN];
     const char *leaf = strrchr(key, '.') != NULL ? strrchr(key, '.') + 1 : key;
-    const bool generic = in->family->any_attention && !in->family->by_meaning,
-               elsewhere = spw_any_family_reads(key);
+    const bool generic = in->family->any_attention && !in->family->by_meaning;
     if (spw_family_reads(in->family, latent, key) || spw_family_is_quiet(in->family, key) ||
         spw_model_key_is_quiet(leaf, value) || spw_model_key_is_mtp(key) ||
         spw_model_key_is_stated(key, value, m) || spw_states_again(in, latent, key) ||
-        spw_reading_was_meant(in, key) || spw_reading_means_again(in, key, value) ||
-        (!elsewhere && spw_model_key_sounds_quiet(leaf, value)))
+        spw_reading_was_meant(in, key) || spw_reading_means_again(in, key, value))
         return SPW_OK;
+    const bool elsewhere = spw_any_family_reads(key);
+    if (!elsewhere && spw_model_key_sounds_quiet(leaf, value)) return SPW_OK;
     const bool small = !generic && !elsewhere && spw_model_value_is_small(value);
     if (in->family->by_meaning && (spw_model_value_is_small(value) || json_is_true(value))) return SPW_OK;
     const char *const guess = elsewhere ? NULL : meant(in, latent, key, small ? 2 : SIZE_MAX);

@@ -88,6 +88,12 @@ static void doubt_layers(spw_model *m) {
         doubt(m, "attention reads what a sparse indexer chooses: its parameters count, its scores do not, "
                  "and attention is "
                  "counted over the whole sequence");
+    if (m->lacking_experts + m->lacking_choices > 0)
+        doubt(m,
+              "layers differ in experts or choices: parameters and work count those of each layer; routing, "
+              "rows and times take %zu "
+              "experts and %zu choices in all",
+              m->experts, m->top_k);
     if (m->zero_experts > 0)
         doubt(m,
               "%zu of a token's %zu choices are experts that compute nothing: active parameters take choices "

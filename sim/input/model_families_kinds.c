@@ -20,6 +20,12 @@ static const spw_layer_word deepseek_layers[] = {
     {"compressed_sparse_attention", '\0', 4, 1, SPW_FFN_COUNTED},
     {"heavily_compressed_attention", '\0', 128, 2, SPW_FFN_COUNTED},
     {.word = NULL}};
+static const spw_layer_word qwen_layers[] = {{"full_attention", '\0', -1, 0, SPW_FFN_COUNTED},
+                                             {"attention", '\0', -1, 0, SPW_FFN_COUNTED},
+                                             {"qwen_sparse_attention", '\0', -1, 0, SPW_FFN_COUNTED},
+                                             {"indexed_attention", '\0', -1, 0, SPW_FFN_COUNTED},
+                                             {"linear_attention", '\0', -1, 1, SPW_FFN_COUNTED},
+                                             {.word = NULL}};
 static const spw_layer_word minimax_layers[] = {{"full_attention", '\0', 0, 0, SPW_FFN_COUNTED},
                                                 {"minimax_m3_sparse", '\0', 1, 1, SPW_FFN_COUNTED},
                                                 {.word = NULL}};
@@ -75,7 +81,44 @@ static const spw_layer_word step_layers[] = {{"full_attention", '\0', 0, 0, SPW_
     .text = true, .layer_list = {"layer_types"}, .layer_words = step_layers, \
     .kinds = {&spw_head_gate, &spw_sliding_gated}, QK_NORMS, .first_dense = 3, .sigmoid_router = true
 
+#define DEEPSEEK_41 \
+    ROUTED, \
+        .quiet = {"hc_eps", \
+                  "hc_sinkhorn_iters", \
+                  "compress_rope_theta", \
+                  "expert_dtype", \
+                  "qk_rope_head_dim", \
+                  "candidate_source_layer_id", \
+                  "candidate_topk_blocks", \
+                  "candidate_block_size", \
+                  "engram_vocab_size", \
+                  "engram_compressed_vocab_size", \
+                  "dspark_block_size", \
+                  "dspark_target_layer_ids", \
+                  "dspark_markov_rank", \
+                  "dspark_n_routed_experts", \
+                  "dspark_num_experts_per_tok", \
+                  "hc_pre_from_prev_sublayer"}, \
+        .parts = SPW_SHARED_COUNT | SPW_SCORING | SPW_STREAMS | SPW_WINDOW | SPW_TABLES | SPW_SOURCES, \
+        .layer_list = {"compress_ratios"}, .layer_words = deepseek_layers, \
+        .kinds = {&spw_window_grouped, &spw_reads_joined,   &spw_chooses_joined, &spw_joins_keys, \
+                  &spw_reads_joined,   &spw_chooses_joined, &spw_joins_keys,     &spw_reads_joined, \
+                  &spw_chooses_joined, &spw_joins_keys}, \
+        .listed_attention = true, .text = true, .no_stream_head = true, .sigmoid_router = true
+#define QWEN_4 \
+    .experts = {"num_experts", "num_local_experts"}, .top_k = {"num_experts_per_tok"}, \
+    .expert_ffn = {"moe_intermediate_size"}, .spelled = {{"hc_mult", "hc_count"}}, \
+    .quiet = {"attn_output_gate", "mtp_use_dedicated_embeddings", "mtp", \
+              "make_ngram_vocab_size_divisible_by", "split_ngram_parts"}, \
+    .parts = SPW_BY_STEP | SPW_SHARED_WIDTH | SPW_INTERVAL | SPW_STREAMS | SPW_TABLES, \
+    .shared = SPW_SHARED_BY_GATED_WIDTH, .layer_list = {"layer_types"}, .layer_words = qwen_layers, \
+    .kinds = {&spw_query_indexer, &spw_gated_delta}, .interval = 4, .text = true, QK_NORMS, \
+    .query_gate = true, .gate_bias = true, .no_layer_norms = true
+
 const spw_family spw_kind_families[] = {
+    {.model_type = "deepseek_v41", DEEPSEEK_41},
+    {.model_type = "qwen4_exp", QWEN_4},
+    {.model_type = "qwen3_8_flash_next", QWEN_4},
     {.model_type = "nemotron_h",
      .experts = {"n_routed_experts", "num_local_experts"},
      .top_k = {"num_experts_per_tok"},
@@ -83,9 +126,11 @@ const spw_family spw_kind_families[] = {
      .spelled = {{"shared_expert_intermediate_size", "moe_shared_expert_intermediate_size"},
                  {"n_groups", "mamba_n_groups"},
                  {"conv_kernel", "mamba_d_conv"}},
-     .flags = {{"use_conv_bias", offsetof(spw_model, conv_bias)}},
+     .flags = {{"use_conv_bias", offsetof(spw_model, conv_bias)},
+               {"use_bias", offsetof(spw_model, projection_bias)}},
+     .no_bias = true,
      .quiet = {"n_shared_experts", "chunk_size", "expand", "mtp_layers_block_type",
-               "mtp_hybrid_override_pattern", "time_step_limit", "num_logits_to_keep",
+               "mtp_hybrid_override_pattern", "time_step_limit", "mamba_proj_bias", "num_logits_to_keep",
                "moe_shared_expert_overlap", "rescale_prenorm_residual", "use_mamba_kernels", "mamba_expand",
                "mamba_chunk_size"},
      .parts = SPW_SHARED_WIDTH | SPW_LATENT | SPW_FROM_LIST,

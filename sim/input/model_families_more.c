@@ -118,7 +118,6 @@ const spw_family spw_more_families[] = {
     {.model_type = "doge",
      .experts = {"num_experts", "num_local_experts"},
      .top_k = {"num_experts_per_tok"},
-     .flags = {{"mlp_bias", offsetof(spw_model, ffn_bias)}},
      .quiet = {"is_moe"},
      .shared = SPW_SHARED_DENSE,
      .layer_words = no_words,

@@ -39,9 +39,12 @@ enum {
     SPW_WINDOW = 1 << 18,    /* sliding_window, of the layers that have one */
     SPW_MATRICES = 1 << 20,  /* expert_matrices, ffn_matrices: 2 without a gate, else 3 */
     SPW_LOOP = 1 << 21, /* loop_layer_index_start, _end, loop_num_passes: layers that run several times */
-    SPW_HEAD_WIDTH = 1 << 22,   /* unpadded_vocab_size: rows of the head */
-    SPW_TABLES = 1 << 23,       /* tables that are looked up beside the embedding */
-    SPW_FROM_LIST = 1 << 19,    /* num_hidden_layers may be absent: the list of layers says it */
+    SPW_SHARED_KEYS =
+        1 << 26,              /* num_kv_shared_layers: the last layers use keys and values of layers before */
+    SPW_HEAD_WIDTH = 1 << 22, /* unpadded_vocab_size: rows of the head */
+    SPW_SOURCES = 1 << 25,    /* compress_ratios beside kv_source_layer_ids and index_source_layer_ids */
+    SPW_TABLES = 1 << 23,     /* tables that are looked up beside the embedding */
+    SPW_FROM_LIST = 1 << 19,  /* num_hidden_layers may be absent: the list of layers says it */
     SPW_PREFIX_WIDTH = 1 << 24, /* prefix_dense_intermediate_size: of dense layers, else intermediate_size */
 };
 
@@ -67,8 +70,10 @@ typedef struct spw_raw_config {
     int64_t expert_matrices, ffn_matrices;
     int64_t latent, streams, residual_blocks, hash_layers, window, output_groups, output_rank, chosen, blocks,
         block_tokens, compress_sparse, compress_heavy;
-    int64_t loop_start, loop_end, loop_passes, loop_rank, head_rows;
+    int64_t loop_start, loop_end, loop_passes, loop_rank, head_rows, shared_keys;
     int64_t ngram_ratio, ngram_length, ngram_splits, layer_table_rows, layer_table_width;
+    int64_t hashed_rows, hashed_length, hashed_heads, hashed_width, hashed_conv, engram_length, engram_heads,
+        engram_width, stream_rank, index_key_heads, index_every;
 } spw_raw_config;
 
 typedef struct spw_key_row {
@@ -95,7 +100,8 @@ extern const spw_mixer_kind spw_gated_delta, spw_kimi_delta, spw_lightning, spw_
     spw_bailing_delta, spw_laguna_gate, spw_laguna_sliding, spw_axk2_gates, spw_pooled_indexer, spw_dots_gate,
     spw_dots_sliding, spw_gated_sinks, spw_large4_rotary, spw_large4_plain, spw_attention_experts,
     spw_inkling_full, spw_inkling_sliding, spw_zaya_full, spw_zaya_sliding, spw_doge_mask, spw_inkling2_full,
-    spw_inkling2_sliding, spw_inkling2_full_loop, spw_inkling2_sliding_loop;
+    spw_inkling2_sliding, spw_inkling2_full_loop, spw_inkling2_sliding_loop, spw_query_indexer,
+    spw_shared_sliding, spw_shared_global, spw_reads_joined, spw_chooses_joined, spw_joins_keys;
 
 /* What an entry of a list of layers says: by a word, by a number (-1: none), or by a letter of a pattern. */
 typedef enum spw_layer_ffn { SPW_FFN_COUNTED, SPW_FFN_NONE, SPW_FFN_DENSE, SPW_FFN_EXPERTS } spw_layer_ffn;
@@ -141,6 +147,8 @@ typedef struct spw_family {
     bool any_attention;     /* latent where the file has kv_lora_rank; keys of parts may be absent */
     bool by_meaning;        /* of a model_type without a row: its keys may have any known name */
     bool qkv_bias;          /* always; else attention_bias says */
+    bool no_bias;           /* attention_bias reaches nothing */
+    bool gate_bias;         /* attention_bias reaches the gate beside the queries */
     bool no_output_bias;    /* attention_bias does not reach the output projection */
     bool sigmoid_router;    /* with a selection bias, unless scoring_func and topk_method say otherwise */
     bool no_selection_bias; /* a sigmoid router without it */
@@ -150,6 +158,7 @@ typedef struct spw_family {
     bool head_gates;      /* spw_model */
     bool text_first;      /* a number may be a list of text and images: the first counts (ERNIE VL) */
     bool narrow_streams;  /* two mixes of n streams, not n + 2 (HY 4) */
+    bool no_layer_norms;  /* residual streams have norms of their own */
     bool no_stream_head;  /* residual streams end in their mean, without weights */
     bool expert_norm;     /* one more norm of latent experts' rows */
     bool selection_bias;  /* without a sigmoid router */

@@ -133,7 +133,55 @@ static spw_status mark_attending(const spw_reading *in, const json_t *list, spw_
     return SPW_OK;
 }
 
+/* Marks the layers that a list names, counted from 0; layers behind the last are of multi-token prediction. */
+static spw_status mark_named(const spw_reading *in, const char *key, uint8_t *mark, size_t layers) {
+    const json_t *list = spw_reading_at(in->root, key), *item;
+    size_t i;
+    char found[SPW_JSON_WORDS];
+    json_array_foreach(list, i, item) {
+        const json_int_t layer = json_integer_value(item);
+        if (!json_is_integer(item) || layer < 0 || layer >= SPW_MODEL_MAX_LAYERS)
+            return spw_fail(SPW_ECONFIG,
+                            "%s: '%s' has the entry %s; it must be a list of layer numbers in [0, %zu]",
+                            in->where, key, spw_json_words(item, found), layers - 1);
+        if ((size_t)layer < layers) mark[layer] = 1;
+    }
+    return SPW_OK;
+}
+
+/* Layers by how many tokens their keys join, 'compress_ratios', and by who joins them: of every ratio three kinds, that read joined
+ * keys, that choose among them, that join them. */
+static spw_status mark_sources(const spw_reading *in, spw_model *m) {
+    enum { RATIOS = 3 };
+    const json_t *list = spw_reading_at(in->root, "compress_ratios");
+    uint8_t joins[SPW_MODEL_MAX_LAYERS] = {0}, chooses[SPW_MODEL_MAX_LAYERS] = {0};
+    spw_status status = SPW_OK;
+    if (json_array_size(list) < m->layers)
+        SPW_TRY(spw_fail(SPW_ECONFIG, "%s: 'compress_ratios' has %zu entries; it must have one a layer, %zu",
+                         in->where, json_array_size(list), m->layers));
+    SPW_TRY(mark_named(in, "kv_source_layer_ids", joins, m->layers));
+    SPW_TRY(mark_named(in, "index_source_layer_ids", chooses, m->layers));
+    for (size_t i = 0; i < m->layers; i++) {
+        const json_int_t ratio = json_integer_value(json_array_get(list, i));
+        size_t k = 0;
+        if (ratio == 0) continue;
+        while (k < RATIOS && m->mixer[1 + 3 * k].every != 0 && (json_int_t)m->mixer[1 + 3 * k].every != ratio)
+            k++;
+        if (k == RATIOS || ratio < 0 || ratio > 65535)
+            SPW_TRY(spw_fail(
+                SPW_ECONFIG,
+                "%s: 'compress_ratios' has %lld at layer %zu; read are %d ratios in [0, 65535] beside 0",
+                in->where, (long long)ratio, i, RATIOS));
+        for (size_t role = 0; role < 3; role++) m->mixer[1 + 3 * k + role].every = (size_t)ratio;
+        m->mixer_of[i] = (uint8_t)(1 + 3 * k + (joins[i] != 0 ? 2 : chooses[i]));
+    }
+
+cleanup:
+    return status;
+}
+
 spw_status spw_reading_kinds(const spw_reading *in, const spw_raw_config *raw, spw_model *m) {
+    if (spw_family_has(in->family, SPW_SOURCES)) return mark_sources(in, m);
     const spw_layer_word *says[SPW_MODEL_MAX_LAYERS] = {NULL};
     size_t at = 0;
     const json_t *list = find_list(in, 0, &at);
@@ -141,8 +189,9 @@ spw_status spw_reading_kinds(const spw_reading *in, const spw_raw_config *raw, s
     if (list == NULL && in->family->by_meaning && json_is_array(attending))
         return mark_attending(in, attending, m);
     if (list == NULL) {
-        for (size_t i = 0; in->family->by_meaning && raw->interval > 0 && i < m->layers; i++)
-            m->mixer_of[i] = (i + 1) % (size_t)raw->interval != 0 ? linear_by_keys(in) : 0;
+        const size_t every = spw_or_default(raw->interval, in->family->interval);
+        const uint8_t other = in->family->by_meaning ? linear_by_keys(in) : 1;
+        for (size_t i = 0; every > 0 && i < m->layers; i++) m->mixer_of[i] = (i + 1) % every != 0 ? other : 0;
         return SPW_OK;
     }
     spw_status status = read_list(in, in->family->layer_list[at], list, m->layers, says);

@@ -261,6 +261,18 @@ static void find_period(const spw_reading *in, spw_model *m) {
     }
 }
 
+/* The last layers use keys and values of layers of their kind before: kinds of their own, two behind. */
+static spw_status mark_shared_keys(const spw_reading *in, const spw_raw_config *raw, spw_model *m) {
+    const size_t shared = spw_or_default(raw->shared_keys, 0);
+    if (!spw_family_has(in->family, SPW_SHARED_KEYS) || shared == 0) return SPW_OK;
+    if (shared >= m->layers)
+        return spw_fail(SPW_ECONFIG,
+                        "%s: 'num_kv_shared_layers' is %zu of %zu layers; some must have keys of their own",
+                        in->where, shared, m->layers);
+    for (size_t i = m->layers - shared; i < m->layers; i++) m->mixer_of[i] += 2;
+    return spw_reading_flag(in, "use_double_wide_mlp", false, &m->double_ffn);
+}
+
 /* Layers that run several times are kinds of their own, two behind those of the same word. */
 static spw_status mark_loop(const spw_reading *in, const spw_raw_config *raw, spw_model *m) {
     if (!spw_family_has(in->family, SPW_LOOP) || raw->loop_passes == SPW_ABSENT) return SPW_OK;
@@ -281,12 +293,22 @@ static spw_status mark_loop(const spw_reading *in, const spw_raw_config *raw, sp
 
 static spw_status count_layers(const spw_reading *in, spw_model *m) {
     for (size_t i = 0; i < m->layers; i++) {
+        if (m->is_moe[i] == 0) m->fewer_experts[i] = m->fewer_choices[i] = 0;
+        m->lacking_experts += m->fewer_experts[i];
+        m->lacking_choices += m->fewer_choices[i];
         m->moe_layers += m->is_moe[i];
         m->bare_layers += m->is_bare[i];
         m->other_layers += m->mixer_of[i] > 0;
         m->mixer[m->mixer_of[i]].layers++;
         m->half_layers = m->half_layers || in->family->kinds[m->mixer_of[i]] == &spw_no_mixer;
     }
+    for (size_t i = 0; i < m->layers; i++)
+        if (m->is_moe[i] != 0 && (m->fewer_experts[i] >= m->experts || m->fewer_choices[i] >= m->top_k ||
+                                  m->experts - m->fewer_experts[i] < m->top_k - m->fewer_choices[i]))
+            return spw_fail(
+                SPW_ECONFIG,
+                "%s: layer %zu has %zu experts, of which a token chooses %zu; it must choose some of them",
+                in->where, i, m->experts - m->fewer_experts[i], m->top_k - m->fewer_choices[i]);
     if (m->moe_layers > 0) return SPW_OK;
     return spw_fail(SPW_ECONFIG,
                     "%s: none of the %zu layers has experts; Spillway plans mixtures of experts only",
@@ -297,6 +319,7 @@ spw_status spw_reading_layers(const spw_reading *in, const spw_raw_config *raw, 
     spw_status status = mark_sparse(in, raw, m);
     if (status == SPW_OK) status = mark_other(in, raw, m);
     if (status == SPW_OK) status = mark_loop(in, raw, m);
+    if (status == SPW_OK) status = mark_shared_keys(in, raw, m);
     if (status == SPW_OK) status = count_layers(in, m);
     if (status == SPW_OK) status = mark_indexers(in, raw, m);
     if (status == SPW_OK) find_period(in, m);

@@ -107,7 +107,8 @@ static void mamba(const spw_raw_config *raw, spw_model *m, size_t kind) {
     inputs(m, kind, "x", wide, inner);
     outputs(m, kind, "step", rank, wide);
     inputs(m, kind, "out", wide, h);
-    cut_numbers(m, kind, "convolution", P(wide, N(conv) + 1));
+    cut_numbers(m, kind, "convolution", P(wide, N(conv) + (m->conv_bias ? 1 : 0)));
+    if (m->projection_bias) numbers(m, kind, "biases", spw_saturated_sum(P(2, wide), h));
     cut_numbers(m, kind, "A", P(wide, state));
     cut_numbers(m, kind, "D and the step's bias", P(2, wide));
     numbers(m, kind, "norms", inner);
@@ -123,6 +124,7 @@ static void mamba2(const spw_raw_config *raw, spw_model *m, size_t kind) {
     inputs(m, kind, "out", wide, h);
     cut_numbers(m, kind, "convolution", P(convolved, N(conv) + (m->conv_bias ? 1 : 0)));
     cut_numbers(m, kind, "step, A, D", P(3, heads));
+    if (m->projection_bias) numbers(m, kind, "biases", spw_saturated_sum(h, sum3(wide, convolved, heads)));
     cut_numbers(m, kind, "norm", wide);
     m->mixer[kind].state = spw_saturated_sum(P(wide, N(state)), P(convolved, N(conv)));
     m->mixer[kind].key_heads = N(groups);
@@ -154,11 +156,37 @@ static void sliding(const spw_raw_config *raw, spw_model *m, size_t kind) {
 
 /* [Gemma4TextAttention] full layers: wider heads, keys that are the values too, norms of q and k. */
 static void shared_values(const spw_raw_config *raw, spw_model *m, size_t kind) {
+    const uint64_t kv_heads =
+        m->keys_are_values ? spw_or_default(raw->mixer_kv_heads, m->kv_heads) : m->kv_heads;
     m->mixer[kind].attends = true;
     outputs(m, kind, "q", m->hidden, P(m->heads, N(dim)));
-    outputs(m, kind, "keys that are values", m->hidden, P(N(kv_heads), N(dim)));
+    outputs(m, kind, m->keys_are_values ? "keys that are values" : "k", m->hidden, P(kv_heads, N(dim)));
+    if (!m->keys_are_values) outputs(m, kind, "v", m->hidden, P(kv_heads, N(dim)));
+    if (m->attention_bias)
+        numbers(m, kind, "biases",
+                sum3(P(m->heads, N(dim)), P(m->keys_are_values ? 1 : 2, P(kv_heads, N(dim))), m->hidden));
     inputs(m, kind, "o", P(m->heads, N(dim)), m->hidden);
     numbers(m, kind, "norms", P(2, N(dim)));
+}
+
+/* [Gemma4TextAttention, Gemma4TextMLP] layers of either kind that use keys and values of a layer before: queries and output; their FFN
+ * may be twice as wide. */
+static void shared_keys(const spw_raw_config *raw, spw_model *m, size_t kind, uint64_t dim) {
+    const uint64_t h = m->hidden, wide = P(m->heads, dim), ffn = spw_or_default(raw->ffn, 0);
+    m->mixer[kind].attends = true;
+    outputs(m, kind, "q", h, wide);
+    inputs(m, kind, "o", wide, h);
+    numbers(m, kind, "norm", dim);
+    if (m->attention_bias) numbers(m, kind, "biases", spw_saturated_sum(wide, h));
+    if (!m->double_ffn) return;
+    outputs(m, kind, "wider FFN, gate and up", h, P(2, ffn));
+    inputs(m, kind, "wider FFN, down", ffn, h);
+}
+static void shared_sliding(const spw_raw_config *raw, spw_model *m, size_t kind) {
+    shared_keys(raw, m, kind, m->head_dim);
+}
+static void shared_global(const spw_raw_config *raw, spw_model *m, size_t kind) {
+    shared_keys(raw, m, kind, N(dim));
 }
 
 /* Scores of a kind, and which keys they see. */
@@ -253,6 +281,41 @@ static void heavily_compressed(const spw_raw_config *raw, spw_model *m, size_t k
     m->mixer[kind].every = every;
 }
 
+/* [DeepseekV41Attention, _Compressor, _Indexer of NeMo AutoModel 0.7] layers that read the joined keys of one before, that choose
+ * among them anew, that join keys of their own. mixer[kind].every is there already. */
+static void reads_joined(const spw_raw_config *raw, spw_model *m, size_t kind) {
+    grouped_output(raw, m, kind);
+    m->mixer[kind].most = spw_or_default(raw->chosen, 0);
+}
+
+static void chooses_joined(const spw_raw_config *raw, spw_model *m, size_t kind) {
+    const uint64_t heads = (uint64_t)raw->indexer_heads, width = (uint64_t)raw->indexer_dim;
+    reads_joined(raw, m, kind);
+    whole(m, kind, "indexer q", (uint64_t)raw->q_lora_rank, P(heads, width));
+    whole(m, kind, "indexer weights", m->hidden, heads);
+    m->mixer[kind].index = P(heads, width);
+}
+
+static void joins_keys(const spw_raw_config *raw, spw_model *m, size_t kind) {
+    const uint64_t width = (uint64_t)raw->indexer_dim;
+    chooses_joined(raw, m, kind);
+    whole(m, kind, "joined keys", m->hidden, m->head_dim);
+    if (m->mixer[kind].every > 1) whole(m, kind, "their gate", m->hidden, m->head_dim);
+    whole(m, kind, "indexer k", m->head_dim, width);
+    numbers(m, kind, "norms of joined keys", spw_saturated_sum(m->head_dim, width));
+}
+
+/* [Qwen3_8_FlashNextQSAIndexer of NeMo AutoModel 0.7] beside the model's attention: queries and a key of the hidden state that choose
+ * among keys joined by their mean. */
+static void query_indexer(const spw_raw_config *raw, spw_model *m, size_t kind) {
+    whole(m, kind, "indexer", m->hidden, P(N(heads) + spw_or_default(raw->index_key_heads, 1), N(dim)));
+    numbers(m, kind, "indexer norms", P(2, N(dim)));
+    sees(m, kind, m->heads, m->head_dim, m->v_head_dim);
+    m->mixer[kind].every = spw_or_default(raw->index_every, 1);
+    m->mixer[kind].most = spw_or_default(raw->chosen, 0) / m->mixer[kind].every;
+    m->mixer[kind].index = P(N(heads), N(dim));
+}
+
 /* Of a layer that is an FFN alone. */
 static void nothing(const spw_raw_config *raw, spw_model *m, size_t kind) { (void)raw, (void)m, (void)kind; }
 
@@ -313,8 +376,15 @@ static const spw_key_row grouped_keys[] = {
     SPW_KEY("compress_rates.compressed_sparse_attention", compress_sparse, 1, 65535, false),
     SPW_KEY("compress_rates.heavily_compressed_attention", compress_heavy, 1, 65535, false),
     {.key = NULL}};
+static const spw_key_row query_indexer_keys[] = {
+    SPW_KEY("indexer_n_heads", mixer_heads, 1, 65535, true),
+    SPW_KEY("indexer_head_dim", mixer_dim, 1, WIDE, true),
+    SPW_KEY("indexer_kv_heads", index_key_heads, 1, 65535, false),
+    SPW_KEY("indexer_budget", chosen, 1, WIDE, false),
+    SPW_KEY("indexer_compress_ratio", index_every, 1, 65535, false),
+    {.key = NULL}};
 static const spw_key_row global_keys[] = {
-    SPW_KEY("num_global_key_value_heads", mixer_kv_heads, 1, 65535, true),
+    SPW_KEY("num_global_key_value_heads", mixer_kv_heads, 1, 65535, false),
     SPW_KEY("global_head_dim", mixer_dim, 1, WIDE, true),
     {.key = NULL}};
 
@@ -344,6 +414,17 @@ const spw_mixer_kind spw_compressed = {
     "compressed sparse attention", {"compressed_sparse_attention"}, grouped_keys, compressed};
 const spw_mixer_kind spw_heavily_compressed = {
     "heavily compressed attention", {"heavily_compressed_attention"}, grouped_keys, heavily_compressed};
+const spw_mixer_kind spw_query_indexer = {
+    "attention with an indexer", {"full_attention"}, query_indexer_keys, query_indexer};
+const spw_mixer_kind spw_reads_joined = {
+    "attention to joined keys of a layer before", {NULL}, grouped_keys, reads_joined};
+const spw_mixer_kind spw_chooses_joined = {"the same with an indexer", {NULL}, grouped_keys, chooses_joined};
+const spw_mixer_kind spw_joins_keys = {
+    "attention to joined keys of its own", {NULL}, grouped_keys, joins_keys};
+const spw_mixer_kind spw_shared_sliding = {
+    "sliding attention to keys of a layer before", {"sliding_attention"}, no_keys, shared_sliding};
+const spw_mixer_kind spw_shared_global = {
+    "full attention to keys of a layer before", {"full_attention"}, global_keys, shared_global};
 const spw_mixer_kind spw_no_mixer = {"no mixer: an FFN alone", {NULL}, no_keys, nothing};
 
 void spw_mixer_count(const spw_mixer_kind *kind, const spw_raw_config *raw, size_t index, spw_model *out) {

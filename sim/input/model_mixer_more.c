@@ -34,7 +34,7 @@ static void bailing_delta(const spw_raw_config *raw, spw_model *m, size_t kind) 
 /* [LagunaAttention] the gate of the model's own attention, one number a head. */
 static void laguna_gate(const spw_raw_config *raw, spw_model *m, size_t kind) {
     (void)raw;
-    if (m->head_gates) matrix(m, kind, "gate", m->hidden, m->heads, SPW_CUT_OUTPUTS);
+    matrix(m, kind, "gate", m->hidden, m->head_gates ? m->heads : P(m->heads, m->head_dim), SPW_CUT_OUTPUTS);
 }
 
 /* [LagunaAttention] sliding layers, whose queries may have another number of heads. */
@@ -44,7 +44,7 @@ static void laguna_sliding(const spw_raw_config *raw, spw_model *m, size_t kind)
     matrix(m, kind, "q", h, P(heads, m->head_dim), SPW_CUT_OUTPUTS);
     matrix(m, kind, "k and v", h, P(2, P(m->kv_heads, m->head_dim)), SPW_CUT_OUTPUTS);
     matrix(m, kind, "o", P(heads, m->head_dim), h, SPW_CUT_INPUTS);
-    if (m->head_gates) matrix(m, kind, "gate", h, heads, SPW_CUT_OUTPUTS);
+    matrix(m, kind, "gate", h, m->head_gates ? heads : P(heads, m->head_dim), SPW_CUT_OUTPUTS);
     numbers(m, kind, "norms", P(2, m->head_dim), SPW_CUT_NOWHERE);
     m->mixer[kind].heads = (size_t)heads;
     m->mixer[kind].key = m->head_dim;

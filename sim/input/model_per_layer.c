@@ -40,13 +40,13 @@ static spw_status mark_layers(const spw_reading *in, const json_t *all, const sp
                 "mappings",
                 in->where, KEY, key, m->layers - 1);
         if (*of == NULL) *of = numbers;
-        if (!json_equal(*of, numbers) || m->mixer_of[layer] == 0)
+        if (!json_equal(*of, numbers) || m->mixer_of[layer] % 2 == 0)
             return spw_fail(
                 SPW_ECONFIG,
                 "%s: '%s' has numbers at layer %ld that %s; read are equal numbers of all layers of one "
                 "kind in 'layer_types'",
                 in->where, KEY, layer,
-                m->mixer_of[layer] == 0 ? "is of the model's own kind" : "differ from those before it");
+                m->mixer_of[layer] % 2 == 0 ? "is of the model's own kind" : "differ from those before it");
         has[layer] = 1;
     }
     return SPW_OK;
@@ -72,7 +72,7 @@ spw_status spw_per_layer_read(const spw_reading *in, const spw_model *m, spw_raw
     if (!*is_there) return SPW_OK;
     SPW_TRY(mark_layers(in, all, m, &numbers, has));
     for (size_t i = 0; i < m->layers; i++)
-        if (has[i] != m->mixer_of[i])
+        if (has[i] != m->mixer_of[i] % 2)
             SPW_TRY(
                 spw_fail(SPW_ECONFIG,
                          "%s: '%s' has no numbers for layer %zu, but for others of its kind in 'layer_types'",

@@ -102,13 +102,52 @@ spw_status spw_reading_rows(const spw_reading *in, const spw_key_row *row, spw_r
     return status;
 }
 
+/* Whether a value is a list of unlike whole numbers; the largest. */
+static bool is_unlike(const json_t *value, int64_t *most) {
+    const json_t *item, *list = spw_json_one_of_list(value);
+    size_t i;
+    *most = 0;
+    json_array_foreach(list, i, item) {
+        if (!json_is_integer(item)) return false;
+        if (json_integer_value(item) > *most) *most = json_integer_value(item);
+    }
+    return json_array_size(list) > 0;
+}
+
+spw_status spw_reading_each(const spw_reading *in, const char *const keys[SPW_MODEL_KEYS], size_t most,
+                            size_t layers, uint16_t *fewer) {
+    const json_t *list = NULL;
+    const char *spelled = NULL;
+    char found[SPW_JSON_WORDS];
+    int64_t largest = 0;
+    for (size_t i = 0; i < SPW_MODEL_KEYS && keys[i] != NULL && list == NULL; i++)
+        list = spw_reading_find(in, keys[i], &spelled);
+    if (in->family->text_first || !is_unlike(list, &largest)) return SPW_OK;
+    if (json_array_size(list) != layers)
+        return spw_fail(SPW_ECONFIG,
+                        "%s: '%s' is %s of %zu; it must be a number, or a list of %zu numbers, one a layer",
+                        in->where, spelled, spw_json_words(list, found), json_array_size(list), layers);
+    for (size_t i = 0; i < layers; i++) {
+        const json_int_t here = json_integer_value(json_array_get(list, i));
+        if (here < 0 || (size_t)here > most)
+            return spw_fail(SPW_ECONFIG,
+                            "%s: '%s' has %lld at layer %zu; it must be a whole number in [0, %zu]",
+                            in->where, spelled, (long long)here, i, most);
+        fewer[i] = (uint16_t)(most - (size_t)here);
+    }
+    return SPW_OK;
+}
+
 spw_status spw_reading_either(const spw_reading *in, const char *const keys[SPW_MODEL_KEYS], int64_t maximum,
                               int64_t *out) {
     char names[160] = "";
     const char *spelled = NULL;
     const spw_key_row row = {.minimum = 1, .maximum = maximum, .required = true};
     for (size_t i = 0; i < SPW_MODEL_KEYS && keys[i] != NULL; i++) {
-        if (spw_reading_find(in, keys[i], NULL) != NULL) return read_count(in, keys[i], &row, out);
+        const json_t *const value = spw_reading_find(in, keys[i], NULL);
+        if (value != NULL && !in->family->text_first && is_unlike(value, out) && *out >= 1 && *out <= maximum)
+            return SPW_OK;
+        if (value != NULL) return read_count(in, keys[i], &row, out);
         size_t used = strlen(names);
         (void)snprintf(names + used, sizeof names - used, "%s'%s'", i == 0 ? "" : " or ", keys[i]);
     }

@@ -47,6 +47,10 @@ SPW_MUST_CHECK spw_status spw_reading_either(const spw_reading *in, const char *
                                              int64_t maximum, int64_t *out);
 /* Whether one of several names is there. */
 bool spw_reading_has(const spw_reading *in, const char *const keys[SPW_MODEL_KEYS]);
+/* Where the first of several names that is there has a list of unlike numbers, one a layer, of which `most` is the largest: how much
+ * less each layer has, into fewer [layers]; else nothing. */
+SPW_MUST_CHECK spw_status spw_reading_each(const spw_reading *in, const char *const keys[SPW_MODEL_KEYS],
+                                           size_t most, size_t layers, uint16_t *fewer);
 SPW_MUST_CHECK spw_status spw_reading_flag(const spw_reading *in, const char *key, bool fallback, bool *out);
 /* *is = the text at `key` is `word`; `fallback` when it is absent. `other` is the only other text allowed, NULL: any. */
 SPW_MUST_CHECK spw_status spw_reading_word(const spw_reading *in, const char *key, const char *word,
@@ -68,6 +72,7 @@ SPW_MUST_CHECK spw_status spw_reading_kinds(const spw_reading *in, const spw_raw
 /* Weights of every kind of layer that the model has, read into *raw; and latent projections, residual streams, gates. Other shapes
  * and layers are there. */
 SPW_MUST_CHECK spw_status spw_reading_mixers(const spw_reading *in, spw_raw_config *raw, spw_model *m);
+SPW_MUST_CHECK spw_status spw_reading_tables(const spw_reading *in, const spw_raw_config *raw, spw_model *m);
 SPW_MUST_CHECK spw_status spw_reading_beside(const spw_reading *in, const spw_raw_config *raw, spw_model *m);
 /* *layers: those in which the token's id chooses, by a count or by 'mlp_layer_types'; 3 where neither is said (DeepSeek-V4). */
 SPW_MUST_CHECK spw_status spw_reading_hash(const spw_reading *in, const spw_raw_config *raw, size_t layers,

@@ -52,8 +52,7 @@ void spw_reading_storage(const spw_reading *in, spw_model *m) {
 }
 
 uint64_t spw_model_stored_experts(const spw_model *m) {
-    const spw_parameters p = spw_model_parameters(m);
-    const uint64_t elements = spw_saturated_product(m->moe_layers, p.routed_per_layer);
+    const uint64_t elements = spw_model_routed(m);
     const uint64_t scales = m->stored_group > 0 ? elements / m->stored_group : 0;
     return elements / 8 * m->stored_bits + scales * m->stored_scale;
 }

@@ -7,12 +7,10 @@
 spw_status spw_reading_mixers(const spw_reading *in, spw_raw_config *raw, spw_model *m) {
     const spw_family *f = in->family;
     for (size_t k = 0; k < SPW_MODEL_MIXERS; k++) {
-        const spw_mixer_kind *kind = f->layer_words != NULL || k == 0 ? f->kinds[k]
-                                     : k == 1                         ? f->mixer
-                                                                      : NULL;
+        const spw_mixer_kind *kind = f->layer_words == NULL && k == 1 ? f->mixer : f->kinds[k];
         if (kind == NULL || (k > 0 && m->mixer[k].layers == 0)) continue;
         bool listed = false;
-        spw_status status = kind == &spw_global || kind == &spw_dots_sliding
+        spw_status status = kind == &spw_global || kind == &spw_shared_global || kind == &spw_dots_sliding
                                 ? spw_per_layer_read(in, m, raw, &listed)
                             : kind == &spw_laguna_gate ? spw_heads_per_layer_read(in, m, raw)
                                                        : SPW_OK;
@@ -27,38 +25,6 @@ static void add_numbers(spw_model *m, spw_matrix_place place, const char *name, 
     spw_matrix_add(m, (spw_matrix){.name = name, .in = 1, .out = count, .place = place, .vector = true});
 }
 
-/* Tables that a token looks up beside its embedding. N-grams: of every length from 2 on `splits` tables, whose rows are numbers of
- * their own, and a projection each (LongcatFlashNgram: NgramEmbedding beside its weights, and in MLX-LM 0.32). Of layers: rows for all
- * layers at once, a projection of the embedding beside, and in every layer a gate, a projection and a norm (transformers 5.24,
- * Gemma4TextModel). */
-static void add_tables(const spw_raw_config *raw, spw_model *m) {
-    const uint64_t h = m->hidden, layers = m->layers, wide = spw_or_default(raw->layer_table_width, 0);
-    if (raw->ngram_ratio != SPW_ABSENT) {
-        const uint64_t tables =
-                           (spw_or_default(raw->ngram_length, 4) - 1) * spw_or_default(raw->ngram_splits, 4),
-                       rows = (uint64_t)raw->ngram_ratio * m->vocab * tables + tables * tables;
-        const uint64_t width = h / tables;
-        spw_matrix_add(
-            m, (spw_matrix){
-                   .name = "n-grams", .in = rows, .out = width, .place = SPW_IN_TABLES, .vector = true});
-        spw_matrix_add(
-            m, (spw_matrix){
-                   .name = "n-grams, up", .in = width, .out = h, .count = tables, .place = SPW_IN_MODEL});
-    }
-    if (wide == 0) return;
-    spw_matrix_add(m, (spw_matrix){.name = "embedding of layers",
-                                   .in = spw_or_default(raw->layer_table_rows, m->vocab),
-                                   .out = layers * wide,
-                                   .place = SPW_IN_TABLES,
-                                   .vector = true});
-    spw_matrix_add(
-        m, (spw_matrix){.name = "inputs of layers", .in = h, .out = layers * wide, .place = SPW_IN_MODEL});
-    add_numbers(m, SPW_IN_MODEL, "norm of the inputs of layers", wide);
-    spw_matrix_add(m, (spw_matrix){.name = "gate of its input", .in = h, .out = wide, .place = SPW_IN_LAYER});
-    spw_matrix_add(m, (spw_matrix){.name = "its input, up", .in = wide, .out = h, .place = SPW_IN_LAYER});
-    add_numbers(m, SPW_IN_LAYER, "norm of its input", h);
-}
-
 /* Layers of a kind whose attention chooses its keys. */
 static bool has_indexers(const spw_reading *in, const spw_model *m) {
     bool any = false;
@@ -69,39 +35,63 @@ static bool has_indexers(const spw_reading *in, const spw_model *m) {
     return any;
 }
 
+/* Residual streams: DeepseekV4HyperConnection, twice a layer, and DeepseekV4HyperHead of transformers 5.24; through a low rank
+ * ('hc_lowrank') Qwen3_8_FlashNextHyperConnection of NeMo AutoModel 0.7. */
+static void add_streams(const spw_family *f, const spw_raw_config *raw, spw_model *m) {
+    const uint64_t n = m->streams, wide = n * m->hidden, rank = spw_or_default(raw->stream_rank, 0);
+    const uint64_t mixes = f->narrow_streams ? 2 * n : (n + 2) * n;
+    const spw_matrix mixing = {.name = "stream mixing",
+                               .in = wide,
+                               .out = mixes,
+                               .count = 2,
+                               .place = SPW_IN_LAYER,
+                               .vector = true},
+                     down = {.name = "stream mixing, down",
+                             .in = wide,
+                             .out = rank + n,
+                             .count = 2,
+                             .place = SPW_IN_LAYER,
+                             .vector = true},
+                     up = {.name = "stream mixing, up",
+                           .in = rank,
+                           .out = wide,
+                           .count = 2,
+                           .place = SPW_IN_LAYER,
+                           .vector = true},
+                     head = {.name = "stream head",
+                             .in = wide,
+                             .out = rank > 0 ? 2 * rank : n,
+                             .place = SPW_IN_MODEL,
+                             .vector = true};
+    spw_matrix_add(m, rank > 0 ? down : mixing);
+    if (rank > 0) spw_matrix_add(m, up);
+    add_numbers(m, SPW_IN_LAYER, rank > 0 ? "norms of streams" : "its bias and scales",
+                2 * (rank > 0 ? wide : mixes + (f->narrow_streams ? 2 : 3)));
+    if (f->no_stream_head) return;
+    spw_matrix_add(m, head);
+    add_numbers(m, SPW_IN_MODEL, rank > 0 ? "norm of the stream head" : "its bias and scale",
+                rank > 0 ? wide : n + 1);
+}
+
 /* What stands beside mixers and FFNs. Residual streams: DeepseekV4HyperConnection, twice a layer, and DeepseekV4HyperHead of
  * transformers 5.24. Attention over earlier residuals: modeling_kimi_linear.py beside Kimi K3's weights, twice a layer and at the end:
  * a norm and a projection to one number. */
 spw_status spw_reading_beside(const spw_reading *in, const spw_raw_config *raw, spw_model *m) {
     const uint64_t h = m->hidden, n = spw_or_default(raw->streams, 0);
-    const bool narrow = in->family->narrow_streams;
-    const uint64_t mixes = narrow ? 2 * n : (n + 2) * n;
     m->latent = spw_or_default(raw->latent, 0);
     if (m->latent > 0) {
         spw_matrix_add(
             m, (spw_matrix){.name = "latent down", .in = h, .out = m->latent, .place = SPW_IN_MOE_LAYER});
         spw_matrix_add(
             m, (spw_matrix){.name = "latent up", .in = m->latent, .out = h, .place = SPW_IN_MOE_LAYER});
+        if (m->ffn_bias && in->family->half_layers)
+            add_numbers(m, SPW_IN_MOE_LAYER, "biases of both", m->latent + h); /* Nemotron */
         if (m->latent_norm) add_numbers(m, SPW_IN_MOE_LAYER, "latent norm", m->latent);
         if (in->family->expert_norm) add_numbers(m, SPW_IN_MOE_LAYER, "norm of experts' rows", 2 * m->latent);
     }
     m->streams = n;
     m->residual_blocks = spw_or_default(raw->residual_blocks, 0);
-    if (n > 0) {
-        spw_matrix_add(m, (spw_matrix){.name = "stream mixing",
-                                       .in = n * h,
-                                       .out = mixes,
-                                       .count = 2,
-                                       .place = SPW_IN_LAYER,
-                                       .vector = true});
-        add_numbers(m, SPW_IN_LAYER, "its bias and scales", 2 * (mixes + (narrow ? 2 : 3)));
-        if (!in->family->no_stream_head) {
-            spw_matrix_add(
-                m, (spw_matrix){
-                       .name = "stream head", .in = n * h, .out = n, .place = SPW_IN_MODEL, .vector = true});
-            add_numbers(m, SPW_IN_MODEL, "its bias and scale", n + 1);
-        }
-    }
+    if (n > 0) add_streams(in->family, raw, m);
     if (m->residual_blocks > 0) {
         add_numbers(m, SPW_IN_LAYER, "residual queries and norms", 4 * h);
         add_numbers(m, SPW_IN_MODEL, "residual query and norm", 2 * h);
@@ -117,7 +107,8 @@ spw_status spw_reading_beside(const spw_reading *in, const spw_raw_config *raw, 
                                        .place = SPW_IN_MIXER,
                                        .cut = SPW_CUT_OUTPUTS});
     }
-    add_tables(raw, m);
+    const spw_status tables = spw_reading_tables(in, raw, m);
+    if (tables != SPW_OK) return tables;
     if (in->family->any_attention && m->attention != SPW_ATTENTION_MLA && raw->indexer_heads != SPW_ABSENT &&
         !has_indexers(in, m))
         return spw_fail(SPW_ECONFIG,

@@ -41,6 +41,9 @@ static const struct wrapper {
     {"mistral_large4", NULL, TIE_OUTER, false, NULL},
     {"hy_v4_vl", NULL, TIE_OUTER, false, NULL},
     {"glm5_next", NULL, TIE_OUTER, false, NULL},
+    {"qwen4_exp", NULL, TIE_OUTER, false, NULL},
+    {"qwen3_8_flash_next", NULL, TIE_OUTER, false, NULL},
+    {"deepseek_v41", NULL, TIE_TEXT, false, NULL},
 };
 
 /* Names of the mapping that holds the language model; the second and third are of code beside published weights. */

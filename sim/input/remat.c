@@ -8,6 +8,7 @@
 static const struct {
     bool qkv, out, context, wi, wo;
     bool layers, experts;
+    bool host; /* what it keeps waits in the host's memory */
 } saved[SPW_REMAT_COUNT] = {
     [SPW_REMAT_NONE] = {.layers = true, .experts = true},
     [SPW_REMAT_SELECTIVE] = {.layers = true, .experts = true},
@@ -19,6 +20,9 @@ static const struct {
     [SPW_REMAT_SAVE_QKV_PROJ] = {.qkv = true},
     [SPW_REMAT_SAVE_DOT_EXCEPT_MLP] = {.qkv = true, .out = true},
     [SPW_REMAT_SAVE_DOT_EXCEPT_MLPWI] = {.qkv = true, .out = true, .wo = true},
+    [SPW_REMAT_SAVE_DOT_WITH_CONTEXT_EXCEPT_MLP] = {.qkv = true, .out = true, .context = true},
+    [SPW_REMAT_QKV_PROJ_OFFLOADED] = {.host = true},
+    [SPW_REMAT_INPUT_OFFLOADED] = {.host = true},
 };
 
 /* A list of modules keeps what `none` or `moe` keeps, as far as a row says it. */
@@ -85,6 +89,7 @@ spw_remat_names spw_remat_keeps(spw_remat remat) {
                              saved[row_of(remat)].wi};
 }
 
+bool spw_remat_is_offloaded(spw_remat remat) { return saved[row_of(remat)].host; }
 bool spw_remat_keeps_layers(spw_remat remat) { return saved[row_of(remat)].layers; }
 bool spw_remat_keeps_experts(spw_remat remat) { return saved[row_of(remat)].experts; }
 bool spw_remat_is_megatron(spw_remat remat) { return spw_remat_modules(remat) != 0; }

@@ -44,6 +44,9 @@ typedef struct spw_remat_names {
 } spw_remat_names;
 spw_remat_names spw_remat_keeps(spw_remat remat);
 
+/* MaxText's policies whose tensors wait in the host's memory: of these programs that XLA compiles are described, no times. */
+bool spw_remat_is_offloaded(spw_remat remat);
+
 /* Every layer keeps what the backward pass of its attention and of its shared expert or dense FFN needs, but for what
  * Megatron's modules repeat: none and these. */
 bool spw_remat_keeps_layers(spw_remat remat);

@@ -1,5 +1,7 @@
 #include "sim/input/remat_modules.h"
 
+#include "sim/input/maxtext_settings.h"
+
 #include "sim/input/settings.h"
 
 #include <stdio.h>
@@ -69,7 +71,7 @@ static void list(const spw_choice *choices, char *text, size_t size) {
 }
 
 spw_status spw_remat_parse(const char *text, spw_remat *out) {
-    char copy[2 * SPW_REMAT_TEXT], known[192], modules[96], *rest = NULL;
+    char copy[2 * SPW_REMAT_TEXT], known[288], modules[96], *rest = NULL;
     size_t bits = 0, found = 0, plain = 0;
     for (const spw_choice *c = spw_remat_choices; c->name != NULL; c++) {
         if (strcmp(text, c->name) != 0) continue;
@@ -87,6 +89,8 @@ spw_status spw_remat_parse(const char *text, spw_remat *out) {
     }
     *out = (spw_remat)spw_remat_join(bits);
     if (found > 0 && plain == strlen(text) + 1) return SPW_OK;
+    const spw_maxtext_setting *setting = spw_maxtext_setting_find("remat_policy", 12, text, strlen(text));
+    if (setting != NULL) return spw_fail(SPW_ECONFIG, "remat '%.40s': %s", text, setting->note);
     list(spw_remat_choices, known, sizeof known);
     list(spw_remat_modules_list, modules, sizeof modules);
     return spw_fail(SPW_ECONFIG, "remat '%.40s' is unknown; use one of: %s; or several of %s joined by +",

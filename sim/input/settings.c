@@ -321,8 +321,9 @@ static spw_status unknown_key(const place *at, const spw_setting *table, const y
     for (const spw_setting *row = table; row->key != NULL; row++) spw_nearest_offer(&nearest, row->key);
     if (nearest.best != NULL) (void)snprintf(guess, sizeof guess, "did you mean '%s'? ", nearest.best);
     if (nearest.distance > 1 || guess[0] == '\0') guess_inside(table, shown, guess, sizeof guess);
-    if (is_of_job(at, table) && spw_common_name_find(shown, strlen(shown)) != NULL)
-        (void)spw_common_key_advice(shown, strlen(shown), guess);
+    char advice[SPW_ADVICE] = "";
+    if (is_of_job(at, table) && spw_common_key_advice(shown, strlen(shown), advice)[0] != '\0')
+        memcpy(guess, advice, sizeof guess);
     if (at->prefix[0] != '\0')
         (void)snprintf(inside, sizeof inside, " in '%.*s'", (int)strlen(at->prefix) - 1, at->prefix);
     char where[SPW_SETTINGS_PLACE];

@@ -126,7 +126,7 @@ static spw_status newest_compiled(const spw_gpu *gpu, spw_software *out) {
 }
 
 /* Of stacks that were measured on what the job trains, the nearest. */
-static spw_status newest_megatron(const spw_gpu *gpu, bool whole, spw_software *out) {
+static spw_status newest_megatron(const spw_gpu *gpu, spw_megatron_part part, spw_software *out) {
     spw_stack_claim best = {.name = ""};
     for (const char *const *name = spw_megatron_coefficients_presets(); *name != NULL; name++) {
         spw_stack_claim claim = {.name = ""};
@@ -134,7 +134,7 @@ static spw_status newest_megatron(const spw_gpu *gpu, bool whole, spw_software *
         const spw_megatron_coefficients *c = &out->megatron_coefficients;
         spw_status status = spw_megatron_coefficients_read(*name, NULL, &out->megatron_coefficients);
         if (status != SPW_OK) return status;
-        if (c->whole != whole) continue;
+        if (c->part != part) continue;
         status = spw_cluster_read(c->cluster, NULL, &measured);
         if (status != SPW_OK) return spw_fail_within(status, "stack %s: cluster", c->name);
         const spw_gpu of = spw_gpu_of(&measured);
@@ -169,13 +169,23 @@ spw_status spw_software_measure(const spw_cluster *cluster, spw_software *s) {
     return SPW_OK;
 }
 
+spw_status spw_software_plain(const spw_job *job, spw_software *out) {
+    const spw_gpu gpu = spw_gpu_of(&job->cluster);
+    memset(out, 0, sizeof *out);
+    const spw_status status = newest_megatron(&gpu, SPW_MEGATRON_PLAIN, out);
+    name_all(out);
+    return status;
+}
+
 spw_status spw_software_newest(const spw_job *job, bool compiled, bool megatron, spw_software *out) {
     const spw_gpu gpu = spw_gpu_of(&job->cluster);
     spw_status status = SPW_OK;
     memset(out, 0, sizeof *out);
     if (job->cluster.gpu_generation == SPW_GPU_NONE) return SPW_OK;
     if (compiled) SPW_TRY(newest_compiled(&gpu, out));
-    if (megatron) SPW_TRY(newest_megatron(&gpu, job->part == SPW_PART_WHOLE, out));
+    if (megatron)
+        SPW_TRY(newest_megatron(
+            &gpu, job->part == SPW_PART_WHOLE ? SPW_MEGATRON_WHOLE : SPW_MEGATRON_EXPERT_LAYERS, out));
     name_all(out);
 
 cleanup:

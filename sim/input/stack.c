@@ -1,6 +1,7 @@
 #include "sim/input/stack.h"
 
 #include "base/file.h"
+#include "sim/input/compiled_layer.h"
 #include "sim/input/preset.h"
 #include "sim/input/stack_settings.h"
 

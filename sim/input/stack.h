@@ -5,7 +5,6 @@
 
 #include "base/status.h"
 #include "sim/input/coefficient.h"
-#include "sim/input/compiled_layer.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -93,8 +92,5 @@ typedef struct spw_stack_row {
 enum { SPW_STACK_FITTED = 4 };
 extern const spw_stack_row spw_stack_rows[SPW_STACK_FITTED];
 spw_coefficient *spw_stack_coefficient(spw_stack *stack, size_t row);
-/* Which of them a kind of program takes. */
-size_t spw_stack_recovers(spw_program program);
-double spw_stack_recovered(const spw_stack *stack, spw_program program);
 
 #endif

@@ -1,6 +1,7 @@
 #include "sim/memory/activation_offload.h"
 
 #include "sim/input/remat.h"
+#include "sim/memory/pipeline.h"
 
 /* The passes of a stage, by their numbers in the order of the forward and of the backward passes. */
 typedef struct schedule {

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/memory/bare_tensors.h"
+#include "sim/schemes/layer.h"
 #include "sim/schemes/scheme.h"
 
 #include <stdio.h>

@@ -4,6 +4,7 @@
 #include "sim/input/grid.h"
 #include "sim/input/remat.h"
 #include "sim/memory/compiled_memory.h"
+#include "sim/schemes/layer.h"
 
 #include <stdio.h>
 #include <string.h>

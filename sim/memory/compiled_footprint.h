@@ -3,9 +3,10 @@
 #ifndef SPW_SIM_MEMORY_COMPILED_FOOTPRINT_H
 #define SPW_SIM_MEMORY_COMPILED_FOOTPRINT_H
 
-#include "sim/input/stack.h"
 #include "sim/memory/compiled_memory.h"
 #include "sim/memory/footprint.h"
+
+typedef struct spw_stack spw_stack;
 
 /* Does the stack's model speak of this scheme and job? (It is a compiled program, without pipeline or tensor split, with a
  * remat policy.) */

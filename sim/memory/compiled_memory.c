@@ -1,11 +1,13 @@
 #include "sim/memory/compiled_memory.h"
 
 #include "base/memory.h"
+#include "sim/input/compiled_layer.h"
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
 #include "sim/memory/compiled_layout.h"
 #include "sim/memory/optimizer_state.h"
+#include "sim/schemes/layer.h"
 
 #include <math.h>
 #include <stdio.h>

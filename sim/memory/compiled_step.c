@@ -164,7 +164,8 @@ static void put_dense_layers(const symbols *s) {
     const spw_model *m = s->model;
     const double rows = s->ends * s->hidden * s->b, wide = (double)m->dense_ffn;
     const double products = s->gathers_tokens ? 1.0 : 3.0;
-    if (s->dense_layers > 1.0) put(s, LOOPS, "dense_carries", "L_dense T H b", s->dense_layers * rows);
+    if (s->dense_layers > 1.0 && s->job->remat != SPW_REMAT_INPUT_OFFLOADED)
+        put(s, LOOPS, "dense_carries", "L_dense T H b", s->dense_layers * rows);
     if (s->dense_layers != 1.0) return;
     put_attention(s, LOOPS, attention, 1.0, s->ends);
     put_pieces(s, LOOPS, "dense_layer_residuals", "3 T H b", 3.0, 3.0 * rows);
@@ -272,6 +273,10 @@ static void put_saved(const symbols *s, const spw_scheme *scheme, const spw_rema
 static void put_carries(const symbols *s) {
     const double unlike = (double)(s->model->layers_per_turn > 0 ? s->model->layers_per_turn : 1);
     const double rows = s->hidden * s->b;
+    if (s->job->remat == SPW_REMAT_INPUT_OFFLOADED && s->cut->stages == 1) {
+        put(s, LOOPS, "input_on_its_way", "T H b", s->tokens * rows); /* to the host or from it */
+        return;
+    }
     if (s->cut->stages == 1) {
         put(s, LOOPS, "carries", "turns T H b", s->runs / unlike * s->tokens * rows);
         return;

@@ -7,6 +7,7 @@
 #include "sim/input/job.h"
 #include "sim/input/remat.h"
 #include "sim/memory/compiled_cut.h"
+#include "sim/schemes/layer.h"
 #include "sim/schemes/scheme.h"
 
 /* Moments of a step, in order. */

@@ -16,6 +16,7 @@
 #include "sim/memory/page_pool.h"
 #include "sim/memory/repeated_modules.h"
 #include "sim/memory/unfused_attention.h"
+#include "sim/schemes/layer.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -199,8 +200,10 @@ static double add_activations(spw_footprint *f, const spw_job *job, const spw_sc
     const double tokens = (double)s->tokens, b = (double)s->element_bytes;
     const double carry = tokens * (double)spw_model_carried(m) * b;
     const spw_fp8_inputs fp8 = spw_fp8_inputs_of(job);
-    LIVE_BY_LAYER(spw_component_add(f, "carries", (double)stage->kept_layers * carry,
-                                    stage->stages > 1
+    const double kept = job->remat == SPW_REMAT_INPUT_OFFLOADED ? 1.0 : (double)stage->kept_layers;
+    LIVE_BY_LAYER(spw_component_add(f, "carries", kept * carry,
+                                    kept < (double)stage->kept_layers ? "the input on its way to the host"
+                                    : stage->stages > 1
                                         ? "inputs of the layers, of the micro-batches in flight (7.9)"
                                         : "inputs of the layers, stacked by the scan (7.3)",
                                     "L T H b = %zu x %zu x %zu x %.0f", stage->kept_layers, s->tokens,

@@ -3,6 +3,7 @@
 #include "sim/input/grid.h"
 #include "sim/input/remat_modules.h"
 #include "sim/memory/optimizer_state.h"
+#include "sim/memory/pipeline.h"
 
 static spw_fp8_facts facts_of(const spw_job *job) {
     return spw_fp8_facts_known(job->precision.recipe, job->cluster.gpu_generation);
@@ -30,8 +31,9 @@ double spw_fp8_linear_parameters(const spw_job *job, const spw_stage *stage) {
                         (layers - moe - (double)stage->bare_layers) * (double)p.dense_ffn_per_layer +
                         predictions * 2.0 * hidden * hidden,
                  whole = spw_fp8_whole_parameters(&job->model, layers, moe);
-    return moe * (double)p.routed_per_layer / (double)(g.expert * g.expert_tensor) +
-           (rest - whole) / (double)g.tensor + whole;
+    const double routed =
+        moe * (double)p.routed_per_layer - (double)stage->lacking_experts * (double)p.expert;
+    return routed / (double)(g.expert * g.expert_tensor) + (rest - whole) / (double)g.tensor + whole;
 }
 
 double spw_fp8_weight_bytes(const spw_job *job, const spw_stage *stage) {

@@ -6,7 +6,8 @@
 #define SPW_SIM_MEMORY_FP8_MEMORY_H
 
 #include "sim/input/job.h"
-#include "sim/memory/pipeline.h"
+
+typedef struct spw_stage spw_stage;
 
 /* Parameters of linear layers that one GPU of the stage holds: attention's projections (with their biases and norms),
  * shared experts, dense FFN, the experts, and of multi-token prediction the product of hidden state and embedding.

@@ -1,6 +1,7 @@
 #include "sim/memory/fsdp2.h"
 
 #include "sim/input/precision.h"
+#include "sim/memory/pipeline.h"
 #include "sim/schemes/point.h"
 
 #include <math.h>

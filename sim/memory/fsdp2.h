@@ -18,7 +18,6 @@
 #define SPW_SIM_MEMORY_FSDP2_H
 
 #include "sim/input/job.h"
-#include "sim/memory/pipeline.h"
 #include "sim/schemes/scheme.h"
 
 #include <stdbool.h>

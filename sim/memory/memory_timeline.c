@@ -5,6 +5,7 @@
 #include "sim/memory/activation_offload.h"
 #include "sim/memory/compiled_memory.h"
 #include "sim/memory/repeated_modules.h"
+#include "sim/schemes/layer.h"
 
 #include <string.h>
 

@@ -14,11 +14,12 @@
 #define SPW_SIM_MEMORY_MEMORY_TIMELINE_H
 
 #include "base/status.h"
-#include "sim/input/stack.h"
 #include "sim/memory/footprint.h"
 
 #include <stddef.h>
 #include <stdint.h>
+
+typedef struct spw_stack spw_stack;
 
 enum { SPW_MEMORY_TIMELINE_POINTS = 600 };
 

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "sim/input/grid.h"
 #include "sim/memory/optimizer_state.h"
+#include "sim/memory/pipeline.h"
 
 #include <string.h>
 

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "sim/input/grid.h"
 #include "sim/memory/muon_dealing.h"
+#include "sim/memory/pipeline.h"
 
 #include <math.h>
 #include <string.h>

@@ -12,11 +12,12 @@
 
 #include "base/status.h"
 #include "sim/input/job.h"
-#include "sim/memory/pipeline.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+typedef struct spw_block spw_block;
 
 /* What the step on a matrix takes, and its gathers. */
 typedef struct spw_muon_seconds {

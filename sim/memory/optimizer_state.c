@@ -3,6 +3,7 @@
 
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
+#include "sim/memory/pipeline.h"
 
 spw_replicated_parameters spw_replicated_parameters_of(const spw_model *m) {
     const spw_parameters p = spw_model_parameters(m);
@@ -54,16 +55,18 @@ static void stage_mixers(const spw_model *m, const spw_stage *stage, double *all
 spw_held_parameters spw_stage_parameters(const spw_model *model, const spw_stage *stage) {
     const spw_parameters p = spw_model_parameters(model);
     const double layers = (double)stage->layers, moe = (double)stage->moe_layers;
-    spw_held_parameters held = {.routed = moe * (double)p.routed_per_layer};
+    const double lacking = (double)stage->lacking_experts,
+                 columns = lacking * (double)spw_model_router_column(model);
+    spw_held_parameters held = {.routed = moe * (double)p.routed_per_layer - lacking * (double)p.expert};
     double mixers = 0.0, whole_mixers = 0.0;
     stage_mixers(model, stage, &mixers, &whole_mixers);
     held.rest = mixers + layers * (double)p.norms_per_layer +
                 moe * (double)(p.shared_per_layer + p.router_per_layer) +
                 (layers - moe - (double)stage->bare_layers) * (double)p.dense_ffn_per_layer -
-                stage_unbiased(model, stage);
+                stage_unbiased(model, stage) - columns;
     const spw_replicated_parameters whole = spw_replicated_parameters_of(model);
     held.replicated = layers * (double)whole.norms + whole_mixers + moe * (double)whole.moe_layer -
-                      stage_unbiased(model, stage);
+                      stage_unbiased(model, stage) - columns;
     const spw_mtp_parameters mtp = spw_mtp_parameters_of(model);
     const double predictions = (double)stage->predictions;
     held.routed += predictions * (double)mtp.routed;

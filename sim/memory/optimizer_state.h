@@ -13,9 +13,10 @@
 #define SPW_SIM_MEMORY_OPTIMIZER_STATE_H
 
 #include "sim/input/job.h"
-#include "sim/memory/pipeline.h"
 
 #include <stdint.h>
+
+typedef struct spw_stage spw_stage;
 
 typedef struct spw_held_parameters {
     double routed, rest;                   /* of one stage, all of its GPUs together */

@@ -79,6 +79,7 @@ static void count_exceptions(const spw_model *m, size_t first, size_t layers, sp
         out->hash_layers += here && m->is_moe[i] != 0 && sparse < m->hash_layers;
         out->shared_indexers +=
             here && m->indexer_heads > 0 && m->mixer_of[i] == 0 && m->shares_indexer[i] != 0;
+        out->lacking_experts += here ? m->fewer_experts[i] : 0;
         sparse += m->is_moe[i];
     }
 }
@@ -129,6 +130,7 @@ spw_stage spw_pipeline_stage(const spw_pipeline *p, const spw_model *model, size
         out.bare_layers += block.bare_layers;
         out.hash_layers += block.hash_layers;
         out.shared_indexers += block.shared_indexers;
+        out.lacking_experts += block.lacking_experts;
         for (size_t k = 1; k < SPW_MODEL_MIXERS; k++) out.mixer_layers[k] += block.mixer_layers[k];
     }
     for (size_t i = 0; i < spw_pipeline_passes(p); i++) {

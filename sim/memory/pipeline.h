@@ -50,8 +50,9 @@ uint64_t spw_pipeline_peak(const spw_pipeline *pipeline, size_t stage, const uin
  * embedding is in the first block, final norm and head in the last. */
 typedef struct spw_block {
     size_t first, layers, moe_layers;
-    size_t predictions; /* layers of multi-token prediction, beside these */
-    size_t bare_layers; /* of `layers`, those without an FFN */
+    size_t predictions;     /* layers of multi-token prediction, beside these */
+    size_t bare_layers;     /* of `layers`, those without an FFN */
+    size_t lacking_experts; /* of all `layers` together, fewer than the layer that has most */
     size_t hash_layers,
         shared_indexers; /* of `layers`: the token's id chooses; attention uses an indexer before it */
     size_t
@@ -70,9 +71,9 @@ typedef struct spw_stage {
     size_t index, stages;
     size_t layers, moe_layers;
     size_t predictions; /* layers of multi-token prediction, beside these; each has experts */
-    size_t bare_layers, mixer_layers[SPW_MODEL_MIXERS]; /* of `layers`, as in a block */
-    size_t hash_layers, shared_indexers;                /* of `layers`, as in a block */
-    bool embedding, head;                               /* the first stage, the last */
+    size_t bare_layers, mixer_layers[SPW_MODEL_MIXERS];   /* of `layers`, as in a block */
+    size_t hash_layers, shared_indexers, lacking_experts; /* of `layers`, as in a block */
+    bool embedding, head;                                 /* the first stage, the last */
     size_t kept_layers, kept_moe_layers;
 } spw_stage;
 spw_stage spw_pipeline_stage(const spw_pipeline *pipeline, const spw_model *model, size_t stage);

@@ -5,6 +5,7 @@
 #include "sim/memory/megatron_job.h"
 #include "sim/memory/pipeline.h"
 #include "sim/memory/stage_layers.h"
+#include "sim/schemes/layer.h"
 
 #include <string.h>
 

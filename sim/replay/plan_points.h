@@ -5,10 +5,11 @@
 #include "base/status.h"
 #include "sim/input/job.h"
 #include "sim/input/megatron_coefficients.h"
-#include "sim/input/stack.h"
 #include "sim/input/time_stack.h"
 #include "sim/replay/replay_request.h"
 #include "sim/replay/result.h"
+
+typedef struct spw_stack spw_stack;
 
 typedef struct spw_trace spw_trace;
 

@@ -6,7 +6,6 @@
 #include "base/status.h"
 #include "sim/input/job.h"
 #include "sim/input/megatron_coefficients.h"
-#include "sim/input/stack.h"
 #include "sim/input/time_stack.h"
 #include "sim/replay/overload.h"
 #include "sim/replay/result.h"
@@ -19,6 +18,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+typedef struct spw_stack spw_stack;
 
 typedef struct spw_trace spw_trace;
 

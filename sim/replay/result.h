@@ -5,7 +5,6 @@
 #include "base/status.h"
 #include "sim/input/job.h"
 #include "sim/input/megatron_coefficients.h"
-#include "sim/input/stack.h"
 #include "sim/input/time_stack.h"
 #include "sim/memory/advice.h"
 #include "sim/memory/footprint.h"
@@ -23,6 +22,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+
+typedef struct spw_stack spw_stack;
 
 typedef struct spw_trace_info spw_trace_info;
 

@@ -10,6 +10,7 @@
 #include "sim/input/job.h"
 #include "sim/memory/footprint.h"
 #include "sim/memory/pipeline.h"
+#include "sim/schemes/layer.h"
 #include "sim/schemes/scheme.h"
 
 #include <stdbool.h>

@@ -1,6 +1,7 @@
 #include "sim/schemes/deepep_buffers.h"
 
 #include "sim/schemes/deepep_jax.h"
+#include "sim/schemes/layer_builder.h"
 #include "sim/schemes/list.h"
 #include "sim/schemes/padded_rows.h"
 

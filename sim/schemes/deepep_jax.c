@@ -2,6 +2,7 @@
 
 #include "sim/routing/counts.h"
 #include "sim/schemes/deepep_buffers.h"
+#include "sim/schemes/layer_builder.h"
 
 size_t spw_deepep_jax_buffer_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
     (void)scheme;

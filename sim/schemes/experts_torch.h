@@ -3,6 +3,7 @@
 #ifndef SPW_SIM_SCHEMES_EXPERTS_TORCH_H
 #define SPW_SIM_SCHEMES_EXPERTS_TORCH_H
 
+#include "sim/schemes/layer_builder.h"
 #include "sim/schemes/scheme.h"
 
 typedef struct spw_layer_builder spw_layer_builder;

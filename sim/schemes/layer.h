@@ -6,21 +6,12 @@
 #define SPW_SIM_SCHEMES_LAYER_H
 
 #include "base/status.h"
+#include "sim/schemes/scheme.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-typedef struct spw_scheme spw_scheme;
-typedef struct spw_layer_shape spw_layer_shape;
-
-/* Passes over a layer in training. Under remat full all three happen, otherwise RECOMPUTE does not. */
-typedef enum spw_phase {
-    SPW_PHASE_FORWARD,
-    SPW_PHASE_RECOMPUTE,
-    SPW_PHASE_BACKWARD,
-    SPW_PHASE_COUNT
-} spw_phase;
 const char *spw_phase_name(spw_phase phase);
 
 /* For whom a layer is described. A scheme whose code does nothing beyond the mathematics gives all of them the same. */
@@ -70,11 +61,6 @@ typedef enum spw_width {
     SPW_WIDTH_LORA, /* rank of the experts' adapters */
     SPW_WIDTH_COUNT
 } spw_width;
-
-/* What the routing gives one rank in one layer. */
-typedef struct spw_rank_rows {
-    uint64_t held, received, sent;
-} spw_rank_rows;
 
 /* One factor of a size, as in {"E", 256}. */
 typedef struct spw_dim {
@@ -149,13 +135,7 @@ size_t spw_layer_find(const spw_layer *layer, const char *name);
 /* As "[D, H] x 2 B = 40960 x 7168 x 2". */
 void spw_layer_formula(const spw_layer_tensor *t, const spw_rank_rows *routed, char *out, size_t size);
 
-/* live_forward: peak of FORWARD; live_backward: peak of RECOMPUTE + BACKWARD; saved: live between the two. The events are
- * those after which the peaks are reached. Saturates at UINT64_MAX. */
-typedef struct spw_live_set {
-    uint64_t forward_bytes, backward_bytes, saved_bytes;
-    uint64_t to_host_bytes;               /* of what waits in the host's memory, beside what is saved */
-    size_t forward_event, backward_event; /* SIZE_MAX: nothing is ever live */
-} spw_live_set;
+/* Its greatest sums. Saturates at UINT64_MAX. */
 spw_live_set spw_layer_live_set(const spw_layer *layer, const spw_rank_rows *rows);
 
 /* What is live after event i, from what was before it; the forward pass leaves nothing to the others. */

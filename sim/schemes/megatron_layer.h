@@ -7,6 +7,7 @@
 #ifndef SPW_SIM_SCHEMES_MEGATRON_LAYER_H
 #define SPW_SIM_SCHEMES_MEGATRON_LAYER_H
 
+#include "sim/schemes/layer_builder.h"
 #include "sim/schemes/list.h"
 #include "sim/schemes/padded_rows.h"
 

@@ -1,6 +1,7 @@
 #include "sim/schemes/ragged_exchange.h"
 
 #include "sim/routing/counts.h"
+#include "sim/schemes/layer_builder.h"
 
 size_t spw_ragged_buffer_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
     double factor = spw_scheme_option_value(scheme, "buffer_factor");

@@ -1,6 +1,7 @@
 /* ScatterMoE on one rank (docs/schemes.md, section 6.3): the kernels gather and scatter themselves, so no row is copied
  * for the first product; the gradients reuse the forward pass's buffers. */
 #include "sim/routing/counts.h"
+#include "sim/schemes/layer_builder.h"
 #include "sim/schemes/list.h"
 
 static const char *const activations[] = {"eager", "compiled", NULL};

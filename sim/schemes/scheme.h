@@ -7,7 +7,6 @@
 
 #include "base/status.h"
 #include "sim/input/job.h"
-#include "sim/schemes/layer_builder.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,6 +14,9 @@
 
 typedef struct spw_compiled_layer spw_compiled_layer;
 typedef struct spw_counts spw_counts;
+typedef struct spw_layer_builder spw_layer_builder;
+typedef struct spw_layer_shape spw_layer_shape;
+typedef struct spw_scheme spw_scheme;
 
 enum { SPW_SCHEME_OPTIONS = 8, SPW_SCHEME_EXCHANGES = 12 };
 
@@ -25,6 +27,27 @@ typedef enum spw_weight_gradients {
     SPW_WEIGHT_GRADIENTS_ADDED,
     SPW_WEIGHT_GRADIENTS_WAIT
 } spw_weight_gradients;
+
+/* Passes over a layer in training. Under remat full all three happen, otherwise RECOMPUTE does not. */
+typedef enum spw_phase {
+    SPW_PHASE_FORWARD,
+    SPW_PHASE_RECOMPUTE,
+    SPW_PHASE_BACKWARD,
+    SPW_PHASE_COUNT
+} spw_phase;
+
+/* What the routing gives one rank in one layer. */
+typedef struct spw_rank_rows {
+    uint64_t held, received, sent;
+} spw_rank_rows;
+
+/* What the tensors of a layer add up to: peak of FORWARD, peak of RECOMPUTE + BACKWARD, what is live between the two. The events
+ * are those after which the peaks are reached. */
+typedef struct spw_live_set {
+    uint64_t forward_bytes, backward_bytes, saved_bytes;
+    uint64_t to_host_bytes;               /* of what waits in the host's memory, beside what is saved */
+    size_t forward_event, backward_event; /* SIZE_MAX: nothing is ever live */
+} spw_live_set;
 
 /* One expert-parallel layer as every rank sees it. Letters are those of docs/schemes.md. */
 struct spw_layer_shape {

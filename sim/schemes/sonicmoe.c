@@ -1,6 +1,7 @@
 /* SonicMoE on one rank (docs/schemes.md, section 6.4): only the input, the pre-activation, scores and indices are kept.
  * With token rounding every expert's count becomes a multiple of the tile. */
 #include "sim/routing/counts.h"
+#include "sim/schemes/layer_builder.h"
 #include "sim/schemes/list.h"
 
 #include "base/memory.h"

@@ -5,6 +5,7 @@
 #ifndef SPW_SIM_SCHEMES_XLA_LAYERS_H
 #define SPW_SIM_SCHEMES_XLA_LAYERS_H
 
+#include "sim/schemes/layer_builder.h"
 #include "sim/schemes/scheme.h"
 
 /* dense, in its three layouts. */

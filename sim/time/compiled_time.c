@@ -1,6 +1,7 @@
 #include "sim/time/compiled_time.h"
 
 #include "sim/input/cluster_levels.h"
+#include "sim/input/compiled_layer.h"
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
@@ -137,7 +138,8 @@ static spw_status add_compute(prediction *p, double *outside, double *products) 
     SPW_TRY(add(p, "shared_expert", "shared experts", w->model.shared_expert / dense));
     SPW_TRY(add(p, "router", "logits of the experts", w->model.router / dense));
     SPW_TRY(add(p, "head", "logits of the vocabulary", w->model.head / dense));
-    SPW_TRY(add(p, "elementwise", "norms, rotations, activations, residuals", w->model.layer_bytes / memory));
+    SPW_TRY(add(p, "elementwise", "norms, rotations, activations, residuals",
+                (w->model.layer_bytes + w->model.logit_bytes) / memory));
     *outside = 0.0;
     for (size_t i = 0; i < p->out->components; i++) *outside += p->out->component[i].seconds;
     SPW_TRY(add(p, "expert_products", "grouped or batched GEMMs, whole tiles", experts));
@@ -230,7 +232,9 @@ static spw_compiled_far name_outside(const prediction *p) {
         spw_outside_add(note, "a network of %zu levels, of which none was measured",
                         job->cluster.levels.count);
     far.network = far.network || levels;
-    if (!full) spw_outside_add(note, "remat %s: timed as full", spw_remat_name(job->remat));
+    if (!full)
+        spw_outside_add(note, "remat %s: timed as full%s", spw_remat_name(job->remat),
+                        spw_remat_is_offloaded(job->remat) ? ", without its copies to the host" : "");
     const spw_grid g = spw_grid_of(job);
     const size_t axes = spw_mesh_time_covers(job) ? (size_t)(g.tensor > 1) + (g.context > 1) : 0;
     if (axes > 0)

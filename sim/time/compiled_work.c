@@ -90,7 +90,7 @@ static void count_weights(const spw_job *job, const spw_compiled_layer *list, co
     const double weight = (double)spw_precision_gathered(job),
                  gradient = (double)spw_precision_scattered(job);
     const spw_parameters p = spw_model_parameters(&job->model);
-    const double routed = (double)(p.routed_per_layer * job->model.moe_layers), stages = (double)cut->stages;
+    const double routed = (double)spw_model_routed(&job->model), stages = (double)cut->stages;
     const double other =
         (double)(p.attention_per_layer + p.norms_per_layer + p.shared_per_layer + p.router_per_layer) *
         (double)cut->piped;
@@ -118,8 +118,8 @@ static void count_weights(const spw_job *job, const spw_compiled_layer *list, co
 static void share_model(const spw_job *job, spw_model_work *w) {
     const spw_grid g = spw_grid_of(job);
     const double sharers = spw_grid_is_mesh(job) ? (double)(g.tensor * g.context) : 1.0;
-    double *const of[] = {&w->tokens,        &w->projections, &w->attention, &w->dense_ffn,
-                          &w->shared_expert, &w->router,      &w->head,      &w->layer_bytes};
+    double *const of[] = {&w->tokens, &w->projections, &w->attention,   &w->dense_ffn,  &w->shared_expert,
+                          &w->router, &w->head,        &w->layer_bytes, &w->logit_bytes};
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) *of[i] /= sharers;
 }
 

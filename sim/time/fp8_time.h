@@ -3,7 +3,8 @@
 #define SPW_SIM_TIME_FP8_TIME_H
 
 #include "sim/input/job.h"
-#include "sim/memory/pipeline.h"
+
+typedef struct spw_stage spw_stage;
 
 /* How much faster a product of a linear layer is than in bf16: fp8_flops / bf16_flops of the cluster x products_share of the
  * recipe. 1 without a recipe. */

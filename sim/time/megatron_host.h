@@ -3,7 +3,8 @@
  *   gap of a layer      layer_gap_s + with an fp8 recipe recipe_gap_s; in a MoE layer expert_gap_s x experts of a rank more, and where
  *                       the host reads the counts of an all-to-all, which are known before its wire is free, counts_gap_s - what
  *                       the layer's exchanges of the pass take, if that is more than 0; x tensor_gap_share with tensor parallelism
- *   floor of a layer    host_floor_s
+ *   floor of a layer    host_floor_s, and of a MoE layer whose experts run one behind the other, as Muon has them without
+ *                       TransformerEngine, sequential_floor_s x experts of a rank more
  *
  * of the passes of one micro-batch, a third of them forward, and a third more where layers run again. A layer that is a mixer or an
  * FFN alone has half of layer_gap_s, of recipe_gap_s and of the floor. CUDA graphs of parts of a layer leave partial_graph_share of
@@ -20,7 +21,7 @@
 typedef struct spw_megatron_host {
     double layer_s, moe_layer_s; /* gaps of a layer, and what a MoE layer's are longer */
     double counts_s;             /* of a MoE layer, of which its exchanges cover what they take */
-    double floor_s;              /* of a layer */
+    double floor_s, moe_floor_s; /* of a layer, and what a MoE layer's is more */
     double forward_share;        /* of all of them */
 } spw_megatron_host;
 
@@ -28,6 +29,9 @@ spw_megatron_host spw_megatron_host_of(const spw_megatron_coefficients *coeffici
 
 /* Of a block, both passes, without counts_s. */
 double spw_megatron_gaps_s(const spw_megatron_host *host, const spw_block *block);
+
+/* The least of a block, both passes. */
+double spw_megatron_floor_s(const spw_megatron_host *host, const spw_block *block);
 
 /* What a pass of a block takes, gaps and floor included: `seconds` of kernels, of which `wire_s` are exchanges; `share` of the
  * host's work. */

@@ -33,7 +33,7 @@ static void name_outside(const spw_megatron_job_request *q, size_t tokens, char 
     const spw_layer_shape *shape = &q->point->shape;
     char size[24];
     (void)snprintf(size, sizeof size, "%zu", shape->ranks);
-    if (job->part == SPW_PART_WHOLE && !c->whole)
+    if (job->part == SPW_PART_WHOLE && c->part == SPW_MEGATRON_EXPERT_LAYERS)
         spw_outside_add(note, "attention, head, optimizer: counted, not fitted");
     if (c->scaled) spw_outside_add(note, "rates scaled from %s", c->cluster);
     if (c->dense_from[0] != '\0' && job->part == SPW_PART_WHOLE)
@@ -43,7 +43,7 @@ static void name_outside(const spw_megatron_job_request *q, size_t tokens, char 
             "and attention at NVIDIA's %.3f and %.3f",
             c->dense_flops_share.value, c->dense_from, c->gemm_flops_share.value,
             c->attention_flops_share.value);
-    if (!c->whole) name_dispatcher(q->point->scheme, note);
+    if (c->part == SPW_MEGATRON_EXPERT_LAYERS) name_dispatcher(q->point->scheme, note);
     if (shape->node_ranks < shape->ranks) spw_outside_add(note, "exchange between nodes not measured");
     if (has_other_mixers(job))
         spw_outside_add(note, "layers of %s: products counted, scans not",
@@ -55,7 +55,8 @@ static void name_outside(const spw_megatron_job_request *q, size_t tokens, char 
         spw_outside_add(note, "expert-parallel sizes other than %s", c->expert_parallel);
     if (tokens < c->tokens_min || tokens > c->tokens_max)
         spw_outside_add(note, "micro-batches other than %zu to %zu tokens", c->tokens_min, c->tokens_max);
-    if (spw_pipeline_of(job).stages > 1 && !c->whole) spw_outside_add(note, "pipelines not measured");
+    if (spw_pipeline_of(job).stages > 1 && c->part == SPW_MEGATRON_EXPERT_LAYERS)
+        spw_outside_add(note, "pipelines not measured");
     const spw_grid grid = spw_grid_of(job);
     if (grid.tensor * grid.context > 1)
         spw_outside_add(note, "tensor and context parallelism counted, not measured: the interval has their "

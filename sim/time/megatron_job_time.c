@@ -267,8 +267,7 @@ static spw_status least_block_s(spw_prediction *p, double rows, size_t stage, si
     const spw_status status = least_layers_s(p, rows, block.moe_layers + block.predictions, out);
     for (size_t i = 0; i < SPW_OUTSIDE_PARTS; i++)
         *out += p->outside.seconds[i] * spw_prediction_share(p, i, &block, stage, chunk);
-    *out = fmax(*out + spw_megatron_gaps_s(&p->host, &block),
-                (double)(block.layers + block.predictions) * p->host.floor_s);
+    *out = fmax(*out + spw_megatron_gaps_s(&p->host, &block), spw_megatron_floor_s(&p->host, &block));
     return status;
 }
 

@@ -84,7 +84,8 @@ spw_status spw_megatron_outside_of(const spw_megatron_coefficients *c, const spw
                     [SPW_OUTSIDE_SHARED] = (w.shared_expert + w.latent) / linear / cut,
                     [SPW_OUTSIDE_HEAD] = w.head / dense / cut,
                     [SPW_OUTSIDE_LOSS] = loss_bytes(c, point) / c->copy_bytes_per_s.value / cut,
-                    [SPW_OUTSIDE_ELEMENTWISE] = w.layer_bytes / c->copy_bytes_per_s.value / cut,
+                    [SPW_OUTSIDE_ELEMENTWISE] =
+                        c->elementwise_share.value * w.layer_bytes / c->copy_bytes_per_s.value / cut,
                     /* counted by the GPU's own tokens */
                     [SPW_OUTSIDE_CASTS] = c->cast_share.value * cast_bytes / c->copy_bytes_per_s.value},
         .forward_share = {[SPW_OUTSIDE_PROJECTIONS] = once.projections / w.projections / passes->layers,

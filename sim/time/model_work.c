@@ -71,8 +71,8 @@ void spw_model_work_count(const spw_job *job, size_t sequences, const spw_model_
     const double elements = layers * layer_elements(m) +
                             matrices * (moe * (double)m->shared_ffn + dense * (double)m->dense_ffn) +
                             moe * (double)(m->latent > 0 ? 2 * m->latent + m->hidden : 0);
-    out->layer_bytes = 2.0 * tokens * (passes->layers * elements + again_elements(m, passes)) * b +
-                       LOGITS_TOUCHES * tokens * (double)m->vocab * 4.0;
+    out->layer_bytes = 2.0 * tokens * (passes->layers * elements + again_elements(m, passes)) * b;
+    out->logit_bytes = LOGITS_TOUCHES * tokens * (double)m->vocab * 4.0;
     out->optimizer_bytes = (double)p.total / (double)spw_job_gpus(job) *
                            (double)(2 * (job->precision.weights + spw_precision_moments(&job->precision)) +
                                     job->precision.gradients);

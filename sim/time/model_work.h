@@ -21,7 +21,8 @@ typedef struct spw_model_work {
     double projections, indexer; /* indexer: of the projections, a sparse indexer's */
     double attention, dense_ffn, shared_expert, router, head;
     double latent;          /* projections around latent experts */
-    double layer_bytes;     /* read and written by element */
+    double layer_bytes;     /* read and written by element in layers */
+    double logit_bytes;     /* and of a loss that is fused with nothing */
     double optimizer_bytes; /* weights, gradients and moments */
     double tokens;          /* of the step */
 } spw_model_work;

@@ -2,6 +2,7 @@
 
 #include "sim/input/stack.h"
 #include "sim/memory/activation_offload.h"
+#include "sim/schemes/layer.h"
 
 #include <math.h>
 

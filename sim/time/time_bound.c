@@ -1,5 +1,6 @@
 #include "sim/time/time_bound.h"
 
+#include "sim/input/compiled_layer.h"
 #include "sim/input/grid.h"
 #include "sim/time/compiled_time.h"
 #include "sim/time/megatron_job_time.h"

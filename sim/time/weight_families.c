@@ -6,13 +6,14 @@
 #include "sim/memory/muon_dealing.h"
 #include "sim/memory/muon_packing.h"
 #include "sim/memory/optimizer_state.h"
+#include "sim/memory/pipeline.h"
 
 #include <math.h>
 
 size_t spw_weight_families(const spw_job *job, bool all_experts, spw_weight_family out[SPW_WEIGHT_FAMILIES]) {
     const spw_model *m = &job->model;
     const spw_parameters p = spw_model_parameters(m);
-    uint64_t routed = p.routed_per_layer * m->moe_layers;
+    uint64_t routed = spw_model_routed(m);
     const uint64_t linear = p.mixers + (p.shared_per_layer + p.latent_per_layer) * m->moe_layers +
                             p.dense_ffn_per_layer * spw_model_dense_layers(m);
     const size_t matrices = spw_expert_matrices(m) * m->moe_layers;

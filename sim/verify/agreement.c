@@ -5,6 +5,7 @@
 #include "reference/schemes/execution.h"
 #include "reference/token_rounding.h"
 #include "sim/input/remat_modules.h"
+#include "sim/schemes/layer.h"
 #include "sim/schemes/selection.h"
 #include "sim/verify/plain_layer.h"
 #include "traces/trace.h"

@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "kernels/record/record.h"
 #include "sim/routing/compose.h"
+#include "sim/schemes/layer.h"
 #include "sim/schemes/selection.h"
 #include "sim/verify/trace_group.h"
 #include "traces/trace.h"

@@ -47,6 +47,21 @@ UNUSED = {"ernie4_5_vl_moe_text": lambda c: c.mlp_layer_types.count("sparse") * 
 REFUSED = set()
 # Classes that are dense by default, and what makes them mixtures.
 SPARSE = {"doge": {"is_moe": True}}
+# Parts that no default and no file of the wheel has.
+SMALL = dict(enable_moe_block=True, num_experts=8, top_k_experts=2, moe_intermediate_size=704)
+VARIANTS = [("gemma4_text", "tables of layers", dict(SMALL, hidden_size_per_layer_input=256)),
+            ("gemma4_text", "keys that are values", dict(SMALL, attention_k_eq_v=True, num_global_key_value_heads=2)),
+            ("gemma4_text", "shared keys", dict(SMALL, num_kv_shared_layers=10, use_double_wide_mlp=True, attention_bias=True)),
+            ("zaya", "sliding, biases", dict(layer_types=["hybrid", "hybrid_sliding"] * 20, sliding_window=64, attention_bias=True,
+                                             lm_head_bias=True, tie_word_embeddings=False)),
+            ("doge", "biases", dict(is_moe=True, mlp_bias=True, attention_bias=True, num_experts=1000)),
+            ("inkling2_text", "full layer first", dict(layer_types=["hybrid", "hybrid_sliding"] * 24)),
+            ("inkling2_loop_text", "other loop", dict(loop_layer_index_start=12, loop_layer_index_end=24, loop_gate_rank=8)),
+            ("nemotron_h", "biases", dict(mlp_bias=True, moe_latent_size=64, use_bias=True, attention_bias=True)),
+            ("jamba", "biases", dict(mamba_conv_bias=False, mamba_proj_bias=True)),
+            ("ernie4_5_moe", "biases", dict(use_bias=True)), ("hy_v3", "biases", dict(mlp_bias=True)),
+            ("qwen3_next", "biases", dict(attention_bias=True)), ("solar_open", "biases", dict(attention_bias=True)),
+            ("laguna", "wide gate", dict(gating=False)), ("deepseek_v3", "plain queries", dict(q_lora_rank=None, attention_bias=True))]
 # What transformers has no class for: published totals in B.
 PUBLISHED = {"moonshotai--Kimi-K2-Instruct": 1026.5, "moonshotai--Kimi-K3": 2800, "stepfun-ai--Step-3.7-Flash": 196, "stepfun-ai--Step-3.7-Flash-FP8": 196}
 # Files without a class, and the file of the same model that has one.
@@ -147,6 +162,9 @@ def cases():
             continue
         if has_experts(config.to_dict()):
             yield f"class {name}", forms_of(config), config
+    for name, what, keys in VARIANTS:
+        config = CONFIG_MAPPING[name](**keys)
+        yield f"class {name}, {what}", forms_of(config), config
     for path in wheel():
         text = path.read_text()
         raw = json.loads(text)

@@ -72,8 +72,8 @@ def stack(name):
 
 
 POLICIES = {"full": "", "save_out_proj": "out", "save_qkv_proj": "qkv", "save_dot_except_mlp": "qkv out",
-            "save_dot_except_mlpwi": "qkv out wo", "minimal": "qkv out wi wo", "minimal_with_context": "qkv out wi wo context"}
-TREES = {"maxtext@7e3f19ff7": (0, 0, 0), "maxtext@e591f30c": (2, 1, 1), "rocm-maxtext": (2, 2, 1)}  # dense wi, grouped wi, wo
+            "save_dot_except_mlpwi": "qkv out wo", "save_dot_with_context_except_mlp": "qkv out context", "minimal": "qkv out wi wo", "minimal_with_context": "qkv out wi wo context"}
+TREES = {"maxtext@7e3f19ff7": (0, 0, 0), "maxtext@e591f30c": (2, 1, 1), "rocm-maxtext": (2, 2, 1), "maxtext": (2, 1, 1)}  # dense wi, grouped wi, wo
 
 
 def predict(row, s):
@@ -254,6 +254,12 @@ hold(of_compiled, "interval_coverage", least=0.99)
 hold(of_compiled, "interval_width_median", most=0.19)
 hold(of_compiled, "outside_fit", most=0)
 hold(counted, "temporary_gib_median_abs_error", most=0.0115)
+newest = score(data / "compiled/maxtext_2026_11.csv", data / "compiled/maxtext_fp32.csv")
+hold(newest, "temporary_gib_median_abs_error", most=0.0125)
+hold(newest, "temporary_gib_max_abs_error", most=0.087)
+hold(newest, "interval_coverage", least=0.97)
+hold(newest, "interval_width_median", most=0.09)
+hold(newest, "outside_fit", most=0)
 hold(of_compiled, "peak_values_matched", least=1300)
 hold(of_compiled, "peak_values_missing", most=38)
 hold(of_compiled, "peak_values_extra", most=20)

@@ -52,6 +52,12 @@ for i, fact in enumerate(facts):
     path.write_text(json.dumps(fact["config"]))
     check_sum(path)
 
+path = scratch / "unlike.json"  # layers that differ in experts and choices
+path.write_text(json.dumps(dict(model_type="qwen3_moe", hidden_size=8, vocab_size=16, num_hidden_layers=4, num_attention_heads=2, head_dim=4,
+                                num_key_value_heads=1, intermediate_size=5, moe_intermediate_size=6, mlp_only_layers=[0],
+                                num_experts=[0, 4, 2, 3], num_experts_per_tok=[0, 2, 1, 2])))
+check_sum(path)
+
 # Mixtral by hand: 32 layers alike, 8 heads of keys and values of 128.
 want = [("attention", "queries", 4096, 4096, 1), ("attention", "keys", 4096, 1024, 1), ("attention", "values", 4096, 1024, 1),
         ("attention", "output", 4096, 4096, 1), ("router", "router", 4096, 8, 1), ("routed experts", "gate", 4096, 14336, 8),

@@ -460,7 +460,7 @@ REAL = ("dense:capacity_factor=1.25", "dense:capacity_factor=4", "ragged", "gmm"
 
 
 def run_real(program, folder, path, expert, steps=None):
-    """A trace of 64 ranks of the scratch-moe-e64 model, on 64 GPUs of that model."""
+    """A trace of 64 ranks of the scratch-moe-e64 model, on 64 GPUs of that model. steps: the first of them; None: all."""
     with h5py.File(path) as f:
         steps = steps or f["steps/id"].shape[0]
         end = int(f["tokens/step_offset"][steps])
@@ -509,7 +509,7 @@ def all_jobs(o, program, folder):
     seeds = range(o.first, o.first + o.cases)
     few = seeds[:o.cases // 10]
     real = [*sorted(o.data.glob("training_aux_e64*.h5")), *o.trace]
-    jobs = [(run_real, (path.resolve(), expert)) for path in real for expert in (8, 16, 32, 64)]
+    jobs = [(run_real, (path.resolve(), *case)) for path in real for case in ((8,), (16, 1), (32, 1), (64, 1))]
     jobs += [(run_random, (seed,)) for seed in seeds]
     jobs += [(run_random, (seed, "folded", fold)) for seed in few for fold in (2, 3)]
     jobs += [(run_random, (seed, "folded", 1, False, 1 + seed % 5)) for seed in few]  # layers in turn

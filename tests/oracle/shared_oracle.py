@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Many processes give the bytes of one, also in network namespaces of their own, and a run that was killed goes on and gives them
-too. KILLS times (20) a process is killed with SIGKILL at a random time: nothing torn is left, and the same command goes on.
+too. KILLS times (10) a process is killed with SIGKILL at a random time: nothing torn is left, and the same command goes on.
 Checkpoints that were cut short, damaged or made by another command are cut back or refused.
 
 shared_oracle.py SPILLWAY SCRATCH ROOT [MPIEXEC [KILLS [SEED]]]"""
@@ -17,7 +17,7 @@ from processes import HANG_S
 
 program, scratch, root = os.path.abspath(sys.argv[1]), pathlib.Path(sys.argv[2]).resolve() / "shared", pathlib.Path(sys.argv[3]).resolve()
 mpiexec = sys.argv[4] if len(sys.argv) > 4 else None
-most_kills = int(sys.argv[5]) if len(sys.argv) > 5 else 20
+most_kills = int(sys.argv[5]) if len(sys.argv) > 5 else 10
 seed = int(sys.argv[6]) if len(sys.argv) > 6 else 7
 job = root / "sim/jobs/scratch-moe-e64.yaml"
 checks, chance = 0, random.Random(seed)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Requested bytes of whole Megatron-Core models on one and two H100 (notebooks_data/measured/whole_models_h100.csv), run by run:
+"""Requested bytes of whole Megatron-Core models on one and two H100 (notebooks_data/megatron/whole_models_h100.csv), run by run:
 what `score` says is within 0.05 % of what was measured, and never above it by more than 0.01 %.
 
 whole_measured_oracle.py SPILLWAY ROOT"""
@@ -17,7 +17,7 @@ OTHER = {("qw-g2-muon", 0)}
 # One rank with all rows, which runs its experts again; and one that holds most in the backward pass of its last layer.
 WIDE = {"qw-g2-hot1-moe": 0.15, "qw-g1-s2048b1": 0.1}
 
-table = json.loads(oracle.must("score", root / "notebooks_data/measured/whole_models_h100.csv", "--format", "json"))
+table = json.loads(oracle.must("score", root / "notebooks_data/megatron/whole_models_h100.csv", "--format", "json"))
 seen = collections.Counter()
 for row in table["rows"]:
     if (row["name"], row["rank"]) in OTHER:

@@ -1,4 +1,5 @@
 /* The memory of compiled programs: lists with pencil and paper, then properties, then stack files. */
+#include "sim/input/compiled_layer.h"
 #include "sim/memory/compiled_memory.h"
 
 #include "base/file.h"

@@ -4,6 +4,7 @@
 #include "kernels/record/numbers.h"
 #include "kernels/record/routing.h"
 #include "kernels/verify/judge.h"
+#include "kernels/verify/kernel_case.h"
 #include "reference/bf16.h"
 #include "tests/unit/check.h"
 
@@ -129,6 +130,31 @@ static void test_equal(void) {
     CHECK(strcmp(spw_last_error(), "got 1, want 4294967297") == 0);
 }
 
+/* Bits are asked for where any order of sums gives them: copies, and sums of small integers. */
+static void test_exact_cases(void) {
+    static const struct {
+        spw_kernel kernel;
+        bool copies, sums;
+    } kernels[] = {{SPW_KERNEL_GROUPED_GEMM, false, true},    {SPW_KERNEL_INPUT_GRADIENT, false, true},
+                   {SPW_KERNEL_WEIGHT_GRADIENT, false, true}, {SPW_KERNEL_PERMUTE, true, true},
+                   {SPW_KERNEL_UNPERMUTE, false, true},       {SPW_KERNEL_SWIGLU, false, false},
+                   {SPW_KERNEL_ROUTER, false, false},         {SPW_KERNEL_DISPATCH, true, true},
+                   {SPW_KERNEL_COMBINE, false, true}};
+    enum { CASES = 20 };
+    for (size_t k = 0; k < sizeof kernels / sizeof *kernels; k++) {
+        size_t of[2] = {0, 0};
+        for (size_t i = 0; i < CASES; i++) {
+            spw_kernel_case c;
+            CHECK_OK(spw_kernel_case_create(kernels[k].kernel, SPW_TYPE_FLOAT, NULL, i, &c));
+            const bool integers = strstr(c.name, "integers") != NULL;
+            CHECK(c.exact == (kernels[k].copies || (kernels[k].sums && integers)));
+            of[integers]++;
+            spw_kernel_case_destroy(&c);
+        }
+        CHECK(of[0] > 0 && of[1] > 0);
+    }
+}
+
 int main(void) {
     test_equal();
     test_interval();
@@ -139,5 +165,6 @@ int main(void) {
     test_routing();
     test_numbers();
     CHECK(spw_device_count() >= 0);
+    test_exact_cases();
     return check_done();
 }

@@ -1,5 +1,7 @@
 /* Routing records: what is written is read, and what was not written is refused. No GPU needed. */
+#include "kernels/record/choices.h"
 #include "kernels/record/record.h"
+#include "kernels/record/record_rules.h"
 
 #include "base/memory.h"
 #include "tests/unit/check.h"
@@ -131,10 +133,71 @@ static void test_shipped(const char *path) {
     spw_alloc_fail_after(-1);
 }
 
+/* Rows of a rank's buffer, by hand: 2 ranks of 3 sequences of 100 tokens, 2 choices each. */
+static void test_buffers(void) {
+    static const struct {
+        int rule;
+        size_t experts, thousandths, rows;
+    } tries[] = {{SPW_RECORD_CAPACITY, 8, 1250, 3 * 8 * 31}, /* 1.25 x 25 slots, cut */
+                 {SPW_RECORD_CAPACITY, 8, 1, 3 * 8 * 0},
+                 {SPW_RECORD_EXPERT, 8, 1500, 900},
+                 {SPW_RECORD_EXPERT, 8, 3000, 1200}, /* never more than all choices of the group */
+                 {SPW_RECORD_EXPERT, 8, 0, 1200},
+                 {SPW_RECORD_SOURCE, 8, 1500, 900},
+                 {SPW_RECORD_SOURCE, 8, 3000, 1800},
+                 {SPW_RECORD_SOURCE, 8, 0, 1200}, /* a token has two choices, of 4 experts */
+                 {SPW_RECORD_SOURCE, 2, 0, 600},  /* of 1 expert */
+                 {SPW_RECORD_TOKEN, 8, 0, 1200}};
+    for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
+        const spw_record r = {
+            .ranks = 2, .sequences = 3, .sequence_length = 100, .top_k = 2, .experts = tries[i].experts};
+        const spw_record_scheme scheme = {.rule = tries[i].rule, .factor_thousandths = tries[i].thousandths};
+        const size_t rows = spw_record_buffer(&r, &scheme);
+        CHECK(rows == tries[i].rows);
+        if (rows != tries[i].rows) fprintf(stderr, "buffer %zu: %zu, want %zu\n", i, rows, tries[i].rows);
+    }
+}
+
+enum { DRAWN = 6000, CHOSEN = 3, AMONG = 16, OVER = 4 };
+static int32_t drawn[DRAWN][CHOSEN];
+
+/* What each kind of choices promises. */
+static void test_choices(void) {
+    for (int kind = 0; kind < SPW_CHOICES_KINDS; kind++) {
+        size_t of[AMONG] = {0}, unused = 0, without = 0;
+        spw_choices_fill((spw_choice_kind)kind, DRAWN, CHOSEN, AMONG, OVER, 5, &drawn[0][0]);
+        for (size_t t = 0; t < DRAWN; t++) {
+            size_t here = 0;
+            for (size_t k = 0; k < CHOSEN; k++) {
+                const int32_t x = drawn[t][k];
+                CHECK(x >= -1 && x < AMONG);
+                for (size_t j = 0; j < k; j++) CHECK(x < 0 || drawn[t][j] != x);
+                if (x >= 0) of[x]++, here++;
+            }
+            unused += CHOSEN - here;
+            without += here == 0;
+        }
+        const double each = (double)(DRAWN * CHOSEN - unused) / AMONG;
+        for (size_t x = 0; x < AMONG; x++) {
+            const double share = (double)of[x] / each;
+            if (kind == SPW_CHOICES_UNIFORM || kind == SPW_CHOICES_FEW) CHECK(share > 0.9 && share < 1.1);
+            if (kind == SPW_CHOICES_ONE) CHECK(of[x] == (x < CHOSEN ? DRAWN : 0));
+            if (kind == SPW_CHOICES_EMPTY) CHECK(x < 12 ? share > 1.2 && share < 1.5 : of[x] == 0);
+            if (kind == SPW_CHOICES_SKEWED && x > 0) CHECK((double)of[x] < 1.1 * (double)of[x - 1]);
+        }
+        if (kind == SPW_CHOICES_SKEWED) CHECK(of[0] > 4 * of[AMONG - 1] && of[AMONG - 1] > 0);
+        if (kind != SPW_CHOICES_FEW) CHECK(unused == 0);
+        if (kind == SPW_CHOICES_FEW) CHECK(without >= DRAWN / 7 && without < DRAWN / 6);
+        if (kind == SPW_CHOICES_FEW) CHECK(unused > DRAWN * CHOSEN / 4 && unused < DRAWN * CHOSEN * 2 / 5);
+    }
+}
+
 int main(int argc, char **argv) {
     test_round();
     test_refusals();
     test_damage();
     if (argc == 2) test_shipped(argv[1]);
+    test_buffers();
+    test_choices();
     return check_done();
 }

@@ -6,6 +6,7 @@
 #include "sim/memory/fsdp2.h"
 #include "sim/memory/muon_packing.h"
 #include "sim/memory/optimizer_state.h"
+#include "sim/memory/pipeline.h"
 #include "sim/schemes/point.h"
 #include "sim/time/model_work.h"
 #include "sim/time/step_traffic.h"
@@ -455,6 +456,119 @@ static void test_kimi(void) {
     CHECK(p.mixer_per_layer[1] == 5 * 8 * 8 + 8 * 4 + 4 * 8 + 8 * 2 + 3 * 8 * 4 + 8 + 2 + 4);
 }
 
+/* --- Tables of n-grams, joined keys that layers share, streams through a low rank --- */
+
+static void test_tables(void) {
+    spw_model m;
+    read("{\"model_type\": \"deepseek_v41\", \"hidden_size\": 8, \"vocab_size\": 16, \"num_hidden_layers\": "
+         "4, \"num_attention_heads\": 4, "
+         "\"head_dim\": 6, \"q_lora_rank\": 5, \"o_groups\": 2, \"o_lora_rank\": 3, \"index_n_heads\": 2, "
+         "\"index_head_dim\": 4, "
+         "\"n_routed_experts\": 4, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 6, "
+         "\"n_shared_experts\": 1, \"hc_mult\": 2, "
+         "\"sliding_window\": 3, \"compress_ratios\": [0, 2, 2, 1, 0], \"kv_source_layer_ids\": [1, 3], "
+         "\"index_source_layer_ids\": [1, 2, 3], "
+         "\"engram_layer_ids\": [1], \"engram_num_embeddings\": [100], \"engram_max_ngram_size\": 3, "
+         "\"engram_n_heads\": 2, "
+         "\"engram_head_dim\": 4}",
+         &m);
+    const uint64_t window = 8 * 5 + 5 * 24 + 8 * 6 + 12 * 3 * 2 + 6 * 8 + 4 + 5 + 6, chooses = 5 * 8 + 8 * 2,
+                   joins = 8 * 6 + 6 * 4 + 6 + 4; /* of two tokens a gate as well */
+    spw_parameters p = spw_model_parameters(&m);
+    CHECK(p.mixers == 4 * window + 3 * chooses + 2 * joins + 8 * 6);
+    CHECK(p.norms_per_layer == 2 * 8 + 2 * 16 * 8 + 2 * (8 + 3));
+    CHECK(p.tables == 100 * 4 && p.final_norm == 8 + 16 * 24 + 2 * 16);
+    CHECK(p.total ==
+          p.mixers + 4 * (4 * 144 + 144 + 8 * 4 + 4 + p.norms_per_layer) + 2 * 128 + p.final_norm + 400);
+    CHECK(p.active == p.total - p.tables - 4 * 2 * 144);
+    CHECK(m.mixer[m.mixer_of[1]].every == 2 && m.mixer[m.mixer_of[3]].every == 1 && m.mixer_of[0] == 0);
+    read("{\"model_type\": \"qwen4_exp_text\", \"hidden_size\": 8, \"vocab_size\": 16, "
+         "\"num_hidden_layers\": 2, \"num_attention_heads\": 2, "
+         "\"num_key_value_heads\": 1, \"head_dim\": 4, \"full_attention_interval\": 2, "
+         "\"linear_num_key_heads\": 1, "
+         "\"linear_num_value_heads\": 2, \"linear_key_head_dim\": 3, \"linear_value_head_dim\": 3, "
+         "\"linear_conv_kernel_dim\": 4, "
+         "\"num_experts\": 4, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 6, "
+         "\"shared_expert_intermediate_size\": 10, "
+         "\"hc_count\": 2, \"hc_lowrank\": 3, \"indexer_n_heads\": 2, \"indexer_head_dim\": 5, "
+         "\"indexer_kv_heads\": 1, "
+         "\"ple_layer_ids\": [1], \"ple_embed_dim\": 8, \"ple_conv_kernel_size\": 4, \"ngram_size\": 3, "
+         "\"heads_per_ngram\": 2, "
+         "\"ngram_vocab_size_base\": 50}",
+         &m);
+    p = spw_model_parameters(&m);
+    CHECK(p.mixer_per_layer[0] == 8 * 16 + 2 * 8 * 4 + 8 * 8 + 8 + 8 * 15 + 10);
+    CHECK(p.mixer_per_layer[1] == 8 * 18 + 8 * 4 + 6 * 8 + 12 * 4 + 4 + 3);
+    CHECK(p.norms_per_layer == 2 * (16 + 16 * 5 + 3 * 16) && p.tables == 4 * 50 * 2);
+    CHECK(p.final_norm == 8 + 16 * 6 + 16 + 8 * 24 + 7 * 16);
+    refuse("{\"model_type\": \"longcat_flash\", \"hidden_size\": 24, \"vocab_size\": 10, \"num_layers\": 1, "
+           "\"num_attention_heads\": 2, "
+           "\"n_routed_experts\": 4, \"moe_topk\": 2, \"expert_ffn_hidden_size\": 6, \"ffn_hidden_size\": 5, "
+           "\"kv_lora_rank\": 4, "
+           "\"qk_nope_head_dim\": 4, \"qk_rope_head_dim\": 2, \"v_head_dim\": 4, \"ple_layer_ids\": [0]}",
+           "key 'ngram_vocab_size_base' is missing");
+}
+
+/* Experts and choices of each layer: 4, 2 and 3 of them, the first layer dense; of these 2, 1 and 2 a token. */
+#define UNLIKE(experts, choices) \
+    "{\"model_type\": \"qwen3_moe\", \"hidden_size\": 8, \"vocab_size\": 16, \"num_hidden_layers\": 4, " \
+    "\"num_attention_heads\": 2, " \
+    "\"num_key_value_heads\": 1, \"head_dim\": 4, \"intermediate_size\": 5, \"moe_intermediate_size\": 6, " \
+    "\"mlp_only_layers\": [0], " \
+    "\"num_experts\": " experts ", \"num_experts_per_tok\": " choices "}"
+
+static void test_unlike(void) {
+    spw_model m, alike;
+    read(UNLIKE("[0, 4, 2, 3]", "[0, 2, 1, 2]"), &m);
+    read(UNLIKE("4", "2"), &alike);
+    const uint64_t expert = 3 * 8 * 6, all = spw_model_parameters(&alike).total;
+    CHECK(m.experts == 4 && m.top_k == 2 && m.lacking_experts == 3 && m.lacking_choices == 1);
+    CHECK(spw_model_parameters(&m).total == all - 3 * (expert + 8));
+    CHECK(spw_model_parameters(&m).active == spw_model_parameters(&alike).active - expert - 3 * 8);
+    CHECK(spw_model_routed(&m) == 9 * expert);
+    double held = 0.0, routed[2] = {0.0, 0.0};
+    for (size_t s = 0; s < 2; s++) {
+        const spw_pipeline pipeline = {.stages = 2, .chunks = 1, .micro_batches = 1};
+        const spw_stage stage = spw_pipeline_stage(&pipeline, &m, s);
+        const spw_held_parameters here = spw_stage_parameters(&m, &stage);
+        routed[s] = here.routed;
+        held += here.routed + here.rest;
+    }
+    CHECK(near(held, (double)spw_model_parameters(&m).total) && near(routed[0], 4.0 * (double)expert) &&
+          near(routed[1], 5.0 * (double)expert));
+    CHECK(strstr(m.doubt[0], "layers differ in experts or choices") != NULL);
+    refuse(UNLIKE("[0, 4, 2]", "2"), "a list of 4 numbers, one a layer");
+    refuse(UNLIKE("[0, 4, 1, 3]", "2"), "layer 2 has 1 experts, of which a token chooses 2");
+    refuse(UNLIKE("[0, 4, -1, 3]", "1"), "'num_experts' has -1 at layer 2");
+}
+
+/* A looped layer works in every pass: two of Inkling's four, three times. */
+#define LOOP(passes) \
+    "{\"model_type\": \"inkling2_loop_text\", \"hidden_size\": 8, \"vocab_size\": 16, " \
+    "\"num_hidden_layers\": 4, \"num_attention_heads\": 2, " \
+    "\"num_key_value_heads\": 1, \"head_dim\": 4, \"swa_num_attention_heads\": 2, " \
+    "\"swa_num_key_value_heads\": 1, \"swa_head_dim\": 4, " \
+    "\"sliding_window_size\": 4, \"d_rel\": 2, \"rel_extent\": 4, \"conv_kernel_size\": 2, " \
+    "\"n_routed_experts\": 4, " \
+    "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 6, \"loop_gate_rank\": 2, " \
+    "\"loop_layer_index_start\": 1, " \
+    "\"loop_layer_index_end\": 3, \"layer_types\": [\"hybrid_sliding\", \"hybrid_sliding\", " \
+    "\"hybrid_sliding\", \"hybrid_sliding\"], " \
+    "\"loop_num_passes\": " passes "}"
+
+static void test_loops(void) {
+    spw_model once, thrice;
+    read(LOOP("1"), &once);
+    read(LOOP("3"), &thrice);
+    const spw_parameters p = spw_model_parameters(&once);
+    CHECK(p.total == spw_model_parameters(&thrice).total);
+    const spw_token_work a = spw_token_work_of(&once, 64), b = spw_token_work_of(&thrice, 64);
+    const double layer =
+        (double)(p.mixer_per_layer[3] + p.norms_per_layer + p.router_per_layer + 2 * p.expert);
+    CHECK(near(b.weights - a.weights, 2 * 2 * 2 * layer));
+    CHECK(near(b.scores, a.scores * 2)); /* 8 runs of 4 layers alike */
+}
+
 /* --- fp8 recipes: matrices of every kind of layer have copies, an indexer that layers share has one --- */
 
 #define JOB(model) \
@@ -498,6 +612,9 @@ int main(void) {
     test_latent();
     test_tensor();
     test_recipes();
+    test_tables();
+    test_loops();
+    test_unlike();
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         walk(models[i]);
         test_stages(models[i]);

@@ -97,7 +97,7 @@ static void test_power(void) {
                  {"mi355x-8x8", 2.5166e15, 1200, true}};
     spw_megatron_coefficients c, other;
     CHECK_OK(spw_megatron_coefficients_read("megatron-te-gb200-2026-11", NULL, &c));
-    CHECK(c.whole && c.power_share.value > 0.5);
+    CHECK(c.part == SPW_MEGATRON_WHOLE && c.power_share.value > 0.5);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         spw_cluster cluster;
         CHECK_OK(spw_cluster_read(cases[i].cluster, NULL, &cluster));
@@ -257,7 +257,8 @@ static void test_host(void) {
                                          .counts_gap_s = {.value = 4e-3},
                                          .partial_graph_share = {.value = 0.5},
                                          .tensor_gap_share = {.value = 3.0},
-                                         .host_floor_s = {.value = 5e-3}};
+                                         .host_floor_s = {.value = 5e-3},
+                                         .sequential_floor_s = {.value = 5e-4}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         spw_job job = job_of("parallel: {expert: 8, fsdp: 8}\nremat: none\n");
         const spw_scheme scheme = scheme_of(cases[i].scheme);
@@ -273,6 +274,12 @@ static void test_host(void) {
         near(1e3 * h.moe_layer_s, cases[i].moe, 1e-12, "of its experts");
         near(1e3 * h.counts_s, cases[i].counts, 1e-12, "of counts");
         near(h.forward_share, cases[i].full ? 0.25 : 1.0 / 3.0, 1e-12, "forward");
+        near(h.moe_floor_s, 0.0, 1e-12, "experts together");
+        job.muon = true;
+        const double graph = cases[i].graph == SPW_GRAPH_NONE ? 1.0 : 0.5;
+        near(1e3 * spw_megatron_host_of(&c, &point).moe_floor_s,
+             h.floor_s > 0.0 ? (cases[i].full ? 4.0 / 3.0 : 1.0) * graph * 8 * 0.5 : 0.0, 1e-12,
+             "experts in a row");
     }
     /* Two layers, one of experts: 2 x 1 + 1 x 0.8 + counts that 3 of 4 ms of exchanges cover; the floor of 5 ms a layer. */
     const spw_megatron_host h = {.layer_s = 1e-3, .moe_layer_s = 8e-4, .counts_s = 4e-3, .floor_s = 5e-3};
@@ -281,6 +288,9 @@ static void test_host(void) {
     near(spw_megatron_pass_s(&h, &block, 1.0, 20e-3, 6e-3), 22.8e-3, 1e-12, "covered by exchanges");
     near(spw_megatron_pass_s(&h, &block, 1.0, 1e-3, 0.0), 10e-3, 1e-12, "the host's floor");
     near(spw_megatron_pass_s(&h, &block, 0.5, 20e-3, 0.0), 23.4e-3, 1e-12, "half of it");
+    const spw_megatron_host slow = {.floor_s = 5e-3, .moe_floor_s = 4e-2};
+    near(spw_megatron_pass_s(&slow, &block, 0.5, 1e-3, 0.0), 25e-3, 1e-12,
+         "the host's floor, experts in a row");
 }
 
 static void test_covers(void) {

@@ -4,6 +4,7 @@
 
 #include "sim/input/remat.h"
 
+#include "sim/schemes/layer.h"
 #include "tests/unit/check.h"
 
 #include <stdlib.h>

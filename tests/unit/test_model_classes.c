@@ -2,6 +2,7 @@
  * torch's meta device: classes.jsonl, made by read_classes.py. argv[1]: tests/models. */
 #include "sim/input/model.h"
 #include "sim/memory/optimizer_state.h"
+#include "sim/memory/pipeline.h"
 
 #include "tests/unit/check.h"
 
@@ -10,7 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINE = 1 << 16, LEAST = 95 };
+    enum {
+        LINE = 1 << 16,
+        LEAST = 95
+    };
 
 /* What the stages of a pipeline hold is all of it: of one stage, and of two that share the layers out in any way. */
 static void check_state(const char *name, const spw_model *m, uint64_t want) {

@@ -154,7 +154,7 @@ static void test_switches(void) {
     "\"moe_intermediate_size\": 2, " \
     "\"num_experts\": 2, " \
     "\"top_k_experts\": 1, \"layer_types\": [\"sliding_attention\", \"full_attention\", " \
-    "\"full_attention\"]" rest "}"
+    "\"full_attention\"], \"attention_k_eq_v\": true" rest "}"
 
 static void test_per_layer(void) {
     spw_model keys, m;

@@ -4,6 +4,7 @@
 
 #include "sim/memory/muon_dealing.h"
 #include "sim/memory/muon_packing.h"
+#include "sim/memory/pipeline.h"
 #include "tests/unit/check.h"
 
 #include <math.h>
@@ -277,7 +278,47 @@ static void test_deepseek(void) {
     CHECK(fabs(all(&s) / 1073741824.0 - 571.0) < 1.0);
 }
 
+/* Every matrix of a block on one GPU: grouped queries with a gate and values of another size, tensor 2, expert 2 x expert_tensor 2; one
+ * dense and two MoE layers, and one of multi-token prediction. */
+static void test_matrices(void) {
+    static const spw_muon_matrices experts[] = {{96, 512, 12, 2, false}, {512, 48, 12, 2, true}};
+    static const spw_muon_matrices rest[] = {
+        {608, 512, 4, 2, false, {256, 256, 64, 32}}, /* queries, gates, keys, values */
+        {512, 128, 4, 2, true},
+        {200, 512, 1, 2, false}, /* gate and up of the dense FFN */
+        {512, 100, 1, 2, true},
+        {40, 512, 3, 2, false}, /* of the shared expert */
+        {512, 20, 3, 2, true},
+        {8, 512, 3}, /* routers */
+        {256, 1024, 1, 2, false}};
+    static spw_job job;
+    spw_model *m = &job.model;
+    spw_muon_list list[2];
+    m->hidden = 512, m->heads = 8, m->kv_heads = 2, m->head_dim = 64, m->v_head_dim = 32,
+    m->query_gate = true;
+    m->layers = 3, m->moe_layers = 2, m->experts = 8, m->top_k = 2;
+    m->expert_ffn = 96, m->shared_ffn = 40, m->dense_ffn = 200;
+    job.expert = 2, job.expert_tensor = 2, job.tensor = 2, job.fsdp = 1;
+    job.optimizer = SPW_OPTIMIZER_DISTRIBUTED;
+    const spw_block block = {.layers = 3, .moe_layers = 2, .predictions = 1};
+    spw_muon_block_matrices(&job, &block, list);
+    const spw_muon_matrices *const want[] = {experts, rest};
+    const size_t kinds[] = {sizeof experts / sizeof *experts, sizeof rest / sizeof *rest};
+    for (size_t i = 0; i < 2; i++) {
+        CHECK(list[i].kinds == kinds[i]);
+        for (size_t k = 0; k < kinds[i] && k < list[i].kinds; k++) {
+            const spw_muon_matrices *a = &list[i].kind[k], *b = &want[i][k];
+            uint64_t rows = 0;
+            CHECK(a->rows == b->rows && a->columns == b->columns && a->count == b->count);
+            CHECK(a->sharers == b->sharers && a->by_columns == b->by_columns);
+            for (size_t p = 0; p < SPW_MUON_PARTS; p++) rows += a->part[p];
+            CHECK(memcmp(a->part, b->part, sizeof a->part) == 0 && (rows == 0 || rows == a->rows));
+        }
+    }
+}
+
 int main(void) {
+    test_matrices();
     test_bytes();
     test_instances();
     test_muon();

@@ -9,7 +9,7 @@
 #include <omp.h>
 #include <string.h>
 
-enum { TOKENS = 7, HIDDEN = 6, FFN = 5, SHARED = 4, EXPERTS = 8, TOP_K = 2 };
+enum { TOKENS = 7, HIDDEN = 6, FFN = 5, SHARED = 9, EXPERTS = 8, TOP_K = 2 };
 enum { WR = HIDDEN * EXPERTS, WE = EXPERTS * HIDDEN * FFN, WS = HIDDEN * SHARED, NX = TOKENS * HIDDEN };
 
 /* Everything that the loss depends on, in one array: x, router, w0, w1, wo, shared w0, w1, wo. */

@@ -2,6 +2,8 @@
  * against a count over the tokens; memory that follows the routing against windows of micro-batches, added up by hand;
  * several splits in one walk against each on its own. */
 #include "sim/replay/replay.h"
+#include "sim/schemes/layer.h"
+#include "sim/schemes/layer_builder.h"
 #include "sim/schemes/list.h"
 #include "tests/unit/check.h"
 #include "traces/generate.h"

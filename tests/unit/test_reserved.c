@@ -6,6 +6,7 @@
 #include "sim/memory/step_memory.h"
 
 #include "base/memory.h"
+#include "sim/schemes/layer_builder.h"
 #include "tests/unit/check.h"
 #include "tests/unit/layer_of.h"
 

@@ -5,6 +5,7 @@
  * table. */
 #include "sim/input/csv.h"
 #include "sim/memory/footprint.h"
+#include "sim/schemes/layer.h"
 #include "tests/unit/check.h"
 #include "tests/unit/csv_number.h"
 #include "tests/unit/scheme_of.h"

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "sim/schemes/layer.h"
 
 #include <errno.h>
 #include <gsl/gsl_sort.h>

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "sim/input/maxtext_settings.h"
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
 #include "sim/memory/compiled_layout.h"
@@ -233,8 +234,11 @@ cleanup:
 /* A table without the column is of bf16 throughout, as all were before there was one. */
 static spw_status read_precision(const fields *f, spw_score_cell *out) {
     const char *text = spw_csv_field(f->csv, f->row, "precision");
-    const char *word = text != NULL && text[0] != '\0' ? text : "bf16";
-    (void)snprintf(out->precision, sizeof out->precision, "%s", word);
+    const char *note = spw_csv_field(f->csv, f->row, "note");
+    (void)snprintf(out->precision, sizeof out->precision, "%s",
+                   text != NULL && text[0] != '\0' ? text : "bf16");
+    if (text == NULL && note != NULL) spw_maxtext_precision(note, out->precision, sizeof out->precision);
+    const char *word = out->precision;
     if (spw_precision_choose(&out->job, word)) return SPW_OK;
     return spw_fail(SPW_EFORMAT,
                     "%s:%zu: precision '%.40s'; write bf16, fp32, mixed or framework, and "
@@ -282,7 +286,7 @@ cleanup:
 /* Names: what is not known makes the row one to skip. */
 static spw_status read_names(const fields *f, const spw_score_stacks *stacks, spw_score_cell *out) {
     spw_status status = SPW_OK;
-    const char *model = NULL, *cluster = NULL, *remat = NULL;
+    const char *model = NULL, *cluster = NULL, *remat = NULL, *note = spw_csv_field(f->csv, f->row, "note");
     SPW_TRY(text_field(f, "model", &model));
     SPW_TRY(text_field(f, "cluster", &cluster));
     SPW_TRY(text_field(f, "remat", &remat));
@@ -294,7 +298,10 @@ static spw_status read_names(const fields *f, const spw_score_stacks *stacks, sp
     }
     status = spw_model_read(model, NULL, &out->job.model);
     if (status == SPW_OK) status = spw_cluster_read(cluster, NULL, &out->job.cluster);
-    if (status == SPW_OK) status = spw_remat_parse(remat, &out->job.remat);
+    out->job.remat = SPW_REMAT_FULL;
+    if (status == SPW_OK && note != NULL) status = spw_maxtext_settings_apply(note, &out->job);
+    if (status == SPW_OK && (strcmp(remat, "custom") != 0 || out->job.remat == SPW_REMAT_FULL))
+        status = spw_remat_parse(remat, &out->job.remat);
     if (status == SPW_OK) status = spw_scheme_parse(out->scheme_text, &out->scheme);
     if (status == SPW_OK) status = spw_compiled_layout_settle(out->stack, &out->scheme);
     if (status == SPW_ECONFIG || status == SPW_EIO) {

@@ -5,11 +5,12 @@
 #include "base/status.h"
 #include "sim/input/csv.h"
 #include "sim/input/job.h"
-#include "sim/input/stack.h"
 #include "sim/input/time_stack.h"
 #include "sim/schemes/scheme.h"
 
 #include <stdbool.h>
+
+typedef struct spw_stack spw_stack;
 
 typedef enum spw_outcome { SPW_OUTCOME_FITS, SPW_OUTCOME_OOM, SPW_OUTCOME_UNKNOWN } spw_outcome;
 const char *spw_outcome_name(spw_outcome outcome); /* "fits", "oom", "" */

@@ -64,7 +64,7 @@ static spw_status write_config(const spw_csv *csv, size_t row, char out[TEXT]) {
 /* Parameters of a GPU that has one in `expert_parallel` of the experts. */
 static double parameters_of(const spw_model *m, size_t expert_parallel) {
     const spw_parameters p = spw_model_parameters(m);
-    const double routed = (double)p.routed_per_layer * (double)m->moe_layers;
+    const double routed = (double)spw_model_routed(m);
     return (double)p.total - routed + routed / (double)expert_parallel;
 }
 
