@@ -44,6 +44,7 @@ enum {
     OPTION_CHROME,
     OPTION_BALANCER,
     OPTION_SNAPSHOT,
+    OPTION_SNAPSHOT_STAGE,
     OPTION_EVERY_RANK,
     OPTION_NO_ALLOCATOR,
     OPTION_MEMORY
@@ -52,11 +53,13 @@ enum {
 typedef struct replay_options {
     spw_job_options job;
     const char *trace_path, *steps, *layers, *output, *seed, *stack, *drops, *fits, *allocator, *chrome,
-        *tokens, *checkpoint, *balancer, *snapshot, *memory;
+        *tokens, *checkpoint, *balancer, *snapshot, *snapshot_stage, *memory;
     bool each_step, overload, advise, every_rank, no_allocator;
 } replay_options;
 
 static const struct argp_option own_options[] = {
+    {"snapshot-stage", OPTION_SNAPSHOT_STAGE, "N", 0,
+     "the pipeline stage of the rank that was recorded (default: 0); no other is replayed", 0},
     {"steps", OPTION_STEPS, "A:B", 0, "positions of the trace's steps, half open (default: all)", 0},
     {"layers", OPTION_LAYERS, "A:B", 0, "positions of the trace's layers, half open (default: all)", 0},
     {"each-step", OPTION_EACH_STEP, NULL, 0, "a row for every step instead of one over all", 0},
@@ -132,6 +135,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     case OPTION_CHROME: o->chrome = text; return 0;
     case OPTION_BALANCER: o->balancer = text; return 0;
     case OPTION_SNAPSHOT: o->snapshot = text; return 0;
+    case OPTION_SNAPSHOT_STAGE: o->snapshot_stage = text; return 0;
     case OPTION_MEMORY: o->memory = text; return 0;
     case ARGP_KEY_ARG:
         if (state->arg_num > 0) argp_error(state, "one trace at a time, '%s' is a second", text);
@@ -196,6 +200,20 @@ static spw_status within_trace(const replay_options *o, spw_status status) {
     return of_trace && strstr(spw_last_error(), o->trace_path) == NULL
                ? spw_fail_within(status, "%s", o->trace_path)
                : status;
+}
+
+/* The stage that --snapshot has. */
+static spw_status take_stage(replay_options *o) {
+    const size_t stages = o->job.job.pipeline > 0 ? o->job.job.pipeline : 1;
+    uint64_t stage = 0;
+    if (o->snapshot_stage == NULL || strcmp(o->snapshot_stage, "0") == 0) return SPW_OK;
+    const spw_status status = spw_parse_count("--snapshot-stage", o->snapshot_stage, stages, &stage);
+    if (status != SPW_OK) return status;
+    if (stage >= stages)
+        return spw_fail(SPW_EARG, "--snapshot-stage %zu: the job has %zu stages, from 0 on", (size_t)stage,
+                        stages);
+    o->job.job.snapshot_stage = (size_t)stage;
+    return SPW_OK;
 }
 
 static void say_if_idle(const char *option, const spw_result *result) {
@@ -356,6 +374,7 @@ spw_status spw_command_replay(int argc, char **argv) {
     if (o->snapshot != NULL) {
         SPW_TRY(spw_memory_snapshot_read(o->snapshot, &snapshot));
         o->job.job.snapshot = &snapshot;
+        SPW_TRY(take_stage(o));
     }
     SPW_TRY(spw_trace_open(o->trace_path, &trace));
     SPW_TRY(leave_out(&o->job, trace, &left));

@@ -391,9 +391,10 @@ static void print_choice(const char *what, const spw_plan_view *v, size_t best, 
         return;
     }
     print_point(what, v, r, out);
-    if (!r->reserved.there && spw_result_verdict(r) != SPW_VERDICT_TIGHT && r == sure) return;
-    print_room(r, out);
-    fprintf(out, "%s", r == sure ? "\n" : ";\n");
+    if (r->reserved.there || spw_result_verdict(r) == SPW_VERDICT_TIGHT || r != sure) {
+        print_room(r, out);
+        fprintf(out, "%s", r == sure ? "\n" : ";\n");
+    }
     if (r == sure) print_tight(v, r, most, out);
     if (r == sure) return;
     if (sure == NULL) {

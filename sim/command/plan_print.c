@@ -300,13 +300,13 @@ cleanup:
 
 static void print_misfit(const spw_plan_view *v, const spw_plan_misfit_advice *m, FILE *out) {
     const spw_result_row *r = &v->result->row[m->row];
-    char drops[48];
+    char drops[48], death[SPW_DEATH_TEXT];
     spw_plan_drops_text(r, drops, sizeof drops);
     fprintf(out, "  %-26s expert %zu, %zu sequence%s%s%s: ", r->scheme.text, r->expert, r->sequences,
             r->sequences == 1 ? "" : "s", drops[0] != '\0' ? ", " : "", drops);
     if (r->reserved.there) {
-        fprintf(out, "%zu of %zu steps run out of memory; ", r->reserved.as_set.failed_steps,
-                r->reserved.steps);
+        fprintf(out, "%zu of %zu steps run out of memory, first %s; ", r->reserved.as_set.failed_steps,
+                r->reserved.steps, spw_result_death_text(r, death));
     } else {
         fprintf(out, "%.0f%s GiB do not fit; ", (double)r->memory.max_bytes / GIB,
                 r->memory_kind == SPW_MEMORY_LIVE ? "*" : "");

@@ -163,6 +163,7 @@ typedef struct spw_job {
         layers; /* 0 = the model's; else how many bare layers, and then model.layers and moe_layers say the same */
     spw_job_allocator allocator;
     const struct spw_memory_snapshot *snapshot; /* the whole job, recorded; borrowed; NULL: none */
+    size_t snapshot_stage;                      /* of the rank that was recorded */
     spw_finetune finetune;
     spw_precision precision;
     size_t master_bytes; /* of a second copy of each weight in the optimizer; 0 = none; SPW_MASTER_AUTO */

@@ -56,7 +56,8 @@ typedef struct stage_state {
 struct spw_reserved_memory {
     spw_reserved_request request;
     spw_allocator_settings settings[VARIANTS];
-    size_t stages, micro_batches, followed;
+    size_t first_stage, stages; /* those that are replayed */
+    size_t micro_batches, followed;
     int variants;                  /* replayed: one where the setting is expandable already */
     stage_state *stage;            /* [stages] */
     rank_state *place;             /* [stages][ranks] */
@@ -118,7 +119,8 @@ static spw_status follow(spw_reserved_memory *m, size_t place) {
     stage_state *stage = &m->stage[stage_of(m, place)];
     spw_status status = SPW_OK;
     if (rank->memory != NULL) return SPW_OK;
-    SPW_TRY(spw_step_memory_create(m->request.point, &m->request.footprint[stage_of(m, place)], m->recorded,
+    SPW_TRY(spw_step_memory_create(m->request.point,
+                                   &m->request.footprint[m->first_stage + stage_of(m, place)], m->recorded,
                                    &rank->memory));
     SPW_TRY(spw_step_memory_begin(rank->memory, &stage->begin));
     stage->begin_bytes = (uint64_t)spw_event_list_peak(&stage->begin).after_forward_bytes;
@@ -189,6 +191,22 @@ cleanup:
 
 /* --- The job --- */
 
+static spw_status create_recorded(spw_reserved_memory *m) {
+    const spw_job *job = m->request.point->job;
+    const spw_pipeline pipeline = spw_pipeline_of(job);
+    spw_megatron_shape shape;
+    spw_recorded_layers *layers = NULL;
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_megatron_recorded_layers(m->request.point, &shape));
+    SPW_TRY(spw_recorded_layers_create(&shape, &pipeline, &job->model, job->snapshot_stage, &layers));
+    SPW_TRY(
+        spw_snapshot_steps_create(job->snapshot, layers, (uint64_t)shape.tokens * shape.top_k, &m->recorded));
+
+cleanup:
+    spw_recorded_layers_destroy(layers);
+    return status;
+}
+
 static spw_status create_parts(spw_reserved_memory *m) {
     const spw_job *job = m->request.point->job;
     size_t cells = 0;
@@ -200,11 +218,7 @@ static spw_status create_parts(spw_reserved_memory *m) {
     SPW_TRY(SPW_ALLOC(places_of(m), &m->place));
     SPW_TRY(SPW_ALLOC(m->stages, &m->stage));
     for (int v = 0; v < m->variants; v++) SPW_TRY(SPW_ALLOC(m->request.steps, &m->record[v]));
-    if (job->snapshot != NULL) {
-        spw_megatron_shape shape;
-        SPW_TRY(spw_megatron_recorded_layers(m->request.point, &shape));
-        SPW_TRY(spw_snapshot_steps_create(job->snapshot, &shape, &m->recorded));
-    }
+    if (job->snapshot != NULL) SPW_TRY(create_recorded(m));
     if (m->request.every)
         for (size_t i = 0; i < places_of(m); i++) SPW_TRY(follow(m, i));
 
@@ -220,7 +234,9 @@ spw_status spw_reserved_memory_create(const spw_reserved_request *request, spw_r
     *out = NULL;
     SPW_TRY(SPW_ALLOC(1, &m));
     m->request = *request;
-    m->stages = pipeline.stages;
+    m->stages =
+        job->snapshot != NULL ? 1 : pipeline.stages; /* other stages than the recorded one are unlike it */
+    m->first_stage = job->snapshot != NULL ? job->snapshot_stage : 0;
     m->micro_batches = pipeline.micro_batches;
     m->settings[AS_SET] = spw_allocator_conf_settings(&job->allocator, request->footprint->budget_bytes,
                                                       (uint64_t)(job->cluster.hbm_gib.value * GIB));
@@ -302,7 +318,7 @@ static void record_death(const spw_reserved_memory *m, int variant, size_t step,
                                 .at_start = !p->last.refused,
                                 .step = step,
                                 .rank = rank_of(m, place),
-                                .stage = stage_of(m, place)};
+                                .stage = m->first_stage + stage_of(m, place)};
     if (out->at_start) return;
     out->micro_batch = at->micro_batch;
     out->layer = at->layer != SPW_NO_MOE_LAYER ? at->layer : SIZE_MAX;
@@ -367,7 +383,7 @@ static spw_status run_step(spw_reserved_memory *m, size_t step) {
 spw_status spw_reserved_memory_end_step(spw_reserved_memory *m, size_t step, const uint64_t *live) {
     /* One step stands for all: what it leaves is there when the next one begins, which does the same from then on. */
     const int runs = m->request.steps == 1 && m->recorded == NULL ? STEADY : 1;
-    spw_status status = choose(m, step, live);
+    spw_status status = choose(m, step, live != NULL ? live + m->first_stage * m->request.ranks : NULL);
     for (int v = 0; v < m->variants; v++) m->record[v][step] = (step_record){.failed = false};
     for (int run = 0; run < runs && status == SPW_OK; run++) {
         status = run_step(m, step);
@@ -400,9 +416,9 @@ static void summarize(const spw_reserved_memory *m, int variant, uint64_t *sorte
     }
     const step_record *live = &record[out->live_step];
     out->worst_rank = rank_of(m, record[out->worst_step].place);
-    out->worst_stage = stage_of(m, record[out->worst_step].place);
+    out->worst_stage = m->first_stage + stage_of(m, record[out->worst_step].place);
     out->live_rank = rank_of(m, live->live_place);
-    out->live_stage = stage_of(m, live->live_place);
+    out->live_stage = m->first_stage + stage_of(m, live->live_place);
     out->live_layer = live->live_layer;
     out->live_micro_batch = live->live_micro_batch;
     out->death = m->death[variant];

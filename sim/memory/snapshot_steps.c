@@ -136,26 +136,11 @@ cleanup:
 }
 
 /* The list of the expert layers when every layer has `received` rows. */
-static spw_status layers_of(const spw_megatron_shape *shape, uint64_t received, births *out) {
-    spw_status status = SPW_OK;
-    spw_bare_layers *bare = NULL;
+static spw_status layers_of(spw_recorded_layers *layers, uint64_t received, births *out) {
     spw_event_list list = {.events = 0};
-    uint64_t *rows = NULL;
-    const size_t L = shape->layers;
-    SPW_TRY(SPW_ALLOC(2 * L, &rows));
-    for (size_t l = 0; l < L; l++) {
-        rows[l] = received;
-        rows[L + l] = (uint64_t)shape->tokens * shape->top_k;
-    }
-    SPW_TRY(spw_bare_layers_create(shape, &bare));
-    SPW_TRY(spw_bare_layers_begin(bare, &list));
-    SPW_TRY(spw_bare_layers_step(bare, &(spw_megatron_rows){.received = rows, .sent = rows + L}, &list));
-    SPW_TRY(births_of(&list, out));
-
-cleanup:
-    spw_bare_layers_destroy(bare);
+    spw_status status = spw_recorded_layers_even(layers, received, &list);
+    if (status == SPW_OK) status = births_of(&list, out);
     spw_event_list_destroy(&list);
-    spw_free(rows);
     return status;
 }
 
@@ -199,15 +184,14 @@ cleanup:
     return status;
 }
 
-spw_status spw_snapshot_steps_create(const spw_memory_snapshot *snapshot, const spw_megatron_shape *shape,
-                                     spw_snapshot_steps **out) {
-    const uint64_t rows = (uint64_t)shape->tokens * shape->top_k;
+spw_status spw_snapshot_steps_create(const spw_memory_snapshot *snapshot, spw_recorded_layers *layers,
+                                     uint64_t rows, spw_snapshot_steps **out) {
     spw_status status = SPW_OK;
     spw_snapshot_steps *s = NULL;
     births balanced = {.count = 0}, skewed = {.count = 0};
     *out = NULL;
-    SPW_TRY(layers_of(shape, rows, &balanced));
-    SPW_TRY(layers_of(shape, rows + 1, &skewed));
+    SPW_TRY(layers_of(layers, rows, &balanced));
+    SPW_TRY(layers_of(layers, rows + 1, &skewed));
     if (balanced.count != skewed.count) SPW_TRY(spw_fail(SPW_EARG, "the layers' list depends on their rows"));
     SPW_TRY(SPW_ALLOC(balanced.count + 1, &balanced.routed));
     for (size_t j = 0; j < balanced.count; j++) balanced.routed[j] = balanced.bytes[j] != skewed.bytes[j];
@@ -287,12 +271,12 @@ spw_status spw_snapshot_steps_step(const spw_snapshot_steps *s, size_t step, con
     spw_status status = SPW_OK;
     births now = {.count = 0};
     uint64_t *bytes = NULL;
-    uint16_t *layer = NULL;
+    spw_memory_event *of = NULL; /* births of `layers` */
     SPW_TRY(births_of(layers, &now));
-    SPW_TRY(SPW_ALLOC(now.count + 1, &layer));
+    SPW_TRY(SPW_ALLOC(now.count + 1, &of));
     SPW_TRY(SPW_ALLOC(s->step_births + 1, &bytes));
     for (size_t i = 0, n = 0; i < layers->events; i++)
-        if (layers->event[i].born) layer[n++] = layers->event[i].layer;
+        if (layers->event[i].born) of[n++] = layers->event[i];
     for (size_t i = s->begin, n = 0; i < s->events; i++) {
         if (!s->event[i].born) continue;
         const int32_t j = s->aligned[n];
@@ -302,16 +286,19 @@ spw_status spw_snapshot_steps_step(const spw_snapshot_steps *s, size_t step, con
     for (size_t i = s->begin, n = 0; i < s->events; i++) {
         const spw_snapshot_event *e = &s->event[i];
         const int32_t j = e->born ? s->aligned[n++] : NOT_ALIGNED;
+        const bool there = j != NOT_ALIGNED && (size_t)j < now.count;
         SPW_TRY(spw_event_list_append(
             list, (spw_memory_event){.bytes = bytes_of(s, e, bytes),
                                      .slot = slot_of(s, e, (uint64_t)step * s->step_births),
-                                     .layer = j != NOT_ALIGNED && (size_t)j < now.count ? layer[j] : 0,
+                                     .layer = there ? of[j].layer : 0,
+                                     .micro_batch = there ? of[j].micro_batch : 0,
+                                     .backward = there && of[j].backward,
                                      .born = e->born}));
     }
 
 cleanup:
     spw_free(now.bytes);
-    spw_free(layer);
+    spw_free(of);
     spw_free(bytes);
     return status;
 }

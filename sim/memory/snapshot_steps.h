@@ -12,6 +12,7 @@
 #include "sim/input/memory_snapshot.h"
 #include "sim/memory/bare_layers.h"
 #include "sim/memory/event_list.h"
+#include "sim/memory/recorded_layers.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -24,10 +25,11 @@ typedef struct spw_snapshot_match {
     uint64_t layer_bytes, matched_bytes; /* of these, for balanced rows */
 } spw_snapshot_match;
 
-/* SPW_ECONFIG: the recording does not end with two equal steps, or less than nine tenths of the bytes that follow the routing
+/* layers: of the stage that was recorded; rows: of a rank in balanced routing, in one layer and micro-batch.
+ * SPW_ECONFIG: the recording does not end with two equal steps, or less than nine tenths of the bytes that follow the routing
  * are found in its step; the message says what would be right. Needs the snapshot no longer. */
 SPW_MUST_CHECK spw_status spw_snapshot_steps_create(const spw_memory_snapshot *snapshot,
-                                                    const spw_megatron_shape *shape,
+                                                    spw_recorded_layers *layers, uint64_t rows,
                                                     spw_snapshot_steps **out);
 void spw_snapshot_steps_destroy(spw_snapshot_steps *steps); /* NULL is fine */
 

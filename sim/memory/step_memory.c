@@ -48,6 +48,7 @@ struct spw_step_memory {
     bool frees;
     spw_event_list *out;
     bool shares;                        /* bare layers with expert_tensor */
+    spw_recorded_layers *beside;        /* with `recorded`: what is aligned with it */
     spw_bare_layers *bare;              /* its list takes the place of all the above; NULL: none */
     uint64_t *received, *sent, *held;   /* [layers], of it */
     const spw_snapshot_steps *recorded; /* its lists stand among those of a snapshot; NULL: none */
@@ -58,10 +59,12 @@ struct spw_step_memory {
 static spw_status create_bare(const spw_point *point, spw_step_memory *m) {
     spw_megatron_shape bare;
     spw_status status = SPW_OK;
-    if (m->recorded != NULL) SPW_TRY(spw_megatron_recorded_layers(point, &bare));
+    if (m->recorded != NULL) {
+        SPW_TRY(spw_megatron_recorded_layers(point, &bare));
+        return spw_recorded_layers_create(&bare, &m->pipeline, &point->job->model, m->stage, &m->beside);
+    }
     /* of stages there is no list that is cut between two layers */
-    if (m->recorded == NULL && (m->pipeline.stages > 1 || !spw_megatron_job_layers(point, &bare)))
-        return SPW_OK;
+    if (m->pipeline.stages > 1 || !spw_megatron_job_layers(point, &bare)) return SPW_OK;
     SPW_TRY(spw_bare_layers_create(&bare, &m->bare));
     SPW_TRY(SPW_ALLOC(m->layers, &m->received));
     SPW_TRY(SPW_ALLOC(m->layers, &m->sent));
@@ -136,6 +139,7 @@ cleanup:
 void spw_step_memory_destroy(spw_step_memory *m) {
     if (m == NULL) return;
     spw_bare_layers_destroy(m->bare);
+    spw_recorded_layers_destroy(m->beside);
     spw_event_list_destroy(&m->layers_list);
     spw_free(m->received);
     spw_free(m->sent);
@@ -258,9 +262,8 @@ static void measure(spw_step_memory *m, const spw_rank_rows *rows) {
 
 spw_status spw_step_memory_begin(spw_step_memory *m, spw_event_list *list) {
     spw_status status = SPW_OK;
-    if (m->bare != NULL) status = spw_bare_layers_begin(m->bare, list);
-    if (m->recorded != NULL && status == SPW_OK) status = spw_snapshot_steps_begin(m->recorded, list);
-    if (m->bare != NULL) return status;
+    if (m->recorded != NULL) return spw_snapshot_steps_begin(m->recorded, list);
+    if (m->bare != NULL) return spw_bare_layers_begin(m->bare, list);
     spw_event_list_clear(list);
     m->out = list;
     for (size_t i = 0; i < m->fixed_count && status == SPW_OK; i++) {
@@ -269,7 +272,7 @@ spw_status spw_step_memory_begin(spw_step_memory *m, spw_event_list *list) {
     return status;
 }
 
-/* Of bare layers, or of a recorded job that has them: one micro-batch. */
+/* Of bare layers: one micro-batch. */
 static spw_status part_of_layers(spw_step_memory *m, const spw_step_rows *rows, spw_event_list *list) {
     const spw_megatron_rows all = {.received = m->received, .sent = m->sent, .held = m->held};
     for (size_t l = 0; l < m->layers; l++) {
@@ -278,11 +281,8 @@ static spw_status part_of_layers(spw_step_memory *m, const spw_step_rows *rows, 
         m->received[l] = m->shares ? of->received : of->held;
         m->sent[l] = of->sent;
     }
-    if (m->recorded == NULL && m->pipeline.micro_batches == 1)
-        return spw_bare_layers_step(m->bare, &all, list);
+    if (m->pipeline.micro_batches == 1) return spw_bare_layers_step(m->bare, &all, list);
     spw_status status = spw_bare_layers_step(m->bare, &all, &m->layers_list);
-    if (status == SPW_OK && m->recorded != NULL)
-        return spw_snapshot_steps_step(m->recorded, m->step++, &m->layers_list, list);
     m->out = list;
     for (size_t i = 0; i < m->layers_list.events && status == SPW_OK; i++) {
         m->at_work = m->layers_list.event[i].layer;
@@ -426,6 +426,11 @@ spw_status spw_step_memory_step(spw_step_memory *m, const spw_step_rows *rows, s
         return spw_fail(SPW_EARG, "rows of %zu layers and %zu micro-batches; the job has %zu micro-batches",
                         rows->layers, rows->micro_batches, m->pipeline.micro_batches);
     if (m->bare != NULL) return step_of_layers(m, rows, list);
+    if (m->recorded != NULL) {
+        status = spw_recorded_layers_step(m->beside, rows->rows, rows->layers, &m->layers_list);
+        return status == SPW_OK ? spw_snapshot_steps_step(m->recorded, m->step++, &m->layers_list, list)
+                                : status;
+    }
     spw_event_list_clear(list);
     m->out = list;
     for (size_t i = 0; i < passes && status == SPW_OK; i++) {

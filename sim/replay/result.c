@@ -4,6 +4,7 @@
 #include "sim/memory/advice.h"
 #include "traces/trace.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -116,5 +117,30 @@ const char *spw_result_stages_text(const spw_result_row *row, char out[SPW_STAGE
                                     (double)row->stage[s].peak_bytes / GIB);
         used += length > 0 ? (size_t)length : 0;
     }
+    return out;
+}
+
+const char *spw_result_place_text(const spw_result_row *row, size_t rank, size_t stage,
+                                  char out[SPW_PLACE_TEXT]) {
+    if (row->footprint.stage.stages > 1)
+        (void)snprintf(out, SPW_PLACE_TEXT, "rank %zu of stage %zu", rank, stage);
+    else
+        (void)snprintf(out, SPW_PLACE_TEXT, "rank %zu", rank);
+    return out;
+}
+
+const char *spw_result_death_text(const spw_result_row *row, char out[SPW_DEATH_TEXT]) {
+    const spw_reserved_death *d = &row->reserved.as_set.death;
+    char place[SPW_PLACE_TEXT], layer[32] = "";
+    out[0] = '\0';
+    if (!row->reserved.there || !d->there) return out;
+    (void)spw_result_place_text(row, d->rank, d->stage, place);
+    if (row->death_layer >= 0) (void)snprintf(layer, sizeof layer, " at layer %" PRId32, row->death_layer);
+    if (d->at_start)
+        (void)snprintf(out, SPW_DEATH_TEXT, "at step %" PRId64 " on %s, before its first layer",
+                       row->death_step, place);
+    else
+        (void)snprintf(out, SPW_DEATH_TEXT, "at step %" PRId64 " on %s, micro-batch %zu, %s%s",
+                       row->death_step, place, d->micro_batch, d->backward ? "backward" : "forward", layer);
     return out;
 }

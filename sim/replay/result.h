@@ -298,4 +298,11 @@ SPW_MUST_CHECK spw_status spw_result_append_safe(spw_result *result, spw_safe_fa
 SPW_MUST_CHECK spw_status spw_result_append_refusal(spw_result *result, spw_refusal **refusal);
 void spw_result_clear(spw_result *result);
 
+/* "rank 3", and its stage where there are several. */
+enum { SPW_PLACE_TEXT = 64, SPW_DEATH_TEXT = 192 };
+const char *spw_result_place_text(const spw_result_row *row, size_t rank, size_t stage,
+                                  char out[SPW_PLACE_TEXT]);
+/* Where a process ran out of memory first: step, rank, stage, micro-batch and layer; "" where none did. */
+const char *spw_result_death_text(const spw_result_row *row, char out[SPW_DEATH_TEXT]);
+
 #endif

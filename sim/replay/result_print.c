@@ -356,37 +356,11 @@ static void print_levels(const spw_result *result, const spw_cluster *cluster, F
     }
 }
 
-/* A rank, and its stage where there are several. */
-enum { PLACE_TEXT = 64 };
-static const char *place_text(const spw_result_row *r, size_t rank, size_t stage, char out[PLACE_TEXT]) {
-    if (r->footprint.stage.stages > 1)
-        (void)snprintf(out, PLACE_TEXT, "rank %zu of stage %zu", rank, stage);
-    else
-        (void)snprintf(out, PLACE_TEXT, "rank %zu", rank);
-    return out;
-}
-
-/* Where a process ran out first. */
-static void print_death(const spw_result_row *r, FILE *out) {
-    const spw_reserved_death *d = &r->reserved.as_set.death;
-    char place[PLACE_TEXT];
-    if (!d->there) return;
-    fprintf(out, "  runs out of memory first at step %" PRId64 " on %s", r->death_step,
-            place_text(r, d->rank, d->stage, place));
-    if (d->at_start) {
-        fputs(", before its first layer\n", out);
-        return;
-    }
-    fprintf(out, ", micro-batch %zu, %s", d->micro_batch, d->backward ? "backward" : "forward");
-    if (r->death_layer >= 0) fprintf(out, " at layer %" PRId32, r->death_layer);
-    fputc('\n', out);
-}
-
 /* What the allocator did, in words. */
 static void print_reserved(const spw_result_row *r, FILE *out) {
     const spw_reserved_outcome *o = &r->reserved.as_set;
     const char *const least = o->failed_steps > 0 ? " at least" : "";
-    char live[PLACE_TEXT], most[PLACE_TEXT];
+    char live[SPW_PLACE_TEXT], most[SPW_PLACE_TEXT], death[SPW_DEATH_TEXT];
     if (!r->reserved.there) return;
     fprintf(out, "\n%s at %zu seq/GPU, GiB over %zu steps (p50, p99, most): live %.2f %.2f %.2f",
             r->scheme.text, r->sequences, r->steps, (double)r->memory.p50_bytes / GIB,
@@ -397,9 +371,9 @@ static void print_reserved(const spw_result_row *r, FILE *out) {
             (double)o->reserved.p99_bytes / GIB, (double)o->reserved.max_bytes / GIB);
     fprintf(out, "  most live at step %" PRId64 ", layer %" PRId32 ", %s; most reserved on %s\n",
             r->memory.worst_step, r->memory.worst_layer,
-            place_text(r, r->memory.worst_rank, r->footprint.stage.index, live),
-            place_text(r, o->worst_rank, o->worst_stage, most));
-    print_death(r, out);
+            spw_result_place_text(r, r->memory.worst_rank, r->footprint.stage.index, live),
+            spw_result_place_text(r, o->worst_rank, o->worst_stage, most));
+    if (spw_result_death_text(r, death)[0] != '\0') fprintf(out, "  runs out of memory first %s\n", death);
     fprintf(out,
             "  a step runs out of memory with probability %.4g (95 %%: %.4g to %.4g); %" PRIu64
             " retries in %zu steps; largest stranded block %.2f GiB\n",

@@ -159,8 +159,89 @@ def damage():
     check("its own input", done.returncode == 2 and json.loads((folder / "bare_olmoe.json").read_text()) == good, done.stderr)
 
 
+def last_step(text):
+    """Events before the last step, and those of it: (block or None, size), a birth's block is its number, a death's how many births ago
+    it was. As in docs/snapshot.md the step is the shortest part with which the recording ends twice."""
+    born, events = {}, []
+    count = 0
+    for event in text["device_traces"][0]:
+        if event["action"] == "alloc":
+            born[event["addr"]] = count
+            events.append((True, event["size"], count))
+            count += 1
+        elif event["action"] == "free_requested" and event["addr"] in born:
+            events.append((False, event["size"], born.pop(event["addr"])))
+    words = [event[:2] for event in events]
+    length = next(n for n in range(100, len(words) // 2) if words[-n:] == words[-2 * n:-n])
+    return events[:-length], events[-length:]
+
+
+def accumulated(text, micro_batches, steps):
+    """The same process, had it run its step that often before each step of an optimizer, which is a tensor of 600 bytes."""
+    begin, step = last_step(text)
+    births = sum(born for born, _, _ in step)
+    out = [(born, size, ("recorded", number)) for born, size, number in begin]
+    first = next(number for born, _, number in step if born)
+    for turn in range(micro_batches * steps):
+        for born, size, number in step:
+            later = number + turn * births  # of a block that a step before has left, that of the turn before
+            out.append((born, size, ("recorded", later)))
+        if turn % micro_batches == micro_batches - 1:
+            out += [(True, 600, ("optimizer", turn)), (False, 600, ("optimizer", turn))]
+    known = {}
+    live = [(born, size, known.setdefault(name, len(known) + 1)) for born, size, name in out]
+    check("a step frees what it or the one before it made", all(number >= first - births for _, _, number in step), first)
+    return {"device_traces": [[{"action": "alloc" if born else "free_requested", "addr": 512 * block, "size": size} for born, size, block in live]]}
+
+
+def parts():
+    """Micro-batches, and a last pipeline stage, whose passes follow one another as those of accumulated gradients do: pairs of steps of
+    the recording of one micro-batch."""
+    name, pair = "bare_olmoe", 2
+    steps = [step for number, step in read_steps(name).items() if number >= 3][:6]
+    row = steps[0]["row"]
+    layers, tokens, experts, top_k = (int(row[key]) for key in ("layers", "tokens", "experts", "top_k"))
+    prepare(row, steps)
+    text = unpack(name)
+
+    def peaks(*options):
+        (folder / "out.h5").unlink(missing_ok=True)
+        done = spillway("replay", "trace.h5", "--job", "job.yaml", "--snapshot", *options, "--output", "out.h5", "--format", "json")
+        check(f"{options}", done.returncode == 0, done.stderr)
+        found = json.loads(done.stdout)["rows"][0]["memory"]["allocator"]
+        check(f"{options}: all that follows the routing is found",
+              found["snapshot"]["routed_tensors_found"] == found["snapshot"]["routed_tensors"] > 0, found["snapshot"])
+        with h5py.File(folder / "out.h5") as file:
+            return [(file["allocated_gib"][0] * GIB, file["reserved_gib"][0] * GIB), found]
+
+    (allocated, reserved), _ = peaks(f"{name}.json")
+    want = [[max(figure[i:i + pair]) for i in range(0, len(steps), pair)] for figure in (allocated, reserved)]
+    ids = numpy.load(folder / "ids.npy")  # [steps][layers][tokens of both ranks][top_k]
+    ids = ids.reshape(len(steps) // pair, pair, layers, RANKS, tokens, top_k).transpose(0, 2, 3, 1, 4, 5).reshape(
+        len(steps) // pair, layers, RANKS * pair * tokens, top_k)
+    (folder / "two.json").write_text(json.dumps(accumulated(text, pair, 3)))
+    model, job = json.loads((folder / "model.json").read_text()), (folder / "job.yaml").read_text()
+    for stages in (1, 2):
+        numpy.save(folder / "ids.npy", ids if stages == 1 else numpy.concatenate([ids[:, ::-1], ids], axis=1))
+        (folder / "model.json").write_text(json.dumps({**model, "num_hidden_layers": stages * layers}))
+        (folder / "cluster.yaml").write_text(CLUSTER.replace("nodes: 1", f"nodes: {stages}"))
+        (folder / "job.yaml").write_text(job.replace("fsdp: 1", f"fsdp: 1, pipeline: {stages}").replace(
+            "sequences_per_gpu: 1", f"sequences_per_gpu: {pair}, micro_batches: {pair}"))
+        done = spillway("trace", "import", "array", "ids.npy", "--output", "trace.h5", "--experts", str(experts), "--top-k", str(top_k),
+                        "--axes", "steps,layers,tokens,k", "--tokens-per-rank", str(pair * tokens))
+        check("import", done.returncode == 0, done.stderr)
+        got, found = peaks("two.json", "--snapshot-stage", str(stages - 1))
+        for what, figures, wanted in zip(("allocated", "reserved"), got, want):
+            for i, (a, b) in enumerate(zip(figures, wanted)):
+                check(f"{stages} stages, step {i}: {what}", abs(a - b) <= 4 << 20, a, b)
+        check("the stage that was recorded", found["worst_reserved"]["stage"] == stages - 1, found["worst_reserved"])
+    done = spillway("replay", "trace.h5", "--job", "job.yaml", "--snapshot", "two.json", "--snapshot-stage", "2")
+    check("a stage that is none", done.returncode == 2 and "2 stages" in done.stderr, done.stderr)
+
+
 compare("gpt_olmoe", 4, 0.001)
 compare("gpt_mini", 4, 0.01)
+parts()
 compare("bare_olmoe", 3, 0.001)
 damage()
 print(f"{checks} checks")
