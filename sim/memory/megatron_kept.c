@@ -55,11 +55,10 @@ static void add_dispatchers(spw_footprint *f, const spw_job *job, const spw_sche
     const size_t layers = stage->moe_layers + stage->predictions;
     const double each = (double)s->tokens * ((double)((FP32 + 1) * s->experts) + (double)(INDEX * s->top_k));
     if (layers == 0 || !scheme->type->megatron.splits || spw_remat_keeps_experts(job->remat)) return;
-    spw_component *others =
-        spw_component_add(f, "dispatchers", (double)(layers - 1) * each,
-                          "what dispatchers keep until their next pass (7.19)",
-                          "(L - 1) T (5 E + 8 K) = %zu x %zu x (5 x %zu + 8 x %zu)", layers - 1, s->tokens,
-                          s->experts, s->top_k);
+    spw_component *others = spw_component_add(f, "dispatchers", (double)(layers - 1) * each,
+                                              "what dispatchers keep until their next pass (7.19)",
+                                              "(L - 1) T (5 E + 8 K) = %zu x %zu x (5 x %zu + 8 x %zu)",
+                                              layers - 1, s->tokens, s->experts, s->top_k);
     others->argument = true;
     LIVE(others, ALWAYS);
     LIVE(spw_component_add(f, "last_dispatcher", each, "the same of the layer that is not at work (7.19)",

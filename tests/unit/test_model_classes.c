@@ -12,10 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-    enum {
-        LINE = 1 << 16,
-        LEAST = 95
-    };
+enum { LINE = 1 << 16, LEAST = 95 };
 
 /* What the stages of a pipeline hold is all of it: of one stage, and of two that share the layers out in any way. */
 static void check_state(const char *name, const spw_model *m, uint64_t want) {

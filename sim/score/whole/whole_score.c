@@ -220,8 +220,7 @@ static spw_status predict(const spw_whole_cell *c, const char *stack, spw_softwa
     spw_status status = SPW_OK;
     SPW_TRY(open_flows(c, &f));
     SPW_TRY(predict_memory(c, &f, row));
-    SPW_TRY(stack != NULL ? spw_software_read(stack, software)
-                          : spw_software_plain(&c->job, software));
+    SPW_TRY(stack != NULL ? spw_software_read(stack, software) : spw_software_plain(&c->job, software));
     SPW_TRY(predict_time(c, &f, software, row));
     for (size_t d = 0; d < c->gpus; d++) {
         row[d].optimizer_s = optimizer_s(&row[d].time);
