@@ -59,7 +59,6 @@ static void add_dispatchers(spw_footprint *f, const spw_job *job, const spw_sche
                                               "what dispatchers keep until their next pass (7.19)",
                                               "(L - 1) T (5 E + 8 K) = %zu x %zu x (5 x %zu + 8 x %zu)",
                                               layers - 1, s->tokens, s->experts, s->top_k);
-    others->argument = true;
     LIVE(others, ALWAYS);
     LIVE(spw_component_add(f, "last_dispatcher", each, "the same of the layer that is not at work (7.19)",
                            "T (5 E + 8 K) = %zu x (5 x %zu + 8 x %zu)", s->tokens, s->experts, s->top_k),

@@ -175,14 +175,15 @@ def outside(c, remat, first, layers, last, tokens, loss="unfused"):
     backward += (2.5 + (again or bool(modules & {"selective", "core_attn"}))) * scores
     elements = layers * width + 3 * dense * DENSE
     passes = 3 + again
-    # Logits are touched six times in fp32, and the element work of the whole model is spread over its layers.
-    whole = (passes * 2 * tokens * (LAYERS * width + 3 * DENSE) * 2 + 6 * tokens * VOCAB * 4) / c["copy_bytes_per_s"]
+    # The element work of the whole model is spread over its layers.
+    byte_s = c["elementwise_share"] / c["copy_bytes_per_s"]
+    whole = passes * 2 * tokens * (LAYERS * width + 3 * DENSE) * 2 * byte_s
     share = whole * layers / LAYERS
     forward += share / passes
     backward += share * (1 - 1 / passes)
     # What modules write once more: the dense layer's FFN, and the norm before each MoE layer.
     more = ("mlp" in modules) * 3 * DENSE + ("layernorm" in modules) * MOE * H
-    backward += 2 * tokens * more * 2 / c["copy_bytes_per_s"] * layers / LAYERS
+    backward += 2 * tokens * more * 2 * byte_s * layers / LAYERS
     if last:
         head = 2 * tokens * H * VOCAB / product
         forward += head

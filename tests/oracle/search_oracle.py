@@ -178,7 +178,7 @@ def keeps(case, point):
     _, value, row = point
     if case["step_tokens"] is not None and step_tokens(case, point) > case["step_tokens"]:
         return False
-    if row["memory"]["max_bytes"] > row["memory"]["budget_bytes"]:
+    if row["memory"]["max_bytes"] > row["memory"]["budget_bytes"] or row["memory"]["verdict"] == "oom":  # live, or what is reserved
         return False
     drops = row["drops"]
     some = drops["dropped"] > 0 or drops.get("at_least", False)  # at least: of a stated imbalance
