@@ -305,8 +305,8 @@ static void print_misfit(const spw_plan_view *v, const spw_plan_misfit_advice *m
     fprintf(out, "  %-26s expert %zu, %zu sequence%s%s%s: ", r->scheme.text, r->expert, r->sequences,
             r->sequences == 1 ? "" : "s", drops[0] != '\0' ? ", " : "", drops);
     if (r->reserved.there) {
-        fprintf(out, "%zu of %zu steps run out of memory, first %s; ", r->reserved.as_set.failed_steps,
-                r->reserved.steps, spw_result_death_text(r, death));
+        fprintf(out, "out of memory in %zu of %zu step%s, first %s; ", r->reserved.as_set.failed_steps,
+                r->reserved.steps, r->reserved.steps == 1 ? "" : "s", spw_result_death_text(r, death));
     } else {
         fprintf(out, "%.0f%s GiB do not fit; ", (double)r->memory.max_bytes / GIB,
                 r->memory_kind == SPW_MEMORY_LIVE ? "*" : "");

@@ -141,9 +141,9 @@ for model, expert, experts, groups in (("olmoe-1b-7b", 8, 64, ""), ("deepseek-v3
     check(rows["dense:capacity_factor=1.25"]["drops"]["fraction"] > 0.03, f"{model}: dense drops {rows['dense:capacity_factor=1.25']['drops']}")
     fastest = answer["rows"][answer["plan"]["fastest"]]
     check(fastest["drops"]["fraction"] <= 0.01, f"{model}: the fastest, {fastest['scheme']}, drops")
-    text = oracle.must("plan", "--job", job, "--wide")
+    text = oracle.must("plan", "--job", job, "--wide", "--details")
     check("with balanced routing: " in text and "--routing uniform" in text, f"{model}: {text}")
-    check("with balanced routing: " not in oracle.must("plan", "--job", job, "--routing", "uniform"), "balanced beside uniform")
+    check("with balanced routing: " not in oracle.must("plan", "--job", job, "--routing", "uniform", "--details"), "balanced beside uniform")
 
 # Nodes reached: an own draw of uniform choices of 4 of 8 groups, 8 of the 128 experts in them, over 2 nodes of 8 ranks.
 random = np.random.default_rng(3)
