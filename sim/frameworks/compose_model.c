@@ -60,7 +60,7 @@ static bool is_variant(const char *rest) {
 static void plain(const char *name, char *out, size_t size) {
     const char *slash = strrchr(name, '/');
     (void)snprintf(out, size, "%s", slash != NULL && slash[1] != '\0' ? slash + 1 : name);
-    for (char *c = out; *c != '\0'; c++) *c = *c == '_' ? '-' : (char)tolower((unsigned char)*c);
+    for (char *c = out; *c != '\0'; c++) *c = (char)(*c == '_' ? '-' : tolower((unsigned char)*c));
     for (size_t i = 0; i < 2; i++) {
         char *end = strstr(out, i == 0 ? ".yaml" : ".yml");
         if (end != NULL) *end = '\0';

@@ -285,11 +285,11 @@ spw_status spw_draft_parse(const char *where, const char *text, size_t length, c
     SPW_TRY(spw_file_entries_read(where, text, length, &out->entries));
     out->framework = framework != NULL ? framework : spw_framework_of(&out->entries);
     if (out->framework == NULL)
-        SPW_TRY(spw_fail(
+        return spw_fail(
             SPW_ECONFIG,
             "%s: no framework's configuration is recognised in its %zu settings; known are %s; write "
             "--from NAME:FILE to say whose it is, or --job for a job of spillway's own",
-            where, out->entries.count, spw_framework_names()));
+            where, out->entries.count, spw_framework_names());
     for (size_t i = 0; i < out->entries.count; i++) SPW_TRY(take(out, &out->entries.entry[i]));
     SPW_TRY(take_silent(out));
     SPW_TRY(put_keys(out));

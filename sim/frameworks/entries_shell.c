@@ -107,11 +107,10 @@ static spw_status add_arguments(shell_reader *r, size_t from, size_t end) {
     for (size_t i = from; status == SPW_OK && i < end;) {
         const shell_word *word = &r->word[i];
         const spw_file_entry like = {.line = word->line, .unknown = word->unknown};
-        if (stands_for_arguments(word))
-            i++;
-        else if (split_pair(word->text, name, &value))
+        const bool stands = stands_for_arguments(word);
+        if (!stands && split_pair(word->text, name, &value))
             status = spw_file_entries_add(r->out, name, value, like), i++;
-        else if (is_option(word->text))
+        else if (!stands && is_option(word->text))
             status = add_option(r, i, end, &i);
         else
             i++;

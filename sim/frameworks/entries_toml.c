@@ -35,7 +35,7 @@ static spw_status read_name(toml_reader *r, char out[SPW_ENTRY_NAME]) {
     size_t used = 0;
     for (;;) {
         skip(r, false);
-        const char quote = *r->at == '"' || *r->at == '\'' ? *r->at++ : '\0';
+        const char quote = (char)(*r->at == '"' || *r->at == '\'' ? *r->at++ : '\0');
         const size_t begin = used;
         while (quote != '\0' ? *r->at != quote && *r->at != '\0' && *r->at != '\n'
                              : isalnum((unsigned char)*r->at) || *r->at == '_' || *r->at == '-') {

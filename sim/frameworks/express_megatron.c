@@ -61,7 +61,7 @@ cleanup:
 /* "a+b" as "a,b". */
 static void join(const char *text, char *out, size_t size) {
     (void)snprintf(out, size, "%s", text);
-    for (char *c = out; *c != '\0'; c++) *c = *c == '+' ? ',' : *c;
+    for (char *c = out; *c != '\0'; c++) *c = (char)(*c == '+' ? ',' : *c);
 }
 
 static spw_status express_memory(spw_flag_draft *f) {

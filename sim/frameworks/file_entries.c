@@ -45,7 +45,7 @@ spw_status spw_file_entries_add(spw_file_entries *e, const char *name, const cha
     status = copy_text(name, &entry->name);
     if (status == SPW_OK) status = copy_text(value, &entry->value);
     if (status != SPW_OK) return status;
-    for (char *c = entry->name; *c != '\0'; c++) *c = *c == '-' ? '_' : *c;
+    for (char *c = entry->name; *c != '\0'; c++) *c = (char)(*c == '-' ? '_' : *c);
     return SPW_OK;
 }
 

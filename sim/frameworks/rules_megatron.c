@@ -180,7 +180,7 @@ static spw_status compose_offload(spw_draft *d) {
     if (!spw_draft_on(d, "@offload") || modules == NULL) return SPW_OK;
     spw_status status = known_modules(d, modules, " expert_fc1 moe_act ", "@offload_modules",
                                       "a module to offload that is not modelled", list, sizeof list);
-    for (char *c = list; *c != '\0'; c++) *c = *c == '+' ? ',' : *c;
+    for (char *c = list; *c != '\0'; c++) *c = (char)(*c == '+' ? ',' : *c);
     if (status == SPW_OK && list[0] != '\0')
         status = spw_draft_put(d, "offload_modules", list, "@offload_modules");
     return status;

@@ -13,7 +13,7 @@ const char *spw_json_words(const json_t *value, char text[SPW_JSON_WORDS]) {
                                         [JSON_TRUE] = "true",
                                         [JSON_FALSE] = "false",
                                         [JSON_NULL] = "null"};
-    json_type type = json_typeof(value);
+    const json_type type = value != NULL ? json_typeof(value) : JSON_NULL;
     char shown[SPW_SETTINGS_SHOWN];
     if (type == JSON_INTEGER)
         (void)snprintf(text, SPW_JSON_WORDS, "%lld", (long long)json_integer_value(value));
