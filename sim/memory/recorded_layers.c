@@ -55,19 +55,19 @@ cleanup:
     return status;
 }
 
-void spw_recorded_layers_destroy(spw_recorded_layers *r) {
-    if (r == NULL) return;
-    for (size_t c = 0; c < r->pipeline.chunks; c++) {
-        if (r->bare != NULL) spw_bare_layers_destroy(r->bare[c]);
-        if (r->moe != NULL) spw_free(r->moe[c]);
+void spw_recorded_layers_destroy(spw_recorded_layers *layers) {
+    if (layers == NULL) return;
+    for (size_t c = 0; c < layers->pipeline.chunks; c++) {
+        if (layers->bare != NULL) spw_bare_layers_destroy(layers->bare[c]);
+        if (layers->moe != NULL) spw_free(layers->moe[c]);
     }
-    spw_free(r->bare);
-    spw_free(r->moe);
-    spw_free(r->received);
-    spw_free(r->sent);
-    spw_event_list_destroy(&r->part);
-    spw_stage_layers_destroy(&r->layers);
-    spw_free(r);
+    spw_free(layers->bare);
+    spw_free(layers->moe);
+    spw_free(layers->received);
+    spw_free(layers->sent);
+    spw_event_list_destroy(&layers->part);
+    spw_stage_layers_destroy(&layers->layers);
+    spw_free(layers);
 }
 
 /* rows NULL: `even` in every layer. */
