@@ -19,7 +19,7 @@ void spw_xla_deepep(const spw_scheme *scheme, const spw_layer_shape *shape, spw_
 void spw_xla_ragged_deepep(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *b);
 
 /* Both of them by XLA of JAX 0.11 on: SPW_FLAVOUR_XLA_APART. masked: ragged_dot. */
-void spw_xla_gmm_apart(const spw_layer_shape *shape, spw_layer_builder *b, bool masked);
+void spw_xla_gmm_apart(const spw_layer_shape *s, spw_layer_builder *b, bool ragged_dot);
 
 /* Parts that they share. */
 spw_tensor spw_xla_rows(const char *name, spw_rows rows, spw_width width);

@@ -18,6 +18,8 @@ static const double UNBOUNDED = 1e15;
 
 static spw_job job;
 
+static bool same_bytes(const void *a, const void *b, size_t size) { return memcmp(a, b, size) == 0; }
+
 static spw_stack stack_of(const char *name) {
     spw_stack s;
     CHECK_OK(spw_stack_read(name, NULL, &s));
@@ -162,7 +164,7 @@ static void test_precision(void) {
     job.optimizer = SPW_OPTIMIZER_SHARDED;
     CHECK(!spw_precision_choose(&job, "bf16 weights=fp31") &&
           !spw_precision_choose(&job, "bf16 wheels=fp32"));
-    CHECK(memcmp(&before, &job.precision, sizeof before) == 0);
+    CHECK(same_bytes(&before, &job.precision, sizeof before));
     CHECK(spw_precision_choose(&job, "bf16 weights=fp32"));
     CHECK(job.precision.weights == 4 && job.precision.gradients == 4 && job.precision.second == 4);
     const spw_compiled_memory m = predict(&s, "gmm", 2);
@@ -182,7 +184,7 @@ static void test_maxtext_settings(void) {
     const spw_job mixtral = job;
     CHECK_OK(spw_maxtext_settings_apply(
         "merge_gating_gmm=True num_vocab_tiling=8 use_ragged_sort=True x=1 words", &job));
-    CHECK(memcmp(&job, &mixtral, sizeof job) == 0);
+    CHECK(same_bytes(&job, &mixtral, sizeof job));
     CHECK_STATUS(spw_maxtext_settings_apply("merge_gating_gmm=True prefuse_moe_weights=True", &job),
                  SPW_ECONFIG);
     CHECK(strstr(spw_last_error(), "MaxText's prefuse_moe_weights=True: ") != NULL &&

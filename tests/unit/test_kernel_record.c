@@ -136,7 +136,7 @@ static void test_shipped(const char *path) {
 /* Rows of a rank's buffer, by hand: 2 ranks of 3 sequences of 100 tokens, 2 choices each. */
 static void test_buffers(void) {
     static const struct {
-        int rule;
+        spw_record_rule rule;
         size_t experts, thousandths, rows;
     } tries[] = {{SPW_RECORD_CAPACITY, 8, 1250, 3 * 8 * 31}, /* 1.25 x 25 slots, cut */
                  {SPW_RECORD_CAPACITY, 8, 1, 3 * 8 * 0},

@@ -209,7 +209,7 @@ static void test_scores(void) {
     double flops =
         0.0; /* of 16 tokens: 4 heads, keys and values of 6; an indexer of 8 over the joined keys */
     for (size_t i = 1; i <= 16; i++) {
-        const double near_keys = i < 3 ? (double)i : 3.0, joined = (double)(i / 4),
+        const double near_keys = i < 3 ? (double)i : 3.0, joined = floor((double)i / 4.0),
                      chosen = joined < 2 ? joined : 2.0;
         flops += 2.0 * 4 * 12 * (near_keys + near_keys + chosen + near_keys + 0.0) + 2.0 * joined * 8;
     }

@@ -57,6 +57,11 @@ static void check_line(const char *text) {
     char *config = json_dumps(json_object_get(line, "config"), 0);
     spw_model m;
     CHECK(name != NULL && want > 0 && config != NULL);
+    if (name == NULL || config == NULL) {
+        free(config);
+        json_decref(line);
+        return;
+    }
     CHECK_OK(spw_model_parse(name, config, strlen(config), &m));
     const uint64_t got = spw_model_parameters(&m).total;
     CHECK(got == want);
