@@ -66,14 +66,15 @@ spw_status spw_sampler_create(const double *inclusion, size_t experts, size_t to
     if (groups == 0) {
         quantise(inclusion, experts, total, sampler->weight);
     } else {
-        const size_t size = experts / groups;
+        const size_t size = experts / groups; /* at least 1: groups divide experts */
         SPW_TRY(SPW_ALLOC(groups, &sampler->group_weight));
         quantise(group_inclusion, groups, kept * ONE, sampler->group_weight);
         SPW_TRY(SPW_ALLOC(experts, &sampler->group_of));
         for (size_t i = 0; i < groups; i++) {
             quantise(inclusion + i * size, size, total / kept, sampler->weight + i * size);
         }
-        for (size_t i = 0; i < experts; i++) sampler->group_of[i] = (uint32_t)(i / size);
+        for (size_t g = 0; g < groups; g++)
+            for (size_t i = 0; i < size; i++) sampler->group_of[g * size + i] = (uint32_t)g;
     }
     *out = sampler;
     sampler = NULL;
