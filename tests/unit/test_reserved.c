@@ -17,9 +17,9 @@
 enum { RANKS = 4, LAYERS = 3, STEPS = 24, MOST_EVENTS = 4096 };
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
-/* x [rows, H] and h [rows, 2 F] are needed by the backward pass, y [rows, H] and dx [rows, H] are not. */
 static bool same_bytes(const void *a, const void *b, size_t size) { return memcmp(a, b, size) == 0; }
 
+/* x [rows, H] and h [rows, 2 F] are needed by the backward pass, y [rows, H] and dx [rows, H] are not. */
 static void arriving_layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *b) {
     static const spw_tensor x = {"x", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN},
                             h = {"h", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 2},
