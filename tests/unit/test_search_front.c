@@ -55,7 +55,8 @@ static void test_take(void) {
     CHECK(front.points == 1 && front.best.order == 2);
     take(drops);
     CHECK(front.points == 2 && front.best.order == 3);
-    take(unsure); /* as many bytes as `drops`, faster, without drops: in front, but what surely fits comes first */
+    take(
+        unsure); /* as many bytes as `drops`, faster, without drops: in front, but what surely fits comes first */
     CHECK(front.points == 2 && front.point[0].order != 3 && front.point[1].order != 3);
     CHECK(front.best.order == 3 && front.best_sure.order == 3);
     take(point_of(5, 1.0, 5, 4)); /* slow, on fewer GPUs */
