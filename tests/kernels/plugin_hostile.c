@@ -24,10 +24,7 @@ static void right(const spw_kernel_call *c) {
         out[i] = (float)((double)gate[i] / (1 + exp(-(double)gate[i])) * (double)up[i]);
 }
 
-static void crash(void) {
-    volatile int *nowhere = NULL;
-    *nowhere = 1;
-}
+static void crash(void) { (void)raise(SIGSEGV); }
 
 static void close_all(void) {
     for (int file = 0; file < 256; file++) (void)close(file);
