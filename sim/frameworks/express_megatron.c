@@ -119,14 +119,6 @@ cleanup:
     return status;
 }
 
-static spw_status say_option(spw_flag_draft *f, const char *option, const char *fact) {
-    char text[32];
-    const double value = spw_scheme_option_value(f->scheme, option);
-    if (!(value > 0.0)) return SPW_OK;
-    (void)snprintf(text, sizeof text, "%.17g", value);
-    return spw_flags_say(f, fact, text);
-}
-
 static const struct {
     const char *scheme, *dispatcher, *backend;
     bool primus;
@@ -152,12 +144,13 @@ static spw_status express_scheme(spw_flag_draft *f) {
         SPW_TRY(spw_flags_say(
             f, "@backend",
             spw_scheme_option_is(f->scheme, "backend", "hybridep") ? "hybridep" : dispatchers[i].backend));
-    SPW_TRY(say_option(f, "capacity_factor", "@capacity"));
-    SPW_TRY(say_option(f, "rank_capacity", "@rank_capacity"));
+    SPW_TRY(spw_flags_say_option(f, "capacity_factor", "@capacity"));
+    SPW_TRY(spw_flags_say_option(f, "rank_capacity", "@rank_capacity"));
     if (spw_scheme_option_value(f->scheme, "stash") > 0.0) SPW_TRY(spw_flags_say(f, "@paged_stash", "true"));
-    SPW_TRY(say_option(f, "stash", "@stash"));
-    SPW_TRY(say_option(f, "host", "@stash_host"));
-    if (spw_scheme_option_value(f->scheme, "stash") > 0.0) SPW_TRY(say_option(f, "page", "@stash_page"));
+    SPW_TRY(spw_flags_say_option(f, "stash", "@stash"));
+    SPW_TRY(spw_flags_say_option(f, "host", "@stash_host"));
+    if (spw_scheme_option_value(f->scheme, "stash") > 0.0)
+        SPW_TRY(spw_flags_say_option(f, "page", "@stash_page"));
     if (spw_scheme_option_is(f->scheme, "policy", "position"))
         SPW_TRY(spw_flags_say(f, "@drop_policy", "position"));
     if (spw_scheme_option_is(f->scheme, "pad", "true")) SPW_TRY(spw_flags_say(f, "@pad_to_capacity", "true"));

@@ -43,6 +43,14 @@ spw_status spw_flags_say(spw_flag_draft *f, const char *ours, const char *value)
     return SPW_OK;
 }
 
+spw_status spw_flags_say_option(spw_flag_draft *f, const char *option, const char *ours) {
+    char text[32];
+    const double value = spw_scheme_option_value(f->scheme, option);
+    if (!(value > 0.0)) return SPW_OK;
+    (void)snprintf(text, sizeof text, "%.17g", value);
+    return spw_flags_say(f, ours, text);
+}
+
 spw_status spw_flags_say_count(spw_flag_draft *f, const char *ours, size_t value) {
     char text[24];
     (void)snprintf(text, sizeof text, "%zu", value);

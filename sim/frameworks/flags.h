@@ -26,6 +26,8 @@ struct spw_flag_draft {
 
 /* For rules: a fact or a key under the name that its row has; nothing where the framework has no name for it or for the value. */
 SPW_MUST_CHECK spw_status spw_flags_say(spw_flag_draft *flags, const char *ours, const char *value);
+/* A number that the scheme's option has; nothing where it is 0 or not given. */
+SPW_MUST_CHECK spw_status spw_flags_say_option(spw_flag_draft *flags, const char *option, const char *ours);
 SPW_MUST_CHECK spw_status spw_flags_say_count(spw_flag_draft *flags, const char *ours, size_t value);
 
 /* The job with its first batch alone. SPW_ECONFIG where the scheme is none of the framework's. The text is read back before it is

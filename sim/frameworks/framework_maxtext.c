@@ -273,14 +273,6 @@ cleanup:
 
 /* --- Back --- */
 
-static spw_status say_option(spw_flag_draft *f, const char *option, const char *fact) {
-    char text[32];
-    const double value = spw_scheme_option_value(f->scheme, option);
-    if (!(value > 0.0)) return SPW_OK;
-    (void)snprintf(text, sizeof text, "%.17g", value);
-    return spw_flags_say(f, fact, text);
-}
-
 static spw_status express_scheme(spw_flag_draft *f) {
     const char *name = f->scheme->type->name;
     const bool ring = strcmp(name, "ring") == 0, ragged_ring = strcmp(name, "ragged-ring") == 0,
@@ -297,10 +289,10 @@ static spw_status express_scheme(spw_flag_draft *f) {
     if (ring || ragged_ring) SPW_TRY(spw_flags_say(f, "@ring", "true"));
     if (spw_scheme_option_is(f->scheme, "ragged_sort", "true"))
         SPW_TRY(spw_flags_say(f, "@ragged_sort", "true"));
-    SPW_TRY(say_option(f, "capacity_factor", "@capacity"));
-    SPW_TRY(say_option(f, "buffer_factor", "@buffer"));
+    SPW_TRY(spw_flags_say_option(f, "capacity_factor", "@capacity"));
+    SPW_TRY(spw_flags_say_option(f, "buffer_factor", "@buffer"));
     if (spw_scheme_option_value(f->scheme, "token_chunks") > 1.0)
-        SPW_TRY(say_option(f, "token_chunks", "@chunks"));
+        SPW_TRY(spw_flags_say_option(f, "token_chunks", "@chunks"));
 
 cleanup:
     return status;

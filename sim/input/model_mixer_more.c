@@ -1,19 +1,8 @@
 /* Kinds of layers of the families in model_families_more.c; as model_mixer.c. Sources: transformers 5.24,
  * src/transformers/models/<family>/modeling_<family>.py, class in brackets; tests/models/classes.jsonl holds them against it. */
 #include "base/saturate.h"
-#include "sim/input/model_mixer.h"
+#include "sim/input/model_mixer_parts.h"
 #include "sim/input/model_reading.h"
-
-#define P(a, b) spw_saturated_product(a, b)
-#define N(field) ((uint64_t)raw->mixer_##field)
-
-static void matrix(spw_model *m, size_t kind, const char *name, uint64_t in, uint64_t out,
-                   spw_matrix_cut cut) {
-    spw_matrix_add(m, (spw_matrix){name, in, out, 1, SPW_IN_MIXER, (uint8_t)kind, cut, false});
-}
-static void numbers(spw_model *m, size_t kind, const char *name, uint64_t count, spw_matrix_cut cut) {
-    spw_matrix_add(m, (spw_matrix){name, 1, count, 1, SPW_IN_MIXER, (uint8_t)kind, cut, true});
-}
 
 /* [BailingHybridLinearAttention] Kimi's delta attention with both gates of full rank. */
 static void bailing_delta(const spw_raw_config *raw, spw_model *m, size_t kind) {

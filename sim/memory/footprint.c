@@ -461,8 +461,9 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
     if (whole)
         spw_footprint_layer_keeps(part, shape, attention + spw_mesh_gathered_keys(job, shape), out->keeps);
     if (whole) spw_footprint_add_summed(out, job, &stage);
-    if (whole && spw_megatron_left_by_layer(job, scheme, shape) > 0.0) {
-        out->keeps[1].left = spw_megatron_left_by_layer(job, scheme, shape);
+    const double left = whole ? spw_megatron_left_by_layer(job, scheme, shape) : 0.0;
+    if (left > 0.0) {
+        out->keeps[1].left = left;
         out->keeps[1].stays = true;
     }
     if (out->frees) status = find_waiting(out, job, routed);

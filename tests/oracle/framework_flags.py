@@ -9,6 +9,7 @@ import shlex
 import sys
 
 import program as asked
+from oracle_run import Oracle
 
 PROGRAM, SCRATCH, CASES = sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3])
 MODELS = ["deepseek-v3", "qwen3-30b-a3b", "mixtral-8x7b", "olmoe-1b-7b", "glm-4.5-air", "gpt-oss-20b", "deepseek-v2-lite", "dbrx",
@@ -24,15 +25,8 @@ TITAN = ["torchtitan", "torchtitan-hybridep", "torchtitan-async"]
 OURS = {"memory_fraction", "price_per_gpu_hour", "allocator.expandable_segments", "library_limits"}
 UNNAMED = {"megatron": OURS | {"cross_entropy"}, "bridge": OURS | {"cross_entropy"}, "primus": OURS | {"cross_entropy"}, "maxtext": OURS, "torchtitan": OURS}
 
-checks = failures = 0
-
-
-def check(good, what):
-    global checks, failures
-    checks += 1
-    if not good:
-        failures += 1
-        print(f"wrong: {what}")
+oracle = Oracle(PROGRAM, "framework_flags")
+check = oracle.check
 
 
 def megatron_words(draw, framework):
@@ -131,5 +125,4 @@ got = asked.run(PROGRAM, "plan", "--model", "olmoe-1b-7b", "--cluster", "h100:8x
 check(got.returncode == 2 and "no scheme gmm" in got.stderr, f"gmm of Megatron: {got.stderr}")
 got = asked.run(PROGRAM, "plan", "--model", "olmoe-1b-7b", "--cluster", "h100:8x1", "--flags", "deepspeed")
 check(got.returncode == 2 and "write megatron" in got.stderr, f"deepspeed: {got.stderr}")
-print(f"{checks} checks, {failures} failures")
-sys.exit(failures > 0 or checks == 0)
+oracle.finish()
