@@ -74,6 +74,9 @@ for words in ("1 layer of multi-token prediction", "looks back 32 tokens"):
     said(words, "plan", "--job", "job.yaml", "--trace", "t.h5", "--format", "json")
     said(words, "explain", "--job", "job.yaml", "--scheme", "gmm")
     said(words, "explain", "--job", "job.yaml", "--scheme", "gmm", "--traffic")
+write(attention_chunk_size=48)  # Llama 4's name of it
+said("looks back 48 tokens", "explain", "--job", "job.yaml", "--scheme", "gmm")
+write()
 
 # Llama-4-Maverick and Jamba as somebody writes them down in the keys of a generic model: each came out with twice its parameters.
 generic = dict(model_type="generic", num_hidden_layers=48, hidden_size=5120, vocab_size=202048, num_attention_heads=40,
