@@ -208,10 +208,10 @@ static void print_batch(const spw_job *job, FILE *out) {
                 job->finetune.lora_rank);
 }
 
-/* What a recorded trace cannot say of the job. */
+/* What the trace that was named cannot say of the job. */
 static void print_trace(const spw_plan_view *v, FILE *out) {
     reasons list = {.count = 0};
-    for (size_t i = 0; v->traced && i < v->result->rows; i++) {
+    for (size_t i = 0; v->given && i < v->result->rows; i++) {
         const spw_assumptions *a = &v->result->row[i].assumptions;
         for (size_t j = 0; j < a->count; j++)
             if (strstr(a->text[j], "the trace") != NULL) add_reason(&list, a->text[j], strlen(a->text[j]));

@@ -78,6 +78,11 @@ write(attention_chunk_size=48)  # Llama 4's name of it
 said("looks back 48 tokens", "explain", "--job", "job.yaml", "--scheme", "gmm")
 write()
 
+# A trace of half the ranks stands for all of them: plan says it, not its JSON alone.
+check(run("trace", "generate", "half.h5", "--experts", "8", "--top-k", "2", "--layers", "1", "--first-layer", "1", "--ranks", "32",
+          "--tokens-per-rank", "64", "--hidden", "32", "--seed", "1").returncode == 0, "half a trace")
+said("trace the trace is of another model (hidden size 32 for the job's 64)", "plan", "--job", "job.yaml", "--trace", "half.h5")
+
 # Llama-4-Maverick and Jamba as somebody writes them down in the keys of a generic model: each came out with twice its parameters.
 generic = dict(model_type="generic", num_hidden_layers=48, hidden_size=5120, vocab_size=202048, num_attention_heads=40,
                num_key_value_heads=8, head_dim=128, intermediate_size=16384, moe_intermediate_size=8192, num_local_experts=128,
