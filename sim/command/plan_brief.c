@@ -106,6 +106,15 @@ static void print_sure(const spw_plan_view *v, const spw_result_row *r, FILE *ou
     print_speed(sure, out);
 }
 
+/* How sure it is that no other point is faster. */
+static void print_next(const spw_plan_view *v, FILE *out) {
+    const spw_result_row *next = spw_result_row_at(v->result, v->result->answers.next);
+    char name[POINT];
+    if (next == NULL) return;
+    fprintf(out, "; faster than the next, %s, in %.0f of 100", point_of(next, name),
+            fmin(round(100.0 * v->result->answers.next_chance), 99.0)); /* nothing is certain */
+}
+
 /* Without a time, or without a point that fits. */
 static void print_none(const spw_plan_view *v, FILE *out) {
     const spw_result_answers *a = &v->result->answers;
@@ -143,6 +152,7 @@ void spw_plan_print_brief(const spw_plan_view *v, FILE *out) {
     fprintf(out, ", step %s s (%s)", spw_figure_text(r->time.step_s, step),
             spw_span_text(r->time.low_s, r->time.high_s, " to ", span));
     print_cost(v, r, out);
+    print_next(v, out);
     fputc('\n', out);
     fprintf(out, "fits      ");
     spw_plan_print_room(r, out);

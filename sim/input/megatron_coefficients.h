@@ -64,6 +64,9 @@
     X(model_half_width, 0, 2, "of expert layers, on top of half_width: models left out of the fit") \
     X(foreign_half_width, 0, 2, \
       "of everything, where that cluster's GPU is of another generation or vendor") \
+    X(pair_half_width, 0, 2, \
+      "of the ratio of two jobs of one model on equal GPUs, beside what their shares of the doubts differ " \
+      "by") \
     X(sorted_bytes_per_s, 1e6, 1e16, "HybridEP: a rank's heavier direction, off-rank bytes, inside a node") \
     X(recipe_doubt_share, 0, 1, "of the doubt about an fp8 recipe's products: what the fit does not have") \
     X(power_share, 0, 2, \

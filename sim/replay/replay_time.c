@@ -149,6 +149,7 @@ static void add(spw_timeline *sum, const spw_timeline *step) {
     sum->low_s += step->low_s;
     sum->high_s += step->high_s;
     for (size_t i = 0; i < SPW_TIMELINE_DOUBTS; i++) sum->doubt_s[i] += step->doubt_s[i];
+    sum->pair_width = step->pair_width;
 }
 
 static spw_step_span span_of(const spw_timeline *time) {
