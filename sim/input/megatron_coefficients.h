@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "sim/input/cluster.h"
 #include "sim/input/stack.h"
+#include "sim/input/stack_defaults.h"
 #include "sim/input/stack_nearest.h"
 
 /* Fitted by `spillway calibrate time`. X(field, before the fit, lowest, highest, spread, help): `spread` is how far the value
@@ -120,7 +121,7 @@ typedef enum spw_megatron_part {
 typedef struct spw_megatron_coefficients {
     char name[SPW_STACK_NAME];
     char tables[SPW_STACK_TEXT];  /* what it was fitted on */
-    char cluster[SPW_STACK_TEXT]; /* whose figures the measured machine has */
+    char cluster[SPW_STACK_TEXT]; /* whose figures the measured machine has: a preset, or a path */
     char release[SPW_STACK_NAME]; /* of Megatron-Core, as in "0.16.0"; "": not said */
     spw_megatron_part part;       /* the jobs that it is taken for by itself */
     char expert_parallel[SPW_STACK_TEXT];
@@ -133,10 +134,12 @@ typedef struct spw_megatron_coefficients {
     SPW_MEGATRON_FITTED_LIST(SPW_MEGATRON_FIELD)
     SPW_MEGATRON_GIVEN_LIST(SPW_MEGATRON_FIELD)
     SPW_MEGATRON_JOB_LIST(SPW_MEGATRON_FIELD)
+    SPW_MEGATRON_DEFAULT_LIST(SPW_MEGATRON_FIELD) /* where the file has no such key: spw_default_KEY */
 #undef SPW_MEGATRON_FIELD
 } spw_megatron_coefficients;
 
-/* `name` is a preset or the path of a YAML file. SPW_ECONFIG names file, line and what would be right. */
+/* `name` is a preset or the path of a YAML file, whose `cluster` may be another file: a path without a '/' before it begins in the folder of
+ * the stack's file. SPW_ECONFIG names file, line and what would be right. */
 SPW_MUST_CHECK spw_status spw_megatron_coefficients_read(const char *name, const char *folder,
                                                          spw_megatron_coefficients *out);
 SPW_MUST_CHECK spw_status spw_megatron_coefficients_parse(const char *where, const char *text, size_t length,
