@@ -9,7 +9,9 @@ static uint64_t layers_in_flight(const spw_pipeline *p, const spw_model *model, 
         const spw_pass pass = spw_pipeline_pass(p, stage, i);
         const uint64_t layers = spw_pipeline_block(p, model, stage, pass.chunk).moe_layers;
         now = pass.backward ? now - layers : now + layers;
-        most = now > most ? now : most;
+        /* of two passes side by side one layer comes before the other's goes */
+        const uint64_t here = spw_pipeline_is_pair(p, stage, i) && layers > 0 ? now - layers + 1 : now;
+        most = here > most ? here : most;
     }
     return most;
 }

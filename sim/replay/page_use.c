@@ -9,22 +9,36 @@ static size_t cell(const spw_page_use *u, size_t layer, size_t micro_batch) {
     return layer * u->pipeline.micro_batches + micro_batch;
 }
 
+/* The next MoE layer of a pass behind *next, if it has one: 1, or 0. */
+static size_t list_next(const spw_page_use *u, size_t s, const spw_pass *p, const size_t *stage,
+                        const size_t *chunk, size_t *next, spw_page_pass *out, size_t count) {
+    while (*next < u->job_layers) {
+        const size_t k = (*next)++, layer = p->backward ? u->job_layers - 1 - k : k;
+        if (stage[layer] != s || chunk[layer] != p->chunk) continue;
+        out[count] = (spw_page_pass){layer, p->micro_batch, p->backward, false};
+        spw_page_pass *before = count > 0 ? &out[count - 1] : NULL;
+        if (p->backward && before != NULL && !before->backward && before->layer == layer &&
+            before->micro_batch == p->micro_batch)
+            out[count].stays = before->stays = true;
+        return 1;
+    }
+    return 0;
+}
+
 /* The passes of a stage over its MoE layers, in order. */
 static void list_passes(spw_page_use *u, size_t s, const size_t *stage, const size_t *chunk) {
     spw_page_pass *out = u->pass + s * u->passes;
     size_t count = 0;
     for (size_t i = 0; i < spw_pipeline_passes(&u->pipeline); i++) {
-        const spw_pass p = spw_pipeline_pass(&u->pipeline, s, i);
-        for (size_t k = 0; k < u->job_layers; k++) {
-            const size_t layer = p.backward ? u->job_layers - 1 - k : k;
-            if (stage[layer] != s || chunk[layer] != p.chunk) continue;
-            out[count] = (spw_page_pass){layer, p.micro_batch, p.backward, false};
-            spw_page_pass *before = count > 0 ? &out[count - 1] : NULL;
-            if (p.backward && before != NULL && !before->backward && before->layer == layer &&
-                before->micro_batch == p.micro_batch)
-                out[count].stays = before->stays = true;
-            count++;
-        }
+        const spw_pass pass = spw_pipeline_pass(&u->pipeline, s, i);
+        const bool pair = spw_pipeline_is_pair(&u->pipeline, s, i);
+        const spw_pass two[2] = {pass, pair ? spw_pipeline_pass(&u->pipeline, s, i + 1) : pass};
+        size_t next[2] = {0, 0};
+        while (next[0] < u->job_layers ||
+               (pair && next[1] < u->job_layers)) /* in turns where two run together */
+            for (size_t side = 0; side < (pair ? 2U : 1U); side++)
+                count += list_next(u, s, &two[side], stage, chunk, &next[side], out, count);
+        i += pair;
     }
     u->count[s] = count;
 }

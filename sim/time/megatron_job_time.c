@@ -152,6 +152,13 @@ static spw_status time_group(spw_prediction *p, size_t group, double *out) {
 
 /* --- The step --- */
 
+/* Passes one behind the other, also where pairs run together: a share of exchanges hides instead. */
+static spw_pipeline in_turns(const spw_job *job) {
+    spw_pipeline p = spw_pipeline_of(job);
+    p.pairs = false;
+    return p;
+}
+
 /* A request with the kernels that the job says; `room` holds its coefficients. */
 static spw_megatron_job_request with_kernels(const spw_megatron_job_request *q,
                                              spw_megatron_coefficients *room) {
@@ -234,7 +241,7 @@ static void end(spw_prediction *p) {
 spw_status spw_megatron_job_predict(const spw_megatron_job_request *q, spw_timeline *out) {
     spw_megatron_coefficients room;
     const spw_megatron_job_request said = with_kernels(q, &room);
-    spw_prediction p = {.q = &said, .pipeline = spw_pipeline_of(q->point->job)};
+    spw_prediction p = {.q = &said, .pipeline = in_turns(q->point->job)};
     spw_status status = SPW_OK;
     double worst = -1.0;
     size_t slowest = 0;
@@ -335,7 +342,7 @@ spw_status spw_megatron_job_least_s(const spw_megatron_coefficients *coefficient
     spw_megatron_coefficients room;
     const spw_megatron_job_request asked = {.coefficients = coefficients, .point = point},
                                    q = with_kernels(&asked, &room);
-    spw_prediction p = {.q = &q, .pipeline = spw_pipeline_of(point->job)};
+    spw_prediction p = {.q = &q, .pipeline = in_turns(point->job)};
     spw_status status = SPW_OK;
     SPW_TRY(set_shape(&p));
     SPW_TRY(SPW_ALLOC(point->job->model.moe_layers + point->job->stage_layout.predictions, &p.load));
@@ -364,7 +371,7 @@ static double fullest_rows(const spw_megatron_job_request *q, size_t group) {
 spw_status spw_megatron_job_group_s(const spw_megatron_job_request *q, double *out) {
     spw_megatron_coefficients room;
     const spw_megatron_job_request said = with_kernels(q, &room);
-    spw_prediction p = {.q = &said, .pipeline = spw_pipeline_of(q->point->job)};
+    spw_prediction p = {.q = &said, .pipeline = in_turns(q->point->job)};
     size_t fullest = 0;
     double most = -1.0;
     spw_status status = SPW_OK;

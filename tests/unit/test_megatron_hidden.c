@@ -2,6 +2,7 @@
 #include "sim/input/megatron_keys.h"
 #include "sim/memory/footprint.h"
 #include "sim/memory/megatron_notes.h"
+#include "sim/schemes/layer.h"
 #include "sim/time/megatron_hidden.h"
 
 #include "tests/unit/check.h"
@@ -187,6 +188,30 @@ static void test_shared_memory(void) {
     CHECK(found == 1 && beside.components == apart.components + 1);
 }
 
+/* HybridEP, M = 8192 x 6 rows of 2048 numbers, experts of 1408. What the experts keep is H + 3 F numbers a row. Gradients of weights at
+ * once: most is there at the gradient of fc2's input, + H + F. Behind those of inputs: at SwiGLU's, + 2 F and a weight of 4 bytes. */
+static void test_delayed(void) {
+    static spw_job job;
+    spw_live_set at_once, delayed;
+    spw_layer layer;
+    const spw_scheme scheme = scheme_of("megatron-flex:backend=hybridep");
+    const uint64_t rows = 8192u * 6u;
+    CHECK_OK(parse("parallel: {expert: 8, fsdp: 8}\noptimizer: distributed\nremat: none\n"
+                   "overlap_moe_expert_parallel_comm: true\n",
+                   &job));
+    for (int later = 0; later < 2; later++) {
+        job.megatron.delay_weight_gradients = later == 1;
+        const spw_point point = spw_point_of(&job, &scheme, 2);
+        const spw_rank_rows even = spw_balanced_rows(&scheme, &point.shape);
+        CHECK(even.held == rows);
+        CHECK_OK(spw_layer_build(&scheme, &point.shape, SPW_FLAVOUR_LIVE, &layer));
+        *(later == 1 ? &delayed : &at_once) = spw_layer_live_set(&layer, &even);
+        spw_layer_destroy(&layer);
+    }
+    CHECK(delayed.saved_bytes == at_once.saved_bytes);
+    CHECK(delayed.backward_bytes - at_once.backward_bytes == rows * (2 * 1408 * 2 + 4));
+}
+
 /* A stage's collectives by hand: 4 s of them, 2 micro-batches and 2 stages whose backward passes take 3 and 5 s. */
 static void test_collectives(void) {
     static spw_job job;
@@ -262,6 +287,7 @@ int main(void) {
     test_schemes();
     test_shared();
     test_shared_memory();
+    test_delayed();
     test_collectives();
     test_kernels();
     return check_done();
