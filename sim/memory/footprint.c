@@ -305,7 +305,7 @@ static void add_pool(spw_footprint *f, const spw_point *p, const spw_stage *stag
                            "%zu buffers, pages of %" PRIu64 " rows, %g x %" PRIu64 " rows a layer in flight",
                            pool.buffers, pool.page_rows, pool.factor, pool.mean_rows),
          ALWAYS);
-    if (stage->moe_layers > 0)
+    if (stage->moe_layers + stage->predictions > 0)
         LIVE(spw_component_add(f, "unstashed_layer", (double)stays, source,
                                "%" PRIu64 " rows of the last MoE layer", pool.buffer_rows),
              AT_LOSS);

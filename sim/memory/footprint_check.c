@@ -112,12 +112,6 @@ static spw_status check_pool(const spw_job *job, const spw_scheme *scheme) {
                         "so nothing of it waits in the stash; use remat: none or selective, or leave stash= "
                         "away",
                         scheme->text, spw_remat_name(job->remat));
-    if (job->stage_layout.predictions > 0)
-        return spw_fail(
-            SPW_ECONFIG,
-            "scheme '%s': which pages layers of multi-token prediction take was not read; leave m out "
-            "of the layout, or leave stash= away",
-            scheme->text);
     if (spw_remat_repeats(job->remat, SPW_MODULE_MOE_ACT))
         return spw_fail(
             SPW_ECONFIG,
