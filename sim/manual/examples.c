@@ -30,10 +30,6 @@ const spw_example spw_examples[] = {
      "spillway job train.sh --cluster h100:8x16"},
     {"explain", "Take the peak of one GPU apart:", "spillway explain " JOB " --scheme gmm"},
     {"model", "See what a model is made of:", "spillway model deepseek-v3"},
-    {"ask-xla", "Hold a prediction against what XLA says of the real program; a table keeps the row:",
-     "spillway ask-xla --model mixtral-8x7b --cluster h200:8x8 --expert-parallel 8 --sequence-length 4096 "
-     "--sequences-per-gpu 1 "
-     "--precision bf16 --scheme ring --python maxtext/bin/python"},
     {"verify", "Hold the simulator against the reference that executes:", "spillway verify --random 4"},
     {NULL, NULL, NULL},
 };
