@@ -1,5 +1,6 @@
 #include "sim/time/offload_time.h"
 
+#include "sim/input/megatron_keys.h"
 #include "sim/input/stack.h"
 #include "sim/memory/activation_offload.h"
 #include "sim/schemes/layer.h"
@@ -7,12 +8,13 @@
 #include <math.h>
 
 /* One way, of pinned memory, from 64 MiB on, also beside products; measured: an H200 (notebooks_data/measured/h200_host_link.csv);
- * an H100 had 55.1e9 there and 54.2e9 back. Both have 16 lanes of PCIe 5. */
+ * an H100 had 55.1e9 there and 54.2e9 back. Both have 16 lanes of PCIe 5, as a B200 has; GB200's link to its host is faster. */
 const double spw_host_link_bytes_per_s = 55.2e9;
 static const char NAME[] = "host_copies";
 
 bool spw_offload_is_timed(const spw_job *job) {
-    return job->offload.modules == 0 || job->cluster.gpu_generation == SPW_GPU_HOPPER;
+    return job->offload.modules == 0 || job->cluster.gpu_generation == SPW_GPU_HOPPER ||
+           job->cluster.gpu_generation == SPW_GPU_BLACKWELL;
 }
 
 spw_status spw_offload_layer_s(const spw_point *point, size_t stage, double *out) {
@@ -22,7 +24,10 @@ spw_status spw_offload_layer_s(const spw_point *point, size_t stage, double *out
     const spw_status status = spw_layer_build(point->scheme, &point->shape, SPW_FLAVOUR_LIVE, &layer);
     if (status != SPW_OK) return status;
     const spw_rank_rows rows = spw_balanced_rows(point->scheme, &point->shape);
-    const double bytes = (double)spw_layer_live_set(&layer, &rows).to_host_bytes;
+    double bytes = (double)spw_layer_live_set(&layer, &rows).to_host_bytes;
+    /* a copy by column and its scales, copied though their memory stays */
+    if (spw_offload_stays(point->job))
+        bytes += (double)rows.held * (double)point->shape.hidden * (1.0 + 1.0 / 32.0);
     const spw_offload_stage at = spw_offload_stage_of(point->job, stage);
     spw_layer_destroy(&layer);
     if (at.layers > 0)
