@@ -122,7 +122,7 @@ static const spw_setting parallel_rows[] = {
      .choices = schedules,
      .fallback = "1F1B",
      .help = "order of a pipeline's passes, as torchtitan calls it; 1F1B is interleaved where there are "
-             "virtual_stages; the last four are refused, with what is nearest"},
+             "virtual_stages; the last six are refused, with what is nearest"},
     COUNT_ROW("decoder_first_pipeline_num_layers", stage_layout.first, 0, SPW_MODEL_MAX_LAYERS, "0",
               "layers of the first pipeline stage, as Megatron-Core calls it; 0: not said"),
     COUNT_ROW("decoder_last_pipeline_num_layers", stage_layout.last, 0, SPW_MODEL_MAX_LAYERS, "0",

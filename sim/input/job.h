@@ -96,7 +96,9 @@ typedef struct spw_job_fsdp2 {
     X(LOOPED_BFS, "LoopedBFS") \
     X(INTERLEAVED_ZERO_BUBBLE, "InterleavedZeroBubble") \
     X(ZBV, "ZBVZeroBubble") \
-    X(DUAL_PIPE_V, "DualPipeV")
+    X(DUAL_PIPE_V, "DualPipeV") \
+    X(ZERO_BUBBLE, "ZB1P") \
+    X(DUAL_PIPE, "DualPipe")
 #define SPW_SCHEDULE_ENUM(name, text) SPW_SCHEDULE_##name,
 typedef enum spw_schedule { SPW_SCHEDULE_LIST(SPW_SCHEDULE_ENUM) SPW_SCHEDULES } spw_schedule;
 #undef SPW_SCHEDULE_ENUM

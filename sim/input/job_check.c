@@ -94,7 +94,8 @@ static spw_status check_split(const spw_job *job, const char **key) {
     return spw_grid_check(job, key);
 }
 
-/* Schedules that are not described, and what of another says something of them. */
+/* Schedules that are refused, each with what differs from the nearest that is modelled. Bubbles: deepseek-ai/DualPipe 89f5de1 README.md; F,
+ * B, W: a forward pass, a backward pass, of which W makes the gradients of weights; F&B: the two side by side. */
 static spw_status check_schedule(const spw_job *job, const char **key) {
     static const char *const words[SPW_SCHEDULES] = {
         [SPW_SCHEDULE_LOOPED_BFS] =
@@ -112,7 +113,16 @@ static spw_status check_schedule(const spw_job *job, const char **key) {
             "DualPipeV runs a forward and a backward pass at once over two blocks of a stage in a V, which "
             "is not described: 1F1B keeps half a stage's layers of one micro-batch less on its first stage "
             "than "
-            "DualPipeV on all, and overlaps no exchange"};
+            "DualPipeV on all, and overlaps no exchange",
+        [SPW_SCHEDULE_ZERO_BUBBLE] =
+            "ZB1P makes the gradients of weights later than those of inputs, which is not described: 1F1B "
+            "keeps as "
+            "many layers in flight, and its bubble is (PP - 1) (F + B), not (PP - 1) (F + B - 2 W)",
+        [SPW_SCHEDULE_DUAL_PIPE] = "DualPipe sends micro-batches from both ends, forward beside backward, "
+                                   "over stages that hold the model "
+                                   "twice, which is not described: 1F1B has half its weights and one "
+                                   "micro-batch less in flight, and its "
+                                   "bubble is (PP - 1) (F + B), not (PP / 2 - 1) (F&B + B - 3 W)"};
     const size_t chunks = job->virtual_stages;
     *key = "parallel.schedule";
     if (words[job->schedule] != NULL) return spw_fail(SPW_ECONFIG, "%s", words[job->schedule]);

@@ -39,6 +39,10 @@ const char *spw_megatron_keys_said(const spw_megatron_keys *k) {
     return NULL;
 }
 
+bool spw_offload_stays(const spw_job *job) {
+    return (job->offload.modules & SPW_OFFLOAD_EXPERT_FC1) != 0 && job->precision.recipe == SPW_FP8_MXFP8;
+}
+
 bool spw_megatron_fuses_experts(const spw_job *job) {
     return job->megatron.fused_experts && !job->model.plain_experts && job->precision.recipe == SPW_FP8_MXFP8;
 }

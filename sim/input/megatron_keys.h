@@ -17,6 +17,10 @@ SPW_MUST_CHECK spw_status spw_megatron_keys_check(const spw_job *job, const char
 /* The name of a key that was said, for messages; NULL: none was. Static text. */
 const char *spw_megatron_keys_said(const spw_megatron_keys *keys);
 
+/* Does fc1's input stay on the GPU though offload_modules has expert_fc1? Under mxfp8 what goes are its copies; those of all experts and
+ * their scales are parts of one allocation, which is not freed while one of them is too small to go (docs/schemes.md, 7.17). */
+bool spw_offload_stays(const spw_job *job);
+
 /* Are the experts one fused kernel: gated ones, under mxfp8, by use_transformer_engine_op_fuser? */
 bool spw_megatron_fuses_experts(const spw_job *job);
 

@@ -1,5 +1,6 @@
 #include "sim/memory/activation_offload.h"
 
+#include "sim/input/megatron_keys.h"
 #include "sim/input/remat.h"
 #include "sim/memory/pipeline.h"
 
@@ -96,7 +97,7 @@ spw_offload_stage spw_offload_stage_of(const spw_job *job, size_t index) {
     return out;
 }
 
-/* fc1 keeps its bf16 input where that is offloaded, but under mxfp8, where its copies go. */
+/* fc1 keeps its bf16 input where that is offloaded, but under mxfp8, where its copies go and their memory stays. */
 static spw_status check_recipe(const spw_job *job, const char *modules) {
     const spw_fp8_recipe recipe = job->precision.recipe;
     if ((job->offload.modules & SPW_OFFLOAD_EXPERT_FC1) == 0) return SPW_OK;
@@ -106,13 +107,6 @@ static spw_status check_recipe(const spw_job *job, const char *modules) {
             "offload_modules %s with recipe delayed: Megatron-Core has fc1 keep its input in bf16 then, "
             "which TransformerEngine refuses under delayed scaling; use offload_modules: [moe_act], or "
             "another recipe",
-            modules);
-    if (recipe == SPW_FP8_MXFP8)
-        return spw_fail(
-            SPW_ECONFIG,
-            "offload_modules %s with recipe mxfp8 is not modelled: copies and scales of all experts share "
-            "one allocation, which stays on the GPU as long as a part of it is too small to go; use "
-            "offload_modules: [moe_act], or recipe: none",
             modules);
     return SPW_OK;
 }
@@ -165,6 +159,12 @@ spw_status spw_offload_check(const spw_job *job, const spw_scheme *scheme) {
 }
 
 const char *spw_offload_outside(const spw_job *job) {
+    if (spw_offload_stays(job))
+        return "offload_modules expert_fc1 with mxfp8: copies and scales of all experts share one "
+               "allocation, which "
+               "is counted as staying on the GPU; it goes where every expert's scales are 2^20 or more, so "
+               "this is "
+               "an upper bound";
     return job->offload.modules != 0
                ? "offloading: tensors stay on the GPU until their copy has ended, and a step's first run, "
                  "before Megatron-Core knows its groups, offloads all of them; neither is counted"

@@ -1,5 +1,6 @@
 #include "sim/schemes/scheme.h"
 
+#include "sim/input/megatron_keys.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +47,7 @@ spw_layer_shape spw_layer_shape_of(const spw_job *job, size_t sequences) {
     if (job->precision.recipe != SPW_FP8_NONE &&
         spw_fp8_facts_of(job->precision.recipe, job->cluster.gpu_generation, &facts) == SPW_OK)
         s.fp8_copies = facts.both ? 2 : 1, s.fp8_scaled = facts.scaled;
-    s.offload = job->offload.modules;
+    s.offload = job->offload.modules & (spw_offload_stays(job) ? ~(unsigned)SPW_OFFLOAD_EXPERT_FC1 : ~0U);
     s.shared_expert = job->model.shared_ffn > 0;
     s.whole_weights = s.gpus == s.ranks;
     s.node_ranks = s.ranks < job->cluster.gpus_per_node ? s.ranks : job->cluster.gpus_per_node;

@@ -1,6 +1,7 @@
 #include "sim/time/fp8_time.h"
 
 #include "sim/input/grid.h"
+#include "sim/input/megatron_keys.h"
 #include "sim/input/remat_modules.h"
 #include "sim/memory/fp8_memory.h"
 
@@ -59,7 +60,8 @@ static double moe_bytes(const spw_job *job) {
                    cast(job, own + shared, own + 2.0 * shared, again || alone);
     if (!alone) bytes += cast_again(job, own);
     if (spw_remat_repeats(job->remat, SPW_MODULE_MOE_ACT)) bytes += experts_again(job, rows * ffn);
-    if ((job->offload.modules & SPW_OFFLOAD_EXPERT_FC1) != 0) bytes += experts_again(job, rows * hidden);
+    if ((job->offload.modules & SPW_OFFLOAD_EXPERT_FC1) != 0 && !spw_offload_stays(job))
+        bytes += experts_again(job, rows * hidden);
     return bytes;
 }
 

@@ -1,5 +1,6 @@
 #include "sim/time/offload_time.h"
 
+#include "sim/input/megatron_keys.h"
 #include "sim/memory/activation_offload.h"
 #include "sim/schemes/layer.h"
 
@@ -8,7 +9,8 @@
 static const char NAME[] = "host_copies";
 
 bool spw_offload_is_timed(const spw_job *job) {
-    return job->offload.modules == 0 || job->cluster.gpu_generation == SPW_GPU_HOPPER;
+    return job->offload.modules == 0 || job->cluster.gpu_generation == SPW_GPU_HOPPER ||
+           job->cluster.gpu_generation == SPW_GPU_BLACKWELL;
 }
 
 spw_status spw_offload_layer_s(const spw_megatron_coefficients *c, const spw_point *point, size_t stage,
@@ -19,7 +21,10 @@ spw_status spw_offload_layer_s(const spw_megatron_coefficients *c, const spw_poi
     const spw_status status = spw_layer_build(point->scheme, &point->shape, SPW_FLAVOUR_LIVE, &layer);
     if (status != SPW_OK) return status;
     const spw_rank_rows rows = spw_balanced_rows(point->scheme, &point->shape);
-    const double bytes = (double)spw_layer_live_set(&layer, &rows).to_host_bytes;
+    double bytes = (double)spw_layer_live_set(&layer, &rows).to_host_bytes;
+    /* a copy by column and its scales, copied though their memory stays */
+    if (spw_offload_stays(point->job))
+        bytes += (double)rows.held * (double)point->shape.hidden * (1.0 + 1.0 / 32.0);
     const spw_offload_stage at = spw_offload_stage_of(point->job, stage);
     spw_layer_destroy(&layer);
     if (at.layers > 0)

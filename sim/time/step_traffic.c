@@ -2,6 +2,7 @@
 
 #include "sim/input/compiled_layer.h"
 #include "sim/input/grid.h"
+#include "sim/input/megatron_keys.h"
 #include "sim/input/precision.h"
 #include "sim/memory/activation_offload.h"
 #include "sim/memory/fsdp2.h"
@@ -376,12 +377,15 @@ static void add_offloaded_inputs(builder *b, const spw_point *point) {
     const spw_job *job = b->job;
     const spw_layer_shape *s = &point->shape;
     const uint64_t rows = spw_balanced_rows(point->scheme, s).held;
+    const bool copies = spw_offload_stays(job); /* of mxfp8, by column, with their scales */
     const struct {
         unsigned module;
         const char *name, *formula;
         uint64_t elements;
         size_t bytes;
-    } tensors[] = {{SPW_OFFLOAD_EXPERT_FC1, "fc1_input", "M H b", rows * s->hidden, s->element_bytes},
+    } tensors[] = {{SPW_OFFLOAD_EXPERT_FC1, copies ? "fc1_input_fp8_t" : "fc1_input",
+                    copies ? "33/32 M H" : "M H b", copies ? rows * s->hidden / 32 * 33 : rows * s->hidden,
+                    copies ? 1 : s->element_bytes},
                    {SPW_OFFLOAD_MOE_ACT, "fc1_output", "2 M F b", 2 * rows * s->ffn, s->element_bytes},
                    {SPW_OFFLOAD_MOE_ACT, "row_probs", "4 M", rows, sizeof(float)}};
     spw_step_item item = {.operation = SPW_OPERATION_HOST_COPY,

@@ -380,7 +380,8 @@ static void test_muon(void) {
 }
 
 static void test_schedules(void) {
-    static const char *const named[] = {"LoopedBFS", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV"};
+    static const char *const named[] = {
+        "LoopedBFS", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV", "ZB1P", "DualPipe"};
     static spw_job job;
     char text[1024];
     CHECK(job.schedule == SPW_SCHEDULE_ONE_F_ONE_B);
@@ -393,6 +394,9 @@ static void test_schedules(void) {
         CHECK(spw_job_parse("job", NULL, text, strlen(text), &job) == SPW_ECONFIG);
         CHECK(strstr(spw_last_error(), named[i]) != NULL &&
               strstr(spw_last_error(), "not described: ") != NULL);
+        CHECK(strstr(spw_last_error(), "F1B") != NULL ||
+              i == 0); /* the nearest by name; of LoopedBFS GPipe */
+        CHECK((strstr(spw_last_error(), "its bubble is (PP - 1) (F + B)") != NULL) == (i >= 4));
     }
     static const struct {
         const char *parallel, *why;

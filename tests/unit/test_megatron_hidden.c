@@ -4,6 +4,7 @@
 #include "sim/memory/megatron_notes.h"
 #include "sim/schemes/layer.h"
 #include "sim/time/megatron_hidden.h"
+#include "sim/time/offload_time.h"
 
 #include "tests/unit/check.h"
 #include "tests/unit/scheme_of.h"
@@ -212,6 +213,35 @@ static void test_delayed(void) {
     CHECK(delayed.backward_bytes - at_once.backward_bytes == rows * (2 * 1408 * 2 + 4));
 }
 
+/* expert_fc1 under mxfp8: memory is that of moe_act alone, and 33/32 bytes a number of fc1's input are copied each way. */
+static void test_offload_stays(void) {
+    static spw_job job;
+    static spw_footprint f;
+    static const char *const modules[] = {"moe_act", "moe_act, expert_fc1"};
+    uint64_t peak[2];
+    double copies_s[2];
+    const spw_scheme scheme = scheme_of("megatron-alltoall:align=32");
+    for (size_t i = 0; i < 2; i++) {
+        char text[512];
+        (void)snprintf(
+            text, sizeof text,
+            "model: deepseek-v2-lite\ncluster: b200-8x8\nbatch: {sequences_per_gpu: 2, sequence_length: "
+            "4096}\n"
+            "precision: {weights: bf16, gradients: fp32, optimizer: fp32, recipe: mxfp8}\nremat: none\n"
+            "parallel: {expert: 8, fsdp: 8}\noptimizer: distributed\noffload_modules: [%s]\n",
+            modules[i]);
+        CHECK_OK(spw_job_parse("offload.yaml", NULL, text, strlen(text), &job));
+        const spw_point point = spw_point_of(&job, &scheme, 2);
+        CHECK_OK(spw_footprint_compute(&point, NULL, &f));
+        peak[i] = spw_footprint_walked_peak(&f, &f.waiting, 0);
+        CHECK_OK(spw_offload_layer_s(&point, 0, &copies_s[i]));
+        CHECK(spw_offload_stays(&job) == (i == 1));
+    }
+    CHECK(peak[0] == peak[1] && peak[0] > 0);
+    /* 49152 rows of 2048 numbers over 8 experts a rank, 6144 each, a multiple of 32; 25 of 26 layers leave */
+    near(copies_s[1] - copies_s[0], 49152.0 * 2048 * 33 / 32 / 55.2e9 * 25 / 26, "copies of fc1's input");
+}
+
 /* A stage's collectives by hand: 4 s of them, 2 micro-batches and 2 stages whose backward passes take 3 and 5 s. */
 static void test_collectives(void) {
     static spw_job job;
@@ -288,6 +318,7 @@ int main(void) {
     test_shared();
     test_shared_memory();
     test_delayed();
+    test_offload_stays();
     test_collectives();
     test_kernels();
     return check_done();

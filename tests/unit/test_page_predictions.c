@@ -12,7 +12,8 @@
 
 enum { RANKS = 8 };
 
-static void read_job(const char *layout, size_t pipeline, size_t chunks, size_t micro, bool pairs, spw_job *out) {
+static void read_job(const char *layout, size_t pipeline, size_t chunks, size_t micro, bool pairs,
+                     spw_job *out) {
     char text[1024];
     (void)snprintf(text, sizeof text,
                    "model: deepseek-v3\ncluster: b200-8x8\nparallel: {expert: 8, fsdp: %zu, pipeline: %zu, "
@@ -61,7 +62,8 @@ int main(void) {
     static spw_footprint got, want;
     const spw_scheme scheme = scheme_of("megatron-syncfree:rank_capacity=1.5,stash=1.1,align=32");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        read_job(cases[i].layout, cases[i].pipeline, cases[i].chunks, cases[i].micro_batches, cases[i].pairs, &job);
+        read_job(cases[i].layout, cases[i].pipeline, cases[i].chunks, cases[i].micro_batches, cases[i].pairs,
+                 &job);
         CHECK(job.stage_layout.predictions == 1 && job.stage_layout.prediction_block == cases[i].predicts);
         ordinary = job;
         ordinary.stage_layout.predictions = 0;
