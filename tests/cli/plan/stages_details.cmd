@@ -1,1 +1,0 @@
-plan --model deepseek-v3 --cluster h200:8x32 --scheme megatron-alltoall --scheme megatron-flex:capacity_factor=1.25 --optimizer distributed --pipeline 4 --expert-parallel 16,32 --sequences-per-gpu 8,16 --micro-batches 8 --sequence-length 4096 --routing zipf --no-allocator --details
