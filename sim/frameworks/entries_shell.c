@@ -12,6 +12,7 @@
 #include <string.h>
 
 enum { WORDS = 1024, NESTED = 4 };
+enum { PLAIN_DOLLAR = 1 }; /* within a word: a '$' that quotes or a backslash make a letter */
 
 typedef struct shell_word {
     char *text;
@@ -79,6 +80,16 @@ static bool stands_for_arguments(const shell_word *word) {
     return word->text[0] == '$' && (strchr(word->text, '@') != NULL || word->unknown);
 }
 
+/* A variable that holds arguments, which are read where it is set: $ARGS, ${ARGS}. */
+static bool holds_known_arguments(const shell_reader *r, const char *word) {
+    const size_t open = word[0] == '$' && word[1] == '{';
+    if (word[0] != '$') return false;
+    const size_t length = strcspn(word + 1 + open, "}");
+    const spw_variable *found = spw_variables_find(&r->variables, word + 1 + open, length);
+    return found != NULL && found->unknown && found->value[0] == '\0' &&
+           word[1 + open + length + open] == '\0';
+}
+
 /* "--name" with the words behind it; returns the first word that is none of them. */
 static spw_status add_option(shell_reader *r, size_t from, size_t end, size_t *next) {
     char list[SPW_ENTRY_VALUE] = "";
@@ -89,6 +100,7 @@ static spw_status add_option(shell_reader *r, size_t from, size_t end, size_t *n
         const shell_word *word = &r->word[*next];
         if (is_option(word->text) || is_program(word->text)) break;
         if (stands_for_arguments(word) && strchr(word->text, '@') != NULL) break;
+        if (word->unknown && holds_known_arguments(r, word->text)) break;
         if (used + strlen(word->text) + 2 >= sizeof list)
             return spw_fail(SPW_ECONFIG, "%s:%zu: --%.60s: values of more than %d characters", r->out->where,
                             word->line, name, SPW_ENTRY_VALUE - 2);
@@ -202,17 +214,14 @@ static spw_status end_command(shell_reader *r, size_t depth) {
 
 /* --- Text to words --- */
 
-static spw_status end_word(shell_reader *r, size_t used, size_t line, bool quoted, bool single) {
+static spw_status end_word(shell_reader *r, size_t used, size_t line, bool quoted) {
     bool unknown = false;
     char *copy = NULL;
     if (r->words == WORDS)
         return spw_fail(SPW_ECONFIG, "%s:%zu: a command of more than %d words", r->out->where, line, WORDS);
     r->raw[used] = '\0';
-    spw_status status = SPW_OK;
-    if (single)
-        (void)snprintf(r->value, sizeof r->value, "%s", r->raw);
-    else
-        status = spw_variables_expand(r->out->where, line, &r->variables, r->raw, r->value, &unknown);
+    spw_status status = spw_variables_expand(r->out->where, line, &r->variables, r->raw, r->value, &unknown);
+    for (char *c = r->value; *c != '\0'; c++) *c = (char)(*c == PLAIN_DOLLAR ? '$' : *c);
     if (status == SPW_OK) status = SPW_ALLOC(strlen(r->value) + 1, &copy);
     if (status != SPW_OK) return status;
     memcpy(copy, r->value, strlen(r->value) + 1);
@@ -235,7 +244,7 @@ static size_t dollar_length(const char *at) {
 typedef struct scan {
     const char *at;
     size_t line, used, word_line;
-    bool in_word, quoted, single;
+    bool in_word, quoted;
 } scan;
 
 static spw_status take(shell_reader *r, scan *s, size_t length) {
@@ -251,21 +260,28 @@ static spw_status take(shell_reader *r, scan *s, size_t length) {
     return SPW_OK;
 }
 
+/* One character that is no more than itself. */
+static spw_status take_plain(shell_reader *r, scan *s) {
+    const spw_status status = take(r, s, 1);
+    if (status == SPW_OK && r->raw[s->used - 1] == '$') r->raw[s->used - 1] = PLAIN_DOLLAR;
+    return status;
+}
+
 /* What stands between quotes; the quotes go. An end that is missing is the end of the text. */
 static spw_status take_quoted(shell_reader *r, scan *s) {
     const char quote = *s->at++;
     spw_status status = SPW_OK;
-    if (!s->in_word) s->word_line = s->line, s->single = quote == '\'';
+    if (!s->in_word) s->word_line = s->line;
     s->in_word = s->quoted = true;
     while (status == SPW_OK && *s->at != '\0' && *s->at != quote) {
         if (quote == '"' && s->at[0] == '\\' && s->at[1] == '\n')
             s->at += 2, s->line++;
         else if (quote == '"' && s->at[0] == '\\' && strchr("\"\\$`", s->at[1]) != NULL && s->at[1] != '\0')
-            s->at++, status = take(r, s, 1);
+            s->at++, status = take_plain(r, s);
         else if (quote == '"' && s->at[0] == '$')
             status = take(r, s, dollar_length(s->at));
         else
-            status = take(r, s, 1);
+            status = take_plain(r, s);
     }
     s->at += *s->at == quote;
     return status;
@@ -276,8 +292,8 @@ static spw_status finish_word(shell_reader *r, scan *s) {
     const size_t used = s->used;
     s->used = 0;
     s->in_word = false;
-    const spw_status status = in_word ? end_word(r, used, s->word_line, s->quoted, s->single) : SPW_OK;
-    s->quoted = s->single = false;
+    const spw_status status = in_word ? end_word(r, used, s->word_line, s->quoted) : SPW_OK;
+    s->quoted = false;
     return status;
 }
 
@@ -310,7 +326,7 @@ static spw_status read_one(shell_reader *r, scan *s, size_t depth) {
     }
     if (c == '\\' && s->at[1] != '\0') {
         s->at++;
-        return take(r, s, 1);
+        return take_plain(r, s);
     }
     if (c == '"' || c == '\'') return take_quoted(r, s);
     if (c == '$') return take(r, s, dollar_length(s->at));

@@ -42,7 +42,7 @@ if stray:
     sys.exit(f"{', '.join(stray)}: a case lies in the folder of its command, tests/cli/COMMAND/")
 shutil.rmtree(scratch, ignore_errors=True)
 shutil.copytree(here / "files", scratch)
-for tables in ("measured", "published", "reserved"):
+for tables in ("compiled", "judged", "kernels", "measured", "megatron", "profiles", "published", "reserved"):
     shutil.copytree(here.parents[1] / "notebooks_data" / tables, scratch / tables)
 made = spillway(shlex.split((here / "files" / "trace.arguments").read_text()))
 if made.returncode != 0:

@@ -319,6 +319,9 @@ def refuses(job):
         check(out.returncode == 2 and said in out.stderr and str(TRACE) not in out.stderr, f"{extra}: {out.returncode} {out.stderr}")
 
 
+OVER_ONE = [word for size in ("pipeline=1", "tensor=1", "context=1", "micro-batches=4", "remat=none") for word in ("--over", size)]
+
+
 def micro_batches(job):
     """A batch that micro_batches does not divide is left out and said, from the job's list and from the command line; alone it is an error."""
     text = JOB % ("0.93", "gmm, megatron-alltoall")
@@ -332,6 +335,13 @@ def micro_batches(job):
         check(all(r["reason"] == f"micro_batches 4 does not divide {r['sequences_per_gpu']} sequences of a GPU" for r in refused), f"{refused}")
         told = run("plan", "--job", job, *extra)
         check(all(f"micro_batches 4 does not divide {q} sequences" in told for q in lost), told)
+    # A search looks for micro-batches of its own: it takes a list whole, one batch beside powers of two, and the command line as it is.
+    for batches, extra, want in (("[4, 6]", [], [4, 6]), ("[4]", [], [1, 2, 4, 8]), ("[12]", [], [1, 2, 4, 8, 12]), ("[4]", ["--sequences-per-gpu", "4"], [4]),
+                                 ("[4]", ["--sequences-per-gpu", "6,4,6"], [4, 6])):
+        job.write_text(text.replace("sequences_per_gpu: [1, 2]", f"sequences_per_gpu: {batches}, micro_batches: 4"))
+        space = json.loads(run("plan", "--job", job, "--search", "--no-allocator", *OVER_ONE, *extra, "--format", "json"))["space"]["sequences-per-gpu"]
+        check((space if len(want) == len(space) else space[:len(want)]) == want and (len(space) > 3 or space == want), f"searched batches of {batches} {extra}: {space}")
+    job.write_text(text.replace("sequences_per_gpu: [1, 2]", "sequences_per_gpu: [2, 4, 6], micro_batches: 4"))
     for arguments in (["plan", "--job", job, "--sequences-per-gpu", "2,6"], ["replay", TRACE, "--job", job]):
         out = caller.call([program, *map(str, arguments)], capture_output=True, text=True)
         check(out.returncode == 2 and "micro_batches 4 does not divide" in out.stderr, f"{arguments}: {out.returncode} {out.stderr}")

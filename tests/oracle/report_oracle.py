@@ -563,6 +563,9 @@ def label(answer, row):
     return row["scheme"] + (f" {row['sequences_per_gpu']} seq" if len(batches) > 1 else "")
 
 
+unsure = {"nothing": 0, "as little": 0}
+
+
 def check_choices(what, section, answer, most):
     """Who is named is the first of the replay's order that may be; where the limit is the replay's, its own answer."""
     rows, order = answer["rows"], answer["answers"]["order"]
@@ -581,6 +584,13 @@ def check_choices(what, section, answer, most):
                    f"a GPU ({time['tokens_per_s_low']:.0f} to {time['tokens_per_s_high']:.0f})" in section.text(), section.text())
     if whole is not None and sure not in (None, whole):
         expect(what, f"surely fits: {rows[sure]['scheme']}" in section.text(), section.text())
+    if whole is not None and sure is None:
+        expect(what, "Nothing that drops nothing surely fits." in section.text(), section.text())
+        unsure["nothing"] += 1
+    little = first(lambda r: r["drops"]["fraction"] <= most and r["memory"]["surely_fits"])
+    if any_ not in (None, whole) and little is None and rows[any_]["time"]["step_s"] is not None:
+        expect(what, ("Nothing that drops as little surely fits." if most > 0 else "Nothing that drops nothing surely fits.") in section.text(), section.text())
+        unsure["as little"] += 1
     if not order:
         expect(what, rows[answer["answers"]["least_memory"]]["scheme"] in next(section.all("p", "lead")).text(), section.text())
 

@@ -137,6 +137,15 @@ check("no checkpoint" in run(1, *kept, status=3) and (scratch / "ck").read_bytes
 (scratch / "ck").unlink()
 
 if mpiexec is not None:
+    # What many processes would each do as a whole is refused, before anything is read or written; a word alone is no command of theirs.
+    for words in (("explain", "--job", job), ("trace", "slice", "t.h5", "--steps", "0:1", "--output", "s.h5"), ("trace",), ("trace", "inf"), ("model",),
+                  ("score", "no/such/table.csv"), ("verify", "--random", "1"), ("info", "t.h5"), ("report", "result.h5", "--output", "r.html")):
+        said = run(2, *words, status=2)
+        check("2 processes can share replay, plan, trace info and trace verify" in said, f"{words}: {said}")
+    check(not (scratch / "s.h5").exists() and not (scratch / "r.html").exists(), "a command that was refused wrote its file")
+    for words in (("trace", "info", "t.h5"), ("trace", "verify", "t.h5")):
+        check(run(2, *words) == run(1, *words), f"{words} by 2 processes prints something else")
+
     for processes in (2, 4, 7):
         result.unlink()
         check(run(processes, *whole) == want, f"{processes} processes print something else than one")

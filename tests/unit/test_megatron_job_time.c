@@ -355,7 +355,31 @@ static void test_groups(void) {
     spw_alloc_fail_after(-1);
 }
 
+/* Between two stages go all streams of the hidden state: 4 of them carry 2 bytes x tokens x hidden x 3 more. One micro-batch goes there
+ * and back, so that the step has two sends. */
+static void test_streams(void) {
+    spw_job job = job_of("parallel: {expert: 8, fsdp: 4, pipeline: 2}\nremat: none\n");
+    const spw_scheme scheme = scheme_of("megatron-alltoall");
+    spw_megatron_coefficients c;
+    spw_megatron_load load[2][8];
+    double step_s[2];
+    CHECK_OK(spw_megatron_coefficients_read(STACK, NULL, &c));
+    for (size_t i = 0; i < 2; i++) {
+        spw_timeline time;
+        job.model.streams = i == 0 ? 1 : 4;
+        const spw_point point = spw_point_of(&job, &scheme, 2);
+        CHECK_OK(spw_megatron_load_stated(&c, &point, 1.0, 1, load[0]));
+        memcpy(load[1], load[0], sizeof load[0]);
+        const spw_megatron_job_request request = {&c, &point, &load[0][0], 1, 2, 1};
+        CHECK_OK(spw_megatron_job_predict(&request, &time));
+        step_s[i] = time.step_s;
+    }
+    const double bytes = 2.0 * 8192 * 2048;
+    near(step_s[1] - step_s[0], 2.0 * 3.0 * bytes / c.network_bytes_per_s.value, 1e-6, "three more streams, sent twice");
+}
+
 int main(void) {
+    test_streams();
     test_pipelines();
     test_scale();
     test_power();

@@ -1,0 +1,1 @@
+explain --model deepseek-v3 --cluster h200:8x32 --scheme megatron-alltoall --optimizer distributed --pipeline 4 --expert-parallel 16 --sequences-per-gpu 8 --micro-batches 8 --sequence-length 4096 --stack none

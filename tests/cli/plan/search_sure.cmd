@@ -1,0 +1,1 @@
+plan --search --model qwen3-30b-a3b --cluster h200:8x4 --scheme megatron-alltoall --scheme megatron-flex --optimizer distributed --sequence-length 4096 --global-batch 256 --over tensor=1,2 --over pipeline=1,2 --over micro-batches=4,8 --over remat=none --over context=1 --tokens 1e12 --set price_per_gpu_hour=3 --no-allocator --details

@@ -1,0 +1,1 @@
+plan --model glm-4.5 --cluster h200:8x20 --scheme megatron-alltoall --scheme megatron-flex --optimizer distributed --pipeline 4 --expert-parallel 20,40 --sequences-per-gpu 4 --micro-batches 4 --precision bf16 --sequence-length 4096 --routing zipf --no-allocator --details

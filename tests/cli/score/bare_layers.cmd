@@ -1,0 +1,1 @@
+score megatron/megatron_bare_layers.csv

@@ -1,0 +1,1 @@
+score compiled/maxtext_fp32.csv

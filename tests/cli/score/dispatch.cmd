@@ -1,0 +1,1 @@
+score kernels/h200_dispatch.csv

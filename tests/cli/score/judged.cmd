@@ -1,0 +1,1 @@
+score judged/mixtral_8x7b_h200_2025.csv

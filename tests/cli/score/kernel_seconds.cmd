@@ -1,0 +1,1 @@
+score profiles/mi355x_kernel_seconds.csv

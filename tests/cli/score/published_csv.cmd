@@ -1,0 +1,1 @@
+score published/deepseek3_mi355x_remat_fsdp.csv --format csv

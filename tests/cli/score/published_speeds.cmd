@@ -1,0 +1,1 @@
+score published/deepseek3_mi355x_c4.csv

@@ -1,0 +1,1 @@
+score measured/megatron_h200_two_ranks.csv
