@@ -35,10 +35,13 @@ def now():
 class Marks:
     """Fullest moments since the last mark, named; and over a step."""
 
-    def __init__(self):
+    def __init__(self, quiet):
+        self.quiet = quiet  # for times: nothing is asked of the allocator within a step
         self.list, self.peak = [], {k: 0 for k in KEYS}
 
     def take(self, name):
+        if self.quiet:
+            return
         current, peak, _ = now()
         for k in KEYS:
             self.peak[k] = max(self.peak[k], peak[k])
@@ -185,7 +188,7 @@ def work(run, lane, rank, folder):
                 write(failed={"why": "a peer ran out of memory", **STATE}, stats=list(now()[:2]))
                 os._exit(0)
     threading.Thread(target=watch, daemon=True).start()
-    marks = Marks()
+    marks = Marks(run["quiet"])
     try:
         dist.init_process_group("nccl", init_method=f"file://{folder}/{run['name']}.store", rank=rank, world_size=world)
         total = torch.cuda.get_device_properties(lane[rank]).total_memory
@@ -265,6 +268,8 @@ def work(run, lane, rank, folder):
             torch.cuda.synchronize()
             end = time.perf_counter()
             marks.take("optimizer")
+            if run["quiet"]:
+                marks.peak = now()[1]
             out["steps_done"].append(dict(step=step, ms=1e3 * (end - begin), optimizer_ms=1e3 * (end - middle), **marks.peak,
                                           after=now()[0]["requested_bytes"], marks=list(marks.list) if step in (0, run["steps"] - 1) else None,
                                           reserved_now=now()[0]["reserved_bytes"]))
@@ -373,7 +378,7 @@ if __name__ == "__main__":
         work(run, json.loads(sys.argv[3]), int(sys.argv[4]), sys.argv[5])
     runs, out, seconds = json.load(open(sys.argv[1])), sys.argv[2], float(sys.argv[3])
     defaults = dict(pipeline=1, virtual=0, expert=1, micro_batches=1, micro_batch=1, sequence=4096, layout="", mtp=0, remat="none",
-                    routing="balanced", steps=6, limit=0, spec="te", permute_fusion=False, fused_wgrad=False, loss="unfused", fp8="")
+                    routing="balanced", steps=6, limit=0, spec="te", permute_fusion=False, fused_wgrad=False, loss="unfused", fp8="", quiet=False)
     runs = [dict(defaults, **r) for r in runs]
     folder, lock, deadline = tempfile.mkdtemp(), threading.Lock(), time.time() + seconds
     lanes = [threading.Thread(target=lane_of, args=(runs, [int(g) for g in lane.split(",")], out, folder, deadline, lock))

@@ -1,5 +1,5 @@
 """Who chooses which expert: [tokens, top_k], int16. balanced: choice j of token t is expert (t + j (E div K)) mod E. hot1: every choice on the
-first of the expert-parallel ranks, evenly. zipf:X: drawn without replacement, popularity i^-X in an order of each layer's own. A routing A>B@S
+first of the expert-parallel ranks, evenly. onehot: the first choice of every token is expert 0, the others are even. zipf:X: drawn without replacement, popularity i^-X in an order of each layer's own. A routing A>B@S
 is A before step S and B from there on; A|B is A in even micro-batches and B in odd ones."""
 import zlib
 
@@ -19,6 +19,10 @@ def choices(routing, step, micro_batch, layer, source, tokens, top_k, experts, r
     if routing == "hot1":
         mine = experts // ranks
         return ((t + j * max(1, mine // top_k)) % mine).astype(numpy.int16)
+    if routing == "onehot":
+        ids = 1 + (t + (j - 1) * ((experts - 1) // (top_k - 1))) % (experts - 1)
+        ids[:, 0] = 0
+        return ids.astype(numpy.int16)
     kind, exponent = routing.split(":")
     assert kind == "zipf"
     seed = zlib.crc32(f"{step}.{micro_batch}.{layer}.{source}".encode())
