@@ -1,6 +1,7 @@
-"""Who chooses which expert: [tokens, top_k], int16. balanced: choice j of token t is expert (t + j (E div K)) mod E. hot1: every choice on the
-first of the expert-parallel ranks, evenly. onehot: the first choice of every token is expert 0, the others are even. zipf:X: drawn without replacement, popularity i^-X in an order of each layer's own. A routing A>B@S
-is A before step S and B from there on; A|B is A in even micro-batches and B in odd ones."""
+"""Who chooses which expert: [tokens, top_k], int16.
+balanced: choice j of token t is expert (t + j (E div K)) mod E. hot1: every choice on the first of the expert-parallel ranks, evenly.
+onehot: the first choice of every token is expert 0, the others are even. zipf:X: drawn without replacement, popularity i^-X in an order
+of each layer's own. A>B@S: A before step S and B from there on. A|B: A in even micro-batches and B in odd ones."""
 import zlib
 
 import numpy
