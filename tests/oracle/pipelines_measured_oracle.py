@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Runs of Megatron-Core with TransformerEngine in pipelines and micro-batches on H100 (notebooks_data/measured/whole_pipelines_h100.csv), those
-that ran out of memory under a limit included: what `replay` says of their routing beside what was measured. Left out: drawn routing, whose
-traces take seconds each (notebooks_data/fits_scores.py asks about them too).
+"""Runs of Megatron-Core with TransformerEngine in pipelines and micro-batches on H100, those that ran out of memory under a limit
+included (notebooks_data/measured/whole_pipelines_h100.csv): what `replay` says of their routing beside what was measured. Left out:
+drawn routing and onehot, whose traces take seconds each (notebooks_data/fits_scores.py asks about them too).
 
 pipelines_measured_oracle.py SPILLWAY SCRATCH ROOT"""
 import json
@@ -22,11 +22,11 @@ scratch.mkdir(parents=True, exist_ok=True)
 ran = died = 0
 for name, ranks in pipeline_jobs.read().items():
     run = max(ranks, key=lambda r: r["device_total"])
-    if "zipf" in run["routing"]:
+    if "zipf" in run["routing"] or run["routing"] == "onehot":
         continue
     job, trace = scratch / "job.yaml", scratch / "trace.h5"
-    if not run["limit_bytes"] and ">" not in run["routing"]:
-        run["steps"] = 3
+    if ">" not in run["routing"]:
+        run["steps"] = 2
     pipeline_jobs.write_job(run, str(job))
     pipeline_jobs.write_trace(run, str(trace))
     memory = json.loads(oracle.must("replay", trace, "--job", job, "--every-rank", "--format", "json"))["rows"][0]["memory"]
@@ -48,5 +48,5 @@ for name, ranks in pipeline_jobs.read().items():
         oracle.check(where["rank"] in {int(r["data_rank"]) for r in failed}, f"{name}: rank {where['rank']}")
         if ">" in run["routing"]:  # the step at which the routing turns
             oracle.check(where["step"] == int(failed[0]["failed_step"]), f"{name}: step {where['step']}, not {failed[0]['failed_step']}")
-oracle.check(ran >= 25 and died >= 12, f"{ran} runs that ended, {died} that did not")
+oracle.check(ran >= 23 and died >= 12, f"{ran} runs that ended, {died} that did not")
 oracle.finish(least=80)
