@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""What "fits", "tight" and "out of memory" were worth: every measured and published run of notebooks_data/, those that
+failed included, beside what spillway says of it today, as Markdown.
+
+fits_scores.py SPILLWAY SCRATCH [--write DOC.md]     Needs h5py.
+--write: between "<!-- fits_scores: begin -->" and "<!-- fits_scores: end -->" """
+import argparse
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(HERE / "measured"))
+import pipeline_jobs  # noqa: E402
+
+BEGIN, END = "<!-- fits_scores: begin -->", "<!-- fits_scores: end -->"
+DOUBT, BUDGET = 1.06, 79.18 * 2 ** 30  # docs/validation_memory.md; sim/clusters/h100-8x8.yaml
+
+
+def asked(program, *arguments):
+    done = subprocess.run([program, *map(str, arguments), "--format", "json"], capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{arguments}: {done.stderr}")
+    return json.loads(done.stdout)
+
+
+def pipelines(program, scratch):
+    for name, ranks in pipeline_jobs.read().items():
+        run = max(ranks, key=lambda r: r["device_total"])
+        job, trace = scratch / "job.yaml", scratch / "trace.h5"
+        pipeline_jobs.write_job(run, str(job))
+        pipeline_jobs.write_trace(run, str(trace))
+        yield asked(program, "replay", trace, "--job", job, "--every-rank")["rows"][0]["memory"]["verdict"], pipeline_jobs.ran(ranks)
+
+
+def whole(program, _):
+    for row in asked(program, "score", HERE / "megatron/whole_models_h100.csv")["rows"]:
+        most = max(row["requested_bytes"], DOUBT * row["reserved_bytes"])
+        yield "fits" if most <= BUDGET else "tight" if row["reserved_bytes"] <= BUDGET else "oom", True
+
+
+def compiled(program, _):
+    for table in sorted([*(HERE / "published").glob("*.csv"), *(HERE / "judged").glob("*.csv")]):
+        for row in asked(program, "score", table)["rows"]:
+            if row["verdict"] and row["true_verdict"] in ("fits", "oom"):
+                most = row["argument_gib"] + row["high_gib"]
+                tight = row["verdict"] == "fits" and most > row["budget_gib"]
+                yield "tight" if tight else row["verdict"], row["true_verdict"] == "fits"
+
+
+def published(program, _):
+    """The scorer has no routing to replay: "live fits" is a lower bound, counted as tight."""
+    for row in asked(program, "score", HERE / "megatron/megatron_runs.csv")["rows"]:
+        if isinstance(row["memory"], dict) and row["memory"].get("verdict") and row["true_verdict"] in ("fits", "oom"):
+            yield row["memory"]["verdict"], row["true_verdict"] == "fits"
+
+
+TABLES = (("pipelines, micro-batches, limits: Megatron-Core with TransformerEngine, 1 to 4 H100, runs", pipelines),
+          ("whole models on 1 and 2 H100, ranks", whole), ("published runs of Megatron-Core", published),
+          ("published runs of MaxText and compiled programs", compiled))
+
+
+def table(program, scratch):
+    lines = ["| runs | ran | called fits / tight / oom | failed | called fits / tight / oom | precision of fits | ran: fits or tight |",
+             "|---|---|---|---|---|---|---|"]
+    total = {}
+    for name, rows in (*TABLES, ("all", None)):
+        counts = {} if rows else total
+        for verdict, ran in rows(program, scratch) if rows else ():
+            key = ran, "tight" if verdict == "live fits" else verdict
+            counts[key] = counts.get(key, 0) + 1
+            total[key] = total.get(key, 0) + 1
+        n = {(r, v): counts.get((r, v), 0) for r in (True, False) for v in ("fits", "tight", "oom")}
+        good, bad = (sum(n[r, v] for v in ("fits", "tight", "oom")) for r in (True, False))
+        if good + bad == 0:
+            continue
+        called, kept = n[True, "fits"] + n[False, "fits"], n[True, "fits"] + n[True, "tight"]
+        share = [f"{100 * a / b:.1f} %" if b else "–" for a, b in ((n[True, "fits"], called), (kept, good))]
+        lines.append(f"| {name} | {good} | {' / '.join(str(n[True, v]) for v in ('fits', 'tight', 'oom'))} | {bad} | "
+                     f"{' / '.join(str(n[False, v]) for v in ('fits', 'tight', 'oom'))} | {share[0]} | {share[1]} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("spillway")
+    parser.add_argument("scratch", type=pathlib.Path)
+    parser.add_argument("--write", type=pathlib.Path)
+    given = parser.parse_args()
+    given.scratch.mkdir(parents=True, exist_ok=True)
+    text = table(given.spillway, given.scratch)
+    print(text)
+    if given.write:
+        page = given.write.read_text()
+        given.write.write_text(re.sub(f"{BEGIN}.*?{END}", lambda _: f"{BEGIN}\n{text}\n{END}", page, flags=re.S))

@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""Runs of Megatron-Core with TransformerEngine in pipelines and micro-batches on H100, those that ran out of memory under a limit
+included (notebooks_data/measured/whole_pipelines_h100.csv): what `replay` says of their routing beside what was measured. Left out:
+drawn routing and onehot, whose traces take seconds each (notebooks_data/fits_scores.py asks about them too).
+
+pipelines_measured_oracle.py SPILLWAY SCRATCH ROOT"""
+import json
+import pathlib
+import sys
+
+from oracle_run import Oracle
+
+program, scratch, root = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(root / "notebooks_data/measured"))
+import pipeline_jobs  # noqa: E402
+
+oracle = Oracle(str(program), "pipelines_measured_oracle")
+REQUESTED, RESERVED = (-1.7, 1.6), (-6.2, 1.2)  # per cent; the worst: ds-pp2-vp2, t-qw-balanced; qx-pp2, qw-pp2-ep2-hot1
+WIDE = {"t-qx-b4": 3.3}  # four sequences a micro-batch, without the copy of queries that TransformerEngine's norm does not keep
+scratch.mkdir(parents=True, exist_ok=True)
+ran = died = 0
+for name, ranks in pipeline_jobs.read().items():
+    run = max(ranks, key=lambda r: r["device_total"])
+    if "zipf" in run["routing"] or run["routing"] == "onehot":
+        continue
+    job, trace = scratch / "job.yaml", scratch / "trace.h5"
+    if ">" not in run["routing"]:
+        run["steps"] = 2
+    pipeline_jobs.write_job(run, str(job))
+    pipeline_jobs.write_trace(run, str(trace))
+    memory = json.loads(oracle.must("replay", trace, "--job", job, "--every-rank", "--format", "json"))["rows"][0]["memory"]
+    replayed = memory["allocator"]
+    if pipeline_jobs.ran(ranks):
+        ran += 1
+        oracle.check(memory["verdict"] == "fits", f"{name} ran, and is called {memory['verdict']}")
+        for what, (least, most) in (("requested", REQUESTED), ("reserved", RESERVED)):
+            truth = max(int(r[f"{what}_peak"]) for r in ranks)
+            error = 100 * (replayed[what]["max_bytes"] / truth - 1)
+            oracle.check(least < error < (WIDE.get(name, most) if what == "requested" else most), f"{name}, {what}: {error:+.2f} %")
+        continue
+    died += 1
+    where, failed = replayed["runs_out"], pipeline_jobs.failures(ranks)
+    oracle.check(memory["verdict"] == "oom" and where is not None, f"{name} ran out of memory, and is called {memory['verdict']}")
+    if where is not None:
+        stages = {int(r["stage"]) for r in failed}
+        oracle.check(where["stage"] in stages, f"{name}: stage {where['stage']}, not one of {stages}")
+        oracle.check(where["rank"] in {int(r["data_rank"]) for r in failed}, f"{name}: rank {where['rank']}")
+        if ">" in run["routing"]:  # the step at which the routing turns
+            oracle.check(where["step"] == int(failed[0]["failed_step"]), f"{name}: step {where['step']}, not {failed[0]['failed_step']}")
+oracle.check(ran >= 23 and died >= 12, f"{ran} runs that ended, {died} that did not")
+oracle.finish(least=80)
