@@ -116,6 +116,15 @@ static void print_next(const spw_plan_view *v, FILE *out) {
             fmin(round(100.0 * v->result->answers.next_chance), 99.0)); /* nothing is certain */
 }
 
+/* Whether it is the routing alone that keeps a point from fitting. */
+static void print_even(const spw_plan_view *v, const spw_result_row *r, FILE *out) {
+    const uint64_t even = spw_result_balanced(r).peak_bytes, budget = r->footprint.budget_bytes;
+    if (v->even || even > budget || r->memory.max_bytes <= budget) return;
+    fprintf(out,
+            "; with balanced routing it needs %.1f GiB: the routing alone decides (--routing, --imbalance)",
+            (double)even / GIB);
+}
+
 /* Without a time, or without a point that fits. */
 static void print_none(const spw_plan_view *v, FILE *out) {
     const spw_result_answers *a = &v->result->answers;
@@ -134,6 +143,7 @@ static void print_none(const spw_plan_view *v, FILE *out) {
             (double)least->memory.max_bytes / GIB, spw_point_is_live_alone(least) ? " or more" : "",
             (double)least->footprint.budget_bytes / GIB,
             spw_verdict_sentence(spw_result_verdict(least), least->surely_fits));
+    print_even(v, least, out);
     if (v->tries->misfits > 0 && !spw_point_fits(least))
         fprintf(out, "; for %s: %s", point_of(&v->result->row[v->tries->misfit[0].row], name),
                 v->tries->misfit[0].advice);

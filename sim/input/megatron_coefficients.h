@@ -91,6 +91,12 @@
     X(host_floor_s, 0, 1, "the host's work for a layer's passes of a micro-batch: they take no less") \
     X(sequential_floor_s, 0, 1, \
       "the same, for each expert of a rank where Muon has them run one behind the other") \
+    X(unfused_unpermute_share, 0.01, 1, \
+      "of scatter_bytes_per_s: what PyTorch's unpermutation reaches (moe_permute_fusion: false); 1: it is " \
+      "PyTorch's") \
+    X(unfused_permute_share, 0.01, 1, "of index_add_bytes_per_s, the same: its gradient") \
+    X(unfused_router_bytes, 0, 1e3, \
+      "router by PyTorch (moe_router_fusion: false): bytes a token and hidden more; 0: it is PyTorch's") \
     X(overlap_share, 0, 1, \
       "of exchanges: what hides behind another micro-batch (overlap_moe_expert_parallel_comm)")
 

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PATH_SIZE = 128, KEYS_SIZE = 512, NUMBER_SIZE = 64 };
+enum { PATH_SIZE = 128, KEYS_SIZE = 1024, NUMBER_SIZE = 64 };
 
 /* Where a value sits: the file, and "batch." before the keys of a group. */
 typedef struct place {

@@ -48,12 +48,12 @@ def plain(troff):
 
 
 # Commands and parts, as their help lists them.
-names = re.findall(r"^  ([a-z]+) ", run(program, "--help").stdout, re.M)
+names = re.findall(r"^  ([a-z-]+) ", run(program, "--help").stdout, re.M)
 names.remove("help")
 TOPICS = ("schemes", "models", "clusters", "routing", "words")
 whole = []
 for name in names:
-    parts = re.findall(r"^  ([a-z]+) ", run(program, name, "--help").stdout, re.M) if name in ("trace", "calibrate", "bench") else []
+    parts = re.findall(r"^  ([a-z-]+) ", run(program, name, "--help").stdout, re.M) if name in ("trace", "calibrate", "bench") else []
     whole += [f"{name} {part}" for part in parts] or [name]
 check(len(whole) > 15, f"commands: {whole}")
 pages = {path.name.removesuffix(".gz"): gzip.decompress(path.read_bytes()).decode() for path in made.glob("*.gz")}
