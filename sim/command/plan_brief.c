@@ -2,6 +2,7 @@
 
 #include "sim/command/plan_notes.h"
 #include "sim/input/grid.h"
+#include "sim/input/job.h"
 #include "sim/input/offload_modules.h"
 #include "sim/input/remat.h"
 #include "sim/memory/launches.h"

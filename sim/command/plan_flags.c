@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "sim/command/command.h"
 #include "sim/frameworks/flags.h"
+#include "sim/input/job.h"
 #include "sim/replay/result_answers.h"
 
 #include <stdint.h>

@@ -2,7 +2,7 @@
 #ifndef SPW_SIM_COMMAND_PLAN_IMBALANCE_H
 #define SPW_SIM_COMMAND_PLAN_IMBALANCE_H
 
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 #include "sim/print/json_values.h"
 #include "sim/routing/imbalance_law.h"
 

@@ -5,6 +5,7 @@
 #include "sim/command/plan_brief.h"
 #include "sim/command/plan_imbalance.h"
 #include "sim/input/grid.h"
+#include "sim/input/job.h"
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
 #include "sim/memory/advice.h"

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "sim/command/plan_routing.h"
 #include "sim/command/plan_until_view.h"
+#include "sim/input/job.h"
 #include "sim/print/plural.h"
 #include "sim/replay/result_answers.h"
 #include "traces/temper.h"

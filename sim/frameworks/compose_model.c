@@ -1,6 +1,7 @@
 #include "sim/frameworks/rules.h"
 
 #include "base/memory.h"
+#include "sim/input/job.h"
 #include "sim/input/preset.h"
 
 #include <ctype.h>

@@ -1,6 +1,7 @@
 /* A job in the names of Megatron-Core: rules_megatron.c the other way. */
 #include "sim/frameworks/rules.h"
 
+#include "sim/input/job.h"
 #include "sim/input/job_split.h"
 #include "sim/input/remat_modules.h"
 #include "sim/memory/cross_entropy.h"

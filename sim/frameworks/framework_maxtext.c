@@ -3,6 +3,7 @@
 #include "sim/frameworks/rules.h"
 
 #include "base/text.h"
+#include "sim/input/job.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,6 +2,7 @@
  * b5bcd76c torchtitan/config/configs.py). */
 #include "sim/frameworks/rules.h"
 
+#include "sim/input/job.h"
 #include "sim/input/job_split.h"
 
 #include <stdio.h>

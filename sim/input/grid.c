@@ -1,5 +1,7 @@
 #include "sim/input/grid.h"
 
+#include "sim/input/job.h"
+
 static size_t at_least_one(size_t count) { return count > 0 ? count : 1; }
 
 spw_grid spw_grid_of(const spw_job *job) {

@@ -9,7 +9,7 @@
 #ifndef SPW_SIM_INPUT_GRID_H
 #define SPW_SIM_INPUT_GRID_H
 
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 
 #include <stdbool.h>
 #include <stddef.h>

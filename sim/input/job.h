@@ -7,6 +7,7 @@
 #include "sim/input/cluster.h"
 #include "sim/input/finetune.h"
 #include "sim/input/fp8_recipe.h"
+#include "sim/input/job_words.h"
 #include "sim/input/model.h"
 #include "sim/input/offload_modules.h"
 #include "sim/input/stage_layout.h"
@@ -16,37 +17,7 @@
 #include <stdio.h>
 
 enum { SPW_JOB_IMPLIED = 256 };
-enum { SPW_JOB_NAME = 1024, SPW_JOB_MAX_SCHEMES = 64, SPW_JOB_MAX_BATCHES = 64, SPW_SCHEME_TEXT = 128 };
-
-/* MaxText's names, then those of Megatron-Core's recompute_modules. What each of them keeps: sim/input/remat.h. */
-#define SPW_REMAT_LIST(X) \
-    X(NONE, "none") \
-    X(FULL, "full") \
-    X(MINIMAL, "minimal") \
-    X(MINIMAL_WITH_CONTEXT, "minimal_with_context") \
-    X(SAVE_OUT_PROJ, "save_out_proj") \
-    X(SAVE_QKV_PROJ, "save_qkv_proj") \
-    X(SAVE_DOT_EXCEPT_MLP, "save_dot_except_mlp") \
-    X(SAVE_DOT_EXCEPT_MLPWI, "save_dot_except_mlpwi") \
-    X(SAVE_DOT_WITH_CONTEXT_EXCEPT_MLP, "save_dot_with_context_except_mlp") \
-    X(QKV_PROJ_OFFLOADED, "qkv_proj_offloaded") \
-    X(INPUT_OFFLOADED, "decoder_layer_input_offloaded") \
-    X(SELECTIVE, "selective") \
-    X(MOE_ACT, "moe_act") \
-    X(MOE, "moe")
-#define SPW_REMAT_ENUM(name, text) SPW_REMAT_##name,
-/* From SPW_REMAT_MODULES on: that and the bits of several modules, or of one without a name above (sim/input/remat_modules.h). */
-typedef enum spw_remat {
-    SPW_REMAT_LIST(SPW_REMAT_ENUM) SPW_REMAT_COUNT,
-    SPW_REMAT_MODULES = 0x100,
-    SPW_REMAT_ALL_MODULES = 0x17F
-} spw_remat;
-#undef SPW_REMAT_ENUM
-enum { SPW_REMAT_TEXT = 72 };
-/* As one would write it: "full", "moe_act+layernorm". At most SPW_REMAT_TEXT bytes with its end. */
-const char *spw_remat_name(spw_remat remat);
-/* A name, or modules joined by a plus sign. SPW_ECONFIG lists the names. */
-SPW_MUST_CHECK spw_status spw_remat_parse(const char *text, spw_remat *out);
+enum { SPW_JOB_NAME = 1024 };
 
 enum { SPW_MASTER_AUTO = 255 };
 
@@ -106,13 +77,13 @@ typedef enum spw_schedule { SPW_SCHEDULE_LIST(SPW_SCHEDULE_ENUM) SPW_SCHEDULES }
 const char *spw_optimizer_name(spw_optimizer_kind optimizer);
 
 /* PyTorch's caching allocator (sim/memory/allocator.h), for schemes that allocate what arrives. */
-typedef struct spw_job_allocator {
+struct spw_job_allocator {
     bool expandable_segments;
     size_t max_split_size_mb;            /* MiB, as PyTorch calls them; 0 = no limit */
     double garbage_collection_threshold; /* 0 = off */
     double per_process_memory_fraction;  /* of the device; 0 = none was set */
     size_t roundup_power2_divisions;     /* 0 = off */
-} spw_job_allocator;
+};
 
 /* What is trained: the whole model, or its bare MoE layers, x + MoE(norm(x)), without attention, shared
  * experts, embedding and optimizer. */
@@ -157,7 +128,7 @@ typedef struct spw_megatron_keys {
     char release[SPW_RELEASE_TEXT]; /* of Megatron-Core, as in 0.17; "": not said */
 } spw_megatron_keys;
 
-typedef struct spw_job {
+struct spw_job {
     char model_text[SPW_JOB_NAME], cluster_text[SPW_JOB_NAME]; /* as written: presets or paths */
     size_t gpus;                                               /* as written; 0: the cluster's own number */
     spw_model model;
@@ -206,7 +177,7 @@ typedef struct spw_job {
     size_t schemes;
     char implied
         [SPW_JOB_IMPLIED]; /* sizes of the file's split that options made others: a line for a person; "": none */
-} spw_job;
+};
 
 /* SPW_ECONFIG when the job trains expert layers alone; `what` is said to speak of whole models. */
 SPW_MUST_CHECK spw_status spw_job_is_whole(const spw_job *job, const char *what);
@@ -219,9 +190,9 @@ SPW_MUST_CHECK spw_status spw_job_parse(const char *where, const char *folder, c
                                         size_t length, spw_job *out);
 /* A value of a job's key from elsewhere than the file: `key` as in "batch.sequence_length"; `value` as one would write it in the
  * file, lists also as 1,2,4; `label` begins messages about it. */
-typedef struct spw_job_override {
+struct spw_job_override {
     const char *key, *value, *label;
-} spw_job_override;
+};
 enum { SPW_JOB_OVERRIDES = 64 };
 
 /* The same as spw_job_read with values in place of the file's. Without a path (NULL) the job is these values and 1 sequence of

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/input/grid.h"
+#include "sim/input/job.h"
 #include "sim/input/megatron_keys.h"
 #include "sim/input/remat_modules.h"
 

@@ -2,7 +2,9 @@
 #ifndef SPW_SIM_INPUT_JOB_CHECK_H
 #define SPW_SIM_INPUT_JOB_CHECK_H
 
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
+
+#include <stdbool.h>
 
 /* all_batches: every batch must go into the micro-batches; else one of them is enough. On failure *key is where the job
  * file is to be changed. SPW_ECONFIG. */

@@ -1,5 +1,6 @@
 #include "sim/input/job_json.h"
 
+#include "sim/input/job.h"
 #include "sim/input/precision_fill.h"
 #include "sim/input/settings_json.h"
 

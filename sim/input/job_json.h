@@ -2,7 +2,7 @@
 #ifndef SPW_SIM_INPUT_JOB_JSON_H
 #define SPW_SIM_INPUT_JOB_JSON_H
 
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 #include "sim/print/json_values.h"
 
 /* Every key with its value; what was left to be worked out, as the split and number formats, as it was. NULL without memory, which

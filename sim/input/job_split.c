@@ -1,6 +1,7 @@
 #include "sim/input/job_split.h"
 
 #include "sim/input/grid.h"
+#include "sim/input/job.h"
 #include "sim/input/job_check.h"
 
 #include <stdio.h>

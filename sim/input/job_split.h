@@ -2,7 +2,7 @@
 #ifndef SPW_SIM_INPUT_JOB_SPLIT_H
 #define SPW_SIM_INPUT_JOB_SPLIT_H
 
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 
 /* What is 0 of the split is worked out. Both expert and fsdp: expert is the most GPUs of a node that divide the experts, in which
  * MaxText's axis context must find its groups, and fsdp what is left. One of them: what the other leaves of the GPUs. On failure

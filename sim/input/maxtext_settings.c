@@ -1,5 +1,7 @@
 #include "sim/input/maxtext_settings.h"
 
+#include "sim/input/job.h"
+
 #include <ctype.h>
 #include <stdbool.h>
 #include <stdio.h>

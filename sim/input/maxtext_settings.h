@@ -3,7 +3,7 @@
 #ifndef SPW_SIM_INPUT_MAXTEXT_SETTINGS_H
 #define SPW_SIM_INPUT_MAXTEXT_SETTINGS_H
 
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 
 #include <stddef.h>
 

@@ -2,7 +2,7 @@
 #ifndef SPW_SIM_INPUT_PRECISION_FILL_H
 #define SPW_SIM_INPUT_PRECISION_FILL_H
 
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 #include "sim/input/settings.h"
 
 /* Values of weights, gradients, optimizer and activations until spw_precision_fill has run. "framework" is "auto". */

@@ -5,7 +5,8 @@
 #ifndef SPW_SIM_INPUT_REMAT_H
 #define SPW_SIM_INPUT_REMAT_H
 
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
+#include "sim/input/model.h"
 #include "sim/input/remat_modules.h"
 
 #include <stdbool.h>

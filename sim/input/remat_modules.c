@@ -1,5 +1,6 @@
 #include "sim/input/remat_modules.h"
 
+#include "sim/input/job.h"
 #include "sim/input/maxtext_settings.h"
 
 #include "sim/input/settings.h"

@@ -3,7 +3,7 @@
 #ifndef SPW_SIM_INPUT_REMAT_MODULES_H
 #define SPW_SIM_INPUT_REMAT_MODULES_H
 
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 #include "sim/input/settings.h"
 
 #include <stdbool.h>

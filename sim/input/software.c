@@ -1,6 +1,7 @@
 #include "sim/input/software.h"
 
 #include "base/text.h"
+#include "sim/input/job.h"
 #include "sim/input/preset.h"
 #include "sim/input/stack_nearest.h"
 

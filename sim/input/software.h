@@ -4,7 +4,7 @@
 #define SPW_SIM_INPUT_SOFTWARE_H
 
 #include "base/status.h"
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 #include "sim/input/megatron_coefficients.h"
 #include "sim/input/stack.h"
 #include "sim/input/stack_nearest.h"

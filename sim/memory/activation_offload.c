@@ -1,5 +1,6 @@
 #include "sim/memory/activation_offload.h"
 
+#include "sim/input/job.h"
 #include "sim/input/megatron_keys.h"
 #include "sim/input/remat.h"
 #include "sim/memory/pipeline.h"

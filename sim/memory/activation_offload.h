@@ -9,7 +9,7 @@
 #define SPW_SIM_MEMORY_ACTIVATION_OFFLOAD_H
 
 #include "base/status.h"
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 #include "sim/schemes/scheme.h"
 
 typedef struct spw_offload_stage {

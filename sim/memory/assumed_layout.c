@@ -1,5 +1,6 @@
 #include "sim/memory/assumed_layout.h"
 
+#include "sim/input/job.h"
 #include "sim/memory/megatron_job.h"
 #include "sim/print/plural.h"
 

@@ -4,7 +4,7 @@
 #ifndef SPW_SIM_MEMORY_ASSUMED_LAYOUT_H
 #define SPW_SIM_MEMORY_ASSUMED_LAYOUT_H
 
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 #include "sim/memory/pipeline.h"
 #include "sim/schemes/scheme.h"
 

@@ -1,5 +1,7 @@
 #include "sim/memory/compiled_cut.h"
 
+#include "sim/input/job.h"
+
 #include <stdio.h>
 
 static size_t at_least_one(size_t count) { return count > 0 ? count : 1; }

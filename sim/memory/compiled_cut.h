@@ -15,7 +15,7 @@
 #ifndef SPW_SIM_MEMORY_COMPILED_CUT_H
 #define SPW_SIM_MEMORY_COMPILED_CUT_H
 
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 #include "sim/schemes/scheme.h"
 
 #include <stdbool.h>

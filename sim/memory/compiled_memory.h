@@ -15,7 +15,7 @@
 #ifndef SPW_SIM_MEMORY_COMPILED_MEMORY_H
 #define SPW_SIM_MEMORY_COMPILED_MEMORY_H
 
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 #include "sim/input/stack.h"
 #include "sim/memory/compiled_step.h"
 #include "sim/schemes/scheme.h"

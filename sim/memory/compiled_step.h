@@ -4,7 +4,7 @@
 #ifndef SPW_SIM_MEMORY_COMPILED_STEP_H
 #define SPW_SIM_MEMORY_COMPILED_STEP_H
 
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 #include "sim/input/remat.h"
 #include "sim/memory/compiled_cut.h"
 #include "sim/schemes/layer.h"

@@ -1,5 +1,6 @@
 #include "sim/memory/cross_entropy.h"
 
+#include "sim/input/job.h"
 #include "sim/memory/footprint_component.h"
 #include "sim/memory/megatron_job.h"
 

@@ -10,6 +10,7 @@
 #ifndef SPW_SIM_MEMORY_CROSS_ENTROPY_H
 #define SPW_SIM_MEMORY_CROSS_ENTROPY_H
 
+#include "sim/input/job.h"
 #include "sim/memory/footprint.h"
 
 /* Of a job that does not say (SPW_CROSS_ENTROPY_AUTO): what the scheme's framework does unless told otherwise. Else the job's. */

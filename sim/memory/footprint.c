@@ -2,6 +2,7 @@
 
 #include "sim/input/compiled_layer.h"
 #include "sim/input/grid.h"
+#include "sim/input/job.h"
 #include "sim/input/remat.h"
 #include "sim/memory/activation_offload.h"
 #include "sim/memory/cross_entropy.h"

@@ -3,7 +3,7 @@
 #define SPW_SIM_MEMORY_FOOTPRINT_H
 
 #include "base/status.h"
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 #include "sim/memory/pipeline.h"
 #include "sim/memory/stage_walk.h"
 #include "sim/schemes/point.h"

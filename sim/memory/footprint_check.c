@@ -2,6 +2,7 @@
 
 #include "sim/input/fp8_recipe.h"
 #include "sim/input/grid.h"
+#include "sim/input/job.h"
 #include "sim/input/remat.h"
 #include "sim/memory/activation_offload.h"
 #include "sim/memory/cross_entropy.h"

@@ -3,7 +3,7 @@
 #define SPW_SIM_MEMORY_FOOTPRINT_CHECK_H
 
 #include "base/status.h"
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 #include "sim/schemes/scheme.h"
 
 /* SPW_ECONFIG: a state that a program cannot keep as the job says (programs of MaxText are sharded), a recipe or a grid

@@ -17,7 +17,7 @@
 #ifndef SPW_SIM_MEMORY_FSDP2_H
 #define SPW_SIM_MEMORY_FSDP2_H
 
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 #include "sim/schemes/scheme.h"
 
 #include <stdbool.h>

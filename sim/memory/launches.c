@@ -1,5 +1,6 @@
 #include "sim/memory/launches.h"
 
+#include "sim/input/job.h"
 #include "sim/input/remat.h"
 #include "sim/memory/pipeline.h"
 #include "sim/schemes/list.h"

@@ -1,5 +1,7 @@
 #include "sim/memory/megatron_job.h"
 
+#include "sim/input/job.h"
+
 #include <string.h>
 
 bool spw_is_megatron_job(const spw_job *job, const spw_scheme *scheme) {

@@ -2,7 +2,7 @@
 #ifndef SPW_SIM_MEMORY_MEGATRON_JOB_H
 #define SPW_SIM_MEMORY_MEGATRON_JOB_H
 
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 #include "sim/memory/bare_layers.h"
 #include "sim/schemes/point.h"
 

@@ -1,5 +1,6 @@
 #include "sim/memory/megatron_kept.h"
 
+#include "sim/input/job.h"
 #include "sim/input/remat.h"
 #include "sim/input/stack_defaults.h"
 #include "sim/memory/footprint_component.h"

@@ -1,6 +1,7 @@
 #include "sim/memory/memory_timeline.h"
 
 #include "base/memory.h"
+#include "sim/input/job.h"
 #include "sim/input/remat.h"
 #include "sim/memory/activation_offload.h"
 #include "sim/memory/compiled_memory.h"

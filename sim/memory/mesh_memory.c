@@ -1,6 +1,7 @@
 #include "sim/memory/mesh_memory.h"
 
 #include "sim/input/grid.h"
+#include "sim/input/job.h"
 #include "sim/memory/footprint_component.h"
 
 void spw_mesh_cut_model(const spw_job *job, spw_model *out) {

@@ -2,7 +2,8 @@
 #ifndef SPW_SIM_MEMORY_MESH_MEMORY_H
 #define SPW_SIM_MEMORY_MESH_MEMORY_H
 
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
+#include "sim/input/model.h"
 #include "sim/memory/footprint.h"
 
 /* The widths that one GPU of a tensor group has between products: H, V, heads, columns of FFNs over TP, and the low ranks of MLA

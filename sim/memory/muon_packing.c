@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/input/grid.h"
+#include "sim/input/job.h"
 #include "sim/memory/muon_dealing.h"
 #include "sim/memory/pipeline.h"
 

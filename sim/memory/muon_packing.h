@@ -11,7 +11,8 @@
 #define SPW_SIM_MEMORY_MUON_PACKING_H
 
 #include "base/status.h"
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
+#include "sim/input/model.h"
 
 #include <stdbool.h>
 #include <stddef.h>

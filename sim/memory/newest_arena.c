@@ -1,6 +1,7 @@
 #include "sim/memory/newest_arena.h"
 
 #include "base/memory.h"
+#include "sim/input/job.h"
 #include "sim/memory/compiled_footprint.h"
 #include "sim/memory/compiled_layout.h"
 

@@ -4,7 +4,7 @@
 #define SPW_SIM_MEMORY_NEWEST_ARENA_H
 
 #include "base/status.h"
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 #include "sim/input/software.h"
 #include "sim/memory/footprint.h"
 #include "sim/schemes/scheme.h"

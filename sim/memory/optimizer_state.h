@@ -12,7 +12,8 @@
 #ifndef SPW_SIM_MEMORY_OPTIMIZER_STATE_H
 #define SPW_SIM_MEMORY_OPTIMIZER_STATE_H
 
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
+#include "sim/input/model.h"
 
 #include <stdint.h>
 

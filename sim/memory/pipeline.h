@@ -7,7 +7,9 @@
 #ifndef SPW_SIM_MEMORY_PIPELINE_H
 #define SPW_SIM_MEMORY_PIPELINE_H
 
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
+#include "sim/input/model.h"
+#include "sim/input/stage_layout.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -12,7 +12,7 @@
 #define SPW_SIM_MEMORY_RESERVED_MEMORY_H
 
 #include "base/status.h"
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 #include "sim/memory/allocator.h"
 #include "sim/memory/footprint.h"
 #include "sim/memory/snapshot_steps.h"

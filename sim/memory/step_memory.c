@@ -1,6 +1,7 @@
 #include "sim/memory/step_memory.h"
 
 #include "base/memory.h"
+#include "sim/input/job.h"
 #include "sim/input/remat.h"
 #include "sim/memory/megatron_job.h"
 #include "sim/memory/pipeline.h"

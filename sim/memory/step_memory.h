@@ -13,7 +13,7 @@
 #define SPW_SIM_MEMORY_STEP_MEMORY_H
 
 #include "base/status.h"
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 #include "sim/memory/event_list.h"
 #include "sim/memory/footprint.h"
 #include "sim/memory/snapshot_steps.h"

@@ -1,6 +1,7 @@
 #include "sim/memory/unfused_attention.h"
 
 #include "sim/input/grid.h"
+#include "sim/input/job.h"
 #include "sim/input/remat.h"
 #include "sim/memory/footprint_component.h"
 

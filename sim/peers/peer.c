@@ -1,5 +1,7 @@
 #include "sim/peers/peer.h"
 
+#include "sim/input/job.h"
+
 #include <stdio.h>
 #include <string.h>
 

@@ -4,7 +4,8 @@
 #ifndef SPW_SIM_PEERS_PEER_H
 #define SPW_SIM_PEERS_PEER_H
 
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
+#include "sim/input/model.h"
 #include "sim/memory/pipeline.h"
 
 /* Parts of one GPU's memory that every planner tells apart. */

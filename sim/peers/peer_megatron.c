@@ -1,3 +1,4 @@
+#include "sim/input/job.h"
 #include "sim/peers/peer.h"
 
 #include "sim/input/grid.h"

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/input/grid.h"
+#include "sim/input/job.h"
 
 #include <stdio.h>
 #include <string.h>

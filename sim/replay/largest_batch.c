@@ -1,6 +1,7 @@
 #include "sim/replay/largest_batch.h"
 
 #include "base/memory.h"
+#include "sim/input/job.h"
 #include "sim/replay/result_answers.h"
 
 #include <stdio.h>

@@ -2,6 +2,7 @@
 
 #include "base/temporary.h"
 #include "sim/input/grid.h"
+#include "sim/input/job.h"
 #include "traces/reference_loads.h"
 #include "traces/trace.h"
 #include "traces/trace_write.h"

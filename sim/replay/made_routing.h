@@ -2,7 +2,7 @@
 #ifndef SPW_SIM_REPLAY_MADE_ROUTING_H
 #define SPW_SIM_REPLAY_MADE_ROUTING_H
 
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 #include "traces/generate.h"
 
 /* Where neither a trace nor a routing is named. */

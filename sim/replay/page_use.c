@@ -1,6 +1,7 @@
 #include "sim/replay/page_use.h"
 
 #include "base/memory.h"
+#include "sim/input/job.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #define SPW_SIM_REPLAY_PLAN_POINTS_H
 
 #include "base/status.h"
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 #include "sim/input/megatron_coefficients.h"
 #include "sim/input/time_stack.h"
 #include "sim/replay/replay_request.h"

@@ -1,6 +1,7 @@
 #include "sim/replay/plan_tries.h"
 
 #include "base/memory.h"
+#include "sim/input/job.h"
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
 #include "sim/memory/muon_packing.h"

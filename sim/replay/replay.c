@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "base/walk.h"
 #include "sim/input/grid.h"
+#include "sim/input/job.h"
 #include "sim/input/remat.h"
 #include "sim/replay/replay_finish.h"
 #include "sim/replay/replay_memory.h"

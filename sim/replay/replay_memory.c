@@ -3,6 +3,7 @@
 #include "base/saturate.h"
 #include "base/walk.h"
 #include "sim/input/grid.h"
+#include "sim/input/job.h"
 #include "sim/schemes/layer.h"
 #include "sim/schemes/point.h"
 #include "traces/trace.h"

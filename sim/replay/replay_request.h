@@ -4,7 +4,7 @@
 
 #include "base/checkpoint.h"
 #include "base/status.h"
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 #include "sim/input/megatron_coefficients.h"
 #include "sim/input/time_stack.h"
 #include "sim/replay/overload.h"

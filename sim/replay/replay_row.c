@@ -1,6 +1,7 @@
 #include "sim/replay/replay_row.h"
 
 #include "base/memory.h"
+#include "sim/input/job.h"
 #include "sim/input/remat.h"
 #include "sim/memory/activation_offload.h"
 #include "sim/memory/compiled_footprint.h"

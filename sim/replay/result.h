@@ -3,7 +3,7 @@
 #define SPW_SIM_REPLAY_RESULT_H
 
 #include "base/status.h"
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 #include "sim/input/megatron_coefficients.h"
 #include "sim/input/time_stack.h"
 #include "sim/memory/advice.h"

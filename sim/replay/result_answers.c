@@ -1,6 +1,7 @@
 #include "sim/replay/result_answers.h"
 
 #include "base/memory.h"
+#include "sim/input/job.h"
 #include "sim/memory/advice.h"
 #include "sim/memory/allocator_share.h"
 

@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "sim/input/job.h"
 #include "sim/replay/result_json.h"
 #include "traces/hdf5_disk.h"
 #include "traces/hdf5_error.h"

@@ -1,5 +1,7 @@
 #include "sim/replay/result_sources.h"
 
+#include "sim/input/job.h"
+
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>

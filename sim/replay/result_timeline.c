@@ -1,6 +1,7 @@
 #include "sim/replay/result_timeline.h"
 
 #include "base/memory.h"
+#include "sim/input/job.h"
 #include "sim/memory/memory_timeline.h"
 #include "sim/replay/result_answers.h"
 

@@ -1,5 +1,6 @@
 #include "sim/replay/row_cost.h"
 
+#include "sim/input/job.h"
 #include "sim/input/token_work.h"
 
 #include <math.h>

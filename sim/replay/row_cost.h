@@ -8,7 +8,7 @@
 #ifndef SPW_SIM_REPLAY_ROW_COST_H
 #define SPW_SIM_REPLAY_ROW_COST_H
 
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 #include "sim/replay/result.h"
 
 /* X(field): the figures, by the names that they have in JSON and CSV. */

@@ -1,5 +1,6 @@
 #include "sim/replay/row_cost_print.h"
 
+#include "sim/input/job.h"
 #include "sim/print/plural.h"
 
 #include <inttypes.h>

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "base/progress.h"
+#include "sim/input/job.h"
 #include "sim/replay/smallest_factor.h"
 #include "sim/schemes/selection.h"
 #include "sim/statistics/overflow_rate.h"

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "base/progress.h"
+#include "sim/input/job.h"
 #include "sim/memory/advice.h"
 #include "sim/replay/replay.h"
 #include "sim/replay/result_answers.h"

@@ -3,6 +3,7 @@
 #include "base/text.h"
 #include "sim/input/common_names.h"
 #include "sim/input/grid.h"
+#include "sim/input/job.h"
 #include "sim/input/remat_modules.h"
 #include "sim/schemes/traffic.h"
 

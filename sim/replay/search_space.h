@@ -4,7 +4,7 @@
 #define SPW_SIM_REPLAY_SEARCH_SPACE_H
 
 #include "base/status.h"
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,7 @@
 #include "sim/replay/smallest_factor.h"
 
 #include "base/memory.h"
+#include "sim/input/job.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 #include "sim/replay/stage_memory.h"
 
 #include "base/memory.h"
+#include "sim/input/job.h"
 #include "sim/input/remat.h"
 #include "sim/memory/activation_offload.h"
 

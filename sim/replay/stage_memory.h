@@ -7,7 +7,7 @@
 #define SPW_SIM_REPLAY_STAGE_MEMORY_H
 
 #include "base/status.h"
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 #include "sim/memory/footprint.h"
 #include "sim/memory/pipeline.h"
 #include "sim/schemes/layer.h"

@@ -4,7 +4,7 @@
 #define SPW_SIM_REPORT_RESULT_OPEN_H
 
 #include "base/status.h"
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 #include "traces/block_reader.h"
 
 enum {

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/input/grid.h"
+#include "sim/input/job.h"
 #include "sim/print/plural.h"
 #include "sim/routing/counted_tokens.h"
 #include "sim/routing/model_match.h"

@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 #include "base/walk.h"
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 #include "sim/routing/assumptions.h"
 #include "sim/routing/token_store.h"
 

@@ -1,6 +1,7 @@
 #include "sim/schemes/megatron_layer.h"
 
 #include "base/memory.h"
+#include "sim/input/offload_modules.h"
 #include "sim/input/remat_modules.h"
 #include "sim/routing/counts.h"
 

@@ -9,6 +9,7 @@
 #include "sim/input/common_names.h"
 #include "sim/input/compiled_layer.h"
 #include "sim/input/grid.h"
+#include "sim/input/job.h"
 #include "sim/input/nearest.h"
 #include "sim/input/remat.h"
 #include "sim/schemes/library_limits.h"

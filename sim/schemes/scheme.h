@@ -6,7 +6,7 @@
 #define SPW_SIM_SCHEMES_SCHEME_H
 
 #include "base/status.h"
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,6 +4,7 @@
 #include "traces/trace.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 struct spw_selection {

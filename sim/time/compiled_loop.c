@@ -1,5 +1,7 @@
 #include "sim/time/compiled_loop.h"
 
+#include "sim/input/job.h"
+
 #include <math.h>
 #include <string.h>
 

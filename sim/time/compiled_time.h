@@ -16,7 +16,7 @@
 #ifndef SPW_SIM_TIME_COMPILED_TIME_H
 #define SPW_SIM_TIME_COMPILED_TIME_H
 
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 #include "sim/input/time_stack.h"
 #include "sim/schemes/scheme.h"
 #include "sim/time/timeline.h"

@@ -4,7 +4,7 @@
 #ifndef SPW_SIM_TIME_COMPILED_WORK_H
 #define SPW_SIM_TIME_COMPILED_WORK_H
 
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 #include "sim/memory/compiled_cut.h"
 #include "sim/schemes/scheme.h"
 #include "sim/time/model_work.h"

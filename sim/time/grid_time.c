@@ -1,6 +1,7 @@
 #include "sim/time/grid_time.h"
 
 #include "sim/input/grid.h"
+#include "sim/input/job.h"
 #include "sim/memory/pipeline.h"
 #include "sim/schemes/network.h"
 #include "sim/time/step_traffic.h"

@@ -1,5 +1,6 @@
 #include "sim/time/host_optimizer_time.h"
 
+#include "sim/input/job.h"
 #include "sim/memory/optimizer_state.h"
 
 #include <math.h>

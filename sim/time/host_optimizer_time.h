@@ -8,7 +8,7 @@
 #ifndef SPW_SIM_TIME_HOST_OPTIMIZER_TIME_H
 #define SPW_SIM_TIME_HOST_OPTIMIZER_TIME_H
 
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 #include "sim/input/megatron_coefficients.h"
 #include "sim/time/timeline.h"
 

@@ -1,6 +1,7 @@
 #include "sim/time/megatron_host.h"
 
 #include "sim/input/grid.h"
+#include "sim/input/job.h"
 #include "sim/input/remat.h"
 #include "sim/memory/launches.h"
 #include "sim/schemes/list.h"

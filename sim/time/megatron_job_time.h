@@ -14,7 +14,7 @@
 #ifndef SPW_SIM_TIME_MEGATRON_JOB_TIME_H
 #define SPW_SIM_TIME_MEGATRON_JOB_TIME_H
 
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 #include "sim/schemes/point.h"
 #include "sim/time/megatron_load.h"
 #include "sim/time/timeline.h"

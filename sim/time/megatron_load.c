@@ -1,6 +1,7 @@
 #include "sim/time/megatron_load.h"
 
 #include "base/memory.h"
+#include "sim/input/job.h"
 #include "sim/routing/counts.h"
 #include "sim/schemes/traffic.h"
 #include "sim/time/megatron_experts.h"

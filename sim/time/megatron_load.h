@@ -3,7 +3,7 @@
 #define SPW_SIM_TIME_MEGATRON_LOAD_H
 
 #include "base/status.h"
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 #include "sim/schemes/network.h"
 #include "sim/schemes/point.h"
 #include "sim/time/megatron_time.h"

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/input/grid.h"
+#include "sim/input/job.h"
 #include "sim/memory/cross_entropy.h"
 #include "sim/schemes/list.h"
 #include "sim/time/fp8_time.h"

@@ -1,6 +1,7 @@
 #include "sim/time/mesh_time.h"
 
 #include "sim/input/grid.h"
+#include "sim/input/job.h"
 #include "sim/time/step_traffic.h"
 
 #include <math.h>

@@ -1,5 +1,6 @@
 #include "sim/time/muon_time.h"
 
+#include "sim/input/job.h"
 #include "sim/input/stack.h"
 #include "sim/memory/optimizer_state.h"
 

@@ -1,5 +1,6 @@
 #include "sim/time/offload_time.h"
 
+#include "sim/input/job.h"
 #include "sim/input/megatron_keys.h"
 #include "sim/memory/activation_offload.h"
 #include "sim/schemes/layer.h"

@@ -3,7 +3,7 @@
 #ifndef SPW_SIM_TIME_WEIGHT_FAMILIES_H
 #define SPW_SIM_TIME_WEIGHT_FAMILIES_H
 
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 #include "sim/time/step_items.h"
 
 #include <stdbool.h>

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "base/progress.h"
 #include "reference/schemes/execution.h"
+#include "sim/input/job.h"
 #include "sim/routing/compose.h"
 #include "sim/schemes/selection.h"
 

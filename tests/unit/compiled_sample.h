@@ -2,6 +2,7 @@
 #ifndef SPW_TESTS_COMPILED_SAMPLE_H
 #define SPW_TESTS_COMPILED_SAMPLE_H
 
+#include "sim/input/job.h"
 #include "sim/time/compiled_time.h"
 #include "sim/time/routing_load.h"
 #include "tests/unit/scheme_of.h"

@@ -1,5 +1,6 @@
 /* Layers of multi-token prediction have experts like any other MoE layer: what offloading leaves on a GPU is that of a model which has
  * an ordinary MoE layer more, where the layout has the prediction. The right-hand side needs no word on predictions. */
+#include "sim/input/job.h"
 #include "sim/memory/activation_offload.h"
 
 #include "tests/unit/check.h"

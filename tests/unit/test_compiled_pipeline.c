@@ -1,5 +1,6 @@
 /* Pipelines and micro-batches of compiled programs: how MaxText cuts a step, executed; the lists with pencil and paper; totals of
  * programs that XLA compiled. */
+#include "sim/input/job.h"
 #include "sim/memory/compiled_cut.h"
 #include "sim/memory/compiled_footprint.h"
 #include "sim/memory/compiled_memory.h"

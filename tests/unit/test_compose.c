@@ -1,5 +1,6 @@
 /* From a trace to the micro-batches of a job: who holds which rows, and what the result may call itself.
  * argv[1]: scratch directory. */
+#include "sim/input/job.h"
 #include "sim/routing/compose.h"
 
 #include "base/memory.h"

@@ -1,5 +1,6 @@
 /* Memory of a rank. The table is the peak model of docs/schemes.md, section 7.6, for DeepSeek-V3 at expert 8 x
  * fsdp 8 in bf16, remat full. */
+#include "sim/input/job.h"
 #include "sim/memory/footprint.h"
 #include "sim/memory/footprint_check.h"
 

@@ -2,6 +2,7 @@
  * gloo, 4 processes on a CPU, 2026-11-23; 6 layers of 64 x 64, each a unit of fully_shard, bf16 weights, gradients reduced in
  * fp32, 2 micro-batches in a step; read at the beginning of each layer's backward pass: storage of gathered weights
  * (all_gather_outputs), of all-gathers under way, and inputs of reduce-scatters that are kept. */
+#include "sim/input/job.h"
 #include "sim/memory/fsdp2.h"
 
 #include "sim/memory/footprint.h"

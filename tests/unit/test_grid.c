@@ -1,6 +1,8 @@
 /* Models whose parts are not described when a job splits them, by docs/schemes.md, 2.8 and 5.10: every part with every small grid, for
  * Megatron-Core's grids and for MaxText's mesh. */
 #include "sim/input/grid.h"
+#include "sim/input/job.h"
+#include "sim/input/model.h"
 #include "tests/unit/check.h"
 
 #include <string.h>

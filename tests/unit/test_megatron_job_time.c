@@ -1,4 +1,5 @@
 /* Steps of Megatron-Core jobs: pipelines by hand, another machine, loads, what is covered. */
+#include "sim/input/job.h"
 #include "sim/time/host_optimizer_time.h"
 #include "sim/time/megatron_host.h"
 #include "sim/time/megatron_job_time.h"

@@ -1,5 +1,6 @@
 /* The layers of Megatron-Core's and Primus' schemes: event lists, what PyTorch's allocator sees of them, the closed form of
  * bare layers, figures of the catalogue, what recompute modules keep. */
+#include "sim/input/job.h"
 #include "sim/input/remat.h"
 #include "sim/memory/bare_layers.h"
 #include "sim/memory/footprint.h"

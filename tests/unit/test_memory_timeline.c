@@ -1,5 +1,6 @@
 /* Memory within a step: the line reaches the predicted peak, neither less nor more; every layer's highest point is what the layer's
  * own list of tensors says; few points stand for many. */
+#include "sim/input/job.h"
 #include "sim/memory/memory_timeline.h"
 
 #include "sim/input/remat.h"

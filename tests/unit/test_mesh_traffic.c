@@ -1,6 +1,7 @@
 /* The collectives of a layer on MaxText's mesh beside those that XLA compiled: notebooks_data/compiled/mesh_axes.csv, every
  * operation, its axes, bytes and count, both ways. Left out are the ways by which a router's gradient that is cut by the hidden
  * size goes to who has its shard: pairs of GPUs, or groups of another order. */
+#include "sim/input/job.h"
 #include "sim/time/step_traffic.h"
 
 #include "sim/input/grid.h"

@@ -1,5 +1,6 @@
 /* State of one GPU beside closed forms: Megatron's 18 and 6 + 12 / replicas bytes a parameter, everything over
  * all GPUs, and parameters that the stages hold together. */
+#include "sim/input/job.h"
 #include "sim/memory/optimizer_state.h"
 
 #include "sim/memory/muon_dealing.h"

@@ -1,5 +1,6 @@
 /* Layers of multi-token prediction take pages of the stash like any other MoE layer: what a stage has, and what a step fills of it, is
  * that of a model which has an ordinary MoE layer more, where the layout has the prediction, with balanced rows in all of them. */
+#include "sim/input/job.h"
 #include "sim/memory/footprint.h"
 #include "sim/replay/page_use.h"
 

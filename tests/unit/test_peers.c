@@ -2,6 +2,7 @@
  * capacity 1, B200 system file), Primus fd1eeabb (LanguageModelProfiler with torch stubbed, use_flash_attn, GQA
  * and MLA as in its model files) and Megatron-LM d98e8a64 (theoretical_memory_usage.py), run with Python 3.11
  * on jobs of 64 GPUs or fewer, sequence length 4096. */
+#include "sim/input/job.h"
 #include "sim/peers/peer.h"
 
 #include "tests/unit/check.h"

@@ -1,5 +1,6 @@
 /* Which point of a plan is chosen when points are equal: less memory, then the order of the plan. Points here are made by
  * hand; what they mean to a user is held by tests/oracle/plan_oracle.py. */
+#include "sim/input/job.h"
 #include "sim/replay/plan_answers.h"
 #include "sim/replay/plan_points.h"
 
@@ -150,7 +151,8 @@ static void test_order(void) {
     spw_result result = made((point[]){slow, twin, fast}, 3);
     CHECK_OK(spw_result_answer(&result, 0.01));
     CHECK(result.answers.fastest == 2 && result.answers.fastest_whatever_drops == 1);
-    CHECK(result.answers.next == 0 && fabs(result.answers.next_chance - 1.0) < 1e-12); /* without a doubt, not d: it drops */
+    CHECK(result.answers.next == 0 &&
+          fabs(result.answers.next_chance - 1.0) < 1e-12); /* without a doubt, not d: it drops */
     spw_result_clear(&result);
     result = made((point[]){untimed}, 1);
     CHECK_OK(spw_result_answer(&result, 0.01));

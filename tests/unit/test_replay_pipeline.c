@@ -1,6 +1,7 @@
 /* Micro-batches and stages on a real trace (64 source ranks x 2 sequences of 512 tokens, top 8 of 64): rows of micro-batches
  * against a count over the tokens; memory that follows the routing against windows of micro-batches, added up by hand;
  * several splits in one walk against each on its own. */
+#include "sim/input/job.h"
 #include "sim/replay/replay.h"
 #include "sim/schemes/layer.h"
 #include "sim/schemes/layer_builder.h"

@@ -1,5 +1,6 @@
 /* What a search keeps, and what it may leave out, with points made by hand. That whole searches find what brute force finds is held
  * by tests/oracle/search_oracle.py. */
+#include "sim/input/job.h"
 #include "sim/replay/search_front.h"
 #include "sim/replay/search_space.h"
 

@@ -1,5 +1,6 @@
 /* Which stacks a job is planned with when there is a second one of each kind: of a GPU x900 that nobody sells, younger than all
  * others and last by name (second_stack.cmake). The answers for other GPUs are those without it. */
+#include "sim/input/job.h"
 #include "sim/input/software.h"
 
 #include "tests/unit/check.h"

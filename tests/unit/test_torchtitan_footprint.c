@@ -4,6 +4,7 @@
  * torchtitan_gpu.py's. Where layers differ a footprint says the fullest at any place and is no less. argv: the folder of the
  * table. */
 #include "sim/input/csv.h"
+#include "sim/input/job.h"
 #include "sim/memory/footprint.h"
 #include "sim/schemes/layer.h"
 #include "tests/unit/check.h"

@@ -1,4 +1,5 @@
 /* Bisection for the severity at which a point turns bad: made-up plans whose answer is known, also where more is not worse. */
+#include "sim/input/job.h"
 #include "sim/replay/result_answers.h"
 #include "sim/replay/until.h"
 

@@ -6,7 +6,7 @@
 #define SPW_SIM_SCORE_BARE_BARE_SCORE_H
 
 #include "sim/input/csv.h"
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 #include "sim/input/software.h"
 #include "sim/schemes/scheme.h"
 #include "sim/time/timeline.h"

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "sim/input/job.h"
 #include "sim/memory/footprint_check.h"
 #include "sim/schemes/point.h"
 

@@ -6,7 +6,7 @@
 #define SPW_SIM_SCORE_RUNS_RUN_JOB_H
 
 #include "sim/input/csv.h"
-#include "sim/input/job.h"
+#include "sim/input/job_words.h"
 #include "sim/schemes/scheme.h"
 #include "sim/score/runs/run_command.h"
 #include "sim/score/runs/run_model.h"

@@ -1,6 +1,7 @@
 #include "sim/score/runs/run_score.h"
 
 #include "base/memory.h"
+#include "sim/input/job.h"
 #include "sim/memory/compiled_footprint.h"
 #include "sim/replay/replay_time.h"
 #include "sim/score/runs/run_routed.h"
