@@ -54,6 +54,7 @@ spw_status spw_command_calibrate_megatron(int argc, char **argv);
 spw_status spw_command_calibrate_time(int argc, char **argv);
 spw_status spw_command_job(int argc, char **argv);
 spw_status spw_command_score(int argc, char **argv);
+spw_status spw_command_ask_xla(int argc, char **argv);
 spw_status spw_command_bench(int argc, char **argv);
 spw_status spw_command_bench_replay(int argc, char **argv);
 spw_status spw_command_bench_reference(int argc, char **argv);

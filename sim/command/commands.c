@@ -23,6 +23,8 @@ const spw_command_row spw_commands[] = {
     {"verify", spw_command_verify, "simulator, executed reference and plain layer agree?", NULL},
     {"score", spw_command_score, "predictions beside published and compiled runs", NULL},
     {"calibrate", spw_command_calibrate, "fit memory or time to tables of runs", spw_calibrate_parts},
+    {"ask-xla", spw_command_ask_xla, "the memory of a job's MaxText program as XLA compiles it, beside ours",
+     NULL},
     {"bench", spw_command_bench, "speed, beside the machine's ceiling", spw_bench_parts},
     {"doctor", spw_command_doctor, "what is installed, what works here, and what does not", NULL},
     {0},
