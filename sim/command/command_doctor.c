@@ -93,7 +93,7 @@ static doctor_state look_processes(char out[FINDING_TEXT]) {
 /* Generated routing is a file there; a plan of a large job writes up to some hundred MB. */
 static doctor_state look_temporary(char out[FINDING_TEXT]) {
     static const double LEAST_GIB = 1.0;
-    const char *folder = getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp";
+    const char *asked = getenv("TMPDIR"), *folder = asked != NULL ? asked : "/tmp";
     char path[4096];
     struct statvfs room;
     (void)snprintf(path, sizeof path, "%s/spillway-doctor-XXXXXX", folder);

@@ -26,9 +26,7 @@ static const char *point_of(const spw_result_row *r, char out[POINT]) {
 
 static void print_what(const spw_plan_view *v, FILE *out) {
     const spw_job *job = v->request->job;
-    size_t fit = 0;
-    char words[SPW_CLUSTER_WORDS];
-    for (size_t i = 0; i < v->result->rows; i++) fit += spw_point_fits(&v->result->row[i]);
+    char words[SPW_CLUSTER_WORDS], fit[SPW_FIT_COUNTS];
     fprintf(out, "plan      %s on %s (%s", job->model.name, job->cluster.name,
             spw_cluster_words(&job->cluster, words));
     if (v->request->splits <= 1) {
@@ -37,9 +35,9 @@ static void print_what(const spw_plan_view *v, FILE *out) {
     }
     if (job->pipeline > 1) fprintf(out, ", pipeline %zu", job->pipeline);
     if (job->micro_batches > 1) fprintf(out, ", %zu micro-batches", job->micro_batches);
-    fprintf(out, "), %zu tokens a sequence, remat %s%s%s: %zu point%s, %zu fit%s\n", job->sequence_length,
+    fprintf(out, "), %zu tokens a sequence, remat %s%s%s: %zu point%s, %s\n", job->sequence_length,
             spw_remat_name(job->remat), spw_offload_note(&job->offload), spw_launches_note(job),
-            v->result->rows, spw_plural(v->result->rows), fit, fit == 1 ? "s" : "");
+            v->result->rows, spw_plural(v->result->rows), spw_fit_counts_text(v->result, fit));
 }
 
 static void print_speed(const spw_result_row *r, FILE *out) {

@@ -117,7 +117,7 @@ static void print_limits(const spw_plan_view *v, FILE *out) {
         char text[SPW_BY_POSITION_TEXT];
         if (spw_selection_note(&row->scheme, v->settings->trace->has_weights, text))
             add_reason(&position, text, strlen(text));
-        if (loss != NULL) add_reason(&position, loss, strlen(loss));
+        if (loss != NULL && v->details) add_reason(&position, loss, strlen(loss));
         const char *note = NULL;
         for (size_t n = 0; (note = spw_megatron_note(v->request->job, &row->scheme, n)) != NULL; n++)
             add_reason(&keys, note, strlen(note));
@@ -239,15 +239,16 @@ void spw_plan_print_doubts(const spw_plan_view *v, FILE *out) {
     fprintf(out, "routing   %s\n", v->routing);
     spw_stated_print(v->request->imbalance, spw_job_gpus(job), out);
     print_trace(v, out);
-    if (!v->details && v->settings->stack_distance[0] != '\0') print_software(v, out);
+    if (!v->details && v->settings->stack_distance[0] != '\0')
+        fprintf(out, "software  %s\n", v->settings->stack_distance);
     print_limits(v, out);
 }
 
 void spw_plan_print_heading(const spw_plan_view *v, FILE *out) {
-    size_t fit = 0, live = 0;
+    size_t live = 0;
+    char fit[SPW_FIT_COUNTS];
     for (size_t i = 0; i < v->result->rows; i++) {
         const spw_result_row *row = &v->result->row[i];
-        fit += spw_point_fits(row);
         live += spw_point_fits(row) && spw_point_is_live_alone(row);
     }
     spw_plan_print_doubts(v, out);
@@ -257,7 +258,7 @@ void spw_plan_print_heading(const spw_plan_view *v, FILE *out) {
         fprintf(out,
                 "drops     at most %g %% of the assignments in what is called fastest (--drop-at-most)\n",
                 100.0 * v->result->answers.drop_most);
-    fprintf(out, "points    %zu, %zu fit", v->result->rows, fit);
+    fprintf(out, "points    %zu, %s", v->result->rows, spw_fit_counts_text(v->result, fit));
     if (live > 0) fprintf(out, " (%zu by what must be live alone)", live);
     print_evidence(v->result, out);
     fprintf(out, "\n");
@@ -302,13 +303,24 @@ static void print_intervals(const spw_plan_view *v, FILE *out) {
     }
 }
 
+/* Is there a cell without a speed, whose GiB are marked? `reserved`: with r, otherwise with *. */
+static bool any_marked(const spw_plan_view *v, bool reserved) {
+    for (size_t i = 0; i < v->result->rows; i++) {
+        const spw_result_row *r = &v->result->row[i];
+        const bool replayed = r->reserved.there && spw_point_fits(r);
+        if (r->timed && spw_point_fits(r)) continue;
+        if (reserved ? replayed : !replayed && r->memory_kind == SPW_MEMORY_LIVE) return true;
+    }
+    return false;
+}
+
 void spw_plan_print_legend(const spw_plan_view *v, FILE *out) {
     if (v->details) print_intervals(v, out);
-    if (any_of_kind(v->result, SPW_MEMORY_LIVE))
+    if (v->details ? any_of_kind(v->result, SPW_MEMORY_LIVE) : any_marked(v, false))
         fprintf(out,
                 "*: what must be live; what PyTorch's allocator reserves%s or a compiler adds comes on top\n",
-                spw_plan_any_reserved(v->result) ? " (r)" : "");
-    if (spw_plan_any_reserved(v->result))
+                (v->details ? spw_plan_any_reserved(v->result) : any_marked(v, true)) ? " (r)" : "");
+    if (v->details ? spw_plan_any_reserved(v->result) : any_marked(v, true))
         fprintf(out,
                 "r: what PyTorch's allocator reserves over the steps, replayed on %s; it fits when no "
                 "step runs out\n",

@@ -260,6 +260,22 @@ static void drop_cell(spw_table *t, const spw_plan_view *v, const char *scheme, 
     spw_table_shown(t, 0, text);
 }
 
+/* What the table has, and those of its marks that it uses. */
+static void print_marks(const spw_plan_view *v, FILE *out) {
+    bool oom = false, unsure = false;
+    for (size_t i = 0; i < v->result->rows; i++) {
+        const spw_result_row *r = &v->result->row[i];
+        oom = oom || !spw_point_fits(r);
+        unsure = unsure || (spw_point_fits(r) && r->timed && !r->surely_fits);
+    }
+    fprintf(out, "%s by sequences per GPU%s%s%s%s\n",
+            spw_plan_any_timed(v->result) ? "tokens/s per GPU" : "GiB per GPU", oom || unsure ? " (" : "",
+            oom ? "oom N: out of memory, needs N GiB" : "", oom && unsure ? "; " : "",
+            unsure ? "?: may not fit)"
+            : oom  ? ")"
+                   : "");
+}
+
 static spw_status print_speeds(const spw_plan_view *v, FILE *out) {
     const spw_plan_request *q = v->request;
     const size_t splits = q->splits > 0 ? q->splits : 1;
@@ -288,8 +304,7 @@ static spw_status print_speeds(const spw_plan_view *v, FILE *out) {
             drop_cell(table, v, q->scheme[s].text, expert);
         }
     }
-    fprintf(out, "%s by sequences per GPU (oom N: needs N GiB; ?: may not fit)\n",
-            spw_plan_any_timed(v->result) ? "tokens/s per GPU" : "GiB per GPU");
+    print_marks(v, out);
     status = spw_table_print(table, SPW_FORMAT_TABLE, out);
 
 cleanup:

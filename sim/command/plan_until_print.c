@@ -255,15 +255,6 @@ cleanup:
 
 /* --- Around the answers --- */
 
-static void print_question(const spw_until_view *v, const spw_until_line *l, FILE *out) {
-    const spw_job *job = v->plan->job;
-    if (is_memory(l))
-        fprintf(out, "until     a GPU needs more than %.1f GiB\n",
-                job->memory_fraction * job->cluster.hbm_gib.value);
-    else
-        fprintf(out, "until     a step takes more than %g times the step with balanced routing\n", l->factor);
-}
-
 /* What of the first point the models that answer were not fitted on. */
 static void print_outside(const spw_until_view *v, FILE *out) {
     bool memory = false, time = false;
@@ -296,19 +287,67 @@ static void print_today(const spw_until_view *v, FILE *out) {
     }
 }
 
-/* What was asked. */
+/* The point that lasts longest of one question; `surely`: by the end of its interval. NULL: none does. */
+static const spw_until_line *longest(const spw_until_view *v, const char *question, bool surely) {
+    const spw_until_line *best = NULL;
+    double most = -INFINITY;
+    for (size_t i = 0; i < v->lines; i++) {
+        const spw_until_answer *a = &v->line[i].answer;
+        const bool lasts = surely ? !isnan(a->sure) && a->kind != SPW_UNTIL_UNTIMED
+                                  : a->kind == SPW_UNTIL_FOUND || a->kind == SPW_UNTIL_NEVER;
+        const double at = surely ? a->sure : a->good;
+        if (!lasts || strcmp(v->line[i].question, question) != 0 || !(at > most)) continue;
+        best = &v->line[i];
+        most = at;
+    }
+    return best;
+}
+
+static void print_longest(const spw_until_view *v, const spw_until_line *question, bool surely, FILE *out) {
+    const spw_until_line *l = longest(v, question->question, surely);
+    const char *const of = is_memory(question) ? "by memory" : "by time";
+    if (l == NULL) {
+        fprintf(out, "%s no point%s", of,
+                surely                                       ? ""
+                : question->answer.kind == SPW_UNTIL_UNTIMED ? " has a time"
+                                                             : "");
+        return;
+    }
+    fprintf(out, "%s %s, EP %zu, %zu sequence%s, up to %s %.4g", of, l->scheme, l->expert, l->sequences,
+            spw_plural(l->sequences), v->key, surely ? l->answer.sure : l->answer.good);
+    if (!surely && l->answer.kind == SPW_UNTIL_NEVER) fprintf(out, ", the end of what was tried");
+}
+
+static bool is_first_of_question(const spw_until_view *v, size_t i) {
+    for (size_t k = 0; k < i; k++)
+        if (strcmp(v->line[k].question, v->line[i].question) == 0) return false;
+    return true;
+}
+
+/* Three lines: what was asked, what lasts longest, and what surely does. */
 static void print_what(const spw_until_view *v, FILE *out) {
     const spw_job *job = v->plan->job;
-    for (size_t i = 0; i < v->lines; i++) {
-        bool before = false;
-        for (size_t k = 0; k < i; k++)
-            before = before || strcmp(v->line[k].question, v->line[i].question) == 0;
-        if (!before) print_question(v, &v->line[i], out);
-    }
     char words[SPW_CLUSTER_WORDS];
-    fprintf(out, "job       %s on %s, %s, %zu tokens a sequence\n", job->model.name, job->cluster.name,
+    fprintf(out, "until     %s on %s, %s, %zu tokens a sequence", job->model.name, job->cluster.name,
             spw_cluster_words(&job->cluster, words), job->sequence_length);
-    fprintf(out, "\n");
+    for (size_t i = 0; i < v->lines; i++) {
+        if (!is_first_of_question(v, i)) continue;
+        if (is_memory(&v->line[i]))
+            fprintf(out, "; a GPU needs more than %.1f GiB",
+                    job->memory_fraction * job->cluster.hbm_gib.value);
+        else
+            fprintf(out, "; a step takes more than %g times the balanced one", v->line[i].factor);
+    }
+    for (int surely = 0; surely <= 1; surely++) {
+        size_t said = 0;
+        fprintf(out, "\n%s", surely == 1 ? "surely    " : "lasts     ");
+        for (size_t i = 0; i < v->lines; i++) {
+            if (!is_first_of_question(v, i)) continue;
+            if (said++ > 0) fprintf(out, "; ");
+            print_longest(v, &v->line[i], surely == 1, out);
+        }
+    }
+    fprintf(out, "\n\n");
 }
 
 /* What the answer rests on. */
@@ -409,14 +448,11 @@ static spw_status print_text(const spw_until_view *v, FILE *out) {
     spw_status status = SPW_OK;
     print_what(v, out);
     for (size_t i = 0; i < v->lines && status == SPW_OK; i++) {
-        bool before = false;
-        for (size_t k = 0; k < i; k++)
-            before = before || strcmp(v->line[k].question, v->line[i].question) == 0;
         if (!several) {
             if (v->questions > 1) fprintf(out, "%s%s: ", i > 0 ? "\n" : "", v->line[i].question);
             print_words(v, &v->line[i], out);
             print_doubts(v, &v->line[i], false, out);
-        } else if (!before) {
+        } else if (is_first_of_question(v, i)) {
             fprintf(out, "%s%s, by %s\n", i > 0 ? "\n" : "",
                     is_memory(&v->line[i]) ? "fits" : "is no longer than asked", v->key);
             status = print_lines(v, v->line[i].question, SPW_FORMAT_TABLE, out);

@@ -3,6 +3,37 @@
 #include <stddef.h>
 
 const spw_word spw_words[] = {
+    {"plan, search, replay, until", "the first line of an answer: model, cluster, split, and how many points "
+                                    "were planned. Below it stand the fastest point and whether it fits"},
+    {"point", "one scheme at one split and one batch. A plan has many, and one line or cell each"},
+    {"scheme", "how a framework computes MoE layers: which rows travel, what is dropped, which tensors live "
+               "(`spillway help schemes`)"},
+    {"GPU, GPUs",
+     "a device with memory of its own; a GPU of two dies that a program sees as two counts as two"},
+    {"EP, expert parallel", "how many GPUs share the experts of a layer. Each holds the experts of its part "
+                            "and receives the tokens that chose them"},
+    {"FSDP, fsdp", "how many GPUs share weights, gradients and optimizer state beside EP"},
+    {"PP, VPP, micro, seq",
+     "pipeline stages; blocks of layers of one stage; micro-batches; sequences of one GPU in a step"},
+    {"remat", "what the backward pass computes again instead of keeping it; activation recomputation"},
+    {"precision", "number formats of weights, gradients, activations and of the optimizer's moments"},
+    {"Adam", "the optimizer; it keeps two moments for every parameter"},
+    {"model", "what of the model is not in the figures"},
+    {"batch", "what a step has, where nobody said it or few would mean it"},
+    {"split", "the parallel sizes, where they were worked out and not given"},
+    {"routing", "which experts the tokens choose: a trace, a generator, or a stated imbalance (`spillway "
+                "help routing`)"},
+    {"software", "the stack whose coefficients were used, where it was fitted to another GPU"},
+    {"state", "what is sharded over which GPUs"},
+    {"assumed", "what nobody said and the figures rest on"},
+    {"no times", "why a point has no step time"},
+    {"cannot be", "combinations that were left out, and why"},
+    {"oom", "out of memory: the GPU needs more than it has; the number is what it needs, in GiB"},
+    {"?", "the point may not fit: the larger end of what it may take is over the budget"},
+    {"*", "what must be live, a lower bound; an allocator or a compiler adds to it"},
+    {"r", "what PyTorch's allocator reserves, replayed"},
+    {"lasts, surely", "how uneven routing may get before memory or time runs out: by the prediction, and by "
+                      "the unfavourable end of its interval"},
     {"assignment", "one choice of one token: token x expert. A batch has tokens x top_k of them"},
     {"rows, held", "assignments that a rank's experts compute, padding included. `rows max` is the largest "
                    "of all ranks, steps and layers; `max/mean` compares it with the mean"},

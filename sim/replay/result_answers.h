@@ -13,6 +13,9 @@
 #define SPW_DROP_MOST 0.01
 
 bool spw_point_fits(const spw_result_row *row); /* tight fits, too */
+enum { SPW_FIT_COUNTS = 64 };
+/* "10 fit", or "8 fit, 2 may not fit" where the larger end of what some may take is over the budget. Returns `out`. */
+const char *spw_fit_counts_text(const spw_result *result, char out[SPW_FIT_COUNTS]);
 bool spw_point_is_live_alone(
     const spw_result_row *row);                  /* nothing says what comes on top of its live memory */
 bool spw_point_drops(const spw_result_row *row); /* for certain none: false */

@@ -33,21 +33,45 @@ static bool are_steps(const spw_result *result) {
            result->row[0].first_step != result->row[1].first_step;
 }
 
+const char *spw_fit_counts_text(const spw_result *result, char out[SPW_FIT_COUNTS]) {
+    size_t fit = 0, surely = 0;
+    for (size_t i = 0; i < result->rows; i++) {
+        fit += spw_point_fits(&result->row[i]);
+        surely += spw_point_fits(&result->row[i]) && result->row[i].surely_fits;
+    }
+    const int used = snprintf(out, SPW_FIT_COUNTS, "%zu fit%s", surely, surely == 1 ? "s" : "");
+    if (fit > surely)
+        (void)snprintf(out + used, (size_t)(SPW_FIT_COUNTS - used), ", %zu may not fit", fit - surely);
+    return out;
+}
+
+static const char *why_no_fastest(const spw_result *result, const spw_run_settings *s) {
+    bool timed = false;
+    for (size_t i = 0; i < result->rows; i++) timed = timed || result->row[i].timed;
+    if (are_steps(result)) return "a row is a step here (--each-step)";
+    if (!timed && s->stack == NULL) return "no times without a software stack: --stack NAME";
+    if (!timed) return "no row has a time";
+    return "no row with a time fits and drops at most 1 %";
+}
+
 void spw_result_print_brief(const spw_result *result, const spw_run_settings *s, FILE *out) {
     const spw_result_row *fastest =
                              are_steps(result) ? NULL : spw_result_fastest(result, SPW_DROP_MOST, false),
                          *most = NULL, *least = &result->row[0];
-    size_t fit = 0, surely = 0;
+    size_t fit = 0;
+    char counts[SPW_FIT_COUNTS];
     for (size_t i = 0; i < result->rows; i++) {
         const spw_result_row *r = &result->row[i];
         fit += spw_point_fits(r);
-        surely += r->surely_fits;
         if (spw_point_drops(r) && (most == NULL || r->drops.fraction > most->drops.fraction)) most = r;
         if (r->memory.max_bytes < least->memory.max_bytes) least = r;
     }
-    if (fastest != NULL) print_fastest(fastest, s, out);
-    fprintf(out, "fits      %zu of %zu row%s, %zu surely", fit, result->rows, spw_plural(result->rows),
-            surely);
+    if (fastest != NULL)
+        print_fastest(fastest, s, out);
+    else
+        fprintf(out, "fastest   %s\n", why_no_fastest(result, s));
+    fprintf(out, "fits      %zu row%s: %s", result->rows, spw_plural(result->rows),
+            spw_fit_counts_text(result, counts));
     if (fit == 0)
         fprintf(out, "; %s needs least, %.1f of %.1f GiB", least->scheme.text,
                 (double)least->memory.max_bytes / GIB, (double)least->footprint.budget_bytes / GIB);

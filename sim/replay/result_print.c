@@ -221,25 +221,28 @@ static void print_formats(const spw_job *job, FILE *out) {
     if (spw_precision_hint(job) != NULL) fprintf(out, "          (%s)\n", spw_precision_hint(job));
 }
 
+static void print_trace(const spw_run_settings *s, FILE *out) {
+    if (s->trace == NULL) return;
+    char name[128], path[512];
+    spw_plain_text(s->trace_path, path, sizeof path);
+    spw_plain_text(s->trace->model_name, name, sizeof name);
+    fprintf(out, "trace     %s: %s, %zu step%s x %zu layer%s, top-%zu of %zu", path,
+            name[0] != '\0' ? name : "no model named", s->trace->steps, spw_plural(s->trace->steps),
+            s->trace->layers, spw_plural(s->trace->layers), s->trace->top_k, s->trace->experts);
+    if (s->trace->ranks > 0)
+        fprintf(out, ", %zu source rank%s", s->trace->ranks, spw_plural(s->trace->ranks));
+    fprintf(out, "\n");
+}
+
+/* Three lines that answer, then what they rest on. */
 static void print_heading(const spw_result *result, const spw_run_settings *s, FILE *out) {
     const spw_job *job = s->job;
     const spw_footprint *f = &result->row[0].footprint;
     bool gradients = false;
     for (size_t i = 0; i < f->components; i++)
         gradients = gradients || (f->component[i].argument && strcmp(f->component[i].name, "gradients") == 0);
-    if (s->trace != NULL) {
-        char name[128], path[512];
-        spw_plain_text(s->trace_path, path, sizeof path);
-        spw_plain_text(s->trace->model_name, name, sizeof name);
-        fprintf(out, "trace     %s: %s, %zu step%s x %zu layer%s, top-%zu of %zu", path,
-                name[0] != '\0' ? name : "no model named", s->trace->steps, spw_plural(s->trace->steps),
-                s->trace->layers, spw_plural(s->trace->layers), s->trace->top_k, s->trace->experts);
-        if (s->trace->ranks > 0)
-            fprintf(out, ", %zu source rank%s", s->trace->ranks, spw_plural(s->trace->ranks));
-        fprintf(out, "\n");
-    }
     char words[SPW_CLUSTER_WORDS];
-    fprintf(out, "job       %s on %s (%s), expert %zu x fsdp %zu", job->model.name, job->cluster.name,
+    fprintf(out, "%-9s %s on %s (%s), expert %zu x fsdp %zu", s->command, job->model.name, job->cluster.name,
             spw_cluster_words(&job->cluster, words), job->expert, job->fsdp);
     if (job->pipeline > 1) fprintf(out, " x pipeline %zu", job->pipeline);
     spw_grid_print(job, out);
@@ -249,6 +252,8 @@ static void print_heading(const spw_result *result, const spw_run_settings *s, F
             job->batches == 1 ? spw_grid_tokens_of(job) : "a sequence", spw_remat_name(job->remat),
             spw_offload_note(&job->offload), spw_launches_note(job));
     spw_result_print_brief(result, s, out);
+    fputc('\n', out);
+    print_trace(s, out);
     if (job->global_batch > 0)
         fprintf(out, "batch     %zu sequences of all GPUs in a step\n", job->global_batch);
     fprintf(out,

@@ -206,6 +206,20 @@ def capacity(job):
     check(f">={100 * stated[1]['drops']['fraction']:.2f} %" in cells and f" {ratio:.2f} " in cells, f"the table says '{cells}'")
 
 
+def in_glossary(text):
+    """The labels before lines, the headings of tables, and every abbreviation are words of `help words`."""
+    listed = set()
+    for entry in re.findall(r"^  ([^ :][^:\n]*): ", oracle.must("help", "words"), re.M):
+        listed |= {entry, *entry.split(", ")}
+    labels = {match[1] for match in re.finditer(r"^(?:(outside the fit|no times|cannot be|[a-z]+)(?=: |  +|(?<=precision) ))", text, re.M)}
+    table = text.split(" by sequences per GPU")[1].splitlines()[1]
+    heads = {word for word in re.split(r"  +", table.strip()) if not word.isdigit()}
+    short = set(re.findall(r"\b[A-Z]{2,}\b", text)) | {mark for mark in ("oom", "?", "*") if f"{mark}:" in text or f"{mark} N:" in text}
+    names = set(re.findall(r"\b(?:megatron-\S+|dense\S*|gmm\S*)", text))
+    for word in sorted((labels | heads | short) - names - {"more"}):  # more: names the option
+        check(word in listed, f"'{word}' of a plan is not in help words")
+
+
 def begins(job):
     """Three lines: what, the fastest point, whether it fits; the figures are those of JSON. A short plan has at most 30 lines."""
     job.write_text(JOB % ("0.93", "gmm, dense:capacity_factor=2"))
@@ -219,6 +233,17 @@ def begins(job):
           f"{best['time']['tokens_per_s_per_gpu']:.0f} tokens/s" in first[1], f"fastest: {first[1]}")
     check("it fits" in first[2] or "it may not fit" in first[2] or "it is tight" in first[2], f"fits: {first[2]}")
     check(len(oracle.must(*words).splitlines()) <= 30, "a plan of six points has more than 30 lines")
+    ten = ["--scheme", "megatron-alltoall", "--scheme", "megatron-flex", "--optimizer", "distributed", "--sequences-per-gpu", "1,2,4,8,16"]
+    for more in ([], ["--cluster", "h200:8x16"], ["--stack", "none"], ["--memory-fraction", "0.2"], ["--cluster", "mi300x:8x8", "--price", "2"]):
+        said = oracle.must("plan", "--job", job, *ten, *more)
+        check(len(said.splitlines()) <= 30, f"a plan of ten points has {len(said.splitlines())} lines: {more}")
+        told_fit, unsure = re.search(r": 10 points, (\d+) fits?(?:, (\d+) may not fit)?", " ".join(said.split())).groups()
+        rows = json.loads(oracle.must("plan", "--job", job, *ten, *more, "--format", "json"))["rows"]
+        surely = sum(row["memory"]["surely_fits"] and row["memory"]["verdict"] != "oom" for row in rows)
+        fits = sum(row["memory"]["verdict"] != "oom" for row in rows)
+        check((int(told_fit), int(unsure or 0)) == (surely, fits - surely), f"{told_fit} fit, {unsure} may not: {surely} and {fits - surely} by the rows")
+        check(said.count("?: may not fit") == ("?" in said.split(" by sequences per GPU")[1].split("\n", 1)[1].split("\n\n")[0]), f"the mark ?: {said}")
+        in_glossary(said)
     check(len(set(filter(None, text.splitlines()))) == len(list(filter(None, text.splitlines()))), "a line is printed twice")
     check("--details" in text.splitlines()[-1] and "points that no other beats" not in text, "the rest is not left to --details")
 
