@@ -302,6 +302,13 @@ static spw_status express_scheme(spw_flag_draft *f) {
                         "--flags maxtext: base.yml has no setting for scheme %s; name dense, gmm, ragged, "
                         "ring or ragged-ring",
                         name);
+    if ((ring || ragged_ring) && spw_scheme_option_value(f->scheme, "buffer_factor") > 0.0 &&
+        !spw_scheme_option_is(f->scheme, "ragged_sort", "true"))
+        return spw_fail(
+            SPW_ECONFIG,
+            "--flags maxtext: MaxText refuses ragged_buffer_factor with use_ring_of_experts unless "
+            "use_ragged_sort is set; write ring:ragged_sort=true,buffer_factor=%g",
+            spw_scheme_option_value(f->scheme, "buffer_factor"));
     SPW_TRY(spw_flags_say(f, "@sparse", dense ? "false" : "true"));
     SPW_TRY(spw_flags_say(f, "@megablox", dense || ragged || ragged_ring ? "false" : "true"));
     if (ring || ragged_ring) SPW_TRY(spw_flags_say(f, "@ring", "true"));

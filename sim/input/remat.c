@@ -47,16 +47,16 @@ size_t spw_remat_token_elements(const spw_model *m, spw_remat remat) {
 }
 
 static const spw_remat_tree trees[] = {
-    {"maxtext@7e3f19ff7", 0, 0, 0, false, "exchange", false,
+    {"maxtext@7e3f19ff7", 0, 0, 0, false, "exchange", false, false,
      "compiled: minimal takes what save_dot_except_mlp takes"},
-    {"maxtext@e591f30c", 2, 1, 1, true, "gathered peeled", false,
+    {"maxtext@e591f30c", 2, 1, 1, true, "gathered peeled", false, true,
      "compiled: of a grouped layer w0's and wo's products are kept, not w1's; Gemma 4: gemma4.py, "
      "nnx_scan.py"},
-    {"maxtext@0.2.5", 2, 1, 1, true, "gathered peeled", true,
+    {"maxtext@0.2.5", 2, 1, 1, true, "gathered peeled", true, true,
      "compiled: plain programs take what those of maxtext@e591f30c take, to 30 kB"},
-    {"rocm-maxtext", 2, 2, 1, false, "exchange", false,
+    {"rocm-maxtext", 2, 2, 1, false, "exchange", false, false,
      "ROCm/maxtext src/MaxText/layers/moe.py, checkpoint_name of the products"},
-    {"maxtext", 2, 1, 1, true, NULL, false, "any tree, counted as maxtext@e591f30c"},
+    {"maxtext", 2, 1, 1, true, NULL, false, false, "any tree, counted as maxtext@e591f30c"},
 };
 
 spw_status spw_remat_tree_find(const char *name, const spw_remat_tree **out) {

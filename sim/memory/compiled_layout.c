@@ -34,14 +34,30 @@ static double choice(const spw_scheme_option *option, const char *word, size_t l
     return NAN;
 }
 
+/* What MaxText's own check of its configuration refuses. */
+static spw_status check_buffer(const spw_stack *stack, const spw_scheme *scheme, const spw_remat_tree *tree) {
+    const char *name = scheme->type->name;
+    const bool ring = strcmp(name, "ring") == 0 || strcmp(name, "ragged-ring") == 0;
+    if (!tree->sorted_buffer || !ring || !(spw_scheme_option_value(scheme, "buffer_factor") > 0.0) ||
+        spw_scheme_option_is(scheme, "ragged_sort", "true"))
+        return SPW_OK;
+    return spw_fail(SPW_ECONFIG,
+                    "scheme '%s': MaxText's tree of stack %s (%s) refuses ragged_buffer_factor with "
+                    "use_ring_of_experts unless use_ragged_sort is set; nearest: "
+                    "ring:ragged_sort=true,buffer_factor=%g",
+                    scheme->text, stack->name, tree->name, spw_scheme_option_value(scheme, "buffer_factor"));
+}
+
 spw_status spw_compiled_layout_settle(const spw_stack *stack, spw_scheme *scheme) {
     const spw_scheme_option *options = scheme->type->options;
     const spw_remat_tree *tree = NULL;
     size_t i = 0;
+    spw_status found = spw_remat_tree_find(stack->tree, &tree);
+    if (found == SPW_OK) found = check_buffer(stack, scheme, tree);
+    if (found != SPW_OK) return found;
     while (options[i].name != NULL && strcmp(options[i].name, "layout") != 0) i++;
     if (options[i].name == NULL) return SPW_OK;
-    const spw_status status = spw_remat_tree_find(stack->tree, &tree);
-    if (status != SPW_OK || tree->dense_layouts == NULL) return status;
+    if (tree->dense_layouts == NULL) return SPW_OK;
     const char *said = options[i].choices[(size_t)scheme->option[i]];
     if (!spw_scheme_option_is(scheme, "layout", "auto"))
         return spw_has_word(tree->dense_layouts, said) ? SPW_OK : refuse(stack, scheme, tree);

@@ -140,7 +140,7 @@ def check_rows(mesh, name, rng):
     for kind, trace in traces.items():
         path, out = scratch / f"{name}_{kind}.h5", scratch / f"{name}_{kind}_out.h5"
         trace.write(path)
-        result = json.loads(oracle.must("replay", path, "--job", job, "--format", "json", "--output", out))
+        result = json.loads(oracle.must("replay", path, "--job", job, "--stack", "none", "--format", "json", "--output", out))
         with h5py.File(out) as f:
             for i, scheme in enumerate(mesh.schemes()):
                 what, row, rows = f"{name} {kind} {vars(mesh)} {scheme}", result["rows"][i], 0
@@ -251,7 +251,7 @@ def check_refusals():
     mesh.gpus, mesh.S = 32, 24
     job = mesh.write("refused")
     for arguments, word in ((["--scheme", "dense:capacity_factor=1,layout=peeled"], "layout=exchange"), (["--scheme", "gmm-deepep"], "and ragged-ring; use one"),
-                            (["--scheme", "ring:token_chunks=2"], "token_chunks"), (["--stack", "xla-cuda-0.10.2"], "make both 1"),
+                            (["--scheme", "ring:token_chunks=2"], "token_chunks"), (["--stack", "xla-cuda-0.10.2", "--scheme", "gmm"], "make both 1"),
                             (["--scheme", "megatron-alltoall"], "distributed or replicated"),
                             (["--scheme", "dense:capacity_factor=1", "--set", "parallel.context=2"], "one at a time"),
                             (["--scheme", "dense:capacity_factor=1,layout=gathered", "--set", "parallel={expert: 4, fsdp: 8, context: 2}"],

@@ -1,5 +1,6 @@
 /* The memory of compiled programs: lists with pencil and paper, then properties, then stack files. */
 #include "sim/input/compiled_layer.h"
+#include "sim/memory/compiled_layout.h"
 #include "sim/memory/compiled_memory.h"
 
 #include "base/file.h"
@@ -96,6 +97,29 @@ static double layer_of(const spw_stack *stack, const char *text, size_t sequence
     return predict(stack, text, sequences, UNBOUNDED).fullest.layer_bytes / GIB;
 }
 
+/* types.py of MaxText, validate_ragged_buffer_factor; its tree of April has no such check. */
+static void test_ring_buffer(void) {
+    static const struct {
+        const char *stack, *scheme;
+        bool refused;
+    } cases[] = {{"xla-cuda-0.10.2", "ring:buffer_factor=1.5", true},
+                 {"xla-cuda-0.12.0", "ring:buffer_factor=1.5", true},
+                 {"xla-cuda-0.12.0-maxtext-0.2.5", "ring:buffer_factor=1.5", true},
+                 {"xla-cuda-0.12.0", "ragged-ring:buffer_factor=1.5", true},
+                 {"xla-cuda-0.12.0", "ring:ragged_sort=true,buffer_factor=1.5", false},
+                 {"xla-cuda-0.12.0", "gmm:buffer_factor=1.5", false},
+                 {"xla-cuda-0.12.0", "ring", false},
+                 {"xla-cuda-0.10.2-april", "ring:buffer_factor=1.5", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const spw_stack stack = stack_of(cases[i].stack);
+        spw_scheme scheme = scheme_of(cases[i].scheme);
+        const spw_status status = spw_compiled_layout_settle(&stack, &scheme);
+        CHECK(status == (cases[i].refused ? SPW_ECONFIG : SPW_OK));
+        CHECK(!cases[i].refused ||
+              strstr(spw_last_error(), "ring:ragged_sort=true,buffer_factor=1.5") != NULL);
+    }
+}
+
 static void test_layers(void) {
     const spw_stack cuda = stack_of("xla-cuda-0.10.2"), rocm = stack_of("xla-rocm-0.10.2-amd");
     const spw_stack april = stack_of("xla-cuda-0.10.2-april");
@@ -107,7 +131,7 @@ static void test_layers(void) {
     near(layer_of(&cuda, "gmm-deepep:fan_in=scatter2", 4) * GIB, 4 * 14 + 3 * 4 + 1.75,
          "its fullest is elsewhere");
     near(layer_of(&cuda, "ring:ragged_sort=true", 4) * GIB, 5 * 14 + 3 * 4 + 1.75, "ring, sorted");
-    near(layer_of(&cuda, "ring:buffer_factor=1", 8) * GIB, 56 + 3.5,
+    near(layer_of(&cuda, "ring:ragged_sort=true,buffer_factor=1", 8) * GIB, 56 + 3.5,
          "ring, sorted, forward: fp32 of all choices");
     near(layer_of(&april, "dense:capacity_factor=1.25", 4) * GIB,
          7 * 2.1875 + 3 * 0.625 + 1.25 + 0.875 + scatter, "dense");
@@ -445,6 +469,7 @@ int main(int argc, char **argv) {
     job.precision = (spw_precision){2, 2, 2, 2};
     job.remat = SPW_REMAT_FULL;
     test_around();
+    test_ring_buffer();
     test_layers();
     test_shapes();
     test_nested_scans();
