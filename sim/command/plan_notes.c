@@ -18,7 +18,6 @@
 #include "sim/replay/plan_answers.h"
 #include "sim/replay/result_print.h"
 #include "sim/replay/row_cost_print.h"
-#include "sim/routing/choice_tally.h"
 #include "sim/schemes/selection.h"
 #include "traces/trace.h"
 
@@ -214,6 +213,17 @@ static void print_batch(const spw_job *job, FILE *out) {
                 job->finetune.lora_rank);
 }
 
+/* What the trace that was named cannot say of the job. */
+static void print_trace(const spw_plan_view *v, FILE *out) {
+    reasons list = {.count = 0};
+    for (size_t i = 0; v->given && i < v->result->rows; i++) {
+        const spw_assumptions *a = &v->result->row[i].assumptions;
+        for (size_t j = 0; j < a->count; j++)
+            if (strstr(a->text[j], "the trace") != NULL) add_reason(&list, a->text[j], strlen(a->text[j]));
+    }
+    if (list.count > 0) print_reasons("trace", &list, out);
+}
+
 void spw_plan_print_doubts(const spw_plan_view *v, FILE *out) {
     const spw_job *job = v->request->job;
     char precision[SPW_PRECISION_TEXT];
@@ -227,8 +237,7 @@ void spw_plan_print_doubts(const spw_plan_view *v, FILE *out) {
                      "--sequences-per-gpu 1,2,4,8,16,32\n");
     fprintf(out, "routing   %s\n", v->routing);
     spw_stated_print(v->request->imbalance, spw_job_gpus(job), out);
-    const char *const missing = spw_choice_tally_said(&v->result->row[0].assumptions);
-    if (missing != NULL) fprintf(out, "%-*s%s\n", INDENT, "", missing);
+    print_trace(v, out);
     if (!v->details && v->settings->stack_distance[0] != '\0') print_software(v, out);
     print_limits(v, out);
 }

@@ -390,6 +390,7 @@ static spw_status read_default(const place *at, const spw_setting *setting, cons
     }
     if (setting->kind == SPW_SETTING_GROUP) {
         char prefix[PATH_SIZE];
+        if (strcmp(setting->fallback, "default") == 0) return SPW_OK;
         (void)snprintf(prefix, sizeof prefix, "%s%s.", at->prefix, setting->key);
         place inside = {at->settings, prefix};
         return read_mapping(&inside, setting->fields, around, false, field);

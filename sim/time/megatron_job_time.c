@@ -216,7 +216,7 @@ static spw_status begin(spw_prediction *p) {
     SPW_TRY(SPW_ALLOC(p->blocks, &p->shared_hidden_s));
     SPW_TRY(SPW_ALLOC(p->pipeline.stages, &p->copies_s));
     for (size_t s = 0; s < p->pipeline.stages; s++)
-        SPW_TRY(spw_offload_layer_s(p->q->point, s, &p->copies_s[s]));
+        SPW_TRY(spw_offload_layer_s(p->q->coefficients, p->q->point, s, &p->copies_s[s]));
     SPW_TRY(SPW_ALLOC(p->blocks, &p->time));
     SPW_TRY(SPW_ALLOC(p->blocks, &p->had));
     SPW_TRY(SPW_ALLOC(p->blocks, &p->order));

@@ -157,7 +157,7 @@ static spw_status add_end(const spw_prediction *p, size_t stage, spw_timeline *o
                     SPW_STREAM_COLLECTIVE, p->outside.gradients_s));
     SPW_TRY(add(out, "optimizer", "weights, gradients, moments", SPW_STREAM_COMPUTE,
                 bytes / c->copy_bytes_per_s.value * c->optimizer_share.value));
-    SPW_TRY(spw_host_optimizer_add(job, on_host, bytes / c->copy_bytes_per_s.value, out));
+    SPW_TRY(spw_host_optimizer_add(c, job, on_host, bytes / c->copy_bytes_per_s.value, out));
     if (job->muon) SPW_TRY(spw_muon_time_add(c, job, stage, out));
 
 cleanup:
