@@ -217,6 +217,7 @@ static void test_delayed(void) {
 static void test_offload_stays(void) {
     static spw_job job;
     static spw_footprint f;
+    static const spw_megatron_coefficients c = {.host_link_bytes_per_s = {.value = 55.2e9}};
     static const char *const modules[] = {"moe_act", "moe_act, expert_fc1"};
     uint64_t peak[2];
     double copies_s[2];
@@ -234,7 +235,7 @@ static void test_offload_stays(void) {
         const spw_point point = spw_point_of(&job, &scheme, 2);
         CHECK_OK(spw_footprint_compute(&point, NULL, &f));
         peak[i] = spw_footprint_walked_peak(&f, &f.waiting, 0);
-        CHECK_OK(spw_offload_layer_s(&point, 0, &copies_s[i]));
+        CHECK_OK(spw_offload_layer_s(&c, &point, 0, &copies_s[i]));
         CHECK(spw_offload_stays(&job) == (i == 1));
     }
     CHECK(peak[0] == peak[1] && peak[0] > 0);
