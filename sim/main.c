@@ -28,8 +28,9 @@ static void usage(FILE *out) {
     fprintf(out,
             "usage: spillway COMMAND [OPTION]... (spillway COMMAND --help tells more; spillway --version)\n");
     spw_command_list(spw_commands, out);
-    fprintf(out, "  %-9s %s\n", "help",
-            "this list; help COMMAND; help job and help cluster list the keys of those files");
+    fprintf(out, "  %-9s %s\n", "help", "this list; help COMMAND; help TOPIC, where a topic is:");
+    for (const spw_command_topic *t = spw_command_topics; t->name != NULL; t++)
+        fprintf(out, "            %-9s %s\n", t->name, t->help);
 }
 
 static bool is_topic(const char *word) {
@@ -38,19 +39,27 @@ static bool is_topic(const char *word) {
     return false;
 }
 
+static const char *list_topics(char *out, size_t size) {
+    out[0] = '\0';
+    for (const spw_command_topic *t = spw_command_topics; t->name != NULL; t++)
+        (void)snprintf(out + strlen(out), size - strlen(out), "%s%s", out[0] != '\0' ? ", " : "", t->name);
+    return out;
+}
+
 static spw_status help(const char *topic) {
+    char topics[256];
     if (topic != NULL && spw_asks_for_help(topic)) topic = NULL;
     for (const spw_command_topic *t = spw_command_topics; topic != NULL && t->name != NULL; t++) {
         if (strcmp(topic, t->name) != 0) continue;
-        const spw_status status = spw_command_lines_at(SPW_HELP_CHARACTERS);
-        if (status == SPW_OK) spw_settings_describe(t->settings(), stdout);
-        return status;
+        const spw_status status =
+            spw_command_lines_at(t->settings != NULL ? SPW_HELP_CHARACTERS : SPW_LINE_CHARACTERS);
+        if (status == SPW_OK && t->settings != NULL) spw_settings_describe(t->settings(), stdout);
+        return status == SPW_OK && t->print != NULL ? t->print(stdout) : status;
     }
     if (topic != NULL)
-        return spw_fail(
-            SPW_EARG,
-            "there is no help on '%s'; topics are job, cluster and the commands that spillway help lists",
-            topic);
+        return spw_fail(SPW_EARG,
+                        "there is no help on '%s'; topics are %s and the commands that spillway help lists",
+                        topic, list_topics(topics, sizeof topics));
     usage(stdout);
     return SPW_OK;
 }

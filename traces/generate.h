@@ -70,6 +70,7 @@ bool spw_distribution_limit(spw_distribution *distribution, size_t groups, size_
 
 /* Name of the i-th distribution; NULL: there are no more. */
 const char *spw_distribution_name(size_t i);
+const char *spw_distribution_help(size_t i); /* one line of what it is */
 
 /* Steps, from the first on, that show what the distribution does: 1 where no step differs from another; the rise of a
  * collapse and three times its recovery, which leaves a twentieth; SPW_DRIFT_STEPS of a drift, which has no end. */

@@ -31,6 +31,14 @@ static const struct cudaDeviceProp *properties(void) {
     return known ? &found : NULL;
 }
 
+const char *spw_device_runtime(void) {
+#if defined(SPW_HIP)
+    return "HIP";
+#else
+    return "CUDA";
+#endif
+}
+
 int spw_device_count(void) {
     int count = 0;
     return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;

@@ -19,6 +19,8 @@ int spw_device_count(void);
 int spw_device_multiprocessors(void);
 const char *spw_device_name(void);
 const char *spw_device_architecture(void); /* as compilers of kernels name it: "sm_90", "gfx950..."; "none" */
+/* What the program was built with: "CUDA", "HIP"; "": neither. */
+const char *spw_device_runtime(void);
 
 /* SPW_OK for error 0, else SPW_EDEVICE with the runtime's text. */
 SPW_MUST_CHECK spw_status spw_device_check(int error, const char *what);

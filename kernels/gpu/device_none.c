@@ -5,3 +5,4 @@ int spw_device_count(void) { return 0; }
 int spw_device_multiprocessors(void) { return 0; }
 const char *spw_device_name(void) { return "none"; }
 const char *spw_device_architecture(void) { return "none"; }
+const char *spw_device_runtime(void) { return ""; }

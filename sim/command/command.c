@@ -1,6 +1,9 @@
 #include "sim/command/command.h"
 
 #include "base/run_files.h"
+#include "sim/command/examples.h"
+#include "sim/command/job_options.h"
+#include "sim/command/option_group.h"
 #include "sim/input/common_names.h"
 #include "sim/input/nearest.h"
 #include "sim/print/wrap.h"
@@ -17,9 +20,10 @@ enum { MOST_OUTPUTS = 8 };
 typedef struct parsing {
     const struct argp *argp;
     void *state;
-    FILE *out;     /* in the place of standard error */
-    bool wide;     /* --wide */
-    size_t layout; /* the place of --wide among the children */
+    FILE *out;        /* in the place of standard error */
+    bool wide;        /* --wide */
+    size_t layout;    /* the place of --wide among the children */
+    const char *name; /* of the command, "trace info" */
     struct {
         const struct argp_option *option;
         const char *path;
@@ -312,25 +316,78 @@ spw_status spw_command_describe(const spw_command_row *row, spw_command_listener
 
 enum { MOST_CHILDREN = 4 };
 
-/* The options of a command and those of every command; returns the place of the latter. */
-static size_t add_layout(const struct argp *argp, struct argp_child children[MOST_CHILDREN + 2]) {
+/* The options of a command and those of every command; returns the place of the latter. Commands on a job have theirs in groups. */
+static size_t add_layout(struct argp *argp, struct argp_child children[MOST_CHILDREN + 3],
+                         spw_grouped_options *grouped) {
     size_t count = 0;
+    bool groups = false;
     while (argp->children != NULL && argp->children[count].argp != NULL && count < MOST_CHILDREN) {
         children[count] = argp->children[count];
+        groups = groups || children[count].argp == &spw_job_argp;
         count++;
     }
     children[count].argp = &layout_argp;
+    argp->children = children;
+    if (!groups) return count;
+    argp->options = spw_option_group_add(argp, grouped)->options;
+    for (size_t i = 0; i <= count; i++) children[i].argp = spw_option_group_add(children[i].argp, grouped);
+    children[count + 1].argp = spw_option_group_headings(grouped);
     return count;
 }
 
+/* --- Examples below the options --- */
+
+static bool is_example_of(const spw_example *e, const char *command) {
+    const size_t length = strlen(command);
+    return strncmp(e->page, command, length) == 0 && (e->page[length] == '\0' || e->page[length] == ' ');
+}
+
+void spw_command_examples(const char *command, FILE *out) {
+    enum { WIDTH = 72 }; /* argp breaks lines at 79 characters */
+    const char *heading = "Examples:\n";
+    for (const spw_example *e = spw_examples; e->page != NULL; e++) {
+        size_t used = 0;
+        if (!is_example_of(e, command)) continue;
+        fprintf(out, "%s  # %s\n  ", heading, e->purpose);
+        for (const char *word = e->line; *word != '\0';) { /* a long line goes on behind a backslash */
+            const size_t length = strcspn(word, " ");
+            if (used > 0 && used + 1 + length > WIDTH) {
+                (void)fputs(" \\\n     ", out);
+                used = 4;
+            }
+            used += (size_t)fprintf(out, "%s%.*s", used > 0 ? " " : "", (int)length, word);
+            word += length + (word[length] == ' ');
+        }
+        (void)fputc('\n', out);
+        heading = "";
+    }
+}
+
+/* argp asks for every text of a help; behind all others come the examples. */
+static char *filter_help(int key, const char *text, void *input) {
+    const parsing *p = input;
+    char *made = NULL;
+    size_t bytes = 0;
+    if (key != ARGP_KEY_HELP_EXTRA)
+        return p != NULL && p->argp->help_filter != NULL ? p->argp->help_filter(key, text, p->state)
+                                                         : (char *)text;
+    FILE *memory = p != NULL ? open_memstream(&made, &bytes) : NULL;
+    if (memory == NULL) return NULL;
+    spw_command_examples(p->name, memory);
+    if (fclose(memory) == 0 && bytes > 0) return made;
+    free(made);
+    return NULL;
+}
+
 spw_status spw_command_parse(const struct argp *argp, int argc, char **argv, void *state) {
-    struct argp_child children[MOST_CHILDREN + 2] = {{0}};
+    struct argp_child children[MOST_CHILDREN + 3] = {{0}};
     struct argp plainly = *argp;
-    parsing p = {.argp = argp, .state = state};
+    spw_grouped_options grouped = {.argps = 0};
+    parsing p = {.argp = argp, .state = state, .name = strchr(argv[0], ' ')};
     spw_status status = SPW_OK;
     plainly.parser = parse_plainly;
-    plainly.children = children;
-    p.layout = add_layout(argp, children);
+    p.name = p.name != NULL ? p.name + 1 : "";
+    p.layout = add_layout(&plainly, children, &grouped);
     if (listening.hear != NULL) {
         listening.hear(&plainly, listening.state);
         listening.heard = true;
@@ -340,6 +397,7 @@ spw_status spw_command_parse(const struct argp *argp, int argc, char **argv, voi
     SPW_TRY(check_options(argc, argv));
     SPW_TRY(check_names(&plainly, argc, argv));
     SPW_TRY(spw_command_lines_at(SPW_LINE_CHARACTERS));
+    plainly.help_filter = filter_help;
     p.out = fopencookie(NULL, "w", (cookie_io_functions_t){.write = write_plain});
     if (p.out == NULL) SPW_TRY(spw_fail(SPW_ENOMEM, "cannot allocate a stream"));
     (void)setvbuf(p.out, NULL, _IOLBF, 0);

@@ -30,13 +30,18 @@ void spw_command_list(const spw_command_row *rows, FILE *out);
 /* Runs `row` with what follows argv[1], its name. */
 SPW_MUST_CHECK spw_status spw_command_run(const spw_command_row *row, int argc, char **argv);
 
-/* What `spillway help` explains beside the commands: the keys of the files that a user writes. */
+/* The examples of a command or of its parts, each below what it is for; nothing where there are none. */
+void spw_command_examples(const char *command, FILE *out);
+
+/* What `spillway help` explains beside the commands. Either the keys of a file that a user writes, or a list of names. */
 typedef struct spw_command_topic {
     const char *name, *help;
-    const spw_setting *(*settings)(void);
+    const spw_setting *(*settings)(void); /* NULL: a list */
+    spw_status (*print)(FILE *out);       /* "  name: text" a line */
 } spw_command_topic;
 extern const spw_command_topic spw_command_topics[]; /* a row without a name ends it */
 
+spw_status spw_command_doctor(int argc, char **argv);
 spw_status spw_command_trace(int argc, char **argv);
 spw_status spw_command_replay(int argc, char **argv);
 spw_status spw_command_model(int argc, char **argv);
@@ -49,6 +54,7 @@ spw_status spw_command_calibrate_megatron(int argc, char **argv);
 spw_status spw_command_calibrate_time(int argc, char **argv);
 spw_status spw_command_job(int argc, char **argv);
 spw_status spw_command_score(int argc, char **argv);
+spw_status spw_command_ask_xla(int argc, char **argv);
 spw_status spw_command_bench(int argc, char **argv);
 spw_status spw_command_bench_replay(int argc, char **argv);
 spw_status spw_command_bench_reference(int argc, char **argv);

@@ -496,6 +496,7 @@ spw_status spw_command_plan(int argc, char **argv) {
                                 .argument = argv + 1,
                                 .arguments = (size_t)argc - 1,
                                 .traced = o->trace_path != NULL && !info->synthetic,
+                                .given = o->trace_path != NULL,
                                 .even = is_even(o),
                                 .allocator = o->allocator != NULL,
                                 .all = o->all,

@@ -1,6 +1,7 @@
-/* The table of commands. To add one: its file, its row here, its lines in sim/manual/examples.c. */
+/* The table of commands. To add one: its file, its row here, four lines in sim/command/examples.c. */
 #include "sim/command/command.h"
 
+#include "sim/command/help_lists.h"
 #include "sim/input/cluster.h"
 #include "sim/input/job.h"
 
@@ -22,13 +23,21 @@ const spw_command_row spw_commands[] = {
     {"verify", spw_command_verify, "simulator, executed reference and plain layer agree?", NULL},
     {"score", spw_command_score, "predictions beside published and compiled runs", NULL},
     {"calibrate", spw_command_calibrate, "fit memory or time to tables of runs", spw_calibrate_parts},
+    {"ask-xla", spw_command_ask_xla, "the memory of a job's MaxText program as XLA compiles it, beside ours",
+     NULL},
     {"bench", spw_command_bench, "speed, beside the machine's ceiling", spw_bench_parts},
+    {"doctor", spw_command_doctor, "what is installed, what works here, and what does not", NULL},
     {0},
 };
 
 const spw_command_topic spw_command_topics[] = {
-    {"job", "the keys of a job's file", spw_job_settings},
-    {"cluster", "the keys of a cluster's file", spw_cluster_settings},
+    {"job", "the keys of a job's file", spw_job_settings, NULL},
+    {"cluster", "the keys of a cluster's file", spw_cluster_settings, NULL},
+    {"schemes", "the execution schemes and their options", NULL, spw_help_schemes},
+    {"models", "the models that are known by name", NULL, spw_help_models},
+    {"clusters", "the clusters that are known by name", NULL, spw_help_clusters},
+    {"routing", "the kinds of routing that are generated", NULL, spw_help_routing},
+    {"words", "the words of the output, and what they mean", NULL, spw_help_words},
     {0},
 };
 

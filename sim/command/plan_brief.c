@@ -106,6 +106,24 @@ static void print_sure(const spw_plan_view *v, const spw_result_row *r, FILE *ou
     print_speed(sure, out);
 }
 
+/* How sure it is that no other point is faster. */
+static void print_next(const spw_plan_view *v, FILE *out) {
+    const spw_result_row *next = spw_result_row_at(v->result, v->result->answers.next);
+    char name[POINT];
+    if (next == NULL) return;
+    fprintf(out, "; faster than the next, %s, in %.0f of 100", point_of(next, name),
+            fmin(round(100.0 * v->result->answers.next_chance), 99.0)); /* nothing is certain */
+}
+
+/* Whether it is the routing alone that keeps a point from fitting. */
+static void print_even(const spw_plan_view *v, const spw_result_row *r, FILE *out) {
+    const uint64_t even = spw_result_balanced(r).peak_bytes, budget = r->footprint.budget_bytes;
+    if (v->even || even > budget || r->memory.max_bytes <= budget) return;
+    fprintf(out,
+            "; with balanced routing it needs %.1f GiB: the routing alone decides (--routing, --imbalance)",
+            (double)even / GIB);
+}
+
 /* Without a time, or without a point that fits. */
 static void print_none(const spw_plan_view *v, FILE *out) {
     const spw_result_answers *a = &v->result->answers;
@@ -124,6 +142,7 @@ static void print_none(const spw_plan_view *v, FILE *out) {
             (double)least->memory.max_bytes / GIB, spw_point_is_live_alone(least) ? " or more" : "",
             (double)least->footprint.budget_bytes / GIB,
             spw_verdict_sentence(spw_result_verdict(least), least->surely_fits));
+    print_even(v, least, out);
     if (v->tries->misfits > 0 && !spw_point_fits(least))
         fprintf(out, "; for %s: %s", point_of(&v->result->row[v->tries->misfit[0].row], name),
                 v->tries->misfit[0].advice);
@@ -143,6 +162,7 @@ void spw_plan_print_brief(const spw_plan_view *v, FILE *out) {
     fprintf(out, ", step %s s (%s)", spw_figure_text(r->time.step_s, step),
             spw_span_text(r->time.low_s, r->time.high_s, " to ", span));
     print_cost(v, r, out);
+    print_next(v, out);
     fputc('\n', out);
     fprintf(out, "fits      ");
     spw_plan_print_room(r, out);

@@ -92,6 +92,8 @@ json_t *spw_plan_json(spw_json *json, const spw_plan_view *v) {
     spw_json_put(json, plan, "front",
                  json_incref(json_object_get(json_object_get(object, "answers"), "front")));
     spw_json_put(json, plan, "fastest", position(a->fastest));
+    spw_json_put(json, plan, "next", position(a->next));
+    spw_json_put(json, plan, "fastest_faster_than_next", spw_json_real(a->next_chance));
     spw_json_put(json, plan, "fastest_dropless", position(a->fastest_dropless));
     spw_json_put(json, plan, "fastest_sure", position(a->fastest_sure));
     spw_json_put(json, plan, "fastest_dropless_sure", position(a->fastest_dropless_sure));

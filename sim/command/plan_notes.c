@@ -12,12 +12,12 @@
 #include "sim/memory/cross_entropy.h"
 #include "sim/memory/footprint_check.h"
 #include "sim/memory/launches.h"
+#include "sim/memory/megatron_notes.h"
 #include "sim/print/plural.h"
 #include "sim/print/table.h"
 #include "sim/replay/plan_answers.h"
 #include "sim/replay/result_print.h"
 #include "sim/replay/row_cost_print.h"
-#include "sim/routing/choice_tally.h"
 #include "sim/schemes/selection.h"
 #include "traces/trace.h"
 
@@ -100,8 +100,8 @@ static void print_reasons(const char *what, const reasons *list, FILE *out) {
 
 /* Which points cannot be, whose state is taken as sharded, what the coefficients were not fitted on, and which points have no time. */
 static void print_limits(const spw_plan_view *v, FILE *out) {
-    reasons position = {.count = 0}, outside = {.count = 0}, untimed = {.count = 0}, refused = {.count = 0},
-            state = {.count = 0};
+    reasons position = {.count = 0}, keys = {.count = 0}, outside = {.count = 0}, untimed = {.count = 0},
+            refused = {.count = 0}, state = {.count = 0};
     for (size_t i = 0; i < v->result->refusals; i++) {
         const spw_refusal *refusal = &v->result->refusal[i];
         char text[SPW_OUTSIDE_TEXT];
@@ -117,6 +117,9 @@ static void print_limits(const spw_plan_view *v, FILE *out) {
         if (spw_selection_note(&row->scheme, v->settings->trace->has_weights, text))
             add_reason(&position, text, strlen(text));
         if (loss != NULL) add_reason(&position, loss, strlen(loss));
+        const char *note = NULL;
+        for (size_t n = 0; (note = spw_megatron_note(v->request->job, &row->scheme, n)) != NULL; n++)
+            add_reason(&keys, note, strlen(note));
         if (sharded != NULL) add_reason(&state, sharded, strlen(sharded));
         for (size_t j = 0; j < row->outside_fit.count; j++) {
             const char *feature = row->outside_fit.item[j].feature;
@@ -127,6 +130,7 @@ static void print_limits(const spw_plan_view *v, FILE *out) {
     if (refused.count > 0) print_reasons("cannot be", &refused, out);
     if (state.count > 0) print_reasons("state", &state, out);
     if (position.count > 0) print_reasons("assumed", &position, out);
+    if (keys.count > 0) print_reasons("keys", &keys, out);
     if (outside.count > 0) print_reasons("outside the fit: ", &outside, out);
     if (untimed.count > 0) print_reasons("no times", &untimed, out);
 }
@@ -221,6 +225,17 @@ static void print_layout(const spw_plan_view *v, FILE *out) {
                 layout);
 }
 
+/* What the trace that was named cannot say of the job. */
+static void print_trace(const spw_plan_view *v, FILE *out) {
+    reasons list = {.count = 0};
+    for (size_t i = 0; v->given && i < v->result->rows; i++) {
+        const spw_assumptions *a = &v->result->row[i].assumptions;
+        for (size_t j = 0; j < a->count; j++)
+            if (strstr(a->text[j], "the trace") != NULL) add_reason(&list, a->text[j], strlen(a->text[j]));
+    }
+    if (list.count > 0) print_reasons("trace", &list, out);
+}
+
 void spw_plan_print_doubts(const spw_plan_view *v, FILE *out) {
     const spw_job *job = v->request->job;
     char precision[SPW_PRECISION_TEXT];
@@ -235,8 +250,7 @@ void spw_plan_print_doubts(const spw_plan_view *v, FILE *out) {
                      "--sequences-per-gpu 1,2,4,8,16,32\n");
     fprintf(out, "routing   %s\n", v->routing);
     spw_stated_print(v->request->imbalance, spw_job_gpus(job), out);
-    const char *const missing = spw_choice_tally_said(&v->result->row[0].assumptions);
-    if (missing != NULL) fprintf(out, "%-*s%s\n", INDENT, "", missing);
+    print_trace(v, out);
     if (!v->details && v->settings->stack_distance[0] != '\0') print_software(v, out);
     print_limits(v, out);
 }

@@ -16,6 +16,7 @@ typedef struct spw_plan_view {
     const char *routing;   /* where the routing comes from, for a person */
     char *const *argument; /* [arguments] words of the command line behind `plan` */
     size_t arguments;
+    bool given;        /* a trace was named, of whatever kind */
     bool traced;       /* the routing is a trace that was recorded, not made */
     bool even;         /* it is as even as chance leaves it */
     bool allocator;    /* its settings were asked for */

@@ -84,6 +84,8 @@ static spw_status express_memory(spw_flag_draft *f) {
         (void)snprintf(text, sizeof text, "%.17g", job->optimizer_on_host);
         SPW_TRY(spw_flags_say(f, "@optimizer_fraction", text));
     }
+    if (job->megatron.overlap_gradients) SPW_TRY(spw_flags_say(f, "@overlap_gradients", "true"));
+    if (job->megatron.overlap_gathers) SPW_TRY(spw_flags_say(f, "@overlap_gathers", "true"));
     if (job->muon_ping_pong) SPW_TRY(spw_flags_say(f, "@muon_packed", "false"));
     if (job->remat == SPW_REMAT_FULL) {
         SPW_TRY(spw_flags_say(f, "@recompute", "full"));

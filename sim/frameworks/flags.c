@@ -271,6 +271,21 @@ cleanup:
     return status;
 }
 
+spw_status spw_flags_fill(const spw_framework *framework, const spw_job *job, const spw_scheme *scheme,
+                          spw_flag_draft *out, char **text) {
+    spw_status status = SPW_OK;
+    *text = NULL;
+    *out = (spw_flag_draft){.framework = framework, .job = job, .scheme = scheme};
+    SPW_TRY(say_all(out));
+    add_option(out, "--cluster", job->cluster_text);
+    out->differences = out->options + strlen(out->options);
+    SPW_TRY(spw_flags_text(out, text));
+    SPW_TRY(compare(out, *text, job));
+
+cleanup:
+    return status;
+}
+
 spw_status spw_flags_print(const spw_framework *framework, const spw_job *job, const spw_scheme *scheme,
                            FILE *out) {
     spw_flag_draft *f = NULL;
@@ -287,11 +302,7 @@ spw_status spw_flags_print(const spw_framework *framework, const spw_job *job, c
     *point = *job;
     point->batches = point->schemes = 1;
     (void)snprintf(point->scheme[0], sizeof point->scheme[0], "%s", scheme->text);
-    *f = (spw_flag_draft){.framework = framework, .job = point, .scheme = scheme};
-    SPW_TRY(say_all(f));
-    add_option(f, "--cluster", point->cluster_text);
-    SPW_TRY(spw_flags_text(f, &text));
-    SPW_TRY(compare(f, text, point));
+    SPW_TRY(spw_flags_fill(framework, point, scheme, f, &text));
     fprintf(out, "# spillway plan --from FILE%s\n%s", f->options, text);
 
 cleanup:

@@ -21,7 +21,9 @@ struct spw_flag_draft {
     const spw_scheme *scheme;
     spw_flag flag[SPW_FLAGS];
     size_t flags;
-    char options[SPW_FLAG_OPTIONS]; /* "--cluster h100-8x8 --set memory_fraction=0.9" */
+    char options[SPW_FLAG_OPTIONS]; /* " --cluster h100-8x8 --set memory_fraction=0.9" */
+    const char
+        *differences; /* of options: what the text alone would read as another job; without --cluster */
 };
 
 /* For rules: a fact or a key under the name that its row has; nothing where the framework has no name for it or for the value. */
@@ -29,6 +31,11 @@ SPW_MUST_CHECK spw_status spw_flags_say(spw_flag_draft *flags, const char *ours,
 /* A number that the scheme's option has; nothing where it is 0 or not given. */
 SPW_MUST_CHECK spw_status spw_flags_say_option(spw_flag_draft *flags, const char *option, const char *ours);
 SPW_MUST_CHECK spw_status spw_flags_say_count(spw_flag_draft *flags, const char *ours, size_t value);
+
+/* Fills `out` with the settings, and *text with what the framework reads, freed by free(). `job` and `scheme` are borrowed; the
+ * job has one batch. Errors as of spw_flags_print(). */
+SPW_MUST_CHECK spw_status spw_flags_fill(const spw_framework *framework, const spw_job *job,
+                                         const spw_scheme *scheme, spw_flag_draft *out, char **text);
 
 /* The job with its first batch alone. SPW_ECONFIG where the scheme is none of the framework's. The text is read back before it is
  * printed, and what would be another job becomes an option. */

@@ -27,6 +27,17 @@ static void print_launcher(const spw_flag_draft *f, FILE *out) {
     }
 }
 
+/* On unless a switch turns them off: NVIDIA/Megatron-LM d98e8a64 megatron/training/arguments.py. */
+static const struct { const char *name, *off; } turned_off[] = {{"apply_rope_fusion", "no_rope_fusion"}};
+
+/* The switch that says a value; NULL: its absence does. */
+static const char *switch_of(const spw_flag *flag) {
+    for (size_t i = 0; i < sizeof turned_off / sizeof *turned_off; i++)
+        if (strcmp(turned_off[i].name, flag->name) == 0)
+            return strcmp(flag->value, "false") == 0 ? turned_off[i].off : NULL;
+    return strcmp(flag->value, "false") == 0 ? NULL : flag->name;
+}
+
 /* Megatron-LM's switches stand alone; one that is off is left out. Lists are words. */
 static void print_arguments(const spw_flag_draft *f, FILE *out) {
     char value[SPW_FLAG_VALUE];
@@ -34,10 +45,11 @@ static void print_arguments(const spw_flag_draft *f, FILE *out) {
     fprintf(out, " pretrain_gpt.py");
     for (size_t i = 0; i < f->flags; i++) {
         const spw_flag *flag = &f->flag[i];
-        if (is_launcher(flag->name) || strcmp(flag->value, "false") == 0) continue;
+        const char *name = switch_of(flag);
+        if (is_launcher(flag->name) || name == NULL) continue;
         fprintf(out, " \\\n    --");
-        print_dashed(flag->name, out);
-        if (strcmp(flag->value, "true") == 0) continue;
+        print_dashed(name, out);
+        if (strcmp(flag->value, "true") == 0 || strcmp(flag->value, "false") == 0) continue;
         (void)snprintf(value, sizeof value, "%s", flag->value);
         char *rest = NULL;
         const bool list = strstr(flag->name, "modules") != NULL;
@@ -73,6 +85,9 @@ static const struct {
                 {"optimizer", "optimizer"},
                 {"optimizer_cpu_offload", "optimizer"},
                 {"optimizer_offload_fraction", "optimizer"},
+                {"overlap_grad_reduce", "ddp"},
+                {"overlap_param_gather", "ddp"},
+                {"delay_wgrad_compute", "comm_overlap"},
                 {"overlap_moe_expert_parallel_comm", "comm_overlap"}};
 
 static const char *section_of(const char *name) {

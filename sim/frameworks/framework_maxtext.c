@@ -234,6 +234,23 @@ cleanup:
 
 /* --- Back --- */
 
+/* Its names of models, src/maxtext/configs/models, where a preset is called otherwise. */
+static const spw_word_pair models[] = {{"deepseek2-16b", "deepseek-v2-lite"},
+                                       {"deepseek2-236b", "deepseek-v2"},
+                                       {"deepseek3-671b", "deepseek-v3"},
+                                       {"deepseek3.2-671b", "deepseek-v3.2"},
+                                       {"kimi-k2-1t", "kimi-k2"},
+                                       {"qwen3-480b-a35b", "qwen3-coder-480b-a35b"},
+                                       {"llama4-17b-16e", "llama-4-scout"},
+                                       {"llama4-17b-128e", "llama-4-maverick"},
+                                       {NULL, NULL}};
+
+static const char *model_of(const char *preset) {
+    for (const spw_word_pair *pair = models; pair->theirs != NULL; pair++)
+        if (strcmp(pair->ours, preset) == 0) return pair->theirs;
+    return preset;
+}
+
 static spw_status express_scheme(spw_flag_draft *f) {
     const char *name = f->scheme->type->name;
     const bool ring = strcmp(name, "ring") == 0, ragged_ring = strcmp(name, "ragged-ring") == 0,
@@ -265,12 +282,14 @@ spw_status spw_express_maxtext(spw_flag_draft *f) {
     spw_status status = SPW_OK;
     const size_t stages = job->pipeline, sharers = job->tensor * job->context * stages;
     const size_t accumulation = stages > 1 ? 1 : job->micro_batches;
-    SPW_TRY(spw_flags_say(f, "@model_name", job->model_text));
+    SPW_TRY(spw_flags_say(f, "@model_name", model_of(spw_model_preset_of(job->model_text))));
     (void)snprintf(text, sizeof text, "%.17g",
                    (double)job->sequences_per_gpu[0] / (double)(sharers * accumulation));
     SPW_TRY(spw_flags_say(f, "@per_device", text));
     SPW_TRY(spw_flags_say_count(f, "@accumulation", accumulation));
     SPW_TRY(spw_express_maxtext_mesh(f));
+    if (job->precision.gradients == 2 && (job->precision.fp16 & 2U) == 0)
+        SPW_TRY(spw_flags_say(f, "@grad_dtype", "bfloat16")); /* base.yml: float32 */
     SPW_TRY(express_scheme(f));
     if (stages > 1) SPW_TRY(spw_flags_say_count(f, "@pipeline_micro_batches", job->micro_batches));
     if (stages > 1 && job->virtual_stages > 0)

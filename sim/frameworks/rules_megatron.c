@@ -128,6 +128,27 @@ cleanup:
     return status;
 }
 
+/* Megatron-LM itself refuses gathers without sums, and sharded weights have collectives of their own. */
+static spw_status compose_collectives(spw_draft *d) {
+    const bool sums = spw_draft_on(d, "@overlap_gradients"), gathers = spw_draft_on(d, "@overlap_gathers"),
+               sharded = strcmp(spw_draft_key_value(d, "optimizer"), "sharded") == 0,
+               distributed = strcmp(spw_draft_key_value(d, "optimizer"), "distributed") == 0;
+    spw_status status = SPW_OK;
+    if (sums && sharded)
+        return spw_draft_note_fact(d, SPW_NOTE_LACKS, "@overlap_gradients",
+                                   "of sharded weights it is not told apart what hides");
+    if (sums) SPW_TRY(spw_draft_put(d, "overlap_grad_reduce", "true", "@overlap_gradients"));
+    if (sums && gathers && distributed)
+        SPW_TRY(spw_draft_put(d, "overlap_param_gather", "true", "@overlap_gathers"));
+    else if (gathers)
+        SPW_TRY(spw_draft_note_fact(
+            d, SPW_NOTE_LACKS, "@overlap_gathers",
+            "without the distributed optimizer and overlap_grad_reduce nothing is gathered"));
+
+cleanup:
+    return status;
+}
+
 /* Modules of the list that this program knows, joined by '+'. The others are noted. */
 static spw_status known_modules(spw_draft *d, const char *list, const char *known, const char *fact,
                                 const char *why, char *out, size_t size) {
@@ -240,6 +261,7 @@ spw_status spw_compose_megatron(spw_draft *d) {
     SPW_TRY(compose_precision(d));
     SPW_TRY(compose_fp8(d, &recipe));
     SPW_TRY(compose_optimizer(d));
+    SPW_TRY(compose_collectives(d));
     SPW_TRY(compose_recompute(d));
     SPW_TRY(compose_offload(d));
     SPW_TRY(compose_kernels(d));

@@ -4,6 +4,7 @@
 
 #include "sim/input/cluster.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 
 /* A figure and its standard error; 0 where nothing was fitted. */
@@ -12,6 +13,8 @@ typedef struct spw_coefficient {
     spw_evidence evidence;
     char source[SPW_FIGURE_SOURCE];
 } spw_coefficient;
+/* The same figure from the same source. */
+bool spw_coefficient_is(const spw_coefficient *coefficient, const spw_coefficient *other);
 void spw_coefficient_write(FILE *file, const char *key, const spw_coefficient *coefficient);
 
 #endif

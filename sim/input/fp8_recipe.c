@@ -1,5 +1,7 @@
 #include "sim/input/fp8_recipe.h"
 
+#include "sim/input/stack_defaults.h"
+
 static const double TILE = 128.0 * 128.0;
 
 typedef struct recipe {
@@ -18,24 +20,14 @@ static const recipe recipes[SPW_FP8_RECIPES] = {
                          true,
                          true,
                          true,
-                         {.cast_bytes = 2.0,
-                          .align = 16,
-                          OPERANDS,
-                          .products_share = 0.845,
-                          .products_width = 0.2,
-                          .products_are = MEASURED}},
-    [SPW_FP8_TENSORWISE] = {"tensorwise",
-                            true,
-                            true,
-                            true,
-                            true,
-                            {.cast_bytes = 4.0,
-                             .align = 16,
-                             OPERANDS,
-                             .from_original = true,
-                             .products_share = 0.845,
-                             .products_width = 0.2,
-                             .products_are = MEASURED}},
+                         {.cast_bytes = 2.0, .align = 16, OPERANDS, .products_are = MEASURED}},
+    [SPW_FP8_TENSORWISE] =
+        {"tensorwise",
+         true,
+         true,
+         true,
+         true,
+         {.cast_bytes = 4.0, .align = 16, OPERANDS, .from_original = true, .products_are = MEASURED}},
     [SPW_FP8_BLOCKWISE] = {"blockwise",
                            true,
                            false,
@@ -51,8 +43,6 @@ static const recipe recipes[SPW_FP8_RECIPES] = {
                             .settles_apart = true,
                             .both = true,
                             .scaled = true,
-                            .products_share = 0.68,
-                            .products_width = 0.3,
                             .products_are = MEASURED}},
     [SPW_FP8_MXFP8] = {"mxfp8",
                        false,
@@ -67,12 +57,19 @@ static const recipe recipes[SPW_FP8_RECIPES] = {
                         .from_original = true,
                         .both = true,
                         .scaled = true,
-                        .products_share = 0.845,
-                        .products_width = 0.4,
                         .products_are = "assumed as of tensorwise"}},
 };
 
 #undef OPERANDS
+
+static const struct {
+    const spw_coefficient *share, *width;
+} products[SPW_FP8_RECIPES] = {
+    [SPW_FP8_DELAYED] = {&spw_default_fp8_delayed_share, &spw_default_fp8_delayed_width},
+    [SPW_FP8_TENSORWISE] = {&spw_default_fp8_tensorwise_share, &spw_default_fp8_tensorwise_width},
+    [SPW_FP8_BLOCKWISE] = {&spw_default_fp8_blockwise_share, &spw_default_fp8_blockwise_width},
+    [SPW_FP8_MXFP8] = {&spw_default_fp8_mxfp8_share, &spw_default_fp8_mxfp8_width},
+};
 
 const char *spw_fp8_recipe_name(spw_fp8_recipe r) { return recipes[r].name; }
 
@@ -113,6 +110,8 @@ spw_status spw_fp8_facts_of(spw_fp8_recipe r, spw_gpu_generation gpu, spw_fp8_fa
     if (r == SPW_FP8_NONE) return SPW_OK;
     if (!runs_on(r, gpu)) return refuse(r, gpu);
     *out = recipes[r].facts;
+    out->products_share = products[r].share->value;
+    out->products_width = products[r].width->value;
     if (!out->both && hopper) out->settle_bytes = 2.0, out->settles_apart = true; /* transposed */
     out->both = out->both || hopper;
     const double copies = out->both ? 2.0 : 1.0;
@@ -121,7 +120,8 @@ spw_status spw_fp8_facts_of(spw_fp8_recipe r, spw_gpu_generation gpu, spw_fp8_fa
     if (r == SPW_FP8_MXFP8) out->weight_bytes += copies / 32.0;
     out->cast_bytes += copies;
     if (gpu == SPW_GPU_CDNA3 || gpu == SPW_GPU_CDNA4)
-        out->products_width = 0.4, out->products_are = "assumed as on NVIDIA's GPUs";
+        out->products_width = spw_default_fp8_amd_width.value,
+        out->products_are = "assumed as on NVIDIA's GPUs";
     return SPW_OK;
 }
 

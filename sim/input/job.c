@@ -45,6 +45,9 @@ static const spw_choice graphs[] = {{"none", SPW_GRAPH_NONE},
                                     {NULL, 0}};
 const char *spw_cuda_graph_name(spw_cuda_graph graph) { return graphs[graph].name; }
 
+static const spw_choice fusions[] = {
+    {"auto", SPW_FUSION_AUTO}, {"true", SPW_FUSION_ON}, {"false", SPW_FUSION_OFF}, {NULL, 0}};
+
 static const spw_choice losses[] = {{"auto", SPW_CROSS_ENTROPY_AUTO},
                                     {"unfused", SPW_CROSS_ENTROPY_UNFUSED},
                                     {"native", SPW_CROSS_ENTROPY_NATIVE},
@@ -68,6 +71,17 @@ static const spw_choice recipes[] = {
     { \
         .key = #field, .kind = SPW_SETTING_CHOICE, SPW_SETTING_CHOICE_OF(spw_job, precision.field, size_t), \
         .choices = spw_precision_formats, .fallback = "auto", .help = (text) \
+    }
+
+#define FLAG_ROW(name, field, text) \
+    { \
+        .key = (name), .kind = SPW_SETTING_FLAG, SPW_SETTING_OF(spw_job, field, bool), .fallback = "false", \
+        .help = (text) \
+    }
+#define FUSION_ROW(name, field, text) \
+    { \
+        .key = (name), .kind = SPW_SETTING_CHOICE, SPW_SETTING_CHOICE_OF(spw_job, field, spw_fusion), \
+        .choices = fusions, .fallback = "auto", .help = (text) \
     }
 
 #define SCHEDULE_CHOICE(name, text) {text, SPW_SCHEDULE_##name},
@@ -363,6 +377,31 @@ static const spw_setting rows[] = {
      SPW_SETTING_OF(spw_job, overlap_exchanges, bool),
      .fallback = "false",
      .help = "Megatron-Core: exchanges of a micro-batch's rows behind the work of another one"},
+    FLAG_ROW("delay_wgrad_compute", megatron.delay_weight_gradients,
+             "Megatron-Core, with overlap_moe_expert_parallel_comm: gradients of weights behind exchanges, "
+             "apart from those of inputs"),
+    FLAG_ROW("overlap_grad_reduce", megatron.overlap_gradients,
+             "Megatron-Core: sums of gradients behind the last micro-batch's backward pass"),
+    FLAG_ROW("overlap_param_gather", megatron.overlap_gathers,
+             "Megatron-Core, with overlap_grad_reduce and optimizer: distributed: gathers of weights behind "
+             "the first micro-batch's forward pass"),
+    FLAG_ROW("moe_shared_expert_overlap", megatron.overlap_shared,
+             "Megatron-Core: shared experts beside the exchanges of their layer"),
+    FUSION_ROW("moe_permute_fusion", megatron.permute,
+               "TransformerEngine's permutation of rows, or PyTorch's; auto: as the stack's runs had it"),
+    FUSION_ROW("moe_router_fusion", megatron.router,
+               "TransformerEngine's scores and choice of the router, or PyTorch's; auto: as the stack's runs "
+               "had it"),
+    FUSION_ROW("apply_rope_fusion", megatron.rope,
+               "TransformerEngine's rotation of queries and keys, or PyTorch's; auto: as the stack's runs "
+               "had it"),
+    FLAG_ROW("use_transformer_engine_op_fuser", megatron.fused_experts,
+             "Megatron-Core: experts as one fused operation of TransformerEngine, with recipe mxfp8"),
+    {.key = "megatron_core_release",
+     .kind = SPW_SETTING_TEXT,
+     SPW_SETTING_TEXT_OF(spw_job, megatron.release, SPW_RELEASE_TEXT),
+     .fallback = "",
+     .help = "release of Megatron-Core, as in 0.17 or core_r0.17.0: what it has not is refused"},
     {.key = "optimizer",
      .kind = SPW_SETTING_CHOICE,
      SPW_SETTING_CHOICE_OF(spw_job, optimizer, spw_optimizer_kind),

@@ -140,6 +140,21 @@ typedef enum spw_cuda_graph {
 } spw_cuda_graph;
 const char *spw_cuda_graph_name(spw_cuda_graph graph);
 
+/* Kernels that TransformerEngine fuses, or PyTorch's one by one. AUTO: as the runs behind the stack had them. */
+typedef enum spw_fusion { SPW_FUSION_AUTO, SPW_FUSION_ON, SPW_FUSION_OFF } spw_fusion;
+enum { SPW_RELEASE_TEXT = 16 };
+
+/* What recipes of Megatron-Core say beside the split, by its names (sim/input/megatron_keys.h). */
+typedef struct spw_megatron_keys {
+    bool overlap_gradients;      /* --overlap-grad-reduce */
+    bool overlap_gathers;        /* --overlap-param-gather */
+    bool delay_weight_gradients; /* --delay-wgrad-compute */
+    bool overlap_shared;         /* --moe-shared-expert-overlap */
+    bool fused_experts;          /* --use-transformer-engine-op-fuser */
+    spw_fusion permute, router, rope;
+    char release[SPW_RELEASE_TEXT]; /* of Megatron-Core, as in 0.17; "": not said */
+} spw_megatron_keys;
+
 typedef struct spw_job {
     char model_text[SPW_JOB_NAME], cluster_text[SPW_JOB_NAME]; /* as written: presets or paths */
     size_t gpus;                                               /* as written; 0: the cluster's own number */
@@ -180,6 +195,7 @@ typedef struct spw_job {
     spw_cross_entropy cross_entropy;
     spw_cuda_graph cuda_graph;
     bool overlap_exchanges; /* of a micro-batch, behind another's work (--overlap-moe-expert-parallel-comm) */
+    spw_megatron_keys megatron;
     double memory_fraction; /* (0, 1] */
     bool
         library_limits; /* libraries of exchanges must take the job's layers (sim/schemes/library_limits.h) */

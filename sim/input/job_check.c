@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/input/grid.h"
+#include "sim/input/megatron_keys.h"
 #include "sim/input/remat_modules.h"
 
 #include <string.h>
@@ -353,6 +354,7 @@ spw_status spw_job_check_key(const spw_job *job, bool all_batches, const char **
     if (status == SPW_OK) status = check_optimizer_instances(job, key);
     if (status == SPW_OK) status = check_muon(job, key);
     if (status == SPW_OK) status = check_recipe(job, key);
+    if (status == SPW_OK) status = spw_megatron_keys_check(job, key);
     if (status == SPW_OK) status = check_remat(job, key);
     if (status == SPW_OK) status = check_finetune(job, key);
     if (status != SPW_OK) return status;

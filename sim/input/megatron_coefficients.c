@@ -35,11 +35,14 @@ const spw_coefficient *spw_megatron_coefficient_of(const spw_megatron_coefficien
 SPW_MEGATRON_FITTED_LIST(FITTED_FIELDS)
 SPW_MEGATRON_GIVEN_LIST(FIELDS)
 SPW_MEGATRON_JOB_LIST(FIELDS)
+SPW_MEGATRON_DEFAULT_LIST(FIELDS)
 
 #define SETTING(field, text) \
     SPW_STACK_COEFFICIENT(spw_megatron_coefficients, #field, field, field##_rows, text),
 #define FITTED_SETTING(field, start, low, high, spread, help) SETTING(field, help)
 #define GIVEN_SETTING(field, low, high, help) SETTING(field, help)
+#define DEFAULT_SETTING(field, low, high, help) \
+    SPW_STACK_DEFAULT_COEFFICIENT(spw_megatron_coefficients, #field, field, field##_rows, help),
 
 #define LINE(field, length, text) SPW_STACK_LINE(spw_megatron_coefficients, field, length, text)
 #define COUNT(field, text) SPW_STACK_COUNT(spw_megatron_coefficients, field, text)
@@ -50,7 +53,9 @@ static const spw_choice parts[] = {{"expert_layers", SPW_MEGATRON_EXPERT_LAYERS}
 static const spw_setting rows[] = {
     LINE(name, SPW_STACK_NAME, "name of the stack"),
     LINE(tables, SPW_STACK_TEXT, "what it was fitted on"),
-    LINE(cluster, SPW_STACK_TEXT, "cluster whose figures the measured machine has"),
+    LINE(cluster, SPW_STACK_TEXT,
+         "cluster whose figures the measured machine has: a preset, or a file, from the stack's own folder "
+         "on"),
     SPW_STACK_OPTIONAL_LINE(spw_megatron_coefficients, release, SPW_STACK_NAME, "release of Megatron-Core"),
     {.key = "part",
      .kind = SPW_SETTING_CHOICE,
@@ -64,7 +69,7 @@ static const spw_setting rows[] = {
     COUNT(tokens_min, "fewest tokens a rank of those tables"),
     COUNT(tokens_max, "most tokens a rank of those tables"),
     SPW_MEGATRON_FITTED_LIST(FITTED_SETTING) SPW_MEGATRON_GIVEN_LIST(GIVEN_SETTING)
-        SPW_MEGATRON_JOB_LIST(GIVEN_SETTING){.key = NULL}};
+        SPW_MEGATRON_JOB_LIST(GIVEN_SETTING) SPW_MEGATRON_DEFAULT_LIST(DEFAULT_SETTING){.key = NULL}};
 
 /* --- Reading and writing --- */
 
@@ -72,10 +77,29 @@ spw_status spw_megatron_coefficients_parse(const char *where, const char *text, 
                                            spw_megatron_coefficients *out) {
     spw_settings *settings = NULL;
     memset(out, 0, sizeof *out);
+#define FILL(field, ...) out->field = spw_default_##field;
+    SPW_MEGATRON_DEFAULT_LIST(FILL)
+#undef FILL
     spw_status status = spw_settings_open(where, text, length, &settings);
     if (status == SPW_OK) status = spw_settings_read(settings, rows, out);
     spw_settings_close(settings);
     return status;
+}
+
+/* A cluster's file is named as the stack's own file sees it; from here on as everybody does. */
+static spw_status settle_cluster(const char *path, spw_megatron_coefficients *c) {
+    char cluster[SPW_STACK_TEXT];
+    const char *slash = strrchr(path, '/'), *dot = strrchr(c->cluster, '.');
+    const bool is_file = strchr(c->cluster, '/') != NULL ||
+                         (dot != NULL && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0));
+    if (!is_file || c->cluster[0] == '/' || slash == NULL) return SPW_OK;
+    (void)snprintf(cluster, sizeof cluster, "%s", c->cluster);
+    const int length =
+        snprintf(c->cluster, sizeof c->cluster, "%.*s%s", (int)(slash - path) + 1, path, cluster);
+    if (length < 0 || (size_t)length >= sizeof c->cluster)
+        return spw_fail(SPW_ECONFIG, "%s: 'cluster' with the folder before it has %d characters; at most %zu",
+                        path, length, sizeof c->cluster - 1);
+    return SPW_OK;
 }
 
 spw_status spw_megatron_coefficients_read(const char *name, const char *folder,
@@ -86,6 +110,7 @@ spw_status spw_megatron_coefficients_read(const char *name, const char *folder,
     spw_status status = spw_preset_open(&kind, name, folder, &text);
     if (status != SPW_OK) return status;
     status = spw_megatron_coefficients_parse(text.where, text.text, text.length, out);
+    if (status == SPW_OK && text.path != NULL) status = settle_cluster(text.path, out);
     spw_preset_close(&text);
     return status;
 }
@@ -201,6 +226,10 @@ static spw_status print(FILE *out, const void *what) {
             c->tokens_min, c->tokens_max);
     for (size_t i = 0; i < SPW_MEGATRON_COEFFICIENTS; i++)
         put(out, spw_megatron_coefficient_rows[i].key, spw_megatron_coefficient_of(c, i));
+#define PUT(field, ...) \
+    if (!spw_coefficient_is(&c->field, &spw_default_##field)) put(out, #field, &c->field);
+    SPW_MEGATRON_DEFAULT_LIST(PUT)
+#undef PUT
     return SPW_OK;
 }
 

@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "sim/input/cluster.h"
 #include "sim/input/stack.h"
+#include "sim/input/stack_defaults.h"
 #include "sim/input/stack_nearest.h"
 
 /* Fitted by `spillway calibrate time`. X(field, before the fit, lowest, highest, spread, help): `spread` is how far the value
@@ -63,6 +64,9 @@
     X(model_half_width, 0, 2, "of expert layers, on top of half_width: models left out of the fit") \
     X(foreign_half_width, 0, 2, \
       "of everything, where that cluster's GPU is of another generation or vendor") \
+    X(pair_half_width, 0, 2, \
+      "of the ratio of two jobs of one model on equal GPUs, beside what their shares of the doubts differ " \
+      "by") \
     X(sorted_bytes_per_s, 1e6, 1e16, "HybridEP: a rank's heavier direction, off-rank bytes, inside a node") \
     X(recipe_doubt_share, 0, 1, "of the doubt about an fp8 recipe's products: what the fit does not have") \
     X(power_share, 0, 2, \
@@ -87,6 +91,12 @@
     X(host_floor_s, 0, 1, "the host's work for a layer's passes of a micro-batch: they take no less") \
     X(sequential_floor_s, 0, 1, \
       "the same, for each expert of a rank where Muon has them run one behind the other") \
+    X(unfused_unpermute_share, 0.01, 1, \
+      "of scatter_bytes_per_s: what PyTorch's unpermutation reaches (moe_permute_fusion: false); 1: it is " \
+      "PyTorch's") \
+    X(unfused_permute_share, 0.01, 1, "of index_add_bytes_per_s, the same: its gradient") \
+    X(unfused_router_bytes, 0, 1e3, \
+      "router by PyTorch (moe_router_fusion: false): bytes a token and hidden more; 0: it is PyTorch's") \
     X(overlap_share, 0, 1, \
       "of exchanges: what hides behind another micro-batch (overlap_moe_expert_parallel_comm)")
 
@@ -117,7 +127,7 @@ typedef enum spw_megatron_part {
 typedef struct spw_megatron_coefficients {
     char name[SPW_STACK_NAME];
     char tables[SPW_STACK_TEXT];  /* what it was fitted on */
-    char cluster[SPW_STACK_TEXT]; /* whose figures the measured machine has */
+    char cluster[SPW_STACK_TEXT]; /* whose figures the measured machine has: a preset, or a path */
     char release[SPW_STACK_NAME]; /* of Megatron-Core, as in "0.16.0"; "": not said */
     spw_megatron_part part;       /* the jobs that it is taken for by itself */
     char expert_parallel[SPW_STACK_TEXT];
@@ -130,10 +140,12 @@ typedef struct spw_megatron_coefficients {
     SPW_MEGATRON_FITTED_LIST(SPW_MEGATRON_FIELD)
     SPW_MEGATRON_GIVEN_LIST(SPW_MEGATRON_FIELD)
     SPW_MEGATRON_JOB_LIST(SPW_MEGATRON_FIELD)
+    SPW_MEGATRON_DEFAULT_LIST(SPW_MEGATRON_FIELD) /* where the file has no such key: spw_default_KEY */
 #undef SPW_MEGATRON_FIELD
 } spw_megatron_coefficients;
 
-/* `name` is a preset or the path of a YAML file. SPW_ECONFIG names file, line and what would be right. */
+/* `name` is a preset or the path of a YAML file, whose `cluster` may be another file: a path without a '/' before it begins in the folder of
+ * the stack's file. SPW_ECONFIG names file, line and what would be right. */
 SPW_MUST_CHECK spw_status spw_megatron_coefficients_read(const char *name, const char *folder,
                                                          spw_megatron_coefficients *out);
 SPW_MUST_CHECK spw_status spw_megatron_coefficients_parse(const char *where, const char *text, size_t length,

@@ -15,6 +15,8 @@ static const struct alias {
     {"deepseek3-671b", "deepseek-v3"},
     {"deepseek-v3-671b", "deepseek-v3"},
     {"kimi-k2-1t", "kimi-k2"},
+    {"llama4-17b-16e", "llama-4-scout"},
+    {"llama4-17b-128e", "llama-4-maverick"},
     {"deepseek2-16b", "deepseek-v2-lite"},
     {"deepseek2-236b", "deepseek-v2"},
     {"deepseek3.2-671b", "deepseek-v3.2"},

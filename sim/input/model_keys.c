@@ -363,7 +363,8 @@ json_int_t spw_model_mtp_layers(const json_t *root) {
 }
 
 json_int_t spw_model_window(const json_t *root) {
-    return json_is_false(json_object_get(root, "use_sliding_window"))
-               ? 0
-               : json_integer_value(json_object_get(root, "sliding_window"));
+    if (json_is_false(json_object_get(root, "use_sliding_window"))) return 0;
+    const json_int_t window = json_integer_value(json_object_get(root, "sliding_window"));
+    return window > 0 ? window
+                      : json_integer_value(json_object_get(root, "attention_chunk_size")); /* Llama 4's */
 }

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PATH_SIZE = 128, KEYS_SIZE = 512, NUMBER_SIZE = 64 };
+enum { PATH_SIZE = 128, KEYS_SIZE = 1024, NUMBER_SIZE = 64 };
 
 /* Where a value sits: the file, and "batch." before the keys of a group. */
 typedef struct place {
@@ -390,6 +390,7 @@ static spw_status read_default(const place *at, const spw_setting *setting, cons
     }
     if (setting->kind == SPW_SETTING_GROUP) {
         char prefix[PATH_SIZE];
+        if (strcmp(setting->fallback, "default") == 0) return SPW_OK;
         (void)snprintf(prefix, sizeof prefix, "%s%s.", at->prefix, setting->key);
         place inside = {at->settings, prefix};
         return read_mapping(&inside, setting->fields, around, false, field);

@@ -37,7 +37,8 @@ typedef struct spw_setting {
     size_t limit, count_offset; /* lists: most elements; offset of the size_t that receives how many */
     double minimum, maximum;    /* COUNT, COUNTS, REAL; both ends are allowed */
     const char *fallback; /* the default as one would write it; NULL: the key is required. GROUP: "{}", every
-                             key of the group then has a default; lists: "" is the empty list */
+                             key of the group then has a default, or "default": the field stays as the caller has
+                             filled it; lists: "" is the empty list */
     const spw_choice *choices;
     const spw_choice
         *parts; /* CHOICE: bits that may be given together, as [a, b] or a+b or a,b; NULL: none */

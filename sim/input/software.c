@@ -67,8 +67,11 @@ static spw_status add(const char *name, spw_software *out) {
     SPW_TRY(status);
     out->compiled = true;
     const char *times = out->stack.times[0] != '\0' ? out->stack.times : out->stack.name;
-    out->timed = spw_time_stack_knows(times);
-    if (out->timed) SPW_TRY(spw_time_stack_read(times, NULL, &out->time_stack));
+    const char *slash = strrchr(name, '/');
+    char folder[SPW_SOFTWARE_TEXT] = ".";
+    if (slash != NULL) (void)snprintf(folder, sizeof folder, "%.*s", (int)(slash - name) + 1, name);
+    out->timed = is_file(times) || spw_time_stack_knows(times);
+    if (out->timed) SPW_TRY(spw_time_stack_read(times, is_file(times) ? folder : NULL, &out->time_stack));
 
 cleanup:
     return status;

@@ -36,6 +36,12 @@ double spw_stack_recovered(const spw_stack *stack, spw_program program) {
     SPW_STACK_COEFFICIENT(spw_stack, name, member, spw_coefficient_settings, text)
 #define COEFFICIENT_SETTING(field, low, high, spread, help) COEFFICIENT(#field, field, help),
 
+#define DEFAULT_FIELDS(field, low, high, text) \
+    static const spw_setting field##_rows[] = SPW_COEFFICIENT_KEYS(low, high, high, text);
+SPW_COMPILED_DEFAULT_LIST(DEFAULT_FIELDS)
+#define DEFAULT_SETTING(field, low, high, help) \
+    SPW_STACK_DEFAULT_COEFFICIENT(spw_stack, #field, field, field##_rows, help),
+
 static const spw_setting rows[] = {
     SPW_STACK_LINE(spw_stack, name, SPW_STACK_NAME, "name of the stack"),
     {.key = "covers",
@@ -70,19 +76,23 @@ static const spw_setting rows[] = {
     SPW_STACK_OPTIONAL_LINE(spw_stack, parts, SPW_STACK_TEXT,
                             "pipeline, micro_batches and fp32, where those tables have such programs"),
     SPW_STACK_OPTIONAL_LINE(spw_stack, times, SPW_STACK_NAME,
-                            "time stack of its programs, where it is not of its own name"),
+                            "time stack of its programs, where it is not of its own name; or its file, from "
+                            "the stack's own folder on"),
     SPW_STACK_COEFFICIENT_LIST(COEFFICIENT_SETTING)
         COEFFICIENT("limit_share", limit_share, "share of (pool - arguments) past which XLA computes again"),
     COEFFICIENT("half_width", half_width, "half width of the interval, as a logarithm"),
     COEFFICIENT("half_width_unseen", half_width_unseen,
                 "more of it for each feature that no row of the tables has"),
-    {.key = NULL}};
+    SPW_COMPILED_DEFAULT_LIST(DEFAULT_SETTING){.key = NULL}};
 
 /* --- Reading and writing --- */
 
 spw_status spw_stack_parse(const char *where, const char *text, size_t length, spw_stack *out) {
     spw_settings *settings = NULL;
     memset(out, 0, sizeof *out);
+#define FILL(field, ...) out->field = spw_default_##field;
+    SPW_COMPILED_DEFAULT_LIST(FILL)
+#undef FILL
     spw_status status = spw_settings_open(where, text, length, &settings);
     if (status == SPW_OK) status = spw_settings_read(settings, rows, out);
     spw_settings_close(settings);
@@ -183,6 +193,11 @@ static spw_status print(FILE *out, const void *what) {
     spw_coefficient_write(out, "limit_share", &stack.limit_share);
     spw_coefficient_write(out, "half_width", &stack.half_width);
     spw_coefficient_write(out, "half_width_unseen", &stack.half_width_unseen);
+#define PUT(field, ...) \
+    if (!spw_coefficient_is(&stack.field, &spw_default_##field)) \
+        spw_coefficient_write(out, #field, &stack.field);
+    SPW_COMPILED_DEFAULT_LIST(PUT)
+#undef PUT
     return SPW_OK;
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "sim/input/coefficient.h"
+#include "sim/input/stack_defaults.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -50,9 +51,12 @@ typedef struct spw_stack {
     char parts
         [SPW_STACK_TEXT]; /* "pipeline", "micro_batches" and "fp32" (weights and gradients), where its tables have such programs */
     char times
-        [SPW_STACK_NAME]; /* the time stack of its programs; "": the one of its own name, if there is one */
+        [SPW_STACK_NAME]; /* the time stack of its programs, or its file; "": the one of its own name, if there is one */
 #define SPW_STACK_FIELD(field, low, high, spread, help) spw_coefficient field;
     SPW_STACK_COEFFICIENT_LIST(SPW_STACK_FIELD)
+#undef SPW_STACK_FIELD
+#define SPW_STACK_FIELD(field, ...) spw_coefficient field;
+    SPW_COMPILED_DEFAULT_LIST(SPW_STACK_FIELD) /* where the file has no such key: spw_default_KEY */
 #undef SPW_STACK_FIELD
     spw_coefficient limit_share; /* of (pool - arguments): where XLA begins to compute again */
     spw_coefficient half_width;  /* of the interval around what the scheduler may do, as a logarithm ... */

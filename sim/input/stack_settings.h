@@ -13,6 +13,12 @@
         .key = (name), .kind = SPW_SETTING_GROUP, SPW_SETTING_GROUP_OF(type, member), .fields = (keys), \
         .help = (text) \
     }
+/* A key that a file may leave out: the caller has filled the field with what all stacks share (sim/input/stack_defaults.h). */
+#define SPW_STACK_DEFAULT_COEFFICIENT(type, name, member, keys, text) \
+    { \
+        .key = (name), .kind = SPW_SETTING_GROUP, SPW_SETTING_GROUP_OF(type, member), .fields = (keys), \
+        .fallback = "default", .help = (text) \
+    }
 #define SPW_STACK_LINE(type, field, length, text) \
     { .key = #field, .kind = SPW_SETTING_TEXT, SPW_SETTING_TEXT_OF(type, field, length), .help = (text) }
 #define SPW_STACK_OPTIONAL_LINE(type, field, length, text) \

@@ -1,8 +1,8 @@
 #include "sim/manual/man.h"
 
+#include "sim/command/examples.h"
 #include "sim/command/job_options.h"
 #include "sim/input/settings.h"
-#include "sim/manual/examples.h"
 
 #include <ctype.h>
 #include <stdbool.h>
@@ -79,7 +79,9 @@ static void put_head(const char *name, int section, FILE *out) {
     (void)fputs("'\\\" t\n.\\\" Made from the program's own tables: do not edit.\n.TH ", out);
     for (; *name != '\0'; name++) put_character((char)toupper((unsigned char)*name), out);
     fprintf(out, " %d \"" SPW_RELEASED "\" \"Spillway " SPW_VERSION "\" \"%s\"\n.SH NAME\n", section,
-            section == 1 ? "User Commands" : "File Formats");
+            section == 1   ? "User Commands"
+            : section == 5 ? "File Formats"
+                           : "Miscellanea");
 }
 
 static void put_option(const spw_page_option *option, FILE *out) {
@@ -199,7 +201,7 @@ static void put_see_also(const spw_manual *manual, const spw_page *page, FILE *o
     if (takes_job(page) || page->name[0] == '\0')
         for (const spw_command_topic *t = spw_command_topics; t->name != NULL; t++) {
             (void)snprintf(name, sizeof name, "spillway-%s", t->name);
-            put_reference(name, 5, false, out);
+            put_reference(name, spw_man_section(t), false, out);
         }
     (void)fputs(
         "and the documents in\n.IR /usr/share/doc/spillway ,\nof which docs/README.md is the index.\n", out);
@@ -256,17 +258,36 @@ void spw_man_command(const spw_manual *manual, const spw_page *page, FILE *out) 
     put_see_also(manual, page, out);
 }
 
-/* --- Keys of files --- */
+/* --- Keys of files, and lists --- */
 
-void spw_man_keys(const spw_command_topic *topic, FILE *out) {
+int spw_man_section(const spw_command_topic *topic) { return topic->settings != NULL ? 5 : 7; }
+
+static void put_list(const spw_command_topic *topic, FILE *out) {
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *memory = open_memstream(&text, &bytes);
+    if (memory != NULL) {
+        if (topic->print(memory) != SPW_OK) (void)fputs(spw_last_error(), stderr);
+        if (fclose(memory) != 0) text[0] = '\0';
+    }
+    if (text != NULL) put_paragraphs(text, out);
+    free(text);
+    (void)fputs(".SH SEE ALSO\n.BR spillway (1),\n.BR spillway\\-plan (1)\n", out);
+}
+
+void spw_man_topic(const spw_command_topic *topic, FILE *out) {
     char name[64], *lines = NULL, *rest = NULL;
     size_t bytes = 0;
     (void)snprintf(name, sizeof name, "spillway-%s", topic->name);
-    put_head(name, 5, out);
+    put_head(name, spw_man_section(topic), out);
     put(name, out);
     (void)fputs(" \\- ", out);
     put_line(topic->help, out);
     (void)fputs(".SH DESCRIPTION\n", out);
+    if (topic->settings == NULL) {
+        put_list(topic, out);
+        return;
+    }
     put_line("A YAML file. A key with dots stands in the mapping that the word before the dot names, as "
              "batch.sequence_length in `batch: {sequence_length: 4096}`.",
              out);

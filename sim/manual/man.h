@@ -12,7 +12,8 @@ void spw_man_name(const spw_page *page, char *out, size_t size);
 /* A page of section 1: a command, a part of one, or the program. */
 void spw_man_command(const spw_manual *manual, const spw_page *page, FILE *out);
 
-/* A page of section 5: the keys of a file that a user writes. */
-void spw_man_keys(const spw_command_topic *topic, FILE *out);
+/* A page of section 5, the keys of a file that a user writes, or of section 7, a list of names. */
+int spw_man_section(const spw_command_topic *topic);
+void spw_man_topic(const spw_command_topic *topic, FILE *out);
 
 #endif

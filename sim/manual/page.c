@@ -2,7 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/command/job_options.h"
-#include "sim/command/plan_search.h"
+#include "sim/command/option_group.h"
 
 #include <argp.h>
 #include <stdint.h>
@@ -10,15 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Options that several commands share, or that belong together. */
-static const struct {
-    const struct argp *argp;
-    const char *heading;
-} groups[] = {{&spw_job_argp, "The job"}, {&spw_search_argp, "A search"}};
-
-static void add_options(spw_page *page, const struct argp *argp, const char *heading) {
-    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
-        if (groups[i].argp == argp) heading = groups[i].heading;
+static void add_options(spw_page *page, const struct argp *argp) {
     for (const struct argp_option *o = argp->options; o != NULL && (o->name != NULL || o->doc != NULL); o++) {
         if (o->name == NULL || (o->flags & OPTION_HIDDEN) != 0) continue;
         if (page->options == SPW_PAGE_OPTIONS) {
@@ -31,10 +23,11 @@ static void add_options(spw_page *page, const struct argp *argp, const char *hea
                               .argument = o->arg,
                               .text = o->doc,
                               .letter = (char)(o->key > ' ' && o->key <= '~' ? o->key : 0),
-                              .heading = heading};
+                              .group = o->group,
+                              .heading = spw_option_group_name(o->group)};
     }
     for (const struct argp_child *c = argp->children; c != NULL && c->argp != NULL; c++)
-        add_options(page, c->argp, heading);
+        add_options(page, c->argp);
 }
 
 static spw_status copy_text(const char *text, size_t length, char **out) {
@@ -62,10 +55,17 @@ cleanup:
     return status;
 }
 
+/* Groups in their order, options of one by their names, as the help has them. */
+static int by_group(const void *a, const void *b) {
+    const spw_page_option *x = a, *y = b;
+    return x->group != y->group ? (x->group > y->group) - (x->group < y->group) : strcmp(x->name, y->name);
+}
+
 static void hear(const struct argp *argp, void *state) {
     spw_page *page = state;
     page->usage = argp->args_doc;
-    add_options(page, argp, NULL);
+    add_options(page, argp);
+    qsort(page->option, page->options, sizeof *page->option, by_group);
     if (page->status == SPW_OK) page->status = add_texts(page, argp);
 }
 

@@ -12,6 +12,7 @@ enum { SPW_PAGE_OPTIONS = 96, SPW_MANUAL_PAGES = 64 };
 typedef struct spw_page_option {
     const char *name, *argument, *text; /* argument NULL: it takes none */
     char letter;                        /* 0: it has no short name */
+    int group;
     const char *heading; /* what it is about, of a group of options; NULL: of the command itself */
 } spw_page_option;
 

@@ -18,8 +18,8 @@ static spw_status print_page(FILE *out, const void *what) {
     return SPW_OK;
 }
 
-static spw_status print_keys(FILE *out, const void *what) {
-    spw_man_keys(what, out);
+static spw_status print_topic(FILE *out, const void *what) {
+    spw_man_topic(what, out);
     return SPW_OK;
 }
 
@@ -33,8 +33,8 @@ static spw_status write_pages(const spw_manual *manual, const char *folder) {
         status = spw_file_print(path, print_page, &one);
     }
     for (const spw_command_topic *t = spw_command_topics; t->name != NULL && status == SPW_OK; t++) {
-        (void)snprintf(path, sizeof path, "%s/spillway-%s.5", folder, t->name);
-        status = spw_file_print(path, print_keys, t);
+        (void)snprintf(path, sizeof path, "%s/spillway-%s.%d", folder, t->name, spw_man_section(t));
+        status = spw_file_print(path, print_topic, t);
     }
     return status;
 }

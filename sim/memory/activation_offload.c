@@ -76,6 +76,7 @@ static void look_at_most(const schedule *s, const spw_stage *stage, spw_offload_
 
 spw_offload_stage spw_offload_stage_of(const spw_job *job, size_t index) {
     schedule s = {.pipeline = spw_pipeline_of(job), .model = &job->model, .stage = index};
+    s.pipeline.pairs = false; /* groups go and come back pass by pass */
     const spw_stage stage = spw_pipeline_stage(&s.pipeline, s.model, index);
     const bool several = spw_offload_count(&job->offload) > 1;
     spw_offload_stage out = {.ahead = false};

@@ -1,5 +1,7 @@
 #include "sim/memory/advice.h"
 
+#include "sim/input/stack_defaults.h"
+
 #include <math.h>
 #include <stdio.h>
 
@@ -8,12 +10,12 @@ static const double GIB = 1024.0 * 1024.0 * 1024.0, WORTH_IT = 0.05; /* of the b
 
 double spw_reserved_low(const spw_reserved_summary *s) {
     return fmax((double)s->as_set.requested.max_bytes,
-                (1.0 - SPW_RESERVED_DOUBT) * (double)s->as_set.reserved.max_bytes);
+                (1.0 - spw_default_reserved_doubt.value) * (double)s->as_set.reserved.max_bytes);
 }
 
 double spw_reserved_high(const spw_reserved_summary *s) {
     const bool sure = s->as_set.failed_steps == 0 && s->as_set.retried_steps == 0;
-    return sure ? (1.0 + SPW_RESERVED_DOUBT) * (double)s->as_set.reserved.max_bytes : INFINITY;
+    return sure ? (1.0 + spw_default_reserved_doubt.value) * (double)s->as_set.reserved.max_bytes : INFINITY;
 }
 
 spw_verdict spw_reserved_verdict(const spw_reserved_summary *s) {

@@ -7,11 +7,7 @@
 
 enum { SPW_ADVICE_TEXT = 320 };
 
-/* How far from what is replayed a process may be: of 58 GPUs under whole models of Megatron-Core on H100 what was reserved was 1.3 %
- * above the replay on the mean, and 5.3 % at most (docs/validation_memory.md). */
-#define SPW_RESERVED_DOUBT 0.06
-
-/* The ends of the interval of what is reserved. low: at least what must be live. high: INFINITY where a step ran out, or had to give
+/* The ends of the interval of what is reserved, reserved_doubt of sim/stack_defaults/pytorch.yaml around the replay. low: at least what must be live. high: INFINITY where a step ran out, or had to give
  * segments back. */
 double spw_reserved_low(const spw_reserved_summary *summary);
 double spw_reserved_high(const spw_reserved_summary *summary);

@@ -1,13 +1,14 @@
 #include "sim/memory/bare_layers.h"
 
 #include "base/memory.h"
+#include "sim/input/stack_defaults.h"
 #include "sim/memory/bare_tensors.h"
 #include "sim/schemes/layer.h"
 #include "sim/schemes/scheme.h"
 
 #include <stdio.h>
 
-enum { WORKSPACE_MIB = 32, MOST = 1 << 24 };
+enum { MOST = 1 << 24 };
 #define NO_SLOT UINT32_MAX
 
 /* Tensors of the layers around their experts, and of the process. */
@@ -257,6 +258,8 @@ spw_status spw_bare_layers_begin(spw_bare_layers *s, spw_event_list *list) {
     spw_event_list_clear(list);
     s->list = list;
     s->status = SPW_OK;
+    const uint64_t workspace =
+        (uint64_t)spw_default_workspace_hopper_bytes.value; /* as on the GPUs that were measured */
     s->backward = false;
     born(s, INITIAL_WEIGHT, process, 12 * H * F);
     die(s, INITIAL_WEIGHT, process);
@@ -271,8 +274,8 @@ spw_status spw_bare_layers_begin(spw_bare_layers *s, spw_event_list *list) {
         born(s, FC1_WEIGHT, l, 4 * e * H * F);
         born(s, FC2_WEIGHT, l, 2 * e * H * F);
     }
-    born(s, WORKSPACE, process, (uint64_t)WORKSPACE_MIB << 20);
-    born(s, OTHER_WORKSPACE, process, (uint64_t)WORKSPACE_MIB << 20);
+    born(s, WORKSPACE, process, workspace);
+    born(s, OTHER_WORKSPACE, process, workspace);
     born(s, SCALAR, process, 1);
     born(s, DENSE_GRAD, process, 4 * L * (H + H * E));
     born(s, EXPERT_GRAD, process, 12 * L * e * H * F);

@@ -16,8 +16,6 @@
 
 enum { MOMENTS = 48 };
 
-static const double MOST_RECOVERED = 0.42; /* of a layer's rows, in any program of the tables */
-
 /* A step of the job, its lists filled. */
 typedef struct step {
     const spw_stack *stack;
@@ -54,7 +52,8 @@ static spw_status open_step(const spw_stack *stack, const spw_job *job, const sp
     out->shape = spw_compiled_cut_shape(job, &out->cut);
     out->shape.routed_gradients = tree->routed_gradients;
     out->shape.unrolled_layer = job->model.layers - job->model.moe_layers == 1;
-    spw_step_list_fill(job, scheme, &out->cut, &out->shape, tree, flavour_of(stack), &out->around);
+    spw_step_list_fill(job, scheme, &out->cut, &out->shape, tree, flavour_of(stack),
+                       stack->logits_kept_bytes.value, &out->around);
     return spw_layer_build(scheme, &out->shape, flavour_of(stack), &out->layer);
 }
 
@@ -103,12 +102,12 @@ static void find_moments(const step *s, spw_compiled_memory *m) {
 
 /* --- Past the limit --- */
 
-static double recovered(double wanted, double limit, double share, double rows) {
-    return fmin(share * fmax(0.0, wanted - limit), MOST_RECOVERED * rows);
+static double recovered(const spw_compiled_memory *m, double wanted, double share) {
+    return fmin(share * fmax(0.0, wanted - m->limit_bytes), m->most_recovered * m->fullest.rows_bytes);
 }
 
 double spw_compiled_temporary(const spw_compiled_memory *m, double share) {
-    return m->wanted_bytes - recovered(m->wanted_bytes, m->limit_bytes, share, m->fullest.rows_bytes);
+    return m->wanted_bytes - recovered(m, m->wanted_bytes, share);
 }
 
 /* --- The interval --- */
@@ -201,7 +200,7 @@ static void set_interval(const step *s, spw_compiled_memory *m) {
         high += (double)s->shape.experts_per_rank * (row_hidden + row_ffn);
         low -= (double)s->shape.experts_per_rank * row_ffn;
     }
-    low -= recovered(low, m->limit_bytes, 1.0, m->fullest.rows_bytes);
+    low -= recovered(m, low, 1.0);
     m->low_bytes = fmin(low, m->temporary_bytes) * exp(-width);
     m->high_bytes = fmax(high, m->temporary_bytes) * exp(width);
 }
@@ -259,8 +258,9 @@ spw_status spw_compiled_memory_predict(const spw_stack *stack, const spw_job *jo
     const double share = spw_stack_recovered(stack, s.scheme->type->compiled.list(s.scheme)->program);
     out->argument_bytes = argument_bytes(job, &s.cut);
     out->wanted_bytes = out->fullest.bytes;
+    out->most_recovered = stack->most_recovered.value;
     out->limit_bytes = fmax(0.0, stack->limit_share.value * (pool_bytes - out->argument_bytes));
-    out->recovered_bytes = recovered(out->wanted_bytes, out->limit_bytes, share, out->fullest.rows_bytes);
+    out->recovered_bytes = recovered(out, out->wanted_bytes, share);
     out->temporary_bytes = out->wanted_bytes - out->recovered_bytes;
     name_outside(&s, out);
     set_interval(&s, out);

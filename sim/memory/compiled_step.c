@@ -63,9 +63,6 @@ static void put_attention(const symbols *s, unsigned when, const char *const nam
         put_pieces(s, when, name[i], formulas[i], layers, layers * tokens * width[i] * s->b);
 }
 
-static const double LOGITS_KEPT =
-    1024.0 * 1024.0 * 1024.0; /* the most seen beside a uniform scan (JAX 0.12) */
-
 static symbols measure(const spw_job *job, const spw_scheme *scheme, const spw_compiled_cut *cut,
                        const spw_layer_shape *shape, spw_step_list *out) {
     const spw_model *m = &job->model;
@@ -213,7 +210,7 @@ static void put_turn(const symbols *s) {
  * turns of several layers, scans within turns), and the smaller tensor mostly where they are: seen, not understood; so the interval holds both.
  * By XLA of JAX 0.11 on neither lives behind ragged all-to-alls, and of a uniform scan it is the head's gradient, but for logits of up to
  * 1 GiB in Mixtral 8x7B. */
-static void put_head(const symbols *s, spw_flavour flavour) {
+static void put_head(const symbols *s, spw_flavour flavour, double logits_kept) {
     const double vocab = (double)s->model->vocab;
     const double logits = s->ends * vocab * s->b, gradient = s->hidden * vocab * s->made;
     const bool uniform = s->dense_layers != 1.0 && s->model->layers_per_turn <= 1 && !s->model->nested_scans;
@@ -227,7 +224,7 @@ static void put_head(const symbols *s, spw_flavour flavour) {
         is_logits = keeps;
         out->head_bytes = !s->gathers_tokens ? 0.0 : keeps ? logits : gradient;
         out->head_least_bytes = keeps ? out->head_bytes : fmin(out->head_bytes, out->head_least_bytes);
-        out->head_most_bytes = fmax(out->head_bytes, !keeps && logits <= LOGITS_KEPT ? logits : 0.0);
+        out->head_most_bytes = fmax(out->head_bytes, !keeps && logits <= logits_kept ? logits : 0.0);
         if (!s->gathers_tokens) out->head_most_bytes = 0.0;
     }
     put(s, BACKWARD_LOOP | AT(RELAY), is_logits ? "logits" : "head_gradient", is_logits ? "T V b" : "H V g",
@@ -302,7 +299,7 @@ static void put_exchange_arena(const symbols *s, const spw_scheme *scheme) {
 
 void spw_step_list_fill(const spw_job *job, const spw_scheme *scheme, const spw_compiled_cut *cut,
                         const spw_layer_shape *shape, const spw_remat_tree *tree, spw_flavour flavour,
-                        spw_step_list *out) {
+                        double logits_kept, spw_step_list *out) {
     memset(out, 0, sizeof *out);
     const symbols s = measure(job, scheme, cut, shape, out);
     put_carries(&s);
@@ -310,7 +307,7 @@ void spw_step_list_fill(const spw_job *job, const spw_scheme *scheme, const spw_
     put_pipeline(&s);
     put_dense_layers(&s);
     put_turn(&s);
-    put_head(&s, flavour);
+    put_head(&s, flavour, logits_kept);
     put_saved(&s, scheme, tree);
     if (flavour == SPW_FLAVOUR_XLA_APART) put_exchange_arena(&s, scheme);
 }

@@ -39,10 +39,11 @@ typedef struct spw_step_list {
 } spw_step_list;
 
 /* `shape`: that of spw_compiled_cut_shape(). `flavour`: of XLA. Under its latency-hiding scheduler the logits do not give
- * their place to their gradient; under SPW_FLAVOUR_XLA_APART the ragged all-to-alls have an arena of their own. */
+ * their place to their gradient; under SPW_FLAVOUR_XLA_APART the ragged all-to-alls have an arena of their own, and
+ * logits of at most logits_kept bytes may stay beside a uniform scan. */
 void spw_step_list_fill(const spw_job *job, const spw_scheme *scheme, const spw_compiled_cut *cut,
                         const spw_layer_shape *shape, const spw_remat_tree *tree, spw_flavour flavour,
-                        spw_step_list *out);
+                        double logits_kept, spw_step_list *out);
 double spw_step_list_sum(const spw_step_list *list, spw_step_moment moment);
 
 #endif

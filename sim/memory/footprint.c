@@ -227,6 +227,13 @@ static double add_activations(spw_footprint *f, const spw_job *job, const spw_sc
                               "%.0f T F_shared b = %.0f x %zu x %zu x %.0f%s", spw_footprint_ffn_kept(job),
                               spw_footprint_ffn_kept(job), s->tokens, m->shared_ffn, b, inputs_note(job)),
             AT_MOE_LAYER);
+        if (job->megatron.overlap_shared)
+            LIVE(spw_component_add(f, "shared_expert_beside",
+                                   tokens * (2.0 * (double)m->shared_ffn + (double)m->hidden) * b,
+                                   "gradients of the shared expert beside the routed ones' (7.20)",
+                                   "T (2 F_shared + H) b = %zu x (2 x %zu + %zu) x %.0f", s->tokens,
+                                   m->shared_ffn, m->hidden, b),
+                 AT_MOE_LAYER);
     }
     if (stage->moe_layers + stage->bare_layers < stage->layers) {
         LIVE(spw_component_add(
@@ -298,7 +305,7 @@ static void add_pool(spw_footprint *f, const spw_point *p, const spw_stage *stag
                            "%zu buffers, pages of %" PRIu64 " rows, %g x %" PRIu64 " rows a layer in flight",
                            pool.buffers, pool.page_rows, pool.factor, pool.mean_rows),
          ALWAYS);
-    if (stage->moe_layers > 0)
+    if (stage->moe_layers + stage->predictions > 0)
         LIVE(spw_component_add(f, "unstashed_layer", (double)stays, source,
                                "%" PRIu64 " rows of the last MoE layer", pool.buffer_rows),
              AT_LOSS);

@@ -8,6 +8,7 @@
 #include "sim/memory/fp8_memory.h"
 #include "sim/memory/fsdp2.h"
 #include "sim/memory/launches.h"
+#include "sim/memory/megatron_notes.h"
 #include "sim/memory/unfused_attention.h"
 #include "sim/schemes/library_limits.h"
 
@@ -112,12 +113,6 @@ static spw_status check_pool(const spw_job *job, const spw_scheme *scheme) {
                         "so nothing of it waits in the stash; use remat: none or selective, or leave stash= "
                         "away",
                         scheme->text, spw_remat_name(job->remat));
-    if (job->stage_layout.predictions > 0)
-        return spw_fail(
-            SPW_ECONFIG,
-            "scheme '%s': which pages layers of multi-token prediction take was not read; leave m out "
-            "of the layout, or leave stash= away",
-            scheme->text);
     if (spw_remat_repeats(job->remat, SPW_MODULE_MOE_ACT))
         return spw_fail(
             SPW_ECONFIG,
@@ -351,6 +346,7 @@ spw_status spw_footprint_check(const spw_job *job, const spw_scheme *scheme) {
     if (status == SPW_OK) status = spw_cross_entropy_check(job, scheme);
     if (status == SPW_OK) status = spw_offload_check(job, scheme);
     if (status == SPW_OK) status = spw_launches_check(job, scheme);
+    if (status == SPW_OK) status = spw_megatron_keys_go_with(job, scheme);
     if (status != SPW_OK) return status;
     if (!scheme->type->memory.shards_state || job->optimizer == SPW_OPTIMIZER_SHARDED) return SPW_OK;
     return spw_fail(SPW_ECONFIG,

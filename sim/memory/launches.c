@@ -98,7 +98,7 @@ const char *spw_launches_graph_doubt(const spw_job *job) {
 }
 
 const char *spw_launches_overlap_doubt(const spw_job *job) {
-    return job->overlap_exchanges
-               ? "overlap_moe_expert_parallel_comm: a layer of a second micro-batch is not counted"
-               : NULL;
+    return job->overlap_exchanges ? "overlap_moe_expert_parallel_comm: what the layer that runs forward "
+                                    "beside it has at work is not counted"
+                                  : NULL;
 }

@@ -1,6 +1,7 @@
 #include "sim/memory/megatron_kept.h"
 
 #include "sim/input/remat.h"
+#include "sim/input/stack_defaults.h"
 #include "sim/memory/footprint_component.h"
 #include "sim/memory/megatron_job.h"
 
@@ -31,12 +32,14 @@ double spw_megatron_left_by_layer(const spw_job *job, const spw_scheme *scheme, 
     return 2.0 * (double)s->tokens * (double)job->model.hidden * (double)s->element_bytes;
 }
 
-/* Bytes of one workspace: what PyTorch takes unless CUBLAS_WORKSPACE_CONFIG or HIPBLAS_WORKSPACE_CONFIG says otherwise
- * (pytorch/pytorch docs/source/notes/cuda.rst and hip.rst, 2.11). */
+/* Bytes of one workspace: what PyTorch takes unless CUBLAS_WORKSPACE_CONFIG or HIPBLAS_WORKSPACE_CONFIG says otherwise. */
 static double workspace(spw_gpu_generation generation) {
-    static const double mib[] = {[SPW_GPU_OTHER] = 0.0,   [SPW_GPU_HOPPER] = 32.0, [SPW_GPU_BLACKWELL] = 32.0,
-                                 [SPW_GPU_CDNA3] = 128.0, [SPW_GPU_CDNA4] = 128.0, [SPW_GPU_NONE] = 0.0};
-    return mib[generation] * 1024.0 * 1024.0;
+    static const spw_coefficient *const of[SPW_GPU_NONE + 1] = {
+        [SPW_GPU_HOPPER] = &spw_default_workspace_hopper_bytes,
+        [SPW_GPU_BLACKWELL] = &spw_default_workspace_blackwell_bytes,
+        [SPW_GPU_CDNA3] = &spw_default_workspace_cdna3_bytes,
+        [SPW_GPU_CDNA4] = &spw_default_workspace_cdna4_bytes};
+    return of[generation] != NULL ? of[generation]->value : 0.0;
 }
 
 static void add_workspaces(spw_footprint *f, const spw_job *job) {

@@ -7,9 +7,12 @@ static uint64_t layers_in_flight(const spw_pipeline *p, const spw_model *model, 
     uint64_t now = 0, most = 0;
     for (size_t i = 0; i < spw_pipeline_passes(p); i++) {
         const spw_pass pass = spw_pipeline_pass(p, stage, i);
-        const uint64_t layers = spw_pipeline_block(p, model, stage, pass.chunk).moe_layers;
+        const spw_block block = spw_pipeline_block(p, model, stage, pass.chunk);
+        const uint64_t layers = block.moe_layers + block.predictions;
         now = pass.backward ? now - layers : now + layers;
-        most = now > most ? now : most;
+        /* of two passes side by side one layer comes before the other's goes */
+        const uint64_t here = spw_pipeline_is_pair(p, stage, i) && layers > 0 ? now - layers + 1 : now;
+        most = here > most ? here : most;
     }
     return most;
 }

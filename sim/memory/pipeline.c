@@ -7,7 +7,8 @@ spw_pipeline spw_pipeline_of(const spw_job *job) {
                           .chunks = at_least_one(job->virtual_stages),
                           .micro_batches = at_least_one(job->micro_batches),
                           .layout = spw_stage_layout_is_said(&job->stage_layout) ? &job->stage_layout : NULL,
-                          .all_forward = job->schedule == SPW_SCHEDULE_GPIPE};
+                          .all_forward = job->schedule == SPW_SCHEDULE_GPIPE,
+                          .pairs = job->overlap_exchanges};
 }
 
 size_t spw_micro_batch_tokens(const spw_job *job, size_t sequences) {
@@ -19,7 +20,8 @@ size_t spw_pipeline_passes(const spw_pipeline *p) { return 2 * p->micro_batches 
 size_t spw_pipeline_warm_up(const spw_pipeline *p, size_t stage) {
     const size_t forward = p->micro_batches * p->chunks, later = p->stages - 1 - stage;
     if (p->all_forward) return forward;
-    const size_t warm = p->chunks > 1 ? 2 * later + (p->chunks - 1) * p->stages : later;
+    const size_t warm =
+        (p->chunks > 1 ? 2 * later + (p->chunks - 1) * p->stages : later) + (p->pairs ? 1 : 0);
     return warm < forward ? warm : forward;
 }
 
@@ -38,6 +40,11 @@ spw_pass spw_pipeline_pass(const spw_pipeline *p, size_t stage, size_t i) {
     const size_t after = i - warm;
     if (after >= 2 * steady) return numbered(p, true, after - steady);
     return after % 2 == 0 ? numbered(p, false, warm + after / 2) : numbered(p, true, after / 2);
+}
+
+bool spw_pipeline_is_pair(const spw_pipeline *p, size_t stage, size_t i) {
+    const size_t warm = spw_pipeline_warm_up(p, stage), steady = p->micro_batches * p->chunks - warm;
+    return p->pairs && i >= warm && i - warm < 2 * steady && (i - warm) % 2 == 0;
 }
 
 size_t spw_pipeline_in_flight(const spw_pipeline *p, size_t stage) {
@@ -136,8 +143,23 @@ spw_stage spw_pipeline_stage(const spw_pipeline *p, const spw_model *model, size
     for (size_t i = 0; i < spw_pipeline_passes(p); i++) {
         const spw_pass pass = spw_pipeline_pass(p, stage, i);
         const spw_block block = spw_pipeline_block(p, model, stage, pass.chunk);
-        const size_t layers = block.layers + block.predictions,
-                     moe_layers = block.moe_layers + block.predictions;
+        size_t layers = block.layers + block.predictions, moe_layers = block.moe_layers + block.predictions;
+        if (spw_pipeline_is_pair(p, stage, i)) {
+            /* each layer that ran forward takes the place of one that ran backward, so that one is there more at first */
+            const spw_pass other = spw_pipeline_pass(p, stage, i + 1);
+            const spw_block gone = spw_pipeline_block(p, model, stage, other.chunk);
+            const size_t given = gone.layers + gone.predictions,
+                         given_moe = gone.moe_layers + gone.predictions;
+            const size_t most = now + (layers > given ? layers - given
+                                       : layers > 0   ? 1
+                                                      : 0),
+                         most_moe = now_moe + (moe_layers > given_moe ? moe_layers - given_moe
+                                               : moe_layers > 0       ? 1
+                                                                      : 0);
+            if (most > out.kept_layers) out.kept_layers = most, out.kept_moe_layers = most_moe;
+            now += layers, now_moe += moe_layers;
+            continue;
+        }
         now = pass.backward ? now - layers : now + layers;
         now_moe = pass.backward ? now_moe - moe_layers : now_moe + moe_layers;
         if (now < out.kept_layers || (now == out.kept_layers && now_moe <= out.kept_moe_layers)) continue;

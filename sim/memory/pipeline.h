@@ -19,6 +19,9 @@ typedef struct spw_pipeline {
     size_t micro_batches; /* M, of one step */
     const spw_stage_layout *layout; /* the job's, borrowed; NULL: layers are shared out evenly */
     bool all_forward;               /* GPipe: all forward passes of a step before the first backward one */
+    /* overlap_moe_expert_parallel_comm: one forward pass more comes first, and then each forward pass runs beside a backward one, layer
+     * by layer: NVIDIA/Megatron-LM d98e8a64 megatron/core/pipeline_parallel/schedules.py get_pp_rank_microbatches, combined_1f1b.py */
+    bool pairs;
 } spw_pipeline;
 spw_pipeline spw_pipeline_of(const spw_job *job);
 
@@ -34,8 +37,11 @@ size_t spw_pipeline_passes(const spw_pipeline *pipeline); /* of one stage in one
 /* The i-th pass of a stage. */
 spw_pass spw_pipeline_pass(const spw_pipeline *pipeline, size_t stage, size_t i);
 
-/* Forward passes before forward and backward ones take turns: at most P - 1 - s in 1F1B. */
+/* Forward passes before forward and backward ones take turns: at most P - 1 - s in 1F1B; one more with pairs. */
 size_t spw_pipeline_warm_up(const spw_pipeline *pipeline, size_t stage);
+
+/* Does pass i, a forward one, run beside pass i + 1, a backward one? */
+bool spw_pipeline_is_pair(const spw_pipeline *pipeline, size_t stage, size_t i);
 
 /* Forward passes whose backward pass is still to come, at most: min(M, P - s) in 1F1B,
  * min(M v, 2 (P - 1 - s) + (v - 1) P + 1) interleaved. */

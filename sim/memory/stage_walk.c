@@ -154,6 +154,58 @@ static void count_left(const spw_stage_walk *w, size_t left[2]) {
             left[w->layers.layer[i].experts] += w->keeps[w->layers.layer[i].experts].stays;
 }
 
+/* Behind a forward pass, where there is a loss, or on a stage without it. */
+static void after_forward(spw_stage_walk *w, const spw_pass *pass, const spw_stage_moment *kept,
+                          spw_stage_moment *flight, spw_stage_peaks *out) {
+    const spw_pipeline *p = &w->pipeline;
+    change_flight(flight, kept, false);
+    w->holds[pass->chunk] = false;
+    count_left(w, flight->left);
+    if (w->stage + 1 == p->stages && pass->chunk + 1 < p->chunks) return;
+    flight->micro_batch = pass->micro_batch;
+    settle(w->keeps, flight);
+    raise(&out->at[SPW_MOMENT_LOSS], flight);
+}
+
+static void change_layer(spw_stage_moment *m, const spw_stage_layer *layer, uint64_t rows, bool goes) {
+    m->waiting[layer->experts] = goes ? m->waiting[layer->experts] - 1 : m->waiting[layer->experts] + 1;
+    if (!goes)
+        m->rows = plus(m->rows, rows);
+    else if (m->rows < MOST)
+        m->rows -= rows < m->rows ? rows : m->rows;
+}
+
+/* A forward pass beside a backward one: a layer has run forward when the one of its turn, from the last, works backward.
+ * beside: all other passes in flight. */
+static void look_at_pair(const spw_stage_walk *w, const spw_layer_uses *uses,
+                         const spw_stage_moment *beside_them, const spw_pass *forward,
+                         const spw_pass *backward, spw_stage_peaks *out) {
+    const size_t first = w->layers.begin[forward->chunk], comes = w->layers.begin[forward->chunk + 1] - first,
+                 end = w->layers.begin[backward->chunk + 1], goes = end - w->layers.begin[backward->chunk];
+    spw_stage_moment now = *beside_them;
+    now.micro_batch = backward->micro_batch;
+    change_flight(&now, &w->part[backward->micro_batch * w->pipeline.chunks + backward->chunk].kept, false);
+    for (size_t j = 0; j < goes; j++) {
+        const spw_stage_layer *back = &w->layers.layer[end - 1 - j];
+        const spw_layer_use use = use_of(uses, back, backward->micro_batch);
+        if (j < comes) {
+            const spw_stage_layer *next = &w->layers.layer[first + j];
+            change_layer(&now, next, use_of(uses, next, forward->micro_batch).saved_bytes, false);
+        }
+        change_layer(&now, back, use.saved_bytes, true);
+        spw_stage_moment here = now;
+        here.at_work[back->experts] = 1;
+        here.layer = back->moe;
+        here.place = end - 1 - j;
+        settle(w->keeps, &here);
+        raise(&out->at[SPW_MOMENT_ATTENTION], &here);
+        here.work = back->experts ? plus(0, use.backward_bytes) : 0;
+        settle(w->keeps, &here);
+        raise(&out->at[back->experts ? SPW_MOMENT_MOE_LAYER : SPW_MOMENT_DENSE_LAYER], &here);
+        now.left[back->experts]++;
+    }
+}
+
 void spw_stage_walk_run(spw_stage_walk *w, const spw_layer_uses *uses, spw_stage_peaks *out) {
     const spw_pipeline *p = &w->pipeline;
     spw_stage_moment flight = {.layer = SIZE_MAX, .place = SIZE_MAX};
@@ -167,21 +219,27 @@ void spw_stage_walk_run(spw_stage_walk *w, const spw_layer_uses *uses, spw_stage
     for (size_t i = 0; i < spw_pipeline_passes(p); i++) {
         const spw_pass pass = spw_pipeline_pass(p, w->stage, i);
         const pass_kept *part = &w->part[pass.micro_batch * p->chunks + pass.chunk];
-        const bool held = pass.backward && w->holds[pass.chunk];
-        change_flight(&flight, &part->kept, pass.backward);
+        if (spw_pipeline_is_pair(p, w->stage, i)) { /* the backward pass of the two, then what came */
+            const spw_pass other = spw_pipeline_pass(p, w->stage, ++i);
+            change_flight(&flight, &w->part[other.micro_batch * p->chunks + other.chunk].kept, true);
+            look_at_pair(w, uses, &flight, &pass, &other, out);
+            after_forward(w, &pass, &part->kept, &flight, out);
+            continue;
+        }
+        const bool held = w->holds[pass.chunk];
+        if (!pass.backward) {
+            after_forward(w, &pass, &part->kept, &flight, out);
+            continue;
+        }
+        change_flight(&flight, &part->kept, true);
         w->holds[pass.chunk] = false;
         count_left(w, flight.left);
-        if (!pass.backward && (w->stage + 1 < p->stages || pass.chunk + 1 == p->chunks)) {
-            flight.micro_batch = pass.micro_batch;
-            settle(w->keeps, &flight);
-            raise(&out->at[SPW_MOMENT_LOSS], &flight);
-        }
-        for (int m = 0; m < SPW_MOMENT_COUNT && pass.backward; m++) {
+        for (int m = 0; m < SPW_MOMENT_COUNT; m++) {
             if (!part->at[held][m].there) continue;
             spw_stage_moment here = beside(&flight, &part->at[held][m]);
             settle(w->keeps, &here);
             raise(&out->at[m], &here);
         }
-        w->holds[pass.chunk] = pass.backward && stays;
+        w->holds[pass.chunk] = stays;
     }
 }

@@ -374,20 +374,72 @@ static const spw_rank_rows *rows_of(const spw_step_memory *m, const spw_step_row
     return &rows->rows[moe % rows->layers * rows->micro_batches + pass->micro_batch];
 }
 
-static spw_status pass_forward(spw_step_memory *m, const spw_pass *pass, const spw_step_rows *rows) {
-    const spw_pipeline *p = &m->pipeline;
-    const size_t layers = m->stages.begin[pass->chunk + 1] - m->stages.begin[pass->chunk];
+static size_t layers_of(const spw_step_memory *m, const spw_pass *pass) {
+    return m->stages.begin[pass->chunk + 1] - m->stages.begin[pass->chunk];
+}
+
+static void begin_pass(spw_step_memory *m, const spw_pass *pass) {
+    m->set_of[pass->micro_batch * m->pipeline.chunks + pass->chunk] = m->spare[--m->spares];
+}
+
+static spw_status layer_forward(spw_step_memory *m, const spw_pass *pass, size_t i,
+                                const spw_step_rows *rows) {
+    const place at = place_of(m, pass, i);
     spw_status status = SPW_OK;
-    m->set_of[pass->micro_batch * p->chunks + pass->chunk] = m->spare[--m->spares];
-    for (size_t i = 0; i < layers; i++) {
-        const place at = place_of(m, pass, i);
-        SPW_TRY(change_left(m, &at, false));
-        SPW_TRY(change_kept(m, &at, KEPT_INPUT, true));
-        if (at.experts) SPW_TRY(forward(m, at, rows_of(m, rows, pass, i)));
-        SPW_TRY(change_kept(m, &at, KEPT_RESIDUALS, true));
-    }
+    m->micro_batch = pass->micro_batch;
+    SPW_TRY(change_left(m, &at, false));
+    SPW_TRY(change_kept(m, &at, KEPT_INPUT, true));
+    if (at.experts) SPW_TRY(forward(m, at, rows_of(m, rows, pass, i)));
+    SPW_TRY(change_kept(m, &at, KEPT_RESIDUALS, true));
+
+cleanup:
+    return status;
+}
+
+static spw_status layer_backward(spw_step_memory *m, const spw_pass *pass, size_t i,
+                                 const spw_step_rows *rows) {
+    const place at = place_of(m, pass, i);
+    spw_status status = SPW_OK;
+    m->micro_batch = pass->micro_batch;
+    SPW_TRY(change_left(m, &at, false));
+    SPW_TRY(change_kept(m, &at, KEPT_RESIDUALS, false));
+    if (at.experts) SPW_TRY(backward(m, at, rows_of(m, rows, pass, i)));
+    if (!at.experts) SPW_TRY(pass_moment(m, SPW_MOMENT_DENSE_LAYER));
+    SPW_TRY(pass_moment(m, SPW_MOMENT_ATTENTION));
+    SPW_TRY(change_kept(m, &at, KEPT_INPUT, false));
+    SPW_TRY(change_left(m, &at, true));
+
+cleanup:
+    return status;
+}
+
+/* The loss, and what a stage without it has behind a forward pass. */
+static spw_status end_forward(spw_step_memory *m, const spw_pass *pass) {
     m->at_work = SPW_NO_MOE_LAYER;
-    if (m->stage + 1 < p->stages || pass->chunk + 1 == p->chunks) SPW_TRY(pass_moment(m, SPW_MOMENT_LOSS));
+    m->micro_batch = pass->micro_batch;
+    if (m->stage + 1 == m->pipeline.stages && pass->chunk + 1 < m->pipeline.chunks) return SPW_OK;
+    return pass_moment(m, SPW_MOMENT_LOSS);
+}
+
+static spw_status end_backward(spw_step_memory *m, const spw_pass *pass) {
+    const size_t cell = pass->micro_batch * m->pipeline.chunks + pass->chunk;
+    spw_status status = SPW_OK;
+    for (size_t i = 0; i < layers_of(m, pass); i++) {
+        const place at = place_of(m, pass, i);
+        if (!m->keeps[at.experts].stays) SPW_TRY(change_left(m, &at, false));
+    }
+    m->spare[m->spares++] = m->set_of[cell];
+    m->set_of[cell] = SIZE_MAX;
+
+cleanup:
+    return status;
+}
+
+static spw_status pass_forward(spw_step_memory *m, const spw_pass *pass, const spw_step_rows *rows) {
+    spw_status status = SPW_OK;
+    begin_pass(m, pass);
+    for (size_t i = 0; i < layers_of(m, pass); i++) SPW_TRY(layer_forward(m, pass, i, rows));
+    SPW_TRY(end_forward(m, pass));
 
 cleanup:
     return status;
@@ -395,25 +447,26 @@ cleanup:
 
 /* Last layer first. */
 static spw_status pass_backward(spw_step_memory *m, const spw_pass *pass, const spw_step_rows *rows) {
-    const size_t layers = m->stages.begin[pass->chunk + 1] - m->stages.begin[pass->chunk],
-                 cell = pass->micro_batch * m->pipeline.chunks + pass->chunk;
     spw_status status = SPW_OK;
-    for (size_t i = layers; i-- > 0;) {
-        const place at = place_of(m, pass, i);
-        SPW_TRY(change_left(m, &at, false));
-        SPW_TRY(change_kept(m, &at, KEPT_RESIDUALS, false));
-        if (at.experts) SPW_TRY(backward(m, at, rows_of(m, rows, pass, i)));
-        if (!at.experts) SPW_TRY(pass_moment(m, SPW_MOMENT_DENSE_LAYER));
-        SPW_TRY(pass_moment(m, SPW_MOMENT_ATTENTION));
-        SPW_TRY(change_kept(m, &at, KEPT_INPUT, false));
-        SPW_TRY(change_left(m, &at, true));
+    for (size_t i = layers_of(m, pass); i-- > 0;) SPW_TRY(layer_backward(m, pass, i, rows));
+    SPW_TRY(end_backward(m, pass));
+
+cleanup:
+    return status;
+}
+
+/* A layer forward, then one of the other pass backward: what the one keeps is there while the other works. */
+static spw_status pass_pair(spw_step_memory *m, const spw_pass *ahead, const spw_pass *back,
+                            const spw_step_rows *rows) {
+    const size_t comes = layers_of(m, ahead), goes = layers_of(m, back);
+    spw_status status = SPW_OK;
+    begin_pass(m, ahead);
+    for (size_t j = 0; j < comes || j < goes; j++) {
+        if (j < comes) SPW_TRY(layer_forward(m, ahead, j, rows));
+        if (j < goes) SPW_TRY(layer_backward(m, back, goes - 1 - j, rows));
     }
-    for (size_t i = 0; i < layers; i++) {
-        const place at = place_of(m, pass, i);
-        if (!m->keeps[at.experts].stays) SPW_TRY(change_left(m, &at, false));
-    }
-    m->spare[m->spares++] = m->set_of[cell];
-    m->set_of[cell] = SIZE_MAX;
+    SPW_TRY(end_backward(m, back));
+    SPW_TRY(end_forward(m, ahead));
 
 cleanup:
     return status;
@@ -436,7 +489,12 @@ spw_status spw_step_memory_step(spw_step_memory *m, const spw_step_rows *rows, s
     for (size_t i = 0; i < passes && status == SPW_OK; i++) {
         const spw_pass pass = spw_pipeline_pass(&m->pipeline, m->stage, i);
         m->micro_batch = pass.micro_batch;
-        status = pass.backward ? pass_backward(m, &pass, rows) : pass_forward(m, &pass, rows);
+        if (spw_pipeline_is_pair(&m->pipeline, m->stage, i)) {
+            const spw_pass back = spw_pipeline_pass(&m->pipeline, m->stage, ++i);
+            status = pass_pair(m, &pass, &back, rows);
+        } else {
+            status = pass.backward ? pass_backward(m, &pass, rows) : pass_forward(m, &pass, rows);
+        }
         if (status == SPW_OK) status = spw_event_list_mark(list);
     }
     m->micro_batch = 0;

@@ -9,24 +9,50 @@ static size_t cell(const spw_page_use *u, size_t layer, size_t micro_batch) {
     return layer * u->pipeline.micro_batches + micro_batch;
 }
 
+/* The next MoE layer of a pass behind *next, if it has one: 1, or 0. */
+static size_t list_next(const spw_page_use *u, size_t s, const spw_pass *p, const size_t *stage,
+                        const size_t *chunk, size_t *next, spw_page_pass *out, size_t count) {
+    while (*next < u->job_layers) {
+        const size_t k = (*next)++, layer = p->backward ? u->job_layers - 1 - k : k;
+        if (stage[layer] != s || chunk[layer] != p->chunk) continue;
+        out[count] = (spw_page_pass){layer, p->micro_batch, p->backward, false};
+        spw_page_pass *before = count > 0 ? &out[count - 1] : NULL;
+        if (p->backward && before != NULL && !before->backward && before->layer == layer &&
+            before->micro_batch == p->micro_batch)
+            out[count].stays = before->stays = true;
+        return 1;
+    }
+    return 0;
+}
+
 /* The passes of a stage over its MoE layers, in order. */
 static void list_passes(spw_page_use *u, size_t s, const size_t *stage, const size_t *chunk) {
     spw_page_pass *out = u->pass + s * u->passes;
     size_t count = 0;
     for (size_t i = 0; i < spw_pipeline_passes(&u->pipeline); i++) {
-        const spw_pass p = spw_pipeline_pass(&u->pipeline, s, i);
-        for (size_t k = 0; k < u->job_layers; k++) {
-            const size_t layer = p.backward ? u->job_layers - 1 - k : k;
-            if (stage[layer] != s || chunk[layer] != p.chunk) continue;
-            out[count] = (spw_page_pass){layer, p.micro_batch, p.backward, false};
-            spw_page_pass *before = count > 0 ? &out[count - 1] : NULL;
-            if (p.backward && before != NULL && !before->backward && before->layer == layer &&
-                before->micro_batch == p.micro_batch)
-                out[count].stays = before->stays = true;
-            count++;
-        }
+        const spw_pass pass = spw_pipeline_pass(&u->pipeline, s, i);
+        const bool pair = spw_pipeline_is_pair(&u->pipeline, s, i);
+        const spw_pass two[2] = {pass, pair ? spw_pipeline_pass(&u->pipeline, s, i + 1) : pass};
+        size_t next[2] = {0, 0};
+        while (next[0] < u->job_layers ||
+               (pair && next[1] < u->job_layers)) /* in turns where two run together */
+            for (size_t side = 0; side < (pair ? 2U : 1U); side++)
+                count += list_next(u, s, &two[side], stage, chunk, &next[side], out, count);
+        i += pair;
     }
     u->count[s] = count;
+}
+
+/* Layers of multi-token prediction stand behind the others of their block. */
+static void place_predictions(const spw_page_use *u, const spw_model *model, size_t *stage, size_t *chunk) {
+    size_t layer = u->trace_layers;
+    for (size_t c = 0; c < u->pipeline.chunks; c++) {
+        for (size_t s = 0; s < u->pipeline.stages; s++) {
+            const spw_block block = spw_pipeline_block(&u->pipeline, model, s, c);
+            for (size_t i = 0; i < block.predictions && layer < u->job_layers; i++, layer++)
+                stage[layer] = s, chunk[layer] = c;
+        }
+    }
 }
 
 spw_status spw_page_use_create(const spw_point *point, size_t ranks, size_t layers, spw_page_use *u) {
@@ -37,7 +63,9 @@ spw_status spw_page_use_create(const spw_point *point, size_t ranks, size_t laye
     *u = (spw_page_use){.pipeline = spw_pipeline_of(point->job),
                         .ranks = ranks,
                         .layers = layers,
-                        .job_layers = model->moe_layers};
+                        .trace_layers = model->moe_layers,
+                        .job_layers = model->moe_layers + point->job->stage_layout.predictions,
+                        .predicted_rows = spw_balanced_rows(point->scheme, &point->shape).held};
     u->run.there = memory->pool != NULL && memory->pool(point->scheme, &point->shape, &u->pool);
     if (!u->run.there) return SPW_OK;
     const size_t cells = u->job_layers * u->pipeline.micro_batches;
@@ -49,7 +77,8 @@ spw_status spw_page_use_create(const spw_point *point, size_t ranks, size_t laye
     SPW_TRY(SPW_ALLOC(u->pipeline.stages * u->passes, &u->pass));
     SPW_TRY(SPW_ALLOC(ranks * cells, &u->rows));
     SPW_TRY(SPW_ALLOC(u->pool.tensors * cells, &u->on_host));
-    spw_pipeline_place_layers(&u->pipeline, model, u->job_layers, stage, chunk);
+    spw_pipeline_place_layers(&u->pipeline, model, u->trace_layers, stage, chunk);
+    place_predictions(u, model, stage, chunk);
     for (size_t s = 0; s < u->pipeline.stages; s++) {
         u->pages[s] = spw_stage_pages_of(&u->pool, &u->pipeline, model, s);
         if (u->pages[s].gpu_bytes > u->run.pool_bytes) u->run.pool_bytes = u->pages[s].gpu_bytes;
@@ -74,11 +103,15 @@ void spw_page_use_destroy(spw_page_use *u) {
 
 void spw_page_use_begin(spw_page_use *u) {
     if (!u->run.there) return;
-    memset(u->rows, 0, u->ranks * u->job_layers * u->pipeline.micro_batches * sizeof *u->rows);
+    const size_t cells = u->job_layers * u->pipeline.micro_batches;
+    memset(u->rows, 0, u->ranks * cells * sizeof *u->rows);
+    for (size_t rank = 0; rank < u->ranks; rank++)
+        for (size_t at = cell(u, u->trace_layers, 0); at < cells; at++)
+            u->rows[rank * cells + at] = u->predicted_rows;
 }
 
 void spw_page_use_note(spw_page_use *u, size_t layer, size_t micro_batch, size_t rank, uint64_t rows) {
-    for (size_t l = layer; l < u->job_layers && u->run.there; l += u->layers)
+    for (size_t l = layer; l < u->trace_layers && u->run.there; l += u->layers)
         u->rows[rank * u->job_layers * u->pipeline.micro_batches + cell(u, l, micro_batch)] = rows;
 }
 

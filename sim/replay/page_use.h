@@ -33,7 +33,9 @@ typedef struct spw_page_pass { /* of one MoE layer */
 typedef struct spw_page_use {
     spw_page_pool pool;
     spw_pipeline pipeline;
-    size_t ranks, layers, job_layers; /* ranks of one stage; layers of the replay */
+    size_t ranks, layers;             /* ranks of one stage; layers of the replay */
+    size_t trace_layers, job_layers;  /* MoE layers of the job that have rows of the trace; with multi-token prediction */
+    uint64_t predicted_rows;          /* of layers of multi-token prediction, which have balanced routing's */
     spw_stage_pages *pages;           /* [stages] */
     spw_page_pass *pass;              /* [stages][passes], of a stage the first count[stage] */
     size_t passes, *count;

@@ -8,6 +8,7 @@
 #include "sim/memory/cross_entropy.h"
 #include "sim/memory/footprint_check.h"
 #include "sim/memory/launches.h"
+#include "sim/memory/megatron_notes.h"
 #include "sim/memory/reserved_memory.h"
 #include "sim/print/plural.h"
 #include "sim/replay/result_answers.h"
@@ -145,9 +146,11 @@ static void assume_time(const spw_replay_row *row, spw_result_row *out) {
     if (stack != NULL && row->point.job->part == SPW_PART_WHOLE)
         spw_assume(
             &out->assumptions,
-            "%s: all else of the step is counted work; collectives of weights and gradients hide behind "
-            "nothing",
-            row->point.scheme->text);
+            "%s: all else of the step is counted work; collectives of weights and gradients hide behind %s",
+            row->point.scheme->text,
+            !row->point.job->megatron.overlap_gradients ? "nothing"
+            : !row->point.job->megatron.overlap_gathers ? "passes (gradients) and nothing (weights)"
+                                                        : "passes");
     if (out->time.outside[0] != '\0')
         spw_assume(&out->assumptions, "%s: times beyond what was fitted: %s", row->point.scheme->text,
                    out->time.outside);
@@ -324,6 +327,13 @@ static void add_launches(const spw_job *job, spw_outside_fit *out) {
         if (doubts[i] != NULL) spw_outside_fit_add(out, "memory", doubts[i]);
 }
 
+/* Keys that were said and leave a figure as it is. */
+static void assume_keys(const spw_replay_row *row, spw_assumptions *out) {
+    const char *note = NULL;
+    for (size_t i = 0; (note = spw_megatron_note(row->point.job, row->point.scheme, i)) != NULL; i++)
+        spw_assume(out, "%s", note);
+}
+
 spw_status spw_replay_row_finish(spw_replay_row *row, const spw_choice_tally *choices, spw_result_row *out) {
     const spw_replay_frame *f = row->frame;
     const double records = (double)f->steps * (double)f->layers * (double)f->micro_batches;
@@ -361,6 +371,7 @@ spw_status spw_replay_row_finish(spw_replay_row *row, const spw_choice_tally *ch
         if (row->point.job->model.doubt[i][0] != '\0')
             spw_assume(&out->assumptions, "%s", row->point.job->model.doubt[i]);
     finish_placement(row, out);
+    assume_keys(row, &out->assumptions);
     assume_choices(row, &out->assumptions);
     assume_time(row, out);
     assume_memory(row, out, &out->assumptions);

@@ -149,6 +149,7 @@ static void add(spw_timeline *sum, const spw_timeline *step) {
     sum->low_s += step->low_s;
     sum->high_s += step->high_s;
     for (size_t i = 0; i < SPW_TIMELINE_DOUBTS; i++) sum->doubt_s[i] += step->doubt_s[i];
+    sum->pair_width = step->pair_width;
 }
 
 static spw_step_span span_of(const spw_timeline *time) {
@@ -266,8 +267,10 @@ const char *spw_why_no_time(const spw_job *job, const spw_scheme *scheme, const 
     if (job->attention == SPW_ATTENTION_UNFUSED)
         return "attention that holds its scores, whose softmax has no time model";
     if (!spw_precision_is_timed(job))
-        return job->precision.activations == 4 ? "products of activations in fp32"
-                                               : "fp8: its products, casts and scales are not modelled";
+        return job->precision.activations == 4
+                   ? "products of activations in fp32"
+                   : "fp8 as a format of all products, whose casts and scales are not modelled; those of a "
+                     "recipe are: precision.recipe: blockwise, tensorwise or mxfp8";
     if (megatron && fits->megatron == NULL) return "--stack names none of Megatron-Core";
     if (megatron) return why_no_megatron_time(job, scheme);
     if (fits->stack == NULL) return "--stack names none of compiled programs";

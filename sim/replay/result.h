@@ -238,6 +238,10 @@ typedef struct spw_result_answers {
     size_t fits;
     bool *front; /* [rows] no other beats it */
     size_t fastest, fastest_sure, fastest_dropless, fastest_dropless_sure, fastest_whatever_drops;
+    size_t
+        next; /* the fastest but one, of the rows that could be `fastest`; none is faster by the prediction */
+    double
+        next_chance; /* that `fastest` is the faster of the two (spw_timeline_faster()); NAN without `next` */
     size_t least_memory; /* of the rows that fit; of all rows where none does */
 } spw_result_answers;
 

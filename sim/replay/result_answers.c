@@ -64,6 +64,18 @@ const spw_result_row *spw_result_fastest(const spw_result *result, double most, 
     return best;
 }
 
+/* The fastest but `best` of the rows that could be in its place. */
+static const spw_result_row *next_to(const spw_result *result, const spw_result_row *best, double most) {
+    const spw_result_row *next = NULL;
+    for (size_t i = 0; i < result->rows && best != NULL; i++) {
+        const spw_result_row *row = &result->row[i];
+        if (row == best || !row->timed || !spw_point_fits(row) || !drops_at_most(row, most)) continue;
+        if (speed(row) > speed(best)) continue;
+        if (next == NULL || speed(row) > speed(next)) next = row;
+    }
+    return next;
+}
+
 const spw_result_row *spw_result_fastest_tight(const spw_result *result, double most) {
     const spw_result_row *best = NULL;
     for (size_t i = 0; i < result->rows; i++) {
@@ -140,6 +152,10 @@ spw_status spw_result_answer(spw_result *result, double drop_most) {
     a->fastest_dropless_sure = position(result, spw_result_fastest(result, 0.0, true));
     a->fastest_whatever_drops = position(result, spw_result_fastest(result, 1.0, false));
     a->least_memory = least_memory(result);
+    const spw_result_row *best = spw_result_row_at(result, a->fastest),
+                         *next = next_to(result, best, drop_most);
+    a->next = position(result, next);
+    a->next_chance = next != NULL ? spw_timeline_faster(&best->time, &next->time) : NAN;
 
 cleanup:
     return status;

@@ -486,6 +486,17 @@ void spw_megatron_layer_reload(spw_layer_builder *b, spw_megatron_experts x) {
     for (size_t i = 0; i < count; i++) spw_layer_born(b, "reload", tensor[i]);
 }
 
+/* Gradient of fc2's weights, and what it was there for. delay_wgrad_compute: behind all gradients of inputs. */
+static void fc2_weights(spw_layer_builder *b, spw_megatron_experts x) {
+    if (is_torch(b))
+        spw_layer_born(b, "fc2 weight gradient", weight_gradient("d_fc2_weight", x.shape, false, 1));
+    cast_again(b, "fc2 weight gradient", &fc2_input, x);
+    end_products(b, "fc2 weight gradient", &fc2_input, &d_fc2_output, "fc2_input", x);
+    end_cast_again(b, "fc2 weight gradient", &fc2_input, "fc2_input", x);
+    spw_layer_dies(b, "fc2 weight gradient", "d_fc2_output");
+    if (is_torch(b)) spw_layer_dies(b, "fc2 weight gradient", "d_fc2_weight");
+}
+
 static void grouped_gradient(spw_layer_builder *b, spw_megatron_experts x) {
     const uint8_t first = (uint8_t)spw_layer_first(x.shape);
     if (repeats_activation(x))
@@ -494,13 +505,7 @@ static void grouped_gradient(spw_layer_builder *b, spw_megatron_experts x) {
     spw_layer_born(b, "fc2 input gradient", (spw_tensor){"d_fc2_input", x.rows, SPW_WIDTH_FFN});
     adapt_gradient(b, "fc2 input gradient", "fc2_lora", "d_fc2_lora",
                    (spw_tensor){"d_fc2_lora_input", x.rows, SPW_WIDTH_FFN}, x);
-    if (is_torch(b))
-        spw_layer_born(b, "fc2 weight gradient", weight_gradient("d_fc2_weight", x.shape, false, 1));
-    cast_again(b, "fc2 weight gradient", &fc2_input, x);
-    end_products(b, "fc2 weight gradient", &fc2_input, &d_fc2_output, "fc2_input", x);
-    end_cast_again(b, "fc2 weight gradient", &fc2_input, "fc2_input", x);
-    spw_layer_dies(b, "fc2 weight gradient", "d_fc2_output");
-    if (is_torch(b)) spw_layer_dies(b, "fc2 weight gradient", "d_fc2_weight");
+    if (!x.shape->delayed_weights) fc2_weights(b, x);
     spw_layer_born(b, "swiglu gradient", (spw_tensor){"d_fc1_output", x.rows, SPW_WIDTH_FFN, .times = first});
     spw_layer_born(b, "swiglu gradient",
                    (spw_tensor){"d_row_probs", x.rows, SPW_WIDTH_ONE, .element_bytes = 4});
@@ -512,6 +517,7 @@ static void grouped_gradient(spw_layer_builder *b, spw_megatron_experts x) {
     spw_layer_born(b, "fc1 input gradient", (spw_tensor){"d_fc1_input", x.rows, SPW_WIDTH_HIDDEN});
     adapt_gradient(b, "fc1 input gradient", "fc1_lora", "d_fc1_lora",
                    (spw_tensor){"d_fc1_lora_input", x.rows, SPW_WIDTH_HIDDEN}, x);
+    if (x.shape->delayed_weights) fc2_weights(b, x);
     if (is_torch(b))
         spw_layer_born(b, "fc1 weight gradient", weight_gradient("d_fc1_weight", x.shape, false, first));
     cast_again(b, "fc1 weight gradient", &fc1_input, x);

@@ -39,6 +39,7 @@ spw_layer_shape spw_layer_shape_of(const spw_job *job, size_t sequences) {
                          .remat = job->remat,
                          .library_limits = job->library_limits};
     s.frozen_experts = job->finetune.frozen != SPW_FROZEN_NONE;
+    s.delayed_weights = job->megatron.delay_weight_gradients;
     if (spw_finetune_adapts(&job->finetune, SPW_LORA_EXPERTS)) s.lora_rank = job->finetune.lora_rank;
     spw_fp8_facts facts;
     s.experts_per_rank = s.experts / grid.expert;

@@ -93,7 +93,8 @@ struct spw_layer_shape {
     unsigned offload;    /* modules whose inputs wait in the host's memory (sim/input/offload_modules.h) */
     bool
         library_limits; /* the library that exchanges rows must take the layer (sim/schemes/library_limits.h) */
-    bool offload_ahead; /* another micro-batch's inputs are back while the layer runs forward */
+    bool delayed_weights; /* gradients of weights behind those of all inputs (delay_wgrad_compute) */
+    bool offload_ahead;   /* another micro-batch's inputs are back while the layer runs forward */
 };
 
 /* t, at least 1. */

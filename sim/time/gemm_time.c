@@ -1,12 +1,12 @@
 #include "sim/time/gemm_time.h"
 
 #include "base/memory.h"
+#include "sim/input/stack_defaults.h"
 
 #include <gsl/gsl_interp.h>
 #include <math.h>
 
-/* First loads and last tiles of an expert, spread over the GPU: chosen for the least error over left-out shapes. */
-static const double START_S = 0.6e-6;
+#define START_S (spw_default_gemm_start_s.value)
 enum { STEFFEN_POINTS = 3 };
 
 typedef struct machine {
@@ -125,7 +125,8 @@ static double share_of(const spw_gemm_curves *c, double rows, double in, double 
 
 static double without_points_s(const machine *m, double rows, double in, double out) {
     const double tiles = ceil(rows / SPW_GEMM_TILE_ROWS) * SPW_GEMM_TILE_ROWS;
-    return fmax(2.0 * tiles * in * out / (SPW_GEMM_EFFICIENCY * m->flops), roof_s(m, rows, in, out));
+    return fmax(2.0 * tiles * in * out / (spw_default_gemm_efficiency.value * m->flops),
+                roof_s(m, rows, in, out));
 }
 
 /* Rows that are paid for. */

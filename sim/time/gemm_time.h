@@ -8,8 +8,8 @@
  *     seconds = sum over experts of (start + roof(rows of e)) / share(rows of e)
  * with the rows of an expert rounded up to whole tiles, as the kernels compute them: 128 rows, or 64 where rows are what a
  * weight gradient sums over; up to one tile the points themselves say it (they have 64 rows).
- * Without points: 2 rows in out / (SPW_GEMM_EFFICIENCY x peak), rows rounded up to tiles of 128, or the bytes, whichever
- * is more. docs/validation_time_kernels.md says how well it meets shapes that it has not seen. */
+ * Without points: 2 rows in out / (gemm_efficiency x peak), rows rounded up to tiles of 128, or the bytes, whichever
+ * is more. start and gemm_efficiency: sim/stack_defaults/kernels.yaml. docs/validation_time_kernels.md says how well it meets shapes that it has not seen. */
 #ifndef SPW_SIM_TIME_GEMM_TIME_H
 #define SPW_SIM_TIME_GEMM_TIME_H
 
@@ -28,8 +28,7 @@ typedef enum spw_gemm_pass {
 enum {
     SPW_GEMM_TILE_ROWS = 128,
     SPW_GEMM_TILE_TERMS = 64
-};                               /* kernels/gemm/grouped_gemm_wgmma.h: TILE_M, TILE_K */
-#define SPW_GEMM_EFFICIENCY 0.75 /* assumed: of the peak, where a cluster has no points */
+}; /* kernels/gemm/grouped_gemm_wgmma.h: TILE_M, TILE_K */
 
 typedef struct spw_gemm_curves spw_gemm_curves;
 

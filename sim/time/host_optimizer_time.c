@@ -1,20 +1,18 @@
 #include "sim/time/host_optimizer_time.h"
 
-#include "sim/input/stack.h"
 #include "sim/memory/optimizer_state.h"
-#include "sim/time/offload_time.h"
 
 #include <math.h>
 
-/* Read and written by Adam: 113 to 130e9 in three shapes with 16 threads, 92 to 98e9 with 8. */
-static const double HOST_MEMORY_BYTES_PER_S = 113e9;
 static const char GRADIENTS[] = "host_gradients", ADAM[] = "host_optimizer", WEIGHTS[] = "host_weights";
 
-spw_status spw_host_optimizer_add(const spw_job *job, double parameters, double gpu_s, spw_timeline *out) {
+spw_status spw_host_optimizer_add(const spw_megatron_coefficients *c, const spw_job *job, double parameters,
+                                  double gpu_s, spw_timeline *out) {
     const size_t master = spw_master_bytes(job);
     const double m = (double)(master > 0 ? master : job->precision.weights),
-                 o = (double)job->precision.optimizer, copy_s = parameters * m / spw_host_link_bytes_per_s,
-                 adam_s = parameters * (3.0 * m + 4.0 * o) / HOST_MEMORY_BYTES_PER_S;
+                 o = (double)job->precision.optimizer,
+                 copy_s = parameters * m / c->host_link_bytes_per_s.value,
+                 adam_s = parameters * (3.0 * m + 4.0 * o) / c->host_memory_bytes_per_s.value;
     spw_status status = SPW_OK;
     if (!(parameters > 0.0)) return SPW_OK;
     SPW_TRY(

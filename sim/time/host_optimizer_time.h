@@ -9,10 +9,12 @@
 #define SPW_SIM_TIME_HOST_OPTIMIZER_TIME_H
 
 #include "sim/input/job.h"
+#include "sim/input/megatron_coefficients.h"
 #include "sim/time/timeline.h"
 
 /* parameters: of a GPU, those that the host updates; gpu_s: what the GPU takes for the others. Adds nothing where there are none. */
-SPW_MUST_CHECK spw_status spw_host_optimizer_add(const spw_job *job, double parameters, double gpu_s,
+SPW_MUST_CHECK spw_status spw_host_optimizer_add(const spw_megatron_coefficients *coefficients,
+                                                 const spw_job *job, double parameters, double gpu_s,
                                                  spw_timeline *out);
 
 /* Widens the interval of a finished timeline: copies hidden behind a host that is twice as fast, and nothing hidden behind one that is

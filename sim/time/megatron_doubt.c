@@ -71,6 +71,7 @@ void spw_megatron_doubt(const spw_megatron_coefficients *c, const spw_megatron_f
     out->doubt_s[0] = c->half_width.value * of.layers;
     out->doubt_s[1] -= out->doubt_s[0];
     out->doubt_s[DOUBTS + 1] = of.grid;
+    out->pair_width = c->pair_half_width.value;
     const double grid = out->step_s > 0.0 ? of.grid / out->step_s : 0.0;
     out->low_s = out->step_s * (1.0 - grid) * exp(-half_width);
     out->high_s = out->step_s * (1.0 + grid) * exp(half_width);

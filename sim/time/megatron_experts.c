@@ -2,13 +2,11 @@
 
 #include <math.h>
 
-static const double ELEMENT_BYTES = 2.0;      /* bf16 */
-static const double CAT_BLOCK_BYTES = 4096.0; /* 256 threads x 16 bytes */
-static const double CAT_BLOCKS = 32.0;        /* at most, a multiprocessor */
+static const double ELEMENT_BYTES = 2.0; /* bf16 */
 
 double spw_megatron_cat_blocks(const spw_megatron_coefficients *c, size_t hidden, double longest_rows) {
-    const double wanted = ceil(longest_rows * (double)hidden * ELEMENT_BYTES / CAT_BLOCK_BYTES);
-    return fmin(CAT_BLOCKS * c->multiprocessors.value, wanted);
+    const double wanted = ceil(longest_rows * (double)hidden * ELEMENT_BYTES / c->cat_block_bytes.value);
+    return fmin(c->cat_blocks.value * c->multiprocessors.value, wanted);
 }
 
 /* A chunk takes as long as its copy or as its blocks, whichever is longer. */
@@ -33,7 +31,7 @@ void spw_megatron_experts_load(const spw_megatron_coefficients *c, size_t hidden
     const double depth[SPW_MEGATRON_DEPTH_COUNT] = {[SPW_MEGATRON_DEPTH_HIDDEN] = (double)hidden,
                                                     [SPW_MEGATRON_DEPTH_FFN] = (double)ffn,
                                                     [SPW_MEGATRON_DEPTH_TWICE_FFN] = 2.0 * (double)ffn};
-    const double tile = SPW_MEGATRON_TILE_ROWS;
+    const double tile = c->tile_rows.value;
     double all = 0.0;
     load->tiled = 0.0;
     load->empty_experts = 0;

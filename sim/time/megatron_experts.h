@@ -4,8 +4,7 @@
 
 #include "sim/time/megatron_time.h"
 
-/* Blocks that one torch.cat starts for each of its chunks when the longest has so many rows; 16 bytes a thread, 256 threads
- * a block, 2 bytes an element. Source: PyTorch, aten/src/ATen/native/cuda/Shape.cu, getCatGridContig. */
+/* Blocks that one torch.cat starts for each of its chunks when the longest has so many rows; 2 bytes an element. Source: PyTorch, aten/src/ATen/native/cuda/Shape.cu, getCatGridContig. */
 double spw_megatron_cat_blocks(const spw_megatron_coefficients *c, size_t hidden, double longest_rows);
 
 /* Sets tiled, empty_experts, idle_rows and spilled of `load`; the caller sets received.

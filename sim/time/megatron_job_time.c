@@ -10,6 +10,7 @@
 #include "sim/schemes/list.h"
 #include "sim/time/fp8_time.h"
 #include "sim/time/host_optimizer_time.h"
+#include "sim/time/megatron_hidden.h"
 #include "sim/time/megatron_host.h"
 #include "sim/time/megatron_job_doubt.h"
 #include "sim/time/megatron_parts.h"
@@ -95,13 +96,17 @@ static double hidden_of(const spw_prediction *p, double wire_s, double pass_s) {
 }
 
 /* Of one pass of block `at`: exchanges that hide, and the host. */
-static double pass_of(spw_prediction *p, size_t at, const spw_block *block, bool back, double seconds) {
+static double pass_of(spw_prediction *p, size_t at, const spw_block *block, bool back, double seconds,
+                      double shared_s) {
     const spw_megatron_time *t = &p->time[at];
     const unsigned phases = back ? SPW_BACKWARD_EXCHANGES : SPW_FORWARD_EXCHANGES;
     const double wire = spw_phases_sum(t->phase_s, phases) - spw_phases_sum(t->rank_wait_s, phases),
-                 hidden = hidden_of(p, wire, seconds), share = p->host.forward_share;
+                 hidden = hidden_of(p, wire, seconds), share = p->host.forward_share,
+                 beside = p->q->point->job->megatron.overlap_shared ? fmin(shared_s, wire) : 0.0;
     p->hidden_s[at] = (back ? p->hidden_s[at] : 0.0) + hidden;
-    return spw_megatron_pass_s(&p->host, block, back ? 1.0 - share : share, seconds - hidden, wire - hidden);
+    p->shared_hidden_s[at] = (back ? p->shared_hidden_s[at] : 0.0) + beside;
+    return spw_megatron_pass_s(&p->host, block, back ? 1.0 - share : share, seconds - hidden - beside,
+                               wire - hidden);
 }
 
 static spw_status time_block(spw_prediction *p, size_t group, size_t stage, size_t micro, size_t chunk) {
@@ -120,8 +125,11 @@ static spw_status time_block(spw_prediction *p, size_t group, size_t stage, size
         p->forward_s[at] += seconds * p->outside.forward_share[i];
         p->backward_s[at] += seconds * (1.0 - p->outside.forward_share[i]);
     }
-    p->forward_s[at] = pass_of(p, at, &block, false, p->forward_s[at]);
-    p->backward_s[at] = pass_of(p, at, &block, true, p->backward_s[at]);
+    const double shared_s = p->outside.seconds[SPW_OUTSIDE_SHARED] *
+                            spw_prediction_share(p, SPW_OUTSIDE_SHARED, &block, stage, chunk),
+                 forward_share = p->outside.forward_share[SPW_OUTSIDE_SHARED];
+    p->forward_s[at] = pass_of(p, at, &block, false, p->forward_s[at], shared_s * forward_share);
+    p->backward_s[at] = pass_of(p, at, &block, true, p->backward_s[at], shared_s * (1.0 - forward_share));
     const double copies = p->copies_s[stage] * (double)(block.moe_layers + block.predictions);
     p->copies_wait_s[at] = fmax(copies - p->forward_s[at], 0.0) + fmax(copies - p->backward_s[at], 0.0);
     p->forward_s[at] = fmax(p->forward_s[at], copies);
@@ -143,6 +151,24 @@ static spw_status time_group(spw_prediction *p, size_t group, double *out) {
 }
 
 /* --- The step --- */
+
+/* Passes one behind the other, also where pairs run together: a share of exchanges hides instead. */
+static spw_pipeline in_turns(const spw_job *job) {
+    spw_pipeline p = spw_pipeline_of(job);
+    p.pairs = false;
+    return p;
+}
+
+/* A request with the kernels that the job says; `room` holds its coefficients. */
+static spw_megatron_job_request with_kernels(const spw_megatron_job_request *q,
+                                             spw_megatron_coefficients *room) {
+    spw_megatron_job_request said = *q;
+    if (q->point->job->megatron.permute != SPW_FUSION_OFF) return said;
+    *room = *q->coefficients;
+    spw_megatron_kernels_said(q->point->job, room);
+    said.coefficients = room;
+    return said;
+}
 
 static spw_status set_shape(spw_prediction *p) {
     const spw_megatron_job_request *q = p->q;
@@ -187,9 +213,10 @@ static spw_status begin(spw_prediction *p) {
     SPW_TRY(SPW_ALLOC(p->blocks, &p->backward_s));
     SPW_TRY(SPW_ALLOC(p->blocks, &p->copies_wait_s));
     SPW_TRY(SPW_ALLOC(p->blocks, &p->hidden_s));
+    SPW_TRY(SPW_ALLOC(p->blocks, &p->shared_hidden_s));
     SPW_TRY(SPW_ALLOC(p->pipeline.stages, &p->copies_s));
     for (size_t s = 0; s < p->pipeline.stages; s++)
-        SPW_TRY(spw_offload_layer_s(p->q->point, s, &p->copies_s[s]));
+        SPW_TRY(spw_offload_layer_s(p->q->coefficients, p->q->point, s, &p->copies_s[s]));
     SPW_TRY(SPW_ALLOC(p->blocks, &p->time));
     SPW_TRY(SPW_ALLOC(p->blocks, &p->had));
     SPW_TRY(SPW_ALLOC(p->blocks, &p->order));
@@ -208,10 +235,13 @@ double spw_megatron_job_tokens(const spw_point *point) {
 static void end(spw_prediction *p) {
     spw_free(p->forward_s), spw_free(p->backward_s), spw_free(p->time), spw_free(p->had), spw_free(p->order);
     spw_free(p->load), spw_free(p->copies_s), spw_free(p->copies_wait_s), spw_free(p->hidden_s);
+    spw_free(p->shared_hidden_s);
 }
 
 spw_status spw_megatron_job_predict(const spw_megatron_job_request *q, spw_timeline *out) {
-    spw_prediction p = {.q = q, .pipeline = spw_pipeline_of(q->point->job)};
+    spw_megatron_coefficients room;
+    const spw_megatron_job_request said = with_kernels(q, &room);
+    spw_prediction p = {.q = &said, .pipeline = in_turns(q->point->job)};
     spw_status status = SPW_OK;
     double worst = -1.0;
     size_t slowest = 0;
@@ -233,6 +263,7 @@ spw_status spw_megatron_job_predict(const spw_megatron_job_request *q, spw_timel
     spw_offload_doubt(out);
     spw_muon_doubt(out);
     spw_host_optimizer_doubt(out);
+    spw_megatron_hidden_doubt(&p, out);
 
 cleanup:
     end(&p);
@@ -265,8 +296,10 @@ static spw_status least_layers_s(spw_prediction *p, double rows, size_t layers, 
 static spw_status least_block_s(spw_prediction *p, double rows, size_t stage, size_t chunk, double *out) {
     const spw_block block = spw_pipeline_block(&p->pipeline, &p->q->point->job->model, stage, chunk);
     const spw_status status = least_layers_s(p, rows, block.moe_layers + block.predictions, out);
-    for (size_t i = 0; i < SPW_OUTSIDE_PARTS; i++)
+    for (size_t i = 0; i < SPW_OUTSIDE_PARTS; i++) {
+        if (i == SPW_OUTSIDE_SHARED && p->q->point->job->megatron.overlap_shared) continue; /* may hide */
         *out += p->outside.seconds[i] * spw_prediction_share(p, i, &block, stage, chunk);
+    }
     *out = fmax(*out + spw_megatron_gaps_s(&p->host, &block), spw_megatron_floor_s(&p->host, &block));
     return status;
 }
@@ -297,15 +330,19 @@ static spw_status least_end_s(const spw_prediction *p, double *seconds) {
     spw_weight_traffic scatters = {0.0, 0.0, 0.0}, gathers = scatters;
     spw_status status = SPW_OK;
     if (job->part == SPW_PART_WHOLE) status = spw_weight_step(job, &scatters, &gathers);
-    *seconds += spw_prediction_collective_s(p->q->coefficients, &scatters) +
-                spw_prediction_collective_s(p->q->coefficients, &gathers) + p->outside.gradients_s;
+    if (!job->megatron.overlap_gradients) /* which may hide */
+        *seconds += spw_prediction_collective_s(p->q->coefficients, &scatters);
+    if (!job->megatron.overlap_gathers) *seconds += spw_prediction_collective_s(p->q->coefficients, &gathers);
+    *seconds += p->outside.gradients_s;
     return status;
 }
 
 spw_status spw_megatron_job_least_s(const spw_megatron_coefficients *coefficients, const spw_point *point,
                                     double rows, double *out) {
-    const spw_megatron_job_request q = {.coefficients = coefficients, .point = point};
-    spw_prediction p = {.q = &q, .pipeline = spw_pipeline_of(point->job)};
+    spw_megatron_coefficients room;
+    const spw_megatron_job_request asked = {.coefficients = coefficients, .point = point},
+                                   q = with_kernels(&asked, &room);
+    spw_prediction p = {.q = &q, .pipeline = in_turns(point->job)};
     spw_status status = SPW_OK;
     SPW_TRY(set_shape(&p));
     SPW_TRY(SPW_ALLOC(point->job->model.moe_layers + point->job->stage_layout.predictions, &p.load));
@@ -332,7 +369,9 @@ static double fullest_rows(const spw_megatron_job_request *q, size_t group) {
 }
 
 spw_status spw_megatron_job_group_s(const spw_megatron_job_request *q, double *out) {
-    spw_prediction p = {.q = q, .pipeline = spw_pipeline_of(q->point->job)};
+    spw_megatron_coefficients room;
+    const spw_megatron_job_request said = with_kernels(q, &room);
+    spw_prediction p = {.q = &said, .pipeline = in_turns(q->point->job)};
     size_t fullest = 0;
     double most = -1.0;
     spw_status status = SPW_OK;

@@ -6,7 +6,7 @@
  *                copy_bytes_per_s, alike on all ranks; forward one pass of those that model_work counts, backward the rest
  *   micro-batch  each with its own rows; one after the other, or in the order of the pipeline (sim/time/pipeline_time.h)
  *   at the end   gradients to the optimizer's shards, weights back, by the rates of exchanges and of the NIC, behind one
- *                another and behind the backward pass (overlap_grad_reduce and overlap_param_gather are off by default), and
+ *                another and behind the backward pass, unless the job overlaps them (sim/time/megatron_hidden.h), and
  *                the optimizer's bytes / copy_bytes_per_s
  *   step         of the expert-parallel group that takes longest: groups meet at the gradients only
  *

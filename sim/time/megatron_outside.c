@@ -6,6 +6,7 @@
 #include "sim/schemes/list.h"
 #include "sim/time/fp8_time.h"
 #include "sim/time/grid_time.h"
+#include "sim/time/megatron_hidden.h"
 
 const spw_outside_name spw_outside_names[SPW_OUTSIDE_PARTS] = {
     [SPW_OUTSIDE_PROJECTIONS] = {"attention_projections", "products of attention"},
@@ -16,6 +17,8 @@ const spw_outside_name spw_outside_names[SPW_OUTSIDE_PARTS] = {
     [SPW_OUTSIDE_LOSS] = {"loss", "softmax and gradient of the logits"},
     [SPW_OUTSIDE_ELEMENTWISE] = {"elementwise", "norms, rotations, activations, residuals"},
     [SPW_OUTSIDE_CASTS] = {"fp8_casts", "operands of products, to fp8"},
+    [SPW_OUTSIDE_ROUTER] = {"unfused_router", "what PyTorch's router takes more than the fused one"},
+    [SPW_OUTSIDE_ROTATION] = {"unfused_rotation", "what PyTorch's rotation takes more than the fused one"},
     [SPW_OUTSIDE_TENSOR] = {"tensor_parallel", "gathers and scatters of layers in a tensor group",
                             SPW_STREAM_COLLECTIVE},
     [SPW_OUTSIDE_CONTEXT] = {"context_parallel", "keys and values round a context group",
@@ -99,6 +102,10 @@ spw_status spw_megatron_outside_of(const spw_megatron_coefficients *c, const spw
     if (w.latent > 0.0)
         out->forward_share[SPW_OUTSIDE_SHARED] =
             (once.shared_expert + once.latent) / (w.shared_expert + w.latent) / passes->layers;
+    out->seconds[SPW_OUTSIDE_ROUTER] =
+        spw_unfused_router_s(c, point, &out->forward_share[SPW_OUTSIDE_ROUTER]);
+    out->seconds[SPW_OUTSIDE_ROTATION] =
+        spw_unfused_rotation_s(c, point, &out->forward_share[SPW_OUTSIDE_ROTATION]);
     return count_grid(c, point, out);
 }
 
@@ -110,11 +117,13 @@ double spw_megatron_outside_share(const spw_model *m, size_t part, const spw_blo
     case SPW_OUTSIDE_HEAD: return ends + more * (1.0 + 2.0 * (double)m->hidden / (double)m->vocab);
     case SPW_OUTSIDE_LOSS: return ends + more;
     case SPW_OUTSIDE_ENDS: return ends;
+    case SPW_OUTSIDE_ROUTER:
     case SPW_OUTSIDE_SHARED: return ((double)block->moe_layers + more) / (double)m->moe_layers;
     case SPW_OUTSIDE_DENSE_FFN:
         return dense > 0 ? (double)(block->layers - block->moe_layers - block->bare_layers) / (double)dense
                          : 0.0;
     case SPW_OUTSIDE_PROJECTIONS:
+    case SPW_OUTSIDE_ROTATION:
     case SPW_OUTSIDE_ATTENTION:
         if (m->half_layers && alone > 0) return (layers - (double)block->moe_layers) / (double)alone;
         return layers / (double)m->layers;

@@ -22,6 +22,8 @@ enum {
     SPW_OUTSIDE_LOSS,
     SPW_OUTSIDE_ELEMENTWISE,
     SPW_OUTSIDE_CASTS,
+    SPW_OUTSIDE_ROUTER, /* 0 unless the job says kernels of PyTorch */
+    SPW_OUTSIDE_ROTATION,
     SPW_OUTSIDE_TENSOR, /* from here on collectives, 0 without tensor and context parallelism */
     SPW_OUTSIDE_CONTEXT,
     SPW_OUTSIDE_ENDS,

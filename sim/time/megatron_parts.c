@@ -4,6 +4,7 @@
 #include "sim/schemes/list.h"
 #include "sim/time/fp8_time.h"
 #include "sim/time/host_optimizer_time.h"
+#include "sim/time/megatron_hidden.h"
 #include "sim/time/muon_time.h"
 #include "sim/time/offload_time.h"
 
@@ -80,17 +81,21 @@ cleanup:
 }
 
 static spw_status add_outside(const spw_prediction *p, size_t stage, spw_timeline *out) {
+    const size_t blocks = p->pipeline.micro_batches * p->pipeline.chunks;
     for (size_t i = 0; i < SPW_OUTSIDE_PARTS; i++) {
         const spw_outside_name *name = &spw_outside_names[i];
-        double seconds = 0.0;
+        double seconds = 0.0, hidden = 0.0;
         if (i == SPW_OUTSIDE_CASTS && p->q->point->job->precision.recipe == SPW_FP8_NONE) continue;
-        if (i >= SPW_OUTSIDE_TENSOR && p->outside.seconds[i] == 0.0) continue;
+        if (i >= SPW_OUTSIDE_ROUTER && p->outside.seconds[i] == 0.0) continue;
         for (size_t chunk = 0; chunk < p->pipeline.chunks; chunk++) {
             const spw_block block = spw_pipeline_block(&p->pipeline, &p->q->point->job->model, stage, chunk);
             seconds += (double)p->pipeline.micro_batches * p->outside.seconds[i] *
                        spw_prediction_share(p, i, &block, stage, chunk);
         }
-        const spw_status status = add(out, name->name, name->help, name->stream, seconds);
+        for (size_t b = 0; i == SPW_OUTSIDE_SHARED && b < blocks; b++)
+            hidden += p->shared_hidden_s[stage * blocks + b];
+        const spw_status status =
+            spw_timeline_add(out, name->name, name->help, name->stream, seconds, seconds - hidden);
         if (status != SPW_OK) return status;
     }
     return SPW_OK;
@@ -141,16 +146,18 @@ static spw_status add_end(const spw_prediction *p, size_t stage, spw_timeline *o
     spw_weight_traffic scatters, gathers;
     spw_status status = SPW_OK;
     SPW_TRY(spw_weight_step(job, &scatters, &gathers));
-    SPW_TRY(add(out, "gradient_scatters", "reduce-scatters of gradients", SPW_STREAM_COLLECTIVE,
-                spw_prediction_collective_s(c, &scatters)));
-    SPW_TRY(add(out, "weight_gathers", "all-gathers of sharded weights", SPW_STREAM_COLLECTIVE,
-                spw_prediction_collective_s(c, &gathers)));
+    const double scatters_s = spw_prediction_collective_s(c, &scatters),
+                 gathers_s = spw_prediction_collective_s(c, &gathers);
+    SPW_TRY(spw_timeline_add(out, "gradient_scatters", "reduce-scatters of gradients", SPW_STREAM_COLLECTIVE,
+                             scatters_s, scatters_s - spw_hidden_gradients_s(p, stage, scatters_s)));
+    SPW_TRY(spw_timeline_add(out, "weight_gathers", "all-gathers of sharded weights", SPW_STREAM_COLLECTIVE,
+                             gathers_s, gathers_s - spw_hidden_gathers_s(p, stage, gathers_s)));
     if (p->outside.gradients_s > 0.0)
         SPW_TRY(add(out, "tensor_parallel_gradients", "sums of gradients that a tensor group holds whole",
                     SPW_STREAM_COLLECTIVE, p->outside.gradients_s));
     SPW_TRY(add(out, "optimizer", "weights, gradients, moments", SPW_STREAM_COMPUTE,
                 bytes / c->copy_bytes_per_s.value * c->optimizer_share.value));
-    SPW_TRY(spw_host_optimizer_add(job, on_host, bytes / c->copy_bytes_per_s.value, out));
+    SPW_TRY(spw_host_optimizer_add(c, job, on_host, bytes / c->copy_bytes_per_s.value, out));
     if (job->muon) SPW_TRY(spw_muon_time_add(c, job, stage, out));
 
 cleanup:

@@ -27,6 +27,7 @@ typedef struct spw_prediction {
     size_t *order, timed;           /* [blocks] the blocks whose layers were timed, and how many */
     spw_megatron_load *load;        /* [layers of a block][ranks] */
     double *hidden_s;               /* [blocks] of both, exchanges behind another micro-batch */
+    double *shared_hidden_s;        /* [blocks] of both, shared experts beside exchanges */
     spw_megatron_host host;
     double send_s;
     double *copies_s; /* [stages] of a MoE layer in one pass, one way */

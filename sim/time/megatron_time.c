@@ -5,15 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-/* Round numbers that the measured phases of megatron_h200_phases.csv show, or counts of the PyTorch code; none of them is
- * fitted, and docs/validation_time_megatron.md says what rests on each. Bytes: norm, casts to fp32 and the router's input, per token and hidden; the stable sort of the routing map and the top of
- * its columns, per token and expert. */
-static const double NORM_BYTES = 16.0, SORT_BYTES = 48.0, COLUMN_BYTES = 800.0;
-static const double READ_COUNT_S = 200e-6;  /* the host reads the number of rows before it permutes */
-static const double MAIN_GRAD_BYTES = 10.0; /* a parameter: read 2 + 4, write 4 */
-static const double ROUTED_SHARE = 0.32;    /* of host_first_s: where the host has launched the router */
-enum { ROUTE_KERNELS = 25, PERMUTE_KERNELS = 40, EXPERT_KERNELS = 4, CHUNK_KERNELS = 2 };
-
 #define PHASE_TEXT(name, text) text,
 const char *spw_megatron_phase_name(spw_megatron_phase phase) {
     static const char *const names[] = {SPW_MEGATRON_PHASE_LIST(PHASE_TEXT)};
@@ -43,7 +34,7 @@ static double smaller(double a, double b) { return a < b ? a : b; }
 
 static double up(double x, double tile) { return ceil(x / tile) * tile; }
 static double copy_s(const step *s, double bytes) { return bytes / s->c->copy_bytes_per_s.value; }
-static double kernels_s(const step *s, int kernels) { return kernels * s->c->kernel_s.value; }
+static double kernels_s(const step *s, double kernels) { return kernels * s->c->kernel_s.value; }
 static double gemm_s(const step *s, const spw_megatron_load *load, double spilled, double flops) {
     const double zeros = load->received > 0.0 ? load->zero_rows / load->received : 0.0;
     const double gain = s->shape->product_gain > 0.0 ? s->shape->product_gain : 1.0;
@@ -86,10 +77,9 @@ static void exchange(step *s, spw_megatron_phase phase, double seconds) {
     for (size_t r = 0; r < s->ranks; r++) (void)spend_until(s, phase, r, s->met);
 }
 
-/* NCCL 2.28.9 on 4 H200: 134.3 MB from each rank to each other take as long as 190 MB, 271 MB as long as 390 MB, and 134.2
- * or 268.4 MB do not, nor messages that are all of one size. Measured in both directions and not understood. */
+/* Measured in both directions and not understood; messages that are all of one size do not show it. */
 static double long_message(const step *s, double message_bytes) {
-    static const double steps[] = {134217728.0, 268435456.0};
+    const double steps[] = {s->c->long_message_bytes.value, 2.0 * s->c->long_message_bytes.value};
     double factor = 1.0;
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
         if (message_bytes > steps[i])
@@ -132,9 +122,11 @@ static double exchange_of(const step *s, bool back) {
 static double chunks_s(const step *s, const spw_megatron_load *load, double bytes_per_s) {
     const double bytes = 4.0 * load->received * s->H, idle = 4.0 * load->idle_rows * s->H;
     if (load->received == 0.0) return 0.0;
-    if (s->dispatcher != SPW_MEGATRON_ALL_TO_ALL) return bytes / bytes_per_s + kernels_s(s, CHUNK_KERNELS);
-    if (s->shape->padded) return bytes / s->c->slots_bytes_per_s.value + kernels_s(s, CHUNK_KERNELS);
-    return copy_s(s, bytes + idle) + kernels_s(s, CHUNK_KERNELS);
+    if (s->dispatcher != SPW_MEGATRON_ALL_TO_ALL)
+        return bytes / bytes_per_s + kernels_s(s, s->c->chunk_kernels.value);
+    if (s->shape->padded)
+        return bytes / s->c->slots_bytes_per_s.value + kernels_s(s, s->c->chunk_kernels.value);
+    return copy_s(s, bytes + idle) + kernels_s(s, s->c->chunk_kernels.value);
 }
 
 /* --- Among ranks that share experts --- */
@@ -172,28 +164,28 @@ static double activation_s(const step *s, const spw_megatron_load *load) {
 }
 
 static double experts_s(const step *s, const spw_megatron_load *load) {
-    const double tile = SPW_MEGATRON_TILE_COLUMNS, *spilled = load->spilled;
+    const double tile = s->c->tile_columns.value, *spilled = load->spilled;
     const double fc1 = 2.0 * load->tiled * s->H * up(first_of(s) * s->F, tile),
                  fc2 = 2.0 * load->tiled * s->F * up(s->H, tile);
     return gemm_s(s, load, spilled[SPW_MEGATRON_DEPTH_HIDDEN], fc1) +
            gemm_s(s, load, spilled[SPW_MEGATRON_DEPTH_FFN], fc2) + activation_s(s, load) +
-           kernels_s(s, EXPERT_KERNELS);
+           kernels_s(s, s->c->expert_kernels.value);
 }
 
 static double backward_experts_s(const step *s, const spw_megatron_load *load) {
-    const double rows = SPW_MEGATRON_TILE_ROWS, tile = SPW_MEGATRON_TILE_COLUMNS;
+    const double rows = s->c->tile_rows.value, tile = s->c->tile_columns.value;
     const double parameters = (first_of(s) + 1.0) * s->H * s->F; /* of one expert */
     const double fc1 = 2.0 * load->tiled * first_of(s) * s->F * up(s->H, tile),
                  fc2 = 2.0 * load->tiled * s->H * up(s->F, tile);
     const double weights = 2.0 * load->received *
                            (up(s->H, rows) * up(first_of(s) * s->F, tile) + up(s->F, rows) * up(s->H, tile));
     const int depth = s->shape->plain ? SPW_MEGATRON_DEPTH_FFN : SPW_MEGATRON_DEPTH_TWICE_FFN;
-    double seconds = gemm_s(s, load, load->spilled[depth], fc1) +
-                     gemm_s(s, load, load->spilled[SPW_MEGATRON_DEPTH_HIDDEN], fc2) +
-                     gemm_s(s, load, 0.0, weights) +
-                     copy_s(s, s->c->activation_gradient_bytes.value * moved_of(s) * load->received * s->F) +
-                     MAIN_GRAD_BYTES * s->e * parameters / s->c->main_grad_bytes_per_s.value +
-                     copy_s(s, 2.0 * (double)load->empty_experts * parameters) + kernels_s(s, EXPERT_KERNELS);
+    double seconds =
+        gemm_s(s, load, load->spilled[depth], fc1) +
+        gemm_s(s, load, load->spilled[SPW_MEGATRON_DEPTH_HIDDEN], fc2) + gemm_s(s, load, 0.0, weights) +
+        copy_s(s, s->c->activation_gradient_bytes.value * moved_of(s) * load->received * s->F) +
+        s->c->main_grad_bytes.value * s->e * parameters / s->c->main_grad_bytes_per_s.value +
+        copy_s(s, 2.0 * (double)load->empty_experts * parameters) + kernels_s(s, s->c->expert_kernels.value);
     if (s->shape->recompute == SPW_RECOMPUTE_MOE_ACT) seconds += activation_s(s, load);
     return seconds;
 }
@@ -201,23 +193,25 @@ static double backward_experts_s(const step *s, const spw_megatron_load *load) {
 /* --- A layer --- */
 
 static void route(step *s, size_t rank) {
-    const double columns = s->shape->capacity > 0 ? COLUMN_BYTES * s->T * s->E : 0.0;
+    const double columns = s->shape->capacity > 0 ? s->c->column_bytes.value * s->T * s->E : 0.0;
     spend(s, SPW_MEGATRON_ROUTE, rank,
-          copy_s(s, NORM_BYTES * s->T * s->model_H + columns) +
-              2.0 * s->T * s->model_H * s->E / s->c->router_flops.value + kernels_s(s, ROUTE_KERNELS));
+          copy_s(s, s->c->norm_bytes.value * s->T * s->model_H + columns) +
+              2.0 * s->T * s->model_H * s->E / s->c->router_flops.value +
+              kernels_s(s, s->c->route_kernels.value));
     if (s->layer == 0 && !s->again && !s->shape->graphed)
-        wait_for_host(s, SPW_MEGATRON_ROUTE, rank, ROUTED_SHARE * s->c->host_first_s.value);
+        wait_for_host(s, SPW_MEGATRON_ROUTE, rank, s->c->routed_share.value * s->c->host_first_s.value);
 }
 
 /* Padded to capacity, or where counts stay on the GPU, the host needs none: it is ahead from the first layer on. */
 static void permute(step *s, size_t rank) {
     const bool first = s->layer == 0 && !s->again;
-    spend(s, SPW_MEGATRON_PERMUTE, rank, copy_s(s, SORT_BYTES * s->T * s->E) + kernels_s(s, PERMUTE_KERNELS));
+    spend(s, SPW_MEGATRON_PERMUTE, rank,
+          copy_s(s, s->c->sort_bytes.value * s->T * s->E) + kernels_s(s, s->c->permute_kernels.value));
     if (!s->shape->padded && !s->shape->unread) {
         const double host_s = first ? s->c->host_first_s.value : s->counted[rank] + s->c->host_layer_s.value;
         wait_for_host(s, SPW_MEGATRON_PERMUTE, rank, host_s);
         s->counted[rank] = s->now[rank];
-        if (s->shape->capacity > 0) spend(s, SPW_MEGATRON_PERMUTE, rank, READ_COUNT_S);
+        if (s->shape->capacity > 0) spend(s, SPW_MEGATRON_PERMUTE, rank, s->c->read_count_s.value);
     }
     spend(s, SPW_MEGATRON_PERMUTE, rank, copy_s(s, 4.0 * s->load[rank].sent * s->H));
 }

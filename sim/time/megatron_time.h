@@ -47,6 +47,8 @@
  * Between nodes an exchange takes the longer of its part inside the node and (heavier direction of a rank's NIC) /
  * network_bytes_per_s.
  *
+ * 16, 800, 48, 25, 40, 0.2 ms, 32, 4096, 10 and the tiles are keys of the stack, by default those of sim/stack_defaults/megatron.yaml.
+ *
  * Waiting for a slower rank counts as part of combine (forward), of sort chunks and combine (backward), where the events of
  * the measured runs have it. Counts of bytes and kernels are those of the PyTorch code, or chosen on the measured phases where
  * they are round numbers: docs/validation_time_megatron.md. */
@@ -85,8 +87,6 @@ typedef enum spw_megatron_phase {
 #undef SPW_MEGATRON_PHASE_ENUM
 const char *spw_megatron_phase_name(spw_megatron_phase phase);
 
-enum { SPW_MEGATRON_TILE_ROWS = 128, SPW_MEGATRON_TILE_COLUMNS = 256 }; /* CUTLASS, Hopper, cooperative */
-
 /* Depths of the products: what a row of the operand that tiles run down is long. */
 typedef enum spw_megatron_depth {
     SPW_MEGATRON_DEPTH_HIDDEN,
@@ -104,7 +104,7 @@ typedef struct spw_megatron_load {
     /* With expert_tensor: of the M rows those that the all-to-all brought; and what a gather among the ranks that share the
      * experts carries by the fullest port of them, the heavier direction + duplex_share x the lighter. */
     double arrived, shared;
-    double tiled; /* received, every expert's rows rounded up to SPW_MEGATRON_TILE_ROWS */
+    double tiled; /* received, every expert's rows rounded up to tile_rows */
     size_t empty_experts;
     double idle_rows;                         /* what blocks without work cost, as rows that are copied */
     double spilled[SPW_MEGATRON_DEPTH_COUNT]; /* above, by the depth of the product */

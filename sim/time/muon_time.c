@@ -6,8 +6,6 @@
 #include <math.h>
 
 static const double ITERATIONS = 5.0;
-static const double PRODUCTS_SHARE = 0.806; /* 0.65 of peak where large products of cuBLAS reach 0.806 */
-static const double ORTHOGONALIZE_HOST_S = 0.50e-3, UPDATE_HOST_S = 0.08e-3;
 static const char PRODUCTS[] = "muon", GATHERS[] = "muon_gathers";
 
 typedef struct price {
@@ -19,7 +17,7 @@ typedef struct price {
 static double orthogonalize_s(const spw_megatron_coefficients *c, double rows, double columns) {
     const double l = fmax(rows, columns), s = fmin(rows, columns);
     const double flops = ITERATIONS * (4.0 * l * s * s + 2.0 * s * s * s);
-    return flops / (c->peak_flops.value * c->dense_flops_share.value * PRODUCTS_SHARE) +
+    return flops / (c->peak_flops.value * c->dense_flops_share.value * c->muon_products_share.value) +
            (54.0 * l * s + 40.0 * s * s) / c->copy_bytes_per_s.value;
 }
 
@@ -36,12 +34,13 @@ static spw_muon_seconds price_of(const void *context, const spw_muon_matrices *m
                  columns = (double)m->columns;
     const double whole_rows = m->by_columns ? rows : t * rows,
                  whole_columns = m->by_columns ? t * columns : columns, whole = whole_rows * whole_columns;
-    double gpu_s = rows * columns * update_bytes(p->job) / c->copy_bytes_per_s.value, host_s = UPDATE_HOST_S;
+    double gpu_s = rows * columns * update_bytes(p->job) / c->copy_bytes_per_s.value,
+           host_s = c->muon_update_host_s.value;
     for (size_t i = 0; i < SPW_MUON_PARTS; i++) {
         const double part = i == 0 && m->part[0] == 0 ? whole_rows : t * (double)m->part[i];
         if (!(part > 0.0)) continue;
         gpu_s += orthogonalize_s(c, part, whole_columns);
-        host_s += ORTHOGONALIZE_HOST_S;
+        host_s += c->muon_matrix_host_s.value;
     }
     spw_muon_seconds out = {fmax(gpu_s, host_s), 0.0};
     if (m->sharers <= 1) return out;

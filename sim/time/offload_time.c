@@ -1,21 +1,18 @@
 #include "sim/time/offload_time.h"
 
-#include "sim/input/stack.h"
 #include "sim/memory/activation_offload.h"
 #include "sim/schemes/layer.h"
 
 #include <math.h>
 
-/* One way, of pinned memory, from 64 MiB on, also beside products; measured: an H200 (notebooks_data/measured/h200_host_link.csv);
- * an H100 had 55.1e9 there and 54.2e9 back. Both have 16 lanes of PCIe 5. */
-const double spw_host_link_bytes_per_s = 55.2e9;
 static const char NAME[] = "host_copies";
 
 bool spw_offload_is_timed(const spw_job *job) {
     return job->offload.modules == 0 || job->cluster.gpu_generation == SPW_GPU_HOPPER;
 }
 
-spw_status spw_offload_layer_s(const spw_point *point, size_t stage, double *out) {
+spw_status spw_offload_layer_s(const spw_megatron_coefficients *c, const spw_point *point, size_t stage,
+                               double *out) {
     spw_layer layer;
     *out = 0.0;
     if (point->job->offload.modules == 0) return SPW_OK;
@@ -26,7 +23,7 @@ spw_status spw_offload_layer_s(const spw_point *point, size_t stage, double *out
     const spw_offload_stage at = spw_offload_stage_of(point->job, stage);
     spw_layer_destroy(&layer);
     if (at.layers > 0)
-        *out = bytes / spw_host_link_bytes_per_s * (double)(at.layers - at.staying) / (double)at.layers;
+        *out = bytes / c->host_link_bytes_per_s.value * (double)(at.layers - at.staying) / (double)at.layers;
     return SPW_OK;
 }
 

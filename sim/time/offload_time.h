@@ -8,18 +8,17 @@
 #define SPW_SIM_TIME_OFFLOAD_TIME_H
 
 #include "base/status.h"
+#include "sim/input/megatron_coefficients.h"
 #include "sim/schemes/point.h"
 #include "sim/time/timeline.h"
-
-/* Bytes a second between a GPU and pinned memory of its host, one way. */
-extern const double spw_host_link_bytes_per_s;
 
 /* Nothing is offloaded, or the link to the host is one that was measured. */
 bool spw_offload_is_timed(const spw_job *job);
 
 /* Seconds, one way, of what a MoE layer has on the host in one pass: mean over the layers of all passes of the stage, those that
  * stay among them, with the rows of balanced routing. 0 where nothing is offloaded. SPW_ENOMEM. */
-SPW_MUST_CHECK spw_status spw_offload_layer_s(const spw_point *point, size_t stage, double *out);
+SPW_MUST_CHECK spw_status spw_offload_layer_s(const spw_megatron_coefficients *coefficients,
+                                              const spw_point *point, size_t stage, double *out);
 
 /* Adds the component: seconds of both ways, and what of it the step waits for. */
 SPW_MUST_CHECK spw_status spw_offload_add(spw_timeline *timeline, double seconds, double exposed_s);

@@ -1,6 +1,7 @@
 #include "sim/time/timeline.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 #define STREAM_TEXT(name, text, help) text,
@@ -40,10 +41,27 @@ const spw_time_component *spw_timeline_find(const spw_timeline *t, const char *n
     return NULL;
 }
 
-double spw_timeline_ratio_width(const spw_timeline *of, const spw_timeline *over) {
-    if (!(of->step_s > 0.0 && over->step_s > 0.0)) return 0.0;
-    double width = of->doubt_s[0] / of->step_s;
+/* Of the causes that two have in common: the shares by which they differ. */
+static double unlike(const spw_timeline *of, const spw_timeline *over) {
+    double width = 0.0;
     for (size_t i = 1; i < SPW_TIMELINE_DOUBTS; i++)
         width += fabs(of->doubt_s[i] / of->step_s - over->doubt_s[i] / over->step_s);
     return width;
+}
+
+double spw_timeline_ratio_width(const spw_timeline *of, const spw_timeline *over) {
+    if (!(of->step_s > 0.0 && over->step_s > 0.0)) return 0.0;
+    return of->doubt_s[0] / of->step_s + unlike(of, over);
+}
+
+double spw_timeline_faster(const spw_timeline *of, const spw_timeline *than) {
+    if (!(of->step_s > 0.0 && than->step_s > 0.0)) return NAN;
+    const double inside = 1.6448536269514722; /* of a normal law's deviations: 90 of 100 */
+    const bool measured = of->pair_width > 0.0 && than->pair_width > 0.0;
+    const double own = measured ? fmax(of->pair_width, than->pair_width)
+                                : hypot(of->doubt_s[0] / of->step_s, than->doubt_s[0] / than->step_s);
+    const double width = own + unlike(of, than);
+    const double margin = log(of->tokens_per_s_per_gpu / than->tokens_per_s_per_gpu);
+    if (!(width > 0.0)) return margin > 0.0 ? 1.0 : margin < 0.0 ? 0.0 : 0.5;
+    return 0.5 * erfc(-margin * inside / width / sqrt(2.0));
 }

@@ -39,6 +39,8 @@ typedef struct spw_timeline {
     /* What is behind the interval, cause by cause: seconds times the half width (a logarithm) that concerns them. The first is
      * what a fit leaves of routings that it had not; the causes of the others are the same for every routing of a job. */
     double doubt_s[SPW_TIMELINE_DOUBTS];
+    double
+        pair_width; /* how far two jobs' ratio was off where such pairs were measured, as a logarithm; 0: never was */
     char outside[SPW_TIMELINE_NOTE]; /* why this is not covered by the fit; "" when it is */
 } spw_timeline;
 
@@ -67,6 +69,12 @@ void spw_timeline_widen(spw_timeline *timeline, double less_s, double more_s);
 /* How far the first over the second may be off, as a logarithm, of two routings of one job: the first's own doubt, and of each other
  * cause only the share of the step by which the two differ. What slows both alike cancels. */
 double spw_timeline_ratio_width(const spw_timeline *of, const spw_timeline *over);
+/* From this chance on a plan says of two points which is faster. */
+static const double SPW_CALLED = 0.9;
+/* The chance, 0 to 1, that the first has more tokens/s a GPU than the second, another job of the same model and GPUs. The doubt about
+ * their ratio: pair_width, or where pairs were never measured the first cause of each, which the other has not; and of every other
+ * cause the share of the step by which the two differ. Intervals hold 90 of 100; errors are taken as normal. NAN without times. */
+double spw_timeline_faster(const spw_timeline *of, const spw_timeline *than);
 /* The component of that name; NULL when there is none. */
 const spw_time_component *spw_timeline_find(const spw_timeline *timeline, const char *name);
 

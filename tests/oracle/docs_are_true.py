@@ -78,6 +78,33 @@ check(len(listed) > 40, "the program lists its keys")
 for preset in (*(root / "sim/models").glob("*.json"), *(root / "sim/clusters").glob("*.yaml")):
     check(f"`{preset.stem}`" in keys, f"docs/keys.md: the preset {preset.stem} is not named")
 
+# Lists of the help: every name of the tree, once. The glossary is `help words` as a table.
+def entries(topic):
+    told = caller.call([program, "help", topic], capture_output=True, text=True)
+    check(told.returncode == 0 and not told.stderr, f"help {topic}: {told.returncode} {told.stderr}")
+    return re.findall(r"^  ([^ :][^:\n]*): (.*(?:\n    .*)*)", told.stdout, re.M)
+
+
+for topic, wanted in (("models", sorted(path.stem for path in (root / "sim/models").glob("*.json"))), ("schemes", schemes),
+                      ("clusters", sorted(path.stem for path in (root / "sim/clusters").glob("*.yaml")))):
+    check(sorted(name for name, _ in entries(topic)) == sorted(wanted), f"help {topic} lists {[name for name, _ in entries(topic)]}, not {wanted}")
+told = caller.call([program, "trace", "generate", "x.h5", "--distribution", "none-such"], capture_output=True, text=True).stderr
+named = set(re.split(", | or ", told.split("must be ")[-1].split(" or megatron-w0")[0]))
+made = {name for name, _ in entries("routing") if not name.startswith("--")}
+check(named == {name for name in made if not name.startswith("megatron-")} and len(named) > 10 and
+      {f"megatron-w{i}" for i in (0, 7)} <= made, f"help routing lists {sorted(made)}, the refusal {told}")
+glossary = texts[root / "docs/glossary.md"]
+words = [(word, " ".join(meaning.split())) for word, meaning in entries("words")]
+table = re.findall(r"^\| (.*?) \| (.*) \|$", glossary.split("|---|---|\n")[-1], re.M)
+plain_table = [(word, re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", meaning).replace("`", "").replace("\\|", "|")) for word, meaning in table]
+if accept:
+    rows = "".join(f"| {word} | {meaning} |\n" for word, meaning in re.findall(
+        r'^ +\{"((?:[^"\\]|\\.)*)",\s*((?:"(?:[^"\\]|\\.)*"\s*)+)\},', (root / "sim/command/words.c").read_text(), re.M)
+        for meaning in ["".join(re.findall(r'"((?:[^"\\]|\\.)*)"', meaning)).replace('\\"', '"').replace("|", "\\|")])
+    (root / "docs/glossary.md").write_text(glossary.split("|---|---|\n")[0] + "|---|---|\n" + rows)
+check(accept or plain_table == words, f"docs/glossary.md is not help words; apart: {sorted(set(plain_table) ^ set(words))[:2]}; --accept writes it")
+check(len(words) > 30, f"help words has {len(words)} words")
+
 # The index names every document; README.md is short.
 for page in (root / "docs").glob("*.md"):
     check(page.name == "README.md" or f"]({page.name})" in texts[root / "docs/README.md"], f"docs/README.md: {page.name} is not in the index")

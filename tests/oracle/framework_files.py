@@ -41,13 +41,15 @@ WANT = {
         "schemes": ["megatron-flex:backend=hybridep"]}, ["model", "tokenizer_model"]),
     "megatron_mixtral_8x22b.yaml": (["--cluster", "h100:8x16"], {
         "model": "mixtral-8x22b", "parallel.tensor": 2, "parallel.pipeline": 8, "parallel.expert": 8, "batch.global_batch": 256,
-        "batch.micro_batches": 32, "schemes": ["megatron-alltoall"]}, ["tokenizer_model"]),
+        "batch.micro_batches": 32, "overlap_grad_reduce": True, "overlap_param_gather": True, "apply_rope_fusion": "false",
+        "moe_permute_fusion": "auto", "schemes": ["megatron-alltoall"]}, ["tokenizer_model"]),
     "megatron_rl_qwen3_30b.sh": (["--cluster", "h100:8x1", "--set", "parallel.sequence_parallel=true"], {
         "model": "qwen3-30b-a3b", "parallel.tensor": 4, "parallel.expert": 2, "parallel.sequence_parallel": True,
         "batch.sequence_length": 8192, "batch.global_batch": 256, "batch.micro_batches": 128, "optimizer": "replicated",
         "schemes": ["megatron-alltoall"]}, ["grpo_iterations"]),
     "zoo_qwen3_235b.yaml": (["--cluster", "h100:8x4", "--global-batch", "64", "--pipeline", "4", "--expert-parallel", "8"], {
         "model": "qwen3-235b-a22b", "parallel.account_for_embedding_in_pipeline_split": True, "parallel.expert_tensor": 1,
+        "overlap_grad_reduce": True, "moe_permute_fusion": "true", "moe_router_fusion": "true",
         "cross_entropy": "te_in_place", "optimizer": "distributed"}, ["tensor_model_parallel_size", "expert_model_parallel_size"]),
     "zoo_qwen3_30b.sh": (["--cluster", "b200:8x1", "--sequences-per-gpu", "8"], {
         "model": "qwen3-30b-a3b", "parallel.expert": 8, "batch.micro_batches": 2, "batch.sequence_length": 4096,

@@ -24,7 +24,8 @@ TITAN = ["torchtitan", "torchtitan-hybridep", "torchtitan-async"]
 
 # Keys that the frameworks have no setting for, or that follow from others there.
 OURS = {"memory_fraction", "price_per_gpu_hour", "allocator.expandable_segments", "library_limits"}
-UNNAMED = {"megatron": OURS | {"cross_entropy"}, "bridge": OURS | {"cross_entropy"}, "primus": OURS | {"cross_entropy"}, "maxtext": OURS, "torchtitan": OURS}
+# Megatron-LM has switches for kernels that are fused and none for those that are not (of rotation the other way round): their absence says it.
+UNNAMED = {"megatron": OURS | {"cross_entropy", "moe_permute_fusion", "moe_router_fusion", "apply_rope_fusion"}, "bridge": OURS | {"cross_entropy"}, "primus": OURS | {"cross_entropy"}, "maxtext": OURS, "torchtitan": OURS}
 
 oracle = Oracle(PROGRAM, "framework_flags")
 check = oracle.check
@@ -38,7 +39,12 @@ def megatron_words(draw, framework):
     if draw.random() < 0.3 and "capacity" not in scheme and scheme.startswith(("megatron-alltoall", "megatron-flex")):
         words[1] += ("," if ":" in scheme else ":") + "align=16"
         words += ["--set", f"precision.recipe={draw.choice(['delayed', 'tensorwise', 'blockwise'])}"]
-    for chance, setting in ((0.3, "precision.gradients=bf16"), (0.2, "precision.optimizer=bf16"), (0.3, "cross_entropy=native"),
+    if draw.random() < 0.3:
+        words += ["--set", "overlap_grad_reduce=true"]
+        if words[3] == "distributed" and draw.random() < 0.5:
+            words += ["--set", "overlap_param_gather=true"]
+    for chance, setting in ((0.15, "moe_permute_fusion=true"), (0.15, "moe_permute_fusion=false"), (0.2, "moe_router_fusion=true"), (0.2, "apply_rope_fusion=false"),
+                            (0.1, "use_transformer_engine_op_fuser=true"), (0.1, "moe_shared_expert_overlap=true" if "allgather" not in scheme else "moe_router_fusion=false"), (0.3, "precision.gradients=bf16"), (0.2, "precision.optimizer=bf16"), (0.3, "cross_entropy=native"),
                             (0.3, "cross_entropy=te_in_place"), (0.1, "cross_entropy=te"), (0.2, "optimizer_algorithm=muon"),
                             (0.2, "memory_fraction=0.9"), (0.1, "price_per_gpu_hour=2.5"), (0.1, "allocator.expandable_segments=true"),
                             (0.1, "library_limits=ignore"), (0.1, "parallel.sequence_parallel=true")):

@@ -38,6 +38,7 @@ optimizer: {optimizer}
 remat: {remat}
 cuda_graph_impl: {graph}
 overlap_moe_expert_parallel_comm: {overlap}
+{keys}
 cross_entropy: {loss}
 {part}schemes: [{schemes}]
 """
@@ -161,6 +162,29 @@ def scaled(cluster, stack=STACK):
     return c
 
 
+def unfused(c, job, layers, moe, tokens):
+    """Forward and backward seconds of a block that PyTorch's router and rotation take more than TransformerEngine's."""
+    forward = backward = 0.0
+    fused = c["unfused_router_bytes"] > 0
+    if job["keys"].get("moe_router_fusion") == "false":
+        once = moe * c["unfused_router_bytes"] * tokens * H / c["copy_bytes_per_s"]
+        forward += once
+        backward += once if {"full", "moe"} & set(job["remat"].split("+")) else 0.0
+    if job["keys"].get("apply_rope_fusion") == "false" and fused:
+        # cos, minus, join, sin, sum, join; sin, minus, join, cos, sum: reads and writes, less the one of each that a fused kernel has
+        passes = (2 + 1 + 2 + 2 + 3 + 2 - 2, 2 + 1 + 2 + 2 + 3 - 2)
+        each = layers * tokens * 2 * HEADS * HEAD * 2 / c["copy_bytes_per_s"]  # as many keys as queries
+        forward += passes[0] * each
+        backward += (passes[1] + (passes[0] if job["remat"] == "full" else 0)) * each
+    return forward, backward
+
+
+def hides(job, stage, seconds, passes, parts):
+    """Of a stage's collective: behind its own passes what is not of the last part, behind those of the stages before it the rest."""
+    own = min(seconds * (1 - 1 / parts), passes[stage])
+    return own + min(seconds - own, sum(passes[:stage]))
+
+
 def outside(c, remat, first, layers, last, tokens, loss="unfused"):
     """Forward and backward seconds of a block outside its experts."""
     again, modules = 1 if remat == "full" else 0, set(remat.split("+"))
@@ -237,8 +261,8 @@ def pipeline(forward, backward, send):
     return max(ended(s, 2 * M - 1) for s in range(P))
 
 
-def at_the_end(c, job, stage, layers, moe, cluster):
-    """Gradients, weights, optimizer of one stage."""
+def at_the_end(c, job, stage, layers, moe, cluster, forward, backward):
+    """Gradients, weights, optimizer of one stage; forward and backward passes of all stages, micro-batch by micro-batch."""
     expert, fsdp, stages, node = job["expert"], job["fsdp"], job["stages"], job["gpus"]
     routed = moe * E * EXPERT
     rest = layers * (ATTENTION + 2 * H) + moe * ROUTER + (layers - moe) * 3 * H * DENSE
@@ -249,12 +273,20 @@ def at_the_end(c, job, stage, layers, moe, cluster):
     scattered, gathered = {"distributed": (g, 2), "replicated": (2 * g, 0), "sharded": (g, 4)}[job["optimizer"]]
     owners = expert * job["sharers"]
     replicas = {"distributed": (fsdp, owners * fsdp), "replicated": (1, 1), "sharded": (fsdp, owners * fsdp)}[job["optimizer"]]
-    seconds = 0.0
+    sums = gathers = 0.0
     for elements, members, stride in ((total_routed / owners / stages, fsdp, owners), (total_rest / stages, owners * fsdp, 1)):
-        received = elements * (scattered + gathered) * (members - 1) / members
+        received = elements * (members - 1) / members
         if members > 1:
-            seconds += received * min(1, stride / node) / c["network_bytes_per_s"] if members * stride > node \
-                else received / c["exchange_bytes_per_s"]
+            byte_s = min(1, stride / node) / c["network_bytes_per_s"] if members * stride > node else 1 / c["exchange_bytes_per_s"]
+            sums += received * scattered * byte_s
+            gathers += received * gathered * byte_s
+    local = routed / owners + rest
+    parts = 1 if stage > 0 else max(1, np.ceil(local / max(40e6, 1e6 * owners * fsdp)))
+    seconds = sums + gathers
+    if job["keys"].get("overlap_grad_reduce"):
+        seconds -= hides(job, stage, sums, [b[-1] for b in backward], parts)
+    if job["keys"].get("overlap_param_gather"):
+        seconds -= hides(job, stage, gathers, [f[0] for f in forward], parts)
     updated = routed / owners / replicas[0] + rest / replicas[1]
     master = 0 if job["optimizer"] == "sharded" else 4
     return seconds + updated * (2 * master + 16 + 2 + g) / c["copy_bytes_per_s"] * c["optimizer_share"]
@@ -263,6 +295,9 @@ def at_the_end(c, job, stage, layers, moe, cluster):
 def predict(scheme, job, cluster, imbalance=None):
     """Seconds: mean over the two steps of the trace, or of a stated imbalance."""
     c = scaled(cluster, job["stack"])
+    if job["keys"].get("moe_permute_fusion") == "false":
+        c["scatter_bytes_per_s"] *= c["unfused_unpermute_share"]
+        c["index_add_bytes_per_s"] *= c["unfused_permute_share"]
     micro, stages, bare, sharers = job["micro"], job["stages"], job["part"] != "", job["sharers"]
     ranks = job["expert"] * sharers
     groups, tokens = 64 // ranks, T // micro
@@ -291,18 +326,20 @@ def predict(scheme, job, cluster, imbalance=None):
                     forward[s][m], backward[s][m] = half, whole - half
                     wire = spent["wire"]["forward"], spent["wire"]["backward"]
                 if not bare:
-                    more = outside(c, job["remat"], first, count, s == stages - 1, tokens, job["loss"])
-                    forward[s][m] += more[0]
-                    backward[s][m] += more[1]
+                    for more in (outside(c, job["remat"], first, count, s == stages - 1, tokens, job["loss"]),
+                                 unfused(c, job, count, len(moe), tokens)):
+                        forward[s][m] += more[0]
+                        backward[s][m] += more[1]
                 forward[s][m], backward[s][m] = host(c, job, scheme, count, len(moe), (forward[s][m], backward[s][m]), wire)
             send = 0.0 if stages == 1 else c["exchange_latency_s"] + 2 * tokens * H / c["network_bytes_per_s"]
             if pipeline(forward, backward, send) > slowest:
                 slowest = pipeline(forward, backward, send)
+                passes = forward, backward
                 busiest = max(range(stages), key=lambda s: sum(forward[s]) + sum(backward[s]))
         total += slowest / 2
         if not bare:  # each step by its own busiest stage
             first, count, moe = blocks[busiest]
-            total += at_the_end(c, job, busiest, count, len(moe), cluster) / 2
+            total += at_the_end(c, job, busiest, count, len(moe), cluster, *passes) / 2
     return total
 
 
@@ -332,6 +369,16 @@ CASES = [  # what differs from the first
     dict(schemes=["megatron-syncfree:rank_capacity=8,graph=full", "megatron-alltoall:capacity_factor=1,policy=position,pad=true"], stack=WHOLE,
          graph="full_iteration", overlap="true", loss="te_in_place", gradients="bf16", micro=2),
     dict(schemes=ALL[:2], stack="floor", graph="local"), dict(schemes=ALL[:2], stack="floor", remat="full", stages=2, micro=2),
+    # keys of recipes: what hides, and kernels of PyTorch
+    dict(schemes=ALL[:2], stack=WHOLE, keys={"overlap_grad_reduce": True}),
+    dict(schemes=ALL[:1], stack=WHOLE, micro=2, stages=2, keys={"overlap_grad_reduce": True, "overlap_param_gather": True}),
+    dict(schemes=ALL[:1], stack=WHOLE, micro=2, stages=4, expert=4, gpus=4, keys={"overlap_grad_reduce": True, "overlap_param_gather": True}),
+    dict(schemes=ALL[:1], stack=WHOLE, optimizer="replicated", keys={"overlap_grad_reduce": True}),
+    dict(schemes=ALL[:1], stack=WHOLE, cluster=dict(H200, link_bytes_per_s=1e9, nic_bytes_per_s=1e8), keys={"overlap_grad_reduce": True, "overlap_param_gather": True}),
+    dict(schemes=ALL, stack=WHOLE, remat="full", keys={"moe_permute_fusion": "false", "moe_router_fusion": "false", "apply_rope_fusion": "false"}),
+    dict(schemes=ALL[:1] + ["megatron-flex:backend=hybridep"], stack=WHOLE, remat="moe_act", stages=2, micro=2, keys={"moe_permute_fusion": "false", "moe_router_fusion": "false", "apply_rope_fusion": "false"}),
+    dict(schemes=ALL[:1], keys={"moe_permute_fusion": "false", "moe_router_fusion": "false", "apply_rope_fusion": "false"}),
+    dict(schemes=ALL[:1], stack=WHOLE, keys={"moe_permute_fusion": "true", "moe_router_fusion": "true", "apply_rope_fusion": "true", "megatron_core_release": "0.17"}),
     dict(schemes=ALL[:1], expert=1, sharers=8, gpus=8, remat="moe_act", optimizer="replicated"),
 ]
 # A host so slow that its work is the pace.
@@ -353,11 +400,11 @@ for _ in range(24):
 rows, of_stated = {}, 0
 for number, case in enumerate(CASES):
     job = dict(dict(name=f"case{number}", expert=8, gpus=8, micro=1, stages=1, remat="none", optimizer="distributed", gradients="fp32",
-                    part="", cluster=H200, sharers=1, stack=STACK, graph="none", overlap="false", loss="unfused"), **case)
+                    part="", cluster=H200, sharers=1, stack=STACK, graph="none", overlap="false", loss="unfused", keys={}), **case)
     job["fsdp"] = 64 // job["expert"] // job["sharers"]
     (scratch / f"case{number}.yaml").write_text(CLUSTER.format(nodes=64 * job["stages"] // job["gpus"], gpus=job["gpus"], **job["cluster"]))
     path = scratch / f"job{number}.yaml"
-    path.write_text(JOB.format(**dict(job, schemes=", ".join(f'"{s}"' for s in job["schemes"]))))
+    path.write_text(JOB.format(**dict(job, keys="\n".join(f"{k}: {json.dumps(v) if v is True else v}" for k, v in job["keys"].items()), schemes=", ".join(f'"{s}"' for s in job["schemes"]))))
     stack = scratch / "floor.yaml" if job["stack"] == "floor" else job["stack"]
     result = json.loads(run("replay", TRACE, "--job", path, "--stack", stack, "--format", "json"))
     check(job["stack"] == "floor" or result["settings"]["stack"] == job["stack"], "the stack is among the settings")
@@ -369,7 +416,7 @@ for number, case in enumerate(CASES):
         check(near(sum(part["exposed_s"] for part in time["components"].values()), time["step_s"]), f"{what}: components")
         check(min(part["seconds"] for part in time["components"].values()) >= 0, f"{what}: negative seconds")
         check(near(time["tokens_per_s_per_gpu"], T / job["stages"] / time["step_s"]), f"{what}: tokens/s")
-        check("capacity_factor" in scheme or time["step_s"] > time["balanced_step_s"] or near(time["step_s"], time["balanced_step_s"]) and job["stack"] == "floor", f"{what}: real over balanced")
+        check("capacity_factor" in scheme or job["keys"] or time["step_s"] > time["balanced_step_s"] or near(time["step_s"], time["balanced_step_s"]) and job["stack"] == "floor", f"{what}: real over balanced")
         said = " ".join(a for a in row["assumptions"] if a.startswith(scheme + ":"))
         for words, there in (("sizes other than 4", job["expert"] * job["sharers"] != 4 and job["stack"] == STACK), ("counted, not fitted", not job["part"] and job["stack"] == STACK),
                              ("pipelines", job["stages"] > 1 and job["stack"] == STACK),
@@ -430,7 +477,7 @@ balanced = [Load(T * K, T * K, [[T // 8] * 8] * 8, T * 7, T * 7)] * 8
 c = scaled(H200)
 half, whole, _ = bare_step(c, T, H, F, E, [balanced] * MOE)
 want = whole + sum(outside(c, "none", 0, LAYERS, True, T)) + at_the_end(
-    c, dict(expert=8, sharers=1, fsdp=8, stages=1, gpus=8, gradients="fp32", optimizer="distributed"), 0, LAYERS, MOE, H200)
+    c, dict(expert=8, sharers=1, fsdp=8, stages=1, gpus=8, gradients="fp32", optimizer="distributed", keys={}), 0, LAYERS, MOE, H200, [], [])
 check(near(even["step_s"], want), f"balanced: {even['step_s']} s, not {want}")
 both = run("plan", "--job", source / "sim/jobs/deepseek-v3-mi355x.yaml", "--scheme", "gmm", "--scheme", "megatron-flex", "--stack",
            "maxtext-rocm-2026-05,megatron-h200-2026-11", "--sequences-per-gpu", "1")

@@ -74,6 +74,14 @@ for words in ("1 layer of multi-token prediction", "looks back 32 tokens"):
     said(words, "plan", "--job", "job.yaml", "--trace", "t.h5", "--format", "json")
     said(words, "explain", "--job", "job.yaml", "--scheme", "gmm")
     said(words, "explain", "--job", "job.yaml", "--scheme", "gmm", "--traffic")
+write(attention_chunk_size=48)  # Llama 4's name of it
+said("looks back 48 tokens", "explain", "--job", "job.yaml", "--scheme", "gmm")
+write()
+
+# A trace of half the ranks stands for all of them: plan says it, not its JSON alone.
+check(run("trace", "generate", "half.h5", "--experts", "8", "--top-k", "2", "--layers", "1", "--first-layer", "1", "--ranks", "32",
+          "--tokens-per-rank", "64", "--hidden", "32", "--seed", "1").returncode == 0, "half a trace")
+said("trace the trace is of another model (hidden size 32 for the job's 64)", "plan", "--job", "job.yaml", "--trace", "half.h5")
 
 # Llama-4-Maverick and Jamba as somebody writes them down in the keys of a generic model: each came out with twice its parameters.
 generic = dict(model_type="generic", num_hidden_layers=48, hidden_size=5120, vocab_size=202048, num_attention_heads=40,

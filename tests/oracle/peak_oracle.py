@@ -24,7 +24,8 @@ OTHERS = ("hybrid-ep", "megablocks", "torchtitan", "torchtitan-hybridep", "deepe
 MODULES = ("none", "none", "full", "selective", "moe_act", "moe", "[layernorm, moe_act]")
 
 
-def one(seed):
+def one(seed, pairs=False):
+    """pairs: forward passes beside backward ones, and gradients of weights behind those of inputs in half of them."""
     rng = np.random.default_rng(seed)
     pick = lambda values: values[int(rng.integers(len(values)))]
     megatron = rng.random() < 0.6
@@ -34,6 +35,9 @@ def one(seed):
     R, E, K, S, layers = pick((2, 4)), 8, pick((1, 2)), 128 * pick((1, 2)), pick((2, 3, 5))
     gpus, step, dense = R * pick((1, 2)), pick((1, 1, 2)), int(rng.integers(0, layers))
     stages, chunks, parts = pick(((1, 1, 1), (1, 1, 3), (2, 1, 1), (2, 1, 4), (3, 1, 4), (2, 2, 4), (2, 2, 6)))
+    if pairs:
+        scheme, remat, optimizer, unfused = pick(MEGATRON[::2]), pick(("none", "moe_act", "selective")), "distributed", False
+        stages, chunks, parts = pick(((1, 1, 2), (1, 1, 5), (2, 2, 4), (2, 3, 6)))
     layers = max(layers, stages * chunks)
     kind = {"decoder_sparse_step": step} if step > 1 else {}
     if step == 1 and dense:  # dense layers first
@@ -46,7 +50,8 @@ def one(seed):
     (folder / "cluster.yaml").write_text(CLUSTER.format(name="case", nodes=stages, gpus_per_node=gpus))
     (folder / "job.yaml").write_text(
         f"model: ./model.json\ncluster: ./cluster.yaml\nremat: {remat}\noptimizer: {optimizer}\n"
-        + ("attention: unfused\n" if unfused else "") +
+        + ("attention: unfused\n" if unfused else "")
+        + (f"overlap_moe_expert_parallel_comm: true\ndelay_wgrad_compute: {json.dumps(seed % 2 == 0)}\n" if pairs else "") +
         f"library_limits: ignore\nparallel: {{expert: {R}, fsdp: {gpus // R}, pipeline: {stages}, virtual_stages: {chunks}}}\n"
         f"batch: {{sequences_per_gpu: {parts}, micro_batches: {parts}, sequence_length: {S}}}\n"
         "precision: {weights: bf16, gradients: fp32, optimizer: fp32, activations: bf16}\n")
@@ -55,7 +60,7 @@ def one(seed):
     source = np.tile(np.repeat(np.arange(gpus), parts * S), 2)
     Tokens(ids, [gpus * parts * S] * 2, E, ranks=gpus, source_rank=source).write(folder / "trace.h5")
     what = f"case {seed}: {scheme}, remat {remat}, {optimizer}, layers {layers} with experts {moe}, unfused {unfused}, " \
-        f"{stages} stages, {chunks} chunks, {parts} micro-batches"
+        f"{stages} stages, {chunks} chunks, {parts} micro-batches, pairs {pairs}"
     done = oracle.call("replay", folder / "trace.h5", "--job", folder / "job.yaml", "--scheme", scheme, "--format", "json",
                        "--allocator", "expandable_segments:False")
     oracle.check(done.returncode == 0, f"{what}: {done.stderr}")
@@ -78,4 +83,6 @@ def one(seed):
 
 for case in range(cases):
     one(case)
+for case in range(1000, 1010):
+    one(case, True)
 oracle.finish(least=3 * cases)

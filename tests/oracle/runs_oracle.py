@@ -10,6 +10,7 @@ import csv
 import json
 import math
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -50,6 +51,12 @@ ROWS = [
           cp=2, ep=4, mbs=1, gbs=32, seq=8192), PRIMUS, "megatron-alltoall", 1.1),
     (dict(row_id="drop", source="megatron_bridge 25.09", model="Tiny-MoE (tokendrop)", hardware="h100", gpus=8, precision="bf16",
           dispatcher="alltoall", ep=8, mbs=2, gbs=32), BRIDGE, "megatron-alltoall:capacity_factor=1,pad=true", 0.9),
+    (dict(row_id="a2a_again", source="megatron_bridge 26.04", model="Qwen3_30B_a3B", hardware="h100", gpus=16, precision="bf16",
+          dispatcher="alltoall", ep=8, mbs=1, gbs=64), BRIDGE, "megatron-alltoall", 0.9),
+    (dict(row_id="a2a_full", source="megatron_bridge 26.04", model="Qwen3_30B_a3B", hardware="h100", gpus=16, precision="bf16",
+          dispatcher="alltoall", ep=8, mbs=1, gbs=64, remat="full"), BRIDGE, "megatron-alltoall", 1.0),
+    (dict(row_id="a2a_pipeline", source="megatron_bridge 26.04", model="Qwen3_30B_a3B", hardware="h100", gpus=16, precision="bf16",
+          dispatcher="alltoall", ep=4, pp=4, mbs=1, gbs=4), BRIDGE, "megatron-alltoall", 2.0),
     (dict(row_id="compiled", source="maxtext", model="mixtral-8x7b", hardware="mi355x", gpus=8, precision="bf16", dispatcher="dense", ep=8, mbs=8,
           gbs=64, remat="full", command="plan --scheme dense:capacity_factor=1.25"), [], "dense:capacity_factor=1.25", 1.05),
 ]
@@ -117,6 +124,23 @@ near(again["throughput_median_abs_error"], statistics.median(map(abs, errors)), 
 near(again["throughput_max_abs_error"], max(map(abs, errors)), "largest", 1e-6)
 near(again["throughput_interval_coverage"], statistics.fmean(inside), "coverage")
 near(again["throughput_interval_width_median"], statistics.median(r["time"]["high_s"] / r["time"]["low_s"] for r in first["rows"]), "width")
+# Pairs of one model and equal GPUs. A chance of 90 of 100 needs 1.2816 standard deviations; the half width holds 1.6449, and is at least
+# the stack's own of pairs and at most that and both whole intervals.
+timed = [r for r in again["rows"] if r["inside"] is not None]
+pairs = [(a, b) for i, a in enumerate(timed) for b in timed[:i] if all(a[k] == b[k] for k in ("model", "hardware", "gpus"))]
+speeds = [tuple(math.log(r["time"]["tokens_per_s_per_gpu"]) for r in p) + tuple(math.log(r["true_tokens_per_s_per_gpu"]) for r in p) for p in pairs]
+right = [(a - b) * (c - d) > 0 for a, b, c, d in speeds]
+stack = (source / "sim" / "megatron_stacks" / "megatron-te-h100-2026-11.yaml").read_text()
+least = float(re.search(r"^pair_half_width:\n  value: (\S+)$", stack, re.M).group(1))
+most = [least + sum(math.log(r["time"]["high_s"] / r["time"]["low_s"]) for r in p) for p in pairs]
+surely = [abs(a - b) > w * 1.2816 / 1.6448 for (a, b, _, _), w in zip(speeds, most)]
+maybe = [abs(a - b) > least * 1.2815 / 1.6449 for a, b, _, _ in speeds]
+oracle.check(len(pairs) == 6, f"{len(pairs)} pairs in the oracle")
+oracle.check(again["pairs"] == len(pairs) and again["pairs_order_right"] == sum(right) and again["pairs_tied"] == sum(a == b for a, b, _, _ in speeds) == 1,
+             f"pairs: {again['pairs']}, {again['pairs_order_right']}, {again['pairs_tied']}")
+oracle.check(sum(surely) <= again["pairs_called"] <= sum(maybe) and again["pairs_called_right"] >= sum(s and r for s, r in zip(surely, right)) > 0 and
+             again["pairs_called"] - again["pairs_called_right"] <= sum(m and not r for m, r in zip(maybe, right)),
+             f"called: {again['pairs_called']}, right {again['pairs_called_right']}; {surely}, {maybe}, {right}")
 wrong = sum(r["memory"] is not None and (r["memory"]["verdict"] == "oom") != (r["true_verdict"] == "oom") for r in again["rows"])
 counts = {"cells": len(ROWS) + 2, "throughput_cells": len(ROWS), "skipped": 2, "verdicts": len(ROWS) + 1, "verdicts_wrong": wrong}
 oracle.check({k: again[k] for k in counts} == counts, f"counts: { {k: again[k] for k in counts} }, not {counts}")

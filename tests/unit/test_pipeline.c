@@ -1,6 +1,7 @@
 /* Schedules beside an event-by-event simulation of all stages, the published closed forms, and a greedy
  * scheduler that knows no list. */
 #include "sim/memory/pipeline.h"
+#include "sim/memory/stage_walk.h"
 
 #include "tests/unit/check.h"
 
@@ -203,7 +204,120 @@ static void test_blocks(void) {
     CHECK(spw_pipeline_stage(&four, &model, 0).kept_layers == 64);
 }
 
+/* --- A forward pass beside a backward one --- */
+
+enum { PAIR_LAYERS = 12 };
+
+/* Layers that are there, one by one: alive [micro-batch][layer]. */
+typedef struct alive {
+    bool there[MICRO][PAIR_LAYERS];
+    uint64_t bytes[MICRO][PAIR_LAYERS], most_at_work, most_at_loss;
+    size_t most_layers;
+} alive;
+
+static uint64_t all_of(const alive *a, size_t *layers) {
+    uint64_t sum = 0;
+    *layers = 0;
+    for (size_t m = 0; m < MICRO; m++)
+        for (size_t l = 0; l < PAIR_LAYERS; l++) {
+            sum += a->there[m][l] ? a->bytes[m][l] : 0;
+            *layers += a->there[m][l];
+        }
+    return sum;
+}
+
+static void note_layers(alive *a) {
+    size_t layers = 0;
+    (void)all_of(a, &layers);
+    a->most_layers = layers > a->most_layers ? layers : a->most_layers;
+}
+
+static void goes_back(alive *a, size_t m, size_t l, uint64_t input, uint64_t work) {
+    size_t layers = 0;
+    note_layers(a);
+    a->there[m][l] = false;
+    const uint64_t here = all_of(a, &layers) + input + work;
+    a->most_at_work = here > a->most_at_work ? here : a->most_at_work;
+}
+
+static void ends_forward(alive *a) {
+    size_t layers = 0;
+    const uint64_t here = all_of(a, &layers);
+    note_layers(a);
+    a->most_at_loss = here > a->most_at_loss ? here : a->most_at_loss;
+}
+
+/* One stage, `micro` micro-batches: the first runs forward alone, the last backward alone, and between them each runs forward while the
+ * one before it runs backward, a layer each in turns. */
+static void live_through(alive *a, size_t micro, size_t layers, uint64_t input, const uint64_t *work) {
+    for (size_t l = 0; l < layers; l++) a->there[0][l] = true;
+    ends_forward(a);
+    for (size_t m = 1; m <= micro; m++) {
+        for (size_t j = 0; j < layers; j++) {
+            if (m < micro) a->there[m][j] = true;
+            goes_back(a, m - 1, layers - 1 - j, input, work[(m - 1) * layers + layers - 1 - j]);
+        }
+        if (m < micro) ends_forward(a);
+    }
+}
+
+static void test_pairs(void) {
+    static spw_model model;
+    uint64_t seed = 3;
+    for (size_t round = 0; round < 40; round++) {
+        static alive a;
+        const size_t layers = 1 + round % PAIR_LAYERS, micro = 1 + round % 7;
+        const uint64_t input = 1 + round % 5, saved = 10;
+        const spw_waiting_layer keeps[2] = {{.input = (double)input, .saved = (double)saved},
+                                            {.input = (double)input, .saved = (double)saved}};
+        spw_layer_use use[PAIR_LAYERS * MICRO];
+        uint64_t work[PAIR_LAYERS * MICRO];
+        spw_stage_walk *walk = NULL;
+        spw_stage_peaks peaks;
+        memset(&a, 0, sizeof a);
+        memset(&model, 0, sizeof model);
+        model.layers = model.moe_layers = layers;
+        for (size_t l = 0; l < layers; l++) model.is_moe[l] = 1;
+        for (size_t l = 0; l < layers; l++)
+            for (size_t m = 0; m < micro; m++) {
+                const uint64_t rows = (seed = seed * 6364136223846793005u + 1) >> 56, more = seed >> 40 & 255;
+                use[l * micro + m] = (spw_layer_use){rows + more, rows};
+                a.bytes[m][l] = input + saved + rows;
+                work[m * layers + l] = rows + more;
+            }
+        const spw_layer_uses uses = {use, layers, micro, {0, 0}};
+        const spw_pipeline p = {.stages = 1, .chunks = 1, .micro_batches = micro, .pairs = true};
+        live_through(&a, micro, layers, input, work);
+        CHECK_OK(spw_stage_walk_create(&p, &model, 0, keeps, &walk));
+        spw_stage_walk_run(walk, &uses, &peaks);
+        spw_stage_walk_destroy(walk);
+        CHECK(peaks.at[SPW_MOMENT_MOE_LAYER].bytes == a.most_at_work);
+        CHECK(peaks.at[SPW_MOMENT_LOSS].bytes == a.most_at_loss);
+        CHECK(spw_pipeline_stage(&p, &model, 0).kept_layers == a.most_layers);
+        CHECK(a.most_layers == layers + (micro > 1));
+    }
+}
+
+/* Two stages of two blocks and four micro-batches: one forward pass more before passes take turns, 3 of the second stage and 5 of the
+ * first, and one block and a layer more in flight than turns alone have. */
+static void test_pairs_of_stages(void) {
+    static spw_model model;
+    memset(&model, 0, sizeof model);
+    model.layers = 8;
+    const spw_pipeline turns = {2, 2, 4},
+                       pairs = {.stages = 2, .chunks = 2, .micro_batches = 4, .pairs = true};
+    CHECK(spw_pipeline_warm_up(&pairs, 0) == 5 && spw_pipeline_warm_up(&pairs, 1) == 3);
+    CHECK(spw_pipeline_is_pair(&pairs, 0, 5) && !spw_pipeline_is_pair(&pairs, 0, 4) &&
+          !spw_pipeline_is_pair(&pairs, 0, 6) && !spw_pipeline_is_pair(&turns, 0, 4));
+    CHECK(!spw_pipeline_is_pair(&pairs, 0, 11)); /* three forward passes are left, then backward ones */
+    CHECK(spw_pipeline_stage(&turns, &model, 0).kept_layers == 10);
+    CHECK(spw_pipeline_stage(&pairs, &model, 0).kept_layers == 11);
+    CHECK(spw_pipeline_in_flight(&pairs, 0) == 6);
+}
+
 int main(void) {
+    test_pairs();
+    test_pairs_of_stages();
     test_by_hand();
     test_simulated();
     test_greedy();

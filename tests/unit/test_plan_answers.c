@@ -31,6 +31,7 @@ static spw_result made(const point *points, size_t count) {
         (void)snprintf(row->scheme.text, sizeof row->scheme.text, "%s", points[i].scheme);
         row->timed = points[i].speed > 0.0;
         row->time.tokens_per_s_per_gpu = points[i].speed;
+        if (row->timed) row->time.step_s = row->time.low_s = row->time.high_s = 1.0 / points[i].speed;
         row->memory.max_bytes = points[i].bytes;
         row->footprint.budget_bytes = BUDGET;
         row->footprint.high_bytes = points[i].high > 0 ? points[i].high : points[i].bytes;
@@ -149,9 +150,11 @@ static void test_order(void) {
     spw_result result = made((point[]){slow, twin, fast}, 3);
     CHECK_OK(spw_result_answer(&result, 0.01));
     CHECK(result.answers.fastest == 2 && result.answers.fastest_whatever_drops == 1);
+    CHECK(result.answers.next == 0 && fabs(result.answers.next_chance - 1.0) < 1e-12); /* without a doubt, not d: it drops */
     spw_result_clear(&result);
     result = made((point[]){untimed}, 1);
     CHECK_OK(spw_result_answer(&result, 0.01));
+    CHECK(result.answers.next == SPW_NO_ROW && isnan(result.answers.next_chance));
     CHECK(result.answers.fastest == SPW_NO_ROW && spw_result_row_at(&result, SPW_NO_ROW) == NULL);
     spw_result_clear(&result);
 }
@@ -181,6 +184,7 @@ static void test_sure_first(void) {
     CHECK_OK(spw_result_answer(&result, 0.01));
     CHECK(result.answers.fastest == 1 && result.answers.fastest_sure == 1 && result.answers.order[0] == 1);
     CHECK(spw_result_fastest_tight(&result, 0.01) == &result.row[0]);
+    CHECK(result.answers.next == SPW_NO_ROW); /* what is faster is not the next */
     spw_result_clear(&result);
 }
 

@@ -214,9 +214,31 @@ static void test_ratio(void) {
     CHECK(fabs(spw_timeline_ratio_width(&even, &even) - 0.05) < 1e-12);
 }
 
+/* Chances of a normal law, from a table: 1 half width is 1.645 deviations, 95.0 %. */
+static void test_faster(void) {
+    spw_timeline a = {.step_s = 1.0, .tokens_per_s_per_gpu = exp(0.1), .pair_width = 0.1},
+                 b = {.step_s = 1.0, .tokens_per_s_per_gpu = 1.0, .pair_width = 0.05};
+    CHECK(fabs(spw_timeline_faster(&a, &b) - 0.95) < 1e-9);
+    CHECK(fabs(spw_timeline_faster(&b, &a) - 0.05) < 1e-9);
+    a.doubt_s[0] = 7.0, b.doubt_s[0] = 3.0; /* of routings: in pair_width */
+    a.doubt_s[2] = b.doubt_s[2] = 0.5;      /* of both alike */
+    CHECK(fabs(spw_timeline_faster(&a, &b) - 0.95) < 1e-9);
+    a.doubt_s[2] = 0.6; /* 0.1 / 0.2 of a half width: 0.8224 deviations */
+    CHECK(fabs(spw_timeline_faster(&a, &b) - 0.79458) < 1e-5);
+    b.pair_width = 0.0; /* hypot(0.24, 0.32) + 0.1: 0.2 half widths, 0.32897 deviations */
+    a.doubt_s[0] = 0.24, b.doubt_s[0] = 0.32;
+    CHECK(fabs(spw_timeline_faster(&a, &b) - 0.62891) < 1e-5);
+    a.doubt_s[0] = a.doubt_s[2] = b.doubt_s[0] = b.doubt_s[2] = 0.0;
+    CHECK(spw_timeline_faster(&a, &b) == 1.0 && spw_timeline_faster(&b, &a) == 0.0);
+    CHECK(spw_timeline_faster(&a, &a) == 0.5);
+    b.step_s = 0.0;
+    CHECK(isnan(spw_timeline_faster(&a, &b)));
+}
+
 int main(void) {
     test_live();
     test_ratio();
+    test_faster();
     test_memory();
     test_step();
     test_once();

@@ -109,6 +109,12 @@ static spw_status print_text(const spw_run_score *score, FILE *out) {
                 "whose high end is %.2f times its low end in the median\n",
                 s.throughput_cells, 100.0 * s.throughput_mape, 100.0 * s.throughput_median,
                 100.0 * s.throughput_bias, 100.0 * s.throughput_max, s.inside, s.width_median);
+    if (s.pairs.pairs > 0)
+        fprintf(out,
+                "%zu pairs of rows with one model and equal GPUs: %zu have one prediction; of the others the faster is the faster in %zu; said in "
+                "90 of 100 or more: "
+                "%zu, right %zu\n",
+                s.pairs.pairs, s.pairs.tied, s.pairs.order_right, s.pairs.called, s.pairs.called_right);
     if (s.verdicts > 0) fprintf(out, "%zu verdicts on memory: %zu wrong\n", s.verdicts, s.verdicts_wrong);
     if (s.memory_cells > 0)
         fprintf(out, "%zu figures of memory: mean |error| %.1f %%\n", s.memory_cells, 100.0 * s.memory_mean);
@@ -207,6 +213,11 @@ static void put_summary(spw_json *json, json_t *object, const spw_run_summary *s
     spw_json_put(json, object, "throughput_interval_coverage",
                  spw_json_real(spw_score_share(s->inside, s->throughput_cells)));
     spw_json_put(json, object, "throughput_interval_width_median", spw_json_real(s->width_median));
+    spw_json_put(json, object, "pairs", spw_json_count(s->pairs.pairs));
+    spw_json_put(json, object, "pairs_tied", spw_json_count(s->pairs.tied));
+    spw_json_put(json, object, "pairs_order_right", spw_json_count(s->pairs.order_right));
+    spw_json_put(json, object, "pairs_called", spw_json_count(s->pairs.called));
+    spw_json_put(json, object, "pairs_called_right", spw_json_count(s->pairs.called_right));
     spw_json_put(json, object, "verdicts", spw_json_count(s->verdicts));
     spw_json_put(json, object, "verdicts_wrong", spw_json_count(s->verdicts_wrong));
     spw_json_put(json, object, "memory_cells", spw_json_count(s->memory_cells));

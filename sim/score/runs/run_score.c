@@ -215,6 +215,28 @@ static void count_row(const spw_run_row *row, spw_run_summary *out, double *erro
     out->throughput_max = fmax(out->throughput_max, fabs(off));
 }
 
+static bool is_measured(const spw_run_row *row) { return !isnan(spw_run_throughput_error(row)); }
+
+static bool are_alike(const spw_run_row *a, const spw_run_row *b) {
+    return strcmp(a->question.model, b->question.model) == 0 &&
+           strcmp(a->question.hardware, b->question.hardware) == 0 &&
+           a->question.size.gpus == b->question.size.gpus;
+}
+
+static void count_pair(const spw_run_row *a, const spw_run_row *b, spw_run_pairs *out) {
+    const double predicted = a->time.tokens_per_s_per_gpu - b->time.tokens_per_s_per_gpu;
+    const double published = a->true_tokens_per_s_per_gpu - b->true_tokens_per_s_per_gpu;
+    if (published == 0.0) return;
+    const bool right = predicted * published > 0.0;
+    const double chance = spw_timeline_faster(&a->time, &b->time);
+    const bool called = fmax(chance, 1.0 - chance) >= SPW_CALLED;
+    out->pairs++;
+    out->tied += predicted == 0.0;
+    out->order_right += right;
+    out->called += called;
+    out->called_right += called && right;
+}
+
 spw_status spw_run_summarise(const spw_run_score *score,
                              bool (*with)(const spw_run_row *row, const void *state), const void *state,
                              spw_run_summary *out) {
@@ -225,6 +247,12 @@ spw_status spw_run_summarise(const spw_run_score *score,
     SPW_TRY(SPW_ALLOC(score->rows, &width));
     for (size_t i = 0; i < score->rows; i++)
         if (with == NULL || with(&score->row[i], state)) count_row(&score->row[i], out, error, width);
+    for (size_t i = 0; i < score->rows; i++)
+        for (size_t j = 0; j < i; j++) {
+            const spw_run_row *a = &score->row[i], *b = &score->row[j];
+            if (with != NULL && !(with(a, state) && with(b, state))) continue;
+            if (is_measured(a) && is_measured(b) && are_alike(a, b)) count_pair(a, b, &out->pairs);
+        }
     const double cells = out->throughput_cells > 0 ? (double)out->throughput_cells : NAN;
     out->throughput_mape /= cells;
     out->throughput_bias /= cells;

@@ -47,6 +47,14 @@ bool spw_run_is_inside(
 /* Predicted; UNKNOWN without a job. */
 spw_run_status spw_run_predicted_status(const spw_run_row *row);
 
+/* Of two rows with one model and equal GPUs, and unequal published throughputs: which is faster (spw_timeline_faster). */
+typedef struct spw_run_pairs {
+    size_t pairs, tied;          /* tied: the prediction is the same for both */
+    size_t order_right; /* order_right: the prediction has the same order */
+    size_t called,
+        called_right; /* the plan says at least 90 of 100 for one of them; of these, the one that is */
+} spw_run_pairs;
+
 typedef struct spw_run_summary {
     size_t rows, skipped, untimed;   /* skipped: without a time as asked; untimed: of them, with a job */
     size_t throughput_cells, inside; /* with a predicted and a published throughput */
@@ -56,6 +64,7 @@ typedef struct spw_run_summary {
         throughput_max;  /* of |error|, the bias of the error; NAN: none */
     double width_median; /* high over low */
     double memory_mean;  /* of |error| */
+    spw_run_pairs pairs;
 } spw_run_summary;
 /* Of the rows for which `with` says so; NULL: of all. */
 SPW_MUST_CHECK spw_status spw_run_summarise(const spw_run_score *score,

@@ -1,6 +1,6 @@
 /* What a manual shows beside the tables: a command line that works as it stands, and what it is for. */
-#ifndef SPW_SIM_MANUAL_EXAMPLES_H
-#define SPW_SIM_MANUAL_EXAMPLES_H
+#ifndef SPW_SIM_COMMAND_EXAMPLES_H
+#define SPW_SIM_COMMAND_EXAMPLES_H
 
 typedef struct spw_example {
     const char *page;    /* "trace info"; NULL ends the table */

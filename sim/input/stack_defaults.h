@@ -1,0 +1,70 @@
+/* Figures of machines and releases that many stacks share. They are data: sim/stack_defaults/NAME.yaml, each value with evidence and
+ * source, compiled in as spw_default_KEY by sim/stack_defaults.cmake. A key in one of these lists and in no file does not link;
+ * a key in a file and in no list fails test_stack_defaults.
+ * X(field, lowest, highest, help) */
+#ifndef SPW_SIM_INPUT_STACK_DEFAULTS_H
+#define SPW_SIM_INPUT_STACK_DEFAULTS_H
+
+#include "sim/input/coefficient.h"
+
+/* megatron.yaml: a stack of Megatron-Core has these too, its own where its file has the key (sim/input/megatron_coefficients.h). */
+#define SPW_MEGATRON_DEFAULT_LIST(X) \
+    X(norm_bytes, 0, 1e4, "norm, casts and the router's input: bytes moved per token and hidden") \
+    X(sort_bytes, 0, 1e4, "stable sort of the routing map: bytes moved per token and expert") \
+    X(column_bytes, 0, 1e5, "top of the routing map's columns, with a capacity: the same") \
+    X(read_count_s, 0, 1, "the host reads the number of rows, with a capacity and without padding") \
+    X(main_grad_bytes, 0, 1e3, "weight gradients added to main_grad: bytes moved per parameter") \
+    X(routed_share, 0, 1, "of host_first_s: where the host has launched the router") \
+    X(route_kernels, 0, 1e4, "kernels of the router") \
+    X(permute_kernels, 0, 1e4, "kernels of the permutation") \
+    X(expert_kernels, 0, 1e4, "kernels of grouped experts") \
+    X(chunk_kernels, 0, 1e4, "kernels of sorting chunks") \
+    X(tile_rows, 1, 1e4, "rows of a tile of the grouped GEMM") \
+    X(tile_columns, 1, 1e4, "columns of a tile of the grouped GEMM") \
+    X(long_message_bytes, 1, 1e15, \
+      "unequal messages above it, and above twice it, are slow: long_message_share") \
+    X(cat_block_bytes, 1, 1e6, "bytes that a block of torch.cat copies") \
+    X(cat_blocks, 1, 1e4, "blocks of torch.cat on a multiprocessor, at most") \
+    X(muon_products_share, 0.01, 1, "Newton-Schulz products over large products: share of their speed") \
+    X(muon_matrix_host_s, 0, 1, "the host launches the products of a matrix") \
+    X(muon_update_host_s, 0, 1, "the host launches the update of a matrix") \
+    X(host_link_bytes_per_s, 1e6, 1e16, "between a GPU and pinned memory of its host, one way") \
+    X(host_memory_bytes_per_s, 1e6, 1e16, "Adam in the host's memory, read + written")
+
+/* compiled.yaml: programs that XLA compiles. */
+#define SPW_COMPILED_DEFAULT_LIST(X) \
+    X(most_recovered, 0, 1, "of a layer's rows: the most that XLA computes again") \
+    X(logits_kept_bytes, 0, 1e15, "logits up to this size stay beside a uniform scan")
+
+/* pytorch.yaml: PyTorch, and TransformerEngine's fp8 recipes. */
+#define SPW_PYTORCH_DEFAULT_LIST(X) \
+    X(workspace_hopper_bytes, 0, 1e12, "a workspace of cuBLAS") \
+    X(workspace_blackwell_bytes, 0, 1e12, "the same") \
+    X(workspace_cdna3_bytes, 0, 1e12, "a workspace of hipBLAS") \
+    X(workspace_cdna4_bytes, 0, 1e12, "the same") \
+    X(allocator_share, 1, 100, "most reserved bytes less state over the largest requested less state") \
+    X(allocator_share_expandable, 1, 100, "the same with expandable segments") \
+    X(reserved_doubt, 0, 1, "how far from what is replayed a process may be") \
+    X(fp8_delayed_share, 0.01, 2, "of fp8_flops over bf16_flops: what products win") \
+    X(fp8_delayed_width, 0, 2, "half width of that, as a logarithm") \
+    X(fp8_tensorwise_share, 0.01, 2, "as of delayed") \
+    X(fp8_tensorwise_width, 0, 2, "as of delayed") \
+    X(fp8_blockwise_share, 0.01, 2, "as of delayed") \
+    X(fp8_blockwise_width, 0, 2, "as of delayed") \
+    X(fp8_mxfp8_share, 0.01, 2, "as of delayed") \
+    X(fp8_mxfp8_width, 0, 2, "as of delayed") \
+    X(fp8_amd_width, 0, 2, "the half width of every recipe on AMD's GPUs")
+
+/* kernels.yaml: kernels/ of this project. */
+#define SPW_KERNEL_DEFAULT_LIST(X) \
+    X(gemm_start_s, 0, 1, "grouped GEMM: first loads and last tiles of an expert, spread over the GPU") \
+    X(gemm_efficiency, 0.01, 1, "grouped GEMM: share of the peak, where a cluster has no points")
+
+#define SPW_DEFAULT_EXTERN(field, ...) extern const spw_coefficient spw_default_##field;
+SPW_MEGATRON_DEFAULT_LIST(SPW_DEFAULT_EXTERN)
+SPW_COMPILED_DEFAULT_LIST(SPW_DEFAULT_EXTERN)
+SPW_PYTORCH_DEFAULT_LIST(SPW_DEFAULT_EXTERN)
+SPW_KERNEL_DEFAULT_LIST(SPW_DEFAULT_EXTERN)
+#undef SPW_DEFAULT_EXTERN
+
+#endif

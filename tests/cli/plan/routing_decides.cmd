@@ -1,0 +1,1 @@
+plan --model mixtral-8x7b --cluster h100:8x8 --scheme megatron-alltoall --optimizer distributed --pipeline 4 --virtual-stages 8 --expert-parallel 8 --global-batch 256 --micro-batches 16 --remat none --set precision.gradients=bf16
