@@ -75,8 +75,10 @@ cleanup:
 
 static spw_status print_json(const spw_job_options *o, FILE *out) {
     static const char *const kinds[SPW_NOTE_KINDS] = {
-        [SPW_NOTE_LACKS] = "no_counterpart", [SPW_NOTE_UNSAID] = "not_said", [SPW_NOTE_ASSUMED] = "assumed",
-        [SPW_NOTE_TWICE] = "given_twice",    [SPW_NOTE_OFF] = "off",         [SPW_NOTE_QUIET] = "no_part"};
+        [SPW_NOTE_LACKS] = "no_counterpart", [SPW_NOTE_MORE] = "may_need_more",
+        [SPW_NOTE_UNSAID] = "not_said",      [SPW_NOTE_ASSUMED] = "assumed",
+        [SPW_NOTE_TWICE] = "given_twice",    [SPW_NOTE_OFF] = "off",
+        [SPW_NOTE_QUIET] = "no_part"};
     const spw_draft *d = o->draft;
     spw_json json = {.failed = false};
     json_t *root = json_object(), *notes = json_object();

@@ -355,6 +355,23 @@ static spw_status hint_comma(const spw_job_options *o, spw_status failed) {
     return failed;
 }
 
+/* A file behind --job that is a training framework's own: its settings are recognised, and there are more than a few. */
+static spw_status hint_framework(const spw_job_options *o, spw_status failed) {
+    enum { ENOUGH = 3 };
+    char message[1024];
+    spw_draft *draft = NULL;
+    if (failed != SPW_ECONFIG || o->job_path == NULL || o->job_path[0] == '{') return failed;
+    (void)snprintf(message, sizeof message, "%s", spw_last_error());
+    if (SPW_ALLOC(1, &draft) != SPW_OK) return failed;
+    (void)!spw_draft_read(o->job_path, NULL, draft); /* what it says of the file plays no part */
+    const char *title = draft->framework != NULL && draft->taken >= ENOUGH ? draft->framework->title : NULL;
+    spw_draft_close(draft);
+    spw_free(draft);
+    return title != NULL ? spw_fail(failed, "%s; it is a configuration of %s: --from %s instead of --job",
+                                    message, title, o->job_path)
+                         : spw_fail(failed, "%s", message);
+}
+
 /* A size written the other way round, "h200:4x8" for 8 nodes of 4: notations differ. */
 static void warn_node(const spw_cluster *c) {
     char words[SPW_CLUSTER_WORDS], other[160] = "";
@@ -409,7 +426,8 @@ static spw_status finish(spw_job_options *o) {
         return spw_fail(
             SPW_EARG, "no job given; write --job FILE (examples are in sim/jobs/), or --model and --cluster");
     if (o->sequences != NULL) SPW_TRY(set_sequences(o, o->sequences));
-    SPW_TRY(read_job(o));
+    status = read_job(o);
+    if (status != SPW_OK) SPW_TRY(hint_framework(o, status));
     warn_node(&job->cluster);
     if (o->points_alone) leave_out(o);
     SPW_TRY(spw_job_check(job));

@@ -214,6 +214,18 @@ static void print_batch(const spw_job *job, FILE *out) {
                 job->finetune.lora_rank);
 }
 
+/* The layout without which Megatron-Core refuses the job, of the point that is fastest, or else needs least. */
+static void print_layout(const spw_plan_view *v, FILE *out) {
+    const spw_result_answers *a = &v->result->answers;
+    const size_t i = a->fastest != SPW_NO_ROW ? a->fastest : a->least_memory;
+    const spw_pipeline pipeline = spw_pipeline_of(v->request->job);
+    char layout[SPW_LAYOUT_TEXT];
+    if (!a->there || i >= v->result->rows) return;
+    if (spw_assumed_layout(&pipeline, v->request->job, &v->result->row[i].scheme, layout))
+        fprintf(out, "layout    needed, as the layers do not divide: --pipeline-model-parallel-layout '%s'\n",
+                layout);
+}
+
 /* What the trace that was named cannot say of the job. */
 static void print_trace(const spw_plan_view *v, FILE *out) {
     reasons list = {.count = 0};
@@ -232,6 +244,7 @@ void spw_plan_print_doubts(const spw_plan_view *v, FILE *out) {
     spw_result_print_split(job, out);
     if (spw_precision_note(job, precision)) fprintf(out, "%-*s%s\n", INDENT, "", precision);
     spw_print_model_doubts(&job->model, "model     ", out);
+    if (!v->details) print_layout(v, out);
     print_batch(job, out);
     if (v->batch_unsaid)
         fprintf(out, "batch     1 sequence a GPU, as nobody said otherwise; more may be much faster: "

@@ -399,6 +399,10 @@ static void print_brief(const spw_search_view *v, FILE *out) {
     print_best(v, &f->best, out);
     print_fits(v, &f->best, out);
     print_options(v, &f->best, out);
+    char layout[SPW_LAYOUT_TEXT];
+    if (!v->details && spw_search_layout(v, &f->best, layout))
+        fprintf(out, "%-*sneeded, as the layers do not divide: --pipeline-model-parallel-layout '%s'\n",
+                LABEL, "layout", layout);
     if (v->outcome->untimed)
         fprintf(out, "%-*sno point has a time: the largest batch, then the least memory, is best\n", LABEL,
                 "");

@@ -90,6 +90,9 @@ typedef struct model_sizes {
     size_t layers, hidden, heads, kv_heads, head_dim, ffn, experts, top_k, expert_ffn, shared_ffn,
         first_dense, query_rank, key_rank, key_dim, rotary_dim, value_dim, vocabulary, groups, groups_kept;
     bool latent, moe_layers_said, untied, sigmoid, bias;
+    bool plain;                     /* experts of two matrices, without a gate */
+    bool biases, query_bias, norms; /* of all products; of queries, keys and values; of norms (LayerNorm) */
+    bool query_norm;
 } model_sizes;
 
 #define SIZE(name, field) \
@@ -133,6 +136,20 @@ static bool read_layers(const char *text, size_t *dense) {
     return zeros + ones > 0;
 }
 
+/* Megatron-Core's own where nobody says: GELU, biases, LayerNorm. A saved configuration of Bridge that leaves the activation out keeps
+ * its recipe's. MaxText names what stands between the matrices: one function has no gate. */
+static void read_activation(spw_draft *d, model_sizes *s) {
+    const char *gated = spw_draft_fact(d, "@gated"), *between = spw_draft_fact(d, "@activations");
+    const bool megatron = strcmp(d->framework->name, "megatron") == 0;
+    s->plain = gated != NULL ? strcmp(gated, "true") != 0 : megatron;
+    if (between != NULL && between[0] != '\0') s->plain = strchr(between, ',') == NULL;
+    const char *biases = spw_draft_fact(d, "@biases");
+    s->biases = biases != NULL ? strcmp(biases, "true") == 0 : megatron;
+    s->query_bias = spw_draft_on(d, "@query_bias");
+    const char *norm = spw_draft_fact(d, "@normalization");
+    s->norms = norm != NULL ? strcasecmp(norm, "LayerNorm") == 0 : megatron;
+}
+
 static spw_status read_sizes(spw_draft *d, model_sizes *s, bool *ok) {
     *s = (model_sizes){.layers = 0};
     *ok = true;
@@ -153,8 +170,9 @@ static spw_status read_sizes(spw_draft *d, model_sizes *s, bool *ok) {
     s->untied = spw_draft_on(d, "@untied");
     s->sigmoid = spw_draft_is(d, "@router_score", "sigmoid");
     s->bias = spw_draft_on(d, "@router_bias");
-    (void)spw_draft_fact(d, "@query_norm");
+    s->query_norm = spw_draft_on(d, "@query_norm");
     (void)spw_draft_fact(d, "@predictions");
+    read_activation(d, s);
     if (s->kv_heads == 0 || (grouped != NULL && strcmp(grouped, "false") == 0)) s->kv_heads = s->heads;
     if (s->expert_ffn == 0) s->expert_ffn = s->ffn;
     return SPW_OK;
@@ -169,6 +187,7 @@ static bool is_preset(const model_sizes *s, const spw_model *m) {
         return false;
     if (!alike(s->experts, m->experts) || !alike(s->top_k, m->top_k) || !alike(s->expert_ffn, m->expert_ffn))
         return false;
+    if (s->plain != (spw_expert_matrices(m) == 2)) return false;
     if (s->moe_layers_said && s->first_dense + m->moe_layers != m->layers) return false;
     if (gqa ? s->latent || !alike(s->kv_heads, m->kv_heads) || !alike(s->head_dim, m->head_dim)
             : !s->latent || !alike(s->key_rank, m->kv_lora_rank) || !alike(s->value_dim, m->v_head_dim))
@@ -244,8 +263,13 @@ static spw_status put_generic(spw_draft *d, const model_sizes *s) {
                  {"topk_group", s->groups > 0 ? s->groups_kept : 0}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         add_size(text, sizeof text, sizes[i].key, sizes[i].value);
+    if (s->plain) add_size(text, sizeof text, "expert_matrices", 2);
+    if (s->plain) add_size(text, sizeof text, "ffn_matrices", 2);
     const size_t used = strlen(text);
-    (void)snprintf(text + used, sizeof text - used, "%s%s, \"tie_word_embeddings\": %s}",
+    (void)snprintf(text + used, sizeof text - used, "%s%s%s%s%s%s, \"tie_word_embeddings\": %s}",
+                   (s->biases || s->query_bias) && !s->latent ? ", \"qkv_bias\": true" : "",
+                   s->biases ? ", \"expert_bias\": true" : "", s->norms ? ", \"norm_bias\": true" : "",
+                   s->query_norm && !s->latent ? ", \"use_qk_norm\": true" : "",
                    s->sigmoid ? ", \"scoring_func\": \"sigmoid\"" : "",
                    s->bias ? ", \"topk_method\": \"noaux_tc\"" : "", s->untied ? "false" : "true");
     return spw_draft_put_text(d, "model", text, "@layers");
@@ -287,8 +311,11 @@ spw_status spw_compose_model(spw_draft *d) {
         if (why[0] == '\0' && sizes.vocabulary == 0)
             why = "no preset has its sizes, and the file does not say its vocabulary";
         if (why[0] == '\0') {
-            status = spw_draft_note_text(d, SPW_NOTE_ASSUMED, "model: of the file's sizes",
-                                         "no preset has them; norms and biases beyond them are not counted");
+            status =
+                spw_draft_note_text(d, SPW_NOTE_ASSUMED, "model: of the file's sizes",
+                                    sizes.plain ? "no preset has them; experts of two matrices, as it has "
+                                                  "no gated activation (swiglu)"
+                                                : "no preset has them; experts of three matrices");
             return status == SPW_OK ? put_generic(d, &sizes) : status;
         }
         (void)snprintf(what, sizeof what, "%s: give --model", why);

@@ -52,6 +52,13 @@ spw_status spw_draft_note_text(spw_draft *d, spw_note_kind kind, const char *wha
     return add_note(d, kind, what, "", 0, why);
 }
 
+spw_status spw_draft_note_more(spw_draft *d, const char *fact, const char *key, const char *why) {
+    const size_t before = d->notes;
+    const spw_status status = spw_draft_note_fact(d, SPW_NOTE_MORE, fact, why);
+    if (status == SPW_OK && d->notes > before) d->note[before].key = key;
+    return status;
+}
+
 /* --- Facts --- */
 
 const char *spw_draft_fact(spw_draft *d, const char *fact) {
@@ -200,6 +207,16 @@ static spw_status take_fact(spw_draft *d, const spw_framework_row *row, const ch
     return status;
 }
 
+/* What the row has no counterpart for; a key of the job, given as an option, says it after all. */
+static spw_status note_row(spw_draft *d, const spw_framework_row *row, const spw_file_entry *e,
+                           const char *why) {
+    const size_t before = d->notes;
+    const spw_status status = note_entry(d, row->more ? SPW_NOTE_MORE : SPW_NOTE_LACKS, e, why);
+    if (status == SPW_OK && row->more && row->ours != NULL && row->ours[0] != '@')
+        d->note[before].key = row->ours;
+    return status;
+}
+
 static spw_status take(spw_draft *d, const spw_file_entry *e) {
     char name[SPW_ENTRY_NAME];
     (void)spw_framework_plain_name(d->framework, e->name, name);
@@ -210,12 +227,12 @@ static spw_status take(spw_draft *d, const spw_file_entry *e) {
     if (counts) {
         const char *value = our_word(row, e->value);
         if (value != NULL || e->nothing) return take_fact(d, row, value != NULL ? value : "", e);
-        return note_entry(d, SPW_NOTE_LACKS, e, row->why != NULL ? row->why : "a value that is not modelled");
+        return note_row(d, row, e, row->why != NULL ? row->why : "a value that is not modelled");
     }
     if (row != NULL && row->why == NULL) return note_entry(d, SPW_NOTE_QUIET, e, "");
     if (row == NULL && spw_framework_is_quiet(name)) return note_entry(d, SPW_NOTE_QUIET, e, "");
     if (is_off(e)) return note_entry(d, SPW_NOTE_OFF, e, "");
-    return note_entry(d, SPW_NOTE_LACKS, e, row != NULL ? row->why : "not known here");
+    return row != NULL ? note_row(d, row, e, row->why) : note_entry(d, SPW_NOTE_LACKS, e, "not known here");
 }
 
 #define PLAIN "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-"

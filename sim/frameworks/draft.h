@@ -7,6 +7,7 @@
 
 typedef enum spw_note_kind {
     SPW_NOTE_LACKS,   /* no counterpart: it may matter, and nothing here says it */
+    SPW_NOTE_MORE,    /* the same, and what is planned in its place may need less memory than the run */
     SPW_NOTE_UNSAID,  /* the value is a variable that the file does not set */
     SPW_NOTE_ASSUMED, /* taken where the file is silent or says less */
     SPW_NOTE_TWICE,   /* given twice with two values; the last counts */
@@ -28,6 +29,7 @@ typedef struct spw_draft_note {
     spw_note_kind kind;
     char name[SPW_ENTRY_NAME], value[64], why[SPW_NOTE_WHY];
     size_t line;
+    const char *key; /* of SPW_NOTE_MORE: the job's key with which an option says better; NULL: none does */
 } spw_draft_note;
 
 typedef struct spw_draft_fact_entry {
@@ -41,6 +43,21 @@ typedef struct spw_draft_key {
     char key[SPW_DRAFT_KEY], value[SPW_DRAFT_VALUE], label[SPW_DRAFT_LABEL];
 } spw_draft_key;
 
+/* Axes of MaxText's mesh, within a node and between nodes: GPUs of each; 0: what is left of them. */
+enum {
+    SPW_AXIS_EXPERT,
+    SPW_AXIS_FSDP,
+    SPW_AXIS_TENSOR,
+    SPW_AXIS_CONTEXT,
+    SPW_AXIS_PIPELINE,
+    SPW_AXIS_DATA,
+    SPW_AXES
+};
+typedef struct spw_draft_mesh {
+    bool there;
+    size_t node[SPW_AXES], nodes[SPW_AXES];
+} spw_draft_mesh;
+
 struct spw_draft {
     const char *where; /* the file */
     const spw_framework *framework;
@@ -51,7 +68,9 @@ struct spw_draft {
     size_t keys;
     spw_draft_note *note;
     size_t notes, note_room;
-    size_t taken; /* entries that became facts or keys */
+    spw_draft_mesh mesh; /* of MaxText */
+    size_t devices; /* of torchtitan, where the file has a size for every axis; 0: as many as there are */
+    size_t taken;   /* entries that became facts or keys */
     size_t
         micro_batch; /* sequences of one micro-batch, of which the number follows from the batch; 0: keys say it */
 };
@@ -85,6 +104,9 @@ const char *spw_draft_key_value(const spw_draft *draft, const char *key); /* NUL
 SPW_MUST_CHECK spw_status spw_draft_note_fact(spw_draft *draft, spw_note_kind kind, const char *fact,
                                               const char *why);
 SPW_MUST_CHECK spw_status spw_draft_note_text(spw_draft *draft, spw_note_kind kind, const char *what,
+                                              const char *why);
+/* SPW_NOTE_MORE, unless an option gives `key` (borrowed; NULL: none can). */
+SPW_MUST_CHECK spw_status spw_draft_note_more(spw_draft *draft, const char *fact, const char *key,
                                               const char *why);
 
 #endif

@@ -4,6 +4,7 @@
 #include "sim/input/job.h"
 #include "sim/input/job_split.h"
 #include "sim/input/remat_modules.h"
+#include "sim/memory/assumed_layout.h"
 #include "sim/memory/cross_entropy.h"
 
 #include <math.h>
@@ -13,6 +14,8 @@
 static spw_status express_split(spw_flag_draft *f) {
     const spw_job *job = f->job;
     const size_t micro = job->micro_batches > 0 ? job->micro_batches : 1;
+    const spw_pipeline pipeline = spw_pipeline_of(job);
+    char layout[SPW_LAYOUT_TEXT];
     spw_status status = SPW_OK;
     SPW_TRY(spw_flags_say_count(f, "@nodes", job->cluster.nodes));
     SPW_TRY(spw_flags_say_count(f, "@gpus_per_node", job->cluster.gpus_per_node));
@@ -21,6 +24,9 @@ static spw_status express_split(spw_flag_draft *f) {
     SPW_TRY(spw_flags_say_count(f, "parallel.context", job->context));
     SPW_TRY(spw_flags_say_count(f, "parallel.expert", job->expert));
     if (job->expert_tensor > 0) SPW_TRY(spw_flags_say_count(f, "parallel.expert_tensor", job->expert_tensor));
+    if (spw_assumed_layout(&pipeline, job, f->scheme,
+                           layout)) /* Megatron-Core refuses layers that do not divide */
+        SPW_TRY(spw_flags_say(f, "parallel.pipeline_model_parallel_layout", layout));
     if (job->tensor > 1 && job->sequence_parallel) SPW_TRY(spw_flags_say(f, "@sequence_parallel", "true"));
     if (job->tensor > 1 && !job->sequence_parallel) SPW_TRY(spw_flags_say(f, "@sequence_parallel", "false"));
     SPW_TRY(spw_flags_say_count(f, "@micro_batch", job->sequences_per_gpu[0] / micro));
@@ -188,6 +194,8 @@ static spw_status express_model(spw_flag_draft *f) {
                  {"@top_k", m->top_k},
                  {"@expert_ffn", m->expert_ffn},
                  {"@shared_ffn", m->shared_ffn},
+                 {"@groups", m->groups > 1 ? m->groups : 0},
+                 {"@groups_kept", m->groups > 1 ? m->groups_kept : 0},
                  {"@query_rank", latent ? m->q_lora_rank : 0},
                  {"@key_rank", latent ? m->kv_lora_rank : 0},
                  {"@key_dim", latent ? m->nope_dim : 0},
@@ -202,7 +210,15 @@ static spw_status express_model(spw_flag_draft *f) {
         (void)snprintf(layers, sizeof layers, "([0]*%zu+[1]*%zu)", m->layers - m->moe_layers, m->moe_layers);
         SPW_TRY(spw_flags_say(f, "@moe_layers", layers));
     }
-    if (!m->tied_embeddings) SPW_TRY(spw_flags_say(f, "@untied", "true"));
+    SPW_TRY(spw_flags_say(f, "@untied", m->tied_embeddings ? "false" : "true"));
+    SPW_TRY(spw_flags_say(f, "@gated", spw_expert_matrices(m) == 3 ? "true" : "false"));
+    SPW_TRY(spw_flags_say(f, "@biases", m->expert_bias ? "true" : "false"));
+    if (m->attention_bias && !m->expert_bias) SPW_TRY(spw_flags_say(f, "@query_bias", "true"));
+    SPW_TRY(spw_flags_say(f, "@normalization", m->norm_bias ? "LayerNorm" : "RMSNorm"));
+    if (m->qk_norm || latent) SPW_TRY(spw_flags_say(f, "@query_norm", "true"));
+    SPW_TRY(spw_flags_say(f, "@grouped", "true"));
+    if (m->sigmoid_router) SPW_TRY(spw_flags_say(f, "@router_score", "sigmoid"));
+    if (m->selection_bias) SPW_TRY(spw_flags_say(f, "@router_bias", "true"));
 
 cleanup:
     return status;

@@ -7,6 +7,7 @@
 #include "sim/input/job_split.h"
 #include "sim/input/settings.h"
 #include "sim/input/settings_json.h"
+#include "sim/memory/assumed_layout.h"
 #include "sim/memory/cross_entropy.h"
 
 #include <stdlib.h>
@@ -108,6 +109,13 @@ static void leaf_text(const json_t *value, char *out, size_t size) {
 
 /* --- Keys that have names --- */
 
+static bool is_said(const spw_flag_draft *f, const char *ours) {
+    const spw_framework_row *row = row_of(f->framework, ours);
+    for (size_t i = 0; row != NULL && i < f->flags; i++)
+        if (strcmp(f->flag[i].name, row->theirs) == 0) return true;
+    return false;
+}
+
 static spw_status say_keys(spw_flag_draft *f, const json_t *root, const spw_setting *table,
                            const char *prefix) {
     spw_status status = SPW_OK;
@@ -120,6 +128,10 @@ static spw_status say_keys(spw_flag_draft *f, const json_t *root, const spw_sett
         }
         leaf_text(leaf(root, path), value, sizeof value);
         const bool unsaid = value[0] == '\0' || (row->fallback != NULL && strcmp(value, row->fallback) == 0);
+        /* validate_args of Megatron-LM takes one of the two; a layout has the blocks of a stage */
+        if (strcmp(path, "parallel.virtual_stages") == 0 && f->framework->print != SPW_PRINT_YAML &&
+            (is_said(f, "parallel.pipeline_model_parallel_layout") || f->job->stage_layout.text[0] != '\0'))
+            continue;
         const bool size = strncmp(path, "parallel.", 9) == 0 && strcmp(value, "1") == 0;
         if (!unsaid || size) status = spw_flags_say(f, path, value);
     }
@@ -131,6 +143,10 @@ static spw_status say_keys(spw_flag_draft *f, const json_t *root, const spw_sett
 /* Two jobs are the same when these are: what was worked out, and what counts where nothing is said, is written out. */
 static void normalise(spw_job *job, const spw_scheme *scheme) {
     const spw_grid grid = spw_grid_of(job);
+    const spw_pipeline pipeline = spw_pipeline_of(job);
+    char layout[SPW_LAYOUT_TEXT];
+    if (spw_assumed_layout(&pipeline, job, scheme, layout))
+        (void)snprintf(job->stage_layout.text, sizeof job->stage_layout.text, "%s", layout);
     job->global_batch = 0;
     job->gpus = spw_job_gpus(job);
     job->expert_tensor = grid.expert_tensor;

@@ -22,6 +22,7 @@ typedef struct spw_framework_row {
     const spw_word_pair *values; /* of which other words are refused; NULL: values are the same */
     const char *why; /* without `ours`: what is not modelled; NULL: it plays no part in memory and time */
     bool alias;      /* read, never printed */
+    bool more;       /* with `why`: what is planned in its place may need less memory than the run */
 } spw_framework_row;
 
 /* What the framework takes where its files are silent. */
@@ -39,6 +40,8 @@ typedef struct spw_framework {
     const spw_framework_default *silent; /* facts where the file is silent; ended by a NULL key; NULL: none */
     const spw_framework_default *defaults; /* ended by a NULL key; NULL: none */
     spw_status (*compose)(spw_draft *draft);
+    /* What is known once the cluster is: `nodes` of `gpus` each. SPW_ECONFIG: no job says that. NULL: nothing is. */
+    spw_status (*settle)(const spw_draft *draft, const char *cluster, size_t nodes, size_t gpus);
     spw_status (*express)(spw_flag_draft *flags); /* NULL: nothing is printed for it */
     enum { SPW_PRINT_ARGUMENTS, SPW_PRINT_YAML, SPW_PRINT_PRIMUS, SPW_PRINT_PAIRS, SPW_PRINT_DOTTED } print;
 } spw_framework;

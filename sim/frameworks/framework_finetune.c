@@ -16,6 +16,8 @@ static const spw_framework_row deepspeed_rows[] = {
     {.theirs = "zero_optimization.offload_optimizer.ratio", .ours = "@optimizer_ratio"},
     {.theirs = "zero_optimization.offload_param.device", .ours = "@parameter_device"},
     {.theirs = "zero_optimization.offload_*"},
+    {.theirs = "zero_optimization.zero_hpz_partition_size", .ours = "@secondary"},
+    {.theirs = "zero_optimization.mics_shard_size", .ours = "@mics"},
     {.theirs = "zero_optimization.*"},
     {.theirs = "train_micro_batch_size_per_gpu", .ours = "@micro_batch"},
     {.theirs = "gradient_accumulation_steps", .ours = "@accumulation"},
@@ -31,8 +33,9 @@ static const spw_framework_row deepspeed_rows[] = {
     {.theirs = "comms_logger.*"},
     {.theirs = "flops_profiler.*"},
     {.theirs = "compile.*"},
-    {.theirs = "activation_checkpointing.*", .why = "recompute is said by the model's code: add --remat"},
-    {.theirs = "moe.*", .why = "DeepSpeed's own MoE layers are not modelled"},
+    {.theirs = "activation_checkpointing.*",
+     .why = "how it recomputes; whether it does the model's code says: --remat full"},
+    {.theirs = "moe.*", .why = "DeepSpeed's own MoE layers are not modelled", .more = true},
     {.theirs = NULL}};
 
 static const spw_framework_row finetune_rows[] = {
@@ -80,8 +83,8 @@ static const spw_framework_row finetune_rows[] = {
     {.theirs = "fsdp_config.fsdp_reshard_after_forward", .ours = "@reshard", .values = yes_no, .alias = true},
     {.theirs = "fsdp_config.offload_params", .ours = "@on_host", .values = yes_no},
     {.theirs = "fsdp_config.fsdp_offload_params", .ours = "@on_host", .values = yes_no, .alias = true},
-    {.theirs = "fsdp_config.fsdp_sharding_strategy", .ours = "@fsdp", .alias = true},
-    {.theirs = "fsdp_config.sharding_strategy", .ours = "@fsdp", .alias = true},
+    {.theirs = "fsdp_config.fsdp_sharding_strategy", .ours = "@strategy"},
+    {.theirs = "fsdp_config.sharding_strategy", .ours = "@strategy", .alias = true},
     {.theirs = "fsdp_config.*"},
     {.theirs = "fsdp_*"},
     {.theirs = "dp_shard_size", .ours = "@shard"},
@@ -97,11 +100,15 @@ static const spw_framework_row finetune_rows[] = {
     {.theirs = "use_sonicmoe", .ours = "@sonicmoe", .values = yes_no},
     {.theirs = "experts_implementation", .why = "which kernel computes experts is not told apart"},
     {.theirs = "plugins"},
+    {.theirs = "liger_fused_linear_cross_entropy", .ours = "@fused_loss", .values = yes_no},
+    {.theirs = "use_liger_kernel", .ours = "@fused_loss", .values = yes_no, .alias = true},
+    {.theirs = "enable_liger_kernel", .ours = "@fused_loss", .values = yes_no, .alias = true},
+    {.theirs = "cut_cross_entropy", .ours = "@fused_loss", .values = yes_no, .alias = true},
     {.theirs = "liger_*"},
-    {.theirs = "cut_cross_entropy"},
     {.theirs = "use_kernels"},
     {.theirs = "flash_attention"},
-    {.theirs = "attn_implementation"},
+    {.theirs = "attn_implementation", .ours = "@attention"},
+    {.theirs = "eager_attention", .ours = "@eager", .values = yes_no},
     {.theirs = "flash_attn"},
     {.theirs = "strict"},
     {.theirs = "model_type"},
@@ -201,6 +208,13 @@ static spw_status compose_zero(spw_draft *d, size_t stage, const char *fact) {
     if (stage == 2)
         SPW_TRY(spw_draft_note_fact(d, SPW_NOTE_LACKS, fact,
                                     "gradients are planned whole, as under stage 1; sharded they need less"));
+    if (stage == 3 && spw_draft_fact(d, "@mics") != NULL && !spw_draft_is(d, "@mics", "-1"))
+        SPW_TRY(spw_draft_note_more(d, "@mics", "fsdp2.replicas",
+                                    "the state is shared by so many GPUs alone, and planned as by all: say "
+                                    "--set fsdp2.replicas=GPUs over it"));
+    if (stage == 3 && spw_draft_fact(d, "@secondary") != NULL && !spw_draft_is(d, "@secondary", "1"))
+        SPW_TRY(spw_draft_note_more(d, "@secondary", NULL,
+                                    "a second copy of the weights, shared by so many GPUs, is not counted"));
     if (host && stage > 0 && stage < 3)
         SPW_TRY(spw_draft_put(d, "optimizer_on_host", ratio != NULL ? ratio : "1", "@optimizer_device"));
     if (stage == 3 && host != weights)
@@ -227,6 +241,23 @@ cleanup:
     return status;
 }
 
+/* A fused loss never holds all logits; transformers' own does, in fp32. */
+static spw_status compose_loss(spw_draft *d, bool tuned) {
+    if (spw_draft_on(d, "@fused_loss")) return spw_draft_put(d, "cross_entropy", "fused", "@fused_loss");
+    spw_status status = spw_draft_put(d, "cross_entropy", tuned ? "unfused" : "chunked", NULL);
+    if (tuned && status == SPW_OK)
+        return spw_draft_note_text(d, SPW_NOTE_ASSUMED, "cross_entropy: unfused",
+                                   "transformers' own loss, which holds the logits of all tokens in fp32");
+    const size_t before = d->notes;
+    if (status == SPW_OK)
+        status =
+            spw_draft_note_text(d, SPW_NOTE_MORE, "cross_entropy: chunked",
+                                "the loss is planned for an eighth of the tokens at a time, as torchtitan's; "
+                                "transformers' own holds the logits of all of them in fp32");
+    if (status == SPW_OK) d->note[before].key = "cross_entropy";
+    return status;
+}
+
 static spw_status finish(spw_draft *d, bool tuned) {
     const char *scheme = spw_draft_on(d, "@scattermoe") ? "scattermoe"
                          : spw_draft_on(d, "@sonicmoe") ? "sonicmoe"
@@ -239,10 +270,23 @@ static spw_status finish(spw_draft *d, bool tuned) {
     SPW_TRY(
         spw_draft_note_text(d, SPW_NOTE_ASSUMED, what,
                             "the nearest that is modelled; the file does not say how experts are computed"));
+    SPW_TRY(compose_loss(d, tuned));
+    if (spw_draft_is(d, "@attention", "eager") || spw_draft_on(d, "@eager"))
+        SPW_TRY(spw_draft_note_more(d, spw_draft_on(d, "@eager") ? "@eager" : "@attention", "attention",
+                                    "eager attention holds the scores; planned as flash attention"));
     SPW_TRY(spw_compose_model(d));
 
 cleanup:
     return status;
+}
+
+/* DeepSpeed recomputes what the model's code tells it to, and transformers nothing unless asked. */
+static spw_status assume_remat(spw_draft *d) {
+    const spw_status status = spw_draft_put(d, "remat", "none", NULL);
+    return status == SPW_OK
+               ? spw_draft_note_text(d, SPW_NOTE_ASSUMED, "remat: none",
+                                     "the file has no gradient_checkpointing; with it: --remat full")
+               : status;
 }
 
 spw_status spw_compose_deepspeed(spw_draft *d) {
@@ -254,6 +298,7 @@ spw_status spw_compose_deepspeed(spw_draft *d) {
     SPW_TRY(compose_batch(d));
     SPW_TRY(compose_zero(d, stage, "@stage"));
     SPW_TRY(compose_formats(d));
+    SPW_TRY(assume_remat(d));
     SPW_TRY(finish(d, false));
 
 cleanup:
@@ -283,21 +328,40 @@ cleanup:
     return status;
 }
 
+/* PyTorch's strategies by name, in whatever case and among other words, or by number. */
+static bool says(const char *strategy, const char *name, const char *number) {
+    return strcasestr(strategy, name) != NULL || (strlen(strategy) == 1 && strcmp(strategy, number) == 0 &&
+                                                  number[0] != '2'); /* 2 is FSDP's version too */
+}
+
 /* A file of DeepSpeed that is named is not opened; its usual name says the stage. */
 static spw_status compose_sharing(spw_draft *d) {
     const char *deepspeed = spw_draft_fact(d, "@deepspeed"), *fsdp = spw_draft_fact(d, "@fsdp"),
-               *shard = spw_draft_fact(d, "@shard");
+               *shard = spw_draft_fact(d, "@shard"), *strategy = spw_draft_fact(d, "@strategy");
     const char *zero = deepspeed != NULL ? strstr(deepspeed, "zero") : NULL;
     const size_t stage = zero != NULL && zero[4] >= '0' && zero[4] <= '3' ? (size_t)(zero[4] - '0') : 3;
-    const bool keeps = spw_draft_is(d, "@reshard", "false"), on_host = spw_draft_on(d, "@on_host");
+    if (strategy == NULL) strategy = fsdp != NULL ? fsdp : "";
+    const bool keeps = spw_draft_is(d, "@reshard", "false") || says(strategy, "shard_grad_op", "2") ||
+                       says(strategy, "_zero2", "5"),
+               whole = says(strategy, "no_shard", "3"), on_host = spw_draft_on(d, "@on_host");
     spw_status status = SPW_OK;
     if (deepspeed != NULL) {
         SPW_TRY(spw_draft_note_fact(
             d, SPW_NOTE_LACKS, "@deepspeed",
             "that file is not opened: its stage is taken from its name; spillway job FILE.json says more"));
         SPW_TRY(compose_zero(d, stage, "@deepspeed"));
+        if (stage == 3 && (zero == NULL || zero[4] != '3'))
+            SPW_TRY(spw_draft_note_more(d, "@deepspeed", "optimizer",
+                                        "its name says no stage; planned as stage 3, which needs least"));
+    } else if (whole) {
+        SPW_TRY(spw_draft_put(d, "optimizer", "replicated", "@fsdp"));
     } else if (fsdp != NULL || shard != NULL) {
         SPW_TRY(put_sharded(d, fsdp != NULL ? "@fsdp" : "@shard", keeps, on_host));
+        if (says(strategy, "hybrid_shard", "4") || says(strategy, "_zero2", "5"))
+            SPW_TRY(spw_draft_note_more(
+                d, spw_draft_fact(d, "@strategy") != NULL ? "@strategy" : "@fsdp", "fsdp2.replicas",
+                "every node holds all state; planned as shared by all GPUs: say --set "
+                "fsdp2.replicas=NODES"));
     } else {
         SPW_TRY(spw_draft_put(d, "optimizer", "replicated", NULL));
         SPW_TRY(spw_draft_note_text(d, SPW_NOTE_ASSUMED, "optimizer: replicated",
@@ -317,7 +381,12 @@ spw_status spw_compose_finetune(spw_draft *d) {
     SPW_TRY(compose_adapter(d, &tuned));
     SPW_TRY(compose_sharing(d));
     SPW_TRY(compose_formats(d));
-    SPW_TRY(spw_draft_put(d, "remat", spw_draft_on(d, "@checkpoint") ? "full" : "none", "@checkpoint"));
+    if (spw_draft_on(d, "@checkpoint"))
+        SPW_TRY(spw_draft_put(d, "remat", "full", "@checkpoint"));
+    else if (spw_draft_fact(d, "@checkpoint") != NULL)
+        SPW_TRY(spw_draft_put(d, "remat", "none", "@checkpoint"));
+    else
+        SPW_TRY(assume_remat(d));
     if (optimizer != NULL && strstr(optimizer, "8bit") != NULL)
         SPW_TRY(spw_draft_note_fact(
             d, SPW_NOTE_LACKS, "@optimizer",

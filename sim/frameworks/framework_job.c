@@ -4,6 +4,7 @@
 #include "sim/input/job_override.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { LINE = 118, MOST_SUMMARY = 400 };
@@ -34,12 +35,66 @@ static spw_status check_said(const spw_draft *d, const spw_job_override *overrid
     return SPW_OK;
 }
 
+static const char *given_value(const spw_draft *d, const spw_job_override *override, size_t overrides,
+                               const char *key) {
+    const char *value = spw_draft_key_value(d, key);
+    for (size_t i = 0; i < overrides; i++)
+        if (strcmp(override[i].key, key) == 0) value = override[i].value;
+    return value;
+}
+
+/* What the framework makes of this cluster, unless an option says who shares the weights. */
+static spw_status settle(const spw_draft *d, const spw_job_override *override, size_t overrides) {
+    const char *name = given_value(d, override, overrides, "cluster"),
+               *said = given_value(d, override, overrides, "gpus");
+    spw_cluster *cluster = NULL;
+    char plain[SPW_JOB_NAME];
+    spw_status status = SPW_OK;
+    if (d->framework->settle == NULL || name == NULL) return SPW_OK;
+    for (size_t i = 0; i < overrides; i++)
+        if (strcmp(override[i].key, "parallel.fsdp") == 0 ||
+            (d->devices > 0 && (strncmp(override[i].key, "parallel.", 9) == 0 ||
+                                strcmp(override[i].key, "fsdp2.replicas") == 0)))
+            return SPW_OK;
+    if (spw_draft_key_value(d, "parallel.fsdp") != NULL && d->mesh.node[SPW_AXIS_EXPERT] > 0 &&
+        d->mesh.nodes[SPW_AXIS_EXPERT] > 0)
+        return SPW_OK; /* put there for an option */
+    (void)snprintf(plain, sizeof plain, "%s", name[0] == '\'' ? name + 1 : name);
+    if (name[0] == '\'') plain[strcspn(plain, "'")] = '\0';
+    SPW_TRY(SPW_ALLOC(1, &cluster));
+    SPW_TRY(spw_cluster_read(plain, NULL, cluster));
+    const bool all = is_given(override, overrides, "cluster") && !is_given(override, overrides, "gpus");
+    const size_t gpus = said != NULL && !all ? strtoul(said, NULL, 10) : 0, node = cluster->gpus_per_node;
+    if (gpus == 0)
+        status = d->framework->settle(d, cluster->name, cluster->nodes, node);
+    else
+        status =
+            d->framework->settle(d, cluster->name, gpus > node ? gpus / node : 1, gpus > node ? node : gpus);
+
+cleanup:
+    spw_free(cluster);
+    return status;
+}
+
+/* What of the file may need more than is planned, but for what options say better. */
+static void say_more(const spw_draft *d, const spw_job_override *override, size_t overrides, spw_job *job) {
+    job->more[0] = '\0';
+    for (size_t i = 0; i < d->notes; i++) {
+        const spw_draft_note *n = &d->note[i];
+        const size_t used = strlen(job->more);
+        if (n->kind != SPW_NOTE_MORE || (n->key != NULL && is_given(override, overrides, n->key))) continue;
+        (void)snprintf(job->more + used, sizeof job->more - used, "%s%s%s%s: %s", used > 0 ? "; " : "",
+                       n->name, n->value[0] != '\0' ? " " : "", n->value, n->why);
+    }
+}
+
 spw_status spw_framework_job_read(const spw_draft *d, const spw_job_override *override, size_t overrides,
                                   spw_job *out) {
     static const char base[] = "parallel: {expert: 0, fsdp: 0}\nbatch: {sequence_length: 4096}\n";
     spw_job_override given[SPW_DRAFT_KEYS + 1];
     size_t givens = 0;
     spw_status status = check_said(d, override, overrides);
+    if (status == SPW_OK) status = settle(d, override, overrides);
     if (status != SPW_OK) return status;
     for (size_t i = 0; i < d->keys; i++) {
         if (d->key[i].key[0] == '\0') continue;
@@ -54,7 +109,12 @@ spw_status spw_framework_job_read(const spw_draft *d, const spw_job_override *ov
                               .given = given,
                               .givens = givens,
                               .micro_batch = said ? 0 : d->micro_batch};
-    return spw_job_parse_at(&at, base, sizeof base - 1, out);
+    status = spw_job_parse_at(&at, base, sizeof base - 1, out);
+    if (status != SPW_OK) return status;
+    say_more(d, override, overrides, out);
+    if (d->framework->express == NULL)
+        (void)snprintf(out->origin, sizeof out->origin, "%s", d->framework->title);
+    return status;
 }
 
 /* --- Text --- */
@@ -72,7 +132,7 @@ void spw_framework_print_summary(const spw_draft *d, FILE *out) {
             count_of(d, SPW_NOTE_QUIET) + count_of(d, SPW_NOTE_OFF));
     for (size_t i = 0; i < d->notes; i++) {
         const spw_draft_note *n = &d->note[i];
-        if (n->kind != SPW_NOTE_LACKS && n->kind != SPW_NOTE_UNSAID) continue;
+        if (n->kind != SPW_NOTE_LACKS && n->kind != SPW_NOTE_MORE && n->kind != SPW_NOTE_UNSAID) continue;
         if (used > MOST_SUMMARY) {
             left++;
             continue;
@@ -168,6 +228,7 @@ void spw_framework_print_job(const spw_draft *d, FILE *out) {
         if (first) print_group(d, key, (size_t)(point - key), out);
     }
     print_reasons(d, SPW_NOTE_LACKS, "no counterpart", out);
+    print_reasons(d, SPW_NOTE_MORE, "may need more memory than is planned", out);
     print_reasons(d, SPW_NOTE_UNSAID, "not said", out);
     print_reasons(d, SPW_NOTE_ASSUMED, "assumed", out);
     print_reasons(d, SPW_NOTE_TWICE, "given twice", out);

@@ -36,6 +36,8 @@ static const spw_framework_row rows[] = {
     {.theirs = "num_pipeline_microbatches", .ours = "@pipeline_micro_batches"},
     {.theirs = "ici_fsdp_parallelism", .ours = "@ici_fsdp"},
     {.theirs = "dcn_fsdp_parallelism", .ours = "@dcn_fsdp"},
+    {.theirs = "ici_fsdp_transpose_parallelism", .ours = "@ici_fsdp_transpose"},
+    {.theirs = "dcn_fsdp_transpose_parallelism", .ours = "@dcn_fsdp_transpose"},
     {.theirs = "ici_data_parallelism", .ours = "@ici_data"},
     {.theirs = "dcn_data_parallelism", .ours = "@dcn_data"},
     {.theirs = "ici_expert_parallelism", .ours = "@ici_expert"},
@@ -51,7 +53,8 @@ static const spw_framework_row rows[] = {
     {.theirs = "remat_policy",
      .ours = "remat",
      .values = policies,
-     .why = "of remat policies those of docs/schemes.md are modelled; full is planned"},
+     .why = "of remat policies those of docs/schemes.md are modelled; full is planned, which needs least",
+     .more = true},
     {.theirs = "weight_dtype", .ours = "precision.weights", .values = formats},
     {.theirs = "dtype", .ours = "precision.activations", .values = formats},
     {.theirs = "grad_dtype", .ours = "@grad_dtype"},
@@ -80,9 +83,10 @@ static const spw_framework_row rows[] = {
     {.theirs = "scan_layers", .ours = "@scan"},
     {.theirs = "shard_exp_on_fsdp", .why = "another sharding of experts"},
     {.theirs = "use_2d_fsdp_sharding", .why = "another sharding of weights"},
-    {.theirs = "*_parallelism", .why = "an axis of the mesh that is not modelled, or 1"},
+    {.theirs = "*_parallelism"}, /* 1: another value is refused */
     {.theirs = "hardware"},
-    {.theirs = "attention"},
+    {.theirs = "attention", .ours = "@attention"},
+    {.theirs = "pipeline_fsdp_ag_once", .ours = "@gather_once", .values = yes_no},
     {.theirs = "sa_*"},
     {.theirs = "use_iota_embed"},
     {.theirs = "shardy"},
@@ -98,7 +102,7 @@ static const spw_framework_row rows[] = {
     {.theirs = "enable_nnx"},
     {.theirs = "pure_nnx"},
     {.theirs = "decoder_block"},
-    {.theirs = "mlp_activations"},
+    {.theirs = "mlp_activations", .ours = "@activations"},
     {.theirs = "compile_*"},
     /* the model, where it is no preset of theirs */
     {.theirs = "base_num_decoder_layers", .ours = "@layers"},
@@ -138,55 +142,6 @@ static const spw_framework_default defaults[] = {
     {"batch.sequence_length", "2048"}, {"remat", "full"}, {"batch.sequences_per_gpu", "12"}, {NULL, NULL}};
 
 /* --- Forward --- */
-
-/* ici x dcn of an axis; 0: one of them is -1, the rest of its GPUs. */
-static spw_status axis(spw_draft *d, const char *name, size_t fallback, size_t *out) {
-    static const char *const nets[] = {"@ici_", "@dcn_"};
-    spw_status status = SPW_OK;
-    *out = 1;
-    for (size_t i = 0; i < 2 && status == SPW_OK; i++) {
-        char fact[32];
-        size_t part = i == 0 ? fallback : 1;
-        (void)snprintf(fact, sizeof fact, "%s%s", nets[i], name);
-        if (spw_draft_is(d, fact, "-1"))
-            part = 0;
-        else
-            status = spw_draft_count(d, fact, 1, part, &part);
-        *out *= part;
-    }
-    return status;
-}
-
-static spw_status compose_mesh(spw_draft *d, size_t *sharers, size_t *stages) {
-    size_t expert = 1, fsdp = 0, tensor = 1, context = 1, data = 1;
-    spw_status status = SPW_OK;
-    const bool filled = spw_draft_is(d, "@ici_expert", "-1") || spw_draft_is(d, "@ici_data", "-1");
-    SPW_TRY(axis(d, "expert", 1, &expert));
-    SPW_TRY(axis(d, "fsdp", filled ? 1 : 0, &fsdp));
-    SPW_TRY(axis(d, "tensor", 1, &tensor));
-    SPW_TRY(axis(d, "context", 1, &context));
-    SPW_TRY(axis(d, "pipeline", 1, stages));
-    SPW_TRY(axis(d, "data", 1, &data));
-    SPW_TRY(spw_draft_put_count(d, "parallel.expert", expert, "@ici_expert"));
-    if (expert == 0 && fsdp > 0)
-        SPW_TRY(spw_draft_put_count(d, "parallel.fsdp", fsdp * (context > 0 ? context : 1), "@ici_fsdp"));
-    SPW_TRY(spw_draft_put_count(d, "parallel.tensor", tensor, "@ici_tensor"));
-    SPW_TRY(spw_draft_put_count(d, "parallel.context", context, "@ici_context"));
-    SPW_TRY(spw_draft_put_count(d, "parallel.pipeline", *stages > 0 ? *stages : 1, "@ici_pipeline"));
-    if (data != 1) {
-        static const char why[] =
-            "replicas that each hold the state are planned as fsdp; on one of them it is the same";
-        SPW_TRY(spw_draft_note_fact(d, SPW_NOTE_LACKS, "@ici_data",
-                                    spw_draft_is(d, "@ici_data", "1") ? "1" : why));
-        SPW_TRY(spw_draft_note_fact(d, SPW_NOTE_LACKS, "@dcn_data",
-                                    spw_draft_is(d, "@dcn_data", "1") ? "1" : why));
-    }
-    *sharers = (tensor > 0 ? tensor : 1) * (context > 0 ? context : 1);
-    if (*stages == 0) *stages = 1;
-
-cleanup:
-    return status;
-}
 
 /* per_device_batch_size counts every GPU; a job counts the GPUs that share sequences once. */
 static spw_status compose_batch(spw_draft *d, size_t sharers, size_t stages) {
@@ -252,7 +207,7 @@ static spw_status compose_scheme(spw_draft *d) {
 spw_status spw_compose_maxtext(spw_draft *d) {
     size_t sharers = 1, stages = 1, repeats = 0;
     spw_status status = SPW_OK;
-    SPW_TRY(compose_mesh(d, &sharers, &stages));
+    SPW_TRY(spw_compose_maxtext_mesh(d, &sharers, &stages));
     SPW_TRY(compose_batch(d, sharers, stages));
     if (!spw_draft_is(d, "@repeats", "-1")) SPW_TRY(spw_draft_count(d, "@repeats", 1, 0, &repeats));
     if (repeats > 0 && stages > 1)
@@ -265,6 +220,12 @@ spw_status spw_compose_maxtext(spw_draft *d) {
     if (spw_draft_is(d, "@scan", "false"))
         SPW_TRY(spw_draft_note_fact(d, SPW_NOTE_LACKS, "@scan",
                                     "layers are planned in one loop, scan_layers true"));
+    if (spw_draft_is(d, "@attention", "dot_product"))
+        SPW_TRY(
+            spw_draft_note_more(d, "@attention", NULL, "it holds the scores; planned as flash attention"));
+    if (spw_draft_on(d, "@gather_once"))
+        SPW_TRY(spw_draft_note_more(d, "@gather_once", NULL,
+                                    "weights of a stage that stay gathered are not counted"));
     SPW_TRY(compose_scheme(d));
     SPW_TRY(spw_compose_model(d));
 
@@ -334,11 +295,7 @@ spw_status spw_express_maxtext(spw_flag_draft *f) {
                    (double)job->sequences_per_gpu[0] / (double)(sharers * accumulation));
     SPW_TRY(spw_flags_say(f, "@per_device", text));
     SPW_TRY(spw_flags_say_count(f, "@accumulation", accumulation));
-    SPW_TRY(spw_flags_say_count(f, "@ici_expert", job->expert));
-    SPW_TRY(spw_flags_say_count(f, "@ici_fsdp", job->fsdp / job->context));
-    SPW_TRY(spw_flags_say_count(f, "@ici_tensor", job->tensor));
-    SPW_TRY(spw_flags_say_count(f, "@ici_context", job->context));
-    SPW_TRY(spw_flags_say_count(f, "@ici_pipeline", stages));
+    SPW_TRY(spw_express_maxtext_mesh(f));
     if (job->precision.gradients == 2 && (job->precision.fp16 & 2U) == 0)
         SPW_TRY(spw_flags_say(f, "@grad_dtype", "bfloat16")); /* base.yml: float32 */
     SPW_TRY(express_scheme(f));
@@ -358,5 +315,6 @@ const spw_framework spw_framework_maxtext = {
     .marks = marks,
     .defaults = defaults,
     .compose = spw_compose_maxtext,
+    .settle = spw_settle_maxtext,
     .express = spw_express_maxtext,
     .print = SPW_PRINT_PAIRS};

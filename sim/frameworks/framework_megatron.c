@@ -115,7 +115,9 @@ static const spw_framework_row megatron_rows[] = {
     {.theirs = "fp8_param_gather", .ours = "@fp8_param_gather", .values = yes_no},
     {.theirs = "fp8_param", .ours = "@fp8_param_gather", .values = yes_no, .alias = true},
     {.theirs = "fp4*", .why = "fp4 is not modelled"},
-    {.theirs = "first_last_layers_bf16", .why = "all layers are counted in the recipe's format"},
+    {.theirs = "first_last_layers_bf16",
+     .why = "all layers are counted in the recipe's format",
+     .more = true},
     {.theirs = "fp8_amax_*"},
     {.theirs = "fp8_margin"},
     {.theirs = "fp8_wgrad"},
@@ -129,6 +131,7 @@ static const spw_framework_row megatron_rows[] = {
     {.theirs = "use_torch_fsdp2", .ours = "@fsdp", .values = yes_no},
     {.theirs = "use_megatron_fsdp", .ours = "@fsdp", .values = yes_no, .alias = true},
     {.theirs = "use_custom_fsdp", .ours = "@fsdp", .values = yes_no, .alias = true},
+    {.theirs = "fsdp_double_buffer", .why = "two buffers of gathered weights are not counted", .more = true},
     {.theirs = "data_parallel_sharding_strategy", .ours = "@sharding"},
     {.theirs = "optimizer",
      .ours = "optimizer_algorithm",
@@ -211,13 +214,14 @@ static const spw_framework_row megatron_rows[] = {
     {.theirs = "share_embeddings_and_output_weights", .ours = "@untied", .values = turned, .alias = true},
     {.theirs = "qk_layernorm", .ours = "@query_norm", .values = yes_no},
     {.theirs = "mtp_num_layers", .ours = "@predictions"},
-    {.theirs = "swiglu"},
-    {.theirs = "gated_linear_unit"},
-    {.theirs = "disable_bias_linear"},
-    {.theirs = "add_bias_linear"},
+    {.theirs = "swiglu", .ours = "@gated", .values = yes_no},
+    {.theirs = "gated_linear_unit", .ours = "@gated", .values = yes_no, .alias = true},
+    {.theirs = "disable_bias_linear", .ours = "@biases", .values = turned},
+    {.theirs = "add_bias_linear", .ours = "@biases", .values = yes_no, .alias = true},
+    {.theirs = "add_qkv_bias", .ours = "@query_bias", .values = yes_no},
+    {.theirs = "normalization", .ours = "@normalization"},
     {.theirs = "make_vocab_size_divisible_by"},
     {.theirs = "activation_func*"},
-    {.theirs = "add_qkv_bias"},
     /* what changes times a little, or nothing that is counted */
     {.theirs = "overlap_param_gather_with_optimizer_step",
      .why = "gathers behind the optimizer are not modelled; planned as overlap_param_gather"},
@@ -243,6 +247,7 @@ static const spw_framework_row megatron_rows[] = {
     {.theirs = "use_ring_exchange_p2p"},
     {.theirs = "deallocate_pipeline_outputs"},
     {.theirs = "batch_p2p_*"},
+    {.theirs = "tp_comm_overlap", .why = "buffers of the overlap are not counted", .more = true},
     {.theirs = "tp_comm_*", .why = OVERLAP},
     {.theirs = "parallel_output"},
     {.theirs = "*_softmax_in_fp32"},
@@ -287,6 +292,7 @@ static const spw_framework_row turbo_rows[] = {
     {.theirs = "enable_primus_turbo", .ours = "@turbo", .values = yes_no},
     {.theirs = "use_turbo_deepep", .ours = "@turbo_deepep", .values = yes_no},
     {.theirs = "turbo_sync_free_moe_stage", .ours = "@syncfree_stage"},
+    {.theirs = "add_bias_linear", .ours = "@biases", .values = yes_no},
     {.theirs = "use_turbo_mega_moe", .ours = "@mega_moe", .values = yes_no},
     {.theirs = "turbo_deepep_*"},
     {.theirs = "use_turbo_*", .why = KERNEL},
@@ -304,6 +310,8 @@ static const spw_framework_row bridge_rows[] = {
     {.theirs = "fp8", .ours = "@fp8"},
     {.theirs = "use_megatron_fsdp", .ours = "@fsdp", .values = yes_no},
     {.theirs = "num_moe_experts", .ours = "@experts"},
+    {.theirs = "gated_linear_unit", .ours = "@gated", .values = yes_no},
+    {.theirs = "add_bias_linear", .ours = "@biases", .values = yes_no},
     {.theirs = "share_embeddings_and_output_weights", .ours = "@untied", .values = turned},
     {.theirs = NULL}};
 
@@ -336,12 +344,10 @@ static const char *const bridge_sections[] = {
     "model",        "train",  "ddp",     "mixed_precision", "optimizer", "dist", "rng",
     "comm_overlap", "logger", "dataset", "scheduler",       "peft",      NULL};
 
-/* trainer_base.yaml, pre_trainer.yaml and the models' files. */
-static const spw_framework_default primus_silent[] = {{"@bf16", "true"},
-                                                      {"@distributed", "true"},
-                                                      {"@dispatcher", "alltoall"},
-                                                      {"@sequence_parallel", "true"},
-                                                      {NULL, NULL}};
+/* trainer_base.yaml, pre_trainer.yaml, configs/models/megatron/language_model.yaml and the models' files. */
+static const spw_framework_default primus_silent[] = {
+    {"@bf16", "true"},  {"@distributed", "true"}, {"@dispatcher", "alltoall"}, {"@sequence_parallel", "true"},
+    {"@gated", "true"}, {"@biases", "false"},     {"@untied", "true"},         {NULL, NULL}};
 static const spw_framework_default megatron_defaults[] = {
     {"parallel.expert", "1"}, {"batch.sequence_length", "4096"}, {NULL, NULL}};
 

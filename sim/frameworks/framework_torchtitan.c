@@ -23,6 +23,8 @@ static const spw_word_pair yes_no[] = {{"true", "true"}, {"false", "false"}, {NU
                                          {"never", "never"},
                                          {NULL, NULL}};
 
+#define EVENLY "stages are planned with layers shared out evenly"
+
 static const spw_framework_row rows[] = {
     {.theirs = "model.name", .ours = "@family"},
     {.theirs = "model.flavor", .ours = "@flavor"},
@@ -61,10 +63,9 @@ static const spw_framework_row rows[] = {
      .values = yes_no},
     {.theirs = "parallelism.pipeline_parallel_schedule", .ours = "@schedule", .values = schedules},
     {.theirs = "parallelism.pipeline_parallel_layers_per_stage", .ours = "@stage_layers"},
-    {.theirs = "parallelism.pipeline_parallel_first_stage_less_layers",
-     .why = "stages are shared out evenly"},
-    {.theirs = "parallelism.pipeline_parallel_last_stage_less_layers", .why = "stages are shared out evenly"},
-    {.theirs = "parallelism.module_fqns_per_model_part*", .why = "stages are shared out evenly"},
+    {.theirs = "parallelism.pipeline_parallel_first_stage_less_layers", .why = EVENLY, .more = true},
+    {.theirs = "parallelism.pipeline_parallel_last_stage_less_layers", .why = EVENLY, .more = true},
+    {.theirs = "parallelism.module_fqns_per_model_part*", .why = EVENLY, .more = true},
     {.theirs = "parallelism.expert_parallel_comm_backend", .ours = "@backend"},
     {.theirs = "parallelism.enable_async_tensor_parallel",
      .why = "hidden behind work or not, it is not told apart"},
@@ -72,7 +73,9 @@ static const spw_framework_row rows[] = {
     {.theirs = "activation_checkpoint.selective_ac_option", .ours = "@selective"},
     {.theirs = "activation_checkpoint.*"},
     {.theirs = "parallelism.context_parallel_*"},
-    {.theirs = "parallelism.disable_loss_parallel", .why = "the loss is planned in parallel"},
+    {.theirs = "parallelism.disable_loss_parallel",
+     .why = "the loss is planned in parallel over tensor",
+     .more = true},
     {.theirs = "parallelism.enable_fsdp_symm_mem"},
     {.theirs = "parallelism.spmd_backend"},
     {.theirs = "parallelism.enable_compiled_autograd"},
@@ -186,17 +189,27 @@ static spw_status compose_state(spw_draft *d) {
                                   : "torchtitan",
                           "@backend"));
     if (backend != NULL && !hybrid && !async && strcmp(backend, "standard") != 0)
-        SPW_TRY(spw_draft_note_fact(d, SPW_NOTE_LACKS, "@backend", "planned as the all-to-all dispatcher"));
+        SPW_TRY(spw_draft_note_more(d, "@backend", "schemes",
+                                    "planned as the all-to-all dispatcher, without buffers of its own"));
     if (checkpoint != NULL && strcmp(checkpoint, "none") != 0 && strcmp(checkpoint, "full") != 0)
-        SPW_TRY(spw_draft_note_fact(
-            d, SPW_NOTE_LACKS, "@checkpoint",
-            "recomputing some operations is not modelled; full is planned, of less memory"));
+        SPW_TRY(
+            spw_draft_note_more(d, "@checkpoint", "remat",
+                                "recomputing some operations is not modelled; full is planned, which needs "
+                                "less (at most: --remat none)"));
     SPW_TRY(spw_draft_put(d, "remat", checkpoint != NULL && strcmp(checkpoint, "none") == 0 ? "none" : "full",
                           "@checkpoint"));
     (void)spw_draft_fact(d, "@selective");
     if (spw_draft_on(d, "@on_host")) SPW_TRY(spw_draft_put(d, "fsdp2.state", "host", "@on_host"));
     if (!spw_draft_is(d, "@shard", "-1")) SPW_TRY(spw_draft_count(d, "@shard", 1, 0, &shard));
     (void)spw_draft_fact(d, "@reduced");
+    if (shard > 0) { /* GPUs of a group that holds the state once: a mesh of another size is refused */
+        size_t copies = 1, tensor = 1, context = 1, stages = 1;
+        SPW_TRY(spw_draft_count(d, "fsdp2.replicas", 1, 1, &copies));
+        SPW_TRY(spw_draft_count(d, "parallel.tensor", 1, 1, &tensor));
+        SPW_TRY(spw_draft_count(d, "parallel.context", 1, 1, &context));
+        SPW_TRY(spw_draft_count(d, "parallel.pipeline", 1, 1, &stages));
+        d->devices = shard * copies * tensor * context * stages;
+    }
 
 cleanup:
     return status;
@@ -212,6 +225,16 @@ static spw_status compose_schedule(spw_draft *d) {
                                 0) /* two stages a rank unless layers_per_stage says otherwise */
         status = spw_draft_put_count(d, "parallel.virtual_stages", 2, "@schedule");
     return status;
+}
+
+/* torchtitan refuses other GPUs than its axes make up (torchtitan/distributed/parallel_dims.py _validate); weights shared by more of them
+ * would be counted too small. */
+static spw_status settle(const spw_draft *d, const char *cluster, size_t nodes, size_t gpus) {
+    if (d->devices == 0 || d->devices == nodes * gpus) return SPW_OK;
+    return spw_fail(SPW_ECONFIG,
+                    "%s: data_parallel_shard_degree and the other degrees make up %zu GPUs, and %s has %zu; "
+                    "give a cluster of %zu, --gpus %zu, or -1 for the shard degree in the file",
+                    d->where, d->devices, cluster, nodes * gpus, d->devices, d->devices);
 }
 
 spw_status spw_compose_torchtitan(spw_draft *d) {
@@ -274,5 +297,6 @@ const spw_framework spw_framework_torchtitan = {
     .marks = marks,
     .defaults = defaults,
     .compose = spw_compose_torchtitan,
+    .settle = settle,
     .express = spw_express_torchtitan,
     .print = SPW_PRINT_DOTTED};

@@ -21,8 +21,10 @@ static spw_status compose_split(spw_draft *d) {
         SPW_TRY(spw_draft_put_count(d, "parallel.virtual_stages", counted / pipeline / per_virtual,
                                     "@layers_per_virtual"));
     else if (per_virtual > 0)
-        SPW_TRY(spw_draft_note_fact(d, SPW_NOTE_LACKS, "@layers_per_virtual",
-                                    "layers and stages beside it are not said, or it does not divide them"));
+        SPW_TRY(
+            spw_draft_note_more(d, "@layers_per_virtual", "parallel.virtual_stages",
+                                "layers and stages beside it are not said, or it does not divide them; one "
+                                "block a stage is planned, which keeps fewer micro-batches"));
     if (tensor > 1 && !spw_draft_on(d, "@sequence_parallel"))
         SPW_TRY(spw_draft_put(d, "parallel.sequence_parallel", "false", "@sequence_parallel"));
     (void)spw_draft_fact(d, "@sequence_parallel");
@@ -50,8 +52,10 @@ static spw_status compose_precision(spw_draft *d) {
                *master = spw_draft_fact(d, "@main_parameters");
     spw_status status = SPW_OK;
     if (!bf16 && !fp16) {
-        SPW_TRY(spw_draft_note_text(d, SPW_NOTE_ASSUMED, "precision: framework",
-                                    "the file says neither bf16 nor fp16"));
+        SPW_TRY(
+            spw_draft_note_text(d, SPW_NOTE_ASSUMED, "precision: framework",
+                                "the file says neither bf16 nor fp16; Megatron-LM alone would train in fp32, "
+                                "which needs more: --precision fp32"));
         return SPW_OK;
     }
     if (aware && main_gradients != NULL && strcmp(main_gradients, "bf16") == 0) gradients = "bf16";
@@ -59,11 +63,14 @@ static spw_status compose_precision(spw_draft *d) {
     SPW_TRY(spw_draft_put(d, "precision.activations", bf16 ? "bf16" : "fp16", bf16 ? "@bf16" : "@fp16"));
     SPW_TRY(
         spw_draft_put(d, "precision.gradients", gradients, aware ? "@main_gradients" : "@gradients_fp32"));
+    const bool mixed = aware && strcmp(first != NULL ? first : "fp32", second != NULL ? second : "fp32") != 0;
+    if (mixed) /* both are counted alike */
+        SPW_TRY(spw_draft_put(d, "precision.optimizer", "fp32", "@second_moment"));
+    if (mixed)
+        SPW_TRY(spw_draft_note_fact(d, SPW_NOTE_LACKS, second != NULL ? "@second_moment" : "@first_moment",
+                                    "both moments are counted in fp32, the larger of their formats"));
     SPW_TRY(
         spw_draft_put(d, "precision.optimizer", aware && first != NULL ? first : "fp32", "@first_moment"));
-    if (aware && first != NULL && second != NULL && strcmp(first, second) != 0)
-        SPW_TRY(spw_draft_note_fact(d, SPW_NOTE_LACKS, "@second_moment",
-                                    "both moments are counted in the first one's format"));
     if (aware && master != NULL && strcmp(master, "fp32") != 0)
         SPW_TRY(spw_draft_note_fact(d, SPW_NOTE_LACKS, "@main_parameters",
                                     "main parameters are counted in fp32"));
@@ -98,17 +105,18 @@ static spw_status compose_optimizer(spw_draft *d) {
                whole = sharding == NULL || strcmp(sharding, "optim_grads_params") == 0;
     const bool distributed = spw_draft_on(d, "@distributed");
     spw_status status = SPW_OK;
+    const bool none = fsdp && sharding != NULL && strcmp(sharding, "no_shard") == 0;
     if (fsdp && whole) {
         SPW_TRY(spw_draft_put(d, "optimizer", "sharded", "@fsdp"));
         SPW_TRY(spw_draft_put(d, "fsdp2.reshard_after_forward", "always", "@fsdp"));
     } else {
-        SPW_TRY(spw_draft_put(d, "optimizer", distributed || fsdp ? "distributed" : "replicated",
-                              "@distributed"));
+        SPW_TRY(spw_draft_put(d, "optimizer", !none && (distributed || fsdp) ? "distributed" : "replicated",
+                              none ? "@sharding" : "@distributed"));
     }
     if (!fsdp && spw_draft_fact(d, "@distributed") == NULL)
         SPW_TRY(spw_draft_note_text(d, SPW_NOTE_ASSUMED, "optimizer: replicated",
                                     "the file has no use_distributed_optimizer"));
-    if (fsdp && !whole)
+    if (fsdp && !whole && !none)
         SPW_TRY(spw_draft_note_fact(d, SPW_NOTE_LACKS, "@sharding", "planned as the distributed optimizer"));
     if (spw_draft_on(d, "@optimizer_on_host"))
         SPW_TRY(
@@ -174,14 +182,17 @@ static spw_status compose_recompute(spw_draft *d) {
     if (status != SPW_OK) return status;
     if (what != NULL && strcmp(what, "full") == 0) {
         if (spw_draft_fact(d, "@recompute_ids") != NULL)
-            status = spw_draft_note_fact(d, SPW_NOTE_LACKS, "@recompute_ids",
-                                         "some layers alone; planned as all of them");
+            status = spw_draft_note_more(d, "@recompute_ids", "remat",
+                                         "some layers alone are recomputed; planned as all of them (at most: "
+                                         "--remat none)");
         else if (method != NULL && strcmp(method, "block") == 0)
-            status = spw_draft_note_fact(d, SPW_NOTE_LACKS, "@recompute_layers",
-                                         "the first layers of a stage alone; planned as all of them");
+            status =
+                spw_draft_note_more(d, "@recompute_layers", "remat",
+                                    "the first layers of a stage alone are recomputed; planned as all of "
+                                    "them (at most: --remat none)");
         else if (layers > 1)
-            status = spw_draft_note_fact(d, SPW_NOTE_LACKS, "@recompute_layers",
-                                         "groups of layers; planned as one by one");
+            status = spw_draft_note_more(d, "@recompute_layers", "remat",
+                                         "groups of layers are recomputed at once; planned as one by one");
         return status == SPW_OK ? spw_draft_put(d, "remat", "full", "@recompute") : status;
     }
     if (older || (what != NULL && strcmp(what, "selective") == 0)) {
@@ -213,10 +224,11 @@ static spw_status compose_kernels(spw_draft *d) {
     const bool te = kernel != NULL && strcmp(kernel, "te") == 0;
     const char *loss = !spw_draft_on(d, "@loss_fusion") ? "unfused" : te ? "te_in_place" : "native";
     spw_status status = spw_draft_put(d, "cross_entropy", loss, "@loss_fusion");
-    if (status == SPW_OK && spw_draft_is(d, "@implementation", "local") && !spw_draft_on(d, "@flash"))
-        status = spw_draft_put(d, "attention", "unfused", "@implementation");
-    (void)spw_draft_fact(d, "@flash");
-    (void)spw_draft_fact(d, "@attention_backend");
+    const bool flash = spw_draft_on(d, "@flash"), local = spw_draft_is(d, "@implementation", "local"),
+               scores = spw_draft_is(d, "@attention_backend", "unfused") ||
+                        spw_draft_is(d, "@attention_backend", "local");
+    if (status == SPW_OK && ((local && !flash) || scores))
+        status = spw_draft_put(d, "attention", "unfused", scores ? "@attention_backend" : "@implementation");
     return status;
 }
 

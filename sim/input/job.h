@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-enum { SPW_JOB_IMPLIED = 256 };
+enum { SPW_JOB_IMPLIED = 256, SPW_JOB_MORE = 1024, SPW_JOB_ORIGIN = 24 };
 enum { SPW_JOB_NAME = 1024 };
 
 enum { SPW_MASTER_AUTO = 255 };
@@ -177,6 +177,9 @@ struct spw_job {
     size_t schemes;
     char implied
         [SPW_JOB_IMPLIED]; /* sizes of the file's split that options made others: a line for a person; "": none */
+    char origin[SPW_JOB_ORIGIN]; /* the framework of that file, where no scheme is its own; "": another */
+    char more
+        [SPW_JOB_MORE]; /* of a framework's file: what may need more memory than is counted; "": nothing */
 };
 
 /* SPW_ECONFIG when the job trains expert layers alone; `what` is said to speak of whole models. */

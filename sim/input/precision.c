@@ -129,10 +129,15 @@ bool spw_precision_assumed(const spw_job *job, char out[SPW_PRECISION_TEXT]) {
     if (p->assumed != 0) {
         name_kinds(p->assumed, what, how);
         if (sharded) (void)snprintf(how, sizeof how, " --precision bf16");
-        (void)snprintf(out, SPW_PRECISION_TEXT,
-                       "%s in fp32, which nobody said: %s own defaults (optimizer: %s); less:%s", what,
-                       sharded ? "MaxText's and torchtitan's" : "Megatron-Core's",
-                       spw_optimizer_name(job->optimizer), how);
+        if (job->origin[0] != '\0')
+            (void)snprintf(out, SPW_PRECISION_TEXT,
+                           "%s in fp32, which the file of %s does not say (optimizer: %s); less:%s", what,
+                           job->origin, spw_optimizer_name(job->optimizer), how);
+        else
+            (void)snprintf(out, SPW_PRECISION_TEXT,
+                           "%s in fp32, which nobody said: %s own defaults (optimizer: %s); less:%s", what,
+                           sharded ? "MaxText's and torchtitan's" : "Megatron-Core's",
+                           spw_optimizer_name(job->optimizer), how);
         used = strlen(out);
     }
     if (p->followed == 0) return true;

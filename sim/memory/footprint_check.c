@@ -11,6 +11,7 @@
 #include "sim/memory/launches.h"
 #include "sim/memory/megatron_notes.h"
 #include "sim/memory/unfused_attention.h"
+#include "sim/schemes/library_limits.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -316,8 +317,23 @@ static spw_status check_experts(const spw_job *job, const spw_scheme *scheme) {
         scheme->text, m->name);
 }
 
+/* HybridEP is written for NVIDIA's GPUs (deepseek-ai/DeepEP branch hybrid-ep: CUDA, IBGDA or NIXL between nodes); AMD's port of DeepEP
+ * follows its main branch and has no such API (ROCm/DeepEP; pytorch/torchtitan pull request 3579, June 2026). */
+static spw_status check_vendor(const spw_job *job, const spw_scheme *scheme) {
+    if (!job->library_limits || job->expert < 2 || job->cluster.gpu_vendor != SPW_VENDOR_AMD ||
+        scheme->type->library == NULL || scheme->type->library(scheme) != SPW_LIBRARY_HYBRIDEP)
+        return SPW_OK;
+    return spw_fail(
+        SPW_ECONFIG,
+        "scheme '%s': HybridEP runs on NVIDIA's GPUs alone (deepseek-ai/DeepEP, branch hybrid-ep; "
+        "ROCm/DeepEP has none), and %s has AMD's; nearest: megatron-flex or primus-syncfree; "
+        "library_limits: ignore plans it all the same",
+        scheme->text, job->cluster.name);
+}
+
 spw_status spw_footprint_check(const spw_job *job, const spw_scheme *scheme) {
     spw_status status = check_device(job, scheme);
+    if (status == SPW_OK) status = check_vendor(job, scheme);
     if (status == SPW_OK) status = check_experts(job, scheme);
     if (status == SPW_OK) status = check_global_batch(job, scheme);
     if (status == SPW_OK) status = check_recipe(job, scheme);

@@ -380,6 +380,7 @@ spw_status spw_replay_row_finish(spw_replay_row *row, const spw_choice_tally *ch
         SPW_TRY(spw_newest_arena_of(f->request->newest, row->point.job, row->point.scheme, out->sequences,
                                     &out->newest));
     spw_result_row_judge(out, &row->point.job->allocator);
+    if (row->point.job->more[0] != '\0') out->surely_fits = false; /* the file has what is not counted */
 
 cleanup:
     return status;

@@ -216,6 +216,8 @@ static spw_status print_times(const spw_result *result, const spw_column *shown,
 static void print_formats(const spw_job *job, FILE *out) {
     char text[SPW_PRECISION_TEXT];
     if (job->implied[0] != '\0') fprintf(out, "split     %s\n", job->implied);
+    if (job->more[0] != '\0')
+        fprintf(out, "more      memory than these figures may be needed: %s\n", job->more);
     spw_precision_line(job, text);
     fprintf(out, "precision %s\n", text);
     if (spw_precision_hint(job) != NULL) fprintf(out, "          (%s)\n", spw_precision_hint(job));

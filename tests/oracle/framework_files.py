@@ -82,10 +82,10 @@ WANT = {
     "primus_torchtitan_deepseek_v3.yaml": (["--cluster", "mi300x:8x64"], {
         "model": "deepseek-v3", "parallel.expert": 8, "batch.sequences_per_gpu": [16], "batch.micro_batches": 1, "remat": "full",
         "optimizer": "sharded", "schemes": ["torchtitan"]}, []),
-    "maxtext_mixtral_8x7b_v6e.sh": (["--cluster", "h100:8x8"], {
+    "maxtext_mixtral_8x7b_v6e.sh": (["--cluster", "h100:8x8", "--set", "parallel.fsdp=64"], {
         "model": "mixtral-8x7b", "batch.sequences_per_gpu": [32], "batch.sequence_length": 1024, "parallel.expert": 1, "parallel.fsdp": 64,
         "precision.weights": "fp32", "remat": "full", "schemes": ["gmm"]}, []),
-    "maxtext_mixtral_8x7b_gpu.yml": (["--cluster", "h100:8x8"], {
+    "maxtext_mixtral_8x7b_gpu.yml": (["--cluster", "h100:8x1"], {
         "model": "mixtral-8x7b", "batch.sequences_per_gpu": [12], "remat": "minimal_with_context", "schemes": ["ragged"]}, ["scan_layers"]),
     "maxtext_mixtral_8x7b_dropping.sh": (["--cluster", "a100:8x1"], {
         "model": "mixtral-8x7b", "batch.sequences_per_gpu": [1], "batch.sequence_length": 1024, "parallel.expert": 8, "parallel.fsdp": 1,
@@ -110,9 +110,9 @@ WANT = {
         "model": "glm-4.5-air", "finetune.lora_rank": 16, "finetune.frozen": "base", "batch.sequence_length": 2048,
         "batch.sequences_per_gpu": [4]}, ["load_in_4bit"]),
     "deepspeed_zero3_offload.json": (["--cluster", "h100:8x1", "--model", "olmoe-1b-7b"], {
-        "optimizer": "sharded", "fsdp2.state": "host", "fsdp2.reshard_after_forward": "always"}, []),
+        "optimizer": "sharded", "fsdp2.state": "host", "fsdp2.reshard_after_forward": "always", "remat": "none"}, ["remat", "cross_entropy"]),
     "deepspeed_zero2.json": (["--cluster", "h100:8x1", "--model", "olmoe-1b-7b"], {
-        "optimizer": "distributed", "optimizer_on_host": 1.0}, ["zero_optimization.stage"]),
+        "optimizer": "distributed", "optimizer_on_host": 1.0, "remat": "none"}, ["zero_optimization.stage", "remat"]),
     "accelerate_fsdp2.yaml": (["--cluster", "h100:8x1", "--model", "olmoe-1b-7b"], {
         "optimizer": "sharded", "fsdp2.reshard_after_forward": "always"}, []),
     "trl_sft.yaml": (["--cluster", "h100:8x1", "--model", "olmoe-1b-7b"], {
@@ -135,8 +135,7 @@ def job_of(*words, folder=FILES):
 
 def listed(text, name):
     """The comment lines of `spillway job` that give reasons or name what is not said."""
-    part = text[text.find("\n# no counterpart") if "\n# no counterpart" in text else text.find("\n# not said"):]
-    return any(line.startswith((f"#   {name} ", f"#   {name}:")) for line in part.splitlines())
+    return any(line.startswith((f"#   {name} ", f"#   {name}:")) for line in text.splitlines())
 
 
 def check_file(name, options, want, lacks):
@@ -180,6 +179,107 @@ def check_recipe():
     check(first == second, "recipe mb000: --from and the table's command are different jobs")
 
 
+# What a file says and what comes of it: a refusal that names the words, or keys of the job. The answers are a person's.
+SCRIPT = ("torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py --num-layers 24 --hidden-size 2048 --ffn-hidden-size 8192 "
+          "--num-attention-heads 16 --num-experts 16 --moe-router-topk 2 --seq-length 4096 --micro-batch-size 1 --global-batch-size 128 "
+          "--vocab-size 50257 --bf16 --expert-model-parallel-size 8 --use-distributed-optimizer --moe-token-dispatcher-type alltoall")
+MESH = "model_name: qwen3-30b-a3b\nper_device_batch_size: 1\nmax_target_length: 4096\nsparse_matmul: True\nmegablox: True\n"
+TITAN = "[model]\nname = \"qwen3\"\nflavor = \"30B-A3B\"\n[training]\nlocal_batch_size = 1\nseq_len = 4096\n[parallelism]\n"
+TRL = "model_name_or_path: Qwen/Qwen3-30B-A3B\nper_device_train_batch_size: 1\nmax_length: 4096\nbf16: true\n"
+ZERO = '{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3%s}, "bf16": {"enabled": true}}'
+REFUSED = [
+    ("mesh.yml", MESH + "ici_fsdp_parallelism: 8\ndcn_data_parallelism: 8\n", ["--cluster", "h100:8x8"], "--cluster h100:8x1,"),
+    ("mesh.yml", MESH + "ici_fsdp_parallelism: 8\ndcn_data_parallelism: 8\n", ["--cluster", "h100:8x2"], "--cluster h100:8x1,"),
+    ("mesh.yml", MESH + "dcn_data_parallelism: 4\ndcn_fsdp_parallelism: 2\n", ["--cluster", "h100:8x8"], "--cluster h100:8x2,"),
+    ("mesh.yml", MESH, ["--cluster", "h100:8x4"], "data axis of 4"),
+    ("mesh.yml", MESH + "ici_data_parallelism: 2\nici_fsdp_parallelism: 4\n", ["--cluster", "h100:8x1"], "--gpus 4,"),
+    ("mesh.yml", MESH + "ici_sequence_parallelism: 2\n", ["--cluster", "h100:8x1"], "ici_sequence_parallelism 2"),
+    ("shard.toml", TITAN + "data_parallel_shard_degree = 8\n", ["--cluster", "h100:8x4"], "data_parallel_shard_degree"),
+]
+SAID = [  # file, text, options, keys, words of `more`, words of the listing
+    ("mesh.yml", MESH + "ici_fsdp_parallelism: 8\ndcn_data_parallelism: 8\n", ["--cluster", "h100:8x1"], {"parallel.fsdp": 8}, None),
+    ("mesh.yml", MESH + "dcn_fsdp_parallelism: 8\n", ["--cluster", "h100:8x8"], {"parallel.fsdp": 64}, None),
+    ("mesh.yml", MESH + "dcn_fsdp_parallelism: -1\n", ["--cluster", "h100:8x8"], {"parallel.fsdp": 64}, None),
+    ("mesh.yml", MESH + "remat_policy: minimal_offloaded\n", ["--cluster", "h100:8x1"], {"remat": "full"}, "remat_policy"),
+    ("mesh.yml", MESH + "attention: dot_product\n", ["--cluster", "h100:8x1"], {}, "attention"),
+    ("shard.toml", TITAN + "data_parallel_shard_degree = 8\ndata_parallel_replicate_degree = 4\n", ["--cluster", "h100:8x4"],
+     {"parallel.fsdp": 32, "fsdp2.replicas": 4}, None),
+    ("ac.toml", TITAN + "[activation_checkpoint]\nmode = \"selective\"\n", ["--cluster", "h100:8x4"], {"remat": "full"}, "activation_checkpoint.mode"),
+    ("none.toml", TITAN + "[activation_checkpoint]\nmode = \"none\"\n", ["--cluster", "h100:8x4"], {"remat": "none"}, None),
+    ("block.sh", SCRIPT + " --recompute-granularity full --recompute-method block --recompute-num-layers 2", ["--cluster", "h100:8x2"],
+     {"remat": "full"}, "recompute_num_layers"),
+    ("unfused.sh", SCRIPT + " --attention-backend unfused", ["--cluster", "h100:8x2"], {"attention": "unfused"}, None),
+    ("whole.sh", SCRIPT + " --use-megatron-fsdp --data-parallel-sharding-strategy no_shard", ["--cluster", "h100:8x2"],
+     {"optimizer": "replicated"}, None),
+    ("moments.sh", SCRIPT + " --use-precision-aware-optimizer --exp-avg-dtype bf16", ["--cluster", "h100:8x2"],
+     {"precision.optimizer": "fp32"}, None),
+    ("trl.yaml", TRL, ["--cluster", "h100:8x1"], {"remat": "none", "cross_entropy": "chunked"}, "cross_entropy: chunked"),
+    ("trl.yaml", TRL + "use_liger_kernel: true\n", ["--cluster", "h100:8x1"], {"cross_entropy": "fused"}, None),
+    ("trl.yaml", TRL + "gradient_checkpointing: true\nfsdp: full_shard auto_wrap\n", ["--cluster", "h100:8x1"],
+     {"remat": "full", "optimizer": "sharded"}, "cross_entropy: chunked"),
+    ("trl.yaml", TRL + "fsdp: hybrid_shard auto_wrap\n", ["--cluster", "h100:8x2"], {"optimizer": "sharded"}, "fsdp"),
+    ("trl.yaml", TRL + "fsdp: no_shard\n", ["--cluster", "h100:8x2"], {"optimizer": "replicated"}, "cross_entropy: chunked"),
+    ("trl.yaml", TRL + "deepspeed: ds.json\n", ["--cluster", "h100:8x2"], {"optimizer": "sharded"}, "deepspeed"),
+    ("zero.json", ZERO % "", ["--cluster", "h100:8x1", "--model", "olmoe-1b-7b"], {"remat": "none"}, "cross_entropy: chunked"),
+    ("zero.json", ZERO % ', "mics_shard_size": 8', ["--cluster", "h100:8x2", "--model", "olmoe-1b-7b"], {}, "zero_optimization.mics_shard_size"),
+    ("zero.json", ZERO % ', "zero_hpz_partition_size": 8', ["--cluster", "h100:8x2", "--model", "olmoe-1b-7b"], {},
+     "zero_optimization.zero_hpz_partition_size"),
+]
+
+
+def check_said():
+    folder = SCRATCH / "framework_said"
+    folder.mkdir(exist_ok=True)
+    for name, text, options, words in REFUSED:
+        (folder / name).write_text(text)
+        got = job_of(name, *options, folder=folder)
+        check(got.returncode == 2 and words in got.stderr.splitlines()[-1], f"{text!r} {options}: {got.returncode} {got.stderr}")
+    for name, text, options, want, more in SAID:
+        (folder / name).write_text(text)
+        got = job_of(name, *options, folder=folder)
+        check(got.returncode == 0, f"{text!r} {options}: {got.stderr}")
+        if got.returncode != 0:
+            continue
+        answer = json.loads(got.stdout)
+        for path, value in want.items():
+            check(at(answer["job"], path) == value, f"{text!r}: {path} is {at(answer['job'], path)}, should be {value}")
+        doubts = [note["name"] for note in answer["notes"]["may_need_more"]]
+        check(doubts == [] if more is None else more in doubts, f"{text!r}: may need more are {doubts}, should be {more}")
+
+
+def check_model():
+    """Parameters of a script with and without a gate, by pencil: 24 layers of 16 experts of 2 or 3 matrices of 2048 x 8192 and, unless
+    --disable-bias-linear, their biases (8192 a matrix in, 2048 out)."""
+    for words, matrices, biases in (("", 2, True), (" --swiglu", 3, True), (" --disable-bias-linear", 2, False),
+                                    (" --swiglu --disable-bias-linear", 3, False)):
+        path = SCRATCH / "framework_gate.sh"
+        path.write_text(SCRIPT + words)
+        got = asked.run(PROGRAM, "explain", "--from", path, "--cluster", "h100:8x2", "--stack", "none", "--format", "json")
+        experts = 24 * 16 * (matrices * 2048 * 8192 + (((matrices - 1) * 8192 + 2048) if biases else 0))
+        check(got.returncode == 0 and f"{experts:g}"[:7] in got.stdout, f"script{words}: {experts:g} routed parameters are not in {got.stdout[:400]}")
+        quiet = asked.run(PROGRAM, "job", path).stdout
+        check("plays no part" not in quiet or "swiglu" not in quiet.split("plays no part")[1], f"script{words}: swiglu plays no part")
+
+
+def check_doubt():
+    """What the file has and no figure holds: the plan does not say that it surely fits."""
+    path = SCRATCH / "framework_doubt.sh"
+    path.write_text(SCRIPT + " --recompute-granularity full --recompute-method block --recompute-num-layers 2")
+    for options, sure in (([], False), (["--remat", "none"], True)):
+        got = asked.run(PROGRAM, "plan", "--from", path, "--cluster", "h200:8x2", "--format", "json", *options)
+        rows = json.loads(got.stdout)["rows"] if got.returncode == 0 else []
+        check(len(rows) == 1 and rows[0]["memory"]["surely_fits"] is sure, f"doubt {options}: {got.stderr} {got.stdout[:300]}")
+    got = asked.run(PROGRAM, "plan", "--from", path, "--cluster", "h200:8x2")
+    check("it may not fit" in got.stdout and "recompute_num_layers 2" in got.stdout, f"doubt: {got.stdout[:600]}")
+
+
+def check_job_hint():
+    for name, expected in (("megatron_mixtral_8x7b.sh", "--from megatron_mixtral_8x7b.sh"), ("torchtitan_llama4_scout.toml", "--from torchtitan"),
+                           ("primus_qwen3_30b.yaml", "--from primus"), ("deepspeed_zero2.json", "--from deepspeed")):
+        got = asked.run(PROGRAM, "plan", "--job", name, cwd=FILES)
+        check(got.returncode == 2 and expected in got.stderr, f"--job {name}: {got.stderr}")
+
+
 HOSTILE = {
     "empty.sh": b"", "zero.sh": b"--num-layers 3\0 2", "open.json": b"{\"zero_optimization\": {", "list.json": b"[1, 2]",
     "twice.json": b"{\"train_batch_size\": 1, \"train_batch_size\": 2}", "alias.yaml": b"base_model: &a x\nb: *a\n",
@@ -216,5 +316,9 @@ for file_name, (options, want, lacks) in WANT.items():
     check_file(file_name, options, want, lacks)
     check_printed(file_name, options)
 check_recipe()
+check_said()
+check_model()
+check_doubt()
+check_job_hint()
 check_hostile()
 oracle.finish()

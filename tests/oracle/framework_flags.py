@@ -3,6 +3,7 @@
 
 usage: framework_flags.py SPILLWAY SCRATCH CASES"""
 import json
+import math
 import pathlib
 import random
 import shlex
@@ -118,6 +119,52 @@ def check_one(framework, words, path):
     return True
 
 
+# DeepSeek-V3 over 16 stages: what the recipes of Megatron-LM have and its own defaults do not; 61 layers do not divide.
+V3 = ["--model", "deepseek-v3", "--cluster", "h100:8x32", "--scheme", "megatron-flex", "--optimizer", "distributed", "--pipeline", 16,
+      "--expert-parallel", 16, "--global-batch", 2048, "--micro-batches", 128]
+LAYOUT = "Et*4(|t*4)*12(|ttt)*3L"  # 13 x 4 + 3 x 3 = 61
+WORDS = {
+    "megatron": ["--swiglu", "--disable-bias-linear", "--normalization RMSNorm", "--moe-grouped-gemm", "--moe-router-num-groups 8",
+                 "--moe-router-group-topk 4", "--moe-router-score-function sigmoid", "--moe-router-enable-expert-bias", "--qk-layernorm",
+                 f"--pipeline-model-parallel-layout '{LAYOUT}'"],
+    "bridge": ["gated_linear_unit: true", "add_bias_linear: false", "normalization: RMSNorm", "moe_grouped_gemm: true",
+               "moe_router_num_groups: 8", "moe_router_group_topk: 4", f"pipeline_model_parallel_layout: '{LAYOUT}'"],
+    "primus": ["swiglu: true", "add_bias_linear: false", "normalization: RMSNorm", "moe_grouped_gemm: true", "moe_router_num_groups: 8",
+               "moe_router_group_topk: 4", f"pipeline_model_parallel_layout: '{LAYOUT}'"],
+}
+
+
+def check_words():
+    for framework, words in WORDS.items():
+        got = asked.run(PROGRAM, "plan", *V3, "--flags", framework)
+        for word in words:
+            check(f"    {word}" in got.stdout or f"  {word}" in got.stdout, f"{framework}: {word} is not in {got.stdout} {got.stderr}")
+        options = got.stdout.splitlines()[0] if got.stdout else ""
+        check(options == "# spillway plan --from FILE --cluster h100:8x32", f"{framework}: first line {options}")
+    got = asked.run(PROGRAM, "plan", *V3)
+    check(f"layout    needed, as the layers do not divide: --pipeline-model-parallel-layout '{LAYOUT}'" in got.stdout, f"layout: {got.stdout}")
+    # Megatron-LM takes a layout or a number of virtual stages, not both (arguments.py validate_args)
+    got = asked.run(PROGRAM, "plan", *V3, "--virtual-stages", 2, "--flags", "megatron")
+    check("virtual" not in got.stdout and "--pipeline-model-parallel-layout" in got.stdout, f"virtual stages: {got.stdout} {got.stderr}")
+    # without a gate: no --swiglu; biases: no --disable-bias-linear
+    model = json.dumps({"model_type": "generic", "num_hidden_layers": 4, "hidden_size": 1024, "vocab_size": 32000, "num_attention_heads": 8,
+                        "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 4096, "expert_matrices": 2, "ffn_matrices": 2,
+                        "qkv_bias": True, "expert_bias": True, "norm_bias": True})
+    got = asked.run(PROGRAM, "plan", "--model", model, "--cluster", "h100:8x1", "--scheme", "megatron-alltoall", "--flags", "megatron")
+    check("--swiglu" not in got.stdout and "bias-linear" not in got.stdout and "--normalization LayerNorm" in got.stdout,
+          f"no gate: {got.stdout} {got.stderr}")
+    # MaxText: axes of a node make up its GPUs, axes between nodes make up the nodes
+    got = asked.run(PROGRAM, "plan", "--model", "mixtral-8x7b", "--cluster", "h100:8x4", "--scheme", "gmm", "--expert-parallel", 8, "--flags", "maxtext")
+    axes = dict(word.strip(" \\").split("=") for word in got.stdout.splitlines() if "_parallelism=" in word)
+    inner = [int(v) for k, v in axes.items() if k.startswith("ici_")]
+    outer = [int(v) for k, v in axes.items() if k.startswith("dcn_")]
+    check(math.prod(inner) == 8 and math.prod(outer) == 4, f"maxtext: {axes} {got.stderr}")
+    # HybridEP is NVIDIA's
+    got = asked.run(PROGRAM, "plan", "--model", "mixtral-8x7b", "--cluster", "mi300x:8x2", "--scheme", "megatron-flex:backend=hybridep",
+                    "--optimizer", "distributed", "--expert-parallel", 8)
+    check(got.returncode == 2 and "NVIDIA's GPUs alone" in got.stderr, f"hybridep on AMD: {got.returncode} {got.stdout[:200]} {got.stderr}")
+
+
 draw = random.Random(20261126)
 for framework in ("megatron", "bridge", "primus", "maxtext", "torchtitan"):
     ending = ".yaml" if framework in ("bridge", "primus") else ".sh"
@@ -131,4 +178,5 @@ got = asked.run(PROGRAM, "plan", "--model", "olmoe-1b-7b", "--cluster", "h100:8x
 check(got.returncode == 2 and "no scheme gmm" in got.stderr, f"gmm of Megatron: {got.stderr}")
 got = asked.run(PROGRAM, "plan", "--model", "olmoe-1b-7b", "--cluster", "h100:8x1", "--flags", "deepspeed")
 check(got.returncode == 2 and "write megatron" in got.stderr, f"deepspeed: {got.stderr}")
+check_words()
 oracle.finish()

@@ -1,0 +1,197 @@
+/* MaxText's mesh on GPUs: ici_* axes within a node, dcn_* axes between nodes, which JAX counts as slices there (openxla/xla
+ * xla/pjrt/distributed/topology_util.cc: devices of one boot_id have one slice_index). The axes of each make up its GPUs or nodes, and
+ * one that is -1 is what the others leave (AI-Hypercomputer/maxtext e591f30c src/maxtext/configs/base.yml, max_utils.py
+ * fill_unspecified_mesh_axes). */
+#include "sim/frameworks/rules.h"
+
+#include "sim/input/job_split.h"
+#include "sim/print/plural.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const axes[SPW_AXES] = {
+    [SPW_AXIS_EXPERT] = "expert",   [SPW_AXIS_FSDP] = "fsdp",         [SPW_AXIS_TENSOR] = "tensor",
+    [SPW_AXIS_CONTEXT] = "context", [SPW_AXIS_PIPELINE] = "pipeline", [SPW_AXIS_DATA] = "data"};
+
+/* --- Forward --- */
+
+/* 0: it is -1. */
+static spw_status read_axis(spw_draft *d, const char *net, const char *name, size_t fallback, size_t *out) {
+    char fact[40];
+    (void)snprintf(fact, sizeof fact, "@%s_%s", net, name);
+    if (!spw_draft_is(d, fact, "-1")) return spw_draft_count(d, fact, 1, fallback, out);
+    *out = 0;
+    return SPW_OK;
+}
+
+/* base.yml has -1 for `filler`, which is 1 where the file has -1 for another. */
+static spw_status read_axes(spw_draft *d, const char *net, size_t filler, size_t out[SPW_AXES]) {
+    size_t transpose = 1;
+    bool filled = false;
+    spw_status status = SPW_OK;
+    for (size_t pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < SPW_AXES; i++) {
+            if ((i == filler) != (pass == 1)) continue;
+            SPW_TRY(read_axis(d, net, axes[i], pass == 1 && !filled ? 0 : 1, &out[i]));
+            filled = filled || out[i] == 0;
+        }
+    SPW_TRY(read_axis(d, net, "fsdp_transpose", 1, &transpose)); /* shards weights by another dimension */
+    out[SPW_AXIS_FSDP] *= transpose;
+
+cleanup:
+    return status;
+}
+
+/* An axis that is not among them: its GPUs would be counted as FSDP's, which hold less. */
+static spw_status check_others(const spw_draft *d) {
+    static const char end[] = "_parallelism";
+    for (size_t i = 0; i < d->entries.count; i++) {
+        const spw_file_entry *e = &d->entries.entry[i];
+        char name[SPW_ENTRY_NAME];
+        (void)spw_framework_plain_name(d->framework, e->name, name);
+        const size_t length = strlen(name);
+        const bool axis = (strncmp(name, "ici_", 4) == 0 || strncmp(name, "dcn_", 4) == 0) &&
+                          length > sizeof end && strcmp(name + length + 1 - sizeof end, end) == 0;
+        const spw_framework_row *row = axis ? spw_framework_row_of(d->framework, name) : NULL;
+        if (row == NULL || row->ours != NULL || e->nothing || strcmp(e->value, "1") == 0) continue;
+        return spw_fail(
+            SPW_ECONFIG,
+            "%s:%zu: %.60s %.20s: this axis of the mesh is not modelled, and its GPUs do not share "
+            "weights as those of fsdp do; modelled are expert, fsdp, fsdp_transpose, tensor, "
+            "context and pipeline: take 1 here",
+            d->where, e->line, name, e->value);
+    }
+    return SPW_OK;
+}
+
+static spw_status note_data(spw_draft *d) {
+    static const char *const facts[] = {"@ici_data", "@dcn_data"};
+    spw_status status = SPW_OK;
+    for (size_t i = 0; i < 2 && status == SPW_OK; i++)
+        if (!spw_draft_is(d, facts[i], "1"))
+            status = spw_draft_note_fact(d, SPW_NOTE_LACKS, facts[i],
+                                         "replicas that each hold the state: one of them is planned, and the "
+                                         "cluster is its GPUs; the sum of gradients over them takes no time");
+    return status;
+}
+
+spw_status spw_compose_maxtext_mesh(spw_draft *d, size_t *sharers, size_t *stages) {
+    size_t all[SPW_AXES];
+    spw_draft_mesh *mesh = &d->mesh;
+    spw_status status = SPW_OK;
+    SPW_TRY(check_others(d));
+    SPW_TRY(read_axes(d, "ici", SPW_AXIS_FSDP, mesh->node));
+    SPW_TRY(read_axes(d, "dcn", SPW_AXIS_DATA, mesh->nodes));
+    mesh->there = true;
+    for (size_t i = 0; i < SPW_AXES; i++) all[i] = mesh->node[i] * mesh->nodes[i];
+    const size_t context = all[SPW_AXIS_CONTEXT] > 0 ? all[SPW_AXIS_CONTEXT] : 1;
+    *stages = all[SPW_AXIS_PIPELINE] > 0 ? all[SPW_AXIS_PIPELINE] : 1;
+    *sharers = (all[SPW_AXIS_TENSOR] > 0 ? all[SPW_AXIS_TENSOR] : 1) * context;
+    SPW_TRY(spw_draft_put_count(d, "parallel.expert", all[SPW_AXIS_EXPERT], "@ici_expert"));
+    if (all[SPW_AXIS_EXPERT] == 0 && all[SPW_AXIS_FSDP] > 0)
+        SPW_TRY(spw_draft_put_count(d, "parallel.fsdp", all[SPW_AXIS_FSDP] * context, "@ici_fsdp"));
+    SPW_TRY(spw_draft_put_count(d, "parallel.tensor", all[SPW_AXIS_TENSOR], "@ici_tensor"));
+    SPW_TRY(spw_draft_put_count(d, "parallel.context", all[SPW_AXIS_CONTEXT], "@ici_context"));
+    SPW_TRY(spw_draft_put_count(d, "parallel.pipeline", *stages, "@ici_pipeline"));
+    SPW_TRY(note_data(d));
+
+cleanup:
+    return status;
+}
+
+/* --- On a cluster --- */
+
+/* Fills what is left of `size`; false: the axes do not make it up. */
+static bool fill(const size_t said[SPW_AXES], size_t size, size_t out[SPW_AXES]) {
+    size_t known = 1, left = SPW_AXES;
+    for (size_t i = 0; i < SPW_AXES; i++) {
+        out[i] = said[i];
+        if (said[i] > 0)
+            known *= said[i];
+        else
+            left = i;
+    }
+    if (size % known != 0) return false;
+    if (left < SPW_AXES) out[left] = size / known;
+    return left < SPW_AXES || known == size;
+}
+
+/* Of the axes beside data; 0: one of them is what is left. */
+static size_t product(const size_t axis[SPW_AXES]) {
+    size_t out = 1;
+    for (size_t i = 0; i < SPW_AXES; i++) out *= i == SPW_AXIS_DATA ? 1 : axis[i];
+    return out;
+}
+
+/* How many replicas of all state there are on this cluster; 1: it is that of one. `one`: GPUs of one, 0: not known. */
+static size_t replicas_on(const spw_draft_mesh *m, size_t nodes, size_t gpus, size_t *one) {
+    const size_t known = product(m->node) * product(m->nodes);
+    size_t node[SPW_AXES], between[SPW_AXES];
+    const bool within = fill(m->node, gpus, node);
+    *one = known;
+    if (within && fill(m->nodes, nodes, between)) {
+        *one = product(node) * product(between);
+        return node[SPW_AXIS_DATA] * between[SPW_AXIS_DATA];
+    }
+    if (known == nodes * gpus) return 1; /* of one, on whatever nodes */
+    if (within && product(m->nodes) == nodes) return node[SPW_AXIS_DATA];
+    return (m->node[SPW_AXIS_DATA] > 0 ? m->node[SPW_AXIS_DATA] : 1) *
+           (m->nodes[SPW_AXIS_DATA] > 0 ? m->nodes[SPW_AXIS_DATA] : 1);
+}
+
+spw_status spw_settle_maxtext(const spw_draft *d, const char *cluster, size_t nodes, size_t gpus) {
+    size_t one = 0;
+    const size_t replicas = d->mesh.there ? replicas_on(&d->mesh, nodes, gpus, &one) : 1;
+    const int stem = (int)strcspn(cluster, "-");
+    char nearest[96] = "the GPUs of one";
+    if (replicas == 1) return SPW_OK;
+    if (one > 0 && one % gpus == 0)
+        (void)snprintf(nearest, sizeof nearest, "--cluster %.*s:%zux%zu", stem, cluster, gpus, one / gpus);
+    else if (one > 0)
+        (void)snprintf(nearest, sizeof nearest, "--gpus %zu", one);
+    return spw_fail(
+        SPW_ECONFIG,
+        "%s: on %s, %zu node%s of %zu GPUs, its mesh has a data axis of %zu: replicas that each hold all "
+        "state, "
+        "which FSDP's GPUs share. They are not modelled beside FSDP. Plan one: %s, with the same memory a "
+        "GPU. Or let all GPUs share the state, --set parallel.fsdp=N, as dcn_fsdp_parallelism does; "
+        "base.yml's dcn_data_parallelism is the number of nodes where a file does not say",
+        d->where, cluster, nodes, spw_plural(nodes), gpus, replicas, nearest);
+}
+
+/* --- Back --- */
+
+static size_t common(size_t a, size_t b) {
+    while (b > 0) {
+        const size_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* The product of all axes is nodes x GPUs a node; what of the nodes an axis can take, it takes. */
+spw_status spw_express_maxtext_mesh(spw_flag_draft *f) {
+    static const size_t outer_first[] = {SPW_AXIS_PIPELINE, SPW_AXIS_FSDP, SPW_AXIS_EXPERT, SPW_AXIS_CONTEXT,
+                                         SPW_AXIS_TENSOR};
+    const spw_job *job = f->job;
+    const size_t all[SPW_AXES] = {[SPW_AXIS_EXPERT] = job->expert,
+                                  [SPW_AXIS_FSDP] = job->fsdp / job->context,
+                                  [SPW_AXIS_TENSOR] = job->tensor,
+                                  [SPW_AXIS_CONTEXT] = job->context,
+                                  [SPW_AXIS_PIPELINE] = job->pipeline};
+    const size_t gpus = spw_job_gpus(job), node = job->cluster.gpus_per_node;
+    size_t left = gpus > node ? gpus / node : 1;
+    spw_status status = SPW_OK;
+    for (size_t i = 0; i < sizeof outer_first / sizeof *outer_first && status == SPW_OK; i++) {
+        const size_t axis = outer_first[i], nodes = common(all[axis], left);
+        char fact[40];
+        left /= nodes;
+        (void)snprintf(fact, sizeof fact, "@ici_%s", axes[axis]);
+        status = spw_flags_say_count(f, fact, all[axis] / nodes);
+        (void)snprintf(fact, sizeof fact, "@dcn_%s", axes[axis]);
+        if (nodes > 1 && status == SPW_OK) status = spw_flags_say_count(f, fact, nodes);
+    }
+    return status;
+}
