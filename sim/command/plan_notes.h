@@ -1,4 +1,4 @@
-/* What a plan says in sentences: its heading, what is outside of the fit, why a point has no time, its answers. */
+/* What a plan says in sentences: its heading, what is outside of the fit, why a point has no time. */
 #ifndef SPW_SIM_COMMAND_PLAN_NOTES_H
 #define SPW_SIM_COMMAND_PLAN_NOTES_H
 
@@ -19,7 +19,6 @@ void spw_plan_print_heading(const spw_plan_view *view, FILE *out);
 /* What was assumed, and what the figures rest on beyond what was fitted. */
 void spw_plan_print_doubts(const spw_plan_view *view, FILE *out);
 void spw_plan_print_legend(const spw_plan_view *view, FILE *out); /* of the marks in the cells */
-void spw_plan_print_answers(const spw_plan_view *view, FILE *out);
 
 bool spw_plan_any_reserved(const spw_result *result); /* was an allocator replayed? */
 

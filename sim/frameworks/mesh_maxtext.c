@@ -3,6 +3,7 @@
  * one that is -1 is what the others leave (AI-Hypercomputer/maxtext e591f30c src/maxtext/configs/base.yml, max_utils.py
  * fill_unspecified_mesh_axes). */
 #include "sim/frameworks/rules.h"
+#include "sim/input/job.h"
 
 #include "sim/input/job_split.h"
 #include "sim/print/plural.h"

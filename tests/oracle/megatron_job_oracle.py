@@ -480,7 +480,7 @@ want = whole + sum(outside(c, "none", 0, LAYERS, True, T)) + at_the_end(
     c, dict(expert=8, sharers=1, fsdp=8, stages=1, gpus=8, gradients="fp32", optimizer="distributed", keys={}), 0, LAYERS, MOE, H200, [], [])
 check(near(even["step_s"], want), f"balanced: {even['step_s']} s, not {want}")
 both = run("plan", "--job", source / "sim/jobs/deepseek-v3-mi355x.yaml", "--scheme", "gmm", "--scheme", "megatron-flex", "--stack",
-           "maxtext-rocm-2026-05,megatron-h200-2026-11", "--sequences-per-gpu", "1")
+           "maxtext-rocm-2026-05,megatron-h200-2026-11", "--sequences-per-gpu", "1", "--details")
 check("no times" not in both and "software  maxtext-rocm-2026-05,megatron-h200-2026-11" in both, f"two kinds of software: {both}")
 for scheme, remat, why in (("megablocks", "none", "PyTorch without a time model"), ("megatron-alltoall:align=16", "none", "alignment"),
                            ("megatron-alltoall", "minimal", "no recompute module")):
