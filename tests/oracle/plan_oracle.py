@@ -617,7 +617,7 @@ def precision(job):
         told = [a for a in row["assumptions"] if a.startswith(f"fp8 {name}: one byte an element")]
         check(len(told) == 1 and ("master weights" in told[0]) == (name == "weights"), f"fp8 {name}: {row['assumptions']}")
         check(any("beyond what was fitted" in a and "precision other than bf16" in a for a in row["assumptions"]), f"fp8 {name}: inside the fit")
-        check(told[0] in line(text, "precision") and ("fp8: " in line(text, "no times")) == (name != "optimizer"), f"fp8 {name}: {text}")
+        check(told[0] in line(text, "precision") and ("fp8 as a format" in line(text, "no times")) == (name != "optimizer"), f"fp8 {name}: {text}")
         check("precision other than bf16" in line(text, "outside the fit"), f"fp8 {name}: {line(text, 'outside the fit')}")
         bytes_of = lambda p: p["rows"][0]["memory"]
         alone, _ = planned(kinds, "--stack", "none")

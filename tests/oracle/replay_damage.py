@@ -256,8 +256,8 @@ def options():
     def bad(what, words, *arguments, status=USAGE, lines=1):
         refused(what, status, words, "replay", good, "--job", job, *arguments, lines=lines)
 
-    refused("no command", USAGE, ["usage"], lines=13)
-    refused("no such command", USAGE, ["fly"], "fly", lines=14)
+    refused("no command", USAGE, ["usage"], lines=22)
+    refused("no such command", USAGE, ["fly"], "fly", lines=23)
     # argp adds "Try ... --help", broken at 80 characters
     refused("no trace", USAGE, ["which trace"], "replay", "--job", job, lines=3)
     refused("two traces", USAGE, ["second"], "replay", good, good, "--job", job, lines=3)
