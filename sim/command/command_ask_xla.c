@@ -166,7 +166,7 @@ static spw_status read_table(const char *path, char **out) {
     spw_status status = SPW_OK;
     if (file == NULL && errno != ENOENT) return spw_fail(SPW_EIO, "%s: %s", path, strerror(errno));
     SPW_TRY(SPW_ALLOC(TABLE_BYTES, out));
-    if (file == NULL) return SPW_OK;
+    if (file == NULL) return SPW_OK; /* an empty table */
     (*out)[fread(*out, 1, TABLE_BYTES - 1, file)] = '\0';
     if (ferror(file) || !feof(file))
         SPW_TRY(spw_fail(SPW_EIO, "%s: no table of less than %d MiB", path, TABLE_BYTES >> 20));
@@ -178,7 +178,7 @@ cleanup:
 
 static spw_status check_header(const char *path, const char *table) {
     const char *at = table;
-    if (*at == '\0') return SPW_OK;
+    if (at == NULL || *at == '\0') return SPW_OK;
     for (size_t i = 0; row_columns[i].key != NULL; i++) {
         const size_t length = strcspn(at, ",\r\n");
         if (strlen(row_columns[i].key) != length || strncmp(at, row_columns[i].key, length) != 0)

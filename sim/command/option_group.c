@@ -10,7 +10,8 @@
     X(SPW_GROUP_SEARCH, "Search") \
     X(SPW_GROUP_ROUTING, "Routing") \
     X(SPW_GROUP_MEMORY, "Memory") X(SPW_GROUP_MONEY, "Time and money") X(SPW_GROUP_OUTPUT, "Output")
-#define NAME(group, name) [group] = name,
+#define NAME(group, name) [group] = (name),
+/* NOLINTNEXTLINE(bugprone-macro-parentheses): a literal, joined with another */
 #define HEADING(group, name) [group] = name ":",
 static const char *const names[SPW_GROUP_COUNT] = {GROUPS(NAME)};
 static const char *const headings[SPW_GROUP_COUNT] = {GROUPS(HEADING)};

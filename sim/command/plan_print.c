@@ -1,8 +1,8 @@
 #include "sim/command/plan_print.h"
 
 #include "sim/command/plan_brief.h"
-#include "sim/command/plan_json.h"
 #include "sim/command/plan_choices.h"
+#include "sim/command/plan_json.h"
 #include "sim/command/plan_notes.h"
 #include "sim/input/job.h"
 #include "sim/replay/plan_answers.h"

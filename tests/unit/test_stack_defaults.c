@@ -92,7 +92,7 @@ static void test_own_key(const char *root, const char *scratch) {
     CHECK(strstr(written, "host_link_bytes_per_s:") != NULL && strstr(written, "norm_bytes:") == NULL);
     CHECK(remove(path) == 0);
     own.host_link_bytes_per_s = shared.host_link_bytes_per_s;
-    CHECK(memcmp(&own, &shared, sizeof own) == 0);
+    CHECK(memcmp((const char *)&own, (const char *)&shared, sizeof own) == 0);
     (void)snprintf(text + length, TEXT - length, "read_count_s:\n  value: 0.1\n"); /* without evidence */
     CHECK_STATUS(spw_megatron_coefficients_parse("bare", text, strlen(text), &own), SPW_ECONFIG);
     (void)snprintf(text + length, TEXT - length,
@@ -118,7 +118,7 @@ static void test_own_compiled_key(const char *root, const char *scratch) {
     CHECK(remove(path) == 0);
     CHECK(spw_coefficient_is(&back.most_recovered, &own.most_recovered));
     own.most_recovered = shared.most_recovered;
-    CHECK(memcmp(&own, &shared, sizeof own) == 0);
+    CHECK(memcmp((const char *)&own, (const char *)&shared, sizeof own) == 0);
 }
 
 int main(int argc, char **argv) {

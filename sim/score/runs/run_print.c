@@ -111,7 +111,8 @@ static spw_status print_text(const spw_run_score *score, FILE *out) {
                 100.0 * s.throughput_bias, 100.0 * s.throughput_max, s.inside, s.width_median);
     if (s.pairs.pairs > 0)
         fprintf(out,
-                "%zu pairs of rows with one model and equal GPUs: %zu have one prediction; of the others the faster is the faster in %zu; said in "
+                "%zu pairs of rows with one model and equal GPUs: %zu have one prediction; of the others the "
+                "faster is the faster in %zu; said in "
                 "90 of 100 or more: "
                 "%zu, right %zu\n",
                 s.pairs.pairs, s.pairs.tied, s.pairs.order_right, s.pairs.called, s.pairs.called_right);

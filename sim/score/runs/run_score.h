@@ -49,10 +49,10 @@ spw_run_status spw_run_predicted_status(const spw_run_row *row);
 
 /* Of two rows with one model and equal GPUs, and unequal published throughputs: which is faster (spw_timeline_faster). */
 typedef struct spw_run_pairs {
-    size_t pairs, tied;          /* tied: the prediction is the same for both */
-    size_t order_right; /* order_right: the prediction has the same order */
-    size_t called,
-        called_right; /* the plan says at least 90 of 100 for one of them; of these, the one that is */
+    size_t pairs, tied;  /* tied: the prediction is the same for both */
+    size_t order_right;  /* the prediction has the same order */
+    size_t called;       /* the plan says at least 90 of 100 for one of them */
+    size_t called_right; /* of these, for the one that is faster */
 } spw_run_pairs;
 
 typedef struct spw_run_summary {
