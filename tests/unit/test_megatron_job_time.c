@@ -376,7 +376,8 @@ static void test_streams(void) {
         step_s[i] = time.step_s;
     }
     const double bytes = 2.0 * 8192 * 2048;
-    near(step_s[1] - step_s[0], 2.0 * 3.0 * bytes / c.network_bytes_per_s.value, 1e-6, "three more streams, sent twice");
+    near(step_s[1] - step_s[0], 2.0 * 3.0 * bytes / c.network_bytes_per_s.value, 1e-6,
+         "three more streams, sent twice");
 }
 
 int main(void) {
