@@ -240,11 +240,9 @@ static spw_status choose_stack(ask_options *o) {
     (void)snprintf(name, sizeof name, "maxtext-%s", o->asked.maxtext);
     if (is_stack(name, o->predicted_by)) return SPW_OK;
     (void)snprintf(name, sizeof name, "xla-cuda-%s", o->asked.jax);
-    for (char *dot = name; dot != NULL; dot = strrchr(name, '.')) {
-        if (is_stack(name, o->predicted_by)) return SPW_OK;
-        dot = strrchr(name, '.');
-        if (dot == NULL) break;
+    for (char *dot = strchr(name, '\0'); dot != NULL; dot = strrchr(name, '.')) {
         *dot = '\0';
+        if (is_stack(name, o->predicted_by)) return SPW_OK;
     }
     spw_status status = SPW_ALLOC(1, &software);
     if (status == SPW_OK) status = spw_software_newest(&o->job.job, true, false, software);

@@ -16,10 +16,9 @@
 #include <string.h>
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
-enum { POINT = SPW_SCHEME_TEXT + 64 };
 
-static const char *point_of(const spw_result_row *r, char out[POINT]) {
-    (void)snprintf(out, POINT, "%s, EP %zu, %zu sequence%s", r->scheme.text, r->expert, r->sequences,
+const char *spw_plan_point_text(const spw_result_row *r, char out[SPW_PLAN_POINT]) {
+    (void)snprintf(out, SPW_PLAN_POINT, "%s, EP %zu, %zu sequence%s", r->scheme.text, r->expert, r->sequences,
                    spw_plural(r->sequences));
     return out;
 }
@@ -95,22 +94,22 @@ static void print_routing(const spw_plan_view *v, const spw_result_row *r, FILE 
 
 static void print_sure(const spw_plan_view *v, const spw_result_row *r, FILE *out) {
     const spw_result_row *sure = spw_result_row_at(v->result, v->result->answers.fastest_sure);
-    char name[POINT];
+    char name[SPW_PLAN_POINT];
     if (sure == r) return;
     if (sure == NULL) {
         fprintf(out, "; no point surely fits");
         return;
     }
-    fprintf(out, "; the fastest that surely fits: %s, ", point_of(sure, name));
+    fprintf(out, "; the fastest that surely fits: %s, ", spw_plan_point_text(sure, name));
     print_speed(sure, out);
 }
 
 /* How sure it is that no other point is faster. */
 static void print_next(const spw_plan_view *v, FILE *out) {
     const spw_result_row *next = spw_result_row_at(v->result, v->result->answers.next);
-    char name[POINT];
+    char name[SPW_PLAN_POINT];
     if (next == NULL) return;
-    fprintf(out, "; faster than the next, %s, in %.0f of 100", point_of(next, name),
+    fprintf(out, "; faster than the next, %s, in %.0f of 100", spw_plan_point_text(next, name),
             fmin(round(100.0 * v->result->answers.next_chance), 99.0)); /* nothing is certain */
 }
 
@@ -127,7 +126,7 @@ static void print_even(const spw_plan_view *v, const spw_result_row *r, FILE *ou
 static void print_none(const spw_plan_view *v, FILE *out) {
     const spw_result_answers *a = &v->result->answers;
     const spw_result_row *least = spw_result_row_at(v->result, a->least_memory);
-    char name[POINT];
+    char name[SPW_PLAN_POINT];
     const bool timed = spw_plan_any_timed(v->result);
     bool some = false;
     for (size_t i = 0; i < v->result->rows; i++)
@@ -137,26 +136,26 @@ static void print_none(const spw_plan_view *v, FILE *out) {
             : !some ? "no point with a time fits"
                     : "every point that fits drops more than may be dropped (--drop-at-most)");
     if (least == NULL) return;
-    fprintf(out, "fits      %s needs least: %.1f%s of %.1f GiB, it %s", point_of(least, name),
+    fprintf(out, "fits      %s needs least: %.1f%s of %.1f GiB, it %s", spw_plan_point_text(least, name),
             (double)least->memory.max_bytes / GIB, spw_point_is_live_alone(least) ? " or more" : "",
             (double)least->footprint.budget_bytes / GIB,
             spw_verdict_sentence(spw_result_verdict(least), least->surely_fits));
     print_even(v, least, out);
     if (v->tries->misfits > 0 && !spw_point_fits(least))
-        fprintf(out, "; for %s: %s", point_of(&v->result->row[v->tries->misfit[0].row], name),
+        fprintf(out, "; for %s: %s", spw_plan_point_text(&v->result->row[v->tries->misfit[0].row], name),
                 v->tries->misfit[0].advice);
     fputc('\n', out);
 }
 
 void spw_plan_print_brief(const spw_plan_view *v, FILE *out) {
     const spw_result_row *r = spw_result_row_at(v->result, v->result->answers.fastest);
-    char name[POINT], step[SPW_SPAN_TEXT], span[SPW_SPAN_TEXT];
+    char name[SPW_PLAN_POINT], step[SPW_SPAN_TEXT], span[SPW_SPAN_TEXT];
     print_what(v, out);
     if (r == NULL) {
         print_none(v, out);
         return;
     }
-    fprintf(out, "fastest   %s: ", point_of(r, name));
+    fprintf(out, "fastest   %s: ", spw_plan_point_text(r, name));
     print_speed(r, out);
     fprintf(out, ", step %s s (%s)", spw_figure_text(r->time.step_s, step),
             spw_span_text(r->time.low_s, r->time.high_s, " to ", span));

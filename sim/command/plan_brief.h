@@ -11,6 +11,10 @@
  * Where no point fits the last two say so, and the smallest change. */
 void spw_plan_print_brief(const spw_plan_view *view, FILE *out);
 
+/* "gmm, EP 8, 1 sequence". Returns `out`. */
+enum { SPW_PLAN_POINT = SPW_SCHEME_TEXT + 64 };
+const char *spw_plan_point_text(const spw_result_row *row, char out[SPW_PLAN_POINT]);
+
 /* "it fits: 60.1 to 64.3 GiB of 73.6", without a line end. A lower bound has no other end. */
 void spw_plan_print_room(const spw_result_row *row, FILE *out);
 

@@ -4,7 +4,6 @@
 #include "sim/command/plan_brief.h"
 #include "sim/command/plan_notes.h"
 #include "sim/input/job.h"
-#include "sim/print/plural.h"
 #include "sim/print/table.h"
 #include "sim/replay/plan_answers.h"
 #include "sim/replay/row_cost_print.h"
@@ -14,13 +13,7 @@
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
-enum { POINT_NAME = SPW_SCHEME_TEXT + 64, ANSWER = 19 };
-
-static const char *point_name(const spw_result_row *r, char name[POINT_NAME]) {
-    (void)snprintf(name, POINT_NAME, "%s, EP %zu, %zu sequence%s", r->scheme.text, r->expert, r->sequences,
-                   spw_plural(r->sequences));
-    return name;
-}
+enum { ANSWER = 19 };
 
 /* "972 tokens/s a GPU (949 to 996)" */
 static void print_speed(double speed, double low, double high, FILE *out) {
@@ -46,8 +39,8 @@ static void print_cost(const spw_plan_view *v, const spw_result_row *r, FILE *ou
 
 static void print_point(const char *what, const spw_plan_view *v, const spw_result_row *r, FILE *out) {
     const spw_step_span span = {r->time.step_s, r->time.low_s, r->time.high_s};
-    char name[POINT_NAME], drops[64];
-    fprintf(out, "%-18s %s: ", what, point_name(r, name));
+    char name[SPW_PLAN_POINT], drops[64];
+    fprintf(out, "%-18s %s: ", what, spw_plan_point_text(r, name));
     print_row_speed(r, out);
     fprintf(out, ", step ");
     print_seconds(&span, out);
@@ -76,9 +69,9 @@ static bool any_timed_fits(const spw_result *result) {
 /* A point that is faster than the fastest that fits, and need not fit. */
 static void print_tight(const spw_plan_view *v, const spw_result_row *best, double most, FILE *out) {
     const spw_result_row *r = spw_result_fastest_tight(v->result, most);
-    char name[POINT_NAME];
+    char name[SPW_PLAN_POINT];
     if (r == NULL || r->time.tokens_per_s_per_gpu <= best->time.tokens_per_s_per_gpu) return;
-    fprintf(out, "%-18s faster is %s: ", "", point_name(r, name));
+    fprintf(out, "%-18s faster is %s: ", "", spw_plan_point_text(r, name));
     print_row_speed(r, out);
     fputc('\n', out);
     print_room(r, out);
@@ -111,9 +104,9 @@ static void print_choice(const char *what, const spw_plan_view *v, size_t best, 
         fprintf(out, "%-18s no point surely fits\n", "");
         return;
     }
-    char drops[64], name[POINT_NAME];
+    char drops[64], name[SPW_PLAN_POINT];
     spw_plan_drops_text(sure, drops, sizeof drops);
-    fprintf(out, "%-18s the fastest that surely fits is %s: ", "", point_name(sure, name));
+    fprintf(out, "%-18s the fastest that surely fits is %s: ", "", spw_plan_point_text(sure, name));
     print_row_speed(sure, out);
     fprintf(out, "%s%s%s\n", drops[0] != '\0' ? ", " : "", drops,
             sure->outside_fit.count > 0 ? " (outside the fit)" : "");
@@ -122,10 +115,10 @@ static void print_choice(const char *what, const spw_plan_view *v, size_t best, 
 /* A scheme that would be faster but drops more than may be dropped, and what it needs to stay within that. */
 static void print_need(const spw_plan_view *v, const spw_plan_need *n, FILE *out) {
     const spw_result_row *r = &v->result->row[n->row];
-    char drops[64], name[POINT_NAME];
+    char drops[64], name[SPW_PLAN_POINT];
     spw_plan_drops_text(r, drops, sizeof drops);
     const double most = v->result->answers.drop_most;
-    fprintf(out, "%-18s %s: ", "drops too much", point_name(r, name));
+    fprintf(out, "%-18s %s: ", "drops too much", spw_plan_point_text(r, name));
     print_row_speed(r, out);
     fprintf(out, ", but %s; ", drops);
     if (n->option == NULL) {
@@ -176,7 +169,7 @@ void spw_plan_print_answers(const spw_plan_view *v, FILE *out) {
     const spw_plan_tries *tries = v->tries;
     const spw_result_answers *a = &v->result->answers;
     const spw_result_row *dropless = spw_result_row_at(v->result, a->fastest_dropless);
-    char name[POINT_NAME];
+    char name[SPW_PLAN_POINT];
     if (!spw_plan_any_timed(v->result)) {
         fprintf(out, "%-18s no point has a time\n", "fastest");
         return;
@@ -192,7 +185,7 @@ void spw_plan_print_answers(const spw_plan_view *v, FILE *out) {
     if (v->even) return;
     if (!isfinite(tries->break_even_factor) || strcmp(dropless->scheme.type->name, "dense") == 0) return;
     fprintf(out, "%-18s dense takes as long as %s, at capacity factor %.2f", "break-even",
-            point_name(dropless, name), tries->break_even_factor);
+            spw_plan_point_text(dropless, name), tries->break_even_factor);
     if (isfinite(tries->break_even_fraction))
         fprintf(out, ", which drops %s%.2f %%", v->request->imbalance != NULL ? "at least " : "",
                 100.0 * tries->break_even_fraction);

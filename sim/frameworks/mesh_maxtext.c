@@ -3,8 +3,9 @@
  * one that is -1 is what the others leave (AI-Hypercomputer/maxtext e591f30c src/maxtext/configs/base.yml, max_utils.py
  * fill_unspecified_mesh_axes). */
 #include "sim/frameworks/rules.h"
-#include "sim/input/job.h"
 
+#include "sim/input/job.h"
+#include "sim/input/job_check.h"
 #include "sim/input/job_split.h"
 #include "sim/print/plural.h"
 
@@ -163,15 +164,6 @@ spw_status spw_settle_maxtext(const spw_draft *d, const char *cluster, size_t no
 
 /* --- Back --- */
 
-static size_t common(size_t a, size_t b) {
-    while (b > 0) {
-        const size_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 /* The product of all axes is nodes x GPUs a node; what of the nodes an axis can take, it takes. */
 spw_status spw_express_maxtext_mesh(spw_flag_draft *f) {
     static const size_t outer_first[] = {SPW_AXIS_PIPELINE, SPW_AXIS_FSDP, SPW_AXIS_EXPERT, SPW_AXIS_CONTEXT,
@@ -186,7 +178,7 @@ spw_status spw_express_maxtext_mesh(spw_flag_draft *f) {
     size_t left = gpus > node ? gpus / node : 1;
     spw_status status = SPW_OK;
     for (size_t i = 0; i < sizeof outer_first / sizeof *outer_first && status == SPW_OK; i++) {
-        const size_t axis = outer_first[i], nodes = common(all[axis], left);
+        const size_t axis = outer_first[i], nodes = spw_largest_common_divisor(all[axis], left, left);
         char fact[40];
         left /= nodes;
         (void)snprintf(fact, sizeof fact, "@ici_%s", axes[axis]);

@@ -54,12 +54,16 @@ static bool drops_at_most(const spw_result_row *row, double most) {
     return most > 0.0 ? row->drops.fraction <= most : !spw_point_drops(row);
 }
 
+/* May it be called fastest? */
+static bool may_win(const spw_result_row *row, double most) {
+    return row->timed && spw_point_fits(row) && drops_at_most(row, most);
+}
+
 const spw_result_row *spw_result_fastest(const spw_result *result, double most, bool surely) {
     const spw_result_row *best = NULL;
     for (size_t i = 0; i < result->rows; i++) {
         const spw_result_row *row = &result->row[i];
-        if (!row->timed || !spw_point_fits(row) || !drops_at_most(row, most)) continue;
-        if (surely && !row->surely_fits) continue;
+        if (!may_win(row, most) || (surely && !row->surely_fits)) continue;
         if (best == NULL || compare(row, best) < 0) best = row;
     }
     return best;
@@ -70,8 +74,7 @@ static const spw_result_row *next_to(const spw_result *result, const spw_result_
     const spw_result_row *next = NULL;
     for (size_t i = 0; i < result->rows && best != NULL; i++) {
         const spw_result_row *row = &result->row[i];
-        if (row == best || !row->timed || !spw_point_fits(row) || !drops_at_most(row, most)) continue;
-        if (speed(row) > speed(best)) continue;
+        if (row == best || !may_win(row, most) || speed(row) > speed(best)) continue;
         if (next == NULL || speed(row) > speed(next)) next = row;
     }
     return next;
@@ -81,7 +84,7 @@ const spw_result_row *spw_result_fastest_tight(const spw_result *result, double 
     const spw_result_row *best = NULL;
     for (size_t i = 0; i < result->rows; i++) {
         const spw_result_row *row = &result->row[i];
-        if (!row->timed || !spw_point_fits(row) || !drops_at_most(row, most) || row->surely_fits) continue;
+        if (!may_win(row, most) || row->surely_fits) continue;
         if (best == NULL || compare(row, best) < 0) best = row;
     }
     return best;

@@ -3,7 +3,6 @@
 #include "sim/routing/counts.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 void spw_choice_tally_add(spw_choice_tally *tally, const spw_counts *counts, size_t top_k) {
     for (size_t rank = 0; rank < counts->placement.ranks; rank++) {
@@ -26,10 +25,4 @@ spw_status spw_choice_tally_assume(const spw_choice_tally *tally, spw_assumption
             100.0 * (double)(tally->slots - tally->chosen) / (double)tally->slots,
             tally->slots - tally->chosen, tally->slots);
     return SPW_OK;
-}
-
-const char *spw_choice_tally_said(const spw_assumptions *list) {
-    for (size_t i = 0; i < list->count; i++)
-        if (strstr(list->text[i], "are missing from the trace") != NULL) return list->text[i];
-    return NULL;
 }

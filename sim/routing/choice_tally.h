@@ -17,7 +17,5 @@ typedef struct spw_choice_tally {
 void spw_choice_tally_add(spw_choice_tally *tally, const spw_counts *counts, size_t top_k);
 /* Adds a sentence when some are missing; SPW_EFORMAT when all are. */
 SPW_MUST_CHECK spw_status spw_choice_tally_assume(const spw_choice_tally *tally, spw_assumptions *list);
-/* That sentence among the others; NULL: none are missing. */
-const char *spw_choice_tally_said(const spw_assumptions *list);
 
 #endif
