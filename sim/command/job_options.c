@@ -243,6 +243,24 @@ static spw_status set_sequences(spw_job_options *o, const char *text) {
     return put_override(o, "batch.sequences_per_gpu", text, "--sequences-per-gpu");
 }
 
+/* The schemes as a value of the job's key, so that all that follows from them sees them. */
+static spw_status list_schemes(spw_job_options *o) {
+    size_t used = 0;
+    for (size_t i = 0; i < o->scheme_texts; i++) {
+        if (strlen(o->scheme_text[i]) >= SPW_SCHEME_TEXT)
+            return spw_fail(SPW_ECONFIG, "scheme '%.40s...' is too long", o->scheme_text[i]);
+        o->scheme_list[used++] = i == 0 ? '[' : ',';
+        o->scheme_list[used++] = '\'';
+        for (const char *at = o->scheme_text[i]; *at != '\0'; at++) {
+            if (*at == '\'') o->scheme_list[used++] = *at; /* YAML doubles it */
+            o->scheme_list[used++] = *at;
+        }
+        o->scheme_list[used++] = '\'';
+    }
+    o->scheme_list[used++] = ']';
+    return SPW_OK;
+}
+
 /* What --expert-parallel may be. */
 static spw_status check_expert_parallel(const spw_job_options *o, const char *text) {
     const bool several = strcmp(text, "all") == 0 || strchr(text, ',') != NULL;
@@ -267,12 +285,16 @@ static spw_status check_expert_parallel(const spw_job_options *o, const char *te
 /* The job with the first `length` letters of a size among its options; 0: as it is. */
 static spw_status read_with_size(spw_job_options *o, const char *size, size_t length) {
     const size_t given = o->overrides;
+    spw_job_override all[SPW_JOB_OVERRIDES + 1];
     spw_status status = SPW_OK;
     (void)snprintf(o->expert_first, sizeof o->expert_first, "%.*s", (int)length, size);
     if (size[0] != '\0') status = put_override(o, "parallel.expert", o->expert_first, "--expert-parallel");
+    memcpy(all, o->override, o->overrides * sizeof *all);
+    if (o->scheme_texts > 0) all[o->overrides] = (spw_job_override){"schemes", o->scheme_list, ""};
     if (status == SPW_OK)
-        status = o->draft != NULL ? spw_framework_job_read(o->draft, o->override, o->overrides, &o->job)
-                                  : spw_job_read_with(o->job_path, o->override, o->overrides, &o->job);
+        status = o->draft != NULL
+                     ? spw_framework_job_read(o->draft, all, o->overrides + (o->scheme_texts > 0), &o->job)
+                     : spw_job_read_with(o->job_path, all, o->overrides + (o->scheme_texts > 0), &o->job);
     if (status != SPW_OK) o->overrides = given;
     return status;
 }
@@ -426,17 +448,13 @@ static spw_status finish(spw_job_options *o) {
         return spw_fail(
             SPW_EARG, "no job given; write --job FILE (examples are in sim/jobs/), or --model and --cluster");
     if (o->sequences != NULL) SPW_TRY(set_sequences(o, o->sequences));
+    if (o->scheme_texts > 0) SPW_TRY(list_schemes(o));
+    o->schemes_unsaid = !file && o->scheme_texts == 0 && !has_key(o, "schemes");
     status = read_job(o);
     if (status != SPW_OK) SPW_TRY(hint_framework(o, status));
     warn_node(&job->cluster);
     if (o->points_alone) leave_out(o);
     SPW_TRY(spw_job_check(job));
-    if (o->scheme_texts > 0) job->schemes = o->scheme_texts;
-    for (size_t i = 0; i < o->scheme_texts; i++) {
-        if (strlen(o->scheme_text[i]) >= SPW_SCHEME_TEXT)
-            return spw_fail(SPW_ECONFIG, "scheme '%.40s...' is too long", o->scheme_text[i]);
-        (void)snprintf(job->scheme[i], sizeof job->scheme[i], "%s", o->scheme_text[i]);
-    }
     if (job->schemes == 0)
         return spw_fail(SPW_EARG, "no scheme: name some in the job (schemes: [gmm, ...]) or with --scheme");
     for (size_t i = 0; i < job->schemes; i++) {

@@ -16,6 +16,8 @@ typedef struct spw_job_options {
     spw_draft *draft; /* of --from, read by spw_job_options_finish; NULL: none */
     const char *scheme_text[SPW_JOB_MAX_SCHEMES];
     size_t scheme_texts;
+    char scheme_list[SPW_JOB_MAX_SCHEMES *
+                     (2 * SPW_SCHEME_TEXT + 4)];  /* the same as one value of the key schemes */
     spw_job_override override[SPW_JOB_OVERRIDES]; /* of --set and of the keys' own options */
     struct {
         char key[96], label[224];
@@ -31,7 +33,8 @@ typedef struct spw_job_options {
     bool schemes_alone; /* so is a scheme, which the command itself looks at; set before parsing */
     bool
         expert_lists; /* --expert-parallel may be a list, or all, which the command itself looks at; set before parsing */
-    bool batch_unsaid; /* no file and no option says how many sequences a GPU has: one */
+    bool schemes_unsaid; /* no file and no option names a scheme */
+    bool batch_unsaid;   /* no file and no option says how many sequences a GPU has: one */
     size_t left_out[SPW_JOB_MAX_BATCHES],
         left_outs; /* batches that micro_batches does not divide, where others are */
 } spw_job_options;

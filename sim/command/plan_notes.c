@@ -240,6 +240,11 @@ void spw_plan_print_doubts(const spw_plan_view *v, FILE *out) {
     spw_print_model_doubts(&job->model, "model     ", out);
     if (!v->details) print_layout(v, out);
     print_batch(job, out);
+    if (v->schemes_unsaid && strncmp(job->scheme[0], "megatron", strlen("megatron")) == 0)
+        fprintf(out, "schemes   Megatron-Core's, as nobody named one; MaxText's: --scheme gmm\n");
+    else if (v->schemes_unsaid)
+        fprintf(out,
+                "schemes   MaxText's, as nobody named one; Megatron-Core's: --scheme megatron-alltoall\n");
     if (v->batch_unsaid)
         fprintf(out, "batch     1 sequence a GPU, as nobody said otherwise; more may be much faster: "
                      "--sequences-per-gpu 1,2,4,8,16,32\n");

@@ -16,13 +16,14 @@ typedef struct spw_plan_view {
     const char *routing;   /* where the routing comes from, for a person */
     char *const *argument; /* [arguments] words of the command line behind `plan` */
     size_t arguments;
-    bool given;        /* a trace was named, of whatever kind */
-    bool traced;       /* the routing is a trace that was recorded, not made */
-    bool even;         /* it is as even as chance leaves it */
-    bool allocator;    /* its settings were asked for */
-    bool all;          /* every point, not the front alone */
-    bool details;      /* what the answer rests on, intervals, other answers, points that nothing beats */
-    bool batch_unsaid; /* nobody said how many sequences a GPU has */
+    bool given;          /* a trace was named, of whatever kind */
+    bool traced;         /* the routing is a trace that was recorded, not made */
+    bool even;           /* it is as even as chance leaves it */
+    bool allocator;      /* its settings were asked for */
+    bool all;            /* every point, not the front alone */
+    bool details;        /* what the answer rests on, intervals, other answers, points that nothing beats */
+    bool schemes_unsaid; /* nobody named a scheme */
+    bool batch_unsaid;   /* nobody said how many sequences a GPU has */
 } spw_plan_view;
 
 #endif

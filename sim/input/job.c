@@ -5,6 +5,7 @@
 #include "sim/input/grid.h"
 #include "sim/input/job_check.h"
 #include "sim/input/job_override.h"
+#include "sim/input/job_software.h"
 #include "sim/input/job_split.h"
 #include "sim/input/precision_fill.h"
 #include "sim/input/remat_modules.h"
@@ -17,6 +18,7 @@
 static const spw_choice optimizers[] = {{"sharded", SPW_OPTIMIZER_SHARDED},
                                         {"distributed", SPW_OPTIMIZER_DISTRIBUTED},
                                         {"replicated", SPW_OPTIMIZER_REPLICATED},
+                                        {"auto", SPW_OPTIMIZER_AUTO},
                                         {NULL, 0}};
 const char *spw_optimizer_name(spw_optimizer_kind optimizer) { return optimizers[optimizer].name; }
 
@@ -406,8 +408,10 @@ static const spw_setting rows[] = {
      .kind = SPW_SETTING_CHOICE,
      SPW_SETTING_CHOICE_OF(spw_job, optimizer, spw_optimizer_kind),
      .choices = optimizers,
-     .fallback = "sharded",
-     .help = "what is kept once over all replicas: everything, the optimizer's state (Megatron), or nothing",
+     .fallback = "auto",
+     .help = "what is kept once over all replicas: everything, the optimizer's state (Megatron), or nothing; "
+             "auto: "
+             "sharded, and distributed of a plan without a job's file whose schemes are Megatron-Core's",
      .option = "optimizer"},
     COUNT_ROW("optimizer_instances", optimizer_instances, 1, MOST_RANKS, "1",
               "Megatron's --num-distributed-optimizer-instances, with optimizer: distributed: groups of "
@@ -516,6 +520,7 @@ static const char *place_of(const spw_job_place *at, const spw_settings *setting
     for (size_t i = 0; i < at->overrides; i++) {
         const size_t used = strlen(out);
         if (of_group && strncmp(at->override[i].key, key, group) != 0) continue;
+        if (at->override[i].label[0] == '\0') continue;
         (void)snprintf(out + used, SPW_SETTINGS_PLACE - used, "%s%s", used > 0 ? ", " : "",
                        at->override[i].label);
     }
@@ -535,7 +540,6 @@ spw_status spw_job_parse_at(const spw_job_place *at, const char *text, size_t le
     SPW_TRY(spw_job_given_put(settings, at->given, at->givens));
     SPW_TRY(spw_job_overrides_put(settings, at->override, at->overrides, &implied));
     SPW_TRY(spw_settings_read(settings, rows, read));
-    spw_precision_fill(read);
     key = "model";
     SPW_TRY(spw_model_read(read->model_text, folder_of(at, key), &read->model));
     if (read->part == SPW_PART_EXPERT_LAYERS) {
@@ -547,6 +551,9 @@ spw_status spw_job_parse_at(const spw_job_place *at, const char *text, size_t le
     }
     key = "cluster";
     SPW_TRY(spw_cluster_read(read->cluster_text, folder_of(at, key), &read->cluster));
+    if (at->bare) spw_job_schemes_fill(read);
+    spw_job_optimizer_fill(read, at->bare);
+    spw_precision_fill(read);
     key = "gpus";
     if (read->gpus > 0) SPW_TRY(spw_cluster_resize(&read->cluster, read->gpus));
     SPW_TRY(spw_job_split_fill(read, &key));

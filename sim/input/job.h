@@ -36,7 +36,8 @@ typedef struct spw_precision {
 typedef enum spw_optimizer_kind {
     SPW_OPTIMIZER_SHARDED,
     SPW_OPTIMIZER_DISTRIBUTED,
-    SPW_OPTIMIZER_REPLICATED
+    SPW_OPTIMIZER_REPLICATED,
+    SPW_OPTIMIZER_AUTO /* as it is read: spw_job_optimizer_fill makes it one of the others */
 } spw_optimizer_kind;
 /* Of optimizer sharded under PyTorch: what its FSDP2 does with the gathered weights of a layer (sim/memory/fsdp2.h). Off: a
  * layer scan gathers the layer at work and the next one. Default: as torchtitan does for its own schemes, off for others;

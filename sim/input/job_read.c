@@ -19,20 +19,13 @@ spw_status spw_job_read(const char *path, spw_job *out) { return spw_job_read_wi
 spw_status spw_job_read_with(const char *path, const spw_job_override *override, size_t overrides,
                              spw_job *out) {
     static const char bare[] =
-        "parallel: {expert: 0, fsdp: 0}\nbatch: {sequences_per_gpu: 1, sequence_length: 4096}\n"
-        "schemes: [\"dense:capacity_factor=1.25\", gmm, gmm-deepep]\n";
-    enum { DEEPEP = 2 };
+        "parallel: {expert: 0, fsdp: 0}\nbatch: {sequences_per_gpu: 1, sequence_length: 4096}\n";
     spw_status status = SPW_OK;
     char *text = NULL, *folder = NULL;
     size_t length = 0;
     spw_job_place at = {
         .where = "command line", .bare = path == NULL, .override = override, .overrides = overrides};
-    if (path == NULL) {
-        status = spw_job_parse_at(&at, bare, sizeof bare - 1, out);
-        if (status == SPW_OK && out->cluster.gpu_generation == SPW_GPU_NONE) /* DeepEP is a library of GPUs */
-            (void)snprintf(out->scheme[DEEPEP], sizeof out->scheme[DEEPEP], "ring");
-        return status;
-    }
+    if (path == NULL) return spw_job_parse_at(&at, bare, sizeof bare - 1, out);
     if (path[strspn(path, " \t\r\n")] == '{') { /* the job itself */
         at.where = "--job {...}";
         return strlen(path) < SPW_SETTINGS_BYTES

@@ -462,10 +462,16 @@ static spw_status ask_judge(replay *r, size_t i, bool *wanted) {
     spw_replay_prospect prospect = spw_replay_row_prospect(row, i);
     spw_status status = SPW_OK;
     SPW_TRY(judge->wants(judge->state, &prospect, wanted));
-    if (!*wanted || !row->timed) return SPW_OK;
-    SPW_TRY(spw_replay_time_most(&row->time, &prospect.tokens_per_s_most));
-    SPW_TRY(judge->wants(judge->state, &prospect, wanted));
-    if (*wanted) SPW_TRY(spw_replay_row_end_time(row));
+    if (*wanted && row->timed) {
+        SPW_TRY(spw_replay_time_most(&row->time, &prospect.tokens_per_s_most));
+        SPW_TRY(judge->wants(judge->state, &prospect, wanted));
+        if (*wanted) SPW_TRY(spw_replay_row_end_time(row));
+    }
+    if (*wanted && row->timed && row->reserved != NULL) {
+        prospect.tokens_per_s_most = spw_replay_time_speed(&row->time);
+        SPW_TRY(judge->wants(judge->state, &prospect, wanted));
+    }
+    if (*wanted) SPW_TRY(spw_replay_row_end_reserved(row, r->frame.steps - 1));
 
 cleanup:
     return status;

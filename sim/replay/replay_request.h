@@ -60,7 +60,8 @@ typedef struct spw_replay_prospect {
 } spw_replay_prospect;
 
 /* Who decides which rows are finished. A row whose last step is replayed is asked about by its memory, and if it is wanted and has a
- * time, once more by how fast it is at most; only what is still wanted then is timed, and handed over. */
+ * time, once more by how fast it is at most; what is still wanted then is timed, and if an allocator is to be run, asked about by its time;
+ * only what is wanted even then is run through the allocator, and handed over. */
 typedef struct spw_replay_judge {
     void *state; /* NULL = nobody: all are */
     spw_status (*wants)(void *state, const spw_replay_prospect *prospect, bool *out);

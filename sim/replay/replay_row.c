@@ -378,6 +378,12 @@ static void note_balanced(spw_replay_row *row) {
         for (size_t b = 0; b < f->micro_batches; b++) spw_reserved_memory_note(row->reserved, l, b, 0, rows);
 }
 
+spw_status spw_replay_row_end_reserved(spw_replay_row *row, size_t step) {
+    if (row->reserved == NULL) return SPW_OK;
+    if (!row->memory.routed) note_balanced(row);
+    return spw_reserved_memory_end_step(row->reserved, step, row->memory.place_peak);
+}
+
 spw_status spw_replay_row_end(spw_replay_row *row, size_t step) {
     const bool judged = row->frame->request->judge.state != NULL && step + 1 == row->frame->steps;
     spw_status status = SPW_OK;
@@ -392,9 +398,7 @@ spw_status spw_replay_row_end(spw_replay_row *row, size_t step) {
                              spw_composer_step_id(row->frame->composer, step));
     }
     if (!judged) SPW_TRY(spw_replay_row_end_time(row));
-    if (row->reserved == NULL) return SPW_OK;
-    if (!row->memory.routed) note_balanced(row);
-    SPW_TRY(spw_reserved_memory_end_step(row->reserved, step, row->memory.place_peak));
+    if (!judged) SPW_TRY(spw_replay_row_end_reserved(row, step));
 
 cleanup:
     return status;

@@ -88,6 +88,8 @@ SPW_MUST_CHECK spw_status spw_replay_row_end(spw_replay_row *row, size_t step);
 /* What is left of the last step where a judge decides who is timed. */
 spw_replay_prospect spw_replay_row_prospect(const spw_replay_row *row, size_t index);
 SPW_MUST_CHECK spw_status spw_replay_row_end_time(spw_replay_row *row);
+/* The allocator through the step, position `step`; nothing where none is replayed. */
+SPW_MUST_CHECK spw_status spw_replay_row_end_reserved(spw_replay_row *row, size_t step);
 /* All that ended steps have left, of a row without an allocator. */
 SPW_MUST_CHECK spw_status spw_replay_row_state(spw_replay_row *row, const spw_state *state);
 /* The step ended last, for a sink. */

@@ -181,6 +181,11 @@ spw_status spw_replay_time_most(const spw_replay_time *t, double *out) {
     return status;
 }
 
+double spw_replay_time_speed(const spw_replay_time *t) {
+    if (t->scaled == NULL || t->steps == 0 || !(t->sum.step_s > 0.0)) return INFINITY;
+    return spw_megatron_job_tokens(&t->q.point) * (double)t->steps / t->sum.step_s;
+}
+
 spw_status spw_replay_time_finish(spw_replay_time *t, spw_replay_times *out) {
     const double steps = (double)t->steps;
     spw_timeline balanced, aligned, *mean = &out->mean;

@@ -63,6 +63,9 @@ SPW_MUST_CHECK spw_status spw_replay_time_end(spw_replay_time *time);
  * sooner than by spw_replay_time_end(). */
 SPW_MUST_CHECK spw_status spw_replay_time_most(const spw_replay_time *time, double *out);
 
+/* Tokens/s of a GPU over the steps that ended; INFINITY where only spw_replay_time_finish() knows it. */
+double spw_replay_time_speed(const spw_replay_time *time);
+
 typedef struct spw_replay_times {
     spw_timeline mean; /* over the steps */
     spw_step_span worst_span;

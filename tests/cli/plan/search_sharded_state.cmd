@@ -1,1 +1,1 @@
-plan --search --model olmoe-1b-7b --cluster h200:8x1 --scheme megatron-flex --sequences-per-gpu 1 --sequence-length 256 --over pipeline=1 --over micro-batches=1 --over remat=full --expert-parallel 8 --stack none --details
+plan --search --model olmoe-1b-7b --cluster h200:8x1 --scheme megatron-flex --optimizer sharded --sequences-per-gpu 1 --sequence-length 256 --over pipeline=1 --over micro-batches=1 --over remat=full --expert-parallel 8 --stack none --details

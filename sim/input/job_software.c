@@ -1,0 +1,41 @@
+#include "sim/input/job_software.h"
+
+#include "sim/input/job.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST = 3 };
+typedef enum kind { TPU, DEEPEP_GPU, NVIDIA_GPU, OTHER_GPU, KINDS } kind;
+/* DeepEP is a library of GPUs, and Megatron-Core's of Hopper's and later ones. */
+static const char *const assumed[KINDS][MOST] = {
+    [TPU] = {"dense:capacity_factor=1.25", "gmm", "ring"},
+    [DEEPEP_GPU] = {"megatron-alltoall", "megatron-flex"},
+    [NVIDIA_GPU] = {"megatron-alltoall", "megatron-allgather"},
+    [OTHER_GPU] = {"dense:capacity_factor=1.25", "gmm", "gmm-deepep"}};
+
+static kind kind_of(const spw_cluster *cluster) {
+    switch (cluster->gpu_generation) {
+    case SPW_GPU_NONE: return TPU;
+    case SPW_GPU_HOPPER:
+    case SPW_GPU_BLACKWELL: return DEEPEP_GPU;
+    default: return cluster->gpu_vendor == SPW_VENDOR_NVIDIA ? NVIDIA_GPU : OTHER_GPU;
+    }
+}
+
+void spw_job_schemes_fill(spw_job *job) {
+    const char *const *scheme = assumed[kind_of(&job->cluster)];
+    if (job->schemes > 0) return;
+    for (; job->schemes < MOST && scheme[job->schemes] != NULL; job->schemes++)
+        (void)snprintf(job->scheme[job->schemes], sizeof job->scheme[0], "%s", scheme[job->schemes]);
+}
+
+void spw_job_optimizer_fill(spw_job *job, bool bare) {
+    static const char megatron[] = "megatron-";
+    size_t of_megatron = 0;
+    if (job->optimizer != SPW_OPTIMIZER_AUTO) return;
+    for (size_t i = 0; i < job->schemes; i++)
+        of_megatron += strncmp(job->scheme[i], megatron, sizeof megatron - 1) == 0;
+    job->optimizer = bare && of_megatron > 0 && of_megatron == job->schemes ? SPW_OPTIMIZER_DISTRIBUTED
+                                                                            : SPW_OPTIMIZER_SHARDED;
+}
