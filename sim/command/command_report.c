@@ -51,6 +51,12 @@ static const struct argp argp = {
         "and sources. The page needs no network and no script.",
 };
 
+/* What a page calls a file: its name, without the folders of somebody's machine. */
+static const char *name_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash != NULL && slash[1] != '\0' ? slash + 1 : path;
+}
+
 /* A result, or a plan with a replay beside it. */
 static spw_status read_all(const report_options *o, spw_report *report, spw_report *replay) {
     spw_status status = SPW_OK;
@@ -83,9 +89,10 @@ spw_status spw_command_report(int argc, char **argv) {
     SPW_TRY(spw_file_begin(o.output, &target));
     out = fopen(target.temporary, "w");
     if (out == NULL) SPW_TRY(spw_fail(SPW_EIO, "%s: cannot be written: %s", o.output, strerror(errno)));
-    SPW_TRY(o.replay != NULL  ? spw_report_write_both(&report, o.result_path, &replay, o.replay, out)
-            : report.searched ? spw_report_write_search(&report, o.result_path, out)
-                              : spw_report_write(&report, o.result_path, out));
+    SPW_TRY(o.replay != NULL
+                ? spw_report_write_both(&report, name_of(o.result_path), &replay, name_of(o.replay), out)
+            : report.searched ? spw_report_write_search(&report, name_of(o.result_path), out)
+                              : spw_report_write(&report, name_of(o.result_path), out));
     const bool failed = ferror(out) != 0, closed = fclose(out) == 0;
     out = NULL;
     if (failed || !closed) SPW_TRY(spw_fail(SPW_EIO, "%s: cannot be written; is the disk full?", o.output));
