@@ -209,10 +209,13 @@ spw_status spw_report_write(const spw_report *report, const char *name, FILE *ou
 
 spw_status spw_report_write_both(const spw_report *plan, const char *plan_name, const spw_report *replay,
                                  const char *replay_name, FILE *out) {
+    static const spw_report_beside words = {
+        "The plan beside the replay", "plan", "replay",
+        "No scheme of the replay is a point of the plan with the same batch and split."};
     spw_status status = SPW_OK;
     write_head(plan, out);
     SPW_TRY(write_body(plan, plan_name, true, out));
-    spw_report_write_beside(plan, replay, out);
+    spw_report_write_beside(plan, replay, &words, out);
     (void)fputs("</main><main class=\"beside\">", out);
     SPW_TRY(write_body(replay, replay_name, true, out));
     (void)fputs("</main></body></html>\n", out);
@@ -221,9 +224,8 @@ cleanup:
     return status;
 }
 
-spw_status spw_report_write_search(const spw_report *search, const char *name, FILE *out) {
+static spw_status write_search(const spw_report *search, const char *name, FILE *out) {
     spw_status status = SPW_OK;
-    write_head(search, out);
     spw_report_write_found(search, name, out);
     for (size_t i = 0; i < search->points; i++) {
         const spw_report *point = &search->point[i];
@@ -236,6 +238,42 @@ spw_status spw_report_write_search(const spw_report *search, const char *name, F
         SPW_TRY(write_body(point, name, true, out));
         if (i > 0) (void)fputs("</details>", out);
     }
+
+cleanup:
+    return status;
+}
+
+spw_status spw_report_write_search(const spw_report *search, const char *name, FILE *out) {
+    write_head(search, out);
+    const spw_status status = write_search(search, name, out);
+    (void)fputs("</main></body></html>\n", out);
+    return status;
+}
+
+/* Of a search, what it found and the plan of its best point. */
+static spw_status write_folded(const char *letter, const spw_report *report, const char *name, FILE *out) {
+    spw_status status = SPW_OK;
+    (void)fprintf(out, "<details><summary>All of %s: ", letter);
+    spw_html_text(out, name);
+    (void)fputs("</summary>", out);
+    if (report->searched) spw_report_write_found(report, name, out);
+    SPW_TRY(write_body(report->searched ? &report->point[0] : report, name, false, out));
+    (void)fputs("</details>", out);
+
+cleanup:
+    return status;
+}
+
+spw_status spw_report_write_pair(const spw_report *a, const char *a_name, const spw_report *b,
+                                 const char *b_name, FILE *out) {
+    spw_status status = SPW_OK;
+    if ((a->searched && a->points == 0) || (b->searched && b->points == 0))
+        SPW_TRY(spw_fail(SPW_EARG, "%s: this search found no point to set beside another; report it alone",
+                         a->searched && a->points == 0 ? a_name : b_name));
+    write_head(a, out);
+    spw_report_write_compared(a, a_name, b, b_name, out);
+    SPW_TRY(write_folded("A", a, a_name, out));
+    SPW_TRY(write_folded("B", b, b_name, out));
     (void)fputs("</main></body></html>\n", out);
 
 cleanup:

@@ -184,7 +184,7 @@ def spillway(*arguments, to=None):
 
 
 def pages(folder):
-    """What users make: replays of real and of generated routing, with and without times, plans, a plan beside a replay."""
+    """What users make: replays of real and of generated routing, with and without times, plans, a search, two plans side by side, a plan beside a replay."""
     slice_, jobs = "traces/data/training_aux_e64_slice.h5", source / "sim/jobs"
     schemes = ["--scheme", "dense:capacity_factor=1.25", "--scheme", "ragged", "--scheme", "gmm", "--scheme", "gmm:buffer_factor=2", "--scheme", "ring"]
     spillway("replay", slice_, "--job", jobs / "scratch-moe-e64.yaml", "--output", folder / "real.h5")
@@ -196,10 +196,14 @@ def pages(folder):
     spillway("plan", "--model", "glm-4.5", "--cluster", "h200:8x16", "--scheme", "megatron-alltoall",
              "--sequence-length", 4096, "--expert-parallel", "8,16,32", "--sequences-per-gpu", "1,2,4,8", "--remat", "full", "--price", 2.5,
              "--imbalance", 1.3, "--format", "json", to=folder / "megatron.json")
-    for name in ("real.h5", "deepseek.h5", "plan.json", "megatron.json"):
+    spillway("plan", "--search", "--model", "olmoe-1b-7b", "--cluster", "h100-1x8", "--optimizer", "distributed", "--scheme", "megatron-alltoall",
+             "--over", "pipeline=1,2", "--over", "micro-batches=1,2,4", "--price", 2, "--format", "json", to=folder / "search.json")
+    for name in ("real.h5", "deepseek.h5", "plan.json", "megatron.json", "search.json"):
         page = folder / (pathlib.Path(name).stem + ".html")
         spillway("report", folder / name, "--output", page)
         yield page
+    spillway("report", folder / "plan.json", folder / "megatron.json", "--output", folder / "pair.html")
+    yield folder / "pair.html"
     spillway("report", folder / "plan.json", "--replay", folder / "deepseek.h5", "--output", folder / "beside.html")
     yield folder / "beside.html"
 
@@ -247,4 +251,5 @@ def main():
     return 1 if wrong else 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1353,7 +1353,7 @@ def damage():
 
 def options():
     refused("no result", USAGE, ["which result"], "report", lines=3)
-    refused("two results", USAGE, ["second"], "report", good, good, "--output", page_path, lines=3)
+    refused("three results", USAGE, ["third"], "report", good, good, good, "--output", page_path, lines=3)
     refused("no output", USAGE, ["--output"], "report", good)
     refused("an empty name", USAGE, ["the output has no name"], "report", good, "--output", "")
     refused("onto the result", USAGE, ["itself"], "report", good, "--output", good)
