@@ -18,6 +18,7 @@ program, source = (pathlib.Path(a).resolve() for a in sys.argv[1:3])
 pictures = pathlib.Path(sys.argv[3]) if len(sys.argv) > 3 else None
 
 SCREENS = [(1280, "screen"), (390, "screen"), (718, "print")]  # the last: an A4 sheet between margins of 1 cm, at 96 pixels an inch
+MOST_SCREENS = {"real": 4, "deepseek": 4, "pair": 4}  # of 800 pixels on a desk; what is folded is not counted
 CONTRAST = {"screen": 3.0, "print": 3.0}  # WCAG 2.1, AA, of large texts and of graphics; small texts: 4.5
 
 # Everything that the browser is asked of one page; the answer is a list of complaints.
@@ -152,7 +153,9 @@ class Browser:
         self.call("Page.navigate", url=page.as_uri())
         while self.message().get("method") != "Page.loadEventFired":
             pass
-        found = self.ask(f"{LOOK}({CONTRAST[media]})")
+        high = self.ask("document.scrollingElement.scrollHeight")
+        self.ask("document.querySelectorAll('details.fold, details.every').forEach((d) => { d.open = true; }), 0")
+        found = {**self.ask(f"{LOOK}({CONTRAST[media]})"), "high": high}
         for event in self.asked:
             url = event["params"].get("request", {}).get("url", "")
             if url != page.as_uri() and not url.startswith("data:"):
@@ -227,6 +230,9 @@ def main():
                 for scheme in ("light", "dark"):
                     found = browser.open(page, width, media, scheme)
                     looked += 1
+                    high = found["high"]
+                    if (width, media) == SCREENS[0] and high > 800 * MOST_SCREENS.get(page.stem, 100):
+                        wrong.append(f"{page.name}: {high} pixels high, {MOST_SCREENS[page.stem]} screens of 800 would be right")
                     view = f"{page.name}, {width} pixels, {media}, {scheme}"
                     wrong += [f"{view}: {text}" for text in found["bad"]]
                     print(f"{view}: {found['texts']} texts, {len(found['bad'])} complaints", flush=True)
