@@ -100,9 +100,11 @@ def _cost_words(cost: Mapping[str, Any] | None, tokens: float | None) -> str:
     return f"; {_amount(tokens)} tokens take {cost['days']:.3g} days ({cost['days_low']:.3g} to {cost['days_high']:.3g}){money}"
 
 
-def _fit_words(verdict: str, sure: bool, needs: float, budget: float) -> str:
+def _fit_words(verdict: str, sure: bool, needs: float, budget: float, reserved: float | None) -> str:
+    """reserved: what PyTorch's allocator takes from the GPU for what is live; None: it was not replayed."""
     word = "surely fits" if sure else {"fits": "fits", "tight": "may not fit", "oom": "does not fit"}[verdict]
-    return f"It {word}: {needs / GIB:.1f} of {budget / GIB:.1f} GiB"
+    held = f"{needs / GIB:.1f}" if reserved is None else f"{needs / GIB:.1f} GiB live, {reserved / GIB:.1f} reserved,"
+    return f"It {word}: {held} of {budget / GIB:.1f} GiB"
 
 
 @dataclass(repr=False)
@@ -142,8 +144,9 @@ class Replay(Answer):
     @staticmethod
     def _fit(row: Mapping[str, Any], before: str = "") -> str:
         memory, time, drops = row["memory"], row.get("time") or {}, row.get("drops") or {}
+        reserved = memory["allocator"]["reserved"]["max_bytes"] if memory.get("allocator") else None
         uneven = f"; uneven routing makes the step {time['over_balanced']:.3f} times as long" if time.get("over_balanced") else ""
-        return before + _fit_words(memory["verdict"], memory["surely_fits"], memory["max_bytes"], memory["budget_bytes"]) + uneven + \
+        return before + _fit_words(memory["verdict"], memory["surely_fits"], memory["max_bytes"], memory["budget_bytes"], reserved) + uneven + \
             f"; it drops {100 * (drops.get('fraction') or 0):.2f} %."
 
     def components(self) -> pandas.DataFrame:
@@ -204,7 +207,7 @@ class Search(Answer):
         tokens = self.json.get("tokens")
         lines = [f"Best: {_point_words(best)} on {best['gpus']} GPUs: {_figure(best['tokens_per_s_per_gpu'] or float('nan'))} tokens/s a GPU"
                  f"{_cost_words(best.get('cost'), tokens)}.",
-                 _fit_words(best["verdict"], best["surely_fits"], best["peak_bytes"], best["budget_bytes"]) + "."]
+                 _fit_words(best["verdict"], best["surely_fits"], best["peak_bytes"], best["budget_bytes"], best["reserved_bytes"]) + "."]
         if sure is None:
             lines.append("No point surely fits.")
         elif not best["surely_fits"]:

@@ -66,8 +66,8 @@ check(dict(read) == want["job"] and read.framework == want["framework"] == "mega
 check(len(read.notes) == sum(map(len, want["notes"].values())) > 0 and set(read.notes["kind"]) <= set(want["notes"]), "its notes")
 check(read["model"] == "olmoe-1b-7b" and read["parallel"]["expert"] == 8 and read["schemes"] == ["megatron-alltoall"], "the job that came back")
 again = spillway.plan(read, routing="uniform")
-best = spillway.plan(JOB, routing="uniform").json["answers"]["fastest"]
-check(again.rows["memory.peak_bytes"][0] == spillway.plan(JOB, routing="uniform").rows["memory.peak_bytes"][best], "flags out and in: another memory")
+first = spillway.plan(JOB, routing="uniform").json["answers"]["fastest"]
+check(again.rows["memory.peak_bytes"][0] == spillway.plan(JOB, routing="uniform").rows["memory.peak_bytes"][first], "flags out and in: another memory")
 changed = spillway.job(script, cluster="h100-1x8", overlap_grad_reduce=False)
 check(read["overlap_grad_reduce"] is True or changed["overlap_grad_reduce"] is False, "a keyword of job()")
 
@@ -111,7 +111,11 @@ check(list(search.table["cost"]) == [p["cost"]["money"] for p in search.json["fr
 first, second = plan.sentences[:2]
 check(f"{row['scheme']}, EP {row['expert_parallel']}, {row['sequences_per_gpu']} sequence" in first, first)
 check(f"{row['time']['tokens_per_s_per_gpu']:,.0f} tokens/s" in first and "1 T tokens" in first and "cost" in first, first)
-check(f"{row['memory']['max_bytes'] / GIB:.1f} of {row['memory']['budget_bytes'] / GIB:.1f} GiB" in second, second)
+check(f"{row['memory']['max_bytes'] / GIB:.1f} GiB live, {row['memory']['allocator']['reserved']['max_bytes'] / GIB:.1f} reserved, "
+      f"of {row['memory']['budget_bytes'] / GIB:.1f} GiB" in second, second)
+best = search.json["best"]
+check(f"{best['peak_bytes'] / GIB:.1f} GiB live, {best['reserved_bytes'] / GIB:.1f} reserved, of {best['budget_bytes'] / GIB:.1f} GiB" in search.sentences[1],
+      search.sentences[1])
 check(f"{search.json['best']['gpus']} GPUs" in search.sentences[0] and len(search.sentences) <= 3, str(search.sentences))
 full = spillway.plan(JOB, scheme="megatron-alltoall", sequences_per_gpu=64, routing="uniform")
 check(full.fastest is None and any("does not fit" in line for line in full.sentences), f"a plan in which nothing fits: {full.sentences}")
@@ -196,7 +200,8 @@ check(axes.lines["this routing"] == (line["at"], [b / GIB for b in line["bytes"]
 check(max(axes.lines["this routing"][1]) * GIB == line["peak_bytes"] and ("balanced routing" in axes.lines) == (line["balanced"] is not None), "its peak")
 axes = spillway.figures.memory(plan, Axes())
 check(all(abs(sum(bar[1][i] for bar in axes.bars) * GIB - r["memory"]["peak_bytes"]) < 1e3 for i, r in enumerate(plan.json["rows"])), "bars of memory")
-bare = spillway.plan(JOB, stack="none", routing="uniform")
+bare = spillway.plan(JOB, stack="none", routing="uniform", no_allocator=True)
+check("live" not in "".join(bare.sentences) and "GiB" in "".join(bare.sentences), str(bare.sentences))
 fails("stack that has times", spillway.figures.speed, bare, Axes(), kind=ValueError)
 fails("price", spillway.figures.cost, spillway.plan(JOB, routing="uniform"), Axes(), kind=ValueError)
 with spillway.Trace(source / "traces/data/training_aux_e64_slice.h5") as trace:
