@@ -189,7 +189,7 @@ class Plan(Replay):
 @dataclass(repr=False)
 class Search(Answer):
     """What search() found. `front`: points that no other beats, a row each, the best first; `plans`: the best of them as
-    plan() gives them, so that their memory, time and advice can be looked at; `json` is the whole answer (docs/plan.md)."""
+    plan() gives them, so that their memory, time and advice can be looked at; `json` is the whole answer (docs/search.md)."""
 
     json: dict = field(repr=False)
     front: pandas.DataFrame
@@ -232,7 +232,7 @@ class Search(Answer):
 @dataclass(repr=False)
 class Until(Answer):
     """How uneven routing may get. `rows` has a row a question and point: `good` is the most uneven routing that it bears, `sure` the
-    most that it surely bears (docs/plan.md)."""
+    most that it surely bears (docs/until.md)."""
 
     json: list = field(repr=False)
     rows: pandas.DataFrame
