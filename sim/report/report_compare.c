@@ -304,6 +304,8 @@ void spw_report_write_compared(const spw_report *a, const char *a_name, const sp
                 "class=\"answer\">",
                 out);
     write_lead(side, out);
+    if (strcmp(a->model, b->model) != 0)
+        (void)fputs("<p class=\"doubt\">The two train different models.</p>", out);
     for (int i = 0; i < SIDES; i++) write_side(&side[i], out);
     write_costs(side, out);
     (void)fputs("</section>", out);

@@ -97,6 +97,8 @@ check(made == meant and len(made) > 20_000, "report() differs from the program's
 check("<iframe srcdoc=" in page._repr_html_() and "<script" not in page._repr_html_(), "a notebook shows the page")
 check(spillway.report(search, output=scratch / "search.html").stat().st_size > 20_000, "the page of a search")
 check(spillway.report(scratch / "plan.json", output=scratch / "file.html").read_text() == meant, "the page of a file")
+both = spillway.report(plan, search, output=scratch / "both.html").read_text()
+check("<h1>A beside B</h1>" in both and "plan1.json" in both and "search2.json" in both and "spillway-" not in both.split("<details")[0], "two side by side")
 fails("no-such.json", spillway.report, "no-such.json", output=scratch / "none.html")
 
 # What is shown: the answer in short, and ten columns.

@@ -93,7 +93,8 @@ def words(value):
 
 
 def made(name, *options):
-    told = run("plan", "--model", "olmoe-1b-7b", "--cluster", "h100-1x8", "--optimizer", "distributed", "--expert-parallel", 8, *options,
+    model = [] if "--model" in options else ["--model", "olmoe-1b-7b"]
+    told = run("plan", *model, "--cluster", "h100-1x8", "--optimizer", "distributed", "--expert-parallel", 8, *options,
                "--format", "json")
     expect(told.returncode == 0, f"{name}: {told.stderr}")
     (folder / f"{name}.json").write_text(told.stdout)
@@ -165,6 +166,9 @@ def check_pair(a_name, b_name, a, b):
         expect(any("different numbers of tokens" in doubt for doubt in page.doubts) == (a_plan["settings"]["tokens"] != b_plan["settings"]["tokens"]),
                f"{pair}: tokens: {page.doubts}")
 
+    expect(any("different models" in doubt for doubt in page.doubts) == (a_plan["settings"]["model"] != b_plan["settings"]["model"]),
+           f"{pair}: models: {page.doubts}")
+
     # Points of both, by scheme, batch and split.
     def name(row):
         return row["scheme"], row["sequences_per_gpu"], row["expert_parallel"], row["fsdp"]
@@ -197,6 +201,8 @@ full = made("full", "--scheme", "megatron-alltoall", "--sequences-per-gpu", 512)
 live = made("live", "--scheme", "megatron-alltoall", "--stack", "none", "--no-allocator")
 found = made("found", "--scheme", "megatron-alltoall", "--search", "--over", "pipeline=1,2", "--over", "micro-batches=1,2", "--sequences-per-gpu", "1,2", "--price", 2)
 none = made("none", "--scheme", "megatron-alltoall", "--search", "--over", "pipeline=1", "--over", "micro-batches=1", "--tokens-per-day", "1e15")
+other = made("other", "--scheme", "megatron-alltoall", "--model", "qwen3-30b-a3b")
+check_pair("other", "cheap", other, cheap)
 check_pair("cheap", "longer", cheap, longer)
 check_pair("longer", "cheap", longer, cheap)
 check_pair("cheap", "cheap", cheap, cheap)
