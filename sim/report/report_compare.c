@@ -273,6 +273,13 @@ static void write_question(const compared side[SIDES], FILE *out) {
     json_t *job[SIDES];
     size_t found = 0;
     for (int i = 0; i < SIDES; i++) job[i] = json_object_get(side[i].report->settings, "job");
+    if (job[0] == NULL || job[1] == NULL) {
+        (void)fputs(
+            "<section><h2>What differs in the question</h2><p>Not known: a file of an earlier version does "
+            "not say its whole job. Ask again to have it here.</p></section>",
+            out);
+        return;
+    }
     write_differences("", job[0], job[1], false, &found, out);
     write_differences("", job[1], job[0], true, &found, out);
     for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {

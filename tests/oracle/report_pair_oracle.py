@@ -222,6 +222,29 @@ expect("<script" not in text and "<b>key" not in text, "text of a file reaches t
 rows = {row[0][0]: row for row in Page(text).tables["What differs in the question"]}
 expect([cell[0] for cell in rows["<b>key"]] == ["<b>key", "</td>, 1, 2.5, \u2013, true", "\u2013"], f"a key of A alone: {rows}")
 
+# A file of an earlier version does not say its job.
+old = json.loads((folder / "cheap.json").read_text())
+del old["settings"]["job"]
+(folder / "old.json").write_text(json.dumps(old))
+expect(run("report", "cheap.json", "old.json", "--output", "old.html").returncode == 0 and "Not known: a file of an earlier" in (folder / "old.html").read_text(),
+       "a file without a job")
+
+# Two replays: every link goes to a place of its own side.
+told = run("trace", "generate", "trace.h5", "--experts", 64, "--top-k", 8, "--layers", 2, "--steps", 3, "--ranks", 8, "--tokens-per-rank", 64,
+           "--hidden", 2048, "--distribution", "lognormal:sigma=1", "--seed", 5)
+expect(told.returncode == 0, told.stderr)
+for name, scheme in (("first", "megatron-alltoall"), ("second", "megatron-allgather")):
+    told = run("replay", "trace.h5", "--model", "olmoe-1b-7b", "--cluster", "h100-1x8", "--optimizer", "distributed", "--expert-parallel", 8,
+               "--sequence-length", 64, "--scheme", scheme, "--output", f"{name}.h5")
+    expect(told.returncode == 0, told.stderr)
+told = run("report", "first.h5", "second.h5", "--output", "replays.html")
+expect(told.returncode == 0, told.stderr)
+text = (folder / "replays.html").read_text()
+places, links = re.findall(r' id="([^"]*)"', text), re.findall(r' href="#([^"]*)"', text)
+expect(len(places) == len(set(places)) == 6 and set(links) == set(places) and len(links) == 6, f"places {places}, links {links}")
+second = text.split("All of B")[1]
+expect(all(link.endswith("-b") for link in re.findall(r'href="#([^"]*)"', second)), "links of B go to A")
+
 # --drop-at-most is of both; what cannot be set beside one another is refused.
 expect(run("report", "cheap.json", "longer.json", "--drop-at-most", 0, "--output", "pair.html").returncode == 0, "--drop-at-most")
 for words_, part in ((("none.json", "cheap.json"), "found no point"), (("cheap.json", "none.json"), "found no point"),
