@@ -1,17 +1,26 @@
 """What the functions of questions.py do with their keywords."""
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ._library import _word
+from ._library import Error, _word
 from .keywords import KEYS, OPTIONS
+
+ARGUMENT = 2  # SPW_CODE_ARGUMENT of spillway.h
 
 
 def given(names: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a call that were given: locals() of a function whose last parameter is **others."""
     names = dict(names)
-    names.update(names.pop("others"))
+    others = names.pop("others")
+    known = {*KEYS, *names}
+    for name in others:
+        near = [] if name in known else difflib.get_close_matches(name, known, 1, 0.8)
+        if near:
+            raise Error(f"{name}: there is no such keyword; {near[0]} would be right", ARGUMENT)
+    names.update(others)
     return {name: value for name, value in names.items() if value is not None and value is not False or name in KEYS and value is False}
 
 

@@ -71,6 +71,9 @@ check(again.rows["memory.peak_bytes"][0] == spillway.plan(JOB, routing="uniform"
 changed = spillway.job(script, cluster="h100-1x8", overlap_grad_reduce=False)
 check(read["overlap_grad_reduce"] is True or changed["overlap_grad_reduce"] is False, "a keyword of job()")
 
+for wrong, right in (("overlap_grad_reduc", "overlap_grad_reduce"), ("sequence_per_gpu", "sequences_per_gpu"), ("parallel_shedule", "parallel_schedule")):
+    fails(f"{wrong}: there is no such keyword; {right} would be right", spillway.plan, JOB, **{wrong: 1})
+
 # score() and verify(): as the program has them.
 table = source / "notebooks_data/published/deepseek3_mi355x_c4.csv"
 scored = spillway.score(table)
