@@ -21,7 +21,6 @@ typedef struct compared {
 /* --- Figures --- */
 
 #define AT(field) offsetof(spw_report_row, field)
-#define SPAN(figure) AT(figure.value), AT(figure.low), AT(figure.high)
 enum { NO_END = 0 }; /* no figure is the first field */
 
 /* `format` NULL: an amount; `unit`: what the figure is divided by. `timed`: only where there is a time. */
@@ -33,11 +32,13 @@ static const struct {
 } figures[] = {
     {"tokens/s a GPU", "%.0f", 1.0, AT(tokens), AT(tokens_low), AT(tokens_high), true},
     {"step, s", "%.3f", 1.0, AT(step_s), AT(low_s), AT(high_s), true},
-    {"step over balanced", "%.3f&times;", 1.0, SPAN(over_balanced), true},
-    {"tokens a day", NULL, 1.0, SPAN(cost.tokens_per_day), true},
-    {"days", "%.1f", 1.0, SPAN(cost.days), true},
-    {"GPU-hours", NULL, 1.0, SPAN(cost.gpu_hours), true},
-    {"cost", NULL, 1.0, SPAN(cost.money), true},
+    {"step over balanced", "%.3f&times;", 1.0, AT(over_balanced.value), AT(over_balanced.low),
+     AT(over_balanced.high), true},
+    {"tokens a day", NULL, 1.0, AT(cost.tokens_per_day.value), AT(cost.tokens_per_day.low),
+     AT(cost.tokens_per_day.high), true},
+    {"days", "%.1f", 1.0, AT(cost.days.value), AT(cost.days.low), AT(cost.days.high), true},
+    {"GPU-hours", NULL, 1.0, AT(cost.gpu_hours.value), AT(cost.gpu_hours.low), AT(cost.gpu_hours.high), true},
+    {"cost", NULL, 1.0, AT(cost.money.value), AT(cost.money.low), AT(cost.money.high), true},
     {"GiB a GPU", "%.1f", 1024.0 * 1024.0 * 1024.0, AT(held.most), AT(low), AT(high), false},
     {"GiB reserved by PyTorch", "%.1f", 1024.0 * 1024.0 * 1024.0, AT(reserved.most), NO_END, NO_END, false},
     {"GiB that may be used", "%.1f", 1024.0 * 1024.0 * 1024.0, AT(budget), NO_END, NO_END, false},
