@@ -12,7 +12,7 @@
 enum { OPTION_OUTPUT = 0x100, OPTION_DROPS, OPTION_REPLAY };
 
 typedef struct report_options {
-    const char *result_path, *output, *drops, *replay;
+    const char *result_path, *second, *output, *drops, *replay;
 } report_options;
 
 static const struct argp_option options[] = {
@@ -30,8 +30,8 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     case OPTION_DROPS: o->drops = text; return 0;
     case OPTION_REPLAY: o->replay = text; return 0;
     case ARGP_KEY_ARG:
-        if (state->arg_num > 0) argp_error(state, "one result at a time, '%s' is a second", text);
-        o->result_path = text;
+        if (state->arg_num > 1) argp_error(state, "two results at most, '%s' is a third", text);
+        *(state->arg_num == 0 ? &o->result_path : &o->second) = text;
         return 0;
     case ARGP_KEY_END:
         if (o->result_path == NULL)
@@ -44,31 +44,56 @@ static error_t parse(int key, char *text, struct argp_state *state) {
 static const struct argp argp = {
     .options = options,
     .parser = parse,
-    .args_doc = "RESULT.h5|PLAN.json|SEARCH.json --output report.html",
+    .args_doc = "RESULT.h5|PLAN.json|SEARCH.json [SECOND] --output report.html",
     .doc =
         "Makes one HTML page of what `spillway replay --output RESULT.h5` wrote, or of what `spillway plan "
         "--format json` printed, with --search or without: what fits, what it costs, pictures, assumptions "
-        "and sources. The page needs no network and no script.",
+        "and sources. With a second one: the best points of both side by side, and what differs in the jobs. "
+        "The page needs no network and no script.",
 };
 
-/* A result, or a plan with a replay beside it. */
+/* What a page calls a file: its name, without the folders of somebody's machine. */
+static const char *name_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash != NULL && slash[1] != '\0' ? slash + 1 : path;
+}
+
+static void drop_at_most(spw_report *report, double most) {
+    report->drop_most = most;
+    for (size_t i = 0; i < report->points; i++) report->point[i].drop_most = most;
+}
+
+/* A result, a plan with a replay beside it, or two of any kind. */
 static spw_status read_all(const report_options *o, spw_report *report, spw_report *replay) {
+    const char *beside = o->second != NULL ? o->second : o->replay;
     spw_status status = SPW_OK;
     double drop_most = SPW_DROP_MOST;
     SPW_TRY(spw_file_reads(o->result_path));
-    if (o->replay != NULL) SPW_TRY(spw_file_reads(o->replay));
+    if (o->second != NULL && o->replay != NULL)
+        SPW_TRY(spw_fail(SPW_EARG, "--replay goes with one plan; leave it out, or '%s'", o->second));
+    if (beside != NULL) SPW_TRY(spw_file_reads(beside));
     if (o->drops != NULL) SPW_TRY(spw_parse_percent("--drop-at-most", o->drops, &drop_most));
     SPW_TRY(spw_report_read(o->result_path, report));
-    if (o->replay != NULL) SPW_TRY(spw_report_read(o->replay, replay));
+    if (beside != NULL) SPW_TRY(spw_report_read(beside, replay));
     if (o->replay != NULL && !(report->planned && replay->pictured))
         SPW_TRY(spw_fail(SPW_EARG,
                          "--replay goes with a plan, and names what `spillway replay --output` wrote: "
                          "spillway report PLAN.json --replay RESULT.h5"));
     report->drop_most = replay->drop_most = drop_most;
-    for (size_t i = 0; i < report->points && o->drops != NULL; i++) report->point[i].drop_most = drop_most;
+    if (o->drops != NULL) drop_at_most(report, drop_most);
+    if (o->drops != NULL) drop_at_most(replay, drop_most);
 
 cleanup:
     return status;
+}
+
+static spw_status write_page(const report_options *o, const spw_report *report, const spw_report *beside,
+                             FILE *out) {
+    const char *name = name_of(o->result_path);
+    if (o->second != NULL) return spw_report_write_pair(report, name, beside, name_of(o->second), out);
+    if (o->replay != NULL) return spw_report_write_both(report, name, beside, name_of(o->replay), out);
+    return report->searched ? spw_report_write_search(report, name, out)
+                            : spw_report_write(report, name, out);
 }
 
 spw_status spw_command_report(int argc, char **argv) {
@@ -83,9 +108,7 @@ spw_status spw_command_report(int argc, char **argv) {
     SPW_TRY(spw_file_begin(o.output, &target));
     out = fopen(target.temporary, "w");
     if (out == NULL) SPW_TRY(spw_fail(SPW_EIO, "%s: cannot be written: %s", o.output, strerror(errno)));
-    SPW_TRY(o.replay != NULL  ? spw_report_write_both(&report, o.result_path, &replay, o.replay, out)
-            : report.searched ? spw_report_write_search(&report, o.result_path, out)
-                              : spw_report_write(&report, o.result_path, out));
+    SPW_TRY(write_page(&o, &report, &replay, out));
     const bool failed = ferror(out) != 0, closed = fclose(out) == 0;
     out = NULL;
     if (failed || !closed) SPW_TRY(spw_fail(SPW_EIO, "%s: cannot be written; is the disk full?", o.output));

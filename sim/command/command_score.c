@@ -70,7 +70,7 @@ spw_status spw_command_score(int argc, char **argv) {
                                                   .traces = o.traces,
                                                   .cluster = o.cluster,
                                                   .format = format,
-                                                  .out = stdout}));
+                                                  .out = spw_command_out()}));
 
 cleanup:
     return status;

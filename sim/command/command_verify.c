@@ -275,7 +275,7 @@ static spw_status report(const spw_verification *v, const spw_verify_tally *grad
         agreed += v->tally[i].agreed;
         if (miss[0] == '\0') miss = v->tally[i].first_miss;
     }
-    spw_status status = spw_table_print(t, format, stdout);
+    spw_status status = spw_table_print(t, format, spw_command_out());
     if (status != SPW_OK) return status;
     if (format == SPW_FORMAT_TABLE) {
         printf("\ngradients of the plain layer against fp64 differences: %zu comparisons, %zu agreed, worst "
@@ -378,6 +378,9 @@ spw_status spw_command_verify(int argc, char **argv) {
     spw_status status = SPW_OK;
     SPW_TRY(spw_command_parse(&argp, argc, argv, &o));
     if (o.format_text != NULL) SPW_TRY(spw_command_format(o.format_text, &o.format));
+    if (spw_command_out() != stdout && (o.plugin != NULL || strcmp(o.device, "gpu") == 0))
+        return spw_fail(SPW_EARG, "--plugin and --device gpu print as they go; the program spillway verify "
+                                  "has them, and spw_case_create is for a kernel of your own");
     if (o.plugin != NULL) {
         const spw_plugin_request request = {.path = o.plugin,
                                             .kernel = o.kernel,

@@ -428,7 +428,7 @@ static void print_legend(const spw_until_view *v, FILE *out) {
     if (measured && isfinite(share))
         fprintf(out,
                 "        surely good: also where the allocator takes %.3g times the live bytes that are not "
-                "state, the most that was measured on H200 (docs/plan.md)\n",
+                "state, the most that was measured on H200 (docs/until.md)\n",
                 share);
     if (memory && !live)
         fprintf(out, "memory: the interval is that of what a GPU holds; surely good where all of it fits\n");
@@ -436,7 +436,7 @@ static void print_legend(const spw_until_view *v, FILE *out) {
         fprintf(
             out,
             "time:   the interval is that of the step over the balanced one; what slows both alike is not "
-            "in it (docs/plan.md)\n");
+            "in it (docs/until.md)\n");
     fprintf(
         out,
         "max/mean and MaxVio are of the routing asked for, before a scheme drops or pads anything, in its "

@@ -20,18 +20,23 @@ struct spw_answer {
 static const struct {
     const char *name;
     spw_status (*run)(int argc, char **argv);
-    bool formats; /* it has --format */
+    enum { AS_JSON, AS_FILE, AS_TEXT } answer; /* AS_JSON: the command has --format */
 } questions[] = {
-    {"replay", spw_command_replay, true},
-    {"plan", spw_command_plan, true},
-    {"explain", spw_command_explain, true},
-    {"model", spw_command_model, true},
-    {"trace info", spw_command_trace_info, true},
-    {"trace verify", spw_command_trace_verify, true},
-    {"trace generate", spw_command_trace_generate, false},
-    {"trace merge", spw_command_trace_merge, false},
-    {"trace import", spw_command_trace_import, false},
-    {"trace slice", spw_command_trace_slice, false},
+    {"replay", spw_command_replay, AS_JSON},
+    {"plan", spw_command_plan, AS_JSON},
+    {"flags", spw_command_plan, AS_TEXT},
+    {"explain", spw_command_explain, AS_JSON},
+    {"job", spw_command_job, AS_JSON},
+    {"model", spw_command_model, AS_JSON},
+    {"report", spw_command_report, AS_FILE},
+    {"score", spw_command_score, AS_JSON},
+    {"verify", spw_command_verify, AS_JSON},
+    {"trace info", spw_command_trace_info, AS_JSON},
+    {"trace verify", spw_command_trace_verify, AS_JSON},
+    {"trace generate", spw_command_trace_generate, AS_FILE},
+    {"trace merge", spw_command_trace_merge, AS_FILE},
+    {"trace import", spw_command_trace_import, AS_FILE},
+    {"trace slice", spw_command_trace_slice, AS_FILE},
 };
 enum { QUESTIONS = sizeof questions / sizeof *questions };
 
@@ -166,7 +171,7 @@ static spw_status check_argument(const char *name, const char *argument, size_t 
 
 static spw_status ask(size_t which, size_t arguments, const char *const *argument, spw_answer *answer) {
     static const char *const json[] = {"--format", "json"};
-    const size_t formats = questions[which].formats ? sizeof json / sizeof *json : 0;
+    const size_t formats = questions[which].answer == AS_JSON ? sizeof json / sizeof *json : 0;
     spw_status status = SPW_OK;
     char **list = NULL, name[64];
     size_t count = 0;
@@ -220,7 +225,7 @@ spw_code spw_ask(const char *command, size_t arguments, const char *const *argum
     }
     status = (spw_status)spw_gate_leave(ask(which, arguments, argument, answer));
     const bool there = status == SPW_OK || (status == SPW_EMISMATCH && answer->json_bytes > 0);
-    if (there && answer->json_bytes > 0) {
+    if (there && answer->json_bytes > 0 && questions[which].answer != AS_TEXT) {
         answer->root = json_loadb(answer->json, answer->json_bytes, 0, NULL);
         if (answer->root == NULL && status == SPW_OK) status = spw_fail(SPW_ENOMEM, "cannot keep the answer");
     }

@@ -45,11 +45,11 @@ const char *spw_version(void);
 const char *spw_last_error(void);
 
 /* --- Questions ---
- * `command` is replay, plan, explain, model, trace info, trace verify, trace generate, trace import, trace merge or
- * trace slice;
- * the arguments are those of the command line (docs/commands.md), as in {"trace.h5", "--job", "job.yaml"}. The answer of
- * the first six is the JSON that `--format json` prints (docs/result_format.md); the others write a file and answer
- * "". *out is NULL where there is no answer; after SPW_CODE_MISMATCH (trace verify, model --check) there is one. */
+ * `command` is replay, plan, flags, explain, job, model, report, score, verify, trace info, trace verify, trace generate, trace
+ * import, trace merge or trace slice; the arguments are those of the command line (docs/commands.md), as in
+ * {"trace.h5", "--job", "job.yaml"}. `flags` takes those of plan, with --flags NAME. The answer is the JSON that `--format json`
+ * prints (docs/result_format.md), of `flags` the text of the flags, and "" of report and of what writes a trace.
+ * *out is NULL where there is no answer; after SPW_CODE_MISMATCH (trace verify, verify, model --check) there is one. */
 typedef struct spw_answer spw_answer;
 spw_code spw_ask(const char *command, size_t arguments, const char *const *argument, spw_answer **out);
 void spw_answer_destroy(spw_answer *answer); /* NULL is fine */

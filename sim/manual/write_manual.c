@@ -1,9 +1,10 @@
-/* spillway-manual SOURCE FOLDER: writes the manual pages and the completions that are installed; the build runs it. SOURCE has
- * bash.sh and zsh.sh. */
+/* spillway-manual SOURCE FOLDER: writes the manual pages and the completions that are installed, and the two modules of the Python
+ * package that have the keywords; the build runs it. SOURCE has bash.sh and zsh.sh. */
 #include "base/file.h"
 #include "base/memory.h"
 #include "sim/manual/completion.h"
 #include "sim/manual/man.h"
+#include "sim/manual/python.h"
 
 #include <stdio.h>
 
@@ -68,6 +69,29 @@ static spw_status write_completions(const spw_manual *manual, const char *source
     return status;
 }
 
+typedef struct module {
+    const char *name;
+    spw_status (*print)(const spw_manual *manual, FILE *out);
+    const spw_manual *manual;
+} module;
+
+static spw_status print_module(FILE *out, const void *what) {
+    const module *m = what;
+    return m->print(m->manual, out);
+}
+
+static spw_status write_modules(const spw_manual *manual, const char *folder) {
+    const module modules[] = {{"questions.py", spw_python_questions, manual},
+                              {"keywords.py", spw_python_keywords, manual}};
+    char path[4096];
+    spw_status status = SPW_OK;
+    for (size_t i = 0; i < sizeof modules / sizeof *modules && status == SPW_OK; i++) {
+        (void)snprintf(path, sizeof path, "%s/%s", folder, modules[i].name);
+        status = spw_file_print(path, print_module, &modules[i]);
+    }
+    return status;
+}
+
 int main(int argc, char **argv) {
     spw_manual *manual = NULL;
     spw_status status = SPW_OK;
@@ -78,6 +102,7 @@ int main(int argc, char **argv) {
     SPW_TRY(spw_manual_open(&manual));
     SPW_TRY(write_pages(manual, argv[2]));
     SPW_TRY(write_completions(manual, argv[1], argv[2]));
+    SPW_TRY(write_modules(manual, argv[2]));
 
 cleanup:
     spw_manual_close(manual);

@@ -35,7 +35,7 @@ const char *spw_search_dimension_name(size_t dimension);
 /* One of its values as a person writes it: a number, or the name of a policy. Returns `out`. */
 const char *spw_search_value_text(size_t dimension, size_t value, char out[SPW_REMAT_TEXT]);
 
-/* Every dimension with its default values (docs/plan.md), the job's own among them. gpus_most: clusters of the job's nodes, from
+/* Every dimension with its default values (docs/search.md), the job's own among them. gpus_most: clusters of the job's nodes, from
  * one on, doubled up to so many GPUs; 0: the job's own alone. megatron, compiled: kinds of schemes that are there. */
 void spw_search_space_open(const spw_job *base, size_t gpus_most, bool megatron, bool compiled,
                            spw_search_space *out);

@@ -46,10 +46,11 @@ static void step_panel(const spw_result_pictures *p, size_t step, FILE *out) {
 void spw_chart_experts(const spw_report *report, FILE *out) {
     const spw_result_pictures *p = &report->pictures;
     if (p->expert_steps == 0) return;
-    (void)fputs(
-        "<section><h2>Which experts are chosen</h2><p class=\"note\">Choices of an expert by all tokens over "
-        "the mean of its layer, before anything is dropped.",
-        out);
+    (void)fprintf(out, "<section id=\"experts%s\">", report->mark != NULL ? report->mark : "");
+    (void)fputs("<h2>Which experts are chosen</h2><p class=\"note\">Choices of an "
+                "expert by all tokens over "
+                "the mean of its layer, before anything is dropped.",
+                out);
     if (p->steps > p->expert_steps || p->layers > p->expert_layers || p->experts > p->expert_bins)
         (void)fprintf(
             out,
@@ -57,6 +58,10 @@ void spw_chart_experts(const spw_report *report, FILE *out) {
             "each as its largest.",
             p->steps, p->layers, p->experts, p->expert_steps, p->expert_layers, p->expert_bins);
     (void)fputs("</p>", out);
+    if (p->hot_ratio > 0.0)
+        (void)fprintf(
+            out, "<p>The most: expert %zu of layer %" PRId32 " in step %" PRId64 ", %.2f times the mean.</p>",
+            p->hot_expert, p->hot_layer, p->hot_step, p->hot_ratio);
     spw_chart_levels(out);
     (void)fputs("<div class=\"panels\">", out);
     for (size_t s = 0; s < p->expert_steps; s++) step_panel(p, s, out);

@@ -77,12 +77,39 @@ static void memory_panel(const spw_report *report, const spw_report_row *row, do
     (void)fputs("</svg></figure>", out);
 }
 
+/* Every step takes the same, as it would be written. */
+static bool is_flat(const spw_report *report, const spw_report_row *row) {
+    static const double SEEN = 0.005; /* GiB */
+    for (size_t m = 0; m < SPW_PICTURE_MEMORIES; m++) {
+        const double *gib = row->picture->gib + m * report->pictures.step_bins;
+        for (size_t s = 1; s < report->pictures.step_bins && (m == SPW_PICTURE_LIVE || row->replayed); s++)
+            if (fabs(gib[s] - gib[0]) >= SEEN) return false;
+    }
+    return true;
+}
+
+/* The rows of which there is nothing to see in a picture: "text A, B." */
+static void write_undrawn(const spw_report *report, bool (*undrawn)(const spw_report *, size_t),
+                          const char *text, FILE *out) {
+    size_t said = 0;
+    for (size_t i = 0; i < report->rows; i++) {
+        if (!undrawn(report, i)) continue;
+        (void)fputs(said++ == 0 ? "<p class=\"note\">" : ", ", out);
+        if (said == 1) (void)fputs(text, out);
+        spw_chart_label(report, &report->row[i], out);
+    }
+    if (said > 0) (void)fputs(".</p>", out);
+}
+
+static bool has_flat(const spw_report *report, size_t index) { return is_flat(report, &report->row[index]); }
+
 void spw_chart_memory_steps(const spw_report *report, FILE *out) {
     static const double GIB = 1024.0 * 1024.0 * 1024.0;
     double most = 0.0;
-    bool replayed = false;
+    bool replayed = false, any = false;
     for (size_t i = 0; i < report->rows; i++) {
         const spw_report_row *row = &report->row[i];
+        any = any || !is_flat(report, row);
         most = fmax(most, row->budget / GIB);
         replayed = replayed || row->replayed;
         for (int m = 0; m < SPW_PICTURE_MEMORIES; m++) {
@@ -90,6 +117,8 @@ void spw_chart_memory_steps(const spw_report *report, FILE *out) {
                 most = fmax(most, row->picture->gib[(size_t)m * report->pictures.step_bins + s]);
         }
     }
+    write_undrawn(report, has_flat, "The same in every step, as the bar shows it: ", out);
+    if (!any) return;
     (void)fputs("<ul class=\"legend\"><li><i class=\"key held\"></i>held: live tensors, or the arena of a "
                 "compiled program</li>",
                 out);
@@ -99,7 +128,8 @@ void spw_chart_memory_steps(const spw_report *report, FILE *out) {
             "PyTorch's allocator</li>",
             out);
     (void)fputs("<li><i class=\"key budget\"></i>what a GPU may use</li></ul><div class=\"panels\">", out);
-    for (size_t i = 0; i < report->rows; i++) memory_panel(report, &report->row[i], most, out);
+    for (size_t i = 0; i < report->rows; i++)
+        if (!is_flat(report, &report->row[i])) memory_panel(report, &report->row[i], most, out);
     (void)fputs("</div>", out);
 }
 
@@ -134,6 +164,16 @@ static void open_group(const spw_report *report, size_t index, FILE *out) {
 }
 
 static bool is_level(const spw_result_picture *p) { return (double)p->worst_rows <= p->worst_mean; }
+static bool has_level(const spw_report *report, size_t index) { return is_level(report->row[index].picture); }
+
+/* The fullest GPU is as full in every layer and step. */
+static bool has_even(const spw_report *report, size_t index) {
+    const spw_result_pictures *p = &report->pictures;
+    const float *cell = report->row[index].picture->max_over_mean;
+    for (size_t i = 1; i < p->layer_bins * p->step_bins; i++)
+        if (fabsf(cell[i] - cell[0]) > 1e-6F * cell[0]) return false;
+    return true;
+}
 
 /* Cells of layers by steps; few steps of many layers lie on their side, steps by layers. */
 typedef struct cells {
@@ -188,11 +228,28 @@ static void imbalance_panel(const spw_report *report, size_t index, FILE *out) {
     (void)fputs("</svg></figure>", out);
 }
 
+/* Of rows that are as full everywhere: how full. */
+static void write_even(const spw_report *report, FILE *out) {
+    for (size_t i = 0; i < report->rows; i++) {
+        if (!has_even(report, i)) continue;
+        const double ratio = report->row[i].picture->worst_ratio;
+        (void)fputs("<p class=\"note\">", out);
+        spw_chart_label(report, &report->row[i], out);
+        (void)fputs(": ", out);
+        spw_html_number(out, ratio, "%.2f", ratio);
+        (void)fputs(" times the mean in every layer and step.</p>", out);
+    }
+}
+
 void spw_chart_imbalance(const spw_report *report, FILE *out) {
+    bool any = false;
+    for (size_t i = 0; i < report->rows; i++) any = any || !has_even(report, i);
+    write_even(report, out);
+    if (!any) return;
     spw_chart_levels(out);
     (void)fputs("<div class=\"panels\">", out);
     for (size_t i = 0; i < report->rows; i++) {
-        if (is_first(report, i)) imbalance_panel(report, i, out);
+        if (is_first(report, i) && !has_even(report, i)) imbalance_panel(report, i, out);
     }
     (void)fputs("</div>", out);
 }
@@ -202,23 +259,17 @@ static void rank_panel(const spw_report *report, size_t index, FILE *out) {
     const spw_result_picture *picture = report->row[index].picture;
     const double wide = (RIGHT - LEFT) / (double)p->rank_bins, gap = wide > 3.0 ? 1.0 : 0.0;
     open_group(report, index, out);
-    if (is_level(picture)) {
-        (void)fputs("every GPU holds <strong>", out);
-    } else {
-        (void)fprintf(out, "step %" PRId64 ", layer %" PRId32 ": GPU %zu holds <strong>", picture->worst_step,
-                      picture->worst_layer, picture->worst_rank);
-    }
+    (void)fprintf(out, "step %" PRId64 ", layer %" PRId32 ": GPU %zu holds <strong>", picture->worst_step,
+                  picture->worst_layer, picture->worst_rank);
     spw_html_number(out, (double)picture->worst_rows, "%.0f", (double)picture->worst_rows);
-    (void)fputs("</strong> rows", out);
-    if (!is_level(picture)) (void)fprintf(out, ", the mean is %.0f", picture->worst_mean);
-    (void)fputs("</figcaption>", out);
+    (void)fprintf(out, "</strong> rows, the mean is %.0f</figcaption>", picture->worst_mean);
     spw_panel_open(out, PLOT, "rows by GPU");
     const double top = put_scale(out, (double)picture->worst_rows);
     for (int fullest = 0; fullest < 2; fullest++) {
         (void)fprintf(out, "<path class=\"%s\" d=\"", fullest ? "fullest" : "ranks");
         for (size_t r = 0; r < p->rank_bins; r++) {
             const double high = PLOT * (double)picture->rows[r] / top;
-            const bool is_fullest = !is_level(picture) && r == picture->worst_rank * p->rank_bins / p->ranks;
+            const bool is_fullest = r == picture->worst_rank * p->rank_bins / p->ranks;
             if (is_fullest != (fullest == 1)) continue;
             (void)fprintf(out, "M%.2f %.1fv-%.2fh%.2fv%.2fz", LEFT + (double)r * wide + gap / 2.0, TOP + PLOT,
                           high, wide - gap, high);
@@ -235,12 +286,16 @@ static void rank_panel(const spw_report *report, size_t index, FILE *out) {
 }
 
 void spw_chart_ranks(const spw_report *report, FILE *out) {
+    bool any = false;
+    for (size_t i = 0; i < report->rows; i++) any = any || !has_level(report, i);
+    write_undrawn(report, has_level, "Every GPU holds the same rows: ", out);
+    if (!any) return;
     (void)fputs("<ul class=\"legend\"><li><i class=\"key ranks\"></i>rows of a GPU</li>"
                 "<li><i class=\"key fullest\"></i>of the fullest</li>"
                 "<li><i class=\"key mean\"></i>mean</li></ul><div class=\"panels\">",
                 out);
     for (size_t i = 0; i < report->rows; i++) {
-        if (is_first(report, i)) rank_panel(report, i, out);
+        if (is_first(report, i) && !has_level(report, i)) rank_panel(report, i, out);
     }
     (void)fputs("</div>", out);
 }

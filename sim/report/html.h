@@ -1,4 +1,4 @@
-/* Text of anybody, as HTML. A report is made of these and of numbers alone. */
+/* Text of anybody, as HTML. A report is made of these and of numbers alone. Links go to places of the page itself. */
 #ifndef SPW_SIM_REPORT_HTML_H
 #define SPW_SIM_REPORT_HTML_H
 

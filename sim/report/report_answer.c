@@ -4,6 +4,7 @@
 #include "sim/report/chart.h"
 #include "sim/report/html.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
@@ -322,6 +323,29 @@ static void write_least(const spw_report *report, FILE *out) {
                   least->budget / GIB);
 }
 
+/* The hottest expert and the fullest GPU, with links to their pictures. */
+static void write_hottest(const spw_report *report, FILE *out) {
+    const spw_result_pictures *p = &report->pictures;
+    const spw_result_picture *row = spw_report_first(report)->picture;
+    if (!report->pictured || row == NULL || !((double)row->worst_rows > row->worst_mean)) return;
+    const char *mark = report->mark != NULL ? report->mark : "";
+    (void)fputs("<p>", out);
+    if (p->hot_ratio > 0.0) {
+        (void)fprintf(out,
+                      "The hottest expert is <a href=\"#experts%s\">%zu of layer %" PRId32
+                      "</a> in step %" PRId64 ", chosen ",
+                      mark, p->hot_expert, p->hot_layer, p->hot_step);
+        spw_html_number(out, p->hot_ratio, "%.2f", p->hot_ratio);
+        (void)fputs(" times as often as the mean. ", out);
+    }
+    (void)fprintf(
+        out, "The fullest GPU is <a href=\"#gpus%s\">%zu in layer %" PRId32 "</a> of step %" PRId64 ", with ",
+        mark, row->worst_rank, row->worst_layer, row->worst_step);
+    spw_html_number(out, (double)row->worst_rows, "%.0f", (double)row->worst_rows);
+    (void)fprintf(out, " rows, %.2f times the mean (<a href=\"#rows%s\">all layers</a>).</p>",
+                  (double)row->worst_rows / row->worst_mean, mark);
+}
+
 void spw_report_write_answer(const spw_report *report, FILE *out) {
     const bool several = report->rows > 1;
     size_t fit = 0;
@@ -357,6 +381,7 @@ void spw_report_write_answer(const spw_report *report, FILE *out) {
     if (report->answered && fit > 0) write_choices(report, out);
     write_searches(report, out);
     if (report->planned) spw_report_write_misfits(report, out);
+    write_hottest(report, out);
     write_precision(report, out);
     write_routing(report, out);
     (void)fputs("</section>", out);

@@ -1,4 +1,5 @@
 /* The answer of a search as it stands on its page. */
+#include "sim/report/report_found.h"
 #include "sim/print/table.h"
 #include "sim/replay/search_run.h"
 #include "sim/report/html.h"
@@ -23,8 +24,7 @@ static spw_report_cost cost_of(const json_t *point) {
 
 /* --- One point in words --- */
 
-/* "gmm, EP 8 x FSDP 4, pipeline 2, ... on 64 GPUs" */
-static void write_name(const json_t *p, FILE *out) {
+void spw_report_write_point_name(const json_t *p, FILE *out) {
     static const struct {
         const char *key, *text;
         double least;
@@ -177,7 +177,7 @@ static void write_surely(const json_t *root, const json_t *best, FILE *out) {
     }
     if (spw_point_is_sure(best)) return;
     (void)fputs("<h3>The best that surely fits</h3><p>", out);
-    write_name(sure, out);
+    spw_report_write_point_name(sure, out);
     if (slower > 0.0) (void)fprintf(out, ": %.1f&nbsp;%% slower a GPU", 100.0 * slower);
     if (dear.money.value > cheap.money.value) {
         (void)fputs(slower > 0.0 ? ", and costs " : ": costs ", out);
@@ -198,7 +198,7 @@ static void write_nothing(const json_t *root, FILE *out) {
     (void)fputs(".</p>", out);
     if (json_is_object(more)) {
         (void)fputs("<h3>With more GPUs</h3><p>", out);
-        write_name(more, out);
+        spw_report_write_point_name(more, out);
         (void)fputs("</p>", out);
         write_point(root, more, out);
     } else if (tried > 0.0) {
@@ -211,14 +211,17 @@ static void write_best(const json_t *root, FILE *out) {
     (void)fputs("<section class=\"answer\"><h2>The best of them</h2>", out);
     if (json_is_object(p)) {
         (void)fputs("<p class=\"lead\">", out);
-        write_name(p, out);
+        spw_report_write_point_name(p, out);
         (void)fputs("</p>", out);
-        write_point(root, p, out);
-        write_surely(root, p, out);
+        spw_report_write_box(root, p, out);
         if (!is_timed(p))
             (void)fputs("<p class=\"doubt\">No point has a time: the largest batch, then the least memory, "
                         "is best.</p>",
                         out);
+        (void)fputs("<details class=\"every\"><summary>Every figure of it</summary>", out);
+        write_point(root, p, out);
+        write_surely(root, p, out);
+        (void)fputs("</details>", out);
     } else {
         write_nothing(root, out);
     }

@@ -209,7 +209,7 @@ static void write_table(const json_t *front, size_t points, FILE *out) {
     (void)fprintf(out, "<div class=\"wide\"><table class=\"schemes\"><thead><tr><th>%s</th>",
                   s.scheme || !s.remat ? "scheme" : "point");
     for (size_t c = 0; c < COLUMNS; c++)
-        if (s.column[c] || !s.front) (void)fprintf(out, "<th>%s</th>", columns[c].heading);
+        if (s.column[c] || !s.front) (void)fprintf(out, "<th class=\"number\">%s</th>", columns[c].heading);
     (void)fputs(all.letters > 0 ? "<th>outside the fit</th></tr></thead><tbody>" : "</tr></thead><tbody>",
                 out);
     for (size_t i = 0; i < points; i++) write_row(json_array_get(front, i), &s, &all, out);

@@ -117,19 +117,26 @@ static spw_status write_memory(const spw_report *whole, const spw_report *report
 
 static void write_routing(const spw_report *report, FILE *out) {
     const spw_result_pictures *p = &report->pictures;
+    (void)fprintf(out, "<section id=\"rows%s\">", report->mark != NULL ? report->mark : "");
     (void)fputs(
-        "<section><h2>Where rows pile up</h2><p class=\"note\">Rows of the fullest GPU over the mean of all, "
-        "by layer and "
-        "step. Every layer waits for its fullest GPU. Schemes that hold the same rows share a picture.",
+        "<h2>Where rows pile up</h2><p class=\"note\">Rows of the fullest GPU over the "
+        "mean of all, by layer and step. Every layer waits for its fullest GPU. Schemes that hold the same "
+        "rows share a picture.",
         out);
     if (p->steps > p->step_bins || p->layers > p->layer_bins)
         (void)fprintf(out, " %zu layers &times; %zu steps are drawn as %zu &times; %zu, each as its largest.",
                       p->layers, p->steps, p->layer_bins, p->step_bins);
     (void)fputs("</p>", out);
     spw_chart_imbalance(report, out);
-    (void)fputs("</section><section><h2>The worst step, GPU by GPU</h2><p class=\"note\">The layer and step "
-                "in which one GPU holds "
-                "most.",
+    (void)fputs("</section>", out);
+}
+
+static void write_ranks(const spw_report *report, FILE *out) {
+    const spw_result_pictures *p = &report->pictures;
+    (void)fprintf(out, "<section id=\"gpus%s\">", report->mark != NULL ? report->mark : "");
+    (void)fputs("<h2>The worst step, GPU by GPU</h2><p class=\"note\">The layer and "
+                "step in which "
+                "one GPU holds most.",
                 out);
     if (p->ranks > p->rank_bins)
         (void)fprintf(out, " %zu GPUs in %zu bins, each as its fullest.", p->ranks, p->rank_bins);
@@ -168,6 +175,13 @@ static const char without_pictures[] =
     "their largest and their means alone. <code>spillway replay --output RESULT.h5</code> writes them, and "
     "<code>spillway report PLAN.json --replay RESULT.h5</code> shows them below the plan.</p></section>";
 
+/* What one looks at when the answer is not enough. */
+static void begin_fold(const char *heading, FILE *out) {
+    (void)fprintf(out, "<details class=\"fold\"><summary>%s</summary>", heading);
+}
+
+static void end_fold(FILE *out) { (void)fputs("</details>", out); }
+
 static spw_status write_body(const spw_report *report, const char *name, bool beside, FILE *out) {
     spw_status status = SPW_OK;
     spw_report drawn = {.rows = 0}, listed = {.rows = 0}, more = {.rows = 0};
@@ -179,19 +193,28 @@ static spw_status write_body(const spw_report *report, const char *name, bool be
     spw_report_write_table(&listed, &more, out);
     (void)fputs("</section>", out);
     SPW_TRY(write_memory(report, &drawn, out));
+    if (report->pictured) write_routing(&drawn, out);
+    if (!report->pictured && !beside) (void)fputs(without_pictures, out);
+    if (report->pictured) spw_chart_experts(&drawn, out);
     spw_chart_timeline(report, out);
+    begin_fold("The peak, piece by piece", out);
     spw_report_write_stages(report, spw_report_first(report), out);
-    spw_report_write_levels(report, spw_report_first(report), out);
     SPW_TRY(spw_chart_waterfall(report, spw_report_first(report), out));
+    end_fold(out);
+    begin_fold(report->pictured ? "GPUs and links" : "Links and uneven rows", out);
     if (report->pictured) {
-        spw_chart_experts(&drawn, out);
-        write_routing(&drawn, out);
+        write_ranks(&drawn, out);
         spw_chart_links(&drawn, out);
     }
+    spw_report_write_levels(report, spw_report_first(report), out);
     spw_chart_overload(&drawn, out);
+    end_fold(out);
+    begin_fold("What fills the memory, crosses the links and takes the time", out);
     SPW_TRY(write_shares(&drawn, out));
-    if (!report->pictured && !beside) (void)fputs(without_pictures, out);
+    end_fold(out);
+    begin_fold("What this rests on, how to run it again, and sources", out);
     SPW_TRY(spw_report_write_basis(report, out));
+    end_fold(out);
 
 cleanup:
     spw_free(drawn.row);
@@ -209,10 +232,13 @@ spw_status spw_report_write(const spw_report *report, const char *name, FILE *ou
 
 spw_status spw_report_write_both(const spw_report *plan, const char *plan_name, const spw_report *replay,
                                  const char *replay_name, FILE *out) {
+    static const spw_report_beside words = {
+        "The plan beside the replay", "plan", "replay",
+        "No scheme of the replay is a point of the plan with the same batch and split."};
     spw_status status = SPW_OK;
     write_head(plan, out);
     SPW_TRY(write_body(plan, plan_name, true, out));
-    spw_report_write_beside(plan, replay, out);
+    spw_report_write_beside(plan, replay, &words, out);
     (void)fputs("</main><main class=\"beside\">", out);
     SPW_TRY(write_body(replay, replay_name, true, out));
     (void)fputs("</main></body></html>\n", out);
@@ -221,9 +247,8 @@ cleanup:
     return status;
 }
 
-spw_status spw_report_write_search(const spw_report *search, const char *name, FILE *out) {
+static spw_status write_search(const spw_report *search, const char *name, FILE *out) {
     spw_status status = SPW_OK;
-    write_head(search, out);
     spw_report_write_found(search, name, out);
     for (size_t i = 0; i < search->points; i++) {
         const spw_report *point = &search->point[i];
@@ -236,6 +261,44 @@ spw_status spw_report_write_search(const spw_report *search, const char *name, F
         SPW_TRY(write_body(point, name, true, out));
         if (i > 0) (void)fputs("</details>", out);
     }
+
+cleanup:
+    return status;
+}
+
+spw_status spw_report_write_search(const spw_report *search, const char *name, FILE *out) {
+    write_head(search, out);
+    const spw_status status = write_search(search, name, out);
+    (void)fputs("</main></body></html>\n", out);
+    return status;
+}
+
+/* Of a search, what it found and the plan of its best point. */
+static spw_status write_folded(const char *letter, const spw_report *report, const char *name, FILE *out) {
+    spw_status status = SPW_OK;
+    (void)fprintf(out, "<details><summary>All of %s: ", letter);
+    spw_html_text(out, name);
+    (void)fputs("</summary>", out);
+    if (report->searched) spw_report_write_found(report, name, out);
+    SPW_TRY(write_body(report->searched ? &report->point[0] : report, name, false, out));
+    (void)fputs("</details>", out);
+
+cleanup:
+    return status;
+}
+
+spw_status spw_report_write_pair(const spw_report *a, const char *a_name, const spw_report *b,
+                                 const char *b_name, FILE *out) {
+    spw_report second = *b;
+    spw_status status = SPW_OK;
+    second.mark = "-b";
+    if ((a->searched && a->points == 0) || (b->searched && b->points == 0))
+        SPW_TRY(spw_fail(SPW_EARG, "%s: this search found no point to set beside another; report it alone",
+                         a->searched && a->points == 0 ? a_name : b_name));
+    write_head(a, out);
+    spw_report_write_compared(a, a_name, b, b_name, out);
+    SPW_TRY(write_folded("A", a, a_name, out));
+    SPW_TRY(write_folded("B", &second, b_name, out));
     (void)fputs("</main></body></html>\n", out);
 
 cleanup:

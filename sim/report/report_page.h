@@ -17,6 +17,11 @@ SPW_MUST_CHECK spw_status spw_report_write_both(const spw_report *plan, const ch
 /* The answer of a search, and the plans of its best points as they would stand alone. */
 SPW_MUST_CHECK spw_status spw_report_write_search(const spw_report *search, const char *name, FILE *out);
 
+/* Two of them side by side, plans, searches or replays, and each as it would stand alone, folded. A search must have found a point:
+ * SPW_EARG. */
+SPW_MUST_CHECK spw_status spw_report_write_pair(const spw_report *a, const char *a_name, const spw_report *b,
+                                                const char *b_name, FILE *out);
+
 /* Its parts. */
 void spw_report_write_answer(const spw_report *report, FILE *out); /* sentences */
 /* A row a scheme, batch and split; those of `more` unfold. */
@@ -33,7 +38,16 @@ void spw_report_write_levels(const spw_report *report, const spw_report_row *row
 void spw_report_write_found(const spw_report *search, const char *name, FILE *out); /* of a search */
 void spw_report_write_front(const json_t *root, FILE *out);                         /* its table */
 void spw_report_write_misfits(const spw_report *report, FILE *out);                 /* of a plan */
-void spw_report_write_beside(const spw_report *plan, const spw_report *replay, FILE *out);
+/* A section of the points that two reports have, `first` and `second` the words above the columns; `none` is said where there is no
+ * such point, and NULL leaves the section out. */
+typedef struct spw_report_beside {
+    const char *heading, *first, *second, *none;
+} spw_report_beside;
+void spw_report_write_beside(const spw_report *a, const spw_report *b, const spw_report_beside *words,
+                             FILE *out);
+/* The heading, answer and tables of two that stand side by side. */
+void spw_report_write_compared(const spw_report *a, const char *a_name, const spw_report *b,
+                               const char *b_name, FILE *out);
 SPW_MUST_CHECK spw_status spw_report_write_basis(const spw_report *report,
                                                  FILE *out); /* evidence, assumptions, settings, sources */
 

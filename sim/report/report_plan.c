@@ -130,32 +130,32 @@ static void write_point(const spw_report *plan, const spw_report_row *a, const s
     (void)fputs("</tr>", out);
 }
 
-void spw_report_write_beside(const spw_report *plan, const spw_report *replay, FILE *out) {
+/* The section begins with its first point. */
+static void write_beside_head(const spw_report_beside *words, FILE *out) {
     static const char *const head[] = {"memory", "GiB a GPU", "step s", "dropped"};
+    (void)fprintf(out,
+                  "<section><h2>%s</h2><div class=\"wide\"><table class=\"schemes\"><thead><tr><th "
+                  "rowspan=\"2\">point</th>",
+                  words->heading);
+    for (int h = 0; h < 4; h++) (void)fprintf(out, "<th colspan=\"2\">%s</th>", head[h]);
+    (void)fputs("</tr><tr>", out);
+    for (int h = 0; h < 4; h++) (void)fprintf(out, "<th>%s</th><th>%s</th>", words->first, words->second);
+    (void)fputs("</tr></thead><tbody>", out);
+}
+
+void spw_report_write_beside(const spw_report *a, const spw_report *b, const spw_report_beside *words,
+                             FILE *out) {
     size_t found = 0;
-    (void)fputs("<section><h2>The plan beside the replay</h2>", out);
-    for (size_t i = 0; i < replay->rows; i++) {
-        for (size_t k = 0; k < plan->rows; k++) {
-            if (!same_point(&plan->row[k], &replay->row[i])) continue;
-            if (found++ == 0) {
-                (void)fputs("<div class=\"wide\"><table class=\"schemes\"><thead><tr><th "
-                            "rowspan=\"2\">point</th>",
-                            out);
-                for (int h = 0; h < 4; h++) (void)fprintf(out, "<th colspan=\"2\">%s</th>", head[h]);
-                (void)fputs("</tr><tr>", out);
-                for (int h = 0; h < 4; h++) (void)fputs("<th>plan</th><th>replay</th>", out);
-                (void)fputs("</tr></thead><tbody>", out);
-            }
-            write_point(plan, &plan->row[k], &replay->row[i], out);
+    for (size_t i = 0; i < b->rows; i++) {
+        for (size_t k = 0; k < a->rows; k++) {
+            if (!same_point(&a->row[k], &b->row[i])) continue;
+            if (found++ == 0) write_beside_head(words, out);
+            write_point(a, &a->row[k], &b->row[i], out);
         }
     }
-    if (found > 0) {
-        (void)fputs("</tbody></table></div>", out);
-    } else {
-        (void)fputs(
-            "<p class=\"note\">No scheme of the replay is a point of the plan with the same batch and "
-            "split.</p>",
-            out);
-    }
-    (void)fputs("</section>", out);
+    if (found > 0)
+        (void)fputs("</tbody></table></div></section>", out);
+    else if (words->none != NULL)
+        (void)fprintf(out, "<section><h2>%s</h2><p class=\"note\">%s</p></section>", words->heading,
+                      words->none);
 }

@@ -64,6 +64,8 @@ typedef struct spw_report_row {
 typedef struct spw_report_timeline spw_report_timeline; /* sim/report/report_timeline.h */
 
 typedef struct spw_report {
+    const char
+        *mark; /* behind the names that links of the page go to, where it has two results; NULL: none */
     double drop_most; /* share of the assignments that what is called best may drop; the reader sets it */
     bool pictured;    /* by a result.h5: the JSON of a plan or a replay has no pictures */
     bool planned;     /* by a plan */

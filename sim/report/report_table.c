@@ -63,17 +63,21 @@ static void write_batch(const spw_report *report, size_t index, FILE *out) {
 }
 
 static void write_head(const shown *s, FILE *out) {
-    (void)fputs("<thead><tr><th rowspan=\"2\">scheme</th><th rowspan=\"2\">memory</th>"
-                "<th rowspan=\"2\">steps that run&nbsp;out</th><th colspan=\"3\">GiB a GPU</th>",
-                out);
-    (void)fputs("<th rowspan=\"2\">of the budget</th>", out);
+    (void)fputs(
+        "<thead><tr><th rowspan=\"2\">scheme</th><th rowspan=\"2\">memory</th>"
+        "<th class=\"number\" rowspan=\"2\">steps that run&nbsp;out</th><th colspan=\"3\">GiB a GPU</th>",
+        out);
+    (void)fputs("<th class=\"number\" rowspan=\"2\">of the budget</th>", out);
     if (s->reserved) (void)fputs("<th colspan=\"3\">reserved GiB</th>", out);
-    (void)fputs("<th rowspan=\"2\">dropped</th><th rowspan=\"2\">rows max/mean</th>"
-                "<th rowspan=\"2\">busiest port MB</th><th rowspan=\"2\">step GB</th>",
-                out);
+    (void)fputs(
+        "<th class=\"number\" rowspan=\"2\">dropped</th><th class=\"number\" rowspan=\"2\">rows max/mean</th>"
+        "<th class=\"number\" rowspan=\"2\">busiest port MB</th><th class=\"number\" rowspan=\"2\">step "
+        "GB</th>",
+        out);
     if (s->timed)
-        (void)fputs("<th rowspan=\"2\">step s</th><th rowspan=\"2\">over balanced</th>"
-                    "<th rowspan=\"2\">tokens/s a GPU</th>",
+        (void)fputs("<th class=\"number\" rowspan=\"2\">step s</th><th class=\"number\" rowspan=\"2\">over "
+                    "balanced</th>"
+                    "<th class=\"number\" rowspan=\"2\">tokens/s a GPU</th>",
                     out);
     (void)fputs("</tr><tr>", out);
     for (int i = 0; i < (s->reserved ? 2 : 1); i++) (void)fputs("<th>p50</th><th>p99</th><th>max</th>", out);

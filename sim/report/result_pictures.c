@@ -86,32 +86,41 @@ static void sum_links(const reduction *r, double *links) {
     }
 }
 
-/* Choices of each expert over the mean of its layer, of a few steps. */
-static spw_status write_chosen(reduction *r, FILE *out) {
+/* Choices of each expert of one step and layer over their mean, into a line of cells. */
+static void take_choices(reduction *r, size_t step, size_t layer, const uint64_t *row, float *line) {
+    spw_result_pictures *head = &r->head;
+    const size_t experts = r->input.experts;
+    double sum = 0.0;
+    for (size_t x = 0; x < experts; x++) sum += (double)row[x];
+    for (size_t x = 0; x < experts && sum > 0.0; x++) {
+        const double ratio = (double)row[x] * (double)experts / sum;
+        float *cell = line + bin_of(x, experts, head->expert_bins);
+        *cell = fmaxf(*cell, (float)ratio);
+        if (ratio <= head->hot_ratio) continue;
+        head->hot_ratio = ratio;
+        head->hot_expert = x;
+        head->hot_step = r->step[step];
+        head->hot_layer = r->layer[layer];
+    }
+}
+
+/* Choices of each expert over the mean of its layer, of a few steps, and the largest of all; NULL where the file has none. */
+static spw_status take_chosen(reduction *r, float **chosen) {
     const spw_result_input *in = &r->input;
-    const spw_result_pictures *head = &r->head;
+    spw_result_pictures *head = &r->head;
     const size_t layer_cells = head->expert_layers * head->expert_bins;
     spw_status status = SPW_OK;
     uint64_t *choices = NULL;
-    float *chosen = NULL;
     if (in->choices == NULL) return SPW_OK;
     SPW_TRY(SPW_ALLOC(in->layers * in->experts, &choices));
-    SPW_TRY(SPW_ALLOC(arrays_of(head).chosen / sizeof *chosen, &chosen));
+    SPW_TRY(SPW_ALLOC(arrays_of(head).chosen / sizeof **chosen, chosen));
     for (size_t step = 0; step < in->steps; step++) {
-        float *cells = chosen + bin_of(step, in->steps, head->expert_steps) * layer_cells;
+        float *cells = *chosen + bin_of(step, in->steps, head->expert_steps) * layer_cells;
         SPW_TRY(spw_result_input_choices(in, step, choices));
-        for (size_t layer = 0; layer < in->layers; layer++) {
-            const uint64_t *row = choices + layer * in->experts;
-            float *line = cells + bin_of(layer, in->layers, head->expert_layers) * head->expert_bins;
-            double sum = 0.0;
-            for (size_t x = 0; x < in->experts; x++) sum += (double)row[x];
-            for (size_t x = 0; x < in->experts && sum > 0.0; x++) {
-                float *cell = line + bin_of(x, in->experts, head->expert_bins);
-                *cell = fmaxf(*cell, (float)((double)row[x] * (double)in->experts / sum));
-            }
-        }
+        for (size_t layer = 0; layer < in->layers; layer++)
+            take_choices(r, step, layer, choices + layer * in->experts,
+                         cells + bin_of(layer, in->layers, head->expert_layers) * head->expert_bins);
     }
-    (void)fwrite(chosen, 1, arrays_of(head).chosen, out);
 
 cleanup:
     return status;
@@ -169,6 +178,7 @@ static spw_status read_file(reduction *r, FILE *out) {
     spw_result_input *in = &r->input;
     spw_result_pictures *head = &r->head;
     spw_result_picture *picture = &r->picture;
+    float *chosen = NULL;
     SPW_TRY(spw_result_input_open(r->path, in));
     *head = (spw_result_pictures){.results = in->results,
                                   .steps = in->steps,
@@ -201,8 +211,9 @@ static spw_status read_file(reduction *r, FILE *out) {
     SPW_TRY(SPW_ALLOC(bytes.ratios / sizeof(float), &picture->max_over_mean));
     SPW_TRY(spw_result_input_axes(in, r->step, r->layer));
     name_bins(r);
+    SPW_TRY(take_chosen(r, &chosen));
     (void)fwrite(head, sizeof *head, 1, out);
-    SPW_TRY(write_chosen(r, out));
+    if (chosen != NULL) (void)fwrite(chosen, 1, bytes.chosen, out);
     for (size_t i = 0; i < in->results; i++) {
         SPW_TRY(reduce(r, i, picture));
         (void)fwrite(picture, sizeof *picture, 1, out);

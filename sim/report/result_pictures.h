@@ -41,6 +41,11 @@ typedef struct spw_result_pictures {
         expert_bins;                       /* 0: the file does not say what experts were chosen */
     size_t link_parts;                     /* 0: nor what crosses which link */
     int64_t expert_step[SPW_EXPERT_STEPS]; /* id of the first step of each */
+    double
+        hot_ratio; /* the most that one expert is chosen, over the mean of its layer; 0: nothing is chosen. There: */
+    size_t hot_expert;
+    int64_t hot_step;  /* id */
+    int32_t hot_layer; /* id */
     size_t summary_bytes;
     spw_result_picture *picture; /* [results] */
     const float *chosen; /* [expert_steps][expert_layers][expert_bins] choices over the mean of the layer */

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Every key of a job by itself, in a file, as an option and in Python: one line of the result's `job` changes, in all three alike. What a
-result has of a job, given back, is that job.
+"""Every key of a job by itself, in a file, as an option, in Python's dictionary and as a keyword: one line of the result's `job` changes,
+in all alike. What a result has of a job, given back, is that job.
 
 python_keys.py PACKAGE_FOLDER LIBRARY SPILLWAY SCRATCH TESTS_ORACLE"""
 import json
@@ -131,9 +131,16 @@ def run(*words):
     return flat_of(json.loads(told.stdout)["settings"]["job"]) if told.returncode == 0 else {}
 
 
-def ask_python(flat):
+# Keywords of keys that an option sets, or whose name is an option's; of the others it is the path with underscores.
+KEYWORD = {"batch.sequences_per_gpu": "sequences_per_gpu", "batch.global_batch": "global_batch", "batch.sequence_length": "sequence_length",
+           "batch.micro_batches": "micro_batches", "price_per_gpu_hour": "price", "schemes": "scheme", "layers": "job_layers",
+           **{f"parallel.{name}": name for name in ("fsdp", "pipeline", "tensor", "context", "expert_tensor", "data", "virtual_stages")},
+           "parallel.expert": "expert_parallel"}
+
+
+def ask_python(flat, **keywords):
     try:
-        return flat_of(spillway.plan(nested(flat), routing="uniform").json["settings"]["job"])
+        return flat_of(spillway.plan(nested(flat), routing="uniform", **keywords).json["settings"]["job"])
     except spillway.Error as error:
         check(False, f"{flat}: {error}")
         return {}
@@ -157,12 +164,14 @@ for key, (value, more, follows) in KEYS.items():
     in_file = run("--job", file_of("after.yaml", after))
     by_option = run("--job", "before.yaml", "--set", f"{key}={option(value)}")
     in_python = ask_python(after)
+    as_keyword = ask_python(around, **{KEYWORD.get(key, key.replace(".", "_")): value})
     changed = {name for name in in_file.keys() | before.keys() if in_file.get(name) != before.get(name)}
     check(in_file.get(key) == value, f"{key}: {value} became {in_file.get(key)}")
     check(changed - set(follows) == {key}, f"{key}: {changed} changed")
     check(in_file == by_option, f"{key}: --set gives {[(k, v, in_file.get(k)) for k, v in by_option.items() if v != in_file.get(k)]}")
     check(in_file == in_python, f"{key}: Python gives {[(k, v, in_file.get(k)) for k, v in in_python.items() if v != in_file.get(k)]}")
+    check(as_keyword == by_option, f"{key}: as a keyword it is {[(k, v, by_option.get(k)) for k, v in as_keyword.items() if v != by_option.get(k)]}")
     check(run("--job", json.dumps(nested(in_file))) == in_file, f"{key}: what the result has is another job")
 
 print(f"{checks} checks, {bad} failed")
-sys.exit(bad != 0 or checks < 250)
+sys.exit(bad != 0 or checks < 300)

@@ -10,6 +10,11 @@ trace, job, picture = sys.argv[1:4]
 result = spillway.replay(trace, job=job, scheme=["gmm", "ring"], output=picture + ".h5")
 assert (result.rows["memory.peak_bytes"] > 1e8).all(), result.rows
 spillway.figures.memory(result).figure.savefig(picture)
+plan = spillway.plan(job, scheme="gmm", tokens="1T", price=2)
+for draw in (spillway.figures.speed, spillway.figures.cost, spillway.figures.routing, spillway.figures.timeline):
+    draw(plan).figure.savefig(picture)
+    assert os.path.getsize(picture) > 5_000, draw
+assert "tokens/s" in plan._repr_html_() and spillway.report(plan, output=picture + ".html").stat().st_size > 20_000
 with spillway.Trace(trace) as routing:
     spillway.figures.popularity(routing).figure.savefig(picture)
 with spillway.open_result(picture + ".h5") as dataset:

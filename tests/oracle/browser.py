@@ -18,6 +18,7 @@ program, source = (pathlib.Path(a).resolve() for a in sys.argv[1:3])
 pictures = pathlib.Path(sys.argv[3]) if len(sys.argv) > 3 else None
 
 SCREENS = [(1280, "screen"), (390, "screen"), (718, "print")]  # the last: an A4 sheet between margins of 1 cm, at 96 pixels an inch
+MOST_SCREENS = {"real": 4, "deepseek": 4, "pair": 4}  # of 800 pixels on a desk; what is folded is not counted
 CONTRAST = {"screen": 3.0, "print": 3.0}  # WCAG 2.1, AA, of large texts and of graphics; small texts: 4.5
 
 # Everything that the browser is asked of one page; the answer is a list of complaints.
@@ -152,7 +153,9 @@ class Browser:
         self.call("Page.navigate", url=page.as_uri())
         while self.message().get("method") != "Page.loadEventFired":
             pass
-        found = self.ask(f"{LOOK}({CONTRAST[media]})")
+        high = self.ask("document.scrollingElement.scrollHeight")
+        self.ask("document.querySelectorAll('details.fold, details.every').forEach((d) => { d.open = true; }), 0")
+        found = {**self.ask(f"{LOOK}({CONTRAST[media]})"), "high": high}
         for event in self.asked:
             url = event["params"].get("request", {}).get("url", "")
             if url != page.as_uri() and not url.startswith("data:"):
@@ -184,7 +187,7 @@ def spillway(*arguments, to=None):
 
 
 def pages(folder):
-    """What users make: replays of real and of generated routing, with and without times, plans, a plan beside a replay."""
+    """What users make: replays of real and of generated routing, with and without times, plans, a search, two plans side by side, a plan beside a replay."""
     slice_, jobs = "traces/data/training_aux_e64_slice.h5", source / "sim/jobs"
     schemes = ["--scheme", "dense:capacity_factor=1.25", "--scheme", "ragged", "--scheme", "gmm", "--scheme", "gmm:buffer_factor=2", "--scheme", "ring"]
     spillway("replay", slice_, "--job", jobs / "scratch-moe-e64.yaml", "--output", folder / "real.h5")
@@ -196,10 +199,14 @@ def pages(folder):
     spillway("plan", "--model", "glm-4.5", "--cluster", "h200:8x16", "--scheme", "megatron-alltoall",
              "--sequence-length", 4096, "--expert-parallel", "8,16,32", "--sequences-per-gpu", "1,2,4,8", "--remat", "full", "--price", 2.5,
              "--imbalance", 1.3, "--format", "json", to=folder / "megatron.json")
-    for name in ("real.h5", "deepseek.h5", "plan.json", "megatron.json"):
+    spillway("plan", "--search", "--model", "olmoe-1b-7b", "--cluster", "h100-1x8", "--optimizer", "distributed", "--scheme", "megatron-alltoall",
+             "--over", "pipeline=1,2", "--over", "micro-batches=1,2,4", "--price", 2, "--format", "json", to=folder / "search.json")
+    for name in ("real.h5", "deepseek.h5", "plan.json", "megatron.json", "search.json"):
         page = folder / (pathlib.Path(name).stem + ".html")
         spillway("report", folder / name, "--output", page)
         yield page
+    spillway("report", folder / "plan.json", folder / "megatron.json", "--output", folder / "pair.html")
+    yield folder / "pair.html"
     spillway("report", folder / "plan.json", "--replay", folder / "deepseek.h5", "--output", folder / "beside.html")
     yield folder / "beside.html"
 
@@ -223,6 +230,9 @@ def main():
                 for scheme in ("light", "dark"):
                     found = browser.open(page, width, media, scheme)
                     looked += 1
+                    high = found["high"]
+                    if (width, media) == SCREENS[0] and high > 800 * MOST_SCREENS.get(page.stem, 100):
+                        wrong.append(f"{page.name}: {high} pixels high, {MOST_SCREENS[page.stem]} screens of 800 would be right")
                     view = f"{page.name}, {width} pixels, {media}, {scheme}"
                     wrong += [f"{view}: {text}" for text in found["bad"]]
                     print(f"{view}: {found['texts']} texts, {len(found['bad'])} complaints", flush=True)
@@ -247,4 +257,5 @@ def main():
     return 1 if wrong else 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

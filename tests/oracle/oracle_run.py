@@ -8,7 +8,7 @@ import program as caller
 
 COMPILED = ("dense", "gmm", "gmm-deepep", "ring", "ragged", "ragged-deepep", "ragged-ring")
 RESERVED_DOUBT = 0.06  # of what is replayed, measured (docs/validation_memory.md)
-SHARE, EXPANDABLE = 3.16, 1.04  # what PyTorch's allocator took at most of live bytes that are not state, on H200 (docs/plan.md)
+SHARE, EXPANDABLE = 3.16, 1.04  # what PyTorch's allocator took at most of live bytes that are not state, on H200 (docs/until.md)
 
 
 def most_bytes(row, share=SHARE):

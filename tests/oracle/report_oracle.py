@@ -67,14 +67,18 @@ class Page(html.parser.HTMLParser):
         self.feed(text)
         self.close()
         expect("html", self.at is self.root, f"<{self.at.tag}> is left open")
+        places = [node.attributes["id"] for node in self.root.all() if "id" in node.attributes]
+        expect("html", len(set(places)) == len(places), f"places that stand twice: {places}")
+        links = {node.attributes["href"][1:] for node in self.root.all("a")}
+        expect("html", links <= set(places), f"links to nowhere: {links - set(places)}")
 
     def handle_starttag(self, tag, attributes):
         expect("html", tag not in ("script", "iframe", "img", "link", "object", "embed", "base", "form", "image", "use", "foreignobject"),
                f"<{tag}>")
         expect("html", len({name for name, _ in attributes}) == len(attributes), f"<{tag}> has an attribute twice")
         for name, value in attributes:
-            expect("html", not name.startswith("on") and name not in ("src", "href", "xlink:href", "srcset", "action"),
-                   f"<{tag} {name}={value!r}>")
+            expect("html", not name.startswith("on") and name not in ("src", "xlink:href", "srcset", "action"), f"<{tag} {name}={value!r}>")
+            expect("html", name != "href" or (tag == "a" and re.fullmatch(r"#[a-z-]+", value)), f"<{tag} {name}={value!r}>")
         node = Node(tag, attributes, self.at)
         self.at.parts.append(node)
         if tag not in VOID and not self.get_starttag_text().endswith("/>"):
@@ -283,14 +287,21 @@ def check_overload(what, page, answer):
         expect(what, len(tr.values()) == len(want) and all(abs(a - b) < 1e-9 for a, b in zip(tr.values(), want)), f"{tr.values()} want {want}")
 
 
-def check_steps(what, page, result):
+def check_steps(what, page, result, answer):
     """Every point of every line, by the scale at its left."""
     with h5py.File(result) as f:
         gib = {"held": f["peak_gib"][...], "allocated": f["allocated_gib"][...], "reserved": f["reserved_gib"][...]}
     steps = gib["held"].shape[1]
-    panels = list(page.section("Memory against the budget").all("figure"))
-    expect(what, len(panels) == (len(gib["held"]) if steps > 1 else 0), f"{len(panels)} panels")
-    for r, panel in enumerate(panels):
+    section = page.section("Memory against the budget")
+    panels, replays = list(section.all("figure")), [bool(row["memory"]["allocator"]) for row in answer["rows"]]
+    bins = min(steps, 120)
+    binned = {name: np.stack([g[:, [s for s in range(steps) if s * bins // steps == b]].max(1) for b in range(bins)], 1) for name, g in gib.items()}
+    moves = [r for r in range(len(gib["held"])) if any(np.ptp(g[r]) >= 0.005 for name, g in binned.items() if name == "held" or replays[r])]
+    flat_rows = [answer["rows"][r]["scheme"] for r in range(len(replays)) if r not in moves and steps > 1]
+    told = [p.text() for p in section.all("p", "note") if p.text().startswith("The same in every step")]
+    expect(what, len(panels) == (len(moves) if steps > 1 else 0), f"{len(panels)} panels of {len(moves)} rows that change")
+    expect(what, len(told) == bool(flat_rows) and all(name in told[0] for name in flat_rows), f"{told} of {flat_rows}")
+    for r, panel in zip(moves, panels):
         ticks = [(float(t.attributes["y"]) - 4, float(t.text())) for t in panel.all("text") if t.attributes["text-anchor"] == "end"
                  and float(t.attributes["x"]) < 60]
         (y0, v0), (y1, v1) = ticks[0], ticks[-1]
@@ -326,9 +337,40 @@ def check_rows(what, page, result, answer):
     ratio = np.where(rows.sum(3) > 0, rows.max(3) / np.maximum(rows.mean(3), 1e-300), 0)
     panels, ranks = list(page.section("Where rows pile up").all("figure")), list(page.section("The worst step, GPU by GPU").all("figure"))
     found = groups(rows)
-    expect(what, len(panels) == len(ranks) == len(found), f"{len(panels)} and {len(ranks)} panels of {len(found)} kinds of rows")
-    for group, panel, bar in zip(found, panels, ranks):
-        first = group[0]
+    bins = (min(rows.shape[1], 120), min(rows.shape[2], 80))
+
+    def cells_of(r):
+        cells = np.zeros(bins, np.float32)
+        np.maximum.at(cells, np.ix_(*[np.arange(n) * b // n for n, b in zip(ratio.shape[1:], bins)]), ratio[r].astype(np.float32))
+        return cells
+    # A picture of one value is left out, and the value is said.
+    uneven = [group for group in found if np.ptp(cells_of(group[0])) > 1e-6 * cells_of(group[0]).flat[0]]
+    lopsided = [group for group in found if (at := np.argwhere(rows[group[0]] == rows[group[0]].max())[0]) is not None and
+                rows[group[0], at[0], at[1]].min() < rows[group[0]].max()]
+    expect(what, len(panels) == len(uneven) and len(ranks) == len(lopsided), f"{len(panels)} and {len(ranks)} panels of {len(uneven)} and {len(lopsided)}")
+    for group in found:
+        for i in group:
+            name = answer["rows"][i]["scheme"]
+            even = [p for p in page.section("Where rows pile up").all("p", "note") if p.text().startswith(name) and "in every layer and step" in p.text()]
+            expect(what, bool(even) == (group not in uneven) and all(close(p.values()[0], ratio[i].max()) for p in even), f"{name}: {[p.text() for p in even]}")
+            level = [p for p in page.section("The worst step, GPU by GPU").all("p", "note") if "Every GPU holds the same" in p.text() and name in p.text()]
+            expect(what, bool(level) or group in lopsided, f"{name}: nobody says that its GPUs hold the same")
+    panel_of, bar_of = dict(zip([g[0] for g in uneven], panels)), dict(zip([g[0] for g in lopsided], ranks))
+    first_row = answer["answers"]["fastest"] if answer["answers"] else None
+    check_hottest(what, page, result, rows, step, layer, first_row)
+    for group in lopsided:
+        bar, first = bar_of[group[0]], group[0]
+        most = rows[first].max()
+        s, l, r = np.argwhere(rows[first] == most)[0]
+        expect(what, bar.values() == [most], f"{bar.values()} want {most}")
+        expect(what, f"step {step[s]}, layer {layer[l]}: GPU {r} holds" in bar.text(), bar.text())
+        heights = sorted(float(v) for path in bar.all("path") for v in re.findall(r"v-([\d.]+)h", path.attributes["d"]))
+        want = sorted(rows[first, s, l])
+        if len(want) <= 256:
+            expect(what, len(heights) == len(want), f"{len(heights)} bars of {len(want)} GPUs")
+            expect(what, np.abs(np.array(heights) * want[-1] / heights[-1] - want).max() <= 0.002 * want[-1], f"{heights[:4]} {want[:4]}")
+    for group in uneven:
+        first, panel = group[0], panel_of[group[0]]
         for i in group:
             expect(what, answer["rows"][i]["scheme"] in next(panel.all("b")).text(), panel.text())
         expect(what, close(panel.values()[0], ratio[first].max()), f"{panel.values()} want {ratio[first].max()}")
@@ -337,26 +379,31 @@ def check_rows(what, page, result, answer):
             for x, y, wide, high in re.findall(r"M([\d.]+) ([\d.]+)h([\d.]+)v([\d.]+)", path.attributes["d"]):
                 cells.setdefault(int(path.attributes["class"][1:]), 0)
                 cells[int(path.attributes["class"][1:])] += float(wide) * float(high)
-        bins = (min(rows.shape[1], 120), min(rows.shape[2], 80))
-        binned = np.zeros(bins)
-        for s in range(rows.shape[1]):
-            for l in range(rows.shape[2]):
-                b = s * bins[0] // rows.shape[1], l * bins[1] // rows.shape[2]
-                binned[b] = max(binned[b], np.float32(ratio[first, s, l]))
+        binned = cells_of(first)
         total = sum(cells.values())
         for level in range(8):
             want = float((np.searchsorted(np.float32(limits), binned.ravel(), side="right") == level).mean())
             expect(what, abs(cells.get(level, 0) / total - want) < 0.01, f"level {level}: {cells.get(level, 0) / total} want {want}")
-        most = rows[first].max()
-        s, l, r = np.argwhere(rows[first] == most)[0]
-        expect(what, bar.values() == [most], f"{bar.values()} want {most}")
-        if rows[first, s, l].min() < most:
-            expect(what, f"step {step[s]}, layer {layer[l]}: GPU {r} holds" in bar.text(), bar.text())
-        heights = sorted(float(v) for path in bar.all("path") for v in re.findall(r"v-([\d.]+)h", path.attributes["d"]))
-        want = sorted(rows[first, s, l])
-        if len(want) <= 256:
-            expect(what, len(heights) == len(want), f"{len(heights)} bars of {len(want)} GPUs")
-            expect(what, np.abs(np.array(heights) * want[-1] / heights[-1] - want).max() <= 0.002 * want[-1], f"{heights[:4]} {want[:4]}")
+
+
+def check_hottest(what, page, result, rows, step, layer, first):
+    """The hottest expert and the fullest GPU are named in the answer, and the links go to their pictures."""
+    told = [p for section in page.root.all("section", "answer") for p in section.all("p") if "The fullest GPU is" in p.text()]
+    if first is None:
+        return
+    s, l, r = np.argwhere(rows[first] == rows[first].max())[0]
+    mean, most = rows[first, s, l].mean(), rows[first].max()
+    expect(what, len(told) == (most > mean), f"{len(told)} sentences of the fullest GPU")
+    if not told:
+        return
+    expect(what, f"{r} in layer {layer[l]} of step {step[s]}" in told[0].text() and told[0].values()[-1] == most and
+           f"{most / mean:.2f} times the mean" in told[0].text(), told[0].text())
+    with h5py.File(result) as f:
+        choices = f["expert_choices"][...].astype(float)
+    ratio = choices / np.maximum(choices.mean(2, keepdims=True), 1e-300)
+    s, l, x = np.argwhere(ratio == ratio.max())[0]
+    expect(what, f"hottest expert is {x} of layer {layer[l]} in step {step[s]}" in told[0].text() and close(told[0].values()[0], ratio.max()), told[0].text())
+    expect(what, [a.attributes["href"] for a in told[0].all("a")] == ["#experts", "#gpus", "#rows"], told[0].text())
 
 
 def check_experts(what, page, result):
@@ -647,7 +694,7 @@ def whole_check(what, result, answer, cwd=None, again=True):
     check_labels(what, page)
     check_timeline(what, page, answer)
     check_lead(what, page, answer)
-    check_steps(what, page, result)
+    check_steps(what, page, result, answer)
     check_rows(what, page, result, answer)
     check_experts(what, page, result)
     check_basis(what, page, answer)
@@ -923,8 +970,9 @@ def at(answer, *path):
     return answer
 
 
-SEARCHES = (["--job", "small"], ["--model", "olmoe-1b-7b", "--cluster", "h200:8x1", "--scheme", "megatron-alltoall", "--optimizer",
-            "distributed", "--memory-fraction", "0.3", "--over", "expert-parallel=4,8", "--sequences-per-gpu", "1,8,16"])
+MEGATRON = ["--model", "olmoe-1b-7b", "--cluster", "h200:8x1", "--scheme", "megatron-alltoall", "--optimizer", "distributed",
+            "--memory-fraction", "0.3", "--over", "expert-parallel=4,8", "--sequences-per-gpu", "1,8,16"]
+SEARCHES = (["--job", "small"], MEGATRON)
 SAID_OTHERWISE = {"surely", "looked", "dropped", "low-high", "skipped", "search", "software", "precision", "routing", "schemes", "budgets", "best", "uneven"}
 
 
@@ -954,8 +1002,74 @@ def case_search():
         unsure = answer["best_sure"] and answer["best_sure"] != answer["best"]
         expect(what, ("The best that surely fits" in box.text()) == bool(unsure), box.text())
         expect(what, ("No point surely fits" in box.text()) == (answer["best_sure"] is None), box.text())
+        check_box(what, box, answer)
         check_front(what, page.section("Points that no other beats"), answer["front"])
     expect(what, answer["best_sure"], "no point surely fits: the test sees nothing")
+    doubted = json.loads((folder / "found.json").read_text())  # its best point may not fit, and the next does
+    doubted["best"].update(surely_fits=False, verdict="tight")
+    for sure in (doubted["front"][1], None):
+        doubted["best_sure"] = sure
+        (folder / "doubted.json").write_text(json.dumps(doubted))
+        check_box("doubted", boxes(report(folder / "doubted.json")), doubted)
+    expect(what, {"A run.", "Routing.", "Memory.", "Drops.", "certain", "sure"} <= seen_in_boxes, f"boxes had {seen_in_boxes}")
+
+
+def point_words(p):
+    """How a point is called: what is 1 is not said, but EP, FSDP and GPUs."""
+    words = [f", EP {p['expert_parallel']} \xd7 FSDP {p['fsdp']}"]
+    words += [f" \xd7 pipeline {p['pipeline']}"] * (p["pipeline"] > 1) + [f" (virtual stages {p['virtual_stages']})"] * (p["virtual_stages"] >= 1)
+    words += [f", {name} {p[key]}" for key, name in (("tensor", "tensor"), ("context", "context"), ("expert_tensor", "expert tensor")) if p[key] > 1]
+    words += [f" on {p['gpus']} GPUs, {p['sequences_per_gpu']} sequences"] + [f" in {p['micro_batches']} micro-batches"] * (p["micro_batches"] > 1)
+    return p["scheme"] + "".join(words) + f", remat {p['remat']}"
+
+
+def check_box(what, box, answer):
+    """Speed, days, cost, memory and the point that surely fits, a row each; and what would change the answer, found anew in the front."""
+    best, sure, cost = answer["best"], answer["best_sure"], answer["best"]["cost"]
+    rows = {next(tr.all("th")).text(): tr for tr in next(box.all("table", "facts")).all("tr")}
+    held = max(best["peak_bytes"], best["reserved_bytes"] or 0)
+    want = {"speed": [best["tokens_per_s_per_gpu"]], "time": [cost["days"], cost["days_low"], cost["days_high"], answer["tokens"]],
+            "cost": [cost["money"], cost["money_low"], cost["money_high"]], "memory": [held]}
+    for name, values in want.items():
+        expect(what, all(close(a, b) for a, b in zip(rows[name].values(), values)) and len(rows[name].values()) == len(values), f"{name}: {rows[name].text()}")
+    expect(what, rows["memory"].text().endswith("it fits" if best["surely_fits"] else "may not fit"), rows["memory"].text())
+    text = rows["surely fits"].text()
+    if sure is None:
+        expect(what, "none of the points" in text, text)
+    elif best["surely_fits"]:
+        expect(what, "this point" in text, text)
+    else:
+        more = sure["cost"]["money"] - cost["money"]
+        slower = 100 * (1 - sure["tokens_per_s_per_gpu"] / best["tokens_per_s_per_gpu"])
+        expect(what, point_words(sure) in text and f"{abs(slower):.1f}\xa0% {'slower' if slower > 0 else 'faster'}" in text, text)
+        values = rows["surely fits"].values()
+        expect(what, close(values[0], sure["cost"]["days"]) and close(values[-1], abs(more)) and any(close(v, sure["cost"]["money"]) for v in values), text)
+    items = {next(li.all("b")).text(): li.text() for li in box.all("li") if list(li.all("b"))}
+    others = [p for p in answer["front"] if p["options"] != best["options"]]
+    fitting, speed = [p for p in others if p["verdict"] == "fits"], lambda p: p["tokens_per_s_per_gpu"]
+    expect(what, ("A run." in items) == bool(fitting), f"{items}")
+    if fitting:
+        second = max(map(speed, fitting))
+        overlap = [p for p in fitting if speed(p) == second]
+        ends = {p["tokens_per_s_high"] > best["tokens_per_s_low"] and best["tokens_per_s_high"] > p["tokens_per_s_low"] for p in overlap}
+        expect(what, any(point_words(p) in items["A run."] for p in overlap), f"{items['A run.']}")
+        expect(what, ("do not overlap" not in items["A run."]) in ends, items["A run."])
+        expect(what, f"{abs(100 * (second / speed(best) - 1)):.1f}\xa0%" in items["A run."], items["A run."])
+    tight = [p for p in others if p["verdict"] != "fits" and speed(p) > 1.005 * speed(best)]
+    expect(what, ("Memory." in items) == bool(tight), f"{items}")
+    if tight:
+        expect(what, any(point_words(p) in items["Memory."] for p in tight if speed(p) == max(map(speed, tight))), items["Memory."])
+    even = lambda p: p["balanced_tokens_per_s_per_gpu"]
+    wins = [p for p in fitting if even(p) > 1.005 * even(best) and even(p) == max(map(even, fitting))]
+    told = items.get("Routing.", "")
+    expect(what, bool(told) == (bool(wins) or even(best) / speed(best) - 1 > 0.005), f"{told}: {even(best)} of {speed(best)}")
+    expect(what, any(point_words(p) in told for p in wins) if wins else "still the fastest" in told or not told, told)
+    expect(what, ("Drops." in items) == (answer["fates"]["replayed_drops"] > 0) and ("More memory a GPU." in items) == (answer["fates"]["replayed_oom"] > 0),
+           f"{items} {answer['fates']}")
+    seen_in_boxes.update(items, ["sure" if sure and not best["surely_fits"] else "certain"])
+
+
+seen_in_boxes = set()
 
 
 def check_front(what, section, front):
@@ -1353,7 +1467,7 @@ def damage():
 
 def options():
     refused("no result", USAGE, ["which result"], "report", lines=3)
-    refused("two results", USAGE, ["second"], "report", good, good, "--output", page_path, lines=3)
+    refused("three results", USAGE, ["third"], "report", good, good, good, "--output", page_path, lines=3)
     refused("no output", USAGE, ["--output"], "report", good)
     refused("an empty name", USAGE, ["the output has no name"], "report", good, "--output", "")
     refused("onto the result", USAGE, ["itself"], "report", good, "--output", good)

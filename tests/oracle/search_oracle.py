@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """`spillway plan --search` against brute force: every single point of random spaces by plain `spillway plan`, the best by the order
-that docs/plan.md gives, and the points that no other beats.
+that docs/search.md gives, and the points that no other beats.
 
 search_oracle.py SPILLWAY [--cases N] [--seed S] [--few]: --few takes small spaces, of which few say that something was left out"""
 import argparse
