@@ -2,6 +2,7 @@
 
 #include "sim/input/compiled_layer.h"
 #include "sim/input/precision.h"
+#include "sim/memory/compiled_orders.h"
 
 #include <math.h>
 #include <string.h>
@@ -205,27 +206,21 @@ static void put_turn(const symbols *s) {
         put_pieces(s, KEPT, "final_norm", "2 T H b", 2.0, 2.0 * s->ends * s->hidden * s->b);
 }
 
-/* Both orders of the head's weight gradient were seen, without a rule in the shapes. Behind ragged all-to-alls the smaller
- * tensor lives in every program. Elsewhere the logits stay where MaxText's layers are not one uniform scan (an unrolled layer,
- * turns of several layers, scans within turns), and the smaller tensor mostly where they are: seen, not understood; so the interval holds both.
- * By XLA of JAX 0.11 on neither lives behind ragged all-to-alls, and of a uniform scan it is the head's gradient, but for logits of up to
- * 1 GiB in Mixtral 8x7B. */
+/* The head's weight gradient may be made before the backward loop or behind it: then the logits live through the loop in its place. Behind
+ * ragged all-to-alls the smaller of the two lives in every program, and by XLA of JAX 0.11 on neither. Elsewhere the logits stay where
+ * MaxText's layers are not one uniform scan, and the gradient where they are. Exceptions were seen with logits of at most logits_kept
+ * bytes alone, both ways: the interval holds both there. */
 static void put_head(const symbols *s, spw_flavour flavour, double logits_kept) {
     const double vocab = (double)s->model->vocab;
     const double logits = s->ends * vocab * s->b, gradient = s->hidden * vocab * s->made;
-    const bool uniform = s->dense_layers != 1.0 && s->model->layers_per_turn <= 1 && !s->model->nested_scans;
-    const bool keeps = s->gathers_tokens && !uniform;
-    bool is_logits = keeps || logits < gradient;
+    const bool ragged = !s->gathers_tokens, apart = flavour == SPW_FLAVOUR_XLA_APART;
+    const bool is_logits = ragged ? !apart && logits < gradient : !spw_compiled_is_uniform(s->model);
     spw_step_list *out = s->out;
-    out->head_bytes = is_logits ? logits : gradient;
-    out->head_least_bytes = fmin(logits, gradient);
-    out->head_most_bytes = s->gathers_tokens ? fmax(out->head_least_bytes, logits) : out->head_least_bytes;
-    if (flavour == SPW_FLAVOUR_XLA_APART) {
-        is_logits = keeps;
-        out->head_bytes = !s->gathers_tokens ? 0.0 : keeps ? logits : gradient;
-        out->head_least_bytes = keeps ? out->head_bytes : fmin(out->head_bytes, out->head_least_bytes);
-        out->head_most_bytes = fmax(out->head_bytes, !keeps && logits <= logits_kept ? logits : 0.0);
-        if (!s->gathers_tokens) out->head_most_bytes = 0.0;
+    out->head_bytes = ragged && apart ? 0.0 : is_logits ? logits : gradient;
+    out->head_least_bytes = out->head_most_bytes = out->head_bytes;
+    if (!ragged && logits <= logits_kept) {
+        out->head_least_bytes = is_logits ? fmin(logits, gradient) : gradient;
+        out->head_most_bytes = fmax(out->head_bytes, logits);
     }
     put(s, BACKWARD_LOOP | AT(RELAY), is_logits ? "logits" : "head_gradient", is_logits ? "T V b" : "H V g",
         out->head_bytes);
