@@ -34,7 +34,9 @@
 /* compiled.yaml: programs that XLA compiles. */
 #define SPW_COMPILED_DEFAULT_LIST(X) \
     X(most_recovered, 0, 1, "of a layer's rows: the most that XLA computes again") \
-    X(logits_kept_bytes, 0, 1e15, "logits up to this size stay beside a uniform scan")
+    X(logits_kept_bytes, 0, 1e15, "logits up to this size stay beside a uniform scan") \
+    X(state_chunk_tokens, 1, 1e6, "MaxText keeps a state of a linear attention for so many tokens each") \
+    X(state_stacks, 0, 100, "such stacks of states that a waiting layer keeps")
 
 /* pytorch.yaml: PyTorch, and TransformerEngine's fp8 recipes. */
 #define SPW_PYTORCH_DEFAULT_LIST(X) \

@@ -6,6 +6,7 @@
 
 #include "sim/input/job_words.h"
 #include "sim/input/remat.h"
+#include "sim/input/stack.h"
 #include "sim/memory/compiled_cut.h"
 #include "sim/schemes/layer.h"
 #include "sim/schemes/scheme.h"
@@ -40,10 +41,10 @@ typedef struct spw_step_list {
 
 /* `shape`: that of spw_compiled_cut_shape(). `flavour`: of XLA. Under its latency-hiding scheduler the logits do not give
  * their place to their gradient; under SPW_FLAVOUR_XLA_APART the ragged all-to-alls have an arena of their own. Which head
- * tensor lives is known for logits of more than logits_kept bytes alone. */
+ * tensor lives is known for logits of more than the stack's logits_kept_bytes alone. */
 void spw_step_list_fill(const spw_job *job, const spw_scheme *scheme, const spw_compiled_cut *cut,
                         const spw_layer_shape *shape, const spw_remat_tree *tree, spw_flavour flavour,
-                        double logits_kept, spw_step_list *out);
+                        const spw_stack *stack, spw_step_list *out);
 double spw_step_list_sum(const spw_step_list *list, spw_step_moment moment);
 
 #endif

@@ -309,6 +309,7 @@ static void test_room(void) {
     static const char *const schemes[] = {"gmm", "ring", "dense:capacity_factor=1,layout=gathered"};
     const spw_job before = job;
     const spw_remat_tree *tree = NULL;
+    const spw_stack stack = stack_of("xla-cuda-0.10.2");
     CHECK_OK(spw_remat_tree_find("maxtext@e591f30c", &tree));
     job.remat = SPW_REMAT_MINIMAL_WITH_CONTEXT;
     for (const char *const *name = spw_model_presets(); *name != NULL; name++) {
@@ -319,7 +320,7 @@ static void test_room(void) {
             spw_step_list list;
             CHECK_OK(spw_compiled_cut_of(&job, 1, &cut));
             const spw_layer_shape shape = spw_compiled_cut_shape(&job, &cut);
-            spw_step_list_fill(&job, &scheme, &cut, &shape, tree, true, 0.0, &list);
+            spw_step_list_fill(&job, &scheme, &cut, &shape, tree, true, &stack, &list);
             CHECK(list.tensors > 15 && list.tensors < SPW_STEP_TENSORS);
             CHECK(list.head_least_bytes <= list.head_bytes && list.head_bytes <= list.head_most_bytes);
         }

@@ -110,6 +110,25 @@ static void test_past(void) {
     near(all.high_bytes / width, all.wanted_bytes, "nothing");
 }
 
+/* A ring by JAX 0.12 near its limit: DeepSeek-V2-Lite, a layer unrolled, 2 [W, H] less, W H b 3; Mixtral 8x22B [W, F - 2 H] less, 2 a
+ * sequence and rank; far from it nothing. */
+static void test_near_limit(void) {
+    const spw_stack stack = stack_of("xla-cuda-0.12.0");
+    const double width = exp(stack.half_width.value);
+    static const struct {
+        const char *model;
+        double less;
+    } rows[] = {{"deepseek-v2-lite", 6.0}, {"mixtral-8x22b", 2.0}, {"deepseek-v3", 0.0}};
+    for (size_t i = 0; i < 3; i++) {
+        use(rows[i].model);
+        const spw_compiled_memory far = predict(&stack, "ring", 4, UNBOUNDED);
+        const double pool = 1.5 * far.wanted_bytes / stack.limit_share.value + far.argument_bytes;
+        const spw_compiled_memory m = predict(&stack, "ring", 4, pool);
+        near(far.low_bytes * width / GIB, far.wanted_bytes / GIB, "far from the limit");
+        near(m.low_bytes * width / GIB, m.wanted_bytes / GIB - rows[i].less, rows[i].model);
+    }
+}
+
 /* Latency hiding, W H b 14, W F b 4: 2 [W, H] + [W, F] more, but not where that much is past the limit. */
 static void test_hiding(void) {
     const spw_stack stack = stack_of("xla-rocm-0.10.2-amd");
@@ -167,6 +186,7 @@ int main(int argc, char **argv) {
     test_head();
     test_past();
     test_hiding();
+    test_near_limit();
     (void)snprintf(path, sizeof path, "%s/compiled/maxtext_memory.csv", tables);
     expect_table(path, false, 211, 0.95, 0.12, 0.25);
     expect_table(path, true, 259, 0.95, 0.12, 0.30);
