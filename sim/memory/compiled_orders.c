@@ -2,6 +2,7 @@
 
 #include "sim/input/job.h"
 #include "sim/input/remat.h"
+#include "sim/input/stack.h"
 
 #include <math.h>
 

@@ -9,9 +9,10 @@
 #include "sim/input/compiled_layer.h"
 #include "sim/input/job_words.h"
 #include "sim/input/model.h"
-#include "sim/input/stack.h"
 #include "sim/memory/compiled_cut.h"
 #include "sim/schemes/scheme.h"
+
+typedef struct spw_stack spw_stack;
 
 /* A step whose orders are asked for. */
 typedef struct spw_compiled_program {

@@ -2,6 +2,7 @@
 
 #include "sim/input/compiled_layer.h"
 #include "sim/input/precision.h"
+#include "sim/input/stack.h"
 #include "sim/memory/compiled_orders.h"
 
 #include <math.h>

@@ -6,10 +6,11 @@
 
 #include "sim/input/job_words.h"
 #include "sim/input/remat.h"
-#include "sim/input/stack.h"
 #include "sim/memory/compiled_cut.h"
 #include "sim/schemes/layer.h"
 #include "sim/schemes/scheme.h"
+
+typedef struct spw_stack spw_stack;
 
 /* Moments of a step, in order. */
 typedef enum spw_step_moment {

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/input/job.h"
+#include "sim/input/stack.h"
 
 #include <string.h>
 
