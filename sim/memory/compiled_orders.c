@@ -46,9 +46,12 @@ static double ring_more(const spw_compiled_program *p, const sizes *s) {
 }
 
 /* Seven [W, H]: DeepSeek-V3, whose policy keeps MLA's expanded queries, keys and values. */
+static bool keeps_expanded(const spw_compiled_program *p) {
+    return spw_remat_keeps(p->job->remat).qkv && p->job->model.attention == SPW_ATTENTION_MLA;
+}
+
 static double ragged_more(const spw_compiled_program *p, const sizes *s) {
-    const bool expanded = spw_remat_keeps(p->job->remat).qkv && p->job->model.attention == SPW_ATTENTION_MLA;
-    return expanded || is_cut(p) ? s->row_hidden : 0.0;
+    return keeps_expanded(p) || is_cut(p) ? s->row_hidden : 0.0;
 }
 
 /* JAX 0.10. */
@@ -89,10 +92,12 @@ static spw_compiled_orders apart(const spw_compiled_program *p, const spw_compil
     return (spw_compiled_orders){layer->capacity_slots ? s->row_hidden : 0.0, s->row_hidden};
 }
 
-/* XLA's latency-hiding scheduler starts exchanges early: another [W, H] + [W, F], and the order of 7 [W, H]. Where the list is past the limit
- * by more than that, it was run again with less memory, and no program has it. */
-static double hiding_more(const spw_compiled_program *p, const sizes *s) {
+/* XLA's latency-hiding scheduler starts exchanges early: another [W, H] + [W, F], and the order of 7 [W, H]. A library's call it cannot start
+ * early. Where the list is past the limit by more than that, it was run again with less memory, and no program has it. */
+static double hiding_more(const spw_compiled_program *p, const spw_compiled_layer *layer, const sizes *s) {
     const double more = 2.0 * s->row_hidden + s->row_ffn;
+    if (layer->exchange == SPW_COMPILED_EXCHANGE_LIBRARY && !keeps_expanded(p) && !is_cut(p))
+        return s->row_hidden;
     return p->wanted_bytes - p->limit_bytes > more ? 0.0 : more;
 }
 
@@ -100,7 +105,7 @@ spw_compiled_orders spw_compiled_orders_of(const spw_compiled_program *p) {
     const spw_compiled_layer *layer = p->scheme->type->compiled.list(p->scheme);
     const sizes s = sizes_of(p);
     spw_compiled_orders o = p->stack->exchange_arena ? apart(p, layer, &s) : older(p, layer, &s);
-    if (p->stack->latency_hiding && !layer->capacity_slots) o.more = hiding_more(p, &s);
+    if (p->stack->latency_hiding && !layer->capacity_slots) o.more = hiding_more(p, layer, &s);
     if (layer->masked_operands) { /* ragged_dot: how many operands are masked at once */
         o.more += s.ranks_experts * (s.row_hidden + s.row_ffn);
         o.less += s.ranks_experts * s.row_ffn;
