@@ -194,6 +194,7 @@ static spw_status choose_software(const char *names, spw_job_options *o, spw_sof
     if (status != SPW_OK) return spw_fail_within(status, "--stack (or none)");
     if (software->compiled) {
         request->stack = &software->stack;
+        request->stack_assumed = names == NULL;
         if (spw_grid_is_plain(&o->job))
             status = spw_compiled_layouts_settle(&software->stack, o->scheme, o->job.schemes);
         if (status != SPW_OK) return spw_fail_within(status, "--scheme");

@@ -66,6 +66,20 @@ static json_t *misfits(spw_json *json, const spw_plan_tries *tries) {
     return list;
 }
 
+/* null where no point differs. */
+static json_t *later(spw_json *json, const spw_plan_later *l) {
+    if (!l->arena.there) return json_null();
+    json_t *object = json_object();
+    spw_json_put(json, object, "stack", spw_json_text(l->arena.stack));
+    spw_json_put(json, object, "points", spw_json_count(l->points));
+    spw_json_put(json, object, "point", spw_json_count(l->row));
+    spw_json_put(json, object, "verdict", spw_json_text(spw_verdict_name(l->arena.verdict)));
+    spw_json_put(json, object, "bytes", spw_json_count(l->arena.peak_bytes));
+    spw_json_put(json, object, "low_bytes", spw_json_count(l->arena.low_bytes));
+    spw_json_put(json, object, "high_bytes", spw_json_count(l->arena.high_bytes));
+    return object;
+}
+
 /* What was written on the command line, so that it can be written again. */
 static json_t *arguments(spw_json *json, const spw_plan_view *v) {
     json_t *list = json_array();
@@ -104,6 +118,7 @@ json_t *spw_plan_json(spw_json *json, const spw_plan_view *v) {
     spw_json_put(json, plan, "drops_too_much", needs(json, v->tries));
     spw_json_put(json, plan, "does_not_fit", misfits(json, v->tries));
     spw_json_put(json, plan, "other_precision", other_precision(json, &v->tries->other));
+    spw_json_put(json, plan, "later_release", later(json, &v->tries->later));
     spw_json_put(json, plan, "tokens",
                  v->settings->tokens > 0.0 ? json_real(v->settings->tokens) : json_null());
     spw_json_put(json, plan, "fastest_cost", costs(json, v, spw_result_row_at(v->result, a->fastest)));

@@ -185,6 +185,21 @@ static void print_other_precision(const spw_plan_view *v, FILE *out) {
             (double)o->bytes / GIB, span, spw_verdict_text(o->verdict, o->live_alone));
 }
 
+/* The memory by the release that an install of today brings, where it is not the one that the plan assumes. */
+static void print_later(const spw_plan_view *v, FILE *out) {
+    const spw_plan_later *l = &v->tries->later;
+    if (!l->arena.there) return;
+    const spw_result_row *r = &v->result->row[l->row];
+    fprintf(out,
+            "software  %s is assumed, as no --stack was named. With %s, a later release, %s, EP %zu, %zu "
+            "sequence%s takes %.1f GiB (%.1f to %.1f), %s; it is %.1f here. %zu of %zu points differ by more "
+            "than their interval\n",
+            v->request->stack->name, l->arena.stack, r->scheme.text, r->expert, r->sequences,
+            spw_plural(r->sequences), (double)l->arena.peak_bytes / GIB, (double)l->arena.low_bytes / GIB,
+            (double)l->arena.high_bytes / GIB, spw_verdict_text(l->arena.verdict, false),
+            (double)r->memory.max_bytes / GIB, l->points, v->result->rows);
+}
+
 /* What a global batch leaves, and what nobody may have meant: one micro-batch of many sequences, an adapter beside a base that is
  * trained. */
 static void print_batch(const spw_job *job, FILE *out) {
@@ -253,6 +268,7 @@ void spw_plan_print_doubts(const spw_plan_view *v, FILE *out) {
     print_trace(v, out);
     if (!v->details && v->settings->stack_distance[0] != '\0')
         fprintf(out, "software  %s\n", v->settings->stack_distance);
+    print_later(v, out);
     print_limits(v, out);
 }
 

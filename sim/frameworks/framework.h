@@ -39,6 +39,8 @@ typedef struct spw_framework {
     const char *const *marks;            /* by which its files are known; ended by NULL */
     const spw_framework_default *silent; /* facts where the file is silent; ended by a NULL key; NULL: none */
     const spw_framework_default *defaults; /* ended by a NULL key; NULL: none */
+    /* What is known of a setting that no row counts, and of which kind a note of it is; NULL: nothing, or there is none such. */
+    const char *(*known)(const char *name, const char *value, int *note_kind);
     spw_status (*compose)(spw_draft *draft);
     /* What is known once the cluster is: `nodes` of `gpus` each. SPW_ECONFIG: no job says that. NULL: nothing is. */
     spw_status (*settle)(const spw_draft *draft, const char *cluster, size_t nodes, size_t gpus);

@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "sim/input/job.h"
+#include "sim/input/maxtext_settings.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -59,7 +60,6 @@ static const spw_framework_row rows[] = {
     {.theirs = "dtype", .ours = "precision.activations", .values = formats},
     {.theirs = "grad_dtype", .ours = "@grad_dtype"},
     {.theirs = "mu_dtype", .ours = "precision.optimizer", .values = formats},
-    {.theirs = "quantization", .why = "MaxText's quantization is not modelled; bf16 is planned"},
     {.theirs = "opt_type",
      .ours = "optimizer_algorithm",
      .values = optimizers,
@@ -74,15 +74,7 @@ static const spw_framework_row rows[] = {
     {.theirs = "num_moe_token_chunks", .ours = "@chunks"},
     {.theirs = "env.XLA_PYTHON_CLIENT_MEM_FRACTION", .ours = "memory_fraction", .alias = true},
     {.theirs = "expert_shard_attention_option", .why = "which axis attention is cut by"},
-    {.theirs = "moe_dispatch_no_expert_sharding",
-     .why = "the layout of dense's dispatch: see the option layout of the scheme dense"},
-    {.theirs = "use_batch_split_schedule", .why = "two halves of a batch beside each other are not modelled"},
-    {.theirs = "optimizer_memory_host_offload",
-     .why = "state in the host's memory is not modelled under MaxText"},
-    {.theirs = "parameter_memory_host_offload", .why = "weights in the host's memory are not modelled"},
     {.theirs = "scan_layers", .ours = "@scan"},
-    {.theirs = "shard_exp_on_fsdp", .why = "another sharding of experts"},
-    {.theirs = "use_2d_fsdp_sharding", .why = "another sharding of weights"},
     {.theirs = "*_parallelism"}, /* 1: another value is refused */
     {.theirs = "hardware"},
     {.theirs = "attention", .ours = "@attention"},
@@ -93,8 +85,6 @@ static const spw_framework_row rows[] = {
     {.theirs = "attention_type"},
     {.theirs = "base_config"},
     {.theirs = "fused_*"},
-    {.theirs = "use_custom_sort_vjp"},
-    {.theirs = "param_scan_axis"},
     {.theirs = "logits_dot_in_fp32"},
     {.theirs = "float32_*"},
     {.theirs = "jax_cache_dir"},
@@ -142,6 +132,18 @@ static const spw_framework_default defaults[] = {
     {"batch.sequence_length", "2048"}, {"remat", "full"}, {"batch.sequences_per_gpu", "12"}, {NULL, NULL}};
 
 /* --- Forward --- */
+
+/* Settings of base.yml that a job has no key for (sim/input/maxtext_settings.h). */
+static const char *known(const char *name, const char *value, int *kind) {
+    static const int kinds[] = {[SPW_MAXTEXT_NONE] = SPW_NOTE_QUIET,
+                                [SPW_MAXTEXT_DATA] = SPW_NOTE_LACKS,
+                                [SPW_MAXTEXT_REFUSED] = SPW_NOTE_MORE,
+                                [SPW_MAXTEXT_LESS] = SPW_NOTE_LACKS};
+    const spw_maxtext_setting *s = spw_maxtext_setting_find(name, strlen(name), value, strlen(value));
+    if (s == NULL) return NULL;
+    *kind = kinds[s->effect];
+    return s->note;
+}
 
 /* per_device_batch_size counts every GPU; a job counts the GPUs that share sequences once. */
 static spw_status compose_batch(spw_draft *d, size_t sharers, size_t stages) {
@@ -314,6 +316,7 @@ const spw_framework spw_framework_maxtext = {
     .rows = {rows},
     .marks = marks,
     .defaults = defaults,
+    .known = known,
     .compose = spw_compose_maxtext,
     .settle = spw_settle_maxtext,
     .express = spw_express_maxtext,

@@ -39,12 +39,15 @@ typedef struct spw_compiled_layer {
     unsigned scatters;    /* of buffer rows on the receiver, beside the gathers */
     bool oneshot;         /* the ragged exchanges run in XLA's one-shot kernel, not the library's */
     bool whole_dispatch;  /* one [E, C, H] for the sequences of all GPUs */
-    unsigned either_way;  /* [buffer rows, H] that another order of the same layer holds more, and less */
-    bool sometimes_less;
 } spw_compiled_layer;
 
 /* Which of spw_stack_rows a kind of program takes: its share of buffers that come back, and its value. */
 size_t spw_stack_recovers(spw_program program);
 double spw_stack_recovered(const spw_stack *stack, spw_program program);
+/* The least and the most of that share: as far from it as any program of the tables. */
+typedef struct spw_recovered_range {
+    double least, most;
+} spw_recovered_range;
+spw_recovered_range spw_stack_recovered_range(const spw_stack *stack, spw_program program);
 
 #endif

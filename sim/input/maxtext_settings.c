@@ -1,6 +1,7 @@
 #include "sim/input/maxtext_settings.h"
 
 #include "sim/input/job.h"
+#include "sim/input/maxtext_custom.h"
 
 #include <ctype.h>
 #include <stdbool.h>
@@ -8,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define POLICIES \
-    "tensors of remat_policy custom are not named one by one; use a policy that keeps them: save_qkv_proj, " \
-    "save_out_proj, " \
-    "save_dot_except_mlp, save_dot_with_context_except_mlp, minimal, minimal_with_context"
 #define SHARDING \
     "another sharding of the experts than expert x fsdp is not modelled; nearest: the same without it"
+#define AXIS \
+    "this axis is not modelled for compiled programs; nearest: its GPUs in ici_fsdp_parallelism, --fsdp"
+#define TPU "it is for TPUs; nearest: the same without it"
+#define PIPED "another pipeline than the default one is not modelled; nearest: MaxText's default of it"
 
 static const spw_maxtext_setting rows[] = {
     {"weight_dtype", NULL, SPW_MAXTEXT_NONE, "precision.weights says it"},
@@ -31,8 +32,6 @@ static const spw_maxtext_setting rows[] = {
     {"use_custom_sort_vjp", "true", SPW_MAXTEXT_NONE, "MaxText's default"},
     {"use_custom_sort_vjp", NULL, SPW_MAXTEXT_REFUSED,
      "use_custom_sort_vjp=false is not modelled; Mixtral 8x7B, gmm, takes 22.4 GiB for 22.1; nearest: gmm"},
-    {"decoder_layer_input", "device", SPW_MAXTEXT_NONE, "MaxText's default"},
-    {"decoder_layer_input", "offload", SPW_MAXTEXT_INPUTS, "write remat: decoder_layer_input_offloaded"},
     {"dcn_data_parallelism", NULL, SPW_MAXTEXT_DATA,
      "replicas beside FSDP: the memory is that of the GPUs of one replica; write gpus and parallel.fsdp of "
      "one"},
@@ -48,6 +47,7 @@ static const spw_maxtext_setting rows[] = {
     {"moe_dropless_fallback", "step", SPW_MAXTEXT_REFUSED,
      "moe_dropless_fallback=step compiles two programs, of which one runs dropless: plan both, "
      "ring:buffer_factor=F (14.6 GiB for 15.3) and ring:ragged_sort=true"},
+    {"moe_x_sorted", "remat", SPW_MAXTEXT_NONE, "MaxText's default"},
     {"moe_x_sorted", "device", SPW_MAXTEXT_REFUSED,
      "moe_x_sorted=device keeps the sorted rows of every layer: Mixtral 8x7B, gmm, takes 53.1 GiB for 22.1; "
      "nearest: "
@@ -70,8 +70,8 @@ static const spw_maxtext_setting rows[] = {
     {"num_moe_emb_chunks", NULL, SPW_MAXTEXT_REFUSED, "num_moe_emb_chunks is not modelled; nearest: gmm"},
     {"use_batch_split_schedule", "true", SPW_MAXTEXT_REFUSED,
      "use_batch_split_schedule is not modelled; nearest: gmm at the same batch"},
-    {"use_gmm_v2", "true", SPW_MAXTEXT_REFUSED, "use_gmm_v2 is a TPU kernel; nearest: gmm"},
-    {"use_tokamax_gmm", "true", SPW_MAXTEXT_REFUSED, "use_tokamax_gmm is a TPU kernel; nearest: gmm"},
+    {"use_gmm_v2", "true", SPW_MAXTEXT_LESS, "use_gmm_v2 is a TPU kernel; nearest: gmm"},
+    {"use_tokamax_gmm", "true", SPW_MAXTEXT_LESS, "use_tokamax_gmm is a TPU kernel; nearest: gmm"},
     {"te_moe_block", "true", SPW_MAXTEXT_REFUSED,
      "te_moe_block runs TransformerEngine's layer, which was not read; nearest: gmm"},
     {"moe_quantize_token_all_gather", "true", SPW_MAXTEXT_REFUSED,
@@ -89,26 +89,84 @@ static const spw_maxtext_setting rows[] = {
      "pipeline_parallel_layers is not modelled; layers that fill no whole round run before the loop"},
     {"shard_exp_on_fsdp", "true", SPW_MAXTEXT_REFUSED, SHARDING},
     {"use_2d_fsdp_sharding", "true", SPW_MAXTEXT_REFUSED, SHARDING},
-    {"optimizer_memory_host_offload", "true", SPW_MAXTEXT_REFUSED,
+    {"optimizer_memory_host_offload", "true", SPW_MAXTEXT_LESS,
      "optimizer state in the host's memory is not modelled for compiled programs; nearest: the same without "
      "it, of "
      "whose arguments 2 o / (w + 2 o) are the moments"},
-    {"parameter_memory_host_offload", "true", SPW_MAXTEXT_REFUSED,
+    {"parameter_memory_host_offload", "true", SPW_MAXTEXT_LESS,
      "parameters in the host's memory are not modelled for compiled programs; nearest: the same without it"},
-    {"shard_optimizer_over_data", "true", SPW_MAXTEXT_REFUSED,
+    {"shard_optimizer_over_data", "true", SPW_MAXTEXT_LESS,
      "shard_optimizer_over_data is not modelled; nearest: fsdp over all GPUs"},
     {"attention", "dot_product", SPW_MAXTEXT_REFUSED,
      "attention dot_product keeps [heads, S, S] scores, which no list has; nearest: flash attention"},
     {"opt_type", "muon", SPW_MAXTEXT_REFUSED,
      "MaxText's Muon is not modelled for compiled programs; nearest: adamw"},
-    {"enable_lora", "true", SPW_MAXTEXT_REFUSED,
+    {"enable_lora", "true", SPW_MAXTEXT_LESS,
      "LoRA is not modelled for compiled programs; nearest: full training"},
     {"mhc_expansion_rate", "1", SPW_MAXTEXT_NONE, "MaxText's default"},
     {"mhc_expansion_rate", NULL, SPW_MAXTEXT_REFUSED, "mHC's streams are not modelled; nearest: one stream"},
-    {"quantization", NULL, SPW_MAXTEXT_REFUSED,
+    {"quantization", "", SPW_MAXTEXT_NONE, "MaxText's default"},
+    {"quantization", NULL, SPW_MAXTEXT_LESS,
      "quantization of a compiled program is not modelled; nearest: bf16, whose memory is larger where fp8 "
      "replaces it"},
-    {"remat_policy", "custom", SPW_MAXTEXT_REFUSED, POLICIES ", decoder_layer_input_offloaded"},
+    {"moe_x_sorted", "offload", SPW_MAXTEXT_REFUSED,
+     "moe_x_sorted=offload is not modelled; nearest: remat full, which sorts again"},
+    {"moe_routing_maps", "remat", SPW_MAXTEXT_NONE, "MaxText's default"},
+    {"moe_routing_maps", "device", SPW_MAXTEXT_REFUSED,
+     "moe_routing_maps=device keeps indices of every layer, 4 bytes a choice; nearest: remat full"},
+    {"moe_routing_maps", "offload", SPW_MAXTEXT_REFUSED,
+     "moe_routing_maps=offload is not modelled; nearest: remat full"},
+    {"moe_quantize_combine_bwd_method", "", SPW_MAXTEXT_NONE, "MaxText's default"},
+    {"moe_quantize_combine_bwd_method", NULL, SPW_MAXTEXT_LESS,
+     "fp8 gradients of the combine are not modelled; nearest: ring, whose gathers are in bf16"},
+    {"te_gmm_quantization", "", SPW_MAXTEXT_NONE, "MaxText's default"},
+    {"te_gmm_quantization", NULL, SPW_MAXTEXT_REFUSED,
+     "te_gmm_quantization goes with te_moe_block, which was not read; nearest: gmm"},
+    {"moe_dispatch_no_expert_sharding", "true", SPW_MAXTEXT_NONE, "--scheme dense:layout=peeled"},
+    {"shard_embed_moe_on_fsdp", "true", SPW_MAXTEXT_REFUSED, SHARDING},
+    {"moe_fsdp_use_two_stage_all_gather", "true", SPW_MAXTEXT_REFUSED,
+     "weights that are gathered in two steps are not modelled; nearest: the same without it"},
+    {"dense_fsdp_use_two_stage_all_gather", "true", SPW_MAXTEXT_REFUSED,
+     "weights that are gathered in two steps are not modelled; nearest: the same without it"},
+    {"moe_mlp_tp_size", "1", SPW_MAXTEXT_NONE, "MaxText's default"},
+    {"moe_mlp_tp_size", NULL, SPW_MAXTEXT_REFUSED, AXIS},
+    {"moe_pin_sparse_core_all_gathers", "true", SPW_MAXTEXT_LESS, TPU},
+    {"moe_pin_sparse_core_ep_all_gathers", "true", SPW_MAXTEXT_LESS, TPU},
+    {"moe_pin_sparse_core_fsdp_all_gathers", "true", SPW_MAXTEXT_LESS, TPU},
+    {"vocab_tiling_ag_once", "true", SPW_MAXTEXT_NONE,
+     "the fullest moment is in a MoE layer and stays the same"},
+    {"pipeline_delay_activation_forwarding", "true", SPW_MAXTEXT_REFUSED, PIPED},
+    {"scan_pipeline_iterations", "true", SPW_MAXTEXT_NONE, "MaxText's default"},
+    {"scan_pipeline_iterations", NULL, SPW_MAXTEXT_REFUSED, PIPED},
+    {"scan_pipeline_repeats", "true", SPW_MAXTEXT_REFUSED, PIPED},
+    {"scan_layers_per_stage", "true", SPW_MAXTEXT_REFUSED, PIPED},
+    {"set_remat_policy_on_pipeline_iterations", "true", SPW_MAXTEXT_NONE, "MaxText's default"},
+    {"set_remat_policy_on_pipeline_iterations", NULL, SPW_MAXTEXT_REFUSED, PIPED},
+    {"set_remat_policy_on_layers_per_stage", "true", SPW_MAXTEXT_REFUSED, PIPED},
+    {"ici_tensor_parallelism", "1", SPW_MAXTEXT_NONE, "MaxText's default"},
+    {"ici_tensor_parallelism", NULL, SPW_MAXTEXT_REFUSED, AXIS},
+    {"dcn_tensor_parallelism", "1", SPW_MAXTEXT_NONE, "MaxText's default"},
+    {"dcn_tensor_parallelism", NULL, SPW_MAXTEXT_REFUSED, AXIS},
+    {"ici_tensor_sequence_parallelism", "1", SPW_MAXTEXT_NONE, "MaxText's default"},
+    {"ici_tensor_sequence_parallelism", NULL, SPW_MAXTEXT_REFUSED, AXIS},
+    {"ici_context_parallelism", "1", SPW_MAXTEXT_NONE, "MaxText's default"},
+    {"ici_context_parallelism", NULL, SPW_MAXTEXT_REFUSED, AXIS},
+    {"dcn_context_parallelism", "1", SPW_MAXTEXT_NONE, "MaxText's default"},
+    {"dcn_context_parallelism", NULL, SPW_MAXTEXT_REFUSED, AXIS},
+    {"attention_type", "compressed", SPW_MAXTEXT_REFUSED,
+     "DeepSeek-V4's compressed attention is not modelled for compiled programs; nearest: deepseek-v3.2"},
+    {"activations_in_float32", "true", SPW_MAXTEXT_REFUSED,
+     "activations in fp32 before the nonlinearity are not modelled; nearest: the same without it"},
+    {"share_kv_projections", "true", SPW_MAXTEXT_LESS,
+     "keys and values of one projection are not modelled; nearest: the same without it, which has one "
+     "projection more"},
+    {"param_scan_axis", "1", SPW_MAXTEXT_NONE, "MaxText's default"},
+    {"param_scan_axis", NULL, SPW_MAXTEXT_LESS,
+     "param_scan_axis=0 lays the stacks as the loop takes them; nearest: the same without it, which lays "
+     "them anew"},
+    {"opt_type", "adamw", SPW_MAXTEXT_NONE, "MaxText's default"},
+    {"opt_type", "sgd", SPW_MAXTEXT_LESS, "sgd keeps no moments and is not modelled; nearest: adamw"},
+    {"remat_policy", "custom", SPW_MAXTEXT_REFUSED, SPW_MAXTEXT_POLICIES},
     {"remat_policy", "minimal_offloaded", SPW_MAXTEXT_REFUSED,
      "the copies' buffers are not modelled: Mixtral 8x7B at 4 sequences takes 24.5 GiB by gmm (22.1 by full) "
      "and 15.8 by "
@@ -118,19 +176,6 @@ static const spw_maxtext_setting rows[] = {
      "what quantization keeps is not modelled; nearest: minimal"},
     {"remat_policy", "minimal_with_context_and_quantization", SPW_MAXTEXT_REFUSED,
      "what quantization keeps is not modelled; nearest: minimal_with_context"},
-    {"moe_combine", NULL, SPW_MAXTEXT_REFUSED, POLICIES},
-    {"query_proj", NULL, SPW_MAXTEXT_REFUSED, POLICIES},
-    {"key_proj", NULL, SPW_MAXTEXT_REFUSED, POLICIES},
-    {"value_proj", NULL, SPW_MAXTEXT_REFUSED, POLICIES},
-    {"qkv_proj", NULL, SPW_MAXTEXT_REFUSED, POLICIES},
-    {"out_proj", NULL, SPW_MAXTEXT_REFUSED, POLICIES},
-    {"mlpwi", NULL, SPW_MAXTEXT_REFUSED, POLICIES},
-    {"mlpwi_0", NULL, SPW_MAXTEXT_REFUSED, POLICIES},
-    {"mlpwi_1", NULL, SPW_MAXTEXT_REFUSED, POLICIES},
-    {"mlpwo", NULL, SPW_MAXTEXT_REFUSED, POLICIES},
-    {"moe_mlpwi_0", NULL, SPW_MAXTEXT_REFUSED, POLICIES},
-    {"moe_mlpwi_1", NULL, SPW_MAXTEXT_REFUSED, POLICIES},
-    {"moe_mlpwo", NULL, SPW_MAXTEXT_REFUSED, POLICIES},
 };
 
 static bool same(const char *word, const char *text, size_t length) {
@@ -141,8 +186,8 @@ static bool same(const char *word, const char *text, size_t length) {
 
 const spw_maxtext_setting *spw_maxtext_setting_find(const char *word, size_t length, const char *value,
                                                     size_t value_length) {
-    const spw_maxtext_setting *any = NULL;
-    bool known = false;
+    const spw_maxtext_setting *any = spw_maxtext_tensor_find(word, length, value, value_length);
+    bool known = any != NULL;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (!same(rows[i].word, word, length)) continue;
         if (rows[i].value == NULL)
@@ -180,17 +225,19 @@ static spw_status take_replica(const char *value, spw_job *job) {
 }
 
 spw_status spw_maxtext_settings_apply(const char *text, spw_job *job) {
+    const spw_status settled = spw_maxtext_custom_apply(text, job);
+    if (settled != SPW_OK) return settled;
     for (const char *at = text; *at != '\0';) {
         at += strspn(at, " ");
         const size_t length = strcspn(at, " "), key = strcspn(at, " =");
-        if (key < length) {
+        if (key < length && spw_maxtext_tensor_find(at, key, NULL, 0) == NULL) {
             const char *value = at + key + 1;
             const spw_maxtext_setting *s = spw_maxtext_setting_find(at, key, value, length - key - 1);
             spw_status status = SPW_OK;
-            if (s != NULL && s->effect == SPW_MAXTEXT_REFUSED)
+            const bool custom = key == 12 && strncmp(at, "remat_policy=custom", 19) == 0;
+            if (s != NULL && (s->effect == SPW_MAXTEXT_REFUSED || s->effect == SPW_MAXTEXT_LESS) && !custom)
                 status = spw_fail(SPW_ECONFIG, "MaxText's %.*s: %s", (int)length, at, s->note);
             if (s != NULL && s->effect == SPW_MAXTEXT_DATA) status = take_replica(value, job);
-            if (s != NULL && s->effect == SPW_MAXTEXT_INPUTS) job->remat = SPW_REMAT_INPUT_OFFLOADED;
             if (status != SPW_OK) return status;
         }
         at += length;

@@ -9,13 +9,13 @@
 
 typedef enum spw_maxtext_effect {
     SPW_MAXTEXT_NONE,    /* compiled: the same memory, or a key or option of ours says it */
-    SPW_MAXTEXT_INPUTS,  /* decoder_layer_input=offload: the layers' inputs wait in the host's memory */
     SPW_MAXTEXT_DATA,    /* replicas that each hold all state: memory is that of the GPUs of one */
-    SPW_MAXTEXT_REFUSED, /* not modelled */
+    SPW_MAXTEXT_REFUSED, /* not modelled, and may take more than what is nearest */
+    SPW_MAXTEXT_LESS,    /* not modelled, and takes no more than what is nearest */
 } spw_maxtext_effect;
 
 typedef struct spw_maxtext_setting {
-    const char *word;  /* as in base.yml */
+    const char *word;  /* as in base.yml; NULL: any tensor of remat_policy custom */
     const char *value; /* of the row; NULL: any value that no other row has */
     spw_maxtext_effect effect;
     const char *note; /* what it does, and what is nearest */

@@ -5,6 +5,7 @@
 #include "sim/input/preset.h"
 #include "sim/input/stack_settings.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,10 +25,19 @@ spw_coefficient *spw_stack_coefficient(spw_stack *stack, size_t row) {
     return (spw_coefficient *)(void *)((char *)stack + spw_stack_rows[row].offset);
 }
 
-double spw_stack_recovered(const spw_stack *stack, spw_program program) {
+static const spw_coefficient *recovered_of(const spw_stack *stack, spw_program program) {
     const spw_coefficient *all[SPW_STACK_FITTED] = {&stack->recovered_dense, &stack->recovered_gathered,
                                                     &stack->recovered_grouped, &stack->recovered_ring};
-    return all[spw_stack_recovers(program)]->value;
+    return all[spw_stack_recovers(program)];
+}
+
+double spw_stack_recovered(const spw_stack *stack, spw_program program) {
+    return recovered_of(stack, program)->value;
+}
+
+spw_recovered_range spw_stack_recovered_range(const spw_stack *stack, spw_program program) {
+    const spw_coefficient *c = recovered_of(stack, program);
+    return (spw_recovered_range){fmax(0.0, c->value - c->uncertainty), fmin(1.0, c->value + c->uncertainty)};
 }
 
 /* --- Keys --- */

@@ -6,6 +6,7 @@
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
 #include "sim/memory/compiled_layout.h"
+#include "sim/memory/compiled_orders.h"
 #include "sim/memory/optimizer_state.h"
 #include "sim/schemes/layer.h"
 
@@ -52,8 +53,7 @@ static spw_status open_step(const spw_stack *stack, const spw_job *job, const sp
     out->shape = spw_compiled_cut_shape(job, &out->cut);
     out->shape.routed_gradients = tree->routed_gradients;
     out->shape.unrolled_layer = job->model.layers - job->model.moe_layers == 1;
-    spw_step_list_fill(job, scheme, &out->cut, &out->shape, tree, flavour_of(stack),
-                       stack->logits_kept_bytes.value, &out->around);
+    spw_step_list_fill(job, scheme, &out->cut, &out->shape, tree, flavour_of(stack), stack, &out->around);
     return spw_layer_build(scheme, &out->shape, flavour_of(stack), &out->layer);
 }
 
@@ -173,34 +173,17 @@ static void name_outside(const step *s, spw_compiled_memory *m) {
     if (spw_precision_any_fp8(s->job)) spw_outside_add(m->outside, "fp8: a recipe's own copies and scales");
 }
 
-/* What another order of the layer's products holds more. By XLA of JAX 0.11 on the orders behind ragged all-to-alls differ by weights alone,
- * those of a ring are known; one whole gradient of a matrix may wait in gathered dense, where the list has none (EP 16 of DeepSeek-V3). */
-static double other_orders(const step *s, const spw_compiled_layer *program, double row_hidden) {
-    const double matrix = (double)s->shape.hidden * (double)s->shape.ffn * (double)s->shape.element_bytes;
-    const bool narrow = s->shape.ffn <= s->shape.hidden;
-    if (!s->stack->exchange_arena) return program->either_way * row_hidden;
-    if (program->exchange == SPW_COMPILED_EXCHANGE_RAGGED) return (double)s->shape.experts_per_rank * matrix;
-    if (program->exchange == SPW_COMPILED_EXCHANGE_GATHER) return 0.0;
-    return program->either_way * row_hidden +
-           (program->all_experts && narrow ? (double)s->shape.experts * matrix : 0.0);
-}
-
 static void set_interval(const step *s, spw_compiled_memory *m) {
-    const spw_compiled_layer *program = s->scheme->type->compiled.list(s->scheme);
-    const double b = (double)s->shape.element_bytes;
-    const double rows = (double)s->scheme->type->memory.buffer_rows(s->scheme, &s->shape) * b;
-    const double row_hidden = rows * (double)s->shape.hidden, row_ffn = rows * (double)s->shape.ffn;
+    const spw_compiled_program program = {s->stack, s->job,          s->scheme,     &s->shape,
+                                          &s->cut,  m->wanted_bytes, m->limit_bytes};
+    const spw_compiled_orders orders = spw_compiled_orders_of(&program);
+    const spw_recovered_range share =
+        spw_stack_recovered_range(s->stack, s->scheme->type->compiled.list(s->scheme)->program);
     const double width = s->stack->half_width.value + (double)m->unseen * s->stack->half_width_unseen.value;
-    double low = m->wanted_bytes - (s->around.head_bytes - s->around.head_least_bytes);
-    double high = m->wanted_bytes + (s->around.head_most_bytes - s->around.head_bytes);
-    high += other_orders(s, program, row_hidden);
-    if (program->sometimes_less) low -= program->either_way * row_hidden;
-    if (s->stack->latency_hiding && !program->capacity_slots) high += row_hidden + row_ffn;
-    if (program->masked_operands) {
-        high += (double)s->shape.experts_per_rank * (row_hidden + row_ffn);
-        low -= (double)s->shape.experts_per_rank * row_ffn;
-    }
-    low -= recovered(m, low, 1.0);
+    double low = m->wanted_bytes - (s->around.head_bytes - s->around.head_least_bytes) - orders.less;
+    double high = m->wanted_bytes + (s->around.head_most_bytes - s->around.head_bytes) + orders.more;
+    low -= recovered(m, low, share.most);
+    high -= recovered(m, high, share.least);
     m->low_bytes = fmin(low, m->temporary_bytes) * exp(-width);
     m->high_bytes = fmax(high, m->temporary_bytes) * exp(width);
 }

@@ -8,10 +8,9 @@
  * (sim/memory/compiled_step.h). Past the limit XLA rematerialises: of what is too much a share of the scheme, which alone
  * is fitted, and never more of the layer than in any program seen.
  *
- * The interval spans what the scheduler may do: either of the two head tensors, one [rows, H] more (or less) by another
- * order of the experts' products, two exchanges more in flight under latency hiding; past the limit from nothing to
- * everything recovered. Around that half_width, and half_width_unseen for each feature of the job that no row of the
- * stack's tables has, which `outside` names. */
+ * The interval spans what the scheduler may do: other orders (sim/memory/compiled_orders.h), the other head tensor where either was seen;
+ * past the limit the least and the most of it that programs of the stack's tables recovered. Around that half_width, and
+ * half_width_unseen for each feature of the job that no row of the stack's tables has, which `outside` names. */
 #ifndef SPW_SIM_MEMORY_COMPILED_MEMORY_H
 #define SPW_SIM_MEMORY_COMPILED_MEMORY_H
 

@@ -2,6 +2,8 @@
 
 #include "sim/input/compiled_layer.h"
 #include "sim/input/precision.h"
+#include "sim/input/stack.h"
+#include "sim/memory/compiled_orders.h"
 
 #include <math.h>
 #include <string.h>
@@ -205,27 +207,48 @@ static void put_turn(const symbols *s) {
         put_pieces(s, KEPT, "final_norm", "2 T H b", 2.0, 2.0 * s->ends * s->hidden * s->b);
 }
 
-/* Both orders of the head's weight gradient were seen, without a rule in the shapes. Behind ragged all-to-alls the smaller
- * tensor lives in every program. Elsewhere the logits stay where MaxText's layers are not one uniform scan (an unrolled layer,
- * turns of several layers, scans within turns), and the smaller tensor mostly where they are: seen, not understood; so the interval holds both.
- * By XLA of JAX 0.11 on neither lives behind ragged all-to-alls, and of a uniform scan it is the head's gradient, but for logits of up to
- * 1 GiB in Mixtral 8x7B. */
+/* Layers of a turn that mix tokens by a recurrence. */
+static double state_layers(const spw_model *m, double *elements) {
+    double layers = 0.0;
+    *elements = 0.0;
+    for (size_t k = 1; k < SPW_MODEL_MIXERS; k++) {
+        if (m->mixer[k].state == 0) continue;
+        layers += (double)m->mixer[k].layers;
+        *elements = fmax(*elements, (double)m->mixer[k].state);
+    }
+    return layers * (double)(m->layers_per_turn > 0 ? m->layers_per_turn : 1) / (double)m->layers;
+}
+
+/* A recurrence keeps its state, fp32, of every chunk of tokens until its backward pass. All layers of a turn run again before the first of
+ * them runs backward. */
+static void put_states(const symbols *s, const spw_stack *stack) {
+    double elements;
+    const double layers = state_layers(s->model, &elements), stacks = stack->state_stacks.value;
+    put_pieces(s, BACKWARD_LOOP, "states_of_chunks", "4 T / chunk x state, of recurrent layers of a turn",
+               layers * stacks,
+               layers * stacks * sizeof(float) * s->tokens / stack->state_chunk_tokens.value * elements);
+}
+
+/* The head's weight gradient may be made before the backward loop or behind it: then the logits live through the loop in its place. Behind
+ * ragged all-to-alls the smaller of the two lives in every program, and by XLA of JAX 0.11 on neither, but for the logits of a model with
+ * recurrent layers. Elsewhere the logits stay where
+ * MaxText's layers are not one uniform scan, and the gradient where they are. Exceptions were seen with logits of at most logits_kept
+ * bytes alone, both ways: the interval holds both there. */
 static void put_head(const symbols *s, spw_flavour flavour, double logits_kept) {
     const double vocab = (double)s->model->vocab;
     const double logits = s->ends * vocab * s->b, gradient = s->hidden * vocab * s->made;
-    const bool uniform = s->dense_layers != 1.0 && s->model->layers_per_turn <= 1 && !s->model->nested_scans;
-    const bool keeps = s->gathers_tokens && !uniform;
-    bool is_logits = keeps || logits < gradient;
+    const bool ragged = !s->gathers_tokens, apart = flavour == SPW_FLAVOUR_XLA_APART;
+    double elements;
+    const bool recurrent = apart && state_layers(s->model, &elements) > 0.0;
+    const bool is_logits =
+        ragged ? recurrent || (!apart && logits < gradient) : !spw_compiled_is_uniform(s->model);
     spw_step_list *out = s->out;
-    out->head_bytes = is_logits ? logits : gradient;
-    out->head_least_bytes = fmin(logits, gradient);
-    out->head_most_bytes = s->gathers_tokens ? fmax(out->head_least_bytes, logits) : out->head_least_bytes;
-    if (flavour == SPW_FLAVOUR_XLA_APART) {
-        is_logits = keeps;
-        out->head_bytes = !s->gathers_tokens ? 0.0 : keeps ? logits : gradient;
-        out->head_least_bytes = keeps ? out->head_bytes : fmin(out->head_bytes, out->head_least_bytes);
-        out->head_most_bytes = fmax(out->head_bytes, !keeps && logits <= logits_kept ? logits : 0.0);
-        if (!s->gathers_tokens) out->head_most_bytes = 0.0;
+    out->head_bytes = ragged && apart && !recurrent ? 0.0 : is_logits ? logits : gradient;
+    out->head_least_bytes = out->head_most_bytes = out->head_bytes;
+    if (ragged && recurrent) out->head_least_bytes = 0.0; /* of one program */
+    if (!ragged && logits <= logits_kept) {
+        out->head_least_bytes = is_logits ? fmin(logits, gradient) : gradient;
+        out->head_most_bytes = fmax(out->head_bytes, logits);
     }
     put(s, BACKWARD_LOOP | AT(RELAY), is_logits ? "logits" : "head_gradient", is_logits ? "T V b" : "H V g",
         out->head_bytes);
@@ -284,13 +307,18 @@ static void put_carries(const symbols *s) {
 }
 
 /* The arena of ragged all-to-alls (memory space 7) lives all the step, beside the default one: the tokens as they are received and
- * as they are sorted by expert, and both exchanges' buffers of assignments, of every other layer of a turn as well. */
+ * as they are sorted by expert, and both exchanges' buffers of assignments, of every other layer of a turn as well. In turns of three MoE
+ * layers and more the buffers that the layers receive into lie in the default arena beside it, one each, all the step: Llama 4 Scout and
+ * Qwen3.5. */
 static void put_exchange_arena(const symbols *s, const spw_scheme *scheme) {
     enum { ALWAYS = (1U << SPW_STEP_MOMENTS) - 1 };
     const double buffers = s->shape->waiting_layers > 0 ? 4.0 : 2.0;
     const double rows = (double)scheme->type->memory.buffer_rows(scheme, s->shape) * s->hidden * s->b;
     const double assignments = (double)s->shape->assignments * s->hidden * s->b;
+    const double layers = (double)(1 + s->shape->waiting_layers);
     if (s->gathers_tokens) return;
+    if (layers > 2.0)
+        put_pieces(s, ALWAYS, "receive_buffers", "[W, H] b a layer of the turn", layers, layers * rows);
     put_pieces(s, ALWAYS, "exchange_arena_rows", "2 [W, H] b", 2.0, 2.0 * rows);
     put_pieces(s, ALWAYS, "exchange_arena_assignments",
                buffers > 2.0 ? "4 [N, H] b, several layers a turn" : "2 [N, H] b", buffers,
@@ -299,7 +327,7 @@ static void put_exchange_arena(const symbols *s, const spw_scheme *scheme) {
 
 void spw_step_list_fill(const spw_job *job, const spw_scheme *scheme, const spw_compiled_cut *cut,
                         const spw_layer_shape *shape, const spw_remat_tree *tree, spw_flavour flavour,
-                        double logits_kept, spw_step_list *out) {
+                        const spw_stack *stack, spw_step_list *out) {
     memset(out, 0, sizeof *out);
     const symbols s = measure(job, scheme, cut, shape, out);
     put_carries(&s);
@@ -307,7 +335,8 @@ void spw_step_list_fill(const spw_job *job, const spw_scheme *scheme, const spw_
     put_pipeline(&s);
     put_dense_layers(&s);
     put_turn(&s);
-    put_head(&s, flavour, logits_kept);
+    put_states(&s, stack);
+    put_head(&s, flavour, stack->logits_kept_bytes.value);
     put_saved(&s, scheme, tree);
     if (flavour == SPW_FLAVOUR_XLA_APART) put_exchange_arena(&s, scheme);
 }

@@ -10,6 +10,8 @@
 #include "sim/schemes/layer.h"
 #include "sim/schemes/scheme.h"
 
+typedef struct spw_stack spw_stack;
+
 /* Moments of a step, in order. */
 typedef enum spw_step_moment {
     SPW_STEP_FORWARD,   /* a MoE layer's forward pass */
@@ -30,8 +32,8 @@ typedef struct spw_step_tensor {
     unsigned pieces, when; /* tensors of one size that they are; bit 1 << moment */
 } spw_step_tensor;
 
-/* The logits [T, V] or the head's whole gradient [H, V] live through the backward loop; which of them, no rule in the
- * shapes decides for every program. `head` is the one that is expected. */
+/* The logits [T, V] or the head's whole gradient [H, V] live through the backward loop. `head` is the one that is expected, `least` and
+ * `most` are what may be there in its place: the same, but where the logits are small. */
 typedef struct spw_step_list {
     spw_step_tensor tensor[SPW_STEP_TENSORS];
     size_t tensors;
@@ -39,11 +41,11 @@ typedef struct spw_step_list {
 } spw_step_list;
 
 /* `shape`: that of spw_compiled_cut_shape(). `flavour`: of XLA. Under its latency-hiding scheduler the logits do not give
- * their place to their gradient; under SPW_FLAVOUR_XLA_APART the ragged all-to-alls have an arena of their own, and
- * logits of at most logits_kept bytes may stay beside a uniform scan. */
+ * their place to their gradient; under SPW_FLAVOUR_XLA_APART the ragged all-to-alls have an arena of their own. Which head
+ * tensor lives is known for logits of more than the stack's logits_kept_bytes alone. */
 void spw_step_list_fill(const spw_job *job, const spw_scheme *scheme, const spw_compiled_cut *cut,
                         const spw_layer_shape *shape, const spw_remat_tree *tree, spw_flavour flavour,
-                        double logits_kept, spw_step_list *out);
+                        const spw_stack *stack, spw_step_list *out);
 double spw_step_list_sum(const spw_step_list *list, spw_step_moment moment);
 
 #endif

@@ -27,6 +27,7 @@ typedef struct spw_plan_request {
     bool allocator;                            /* replay PyTorch's for schemes that allocate what arrives */
     bool every_rank;                           /* as in spw_replay_request */
     const spw_stack *stack;                    /* NULL: what must be live */
+    bool stack_assumed;                        /* nobody named it */
     const spw_stack *newest;                   /* as in spw_replay_request */
     const spw_time_stack *time_stack;          /* times of compiled programs; NULL: none */
     const spw_megatron_coefficients *megatron; /* times of Megatron-Core's schemes; NULL: none */

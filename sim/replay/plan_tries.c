@@ -426,6 +426,7 @@ spw_status spw_plan_try(const spw_plan_request *q, const spw_result *result, spw
     SPW_TRY(find_needs(q, result, out));
     SPW_TRY(find_break_even(q, result, out));
     SPW_TRY(try_precision(q, result, out));
+    SPW_TRY(spw_plan_later_find(q, result, &out->later));
     for (size_t s = 0; s < q->schemes; s++) {
         const spw_result_row *row = spw_plan_misfit(result, q->scheme[s].text, q->job->expert);
         if (row != NULL) SPW_TRY(advise(q, result, row, &out->misfit[out->misfits++]));

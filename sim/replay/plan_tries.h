@@ -3,6 +3,7 @@
 #define SPW_SIM_REPLAY_PLAN_TRIES_H
 
 #include "sim/replay/plan_answers.h"
+#include "sim/replay/plan_later.h"
 #include "sim/replay/plan_points.h"
 
 #include <stdbool.h>
@@ -38,6 +39,7 @@ typedef struct spw_plan_other_precision {
 
 typedef struct spw_plan_tries {
     spw_plan_other_precision other;
+    spw_plan_later later;
     spw_plan_need need[SPW_JOB_MAX_SCHEMES];
     spw_plan_misfit_advice misfit[SPW_JOB_MAX_SCHEMES];
     size_t needs, misfits;

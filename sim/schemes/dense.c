@@ -158,17 +158,11 @@ static size_t exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
 
 static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
     static const spw_compiled_layer exchange = {SPW_PROGRAM_DENSE, SPW_COMPILED_EXCHANGE_ALL_TO_ALL,
-                                                .capacity_slots = true, .either_way = 1,
-                                                .sometimes_less = true};
-    static const spw_compiled_layer gathered = {SPW_PROGRAM_DENSE_GATHERED,
-                                                SPW_COMPILED_EXCHANGE_NONE,
-                                                .capacity_slots = true,
-                                                .all_experts = true,
-                                                .either_way = 1,
-                                                .sometimes_less = true};
-    static const spw_compiled_layer peeled = {SPW_PROGRAM_DENSE,      SPW_COMPILED_EXCHANGE_PEELED,
-                                              .capacity_slots = true, .whole_dispatch = true,
-                                              .either_way = 1,        .sometimes_less = true};
+                                                .capacity_slots = true};
+    static const spw_compiled_layer gathered = {SPW_PROGRAM_DENSE_GATHERED, SPW_COMPILED_EXCHANGE_NONE,
+                                                .capacity_slots = true, .all_experts = true};
+    static const spw_compiled_layer peeled = {SPW_PROGRAM_DENSE, SPW_COMPILED_EXCHANGE_PEELED,
+                                              .capacity_slots = true, .whole_dispatch = true};
     if (spw_scheme_option_is(scheme, "layout", "gathered")) return &gathered;
     return spw_scheme_option_is(scheme, "layout", "peeled") ? &peeled : &exchange;
 }

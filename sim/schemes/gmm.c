@@ -19,9 +19,8 @@ static void layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_la
 }
 
 static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
-    static const spw_compiled_layer library = {SPW_PROGRAM_GMM, SPW_COMPILED_EXCHANGE_RAGGED,
-                                               .either_way = 1},
-                                    oneshot = {SPW_PROGRAM_GMM, SPW_COMPILED_EXCHANGE_RAGGED, .either_way = 1,
+    static const spw_compiled_layer library = {SPW_PROGRAM_GMM, SPW_COMPILED_EXCHANGE_RAGGED},
+                                    oneshot = {SPW_PROGRAM_GMM, SPW_COMPILED_EXCHANGE_RAGGED,
                                                .oneshot = true};
     return spw_scheme_option_is(scheme, "exchange", "oneshot") ? &oneshot : &library;
 }

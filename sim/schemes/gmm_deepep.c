@@ -21,9 +21,9 @@ static void layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_la
 static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
     enum { FAN_INS = sizeof fan_ins / sizeof *fan_ins - 1 };
     static const spw_compiled_layer layers[FAN_INS] = {
-        {SPW_PROGRAM_DEEPEP, SPW_COMPILED_EXCHANGE_LIBRARY, .either_way = 1},
-        {SPW_PROGRAM_DEEPEP, SPW_COMPILED_EXCHANGE_LIBRARY, .either_way = 1, .scatters = 1},
-        {SPW_PROGRAM_DEEPEP, SPW_COMPILED_EXCHANGE_LIBRARY, .either_way = 1, .scatters = 2},
+        {SPW_PROGRAM_DEEPEP, SPW_COMPILED_EXCHANGE_LIBRARY},
+        {SPW_PROGRAM_DEEPEP, SPW_COMPILED_EXCHANGE_LIBRARY, .scatters = 1},
+        {SPW_PROGRAM_DEEPEP, SPW_COMPILED_EXCHANGE_LIBRARY, .scatters = 2},
     };
     return &layers[(size_t)spw_scheme_option_value(scheme, "fan_in")];
 }

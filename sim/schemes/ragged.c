@@ -12,7 +12,7 @@ static void layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_la
 
 static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
     static const spw_compiled_layer layer = {SPW_PROGRAM_GMM, SPW_COMPILED_EXCHANGE_RAGGED,
-                                             .masked_operands = true, .either_way = 1};
+                                             .masked_operands = true};
     (void)scheme;
     return &layer;
 }

@@ -144,9 +144,8 @@ void spw_ring_flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw
 }
 
 static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
-    static const spw_compiled_layer plain = {SPW_PROGRAM_RING, SPW_COMPILED_EXCHANGE_GATHER, .either_way = 1};
-    static const spw_compiled_layer sorted = {SPW_PROGRAM_RING_SORTED, SPW_COMPILED_EXCHANGE_GATHER,
-                                              .either_way = 1};
+    static const spw_compiled_layer plain = {SPW_PROGRAM_RING, SPW_COMPILED_EXCHANGE_GATHER};
+    static const spw_compiled_layer sorted = {SPW_PROGRAM_RING_SORTED, SPW_COMPILED_EXCHANGE_GATHER};
     return spw_scheme_option_is(scheme, "ragged_sort", "true") ||
                    spw_scheme_option_value(scheme, "buffer_factor") > 0.0
                ? &sorted

@@ -35,7 +35,8 @@ static void forward(const spw_layer_shape *s, spw_layer_builder *b, bool masked)
     spw_layer_dies(b, "sum over choices", "y_returned");
 }
 
-/* What the other layers of a scan's turn keep until their own backward pass: all of them x, the next one its products too. */
+/* What the other layers of a scan's turn keep until their own backward pass: all of them x and their gathered weights, the next one its
+ * products too. In the loop of a pipeline buffers for dy, and no weights. */
 static void wait(const spw_layer_shape *s, spw_layer_builder *b, bool born) {
     const uint8_t times = (uint8_t)s->waiting_layers, buffers = s->looped ? times : 0;
     const spw_tensor tensors[] = {
@@ -43,9 +44,10 @@ static void wait(const spw_layer_shape *s, spw_layer_builder *b, bool born) {
         {"waiting_products", SPW_ROWS_BUFFER, SPW_WIDTH_FFN, 2, 0, {{0}}},
         {"waiting_act", SPW_ROWS_BUFFER, SPW_WIDTH_FFN, s->expert_bias ? 3 : 1, 0, {{0}}},
         {"waiting_receive_buffers", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN, (uint8_t)(2 * times), 0, {{0}}},
-        {"waiting_dy_buffers", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN, buffers, 0, {{0}}},
+        buffers > 0 ? (spw_tensor){"waiting_dy_buffers", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN, buffers, 0, {{0}}}
+                    : spw_xla_waiting_weights(s),
     };
-    if (times > 0) spw_xla_wait(b, tensors, buffers > 0 ? 5 : 4, born);
+    if (times > 0) spw_xla_wait(b, tensors, sizeof tensors / sizeof *tensors, born);
 }
 
 static void recompute(const spw_layer_shape *s, spw_layer_builder *b) {

@@ -65,8 +65,7 @@ static void wait(const spw_layer_shape *s, spw_layer_builder *b, bool born) {
         {"waiting_y", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN, times, 0, {{0}}},
         spw_xla_waiting_weights(s),
     };
-    const bool apart = spw_layer_flavour(b) == SPW_FLAVOUR_XLA_APART;
-    if (times > 0) spw_xla_wait(b, tensors, apart ? 5 : 4, born);
+    if (times > 0) spw_xla_wait(b, tensors, s->looped ? 4 : 5, born);
 }
 
 static void recompute(const form *f, const spw_layer_shape *s, spw_layer_builder *b) {

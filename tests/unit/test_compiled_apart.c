@@ -86,6 +86,44 @@ static void test_lists(void) {
     near(gib_of(&s, "gmm", 4, "exchange_arena_assignments"), 4 * 0.3515625, "two layers' arena");
 }
 
+/* Turns of four MoE layers, bf16, GiB. Qwen3-Next, expert 8 x fsdp 8, 4096 tokens: W H b 1.25 (8 x 4096 x 10 rows of 2048); three of the
+ * four mix tokens by Gated DeltaNet, whose state is 32 x 128 x 128 and 4 of the convolution over 2 x 2048 + 4096, fp32, one of every 64
+ * tokens. */
+static void test_turns_of_four(void) {
+    const spw_stack s = stack_of("xla-cuda-0.12.0"), older = stack_of("xla-cuda-0.10.2");
+    const double state = 32 * 128 * 128 + 4.0 * (2 * 2048 + 4096);
+    use("qwen3-next-80b-a3b");
+    near(gib_of(&s, "gmm", 1, "receive_buffers"), 4 * 1.25, "each layer of the turn receives into its own");
+    near(gib_of(&s, "gmm", 1, "states_of_chunks"), 3 * 64 * 4 * state / GIB, "states");
+    near(gib_of(&s, "gmm", 1, "logits"), 4096.0 * 151936 * 2 / GIB, "logits beside recurrent layers");
+    near(gib_of(&s, "ring", 1, "receive_buffers"), 0.0, "a ring has none");
+    near(gib_of(&older, "gmm", 1, "receive_buffers"), 0.0, "nor has JAX 0.10");
+    use("llama-4-scout");
+    near(gib_of(&s, "gmm", 2, "receive_buffers"), 4 * 0.625, "Scout");
+    near(gib_of(&s, "gmm", 2, "states_of_chunks") + gib_of(&s, "gmm", 2, "logits"), 0.0, "without states");
+    use("gpt-oss-20b");
+    near(gib_of(&s, "gmm", 4, "receive_buffers"), 0.0, "two layers a turn");
+}
+
+/* Compiled by JAX 0.12.0.1 and MaxText 0.2.5, 64 H200: Llama 4 Scout, gmm, 2 sequences 32.759 GiB; Qwen3.5-35B, which is Qwen3-Next with 256
+ * experts, 8 a token, 40 layers and 248,320 tokens, gmm, 1 sequence 20.360 GiB, 4 sequences 70.715. */
+static void test_turns_compiled(const char *models) {
+    const spw_stack s = stack_of("xla-cuda-0.12.0-maxtext-0.2.5");
+    char path[512];
+    (void)snprintf(path, sizeof path, "%s/qwen3.5-35b-a3b-text.json", models);
+    use("llama-4-scout");
+    spw_compiled_memory m = predict(&s, "gmm", 2);
+    CHECK(m.low_bytes < 32.759 * GIB && 32.759 * GIB < m.high_bytes);
+    CHECK(fabs(m.temporary_bytes / GIB / 32.759 - 1.0) < 0.07);
+    CHECK_OK(spw_model_read(path, NULL, &job.model));
+    m = predict(&s, "gmm", 1);
+    CHECK(m.low_bytes < 20.360 * GIB && 20.360 * GIB < m.high_bytes);
+    CHECK(fabs(m.temporary_bytes / GIB / 20.360 - 1.0) < 0.05);
+    m = predict(&s, "gmm", 4);
+    CHECK(m.low_bytes < 70.715 * GIB && 70.715 * GIB < m.high_bytes);
+    CHECK(fabs(m.temporary_bytes / GIB / 70.715 - 1.0) < 0.06);
+}
+
 /* Temporaries by memory_analysis(), JAX 0.12.0.1, MaxText 0.2.5, 64 H200 (notebooks_data/compiled/maxtext_2026_11.csv). */
 static void test_compiled(void) {
     static const struct {
@@ -230,7 +268,7 @@ static void test_combine_again(void) {
     }
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     CHECK_OK(spw_cluster_read("h200-8x8", NULL, &job.cluster));
     job.expert = job.fsdp = 8;
     job.pipeline = job.tensor = 1;
@@ -238,6 +276,8 @@ int main(void) {
     job.precision = (spw_precision){2, 2, 2, 2};
     job.remat = SPW_REMAT_FULL;
     test_lists();
+    test_turns_of_four();
+    test_turns_compiled(argc > 1 ? argv[1] : ".");
     test_compiled();
     test_names();
     test_layouts();

@@ -107,6 +107,7 @@ static void test_own_compiled_key(const char *root, const char *scratch) {
     size_t length = read_text(root, "stacks", "xla-cuda-0.12.0", text);
     CHECK_OK(spw_stack_parse("shared", text, length, &shared));
     CHECK(shared.most_recovered.value == 0.42 && shared.logits_kept_bytes.value == 1073741824.0);
+    CHECK(shared.state_chunk_tokens.value == 64.0 && shared.state_stacks.value == 1.0);
     length += (size_t)snprintf(text + length, TEXT - length,
                                "most_recovered:\n  value: 0.5\n  evidence: assumed\n  source: \"half\"\n");
     CHECK_OK(spw_stack_parse("own", text, length, &own));

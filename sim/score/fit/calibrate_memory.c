@@ -18,7 +18,7 @@ static const double COVERED = 0.975;       /* share of the fitted figures that t
 /* No stack is trusted more than that around what its scheduler may do, however well its few rows are met. */
 static const double LEAST_HALF_WIDTH = 0.04;
 
-enum { FIGURE = 1, VERDICT = 2, GRID = 200 };
+enum { FIGURE = 1, VERDICT = 2, GRID = 200, FEWEST_SHARES = 5 };
 
 /* --- Rows --- */
 
@@ -104,24 +104,37 @@ static double cost(const spw_calibration *c, const char *left_out, size_t share,
     return sum;
 }
 
-/* Every share on a grid, each alone: a row takes one of them. `error`: half of the values whose cost is within one variance of the
- * least. */
+/* How far from a share those of its programs lie, each of which recovers (wanted - true) / (wanted - limit): what the interval spans. A few
+ * programs say nothing of others, which may recover nothing or everything. */
+static double farthest(const spw_calibration *c, const char *left_out, size_t share, double value) {
+    double most = 0.0;
+    size_t figures = 0;
+    for (size_t i = 0; i < c->score.rows; i++) {
+        const spw_score_row *row = &c->score.row[i];
+        if (c->used[i] != FIGURE || is_left_out(left_out, row) || !touches(row, share)) continue;
+        const spw_compiled_memory *m = &row->memory;
+        const double own = (m->wanted_bytes - true_temporary(row)) / (m->wanted_bytes - m->limit_bytes);
+        most = fmax(most, fabs(fmin(1.0, fmax(0.0, own)) - value));
+        figures++;
+    }
+    return figures < FEWEST_SHARES ? fmax(value, 1.0 - value) : most;
+}
+
+/* Every share on a grid, each alone: a row takes one of them. */
 static void fit(const spw_calibration *c, const char *left_out, spw_stack *stack,
                 double error[SPW_STACK_FITTED], size_t touched[SPW_STACK_FITTED]) {
     for (size_t k = 0; k < SPW_STACK_FITTED; k++) {
-        double costs[GRID + 1], least = INFINITY, best = c->before_share[k];
-        size_t within = 0;
+        double least = INFINITY, best = c->before_share[k];
         touched[k] = 0;
         for (size_t i = 0; i <= GRID; i++) {
-            costs[i] = cost(c, left_out, k, (double)i / GRID, &touched[k]);
-            if (touched[k] == 0 || costs[i] >= least) continue;
-            least = costs[i];
+            const double sum = cost(c, left_out, k, (double)i / GRID, &touched[k]);
+            if (touched[k] == 0 || sum >= least) continue;
+            least = sum;
             best = (double)i / GRID;
         }
-        const double variance = least / fmax(1.0, (double)touched[k] - 1.0);
-        for (size_t i = 0; i <= GRID; i++) within += costs[i] <= least + variance;
         spw_stack_coefficient(stack, k)->value = best;
-        error[k] = 0.5 * (double)within / GRID;
+        error[k] = farthest(c, left_out, k, best);
+        if (touched[k] > 0 || left_out != NULL) spw_stack_coefficient(stack, k)->uncertainty = error[k];
     }
 }
 

@@ -1,0 +1,99 @@
+#include "sim/input/maxtext_custom.h"
+
+#include "sim/input/job.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+/* Sets of tensors. Fused projections are there where a model fuses them, and else no program has them. */
+enum { QUERY = 1, KEY = 2, VALUE = 4, OUT = 8, CONTEXT = 16, INPUT = 32, OTHER = 64, FUSED = 0 };
+enum { QKV = QUERY | KEY | VALUE };
+
+static const struct tensor {
+    const char *name;
+    unsigned bit;
+} tensors[] = {
+    {"query_proj", QUERY},
+    {"key_proj", KEY},
+    {"value_proj", VALUE},
+    {"kv_proj", FUSED},
+    {"qkv_proj", FUSED},
+    {"out_proj", OUT},
+    {"context", CONTEXT},
+    {"decoder_layer_input", INPUT},
+    {"mlpwi", OTHER},
+    {"mlpwi_0", OTHER},
+    {"mlpwi_1", OTHER},
+    {"mlpwo", OTHER},
+    {"moe_mlpwi_0", OTHER},
+    {"moe_mlpwi_1", OTHER},
+    {"moe_mlpwo", OTHER},
+    {"moe_combine", OTHER},
+    {"query_wa_proj", OTHER},
+    {"kv_wa_proj", OTHER},
+    {"mla_q", OTHER},
+    {"mla_kv", OTHER},
+    {"attention_out", OTHER},
+    {"engram", OTHER},
+    {"indexer_cutoff_threshold", OTHER},
+};
+
+static const struct policy {
+    unsigned device, host;
+    spw_remat remat;
+} policies[] = {
+    {QKV, 0, SPW_REMAT_SAVE_QKV_PROJ},
+    {OUT, 0, SPW_REMAT_SAVE_OUT_PROJ},
+    {QKV | OUT, 0, SPW_REMAT_SAVE_DOT_EXCEPT_MLP},
+    {QKV | OUT | CONTEXT, 0, SPW_REMAT_SAVE_DOT_WITH_CONTEXT_EXCEPT_MLP},
+    {0, QKV, SPW_REMAT_QKV_PROJ_OFFLOADED},
+    {0, INPUT, SPW_REMAT_INPUT_OFFLOADED},
+};
+
+static const struct tensor *tensor_of(const char *word, size_t length) {
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
+        if (strlen(tensors[i].name) == length && strncmp(tensors[i].name, word, length) == 0)
+            return &tensors[i];
+    return NULL;
+}
+
+static bool is(const char *word, const char *value, size_t length) {
+    return strlen(word) == length && strncmp(word, value, length) == 0;
+}
+
+const spw_maxtext_setting *spw_maxtext_tensor_find(const char *word, size_t length, const char *value,
+                                                   size_t value_length) {
+    static const spw_maxtext_setting again = {NULL, "remat", SPW_MAXTEXT_NONE, "remat full runs it again"};
+    static const spw_maxtext_setting inputs = {NULL, "device", SPW_MAXTEXT_NONE, "MaxText's default"};
+    static const spw_maxtext_setting kept = {NULL, NULL, SPW_MAXTEXT_REFUSED, SPW_MAXTEXT_POLICIES};
+    static const spw_maxtext_setting hosted = {NULL, "offload", SPW_MAXTEXT_NONE,
+                                               "write remat: decoder_layer_input_offloaded"};
+    const struct tensor *t = tensor_of(word, length);
+    if (t == NULL) return NULL;
+    if (t->bit == INPUT) return value != NULL && is("offload", value, value_length) ? &hosted : &inputs;
+    return value != NULL && is("remat", value, value_length) ? &again : &kept;
+}
+
+spw_status spw_maxtext_custom_apply(const char *text, spw_job *job) {
+    unsigned device = 0, host = 0;
+    const char *first = NULL;
+    size_t first_length = 0;
+    for (const char *at = text; *at != '\0';) {
+        at += strspn(at, " ");
+        const size_t length = strcspn(at, " "), key = strcspn(at, " =");
+        const struct tensor *t = key < length ? tensor_of(at, key) : NULL;
+        const bool kept = t != NULL && is("device", at + key + 1, length - key - 1) && t->bit != INPUT;
+        const bool hosted = t != NULL && is("offload", at + key + 1, length - key - 1);
+        if (kept) device |= t->bit;
+        if (hosted) host |= t->bit;
+        if ((kept || hosted) && first == NULL) first = at, first_length = length;
+        at += length;
+    }
+    if (device == 0 && host == 0) return SPW_OK;
+    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
+        if (policies[i].device != device || policies[i].host != host) continue;
+        job->remat = policies[i].remat;
+        return SPW_OK;
+    }
+    return spw_fail(SPW_ECONFIG, "MaxText's %.*s: %s", (int)first_length, first, SPW_MAXTEXT_POLICIES);
+}
