@@ -93,7 +93,7 @@ static const struct argp_option own_options[] = {
     {"routing-tokens", OPTION_ROUTING_TOKENS, "N", 0,
      "most tokens of generated routing that are drawn for a step, in all its layers together, as 1M "
      "(default: "
-     "8388608): fewer take less time, and rows and drops are less exact",
+     "1048576): fewer take less time, and rows and drops are less exact",
      0},
     {"until", OPTION_UNTIL, "oom|step=X[,...]", 0,
      "how uneven routing may get before a point runs out of memory, or its step takes X times the balanced "

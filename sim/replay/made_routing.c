@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 /* tokens of all layers together, and GPUs whose counts are held */
-enum { MOST_TOKENS = 1 << 23, FEWEST_RANKS = 4, MOST_GPUS = 1 << 17 };
+enum { MOST_TOKENS = 1 << 20, FEWEST_RANKS = 4, MOST_GPUS = 1 << 17 };
 
 spw_status spw_made_routing_settings(const spw_job *job, const char *routing, size_t most_tokens,
                                      uint64_t seed, spw_generate_settings *out) {

@@ -8,7 +8,7 @@
 /* Where neither a trace nor a routing is named. */
 #define SPW_PLAN_ROUTING "reference"
 
-/* One step of one sequence a GPU, of no more GPUs than have `most_tokens` (0: 2^23) in all layers, or of 4, and two layers of `routing`, of the
+/* One step of one sequence a GPU, of no more GPUs than have `most_tokens` (0: 2^20) in all layers, or of 4, and two layers of `routing`, of the
  * reference its four. A model whose router limits a token to groups of experts has that limit (spw_distribution_limit). The text is
  * borrowed by `out`. The other GPUs' sequences are drawn from these when the job is replayed: each GPU's own by chance, so that groups
  * differ as they would, and what is planned no longer grows with tokens that are there by the million. SPW_EARG. */

@@ -26,14 +26,21 @@ static void by_nic(const wires *w, size_t from, size_t to, uint64_t bytes) {
     w->port[to].nic_in += bytes;
 }
 
+/* node [ranks]: that of every member of the group. */
+static void find_nodes(const spw_layer_shape *s, const spw_placement *p, size_t group, uint32_t *node) {
+    for (size_t d = 0; d < s->ranks; d++) node[d] = (uint32_t)spw_placement_node(p, group, d);
+}
+
 /* Every pair has its own way: inside a node the link, between nodes the NICs. */
 static void route_pairs(const spw_layer_shape *s, const spw_placement *p, size_t group, const spw_flow *flow,
                         uint64_t row_bytes, const wires *w) {
+    uint32_t node[SPW_TRAFFIC_MAX_RANKS];
+    find_nodes(s, p, group, node);
     for (size_t source = 0; source < s->ranks; source++) {
         for (size_t d = 0; d < s->ranks; d++) {
             if (d == source) continue;
             const uint64_t bytes = flow->wire[source * s->ranks + d] * row_bytes;
-            if (spw_placement_node(p, group, source) == spw_placement_node(p, group, d)) {
+            if (node[source] == node[d]) {
                 by_link(w, source, d, bytes);
             } else {
                 by_nic(w, source, d, bytes);
@@ -80,16 +87,18 @@ static size_t forwarder_on(const spw_placement *p, size_t group, size_t node, si
 static void route_by_node(const spw_layer_shape *s, const spw_counts *c, size_t group, const spw_flow *flow,
                           uint64_t row_bytes, const wires *w) {
     const spw_placement *p = &c->placement;
+    uint32_t node_of[SPW_TRAFFIC_MAX_RANKS], forwarder[SPW_TRAFFIC_MAX_RANKS + 1];
+    find_nodes(s, p, group, node_of);
     for (size_t source = 0; source < s->ranks; source++) {
-        const size_t rank = group * s->ranks + source, home = spw_placement_node(p, group, source);
+        const size_t rank = group * s->ranks + source, home = node_of[source];
         for (size_t node = 0; node < c->group_nodes; node++) {
             const size_t receiver = forwarder_on(p, group, node, rank);
+            forwarder[node] = (uint32_t)(node == home ? source : receiver);
             if (node != home && receiver < s->ranks)
                 by_nic(w, source, receiver, c->distinct_node[rank * c->group_nodes + node] * row_bytes);
         }
         for (size_t d = 0; d < s->ranks; d++) {
-            const size_t node = spw_placement_node(p, group, d);
-            const size_t from = node == home ? source : forwarder_on(p, group, node, rank);
+            const size_t from = forwarder[node_of[d]];
             const uint64_t bytes = flow->wire[source * s->ranks + d] * row_bytes;
             if (from < s->ranks) {
                 by_link(w, from, d, bytes);

@@ -67,7 +67,7 @@ check(f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.1f} G
 check(re.search(r"^threads .* 2 threads on .*OMP_NUM_THREADS is 2$", done.stdout, re.M), f"doctor, threads: {done.stdout}")
 done = caller.call([program, "doctor"], capture_output=True, text=True, env={**os.environ, "TMPDIR": "/no/such/folder"})
 check(done.returncode == 0 and re.search("^temporary +absent .*/no/such/folder: No such file.*set TMPDIR", done.stdout, re.M), f"doctor without TMPDIR: {done}")
-small = [program, "plan", "--model", "olmoe-1b-7b", "--cluster", "h200:8", "--sequences-per-gpu", "1", "--sequence-length", "64", "--scheme", "megatron-alltoall"]
+small = [program, "plan", "--model", "olmoe-1b-7b", "--cluster", "h200:8x1", "--sequences-per-gpu", "1", "--sequence-length", "64", "--scheme", "megatron-alltoall"]
 done = caller.call(small, capture_output=True, text=True, env={**os.environ, "TMPDIR": "/no/such/folder"})
 check(done.returncode == 0, f"a plan without a trace writes no file: {done}")
 
