@@ -110,6 +110,21 @@ static void test_room(void) {
     spw_trace_close(made);
 }
 
+/* 2^34 choices of a layer: nothing is drawn, or held, before it is read. */
+static void test_lazy(void) {
+    spw_generate_settings s = {.experts = 512,
+                               .top_k = 8,
+                               .layers = 4,
+                               .steps = 1,
+                               .ranks = SPW_TRACE_MAX_RANKS,
+                               .tokens_per_rank = 1 << 15};
+    spw_trace *made = NULL;
+    CHECK_OK(spw_distribution_parse("uniform", &s.distribution));
+    CHECK_OK(spw_trace_make(&s, &made));
+    CHECK(spw_trace_get_info(made)->tokens == (uint64_t)1 << 31 && spw_trace_made_tokens(made) == 1 << 15);
+    spw_trace_close(made);
+}
+
 int main(int argc, char **argv) {
     static const char *const distributions[] = {"uniform",
                                                 "reference",
@@ -126,5 +141,6 @@ int main(int argc, char **argv) {
     }
     test_refusals();
     test_room();
+    test_lazy();
     return check_done();
 }
