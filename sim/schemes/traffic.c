@@ -151,6 +151,19 @@ void spw_traffic_carry(const spw_scheme *scheme, const spw_layer_shape *s, const
     route(scheme, s, c, group, flow, 1, &w);
 }
 
+/* in, out [ranks]: rows that reach a rank and leave it, its own included; in the order in which they lie in memory. */
+static void sum_rows(const spw_layer_shape *s, const spw_flow *flow, uint64_t *in, uint64_t *out) {
+    memset(in, 0, s->ranks * sizeof *in);
+    for (size_t source = 0; source < s->ranks; source++) {
+        const uint64_t *wire = flow->wire + source * s->ranks;
+        out[source] = 0;
+        for (size_t d = 0; d < s->ranks; d++) {
+            in[d] += wire[d];
+            out[source] += wire[d];
+        }
+    }
+}
+
 uint64_t spw_traffic_row_bytes(const spw_scheme *scheme, const spw_layer_shape *s) {
     spw_exchange exchange[SPW_SCHEME_EXCHANGES];
     return scheme->type->traffic.exchanges(scheme, s, exchange) > 0 ? exchange[0].row_bytes : 0;
@@ -163,10 +176,13 @@ void spw_traffic_compute(const spw_scheme *scheme, const spw_layer_shape *s, con
         {.row_bytes = 0}}; /* schemes of one rank exchange nothing */
     const size_t exchanges = scheme->type->traffic.exchanges(scheme, s, exchange);
     const size_t t = spw_layer_sharers(s);
-    uint64_t off_rank = 0, gathered = 0;
+    uint64_t off_rank = 0, gathered = 0, in[SPW_TRAFFIC_MAX_RANKS], out_of[SPW_TRAFFIC_MAX_RANKS];
     spw_ports port[SPW_TRAFFIC_MAX_RANKS];
-    for (size_t i = 0; i < s->ranks * s->ranks; i++) off_rank += i % (s->ranks + 1) == 0 ? 0 : flow->wire[i];
-    for (size_t r = 0; r < s->ranks; r++) gathered += (t - 1) * arrived(s, flow, r);
+    sum_rows(s, flow, in, out_of);
+    for (size_t r = 0; r < s->ranks; r++) {
+        off_rank += out_of[r] - flow->wire[r * s->ranks + r];
+        gathered += (t - 1) * in[r];
+    }
     *out = (spw_traffic){.dispatch_bytes = 0};
     for (size_t i = 0; i < exchanges; i++) {
         const uint64_t bytes = (exchange[i].gathers ? gathered : off_rank) * exchange[i].row_bytes;
@@ -181,12 +197,9 @@ void spw_traffic_compute(const spw_scheme *scheme, const spw_layer_shape *s, con
         out->max_intra_bytes = greater(out->max_intra_bytes, greater(port[r].link_out, port[r].link_in));
         out->max_inter_bytes = greater(out->max_inter_bytes, greater(port[r].nic_out, port[r].nic_in));
         out->max_link_bytes = greater(out->max_intra_bytes, out->max_inter_bytes);
-        uint64_t out_rows = (t - 1) * arrived(s, flow, r), in_rows = 0;
-        for (size_t d = 0; d < s->ranks; d++) {
-            out_rows += d == r ? 0 : flow->wire[r * s->ranks + d];
-            in_rows += d == r ? 0 : flow->wire[d * s->ranks + r];
-        }
-        for (size_t d = r / t * t; d < r / t * t + t; d++) in_rows += d == r ? 0 : arrived(s, flow, d);
+        const uint64_t own = flow->wire[r * s->ranks + r];
+        uint64_t out_rows = (t - 1) * in[r] + out_of[r] - own, in_rows = in[r] - own;
+        for (size_t d = r / t * t; d < r / t * t + t; d++) in_rows += d == r ? 0 : in[d];
         if (sent != NULL) sent[r] = out_rows * exchange[0].row_bytes;
         if (received != NULL) received[r] = in_rows * exchange[0].row_bytes;
     }
