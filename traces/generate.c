@@ -341,36 +341,65 @@ static void take_turns(const spw_generate_settings *settings, uint16_t *expert_i
     }
 }
 
-spw_status spw_generator_record(spw_generator *generator, size_t layer, uint16_t *expert_id) {
-    spw_status status = SPW_OK;
+static void narrow(const uint16_t *wide, size_t count, uint8_t *out) {
+    for (size_t i = 0; i < count; i++) out[i] = (uint8_t)wide[i];
+}
+
+/* Draws every rank's tokens; with id_bytes 1 by way of a thread's own part of `wide`. */
+static spw_status draw_ranks(spw_generator *generator, size_t layer, size_t id_bytes, void *expert_id) {
     const spw_generate_settings *settings = generator->settings;
-    if (layer < generator->hash_layers)
-        return spw_hash_routing_record(generator->hash, layer, generator->step, settings->ranks,
-                                       settings->tokens_per_rank, expert_id);
-    if (settings->distribution.even != 0.0) {
-        take_turns(settings, expert_id);
-        return SPW_OK;
-    }
+    const size_t threads = (size_t)omp_get_max_threads(), step = generator->step,
+                 choices = settings->tokens_per_rank * settings->top_k;
     spw_sampler *sampler = NULL;
     unsigned char *scratch = NULL;
-    size_t threads = (size_t)omp_get_max_threads(), step = generator->step;
+    uint16_t *wide = NULL;
+    spw_status status = SPW_OK;
     include(generator, layer);
     SPW_TRY(spw_sampler_create(generator->inside, settings->experts, settings->top_k, generator->of_group,
                                (size_t)settings->distribution.groups, (size_t)settings->distribution.kept,
                                &sampler));
     size_t scratch_bytes = (spw_sampler_scratch_bytes(sampler) + 63) / 64 * 64;
     SPW_TRY(SPW_ALLOC(threads * scratch_bytes, &scratch));
+    if (id_bytes == 1) SPW_TRY(SPW_ALLOC(threads * choices, &wide));
 #pragma omp parallel for schedule(static)
     for (size_t rank = 0; rank < settings->ranks; rank++) {
+        const size_t thread = (size_t)omp_get_thread_num();
+        uint16_t *into = id_bytes == 1 ? wide + thread * choices : (uint16_t *)expert_id + rank * choices;
         spw_random_stream stream;
         spw_random_stream_init(&stream, settings->seed, PURPOSE_TOKENS, step, layer, rank);
-        spw_sampler_draw(sampler, &stream, scratch + (size_t)omp_get_thread_num() * scratch_bytes,
-                         settings->tokens_per_rank,
-                         expert_id + rank * settings->tokens_per_rank * settings->top_k);
+        spw_sampler_draw(sampler, &stream, scratch + thread * scratch_bytes, settings->tokens_per_rank, into);
+        if (id_bytes == 1) narrow(into, choices, (uint8_t *)expert_id + rank * choices);
     }
 
 cleanup:
+    spw_free(wide);
     spw_free(scratch);
     spw_sampler_destroy(sampler);
+    return status;
+}
+
+spw_status spw_generator_record(spw_generator *generator, size_t layer, uint16_t *expert_id) {
+    const spw_generate_settings *settings = generator->settings;
+    if (layer < generator->hash_layers)
+        return spw_hash_routing_record(generator->hash, layer, generator->step, settings->ranks,
+                                       settings->tokens_per_rank, expert_id);
+    if (settings->distribution.even == 0.0) return draw_ranks(generator, layer, 2, expert_id);
+    take_turns(settings, expert_id);
+    return SPW_OK;
+}
+
+spw_status spw_generator_record_bytes(spw_generator *generator, size_t layer, uint8_t *expert_id) {
+    const spw_generate_settings *settings = generator->settings;
+    const size_t choices = settings->ranks * settings->tokens_per_rank * settings->top_k;
+    uint16_t *wide = NULL;
+    spw_status status = SPW_OK;
+    if (layer >= generator->hash_layers && settings->distribution.even == 0.0)
+        return draw_ranks(generator, layer, 1, expert_id);
+    SPW_TRY(SPW_ALLOC(choices, &wide));
+    SPW_TRY(spw_generator_record(generator, layer, wide));
+    narrow(wide, choices, expert_id);
+
+cleanup:
+    spw_free(wide);
     return status;
 }

@@ -119,6 +119,9 @@ void spw_generator_seek(spw_generator *generator, size_t step);
 void spw_generator_inclusion(spw_generator *generator, size_t layer, double *inclusion);
 /* expert_id [ranks * tokens_per_rank][top_k], rank-major. */
 SPW_MUST_CHECK spw_status spw_generator_record(spw_generator *generator, size_t layer, uint16_t *expert_id);
+/* The same in bytes, of at most 256 experts. */
+SPW_MUST_CHECK spw_status spw_generator_record_bytes(spw_generator *generator, size_t layer,
+                                                     uint8_t *expert_id);
 
 /* How uneven the requested loads are, of the worst step and layer: `max_over_mean` of the `ranks` parts of consecutive experts
  * (which must divide the experts), and `max_violation` of the experts, the most loaded over the mean, less 1. */

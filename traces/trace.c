@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "traces/hdf5_error.h"
+#include "traces/made_trace.h"
 #include "traces/record_check.h"
 #include "traces/trace_internal.h"
 #include "traces/trace_shards.h"
@@ -13,13 +14,11 @@
 
 enum { MAX_THREADS = 16, DATASETS = 8 };
 
-/* texts: as the probe of this file or of one like it has found them; NULL: it is probed. */
-static spw_status open_file(const char *path, char *const *texts, spw_trace **out) {
+spw_status spw_trace_create_blank(const char *path, spw_trace **out) {
     spw_status status = SPW_OK;
     spw_trace *trace = NULL;
     size_t length = strlen(path) + 1;
     *out = NULL;
-    SPW_TRY(spw_hdf5_listen());
     SPW_TRY(SPW_ALLOC(1, &trace));
     spw_trace_dataset *datasets[DATASETS] = {&trace->expert_id, &trace->weight,   &trace->source_rank,
                                              &trace->sequence,  &trace->position, &trace->flags,
@@ -29,6 +28,21 @@ static spw_status open_file(const char *path, char *const *texts, spw_trace **ou
     trace->window = SPW_CHUNK_WINDOW;
     SPW_TRY(SPW_ALLOC(length, &trace->path));
     memcpy(trace->path, path, length);
+    *out = trace;
+    trace = NULL; /* ownership moved to the caller */
+
+cleanup:
+    spw_trace_close(trace);
+    return status;
+}
+
+/* texts: as the probe of this file or of one like it has found them; NULL: it is probed. */
+static spw_status open_file(const char *path, char *const *texts, spw_trace **out) {
+    spw_status status = SPW_OK;
+    spw_trace *trace = NULL;
+    *out = NULL;
+    SPW_TRY(spw_hdf5_listen());
+    SPW_TRY(spw_trace_create_blank(path, &trace));
     trace->half_type = spw_hdf5_half_type();
     if (trace->half_type < 0) SPW_TRY(spw_fail(SPW_ENOMEM, "%s: HDF5 cannot make a half type", path));
     if (texts == NULL) SPW_TRY(spw_trace_probe(trace));
@@ -75,6 +89,7 @@ void spw_trace_close(spw_trace *trace) {
         spw_free(datasets[i]->buffer.data);
     }
     spw_worker_pool_destroy(trace->pool);
+    spw_made_trace_destroy(trace->made);
     H5E_BEGIN_TRY { /* nothing is lost by a file that was only read */
         if (trace->half_type >= 0) (void)H5Tclose(trace->half_type);
         if (trace->file >= 0) (void)H5Fclose(trace->file);
@@ -194,6 +209,7 @@ spw_status spw_trace_read_columns(spw_trace *trace, size_t step, size_t steps, s
     memset(out, 0, sizeof *out);
     SPW_TRY(check_steps(trace, step, steps));
     if (trace->shards != NULL) return spw_trace_shards_read_columns(trace, step, steps, out);
+    if (trace->made != NULL) return spw_made_trace_read_columns(trace, step, steps, out);
     uint64_t first = info->step_offset[step], tokens = info->step_offset[step + steps] - first;
     *out = (spw_trace_columns){.first = first, .tokens = (size_t)tokens};
     const void *ranks = NULL, *sequences = NULL, *positions = NULL, *flags = NULL;
@@ -360,6 +376,7 @@ spw_status spw_trace_read_record(spw_trace *trace, size_t step, size_t steps, si
                          info->layers));
     }
     if (trace->shards != NULL) return spw_trace_shards_read_record(trace, step, steps, layer, weights, out);
+    if (trace->made != NULL) return spw_made_trace_read_record(trace, step, steps, layer, out);
     uint64_t first = info->step_offset[step], tokens = info->step_offset[step + steps] - first;
     *out = (spw_trace_record){
         (size_t)tokens, info->top_k, info->layer_experts[layer], info->id_bytes, info->missing, NULL, NULL};

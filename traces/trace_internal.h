@@ -28,6 +28,7 @@ typedef struct spw_trace_buffer {
 } spw_trace_buffer;
 
 typedef struct spw_trace_shards spw_trace_shards; /* traces/trace_shards.c */
+typedef struct spw_made_trace spw_made_trace;     /* traces/made_trace.c */
 
 /* A dataset of the trace; `id` is invalid when the file lacks it. */
 typedef struct spw_trace_dataset {
@@ -55,8 +56,12 @@ struct spw_trace {
     bool keep_contradictions;
     size_t window;            /* bytes of decoded chunks that a dataset keeps */
     spw_trace_shards *shards; /* NULL: one file, and then `file` and the datasets are its own */
+    spw_made_trace *made;     /* NULL: there is a file, or shards */
     uint32_t *histogram;      /* [experts] of counts/routed, or the sum of counts/by_rank; NULL until used */
 };
+
+/* A trace of this name without anything open. */
+SPW_MUST_CHECK spw_status spw_trace_create_blank(const char *path, spw_trace **out);
 
 /* Between two reads: how many bytes of decoded chunks each dataset keeps from now on. Of shards: all that are open together. */
 void spw_trace_set_window(spw_trace *trace, size_t bytes);

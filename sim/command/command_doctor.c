@@ -90,7 +90,7 @@ static doctor_state look_processes(char out[FINDING_TEXT]) {
 #endif
 }
 
-/* Generated routing is a file there; a plan of a large job writes up to some hundred MB. */
+/* plan --until makes a recorded trace more uneven there. */
 static doctor_state look_temporary(char out[FINDING_TEXT]) {
     static const double LEAST_GIB = 1.0;
     const char *asked = getenv("TMPDIR"), *folder = asked != NULL ? asked : "/tmp";
@@ -100,18 +100,17 @@ static doctor_state look_temporary(char out[FINDING_TEXT]) {
     const int file = mkstemp(path);
     if (file < 0) {
         (void)snprintf(out, FINDING_TEXT,
-                       "%.200s: %s; plan cannot write the routing it generates: set TMPDIR", folder,
+                       "%.200s: %s; plan --until --trace cannot write its routings: set TMPDIR", folder,
                        strerror(errno));
-        return BAD;
+        return ABSENT;
     }
     (void)close(file);
     (void)unlink(path);
     if (statvfs(folder, &room) != 0) room.f_bavail = 0;
     const double free_gib = (double)room.f_bavail * (double)room.f_frsize / GIB;
     (void)snprintf(out, FINDING_TEXT, "%.200s has %.1f GiB free%s", folder, free_gib,
-                   free_gib < LEAST_GIB ? ", too little for generated routing of large jobs: set TMPDIR"
-                                        : "");
-    return free_gib < LEAST_GIB ? BAD : OK;
+                   free_gib < LEAST_GIB ? ", too little for plan --until of a large trace: set TMPDIR" : "");
+    return free_gib < LEAST_GIB ? ABSENT : OK;
 }
 
 static const finding findings[] = {

@@ -41,6 +41,7 @@ enum {
     OPTION_ALLOCATOR,
     OPTION_DROPS,
     OPTION_ROUTING_STEPS,
+    OPTION_ROUTING_TOKENS,
     OPTION_CHROME,
     OPTION_UNTIL,
     OPTION_MEMORY,
@@ -54,7 +55,8 @@ enum {
 typedef struct plan_options {
     spw_job_options job;
     const char *trace_path, *routing, *imbalance, *stack, *steps, *layers, *tokens, *seed, *allocator, *drops,
-        *routing_steps, *chrome, *until, *memory, *flags;
+        *chrome, *until, *memory, *flags;
+    spw_routing_extent extent;
     spw_search_options search;
     bool all, every_rank, no_allocator;
 } plan_options;
@@ -88,6 +90,11 @@ static const struct argp_option own_options[] = {
      "what is called fastest drops at most P percent of the assignments (default: 1)", 0},
     {"routing-steps", OPTION_ROUTING_STEPS, "N", 0,
      "steps of generated routing (default: as many as show how it changes, 1 where it does not)", 0},
+    {"routing-tokens", OPTION_ROUTING_TOKENS, "N", 0,
+     "most tokens of generated routing that are drawn for a step, in all its layers together, as 1M "
+     "(default: "
+     "1048576): fewer take less time, and rows and drops are less exact",
+     0},
     {"until", OPTION_UNTIL, "oom|step=X[,...]", 0,
      "how uneven routing may get before a point runs out of memory, or its step takes X times the balanced "
      "one: of the family of --routing, of --trace as it is made more uneven, or of one hot GPU",
@@ -115,9 +122,10 @@ static const struct argp_option own_options[] = {
 
 static error_t parse(int key, char *text, struct argp_state *state) {
     plan_options *o = state->input;
-    const char **const target[] = {&o->trace_path,    &o->routing, &o->imbalance, &o->stack,     &o->steps,
-                                   &o->layers,        &o->tokens,  &o->seed,      &o->allocator, &o->drops,
-                                   &o->routing_steps, &o->chrome,  &o->until,     &o->memory,    &o->flags};
+    const char **const target[] = {&o->trace_path, &o->routing, &o->imbalance,    &o->stack,
+                                   &o->steps,      &o->layers,  &o->tokens,       &o->seed,
+                                   &o->allocator,  &o->drops,   &o->extent.steps, &o->extent.tokens,
+                                   &o->chrome,     &o->until,   &o->memory,       &o->flags};
     if (key == ARGP_KEY_INIT) {
         state->child_inputs[0] = &o->job;
         state->child_inputs[1] = &o->search;
@@ -308,16 +316,13 @@ static spw_status check_search(const plan_options *o) {
 typedef struct search_trace {
     const plan_options *o;
     uint64_t seed;
-    char *made;
     spw_trace *trace;
     size_t gpus; /* that it was made for */
 } search_trace;
 
 static void close_trace(search_trace *t) {
     spw_trace_close(t->trace);
-    if (t->made != NULL) spw_temporary_remove(t->made);
-    spw_free(t->made);
-    t->trace = NULL, t->made = NULL;
+    t->trace = NULL;
 }
 
 static spw_status open_trace(void *state, const spw_job *job, spw_trace **out) {
@@ -335,10 +340,10 @@ static spw_status open_trace(void *state, const spw_job *job, spw_trace **out) {
         *whole = *job;
         whole->expert = gpus;
         whole->fsdp = whole->pipeline = whole->tensor = whole->expert_tensor = 1;
-        SPW_TRY(spw_plan_make_trace(whole, routing_of(t->o), t->o->routing_steps, t->seed, &t->made));
-        path = t->made;
+        SPW_TRY(spw_plan_make_trace(whole, routing_of(t->o), &t->o->extent, t->seed, &t->trace));
+    } else {
+        SPW_TRY(spw_trace_open(path, &t->trace));
     }
-    SPW_TRY(spw_trace_open(path, &t->trace));
     *out = t->trace;
 
 cleanup:
@@ -393,7 +398,7 @@ static spw_status ask_until(const plan_options *o, spw_plan_request *plan) {
                         "--imbalance, --tokens, --chrome-trace, --all and --drop-at-most do not go with "
                         "--until; the family of routings is --routing NAME, that of --trace, or one "
                         "hot GPU without them");
-    const spw_until_options options = {o->until, o->routing, o->routing_steps, o->trace_path};
+    const spw_until_options options = {o->until, o->routing, o->extent, o->trace_path};
     return spw_plan_until(&options, plan, o->job.format, spw_command_out());
 }
 
@@ -404,7 +409,7 @@ spw_status spw_command_plan(int argc, char **argv) {
     spw_result result = {.rows = 0};
     spw_plan_request request = {.trace = NULL};
     spw_software *software = NULL, *other = NULL; /* other: beside what must be live */
-    char *made = NULL, routing[512];
+    char routing[512];
     const char *splits = NULL;
     double tokens = 0.0, drop_most = SPW_DROP_MOST;
     uint64_t seed = 1;
@@ -422,9 +427,11 @@ spw_status spw_command_plan(int argc, char **argv) {
     if (o->flags != NULL && o->until != NULL) SPW_TRY(spw_fail(SPW_EARG, "--flags does not go with --until"));
     if (o->trace_path != NULL && o->routing != NULL)
         SPW_TRY(spw_fail(SPW_EARG, "--trace and --routing both say what the routing is; write one"));
-    if (o->trace_path != NULL && o->routing_steps != NULL)
+    if (o->trace_path != NULL && o->extent.steps != NULL)
         SPW_TRY(spw_fail(SPW_EARG,
                          "--routing-steps goes with generated routing; --steps chooses those of a trace"));
+    if (o->trace_path != NULL && o->extent.tokens != NULL)
+        SPW_TRY(spw_fail(SPW_EARG, "--routing-tokens goes with generated routing; a trace has its own"));
     if (o->memory != NULL && (o->trace_path == NULL || o->search.asked))
         SPW_TRY(spw_fail(SPW_EARG,
                          "--memory bounds how a trace is replayed: it goes with --trace and without "
@@ -474,8 +481,9 @@ spw_status spw_command_plan(int argc, char **argv) {
         goto cleanup;
     }
     if (o->trace_path == NULL)
-        SPW_TRY(spw_plan_make_trace(job, routing_of(o), o->routing_steps, seed, &made));
-    SPW_TRY(spw_trace_open(o->trace_path != NULL ? o->trace_path : made, &trace));
+        SPW_TRY(spw_plan_make_trace(job, routing_of(o), &o->extent, seed, &trace));
+    else
+        SPW_TRY(spw_trace_open(o->trace_path, &trace));
     request.trace = trace;
     status = spw_plan_run(&request, &result);
     if ((status == SPW_EFORMAT || status == SPW_EIO) && o->trace_path != NULL &&
@@ -512,8 +520,6 @@ spw_status spw_command_plan(int argc, char **argv) {
         SPW_TRY(spw_plan_print(&view, o->job.format, spw_command_out()));
 
 cleanup:
-    if (made != NULL) spw_temporary_remove(made);
-    spw_free(made);
     spw_result_clear(&result);
     spw_trace_close(trace);
     spw_imbalance_law_destroy(&law);

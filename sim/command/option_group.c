@@ -53,6 +53,7 @@ static const struct {
     {"trace", SPW_GROUP_ROUTING},
     {"routing", SPW_GROUP_ROUTING},
     {"routing-steps", SPW_GROUP_ROUTING},
+    {"routing-tokens", SPW_GROUP_ROUTING},
     {"imbalance", SPW_GROUP_ROUTING},
     {"steps", SPW_GROUP_ROUTING},
     {"layers", SPW_GROUP_ROUTING},

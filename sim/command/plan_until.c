@@ -83,18 +83,20 @@ static spw_temper_settings temper_settings(const until *u, double exponent) {
                                  .layer_end = u->plan.layer_end};
 }
 
-static spw_status make_trace(const until *u, double severity, char **path) {
+/* *path: a file that it stands in, to be removed; NULL: it is none. */
+static spw_status make_trace(const until *u, double severity, char **path, spw_trace **out) {
     char text[ROUTING_TEXT] = "uniform";
     if (u->family == SPW_UNTIL_RECORDED) {
         const spw_temper_settings settings = temper_settings(u, severity);
-        return spw_plan_temper_trace(u->options->trace_path, &settings, path);
+        const spw_status status = spw_plan_temper_trace(u->options->trace_path, &settings, path);
+        return status == SPW_OK ? spw_trace_open(*path, out) : status;
     }
     if (u->family == SPW_UNTIL_GENERATED) {
         const spw_status status =
             spw_distribution_at(u->routing, u->severity.key, severity, text, sizeof text);
         if (status != SPW_OK) return status;
     }
-    return spw_plan_make_trace(u->plan.job, text, u->options->routing_steps, u->plan.seed, path);
+    return spw_plan_make_trace(u->plan.job, text, &u->options->extent, u->plan.seed, out);
 }
 
 static spw_status generated_skew(const until *u, size_t expert, double severity, spw_until_skew *out) {
@@ -103,8 +105,7 @@ static spw_status generated_skew(const until *u, size_t expert, double severity,
     double violation = 0.0;
     spw_status status = spw_distribution_at(u->routing, u->severity.key, severity, text, sizeof text);
     if (status == SPW_OK)
-        status =
-            spw_plan_routing_settings(u->plan.job, text, u->options->routing_steps, u->plan.seed, &settings);
+        status = spw_plan_routing_settings(u->plan.job, text, &u->options->extent, u->plan.seed, &settings);
     if (status == SPW_OK) status = spw_generator_skew(&settings, expert, &out->gpu, &violation);
     out->expert = violation + 1.0;
     return status;
@@ -133,8 +134,7 @@ static spw_status plan_at(void *state, double severity, spw_result *result) {
         SPW_TRY(spw_imbalance_law_create(model->experts, model->top_k, plan.expert[0], severity, &law));
         plan.imbalance = &law;
     }
-    SPW_TRY(make_trace(u, severity, &made));
-    SPW_TRY(spw_trace_open(made, &trace));
+    SPW_TRY(make_trace(u, severity, &made, &trace));
     if (u->family == SPW_UNTIL_RECORDED) /* it holds what was chosen alone */
         plan.step_begin = plan.step_end = plan.layer_begin = plan.layer_end = 0;
     plan.trace = trace;

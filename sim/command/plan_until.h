@@ -2,6 +2,7 @@
 #ifndef SPW_SIM_COMMAND_PLAN_UNTIL_H
 #define SPW_SIM_COMMAND_PLAN_UNTIL_H
 
+#include "sim/command/plan_routing.h"
 #include "sim/print/table.h"
 #include "sim/replay/plan_points.h"
 
@@ -11,7 +12,7 @@
 typedef struct spw_until_options {
     const char *until;   /* questions between commas: "oom", "step=1.1" */
     const char *routing; /* the family; NULL: of `trace_path`, or where that is NULL too, one hot GPU */
-    const char *routing_steps;
+    spw_routing_extent extent;
     const char *trace_path; /* its own routing, made more uneven */
 } spw_until_options;
 

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 spw_status spw_event_list_append(spw_event_list *list, spw_memory_event event) {
@@ -101,6 +102,43 @@ static size_t left_out(const spw_event_list *list, seen *known, size_t knowns, c
     return 0;
 }
 
+/* FNV-1a over the events from one mark to the next. */
+static uint64_t number_between(const spw_event_list *list, size_t mark) {
+    const size_t end = mark + 1 < list->marks ? list->mark[mark + 1] : list->events;
+    uint64_t number = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = list->mark[mark]; i < end; i++) {
+        const spw_memory_event *e = &list->event[i];
+        const uint64_t two[] = {e->bytes, (uint64_t)e->slot << 1 | e->born};
+        for (size_t k = 0; k < 2; k++) number = (number ^ two[k]) * UINT64_C(0x100000001b3);
+    }
+    return number;
+}
+
+static int by_number(const void *left, const void *right) {
+    const uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+    return (a > b) - (a < b);
+}
+
+/* number [marks], sorted: which one stands there more than once. */
+static bool is_repeated(const uint64_t *number, size_t marks, uint64_t wanted) {
+    const uint64_t *found = bsearch(&wanted, number, marks, sizeof *number, by_number);
+    return found != NULL &&
+           ((found > number && found[-1] == wanted) || (found + 1 < number + marks && found[1] == wanted));
+}
+
+/* again [marks]: what follows the mark up to the next one follows another mark, too. Only there can anything be left out. */
+static spw_status find_again(const spw_event_list *list, bool *again) {
+    uint64_t *number = NULL;
+    spw_status status = SPW_ALLOC(list->marks, &number);
+    if (status != SPW_OK) return status;
+    for (size_t m = 0; m < list->marks; m++) number[m] = number_between(list, m);
+    qsort(number, list->marks, sizeof *number, by_number);
+    for (size_t m = 0; m < list->marks; m++)
+        again[m] = is_repeated(number, list->marks, number_between(list, m));
+    spw_free(number);
+    return SPW_OK;
+}
+
 static spw_status replay_event(const spw_event_list *list, size_t i, spw_allocator *allocator,
                                spw_allocation *live, spw_list_replay *out) {
     const spw_memory_event *event = &list->event[i];
@@ -127,13 +165,18 @@ static void begin_replay(spw_allocator *allocator, spw_list_replay *out) {
 spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocator *allocator,
                                         spw_allocation *live, size_t slots, spw_list_replay *out) {
     seen *known = NULL;
+    bool *again = NULL;
     size_t knowns = 0, mark = 0;
     spw_status status = SPW_OK;
     begin_replay(allocator, out);
-    if (list->marks > 0 && slots > 0) SPW_TRY(SPW_ALLOC(list->marks, &known));
+    if (list->marks > 0 && slots > 0) {
+        SPW_TRY(SPW_ALLOC(list->marks, &known));
+        SPW_TRY(SPW_ALLOC(list->marks, &again));
+        SPW_TRY(find_again(list, again));
+    }
     for (size_t i = 0; i < list->events && !out->refused; i++) {
         while (mark < list->marks && list->mark[mark] < i) mark++;
-        if (known != NULL && mark < list->marks && list->mark[mark] == i) {
+        if (known != NULL && mark < list->marks && list->mark[mark] == i && again[mark]) {
             const seen now = {spw_allocator_state(allocator, live, slots),
                               spw_allocator_get_stats(allocator).retries, i};
             const size_t skipped = left_out(list, known, knowns, &now);
@@ -148,6 +191,7 @@ spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocato
     out->after = spw_allocator_get_stats(allocator);
 
 cleanup:
+    spw_free(again);
     spw_free(known);
     return status;
 }

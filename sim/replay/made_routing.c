@@ -5,16 +5,16 @@
 #include "sim/input/job.h"
 #include "traces/reference_loads.h"
 #include "traces/trace.h"
-#include "traces/trace_write.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { MOST_TOKENS = 1 << 23, FEWEST_RANKS = 4 }; /* tokens of all layers together */
+/* tokens of all layers together, and GPUs whose counts are held */
+enum { MOST_TOKENS = 1 << 20, FEWEST_RANKS = 4, MOST_GPUS = 1 << 17 };
 
-spw_status spw_made_routing_settings(const spw_job *job, const char *routing, uint64_t seed,
-                                     spw_generate_settings *out) {
+spw_status spw_made_routing_settings(const spw_job *job, const char *routing, size_t most_tokens,
+                                     uint64_t seed, spw_generate_settings *out) {
     *out = (spw_generate_settings){.experts = job->model.experts,
                                    .top_k = job->model.top_k,
                                    .layers = 2,
@@ -24,20 +24,22 @@ spw_status spw_made_routing_settings(const spw_job *job, const char *routing, ui
                                    .seed = seed,
                                    .distribution_text = routing,
                                    .generator = "spillway plan"};
-    if (out->ranks > SPW_TRACE_MAX_RANKS)
+    if (out->ranks > MOST_GPUS)
         return spw_fail(SPW_EARG,
                         "the job has %zu GPUs, and routing is generated for at most %d; write --trace",
-                        out->ranks, (int)SPW_TRACE_MAX_RANKS);
+                        out->ranks, (int)MOST_GPUS);
     const spw_status status = spw_distribution_parse(routing, &out->distribution);
     if (status != SPW_OK) return status;
     if (out->distribution.popularity == SPW_REFERENCE) out->layers = SPW_REFERENCE_LAYERS;
     (void)spw_distribution_limit(&out->distribution, job->model.groups, job->model.groups_kept);
-    const size_t most = MOST_TOKENS / out->layers / out->tokens_per_rank;
+    const size_t tokens = most_tokens > 0 ? most_tokens : MOST_TOKENS;
+    const size_t most = tokens / out->layers / out->tokens_per_rank;
     if (most < FEWEST_RANKS) {
         out->ranks = out->ranks < FEWEST_RANKS ? out->ranks : FEWEST_RANKS;
     } else if (out->ranks > most) {
         out->ranks = most;
     }
+    if (out->ranks > SPW_TRACE_MAX_RANKS) out->ranks = SPW_TRACE_MAX_RANKS;
     return SPW_OK;
 }
 
@@ -51,13 +53,5 @@ spw_status spw_made_routing_create(char **path) {
     if (close(file) != 0) SPW_TRY(spw_fail(SPW_EIO, "%s: no temporary file can be made there", folder));
 
 cleanup:
-    return status;
-}
-
-spw_status spw_made_routing_write(const spw_generate_settings *settings, char **path) {
-    spw_generate_settings s = *settings;
-    if (s.steps == 1) s.level = SPW_TRACE_STORED; /* a search reads it many times */
-    spw_status status = spw_made_routing_create(path);
-    if (status == SPW_OK) status = spw_generate_trace(&s, *path);
     return status;
 }

@@ -8,17 +8,15 @@
 /* Where neither a trace nor a routing is named. */
 #define SPW_PLAN_ROUTING "reference"
 
-/* One step of one sequence a GPU, of no more GPUs than have 2^23 tokens in all layers, or of 4, and two layers of `routing`, of the
+/* One step of one sequence a GPU, of no more GPUs than have `most_tokens` (0: 2^20) in all layers, or of 4, and two layers of `routing`, of the
  * reference its four. A model whose router limits a token to groups of experts has that limit (spw_distribution_limit). The text is
  * borrowed by `out`. The other GPUs' sequences are drawn from these when the job is replayed: each GPU's own by chance, so that groups
  * differ as they would, and what is planned no longer grows with tokens that are there by the million. SPW_EARG. */
-SPW_MUST_CHECK spw_status spw_made_routing_settings(const spw_job *job, const char *routing, uint64_t seed,
+SPW_MUST_CHECK spw_status spw_made_routing_settings(const spw_job *job, const char *routing,
+                                                    size_t most_tokens, uint64_t seed,
                                                     spw_generate_settings *out);
 
 /* An empty file in the folder for temporary ones; the caller removes it and frees `*path`, after a failure, too. */
 SPW_MUST_CHECK spw_status spw_made_routing_create(char **path);
-
-/* A trace by these settings in such a file. One step is written as it is read fastest. */
-SPW_MUST_CHECK spw_status spw_made_routing_write(const spw_generate_settings *settings, char **path);
 
 #endif

@@ -296,9 +296,10 @@ static spw_status begin_counts(spw_composer *c) {
             const size_t rank = i / sequences, sequence = i % sequences;
             const spw_segment segment = {(rank * drawn + sequence % drawn) * length, (uint32_t)length,
                                          (uint32_t)sequence};
-            const spw_status status = spw_layout_append(c->layout[b], rank, segment);
+            const spw_status status = spw_layout_put(c->layout[b], rank, segment);
             if (status != SPW_OK) return status;
         }
+        spw_layout_close(c->layout[b]);
         if (drawn < sequences)
             spw_assume(&c->found[b], "%zu sequence%s of a GPU %s drawn, larger batches repeat %s", drawn,
                        drawn == 1 ? "" : "s", drawn == 1 ? "is" : "are", drawn == 1 ? "it" : "them");

@@ -27,7 +27,9 @@ spw_status spw_layout_create(size_t ranks, size_t sequences, spw_layout **out) {
 }
 
 spw_status spw_layout_put(spw_layout *layout, size_t rank, spw_segment segment) {
-    size_t used = layout->begin[rank + 1];
+    for (; layout->begun < rank + 1; layout->begun++)
+        layout->begin[layout->begun + 1] = layout->begin[layout->begun];
+    const size_t used = layout->begin[rank + 1];
     if (used == layout->capacity) {
         spw_segment *larger = NULL;
         size_t capacity = used == 0 ? 256 : used * 2;
@@ -43,18 +45,20 @@ spw_status spw_layout_put(spw_layout *layout, size_t rank, spw_segment segment) 
     return SPW_OK;
 }
 
-void spw_layout_close(spw_layout *layout, size_t rank) {
-    for (size_t r = rank + 2; r <= layout->ranks; r++) layout->begin[r] = layout->begin[rank + 1];
+void spw_layout_close(spw_layout *layout) {
+    for (size_t r = layout->begun + 1; r <= layout->ranks; r++)
+        layout->begin[r] = layout->begin[layout->begun];
 }
 
 spw_status spw_layout_append(spw_layout *layout, size_t rank, spw_segment segment) {
     const spw_status status = spw_layout_put(layout, rank, segment);
-    if (status == SPW_OK) spw_layout_close(layout, rank);
+    if (status == SPW_OK) spw_layout_close(layout);
     return status;
 }
 
 void spw_layout_clear(spw_layout *layout) {
     memset(layout->begin, 0, (layout->ranks + 1) * sizeof *layout->begin);
+    layout->begun = 0;
 }
 
 void spw_layout_destroy(spw_layout *layout) {

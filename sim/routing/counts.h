@@ -23,6 +23,7 @@ typedef struct spw_layout {
     size_t *begin;           /* [ranks + 1] into segment */
     spw_segment *segment;
     size_t capacity; /* of segment */
+    size_t begun;    /* begin[0] to begin[begun] are right before the layout is closed */
 } spw_layout;
 
 /* Expert-parallel groups are consecutive ranks; expert x lives on rank x / (experts / group_ranks) of its
@@ -48,12 +49,11 @@ typedef struct spw_counts {
 } spw_counts;
 
 SPW_MUST_CHECK spw_status spw_layout_create(size_t ranks, size_t sequences, spw_layout **out);
-/* Appends to the last rank begun; grows. */
+/* Appends to the last rank begun, or begins one behind it; grows. */
 SPW_MUST_CHECK spw_status spw_layout_append(spw_layout *layout, size_t rank, spw_segment segment);
-/* The same in two parts, so that many segments of a rank cost one pass over the ranks behind it: ranks behind `rank` are not to
- * be read until it is closed. */
+/* The same in two parts, so that all segments cost one pass over the ranks: the layout is not to be read until it is closed. */
 SPW_MUST_CHECK spw_status spw_layout_put(spw_layout *layout, size_t rank, spw_segment segment);
-void spw_layout_close(spw_layout *layout, size_t rank);
+void spw_layout_close(spw_layout *layout);
 void spw_layout_clear(spw_layout *layout);
 void spw_layout_destroy(spw_layout *layout); /* NULL is fine */
 

@@ -10,9 +10,10 @@ spw_status spw_micro_batch_layout(const spw_layout *layout, size_t index, size_t
             spw_segment segment = layout->segment[i];
             if (segment.sequence < first || segment.sequence >= first + each) continue;
             segment.sequence -= (uint32_t)first;
-            const spw_status status = spw_layout_append(out, rank, segment);
+            const spw_status status = spw_layout_put(out, rank, segment);
             if (status != SPW_OK) return status;
         }
     }
+    spw_layout_close(out);
     return SPW_OK;
 }

@@ -139,8 +139,9 @@ static spw_status count(spw_segment_counts *c, const spw_trace_record *record, s
     c->width = experts + group + counts->group_nodes;
     for (size_t i = 0; i < fresh; i++) {
         const piece *p = &c->piece[c->pieces + i];
-        SPW_TRY(spw_layout_append(layout, i, (spw_segment){p->first, p->tokens, 0}));
+        SPW_TRY(spw_layout_put(layout, i, (spw_segment){p->first, p->tokens, 0}));
     }
+    spw_layout_close(layout);
     SPW_TRY(spw_counts_fill(counts, record, layout));
     const size_t need = (c->pieces + fresh) * c->width;
     if (need > c->figure_capacity) {

@@ -32,6 +32,7 @@ static spw_status lay_out_by_rank(const spw_token_layout *t, size_t per_rank, bo
         const spw_status status = spw_token_runs_take(t->runs, begin, end, want, length, rank, t->layout);
         if (status != SPW_OK) return status;
     }
+    spw_layout_close(t->layout);
     *done = true;
     return SPW_OK;
 }
@@ -59,8 +60,8 @@ spw_status spw_token_layout_draw(const spw_token_layout *t) {
                 spw_token_runs_take_piece(t->runs, index, length - filled, rank, sequence, t->layout, &part);
             filled += part;
         }
-        if (sequence + 1 == t->sequences) spw_layout_close(t->layout, rank);
     }
+    spw_layout_close(t->layout);
     gsl_rng_free(random);
     spw_match_worsen(t->match, SPW_MATCH_RESAMPLED);
     if (!spw_grid_is_plain(t->job))
@@ -127,6 +128,7 @@ static spw_status lay_out_by_replica(const spw_token_layout *t, bool *done) {
         SPW_TRY(
             spw_token_runs_take_part(t->runs, spw_token_runs_first(t->runs, m.replica), &place, t->layout));
     }
+    spw_layout_close(t->layout);
     spw_assume(t->found,
                "source ranks of the trace are the job's data-parallel ranks: the %zu GPUs of a tensor x "
                "context group "

@@ -2,7 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/routing/counts.h"
-#include "traces/trace.h"
+#include "traces/made_trace.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -31,10 +31,25 @@ static spw_status add_run(spw_token_runs *r, spw_token_run run) {
     return SPW_OK;
 }
 
+/* Of generated routing every source rank has one run a step, which is a sequence. */
+static spw_status read_even(spw_token_runs *r, size_t ranks, size_t step, size_t tokens) {
+    spw_status status = SPW_OK;
+    r->runs = r->flagged = 0;
+    r->repeated = false;
+    for (size_t rank = 0; rank < ranks && status == SPW_OK; rank++)
+        status = add_run(r, (spw_token_run){.rank = (uint32_t)rank,
+                                            .sequence = (int32_t)(step * ranks + rank),
+                                            .first = (uint64_t)rank * tokens,
+                                            .tokens = tokens});
+    return status;
+}
+
 spw_status spw_token_runs_read(spw_token_runs *r, spw_trace *trace, size_t begin, size_t end) {
     const spw_trace_info *info = spw_trace_get_info(trace);
     spw_trace_columns columns;
+    const size_t made = spw_trace_made_tokens(trace);
     size_t trace_step = begin;
+    if (made > 0 && end == begin + 1) return read_even(r, info->ranks, begin, made);
     spw_status status = spw_trace_read_columns(trace, begin, end - begin, &columns);
     if (status != SPW_OK) return status;
     r->runs = 0;
@@ -75,7 +90,7 @@ spw_status spw_token_runs_take(const spw_token_runs *r, size_t begin, size_t end
             uint64_t left = r->run[i].tokens - used;
             size_t part = left < room ? (size_t)left : room;
             spw_segment segment = {r->run[i].first + used, (uint32_t)part, (uint32_t)(taken / length)};
-            spw_status status = spw_layout_append(out, rank, segment);
+            spw_status status = spw_layout_put(out, rank, segment);
             if (status != SPW_OK) return status;
             used += part;
             taken += part;
@@ -126,7 +141,7 @@ spw_status spw_token_runs_take_part(const spw_token_runs *r, size_t begin, const
         skip -= passed;
         left -= part;
         if (part > 0)
-            status = spw_layout_append(
+            status = spw_layout_put(
                 out, p->rank, (spw_segment){run->first + passed, (uint32_t)part, (uint32_t)p->sequence});
     }
     return status;

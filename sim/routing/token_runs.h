@@ -42,7 +42,7 @@ uint64_t spw_token_runs_tokens(const spw_token_runs *runs, size_t begin, size_t 
 /* Whether every sequence of the trace is `length` long. */
 bool spw_token_runs_have_length(const spw_token_runs *runs, size_t length);
 
-/* Gives `rank` of `out` the first `want` tokens of runs [begin, end), cut into sequences of `length`. */
+/* Gives `rank` of `out` the first `want` tokens of runs [begin, end), cut into sequences of `length`. The layout is to be closed. */
 SPW_MUST_CHECK spw_status spw_token_runs_take(const spw_token_runs *runs, size_t begin, size_t end,
                                               size_t want, size_t length, size_t rank, spw_layout *out);
 
@@ -50,14 +50,14 @@ SPW_MUST_CHECK spw_status spw_token_runs_take(const spw_token_runs *runs, size_t
 typedef struct spw_token_place {
     size_t rank, sequence, offset, tokens;
 } spw_token_place;
-/* Appends them to `out`; offsets count from run `begin`. The runs must have as many. */
+/* Puts them into `out`, which is to be closed; offsets count from run `begin`. The runs must have as many. */
 SPW_MUST_CHECK spw_status spw_token_runs_take_part(const spw_token_runs *runs, size_t begin,
                                                    const spw_token_place *place, spw_layout *out);
 
 /* Cuts the runs where a sequence of the trace fills one of `length`, and notes which runs are a piece. */
 SPW_MUST_CHECK spw_status spw_token_runs_cut(spw_token_runs *runs, size_t length);
-/* Gives a sequence of `out` `room` tokens of piece `index`, or all it has; *taken says how many. The rank
- * is to be closed (spw_layout_close). */
+/* Gives a sequence of `out` `room` tokens of piece `index`, or all it has; *taken says how many. The layout
+ * is to be closed. */
 SPW_MUST_CHECK spw_status spw_token_runs_take_piece(const spw_token_runs *runs, size_t index, size_t room,
                                                     size_t rank, size_t sequence, spw_layout *out,
                                                     size_t *taken);

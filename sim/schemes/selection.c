@@ -119,8 +119,9 @@ static spw_status need_counts(spw_selection *s) {
     SPW_TRY(spw_layout_create(ranks, sequences, &s->layout));
     for (size_t i = 0; i < ranks * sequences; i++) {
         const spw_segment whole = {i * length, (uint32_t)length, (uint32_t)(i % sequences)};
-        SPW_TRY(spw_layout_append(s->layout, i / sequences, whole));
+        SPW_TRY(spw_layout_put(s->layout, i / sequences, whole));
     }
+    spw_layout_close(s->layout);
     SPW_TRY(spw_counts_create(s->placement, sequences, &s->own));
 
 cleanup:

@@ -26,14 +26,21 @@ static void by_nic(const wires *w, size_t from, size_t to, uint64_t bytes) {
     w->port[to].nic_in += bytes;
 }
 
+/* node [ranks]: that of every member of the group. */
+static void find_nodes(const spw_layer_shape *s, const spw_placement *p, size_t group, uint32_t *node) {
+    for (size_t d = 0; d < s->ranks; d++) node[d] = (uint32_t)spw_placement_node(p, group, d);
+}
+
 /* Every pair has its own way: inside a node the link, between nodes the NICs. */
 static void route_pairs(const spw_layer_shape *s, const spw_placement *p, size_t group, const spw_flow *flow,
                         uint64_t row_bytes, const wires *w) {
+    uint32_t node[SPW_TRAFFIC_MAX_RANKS];
+    find_nodes(s, p, group, node);
     for (size_t source = 0; source < s->ranks; source++) {
         for (size_t d = 0; d < s->ranks; d++) {
             if (d == source) continue;
             const uint64_t bytes = flow->wire[source * s->ranks + d] * row_bytes;
-            if (spw_placement_node(p, group, source) == spw_placement_node(p, group, d)) {
+            if (node[source] == node[d]) {
                 by_link(w, source, d, bytes);
             } else {
                 by_nic(w, source, d, bytes);
@@ -80,16 +87,18 @@ static size_t forwarder_on(const spw_placement *p, size_t group, size_t node, si
 static void route_by_node(const spw_layer_shape *s, const spw_counts *c, size_t group, const spw_flow *flow,
                           uint64_t row_bytes, const wires *w) {
     const spw_placement *p = &c->placement;
+    uint32_t node_of[SPW_TRAFFIC_MAX_RANKS], forwarder[SPW_TRAFFIC_MAX_RANKS + 1];
+    find_nodes(s, p, group, node_of);
     for (size_t source = 0; source < s->ranks; source++) {
-        const size_t rank = group * s->ranks + source, home = spw_placement_node(p, group, source);
+        const size_t rank = group * s->ranks + source, home = node_of[source];
         for (size_t node = 0; node < c->group_nodes; node++) {
             const size_t receiver = forwarder_on(p, group, node, rank);
+            forwarder[node] = (uint32_t)(node == home ? source : receiver);
             if (node != home && receiver < s->ranks)
                 by_nic(w, source, receiver, c->distinct_node[rank * c->group_nodes + node] * row_bytes);
         }
         for (size_t d = 0; d < s->ranks; d++) {
-            const size_t node = spw_placement_node(p, group, d);
-            const size_t from = node == home ? source : forwarder_on(p, group, node, rank);
+            const size_t from = forwarder[node_of[d]];
             const uint64_t bytes = flow->wire[source * s->ranks + d] * row_bytes;
             if (from < s->ranks) {
                 by_link(w, from, d, bytes);
@@ -142,6 +151,19 @@ void spw_traffic_carry(const spw_scheme *scheme, const spw_layer_shape *s, const
     route(scheme, s, c, group, flow, 1, &w);
 }
 
+/* in, out [ranks]: rows that reach a rank and leave it, its own included; in the order in which they lie in memory. */
+static void sum_rows(const spw_layer_shape *s, const spw_flow *flow, uint64_t *in, uint64_t *out) {
+    memset(in, 0, s->ranks * sizeof *in);
+    for (size_t source = 0; source < s->ranks; source++) {
+        const uint64_t *wire = flow->wire + source * s->ranks;
+        out[source] = 0;
+        for (size_t d = 0; d < s->ranks; d++) {
+            in[d] += wire[d];
+            out[source] += wire[d];
+        }
+    }
+}
+
 uint64_t spw_traffic_row_bytes(const spw_scheme *scheme, const spw_layer_shape *s) {
     spw_exchange exchange[SPW_SCHEME_EXCHANGES];
     return scheme->type->traffic.exchanges(scheme, s, exchange) > 0 ? exchange[0].row_bytes : 0;
@@ -154,10 +176,13 @@ void spw_traffic_compute(const spw_scheme *scheme, const spw_layer_shape *s, con
         {.row_bytes = 0}}; /* schemes of one rank exchange nothing */
     const size_t exchanges = scheme->type->traffic.exchanges(scheme, s, exchange);
     const size_t t = spw_layer_sharers(s);
-    uint64_t off_rank = 0, gathered = 0;
+    uint64_t off_rank = 0, gathered = 0, in[SPW_TRAFFIC_MAX_RANKS], out_of[SPW_TRAFFIC_MAX_RANKS];
     spw_ports port[SPW_TRAFFIC_MAX_RANKS];
-    for (size_t i = 0; i < s->ranks * s->ranks; i++) off_rank += i % (s->ranks + 1) == 0 ? 0 : flow->wire[i];
-    for (size_t r = 0; r < s->ranks; r++) gathered += (t - 1) * arrived(s, flow, r);
+    sum_rows(s, flow, in, out_of);
+    for (size_t r = 0; r < s->ranks; r++) {
+        off_rank += out_of[r] - flow->wire[r * s->ranks + r];
+        gathered += (t - 1) * in[r];
+    }
     *out = (spw_traffic){.dispatch_bytes = 0};
     for (size_t i = 0; i < exchanges; i++) {
         const uint64_t bytes = (exchange[i].gathers ? gathered : off_rank) * exchange[i].row_bytes;
@@ -172,12 +197,9 @@ void spw_traffic_compute(const spw_scheme *scheme, const spw_layer_shape *s, con
         out->max_intra_bytes = greater(out->max_intra_bytes, greater(port[r].link_out, port[r].link_in));
         out->max_inter_bytes = greater(out->max_inter_bytes, greater(port[r].nic_out, port[r].nic_in));
         out->max_link_bytes = greater(out->max_intra_bytes, out->max_inter_bytes);
-        uint64_t out_rows = (t - 1) * arrived(s, flow, r), in_rows = 0;
-        for (size_t d = 0; d < s->ranks; d++) {
-            out_rows += d == r ? 0 : flow->wire[r * s->ranks + d];
-            in_rows += d == r ? 0 : flow->wire[d * s->ranks + r];
-        }
-        for (size_t d = r / t * t; d < r / t * t + t; d++) in_rows += d == r ? 0 : arrived(s, flow, d);
+        const uint64_t own = flow->wire[r * s->ranks + r];
+        uint64_t out_rows = (t - 1) * in[r] + out_of[r] - own, in_rows = in[r] - own;
+        for (size_t d = r / t * t; d < r / t * t + t; d++) in_rows += d == r ? 0 : in[d];
         if (sent != NULL) sent[r] = out_rows * exchange[0].row_bytes;
         if (received != NULL) received[r] = in_rows * exchange[0].row_bytes;
     }

@@ -9,7 +9,7 @@
 
 typedef struct spw_counts spw_counts;
 
-enum { SPW_TRAFFIC_MAX_RANKS = 1024 }; /* of an expert-parallel group */
+enum { SPW_TRAFFIC_MAX_RANKS = 4096 }; /* of an expert-parallel group */
 
 /* Totals over the ranks of one group for one step and layer. */
 typedef struct spw_traffic {

@@ -106,6 +106,13 @@ static uint32_t reached(const spw_layer_shape *s, double wanted) {
     return (uint32_t)lround((double)s->tokens * (1.0 - missed));
 }
 
+/* Every rank of a group has the tokens that reach each other rank and node as the group's first one has them. */
+static void copy_reached(spw_counts *c, const spw_layer_shape *s, size_t from, size_t rank) {
+    memcpy(c->distinct + rank * s->ranks, c->distinct + from * s->ranks, s->ranks * sizeof *c->distinct);
+    memcpy(c->distinct_node + rank * c->group_nodes, c->distinct_node + from * c->group_nodes,
+           c->group_nodes * sizeof *c->distinct_node);
+}
+
 /* What one rank of a group chooses, whose rank 0, or those that share its experts, is the busy one. */
 static void fill_rank(spw_counts *c, const spw_layer_shape *s, double imbalance, size_t limit, size_t group,
                       size_t member) {
@@ -122,6 +129,10 @@ static void fill_rank(spw_counts *c, const spw_layer_shape *s, double imbalance,
             c->per_sequence[(rank * s->sequences + q) * s->experts + x] = n;
         const size_t routed = n * s->sequences;
         c->routed[rank * s->experts + x] = (uint32_t)(routed < limit ? routed : limit);
+    }
+    if (member > 0) {
+        copy_reached(c, s, rank - member, rank);
+        return;
     }
     for (size_t d = 0; d < s->ranks; d++)
         c->distinct[rank * s->ranks + d] = reached(s, (double)e * (d / t == 0 ? imbalance : rest));
@@ -150,6 +161,10 @@ static void fill_popular(spw_counts *c, const spw_layer_shape *s, const double *
         for (size_t q = 0; q < s->sequences; q++)
             c->per_sequence[(rank * s->sequences + q) * s->experts + x] = n;
         c->routed[rank * s->experts + x] = (uint32_t)(routed < limit ? routed : limit);
+    }
+    if (rank > 0) {
+        copy_reached(c, s, 0, rank);
+        return;
     }
     for (size_t d = 0; d < s->ranks; d++) {
         double wanted = 0.0;

@@ -657,18 +657,21 @@ def straddling(job):
 
 
 def pool():
-    """Twice the GPUs whose routing is drawn: what is planned from half of them is what all their own tokens say, but for chance."""
+    """Sixteen times the GPUs whose routing is drawn: what is planned from a sixteenth of them is what all their own tokens say, but for
+    chance; so it is from more or fewer of them, as --routing-tokens says."""
     asked = ["--model", "mixtral-8x7b", "--cluster", "h200:8x256", "--expert-parallel", "8", "--scheme", "gmm", "--scheme", "gmm-deepep",
              "--scheme", "dense:capacity_factor=1.25", "--format", "json"]
     whole, routing = scratch / "all_gpus.h5", "k-hot:hot=0.25,heat=0.3"
     run("trace", "generate", "--ranks", 2048, "--layers", 2, "--experts", 8, "--top-k", 2, "--seed", 5, "--distribution", routing, whole)
-    drawn = json.loads(run("plan", *asked, "--routing", routing))
+    several = [json.loads(run("plan", *asked, "--routing", routing, *more)) for more in ([], ["--routing-tokens", "4M"], ["--routing-tokens", "524288"])]
     every = json.loads(run("plan", *asked, "--trace", whole))
     whole.unlink()
     said = line(run("plan", *asked[:-2], "--routing", routing), "routing")
-    check("sequences of 1024 GPUs, from which all GPUs' are drawn" in said, said)
-    check(len(drawn["rows"]) == len(every["rows"]) == 3, "three schemes")
-    for a, b in zip(drawn["rows"], every["rows"]):
+    check("sequences of 128 GPUs, from which all GPUs' are drawn" in said, said)
+    said = line(run("plan", *asked[:-2], "--routing", routing, "--routing-tokens", "524288"), "routing")
+    check("sequences of 64 GPUs, from which all GPUs' are drawn" in said, said)
+    check(all(len(drawn["rows"]) == len(every["rows"]) == 3 for drawn in several), "three schemes")
+    for a, b in ((a, b) for drawn in several for a, b in zip(drawn["rows"], every["rows"])):
         for part, name, near in (("traffic", "rows_mean", 1e-3), ("traffic", "rows_max", 0.01), ("traffic", "dispatch_bytes_per_gpu", 1e-3),
                                  ("drops", "fraction", 0.01), ("time", "step_s", 0.005)):
             x, y = a[part][name], b[part][name]

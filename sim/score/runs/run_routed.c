@@ -1,10 +1,8 @@
 #include "sim/score/runs/run_routed.h"
 
-#include "base/memory.h"
-#include "base/temporary.h"
 #include "sim/replay/made_routing.h"
 #include "sim/replay/plan_points.h"
-#include "traces/trace.h"
+#include "traces/made_trace.h"
 
 enum { SEED = 1 /* of plan, unless it is told another */ };
 
@@ -20,11 +18,9 @@ spw_status spw_run_routed(const spw_point *point, const spw_software *software, 
     spw_result result = {.rows = 0};
     spw_generate_settings settings;
     spw_trace *trace = NULL;
-    char *path = NULL;
     spw_status status = SPW_OK;
-    SPW_TRY(spw_made_routing_settings(point->job, routing, SEED, &settings));
-    SPW_TRY(spw_made_routing_write(&settings, &path));
-    SPW_TRY(spw_trace_open(path, &trace));
+    SPW_TRY(spw_made_routing_settings(point->job, routing, 0, SEED, &settings));
+    SPW_TRY(spw_trace_make(&settings, &trace));
     request.trace = trace;
     SPW_TRY(spw_plan_run(&request, &result));
     if (result.rows != 1 || !result.row[0].timed)
@@ -35,7 +31,5 @@ spw_status spw_run_routed(const spw_point *point, const spw_software *software, 
 cleanup:
     spw_result_clear(&result);
     spw_trace_close(trace);
-    if (path != NULL) spw_temporary_remove(path);
-    spw_free(path);
     return status;
 }

@@ -1,0 +1,1 @@
+plan --model kimi-k2 --cluster h200:8x192 --expert-parallel 384 --tensor 4 --expert-tensor 4 --sequences-per-gpu 1 --sequence-length 256 --scheme megatron-alltoall --optimizer distributed --precision bf16 --no-allocator
