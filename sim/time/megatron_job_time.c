@@ -105,8 +105,9 @@ static double pass_of(spw_prediction *p, size_t at, const spw_block *block, bool
                  beside = p->q->point->job->megatron.overlap_shared ? fmin(shared_s, wire) : 0.0;
     p->hidden_s[at] = (back ? p->hidden_s[at] : 0.0) + hidden;
     p->shared_hidden_s[at] = (back ? p->shared_hidden_s[at] : 0.0) + beside;
-    return spw_megatron_pass_s(&p->host, block, back ? 1.0 - share : share, seconds - hidden - beside,
-                               wire - hidden);
+    const spw_megatron_pass pass = {
+        .seconds = seconds - hidden - beside, .wire_s = wire - hidden, .unlike = t->unlike};
+    return spw_megatron_pass_s(&p->host, block, back ? 1.0 - share : share, &pass);
 }
 
 static spw_status time_block(spw_prediction *p, size_t group, size_t stage, size_t micro, size_t chunk) {
