@@ -3,6 +3,7 @@
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
+#include "sim/input/stack.h"
 #include "sim/memory/fsdp2.h"
 #include "sim/memory/pipeline.h"
 #include "sim/time/megatron_hidden.h"

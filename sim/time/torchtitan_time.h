@@ -12,6 +12,8 @@
 #define SPW_SIM_TIME_TORCHTITAN_TIME_H
 
 #include "sim/input/job.h"
+#include "sim/input/megatron_coefficients.h"
+#include "sim/schemes/point.h"
 #include "sim/time/megatron_job_time.h"
 
 #include <stdbool.h>
