@@ -307,14 +307,15 @@ def check_page(name, case, found, want):
         table = text.split("Points that no other beats</h2>")[1].split("</section>")[0]
         listed = [data_of(line) for line in re.findall(r'<tr><th scope="row">.*?</tr>', table)]
         figures = []
-        for point in sorted(want, key=lambda p: order(case, p)):
+        for at, point in enumerate(sorted(want, key=lambda p: order(case, p))):
             _, value, row = point
             time = row["time"]
             figures.append([value["gpus"], row["expert_parallel"], row["fsdp"], value["pipeline"], value["tensor"], value["context"],
                             value["expert-tensor"] or value["tensor"], value["virtual-stages"], value["micro-batches"], row["sequences_per_gpu"], row["memory"]["max_bytes"],
                             row["drops"]["fraction"], step_tokens(case, point)])
             if is_timed(row):
-                figures[-1] += [time["step_s"], time["tokens_per_s_per_gpu"], time["tokens_per_s_per_gpu"] * value["gpus"] * DAY_S]
+                figures[-1] += [time["step_s"], time["tokens_per_s_per_gpu"],
+                                *filter(None, [found["front"][at]["faster_than_next"]]), time["tokens_per_s_per_gpu"] * value["gpus"] * DAY_S]
                 hours = cost(case, point).get("gpu_hours")
                 figures[-1] += [hours / 24 / value["gpus"], hours, cost(case, point)["money"]] if case["price"] else []
         check(len(listed) == min(len(want), 40), f"{name}: {len(listed)} rows in the page, not {len(want)}")
