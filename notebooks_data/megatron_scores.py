@@ -66,6 +66,8 @@ def summary(scores):
             cells += [f"{len(off)} of {len(rows)}" if rows else "", percent([abs(e) for e in off]), percent(off, "{:+.1f}")]
             if kind == "seen":
                 cells.append(percent([float(row["inside"]) for row in rows if row["inside"] is not None], "{:.0f}"))
+                wide = [row["time"]["high_s"] / row["time"]["low_s"] for row in rows if row["inside"] is not None]
+                cells.append(f"{statistics.median(wide):.2f}" if wide else "")
         yield cells
 
 
@@ -104,9 +106,9 @@ def unanswered(scores):
 
 def page(scores, causes):
     yield "**Errors of tokens/s, in percent.** A row counts where it has a time as asked and a published speed; bias: the mean with its sign;"
-    yield "inside: of the seen, the share within the interval."
+    yield "inside: of the seen, the share within the interval; width: the interval's high over low, median."
     yield ""
-    yield from table(["rows", "seen", "mean", "bias", "inside", "left out", "mean", "bias", "never", "mean", "bias"], summary(scores), range(1, 11))
+    yield from table(["rows", "seen", "mean", "bias", "inside", "width", "left out", "mean", "bias", "never", "mean", "bias"], summary(scores), range(1, 12))
     yield ""
     yield "**By GPU, precision, dispatcher and release**: rows, mean error in percent."
     yield ""

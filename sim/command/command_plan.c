@@ -193,7 +193,7 @@ static spw_status choose_software(const char *names, spw_job_options *o, spw_sof
     bool compiled = false, megatron = false;
     for (size_t i = 0; i < o->job.schemes; i++) {
         compiled = compiled || (o->scheme[i].type->compiled.list != NULL && o->job.part == SPW_PART_WHOLE);
-        megatron = megatron || o->scheme[i].type->megatron.timed;
+        megatron = megatron || spw_scheme_asks_megatron(o->scheme[i].type);
     }
     spw_status status = names == NULL ? spw_software_newest(&o->job, compiled, megatron, software)
                                       : spw_software_read(names, software);

@@ -7,6 +7,7 @@
 #include "sim/replay/result_json.h"
 
 #include <jansson.h>
+#include <math.h>
 
 static const double DAY_S = 86400.0, GIB = 1024.0 * 1024.0 * 1024.0;
 
@@ -70,6 +71,11 @@ static json_t *point_json(spw_json *json, const spw_search_view *v, const spw_se
     spw_json_put(json, o, "outside_fit", outside_json(json, reasons, &p->outside));
     for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
         spw_json_put(json, o, reals[i].key, p->timed ? spw_json_real(reals[i].value) : json_null());
+    double chance = NAN;
+    const spw_search_point *next = spw_search_front_next(&of->front, p, &chance);
+    spw_json_put(json, o, "next",
+                 next != NULL ? spw_json_count((size_t)(next - of->front.point)) : json_null());
+    spw_json_put(json, o, "faster_than_next", next != NULL ? spw_json_real(chance) : json_null());
     const spw_row_cost cost = spw_search_cost(v, p);
     spw_json_put(json, o, "cost", p->timed ? spw_row_cost_json(json, &cost) : json_null());
     spw_json_put(json, o, "assumed_layout",

@@ -6,10 +6,31 @@
 #include "sim/memory/footprint_check.h"
 #include "sim/print/plural.h"
 
+#include <math.h>
 #include <string.h>
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 enum { LETTERS = 26 };
+
+static double out_of_hundred(double chance) { return fmin(round(100.0 * chance), 99.0); }
+
+const char *spw_search_chance_text(double chance, char out[SPW_SPAN_TEXT]) {
+    (void)snprintf(out, SPW_SPAN_TEXT, "%.0f %%", out_of_hundred(chance));
+    return out;
+}
+
+const char *spw_search_next_text(const spw_search_view *v, const spw_search_point *p,
+                                 char out[SPW_SEARCH_NEXT_TEXT]) {
+    char text[SPW_SEARCH_POINT_TEXT];
+    double chance = NAN;
+    const spw_search_point *next = spw_search_front_next(&v->outcome->front, p, &chance);
+    out[0] = '\0';
+    if (next == NULL) return out;
+    spw_search_point_text(v, next->value, next->sequences, next->scheme, text);
+    (void)snprintf(out, SPW_SEARCH_NEXT_TEXT, "; faster than the next below, %s, in %.0f of 100", text,
+                   out_of_hundred(chance));
+    return out;
+}
 
 spw_row_cost spw_search_cost(const spw_search_view *v, const spw_search_point *p) {
     const spw_cost_figure speed = {p->tokens_per_s_per_gpu, p->tokens_per_s_low, p->tokens_per_s_high};

@@ -10,7 +10,8 @@ enum {
     SPW_SEARCH_OUTSIDE_TEXT = 4096,
     SPW_SEARCH_INTERVALS_TEXT = 1024,
     SPW_SEARCH_POINT_TEXT = 384,
-    SPW_SEARCH_ABSENT_TEXT = 640
+    SPW_SEARCH_ABSENT_TEXT = 640,
+    SPW_SEARCH_NEXT_TEXT = SPW_SEARCH_POINT_TEXT + 64
 };
 
 /* "gmm, EP 8 x FSDP 4 x pipeline 2 on 64 GPUs, 8 sequences in 4 micro-batches, remat full". Returns `out`. */
@@ -23,6 +24,12 @@ bool spw_search_absent_text(const spw_search_view *view, size_t scheme, bool *mi
 const char *spw_search_nothing_text(const spw_search_view *view, char out[SPW_SEARCH_ABSENT_TEXT]);
 /* How to ask about another framework; NULL: nothing is to be said. */
 const char *spw_search_hint(const spw_search_view *view);
+
+/* "93 %", of what is likely by a chance; nothing is certain. Returns `out`. */
+const char *spw_search_chance_text(double chance, char out[SPW_SPAN_TEXT]);
+/* "; faster than the next below, POINT, in 93 of 100", or "" where there is none. Returns `out`. */
+const char *spw_search_next_text(const spw_search_view *view, const spw_search_point *point,
+                                 char out[SPW_SEARCH_NEXT_TEXT]);
 
 spw_row_cost spw_search_cost(const spw_search_view *view, const spw_search_point *point);
 /* The words that ask a plan for one point. */

@@ -192,6 +192,7 @@ static const spw_column columns[] = {
     {"tokens_per_s_per_gpu", "tok/s/GPU"},
     {"tokens_per_s_low", NULL},
     {"tokens_per_s_high", NULL},
+    {"faster_than_next", "faster"},
     SPW_ROW_COST_LIST(SPW_ROW_COST_COLUMN) /* a figure and its ends */
     {"step_tokens", NULL},
     {"outside_fit", NULL},
@@ -236,12 +237,17 @@ static void add_times(spw_table *t, const spw_search_view *v, const spw_search_p
     spw_table_real(t, p->tokens_per_s_per_gpu, p->tokens_per_s_per_gpu < 10.0 ? "%.2f" : "%.0f");
     spw_table_real(t, p->tokens_per_s_low, NULL);
     spw_table_real(t, p->tokens_per_s_high, NULL);
+    double chance = NAN;
+    if (spw_search_front_next(&v->outcome->front, p, &chance) != NULL)
+        spw_table_real_shown(t, chance, spw_search_chance_text(chance, text));
+    else
+        spw_table_none(t);
     for (size_t i = 0; i < SPW_ROW_COSTS; i++) add_cost(t, &costs[i].figure);
 }
 
 static void add_point(spw_table *t, const spw_search_view *v, const spw_search_point *p,
                       const char *outside) {
-    enum { OF_TIME = 6 + 3 * SPW_ROW_COSTS };
+    enum { OF_TIME = 7 + 3 * SPW_ROW_COSTS };
     char remat[SPW_REMAT_TEXT];
     spw_table_text(t, v->request->plan->scheme[p->scheme].text);
     spw_table_count(t, p->gpus);
@@ -291,6 +297,7 @@ static void choose_columns(const spw_search_view *v, bool letters, spw_column *o
         set_heading(own, "expert_tensor", NULL);
     for (size_t i = 0; i < sizeof of_time / sizeof *of_time && v->outcome->untimed; i++)
         own[of_time[i]].heading = NULL;
+    if (v->outcome->untimed || v->outcome->front.points == 1) set_heading(own, "faster_than_next", NULL);
     if (letters) set_heading(own, "outside_fit", "outside");
     if (!priced) return;
     set_heading(own, "tokens_per_day", "tokens/day");
@@ -318,6 +325,9 @@ static spw_status print_front(const spw_search_view *v, spw_format format, FILE 
                       ? spw_search_legend_cell(legend, &f->point[i], outside)
                       : spw_search_outside_text(&v->outcome->reasons, &f->point[i], outside));
     SPW_TRY(spw_table_print(table, format, out));
+    if (format == SPW_FORMAT_TABLE && f->points > 1 && !v->outcome->untimed)
+        fputs("faster: how sure it is that the point is faster than the next slower one on as many GPUs\n",
+              out);
     if (few) fprintf(out, "... and %zu more that no other beats: --format csv\n", f->points - FRONT_LINES);
     if (format == SPW_FORMAT_TABLE) spw_search_legend_print(legend, out);
 
@@ -339,7 +349,7 @@ static void print_nothing(const spw_search_view *v, FILE *out) {
 /* --- What a search begins with: what was asked, the best point and its cost, whether it fits and what uneven routing does to it --- */
 
 static void print_best(const spw_search_view *v, const spw_search_point *p, FILE *out) {
-    char text[SPW_SEARCH_POINT_TEXT], step[SPW_SPAN_TEXT], span[SPW_SPAN_TEXT];
+    char text[SPW_SEARCH_POINT_TEXT], next[SPW_SEARCH_NEXT_TEXT], step[SPW_SPAN_TEXT], span[SPW_SPAN_TEXT];
     spw_search_point_text(v, p->value, p->sequences, p->scheme, text);
     fprintf(out, "%-*s%s", LABEL, "best", text);
     if (p->timed) {
@@ -355,13 +365,14 @@ static void print_best(const spw_search_view *v, const spw_search_point *p, FILE
                     spw_span_text(cost.days.low, cost.days.high, " to ", span));
         if (v->request->cost_tokens > 0.0 && isfinite(cost.money.value))
             fprintf(out, ", cost %s", spw_amount_text(cost.money.value, text));
+        fputs(spw_search_next_text(v, p, next), out);
     }
     fputc('\n', out);
 }
 
 static void print_fits(const spw_search_view *v, const spw_search_point *p, FILE *out) {
     const spw_search_front *f = &v->outcome->front;
-    char text[SPW_SEARCH_POINT_TEXT];
+    char text[SPW_SEARCH_POINT_TEXT], next[SPW_SEARCH_NEXT_TEXT];
     fprintf(out, "%-*sit %s: ", LABEL, "fits", spw_verdict_sentence(p->verdict, p->surely_fits));
     if (p->reserved_bytes > 0.0)
         fprintf(out, "%.1f GiB live, %.1f reserved,", (double)p->peak_bytes / GIB, p->reserved_bytes / GIB);
@@ -381,6 +392,7 @@ static void print_fits(const spw_search_view *v, const spw_search_point *p, FILE
         spw_search_point_text(v, f->best_sure.value, f->best_sure.sequences, f->best_sure.scheme, text);
         fprintf(out, "; the best that surely fits: %s", text);
         if (f->best_sure.timed) fprintf(out, ", %.0f tokens/s a GPU", f->best_sure.tokens_per_s_per_gpu);
+        fputs(spw_search_next_text(v, &f->best_sure, next), out);
     }
     fputc('\n', out);
 }

@@ -48,6 +48,7 @@ SPW_MEGATRON_DEFAULT_LIST(FIELDS)
 #define COUNT(field, text) SPW_STACK_COUNT(spw_megatron_coefficients, field, text)
 static const spw_choice parts[] = {{"expert_layers", SPW_MEGATRON_EXPERT_LAYERS},
                                    {"whole", SPW_MEGATRON_WHOLE},
+                                   {"few", SPW_MEGATRON_FEW},
                                    {"plain", SPW_MEGATRON_PLAIN},
                                    {NULL, 0}};
 static const spw_setting rows[] = {
@@ -62,7 +63,8 @@ static const spw_setting rows[] = {
      SPW_SETTING_CHOICE_OF(spw_megatron_coefficients, part, spw_megatron_part),
      .choices = parts,
      .fallback = "expert_layers",
-     .help = "what the jobs train that it is taken for by itself: a whole model, or bare expert layers; "
+     .help = "what the jobs train that it is taken for by itself: a whole model, or bare expert layers; few: "
+             "whole models on fewer GPUs than a node has; "
              "plain: whole "
              "models without TransformerEngine, for none by itself"},
     LINE(expert_parallel, SPW_STACK_TEXT, "expert-parallel sizes of those tables"),

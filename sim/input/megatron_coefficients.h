@@ -115,11 +115,12 @@ typedef struct spw_megatron_origin {
     } amd[SPW_MEGATRON_AMD_STACKS];
 } spw_megatron_origin;
 
-/* What runs of a stack trained: bare expert layers, whole models with TransformerEngine, or whole models of PyTorch's own kernels, which
- * a job has by the stack's name alone. */
+/* What runs of a stack trained: bare expert layers, whole models with TransformerEngine, the same on a part of a node's GPUs, or whole
+ * models of PyTorch's own kernels, which a job has by the stack's name alone. */
 typedef enum spw_megatron_part {
     SPW_MEGATRON_EXPERT_LAYERS,
     SPW_MEGATRON_WHOLE,
+    SPW_MEGATRON_FEW,
     SPW_MEGATRON_PLAIN
 } spw_megatron_part;
 

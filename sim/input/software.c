@@ -5,6 +5,7 @@
 #include "sim/input/preset.h"
 #include "sim/input/stack_nearest.h"
 
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -129,8 +130,10 @@ static spw_status newest_compiled(const spw_gpu *gpu, spw_software *out) {
     return add(best.name, out);
 }
 
-/* Of stacks that were measured on what the job trains, the nearest. */
-static spw_status newest_megatron(const spw_gpu *gpu, spw_megatron_part part, spw_software *out) {
+/* Of stacks that were measured on what the job trains, the nearest; on a part of a node, of those of the same kinship one that was
+ * measured so. `gpus`: of the job's one node. */
+static spw_status newest_megatron(const spw_gpu *gpu, spw_megatron_part part, size_t gpus,
+                                  spw_software *out) {
     spw_stack_claim best = {.name = ""};
     for (const char *const *name = spw_megatron_coefficients_presets(); *name != NULL; name++) {
         spw_stack_claim claim = {.name = ""};
@@ -138,9 +141,12 @@ static spw_status newest_megatron(const spw_gpu *gpu, spw_megatron_part part, sp
         const spw_megatron_coefficients *c = &out->megatron_coefficients;
         spw_status status = spw_megatron_coefficients_read(*name, NULL, &out->megatron_coefficients);
         if (status != SPW_OK) return status;
-        if (c->part != part) continue;
+        if (c->part != part && (part != SPW_MEGATRON_WHOLE || c->part != SPW_MEGATRON_FEW)) continue;
         status = spw_cluster_read(c->cluster, NULL, &measured);
         if (status != SPW_OK) return spw_fail_within(status, "stack %s: cluster", c->name);
+        const bool few = part == SPW_MEGATRON_WHOLE && gpus < measured.gpus_per_node;
+        if (c->part == SPW_MEGATRON_FEW && !few) continue;
+        claim.unfitted = few && c->part == part;
         const spw_gpu of = spw_gpu_of(&measured);
         claim.distance = spw_stack_distance_of(gpu, &of);
         name_claim(&claim, *name, c->release);
@@ -176,7 +182,7 @@ spw_status spw_software_measure(const spw_cluster *cluster, spw_software *s) {
 spw_status spw_software_plain(const spw_job *job, spw_software *out) {
     const spw_gpu gpu = spw_gpu_of(&job->cluster);
     memset(out, 0, sizeof *out);
-    const spw_status status = newest_megatron(&gpu, SPW_MEGATRON_PLAIN, out);
+    const spw_status status = newest_megatron(&gpu, SPW_MEGATRON_PLAIN, SIZE_MAX, out);
     name_all(out);
     return status;
 }
@@ -188,8 +194,9 @@ spw_status spw_software_newest(const spw_job *job, bool compiled, bool megatron,
     if (job->cluster.gpu_generation == SPW_GPU_NONE) return SPW_OK;
     if (compiled) SPW_TRY(newest_compiled(&gpu, out));
     if (megatron)
-        SPW_TRY(newest_megatron(
-            &gpu, job->part == SPW_PART_WHOLE ? SPW_MEGATRON_WHOLE : SPW_MEGATRON_EXPERT_LAYERS, out));
+        SPW_TRY(newest_megatron(&gpu,
+                                job->part == SPW_PART_WHOLE ? SPW_MEGATRON_WHOLE : SPW_MEGATRON_EXPERT_LAYERS,
+                                job->cluster.nodes == 1 ? job->cluster.gpus_per_node : SIZE_MAX, out));
     name_all(out);
 
 cleanup:

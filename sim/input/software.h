@@ -36,8 +36,9 @@ SPW_MUST_CHECK spw_status spw_software_measure(const spw_cluster *cluster, spw_s
 /* Of those for whole models of PyTorch's own kernels, without TransformerEngine, the one that is nearest to the job's GPU. */
 SPW_MUST_CHECK spw_status spw_software_plain(const spw_job *job, spw_software *out);
 
-/* Of the kinds asked for, the preset that is nearest to the job's GPU, then the newest (sim/input/stack_nearest.h). None
- * where the cluster has no GPUs. */
+/* Of the kinds asked for, the preset that is nearest to the job's GPU, then the newest (sim/input/stack_nearest.h). A whole model of
+ * Megatron-Core on one node of fewer GPUs than one of the stack's cluster takes one that was measured so, if none is nearer. None where the cluster has no
+ * GPUs. */
 SPW_MUST_CHECK spw_status spw_software_newest(const spw_job *job, bool compiled, bool megatron,
                                               spw_software *out);
 

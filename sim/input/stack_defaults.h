@@ -28,6 +28,13 @@
     X(muon_products_share, 0.01, 1, "Newton-Schulz products over large products: share of their speed") \
     X(muon_matrix_host_s, 0, 1, "the host launches the products of a matrix") \
     X(muon_update_host_s, 0, 1, "the host launches the update of a matrix") \
+    X(expert_floor_s, 0, 1, \
+      "host_floor_s, for each expert of a rank in a MoE layer: its products' launches") \
+    X(recipe_floor_s, 0, 1, "host_floor_s, with an fp8 recipe: casts") \
+    X(unlike_floor_s, 0, 1, \
+      "host_floor_s, of a MoE layer all of whose experts have numbers of rows of their own") \
+    X(matrix_host_s, 0, 1, "optimizer: the host's work for a matrix of an expert") \
+    X(host_half_width, 0, 2, "of what the GPU waits for the host: hosts differ; 0: as what is counted") \
     X(host_link_bytes_per_s, 1e6, 1e16, "between a GPU and pinned memory of its host, one way") \
     X(host_memory_bytes_per_s, 1e6, 1e16, "Adam in the host's memory, read + written")
 

@@ -256,7 +256,8 @@ static const char *why_no_megatron_time(const spw_job *job, const spw_scheme *sc
 }
 
 const char *spw_why_no_time(const spw_job *job, const spw_scheme *scheme, const spw_fits *fits) {
-    const bool megatron = scheme->type->megatron.timed, compiled = scheme->type->compiled.list != NULL;
+    const bool megatron = spw_scheme_asks_megatron(scheme->type),
+               compiled = scheme->type->compiled.list != NULL;
     if (!megatron && !compiled) return "schemes of PyTorch without a time model";
     if (job->cluster.gpu_generation == SPW_GPU_NONE)
         return "a cluster without GPUs: nothing of a TPU was measured";
@@ -277,6 +278,10 @@ const char *spw_why_no_time(const spw_job *job, const spw_scheme *scheme, const 
                    : "fp8 as a format of all products, whose casts and scales are not modelled; those of a "
                      "recipe are: precision.recipe: blockwise, tensorwise or mxfp8";
     if (megatron && fits->megatron == NULL) return "--stack names none of Megatron-Core";
+    if (scheme->type->megatron.by_parts)
+        return "torchtitan with several micro-batches without stages, replicas, tensor or context "
+               "parallelism, "
+               "without FSDP2, or with state on the host: not counted";
     if (megatron) return why_no_megatron_time(job, scheme);
     if (fits->stack == NULL) return "--stack names none of compiled programs";
     if (fits->time_stack == NULL) return "this software's speed was not fitted";

@@ -52,6 +52,19 @@ void spw_search_front_take(spw_search_front *f, const spw_search_point *point) {
     f->point[at] = *point;
 }
 
+const spw_search_point *spw_search_front_next(const spw_search_front *f, const spw_search_point *p,
+                                              double *chance) {
+    const spw_search_point *next = NULL;
+    for (size_t i = 0; i < f->points && p->timed; i++) {
+        const spw_search_point *q = &f->point[i];
+        if (q->order == p->order || !q->timed || q->gpus != p->gpus) continue;
+        if (q->tokens_per_s_per_gpu > p->tokens_per_s_per_gpu) continue;
+        if (next == NULL || q->tokens_per_s_per_gpu > next->tokens_per_s_per_gpu) next = q;
+    }
+    *chance = next != NULL ? spw_pace_faster(&p->pace, &next->pace) : NAN;
+    return next;
+}
+
 bool spw_search_front_beats(const spw_search_front *f, const spw_search_bound *bound, bool timed) {
     const double most = timed ? bound->tokens_per_s_most : (double)bound->sequences;
     for (size_t i = 0; i < f->points; i++) {

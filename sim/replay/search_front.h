@@ -23,6 +23,7 @@ typedef struct spw_search_point {
     uint64_t peak_bytes, low_bytes, high_bytes, budget_bytes;
     spw_step_span step;
     double tokens_per_s_per_gpu, tokens_per_s_low, tokens_per_s_high; /* 0 without a time */
+    spw_pace pace;                                                    /* the same */
     spw_result_drops drops;
     spw_balanced_figures balanced;
     uint64_t step_tokens; /* of all GPUs */
@@ -54,6 +55,11 @@ int spw_search_compare(const spw_search_front *front, const spw_search_point *a,
  * better in one, and those that it beats so leave. Points are compared whose memory is of one kind and that both have a time, or
  * both have none. */
 void spw_search_front_take(spw_search_front *front, const spw_search_point *point);
+
+/* The next below a point: of the front's on as many GPUs the fastest that is no faster; NULL: there is none, or no time. `chance`, 0 to 1:
+ * that the point is the faster of the two (spw_pace_faster()); NAN without a next. */
+const spw_search_point *spw_search_front_next(const spw_search_front *front, const spw_search_point *point,
+                                              double *chance);
 
 /* Is a point of the front as good as anything that a point of this bound can be, and better in one? Then that point can be neither
  * the best nor in front, nor the best of those that surely fit. timed: it has a time. */

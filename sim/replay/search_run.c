@@ -203,6 +203,7 @@ static spw_search_point point_of(const search *s, size_t at, const spw_result_ro
     if (!row->timed) return p;
     p.step = (spw_step_span){row->time.step_s, row->time.low_s, row->time.high_s};
     p.tokens_per_s_per_gpu = row->time.tokens_per_s_per_gpu;
+    p.pace = spw_timeline_pace(&row->time);
     p.tokens_per_s_low = row->tokens_per_s_low;
     p.tokens_per_s_high = row->tokens_per_s_high;
     return p;

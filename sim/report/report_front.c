@@ -100,11 +100,12 @@ static const struct {
     {"step_tokens", "tokens a step", NULL, NULL, 1.0, NULL, NULL},
     {"step_s", "step s", NULL, "%.3g", 1.0, "step_s_low", "step_s_high"},
     {"tokens_per_s_per_gpu", "tokens/s a GPU", NULL, "%.0f", 1.0, "tokens_per_s_low", "tokens_per_s_high"},
+    {"faster_than_next", "faster", NULL, "%.0f&nbsp;%%", 0.01, NULL, NULL},
     {"tokens_per_day", "tokens a day", NULL, NULL, 1.0, NULL, NULL},
     {"days", "days", "cost", "%.1f", 1.0, NULL, NULL},
     {"gpu_hours", "GPU-hours", "cost", NULL, 1.0, NULL, NULL},
     {"money", "cost", "cost", NULL, 1.0, NULL, NULL}};
-enum { COLUMNS = sizeof columns / sizeof *columns, MEMORY = 10 };
+enum { COLUMNS = sizeof columns / sizeof *columns, MEMORY = 10, FASTER = 15 };
 
 static double figure_of(const json_t *p, size_t column) {
     return spw_point_number(columns[column].of != NULL ? json_object_get(p, columns[column].of) : p,
@@ -138,7 +139,9 @@ static void write_figure(const json_t *p, size_t c, FILE *out) {
     } else if (columns[c].format == NULL) {
         spw_html_amount(out, value);
     } else {
-        spw_html_number(out, value, columns[c].format, value / columns[c].unit);
+        const double units = value / columns[c].unit;
+        spw_html_number(out, value, columns[c].format,
+                        c == FASTER ? fmin(round(units), 99.0) : units); /* nothing is certain */
     }
     if (c == MEMORY) (void)fputs(spw_point_is_live_lower_bound(p) ? "*" : "", out);
     if (c == MEMORY) (void)fputs(spw_point_is_sure(p) ? "" : "?", out);
@@ -227,12 +230,14 @@ void spw_report_write_front(const json_t *root, FILE *out) {
         out);
     write_table(front, listed, out);
     if (points > listed) (void)fprintf(out, "<p class=\"note\">And %zu more.</p>", points - listed);
-    (void)fputs("<p class=\"note\">*: what must be live, a lower bound; ?: may not fit. EP: expert-parallel "
-                "size; PP: pipeline stages; TP: tensor-parallel size; CP: context-parallel size; ETP: "
-                "expert-tensor size; VPP: virtual "
-                "stages (blocks of layers) a pipeline stage; seq/GPU: sequences a GPU. Below a step and a "
-                "speed: their intervals.</p>",
-                out);
+    (void)fputs(
+        "<p class=\"note\">*: what must be live, a lower bound; ?: may not fit. EP: expert-parallel "
+        "size; PP: pipeline stages; TP: tensor-parallel size; CP: context-parallel size; ETP: "
+        "expert-tensor size; VPP: virtual "
+        "stages (blocks of layers) a pipeline stage; seq/GPU: sequences a GPU; faster: how sure it is that "
+        "the point is faster than the next slower one on as many GPUs. Below a step and a "
+        "speed: their intervals.</p>",
+        out);
     if (json_is_string(json_object_get(root, "intervals"))) {
         (void)fputs("<p class=\"note\">Intervals of times: ", out);
         spw_point_write(out, root, "intervals");

@@ -270,6 +270,10 @@ bool spw_scheme_is_timed_megatron(const spw_scheme *scheme) {
     return m->timed && (m->as_timed == NULL || m->as_timed(scheme));
 }
 
+bool spw_scheme_asks_megatron(const spw_scheme_type *type) {
+    return type->megatron.timed || type->megatron.by_parts;
+}
+
 bool spw_scheme_is_bare_megatron(const spw_scheme *scheme) {
     return scheme->type->megatron.as_bare != NULL && scheme->type->megatron.as_bare(scheme);
 }

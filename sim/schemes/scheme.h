@@ -287,6 +287,7 @@ typedef struct spw_scheme_megatron {
     bool offloads; /* offloading of its experts' inputs to the host is described */
     bool splits;   /* tensor and context parallelism: a layer of sequence-parallel slices */
     bool plain;    /* experts of two matrices are described */
+    bool by_parts; /* no layer of Megatron-Core, but timed by its parts (sim/time/torchtitan_time.h) */
     bool (*as_bare)(const spw_scheme *scheme); /* is it the layer of sim/memory/bare_layers.h under
                                                      its options? NULL: no */
 } spw_scheme_megatron;
@@ -334,6 +335,8 @@ bool spw_scheme_fills_slots(const spw_scheme *scheme);
 bool spw_scheme_arrives_sorted(const spw_scheme *scheme);
 bool spw_scheme_is_timed_megatron(const spw_scheme *scheme);
 bool spw_scheme_is_bare_megatron(const spw_scheme *scheme);
+/* Do times come from a stack of Megatron-Core's? */
+bool spw_scheme_asks_megatron(const spw_scheme_type *type);
 /* DeepEP in a group of one rank: nobody is known to have run it, and Megatron-Core (d98e8a64) refuses it at its start. */
 bool spw_scheme_is_unknown_alone(const spw_scheme *scheme, const spw_layer_shape *shape);
 

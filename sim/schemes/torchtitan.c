@@ -134,6 +134,7 @@ const spw_scheme_type spw_scheme_torchtitan = {
     .memory.layer = layer,
     .memory.fsdp2 = true,
     .memory.weight_gradients = true,
+    .megatron.by_parts = true,
     .traffic.exchanges = spw_row_exchanges,
     .routing.flow = flow,
     .check = spw_check_remat,

@@ -29,17 +29,18 @@ static bool is_of_grid(const char *name) {
 }
 
 typedef struct shares {
-    double layers, exchanges, counted, grid;
+    double layers, exchanges, counted, grid, host;
 } shares;
 
 static shares share_out(const spw_timeline *t) {
-    shares s = {0.0, 0.0, 0.0, 0.0};
+    shares s = {.layers = 0.0};
     for (size_t i = 0; i < t->components; i++) {
         const spw_time_component *component = &t->component[i];
         size_t row = 0;
         while (row < COMPONENTS && strcmp(layer_components[row].name, component->name) != 0) row++;
         const bool layer = row < COMPONENTS;
         *(layer ? &s.layers : &s.counted) += component->exposed_s;
+        if (strcmp(component->name, "launch_gaps") == 0) s.host += component->exposed_s;
         if (is_of_grid(component->name)) s.grid += component->exposed_s;
         if (layer && layer_components[row].exchange) s.exchanges += component->exposed_s;
     }
@@ -53,6 +54,8 @@ void spw_megatron_doubt(const spw_megatron_coefficients *c, const spw_megatron_f
         double half_width, seconds;
     } doubts[] = {{true, far->layers, of.layers},
                   {far->counted, c->counted_half_width.value, of.counted},
+                  {c->host_half_width.value > 0.0, c->host_half_width.value - c->counted_half_width.value,
+                   of.host}, /* within what is counted */
                   {far->dispatcher, c->dispatcher_half_width.value, of.exchanges},
                   {far->network, c->network_half_width.value, of.exchanges},
                   {far->levels, c->network_half_width.value, out->step_s},

@@ -24,18 +24,20 @@ spw_megatron_host spw_megatron_host_of(const spw_megatron_coefficients *c, const
         return (spw_megatron_host){.forward_share = 1.0 / passes};
     if (job->cuda_graph != SPW_GRAPH_NONE) share *= c->partial_graph_share.value;
     const double of_layer = job->model.half_layers ? 0.5 : 1.0;
-    const double floor_share = share, floor_s = share * of_layer * c->host_floor_s.value;
+    const bool recipe = job->precision.recipe != SPW_FP8_NONE;
+    const double floor_share = share, experts = (double)point->shape.experts_per_rank,
+                 floor_s =
+                     share * of_layer * (c->host_floor_s.value + (recipe ? c->recipe_floor_s.value : 0.0)),
+                 in_a_row_s = job->muon ? c->sequential_floor_s.value : 0.0;
     if (spw_grid_of(job).tensor > 1) share *= c->tensor_gap_share.value;
-    const double recipe_s = job->precision.recipe != SPW_FP8_NONE ? c->recipe_gap_s.value : 0.0;
-    return (spw_megatron_host){
-        .layer_s = share * of_layer * (c->layer_gap_s.value + recipe_s),
-        .moe_layer_s = share * (double)point->shape.experts_per_rank * c->expert_gap_s.value,
-        .counts_s = reads_counts(point->scheme) ? share * c->counts_gap_s.value : 0.0,
-        .floor_s = floor_s,
-        .moe_floor_s = job->muon
-                           ? floor_share * (double)point->shape.experts_per_rank * c->sequential_floor_s.value
-                           : 0.0,
-        .forward_share = 1.0 / passes};
+    const double recipe_s = recipe ? c->recipe_gap_s.value : 0.0;
+    return (spw_megatron_host){.layer_s = share * of_layer * (c->layer_gap_s.value + recipe_s),
+                               .moe_layer_s = share * experts * c->expert_gap_s.value,
+                               .counts_s = reads_counts(point->scheme) ? share * c->counts_gap_s.value : 0.0,
+                               .floor_s = floor_s,
+                               .moe_floor_s = floor_share * experts * (c->expert_floor_s.value + in_a_row_s),
+                               .unlike_s = floor_share * c->unlike_floor_s.value,
+                               .forward_share = 1.0 / passes};
 }
 
 double spw_megatron_gaps_s(const spw_megatron_host *host, const spw_block *block) {
@@ -49,9 +51,9 @@ double spw_megatron_floor_s(const spw_megatron_host *host, const spw_block *bloc
 }
 
 double spw_megatron_pass_s(const spw_megatron_host *host, const spw_block *block, double share,
-                           double seconds, double wire_s) {
+                           const spw_megatron_pass *pass) {
     const double counts =
-        fmax((double)(block->moe_layers + block->predictions) * host->counts_s * share - wire_s, 0.0);
-    return fmax(seconds + spw_megatron_gaps_s(host, block) * share + counts,
-                spw_megatron_floor_s(host, block) * share);
+        fmax((double)(block->moe_layers + block->predictions) * host->counts_s * share - pass->wire_s, 0.0);
+    return fmax(pass->seconds + spw_megatron_gaps_s(host, block) * share + counts,
+                (spw_megatron_floor_s(host, block) + pass->unlike * host->unlike_s) * share);
 }

@@ -79,14 +79,15 @@ void spw_megatron_job_doubt(const spw_megatron_job_request *q, size_t tokens, sp
     const spw_megatron_coefficients *c = q->coefficients;
     const spw_job *job = q->point->job;
     const spw_layer_shape *shape = &q->point->shape;
+    const bool by_parts = q->point->scheme->type->megatron.by_parts; /* kernels of other software */
     const spw_megatron_far far = {
         .layers = spw_megatron_layers_half_width(c, shape->ranks, tokens),
         .counted = job->part == SPW_PART_WHOLE,
         .dispatcher = spw_megatron_unmeasured(q->point->scheme->type->megatron.dispatcher) != NULL,
         .network = shape->node_ranks < shape->ranks,
         .levels = spw_levels_are_several(&job->cluster),
-        .scaled = c->scaled || has_other_mixers(job),
-        .foreign = c->foreign || has_other_mixers(job),
+        .scaled = c->scaled || has_other_mixers(job) || by_parts,
+        .foreign = c->foreign || has_other_mixers(job) || by_parts,
         .recipe = facts_of(job).products_width * c->recipe_doubt_share.value};
     name_outside(q, tokens, out->outside);
     spw_megatron_doubt(c, &far, out);

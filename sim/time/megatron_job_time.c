@@ -18,6 +18,7 @@
 #include "sim/time/muon_time.h"
 #include "sim/time/offload_time.h"
 #include "sim/time/pipeline_time.h"
+#include "sim/time/torchtitan_time.h"
 #include "sim/time/weight_families.h"
 
 #include <math.h>
@@ -44,6 +45,7 @@ static spw_recompute recompute_of(spw_remat remat) {
 }
 
 bool spw_megatron_job_covers(const spw_job *job, const spw_scheme *scheme) {
+    if (scheme->type->megatron.by_parts) return spw_torchtitan_is_timed(job, scheme);
     const bool recipe =
         job->precision.recipe != SPW_FP8_NONE && scheme->type->megatron.fp8 && scheme->type->megatron.timed;
     return (recipe || spw_scheme_is_timed_megatron(scheme)) && spw_remat_goes_with_megatron(job->remat) &&
@@ -106,8 +108,9 @@ static double pass_of(spw_prediction *p, size_t at, const spw_block *block, bool
                  beside = p->q->point->job->megatron.overlap_shared ? fmin(shared_s, wire) : 0.0;
     p->hidden_s[at] = (back ? p->hidden_s[at] : 0.0) + hidden;
     p->shared_hidden_s[at] = (back ? p->shared_hidden_s[at] : 0.0) + beside;
-    return spw_megatron_pass_s(&p->host, block, back ? 1.0 - share : share, seconds - hidden - beside,
-                               wire - hidden);
+    const spw_megatron_pass pass = {
+        .seconds = seconds - hidden - beside, .wire_s = wire - hidden, .unlike = t->unlike};
+    return spw_megatron_pass_s(&p->host, block, back ? 1.0 - share : share, &pass);
 }
 
 static spw_status time_block(spw_prediction *p, size_t group, size_t stage, size_t micro, size_t chunk) {
@@ -160,14 +163,14 @@ static spw_pipeline in_turns(const spw_job *job) {
     return p;
 }
 
-/* A request with the kernels that the job says; `room` holds its coefficients. */
-static spw_megatron_job_request with_kernels(const spw_megatron_job_request *q,
-                                             spw_megatron_coefficients *room) {
+/* A request with the kernels that the job says, and torchtitan's as one of Megatron-Core; `room` holds its coefficients and job. */
+static spw_megatron_job_request with_kernels(const spw_megatron_job_request *q, spw_torchtitan_twin *room) {
     spw_megatron_job_request said = *q;
+    if (q->point->scheme->type->megatron.by_parts) return spw_torchtitan_request(q, room);
     if (q->point->job->megatron.permute != SPW_FUSION_OFF) return said;
-    *room = *q->coefficients;
-    spw_megatron_kernels_said(q->point->job, room);
-    said.coefficients = room;
+    room->coefficients = *q->coefficients;
+    spw_megatron_kernels_said(q->point->job, &room->coefficients);
+    said.coefficients = &room->coefficients;
     return said;
 }
 
@@ -240,7 +243,7 @@ static void end(spw_prediction *p) {
 }
 
 spw_status spw_megatron_job_predict(const spw_megatron_job_request *q, spw_timeline *out) {
-    spw_megatron_coefficients room;
+    spw_torchtitan_twin room;
     const spw_megatron_job_request said = with_kernels(q, &room);
     spw_prediction p = {.q = &said, .pipeline = in_turns(q->point->job)};
     spw_status status = SPW_OK;
@@ -260,11 +263,13 @@ spw_status spw_megatron_job_predict(const spw_megatron_job_request *q, spw_timel
         SPW_TRY(time_group(&p, slowest, &worst)); /* once more, to be told in detail */
     SPW_TRY(spw_prediction_parts(&p, worst, out));
     spw_timeline_finish(out, spw_megatron_job_tokens(q->point));
-    spw_megatron_job_doubt(q, p.shape.tokens, out);
+    const bool by_parts = q->point->scheme->type->megatron.by_parts;
+    spw_megatron_job_doubt(by_parts ? &said : q, p.shape.tokens, out);
     spw_offload_doubt(out);
     spw_muon_doubt(out);
     spw_host_optimizer_doubt(out);
     spw_megatron_hidden_doubt(&p, out);
+    if (by_parts) spw_torchtitan_doubt(said.coefficients, out);
 
 cleanup:
     end(&p);
@@ -340,7 +345,7 @@ static spw_status least_end_s(const spw_prediction *p, double *seconds) {
 
 spw_status spw_megatron_job_least_s(const spw_megatron_coefficients *coefficients, const spw_point *point,
                                     double rows, double *out) {
-    spw_megatron_coefficients room;
+    spw_torchtitan_twin room;
     const spw_megatron_job_request asked = {.coefficients = coefficients, .point = point},
                                    q = with_kernels(&asked, &room);
     spw_prediction p = {.q = &q, .pipeline = in_turns(point->job)};
@@ -370,7 +375,7 @@ static double fullest_rows(const spw_megatron_job_request *q, size_t group) {
 }
 
 spw_status spw_megatron_job_group_s(const spw_megatron_job_request *q, double *out) {
-    spw_megatron_coefficients room;
+    spw_torchtitan_twin room;
     const spw_megatron_job_request said = with_kernels(q, &room);
     spw_prediction p = {.q = &said, .pipeline = in_turns(q->point->job)};
     size_t fullest = 0;

@@ -132,6 +132,11 @@ static spw_status add_copies(const spw_prediction *p, size_t stage, spw_timeline
     return spw_offload_add(out, seconds, exposed);
 }
 
+/* Matrices of a rank's experts: each is a tensor of its own. */
+static double matrices_of(const spw_prediction *p, const spw_stage *stage) {
+    return 2.0 * (double)(p->q->point->shape.experts_per_rank * (stage->moe_layers + stage->predictions));
+}
+
 /* Gradients, optimizer and weights of one stage. */
 static spw_status add_end(const spw_prediction *p, size_t stage, spw_timeline *out) {
     const spw_job *job = p->q->point->job;
@@ -157,7 +162,8 @@ static spw_status add_end(const spw_prediction *p, size_t stage, spw_timeline *o
         SPW_TRY(add(out, "tensor_parallel_gradients", "sums of gradients that a tensor group holds whole",
                     SPW_STREAM_COLLECTIVE, p->outside.gradients_s));
     SPW_TRY(add(out, "optimizer", "weights, gradients, moments", SPW_STREAM_COMPUTE,
-                bytes / c->copy_bytes_per_s.value * c->optimizer_share.value));
+                bytes / c->copy_bytes_per_s.value * c->optimizer_share.value +
+                    matrices_of(p, &of) * c->matrix_host_s.value));
     SPW_TRY(spw_host_optimizer_add(c, job, on_host, bytes / c->copy_bytes_per_s.value, out));
     if (job->muon) SPW_TRY(spw_muon_time_add(c, job, stage, out));
 

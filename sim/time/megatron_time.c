@@ -260,6 +260,12 @@ static double last_of(const step *s) {
     return last;
 }
 
+static double unlike_of(const step *s) {
+    double most = 0.0;
+    for (size_t r = 0; r < s->ranks; r++) most = larger(most, s->load[r].unlike);
+    return most;
+}
+
 spw_status spw_megatron_time_predict(const spw_megatron_coefficients *c, const spw_megatron_shape *shape,
                                      spw_megatron_dispatcher dispatcher, size_t ranks,
                                      const spw_megatron_load *load, double *phase_s, spw_megatron_time *out) {
@@ -287,6 +293,7 @@ spw_status spw_megatron_time_predict(const spw_megatron_coefficients *c, const s
         s.load = load + s.layer * ranks;
         s.phase_s = phase_s == NULL ? NULL : phase_s + s.layer * ranks * SPW_MEGATRON_PHASES;
         for (int d = 0; d < 2 && !back; d++) s.exchange_s[2 * s.layer + (size_t)d] = exchange_of(&s, d == 1);
+        out->unlike += back ? 0.0 : unlike_of(&s);
         s.again = back && shape->recompute == SPW_RECOMPUTE_MOE;
         if (!back || s.again) forward(&s);
         s.again = false;

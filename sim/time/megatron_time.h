@@ -109,6 +109,7 @@ typedef struct spw_megatron_load {
     double idle_rows;                         /* what blocks without work cost, as rows that are copied */
     double spilled[SPW_MEGATRON_DEPTH_COUNT]; /* above, by the depth of the product */
     double zero_rows;                         /* of received: padding */
+    double unlike; /* share of its experts with rows whose number is more than one from every other's */
 } spw_megatron_load;
 
 typedef struct spw_megatron_time {
@@ -116,6 +117,7 @@ typedef struct spw_megatron_time {
     double phase_s[SPW_MEGATRON_PHASES]; /* mean over the ranks, sum over the layers */
     double rank_wait_s[SPW_MEGATRON_PHASES],
         host_wait_s[SPW_MEGATRON_PHASES]; /* of phase_s: for other ranks, for the host */
+    double unlike;                        /* of the load: the rank's that has most, summed over the layers */
 } spw_megatron_time;
 
 /* load [layers][ranks]; phase_s [layers][ranks][SPW_MEGATRON_PHASES] or NULL. `shape` as spw_bare_layers_create takes it;

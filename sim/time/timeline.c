@@ -42,7 +42,7 @@ const spw_time_component *spw_timeline_find(const spw_timeline *t, const char *n
 }
 
 /* Of the causes that two have in common: the shares by which they differ. */
-static double unlike(const spw_timeline *of, const spw_timeline *over) {
+static double unlike(const spw_pace *of, const spw_pace *over) {
     double width = 0.0;
     for (size_t i = 1; i < SPW_TIMELINE_DOUBTS; i++)
         width += fabs(of->doubt_s[i] / of->step_s - over->doubt_s[i] / over->step_s);
@@ -50,11 +50,24 @@ static double unlike(const spw_timeline *of, const spw_timeline *over) {
 }
 
 double spw_timeline_ratio_width(const spw_timeline *of, const spw_timeline *over) {
+    const spw_pace a = spw_timeline_pace(of), b = spw_timeline_pace(over);
     if (!(of->step_s > 0.0 && over->step_s > 0.0)) return 0.0;
-    return of->doubt_s[0] / of->step_s + unlike(of, over);
+    return of->doubt_s[0] / of->step_s + unlike(&a, &b);
+}
+
+spw_pace spw_timeline_pace(const spw_timeline *t) {
+    spw_pace pace = {
+        .step_s = t->step_s, .tokens_per_s_per_gpu = t->tokens_per_s_per_gpu, .pair_width = t->pair_width};
+    memcpy(pace.doubt_s, t->doubt_s, sizeof pace.doubt_s);
+    return pace;
 }
 
 double spw_timeline_faster(const spw_timeline *of, const spw_timeline *than) {
+    const spw_pace a = spw_timeline_pace(of), b = spw_timeline_pace(than);
+    return spw_pace_faster(&a, &b);
+}
+
+double spw_pace_faster(const spw_pace *of, const spw_pace *than) {
     if (!(of->step_s > 0.0 && than->step_s > 0.0)) return NAN;
     const double inside = 1.6448536269514722; /* of a normal law's deviations: 90 of 100 */
     const bool measured = of->pair_width > 0.0 && than->pair_width > 0.0;

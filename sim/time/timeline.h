@@ -14,7 +14,7 @@
 
 #include <stddef.h>
 
-enum { SPW_TIMELINE_COMPONENTS = 32, SPW_TIMELINE_NOTE = 512, SPW_TIMELINE_DOUBTS = 10 };
+enum { SPW_TIMELINE_COMPONENTS = 32, SPW_TIMELINE_NOTE = 512, SPW_TIMELINE_DOUBTS = 11 };
 
 #define SPW_STREAM_LIST(X) \
     X(COMPUTE, "compute", "kernels that compute or move rows inside a GPU") \
@@ -69,12 +69,18 @@ void spw_timeline_widen(spw_timeline *timeline, double less_s, double more_s);
 /* How far the first over the second may be off, as a logarithm, of two routings of one job: the first's own doubt, and of each other
  * cause only the share of the step by which the two differ. What slows both alike cancels. */
 double spw_timeline_ratio_width(const spw_timeline *of, const spw_timeline *over);
+/* What of a timeline two jobs are compared by; fields as there. */
+typedef struct spw_pace {
+    double step_s, tokens_per_s_per_gpu, pair_width, doubt_s[SPW_TIMELINE_DOUBTS];
+} spw_pace;
+spw_pace spw_timeline_pace(const spw_timeline *timeline);
 /* From this chance on a plan says of two points which is faster. */
 static const double SPW_CALLED = 0.9;
 /* The chance, 0 to 1, that the first has more tokens/s a GPU than the second, another job of the same model and GPUs. The doubt about
  * their ratio: pair_width, or where pairs were never measured the first cause of each, which the other has not; and of every other
  * cause the share of the step by which the two differ. Intervals hold 90 of 100; errors are taken as normal. NAN without times. */
 double spw_timeline_faster(const spw_timeline *of, const spw_timeline *than);
+double spw_pace_faster(const spw_pace *of, const spw_pace *than);
 /* The component of that name; NULL when there is none. */
 const spw_time_component *spw_timeline_find(const spw_timeline *timeline, const char *name);
 

@@ -218,7 +218,7 @@ def outside(c, remat, first, layers, last, tokens, loss="unfused"):
     return forward, backward
 
 
-def host(c, job, scheme, layers, moe, kernels, wire):
+def host(c, job, scheme, layers, moe, kernels, wire, unlike):
     """Forward and backward of a block on the clock: exchanges that hide behind another micro-batch, gaps of launches, the host's floor."""
     graphed = job["graph"] == "full_iteration" or "graph=full" in scheme
     share = 0 if graphed else c["partial_graph_share"] if job["graph"] != "none" else 1
@@ -229,8 +229,9 @@ def host(c, job, scheme, layers, moe, kernels, wire):
         micro = job["micro"]
         hidden = c["overlap_share"] * (micro - 1) / micro * max(0, min(exchanged, seconds - exchanged)) if job["overlap"] == "true" else 0
         gaps = layers * c["layer_gap_s"] + moe * c["expert_gap_s"] * E / job["expert"]
+        floor = layers * c["host_floor_s"] + moe * c.get("expert_floor_s", 0) * E / job["expert"] + unlike * c.get("unlike_floor_s", 0)
         late = max(0, moe * c["counts_gap_s"] * share * part / 3 - (exchanged - hidden)) if counts else 0
-        out.append(max(seconds - hidden + gaps * share * part / 3 + late, layers * c["host_floor_s"] * share * part / 3))
+        out.append(max(seconds - hidden + gaps * share * part / 3 + late, floor * share * part / 3))
     return out
 
 
@@ -289,7 +290,8 @@ def at_the_end(c, job, stage, layers, moe, cluster, forward, backward):
         seconds -= hides(job, stage, gathers, [f[0] for f in forward], parts)
     updated = routed / owners / replicas[0] + rest / replicas[1]
     master = 0 if job["optimizer"] == "sharded" else 4
-    return seconds + updated * (2 * master + 16 + 2 + g) / c["copy_bytes_per_s"] * c["optimizer_share"]
+    matrices = 2 * moe * E / expert
+    return seconds + updated * (2 * master + 16 + 2 + g) / c["copy_bytes_per_s"] * c["optimizer_share"] + matrices * c.get("matrix_host_s", 0)
 
 
 def predict(scheme, job, cluster, imbalance=None):
@@ -330,7 +332,8 @@ def predict(scheme, job, cluster, imbalance=None):
                                  unfused(c, job, count, len(moe), tokens)):
                         forward[s][m] += more[0]
                         backward[s][m] += more[1]
-                forward[s][m], backward[s][m] = host(c, job, scheme, count, len(moe), (forward[s][m], backward[s][m]), wire)
+                forward[s][m], backward[s][m] = host(c, job, scheme, count, len(moe), (forward[s][m], backward[s][m]), wire,
+                                                    sum(max(load.unlike() for load in layer_loads[l % 4, m]) for l in moe))
             send = 0.0 if stages == 1 else c["exchange_latency_s"] + 2 * tokens * H / c["network_bytes_per_s"]
             if pipeline(forward, backward, send) > slowest:
                 slowest = pipeline(forward, backward, send)
@@ -368,6 +371,7 @@ CASES = [  # what differs from the first
     dict(schemes=ALL[:1], stack=WHOLE, overlap="true", expert=16, graph="local", remat="layernorm", micro=2),
     dict(schemes=["megatron-syncfree:rank_capacity=8,graph=full", "megatron-alltoall:capacity_factor=1,policy=position,pad=true"], stack=WHOLE,
          graph="full_iteration", overlap="true", loss="te_in_place", gradients="bf16", micro=2),
+    dict(schemes=ALL[:2] + ["megatron-alltoall:capacity_factor=1,policy=position,pad=true"], stack="floor", micro=2, gradients="bf16"),
     dict(schemes=ALL[:2], stack="floor", graph="local"), dict(schemes=ALL[:2], stack="floor", remat="full", stages=2, micro=2),
     # keys of recipes: what hides, and kernels of PyTorch
     dict(schemes=ALL[:2], stack=WHOLE, keys={"overlap_grad_reduce": True}),
@@ -383,6 +387,8 @@ CASES = [  # what differs from the first
 ]
 # A host so slow that its work is the pace.
 floor = (source / f"sim/megatron_stacks/{WHOLE}.yaml").read_text().replace("host_floor_s:\n  value: 0\n", "host_floor_s:\n  value: 0.05\n")
+floor += "".join(f"{key}:\n  value: {value}\n  evidence: assumed\n  source: made up\n"
+                 for key, value in dict(expert_floor_s=0.002, unlike_floor_s=0.03, matrix_host_s=0.0007).items())
 (scratch / "floor.yaml").write_text(floor)
 # Experts that GPUs share, in random grids: a node holds whole sharers, and a group of them may span nodes.
 dice = np.random.default_rng(2026)

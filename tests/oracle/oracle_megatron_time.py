@@ -30,6 +30,11 @@ class Load:
         self.tiles = sum(up(x, 128) for x in self.experts)
         self.live = sum(x > 0 for x in self.experts)
 
+    def unlike(self):
+        """Share of experts whose number of rows is more than one away from that of every other expert of the rank."""
+        pairs = [(x, [y for j, y in enumerate(self.experts) if j != i]) for i, x in enumerate(self.experts)]
+        return sum(x > 0 and bool(rest) and all(abs(x - y) > 1 for y in rest) for x, rest in pairs) / len(pairs)
+
     def idle_rows(self, c, H):
         """A chunk takes as long as its copy or as the blocks that torch.cat starts for it."""
         blocks = min(32 * c["multiprocessors"], math.ceil(2 * H * max(self.chunks) / 4096))

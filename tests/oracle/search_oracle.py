@@ -256,6 +256,19 @@ def check_options(name, case, found):
     check(rows == [want], f"{name}: {found['options']} gives {rows}, not {want}")
 
 
+def check_next(name, found):
+    """The next below a point: of the front on as many GPUs the fastest that is no faster; a chance of half at least."""
+    for point in [p for p in [*found["front"], found["best"], found["best_sure"]] if p]:
+        rate = point["tokens_per_s_per_gpu"]
+        figures = lambda p: {k: v for k, v in p.items() if k not in ("next", "faster_than_next")}
+        below = [p["tokens_per_s_per_gpu"] for p in found["front"] if rate and p["tokens_per_s_per_gpu"] and p["gpus"] == point["gpus"] and
+                 p["tokens_per_s_per_gpu"] <= rate and figures(p) != figures(point)]
+        check((point["next"] is None) == (not below) == (point["faster_than_next"] is None), f"{name}: next of {point}, of {below}")
+        if below and point["next"] is not None:
+            check(found["front"][point["next"]]["tokens_per_s_per_gpu"] == max(below), f"{name}: {point['next']} is not next")
+            check(0.5 <= point["faster_than_next"] <= 1, f"{name}: faster in {point['faster_than_next']}")
+
+
 def is_mesh(point):
     return point["tensor"] > 1 and point["scheme"] in COMPILED
 
@@ -294,14 +307,15 @@ def check_page(name, case, found, want):
         table = text.split("Points that no other beats</h2>")[1].split("</section>")[0]
         listed = [data_of(line) for line in re.findall(r'<tr><th scope="row">.*?</tr>', table)]
         figures = []
-        for point in sorted(want, key=lambda p: order(case, p)):
+        for at, point in enumerate(sorted(want, key=lambda p: order(case, p))):
             _, value, row = point
             time = row["time"]
             figures.append([value["gpus"], row["expert_parallel"], row["fsdp"], value["pipeline"], value["tensor"], value["context"],
                             value["expert-tensor"] or value["tensor"], value["virtual-stages"], value["micro-batches"], row["sequences_per_gpu"], row["memory"]["max_bytes"],
                             row["drops"]["fraction"], step_tokens(case, point)])
             if is_timed(row):
-                figures[-1] += [time["step_s"], time["tokens_per_s_per_gpu"], time["tokens_per_s_per_gpu"] * value["gpus"] * DAY_S]
+                figures[-1] += [time["step_s"], time["tokens_per_s_per_gpu"],
+                                *filter(None, [found["front"][at]["faster_than_next"]]), time["tokens_per_s_per_gpu"] * value["gpus"] * DAY_S]
                 hours = cost(case, point).get("gpu_hours")
                 figures[-1] += [hours / 24 / value["gpus"], hours, cost(case, point)["money"]] if case["price"] else []
         check(len(listed) == min(len(want), 40), f"{name}: {len(listed)} rows in the page, not {len(want)}")
@@ -358,6 +372,7 @@ def judge(number, case, points):
     check(len(found["front"]) == len(want), f"{name}: {len(found['front'])} points in front, not {len(want)}")
     for point in want:
         check(any(same(case, f, point) for f in found["front"]), f"{name}: not in front: {as_found(case, point)}")
+    check_next(name, found)
     check_plans(name, found, rows)
     text = oracle.must(*[w for w in command if w not in ("--format", "json")], "--wide")
     for scheme in case["schemes"]:  # called too large only where none of its points fits

@@ -276,6 +276,35 @@ static void test_idle_blocks(void) {
     CHECK(fabs(with.step_s - without.step_s - 4 * LAYERS * 4 * 1000 * 1024 * 1e-12) < 1e-12);
 }
 
+/* Of four experts, rows from two sources: 5 and 9 are nobody else's, 7 is one from 8, and an expert without rows has no product. */
+static void test_unlike_rows(void) {
+    spw_megatron_coefficients c = plain();
+    static const struct {
+        double chunk[8], unlike;
+    } cases[] = {{{2, 4, 6, 20, 3, 4, 6, 2}, 1.0}, {{2, 4, 3, 8, 3, 4, 4, 1}, 0.25},
+                 {{1, 4, 4, 9, 1, 4, 4, 9}, 0.5},  {{8, 8, 8, 8, 8, 8, 8, 8}, 0.0},
+                 {{8, 8, 8, 9, 8, 8, 8, 8}, 0.0},  {{30, 0, 9, 0, 0, 0, 1, 0}, 0.5}};
+    spw_megatron_load load = {.received = 1.0};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        c.unlike_floor_s.value = 1e-3;
+        spw_megatron_experts_load(&c, 1024, 512, cases[i].chunk, 2, 4, &load);
+        CHECK(fabs(load.unlike - cases[i].unlike) < 1e-12);
+        c.unlike_floor_s.value = 0.0;
+        spw_megatron_experts_load(&c, 1024, 512, cases[i].chunk, 2, 4, &load);
+        CHECK(!(load.unlike > 0.0));
+    }
+    const double alone[] = {17, 3};
+    c.unlike_floor_s.value = 1e-3;
+    spw_megatron_experts_load(&c, 1024, 512, alone, 2, 1, &load);
+    CHECK(!(load.unlike > 0.0));
+    /* Of each layer the rank that has most: 0.5 and, of the others, 0.25. */
+    spw_megatron_load layer[LAYERS][RANKS];
+    fill(layer, 16384);
+    for (size_t l = 0; l < LAYERS; l++) layer[l][0].unlike = 0.25;
+    layer[0][1].unlike = 0.5;
+    CHECK(fabs(predict(&c, &shape, layer).unlike - (0.5 + 0.25 * (LAYERS - 1))) < 1e-12);
+}
+
 /* A cache of 1 MB: an operand of 1024 rows x 1024 has 2 MB and is read again for half of it, one of 512 deep fits. */
 static void test_spills_and_zeros(void) {
     spw_megatron_coefficients c = plain();
@@ -585,6 +614,7 @@ int main(int argc, char **argv) {
     test_host();
     test_tiles();
     test_idle_blocks();
+    test_unlike_rows();
     test_spills_and_zeros();
     test_doubts();
     test_damage(argv[2]);

@@ -76,6 +76,35 @@ static void test_room(void) {
           front.point[SPW_SEARCH_FRONT - 1].order == 5);
 }
 
+static spw_search_point paced(size_t order, double speed, uint64_t bytes, size_t gpus) {
+    spw_search_point p = point_of(order, speed, bytes, gpus);
+    p.pace = (spw_pace){.step_s = 1.0, .tokens_per_s_per_gpu = speed, .pair_width = 0.1};
+    return p;
+}
+
+/* A ratio of exp(0.1) with a half width of 0.1 is 1.6449 deviations, 95 of 100. The next is the fastest that is no faster, on as many
+ * GPUs, whatever stands between them. */
+static void test_next(void) {
+    double chance = 0.0;
+    begin();
+    const spw_search_point fast = paced(0, exp(0.3), 9, 8), mid = paced(1, exp(0.2), 8, 8),
+                           few = paced(2, exp(0.15), 9, 4), slow = paced(3, exp(0.1), 7, 8),
+                           last = paced(4, 1.0, 6, 4);
+    take(last), take(slow), take(few), take(mid), take(fast);
+    CHECK(front.points == 5);
+    const spw_search_point *next = spw_search_front_next(&front, &fast, &chance);
+    CHECK(next != NULL && next->order == 1 && fabs(chance - 0.95) < 1e-9);
+    next = spw_search_front_next(&front, &mid, &chance);
+    CHECK(next != NULL && next->order == 3 && fabs(chance - 0.95) < 1e-9);
+    next = spw_search_front_next(&front, &few, &chance); /* 1.5 times 1.6449 deviations */
+    CHECK(next != NULL && next->order == 4 && fabs(chance - 0.99320) < 1e-5);
+    CHECK(spw_search_front_next(&front, &slow, &chance) == NULL && isnan(chance));
+    CHECK(spw_search_front_next(&front, &last, &chance) == NULL && isnan(chance));
+    spw_search_point untimed = fast;
+    untimed.timed = false;
+    CHECK(spw_search_front_next(&front, &untimed, &chance) == NULL && isnan(chance));
+}
+
 static bool beaten(uint64_t least_bytes, double most, size_t gpus, bool may_surely_fit) {
     const spw_search_bound bound = {.gpus = gpus,
                                     .may_surely_fit = may_surely_fit,
@@ -261,6 +290,7 @@ int main(void) {
     test_order();
     test_take();
     test_room();
+    test_next();
     test_beaten();
     test_shared_batch();
     test_space();

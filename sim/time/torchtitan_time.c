@@ -1,0 +1,50 @@
+#include "sim/time/torchtitan_time.h"
+
+#include "sim/input/grid.h"
+#include "sim/input/precision.h"
+#include "sim/input/remat.h"
+#include "sim/input/stack.h"
+#include "sim/memory/fsdp2.h"
+#include "sim/memory/pipeline.h"
+#include "sim/time/megatron_hidden.h"
+
+bool spw_torchtitan_is_timed(const spw_job *said, const spw_scheme *scheme) {
+    spw_job room;
+    if (!scheme->type->megatron.by_parts || said->part != SPW_PART_WHOLE) return false;
+    const spw_job *job = spw_fsdp2_job(said, scheme, &room);
+    const spw_grid grid = spw_grid_of(job);
+    const spw_pipeline pipeline = spw_pipeline_of(job);
+    const bool state = job->optimizer == SPW_OPTIMIZER_SHARDED && spw_fsdp2_is_on(job) &&
+                       !job->fsdp2.on_host && spw_fsdp2_copies(job) == 1 && !job->muon;
+    const bool work = job->precision.recipe == SPW_FP8_NONE && spw_precision_gathered(job) == 2 &&
+                      spw_precision_is_timed(job) && spw_remat_goes_with_megatron(job->remat) &&
+                      job->attention == SPW_ATTENTION_FLASH && job->offload.modules == 0 &&
+                      spw_finetune_is_whole(&job->finetune);
+    return state && work && grid.tensor * grid.context * grid.expert_tensor == 1 &&
+           (pipeline.stages > 1 || pipeline.micro_batches == 1);
+}
+
+spw_megatron_job_request spw_torchtitan_request(const spw_megatron_job_request *q,
+                                                spw_torchtitan_twin *twin) {
+    spw_megatron_job_request said = *q;
+    const spw_job *job = spw_fsdp2_job(q->point->job, q->point->scheme, &twin->job);
+    if (job != &twin->job) twin->job = *job;
+    twin->job.cross_entropy = SPW_CROSS_ENTROPY_UNFUSED;
+    twin->job.megatron.permute = twin->job.megatron.router = SPW_FUSION_OFF;
+    twin->job.megatron.overlap_gradients = twin->job.megatron.overlap_gathers = true;
+    twin->point = *q->point;
+    twin->point.job = &twin->job;
+    twin->coefficients = *q->coefficients;
+    twin->coefficients.expert_gap_s.value = 0.0;
+    spw_megatron_kernels_said(&twin->job, &twin->coefficients);
+    said.point = &twin->point;
+    said.coefficients = &twin->coefficients;
+    return said;
+}
+
+void spw_torchtitan_doubt(const spw_megatron_coefficients *c, spw_timeline *out) {
+    const spw_time_component *loss = spw_timeline_find(out, "loss");
+    const double fused = c->loss_fused_bytes.value / c->loss_unfused_bytes.value;
+    if (loss != NULL && fused < 1.0) spw_timeline_widen(out, loss->exposed_s * (1.0 - fused), 0.0);
+    spw_outside_add(out->outside, "torchtitan by parts of Megatron-Core's step: no run of it was fitted");
+}

@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""Step times of torchtitan (sim/time/torchtitan_time.h): its passes are those of the Megatron-Core job that the header names, FSDP2's
+collectives and what of them waits are counted by hand, and rows of published runs lie in their intervals.
+
+torchtitan_time_oracle.py SPILLWAY SCRATCH ROOT"""
+import json
+import math
+import pathlib
+import re
+import sys
+
+from oracle_run import Oracle
+
+program, scratch, root = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
+oracle = Oracle(str(program), "torchtitan_time_oracle")
+scratch.mkdir(parents=True, exist_ok=True)
+text = (root / "sim/megatron_stacks/megatron-te-h100-2026-11.yaml").read_text()
+figures = {k: float(v) for k, v in re.findall(r"^(\w+):\n  value: (\S+)", text, re.M)}
+grouped = scratch / "grouped.yaml"  # one launch for all experts
+grouped.write_text(re.sub(r"(expert_gap_s:\n  value: )\S+", r"\g<1>0", text))
+
+# OLMoE: parameters of a layer, of its experts, and of embedding, head and the last norm
+H, F, E, LAYERS, VOCAB, GPUS = 2048, 1024, 64, 16, 50304, 8
+REST, ROUTED, ENDS = 4 * H * H + 4 * H + E * H, E * 3 * H * F, 2 * VOCAB * H + H
+TWIN = ["--scheme", "megatron-alltoall", "--optimizer", "sharded", "--set", "moe_permute_fusion=false", "--set", "moe_router_fusion=false", "--set",
+        "cross_entropy=unfused"]
+COLLECTIVES = ("gradient_scatters", "weight_gathers")
+
+
+def plan(expert, stages, micro, remat, *more):
+    words = ["plan", "--model", "olmoe-1b-7b", "--cluster", f"h100:{GPUS}x1", "--expert-parallel", expert, "--pipeline", stages, "--micro-batches", micro,
+             "--sequences-per-gpu", 2 * micro, "--sequence-length", 4096, "--precision", "bf16", "--remat", remat, "--routing", "uniform", *more]
+    return json.loads(oracle.must(*words, "--format", "json"))["rows"][0]
+
+
+for expert, stages, micro, remat in ((4, 1, 1, "full"), (8, 1, 1, "none"), (1, 1, 1, "full"), (2, 2, 4, "full"), (4, 2, 2, "none")):
+    name = f"expert {expert}, {stages} stages, {micro} micro-batches, {remat}"
+    time = plan(expert, stages, micro, remat, "--scheme", "torchtitan", "--stack", "megatron-te-h100-2026-11")["time"]
+    twin = plan(expert, stages, micro, remat, *TWIN, "--stack", grouped)["time"]
+    parts, others = time["components"], twin["components"]
+    for part in set(parts) | set(others):
+        if part not in COLLECTIVES:
+            oracle.check(math.isclose(parts[part]["exposed_s"], others[part]["exposed_s"], rel_tol=1e-9), f"{name}: {part}, {parts[part]}, {others[part]}")
+    ranks = GPUS // stages
+    fsdp = ranks // expert
+    held = (LAYERS * ROUTED / expert * (fsdp - 1) / fsdp + (LAYERS * REST + ENDS) * (ranks - 1) / ranks) / stages
+    for part, times in (("gradient_scatters", 1), ("weight_gathers", 1 if stages > 1 else 2)):
+        seconds = times * 2 * held / figures["exchange_bytes_per_s"]
+        oracle.check(math.isclose(parts[part]["seconds"], seconds, rel_tol=1e-3), f"{name}: {part} {parts[part]['seconds']}, by hand {seconds}")
+        first = seconds * stages / LAYERS  # the layer that has none before it; passes of these jobs are longer than all of it
+        if stages == 1:
+            oracle.check(math.isclose(parts[part]["exposed_s"], first, rel_tol=1e-3), f"{name}: {part} waits {parts[part]['exposed_s']}, by hand {first}")
+        oracle.check(parts[part]["exposed_s"] <= parts[part]["seconds"] / (LAYERS / stages) * 1.001, f"{name}: {part} waits {parts[part]}")
+    oracle.check(math.isclose(sum(p["exposed_s"] for p in parts.values()), time["step_s"], rel_tol=1e-9), f"{name}: the parts are not the step")
+    oracle.check(time["high_s"] / time["low_s"] > twin["high_s"] / twin["low_s"], f"{name}: no wider than a job that was fitted")
+
+for words in (["--micro-batches", 2, "--sequences-per-gpu", 4], ["--set", "fsdp2.reshard_after_forward=off"], ["--set", "fsdp2.state=host"],
+              ["--set", "fsdp2.replicas=2"]):
+    row = plan(4, 1, 1, "full", "--scheme", "torchtitan", *words)
+    oracle.check(row["time"]["step_s"] is None and "torchtitan" in row["why_no_time"], f"{words} has a time: {row['time']}")
+
+rows = {r["row_id"]: r for r in json.loads(oracle.must("score", root / "notebooks_data/megatron/megatron_runs.csv", "--format", "json"))["rows"]}
+for row, published in (("nb41", 651), ("nb42", 859), ("tt18", 6169)):
+    time = rows[row]["time"]
+    step = time["step_s"] * time["tokens_per_s_per_gpu"] / published
+    oracle.check(time["low_s"] <= step <= time["high_s"], f"{row}: {published} tokens/s, {time['tokens_per_s_per_gpu']}")
+for row in ("nb43", "tt19"):
+    oracle.check(not rows[row]["time"] and "mxfp8" in rows[row]["why_no_time"], f"{row} has a time")
+oracle.finish(least=80)
