@@ -233,10 +233,12 @@ static json_t *death_json(spw_json *json, const spw_result_row *r) {
     spw_json_put(json, object, "step", json_integer(r->death_step));
     spw_json_put(json, object, "rank", spw_json_count(d->rank));
     spw_json_put(json, object, "stage", spw_json_count(d->stage));
-    spw_json_put(json, object, "micro_batch", d->at_start ? json_null() : spw_json_count(d->micro_batch));
+    const bool passes = !d->at_start && !d->optimizer;
+    spw_json_put(json, object, "micro_batch", passes ? spw_json_count(d->micro_batch) : json_null());
     spw_json_put(json, object, "layer",
-                 r->death_layer < 0 || d->at_start ? json_null() : json_integer(r->death_layer));
-    spw_json_put(json, object, "backward", d->at_start ? json_null() : json_boolean(d->backward));
+                 r->death_layer < 0 || !passes ? json_null() : json_integer(r->death_layer));
+    spw_json_put(json, object, "backward", passes ? json_boolean(d->backward) : json_null());
+    spw_json_put(json, object, "optimizer", json_boolean(d->optimizer));
     return object;
 }
 
