@@ -87,8 +87,11 @@ def write_job(run, path):
     batch = dict(sequences_per_gpu=[run["micro_batches"] * run["micro_batch"]], sequence_length=run["sequence"],
                  micro_batches=run["micro_batches"])
     lines = [f"model: {path}.model.json", "cluster: h100-8x8", f"gpus: {run['gpus']}", "optimizer: distributed", "memory_fraction: 1",
-             f"cross_entropy: {run['loss']}", f"remat: {remat}", f"parallel: {json.dumps(parallel)}", f"batch: {json.dumps(batch)}",
+             f"cross_entropy: {'te_2_20' if run['loss'] == 'te' else run['loss']}", f"remat: {remat}", f"parallel: {json.dumps(parallel)}", f"batch: {json.dumps(batch)}",
              f"schemes: ['megatron-alltoall{':align=16' if run['fp8'] else ''}']"]
+    lines.append(f"gradient_accumulation_fusion: {str(run['fused_wgrad']).lower()}")
+    if "kv_lora_rank" in model:
+        lines.append("apply_rope_fusion: false")
     if run["fp8"]:
         lines.append(f"precision: {{recipe: {run['fp8']}}}")
     if run["limit_bytes"]:

@@ -64,6 +64,7 @@ struct spw_reserved_memory {
     stage_state *stage;            /* [stages] */
     rank_state *place;             /* [stages][ranks] */
     spw_rank_rows *rows;           /* [ranks][layers][micro_batches] */
+    spw_rank_rows *first_rows;     /* the same of the first step, where there are several */
     step_record *record[VARIANTS]; /* [steps] */
     uint64_t stranded[VARIANTS];
     spw_reserved_death death[VARIANTS];
@@ -242,6 +243,7 @@ static spw_status create_parts(spw_reserved_memory *m) {
         !spw_mul_size(cells, m->micro_batches, &cells))
         SPW_TRY(spw_fail(SPW_EARG, "too many ranks, layers and micro-batches"));
     SPW_TRY(SPW_ALLOC(cells, &m->rows));
+    if (m->request.steps > 1 && job->snapshot == NULL) SPW_TRY(SPW_ALLOC(cells, &m->first_rows));
     SPW_TRY(SPW_ALLOC(places_of(m), &m->place));
     SPW_TRY(SPW_ALLOC(m->stages, &m->stage));
     for (int v = 0; v < m->variants; v++) SPW_TRY(SPW_ALLOC(m->request.steps, &m->record[v]));
@@ -296,6 +298,7 @@ void spw_reserved_memory_destroy(spw_reserved_memory *m) {
     spw_free(m->stage);
     spw_free(m->place);
     spw_free(m->rows);
+    spw_free(m->first_rows);
     spw_free(m);
 }
 
@@ -411,6 +414,15 @@ static spw_status run_step(spw_reserved_memory *m, size_t step) {
     return status == SPW_OK ? SPW_OK : spw_fail(status, "the allocator's replay of step %zu failed", step);
 }
 
+/* The routing of the first step among the moments, which that step did not have. */
+static spw_status run_first_again(spw_reserved_memory *m) {
+    const size_t bytes = m->request.ranks * cells_of(m) * sizeof *m->rows;
+    memcpy(m->rows, m->first_rows, bytes);
+    const spw_status status = run_step(m, 0);
+    for (int v = 0; v < m->variants && status == SPW_OK; v++) record_run(m, v, 0);
+    return status;
+}
+
 spw_status spw_reserved_memory_end_step(spw_reserved_memory *m, size_t step, const uint64_t *live) {
     /* One step stands for all: what it leaves is there when the next one begins, which does the same from then on. */
     const int runs = m->request.steps == 1 && m->recorded == NULL ? STEADY : 1;
@@ -421,7 +433,10 @@ spw_status spw_reserved_memory_end_step(spw_reserved_memory *m, size_t step, con
         status = run_step(m, step);
         for (int v = 0; v < m->variants && status == SPW_OK; v++) record_run(m, v, step);
     }
-    return status;
+    m->starts = false;
+    if (m->first_rows == NULL || status != SPW_OK) return status;
+    if (step == 0) memcpy(m->first_rows, m->rows, m->request.ranks * cells_of(m) * sizeof *m->rows);
+    return step > 0 && step + 1 == m->request.steps ? run_first_again(m) : SPW_OK;
 }
 
 uint64_t spw_reserved_memory_reserved(const spw_reserved_memory *m, size_t step) {

@@ -2,7 +2,8 @@
  * through PyTorch's caching allocator. Every rank is a process of its own; it keeps what it has reserved from step to step. The
  * optimizer allocates its moments at the end of the first step, from what that step left in the cache. A
  * process that runs out of memory ends: that step failed, and a new process, whose moments are read from a
- * checkpoint, begins with the next one. Ranks run in
+ * checkpoint, begins with the next one. The first step's routing may come again, when the moments are there: behind the
+ * last step it does, and counts with the first. Ranks run in
  * parallel; the result does not depend on the number of threads.
  *
  * A job of many GPUs has too many processes to follow them all. Unless all are asked for, those are followed that have most live bytes

@@ -140,8 +140,9 @@ static json_t *settings_json(spw_json *json, const spw_run_settings *s) {
     if (!spw_finetune_is_whole(&job->finetune))
         spw_json_put(json, object, "finetune", finetune_json(json, job));
     spw_json_put(json, object, "remat", spw_json_text(spw_remat_name(job->remat)));
-    if (job->attention == SPW_ATTENTION_UNFUSED)
-        spw_json_put(json, object, "attention", spw_json_text("unfused"));
+    if (job->attention != SPW_ATTENTION_FLASH)
+        spw_json_put(json, object, "attention",
+                     spw_json_text(job->attention == SPW_ATTENTION_SDPA ? "sdpa" : "unfused"));
     if (job->cross_entropy != SPW_CROSS_ENTROPY_AUTO)
         spw_json_put(json, object, "cross_entropy",
                      spw_json_text(spw_cross_entropy_name(job->cross_entropy)));

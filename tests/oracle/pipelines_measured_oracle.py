@@ -16,8 +16,9 @@ sys.path.insert(0, str(root / "notebooks_data/measured"))
 import pipeline_jobs  # noqa: E402
 
 oracle = Oracle(str(program), "pipelines_measured_oracle")
-REQUESTED, RESERVED = (-1.7, 1.6), (-6.2, 1.2)  # per cent; the worst: ds-pp2-vp2, t-qw-balanced; qx-pp2, qw-pp2-ep2-hot1
-WIDE = {"t-qx-b4": 3.3}  # four sequences a micro-batch, without the copy of queries that TransformerEngine's norm does not keep
+REQUESTED, RESERVED = (-0.3, 0.2), (-4.0, 3.0)  # per cent; the worst: ds-pp2-ep2-mtp-zipf, qw-pp2-vp2-ep2-zipf; t-qx-full, ds-pp2-vp2
+# Called out of memory in the step before, or behind, the one that was: 20 to 240 MB from the limit.
+OTHER_STEP = {"qw-pp2-uneven-oom93": 1, "qw-ep2-turns-oom96": 1}
 scratch.mkdir(parents=True, exist_ok=True)
 ran = died = 0
 for name, ranks in pipeline_jobs.read().items():
@@ -26,7 +27,7 @@ for name, ranks in pipeline_jobs.read().items():
         continue
     job, trace = scratch / "job.yaml", scratch / "trace.h5"
     if ">" not in run["routing"]:
-        run["steps"] = 2
+        run["steps"] = 3
     pipeline_jobs.write_job(run, str(job))
     pipeline_jobs.write_trace(run, str(trace))
     memory = json.loads(oracle.must("replay", trace, "--job", job, "--every-rank", "--format", "json"))["rows"][0]["memory"]
@@ -37,7 +38,7 @@ for name, ranks in pipeline_jobs.read().items():
         for what, (least, most) in (("requested", REQUESTED), ("reserved", RESERVED)):
             truth = max(int(r[f"{what}_peak"]) for r in ranks)
             error = 100 * (replayed[what]["max_bytes"] / truth - 1)
-            oracle.check(least < error < (WIDE.get(name, most) if what == "requested" else most), f"{name}, {what}: {error:+.2f} %")
+            oracle.check(least < error < most, f"{name}, {what}: {error:+.2f} %")
         continue
     died += 1
     where, failed = replayed["runs_out"], pipeline_jobs.failures(ranks)
@@ -46,7 +47,8 @@ for name, ranks in pipeline_jobs.read().items():
         stages = {int(r["stage"]) for r in failed}
         oracle.check(where["stage"] in stages, f"{name}: stage {where['stage']}, not one of {stages}")
         oracle.check(where["rank"] in {int(r["data_rank"]) for r in failed}, f"{name}: rank {where['rank']}")
-        if ">" in run["routing"]:  # the step at which the routing turns
-            oracle.check(where["step"] == int(failed[0]["failed_step"]), f"{name}: step {where['step']}, not {failed[0]['failed_step']}")
+        step = OTHER_STEP.get(name, int(failed[0]["failed_step"]))
+        oracle.check(where["step"] == step, f"{name}: step {where['step']}, not {step}")
+        oracle.check(where["optimizer"] == (failed[0]["failed_phase"] == "optimizer" and name not in OTHER_STEP), f"{name}: {where}")
 oracle.check(ran >= 23 and died >= 12, f"{ran} runs that ended, {died} that did not")
-oracle.finish(least=80)
+oracle.finish(least=90)
