@@ -75,7 +75,7 @@ def write_trace(run, path):
 
 
 def write_job(run, path):
-    model = {k: v for k, v in MODELS[run["model"]].items() if k != "shared_intermediate_size"}
+    model = {k: v for k, v in MODELS[run["model"]].items() if k not in ("shared_intermediate_size", "qk_norm")}
     if run["predictions"]:
         model["num_nextn_predict_layers"] = run["predictions"]
     pathlib.Path(f"{path}.model.json").write_text(json.dumps(model))
