@@ -1,4 +1,4 @@
-"""Runs of whole_pipelines_h100.csv as jobs of spillway: the routing of each as a trace, and its keys. Needs h5py."""
+"""Runs of whole_pipelines_h100.csv and whole_validation_h100.csv as jobs of spillway: the routing of each as a trace, and its keys. Needs h5py."""
 import csv
 import json
 import pathlib
@@ -15,10 +15,10 @@ MODELS = json.loads((HERE / "whole_models.json").read_text())
 SIZES = "gpus pipeline virtual_stages expert_parallel micro_batches micro_batch sequence predictions steps".split()
 
 
-def read():
+def read(table="whole_pipelines_h100.csv"):
     """{name: [rows of its ranks]}, sizes as numbers."""
     runs = {}
-    with open(HERE / "whole_pipelines_h100.csv") as file:
+    with open(HERE / table) as file:
         for row in csv.DictReader(file):
             runs.setdefault(row["name"], []).append({**row, **{k: int(row[k]) for k in SIZES}})
     return runs
