@@ -6,12 +6,14 @@
 #include "sim/command/job_options.h"
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
+#include "sim/input/software.h"
 #include "sim/memory/assumed_layout.h"
 #include "sim/memory/cross_entropy.h"
 #include "sim/memory/footprint.h"
 #include "sim/memory/footprint_check.h"
 #include "sim/memory/newest_arena.h"
 #include "sim/replay/replay.h"
+#include "sim/schemes/point.h"
 #include "traces/trace.h"
 
 #include <stdio.h>

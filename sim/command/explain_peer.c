@@ -6,6 +6,7 @@
 #include "sim/memory/footprint.h"
 #include "sim/peers/peer.h"
 #include "sim/replay/replay.h"
+#include "sim/schemes/point.h"
 #include "traces/trace.h"
 
 #include <math.h>

@@ -5,6 +5,7 @@
 #include "sim/command/job_options.h"
 #include "sim/input/grid.h"
 #include "sim/memory/pipeline.h"
+#include "sim/schemes/point.h"
 #include "sim/time/routing_load.h"
 #include "sim/time/step_traffic.h"
 

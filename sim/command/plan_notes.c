@@ -5,6 +5,7 @@
 #include "sim/input/grid.h"
 #include "sim/input/job.h"
 #include "sim/input/precision.h"
+#include "sim/input/stack.h"
 #include "sim/memory/assumed_layout.h"
 #include "sim/memory/cross_entropy.h"
 #include "sim/memory/footprint_check.h"

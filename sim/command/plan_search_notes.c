@@ -1,5 +1,7 @@
 #include "sim/command/plan_search_notes.h"
 
+#include "sim/input/megatron_coefficients.h"
+#include "sim/input/time_stack.h"
 #include "sim/memory/assumed_layout.h"
 #include "sim/memory/footprint_check.h"
 #include "sim/print/plural.h"

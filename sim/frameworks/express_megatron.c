@@ -6,6 +6,8 @@
 #include "sim/input/remat_modules.h"
 #include "sim/memory/assumed_layout.h"
 #include "sim/memory/cross_entropy.h"
+#include "sim/memory/pipeline.h"
+#include "sim/memory/stage.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -9,6 +9,8 @@
 #include "sim/input/settings_json.h"
 #include "sim/memory/assumed_layout.h"
 #include "sim/memory/cross_entropy.h"
+#include "sim/memory/pipeline.h"
+#include "sim/memory/stage.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -21,6 +21,8 @@ const char *spw_evidence_name(spw_evidence evidence);
 
 enum {
     SPW_CLUSTER_NAME = 64,
+    SPW_STACK_NAME = 64, /* texts of stacks, sim/input/coefficient.h */
+    SPW_STACK_TEXT = 256,
     SPW_FIGURE_SOURCE = 192,
     SPW_GEMM_POINTS = 64,
     SPW_EXCHANGE_POINTS = 16,

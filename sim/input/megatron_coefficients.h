@@ -5,7 +5,6 @@
 
 #include "base/status.h"
 #include "sim/input/cluster.h"
-#include "sim/input/stack.h"
 #include "sim/input/stack_defaults.h"
 #include "sim/input/stack_nearest.h"
 

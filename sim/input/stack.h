@@ -5,12 +5,11 @@
 
 #include "base/status.h"
 #include "sim/input/coefficient.h"
-#include "sim/input/stack_defaults.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { SPW_OUTSIDE_TEXT = 512, SPW_STACK_NAME = 64, SPW_STACK_TEXT = 256, SPW_STACK_COVERS = 12 };
+enum { SPW_OUTSIDE_TEXT = 512, SPW_STACK_COVERS = 12 };
 
 /* Everything that is fitted. One list, expanded into the struct, the YAML keys and the fit.
  * X(field, lowest, highest, spread before any data, help) */
@@ -31,6 +30,14 @@ typedef struct spw_fit_point {
     size_t expert, sequences, sequence_length;
     bool bf16; /* weights, gradients, optimizer and activations, as in all tables that were fitted */
 } spw_fit_point;
+
+/* Figures that many of these stacks share: sim/stack_defaults/compiled.yaml (sim/input/stack_defaults.h). X(field, lowest, highest, help) */
+#define SPW_COMPILED_DEFAULT_LIST(X) \
+    X(most_recovered, 0, 1, "of a layer's rows: the most that XLA computes again") \
+    X(logits_kept_bytes, 0, 1e15, "logits up to this size stay beside a uniform scan")
+#define SPW_DEFAULT_EXTERN(field, ...) extern const spw_coefficient spw_default_##field;
+SPW_COMPILED_DEFAULT_LIST(SPW_DEFAULT_EXTERN)
+#undef SPW_DEFAULT_EXTERN
 
 typedef struct spw_stack {
     char name[SPW_STACK_NAME];

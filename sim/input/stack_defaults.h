@@ -1,7 +1,7 @@
 /* Figures of machines and releases that many stacks share. They are data: sim/stack_defaults/NAME.yaml, each value with evidence and
  * source, compiled in as spw_default_KEY by sim/stack_defaults.cmake. A key in one of these lists and in no file does not link;
  * a key in a file and in no list fails test_stack_defaults.
- * X(field, lowest, highest, help) */
+ * Those of compiled programs, compiled.yaml, are in sim/input/stack.h. X(field, lowest, highest, help) */
 #ifndef SPW_SIM_INPUT_STACK_DEFAULTS_H
 #define SPW_SIM_INPUT_STACK_DEFAULTS_H
 
@@ -31,11 +31,6 @@
     X(host_link_bytes_per_s, 1e6, 1e16, "between a GPU and pinned memory of its host, one way") \
     X(host_memory_bytes_per_s, 1e6, 1e16, "Adam in the host's memory, read + written")
 
-/* compiled.yaml: programs that XLA compiles. */
-#define SPW_COMPILED_DEFAULT_LIST(X) \
-    X(most_recovered, 0, 1, "of a layer's rows: the most that XLA computes again") \
-    X(logits_kept_bytes, 0, 1e15, "logits up to this size stay beside a uniform scan")
-
 /* pytorch.yaml: PyTorch, and TransformerEngine's fp8 recipes. */
 #define SPW_PYTORCH_DEFAULT_LIST(X) \
     X(workspace_hopper_bytes, 0, 1e12, "a workspace of cuBLAS") \
@@ -63,7 +58,6 @@
 
 #define SPW_DEFAULT_EXTERN(field, ...) extern const spw_coefficient spw_default_##field;
 SPW_MEGATRON_DEFAULT_LIST(SPW_DEFAULT_EXTERN)
-SPW_COMPILED_DEFAULT_LIST(SPW_DEFAULT_EXTERN)
 SPW_PYTORCH_DEFAULT_LIST(SPW_DEFAULT_EXTERN)
 SPW_KERNEL_DEFAULT_LIST(SPW_DEFAULT_EXTERN)
 #undef SPW_DEFAULT_EXTERN

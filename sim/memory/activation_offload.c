@@ -4,6 +4,7 @@
 #include "sim/input/megatron_keys.h"
 #include "sim/input/remat.h"
 #include "sim/memory/pipeline.h"
+#include "sim/memory/stage.h"
 
 /* The passes of a stage, by their numbers in the order of the forward and of the backward passes. */
 typedef struct schedule {

@@ -2,6 +2,8 @@
 
 #include "sim/input/job.h"
 #include "sim/memory/megatron_job.h"
+#include "sim/memory/pipeline.h"
+#include "sim/memory/stage.h"
 #include "sim/print/plural.h"
 
 #include <stdio.h>

@@ -5,10 +5,12 @@
 #define SPW_SIM_MEMORY_ASSUMED_LAYOUT_H
 
 #include "sim/input/job_words.h"
-#include "sim/memory/pipeline.h"
+#include "sim/input/stage_layout.h"
 #include "sim/schemes/scheme.h"
 
 #include <stdbool.h>
+
+typedef struct spw_pipeline spw_pipeline; /* sim/memory/pipeline.h */
 
 /* The text of parallel.pipeline_model_parallel_layout that has the same blocks, as in "Ett(|tt)*28(|t)*3L"; false: none is needed. */
 bool spw_assumed_layout(const spw_pipeline *pipeline, const spw_job *job, const spw_scheme *scheme,

@@ -15,7 +15,9 @@
 #include "sim/memory/megatron_kept.h"
 #include "sim/memory/mesh_memory.h"
 #include "sim/memory/page_pool.h"
+#include "sim/memory/pipeline.h"
 #include "sim/memory/repeated_modules.h"
+#include "sim/memory/stage.h"
 #include "sim/memory/unfused_attention.h"
 #include "sim/schemes/layer.h"
 

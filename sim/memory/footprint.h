@@ -4,12 +4,14 @@
 
 #include "base/status.h"
 #include "sim/input/job_words.h"
-#include "sim/memory/pipeline.h"
+#include "sim/memory/stage.h"
 #include "sim/memory/stage_walk.h"
-#include "sim/schemes/point.h"
+#include "sim/schemes/scheme.h"
 
 #include <stdbool.h>
 #include <stdint.h>
+
+typedef struct spw_point spw_point; /* sim/schemes/point.h */
 
 const char *spw_moment_name(spw_moment moment);
 

@@ -10,6 +10,8 @@
 #include "sim/memory/muon_dealing.h"
 #include "sim/memory/muon_packing.h"
 #include "sim/memory/optimizer_state.h"
+#include "sim/memory/pipeline.h"
+#include "sim/memory/stage.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -4,6 +4,7 @@
 #include "sim/input/remat_modules.h"
 #include "sim/memory/optimizer_state.h"
 #include "sim/memory/pipeline.h"
+#include "sim/memory/stage.h"
 
 static spw_fp8_facts facts_of(const spw_job *job) {
     return spw_fp8_facts_known(job->precision.recipe, job->cluster.gpu_generation);

@@ -2,6 +2,7 @@
 
 #include "sim/input/precision.h"
 #include "sim/memory/pipeline.h"
+#include "sim/memory/stage.h"
 #include "sim/schemes/point.h"
 
 #include <math.h>

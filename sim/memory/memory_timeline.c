@@ -5,8 +5,11 @@
 #include "sim/input/remat.h"
 #include "sim/memory/activation_offload.h"
 #include "sim/memory/compiled_memory.h"
+#include "sim/memory/pipeline.h"
 #include "sim/memory/repeated_modules.h"
+#include "sim/memory/stage.h"
 #include "sim/schemes/layer.h"
+#include "sim/schemes/point.h"
 
 #include <string.h>
 

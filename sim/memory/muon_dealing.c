@@ -5,6 +5,7 @@
 #include "sim/input/job.h"
 #include "sim/memory/optimizer_state.h"
 #include "sim/memory/pipeline.h"
+#include "sim/memory/stage.h"
 
 #include <string.h>
 

@@ -5,6 +5,7 @@
 #include "sim/input/job.h"
 #include "sim/memory/muon_dealing.h"
 #include "sim/memory/pipeline.h"
+#include "sim/memory/stage.h"
 
 #include <math.h>
 #include <string.h>

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/input/job.h"
+#include "sim/input/software.h"
 #include "sim/memory/compiled_footprint.h"
 #include "sim/memory/compiled_layout.h"
 

@@ -4,14 +4,17 @@
 #define SPW_SIM_MEMORY_NEWEST_ARENA_H
 
 #include "base/status.h"
+#include "sim/input/cluster.h"
 #include "sim/input/job_words.h"
-#include "sim/input/software.h"
 #include "sim/memory/footprint.h"
 #include "sim/schemes/scheme.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+typedef struct spw_stack spw_stack;       /* sim/input/stack.h */
+typedef struct spw_software spw_software; /* sim/input/software.h */
 
 typedef struct spw_newest_arena {
     bool there;

@@ -4,6 +4,7 @@
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/memory/pipeline.h"
+#include "sim/memory/stage.h"
 
 spw_replicated_parameters spw_replicated_parameters_of(const spw_model *m) {
     const spw_parameters p = spw_model_parameters(m);

@@ -1,4 +1,7 @@
 #include "sim/memory/page_pool.h"
+#include "sim/input/model.h"
+#include "sim/memory/pipeline.h"
+#include "sim/memory/stage.h"
 
 #include <math.h>
 

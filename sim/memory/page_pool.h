@@ -5,8 +5,10 @@
 #ifndef SPW_SIM_MEMORY_PAGE_POOL_H
 #define SPW_SIM_MEMORY_PAGE_POOL_H
 
-#include "sim/memory/pipeline.h"
+#include "sim/input/model.h"
 #include "sim/schemes/scheme.h"
+
+typedef struct spw_pipeline spw_pipeline; /* sim/memory/pipeline.h */
 
 typedef struct spw_stage_pages {
     uint64_t gpu[SPW_POOL_TENSORS], host[SPW_POOL_TENSORS]; /* [buffers] */

@@ -1,6 +1,7 @@
 #include "sim/memory/pipeline.h"
 
 #include "sim/input/job.h"
+#include "sim/memory/stage.h"
 
 static size_t at_least_one(size_t count) { return count > 0 ? count : 1; }
 

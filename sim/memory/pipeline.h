@@ -15,6 +15,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+typedef struct spw_block spw_block; /* sim/memory/stage.h */
+typedef struct spw_stage spw_stage;
+
 typedef struct spw_pipeline {
     size_t stages;        /* P */
     size_t chunks;        /* v, blocks of layers of one stage; 1: 1F1B; more: interleaved, P divides M */
@@ -56,16 +59,6 @@ uint64_t spw_pipeline_peak(const spw_pipeline *pipeline, size_t stage, const uin
 /* The layers of a chunk: P v blocks in order, block c P + s to chunk c of stage s, as many in each as the job's layout says;
  * without one they are shared out evenly, and where P v does not divide the layers the first blocks have one more. The
  * embedding is in the first block, final norm and head in the last. */
-typedef struct spw_block {
-    size_t first, layers, moe_layers;
-    size_t predictions;     /* layers of multi-token prediction, beside these */
-    size_t bare_layers;     /* of `layers`, those without an FFN */
-    size_t lacking_experts; /* of all `layers` together, fewer than the layer that has most */
-    size_t hash_layers,
-        shared_indexers; /* of `layers`: the token's id chooses; attention uses an indexer before it */
-    size_t
-        mixer_layers[SPW_MODEL_MIXERS]; /* of `layers`, those of each kind beside attention; [0] is left 0 */
-} spw_block;
 spw_block spw_pipeline_block(const spw_pipeline *pipeline, const spw_model *model, size_t stage,
                              size_t chunk);
 
@@ -75,15 +68,6 @@ void spw_pipeline_place_layers(const spw_pipeline *pipeline, const spw_model *mo
 
 /* What a stage holds, and what its passes in flight keep at most, counted in layers, those of multi-token prediction
  * included; the MoE layers among them are those of that moment. */
-typedef struct spw_stage {
-    size_t index, stages;
-    size_t layers, moe_layers;
-    size_t predictions; /* layers of multi-token prediction, beside these; each has experts */
-    size_t bare_layers, mixer_layers[SPW_MODEL_MIXERS];   /* of `layers`, as in a block */
-    size_t hash_layers, shared_indexers, lacking_experts; /* of `layers`, as in a block */
-    bool embedding, head;                                 /* the first stage, the last */
-    size_t kept_layers, kept_moe_layers;
-} spw_stage;
 spw_stage spw_pipeline_stage(const spw_pipeline *pipeline, const spw_model *model, size_t stage);
 
 #endif

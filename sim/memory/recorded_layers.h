@@ -4,11 +4,12 @@
 #ifndef SPW_SIM_MEMORY_RECORDED_LAYERS_H
 #define SPW_SIM_MEMORY_RECORDED_LAYERS_H
 
+#include "sim/input/model.h"
 #include "sim/memory/bare_layers.h"
 #include "sim/memory/event_list.h"
-#include "sim/memory/pipeline.h"
-#include "sim/schemes/layer.h"
+#include "sim/schemes/scheme.h"
 
+typedef struct spw_pipeline spw_pipeline; /* sim/memory/pipeline.h */
 typedef struct spw_recorded_layers spw_recorded_layers;
 
 /* shape: of a micro-batch; its layers are those of the model. */

@@ -19,13 +19,14 @@
 #include "sim/memory/allocator.h"
 #include "sim/memory/footprint.h"
 #include "sim/memory/snapshot_steps.h"
-#include "sim/schemes/point.h"
 #include "sim/statistics/oom_probability.h"
 #include "sim/statistics/quantiles.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+typedef struct spw_point spw_point; /* sim/schemes/point.h */
 
 enum { SPW_RESERVED_FOLLOWED = 16, SPW_RESERVED_MOST = 24 };
 

@@ -1,6 +1,7 @@
 #include "sim/memory/stage_layers.h"
 
 #include "base/memory.h"
+#include "sim/memory/stage.h"
 
 #include <stdint.h>
 

@@ -9,11 +9,13 @@
 #define SPW_SIM_MEMORY_STAGE_WALK_H
 
 #include "base/status.h"
-#include "sim/memory/pipeline.h"
+#include "sim/input/model.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+typedef struct spw_pipeline spw_pipeline; /* sim/memory/pipeline.h */
 
 /* When the peak is: in the backward pass of a MoE layer or of a dense one, at the loss (on a stage without it: after a forward pass), or
  * in the backward pass of attention that is a moment of its own (sim/memory/repeated_modules.h). */

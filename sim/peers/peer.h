@@ -6,7 +6,6 @@
 
 #include "sim/input/job_words.h"
 #include "sim/input/model.h"
-#include "sim/memory/pipeline.h"
 
 /* Parts of one GPU's memory that every planner tells apart. */
 #define SPW_PEER_PART_LIST(X) \

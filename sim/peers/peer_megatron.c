@@ -1,4 +1,5 @@
 #include "sim/input/job.h"
+#include "sim/memory/pipeline.h"
 #include "sim/peers/peer.h"
 
 #include "sim/input/grid.h"

@@ -1,4 +1,6 @@
 #include "sim/input/job.h"
+#include "sim/memory/pipeline.h"
+#include "sim/memory/stage.h"
 #include "sim/peers/peer.h"
 
 #include <string.h>

@@ -3,6 +3,8 @@
 #include "base/memory.h"
 #include "sim/input/job.h"
 #include "sim/replay/result_answers.h"
+#include "sim/schemes/point.h"
+#include "sim/schemes/scheme.h"
 
 #include <stdio.h>
 

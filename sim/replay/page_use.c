@@ -2,6 +2,9 @@
 
 #include "base/memory.h"
 #include "sim/input/job.h"
+#include "sim/memory/pipeline.h"
+#include "sim/memory/stage.h"
+#include "sim/schemes/point.h"
 
 #include <math.h>
 #include <string.h>

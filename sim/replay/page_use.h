@@ -8,11 +8,13 @@
 
 #include "base/status.h"
 #include "sim/memory/page_pool.h"
-#include "sim/schemes/point.h"
+#include "sim/memory/pipeline.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+typedef struct spw_point spw_point; /* sim/schemes/point.h */
 
 /* Over the steps of a run. Bytes of the host are one way: they come back. */
 typedef struct spw_page_run {

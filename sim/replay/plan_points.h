@@ -4,12 +4,12 @@
 
 #include "base/status.h"
 #include "sim/input/job_words.h"
-#include "sim/input/megatron_coefficients.h"
-#include "sim/input/time_stack.h"
 #include "sim/replay/replay_request.h"
 #include "sim/replay/result.h"
 
+typedef struct spw_megatron_coefficients spw_megatron_coefficients;
 typedef struct spw_stack spw_stack;
+typedef struct spw_time_stack spw_time_stack;
 
 typedef struct spw_trace spw_trace;
 

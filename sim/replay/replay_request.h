@@ -5,8 +5,6 @@
 #include "base/checkpoint.h"
 #include "base/status.h"
 #include "sim/input/job_words.h"
-#include "sim/input/megatron_coefficients.h"
-#include "sim/input/time_stack.h"
 #include "sim/replay/overload.h"
 #include "sim/replay/result.h"
 #include "sim/routing/balancer.h"
@@ -19,7 +17,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+typedef struct spw_megatron_coefficients spw_megatron_coefficients;
 typedef struct spw_stack spw_stack;
+typedef struct spw_time_stack spw_time_stack;
 
 typedef struct spw_trace spw_trace;
 

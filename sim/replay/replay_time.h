@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "sim/replay/result.h"
+#include "sim/schemes/point.h"
 #include "sim/time/compiled_time.h"
 #include "sim/time/megatron_job_time.h"
 #include "sim/time/routing_load.h"

@@ -4,8 +4,6 @@
 
 #include "base/status.h"
 #include "sim/input/job_words.h"
-#include "sim/input/megatron_coefficients.h"
-#include "sim/input/time_stack.h"
 #include "sim/memory/advice.h"
 #include "sim/memory/footprint.h"
 #include "sim/memory/newest_arena.h"
@@ -23,7 +21,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+typedef struct spw_megatron_coefficients spw_megatron_coefficients;
 typedef struct spw_stack spw_stack;
+typedef struct spw_time_stack spw_time_stack;
 
 typedef struct spw_trace_info spw_trace_info;
 

@@ -1,6 +1,9 @@
 #include "sim/replay/result_sources.h"
 
 #include "sim/input/job.h"
+#include "sim/input/megatron_coefficients.h"
+#include "sim/input/stack.h"
+#include "sim/input/time_stack.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -4,6 +4,8 @@
 #include "sim/input/job.h"
 #include "sim/memory/memory_timeline.h"
 #include "sim/replay/result_answers.h"
+#include "sim/schemes/point.h"
+#include "sim/schemes/scheme.h"
 
 #include <math.h>
 

@@ -4,6 +4,8 @@
 #include "base/progress.h"
 #include "sim/input/job.h"
 #include "sim/replay/smallest_factor.h"
+#include "sim/schemes/point.h"
+#include "sim/schemes/scheme.h"
 #include "sim/schemes/selection.h"
 #include "sim/statistics/overflow_rate.h"
 #include "traces/trace.h"

@@ -3,10 +3,13 @@
 #include "base/memory.h"
 #include "base/progress.h"
 #include "sim/input/job.h"
+#include "sim/input/megatron_coefficients.h"
 #include "sim/memory/advice.h"
 #include "sim/replay/replay.h"
 #include "sim/replay/result_answers.h"
 #include "sim/replay/search_bound.h"
+#include "sim/schemes/point.h"
+#include "sim/schemes/scheme.h"
 
 #include <math.h>
 #include <stdint.h>

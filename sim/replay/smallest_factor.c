@@ -2,6 +2,8 @@
 
 #include "base/memory.h"
 #include "sim/input/job.h"
+#include "sim/schemes/point.h"
+#include "sim/schemes/scheme.h"
 
 #include <stdio.h>
 #include <string.h>

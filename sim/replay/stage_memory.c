@@ -4,6 +4,7 @@
 #include "sim/input/job.h"
 #include "sim/input/remat.h"
 #include "sim/memory/activation_offload.h"
+#include "sim/schemes/point.h"
 
 #include <string.h>
 

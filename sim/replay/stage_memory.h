@@ -11,6 +11,7 @@
 #include "sim/memory/footprint.h"
 #include "sim/memory/pipeline.h"
 #include "sim/schemes/layer.h"
+#include "sim/schemes/point.h"
 #include "sim/schemes/scheme.h"
 
 #include <stdbool.h>

@@ -2,6 +2,7 @@
 
 #include "sim/input/grid.h"
 #include "sim/input/job.h"
+#include "sim/input/megatron_coefficients.h"
 #include "sim/memory/pipeline.h"
 #include "sim/schemes/network.h"
 #include "sim/time/step_traffic.h"

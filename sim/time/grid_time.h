@@ -5,8 +5,9 @@
 #ifndef SPW_SIM_TIME_GRID_TIME_H
 #define SPW_SIM_TIME_GRID_TIME_H
 
-#include "sim/input/megatron_coefficients.h"
 #include "sim/schemes/point.h"
+
+typedef struct spw_megatron_coefficients spw_megatron_coefficients; /* sim/input/megatron_coefficients.h */
 
 typedef struct spw_grid_seconds {
     double forward, all;

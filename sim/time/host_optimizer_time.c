@@ -1,6 +1,8 @@
 #include "sim/time/host_optimizer_time.h"
 
 #include "sim/input/job.h"
+#include "sim/input/megatron_coefficients.h"
+#include "sim/input/stack.h"
 #include "sim/memory/optimizer_state.h"
 
 #include <math.h>

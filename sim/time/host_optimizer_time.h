@@ -9,8 +9,9 @@
 #define SPW_SIM_TIME_HOST_OPTIMIZER_TIME_H
 
 #include "sim/input/job_words.h"
-#include "sim/input/megatron_coefficients.h"
 #include "sim/time/timeline.h"
+
+typedef struct spw_megatron_coefficients spw_megatron_coefficients; /* sim/input/megatron_coefficients.h */
 
 /* parameters: of a GPU, those that the host updates; gpu_s: what the GPU takes for the others. Adds nothing where there are none. */
 SPW_MUST_CHECK spw_status spw_host_optimizer_add(const spw_megatron_coefficients *coefficients,

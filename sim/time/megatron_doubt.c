@@ -1,4 +1,5 @@
 #include "sim/time/megatron_doubt.h"
+#include "sim/input/stack.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -6,11 +6,12 @@
 #ifndef SPW_SIM_TIME_MEGATRON_DOUBT_H
 #define SPW_SIM_TIME_MEGATRON_DOUBT_H
 
-#include "sim/input/megatron_coefficients.h"
 #include "sim/time/megatron_time.h"
 #include "sim/time/timeline.h"
 
 #include <stdbool.h>
+
+typedef struct spw_megatron_coefficients spw_megatron_coefficients; /* sim/input/megatron_coefficients.h */
 
 /* Of the expert layers alone, on so many ranks with so many tokens each. */
 double spw_megatron_layers_half_width(const spw_megatron_coefficients *c, size_t ranks, size_t tokens);

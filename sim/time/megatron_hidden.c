@@ -3,7 +3,9 @@
 #include "sim/input/grid.h"
 #include "sim/input/megatron_keys.h"
 #include "sim/input/remat.h"
+#include "sim/input/stack.h"
 #include "sim/memory/optimizer_state.h"
+#include "sim/memory/stage.h"
 #include "sim/schemes/list.h"
 
 #include <math.h>

@@ -4,6 +4,8 @@
 #include "sim/input/job.h"
 #include "sim/input/remat.h"
 #include "sim/memory/launches.h"
+#include "sim/memory/pipeline.h"
+#include "sim/memory/stage.h"
 #include "sim/schemes/list.h"
 
 #include <math.h>

@@ -13,10 +13,11 @@
 #define SPW_SIM_TIME_MEGATRON_HOST_H
 
 #include "sim/input/megatron_coefficients.h"
-#include "sim/memory/pipeline.h"
 #include "sim/schemes/point.h"
 
 #include <stdbool.h>
+
+typedef struct spw_block spw_block; /* sim/memory/stage.h */
 
 typedef struct spw_megatron_host {
     double layer_s, moe_layer_s; /* gaps of a layer, and what a MoE layer's are longer */

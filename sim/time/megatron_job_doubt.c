@@ -3,7 +3,9 @@
 #include "sim/input/cluster_levels.h"
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
+#include "sim/input/stack.h"
 #include "sim/memory/pipeline.h"
+#include "sim/schemes/point.h"
 #include "sim/time/fp8_time.h"
 #include "sim/time/megatron_doubt.h"
 

@@ -7,6 +7,7 @@
 #include "sim/memory/fsdp2.h"
 #include "sim/memory/launches.h"
 #include "sim/memory/optimizer_state.h"
+#include "sim/memory/stage.h"
 #include "sim/schemes/list.h"
 #include "sim/time/fp8_time.h"
 #include "sim/time/host_optimizer_time.h"

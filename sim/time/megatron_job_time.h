@@ -15,11 +15,12 @@
 #define SPW_SIM_TIME_MEGATRON_JOB_TIME_H
 
 #include "sim/input/job_words.h"
-#include "sim/schemes/point.h"
 #include "sim/time/megatron_load.h"
 #include "sim/time/timeline.h"
 
 #include <stdbool.h>
+
+typedef struct spw_point spw_point; /* sim/schemes/point.h */
 
 /* Is there such a model? megatron-alltoall, -flex, -syncfree and -allgather, bf16, without padding to an alignment, with
  * a recompute module of Megatron-Core, none or full; GPUs that share experts are on one node. With tensor and context

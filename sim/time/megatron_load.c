@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "sim/input/job.h"
 #include "sim/routing/counts.h"
+#include "sim/schemes/point.h"
 #include "sim/schemes/traffic.h"
 #include "sim/time/megatron_experts.h"
 #include "sim/time/routing_load.h"

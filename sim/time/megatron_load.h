@@ -5,11 +5,11 @@
 #include "base/status.h"
 #include "sim/input/job_words.h"
 #include "sim/schemes/network.h"
-#include "sim/schemes/point.h"
 #include "sim/time/megatron_time.h"
 
 #include <stdbool.h>
 
+typedef struct spw_point spw_point; /* sim/schemes/point.h */
 typedef struct spw_counts spw_counts;
 
 const char *

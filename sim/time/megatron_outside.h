@@ -5,13 +5,15 @@
 #define SPW_SIM_TIME_MEGATRON_OUTSIDE_H
 
 #include "sim/input/megatron_coefficients.h"
-#include "sim/memory/pipeline.h"
+#include "sim/input/model.h"
 #include "sim/schemes/point.h"
 #include "sim/time/model_work.h"
 #include "sim/time/timeline.h"
 
 #include <stdbool.h>
 #include <stddef.h>
+
+typedef struct spw_block spw_block; /* sim/memory/stage.h */
 
 enum {
     SPW_OUTSIDE_PROJECTIONS,

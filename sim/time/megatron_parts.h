@@ -3,6 +3,7 @@
 #ifndef SPW_SIM_TIME_MEGATRON_PARTS_H
 #define SPW_SIM_TIME_MEGATRON_PARTS_H
 
+#include "sim/memory/pipeline.h"
 #include "sim/time/megatron_host.h"
 #include "sim/time/megatron_job_time.h"
 #include "sim/time/megatron_outside.h"

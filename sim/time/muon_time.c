@@ -1,6 +1,7 @@
 #include "sim/time/muon_time.h"
 
 #include "sim/input/job.h"
+#include "sim/input/megatron_coefficients.h"
 #include "sim/input/stack.h"
 #include "sim/memory/optimizer_state.h"
 

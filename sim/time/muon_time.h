@@ -14,9 +14,10 @@
 #ifndef SPW_SIM_TIME_MUON_TIME_H
 #define SPW_SIM_TIME_MUON_TIME_H
 
-#include "sim/input/megatron_coefficients.h"
 #include "sim/memory/muon_packing.h"
 #include "sim/time/timeline.h"
+
+typedef struct spw_megatron_coefficients spw_megatron_coefficients; /* sim/input/megatron_coefficients.h */
 
 /* Adds the components muon and, where GPUs share matrices, muon_gathers. SPW_ENOMEM. */
 SPW_MUST_CHECK spw_status spw_muon_time_add(const spw_megatron_coefficients *coefficients, const spw_job *job,

@@ -1,7 +1,9 @@
 #include "sim/time/offload_time.h"
 
 #include "sim/input/job.h"
+#include "sim/input/megatron_coefficients.h"
 #include "sim/input/megatron_keys.h"
+#include "sim/input/stack.h"
 #include "sim/memory/activation_offload.h"
 #include "sim/schemes/layer.h"
 

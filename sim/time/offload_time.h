@@ -8,9 +8,10 @@
 #define SPW_SIM_TIME_OFFLOAD_TIME_H
 
 #include "base/status.h"
-#include "sim/input/megatron_coefficients.h"
 #include "sim/schemes/point.h"
 #include "sim/time/timeline.h"
+
+typedef struct spw_megatron_coefficients spw_megatron_coefficients; /* sim/input/megatron_coefficients.h */
 
 /* Nothing is offloaded, or the link to the host is one that was measured. */
 bool spw_offload_is_timed(const spw_job *job);

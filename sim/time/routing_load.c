@@ -4,6 +4,7 @@
 #include "sim/input/grid.h"
 #include "sim/input/job.h"
 #include "sim/routing/counts.h"
+#include "sim/schemes/point.h"
 
 #include <gsl/gsl_cdf.h>
 #include <gsl/gsl_randist.h>

@@ -3,10 +3,10 @@
 #ifndef SPW_SIM_TIME_ROUTING_LOAD_H
 #define SPW_SIM_TIME_ROUTING_LOAD_H
 
-#include "sim/schemes/point.h"
 #include "sim/schemes/traffic.h"
 #include "sim/time/timeline.h"
 
+typedef struct spw_point spw_point; /* sim/schemes/point.h */
 typedef struct spw_counts spw_counts;
 
 /* Without a trace: the experts of one rank get `imbalance` times the mean, those of the others what is left, alike.

@@ -6,11 +6,13 @@
 #ifndef SPW_SIM_TIME_STEP_TRAFFIC_H
 #define SPW_SIM_TIME_STEP_TRAFFIC_H
 
-#include "sim/schemes/point.h"
+#include "base/status.h"
 #include "sim/time/step_items.h"
 
 #include <stdbool.h>
 #include <stdint.h>
+
+typedef struct spw_point spw_point; /* sim/schemes/point.h */
 
 /* Differences between trees of MaxText and settings of XLA. */
 typedef struct spw_step_stack {

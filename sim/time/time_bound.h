@@ -2,11 +2,12 @@
 #ifndef SPW_SIM_TIME_TIME_BOUND_H
 #define SPW_SIM_TIME_TIME_BOUND_H
 
-#include "sim/input/megatron_coefficients.h"
-#include "sim/input/time_stack.h"
 #include "sim/schemes/point.h"
 
 #include <stdbool.h>
+
+typedef struct spw_megatron_coefficients spw_megatron_coefficients;
+typedef struct spw_time_stack spw_time_stack; /* sim/input/time_stack.h */
 
 /* Tokens/s of a GPU in a step with no exchange of rows, and with the rows that the fullest rank cannot be without: those of its slots
  * where a scheme fixes them, else the mean over the ranks where `whole` (every token has all its choices, and none is dropped), else

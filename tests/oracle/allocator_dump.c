@@ -10,7 +10,9 @@
 #include "base/memory.h"
 #include "sim/memory/allocator_conf.h"
 #include "sim/memory/footprint.h"
+#include "sim/memory/pipeline.h"
 #include "sim/memory/reserved_memory.h"
+#include "sim/memory/stage.h"
 #include "sim/memory/step_memory.h"
 
 #include <inttypes.h>

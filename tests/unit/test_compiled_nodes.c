@@ -1,5 +1,6 @@
 /* Exchanges of compiled programs over nodes, and stacks that no run was fitted for. */
 #include "sim/input/software.h"
+#include "sim/schemes/scheme.h"
 #include "tests/unit/compiled_sample.h"
 
 #include <stdio.h>

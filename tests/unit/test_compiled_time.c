@@ -1,6 +1,7 @@
 /* The time of compiled programs: work counted with pencil and paper, loads against drawn tokens, one knob at a time,
  * then stack files. */
 #include "sim/routing/counts.h"
+#include "sim/schemes/scheme.h"
 #include "sim/time/compiled_time.h"
 
 #include "base/file.h"

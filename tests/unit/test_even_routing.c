@@ -1,6 +1,8 @@
 /* Even routing costs what balanced routing costs, on any cluster: every token of a rank chooses another set of experts,
  * until all sets of top_k experts have been chosen alike. Groups lie inside nodes, on whole nodes, or straddle them. */
 #include "sim/input/job.h"
+#include "sim/input/megatron_coefficients.h"
+#include "sim/input/time_stack.h"
 #include "sim/replay/plan_points.h"
 
 #include "base/file.h"

@@ -4,6 +4,8 @@
 #include "sim/memory/footprint.h"
 #include "sim/memory/footprint_check.h"
 
+#include "sim/schemes/point.h"
+#include "sim/schemes/scheme.h"
 #include "tests/unit/check.h"
 
 #include <math.h>

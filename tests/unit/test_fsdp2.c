@@ -9,6 +9,8 @@
 #include "sim/memory/footprint_check.h"
 #include "sim/memory/optimizer_state.h"
 #include "sim/schemes/layer.h"
+#include "sim/schemes/point.h"
+#include "sim/schemes/scheme.h"
 #include "sim/time/megatron_job_time.h"
 #include "sim/time/step_traffic.h"
 #include "tests/unit/check.h"

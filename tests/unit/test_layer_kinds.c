@@ -7,6 +7,7 @@
 #include "sim/memory/muon_packing.h"
 #include "sim/memory/optimizer_state.h"
 #include "sim/memory/pipeline.h"
+#include "sim/memory/stage.h"
 #include "sim/schemes/point.h"
 #include "sim/time/model_work.h"
 #include "sim/time/step_traffic.h"

@@ -1,5 +1,6 @@
 /* Steps of Megatron-Core jobs: pipelines by hand, another machine, loads, what is covered. */
 #include "sim/input/job.h"
+#include "sim/memory/stage.h"
 #include "sim/time/host_optimizer_time.h"
 #include "sim/time/megatron_host.h"
 #include "sim/time/megatron_job_time.h"

@@ -4,6 +4,8 @@
 #include "sim/input/remat.h"
 #include "sim/memory/bare_layers.h"
 #include "sim/memory/footprint.h"
+#include "sim/schemes/point.h"
+#include "sim/schemes/scheme.h"
 #include "tests/unit/check.h"
 #include "tests/unit/layer_of.h"
 #include "tests/unit/ref_random.h"

@@ -5,7 +5,11 @@
 
 #include "sim/input/remat.h"
 
+#include "sim/memory/pipeline.h"
+#include "sim/memory/stage.h"
 #include "sim/schemes/layer.h"
+#include "sim/schemes/point.h"
+#include "sim/schemes/scheme.h"
 #include "tests/unit/check.h"
 
 #include <stdlib.h>

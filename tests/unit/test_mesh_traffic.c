@@ -2,6 +2,8 @@
  * operation, its axes, bytes and count, both ways. Left out are the ways by which a router's gradient that is cut by the hidden
  * size goes to who has its shard: pairs of GPUs, or groups of another order. */
 #include "sim/input/job.h"
+#include "sim/schemes/point.h"
+#include "sim/schemes/scheme.h"
 #include "sim/time/step_traffic.h"
 
 #include "sim/input/grid.h"

@@ -5,6 +5,7 @@
 #include "sim/memory/pipeline.h"
 
 #include "sim/memory/pipeline.h"
+#include "sim/memory/stage.h"
 #include "tests/unit/check.h"
 
 #include <jansson.h>

@@ -6,6 +6,7 @@
 #include "sim/memory/muon_dealing.h"
 #include "sim/memory/muon_packing.h"
 #include "sim/memory/pipeline.h"
+#include "sim/memory/stage.h"
 #include "tests/unit/check.h"
 
 #include <math.h>

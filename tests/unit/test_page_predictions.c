@@ -4,6 +4,8 @@
 #include "sim/memory/footprint.h"
 #include "sim/replay/page_use.h"
 
+#include "sim/schemes/point.h"
+#include "sim/schemes/scheme.h"
 #include "tests/unit/check.h"
 #include "tests/unit/scheme_of.h"
 

@@ -1,6 +1,7 @@
 /* Schedules beside an event-by-event simulation of all stages, the published closed forms, and a greedy
  * scheduler that knows no list. */
 #include "sim/memory/pipeline.h"
+#include "sim/memory/stage.h"
 #include "sim/memory/stage_walk.h"
 
 #include "tests/unit/check.h"

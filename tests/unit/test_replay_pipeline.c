@@ -6,6 +6,8 @@
 #include "sim/schemes/layer.h"
 #include "sim/schemes/layer_builder.h"
 #include "sim/schemes/list.h"
+#include "sim/schemes/point.h"
+#include "sim/schemes/scheme.h"
 #include "tests/unit/check.h"
 #include "traces/generate.h"
 #include "traces/trace.h"

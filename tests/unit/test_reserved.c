@@ -2,7 +2,9 @@
  * random rows, and the properties of the replay. */
 #include "sim/memory/advice.h"
 #include "sim/memory/allocator_conf.h"
+#include "sim/memory/pipeline.h"
 #include "sim/memory/reserved_memory.h"
+#include "sim/memory/stage.h"
 #include "sim/memory/step_memory.h"
 
 #include "base/memory.h"

@@ -5,6 +5,7 @@
 #include "sim/memory/assumed_layout.h"
 #include "sim/memory/optimizer_state.h"
 #include "sim/memory/pipeline.h"
+#include "sim/memory/stage.h"
 #include "tests/unit/check.h"
 
 #include <math.h>

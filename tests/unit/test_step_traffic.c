@@ -7,6 +7,8 @@
 
 #include "sim/input/csv.h"
 #include "sim/input/precision.h"
+#include "sim/schemes/point.h"
+#include "sim/schemes/scheme.h"
 #include "sim/time/weight_families.h"
 #include "tests/unit/check.h"
 

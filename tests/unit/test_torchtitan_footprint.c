@@ -7,6 +7,8 @@
 #include "sim/input/job.h"
 #include "sim/memory/footprint.h"
 #include "sim/schemes/layer.h"
+#include "sim/schemes/point.h"
+#include "sim/schemes/scheme.h"
 #include "tests/unit/check.h"
 #include "tests/unit/csv_number.h"
 #include "tests/unit/scheme_of.h"

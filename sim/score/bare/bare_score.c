@@ -6,6 +6,7 @@
 #include "sim/memory/footprint.h"
 #include "sim/memory/footprint_check.h"
 #include "sim/replay/replay_time.h"
+#include "sim/schemes/scheme.h"
 #include "sim/score/score_tables.h"
 #include "sim/statistics/quantiles.h"
 

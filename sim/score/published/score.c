@@ -1,6 +1,8 @@
 #include "sim/score/published/score.h"
 
 #include "base/memory.h"
+#include "sim/schemes/point.h"
+#include "sim/schemes/scheme.h"
 #include "sim/statistics/quantiles.h"
 #include "sim/time/routing_load.h"
 
