@@ -7,6 +7,8 @@
 #include "sim/memory/footprint_component.h"
 #include "sim/memory/megatron_job.h"
 #include "sim/memory/muon_packing.h"
+#include "sim/memory/pipeline.h"
+#include "sim/memory/stage.h"
 
 enum {
     FP32 = 4,

@@ -6,6 +6,8 @@
 #include "sim/memory/fsdp2.h"
 #include "sim/memory/muon_packing.h"
 #include "sim/memory/optimizer_state.h"
+#include "sim/memory/pipeline.h"
+#include "sim/memory/stage.h"
 
 #include <math.h>
 

@@ -12,10 +12,11 @@
 
 #include "base/status.h"
 #include "sim/input/job_words.h"
-#include "sim/memory/pipeline.h"
 
 #include <stddef.h>
 #include <stdint.h>
+
+typedef struct spw_stage spw_stage;
 
 /* At most so many; beyond that several parameters of one kind are one tensor. */
 enum { SPW_STATE_TENSORS = 1 << 14 };
