@@ -28,7 +28,7 @@ def asked(program, *arguments):
 
 
 def pipelines(program, scratch):
-    for name, ranks in pipeline_jobs.read().items():
+    for name, ranks in (*pipeline_jobs.read().items(), *pipeline_jobs.read("whole_validation_h100.csv").items()):
         run = max(ranks, key=lambda r: r["device_total"])
         job, trace = scratch / "job.yaml", scratch / "trace.h5"
         pipeline_jobs.write_job(run, str(job))

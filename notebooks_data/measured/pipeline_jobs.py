@@ -1,4 +1,4 @@
-"""Runs of whole_pipelines_h100.csv as jobs of spillway: the routing of each as a trace, and its keys. Needs h5py."""
+"""Runs of whole_pipelines_h100.csv and whole_validation_h100.csv as jobs of spillway: the routing of each as a trace, and its keys. Needs h5py."""
 import csv
 import json
 import pathlib
@@ -15,10 +15,10 @@ MODELS = json.loads((HERE / "whole_models.json").read_text())
 SIZES = "gpus pipeline virtual_stages expert_parallel micro_batches micro_batch sequence predictions steps".split()
 
 
-def read():
+def read(table="whole_pipelines_h100.csv"):
     """{name: [rows of its ranks]}, sizes as numbers."""
     runs = {}
-    with open(HERE / "whole_pipelines_h100.csv") as file:
+    with open(HERE / table) as file:
         for row in csv.DictReader(file):
             runs.setdefault(row["name"], []).append({**row, **{k: int(row[k]) for k in SIZES}})
     return runs
@@ -75,7 +75,7 @@ def write_trace(run, path):
 
 
 def write_job(run, path):
-    model = {k: v for k, v in MODELS[run["model"]].items() if k != "shared_intermediate_size"}
+    model = {k: v for k, v in MODELS[run["model"]].items() if k not in ("shared_intermediate_size", "qk_norm")}
     if run["predictions"]:
         model["num_nextn_predict_layers"] = run["predictions"]
     pathlib.Path(f"{path}.model.json").write_text(json.dumps(model))
@@ -87,8 +87,11 @@ def write_job(run, path):
     batch = dict(sequences_per_gpu=[run["micro_batches"] * run["micro_batch"]], sequence_length=run["sequence"],
                  micro_batches=run["micro_batches"])
     lines = [f"model: {path}.model.json", "cluster: h100-8x8", f"gpus: {run['gpus']}", "optimizer: distributed", "memory_fraction: 1",
-             f"cross_entropy: {run['loss']}", f"remat: {remat}", f"parallel: {json.dumps(parallel)}", f"batch: {json.dumps(batch)}",
+             f"cross_entropy: {'te_2_20' if run['loss'] == 'te' else run['loss']}", f"remat: {remat}", f"parallel: {json.dumps(parallel)}", f"batch: {json.dumps(batch)}",
              f"schemes: ['megatron-alltoall{':align=16' if run['fp8'] else ''}']"]
+    lines.append(f"gradient_accumulation_fusion: {str(run['fused_wgrad']).lower()}")
+    if "kv_lora_rank" in model:
+        lines.append("apply_rope_fusion: false")
     if run["fp8"]:
         lines.append(f"precision: {{recipe: {run['fp8']}}}")
     if run["limit_bytes"]:

@@ -98,7 +98,8 @@ def build(run, rank, world):
                     apply_rope_fusion=False)
         config = MLATransformerConfig(**keys)
     else:
-        config = TransformerConfig(num_query_groups=m["num_key_value_heads"], kv_channels=m["head_dim"], qk_layernorm=True, **keys)
+        config = TransformerConfig(num_query_groups=m["num_key_value_heads"], kv_channels=m["head_dim"],
+                                   qk_layernorm=m.get("qk_norm", True), **keys)
     parallel_layers._grad_accum_fusion_available = True
     chunks = []
     for v in range(virtual or 1):

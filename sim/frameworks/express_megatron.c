@@ -116,7 +116,7 @@ static spw_status express_kernels(spw_flag_draft *f) {
     const spw_cross_entropy loss = spw_cross_entropy_of(f->job, f->scheme);
     spw_status status = SPW_OK;
     if (loss == SPW_CROSS_ENTROPY_NATIVE || loss == SPW_CROSS_ENTROPY_TE ||
-        loss == SPW_CROSS_ENTROPY_TE_IN_PLACE) {
+        loss == SPW_CROSS_ENTROPY_TE_IN_PLACE || loss == SPW_CROSS_ENTROPY_TE_2_20) {
         SPW_TRY(spw_flags_say(f, "@loss_fusion", "true"));
         SPW_TRY(spw_flags_say(f, "@loss_kernel", loss == SPW_CROSS_ENTROPY_NATIVE ? "native" : "te"));
     }

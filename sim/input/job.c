@@ -37,8 +37,10 @@ enum { MOST_RANKS = 65536, MOST_GPUS = 1 << 20, MOST_MICRO_BATCHES = 65536, MOST
 
 static const spw_choice master_bytes[] = {
     {"auto", SPW_MASTER_AUTO}, {"none", 0}, {"bf16", 2}, {"fp32", 4}, {NULL, 0}};
-static const spw_choice attention_cores[] = {
-    {"flash", SPW_ATTENTION_FLASH}, {"unfused", SPW_ATTENTION_UNFUSED}, {NULL, 0}};
+static const spw_choice attention_cores[] = {{"flash", SPW_ATTENTION_FLASH},
+                                             {"unfused", SPW_ATTENTION_UNFUSED},
+                                             {"sdpa", SPW_ATTENTION_SDPA},
+                                             {NULL, 0}};
 
 static const spw_choice graphs[] = {{"none", SPW_GRAPH_NONE},
                                     {"local", SPW_GRAPH_LOCAL},
@@ -55,6 +57,7 @@ static const spw_choice losses[] = {{"auto", SPW_CROSS_ENTROPY_AUTO},
                                     {"native", SPW_CROSS_ENTROPY_NATIVE},
                                     {"te", SPW_CROSS_ENTROPY_TE},
                                     {"te_in_place", SPW_CROSS_ENTROPY_TE_IN_PLACE},
+                                    {"te_2_20", SPW_CROSS_ENTROPY_TE_2_20},
                                     {"chunked", SPW_CROSS_ENTROPY_CHUNKED},
                                     {"fused", SPW_CROSS_ENTROPY_FUSED},
                                     {NULL, 0}};
@@ -359,13 +362,15 @@ static const spw_setting rows[] = {
      SPW_SETTING_CHOICE_OF(spw_job, attention, spw_attention_core),
      .choices = attention_cores,
      .fallback = "flash",
-     .help = "unfused: Megatron-Core without TransformerEngine, whose scores [heads, S, S] are held"},
+     .help = "unfused: Megatron-Core without TransformerEngine, whose scores [heads, S, S] are held; sdpa: "
+             "modules of one's own in TransformerEngine's place, with PyTorch's flash attention"},
     {.key = "cross_entropy",
      .kind = SPW_SETTING_CHOICE,
      SPW_SETTING_CHOICE_OF(spw_job, cross_entropy, spw_cross_entropy),
      .choices = losses,
      .fallback = "auto",
-     .help = "the loss: Megatron-Core's own, its native fusion, TransformerEngine's from 2.18 on or before, "
+     .help = "the loss: Megatron-Core's own, its native fusion, TransformerEngine's of 2.18, before it or "
+             "from 2.20 on, "
              "torchtitan's; auto: that of the scheme's framework; fused: logits and their gradient alone"},
     {.key = "cuda_graph_impl",
      .kind = SPW_SETTING_CHOICE,
@@ -397,6 +402,9 @@ static const spw_setting rows[] = {
     FUSION_ROW("apply_rope_fusion", megatron.rope,
                "TransformerEngine's rotation of queries and keys, or PyTorch's; auto: as the stack's runs "
                "had it"),
+    FUSION_ROW("gradient_accumulation_fusion", megatron.weight_gradients,
+               "Megatron-Core: products add gradients of weights to main_grad themselves; false: these are "
+               "tensors until they are added; auto: true"),
     FLAG_ROW("use_transformer_engine_op_fuser", megatron.fused_experts,
              "Megatron-Core: experts as one fused operation of TransformerEngine, with recipe mxfp8"),
     {.key = "megatron_core_release",

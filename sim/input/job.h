@@ -92,7 +92,11 @@ typedef enum spw_model_part { SPW_PART_WHOLE, SPW_PART_EXPERT_LAYERS } spw_model
 const char *spw_model_part_name(spw_model_part part);
 
 /* The core of attention: one kernel that never holds the scores, or Megatron-Core's own without TransformerEngine, which does. */
-typedef enum spw_attention_core { SPW_ATTENTION_FLASH, SPW_ATTENTION_UNFUSED } spw_attention_core;
+typedef enum spw_attention_core {
+    SPW_ATTENTION_FLASH, /* under Megatron-Core TransformerEngine's */
+    SPW_ATTENTION_UNFUSED,
+    SPW_ATTENTION_SDPA /* PyTorch's, of modules that take TransformerEngine's place */
+} spw_attention_core;
 
 /* The loss (sim/memory/cross_entropy.h). AUTO: that of the scheme's framework. */
 typedef enum spw_cross_entropy {
@@ -101,6 +105,7 @@ typedef enum spw_cross_entropy {
     SPW_CROSS_ENTROPY_NATIVE,
     SPW_CROSS_ENTROPY_TE,
     SPW_CROSS_ENTROPY_TE_IN_PLACE,
+    SPW_CROSS_ENTROPY_TE_2_20,
     SPW_CROSS_ENTROPY_CHUNKED,
     SPW_CROSS_ENTROPY_FUSED
 } spw_cross_entropy;
@@ -126,6 +131,7 @@ typedef struct spw_megatron_keys {
     bool overlap_shared;         /* --moe-shared-expert-overlap */
     bool fused_experts;          /* --use-transformer-engine-op-fuser */
     spw_fusion permute, router, rope;
+    spw_fusion weight_gradients;    /* gradient_accumulation_fusion; AUTO: on, as in Megatron-Core */
     char release[SPW_RELEASE_TEXT]; /* of Megatron-Core, as in 0.17; "": not said */
 } spw_megatron_keys;
 

@@ -33,6 +33,7 @@ const char *spw_megatron_keys_said(const spw_megatron_keys *k) {
                 {k->permute != SPW_FUSION_AUTO, "moe_permute_fusion"},
                 {k->router != SPW_FUSION_AUTO, "moe_router_fusion"},
                 {k->rope != SPW_FUSION_AUTO, "apply_rope_fusion"},
+                {k->weight_gradients != SPW_FUSION_AUTO, "gradient_accumulation_fusion"},
                 {k->release[0] != '\0', "megatron_core_release"}};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (keys[i].said) return keys[i].name;

@@ -42,6 +42,7 @@
 #define SPW_PYTORCH_DEFAULT_LIST(X) \
     X(workspace_hopper_bytes, 0, 1e12, "a workspace of cuBLAS") \
     X(workspace_blackwell_bytes, 0, 1e12, "the same") \
+    X(te_workspace_bytes, 0, 1e12, "a workspace of TransformerEngine, Hopper and later") \
     X(workspace_cdna3_bytes, 0, 1e12, "a workspace of hipBLAS") \
     X(workspace_cdna4_bytes, 0, 1e12, "the same") \
     X(allocator_share, 1, 100, "most reserved bytes less state over the largest requested less state") \

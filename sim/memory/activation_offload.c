@@ -115,7 +115,7 @@ static spw_status check_recipe(const spw_job *job, const char *modules) {
 
 static spw_status check_around(const spw_job *job, const char *modules) {
     if (job->optimizer == SPW_OPTIMIZER_SHARDED || job->part != SPW_PART_WHOLE ||
-        !spw_finetune_is_whole(&job->finetune) || job->attention != SPW_ATTENTION_FLASH)
+        !spw_finetune_is_whole(&job->finetune) || job->attention == SPW_ATTENTION_UNFUSED)
         return spw_fail(
             SPW_ECONFIG,
             "offload_modules %s is described for whole models under Megatron-Core's optimizer with "

@@ -24,6 +24,10 @@ static const loss_law laws[] = {
     [SPW_CROSS_ENTROPY_TE_IN_PLACE] = {"te_in_place",
                                        "logits, which their gradient replaces: TransformerEngine (7.5)", 0, 1,
                                        0, 1, 1},
+    [SPW_CROSS_ENTROPY_TE_2_20] = {"te_2_20",
+                                   "logits, and a copy that their gradient replaces: TransformerEngine 2.20 "
+                                   "(7.5)",
+                                   0, 2, 0, 1, 1},
     [SPW_CROSS_ENTROPY_CHUNKED] = {"chunked",
                                    "of a chunk: logits; in fp32 log-softmax, its gradient and theirs: "
                                    "torchtitan (7.5)",
@@ -89,15 +93,15 @@ spw_status spw_cross_entropy_check(const spw_job *job, const spw_scheme *scheme)
                     kind == SPW_CROSS_ENTROPY_CHUNKED ? "torchtitan's loss" : "a loss of Megatron-Core",
                     maxtext ? "fused"
                     : titan ? "chunked or fused"
-                            : "unfused, native, te, te_in_place or fused");
+                            : "unfused, native, te, te_in_place, te_2_20 or fused");
 }
 
 const char *spw_cross_entropy_note(const spw_job *job, const spw_scheme *scheme) {
     if (job->cross_entropy != SPW_CROSS_ENTROPY_AUTO || job->part != SPW_PART_WHOLE) return NULL;
     switch (spw_cross_entropy_of(job, scheme)) {
     case SPW_CROSS_ENTROPY_UNFUSED:
-        return "Megatron-Core's own loss, with the softmax in fp32 (cross_entropy: unfused); native, te and "
-               "te_in_place are those of --cross-entropy-loss-fusion";
+        return "Megatron-Core's own loss, with the softmax in fp32 (cross_entropy: unfused); native, te, "
+               "te_in_place and te_2_20 are those of --cross-entropy-loss-fusion";
     case SPW_CROSS_ENTROPY_CHUNKED:
         return "torchtitan's loss, of an eighth of the tokens at a time (cross_entropy: chunked)";
     default: return NULL;

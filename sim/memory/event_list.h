@@ -23,6 +23,7 @@ typedef struct spw_memory_event {
     uint32_t slot;
     uint16_t kind, layer; /* layer: among the model's MoE layers; SPW_NO_MOE_LAYER: none is at work */
     bool born, backward;
+    bool optimizer;       /* in the optimizer's step, which has no micro-batch */
     uint32_t micro_batch; /* of the pass; 0 where there is one */
 } spw_memory_event;
 

@@ -87,13 +87,15 @@ static size_t attention_adapter_elements(const spw_job *job) {
 
 /* Elements A a token of one attention block keeps between its recomputation and its gradient, without the [S,
  * S] scores, which flash attention never forms; plus one fp32 log-sum-exp a head (7.4). joins_keys: values are copied out of MLA's
- * up projection as keys are, and its output goes; else it stays, of which keys and values are counted: what is left is nope. */
-static size_t attention_elements(const spw_model *m, bool joins_keys) {
+ * up projection as keys are, and its output goes; else it stays, of which keys and values are counted: what is left is nope.
+ * copies: so are GQA's values out of the fused product of queries, keys and values, which is then let go. */
+static size_t attention_elements(const spw_model *m, bool joins_keys, bool copies) {
     if (m->attention == SPW_ATTENTION_MLA) {
         size_t query = m->heads * (m->nope_dim + m->rope_dim), value = m->heads * m->v_head_dim;
         return 3 * m->hidden + 2 * m->q_lora_rank + 2 * query + 2 * m->kv_lora_rank + m->rope_dim +
                (joins_keys ? 0 : m->heads * m->nope_dim) + 2 * value;
     }
+    if (copies) return 3 * m->hidden + 2 * m->heads * m->head_dim + 2 * m->kv_heads * m->head_dim;
     return 3 * m->hidden + 3 * m->heads * m->head_dim + 3 * m->kv_heads * m->head_dim;
 }
 
@@ -171,7 +173,10 @@ static double add_flash(spw_footprint *f, const spw_job *job, const spw_scheme *
     const spw_model *m = &job->model;
     const bool megatron =
         spw_is_megatron_job(job, scheme) || spw_remat_repeats(job->remat, SPW_MODULE_MLA_UP_PROJ);
-    const size_t elements = attention_elements(m, megatron) - attention_unneeded(job) +
+    /* TransformerEngine's get_qkv_layout() makes values contiguous; a core that runs again does so within. */
+    const bool copies = spw_megatron_has_te(job, scheme) && !m->query_gate && !spw_grid_shares_heads(job) &&
+                        !spw_remat_repeats(job->remat, SPW_MODULE_CORE_ATTN);
+    const size_t elements = attention_elements(m, megatron, copies) - attention_unneeded(job) +
                             attention_adapter_elements(job) + shared_heads_elements(job);
     const double tokens = (double)s->tokens, b = (double)s->element_bytes,
                  core = (double)(m->heads * sizeof(float)), gone = spw_repeated_modules_of(job, s).attention,
@@ -246,6 +251,15 @@ static double add_activations(spw_footprint *f, const spw_job *job, const spw_sc
                  "%.0f T F_dense b = %.0f x %zu x %zu x %.0f%s", 1.0 + spw_footprint_ffn_kept(job),
                  1.0 + spw_footprint_ffn_kept(job), s->tokens, m->dense_ffn, b, inputs_note(job)),
              AT_DENSE_LAYER);
+        if (job->megatron.weight_gradients == SPW_FUSION_OFF && spw_is_megatron_job(job, scheme))
+            LIVE(spw_component_add(f, "dense_weight_gradient",
+                                   (double)((spw_ffn_matrices(m) - 1) * m->hidden * m->dense_ffn) /
+                                       (double)spw_grid_of(job).tensor * b,
+                                   "of a dense FFN's first product, before it is added (7.19)",
+                                   "%zu H F_dense b / TP = %zu x %zu x %zu x %.0f / %zu",
+                                   spw_ffn_matrices(m) - 1, spw_ffn_matrices(m) - 1, m->hidden, m->dense_ffn,
+                                   b, spw_grid_of(job).tensor),
+                 AT_DENSE_LAYER);
     }
     return attention;
 }

@@ -20,10 +20,13 @@ enum { SPW_COMPONENT_TEXT = 160, SPW_COMPONENTS = 80 };
 typedef struct spw_component {
     char name[48];
     uint64_t bytes;
-    bool argument; /* resident state; everything else is temporary */
-    bool routed;   /* follows the routing when the scheme does */
-    bool by_layer; /* a part of it is kept by every layer, from its forward pass on */
-    bool waits;    /* it is of layers that wait for their backward pass, or had it: as many as then */
+    bool argument;      /* resident state; everything else is temporary */
+    bool routed;        /* follows the routing when the scheme does */
+    bool by_layer;      /* a part of it is kept by every layer, from its forward pass on */
+    bool waits;         /* it is of layers that wait for their backward pass, or had it: as many as then */
+    bool by_first_step; /* allocated by the optimizer's first step, and there from then on */
+    unsigned
+        tensors; /* it is made of so many tensors a parameter (sim/memory/state_tensors.h); 0: it is one */
     bool live[SPW_MOMENT_COUNT];      /* at which moments */
     char formula[SPW_COMPONENT_TEXT]; /* with numbers */
     const char *source;

@@ -17,7 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { GATHERED_LAYERS = 2 };
+enum { GATHERED_LAYERS = 2, MOMENTS = 2 /* of Adam */ };
 
 /* --- State --- */
 
@@ -93,6 +93,13 @@ static void say_share(spw_component *c, const spw_job *job, const spw_stage *sta
         (void)snprintf(c->formula + used, sizeof c->formula - used, " x (1 - %g)", job->optimizer_on_host);
 }
 
+/* Tensors of their own, so many a parameter. Moments come with the optimizer's first step: torch/optim, Megatron-Core, TransformerEngine's
+ * FusedAdam. */
+static void set_tensors(spw_component *c, bool moments, unsigned each) {
+    c->by_first_step = moments;
+    c->tensors = each;
+}
+
 /* Layer-wise optimizer: buffers padded to whole matrices, moments and master weights of the GPU that has most. */
 static spw_status add_packed_state(spw_footprint *f, const spw_job *job, const spw_stage *stage) {
     const spw_held_parameters held = spw_job_parameters(job, stage);
@@ -134,6 +141,7 @@ static spw_status add_packed_state(spw_footprint *f, const spw_job *job, const s
                                     buffers - packing.buffers[0] - packing.buffers[1], parts[i].size);
         c->argument = true;
         LIVE(c, ALWAYS);
+        if (parts[i].muon) set_tensors(c, i == 1, 1);
         if (i == 0) add_fp8_state(f, job, stage, c);
     }
 
@@ -160,6 +168,7 @@ static spw_status add_dealt_optimizer(spw_footprint *f, const spw_job *job, cons
                                              hand.matrices, parts[i].adam, hand.adam, parts[i].size);
         c->argument = true;
         LIVE(c, ALWAYS);
+        set_tensors(c, i == 0, 1);
     }
     return SPW_OK;
 }
@@ -175,12 +184,14 @@ static void add_shared_optimizer(spw_footprint *f, const spw_job *job, const spw
     say_share(c, job, stage);
     c->argument = true;
     LIVE(c, ALWAYS);
+    set_tensors(c, true, job->muon ? 1 : MOMENTS);
     if (!(s.master > 0.0)) return;
     c = add_part(f, "master_weights", s.master, source, job, &optimized, shared, false, 'm',
                  spw_master_bytes(job));
     say_share(c, job, NULL);
     c->argument = true;
     LIVE(c, ALWAYS);
+    set_tensors(c, false, 1);
 }
 
 spw_status spw_footprint_add_state(spw_footprint *f, const spw_job *job, const spw_stage *stage) {

@@ -1,27 +1,48 @@
 #include "sim/memory/megatron_kept.h"
 
+#include "sim/input/grid.h"
 #include "sim/input/job.h"
 #include "sim/input/remat.h"
 #include "sim/input/stack_defaults.h"
 #include "sim/memory/footprint_component.h"
 #include "sim/memory/megatron_job.h"
+#include "sim/memory/muon_packing.h"
+#include "sim/memory/pipeline.h"
+#include "sim/memory/stage.h"
 
 enum {
     FP32 = 4,
     INDEX = 8,
     LAYER_NORMS = 2, /* of the input, and before the FFN */
     WORKSPACES = 2,  /* of the thread of the forward pass, and of autograd's */
+    ANGLES = 4,      /* cosine and sine, of queries and of keys, kept by each layer where PyTorch rotates */
+    PREDICTION =
+        4, /* of T H b, of a layer of multi-token prediction: its embedding, the two normed halves that are projected
+                        (2), and the states of all predictions joined for the head; */
+    PREDICTION_AGAIN = 2, /* where it runs again, without the halves */
+    TE_STREAMS = 4,       /* TransformerEngine's grouped products: csrc/util get_num_cublas_streams */
 };
+
+bool spw_megatron_has_te(const spw_job *job, const spw_scheme *scheme) {
+    const spw_gpu_generation g = job->cluster.gpu_generation;
+    return job->attention == SPW_ATTENTION_FLASH && scheme->type->megatron.splits &&
+           spw_is_megatron_job(job, scheme) && (g == SPW_GPU_HOPPER || g == SPW_GPU_BLACKWELL);
+}
 
 double spw_megatron_norms_kept(const spw_job *job, const spw_scheme *scheme, const spw_layer_shape *s) {
     const spw_model *m = &job->model;
     const double tokens = (double)s->tokens, query = (double)(m->heads * m->head_dim);
+    const bool mla = m->attention == SPW_ATTENTION_MLA, te = spw_megatron_has_te(job, scheme);
     double bytes = LAYER_NORMS * FP32 * tokens;
     if (!spw_is_megatron_job(job, scheme)) return 0.0;
-    if (m->attention == SPW_ATTENTION_MLA) return bytes + (m->q_lora_rank > 0 ? 2 : 1) * FP32 * tokens;
-    /* Queries are copied out of the fused projection; keys are read where they are. */
+    if (te && job->megatron.rope == SPW_FUSION_OFF)
+        bytes += (double)(ANGLES * (job->sequence_length / spw_grid_of(job).context) *
+                          (mla ? m->rope_dim : m->head_dim) * s->element_bytes);
+    if (mla) return bytes + (m->q_lora_rank > 0 ? 2 : 1) * FP32 * tokens;
+    /* Queries are copied out of the fused projection. PyTorch reads keys where they are; TransformerEngine's norm copies them. */
+    const double keys = te ? (double)(m->kv_heads * m->head_dim) : 0.0;
     if (m->qk_norm)
-        bytes += tokens * (query * (double)s->element_bytes +
+        bytes += tokens * ((query + keys) * (double)s->element_bytes +
                            FP32 * (double)(m->qk_norm_per_head ? m->heads + m->kv_heads : 2));
     return bytes;
 }
@@ -43,16 +64,83 @@ static double workspace(spw_gpu_generation generation) {
     return of[generation] != NULL ? of[generation]->value : 0.0;
 }
 
-static void add_workspaces(spw_footprint *f, const spw_job *job) {
-    const double each = workspace(job->cluster.gpu_generation);
-    if (!(each > 0.0)) return;
-    spw_component *c =
-        spw_component_add(f, "cublas_workspaces", WORKSPACES * each, "PyTorch's, one a thread (7.19)",
-                          "%d x %.0f", (int)WORKSPACES, each);
+static void put_workspaces(spw_footprint *f, const char *name, const char *source, int count, double each) {
+    if (!(each > 0.0) || count == 0) return;
+    spw_component *c = spw_component_add(f, name, count * each, source, "%d x %.0f", count, each);
     c->argument = true;
     LIVE(c, ALWAYS);
 }
 
+/* TransformerEngine multiplies all but the head, which is PyTorch's product. */
+static void add_workspaces(spw_footprint *f, const spw_job *job, const spw_scheme *scheme,
+                           const spw_stage *stage) {
+    const bool te = spw_megatron_has_te(job, scheme);
+    const double each = workspace(job->cluster.gpu_generation);
+    const bool grouped = stage->moe_layers + stage->predictions > 0;
+    if (te)
+        put_workspaces(f, "te_workspaces",
+                       "TransformerEngine's, one and one a stream of grouped products (7.19)",
+                       grouped ? 1 + TE_STREAMS : 1, spw_default_te_workspace_bytes.value);
+    put_workspaces(f, "cublas_workspaces", "PyTorch's, one a thread (7.19)",
+                   te && !stage->head ? 0 : WORKSPACES, each);
+}
+
+/* Products that add to main_grad themselves hand autograd a tensor of the weight's shape that nobody fills: one a shape, kept. */
+static void add_unfilled_gradients(spw_footprint *f, const spw_job *job, const spw_scheme *scheme,
+                                   const spw_stage *stage, size_t element_bytes) {
+    const spw_pipeline p = spw_pipeline_of(job);
+    const size_t router = job->model.experts - job->model.replicas + job->model.zero_experts;
+    uint64_t seen[2 * SPW_MUON_KINDS][2], elements = 0;
+    size_t shapes = 0;
+    if (!spw_megatron_has_te(job, scheme) || job->megatron.weight_gradients == SPW_FUSION_OFF) return;
+    for (size_t c = 0; c < p.chunks; c++) {
+        const spw_block block = spw_pipeline_block(&p, &job->model, stage->index, c);
+        spw_muon_list list[2];
+        spw_muon_block_matrices(job, &block, list);
+        for (size_t k = 0; k < list[0].kinds + list[1].kinds; k++) {
+            const spw_muon_matrices *m =
+                k < list[0].kinds ? &list[0].kind[k] : &list[1].kind[k - list[0].kinds];
+            bool known = m->columns == job->model.hidden && (m->rows == router || m->rows == 1);
+            for (size_t i = 0; i < shapes; i++)
+                known = known || (seen[i][0] == m->rows && seen[i][1] == m->columns);
+            if (known || shapes == 2 * SPW_MUON_KINDS) continue;
+            seen[shapes][0] = m->rows, seen[shapes++][1] = m->columns;
+            elements += m->rows * m->columns;
+        }
+    }
+    const double bytes = (double)elements * (double)element_bytes;
+    if (!(bytes > 0.0)) return;
+    spw_component *c = spw_component_add(f, "unfilled_gradients", bytes,
+                                         "TransformerEngine's get_dummy_wgrad, one a shape of weights (7.19)",
+                                         "%zu shapes, %.6g x %zu", shapes, (double)elements, element_bytes);
+    c->argument = true;
+    LIVE(c, ALWAYS);
+}
+
+/* What the schedule holds of a stage's neighbours, beside the micro-batches in flight: the gradient that came and the output that
+ * goes; of the micro-batch that ran backward before, the gradient that went, and until the next forward pass has ended the input.
+ * Interleaved, what the next two passes need is received while one runs (overlap_p2p_comm). */
+static void add_exchanged(spw_footprint *f, const spw_job *job, const spw_scheme *scheme,
+                          const spw_stage *stage, const spw_layer_shape *s) {
+    const char *source = "between stages: megatron/core/pipeline_parallel/schedules.py (7.19)";
+    const spw_pipeline p = spw_pipeline_of(job);
+    const double bytes =
+        (double)s->tokens * (double)spw_model_carried(&job->model) * (double)s->element_bytes;
+    const bool several = p.chunks > 1;
+    if (stage->stages == 1 || !scheme->type->megatron.splits) return;
+    if (several)
+        LIVE(spw_component_add(f, "stage_received_ahead", 2.0 * bytes, source,
+                               "the next input and the next gradient, 2 T H b = 2 x %.6g", bytes),
+             ALWAYS);
+    if (!stage->head || several) {
+        LIVE(spw_component_add(f, "stage_output_gradient", bytes, source, "T H b = %.6g", bytes), ALWAYS);
+        LIVE(spw_component_add(f, "stage_output", bytes, source, "T H b = %.6g", bytes), AT_LOSS);
+    }
+    if ((stage->index > 0 || several) && p.micro_batches > 1) {
+        LIVE(spw_component_add(f, "stage_input_gradient", bytes, source, "T H b = %.6g", bytes), ALWAYS);
+        LIVE(spw_component_add(f, "stage_input_before", bytes, source, "T H b = %.6g", bytes), AT_LOSS);
+    }
+}
 /* Dispatchers hold probs, routing_map and permutation by name; where layers keep their rows these are the same tensors. */
 static void add_dispatchers(spw_footprint *f, const spw_job *job, const spw_scheme *scheme,
                             const spw_stage *stage, const spw_layer_shape *s) {
@@ -73,10 +161,21 @@ void spw_megatron_kept_add(spw_footprint *f, const spw_job *job, const spw_schem
                            const spw_stage *stage, const spw_layer_shape *s) {
     const double hidden = (double)job->model.hidden;
     if (!spw_is_megatron_job(job, scheme)) return;
-    add_workspaces(f, job);
+    add_workspaces(f, job, scheme, stage);
+    add_unfilled_gradients(f, job, scheme, stage, s->element_bytes);
+    add_exchanged(f, job, scheme, stage, s);
     add_dispatchers(f, job, scheme, stage, s);
     if (!stage->head) return;
     const size_t norms = 1 + stage->predictions;
+    const size_t each = spw_remat_keeps_layers(job->remat) ? PREDICTION : PREDICTION_AGAIN;
+    if (stage->predictions > 0)
+        LIVE(spw_component_add(
+                 f, "predictions",
+                 (double)(stage->predictions * each * s->tokens) * hidden * (double)s->element_bytes,
+                 "embedding, input of the projection, states joined: multi_token_prediction.py (7.19)",
+                 "%zu x %zu T H b = %zu x %zu x %zu x %.0f x %zu", stage->predictions, each,
+                 stage->predictions, each, s->tokens, hidden, s->element_bytes),
+             AT_LOSS);
     LIVE(spw_component_add(f, "final_norm",
                            (double)norms * (double)s->tokens *
                                (2.0 * hidden * (double)s->element_bytes + FP32),

@@ -5,6 +5,9 @@
 
 #include "sim/memory/footprint.h"
 
+/* Are the layers of TransformerEngine, on a GPU on which what it holds was measured or read? */
+bool spw_megatron_has_te(const spw_job *job, const spw_scheme *scheme);
+
 /* Bytes of one layer with an attention of queries, keys and values, while it waits: 1 / rms of its two norms, and what norms of
  * queries and keys read beside what attention keeps anyhow. */
 double spw_megatron_norms_kept(const spw_job *job, const spw_scheme *scheme, const spw_layer_shape *shape);

@@ -31,6 +31,7 @@ typedef struct rank_state {
     spw_step_memory *memory; /* NULL: it is not followed */
     uint64_t rows;           /* a number of the rows of its last step */
     bool ran;                /* there is a last step */
+    bool first;              /* that was the job's first: the moments came at its end */
     spw_memory_event at;     /* where its list peaks, and how far above its beginning */
     uint64_t peak_bytes;
     spw_memory_event refused[VARIANTS]; /* where the last step ran out */
@@ -46,10 +47,10 @@ typedef struct step_record {
     bool failed;
 } step_record;
 
-/* What every process of a stage allocates first. */
+/* What every process of a stage allocates first, and at the end of its first step. */
 typedef struct stage_state {
-    spw_event_list begin;
-    uint64_t begin_bytes; /* live when it ends, whether it fits or not */
+    spw_event_list begin, moments;
+    uint64_t begin_bytes, moment_bytes; /* live when it ends, whether it fits or not */
     size_t slots;
 } stage_state;
 
@@ -58,10 +59,12 @@ struct spw_reserved_memory {
     spw_allocator_settings settings[VARIANTS];
     size_t first_stage, stages; /* those that are replayed */
     size_t micro_batches, followed;
+    bool starts;                   /* the job's first step is under way */
     int variants;                  /* replayed: one where the setting is expandable already */
     stage_state *stage;            /* [stages] */
     rank_state *place;             /* [stages][ranks] */
     spw_rank_rows *rows;           /* [ranks][layers][micro_batches] */
+    spw_rank_rows *first_rows;     /* the same of the first step, where there are several */
     step_record *record[VARIANTS]; /* [steps] */
     uint64_t stranded[VARIANTS];
     spw_reserved_death death[VARIANTS];
@@ -84,17 +87,36 @@ static uint64_t state_of(const process *p, size_t slots) {
     return p->allocator != NULL ? spw_allocator_state(p->allocator, p->live, slots) : 1;
 }
 
+/* Of a job that goes on: with its moments. */
 static spw_status process_begin(const spw_reserved_memory *m, const stage_state *stage, int variant,
                                 process *p) {
     spw_list_replay replay;
     spw_status status = spw_allocator_create(&m->settings[variant], &p->allocator);
     if (status != SPW_OK) return status;
     for (size_t i = 0; i < stage->slots; i++) p->live[i].block = SPW_ALLOCATION_EMPTY;
-    return spw_event_list_replay(&stage->begin, p->allocator, p->live, &replay);
+    status = spw_event_list_replay(&stage->begin, p->allocator, p->live, &replay);
+    if (status != SPW_OK || m->starts || replay.refused) return status;
+    return spw_event_list_replay(&stage->moments, p->allocator, p->live, &replay);
 }
 
+static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+/* The end of a first step. `last` is then of the whole step. */
+static spw_status take_moments(const stage_state *stage, process *p, spw_memory_event *refused) {
+    const spw_allocator_stats passes = p->last.after, before = p->last.before;
+    const spw_status status = spw_event_list_replay(&stage->moments, p->allocator, p->live, &p->last);
+    spw_allocator_stats *after = &p->last.after;
+    if (p->last.refused) *refused = stage->moments.event[p->last.refused_event];
+    p->last.before = before;
+    after->requested_peak_bytes = larger(after->requested_peak_bytes, passes.requested_peak_bytes);
+    after->allocated_peak_bytes = larger(after->allocated_peak_bytes, passes.allocated_peak_bytes);
+    after->reserved_peak_bytes = larger(after->reserved_peak_bytes, passes.reserved_peak_bytes);
+    return status;
+}
+
+/* refused: where it ran out. */
 static spw_status process_step(const spw_reserved_memory *m, const stage_state *stage, int variant,
-                               const spw_event_list *list, process *p) {
+                               const spw_event_list *list, process *p, spw_memory_event *refused) {
     spw_status status = SPW_OK;
     p->began = state_of(p, stage->slots);
     if (p->allocator == NULL) SPW_TRY(process_begin(m, stage, variant, p));
@@ -102,6 +124,10 @@ static spw_status process_step(const spw_reserved_memory *m, const stage_state *
         SPW_TRY(spw_event_list_replay(list, p->allocator, p->live, &p->last));
     else
         SPW_TRY(spw_event_list_replay_cycles(list, p->allocator, p->live, stage->slots, &p->last));
+    if (p->last.refused)
+        *refused = list->event[p->last.refused_event];
+    else if (m->starts && p->last.before.refused == 0)
+        SPW_TRY(take_moments(stage, p, refused));
     p->failed = p->last.refused || p->last.before.refused > 0;
     p->retries = p->last.after.retries - p->last.before.retries;
     p->stranded = spw_allocator_stranded_bytes(p->allocator);
@@ -123,7 +149,9 @@ static spw_status follow(spw_reserved_memory *m, size_t place) {
                                    &m->request.footprint[m->first_stage + stage_of(m, place)], m->recorded,
                                    &rank->memory));
     SPW_TRY(spw_step_memory_begin(rank->memory, &stage->begin));
+    SPW_TRY(spw_step_memory_optimizer(rank->memory, &stage->moments));
     stage->begin_bytes = (uint64_t)spw_event_list_peak(&stage->begin).after_forward_bytes;
+    stage->moment_bytes = (uint64_t)spw_event_list_peak(&stage->moments).after_forward_bytes;
     stage->slots = spw_step_memory_slots(rank->memory);
     for (int v = 0; v < m->variants; v++) SPW_TRY(SPW_ALLOC(stage->slots, &rank->process[v].live));
     m->followed++;
@@ -215,6 +243,7 @@ static spw_status create_parts(spw_reserved_memory *m) {
         !spw_mul_size(cells, m->micro_batches, &cells))
         SPW_TRY(spw_fail(SPW_EARG, "too many ranks, layers and micro-batches"));
     SPW_TRY(SPW_ALLOC(cells, &m->rows));
+    if (m->request.steps > 1 && job->snapshot == NULL) SPW_TRY(SPW_ALLOC(cells, &m->first_rows));
     SPW_TRY(SPW_ALLOC(places_of(m), &m->place));
     SPW_TRY(SPW_ALLOC(m->stages, &m->stage));
     for (int v = 0; v < m->variants; v++) SPW_TRY(SPW_ALLOC(m->request.steps, &m->record[v]));
@@ -262,12 +291,14 @@ void spw_reserved_memory_destroy(spw_reserved_memory *m) {
             spw_free(rank->process[v].live);
         }
     }
-    for (size_t s = 0; s < m->stages && m->stage != NULL; s++) spw_event_list_destroy(&m->stage[s].begin);
+    for (size_t s = 0; s < m->stages && m->stage != NULL; s++)
+        spw_event_list_destroy(&m->stage[s].begin), spw_event_list_destroy(&m->stage[s].moments);
     for (int v = 0; v < VARIANTS; v++) spw_free(m->record[v]);
     spw_snapshot_steps_destroy(m->recorded);
     spw_free(m->stage);
     spw_free(m->place);
     spw_free(m->rows);
+    spw_free(m->first_rows);
     spw_free(m);
 }
 
@@ -300,10 +331,10 @@ static spw_status rank_step(spw_reserved_memory *m, size_t place, spw_event_list
     rank->peak_bytes = (uint64_t)peak.peak_bytes;
     rank->rows = number;
     rank->ran = true;
+    rank->first = m->starts;
     for (int v = 0; v < m->variants && status == SPW_OK; v++) {
         process *p = &rank->process[v];
-        status = process_step(m, &m->stage[stage_of(m, place)], v, list, p);
-        if (status == SPW_OK && p->last.refused) rank->refused[v] = list->event[p->last.refused_event];
+        status = process_step(m, &m->stage[stage_of(m, place)], v, list, p, &rank->refused[v]);
     }
     return status;
 }
@@ -320,6 +351,7 @@ static void record_death(const spw_reserved_memory *m, int variant, size_t step,
                                 .rank = rank_of(m, place),
                                 .stage = m->first_stage + stage_of(m, place)};
     if (out->at_start) return;
+    out->optimizer = at->optimizer;
     out->micro_batch = at->micro_batch;
     out->layer = at->layer != SPW_NO_MOE_LAYER ? at->layer : SIZE_MAX;
     out->backward = at->backward;
@@ -330,10 +362,12 @@ static void record_place(spw_reserved_memory *m, int variant, size_t place, step
     const process *p = &rank->process[variant];
     const uint64_t allocated = p->last.after.allocated_peak_bytes,
                    reserved = p->last.after.reserved_peak_bytes;
+    const stage_state *stage = &m->stage[stage_of(m, place)];
     const bool began = p->last.before.refused == 0;
-    const uint64_t requested =
-        (began ? p->last.before.requested_bytes : m->stage[stage_of(m, place)].begin_bytes) +
-        rank->peak_bytes;
+    const uint64_t moments = stage->moment_bytes, before = began         ? p->last.before.requested_bytes
+                                                           : rank->first ? stage->begin_bytes
+                                                                         : stage->begin_bytes + moments;
+    const uint64_t requested = before + larger(rank->peak_bytes, rank->first ? moments : 0);
     if (requested > record->requested) {
         record->requested = requested;
         record->live_place = place;
@@ -380,16 +414,29 @@ static spw_status run_step(spw_reserved_memory *m, size_t step) {
     return status == SPW_OK ? SPW_OK : spw_fail(status, "the allocator's replay of step %zu failed", step);
 }
 
+/* The routing of the first step among the moments, which that step did not have. */
+static spw_status run_first_again(spw_reserved_memory *m) {
+    const size_t bytes = m->request.ranks * cells_of(m) * sizeof *m->rows;
+    memcpy(m->rows, m->first_rows, bytes);
+    const spw_status status = run_step(m, 0);
+    for (int v = 0; v < m->variants && status == SPW_OK; v++) record_run(m, v, 0);
+    return status;
+}
+
 spw_status spw_reserved_memory_end_step(spw_reserved_memory *m, size_t step, const uint64_t *live) {
     /* One step stands for all: what it leaves is there when the next one begins, which does the same from then on. */
     const int runs = m->request.steps == 1 && m->recorded == NULL ? STEADY : 1;
     spw_status status = choose(m, step, live != NULL ? live + m->first_stage * m->request.ranks : NULL);
     for (int v = 0; v < m->variants; v++) m->record[v][step] = (step_record){.failed = false};
     for (int run = 0; run < runs && status == SPW_OK; run++) {
+        m->starts = step == 0 && run == 0;
         status = run_step(m, step);
         for (int v = 0; v < m->variants && status == SPW_OK; v++) record_run(m, v, step);
     }
-    return status;
+    m->starts = false;
+    if (m->first_rows == NULL || status != SPW_OK) return status;
+    if (step == 0) memcpy(m->first_rows, m->rows, m->request.ranks * cells_of(m) * sizeof *m->rows);
+    return step > 0 && step + 1 == m->request.steps ? run_first_again(m) : SPW_OK;
 }
 
 uint64_t spw_reserved_memory_reserved(const spw_reserved_memory *m, size_t step) {

@@ -1,6 +1,9 @@
 /* What a job's processes take from their GPUs over a trace: the steps of every rank of every pipeline stage, one after the other,
- * through PyTorch's caching allocator. Every rank is a process of its own; it keeps what it has reserved from step to step. A
- * process that runs out of memory ends: that step failed, and a new process begins with the next one. Ranks run in
+ * through PyTorch's caching allocator. Every rank is a process of its own; it keeps what it has reserved from step to step. The
+ * optimizer allocates its moments at the end of the first step, from what that step left in the cache. A
+ * process that runs out of memory ends: that step failed, and a new process, whose moments are read from a
+ * checkpoint, begins with the next one. The first step's routing may come again, when the moments are there: behind the
+ * last step it does, and counts with the first. Ranks run in
  * parallel; the result does not depend on the number of threads.
  *
  * A job of many GPUs has too many processes to follow them all. Unless all are asked for, those are followed that have most live bytes
@@ -31,6 +34,7 @@ enum { SPW_RESERVED_FOLLOWED = 16, SPW_RESERVED_MOST = 24 };
 typedef struct spw_reserved_death {
     bool there;
     bool at_start;             /* before the first layer ran */
+    bool optimizer;            /* in the optimizer's first step, which allocates the moments */
     size_t step, rank, stage;  /* positions */
     size_t micro_batch, layer; /* the layer among the job's MoE layers, SIZE_MAX: none was at work */
     bool backward;

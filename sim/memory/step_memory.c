@@ -6,6 +6,7 @@
 #include "sim/memory/megatron_job.h"
 #include "sim/memory/pipeline.h"
 #include "sim/memory/stage_layers.h"
+#include "sim/memory/state_tensors.h"
 #include "sim/schemes/layer.h"
 
 #include <string.h>
@@ -14,6 +15,9 @@
 typedef struct fixed_tensor {
     uint64_t bytes;
     bool live[SPW_MOMENT_COUNT];
+    unsigned tensors; /* a parameter; 0: it is one tensor */
+    bool by_first_step;
+    size_t slot; /* of the first of its tensors, beyond state_slot() */
 } fixed_tensor;
 
 /* What a layer keeps beside its experts' rows, and leaves behind. */
@@ -43,6 +47,9 @@ struct spw_step_memory {
     uint64_t *bytes; /* [tensors] of the layer under way */
     fixed_tensor fixed[SPW_COMPONENTS];
     size_t fixed_count;
+    spw_state_tensors state;
+    uint64_t *state_bytes; /* [state.count + 1] */
+    size_t state_slots;
     bool *live;                 /* [sets][layers of a chunk][tensors] */
     bool *left;                 /* [layers of the stage] what the backward pass left is there yet */
     spw_waiting_layer keeps[2]; /* where layers are freed one by one */
@@ -83,6 +90,10 @@ static void take_fixed(const spw_footprint *footprint, spw_step_memory *m) {
         fixed_tensor *tensor = &m->fixed[m->fixed_count++];
         tensor->bytes = c->bytes;
         memcpy(tensor->live, c->live, sizeof tensor->live);
+        tensor->tensors = c->tensors;
+        tensor->by_first_step = c->by_first_step;
+        tensor->slot = m->state_slots;
+        m->state_slots += c->tensors * (m->state.count + 1);
     }
     m->frees = footprint->frees;
     m->at_work = SPW_NO_MOE_LAYER;
@@ -126,6 +137,8 @@ spw_status spw_step_memory_create(const spw_point *point, const spw_footprint *f
     m->ranks = point->shape.ranks;
     m->saves = spw_remat_keeps_experts(job->remat);
     m->recorded = recorded;
+    SPW_TRY(spw_state_tensors_create(job, &footprint->stage, &m->state));
+    SPW_TRY(SPW_ALLOC(m->state.count + 1, &m->state_bytes));
     take_fixed(footprint, m);
     SPW_TRY(create_slots(m));
     SPW_TRY(create_bare(point, m));
@@ -145,6 +158,8 @@ void spw_step_memory_destroy(spw_step_memory *m) {
     spw_free(m->received);
     spw_free(m->sent);
     spw_free(m->held);
+    spw_state_tensors_destroy(&m->state);
+    spw_free(m->state_bytes);
     spw_free(m->live);
     spw_free(m->bytes);
     spw_free(m->left);
@@ -155,7 +170,7 @@ void spw_step_memory_destroy(spw_step_memory *m) {
     spw_free(m);
 }
 
-/* Slots: fixed tensors, layers of the sets, what each of them keeps, pieces of an exchange, what layers left. */
+/* Slots: fixed tensors, layers of the sets, what each of them keeps, pieces of an exchange, what layers left, tensors of state. */
 static size_t kept_slot(const spw_step_memory *m) {
     return SPW_COMPONENTS + m->sets * m->stages.most * m->layer.tensors;
 }
@@ -163,10 +178,14 @@ static size_t pieces_slot(const spw_step_memory *m) { return kept_slot(m) + KEPT
 
 static size_t left_slot(const spw_step_memory *m) { return pieces_slot(m) + m->ranks; }
 
+static size_t state_slot(const spw_step_memory *m) {
+    return left_slot(m) + m->stages.begin[m->pipeline.chunks];
+}
+
 size_t spw_step_memory_slots(const spw_step_memory *m) {
     if (m->recorded != NULL) return spw_snapshot_steps_slots(m->recorded);
     if (m->bare != NULL) return spw_bare_layers_slots(m->bare);
-    return left_slot(m) + m->stages.begin[m->pipeline.chunks];
+    return state_slot(m) + m->state_slots;
 }
 
 /* --- Events --- */
@@ -261,6 +280,27 @@ static void measure(spw_step_memory *m, const spw_rank_rows *rows) {
     for (size_t t = 0; t < m->layer.tensors; t++) m->bytes[t] = spw_layer_bytes(&m->layer.tensor[t], rows);
 }
 
+/* Parameter by parameter, its tensors one after the other. */
+static spw_status allocate_state(spw_step_memory *m, size_t i) {
+    const fixed_tensor *t = &m->fixed[i];
+    size_t slot = state_slot(m) + t->slot;
+    spw_status status = SPW_OK;
+    spw_state_tensors_bytes(&m->state, t->bytes, m->state_bytes);
+    for (size_t p = 0; p <= m->state.count; p++) {
+        const uint64_t bytes = m->state_bytes[p], part = bytes / t->tensors;
+        for (unsigned n = 0; n < t->tensors && status == SPW_OK; n++, slot++) {
+            const uint64_t here = n + 1 < t->tensors ? part : bytes - part * (t->tensors - 1);
+            if (here == 0) continue;
+            status = append(m, (spw_memory_event){.bytes = here,
+                                                  .slot = (uint32_t)slot,
+                                                  .kind = (uint16_t)(m->layer.tensors + i),
+                                                  .born = true,
+                                                  .optimizer = t->by_first_step});
+        }
+    }
+    return status;
+}
+
 spw_status spw_step_memory_begin(spw_step_memory *m, spw_event_list *list) {
     spw_status status = SPW_OK;
     if (m->recorded != NULL) return spw_snapshot_steps_begin(m->recorded, list);
@@ -268,7 +308,21 @@ spw_status spw_step_memory_begin(spw_step_memory *m, spw_event_list *list) {
     spw_event_list_clear(list);
     m->out = list;
     for (size_t i = 0; i < m->fixed_count && status == SPW_OK; i++) {
-        if (is_always(&m->fixed[i])) status = change_fixed(m, i, true, false);
+        if (!is_always(&m->fixed[i]) || m->fixed[i].by_first_step) continue;
+        status = m->fixed[i].tensors > 0 ? allocate_state(m, i) : change_fixed(m, i, true, false);
+    }
+    return status;
+}
+
+spw_status spw_step_memory_optimizer(spw_step_memory *m, spw_event_list *list) {
+    spw_status status = SPW_OK;
+    spw_event_list_clear(list);
+    m->out = list;
+    m->at_work = SPW_NO_MOE_LAYER;
+    for (size_t i = 0; i < m->fixed_count && status == SPW_OK && m->bare == NULL && m->recorded == NULL;
+         i++) {
+        if (!is_always(&m->fixed[i]) || !m->fixed[i].by_first_step) continue;
+        status = m->fixed[i].tensors > 0 ? allocate_state(m, i) : change_fixed(m, i, true, false);
     }
     return status;
 }

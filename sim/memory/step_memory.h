@@ -7,7 +7,8 @@
  *   loss                   what the footprint has there and not always
  *   backward of layer l    last layer first: RECOMPUTE (with remat) and BACKWARD events, or what a dense layer has; what it kept goes
  * What does not follow the routing (weights, optimizer, attention, ...) has the same size in every step and is allocated
- * as one tensor a component. Bare Megatron-Core layers have a list of their own,
+ * as one tensor a component; the optimizer's state as one tensor or two a parameter (sim/memory/state_tensors.h), moments by the
+ * optimizer's first step. Bare Megatron-Core layers have a list of their own,
  * tensor by tensor (sim/memory/bare_layers.h). */
 #ifndef SPW_SIM_MEMORY_STEP_MEMORY_H
 #define SPW_SIM_MEMORY_STEP_MEMORY_H
@@ -32,6 +33,10 @@ size_t spw_step_memory_slots(const spw_step_memory *memory);
 
 /* Overwrites `list` with what a process allocates before its first step. Call it once. */
 SPW_MUST_CHECK spw_status spw_step_memory_begin(spw_step_memory *memory, spw_event_list *list);
+
+/* Overwrites `list` with what the first step of the optimizer allocates, behind the last pass; it stays. A process that reads a
+ * checkpoint has it from the beginning. Empty where nothing is known of an optimizer: bare layers, and a recorded job. */
+SPW_MUST_CHECK spw_status spw_step_memory_optimizer(spw_step_memory *memory, spw_event_list *list);
 
 /* rows [layers][micro_batches]: layer l of the job's MoE layers has those of l mod layers. */
 typedef struct spw_step_rows {

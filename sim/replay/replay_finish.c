@@ -190,7 +190,9 @@ static void assume_memory(const spw_replay_row *row, const spw_result_row *out, 
         spw_assume(
             list, "%s",
             "allocator: what does not follow the routing is one tensor a component, of the same size in "
-            "every step");
+            "every "
+            "step; the optimizer's state is tensors of every parameter, its moments come at the end of the "
+            "first step");
 }
 
 static void assume_parts(const spw_replay_row *row, const spw_result_row *out, spw_assumptions *list) {

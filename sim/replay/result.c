@@ -139,6 +139,10 @@ const char *spw_result_death_text(const spw_result_row *row, char out[SPW_DEATH_
     if (d->at_start)
         (void)snprintf(out, SPW_DEATH_TEXT, "at step %" PRId64 " on %s, before its first layer",
                        row->death_step, place);
+    else if (d->optimizer)
+        (void)snprintf(out, SPW_DEATH_TEXT,
+                       "at step %" PRId64 " on %s, as the optimizer allocates its moments", row->death_step,
+                       place);
     else
         (void)snprintf(out, SPW_DEATH_TEXT, "at step %" PRId64 " on %s, micro-batch %zu, %s%s",
                        row->death_step, place, d->micro_batch, d->backward ? "backward" : "forward", layer);

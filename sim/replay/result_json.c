@@ -140,8 +140,9 @@ static json_t *settings_json(spw_json *json, const spw_run_settings *s) {
     if (!spw_finetune_is_whole(&job->finetune))
         spw_json_put(json, object, "finetune", finetune_json(json, job));
     spw_json_put(json, object, "remat", spw_json_text(spw_remat_name(job->remat)));
-    if (job->attention == SPW_ATTENTION_UNFUSED)
-        spw_json_put(json, object, "attention", spw_json_text("unfused"));
+    if (job->attention != SPW_ATTENTION_FLASH)
+        spw_json_put(json, object, "attention",
+                     spw_json_text(job->attention == SPW_ATTENTION_SDPA ? "sdpa" : "unfused"));
     if (job->cross_entropy != SPW_CROSS_ENTROPY_AUTO)
         spw_json_put(json, object, "cross_entropy",
                      spw_json_text(spw_cross_entropy_name(job->cross_entropy)));
@@ -233,10 +234,12 @@ static json_t *death_json(spw_json *json, const spw_result_row *r) {
     spw_json_put(json, object, "step", json_integer(r->death_step));
     spw_json_put(json, object, "rank", spw_json_count(d->rank));
     spw_json_put(json, object, "stage", spw_json_count(d->stage));
-    spw_json_put(json, object, "micro_batch", d->at_start ? json_null() : spw_json_count(d->micro_batch));
+    const bool passes = !d->at_start && !d->optimizer;
+    spw_json_put(json, object, "micro_batch", passes ? spw_json_count(d->micro_batch) : json_null());
     spw_json_put(json, object, "layer",
-                 r->death_layer < 0 || d->at_start ? json_null() : json_integer(r->death_layer));
-    spw_json_put(json, object, "backward", d->at_start ? json_null() : json_boolean(d->backward));
+                 r->death_layer < 0 || !passes ? json_null() : json_integer(r->death_layer));
+    spw_json_put(json, object, "backward", passes ? json_boolean(d->backward) : json_null());
+    spw_json_put(json, object, "optimizer", json_boolean(d->optimizer));
     return object;
 }
 

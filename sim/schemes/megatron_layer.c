@@ -339,6 +339,11 @@ static spw_tensor weight_gradient(const char *name, const spw_layer_shape *s, bo
     };
 }
 
+/* Bare layers, and jobs whose products do not add to main_grad themselves (gradient_accumulation_fusion: false). */
+static bool lists_weights(const spw_layer_builder *b, const spw_layer_shape *s) {
+    return is_torch(b) || s->weight_gradients != SPW_WEIGHT_GRADIENTS_UNLISTED;
+}
+
 /* --- Offloading: the inputs of fc1 and of the activation wait in the host's memory --- */
 
 static const struct offloaded {
@@ -489,13 +494,13 @@ void spw_megatron_layer_reload(spw_layer_builder *b, spw_megatron_experts x) {
 
 /* Gradient of fc2's weights, and what it was there for. delay_wgrad_compute: behind all gradients of inputs. */
 static void fc2_weights(spw_layer_builder *b, spw_megatron_experts x) {
-    if (is_torch(b))
+    if (lists_weights(b, x.shape))
         spw_layer_born(b, "fc2 weight gradient", weight_gradient("d_fc2_weight", x.shape, false, 1));
     cast_again(b, "fc2 weight gradient", &fc2_input, x);
     end_products(b, "fc2 weight gradient", &fc2_input, &d_fc2_output, "fc2_input", x);
     end_cast_again(b, "fc2 weight gradient", &fc2_input, "fc2_input", x);
     spw_layer_dies(b, "fc2 weight gradient", "d_fc2_output");
-    if (is_torch(b)) spw_layer_dies(b, "fc2 weight gradient", "d_fc2_weight");
+    if (lists_weights(b, x.shape)) spw_layer_dies(b, "fc2 weight gradient", "d_fc2_weight");
 }
 
 static void grouped_gradient(spw_layer_builder *b, spw_megatron_experts x) {
@@ -519,14 +524,14 @@ static void grouped_gradient(spw_layer_builder *b, spw_megatron_experts x) {
     adapt_gradient(b, "fc1 input gradient", "fc1_lora", "d_fc1_lora",
                    (spw_tensor){"d_fc1_lora_input", x.rows, SPW_WIDTH_HIDDEN}, x);
     if (x.shape->delayed_weights) fc2_weights(b, x);
-    if (is_torch(b))
+    if (lists_weights(b, x.shape))
         spw_layer_born(b, "fc1 weight gradient", weight_gradient("d_fc1_weight", x.shape, false, first));
     cast_again(b, "fc1 weight gradient", &fc1_input, x);
     spw_layer_dies(b, "fc1 weight gradient", "d_fc1_output");
     end_products(b, "fc1 weight gradient", &fc1_input, &d_fc1_output, "fc1_input", x);
     end_cast_again(b, "fc1 weight gradient", &fc1_input, "fc1_input", x);
     come_back(b, "fc1 weight gradient", x, SPW_OFFLOAD_EXPERT_FC1, true);
-    if (is_torch(b)) spw_layer_dies(b, "fc1 weight gradient", "d_fc1_weight");
+    if (lists_weights(b, x.shape)) spw_layer_dies(b, "fc1 weight gradient", "d_fc1_weight");
 }
 
 /* What the experts share dies with the first one, which comes last. */
@@ -536,13 +541,13 @@ static void one_gradient(spw_layer_builder *b, const spw_layer_shape *s, size_t 
     spw_layer_expert(b, expert);
     spw_layer_born(b, "fc2 input gradient",
                    (spw_tensor){"d_expert_fc2_input", SPW_ROWS_EXPERT, SPW_WIDTH_FFN});
-    if (is_torch(b))
+    if (lists_weights(b, s))
         spw_layer_born(b, "fc2 weight gradient", weight_gradient("d_expert_fc2_weight", s, true, 1));
     spw_layer_dies(b, "fc2 weight gradient", "expert_fc2_input");
     spw_layer_expert(b, 0);
     if (last) spw_layer_dies(b, "fc2 weight gradient", "d_fc2_output");
     spw_layer_expert(b, expert);
-    if (is_torch(b)) spw_layer_dies(b, "fc2 weight gradient", "d_expert_fc2_weight");
+    if (lists_weights(b, s)) spw_layer_dies(b, "fc2 weight gradient", "d_expert_fc2_weight");
     spw_layer_born(b, "swiglu gradient",
                    (spw_tensor){"d_expert_fc1_output", SPW_ROWS_EXPERT, SPW_WIDTH_FFN, .times = first});
     spw_layer_born(b, "swiglu gradient",
@@ -551,13 +556,13 @@ static void one_gradient(spw_layer_builder *b, const spw_layer_shape *s, size_t 
     spw_layer_dies(b, "swiglu gradient", "d_expert_fc2_input");
     spw_layer_born(b, "fc1 input gradient",
                    (spw_tensor){"d_expert_fc1_input", SPW_ROWS_EXPERT, SPW_WIDTH_HIDDEN});
-    if (is_torch(b))
+    if (lists_weights(b, s))
         spw_layer_born(b, "fc1 weight gradient", weight_gradient("d_expert_fc1_weight", s, true, first));
     spw_layer_dies(b, "fc1 weight gradient", "d_expert_fc1_output");
     spw_layer_expert(b, 0);
     if (last) spw_layer_dies(b, "fc1 weight gradient", "fc1_input");
     spw_layer_expert(b, expert);
-    if (is_torch(b)) spw_layer_dies(b, "fc1 weight gradient", "d_expert_fc1_weight");
+    if (lists_weights(b, s)) spw_layer_dies(b, "fc1 weight gradient", "d_expert_fc1_weight");
     spw_layer_expert(b, 0);
 }
 

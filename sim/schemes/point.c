@@ -10,12 +10,15 @@ bool spw_scheme_wraps(const spw_scheme *scheme, const spw_job *job) {
 }
 
 /* Gradients wait in a bare layer for nothing, under FSDP2 for the end of the layer, and with pipeline stages they are added to
- * those of the micro-batches before. */
+ * those of the micro-batches before. Megatron-Core adds them to main_grad, product by product or (gradient_accumulation_fusion: false)
+ * behind each. */
 static void list_weight_gradients(const spw_job *job, const spw_scheme *scheme, spw_layer_shape *shape) {
     const spw_reshard reshard = job->fsdp2.reshard;
+    const bool whole = job->part == SPW_PART_WHOLE, apart = job->megatron.weight_gradients == SPW_FUSION_OFF;
     const bool bare = job->part == SPW_PART_EXPERT_LAYERS,
                wrapped = spw_scheme_wraps(scheme, job) ||
                          (reshard != SPW_RESHARD_OFF && reshard != SPW_RESHARD_DEFAULT);
+    if (whole && apart && scheme->type->megatron.splits) shape->weight_gradients = SPW_WEIGHT_GRADIENTS_ADDED;
     if (!scheme->type->memory.weight_gradients || !(bare || wrapped)) return;
     shape->weight_gradients =
         bare || job->pipeline > 1 ? SPW_WEIGHT_GRADIENTS_ADDED : SPW_WEIGHT_GRADIENTS_WAIT;

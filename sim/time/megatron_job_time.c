@@ -51,7 +51,7 @@ bool spw_megatron_job_covers(const spw_job *job, const spw_scheme *scheme) {
     return (recipe || spw_scheme_is_timed_megatron(scheme)) && spw_remat_goes_with_megatron(job->remat) &&
            job->cluster.gpus_per_node % spw_grid_of(job).expert_tensor == 0 &&
            spw_finetune_is_whole(&job->finetune) && !spw_fsdp2_is_on(job) && spw_offload_is_timed(job) &&
-           job->attention == SPW_ATTENTION_FLASH && spw_precision_gathered(job) == 2 &&
+           job->attention != SPW_ATTENTION_UNFUSED && spw_precision_gathered(job) == 2 &&
            spw_precision_is_timed(job);
 }
 

@@ -2,9 +2,11 @@
  * What one rank of a pipeline stage allocates, and what PyTorch's allocator makes of it. ROWS: for every step, for every MoE layer of
  * the model, for every micro-batch "held received sent". Prints
  *   begin BYTES                  of every tensor before the first step
+ *   optimizer BYTES              of every tensor that the first step of the optimizer allocates, at the step's end
  *   LAYER BORN BACKWARD SLOT BYTES MICRO_BATCH of every event of step STEP, and "pass" where a backward pass ends
  *   step REQUESTED ALLOCATED RESERVED REFUSED  peaks of every step, by lists that were replayed whole
- *   fast ...                     the same where states that come again are left out */
+ *   fast ...                     the same where states that come again are left out
+ *   job ALLOCATED RESERVED       of every step, the most of all stages: what a replay of the job says (sim/memory/reserved_memory.h) */
 #include "base/memory.h"
 #include "sim/memory/allocator_conf.h"
 #include "sim/memory/footprint.h"
@@ -28,6 +30,8 @@ static spw_status print_step(const spw_point *point, const spw_footprint *footpr
     SPW_TRY(spw_step_memory_create(point, footprint, NULL, &memory));
     SPW_TRY(spw_step_memory_begin(memory, &list));
     for (size_t i = 0; i < list.events; i++) printf("begin %" PRIu64 "\n", list.event[i].bytes);
+    SPW_TRY(spw_step_memory_optimizer(memory, &list));
+    for (size_t i = 0; i < list.events; i++) printf("optimizer %" PRIu64 "\n", list.event[i].bytes);
     for (size_t step = 0; step <= steps; step++) {
         const spw_step_rows here = {rows->rows + step * rows->layers * rows->micro_batches, rows->layers,
                                     rows->micro_batches};
@@ -46,12 +50,15 @@ cleanup:
     return status;
 }
 
+static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
 /* Steps one after the other in one process. */
 static spw_status print_peaks(const spw_point *point, const spw_footprint *footprint,
                               const spw_step_rows *rows, size_t steps, bool whole) {
     const spw_allocator_settings settings = spw_allocator_conf_settings(
         &job.allocator, footprint->budget_bytes, (uint64_t)(job.cluster.hbm_gib.value * 1073741824.0));
     spw_event_list list = {.events = 0};
+    spw_allocator_stats first = {.segments = 0};
     spw_step_memory *memory = NULL;
     spw_allocator *allocator = NULL;
     spw_allocation *live = NULL;
@@ -69,9 +76,16 @@ static spw_status print_peaks(const spw_point *point, const spw_footprint *footp
                                     rows->micro_batches};
         SPW_TRY(spw_step_memory_step(memory, &here, &list));
         SPW_TRY(spw_event_list_replay_cycles(&list, allocator, live, whole ? 0 : slots, &out));
+        const size_t repeated = out.repeated;
+        first = step == 0 ? out.after : (spw_allocator_stats){.segments = 0};
+        if (step == 0) {
+            SPW_TRY(spw_step_memory_optimizer(memory, &list));
+            SPW_TRY(spw_event_list_replay(&list, allocator, live, &out));
+        }
         printf("%s %" PRIu64 " %" PRIu64 " %" PRIu64 " %d %zu\n", whole ? "step" : "fast",
-               out.after.requested_peak_bytes, out.after.allocated_peak_bytes, out.after.reserved_peak_bytes,
-               out.refused, out.repeated);
+               most(out.after.requested_peak_bytes, first.requested_peak_bytes),
+               most(out.after.allocated_peak_bytes, first.allocated_peak_bytes),
+               most(out.after.reserved_peak_bytes, first.reserved_peak_bytes), out.refused, repeated);
     }
 
 cleanup:
@@ -79,6 +93,33 @@ cleanup:
     spw_free(live);
     spw_event_list_destroy(&list);
     spw_step_memory_destroy(memory);
+    return status;
+}
+
+/* Every rank has the rows of one: one a stage is followed. */
+static spw_status print_job(const spw_point *point, const spw_step_rows *rows, size_t steps) {
+    const size_t stages = spw_pipeline_of(point->job).stages, layers = rows->layers,
+                 parts = rows->micro_batches;
+    spw_footprint *footprint = NULL;
+    spw_reserved_memory *memory = NULL;
+    spw_status status = SPW_OK;
+    SPW_TRY(SPW_ALLOC(stages, &footprint));
+    for (size_t s = 0; s < stages; s++) SPW_TRY(spw_footprint_of_stage(point, s, NULL, &footprint[s]));
+    const spw_reserved_request request = {
+        .point = point, .footprint = footprint, .ranks = 1, .layers = layers, .steps = steps};
+    SPW_TRY(spw_reserved_memory_create(&request, &memory));
+    for (size_t step = 0; step < steps; step++) {
+        for (size_t l = 0; l < layers; l++)
+            for (size_t b = 0; b < parts; b++)
+                spw_reserved_memory_note(memory, l, b, 0, rows->rows[(step * layers + l) * parts + b]);
+        SPW_TRY(spw_reserved_memory_end_step(memory, step, NULL));
+        printf("job %" PRIu64 " %" PRIu64 "\n", spw_reserved_memory_allocated(memory, step),
+               spw_reserved_memory_reserved(memory, step));
+    }
+
+cleanup:
+    spw_reserved_memory_destroy(memory);
+    spw_free(footprint);
     return status;
 }
 
@@ -101,6 +142,7 @@ int main(int argc, char **argv) {
     if (status == SPW_OK) status = print_step(&point, &footprint, &all, (size_t)strtoul(argv[4], NULL, 10));
     if (status == SPW_OK) status = print_peaks(&point, &footprint, &all, steps, true);
     if (status == SPW_OK) status = print_peaks(&point, &footprint, &all, steps, false);
+    if (status == SPW_OK && steps > 1) status = print_job(&point, &all, steps);
     if (status != SPW_OK) fprintf(stderr, "allocator_dump: %s\n", spw_last_error());
     return status == SPW_OK ? 0 : 1;
 }

@@ -2,7 +2,8 @@
 """Reserved memory through micro-batches and pipeline stages, written a second time: PyTorch's caching allocator from the rules in
 docs/reserved.md and c10/cuda/CUDACachingAllocator.cpp, with a list of segments in place of sorted pools, fed with the events of 1F1B
 and interleaved schedules that are found by running all stages against each other and not by a formula. What a layer allocates comes
-from the same job with one micro-batch, whose list other tests hold. Peaks of every step must be equal to the byte, of lists that
+from the same job with one micro-batch, whose list other tests hold. The optimizer's first step allocates its moments behind the passes of
+the first step, two tensors a parameter, whose sizes are worked out here from the shapes of the layers. Peaks of every step must be equal to the byte, of lists that
 are replayed whole and of those in which states that come again are left out.
 
 allocator_oracle.py ALLOCATOR_DUMP SCRATCH [--cases N]"""
@@ -16,7 +17,7 @@ import numpy as np
 from replay_case import CLUSTER
 
 dump, scratch = (pathlib.Path(a).resolve() for a in sys.argv[1:3])
-cases = int(sys.argv[sys.argv.index("--cases") + 1]) if "--cases" in sys.argv else 24
+cases = int(sys.argv[sys.argv.index("--cases") + 1]) if "--cases" in sys.argv else 10
 folder = scratch / "allocator_oracle"
 folder.mkdir(parents=True, exist_ok=True)
 checks = failed = 0
@@ -36,7 +37,7 @@ class Allocator:
 
     def __init__(self, limit):
         self.limit, self.reserved, self.allocated, self.requested = limit, 0, 0, 0
-        self.segments = []  # [small, number, blocks]
+        self.segments = []  # [small, number, blocks, free ones]
         self.peaks()
 
     def peaks(self):
@@ -45,7 +46,7 @@ class Allocator:
     def fitting(self, small, size):
         found = None
         for segment in self.segments:
-            if segment[0] != small:
+            if segment[0] != small or segment[3] == 0:
                 continue
             address = 0
             for block in segment[2]:
@@ -65,7 +66,7 @@ class Allocator:
         if self.reserved + whole > self.limit:
             return None
         number = 1 + max((s[1] for s in self.segments), default=0)
-        self.segments.append([small, max(number, getattr(self, "number", 0) + 1), [[whole, False]]])
+        self.segments.append([small, max(number, getattr(self, "number", 0) + 1), [[whole, False]], 1])
         self.number = self.segments[-1][1]
         self.reserved += whole
         return self.segments[-1], self.segments[-1][2][0]
@@ -83,7 +84,9 @@ class Allocator:
         if rest >= 512 if small else rest > MIB:
             block[0] = rounded
             segment[2].insert(next(i for i, b in enumerate(segment[2]) if b is block) + 1, [rest, False])
+            segment[3] += 1
         block[1] = True
+        segment[3] -= 1
         self.requested += size
         self.allocated += block[0]
         self.most = [max(a, b) for a, b in zip(self.most, (self.requested, self.allocated, self.reserved))]
@@ -96,12 +99,14 @@ class Allocator:
         self.requested -= size
         self.allocated -= block[0]
         block[1] = False
+        segment[3] += 1
         blocks, at = segment[2], next(i for i, b in enumerate(segment[2]) if b is block)
         for other in (at + 1, at - 1):
             if 0 <= other < len(blocks) and not blocks[other][1]:
                 low = min(at, other)
                 blocks[low][0] += blocks[low + 1][0]
                 del blocks[low + 1]
+                segment[3] -= 1
                 at = low
 
 
@@ -159,7 +164,26 @@ def passes_of(lines):
             layer, born, _, slot, size, _ = (int(w) for w in line.split())
             passes[-1].append((slot, size if born else None, layer))
     check(not passes.pop(), "events behind the last pass")
-    return [int(line.split()[1]) for line in lines if line.startswith("begin")], passes
+    return [[int(line.split()[1]) for line in lines if line.startswith(word)] for word in ("begin", "optimizer")], passes
+
+
+def parameters(model, stage, stages, chunks, shards, ranks):
+    """Elements of the parameters whose state a GPU has: `shards` of what is no expert, by Megatron-Core's cut of the buffer or (each)
+    a part of every one. [(elements, count)], and all elements with the norms."""
+    H, F, D, V = (model[k] for k in ("hidden_size", "moe_intermediate_size", "head_dim", "vocab_size"))
+    heads, kv, E, layers = (model[k] for k in ("num_attention_heads", "num_key_value_heads", "num_experts", "num_hidden_layers"))
+    blocks = chunks  # a buffer each
+    here = layers // stages // blocks
+    rest = [((heads + 2 * kv) * D * H, here), (heads * D * H, here), (E * H, here)]
+    rest += [(V * H, (stage == 0) + (stage == stages - 1))]
+    norms = blocks * here * 2 * H + (H if stage == stages - 1 else 0)
+    cut = []
+    for elements, count in rest[:-1] * blocks + rest[-1:]:
+        whole, part = divmod(count, shards)
+        cut += [(elements, whole), (elements * part // shards, 1 if part else 0)]
+    experts = [(2 * F * H, blocks * here * E // ranks), (H * F, blocks * here * E // ranks)]
+    every = [(e, n) for e, n in cut + experts if n]
+    return every, sum(e * n for e, n in every) + norms // shards
 
 
 def one(seed):
@@ -192,6 +216,7 @@ def one(seed):
     rows = [(h, h, S * K) for step in held for layer in step for h in layer]
     what = f"case {seed}: {scheme}, remat {remat}, {optimizer}, {stages} stages, {chunks} chunks, {parts} micro-batches, even {even}"
     order, short = schedule(stages, chunks, parts), schedule(stages, chunks, few)
+    most, said = [[0, 0] for _ in range(steps)], []
     for stage in range(stages):
         known = {}
 
@@ -202,7 +227,18 @@ def one(seed):
                 known[of_part] = {(b, c): passes[i] for i, (b, p, c) in enumerate(short[stage]) if p == 0}
             return known[of_part][backward, chunk]
 
-        hold(f"{what}, stage {stage}", run(job, scheme, stage, rows), order[stage], held, events)
+        moments = []
+        if scheme.startswith("megatron"):  # else products of all experts are one parameter
+            shards = R if optimizer != "replicated" else 1
+            every, all_of = parameters(model, stage, stages, chunks, shards, R)
+            moments = sorted(4 * e for e, n in every for _ in range(2 * n))
+            left = 4 * (all_of - sum(e * n for e, n in every))
+            moments = sorted(moments + [left, left])
+        lines = run(job, scheme, stage, rows)
+        peaks = hold(f"{what}, stage {stage}", lines, order[stage], held, events, moments)
+        most = [[max(a, b) for a, b in zip(p, m)] for p, m in zip(peaks, most)]
+        said = [[int(w) for w in line.split()[1:]] for line in lines if line.startswith("job")]
+    check(said == most, f"{what}: the job's steps {said}, want {most}")
 
 
 def left_by(backward):
@@ -214,8 +250,11 @@ def left_by(backward):
     return births
 
 
-def hold(what, lines, order, held, events):
-    begin, passes = passes_of(lines)
+def hold(what, lines, order, held, events, moments):
+    (begin, optimizer), passes = passes_of(lines)
+    check(not moments or sorted(optimizer) == moments, f"{what}: moments {sorted(optimizer)[-9:]}, want {moments[-9:]}")
+    check(len(optimizer) > 0, f"{what}: no moments")
+    peaks = []
     got, fast = ([line.split() for line in lines if line.startswith(word)] for word in ("step", "fast"))
     check(len(got) == len(held) and [g[1:5] for g in got] == [f[1:5] for f in fast], f"{what}: {got} whole, {fast} fast")
     allocator, live = Allocator(1 << 60), {}
@@ -245,6 +284,9 @@ def hold(what, lines, order, held, events):
                     listed[-1].append(size)
                 elif name in live:  # nothing was left before the first step
                     free(name)
+        for size in optimizer if step == 0 else ():
+            allocator.allocate(size)
+        peaks.append(allocator.most[1:])
         want = [str(v) for v in allocator.most]
         check(got[step][1:4] == want, f"{what}, step {step}: {got[step][1:4]}, want {want}")
         if step == 0:
@@ -252,6 +294,7 @@ def hold(what, lines, order, held, events):
     still = [name for name in live if name[0] != "left"]
     check(not still, f"{what}: {len(still)} tensors are never freed")
     skipped.append(sum(int(f[5]) for f in fast))
+    return peaks
 
 
 skipped = []

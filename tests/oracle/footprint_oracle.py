@@ -71,21 +71,36 @@ class Model:
         self.dense = attention + 2 * H + 3 * H * self.F_dense  # of a dense layer
         assert not c["tie_word_embeddings"]
 
-    def attention_elements(self, megatron):
-        """A of section 7.4; Megatron-Core copies keys and values out of MLA's projection, whose output goes."""
+    def attention_elements(self, megatron, te=False, core_again=False):
+        """A of section 7.4; Megatron-Core copies keys and values out of MLA's projection, whose output goes, and TransformerEngine does so
+        with GQA's values."""
         if self.mla:
             return (3 * self.H + 2 * self.q_lora + 2 * self.heads * (self.nope + self.rope) + 2 * self.kv_lora + self.rope
                     + self.heads * ((0 if megatron else self.nope) + 2 * self.v))
-        return 3 * self.H + 3 * self.heads * self.head_dim + 3 * self.kv_heads * self.head_dim
+        return 3 * self.H + (2 if te and not core_again else 3) * (self.heads + self.kv_heads) * self.head_dim
 
-    def norms(self, b):
+    def weight_shapes(self, dense, moe):
+        """Of the linear layers of TransformerEngine, (outputs, inputs)."""
+        H, heads = self.H, self.heads
+        if self.mla:
+            query = heads * (self.nope + self.rope)
+            shapes = {(self.q_lora, H), (query, self.q_lora)} if self.q_lora else {(query, H)}
+            shapes |= {(self.kv_lora + self.rope, H), (heads * (self.nope + self.v), self.kv_lora), (H, heads * self.v)}
+        else:
+            shapes = {((heads + 2 * self.kv_heads) * self.head_dim, H), (H, heads * self.head_dim)}
+        for width, there in ((self.F, moe), (self.F_shared, moe), (self.F_dense, dense)):
+            shapes |= {(2 * width, H), (H, width)} if there and width else set()
+        return shapes
+
+    def norms(self, b, te=False):
         """Bytes a token that norms of one layer keep beside A (7.19): two of the stream, those of MLA's latents or those of queries and
         keys, which are a norm a head or one of all heads, 4 bytes each; and a copy of the queries."""
         if self.mla:
             return 4 * (2 + (2 if self.q_lora else 1))
         if not self.qk_norm:
             return 4 * 2
-        return 4 * (2 + (self.heads + self.kv_heads if self.qk_norm == "head" else 2)) + self.heads * self.head_dim * b
+        copied = self.heads + (self.kv_heads if te else 0)  # PyTorch's norm reads the keys where they are
+        return 4 * (2 + (self.heads + self.kv_heads if self.qk_norm == "head" else 2)) + copied * self.head_dim * b
 
     def policy_elements(self, policy, is_moe):
         """Elements a token that a MaxText policy keeps in one layer."""
@@ -224,7 +239,9 @@ def whole_model(model, job, stage, scheme, live, saved):
         parts["gathered_other_weights"] = (2 * model.other * w * several, "m")
         parts["gathered_dense_weights"] = ((2 * w + g) * model.dense * several, "d")
     megatron = job.optimizer != "sharded" or scheme.startswith("megatron")
-    lse, elements = 4 * model.heads + (model.norms(b) if megatron else 0), model.attention_elements(megatron)
+    te = scheme.startswith("megatron")  # on Hopper
+    lse = 4 * model.heads + (model.norms(b, te) if megatron else 0)
+    elements = model.attention_elements(megatron, te, job.remat == "selective")
     attention, shared, ffn = T * (elements * b + lse), 3 * T * model.F_shared * b, 3 * T * model.F_dense * b
     parts["carries"] = ((stage.kept_dense + stage.kept_moe) * T * H * b, "mdl")
     parts["attention"] = (attention, "md")
@@ -233,12 +250,21 @@ def whole_model(model, job, stage, scheme, live, saved):
     each = (b + 4 if b < 4 else 4) if megatron else 2 * b  # Megatron-Core's softmax in fp32, in the place of logits in fp32
     parts["logits"] = (each * T * model.V, "l") if stage.last else (0, "")
     if megatron:  # 7.19; the GPUs are of Hopper's generation
-        parts["cublas_workspaces"] = (2 * 32 * 2 ** 20, "mdl")
+        parts["cublas_workspaces"] = (2 * 32 * 2 ** 20 if stage.last or not te else 0, "mdl")
         parts["final_norm"] = (T * (2 * H * b + 4), "l") if stage.last else (0, "")
         if runs_again(job, scheme):
             one = T * (5 * model.E + 8 * model.K)
             parts["dispatchers"] = ((stage.moe - 1) * one if stage.moe else 0, "mdl")
             parts["last_dispatcher"] = (one if stage.moe else 0, "dl")  # of the layer at work it is among its tensors
+    if te:
+        parts["te_workspaces"] = ((1 + (4 if stage.moe else 0)) * (32 * 2 ** 20 + 1024), "mdl")
+        parts["unfilled_gradients"] = (sum(x * y for x, y in model.weight_shapes(stage.dense, stage.moe)) * b, "mdl")
+        between, several = T * H * b * (job.pipeline > 1), job.virtual > 1
+        parts["stage_received_ahead"] = (2 * between * several, "mdl")
+        for name, times in (("stage_output_gradient", "mdl"), ("stage_output", "l")):
+            parts[name] = (between * (not stage.last or several), times)
+        for name, times in (("stage_input_gradient", "mdl"), ("stage_input_before", "l")):
+            parts[name] = (between * (not stage.first or several) * (job.micro > 1), times)
     parts["live"] = (live, "m")
     if job.remat in POLICIES:
         kept = (stage.kept_moe * model.policy_elements(job.remat, True) + stage.kept_dense * model.policy_elements(job.remat, False))
@@ -284,8 +310,10 @@ def waits(model, job, index, scheme, saved):
                 residuals = 0
                 if job.remat == "none" or job.remat in MEGATRON:
                     megatron = job.optimizer != "sharded" or scheme.startswith("megatron")
-                    attention = model.attention_elements(megatron) * b + (0 if job.remat == "selective" else 4 * model.heads)
-                    attention += model.norms(b) if megatron else 0
+                    te = scheme.startswith("megatron")
+                    attention = model.attention_elements(megatron, te, job.remat == "selective") * b
+                    attention += 0 if job.remat == "selective" else 4 * model.heads
+                    attention += model.norms(b, te) if megatron else 0
                     ffn = model.F_shared * (job.remat != "moe") if is_moe else model.F_dense
                     residuals = T * (attention + 3 * ffn * b) + (saved if is_moe and job.remat != "moe" else 0)
                 alive.append([chunk, layer, T * (model.H + policy) * b, residuals])

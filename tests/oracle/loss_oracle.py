@@ -71,13 +71,13 @@ def check_defaults():
         for sentence in ("Megatron-Core's own loss", "torchtitan's loss"):
             oracle.check((f"assumed: {sentence}" in text) == (sentence == said), f"{scheme} {loss}: {sentence}")
     # logits in fp32: Megatron-Core's softmax takes their place; TransformerEngine's gradient does not
-    for loss, each in (("unfused", 4), ("te", 8), ("te_in_place", 4)):
+    for loss, each in (("unfused", 4), ("te", 8), ("te_in_place", 4), ("te_2_20", 8)):
         got = held(job("megatron-alltoall", loss, activations="fp32"))
         oracle.check(got["logits"] == each * TV, f"fp32 {loss}: {got}")
 
 
 def check_refused():
-    for scheme, loss, right in (("megatron-alltoall", "chunked", "use unfused, native, te, te_in_place or fused"), ("gmm", "te", "use fused"),
+    for scheme, loss, right in (("megatron-alltoall", "chunked", "use unfused, native, te, te_in_place, te_2_20 or fused"), ("gmm", "te", "use fused"),
                                 ("torchtitan", "native", "use chunked or fused"), ("gmm", "chunked", "use fused")):
         done = oracle.call("explain", "--job", job(scheme, loss))
         oracle.check(done.returncode == 2 and right in done.stderr, f"{scheme} {loss}: {done.returncode} {done.stderr}")

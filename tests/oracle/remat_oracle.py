@@ -102,7 +102,9 @@ class Case:
             query, key = self.heads * self.D, self.kv * self.D
             # Keys and values that heads share are repeated by the local spec; when the core runs again its input waits instead.
             repeats = self.local and key < query and "core_attn" not in self.modules
-            yield "attention", one(4 * query if repeats else 3 * query + 3 * key), set()
+            # TransformerEngine copies the values, so that the fused product of queries, keys and values is let go.
+            copies = not self.local and self.gpu in ("hopper", "blackwell") and "core_attn" not in self.modules
+            yield "attention", one(4 * query if repeats else 2 * (query + key) if copies else 3 * (query + key)), set()
         if self.local:
             yield "scores", 6 * self.p * self.heads * self.S**2, {"core_attn"}
             yield "attention", 4 * 2 * T * self.D, set()  # cosine and sine
@@ -187,7 +189,8 @@ def hold(case, what):
     else:
         oracle.check("attention_again" not in got, f"{what}: attention again")
     # Moments: the other layers wait, one is at work.
-    buffers = sum(got[name]["bytes"] for name in ("scores_buffer", "attention_mask", "cublas_workspaces", "communication_buffers")
+    buffers = sum(got[name]["bytes"] for name in ("scores_buffer", "attention_mask", "cublas_workspaces", "te_workspaces", "unfilled_gradients", "stage_output_gradient",
+                                          "stage_input_gradient", "communication_buffers")
                   if name in got)
     one_dispatcher = T * (5 * case.E + 8 * case.K) if "moe" in case.modules and moe else 0
     left = moe * 4 * T * case.H if "moe" in case.modules else 0

@@ -190,6 +190,9 @@ static void test_against_footprint(void) {
         CHECK_OK(spw_step_memory_begin(memory, &list));
         int64_t begin = 0;
         for (size_t i = 0; i < list.events; i++) begin += (int64_t)list.event[i].bytes;
+        CHECK_OK(spw_step_memory_optimizer(memory, &list));
+        CHECK((list.events > 0) == whole);
+        for (size_t i = 0; i < list.events; i++) begin += (int64_t)list.event[i].bytes;
         CHECK_OK(spw_step_memory_step(memory, &(spw_step_rows){rows, LAYERS, 1}, &list));
         const spw_list_peak peak = spw_event_list_peak(&list);
         const int64_t want = (int64_t)spw_footprint_walked_peak(&f, &peaks, 0), got = begin + peak.peak_bytes;

@@ -23,7 +23,7 @@ const char *spw_whole_rows_name(spw_whole_rows rows) {
  * out whole parameters (layer_wise). */
 static const struct {
     const char *column, *word, *key, *value;
-} words[] = {{"spec", "te", "attention", "flash"},
+} words[] = {{"spec", "te", "attention", "sdpa"},
              {"spec", "local", "attention", "unfused"},
              {"experts_module", "grouped", NULL, NULL},
              {"experts_module", "sequential", NULL, NULL},

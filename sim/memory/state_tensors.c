@@ -1,0 +1,94 @@
+#include "sim/memory/state_tensors.h"
+
+#include "base/memory.h"
+#include "sim/input/grid.h"
+#include "sim/input/job.h"
+#include "sim/memory/fsdp2.h"
+#include "sim/memory/muon_packing.h"
+#include "sim/memory/optimizer_state.h"
+#include "sim/memory/pipeline.h"
+#include "sim/memory/stage.h"
+
+#include <math.h>
+
+enum { EXPERTS, REST, PARTS };
+
+/* How a GPU has the parameters of one part: of so many shards one; `each`: of every parameter a part. */
+typedef struct sharing {
+    double shards;
+    bool each;
+} sharing;
+
+static void sharing_of(const spw_job *job, sharing out[PARTS]) {
+    const spw_grid g = spw_grid_of(job);
+    const double copies = (double)spw_state_copies(job);
+    const bool shared = job->optimizer != SPW_OPTIMIZER_REPLICATED;
+    out[EXPERTS] = (sharing){shared ? fmax((double)g.expert_data / copies, 1.0) : 1.0, spw_fsdp2_is_on(job)};
+    out[REST] =
+        (sharing){shared ? fmax((double)(g.data * g.context) / copies, 1.0) : 1.0, spw_fsdp2_is_on(job)};
+}
+
+static void put(spw_state_tensors *t, double elements, double count, sharing how) {
+    const double whole = how.each ? count : floor(count / how.shards),
+                 rest = how.each ? 0.0 : elements * (count / how.shards - whole);
+    const double room = (double)(SPW_STATE_TENSORS - 1 - t->count),
+                 joined = room > 0.0 ? fmax(ceil(whole / fmax(room / 2.0, 1.0)), 1.0) : 0.0;
+    if (!(joined > 0.0)) return;
+    const double one = how.each ? elements / how.shards : elements;
+    for (double left = whole; left > 0.0 && t->count < SPW_STATE_TENSORS; left -= joined)
+        t->elements[t->count++] = one * fmin(joined, left);
+    if (rest >= 1.0 && t->count < SPW_STATE_TENSORS) t->elements[t->count++] = floor(rest);
+}
+
+static void put_block(spw_state_tensors *t, const spw_job *job, const spw_block *block,
+                      const sharing how[PARTS]) {
+    spw_muon_list list[PARTS];
+    const double layers = (double)(block->moe_layers + block->predictions);
+    spw_muon_block_matrices(job, block, list);
+    for (int part = REST; part >= EXPERTS; part--)
+        for (size_t k = 0; k < list[part].kinds; k++) {
+            const spw_muon_matrices *m = &list[part].kind[k];
+            const bool stacked = part == EXPERTS && how[part].each && layers > 0.0;
+            const double elements = (double)m->rows * (double)m->columns, count = (double)m->count;
+            put(t, stacked ? elements * count / layers : elements, stacked ? layers : count, how[part]);
+        }
+}
+
+spw_status spw_state_tensors_create(const spw_job *job, const spw_stage *stage, spw_state_tensors *out) {
+    const spw_pipeline p = spw_pipeline_of(job);
+    const spw_held_parameters held = spw_job_parameters(job, stage);
+    const double table =
+        (double)job->model.vocab * (double)job->model.hidden / (double)spw_grid_of(job).tensor;
+    sharing how[PARTS];
+    double sum = 0.0;
+    spw_status status = SPW_OK;
+    *out = (spw_state_tensors){.all = spw_optimizer_state_of(job, &held).updated};
+    SPW_TRY(SPW_ALLOC(SPW_STATE_TENSORS, &out->elements));
+    sharing_of(job, how);
+    if (stage->embedding) put(out, table, 1.0, how[REST]);
+    if (stage->head) put(out, table, 1.0, how[REST]);
+    for (size_t c = 0; c < p.chunks; c++) {
+        const spw_block block = spw_pipeline_block(&p, &job->model, stage->index, c);
+        put_block(out, job, &block, how);
+    }
+    for (size_t i = 0; i < out->count; i++) sum += out->elements[i];
+    out->all = fmax(out->all, sum); /* fewer are trained: each in proportion */
+
+cleanup:
+    return status;
+}
+
+void spw_state_tensors_destroy(spw_state_tensors *t) {
+    spw_free(t->elements);
+    *t = (spw_state_tensors){.count = 0};
+}
+
+void spw_state_tensors_bytes(const spw_state_tensors *t, uint64_t bytes, uint64_t *out) {
+    uint64_t left = bytes;
+    for (size_t i = 0; i < t->count; i++) {
+        const double part = t->all > 0.0 ? floor((double)bytes * (t->elements[i] / t->all) + 0.5) : 0.0;
+        out[i] = part < (double)left ? (uint64_t)part : left;
+        left -= out[i];
+    }
+    out[t->count] = left;
+}

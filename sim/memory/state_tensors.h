@@ -1,0 +1,39 @@
+/* The tensors that the optimizer's state of one GPU is made of. Weights and gradients are buffers; master weights and moments are
+ * tensors of their own, one a parameter [read: NVIDIA/Megatron-LM d98e8a64 megatron/core/optimizer/distrib_optimizer.py
+ * _build_model_and_main_param_groups, shard_main_param; NVIDIA/TransformerEngine 2.20 pytorch/optimizers/fused_adam.py
+ * initialize_state and torch/optim/adam.py: exp_avg, then exp_avg_sq of the same parameter, in the first step].
+ *   - a matrix of a layer is a parameter; gate and up of an expert are one, and so are queries, keys and values;
+ *   - of n shards a GPU has 1 / n of the matrices, and a part of one (Megatron-Core cuts the buffer of all of them), or 1 / n of
+ *     each (FSDP2, whose experts of a layer are one parameter a product);
+ *   - norms and biases are left over: one tensor.
+ * The order is by kind of matrix and not by layer [assumed]. */
+#ifndef SPW_SIM_MEMORY_STATE_TENSORS_H
+#define SPW_SIM_MEMORY_STATE_TENSORS_H
+
+#include "base/status.h"
+#include "sim/input/job_words.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct spw_stage spw_stage;
+
+/* At most so many; beyond that several parameters of one kind are one tensor. */
+enum { SPW_STATE_TENSORS = 1 << 14 };
+
+typedef struct spw_state_tensors {
+    double *elements; /* [count], of each parameter's part on the GPU */
+    size_t count;
+    double all; /* elements of which the GPU has the state */
+} spw_state_tensors;
+
+/* SPW_ENOMEM. */
+SPW_MUST_CHECK spw_status spw_state_tensors_create(const spw_job *job, const spw_stage *stage,
+                                                   spw_state_tensors *out);
+void spw_state_tensors_destroy(spw_state_tensors *tensors);
+
+/* Overwrites out [count + 1] with the bytes of each where all state takes `bytes`; the last is what is left over, which may be 0.
+ * They sum to `bytes`. */
+void spw_state_tensors_bytes(const spw_state_tensors *tensors, uint64_t bytes, uint64_t *out);
+
+#endif
