@@ -6,7 +6,7 @@
 #include "base/status.h"
 #include "sim/input/cluster.h"
 #include "sim/input/job_words.h"
-#include "sim/memory/footprint.h"
+#include "sim/memory/verdict.h"
 #include "sim/schemes/scheme.h"
 
 #include <stdbool.h>

@@ -34,7 +34,8 @@ static void try_set(char *text) {
 
 static void try_routing(char *text) {
     spw_generate_settings settings;
-    spw_fuzz_refusal(spw_plan_routing_settings(&job, text, NULL, 1, &settings));
+    const spw_routing_extent extent = {NULL, NULL};
+    spw_fuzz_refusal(spw_plan_routing_settings(&job, text, &extent, 1, &settings));
 }
 
 static void try_over(char *text) {

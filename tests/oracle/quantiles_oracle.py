@@ -60,6 +60,15 @@ def hold(what, got, values):
         check(got[key] == want, f"{what}: {key} is {got[key]}, by counting {want}")
 
 
+def hold_allocator(what, got, values):
+    """The first step has no moments yet: its routing counts as it would be once they are there, one value that no step of the file has."""
+    keys, rest = ("p50_bytes", "p99_bytes", "max_bytes"), values[1:]
+    unknown = {got[key] for key in keys} - set(rest)
+    fits = [again for again in {*unknown, *rest, values[0]} if again >= values[0]
+            and [got[key] for key in keys] == [quantile([again, *rest], 50), quantile([again, *rest], 99), max([again, *rest])]]
+    check(len(unknown) <= 1 and fits, f"{what}: {[got[key] for key in keys]} of {values[0]} and {rest[:8]}")
+
+
 def run(steps, seed, each):
     path, job = written(steps, seed)
     out = folder / f"{steps}_out.h5"
@@ -72,8 +81,8 @@ def run(steps, seed, each):
         worst = memory["worst"]["step"]
         check(peaks[worst // 10] == max(peaks), f"{where}: step {worst} is not the worst")
         if memory["allocator"] is not None:
-            hold(f"{where}, allocated", memory["allocator"]["allocated"], series(out, "allocated_gib", i))
-            hold(f"{where}, reserved", memory["allocator"]["reserved"], series(out, "reserved_gib", i))
+            hold_allocator(f"{where}, allocated", memory["allocator"]["allocated"], series(out, "allocated_gib", i))
+            hold_allocator(f"{where}, reserved", memory["allocator"]["reserved"], series(out, "reserved_gib", i))
     for step in each:
         alone = replay(program, path, job, "--steps", f"{step}:{step + 1}")["rows"]
         for i, (scheme, row) in enumerate(zip(SCHEMES, alone)):

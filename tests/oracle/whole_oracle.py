@@ -104,7 +104,7 @@ def planned(index):
     path = folder / f"model{index}.json"
     path.write_text(json.dumps(config(model)))
     words = ["plan", "--stack", "megatron-plain-h100-2026-11", "--model", path, "--cluster", f"h100:{gpus}x1", "--expert-parallel", ep, "--sequence-length", row["sequence"], "--sequences-per-gpu",
-             row["micro_batch"], "--remat", row["remat"], "--scheme", "megatron-alltoall", "--optimizer", row["optimizer"], "--set", "cross_entropy=unfused",
+             row["micro_batch"], "--remat", row["remat"], "--scheme", "megatron-alltoall", "--optimizer", row["optimizer"], "--set", "cross_entropy=unfused", "--set", "attention=sdpa",
              "--set", "memory_fraction=1", "--routing-steps", 8, "--allocator", "expandable_segments:False", "--format", "json", *more]
     if "--routing" not in more:
         words += ["--routing", "megatron-w0"]

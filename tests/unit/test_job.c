@@ -643,8 +643,9 @@ static void test_describe(void) {
 static spw_status set(const char *path, const char *key, const char *value, spw_job *job) {
     const spw_job_override override[] = {{"model", "glm-4.5", "--model glm-4.5"},
                                          {"cluster", "h200", "--cluster h200"},
+                                         {"optimizer", "sharded", "--optimizer sharded"},
                                          {key, value, "--set it"}};
-    return spw_job_read_with(path, path != NULL ? override + 2 : override, path != NULL ? 1 : 3, job);
+    return spw_job_read_with(path, path != NULL ? override + 3 : override, path != NULL ? 1 : 4, job);
 }
 
 static void test_bare(void) {
@@ -652,7 +653,7 @@ static void test_bare(void) {
     /* 160 experts: 8 GPUs of a node divide them; the rest is fsdp */
     CHECK_OK(set(NULL, "gpus", "128", &job));
     CHECK(strcmp(job.cluster.name, "h200-16x8") == 0 && job.expert == 8 && job.fsdp == 16 &&
-          job.schemes == 3);
+          job.schemes == 2);
     CHECK(job.sequence_length == 4096 && job.batches == 1 && job.sequences_per_gpu[0] == 1);
     CHECK_OK(set(NULL, "parallel.pipeline", "4", &job));
     CHECK(job.expert == 8 && job.fsdp == 2 && job.pipeline == 4);
