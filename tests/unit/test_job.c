@@ -269,8 +269,10 @@ static void test_pipeline(void) {
           job.optimizer == SPW_OPTIMIZER_DISTRIBUTED);
     CHECK(strcmp(spw_optimizer_name(job.optimizer), "distributed") == 0);
     refuse(JOB "optimizer: zero3\n",
-           "job.yaml:5: 'optimizer' is 'zero3'; it must be one of: sharded, distributed, replicated (what is "
-           "kept once over all replicas: everything, the optimizer's state (Megatron), or nothing)");
+           "job.yaml:5: 'optimizer' is 'zero3'; it must be one of: sharded, distributed, replicated, auto "
+           "(what is kept once over all replicas: everything, the optimizer's state (Megatron), or nothing; "
+           "auto: sharded, and "
+           "distributed of a plan without a job's file whose schemes are Megatron-Core's)");
 }
 
 /* What a job does not say of its precision is the framework's own, and what it says stays, but what must follow sharded weights in
