@@ -231,7 +231,7 @@ static spw_status take(spw_draft *d, const spw_file_entry *e) {
     }
     if (row != NULL && row->why == NULL) return note_entry(d, SPW_NOTE_QUIET, e, "");
     if (row == NULL && spw_framework_is_quiet(name)) return note_entry(d, SPW_NOTE_QUIET, e, "");
-    if (d->framework->known != NULL && !e->nothing) {
+    if (row == NULL && d->framework->known != NULL && !e->nothing) {
         int kind = SPW_NOTE_LACKS;
         const char *known = d->framework->known(name, e->value, &kind);
         if (known != NULL) return note_entry(d, (spw_note_kind)kind, e, known);

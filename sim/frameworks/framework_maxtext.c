@@ -74,6 +74,8 @@ static const spw_framework_row rows[] = {
     {.theirs = "num_moe_token_chunks", .ours = "@chunks"},
     {.theirs = "env.XLA_PYTHON_CLIENT_MEM_FRACTION", .ours = "memory_fraction", .alias = true},
     {.theirs = "expert_shard_attention_option", .why = "which axis attention is cut by"},
+    {.theirs = "moe_dispatch_no_expert_sharding",
+     .why = "the layout of dense's dispatch: see the option layout of the scheme dense"},
     {.theirs = "scan_layers", .ours = "@scan"},
     {.theirs = "*_parallelism"}, /* 1: another value is refused */
     {.theirs = "hardware"},
