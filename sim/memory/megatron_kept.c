@@ -35,9 +35,10 @@ double spw_megatron_norms_kept(const spw_job *job, const spw_scheme *scheme, con
     const bool mla = m->attention == SPW_ATTENTION_MLA, te = spw_megatron_has_te(job, scheme);
     double bytes = LAYER_NORMS * FP32 * tokens;
     if (!spw_is_megatron_job(job, scheme)) return 0.0;
-    if (te && job->megatron.rope == SPW_FUSION_OFF)
-        bytes += (double)(ANGLES * (job->sequence_length / spw_grid_of(job).context) *
-                          (mla ? m->rope_dim : m->head_dim) * s->element_bytes);
+    if (te && job->megatron.rope == SPW_FUSION_OFF) {
+        const size_t positions = job->sequence_length / spw_grid_of(job).context;
+        bytes += (double)(ANGLES * positions * (mla ? m->rope_dim : m->head_dim) * s->element_bytes);
+    }
     if (mla) return bytes + (m->q_lora_rank > 0 ? 2 : 1) * FP32 * tokens;
     /* Queries are copied out of the fused projection. PyTorch reads keys where they are; TransformerEngine's norm copies them. */
     const double keys = te ? (double)(m->kv_heads * m->head_dim) : 0.0;
@@ -103,7 +104,7 @@ static void add_unfilled_gradients(spw_footprint *f, const spw_job *job, const s
             bool known = m->columns == job->model.hidden && (m->rows == router || m->rows == 1);
             for (size_t i = 0; i < shapes; i++)
                 known = known || (seen[i][0] == m->rows && seen[i][1] == m->columns);
-            if (known || shapes == 2 * SPW_MUON_KINDS) continue;
+            if (known || shapes == sizeof seen / sizeof *seen) continue;
             seen[shapes][0] = m->rows, seen[shapes++][1] = m->columns;
             elements += m->rows * m->columns;
         }
