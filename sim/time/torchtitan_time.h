@@ -29,8 +29,7 @@ typedef struct spw_torchtitan_twin {
     spw_megatron_coefficients coefficients;
 } spw_torchtitan_twin;
 /* The request for `twin`, which it points to. */
-spw_megatron_job_request spw_torchtitan_request(const spw_megatron_job_request *request,
-                                                spw_torchtitan_twin *twin);
+spw_megatron_job_request spw_torchtitan_request(const spw_megatron_job_request *q, spw_torchtitan_twin *twin);
 
 /* Names what is not measured, and widens the interval by the loss. */
 void spw_torchtitan_doubt(const spw_megatron_coefficients *coefficients, spw_timeline *out);

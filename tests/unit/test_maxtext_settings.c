@@ -96,8 +96,10 @@ static const struct {
 };
 
 static void expect(const char *text, answer wanted, const char *says) {
-    spw_job copy = job;
+    spw_job copy;
+    const char *const before = (const char *)&job, *const after = (const char *)&copy; /* byte for byte */
     spw_remat remat = SPW_REMAT_FULL;
+    memcpy(&copy, &job, sizeof copy);
     const spw_status status = spw_maxtext_settings_apply(text, &copy);
     if (wanted == REMAT) CHECK_OK(spw_remat_parse(says, &remat));
     const bool good = wanted == REFUSED ? status == SPW_ECONFIG && strstr(spw_last_error(), says) != NULL &&
@@ -106,7 +108,7 @@ static void expect(const char *text, answer wanted, const char *says) {
     CHECK(good);
     if (!good) fprintf(stderr, "  %s: %d, %s\n", text, (int)status, status != SPW_OK ? spw_last_error() : "");
     copy.remat = job.remat;
-    CHECK(wanted == REFUSED || memcmp(&copy, &job, sizeof job) == 0);
+    CHECK(wanted == REFUSED || memcmp(after, before, sizeof job) == 0);
 }
 
 /* A configuration of MaxText that says the same is planned with a note: that it may need more, or that it has no counterpart. */
