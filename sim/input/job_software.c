@@ -1,5 +1,6 @@
 #include "sim/input/job_software.h"
 
+#include "sim/input/fp8_recipe.h"
 #include "sim/input/job.h"
 
 #include <stdio.h>
@@ -23,11 +24,21 @@ static kind kind_of(const spw_cluster *cluster) {
     }
 }
 
+/* Under an fp8 recipe the rows of an expert are padded, which the dispatchers that move rows have an option for. */
+static void put(spw_job *job, const char *scheme) {
+    const size_t align = spw_fp8_facts_known(job->precision.recipe, job->cluster.gpu_generation).align;
+    const bool pads = strcmp(scheme, "megatron-alltoall") == 0 || strcmp(scheme, "megatron-flex") == 0;
+    char *out = job->scheme[job->schemes++];
+    if (align > 1 && pads)
+        (void)snprintf(out, sizeof job->scheme[0], "%s:align=%zu", scheme, align);
+    else
+        (void)snprintf(out, sizeof job->scheme[0], "%s", scheme);
+}
+
 void spw_job_schemes_fill(spw_job *job) {
     const char *const *scheme = assumed[kind_of(&job->cluster)];
     if (job->schemes > 0) return;
-    for (; job->schemes < MOST && scheme[job->schemes] != NULL; job->schemes++)
-        (void)snprintf(job->scheme[job->schemes], sizeof job->scheme[0], "%s", scheme[job->schemes]);
+    for (size_t i = 0; i < MOST && scheme[i] != NULL; i++) put(job, scheme[i]);
 }
 
 void spw_job_optimizer_fill(spw_job *job, bool bare) {

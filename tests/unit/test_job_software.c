@@ -57,6 +57,23 @@ static void test_without_a_file(void) {
     }
 }
 
+/* Rows of an expert are padded under a recipe: by 16 for blockwise on Hopper, by 32 for mxfp8. */
+static void test_recipes(void) {
+    static const char *const rows[][3] = {{"h100", "blockwise", ":align=16"},
+                                          {"gb200", "mxfp8", ":align=32"},
+                                          {"h100", "none", ""}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const spw_job_override said[] = {{"model", "olmoe-1b-7b", "--model"},
+                                         {"cluster", rows[i][0], "--cluster"},
+                                         {"precision.recipe", rows[i][1], "--set"}};
+        char flex[64];
+        spw_job job;
+        CHECK_OK(spw_job_read_with(NULL, said, sizeof said / sizeof *said, &job));
+        (void)snprintf(flex, sizeof flex, "megatron-flex%s", rows[i][2]);
+        CHECK(job.schemes == 2 && strcmp(job.scheme[1], flex) == 0);
+    }
+}
+
 /* A file says what it says: no scheme is put into it, and auto is sharded, whatever its schemes. */
 static void test_of_a_file(void) {
     static const char text[] = "{model: olmoe-1b-7b, cluster: h100, parallel: {expert: 8, fsdp: 8}, "
@@ -73,6 +90,7 @@ static void test_of_a_file(void) {
 
 int main(void) {
     test_without_a_file();
+    test_recipes();
     test_of_a_file();
     return check_done();
 }

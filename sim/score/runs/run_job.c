@@ -284,11 +284,14 @@ cleanup:
 void spw_run_question_close(spw_run_question *question) { spw_run_command_close(&question->command); }
 
 spw_status spw_run_question_job(const spw_run_question *q, spw_job *job, spw_scheme *scheme) {
-    spw_job_override override[SPW_RUN_SETTINGS];
+    spw_job_override override[SPW_RUN_SETTINGS + 1];
+    char schemes[sizeof q->scheme + 8];
     spw_status status = SPW_OK;
     for (size_t i = 0; i < q->settings; i++)
         override[i] = (spw_job_override){q->setting[i].key, q->setting[i].value, q->setting[i].key};
-    SPW_TRY(spw_job_read_with(NULL, override, q->settings, job));
+    (void)snprintf(schemes, sizeof schemes, "['%s']", q->scheme);
+    override[q->settings] = (spw_job_override){"schemes", schemes, "scheme"};
+    SPW_TRY(spw_job_read_with(NULL, override, q->settings + 1, job));
     SPW_TRY(spw_job_check(job));
     SPW_TRY(spw_scheme_parse(q->scheme, scheme));
     SPW_TRY(spw_footprint_check(job, scheme));

@@ -1,0 +1,1 @@
+plan --model qwen3-30b-a3b --cluster mi355x:8x1 --scheme primus-syncfree:level=2 --optimizer distributed --set moe_permute_fusion=true --set apply_rope_fusion=true --set gradient_accumulation_fusion=true --routing uniform
