@@ -59,9 +59,8 @@ static void test_without_a_file(void) {
 
 /* Rows of an expert are padded under a recipe: by 16 for blockwise on Hopper, by 32 for mxfp8. */
 static void test_recipes(void) {
-    static const char *const rows[][3] = {{"h100", "blockwise", ":align=16"},
-                                          {"gb200", "mxfp8", ":align=32"},
-                                          {"h100", "none", ""}};
+    static const char *const rows[][3] = {
+        {"h100", "blockwise", ":align=16"}, {"gb200", "mxfp8", ":align=32"}, {"h100", "none", ""}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const spw_job_override said[] = {{"model", "olmoe-1b-7b", "--model"},
                                          {"cluster", rows[i][0], "--cluster"},
