@@ -126,7 +126,7 @@ static void print_even(const spw_plan_view *v, const spw_result_row *r, FILE *ou
 static void print_none(const spw_plan_view *v, FILE *out) {
     const spw_result_answers *a = &v->result->answers;
     const spw_result_row *least = spw_result_row_at(v->result, a->least_memory);
-    char name[SPW_PLAN_POINT];
+    char name[SPW_PLAN_POINT], reserved[64] = "";
     const bool timed = spw_plan_any_timed(v->result);
     bool some = false;
     for (size_t i = 0; i < v->result->rows; i++)
@@ -136,8 +136,13 @@ static void print_none(const spw_plan_view *v, FILE *out) {
             : !some ? "no point with a time fits"
                     : "every point that fits drops more than may be dropped (--drop-at-most)");
     if (least == NULL) return;
-    fprintf(out, "fits      %s needs least: %.1f%s of %.1f GiB, it %s", spw_plan_point_text(least, name),
-            (double)least->memory.max_bytes / GIB, spw_point_is_live_alone(least) ? " or more" : "",
+    if (least->reserved.there && least->reserved.as_set.failed_steps == 0)
+        (void)snprintf(reserved, sizeof reserved, " live, %.1f reserved,",
+                       (double)least->reserved.as_set.reserved.max_bytes / GIB);
+    else if (least->reserved.there && least->memory.max_bytes <= least->footprint.budget_bytes)
+        (void)snprintf(reserved, sizeof reserved, " live, more as the allocator holds it,");
+    fprintf(out, "fits      %s needs least: %.1f%s%s of %.1f GiB, it %s", spw_plan_point_text(least, name),
+            (double)least->memory.max_bytes / GIB, reserved, spw_point_is_live_alone(least) ? " or more" : "",
             (double)least->footprint.budget_bytes / GIB,
             spw_verdict_sentence(spw_result_verdict(least), least->surely_fits));
     print_even(v, least, out);

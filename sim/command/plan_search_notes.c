@@ -257,6 +257,12 @@ const char *spw_search_nothing_text(const spw_search_view *v, char out[SPW_SEARC
     } else if (bytes > 0.0) {
         (void)snprintf(out, size, "no point fits in memory: the least that one needs is %.1f of %.1f GiB",
                        bytes / GIB, budget / GIB);
+    } else if (fate[SPW_SEARCH_BATCH] > 0) {
+        (void)snprintf(out, size,
+                       "no point has so few tokens in a step: %zu have more (--global-batch-at-most)",
+                       fate[SPW_SEARCH_BATCH]);
+    } else if (o->refused[0] != '\0') {
+        (void)snprintf(out, size, "no point can be: %s", o->refused);
     } else {
         (void)snprintf(out, size, "no point keeps to the budgets");
     }

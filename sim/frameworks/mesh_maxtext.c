@@ -145,7 +145,9 @@ static size_t replicas_on(const spw_draft_mesh *m, size_t nodes, size_t gpus, si
 spw_status spw_settle_maxtext(const spw_draft *d, const char *cluster, size_t nodes, size_t gpus) {
     size_t one = 0;
     const size_t replicas = d->mesh.there ? replicas_on(&d->mesh, nodes, gpus, &one) : 1;
-    const int stem = (int)strcspn(cluster, "-");
+    const char *const size = strrchr(cluster, '-'); /* "tpu-v6e-8x8" */
+    const bool sized = size != NULL && size[1 + strspn(size + 1, "0123456789")] == 'x';
+    const int stem = sized ? (int)(size - cluster) : (int)strlen(cluster);
     char nearest[96] = "the GPUs of one";
     if (replicas == 1) return SPW_OK;
     if (one > 0 && one % gpus == 0)

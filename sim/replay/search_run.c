@@ -13,6 +13,7 @@
 
 #include <math.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #define FATE_KEY(name, key, text) key,
@@ -121,6 +122,15 @@ static spw_search_fate judge_speed(const search *s, const spw_search_bound *boun
     return spw_search_front_beats(&s->out->front, bound, s->timed) ? SPW_SEARCH_BEATEN : SPW_SEARCH_GOOD;
 }
 
+/* The first of all, but what a scheme lacks says more than sizes that do not go together. */
+static void note_refused(search *s) {
+    static const char scheme[] = "scheme '";
+    char *const out = s->out->refused;
+    const bool better = strncmp(out, scheme, sizeof scheme - 1) != 0 &&
+                        strncmp(spw_last_error(), scheme, sizeof scheme - 1) == 0;
+    if (out[0] == '\0' || better) (void)snprintf(out, sizeof s->out->refused, "%s", spw_last_error());
+}
+
 /* The bounds of the point at `at` of the jobs under way, which seeds and their search both ask for. */
 static spw_status bound_of(search *s, size_t at, const spw_point *point, spw_search_point_facts *out) {
     const size_t all = s->q->space->base->batches * s->schemes,
@@ -131,6 +141,7 @@ static spw_status bound_of(search *s, size_t at, const spw_point *point, spw_sea
         return known->status;
     }
     const spw_status status = spw_search_bound_of(&s->facts, point, out);
+    if (status == SPW_ECONFIG) note_refused(s);
     if (known != NULL) *known = (known_facts){true, status, *out};
     return status;
 }

@@ -49,6 +49,7 @@ typedef struct spw_search_request {
     void *state;
 } spw_search_request;
 
+enum { SPW_SEARCH_REFUSED = 384 };
 typedef struct spw_search_outcome {
     spw_search_front front;
     spw_search_reasons reasons; /* of its points */
@@ -69,7 +70,8 @@ typedef struct spw_search_outcome {
      * GPUs. */
     double slow_day_most;
     size_t slow_gpus;
-    bool untimed; /* no point with a time keeps to the budgets: the answers have none */
+    char refused[SPW_SEARCH_REFUSED]; /* why the first point that cannot be cannot; "": there is none */
+    bool untimed;                     /* no point with a time keeps to the budgets: the answers have none */
 } spw_search_outcome;
 
 /* SPW_EARG for a space that is too large to be counted. An error of the bounds themselves (a replayed point beyond its own) is
