@@ -15,26 +15,12 @@ folder, shared, program, scratch, source = (pathlib.Path(a).resolve() for a in s
 os.environ["SPILLWAY_LIBRARY"] = str(shared)
 sys.path.insert(0, str(folder))
 import spillway_moe as spillway  # noqa: E402
+from package_checks import Checks  # noqa: E402
 
-checks = 0
+checks = Checks(spillway.Error)
+check, fails = checks.check, checks.fails
 scratch.mkdir(parents=True, exist_ok=True)
 GIB = 2.0**30
-
-
-def check(good, what):
-    global checks
-    checks += 1
-    if not good:
-        sys.exit(f"FAIL {what}")
-
-
-def fails(part, call, *arguments, kind=spillway.Error, **options):
-    try:
-        call(*arguments, **options)
-    except kind as error:
-        check(part in str(error), f"'{error}' says nothing of '{part}'")
-    else:
-        check(False, f"nothing was wrong, but {part} should be")
 
 
 def run(*words):
@@ -217,4 +203,4 @@ with warnings.catch_warnings(record=True) as notes:
     warnings.simplefilter("always")
     spillway.plan(model="olmoe-1b-7b", cluster="h100-8x1", scheme="megatron-alltoall", optimizer="distributed")
 check(notes and all(note.filename == __file__ for note in notes), f"notes point at {[note.filename for note in notes]}")
-print(f"{checks} checks")
+print(f"{checks.count} checks")

@@ -15,17 +15,11 @@ sys.path[:0] = [str(folder), str(oracle)]
 
 import program as caller  # noqa: E402
 import spillway_moe as spillway  # noqa: E402
+from package_checks import Checks  # noqa: E402
 
 scratch.mkdir(parents=True, exist_ok=True)
-checks = bad = 0
-
-
-def check(holds, what):
-    global checks, bad
-    checks += 1
-    if not holds:
-        bad += 1
-        print(f"FAIL {what}")
+checks = Checks()
+check = checks.note
 
 
 MEGATRON = {"schemes": ["megatron-alltoall"], "optimizer": "distributed"}
@@ -174,5 +168,4 @@ for key, (value, more, follows) in KEYS.items():
     check(as_keyword == by_option, f"{key}: as a keyword it is {[(k, v, by_option.get(k)) for k, v in as_keyword.items() if v != by_option.get(k)]}")
     check(run("--job", json.dumps(nested(in_file))) == in_file, f"{key}: what the result has is another job")
 
-print(f"{checks} checks, {bad} failed")
-sys.exit(bad != 0 or checks < 300)
+checks.finish(least=300)

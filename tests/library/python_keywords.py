@@ -13,18 +13,13 @@ import subprocess
 import sys
 import typing
 
+from package_checks import Checks
+
 folder, shared, program, made = (pathlib.Path(a).resolve() for a in sys.argv[1:5])
 os.environ["SPILLWAY_LIBRARY"] = str(shared)
 sys.path.insert(0, str(folder))
-checks = bad = 0
-
-
-def check(holds, what):
-    global checks, bad
-    checks += 1
-    if not holds:
-        bad += 1
-        print(f"FAIL {what}")
+checks = Checks()
+check = checks.note
 
 
 def said(*words):
@@ -99,5 +94,4 @@ for keyword, (key, _) in spillway.keywords.KEYS.items():
         check(kind == "float", f"{keyword}: {kind}")
     else:
         check(kind.startswith("str"), f"{keyword}: {kind} of {line}")
-print(f"{checks} checks, {bad} failed")
-sys.exit(bad != 0 or checks < 500)
+checks.finish(least=500)

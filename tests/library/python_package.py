@@ -19,24 +19,10 @@ import h5py  # noqa: E402
 import numpy  # noqa: E402
 
 import spillway_moe as spillway  # noqa: E402
+from package_checks import Checks  # noqa: E402
 
-checks = 0
-
-
-def check(good, what):
-    global checks
-    checks += 1
-    if not good:
-        sys.exit(f"FAIL {what}")
-
-
-def fails(part, call, *arguments, kind=spillway.Error, **options):
-    try:
-        call(*arguments, **options)
-    except kind as error:
-        check(part in str(error), f"'{error}' says nothing of '{part}'")
-    else:
-        check(False, f"nothing was wrong, but {part} should be")
+checks = Checks(spillway.Error)
+check, fails = checks.check, checks.fails
 
 
 def said(*words):
@@ -268,4 +254,4 @@ for thread in threads:
 for thread in threads:
     thread.join()
 check(not wrong, str(wrong))
-print(f"{checks} checks")
+print(f"{checks.count} checks")
