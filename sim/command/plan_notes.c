@@ -255,7 +255,7 @@ void spw_plan_print_doubts(const spw_plan_view *v, FILE *out) {
     spw_print_model_doubts(&job->model, "model     ", out);
     if (!v->details) print_layout(v, out);
     print_batch(job, out);
-    if (v->schemes_unsaid && strncmp(job->scheme[0], "megatron", strlen("megatron")) == 0)
+    if (v->schemes_unsaid && v->request->scheme[0].type->megatron.splits)
         fprintf(out, "schemes   Megatron-Core's, as nobody named one; MaxText's: --scheme gmm\n");
     else if (v->schemes_unsaid)
         fprintf(out,
