@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "sim/command/explain_points.h"
 #include "sim/input/grid.h"
+#include "sim/input/state_law.h"
 #include "sim/memory/footprint.h"
 #include "sim/peers/peer.h"
 #include "sim/replay/replay.h"
@@ -114,7 +115,7 @@ static void add_rows(spw_table *t, const spw_job_options *o, size_t batch, size_
                      const spw_peer *peer, const spw_peer_memory *m, const our_side *ours) {
     double bytes[SPW_PEER_PARTS], sum = 0.0;
     split(&ours->footprint, bytes);
-    const bool sharded = o->job.optimizer == SPW_OPTIMIZER_SHARDED;
+    const bool sharded = spw_state_law_of(&o->job)->shares_weights;
     for (int i = 0; i < SPW_PEER_PARTS; i++) {
         const bool split_job = !spw_grid_is_plain(&o->job);
         char why[512];
@@ -166,7 +167,7 @@ static void print_heading(const spw_job_options *o, size_t batch, size_t scheme,
            scheme_bytes / GIB, spw_moment_name(ours->footprint.moment));
     if (job->precision.weights != 2 || job->precision.gradients != 4 || job->precision.optimizer != 4)
         printf("theirs knows bf16 weights and fp32 moments alone; the job's precision is in ours alone\n");
-    if (job->optimizer == SPW_OPTIMIZER_SHARDED)
+    if (spw_state_law_of(job)->shares_weights)
         printf("theirs has no fully sharded state; the distributed optimizer stands for it\n");
     printf("\n");
 }

@@ -6,6 +6,7 @@
 #include "sim/input/job.h"
 #include "sim/input/precision.h"
 #include "sim/input/stack.h"
+#include "sim/input/state_law.h"
 #include "sim/memory/assumed_layout.h"
 #include "sim/memory/cross_entropy.h"
 #include "sim/memory/footprint_check.h"
@@ -210,8 +211,7 @@ static void print_batch(const spw_job *job, FILE *out) {
         fprintf(out, "batch     %zu sequences of all GPUs in a step, %zu of %s\n", job->global_batch,
                 job->sequences_per_gpu[0],
                 job->pipeline > 1 ? "a data-parallel rank" : spw_grid_tokens_of(job));
-    if (job->micro_batches <= 1 && most > 1 && job->optimizer != SPW_OPTIMIZER_SHARDED &&
-        job->part == SPW_PART_WHOLE)
+    if (job->micro_batches <= 1 && most > 1 && spw_state_is_megatron(job))
         fprintf(out,
                 "%-*sall of a step in one micro-batch; recipes of Megatron-Core take 1 or 2 sequences each: "
                 "--micro-batches %zu\n",

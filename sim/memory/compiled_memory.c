@@ -5,6 +5,7 @@
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
+#include "sim/input/state_law.h"
 #include "sim/memory/compiled_layout.h"
 #include "sim/memory/compiled_orders.h"
 #include "sim/memory/optimizer_state.h"

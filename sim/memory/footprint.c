@@ -4,6 +4,7 @@
 #include "sim/input/grid.h"
 #include "sim/input/job.h"
 #include "sim/input/remat.h"
+#include "sim/input/state_law.h"
 #include "sim/memory/activation_offload.h"
 #include "sim/memory/cross_entropy.h"
 #include "sim/memory/footprint_component.h"
@@ -125,11 +126,11 @@ static const char *less_text(double gone, char out[LESS_TEXT]) {
 static void add_gathered_sequence(spw_footprint *f, const spw_job *job, const spw_stage *stage,
                                   const spw_layer_shape *s) {
     const spw_model *m = &job->model;
-    const size_t tensor = spw_grid_of(job).tensor;
+    const size_t tensor = spw_grid_of(job).sequence_tensor;
     const bool dense = stage->moe_layers < stage->layers, fp8 = job->precision.recipe != SPW_FP8_NONE,
                at[SPW_MOMENT_COUNT] = {
                    [SPW_MOMENT_DENSE_LAYER] = dense && !fp8, [SPW_MOMENT_LOSS] = stage->head};
-    if (tensor == 1 || spw_grid_is_mesh(job)) return;
+    if (tensor == 1) return;
     if (fp8 && dense) {
         const double held = spw_fp8_gather_of(job, s->tokens, m->hidden).held;
         LIVE(spw_component_add(f, "gathered_dense_sequence",
@@ -462,12 +463,13 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
         spw_mesh_cut_model(job, &cut.model);
         part = &cut;
     }
+    const spw_state_law *law = spw_state_law_of(job);
     if (whole) {
         const spw_status held = spw_footprint_add_state(out, job, &stage);
         if (held != SPW_OK) return held;
-        if (spw_fsdp2_is_on(job))
+        if (law->by_units)
             spw_footprint_add_fsdp2(out, job, &stage, shape);
-        else if (job->optimizer == SPW_OPTIMIZER_SHARDED)
+        else if (law->shares_weights)
             spw_footprint_add_gathered(out, job, &stage,
                                        scheme->type->compiled.list != NULL &&
                                            scheme->type->compiled.list(scheme)->all_experts);

@@ -4,6 +4,7 @@
 #include "sim/input/grid.h"
 #include "sim/input/job.h"
 #include "sim/input/remat.h"
+#include "sim/input/state_law.h"
 #include "sim/memory/activation_offload.h"
 #include "sim/memory/cross_entropy.h"
 #include "sim/memory/fp8_memory.h"
@@ -73,7 +74,7 @@ static spw_status check_finetune(const spw_job *job, const spw_scheme *scheme) {
             "megatron-flex alone; use one of them, or leave finetune away",
             scheme->text, spw_frozen_name(f->frozen), f->lora_rank);
     const spw_grid g = spw_grid_of(job);
-    if (job->optimizer == SPW_OPTIMIZER_SHARDED || job->part != SPW_PART_WHOLE)
+    if (!spw_state_is_megatron(job))
         return spw_fail(SPW_ECONFIG,
                         "finetune is described for whole models under Megatron-Core's optimizer: "
                         "distributed or replicated; use one of these, or leave finetune away");
@@ -192,7 +193,7 @@ static spw_status check_operands(const spw_job *job, const spw_grid *g) {
 static spw_status check_grid(const spw_job *job, const spw_scheme *scheme) {
     const spw_grid g = spw_grid_of(job);
     if (spw_grid_is_plain(job)) return SPW_OK;
-    if (scheme->type->memory.shards_state && spw_grid_is_mesh(job)) return check_mesh(job, scheme);
+    if (scheme->type->memory.shards_state && spw_grid_mesh_gpus(&g) > 1) return check_mesh(job, scheme);
     if (scheme->type->memory.fsdp2)
         return spw_fail(
             SPW_ECONFIG,
@@ -216,7 +217,7 @@ static spw_status check_grid(const spw_job *job, const spw_scheme *scheme) {
             "scheme '%s': expert_tensor %zu is described for the all-to-all dispatcher alone; use "
             "megatron-alltoall, or expert_tensor: 1",
             scheme->text, g.expert_tensor);
-    if (job->optimizer == SPW_OPTIMIZER_SHARDED && job->part == SPW_PART_WHOLE)
+    if (spw_state_is_sharded(job))
         return spw_fail(
             SPW_ECONFIG,
             "tensor %zu, context %zu and expert_tensor %zu with sharded weights are not modelled; use "
@@ -254,7 +255,7 @@ static spw_status check_fsdp2_keys(const spw_job *job, const spw_scheme *scheme)
 static spw_status check_fsdp2(const spw_job *job, const spw_scheme *scheme) {
     const spw_status status = check_fsdp2_keys(job, scheme);
     if (status != SPW_OK) return status;
-    if (!scheme->type->memory.shards_state || !spw_fsdp2_is_on(job)) return SPW_OK;
+    if (!scheme->type->memory.shards_state || !spw_state_law_of(job)->by_units) return SPW_OK;
     return spw_fail(
         SPW_ECONFIG,
         "scheme '%s': FSDP2 is PyTorch's, and MaxText's program gathers weights by its layer scan; "
@@ -349,7 +350,7 @@ spw_status spw_footprint_check(const spw_job *job, const spw_scheme *scheme) {
     if (status == SPW_OK) status = spw_launches_check(job, scheme);
     if (status == SPW_OK) status = spw_megatron_keys_go_with(job, scheme);
     if (status != SPW_OK) return status;
-    if (!scheme->type->memory.shards_state || job->optimizer == SPW_OPTIMIZER_SHARDED) return SPW_OK;
+    if (!scheme->type->memory.shards_state || spw_state_law_of(job)->shares_weights) return SPW_OK;
     return spw_fail(SPW_ECONFIG,
                     "optimizer %s does not go with scheme '%s', whose program shards its whole state; use "
                     "optimizer: sharded, or a scheme of another framework, as --scheme megatron-alltoall",
@@ -376,9 +377,7 @@ static const char *fsdp2_note(const spw_job *job) {
 
 const char *spw_footprint_state_note(const spw_job *job, const spw_scheme *scheme) {
     if (spw_fsdp2_is_default(job, scheme)) return fsdp2_note(job);
-    if (scheme->type->memory.shards_state || job->optimizer != SPW_OPTIMIZER_SHARDED ||
-        job->part != SPW_PART_WHOLE)
-        return NULL;
+    if (scheme->type->memory.shards_state || !spw_state_is_sharded(job)) return NULL;
     if (job->fsdp2.reshard != SPW_RESHARD_OFF && job->fsdp2.replicas > 1)
         return "schemes of PyTorch: weights, gradients and optimizer are sharded over the GPUs of each of "
                "the replicas (fsdp2.replicas), as by HSDP; Megatron's own, optimizer: distributed, holds "

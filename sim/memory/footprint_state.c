@@ -3,6 +3,7 @@
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
+#include "sim/input/state_law.h"
 #include "sim/memory/footprint_component.h"
 #include "sim/memory/fp8_memory.h"
 #include "sim/memory/fsdp2.h"
@@ -174,19 +175,18 @@ static spw_status add_dealt_optimizer(spw_footprint *f, const spw_job *job, cons
 }
 
 static void add_shared_optimizer(spw_footprint *f, const spw_job *job, const spw_stage *stage,
-                                 const char *source) {
+                                 const spw_state_law *law) {
     const spw_held_parameters held = spw_job_parameters(job, stage);
     const spw_held_parameters optimized = spw_optimized_parameters(job, &held);
     const spw_optimizer_state s = spw_optimizer_state_of(job, &held);
-    const bool shared = job->optimizer != SPW_OPTIMIZER_REPLICATED;
-    spw_component *c = add_part(f, "optimizer", spw_moment_bytes(job, stage, &held), source, job, &optimized,
-                                shared, !job->muon, 'o', job->precision.optimizer);
+    spw_component *c = add_part(f, "optimizer", spw_moment_bytes(job, stage, &held), law->source, job,
+                                &optimized, law->shares_moments, !job->muon, 'o', job->precision.optimizer);
     say_share(c, job, stage);
     c->argument = true;
     LIVE(c, ALWAYS);
     set_tensors(c, true, job->muon ? 1 : MOMENTS);
     if (!(s.master > 0.0)) return;
-    c = add_part(f, "master_weights", s.master, source, job, &optimized, shared, false, 'm',
+    c = add_part(f, "master_weights", s.master, law->source, job, &optimized, law->shares_moments, false, 'm',
                  spw_master_bytes(job));
     say_share(c, job, NULL);
     c->argument = true;
@@ -195,19 +195,16 @@ static void add_shared_optimizer(spw_footprint *f, const spw_job *job, const spw
 }
 
 spw_status spw_footprint_add_state(spw_footprint *f, const spw_job *job, const spw_stage *stage) {
-    static const char *const sources[] = {"train state sharded over all GPUs, as MaxText and FSDP do (7.1)",
-                                          "Megatron distributed optimizer, expert data parallelism (7.8)",
-                                          "Megatron optimizer on every replica (7.8)"};
+    const spw_state_law *law = spw_state_law_of(job);
+    const bool sharded = law->shares_weights;
     const spw_held_parameters held = spw_job_parameters(job, stage);
     const spw_held_parameters trained = spw_trained_parameters(job, &held);
     const spw_optimizer_state s = spw_optimizer_state_of(job, &held);
     const spw_precision *p = &job->precision;
-    const char *source = sources[job->optimizer];
-    const bool sharded = job->optimizer == SPW_OPTIMIZER_SHARDED;
-    const bool fsdp2 = spw_fsdp2_is_on(job);
     if (job->fsdp2.on_host) return SPW_OK;
     if (spw_muon_packs(job)) return add_packed_state(f, job, stage);
-    spw_component *c = add_part(f, "weights", s.weights, source, job, &held, sharded, false, 'w', p->weights);
+    spw_component *c =
+        add_part(f, "weights", s.weights, law->source, job, &held, sharded, false, 'w', p->weights);
     c->argument = true;
     LIVE(c, ALWAYS);
     add_fp8_state(f, job, stage, c);
@@ -215,15 +212,12 @@ spw_status spw_footprint_add_state(spw_footprint *f, const spw_job *job, const s
         const spw_status status = add_dealt_optimizer(f, job, stage);
         if (status != SPW_OK) return status;
     } else {
-        add_shared_optimizer(f, job, stage, source);
+        add_shared_optimizer(f, job, stage, law);
     }
     if (spw_fsdp2_waits(job))
         return SPW_OK; /* sharded gradients come when the last backward pass has ended */
-    c = add_part(f, "gradients", s.gradients,
-                 fsdp2     ? "sharded gradients, in the format of the sharded weights (7.14)"
-                 : sharded ? "stacked gradients of the layer scan (7.7)"
-                           : "gradient buffers (7.8)",
-                 job, &trained, sharded, false, 'g', fsdp2 ? p->weights : p->gradients);
+    c = add_part(f, "gradients", s.gradients, law->gradients, job, &trained, sharded, false, 'g',
+                 law->by_units ? p->weights : p->gradients);
     c->argument = !sharded;
     LIVE(c, ALWAYS);
     return SPW_OK;

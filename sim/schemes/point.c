@@ -2,11 +2,11 @@
 
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
+#include "sim/input/state_law.h"
 
 bool spw_scheme_wraps(const spw_scheme *scheme, const spw_job *job) {
     return job->fsdp2.reshard == SPW_RESHARD_DEFAULT && scheme->type->memory.fsdp2 &&
-           job->optimizer == SPW_OPTIMIZER_SHARDED && job->part == SPW_PART_WHOLE &&
-           spw_finetune_is_whole(&job->finetune);
+           spw_state_is_sharded(job) && spw_finetune_is_whole(&job->finetune);
 }
 
 /* Gradients wait in a bare layer for nothing, under FSDP2 for the end of the layer, and with pipeline stages they are added to

@@ -21,7 +21,7 @@ const spw_scheme_type *const spw_scheme_types[] = {SPW_SCHEME_LIST(ROW) NULL};
 
 spw_layer_shape spw_layer_shape_of(const spw_job *job, size_t sequences) {
     const spw_grid grid = spw_grid_of(job);
-    const size_t tensor = spw_grid_mesh_tensor(job), sharers = spw_grid_is_mesh(job) ? 1 : grid.expert_tensor;
+    const size_t tensor = grid.mesh_tensor, sharers = grid.expert_sharers;
     spw_layer_shape s = {.ranks = grid.expert * sharers,
                          .expert_tensor = sharers,
                          .tensor = tensor,
@@ -32,7 +32,7 @@ spw_layer_shape spw_layer_shape_of(const spw_job *job, size_t sequences) {
                          .ffn = job->model.expert_ffn / grid.expert_tensor,
                          .sequences = sequences,
                          .sequence_length = spw_grid_sequence_tokens(job),
-                         .context = spw_grid_is_mesh(job) ? grid.context : 1,
+                         .context = grid.mesh_context,
                          .element_bytes = job->precision.activations,
                          .gpus = spw_grid_token_ranks(job),
                          .waiting_layers =

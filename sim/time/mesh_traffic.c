@@ -211,7 +211,7 @@ void spw_mesh_indices_add(const spw_job *job, const spw_layer_shape *s, spw_step
 
 bool spw_mesh_gathers_router(const spw_job *job) {
     const spw_grid g = spw_grid_of(job);
-    return spw_grid_is_mesh(job) && g.tensor > 1 && g.context > 1;
+    return g.mesh_tensor > 1 && g.mesh_context > 1;
 }
 
 /* The recomputed output of the last FFN of a layer is needed by nothing; a shared expert reads what dropless experts gathered. */

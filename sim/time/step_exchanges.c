@@ -148,6 +148,7 @@ void spw_step_exchanges_add(const spw_point *point, spw_step_traffic *out) {
     const spw_scheme *scheme = point->scheme;
     const spw_layer_shape *s = &point->shape;
     const spw_compiled_layer *list = scheme->type->compiled.list(scheme);
+    const spw_grid grid = spw_grid_of(job);
     const uint64_t slots =
         scheme->type->memory.buffer_rows != NULL ? scheme->type->memory.buffer_rows(scheme, s) : 0;
     switch (list->exchange) {
@@ -161,7 +162,7 @@ void spw_step_exchanges_add(const spw_point *point, spw_step_traffic *out) {
     }
     if (list->exchange == SPW_COMPILED_EXCHANGE_GATHER)
         add_logits(out, job, scheme, s, list->program == SPW_PROGRAM_RING_SORTED);
-    if (list->capacity_slots && spw_grid_is_mesh(job)) {
+    if (list->capacity_slots && spw_grid_mesh_gpus(&grid) > 1) {
         spw_mesh_indices_add(job, s, out);
     } else if (list->capacity_slots) {
         add_indices(out, job, s);
