@@ -7,6 +7,7 @@
 #include "sim/input/precision.h"
 #include "sim/input/stack.h"
 #include "sim/input/state_law.h"
+#include "sim/input/trainer.h"
 #include "sim/memory/assumed_layout.h"
 #include "sim/memory/cross_entropy.h"
 #include "sim/memory/footprint_check.h"
@@ -255,7 +256,7 @@ void spw_plan_print_doubts(const spw_plan_view *v, FILE *out) {
     spw_print_model_doubts(&job->model, "model     ", out);
     if (!v->details) print_layout(v, out);
     print_batch(job, out);
-    if (v->schemes_unsaid && v->request->scheme[0].type->megatron.splits)
+    if (v->schemes_unsaid && spw_scheme_trainer(&v->request->scheme[0])->takes_splits)
         fprintf(out, "schemes   Megatron-Core's, as nobody named one; MaxText's: --scheme gmm\n");
     else if (v->schemes_unsaid)
         fprintf(out,

@@ -8,6 +8,7 @@
 #include "sim/input/settings.h"
 #include "sim/input/settings_json.h"
 #include "sim/input/state_law.h"
+#include "sim/input/trainer.h"
 #include "sim/memory/assumed_layout.h"
 #include "sim/memory/cross_entropy.h"
 #include "sim/memory/pipeline.h"
@@ -156,7 +157,7 @@ static void normalise(spw_job *job, const spw_scheme *scheme) {
     job->data = grid.data;
     job->cross_entropy = spw_cross_entropy_of(job, scheme);
     job->master_bytes = spw_master_bytes(job);
-    if (scheme->type->compiled.list == NULL && job->virtual_stages == 0) job->virtual_stages = 1;
+    if (!spw_scheme_trainer(scheme)->has_turns && job->virtual_stages == 0) job->virtual_stages = 1;
     if (job->micro_batches == 0) job->micro_batches = 1;
     if (job->model_text[0] != '{')
         (void)snprintf(job->model_text, sizeof job->model_text, "%s", spw_model_preset_of(job->model_text));

@@ -101,7 +101,7 @@ static symbols measure(const spw_job *job, const spw_scheme *scheme, const spw_c
     } else {
         s.projections = hidden * (s.query + s.key + s.value + s.context);
     }
-    s.gathers_tokens = scheme->type->compiled.list(scheme)->exchange != SPW_COMPILED_EXCHANGE_RAGGED;
+    s.gathers_tokens = spw_scheme_program(scheme)->exchange != SPW_COMPILED_EXCHANGE_RAGGED;
     return s;
 }
 
@@ -276,7 +276,7 @@ static void put_saved(const symbols *s, const spw_scheme *scheme, const spw_rema
     static const char *const dense[] = {"saved_dense_query",   "saved_dense_key",
                                         "saved_dense_value",   "saved_dense_out_proj",
                                         "saved_dense_context", "saved_dense_products"};
-    const spw_compiled_layer *program = scheme->type->compiled.list(scheme);
+    const spw_compiled_layer *program = spw_scheme_program(scheme);
     const spw_remat_expert_tensors kept = spw_remat_experts(tree, program->capacity_slots, s->job->remat);
     const double layers = s->runs + s->outside * s->ends / s->tokens; /* of T tokens */
     const double rows = (double)scheme->type->memory.buffer_rows(scheme, s->shape) * layers * s->b;

@@ -5,6 +5,7 @@
 #include "sim/input/job.h"
 #include "sim/input/remat.h"
 #include "sim/input/state_law.h"
+#include "sim/input/trainer.h"
 #include "sim/memory/activation_offload.h"
 #include "sim/memory/cross_entropy.h"
 #include "sim/memory/footprint_component.h"
@@ -172,8 +173,8 @@ static double add_unfused(spw_footprint *f, const spw_job *job, const spw_layer_
 static double add_flash(spw_footprint *f, const spw_job *job, const spw_scheme *scheme,
                         const spw_layer_shape *s) {
     const spw_model *m = &job->model;
-    const bool megatron =
-        spw_is_megatron_job(job, scheme) || spw_remat_repeats(job->remat, SPW_MODULE_MLA_UP_PROJ);
+    const bool megatron = spw_scheme_around(scheme, job)->keeps_modules ||
+                          spw_remat_repeats(job->remat, SPW_MODULE_MLA_UP_PROJ);
     /* TransformerEngine's get_qkv_layout() makes values contiguous; a core that runs again does so within. */
     const bool copies = spw_megatron_has_te(job, scheme) && !m->query_gate && !spw_grid_shares_heads(job) &&
                         !spw_remat_repeats(job->remat, SPW_MODULE_CORE_ATTN);
@@ -252,7 +253,7 @@ static double add_activations(spw_footprint *f, const spw_job *job, const spw_sc
                  "%.0f T F_dense b = %.0f x %zu x %zu x %.0f%s", 1.0 + spw_footprint_ffn_kept(job),
                  1.0 + spw_footprint_ffn_kept(job), s->tokens, m->dense_ffn, b, inputs_note(job)),
              AT_DENSE_LAYER);
-        if (job->megatron.weight_gradients == SPW_FUSION_OFF && spw_is_megatron_job(job, scheme))
+        if (job->megatron.weight_gradients == SPW_FUSION_OFF && spw_scheme_around(scheme, job)->keeps_modules)
             LIVE(spw_component_add(f, "dense_weight_gradient",
                                    (double)((spw_ffn_matrices(m) - 1) * m->hidden * m->dense_ffn) /
                                        (double)spw_grid_of(job).tensor * b,
@@ -390,7 +391,9 @@ uint64_t spw_footprint_walked_peak(const spw_footprint *f, const spw_stage_peaks
     return peak;
 }
 
-bool spw_footprint_frees(const spw_scheme *scheme) { return !scheme->type->memory.shards_state; }
+bool spw_footprint_frees(const spw_scheme *scheme) {
+    return spw_scheme_trainer(scheme)->memory == SPW_MEMORY_MODEL_FREED;
+}
 
 /* Moments that do not come are not the peak. */
 static void leave_out(spw_footprint *f, uint64_t total[SPW_MOMENT_COUNT]) {
@@ -464,15 +467,14 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
         part = &cut;
     }
     const spw_state_law *law = spw_state_law_of(job);
+    const spw_compiled_layer *program = spw_scheme_program(scheme);
     if (whole) {
         const spw_status held = spw_footprint_add_state(out, job, &stage);
         if (held != SPW_OK) return held;
         if (law->by_units)
             spw_footprint_add_fsdp2(out, job, &stage, shape);
         else if (law->shares_weights)
-            spw_footprint_add_gathered(out, job, &stage,
-                                       scheme->type->compiled.list != NULL &&
-                                           scheme->type->compiled.list(scheme)->all_experts);
+            spw_footprint_add_gathered(out, job, &stage, program != NULL && program->all_experts);
         carries = out->components;
         attention = add_activations(out, part, scheme, &stage, shape);
         spw_mesh_add(job, &stage, shape, out);

@@ -258,7 +258,7 @@ static const char *why_no_megatron_time(const spw_job *job, const spw_scheme *sc
 
 const char *spw_why_no_time(const spw_job *job, const spw_scheme *scheme, const spw_fits *fits) {
     const bool megatron = spw_scheme_asks_megatron(scheme->type),
-               compiled = scheme->type->compiled.list != NULL;
+               compiled = spw_scheme_program(scheme) != NULL;
     if (!megatron && !compiled) return "schemes of PyTorch without a time model";
     if (job->cluster.gpu_generation == SPW_GPU_NONE)
         return "a cluster without GPUs: nothing of a TPU was measured";

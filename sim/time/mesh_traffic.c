@@ -232,8 +232,7 @@ spw_status spw_mesh_traffic_add(const spw_point *point, spw_step_traffic *out) {
     const spw_job *job = point->job;
     const spw_model *m = &job->model;
     const size_t tensor = spw_grid_mesh_tensor(job);
-    const spw_scheme_type *type = point->scheme->type;
-    const spw_compiled_layer *list = type->compiled.list != NULL ? type->compiled.list(point->scheme) : NULL;
+    const spw_compiled_layer *list = spw_scheme_program(point->scheme);
     const bool slots = list != NULL && list->capacity_slots;
     builder b = {job,
                  point->scheme,

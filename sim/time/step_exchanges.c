@@ -147,7 +147,7 @@ void spw_step_exchanges_add(const spw_point *point, spw_step_traffic *out) {
     const spw_job *job = point->job;
     const spw_scheme *scheme = point->scheme;
     const spw_layer_shape *s = &point->shape;
-    const spw_compiled_layer *list = scheme->type->compiled.list(scheme);
+    const spw_compiled_layer *list = spw_scheme_program(scheme);
     const spw_grid grid = spw_grid_of(job);
     const uint64_t slots =
         scheme->type->memory.buffer_rows != NULL ? scheme->type->memory.buffer_rows(scheme, s) : 0;

@@ -5,6 +5,7 @@
 #include "sim/input/megatron_keys.h"
 #include "sim/input/precision.h"
 #include "sim/input/state_law.h"
+#include "sim/input/trainer.h"
 #include "sim/memory/activation_offload.h"
 #include "sim/memory/fsdp2.h"
 #include "sim/memory/muon_dealing.h"
@@ -434,14 +435,13 @@ spw_status spw_step_traffic_of(const spw_point *point, const spw_step_stack *sta
     const spw_pipeline pipeline = spw_pipeline_of(job);
     const spw_grid grid = spw_grid_of(job);
     const size_t micro = pipeline.micro_batches;
-    const spw_compiled_layer *list =
-        scheme->type->compiled.list != NULL ? scheme->type->compiled.list(scheme) : NULL;
+    const spw_compiled_layer *list = spw_scheme_program(scheme);
     builder b = {.job = job,
                  .law = spw_state_law_of(job),
                  .out = out,
                  .tensor = grid.mesh_tensor,
-                 .gradient_bytes = scheme->type->memory.shards_state ? spw_precision_scattered(job)
-                                                                     : job->precision.gradients};
+                 .gradient_bytes = spw_scheme_trainer(scheme)->casts_gradients ? spw_precision_scattered(job)
+                                                                               : job->precision.gradients};
     if (b.law->by_units) b.gathers = spw_fsdp2_gathers_of(job);
     spw_status status = SPW_OK;
     memset(out, 0, sizeof *out);

@@ -4,6 +4,7 @@
 #include "base/progress.h"
 #include "reference/schemes/execution.h"
 #include "sim/input/job.h"
+#include "sim/input/trainer.h"
 #include "sim/routing/compose.h"
 #include "sim/schemes/selection.h"
 
@@ -60,11 +61,11 @@ static spw_status run_case(spw_verification *v, const spw_verify_case *c, spw_pr
             own.shape = one_rank(&c->shape);
         if (progress != NULL) spw_progress_update(progress, done + i);
         if (!can_run(scheme, &own.shape)) continue;
-        if (scheme->type->compiled.list == NULL &&
+        if (!spw_scheme_trainer(scheme)->takes_policies &&
             c->seed % 2 == 1) /* every other case repeats the activation */
             own.shape.remat = SPW_REMAT_MOE_ACT;
         if (c->cuts) cut_hidden(scheme, c->seed, &own.shape);
-        if (c->cuts && scheme->type->megatron.plain) { /* every third case */
+        if (c->cuts && spw_scheme_trainer(scheme)->takes_plain) { /* every third case */
             own.shape.plain_experts = c->seed % 3 == 2;
             own.shape.gelu = c->seed % 2 == 1;
         }
