@@ -54,7 +54,8 @@ static spw_status open_step(const spw_stack *stack, const spw_job *job, const sp
     out->shape = spw_compiled_cut_shape(job, &out->cut);
     out->shape.routed_gradients = tree->routed_gradients;
     out->shape.unrolled_layer = job->model.layers - job->model.moe_layers == 1;
-    spw_step_list_fill(job, scheme, &out->cut, &out->shape, tree, flavour_of(stack), stack, &out->around);
+    const spw_step_program program = {job, scheme, &out->cut, &out->shape, tree, flavour_of(stack), stack};
+    spw_step_list_fill(&program, &out->around);
     return spw_layer_build(scheme, &out->shape, flavour_of(stack), &out->layer);
 }
 

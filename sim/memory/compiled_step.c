@@ -325,20 +325,18 @@ static void put_exchange_arena(const symbols *s, const spw_scheme *scheme) {
                buffers * assignments);
 }
 
-void spw_step_list_fill(const spw_job *job, const spw_scheme *scheme, const spw_compiled_cut *cut,
-                        const spw_layer_shape *shape, const spw_remat_tree *tree, spw_flavour flavour,
-                        const spw_stack *stack, spw_step_list *out) {
+void spw_step_list_fill(const spw_step_program *p, spw_step_list *out) {
     memset(out, 0, sizeof *out);
-    const symbols s = measure(job, scheme, cut, shape, out);
+    const symbols s = measure(p->job, p->scheme, p->cut, p->shape, out);
     put_carries(&s);
     put_all_stacks(&s);
     put_pipeline(&s);
     put_dense_layers(&s);
     put_turn(&s);
-    put_states(&s, stack);
-    put_head(&s, flavour, stack->logits_kept_bytes.value);
-    put_saved(&s, scheme, tree);
-    if (flavour == SPW_FLAVOUR_XLA_APART) put_exchange_arena(&s, scheme);
+    put_states(&s, p->stack);
+    put_head(&s, p->flavour, p->stack->logits_kept_bytes.value);
+    put_saved(&s, p->scheme, p->tree);
+    if (p->flavour == SPW_FLAVOUR_XLA_APART) put_exchange_arena(&s, p->scheme);
 }
 
 double spw_step_list_sum(const spw_step_list *list, spw_step_moment moment) {
