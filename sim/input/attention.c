@@ -1,10 +1,9 @@
 #include "sim/input/attention.h"
 
-static void nothing(const spw_model *m, spw_matrices *out) { (void)m, (void)out; }
 /* Its sizes are those of grouped queries. */
 static spw_attention_widths widths(const spw_model *m) { return spw_grouped_attention.widths(m); }
 /* All its matrices are in the model's file. */
-static const spw_attention_kind listed_attention = {"grouped queries", nothing, widths};
+static const spw_attention_kind listed_attention = {"grouped queries", NULL, widths};
 
 static const spw_attention_kind *const kinds[] = {[SPW_ATTENTION_GQA] = &spw_grouped_attention,
                                                   [SPW_ATTENTION_MLA] = &spw_latent_attention,

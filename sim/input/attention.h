@@ -10,8 +10,8 @@ typedef struct spw_attention_widths {
     size_t key_dim, value_dim;         /* of a head: of queries and keys, of values */
     size_t query, key, value, context; /* which the core reads, and its output */
     size_t rotary_dim, rotated;        /* of a head that is rotated; of all that are */
-    size_t latent;                     /* low ranks that are normed and projected up; 0: none */
-    size_t apart;                      /* that go past them to the core */
+    size_t latents, latent; /* low ranks that are normed and projected up, how many and of all; 0: none */
+    size_t apart;           /* that go past them to the core */
     /* docs/schemes.md, section 7.4: written in a forward pass; kept between a layer's recomputation and its gradient, and where values
      * are copied out of the product that made them (joined: with keys). The hidden states around it are among them. */
     size_t written, kept, kept_copied;
@@ -22,8 +22,8 @@ spw_attention_widths spw_attention_widths_of(const spw_model *model);
 bool spw_attention_is_latent(const spw_model *model);
 
 typedef struct spw_attention_kind {
-    const char *words; /* "latent" */
-    void (*list)(const spw_model *model, spw_matrices *out);
+    const char *words;                                       /* "latent" */
+    void (*list)(const spw_model *model, spw_matrices *out); /* NULL: all are in the model's file */
     spw_attention_widths (*widths)(const spw_model *model);
 } spw_attention_kind;
 extern const spw_attention_kind spw_grouped_attention, spw_latent_attention;

@@ -7,6 +7,7 @@ static const spw_matrix_words queries = {.weights = "q",
                                          .tokens = "attention_input",
                                          .tokens_formula = {"TP T H b", "TP T H c", "TP T H 2 c"}},
                               keys = {.weights = "k", .weights_formula = "H kv_heads head_dim w"},
+                              gate = {.weights = "q_gate", .weights_formula = "H heads head_dim w"},
                               values = {.weights = "v", .weights_formula = "H kv_heads head_dim w"},
                               output = {.weights = "out",
                                         .weights_formula = "heads head_dim H w",
@@ -25,7 +26,7 @@ static void list(const spw_model *m, spw_matrices *out) {
     spw_matrices_add(out, true, row);
     row.name = "values", row.out = v, row.makes = SPW_MAKES_VALUES, row.words = &values;
     spw_matrices_add(out, true, row);
-    row.name = "gate of the output", row.out = q, row.makes = SPW_MAKES_GATE, row.words = NULL;
+    row.name = "gate of the output", row.out = q, row.makes = SPW_MAKES_GATE, row.words = &gate;
     spw_matrices_add(out, m->query_gate, row);
     spw_matrices_add(out, true,
                      (spw_matrix){.name = "output",

@@ -103,6 +103,7 @@ static spw_attention_widths widths(const spw_model *m) {
                                   .context = value,
                                   .rotary_dim = m->rope_dim,
                                   .rotated = (m->heads + 1) * m->rope_dim,
+                                  .latents = m->q_lora_rank > 0 ? 2 : 1,
                                   .latent = latent,
                                   .apart = m->rope_dim,
                                   .written = copied + m->heads * m->nope_dim,

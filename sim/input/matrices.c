@@ -13,8 +13,9 @@ static void add_numbers(spw_matrices *list, bool is_there, const char *name, uin
     spw_matrices_add(list, is_there, (spw_matrix){.name = name, .in = 1, .out = count, .vector = true});
 }
 
-static void add_whole(spw_matrices *list, bool is_there, const char *name, uint64_t in, uint64_t out) {
-    spw_matrices_add(list, is_there, (spw_matrix){.name = name, .in = in, .out = out});
+/* Whole on every GPU. */
+static void add_exact(spw_matrices *list, bool is_there, const char *name, uint64_t in, uint64_t out) {
+    spw_matrices_add(list, is_there, (spw_matrix){.name = name, .in = in, .out = out, .exact = true});
 }
 
 /* Those of the model's own list. */
@@ -41,15 +42,20 @@ static void add_ffn(spw_matrices *list, uint64_t in, uint64_t width, uint64_t co
 /* --- Parts --- */
 
 void spw_matrices_of_attention(const spw_model *m, spw_matrices *out) {
+    const spw_attention_kind *kind = spw_attention_kind_of(m);
     out->rows = 0;
-    spw_attention_kind_of(m)->list(m, out);
+    if (kind->list != NULL)
+        kind->list(m, out);
+    else
+        add_listed(m, SPW_IN_MIXER, 0, out);
 }
 
 void spw_matrices_of_mixer(const spw_model *m, size_t k, spw_matrices *out) {
+    const bool own = k == 0 && spw_attention_kind_of(m)->list != NULL;
     out->rows = 0;
-    if (k == 0) spw_matrices_of_attention(m, out);
+    if (own) spw_matrices_of_attention(m, out);
     add_listed(m, SPW_IN_MIXER, k, out);
-    if (k == 0 && m->attention != SPW_ATTENTION_LISTED) spw_indexer_list(m, out);
+    if (own) spw_indexer_list(m, out);
 }
 
 void spw_matrices_of_experts(const spw_model *m, size_t count, spw_matrices *out) {
@@ -62,7 +68,7 @@ void spw_matrices_of_expert(const spw_model *m, spw_matrices *out) { spw_matrice
 void spw_matrices_of_shared(const spw_model *m, spw_matrices *out) {
     out->rows = 0;
     add_ffn(out, m->hidden, m->shared_ffn, 1, !m->plain_ffn, m->ffn_bias);
-    add_whole(out, m->shared_gate, "gate of the shared experts", m->hidden, 1);
+    add_exact(out, m->shared_gate, "gate of the shared experts", m->hidden, 1);
 }
 
 void spw_matrices_of_dense(const spw_model *m, spw_matrices *out) {
@@ -75,7 +81,7 @@ size_t spw_model_choices(const spw_model *m) { return m->experts - m->replicas +
 void spw_matrices_of_router(const spw_model *m, size_t choices, bool by_id, spw_matrices *out) {
     const bool own = !m->listed_router;
     out->rows = 0;
-    add_whole(out, own, "router", m->hidden, choices);
+    add_exact(out, own, "router", m->hidden, choices);
     add_numbers(out, own && m->router_bias, "bias of the router", choices);
     add_numbers(out, own && m->selection_bias && !by_id, "bias of the choice", choices);
     add_numbers(out, own && m->router_scales, "scales", choices + m->hidden);
@@ -118,7 +124,7 @@ void spw_matrices_of_end(const spw_model *m, spw_matrices *out) {
 void spw_matrices_of_head(const spw_model *m, spw_matrices *out) {
     const uint64_t rows = m->head_rows > 0 ? m->head_rows : m->vocab;
     out->rows = 0;
-    add_whole(out, !m->tied_embeddings, "head", m->hidden, rows);
+    add_exact(out, !m->tied_embeddings, "head", m->hidden, rows);
     add_numbers(out, m->head_bias, "bias of the head", rows);
 }
 
@@ -145,11 +151,35 @@ uint64_t spw_matrices_sum_at(const spw_matrices *list, spw_matrix_place place) {
     return sum;
 }
 
+static size_t count_of(const spw_matrix *row) { return row->count > 0 ? (size_t)row->count : 1; }
+/* It reads what no row before it has read. */
+static bool is_product(const spw_matrix *row) { return !row->vector && !row->exact && !row->joined; }
+
 size_t spw_matrices_products(const spw_matrices *list) {
     size_t products = 0;
+    for (size_t i = 0; i < list->rows; i++)
+        if (is_product(&list->row[i])) products += count_of(&list->row[i]);
+    return products;
+}
+
+uint64_t spw_matrices_inputs(const spw_matrices *list, unsigned reads) {
+    uint64_t sum = 0;
     for (size_t i = 0; i < list->rows; i++) {
         const spw_matrix *row = &list->row[i];
-        if (!row->vector && !row->joined) products += row->count > 0 ? (size_t)row->count : 1;
+        if (is_product(row) && (reads & 1u << row->reads) != 0) sum += count_of(row) * row->in;
     }
-    return products;
+    return sum;
+}
+
+uint64_t spw_matrices_outputs(const spw_matrices *list) {
+    uint64_t sum = 0;
+    for (size_t i = 0; i < list->rows; i++)
+        if (!list->row[i].vector && !list->row[i].exact) sum += count_of(&list->row[i]) * list->row[i].out;
+    return sum;
+}
+
+void spw_matrices_of_module(const spw_matrices *list, unsigned module, spw_matrices *out) {
+    out->rows = 0;
+    for (size_t i = 0; i < list->rows; i++)
+        if ((list->row[i].module & module) != 0) out->row[out->rows++] = list->row[i];
 }

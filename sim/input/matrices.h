@@ -19,7 +19,8 @@ void spw_matrices_add(spw_matrices *list, bool is_there, spw_matrix row);
 
 /* Of a layer in which mixer k works; 0: the model's attention, its indexer last (SPW_IN_INDEXER). */
 void spw_matrices_of_mixer(const spw_model *model, size_t k, spw_matrices *out);
-/* Of the model's own attention what follows from fields alone, without what its file added and without an indexer. */
+/* Of the model's own attention what follows from fields alone, without what its file added and without an indexer; where its file
+ * has all of them, these. */
 void spw_matrices_of_attention(const spw_model *model, spw_matrices *out);
 /* `count` equal routed experts; one. */
 void spw_matrices_of_experts(const spw_model *model, size_t count, spw_matrices *out);
@@ -41,7 +42,18 @@ void spw_matrices_of_head(const spw_model *model, spw_matrices *out);
 uint64_t spw_matrices_sum(const spw_matrices *list);
 uint64_t spw_matrices_sum_whole(const spw_matrices *list);
 uint64_t spw_matrices_sum_at(const spw_matrices *list, spw_matrix_place place);
-/* Products: rows that are no vectors, joined ones counted once. */
+/* Products that a recipe casts: rows that are no vectors, joined ones counted once. */
 size_t spw_matrices_products(const spw_matrices *list);
+/* Elements a token that they read, of what any bit 1 << spw_matrix_reads says; that they make. */
+uint64_t spw_matrices_inputs(const spw_matrices *list, unsigned reads);
+uint64_t spw_matrices_outputs(const spw_matrices *list);
+enum {
+    SPW_OF_INPUT = 1u << SPW_READS_INPUT,
+    SPW_OF_LATENT = 1u << SPW_READS_LATENT,
+    SPW_OF_RESULT = 1u << SPW_READS_RESULT,
+    SPW_OF_ANY = SPW_OF_INPUT | SPW_OF_LATENT | SPW_OF_RESULT
+};
+/* Rows that one of Megatron-Core's modules runs again. */
+void spw_matrices_of_module(const spw_matrices *list, unsigned module, spw_matrices *out);
 
 #endif

@@ -5,6 +5,10 @@
 
 void spw_matrix_add(spw_model *m, spw_matrix row) {
     if (row.in == 0 || row.out == 0) return;
+    if (row.cut == SPW_CUT_INPUTS)
+        row.reads = SPW_READS_RESULT;
+    else if (!row.vector && row.in != m->hidden)
+        row.reads = SPW_READS_LATENT;
     if (m->matrices < SPW_MODEL_MATRICES) m->matrix[m->matrices] = row;
     m->matrices++;
 }

@@ -59,6 +59,7 @@ typedef struct spw_matrix {
     bool vector; /* a norm, a bias, a convolution, a table: Adam's, not Muon's */
     bool joined; /* one product with the row before it under Megatron-Core and TransformerEngine */
     bool norm;   /* a vector that scales what it norms, and keeps a number a token */
+    bool exact;  /* of no recipe's format: PyTorch's own product, whatever others are in */
     spw_matrix_reads reads;
     spw_matrix_use makes;
     uint64_t apart;  /* of `out`, what is no latent: goes past the norm and the matrix behind it */
@@ -68,7 +69,7 @@ typedef struct spw_matrix {
 
 typedef struct spw_model spw_model;
 
-/* Adds a row; SPW_MODEL_MATRICES of them are too many, and spw_model_parse() refuses the model. */
+/* Adds a row, which reads what its cut and its inputs say; SPW_MODEL_MATRICES of them are too many, and spw_model_parse() refuses the model. */
 void spw_matrix_add(spw_model *model, spw_matrix row);
 /* Is it a row of that place, and in a mixer of that one? */
 bool spw_matrix_is_at(const spw_matrix *row, spw_matrix_place place, size_t mixer);
