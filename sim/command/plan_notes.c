@@ -6,6 +6,8 @@
 #include "sim/input/job.h"
 #include "sim/input/precision.h"
 #include "sim/input/stack.h"
+#include "sim/input/state_law.h"
+#include "sim/input/trainer.h"
 #include "sim/memory/assumed_layout.h"
 #include "sim/memory/cross_entropy.h"
 #include "sim/memory/footprint_check.h"
@@ -210,8 +212,7 @@ static void print_batch(const spw_job *job, FILE *out) {
         fprintf(out, "batch     %zu sequences of all GPUs in a step, %zu of %s\n", job->global_batch,
                 job->sequences_per_gpu[0],
                 job->pipeline > 1 ? "a data-parallel rank" : spw_grid_tokens_of(job));
-    if (job->micro_batches <= 1 && most > 1 && job->optimizer != SPW_OPTIMIZER_SHARDED &&
-        job->part == SPW_PART_WHOLE)
+    if (job->micro_batches <= 1 && most > 1 && spw_state_is_megatron(job))
         fprintf(out,
                 "%-*sall of a step in one micro-batch; recipes of Megatron-Core take 1 or 2 sequences each: "
                 "--micro-batches %zu\n",
@@ -255,7 +256,7 @@ void spw_plan_print_doubts(const spw_plan_view *v, FILE *out) {
     spw_print_model_doubts(&job->model, "model     ", out);
     if (!v->details) print_layout(v, out);
     print_batch(job, out);
-    if (v->schemes_unsaid && v->request->scheme[0].type->megatron.splits)
+    if (v->schemes_unsaid && spw_scheme_trainer(&v->request->scheme[0])->takes_splits)
         fprintf(out, "schemes   Megatron-Core's, as nobody named one; MaxText's: --scheme gmm\n");
     else if (v->schemes_unsaid)
         fprintf(out,

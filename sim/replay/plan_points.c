@@ -130,7 +130,7 @@ static double dense_step(const spw_plan_request *q, const spw_job *job, size_t s
 double spw_plan_break_even_factor(const spw_plan_request *q, const spw_result_row *row) {
     spw_job job;
     double low = 0.5, high = 16.0;
-    if (!row->timed || row->scheme.type->compiled.list == NULL || q->time_stack == NULL ||
+    if (!row->timed || spw_scheme_program(&row->scheme) == NULL || q->time_stack == NULL ||
         split_job(q->job, row->expert, &job) != SPW_OK)
         return NAN;
     if (!(dense_step(q, &job, row->sequences, low) < row->time.step_s) ||

@@ -161,6 +161,7 @@ static int library(const spw_scheme *scheme) {
 
 const spw_scheme_type spw_scheme_deepep = {
     .name = "deepep",
+    .trainer = SPW_TRAINER_PYTORCH,
     .library = library,
     .about.summary = "DeepEP in PyTorch: a token is sent once a rank, tensors have the rows that arrive",
     .about.section = "event list of the scheme (4.4)",

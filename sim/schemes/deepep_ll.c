@@ -122,6 +122,7 @@ static int library(const spw_scheme *scheme) {
 
 const spw_scheme_type spw_scheme_deepep_ll = {
     .name = "deepep-ll",
+    .trainer = SPW_TRAINER_PYTORCH,
     .library = library,
     .about.summary = "DeepEP low latency: a message a choice, into slots for every source rank and expert",
     .about.section = "event list of the scheme (4.5)",

@@ -169,9 +169,9 @@ static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
 
 const spw_scheme_type spw_scheme_dense = {
     .name = "dense",
+    .trainer = SPW_TRAINER_MAXTEXT,
     .about.summary =
         "MaxText dense_matmul: a fixed number of slots a sequence and expert, the rest is dropped",
-    .memory.shards_state = true,
     .memory.any_device = true,
     .about.section = "event list of the scheme (1)",
     .about.source = "AI-Hypercomputer/maxtext src/maxtext/layers/moe.py dense_matmul",

@@ -75,6 +75,7 @@ static int library(const spw_scheme *scheme) {
 
 const spw_scheme_type spw_scheme_hybrid_ep = {
     .name = "hybrid-ep",
+    .trainer = SPW_TRAINER_PYTORCH,
     .library = library,
     .about.summary =
         "HybridEP under Megatron-Core: rows come permuted to the experts, within a budget if one is set",

@@ -118,6 +118,7 @@ static void balance(const spw_scheme *scheme, const spw_layer_shape *s, spw_rank
 
 const spw_scheme_type spw_scheme_megablocks = {
     .name = "megablocks",
+    .trainer = SPW_TRAINER_PYTORCH,
     .about.summary = "MegaBlocks dropless MoE: every choice travels by itself, memory follows what arrives",
     .about.section = "event list of the scheme (6.1)",
     .about.source = "databricks/megablocks megablocks/layers/{moe,dmoe,glu}.py, megablocks/ops",

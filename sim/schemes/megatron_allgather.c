@@ -160,6 +160,7 @@ static void balance(const spw_scheme *scheme, const spw_layer_shape *s, spw_rank
 
 const spw_scheme_type spw_scheme_megatron_allgather = {
     .name = "megatron-allgather",
+    .trainer = SPW_TRAINER_MEGATRON,
     .about.summary =
         "Megatron-Core, all-gather dispatcher: all tokens to all ranks, rows of what a rank's experts get",
     .about.section = "event list of the scheme (5.3)",
@@ -168,7 +169,7 @@ const spw_scheme_type spw_scheme_megatron_allgather = {
     .options = options,
     .routing.factor = "capacity_factor",
     .routing.worst_factor = spw_megatron_worst_factor,
-    .megatron = {true, SPW_MEGATRON_ALL_GATHER, .offloads = true, .splits = true, .plain = true},
+    .megatron = {true, SPW_MEGATRON_ALL_GATHER, .offloads = true},
     .memory.layer = layer,
     .values.weighted_activation = true,
     .traffic.exchanges = exchanges,

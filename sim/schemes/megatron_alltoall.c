@@ -487,6 +487,7 @@ static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
 
 const spw_scheme_type spw_scheme_megatron_alltoall = {
     .name = "megatron-alltoall",
+    .trainer = SPW_TRAINER_MEGATRON,
     .about.summary = "Megatron-Core, all-to-all dispatcher: every choice is sent, buffers of what arrives",
     .about.section = "event list of the scheme (5.2)",
     .about.source =
@@ -495,8 +496,7 @@ const spw_scheme_type spw_scheme_megatron_alltoall = {
     .routing.factor = "capacity_factor",
     .routing.worst_factor = spw_megatron_worst_factor,
     .megatron = {true, SPW_MEGATRON_ALL_TO_ALL, .as_timed = is_unpadded, .fills_slots = fills_slots,
-                 .as_bare = is_unpadded, .fp8 = true, .freezes = true, .offloads = true, .splits = true,
-                 .plain = true},
+                 .as_bare = is_unpadded, .fp8 = true, .freezes = true, .offloads = true},
     .memory.layer = layer,
     .values.weighted_activation = true,
     .traffic.exchanges = spw_megatron_alltoall_exchanges,

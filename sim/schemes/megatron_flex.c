@@ -94,6 +94,7 @@ static int library(const spw_scheme *scheme) {
 
 const spw_scheme_type spw_scheme_megatron_flex = {
     .name = "megatron-flex",
+    .trainer = SPW_TRAINER_MEGATRON,
     .library = library,
     .about.summary =
         "Megatron-Core, flex dispatcher: DeepEP or HybridEP, a token once a rank, buffers of what arrives",
@@ -104,7 +105,7 @@ const spw_scheme_type spw_scheme_megatron_flex = {
     .routing.factor = "capacity_factor",
     .routing.worst_factor = spw_megatron_worst_factor,
     .megatron = {true, SPW_MEGATRON_TOKENS, .as_timed = is_unpadded, .arrives_sorted = is_hybrid, .fp8 = true,
-                 .freezes = true, .offloads = true, .splits = true, .plain = true},
+                 .freezes = true, .offloads = true},
     .memory.layer = layer,
     .values.weighted_activation = true,
     .traffic.by_node = true,

@@ -122,6 +122,7 @@ static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
 
 const spw_scheme_type spw_scheme_megatron_ncclep = {
     .name = "megatron-ncclep",
+    .trainer = SPW_TRAINER_MEGATRON,
     .about.summary =
         "Megatron-Core, flex dispatcher with NCCL EP: rows come permuted, into as many as arrive or a fixed "
         "number; a step that overflows runs again",
@@ -137,7 +138,7 @@ const spw_scheme_type spw_scheme_megatron_ncclep = {
     .routing.may_drop = may_drop,
     .routing.flow = flow,
     .routing.balance = balance,
-    .megatron = {.dispatcher = SPW_MEGATRON_TOKENS, .fp8 = true, .splits = true, .plain = true},
+    .megatron = {.dispatcher = SPW_MEGATRON_TOKENS, .fp8 = true},
     .memory.layer = layer,
     .memory.buffer_rows = buffer_rows,
     .memory.buffer_formula = "P_align(P_64(T) K rank_capacity)",

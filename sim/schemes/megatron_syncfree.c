@@ -134,6 +134,7 @@ static int library(const spw_scheme *scheme) {
 
 const spw_scheme_type spw_scheme_megatron_syncfree = {
     .name = "megatron-syncfree",
+    .trainer = SPW_TRAINER_MEGATRON,
     .library = library,
     .about.summary =
         "Megatron-Core without host synchronization: HybridEP into fixed buffers, paged stash if set, a step "
@@ -145,7 +146,7 @@ const spw_scheme_type spw_scheme_megatron_syncfree = {
     .routing.factor = "rank_capacity",
     .routing.worst_factor = worst_factor,
     .megatron = {true, SPW_MEGATRON_TOKENS, .as_timed = is_unpadded, .arrives_sorted = always, .unread = true,
-                 .fp8 = true, .splits = true, .plain = true},
+                 .fp8 = true},
     .memory.layer = layer,
     .memory.buffer_rows = buffer_rows,
     .memory.pool = pool,

@@ -220,8 +220,8 @@ static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
 
 const spw_scheme_type spw_scheme_moe_dedup = {
     .name = "moe-dedup",
+    .trainer = SPW_TRAINER_MAXTEXT_LAYERS,
     .about.summary = "ROCm MaxText moe_dedup: a row a token and rank, expanded into tiers of fixed capacity",
-    .memory.shards_state = true,
     .about.section = "event list of the scheme (3.6)",
     .about.source = "ROCm/maxtext 54afa8f9 src/maxtext/layers/moe_dedup.py, moe.py",
     .options = options,

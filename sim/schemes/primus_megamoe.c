@@ -152,6 +152,7 @@ static spw_status check_kernels(const spw_scheme *scheme, const spw_layer_shape 
 
 const spw_scheme_type spw_scheme_primus_megamoe = {
     .name = "primus-megamoe",
+    .trainer = SPW_TRAINER_PRIMUS,
     .about.summary = "Primus' MegaMoE: dispatch and combine within the experts' products, rows in a pool for "
                      "the worst case",
     .about.section = "event list of the scheme (3.7)",

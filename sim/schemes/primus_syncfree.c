@@ -85,6 +85,7 @@ static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
 
 const spw_scheme_type spw_scheme_primus_syncfree = {
     .name = "primus-syncfree",
+    .trainer = SPW_TRAINER_PRIMUS,
     .about.summary =
         "Primus on Megatron-Core without host synchronization: received, at level 3 permuted, for the "
         "worst case",

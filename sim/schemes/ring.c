@@ -154,9 +154,9 @@ static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
 
 const spw_scheme_type spw_scheme_ring = {
     .name = "ring",
+    .trainer = SPW_TRAINER_MAXTEXT,
     .about.summary =
         "MaxText ring of experts: all-gather the tokens, compute the own experts, reduce-scatter",
-    .memory.shards_state = true,
     .memory.any_device = true,
     .about.section = "event list of the scheme (2.6)",
     .about.source = "AI-Hypercomputer/maxtext src/maxtext/layers/moe.py roe_ag_and_route",

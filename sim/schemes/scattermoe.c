@@ -84,6 +84,7 @@ static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_c
 
 const spw_scheme_type spw_scheme_scattermoe = {
     .name = "scattermoe",
+    .trainer = SPW_TRAINER_PYTORCH,
     .about.summary = "ScatterMoE on one rank: products that gather and scatter themselves",
     .about.section = "event list of the scheme (6.3)",
     .about.source = "shawntan/scattermoe scattermoe/{parallel_experts,mlp}.py",

@@ -161,6 +161,7 @@ static void balance(const spw_scheme *scheme, const spw_layer_shape *s, spw_rank
 
 const spw_scheme_type spw_scheme_sonicmoe = {
     .name = "sonicmoe",
+    .trainer = SPW_TRAINER_PYTORCH,
     .about.summary = "SonicMoE on one rank: keeps the pre-activation only; token rounding fills whole tiles",
     .about.section = "event list of the scheme (6.4)",
     .about.source = "Dao-AILab/sonic-moe sonicmoe/functional, benchmarks/moe-token-rounding.py",

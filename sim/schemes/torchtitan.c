@@ -125,6 +125,7 @@ static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_c
 
 const spw_scheme_type spw_scheme_torchtitan = {
     .name = "torchtitan",
+    .trainer = SPW_TRAINER_TORCHTITAN,
     .about.summary =
         "torchtitan: every choice travels by itself, grouped products, scores multiply what returns",
     .about.section = "event list of the scheme (6.5)",
@@ -132,7 +133,6 @@ const spw_scheme_type spw_scheme_torchtitan = {
         "pytorch/torchtitan torchtitan/models/common/{moe,token_dispatcher}.py AllToAllTokenDispatcher",
     .options = options,
     .memory.layer = layer,
-    .memory.fsdp2 = true,
     .memory.weight_gradients = true,
     .megatron.by_parts = true,
     .traffic.exchanges = spw_row_exchanges,

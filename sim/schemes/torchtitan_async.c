@@ -117,6 +117,7 @@ static spw_status check_kernels(const spw_scheme *scheme, const spw_layer_shape 
 
 const spw_scheme_type spw_scheme_torchtitan_async = {
     .name = "torchtitan-async",
+    .trainer = SPW_TRAINER_TORCHTITAN,
     .about.summary =
         "torchtitan with minimal async EP: every choice is copied into the receiver's symmetric memory, "
         "for the worst case",
@@ -125,7 +126,6 @@ const spw_scheme_type spw_scheme_torchtitan_async = {
                     "models/common/token_dispatcher.py MinimalAsyncEPTokenDispatcher",
     .options = options,
     .memory.layer = layer,
-    .memory.fsdp2 = true,
     .memory.weight_gradients = true,
     .memory.buffer_rows = buffer_rows,
     .memory.buffer_formula = "R T min(e, K)",

@@ -128,6 +128,7 @@ static int library(const spw_scheme *scheme) {
 
 const spw_scheme_type spw_scheme_torchtitan_hybridep = {
     .name = "torchtitan-hybridep",
+    .trainer = SPW_TRAINER_TORCHTITAN,
     .library = library,
     .about.summary =
         "torchtitan with HybridEP: rows come permuted, as many as arrive or a part of the worst case",
@@ -137,7 +138,6 @@ const spw_scheme_type spw_scheme_torchtitan_hybridep = {
         "HybridEPTokenDispatcher",
     .options = options,
     .memory.layer = layer,
-    .memory.fsdp2 = true,
     .memory.weight_gradients = true,
     .memory.buffer_rows = buffer_rows,
     .memory.buffer_formula = "P_pad(R T min(e, K) capacity)",

@@ -258,6 +258,7 @@ static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
 
 const spw_scheme_type spw_scheme_tutel = {
     .name = "tutel",
+    .trainer = SPW_TRAINER_PYTORCH,
     .about.summary = "Tutel: a number of places an expert and rank, first choices first, equal exchanges",
     .about.section = "event list of the scheme (6.2)",
     .about.source =

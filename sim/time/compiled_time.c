@@ -35,8 +35,7 @@ typedef struct prediction {
 } prediction;
 
 bool spw_compiled_time_covers(const spw_job *job, const spw_scheme *scheme) {
-    const spw_compiled_layer *program =
-        scheme->type->compiled.list != NULL ? scheme->type->compiled.list(scheme) : NULL;
+    const spw_compiled_layer *program = spw_scheme_program(scheme);
     const bool timed = program != NULL && /* no program of ragged_dot behind DeepEP ever ran */
                        !(program->masked_operands && program->exchange == SPW_COMPILED_EXCHANGE_LIBRARY);
     spw_compiled_cut cut;
@@ -262,8 +261,7 @@ static double idle_seconds(const prediction *p) {
     const spw_layer_shape *s = &p->shape;
     const double most = (double)s->worst_rows, here = fmin((double)s->node_ranks, (double)s->ranks);
     spw_routing_layer idle = p->load.layer[0];
-    if (p->request->scheme->type->compiled.list(p->request->scheme)->capacity_slots)
-        return routed_seconds(p, &idle);
+    if (p->list->capacity_slots) return routed_seconds(p, &idle);
     idle.rows = idle.tiled_rows = most;
     if (p->list->exchange == SPW_COMPILED_EXCHANGE_RAGGED) {
         idle.link_rows = most * (here - 1.0) / (double)s->ranks;
@@ -337,7 +335,7 @@ spw_status spw_compiled_time_predict(const spw_time_request *q, spw_timeline *ou
             "scheme '%s', tensor %zu, remat %s: times are modelled of programs that XLA compiles whole "
             "with a remat policy, with tensor and context of remat full and optimizer sharded alone",
             q->scheme->text, q->job->tensor, spw_remat_name(q->job->remat));
-    p.list = q->scheme->type->compiled.list(q->scheme);
+    p.list = spw_scheme_program(q->scheme);
     const spw_point point = spw_point_of(q->job, q->scheme, q->sequences);
     p.shape = point.shape;
     p.point = point;

@@ -175,8 +175,7 @@ static void fill_popular(spw_counts *c, const spw_layer_shape *s, const double *
 
 /* GPUs of a mesh's tensor group count as one. */
 static spw_placement placement_of(const spw_job *job) {
-    const size_t sharers = spw_grid_is_mesh(job) ? 1 : spw_grid_of(job).expert_tensor,
-                 group = job->expert * sharers;
+    const size_t sharers = spw_grid_of(job).expert_sharers, group = job->expert * sharers;
     return (spw_placement){group * job->fsdp, group, job->cluster.gpus_per_node, job->model.experts, sharers};
 }
 
