@@ -511,6 +511,7 @@ spw_status spw_command_plan(int argc, char **argv) {
                                 .all = o->all,
                                 .details = o->search.details,
                                 .schemes_unsaid = o->job.schemes_unsaid,
+                                .split_unsaid = o->job.split_unsaid,
                                 .batch_unsaid = o->job.batch_unsaid};
     if (o->chrome != NULL && spw_process_is_first())
         SPW_TRY(spw_chrome_trace_write(&result, &settings, o->chrome));

@@ -449,6 +449,8 @@ static spw_status finish(spw_job_options *o) {
             SPW_EARG, "no job given; write --job FILE (examples are in sim/jobs/), or --model and --cluster");
     if (o->sequences != NULL) SPW_TRY(set_sequences(o, o->sequences));
     if (o->scheme_texts > 0) SPW_TRY(list_schemes(o));
+    o->split_unsaid =
+        !file && o->expert_parallel == NULL && !has_key(o, "parallel.expert") && !has_key(o, "parallel.fsdp");
     o->schemes_unsaid = !file && o->scheme_texts == 0 && !has_key(o, "schemes");
     status = read_job(o);
     if (status != SPW_OK) SPW_TRY(hint_framework(o, status));
