@@ -229,14 +229,16 @@ static void print_split(const spw_plan_view *v, FILE *out) {
     const spw_cluster *c = &v->request->job->cluster;
     if (!v->split_unsaid || spw_job_gpus(v->request->job) == 1) return;
     fprintf(out, "split     EP %zu, as nobody said otherwise", r->expert);
+    const size_t gpus = spw_job_gpus(v->request->job), node = c->gpus_per_node,
+                 part = node / r->expert * r->expert; /* GPUs of a node in whole groups */
     if (r->straddling > 0)
-        fprintf(out,
-                "; %zu of %zu groups of %zu GPUs straddle nodes of %zu, which costs time: --cluster "
-                "%.*s:%zux%zu has whole groups",
-                r->straddling, r->groups, r->expert, c->gpus_per_node, (int)strcspn(c->name, "-"), c->name,
-                r->expert, spw_job_gpus(v->request->job) / r->expert);
+        fprintf(out, "; %zu of %zu groups straddle nodes of %zu GPUs, which costs time", r->straddling,
+                r->groups, node);
     else
         fprintf(out, "; others: --expert-parallel all, with pipeline stages too: --search");
+    if (r->straddling > 0 && part > 0)
+        fprintf(out, ": --cluster %.*s:%zux%zu has whole groups", (int)strcspn(c->name, "-"), c->name, part,
+                gpus % part == 0 ? gpus / part : c->nodes);
     fprintf(out, "\n");
 }
 
