@@ -184,6 +184,10 @@ spw_status spw_scheme_parse(const char *text, spw_scheme *out) {
     return SPW_OK;
 }
 
+bool spw_scheme_is_same(const spw_scheme *a, const spw_scheme *b) {
+    return a->type == b->type && memcmp(a->option, b->option, sizeof a->option) == 0; /* NAN: not given */
+}
+
 double spw_scheme_option_value(const spw_scheme *scheme, const char *name) {
     for (size_t i = 0; scheme->type->options[i].name != NULL; i++) {
         if (strcmp(scheme->type->options[i].name, name) == 0) return scheme->option[i];
