@@ -4,54 +4,23 @@ weight of its own, against numbers_kept.tsv. It proves nothing right; it shows w
 
 numbers_kept.py SPILLWAY SCRATCH ROOT [--accept]      numbers_kept.py SPILLWAY SCRATCH ROOT --show JOB prints all numbers of one"""
 import json
-import math
 import os
 import pathlib
 import random
 import sys
-import zlib
 
 import numpy as np
 
+from kept_sums import compare, numbers, sums
 from oracle_run import Oracle
 from random_jobs import Job
 from replay_case import Case, Tokens
 
 program, scratch, root = sys.argv[1], pathlib.Path(sys.argv[2]) / "numbers_kept", pathlib.Path(sys.argv[3])
 scratch.mkdir(parents=True, exist_ok=True)
-kept_at = root / "tests/oracle/numbers_kept.tsv"
 show = sys.argv[sys.argv.index("--show") + 1] if "--show" in sys.argv else None
 os.environ["OMP_NUM_THREADS"] = "1"  # short questions, whose threads would wait for each other
 oracle = Oracle(program, "numbers_kept")
-WITHIN = 1e-9
-UNSTABLE = {"seconds", "version", "made_by"}  # and what a row says of files
-
-
-def numbers(value, path=()):
-    """Of a JSON, with where they stand; a word counts by its letters, a sentence not."""
-    if isinstance(value, dict):
-        for key, part in value.items():
-            if key not in UNSTABLE:
-                yield from numbers(part, (*path, key))
-    elif isinstance(value, list):
-        for place, part in enumerate(value):
-            yield from numbers(part, (*path, str(place)))
-    elif isinstance(value, str):
-        if " " not in value and "/" not in value:
-            yield path, float(zlib.crc32(value.encode()) % 10007)
-    else:
-        yield path, 0.5 if value is None else float(value)
-
-
-def sums(answer):
-    """group -> its sum. A group is a part of a row, as memory, the rest of the rows, or a part beside them; asinh, as numbers are of all sizes."""
-    groups = {}
-    for path, value in numbers(answer):
-        parts = [part for part in path if not part.isdigit()]
-        group = ".".join(parts[:2]) if parts[0] == "rows" and len(parts) > 2 else parts[0] if len(path) > 1 else ""
-        weight = 1 + zlib.crc32(".".join(path).encode()) / 2**32
-        groups[group] = groups.get(group, 0.0) + weight * math.asinh(value)
-    return groups
 
 
 def answers():
@@ -65,6 +34,10 @@ def answers():
             yield f"random{number}.explain", ["explain", *words, "--traffic"]
     for number, words in enumerate(PLANS):
         yield f"plan{number}", ["plan", *words.split(), "--format", "json", "--routing-tokens", "20000"]
+    for path in sorted((root / "sim/models").glob("*.json")):
+        yield f"model.{path.stem}", ["model", path.stem, "--format", "json"]
+    for number, words in enumerate(SCORES):
+        yield f"score{number}", ["score", *[root / "notebooks_data" / word if word.endswith(".csv") else word for word in words.split()], "--format", "json"]
     for number, (trace, job, words) in enumerate(replays()):
         yield f"replay{number}", ["replay", trace, "--job", job, *words.split(), "--format", "json"]
 
@@ -91,6 +64,12 @@ PLANS = [
     "--model deepseek-v3.2 --cluster h200:8x32 --set parallel.expert=64 --optimizer distributed --scheme megatron-alltoall",
     "--model qwen3-30b-a3b --cluster h200:8x4 --scheme megatron-alltoall --optimizer distributed --set finetune.frozen=base --set finetune.lora_rank=16",
 ]
+
+
+SCORES = ["compiled/maxtext_pipeline.csv", "compiled/maxtext_fp32.csv", "published/deepseek3_mi355x_2026_05.csv", "measured/megatron_h200_reserved.csv",
+          "measured/megatron_h200_runs.csv", "measured/megatron_h200_phases.csv", "measured/megatron_h200_shapes.csv", "measured/megatron_h200_two_ranks.csv",
+          "figures/sonicmoe_figures_digitised.csv", "kernels/h200_dispatch.csv", "kernels/h200_layer.csv",
+          "judged/deepseek3_mi355x_pipeline.csv"]
 
 
 def replays():
@@ -122,13 +101,12 @@ def replays():
 
 
 def main():
-    now, refused = {}, []
+    now = {}
     for name, words in answers():
         if show and name != show:
             continue
         done = oracle.call(*words)
         if done.returncode > 1:
-            refused.append(name)
             now[f"{name}\trefused"] = float(done.returncode)
             if show or "--accept" in sys.argv and not name.startswith("random"):
                 print(name, done.stderr)
@@ -139,16 +117,7 @@ def main():
         now.update((f"{name}\t{group}", value) for group, value in sums(answer).items())
     if show:
         return
-    if "--accept" in sys.argv:
-        kept_at.write_text("# job, group of its answer, sum: tests/oracle/numbers_kept.py --accept\n" +
-                           "".join(f"{name}\t{value:.10g}\n" for name, value in now.items()))
-        print(f"{len(now)} sums, {len(refused)} jobs refused")
-        return
-    kept = {name: float(value) for line in kept_at.read_text().splitlines()[1:] for name, value in [line.rsplit("\t", 1)]}
-    for name in kept.keys() | now.keys():
-        a, b = kept.get(name), now.get(name)
-        oracle.check(a is not None and b is not None and abs(a - b) <= WITHIN * max(abs(a), 1.0), f"{name}: {b}, was {a}")
-    oracle.finish(800)
+    compare(oracle, now, root / "tests/oracle/numbers_kept.tsv", 800)
 
 
 main()

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Pages of six answers that stand in pages_kept/, so that only what makes pages changes them: a sum a group of a kind of mark, and of texts, in which every number and every word has a weight by its place, against pages_kept.tsv. What the numbers mean is held by report_oracle.
+"""Pages of six answers that stand in pages_kept/, so that only what makes pages changes them: a sum a kind of mark in a section, and of its
+texts, in which every number and word has a weight by its place, against pages_kept.tsv. What the numbers mean is held by report_oracle.
 
 pages_kept.py SPILLWAY SCRATCH ROOT [--accept]"""
 import gzip
@@ -10,16 +11,16 @@ import re
 import sys
 import zlib
 
+from kept_sums import compare
 from oracle_run import Oracle
 
 program, folder, root = sys.argv[1], pathlib.Path(sys.argv[2]) / "pages_kept", pathlib.Path(sys.argv[3])
 folder.mkdir(parents=True, exist_ok=True)
-kept_at, oracle = root / "tests/oracle/pages_kept.tsv", Oracle(program, "pages_kept")
+oracle = Oracle(program, "pages_kept")
 PAGES = {"plan": ["plan.json"], "plan drops": ["plan.json", "--drop-at-most", "60"], "megatron": ["megatron.json"], "search": ["search.json"],
          "replay": ["replay.h5"], "allocator": ["allocator.h5"], "stages": ["stages.h5"], "plan beside": ["megatron.json", "--replay", "stages.h5"],
          "two plans": ["plan.json", "megatron.json"], "two searches": ["search.json", "plan.json"], "two replays": ["replay.h5", "allocator.h5"]}
 WORD = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?|[^\W\d]+")
-WITHIN = 1e-9
 
 
 class Sums(html.parser.HTMLParser):
@@ -70,16 +71,7 @@ def main():
         oracle.must("report", *[folder / word if "." in word else word for word in words], "--output", page)
         text = re.sub(r"spillway \d+\.\d+\.\d+", "", page.read_text().replace(str(folder) + "/", ""))
         now.update((f"{name}\t{group}", value) for group, value in Sums(text).sums.items())
-    if "--accept" in sys.argv:
-        kept_at.write_text("# page, section, group of its marks, sum: tests/oracle/pages_kept.py --accept\n" +
-                           "".join(f"{name}\t{value:.10g}\n" for name, value in now.items()))
-        print(f"{len(now)} sums")
-        return
-    kept = {name: float(value) for line in kept_at.read_text().splitlines()[1:] for name, value in [line.rsplit("\t", 1)]}
-    for name in kept.keys() | now.keys():
-        a, b = kept.get(name), now.get(name)
-        oracle.check(a is not None and b is not None and abs(a - b) <= WITHIN * max(abs(a), 1.0), f"{name}: {b}, was {a}")
-    oracle.finish(300)
+    compare(oracle, now, root / "tests/oracle/pages_kept.tsv", 300)
 
 
 main()
