@@ -224,6 +224,25 @@ static void print_batch(const spw_job *job, FILE *out) {
                 job->finetune.lora_rank);
 }
 
+/* The expert-parallel size that a plan takes by itself: the largest of a node's GPUs that divides experts and GPUs. */
+static void print_split(const spw_plan_view *v, FILE *out) {
+    const spw_result_row *r = &v->result->row[0];
+    const spw_cluster *c = &v->request->job->cluster;
+    if (!v->split_unsaid || spw_job_gpus(v->request->job) == 1) return;
+    fprintf(out, "split     EP %zu, as nobody said otherwise", r->expert);
+    const size_t gpus = spw_job_gpus(v->request->job), node = c->gpus_per_node,
+                 part = node / r->expert * r->expert; /* GPUs of a node in whole groups */
+    if (r->straddling > 0)
+        fprintf(out, "; %zu of %zu groups straddle nodes of %zu GPUs, which costs time", r->straddling,
+                r->groups, node);
+    else
+        fprintf(out, "; others: --expert-parallel all, with pipeline stages too: --search");
+    if (r->straddling > 0 && part > 0)
+        fprintf(out, ": --cluster %.*s:%zux%zu has whole groups", (int)strcspn(c->name, "-"), c->name, part,
+                gpus % part == 0 ? gpus / part : c->nodes);
+    fprintf(out, "\n");
+}
+
 /* The layout without which Megatron-Core refuses the job, of the point that is fastest, or else needs least. */
 static void print_layout(const spw_plan_view *v, FILE *out) {
     const spw_result_answers *a = &v->result->answers;
@@ -261,6 +280,7 @@ void spw_plan_print_doubts(const spw_plan_view *v, FILE *out) {
     else if (v->schemes_unsaid)
         fprintf(out,
                 "schemes   MaxText's, as nobody named one; Megatron-Core's: --scheme megatron-alltoall\n");
+    print_split(v, out);
     if (v->batch_unsaid)
         fprintf(out, "batch     1 sequence a GPU, as nobody said otherwise; more may be much faster: "
                      "--sequences-per-gpu 1,2,4,8,16,32\n");

@@ -1,5 +1,6 @@
 #include "sim/memory/footprint.h"
 
+#include "sim/input/attention.h"
 #include "sim/input/compiled_layer.h"
 #include "sim/input/grid.h"
 #include "sim/input/job.h"
@@ -76,7 +77,7 @@ static size_t attention_unneeded(const spw_job *job) {
     const spw_model *m = &job->model;
     const bool adapts = spw_finetune_adapts(&job->finetune, SPW_LORA_ATTENTION);
     if (job->finetune.frozen != SPW_FROZEN_BASE || adapts) return 0;
-    return m->attention == SPW_ATTENTION_MLA ? m->hidden + m->q_lora_rank + m->kv_lora_rank : m->hidden;
+    return m->hidden + spw_attention_widths_of(m).latent;
 }
 static size_t attention_adapter_elements(const spw_job *job) {
     const size_t tensor = spw_grid_of(job).tensor, rank = job->finetune.lora_rank;
@@ -88,17 +89,11 @@ static size_t attention_adapter_elements(const spw_job *job) {
 }
 
 /* Elements A a token of one attention block keeps between its recomputation and its gradient, without the [S,
- * S] scores, which flash attention never forms; plus one fp32 log-sum-exp a head (7.4). joins_keys: values are copied out of MLA's
- * up projection as keys are, and its output goes; else it stays, of which keys and values are counted: what is left is nope.
- * copies: so are GQA's values out of the fused product of queries, keys and values, which is then let go. */
+ * S] scores, which flash attention never forms; plus one fp32 log-sum-exp a head (7.4). joins_keys: values are copied out of the up
+ * projection of a latent as keys are, and its output goes; copies: so are those of grouped queries out of their fused product. */
 static size_t attention_elements(const spw_model *m, bool joins_keys, bool copies) {
-    if (m->attention == SPW_ATTENTION_MLA) {
-        size_t query = m->heads * (m->nope_dim + m->rope_dim), value = m->heads * m->v_head_dim;
-        return 3 * m->hidden + 2 * m->q_lora_rank + 2 * query + 2 * m->kv_lora_rank + m->rope_dim +
-               (joins_keys ? 0 : m->heads * m->nope_dim) + 2 * value;
-    }
-    if (copies) return 3 * m->hidden + 2 * m->heads * m->head_dim + 2 * m->kv_heads * m->head_dim;
-    return 3 * m->hidden + 3 * m->heads * m->head_dim + 3 * m->kv_heads * m->head_dim;
+    const spw_attention_widths w = spw_attention_widths_of(m);
+    return (w.latents > 0 ? joins_keys : copies) ? w.kept_copied : w.kept;
 }
 
 /* What grows where several GPUs share a key and value head: the product of queries, keys and values is gathered whole, and stays

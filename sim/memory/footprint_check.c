@@ -1,5 +1,6 @@
 #include "sim/memory/footprint_check.h"
 
+#include "sim/input/attention.h"
 #include "sim/input/fp8_recipe.h"
 #include "sim/input/grid.h"
 #include "sim/input/job.h"
@@ -46,15 +47,15 @@ static spw_status check_recipe(const spw_job *job, const spw_scheme *scheme) {
 static spw_status check_cut_adapters(const spw_job *job, const spw_grid *g) {
     const spw_finetune *f = &job->finetune;
     if (g->tensor == 1 || !spw_finetune_adapts(f, SPW_LORA_ATTENTION)) return SPW_OK;
-    if (job->model.attention == SPW_ATTENTION_MLA || job->model.other_layers > 0 || job->model.matrices > 0)
+    const bool latent = spw_attention_is_latent(&job->model);
+    if (latent || job->model.other_layers > 0 || job->model.matrices > 0)
         return spw_fail(
             SPW_ECONFIG,
             "finetune.lora_targets attention with tensor %zu and model '%s': how adapters beside %s "
             "are cut is not modelled; use lora_targets: experts, or tensor 1",
             g->tensor, job->model.name,
-            job->model.attention == SPW_ATTENTION_MLA && job->model.matrices == 0
-                ? "MLA's down projections, which every GPU holds whole,"
-                : "layers of several kinds");
+            latent && job->model.matrices == 0 ? "MLA's down projections, which every GPU holds whole,"
+                                               : "layers of several kinds");
     if (f->lora_rank % g->tensor != 0)
         return spw_fail(
             SPW_ECONFIG,

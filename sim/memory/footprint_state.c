@@ -90,12 +90,17 @@ static void add_fp8_state(spw_footprint *f, const spw_job *job, const spw_stage 
     LIVE(c, ALWAYS);
 }
 
-/* What of the optimizer is in the host's memory is not on the GPU. Moments (`stage` given): Muon's single ones, and Adam's second. */
+/* What of the optimizer is in the host's memory is not on the GPU. Moments (`stage` given): Muon's single ones, and Adam's second, of MaxText
+ * in the format of the weights. */
 static void say_share(spw_component *c, const spw_job *job, const spw_stage *stage) {
-    const size_t used = strlen(c->formula);
+    const size_t used = strlen(c->formula),
+                 second = spw_precision_moments(&job->precision) - job->precision.optimizer;
     if (job->muon && stage != NULL)
         (void)snprintf(c->formula + used, sizeof c->formula - used, ", and again %.6g of Adam",
                        spw_adam_parameters(&job->model, stage).rest);
+    else if (stage != NULL && second != job->precision.optimizer)
+        (void)snprintf(c->formula + used, sizeof c->formula - used, ", but %zu B of each second moment",
+                       second);
     if (job->optimizer_on_host > 0.0)
         (void)snprintf(c->formula + used, sizeof c->formula - used, " x (1 - %g)", job->optimizer_on_host);
 }
@@ -289,6 +294,7 @@ void spw_footprint_add_gathered(spw_footprint *f, const spw_job *job, const spw_
     const double routed =
         job->fsdp > 1 || all_experts ? (double)parameters->routed_per_layer * share * part : 0.0;
     const spw_replicated_parameters whole = spw_replicated_parameters_of(&job->model);
+    const char whose = all_experts ? 'E' : 'e';
     const double norms = (double)parameters->norms_per_layer;
     const double moe = (double)spw_model_mixer_most(&job->model, true) + norms +
                        (double)(parameters->shared_per_layer + parameters->router_per_layer),
@@ -297,8 +303,8 @@ void spw_footprint_add_gathered(spw_footprint *f, const spw_job *job, const spw_
     const double rest = several ? spw_mesh_held(job, moe, whole.layer + (double)whole.moe_layer) : 0.0;
     const double dense = several ? spw_mesh_held(job, dense_layer, whole.layer) : 0.0;
     LIVE(spw_component_add(f, "gathered_expert_weights", GATHERED_LAYERS * routed * w,
-                           "fsdp all-gather, next layer prefetched (7.2)", "2 x 3 e H F w = 2 x %.6g x %.0f",
-                           routed, w),
+                           "fsdp all-gather, next layer prefetched (7.2)", "2 x 3 %c H F w = 2 x %.6g x %.0f",
+                           whose, routed, w),
          AT_MOE_LAYER);
     LIVE(spw_component_add(f, "gathered_other_weights", GATHERED_LAYERS * rest * w,
                            "all-gather of attention, shared expert, router; next layer prefetched (7.2)",
@@ -306,7 +312,7 @@ void spw_footprint_add_gathered(spw_footprint *f, const spw_job *job, const spw_
          AT_MOE_LAYER);
     LIVE(spw_component_add(f, "expert_weight_gradients", routed * g,
                            "gradients of a layer before their reduce-scatter (7.2)",
-                           "3 e H F g = %.6g x %.0f", routed, g),
+                           "3 %c H F g = %.6g x %.0f", whose, routed, g),
          AT_MOE_LAYER);
     if (stage->moe_layers < stage->layers) {
         LIVE(spw_component_add(f, "gathered_dense_weights", (GATHERED_LAYERS * w + g) * dense,

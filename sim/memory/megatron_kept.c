@@ -1,5 +1,6 @@
 #include "sim/memory/megatron_kept.h"
 
+#include "sim/input/attention.h"
 #include "sim/input/grid.h"
 #include "sim/input/job.h"
 #include "sim/input/remat.h"
@@ -33,14 +34,15 @@ bool spw_megatron_has_te(const spw_job *job, const spw_scheme *scheme) {
 double spw_megatron_norms_kept(const spw_job *job, const spw_scheme *scheme, const spw_layer_shape *s) {
     const spw_model *m = &job->model;
     const double tokens = (double)s->tokens, query = (double)(m->heads * m->head_dim);
-    const bool mla = m->attention == SPW_ATTENTION_MLA, te = spw_megatron_has_te(job, scheme);
+    const spw_attention_widths w = spw_attention_widths_of(m);
+    const bool te = spw_megatron_has_te(job, scheme);
     double bytes = LAYER_NORMS * FP32 * tokens;
     if (!spw_scheme_around(scheme, job)->keeps_modules) return 0.0;
     if (te && job->megatron.rope == SPW_FUSION_OFF) {
         const size_t positions = job->sequence_length / spw_grid_of(job).context;
-        bytes += (double)(ANGLES * positions * (mla ? m->rope_dim : m->head_dim) * s->element_bytes);
+        bytes += (double)(ANGLES * positions * w.rotary_dim * s->element_bytes);
     }
-    if (mla) return bytes + (m->q_lora_rank > 0 ? 2 : 1) * FP32 * tokens;
+    if (w.latents > 0) return bytes + (double)w.latents * FP32 * tokens;
     /* Queries are copied out of the fused projection. PyTorch reads keys where they are; TransformerEngine's norm copies them. */
     const double keys = te ? (double)(m->kv_heads * m->head_dim) : 0.0;
     if (m->qk_norm)

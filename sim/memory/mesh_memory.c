@@ -1,5 +1,6 @@
 #include "sim/memory/mesh_memory.h"
 
+#include "sim/input/attention.h"
 #include "sim/input/grid.h"
 #include "sim/input/job.h"
 #include "sim/memory/footprint_component.h"
@@ -20,10 +21,8 @@ double spw_mesh_held(const spw_job *job, double all, double whole) {
 double spw_mesh_gathered_keys(const spw_job *job, const spw_layer_shape *s) {
     const spw_model *m = &job->model;
     const spw_grid g = spw_grid_of(job);
-    const size_t width = m->attention == SPW_ATTENTION_MLA
-                             ? m->heads * (m->nope_dim + m->rope_dim + m->v_head_dim)
-                             : 2 * m->kv_heads * m->head_dim,
-                 part = width / g.tensor;
+    const spw_attention_widths w = spw_attention_widths_of(m);
+    const size_t part = (w.key + w.value) / g.tensor;
     return (double)((g.mesh_context - 1) * s->tokens * part * s->element_bytes);
 }
 

@@ -3,24 +3,20 @@
 #include "sim/memory/fsdp2.h"
 
 #include "sim/input/grid.h"
+#include "sim/input/matrices.h"
 #include "sim/input/precision.h"
 #include "sim/memory/pipeline.h"
 #include "sim/memory/stage.h"
 
 spw_replicated_parameters spw_replicated_parameters_of(const spw_model *m) {
     const spw_parameters p = spw_model_parameters(m);
-    const uint64_t kv_down = m->kv_lora_rank + m->rope_dim, rank = m->q_lora_rank, hidden = m->hidden;
+    spw_matrices attention, shared;
+    spw_matrices_of_mixer(m, 0, &attention);
+    spw_matrices_of_shared(m, &shared);
     spw_replicated_parameters out = {.norms = p.norms_per_layer,
-                                     .attention = (m->output_bias ? hidden : 0) + p.indexer_per_layer,
-                                     .moe_layer = p.router_per_layer + (m->shared_gate ? hidden : 0),
+                                     .attention = spw_matrices_sum_whole(&attention),
+                                     .moe_layer = p.router_per_layer + spw_matrices_sum_whole(&shared),
                                      .head = p.final_norm};
-    out.attention += spw_matrices_whole(m, SPW_IN_MIXER, 0);
-    if (m->attention == SPW_ATTENTION_MLA) {
-        out.attention += (rank + kv_down) * hidden + rank + m->kv_lora_rank;
-        out.attention += m->attention_bias ? rank + kv_down : 0;
-    } else if (m->attention == SPW_ATTENTION_GQA && m->qk_norm && m->qk_norm_per_head) {
-        out.attention += 2 * m->head_dim;
-    }
     const size_t attending = m->layers - m->other_layers, indexers = spw_model_indexer_layers(m);
     out.mixers = attending * (out.attention - p.indexer_per_layer) + indexers * p.indexer_per_layer;
     for (size_t k = 1; k < SPW_MODEL_MIXERS; k++)

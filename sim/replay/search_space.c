@@ -1,6 +1,7 @@
 #include "sim/replay/search_space.h"
 
 #include "base/text.h"
+#include "sim/input/attention.h"
 #include "sim/input/common_names.h"
 #include "sim/input/grid.h"
 #include "sim/input/job.h"
@@ -153,7 +154,7 @@ void spw_search_space_open(const spw_job *base, size_t gpus_most, bool megatron,
     add(out, SPW_SEARCH_REMAT, base->remat);
     add(out, SPW_SEARCH_REMAT, SPW_REMAT_FULL);
     if (compiled) add(out, SPW_SEARCH_REMAT, SPW_REMAT_SAVE_OUT_PROJ);
-    if (megatron) add_megatron_remats(out, base->model.attention == SPW_ATTENTION_MLA);
+    if (megatron) add_megatron_remats(out, spw_attention_is_latent(&base->model));
 }
 
 static spw_status read_value(size_t dimension, const char *text, size_t *out) {

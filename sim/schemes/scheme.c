@@ -142,7 +142,7 @@ static spw_status set_option(spw_scheme *s, const char *text, size_t length, boo
         word[strspn(word, "0123456789.")] == '\0')
         return spw_fail(SPW_ECONFIG, "scheme '%s': '%s' has no name; did you mean '%s:%s=%s'?", s->text, word,
                         s->type->name, options[0].name, word);
-    const spw_common_name *const common = spw_common_name_find(word, key);
+    const spw_common_name *const common = spw_common_name_find(text, key);
     for (size_t i = 0; common != NULL && options[i].name != NULL; i++)
         if (strcmp(common->word, "cf") == 0 && strcmp(options[i].name, "capacity_factor") == 0)
             nearest.best = options[i].name;
@@ -182,6 +182,10 @@ spw_status spw_scheme_parse(const char *text, spw_scheme *out) {
         }
     }
     return SPW_OK;
+}
+
+bool spw_scheme_is_same(const spw_scheme *a, const spw_scheme *b) {
+    return a->type == b->type && memcmp(a->option, b->option, sizeof a->option) == 0; /* NAN: not given */
 }
 
 double spw_scheme_option_value(const spw_scheme *scheme, const char *name) {

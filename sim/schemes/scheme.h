@@ -325,6 +325,8 @@ extern const spw_scheme_type *const spw_scheme_types[];
 
 /* Reads "name[:key=value,...]". SPW_ECONFIG lists the known schemes or options. */
 SPW_MUST_CHECK spw_status spw_scheme_parse(const char *text, spw_scheme *out);
+/* The same scheme, however both were written: "gmm:buffer_factor=2" and "gmm:buffer_factor=2.0". */
+bool spw_scheme_is_same(const spw_scheme *a, const spw_scheme *b);
 /* A number, or the position of the word among the choices; NAN when the scheme has no such option. */
 double spw_scheme_option_value(const spw_scheme *scheme, const char *name);
 /* Is option `name` there and set to `word`? */

@@ -5,6 +5,7 @@
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
+#include "sim/input/stack_nearest.h"
 #include "sim/memory/compiled_cut.h"
 #include "sim/routing/compose.h"
 #include "sim/time/compiled_doubt.h"
@@ -211,10 +212,12 @@ static spw_compiled_far name_outside(const prediction *p) {
     if (spw_time_stack_is_fitted(p->stack)) {
         far = name_ranges(p);
     } else {
-        const bool known = spw_has_word(p->stack->clusters, job->cluster.name);
+        const bool known = spw_gpu_is_of(job->cluster.name, p->stack->clusters);
         spw_outside_add(note, "no run of %s was fitted: rates of single kernels and assumed shares",
                         p->stack->name);
-        if (!known) spw_outside_add(note, "cluster %s is none of %s", job->cluster.name, p->stack->clusters);
+        if (!known)
+            spw_outside_add(note, "the GPU of cluster %s is none of %s", job->cluster.name,
+                            p->stack->clusters);
         if (!spw_precision_is_bf16(job)) spw_outside_add(note, "precision other than bf16 throughout");
         far.elsewhere = (size_t)!known + !spw_precision_is_bf16(job);
     }

@@ -1,5 +1,6 @@
 #include "sim/time/megatron_hidden.h"
 
+#include "sim/input/attention.h"
 #include "sim/input/grid.h"
 #include "sim/input/megatron_keys.h"
 #include "sim/input/remat.h"
@@ -42,9 +43,7 @@ double spw_unfused_rotation_s(const spw_megatron_coefficients *c, const spw_poin
     const spw_model *m = &job->model;
     const bool again = spw_remat_runs_again(job->remat, SPW_MODULE_MLA_UP_PROJ);
     const double forward = ROTATION_FORWARD, all = forward * (again ? 2.0 : 1.0) + ROTATION_BACKWARD,
-                 rotated = m->attention == SPW_ATTENTION_MLA
-                               ? (double)((m->heads + 1) * m->rope_dim)
-                               : (double)((m->heads + m->kv_heads) * m->head_dim);
+                 rotated = (double)spw_attention_widths_of(m).rotated;
     *forward_share = forward / all;
     if (job->megatron.rope != SPW_FUSION_OFF || !is_fused(c)) return 0.0;
     return all * rotated * (double)point->shape.tokens * (double)point->shape.element_bytes *

@@ -2,6 +2,7 @@
 
 #include "sim/input/compiled_layer.h"
 #include "sim/input/grid.h"
+#include "sim/input/matrices.h"
 #include "sim/input/megatron_keys.h"
 #include "sim/input/precision.h"
 #include "sim/input/state_law.h"
@@ -135,25 +136,13 @@ static void add_attention(builder *b, spw_step_place place) {
             add_other(b, place, "mixers", "weights of a layer's mixer, on average, w", elements);
         return;
     }
-    if (m->attention == SPW_ATTENTION_MLA) {
-        const uint64_t query = m->heads * (m->nope_dim + m->rope_dim);
-        if (m->q_lora_rank > 0) {
-            add_other(b, place, "q_down", "H q_lora w", (uint64_t)m->hidden * m->q_lora_rank);
-            add_other(b, place, "q_up", "q_lora heads (nope + rope) w", m->q_lora_rank * query);
-        } else {
-            add_other(b, place, "q", "H heads (nope + rope) w", m->hidden * query);
-        }
-        add_other(b, place, "kv_down", "H (kv_lora + rope) w",
-                  (uint64_t)m->hidden * (m->kv_lora_rank + m->rope_dim));
-        add_other(b, place, "kv_up", "kv_lora heads (nope + v) w",
-                  (uint64_t)m->kv_lora_rank * m->heads * (m->nope_dim + m->v_head_dim));
-        add_other(b, place, "out", "heads v H w", (uint64_t)m->heads * m->v_head_dim * m->hidden);
-        return;
+    spw_matrices list;
+    spw_matrices_of_attention(m, &list);
+    for (size_t i = 0; i < list.rows; i++) {
+        const spw_matrix *row = &list.row[i];
+        if (!row->vector && row->words != NULL)
+            add_other(b, place, row->words->weights, row->words->weights_formula, spw_matrix_elements(row));
     }
-    add_other(b, place, "q", "H heads head_dim w", (uint64_t)m->hidden * m->heads * m->head_dim);
-    add_other(b, place, "k", "H kv_heads head_dim w", (uint64_t)m->hidden * m->kv_heads * m->head_dim);
-    add_other(b, place, "v", "H kv_heads head_dim w", (uint64_t)m->hidden * m->kv_heads * m->head_dim);
-    add_other(b, place, "out", "heads head_dim H w", (uint64_t)m->heads * m->head_dim * m->hidden);
 }
 
 static void add_ffn(builder *b, spw_step_place place, const char *const names[3], const char *formula,
