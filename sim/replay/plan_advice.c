@@ -120,8 +120,7 @@ static size_t amounts_of(const attempt *a, size_t t) {
 /* Changes a->job, or takes another scheme in the place of *scheme; false where the change is none, or cannot be. */
 static bool make_change(attempt *a, size_t t, size_t i, const spw_scheme **scheme,
                         char what[SPW_OTHER_SPLIT_TEXT]) {
-    const spw_scheme_type *type = a->row->scheme.type;
-    const bool compiled = type->compiled.list != NULL || type->compiled.mesh;
+    const bool compiled = spw_scheme_needs_stack(a->row->scheme.type);
     const spw_split_try one = spw_split_try_of(i);
     spw_plan_point_job(a->request, a->row, a->job);
     if (tries[t].kind == SCHEMES) {
