@@ -1,6 +1,7 @@
 /* Who counts weights, products or what passes between GPUs counts every matrix of an attention, and no other: beside the matrices of
  * published models as their papers and configurations have them, with pencil and paper. A matrix that one of them leaves out is
  * seen there and nowhere else. */
+#include "sim/input/attention.h"
 #include "sim/input/finetune.h"
 #include "sim/input/grid.h"
 #include "sim/input/job.h"
@@ -180,7 +181,7 @@ static void test_work(const char *name, const known *row) {
     m->dense_ffn = 1;
     const double casts = spw_fp8_cast_bytes(&job);
     without = *m;
-    m->attention = SPW_ATTENTION_LISTED, m->matrices = 0;
+    m->attention = &spw_listed_attention, m->matrices = 0;
     const double dense = spw_fp8_cast_bytes(&job), one = dense / layers / (2.0 * (double)m->hidden + 3.0);
     CHECK(same(name, "casts", casts - dense, one * layers * (adapted.in + adapted.out)));
     *m = without;
