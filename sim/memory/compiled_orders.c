@@ -103,7 +103,7 @@ static double hiding_more(const spw_compiled_program *p, const spw_compiled_laye
 }
 
 spw_compiled_orders spw_compiled_orders_of(const spw_compiled_program *p) {
-    const spw_compiled_layer *layer = p->scheme->type->compiled.list(p->scheme);
+    const spw_compiled_layer *layer = spw_scheme_program(p->scheme);
     const sizes s = sizes_of(p);
     spw_compiled_orders o = p->stack->exchange_arena ? apart(p, layer, &s) : older(p, layer, &s);
     if (p->stack->latency_hiding && !layer->capacity_slots) o.more = hiding_more(p, layer, &s);

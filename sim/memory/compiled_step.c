@@ -100,7 +100,7 @@ static symbols measure(const spw_job *job, const spw_scheme *scheme, const spw_c
         if (!list.row[i].vector && list.row[i].cut != SPW_CUT_NOWHERE &&
             list.row[i].makes != SPW_MAKES_GATE) /* coefficients were fitted without a gate */
             s.projections += (double)spw_matrix_elements(&list.row[i]);
-    s.gathers_tokens = scheme->type->compiled.list(scheme)->exchange != SPW_COMPILED_EXCHANGE_RAGGED;
+    s.gathers_tokens = spw_scheme_program(scheme)->exchange != SPW_COMPILED_EXCHANGE_RAGGED;
     return s;
 }
 
@@ -277,7 +277,7 @@ static void put_saved(const symbols *s, const spw_scheme *scheme, const spw_rema
     static const char *const dense[] = {"saved_dense_query",   "saved_dense_key",
                                         "saved_dense_value",   "saved_dense_out_proj",
                                         "saved_dense_context", "saved_dense_products"};
-    const spw_compiled_layer *program = scheme->type->compiled.list(scheme);
+    const spw_compiled_layer *program = spw_scheme_program(scheme);
     const spw_remat_expert_tensors kept = spw_remat_experts(tree, program->capacity_slots, s->job->remat);
     const double layers = s->runs + s->outside * s->ends / s->tokens; /* of T tokens */
     const double rows = (double)scheme->type->memory.buffer_rows(scheme, s->shape) * layers * s->b;
@@ -326,20 +326,18 @@ static void put_exchange_arena(const symbols *s, const spw_scheme *scheme) {
                buffers * assignments);
 }
 
-void spw_step_list_fill(const spw_job *job, const spw_scheme *scheme, const spw_compiled_cut *cut,
-                        const spw_layer_shape *shape, const spw_remat_tree *tree, spw_flavour flavour,
-                        const spw_stack *stack, spw_step_list *out) {
+void spw_step_list_fill(const spw_step_program *p, spw_step_list *out) {
     memset(out, 0, sizeof *out);
-    const symbols s = measure(job, scheme, cut, shape, out);
+    const symbols s = measure(p->job, p->scheme, p->cut, p->shape, out);
     put_carries(&s);
     put_all_stacks(&s);
     put_pipeline(&s);
     put_dense_layers(&s);
     put_turn(&s);
-    put_states(&s, stack);
-    put_head(&s, flavour, stack->logits_kept_bytes.value);
-    put_saved(&s, scheme, tree);
-    if (flavour == SPW_FLAVOUR_XLA_APART) put_exchange_arena(&s, scheme);
+    put_states(&s, p->stack);
+    put_head(&s, p->flavour, p->stack->logits_kept_bytes.value);
+    put_saved(&s, p->scheme, p->tree);
+    if (p->flavour == SPW_FLAVOUR_XLA_APART) put_exchange_arena(&s, p->scheme);
 }
 
 double spw_step_list_sum(const spw_step_list *list, spw_step_moment moment) {

@@ -5,6 +5,7 @@
 #include "sim/input/megatron_keys.h"
 #include "sim/input/remat.h"
 #include "sim/input/stack.h"
+#include "sim/input/state_law.h"
 #include "sim/memory/fsdp2.h"
 #include "sim/memory/optimizer_state.h"
 #include "sim/memory/stage.h"
@@ -56,7 +57,8 @@ static double parts_of(const spw_prediction *p, size_t stage) {
     const spw_job *job = p->q->point->job;
     const spw_grid g = spw_grid_of(job);
     const spw_stage of = spw_pipeline_stage(&p->pipeline, &job->model, stage);
-    if (spw_fsdp2_is_on(job)) return fmax((double)(of.layers + of.predictions), 1.0); /* a layer each */
+    if (spw_state_law_of(job)->by_units)
+        return fmax((double)(of.layers + of.predictions), 1.0); /* a layer each */
     if (stage > 0) return (double)p->pipeline.chunks;
     const spw_held_parameters held = spw_job_parameters(job, &of);
     const double gradients = spw_optimizer_state_of(job, &held).gradients / (double)job->precision.gradients,

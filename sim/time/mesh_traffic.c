@@ -216,7 +216,7 @@ void spw_mesh_indices_add(const spw_job *job, const spw_layer_shape *s, spw_step
 
 bool spw_mesh_gathers_router(const spw_job *job) {
     const spw_grid g = spw_grid_of(job);
-    return spw_grid_is_mesh(job) && g.tensor > 1 && g.context > 1;
+    return g.mesh_tensor > 1 && g.mesh_context > 1;
 }
 
 /* The recomputed output of the last FFN of a layer is needed by nothing; a shared expert reads what dropless experts gathered. */
@@ -237,8 +237,7 @@ spw_status spw_mesh_traffic_add(const spw_point *point, spw_step_traffic *out) {
     const spw_job *job = point->job;
     const spw_model *m = &job->model;
     const size_t tensor = spw_grid_mesh_tensor(job);
-    const spw_scheme_type *type = point->scheme->type;
-    const spw_compiled_layer *list = type->compiled.list != NULL ? type->compiled.list(point->scheme) : NULL;
+    const spw_compiled_layer *list = spw_scheme_program(point->scheme);
     const bool slots = list != NULL && list->capacity_slots;
     builder b = {job,
                  point->scheme,
