@@ -24,7 +24,7 @@ spw_attention_widths spw_attention_widths_of(const spw_model *m) {
 }
 
 bool spw_attention_is_grouped(const spw_model *m) { return spw_attention_kind_of(m) == kinds[0]; }
-bool spw_attention_is_latent(const spw_model *m) { return spw_attention_widths_of(m).latent > 0; }
+bool spw_attention_is_latent(const spw_model *m) { return spw_attention_kind_of(m)->latent; }
 bool spw_attention_is_listed(const spw_model *m) { return spw_attention_kind_of(m)->list == NULL; }
 
 size_t spw_attention_size_of(const spw_model *m, const char *fact) {

@@ -18,8 +18,8 @@ typedef struct spw_attention_widths {
 } spw_attention_widths;
 spw_attention_widths spw_attention_widths_of(const spw_model *model);
 
-/* One product makes queries, keys and values; keys and values of every head are made of a low rank; all matrices are in the model's
- * file. */
+/* One product makes queries, keys and values; keys and values of every head are made of a low rank (MLA); all matrices are in the
+ * model's file. */
 bool spw_attention_is_grouped(const spw_model *model);
 bool spw_attention_is_latent(const spw_model *model);
 bool spw_attention_is_listed(const spw_model *model);
@@ -44,7 +44,8 @@ typedef struct spw_layer_key {
 } spw_layer_key;
 
 struct spw_attention_kind {
-    const char *words;                                       /* "latent" */
+    const char *words; /* "latent" */
+    bool latent;       /* Megatron-Core's multi-latent attention: its modules, and what it keeps */
     void (*list)(const spw_model *model, spw_matrices *out); /* NULL: all are in the model's file */
     spw_attention_widths (*widths)(const spw_model *model);
     /* Reading a config.json: the key that says this kind, or NULL; its keys, and how they fill the model. */

@@ -151,6 +151,7 @@ static const spw_attention_size sizes[] = {
 
 const spw_attention_kind spw_latent_attention = {
     .words = "latent",
+    .latent = true,
     .list = list,
     .widths = widths,
     .mark = "kv_lora_rank",
