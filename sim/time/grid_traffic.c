@@ -344,7 +344,7 @@ static void add_ring(builder *b, spw_step_place place, bool again) {
     const bool shared = spw_grid_shares_heads(b->job); /* a head a GPU, its own or another's as well */
     const size_t kv_heads = shared ? b->tensor : m->kv_heads;
     const spw_attention_widths w = spw_attention_widths_of(m);
-    const bool latent = w.latents > 0;
+    const bool latent = spw_attention_is_latent(m);
     const uint64_t width = latent ? w.key + w.value : kv_heads * (w.key_dim + w.value_dim);
     spw_step_item item = {.name = "keys_values",
                           .formula = latent   ? "T heads (nope + rope + v) b"
