@@ -5,7 +5,7 @@
 #include <string.h>
 
 static const spw_attention_kind *const kinds[] = {&spw_grouped_attention, &spw_latent_attention,
-                                                  &spw_listed_attention, NULL};
+                                                  &spw_factored_attention, &spw_listed_attention, NULL};
 
 const spw_attention_kind *spw_attention_kind_of(const spw_model *m) {
     return m->attention != NULL ? m->attention : kinds[0];

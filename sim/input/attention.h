@@ -59,7 +59,8 @@ struct spw_attention_kind {
     const char
         *again_formula; /* of what its module holds when it runs again (sim/memory/repeated_modules.h) */
 };
-extern const spw_attention_kind spw_grouped_attention, spw_latent_attention, spw_listed_attention;
+extern const spw_attention_kind spw_grouped_attention, spw_latent_attention, spw_factored_attention,
+    spw_listed_attention;
 const spw_attention_kind *spw_attention_kind_of(const spw_model *model);
 /* The i-th kind, NULL behind the last. */
 const spw_attention_kind *spw_attention_kind_at(size_t i);
