@@ -2,7 +2,7 @@
 
 #include "sim/command/command.h"
 #include "sim/command/layer_runs.h"
-#include "sim/input/matrices.h"
+#include "sim/input/attention.h"
 
 enum { RUNS_TEXT = 1024, KINDS = 48 };
 
@@ -83,7 +83,7 @@ static void put_part(spw_table *table, const char *where, size_t layers, const c
 }
 
 static void put_mixer(spw_table *table, const spw_model *m, const kind *k) {
-    const bool named = k->mixer > 0 || m->attention == SPW_ATTENTION_LISTED;
+    const bool named = k->mixer > 0 || spw_attention_is_listed(m);
     spw_matrices list;
     spw_matrices_of_mixer(m, k->mixer, &list);
     while (!k->indexer && list.rows > 0 && list.row[list.rows - 1].place == SPW_IN_INDEXER) list.rows--;

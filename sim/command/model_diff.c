@@ -2,6 +2,7 @@
 
 #include "sim/command/command.h"
 #include "sim/command/layer_runs.h"
+#include "sim/input/attention.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -10,17 +11,20 @@ enum { LONGEST_HEADING = 28, RUNS_TEXT = 44 };
 
 /* --- Numbers and switches of spw_model --- */
 
-typedef enum field_kind { FIELD_COUNT, FIELD_SWITCH } field_kind;
+typedef enum field_kind { FIELD_COUNT, FIELD_SWITCH, FIELD_SIZE } field_kind;
 
 static const struct field {
     const char *what;
     field_kind kind;
     size_t offset;
+    const char *fact; /* of a size of attention */
 } fields[] = {
 #define COUNT(what, name) \
     { what, FIELD_COUNT, offsetof(spw_model, name) }
 #define SWITCH(what, name) \
     { what, FIELD_SWITCH, offsetof(spw_model, name) }
+#define SIZE(what, fact) \
+    { what, FIELD_SIZE, 0, fact }
     COUNT("layers", layers),
     COUNT("layers with experts", moe_layers),
     COUNT("hidden size", hidden),
@@ -44,10 +48,10 @@ static const struct field {
     COUNT("heads", heads),
     COUNT("heads of keys and values", kv_heads),
     COUNT("width of a head", head_dim),
-    COUNT("width of a value", v_head_dim),
-    COUNT("rank of queries", q_lora_rank),
-    COUNT("rank of keys and values", kv_lora_rank),
-    COUNT("rotary width of latent attention", rope_dim),
+    SIZE("width of a value", "@value_dim"),
+    SIZE("rank of queries", "@query_rank"),
+    SIZE("rank of keys and values", "@key_rank"),
+    SIZE("rotary width of latent attention", "@rotary_dim"),
     SWITCH("biases of queries, keys and values", attention_bias),
     SWITCH("bias of attention's output", output_bias),
     SWITCH("norms of queries and keys", qk_norm),
@@ -63,27 +67,27 @@ static const struct field {
     COUNT("layers of multi-token prediction", mtp_layers),
 #undef COUNT
 #undef SWITCH
+#undef SIZE
 };
 
 static uint64_t value_of(const spw_model *m, const struct field *field) {
     const char *const at = (const char *)m + field->offset;
+    if (field->kind == FIELD_SIZE) return spw_attention_size_of(m, field->fact);
     return field->kind == FIELD_COUNT ? *(const size_t *)(const void *)at : *(const bool *)(const void *)at;
 }
 
 static void put_value(spw_table *table, field_kind kind, uint64_t value) {
-    if (kind == FIELD_COUNT)
+    if (kind != FIELD_SWITCH)
         spw_table_count(table, value);
     else
         spw_table_text(table, value != 0 ? "yes" : "no");
 }
 
-static const char *attention_of(const spw_model *m) {
-    return m->attention == SPW_ATTENTION_MLA ? "latent" : "grouped queries";
-}
+static const char *attention_of(const spw_model *m) { return spw_attention_kind_of(m)->words; }
 
 static size_t add_fields(spw_table *table, const spw_model *a, const spw_model *b) {
     size_t rows = 0;
-    if (a->attention != b->attention) {
+    if (spw_attention_kind_of(a) != spw_attention_kind_of(b)) {
         spw_table_text(table, "attention");
         spw_table_text(table, attention_of(a));
         spw_table_text(table, attention_of(b));

@@ -3,6 +3,7 @@
 #include "base/saturate.h"
 #include "sim/command/command.h"
 #include "sim/command/job_options.h"
+#include "sim/input/attention.h"
 #include "sim/input/token_work.h"
 #include "sim/print/json_values.h"
 
@@ -36,8 +37,7 @@ static size_t list_parts(const spw_model *m, const spw_parameters *p, part out[P
     put_part(out, &parts, (part){"tables beside it", 0, p->tables, 0}, p->tables > 0);
     for (size_t k = 0; k < SPW_MODEL_MIXERS; k++) {
         const size_t layers = k == 0 ? m->layers - m->other_layers : m->mixer[k].layers;
-        const char *const name =
-            k > 0 || m->attention == SPW_ATTENTION_LISTED ? m->mixer[k].what : "attention";
+        const char *const name = k > 0 || spw_attention_is_listed(m) ? m->mixer[k].what : "attention";
         put_part(out, &parts, (part){name, layers, p->mixer_per_layer[k], p->mixer_per_layer[k]}, false);
     }
     const part rest[] = {
@@ -71,9 +71,9 @@ static void print_layers(const spw_model *m) {
     printf("\nattention   ");
     if (m->other_layers > 0)
         printf("%zu layer%s: ", m->layers - m->other_layers, m->layers - m->other_layers == 1 ? "" : "s");
-    if (m->attention == SPW_ATTENTION_MLA)
-        printf("latent, %zu heads, rank %zu of keys and values, %zu of queries", m->heads, m->kv_lora_rank,
-               m->q_lora_rank);
+    if (spw_attention_is_latent(m))
+        printf("latent, %zu heads, rank %zu of keys and values, %zu of queries", m->heads,
+               spw_attention_size_of(m, "@key_rank"), spw_attention_size_of(m, "@query_rank"));
     else
         printf("%zu heads of %zu, %zu of keys and values", m->heads, m->head_dim, m->kv_heads);
     if (m->indexer_heads > 0) printf(", with a sparse indexer");

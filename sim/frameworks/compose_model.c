@@ -1,6 +1,7 @@
 #include "sim/frameworks/rules.h"
 
 #include "base/memory.h"
+#include "sim/input/attention.h"
 #include "sim/input/job.h"
 #include "sim/input/preset.h"
 
@@ -183,7 +184,9 @@ static bool alike(size_t said, size_t there) { return said == 0 || said == there
 
 /* Every size that is said is the preset's. */
 static bool is_preset(const model_sizes *s, const spw_model *m) {
-    const bool gqa = m->attention != SPW_ATTENTION_MLA;
+    const bool gqa = !spw_attention_is_latent(m);
+    const size_t key_rank = spw_attention_size_of(m, "@key_rank"),
+                 value_dim = spw_attention_size_of(m, "@value_dim");
     if (!alike(s->layers, m->layers) || !alike(s->hidden, m->hidden) || !alike(s->heads, m->heads))
         return false;
     if (!alike(s->experts, m->experts) || !alike(s->top_k, m->top_k) || !alike(s->expert_ffn, m->expert_ffn))
@@ -191,9 +194,9 @@ static bool is_preset(const model_sizes *s, const spw_model *m) {
     if (s->plain != (spw_expert_matrices(m) == 2)) return false;
     if (s->moe_layers_said && s->first_dense + m->moe_layers != m->layers) return false;
     if (gqa ? s->latent || !alike(s->kv_heads, m->kv_heads) || !alike(s->head_dim, m->head_dim)
-            : !s->latent || !alike(s->key_rank, m->kv_lora_rank) || !alike(s->value_dim, m->v_head_dim))
+            : !s->latent || !alike(s->key_rank, key_rank) || !alike(s->value_dim, value_dim))
         return false;
-    if (!gqa && s->query_rank != m->q_lora_rank) return false;
+    if (!gqa && s->query_rank != spw_attention_size_of(m, "@query_rank")) return false;
     return s->shared_ffn == m->shared_ffn &&
            (m->dense_ffn == 0 || m->moe_layers == m->layers || alike(s->ffn, m->dense_ffn));
 }
@@ -237,6 +240,13 @@ static void add_size(char *out, size_t size, const char *key, size_t value) {
     if (value > 0 && used < size) (void)snprintf(out + used, size - used, ", \"%s\": %zu", key, value);
 }
 
+static size_t said_of(const model_sizes *s, const char *fact) {
+    for (size_t i = 0; i < sizeof size_facts / sizeof *size_facts; i++)
+        if (strcmp(size_facts[i].fact, fact) == 0)
+            return *(const size_t *)(const void *)((const char *)s + size_facts[i].offset);
+    return 0;
+}
+
 static spw_status put_generic(spw_draft *d, const model_sizes *s) {
     char text[SPW_JOB_NAME];
     (void)snprintf(text, sizeof text, "{\"model_type\": \"generic\"");
@@ -254,16 +264,15 @@ static spw_status put_generic(spw_draft *d, const model_sizes *s) {
                  {"num_experts_per_tok", s->top_k},
                  {"moe_intermediate_size", s->expert_ffn},
                  {"n_shared_experts", s->shared_ffn / s->expert_ffn},
-                 {"first_k_dense_replace", s->first_dense},
-                 {"q_lora_rank", s->latent ? s->query_rank : 0},
-                 {"kv_lora_rank", s->latent ? s->key_rank : 0},
-                 {"qk_nope_head_dim", s->latent ? s->key_dim : 0},
-                 {"qk_rope_head_dim", s->latent ? s->rotary_dim : 0},
-                 {"v_head_dim", s->latent ? s->value_dim : 0},
-                 {"n_group", s->groups_kept > 0 ? s->groups : 0},
-                 {"topk_group", s->groups > 0 ? s->groups_kept : 0}};
+                 {"first_k_dense_replace", s->first_dense}},
+      groups[] = {{"n_group", s->groups_kept > 0 ? s->groups : 0},
+                  {"topk_group", s->groups > 0 ? s->groups_kept : 0}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         add_size(text, sizeof text, sizes[i].key, sizes[i].value);
+    for (const spw_attention_size *of = spw_latent_attention.sizes; s->latent && of->key != NULL; of++)
+        add_size(text, sizeof text, of->key, said_of(s, of->fact));
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
+        add_size(text, sizeof text, groups[i].key, groups[i].value);
     if (s->plain) add_size(text, sizeof text, "expert_matrices", 2);
     if (s->plain) add_size(text, sizeof text, "ffn_matrices", 2);
     const size_t used = strlen(text);

@@ -1,6 +1,7 @@
 /* A job in the names of Megatron-Core: rules_megatron.c the other way. */
 #include "sim/frameworks/rules.h"
 
+#include "sim/input/attention.h"
 #include "sim/input/job.h"
 #include "sim/input/job_split.h"
 #include "sim/input/remat_modules.h"
@@ -183,7 +184,8 @@ cleanup:
 /* Sizes by which the model is known again. */
 static spw_status express_model(spw_flag_draft *f) {
     const spw_model *m = &f->job->model;
-    const bool latent = m->attention == SPW_ATTENTION_MLA;
+    const spw_attention_size *of = spw_attention_kind_of(m)->sizes;
+    const bool latent = of != NULL;
     char layers[64];
     const struct {
         const char *fact;
@@ -199,15 +201,13 @@ static spw_status express_model(spw_flag_draft *f) {
                  {"@expert_ffn", m->expert_ffn},
                  {"@shared_ffn", m->shared_ffn},
                  {"@groups", m->groups > 1 ? m->groups : 0},
-                 {"@groups_kept", m->groups > 1 ? m->groups_kept : 0},
-                 {"@query_rank", latent ? m->q_lora_rank : 0},
-                 {"@key_rank", latent ? m->kv_lora_rank : 0},
-                 {"@key_dim", latent ? m->nope_dim : 0},
-                 {"@rotary_dim", latent ? m->rope_dim : 0},
-                 {"@value_dim", latent ? m->v_head_dim : 0}};
+                 {"@groups_kept", m->groups > 1 ? m->groups_kept : 0}};
     spw_status status = SPW_OK;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (sizes[i].value > 0) SPW_TRY(spw_flags_say_count(f, sizes[i].fact, sizes[i].value));
+    for (; of != NULL && of->key != NULL; of++)
+        if (spw_attention_size_of(m, of->fact) > 0)
+            SPW_TRY(spw_flags_say_count(f, of->fact, spw_attention_size_of(m, of->fact)));
     if (latent) SPW_TRY(spw_flags_say(f, "@latent", "true"));
     if (!latent && m->kv_heads != m->heads) SPW_TRY(spw_flags_say(f, "@grouped_query", "true"));
     if (m->moe_layers < m->layers) {

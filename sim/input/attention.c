@@ -1,18 +1,36 @@
 #include "sim/input/attention.h"
 
-/* Its sizes are those of grouped queries. */
-static spw_attention_widths widths(const spw_model *m) { return spw_grouped_attention.widths(m); }
-/* All its matrices are in the model's file. */
-static const spw_attention_kind listed_attention = {"grouped queries", NULL, widths};
+#include "sim/input/model_reading.h"
 
-static const spw_attention_kind *const kinds[] = {[SPW_ATTENTION_GQA] = &spw_grouped_attention,
-                                                  [SPW_ATTENTION_MLA] = &spw_latent_attention,
-                                                  [SPW_ATTENTION_LISTED] = &listed_attention};
+#include <string.h>
 
-const spw_attention_kind *spw_attention_kind_of(const spw_model *m) { return kinds[m->attention]; }
+static const spw_attention_kind *const kinds[] = {&spw_grouped_attention, &spw_latent_attention,
+                                                  &spw_factored_attention, &spw_listed_attention, NULL};
+
+const spw_attention_kind *spw_attention_kind_of(const spw_model *m) {
+    return m->attention != NULL ? m->attention : kinds[0];
+}
+
+const spw_attention_kind *spw_attention_kind_at(size_t i) { return kinds[i]; }
+
+const spw_attention_kind *spw_attention_said(const spw_reading *in) {
+    for (size_t i = 0; kinds[i] != NULL; i++)
+        if (kinds[i]->mark != NULL && spw_reading_at(in->root, kinds[i]->mark) != NULL) return kinds[i];
+    return kinds[0];
+}
 
 spw_attention_widths spw_attention_widths_of(const spw_model *m) {
     return spw_attention_kind_of(m)->widths(m);
 }
 
-bool spw_attention_is_latent(const spw_model *m) { return spw_attention_widths_of(m).latent > 0; }
+bool spw_attention_is_grouped(const spw_model *m) { return spw_attention_kind_of(m) == kinds[0]; }
+bool spw_attention_is_latent(const spw_model *m) { return spw_attention_kind_of(m)->latent; }
+bool spw_attention_is_listed(const spw_model *m) { return spw_attention_kind_of(m)->list == NULL; }
+
+size_t spw_attention_size_of(const spw_model *m, const char *fact) {
+    for (size_t i = 0; kinds[i] != NULL; i++)
+        for (const spw_attention_size *s = kinds[i]->sizes; s != NULL && s->key != NULL; s++)
+            if (strcmp(s->fact, fact) == 0)
+                return *(const size_t *)(const void *)((const char *)m + s->offset);
+    return 0;
+}

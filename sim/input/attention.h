@@ -18,16 +18,54 @@ typedef struct spw_attention_widths {
 } spw_attention_widths;
 spw_attention_widths spw_attention_widths_of(const spw_model *model);
 
-/* Keys and values of every head are made of a low rank. */
+/* One product makes queries, keys and values; keys and values of every head are made of a low rank (MLA); all matrices are in the
+ * model's file. */
+bool spw_attention_is_grouped(const spw_model *model);
 bool spw_attention_is_latent(const spw_model *model);
+bool spw_attention_is_listed(const spw_model *model);
 
-typedef struct spw_attention_kind {
-    const char *words;                                       /* "latent" */
+/* A size that frameworks and tables of runs have too; ended by a row without a key. */
+typedef struct spw_attention_size {
+    const char *fact;   /* "@key_rank": what a framework's name for it stands for (sim/frameworks) */
+    const char *key;    /* in a config.json */
+    const char *column; /* of a table of runs (sim/score/whole) */
+    size_t offset;      /* of a size_t in spw_model */
+} spw_attention_size;
+/* Of a fact; 0 where the model has no such size. */
+size_t spw_attention_size_of(const spw_model *model, const char *fact);
+
+typedef struct spw_reading spw_reading;
+typedef struct spw_raw_config spw_raw_config;
+typedef struct spw_key_row spw_key_row;
+/* What may differ in some layers ('per_layer_config'), with the place of its number in spw_raw_config. */
+typedef struct spw_layer_key {
+    const char *key;
+    size_t offset;
+} spw_layer_key;
+
+struct spw_attention_kind {
+    const char *words; /* "latent" */
+    bool latent;       /* Megatron-Core's multi-latent attention: its modules, and what it keeps */
     void (*list)(const spw_model *model, spw_matrices *out); /* NULL: all are in the model's file */
     spw_attention_widths (*widths)(const spw_model *model);
-} spw_attention_kind;
-extern const spw_attention_kind spw_grouped_attention, spw_latent_attention;
+    /* Reading a config.json: the key that says this kind, or NULL; its keys, and how they fill the model. */
+    const char *mark;
+    const spw_key_row *keys;
+    spw_status (*read)(const spw_reading *in, spw_raw_config *raw, spw_model *model);
+    const char *sum[3];              /* keys of which the first two give the third */
+    const spw_layer_key *layer_keys; /* ended by one without a key */
+    const char *layer_keys_words;
+    const spw_attention_size *sizes; /* NULL: none beside heads and their width */
+    const char
+        *again_formula; /* of what its module holds when it runs again (sim/memory/repeated_modules.h) */
+};
+extern const spw_attention_kind spw_grouped_attention, spw_latent_attention, spw_factored_attention,
+    spw_listed_attention;
 const spw_attention_kind *spw_attention_kind_of(const spw_model *model);
+/* The i-th kind, NULL behind the last. */
+const spw_attention_kind *spw_attention_kind_at(size_t i);
+/* That a file says, else grouped queries. */
+const spw_attention_kind *spw_attention_said(const spw_reading *in);
 
 /* The sparse indexer beside it (attention_indexer.c). */
 void spw_indexer_list(const spw_model *model, spw_matrices *out);

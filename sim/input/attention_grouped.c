@@ -2,6 +2,9 @@
  * Ainslie et al. 2023. Norms of q and k: of one head (Qwen3) or of all (OLMoE). Sinks: one a head (gpt-oss). */
 #include "sim/input/attention.h"
 
+#include "sim/input/model_mixer_parts.h"
+#include "sim/input/model_reading.h"
+
 static const spw_matrix_words queries = {.weights = "q",
                                          .weights_formula = "H heads head_dim w",
                                          .tokens = "attention_input",
@@ -66,4 +69,70 @@ static spw_attention_widths widths(const spw_model *m) {
                                   .kept_copied = around + 2 * q + 2 * k};
 }
 
-const spw_attention_kind spw_grouped_attention = {"grouped queries", list, widths};
+size_t spw_model_query_key_value(const spw_model *m) {
+    return m->heads * m->head_dim * (m->query_gate ? 2 : 1) + m->kv_heads * (m->head_dim + m->v_head_dim);
+}
+
+static const spw_key_row keys_of_file[] = {
+    SPW_KEY("num_key_value_heads", kv_heads, 1, 65535, false),
+    SPW_KEY("head_dim", head_dim, 1, SPW_MODEL_WIDEST, false),
+    SPW_PART_KEY(SPW_VALUE_DIM, "v_head_dim", v_head_dim, 1, SPW_MODEL_WIDEST, false),
+    {.key = NULL}};
+
+static spw_status read(const spw_reading *in, spw_raw_config *raw, spw_model *m) {
+    spw_status status = spw_reading_rows(in, keys_of_file, raw);
+    if (status != SPW_OK) return status;
+    m->kv_heads = spw_or_default(raw->kv_heads, m->heads);
+    m->head_dim = spw_or_default(raw->head_dim, m->hidden / m->heads);
+    m->v_head_dim = spw_or_default(raw->v_head_dim, m->head_dim);
+    /* transformers rounds down, in every family; a generic model is no file of its own */
+    if (raw->head_dim == SPW_ABSENT &&
+        (m->head_dim == 0 || (in->family->any_attention && m->hidden % m->heads != 0)))
+        return spw_fail(SPW_ECONFIG,
+                        "%s: hidden_size %zu is not a multiple of num_attention_heads %zu; give 'head_dim'",
+                        in->where, m->hidden, m->heads);
+    if (m->heads % m->kv_heads != 0)
+        return spw_fail(
+            SPW_ECONFIG,
+            "%s: num_attention_heads %zu is not a multiple of num_key_value_heads %zu; give a divisor",
+            in->where, m->heads, m->kv_heads);
+    return SPW_OK;
+}
+
+static const spw_layer_key layer_keys[] = {{"head_dim", offsetof(spw_raw_config, mixer_dim)},
+                                           {"num_key_value_heads", offsetof(spw_raw_config, mixer_kv_heads)},
+                                           {.key = NULL}};
+
+#define OF_A_FILE \
+    .keys = keys_of_file, .read = read, .layer_keys = layer_keys, \
+    .layer_keys_words = "'head_dim' and 'num_key_value_heads'"
+const spw_attention_kind spw_grouped_attention = {
+    .words = "grouped queries", .list = list, .widths = widths, OF_A_FILE};
+/* All its matrices are in the model's file; its sizes are those of grouped queries. */
+const spw_attention_kind spw_listed_attention = {.words = "grouped queries", .widths = widths, OF_A_FILE};
+
+/* --- Other heads in some layers --- */
+
+/* [MiMoV2FlashAttention] sliding layers with heads of their own and a sink each; where the file has none, the model's, and twice its
+ * heads of keys and values. */
+static void sliding(const spw_raw_config *raw, spw_model *m, size_t kind) {
+    const uint64_t heads = spw_or_default(raw->mixer_heads, m->heads),
+                   kv_heads = spw_or_default(raw->mixer_kv_heads, 2 * m->kv_heads),
+                   key = spw_or_default(raw->mixer_dim, m->head_dim),
+                   value = spw_or_default(raw->mixer_value_dim, m->v_head_dim);
+    m->mixer[kind].attends = true;
+    matrix(m, kind, "q", m->hidden, P(heads, key), SPW_CUT_OUTPUTS);
+    matrix(m, kind, "k", m->hidden, P(kv_heads, key), SPW_CUT_OUTPUTS);
+    matrix(m, kind, "v", m->hidden, P(kv_heads, value), SPW_CUT_OUTPUTS);
+    matrix(m, kind, "o", P(heads, value), m->hidden, SPW_CUT_INPUTS);
+    numbers(m, kind, "sinks", heads, SPW_CUT_OUTPUTS);
+}
+
+static const spw_key_row sliding_keys[] = {
+    SPW_KEY("swa_num_attention_heads", mixer_heads, 1, 65535, false),
+    SPW_KEY("swa_num_key_value_heads", mixer_kv_heads, 1, 65535, false),
+    SPW_KEY("swa_head_dim", mixer_dim, 1, SPW_MODEL_WIDEST, false),
+    SPW_KEY("swa_v_head_dim", mixer_value_dim, 1, SPW_MODEL_WIDEST, false),
+    {.key = NULL}};
+const spw_mixer_kind spw_sliding = {
+    "sliding attention with heads of its own", {"sliding_attention"}, sliding_keys, sliding};

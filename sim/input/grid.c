@@ -1,5 +1,6 @@
 #include "sim/input/grid.h"
 
+#include "sim/input/attention.h"
 #include "sim/input/job.h"
 #include "sim/input/state_law.h"
 
@@ -35,8 +36,7 @@ size_t spw_grid_mesh_tensor(const spw_job *job) { return spw_grid_of(job).mesh_t
 
 bool spw_grid_shares_heads(const spw_job *job) {
     const spw_model *m = &job->model;
-    return m->attention == SPW_ATTENTION_GQA && m->kv_heads > 0 &&
-           spw_grid_of(job).sequence_tensor > m->kv_heads;
+    return spw_attention_is_grouped(m) && m->kv_heads > 0 && spw_grid_of(job).sequence_tensor > m->kv_heads;
 }
 
 size_t spw_grid_sequence_tokens(const spw_job *job) {
@@ -94,7 +94,7 @@ typedef struct shared_width {
 
 static spw_status check_widths(const spw_job *job, const spw_grid *g, const char **key) {
     const spw_model *m = &job->model;
-    const bool groups = m->attention == SPW_ATTENTION_GQA, mesh = spw_grid_mesh_gpus(g) > 1,
+    const bool groups = spw_attention_is_grouped(m), mesh = spw_grid_mesh_gpus(g) > 1,
                shared = spw_grid_shares_heads(job);
     const shared_width widths[] = {
         {"parallel.tensor", "tensor", "numbers of a hidden state", g->tensor, mesh ? m->hidden : 0},
@@ -199,7 +199,7 @@ static const char *unread_mixer(const spw_model *m, const spw_grid *g, bool mesh
             return mixer->what;
     }
     if (m->mixer[0].every > 0 && g->context > 1) return m->mixer[0].what;
-    return m->attention == SPW_ATTENTION_LISTED && mesh ? m->mixer[0].what : NULL;
+    return spw_attention_is_listed(m) && mesh ? m->mixer[0].what : NULL;
 }
 
 /* Parts of models whose split is not described: sizes that are to be 1 with them, in words. */

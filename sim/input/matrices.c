@@ -51,7 +51,7 @@ void spw_matrices_of_attention(const spw_model *m, spw_matrices *out) {
 }
 
 void spw_matrices_of_mixer(const spw_model *m, size_t k, spw_matrices *out) {
-    const bool own = k == 0 && spw_attention_kind_of(m)->list != NULL;
+    const bool own = k == 0 && !spw_attention_is_listed(m);
     out->rows = 0;
     if (own) spw_matrices_of_attention(m, out);
     add_listed(m, SPW_IN_MIXER, k, out);

@@ -100,10 +100,6 @@ const char *const *spw_model_presets(void) { return spw_model_names; }
 
 /* --- Parameter counts; saturating, so that an absurd model is seen by its total --- */
 
-size_t spw_model_query_key_value(const spw_model *m) {
-    return m->heads * m->head_dim * (m->query_gate ? 2 : 1) + m->kv_heads * (m->head_dim + m->v_head_dim);
-}
-
 size_t spw_model_indexer_layers(const spw_model *m) {
     size_t layers = 0;
     for (size_t i = 0; m->indexer_heads > 0 && i < m->layers; i++)

@@ -21,8 +21,7 @@ enum {
     SPW_MODEL_MATRICES = 72
 };
 
-/* LISTED: all its weights are rows of spw_model.matrix; heads and widths are those of grouped-query attention. */
-typedef enum spw_attention { SPW_ATTENTION_GQA, SPW_ATTENTION_MLA, SPW_ATTENTION_LISTED } spw_attention;
+typedef struct spw_attention_kind spw_attention_kind; /* sim/input/attention.h */
 
 /* What mixes the tokens of layers that do not attend like the model's attention: Mamba, linear attention, a convolution, attention
  * of another shape, or nothing. Its weights are rows of spw_model.matrix. A model has some such kinds; kind 0 is its attention. */
@@ -78,8 +77,8 @@ typedef struct spw_model {
     size_t zero_experts;        /* choices that compute nothing (LongCat); beside `experts` */
     size_t groups, groups_kept; /* group-limited routing; 1, 1 = off */
     bool sigmoid_router, selection_bias; /* selection_bias: one value an expert, for the choice only */
-    spw_attention attention;
-    size_t heads, kv_heads, head_dim;                                 /* GQA; values are v_head_dim wide */
+    const spw_attention_kind *attention; /* NULL: grouped queries */
+    size_t heads, kv_heads, head_dim;    /* GQA; values are v_head_dim wide */
     size_t q_lora_rank, kv_lora_rank, nope_dim, rope_dim, v_head_dim; /* MLA; q_lora_rank 0 = plain q */
     bool attention_bias, output_bias, qk_norm, expert_bias, router_bias, attention_sinks, tied_embeddings;
     bool qk_norm_per_head; /* qk_norm: weights of head_dim (Qwen3), else of the whole projection (OLMoE) */

@@ -83,48 +83,15 @@ cleanup:
     return status;
 }
 
-static spw_status read_mla(const spw_reading *in, spw_raw_config *raw, spw_model *m) {
-    spw_status status = spw_reading_rows(in, spw_mla_keys, raw);
-    if (status != SPW_OK) return status;
-    m->q_lora_rank = spw_or_default(raw->q_lora_rank, 0);
-    m->kv_lora_rank = (size_t)raw->kv_lora_rank;
-    m->nope_dim = (size_t)raw->nope_dim;
-    m->rope_dim = (size_t)raw->rope_dim;
-    m->v_head_dim = (size_t)raw->v_head_dim;
-    m->kv_heads = m->heads;
-    m->head_dim = m->nope_dim + m->rope_dim;
-    return SPW_OK;
-}
-
-static spw_status read_gqa(const spw_reading *in, spw_raw_config *raw, spw_model *m) {
-    spw_status status = spw_reading_rows(in, spw_gqa_keys, raw);
-    if (status != SPW_OK) return status;
-    m->kv_heads = spw_or_default(raw->kv_heads, m->heads);
-    m->head_dim = spw_or_default(raw->head_dim, m->hidden / m->heads);
-    m->v_head_dim = spw_or_default(raw->v_head_dim, m->head_dim);
-    /* transformers rounds down, in every family; a generic model is no file of its own */
-    if (raw->head_dim == SPW_ABSENT &&
-        (m->head_dim == 0 || (in->family->any_attention && m->hidden % m->heads != 0)))
-        return spw_fail(SPW_ECONFIG,
-                        "%s: hidden_size %zu is not a multiple of num_attention_heads %zu; give 'head_dim'",
-                        in->where, m->hidden, m->heads);
-    if (m->heads % m->kv_heads != 0)
-        return spw_fail(
-            SPW_ECONFIG,
-            "%s: num_attention_heads %zu is not a multiple of num_key_value_heads %zu; give a divisor",
-            in->where, m->heads, m->kv_heads);
-    return SPW_OK;
-}
-
 static spw_status read_attention(const spw_reading *in, spw_raw_config *raw, spw_model *m) {
     spw_status status = SPW_OK;
     const spw_family *f = in->family;
-    bool bias = false, latent = f->attention == SPW_ATTENTION_MLA ||
-                                (f->any_attention && spw_reading_find(in, "kv_lora_rank", NULL) != NULL);
-    m->attention = latent                ? SPW_ATTENTION_MLA
-                   : f->listed_attention ? SPW_ATTENTION_LISTED
-                                         : SPW_ATTENTION_GQA;
-    SPW_TRY(latent ? read_mla(in, raw, m) : read_gqa(in, raw, m));
+    bool bias = false;
+    m->attention = f->any_attention && f->attention == NULL ? spw_attention_said(in) : f->attention;
+    if (m->attention == NULL || m->attention == &spw_grouped_attention)
+        m->attention = f->listed_attention ? &spw_listed_attention : &spw_grouped_attention;
+    SPW_TRY(m->attention->read(in, raw, m));
+    const bool latent = spw_attention_is_latent(m);
     SPW_TRY(spw_reading_flag(in, "attention_bias", false, &bias));
     bias = bias && !f->no_bias;
     m->gate_bias = bias && f->gate_bias;
@@ -173,7 +140,7 @@ static spw_status read_rest(const spw_reading *in, const spw_raw_config *raw, sp
     }
     if (status == SPW_OK && !m->ffn_bias) status = spw_reading_flag(in, "mlp_bias", false, &m->ffn_bias);
     m->shared_gate = m->shared_gate && m->shared_ffn > 0;
-    if (m->attention == SPW_ATTENTION_MLA && m->query_gate) m->output_gate = true;
+    if (spw_attention_is_latent(m) && m->query_gate) m->output_gate = true;
     return status;
 }
 
@@ -254,7 +221,8 @@ cleanup:
 /* --- Keys that are not read --- */
 
 /* Of a mapping within the file, such as DBRX's ffn_config, every key is looked at. */
-static bool is_taken_apart(const spw_reading *in, bool latent, const char *key, const json_t *value) {
+static bool is_taken_apart(const spw_reading *in, const spw_attention_kind *kind, const char *key,
+                           const json_t *value) {
     const char *inner;
     json_t *item;
     char path[128];
@@ -262,34 +230,35 @@ static bool is_taken_apart(const spw_reading *in, bool latent, const char *key, 
     if (!json_is_object(value)) return false;
     json_object_foreach((json_t *)(uintptr_t)value, inner, item) {
         (void)snprintf(path, sizeof path, "%s.%s", key, inner);
-        any = any || spw_family_reads(in->family, latent, path);
+        any = any || spw_family_reads(in->family, kind, path);
     }
     return any;
 }
 
 /* The key of the family that somebody probably meant and the file does not have, or NULL. */
-static const char *meant(const spw_reading *in, bool latent, const char *key, size_t slips) {
+static const char *meant(const spw_reading *in, const spw_attention_kind *kind, const char *key,
+                         size_t slips) {
     spw_nearest nearest = {.text = key};
-    spw_family_offer(in->family, latent, &nearest);
+    spw_family_offer(in->family, kind, &nearest);
     const bool taken = nearest.best == NULL || json_object_get(in->root, nearest.best) != NULL;
     return taken || nearest.distance > slips ? NULL : nearest.best;
 }
 
 static spw_status check_key(const spw_reading *in, const spw_model *m, const char *key, const json_t *value) {
-    const bool latent = m->attention == SPW_ATTENTION_MLA;
+    const spw_attention_kind *kind = spw_attention_kind_of(m);
     char found[SPW_JSON_WORDS], shown[SPW_SETTINGS_SHOWN];
     const char *leaf = strrchr(key, '.') != NULL ? strrchr(key, '.') + 1 : key;
     const bool generic = in->family->any_attention && !in->family->by_meaning;
-    if (spw_family_reads(in->family, latent, key) || spw_family_is_quiet(in->family, key) ||
+    if (spw_family_reads(in->family, kind, key) || spw_family_is_quiet(in->family, key) ||
         spw_model_key_is_quiet(leaf, value) || spw_model_key_is_mtp(key) ||
-        spw_model_key_is_stated(key, value, m) || spw_states_again(in, latent, key) ||
+        spw_model_key_is_stated(key, value, m) || spw_states_again(in, kind, key) ||
         spw_reading_was_meant(in, key) || spw_reading_means_again(in, key, value))
         return SPW_OK;
     const bool elsewhere = spw_any_family_reads(key);
     if (!elsewhere && spw_model_key_sounds_quiet(leaf, value)) return SPW_OK;
     const bool small = !generic && !elsewhere && spw_model_value_is_small(value);
     if (in->family->by_meaning && (spw_model_value_is_small(value) || json_is_true(value))) return SPW_OK;
-    const char *const guess = elsewhere ? NULL : meant(in, latent, key, small ? 2 : SIZE_MAX);
+    const char *const guess = elsewhere ? NULL : meant(in, kind, key, small ? 2 : SIZE_MAX);
     char hint[96] = "";
     if (small && guess == NULL) return SPW_OK;
     if (guess != NULL) (void)snprintf(hint, sizeof hint, "; did you mean '%s'?", guess);
@@ -304,12 +273,12 @@ static spw_status check_key(const spw_reading *in, const spw_model *m, const cha
 /* Every key is read, or known to hold no parameters; what is neither is refused: in a generic model, which is nothing but its
  * keys, whatever its value; in a family, whose parts are known, where the value could be a size. */
 static spw_status check_keys(const spw_reading *in, spw_model *m) {
-    const bool latent = m->attention == SPW_ATTENTION_MLA;
+    const spw_attention_kind *kind = spw_attention_kind_of(m);
     const char *key, *inner;
     json_t *value, *item;
     char path[128];
     json_object_foreach((json_t *)(uintptr_t)in->root, key, value) {
-        if (!is_taken_apart(in, latent, key, value)) {
+        if (!is_taken_apart(in, kind, key, value)) {
             spw_status status = check_key(in, m, key, value);
             if (status != SPW_OK) return status;
             continue;

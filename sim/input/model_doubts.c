@@ -146,14 +146,14 @@ static void note_unread(const spw_reading *in, spw_model *m) {
 
 /* A model_type without a row: what it was read as, and which switches nothing here knows. */
 static void note_kin(const spw_reading *in, spw_model *m) {
-    const bool latent = m->attention == SPW_ATTENTION_MLA;
+    const spw_attention_kind *kind = spw_attention_kind_of(m);
     char names[SPW_MODEL_DOUBT - 200] = "", shown[SPW_SETTINGS_SHOWN];
     const char *key, *type = spw_wrapper_type(in);
     json_t *value;
     if (!in->kin) return;
     json_object_foreach((json_t *)(uintptr_t)in->root, key, value) {
         const size_t used = strlen(names);
-        if (!in->family->by_meaning || !json_is_true(value) || spw_family_reads(in->family, latent, key) ||
+        if (!in->family->by_meaning || !json_is_true(value) || spw_family_reads(in->family, kind, key) ||
             spw_model_key_is_quiet(key, value) || spw_model_key_sounds_quiet(key, value) ||
             used + SPW_SETTINGS_SHOWN + 4 > sizeof names)
             continue;
@@ -191,7 +191,7 @@ void spw_reading_doubts(const spw_reading *in, spw_model *m) {
               "the whole sequence in all of them",
               (long long)window);
     doubt_layers(m);
-    if (m->attention == SPW_ATTENTION_GQA && spw_reading_at(in->root, "head_dim") == NULL &&
+    if (spw_attention_is_grouped(m) && spw_reading_at(in->root, "head_dim") == NULL &&
         m->heads * m->head_dim != m->hidden && m->hidden / m->heads == m->head_dim)
         doubt(m,
               "the file has no head_dim: heads are taken as %zu wide, hidden_size by num_attention_heads "

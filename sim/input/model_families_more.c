@@ -47,7 +47,7 @@ static const spw_layer_word no_words[] = {{.word = NULL}}; /* all layers are of 
     .experts = {"n_routed_experts", "num_local_experts"}, .top_k = {"num_experts_per_tok"}, \
     .expert_ffn = {"moe_intermediate_size"}, \
     .parts = SPW_SHARED_COUNT | SPW_BY_FIRST | SPW_SCORING | SPW_INDEXER | SPW_STREAMS, \
-    .attention = SPW_ATTENTION_MLA, .layer_list = {"layer_types"}, .layer_words = all_indexed, \
+    .attention = &spw_latent_attention, .layer_list = {"layer_types"}, .layer_words = all_indexed, \
     .kinds = {&spw_gated_sinks}, .text = true, .first_dense = 1, .narrow_streams = true, \
     .sigmoid_router = true
 #define ERNIE_VL \
@@ -72,7 +72,7 @@ const spw_family spw_more_families[] = {
      .top_k = {"num_experts_per_tok"},
      .expert_ffn = {"moe_intermediate_size"},
      .parts = SPW_SHARED_COUNT | SPW_BY_FIRST | SPW_SCORING | SPW_INDEXER,
-     .attention = SPW_ATTENTION_MLA,
+     .attention = &spw_latent_attention,
      .kinds = {&spw_axk2_gates},
      .first_dense = 1,
      .sigmoid_router = true},
@@ -88,7 +88,7 @@ const spw_family spw_more_families[] = {
      .quiet = {"no_kda_lora", "head_dim"},
      .shared = SPW_SHARED_BY_BOTH,
      .parts = SPW_SHARED_COUNT | SPW_SHARED_WIDTH | SPW_BY_FIRST | SPW_INTERVAL,
-     .attention = SPW_ATTENTION_MLA,
+     .attention = &spw_latent_attention,
      .mixer = &spw_bailing_delta,
      .kinds = {&spw_head_gate},
      .interval = 6,
@@ -133,7 +133,7 @@ const spw_family spw_more_families[] = {
      .spelled = {{"shared_expert_intermediate_size", "shared_experts_intermediate_size"}},
      .quiet = {"per_layer_config"},
      .parts = SPW_SHARED_COUNT | SPW_SHARED_WIDTH | SPW_BY_FIRST | SPW_SCORING | SPW_INDEXER | SPW_WINDOW,
-     .attention = SPW_ATTENTION_MLA,
+     .attention = &spw_latent_attention,
      .shared = SPW_SHARED_BY_BOTH,
      .layer_list = {"layer_types"},
      .layer_words = sliding_of_indexed,
@@ -161,7 +161,7 @@ const spw_family spw_more_families[] = {
                  {"linear_attn_config.head_dim", "linear_head_dim"},
                  {"linear_attn_config.short_conv_kernel_size", "linear_conv_kernel_dim"}},
      .parts = SPW_SHARED_COUNT | SPW_BY_FIRST | SPW_SCORING | SPW_INDEXER | SPW_STREAMS,
-     .attention = SPW_ATTENTION_MLA,
+     .attention = &spw_latent_attention,
      .layer_list = {"layer_types"},
      .layer_words = linear_of_indexed,
      .kinds = {&spw_pooled_indexer, &spw_kimi_delta},
@@ -259,7 +259,7 @@ const spw_family spw_more_families[] = {
      .top_k = {"num_experts_per_tok"},
      .expert_ffn = {"moe_intermediate_size"},
      .parts = SPW_SHARED_COUNT | SPW_BY_FIRST,
-     .attention = SPW_ATTENTION_MLA,
+     .attention = &spw_latent_attention,
      .layer_list = {"no_rope_layers"},
      .layer_words = rotary_or_not,
      .kinds = {&spw_large4_rotary, &spw_large4_plain},
@@ -281,7 +281,7 @@ const spw_family spw_more_families[] = {
      .top_k = {"num_experts_per_tok"},
      .expert_ffn = {"moe_intermediate_size"},
      .parts = SPW_SHARED_COUNT | SPW_BY_FIRST | SPW_BY_FREQUENCY | SPW_SCORING,
-     .attention = SPW_ATTENTION_MLA,
+     .attention = &spw_latent_attention,
      .first_dense = 1,
      .sigmoid_router = true},
     {.model_type = "sarvam_moe",

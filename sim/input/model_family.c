@@ -17,10 +17,10 @@
     .experts = {"num_local_experts", "num_experts"}, .top_k = {"num_experts_per_tok"}, \
     .expert_ffn = {"intermediate_size"}
 #define DEEPSEEK \
-    ROUTED, .attention = SPW_ATTENTION_MLA, \
+    ROUTED, .attention = &spw_latent_attention, \
             .parts = SPW_SHARED_COUNT | SPW_BY_FIRST | SPW_BY_FREQUENCY | SPW_SCORING
 #define DEEPSEEK_SPARSE \
-    ROUTED, .attention = SPW_ATTENTION_MLA, \
+    ROUTED, .attention = &spw_latent_attention, \
             .parts = SPW_SHARED_COUNT | SPW_BY_FIRST | SPW_BY_FREQUENCY | SPW_SCORING | SPW_INDEXER
 #define QK_NORMS .qk_norm = true, .qk_norm_per_head = true
 
@@ -48,7 +48,7 @@ static const spw_family families[] = {
                {"latent_moe_use_norm", offsetof(spw_model, latent_norm)}},
      .quiet = {"linear_attn_config.kda_layers", "linear_attn_config.gate_lower_bound", "use_grouped_topk",
                "mla_use_nope", "activation_situ_beta", "activation_situ_linear_beta"},
-     .attention = SPW_ATTENTION_MLA,
+     .attention = &spw_latent_attention,
      .parts = SPW_SHARED_COUNT | SPW_BY_FIRST | SPW_BY_FREQUENCY | SPW_LATENT | SPW_RESIDUALS,
      .mixer = &spw_kimi_delta,
      .first_dense = 1,
@@ -58,7 +58,7 @@ static const spw_family families[] = {
      .spelled = {{"num_hidden_layers", "num_layers"}, {"intermediate_size", "ffn_hidden_size"}},
      .flags = {{"router_bias", offsetof(spw_model, router_bias)}},
      .quiet = {"mla_scale_q_lora", "mla_scale_kv_lora"},
-     .attention = SPW_ATTENTION_MLA,
+     .attention = &spw_latent_attention,
      .parts = SPW_ZERO_EXPERTS | SPW_TABLES,
      .shared = SPW_SHARED_DENSE,
      .layer_copies = 2,

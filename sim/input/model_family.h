@@ -2,6 +2,7 @@
 #ifndef SPW_SIM_INPUT_MODEL_FAMILY_H
 #define SPW_SIM_INPUT_MODEL_FAMILY_H
 
+#include "sim/input/attention.h"
 #include "sim/input/model.h"
 #include "sim/input/nearest.h"
 
@@ -28,7 +29,7 @@ enum {
     SPW_INDEXER = 1 << 8,       /* index_n_heads, index_head_dim, indexer_types */
     SPW_INTERVAL = 1 << 9,      /* full_attention_interval */
     SPW_ZERO_EXPERTS = 1 << 10, /* zero_expert_num */
-    SPW_VALUE_DIM = 1 << 11,    /* v_head_dim beside head_dim, without latent attention */
+    SPW_VALUE_DIM = 1 << 11,    /* a width of values beside head_dim, without latent attention */
     SPW_LISTED = 1 << 12,       /* moe_layers: the layers with experts */
     SPW_DENSE_WIDTH =
         1 << 13, /* dense_intermediate_size: of dense layers, where intermediate_size is the experts' */
@@ -125,7 +126,7 @@ typedef struct spw_family {
         size_t offset; /* of a bool in spw_model; without the key it is what the family says below */
     } flags[SPW_MODEL_FLAGS];
     unsigned parts;
-    spw_attention attention;
+    const spw_attention_kind *attention; /* NULL: grouped queries */
     spw_shared_rule shared;
     const spw_mixer_kind *mixer; /* the kind beside the model's attention, where `layer_list` is absent */
     /* Models of several kinds of layers: names of the key that lists them, the first that is there counts; what its entries
@@ -144,7 +145,7 @@ typedef struct spw_family {
     size_t layer_norms;     /* 0 counts as 2 */
     bool text;              /* the language model is within text_config, beside images or sound */
     bool lists;             /* a number may be a list of equal numbers, one a layer (Hunyuan) */
-    bool any_attention;     /* latent where the file has kv_lora_rank; keys of parts may be absent */
+    bool any_attention;     /* latent where the file says so; keys of parts may be absent */
     bool by_meaning;        /* of a model_type without a row: its keys may have any known name */
     bool qkv_bias;          /* always; else attention_bias says */
     bool no_bias;           /* attention_bias reaches nothing */
@@ -171,7 +172,7 @@ typedef struct spw_family {
 } spw_family;
 
 /* Ended by a row without a key. */
-extern const spw_key_row spw_common_keys[], spw_gqa_keys[], spw_mla_keys[];
+extern const spw_key_row spw_common_keys[];
 
 /* Rows of model_families_more.c, ended by one without a model_type. */
 extern const spw_family spw_more_families[], spw_kind_families[];
@@ -202,12 +203,11 @@ const spw_family *spw_family_find(const char *model_type);
 const spw_family *spw_family_at(size_t i);
 
 bool spw_family_has(const spw_family *family, unsigned part);
-/* Whether a model of this family, with latent attention or without, reads the key; whether any model does. `key` may be
- * "a.b", b within a. */
-bool spw_family_reads(const spw_family *family, bool latent, const char *key);
+/* Whether a model of this family, with that attention, reads the key; whether any model does. `key` may be "a.b", b within a. */
+bool spw_family_reads(const spw_family *family, const spw_attention_kind *kind, const char *key);
 bool spw_any_family_reads(const char *key);
 /* Offers every key that such a model reads, spelled as in its file. */
-void spw_family_offer(const spw_family *family, bool latent, spw_nearest *nearest);
+void spw_family_offer(const spw_family *family, const spw_attention_kind *kind, spw_nearest *nearest);
 /* Whether the family says of a key that it holds no parameters. */
 bool spw_family_is_quiet(const spw_family *family, const char *key);
 

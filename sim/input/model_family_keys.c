@@ -79,19 +79,6 @@ static const struct {
                  {"kv_source_layer_ids", SPW_SOURCES},
                  {"index_source_layer_ids", SPW_SOURCES}};
 
-const spw_key_row spw_gqa_keys[] = {
-    SPW_KEY("num_key_value_heads", kv_heads, 1, 65535, false),
-    SPW_KEY("head_dim", head_dim, 1, SPW_MODEL_WIDEST, false),
-    SPW_PART_KEY(SPW_VALUE_DIM, "v_head_dim", v_head_dim, 1, SPW_MODEL_WIDEST, false),
-    {.key = NULL}};
-
-const spw_key_row spw_mla_keys[] = {SPW_KEY("q_lora_rank", q_lora_rank, 1, SPW_MODEL_WIDEST, false),
-                                    SPW_KEY("kv_lora_rank", kv_lora_rank, 1, SPW_MODEL_WIDEST, true),
-                                    SPW_KEY("qk_nope_head_dim", nope_dim, 1, SPW_MODEL_WIDEST, true),
-                                    SPW_KEY("qk_rope_head_dim", rope_dim, 0, SPW_MODEL_WIDEST, true),
-                                    SPW_KEY("v_head_dim", v_head_dim, 1, SPW_MODEL_WIDEST, true),
-                                    {.key = NULL}};
-
 bool spw_family_has(const spw_family *f, unsigned part) {
     return part == SPW_ANY_PART || (f->parts & part) != 0;
 }
@@ -118,14 +105,14 @@ static bool is_kind_row(const spw_family *f, const char *key) {
 }
 
 /* By our name of the key. */
-static bool reads_ours(const spw_family *f, bool latent, const char *key) {
+static bool reads_ours(const spw_family *f, const spw_attention_kind *kind, const char *key) {
     for (size_t i = 0; i < sizeof word_keys / sizeof *word_keys; i++) {
         if (strcmp(word_keys[i].key, key) == 0) return spw_family_has(f, word_keys[i].part);
     }
     for (size_t i = 0; i < SPW_MODEL_FLAGS && f->flags[i].key != NULL; i++) {
         if (strcmp(f->flags[i].key, key) == 0) return true;
     }
-    return is_row(spw_common_keys, key, f) || is_row(latent ? spw_mla_keys : spw_gqa_keys, key, f) ||
+    return is_row(spw_common_keys, key, f) || is_row(kind->keys, key, f) ||
            (f->mixer != NULL && is_row(f->mixer->keys, key, f)) || is_kind_row(f, key) ||
            is_name(f->layer_list, SPW_MODEL_KEYS, key) || is_name(f->experts, SPW_MODEL_KEYS, key) ||
            is_name(f->top_k, SPW_MODEL_KEYS, key) || is_name(f->expert_ffn, SPW_MODEL_KEYS, key) ||
@@ -134,11 +121,11 @@ static bool reads_ours(const spw_family *f, bool latent, const char *key) {
            (f->list != NULL && strcmp(key, f->list) == 0) || (f->text && strcmp(key, "text_config") == 0);
 }
 
-bool spw_family_reads(const spw_family *f, bool latent, const char *key) {
+bool spw_family_reads(const spw_family *f, const spw_attention_kind *kind, const char *key) {
     for (size_t i = 0; i < SPW_MODEL_SPELLED && f->spelled[i][0] != NULL; i++) {
         if (strcmp(f->spelled[i][1], key) == 0) return true;
     }
-    return reads_ours(f, latent, key);
+    return reads_ours(f, kind, key);
 }
 
 /* A key that the family spells in another way is not its own. */
@@ -155,7 +142,7 @@ static void offer_rows(const spw_family *f, const spw_key_row *row, spw_nearest 
     }
 }
 
-void spw_family_offer(const spw_family *f, bool latent, spw_nearest *nearest) {
+void spw_family_offer(const spw_family *f, const spw_attention_kind *kind, spw_nearest *nearest) {
     const char *const *const names[] = {f->experts, f->top_k, f->expert_ffn};
     for (size_t i = 0; i < SPW_MODEL_SPELLED && f->spelled[i][0] != NULL; i++)
         spw_nearest_offer(nearest, f->spelled[i][1]);
@@ -163,7 +150,7 @@ void spw_family_offer(const spw_family *f, bool latent, spw_nearest *nearest) {
         if (spw_family_has(f, word_keys[i].part)) offer_ours(f, word_keys[i].key, nearest);
     }
     offer_rows(f, spw_common_keys, nearest);
-    offer_rows(f, latent ? spw_mla_keys : spw_gqa_keys, nearest);
+    offer_rows(f, kind->keys, nearest);
     if (f->mixer != NULL) offer_rows(f, f->mixer->keys, nearest);
     for (size_t k = 0; k < SPW_MODEL_MIXERS; k++)
         if (f->kinds[k] != NULL) offer_rows(f, f->kinds[k]->keys, nearest);
@@ -174,10 +161,9 @@ void spw_family_offer(const spw_family *f, bool latent, spw_nearest *nearest) {
 }
 
 bool spw_any_family_reads(const char *key) {
-    for (size_t i = 0; spw_family_at(i) != NULL; i++) {
-        if (spw_family_reads(spw_family_at(i), false, key) || spw_family_reads(spw_family_at(i), true, key))
-            return true;
-    }
+    for (size_t i = 0; spw_family_at(i) != NULL; i++)
+        for (size_t k = 0; spw_attention_kind_at(k) != NULL; k++)
+            if (spw_family_reads(spw_family_at(i), spw_attention_kind_at(k), key)) return true;
     return false;
 }
 

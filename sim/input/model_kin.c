@@ -31,11 +31,11 @@ static bool implies_more(const spw_reading *in) {
 /* Keys of the file that the family reads, by the names that it reads first; then how its model_type begins. */
 static size_t likeness(const spw_reading *in) {
     const char *key, *type = spw_wrapper_type(in);
-    const bool latent = spw_reading_at(in->root, "kv_lora_rank") != NULL;
+    const spw_attention_kind *kind = spw_attention_said(in);
     json_t *value;
     size_t read = 0;
     json_object_foreach((json_t *)(uintptr_t)in->root, key, value) read +=
-        !json_is_null(value) && spw_family_reads(in->family, latent, key);
+        !json_is_null(value) && spw_family_reads(in->family, kind, key);
     const size_t own = (size_t)in->family->qkv_bias +
                        (size_t)(in->family->spelled[0][0] != NULL); /* what the file shows no sign of */
     return read > 0

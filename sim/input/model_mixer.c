@@ -46,6 +46,9 @@ static void projections(spw_model *m, size_t kind, uint64_t heads, uint64_t kv_h
     inputs(m, kind, "o", P(heads, value), h);
 }
 
+/* Width of a value of the model's attention. */
+static size_t values(const spw_model *m) { return spw_attention_widths_of(m).value_dim; }
+
 /* --- Recurrences and convolutions --- */
 
 /* [Qwen3NextGatedDeltaNet] q, k, v and the gate z; a and b a head; convolution over q, k, v; decay; norm; output. */
@@ -143,17 +146,6 @@ static void short_convolution(const spw_raw_config *raw, spw_model *m, size_t ki
 
 /* --- Attention of another shape --- */
 
-/* [MiMoV2FlashAttention] sliding layers with heads of their own and a sink each; where the file has none, the model's, and twice its
- * heads of keys and values. */
-static void sliding(const spw_raw_config *raw, spw_model *m, size_t kind) {
-    m->mixer[kind].attends = true;
-    const uint64_t heads = spw_or_default(raw->mixer_heads, m->heads);
-    projections(m, kind, heads, spw_or_default(raw->mixer_kv_heads, 2 * m->kv_heads),
-                spw_or_default(raw->mixer_dim, m->head_dim),
-                spw_or_default(raw->mixer_value_dim, m->v_head_dim));
-    cut_numbers(m, kind, "sinks", heads);
-}
-
 /* [Gemma4TextAttention] full layers: wider heads, keys that are the values too, norms of q and k. */
 static void shared_values(const spw_raw_config *raw, spw_model *m, size_t kind) {
     const uint64_t kv_heads =
@@ -191,7 +183,7 @@ static void shared_global(const spw_raw_config *raw, spw_model *m, size_t kind) 
 
 /* Scores of a kind, and which keys they see. */
 static void sees(spw_model *m, size_t kind, size_t heads, size_t key, size_t value) {
-    m->mixer[kind].key_heads = m->attention == SPW_ATTENTION_LISTED ? 0 : m->kv_heads;
+    m->mixer[kind].key_heads = spw_attention_is_listed(m) ? 0 : m->kv_heads;
     m->mixer[kind].value_heads = heads;
     m->mixer[kind].heads = heads;
     m->mixer[kind].key = key;
@@ -202,10 +194,10 @@ static void sees(spw_model *m, size_t kind, size_t heads, size_t key, size_t val
 static void sliding_gated(const spw_raw_config *raw, spw_model *m, size_t kind) {
     const uint64_t heads = spw_or_default(raw->mixer_heads, m->heads);
     m->mixer[kind].attends = true;
-    projections(m, kind, heads, m->kv_heads, m->head_dim, m->v_head_dim);
+    projections(m, kind, heads, m->kv_heads, m->head_dim, values(m));
     outputs(m, kind, "gate", m->hidden, heads);
     numbers(m, kind, "norms", P(2, m->head_dim));
-    sees(m, kind, heads, m->head_dim, m->v_head_dim);
+    sees(m, kind, heads, m->head_dim, values(m));
     m->mixer[kind].window = spw_or_default(raw->window, 0);
 }
 
@@ -219,12 +211,12 @@ static void head_gate(const spw_raw_config *raw, spw_model *m, size_t kind) {
  * with its own norms. */
 static void block_sparse(const spw_raw_config *raw, spw_model *m, size_t kind) {
     m->mixer[kind].attends = true;
-    projections(m, kind, m->heads, m->kv_heads, m->head_dim, m->v_head_dim);
+    projections(m, kind, m->heads, m->kv_heads, m->head_dim, values(m));
     numbers(m, kind, "norms", P(2, m->head_dim));
     whole(m, kind, "indexer q", m->hidden, P(N(heads), N(dim)));
     whole(m, kind, "indexer k", m->hidden, N(dim));
     numbers(m, kind, "indexer norms", P(2, N(dim)));
-    sees(m, kind, m->heads, m->head_dim, m->v_head_dim);
+    sees(m, kind, m->heads, m->head_dim, values(m));
     m->mixer[kind].every = 1;
     m->mixer[kind].most = P(spw_or_default(raw->blocks, 0), spw_or_default(raw->block_tokens, 0));
     m->mixer[kind].index = P(N(heads), N(dim));
@@ -310,7 +302,7 @@ static void joins_keys(const spw_raw_config *raw, spw_model *m, size_t kind) {
 static void query_indexer(const spw_raw_config *raw, spw_model *m, size_t kind) {
     whole(m, kind, "indexer", m->hidden, P(N(heads) + spw_or_default(raw->index_key_heads, 1), N(dim)));
     numbers(m, kind, "indexer norms", P(2, N(dim)));
-    sees(m, kind, m->heads, m->head_dim, m->v_head_dim);
+    sees(m, kind, m->heads, m->head_dim, values(m));
     m->mixer[kind].every = spw_or_default(raw->index_every, 1);
     m->mixer[kind].most = spw_or_default(raw->chosen, 0) / m->mixer[kind].every;
     m->mixer[kind].index = P(N(heads), N(dim));
@@ -347,12 +339,6 @@ static const spw_key_row mamba2_keys[] = {SPW_KEY("mamba_n_heads", mixer_heads, 
                                           {.key = NULL}};
 static const spw_key_row convolution_keys[] = {SPW_KEY("conv_L_cache", mixer_conv, 1, 65535, true),
                                                {.key = NULL}};
-static const spw_key_row sliding_keys[] = {
-    SPW_KEY("swa_num_attention_heads", mixer_heads, 1, 65535, false),
-    SPW_KEY("swa_num_key_value_heads", mixer_kv_heads, 1, 65535, false),
-    SPW_KEY("swa_head_dim", mixer_dim, 1, WIDE, false),
-    SPW_KEY("swa_v_head_dim", mixer_value_dim, 1, WIDE, false),
-    {.key = NULL}};
 static const spw_key_row nemotron_keys[] = {SPW_KEY("mamba_num_heads", mixer_heads, 1, 65535, true),
                                             SPW_KEY("mamba_head_dim", mixer_dim, 1, WIDE, true),
                                             SPW_KEY("n_groups", mixer_groups, 1, 65535, true),
@@ -399,8 +385,6 @@ const spw_mixer_kind spw_mamba2 = {"Mamba-2", {"mamba", "linear_attention"}, mam
 const spw_mixer_kind spw_mamba2_nemotron = {"Mamba-2", {"mamba", "linear_attention"}, nemotron_keys, mamba2};
 const spw_mixer_kind spw_short_convolution = {
     "short convolutions", {"conv"}, convolution_keys, short_convolution};
-const spw_mixer_kind spw_sliding = {
-    "sliding attention with heads of its own", {"sliding_attention"}, sliding_keys, sliding};
 const spw_mixer_kind spw_global = {
     "full attention with heads of its own", {"full_attention"}, global_keys, shared_values};
 const spw_mixer_kind spw_sliding_gated = {

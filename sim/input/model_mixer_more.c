@@ -37,91 +37,14 @@ static void laguna_sliding(const spw_raw_config *raw, spw_model *m, size_t kind)
     numbers(m, kind, "norms", P(2, m->head_dim), SPW_CUT_NOWHERE);
     m->mixer[kind].heads = (size_t)heads;
     m->mixer[kind].key = m->head_dim;
-    m->mixer[kind].value = m->v_head_dim;
+    m->mixer[kind].value = spw_attention_widths_of(m).value_dim;
     m->mixer[kind].window = spw_or_default(raw->window, 0);
-}
-
-/* [AXK2Attention, AXK2GatedRMSNorm] beside latent attention: queries of two latents, a gate of the output, and norms whose gate goes
- * through a low rank: the first of every layer, the second where there are experts. */
-static void axk2_gates(const spw_raw_config *raw, spw_model *m, size_t kind) {
-    const uint64_t h = m->hidden, q = m->q_lora_rank, rank = N(rank);
-    matrix(m, kind, "queries, second half", q, P(m->heads, m->nope_dim + m->rope_dim), SPW_CUT_OUTPUTS);
-    matrix(m, kind, "gate of the output", 2 * q, P(m->heads, m->v_head_dim), SPW_CUT_OUTPUTS);
-    spw_matrix_add(m, (spw_matrix){"gate of the norm", h, rank, 2, SPW_IN_LAYER, 0, SPW_CUT_NOWHERE, false});
-    spw_matrix_add(m,
-                   (spw_matrix){"gate of the norm", h, rank, 2, SPW_IN_MOE_LAYER, 0, SPW_CUT_NOWHERE, false});
 }
 
 /* [Glm5NextIndexer] beside latent attention and its indexer: blocks of keys are joined by weights of their own. */
 static void pooled_indexer(const spw_raw_config *raw, spw_model *m, size_t kind) {
     matrix(m, kind, "indexer: gate of joined keys", m->hidden, m->indexer_dim, SPW_CUT_NOWHERE);
     numbers(m, kind, "indexer: places of joined keys", P(N(dim), m->indexer_dim), SPW_CUT_NOWHERE);
-}
-
-/* [Dots3NoteAttention] beside latent attention: a gate a head, and a norm of the rotary key. */
-static void dots_gate(const spw_raw_config *raw, spw_model *m, size_t kind) {
-    (void)raw;
-    matrix(m, kind, "gate", m->hidden, m->heads, SPW_CUT_OUTPUTS);
-    numbers(m, kind, "norm of the rotary key", m->rope_dim, SPW_CUT_NOWHERE);
-}
-
-/* [Dots3NoteAttention] sliding layers: latent attention of other heads and ranks. */
-static void dots_sliding(const spw_raw_config *raw, spw_model *m, size_t kind) {
-    const uint64_t h = m->hidden, q = m->q_lora_rank, heads = spw_or_default(raw->mixer_heads, m->heads),
-                   rank = spw_or_default(raw->mixer_rank, m->kv_lora_rank),
-                   nope = spw_or_default(raw->mixer_nope, m->nope_dim), value = m->v_head_dim,
-                   rope = m->rope_dim;
-    m->mixer[kind].attends = true;
-    matrix(m, kind, "queries, down", h, q, SPW_CUT_NOWHERE);
-    matrix(m, kind, "queries, up", q, P(heads, nope + rope), SPW_CUT_OUTPUTS);
-    matrix(m, kind, "keys and values, down", h, rank + rope, SPW_CUT_NOWHERE);
-    matrix(m, kind, "keys and values, up", rank, P(heads, nope + value), SPW_CUT_OUTPUTS);
-    matrix(m, kind, "output", P(heads, value), h, SPW_CUT_INPUTS);
-    matrix(m, kind, "gate", h, heads, SPW_CUT_OUTPUTS);
-    numbers(m, kind, "norms", q + rank + rope, SPW_CUT_NOWHERE);
-    m->mixer[kind].heads = (size_t)heads;
-    m->mixer[kind].key = (size_t)(nope + rope);
-    m->mixer[kind].value = (size_t)value;
-    m->mixer[kind].window = spw_or_default(raw->window, 0);
-}
-
-/* [HYV4Attention] beside latent attention: a gate as wide as its output, a sink a head. */
-static void gated_sinks(const spw_raw_config *raw, spw_model *m, size_t kind) {
-    (void)raw;
-    matrix(m, kind, "gate of the output", m->hidden, P(m->heads, m->v_head_dim), SPW_CUT_OUTPUTS);
-    numbers(m, kind, "sinks", m->heads, SPW_CUT_OUTPUTS);
-}
-
-/* [MistralLarge4Attention, MistralLarge4Indexer] what layers with and without rotary positions have in common: scales of the scores,
- * an indexer that reads the hidden state. */
-static void large4_common(const spw_raw_config *raw, spw_model *m, size_t kind) {
-    const uint64_t h = m->hidden, heads = N(heads), dim = N(dim);
-    numbers(m, kind, "scales of the scores", P(2, m->heads), SPW_CUT_OUTPUTS);
-    matrix(m, kind, "indexer: queries", h, P(heads, dim), SPW_CUT_NOWHERE);
-    matrix(m, kind, "indexer: keys", h, dim, SPW_CUT_NOWHERE);
-    matrix(m, kind, "indexer: weights", h, heads, SPW_CUT_NOWHERE);
-    numbers(m, kind, "indexer: norms and scales",
-            spw_saturated_sum(P(2, h), P(2, spw_saturated_sum(dim, heads))), SPW_CUT_NOWHERE);
-}
-
-static void large4_rotary(const spw_raw_config *raw, spw_model *m, size_t kind) {
-    large4_common(raw, m, kind);
-    spw_matrix_add(
-        m, (spw_matrix){"rotary scales", 1, m->rope_dim / 2, 1, SPW_IN_MODEL, 0, SPW_CUT_NOWHERE, true});
-}
-
-static void large4_plain(const spw_raw_config *raw, spw_model *m, size_t kind) {
-    const uint64_t h = m->hidden, rank = m->kv_lora_rank, key = m->nope_dim + m->rope_dim;
-    m->mixer[kind].attends = true;
-    matrix(m, kind, "queries", h, P(m->heads, key), SPW_CUT_OUTPUTS);
-    matrix(m, kind, "keys and values, down", h, rank, SPW_CUT_NOWHERE);
-    matrix(m, kind, "keys and values, up", rank, P(m->heads, key + m->v_head_dim), SPW_CUT_OUTPUTS);
-    matrix(m, kind, "output", P(m->heads, m->v_head_dim), h, SPW_CUT_INPUTS);
-    numbers(m, kind, "norm of keys and values", rank, SPW_CUT_NOWHERE);
-    large4_common(raw, m, kind);
-    m->mixer[kind].heads = m->heads;
-    m->mixer[kind].key = (size_t)key;
-    m->mixer[kind].value = m->v_head_dim;
 }
 
 /* [JetMoeMoA] attention whose queries and output are experts, `top_k` of them a token; keys and values are every token's. */
@@ -186,35 +109,20 @@ static const spw_key_row inkling_keys[] = {
     SPW_KEY("conv_kernel_size", mixer_conv, 1, 65535, true),
     SPW_KEY("n_shared_experts", mixer_groups, 0, SPW_MODEL_MOST_EXPERTS, false),
     {.key = NULL}};
-static const spw_key_row large4_keys[] = {SPW_KEY("index_n_heads", mixer_heads, 1, 65535, true),
-                                          SPW_KEY("index_head_dim", mixer_dim, 1, WIDE, true),
-                                          {.key = NULL}};
 static const spw_key_row pool_keys[] = {SPW_KEY("index_kpool", mixer_dim, 1, 65535, true), {.key = NULL}};
 static const spw_key_row no_keys[] = {{.key = NULL}};
 static const spw_key_row bailing_keys[] = {SPW_KEY("linear_num_heads", mixer_heads, 1, 65535, false),
                                            SPW_KEY("linear_head_dim", mixer_dim, 1, WIDE, false),
                                            SPW_KEY("linear_conv_kernel_dim", mixer_conv, 1, 65535, false),
                                            {.key = NULL}};
-static const spw_key_row axk2_keys[] = {SPW_KEY("gated_norm_rank", mixer_rank, 1, WIDE, true), {.key = NULL}};
-
 const spw_mixer_kind spw_bailing_delta = {
     "delta attention, a linear attention", {"linear_attention"}, bailing_keys, bailing_delta};
 const spw_mixer_kind spw_laguna_gate = {
     "attention with a gate a head", {"full_attention"}, no_keys, laguna_gate};
 const spw_mixer_kind spw_laguna_sliding = {
     "sliding attention with heads of its own", {"sliding_attention"}, no_keys, laguna_sliding};
-const spw_mixer_kind spw_axk2_gates = {"gated latent attention", {"full_attention"}, axk2_keys, axk2_gates};
 const spw_mixer_kind spw_pooled_indexer = {
     "latent attention with an indexer of joined keys", {"indexed_attention"}, pool_keys, pooled_indexer};
-const spw_mixer_kind spw_dots_gate = {"gated latent attention", {"indexed_attention"}, no_keys, dots_gate};
-const spw_mixer_kind spw_dots_sliding = {
-    "sliding latent attention of its own shape", {"sliding_attention"}, no_keys, dots_sliding};
-const spw_mixer_kind spw_gated_sinks = {
-    "gated latent attention with sinks", {"indexed_attention"}, no_keys, gated_sinks};
-const spw_mixer_kind spw_large4_rotary = {
-    "latent attention with an indexer", {"indexed_attention"}, large4_keys, large4_rotary};
-const spw_mixer_kind spw_large4_plain = {
-    "latent attention without rotary positions", {"indexed_attention"}, large4_keys, large4_plain};
 const spw_mixer_kind spw_attention_experts = {
     "attention whose queries are experts, all counted as at work", {NULL}, jetmoe_keys, attention_experts};
 const spw_mixer_kind spw_inkling_full = {

@@ -5,19 +5,6 @@
 
 static const char KEY[] = "per_layer_config";
 
-/* What is read there, of grouped-query and of latent attention. */
-static const struct {
-    const char *key;
-    bool latent;
-    size_t offset;
-} numbered[] = {{"head_dim", false, offsetof(spw_raw_config, mixer_dim)},
-                {"num_key_value_heads", false, offsetof(spw_raw_config, mixer_kv_heads)},
-                {"num_attention_heads", true, offsetof(spw_raw_config, mixer_heads)},
-                {"num_key_value_heads", true, offsetof(spw_raw_config, mixer_kv_heads)},
-                {"kv_lora_rank", true, offsetof(spw_raw_config, mixer_rank)},
-                {"qk_nope_head_dim", true, offsetof(spw_raw_config, mixer_nope)},
-                {.key = NULL}};
-
 /* The layer that a key such as "05" names, or -1. */
 static long layer_of(const char *key, size_t layers) {
     const size_t digits = strspn(key, "0123456789");
@@ -67,7 +54,7 @@ spw_status spw_per_layer_read(const spw_reading *in, const spw_model *m, spw_raw
     const char *key;
     json_t *value;
     spw_status status = SPW_OK;
-    const bool latent = m->attention == SPW_ATTENTION_MLA;
+    const spw_attention_kind *kind = spw_attention_kind_of(m);
     *is_there = json_object_size(all) > 0;
     if (!*is_there) return SPW_OK;
     SPW_TRY(mark_layers(in, all, m, &numbers, has));
@@ -80,16 +67,13 @@ spw_status spw_per_layer_read(const spw_reading *in, const spw_model *m, spw_raw
     raw->mixer_dim = (int64_t)m->head_dim;
     raw->mixer_kv_heads = (int64_t)m->kv_heads;
     json_object_foreach((json_t *)(uintptr_t)numbers, key, value) {
-        size_t n = 0;
-        while (numbered[n].key != NULL && (strcmp(key, numbered[n].key) != 0 || numbered[n].latent != latent))
-            n++;
-        if (numbered[n].key == NULL)
-            SPW_TRY(spw_fail(
-                SPW_ECONFIG, "%s: '%s' has the key '%.40s', and it could hold parameters; %s are read there",
-                in->where, KEY, key,
-                latent ? "'num_attention_heads', 'num_key_value_heads', 'kv_lora_rank' and 'qk_nope_head_dim'"
-                       : "'head_dim' and 'num_key_value_heads'"));
-        SPW_TRY(read_number(in, key, value, (int64_t *)(void *)((char *)raw + numbered[n].offset)));
+        const spw_layer_key *known = kind->layer_keys;
+        while (known->key != NULL && strcmp(key, known->key) != 0) known++;
+        if (known->key == NULL)
+            SPW_TRY(spw_fail(SPW_ECONFIG,
+                             "%s: '%s' has the key '%.40s', and it could hold parameters; %s are read there",
+                             in->where, KEY, key, kind->layer_keys_words));
+        SPW_TRY(read_number(in, key, value, (int64_t *)(void *)((char *)raw + known->offset)));
     }
 
 cleanup:

@@ -59,14 +59,13 @@ static bool is_among(const char *const names[NAMES], const char *key) {
 }
 
 const json_t *spw_reading_meant(const spw_reading *in, const char *key, const char **spelled) {
-    const bool latent = spw_reading_at(in->root, "kv_lora_rank") != NULL;
+    const spw_attention_kind *kind = spw_attention_said(in);
     for (size_t s = 0; s < sizeof meanings / sizeof *meanings; s++) {
         if (!is_among(meanings[s], key)) continue;
         for (size_t i = 0; i < NAMES && meanings[s][i] != NULL; i++) {
             const char *const name = meanings[s][i];
             const json_t *value = spw_reading_at(in->root, name);
-            if (value == NULL || strcmp(name, key) == 0 || spw_family_reads(in->family, latent, name))
-                continue;
+            if (value == NULL || strcmp(name, key) == 0 || spw_family_reads(in->family, kind, name)) continue;
             remember(in, name);
             *spelled = name;
             return value;
@@ -76,13 +75,13 @@ const json_t *spw_reading_meant(const spw_reading *in, const char *key, const ch
 }
 
 bool spw_reading_means_again(const spw_reading *in, const char *key, const json_t *value) {
-    const bool latent = spw_reading_at(in->root, "kv_lora_rank") != NULL;
+    const spw_attention_kind *kind = spw_attention_said(in);
     for (size_t s = 0; s < sizeof meanings / sizeof *meanings; s++) {
         if (!is_among(meanings[s], key)) continue;
         for (size_t i = 0; i < NAMES && meanings[s][i] != NULL; i++) {
             const json_t *other = spw_reading_at(in->root, meanings[s][i]);
             if (other != NULL && strcmp(meanings[s][i], key) != 0 && json_equal(other, value) &&
-                (spw_family_reads(in->family, latent, meanings[s][i]) ||
+                (spw_family_reads(in->family, kind, meanings[s][i]) ||
                  spw_reading_was_meant(in, meanings[s][i])))
                 return true;
         }

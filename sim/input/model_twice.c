@@ -48,12 +48,12 @@ static const struct {
 };
 
 /* Products and sums that imply each other: factor x a x b (or a + b) = c x d, in a file that has all of them. */
-static const struct {
+typedef struct implication {
     bool sum;
     int64_t factor;
     const char *a, *b, *c, *d; /* b, d: NULL is 1 */
-} implied[] = {
-    {true, 1, "qk_nope_head_dim", "qk_rope_head_dim", "qk_head_dim", NULL},
+} implication;
+static const implication implied[] = {
     {false, 1, "mamba_n_heads", "mamba_d_head", "mamba_expand", "hidden_size"},
     {false, 2, "num_layers", NULL, "num_hidden_layers", NULL}, /* LongCat: a layer of the file is two */
 };
@@ -91,14 +91,14 @@ static spw_status check_synonyms(const spw_reading *in) {
     return SPW_OK;
 }
 
-bool spw_states_again(const spw_reading *in, bool latent, const char *key) {
+bool spw_states_again(const spw_reading *in, const spw_attention_kind *kind, const char *key) {
     for (size_t s = 0; s < sizeof synonyms / sizeof *synonyms; s++) {
         bool among = false, read = false;
         for (size_t i = 0; i < NAMES && synonyms[s].name[i] != NULL; i++) {
             const char *const name = synonyms[s].name[i];
             among = among || strcmp(name, key) == 0;
             read = read || (strcmp(name, key) != 0 && spw_reading_at(in->root, name) != NULL &&
-                            spw_family_reads(in->family, latent, name));
+                            spw_family_reads(in->family, kind, name));
         }
         if (among && read) return true;
     }
@@ -112,31 +112,36 @@ static double number_at(const json_t *root, const char *name) {
     return json_is_number(value) ? json_number_value(value) : (double)NAN;
 }
 
+static spw_status check_one(const spw_reading *in, const implication *of) {
+    const double a = number_at(in->root, of->a), b = number_at(in->root, of->b),
+                 c = number_at(in->root, of->c), d = number_at(in->root, of->d);
+    const double left = (double)of->factor * (of->sum ? a + b : a * b), right = c * d;
+    char factor[24] = "", beside[80] = "", times[80] = "";
+    if (isnan(left) || isnan(right) || left == right) return SPW_OK;
+    if (of->factor > 1) (void)snprintf(factor, sizeof factor, "%lld x ", (long long)of->factor);
+    if (of->b != NULL) (void)snprintf(beside, sizeof beside, " %c '%s' %.15g", of->sum ? '+' : 'x', of->b, b);
+    if (of->d != NULL) (void)snprintf(times, sizeof times, " x '%s' %.15g", of->d, d);
+    return spw_fail(SPW_ECONFIG,
+                    "%s: %s'%s' %.15g%s is %.15g, but '%s' %.15g%s is %.15g; they must be equal: change or "
+                    "leave out the wrong one",
+                    in->where, factor, of->a, a, beside, left, of->c, c, times, right);
+}
+
 static spw_status check_implied(const spw_reading *in) {
-    for (size_t i = 0; i < sizeof implied / sizeof *implied; i++) {
-        const double a = number_at(in->root, implied[i].a), b = number_at(in->root, implied[i].b),
-                     c = number_at(in->root, implied[i].c), d = number_at(in->root, implied[i].d);
-        const double left = (double)implied[i].factor * (implied[i].sum ? a + b : a * b), right = c * d;
-        char factor[24] = "", beside[80] = "", times[80] = "";
-        if (isnan(left) || isnan(right) || left == right) continue;
-        if (implied[i].factor > 1)
-            (void)snprintf(factor, sizeof factor, "%lld x ", (long long)implied[i].factor);
-        if (implied[i].b != NULL)
-            (void)snprintf(beside, sizeof beside, " %c '%s' %.15g", implied[i].sum ? '+' : 'x', implied[i].b,
-                           b);
-        if (implied[i].d != NULL) (void)snprintf(times, sizeof times, " x '%s' %.15g", implied[i].d, d);
-        return spw_fail(
-            SPW_ECONFIG,
-            "%s: %s'%s' %.15g%s is %.15g, but '%s' %.15g%s is %.15g; they must be equal: change or "
-            "leave out the wrong one",
-            in->where, factor, implied[i].a, a, beside, left, implied[i].c, c, times, right);
+    spw_status status = SPW_OK;
+    for (size_t k = 0; status == SPW_OK && spw_attention_kind_at(k) != NULL; k++) {
+        const char *const *sum = spw_attention_kind_at(k)->sum;
+        const implication of = {true, 1, sum[0], sum[1], sum[2], NULL};
+        if (sum[0] != NULL) status = check_one(in, &of);
     }
-    return SPW_OK;
+    for (size_t i = 0; status == SPW_OK && i < sizeof implied / sizeof *implied; i++)
+        status = check_one(in, &implied[i]);
+    return status;
 }
 
 /* Numbers that both the file and its text_config have, of those that are read. */
 static spw_status check_outer(const spw_reading *in) {
-    const bool latent = spw_reading_at(in->root, "kv_lora_rank") != NULL;
+    const spw_attention_kind *kind = spw_attention_said(in);
     const char *key;
     json_t *value;
     if (in->outer == in->root) return SPW_OK;
@@ -144,7 +149,7 @@ static spw_status check_outer(const spw_reading *in) {
         const json_t *inner = spw_reading_at(in->root, key);
         char one[SPW_JSON_WORDS], other[SPW_JSON_WORDS];
         if (inner == NULL || !json_is_number(value) || !json_is_number(inner) || same_value(value, inner) ||
-            !spw_family_reads(in->family, latent, key))
+            !spw_family_reads(in->family, kind, key))
             continue;
         return spw_fail(
             SPW_ECONFIG,

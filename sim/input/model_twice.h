@@ -8,7 +8,7 @@
 SPW_MUST_CHECK spw_status spw_stated_twice(const spw_reading *in);
 
 /* True when the key is another name of a number whose name the family reads and the file has. */
-bool spw_states_again(const spw_reading *in, bool latent, const char *key);
+bool spw_states_again(const spw_reading *in, const spw_attention_kind *kind, const char *key);
 
 /* Marks [layers] that a key gives. */
 typedef struct spw_layer_marks {

@@ -103,19 +103,19 @@ spw_status spw_reading_beside(const spw_reading *in, const spw_raw_config *raw, 
     if (m->output_gate) {
         spw_matrix_add(m, (spw_matrix){.name = "output gate",
                                        .in = h,
-                                       .out = m->heads * m->v_head_dim,
+                                       .out = spw_attention_widths_of(m).context,
                                        .place = SPW_IN_MIXER,
                                        .cut = SPW_CUT_OUTPUTS});
     }
     const spw_status tables = spw_reading_tables(in, raw, m);
     if (tables != SPW_OK) return tables;
-    if (in->family->any_attention && m->attention != SPW_ATTENTION_MLA && raw->indexer_heads != SPW_ABSENT &&
+    if (in->family->any_attention && !spw_attention_is_latent(m) && raw->indexer_heads != SPW_ABSENT &&
         !has_indexers(in, m))
         return spw_fail(SPW_ECONFIG,
                         "%s: 'index_n_heads' is of an indexer, but no layer has one: latent attention "
-                        "('kv_lora_rank'), or layers "
+                        "('%s'), or layers "
                         "'compressed_sparse_attention' or 'block_sparse_attention' in 'layer_types'",
-                        in->where);
+                        in->where, spw_latent_attention.mark);
     if (m->matrices <= SPW_MODEL_MATRICES) return SPW_OK;
     return spw_fail(SPW_ECONFIG, "%s: its layers have %zu kinds of matrices; at most %d are described",
                     in->where, m->matrices, SPW_MODEL_MATRICES);

@@ -28,7 +28,7 @@ enum { SPW_FP8_PRODUCT_BYTES = 5 * 2 * 4 }; /* fp32, a history of one */
 
 /* Bytes a token more, or less, that a layer keeps of its inputs. All 0 without a recipe.
  *   attention, GQA   H (c - b) [+ heads v c]   norm's output comes in fp8; attention's output is in both
- *   attention, MLA   H (2 c - b) + (q_lora + kv_lora) (c - b) [+ heads v c]   the input is cast for q and for kv
+ *   attention, MLA   H (2 c - b) + (its ranks) (c - b) [+ heads v c]   the input is cast for q and for kv
  *   shared           [H c +] F_shared (c - b)  the input in both, for the router reads it; the activation in fp8
  *   dense            (H + F_dense) (c - b)     its norm is within the product that reads it
  * c: bytes of the one copy that waits, 1, with scales 1 + 1/32. In brackets: recipe delayed alone; the others keep the

@@ -47,13 +47,11 @@ void spw_repeated_modules_add(spw_footprint *f, const spw_job *job, const spw_la
     const double elements = (double)(2 * m->hidden + 2 * w.latent + w.apart + 4 * w.key + 4 * w.value);
     const double less = (double)m->hidden * (norm - b) + (double)w.latent * (input - b);
     if (!spw_remat_repeats(job->remat, SPW_MODULE_MLA_UP_PROJ)) return;
-    LIVE(
-        spw_component_add(f, "attention_again",
-                          (double)s->tokens * (elements * b + less + (double)(m->heads * sizeof(float))),
-                          "queries, keys, values, the core's output, and their gradients (7.3)",
-                          "T ((2 H + 2 q_lora + 2 kv_lora + rope + 4 heads (nope + rope + v)) b + 4 heads) = "
-                          "%zu x (%.0f x %zu + 4 x %zu)%s",
-                          s->tokens, elements, s->element_bytes, m->heads,
-                          fp8 ? ", inputs of products in fp8 (7.12)" : ""),
-        AT_ATTENTION);
+    LIVE(spw_component_add(f, "attention_again",
+                           (double)s->tokens * (elements * b + less + (double)(m->heads * sizeof(float))),
+                           "queries, keys, values, the core's output, and their gradients (7.3)",
+                           "%s = %zu x (%.0f x %zu + 4 x %zu)%s", spw_attention_kind_of(m)->again_formula,
+                           s->tokens, elements, s->element_bytes, m->heads,
+                           fp8 ? ", inputs of products in fp8 (7.12)" : ""),
+         AT_ATTENTION);
 }

@@ -1,5 +1,6 @@
 #include "sim/memory/unfused_attention.h"
 
+#include "sim/input/attention.h"
 #include "sim/input/grid.h"
 #include "sim/input/job.h"
 #include "sim/input/remat.h"
@@ -100,7 +101,7 @@ spw_status spw_unfused_attention_check(const spw_job *job, const spw_scheme *sch
             "the local attention copies of a shared head is not described; use tensor %zu, or "
             "attention: flash",
             spw_grid_of(job).tensor, m->kv_heads, m->name, m->kv_heads);
-    if (m->attention != SPW_ATTENTION_GQA || m->other_layers > 0 || m->indexer_heads > 0 || m->qk_norm ||
+    if (!spw_attention_is_grouped(m) || m->other_layers > 0 || m->indexer_heads > 0 || m->qk_norm ||
         m->query_gate)
         return spw_fail(SPW_ECONFIG,
                         "attention: unfused is described for attention of heads and key-value heads without "

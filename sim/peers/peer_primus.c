@@ -24,7 +24,7 @@ static double parameters(const spw_job *job, const spw_stage *stage) {
 static double attention(const spw_model *m) {
     const spw_attention_widths w = spw_attention_widths_of(m);
     const double query = (double)w.query, key = (double)w.key;
-    if (w.latents > 0) return 5.0 * query + 2.0 * (double)w.value;
+    if (spw_attention_is_latent(m)) return 5.0 * query + 2.0 * (double)w.value;
     return 2.0 * query + 2.0 * key + (double)m->hidden + (m->qk_norm ? 2.0 * key : 0.0);
 }
 

@@ -151,7 +151,7 @@ static void add_indexer(builder *b, spw_step_place place, const spw_matrices *li
 
 /* Elements of the norms over all heads of queries and of keys; 0 where a model has none. */
 static uint64_t head_norms_of(const spw_model *m) {
-    const bool there = m->attention == SPW_ATTENTION_GQA && m->qk_norm && !m->qk_norm_per_head;
+    const bool there = spw_attention_is_grouped(m) && m->qk_norm && !m->qk_norm_per_head;
     return there ? (m->heads + m->kv_heads) * m->head_dim : 0;
 }
 
@@ -242,7 +242,7 @@ static void add_attention(builder *b, spw_step_place place) {
     /* where layers are a mixer or an FFN alone; else every layer has a mixer */
     if (m->half_layers && !works(b, place, is_product, &output.in_step)) return;
     spw_matrices_of_mixer(m, 0, &list);
-    if (spw_attention_kind_of(m)->list != NULL) {
+    if (!spw_attention_is_listed(m)) {
         add_projections(b, place, &list, output.in_step);
     } else {
         passing input = hidden_of(b, "attention_input", place);
@@ -344,7 +344,7 @@ static void add_ring(builder *b, spw_step_place place, bool again) {
     const bool shared = spw_grid_shares_heads(b->job); /* a head a GPU, its own or another's as well */
     const size_t kv_heads = shared ? b->tensor : m->kv_heads;
     const spw_attention_widths w = spw_attention_widths_of(m);
-    const bool latent = w.latents > 0;
+    const bool latent = spw_attention_is_latent(m);
     const uint64_t width = latent ? w.key + w.value : kv_heads * (w.key_dim + w.value_dim);
     spw_step_item item = {.name = "keys_values",
                           .formula = latent   ? "T heads (nope + rope + v) b"

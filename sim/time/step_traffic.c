@@ -1,8 +1,8 @@
 #include "sim/time/step_traffic.h"
 
+#include "sim/input/attention.h"
 #include "sim/input/compiled_layer.h"
 #include "sim/input/grid.h"
-#include "sim/input/matrices.h"
 #include "sim/input/megatron_keys.h"
 #include "sim/input/precision.h"
 #include "sim/input/state_law.h"
@@ -110,7 +110,7 @@ static void add_other(builder *b, spw_step_place place, const char *name, const 
 
 /* Weights of the mixers of a place's layers are rows of the model's list, in whole or in part. */
 static bool is_listed(const spw_model *m) {
-    bool listed = m->attention == SPW_ATTENTION_LISTED || m->half_layers;
+    bool listed = spw_attention_is_listed(m) || m->half_layers;
     for (size_t k = 0; k < SPW_MODEL_MIXERS; k++) listed = listed || m->mixer[k].heads > 0;
     return listed;
 }

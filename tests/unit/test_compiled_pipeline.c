@@ -1,5 +1,6 @@
 /* Pipelines and micro-batches of compiled programs: how MaxText cuts a step, executed; the lists with pencil and paper; totals of
  * programs that XLA compiled. */
+#include "sim/input/attention.h"
 #include "sim/input/job.h"
 #include "sim/memory/compiled_cut.h"
 #include "sim/memory/compiled_footprint.h"
@@ -221,7 +222,7 @@ static void test_programs(void) {
         const program *p = &programs[i];
         const spw_scheme scheme = scheme_of(p->scheme);
         spw_job job = job_of(p->model, p->fsdp, p->stages);
-        if (job.model.attention == SPW_ATTENTION_MLA) job.model.nope_dim = 96, job.model.rope_dim = 32;
+        if (spw_attention_is_latent(&job.model)) job.model.nope_dim = 96, job.model.rope_dim = 32;
         job.micro_batches = p->micro_batches;
         job.virtual_stages = p->virtual_stages;
         const spw_compiled_memory m = predict(&job, &scheme,

@@ -1,5 +1,6 @@
 /* Models whose layers are of several kinds: parameters by pencil and paper, keys that a query sees by counting, and a walk over the
  * list of matrices: a weight that is left out changes every consumer by what it holds. */
+#include "sim/input/attention.h"
 #include "sim/input/finetune.h"
 #include "sim/input/token_work.h"
 #include "sim/memory/fp8_memory.h"
@@ -315,7 +316,7 @@ static void test_muon(const char *text) {
         if (row->vector && (row->place == SPW_IN_MIXER || row->place == SPW_IN_MOE_LAYER))
             vectors += (double)times * (double)spw_matrix_elements(row);
     }
-    if (job.model.attention == SPW_ATTENTION_MLA)
+    if (spw_attention_is_latent(&job.model))
         vectors += (double)(job.model.q_lora_rank + job.model.kv_lora_rank); /* norms, in one layer */
     const double biases = (double)(job.model.moe_layers - job.model.hash_layers) * (double)job.model.experts;
     CHECK(near(muon_elements(&job) + spw_adam_parameters(&job.model, &stage).rest + vectors + biases,

@@ -1,6 +1,7 @@
 /* Who counts weights, products or what passes between GPUs counts every matrix of an attention, and no other: beside the matrices of
  * published models as their papers and configurations have them, with pencil and paper. A matrix that one of them leaves out is
  * seen there and nowhere else. */
+#include "sim/input/attention.h"
 #include "sim/input/finetune.h"
 #include "sim/input/grid.h"
 #include "sim/input/job.h"
@@ -76,6 +77,18 @@ static const struct {
       {2048, 4096, MATRIX | JOINED | GATE},
       {4096, 2048, MATRIX},
       {1, 512, WHOLE}}},
+    /* Step-3 (arXiv:2507.19427): 64 heads of 256, one of keys and values, which all GPUs have whole, a rank of queries */
+    {"{\"model_type\": \"generic\", \"num_hidden_layers\": 61, \"hidden_size\": 7168, \"vocab_size\": "
+     "128815, "
+     "\"num_attention_heads\": 64, \"head_dim\": 256, \"share_q_dim\": 2048, \"num_experts\": 48, "
+     "\"num_experts_per_tok\": 3, \"moe_intermediate_size\": 5120, \"n_shared_experts\": 1, "
+     "\"first_k_dense_replace\": 5, \"intermediate_size\": 18432, \"tie_word_embeddings\": false}",
+     {{7168, 2048, MATRIX | WHOLE},
+      {7168, 256, MATRIX | WHOLE | JOINED},
+      {7168, 256, MATRIX | WHOLE | JOINED},
+      {1, 2048, WHOLE | NORM},
+      {2048, 16384, MATRIX},
+      {16384, 7168, MATRIX}}},
     /* 64 heads of 64, 8 of keys and values, biases, a sink a head */
     {"gpt-oss-20b",
      {{2880, 4096, MATRIX},
@@ -151,7 +164,7 @@ static void test_weights(const char *name, const known *row) {
         for (size_t p = 0; p < SPW_MUON_PARTS; p++) orthogonal += (double)(one->part[p] * one->columns);
     }
     CHECK(same(name, "Muon", muon, sum(row, MATRIX, 0).elements));
-    if (sum(row, JOINED, 0).out > 0.0) /* queries, keys, values and gate by themselves */
+    if (sum(row, JOINED, WHOLE).out > 0.0) /* queries, keys, values and gate by themselves */
         CHECK(same(name, "Muon's parts", orthogonal,
                    sum(row, MATRIX, 0).elements - (double)(m->heads * m->v_head_dim * m->hidden)));
     CHECK(same(name, "SimuMax and Primus", spw_peer_attention_parameters(m),
@@ -180,7 +193,7 @@ static void test_work(const char *name, const known *row) {
     m->dense_ffn = 1;
     const double casts = spw_fp8_cast_bytes(&job);
     without = *m;
-    m->attention = SPW_ATTENTION_LISTED, m->matrices = 0;
+    m->attention = &spw_listed_attention, m->matrices = 0;
     const double dense = spw_fp8_cast_bytes(&job), one = dense / layers / (2.0 * (double)m->hidden + 3.0);
     CHECK(same(name, "casts", casts - dense, one * layers * (adapted.in + adapted.out)));
     *m = without;
@@ -200,11 +213,11 @@ static double carried(const spw_step_traffic *t, spw_operation operation, const 
 }
 
 static void test_traffic(const char *name, const known *row) {
-    static const char
-        *const weights[] = {"q", "k", "v", "q_gate", "q_down", "q_up", "kv_down", "kv_up", "out", NULL},
-               *const read_by[] = {"attention_input", "queries",         "keys_values", "rotary_key",
-                                   "indexer_input",   "indexer_queries", NULL},
-               *const made[] = {"attention_output", NULL};
+    static const char *const
+        weights[] = {"q", "k", "v", "q_gate", "q_down", "q_up", "kv_down", "kv_up", "out", NULL},
+        *const read_by[] = {"attention_input", "queries",       "keys_values",     "rotary_key", "keys",
+                            "values",          "indexer_input", "indexer_queries", NULL},
+        *const made[] = {"attention_output", NULL};
     static spw_job job;
     static spw_step_traffic t;
     spw_scheme scheme;
@@ -223,13 +236,14 @@ static void test_traffic(const char *name, const known *row) {
     CHECK_OK(spw_scheme_parse("megatron-alltoall", &scheme));
     point = spw_point_of(&job, &scheme, 1);
     CHECK_OK(spw_step_traffic_of(&point, &spw_step_stacks[SPW_STEP_STACK_CUDA], &t));
-    const double tokens = 2.0 * (double)point.shape.tokens, rotary = sum(row, UP, 0).out > 0.0 ? 64.0 : 0.0,
+    const double tokens = 2.0 * (double)point.shape.tokens,
+                 past = sum(row, UP, 0).out > 0.0 ? 64.0 : sum(row, JOINED | WHOLE, 0).out,
                  hidden = (double)job.model.hidden;
-    /* of the product cut by rows what it makes; an indexer's queries and keys, whose weights read what the keys do */
+    /* past: the rotary key, or keys and values that every GPU makes; of the product cut by rows what it makes; an indexer's queries and keys, whose weights read what the keys do */
     const double indexer = sum(row, INDEXER, 0).out > 0.0 ? 1536.0 + hidden : 0.0;
     CHECK(same(name, "gathered inputs", carried(&t, SPW_OPERATION_ALL_GATHER, read_by),
                2.0 * tokens *
-                   (sum(row, MATRIX, WHOLE).in - (double)(job.model.heads * job.model.v_head_dim) + rotary +
+                   (sum(row, MATRIX, WHOLE).in - (double)(job.model.heads * job.model.v_head_dim) + past +
                     indexer)));
     CHECK(same(name, "scattered output", carried(&t, SPW_OPERATION_REDUCE_SCATTER, made),
                2.0 * tokens * hidden));
@@ -261,7 +275,19 @@ static void test_list(const char *name, const known *row) {
     CHECK(list.rows == count);
 }
 
+/* Of the language model, without what reads images: 316 B, 38 B of them at work on a token. */
+static void test_step3(void) {
+    static spw_job job;
+    for (size_t i = 0; i < ATTENTIONS; i++) {
+        if (strstr(attentions[i].model, "share_q_dim") == NULL) continue;
+        read(attentions[i].model, &job);
+        const spw_parameters p = spw_model_parameters(&job.model);
+        CHECK(fabs((double)p.total / 316e9 - 1.0) < 0.005 && fabs((double)p.active / 38e9 - 1.0) < 0.03);
+    }
+}
+
 int main(void) {
+    test_step3();
     for (size_t i = 0; i < ATTENTIONS; i++) {
         test_list(attentions[i].model, attentions[i].row);
         test_weights(attentions[i].model, attentions[i].row);

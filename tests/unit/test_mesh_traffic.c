@@ -1,6 +1,7 @@
 /* The collectives of a layer on MaxText's mesh beside those that XLA compiled: notebooks_data/compiled/mesh_axes.csv, every
  * operation, its axes, bytes and count, both ways. Left out are the ways by which a router's gradient that is cut by the hidden
  * size goes to who has its shard: pairs of GPUs, or groups of another order. */
+#include "sim/input/attention.h"
 #include "sim/input/job.h"
 #include "sim/schemes/point.h"
 #include "sim/schemes/scheme.h"
@@ -103,7 +104,7 @@ static void make_job(const split *s, const char *program, const char *sizes, con
     job->cluster.gpus_per_node = 8;
     if (is_part(program, "shared")) job->model.shared_ffn = ffn;
     if (is_part(program, "mla")) {
-        job->model.attention = SPW_ATTENTION_MLA;
+        job->model.attention = &spw_latent_attention;
         job->model.q_lora_rank = is_part(program, "lite") ? 0 : small ? 72 : 768;
         job->model.kv_lora_rank = small ? 24 : 256;
         job->model.nope_dim = small ? 16 : 128;

@@ -1,4 +1,5 @@
 /* Models: published parameter totals, a case counted by hand, and the refusals. argv[1]: scratch directory. */
+#include "sim/input/attention.h"
 #include "sim/input/model.h"
 
 #include "base/memory.h"
@@ -93,8 +94,7 @@ static void test_deepseek(void) {
     spw_parameters p = spw_model_parameters(&m);
     CHECK(m.layers == 61 && m.moe_layers == 58 && !m.is_moe[2] && m.is_moe[3] && m.is_moe[60]);
     CHECK(m.groups == 8 && m.groups_kept == 4 && m.sigmoid_router && m.selection_bias);
-    CHECK(m.attention == SPW_ATTENTION_MLA && m.shared_ffn == 2048 && m.dense_ffn == 18432 &&
-          m.head_dim == 192);
+    CHECK(spw_attention_is_latent(&m) && m.shared_ffn == 2048 && m.dense_ffn == 18432 && m.head_dim == 192);
     CHECK(p.embedding == 926679040 && p.head == 926679040 && p.final_norm == 7168);
     CHECK(p.attention_per_layer == 187107328); /* 7168 1536 + 1536 + 1536 24576 + 7168 576 + 512 + 512 32768 +
                                                   16384 7168 */

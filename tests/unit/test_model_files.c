@@ -1,4 +1,5 @@
 /* Configurations as they are published: what is read past, and what of it is still refused. argv[1]: scratch directory. */
+#include "sim/input/attention.h"
 #include "sim/input/model.h"
 #include "sim/input/model_json.h"
 
@@ -201,13 +202,13 @@ static void test_wrappers(void) {
     spw_model m;
     for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
         CHECK_OK(parse(same[i], &m));
-        CHECK(m.attention == SPW_ATTENTION_MLA && m.sigmoid_router && !m.tied_embeddings && m.hidden == 4);
+        CHECK(spw_attention_is_latent(&m) && m.sigmoid_router && !m.tied_embeddings && m.hidden == 4);
         CHECK(strstr(m.doubt[0], "only the language model") != NULL);
     }
     CHECK_OK(parse(WITHIN("kimi_k25", "text_config", "", ""), &m)); /* the class's own default */
     CHECK(m.tied_embeddings);
     CHECK_OK(parse(WITHIN("any_vl", "text_config", "", ""), &m)); /* by its keys */
-    CHECK(m.attention == SPW_ATTENTION_MLA && strstr(m.doubt[0], "model_type 'any_vl' is not known") != NULL);
+    CHECK(spw_attention_is_latent(&m) && strstr(m.doubt[0], "model_type 'any_vl' is not known") != NULL);
     refuse("{\"model_type\": \"any_vl\", \"text_config\": 7, \"experts\": 8}",
            "'text_config' is 7; it must be a mapping");
 }

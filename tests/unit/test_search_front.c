@@ -1,5 +1,6 @@
 /* What a search keeps, and what it may leave out, with points made by hand. That whole searches find what brute force finds is held
  * by tests/oracle/search_oracle.py. */
+#include "sim/input/attention.h"
 #include "sim/input/job.h"
 #include "sim/replay/search_front.h"
 #include "sim/replay/search_space.h"
@@ -275,7 +276,7 @@ static void test_remats(void) {
     spw_search_space space;
     spw_search_space_open(&job, 0, true, false, &space);
     check_remats(&space, others, sizeof others / sizeof *others);
-    job.model.attention = SPW_ATTENTION_MLA;
+    job.model.attention = &spw_latent_attention;
     job.model.kv_lora_rank = 512;
     spw_search_space_open(&job, 0, true, false, &space);
     check_remats(&space, with_mla, sizeof with_mla / sizeof *with_mla);

@@ -1,6 +1,7 @@
 #include "sim/score/whole/whole_model.h"
 
 #include "base/text.h"
+#include "sim/input/attention.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -38,25 +39,28 @@ static const struct {
             {"heads", "num_attention_heads", false},
             {"kv_heads", "num_key_value_heads", true},
             {"head_dim", "head_dim", true},
-            {"q_lora", "q_lora_rank", true},
-            {"kv_lora", "kv_lora_rank", true},
-            {"nope", "qk_nope_head_dim", true},
-            {"rope", "qk_rope_head_dim", true},
-            {"v", "v_head_dim", true},
             {"experts", "num_experts", false},
             {"top_k", "num_experts_per_tok", false},
             {"ffn", "moe_intermediate_size", false},
             {"vocab", "vocab_size", false}};
 
+static spw_status write_key(const spw_csv *csv, size_t row, const char *column, const char *key,
+                            bool optional, char out[TEXT], size_t *used) {
+    size_t value = 0;
+    const spw_status status = spw_whole_read_count(csv, row, column, MOST_SIZE, optional, &value);
+    if (status == SPW_OK && value > 0)
+        *used += (size_t)snprintf(out + *used, TEXT - *used, ", \"%s\": %zu", key, value);
+    return status;
+}
+
 static spw_status write_config(const spw_csv *csv, size_t row, char out[TEXT]) {
     size_t used = (size_t)snprintf(out, TEXT, "{\"model_type\": \"generic\"");
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        size_t value = 0;
-        const spw_status status =
-            spw_whole_read_count(csv, row, keys[i].column, MOST_SIZE, keys[i].optional, &value);
-        if (status != SPW_OK) return status;
-        if (value > 0) used += (size_t)snprintf(out + used, TEXT - used, ", \"%s\": %zu", keys[i].key, value);
-    }
+    spw_status status = SPW_OK;
+    for (size_t i = 0; status == SPW_OK && i < sizeof keys / sizeof *keys; i++)
+        status = write_key(csv, row, keys[i].column, keys[i].key, keys[i].optional, out, &used);
+    for (const spw_attention_size *s = spw_latent_attention.sizes; status == SPW_OK && s->key != NULL; s++)
+        status = write_key(csv, row, s->column, s->key, true, out, &used);
+    if (status != SPW_OK) return status;
     (void)snprintf(out + used, TEXT - used, ", \"tie_word_embeddings\": false}");
     return SPW_OK;
 }
@@ -72,8 +76,7 @@ static double parameters_of(const spw_model *m, size_t expert_parallel) {
 enum { WITH_NORMS = 1, SHARED_IS_COUNT = 2, VARIANTS = 4 };
 static spw_model variant_of(const spw_model *model, size_t shared, unsigned variant) {
     spw_model m = *model;
-    if ((variant & WITH_NORMS) != 0 && m.attention == SPW_ATTENTION_GQA)
-        m.qk_norm = m.qk_norm_per_head = true;
+    if ((variant & WITH_NORMS) != 0 && spw_attention_is_grouped(&m)) m.qk_norm = m.qk_norm_per_head = true;
     m.shared_ffn = (variant & SHARED_IS_COUNT) != 0 ? shared * m.expert_ffn : shared;
     return m;
 }
