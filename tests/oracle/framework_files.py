@@ -205,6 +205,8 @@ SAID = [  # file, text, options, keys, words of `more`, words of the listing
     ("mesh.yml", MESH + "dcn_fsdp_parallelism: 8\n", ["--cluster", "h100:8x8"], {"parallel.fsdp": 64}, None),
     ("nodes.sh", SCRIPT.replace("--nnodes 2", "--nnodes 4"), ["--cluster", "h100"], {"parallel.fsdp": 4}, None),
     ("nodes.sh", SCRIPT.replace("--nnodes 2", "--nnodes 4"), ["--cluster", "h100:8x2"], {"parallel.fsdp": 2}, None),
+    ("mesh.yml", MESH + "dcn_fsdp_parallelism: 8\nweight_dtype: bfloat16\ngrad_dtype: float32\n", ["--cluster", "h100:8x8"],
+     {"precision.gradients": "fp32", "precision.weights": "bf16"}, None),
     ("base.yml", BASE, ["--cluster", "h100:8x1"], {"model": "mixtral-8x7b", "batch.sequence_length": 4096, "parallel.fsdp": 8}, None),
     ("trl_config", TRL, ["--cluster", "h100:8x1"], {"model": "qwen3-30b-a3b"}, "cross_entropy: chunked"),  # YAML by its lines, not by its name
     ("mesh.yml", MESH + "dcn_fsdp_parallelism: -1\n", ["--cluster", "h100:8x8"], {"parallel.fsdp": 64}, None),
