@@ -44,13 +44,14 @@ static const char *given_value(const spw_draft *d, const spw_job_override *overr
     return value;
 }
 
-/* Does the cluster of an option say how many GPUs there are? "h100" is a GPU; "h100:8x16", "h100-16x8" and a file are so many. */
-static bool is_sized(const spw_job_override *override, size_t overrides) {
+bool spw_framework_cluster_is_sized(const char *name) {
     char words[SPW_CLUSTER_WORDS];
+    return name[strcspn(name, ":./")] != '\0' || spw_cluster_name_words(name, words)[0] != '\0';
+}
+
+static bool is_sized(const spw_job_override *override, size_t overrides) {
     for (size_t i = 0; i < overrides; i++)
-        if (strcmp(override[i].key, "cluster") == 0)
-            return override[i].value[strcspn(override[i].value, ":./")] != '\0' ||
-                   spw_cluster_name_words(override[i].value, words)[0] != '\0';
+        if (strcmp(override[i].key, "cluster") == 0) return spw_framework_cluster_is_sized(override[i].value);
     return false;
 }
 

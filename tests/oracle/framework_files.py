@@ -219,6 +219,7 @@ SAID = [  # file, text, options, keys, words of `more`, words of the listing
     ("block.sh", SCRIPT + " --recompute-granularity full --recompute-method block --recompute-num-layers 2", ["--cluster", "h100:8x2"],
      {"remat": "full"}, "recompute_num_layers"),
     ("unfused.sh", SCRIPT + " --attention-backend unfused", ["--cluster", "h100:8x2"], {"attention": "unfused"}, None),
+    ("predictions.sh", SCRIPT + " --mtp-num-layers 1", ["--cluster", "h100:8x2"], {}, "mtp_num_layers"),
     ("whole.sh", SCRIPT + " --use-megatron-fsdp --data-parallel-sharding-strategy no_shard", ["--cluster", "h100:8x2"],
      {"optimizer": "replicated"}, None),
     ("moments.sh", SCRIPT + " --use-precision-aware-optimizer --exp-avg-dtype bf16", ["--cluster", "h100:8x2"],
