@@ -52,7 +52,9 @@ static spw_status put_options(const spw_job_options *o, spw_draft *draft) {
     spw_status status = SPW_OK;
     for (size_t i = 0; status == SPW_OK && i < o->overrides; i++) {
         status = put(draft, o->override[i].key, o->override[i].value);
-        for (size_t k = 0; k < draft->keys && strcmp(o->override[i].key, "cluster") == 0; k++)
+        const bool counts = strcmp(o->override[i].key, "cluster") == 0 &&
+                            spw_framework_cluster_is_sized(o->override[i].value);
+        for (size_t k = 0; k < draft->keys && counts; k++)
             if (strcmp(draft->key[k].key, "gpus") == 0)
                 draft->key[k].key[0] = '\0'; /* the cluster says how many */
         if (strcmp(o->override[i].key, "batch.micro_batches") == 0) draft->micro_batch = 0;

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "sim/command/job_options.h"
 #include "sim/command/plan_balanced.h"
+#include "sim/command/plan_brief.h"
 #include "sim/command/plan_flags.h"
 #include "sim/command/plan_imbalance.h"
 #include "sim/command/plan_print.h"
@@ -520,6 +521,7 @@ spw_status spw_command_plan(int argc, char **argv) {
                                 .batch_unsaid = o->job.batch_unsaid};
     if (o->chrome != NULL && spw_process_is_first())
         SPW_TRY(spw_chrome_trace_write(&result, &settings, o->chrome));
+    if (o->flags != NULL) spw_plan_print_brief(&view, spw_command_notes()); /* whose flags these are */
     if (o->flags != NULL)
         SPW_TRY(spw_plan_flags_print(o->search.flags, job, &result, spw_command_out()));
     else

@@ -266,6 +266,14 @@ static void print_trace(const spw_plan_view *v, FILE *out) {
     if (list.count > 0) print_reasons("trace", &list, out);
 }
 
+/* What published runs of large models do with their pipelines, and no figure has. */
+static void print_schedule(const spw_job *job, FILE *out) {
+    if (job->pipeline <= 1 || job->virtual_stages > 1 || job->schedule != SPW_SCHEDULE_ONE_F_ONE_B) return;
+    fprintf(out,
+            "schedule  1F1B; --virtual-stages shortens its bubble; DualPipe and zero-bubble schedules are "
+            "not modelled\n");
+}
+
 void spw_plan_print_doubts(const spw_plan_view *v, FILE *out) {
     const spw_job *job = v->request->job;
     char precision[SPW_PRECISION_TEXT];
@@ -274,6 +282,7 @@ void spw_plan_print_doubts(const spw_plan_view *v, FILE *out) {
     if (spw_precision_note(job, precision)) fprintf(out, "%-*s%s\n", INDENT, "", precision);
     spw_print_model_doubts(&job->model, "model     ", out);
     if (!v->details) print_layout(v, out);
+    print_schedule(job, out);
     print_batch(job, out);
     if (v->schemes_unsaid && spw_scheme_trainer(&v->request->scheme[0])->takes_splits)
         fprintf(out, "schemes   Megatron-Core's, as nobody named one; MaxText's: --scheme gmm\n");

@@ -1,6 +1,7 @@
 #include "sim/command/plan_search.h"
 
 #include "base/memory.h"
+#include "sim/command/command.h"
 #include "sim/command/job_options.h"
 #include "sim/frameworks/flags.h"
 
@@ -215,6 +216,7 @@ spw_status spw_plan_search(const spw_search_options *o, const spw_search_request
                             .details = o->details};
     *wider = *space;
     if (!outcome->front.found && gpus_most == 0) SPW_TRY(try_larger(&request, wider, &view, larger));
+    if (o->flags != NULL && outcome->front.found) spw_search_print_brief(&view, spw_command_notes());
     if (o->flags != NULL)
         SPW_TRY(print_flags(o->flags, &request, outcome, out));
     else

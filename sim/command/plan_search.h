@@ -65,7 +65,8 @@ SPW_MUST_CHECK spw_status spw_plan_search(const spw_search_options *options,
 
 /* In plan_search_json.c */
 SPW_MUST_CHECK spw_status spw_search_print_json(const spw_search_view *view, FILE *out);
-/* In plan_search_print.c */
+/* In plan_search_print.c: the first lines alone, and all. */
+void spw_search_print_brief(const spw_search_view *view, FILE *out);
 SPW_MUST_CHECK spw_status spw_search_print(const spw_search_view *view, spw_format format, FILE *out);
 
 #endif

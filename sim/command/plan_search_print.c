@@ -397,7 +397,7 @@ static void print_fits(const spw_search_view *v, const spw_search_point *p, FILE
     fputc('\n', out);
 }
 
-static void print_brief(const spw_search_view *v, FILE *out) {
+void spw_search_print_brief(const spw_search_view *v, FILE *out) {
     const spw_job *job = v->request->plan->job;
     const spw_search_front *f = &v->outcome->front;
     char words[SPW_CLUSTER_WORDS];
@@ -460,7 +460,7 @@ static void print_details(const spw_search_view *v, FILE *out) {
 
 static spw_status print_table(const spw_search_view *v, FILE *out) {
     spw_status status = SPW_OK;
-    print_brief(v, out);
+    spw_search_print_brief(v, out);
     print_doubts(v, out);
     if (v->outcome->front.found) {
         fprintf(out,

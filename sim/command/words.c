@@ -71,6 +71,9 @@ const spw_word spw_words[] = {
     {"surely fits", "the most that it may take lies within the budget: the larger end of the interval of an "
                     "arena; for what must be live with what an allocator adds at most, where that was "
                     "measured; where PyTorch's allocator was replayed, no step had to give memory back"},
+    {"schedule", "the order of forward and backward passes of a pipeline's stages"},
+    {"more, less", "what a framework's file has and no figure holds: it may need more memory than is "
+                   "planned, or needs less"},
     {"outside the fit", "what a prediction has that no fitted run had; its interval is wider"},
     {"interval",
      "low and high of a predicted figure; which share of runs it holds stands on the page of its model"},

@@ -212,6 +212,7 @@ static spw_status note_row(spw_draft *d, const spw_framework_row *row, const spw
                            const char *why) {
     const size_t before = d->notes;
     const spw_status status = note_entry(d, row->more ? SPW_NOTE_MORE : SPW_NOTE_LACKS, e, why);
+    if (status == SPW_OK && d->notes > before) d->note[before].less = row->less;
     if (status == SPW_OK && row->more && row->ours != NULL && row->ours[0] != '@')
         d->note[before].key = row->ours;
     return status;

@@ -30,6 +30,7 @@ typedef struct spw_draft_note {
     char name[SPW_ENTRY_NAME], value[64], why[SPW_NOTE_WHY];
     size_t line;
     const char *key; /* of SPW_NOTE_MORE: the job's key with which an option says better; NULL: none does */
+    bool less;       /* what is planned in its place needs more memory than the file does */
 } spw_draft_note;
 
 typedef struct spw_draft_fact_entry {

@@ -23,6 +23,7 @@ typedef struct spw_framework_row {
     const char *why; /* without `ours`: what is not modelled; NULL: it plays no part in memory and time */
     bool alias;      /* read, never printed */
     bool more;       /* with `why`: what is planned in its place may need less memory than the run */
+    bool less;       /* the same: it needs more */
 } spw_framework_row;
 
 /* What the framework takes where its files are silent. */

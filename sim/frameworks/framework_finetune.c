@@ -52,9 +52,9 @@ static const spw_framework_row finetune_rows[] = {
     {.theirs = "fp16", .ours = "@fp16", .values = yes_no},
     {.theirs = "torch_dtype", .ours = "@dtype"},
     {.theirs = "dtype", .ours = "@dtype", .alias = true},
-    {.theirs = "load_in_4bit", .why = LOW_BITS},
-    {.theirs = "load_in_8bit", .why = LOW_BITS},
-    {.theirs = "quantization_bit", .why = LOW_BITS},
+    {.theirs = "load_in_4bit", .why = LOW_BITS, .less = true},
+    {.theirs = "load_in_8bit", .why = LOW_BITS, .less = true},
+    {.theirs = "quantization_bit", .why = LOW_BITS, .less = true},
     {.theirs = "bnb_4bit_*"},
     {.theirs = "use_bnb_nested_quant"},
     {.theirs = "gradient_checkpointing", .ours = "@checkpoint", .values = yes_no},
@@ -127,7 +127,7 @@ static const spw_framework_row finetune_rows[] = {
     {.theirs = "max_samples"},
     {.theirs = "ddp_timeout"},
     {.theirs = "torch_compile", .why = "times and memory are of eager PyTorch"},
-    {.theirs = "quantize_moe_experts", .why = LOW_BITS},
+    {.theirs = "quantize_moe_experts", .why = LOW_BITS, .less = true},
     {.theirs = "model_quantization_config*"},
     {.theirs = "experimental_skip_move_to_device"},
     {.theirs = "pad_to_*"},
@@ -253,7 +253,8 @@ static spw_status compose_loss(spw_draft *d, bool tuned) {
         status =
             spw_draft_note_text(d, SPW_NOTE_MORE, "cross_entropy: chunked",
                                 "the loss is planned for an eighth of the tokens at a time, as torchtitan's; "
-                                "transformers' own holds the logits of all of them in fp32");
+                                "transformers' own holds the logits of all of them in fp32, and "
+                                "use_liger_kernel: true none (--set cross_entropy=fused)");
     if (status == SPW_OK) d->note[before].key = "cross_entropy";
     return status;
 }
@@ -387,10 +388,13 @@ spw_status spw_compose_finetune(spw_draft *d) {
         SPW_TRY(spw_draft_put(d, "remat", "none", "@checkpoint"));
     else
         SPW_TRY(assume_remat(d));
-    if (optimizer != NULL && strstr(optimizer, "8bit") != NULL)
+    if (optimizer != NULL && strstr(optimizer, "8bit") != NULL) {
+        const size_t before = d->notes;
         SPW_TRY(spw_draft_note_fact(
             d, SPW_NOTE_LACKS, "@optimizer",
             "moments of 8 bits are not modelled; they are planned in the optimizer's format"));
+        if (d->notes > before) d->note[before].less = true;
+    }
     SPW_TRY(finish(d, tuned));
 
 cleanup:

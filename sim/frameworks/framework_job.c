@@ -1,6 +1,7 @@
 #include "sim/frameworks/framework_job.h"
 
 #include "base/memory.h"
+#include "sim/input/cluster.h"
 #include "sim/input/job_override.h"
 
 #include <stdio.h>
@@ -43,6 +44,17 @@ static const char *given_value(const spw_draft *d, const spw_job_override *overr
     return value;
 }
 
+bool spw_framework_cluster_is_sized(const char *name) {
+    char words[SPW_CLUSTER_WORDS];
+    return name[strcspn(name, ":./")] != '\0' || spw_cluster_name_words(name, words)[0] != '\0';
+}
+
+static bool is_sized(const spw_job_override *override, size_t overrides) {
+    for (size_t i = 0; i < overrides; i++)
+        if (strcmp(override[i].key, "cluster") == 0) return spw_framework_cluster_is_sized(override[i].value);
+    return false;
+}
+
 /* What the framework makes of this cluster, unless an option says who shares the weights. */
 static spw_status settle(const spw_draft *d, const spw_job_override *override, size_t overrides) {
     const char *name = given_value(d, override, overrides, "cluster"),
@@ -63,7 +75,7 @@ static spw_status settle(const spw_draft *d, const spw_job_override *override, s
     if (name[0] == '\'') plain[strcspn(plain, "'")] = '\0';
     SPW_TRY(SPW_ALLOC(1, &cluster));
     SPW_TRY(spw_cluster_read(plain, NULL, cluster));
-    const bool all = is_given(override, overrides, "cluster") && !is_given(override, overrides, "gpus");
+    const bool all = is_sized(override, overrides) && !is_given(override, overrides, "gpus");
     const size_t gpus = said != NULL && !all ? strtoul(said, NULL, 10) : 0, node = cluster->gpus_per_node;
     if (gpus == 0)
         status = d->framework->settle(d, cluster->name, cluster->nodes, node);
@@ -76,15 +88,17 @@ cleanup:
     return status;
 }
 
-/* What of the file may need more than is planned, but for what options say better. */
-static void say_more(const spw_draft *d, const spw_job_override *override, size_t overrides, spw_job *job) {
-    job->more[0] = '\0';
+/* What of the file may need more memory than is planned, or less, but for what options say better. */
+static void say_notes(const spw_draft *d, const spw_job_override *override, size_t overrides, bool less,
+                      char out[SPW_JOB_MORE]) {
+    out[0] = '\0';
     for (size_t i = 0; i < d->notes; i++) {
         const spw_draft_note *n = &d->note[i];
-        const size_t used = strlen(job->more);
-        if (n->kind != SPW_NOTE_MORE || (n->key != NULL && is_given(override, overrides, n->key))) continue;
-        (void)snprintf(job->more + used, sizeof job->more - used, "%s%s%s%s: %s", used > 0 ? "; " : "",
-                       n->name, n->value[0] != '\0' ? " " : "", n->value, n->why);
+        const size_t used = strlen(out);
+        if (less ? !n->less : n->kind != SPW_NOTE_MORE) continue;
+        if (n->key != NULL && is_given(override, overrides, n->key)) continue;
+        (void)snprintf(out + used, SPW_JOB_MORE - used, "%s%s%s%s: %s", used > 0 ? "; " : "", n->name,
+                       n->value[0] != '\0' ? " " : "", n->value, n->why);
     }
 }
 
@@ -98,7 +112,7 @@ spw_status spw_framework_job_read(const spw_draft *d, const spw_job_override *ov
     if (status != SPW_OK) return status;
     for (size_t i = 0; i < d->keys; i++) {
         if (d->key[i].key[0] == '\0') continue;
-        if (strcmp(d->key[i].key, "gpus") == 0 && is_given(override, overrides, "cluster"))
+        if (strcmp(d->key[i].key, "gpus") == 0 && is_sized(override, overrides))
             continue; /* it says as many */
         given[givens++] = (spw_job_override){d->key[i].key, d->key[i].value, d->key[i].label};
     }
@@ -111,7 +125,8 @@ spw_status spw_framework_job_read(const spw_draft *d, const spw_job_override *ov
                               .micro_batch = said ? 0 : d->micro_batch};
     status = spw_job_parse_at(&at, base, sizeof base - 1, out);
     if (status != SPW_OK) return status;
-    say_more(d, override, overrides, out);
+    say_notes(d, override, overrides, false, out->more);
+    say_notes(d, override, overrides, true, out->less);
     if (d->framework->express == NULL)
         (void)snprintf(out->origin, sizeof out->origin, "%s", d->framework->title);
     return status;

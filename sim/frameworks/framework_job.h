@@ -16,6 +16,9 @@ SPW_MUST_CHECK spw_status spw_framework_open(const char *said, spw_draft *out);
 SPW_MUST_CHECK spw_status spw_framework_job_read(const spw_draft *draft, const spw_job_override *override,
                                                  size_t overrides, spw_job *out);
 
+/* Does the cluster of an option say how many GPUs there are? "h100" is a GPU; "h100:8x16", "h100-16x8" and a file are so many. */
+bool spw_framework_cluster_is_sized(const char *name);
+
 /* One line: "from run.sh (Megatron-LM): 41 of 97 settings count, 50 play no part; no counterpart: a, b, c". */
 void spw_framework_print_summary(const spw_draft *draft, FILE *out);
 

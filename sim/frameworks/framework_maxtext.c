@@ -59,7 +59,7 @@ static const spw_framework_row rows[] = {
      .more = true},
     {.theirs = "weight_dtype", .ours = "precision.weights", .values = formats},
     {.theirs = "dtype", .ours = "precision.activations", .values = formats},
-    {.theirs = "grad_dtype", .ours = "@grad_dtype"},
+    {.theirs = "grad_dtype", .ours = "precision.gradients", .values = formats},
     {.theirs = "mu_dtype", .ours = "precision.optimizer", .values = formats},
     {.theirs = "opt_type",
      .ours = "optimizer_algorithm",
@@ -301,8 +301,6 @@ spw_status spw_express_maxtext(spw_flag_draft *f) {
     SPW_TRY(spw_flags_say(f, "@per_device", text));
     SPW_TRY(spw_flags_say_count(f, "@accumulation", accumulation));
     SPW_TRY(spw_express_maxtext_mesh(f));
-    if (job->precision.gradients == 2 && (job->precision.fp16 & 2U) == 0)
-        SPW_TRY(spw_flags_say(f, "@grad_dtype", "bfloat16")); /* base.yml: float32 */
     SPW_TRY(express_scheme(f));
     if (stages > 1) SPW_TRY(spw_flags_say_count(f, "@pipeline_micro_batches", job->micro_batches));
     if (stages > 1 && job->virtual_stages > 0)

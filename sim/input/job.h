@@ -168,6 +168,7 @@ struct spw_job {
     char origin[SPW_JOB_ORIGIN]; /* the framework of that file, where no scheme is its own; "": another */
     char more
         [SPW_JOB_MORE]; /* of a framework's file: what may need more memory than is counted; "": nothing */
+    char less[SPW_JOB_MORE]; /* the same: what needs less than is planned */
 };
 
 /* SPW_ECONFIG when the job trains expert layers alone; `what` is said to speak of whole models. */

@@ -33,9 +33,11 @@ spw_status spw_made_routing_settings(const spw_job *job, const char *routing, si
     if (out->distribution.popularity == SPW_REFERENCE) out->layers = SPW_REFERENCE_LAYERS;
     (void)spw_distribution_limit(&out->distribution, job->model.groups, job->model.groups_kept);
     const size_t tokens = most_tokens > 0 ? most_tokens : MOST_TOKENS;
-    const size_t most = tokens / out->layers / out->tokens_per_rank;
-    if (most < FEWEST_RANKS) {
-        out->ranks = out->ranks < FEWEST_RANKS ? out->ranks : FEWEST_RANKS;
+    const size_t most = tokens / out->layers / out->tokens_per_rank,
+                 fewest =
+                     out->tokens_per_rank > MOST_TOKENS ? 1 : FEWEST_RANKS; /* chance plays no part in such */
+    if (most < fewest) {
+        out->ranks = out->ranks < fewest ? out->ranks : fewest;
     } else if (out->ranks > most) {
         out->ranks = most;
     }

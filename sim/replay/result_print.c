@@ -218,6 +218,8 @@ static void print_formats(const spw_job *job, FILE *out) {
     if (job->implied[0] != '\0') fprintf(out, "split     %s\n", job->implied);
     if (job->more[0] != '\0')
         fprintf(out, "more      memory than these figures may be needed: %s\n", job->more);
+    if (job->less[0] != '\0')
+        fprintf(out, "less      memory than these figures is needed by the file: %s\n", job->less);
     spw_precision_line(job, text);
     fprintf(out, "precision %s\n", text);
     if (spw_precision_hint(job) != NULL) fprintf(out, "          (%s)\n", spw_precision_hint(job));

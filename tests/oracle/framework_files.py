@@ -203,6 +203,10 @@ REFUSED = [
 SAID = [  # file, text, options, keys, words of `more`, words of the listing
     ("mesh.yml", MESH + "ici_fsdp_parallelism: 8\ndcn_data_parallelism: 8\n", ["--cluster", "h100:8x1"], {"parallel.fsdp": 8}, None),
     ("mesh.yml", MESH + "dcn_fsdp_parallelism: 8\n", ["--cluster", "h100:8x8"], {"parallel.fsdp": 64}, None),
+    ("nodes.sh", SCRIPT.replace("--nnodes 2", "--nnodes 4"), ["--cluster", "h100"], {"parallel.fsdp": 4}, None),
+    ("nodes.sh", SCRIPT.replace("--nnodes 2", "--nnodes 4"), ["--cluster", "h100:8x2"], {"parallel.fsdp": 2}, None),
+    ("mesh.yml", MESH + "dcn_fsdp_parallelism: 8\nweight_dtype: bfloat16\ngrad_dtype: float32\n", ["--cluster", "h100:8x8"],
+     {"precision.gradients": "fp32", "precision.weights": "bf16"}, None),
     ("base.yml", BASE, ["--cluster", "h100:8x1"], {"model": "mixtral-8x7b", "batch.sequence_length": 4096, "parallel.fsdp": 8}, None),
     ("trl_config", TRL, ["--cluster", "h100:8x1"], {"model": "qwen3-30b-a3b"}, "cross_entropy: chunked"),  # YAML by its lines, not by its name
     ("mesh.yml", MESH + "dcn_fsdp_parallelism: -1\n", ["--cluster", "h100:8x8"], {"parallel.fsdp": 64}, None),
@@ -215,6 +219,7 @@ SAID = [  # file, text, options, keys, words of `more`, words of the listing
     ("block.sh", SCRIPT + " --recompute-granularity full --recompute-method block --recompute-num-layers 2", ["--cluster", "h100:8x2"],
      {"remat": "full"}, "recompute_num_layers"),
     ("unfused.sh", SCRIPT + " --attention-backend unfused", ["--cluster", "h100:8x2"], {"attention": "unfused"}, None),
+    ("predictions.sh", SCRIPT + " --mtp-num-layers 1", ["--cluster", "h100:8x2"], {}, "mtp_num_layers"),
     ("whole.sh", SCRIPT + " --use-megatron-fsdp --data-parallel-sharding-strategy no_shard", ["--cluster", "h100:8x2"],
      {"optimizer": "replicated"}, None),
     ("moments.sh", SCRIPT + " --use-precision-aware-optimizer --exp-avg-dtype bf16", ["--cluster", "h100:8x2"],
@@ -279,6 +284,16 @@ def check_doubt():
     check("it may not fit" in got.stdout and "recompute_num_layers 2" in got.stdout, f"doubt: {got.stdout[:600]}")
 
 
+def check_less():
+    """What the file needs less for than is planned stands in the plan, and is no doubt that the planned point fits."""
+    path = SCRATCH / "framework_less.yaml"
+    path.write_text(TRL + "load_in_4bit: true\nuse_liger_kernel: true\nfsdp: full_shard auto_wrap\n")
+    got = asked.run(PROGRAM, "plan", "--from", path, "--cluster", "h200:8x2")
+    less = next((line for line in got.stdout.splitlines() if line.startswith("less ")), "")
+    check("load_in_4bit true" in less and "\nmore      memory" not in got.stdout, f"less: {got.returncode} {got.stderr} {got.stdout[:600]}")
+    check("1 fits" in " ".join(got.stdout.split()), f"less: {got.stdout[:400]}")
+
+
 def check_job_hint():
     for name, expected in (("megatron_mixtral_8x7b.sh", "--from megatron_mixtral_8x7b.sh"), ("torchtitan_llama4_scout.toml", "--from torchtitan"),
                            ("primus_qwen3_30b.yaml", "--from primus"), ("deepspeed_zero2.json", "--from deepspeed")):
@@ -325,6 +340,7 @@ check_recipe()
 check_said()
 check_model()
 check_doubt()
+check_less()
 check_job_hint()
 check_hostile()
 oracle.finish()

@@ -141,8 +141,13 @@ static void test_nvidia(void) {
     CHECK_OK(spw_cluster_read("h200-32x8", NULL, &large.cluster));
     large.fsdp = 32;
     const spw_timeline t = predict(&large, &cuda, "gmm", 4, 1.0);
-    CHECK(strstr(t.outside, "; cluster h200-32x8 is none of a100-8x8 h100-8x8 h20-8x8 h800-8x8 h200-8x8 "
-                            "b200-8x8 b300-8x8 gb200-8x72 gb300-8x72") != NULL);
+    CHECK(strstr(t.outside, " is none of ") == NULL); /* the same GPU, on more nodes */
+    (void)snprintf(large.cluster.name, sizeof large.cluster.name, "x900-32x8");
+    const spw_timeline unknown = predict(&large, &cuda, "gmm", 4, 1.0);
+    CHECK(strstr(unknown.outside,
+                 "; the GPU of cluster x900-32x8 is none of a100-8x8 h100-8x8 h20-8x8 h800-8x8 "
+                 "h200-8x8 b200-8x8 b300-8x8 gb200-8x72 gb300-8x72") != NULL);
+    CHECK(unknown.high_s - unknown.low_s > t.high_s - t.low_s);
     expect_software("h200-32x8", "xla-cuda-0.10.2");
     expect_software("gb200-2x72", "xla-cuda-0.10.2");
     expect_software("mi325x-8x8", "maxtext-rocm-2026-05");
