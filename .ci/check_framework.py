@@ -15,15 +15,9 @@ GUESSES = [r"compiled\.list\b(?!\s*=\s*compiled)", r"\bspw_grid_is_mesh\b", r"\b
 # Signatures that others fix: HIP's runtime, and libspillway's interface, which programs are linked with.
 FIXED = {"__hipRegisterFunction", "spw_compute_router", "spw_compute_unpermute"}
 
-LEFT = {  # not mended yet; a name that is no longer needed fails
-    "append", "copy_block", "create_growing", "exchange",
-    "forward_product", "gemm", "judge_one", "receive_row", "send_block",
-    "spw_chunk_decode", "spw_chunk_writer_create", "spw_gpu_grouped_gemm", "spw_gpu_grouped_gemm_float8",
-    "spw_gpu_grouped_gemm_mxfp8", "spw_hdf5_ledger_note", "spw_launch_combine", "spw_launch_combine_gradient",
-    "spw_launch_ring_choices", "spw_launch_ring_side", "spw_megatron_load_of", "spw_megatron_place_local",
-    "spw_ref_combine_gradient", "spw_ref_expert_ffn_gradient", "spw_ref_swiglu_gradient", "spw_ref_token_rounding",
-    "spw_sum_rows_gradient", "spw_traffic_compute", "weight_product",
-    "whole_block", "whole_step"}
+LEFT = {  # of GPU kernels, not mended yet; a name that is no longer needed fails
+    "gemm", "spw_gpu_grouped_gemm", "spw_gpu_grouped_gemm_float8", "spw_gpu_grouped_gemm_mxfp8", "spw_launch_combine",
+    "spw_launch_combine_gradient", "spw_launch_ring_choices", "spw_launch_ring_side", "whole_block", "whole_step"}
 
 def without_comments(text):
     def blank(match):

@@ -74,16 +74,19 @@ size_t spw_replay_time_note_bytes(const spw_replay_time *t) {
     return t->scaled != NULL ? t->q.groups * t->q.point.shape.ranks * sizeof *t->rank_load : sizeof *t->load;
 }
 
-void spw_replay_time_note(const spw_replay_time *t, const spw_layer_shape *shape, const spw_counts *counts,
-                          size_t group, const spw_flow *flow, const spw_traffic *traffic, void *note) {
+void spw_replay_time_note(const spw_replay_time *t, const spw_routed_group *routed, const spw_flow *flow,
+                          const spw_traffic *traffic, void *note) {
+    const spw_layer_shape *shape = routed->shape;
+    const size_t group = routed->number;
     const spw_replay_time_request *q = &t->q;
     if (t->scaled != NULL) {
-        spw_megatron_load_of(t->scaled, q->point.scheme, shape, counts, group, flow, t->scratch,
-                             (spw_megatron_load *)note + group * shape->ranks);
+        spw_megatron_load_of(t->scaled, &(spw_routed_group){q->point.scheme, shape, routed->counts, group},
+                             flow, t->scratch, (spw_megatron_load *)note + group * shape->ranks);
     } else if (q->imbalance > 0.0) {
         *(spw_routing_layer *)note = t->stated;
     } else {
-        spw_routing_load_raise(q->point.scheme, shape, counts, group, flow, traffic, note);
+        spw_routing_load_raise(&(spw_routed_group){q->point.scheme, shape, routed->counts, group}, flow,
+                               traffic, note);
     }
 }
 

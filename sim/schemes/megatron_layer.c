@@ -111,13 +111,14 @@ cleanup:
     return status;
 }
 
-void spw_megatron_flow_begin(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c,
-                             size_t group, spw_flow *out) {
+void spw_megatron_flow_begin(const spw_routed_group *routed, spw_flow *out) {
+    const spw_layer_shape *s = routed->shape;
     memset(out->wire, 0, s->ranks * s->ranks * sizeof *out->wire);
     memset(out->rows, 0, s->ranks * sizeof *out->rows);
     memset(out->dropped, 0, s->ranks * sizeof *out->dropped);
-    if (spw_megatron_drop_rule(scheme) != SPW_DROP_BY_LIMIT) return;
-    memcpy(out->limit, c->routed + group * s->ranks * s->experts, s->ranks * s->experts * sizeof *out->limit);
+    if (spw_megatron_drop_rule(routed->scheme) != SPW_DROP_BY_LIMIT) return;
+    memcpy(out->limit, routed->counts->routed + routed->number * s->ranks * s->experts,
+           s->ranks * s->experts * sizeof *out->limit);
 }
 
 /* --- Router --- */

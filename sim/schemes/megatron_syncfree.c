@@ -58,10 +58,10 @@ static double worst_factor(const spw_scheme *scheme, const spw_layer_shape *s) {
     return (double)(s->worst_rows + padding) / (double)s->assignments;
 }
 
-static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
-                 spw_flow *out) {
-    spw_megatron_deepep_flow(scheme, s, c, group, out);
-    spw_pad_within(s, c, group, spw_megatron_align(scheme), buffer_rows(scheme, s), out);
+static void flow(const spw_routed_group *routed, spw_flow *out) {
+    spw_megatron_deepep_flow(routed, out);
+    spw_pad_within(routed, spw_megatron_align(routed->scheme), buffer_rows(routed->scheme, routed->shape),
+                   out);
 }
 
 static void balance(const spw_scheme *scheme, const spw_layer_shape *s, spw_rank_rows *rows) {

@@ -159,6 +159,14 @@ typedef struct spw_flow {
                                the counts */
 } spw_flow;
 
+/* Whose routing it is: one layer of one step in one expert-parallel group, of so many that the counts have. */
+typedef struct spw_routed_group {
+    const spw_scheme *scheme;
+    const spw_layer_shape *shape;
+    const spw_counts *counts;
+    size_t number;
+} spw_routed_group;
+
 typedef struct spw_scheme_option {
     const char *name; /* NULL ends the list */
     double minimum, maximum, fallback;
@@ -190,13 +198,11 @@ typedef struct spw_scheme_routing {
     spw_status (*keep)(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_choices *choices,
                        uint8_t *kept);
     /* May keep() drop any choice of these counts? NULL: yes. */
-    bool (*may_drop)(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,
-                     size_t group);
+    bool (*may_drop)(const spw_routed_group *routed);
     /* Choices of one rank that an expert keeps at most; SIZE_MAX or NULL: not limited so. */
     size_t (*expert_capacity)(const spw_scheme *scheme, const spw_layer_shape *shape);
     /* With keep(), `counts` are those of the kept choices. */
-    void (*flow)(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,
-                 size_t group, spw_flow *out);
+    void (*flow)(const spw_routed_group *routed, spw_flow *out);
     /* Corrects the rows of balanced routing (spw_balanced_rows) by what the scheme drops or pads; NULL: neither. */
     void (*balance)(const spw_scheme *scheme, const spw_layer_shape *shape, spw_rank_rows *rows);
     /* May tokens go to experts that they did not choose? Then rows are more than the kept choices. NULL: no. */
