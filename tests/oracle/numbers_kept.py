@@ -63,6 +63,17 @@ PLANS = [
     "--model llama-4-scout --cluster h200:8x8 --scheme gmm --scheme dense:capacity_factor=1 --sequences-per-gpu 1",
     "--model deepseek-v3.2 --cluster h200:8x32 --set parallel.expert=64 --optimizer distributed --scheme megatron-alltoall",
     "--model qwen3-30b-a3b --cluster h200:8x4 --scheme megatron-alltoall --optimizer distributed --set finetune.frozen=base --set finetune.lora_rank=16",
+    "--model olmoe-1b-7b --cluster h200-1x8 --search --sequences-per-gpu 1,2 --over pipeline=1 --over micro-batches=1 --scheme megatron-alltoall"
+    " --scheme gmm --tokens 1T --price 2",
+    "--model olmoe-1b-7b --cluster h200-1x8 --until oom,step=1.3 --scheme megatron-alltoall --optimizer distributed --sequences-per-gpu 4"
+    " --sequence-length 1024",
+    "--model olmoe-1b-7b --cluster h200-1x8 --scheme megatron-alltoall --optimizer distributed --set finetune.frozen=experts --sequences-per-gpu 2",
+    "--model olmoe-1b-7b --cluster h200-1x8 --scheme megatron-alltoall --optimizer distributed --set finetune.frozen=base --set finetune.lora_rank=16"
+    " --set finetune.lora_targets=experts --expert-parallel 4",
+    "--model qwen3-30b-a3b --cluster h200:8x4 --set allocator.expandable_segments=true --scheme megatron-flex --optimizer distributed"
+    " --set optimizer_instances=2 --set delay_wgrad_compute=true --set overlap_moe_expert_parallel_comm=true --remat none",
+    "--model mixtral-8x22b --cluster h200:8x16 --optimizer distributed --scheme megatron-alltoall --tensor 2 --set parallel.expert=8 --pipeline 4"
+    " --virtual-stages 2 --sequences-per-gpu 8 --micro-batches 8 --set cuda_graph_impl=transformer_engine --remat none",
 ]
 
 

@@ -35,6 +35,7 @@ static void test_without_a_file(void) {
         {"tpu-v5p", NULL, NULL, SPW_OPTIMIZER_SHARDED, 4, {"dense:capacity_factor=1.25", "gmm", "ring"}},
         {"h100", "[gmm]", NULL, SPW_OPTIMIZER_SHARDED, 4, {"gmm"}},
         {"h100", "[gmm, megatron-flex]", NULL, SPW_OPTIMIZER_SHARDED, 4, {"gmm", "megatron-flex"}},
+        {"h100", "[megatron-flex, gmm]", NULL, SPW_OPTIMIZER_SHARDED, 4, {"megatron-flex", "gmm"}},
         {"mi355x",
          "['megatron-alltoall:capacity_factor=1,pad=true']",
          NULL,
