@@ -241,6 +241,7 @@ typedef struct spw_scheme_memory {
     void (*layer)(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *builder);
     bool shards_state;     /* MaxText's: the program keeps its whole state sharded; false: PyTorch's */
     bool fsdp2;            /* torchtitan's: it wraps layers in FSDP2 unless told otherwise */
+    bool whole_steps;      /* a job of a whole model is counted tensor by tensor (sim/memory/transformers_job.h) */
     bool weight_gradients; /* the list has gradients of weights where shape.weight_gradients asks for them */
     bool
         any_device; /* the same tensors on a TPU, as XLA needs no library of GPUs and no lowering of its own for them */
