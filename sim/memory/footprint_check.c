@@ -73,7 +73,7 @@ static spw_status check_finetune(const spw_job *job, const spw_scheme *scheme) {
         return spw_fail(
             SPW_ECONFIG,
             "scheme '%s': finetune (frozen %s, lora_rank %zu) is described for megatron-alltoall and "
-            "megatron-flex, and under transformers for adapters beside attention; use one of them, or leave "
+            "megatron-flex alone, adapters beside attention for transformers too; use one of them, or leave "
             "finetune away",
             scheme->text, spw_frozen_name(f->frozen), f->lora_rank);
     const spw_grid g = spw_grid_of(job);
