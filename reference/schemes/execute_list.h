@@ -29,5 +29,6 @@ spw_status spw_execute_torchtitan_hybridep(spw_execution *run); /* ... behind Hy
 spw_status spw_execute_torchtitan_async(spw_execution *run);    /* ... its minimal async EP */
 spw_status spw_execute_scattermoe(spw_execution *run);          /* ScatterMoE, one rank */
 spw_status spw_execute_sonicmoe(spw_execution *run); /* SonicMoE with or without token rounding, one rank */
+spw_status spw_execute_transformers(spw_execution *run); /* Hugging Face transformers, one rank */
 
 #endif

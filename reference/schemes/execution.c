@@ -31,6 +31,7 @@ const spw_executor spw_executors[] = {
     {"tutel", spw_execute_tutel},
     {"scattermoe", spw_execute_scattermoe},
     {"sonicmoe", spw_execute_sonicmoe},
+    {"transformers", spw_execute_transformers},
     {"torchtitan", spw_execute_torchtitan},
     {"torchtitan-hybridep", spw_execute_torchtitan_hybridep},
     {"torchtitan-async", spw_execute_torchtitan_async},

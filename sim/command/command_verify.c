@@ -161,6 +161,7 @@ static const char *const default_schemes[] = {
     "sonicmoe:rounding=up,tile=16",
     "sonicmoe:rounding=down,tile=4",
     "sonicmoe:rounding=nearest",
+    "transformers",
     "torchtitan",
     "torchtitan-hybridep",
     "torchtitan-hybridep:capacity=0.3,pad=8",

@@ -183,8 +183,18 @@ cleanup:
     return status;
 }
 
+/* What scheme transformers has tensor by tensor: no DeepSpeed, no expert parallelism, no kernels that take the experts' place, and
+ * adapters beside attention alone. */
+static bool is_plain_transformers(spw_draft *d) {
+    const char *expert = spw_draft_key_value(d, "parallel.expert"),
+               *targets = spw_draft_key_value(d, "finetune.lora_targets");
+    return spw_draft_fact(d, "@deepspeed") == NULL && !spw_draft_on(d, "@scattermoe") &&
+           !spw_draft_on(d, "@sonicmoe") && (expert == NULL || strcmp(expert, "1") == 0) &&
+           (targets == NULL || strcmp(targets, "attention") == 0);
+}
+
 static spw_status put_sharded(spw_draft *d, const char *fact, bool keeps, bool on_host) {
-    if (spw_draft_key_value(d, "finetune.lora_rank") != NULL) {
+    if (spw_draft_key_value(d, "finetune.lora_rank") != NULL && !is_plain_transformers(d)) {
         const spw_status noted = spw_draft_note_fact(
             d, SPW_NOTE_LACKS, fact,
             "adapters beside sharded weights are not modelled; weights are planned whole, which needs more");
@@ -242,10 +252,10 @@ cleanup:
 }
 
 /* A fused loss never holds all logits; transformers' own does, in fp32. */
-static spw_status compose_loss(spw_draft *d, bool tuned) {
+static spw_status compose_loss(spw_draft *d, bool own) {
     if (spw_draft_on(d, "@fused_loss")) return spw_draft_put(d, "cross_entropy", "fused", "@fused_loss");
-    spw_status status = spw_draft_put(d, "cross_entropy", tuned ? "unfused" : "chunked", NULL);
-    if (tuned && status == SPW_OK)
+    spw_status status = spw_draft_put(d, "cross_entropy", own ? "unfused" : "chunked", NULL);
+    if (own && status == SPW_OK)
         return spw_draft_note_text(d, SPW_NOTE_ASSUMED, "cross_entropy: unfused",
                                    "transformers' own loss, which holds the logits of all tokens in fp32");
     const size_t before = d->notes;
@@ -259,19 +269,21 @@ static spw_status compose_loss(spw_draft *d, bool tuned) {
     return status;
 }
 
-static spw_status finish(spw_draft *d, bool tuned) {
-    const char *scheme = spw_draft_on(d, "@scattermoe") ? "scattermoe"
-                         : spw_draft_on(d, "@sonicmoe") ? "sonicmoe"
-                         : tuned                        ? "megatron-alltoall"
-                                                        : "torchtitan";
+static spw_status finish(spw_draft *d, bool tuned, bool plain) {
+    const char *scheme = plain                            ? "transformers"
+                         : spw_draft_on(d, "@scattermoe") ? "scattermoe"
+                         : spw_draft_on(d, "@sonicmoe")   ? "sonicmoe"
+                         : tuned                          ? "megatron-alltoall"
+                                                          : "torchtitan";
     char what[64];
     spw_status status = SPW_OK;
     (void)snprintf(what, sizeof what, "schemes: [%s]", scheme);
     SPW_TRY(spw_draft_put(d, "schemes", scheme, NULL));
-    SPW_TRY(
-        spw_draft_note_text(d, SPW_NOTE_ASSUMED, what,
-                            "the nearest that is modelled; the file does not say how experts are computed"));
-    SPW_TRY(compose_loss(d, tuned));
+    SPW_TRY(spw_draft_note_text(
+        d, SPW_NOTE_ASSUMED, what,
+        plain ? "experts by grouped products, transformers' default; each GPU has all of them"
+              : "the nearest that is modelled; the file does not say how experts are computed"));
+    SPW_TRY(compose_loss(d, tuned || plain));
     if (spw_draft_is(d, "@attention", "eager") || spw_draft_on(d, "@eager"))
         SPW_TRY(spw_draft_note_more(d, spw_draft_on(d, "@eager") ? "@eager" : "@attention", "attention",
                                     "eager attention holds the scores; planned as flash attention"));
@@ -300,7 +312,7 @@ spw_status spw_compose_deepspeed(spw_draft *d) {
     SPW_TRY(compose_zero(d, stage, "@stage"));
     SPW_TRY(compose_formats(d));
     SPW_TRY(assume_remat(d));
-    SPW_TRY(finish(d, false));
+    SPW_TRY(finish(d, false, false));
 
 cleanup:
     return status;
@@ -395,7 +407,7 @@ spw_status spw_compose_finetune(spw_draft *d) {
             "moments of 8 bits are not modelled; they are planned in the optimizer's format"));
         if (d->notes > before) d->note[before].less = true;
     }
-    SPW_TRY(finish(d, tuned));
+    SPW_TRY(finish(d, tuned, is_plain_transformers(d)));
 
 cleanup:
     return status;

@@ -237,10 +237,6 @@ static spw_status check_fsdp2(const spw_job *job, const char **key) {
                         "reshard_after_forward is of whole models whose weights are sharded; use optimizer: "
                         "sharded (it is %s) and model_part: whole, or leave it out",
                         spw_optimizer_name(job->optimizer));
-    if (!spw_finetune_is_whole(&job->finetune))
-        return spw_fail(SPW_ECONFIG,
-                        "reshard_after_forward with frozen weights or adapters is not modelled; use "
-                        "fsdp2.reshard_after_forward: off, or leave finetune out");
     return SPW_OK;
 }
 

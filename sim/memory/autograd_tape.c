@@ -138,7 +138,10 @@ static void hold(spw_tape *t, uint32_t at) {
 }
 
 static void release(spw_tape *t, uint32_t at) {
-    if (at == 0 || t->status != SPW_OK || --t->store[at].refs > 0) return;
+    if (at == 0 || t->status != SPW_OK) return;
+    if (t->store[at].refs == 0) t->status = spw_fail(SPW_EARG, "a tensor of the tape is given back twice");
+    if (t->status != SPW_OK) return;
+    if (--t->store[at].refs > 0) return;
     event(t, at, false);
     t->spare = grown(t, t->spare, sizeof *t->spare, t->spares, &t->spare_room);
     if (t->status == SPW_OK) t->spare[t->spares++] = at;

@@ -95,6 +95,10 @@ spw_status spw_cross_entropy_check(const spw_job *job, const spw_scheme *scheme)
 }
 
 const char *spw_cross_entropy_note(const spw_job *job, const spw_scheme *scheme) {
+    if (job->part == SPW_PART_WHOLE && scheme->type->memory.whole_steps)
+        return "transformers' own loss, with logits in fp32; gradients and Adam's moments have the format of "
+               "the "
+               "weights, and there are no master weights, whatever precision says of them";
     if (job->cross_entropy != SPW_CROSS_ENTROPY_AUTO || job->part != SPW_PART_WHOLE) return NULL;
     switch (spw_cross_entropy_of(job, scheme)) {
     case SPW_CROSS_ENTROPY_UNFUSED:

@@ -21,6 +21,7 @@
 #include "sim/memory/pipeline.h"
 #include "sim/memory/repeated_modules.h"
 #include "sim/memory/stage.h"
+#include "sim/memory/transformers_job.h"
 #include "sim/memory/unfused_attention.h"
 #include "sim/schemes/layer.h"
 
@@ -359,6 +360,7 @@ static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 
 uint64_t spw_footprint_peak(const spw_footprint *f, bool saves, const spw_live_set *live,
                             spw_saved_rows kept) {
+    if (f->whole_step) return f->peak_bytes;
     const uint64_t saved = saves ? kept.all : 0, others = less(saved, live->saved_bytes),
                    stays = saves ? kept.stays : 0;
     const uint64_t at[SPW_MOMENT_COUNT] = {
@@ -375,6 +377,7 @@ uint64_t spw_footprint_peak(const spw_footprint *f, bool saves, const spw_live_s
 }
 
 uint64_t spw_footprint_walked_peak(const spw_footprint *f, const spw_stage_peaks *peaks, uint64_t stays) {
+    if (f->whole_step) return f->peak_bytes;
     const uint64_t beside[SPW_MOMENT_COUNT] = {
         [SPW_MOMENT_LOSS] = stays, [SPW_MOMENT_DENSE_LAYER] = f->stays_in_dense ? stays : 0};
     uint64_t peak = 0;
@@ -441,8 +444,29 @@ static spw_status find_waiting(spw_footprint *f, const spw_job *job, const spw_r
     return status;
 }
 
+/* Of a job whose steps are known tensor by tensor; what its layer's list says stands beside. */
+static spw_status listed_steps(const spw_point *p, const spw_transformers_shape *steps, spw_footprint *out) {
+    const spw_rank_rows rows = spw_balanced_rows(p->scheme, &p->shape);
+    const spw_pipeline pipeline = spw_pipeline_of(p->job);
+    spw_layer layer;
+    spw_status status = spw_layer_build(p->scheme, &p->shape, SPW_FLAVOUR_LIVE, &layer);
+    if (status != SPW_OK) return status;
+    *out = (spw_footprint){.stage = spw_pipeline_stage(&pipeline, &p->job->model, 0),
+                           .rows = rows,
+                           .live_set = spw_layer_live_set(&layer, &rows),
+                           .follows_routing = spw_layer_is_dynamic(&layer)};
+    (void)snprintf(out->step, sizeof out->step, "%s", spw_layer_step(&layer, out->live_set.backward_event));
+    spw_layer_destroy(&layer);
+    out->budget_bytes = spw_component_bytes(p->job->memory_fraction * p->job->cluster.hbm_gib.value * GIB);
+    status = spw_transformers_footprint(p, steps, out);
+    find_peak(out);
+    return status;
+}
+
 spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_routed_memory *routed,
                                   spw_footprint *out) {
+    spw_transformers_shape steps;
+    if (spw_transformers_is_listed(p, &steps, NULL)) return listed_steps(p, &steps, out);
     spw_job room;
     const spw_job *job = spw_fsdp2_job(p->job, p->scheme, &room);
     const spw_scheme *scheme = p->scheme;

@@ -51,6 +51,7 @@ typedef struct spw_footprint {
     spw_rank_rows rows;   /* of that layer: where the rank holds most */
     spw_saved_rows saved; /* 0 under remat that keeps none */
     char step[48];        /* of the layer's backward peak */
+    bool whole_step;      /* its peak is that of a list of the whole step, whatever the rows */
     bool stays_in_dense;  /* saved.stays is there in the backward pass of a dense layer, too */
     bool follows_routing; /* do the scheme's tensors? Else every rank allocates the same */
     spw_stage stage;      /* of the pipeline, the one that needs most */

@@ -269,6 +269,8 @@ spw_status spw_reserved_memory_create(const spw_reserved_request *request, spw_r
     m->micro_batches = pipeline.micro_batches;
     m->settings[AS_SET] = spw_allocator_conf_settings(&job->allocator, request->footprint->budget_bytes,
                                                       (uint64_t)(job->cluster.hbm_gib.value * GIB));
+    /* as seen there (docs/schemes.md, section 6.8); other lists were held against allocators whose addresses rose */
+    m->settings[AS_SET].addresses_fall = request->point->scheme->type->memory.whole_steps;
     m->settings[EXPANDABLE] = m->settings[AS_SET];
     m->settings[EXPANDABLE].expandable_segments = true;
     m->variants = m->settings[AS_SET].expandable_segments ? 1 : VARIANTS;

@@ -7,6 +7,7 @@
 #include "sim/memory/pipeline.h"
 #include "sim/memory/stage_layers.h"
 #include "sim/memory/state_tensors.h"
+#include "sim/memory/transformers_job.h"
 #include "sim/schemes/layer.h"
 
 #include <string.h>
@@ -58,6 +59,7 @@ struct spw_step_memory {
     bool shares;                        /* bare layers with expert_tensor */
     spw_recorded_layers *beside;        /* with `recorded`: what is aligned with it */
     spw_bare_layers *bare;              /* its list takes the place of all the above; NULL: none */
+    spw_transformers_step *listed;      /* as well, of a whole job of transformers; NULL: none */
     uint64_t *received, *sent, *held;   /* [layers], of it */
     const spw_snapshot_steps *recorded; /* its lists stand among those of a snapshot; NULL: none */
     spw_event_list layers_list;         /* of the bare layers, one micro-batch */
@@ -66,7 +68,10 @@ struct spw_step_memory {
 
 static spw_status create_bare(const spw_point *point, spw_step_memory *m) {
     spw_megatron_shape bare;
+    spw_transformers_shape steps;
     spw_status status = SPW_OK;
+    if (spw_transformers_is_listed(point, &steps, NULL))
+        return spw_transformers_step_create(&steps, &m->listed);
     if (m->recorded != NULL) {
         SPW_TRY(spw_megatron_recorded_layers(point, &bare));
         return spw_recorded_layers_create(&bare, &m->pipeline, &point->job->model, m->stage, &m->beside);
@@ -153,6 +158,7 @@ cleanup:
 void spw_step_memory_destroy(spw_step_memory *m) {
     if (m == NULL) return;
     spw_bare_layers_destroy(m->bare);
+    spw_transformers_step_destroy(m->listed);
     spw_recorded_layers_destroy(m->beside);
     spw_event_list_destroy(&m->layers_list);
     spw_free(m->received);
@@ -183,6 +189,7 @@ static size_t state_slot(const spw_step_memory *m) {
 }
 
 size_t spw_step_memory_slots(const spw_step_memory *m) {
+    if (m->listed != NULL) return spw_transformers_step_slots(m->listed);
     if (m->recorded != NULL) return spw_snapshot_steps_slots(m->recorded);
     if (m->bare != NULL) return spw_bare_layers_slots(m->bare);
     return state_slot(m) + m->state_slots;
@@ -303,6 +310,7 @@ static spw_status allocate_state(spw_step_memory *m, size_t i) {
 
 spw_status spw_step_memory_begin(spw_step_memory *m, spw_event_list *list) {
     spw_status status = SPW_OK;
+    if (m->listed != NULL) return spw_transformers_step_begin(m->listed, list);
     if (m->recorded != NULL) return spw_snapshot_steps_begin(m->recorded, list);
     if (m->bare != NULL) return spw_bare_layers_begin(m->bare, list);
     spw_event_list_clear(list);
@@ -316,6 +324,7 @@ spw_status spw_step_memory_begin(spw_step_memory *m, spw_event_list *list) {
 
 spw_status spw_step_memory_optimizer(spw_step_memory *m, spw_event_list *list) {
     spw_status status = SPW_OK;
+    if (m->listed != NULL) return spw_transformers_step_optimizer(m->listed, list);
     spw_event_list_clear(list);
     m->out = list;
     m->at_work = SPW_NO_MOE_LAYER;
@@ -534,6 +543,7 @@ spw_status spw_step_memory_step(spw_step_memory *m, const spw_step_rows *rows, s
         return spw_fail(SPW_EARG, "rows of %zu layers and %zu micro-batches; the job has %zu micro-batches",
                         rows->layers, rows->micro_batches, m->pipeline.micro_batches);
     if (m->bare != NULL) return step_of_layers(m, rows, list);
+    if (m->listed != NULL) return spw_transformers_step_run(m->listed, list);
     if (m->recorded != NULL) {
         status = spw_recorded_layers_step(m->beside, rows->rows, rows->layers, &m->layers_list);
         return status == SPW_OK ? spw_snapshot_steps_step(m->recorded, m->step++, &m->layers_list, list)

@@ -603,6 +603,14 @@ void spw_hf_begin(spw_hf_model *m) {
     spw_tape_kind(t, kind);
 }
 
+static void drop_rotary(spw_hf_model *m) {
+    spw_tape_drop(m->tape, m->cosine);
+    spw_tape_drop(m->tape, m->sine);
+    m->cosine = m->sine = (spw_value){.storage = 0};
+}
+
+void spw_hf_end(spw_hf_model *m) { drop_rotary(m); }
+
 /* The backward pass' first product. */
 static spw_value head(spw_hf_model *m, spw_value x) {
     const spw_model *model = m->shape->model;
@@ -629,8 +637,7 @@ spw_value spw_hf_loss(spw_hf_model *m) {
     const spw_value x = norm(m, m->hidden[m->shape->layers], rows, model->hidden, m->final_norm);
     spw_tape_drop(t, m->hidden[m->shape->layers]);
     m->hidden[m->shape->layers] = (spw_value){.storage = 0};
-    spw_tape_drop(t, m->cosine);
-    spw_tape_drop(t, m->sine);
+    if (!m->shape->checkpoint) drop_rotary(m);
     (void)spw_tape_kind(t, SPW_HF_LOGITS);
     m->logits = head(m, x);
     spw_tape_drop(t, x);

@@ -98,5 +98,7 @@ void spw_hf_begin(spw_hf_model *model);
 void spw_hf_layer_forward(spw_tape *tape, void *of, size_t index);
 /* The last norm, the head and the loss. */
 spw_value spw_hf_loss(spw_hf_model *model);
+/* Behind the backward pass: what layers under checkpoint were given is there until then. */
+void spw_hf_end(spw_hf_model *model);
 
 #endif

@@ -17,9 +17,8 @@ typedef struct spw_transformers_step spw_transformers_step;
 /* The shape's model is borrowed. */
 SPW_MUST_CHECK spw_status spw_transformers_step_create(const spw_transformers_shape *shape,
                                                        spw_transformers_step **out);
-void spw_transformers_step_destroy(spw_transformers_step *step); /* NULL is fine */
-size_t
-spw_transformers_step_slots(const spw_transformers_step *step); /* after the lists that are asked for */
+void spw_transformers_step_destroy(spw_transformers_step *step);       /* NULL is fine */
+size_t spw_transformers_step_slots(const spw_transformers_step *step); /* of all lists */
 
 /* Overwrite `list`: what is there before the first step; the moments, which the optimizer's first step allocates; a step. */
 SPW_MUST_CHECK spw_status spw_transformers_step_begin(spw_transformers_step *step, spw_event_list *list);

@@ -28,6 +28,7 @@
     X(spw_scheme_tutel) \
     X(spw_scheme_scattermoe) \
     X(spw_scheme_sonicmoe) \
+    X(spw_scheme_transformers) \
     X(spw_scheme_torchtitan) \
     X(spw_scheme_torchtitan_hybridep) \
     X(spw_scheme_torchtitan_async)

@@ -243,7 +243,26 @@ def sonicmoe_memory(g, G):
     return live.end("d_scores", "scores", "input").finish()
 
 
-SCHEMES = {"megablocks": megablocks, "torchtitan": torchtitan, "torchtitan-async": minimal_async,
+# --- 6.8 transformers: one rank ---
+
+def transformers(g, o):
+    rows = len(g.choices)
+    return Outcome([[rows]], [rows], None, [], lambda d: transformers_memory(g, rows))
+
+
+def transformers_memory(g, N):
+    H, F, live = N * g.H * B, N * g.F * B, Live()
+    live.make(x=H).make(w0_w1_raw=2 * F).turn(dict(w0_w1_out=2 * F), "w0_w1_raw").make(silu=F).make(act=F)
+    live.make(y_raw=H).turn(dict(y=H), "y_raw").make(weighted=H).turn(dict(ordered=H), "weighted").end("ordered").save()
+    live.make(d_each=H).turn(dict(d_weighted=H), "d_each").make(score_products=H)
+    live.turn(dict(d_y=H), "score_products", "d_weighted", "y").turn(dict(d_y_raw=H), "d_y")
+    live.turn(dict(d_act=F), "d_y_raw", "act").make(d_w1_out=F).turn(dict(d_silu=F), "d_act", "silu")
+    live.turn(dict(d_w0_out=F), "d_silu", "w0_w1_out").turn(dict(d_w0_w1_out=2 * F), "d_w0_out", "d_w1_out")
+    live.turn(dict(d_w0_w1_raw=2 * F), "d_w0_w1_out").turn(dict(dx_raw=H), "d_w0_w1_raw", "x")
+    return live.turn(dict(dx_rows=H), "dx_raw").turn(dict(dx=g.T * g.H * B), "dx_rows").end("dx").finish()
+
+
+SCHEMES = {"transformers": transformers, "megablocks": megablocks, "torchtitan": torchtitan, "torchtitan-async": minimal_async,
            "tutel": tutel, "scattermoe": scattermoe, "sonicmoe": sonicmoe}
 
 NEED_WEIGHTS = ("sonicmoe:rounding=nearest", "sonicmoe:rounding=down,tile=8",
@@ -258,7 +277,7 @@ def random_schemes(rng, case):
     if 1 < case.expert <= case.gpus_per_node and case.remat == "full":
         schemes += ["torchtitan-async"]
     if case.expert == 1:
-        schemes += ["scattermoe", "scattermoe:activation=compiled", "sonicmoe"]
+        schemes += ["scattermoe", "scattermoe:activation=compiled", "sonicmoe", "transformers"]
         schemes += [f"sonicmoe:rounding={r},tile={rng.choice([1, 2, 3, 4, 8, 128])}" for r in ("nearest", "up", "down")]
     return schemes
 

@@ -277,7 +277,9 @@ static void dropping(spw_execution_shape shape, double factor, uint64_t seed) {
 
 /* Schemes without expert parallelism run on one rank. */
 static spw_execution_shape shape_for(const spw_executor *e, spw_execution_shape shape) {
-    if (strcmp(e->name, "scattermoe") == 0 || strcmp(e->name, "sonicmoe") == 0) shape.ranks = 1;
+    if (strcmp(e->name, "scattermoe") == 0 || strcmp(e->name, "sonicmoe") == 0 ||
+        strcmp(e->name, "transformers") == 0)
+        shape.ranks = 1;
     return shape;
 }
 

@@ -1,0 +1,148 @@
+#include "sim/memory/transformers_job.h"
+
+#include "sim/input/grid.h"
+#include "sim/input/job.h"
+#include "sim/memory/footprint_component.h"
+#include "sim/memory/pipeline.h"
+
+#include <stdio.h>
+
+static const char *const SOURCE = "transformers, PEFT and FSDP2, tensor by tensor (6.8)";
+
+/* What of a job no list describes; NULL: all of it is. */
+static const char *job_lacks(const spw_job *job) {
+    const spw_finetune *f = &job->finetune;
+    const bool adapters =
+        f->frozen == SPW_FROZEN_BASE && f->lora_rank > 0 && f->lora_targets == SPW_LORA_ATTENTION;
+    const struct {
+        bool lacks;
+        const char *what;
+    } rules[] = {
+        {job->part != SPW_PART_WHOLE, "bare layers"},
+        {!spw_grid_is_plain(job) || job->pipeline > 1 || job->expert > 1, "other parallelism than FSDP2's"},
+        {job->remat != SPW_REMAT_NONE && job->remat != SPW_REMAT_FULL, "remat other than none and full"},
+        {job->attention != SPW_ATTENTION_FLASH, "attention other than flash"},
+        {job->cross_entropy != SPW_CROSS_ENTROPY_AUTO && job->cross_entropy != SPW_CROSS_ENTROPY_UNFUSED,
+         "losses other than transformers' own"},
+        {job->muon || job->offload.modules != 0 || job->fsdp2.on_host || job->optimizer_on_host > 0.0,
+         "Muon, and what is in the host's memory"},
+        {job->fsdp2.reshard == SPW_RESHARD_OFF, "fsdp2.reshard_after_forward: off"},
+        {job->fsdp2.replicas > 1, "replicas"},
+        {job->master_bytes != 0 && job->master_bytes != SPW_MASTER_AUTO, "master weights"},
+        {job->precision.recipe != SPW_FP8_NONE || job->precision.activations != 2 ||
+             job->precision.weights < 2,
+         "activations other than bf16"},
+        {job->fsdp > 1 && job->optimizer != SPW_OPTIMIZER_SHARDED, "several GPUs without optimizer: sharded"},
+        {job->fsdp == 1 && job->precision.weights > 2, "fp32 weights of one GPU (autocast)"},
+        {!spw_finetune_is_whole(f) && !adapters,
+         "adapters beside experts, and frozen parts without adapters"},
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        if (rules[i].lacks) return rules[i].what;
+    return NULL;
+}
+
+static const char *model_lacks(const spw_model *m) {
+    const bool plain = m->attention == SPW_ATTENTION_GQA && m->other_layers == 0 && m->bare_layers == 0;
+    const bool biases = m->attention_bias || m->output_bias || m->expert_bias || m->router_bias ||
+                        m->attention_sinks || m->norm_bias || m->ffn_bias || m->head_bias;
+    if (!plain || biases || m->plain_experts || m->latent > 0 || m->query_gate || m->output_gate ||
+        m->keys_are_values || m->layer_norms != 2)
+        return "models other than Qwen3-MoE, Mixtral, OLMoE and their like";
+    return NULL;
+}
+
+bool spw_transformers_is_listed(const spw_point *p, spw_transformers_shape *out, const char **why) {
+    const spw_job *job = p->job;
+    const spw_model *m = &job->model;
+    const char *lacks = p->scheme->type->memory.whole_steps ? job_lacks(job) : "other schemes";
+    if (lacks == NULL) lacks = model_lacks(m);
+    if (why != NULL) *why = lacks;
+    if (lacks != NULL || out == NULL) return lacks == NULL;
+    const size_t micro = spw_pipeline_of(job).micro_batches, bytes = job->precision.weights;
+    *out = (spw_transformers_shape){
+        .model = m,
+        .tokens = p->shape.tokens,
+        .sequences = p->shape.sequences > 0 ? p->shape.sequences : 1,
+        .layers = m->layers,
+        .element_bytes = job->precision.activations,
+        .weight_bytes = bytes,
+        .moment_bytes = bytes,
+        .reduced_bytes = job->precision.gradients,
+        .shards = job->fsdp,
+        .wrapped = job->fsdp > 1,
+        .keeps_gathered = job->fsdp2.reshard == SPW_RESHARD_NEVER,
+        .checkpoint = job->remat == SPW_REMAT_FULL,
+        .keeps_logits = spw_scheme_option_is(p->scheme, "logits", "kept"),
+        .frozen = job->finetune.frozen == SPW_FROZEN_BASE,
+        .adapts_attention = job->finetune.lora_rank > 0,
+        .lora_rank = job->finetune.lora_rank,
+        .micro_batches = micro,
+        .norm = !m->qk_norm           ? SPW_HF_NORM_NONE
+                : m->qk_norm_per_head ? SPW_HF_NORM_HEAD
+                                      : SPW_HF_NORM_WHOLE,
+        .wide_scores =
+            !m->qk_norm, /* Mixtral's router; Qwen3's and OLMoE's give the hidden states' format back */
+    };
+    return true;
+}
+
+/* Bytes of each kind that are live after the lists before, and the peak of the step's list above them. */
+typedef struct lists {
+    spw_event_list begin, moments, first, step;
+} lists;
+
+static void add_live(const spw_event_list *list, int64_t bytes[SPW_TENSOR_KINDS]) {
+    for (size_t i = 0; i < list->events; i++)
+        bytes[list->event[i].kind] += (list->event[i].born ? 1 : -1) * (int64_t)list->event[i].bytes;
+}
+
+static void fill(spw_footprint *out, const int64_t bytes[SPW_TENSOR_KINDS]) {
+    for (size_t k = 0; k < SPW_HF_KINDS; k++) {
+        if (bytes[k] <= 0) continue;
+        spw_component *c = spw_component_add(out, spw_transformers_kind_name(k), (double)bytes[k], SOURCE,
+                                             "the sum of its tensors where the step holds most");
+        c->argument = k == SPW_HF_WEIGHTS || k == SPW_HF_MOMENTS;
+        if (c->argument)
+            LIVE(c, ALWAYS);
+        else
+            LIVE(c, AT_LOSS);
+    }
+}
+
+spw_status spw_transformers_footprint(const spw_point *p, const spw_transformers_shape *shape,
+                                      spw_footprint *out) {
+    lists l = {.begin = {.events = 0}};
+    spw_transformers_step *step = NULL;
+    int64_t bytes[SPW_TENSOR_KINDS] = {0}, at_peak[SPW_TENSOR_KINDS];
+    spw_status status = SPW_OK;
+    (void)p;
+    SPW_TRY(spw_transformers_step_create(shape, &step));
+    SPW_TRY(spw_transformers_step_begin(step, &l.begin));
+    SPW_TRY(spw_transformers_step_run(step, &l.first));
+    SPW_TRY(spw_transformers_step_optimizer(step, &l.moments));
+    add_live(&l.begin, bytes);
+    add_live(&l.first, bytes);
+    add_live(&l.moments, bytes); /* gradients and moments together: the end of the optimizer's first step */
+    SPW_TRY(spw_transformers_step_run(step, &l.step));
+    const spw_list_peak peak = spw_event_list_peak(&l.step);
+    spw_event_list_waterfall(&l.step, &peak, at_peak);
+    for (size_t k = 0; k < SPW_TENSOR_KINDS && peak.peak_bytes > 0; k++) bytes[k] += at_peak[k];
+    fill(out, bytes);
+    const bool ends = peak.peak_bytes <= 0 || peak.peak_event >= l.step.events;
+    const char *kind =
+        ends ? "the optimizer's step" : spw_transformers_kind_name(l.step.event[peak.peak_event].kind);
+    (void)snprintf(out->place, sizeof out->place, "%s%s", kind,
+                   ends                                     ? ""
+                   : l.step.event[peak.peak_event].backward ? ", backward"
+                                                            : ", forward");
+    out->whole_step = true;
+
+cleanup:
+    spw_transformers_step_destroy(step);
+    spw_event_list_destroy(&l.begin);
+    spw_event_list_destroy(&l.first);
+    spw_event_list_destroy(&l.moments);
+    spw_event_list_destroy(&l.step);
+    return status;
+}

@@ -1,0 +1,18 @@
+/* Jobs whose whole step is known tensor by tensor: scheme transformers on one GPU, or with FSDP2 over all of them. */
+#ifndef SPW_SIM_MEMORY_TRANSFORMERS_JOB_H
+#define SPW_SIM_MEMORY_TRANSFORMERS_JOB_H
+
+#include "sim/memory/footprint.h"
+#include "sim/memory/transformers_step.h"
+#include "sim/schemes/point.h"
+
+/* Is it a whole model of grouped-query attention without biases, under one GPU or FSDP2 alone, remat none or full, Adam, no
+ * master weights, all trained or adapters beside attention alone? Then *out (NULL: only asked) is its process; the model is the
+ * job's. Else the job is counted by the sum of its components, and `why` (NULL: not asked) says what is not. */
+bool spw_transformers_is_listed(const spw_point *point, spw_transformers_shape *out, const char **why);
+
+/* The footprint of such a job: one component a kind of tensor, as they are where the step holds most. SPW_ENOMEM. */
+SPW_MUST_CHECK spw_status spw_transformers_footprint(const spw_point *point,
+                                                     const spw_transformers_shape *shape, spw_footprint *out);
+
+#endif

@@ -1,0 +1,1 @@
+plan --model mixtral-8x7b --cluster h100:8x1 --scheme transformers:logits=kept --precision bf16 --optimizer sharded --fsdp 8 --remat none --sequences-per-gpu 1 --set finetune.frozen=base --set finetune.lora_rank=16 --set finetune.lora_targets=attention
