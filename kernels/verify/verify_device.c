@@ -46,6 +46,8 @@ static const spw_gemm_case fused_cases[] = {
     {"deepseek-v3 / 16", 8, 1500, 448, 512, SPW_ROUTING_ZIPF, false},
     {"gpt-oss / 8", 4, 1111, 360, 720, SPW_ROUTING_UNIFORM, false},
     {"fine-grained 7B / 4", 32, 2000, 384, 128, SPW_ROUTING_EMPTY, false},
+    {"one row, fused", 1, 1, 8, 16, SPW_ROUTING_UNIFORM, false},
+    {"edges of 8, fused", 5, 300, 136, 528, SPW_ROUTING_SHORT, false},
 };
 
 static const struct {
