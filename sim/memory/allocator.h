@@ -45,6 +45,8 @@ typedef struct spw_allocator_settings {
     double garbage_collection_threshold; /* part of fraction_bytes, 0 = off, else below 1 */
     size_t roundup_power2_divisions;     /* 0 or 1 = off, else a power of two up to 64 */
     bool expandable_segments;
+    bool
+        addresses_fall; /* each new segment lies below the one before, as cudaMalloc's of recent drivers do */
 } spw_allocator_settings;
 
 typedef struct spw_allocator_stats {

@@ -11,6 +11,9 @@ static bool has_room(const spw_allocator *a, uint64_t bytes) {
 
 /* --- Segments of fixed size --- */
 
+static const uint64_t HIGHEST_ADDRESS = UINT64_C(1)
+                                        << 62; /* of falling ones; rising ones never come so far */
+
 static bool is_whole_segment(const spw_block *b) {
     return b->previous == SPW_NO_BLOCK && b->next == SPW_NO_BLOCK;
 }
@@ -21,12 +24,13 @@ static spw_status open_segment(spw_allocator *a, uint32_t pool, uint64_t bytes, 
     if (!a->pool[pool].small && bytes < SPW_LARGE_SEGMENT / 2) segment = SPW_LARGE_SEGMENT;
     *out = SPW_NO_BLOCK;
     if (!has_room(a, segment)) return SPW_OK;
-    const spw_block block = {.address = a->next_address,
-                             .bytes = segment,
-                             .previous = SPW_NO_BLOCK,
-                             .next = SPW_NO_BLOCK,
-                             .pool = pool,
-                             .mapped = true};
+    const spw_block block = {
+        .address = a->settings.addresses_fall ? HIGHEST_ADDRESS - a->next_address - segment : a->next_address,
+        .bytes = segment,
+        .previous = SPW_NO_BLOCK,
+        .next = SPW_NO_BLOCK,
+        .pool = pool,
+        .mapped = true};
     spw_status status = spw_allocator_new_block(a, block, out);
     if (status != SPW_OK) return status;
     a->next_address += segment;

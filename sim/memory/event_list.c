@@ -80,7 +80,7 @@ typedef struct seen {
 } seen;
 
 static bool same_event(const spw_memory_event *a, const spw_memory_event *b) {
-    return a->bytes == b->bytes && a->slot == b->slot && a->born == b->born;
+    return a->bytes == b->bytes && a->slot == b->slot && a->born == b->born && a->stream == b->stream;
 }
 
 /* How often the `length` events before `at` follow it again. */
@@ -145,7 +145,7 @@ static spw_status replay_event(const spw_event_list *list, size_t i, spw_allocat
     spw_allocation *held = &live[event->slot];
     spw_status status = SPW_OK;
     if (event->born) {
-        status = spw_allocator_allocate(allocator, 0, event->bytes, held);
+        status = spw_allocator_allocate(allocator, event->stream, event->bytes, held);
         out->refused = status == SPW_OK && held->block == SPW_ALLOCATION_REFUSED;
         out->refused_event = i;
     } else {

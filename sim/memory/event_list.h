@@ -25,6 +25,7 @@ typedef struct spw_memory_event {
     bool born, backward;
     bool optimizer;       /* in the optimizer's step, which has no micro-batch */
     uint32_t micro_batch; /* of the pass; 0 where there is one */
+    uint8_t stream;       /* on which it is allocated, below SPW_ALLOCATOR_STREAMS */
 } spw_memory_event;
 
 typedef struct spw_event_list {

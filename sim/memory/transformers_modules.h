@@ -1,0 +1,102 @@
+/* Modules of Hugging Face transformers as operations of a tape (sim/memory/autograd_tape.h), statement by statement of their
+ * forward(). Read: transformers 5.17.0 models/{qwen3_moe,mixtral,olmoe}/modeling_*.py (RMSNorm, Attention, TopKRouter, Experts,
+ * MLP, DecoderLayer), integrations/moe.py (grouped_mm_experts_forward), integrations/sdpa_attention.py, loss/loss_utils.py
+ * (ForCausalLMLoss); peft 0.21.2 tuners/lora/layer.py (Linear.forward); torch 2.11 tools/autograd/derivatives.yaml. Bytes of what
+ * kernels take for themselves (sort, index_put_, cuDNN's attention, reductions over rows) are of torch 2.11 on an H100, seen in its
+ * allocator's history (notebooks_data/measured/transformers_h100.csv). */
+#ifndef SPW_SIM_MEMORY_TRANSFORMERS_MODULES_H
+#define SPW_SIM_MEMORY_TRANSFORMERS_MODULES_H
+
+#include "sim/input/model.h"
+#include "sim/memory/autograd_tape.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* What a tensor is of: the kinds of its events. */
+#define SPW_TRANSFORMERS_KINDS(X) \
+    X(WEIGHTS, "weights") \
+    X(MOMENTS, "optimizer_moments") \
+    X(GRADIENTS, "gradients") \
+    X(GATHERED, "gathered_weights") \
+    X(GATHERS, "all_gather_buffers") \
+    X(REDUCED, "reduce_scatter_buffers") \
+    X(NORMS, "norms") \
+    X(ATTENTION, "attention") \
+    X(ROUTER, "router") \
+    X(EXPERTS, "experts") \
+    X(FFN, "ffn") \
+    X(ADAPTERS, "adapters") \
+    X(HIDDEN, "hidden_states") \
+    X(LOGITS, "logits_and_loss") \
+    X(WORKSPACE, "workspaces")
+#define SPW_TRANSFORMERS_ENUM(name, text) SPW_HF_##name,
+typedef enum spw_transformers_kind {
+    SPW_TRANSFORMERS_KINDS(SPW_TRANSFORMERS_ENUM) SPW_HF_KINDS
+} spw_transformers_kind;
+#undef SPW_TRANSFORMERS_ENUM
+const char *spw_transformers_kind_name(size_t kind);
+
+/* Rates of a tape's products. */
+enum { SPW_HF_DENSE_PRODUCT, SPW_HF_GROUPED_PRODUCT, SPW_HF_ATTENTION_PRODUCT, SPW_HF_SMALL_PRODUCT };
+
+typedef enum spw_transformers_norm {
+    SPW_HF_NORM_NONE,
+    SPW_HF_NORM_HEAD,
+    SPW_HF_NORM_WHOLE
+} spw_transformers_norm;
+
+typedef struct spw_transformers_shape {
+    const spw_model *model;
+    size_t tokens, sequences;     /* of a micro-batch; tokens of a sequence are tokens / sequences */
+    size_t layers, element_bytes; /* of activations and gathered weights */
+    size_t weight_bytes, moment_bytes, reduced_bytes; /* as they are kept; of a gradient that is reduced */
+    size_t shards;                                    /* GPUs of FSDP2; 1: none */
+    bool wrapped;                                     /* in FSDP2 */
+    bool keeps_gathered;                              /* reshard_after_forward false */
+    bool checkpoint, eager_experts, keeps_logits;
+    bool frozen, adapts_attention, adapts_all;
+    size_t lora_rank, micro_batches;
+    spw_transformers_norm norm;
+    bool wide_scores; /* router weights stay in fp32 (Mixtral, DeepSeek) */
+} spw_transformers_shape;
+
+/* A weight: a matrix or a vector of the module, with the adapter beside it. */
+typedef struct spw_hf_weight {
+    spw_value leaf;
+    uint64_t rows, columns; /* as it is stored: FSDP2 cuts rows */
+    bool trained;
+} spw_hf_weight;
+
+enum { SPW_HF_LAYER_WEIGHTS = 32 };
+typedef struct spw_hf_layer {
+    size_t first, end; /* of the module's weights */
+    size_t q, k, v, o, q_norm, k_norm, gate_up, down, router, input_norm, post_norm, ffn_gate, ffn_up,
+        ffn_down;
+    bool moe;
+} spw_hf_layer;
+
+typedef struct spw_hf_model {
+    const spw_transformers_shape *shape;
+    spw_tape *tape;
+    spw_hf_weight *weight; /* [weights] in the order of the module's parameters */
+    size_t weights, room;
+    spw_hf_layer *layer;                /* [layers] */
+    size_t embedding, final_norm, head; /* head = embedding where tied */
+    spw_value *hidden;                  /* [layers + 1] inputs of the layers */
+    spw_value cosine, sine, logits;
+    bool ran;
+} spw_hf_model;
+
+SPW_MUST_CHECK spw_status spw_hf_model_create(const spw_transformers_shape *shape, spw_tape *tape,
+                                              spw_hf_model **out);
+void spw_hf_model_destroy(spw_hf_model *model); /* NULL is fine */
+
+/* hidden[0] and the rotary tables. */
+void spw_hf_begin(spw_hf_model *model);
+/* hidden[index] becomes hidden[index + 1]; `of` is the model. The input keeps its name. */
+void spw_hf_layer_forward(spw_tape *tape, void *of, size_t index);
+/* The last norm, the head and the loss. */
+spw_value spw_hf_loss(spw_hf_model *model);
+
+#endif
