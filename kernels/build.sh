@@ -12,7 +12,7 @@
 
 # Files for one vendor; everything else is built for both. The library of dense products is chosen where programs are linked.
 spw_kernels_amd="grouped_gemm_float8_mfma.hip grouped_gemm_mxfp8_mfma.hip grouped_gemm_mfma.hip vendor_product_hipblaslt.hip"
-spw_kernels_nvidia="grouped_gemm_float8_wgmma.hip grouped_gemm_swiglu_wgmma.hip grouped_gemm_wgmma.hip tensor_map.c vendor_product_cublas.c"
+spw_kernels_nvidia="grouped_gemm_float8_wgmma.hip grouped_gemm_fused_wgmma.hip grouped_gemm_pingpong_wgmma.hip grouped_gemm_swiglu_wgmma.hip grouped_gemm_wgmma.hip tensor_map.c vendor_product_cublas.c"
 
 # Files of kernels/ by pattern, less the names that follow it: paths without ending.
 spw_kernels_files() {
@@ -137,7 +137,7 @@ spw_jax_gpu_host="kernels/exchange/dispatch_gpu kernels/gemm/grouped_gemm_gpu ke
 kernels/jax/jax_gpu kernels/jax/jax_gpu_group"
 spw_jax_kernels="kernels/exchange/exchange_layout kernels/exchange/exchange_reduce kernels/exchange/exchange_send
 kernels/gemm/grouped_gemm_float8_naive kernels/gemm/grouped_gemm_naive kernels/gemm/grouped_gemm_tiled kernels/jax/jax_rows"
-spw_jax_kernels_nvidia="kernels/gemm/grouped_gemm_float8_wgmma kernels/gemm/grouped_gemm_wgmma kernels/gemm/grouped_gemm_swiglu_wgmma"
+spw_jax_kernels_nvidia="kernels/gemm/grouped_gemm_float8_wgmma kernels/gemm/grouped_gemm_pingpong_wgmma kernels/gemm/grouped_gemm_wgmma kernels/gemm/grouped_gemm_swiglu_wgmma"
 spw_jax_kernels_amd="kernels/gemm/grouped_gemm_float8_mfma kernels/gemm/grouped_gemm_mfma kernels/gemm/grouped_gemm_mxfp8_mfma"
 
 spw_jax_include() {
@@ -164,8 +164,8 @@ spw_kernels_shared() {
 
 # The grouped GEMMs for programs of Python, on NVIDIA: kernels/bench/gemm_library.py calls them.
 spw_gemm_kernels="kernels/gemm/grouped_gemm_float8_naive kernels/gemm/grouped_gemm_naive kernels/gemm/grouped_gemm_tiled
-$spw_jax_kernels_nvidia"
-spw_gemm_host="base/memory base/status base/text kernels/gpu/device kernels/gemm/grouped_gemm_gpu kernels/gemm/tensor_map"
+kernels/gemm/grouped_gemm_fused_wgmma $spw_jax_kernels_nvidia"
+spw_gemm_host="base/memory base/status base/text kernels/gpu/device kernels/gemm/grouped_gemm_fused kernels/gemm/grouped_gemm_gpu kernels/gemm/tensor_map"
 spw_gemm_library() {
     command -v nvcc >/dev/null || { echo "nvcc is absent" >&2; return 3; }
     # shellcheck disable=SC2086

@@ -24,25 +24,22 @@ static const char usage[] =
     "  --tokens N    of a rank (default: 4096)\n"
     "  --model NAME, --scheme NAME, --routing NAME         one alone\n"
     "  --csv FILE    the numbers, a line for each phase\n"
+    "  --unfused     without the fused products that NVIDIA's layers have\n"
     "  --help        this\n";
 
-enum { RANKS = 1, GPUS, QUICK, LINK, TOKENS, MODEL, SCHEME, ROUTING, CSV, HELP };
+enum { RANKS = 1, GPUS, QUICK, LINK, TOKENS, MODEL, SCHEME, ROUTING, CSV, UNFUSED, HELP };
 enum {
     DISPATCH = 1 << RANKS | 1 << GPUS | 1 << QUICK | 1 << LINK,
-    LAYER = 1 << RANKS | 0x1f << TOKENS
+    LAYER = 1 << RANKS | 0x3f << TOKENS
 }; /* their options */
 
-static const struct option options[] = {{"ranks", required_argument, NULL, RANKS},
-                                        {"gpus", required_argument, NULL, GPUS},
-                                        {"quick", no_argument, NULL, QUICK},
-                                        {"link", no_argument, NULL, LINK},
-                                        {"tokens", required_argument, NULL, TOKENS},
-                                        {"model", required_argument, NULL, MODEL},
-                                        {"scheme", required_argument, NULL, SCHEME},
-                                        {"routing", required_argument, NULL, ROUTING},
-                                        {"csv", required_argument, NULL, CSV},
-                                        {"help", no_argument, NULL, HELP},
-                                        {NULL, 0, NULL, 0}};
+static const struct option options[] = {
+    {"ranks", required_argument, NULL, RANKS},   {"gpus", required_argument, NULL, GPUS},
+    {"quick", no_argument, NULL, QUICK},         {"link", no_argument, NULL, LINK},
+    {"tokens", required_argument, NULL, TOKENS}, {"model", required_argument, NULL, MODEL},
+    {"scheme", required_argument, NULL, SCHEME}, {"routing", required_argument, NULL, ROUTING},
+    {"csv", required_argument, NULL, CSV},       {"unfused", no_argument, NULL, UNFUSED},
+    {"help", no_argument, NULL, HELP},           {NULL, 0, NULL, 0}};
 
 /* Digits alone, 1 to 10^6. */
 static bool parse_count(const char *text, size_t *out) {
@@ -76,6 +73,7 @@ int main(int argc, char **argv) {
         case SCHEME: layer.scheme = optarg; break;
         case ROUTING: layer.routing = optarg; break;
         case CSV: layer.csv = optarg; break;
+        case UNFUSED: layer.unfused = true; break;
         case HELP: fputs(usage, stdout); return 0;
         default: good = false;
         }

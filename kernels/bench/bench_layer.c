@@ -18,14 +18,15 @@
 
 enum { SETS = SPW_BENCH_SETS, TOKENS = 4096, PASSES = SPW_LAYER_PASSES };
 
-/* The models' config.json. */
+/* The models' config.json; fine-grained: the shapes of SonicMoE's paper (Guo et al. 2025). */
 static const struct model {
     const char *name;
     size_t hidden, ffn, experts, top_k;
 } models[] = {
-    {"deepseek-v3", 7168, 2048, 256, 8},
-    {"mixtral-8x7b", 4096, 14336, 8, 2},
-    {"qwen3-30b-a3b", 2048, 768, 128, 8},
+    {"deepseek-v3", 7168, 2048, 256, 8},  {"mixtral-8x7b", 4096, 14336, 8, 2},
+    {"qwen3-30b-a3b", 2048, 768, 128, 8}, {"fine-7b", 1536, 256, 128, 8},
+    {"fine-30b", 4096, 512, 128, 8},      {"fine-120b", 4096, 1024, 128, 8},
+    {"fine-120b-k4", 4096, 2048, 64, 4},
 };
 
 static const struct scheme {
@@ -65,6 +66,7 @@ typedef struct bench {
     spw_world *world;
     FILE *csv;
     size_t tokens;
+    bool unfused;
     const struct model *model;
     const struct scheme *scheme;
     spw_choice_kind routing;
@@ -92,7 +94,8 @@ static spw_layer_form form_of(const bench *b) {
                   .hidden = m->hidden,
                   .buffer_rows = ranks * (ring ? choices : most),
                   .capacity = spw_ref_capacity_maxtext(b->tokens, m->top_k, m->experts, b->scheme->factor)},
-        .ffn = m->ffn};
+        .ffn = m->ffn,
+        .unfused = b->unfused};
 }
 
 /* Refused before anything is taken. */
@@ -286,8 +289,9 @@ cleanup:
 
 static spw_status run_all(bench *b, const spw_bench_layer_request *q) {
     spw_status status = SPW_OK;
-    printf("%s, %zu ranks on %zu GPUs, %zu tokens a rank; medians over fresh routing, slowest rank\n",
-           spw_device_name(), b->world->ranks, b->world->gpus, b->tokens);
+    printf("%s, %zu ranks on %zu GPUs, %zu tokens a rank%s; medians over fresh routing, slowest rank\n",
+           spw_device_name(), b->world->ranks, b->world->gpus, b->tokens,
+           b->unfused ? ", plain products" : "");
     if (b->csv != NULL)
         fprintf(b->csv, "scheme,ranks,gpus,tokens_per_rank,hidden,ffn,experts,top_k,routing,pass,phase,"
                         "rows_max,rows_mean,bytes_off_rank,ms\n");
@@ -337,7 +341,7 @@ spw_status spw_bench_layer(const spw_bench_layer_request *q) {
         SPW_TRY(
             spw_fail(SPW_EDEVICE, "%zu ranks on %zu GPUs; layers are timed with a rank a GPU", ranks, gpus));
     SPW_TRY(SPW_ALLOC(1, &b));
-    b->tokens = q->tokens > 0 ? q->tokens : TOKENS;
+    b->tokens = q->tokens > 0 ? q->tokens : TOKENS, b->unfused = q->unfused;
     SPW_TRY(spw_world_create(ranks, ranks, false, &b->world));
     SPW_TRY(run_into(b, q));
 cleanup:

@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 typedef struct spw_bench_layer_request {
@@ -11,6 +12,7 @@ typedef struct spw_bench_layer_request {
     size_t tokens;                        /* of a rank; 0: 4096 */
     const char *model, *scheme, *routing; /* one of spw_bench_layer_names; NULL: all */
     const char *csv;                      /* a file for the numbers; NULL: none */
+    bool unfused;                         /* the plain products (spw_layer_form) */
 } spw_bench_layer_request;
 
 /* What can be asked for, separated by commas: of models, schemes or routings (0, 1, 2). Lives as long as the

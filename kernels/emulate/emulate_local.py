@@ -244,8 +244,22 @@ def test_token_rounding(program, judge, label):
             ("count", outputs[4].view == count), ("member", outputs[3].view == member), ("taken", outputs[2].view == taken)]))
 
 
+def test_row_sums(program, judge, label):
+    rng = np.random.default_rng(12)
+    for assignments, rows, parts in ((1, 1, 1), (300, 77, 3)):
+        row = rng.integers(-1, rows, assignments).astype(np.int32)
+        part = rng.standard_normal((parts, rows)).astype(np.float32)
+        inputs, out = [Array(row), Array(part)], Array(shape=assignments, dtype=np.float32)
+        program.launch("row_sums", -(-assignments // 256), 256,
+                       [integer(assignments), integer(rows), integer(parts), *(a.pointer() for a in inputs), out.pointer()])
+        want = np.where(row < 0, np.float32(0), np.cumsum(part, axis=0, dtype=np.float32)[-1][row])  # in order: the same roundings
+        judge.count(f"{label} {assignments}", problem_of([out], inputs, [("sums", out.view == want)]))
+    out.view[0] += 1
+    judge.expect_rejection(label, problem_of([out], inputs, [("sums", out.view == want)]))
+
+
 LOCAL_TESTS = [
     ("router", test_router), ("routing_plan", test_plan), ("capacity", test_capacity), ("fan_out", test_fan_out),
     ("combine", test_combine), ("combine_gradient", test_combine_gradient), ("swiglu", test_swiglu),
-    ("swiglu_gradient", test_swiglu_gradient), ("token_rounding", test_token_rounding),
+    ("swiglu_gradient", test_swiglu_gradient), ("token_rounding", test_token_rounding), ("row_sums", test_row_sums),
 ]

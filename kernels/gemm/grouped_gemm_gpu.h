@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "kernels/gemm/grouped_gemm_float8.h"
+#include "kernels/gemm/grouped_gemm_fused.h"
 #include "kernels/gemm/grouped_gemm_launch.h"
 #include "reference/grouped_gemm.h"
 
@@ -40,6 +41,56 @@ SPW_MUST_CHECK spw_status spw_gpu_grouped_gemm(const spw_gemm_variant *variant, 
 SPW_MUST_CHECK spw_status spw_gpu_grouped_gemm_swiglu(spw_gemm_shape shape, const spw_bf16 *x,
                                                       const spw_bf16 *w, const int *offset, spw_bf16 *act,
                                                       gpu_stream stream);
+
+/* --- An expert layer's products with what stands around them: fewer arrays are written and read again. Hopper alone. ---
+ * Rows of a product may be gathered: row r is row assignment[r] / top_k of the array, as spw_ref_plan_create numbers
+ * assignments. assignment [rows] int32, of which those in front of offset[experts] are read; NULL or
+ * top_k 0: row r is row r, and assignment tells the weights of rows alone. */
+typedef struct spw_gemm_rows {
+    const int *assignment;
+    size_t top_k;
+} spw_gemm_rows;
+
+bool spw_gpu_has_fused_gemm(void);
+
+/* Forward with gate and up kept for the backward pass; shape.out is 2 ffn, a multiple of 16.
+ *   x    [..][in], gathered            w   as in the forward pass, gate and up side by side
+ *   h    [rows][2 ffn]                 gate and up, rounded to bf16
+ *   act  [rows][ffn]                   swiglu of the sums before they are rounded
+ * Unused tail rows become 0. Does not wait. SPW_EARG: widths; SPW_EDEVICE. */
+SPW_MUST_CHECK spw_status spw_gpu_grouped_gemm_up(spw_gemm_shape shape, spw_gemm_rows rows, const spw_bf16 *x,
+                                                  const spw_bf16 *w, const int *offset, spw_bf16 *h,
+                                                  spw_bf16 *act, gpu_stream stream);
+
+/* Backward through the weighted sum, the second product and SwiGLU. shape is that of the second product: in = ffn, out =
+ * hidden. With s[r][f] = sum over o of dy[r][o] w[e](f, o), v the row's weight and act of h:
+ *   d_h [rows][2 ffn] = gradients of gate and up for v s      act [rows][ffn] = v act, the left side of w's gradient
+ *   row_sum [ceil(ffn / 256)][rows] = parts of sum over f of s act, the gradient of v
+ * Unused tail rows become 0 in d_h and act; in row_sum they are 0, too, and h is not read there. */
+typedef struct spw_gemm_down_gradient {
+    const spw_bf16 *dy;  /* [..][out], gathered */
+    const float *weight; /* of an assignment, without assignments of a row; NULL: 1 */
+    const spw_bf16 *w, *h;
+    const int *offset;
+    spw_bf16 *d_h, *act;
+    float *row_sum;
+} spw_gemm_down_gradient;
+SPW_MUST_CHECK spw_status spw_gpu_grouped_gemm_down_gradient(spw_gemm_shape shape, spw_gemm_rows rows,
+                                                             const spw_gemm_down_gradient *g,
+                                                             gpu_stream stream);
+
+/* The weight gradient with gathered rows of x (gathers_x) or of dy. *dw in bf16, or NULL: then main, in fp32 and laid out as
+ * dw, grows by it. Each element is added to once. */
+typedef struct spw_gemm_weight_gradient {
+    const spw_bf16 *x, *dy;
+    bool gathers_x;
+    const int *offset;
+    spw_bf16 *dw;
+    float *main;
+} spw_gemm_weight_gradient;
+SPW_MUST_CHECK spw_status spw_gpu_grouped_gemm_weight_gradient(spw_gemm_shape shape, spw_gemm_rows rows,
+                                                               const spw_gemm_weight_gradient *g,
+                                                               gpu_stream stream);
 
 /* The same table for fp8. */
 typedef struct spw_gemm_float8_variant {

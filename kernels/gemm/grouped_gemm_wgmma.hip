@@ -1,4 +1,5 @@
 /* Grouped GEMM on Hopper's tensor cores: grouped_gemm_wgmma.h launched with its tensor maps. */
+#include "kernels/gemm/grouped_gemm_fused.h"
 #include "kernels/gemm/grouped_gemm_launch.h"
 #include "kernels/gemm/grouped_gemm_wgmma.h"
 #include "kernels/gemm/tensor_map.h"
@@ -13,8 +14,16 @@ KERNEL(gemm_wgmma_rows_inner, SPW_GEMM_ROWS, false)
 KERNEL(gemm_wgmma_rows_outer, SPW_GEMM_ROWS, true)
 KERNEL(gemm_wgmma_weights, SPW_GEMM_WEIGHTS, true)
 
+/* Columns of zeros that tiles of `tile` columns multiply. */
+static int wasted(int columns, int tile) { return (columns + tile - 1) / tile * tile - columns; }
+
+/* Tiles of 128 x 192 read more bytes a product and are slower where all columns are full, faster where fewer of their
+ * columns are empty: docs/validation_gpu.md, "Tiles of 128 x 192". */
+static bool takes_pingpong(int columns) { return wasted(columns, 192) < wasted(columns, TILE_N); }
+
 int spw_launch_gemm_wgmma(spw_gemm_form form, spw_gemm_problem p, gpu_stream stream) {
     CUtensorMap a, b;
+    if (takes_pingpong(p.columns)) return spw_launch_gemm_pingpong(form, p, stream);
     const bool rows_form = form == SPW_GEMM_ROWS, inner = rows_form && p.inner_contiguous;
     void (*kernel)(spw_gemm_problem, CUtensorMap, CUtensorMap) = !rows_form ? gemm_wgmma_weights
                                                                  : inner    ? gemm_wgmma_rows_inner

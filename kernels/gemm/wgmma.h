@@ -75,6 +75,20 @@ GPU_DEVICE void tensor_load(const CUtensorMap *map, void *to, uint64_t *barrier,
 GPU_DEVICE void copy_number(const float *to, const float *from) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
+/* Sixteen bytes to shared memory, without waiting for them; zeros unless `there`, and then nothing is read. */
+GPU_DEVICE void copy_piece(uint32_t to, const void *from, bool there) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0)
+                 : "memory");
+}
+/* What copy_piece was asked for so far is one group; returns when all but the last PENDING groups of this thread are there. */
+GPU_DEVICE void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int PENDING> GPU_DEVICE void copies_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+/* Two neighbours of fp32 in memory grow by these numbers. */
+GPU_DEVICE void add_pair(float *to, float x, float y) {
+    asm volatile("red.global.add.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(x), "f"(y) : "memory");
+}
 GPU_DEVICE float shared_number(uint32_t address) {
     float number;
     asm volatile("ld.shared.f32 %0, [%1];" : "=f"(number) : "r"(address));
@@ -121,6 +135,34 @@ GPU_DEVICE void wgmma_64x256x16(float (&sum)[128], uint64_t a, uint64_t b, int k
                    WGMMA_SUM8(80), WGMMA_SUM8(88), WGMMA_SUM8(96), WGMMA_SUM8(104), WGMMA_SUM8(112),
                    WGMMA_SUM8(120)
                  : "l"(a), "l"(b), "r"(keep), "n"(A_OUTER), "n"(B_OUTER));
+}
+
+/* The same with 192 columns. */
+template <int A_OUTER, int B_OUTER>
+GPU_DEVICE void wgmma_64x192x16(float (&sum)[96], uint64_t a, uint64_t b, int keep) {
+    asm volatile("{\n.reg .pred keep;\n"
+                 "setp.ne.b32 keep, %98, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {"
+                 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15, "
+                 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31, "
+                 "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47, "
+                 "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63, "
+                 "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79, "
+                 "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95 "
+                 "}, %96, %97, keep, 1, 1, %99, %100;\n}"
+                 : WGMMA_SUM8(0), WGMMA_SUM8(8), WGMMA_SUM8(16), WGMMA_SUM8(24), WGMMA_SUM8(32),
+                   WGMMA_SUM8(40), WGMMA_SUM8(48), WGMMA_SUM8(56), WGMMA_SUM8(64), WGMMA_SUM8(72),
+                   WGMMA_SUM8(80), WGMMA_SUM8(88)
+                 : "l"(a), "l"(b), "r"(keep), "n"(A_OUTER), "n"(B_OUTER));
+}
+/* The product of so many columns as the sums are. */
+template <int A_OUTER, int B_OUTER>
+GPU_DEVICE void wgmma_product(float (&sum)[96], uint64_t a, uint64_t b, int keep) {
+    wgmma_64x192x16<A_OUTER, B_OUTER>(sum, a, b, keep);
+}
+template <int A_OUTER, int B_OUTER>
+GPU_DEVICE void wgmma_product(float (&sum)[128], uint64_t a, uint64_t b, int keep) {
+    wgmma_64x256x16<A_OUTER, B_OUTER>(sum, a, b, keep);
 }
 
 /* sum[64][128] = a[64][32] * b[32][128] (+ sum if keep), of codes of e4m3, the inner dimension of both contiguous; a and b are

@@ -67,6 +67,27 @@ cleanup:
     return status;
 }
 
+/* The tokens that came stay for the backward pass, in which others take their places. */
+static spw_status keep_tokens(spw_layer_gpu *l, size_t r, const void *from) {
+    spw_layer_rank *k = &l->rank[r];
+    const size_t tokens = l->dispatch->capacity[r], bytes = tokens * l->form.plain.hidden * 2;
+    spw_status status = SPW_OK;
+    if (tokens > k->token_room) {
+        (void)cudaFree(k->token);
+        k->token = NULL, k->token_room = 0;
+        SPW_TRY_GPU(cudaMalloc((void **)&k->token, bytes), "allocate tokens");
+        k->token_room = tokens;
+    }
+    SPW_TRY_GPU(cudaMemcpyAsync(k->token, from, bytes, cudaMemcpyDeviceToDevice, l->world->stream[r]),
+                "keep tokens");
+cleanup:
+    return status;
+}
+
+static spw_gemm_rows rows_of(const spw_layer_gpu *l, size_t r) {
+    return (spw_gemm_rows){l->rank[r].plan.assignment, l->form.plain.top_k};
+}
+
 static spw_status forward(spw_layer_gpu *l, const spw_layer_pass *pass,
                           spw_status (*send)(spw_layer_gpu *, const spw_dispatch_input *)) {
     const int width = (int)l->form.plain.hidden, top_k = (int)l->form.plain.top_k;
@@ -85,9 +106,14 @@ static spw_status forward(spw_layer_gpu *l, const spw_layer_pass *pass,
         k->plan.assignments = tokens * top_k, k->plan.expert = got.expert;
         SPW_TRY_GPU(spw_launch_plan(k->plan, stream), "plan");
         SPW_TRY(spw_gpu_layer_mark(l, r, SPW_LAYER_PLAN));
-        SPW_TRY_GPU(spw_launch_fan_out(tokens, width, top_k, k->plan.row, got.rows, k->x, stream), "fan-out");
+        if (l->fused)
+            SPW_TRY(keep_tokens(l, r, got.rows));
+        else
+            SPW_TRY_GPU(spw_launch_fan_out(tokens, width, top_k, k->plan.row, got.rows, k->x, stream),
+                        "fan-out");
         SPW_TRY(spw_gpu_layer_mark(l, r, SPW_LAYER_FAN_OUT));
-        SPW_TRY(spw_gpu_layer_experts_forward(l, r, k->x, k->y));
+        SPW_TRY(spw_gpu_layer_experts_forward(
+            l, r, (spw_layer_operands){.x = l->fused ? k->token : k->x, .rows = rows_of(l, r)}, k->y));
         SPW_TRY_GPU(spw_launch_combine(tokens, width, top_k, k->plan.row, got.weight, k->y,
                                        l->dispatch->returned[r], stream),
                     "fan-in");
@@ -107,6 +133,36 @@ static spw_status forward_exact(spw_layer_gpu *l, const spw_layer_pass *pass) {
     return forward(l, pass, dispatch_exact);
 }
 
+/* dx of the rows and d_weight of the choices that came, of gradients of the sums of the tokens that came. */
+static spw_status backward_fused(const spw_layer_gpu *l, size_t r, const spw_received *got, float *d_weight) {
+    const spw_layer_rank *k = &l->rank[r];
+    const int choices = (int)(l->dispatch->capacity[r] * l->form.plain.top_k);
+    const int parts = (int)((l->form.ffn + SPW_GEMM_ROW_SUM_TILE - 1) / SPW_GEMM_ROW_SUM_TILE);
+    const spw_layer_operands operands = {
+        .x = k->token, .dy = got->rows, .rows = rows_of(l, r), .weight = got->weight};
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_gpu_layer_experts_backward(l, r, operands, k->dx));
+    SPW_TRY_GPU(spw_launch_row_sums(choices, (int)k->rows, parts, k->plan.row,
+                                    (const float *)(const void *)k->row_sum, d_weight, l->world->stream[r]),
+                "gradients of choices");
+    SPW_TRY(spw_gpu_layer_mark(l, r, SPW_LAYER_ROUTER_GRADIENT));
+cleanup:
+    return status;
+}
+
+static spw_status backward_plain(const spw_layer_gpu *l, size_t r, const spw_received *got, float *d_weight) {
+    const spw_layer_rank *k = &l->rank[r];
+    spw_status status = SPW_OK;
+    SPW_TRY_GPU(spw_launch_combine_gradient((int)l->dispatch->capacity[r], (int)l->form.plain.hidden,
+                                            (int)l->form.plain.top_k, k->plan.row, got->weight, got->rows,
+                                            k->y, k->dy, d_weight, l->world->stream[r]),
+                "fan-in gradient");
+    SPW_TRY(spw_gpu_layer_mark(l, r, SPW_LAYER_FAN_IN_GRADIENT));
+    SPW_TRY(spw_gpu_layer_experts_backward(l, r, (spw_layer_operands){.x = k->x, .dy = k->dy}, k->dx));
+cleanup:
+    return status;
+}
+
 static spw_status backward(spw_layer_gpu *l, const spw_layer_pass *pass) {
     const int width = (int)l->form.plain.hidden, top_k = (int)l->form.plain.top_k;
     spw_dispatch_input in = {.x = {NULL}};
@@ -122,11 +178,7 @@ static spw_status backward(spw_layer_gpu *l, const spw_layer_pass *pass) {
         spw_bf16 *rows = l->dispatch->returned[r];
         float *side = (float *)(void *)(rows + l->dispatch->capacity[r] * l->form.plain.hidden);
         SPW_TRY(spw_world_use(l->world, r));
-        SPW_TRY_GPU(spw_launch_combine_gradient(tokens, width, top_k, k->plan.row, got.weight, got.rows, k->y,
-                                                k->dy, side, stream),
-                    "fan-in gradient");
-        SPW_TRY(spw_gpu_layer_mark(l, r, SPW_LAYER_FAN_IN_GRADIENT));
-        SPW_TRY(spw_gpu_layer_experts_backward(l, r, k->x, k->dy, k->dx));
+        SPW_TRY(l->fused ? backward_fused(l, r, &got, side) : backward_plain(l, r, &got, side));
         SPW_TRY_GPU(spw_launch_combine(tokens, width, top_k, k->plan.row, NULL, k->dx, rows, stream),
                     "fan-out gradient");
         SPW_TRY(spw_gpu_layer_mark(l, r, SPW_LAYER_FAN_OUT_GRADIENT));
@@ -144,7 +196,8 @@ const spw_layer_arrangement spw_layer_by_dispatch = {.rows = worst_rows,
                                                      .create_rank = create_rank,
                                                      .forward = forward_worst,
                                                      .backward = backward,
-                                                     .own_rows = true};
+                                                     .own_rows = true,
+                                                     .gathers = true};
 
 const spw_layer_arrangement spw_layer_by_exact_dispatch = {.rows = worst_rows,
                                                            .exchange_bytes = exchange_bytes,
@@ -153,4 +206,5 @@ const spw_layer_arrangement spw_layer_by_exact_dispatch = {.rows = worst_rows,
                                                            .forward = forward_exact,
                                                            .backward = backward,
                                                            .own_rows = true,
+                                                           .gathers = true,
                                                            .later = true};

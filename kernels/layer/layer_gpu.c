@@ -19,18 +19,30 @@ static const spw_layer_arrangement *arrangement_of(const spw_layer_gpu *l) {
 
 /* --- Memory --- */
 
-enum { ROW_TENSORS = 8, WEIGHTS = 4 };
+enum { ROW_TENSORS = 9, WEIGHTS = 4 };
 typedef struct tensor {
     spw_bf16 **at;
     size_t width;
 } tensor;
 
-/* out [ROW_TENSORS]: width 0 for what the arrangement has elsewhere. */
+/* Products that gather are a fifth to a third slower than others: docs/validation_gpu.md, "Fused products". With wider
+ * experts that costs more than the copies of rows that they save. */
+enum { WIDEST_FUSED = 512 };
+
+/* out [ROW_TENSORS]: width 0 for what the arrangement has elsewhere, or does without. */
 static void row_tensors(const spw_layer_gpu *l, spw_layer_rank *k, tensor *out) {
     const size_t f = l->form.ffn, h = arrangement_of(l)->own_rows ? l->form.plain.hidden : 0;
-    const tensor all[ROW_TENSORS] = {{&k->x, h},   {&k->y, h},           {&k->dy, h},
-                                     {&k->dx, h},  {&k->gate_up, 2 * f}, {&k->d_gate_up, 2 * f},
-                                     {&k->act, f}, {&k->d_act, f}};
+    const size_t copies = l->fused ? 0 : h;
+    const size_t sums = 2 * ((f + SPW_GEMM_ROW_SUM_TILE - 1) / SPW_GEMM_ROW_SUM_TILE);
+    const tensor all[ROW_TENSORS] = {{&k->x, copies},
+                                     {&k->y, h},
+                                     {&k->dy, copies},
+                                     {&k->dx, h},
+                                     {&k->gate_up, 2 * f},
+                                     {&k->d_gate_up, 2 * f},
+                                     {&k->act, f},
+                                     {&k->d_act, l->fused ? 0 : f},
+                                     {&k->row_sum, l->fused ? sums : 0}};
     for (int i = 0; i < ROW_TENSORS; i++) out[i] = all[i];
 }
 
@@ -90,6 +102,8 @@ cleanup:
 /* Its sizes; everything else is NULL. */
 static void size_layer(spw_layer_gpu *l, spw_world *world, spw_layer_form form) {
     l->world = world, l->form = form;
+    l->fused =
+        spw_gpu_has_fused_gemm() && !form.unfused && arrangement_of(l)->gathers && form.ffn <= WIDEST_FUSED;
     l->tokens = form.plain.sequences * form.plain.sequence_length;
     l->local = form.plain.experts / world->ranks;
 }
@@ -104,6 +118,7 @@ spw_status spw_gpu_layer_bytes(spw_world *world, spw_layer_form form, size_t *by
     *bytes = arrangement_of(l)->exchange_bytes(l);
     for (int i = 0; i < ROW_TENSORS; i++) *bytes += arrangement_of(l)->rows(l) * rows[i].width * 2;
     for (int i = 0; i < WEIGHTS; i++) *bytes += weights[i].width * 2;
+    if (l->fused) *bytes += world->ranks * l->tokens * form.plain.hidden * 2;
     spw_free(l);
     return SPW_OK;
 }
@@ -146,7 +161,7 @@ void spw_gpu_layer_destroy(spw_layer_gpu *l) {
         tensor rows[ROW_TENSORS], weights[WEIGHTS];
         void *memory[] = {k->d_local,       k->own_offset,      k->plan.chunk_count, k->plan.count,
                           k->plan.row,      k->plan.assignment, k->ring.expert,      k->ring.weight,
-                          k->ring.d_weight, k->ring.words,      k->ring.side};
+                          k->ring.d_weight, k->ring.words,      k->ring.side,        k->token};
         if (spw_world_use(l->world, r) != SPW_OK) continue;
         row_tensors(l, k, rows), weight_tensors(l, k, weights);
         for (int i = 0; i < ROW_TENSORS; i++) (void)cudaFree(*rows[i].at);
@@ -191,36 +206,83 @@ static spw_swiglu_gpu swiglu_of(const spw_layer_gpu *l, const spw_layer_rank *k)
         .rows = (int)k->rows, .ffn = ffn, .stride = 2 * ffn, .gate = k->gate_up, .up = k->gate_up + ffn};
 }
 
-spw_status spw_gpu_layer_experts_forward(const spw_layer_gpu *l, size_t rank, const spw_bf16 *x,
+/* gate_up, act and y of x. */
+static spw_status forward_fused(const spw_layer_gpu *l, size_t rank, spw_layer_operands o) {
+    const spw_layer_rank *k = &l->rank[rank];
+    const spw_gemm_shape shape = {l->local, k->rows, l->form.plain.hidden, 2 * l->form.ffn, false};
+    const spw_status status = spw_gpu_grouped_gemm_up(shape, o.rows, o.x, k->gate_up_weight, k->offset,
+                                                      k->gate_up, k->act, l->world->stream[rank]);
+    return status == SPW_OK ? spw_gpu_layer_mark(l, rank, SPW_LAYER_GEMM1) : status;
+}
+
+spw_status spw_gpu_layer_experts_forward(const spw_layer_gpu *l, size_t rank, spw_layer_operands o,
                                          spw_bf16 *y) {
     const size_t h = l->form.plain.hidden, f = l->form.ffn;
     const spw_layer_rank *k = &l->rank[rank];
     spw_status status = SPW_OK;
-    SPW_TRY(gemm(l, rank, SPW_GEMM_FORWARD, h, 2 * f, x, k->gate_up_weight, k->gate_up, SPW_LAYER_GEMM1));
-    SPW_TRY_GPU(spw_launch_swiglu(swiglu_of(l, k), k->act, l->world->stream[rank]), "swiglu");
-    SPW_TRY(spw_gpu_layer_mark(l, rank, SPW_LAYER_SWIGLU));
+    if (l->fused) {
+        SPW_TRY(forward_fused(l, rank, o));
+    } else {
+        SPW_TRY(
+            gemm(l, rank, SPW_GEMM_FORWARD, h, 2 * f, o.x, k->gate_up_weight, k->gate_up, SPW_LAYER_GEMM1));
+        SPW_TRY_GPU(spw_launch_swiglu(swiglu_of(l, k), k->act, l->world->stream[rank]), "swiglu");
+        SPW_TRY(spw_gpu_layer_mark(l, rank, SPW_LAYER_SWIGLU));
+    }
     SPW_TRY(gemm(l, rank, SPW_GEMM_FORWARD, f, h, k->act, k->down_weight, y, SPW_LAYER_GEMM2));
 cleanup:
     return status;
 }
 
-spw_status spw_gpu_layer_experts_backward(const spw_layer_gpu *l, size_t rank, const spw_bf16 *x,
-                                          const spw_bf16 *dy, spw_bf16 *dx) {
+/* A gradient of weights, of which rows of x or of dy are gathered where any are. */
+static spw_status weights(const spw_layer_gpu *l, size_t rank, size_t in, size_t out, spw_gemm_rows rows,
+                          spw_gemm_weight_gradient g, spw_layer_phase phase) {
+    const spw_layer_rank *k = &l->rank[rank];
+    const spw_gemm_shape shape = {l->local, k->rows, in, out, false};
+    if (!l->fused) return gemm(l, rank, SPW_GEMM_WEIGHT_GRADIENT, in, out, g.x, g.dy, g.dw, phase);
+    g.offset = k->offset;
+    const spw_status status = spw_gpu_grouped_gemm_weight_gradient(shape, rows, &g, l->world->stream[rank]);
+    return status == SPW_OK ? spw_gpu_layer_mark(l, rank, phase) : status;
+}
+
+/* d_gate_up of dy, and act times the rows' weights. */
+static spw_status backward_fused(const spw_layer_gpu *l, size_t rank, spw_layer_operands o) {
+    const spw_layer_rank *k = &l->rank[rank];
+    const spw_gemm_shape shape = {l->local, k->rows, l->form.ffn, l->form.plain.hidden, false};
+    const spw_gemm_down_gradient g = {.dy = o.dy,
+                                      .weight = o.weight,
+                                      .w = k->down_weight,
+                                      .h = k->gate_up,
+                                      .offset = k->offset,
+                                      .d_h = k->d_gate_up,
+                                      .act = k->act,
+                                      .row_sum = (float *)(void *)k->row_sum};
+    const spw_status status = spw_gpu_grouped_gemm_down_gradient(shape, o.rows, &g, l->world->stream[rank]);
+    return status == SPW_OK ? spw_gpu_layer_mark(l, rank, SPW_LAYER_GEMM2_INPUT_GRADIENT) : status;
+}
+
+spw_status spw_gpu_layer_experts_backward(const spw_layer_gpu *l, size_t rank, spw_layer_operands o,
+                                          spw_bf16 *dx) {
     const size_t h = l->form.plain.hidden, f = l->form.ffn;
     const spw_layer_rank *k = &l->rank[rank];
+    const spw_gemm_weight_gradient down = {.x = k->act, .dy = o.dy, .dw = k->down_gradient};
+    const spw_gemm_weight_gradient up = {
+        .x = o.x, .dy = k->d_gate_up, .gathers_x = true, .dw = k->gate_up_gradient};
     spw_status status = SPW_OK;
-    SPW_TRY(gemm(l, rank, SPW_GEMM_INPUT_GRADIENT, f, h, dy, k->down_weight, k->d_act,
-                 SPW_LAYER_GEMM2_INPUT_GRADIENT));
-    SPW_TRY(gemm(l, rank, SPW_GEMM_WEIGHT_GRADIENT, f, h, k->act, dy, k->down_gradient,
-                 SPW_LAYER_GEMM2_WEIGHT_GRADIENT));
-    SPW_TRY_GPU(spw_launch_swiglu_gradient(swiglu_of(l, k), k->d_act, k->d_gate_up, k->d_gate_up + f,
-                                           l->world->stream[rank]),
-                "swiglu gradient");
-    SPW_TRY(spw_gpu_layer_mark(l, rank, SPW_LAYER_SWIGLU_GRADIENT));
+    if (l->fused)
+        SPW_TRY(backward_fused(l, rank, o));
+    else
+        SPW_TRY(gemm(l, rank, SPW_GEMM_INPUT_GRADIENT, f, h, o.dy, k->down_weight, k->d_act,
+                     SPW_LAYER_GEMM2_INPUT_GRADIENT));
+    SPW_TRY(weights(l, rank, f, h, o.rows, down, SPW_LAYER_GEMM2_WEIGHT_GRADIENT));
+    if (!l->fused) {
+        SPW_TRY_GPU(spw_launch_swiglu_gradient(swiglu_of(l, k), k->d_act, k->d_gate_up, k->d_gate_up + f,
+                                               l->world->stream[rank]),
+                    "swiglu gradient");
+        SPW_TRY(spw_gpu_layer_mark(l, rank, SPW_LAYER_SWIGLU_GRADIENT));
+    }
     SPW_TRY(gemm(l, rank, SPW_GEMM_INPUT_GRADIENT, h, 2 * f, k->d_gate_up, k->gate_up_weight, dx,
                  SPW_LAYER_GEMM1_INPUT_GRADIENT));
-    SPW_TRY(gemm(l, rank, SPW_GEMM_WEIGHT_GRADIENT, h, 2 * f, x, k->d_gate_up, k->gate_up_gradient,
-                 SPW_LAYER_GEMM1_WEIGHT_GRADIENT));
+    SPW_TRY(weights(l, rank, h, 2 * f, o.rows, up, SPW_LAYER_GEMM1_WEIGHT_GRADIENT));
 cleanup:
     return status;
 }

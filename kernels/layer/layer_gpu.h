@@ -23,6 +23,7 @@ typedef struct spw_layer_form {
     spw_layer_kind kind;
     spw_plain_shape plain; /* its sizes hold for all; buffer_rows: RAGGED and ring */
     size_t ffn;
+    bool unfused; /* the plain products, where the GPU has fused ones, too */
 } spw_layer_form;
 
 #define SPW_LAYER_PHASE_ENUM(name, text) SPW_LAYER_##name,
@@ -44,11 +45,14 @@ typedef struct spw_layer_rank {
     size_t rows, room;             /* of the tensors below: in use, and allocated */
     spw_bf16 *x, *y, *dy, *dx;     /* [rows][hidden], by expert; not by plain: the exchange has them */
     spw_bf16 *gate_up, *d_gate_up; /* [rows][2 ffn] */
-    spw_bf16 *act, *d_act;         /* [rows][ffn] */
-    spw_bf16 *d_local;             /* by plain: [items][hidden] */
-    const int *offset;             /* [local + 1] where the rows of each expert begin */
-    int *own_offset;               /* the same; NULL where the exchange has them */
-    spw_plan_gpu plan;             /* of the choices that came; not by plain */
+    spw_bf16 *act, *d_act;         /* [rows][ffn]; fused: neither d_act nor x and dy */
+    spw_bf16 *row_sum;             /* fused: fp32 [ceil(ffn / SPW_GEMM_ROW_SUM_TILE)][rows] */
+    spw_bf16 *token;               /* fused, by dispatch: those that came, [token_room][hidden] at most */
+    size_t token_room;
+    spw_bf16 *d_local; /* by plain: [items][hidden] */
+    const int *offset; /* [local + 1] where the rows of each expert begin */
+    int *own_offset;   /* the same; NULL where the exchange has them */
+    spw_plan_gpu plan; /* of the choices that came; not by plain */
     struct {
         int *expert;              /* [ranks * tokens][top_k] choices of own experts that came */
         float *weight, *d_weight; /* the same */
@@ -61,7 +65,8 @@ typedef struct spw_layer_gpu {
     spw_world *world;
     spw_layer_form form;
     const spw_gemm_variant *gemm;
-    spw_dispatch *dispatch;    /* of both by dispatch */
+    bool fused;             /* products gather their rows, and SwiGLU is part of them: grouped_gemm_gpu.h */
+    spw_dispatch *dispatch; /* of both by dispatch */
     spw_plain_exchange *plain; /* of the others */
     void *dy[SPW_WORLD_RANKS]; /* by plain: where gradients come, x being still there */
     size_t tokens, local;

@@ -67,7 +67,8 @@ static spw_status forward(spw_layer_gpu *l, const spw_layer_pass *pass) {
     SPW_TRY(spw_gpu_layer_mark_all(l, SPW_LAYER_DISPATCH));
     for (size_t r = l->world->first; r < l->world->behind; r++) {
         SPW_TRY(spw_world_use(l->world, r));
-        SPW_TRY(spw_gpu_layer_experts_forward(l, r, e->received[r], e->returned[r]));
+        SPW_TRY(
+            spw_gpu_layer_experts_forward(l, r, (spw_layer_operands){.x = e->received[r]}, e->returned[r]));
     }
     SPW_TRY(spw_world_phase(l->world));
     SPW_TRY(spw_plain_return_rows(e, e->local, SPW_COUNT_COMBINE));
@@ -102,7 +103,8 @@ static spw_status backward(spw_layer_gpu *l, const spw_layer_pass *pass) {
     SPW_TRY(spw_gpu_layer_mark_all(l, SPW_LAYER_COMBINE_GRADIENT));
     for (size_t r = l->world->first; r < l->world->behind; r++) {
         SPW_TRY(spw_world_use(l->world, r));
-        SPW_TRY(spw_gpu_layer_experts_backward(l, r, e->received[r], l->dy[r], e->returned[r]));
+        SPW_TRY(spw_gpu_layer_experts_backward(
+            l, r, (spw_layer_operands){.x = e->received[r], .dy = l->dy[r]}, e->returned[r]));
     }
     SPW_TRY(spw_world_phase(l->world));
     SPW_TRY(spw_plain_return_rows(e, e->local, SPW_COUNT_DISPATCH_GRADIENT));

@@ -23,6 +23,7 @@ typedef struct spw_layer_arrangement {
     spw_status (*forward)(spw_layer_gpu *layer, const spw_layer_pass *pass);
     spw_status (*backward)(spw_layer_gpu *layer, const spw_layer_pass *pass);
     bool own_rows; /* x, y, dy and dx are the layer's */
+    bool gathers;  /* it can be fused: rows are gathered from the tokens that came */
     bool later;    /* the rows are known, and their tensors allocated, in the forward pass */
 } spw_layer_arrangement;
 
@@ -38,10 +39,18 @@ SPW_MUST_CHECK spw_status spw_gpu_layer_create_plan(spw_layer_gpu *layer, size_t
 SPW_MUST_CHECK spw_status spw_gpu_layer_mark(const spw_layer_gpu *layer, size_t rank, spw_layer_phase phase);
 SPW_MUST_CHECK spw_status spw_gpu_layer_mark_all(const spw_layer_gpu *layer, spw_layer_phase phase);
 
-/* y of x; and dx of dy with the gradients of the weights. [rows][hidden] each. The rank's GPU is current. */
+/* What the experts compute on. Fused: rows of x and dy are gathered, dy is that of the weighted sums of rows, weight their
+ * factors by assignment, and row_sum becomes parts of their gradients. Else rows and weight are not looked at. */
+typedef struct spw_layer_operands {
+    const spw_bf16 *x, *dy;
+    spw_gemm_rows rows;
+    const float *weight;
+} spw_layer_operands;
+
+/* y of x; and dx of dy with the gradients of the weights. y, dx [rows][hidden]. The rank's GPU is current. */
 SPW_MUST_CHECK spw_status spw_gpu_layer_experts_forward(const spw_layer_gpu *layer, size_t rank,
-                                                        const spw_bf16 *x, spw_bf16 *y);
+                                                        spw_layer_operands operands, spw_bf16 *y);
 SPW_MUST_CHECK spw_status spw_gpu_layer_experts_backward(const spw_layer_gpu *layer, size_t rank,
-                                                         const spw_bf16 *x, const spw_bf16 *dy, spw_bf16 *dx);
+                                                         spw_layer_operands operands, spw_bf16 *dx);
 
 #endif

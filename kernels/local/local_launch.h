@@ -61,6 +61,10 @@ int spw_launch_combine_gradient(int tokens, int width, int top_k, const int *row
                                 const spw_bf16 *dy, const spw_bf16 *rows, spw_bf16 *d_rows, float *d_weight,
                                 gpu_stream stream);
 
+/* d_weight[a] = sum over i < parts of part[i][row[a]], 0 where row[a] < 0; part [parts][rows]. */
+int spw_launch_row_sums(int assignments, int rows, int parts, const int *row, const float *part,
+                        float *d_weight, gpu_stream stream);
+
 /* reference/swiglu.h. gate and up are [rows][ffn] inside rows of `stride` elements (ffn apart or 2 ffn in one array);
  * act and d_act are [rows][ffn]; d_gate, d_up as gate, up. */
 typedef struct spw_swiglu_gpu {

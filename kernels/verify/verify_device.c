@@ -41,15 +41,28 @@ static const spw_gemm_case full_cases[] = {
     {"fine-grained 7B", 128, 65536, 2048, 768, SPW_ROUTING_SHORT, true},
 };
 
+/* Of the fused products every element is compared, in fp64 on the host: widths are cut further. */
+static const spw_gemm_case fused_cases[] = {
+    {"deepseek-v3 / 16", 8, 1500, 448, 512, SPW_ROUTING_ZIPF, false},
+    {"gpt-oss / 8", 4, 1111, 360, 720, SPW_ROUTING_UNIFORM, false},
+    {"fine-grained 7B / 4", 32, 2000, 384, 128, SPW_ROUTING_EMPTY, false},
+    {"one row, fused", 1, 1, 8, 16, SPW_ROUTING_UNIFORM, false},
+    {"edges of 8, fused", 5, 300, 136, 528, SPW_ROUTING_SHORT, false},
+};
+
 static const struct {
     const char *name;
     const spw_gemm_case *cases;
     size_t count;
     bool local;
+    const spw_gemm_case *fused;
+    size_t fused_count;
 } levels[] = {
-    {"small", small_cases, sizeof small_cases / sizeof *small_cases, true},
-    {"reduced", reduced_cases, sizeof reduced_cases / sizeof *reduced_cases, true},
-    {"full", full_cases, sizeof full_cases / sizeof *full_cases, true},
+    {"small", small_cases, sizeof small_cases / sizeof *small_cases, true, small_cases,
+     sizeof small_cases / sizeof *small_cases},
+    {"reduced", reduced_cases, sizeof reduced_cases / sizeof *reduced_cases, true, fused_cases,
+     sizeof fused_cases / sizeof *fused_cases},
+    {"full", full_cases, sizeof full_cases / sizeof *full_cases, true, NULL, 0},
 };
 
 /* Kernels that are wrong on purpose: the judge must reject every result of theirs. */
@@ -116,6 +129,7 @@ static spw_status reject_wrong_kernels(spw_judge *judge) {
     spw_judge unseen = {.quiet = true};
     spw_status status = spw_verify_gemm(wrong, &one, &unseen);
     if (status == SPW_OK) status = spw_verify_gemm_float8(wrong_float8, &blocks, &unseen);
+    if (status == SPW_OK) status = spw_verify_gemm_fused_wrong(&blocks, &unseen);
     if (status != SPW_OK) return status;
     printf("wrong kernels: %zu of %zu results rejected\n", unseen.failed, unseen.comparisons);
     spw_judge_count(
@@ -134,6 +148,8 @@ static spw_status run_level(size_t level, spw_judge *judge) {
         SPW_TRY(spw_verify_gemm(spw_gemm_variants, &levels[level].cases[i], judge));
     for (size_t i = 0; i < levels[level].count; i++)
         SPW_TRY(spw_verify_gemm_swiglu(&levels[level].cases[i], judge));
+    for (size_t i = 0; i < levels[level].fused_count; i++)
+        SPW_TRY(spw_verify_gemm_fused(&levels[level].fused[i], judge));
     for (size_t i = 0; i < levels[level].count; i++)
         SPW_TRY(spw_verify_gemm_float8(spw_gemm_float8_variants, &levels[level].cases[i], judge));
     for (size_t i = 0; i < levels[level].count; i++)

@@ -23,6 +23,12 @@ SPW_MUST_CHECK spw_status spw_verify_gemm(const spw_gemm_variant *variants, cons
 /* The forward pass with SwiGLU in the epilogue, in both weight layouts; c->out is 2 ffn. */
 SPW_MUST_CHECK spw_status spw_verify_gemm_swiglu(const spw_gemm_case *c, spw_judge *judge);
 
+/* The fused products of an expert layer, gathered and in order, both weight layouts, every element; c->out is 2 ffn, the
+ * second product has c->in for hidden. Nothing on a GPU without them. */
+SPW_MUST_CHECK spw_status spw_verify_gemm_fused(const spw_gemm_case *c, spw_judge *judge);
+/* The same given wrong assignments, an expert too few, or not run: every comparison must fail. */
+SPW_MUST_CHECK spw_status spw_verify_gemm_fused_wrong(const spw_gemm_case *c, spw_judge *judge);
+
 /* fp8: integers and all codes x the variants; every element is compared. Nothing for a full size, and where c->in is no
  * multiple of 16. */
 SPW_MUST_CHECK spw_status spw_verify_gemm_float8(const spw_gemm_float8_variant *variants,

@@ -1,0 +1,187 @@
+/* The consumers of grouped_gemm_pingpong.h, and the kernel as a whole. */
+#ifndef SPW_KERNELS_GEMM_GROUPED_GEMM_CONSUME_H
+#define SPW_KERNELS_GEMM_GROUPED_GEMM_CONSUME_H
+
+#include "kernels/gemm/grouped_gemm_epilogue.h"
+#include "kernels/gemm/tensor_map.h"
+
+template <class KIND> struct consumer {
+    static constexpr int REPEATS = KIND::REPEATS, SUMS = KIND::TILE_N / 2;
+    static constexpr int SHARING = KIND::PINGPONG ? 128 : CONSUMERS * 128; /* threads that consume a stage */
+    /* Descriptors' units from one step of 16 along the sum to the next. */
+    static constexpr int A_STEP = (KIND::A_OUTER ? 16 * 128 : 32) >> 4,
+                         B_STEP = (KIND::B_OUTER ? 16 * 128 : 32) >> 4;
+    const gemm_ring &ring;
+    const int group;
+    gemm_place<KIND> at;
+    float sum[REPEATS][SUMS];
+
+    GPU_MEMBER explicit consumer(const gemm_ring &r) : ring(r), group(gpu_thread() / 128 - 1), at(0) {}
+
+    /* Slices `from` up to `to`, of 16 terms each, of the stage; does not wait. */
+    GPU_MEMBER void multiply(int from, int to, bool keep) {
+        const uint32_t data = shared_address(ring.stages + at.stage * KIND::STAGE_BYTES);
+        const uint64_t a = operand_descriptor(data + (KIND::PINGPONG ? 0 : group * CHUNK_BYTES), 0, 1024);
+        const uint64_t b = operand_descriptor(data + A_BYTES, CHUNK_BYTES, 1024);
+#pragma unroll
+        for (int i = from; i < to; i++)
+#pragma unroll
+            for (int n = 0; n < REPEATS; n++)
+                wgmma_product<KIND::A_OUTER, KIND::B_OUTER>(sum[n], a + i * A_STEP + n * (CHUNK_BYTES >> 4),
+                                                            b + i * B_STEP, keep || i != 0);
+    }
+    GPU_MEMBER void wait_full() {
+        barrier_wait(ring.full + at.stage, at.parity);
+        if (KIND::GATHER != SPW_GEMM_GATHER_NONE) fence_async_proxy(); /* of the producer's copies */
+    }
+    GPU_MEMBER void release(uint64_t *barrier) {
+        if ((gpu_thread() & 127) == 0) barrier_arrive(barrier);
+    }
+    /* Rows [from, to) of every chunk of the stage become 0. */
+    GPU_MEMBER void clear_rows(int from, int to) {
+        unsigned char *stage = ring.stages + at.stage * KIND::STAGE_BYTES;
+        const int pieces = (to - from) * 8; /* of 16 bytes in a chunk */
+        for (int i = gpu_thread() & (SHARING - 1); i < pieces * (KIND::STAGE_BYTES / CHUNK_BYTES);
+             i += SHARING)
+            *(uint4 *)(stage + i / pieces * CHUNK_BYTES + from * 128 + i % pieces * 16) =
+                make_uint4(0, 0, 0, 0);
+        fence_async_proxy();
+        if (KIND::PINGPONG && group != 0)
+            named_barrier(2, SHARING);
+        else
+            named_barrier(1, SHARING);
+    }
+    /* The last `left` terms of a group, fewer than a stage has. */
+    GPU_MEMBER void multiply_rest(int left, bool keep) {
+        wait_full();
+        if (left % 16 != 0) clear_rows(left, (left + 15) & ~15);
+        for (int i = 0; i * 16 < left; i++) {
+            wgmma_fence();
+            multiply(i, i + 1, keep);
+            wgmma_commit();
+            wgmma_wait<0>();
+        }
+        release(ring.empty + at.stage);
+        at.step();
+    }
+    /* All of a tile; waits for it. */
+    GPU_MEMBER void sum_up(const gemm_tile &t) {
+        uint64_t *before = nullptr; /* the stage whose products are still under way */
+        const int whole = KIND::FORM == SPW_GEMM_WEIGHTS ? t.terms / TILE_K * TILE_K : t.terms;
+        if (t.terms == 0) {
+#pragma unroll
+            for (int n = 0; n < REPEATS; n++)
+#pragma unroll
+                for (int i = 0; i < SUMS; i++) sum[n][i] = 0;
+        }
+        for (int k = 0; k < whole; k += TILE_K) {
+            wait_full();
+            wgmma_fence();
+            multiply(0, TILE_K / 16, k != 0);
+            wgmma_commit();
+            wgmma_wait<1>();
+            if (before != nullptr) release(before);
+            before = ring.empty + at.stage;
+            at.step();
+        }
+        const bool rest = KIND::FORM == SPW_GEMM_WEIGHTS && whole < t.terms;
+        if (!rest) pass_turn();
+        wgmma_wait<0>();
+        if (before != nullptr) release(before);
+        if (rest) {
+            multiply_rest(t.terms - whole, whole != 0);
+            pass_turn();
+        }
+    }
+    GPU_MEMBER void pass_turn() {
+        if (KIND::PINGPONG) release(ring.turn + (group ^ 1));
+    }
+
+    /* The warp's part of a tile, whose first row is `row0` of the tile. */
+    GPU_MEMBER void make_rows(const spw_gemm_fused_problem &f, const gemm_tile &t, unsigned char *buffer) {
+        const int row0 = (KIND::PINGPONG ? 0 : group * 64) + gpu_thread() / 32 % 4 * 16;
+        if constexpr (KIND::EPILOGUE == GEMM_SWIGLU_GRADIENT) {
+            swiglu_gradient<KIND> rows(f, buffer);
+            rows.start(t, row0);
+            sum_up(t);
+#pragma unroll
+            for (int n = 0; n < REPEATS; n++) {
+                if (n != 0) rows.start(t, row0 + n * 64);
+#pragma unroll
+                for (int step = 0; step < rows.STEPS; step++) rows.take(step, sum[n] + step * 16);
+                rows.finish();
+            }
+        } else {
+            sum_up(t);
+#pragma unroll
+            for (int n = 0; n < REPEATS; n++) store_tile<KIND>(f, t, row0 + n * 64, sum[n], buffer);
+        }
+    }
+
+    GPU_MEMBER void run(const spw_gemm_fused_problem &f) {
+        unsigned char *buffer = ring.store + (gpu_thread() / 32 - 4) * KIND::WARP_BYTES;
+        typename KIND::walk walk;
+        gemm_tile t;
+        uint32_t turn = group == 0; /* the first consumer need not wait for its first turn */
+        int number = 0;
+        walk.start(f.p);
+        for (int index = gpu_block(); walk.seek(f.p, index, t); index += f.p.blocks, number++) {
+            if (KIND::PINGPONG) {
+                if ((number & 1) != group) {
+                    at.skip((t.terms + TILE_K - 1) / TILE_K);
+                    continue;
+                }
+                barrier_wait(ring.turn + group, turn), turn ^= 1;
+            }
+            make_rows(f, t, buffer);
+        }
+    }
+};
+
+template <class KIND>
+GPU_DEVICE void gemm_pingpong(const spw_gemm_fused_problem &f, const CUtensorMap *map_a,
+                              const CUtensorMap *map_b) {
+    const gemm_ring ring = gemm_ring_create<KIND>();
+    if (threadIdx.x < 128) {
+        registers_lower<40>();
+        if (KIND::GATHER != SPW_GEMM_GATHER_NONE || threadIdx.x == 0) produce<KIND>(f, map_a, map_b, ring);
+    } else {
+        registers_raise<232>();
+        consumer<KIND> consumer(ring);
+        consumer.run(f);
+    }
+}
+
+template <class KIND>
+static __global__ void __launch_bounds__(THREADS, 1)
+    gemm_pingpong_kernel(const __grid_constant__ spw_gemm_fused_problem f,
+                         const __grid_constant__ CUtensorMap map_a,
+                         const __grid_constant__ CUtensorMap map_b) {
+    gemm_pingpong<KIND>(f, &map_a, &map_b);
+}
+
+/* The maps of what is not gathered. */
+template <class KIND> static int gemm_maps(const spw_gemm_problem &p, CUtensorMap *a, CUtensorMap *b) {
+    const long wide = KIND::SWIGLU ? 2L * p.columns : p.columns;
+    int error = 0;
+    if (KIND::GATHER != SPW_GEMM_GATHER_A)
+        error = KIND::A_OUTER ? spw_tensor_map_2d(a, p.a, p.inner, p.rows, CHUNK, TILE_K)
+                              : spw_tensor_map_2d(a, p.a, p.inner, p.rows, TILE_K, TILE_M);
+    if (error != 0 || KIND::GATHER == SPW_GEMM_GATHER_B) return error;
+    if (KIND::FORM == SPW_GEMM_WEIGHTS) return spw_tensor_map_2d(b, p.b, p.columns, p.rows, CHUNK, TILE_K);
+    return KIND::B_OUTER ? spw_tensor_map_3d(b, p.b, wide, p.inner, p.experts, CHUNK, TILE_K)
+                         : spw_tensor_map_3d(b, p.b, p.inner, wide, p.experts, TILE_K, KIND::COLUMNS);
+}
+
+template <class KIND> static int gemm_launch(const spw_gemm_fused_problem &f, gpu_stream stream) {
+    CUtensorMap a = {}, b = {};
+    int error = gemm_maps<KIND>(f.p, &a, &b);
+    if (error == 0)
+        error = (int)cudaFuncSetAttribute((const void *)gemm_pingpong_kernel<KIND>,
+                                          cudaFuncAttributeMaxDynamicSharedMemorySize, KIND::SHARED_BYTES);
+    if (error != 0) return error;
+    gemm_pingpong_kernel<KIND><<<f.p.blocks, THREADS, KIND::SHARED_BYTES, stream>>>(f, a, b);
+    return (int)cudaGetLastError();
+}
+
+#endif

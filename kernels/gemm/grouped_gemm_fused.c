@@ -1,0 +1,95 @@
+#include "kernels/gemm/grouped_gemm_fused.h"
+
+#include "kernels/gemm/grouped_gemm_gpu.h"
+#include "kernels/gpu/device.h"
+#include "kernels/gpu/runtime.h"
+
+#include <limits.h>
+
+/* By what this build has. */
+#if defined(SPW_HIP)
+static const bool has_fused = false;
+static int launch_up(spw_gemm_fused_problem f, gpu_stream stream) {
+    (void)f, (void)stream;
+    return 1; /* check() has refused */
+}
+#define launch_down_gradient launch_up
+static int launch_weights(spw_gemm_gather gather, spw_gemm_fused_problem f, gpu_stream stream) {
+    (void)gather;
+    return launch_up(f, stream);
+}
+#else
+static const bool has_fused = true;
+#define launch_up spw_launch_gemm_up_wgmma
+#define launch_down_gradient spw_launch_gemm_down_gradient_wgmma
+#define launch_weights spw_launch_gemm_weights_wgmma
+#endif
+
+bool spw_gpu_has_fused_gemm(void) { return has_fused; }
+
+/* out's share: 16 where it is gate and up. */
+static spw_status check(spw_gemm_shape s, spw_gemm_rows rows, size_t share) {
+    if (!has_fused)
+        return spw_fail(SPW_EDEVICE, "fused grouped GEMM: %s has none; Hopper has", spw_device_name());
+    if (s.in % 8 != 0 || s.out % share != 0 || s.in == 0 || s.out == 0)
+        return spw_fail(SPW_EARG, "in %zu, out %zu: positive multiples of 8 and %zu are needed", s.in, s.out,
+                        share);
+    if (s.experts == 0 || s.rows > INT_MAX / 2 || s.in > INT_MAX / 2 || s.out > INT_MAX / 2)
+        return spw_fail(SPW_EARG,
+                        "experts %zu, rows %zu, in %zu, out %zu: at least one expert, each below 2^30",
+                        s.experts, s.rows, s.in, s.out);
+    if (rows.top_k > (rows.assignment != NULL ? INT_MAX : 0))
+        return spw_fail(SPW_EARG, "top-%zu with%s assignments: rows are gathered by both", rows.top_k,
+                        rows.assignment != NULL ? "" : "out");
+    return SPW_OK;
+}
+
+static spw_gemm_fused_problem problem_of(spw_gemm_shape s, spw_gemm_rows rows, const int *offset) {
+    return (spw_gemm_fused_problem){.p = {.experts = (int)s.experts,
+                                          .rows = (int)s.rows,
+                                          .offset = offset,
+                                          .blocks = spw_device_multiprocessors()},
+                                    .assignment = rows.assignment,
+                                    .top_k = (int)rows.top_k};
+}
+
+spw_status spw_gpu_grouped_gemm_up(spw_gemm_shape s, spw_gemm_rows rows, const spw_bf16 *x, const spw_bf16 *w,
+                                   const int *offset, spw_bf16 *h, spw_bf16 *act, gpu_stream stream) {
+    const spw_status status = check(s, rows, 16);
+    if (status != SPW_OK || s.rows == 0) return status;
+    spw_gemm_fused_problem f = problem_of(s, rows, offset);
+    f.p.inner = (int)s.in, f.p.columns = (int)(s.out / 2), f.p.inner_contiguous = s.transposed;
+    f.p.a = x, f.p.b = w, f.p.c = act, f.h = h;
+    return spw_device_check(launch_up(f, stream), "grouped GEMM up");
+}
+
+spw_status spw_gpu_grouped_gemm_down_gradient(spw_gemm_shape s, spw_gemm_rows rows,
+                                              const spw_gemm_down_gradient *g, gpu_stream stream) {
+    const spw_status status = check(s, rows, 8);
+    if (status != SPW_OK || s.rows == 0) return status;
+    spw_gemm_fused_problem f = problem_of(s, rows, g->offset);
+    f.p.inner = (int)s.out, f.p.columns = (int)s.in, f.p.inner_contiguous = !s.transposed;
+    f.p.a = g->dy, f.p.b = g->w, f.p.c = g->act;
+    f.weight = g->weight, f.h = (spw_bf16 *)g->h, f.d_h = g->d_h, f.row_sum = g->row_sum;
+    return spw_device_check(launch_down_gradient(f, stream), "grouped GEMM down gradient");
+}
+
+spw_status spw_gpu_grouped_gemm_weight_gradient(spw_gemm_shape s, spw_gemm_rows rows,
+                                                const spw_gemm_weight_gradient *g, gpu_stream stream) {
+    const spw_status status = check(s, rows, 8);
+    if (status != SPW_OK) return status;
+    if (s.rows == 0) {
+        const size_t bytes = g->dw == NULL ? 0 : s.experts * s.in * s.out * sizeof *g->dw;
+        return spw_device_check(bytes == 0 ? 0 : (int)cudaMemsetAsync(g->dw, 0, bytes, stream),
+                                "clear the result");
+    }
+    const bool a_is_x = !s.transposed; /* dw^T = dy^T x */
+    spw_gemm_fused_problem f = problem_of(s, rows, g->offset);
+    f.p.inner = (int)(a_is_x ? s.in : s.out), f.p.columns = (int)(a_is_x ? s.out : s.in);
+    f.p.a = a_is_x ? g->x : g->dy, f.p.b = a_is_x ? g->dy : g->x;
+    f.p.c = g->dw, f.main = g->main, f.add = g->dw == NULL;
+    const spw_gemm_gather gather = rows.assignment == NULL  ? SPW_GEMM_GATHER_NONE
+                                   : g->gathers_x == a_is_x ? SPW_GEMM_GATHER_A
+                                                            : SPW_GEMM_GATHER_B;
+    return spw_device_check(launch_weights(gather, f, stream), "grouped GEMM weight gradient");
+}

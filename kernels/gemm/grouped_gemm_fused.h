@@ -1,0 +1,42 @@
+/* Private to kernels/: one grouped GEMM with what stands before and behind it in an expert layer, as Hopper's kernels see
+ * it: rows of an operand gathered by an index, and an epilogue. Device pointers; C and C++. */
+#ifndef SPW_KERNELS_GEMM_GROUPED_GEMM_FUSED_H
+#define SPW_KERNELS_GEMM_GROUPED_GEMM_FUSED_H
+
+#include "kernels/gemm/grouped_gemm_problem.h"
+
+typedef enum spw_gemm_gather { SPW_GEMM_GATHER_NONE, SPW_GEMM_GATHER_A, SPW_GEMM_GATHER_B } spw_gemm_gather;
+
+enum { SPW_GEMM_ROW_SUM_TILE = 256 }; /* columns of one row of row_sum */
+
+typedef struct spw_gemm_fused_problem {
+    spw_gemm_problem p; /* `rows` are those of the product */
+    /* [rows]: row r of the gathered operand is row assignment[r] / top_k of its array. Only rows in front of
+     * offset[experts] are read. NULL: row r has weight[r]. top_k 0: nothing is gathered. */
+    const int *assignment;
+    int top_k;
+    int add;             /* SPW_GEMM_WEIGHTS: main += the product, and c is not written */
+    const float *weight; /* of an assignment; NULL: 1 */
+    /* Gate and up side by side, [rows][2 columns]: of SwiGLU forward written where h is not NULL, of its gradient read. */
+    spw_bf16 *h, *d_h;
+    float *row_sum; /* [ceil(columns / SPW_GEMM_ROW_SUM_TILE)][rows] */
+    float *main;    /* [experts][inner][columns] */
+} spw_gemm_fused_problem;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* Each returns the runtime's error code, 0 for none. Hopper alone.
+ *   up              SPW_GEMM_ROWS; c = act = swiglu(gate, up) of the sums; b has 2 columns gate and up side by side; a gathered or not
+ *   down gradient   SPW_GEMM_ROWS; s = sum of a b; with the row's weight w and gate, up of h: d_h = the gradients of swiglu for w s,
+ *                   c = w act, row_sum = the sum over a tile of s act; a gathered or not
+ *   weights         SPW_GEMM_WEIGHTS; a, b or none gathered
+ *   pingpong        either form, nothing gathered; c alone */
+int spw_launch_gemm_up_wgmma(spw_gemm_fused_problem f, gpu_stream stream);
+int spw_launch_gemm_down_gradient_wgmma(spw_gemm_fused_problem f, gpu_stream stream);
+int spw_launch_gemm_weights_wgmma(spw_gemm_gather gather, spw_gemm_fused_problem f, gpu_stream stream);
+int spw_launch_gemm_pingpong(spw_gemm_form form, spw_gemm_problem p, gpu_stream stream);
+#ifdef __cplusplus
+}
+#endif
+#endif

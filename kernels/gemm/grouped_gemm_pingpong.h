@@ -1,0 +1,212 @@
+/* The second kernel of grouped GEMM on Hopper, for the .hip files that give it a name and launch it: tiles, ring and
+ * producer. One block a multiprocessor stays there and walks over the tiles; one warpgroup feeds a ring of stages in
+ * shared memory, two consume them (grouped_gemm_consume.h).
+ *   ping-pong     a tile of 128 x 192 a consumer: one stores its tile while the other multiplies, so that the tensor
+ *                 cores do not wait for stores
+ *   cooperative   both consumers make half of a tile of 128 x 256, which reads fewer bytes a product
+ * Rows of one operand may be gathered: then all 128 threads of the producer copy them in pieces of 16 bytes to where a
+ * bulk tensor copy would have put them. Groups' ends: grouped_gemm_wgmma.h. */
+#ifndef SPW_KERNELS_GEMM_GROUPED_GEMM_PINGPONG_H
+#define SPW_KERNELS_GEMM_GROUPED_GEMM_PINGPONG_H
+
+#include "kernels/gemm/grouped_gemm_fused.h"
+#include "kernels/gemm/grouped_gemm_tiles.h"
+#include "kernels/gemm/wgmma.h"
+
+enum {
+    TILE_M = 128,
+    TILE_K = 64,
+    BAND = 16,
+    CHUNK = 64,
+    CHUNK_BYTES =
+        CHUNK * TILE_K * 2, /* 64 outer elements of a stage: the widest box of the 128-byte swizzle */
+    A_BYTES = TILE_M * TILE_K * 2,
+    CONSUMERS = 2,
+    THREADS = (1 + CONSUMERS) * 128
+};
+
+typedef enum gemm_epilogue {
+    GEMM_STORE,           /* c = sum */
+    GEMM_ADD,             /* main += sum */
+    GEMM_SWIGLU,          /* c = act of gate and up, which are stored too where h is not NULL */
+    GEMM_SWIGLU_GRADIENT, /* swiglu_gradient of grouped_gemm_epilogue.h */
+} gemm_epilogue;
+
+/* All that is known when a kernel is compiled. */
+template <spw_gemm_form FORM_, bool B_OUTER_, int TILE_N_, spw_gemm_gather GATHER_ = SPW_GEMM_GATHER_NONE,
+          gemm_epilogue EPILOGUE_ = GEMM_STORE>
+struct gemm_kind {
+    static constexpr spw_gemm_form FORM = FORM_;
+    static constexpr spw_gemm_gather GATHER = GATHER_;
+    static constexpr gemm_epilogue EPILOGUE = EPILOGUE_;
+    static constexpr bool A_OUTER = FORM == SPW_GEMM_WEIGHTS, B_OUTER = B_OUTER_;
+    static constexpr bool SWIGLU = EPILOGUE == GEMM_SWIGLU, PINGPONG = TILE_N_ < 256;
+    static constexpr int TILE_N = TILE_N_, REPEATS = PINGPONG ? 2 : 1, B_BYTES = TILE_N * TILE_K * 2;
+    static constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
+    static constexpr int STAGES = TILE_N == 192 ? 5 : 4;
+    /* A warp stores 16 rows x 64 columns at a time; a gradient has two buffers of gate and up of 32 columns. */
+    static constexpr int WARP_BYTES = 16 * 128 * (EPILOGUE == GEMM_SWIGLU_GRADIENT ? 2 : 1);
+    static constexpr int STORE_BYTES = CONSUMERS * 4 * WARP_BYTES;
+    static constexpr int SHARED_BYTES = STAGES * STAGE_BYTES + STORE_BYTES + (2 * STAGES + 2) * 8;
+    static constexpr int FULL_ARRIVALS = GATHER == SPW_GEMM_GATHER_NONE ? 1 : 1 + 128;
+    static constexpr int COLUMNS = SWIGLU ? TILE_N / 2 : TILE_N; /* of c in a tile */
+    static_assert(SHARED_BYTES <= 227 * 1024, "a block's shared memory");
+    using walk = gemm_walk<FORM_, TILE_M, COLUMNS, BAND>;
+};
+
+struct gemm_ring {
+    unsigned char *stages, *store;
+    uint64_t *full, *empty, *turn; /* turn: whose products are next, of ping-pong */
+};
+
+/* Where the next stage of the ring is. */
+template <class KIND> struct gemm_place {
+    int stage = 0;
+    uint32_t parity;
+
+    GPU_MEMBER explicit gemm_place(uint32_t first) : parity(first) {}
+    GPU_MEMBER void step() {
+        if (++stage == KIND::STAGES) stage = 0, parity ^= 1;
+    }
+    GPU_MEMBER void skip(int steps) {
+        const int to = stage + steps;
+        parity ^= to / KIND::STAGES & 1, stage = to % KIND::STAGES;
+    }
+};
+
+/* One stage's boxes of a, unless it is gathered. */
+template <class KIND>
+GPU_DEVICE void load_a(const gemm_tile &t, int k, const CUtensorMap *map, unsigned char *a, uint64_t *full) {
+    if constexpr (KIND::GATHER == SPW_GEMM_GATHER_A) {
+        return;
+    } else if constexpr (!KIND::A_OUTER) {
+        tensor_load(map, a, full, k, t.first + t.m0);
+    } else {
+#pragma unroll
+        for (int i = 0; i < TILE_M / CHUNK; i++)
+            tensor_load(map, a + i * CHUNK_BYTES, full, t.m0 + i * CHUNK, t.first + k);
+    }
+}
+
+/* One stage's boxes of b, unless it is gathered. With SwiGLU the second half of the tile comes from the columns of
+ * up. */
+template <class KIND>
+GPU_DEVICE void load_b(const spw_gemm_problem &p, const gemm_tile &t, int k, const CUtensorMap *map,
+                       unsigned char *b, uint64_t *full) {
+    constexpr int HALF = KIND::TILE_N / 2;
+    if constexpr (KIND::GATHER == SPW_GEMM_GATHER_B) {
+        return;
+    } else if constexpr (KIND::B_OUTER) {
+        const int up = KIND::SWIGLU ? p.columns - HALF : 0;
+#pragma unroll
+        for (int i = 0; i < KIND::TILE_N / CHUNK; i++) {
+            const int column = t.n0 + i * CHUNK + (i * CHUNK < HALF ? 0 : up);
+            if (KIND::FORM == SPW_GEMM_WEIGHTS)
+                tensor_load(map, b + i * CHUNK_BYTES, full, column, t.first + k);
+            else
+                tensor_load(map, b + i * CHUNK_BYTES, full, column, k, t.expert);
+        }
+    } else {
+        tensor_load(map, b, full, k, t.n0, t.expert);
+        if (KIND::SWIGLU) tensor_load(map, b + KIND::B_BYTES / 2, full, k, p.columns + t.n0, t.expert);
+    }
+}
+
+/* One thread's share of a gathered operand: in each group of 16 rows of 128 bytes one row's piece of 16 bytes. */
+template <class KIND> struct gathered {
+    static constexpr bool ROWS = KIND::FORM == SPW_GEMM_ROWS, OF_A = KIND::GATHER == SPW_GEMM_GATHER_A;
+    static constexpr int EACH = ROWS ? TILE_M / 16 : TILE_K / 16; /* rows of a thread */
+    static constexpr int CHUNKS = ROWS ? 1 : (OF_A ? TILE_M : KIND::TILE_N) / CHUNK;
+    int token[EACH], next[EACH]; /* rows of the array; along the sum also the next stage's assignments */
+
+    /* Assignments of the rows of the group from `row` on. A row behind its end takes the last one's. */
+    GPU_MEMBER void find(const spw_gemm_fused_problem &f, const gemm_tile &t, int row) {
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            const int r = row + i * 16 + gpu_thread() / 8;
+            next[i] = __ldg(f.assignment + t.first + (r < t.rows ? r : t.rows - 1));
+        }
+    }
+    /* The next stage begins; the one behind it at row `after`. */
+    GPU_MEMBER void step(const spw_gemm_fused_problem &f, const gemm_tile &t, int after) {
+#pragma unroll
+        for (int i = 0; i < EACH; i++) token[i] = (int)((unsigned)next[i] / (unsigned)f.top_k);
+        if (!ROWS) find(f, t, after);
+    }
+    GPU_MEMBER void start(const spw_gemm_fused_problem &f, const gemm_tile &t) {
+        find(f, t, ROWS ? t.m0 : 0);
+        step(f, t, TILE_K);
+    }
+    /* k: of the stage, along the sum. What lies behind the sum's end, or behind the array's width, becomes 0. */
+    GPU_MEMBER void copy(const spw_gemm_problem &p, const gemm_tile &t, int k, unsigned char *stage) const {
+        const spw_bf16 *from = OF_A ? p.a : p.b;
+        const int width = OF_A ? p.inner : p.columns, row0 = gpu_thread() / 8, piece = gpu_thread() % 8;
+        const int column0 = (ROWS ? k : OF_A ? t.m0 : t.n0) + piece * 8;
+        const uint32_t to =
+            shared_address(stage) + (OF_A ? 0 : A_BYTES) + row0 * 128 + ((piece ^ (row0 & 7)) * 16);
+#pragma unroll
+        for (int c = 0; c < CHUNKS; c++) {
+            const int column = column0 + c * CHUNK;
+#pragma unroll
+            for (int i = 0; i < EACH; i++) {
+                const bool there = column < width && (ROWS || k + i * 16 + row0 < t.rows);
+                copy_piece(to + c * CHUNK_BYTES + i * 2048,
+                           from + (long)token[i] * width + (there ? column : 0), there);
+            }
+        }
+    }
+};
+
+/* With nothing gathered by one thread, else by 128. */
+template <class KIND>
+GPU_DEVICE void produce(const spw_gemm_fused_problem &f, const CUtensorMap *map_a, const CUtensorMap *map_b,
+                        const gemm_ring &ring) {
+    constexpr bool GATHERS = KIND::GATHER != SPW_GEMM_GATHER_NONE;
+    constexpr int BOXES = KIND::GATHER == SPW_GEMM_GATHER_A   ? KIND::B_BYTES
+                          : KIND::GATHER == SPW_GEMM_GATHER_B ? (int)A_BYTES
+                                                              : KIND::STAGE_BYTES;
+    const spw_gemm_problem &p = f.p;
+    typename KIND::walk walk;
+    gemm_tile t;
+    gathered<KIND> rows;
+    gemm_place<KIND> at(1); /* of a ring that nobody has filled yet: the first round does not wait */
+    walk.start(p);
+    for (int index = gpu_block(); walk.seek(p, index, t); index += p.blocks) {
+        if (GATHERS && t.terms > 0) rows.start(f, t);
+        for (int k = 0; k < t.terms; k += TILE_K) {
+            unsigned char *stage = ring.stages + at.stage * KIND::STAGE_BYTES;
+            uint64_t *full = ring.full + at.stage;
+            barrier_wait(ring.empty + at.stage, at.parity);
+            if (!GATHERS || gpu_thread() == 0) {
+                barrier_expect(full, BOXES);
+                load_a<KIND>(t, k, map_a, stage, full);
+                load_b<KIND>(p, t, k, map_b, stage + A_BYTES, full);
+            }
+            if (GATHERS) {
+                rows.copy(p, t, k, stage);
+                barrier_arrive_with_copies(full);
+                if (KIND::FORM == SPW_GEMM_WEIGHTS) rows.step(f, t, k + 2 * TILE_K);
+            }
+            at.step();
+        }
+    }
+}
+
+template <class KIND> GPU_DEVICE gemm_ring gemm_ring_create() {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    unsigned char *store = shared + KIND::STAGES * KIND::STAGE_BYTES;
+    uint64_t *barriers = (uint64_t *)(store + KIND::STORE_BYTES);
+    const gemm_ring ring = {shared, store, barriers, barriers + KIND::STAGES, barriers + 2 * KIND::STAGES};
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < KIND::STAGES; i++) {
+            barrier_init(ring.full + i, KIND::FULL_ARRIVALS);
+            barrier_init(ring.empty + i, KIND::PINGPONG ? 1 : CONSUMERS);
+        }
+        for (int i = 0; i < CONSUMERS; i++) barrier_init(ring.turn + i, 1);
+        barrier_init_fence();
+    }
+    __syncthreads();
+    return ring;
+}
+
+#endif
