@@ -21,7 +21,8 @@ enum {
 
 static const spw_trainer
     pytorch = {.title = "PyTorch",
-               SCHEMES("deepep", "deepep-ll", "hybrid-ep", "megablocks", "tutel", "scattermoe", "sonicmoe"),
+               SCHEMES("deepep", "deepep-ll", "hybrid-ep", "megablocks", "tutel", "scattermoe", "sonicmoe",
+                       "transformers"),
                .memory = SPW_MEMORY_MODEL_FREED,
                .bare_optimizer = SPW_OPTIMIZER_SHARDED,
                .fsdp2 = SPW_FSDP2_IF_SAID,

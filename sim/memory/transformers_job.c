@@ -1,5 +1,6 @@
 #include "sim/memory/transformers_job.h"
 
+#include "sim/input/attention.h"
 #include "sim/input/grid.h"
 #include "sim/input/job.h"
 #include "sim/memory/footprint_component.h"
@@ -43,7 +44,7 @@ static const char *job_lacks(const spw_job *job) {
 }
 
 static const char *model_lacks(const spw_model *m) {
-    const bool plain = m->attention == SPW_ATTENTION_GQA && m->other_layers == 0 && m->bare_layers == 0;
+    const bool plain = spw_attention_is_grouped(m) && m->other_layers == 0 && m->bare_layers == 0;
     const bool biases = m->attention_bias || m->output_bias || m->expert_bias || m->router_bias ||
                         m->attention_sinks || m->norm_bias || m->ffn_bias || m->head_bias;
     if (!plain || biases || m->plain_experts || m->latent > 0 || m->query_gate || m->output_gate ||

@@ -80,13 +80,7 @@ static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_
     gradient(b);
 }
 
-static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
-                 spw_flow *out) {
-    (void)scheme;
-    out->wire[0] = out->rows[0] = c->assignments[group];
-    out->dropped[0] = 0;
-    for (size_t x = 0; x < s->experts; x++) out->limit[x] = c->routed[group * s->experts + x];
-}
+static void flow(const spw_routed_group *routed, spw_flow *out) { spw_every_choice(routed, 1, out); }
 
 const spw_scheme_type spw_scheme_transformers = {
     .name = "transformers",
