@@ -38,7 +38,8 @@ static double weight_gradient(size_t width, const float *dy, const float *row, d
 }
 
 void spw_ref_combine_gradient(const spw_plan *plan, size_t width, const float *dy, const float *rows,
-                              const float *weight, float *d_rows, float *d_weight, float *weight_scale) {
+                              const float *weight, spw_combine_gradients out) {
+    float *const d_rows = out.d_rows, *const d_weight = out.d_weight, *const weight_scale = out.weight_scale;
 #pragma omp parallel for schedule(static)
     for (size_t i = 0; i < plan->tokens * plan->top_k; i++) {
         const float *d = dy + i / plan->top_k * width;

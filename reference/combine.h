@@ -26,8 +26,11 @@ void spw_ref_combine(const spw_plan *plan, size_t width, const float *rows, cons
  *   d_rows        [plan->rows][width] or NULL
  *   d_weight      [tokens][top_k] or NULL
  *   weight_scale  [tokens][top_k] or NULL   sum over h of |dy||rows|; width terms */
+typedef struct spw_combine_gradients {
+    float *d_rows, *d_weight, *weight_scale;
+} spw_combine_gradients;
 void spw_ref_combine_gradient(const spw_plan *plan, size_t width, const float *dy, const float *rows,
-                              const float *weight, float *d_rows, float *d_weight, float *weight_scale);
+                              const float *weight, spw_combine_gradients out);
 
 #ifdef __cplusplus
 }

@@ -21,9 +21,10 @@ cleanup:
     return status;
 }
 
-spw_status spw_ref_expert_ffn_gradient(spw_expert_shape s, const float *x, const float *dy,
-                                       spw_expert_weights w, const size_t *offset, spw_expert_state state,
-                                       float *dx, spw_expert_gradients out) {
+spw_status spw_ref_expert_ffn_gradient(spw_expert_shape s, spw_expert_inputs in, spw_expert_weights w,
+                                       const size_t *offset, spw_expert_state state, float *dx,
+                                       spw_expert_gradients out) {
+    const float *const x = in.x, *const dy = in.dy;
     float *d_act = NULL, *part = NULL;
     spw_status status = SPW_OK;
     SPW_TRY(SPW_ALLOC(s.rows * s.ffn, &d_act));
@@ -31,7 +32,8 @@ spw_status spw_ref_expert_ffn_gradient(spw_expert_shape s, const float *x, const
     SPW_TRY(spw_ref_grouped_gemm_weight_gradient(shape_down(s), state.act, dy, offset, out.wo, NULL));
     SPW_TRY(spw_ref_grouped_gemm_input_gradient(shape_down(s), dy, w.wo, offset, d_act, NULL));
     float *d_gate = state.gate, *d_up = state.act;
-    spw_ref_swiglu_gradient(s.activation, s.rows * s.ffn, state.gate, state.up, d_act, d_gate, d_up, NULL);
+    spw_ref_swiglu_gradient(s.activation, s.rows * s.ffn, state.gate, state.up, d_act,
+                            (spw_swiglu_gradients){d_gate, d_up, NULL});
     SPW_TRY(spw_ref_grouped_gemm_weight_gradient(shape_up(s), x, d_gate, offset, out.w0, NULL));
     SPW_TRY(spw_ref_grouped_gemm_weight_gradient(shape_up(s), x, d_up, offset, out.w1, NULL));
     SPW_TRY(spw_ref_grouped_gemm_input_gradient(shape_up(s), d_gate, w.w0, offset, dx, NULL));
@@ -60,5 +62,7 @@ spw_status spw_ref_shared_expert_gradient(spw_expert_shape s, const float *x, co
                                           spw_expert_gradients out) {
     const size_t all[] = {0, s.rows};
     const spw_status status = check_shared(s);
-    return status != SPW_OK ? status : spw_ref_expert_ffn_gradient(s, x, dy, w, all, state, dx, out);
+    return status != SPW_OK
+               ? status
+               : spw_ref_expert_ffn_gradient(s, (spw_expert_inputs){x, dy}, w, all, state, dx, out);
 }

@@ -48,7 +48,10 @@ SPW_MUST_CHECK spw_status spw_ref_expert_ffn(spw_expert_shape shape, const float
  *   state   from the forward pass; gate is overwritten by d_gate and act by d_up
  *   dx      [rows][hidden]   overwritten
  * SPW_ENOMEM: scratch of [rows][ffn] and [rows][hidden]. */
-SPW_MUST_CHECK spw_status spw_ref_expert_ffn_gradient(spw_expert_shape shape, const float *x, const float *dy,
+typedef struct spw_expert_inputs {
+    const float *x, *dy;
+} spw_expert_inputs;
+SPW_MUST_CHECK spw_status spw_ref_expert_ffn_gradient(spw_expert_shape shape, spw_expert_inputs in,
                                                       spw_expert_weights weights, const size_t *offset,
                                                       spw_expert_state state, float *dx,
                                                       spw_expert_gradients out);

@@ -43,32 +43,42 @@ static void clear(float *array, size_t from, size_t to) {
     if (array != NULL && to > from) memset(array + from, 0, (to - from) * sizeof *array);
 }
 
-typedef spw_product product_of(spw_gemm_shape s, size_t e, size_t first, size_t rows, const float *a,
-                               const float *b, float *c, float *scale);
+/* Operands of all experts; and of one expert its rows. */
+typedef struct operands {
+    const float *a, *b;
+    float *c, *scale;
+} operands;
+typedef struct expert_rows {
+    size_t e, first, rows;
+} expert_rows;
 
-static spw_product forward_product(spw_gemm_shape s, size_t e, size_t first, size_t rows, const float *x,
-                                   const float *w, float *y, float *scale) {
+typedef spw_product product_of(spw_gemm_shape s, expert_rows of, const operands *o);
+
+/* c = a b, of rows x and weights w. */
+static spw_product forward_product(spw_gemm_shape s, expert_rows of, const operands *o) {
+    const size_t first = of.first;
     const size_t in_step = s.transposed ? 1 : s.out, out_step = s.transposed ? s.in : 1;
-    return (spw_product){.rows = rows,
+    return (spw_product){.rows = of.rows,
                          .columns = s.out,
                          .terms = s.in,
-                         .a = {x + first * s.in, s.in, 1},
-                         .b = {w + e * s.in * s.out, in_step, out_step},
-                         .c = y + first * s.out,
-                         .scale = at(scale, first * s.out),
+                         .a = {o->a + first * s.in, s.in, 1},
+                         .b = {o->b + of.e * s.in * s.out, in_step, out_step},
+                         .c = o->c + first * s.out,
+                         .scale = at(o->scale, first * s.out),
                          .c_row = s.out,
                          .c_column = 1};
 }
 
-static spw_product weight_product(spw_gemm_shape s, size_t e, size_t first, size_t rows, const float *x,
-                                  const float *dy, float *dw, float *scale) {
+/* c = a^T b, of rows x and gradients dy. */
+static spw_product weight_product(spw_gemm_shape s, expert_rows of, const operands *o) {
+    const size_t first = of.first, e = of.e;
     return (spw_product){.rows = s.in,
                          .columns = s.out,
-                         .terms = rows,
-                         .a = {x + first * s.in, 1, s.in},
-                         .b = {dy + first * s.out, s.out, 1},
-                         .c = dw + e * s.in * s.out,
-                         .scale = at(scale, e * s.in * s.out),
+                         .terms = of.rows,
+                         .a = {o->a + first * s.in, 1, s.in},
+                         .b = {o->b + first * s.out, s.out, 1},
+                         .c = o->c + e * s.in * s.out,
+                         .scale = at(o->scale, e * s.in * s.out),
                          .c_row = s.transposed ? 1 : s.out,
                          .c_column = s.transposed ? s.in : 1};
 }
@@ -82,7 +92,8 @@ static spw_status grouped(spw_gemm_shape s, const size_t *offset, product_of *ma
     SPW_TRY(SPW_ALLOC(s.experts, &product));
     SPW_TRY(SPW_ALLOC(s.experts + 1, &first));
     for (size_t e = 0; e < s.experts; e++) {
-        product[e] = make(s, e, offset[e], offset[e + 1] - offset[e], a, b, c, scale);
+        const expert_rows of = {e, offset[e], offset[e + 1] - offset[e]};
+        product[e] = make(s, of, &(operands){a, b, c, scale});
     }
     SPW_TRY(run(s.experts, product, first));
 cleanup:

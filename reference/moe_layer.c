@@ -106,9 +106,10 @@ static spw_status routed_gradient(const spw_moe_shape *s, const float *dy, const
     spw_status status = SPW_OK;
     SPW_TRY(SPW_ALLOC(plan->rows * s->hidden, &d_outputs));
     SPW_TRY(SPW_ALLOC(plan->rows * s->hidden, &d_rows));
-    spw_ref_combine_gradient(plan, s->hidden, dy, state->outputs, state->weight, d_outputs, d_weight, NULL);
-    SPW_TRY(spw_ref_expert_ffn_gradient(routed_shape(s, plan), state->rows, d_outputs, w->routed,
-                                        plan->offset, state->routed, d_rows, out->routed));
+    spw_ref_combine_gradient(plan, s->hidden, dy, state->outputs, state->weight,
+                             (spw_combine_gradients){d_outputs, d_weight, NULL});
+    SPW_TRY(spw_ref_expert_ffn_gradient(routed_shape(s, plan), (spw_expert_inputs){state->rows, d_outputs},
+                                        w->routed, plan->offset, state->routed, d_rows, out->routed));
     spw_ref_permute_gradient(plan, s->hidden, d_rows, out->x, NULL);
 cleanup:
     spw_free(d_rows), spw_free(d_outputs);

@@ -47,7 +47,8 @@ void spw_ref_swiglu(spw_swiglu kind, size_t count, const float *gate, const floa
 }
 
 void spw_ref_swiglu_gradient(spw_swiglu kind, size_t count, const float *gate, const float *up,
-                             const float *d_act, float *d_gate, float *d_up, float *gate_scale) {
+                             const float *d_act, spw_swiglu_gradients out) {
+    float *const d_gate = out.d_gate, *const d_up = out.d_up, *const gate_scale = out.gate_scale;
 #pragma omp parallel for schedule(static)
     for (size_t i = 0; i < count; i++) {
         if (kind.plain != SPW_GATED) {

@@ -34,8 +34,11 @@ void spw_ref_swiglu(spw_swiglu kind, size_t count, const float *gate, const floa
  *   d_up   = d_act * g s,                                            0 where u was clamped (|u| > limit)
  *   d_gate, d_up  [count]           overwritten; may be d_act, gate or up
  *   gate_scale    [count] or NULL   |d_act| (|u| + 1 if clamped) s (1 + alpha |g| (1 - s)) */
+typedef struct spw_swiglu_gradients {
+    float *d_gate, *d_up, *gate_scale;
+} spw_swiglu_gradients;
 void spw_ref_swiglu_gradient(spw_swiglu kind, size_t count, const float *gate, const float *up,
-                             const float *d_act, float *d_gate, float *d_up, float *gate_scale);
+                             const float *d_act, spw_swiglu_gradients out);
 
 #ifdef __cplusplus
 }

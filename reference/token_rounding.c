@@ -29,12 +29,13 @@ static int compare_candidates(const void *left, const void *right) {
     return (a->token > b->token) - (a->token < b->token);
 }
 
-spw_status spw_ref_token_rounding(size_t tokens, size_t top_k, size_t experts, size_t tile,
-                                  spw_rounding rounding, const float *score, const int32_t *expert,
-                                  const float *weight, float *taken, uint8_t *member, size_t *count) {
+spw_status spw_ref_token_rounding(const spw_rounded_choices *c, float *taken, uint8_t *member,
+                                  size_t *count) {
+    const size_t tokens = c->tokens, top_k = c->top_k, experts = c->experts;
+    const int32_t *const expert = c->expert;
     candidate *all = NULL;
     spw_status status = SPW_OK;
-    if (tile == 0) return spw_fail(SPW_EARG, "tile is 0 rows");
+    if (c->tile == 0) return spw_fail(SPW_EARG, "tile is 0 rows");
     for (size_t i = 0; i < tokens * top_k; i++) {
         if (expert[i] >= 0 && (size_t)expert[i] >= experts)
             return spw_fail(SPW_EARG, "token %zu names expert %d of %zu", i / top_k, (int)expert[i], experts);
@@ -45,15 +46,15 @@ spw_status spw_ref_token_rounding(size_t tokens, size_t top_k, size_t experts, s
     for (size_t x = 0; x < experts; x++) {
         size_t chosen = 0;
         for (size_t t = 0; t < tokens; t++) {
-            all[t] = (candidate){.value = score[t * experts + x], .token = t};
+            all[t] = (candidate){.value = c->score[t * experts + x], .token = t};
             for (size_t k = 0; k < top_k; k++) {
                 if (expert[t * top_k + k] < 0 || (size_t)expert[t * top_k + k] != x) continue;
-                all[t] = (candidate){.chosen = true, .value = weight[t * top_k + k], .token = t};
+                all[t] = (candidate){.chosen = true, .value = c->weight[t * top_k + k], .token = t};
             }
             chosen += all[t].chosen;
         }
         if (tokens > 0) qsort(all, tokens, sizeof *all, compare_candidates);
-        const size_t target = spw_ref_rounded_count(chosen, tile, rounding);
+        const size_t target = spw_ref_rounded_count(chosen, c->tile, c->rounding);
         count[x] = target < tokens ? target : tokens;
         for (size_t n = 0; n < count[x]; n++) {
             taken[all[n].token * experts + x] = all[n].value;

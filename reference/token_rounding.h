@@ -28,9 +28,14 @@ size_t spw_ref_rounded_count(size_t count, size_t tile, spw_rounding rounding);
  *   member  [tokens][experts]   overwritten: 1 when t goes to x
  *   count   [experts]           overwritten: tokens taken
  * SPW_EARG: an id out of range, tile = 0. */
-SPW_MUST_CHECK spw_status spw_ref_token_rounding(size_t tokens, size_t top_k, size_t experts, size_t tile,
-                                                 spw_rounding rounding, const float *score,
-                                                 const int32_t *expert, const float *weight, float *taken,
+typedef struct spw_rounded_choices {
+    size_t tokens, top_k, experts, tile;
+    spw_rounding rounding;
+    const float *score;
+    const int32_t *expert;
+    const float *weight;
+} spw_rounded_choices;
+SPW_MUST_CHECK spw_status spw_ref_token_rounding(const spw_rounded_choices *choices, float *taken,
                                                  uint8_t *member, size_t *count);
 
 #ifdef __cplusplus

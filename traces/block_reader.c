@@ -75,8 +75,8 @@ static spw_status load(spw_block_reader *reader, const hsize_t *offset) {
         SPW_TRY(spw_fail(SPW_EFORMAT, "unreadable (file cut short?)"));
     } else {
         spw_decode_result result =
-            spw_chunk_decode(&reader->shape, mask, reader->raw, (size_t)bytes, reader->inflater,
-                             reader->scratch, reader->data, reader->chunk_bytes);
+            spw_chunk_decode(&reader->shape, (spw_stored_chunk){reader->raw, (size_t)bytes, mask},
+                             reader->inflater, reader->scratch, reader->data, reader->chunk_bytes);
         if (result != SPW_DECODE_GOOD) SPW_TRY(spw_fail(SPW_EFORMAT, "%s", spw_decode_text(result)));
     }
     memcpy(reader->offset, offset, sizeof reader->offset);

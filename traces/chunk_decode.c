@@ -62,11 +62,12 @@ const char *spw_decode_text(spw_decode_result result) {
 size_t spw_chunk_most_bytes(size_t chunk_bytes) { return chunk_bytes + chunk_bytes / 8 + 4096; }
 size_t spw_chunk_scratch_bytes(size_t chunk_bytes) { return chunk_bytes + CHECKSUM_BYTES; }
 
-spw_decode_result spw_chunk_decode(const spw_hdf5_shape *shape, unsigned filter_mask,
-                                   const unsigned char *raw, size_t raw_bytes,
+spw_decode_result spw_chunk_decode(const spw_hdf5_shape *shape, spw_stored_chunk stored_chunk,
                                    struct libdeflate_decompressor *inflater, unsigned char *scratch,
                                    unsigned char *data, size_t chunk_bytes) {
-    const unsigned char *at = raw;
+    const unsigned char *at = stored_chunk.raw;
+    const unsigned filter_mask = stored_chunk.filter_mask;
+    size_t raw_bytes = stored_chunk.raw_bytes;
     for (int place = 2; place >= 0; place--) {
         if (filter_mask >> place & 1) continue;
         if (place == shape->fletcher32_at) {

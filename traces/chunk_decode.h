@@ -22,8 +22,12 @@ size_t spw_chunk_scratch_bytes(size_t chunk_bytes);
 /* data [chunk_bytes] = the chunk raw [raw_bytes], undoing the filters of `shape` from the last to the first, but for
  * those whose bit in `filter_mask` is 1. scratch [spw_chunk_scratch_bytes(chunk_bytes)]. Every filter must give exactly
  * the bytes that the one before it took. */
-spw_decode_result spw_chunk_decode(const spw_hdf5_shape *shape, unsigned filter_mask,
-                                   const unsigned char *raw, size_t raw_bytes,
+typedef struct spw_stored_chunk {
+    const unsigned char *raw;
+    size_t raw_bytes;
+    unsigned filter_mask;
+} spw_stored_chunk;
+spw_decode_result spw_chunk_decode(const spw_hdf5_shape *shape, spw_stored_chunk stored,
                                    struct libdeflate_decompressor *inflater, unsigned char *scratch,
                                    unsigned char *data, size_t chunk_bytes);
 

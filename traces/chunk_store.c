@@ -298,9 +298,9 @@ static void decode(void *context, size_t item, size_t thread) {
     if (one->raw_bytes == 0) {
         memcpy(data, store->fill, store->chunk_bytes);
     } else {
-        one->result =
-            spw_chunk_decode(&store->shape, one->filter_mask, store->raw + one->raw_at, one->raw_bytes,
-                             store->inflater[thread], store->scratch[thread], data, store->chunk_bytes);
+        one->result = spw_chunk_decode(
+            &store->shape, (spw_stored_chunk){store->raw + one->raw_at, one->raw_bytes, one->filter_mask},
+            store->inflater[thread], store->scratch[thread], data, store->chunk_bytes);
     }
     into->suspect = store->limit != NULL && one->result == SPW_DECODE_GOOD && is_suspect(store, one);
 }

@@ -45,14 +45,14 @@ cleanup:
 }
 
 spw_status spw_hdf5_ledger_note(spw_hdf5_ledger *ledger, const char *path, spw_hdf5_way way, hid_t type,
-                                uint64_t first, uint64_t second, const void *data, size_t bytes) {
+                                const uint64_t at[2], const void *data, size_t bytes) {
     spw_hdf5_entry *entry = NULL;
     const spw_status status = find(ledger, path, &entry);
     if (status != SPW_OK) return status;
     if (way == SPW_HDF5_IN_ORDER) {
         entry->sum = add_bytes(entry->sum != 0 ? entry->sum : FNV_BEGIN, data, bytes);
     } else {
-        entry->sum += share(first, second, data, bytes);
+        entry->sum += share(at != NULL ? at[0] : 0, at != NULL ? at[1] : 0, data, bytes);
     }
     entry->way = way;
     entry->type = type;
@@ -65,7 +65,7 @@ spw_status spw_hdf5_ledger_note_text(spw_hdf5_ledger *ledger, hid_t object, cons
     if (H5Iget_name(object, holder, sizeof holder) < 0)
         return spw_fail(SPW_EIO, "attribute %s: of an object without a name (out of memory?)", name);
     (void)snprintf(path, sizeof path, "%s@%.30s", holder, name);
-    return spw_hdf5_ledger_note(ledger, path, SPW_HDF5_TEXT, H5I_INVALID_HID, 0, 0, text, strlen(text));
+    return spw_hdf5_ledger_note(ledger, path, SPW_HDF5_TEXT, H5I_INVALID_HID, NULL, text, strlen(text));
 }
 
 /* Each with its end, so that no two lists of texts have one sum. */

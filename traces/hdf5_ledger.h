@@ -33,9 +33,9 @@ typedef struct spw_hdf5_ledger {
 } spw_hdf5_ledger;
 
 /* `data` [bytes] of a dataset was handed over: the next elements of it, or the part or chunk that begins at
- * (first, second) of its first two axes. SPW_ENOMEM. */
+ * `at` of its first two axes (NULL: at their beginning). SPW_ENOMEM. */
 SPW_MUST_CHECK spw_status spw_hdf5_ledger_note(spw_hdf5_ledger *ledger, const char *path, spw_hdf5_way way,
-                                               hid_t type, uint64_t first, uint64_t second, const void *data,
+                                               hid_t type, const uint64_t at[2], const void *data,
                                                size_t bytes);
 
 /* The text of an attribute was handed over. */

@@ -57,17 +57,22 @@ static uint64_t axis_extent(const copy *c, char axis) {
 }
 
 /* Copies one block from `from` of the source to `to` of the slice; an invalid target is not written. */
-static spw_status copy_block(hid_t source, hid_t target, hid_t type, int rank, const hsize_t *from,
-                             const hsize_t *to, const hsize_t *count, size_t block_bytes) {
+typedef struct copied_block {
+    int rank;
+    hsize_t from[4], to[4], count[4];
+} copied_block;
+
+static spw_status copy_block(hid_t source, hid_t target, hid_t type, const copied_block *b,
+                             size_t block_bytes) {
     spw_status status = SPW_OK;
     void *data = NULL;
-    hid_t memory = H5Screate_simple(rank, count, NULL), in = H5Dget_space(source),
+    hid_t memory = H5Screate_simple(b->rank, b->count, NULL), in = H5Dget_space(source),
           out = target < 0 ? H5I_INVALID_HID : H5Dget_space(target);
     SPW_TRY(spw_alloc(block_bytes, 1, &data));
-    bool good = H5Sselect_hyperslab(in, H5S_SELECT_SET, from, NULL, count, NULL) >= 0 &&
+    bool good = H5Sselect_hyperslab(in, H5S_SELECT_SET, b->from, NULL, b->count, NULL) >= 0 &&
                 H5Dread(source, type, memory, in, H5P_DEFAULT, data) >= 0;
     if (good && target >= 0)
-        good = H5Sselect_hyperslab(out, H5S_SELECT_SET, to, NULL, count, NULL) >= 0 &&
+        good = H5Sselect_hyperslab(out, H5S_SELECT_SET, b->to, NULL, b->count, NULL) >= 0 &&
                H5Dwrite(target, type, memory, out, H5P_DEFAULT, data) >= 0;
     (void)H5Dvlen_reclaim(type, memory, H5P_DEFAULT, data);
     if (!good) status = spw_fail(SPW_EIO, "cannot be copied (disk full, or out of memory?)");
@@ -84,21 +89,21 @@ cleanup:
 static spw_status copy_runs(hid_t source, hid_t target, hid_t type, int rank, const spw_slice_runs *runs,
                             const spw_slice_run *range, size_t row_bytes) {
     spw_status status = SPW_OK;
-    hsize_t from[4] = {0}, to[4] = {0}, count[4] = {0};
+    copied_block b = {.rank = rank};
     uint64_t most = MAX_BLOCK_BYTES / row_bytes;
     if (most > BLOCK_ROWS) most = BLOCK_ROWS;
     if (most == 0) return spw_fail(SPW_EFORMAT, "rows of %zu bytes", row_bytes);
     for (int i = 1; i < rank; i++) {
-        from[i] = range[i].first;
-        count[i] = range[i].count;
+        b.from[i] = range[i].first;
+        b.count[i] = range[i].count;
     }
     for (size_t i = 0; i < runs->used; i++) {
-        for (uint64_t done = 0; done < runs->run[i].count; done += count[0]) {
+        for (uint64_t done = 0; done < runs->run[i].count; done += b.count[0]) {
             uint64_t left = runs->run[i].count - done;
-            from[0] = runs->run[i].first + done;
-            count[0] = left < most ? left : most;
-            SPW_TRY(copy_block(source, target, type, rank, from, to, count, (size_t)count[0] * row_bytes));
-            to[0] += count[0];
+            b.from[0] = runs->run[i].first + done;
+            b.count[0] = left < most ? left : most;
+            SPW_TRY(copy_block(source, target, type, &b, (size_t)b.count[0] * row_bytes));
+            b.to[0] += b.count[0];
         }
     }
 

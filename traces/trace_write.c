@@ -165,9 +165,21 @@ cleanup:
     return status;
 }
 
-/* Grows a dataset to `extent` and writes its last block [count] there. data NULL: only grows. */
-static spw_status append(spw_trace_writer *writer, const char *path, hid_t dataset, int rank,
-                         const hsize_t *extent, const hsize_t *count, hid_t type, const void *data) {
+/* A dataset and what is written to its end. data NULL: it only grows. */
+typedef struct appended {
+    const char *path;
+    hid_t dataset;
+    int rank;
+    hid_t type;
+    const void *data;
+} appended;
+
+/* Grows a dataset to `extent` and writes its last block [count] there. */
+static spw_status append(spw_trace_writer *writer, const appended *part, const hsize_t *extent,
+                         const hsize_t *count) {
+    const hid_t dataset = part->dataset, type = part->type;
+    const void *data = part->data;
+    const int rank = part->rank;
     hsize_t start[4] = {0};
     start[0] = extent[0] - count[0];
     bool good = H5Dset_extent(dataset, extent) >= 0;
@@ -183,7 +195,7 @@ static spw_status append(spw_trace_writer *writer, const char *path, hid_t datas
     size_t bytes = type >= 0 ? H5Tget_size(type) : 0;
     for (int i = 0; i < rank; i++) bytes *= (size_t)(i == 0 ? count[0] : extent[i]);
     if (data == NULL || bytes == 0) return SPW_OK;
-    return spw_hdf5_ledger_note(&writer->ledger, path, SPW_HDF5_IN_ORDER, type, 0, 0, data, bytes);
+    return spw_hdf5_ledger_note(&writer->ledger, part->path, SPW_HDF5_IN_ORDER, type, NULL, data, bytes);
 }
 
 /* Room for the rows of a step whose tokens are kept, and its columns. */
@@ -191,21 +203,15 @@ static spw_status append_columns(spw_trace_writer *writer, const spw_trace_write
     spw_status status = SPW_OK;
     const hsize_t rows = writer->rows + step->tokens, count = step->tokens;
     const hsize_t extent[] = {rows, writer->layers, writer->top_k};
-    const struct {
-        const char *path;
-        hid_t dataset;
-        int rank;
-        hid_t type;
-        const void *data;
-    } parts[] = {{"tokens/expert_id", writer->expert_id, 3, H5I_INVALID_HID, NULL},
-                 {"tokens/weight", writer->weight, 3, H5I_INVALID_HID, NULL},
-                 {"tokens/source_rank", writer->source_rank, 1, H5T_NATIVE_UINT16, step->source_rank},
-                 {"tokens/sequence", writer->sequence, 1, H5T_NATIVE_INT32, step->sequence},
-                 {"tokens/position", writer->position, 1, H5T_NATIVE_INT32, step->position}};
+    const appended parts[] = {
+        {"tokens/expert_id", writer->expert_id, 3, H5I_INVALID_HID, NULL},
+        {"tokens/weight", writer->weight, 3, H5I_INVALID_HID, NULL},
+        {"tokens/source_rank", writer->source_rank, 1, H5T_NATIVE_UINT16, step->source_rank},
+        {"tokens/sequence", writer->sequence, 1, H5T_NATIVE_INT32, step->sequence},
+        {"tokens/position", writer->position, 1, H5T_NATIVE_INT32, step->position}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (parts[i].dataset < 0) continue; /* the trace has none */
-        SPW_TRY(append(writer, parts[i].path, parts[i].dataset, parts[i].rank, extent, &count, parts[i].type,
-                       parts[i].data));
+        SPW_TRY(append(writer, &parts[i], extent, &count));
     }
     writer->rows = rows;
 
@@ -334,13 +340,16 @@ spw_status spw_trace_writer_end_step(spw_trace_writer *writer) {
     writer->torn = true;
     const hsize_t extent[] = {at + 1, writer->layers, writer->experts},
                   count[] = {1, writer->layers, writer->experts};
-    SPW_TRY(append(writer, "counts/routed", writer->routed, 3, extent, count, H5T_NATIVE_UINT32,
-                   writer->routed_counts));
+    SPW_TRY(append(writer,
+                   &(appended){"counts/routed", writer->routed, 3, H5T_NATIVE_UINT32, writer->routed_counts},
+                   extent, count));
     if (writer->has_by_rank) {
         const hsize_t whole[] = {at + 1, writer->ranks, writer->layers, writer->experts};
         const hsize_t part[] = {1, writer->ranks, writer->layers, writer->experts};
-        SPW_TRY(append(writer, "counts/by_rank", writer->by_rank, 4, whole, part, H5T_NATIVE_UINT32,
-                       writer->by_rank_counts));
+        SPW_TRY(append(
+            writer,
+            &(appended){"counts/by_rank", writer->by_rank, 4, H5T_NATIVE_UINT32, writer->by_rank_counts},
+            whole, part));
     }
     writer->step_id[at] = writer->step.id;
     writer->step_tokens[at] = (int64_t)writer->step.tokens;

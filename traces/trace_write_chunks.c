@@ -20,22 +20,14 @@ static size_t packed_bound(const spw_chunk_writer *chunks) {
     return libdeflate_zlib_compress_bound(NULL, chunks->chunk_bytes);
 }
 
-spw_status spw_chunk_writer_create(hid_t dataset, const char *path, spw_hdf5_ledger *ledger, size_t layers,
-                                   size_t top_k, size_t element_bytes, size_t chunk_rows, int level,
-                                   spw_chunk_writer **out) {
+spw_status spw_chunk_writer_create(const spw_chunk_writer *set, spw_chunk_writer **out) {
+    const size_t layers = set->layers;
     spw_status status = SPW_OK;
     spw_chunk_writer *chunks = NULL;
     *out = NULL;
     SPW_TRY(SPW_ALLOC(1, &chunks));
-    *chunks = (spw_chunk_writer){.dataset = dataset,
-                                 .path = path,
-                                 .ledger = ledger,
-                                 .layers = layers,
-                                 .top_k = top_k,
-                                 .element_bytes = element_bytes,
-                                 .chunk_rows = chunk_rows,
-                                 .chunk_bytes = chunk_rows * top_k * element_bytes,
-                                 .level = level};
+    *chunks = *set;
+    chunks->chunk_bytes = set->chunk_rows * set->top_k * set->element_bytes;
     chunks->capacity = QUEUE_BYTES / chunks->chunk_bytes;
     if (chunks->capacity < 4) chunks->capacity = 4;
     if (chunks->capacity > 256) chunks->capacity = 256;
@@ -104,7 +96,8 @@ static spw_status drain(spw_chunk_writer *chunks) {
             return spw_fail(SPW_EIO, "a chunk cannot be written (disk full, or out of memory?)");
         }
         SPW_TRY(spw_hdf5_ledger_note(chunks->ledger, chunks->path, SPW_HDF5_CHUNKS, H5I_INVALID_HID,
-                                     offset[0], offset[1], job->packed, job->packed_bytes));
+                                     (const uint64_t[2]){offset[0], offset[1]}, job->packed,
+                                     job->packed_bytes));
     }
 
 cleanup:

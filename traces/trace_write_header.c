@@ -23,7 +23,7 @@ spw_status spw_trace_write_array(spw_trace_writer *writer, const char *path, hid
     if (list >= 0) (void)H5Pclose(list);
     if (space >= 0) (void)H5Sclose(space);
     if (!good) return spw_fail(SPW_EIO, "/%s: cannot be written (disk full, or out of memory?)", path);
-    return spw_hdf5_ledger_note(&writer->ledger, path, SPW_HDF5_IN_ORDER, memory_type, 0, 0, data,
+    return spw_hdf5_ledger_note(&writer->ledger, path, SPW_HDF5_IN_ORDER, memory_type, NULL, data,
                                 count * H5Tget_size(memory_type));
 }
 
@@ -144,11 +144,19 @@ cleanup:
 }
 
 /* An empty dataset [0...][..] that grows along its first dimension; shuffle and gzip 4. */
-static spw_status create_growing(spw_trace_writer *writer, const char *path, hid_t type, int rank,
-                                 const hsize_t *extent, const hsize_t *chunk, size_t element_bytes, bool fill,
-                                 hid_t *out) {
+typedef struct growing {
+    const char *path;
+    hid_t type;
+    int rank;
+    size_t element_bytes;
+    bool fill; /* with all bits set */
+} growing;
+
+static spw_status create_growing(spw_trace_writer *writer, growing g, const hsize_t *extent,
+                                 const hsize_t *chunk, hid_t *out) {
+    const int rank = g.rank;
     const uint16_t all_set = 0xffff;
-    hsize_t first[4] = {0}, most[4] = {0}, cache = element_bytes;
+    hsize_t first[4] = {0}, most[4] = {0}, cache = g.element_bytes;
     for (int i = 0; i < rank; i++) {
         first[i] = i == 0 ? 0 : extent[i];
         most[i] = i == 0 ? H5S_UNLIMITED : extent[i];
@@ -159,13 +167,13 @@ static spw_status create_growing(spw_trace_writer *writer, const char *path, hid
     bool good = H5Pset_chunk(list, rank, chunk) >= 0 && H5Pset_shuffle(list) >= 0 &&
                 H5Pset_deflate(list, 4) >= 0 && H5Pset_obj_track_times(list, false) >= 0 &&
                 H5Pset_chunk_cache(access_list, 101, cache + 1024, 1.0) >= 0 &&
-                (!fill || H5Pset_fill_value(list, H5T_NATIVE_UINT16, &all_set) >= 0);
-    *out =
-        good ? H5Dcreate2(writer->file, path, type, space, H5P_DEFAULT, list, access_list) : H5I_INVALID_HID;
+                (!g.fill || H5Pset_fill_value(list, H5T_NATIVE_UINT16, &all_set) >= 0);
+    *out = good ? H5Dcreate2(writer->file, g.path, g.type, space, H5P_DEFAULT, list, access_list)
+                : H5I_INVALID_HID;
     (void)H5Sclose(space);
     (void)H5Pclose(list);
     (void)H5Pclose(access_list);
-    return *out >= 0 ? SPW_OK : spw_fail(SPW_EIO, "/%s: cannot be created (out of memory?)", path);
+    return *out >= 0 ? SPW_OK : spw_fail(SPW_EIO, "/%s: cannot be created (out of memory?)", g.path);
 }
 
 /* Rows of a chunk of expert_id: 8192, fewer where the file is short or all layers under way would be too
@@ -183,30 +191,37 @@ static spw_status create_tokens(spw_trace_writer *writer, const spw_trace_write_
     size_t rows = chunk_rows(writer, settings->tokens), layers = writer->layers, top_k = writer->top_k;
     const int level = settings->level == SPW_TRACE_STORED ? 0 : settings->level > 0 ? settings->level : 6;
     const hsize_t extent[] = {0, layers, top_k}, chunk[] = {rows, 1, top_k}, column = COLUMN_CHUNK;
-    SPW_TRY(
-        create_growing(writer, "tokens/expert_id", id_type, 3, extent, chunk, 2, true, &writer->expert_id));
-    SPW_TRY(spw_chunk_writer_create(writer->expert_id, "tokens/expert_id", &writer->ledger, layers, top_k,
-                                    writer->id_bytes, rows, level, &writer->ids));
+    SPW_TRY(create_growing(writer, (growing){"tokens/expert_id", id_type, 3, 2, true}, extent, chunk,
+                           &writer->expert_id));
+    spw_chunk_writer set = {.dataset = writer->expert_id,
+                            .path = "tokens/expert_id",
+                            .ledger = &writer->ledger,
+                            .layers = layers,
+                            .top_k = top_k,
+                            .element_bytes = writer->id_bytes,
+                            .chunk_rows = rows,
+                            .level = level};
+    SPW_TRY(spw_chunk_writer_create(&set, &writer->ids));
     SPW_TRY(spw_trace_writer_set_integer(writer, "tokens/expert_id", "missing_value",
                                          writer->id_bytes == 1 ? UINT8_MAX : UINT16_MAX));
     SPW_TRY(spw_trace_writer_set_text(writer, "tokens/expert_id", "order",
                                       settings->order != NULL ? settings->order : "unspecified"));
     SPW_TRY(spw_trace_writer_set_text(writer, "tokens/expert_id", "expert_axis", "logical"));
     if (writer->has_weights) {
-        SPW_TRY(create_growing(writer, "tokens/weight", writer->half_type, 3, extent, chunk, 2, false,
-                               &writer->weight));
-        SPW_TRY(spw_chunk_writer_create(writer->weight, "tokens/weight", &writer->ledger, layers, top_k, 2,
-                                        rows, level, &writer->weights));
+        SPW_TRY(create_growing(writer, (growing){"tokens/weight", writer->half_type, 3, 2, false}, extent,
+                               chunk, &writer->weight));
+        set.dataset = writer->weight, set.path = "tokens/weight", set.element_bytes = 2;
+        SPW_TRY(spw_chunk_writer_create(&set, &writer->weights));
     }
     if (writer->ranks > 0) {
-        SPW_TRY(create_growing(writer, "tokens/source_rank", H5T_STD_U16LE, 1, &column, &column, 2, false,
-                               &writer->source_rank));
+        SPW_TRY(create_growing(writer, (growing){"tokens/source_rank", H5T_STD_U16LE, 1, 2, false}, &column,
+                               &column, &writer->source_rank));
     }
     if (writer->has_sequences) {
-        SPW_TRY(create_growing(writer, "tokens/sequence", H5T_STD_I32LE, 1, &column, &column, 4, false,
-                               &writer->sequence));
-        SPW_TRY(create_growing(writer, "tokens/position", H5T_STD_I32LE, 1, &column, &column, 4, false,
-                               &writer->position));
+        SPW_TRY(create_growing(writer, (growing){"tokens/sequence", H5T_STD_I32LE, 1, 4, false}, &column,
+                               &column, &writer->sequence));
+        SPW_TRY(create_growing(writer, (growing){"tokens/position", H5T_STD_I32LE, 1, 4, false}, &column,
+                               &column, &writer->position));
     }
 
 cleanup:
@@ -221,8 +236,8 @@ static spw_status create_counts(spw_trace_writer *writer) {
     hsize_t chunk[] = {steps < 1 ? 1 : steps > 64 ? 64 : steps, layers, experts};
     while (chunk[1] > 1 && chunk[0] * chunk[1] * experts * 4 > (hsize_t)16 * COUNTS_CHUNK_BYTES)
         chunk[1] = (chunk[1] + 1) / 2;
-    SPW_TRY(
-        create_growing(writer, "counts/routed", H5T_STD_U32LE, 3, extent, chunk, 4, false, &writer->routed));
+    SPW_TRY(create_growing(writer, (growing){"counts/routed", H5T_STD_U32LE, 3, 4, false}, extent, chunk,
+                           &writer->routed));
     SPW_TRY(spw_trace_writer_set_text(writer, "counts/routed", "units", "token_expert_assignments"));
     SPW_TRY(spw_trace_writer_set_text(writer, "counts/routed", "expert_axis", "logical"));
     if (writer->has_by_rank) {
@@ -232,7 +247,7 @@ static spw_status create_counts(spw_trace_writer *writer) {
             part[2] = (part[2] + 1) / 2;
         while (part[1] > 1 && part[1] * part[2] * experts * 4 > (hsize_t)32 * COUNTS_CHUNK_BYTES)
             part[1] = (part[1] + 1) / 2;
-        SPW_TRY(create_growing(writer, "counts/by_rank", H5T_STD_U32LE, 4, whole, part, 4, false,
+        SPW_TRY(create_growing(writer, (growing){"counts/by_rank", H5T_STD_U32LE, 4, 4, false}, whole, part,
                                &writer->by_rank));
     }
 

@@ -27,9 +27,8 @@ typedef struct spw_chunk_writer {
     bool *left;             /* [layers] it did */
 } spw_chunk_writer;
 
-SPW_MUST_CHECK spw_status spw_chunk_writer_create(hid_t dataset, const char *path, spw_hdf5_ledger *ledger,
-                                                  size_t layers, size_t top_k, size_t element_bytes,
-                                                  size_t chunk_rows, int level, spw_chunk_writer **out);
+/* As `set`, whose fields from dataset to chunk_rows, and level, are given, and all others 0. */
+SPW_MUST_CHECK spw_status spw_chunk_writer_create(const spw_chunk_writer *set, spw_chunk_writer **out);
 void spw_chunk_writer_destroy(spw_chunk_writer *chunks); /* NULL is fine */
 /* Appends data [rows][top_k], narrowed to uint8_t where element_bytes is 1. */
 SPW_MUST_CHECK spw_status spw_chunk_writer_append(spw_chunk_writer *chunks, size_t layer,

@@ -37,10 +37,14 @@ static void allowed_bf16(float wanted, double d, double *low, double *high) {
 }
 
 /* `bound`: what the error may be where rounding to the type is the worst that it can be; `least`: where it is right, of a wrong number. */
-static void judge_one(spw_judged *out, size_t i, double got, double want, double low, double high,
-                      double bound, double least) {
+typedef struct allowed_error {
+    double want, low, high, bound, least;
+} allowed_error;
+
+static void judge_one(spw_judged *out, size_t i, double got, allowed_error a) {
+    const double want = a.want, low = a.low, high = a.high;
     const bool good = got >= low && got <= high && isfinite(got);
-    const double error = fabs(got - want), allowed = good ? bound : least;
+    const double error = fabs(got - want), allowed = good ? a.bound : a.least;
     double units = error == 0 ? 0 : allowed > 0 ? error / allowed : INFINITY;
     if (!good) units = isnan(units) ? INFINITY : fmax(units, nextafter(1, 2));
     out->failed += !good;
@@ -59,8 +63,9 @@ void spw_judge_all_bf16(size_t count, size_t terms, const uint16_t *got, const f
         const double middle = scale != NULL ? (double)want[i] : low;
         const double d = rounding(terms, scale, i);
         if (scale != NULL) allowed_bf16(want[i], d, &low, &high);
-        judge_one(out, i, (double)spw_bf16_to_float(got[i]), middle, low, high, d + 0x1p-8 * fabs(middle),
-                  scale != NULL ? d + half_step(middle) : 0);
+        const allowed_error a = {middle, low, high, d + 0x1p-8 * fabs(middle),
+                                 scale != NULL ? d + half_step(middle) : 0};
+        judge_one(out, i, (double)spw_bf16_to_float(got[i]), a);
     }
 }
 
@@ -69,7 +74,7 @@ void spw_judge_all_float(size_t count, size_t terms, const float *got, const flo
     *out = (spw_judged){.elements = count};
     for (size_t i = 0; i < count; i++) {
         const double d = rounding(terms, scale, i), wanted = (double)want[i];
-        judge_one(out, i, (double)got[i], wanted, wanted - d, wanted + d, d, d);
+        judge_one(out, i, (double)got[i], (allowed_error){wanted, wanted - d, wanted + d, d, d});
     }
 }
 

@@ -193,7 +193,8 @@ static void check_movement(check *k, const spw_plan *plan) {
     count(k, spw_judge_bf16(k->judge, false, tokens, c->top_k, got_y, want, scale), "combine");
     spw_ref_permute_gradient(plan, c->width, rows.value, want, scale);
     count(k, spw_judge_bf16(k->judge, false, tokens, c->top_k, got_dx, want, scale), "fan-out gradient");
-    spw_ref_combine_gradient(plan, c->width, dy.value, rows.value, weight, want, small, small_scale);
+    spw_ref_combine_gradient(plan, c->width, dy.value, rows.value, weight,
+                             (spw_combine_gradients){want, small, small_scale});
     for (size_t i = 0; i < size; i++) scale[i] = want[i] < 0 ? -want[i] : want[i];
     count(k, spw_judge_bf16(k->judge, false, size, 1, got_rows, want, scale), "combine gradient, rows");
     count(k, spw_judge_float(k->judge, false, n, c->width, got_weight, small, small_scale),
@@ -229,7 +230,7 @@ static void check_swiglu(check *k, spw_swiglu kind) {
     if (pool->status != SPW_OK) return;
     spw_ref_swiglu(kind, n, gate, up, want, scale);
     count(k, spw_judge_bf16(k->judge, false, n, 10, got, want, scale), "swiglu"); /* 10, 23: swiglu_math.h */
-    spw_ref_swiglu_gradient(kind, n, gate, up, d.value, want, want + n, scale);
+    spw_ref_swiglu_gradient(kind, n, gate, up, d.value, (spw_swiglu_gradients){want, want + n, scale});
     for (size_t i = 0; i < n; i++) scale[n + i] = want[n + i] < 0 ? -want[n + i] : want[n + i];
     for (size_t r = 0; r < c->tokens; r++) {
         memcpy(parted + r * ffn, got_both + r * 2 * ffn, ffn * 2);
@@ -297,8 +298,9 @@ static void check_rounding(check *k, spw_rounding rounding, const float *score, 
     size_t *counts = spw_pool_host(pool, c->experts * sizeof *counts);
     int *want_count = spw_pool_host(pool, c->experts * 4);
     if (pool->status == SPW_OK)
-        pool->status = spw_ref_token_rounding(c->tokens, c->top_k, c->experts, tile, rounding, score, expert,
-                                              weight, taken, member, counts);
+        pool->status = spw_ref_token_rounding(
+            &(spw_rounded_choices){c->tokens, c->top_k, c->experts, tile, rounding, score, expert, weight},
+            taken, member, counts);
     if (pool->status != SPW_OK) return;
     for (size_t e = 0; e < c->experts; e++) want_count[e] = (int)counts[e];
     spw_token_rounding_gpu g = {.tokens = (int)c->tokens,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ctypes import POINTER, Structure, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint64, c_void_p
 from typing import Any
 
-OK, MISMATCH = 0, 1
+OK, MISMATCH, ARGUMENT = 0, 1, 2
 
 
 class Error(Exception):
@@ -18,6 +18,13 @@ class Error(Exception):
     def __init__(self, message: str, code: int):
         super().__init__(message)
         self.code = code
+
+
+class ArgumentError(Error, ValueError):
+    """An argument that cannot go to the library at all: a number out of range, a text with a NUL character."""
+
+    def __init__(self, message: str):
+        super().__init__(message, ARGUMENT)
 
 
 class ReaderShape(Structure):
@@ -122,9 +129,9 @@ def whole(what: str, value: Any, least: int = 0, most: int = 2**63 - 1) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise ValueError(f"{what}: {value!r} is no whole number") from None
+        raise ArgumentError(f"{what}: {value!r} is no whole number") from None
     if not least <= number <= most:
-        raise ValueError(f"{what}: {number}; a whole number from {least} to {most} would be right")
+        raise ArgumentError(f"{what}: {number}; a whole number from {least} to {most} would be right")
     return number
 
 
@@ -132,7 +139,7 @@ def text_of(what: str, value: str | os.PathLike) -> bytes:
     """A text or a path as the library takes it: it would end at the first NUL character."""
     text = os.fsencode(value)
     if b"\0" in text:
-        raise ValueError(f"{what}: {value!r} holds a NUL character; a text without one would be right")
+        raise ArgumentError(f"{what}: {value!r} holds a NUL character; a text without one would be right")
     return text
 
 

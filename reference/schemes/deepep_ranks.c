@@ -107,15 +107,21 @@ void spw_deepep_arrive(spw_execution *run, spw_deepep *g, spw_deepep_message m) 
     }
 }
 
-static spw_status receive_row(spw_execution *run, spw_deepep_rank *p, size_t d, size_t s, size_t row,
-                              spw_deepep_message m, float *to, float *scale) {
+/* Row `row` of what rank d gets of rank s. */
+typedef struct received_row {
+    size_t d, s, row;
+    float *to, *scale;
+} received_row;
+
+static spw_status receive_row(spw_execution *run, spw_deepep_rank *p, spw_deepep_message m, received_row at) {
+    const size_t d = at.d, s = at.s, row = at.row;
     const size_t top_k = run->shape.top_k, scales = scales_of(run, m.fp8);
     int32_t *const expert = p->expert + row * top_k;
     float *const weight = p->weight + row * top_k;
     spw_status status = SPW_OK;
     SPW_TRY(spw_fabric_receive(run->fabric, d, s, &p->token[row], 1, sizeof p->token[row]));
-    SPW_TRY(spw_receive_rows(run, d, s, to, 1, run->shape.hidden));
-    if (scales > 0) SPW_TRY(spw_fabric_receive(run->fabric, d, s, scale, scales, sizeof *scale));
+    SPW_TRY(spw_receive_rows(run, d, s, at.to, 1, run->shape.hidden));
+    if (scales > 0) SPW_TRY(spw_fabric_receive(run->fabric, d, s, at.scale, scales, sizeof *at.scale));
     if (!m.choices) return SPW_OK;
     SPW_TRY(spw_fabric_receive(run->fabric, d, s, expert, top_k, sizeof *expert));
     SPW_TRY(spw_fabric_receive(run->fabric, d, s, weight, top_k, sizeof *weight));
@@ -134,8 +140,9 @@ spw_status spw_deepep_receive(spw_execution *run, spw_deepep *g, spw_deepep_mess
         spw_deepep_rank *p = &g->rank[d];
         for (size_t s = 0; s < run->shape.ranks; s++) {
             for (size_t row = p->source[s]; row < p->source[s + 1]; row++) {
-                SPW_TRY(receive_row(run, p, d, s, row, m, to->at[d] + row * hidden,
-                                    scales != NULL ? scales->at[d] + row * blocks : NULL));
+                const received_row at = {d, s, row, to->at[d] + row * hidden,
+                                         scales != NULL ? scales->at[d] + row * blocks : NULL};
+                SPW_TRY(receive_row(run, p, m, at));
             }
         }
     }

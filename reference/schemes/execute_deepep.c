@@ -145,8 +145,8 @@ static spw_status combine_gradient(spw_execution *run, void *state) {
     SPW_TRY(spw_fused_born(run, e, &g->d_row_weight, "d_row_weight", 1, 4));
     for (size_t r = 0; r < run->shape.ranks; r++) {
         const spw_deepep_rank *m = &g->moved.rank[r];
-        spw_sum_rows_gradient(m->received, run->shape.top_k, hidden, g->place[r], m->weight, e->y.at[r],
-                              g->d_summed.at[r], e->dy.at[r], m->d_weight);
+        spw_sum_rows_gradient(&(spw_row_table){m->received, run->shape.top_k, hidden, g->place[r], m->weight},
+                              e->y.at[r], g->d_summed.at[r], e->dy.at[r], m->d_weight);
     }
     spw_dies(run, &g->d_summed), spw_dies(run, &g->d_scales), spw_dies(run, &e->y);
     spw_dies(run, &g->row_weight);

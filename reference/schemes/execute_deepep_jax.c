@@ -105,8 +105,9 @@ static spw_status combine_gradient(spw_execution *run, deepep *g) {
     SPW_TRY(spw_born(run, &g->sorted.dy, "dy_unsorted", g->experts.rows, hidden));
     for (size_t r = 0; r < ranks; r++) {
         const spw_deepep_rank *m = &g->moved.rank[r];
-        spw_sum_rows_gradient(m->received, run->shape.top_k, hidden, g->rank[r].fan, m->weight,
-                              g->sorted.y.at[r], g->d_fanned_in.at[r], g->sorted.dy.at[r], m->d_weight);
+        spw_sum_rows_gradient(
+            &(spw_row_table){m->received, run->shape.top_k, hidden, g->rank[r].fan, m->weight},
+            g->sorted.y.at[r], g->d_fanned_in.at[r], g->sorted.dy.at[r], m->d_weight);
     }
     spw_dies(run, &g->sorted.y), spw_dies(run, &g->d_fanned_in);
     SPW_TRY(spw_unsort_gradient(run, &g->experts, &g->sorted));

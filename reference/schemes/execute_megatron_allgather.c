@@ -97,7 +97,8 @@ static spw_status take_local(spw_execution *run, spw_megatron *g, size_t r) {
         map[i] = AT(LOCAL_MAP, r)[i] != 0.0f;
         choice[i] = (int32_t)(i % local); /* its column */
     }
-    if (run->pass == SPW_PASS_FORWARD) SPW_TRY(spw_megatron_place_local(run, g, r, map, choice, 1, NULL, 0));
+    if (run->pass == SPW_PASS_FORWARD)
+        SPW_TRY(spw_megatron_place_local(run, g, r, &(spw_local_rows){map, choice, 1, NULL, 0}));
 cleanup:
     return status;
 }

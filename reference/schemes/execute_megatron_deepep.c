@@ -84,8 +84,10 @@ static spw_status place(spw_execution *run, spw_megatron *g, const deepep *e, si
     SPW_TRY(SPW_SCRATCH(run, all * local, &map));
     for (size_t i = 0; i < rows * local; i++) map[i] = e->tokens.lists[r].column[i] >= 0;
     if (tokens_pad) pad_with_tokens(rows, local, g->set.expert_align, map);
-    SPW_TRY(spw_megatron_place_local(run, g, r, map, e->tokens.lists[r].column,
-                                     tokens_pad ? 1 : g->set.expert_align, zone, e->how->fixed));
+    SPW_TRY(spw_megatron_place_local(run, g, r,
+                                     &(spw_local_rows){map, e->tokens.lists[r].column,
+                                                       tokens_pad ? 1 : g->set.expert_align, zone,
+                                                       e->how->fixed}));
 cleanup:
     return status;
 }

@@ -257,7 +257,7 @@ static spw_status weigh_gradient(spw_execution *run, spw_ragged *g) {
         const spw_plan plan = own_order(run, g, r);
         spw_group_take(run, r, spw_rank_dy(run, r), dy.at[r]);
         spw_ref_combine_gradient(&plan, width, dy.at[r], g->returned_unsorted.at[r], spw_rank_weight(run, r),
-                                 g->d_returned.at[r], d_weight.at[r], NULL);
+                                 (spw_combine_gradients){g->d_returned.at[r], d_weight.at[r], NULL});
     }
     SPW_TRY(spw_group_sum(run, "sum of logits", d_weight.at, run->assignments, run->out.d_weight));
 cleanup:

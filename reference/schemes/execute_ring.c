@@ -268,8 +268,8 @@ static spw_status combine_gradient(spw_execution *run, ring *g) {
     SPW_TRY(spw_born(run, &g->sorted.dy, "dy_unsorted", g->experts.rows, width));
     for (size_t r = 0; r < ranks; r++) {
         const ring_rank *p = &g->rank[r];
-        spw_sum_rows_gradient(all, run->shape.top_k, width, p->place, p->weight, g->sorted.y.at[r],
-                              g->d_partial.at[r], g->sorted.dy.at[r], p->d_weight);
+        spw_sum_rows_gradient(&(spw_row_table){all, run->shape.top_k, width, p->place, p->weight},
+                              g->sorted.y.at[r], g->d_partial.at[r], g->sorted.dy.at[r], p->d_weight);
     }
     spw_dies(run, &g->sorted.y), spw_dies(run, &g->d_partial);
     SPW_TRY(return_weight_gradients(run, g));

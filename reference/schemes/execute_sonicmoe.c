@@ -33,8 +33,9 @@ static spw_status round_tokens(spw_execution *run, sonicmoe *m) {
     SPW_TRY(SPW_SCRATCH(run, cells, &member));
     SPW_TRY(SPW_SCRATCH(run, cells, &expert));
     SPW_TRY(SPW_SCRATCH(run, experts, &count));
-    SPW_TRY(spw_ref_token_rounding(run->tokens, run->shape.top_k, experts, tile, way, run->in.score,
-                                   run->in.expert, run->in.weight, taken, member, count));
+    SPW_TRY(spw_ref_token_rounding(&(spw_rounded_choices){run->tokens, run->shape.top_k, experts, tile, way,
+                                                          run->in.score, run->in.expert, run->in.weight},
+                                   taken, member, count));
     for (size_t i = 0; i < cells; i++) expert[i] = member[i] ? (int32_t)(i % experts) : -1;
     for (size_t i = 0; i < run->assignments; i++) {
         const int32_t x = run->in.expert[i];

@@ -212,7 +212,8 @@ spw_status spw_fused_backward(spw_execution *run, spw_fused_experts *e) {
     SPW_TRY(weight_gradients(run, e));
     for (size_t r = 0; r < ranks; r++) {
         spw_ref_swiglu_gradient((spw_swiglu){0}, e->rows[r] * ffn, e->fc1.at[r], up_of(run, e, &e->fc1, r),
-                                e->d_act.at[r], e->d_fc1.at[r], up_of(run, e, &e->d_fc1, r), NULL);
+                                e->d_act.at[r],
+                                (spw_swiglu_gradients){e->d_fc1.at[r], up_of(run, e, &e->d_fc1, r), NULL});
     }
     spw_dies(run, &e->d_act);
     fc1_dies(run, e);

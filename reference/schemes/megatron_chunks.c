@@ -49,24 +49,30 @@ static size_t rows_between(const spw_execution *run, const spw_megatron *g, size
     return rows;
 }
 
-static spw_status exchange(spw_execution *run, const spw_megatron *g, const char *name, bool back,
-                           const spw_spread *from, const spw_spread *to, size_t width, size_t element_bytes) {
-    const size_t ranks = run->shape.ranks;
+typedef struct exchanged {
+    const char *name;
+    bool back;
+    size_t width, element_bytes; /* of a row */
+} exchanged;
+
+static spw_status exchange(spw_execution *run, const spw_megatron *g, exchanged e, const spw_spread *from,
+                           const spw_spread *to) {
+    const size_t ranks = run->shape.ranks, width = e.width;
     spw_status status = SPW_OK;
-    SPW_TRY(spw_fabric_begin(run->fabric, name));
+    SPW_TRY(spw_fabric_begin(run->fabric, e.name));
     for (size_t r = 0; r < ranks; r++) {
         size_t row = 0;
         for (size_t d = 0; d < ranks; d++) {
-            const size_t rows = back ? rows_between(run, g, d, r) : rows_between(run, g, r, d);
+            const size_t rows = e.back ? rows_between(run, g, d, r) : rows_between(run, g, r, d);
             SPW_TRY(spw_fabric_send(run->fabric, r, d, from->at[r] + row * width, rows * width, sizeof(float),
-                                    element_bytes));
+                                    e.element_bytes));
             row += rows;
         }
     }
     for (size_t d = 0; d < ranks; d++) {
         size_t row = 0;
         for (size_t s = 0; s < ranks; s++) {
-            const size_t rows = back ? rows_between(run, g, d, s) : rows_between(run, g, s, d);
+            const size_t rows = e.back ? rows_between(run, g, d, s) : rows_between(run, g, s, d);
             SPW_TRY(
                 spw_fabric_receive(run->fabric, d, s, to->at[d] + row * width, rows * width, sizeof(float)));
             row += rows;
@@ -78,13 +84,13 @@ cleanup:
 
 spw_status spw_megatron_exchange_rows(spw_execution *run, spw_megatron *g, const char *name, bool back,
                                       spw_megatron_tensor from, spw_megatron_tensor to) {
-    return exchange(run, g, name, back, &g->tensor[from], &g->tensor[to], run->shape.hidden,
-                    run->shape.element_bytes);
+    return exchange(run, g, (exchanged){name, back, run->shape.hidden, run->shape.element_bytes},
+                    &g->tensor[from], &g->tensor[to]);
 }
 
 spw_status spw_megatron_exchange_probs(spw_execution *run, spw_megatron *g, const char *name, bool back,
                                        spw_megatron_tensor from, spw_megatron_tensor to) {
-    return exchange(run, g, name, back, &g->tensor[from], &g->tensor[to], 1, 4);
+    return exchange(run, g, (exchanged){name, back, 1, 4}, &g->tensor[from], &g->tensor[to]);
 }
 
 void spw_megatron_sort_chunks(const spw_execution *run, const spw_megatron *g, spw_megatron_tensor arrived,

@@ -178,9 +178,9 @@ void spw_megatron_hand_over_weights(spw_execution *run, const spw_megatron *g) {
 
 /* --- Rows that arrive as tokens --- */
 
-spw_status spw_megatron_place_local(spw_execution *run, spw_megatron *g, size_t rank, const uint8_t *map,
-                                    const int32_t *choice, size_t multiple, const size_t *zone,
-                                    size_t fixed) {
+spw_status spw_megatron_place_local(spw_execution *run, spw_megatron *g, size_t rank,
+                                    const spw_local_rows *in) {
+    const uint8_t *const map = in->map;
     const size_t local = run->local, arrived = g->rows[SPW_MEGATRON_ROWS_RECEIVED][rank];
     spw_megatron_rank *p = &g->rank[rank];
     size_t *offset = g->experts.offset + rank * (local + 1), row = 0;
@@ -188,17 +188,18 @@ spw_status spw_megatron_place_local(spw_execution *run, spw_megatron *g, size_t 
     for (size_t x = 0; x < local; x++) {
         size_t rows = 0;
         for (size_t i = 0; i < arrived; i++) rows += map[i * local + x];
-        offset[x + 1] = offset[x] + (zone != NULL ? zone[x] : spw_megatron_round_up(rows, multiple));
+        offset[x + 1] =
+            offset[x] + (in->zone != NULL ? in->zone[x] : spw_megatron_round_up(rows, in->multiple));
     }
     run->out.rows[rank] = offset[local];
-    g->rows[SPW_MEGATRON_ROWS_EXPERT_ROWS][rank] = fixed > 0 ? fixed : offset[local];
+    g->rows[SPW_MEGATRON_ROWS_EXPERT_ROWS][rank] = in->fixed > 0 ? in->fixed : offset[local];
     SPW_TRY(SPW_SCRATCH(run, offset[local], &p->local_row));
     SPW_TRY(SPW_SCRATCH(run, offset[local], &p->local_slot));
     for (size_t x = 0; x < local; x++) {
         for (size_t i = 0; i < arrived; i++) {
             if (!map[i * local + x]) continue;
             p->local_row[row] = (int32_t)i;
-            p->local_slot[row++] = choice[i * local + x];
+            p->local_slot[row++] = in->choice[i * local + x];
         }
         for (; row < offset[x + 1]; row++) p->local_row[row] = p->local_slot[row] = -1;
     }
@@ -336,7 +337,7 @@ static spw_status activation_gradient(const spw_execution *run, spw_megatron *g,
         g->tensor[SPW_MEGATRON_D_ROW_PROBS].at[r][row] = (float)sum;
     }
     spw_ref_swiglu_gradient((spw_swiglu){.plain = run->shape.plain}, in.used * ffn, in.gate, in.up, act,
-                            out.gate, out.up, NULL);
+                            (spw_swiglu_gradients){out.gate, out.up, NULL});
     spw_free(act);
     return SPW_OK;
 }

@@ -158,9 +158,15 @@ void spw_megatron_fill_map(spw_execution *run, spw_megatron *g);
  * expert, and `choice` of the same shape, which choice of the token that is, or -1. By expert, then row; segments are
  * filled to `multiple`, or to `zone` [local] unless that is NULL, with empty rows. Fills local_row, local_slot, offsets, and
  * rows of the experts with `fixed`, or as many as there are when it is 0. */
+typedef struct spw_local_rows {
+    const uint8_t *map;
+    const int32_t *choice;
+    size_t multiple;
+    const size_t *zone;
+    size_t fixed;
+} spw_local_rows;
 SPW_MUST_CHECK spw_status spw_megatron_place_local(spw_execution *run, spw_megatron *g, size_t rank,
-                                                   const uint8_t *map, const int32_t *choice, size_t multiple,
-                                                   const size_t *zone, size_t fixed);
+                                                   const spw_local_rows *rows);
 /* to[row that arrived] = sum of its rows at the experts, in order of expert. */
 SPW_MUST_CHECK spw_status spw_megatron_add_local(const spw_execution *run, const spw_megatron *g, size_t rank,
                                                  const float *from, float *to);

@@ -136,8 +136,11 @@ void spw_sum_rows(size_t tokens, size_t slots, size_t width, const int32_t *row,
     }
 }
 
-void spw_sum_rows_gradient(size_t tokens, size_t slots, size_t width, const int32_t *row, const float *weight,
-                           const float *rows, const float *dy, float *d_rows, float *d_weight) {
+void spw_sum_rows_gradient(const spw_row_table *table, const float *rows, const float *dy, float *d_rows,
+                           float *d_weight) {
+    const size_t tokens = table->tokens, slots = table->slots, width = table->width;
+    const int32_t *const row = table->row;
+    const float *const weight = table->weight;
 #pragma omp parallel for schedule(static)
     for (size_t i = 0; i < tokens * slots; i++) {
         const float *d = dy + i / slots * width;

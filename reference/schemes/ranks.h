@@ -57,8 +57,13 @@ void spw_scatter_rows(const float *from, const int32_t *index, size_t count, siz
 void spw_sum_rows(size_t tokens, size_t slots, size_t width, const int32_t *row, const float *weight,
                   const float *rows, float *y);
 /* Its gradient: d_weight[t][k] = dy[t] . rows[row[t][k]] (0 without a row), d_rows[row[t][k]] = weight[t][k] dy[t]. */
-void spw_sum_rows_gradient(size_t tokens, size_t slots, size_t width, const int32_t *row, const float *weight,
-                           const float *rows, const float *dy, float *d_rows, float *d_weight);
+typedef struct spw_row_table {
+    size_t tokens, slots, width;
+    const int32_t *row;
+    const float *weight;
+} spw_row_table;
+void spw_sum_rows_gradient(const spw_row_table *table, const float *rows, const float *dy, float *d_rows,
+                           float *d_weight);
 
 /* Rank `from` sends rows of fp32 that count as element_bytes an element, and the mirror. */
 SPW_MUST_CHECK spw_status spw_send_rows(spw_execution *run, size_t from, size_t to, const float *rows,

@@ -46,8 +46,10 @@ static size_t first_of(const spw_execution *run, size_t rank) {
 }
 
 /* What rank `from` has for rank `to`: all `width` columns, or those of the place of `to`. */
-static spw_status send_block(spw_execution *run, size_t from, size_t to, const float *rows, size_t count,
-                             size_t all, size_t width, float *room) {
+static spw_status send_block(spw_execution *run, size_t from, size_t to, const spw_spread *terms,
+                             size_t width, float *room) {
+    const float *const rows = terms->at[from];
+    const size_t count = terms->rows, all = terms->width;
     if (all == width) return spw_send_rows(run, from, to, rows, count, width);
     take(rows, count, all, to % spw_group_size(run) * width, width, room);
     return spw_send_rows(run, from, to, room, count, width);
@@ -81,7 +83,7 @@ spw_status spw_group_scatter(spw_execution *run, const char *exchange, const spw
     SPW_TRY(spw_fabric_begin(run->fabric, exchange));
     for (size_t r = 0; r < run->shape.ranks; r++)
         for (size_t d = first_of(run, r); d < first_of(run, r) + t; d++)
-            SPW_TRY(send_block(run, r, d, terms->at[r], rows, terms->width, width, room));
+            SPW_TRY(send_block(run, r, d, terms, width, room));
     for (size_t r = 0; r < run->shape.ranks; r++)
         SPW_TRY(add_blocks(run, r, rows * width, room, sum, parts->at[r]));
 cleanup:

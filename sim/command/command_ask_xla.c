@@ -260,13 +260,17 @@ static const spw_column answer_columns[] = {
     {NULL, NULL},
 };
 
-/* low NAN: no interval. */
-static void put_answer(spw_table *t, const spw_score_row *row, const char *stack, const char *what,
-                       double xla, double ours, double low, double high) {
-    const double values[] = {ours, low, high};
+/* Bytes of XLA beside ours. low NAN: no interval. */
+typedef struct compared {
+    const char *what;
+    double xla, ours, low, high;
+} compared;
+
+static void put_answer(spw_table *t, const spw_score_row *row, const char *stack, const compared *c) {
+    const double values[] = {c->ours, c->low, c->high};
     const bool skipped = row->cell.skipped[0] != '\0';
-    spw_table_text(t, what);
-    spw_table_scaled(t, xla, GIB, "%.2f");
+    spw_table_text(t, c->what);
+    spw_table_scaled(t, c->xla, GIB, "%.2f");
     for (size_t i = 0; i < 3; i++) {
         if (skipped || isnan(values[i]))
             spw_table_none(t);
@@ -276,7 +280,7 @@ static void put_answer(spw_table *t, const spw_score_row *row, const char *stack
     if (skipped)
         spw_table_none(t);
     else
-        spw_table_scaled(t, ours / xla - 1.0, 0.01, "%+.1f");
+        spw_table_scaled(t, c->ours / c->xla - 1.0, 0.01, "%+.1f");
     spw_table_text(t, stack);
     spw_table_text(t, row->memory.outside);
     spw_table_text(t, row->cell.skipped);
@@ -316,12 +320,14 @@ static spw_status print_answer(const ask_options *o, FILE *out) {
     const spw_score_row *row = &score.row[score.rows - 1];
     const spw_compiled_memory *m = &row->memory;
     SPW_TRY(spw_table_create(answer_columns, &t));
-    put_answer(t, row, o->predicted_by, "arguments", a->argument_bytes, m->argument_bytes, NAN, NAN);
-    put_answer(t, row, o->predicted_by, "temporaries", a->temporary_bytes, m->temporary_bytes, m->low_bytes,
-               m->high_bytes);
-    put_answer(t, row, o->predicted_by, "total", a->argument_bytes + a->temporary_bytes,
-               m->argument_bytes + m->temporary_bytes, m->argument_bytes + m->low_bytes,
-               m->argument_bytes + m->high_bytes);
+    const double held = m->argument_bytes;
+    const compared answers[] = {
+        {"arguments", a->argument_bytes, held, NAN, NAN},
+        {"temporaries", a->temporary_bytes, m->temporary_bytes, m->low_bytes, m->high_bytes},
+        {"total", a->argument_bytes + a->temporary_bytes, held + m->temporary_bytes, held + m->low_bytes,
+         held + m->high_bytes}};
+    for (size_t i = 0; i < sizeof answers / sizeof *answers; i++)
+        put_answer(t, row, o->predicted_by, &answers[i]);
     if (o->job.format == SPW_FORMAT_TABLE) print_heading(o, out);
     SPW_TRY(spw_table_print(t, o->job.format, out));
     if (o->job.format == SPW_FORMAT_TABLE) {

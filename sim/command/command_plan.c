@@ -190,11 +190,11 @@ static spw_status parse_splits(const char *text, const spw_job *job, spw_plan_re
 
 static spw_status choose_software(const char *names, spw_job_options *o, spw_software *software,
                                   spw_software *other, spw_plan_request *request) {
-    bool compiled = false, megatron = false;
-    for (size_t i = 0; i < o->job.schemes; i++) {
-        compiled = compiled || (o->scheme[i].type->compiled.list != NULL && o->job.part == SPW_PART_WHOLE);
+    const bool compiled =
+        o->job.part == SPW_PART_WHOLE && spw_schemes_have_programs(o->scheme, o->job.schemes);
+    bool megatron = false;
+    for (size_t i = 0; i < o->job.schemes; i++)
         megatron = megatron || spw_scheme_asks_megatron(o->scheme[i].type);
-    }
     spw_status status = names == NULL ? spw_software_newest(&o->job, compiled, megatron, software)
                                       : spw_software_read(names, software);
     if (status == SPW_OK && names != NULL) status = spw_software_suits(names, &o->job.cluster);
@@ -225,11 +225,12 @@ static void merge_counts(size_t *list, size_t *count) {
     *count = kept;
 }
 
+/* Each scheme once, as it was written first. */
 static void merge_schemes(spw_job_options *o) {
     size_t kept = 0;
     for (size_t i = 0; i < o->job.schemes; i++) {
         size_t at = 0;
-        while (at < kept && strcmp(o->scheme[at].text, o->scheme[i].text) != 0) at++;
+        while (at < kept && !spw_scheme_is_same(&o->scheme[at], &o->scheme[i])) at++;
         if (at == kept) o->scheme[kept++] = o->scheme[i];
     }
     o->job.schemes = kept;
@@ -425,6 +426,10 @@ spw_status spw_command_plan(int argc, char **argv) {
     SPW_TRY(spw_command_parse(&argp, argc, argv, o));
     if (o->flags != NULL) SPW_TRY(spw_plan_flags_find(o->flags, &o->search.flags)); /* no line is broken */
     if (o->flags != NULL && o->until != NULL) SPW_TRY(spw_fail(SPW_EARG, "--flags does not go with --until"));
+    if (o->flags != NULL && o->job.format_text != NULL)
+        SPW_TRY(spw_fail(SPW_EARG,
+                         "--flags prints a framework's own settings, which --format does not change; leave "
+                         "one of both out"));
     if (o->trace_path != NULL && o->routing != NULL)
         SPW_TRY(spw_fail(SPW_EARG, "--trace and --routing both say what the routing is; write one"));
     if (o->trace_path != NULL && o->extent.steps != NULL)
@@ -511,6 +516,7 @@ spw_status spw_command_plan(int argc, char **argv) {
                                 .all = o->all,
                                 .details = o->search.details,
                                 .schemes_unsaid = o->job.schemes_unsaid,
+                                .split_unsaid = o->job.split_unsaid,
                                 .batch_unsaid = o->job.batch_unsaid};
     if (o->chrome != NULL && spw_process_is_first())
         SPW_TRY(spw_chrome_trace_write(&result, &settings, o->chrome));

@@ -28,20 +28,25 @@ typedef struct explained {
     spw_compiled_memory memory; /* of the point added last */
 } explained;
 
-static void add_row(const explained *e, const spw_explain_point *p, spw_table *t, const char *moment,
-                    const char *component, double bytes, double sum, const char *formula) {
+/* A tensor of a moment; sum: of it and all before. */
+typedef struct moment_line {
+    const char *moment, *component, *formula;
+    double bytes, sum;
+} moment_line;
+
+static void add_row(const explained *e, const spw_explain_point *p, spw_table *t, const moment_line *line) {
     const spw_compiled_memory *m = &e->memory;
     spw_table_text(t, p->scheme->text);
     spw_table_count(t, p->sequences);
     spw_table_text(t, e->stack.name);
-    spw_table_text(t, moment);
-    spw_table_text(t, component);
-    spw_table_scaled(t, bytes, GIB, "%.3f");
-    spw_table_scaled(t, sum, GIB, "%.3f");
+    spw_table_text(t, line->moment);
+    spw_table_text(t, line->component);
+    spw_table_scaled(t, line->bytes, GIB, "%.3f");
+    spw_table_scaled(t, line->sum, GIB, "%.3f");
     spw_table_real(t, m->argument_bytes + m->low_bytes, NULL);
     spw_table_real(t, m->argument_bytes + m->high_bytes, NULL);
     spw_table_text(t, m->outside);
-    spw_table_text(t, formula);
+    spw_table_text(t, line->formula);
 }
 
 /* The tensors of one moment, largest first; `sum` begins with the arguments. */
@@ -52,14 +57,17 @@ static spw_status add_moment(const explained *e, const spw_explain_point *p, spw
     double sum = e->memory.argument_bytes;
     const spw_status status =
         spw_compiled_memory_list(&e->stack, p->job, p->scheme, p->sequences, moment, &tensor, &count);
-    add_row(e, p, t, name, "arguments", sum, sum, spw_compiled_arguments_formula(p->job, 1));
+    const moment_line arguments = {name, "arguments", spw_compiled_arguments_formula(p->job, 1), sum, sum};
+    add_row(e, p, t, &arguments);
     for (size_t i = 0; i < count; i++) {
         sum += tensor[i].bytes;
-        add_row(e, p, t, name, tensor[i].name, tensor[i].bytes, sum, tensor[i].formula);
+        const moment_line line = {name, tensor[i].name, tensor[i].formula, tensor[i].bytes, sum};
+        add_row(e, p, t, &line);
     }
-    if (moment == &e->memory.fullest && e->memory.recovered_bytes > 0.0)
-        add_row(e, p, t, name, "recovered", -e->memory.recovered_bytes, sum - e->memory.recovered_bytes,
-                "computed again past the limit");
+    const double recovered = e->memory.recovered_bytes;
+    const moment_line past = {name, "recovered", "computed again past the limit", -recovered,
+                              sum - recovered};
+    if (moment == &e->memory.fullest && recovered > 0.0) add_row(e, p, t, &past);
     spw_free(tensor);
     return status;
 }

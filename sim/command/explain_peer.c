@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "sim/command/explain_points.h"
 #include "sim/input/grid.h"
+#include "sim/input/state_law.h"
 #include "sim/memory/footprint.h"
 #include "sim/peers/peer.h"
 #include "sim/replay/replay.h"
@@ -94,42 +95,56 @@ static spw_status balanced(const spw_job_options *o, size_t batch, size_t scheme
     return status;
 }
 
-static void add_row(spw_table *t, const spw_job_options *o, size_t batch, size_t scheme, const spw_peer *peer,
-                    const spw_peer_memory *m, const our_side *ours, const char *part, double theirs,
-                    double our, const char *why) {
-    spw_table_text(t, o->scheme[scheme].text);
-    spw_table_count(t, o->job.sequences_per_gpu[batch]);
-    spw_table_text(t, peer->name);
-    spw_table_text(t, part);
-    spw_table_scaled(t, theirs, GIB, "%.2f");
-    spw_table_scaled(t, our, GIB, "%.2f");
-    spw_table_scaled(t, our - theirs, GIB, "%+.2f");
-    spw_table_real(t, m->layer_rows, NULL);
-    spw_table_real(t, ours->rows_mean, NULL);
-    spw_table_real(t, ours->rows_max, NULL);
-    spw_table_text(t, why);
+typedef struct explained {
+    const spw_job_options *options;
+    const spw_peer *peer;
+    spw_trace *trace;       /* NULL without one */
+    spw_peer_memory theirs; /* of the point added last */
+    our_side ours;
+} explained;
+
+typedef struct peer_line {
+    const char *part, *why;
+    double theirs, ours; /* bytes */
+} peer_line;
+
+static void add_row(spw_table *t, const explained *e, const spw_explain_point *p, const peer_line *line) {
+    spw_table_text(t, p->scheme->text);
+    spw_table_count(t, p->sequences);
+    spw_table_text(t, e->peer->name);
+    spw_table_text(t, line->part);
+    spw_table_scaled(t, line->theirs, GIB, "%.2f");
+    spw_table_scaled(t, line->ours, GIB, "%.2f");
+    spw_table_scaled(t, line->ours - line->theirs, GIB, "%+.2f");
+    spw_table_real(t, e->theirs.layer_rows, NULL);
+    spw_table_real(t, e->ours.rows_mean, NULL);
+    spw_table_real(t, e->ours.rows_max, NULL);
+    spw_table_text(t, line->why);
 }
 
-static void add_rows(spw_table *t, const spw_job_options *o, size_t batch, size_t scheme,
-                     const spw_peer *peer, const spw_peer_memory *m, const our_side *ours) {
+static void add_rows(spw_table *t, const explained *e, const spw_explain_point *p) {
+    const spw_job *job = &e->options->job;
+    const spw_peer *peer = e->peer;
+    const spw_peer_memory *m = &e->theirs;
     double bytes[SPW_PEER_PARTS], sum = 0.0;
-    split(&ours->footprint, bytes);
-    const bool sharded = o->job.optimizer == SPW_OPTIMIZER_SHARDED;
+    split(&e->ours.footprint, bytes);
+    const bool sharded = spw_state_law_of(job)->shares_weights;
     for (int i = 0; i < SPW_PEER_PARTS; i++) {
-        const bool split_job = !spw_grid_is_plain(&o->job);
+        const bool split_job = !spw_grid_is_plain(job);
         char why[512];
         const bool whole = sharded && (i == SPW_PEER_WEIGHTS || i == SPW_PEER_GRADIENTS);
         (void)snprintf(why, sizeof why, "%s%s%s%s", peer->why[i], split_job ? "; " : "",
                        split_job ? peer->why_split[i] : "",
                        whole ? "; whole on every replica there, over all GPUs here" : "");
         sum += bytes[i];
-        add_row(t, o, batch, scheme, peer, m, ours, spw_peer_part_name((spw_peer_part)i), m->bytes[i],
-                bytes[i], why);
+        const peer_line line = {spw_peer_part_name((spw_peer_part)i), why, m->bytes[i], bytes[i]};
+        add_row(t, e, p, &line);
     }
-    add_row(t, o, batch, scheme, peer, m, ours, "together", spw_peer_sum(m), sum, "");
-    if (m->reserved > 1.0)
-        add_row(t, o, batch, scheme, peer, m, ours, "reserved", spw_peer_sum(m) * m->reserved, sum,
-                "theirs over 0.94, for the allocator; ours reserves nothing here");
+    const peer_line together = {"together", "", spw_peer_sum(m), sum},
+                    reserved = {"reserved", "theirs over 0.94, for the allocator; ours reserves nothing here",
+                                spw_peer_sum(m) * m->reserved, sum};
+    add_row(t, e, p, &together);
+    if (m->reserved > 1.0) add_row(t, e, p, &reserved);
 }
 
 static void print_heading(const spw_job_options *o, size_t batch, size_t scheme, const spw_peer *peer,
@@ -166,18 +181,10 @@ static void print_heading(const spw_job_options *o, size_t batch, size_t scheme,
            scheme_bytes / GIB, spw_moment_name(ours->footprint.moment));
     if (job->precision.weights != 2 || job->precision.gradients != 4 || job->precision.optimizer != 4)
         printf("theirs knows bf16 weights and fp32 moments alone; the job's precision is in ours alone\n");
-    if (job->optimizer == SPW_OPTIMIZER_SHARDED)
+    if (spw_state_law_of(job)->shares_weights)
         printf("theirs has no fully sharded state; the distributed optimizer stands for it\n");
     printf("\n");
 }
-
-typedef struct explained {
-    const spw_job_options *options;
-    const spw_peer *peer;
-    spw_trace *trace;       /* NULL without one */
-    spw_peer_memory theirs; /* of the point added last */
-    our_side ours;
-} explained;
 
 static spw_status add(void *state, const spw_explain_point *p, spw_table *table) {
     explained *e = state;
@@ -185,7 +192,7 @@ static spw_status add(void *state, const spw_explain_point *p, spw_table *table)
     if (status != SPW_OK) return spw_fail_within(status, "%s", e->peer->title);
     SPW_TRY(balanced(e->options, p->batch, p->number, &e->ours));
     if (e->trace != NULL) SPW_TRY(from_trace(e->options, e->trace, p->batch, p->number, &e->ours));
-    add_rows(table, e->options, p->batch, p->number, e->peer, &e->theirs, &e->ours);
+    add_rows(table, e, p);
 
 cleanup:
     return status;

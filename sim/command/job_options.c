@@ -428,6 +428,19 @@ void spw_job_options_close(spw_job_options *o) {
     o->draft = NULL;
 }
 
+/* An empty list is none of all schemes, and no wish for those that are assumed. */
+static spw_status check_schemes(const spw_job_options *o) {
+    for (size_t i = 0; i < o->overrides; i++) {
+        const char *value = o->override[i].value;
+        if (strcmp(o->override[i].key, "schemes") == 0 && value[strspn(value, "[] ")] == '\0')
+            return spw_fail(SPW_EARG,
+                            "schemes: no scheme in '%s'; name some, as in --scheme gmm, or leave the "
+                            "key out for those that the cluster's users run",
+                            value);
+    }
+    return SPW_OK;
+}
+
 static spw_status finish(spw_job_options *o) {
     spw_status status = SPW_OK;
     spw_job *job = &o->job;
@@ -449,6 +462,9 @@ static spw_status finish(spw_job_options *o) {
             SPW_EARG, "no job given; write --job FILE (examples are in sim/jobs/), or --model and --cluster");
     if (o->sequences != NULL) SPW_TRY(set_sequences(o, o->sequences));
     if (o->scheme_texts > 0) SPW_TRY(list_schemes(o));
+    o->split_unsaid =
+        !file && o->expert_parallel == NULL && !has_key(o, "parallel.expert") && !has_key(o, "parallel.fsdp");
+    SPW_TRY(check_schemes(o));
     o->schemes_unsaid = !file && o->scheme_texts == 0 && !has_key(o, "schemes");
     status = read_job(o);
     if (status != SPW_OK) SPW_TRY(hint_framework(o, status));

@@ -34,6 +34,7 @@ typedef struct spw_job_options {
     bool
         expert_lists; /* --expert-parallel may be a list, or all, which the command itself looks at; set before parsing */
     bool schemes_unsaid; /* no file and no option names a scheme */
+    bool split_unsaid;   /* no file and no option splits the GPUs among experts and replicas */
     bool batch_unsaid;   /* no file and no option says how many sequences a GPU has: one */
     size_t left_out[SPW_JOB_MAX_BATCHES],
         left_outs; /* batches that micro_batches does not divide, where others are */

@@ -122,6 +122,16 @@ static void print_even(const spw_plan_view *v, const spw_result_row *r, FILE *ou
             (double)even / GIB);
 }
 
+/* The advice that needs the fewest GPUs, the first of several. */
+static const spw_plan_misfit_advice *cheapest_advice(const spw_plan_tries *tries) {
+    const spw_plan_misfit_advice *best = tries->misfits > 0 ? &tries->misfit[0] : NULL;
+    for (size_t i = 1; i < tries->misfits; i++) {
+        const spw_plan_misfit_advice *m = &tries->misfit[i];
+        if (m->gpus > 0 && (best->gpus == 0 || m->gpus < best->gpus)) best = m;
+    }
+    return best;
+}
+
 /* Without a time, or without a point that fits. */
 static void print_none(const spw_plan_view *v, FILE *out) {
     const spw_result_answers *a = &v->result->answers;
@@ -146,9 +156,9 @@ static void print_none(const spw_plan_view *v, FILE *out) {
             (double)least->footprint.budget_bytes / GIB,
             spw_verdict_sentence(spw_result_verdict(least), least->surely_fits));
     print_even(v, least, out);
-    if (v->tries->misfits > 0 && !spw_point_fits(least))
-        fprintf(out, "; for %s: %s", spw_plan_point_text(&v->result->row[v->tries->misfit[0].row], name),
-                v->tries->misfit[0].advice);
+    const spw_plan_misfit_advice *advice = cheapest_advice(v->tries);
+    if (advice != NULL && !spw_point_fits(least))
+        fprintf(out, "; for %s: %s", spw_plan_point_text(&v->result->row[advice->row], name), advice->advice);
     fputc('\n', out);
 }
 

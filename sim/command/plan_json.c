@@ -60,6 +60,7 @@ static json_t *misfits(spw_json *json, const spw_plan_tries *tries) {
         json_t *object = json_object();
         spw_json_put(json, object, "point", spw_json_count(m->row));
         spw_json_put(json, object, "state_alone", json_boolean(m->state_alone));
+        spw_json_put(json, object, "gpus", m->gpus > 0 ? spw_json_count(m->gpus) : json_null());
         spw_json_put(json, object, "advice", spw_json_text(m->advice));
         spw_json_add(json, list, object);
     }

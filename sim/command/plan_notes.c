@@ -6,6 +6,8 @@
 #include "sim/input/job.h"
 #include "sim/input/precision.h"
 #include "sim/input/stack.h"
+#include "sim/input/state_law.h"
+#include "sim/input/trainer.h"
 #include "sim/memory/assumed_layout.h"
 #include "sim/memory/cross_entropy.h"
 #include "sim/memory/footprint_check.h"
@@ -210,8 +212,7 @@ static void print_batch(const spw_job *job, FILE *out) {
         fprintf(out, "batch     %zu sequences of all GPUs in a step, %zu of %s\n", job->global_batch,
                 job->sequences_per_gpu[0],
                 job->pipeline > 1 ? "a data-parallel rank" : spw_grid_tokens_of(job));
-    if (job->micro_batches <= 1 && most > 1 && job->optimizer != SPW_OPTIMIZER_SHARDED &&
-        job->part == SPW_PART_WHOLE)
+    if (job->micro_batches <= 1 && most > 1 && spw_state_is_megatron(job))
         fprintf(out,
                 "%-*sall of a step in one micro-batch; recipes of Megatron-Core take 1 or 2 sequences each: "
                 "--micro-batches %zu\n",
@@ -221,6 +222,25 @@ static void print_batch(const spw_job *job, FILE *out) {
                 "finetune  adapters of rank %zu beside a base that is trained, too; LoRA freezes it: --set "
                 "finetune.frozen=base\n",
                 job->finetune.lora_rank);
+}
+
+/* The expert-parallel size that a plan takes by itself: the largest of a node's GPUs that divides experts and GPUs. */
+static void print_split(const spw_plan_view *v, FILE *out) {
+    const spw_result_row *r = &v->result->row[0];
+    const spw_cluster *c = &v->request->job->cluster;
+    if (!v->split_unsaid || spw_job_gpus(v->request->job) == 1) return;
+    fprintf(out, "split     EP %zu, as nobody said otherwise", r->expert);
+    const size_t gpus = spw_job_gpus(v->request->job), node = c->gpus_per_node,
+                 part = node / r->expert * r->expert; /* GPUs of a node in whole groups */
+    if (r->straddling > 0)
+        fprintf(out, "; %zu of %zu groups straddle nodes of %zu GPUs, which costs time", r->straddling,
+                r->groups, node);
+    else
+        fprintf(out, "; others: --expert-parallel all, with pipeline stages too: --search");
+    if (r->straddling > 0 && part > 0)
+        fprintf(out, ": --cluster %.*s:%zux%zu has whole groups", (int)strcspn(c->name, "-"), c->name, part,
+                gpus % part == 0 ? gpus / part : c->nodes);
+    fprintf(out, "\n");
 }
 
 /* The layout without which Megatron-Core refuses the job, of the point that is fastest, or else needs least. */
@@ -255,11 +275,12 @@ void spw_plan_print_doubts(const spw_plan_view *v, FILE *out) {
     spw_print_model_doubts(&job->model, "model     ", out);
     if (!v->details) print_layout(v, out);
     print_batch(job, out);
-    if (v->schemes_unsaid && v->request->scheme[0].type->megatron.splits)
+    if (v->schemes_unsaid && spw_scheme_trainer(&v->request->scheme[0])->takes_splits)
         fprintf(out, "schemes   Megatron-Core's, as nobody named one; MaxText's: --scheme gmm\n");
     else if (v->schemes_unsaid)
         fprintf(out,
                 "schemes   MaxText's, as nobody named one; Megatron-Core's: --scheme megatron-alltoall\n");
+    print_split(v, out);
     if (v->batch_unsaid)
         fprintf(out, "batch     1 sequence a GPU, as nobody said otherwise; more may be much faster: "
                      "--sequences-per-gpu 1,2,4,8,16,32\n");

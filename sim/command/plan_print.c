@@ -228,7 +228,8 @@ static void speed_cell(spw_table *t, const spw_result_row *r) {
         (void)snprintf(text, sizeof text, "%.*f%s", spw_plan_digits(r->time.tokens_per_s_per_gpu),
                        r->time.tokens_per_s_per_gpu, r->surely_fits ? "" : "?");
     } else {
-        (void)snprintf(text, sizeof text, "%s %.*f%s", spw_verdict_name(spw_result_verdict(r)),
+        (void)snprintf(text, sizeof text, "%s %.*f%s",
+                       spw_verdict_text(spw_result_verdict(r), spw_point_is_live_alone(r)),
                        gib < 9.95 ? 1 : 0, gib,
                        reserved                            ? "r"
                        : r->memory_kind == SPW_MEMORY_LIVE ? "*"

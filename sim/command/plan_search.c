@@ -110,13 +110,11 @@ cleanup:
 
 static spw_status open_space(const spw_search_options *o, const spw_plan_request *plan, size_t gpus_most,
                              spw_search_space *out) {
-    bool megatron = false, compiled = false;
+    bool megatron = false;
     spw_status status = SPW_OK;
-    for (size_t i = 0; i < plan->schemes; i++) {
-        megatron = megatron || plan->scheme[i].type->megatron.timed;
-        compiled = compiled || plan->scheme[i].type->compiled.list != NULL;
-    }
-    spw_search_space_open(plan->job, gpus_most, megatron, compiled, out);
+    for (size_t i = 0; i < plan->schemes; i++) megatron = megatron || plan->scheme[i].type->megatron.timed;
+    spw_search_space_open(plan->job, gpus_most, megatron,
+                          spw_schemes_have_programs(plan->scheme, plan->schemes), out);
     if (o->splits != NULL && strcmp(o->splits, "all") != 0) {
         char over[256];
         if (snprintf(over, sizeof over, "%s=%s", spw_search_dimension_name(SPW_SEARCH_EXPERT), o->splits) >=

@@ -2,6 +2,7 @@
 
 #include "sim/input/megatron_coefficients.h"
 #include "sim/input/time_stack.h"
+#include "sim/input/trainer.h"
 #include "sim/memory/assumed_layout.h"
 #include "sim/memory/footprint_check.h"
 #include "sim/print/plural.h"
@@ -201,7 +202,7 @@ const char *spw_search_point_text(const spw_search_view *v, const size_t *value,
 const char *spw_search_hint(const spw_search_view *v) {
     const spw_plan_request *plan = v->request->plan;
     for (size_t i = 0; i < plan->schemes; i++)
-        if (plan->scheme[i].type->megatron.splits) return NULL;
+        if (spw_scheme_trainer(&plan->scheme[i])->takes_splits) return NULL;
     return "Megatron-Core's are asked for, as by --scheme megatron-flex --optimizer distributed";
 }
 

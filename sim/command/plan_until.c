@@ -198,7 +198,7 @@ static spw_status add_line(spw_until_view *v, const until *u, const spw_until_li
     line->expert = row->expert;
     line->sequences = row->sequences;
     line->live = spw_point_is_live_alone(row);
-    line->measured = line->live && row->scheme.type->compiled.list == NULL;
+    line->measured = line->live && spw_scheme_program(&row->scheme) == NULL;
     line->answer = *answer;
     line->once = once;
     line->good = skew_at(u, answer->kind == SPW_UNTIL_ALWAYS ? u->severity.low : answer->good);

@@ -23,6 +23,7 @@ typedef struct spw_plan_view {
     bool all;            /* every point, not the front alone */
     bool details;        /* what the answer rests on, intervals, other answers, points that nothing beats */
     bool schemes_unsaid; /* nobody named a scheme */
+    bool split_unsaid;   /* nobody said the expert-parallel size */
     bool batch_unsaid;   /* nobody said how many sequences a GPU has */
 } spw_plan_view;
 

@@ -74,8 +74,10 @@ const spw_word spw_words[] = {
     {"outside the fit", "what a prediction has that no fitted run had; its interval is wider"},
     {"interval",
      "low and high of a predicted figure; which share of runs it holds stands on the page of its model"},
-    {"fits, tight, may not fit", "the memory that a GPU needs beside the budget; tight: above 95 % of it; "
-                                 "may not: the larger end of what it may take is over the budget"},
+    {"fits, tight, may not fit",
+     "the memory that a GPU needs beside the budget; tight: the figure is "
+     "within it and the larger end of its interval is not (of a lower bound: above "
+     "95 % of it); may not: what it may take at most is over the budget"},
     {"fastest", "the most tokens/s of the points that fit and drop no more than `--drop-at-most`; behind it "
                 "the interval, in brackets"},
     {"uneven routing", "how long the step takes under the plan's routing, in units of the step in which "

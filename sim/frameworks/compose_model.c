@@ -154,6 +154,7 @@ static spw_status read_sizes(spw_draft *d, model_sizes *s, bool *ok) {
     *s = (model_sizes){.layers = 0};
     *ok = true;
     for (size_t i = 0; i < sizeof size_facts / sizeof *size_facts; i++) {
+        if (spw_draft_is(d, size_facts[i].fact, "-1")) continue; /* MaxText: what others make it */
         const spw_status status = spw_draft_count(d, size_facts[i].fact, 0, 0,
                                                   (size_t *)(void *)((char *)s + size_facts[i].offset));
         if (status != SPW_OK) return status;
@@ -285,6 +286,22 @@ static const char *missing(const model_sizes *s) {
     if (s->latent && (s->key_rank == 0 || s->key_dim == 0 || s->rotary_dim == 0 || s->value_dim == 0))
         return "sizes of latent attention are not all said";
     return "";
+}
+
+spw_status spw_compose_named_model(spw_draft *d) {
+    const char *name = spw_draft_fact(d, "@model_name"),
+               *named = name != NULL ? spw_model_of_name(name) : NULL;
+    if (named == NULL) return spw_compose_model(d);
+    bool sizes = false;
+    for (size_t i = 0; i < sizeof size_facts / sizeof *size_facts; i++)
+        sizes = spw_draft_fact(d, size_facts[i].fact) != NULL || sizes;
+    (void)spw_draft_fact(d, "@activations");
+    const spw_status status =
+        !sizes
+            ? SPW_OK
+            : spw_draft_note_text(d, SPW_NOTE_ASSUMED, "model: sizes of model_name",
+                                  "those that the file says give way, as override_model_config is not true");
+    return status != SPW_OK ? status : spw_draft_put(d, "model", named, "@model_name");
 }
 
 spw_status spw_compose_model(spw_draft *d) {

@@ -4,6 +4,7 @@
 #include "sim/input/job.h"
 #include "sim/input/job_split.h"
 #include "sim/input/remat_modules.h"
+#include "sim/input/state_law.h"
 #include "sim/memory/assumed_layout.h"
 #include "sim/memory/cross_entropy.h"
 #include "sim/memory/pipeline.h"
@@ -75,10 +76,11 @@ static void join(const char *text, char *out, size_t size) {
 
 static spw_status express_memory(spw_flag_draft *f) {
     const spw_job *job = f->job;
+    const spw_state_law *law = spw_state_law_of(job);
     char text[SPW_FLAG_VALUE];
     spw_status status = SPW_OK;
-    SPW_TRY(spw_flags_say(f, "@distributed", job->optimizer == SPW_OPTIMIZER_REPLICATED ? "false" : "true"));
-    if (job->optimizer == SPW_OPTIMIZER_SHARDED) {
+    SPW_TRY(spw_flags_say(f, "@distributed", law->shares_moments ? "true" : "false"));
+    if (law->shares_weights) {
         SPW_TRY(spw_flags_say(f, "@fsdp", "true"));
         SPW_TRY(spw_flags_say(f, "@sharding", "optim_grads_params"));
     }

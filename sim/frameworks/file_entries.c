@@ -28,6 +28,20 @@ static spw_status grow(spw_file_entries *e) {
     return SPW_OK;
 }
 
+/* 32_000, as YAML 1.1, TOML and Python write 32000: digits on both sides of every underscore. */
+static void join_digits(char *value) {
+    const char *at = value + (*value == '-' || *value == '+');
+    char before = '\0';
+    for (const char *c = at; *c != '\0'; before = *c++)
+        if (*c == '_' ? !isdigit((unsigned char)before) || !isdigit((unsigned char)c[1])
+                      : !isdigit((unsigned char)*c))
+            return;
+    char *out = value;
+    for (const char *c = value; *c != '\0'; c++)
+        if (*c != '_') *out++ = *c;
+    *out = '\0';
+}
+
 spw_status spw_file_entries_add(spw_file_entries *e, const char *name, const char *value,
                                 spw_file_entry like) {
     spw_status status = SPW_OK;
@@ -45,6 +59,7 @@ spw_status spw_file_entries_add(spw_file_entries *e, const char *name, const cha
     status = copy_text(name, &entry->name);
     if (status == SPW_OK) status = copy_text(value, &entry->value);
     if (status != SPW_OK) return status;
+    join_digits(entry->value);
     for (char *c = entry->name; *c != '\0'; c++) *c = (char)(*c == '-' ? '_' : *c);
     return SPW_OK;
 }
@@ -90,6 +105,21 @@ static bool has_section(const char *text) {
     return false;
 }
 
+/* Is every line that is not indented "key: value", "key:" or an item of a list, whatever the file is called? */
+static bool has_keys_alone(const char *text) {
+    size_t keys = 0;
+    for (const char *line = text; *line != '\0'; line += strcspn(line, "\n"), line += *line == '\n') {
+        const size_t word = strspn(line, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-");
+        if (strchr(" \t\r\n#", *line) != NULL || strncmp(line, "---", 3) == 0 || strncmp(line, "- ", 2) == 0)
+            continue;
+        if (word == 0 || line[word] != ':' || line[word + 1] == '\0' ||
+            strchr(" \t\r\n", line[word + 1]) == NULL)
+            return false;
+        keys++;
+    }
+    return keys > 0;
+}
+
 static spw_file_kind kind_of(const char *where, const char *text) {
     static const char *const yaml[] = {".yaml", ".yml", NULL}, *const json[] = {".json", NULL},
                              *const toml[] = {".toml", NULL};
@@ -98,7 +128,8 @@ static spw_file_kind kind_of(const char *where, const char *text) {
     if (ends_in(where, yaml)) return SPW_FILE_YAML;
     if (strstr(text, " arguments ---") != NULL || strstr(text, "- Task Configuration -") != NULL)
         return SPW_FILE_LOG;
-    return has_section(text) ? SPW_FILE_TOML : SPW_FILE_SHELL;
+    if (has_section(text)) return SPW_FILE_TOML;
+    return has_keys_alone(text) ? SPW_FILE_YAML : SPW_FILE_SHELL;
 }
 
 spw_status spw_file_entries_read(const char *where, const char *text, size_t length, spw_file_entries *out) {

@@ -7,6 +7,8 @@
 #include "sim/input/job_split.h"
 #include "sim/input/settings.h"
 #include "sim/input/settings_json.h"
+#include "sim/input/state_law.h"
+#include "sim/input/trainer.h"
 #include "sim/memory/assumed_layout.h"
 #include "sim/memory/cross_entropy.h"
 #include "sim/memory/pipeline.h"
@@ -154,9 +156,8 @@ static void normalise(spw_job *job, const spw_scheme *scheme) {
     job->expert_tensor = grid.expert_tensor;
     job->data = grid.data;
     job->cross_entropy = spw_cross_entropy_of(job, scheme);
-    if (job->master_bytes == SPW_MASTER_AUTO)
-        job->master_bytes = job->optimizer == SPW_OPTIMIZER_SHARDED || job->precision.weights == 4 ? 0 : 4;
-    if (scheme->type->compiled.list == NULL && job->virtual_stages == 0) job->virtual_stages = 1;
+    job->master_bytes = spw_master_bytes(job);
+    if (!spw_scheme_trainer(scheme)->has_turns && job->virtual_stages == 0) job->virtual_stages = 1;
     if (job->micro_batches == 0) job->micro_batches = 1;
     if (job->model_text[0] != '{')
         (void)snprintf(job->model_text, sizeof job->model_text, "%s", spw_model_preset_of(job->model_text));

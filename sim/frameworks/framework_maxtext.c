@@ -29,6 +29,7 @@ static const spw_word_pair yes_no[] = {{"true", "true"}, {"false", "false"}, {NU
 
 static const spw_framework_row rows[] = {
     {.theirs = "model_name", .ours = "@model_name"},
+    {.theirs = "override_model_config", .ours = "@override", .values = yes_no},
     {.theirs = "primus.model", .ours = "@model_name", .alias = true},
     {.theirs = "primus.config", .ours = "@primus"},
     {.theirs = "max_target_length", .ours = "batch.sequence_length"},
@@ -231,7 +232,7 @@ spw_status spw_compose_maxtext(spw_draft *d) {
         SPW_TRY(spw_draft_note_more(d, "@gather_once", NULL,
                                     "weights of a stage that stay gathered are not counted"));
     SPW_TRY(compose_scheme(d));
-    SPW_TRY(spw_compose_model(d));
+    SPW_TRY(spw_draft_on(d, "@override") ? spw_compose_model(d) : spw_compose_named_model(d));
 
 cleanup:
     return status;

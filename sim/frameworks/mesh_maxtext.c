@@ -10,6 +10,7 @@
 #include "sim/print/plural.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char *const axes[SPW_AXES] = {
@@ -142,6 +143,19 @@ static size_t replicas_on(const spw_draft_mesh *m, size_t nodes, size_t gpus, si
            (m->nodes[SPW_AXIS_DATA] > 0 ? m->nodes[SPW_AXIS_DATA] : 1);
 }
 
+/* FSDP's GPUs, when all that share no other axis share the state. */
+static size_t all_fsdp(const spw_draft *d, size_t gpus) {
+    static const char *const others[] = {"parallel.expert", "parallel.tensor", "parallel.context",
+                                         "parallel.pipeline"};
+    size_t used = 1;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        const char *value = spw_draft_key_value(d, others[i]);
+        const size_t size = value != NULL ? strtoul(value, NULL, 10) : 1;
+        used *= size > 0 ? size : 1;
+    }
+    return gpus / used > 0 ? gpus / used : 1;
+}
+
 spw_status spw_settle_maxtext(const spw_draft *d, const char *cluster, size_t nodes, size_t gpus) {
     size_t one = 0;
     const size_t replicas = d->mesh.there ? replicas_on(&d->mesh, nodes, gpus, &one) : 1;
@@ -159,9 +173,9 @@ spw_status spw_settle_maxtext(const spw_draft *d, const char *cluster, size_t no
         "%s: on %s, %zu node%s of %zu GPUs, its mesh has a data axis of %zu: replicas that each hold all "
         "state, "
         "which FSDP's GPUs share. They are not modelled beside FSDP. Plan one: %s, with the same memory a "
-        "GPU. Or let all GPUs share the state, --set parallel.fsdp=N, as dcn_fsdp_parallelism does; "
+        "GPU. Or let all GPUs share the state, --set parallel.fsdp=%zu, as dcn_fsdp_parallelism does; "
         "base.yml's dcn_data_parallelism is the number of nodes where a file does not say",
-        d->where, cluster, nodes, spw_plural(nodes), gpus, replicas, nearest);
+        d->where, cluster, nodes, spw_plural(nodes), gpus, replicas, nearest, all_fsdp(d, nodes * gpus));
 }
 
 /* --- Back --- */

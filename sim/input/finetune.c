@@ -1,5 +1,7 @@
 #include "sim/input/finetune.h"
 
+#include "sim/input/matrices.h"
+
 #include "sim/input/token_work.h"
 
 const char *spw_frozen_name(spw_frozen frozen) {
@@ -15,52 +17,36 @@ bool spw_finetune_adapts(const spw_finetune *f, spw_lora_targets target) {
     return f->lora_rank > 0 && ((unsigned)f->lora_targets & (unsigned)target) != 0;
 }
 
-/* Sums of inputs and outputs. MLA: both down projections, both up projections, the output; GQA: one product for query, key and
- * value, the output. */
-static double attention_ends(const spw_model *m, size_t *products) {
-    const size_t value = m->heads * (m->attention == SPW_ATTENTION_MLA ? m->v_head_dim : m->head_dim);
-    const size_t out = value + m->hidden;
-    if (m->attention != SPW_ATTENTION_MLA) {
-        *products = 2;
-        return (double)(m->hidden + (m->heads + 2 * m->kv_heads) * m->head_dim + out);
-    }
-    const size_t key = m->heads * (m->nope_dim + m->rope_dim), kv = m->kv_lora_rank;
-    const size_t query =
-        m->q_lora_rank > 0 ? m->hidden + m->q_lora_rank + m->q_lora_rank + key : m->hidden + key;
-    *products = m->q_lora_rank > 0 ? 5 : 4;
-    return (double)(query + m->hidden + kv + m->rope_dim + kv + m->heads * m->nope_dim + value + out);
+/* Sums of inputs and outputs of the products of a layer in which mixer k works; without an indexer's, which chooses and is not trained
+ * by adapters. */
+static double ends_of(const spw_model *m, size_t k) {
+    spw_matrices list;
+    spw_matrices_of_mixer(m, k, &list);
+    while (list.rows > 0 && list.row[list.rows - 1].place == SPW_IN_INDEXER) list.rows--;
+    return (double)(spw_matrices_inputs(&list, SPW_OF_ANY) + spw_matrices_outputs(&list));
 }
 
 size_t spw_attention_products(const spw_model *m) {
-    size_t products = 0;
-    (void)attention_ends(m, &products);
-    return products;
-}
-
-/* Ends of the matrices of a kind's list. */
-static double listed_ends(const spw_model *m, size_t kind) {
-    const spw_matrix *row;
-    double ends = 0.0;
-    for (size_t i = 0; (row = spw_matrix_at(m, SPW_IN_MIXER, kind, i)) != NULL; i++)
-        if (!row->vector) ends += (double)(row->count > 0 ? row->count : 1) * (double)(row->in + row->out);
-    return ends;
+    spw_matrices list;
+    spw_matrices_of_mixer(m, 0, &list);
+    while (list.rows > 0 && list.row[list.rows - 1].place == SPW_IN_INDEXER) list.rows--;
+    return spw_matrices_products(&list);
 }
 
 double spw_attention_adapter(const spw_model *m, const spw_finetune *f) {
-    size_t products = 0;
     if (!spw_finetune_adapts(f, SPW_LORA_ATTENTION)) return 0.0;
-    const double attending = (double)(m->layers - m->other_layers);
-    double ends = listed_ends(m, 0);
-    if (m->attention != SPW_ATTENTION_LISTED) ends += attention_ends(m, &products);
+    double ends = ends_of(m, 0);
     if (m->other_layers == 0) return (double)f->lora_rank * ends;
-    ends *= attending;
-    for (size_t k = 1; k < SPW_MODEL_MIXERS; k++) ends += (double)m->mixer[k].layers * listed_ends(m, k);
+    ends *= (double)(m->layers - m->other_layers);
+    for (size_t k = 1; k < SPW_MODEL_MIXERS; k++) ends += (double)m->mixer[k].layers * ends_of(m, k);
     return (double)f->lora_rank * ends / (double)m->layers;
 }
 
 double spw_expert_adapter(const spw_model *m, const spw_finetune *f) {
+    spw_matrices list;
     if (!spw_finetune_adapts(f, SPW_LORA_EXPERTS)) return 0.0;
-    return (double)(f->lora_rank * (2 * spw_model_routed_width(m) + spw_expert_matrices(m) * m->expert_ffn));
+    spw_matrices_of_expert(m, &list);
+    return (double)(f->lora_rank * (spw_matrices_inputs(&list, SPW_OF_ANY) + spw_matrices_outputs(&list)));
 }
 
 spw_trained_work spw_trained_work_of(const spw_model *m, const spw_finetune *f, size_t length) {

@@ -1,6 +1,7 @@
 #include "sim/input/grid.h"
 
 #include "sim/input/job.h"
+#include "sim/input/state_law.h"
 
 static size_t at_least_one(size_t count) { return count > 0 ? count : 1; }
 
@@ -15,6 +16,11 @@ spw_grid spw_grid_of(const spw_job *job) {
     if (g.expert_tensor == 0) g.expert_tensor = g.tensor;
     if (g.data == 0)
         g.data = at_least_one(g.expert_tensor * g.expert * g.expert_data / (g.tensor * g.context));
+    const bool mesh = spw_state_is_sharded(job) && g.tensor * g.context > 1;
+    g.mesh_tensor = mesh ? g.tensor : 1;
+    g.mesh_context = mesh ? g.context : 1;
+    g.sequence_tensor = mesh ? 1 : g.tensor;
+    g.expert_sharers = mesh ? 1 : g.expert_tensor;
     return g;
 }
 
@@ -23,24 +29,19 @@ bool spw_grid_is_plain(const spw_job *job) {
     return g.tensor == 1 && g.context == 1 && g.expert_tensor == 1;
 }
 
-bool spw_grid_is_mesh(const spw_job *job) {
-    const spw_grid g = spw_grid_of(job);
-    return job->optimizer == SPW_OPTIMIZER_SHARDED && job->part == SPW_PART_WHOLE && g.tensor * g.context > 1;
-}
+size_t spw_grid_mesh_gpus(const spw_grid *g) { return g->mesh_tensor * g->mesh_context; }
 
-size_t spw_grid_mesh_tensor(const spw_job *job) {
-    return spw_grid_is_mesh(job) ? spw_grid_of(job).tensor : 1;
-}
+size_t spw_grid_mesh_tensor(const spw_job *job) { return spw_grid_of(job).mesh_tensor; }
 
 bool spw_grid_shares_heads(const spw_job *job) {
     const spw_model *m = &job->model;
-    return m->attention == SPW_ATTENTION_GQA && m->kv_heads > 0 && !spw_grid_is_mesh(job) &&
-           spw_grid_of(job).tensor > m->kv_heads;
+    return m->attention == SPW_ATTENTION_GQA && m->kv_heads > 0 &&
+           spw_grid_of(job).sequence_tensor > m->kv_heads;
 }
 
 size_t spw_grid_sequence_tokens(const spw_job *job) {
     const spw_grid g = spw_grid_of(job);
-    return job->sequence_length / (spw_grid_is_mesh(job) ? g.context : g.tensor * g.context);
+    return job->sequence_length / (g.sequence_tensor * g.context);
 }
 
 size_t spw_grid_token_ranks(const spw_job *job) { return spw_job_gpus(job) / spw_grid_mesh_tensor(job); }
@@ -52,7 +53,7 @@ size_t spw_grid_stage_gpus(const spw_job *job) {
 
 bool spw_grid_assumed(const spw_job *job, char out[SPW_GRID_ASSUMED_TEXT]) {
     out[0] = '\0';
-    if (job->expert_tensor > 0 || job->tensor <= 1 || spw_grid_is_mesh(job)) return false;
+    if (job->expert_tensor > 0 || spw_grid_of(job).sequence_tensor == 1) return false;
     (void)snprintf(
         out, SPW_GRID_ASSUMED_TEXT,
         "expert_tensor is %zu, as tensor is, because the job does not say: Megatron-Core's default "
@@ -64,9 +65,9 @@ bool spw_grid_assumed(const spw_job *job, char out[SPW_GRID_ASSUMED_TEXT]) {
 void spw_grid_print(const spw_job *job, FILE *out) {
     const spw_grid g = spw_grid_of(job);
     if (spw_grid_is_plain(job)) return;
-    if (spw_grid_is_mesh(job)) {
-        if (g.tensor > 1) (void)fprintf(out, " x tensor %zu", g.tensor);
-        if (g.context > 1) (void)fprintf(out, ", context %zu within fsdp", g.context);
+    if (spw_grid_mesh_gpus(&g) > 1) {
+        if (g.mesh_tensor > 1) (void)fprintf(out, " x tensor %zu", g.tensor);
+        if (g.mesh_context > 1) (void)fprintf(out, ", context %zu within fsdp", g.context);
         return;
     }
     (void)fprintf(out, " x expert_tensor %zu; tensor %zu x context %zu x data %zu", g.expert_tensor, g.tensor,
@@ -93,7 +94,7 @@ typedef struct shared_width {
 
 static spw_status check_widths(const spw_job *job, const spw_grid *g, const char **key) {
     const spw_model *m = &job->model;
-    const bool groups = m->attention == SPW_ATTENTION_GQA, mesh = spw_grid_is_mesh(job),
+    const bool groups = m->attention == SPW_ATTENTION_GQA, mesh = spw_grid_mesh_gpus(g) > 1,
                shared = spw_grid_shares_heads(job);
     const shared_width widths[] = {
         {"parallel.tensor", "tensor", "numbers of a hidden state", g->tensor, mesh ? m->hidden : 0},
@@ -146,13 +147,13 @@ static spw_status check_shared_heads(const spw_job *job, const spw_grid *g, cons
 static spw_status check_sequence(const spw_job *job, const spw_grid *g, const char **key) {
     const size_t parts = g->context > 1 ? 2 * g->context : 1, length = job->sequence_length;
     *key = "batch.sequence_length";
-    if (spw_grid_is_mesh(job) && length % parts != 0)
+    if (spw_grid_mesh_gpus(g) > 1 && length % parts != 0)
         return spw_fail(
             SPW_ECONFIG,
             "a sequence of %zu tokens cannot be cut for context %zu, which takes two parts a GPU; "
             "use a multiple of %zu, such as %zu",
             length, g->context, parts, (length / parts + 1) * parts);
-    if (!spw_grid_is_mesh(job) && (length % parts != 0 || length / g->context % g->tensor != 0)) {
+    if (spw_grid_mesh_gpus(g) == 1 && (length % parts != 0 || length / g->context % g->tensor != 0)) {
         const size_t multiple = g->tensor % 2 == 0 || parts == 1 ? g->context * g->tensor : parts * g->tensor;
         return spw_fail(
             SPW_ECONFIG,
@@ -161,7 +162,7 @@ static spw_status check_sequence(const spw_job *job, const spw_grid *g, const ch
             length, g->context, g->tensor, multiple, (length / multiple + 1) * multiple);
     }
     *key = "parallel.sequence_parallel";
-    if (g->tensor > 1 && !job->sequence_parallel && !spw_grid_is_mesh(job))
+    if (g->sequence_tensor > 1 && !job->sequence_parallel)
         return spw_fail(
             SPW_ECONFIG,
             "tensor %zu without sequence_parallel: Megatron-Core refuses to train MoE layers so; use "
@@ -206,7 +207,8 @@ static spw_status check_model(const spw_job *job, const spw_grid *g, const char 
     static const char both[] = "make tensor and context 1", context[] = "make context 1",
                       experts[] = "make expert_tensor 1", unread[] = "how it is split is not modelled";
     const spw_model *m = &job->model;
-    const bool mesh = spw_grid_is_mesh(job), cut = g->tensor * g->context > 1, indexer = m->indexer_heads > 0;
+    const bool mesh = spw_grid_mesh_gpus(g) > 1, cut = g->tensor * g->context > 1,
+               indexer = m->indexer_heads > 0;
     const char *mixer = cut ? unread_mixer(m, g, mesh) : NULL;
     const struct {
         bool there;
@@ -239,7 +241,7 @@ static spw_status check_model(const spw_job *job, const spw_grid *g, const char 
 /* What of MaxText's mesh is described. Groups of experts are consecutive GPUs, so they lie alike on their nodes. */
 static spw_status check_mesh(const spw_job *job, const spw_grid *g, const char **key) {
     const size_t node = job->cluster.gpus_per_node, stage = spw_grid_stage_gpus(job);
-    if (!spw_grid_is_mesh(job)) return SPW_OK;
+    if (spw_grid_mesh_gpus(g) == 1) return SPW_OK;
     *key = "parallel.expert_tensor";
     if (g->expert_tensor != g->tensor)
         return spw_fail(

@@ -18,6 +18,9 @@
 typedef struct spw_grid {
     size_t tensor, context, data, pipeline;
     size_t expert_tensor, expert, expert_data;
+    size_t mesh_tensor, mesh_context; /* the same as tensor and context on MaxText's mesh, else 1 */
+    size_t sequence_tensor;           /* GPUs of a tensor group that cut the sequence among them */
+    size_t expert_sharers;            /* that have parts of an expert and rows of their own */
 } spw_grid;
 
 /* What a job leaves out is worked out: expert_tensor is as large as tensor, which is Megatron's default, and data is what
@@ -29,7 +32,7 @@ bool spw_grid_is_plain(const spw_job *job);
  * logical_axis_rules): a job whose whole state is sharded. `tensor` cuts hidden sizes, heads and columns of every matrix, the
  * routed experts' too, and its GPUs have the same tokens; `context` cuts sequences, and shards weights as more fsdp, whose
  * number here counts its GPUs. In the order context, tensor, expert, the last the fastest (docs/schemes.md, section 2.8). */
-bool spw_grid_is_mesh(const spw_job *job);
+size_t spw_grid_mesh_gpus(const spw_grid *g); /* of both axes together: 1 of any other job */
 /* The GPUs among which that mesh cuts hidden sizes: its tensor, and 1 of any other job. */
 size_t spw_grid_mesh_tensor(const spw_job *job);
 /* Does a tensor group have more GPUs than the model has key and value heads, several of them to a head? Each then gathers what

@@ -32,13 +32,6 @@ typedef struct spw_precision {
     bool fp8_param_gather; /* weights of linear layers are fp8 */
 } spw_precision;
 
-/* Who keeps weights, gradients and optimizer state: sim/memory/optimizer_state.h. */
-typedef enum spw_optimizer_kind {
-    SPW_OPTIMIZER_SHARDED,
-    SPW_OPTIMIZER_DISTRIBUTED,
-    SPW_OPTIMIZER_REPLICATED,
-    SPW_OPTIMIZER_AUTO /* as it is read: spw_job_optimizer_fill makes it one of the others */
-} spw_optimizer_kind;
 /* Of optimizer sharded under PyTorch: what its FSDP2 does with the gathered weights of a layer (sim/memory/fsdp2.h). Off: a
  * layer scan gathers the layer at work and the next one. Default: as torchtitan does for its own schemes, off for others;
  * spw_fsdp2_job makes it one of the others. Torchtitan: its policy "default". */
@@ -97,18 +90,6 @@ typedef enum spw_attention_core {
     SPW_ATTENTION_UNFUSED,
     SPW_ATTENTION_SDPA /* PyTorch's, of modules that take TransformerEngine's place */
 } spw_attention_core;
-
-/* The loss (sim/memory/cross_entropy.h). AUTO: that of the scheme's framework. */
-typedef enum spw_cross_entropy {
-    SPW_CROSS_ENTROPY_AUTO,
-    SPW_CROSS_ENTROPY_UNFUSED,
-    SPW_CROSS_ENTROPY_NATIVE,
-    SPW_CROSS_ENTROPY_TE,
-    SPW_CROSS_ENTROPY_TE_IN_PLACE,
-    SPW_CROSS_ENTROPY_TE_2_20,
-    SPW_CROSS_ENTROPY_CHUNKED,
-    SPW_CROSS_ENTROPY_FUSED
-} spw_cross_entropy;
 
 /* Megatron-Core's --cuda-graph-impl: graphs of parts of a layer, or of a whole iteration. */
 typedef enum spw_cuda_graph {

@@ -5,6 +5,7 @@
 #include "sim/input/job.h"
 #include "sim/input/megatron_keys.h"
 #include "sim/input/remat_modules.h"
+#include "sim/input/state_law.h"
 
 #include <string.h>
 
@@ -231,7 +232,7 @@ static spw_status check_fsdp2(const spw_job *job, const char **key) {
             job->fsdp2.replicas, job->fsdp);
     *key = "fsdp2.reshard_after_forward";
     if (job->fsdp2.reshard == SPW_RESHARD_OFF || job->fsdp2.reshard == SPW_RESHARD_DEFAULT) return SPW_OK;
-    if (job->optimizer != SPW_OPTIMIZER_SHARDED || job->part != SPW_PART_WHOLE)
+    if (!spw_state_is_sharded(job))
         return spw_fail(SPW_ECONFIG,
                         "reshard_after_forward is of whole models whose weights are sharded; use optimizer: "
                         "sharded (it is %s) and model_part: whole, or leave it out",
@@ -242,7 +243,7 @@ static spw_status check_fsdp2(const spw_job *job, const char **key) {
 static spw_status check_optimizer_on_host(const spw_job *job, const char **key) {
     *key = "optimizer_on_host";
     if (!(job->optimizer_on_host > 0.0)) return SPW_OK;
-    if (job->optimizer == SPW_OPTIMIZER_SHARDED || job->part != SPW_PART_WHOLE)
+    if (!spw_state_is_megatron(job))
         return spw_fail(SPW_ECONFIG,
                         "optimizer_on_host is of Megatron-Core's optimizer of whole models; use optimizer: "
                         "distributed or replicated and model_part: whole; FSDP2 has fsdp2.state: host");
@@ -286,7 +287,7 @@ static spw_status check_muon(const spw_job *job, const char **key) {
             "and optimizer: distributed, or leave it out");
     *key = "optimizer_algorithm";
     if (!job->muon) return SPW_OK;
-    if (job->optimizer == SPW_OPTIMIZER_SHARDED || job->part != SPW_PART_WHOLE)
+    if (!spw_state_is_megatron(job))
         return spw_fail(SPW_ECONFIG,
                         "muon is described for Megatron-Core's whole models; use optimizer: distributed "
                         "(dist_muon) or replicated (muon) and model_part: whole; torch.optim.Muon takes no "
@@ -312,7 +313,7 @@ static spw_status check_recipe(const spw_job *job, const char **key) {
             name, spw_optimizer_name(job->optimizer));
     *key = "precision.recipe";
     if (p->recipe == SPW_FP8_NONE) return SPW_OK;
-    if (job->optimizer == SPW_OPTIMIZER_SHARDED)
+    if (!spw_state_law_of(job)->megatron)
         return spw_fail(
             SPW_ECONFIG,
             "recipe %s with sharded weights is not modelled; use Megatron-Core's optimizer: distributed or "

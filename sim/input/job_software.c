@@ -2,6 +2,7 @@
 
 #include "sim/input/fp8_recipe.h"
 #include "sim/input/job.h"
+#include "sim/input/trainer.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -42,11 +43,9 @@ void spw_job_schemes_fill(spw_job *job) {
 }
 
 void spw_job_optimizer_fill(spw_job *job, bool bare) {
-    static const char megatron[] = "megatron-";
-    size_t of_megatron = 0;
+    const spw_trainer_id of = job->schemes > 0 ? spw_trainer_of_scheme(job->scheme[0]) : SPW_TRAINERS;
+    bool own = bare && of != SPW_TRAINERS;
     if (job->optimizer != SPW_OPTIMIZER_AUTO) return;
-    for (size_t i = 0; i < job->schemes; i++)
-        of_megatron += strncmp(job->scheme[i], megatron, sizeof megatron - 1) == 0;
-    job->optimizer = bare && of_megatron > 0 && of_megatron == job->schemes ? SPW_OPTIMIZER_DISTRIBUTED
-                                                                            : SPW_OPTIMIZER_SHARDED;
+    for (size_t i = 1; i < job->schemes; i++) own = own && spw_trainer_of_scheme(job->scheme[i]) == of;
+    job->optimizer = spw_trainer_row(own ? of : SPW_TRAINER_PYTORCH)->bare_optimizer;
 }

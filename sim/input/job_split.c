@@ -52,15 +52,15 @@ spw_status spw_job_split_fill(spw_job *job, const char **key) {
     }
     const size_t left = gpus / others,
                  node = job->cluster.gpus_per_node < left ? job->cluster.gpus_per_node : left;
-    const bool within = spw_grid_is_mesh(job) && job->context > 1 && left % job->context == 0;
+    const size_t context = spw_grid_of(job).mesh_context;
+    const bool within = context > 1 && left % context == 0;
     *key = "parallel.fsdp";
     if (job->expert == 0 && job->fsdp > 0) {
         if (left % job->fsdp != 0) return fail_fsdp(job, left);
         job->expert = left / job->fsdp;
     }
     if (job->expert == 0)
-        job->expert =
-            spw_largest_common_divisor(job->model.experts, within ? left / job->context : left, node);
+        job->expert = spw_largest_common_divisor(job->model.experts, within ? left / context : left, node);
     *key = "parallel.expert";
     if (job->fsdp == 0) {
         if (left % job->expert != 0) return spw_job_fail_expert_size(job, job->expert, left);

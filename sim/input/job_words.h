@@ -1,4 +1,5 @@
-/* What others need of a job without its fields: its name as a type, how large its lists are, and what is recomputed. */
+/* What others need of a job without its fields: its name as a type, how large its lists are, what is recomputed, and who keeps its
+ * state and makes its loss. */
 #ifndef SPW_SIM_INPUT_JOB_WORDS_H
 #define SPW_SIM_INPUT_JOB_WORDS_H
 
@@ -39,5 +40,37 @@ enum { SPW_REMAT_TEXT = 72 };
 const char *spw_remat_name(spw_remat remat);
 /* A name, or modules joined by a plus sign. SPW_ECONFIG lists the names. */
 SPW_MUST_CHECK spw_status spw_remat_parse(const char *text, spw_remat *out);
+
+/* Who keeps weights, gradients and optimizer state: sim/memory/optimizer_state.h. */
+typedef enum spw_optimizer_kind {
+    SPW_OPTIMIZER_SHARDED,
+    SPW_OPTIMIZER_DISTRIBUTED,
+    SPW_OPTIMIZER_REPLICATED,
+    SPW_OPTIMIZER_AUTO /* as it is read: spw_job_optimizer_fill makes it one of the others */
+} spw_optimizer_kind;
+
+/* The loss (sim/memory/cross_entropy.h). AUTO: that of the scheme's framework. */
+typedef enum spw_cross_entropy {
+    SPW_CROSS_ENTROPY_AUTO,
+    SPW_CROSS_ENTROPY_UNFUSED,
+    SPW_CROSS_ENTROPY_NATIVE,
+    SPW_CROSS_ENTROPY_TE,
+    SPW_CROSS_ENTROPY_TE_IN_PLACE,
+    SPW_CROSS_ENTROPY_TE_2_20,
+    SPW_CROSS_ENTROPY_CHUNKED,
+    SPW_CROSS_ENTROPY_FUSED
+} spw_cross_entropy;
+
+/* Training frameworks (sim/input/trainer.h). MaxText: schemes whose programs were compared with what XLA compiles. MaxText's layers: those of which only the layer is described. */
+#define SPW_TRAINER_LIST(X) \
+    X(PYTORCH, pytorch) \
+    X(MAXTEXT, maxtext) \
+    X(MAXTEXT_LAYERS, maxtext_layers) \
+    X(MEGATRON, megatron) \
+    X(PRIMUS, primus) \
+    X(TORCHTITAN, torchtitan)
+#define SPW_TRAINER_ENUM(name, row) SPW_TRAINER_##name,
+typedef enum spw_trainer_id { SPW_TRAINER_LIST(SPW_TRAINER_ENUM) SPW_TRAINERS } spw_trainer_id;
+#undef SPW_TRAINER_ENUM
 
 #endif

@@ -1,6 +1,7 @@
 #include "sim/input/megatron_keys.h"
 
 #include "sim/input/remat_modules.h"
+#include "sim/input/state_law.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +53,7 @@ static spw_status check_collectives(const spw_job *job, const char **key) {
     const spw_megatron_keys *k = &job->megatron;
     *key = k->overlap_gradients ? "overlap_grad_reduce" : "overlap_param_gather";
     if (!k->overlap_gradients && !k->overlap_gathers) return SPW_OK;
-    if (job->optimizer == SPW_OPTIMIZER_SHARDED || job->part != SPW_PART_WHOLE)
+    if (!spw_state_is_megatron(job))
         return spw_fail(
             SPW_ECONFIG,
             "%s is of Megatron-Core's data parallelism of whole models; use optimizer: distributed or "

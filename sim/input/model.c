@@ -1,6 +1,7 @@
 #include "sim/input/model.h"
 
 #include "base/saturate.h"
+#include "sim/input/matrices.h"
 #include "sim/input/model_json.h"
 #include "sim/input/preset.h"
 
@@ -99,68 +100,8 @@ const char *const *spw_model_presets(void) { return spw_model_names; }
 
 /* --- Parameter counts; saturating, so that an absurd model is seen by its total --- */
 
-/* Attention of `heads` and `kv_heads`, keys and values of their own widths: q, k, v, o. */
-static uint64_t projections(const spw_model *m, uint64_t heads, uint64_t kv_heads, uint64_t key,
-                            uint64_t value) {
-    const uint64_t wide = spw_saturated_sum(spw_saturated_product(heads, key),
-                                            spw_saturated_product(kv_heads, key)),
-                   out = spw_saturated_sum(spw_saturated_product(kv_heads, value),
-                                           spw_saturated_product(heads, value));
-    return spw_saturated_product(m->hidden, spw_saturated_sum(wide, out));
-}
-
-/* Grouped-query attention: projections, their biases, the norms of q and k, one sink a head (gpt-oss), a gate. */
-static uint64_t gqa(const spw_model *m) {
-    const uint64_t q = spw_saturated_product(m->heads, m->head_dim),
-                   k = spw_saturated_product(m->kv_heads, m->head_dim),
-                   v = spw_saturated_product(m->kv_heads, m->v_head_dim);
-    uint64_t sum = projections(m, m->heads, m->kv_heads, m->head_dim, m->v_head_dim);
-    if (m->attention_bias) sum = spw_saturated_sum(sum, spw_saturated_sum(q, spw_saturated_sum(k, v)));
-    if (m->output_bias) sum = spw_saturated_sum(sum, m->hidden);
-    if (m->qk_norm)
-        sum = spw_saturated_sum(sum, m->qk_norm_per_head ? spw_saturated_product(2, m->head_dim)
-                                                         : spw_saturated_sum(q, k));
-    if (m->attention_sinks) sum = spw_saturated_sum(sum, m->heads);
-    if (m->query_gate) sum = spw_saturated_sum(sum, spw_saturated_product(m->hidden, q));
-    if (m->gate_bias) sum = spw_saturated_sum(sum, q);
-    if (m->query_gate_bias) sum = spw_saturated_sum(sum, m->heads);
-    return sum;
-}
-
 size_t spw_model_query_key_value(const spw_model *m) {
     return m->heads * m->head_dim * (m->query_gate ? 2 : 1) + m->kv_heads * (m->head_dim + m->v_head_dim);
-}
-
-/* Multi-head latent attention (DeepSeek-V2, 2024, section 2.1): q down, norm, up; k and v down with the
- * rotary key, norm, up; o. Without a rank for q one plain projection. */
-static uint64_t mla(const spw_model *m) {
-    uint64_t q = spw_saturated_product(m->heads, m->nope_dim + m->rope_dim),
-             kv_down = m->kv_lora_rank + m->rope_dim;
-    uint64_t kv_up = spw_saturated_product(m->heads, m->nope_dim + m->v_head_dim),
-             o = spw_saturated_product(m->heads, m->v_head_dim);
-    uint64_t sum = m->q_lora_rank == 0
-                       ? spw_saturated_product(m->hidden, q)
-                       : spw_saturated_sum(spw_saturated_sum(spw_saturated_product(m->hidden, m->q_lora_rank),
-                                                             m->q_lora_rank),
-                                           spw_saturated_product(m->q_lora_rank, q));
-    sum = spw_saturated_sum(
-        sum,
-        spw_saturated_sum(spw_saturated_product(m->hidden, kv_down),
-                          spw_saturated_sum(m->kv_lora_rank, spw_saturated_product(m->kv_lora_rank, kv_up))));
-    sum = spw_saturated_sum(sum, spw_saturated_product(o, m->hidden));
-    if (m->attention_bias) sum = spw_saturated_sum(sum, spw_saturated_sum(m->q_lora_rank, kv_down));
-    if (m->output_bias) sum = spw_saturated_sum(sum, m->hidden);
-    return sum;
-}
-
-/* The lightning indexer of sparse attention (DeepSeek-V3.2, 2025, section 2.1): queries from q's latent, one key of the
- * hidden state, its layer norm, a weight a head. */
-static uint64_t indexer(const spw_model *m) {
-    if (m->indexer_heads == 0) return 0;
-    const uint64_t queries =
-        spw_saturated_product(m->q_lora_rank, spw_saturated_product(m->indexer_heads, m->indexer_dim));
-    return spw_saturated_sum(spw_saturated_sum(queries, 2 * (uint64_t)m->indexer_dim),
-                             spw_saturated_product(m->hidden, m->indexer_dim + m->indexer_heads));
 }
 
 size_t spw_model_indexer_layers(const spw_model *m) {
@@ -170,30 +111,18 @@ size_t spw_model_indexer_layers(const spw_model *m) {
     return layers;
 }
 
-/* Projections up, two with a gate, and down between rows of `in` elements; biases of what they give. */
-static uint64_t ffn_of(size_t matrices, uint64_t in, uint64_t ffn, bool bias) {
-    return spw_saturated_sum(spw_saturated_product(matrices, spw_saturated_product(in, ffn)),
-                             bias ? spw_saturated_sum(spw_saturated_product(matrices - 1, ffn), in) : 0);
-}
-
-/* With what latent experts have around them. */
-static uint64_t router(const spw_model *m) {
-    if (m->listed_router) return 0;
-    const uint64_t choices = m->experts - m->replicas + m->zero_experts;
-    const uint64_t each = (uint64_t)m->router_bias + m->selection_bias + m->router_scales;
-    return spw_saturated_sum(spw_saturated_product(choices, m->hidden + each),
-                             spw_saturated_product((uint64_t)m->router_scales + m->moe_norm, m->hidden));
-}
-
-static uint64_t attention(const spw_model *m) {
-    const uint64_t listed = spw_matrices_elements(m, SPW_IN_MIXER, 0);
-    if (m->attention == SPW_ATTENTION_LISTED) return listed;
-    return spw_saturated_sum(
-        listed, spw_saturated_sum(m->attention == SPW_ATTENTION_MLA ? mla(m) : gqa(m), indexer(m)));
+static uint64_t sum_of(const spw_model *m, void (*of)(const spw_model *m, spw_matrices *out)) {
+    spw_matrices list;
+    of(m, &list);
+    return spw_matrices_sum(&list);
 }
 
 /* Of all layers by kind, and of the layer that has most. */
 static void count_mixers(const spw_model *m, spw_parameters *p) {
+    spw_matrices attention;
+    spw_matrices_of_mixer(m, 0, &attention);
+    p->attention_per_layer = spw_matrices_sum(&attention);
+    p->indexer_per_layer = spw_matrices_sum_at(&attention, SPW_IN_INDEXER);
     for (size_t k = 0; k < SPW_MODEL_MIXERS; k++) {
         const size_t layers = k == 0 ? m->layers - m->other_layers : m->mixer[k].layers;
         p->mixer_per_layer[k] = k == 0 ? p->attention_per_layer : spw_matrices_elements(m, SPW_IN_MIXER, k);
@@ -238,28 +167,21 @@ spw_mtp_parameters spw_mtp_parameters_of(const spw_model *m) {
 }
 
 spw_parameters spw_model_parameters(const spw_model *m) {
-    const uint64_t expert = ffn_of(spw_expert_matrices(m), spw_model_routed_width(m), m->expert_ffn,
-                                   m->expert_bias),
-                   norm = spw_saturated_product(m->hidden, m->norm_bias ? 2 : 1);
-    spw_parameters p = {.embedding = spw_saturated_product(m->vocab, m->hidden), .expert = expert};
-    p.final_norm = spw_saturated_sum(norm, spw_matrices_elements(m, SPW_IN_MODEL, 0));
-    const uint64_t rows = m->head_rows > 0 ? m->head_rows : m->vocab;
-    p.head = spw_saturated_sum(m->tied_embeddings ? 0 : spw_saturated_product(rows, m->hidden),
-                               m->head_bias ? rows : 0);
-    p.indexer_per_layer = indexer(m);
-    p.attention_per_layer = attention(m);
+    const uint64_t expert = sum_of(m, spw_matrices_of_expert);
+    spw_matrices list;
+    spw_parameters p = {.embedding = spw_saturated_product(m->vocab, m->hidden),
+                        .expert = expert,
+                        .routed_per_layer = spw_saturated_product(m->experts, expert),
+                        .final_norm = sum_of(m, spw_matrices_of_end),
+                        .head = sum_of(m, spw_matrices_of_head),
+                        .norms_per_layer = sum_of(m, spw_matrices_of_norms),
+                        .tables = spw_matrices_elements(m, SPW_IN_TABLES, 0),
+                        .latent_per_layer = spw_matrices_elements(m, SPW_IN_MOE_LAYER, 0),
+                        .shared_per_layer = sum_of(m, spw_matrices_of_shared),
+                        .dense_ffn_per_layer = sum_of(m, spw_matrices_of_dense)};
+    spw_matrices_of_router(m, spw_model_choices(m), false, &list);
+    p.router_per_layer = spw_matrices_sum(&list);
     count_mixers(m, &p);
-    p.norms_per_layer = spw_saturated_sum(spw_saturated_product(m->layer_norms, norm), m->layer_scalar);
-    p.norms_per_layer = spw_saturated_sum(p.norms_per_layer, spw_matrices_elements(m, SPW_IN_LAYER, 0));
-    p.routed_per_layer = spw_saturated_product(m->experts, expert);
-    p.tables = spw_matrices_elements(m, SPW_IN_TABLES, 0);
-    p.shared_per_layer = spw_saturated_sum(
-        ffn_of(spw_ffn_matrices(m), m->hidden, m->shared_ffn, m->ffn_bias && m->shared_ffn > 0),
-        m->shared_gate ? m->hidden : 0);
-    p.latent_per_layer = spw_matrices_elements(m, SPW_IN_MOE_LAYER, 0);
-    p.router_per_layer = spw_saturated_sum(router(m), p.latent_per_layer);
-    p.dense_ffn_per_layer =
-        ffn_of(spw_ffn_matrices(m), m->hidden, m->dense_ffn, m->ffn_bias && m->dense_ffn > 0);
     uint64_t sum = spw_saturated_sum(spw_saturated_sum(p.embedding, p.head), p.final_norm);
     sum = spw_saturated_sum(sum,
                             spw_saturated_sum(p.mixers, spw_saturated_product(m->layers, p.norms_per_layer)));

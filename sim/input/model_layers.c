@@ -74,7 +74,8 @@ static spw_status mark_sparse_by(const spw_reading *in, const char *key, const s
         const json_t *value = spw_reading_find(in, counts->key, &spelled);
         if (value != NULL && spw_family_has(in->family, counts->part) && !json_is_array(value))
             status =
-                spw_same_layers(in, key, spelled, m->is_moe, counted, m->layers, "has experts", "is dense");
+                spw_same_layers(in, (spw_layer_marks){key, m->is_moe}, (spw_layer_marks){spelled, counted},
+                                m->layers, "has experts", "is dense");
     }
 
 cleanup:
@@ -138,8 +139,8 @@ static spw_status check_other(const spw_reading *in, const char *counted, const 
     if (spw_reading_find(in, types, &types) != NULL &&
         json_is_array(spw_reading_find(in, "layer_types", NULL))) {
         SPW_TRY(mark_each(in, "layer_types", in->family->mixer->words, attends, listed, m->layers));
-        SPW_TRY(spw_same_layers(in, types, spelled, listed, m->mixer_of, m->layers,
-                                "has a mixer of another kind", "has attention"));
+        SPW_TRY(spw_same_layers(in, (spw_layer_marks){types, listed}, (spw_layer_marks){spelled, m->mixer_of},
+                                m->layers, "has a mixer of another kind", "has attention"));
     }
     if (kda != NULL && spw_reading_find(in, "full_attn_layers", NULL) != NULL) {
         memset(listed, 0, sizeof listed);
@@ -147,9 +148,9 @@ static spw_status check_other(const spw_reading *in, const char *counted, const 
             const json_int_t layer = json_integer_value(json_array_get(kda, i));
             if (layer >= 1 && (size_t)layer <= m->layers) listed[layer - 1] = 1;
         }
-        SPW_TRY(spw_same_layers(in, "linear_attn_config.kda_layers", "linear_attn_config.full_attn_layers",
-                                listed, m->mixer_of, m->layers, "has a mixer of another kind",
-                                "has attention"));
+        SPW_TRY(spw_same_layers(in, (spw_layer_marks){"linear_attn_config.kda_layers", listed},
+                                (spw_layer_marks){"linear_attn_config.full_attn_layers", m->mixer_of},
+                                m->layers, "has a mixer of another kind", "has attention"));
     }
 
 cleanup:
@@ -179,8 +180,9 @@ static spw_status mark_other(const spw_reading *in, const spw_raw_config *raw, s
         for (size_t i = 0; i < m->layers; i++) counted[i] = interval > 0 && (i + 1) % interval != 0;
         SPW_TRY(mark_each(in, "layer_types", f->mixer->words, attends, m->mixer_of, m->layers));
         if (raw->interval != SPW_ABSENT)
-            SPW_TRY(spw_same_layers(in, "layer_types", "full_attention_interval", m->mixer_of, counted,
-                                    m->layers, "has a mixer of another kind", "has attention"));
+            SPW_TRY(spw_same_layers(in, (spw_layer_marks){"layer_types", m->mixer_of},
+                                    (spw_layer_marks){"full_attention_interval", counted}, m->layers,
+                                    "has a mixer of another kind", "has attention"));
     } else if (interval > 0) {
         for (size_t i = 0; i < m->layers; i++) m->mixer_of[i] = (i + 1) % interval != 0;
     } else {
@@ -225,8 +227,8 @@ static spw_status mark_indexers(const spw_reading *in, const spw_raw_config *raw
     SPW_TRY(mark_each(in, "indexer_types", shared, full, m->shares_indexer, m->layers));
     const char *const by =
         spw_reading_find(in, "index_topk_pattern", NULL) != NULL ? "index_topk_pattern" : "index_topk_freq";
-    SPW_TRY(spw_same_layers(in, "indexer_types", by, m->shares_indexer, counted, m->layers,
-                            "shares an indexer", "has one"));
+    SPW_TRY(spw_same_layers(in, (spw_layer_marks){"indexer_types", m->shares_indexer},
+                            (spw_layer_marks){by, counted}, m->layers, "shares an indexer", "has one"));
     for (size_t i = 0; i < m->layers && (m->mixer_of[i] != 0 || m->shares_indexer[i] != 0); i++)
         if (m->mixer_of[i] == 0)
             SPW_TRY(spw_fail(SPW_ECONFIG,

@@ -162,18 +162,18 @@ spw_status spw_stated_twice(const spw_reading *in) {
     return status;
 }
 
-spw_status spw_same_layers(const spw_reading *in, const char *listed, const char *counted,
-                           const uint8_t *list, const uint8_t *count, size_t layers, const char *yes,
-                           const char *no) {
+spw_status spw_same_layers(const spw_reading *in, spw_layer_marks listed, spw_layer_marks counted,
+                           size_t layers, const char *yes, const char *no) {
+    const uint8_t *list = listed.marks, *count = counted.marks;
     for (size_t i = 0; i < layers; i++) {
         char words[SPW_JSON_WORDS];
-        const json_t *value = spw_reading_at(in->root, counted);
+        const json_t *value = spw_reading_at(in->root, counted.key);
         if (list[i] == count[i] || value == NULL) continue;
         return spw_fail(
             SPW_ECONFIG,
             "%s: '%s' says that layer %zu %s, but by '%s' (%s) it %s; they must agree: leave out the "
             "wrong one",
-            in->where, listed, i, list[i] != 0 ? yes : no, counted, spw_json_words(value, words),
+            in->where, listed.key, i, list[i] != 0 ? yes : no, counted.key, spw_json_words(value, words),
             count[i] != 0 ? yes : no);
     }
     return SPW_OK;

@@ -10,10 +10,16 @@ SPW_MUST_CHECK spw_status spw_stated_twice(const spw_reading *in);
 /* True when the key is another name of a number whose name the family reads and the file has. */
 bool spw_states_again(const spw_reading *in, bool latent, const char *key);
 
-/* Marks [layers] that one key lists, beside those that another key counts; equal, or SPW_ECONFIG names the first layer that
- * differs. `yes`, `no`: words for 1 and 0. */
-SPW_MUST_CHECK spw_status spw_same_layers(const spw_reading *in, const char *listed, const char *counted,
-                                          const uint8_t *list, const uint8_t *count, size_t layers,
-                                          const char *yes, const char *no);
+/* Marks [layers] that a key gives. */
+typedef struct spw_layer_marks {
+    const char *key;
+    const uint8_t *marks;
+} spw_layer_marks;
+
+/* One key's, beside those that another key counts; equal, or SPW_ECONFIG names the first layer that differs. `yes`, `no`: words for
+ * 1 and 0. */
+SPW_MUST_CHECK spw_status spw_same_layers(const spw_reading *in, spw_layer_marks listed,
+                                          spw_layer_marks counted, size_t layers, const char *yes,
+                                          const char *no);
 
 #endif

@@ -1,5 +1,7 @@
 #include "sim/input/precision.h"
 
+#include "sim/input/state_law.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -50,21 +52,14 @@ size_t spw_precision_moments(const spw_precision *p) {
 size_t spw_precision_gathered(const spw_job *job) {
     const spw_precision *p = &job->precision;
     if (job->fsdp2.gathered > SPW_GATHERED_SAME) return job->fsdp2.gathered;
-    const bool cast = job->fsdp2.gathered == 0 && job->optimizer == SPW_OPTIMIZER_SHARDED &&
-                      job->part == SPW_PART_WHOLE && p->activations > 0 && p->activations < p->weights;
+    const bool cast = job->fsdp2.gathered == 0 && spw_state_is_sharded(job) && p->activations > 0 &&
+                      p->activations < p->weights;
     return cast ? p->activations : p->weights;
 }
 
 size_t spw_precision_scattered(const spw_job *job) {
     const size_t gathered = spw_precision_gathered(job), gradients = job->precision.gradients;
     return gathered < job->precision.weights && gathered < gradients ? gathered : gradients;
-}
-
-/* As spw_master_bytes. */
-static bool keeps_master(const spw_job *job) {
-    return job->master_bytes == SPW_MASTER_AUTO
-               ? job->optimizer != SPW_OPTIMIZER_SHARDED && job->precision.weights < sizeof(float)
-               : job->master_bytes > 0;
 }
 
 void spw_precision_line(const spw_job *job, char out[SPW_PRECISION_TEXT]) {
@@ -81,7 +76,7 @@ void spw_precision_line(const spw_job *job, char out[SPW_PRECISION_TEXT]) {
     (void)snprintf(out + used, SPW_PRECISION_TEXT - used, "; %s: %s%s moments, %s",
                    job->muon ? "Muon, and Adam of the rest" : "Adam", spw_precision_name(p, OPTIMIZER_KIND),
                    p->second > 0 ? " first and fp32 second" : "",
-                   keeps_master(job) ? master : "no master weights");
+                   spw_master_bytes(job) > 0 ? master : "no master weights");
     used = strlen(out);
     if (p->recipe != SPW_FP8_NONE)
         (void)snprintf(out + used, SPW_PRECISION_TEXT - used, "; products of fp8, recipe %s%s",
@@ -90,14 +85,14 @@ void spw_precision_line(const spw_job *job, char out[SPW_PRECISION_TEXT]) {
 
 const char *spw_precision_hint(const spw_job *job) {
     const bool least = job->part == SPW_PART_WHOLE && job->precision.weights < sizeof(float) &&
-                       job->precision.optimizer < sizeof(float) && !keeps_master(job);
+                       job->precision.optimizer < sizeof(float) && spw_master_bytes(job) == 0;
     return least ? "weights, gradients and moments in fp32 take more: --precision mixed" : NULL;
 }
 
 const char *spw_precision_other(const spw_job *job, spw_job *out) {
     const spw_precision *p = &job->precision;
     const bool small = p->weights == 2 && p->gradients == 2 && p->optimizer == 2;
-    const char *name = small && !keeps_master(job) ? "mixed" : small ? "framework" : "bf16";
+    const char *name = small && spw_master_bytes(job) == 0 ? "mixed" : small ? "framework" : "bf16";
     if (job->part != SPW_PART_WHOLE || p->recipe != SPW_FP8_NONE || p->activations != 2 || p->weights == 1 ||
         p->gradients == 1 || p->optimizer == 1)
         return NULL;
@@ -122,7 +117,7 @@ static void name_kinds(unsigned bits, char text[64], char how[128]) {
 bool spw_precision_assumed(const spw_job *job, char out[SPW_PRECISION_TEXT]) {
     char what[64] = "", how[128] = "";
     const spw_precision *p = &job->precision;
-    const bool sharded = job->optimizer == SPW_OPTIMIZER_SHARDED;
+    const bool sharded = spw_state_law_of(job)->follows_weights;
     size_t used = 0;
     if ((p->assumed | p->followed) == 0 || job->part != SPW_PART_WHOLE) return false;
     out[0] = '\0';
@@ -171,6 +166,6 @@ bool spw_precision_note(const spw_job *job, char out[SPW_PRECISION_TEXT]) {
         out + used, SPW_PRECISION_TEXT - (size_t)used,
         ": one byte an element is counted; what a recipe keeps beside that is not: %stransposed copies, "
         "scales, tensors that stay in higher precision",
-        job->precision.weights == 1 && !keeps_master(job) ? "master weights, " : "");
+        job->precision.weights == 1 && spw_master_bytes(job) == 0 ? "master weights, " : "");
     return true;
 }

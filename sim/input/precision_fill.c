@@ -1,6 +1,7 @@
 #include "sim/input/precision_fill.h"
 
 #include "sim/input/precision.h"
+#include "sim/input/state_law.h"
 
 #include <string.h>
 
@@ -12,11 +13,12 @@ const spw_choice spw_precision_formats[] = {
 
 static size_t unsaid(const spw_job *job, unsigned kind, bool mixed) {
     const size_t weights = job->precision.weights, like_weights = weights > 1 ? weights : 2;
-    const bool megatron = job->optimizer != SPW_OPTIMIZER_SHARDED;
+    const spw_state_formats own = spw_state_law_of(job)->formats;
     switch (kind) {
-    case WEIGHTS: return megatron || (job->part != SPW_PART_WHOLE && !mixed) ? 2 : 4;
-    case GRADIENTS: return megatron ? (weights == 2 + FP16 ? weights : 4) : mixed ? 4 : like_weights;
-    case OPTIMIZER: return megatron || mixed ? 4 : like_weights;
+    case WEIGHTS: return job->part != SPW_PART_WHOLE && !mixed ? 2 : own.weights;
+    case GRADIENTS:
+        return own.gradients > 0 ? (weights == 2 + FP16 ? weights : own.gradients) : mixed ? 4 : like_weights;
+    case OPTIMIZER: return own.moments > 0 || mixed ? 4 : like_weights;
     default: return 2;
     }
 }
@@ -40,7 +42,7 @@ void spw_precision_fill(spw_job *job) {
         if ((*field[i] & FP16) != 0) p->fp16 |= 1U << i;
         *field[i] &= FP16 - 1;
     }
-    if (job->optimizer == SPW_OPTIMIZER_SHARDED && p->weights == sizeof(float)) follow_weights(p);
+    if (spw_state_law_of(job)->follows_weights && p->weights == sizeof(float)) follow_weights(p);
 }
 
 void spw_precision_unfill(spw_job *job) {

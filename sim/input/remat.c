@@ -1,5 +1,7 @@
 #include "sim/input/remat.h"
 
+#include "sim/input/attention.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -32,15 +34,11 @@ static spw_remat row_of(spw_remat remat) {
 }
 
 size_t spw_remat_token_elements(const spw_model *m, spw_remat remat) {
-    const bool mla = m->attention == SPW_ATTENTION_MLA;
-    const size_t query = m->heads * (mla ? m->nope_dim + m->rope_dim : m->head_dim);
-    const size_t key = mla ? query : m->kv_heads * m->head_dim;
-    const size_t value = mla ? m->heads * m->v_head_dim : m->kv_heads * m->head_dim;
-    const size_t context = m->heads * (mla ? m->v_head_dim : m->head_dim);
+    const spw_attention_widths w = spw_attention_widths_of(m);
     size_t elements = 0;
-    if (saved[row_of(remat)].qkv) elements += m->layers * (query + key + value);
+    if (saved[row_of(remat)].qkv) elements += m->layers * (w.query + w.key + w.value);
     if (saved[row_of(remat)].out) elements += m->layers * m->hidden;
-    if (saved[row_of(remat)].context) elements += m->layers * context;
+    if (saved[row_of(remat)].context) elements += m->layers * w.context;
     if (saved[row_of(remat)].wi)
         elements += 2 * (m->moe_layers * m->shared_ffn + (m->layers - m->moe_layers) * m->dense_ffn);
     return elements;

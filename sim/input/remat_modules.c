@@ -1,5 +1,6 @@
 #include "sim/input/remat_modules.h"
 
+#include "sim/input/attention.h"
 #include "sim/input/job.h"
 #include "sim/input/maxtext_settings.h"
 
@@ -102,7 +103,7 @@ spw_status spw_remat_parse(const char *text, spw_remat *out) {
 
 spw_status spw_remat_check(const spw_job *job) {
     const char *name = spw_remat_name(job->remat);
-    if (spw_remat_repeats(job->remat, SPW_MODULE_MLA_UP_PROJ) && job->model.attention != SPW_ATTENTION_MLA)
+    if (spw_remat_repeats(job->remat, SPW_MODULE_MLA_UP_PROJ) && !spw_attention_is_latent(&job->model))
         return spw_fail(SPW_ECONFIG,
                         "remat %s: mla_up_proj is of multi-latent attention, which model '%s' does not have; "
                         "leave mla_up_proj out",

@@ -18,6 +18,15 @@ static bool same_name(const char *a, const char *b) {
     return gpu_length(b) == length && memcmp(a, b, length) == 0;
 }
 
+bool spw_gpu_is_of(const char *cluster, const char *clusters) {
+    char name[SPW_CLUSTER_NAME];
+    for (const char *word = clusters; *word != '\0'; word += strcspn(word, " "), word += strspn(word, " ")) {
+        (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(word, " "), word);
+        if (same_name(cluster, name)) return true;
+    }
+    return false;
+}
+
 spw_gpu spw_gpu_of(const spw_cluster *c) {
     const bool nvidia = c->gpu_generation == SPW_GPU_HOPPER || c->gpu_generation == SPW_GPU_BLACKWELL;
     spw_gpu gpu = {.vendor = c->gpu_vendor,

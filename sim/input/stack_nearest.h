@@ -38,6 +38,9 @@ spw_stack_distance spw_stack_distance_of(const spw_gpu *job, const spw_gpu *meas
 SPW_MUST_CHECK spw_status spw_stack_distance_of_any(const spw_gpu *job, const char *clusters,
                                                     spw_stack_distance *out, spw_gpu *nearest);
 
+/* Is one of several clusters, names between blanks, of the GPU of `cluster` by its name, in whatever number of nodes? */
+bool spw_gpu_is_of(const char *cluster, const char *clusters);
+
 /* What a stack is chosen by. `release`: of the software, "" where the file does not say; `name` ends in a date or a version. */
 typedef struct spw_stack_claim {
     spw_stack_distance distance;

@@ -1,5 +1,7 @@
 #include "sim/input/token_work.h"
 
+#include "sim/input/attention.h"
+
 static const double TRAINED = 3.0; /* forward, and two gradients */
 
 double spw_model_like_attention(const spw_model *m) {
@@ -46,14 +48,13 @@ double spw_model_own_scores(const spw_model *m, size_t length) {
 
 spw_token_work spw_token_work_of(const spw_model *m, size_t length) {
     const spw_parameters p = spw_model_parameters(m);
-    const bool latent = m->attention == SPW_ATTENTION_MLA;
-    const double key = (double)(latent ? m->nope_dim + m->rope_dim : m->head_dim),
-                 value = (double)m->v_head_dim;
+    const spw_attention_widths w = spw_attention_widths_of(m);
     const double again = looped_weights(m, &p);
     const double looked_up =
         m->tied_embeddings ? 0.0 : (double)p.embedding; /* an embedding is read, not multiplied */
     const double weights = 2.0 * ((double)p.active - looked_up + again),
-                 scores = spw_model_like_attention(m) * (double)length * (double)m->heads * (key + value) +
+                 scores = spw_model_like_attention(m) * (double)length * (double)m->heads *
+                              (double)(w.key_dim + w.value_dim) +
                           spw_model_own_scores(m, length);
     return (spw_token_work){.weights = weights, .scores = scores, .training = TRAINED * (weights + scores)};
 }

@@ -71,7 +71,8 @@ spw_code spw_compute_swiglu_gradient(size_t count, const float *gate, const floa
                                                                      {NULL, NULL}});
     if (given != SPW_OK) return (spw_code)given;
     spw_gate_watch_forks();
-    spw_ref_swiglu_gradient((spw_swiglu){.limit = 0}, count, gate, up, d_act, d_gate, d_up, gate_scale);
+    spw_ref_swiglu_gradient((spw_swiglu){.limit = 0}, count, gate, up, d_act,
+                            (spw_swiglu_gradients){d_gate, d_up, gate_scale});
     return SPW_CODE_OK;
 }
 

@@ -3,6 +3,7 @@
 #include "sim/input/job.h"
 #include "sim/input/megatron_keys.h"
 #include "sim/input/remat.h"
+#include "sim/input/state_law.h"
 #include "sim/memory/pipeline.h"
 #include "sim/memory/stage.h"
 
@@ -114,8 +115,8 @@ static spw_status check_recipe(const spw_job *job, const char *modules) {
 }
 
 static spw_status check_around(const spw_job *job, const char *modules) {
-    if (job->optimizer == SPW_OPTIMIZER_SHARDED || job->part != SPW_PART_WHOLE ||
-        !spw_finetune_is_whole(&job->finetune) || job->attention == SPW_ATTENTION_UNFUSED)
+    if (!spw_state_is_megatron(job) || !spw_finetune_is_whole(&job->finetune) ||
+        job->attention == SPW_ATTENTION_UNFUSED)
         return spw_fail(
             SPW_ECONFIG,
             "offload_modules %s is described for whole models under Megatron-Core's optimizer with "

@@ -1,6 +1,7 @@
 #include "sim/memory/assumed_layout.h"
 
 #include "sim/input/job.h"
+#include "sim/input/trainer.h"
 #include "sim/memory/megatron_job.h"
 #include "sim/memory/pipeline.h"
 #include "sim/memory/stage.h"
@@ -38,7 +39,8 @@ static void append_blocks(size_t blocks, size_t layers, char out[SPW_LAYOUT_TEXT
 bool spw_assumed_layout(const spw_pipeline *p, const spw_job *job, const spw_scheme *scheme,
                         char out[SPW_LAYOUT_TEXT]) {
     const size_t blocks = p->stages * p->chunks, more = job->model.layers % blocks;
-    if (p->stages == 1 || p->layout != NULL || more == 0 || !spw_is_megatron_job(job, scheme)) return false;
+    if (p->stages == 1 || p->layout != NULL || more == 0 || !spw_scheme_around(scheme, job)->asks_layouts)
+        return false;
     (void)snprintf(out, SPW_LAYOUT_TEXT, "E");
     append_layers(spw_pipeline_block(p, &job->model, 0, 0).layers, out);
     append_blocks(more - 1, job->model.layers / blocks + 1, out);

@@ -14,7 +14,7 @@ static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
 bool spw_compiled_footprint_covers(const spw_job *job, const spw_scheme *scheme) {
     spw_compiled_cut cut;
-    return scheme->type->compiled.list != NULL && spw_grid_is_plain(job) &&
+    return spw_scheme_program(scheme) != NULL && spw_grid_is_plain(job) &&
            !spw_remat_keeps_layers(job->remat) &&
            spw_compiled_cut_of(job, job->sequences_per_gpu[0], &cut) == SPW_OK;
 }

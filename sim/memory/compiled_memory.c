@@ -5,6 +5,7 @@
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
+#include "sim/input/state_law.h"
 #include "sim/memory/compiled_layout.h"
 #include "sim/memory/compiled_orders.h"
 #include "sim/memory/optimizer_state.h"
@@ -53,7 +54,8 @@ static spw_status open_step(const spw_stack *stack, const spw_job *job, const sp
     out->shape = spw_compiled_cut_shape(job, &out->cut);
     out->shape.routed_gradients = tree->routed_gradients;
     out->shape.unrolled_layer = job->model.layers - job->model.moe_layers == 1;
-    spw_step_list_fill(job, scheme, &out->cut, &out->shape, tree, flavour_of(stack), stack, &out->around);
+    const spw_step_program program = {job, scheme, &out->cut, &out->shape, tree, flavour_of(stack), stack};
+    spw_step_list_fill(&program, &out->around);
     return spw_layer_build(scheme, &out->shape, flavour_of(stack), &out->layer);
 }
 
@@ -148,8 +150,7 @@ static void count_master(const spw_job *job, spw_compiled_memory *m) {
 
 /* A library of exchanges that a program calls though nobody is there to exchange with. */
 static void count_alone(const step *s, spw_compiled_memory *m) {
-    if (s->job->expert > 1 ||
-        s->scheme->type->compiled.list(s->scheme)->exchange != SPW_COMPILED_EXCHANGE_LIBRARY)
+    if (s->job->expert > 1 || spw_scheme_program(s->scheme)->exchange != SPW_COMPILED_EXCHANGE_LIBRARY)
         return;
     spw_outside_add(m->outside, "DeepEP with one rank, which exchanges nothing: no such run is known");
     m->unseen++;
@@ -178,7 +179,7 @@ static void set_interval(const step *s, spw_compiled_memory *m) {
                                           &s->cut,  m->wanted_bytes, m->limit_bytes};
     const spw_compiled_orders orders = spw_compiled_orders_of(&program);
     const spw_recovered_range share =
-        spw_stack_recovered_range(s->stack, s->scheme->type->compiled.list(s->scheme)->program);
+        spw_stack_recovered_range(s->stack, spw_scheme_program(s->scheme)->program);
     const double width = s->stack->half_width.value + (double)m->unseen * s->stack->half_width_unseen.value;
     double low = m->wanted_bytes - (s->around.head_bytes - s->around.head_least_bytes) - orders.less;
     double high = m->wanted_bytes + (s->around.head_most_bytes - s->around.head_bytes) + orders.more;
@@ -192,7 +193,7 @@ static void set_interval(const step *s, spw_compiled_memory *m) {
 
 spw_status spw_compiled_memory_check(const spw_job *job, const spw_scheme *scheme) {
     spw_compiled_cut cut;
-    if (scheme->type->compiled.list == NULL)
+    if (spw_scheme_program(scheme) == NULL)
         return spw_fail(SPW_ECONFIG,
                         "scheme '%s' has no list of tensors for programs that XLA compiles whole",
                         scheme->text);
@@ -238,7 +239,7 @@ spw_status spw_compiled_memory_predict(const spw_stack *stack, const spw_job *jo
     if (status == SPW_OK) status = open_step(stack, job, scheme, sequences, &s);
     if (status != SPW_OK) return status;
     find_moments(&s, out);
-    const double share = spw_stack_recovered(stack, s.scheme->type->compiled.list(s.scheme)->program);
+    const double share = spw_stack_recovered(stack, spw_scheme_program(s.scheme)->program);
     out->argument_bytes = argument_bytes(job, &s.cut);
     out->wanted_bytes = out->fullest.bytes;
     out->most_recovered = stack->most_recovered.value;

@@ -1,5 +1,6 @@
 #include "sim/memory/compiled_orders.h"
 
+#include "sim/input/attention.h"
 #include "sim/input/job.h"
 #include "sim/input/remat.h"
 #include "sim/input/stack.h"
@@ -47,7 +48,7 @@ static double ring_more(const spw_compiled_program *p, const sizes *s) {
 
 /* Seven [W, H]: DeepSeek-V3, whose policy keeps MLA's expanded queries, keys and values. */
 static bool keeps_expanded(const spw_compiled_program *p) {
-    return spw_remat_keeps(p->job->remat).qkv && p->job->model.attention == SPW_ATTENTION_MLA;
+    return spw_remat_keeps(p->job->remat).qkv && spw_attention_is_latent(&p->job->model);
 }
 
 static double ragged_more(const spw_compiled_program *p, const sizes *s) {
@@ -102,7 +103,7 @@ static double hiding_more(const spw_compiled_program *p, const spw_compiled_laye
 }
 
 spw_compiled_orders spw_compiled_orders_of(const spw_compiled_program *p) {
-    const spw_compiled_layer *layer = p->scheme->type->compiled.list(p->scheme);
+    const spw_compiled_layer *layer = spw_scheme_program(p->scheme);
     const sizes s = sizes_of(p);
     spw_compiled_orders o = p->stack->exchange_arena ? apart(p, layer, &s) : older(p, layer, &s);
     if (p->stack->latency_hiding && !layer->capacity_slots) o.more = hiding_more(p, layer, &s);

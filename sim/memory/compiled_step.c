@@ -1,5 +1,6 @@
 #include "sim/memory/compiled_step.h"
 
+#include "sim/input/attention.h"
 #include "sim/input/compiled_layer.h"
 #include "sim/input/precision.h"
 #include "sim/input/stack.h"
@@ -68,8 +69,9 @@ static void put_attention(const symbols *s, unsigned when, const char *const nam
 static symbols measure(const spw_job *job, const spw_scheme *scheme, const spw_compiled_cut *cut,
                        const spw_layer_shape *shape, spw_step_list *out) {
     const spw_model *m = &job->model;
-    const bool mla = m->attention == SPW_ATTENTION_MLA;
-    const double heads = (double)m->heads, hidden = (double)m->hidden;
+    const spw_attention_widths w = spw_attention_widths_of(m);
+    const double hidden = (double)m->hidden;
+    spw_matrices list;
     symbols s = {.job = job,
                  .model = m,
                  .cut = cut,
@@ -89,19 +91,16 @@ static symbols measure(const spw_job *job, const spw_scheme *scheme, const spw_c
                  .looped = (double)(cut->stages > 1 ? cut->piped : m->moe_layers),
                  .runs = (double)(cut->stages > 1 ? cut->turns * cut->layers : m->moe_layers),
                  .outside = (double)(cut->stages > 1 ? cut->outside : 0)};
-    s.query = heads * (double)(mla ? m->nope_dim + m->rope_dim : m->head_dim);
-    s.key = mla ? s.query : (double)(m->kv_heads * m->head_dim);
-    s.value = mla ? heads * (double)m->v_head_dim : s.key;
-    s.context = mla ? s.value : s.query;
-    if (mla) {
-        const double rank = m->q_lora_rank > 0 ? (double)m->q_lora_rank : hidden;
-        s.projections = rank * s.query +
-                        (double)m->kv_lora_rank * heads * (double)(m->nope_dim + m->v_head_dim) +
-                        s.context * hidden;
-    } else {
-        s.projections = hidden * (s.query + s.key + s.value + s.context);
-    }
-    s.gathers_tokens = scheme->type->compiled.list(scheme)->exchange != SPW_COMPILED_EXCHANGE_RAGGED;
+    s.query = (double)w.query;
+    s.key = (double)w.key;
+    s.value = (double)w.value;
+    s.context = (double)w.context;
+    spw_matrices_of_attention(m, &list);
+    for (size_t i = 0; i < list.rows; i++)
+        if (!list.row[i].vector && list.row[i].cut != SPW_CUT_NOWHERE &&
+            list.row[i].makes != SPW_MAKES_GATE) /* coefficients were fitted without a gate */
+            s.projections += (double)spw_matrix_elements(&list.row[i]);
+    s.gathers_tokens = spw_scheme_program(scheme)->exchange != SPW_COMPILED_EXCHANGE_RAGGED;
     return s;
 }
 
@@ -173,9 +172,10 @@ static void put_dense_layers(const symbols *s) {
     put_pieces(s, LOOPS, "dense_layer_weights", "3 H F_dense w", 3.0, 3.0 * s->hidden * wide * s->used);
     put(s, LOOPS, "dense_layer_projections", "projections w", s->projections * s->used);
     put(s, LOOPS, "embedding_exchange", "T H b", rows);
-    if (m->attention == SPW_ATTENTION_MLA)
+    const spw_attention_widths w = spw_attention_widths_of(m);
+    if (w.latents > 0)
         put(s, LOOPS, "rotary_table", "8 T heads rope / 2",
-            4.0 * s->ends * (double)m->heads * (double)m->rope_dim);
+            4.0 * s->ends * (double)m->heads * (double)w.rotary_dim);
 }
 
 /* One turn of the backward loop: attention and residuals of its layers. */
@@ -188,9 +188,10 @@ static void put_turn(const symbols *s) {
     const double layers = (double)(1 + s->shape->waiting_layers), residuals = 4.0 + 3.0 * (layers - 1.0);
     put_attention(s, TURN, attention, layers, s->tokens);
     put_attention(s, AT(ATTENTION), gradients, 1.0, s->tokens);
-    if (m->attention == SPW_ATTENTION_MLA) {
+    const spw_attention_widths w = spw_attention_widths_of(m);
+    if (w.latents > 0) {
         put(s, TURN, "low_rank_qkv", "2 T (q rank + kv rank + rope) b",
-            2.0 * s->tokens * (double)(m->q_lora_rank + m->kv_lora_rank + m->rope_dim) * s->b);
+            2.0 * s->tokens * (double)(w.latent + w.apart) * s->b);
     } else if (m->qk_norm) {
         put_pieces(s, TURN, "query_before_norm", "T q b a layer", layers,
                    layers * s->tokens * s->query * s->b);
@@ -276,7 +277,7 @@ static void put_saved(const symbols *s, const spw_scheme *scheme, const spw_rema
     static const char *const dense[] = {"saved_dense_query",   "saved_dense_key",
                                         "saved_dense_value",   "saved_dense_out_proj",
                                         "saved_dense_context", "saved_dense_products"};
-    const spw_compiled_layer *program = scheme->type->compiled.list(scheme);
+    const spw_compiled_layer *program = spw_scheme_program(scheme);
     const spw_remat_expert_tensors kept = spw_remat_experts(tree, program->capacity_slots, s->job->remat);
     const double layers = s->runs + s->outside * s->ends / s->tokens; /* of T tokens */
     const double rows = (double)scheme->type->memory.buffer_rows(scheme, s->shape) * layers * s->b;
@@ -325,20 +326,18 @@ static void put_exchange_arena(const symbols *s, const spw_scheme *scheme) {
                buffers * assignments);
 }
 
-void spw_step_list_fill(const spw_job *job, const spw_scheme *scheme, const spw_compiled_cut *cut,
-                        const spw_layer_shape *shape, const spw_remat_tree *tree, spw_flavour flavour,
-                        const spw_stack *stack, spw_step_list *out) {
+void spw_step_list_fill(const spw_step_program *p, spw_step_list *out) {
     memset(out, 0, sizeof *out);
-    const symbols s = measure(job, scheme, cut, shape, out);
+    const symbols s = measure(p->job, p->scheme, p->cut, p->shape, out);
     put_carries(&s);
     put_all_stacks(&s);
     put_pipeline(&s);
     put_dense_layers(&s);
     put_turn(&s);
-    put_states(&s, stack);
-    put_head(&s, flavour, stack->logits_kept_bytes.value);
-    put_saved(&s, scheme, tree);
-    if (flavour == SPW_FLAVOUR_XLA_APART) put_exchange_arena(&s, scheme);
+    put_states(&s, p->stack);
+    put_head(&s, p->flavour, p->stack->logits_kept_bytes.value);
+    put_saved(&s, p->scheme, p->tree);
+    if (p->flavour == SPW_FLAVOUR_XLA_APART) put_exchange_arena(&s, p->scheme);
 }
 
 double spw_step_list_sum(const spw_step_list *list, spw_step_moment moment) {

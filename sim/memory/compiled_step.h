@@ -43,9 +43,16 @@ typedef struct spw_step_list {
 /* `shape`: that of spw_compiled_cut_shape(). `flavour`: of XLA. Under its latency-hiding scheduler the logits do not give
  * their place to their gradient; under SPW_FLAVOUR_XLA_APART the ragged all-to-alls have an arena of their own. Which head
  * tensor lives is known for logits of more than the stack's logits_kept_bytes alone. */
-void spw_step_list_fill(const spw_job *job, const spw_scheme *scheme, const spw_compiled_cut *cut,
-                        const spw_layer_shape *shape, const spw_remat_tree *tree, spw_flavour flavour,
-                        const spw_stack *stack, spw_step_list *out);
+typedef struct spw_step_program {
+    const spw_job *job; /* borrowed, like the others */
+    const spw_scheme *scheme;
+    const spw_compiled_cut *cut;
+    const spw_layer_shape *shape;
+    const spw_remat_tree *tree;
+    spw_flavour flavour;
+    const spw_stack *stack;
+} spw_step_program;
+void spw_step_list_fill(const spw_step_program *program, spw_step_list *out);
 double spw_step_list_sum(const spw_step_list *list, spw_step_moment moment);
 
 #endif

@@ -1,6 +1,7 @@
 #include "sim/memory/cross_entropy.h"
 
 #include "sim/input/job.h"
+#include "sim/input/trainer.h"
 #include "sim/memory/footprint_component.h"
 #include "sim/memory/megatron_job.h"
 
@@ -40,8 +41,8 @@ const char *spw_cross_entropy_name(spw_cross_entropy kind) { return laws[kind].n
 
 spw_cross_entropy spw_cross_entropy_of(const spw_job *job, const spw_scheme *scheme) {
     if (job->cross_entropy != SPW_CROSS_ENTROPY_AUTO) return job->cross_entropy;
-    if (scheme->type->memory.fsdp2) return SPW_CROSS_ENTROPY_CHUNKED;
-    return spw_is_megatron_job(job, scheme) ? SPW_CROSS_ENTROPY_UNFUSED : SPW_CROSS_ENTROPY_FUSED;
+    const spw_trainer *own = spw_scheme_trainer(scheme);
+    return own->brings_loss ? own->loss : spw_scheme_around(scheme, job)->loss;
 }
 
 /* Logits in fp32 are not copied: what is computed of them takes their place. */
@@ -85,15 +86,12 @@ void spw_cross_entropy_add(spw_footprint *f, const spw_job *job, const spw_schem
 
 spw_status spw_cross_entropy_check(const spw_job *job, const spw_scheme *scheme) {
     const spw_cross_entropy kind = job->cross_entropy;
-    const bool titan = scheme->type->memory.fsdp2, maxtext = scheme->type->memory.shards_state;
-    if (kind == SPW_CROSS_ENTROPY_AUTO || kind == SPW_CROSS_ENTROPY_FUSED) return SPW_OK;
-    if (!maxtext && titan == (kind == SPW_CROSS_ENTROPY_CHUNKED)) return SPW_OK;
+    const spw_trainer *own = spw_scheme_trainer(scheme);
+    if ((own->losses >> kind & 1) != 0) return SPW_OK;
     return spw_fail(SPW_ECONFIG, "scheme '%s': cross_entropy: %s is %s; use %s, or leave it out",
                     scheme->text, laws[kind].name,
                     kind == SPW_CROSS_ENTROPY_CHUNKED ? "torchtitan's loss" : "a loss of Megatron-Core",
-                    maxtext ? "fused"
-                    : titan ? "chunked or fused"
-                            : "unfused, native, te, te_in_place, te_2_20 or fused");
+                    own->loss_words);
 }
 
 const char *spw_cross_entropy_note(const spw_job *job, const spw_scheme *scheme) {

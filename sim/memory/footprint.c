@@ -1,9 +1,12 @@
 #include "sim/memory/footprint.h"
 
+#include "sim/input/attention.h"
 #include "sim/input/compiled_layer.h"
 #include "sim/input/grid.h"
 #include "sim/input/job.h"
 #include "sim/input/remat.h"
+#include "sim/input/state_law.h"
+#include "sim/input/trainer.h"
 #include "sim/memory/activation_offload.h"
 #include "sim/memory/cross_entropy.h"
 #include "sim/memory/footprint_component.h"
@@ -75,7 +78,7 @@ static size_t attention_unneeded(const spw_job *job) {
     const spw_model *m = &job->model;
     const bool adapts = spw_finetune_adapts(&job->finetune, SPW_LORA_ATTENTION);
     if (job->finetune.frozen != SPW_FROZEN_BASE || adapts) return 0;
-    return m->attention == SPW_ATTENTION_MLA ? m->hidden + m->q_lora_rank + m->kv_lora_rank : m->hidden;
+    return m->hidden + spw_attention_widths_of(m).latent;
 }
 static size_t attention_adapter_elements(const spw_job *job) {
     const size_t tensor = spw_grid_of(job).tensor, rank = job->finetune.lora_rank;
@@ -87,17 +90,11 @@ static size_t attention_adapter_elements(const spw_job *job) {
 }
 
 /* Elements A a token of one attention block keeps between its recomputation and its gradient, without the [S,
- * S] scores, which flash attention never forms; plus one fp32 log-sum-exp a head (7.4). joins_keys: values are copied out of MLA's
- * up projection as keys are, and its output goes; else it stays, of which keys and values are counted: what is left is nope.
- * copies: so are GQA's values out of the fused product of queries, keys and values, which is then let go. */
+ * S] scores, which flash attention never forms; plus one fp32 log-sum-exp a head (7.4). joins_keys: values are copied out of the up
+ * projection of a latent as keys are, and its output goes; copies: so are those of grouped queries out of their fused product. */
 static size_t attention_elements(const spw_model *m, bool joins_keys, bool copies) {
-    if (m->attention == SPW_ATTENTION_MLA) {
-        size_t query = m->heads * (m->nope_dim + m->rope_dim), value = m->heads * m->v_head_dim;
-        return 3 * m->hidden + 2 * m->q_lora_rank + 2 * query + 2 * m->kv_lora_rank + m->rope_dim +
-               (joins_keys ? 0 : m->heads * m->nope_dim) + 2 * value;
-    }
-    if (copies) return 3 * m->hidden + 2 * m->heads * m->head_dim + 2 * m->kv_heads * m->head_dim;
-    return 3 * m->hidden + 3 * m->heads * m->head_dim + 3 * m->kv_heads * m->head_dim;
+    const spw_attention_widths w = spw_attention_widths_of(m);
+    return (w.latents > 0 ? joins_keys : copies) ? w.kept_copied : w.kept;
 }
 
 /* What grows where several GPUs share a key and value head: the product of queries, keys and values is gathered whole, and stays
@@ -126,11 +123,11 @@ static const char *less_text(double gone, char out[LESS_TEXT]) {
 static void add_gathered_sequence(spw_footprint *f, const spw_job *job, const spw_stage *stage,
                                   const spw_layer_shape *s) {
     const spw_model *m = &job->model;
-    const size_t tensor = spw_grid_of(job).tensor;
+    const size_t tensor = spw_grid_of(job).sequence_tensor;
     const bool dense = stage->moe_layers < stage->layers, fp8 = job->precision.recipe != SPW_FP8_NONE,
                at[SPW_MOMENT_COUNT] = {
                    [SPW_MOMENT_DENSE_LAYER] = dense && !fp8, [SPW_MOMENT_LOSS] = stage->head};
-    if (tensor == 1 || spw_grid_is_mesh(job)) return;
+    if (tensor == 1) return;
     if (fp8 && dense) {
         const double held = spw_fp8_gather_of(job, s->tokens, m->hidden).held;
         LIVE(spw_component_add(f, "gathered_dense_sequence",
@@ -172,8 +169,8 @@ static double add_unfused(spw_footprint *f, const spw_job *job, const spw_layer_
 static double add_flash(spw_footprint *f, const spw_job *job, const spw_scheme *scheme,
                         const spw_layer_shape *s) {
     const spw_model *m = &job->model;
-    const bool megatron =
-        spw_is_megatron_job(job, scheme) || spw_remat_repeats(job->remat, SPW_MODULE_MLA_UP_PROJ);
+    const bool megatron = spw_scheme_around(scheme, job)->keeps_modules ||
+                          spw_remat_repeats(job->remat, SPW_MODULE_MLA_UP_PROJ);
     /* TransformerEngine's get_qkv_layout() makes values contiguous; a core that runs again does so within. */
     const bool copies = spw_megatron_has_te(job, scheme) && !m->query_gate && !spw_grid_shares_heads(job) &&
                         !spw_remat_repeats(job->remat, SPW_MODULE_CORE_ATTN);
@@ -252,7 +249,7 @@ static double add_activations(spw_footprint *f, const spw_job *job, const spw_sc
                  "%.0f T F_dense b = %.0f x %zu x %zu x %.0f%s", 1.0 + spw_footprint_ffn_kept(job),
                  1.0 + spw_footprint_ffn_kept(job), s->tokens, m->dense_ffn, b, inputs_note(job)),
              AT_DENSE_LAYER);
-        if (job->megatron.weight_gradients == SPW_FUSION_OFF && spw_is_megatron_job(job, scheme))
+        if (job->megatron.weight_gradients == SPW_FUSION_OFF && spw_scheme_around(scheme, job)->keeps_modules)
             LIVE(spw_component_add(f, "dense_weight_gradient",
                                    (double)((spw_ffn_matrices(m) - 1) * m->hidden * m->dense_ffn) /
                                        (double)spw_grid_of(job).tensor * b,
@@ -392,7 +389,9 @@ uint64_t spw_footprint_walked_peak(const spw_footprint *f, const spw_stage_peaks
     return peak;
 }
 
-bool spw_footprint_frees(const spw_scheme *scheme) { return !scheme->type->memory.shards_state; }
+bool spw_footprint_frees(const spw_scheme *scheme) {
+    return spw_scheme_trainer(scheme)->memory == SPW_MEMORY_MODEL_FREED;
+}
 
 /* Moments that do not come are not the peak. */
 static void leave_out(spw_footprint *f, uint64_t total[SPW_MOMENT_COUNT]) {
@@ -486,15 +485,15 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
         spw_mesh_cut_model(job, &cut.model);
         part = &cut;
     }
+    const spw_state_law *law = spw_state_law_of(job);
+    const spw_compiled_layer *program = spw_scheme_program(scheme);
     if (whole) {
         const spw_status held = spw_footprint_add_state(out, job, &stage);
         if (held != SPW_OK) return held;
-        if (spw_fsdp2_is_on(job))
+        if (law->by_units)
             spw_footprint_add_fsdp2(out, job, &stage, shape);
-        else if (job->optimizer == SPW_OPTIMIZER_SHARDED)
-            spw_footprint_add_gathered(out, job, &stage,
-                                       scheme->type->compiled.list != NULL &&
-                                           scheme->type->compiled.list(scheme)->all_experts);
+        else if (law->shares_weights)
+            spw_footprint_add_gathered(out, job, &stage, program != NULL && program->all_experts);
         carries = out->components;
         attention = add_activations(out, part, scheme, &stage, shape);
         spw_mesh_add(job, &stage, shape, out);

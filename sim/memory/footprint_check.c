@@ -1,9 +1,12 @@
 #include "sim/memory/footprint_check.h"
 
+#include "sim/input/attention.h"
 #include "sim/input/fp8_recipe.h"
 #include "sim/input/grid.h"
 #include "sim/input/job.h"
 #include "sim/input/remat.h"
+#include "sim/input/state_law.h"
+#include "sim/input/trainer.h"
 #include "sim/memory/activation_offload.h"
 #include "sim/memory/cross_entropy.h"
 #include "sim/memory/fp8_memory.h"
@@ -44,15 +47,15 @@ static spw_status check_recipe(const spw_job *job, const spw_scheme *scheme) {
 static spw_status check_cut_adapters(const spw_job *job, const spw_grid *g) {
     const spw_finetune *f = &job->finetune;
     if (g->tensor == 1 || !spw_finetune_adapts(f, SPW_LORA_ATTENTION)) return SPW_OK;
-    if (job->model.attention == SPW_ATTENTION_MLA || job->model.other_layers > 0 || job->model.matrices > 0)
+    const bool latent = spw_attention_is_latent(&job->model);
+    if (latent || job->model.other_layers > 0 || job->model.matrices > 0)
         return spw_fail(
             SPW_ECONFIG,
             "finetune.lora_targets attention with tensor %zu and model '%s': how adapters beside %s "
             "are cut is not modelled; use lora_targets: experts, or tensor 1",
             g->tensor, job->model.name,
-            job->model.attention == SPW_ATTENTION_MLA && job->model.matrices == 0
-                ? "MLA's down projections, which every GPU holds whole,"
-                : "layers of several kinds");
+            latent && job->model.matrices == 0 ? "MLA's down projections, which every GPU holds whole,"
+                                               : "layers of several kinds");
     if (f->lora_rank % g->tensor != 0)
         return spw_fail(
             SPW_ECONFIG,
@@ -77,7 +80,7 @@ static spw_status check_finetune(const spw_job *job, const spw_scheme *scheme) {
             "finetune away",
             scheme->text, spw_frozen_name(f->frozen), f->lora_rank);
     const spw_grid g = spw_grid_of(job);
-    if (job->optimizer == SPW_OPTIMIZER_SHARDED || job->part != SPW_PART_WHOLE)
+    if (!spw_state_is_megatron(job))
         return spw_fail(SPW_ECONFIG,
                         "finetune is described for whole models under Megatron-Core's optimizer: "
                         "distributed or replicated; use one of these, or leave finetune away");
@@ -195,32 +198,19 @@ static spw_status check_operands(const spw_job *job, const spw_grid *g) {
 /* What is described of tensor, context and expert-tensor parallelism. */
 static spw_status check_grid(const spw_job *job, const spw_scheme *scheme) {
     const spw_grid g = spw_grid_of(job);
+    const spw_trainer *trainer = spw_scheme_trainer(scheme);
     if (spw_grid_is_plain(job)) return SPW_OK;
-    if (scheme->type->memory.shards_state && spw_grid_is_mesh(job)) return check_mesh(job, scheme);
-    if (scheme->type->memory.fsdp2)
-        return spw_fail(
-            SPW_ECONFIG,
-            "scheme '%s': tensor %zu, context %zu and expert_tensor %zu are not described for torchtitan, "
-            "whose own MoE configurations have FSDP and expert parallelism alone, and whose experts are "
-            "never cut "
-            "by tensor; make all three 1, or see the same tokens a GPU in a layer of megatron-alltoall with "
-            "expert_tensor: 1 and optimizer: distributed",
-            scheme->text, g.tensor, g.context, g.expert_tensor);
-    if (!scheme->type->megatron.splits)
-        return spw_fail(
-            SPW_ECONFIG,
-            "scheme '%s': tensor %zu, context %zu and expert_tensor %zu are described for Megatron-Core's "
-            "dispatchers megatron-alltoall, megatron-allgather, megatron-flex, megatron-syncfree and "
-            "megatron-ncclep, and for MaxText's dense, gmm, ragged, ring and ragged-ring with optimizer: "
-            "sharded; use one of them, or make all three 1",
-            scheme->text, g.tensor, g.context, g.expert_tensor);
+    if (trainer->takes_mesh && spw_grid_mesh_gpus(&g) > 1) return check_mesh(job, scheme);
+    if (!trainer->takes_splits)
+        return spw_fail(SPW_ECONFIG, "scheme '%s': tensor %zu, context %zu and expert_tensor %zu are %s",
+                        scheme->text, g.tensor, g.context, g.expert_tensor, trainer->splits_words);
     if (g.expert_tensor > 1 && scheme->type->megatron.dispatcher != SPW_MEGATRON_ALL_TO_ALL)
         return spw_fail(
             SPW_ECONFIG,
             "scheme '%s': expert_tensor %zu is described for the all-to-all dispatcher alone; use "
             "megatron-alltoall, or expert_tensor: 1",
             scheme->text, g.expert_tensor);
-    if (job->optimizer == SPW_OPTIMIZER_SHARDED && job->part == SPW_PART_WHOLE)
+    if (spw_state_is_sharded(job))
         return spw_fail(
             SPW_ECONFIG,
             "tensor %zu, context %zu and expert_tensor %zu with sharded weights are not modelled; use "
@@ -230,7 +220,8 @@ static spw_status check_grid(const spw_job *job, const spw_scheme *scheme) {
 }
 
 static spw_status check_layout(const spw_job *job, const spw_scheme *scheme) {
-    if (!scheme->type->memory.shards_state || !spw_stage_layout_is_said(&job->stage_layout)) return SPW_OK;
+    if (spw_scheme_trainer(scheme)->takes_layouts || !spw_stage_layout_is_said(&job->stage_layout))
+        return SPW_OK;
     return spw_fail(
         SPW_ECONFIG,
         "scheme '%s': MaxText gives every stage equally many layers; use a scheme of PyTorch such "
@@ -258,7 +249,8 @@ static spw_status check_fsdp2_keys(const spw_job *job, const spw_scheme *scheme)
 static spw_status check_fsdp2(const spw_job *job, const spw_scheme *scheme) {
     const spw_status status = check_fsdp2_keys(job, scheme);
     if (status != SPW_OK) return status;
-    if (!scheme->type->memory.shards_state || !spw_fsdp2_is_on(job)) return SPW_OK;
+    if (spw_scheme_trainer(scheme)->fsdp2 != SPW_FSDP2_NEVER || !spw_state_law_of(job)->by_units)
+        return SPW_OK;
     return spw_fail(
         SPW_ECONFIG,
         "scheme '%s': FSDP2 is PyTorch's, and MaxText's program gathers weights by its layer scan; "
@@ -267,7 +259,7 @@ static spw_status check_fsdp2(const spw_job *job, const spw_scheme *scheme) {
 }
 
 static spw_status check_schedule(const spw_job *job, const spw_scheme *scheme) {
-    if (job->schedule != SPW_SCHEDULE_GPIPE || scheme->type->memory.fsdp2) return SPW_OK;
+    if (job->schedule != SPW_SCHEDULE_GPIPE || spw_scheme_trainer(scheme)->takes_gpipe) return SPW_OK;
     return spw_fail(
         SPW_ECONFIG,
         "scheme '%s': GPipe is described for torchtitan's schemes, whose pipelines are PyTorch's; "
@@ -292,7 +284,7 @@ static spw_status check_device(const spw_job *job, const spw_scheme *scheme) {
 
 /* Every device of such a pipeline has sequences of its own (sim/schemes/point.h), so the number of all is another one. */
 static spw_status check_global_batch(const spw_job *job, const spw_scheme *scheme) {
-    if (job->global_batch == 0 || scheme->type->compiled.list == NULL || job->pipeline <= 1 ||
+    if (job->global_batch == 0 || !spw_scheme_trainer(scheme)->has_turns || job->pipeline <= 1 ||
         job->micro_batches > 1)
         return SPW_OK;
     return spw_fail(
@@ -305,8 +297,9 @@ static spw_status check_global_batch(const spw_job *job, const spw_scheme *schem
 /* Experts of two matrices, and of rows narrower than the hidden size. */
 static spw_status check_experts(const spw_job *job, const spw_scheme *scheme) {
     const spw_model *m = &job->model;
-    const bool latent = m->latent > 0 && scheme->type->compiled.list != NULL;
-    if (!latent && (!m->plain_experts || scheme->type->megatron.plain)) return SPW_OK;
+    const spw_trainer *trainer = spw_scheme_trainer(scheme);
+    const bool latent = m->latent > 0 && !trainer->takes_latent;
+    if (!latent && (!m->plain_experts || trainer->takes_plain)) return SPW_OK;
     if (latent)
         return spw_fail(
             SPW_ECONFIG,
@@ -353,7 +346,7 @@ spw_status spw_footprint_check(const spw_job *job, const spw_scheme *scheme) {
     if (status == SPW_OK) status = spw_launches_check(job, scheme);
     if (status == SPW_OK) status = spw_megatron_keys_go_with(job, scheme);
     if (status != SPW_OK) return status;
-    if (!scheme->type->memory.shards_state || job->optimizer == SPW_OPTIMIZER_SHARDED) return SPW_OK;
+    if (spw_scheme_trainer(scheme)->takes_optimizers || spw_state_law_of(job)->shares_weights) return SPW_OK;
     return spw_fail(SPW_ECONFIG,
                     "optimizer %s does not go with scheme '%s', whose program shards its whole state; use "
                     "optimizer: sharded, or a scheme of another framework, as --scheme megatron-alltoall",
@@ -380,9 +373,7 @@ static const char *fsdp2_note(const spw_job *job) {
 
 const char *spw_footprint_state_note(const spw_job *job, const spw_scheme *scheme) {
     if (spw_fsdp2_is_default(job, scheme)) return fsdp2_note(job);
-    if (scheme->type->memory.shards_state || job->optimizer != SPW_OPTIMIZER_SHARDED ||
-        job->part != SPW_PART_WHOLE)
-        return NULL;
+    if (!spw_scheme_trainer(scheme)->takes_optimizers || !spw_state_is_sharded(job)) return NULL;
     if (job->fsdp2.reshard != SPW_RESHARD_OFF && job->fsdp2.replicas > 1)
         return "schemes of PyTorch: weights, gradients and optimizer are sharded over the GPUs of each of "
                "the replicas (fsdp2.replicas), as by HSDP; Megatron's own, optimizer: distributed, holds "

@@ -3,6 +3,7 @@
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
+#include "sim/input/state_law.h"
 #include "sim/memory/footprint_component.h"
 #include "sim/memory/fp8_memory.h"
 #include "sim/memory/fsdp2.h"
@@ -22,39 +23,45 @@ enum { GATHERED_LAYERS = 2, MOMENTS = 2 /* of Adam */ };
 /* --- State --- */
 
 /* Under tensor, context or expert-tensor parallelism: R t GPUs hold the experts once, TP the matrices of the rest. */
-static spw_component *add_grid_part(spw_footprint *f, const char *name, double bytes, const char *source,
-                                    const spw_job *job, const spw_held_parameters *held, bool shared,
-                                    bool twice, char letter, size_t each) {
+typedef struct state_part {
+    const char *name, *source;
+    double bytes;
+    const spw_held_parameters *held; /* of the stage */
+    bool shared, twice;              /* over its replicas, else whole; two of each parameter */
+    char letter;                     /* in formulas */
+    size_t each;                     /* bytes of an element */
+} state_part;
+
+static spw_component *add_grid_part(spw_footprint *f, const spw_job *job, const state_part *p) {
+    const spw_held_parameters *held = p->held;
     const spw_grid g = spw_grid_of(job);
     const double cut = held->rest - held->replicated;
     const size_t copies = spw_state_copies(job);
-    const char *two = twice ? "2 x " : "";
-    if (!shared)
+    const char *two = p->twice ? "2 x " : "";
+    if (!p->shared)
         return spw_component_add(
-            f, name, bytes, source,
-            "(routed / (R t) + cut / TP + whole) %c = %s(%.6g / %zu + %.6g / %zu + %.6g) x %zu", letter, two,
-            held->routed, g.expert * g.expert_tensor, cut, g.tensor, held->replicated, each);
+            f, p->name, p->bytes, p->source,
+            "(routed / (R t) + cut / TP + whole) %c = %s(%.6g / %zu + %.6g / %zu + %.6g) x %zu", p->letter,
+            two, held->routed, g.expert * g.expert_tensor, cut, g.tensor, held->replicated, p->each);
     return spw_component_add(
-        f, name, bytes, source,
+        f, p->name, p->bytes, p->source,
         "routed / (R t EDP) and (cut / TP + whole) / (DP CP): %s(%.6g / %zu + (%.6g / %zu + %.6g) / "
         "%zu) x %zu",
         two, held->routed, g.expert * g.expert_tensor * g.expert_data / copies, cut, g.tensor,
-        held->replicated, g.data * g.context / copies, each);
+        held->replicated, g.data * g.context / copies, p->each);
 }
 
 /* `shared`: P parameters of the stage over its GPUs; else whole, each GPU with its experts. */
-static spw_component *add_part(spw_footprint *f, const char *name, double bytes, const char *source,
-                               const spw_job *job, const spw_held_parameters *held, bool shared, bool twice,
-                               char letter, size_t each) {
-    const char *two = twice ? "2 " : "", *two_times = twice ? "2 x " : "";
-    if (!spw_grid_is_plain(job))
-        return add_grid_part(f, name, bytes, source, job, held, shared, twice, letter, each);
-    if (!shared)
-        return spw_component_add(f, name, bytes, source,
-                                 "%s(routed / R + rest) %c = %s(%.6g / %zu + %.6g) x %zu", two, letter,
-                                 two_times, held->routed, job->expert, held->rest, each);
-    return spw_component_add(f, name, bytes, source, "%sP %c / G = %s%.6g x %zu / %zu", two, letter,
-                             two_times, held->routed + held->rest, each,
+static spw_component *add_part(spw_footprint *f, const spw_job *job, const state_part *p) {
+    const spw_held_parameters *held = p->held;
+    const char *two = p->twice ? "2 " : "", *two_times = p->twice ? "2 x " : "";
+    if (!spw_grid_is_plain(job)) return add_grid_part(f, job, p);
+    if (!p->shared)
+        return spw_component_add(f, p->name, p->bytes, p->source,
+                                 "%s(routed / R + rest) %c = %s(%.6g / %zu + %.6g) x %zu", two, p->letter,
+                                 two_times, held->routed, job->expert, held->rest, p->each);
+    return spw_component_add(f, p->name, p->bytes, p->source, "%sP %c / G = %s%.6g x %zu / %zu", two,
+                             p->letter, two_times, held->routed + held->rest, p->each,
                              job->expert * job->fsdp / spw_state_copies(job));
 }
 
@@ -83,12 +90,17 @@ static void add_fp8_state(spw_footprint *f, const spw_job *job, const spw_stage 
     LIVE(c, ALWAYS);
 }
 
-/* What of the optimizer is in the host's memory is not on the GPU. Moments (`stage` given): Muon's single ones, and Adam's second. */
+/* What of the optimizer is in the host's memory is not on the GPU. Moments (`stage` given): Muon's single ones, and Adam's second, of MaxText
+ * in the format of the weights. */
 static void say_share(spw_component *c, const spw_job *job, const spw_stage *stage) {
-    const size_t used = strlen(c->formula);
+    const size_t used = strlen(c->formula),
+                 second = spw_precision_moments(&job->precision) - job->precision.optimizer;
     if (job->muon && stage != NULL)
         (void)snprintf(c->formula + used, sizeof c->formula - used, ", and again %.6g of Adam",
                        spw_adam_parameters(&job->model, stage).rest);
+    else if (stage != NULL && second != job->precision.optimizer)
+        (void)snprintf(c->formula + used, sizeof c->formula - used, ", but %zu B of each second moment",
+                       second);
     if (job->optimizer_on_host > 0.0)
         (void)snprintf(c->formula + used, sizeof c->formula - used, " x (1 - %g)", job->optimizer_on_host);
 }
@@ -174,20 +186,22 @@ static spw_status add_dealt_optimizer(spw_footprint *f, const spw_job *job, cons
 }
 
 static void add_shared_optimizer(spw_footprint *f, const spw_job *job, const spw_stage *stage,
-                                 const char *source) {
+                                 const spw_state_law *law) {
     const spw_held_parameters held = spw_job_parameters(job, stage);
     const spw_held_parameters optimized = spw_optimized_parameters(job, &held);
     const spw_optimizer_state s = spw_optimizer_state_of(job, &held);
-    const bool shared = job->optimizer != SPW_OPTIMIZER_REPLICATED;
-    spw_component *c = add_part(f, "optimizer", spw_moment_bytes(job, stage, &held), source, job, &optimized,
-                                shared, !job->muon, 'o', job->precision.optimizer);
+    const double bytes = spw_moment_bytes(job, stage, &held);
+    const state_part moments = {"optimizer",         law->source, bytes, &optimized,
+                                law->shares_moments, !job->muon,  'o',   job->precision.optimizer},
+                     master = {"master_weights",    law->source, s.master, &optimized,
+                               law->shares_moments, false,       'm',      spw_master_bytes(job)};
+    spw_component *c = add_part(f, job, &moments);
     say_share(c, job, stage);
     c->argument = true;
     LIVE(c, ALWAYS);
     set_tensors(c, true, job->muon ? 1 : MOMENTS);
     if (!(s.master > 0.0)) return;
-    c = add_part(f, "master_weights", s.master, source, job, &optimized, shared, false, 'm',
-                 spw_master_bytes(job));
+    c = add_part(f, job, &master);
     say_share(c, job, NULL);
     c->argument = true;
     LIVE(c, ALWAYS);
@@ -195,19 +209,19 @@ static void add_shared_optimizer(spw_footprint *f, const spw_job *job, const spw
 }
 
 spw_status spw_footprint_add_state(spw_footprint *f, const spw_job *job, const spw_stage *stage) {
-    static const char *const sources[] = {"train state sharded over all GPUs, as MaxText and FSDP do (7.1)",
-                                          "Megatron distributed optimizer, expert data parallelism (7.8)",
-                                          "Megatron optimizer on every replica (7.8)"};
+    const spw_state_law *law = spw_state_law_of(job);
+    const bool sharded = law->shares_weights;
     const spw_held_parameters held = spw_job_parameters(job, stage);
     const spw_held_parameters trained = spw_trained_parameters(job, &held);
     const spw_optimizer_state s = spw_optimizer_state_of(job, &held);
     const spw_precision *p = &job->precision;
-    const char *source = sources[job->optimizer];
-    const bool sharded = job->optimizer == SPW_OPTIMIZER_SHARDED;
-    const bool fsdp2 = spw_fsdp2_is_on(job);
+    const state_part weights = {"weights", law->source, s.weights, &held, sharded, false, 'w', p->weights},
+                     gradients = {
+                         "gradients", law->gradients, s.gradients, &trained,
+                         sharded,     false,          'g',         law->by_units ? p->weights : p->gradients};
     if (job->fsdp2.on_host) return SPW_OK;
     if (spw_muon_packs(job)) return add_packed_state(f, job, stage);
-    spw_component *c = add_part(f, "weights", s.weights, source, job, &held, sharded, false, 'w', p->weights);
+    spw_component *c = add_part(f, job, &weights);
     c->argument = true;
     LIVE(c, ALWAYS);
     add_fp8_state(f, job, stage, c);
@@ -215,15 +229,11 @@ spw_status spw_footprint_add_state(spw_footprint *f, const spw_job *job, const s
         const spw_status status = add_dealt_optimizer(f, job, stage);
         if (status != SPW_OK) return status;
     } else {
-        add_shared_optimizer(f, job, stage, source);
+        add_shared_optimizer(f, job, stage, law);
     }
     if (spw_fsdp2_waits(job))
         return SPW_OK; /* sharded gradients come when the last backward pass has ended */
-    c = add_part(f, "gradients", s.gradients,
-                 fsdp2     ? "sharded gradients, in the format of the sharded weights (7.14)"
-                 : sharded ? "stacked gradients of the layer scan (7.7)"
-                           : "gradient buffers (7.8)",
-                 job, &trained, sharded, false, 'g', fsdp2 ? p->weights : p->gradients);
+    c = add_part(f, job, &gradients);
     c->argument = !sharded;
     LIVE(c, ALWAYS);
     return SPW_OK;
@@ -284,6 +294,7 @@ void spw_footprint_add_gathered(spw_footprint *f, const spw_job *job, const spw_
     const double routed =
         job->fsdp > 1 || all_experts ? (double)parameters->routed_per_layer * share * part : 0.0;
     const spw_replicated_parameters whole = spw_replicated_parameters_of(&job->model);
+    const char whose = all_experts ? 'E' : 'e';
     const double norms = (double)parameters->norms_per_layer;
     const double moe = (double)spw_model_mixer_most(&job->model, true) + norms +
                        (double)(parameters->shared_per_layer + parameters->router_per_layer),
@@ -292,8 +303,8 @@ void spw_footprint_add_gathered(spw_footprint *f, const spw_job *job, const spw_
     const double rest = several ? spw_mesh_held(job, moe, whole.layer + (double)whole.moe_layer) : 0.0;
     const double dense = several ? spw_mesh_held(job, dense_layer, whole.layer) : 0.0;
     LIVE(spw_component_add(f, "gathered_expert_weights", GATHERED_LAYERS * routed * w,
-                           "fsdp all-gather, next layer prefetched (7.2)", "2 x 3 e H F w = 2 x %.6g x %.0f",
-                           routed, w),
+                           "fsdp all-gather, next layer prefetched (7.2)", "2 x 3 %c H F w = 2 x %.6g x %.0f",
+                           whose, routed, w),
          AT_MOE_LAYER);
     LIVE(spw_component_add(f, "gathered_other_weights", GATHERED_LAYERS * rest * w,
                            "all-gather of attention, shared expert, router; next layer prefetched (7.2)",
@@ -301,7 +312,7 @@ void spw_footprint_add_gathered(spw_footprint *f, const spw_job *job, const spw_
          AT_MOE_LAYER);
     LIVE(spw_component_add(f, "expert_weight_gradients", routed * g,
                            "gradients of a layer before their reduce-scatter (7.2)",
-                           "3 e H F g = %.6g x %.0f", routed, g),
+                           "3 %c H F g = %.6g x %.0f", whose, routed, g),
          AT_MOE_LAYER);
     if (stage->moe_layers < stage->layers) {
         LIVE(spw_component_add(f, "gathered_dense_weights", (GATHERED_LAYERS * w + g) * dense,

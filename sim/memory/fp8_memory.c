@@ -1,5 +1,6 @@
 #include "sim/memory/fp8_memory.h"
 
+#include "sim/input/attention.h"
 #include "sim/input/grid.h"
 #include "sim/input/remat_modules.h"
 #include "sim/memory/optimizer_state.h"
@@ -14,7 +15,9 @@ static spw_fp8_facts facts_of(const spw_job *job) {
 
 double spw_fp8_whole_parameters(const spw_model *m, double layers, double moe_layers) {
     const spw_parameters p = spw_model_parameters(m);
-    const double gate = m->shared_gate ? (double)m->hidden : 0.0;
+    spw_matrices shared;
+    spw_matrices_of_shared(m, &shared);
+    const double gate = (double)spw_matrices_sum_whole(&shared);
     return layers * (spw_replicated_parameters_of(m).layer - (double)p.norms_per_layer) +
            moe_layers * (gate + (double)p.latent_per_layer);
 }
@@ -47,36 +50,44 @@ double spw_fp8_replaced_bytes(const spw_job *job, const spw_stage *stage) {
                : 0.0;
 }
 
-/* Matrices of a layer in which mixer k works. */
 static size_t mixer_products(const spw_model *m, size_t k) {
-    const spw_matrix *row = NULL;
-    size_t count = 0;
-    for (size_t i = 0; (row = spw_matrix_at(m, SPW_IN_MIXER, k, i)) != NULL; i++)
-        if (!row->vector) count += row->count > 0 ? (size_t)row->count : 1;
-    return count;
+    spw_matrices list;
+    spw_matrices_of_mixer(m, k, &list);
+    return spw_matrices_products(&list);
+}
+
+static size_t products_of(const spw_model *m, void (*of)(const spw_model *m, spw_matrices *out)) {
+    spw_matrices list;
+    of(m, &list);
+    return spw_matrices_products(&list);
 }
 
 size_t spw_fp8_products(const spw_job *job, const spw_stage *stage) {
     const spw_model *m = &job->model;
-    const size_t attention = m->attention == SPW_ATTENTION_LISTED ? mixer_products(m, 0)
-                             : m->attention != SPW_ATTENTION_MLA  ? 2
-                             : m->q_lora_rank > 0                 ? 5
-                                                                  : 4;
+    const size_t attention = mixer_products(m, 0);
     size_t attending = stage->layers, mixers = 0;
     for (size_t k = 1; k < SPW_MODEL_MIXERS; k++) {
         attending -= stage->mixer_layers[k];
         mixers += stage->mixer_layers[k] * mixer_products(m, k);
     }
-    const size_t experts = 2 * (m->experts / job->expert), shared = m->shared_ffn > 0 ? 2 : 0;
+    const size_t experts = products_of(m, spw_matrices_of_expert) * (m->experts / job->expert),
+                 shared = products_of(m, spw_matrices_of_shared);
     return mixers + (attending + stage->predictions) * attention +
            (stage->moe_layers + stage->predictions) * (experts + shared) + stage->predictions +
-           (stage->layers - stage->moe_layers - stage->bare_layers) * 2;
+           (stage->layers - stage->moe_layers - stage->bare_layers) * products_of(m, spw_matrices_of_dense);
 }
 
 /* --- Inputs --- */
 
-double spw_fp8_value_elements(const spw_model *m) {
-    return (double)(m->heads * (m->attention == SPW_ATTENTION_MLA ? m->v_head_dim : m->head_dim));
+double spw_fp8_value_elements(const spw_model *m) { return (double)spw_attention_widths_of(m).context; }
+
+/* Products of attention read its normed input each by itself: a copy each, in the place of one in bf16. */
+static double attention_inputs(const spw_model *m, double c, double b) {
+    spw_matrices list;
+    spw_matrices_of_attention(m, &list);
+    const double hidden = (double)m->hidden, input = (double)spw_matrices_inputs(&list, SPW_OF_INPUT),
+                 latent = (double)spw_matrices_inputs(&list, SPW_OF_LATENT);
+    return input * c - hidden * b + latent * (c - b);
 }
 
 spw_fp8_inputs spw_fp8_inputs_of(const spw_job *job) {
@@ -86,9 +97,7 @@ spw_fp8_inputs spw_fp8_inputs_of(const spw_job *job) {
                  hidden = (double)m->hidden, shared = (double)m->shared_ffn;
     spw_fp8_inputs in = {0.0, 0.0, 0.0};
     if (job->precision.recipe == SPW_FP8_NONE) return in;
-    in.attention = hidden * (c - b) + (facts.from_original ? 0.0 : spw_fp8_value_elements(m) * c);
-    if (m->attention == SPW_ATTENTION_MLA)
-        in.attention += hidden * c + (double)(m->q_lora_rank + m->kv_lora_rank) * (c - b);
+    in.attention = attention_inputs(m, c, b) + (facts.from_original ? 0.0 : spw_fp8_value_elements(m) * c);
     if (m->shared_ffn > 0) in.shared = (facts.from_original ? 0.0 : hidden * c) + shared * (c - b);
     in.dense = (hidden + (double)m->dense_ffn) * (c - b);
     return in;
@@ -99,12 +108,21 @@ double spw_fp8_input_bytes(const spw_job *job) {
     return facts_of(job).scaled ? 1.0 + 1.0 / 32.0 : 1.0;
 }
 
+/* Queries are projected up from the normed input itself. */
+static bool up_reads_input(const spw_model *m) {
+    spw_matrices list, up;
+    spw_matrices_of_attention(m, &list);
+    spw_matrices_of_module(&list, SPW_MODULE_MLA_UP_PROJ, &up);
+    return spw_matrices_inputs(&up, SPW_OF_INPUT) > 0;
+}
+
 /* Under layernorm both down projections keep the norm's output in bf16, which is given up; a query projection without a rank
  * keeps its copy, and is one of the up projections: run again by mla_up_proj it has its bf16 input wait instead. */
 double spw_fp8_norm_bytes(const spw_job *job, bool back) {
     const double b = (double)job->precision.activations, c = spw_fp8_input_bytes(job);
     const bool norms = spw_remat_repeats(job->remat, SPW_MODULE_LAYERNORM),
-               up = spw_remat_repeats(job->remat, SPW_MODULE_MLA_UP_PROJ), down = job->model.q_lora_rank > 0;
+               up = spw_remat_repeats(job->remat, SPW_MODULE_MLA_UP_PROJ),
+               down = !up_reads_input(&job->model);
     if (job->precision.recipe == SPW_FP8_NONE) return norms && !back ? 0.0 : b;
     const double keys = norms ? 0.0 : c,
                  queries = down          ? keys

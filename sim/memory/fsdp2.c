@@ -1,6 +1,7 @@
 #include "sim/memory/fsdp2.h"
 
 #include "sim/input/precision.h"
+#include "sim/input/state_law.h"
 #include "sim/memory/pipeline.h"
 #include "sim/memory/stage.h"
 #include "sim/schemes/point.h"
@@ -25,16 +26,12 @@ const spw_job *spw_fsdp2_job(const spw_job *job, const spw_scheme *scheme, spw_j
     return room;
 }
 
-bool spw_fsdp2_is_on(const spw_job *job) {
-    return job->fsdp2.reshard != SPW_RESHARD_OFF && job->fsdp2.reshard != SPW_RESHARD_DEFAULT;
-}
-
 bool spw_fsdp2_keeps(const spw_job *job) {
     return job->fsdp2.reshard == SPW_RESHARD_NEVER ||
            (job->fsdp2.reshard == SPW_RESHARD_TORCHTITAN && job->pipeline > 1);
 }
 
-bool spw_fsdp2_waits(const spw_job *job) { return spw_fsdp2_is_on(job) && job->pipeline > 1; }
+bool spw_fsdp2_waits(const spw_job *job) { return spw_state_law_of(job)->by_units && job->pipeline > 1; }
 
 size_t spw_fsdp2_resident(const spw_job *job) {
     const size_t chunks = spw_pipeline_of(job).chunks;

@@ -28,8 +28,6 @@ bool spw_fsdp2_is_default(const spw_job *job, const spw_scheme *scheme);
 const spw_job *spw_fsdp2_job(const spw_job *job, const spw_scheme *scheme, spw_job *room);
 /* Formats that torchtitan trains in unless told otherwise: all state in fp32, weights gathered in bf16. */
 bool spw_fsdp2_has_torchtitan_formats(const spw_job *job);
-/* Are layers wrapped in FSDP2? Of a job of spw_fsdp2_job, or one that says so itself. */
-bool spw_fsdp2_is_on(const spw_job *job);
 /* Do gathered weights stay from the forward to the backward pass of a layer? torchtitan fsdp.py
  * get_fsdp_reshard_after_forward_policy: with pipeline stages they do, else not. */
 bool spw_fsdp2_keeps(const spw_job *job);

@@ -2,6 +2,7 @@
 
 #include "sim/input/job.h"
 #include "sim/input/remat.h"
+#include "sim/input/trainer.h"
 #include "sim/memory/pipeline.h"
 #include "sim/schemes/list.h"
 
@@ -66,8 +67,7 @@ static spw_status check_overlap(const spw_job *job, const spw_scheme *scheme) {
 spw_status spw_launches_check(const spw_job *job, const spw_scheme *scheme) {
     const bool said = job->cuda_graph != SPW_GRAPH_NONE || job->overlap_exchanges;
     spw_status status = SPW_OK;
-    /* every scheme of Megatron-Core's own, and no other, is cut along the sequence */
-    if (said && !scheme->type->megatron.splits)
+    if (said && !spw_scheme_trainer(scheme)->takes_splits)
         return spw_fail(SPW_ECONFIG,
                         "scheme '%s': %s is a key of Megatron-Core's schemes; leave it out, or use one of "
                         "them, as --scheme megatron-alltoall",

@@ -4,12 +4,6 @@
 
 #include <string.h>
 
-bool spw_is_megatron_job(const spw_job *job, const spw_scheme *scheme) {
-    const spw_scheme_megatron *m = &scheme->type->megatron;
-    return !scheme->type->memory.shards_state &&
-           (job->optimizer != SPW_OPTIMIZER_SHARDED || m->timed || m->splits || m->fp8);
-}
-
 static bool recompute_of(spw_remat remat, spw_recompute *out) {
     static const struct {
         const char *remat;

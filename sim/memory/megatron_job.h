@@ -8,9 +8,6 @@
 
 #include <stdbool.h>
 
-/* Does Megatron-Core run it: one of its own schemes, or another of PyTorch under its optimizers? */
-bool spw_is_megatron_job(const spw_job *job, const spw_scheme *scheme);
-
 /* Is it model_part expert_layers with megatron-alltoall, in bf16 with fp32 gradients, without alignment? Then *out is its
  * layers: remat none, moe_act, or moe; `selective` has no attention here and is none, `full` is moe. Of remat names that
  * only compiled programs know there is none. */

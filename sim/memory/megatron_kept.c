@@ -1,9 +1,11 @@
 #include "sim/memory/megatron_kept.h"
 
+#include "sim/input/attention.h"
 #include "sim/input/grid.h"
 #include "sim/input/job.h"
 #include "sim/input/remat.h"
 #include "sim/input/stack_defaults.h"
+#include "sim/input/trainer.h"
 #include "sim/memory/footprint_component.h"
 #include "sim/memory/megatron_job.h"
 #include "sim/memory/muon_packing.h"
@@ -25,21 +27,22 @@ enum {
 
 bool spw_megatron_has_te(const spw_job *job, const spw_scheme *scheme) {
     const spw_gpu_generation g = job->cluster.gpu_generation;
-    return job->attention == SPW_ATTENTION_FLASH && scheme->type->megatron.splits &&
-           spw_is_megatron_job(job, scheme) && (g == SPW_GPU_HOPPER || g == SPW_GPU_BLACKWELL);
+    return job->attention == SPW_ATTENTION_FLASH && spw_scheme_trainer(scheme)->takes_splits &&
+           (g == SPW_GPU_HOPPER || g == SPW_GPU_BLACKWELL);
 }
 
 double spw_megatron_norms_kept(const spw_job *job, const spw_scheme *scheme, const spw_layer_shape *s) {
     const spw_model *m = &job->model;
     const double tokens = (double)s->tokens, query = (double)(m->heads * m->head_dim);
-    const bool mla = m->attention == SPW_ATTENTION_MLA, te = spw_megatron_has_te(job, scheme);
+    const spw_attention_widths w = spw_attention_widths_of(m);
+    const bool te = spw_megatron_has_te(job, scheme);
     double bytes = LAYER_NORMS * FP32 * tokens;
-    if (!spw_is_megatron_job(job, scheme)) return 0.0;
+    if (!spw_scheme_around(scheme, job)->keeps_modules) return 0.0;
     if (te && job->megatron.rope == SPW_FUSION_OFF) {
         const size_t positions = job->sequence_length / spw_grid_of(job).context;
-        bytes += (double)(ANGLES * positions * (mla ? m->rope_dim : m->head_dim) * s->element_bytes);
+        bytes += (double)(ANGLES * positions * w.rotary_dim * s->element_bytes);
     }
-    if (mla) return bytes + (m->q_lora_rank > 0 ? 2 : 1) * FP32 * tokens;
+    if (w.latents > 0) return bytes + (double)w.latents * FP32 * tokens;
     /* Queries are copied out of the fused projection. PyTorch reads keys where they are; TransformerEngine's norm copies them. */
     const double keys = te ? (double)(m->kv_heads * m->head_dim) : 0.0;
     if (m->qk_norm)
@@ -49,9 +52,7 @@ double spw_megatron_norms_kept(const spw_job *job, const spw_scheme *scheme, con
 }
 
 double spw_megatron_left_by_layer(const spw_job *job, const spw_scheme *scheme, const spw_layer_shape *s) {
-    if (!spw_is_megatron_job(job, scheme) || !scheme->type->megatron.splits ||
-        spw_remat_keeps_experts(job->remat))
-        return 0.0;
+    if (!spw_scheme_trainer(scheme)->keeps_modules || spw_remat_keeps_experts(job->remat)) return 0.0;
     return 2.0 * (double)s->tokens * (double)job->model.hidden * (double)s->element_bytes;
 }
 
@@ -128,7 +129,7 @@ static void add_exchanged(spw_footprint *f, const spw_job *job, const spw_scheme
     const double bytes =
         (double)s->tokens * (double)spw_model_carried(&job->model) * (double)s->element_bytes;
     const bool several = p.chunks > 1;
-    if (stage->stages == 1 || !scheme->type->megatron.splits) return;
+    if (stage->stages == 1 || !spw_scheme_trainer(scheme)->keeps_modules) return;
     if (several)
         LIVE(spw_component_add(f, "stage_received_ahead", 2.0 * bytes, source,
                                "the next input and the next gradient, 2 T H b = 2 x %.6g", bytes),
@@ -147,7 +148,8 @@ static void add_dispatchers(spw_footprint *f, const spw_job *job, const spw_sche
                             const spw_stage *stage, const spw_layer_shape *s) {
     const size_t layers = stage->moe_layers + stage->predictions;
     const double each = (double)s->tokens * ((double)((FP32 + 1) * s->experts) + (double)(INDEX * s->top_k));
-    if (layers == 0 || !scheme->type->megatron.splits || spw_remat_keeps_experts(job->remat)) return;
+    if (layers == 0 || !spw_scheme_trainer(scheme)->keeps_modules || spw_remat_keeps_experts(job->remat))
+        return;
     spw_component *others = spw_component_add(f, "dispatchers", (double)(layers - 1) * each,
                                               "what dispatchers keep until their next pass (7.19)",
                                               "(L - 1) T (5 E + 8 K) = %zu x %zu x (5 x %zu + 8 x %zu)",
@@ -161,7 +163,7 @@ static void add_dispatchers(spw_footprint *f, const spw_job *job, const spw_sche
 void spw_megatron_kept_add(spw_footprint *f, const spw_job *job, const spw_scheme *scheme,
                            const spw_stage *stage, const spw_layer_shape *s) {
     const double hidden = (double)job->model.hidden;
-    if (!spw_is_megatron_job(job, scheme)) return;
+    if (!spw_scheme_around(scheme, job)->keeps_modules) return;
     add_workspaces(f, job, scheme, stage);
     add_unfilled_gradients(f, job, scheme, stage, s->element_bytes);
     add_exchanged(f, job, scheme, stage, s);

@@ -2,18 +2,14 @@
 
 #include "sim/input/grid.h"
 #include "sim/input/megatron_keys.h"
+#include "sim/input/trainer.h"
 #include "sim/schemes/list.h"
 
-#include <string.h>
-
-/* What a job says beyond the scheme. Primus' own schemes have Megatron-Core's model around them, with its fused kernels. */
+/* What a job says beyond the scheme. */
 static const char *said_beyond(const spw_megatron_keys *keys, const spw_scheme *scheme) {
-    static const char primus[] = "primus-";
     spw_megatron_keys said = *keys;
     spw_fusion *const fusions[] = {&said.permute, &said.router, &said.rope, &said.weight_gradients};
-    for (size_t i = 0;
-         strncmp(scheme->type->name, primus, sizeof primus - 1) == 0 && i < sizeof fusions / sizeof *fusions;
-         i++)
+    for (size_t i = 0; spw_scheme_trainer(scheme)->fuses && i < sizeof fusions / sizeof *fusions; i++)
         if (*fusions[i] == SPW_FUSION_ON) *fusions[i] = SPW_FUSION_AUTO;
     return spw_megatron_keys_said(&said);
 }
@@ -21,7 +17,7 @@ static const char *said_beyond(const spw_megatron_keys *keys, const spw_scheme *
 spw_status spw_megatron_keys_go_with(const spw_job *job, const spw_scheme *scheme) {
     const char *said = said_beyond(&job->megatron, scheme);
     if (said == NULL) return SPW_OK;
-    if (!scheme->type->megatron.splits)
+    if (!spw_scheme_trainer(scheme)->takes_splits)
         return spw_fail(SPW_ECONFIG,
                         "scheme '%s': %s is a key of Megatron-Core's schemes; leave it out, or use one of "
                         "them, as --scheme megatron-alltoall",

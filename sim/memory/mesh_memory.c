@@ -1,5 +1,6 @@
 #include "sim/memory/mesh_memory.h"
 
+#include "sim/input/attention.h"
 #include "sim/input/grid.h"
 #include "sim/input/job.h"
 #include "sim/memory/footprint_component.h"
@@ -20,27 +21,23 @@ double spw_mesh_held(const spw_job *job, double all, double whole) {
 double spw_mesh_gathered_keys(const spw_job *job, const spw_layer_shape *s) {
     const spw_model *m = &job->model;
     const spw_grid g = spw_grid_of(job);
-    const size_t width = m->attention == SPW_ATTENTION_MLA
-                             ? m->heads * (m->nope_dim + m->rope_dim + m->v_head_dim)
-                             : 2 * m->kv_heads * m->head_dim,
-                 part = width / g.tensor;
-    if (!spw_grid_is_mesh(job)) return 0.0;
-    return (double)((g.context - 1) * s->tokens * part * s->element_bytes);
+    const spw_attention_widths w = spw_attention_widths_of(m);
+    const size_t part = (w.key + w.value) / g.tensor;
+    return (double)((g.mesh_context - 1) * s->tokens * part * s->element_bytes);
 }
 
 void spw_mesh_add(const spw_job *job, const spw_stage *stage, const spw_layer_shape *s, spw_footprint *out) {
     const spw_grid g = spw_grid_of(job);
     const bool at[SPW_MOMENT_COUNT] = {
         [SPW_MOMENT_DENSE_LAYER] = stage->moe_layers < stage->layers, [SPW_MOMENT_LOSS] = stage->head};
-    if (!spw_grid_is_mesh(job)) return;
-    if (g.tensor > 1)
+    if (g.mesh_tensor > 1)
         spw_component_live(
             spw_component_add(out, "whole_hidden_states",
                               2.0 * (double)(s->tokens * s->hidden * s->element_bytes),
                               "input of a product that is cut by columns, and its gradient (2.8)",
                               "2 T H b = 2 x %zu x %zu x %zu", s->tokens, s->hidden, s->element_bytes),
             at);
-    if (g.context > 1)
+    if (g.mesh_context > 1)
         LIVE(spw_component_add(
                  out, "gathered_keys_values", spw_mesh_gathered_keys(job, s),
                  "keys and values of the other GPUs of a context group, in the layer at work (2.8)",

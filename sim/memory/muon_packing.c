@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "sim/input/grid.h"
 #include "sim/input/job.h"
+#include "sim/input/matrices.h"
 #include "sim/memory/muon_dealing.h"
 #include "sim/memory/pipeline.h"
 #include "sim/memory/stage.h"
@@ -113,61 +114,33 @@ static void share(matrices *list, size_t sharers, bool by_columns) {
     list->kind[list->kinds - 1].by_columns = by_columns;
 }
 
-/* Matrices of a list, of so many layers. Groups of a grouped product are matrices of their own. */
-static void add_listed(matrices *list, const spw_model *m, spw_matrix_place place, size_t kind,
-                       uint64_t tensor, uint64_t layers) {
-    const spw_matrix *row;
-    for (size_t i = 0; (row = spw_matrix_at(m, place, kind, i)) != NULL; i++) {
-        const uint64_t count = row->count > 0 ? row->count : 1;
+/* Matrices of a list, of so many layers, of which `indexers` have an indexer of their own; `sharers` GPUs share what is cut. Groups of a grouped product are matrices of their own;
+ * joined ones are one, of which Muon orthogonalizes the parts of attention's by themselves. */
+static void add_list(matrices *list, const spw_matrices *of, size_t sharers, uint64_t layers,
+                     uint64_t indexers) {
+    for (size_t i = 0; i < of->rows && layers > 0; i++) {
+        const spw_matrix *row = &of->row[i];
+        const uint64_t count = row->count > 0 ? row->count : 1,
+                       many = (row->place == SPW_IN_INDEXER ? indexers : layers) * count;
         const bool outputs = row->cut == SPW_CUT_OUTPUTS, inputs = row->cut == SPW_CUT_INPUTS;
-        if (row->vector || layers == 0) continue;
+        if (row->vector || row->joined) continue;
         if (count > 1) {
-            add(list, row->out, row->in, layers * count / (row->cut == SPW_CUT_NOWHERE ? 1 : tensor));
+            add(list, row->out, row->in, many / (row->cut == SPW_CUT_NOWHERE ? 1 : sharers));
             continue;
         }
-        add(list, outputs ? row->out / tensor : row->out, inputs ? row->in / tensor : row->in, layers);
-        if (outputs || inputs) share(list, tensor, inputs);
+        uint64_t rows = row->out, part[SPW_MUON_PARTS] = {row->out / sharers};
+        size_t joined = 0;
+        for (size_t j = i + 1; j < of->rows && of->row[j].joined; j++, joined++) {
+            rows += of->row[j].out;
+            if (of->row[j].makes != SPW_MAKES_OTHER)
+                part[of->row[j].makes - SPW_MAKES_QUERIES] = of->row[j].out / sharers;
+        }
+        if ((outputs && rows < sharers) || (inputs && row->in < sharers)) continue;
+        add(list, outputs ? rows / sharers : rows, inputs ? row->in / sharers : row->in, many);
+        if (outputs || inputs) share(list, sharers, inputs);
+        if (joined > 0 && row->makes != SPW_MAKES_OTHER && list->kinds > 0)
+            memcpy(list->kind[list->kinds - 1].part, part, sizeof part);
     }
-}
-
-static void add_attention(matrices *list, const spw_model *m, uint64_t tensor, uint64_t layers) {
-    const uint64_t hidden = m->hidden, query = m->heads * (m->nope_dim + m->rope_dim) / tensor;
-    add_listed(list, m, SPW_IN_MIXER, 0, tensor, layers);
-    if (m->attention == SPW_ATTENTION_LISTED) return;
-    if (m->attention != SPW_ATTENTION_MLA) {
-        const uint64_t queries = m->heads * m->head_dim * (m->query_gate ? 2 : 1);
-        const uint64_t part[SPW_MUON_PARTS] = {
-            m->heads * m->head_dim / tensor, (queries - m->heads * m->head_dim) / tensor,
-            m->kv_heads * m->head_dim / tensor, m->kv_heads * m->v_head_dim / tensor};
-        add(list, spw_model_query_key_value(m) / tensor, hidden, layers);
-        share(list, tensor, false);
-        if (list->kinds > 0) memcpy(list->kind[list->kinds - 1].part, part, sizeof part);
-        add(list, hidden, m->heads * m->v_head_dim / tensor, layers);
-        share(list, tensor, true);
-        return;
-    }
-    if (m->q_lora_rank > 0) {
-        add(list, m->q_lora_rank, hidden, layers);
-        add(list, query, m->q_lora_rank, layers);
-    } else {
-        add(list, query, hidden, layers);
-    }
-    share(list, tensor, false);
-    add(list, m->kv_lora_rank + m->rope_dim, hidden, layers);
-    add(list, m->heads * (m->nope_dim + m->v_head_dim) / tensor, m->kv_lora_rank, layers);
-    share(list, tensor, false);
-    add(list, hidden, m->heads * m->v_head_dim / tensor, layers);
-    share(list, tensor, true);
-}
-
-/* Gate and up, of `of` matrices in all, are one matrix. */
-static void add_ffn(matrices *list, size_t of, uint64_t hidden, uint64_t width, size_t sharers,
-                    uint64_t count) {
-    if (width / sharers == 0 || count == 0) return;
-    add(list, (of - 1) * width / sharers, hidden, count);
-    share(list, sharers, false);
-    add(list, hidden, width / sharers, count);
-    share(list, sharers, true);
 }
 
 void spw_muon_block_matrices(const spw_job *job, const spw_block *b, spw_muon_list out[2]) {
@@ -176,18 +149,22 @@ void spw_muon_block_matrices(const spw_job *job, const spw_block *b, spw_muon_li
     const uint64_t moe = b->moe_layers + b->predictions;
     memset(out, 0, 2 * sizeof *out);
     uint64_t attending = b->layers + b->predictions;
-    add_ffn(&out[0], spw_expert_matrices(m), spw_model_routed_width(m), m->expert_ffn, g.expert_tensor,
-            moe * m->experts / g.expert);
+    spw_matrices of;
     for (size_t k = 1; k < SPW_MODEL_MIXERS; k++) attending -= b->mixer_layers[k];
-    add_attention(&out[1], m, g.tensor, attending);
-    for (size_t k = 1; k < SPW_MODEL_MIXERS; k++)
-        add_listed(&out[1], m, SPW_IN_MIXER, k, g.tensor, b->mixer_layers[k]);
-    add_ffn(&out[1], spw_ffn_matrices(m), m->hidden, m->dense_ffn, g.tensor,
-            b->layers - b->moe_layers - b->bare_layers);
-    add_ffn(&out[1], spw_ffn_matrices(m), m->hidden, m->shared_ffn, g.tensor, moe);
-    add_listed(&out[1], m, SPW_IN_MOE_LAYER, 0, g.tensor, moe);
-    add(&out[1], m->experts - m->replicas + m->zero_experts, m->hidden, moe);
-    if (m->shared_gate) add(&out[1], 1, m->hidden, moe);
+    spw_matrices_of_expert(m, &of);
+    add_list(&out[0], &of, g.expert_tensor, moe * m->experts / g.expert, 0);
+    for (size_t k = 0; k < SPW_MODEL_MIXERS; k++) {
+        if (k > 0 && b->mixer_layers[k] == 0) continue;
+        spw_matrices_of_mixer(m, k, &of);
+        add_list(&out[1], &of, g.tensor, k == 0 ? attending : b->mixer_layers[k],
+                 attending - b->shared_indexers);
+    }
+    spw_matrices_of_dense(m, &of);
+    add_list(&out[1], &of, g.tensor, b->layers - b->moe_layers - b->bare_layers, 0);
+    spw_matrices_of_shared(m, &of);
+    add_list(&out[1], &of, g.tensor, moe, 0);
+    spw_matrices_of_router(m, spw_model_choices(m), false, &of);
+    add_list(&out[1], &of, g.tensor, moe, 0);
     add(&out[1], m->hidden / g.tensor, 2 * m->hidden, b->predictions);
     if (b->predictions > 0) share(&out[1], g.tensor, false);
 }

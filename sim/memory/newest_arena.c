@@ -12,10 +12,10 @@ static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
 spw_status spw_newest_stack_read(const spw_job *job, const spw_scheme *scheme, size_t schemes,
                                  spw_software *software, const spw_stack **out) {
-    bool any = false;
     *out = NULL;
-    for (size_t i = 0; i < schemes; i++) any = any || scheme[i].type->compiled.list != NULL;
-    if (!any || job->part != SPW_PART_WHOLE || job->cluster.gpu_generation == SPW_GPU_NONE) return SPW_OK;
+    if (!spw_schemes_have_programs(scheme, schemes) || job->part != SPW_PART_WHOLE ||
+        job->cluster.gpu_generation == SPW_GPU_NONE)
+        return SPW_OK;
     const spw_status status = spw_software_newest(job, true, false, software);
     if (status == SPW_OK) *out = &software->stack;
     return status;

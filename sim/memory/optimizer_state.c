@@ -1,25 +1,22 @@
 #include "sim/memory/optimizer_state.h"
+#include "sim/input/state_law.h"
 #include "sim/memory/fsdp2.h"
 
 #include "sim/input/grid.h"
+#include "sim/input/matrices.h"
 #include "sim/input/precision.h"
 #include "sim/memory/pipeline.h"
 #include "sim/memory/stage.h"
 
 spw_replicated_parameters spw_replicated_parameters_of(const spw_model *m) {
     const spw_parameters p = spw_model_parameters(m);
-    const uint64_t kv_down = m->kv_lora_rank + m->rope_dim, rank = m->q_lora_rank, hidden = m->hidden;
+    spw_matrices attention, shared;
+    spw_matrices_of_mixer(m, 0, &attention);
+    spw_matrices_of_shared(m, &shared);
     spw_replicated_parameters out = {.norms = p.norms_per_layer,
-                                     .attention = (m->output_bias ? hidden : 0) + p.indexer_per_layer,
-                                     .moe_layer = p.router_per_layer + (m->shared_gate ? hidden : 0),
+                                     .attention = spw_matrices_sum_whole(&attention),
+                                     .moe_layer = p.router_per_layer + spw_matrices_sum_whole(&shared),
                                      .head = p.final_norm};
-    out.attention += spw_matrices_whole(m, SPW_IN_MIXER, 0);
-    if (m->attention == SPW_ATTENTION_MLA) {
-        out.attention += (rank + kv_down) * hidden + rank + m->kv_lora_rank;
-        out.attention += m->attention_bias ? rank + kv_down : 0;
-    } else if (m->attention == SPW_ATTENTION_GQA && m->qk_norm && m->qk_norm_per_head) {
-        out.attention += 2 * m->head_dim;
-    }
     const size_t attending = m->layers - m->other_layers, indexers = spw_model_indexer_layers(m);
     out.mixers = attending * (out.attention - p.indexer_per_layer) + indexers * p.indexer_per_layer;
     for (size_t k = 1; k < SPW_MODEL_MIXERS; k++)
@@ -123,12 +120,6 @@ spw_held_parameters spw_optimized_parameters(const spw_job *job, const spw_held_
     return optimized;
 }
 
-size_t spw_master_bytes(const spw_job *job) {
-    if (job->master_bytes != SPW_MASTER_AUTO) return job->master_bytes;
-    return job->optimizer != SPW_OPTIMIZER_SHARDED && job->precision.weights < sizeof(float) ? sizeof(float)
-                                                                                             : 0;
-}
-
 size_t spw_state_copies(const spw_job *job) {
     const bool instances = job->optimizer == SPW_OPTIMIZER_DISTRIBUTED && job->optimizer_instances > 1;
     return instances ? job->optimizer_instances : spw_fsdp2_copies(job);
@@ -139,19 +130,17 @@ spw_optimizer_state spw_optimizer_state_of(const spw_job *job, const spw_held_pa
     const double copies = (double)spw_state_copies(job);
     const double experts = (double)(g.expert * g.expert_tensor), replicas = (double)g.expert_data / copies,
                  rest_replicas = (double)(g.data * g.context) / copies;
-    const bool fsdp2 = spw_fsdp2_is_on(job);
-    const double gradient = (double)(fsdp2 ? job->precision.weights : job->precision.gradients);
+    const spw_state_law *law = spw_state_law_of(job);
+    const double gradient = (double)(law->by_units ? job->precision.weights : job->precision.gradients);
     const double on_gpu = 1.0 - job->optimizer_on_host;
     const double master = (double)spw_master_bytes(job),
                  moments = (double)spw_precision_moments(&job->precision);
     const spw_held_parameters trained = spw_trained_parameters(job, held),
                               own = spw_optimized_parameters(job, held);
-    const bool weights_shared = job->optimizer == SPW_OPTIMIZER_SHARDED;
-    const bool optimizer_shared = job->optimizer != SPW_OPTIMIZER_REPLICATED;
     const spw_held_parameters *part[] = {held, &trained, &own};
     double count[3]; /* on one GPU: weights, gradients, moments */
     for (size_t i = 0; i < 3; i++) {
-        const bool shared = i < 2 ? weights_shared : optimizer_shared;
+        const bool shared = i < 2 ? law->shares_weights : law->shares_moments;
         const double routed = part[i]->routed / experts,
                      rest = (part[i]->rest - part[i]->replicated) / (double)g.tensor + part[i]->replicated;
         count[i] = shared ? routed / replicas + rest / rest_replicas : routed + rest;

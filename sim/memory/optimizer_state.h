@@ -64,7 +64,4 @@ spw_optimizer_state spw_optimizer_state_of(const spw_job *job, const spw_held_pa
 /* Bytes of all moments: one of every parameter and a second of what Adam updates; that is all of it without Muon. */
 double spw_moment_bytes(const spw_job *job, const spw_stage *stage, const spw_held_parameters *held);
 
-/* Bytes of one master weight: as the job says, or 4 where the optimizer is Megatron's and weights are smaller. */
-size_t spw_master_bytes(const spw_job *job);
-
 #endif

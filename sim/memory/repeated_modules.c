@@ -1,23 +1,15 @@
 #include "sim/memory/repeated_modules.h"
 
+#include "sim/input/attention.h"
 #include "sim/input/remat_modules.h"
 #include "sim/memory/footprint_component.h"
 #include "sim/memory/fp8_memory.h"
 
-/* Query or key, and value, of all heads. */
-static double key_elements(const spw_model *m) {
-    return (double)m->heads * (double)(m->nope_dim + m->rope_dim);
-}
-static double value_elements(const spw_model *m) { return (double)m->heads * (double)m->v_head_dim; }
-static double latent_elements(const spw_model *m) { return (double)(m->q_lora_rank + m->kv_lora_rank); }
-
-/* Queries, keys and values. */
-static double up_elements(const spw_model *m) { return 2.0 * key_elements(m) + value_elements(m); }
-
 spw_repeated_modules spw_repeated_modules_of(const spw_job *job, const spw_layer_shape *s) {
     const spw_model *m = &job->model;
     /* TransformerEngine has GQA's input norm and a dense FFN's norm within the products that read them. */
-    const bool local = job->attention == SPW_ATTENTION_UNFUSED, mla = m->attention == SPW_ATTENTION_MLA;
+    const bool local = job->attention == SPW_ATTENTION_UNFUSED, latent = spw_attention_is_latent(m);
+    const spw_attention_widths w = spw_attention_widths_of(m);
     const bool norms = spw_remat_repeats(job->remat, SPW_MODULE_LAYERNORM);
     const bool mlp = spw_remat_repeats(job->remat, SPW_MODULE_MLP);
     const double tokens = (double)s->tokens, b = (double)s->element_bytes, input = spw_fp8_input_bytes(job);
@@ -27,13 +19,13 @@ spw_repeated_modules spw_repeated_modules_of(const spw_job *job, const spw_layer
     const double norm = tokens * ((double)m->hidden * b + sizeof(float)); /* with 1 / rms */
     spw_repeated_modules gone = {0.0, 0.0, 0.0};
     if (norms && local) gone.attention += norm;
-    if (mla)
+    if (latent)
         gone.attention +=
             tokens * (double)m->hidden * ((fp8 ? 2.0 * input : b) - spw_fp8_norm_bytes(job, false));
-    if (mla && norms) gone.attention += tokens * sizeof(float);
+    if (latent && norms) gone.attention += tokens * sizeof(float);
     if (up)
-        gone.attention += tokens * (latent_elements(m) * input + up_elements(m) * b +
-                                    (double)((m->q_lora_rank > 0 ? 2 : 1) * sizeof(float)));
+        gone.attention += tokens * ((double)w.latent * input + (double)(w.query + w.key + w.value) * b +
+                                    (double)(w.latents * sizeof(float)));
     if (norms) gone.moe += norm;
     if (local ? norms : mlp) gone.dense += norm;
     if (mlp) gone.dense += tokens * ((double)spw_ffn_matrices(m) * (double)m->dense_ffn * b + more.dense);
@@ -48,13 +40,12 @@ bool spw_attention_is_moment(const spw_job *job) {
 
 void spw_repeated_modules_add(spw_footprint *f, const spw_job *job, const spw_layer_shape *s) {
     const spw_model *m = &job->model;
-    const double key = key_elements(m), value = value_elements(m);
+    const spw_attention_widths w = spw_attention_widths_of(m);
     const bool fp8 = job->precision.recipe != SPW_FP8_NONE;
     const double b = (double)s->element_bytes, norm = spw_fp8_norm_bytes(job, true),
                  input = spw_fp8_input_bytes(job);
-    const double elements =
-        2.0 * (double)m->hidden + 2.0 * latent_elements(m) + (double)m->rope_dim + 4.0 * key + 4.0 * value;
-    const double less = (double)m->hidden * (norm - b) + latent_elements(m) * (input - b);
+    const double elements = (double)(2 * m->hidden + 2 * w.latent + w.apart + 4 * w.key + 4 * w.value);
+    const double less = (double)m->hidden * (norm - b) + (double)w.latent * (input - b);
     if (!spw_remat_repeats(job->remat, SPW_MODULE_MLA_UP_PROJ)) return;
     LIVE(
         spw_component_add(f, "attention_again",

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "sim/input/grid.h"
 #include "sim/input/job.h"
+#include "sim/input/state_law.h"
 #include "sim/memory/fsdp2.h"
 #include "sim/memory/muon_packing.h"
 #include "sim/memory/optimizer_state.h"
@@ -22,10 +23,10 @@ typedef struct sharing {
 static void sharing_of(const spw_job *job, sharing out[PARTS]) {
     const spw_grid g = spw_grid_of(job);
     const double copies = (double)spw_state_copies(job);
-    const bool shared = job->optimizer != SPW_OPTIMIZER_REPLICATED;
-    out[EXPERTS] = (sharing){shared ? fmax((double)g.expert_data / copies, 1.0) : 1.0, spw_fsdp2_is_on(job)};
-    out[REST] =
-        (sharing){shared ? fmax((double)(g.data * g.context) / copies, 1.0) : 1.0, spw_fsdp2_is_on(job)};
+    const spw_state_law *law = spw_state_law_of(job);
+    const bool shared = law->shares_moments;
+    out[EXPERTS] = (sharing){shared ? fmax((double)g.expert_data / copies, 1.0) : 1.0, law->by_units};
+    out[REST] = (sharing){shared ? fmax((double)(g.data * g.context) / copies, 1.0) : 1.0, law->by_units};
 }
 
 static void put(spw_state_tensors *t, double elements, double count, sharing how) {

@@ -3,6 +3,8 @@
 #include "sim/input/grid.h"
 #include "sim/input/job.h"
 #include "sim/input/remat.h"
+#include "sim/input/state_law.h"
+#include "sim/input/trainer.h"
 #include "sim/memory/footprint_component.h"
 
 #define CORE "megatron/core/transformer/dot_product_attention.py (7.4)"
@@ -79,8 +81,7 @@ void spw_unfused_attention_add(spw_footprint *f, const spw_job *job, const spw_l
 spw_status spw_unfused_attention_check(const spw_job *job, const spw_scheme *scheme) {
     const spw_model *m = &job->model;
     if (job->attention != SPW_ATTENTION_UNFUSED) return SPW_OK;
-    if (!scheme->type->megatron.splits || job->optimizer == SPW_OPTIMIZER_SHARDED ||
-        job->part != SPW_PART_WHOLE)
+    if (!spw_scheme_trainer(scheme)->takes_splits || !spw_state_is_megatron(job))
         return spw_fail(SPW_ECONFIG,
                         "scheme '%s': attention: unfused is described for whole models under Megatron-Core's "
                         "dispatchers; use megatron-alltoall, megatron-allgather or megatron-flex with "

@@ -1,6 +1,7 @@
 #include "sim/peers/peer.h"
 
 #include "sim/input/job.h"
+#include "sim/input/matrices.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -73,14 +74,15 @@ double spw_peer_sum(const spw_peer_memory *memory) {
 }
 
 double spw_peer_attention_parameters(const spw_model *m) {
-    const double hidden = (double)m->hidden, heads = (double)m->heads;
-    if (m->attention != SPW_ATTENTION_MLA)
-        return 2.0 * hidden * (heads + (double)m->kv_heads) * (double)m->head_dim;
-    const double q = heads * (double)(m->nope_dim + m->rope_dim), v = (double)m->v_head_dim;
-    const double q_rank = (double)m->q_lora_rank, kv_rank = (double)m->kv_lora_rank;
-    const double query = m->q_lora_rank > 0 ? q_rank * (hidden + q + 1.0) : hidden * q;
-    return query + kv_rank * (hidden + heads * ((double)m->nope_dim + v) + 1.0) +
-           hidden * (double)m->rope_dim + heads * v * hidden;
+    double sum = 0.0;
+    spw_matrices list;
+    spw_matrices_of_attention(m, &list);
+    for (size_t i = 0; i < list.rows; i++) {
+        const spw_matrix *row = &list.row[i];
+        const bool norm = row->norm && row->reads == SPW_READS_LATENT;
+        if (norm || (!row->vector && row->makes != SPW_MAKES_GATE)) sum += (double)spw_matrix_elements(row);
+    }
+    return sum;
 }
 
 double spw_peer_vocab(const spw_model *m) {

@@ -1,3 +1,4 @@
+#include "sim/input/attention.h"
 #include "sim/input/job.h"
 #include "sim/memory/pipeline.h"
 #include "sim/memory/stage.h"
@@ -21,13 +22,9 @@ static double parameters(const spw_job *job, const spw_stage *stage) {
 
 /* Elements a token that attention keeps; flash attention is on in its configurations, and MLA's norms too. */
 static double attention(const spw_model *m) {
-    const double heads = (double)m->heads;
-    if (m->attention == SPW_ATTENTION_MLA) {
-        const double query = heads * (double)(m->nope_dim + m->rope_dim),
-                     value = heads * (double)m->v_head_dim;
-        return 5.0 * query + 2.0 * value;
-    }
-    const double query = heads * (double)m->head_dim, key = (double)(m->kv_heads * m->head_dim);
+    const spw_attention_widths w = spw_attention_widths_of(m);
+    const double query = (double)w.query, key = (double)w.key;
+    if (w.latents > 0) return 5.0 * query + 2.0 * (double)w.value;
     return 2.0 * query + 2.0 * key + (double)m->hidden + (m->qk_norm ? 2.0 * key : 0.0);
 }
 

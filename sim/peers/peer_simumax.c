@@ -3,6 +3,7 @@
 #include "sim/memory/stage.h"
 #include "sim/peers/peer.h"
 
+#include "sim/input/attention.h"
 #include "sim/input/grid.h"
 
 #include <string.h>
@@ -70,28 +71,27 @@ static void add_core(operations *o, double tokens, double qkv, double heads, dou
 }
 
 static void add_attention(operations *o, const spw_model *m, const split *s) {
-    const double hidden = (double)m->hidden, heads = (double)m->heads, t = s->own;
-    if (m->attention != SPW_ATTENTION_MLA) {
-        const double q = heads * (double)m->head_dim, kv = (double)(m->kv_heads * m->head_dim);
-        add_column(o, s, hidden, q + 2.0 * kv);
-        add_core(o, s->all / s->tensor, q + 2.0 * kv, heads, q);
-        add_row(o, s, q, hidden);
+    const spw_attention_widths w = spw_attention_widths_of(m);
+    const double query = (double)w.query, keys = (double)(w.key + w.value), context = (double)w.context,
+                 heads = (double)m->heads, hidden = (double)m->hidden;
+    spw_matrices list;
+    bool kept = false; /* the input */
+    if (w.latents == 0) {
+        add_column(o, s, hidden, query + keys);
+        add_core(o, s->all / s->tensor, query + keys, heads, context);
+        add_row(o, s, context, hidden);
         return;
     }
-    const double q = heads * (double)(m->nope_dim + m->rope_dim), v = heads * (double)m->v_head_dim;
-    const double q_rank = (double)m->q_lora_rank, kv_rank = (double)m->kv_lora_rank;
-    if (m->q_lora_rank > 0) {
-        add_linear(o, t * hidden, t * q_rank, true);
-        add_norm(o, t, q_rank);
-        add_linear(o, t * q_rank, t * q, true);
-    } else {
-        add_linear(o, t * hidden, t * q, true);
+    spw_matrices_of_attention(m, &list);
+    for (size_t i = 0; i < list.rows; i++) {
+        const spw_matrix *row = &list.row[i];
+        if (row->norm) add_norm(o, s->own, (double)row->out);
+        if (row->vector) continue;
+        if (row->reads == SPW_READS_RESULT) add_core(o, s->own, query + keys, heads, context);
+        add_linear(o, s->own * (double)row->in, s->own * (double)row->out,
+                   !kept || row->reads != SPW_READS_INPUT);
+        kept = kept || row->reads == SPW_READS_INPUT;
     }
-    add_linear(o, t * hidden, t * (kv_rank + (double)m->rope_dim), false); /* the input is kept already */
-    add_norm(o, t, kv_rank);
-    add_linear(o, t * kv_rank, t * (heads * (double)m->nope_dim + v), true);
-    add_core(o, t, 2.0 * q + v, heads, v);
-    add_linear(o, t * v, t * hidden, true);
 }
 
 static operations layer_of(const spw_model *m, const split *s, bool moe) {
@@ -221,7 +221,7 @@ spw_status spw_peer_simumax(const spw_job *job, size_t sequences, spw_peer_memor
         return spw_fail(SPW_ECONFIG,
                         "context %zu: its exchanges of attention's parts are not restated here; use 1",
                         g.context);
-    if (g.tensor > 1 && job->model.attention == SPW_ATTENTION_MLA)
+    if (g.tensor > 1 && spw_attention_is_latent(&job->model))
         return spw_fail(SPW_ECONFIG, "tensor %zu: it refuses MLA under tensor parallelism; use 1", g.tensor);
     for (size_t index = 0; index < p.stages; index++) {
         const spw_stage stage = spw_pipeline_stage(&p, &job->model, index);

@@ -31,7 +31,7 @@ static spw_status check(const spw_replay_request *q, const spw_balancer_spec *sp
             spec->text);
     if (q->splits > 1)
         return spw_fail(SPW_ECONFIG, "balancer '%s': one expert-parallel size at a time", spec->text);
-    if (spw_grid_is_mesh(q->job))
+    if (spw_grid_mesh_gpus(&grid) > 1)
         return spw_fail(
             SPW_ECONFIG,
             "balancer '%s': copies of experts are not modelled with MaxText's mesh axes tensor and context; "

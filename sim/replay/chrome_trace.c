@@ -29,17 +29,22 @@ static void add_name(writer *w, const char *what, size_t process, size_t thread,
     spw_json_add(&w->json, w->events, event);
 }
 
+typedef struct trace_event {
+    const char *name, *category;
+    size_t process, thread;
+    double begin_s, seconds;
+} trace_event;
+
 /* args is taken. */
-static void add_event(writer *w, const char *name, const char *category, size_t process, size_t thread,
-                      double begin_s, double seconds, json_t *args) {
+static void add_event(writer *w, const trace_event *e, json_t *args) {
     json_t *event = json_object();
     spw_json_put(&w->json, event, "ph", spw_json_text("X"));
-    spw_json_put(&w->json, event, "name", spw_json_text(name));
-    spw_json_put(&w->json, event, "cat", spw_json_text(category));
-    spw_json_put(&w->json, event, "pid", spw_json_count(process));
-    spw_json_put(&w->json, event, "tid", spw_json_count(thread));
-    spw_json_put(&w->json, event, "ts", spw_json_real(begin_s * us));
-    spw_json_put(&w->json, event, "dur", spw_json_real(seconds * us));
+    spw_json_put(&w->json, event, "name", spw_json_text(e->name));
+    spw_json_put(&w->json, event, "cat", spw_json_text(e->category));
+    spw_json_put(&w->json, event, "pid", spw_json_count(e->process));
+    spw_json_put(&w->json, event, "tid", spw_json_count(e->thread));
+    spw_json_put(&w->json, event, "ts", spw_json_real(e->begin_s * us));
+    spw_json_put(&w->json, event, "dur", spw_json_real(e->seconds * us));
     spw_json_put(&w->json, event, "args", args);
     spw_json_add(&w->json, w->events, event);
 }
@@ -65,21 +70,23 @@ static void add_row(writer *w, const spw_result_row *row, size_t process) {
     spw_json_put(&w->json, args, "low_us", spw_json_real(time->low_s * us));
     spw_json_put(&w->json, args, "high_us", spw_json_real(time->high_s * us));
     spw_json_put(&w->json, args, "tokens_per_s_per_gpu", spw_json_real(time->tokens_per_s_per_gpu));
-    add_event(w, "step", "step", process, STEP_THREAD, 0.0, time->step_s, args);
+    const trace_event step = {"step", "step", process, STEP_THREAD, 0.0, time->step_s};
+    add_event(w, &step, args);
     for (size_t i = 0; i < time->components; i++) {
         const spw_time_component *c = &time->component[i];
         const char *stream = spw_stream_name(c->stream);
         const double rest = c->seconds - c->exposed_s;
-        if (c->exposed_s > 0.0)
-            add_event(w, c->name, stream, process, STEP_THREAD, waited, c->exposed_s, component_args(w, c));
+        const size_t thread = HIDDEN_THREAD + (size_t)c->stream;
+        const trace_event exposed = {c->name, stream, process, STEP_THREAD, waited, c->exposed_s},
+                          behind = {c->name, stream, process, thread, hidden[c->stream], rest};
+        if (c->exposed_s > 0.0) add_event(w, &exposed, component_args(w, c));
         waited += c->exposed_s;
         if (rest <= 0.0) continue;
         if (hidden[c->stream] <= 0.0) {
             (void)snprintf(name, sizeof name, "hidden: %s", stream);
-            add_name(w, "thread_name", process, HIDDEN_THREAD + (size_t)c->stream, name);
+            add_name(w, "thread_name", process, thread, name);
         }
-        add_event(w, c->name, stream, process, HIDDEN_THREAD + (size_t)c->stream, hidden[c->stream], rest,
-                  component_args(w, c));
+        add_event(w, &behind, component_args(w, c));
         hidden[c->stream] += rest;
     }
 }

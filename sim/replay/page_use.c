@@ -13,12 +13,17 @@ static size_t cell(const spw_page_use *u, size_t layer, size_t micro_batch) {
     return layer * u->pipeline.micro_batches + micro_batch;
 }
 
+/* Where layers are: of [layers] the stage and its chunk. */
+typedef struct places {
+    size_t *stage, *chunk;
+} places;
+
 /* The next MoE layer of a pass behind *next, if it has one: 1, or 0. */
-static size_t list_next(const spw_page_use *u, size_t s, const spw_pass *p, const size_t *stage,
-                        const size_t *chunk, size_t *next, spw_page_pass *out, size_t count) {
+static size_t list_next(const spw_page_use *u, size_t s, const spw_pass *p, const places *at, size_t *next,
+                        spw_page_pass *out, size_t count) {
     while (*next < u->job_layers) {
         const size_t k = (*next)++, layer = p->backward ? u->job_layers - 1 - k : k;
-        if (stage[layer] != s || chunk[layer] != p->chunk) continue;
+        if (at->stage[layer] != s || at->chunk[layer] != p->chunk) continue;
         out[count] = (spw_page_pass){layer, p->micro_batch, p->backward, false};
         spw_page_pass *before = count > 0 ? &out[count - 1] : NULL;
         if (p->backward && before != NULL && !before->backward && before->layer == layer &&
@@ -30,7 +35,7 @@ static size_t list_next(const spw_page_use *u, size_t s, const spw_pass *p, cons
 }
 
 /* The passes of a stage over its MoE layers, in order. */
-static void list_passes(spw_page_use *u, size_t s, const size_t *stage, const size_t *chunk) {
+static void list_passes(spw_page_use *u, size_t s, const places *at) {
     spw_page_pass *out = u->pass + s * u->passes;
     size_t count = 0;
     for (size_t i = 0; i < spw_pipeline_passes(&u->pipeline); i++) {
@@ -41,20 +46,20 @@ static void list_passes(spw_page_use *u, size_t s, const size_t *stage, const si
         while (next[0] < u->job_layers ||
                (pair && next[1] < u->job_layers)) /* in turns where two run together */
             for (size_t side = 0; side < (pair ? 2U : 1U); side++)
-                count += list_next(u, s, &two[side], stage, chunk, &next[side], out, count);
+                count += list_next(u, s, &two[side], at, &next[side], out, count);
         i += pair;
     }
     u->count[s] = count;
 }
 
 /* Layers of multi-token prediction stand behind the others of their block. */
-static void place_predictions(const spw_page_use *u, const spw_model *model, size_t *stage, size_t *chunk) {
+static void place_predictions(const spw_page_use *u, const spw_model *model, const places *at) {
     size_t layer = u->trace_layers;
     for (size_t c = 0; c < u->pipeline.chunks; c++) {
         for (size_t s = 0; s < u->pipeline.stages; s++) {
             const spw_block block = spw_pipeline_block(&u->pipeline, model, s, c);
             for (size_t i = 0; i < block.predictions && layer < u->job_layers; i++, layer++)
-                stage[layer] = s, chunk[layer] = c;
+                at->stage[layer] = s, at->chunk[layer] = c;
         }
     }
 }
@@ -62,7 +67,7 @@ static void place_predictions(const spw_page_use *u, const spw_model *model, siz
 spw_status spw_page_use_create(const spw_point *point, size_t ranks, size_t layers, spw_page_use *u) {
     const spw_model *model = &point->job->model;
     const spw_scheme_memory *memory = &point->scheme->type->memory;
-    size_t *stage = NULL, *chunk = NULL;
+    places at = {NULL, NULL};
     spw_status status = SPW_OK;
     *u = (spw_page_use){.pipeline = spw_pipeline_of(point->job),
                         .ranks = ranks,
@@ -74,25 +79,25 @@ spw_status spw_page_use_create(const spw_point *point, size_t ranks, size_t laye
     if (!u->run.there) return SPW_OK;
     const size_t cells = u->job_layers * u->pipeline.micro_batches;
     u->passes = 2 * cells;
-    SPW_TRY(SPW_ALLOC(u->job_layers, &stage));
-    SPW_TRY(SPW_ALLOC(u->job_layers, &chunk));
+    SPW_TRY(SPW_ALLOC(u->job_layers, &at.stage));
+    SPW_TRY(SPW_ALLOC(u->job_layers, &at.chunk));
     SPW_TRY(SPW_ALLOC(u->pipeline.stages, &u->pages));
     SPW_TRY(SPW_ALLOC(u->pipeline.stages, &u->count));
     SPW_TRY(SPW_ALLOC(u->pipeline.stages * u->passes, &u->pass));
     SPW_TRY(SPW_ALLOC(ranks * cells, &u->rows));
     SPW_TRY(SPW_ALLOC(u->pool.tensors * cells, &u->on_host));
-    spw_pipeline_place_layers(&u->pipeline, model, u->trace_layers, stage, chunk);
-    place_predictions(u, model, stage, chunk);
+    spw_pipeline_place_layers(&u->pipeline, model, u->trace_layers, at.stage, at.chunk);
+    place_predictions(u, model, &at);
     for (size_t s = 0; s < u->pipeline.stages; s++) {
         u->pages[s] = spw_stage_pages_of(&u->pool, &u->pipeline, model, s);
         if (u->pages[s].gpu_bytes > u->run.pool_bytes) u->run.pool_bytes = u->pages[s].gpu_bytes;
         if (u->pages[s].host_bytes > u->run.host_bytes) u->run.host_bytes = u->pages[s].host_bytes;
-        list_passes(u, s, stage, chunk);
+        list_passes(u, s, &at);
     }
 
 cleanup:
-    spw_free(stage);
-    spw_free(chunk);
+    spw_free(at.stage);
+    spw_free(at.chunk);
     return status;
 }
 

@@ -103,6 +103,24 @@ spw_replay_request spw_plan_point_request(const spw_plan_request *q, const spw_j
     return request;
 }
 
+void spw_plan_point_job(const spw_plan_request *q, const spw_result_row *row, spw_job *out) {
+    *out = *q->job;
+    out->expert = row->expert;
+    out->fsdp = row->fsdp;
+    out->batches = 1;
+    out->sequences_per_gpu[0] = row->sequences;
+}
+
+spw_status spw_plan_replay_point(const spw_plan_request *q, const spw_job *job, const spw_scheme *scheme,
+                                 bool memory_only, bool one_step, spw_result *out, bool *there) {
+    spw_replay_request request = spw_plan_point_request(q, job, scheme);
+    if (one_step) request.step_end = request.step_begin + 1;
+    if (memory_only) request.time_stack = NULL, request.megatron = NULL;
+    const spw_status status = spw_replay_run(&request, out);
+    *there = status == SPW_OK && out->rows == 1;
+    return status == SPW_ECONFIG ? SPW_OK : status;
+}
+
 const char *spw_plan_no_time(const spw_plan_request *q, const spw_result_row *row) {
     const spw_fits fits = {q->stack, q->time_stack, q->megatron};
     return row->timed ? NULL : spw_why_no_time(q->job, &row->scheme, &fits);
@@ -130,7 +148,7 @@ static double dense_step(const spw_plan_request *q, const spw_job *job, size_t s
 double spw_plan_break_even_factor(const spw_plan_request *q, const spw_result_row *row) {
     spw_job job;
     double low = 0.5, high = 16.0;
-    if (!row->timed || row->scheme.type->compiled.list == NULL || q->time_stack == NULL ||
+    if (!row->timed || spw_scheme_program(&row->scheme) == NULL || q->time_stack == NULL ||
         split_job(q->job, row->expert, &job) != SPW_OK)
         return NAN;
     if (!(dense_step(q, &job, row->sequences, low) < row->time.step_s) ||

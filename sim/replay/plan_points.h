@@ -46,6 +46,14 @@ SPW_MUST_CHECK spw_status spw_plan_run(const spw_plan_request *request, spw_resu
 spw_replay_request spw_plan_point_request(const spw_plan_request *q, const spw_job *job,
                                           const spw_scheme *scheme);
 
+/* The job of one row: its split and batch alone. */
+void spw_plan_point_job(const spw_plan_request *q, const spw_result_row *row, spw_job *out);
+
+/* Replays one point beside the plan; `*there` is false when it cannot be. */
+SPW_MUST_CHECK spw_status spw_plan_replay_point(const spw_plan_request *q, const spw_job *job,
+                                                const spw_scheme *scheme, bool memory_only, bool one_step,
+                                                spw_result *out, bool *there);
+
 /* Why a row has no time, as a person reads it; NULL when it has one. */
 const char *spw_plan_no_time(const spw_plan_request *q, const spw_result_row *row);
 

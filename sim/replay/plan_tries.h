@@ -2,13 +2,12 @@
 #ifndef SPW_SIM_REPLAY_PLAN_TRIES_H
 #define SPW_SIM_REPLAY_PLAN_TRIES_H
 
+#include "sim/replay/plan_advice.h"
 #include "sim/replay/plan_answers.h"
 #include "sim/replay/plan_later.h"
 #include "sim/replay/plan_points.h"
 
 #include <stdbool.h>
-
-enum { SPW_ADVICE_SENTENCE = 384 };
 
 /* A scheme that is tempting and drops more than the plan allows: what it would need. */
 typedef struct spw_plan_need {
@@ -20,13 +19,6 @@ typedef struct spw_plan_need {
     double tokens_per_s_per_gpu, tokens_per_s_low, tokens_per_s_high;
     uint64_t bytes;
 } spw_plan_need;
-
-/* A scheme's smallest point that does not fit, and what would help. */
-typedef struct spw_plan_misfit_advice {
-    size_t row;                       /* of the plan */
-    bool state_alone;                 /* weights and optimizer by themselves are over the budget */
-    char advice[SPW_ADVICE_SENTENCE]; /* the smallest change that does, or what was tried in vain */
-} spw_plan_misfit_advice;
 
 /* The memory of the point that the plan answers with, had the job the other set of formats that people use. */
 typedef struct spw_plan_other_precision {

@@ -225,7 +225,7 @@ static uint64_t note_group(const spw_replay_row *row, const spw_counts *counts,
     uint64_t *rows = (uint64_t *)(note + 1), *sent = rows + ranks, *received = sent + ranks,
              *dropped = received + ranks, sum = 0;
     spw_rank_rows *of_rank = (spw_rank_rows *)(dropped + ranks);
-    spw_traffic_compute(row->point.scheme, &row->point.shape, selected, group, flow,
+    spw_traffic_compute(&(spw_routed_group){row->point.scheme, &row->point.shape, selected, group}, flow,
                         !spw_remat_keeps_experts(row->point.job->remat), &note->traffic, sent, received);
     for (size_t d = 0; d < ranks; d++) {
         rows[d] = flow->rows[d];
@@ -237,7 +237,9 @@ static uint64_t note_group(const spw_replay_row *row, const spw_counts *counts,
     if (row->link_bytes != NULL)
         note_links(flow, ranks, sent, (double *)(of_rank + (notes_rows(row) ? ranks : 0)));
     if (row->timed)
-        spw_replay_time_note(&row->time, &row->point.shape, selected, group, flow, &note->traffic, time);
+        spw_replay_time_note(&row->time,
+                             &(spw_routed_group){row->point.scheme, &row->point.shape, selected, group}, flow,
+                             &note->traffic, time);
     return sum;
 }
 
@@ -256,8 +258,9 @@ static spw_status note_network(const spw_replay_row *row, const spw_selection *s
     const spw_status status = spw_network_create(&row->point.job->cluster, &network);
     for (size_t g = 0; g < groups && network != NULL; g++) {
         const group_note *note = (const group_note *)(const void *)(notes + g * note_bytes);
-        spw_traffic_carry(row->point.scheme, &row->point.shape, spw_selection_counts(selection), g,
-                          spw_selection_flow(selection, g), g * ranks, network);
+        spw_traffic_carry(
+            &(spw_routed_group){row->point.scheme, &row->point.shape, spw_selection_counts(selection), g},
+            spw_selection_flow(selection, g), g * ranks, network);
         if (note->traffic.max_intra_bytes > link) link = note->traffic.max_intra_bytes;
     }
     if (network != NULL) {

@@ -4,6 +4,7 @@
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
+#include "sim/input/state_law.h"
 #include "sim/memory/fsdp2.h"
 #include "sim/time/offload_time.h"
 
@@ -73,16 +74,19 @@ size_t spw_replay_time_note_bytes(const spw_replay_time *t) {
     return t->scaled != NULL ? t->q.groups * t->q.point.shape.ranks * sizeof *t->rank_load : sizeof *t->load;
 }
 
-void spw_replay_time_note(const spw_replay_time *t, const spw_layer_shape *shape, const spw_counts *counts,
-                          size_t group, const spw_flow *flow, const spw_traffic *traffic, void *note) {
+void spw_replay_time_note(const spw_replay_time *t, const spw_routed_group *routed, const spw_flow *flow,
+                          const spw_traffic *traffic, void *note) {
+    const spw_layer_shape *shape = routed->shape;
+    const size_t group = routed->number;
     const spw_replay_time_request *q = &t->q;
     if (t->scaled != NULL) {
-        spw_megatron_load_of(t->scaled, q->point.scheme, shape, counts, group, flow, t->scratch,
-                             (spw_megatron_load *)note + group * shape->ranks);
+        spw_megatron_load_of(t->scaled, &(spw_routed_group){q->point.scheme, shape, routed->counts, group},
+                             flow, t->scratch, (spw_megatron_load *)note + group * shape->ranks);
     } else if (q->imbalance > 0.0) {
         *(spw_routing_layer *)note = t->stated;
     } else {
-        spw_routing_load_raise(q->point.scheme, shape, counts, group, flow, traffic, note);
+        spw_routing_load_raise(&(spw_routed_group){q->point.scheme, shape, routed->counts, group}, flow,
+                               traffic, note);
     }
 }
 
@@ -248,7 +252,7 @@ static const char *why_no_megatron_time(const spw_job *job, const spw_scheme *sc
         {spw_precision_gathered(job) != 2, "weights of Megatron-Core in another format than bf16"},
         {!spw_offload_is_timed(job),
          "activations on the host of GPUs other than Hopper's, whose link to the host was not measured"},
-        {spw_fsdp2_is_on(job), "FSDP2, whose gathers of weights have no time model"}};
+        {spw_state_law_of(job)->by_units, "FSDP2, whose gathers of weights have no time model"}};
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++) {
         if (reasons[i].there) return reasons[i].why;
     }
@@ -257,16 +261,17 @@ static const char *why_no_megatron_time(const spw_job *job, const spw_scheme *sc
 
 const char *spw_why_no_time(const spw_job *job, const spw_scheme *scheme, const spw_fits *fits) {
     const bool megatron = spw_scheme_asks_megatron(scheme->type),
-               compiled = scheme->type->compiled.list != NULL;
+               compiled = spw_scheme_program(scheme) != NULL;
     if (!megatron && !compiled) return "schemes of PyTorch without a time model";
     if (job->cluster.gpu_generation == SPW_GPU_NONE)
         return "a cluster without GPUs: nothing of a TPU was measured";
     if (fits->stack == NULL && fits->megatron == NULL) return "no stack is used (--stack none)";
-    if (compiled && spw_grid_is_mesh(job) && job->remat != SPW_REMAT_FULL)
+    const spw_grid grid = spw_grid_of(job);
+    if (compiled && spw_grid_mesh_gpus(&grid) > 1 && job->remat != SPW_REMAT_FULL)
         return "MaxText's mesh axes tensor and context with another remat policy than full, whose "
                "collectives have no "
                "time model";
-    if (job->cluster.gpus_per_node % spw_grid_of(job).expert_tensor != 0)
+    if (job->cluster.gpus_per_node % grid.expert_tensor != 0)
         return "experts that GPUs of several nodes share, whose gathers have no time model";
     if (!spw_finetune_is_whole(&job->finetune))
         return "frozen weights or adapters, whose products and collectives have no time model";

@@ -26,7 +26,7 @@ static double most_bytes(const spw_result_row *row, const spw_job_allocator *all
     if (row->reserved.there) return fmax(live, spw_reserved_high(&row->reserved));
     if (row->memory_kind == SPW_MEMORY_ARENA) return (double)row->footprint.high_bytes;
     const spw_scheme_type *type = row->scheme.type;
-    if (type != NULL && (type->compiled.list != NULL || type->compiled.mesh)) /* XLA's programs */
+    if (type != NULL && spw_scheme_needs_stack(type))
         return row->newest.there ? (double)row->newest.high_bytes : INFINITY;
     return state + fmax(live - state, 0.0) * spw_allocator_share(allocator);
 }

@@ -101,7 +101,7 @@ static spw_status set_long_text(spw_result_file *f, const char *name, const char
     (void)H5Sclose(space);
     (void)H5Tclose(type);
     if (!good) return broken(f, name);
-    return spw_hdf5_ledger_note(&f->ledger, name, SPW_HDF5_IN_ORDER, H5I_INVALID_HID, 0, 0, text,
+    return spw_hdf5_ledger_note(&f->ledger, name, SPW_HDF5_IN_ORDER, H5I_INVALID_HID, NULL, text,
                                 strlen(text));
 }
 
@@ -136,7 +136,7 @@ static spw_status write_array(spw_result_file *f, const char *name, hid_t type, 
     if (dataset >= 0) (void)H5Dclose(dataset);
     if (!good) return broken(f, name);
     if (H5Tis_variable_str(type) > 0) return spw_hdf5_ledger_note_strings(&f->ledger, name, count, data);
-    return spw_hdf5_ledger_note(&f->ledger, name, SPW_HDF5_IN_ORDER, type, 0, 0, data,
+    return spw_hdf5_ledger_note(&f->ledger, name, SPW_HDF5_IN_ORDER, type, NULL, data,
                                 count * H5Tget_size(type));
 }
 
@@ -293,7 +293,7 @@ static spw_status write_choices(spw_result_file *f, const spw_replay_step *step)
     if (H5Dset_extent(f->choices, extent) < 0 ||
         !write_slab(f->choices, 3, start, count, H5T_NATIVE_UINT64, step->chosen))
         return broken(f, "expert_choices");
-    return spw_hdf5_ledger_note(&f->ledger, "expert_choices", SPW_HDF5_IN_ORDER, H5T_NATIVE_UINT64, 0, 0,
+    return spw_hdf5_ledger_note(&f->ledger, "expert_choices", SPW_HDF5_IN_ORDER, H5T_NATIVE_UINT64, NULL,
                                 step->chosen, f->layers * f->experts * sizeof *step->chosen);
 }
 
@@ -305,8 +305,9 @@ static spw_status write_links(spw_result_file *f, const spw_replay_step *step) {
     for (size_t i = 0; i < f->ranks * f->members; i++) f->link[i] = step->link_bytes[i] / times;
     if (!write_slab(f->links, 3, start, count, H5T_NATIVE_DOUBLE, f->link)) return broken(f, "link_bytes");
     for (size_t rank = 0; rank < f->ranks && status == SPW_OK; rank++)
-        status = spw_hdf5_ledger_note(&f->ledger, "link_bytes", SPW_HDF5_PARTS, H5T_NATIVE_DOUBLE, step->row,
-                                      rank, f->link + rank * f->members, f->members * sizeof *f->link);
+        status = spw_hdf5_ledger_note(&f->ledger, "link_bytes", SPW_HDF5_PARTS, H5T_NATIVE_DOUBLE,
+                                      (const uint64_t[2]){step->row, rank}, f->link + rank * f->members,
+                                      f->members * sizeof *f->link);
     return status;
 }
 
@@ -319,7 +320,7 @@ static spw_status grow(spw_result_file *f, const spw_replay_step *step) {
     for (int v = 0; v < FIGURES && good; v++) good = H5Dset_extent(f->figure[v], cells) >= 0;
     f->steps = step->step + 1;
     if (!good) return broken(f, "a step");
-    return spw_hdf5_ledger_note(&f->ledger, "step", SPW_HDF5_IN_ORDER, H5T_NATIVE_INT64, 0, 0, &step->step_id,
+    return spw_hdf5_ledger_note(&f->ledger, "step", SPW_HDF5_IN_ORDER, H5T_NATIVE_INT64, NULL, &step->step_id,
                                 sizeof step->step_id);
 }
 
@@ -328,8 +329,8 @@ static spw_status write_figure(spw_result_file *f, const spw_replay_step *step, 
     const hsize_t start[AXES] = {step->row, step->step, 0, 0}, count[AXES] = {1, 1, numbers, 1};
     if (!write_slab(f->figure[v], axes_of(v), start, count, H5T_NATIVE_DOUBLE, data))
         return broken(f, figures[v].name);
-    return spw_hdf5_ledger_note(&f->ledger, figures[v].name, SPW_HDF5_PARTS, H5T_NATIVE_DOUBLE, step->row,
-                                step->step, data, numbers * sizeof *data);
+    return spw_hdf5_ledger_note(&f->ledger, figures[v].name, SPW_HDF5_PARTS, H5T_NATIVE_DOUBLE,
+                                (const uint64_t[2]){step->row, step->step}, data, numbers * sizeof *data);
 }
 
 static spw_status write_figures(spw_result_file *f, const spw_replay_step *step) {
@@ -367,8 +368,9 @@ static spw_status take(void *state, const spw_replay_step *step) {
     SPW_TRY(write_figures(f, step));
     for (int v = 0; v < VALUES && good; v++) {
         good = write_slab(f->value[v], AXES, start, count, H5T_NATIVE_UINT64, data[v]);
-        SPW_TRY(spw_hdf5_ledger_note(&f->ledger, values[v].name, SPW_HDF5_PARTS, H5T_NATIVE_UINT64, start[0],
-                                     start[1], data[v], f->layers * f->ranks * sizeof *data[v]));
+        SPW_TRY(spw_hdf5_ledger_note(&f->ledger, values[v].name, SPW_HDF5_PARTS, H5T_NATIVE_UINT64,
+                                     (const uint64_t[2]){start[0], start[1]}, data[v],
+                                     f->layers * f->ranks * sizeof *data[v]));
     }
     if (!good) SPW_TRY(broken(f, "a step"));
     SPW_TRY(check_disk(f));

@@ -3,6 +3,7 @@
 #include "sim/input/grid.h"
 #include "sim/input/job_json.h"
 #include "sim/input/precision.h"
+#include "sim/input/state_law.h"
 #include "sim/memory/advice.h"
 #include "sim/memory/cross_entropy.h"
 #include "sim/memory/fsdp2.h"
@@ -70,7 +71,7 @@ static json_t *positive_json(double value) { return value > 0.0 ? spw_json_real(
 
 /* Under any of its schemes. */
 static bool has_fsdp2(const spw_job *job) {
-    bool has = spw_fsdp2_is_on(job);
+    bool has = spw_state_law_of(job)->by_units;
     for (size_t i = 0; i < job->schemes && !has; i++) {
         spw_scheme scheme;
         has = spw_scheme_parse(job->scheme[i], &scheme) == SPW_OK && spw_fsdp2_is_default(job, &scheme);

@@ -28,8 +28,7 @@ static bool may_surely_fit(const spw_search_facts *facts, const spw_point *p,
                            const spw_search_point_facts *f) {
     const double share = spw_allocator_share(&p->job->allocator), state = (double)f->state_bytes,
                  more = fmax((double)f->bound.least_bytes - state, 0.0);
-    if (p->scheme->type->compiled.list != NULL || p->scheme->type->compiled.mesh)
-        return facts->plan->newest != NULL;
+    if (spw_scheme_needs_stack(p->scheme->type)) return facts->plan->newest != NULL;
     if (spw_replay_row_replays(facts->plan->allocator, p)) return f->bound.least_bytes <= f->budget_bytes;
     return isfinite(share) && state + more * share <= (double)f->budget_bytes;
 }

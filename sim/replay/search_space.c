@@ -1,10 +1,12 @@
 #include "sim/replay/search_space.h"
 
 #include "base/text.h"
+#include "sim/input/attention.h"
 #include "sim/input/common_names.h"
 #include "sim/input/grid.h"
 #include "sim/input/job.h"
 #include "sim/input/remat_modules.h"
+#include "sim/input/state_law.h"
 #include "sim/schemes/traffic.h"
 
 #include <ctype.h>
@@ -139,7 +141,7 @@ void spw_search_space_open(const spw_job *base, size_t gpus_most, bool megatron,
     add(out, SPW_SEARCH_TENSOR, at_least_one(base->tensor));
     add(out, SPW_SEARCH_CONTEXT, at_least_one(base->context));
     /* MaxText's axis tensor cuts the experts as well. Megatron-Core's default does, too, and its recipes set 1. */
-    const size_t unsaid = base->optimizer == SPW_OPTIMIZER_SHARDED ? 0 : 1;
+    const size_t unsaid = spw_state_law_of(base)->expert_tensor;
     add(out, SPW_SEARCH_EXPERT_TENSOR, base->expert_tensor > 0 ? base->expert_tensor : unsaid);
     add(out, SPW_SEARCH_MICRO_BATCHES, at_least_one(base->micro_batches));
     add_doubled(out, SPW_SEARCH_MICRO_BATCHES, 1, MOST_MICRO_BATCHES);
@@ -152,7 +154,7 @@ void spw_search_space_open(const spw_job *base, size_t gpus_most, bool megatron,
     add(out, SPW_SEARCH_REMAT, base->remat);
     add(out, SPW_SEARCH_REMAT, SPW_REMAT_FULL);
     if (compiled) add(out, SPW_SEARCH_REMAT, SPW_REMAT_SAVE_OUT_PROJ);
-    if (megatron) add_megatron_remats(out, base->model.attention == SPW_ATTENTION_MLA);
+    if (megatron) add_megatron_remats(out, spw_attention_is_latent(&base->model));
 }
 
 static spw_status read_value(size_t dimension, const char *text, size_t *out) {

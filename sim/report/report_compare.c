@@ -164,7 +164,7 @@ static void write_side(const compared *s, FILE *out) {
     (void)fprintf(out, " of %.1f.</p>", s->row->budget / GIB);
 }
 
-/* "B is 12.3 % faster a GPU than A" */
+/* "B is 12.3 % faster a GPU than A"; from twice on, "B is 2.5 times as fast a GPU as A". */
 static void write_lead(const compared side[SIDES], FILE *out) {
     const double a = figure_of(&side[0], SPEED), b = figure_of(&side[1], SPEED), change = b / a - 1.0;
     (void)fputs("<p class=\"lead\">", out);
@@ -174,6 +174,9 @@ static void write_lead(const compared side[SIDES], FILE *out) {
     }
     if (fabs(change) < 5e-4)
         (void)fputs("A and B are equally fast a GPU.</p>", out);
+    else if (b > 2.0 * a || a > 2.0 * b)
+        (void)fprintf(out, "%c is %.3g times as fast a GPU as %c.</p>", b > a ? 'B' : 'A',
+                      fmax(a, b) / fmin(a, b), b > a ? 'A' : 'B');
     else
         (void)fprintf(out, "B is %.1f&nbsp;%% %s a GPU than A.</p>", 100.0 * fabs(change),
                       change > 0.0 ? "faster" : "slower");

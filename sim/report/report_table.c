@@ -172,8 +172,9 @@ void spw_report_write_table(const spw_report *report, const spw_report *more, FI
         (void)fprintf(out, "<p class=\"note\">%zu more are in the file.</p>", report->left_out);
     (void)fprintf(
         out,
-        "<p class=\"note\">fits: at least 5 %% of the budget stays free; tight: less; oom: does "
-        "not fit; live: of what must be live alone, a lower bound; may not fit: the interval, or what "
+        "<p class=\"note\">fits: the larger end of the interval is within the budget; tight: the figure "
+        "alone is; oom: does not fit; live: a lower bound, of what must be live alone, and tight above 95 %% "
+        "of the budget; may not fit: the interval, or what "
         "an allocator may add to a lower bound, reaches over the budget, or is not known. The budget is "
         "%.2f GiB a GPU: %g of %.2f. ",
         report->row[0].budget / GIB, report->memory_fraction, report->hbm_gib);

@@ -101,25 +101,31 @@ static spw_status axis_length(hid_t file, const char *name, size_t most, size_t 
 }
 
 /* A dataset that a file may have: numbers [first][second][*third], where a slice of the last two has at most `most`. */
-static spw_status open_optional(const spw_result_input *in, const char *name, H5T_class_t kind, size_t first,
-                                size_t second, size_t most, size_t *third, hid_t *dataset,
-                                spw_block_reader **reader) {
-    const size_t want[] = {first, second};
+typedef struct optional_set {
+    const char *name;
+    H5T_class_t kind;
+    size_t first, second, most;
+} optional_set;
+
+static spw_status open_optional(const spw_result_input *in, const optional_set *set, size_t *third,
+                                hid_t *dataset, spw_block_reader **reader) {
+    const size_t want[] = {set->first, set->second}, most = set->most / set->second;
+    const char *name = set->name;
     spw_hdf5_shape shape;
     if (!spw_hdf5_exists(in->file, name)) return SPW_OK;
     const spw_status status = spw_hdf5_open_dataset(in->file, name, 3, 1 << 20, dataset, &shape);
     if (status != SPW_OK) return status;
-    if (!shape.plain_number || shape.type_class != kind)
+    if (!shape.plain_number || shape.type_class != set->kind)
         return spw_fail(SPW_EFORMAT, "/%s: must be %s", name,
-                        kind == H5T_FLOAT ? "real numbers" : "integers");
+                        set->kind == H5T_FLOAT ? "real numbers" : "integers");
     for (int a = 0; a < 2; a++) {
         if (shape.extent[a] != want[a])
             return spw_fail(SPW_EFORMAT, "/%s: %llu elements in dimension %d; must be %zu as the axis", name,
                             (unsigned long long)shape.extent[a], a, want[a]);
     }
-    if (shape.extent[2] == 0 || shape.extent[2] > most / second)
+    if (shape.extent[2] == 0 || shape.extent[2] > most)
         return spw_fail(SPW_EFORMAT, "/%s: %llu elements in dimension 2; must be 1 to %zu", name,
-                        (unsigned long long)shape.extent[2], most / second);
+                        (unsigned long long)shape.extent[2], most);
     *third = (size_t)shape.extent[2];
     return spw_block_reader_create(*dataset, &shape, reader);
 }
@@ -152,10 +158,11 @@ spw_status spw_result_input_open(const char *path, spw_result_input *in) {
     }
     for (int m = 0; m < SPW_RESULT_MEMORIES; m++)
         SPW_TRY(open_numbers(in, memories[m], 2, H5T_FLOAT, &in->memory[m], &in->gib[m]));
-    SPW_TRY(open_optional(in, "expert_choices", H5T_INTEGER, in->steps, in->layers,
-                          in->layers * SPW_RESULT_MOST_EXPERTS, &in->experts, &in->choice, &in->choices));
-    SPW_TRY(open_optional(in, "link_bytes", H5T_FLOAT, in->results, in->ranks, SPW_RESULT_MOST_LINKS,
-                          &in->members, &in->link, &in->links));
+    const optional_set choices = {"expert_choices", H5T_INTEGER, in->steps, in->layers,
+                                  in->layers * SPW_RESULT_MOST_EXPERTS},
+                       links = {"link_bytes", H5T_FLOAT, in->results, in->ranks, SPW_RESULT_MOST_LINKS};
+    SPW_TRY(open_optional(in, &choices, &in->experts, &in->choice, &in->choices));
+    SPW_TRY(open_optional(in, &links, &in->members, &in->link, &in->links));
     SPW_TRY(read_summary(in));
 
 cleanup:

@@ -92,10 +92,11 @@ typedef struct member {
  * and the GPUs of a tensor group count as one. */
 static member member_of(const spw_token_layout *t, size_t rank) {
     const spw_grid g = spw_grid_of(t->job);
-    if (spw_grid_is_mesh(t->job))
+    if (g.mesh_context > 1)
         return (member){rank / (g.expert * g.context) * g.expert + rank % g.expert,
                         rank / g.expert % g.context, 0, 1};
-    return (member){rank / (g.tensor * g.context), rank / g.tensor % g.context, rank % g.tensor, g.tensor};
+    const size_t parts = g.sequence_tensor;
+    return (member){rank / (parts * g.context), rank / parts % g.context, rank % parts, parts};
 }
 
 /* Context rank c has pieces c and 2 CP - 1 - c of the sequence, one behind the other, of which tensor rank t takes the t-th

@@ -135,10 +135,9 @@ static size_t exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
     return SPW_COUNT_OF(list);
 }
 
-static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
-                 spw_flow *out) {
-    spw_deepep_flow(scheme, s, c, group, out);
-    spw_pad_rows(scheme, s, c, group, out->rows);
+static void flow(const spw_routed_group *routed, spw_flow *out) {
+    spw_deepep_flow(routed, out);
+    spw_pad_rows(routed, out->rows);
 }
 
 /* Buffer.num_sms is 20 unless set. */
@@ -161,6 +160,7 @@ static int library(const spw_scheme *scheme) {
 
 const spw_scheme_type spw_scheme_deepep = {
     .name = "deepep",
+    .trainer = SPW_TRAINER_PYTORCH,
     .library = library,
     .about.summary = "DeepEP in PyTorch: a token is sent once a rank, tensors have the rows that arrive",
     .about.section = "event list of the scheme (4.4)",

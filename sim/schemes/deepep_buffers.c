@@ -80,13 +80,12 @@ uint64_t spw_hybrid_ep_bytes(const spw_scheme *scheme, const spw_layer_shape *s)
     return b.token_bytes + b.probability_bytes + b.scale_bytes + b.rdma_bytes;
 }
 
-void spw_hybrid_ep_flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
-                        size_t limit, spw_flow *out) {
-    spw_deepep_flow(scheme, s, c, group, out);
+void spw_hybrid_ep_flow(const spw_routed_group *routed, size_t limit, spw_flow *out) {
+    spw_deepep_flow(routed, out);
     if (limit == SIZE_MAX) {
-        spw_pad_rows(scheme, s, c, group, out->rows);
+        spw_pad_rows(routed, out->rows);
     } else {
-        spw_pad_within(s, c, group, spw_pad_of(scheme), limit, out);
+        spw_pad_within(routed, spw_pad_of(routed->scheme), limit, out);
     }
 }
 

@@ -41,8 +41,7 @@ size_t spw_hybrid_ep_exchanges(const spw_scheme *scheme, const spw_layer_shape *
 void spw_hybrid_ep_maps_born(spw_layer_builder *builder);
 void spw_hybrid_ep_maps_die(spw_layer_builder *builder, const char *step);
 /* Rows as the kernel permutes them: padded by expert, and held within `limit` rows a rank (SIZE_MAX: as many as arrive). */
-void spw_hybrid_ep_flow(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,
-                        size_t group, size_t limit, spw_flow *out);
+void spw_hybrid_ep_flow(const spw_routed_group *routed, size_t limit, spw_flow *out);
 /* SPW_ECONFIG: the group is no whole number of nodes. */
 SPW_MUST_CHECK spw_status spw_hybrid_ep_check(const spw_scheme *scheme, const spw_layer_shape *shape);
 

@@ -15,8 +15,7 @@ size_t spw_deepep_jax_buffer_rows(const spw_scheme *scheme, const spw_layer_shap
 size_t spw_deepep_jax_exchanges(const spw_scheme *scheme, const spw_layer_shape *shape,
                                 spw_exchange out[SPW_SCHEME_EXCHANGES]);
 /* U rows on the wire, n[s->d] held, nothing dropped: every scheme with DeepEP's dispatch and no limit. */
-void spw_deepep_flow(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,
-                     size_t group, spw_flow *out);
+void spw_deepep_flow(const spw_routed_group *routed, spw_flow *out);
 /* ROCm MaxText on several hosts uses 32 multiprocessors (section 3.1). */
 uint64_t spw_deepep_jax_communication_bytes(const spw_scheme *scheme, const spw_layer_shape *shape);
 

@@ -82,10 +82,9 @@ static size_t exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
     return SPW_COUNT_OF(list);
 }
 
-static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
-                 spw_flow *out) {
-    (void)scheme;
-    const uint32_t *n = c->routed + group * s->ranks * s->experts;
+static void flow(const spw_routed_group *routed, spw_flow *out) {
+    const spw_layer_shape *s = routed->shape;
+    const uint32_t *n = routed->counts->routed + routed->number * s->ranks * s->experts;
     for (size_t i = 0; i < s->ranks * s->ranks; i++) out->wire[i] = 0;
     for (size_t d = 0; d < s->ranks; d++) out->rows[d] = out->dropped[d] = 0;
     for (size_t i = 0; i < s->ranks * s->experts; i++) {
@@ -122,6 +121,7 @@ static int library(const spw_scheme *scheme) {
 
 const spw_scheme_type spw_scheme_deepep_ll = {
     .name = "deepep-ll",
+    .trainer = SPW_TRAINER_PYTORCH,
     .library = library,
     .about.summary = "DeepEP low latency: a message a choice, into slots for every source rank and expert",
     .about.section = "event list of the scheme (4.5)",

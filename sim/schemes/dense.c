@@ -118,30 +118,31 @@ static size_t buffer_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
 }
 
 /* Choices of a sequence's expert that stand before those of rank `rank`: on the GPUs of its context group before it. */
-static uint64_t taken_before(const spw_layer_shape *s, const spw_counts *c, size_t group, size_t rank,
-                             size_t cell) {
+static uint64_t taken_before(const spw_routed_group *routed, size_t rank, size_t cell) {
+    const spw_layer_shape *s = routed->shape;
+    const size_t group = routed->number;
     const size_t cells = s->sequences * s->experts, first = group - group % spw_layer_context(s);
     uint64_t taken = 0;
-    for (size_t g = first; g < group; g++) taken += c->per_sequence[(g * s->ranks + rank) * cells + cell];
+    for (size_t g = first; g < group; g++)
+        taken += routed->counts->per_sequence[(g * s->ranks + rank) * cells + cell];
     return taken;
 }
 
 /* Within a sequence the earliest positions win; weights play no role. Who shares a sequence has its slots alike, and its tokens
  * in the order of the group. */
-static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
-                 spw_flow *out) {
-    const uint64_t capacity = spw_scheme_capacity(scheme, s);
-    const bool exchanged = !spw_scheme_option_is(scheme, "layout", "gathered");
+static void flow(const spw_routed_group *routed, spw_flow *out) {
+    const spw_layer_shape *s = routed->shape;
+    const uint64_t capacity = spw_scheme_capacity(routed->scheme, s);
+    const bool exchanged = !spw_scheme_option_is(routed->scheme, "layout", "gathered");
     for (size_t i = 0; i < s->ranks * s->ranks; i++)
         out->wire[i] = exchanged ? s->sequences * s->experts_per_rank * capacity : 0;
     for (size_t r = 0; r < s->ranks; r++) {
         const size_t cells = s->sequences * s->experts;
-        const uint32_t *n = c->per_sequence + (group * s->ranks + r) * cells;
+        const uint32_t *n = routed->counts->per_sequence + (routed->number * s->ranks + r) * cells;
         out->rows[r] = s->sequences * s->experts * capacity;
         out->dropped[r] = 0;
         for (size_t i = 0; i < cells; i++) {
-            const uint64_t taken = taken_before(s, c, group, r, i),
-                           room = capacity > taken ? capacity - taken : 0;
+            const uint64_t taken = taken_before(routed, r, i), room = capacity > taken ? capacity - taken : 0;
             out->limit[r * cells + i] = room < UINT32_MAX ? (uint32_t)room : UINT32_MAX;
             if (n[i] > room) out->dropped[r] += n[i] - room;
         }
@@ -169,9 +170,9 @@ static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
 
 const spw_scheme_type spw_scheme_dense = {
     .name = "dense",
+    .trainer = SPW_TRAINER_MAXTEXT,
     .about.summary =
         "MaxText dense_matmul: a fixed number of slots a sequence and expert, the rest is dropped",
-    .memory.shards_state = true,
     .memory.any_device = true,
     .about.section = "event list of the scheme (1)",
     .about.source = "AI-Hypercomputer/maxtext src/maxtext/layers/moe.py dense_matmul",

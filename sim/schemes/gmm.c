@@ -27,9 +27,9 @@ static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
 
 const spw_scheme_type spw_scheme_gmm = {
     .name = "gmm",
+    .trainer = SPW_TRAINER_MAXTEXT,
     .about.summary =
         "MaxText sparse_matmul, grouped GEMM: every row is sent, into a buffer for the worst case",
-    .memory.shards_state = true,
     .memory.any_device = true,
     .about.section = "event list of the scheme (2)",
     .about.source =

@@ -30,9 +30,9 @@ static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
 
 const spw_scheme_type spw_scheme_gmm_deepep = {
     .name = "gmm-deepep",
+    .trainer = SPW_TRAINER_MAXTEXT,
     .about.summary =
         "Grouped GEMM behind DeepEP in JAX: a token is sent once a rank, received for the worst case",
-    .memory.shards_state = true,
     .about.section = "event list of the scheme (3)",
     .about.source = "AMD-AGI/Primus-Turbo primus_turbo/jax/lax/moe; ROCm/maxtext src/MaxText/layers/moe.py",
     .options = options,

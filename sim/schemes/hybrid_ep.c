@@ -58,9 +58,9 @@ static double worst_factor(const spw_scheme *scheme, const spw_layer_shape *s) {
     return (double)(s->worst_rows + padding) / (double)s->assignments;
 }
 
-static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
-                 spw_flow *out) {
-    spw_hybrid_ep_flow(scheme, s, c, group, has_budget(scheme) ? buffer_rows(scheme, s) : SIZE_MAX, out);
+static void flow(const spw_routed_group *routed, spw_flow *out) {
+    spw_hybrid_ep_flow(
+        routed, has_budget(routed->scheme) ? buffer_rows(routed->scheme, routed->shape) : SIZE_MAX, out);
 }
 
 static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
@@ -75,6 +75,7 @@ static int library(const spw_scheme *scheme) {
 
 const spw_scheme_type spw_scheme_hybrid_ep = {
     .name = "hybrid-ep",
+    .trainer = SPW_TRAINER_PYTORCH,
     .library = library,
     .about.summary =
         "HybridEP under Megatron-Core: rows come permuted to the experts, within a budget if one is set",

@@ -43,8 +43,7 @@ size_t spw_row_exchanges(const spw_scheme *scheme, const spw_layer_shape *shape,
                          spw_exchange out[SPW_SCHEME_EXCHANGES]);
 
 /* Every choice is a row of its own and nothing is dropped: wire n[s->d], rows sum over the experts x of d of P_tile(M_x). */
-void spw_every_choice(const spw_layer_shape *shape, const spw_counts *counts, size_t group, size_t tile,
-                      spw_flow *out);
+void spw_every_choice(const spw_routed_group *routed, size_t tile, spw_flow *out);
 
 /* SPW_ECONFIG for remat policies that only Megatron-Core has. */
 SPW_MUST_CHECK spw_status spw_check_remat(const spw_scheme *scheme, const spw_layer_shape *shape);

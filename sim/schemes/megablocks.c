@@ -103,10 +103,9 @@ static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_
 }
 
 /* Every choice travels; the block-sparse products pad what an expert received from all ranks. */
-static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
-                 spw_flow *out) {
-    const size_t block = spw_scheme_option_is(scheme, "impl", "sparse") ? BLOCK_ROWS : 1;
-    spw_every_choice(s, c, group, block, out);
+static void flow(const spw_routed_group *routed, spw_flow *out) {
+    const size_t block = spw_scheme_option_is(routed->scheme, "impl", "sparse") ? BLOCK_ROWS : 1;
+    spw_every_choice(routed, block, out);
 }
 
 /* Every expert is padded as the mean is. */
@@ -118,6 +117,7 @@ static void balance(const spw_scheme *scheme, const spw_layer_shape *s, spw_rank
 
 const spw_scheme_type spw_scheme_megablocks = {
     .name = "megablocks",
+    .trainer = SPW_TRAINER_PYTORCH,
     .about.summary = "MegaBlocks dropless MoE: every choice travels by itself, memory follows what arrives",
     .about.section = "event list of the scheme (6.1)",
     .about.source = "databricks/megablocks megablocks/layers/{moe,dmoe,glu}.py, megablocks/ops",

@@ -144,12 +144,13 @@ static size_t exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
     return SPW_COUNT_OF(list);
 }
 
-static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
-                 spw_flow *out) {
-    spw_megatron_flow_begin(scheme, s, c, group, out);
+static void flow(const spw_routed_group *routed, spw_flow *out) {
+    const spw_layer_shape *s = routed->shape;
+    spw_megatron_flow_begin(routed, out);
     for (size_t i = 0; i < s->ranks * s->ranks; i++) out->wire[i] = s->tokens;
     for (size_t i = 0; i < s->ranks * s->experts; i++)
-        out->rows[i % s->experts / s->experts_per_rank] += c->routed[group * s->ranks * s->experts + i];
+        out->rows[i % s->experts / s->experts_per_rank] +=
+            routed->counts->routed[routed->number * s->ranks * s->experts + i];
 }
 
 static void balance(const spw_scheme *scheme, const spw_layer_shape *s, spw_rank_rows *rows) {
@@ -160,6 +161,7 @@ static void balance(const spw_scheme *scheme, const spw_layer_shape *s, spw_rank
 
 const spw_scheme_type spw_scheme_megatron_allgather = {
     .name = "megatron-allgather",
+    .trainer = SPW_TRAINER_MEGATRON,
     .about.summary =
         "Megatron-Core, all-gather dispatcher: all tokens to all ranks, rows of what a rank's experts get",
     .about.section = "event list of the scheme (5.3)",
@@ -168,7 +170,7 @@ const spw_scheme_type spw_scheme_megatron_allgather = {
     .options = options,
     .routing.factor = "capacity_factor",
     .routing.worst_factor = spw_megatron_worst_factor,
-    .megatron = {true, SPW_MEGATRON_ALL_GATHER, .offloads = true, .splits = true, .plain = true},
+    .megatron = {true, SPW_MEGATRON_ALL_GATHER, .offloads = true},
     .memory.layer = layer,
     .values.weighted_activation = true,
     .traffic.exchanges = exchanges,

@@ -429,18 +429,20 @@ static uint64_t sent_rows(const sending *by, uint64_t kept) {
     return rows < by->tokens ? rows : by->tokens;
 }
 
-void spw_megatron_alltoall_flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c,
-                                size_t group, spw_flow *out) {
+void spw_megatron_alltoall_flow(const spw_routed_group *routed, spw_flow *out) {
+    const spw_scheme *scheme = routed->scheme;
+    const spw_layer_shape *s = routed->shape;
     const size_t align = spw_megatron_align(scheme);
     const bool pad_here = experts_pad(scheme);
     const sending by = sending_of(scheme, s);
     const size_t t = spw_layer_sharers(s);
-    spw_megatron_flow_begin(scheme, s, c, group, out);
+    spw_megatron_flow_begin(routed, out);
     for (size_t x = 0; x < s->experts; x++) {
         const size_t d = x / s->experts_per_rank * t;
         uint64_t received = 0;
         for (size_t r = 0; r < s->ranks; r++) {
-            const uint64_t n = sent_rows(&by, c->routed[(group * s->ranks + r) * s->experts + x]);
+            const uint64_t n =
+                sent_rows(&by, routed->counts->routed[(routed->number * s->ranks + r) * s->experts + x]);
             out->wire[r * s->ranks + d + r % t] += n;
             received += n;
         }
@@ -487,6 +489,7 @@ static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
 
 const spw_scheme_type spw_scheme_megatron_alltoall = {
     .name = "megatron-alltoall",
+    .trainer = SPW_TRAINER_MEGATRON,
     .about.summary = "Megatron-Core, all-to-all dispatcher: every choice is sent, buffers of what arrives",
     .about.section = "event list of the scheme (5.2)",
     .about.source =
@@ -495,8 +498,7 @@ const spw_scheme_type spw_scheme_megatron_alltoall = {
     .routing.factor = "capacity_factor",
     .routing.worst_factor = spw_megatron_worst_factor,
     .megatron = {true, SPW_MEGATRON_ALL_TO_ALL, .as_timed = is_unpadded, .fills_slots = fills_slots,
-                 .as_bare = is_unpadded, .fp8 = true, .freezes = true, .offloads = true, .splits = true,
-                 .plain = true},
+                 .as_bare = is_unpadded, .fp8 = true, .freezes = true, .offloads = true},
     .memory.layer = layer,
     .values.weighted_activation = true,
     .traffic.exchanges = spw_megatron_alltoall_exchanges,

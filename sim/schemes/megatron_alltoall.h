@@ -9,8 +9,7 @@ void spw_megatron_alltoall_layer(const spw_scheme *scheme, const spw_layer_shape
                                  spw_layer_builder *builder, bool fused);
 size_t spw_megatron_alltoall_exchanges(const spw_scheme *scheme, const spw_layer_shape *shape,
                                        spw_exchange out[SPW_SCHEME_EXCHANGES]);
-void spw_megatron_alltoall_flow(const spw_scheme *scheme, const spw_layer_shape *shape,
-                                const spw_counts *counts, size_t group, spw_flow *out);
+void spw_megatron_alltoall_flow(const spw_routed_group *routed, spw_flow *out);
 void spw_megatron_alltoall_balance(const spw_scheme *scheme, const spw_layer_shape *shape,
                                    spw_rank_rows *rows);
 

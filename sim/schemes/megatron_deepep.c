@@ -292,9 +292,9 @@ size_t spw_megatron_deepep_exchanges(spw_megatron_deepep_kind kind, const spw_la
     return SPW_COUNT_OF(list);
 }
 
-void spw_megatron_deepep_flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c,
-                              size_t group, spw_flow *out) {
-    spw_megatron_flow_begin(scheme, s, c, group, out);
+void spw_megatron_deepep_flow(const spw_routed_group *routed, spw_flow *out) {
+    const spw_layer_shape *s = routed->shape;
+    spw_megatron_flow_begin(routed, out);
     const size_t pairs = s->ranks * s->ranks;
-    for (size_t i = 0; i < pairs; i++) out->wire[i] = c->distinct[group * pairs + i];
+    for (size_t i = 0; i < pairs; i++) out->wire[i] = routed->counts->distinct[routed->number * pairs + i];
 }

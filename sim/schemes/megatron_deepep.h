@@ -26,7 +26,6 @@ size_t spw_megatron_deepep_exchanges(spw_megatron_deepep_kind kind, const spw_la
                                      spw_exchange out[SPW_SCHEME_EXCHANGES]);
 
 /* Wire U; rows 0, dropped 0 and, without keep(), every limit what is routed. */
-void spw_megatron_deepep_flow(const spw_scheme *scheme, const spw_layer_shape *shape,
-                              const spw_counts *counts, size_t group, spw_flow *out);
+void spw_megatron_deepep_flow(const spw_routed_group *routed, spw_flow *out);
 
 #endif

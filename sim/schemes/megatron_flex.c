@@ -50,18 +50,18 @@ static uint64_t held_rows(const spw_scheme *scheme, size_t local, const uint64_t
 
 enum { LOCAL_EXPERTS = 4096 };
 
-static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
-                 spw_flow *out) {
-    spw_megatron_deepep_flow(scheme, s, c, group, out);
+static void flow(const spw_routed_group *routed, spw_flow *out) {
+    const spw_layer_shape *s = routed->shape;
+    spw_megatron_deepep_flow(routed, out);
     for (size_t d = 0; d < s->ranks; d++) {
         uint64_t assigned[LOCAL_EXPERTS] = {0}, arrived = 0;
         for (size_t r = 0; r < s->ranks; r++) {
-            const uint32_t *routed =
-                c->routed + (group * s->ranks + r) * s->experts + d * s->experts_per_rank;
-            for (size_t x = 0; x < s->experts_per_rank; x++) assigned[x] += routed[x];
+            const uint32_t *n = routed->counts->routed + (routed->number * s->ranks + r) * s->experts +
+                                d * s->experts_per_rank;
+            for (size_t x = 0; x < s->experts_per_rank; x++) assigned[x] += n[x];
             arrived += out->wire[r * s->ranks + d];
         }
-        out->rows[d] = held_rows(scheme, s->experts_per_rank, assigned, arrived);
+        out->rows[d] = held_rows(routed->scheme, s->experts_per_rank, assigned, arrived);
     }
 }
 
@@ -94,6 +94,7 @@ static int library(const spw_scheme *scheme) {
 
 const spw_scheme_type spw_scheme_megatron_flex = {
     .name = "megatron-flex",
+    .trainer = SPW_TRAINER_MEGATRON,
     .library = library,
     .about.summary =
         "Megatron-Core, flex dispatcher: DeepEP or HybridEP, a token once a rank, buffers of what arrives",
@@ -104,7 +105,7 @@ const spw_scheme_type spw_scheme_megatron_flex = {
     .routing.factor = "capacity_factor",
     .routing.worst_factor = spw_megatron_worst_factor,
     .megatron = {true, SPW_MEGATRON_TOKENS, .as_timed = is_unpadded, .arrives_sorted = is_hybrid, .fp8 = true,
-                 .freezes = true, .offloads = true, .splits = true, .plain = true},
+                 .freezes = true, .offloads = true},
     .memory.layer = layer,
     .values.weighted_activation = true,
     .traffic.by_node = true,

@@ -50,21 +50,42 @@ static int by_weight(const void *left, const void *right) {
     return (a->place > b->place) - (a->place < b->place);
 }
 
-/* The choices of one rank, expert by expert. begin [experts + 1], list [assignments]. Without weights all are 0. */
+/* The choices of one rank, expert by expert. begin [experts + 1], which comes with the choices of expert x in begin[x + 1]; list
+   [assignments]. */
 static void bucket(const spw_layer_shape *s, const int32_t *expert, const float *weight, size_t *begin,
                    candidate *list) {
-    memset(begin, 0, (s->experts + 1) * sizeof *begin);
-    for (size_t i = 0; i < s->assignments; i++) {
-        if (expert[i] >= 0) begin[expert[i] + 1]++;
-    }
     for (size_t x = 0; x < s->experts; x++) begin[x + 1] += begin[x];
     for (size_t i = 0; i < s->assignments; i++) { /* begin[x] runs to the end of x */
-        if (expert[i] < 0) continue;
-        const float w = weight == NULL || isnan(weight[i]) ? 0.0f : weight[i];
-        list[begin[expert[i]]++] = (candidate){w, (uint32_t)i};
+        if (expert[i] >= 0)
+            list[begin[expert[i]]++] = (candidate){isnan(weight[i]) ? 0.0f : weight[i], (uint32_t)i};
     }
     memmove(begin + 1, begin, s->experts * sizeof *begin);
     begin[0] = 0;
+}
+
+/* The first choices of each expert, in token order. count [experts]: 0. Whether that is all of them. */
+static bool keep_first(const spw_layer_shape *s, const int32_t *expert, size_t capacity, size_t *count,
+                       uint8_t *kept) {
+    size_t dropped = 0;
+    for (size_t i = 0; i < s->assignments; i++) {
+        if (expert[i] < 0) continue;
+        kept[i] = count[expert[i]]++ < capacity;
+        dropped += !kept[i];
+    }
+    return dropped == 0;
+}
+
+/* The choices of each expert with the largest weights. begin and list as in bucket(). */
+static void keep_heaviest(const spw_layer_shape *s, const int32_t *expert, const float *weight,
+                          size_t capacity, size_t *begin, candidate *list, uint8_t *kept) {
+    bucket(s, expert, weight, begin, list);
+    for (size_t x = 0; x < s->experts; x++) {
+        candidate *mine = list + begin[x];
+        const size_t count = begin[x + 1] - begin[x];
+        if (count <= capacity) continue;
+        qsort(mine, count, sizeof *mine, by_weight);
+        for (size_t i = 0; i < count; i++) kept[mine[i].place] = i < capacity;
+    }
 }
 
 spw_status spw_megatron_keep(const spw_scheme *scheme, const spw_layer_shape *s, const spw_choices *choices,
@@ -77,14 +98,12 @@ spw_status spw_megatron_keep(const spw_scheme *scheme, const spw_layer_shape *s,
     SPW_TRY(SPW_ALLOC(s->assignments, &list));
     for (size_t r = 0; r < s->ranks; r++) {
         const size_t first = r * s->assignments;
-        bucket(s, choices->expert + first, choices->weight != NULL ? choices->weight + first : NULL, begin,
-               list);
-        for (size_t x = 0; x < s->experts; x++) {
-            candidate *mine = list + begin[x];
-            const size_t count = begin[x + 1] - begin[x], room = count < capacity ? count : capacity;
-            if (count > room && choices->weight != NULL) qsort(mine, count, sizeof *mine, by_weight);
-            for (size_t i = 0; i < room; i++) kept[first + mine[i].place] = 1;
-        }
+        memset(begin, 0, (s->experts + 1) * sizeof *begin);
+        if (keep_first(s, choices->expert + first, capacity, begin + 1, kept + first) ||
+            choices->weight == NULL)
+            continue;
+        keep_heaviest(s, choices->expert + first, choices->weight + first, capacity, begin, list,
+                      kept + first);
     }
 
 cleanup:
@@ -92,13 +111,14 @@ cleanup:
     return status;
 }
 
-void spw_megatron_flow_begin(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c,
-                             size_t group, spw_flow *out) {
+void spw_megatron_flow_begin(const spw_routed_group *routed, spw_flow *out) {
+    const spw_layer_shape *s = routed->shape;
     memset(out->wire, 0, s->ranks * s->ranks * sizeof *out->wire);
     memset(out->rows, 0, s->ranks * sizeof *out->rows);
     memset(out->dropped, 0, s->ranks * sizeof *out->dropped);
-    if (spw_megatron_drop_rule(scheme) != SPW_DROP_BY_LIMIT) return;
-    memcpy(out->limit, c->routed + group * s->ranks * s->experts, s->ranks * s->experts * sizeof *out->limit);
+    if (spw_megatron_drop_rule(routed->scheme) != SPW_DROP_BY_LIMIT) return;
+    memcpy(out->limit, routed->counts->routed + routed->number * s->ranks * s->experts,
+           s->ranks * s->experts * sizeof *out->limit);
 }
 
 /* --- Router --- */

@@ -87,7 +87,6 @@ spw_status spw_megatron_keep(const spw_scheme *scheme, const spw_layer_shape *sh
                              const spw_choices *choices, uint8_t *kept);
 
 /* Sets wire 0, rows 0, dropped 0 and, without keep(), every limit to what is routed. */
-void spw_megatron_flow_begin(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,
-                             size_t group, spw_flow *out);
+void spw_megatron_flow_begin(const spw_routed_group *routed, spw_flow *out);
 
 #endif

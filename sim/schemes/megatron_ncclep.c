@@ -84,9 +84,10 @@ static spw_status keep(const spw_scheme *scheme, const spw_layer_shape *s, const
 }
 
 /* Where more tokens than slots go to a rank. */
-static bool may_drop(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group) {
-    const uint32_t *distinct = c->distinct + group * s->ranks * s->ranks;
-    const size_t most = buffer_rows(scheme, s);
+static bool may_drop(const spw_routed_group *routed) {
+    const spw_layer_shape *s = routed->shape;
+    const uint32_t *distinct = routed->counts->distinct + routed->number * s->ranks * s->ranks;
+    const size_t most = buffer_rows(routed->scheme, s);
     bool more = false;
     for (size_t d = 0; d < s->ranks; d++) {
         uint64_t tokens = 0;
@@ -96,11 +97,11 @@ static bool may_drop(const spw_scheme *scheme, const spw_layer_shape *s, const s
     return more;
 }
 
-static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
-                 spw_flow *out) {
-    spw_megatron_deepep_flow(scheme, s, c, group, out);
-    spw_pad_within(s, c, group, spw_megatron_align(scheme),
-                   is_fixed(scheme) ? buffer_rows(scheme, s) : UINT64_MAX, out);
+static void flow(const spw_routed_group *routed, spw_flow *out) {
+    const spw_scheme *scheme = routed->scheme;
+    spw_megatron_deepep_flow(routed, out);
+    spw_pad_within(routed, spw_megatron_align(scheme),
+                   is_fixed(scheme) ? buffer_rows(scheme, routed->shape) : UINT64_MAX, out);
 }
 
 static void balance(const spw_scheme *scheme, const spw_layer_shape *s, spw_rank_rows *rows) {
@@ -122,6 +123,7 @@ static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
 
 const spw_scheme_type spw_scheme_megatron_ncclep = {
     .name = "megatron-ncclep",
+    .trainer = SPW_TRAINER_MEGATRON,
     .about.summary =
         "Megatron-Core, flex dispatcher with NCCL EP: rows come permuted, into as many as arrive or a fixed "
         "number; a step that overflows runs again",
@@ -137,7 +139,7 @@ const spw_scheme_type spw_scheme_megatron_ncclep = {
     .routing.may_drop = may_drop,
     .routing.flow = flow,
     .routing.balance = balance,
-    .megatron = {.dispatcher = SPW_MEGATRON_TOKENS, .fp8 = true, .splits = true, .plain = true},
+    .megatron = {.dispatcher = SPW_MEGATRON_TOKENS, .fp8 = true},
     .memory.layer = layer,
     .memory.buffer_rows = buffer_rows,
     .memory.buffer_formula = "P_align(P_64(T) K rank_capacity)",

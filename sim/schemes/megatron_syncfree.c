@@ -58,10 +58,10 @@ static double worst_factor(const spw_scheme *scheme, const spw_layer_shape *s) {
     return (double)(s->worst_rows + padding) / (double)s->assignments;
 }
 
-static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
-                 spw_flow *out) {
-    spw_megatron_deepep_flow(scheme, s, c, group, out);
-    spw_pad_within(s, c, group, spw_megatron_align(scheme), buffer_rows(scheme, s), out);
+static void flow(const spw_routed_group *routed, spw_flow *out) {
+    spw_megatron_deepep_flow(routed, out);
+    spw_pad_within(routed, spw_megatron_align(routed->scheme), buffer_rows(routed->scheme, routed->shape),
+                   out);
 }
 
 static void balance(const spw_scheme *scheme, const spw_layer_shape *s, spw_rank_rows *rows) {
@@ -134,6 +134,7 @@ static int library(const spw_scheme *scheme) {
 
 const spw_scheme_type spw_scheme_megatron_syncfree = {
     .name = "megatron-syncfree",
+    .trainer = SPW_TRAINER_MEGATRON,
     .library = library,
     .about.summary =
         "Megatron-Core without host synchronization: HybridEP into fixed buffers, paged stash if set, a step "
@@ -145,7 +146,7 @@ const spw_scheme_type spw_scheme_megatron_syncfree = {
     .routing.factor = "rank_capacity",
     .routing.worst_factor = worst_factor,
     .megatron = {true, SPW_MEGATRON_TOKENS, .as_timed = is_unpadded, .arrives_sorted = always, .unread = true,
-                 .fp8 = true, .splits = true, .plain = true},
+                 .fp8 = true},
     .memory.layer = layer,
     .memory.buffer_rows = buffer_rows,
     .memory.pool = pool,

@@ -184,11 +184,13 @@ static spw_status keep(const spw_scheme *scheme, const spw_layer_shape *s, const
 }
 
 /* All tiers are one row of places: experts by id, of an expert tokens by source rank and position. */
-static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
-                 spw_flow *out) {
-    const size_t places = buffer_rows(scheme, s) + overflow_rows(scheme, s), first = group * s->ranks;
-    const uint32_t *n = c->routed + first * s->experts;
-    for (size_t i = 0; i < s->ranks * s->ranks; i++) out->wire[i] = c->distinct[first * s->ranks + i];
+static void flow(const spw_routed_group *routed, spw_flow *out) {
+    const spw_layer_shape *s = routed->shape;
+    const size_t places = buffer_rows(routed->scheme, s) + overflow_rows(routed->scheme, s),
+                 first = routed->number * s->ranks;
+    const uint32_t *n = routed->counts->routed + first * s->experts;
+    for (size_t i = 0; i < s->ranks * s->ranks; i++)
+        out->wire[i] = routed->counts->distinct[first * s->ranks + i];
     for (size_t r = 0; r < s->ranks; r++) out->dropped[r] = 0;
     for (size_t d = 0; d < s->ranks; d++) {
         size_t room = places;
@@ -220,8 +222,8 @@ static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
 
 const spw_scheme_type spw_scheme_moe_dedup = {
     .name = "moe-dedup",
+    .trainer = SPW_TRAINER_MAXTEXT_LAYERS,
     .about.summary = "ROCm MaxText moe_dedup: a row a token and rank, expanded into tiers of fixed capacity",
-    .memory.shards_state = true,
     .about.section = "event list of the scheme (3.6)",
     .about.source = "ROCm/maxtext 54afa8f9 src/maxtext/layers/moe_dedup.py, moe.py",
     .options = options,

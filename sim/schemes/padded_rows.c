@@ -8,10 +8,10 @@ size_t spw_pad_of(const spw_scheme *scheme) { return (size_t)spw_scheme_option_v
 
 uint64_t spw_pad_up(uint64_t rows, uint64_t multiple) { return (rows + multiple - 1) / multiple * multiple; }
 
-void spw_pad_rows(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
-                  uint64_t *rows) {
-    const uint64_t multiple = spw_pad_of(scheme);
-    const uint32_t *n = c->routed + group * s->ranks * s->experts;
+void spw_pad_rows(const spw_routed_group *routed, uint64_t *rows) {
+    const spw_layer_shape *s = routed->shape;
+    const uint64_t multiple = spw_pad_of(routed->scheme);
+    const uint32_t *n = routed->counts->routed + routed->number * s->ranks * s->experts;
     for (size_t d = 0; d < s->ranks; d++) rows[d] = 0;
     for (size_t x = 0; x < s->experts; x++) {
         uint64_t all = 0;
@@ -20,9 +20,9 @@ void spw_pad_rows(const spw_scheme *scheme, const spw_layer_shape *s, const spw_
     }
 }
 
-void spw_pad_within(const spw_layer_shape *s, const spw_counts *c, size_t group, uint64_t multiple,
-                    uint64_t budget, spw_flow *out) {
-    const uint32_t *n = c->routed + group * s->ranks * s->experts,
+void spw_pad_within(const spw_routed_group *routed, uint64_t multiple, uint64_t budget, spw_flow *out) {
+    const spw_layer_shape *s = routed->shape;
+    const uint32_t *n = routed->counts->routed + routed->number * s->ranks * s->experts,
                    *chosen = out->chosen != NULL ? out->chosen : n;
     for (size_t d = 0; d < s->ranks; d++) {
         uint64_t first = 0;

@@ -11,14 +11,12 @@ size_t spw_pad_of(const spw_scheme *scheme);
 uint64_t spw_pad_up(uint64_t rows, uint64_t multiple);
 
 /* rows[d] = sum over the experts x of d of P_pad(sum over s of n[s][x]). */
-void spw_pad_rows(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,
-                  size_t group, uint64_t *rows);
+void spw_pad_rows(const spw_routed_group *routed, uint64_t *rows);
 
 /* Within a budget experts are served by id, padding included, and of an expert tokens by source rank and position: what is
  * beyond it is dropped. Places and padding follow from all tokens of an expert, dropped ones too (flow.chosen). Sets rows, and
  * lowers limit and raises dropped. */
-void spw_pad_within(const spw_layer_shape *shape, const spw_counts *counts, size_t group, uint64_t multiple,
-                    uint64_t budget, spw_flow *out);
+void spw_pad_within(const spw_routed_group *routed, uint64_t multiple, uint64_t budget, spw_flow *out);
 
 /* Of balanced routing: every expert of a rank has the same number of rows, rounded up. */
 void spw_pad_balance(const spw_scheme *scheme, const spw_layer_shape *shape, spw_rank_rows *rows);

@@ -2,23 +2,29 @@
 
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
+#include "sim/input/state_law.h"
+#include "sim/input/trainer.h"
 
 bool spw_scheme_wraps(const spw_scheme *scheme, const spw_job *job) {
-    return job->fsdp2.reshard == SPW_RESHARD_DEFAULT && scheme->type->memory.fsdp2 &&
-           job->optimizer == SPW_OPTIMIZER_SHARDED && job->part == SPW_PART_WHOLE &&
+    return job->fsdp2.reshard == SPW_RESHARD_DEFAULT &&
+           spw_scheme_trainer(scheme)->fsdp2 == SPW_FSDP2_UNLESS_SAID && spw_state_is_sharded(job) &&
            spw_finetune_is_whole(&job->finetune);
+}
+
+const spw_trainer *spw_scheme_around(const spw_scheme *scheme, const spw_job *job) {
+    const spw_trainer *own = spw_scheme_trainer(scheme);
+    return own->in_megatron && spw_state_law_of(job)->megatron ? spw_trainer_row(SPW_TRAINER_MEGATRON) : own;
 }
 
 /* Gradients wait in a bare layer for nothing, under FSDP2 for the end of the layer, and with pipeline stages they are added to
  * those of the micro-batches before. Megatron-Core adds them to main_grad, product by product or (gradient_accumulation_fusion: false)
  * behind each. */
 static void list_weight_gradients(const spw_job *job, const spw_scheme *scheme, spw_layer_shape *shape) {
-    const spw_reshard reshard = job->fsdp2.reshard;
     const bool whole = job->part == SPW_PART_WHOLE, apart = job->megatron.weight_gradients == SPW_FUSION_OFF;
     const bool bare = job->part == SPW_PART_EXPERT_LAYERS,
-               wrapped = spw_scheme_wraps(scheme, job) ||
-                         (reshard != SPW_RESHARD_OFF && reshard != SPW_RESHARD_DEFAULT);
-    if (whole && apart && scheme->type->megatron.splits) shape->weight_gradients = SPW_WEIGHT_GRADIENTS_ADDED;
+               wrapped = spw_scheme_wraps(scheme, job) || spw_state_law_of(job)->by_units;
+    if (whole && apart && spw_scheme_trainer(scheme)->takes_splits)
+        shape->weight_gradients = SPW_WEIGHT_GRADIENTS_ADDED;
     if (!scheme->type->memory.weight_gradients || !(bare || wrapped)) return;
     shape->weight_gradients =
         bare || job->pipeline > 1 ? SPW_WEIGHT_GRADIENTS_ADDED : SPW_WEIGHT_GRADIENTS_WAIT;
@@ -34,7 +40,7 @@ spw_point spw_point_of(const spw_job *job, const spw_scheme *scheme, size_t sequ
 
 uint64_t spw_point_step_tokens(const spw_point *p) {
     const spw_grid grid = spw_grid_of(p->job);
-    const bool whole = p->scheme->type->compiled.list != NULL && p->job->micro_batches <= 1;
+    const bool whole = spw_scheme_trainer(p->scheme)->has_turns && p->job->micro_batches <= 1;
     const size_t sharers = grid.tensor * grid.context * (whole ? 1 : grid.pipeline);
     return (uint64_t)p->sequences * p->job->sequence_length * (spw_job_gpus(p->job) / sharers);
 }

@@ -5,8 +5,10 @@
 
 #include "sim/schemes/scheme.h"
 
-/* Does a scheme of torchtitan wrap this job in FSDP2 by itself, as the job says nothing of it (SPW_RESHARD_DEFAULT)? */
+/* Does the framework wrap this job in FSDP2 by itself, as the job says nothing of it (SPW_RESHARD_DEFAULT)? */
 bool spw_scheme_wraps(const spw_scheme *scheme, const spw_job *job);
+/* The framework whose model stands around the scheme's layers: its own, or Megatron-Core where its optimizer keeps the state. */
+const spw_trainer *spw_scheme_around(const spw_scheme *scheme, const spw_job *job);
 
 typedef struct spw_point {
     const spw_job *job;       /* borrowed, like the scheme */

@@ -115,11 +115,7 @@ static size_t exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
     return SPW_COUNT_OF(list);
 }
 
-static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
-                 spw_flow *out) {
-    (void)scheme;
-    spw_every_choice(s, c, group, TILE, out);
-}
+static void flow(const spw_routed_group *routed, spw_flow *out) { spw_every_choice(routed, TILE, out); }
 
 static void balance(const spw_scheme *scheme, const spw_layer_shape *s, spw_rank_rows *rows) {
     const size_t even = (s->ranks * s->assignments + s->experts - 1) / s->experts;
@@ -152,6 +148,7 @@ static spw_status check_kernels(const spw_scheme *scheme, const spw_layer_shape 
 
 const spw_scheme_type spw_scheme_primus_megamoe = {
     .name = "primus-megamoe",
+    .trainer = SPW_TRAINER_PRIMUS,
     .about.summary = "Primus' MegaMoE: dispatch and combine within the experts' products, rows in a pool for "
                      "the worst case",
     .about.section = "event list of the scheme (3.7)",

@@ -42,17 +42,18 @@ static size_t buffer_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
     return s->ranks * s->assignments;
 }
 
-static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
-                 spw_flow *out) {
-    if (level_of(scheme) == 1) {
-        spw_megatron_alltoall_flow(scheme, s, c, group, out);
+static void flow(const spw_routed_group *routed, spw_flow *out) {
+    const spw_layer_shape *s = routed->shape;
+    if (level_of(routed->scheme) == 1) {
+        spw_megatron_alltoall_flow(routed, out);
         return;
     }
-    spw_megatron_deepep_flow(scheme, s, c, group, out);
+    spw_megatron_deepep_flow(routed, out);
     for (size_t x = 0; x < s->experts; x++) {
         uint64_t rows = 0;
-        for (size_t r = 0; r < s->ranks; r++) rows += c->routed[(group * s->ranks + r) * s->experts + x];
-        out->rows[x / s->experts_per_rank] += spw_pad_up(rows, spw_megatron_align(scheme));
+        for (size_t r = 0; r < s->ranks; r++)
+            rows += routed->counts->routed[(routed->number * s->ranks + r) * s->experts + x];
+        out->rows[x / s->experts_per_rank] += spw_pad_up(rows, spw_megatron_align(routed->scheme));
     }
 }
 
@@ -85,6 +86,7 @@ static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
 
 const spw_scheme_type spw_scheme_primus_syncfree = {
     .name = "primus-syncfree",
+    .trainer = SPW_TRAINER_PRIMUS,
     .about.summary =
         "Primus on Megatron-Core without host synchronization: received, at level 3 permuted, for the "
         "worst case",

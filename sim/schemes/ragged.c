@@ -19,9 +19,9 @@ static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
 
 const spw_scheme_type spw_scheme_ragged = {
     .name = "ragged",
+    .trainer = SPW_TRAINER_MAXTEXT,
     .about.summary =
         "MaxText sparse_matmul, ragged_dot: as gmm, and a masked copy of the operand for every local expert",
-    .memory.shards_state = true,
     .about.section = "event list of the scheme (2.5)",
     .about.source =
         "AI-Hypercomputer/maxtext src/maxtext/layers/moe.py sparse_matmul; XLA's lowering of ragged_dot",

@@ -20,9 +20,9 @@ static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
 
 const spw_scheme_type spw_scheme_ragged_deepep = {
     .name = "ragged-deepep",
+    .trainer = SPW_TRAINER_MAXTEXT,
     .about.summary =
         "MaxText sparse_matmul, ragged_dot behind DeepEP: as gmm-deepep, and ragged's masked operands",
-    .memory.shards_state = true,
     .about.section = "event list of the scheme (3.4)",
     .about.source = "ROCm/maxtext src/MaxText/layers/moe.py; XLA's lowering of ragged_dot",
     .options = options,

@@ -18,10 +18,10 @@ spw_status spw_ragged_check(const spw_scheme *scheme, const spw_layer_shape *s) 
     return SPW_OK;
 }
 
-void spw_ragged_flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
-                     spw_flow *out) {
-    const size_t buffer = spw_ragged_buffer_rows(scheme, s);
-    const uint32_t *n = c->routed + group * s->ranks * s->experts;
+void spw_ragged_flow(const spw_routed_group *routed, spw_flow *out) {
+    const spw_layer_shape *s = routed->shape;
+    const size_t buffer = spw_ragged_buffer_rows(routed->scheme, s);
+    const uint32_t *n = routed->counts->routed + routed->number * s->ranks * s->experts;
     for (size_t r = 0; r < s->ranks; r++) out->dropped[r] = 0;
     for (size_t d = 0; d < s->ranks; d++) {
         size_t room = buffer;

@@ -20,8 +20,7 @@ size_t spw_ragged_buffer_rows(const spw_scheme *scheme, const spw_layer_shape *s
 
 /* Rows that fit into the buffer of their destination: source ranks are served in order, and of a source its
  * experts in order; what comes later is dropped (section 2.4). */
-void spw_ragged_flow(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,
-                     size_t group, spw_flow *out);
+void spw_ragged_flow(const spw_routed_group *routed, spw_flow *out);
 spw_status spw_ragged_check(const spw_scheme *scheme, const spw_layer_shape *shape);
 
 /* The whole layer around the given experts. */

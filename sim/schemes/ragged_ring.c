@@ -12,6 +12,7 @@ static void layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_la
 
 const spw_scheme_type spw_scheme_ragged_ring = {
     .name = "ragged-ring",
+    .trainer = SPW_TRAINER_MAXTEXT_LAYERS,
     .about.summary = "MaxText ring of experts, ragged_dot: as ring, and ragged's masked operands",
     .about.section = "event list of the scheme (2.7)",
     .about.source = "AI-Hypercomputer/maxtext src/maxtext/layers/moe.py roe_ag_and_route, jax_ragged_dot_gmm",
@@ -21,7 +22,6 @@ const spw_scheme_type spw_scheme_ragged_ring = {
     .routing.flow = spw_ring_flow,
     .traffic.exchanges = spw_ring_exchanges,
     .memory.layer = layer,
-    .memory.shards_state = true,
     .memory.buffer_rows = spw_ring_buffer_rows,
     .memory.buffer_formula = "rows",
     .check = spw_ragged_check,

@@ -121,12 +121,12 @@ size_t spw_ring_exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
 
 /* Local experts are served in order of id, and for an expert the gathered tokens in order of rank and
  * position. */
-void spw_ring_flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
-                   spw_flow *out) {
-    const size_t buffer = spw_ring_buffer_rows(scheme, s);
-    const uint32_t *n = c->routed + group * s->ranks * s->experts;
+void spw_ring_flow(const spw_routed_group *routed, spw_flow *out) {
+    const spw_layer_shape *s = routed->shape;
+    const size_t buffer = spw_ring_buffer_rows(routed->scheme, s);
+    const uint32_t *n = routed->counts->routed + routed->number * s->ranks * s->experts;
     for (size_t i = 0; i < s->ranks * s->ranks; i++)
-        out->wire[i] = c->tokens[group * s->ranks + i / s->ranks];
+        out->wire[i] = routed->counts->tokens[routed->number * s->ranks + i / s->ranks];
     for (size_t r = 0; r < s->ranks; r++) out->dropped[r] = 0;
     for (size_t d = 0; d < s->ranks; d++) {
         size_t room = buffer;
@@ -154,9 +154,9 @@ static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
 
 const spw_scheme_type spw_scheme_ring = {
     .name = "ring",
+    .trainer = SPW_TRAINER_MAXTEXT,
     .about.summary =
         "MaxText ring of experts: all-gather the tokens, compute the own experts, reduce-scatter",
-    .memory.shards_state = true,
     .memory.any_device = true,
     .about.section = "event list of the scheme (2.6)",
     .about.source = "AI-Hypercomputer/maxtext src/maxtext/layers/moe.py roe_ag_and_route",

@@ -21,7 +21,6 @@ size_t spw_ring_buffer_rows(const spw_scheme *scheme, const spw_layer_shape *sha
 size_t spw_ring_exchanges(const spw_scheme *scheme, const spw_layer_shape *shape,
                           spw_exchange out[SPW_SCHEME_EXCHANGES]);
 /* T rows between all ranks; the experts of a rank are served in order until its buffer is full. */
-void spw_ring_flow(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,
-                   size_t group, spw_flow *out);
+void spw_ring_flow(const spw_routed_group *routed, spw_flow *out);
 
 #endif

@@ -17,15 +17,15 @@ size_t spw_row_exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
     return SPW_COUNT_OF(list);
 }
 
-void spw_every_choice(const spw_layer_shape *s, const spw_counts *c, size_t group, size_t tile,
-                      spw_flow *out) {
+void spw_every_choice(const spw_routed_group *routed, size_t tile, spw_flow *out) {
+    const spw_layer_shape *s = routed->shape;
     for (size_t d = 0; d < s->ranks; d++) out->rows[d] = out->dropped[d] = 0;
     for (size_t i = 0; i < s->ranks * s->ranks; i++) out->wire[i] = 0;
     for (size_t x = 0; x < s->experts; x++) {
         const size_t d = x / s->experts_per_rank;
         uint64_t rows = 0;
         for (size_t r = 0; r < s->ranks; r++) {
-            const uint32_t n = c->routed[(group * s->ranks + r) * s->experts + x];
+            const uint32_t n = routed->counts->routed[(routed->number * s->ranks + r) * s->experts + x];
             out->limit[r * s->experts + x] = n;
             out->wire[r * s->ranks + d] += n;
             rows += n;

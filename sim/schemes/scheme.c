@@ -12,6 +12,7 @@
 #include "sim/input/job.h"
 #include "sim/input/nearest.h"
 #include "sim/input/remat.h"
+#include "sim/input/trainer.h"
 #include "sim/schemes/library_limits.h"
 #include "sim/schemes/list.h"
 
@@ -21,7 +22,7 @@ const spw_scheme_type *const spw_scheme_types[] = {SPW_SCHEME_LIST(ROW) NULL};
 
 spw_layer_shape spw_layer_shape_of(const spw_job *job, size_t sequences) {
     const spw_grid grid = spw_grid_of(job);
-    const size_t tensor = spw_grid_mesh_tensor(job), sharers = spw_grid_is_mesh(job) ? 1 : grid.expert_tensor;
+    const size_t tensor = grid.mesh_tensor, sharers = grid.expert_sharers;
     spw_layer_shape s = {.ranks = grid.expert * sharers,
                          .expert_tensor = sharers,
                          .tensor = tensor,
@@ -32,7 +33,7 @@ spw_layer_shape spw_layer_shape_of(const spw_job *job, size_t sequences) {
                          .ffn = job->model.expert_ffn / grid.expert_tensor,
                          .sequences = sequences,
                          .sequence_length = spw_grid_sequence_tokens(job),
-                         .context = spw_grid_is_mesh(job) ? grid.context : 1,
+                         .context = grid.mesh_context,
                          .element_bytes = job->precision.activations,
                          .gpus = spw_grid_token_ranks(job),
                          .waiting_layers =
@@ -141,7 +142,7 @@ static spw_status set_option(spw_scheme *s, const char *text, size_t length, boo
         word[strspn(word, "0123456789.")] == '\0')
         return spw_fail(SPW_ECONFIG, "scheme '%s': '%s' has no name; did you mean '%s:%s=%s'?", s->text, word,
                         s->type->name, options[0].name, word);
-    const spw_common_name *const common = spw_common_name_find(word, key);
+    const spw_common_name *const common = spw_common_name_find(text, key);
     for (size_t i = 0; common != NULL && options[i].name != NULL; i++)
         if (strcmp(common->word, "cf") == 0 && strcmp(options[i].name, "capacity_factor") == 0)
             nearest.best = options[i].name;
@@ -183,6 +184,10 @@ spw_status spw_scheme_parse(const char *text, spw_scheme *out) {
     return SPW_OK;
 }
 
+bool spw_scheme_is_same(const spw_scheme *a, const spw_scheme *b) {
+    return a->type == b->type && memcmp(a->option, b->option, sizeof a->option) == 0; /* NAN: not given */
+}
+
 double spw_scheme_option_value(const spw_scheme *scheme, const char *name) {
     for (size_t i = 0; scheme->type->options[i].name != NULL; i++) {
         if (strcmp(scheme->type->options[i].name, name) == 0) return scheme->option[i];
@@ -210,7 +215,7 @@ size_t spw_scheme_capacity(const spw_scheme *scheme, const spw_layer_shape *s) {
 }
 
 spw_status spw_scheme_check(const spw_scheme *scheme, const spw_layer_shape *shape) {
-    if (scheme->type->compiled.list != NULL && spw_remat_is_megatron(shape->remat))
+    if (spw_scheme_trainer(scheme)->takes_policies && spw_remat_is_megatron(shape->remat))
         return spw_fail(
             SPW_ECONFIG,
             "scheme '%s' is a MaxText program, which knows no remat %s; none, full or another name "
@@ -222,11 +227,30 @@ spw_status spw_scheme_check(const spw_scheme *scheme, const spw_layer_shape *sha
     return scheme->type->check_kernels(scheme, shape);
 }
 
+const spw_trainer *spw_scheme_trainer(const spw_scheme *scheme) {
+    return spw_trainer_row(scheme->type->trainer);
+}
+
+const spw_compiled_layer *spw_scheme_program(const spw_scheme *scheme) {
+    return spw_scheme_trainer(scheme)->memory == SPW_MEMORY_MODEL_ARENA ? scheme->type->compiled.list(scheme)
+                                                                        : NULL;
+}
+
+bool spw_scheme_needs_stack(const spw_scheme_type *type) {
+    return spw_trainer_row(type->trainer)->memory == SPW_MEMORY_MODEL_ARENA || type->compiled.mesh;
+}
+
+bool spw_schemes_have_programs(const spw_scheme *scheme, size_t schemes) {
+    for (size_t i = 0; i < schemes; i++)
+        if (spw_scheme_program(&scheme[i]) != NULL) return true;
+    return false;
+}
+
 const char *spw_compiled_kind(const spw_scheme *scheme) {
 #define KIND(name, text, help) text,
     static const char *const kinds[] = {SPW_PROGRAM_LIST(KIND)};
 #undef KIND
-    const spw_compiled_layer *list = scheme->type->compiled.list(scheme);
+    const spw_compiled_layer *list = spw_scheme_program(scheme);
     if (list->masked_operands) return "ragged_dot";
     return list->whole_dispatch ? "dense_peeled" : kinds[list->program];
 }
@@ -281,8 +305,8 @@ bool spw_scheme_is_bare_megatron(const spw_scheme *scheme) {
 bool spw_scheme_is_unknown_alone(const spw_scheme *scheme, const spw_layer_shape *shape) {
     const spw_scheme_type *type = scheme->type;
     if (shape->ranks > 1) return false;
-    if (type->compiled.list != NULL)
-        return type->compiled.list(scheme)->exchange == SPW_COMPILED_EXCHANGE_LIBRARY;
+    const spw_compiled_layer *program = spw_scheme_program(scheme);
+    if (program != NULL) return program->exchange == SPW_COMPILED_EXCHANGE_LIBRARY;
     return spw_scheme_is_timed_megatron(scheme) && type->megatron.dispatcher == SPW_MEGATRON_TOKENS;
 }
 

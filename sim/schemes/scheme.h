@@ -17,6 +17,7 @@ typedef struct spw_counts spw_counts;
 typedef struct spw_layer_builder spw_layer_builder;
 typedef struct spw_layer_shape spw_layer_shape;
 typedef struct spw_scheme spw_scheme;
+typedef struct spw_trainer spw_trainer;
 
 enum { SPW_SCHEME_OPTIONS = 8, SPW_SCHEME_EXCHANGES = 12 };
 
@@ -158,6 +159,14 @@ typedef struct spw_flow {
                                the counts */
 } spw_flow;
 
+/* Whose routing it is: one layer of one step in one expert-parallel group, of so many that the counts have. */
+typedef struct spw_routed_group {
+    const spw_scheme *scheme;
+    const spw_layer_shape *shape;
+    const spw_counts *counts;
+    size_t number;
+} spw_routed_group;
+
 typedef struct spw_scheme_option {
     const char *name; /* NULL ends the list */
     double minimum, maximum, fallback;
@@ -189,13 +198,11 @@ typedef struct spw_scheme_routing {
     spw_status (*keep)(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_choices *choices,
                        uint8_t *kept);
     /* May keep() drop any choice of these counts? NULL: yes. */
-    bool (*may_drop)(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,
-                     size_t group);
+    bool (*may_drop)(const spw_routed_group *routed);
     /* Choices of one rank that an expert keeps at most; SIZE_MAX or NULL: not limited so. */
     size_t (*expert_capacity)(const spw_scheme *scheme, const spw_layer_shape *shape);
     /* With keep(), `counts` are those of the kept choices. */
-    void (*flow)(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,
-                 size_t group, spw_flow *out);
+    void (*flow)(const spw_routed_group *routed, spw_flow *out);
     /* Corrects the rows of balanced routing (spw_balanced_rows) by what the scheme drops or pads; NULL: neither. */
     void (*balance)(const spw_scheme *scheme, const spw_layer_shape *shape, spw_rank_rows *rows);
     /* May tokens go to experts that they did not choose? Then rows are more than the kept choices. NULL: no. */
@@ -239,8 +246,6 @@ typedef struct spw_page_pool {
 typedef struct spw_scheme_memory {
     /* The life of its tensors. */
     void (*layer)(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *builder);
-    bool shards_state;     /* MaxText's: the program keeps its whole state sharded; false: PyTorch's */
-    bool fsdp2;            /* torchtitan's: it wraps layers in FSDP2 unless told otherwise */
     bool whole_steps;      /* a job of a whole model is counted tensor by tensor (sim/memory/transformers_job.h) */
     bool weight_gradients; /* the list has gradients of weights where shape.weight_gradients asks for them */
     bool
@@ -262,7 +267,7 @@ typedef struct spw_scheme_memory {
 /* As a program that XLA compiles whole. */
 typedef struct spw_scheme_compiled {
     bool mesh; /* its layer is described where MaxText's mesh has the axes tensor and context */
-    /* NULL: it is none, or was never compared with such a program. */
+    /* Of MaxText's schemes whose memory is an arena; NULL: of others. */
     const spw_compiled_layer *(*list)(const spw_scheme *scheme);
     /* memory.layer as XLA runs it (sim/schemes/xla_layers.h); NULL: the same. */
     void (*layer)(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *builder);
@@ -286,8 +291,6 @@ typedef struct spw_scheme_megatron {
     bool fp8;      /* the tensors of TransformerEngine's recipes are described */
     bool freezes;  /* frozen experts and their adapters are described */
     bool offloads; /* offloading of its experts' inputs to the host is described */
-    bool splits;   /* tensor and context parallelism: a layer of sequence-parallel slices */
-    bool plain;    /* experts of two matrices are described */
     bool by_parts; /* no layer of Megatron-Core, but timed by its parts (sim/time/torchtitan_time.h) */
     bool (*as_bare)(const spw_scheme *scheme); /* is it the layer of sim/memory/bare_layers.h under
                                                      its options? NULL: no */
@@ -295,6 +298,7 @@ typedef struct spw_scheme_megatron {
 
 typedef struct spw_scheme_type {
     const char *name;
+    spw_trainer_id trainer; /* whose it is */
     const spw_scheme_option *options;
     spw_status (*check)(const spw_scheme *scheme, const spw_layer_shape *shape); /* NULL = nothing to check */
     /* Sizes and remat that its kernels take; what is executed here has no such limits. NULL = nothing to check */
@@ -322,10 +326,21 @@ extern const spw_scheme_type *const spw_scheme_types[];
 
 /* Reads "name[:key=value,...]". SPW_ECONFIG lists the known schemes or options. */
 SPW_MUST_CHECK spw_status spw_scheme_parse(const char *text, spw_scheme *out);
+/* The same scheme, however both were written: "gmm:buffer_factor=2" and "gmm:buffer_factor=2.0". */
+bool spw_scheme_is_same(const spw_scheme *a, const spw_scheme *b);
 /* A number, or the position of the word among the choices; NAN when the scheme has no such option. */
 double spw_scheme_option_value(const spw_scheme *scheme, const char *name);
 /* Is option `name` there and set to `word`? */
 bool spw_scheme_option_is(const spw_scheme *scheme, const char *name, const char *word);
+
+/* The framework whose scheme it is. */
+const spw_trainer *spw_scheme_trainer(const spw_scheme *scheme);
+/* Its layer in a program that XLA compiles whole; NULL: it is in none, or was never compared with one. */
+const spw_compiled_layer *spw_scheme_program(const spw_scheme *scheme);
+/* Is what it needs at most known of a stack alone, as XLA plans its memory? */
+bool spw_scheme_needs_stack(const spw_scheme_type *type);
+/* Does any of them have such programs? */
+bool spw_schemes_have_programs(const spw_scheme *scheme, size_t schemes);
 
 /* The value of the option routing.factor; NAN without one. */
 double spw_scheme_factor(const spw_scheme *scheme);

@@ -210,7 +210,7 @@ static spw_drop_rule rule_of(const spw_selection *s, const spw_scheme *scheme, c
     const spw_drop_rule rule = spw_scheme_drop_rule(scheme);
     bool drops = rule != SPW_DROP_BY_LIMIT && routing->may_drop == NULL;
     for (size_t g = 0; g < s->groups && rule != SPW_DROP_BY_LIMIT && !drops; g++)
-        drops = routing->may_drop(scheme, &s->shape, counts, g);
+        drops = routing->may_drop(&(spw_routed_group){scheme, &s->shape, counts, g});
     return drops ? rule : SPW_DROP_BY_LIMIT;
 }
 
@@ -232,7 +232,7 @@ spw_status spw_selection_run(spw_selection *s, const spw_scheme *scheme, const s
         const size_t first = g * s->shape.ranks;
         s->flow[g].limit = s->limit + first * units * s->shape.experts;
         s->flow[g].chosen = counts->routed + first * s->shape.experts;
-        scheme->type->routing.flow(scheme, &s->shape, s->counts, g, &s->flow[g]);
+        scheme->type->routing.flow(&(spw_routed_group){scheme, &s->shape, s->counts, g}, &s->flow[g]);
         for (size_t r = first; r < first + s->shape.ranks && rule != SPW_DROP_BY_LIMIT; r++)
             s->dropped[r] += counts->assignments[r] - s->counts->assignments[r];
     }

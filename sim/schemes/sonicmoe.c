@@ -140,12 +140,13 @@ static size_t filled(const spw_layer_shape *s, size_t kept, size_t tile) {
 
 /* What is kept of an expert's choices is a multiple of the tile, or all of them, which are then filled up to one with
  * other tokens, as far as there are tokens. */
-static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
-                 spw_flow *out) {
+static void flow(const spw_routed_group *routed, spw_flow *out) {
+    const spw_scheme *scheme = routed->scheme;
+    const spw_layer_shape *s = routed->shape;
     const size_t tile = adds_tokens(scheme) ? tile_of(scheme) : 1;
     out->rows[0] = out->dropped[0] = 0;
     for (size_t x = 0; x < s->experts; x++) {
-        const size_t n = c->routed[group * s->experts + x];
+        const size_t n = routed->counts->routed[routed->number * s->experts + x];
         if (drop_rule(scheme) == SPW_DROP_BY_LIMIT) out->limit[x] = (uint32_t)n;
         out->rows[0] += filled(s, n, tile);
     }
@@ -161,6 +162,7 @@ static void balance(const spw_scheme *scheme, const spw_layer_shape *s, spw_rank
 
 const spw_scheme_type spw_scheme_sonicmoe = {
     .name = "sonicmoe",
+    .trainer = SPW_TRAINER_PYTORCH,
     .about.summary = "SonicMoE on one rank: keeps the pre-activation only; token rounding fills whole tiles",
     .about.section = "event list of the scheme (6.4)",
     .about.source = "Dao-AILab/sonic-moe sonicmoe/functional, benchmarks/moe-token-rounding.py",

@@ -117,14 +117,11 @@ static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_
     spw_experts_weight_gradients_end(b, s);
 }
 
-static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
-                 spw_flow *out) {
-    (void)scheme;
-    spw_every_choice(s, c, group, 1, out);
-}
+static void flow(const spw_routed_group *routed, spw_flow *out) { spw_every_choice(routed, 1, out); }
 
 const spw_scheme_type spw_scheme_torchtitan = {
     .name = "torchtitan",
+    .trainer = SPW_TRAINER_TORCHTITAN,
     .about.summary =
         "torchtitan: every choice travels by itself, grouped products, scores multiply what returns",
     .about.section = "event list of the scheme (6.5)",
@@ -132,7 +129,6 @@ const spw_scheme_type spw_scheme_torchtitan = {
         "pytorch/torchtitan torchtitan/models/common/{moe,token_dispatcher}.py AllToAllTokenDispatcher",
     .options = options,
     .memory.layer = layer,
-    .memory.fsdp2 = true,
     .memory.weight_gradients = true,
     .megatron.by_parts = true,
     .traffic.exchanges = spw_row_exchanges,

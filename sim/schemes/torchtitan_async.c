@@ -91,11 +91,7 @@ static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_
     spw_experts_weight_gradients_end(b, s);
 }
 
-static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
-                 spw_flow *out) {
-    (void)scheme;
-    spw_every_choice(s, c, group, 1, out);
-}
+static void flow(const spw_routed_group *routed, spw_flow *out) { spw_every_choice(routed, 1, out); }
 
 static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
     if (s->ranks > 1 && (s->node_ranks == 0 || s->node_ranks >= s->ranks)) return SPW_OK;
@@ -117,6 +113,7 @@ static spw_status check_kernels(const spw_scheme *scheme, const spw_layer_shape 
 
 const spw_scheme_type spw_scheme_torchtitan_async = {
     .name = "torchtitan-async",
+    .trainer = SPW_TRAINER_TORCHTITAN,
     .about.summary =
         "torchtitan with minimal async EP: every choice is copied into the receiver's symmetric memory, "
         "for the worst case",
@@ -125,7 +122,6 @@ const spw_scheme_type spw_scheme_torchtitan_async = {
                     "models/common/token_dispatcher.py MinimalAsyncEPTokenDispatcher",
     .options = options,
     .memory.layer = layer,
-    .memory.fsdp2 = true,
     .memory.weight_gradients = true,
     .memory.buffer_rows = buffer_rows,
     .memory.buffer_formula = "R T min(e, K)",

@@ -98,9 +98,9 @@ static double worst_factor(const spw_scheme *scheme, const spw_layer_shape *s) {
     return (double)(s->worst_rows + padding) / (double)s->worst_rows;
 }
 
-static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
-                 spw_flow *out) {
-    spw_hybrid_ep_flow(scheme, s, c, group, is_fixed(scheme) ? buffer_rows(scheme, s) : SIZE_MAX, out);
+static void flow(const spw_routed_group *routed, spw_flow *out) {
+    spw_hybrid_ep_flow(routed,
+                       is_fixed(routed->scheme) ? buffer_rows(routed->scheme, routed->shape) : SIZE_MAX, out);
 }
 
 static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
@@ -128,6 +128,7 @@ static int library(const spw_scheme *scheme) {
 
 const spw_scheme_type spw_scheme_torchtitan_hybridep = {
     .name = "torchtitan-hybridep",
+    .trainer = SPW_TRAINER_TORCHTITAN,
     .library = library,
     .about.summary =
         "torchtitan with HybridEP: rows come permuted, as many as arrive or a part of the worst case",
@@ -137,7 +138,6 @@ const spw_scheme_type spw_scheme_torchtitan_hybridep = {
         "HybridEPTokenDispatcher",
     .options = options,
     .memory.layer = layer,
-    .memory.fsdp2 = true,
     .memory.weight_gradients = true,
     .memory.buffer_rows = buffer_rows,
     .memory.buffer_formula = "P_pad(R T min(e, K) capacity)",

@@ -84,8 +84,11 @@ static size_t forwarder_on(const spw_placement *p, size_t group, size_t node, si
 /* DeepEP between nodes: a token crosses once a node, to the GPU with the sender's local index, which forwards it inside
  * the node to the ranks that want it (docs/schemes.md, section 4.1). A node on which the group lacks that GPU is reached
  * pair by pair. */
-static void route_by_node(const spw_layer_shape *s, const spw_counts *c, size_t group, const spw_flow *flow,
-                          uint64_t row_bytes, const wires *w) {
+static void route_by_node(const spw_routed_group *routed, const spw_flow *flow, uint64_t row_bytes,
+                          const wires *w) {
+    const spw_layer_shape *s = routed->shape;
+    const spw_counts *c = routed->counts;
+    const size_t group = routed->number;
     const spw_placement *p = &c->placement;
     uint32_t node_of[SPW_TRAFFIC_MAX_RANKS], forwarder[SPW_TRAFFIC_MAX_RANKS + 1];
     find_nodes(s, p, group, node_of);
@@ -109,46 +112,44 @@ static void route_by_node(const spw_layer_shape *s, const spw_counts *c, size_t 
     }
 }
 
-static void exchange_rows(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c,
-                          size_t group, const spw_flow *flow, uint64_t row_bytes, const wires *w) {
-    if (spw_scheme_by_node(scheme)) {
-        route_by_node(s, c, group, flow, row_bytes, w);
+static void exchange_rows(const spw_routed_group *routed, const spw_flow *flow, uint64_t row_bytes,
+                          const wires *w) {
+    if (spw_scheme_by_node(routed->scheme)) {
+        route_by_node(routed, flow, row_bytes, w);
     } else {
-        route_pairs(s, &c->placement, group, flow, row_bytes, w);
+        route_pairs(routed->shape, &routed->counts->placement, routed->number, flow, row_bytes, w);
     }
 }
 
-static void route(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
-                  const spw_flow *flow, uint64_t row_bytes, const wires *w) {
-    exchange_rows(scheme, s, c, group, flow, row_bytes, w);
-    route_gather(s, &c->placement, group, flow, row_bytes, w);
+static void route(const spw_routed_group *routed, const spw_flow *flow, uint64_t row_bytes, const wires *w) {
+    exchange_rows(routed, flow, row_bytes, w);
+    route_gather(routed->shape, &routed->counts->placement, routed->number, flow, row_bytes, w);
 }
 
-static void fill_ports(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
-                       const spw_flow *flow, uint64_t row_bytes, spw_ports *port) {
+static void fill_ports(const spw_routed_group *routed, const spw_flow *flow, uint64_t row_bytes,
+                       spw_ports *port) {
+    const wires w = {.port = port};
+    memset(port, 0, routed->shape->ranks * sizeof *port);
+    route(routed, flow, row_bytes, &w);
+}
+
+void spw_traffic_ports(const spw_routed_group *routed, const spw_flow *flow, spw_ports *port) {
+    const wires w = {.port = port};
+    memset(port, 0, routed->shape->ranks * sizeof *port);
+    exchange_rows(routed, flow, 1, &w);
+}
+
+void spw_traffic_gather_ports(const spw_routed_group *routed, const spw_flow *flow, spw_ports *port) {
+    const spw_layer_shape *s = routed->shape;
     const wires w = {.port = port};
     memset(port, 0, s->ranks * sizeof *port);
-    route(scheme, s, c, group, flow, row_bytes, &w);
+    route_gather(s, &routed->counts->placement, routed->number, flow, 1, &w);
 }
 
-void spw_traffic_ports(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
-                       const spw_flow *flow, spw_ports *port) {
-    const wires w = {.port = port};
-    memset(port, 0, s->ranks * sizeof *port);
-    exchange_rows(scheme, s, c, group, flow, 1, &w);
-}
-
-void spw_traffic_gather_ports(const spw_layer_shape *s, const spw_counts *c, size_t group,
-                              const spw_flow *flow, spw_ports *port) {
-    const wires w = {.port = port};
-    memset(port, 0, s->ranks * sizeof *port);
-    route_gather(s, &c->placement, group, flow, 1, &w);
-}
-
-void spw_traffic_carry(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
-                       const spw_flow *flow, size_t first, spw_network *network) {
+void spw_traffic_carry(const spw_routed_group *routed, const spw_flow *flow, size_t first,
+                       spw_network *network) {
     const wires w = {.network = network, .first = first};
-    route(scheme, s, c, group, flow, 1, &w);
+    route(routed, flow, 1, &w);
 }
 
 /* in, out [ranks]: rows that reach a rank and leave it, its own included; in the order in which they lie in memory. */
@@ -169,12 +170,12 @@ uint64_t spw_traffic_row_bytes(const spw_scheme *scheme, const spw_layer_shape *
     return scheme->type->traffic.exchanges(scheme, s, exchange) > 0 ? exchange[0].row_bytes : 0;
 }
 
-void spw_traffic_compute(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c,
-                         size_t group, const spw_flow *flow, bool recompute, spw_traffic *out, uint64_t *sent,
-                         uint64_t *received) {
+void spw_traffic_compute(const spw_routed_group *routed, const spw_flow *flow, bool recompute,
+                         spw_traffic *out, uint64_t *sent, uint64_t *received) {
+    const spw_layer_shape *s = routed->shape;
     spw_exchange exchange[SPW_SCHEME_EXCHANGES] = {
         {.row_bytes = 0}}; /* schemes of one rank exchange nothing */
-    const size_t exchanges = scheme->type->traffic.exchanges(scheme, s, exchange);
+    const size_t exchanges = routed->scheme->type->traffic.exchanges(routed->scheme, s, exchange);
     const size_t t = spw_layer_sharers(s);
     uint64_t off_rank = 0, gathered = 0, in[SPW_TRAFFIC_MAX_RANKS], out_of[SPW_TRAFFIC_MAX_RANKS];
     spw_ports port[SPW_TRAFFIC_MAX_RANKS];
@@ -190,7 +191,7 @@ void spw_traffic_compute(const spw_scheme *scheme, const spw_layer_shape *s, con
         if (exchange[i].phase == SPW_PHASE_FORWARD)
             *(exchange[i].back ? &out->combine_bytes : &out->dispatch_bytes) += bytes;
     }
-    fill_ports(scheme, s, c, group, flow, exchange[0].row_bytes, port);
+    fill_ports(routed, flow, exchange[0].row_bytes, port);
     for (size_t r = 0; r < s->ranks; r++) {
         out->intra_node_bytes += port[r].link_out;
         out->inter_node_bytes += port[r].nic_out;

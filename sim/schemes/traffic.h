@@ -25,21 +25,18 @@ typedef struct spw_ports {
     uint64_t link_out, link_in, nic_out, nic_in;
 } spw_ports;
 /* port [ranks]: rows of one dispatch, without what ranks that share experts gather of each other. */
-void spw_traffic_ports(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,
-                       size_t group, const spw_flow *flow, spw_ports *port);
+void spw_traffic_ports(const spw_routed_group *routed, const spw_flow *flow, spw_ports *port);
 /* port [ranks]: rows that one gather among ranks that share experts carries. */
-void spw_traffic_gather_ports(const spw_layer_shape *shape, const spw_counts *counts, size_t group,
-                              const spw_flow *flow, spw_ports *port);
+void spw_traffic_gather_ports(const spw_routed_group *routed, const spw_flow *flow, spw_ports *port);
 
 /* Adds the rows of one dispatch of a group to the network's ports. `first`: the GPU that is the group's rank 0. */
-void spw_traffic_carry(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,
-                       size_t group, const spw_flow *flow, size_t first, spw_network *network);
+void spw_traffic_carry(const spw_routed_group *routed, const spw_flow *flow, size_t first,
+                       spw_network *network);
 /* Bytes of a row in one dispatch; 0 for a scheme that exchanges nothing. */
 uint64_t spw_traffic_row_bytes(const spw_scheme *scheme, const spw_layer_shape *shape);
 
 /* sent [ranks] and received [ranks], bytes of one dispatch by rank of the group, may be NULL. */
-void spw_traffic_compute(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,
-                         size_t group, const spw_flow *flow, bool recompute, spw_traffic *out, uint64_t *sent,
-                         uint64_t *received);
+void spw_traffic_compute(const spw_routed_group *routed, const spw_flow *flow, bool recompute,
+                         spw_traffic *out, uint64_t *sent, uint64_t *received);
 
 #endif

@@ -80,16 +80,17 @@ static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_
     gradient(b);
 }
 
-static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
-                 spw_flow *out) {
-    (void)scheme;
-    out->wire[0] = out->rows[0] = c->assignments[group];
+static void flow(const spw_routed_group *routed, spw_flow *out) {
+    const spw_layer_shape *s = routed->shape;
+    out->wire[0] = out->rows[0] = routed->counts->assignments[routed->number];
     out->dropped[0] = 0;
-    for (size_t x = 0; x < s->experts; x++) out->limit[x] = c->routed[group * s->experts + x];
+    for (size_t x = 0; x < s->experts; x++)
+        out->limit[x] = routed->counts->routed[routed->number * s->experts + x];
 }
 
 const spw_scheme_type spw_scheme_transformers = {
     .name = "transformers",
+    .trainer = SPW_TRAINER_PYTORCH,
     .about.summary = "Hugging Face transformers, each GPU with all experts: grouped products, copies of rows",
     .about.section = "event list of the scheme (6.8)",
     .about.source = "huggingface/transformers 5.17.0 integrations/moe.py grouped_mm_experts_forward",

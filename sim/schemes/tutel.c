@@ -225,15 +225,15 @@ cleanup:
 }
 
 /* The kept choices' fullest expert gives the same C as that of all choices: it is cut at C or it is the fullest. */
-static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
-                 spw_flow *out) {
+static void flow(const spw_routed_group *routed, spw_flow *out) {
+    const spw_layer_shape *s = routed->shape;
     size_t fullest = 0;
     for (size_t i = 0; i < s->ranks * s->experts; i++) {
-        const uint32_t n = c->routed[group * s->ranks * s->experts + i];
-        if (drop_rule(scheme) == SPW_DROP_BY_LIMIT) out->limit[i] = n;
+        const uint32_t n = routed->counts->routed[routed->number * s->ranks * s->experts + i];
+        if (drop_rule(routed->scheme) == SPW_DROP_BY_LIMIT) out->limit[i] = n;
         fullest = n > fullest ? n : fullest;
     }
-    const size_t capacity = capacity_of(scheme, s, fullest);
+    const size_t capacity = capacity_of(routed->scheme, s, fullest);
     for (size_t i = 0; i < s->ranks * s->ranks; i++) out->wire[i] = s->experts_per_rank * capacity;
     for (size_t d = 0; d < s->ranks; d++) {
         out->rows[d] = s->experts * capacity;
@@ -258,6 +258,7 @@ static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
 
 const spw_scheme_type spw_scheme_tutel = {
     .name = "tutel",
+    .trainer = SPW_TRAINER_PYTORCH,
     .about.summary = "Tutel: a number of places an expert and rank, first choices first, equal exchanges",
     .about.section = "event list of the scheme (6.2)",
     .about.source =

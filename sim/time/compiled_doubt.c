@@ -22,13 +22,20 @@ static double log_ratio(double step, double base) {
 }
 
 /* Adds the squares of what one coefficient does to the step on either side. */
-static void move(const spw_time_stack *stack, size_t offset, double log_deviation, double maximum,
-                 spw_compiled_step step, const void *problem, double base, double squares[2]) {
+typedef struct moved_step {
+    const spw_time_stack *stack;
+    spw_compiled_step step;
+    const void *problem;
+    double base; /* the step with nothing moved */
+} moved_step;
+
+static void move(const moved_step *m, size_t offset, double log_deviation, double maximum,
+                 double squares[2]) {
     for (int sign = -1; sign <= 1; sign += 2) {
-        spw_time_stack moved = *stack;
+        spw_time_stack moved = *m->stack;
         spw_coefficient *k = (spw_coefficient *)(void *)((char *)&moved + offset);
         k->value = fmin(k->value * exp(sign * DEVIATIONS * log_deviation), maximum);
-        const double ratio = log_ratio(step(problem, &moved), base);
+        const double ratio = log_ratio(m->step(m->problem, &moved), m->base);
         squares[ratio > 0.0] += ratio * ratio;
     }
 }
@@ -43,6 +50,7 @@ void spw_compiled_doubt(const spw_time_stack *stack, const spw_compiled_far *far
                  elsewhere = stack->half_width_elsewhere.value;
     const double width =
         seen * seen + (double)far->unseen * unseen * unseen + (double)far->elsewhere * elsewhere * elsewhere;
+    const moved_step m = {stack, step, problem, out->step_s};
     double squares[2] = {width, width};
     for (size_t i = 0; i < SPW_TIME_FITTED; i++) {
         const spw_time_row *row = &spw_time_rows[i];
@@ -50,14 +58,13 @@ void spw_compiled_doubt(const spw_time_stack *stack, const spw_compiled_far *far
         double deviation = k->evidence == SPW_EVIDENCE_FITTED ? 0.0 : relative(k);
         if (far->network && row->offset == offsetof(spw_time_stack, alltoall_share))
             deviation = fmax(relative(k), row->doubt);
-        if (deviation > 0.0)
-            move(stack, row->offset, deviation, row->maximum, step, problem, out->step_s, squares);
+        if (deviation > 0.0) move(&m, row->offset, deviation, row->maximum, squares);
     }
     for (size_t i = 0; i < FIXED; i++) {
         const spw_coefficient *k =
             (const spw_coefficient *)(const void *)((const char *)stack + fixed[i].offset);
         if (relative(k) > 0.0 && (far->network || !fixed[i].network))
-            move(stack, fixed[i].offset, relative(k), fixed[i].maximum, step, problem, out->step_s, squares);
+            move(&m, fixed[i].offset, relative(k), fixed[i].maximum, squares);
     }
     if (far->seen_ring_s > 0.0) {
         const double ratio = log_ratio(far->seen_ring_s, out->step_s);

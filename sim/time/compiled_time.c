@@ -5,6 +5,7 @@
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
+#include "sim/input/stack_nearest.h"
 #include "sim/memory/compiled_cut.h"
 #include "sim/routing/compose.h"
 #include "sim/time/compiled_doubt.h"
@@ -35,8 +36,7 @@ typedef struct prediction {
 } prediction;
 
 bool spw_compiled_time_covers(const spw_job *job, const spw_scheme *scheme) {
-    const spw_compiled_layer *program =
-        scheme->type->compiled.list != NULL ? scheme->type->compiled.list(scheme) : NULL;
+    const spw_compiled_layer *program = spw_scheme_program(scheme);
     const bool timed = program != NULL && /* no program of ragged_dot behind DeepEP ever ran */
                        !(program->masked_operands && program->exchange == SPW_COMPILED_EXCHANGE_LIBRARY);
     spw_compiled_cut cut;
@@ -212,10 +212,12 @@ static spw_compiled_far name_outside(const prediction *p) {
     if (spw_time_stack_is_fitted(p->stack)) {
         far = name_ranges(p);
     } else {
-        const bool known = spw_has_word(p->stack->clusters, job->cluster.name);
+        const bool known = spw_gpu_is_of(job->cluster.name, p->stack->clusters);
         spw_outside_add(note, "no run of %s was fitted: rates of single kernels and assumed shares",
                         p->stack->name);
-        if (!known) spw_outside_add(note, "cluster %s is none of %s", job->cluster.name, p->stack->clusters);
+        if (!known)
+            spw_outside_add(note, "the GPU of cluster %s is none of %s", job->cluster.name,
+                            p->stack->clusters);
         if (!spw_precision_is_bf16(job)) spw_outside_add(note, "precision other than bf16 throughout");
         far.elsewhere = (size_t)!known + !spw_precision_is_bf16(job);
     }
@@ -262,8 +264,7 @@ static double idle_seconds(const prediction *p) {
     const spw_layer_shape *s = &p->shape;
     const double most = (double)s->worst_rows, here = fmin((double)s->node_ranks, (double)s->ranks);
     spw_routing_layer idle = p->load.layer[0];
-    if (p->request->scheme->type->compiled.list(p->request->scheme)->capacity_slots)
-        return routed_seconds(p, &idle);
+    if (p->list->capacity_slots) return routed_seconds(p, &idle);
     idle.rows = idle.tiled_rows = most;
     if (p->list->exchange == SPW_COMPILED_EXCHANGE_RAGGED) {
         idle.link_rows = most * (here - 1.0) / (double)s->ranks;
@@ -337,7 +338,7 @@ spw_status spw_compiled_time_predict(const spw_time_request *q, spw_timeline *ou
             "scheme '%s', tensor %zu, remat %s: times are modelled of programs that XLA compiles whole "
             "with a remat policy, with tensor and context of remat full and optimizer sharded alone",
             q->scheme->text, q->job->tensor, spw_remat_name(q->job->remat));
-    p.list = q->scheme->type->compiled.list(q->scheme);
+    p.list = spw_scheme_program(q->scheme);
     const spw_point point = spw_point_of(q->job, q->scheme, q->sequences);
     p.shape = point.shape;
     p.point = point;

@@ -117,7 +117,7 @@ static void count_weights(const spw_job *job, const spw_compiled_layer *list, co
 /* GPUs of a tensor group have parts of every product outside the experts, those of a context group parts of the tokens. */
 static void share_model(const spw_job *job, spw_model_work *w) {
     const spw_grid g = spw_grid_of(job);
-    const double sharers = spw_grid_is_mesh(job) ? (double)(g.tensor * g.context) : 1.0;
+    const double sharers = (double)spw_grid_mesh_gpus(&g);
     double *const of[] = {&w->tokens, &w->projections, &w->attention,   &w->dense_ffn,  &w->shared_expert,
                           &w->router, &w->head,        &w->layer_bytes, &w->logit_bytes};
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) *of[i] /= sharers;

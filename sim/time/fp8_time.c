@@ -1,6 +1,7 @@
 #include "sim/time/fp8_time.h"
 
 #include "sim/input/grid.h"
+#include "sim/input/matrices.h"
 #include "sim/input/megatron_keys.h"
 #include "sim/input/remat_modules.h"
 #include "sim/memory/fp8_memory.h"
@@ -34,17 +35,17 @@ static double experts_again(const spw_job *job, double elements) {
 static double attention_bytes(const spw_job *job) {
     const spw_model *m = &job->model;
     const bool again = job->remat == SPW_REMAT_FULL;
-    const double hidden = (double)m->hidden, value = spw_fp8_value_elements(m), heads = (double)m->heads;
-    if (m->attention == SPW_ATTENTION_GQA) {
-        const double projected = (heads + 2.0 * (double)m->kv_heads) * (double)m->head_dim;
-        return cast(job, hidden + value, projected + hidden, again) + cast_again(job, value);
-    }
-    const double query = heads * (double)(m->nope_dim + m->rope_dim), q = (double)m->q_lora_rank,
-                 kv = (double)m->kv_lora_rank, down = q + kv + (double)m->rope_dim,
-                 up = query + heads * (double)m->nope_dim + value;
-    const double repeated = (q > 0.0 ? q : hidden) + kv, normed = q > 0.0 ? 2.0 * hidden : hidden;
+    spw_matrices list, up;
+    spw_matrices_of_attention(m, &list);
+    spw_matrices_of_module(&list, SPW_MODULE_MLA_UP_PROJ, &up);
+    const double read = (double)spw_matrices_inputs(&list, SPW_OF_ANY),
+                 made = (double)spw_matrices_outputs(&list),
+                 repeated = (double)spw_matrices_inputs(&up, SPW_OF_ANY),
+                 normed = (double)(spw_matrices_inputs(&list, SPW_OF_INPUT) -
+                                   spw_matrices_inputs(&up, SPW_OF_INPUT));
     double bytes =
-        cast(job, 2.0 * hidden + q + kv + value, down + up + hidden, again) + cast_again(job, value);
+        cast(job, read, made, again) + cast_again(job, (double)spw_matrices_inputs(&list, SPW_OF_RESULT));
+    if (up.rows == 0) return bytes;
     if (spw_remat_repeats(job->remat, SPW_MODULE_MLA_UP_PROJ)) bytes += cast(job, repeated, 0.0, false);
     if (spw_remat_repeats(job->remat, SPW_MODULE_LAYERNORM)) bytes += cast_again(job, normed);
     return bytes;
@@ -86,10 +87,14 @@ double spw_fp8_settle_bytes(const spw_job *job, size_t tokens) {
     const size_t tensor = spw_grid_of(job).tensor;
     const double layers = (double)m->layers, moe = (double)m->moe_layers,
                  hidden = settled(job, tokens, m->hidden), ffn = 2.0 * hidden;
-    double attention = 2.0 * hidden;
-    if (m->attention == SPW_ATTENTION_MLA)
-        attention = hidden + settled(job, tokens, m->q_lora_rank > 0 ? m->q_lora_rank : m->hidden) +
-                    settled(job, tokens, m->kv_lora_rank);
+    double attention = 0.0;
+    spw_matrices list;
+    spw_matrices_of_attention(m, &list);
+    for (size_t i = 0; i < list.rows; i++) {
+        const spw_matrix *row = &list.row[i];
+        if (row->vector || row->joined || row->cut == SPW_CUT_NOWHERE) continue;
+        attention += settled(job, tokens, row->cut == SPW_CUT_OUTPUTS ? row->in : row->out);
+    }
     if (tensor == 1) return 0.0;
     return (double)tensor *
            (layers * attention + (layers - moe) * ffn + (m->shared_ffn > 0 ? moe * ffn : 0.0));

@@ -1,5 +1,6 @@
 #include "sim/time/grid_traffic.h"
 
+#include "sim/input/attention.h"
 #include "sim/input/grid.h"
 #include "sim/input/remat.h"
 #include "sim/memory/fp8_memory.h"
@@ -16,48 +17,37 @@ typedef struct builder {
 
 /* What a collective of a tensor group carries: one fp8 copy, or all, where TransformerEngine casts before it sends. */
 typedef enum carried { CARRIED_BF16, CARRIED_COPY, CARRIED_COPIES, CARRIED } carried;
-typedef enum wide { WIDE_HIDDEN, WIDE_QUERIES, WIDE_KEYS, WIDE_ROTARY, WIDE_HEADS, WIDE_LORA, WIDE } wide;
-static const char *const formulas[WIDE][CARRIED] = {
-    [WIDE_HIDDEN] = {"TP T H b", "TP T H c", "TP T H 2 c"},
-    [WIDE_QUERIES] = {"TP T q_lora b", "TP T q_lora c", "TP T q_lora 2 c"},
-    [WIDE_KEYS] = {"TP T kv_lora b", "TP T kv_lora c", "TP T kv_lora 2 c"},
-    [WIDE_ROTARY] = {"TP T rope b", "TP T rope c", "TP T rope 2 c"},
-    [WIDE_HEADS] = {"TP T (queries + 2 kv_heads head_dim) b"}, /* no linear layer reads it */
-    [WIDE_LORA] = {"TP T r b", "TP T r c", "TP T r 2 c"}};
+static const char *const HIDDEN[CARRIED] = {"TP T H b", "TP T H c", "TP T H 2 c"},
+                         *const LORA[CARRIED] = {"TP T r b"}, /* no linear layer reads it */
+                             *const HEADS[CARRIED] = {"TP T (queries + 2 kv_heads head_dim) b"};
 
 /* One tensor of a token of the tensor group. */
 typedef struct passing {
     const char *name;
-    wide width;
+    const char *const *formula; /* by what is carried */
+    size_t width;
     spw_step_place place;
     bool linear;    /* an operand of a linear layer, which an fp8 recipe casts */
     bool again;     /* ... and, where it keeps the bf16 tensor, casts again in the backward pass */
     size_t in_step; /* as an item's */
 } passing;
 
-static uint64_t width_of(const builder *b, const passing *p) {
-    const spw_model *m = &b->job->model;
-    const size_t widths[WIDE] = {m->hidden,
-                                 m->q_lora_rank,
-                                 m->kv_lora_rank,
-                                 m->rope_dim,
-                                 spw_model_query_key_value(m),
-                                 b->job->finetune.lora_rank};
-    return widths[p->width];
+static passing hidden_of(const builder *b, const char *name, spw_step_place place) {
+    return (passing){.name = name, .formula = HIDDEN, .width = b->job->model.hidden, .place = place};
 }
 
 static void add(builder *b, const passing *p, spw_operation operation, bool backward, size_t count,
                 carried what) {
-    const uint64_t elements = b->tensor * b->shape->tokens * width_of(b, p);
-    const spw_fp8_gather of = spw_fp8_gather_of(b->job, b->shape->tokens, width_of(b, p));
+    const uint64_t elements = b->tensor * b->shape->tokens * p->width;
+    const spw_fp8_gather of = spw_fp8_gather_of(b->job, b->shape->tokens, p->width);
     const double b16 = (double)b->shape->element_bytes, size = !p->linear || what == CARRIED_BF16 ? b16
                                                                : what == CARRIED_COPY             ? of.input
                                                                                       : of.gradient;
     const bool fp8 = size < b16 || size > b16, one = size <= of.input;
     const spw_step_item item = {.name = p->name,
-                                .formula = formulas[p->width][!fp8  ? CARRIED_BF16
-                                                              : one ? CARRIED_COPY
-                                                                    : CARRIED_COPIES],
+                                .formula = p->formula[!fp8  ? CARRIED_BF16
+                                                      : one ? CARRIED_COPY
+                                                            : CARRIED_COPIES],
                                 .operation = operation,
                                 .purpose = SPW_PURPOSE_TENSOR,
                                 .place = p->place,
@@ -116,9 +106,10 @@ static void add_output(builder *b, passing p, bool again) {
 /* Adapters of Megatron-Bridge: A x of the product cut by columns is gathered; that of the one cut by rows is summed, and what
  * its B makes is gathered and then cut along the sequence. Backward B's input is summed, and the cut gathered. */
 static void add_adapters(builder *b, spw_step_place place, bool full) {
-    const passing in = {"attention_input_lora", WIDE_LORA, place, .linear = false},
-                  sum = {"attention_output_lora", WIDE_LORA, place, .linear = false},
-                  out = {"attention_output_lora", WIDE_HIDDEN, place, .linear = false};
+    const size_t rank = b->job->finetune.lora_rank;
+    const passing in = {"attention_input_lora", LORA, rank, place},
+                  sum = {"attention_output_lora", LORA, rank, place},
+                  out = hidden_of(b, "attention_output_lora", place);
     const size_t again = full ? 1 : 0;
     if (!spw_finetune_adapts(&b->job->finetune, SPW_LORA_ATTENTION)) return;
     add(b, &in, SPW_OPERATION_ALL_GATHER, false, 1, CARRIED_BF16);
@@ -140,16 +131,22 @@ static size_t indexed_times(const builder *b, spw_step_place place) {
     return layers * b->out->times[SPW_PLACE_ENDS];
 }
 
-/* Sparse attention: the latent of keys and values is gathered for itself, and stays; the indexer gathers what it reads once
- * more, and without its own loss nothing comes back. */
-static void add_sparse(builder *b, spw_step_place place, bool full) {
+/* What a row of the list reads, gathered, where its file has words for it. */
+static passing read_by(const spw_matrix *row, spw_step_place place) {
+    return (passing){
+        .name = row->words->tokens, .formula = row->words->tokens_formula, .width = row->in, .place = place};
+}
+
+/* The indexer of sparse attention gathers what it reads once more, and without its own loss nothing comes back. */
+static void add_indexer(builder *b, spw_step_place place, const spw_matrices *list, bool full) {
     const size_t times = indexed_times(b, place);
-    add_gathered(b, (passing){"keys_values", WIDE_KEYS, place, .linear = false}, full, true);
-    if (times == 0) return; /* layers that share one run none */
-    add_gathered(b, (passing){"indexer_input", WIDE_HIDDEN, place, .linear = false, .in_step = times}, full,
-                 false);
-    add_gathered(b, (passing){"indexer_queries", WIDE_QUERIES, place, .linear = false, .in_step = times},
-                 full, false);
+    for (size_t i = list->rows; i-- > 0 && times > 0;) { /* layers that share one run none */
+        const spw_matrix *row = &list->row[i];
+        if (row->place != SPW_IN_INDEXER || row->words == NULL) continue;
+        passing p = read_by(row, place);
+        p.in_step = times;
+        add_gathered(b, p, full, false);
+    }
 }
 
 /* Elements of the norms over all heads of queries and of keys; 0 where a model has none. */
@@ -211,35 +208,53 @@ static bool works(const builder *b, spw_step_place place, chosen is, size_t *in_
 
 /* More GPUs than key and value heads: each gathers queries, keys and values of the group and takes its heads. */
 static void add_shared_heads(builder *b, spw_step_place place, bool full) {
-    passing heads = {"shared_heads", WIDE_HEADS, place, .linear = false};
+    passing heads = {"shared_heads", HEADS, spw_model_query_key_value(&b->job->model), place};
     if (spw_grid_shares_heads(b->job) && works(b, place, is_attention, &heads.in_step))
         add_gathered(b, heads, full, true);
 }
 
+/* What products cut by columns read. Keys and values that an indexer chooses among are gathered for themselves, and stay. */
+static void add_projections(builder *b, spw_step_place place, const spw_matrices *list, size_t in_step) {
+    const bool full = b->job->remat == SPW_REMAT_FULL, sparse = b->job->model.indexer_heads > 0;
+    for (size_t i = 0; i < list->rows; i++) {
+        const spw_matrix *row = &list->row[i];
+        if (row->words == NULL || row->words->tokens == NULL || row->cut != SPW_CUT_OUTPUTS) continue;
+        passing p = read_by(row, place);
+        p.linear = !sparse || row->makes != SPW_MAKES_KEYS, p.in_step = in_step;
+        if (!p.linear)
+            add_gathered(b, p, full, true), add_indexer(b, place, list, full);
+        else
+            add_input(b, p, row->module != 0 ? spw_remat_runs_again(b->job->remat, row->module) : full);
+    }
+    for (size_t i = 0; i < list->rows; i++) { /* gathered once, and outside of what a module runs again */
+        const spw_matrix *row = &list->row[i];
+        if (row->apart > 0 && row->words != NULL)
+            add_gathered(b, (passing){row->words->apart, row->words->apart_formula, row->apart, place}, full,
+                         true);
+    }
+}
+
 static void add_attention(builder *b, spw_step_place place) {
     const spw_model *m = &b->job->model;
-    const bool half = m->half_layers; /* else every layer has a mixer */
-    size_t in_step = 0;
-    if (half && !works(b, place, is_product, &in_step)) return;
-    const bool full = b->job->remat == SPW_REMAT_FULL,
-               up = spw_remat_runs_again(b->job->remat, SPW_MODULE_MLA_UP_PROJ);
-    if (m->attention == SPW_ATTENTION_MLA) {
-        const wide queries = m->q_lora_rank > 0 ? WIDE_QUERIES : WIDE_HIDDEN;
-        add_input(b, (passing){"queries", queries, place, .linear = true}, up);
-        if (m->indexer_heads > 0)
-            add_sparse(b, place, full);
-        else
-            add_input(b, (passing){"keys_values", WIDE_KEYS, place, .linear = true}, up);
-        /* gathered once, and outside of mla_up_proj */
-        add_gathered(b, (passing){"rotary_key", WIDE_ROTARY, place, .linear = false}, full, true);
+    const bool full = b->job->remat == SPW_REMAT_FULL;
+    passing output = hidden_of(b, "attention_output", place);
+    spw_matrices list;
+    /* where layers are a mixer or an FFN alone; else every layer has a mixer */
+    if (m->half_layers && !works(b, place, is_product, &output.in_step)) return;
+    spw_matrices_of_mixer(m, 0, &list);
+    if (spw_attention_kind_of(m)->list != NULL) {
+        add_projections(b, place, &list, output.in_step);
     } else {
-        add_input(b, (passing){"attention_input", WIDE_HIDDEN, place, .linear = true, .in_step = in_step},
-                  full);
+        passing input = hidden_of(b, "attention_input", place);
+        input.linear = true, input.in_step = output.in_step;
+        add_input(b, input, full);
+    }
+    if (!spw_attention_is_latent(m)) {
         add_shared_heads(b, place, full);
         add_head_norms(b, place, full);
     }
-    add_output(b, (passing){"attention_output", WIDE_HIDDEN, place, .linear = true, .in_step = in_step},
-               full);
+    output.linear = true;
+    add_output(b, output, full);
     add_adapters(b, place, full);
 }
 
@@ -252,21 +267,22 @@ static void add_ffn(builder *b, spw_step_place place, size_t ffn, bool again) {
                                ? spw_model_dense_layers(m) * b->out->times[SPW_PLACE_ENDS]
                                : 0;
     if (ffn == 0) return;
-    add_input(b,
-              (passing){"ffn_input", WIDE_HIDDEN, place, .linear = true, .again = shared, .in_step = in_step},
-              again);
-    add_output(b, (passing){"ffn_output", WIDE_HIDDEN, place, .linear = true, .in_step = in_step}, again);
+    passing input = hidden_of(b, "ffn_input", place), output = hidden_of(b, "ffn_output", place);
+    input.linear = output.linear = true, input.again = shared;
+    input.in_step = output.in_step = in_step;
+    add_input(b, input, again);
+    add_output(b, output, again);
 }
 
 /* Tokens are summed over the parts of the vocabulary and scattered; of the loss the greatest logit, the target's, and the
  * sum of exponentials, each a number a token in fp32. */
 static void add_ends(builder *b) {
-    const passing embedding = {"embedding", WIDE_HIDDEN, SPW_PLACE_ENDS, .linear = false};
+    const passing embedding = hidden_of(b, "embedding", SPW_PLACE_ENDS);
     if (b->job->finetune.frozen == SPW_FROZEN_BASE)
         add(b, &embedding, SPW_OPERATION_REDUCE_SCATTER, false, 1, CARRIED_BF16); /* no gradient comes back */
     else
         add_output(b, embedding, false);
-    add_input(b, (passing){"head_input", WIDE_HIDDEN, SPW_PLACE_ENDS, .linear = false}, false);
+    add_input(b, hidden_of(b, "head_input", SPW_PLACE_ENDS), false);
     const spw_step_item loss = {.name = "loss",
                                 .formula = "4 TP T",
                                 .operation = SPW_OPERATION_ALL_REDUCE,
@@ -327,13 +343,13 @@ static void add_ring(builder *b, spw_step_place place, bool again) {
     const spw_model *m = &b->job->model;
     const bool shared = spw_grid_shares_heads(b->job); /* a head a GPU, its own or another's as well */
     const size_t kv_heads = shared ? b->tensor : m->kv_heads;
-    const uint64_t width = m->attention == SPW_ATTENTION_MLA
-                               ? m->heads * (m->nope_dim + m->rope_dim + m->v_head_dim)
-                               : kv_heads * (m->head_dim + m->v_head_dim);
+    const spw_attention_widths w = spw_attention_widths_of(m);
+    const bool latent = w.latents > 0;
+    const uint64_t width = latent ? w.key + w.value : kv_heads * (w.key_dim + w.value_dim);
     spw_step_item item = {.name = "keys_values",
-                          .formula = m->attention == SPW_ATTENTION_MLA ? "T heads (nope + rope + v) b"
-                                     : shared                          ? "TP T (head_dim + v) b"
-                                                                       : "T kv_heads (head_dim + v) b",
+                          .formula = latent   ? "T heads (nope + rope + v) b"
+                                     : shared ? "TP T (head_dim + v) b"
+                                              : "T kv_heads (head_dim + v) b",
                           .operation = SPW_OPERATION_SEND,
                           .purpose = SPW_PURPOSE_CONTEXT,
                           .place = place,

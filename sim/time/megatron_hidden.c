@@ -1,9 +1,11 @@
 #include "sim/time/megatron_hidden.h"
 
+#include "sim/input/attention.h"
 #include "sim/input/grid.h"
 #include "sim/input/megatron_keys.h"
 #include "sim/input/remat.h"
 #include "sim/input/stack.h"
+#include "sim/input/state_law.h"
 #include "sim/memory/fsdp2.h"
 #include "sim/memory/optimizer_state.h"
 #include "sim/memory/stage.h"
@@ -41,9 +43,7 @@ double spw_unfused_rotation_s(const spw_megatron_coefficients *c, const spw_poin
     const spw_model *m = &job->model;
     const bool again = spw_remat_runs_again(job->remat, SPW_MODULE_MLA_UP_PROJ);
     const double forward = ROTATION_FORWARD, all = forward * (again ? 2.0 : 1.0) + ROTATION_BACKWARD,
-                 rotated = m->attention == SPW_ATTENTION_MLA
-                               ? (double)((m->heads + 1) * m->rope_dim)
-                               : (double)((m->heads + m->kv_heads) * m->head_dim);
+                 rotated = (double)spw_attention_widths_of(m).rotated;
     *forward_share = forward / all;
     if (job->megatron.rope != SPW_FUSION_OFF || !is_fused(c)) return 0.0;
     return all * rotated * (double)point->shape.tokens * (double)point->shape.element_bytes *
@@ -57,7 +57,8 @@ static double parts_of(const spw_prediction *p, size_t stage) {
     const spw_job *job = p->q->point->job;
     const spw_grid g = spw_grid_of(job);
     const spw_stage of = spw_pipeline_stage(&p->pipeline, &job->model, stage);
-    if (spw_fsdp2_is_on(job)) return fmax((double)(of.layers + of.predictions), 1.0); /* a layer each */
+    if (spw_state_law_of(job)->by_units)
+        return fmax((double)(of.layers + of.predictions), 1.0); /* a layer each */
     if (stage > 0) return (double)p->pipeline.chunks;
     const spw_held_parameters held = spw_job_parameters(job, &of);
     const double gradients = spw_optimizer_state_of(job, &held).gradients / (double)job->precision.gradients,

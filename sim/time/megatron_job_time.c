@@ -4,6 +4,7 @@
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
+#include "sim/input/state_law.h"
 #include "sim/memory/fsdp2.h"
 #include "sim/memory/launches.h"
 #include "sim/memory/optimizer_state.h"
@@ -50,9 +51,9 @@ bool spw_megatron_job_covers(const spw_job *job, const spw_scheme *scheme) {
         job->precision.recipe != SPW_FP8_NONE && scheme->type->megatron.fp8 && scheme->type->megatron.timed;
     return (recipe || spw_scheme_is_timed_megatron(scheme)) && spw_remat_goes_with_megatron(job->remat) &&
            job->cluster.gpus_per_node % spw_grid_of(job).expert_tensor == 0 &&
-           spw_finetune_is_whole(&job->finetune) && !spw_fsdp2_is_on(job) && spw_offload_is_timed(job) &&
-           job->attention != SPW_ATTENTION_UNFUSED && spw_precision_gathered(job) == 2 &&
-           spw_precision_is_timed(job);
+           spw_finetune_is_whole(&job->finetune) && !spw_state_law_of(job)->by_units &&
+           spw_offload_is_timed(job) && job->attention != SPW_ATTENTION_UNFUSED &&
+           spw_precision_gathered(job) == 2 && spw_precision_is_timed(job);
 }
 
 /* --- Blocks --- */

@@ -19,14 +19,14 @@ const char *spw_megatron_unmeasured(spw_megatron_dispatcher dispatcher) {
 
 /* The rows of rank d by source and local expert, [ranks][experts_per_rank]: kept choices, or equal slots where those are
  * computed full or empty. Returns the kept choices. */
-static double list_chunks(const spw_layer_shape *s, const spw_counts *c, size_t group, size_t d, bool slots,
-                          double rows, double *chunk) {
+static double list_chunks(const spw_routed_group *routed, size_t d, bool slots, double rows, double *chunk) {
+    const spw_layer_shape *s = routed->shape;
     const size_t mine = s->experts_per_rank;
     double kept = 0.0;
     for (size_t i = 0; i < s->ranks * mine; i++) {
-        const size_t source = group * s->ranks + i / mine,
+        const size_t source = routed->number * s->ranks + i / mine,
                      expert = d / spw_layer_sharers(s) * mine + i % mine;
-        chunk[i] = (double)c->routed[source * s->experts + expert];
+        chunk[i] = (double)routed->counts->routed[source * s->experts + expert];
         kept += chunk[i];
         if (slots) chunk[i] = rows / (double)(s->ranks * mine);
     }
@@ -34,11 +34,12 @@ static double list_chunks(const spw_layer_shape *s, const spw_counts *c, size_t 
 }
 
 /* What ranks that share experts gather of each other. */
-static void load_gathers(const spw_megatron_coefficients *coefficients, const spw_layer_shape *s,
-                         const spw_counts *c, size_t group, const spw_flow *flow, spw_megatron_load *load) {
+static void load_gathers(const spw_megatron_coefficients *coefficients, const spw_routed_group *routed,
+                         const spw_flow *flow, spw_megatron_load *load) {
+    const spw_layer_shape *s = routed->shape;
     const size_t t = spw_layer_sharers(s);
     spw_ports port[SPW_TRAFFIC_MAX_RANKS];
-    spw_traffic_gather_ports(s, c, group, flow, port);
+    spw_traffic_gather_ports(routed, flow, port);
     for (size_t first = 0; first < s->ranks; first += t) {
         double most = 0.0;
         for (size_t d = first; d < first + t; d++) {
@@ -50,15 +51,15 @@ static void load_gathers(const spw_megatron_coefficients *coefficients, const sp
     }
 }
 
-void spw_megatron_load_of(const spw_megatron_coefficients *coefficients, const spw_scheme *scheme,
-                          const spw_layer_shape *s, const spw_counts *c, size_t group, const spw_flow *flow,
-                          double *scratch, spw_megatron_load *load) {
-    const bool slots = spw_scheme_fills_slots(scheme),
-               permutes = scheme->type->megatron.dispatcher == SPW_MEGATRON_ALL_TO_ALL;
+void spw_megatron_load_of(const spw_megatron_coefficients *coefficients, const spw_routed_group *routed,
+                          const spw_flow *flow, double *scratch, spw_megatron_load *load) {
+    const spw_layer_shape *s = routed->shape;
+    const bool slots = spw_scheme_fills_slots(routed->scheme),
+               permutes = routed->scheme->type->megatron.dispatcher == SPW_MEGATRON_ALL_TO_ALL;
     spw_ports port[SPW_TRAFFIC_MAX_RANKS];
-    spw_traffic_ports(scheme, s, c, group, flow, port);
+    spw_traffic_ports(routed, flow, port);
     for (size_t d = 0; d < s->ranks; d++) {
-        const double rows = (double)flow->rows[d], kept = list_chunks(s, c, group, d, slots, rows, scratch);
+        const double rows = (double)flow->rows[d], kept = list_chunks(routed, d, slots, rows, scratch);
         load[d] = (spw_megatron_load){.received = rows,
                                       .link_in = (double)port[d].link_in,
                                       .link_out = (double)port[d].link_out,
@@ -70,7 +71,7 @@ void spw_megatron_load_of(const spw_megatron_coefficients *coefficients, const s
         for (size_t to = 0; to < s->ranks && permutes; to++)
             load[d].sent += (double)flow->wire[d * s->ranks + to];
     }
-    if (spw_layer_sharers(s) > 1) load_gathers(coefficients, s, c, group, flow, load);
+    if (spw_layer_sharers(s) > 1) load_gathers(coefficients, routed, flow, load);
 }
 
 void spw_megatron_load_slow(const spw_network *network, size_t ranks, spw_megatron_load *load) {
@@ -93,7 +94,7 @@ spw_status spw_megatron_load_stated(const spw_megatron_coefficients *c, const sp
     SPW_TRY(SPW_ALLOC(r.shape.ranks * r.shape.experts_per_rank, &scratch));
     for (size_t g = 0; g < groups; g++) {
         spw_stated_routing_flow(&r, g);
-        spw_megatron_load_of(c, point->scheme, &r.shape, r.counts, g, &r.flow, scratch,
+        spw_megatron_load_of(c, &(spw_routed_group){point->scheme, &r.shape, r.counts, g}, &r.flow, scratch,
                              load + g * r.shape.ranks);
     }
     SPW_TRY(spw_network_create(&point->job->cluster, &network));

@@ -16,8 +16,7 @@ const char *
 spw_megatron_unmeasured(spw_megatron_dispatcher dispatcher); /* what a note says; NULL: measured */
 
 /* What a group does in one layer, by rank: load [shape->ranks], scratch [shape->ranks][shape->experts_per_rank]. */
-void spw_megatron_load_of(const spw_megatron_coefficients *c, const spw_scheme *scheme,
-                          const spw_layer_shape *shape, const spw_counts *counts, size_t group,
+void spw_megatron_load_of(const spw_megatron_coefficients *c, const spw_routed_group *routed,
                           const spw_flow *flow, double *scratch, spw_megatron_load *load);
 
 /* The loads of one layer, [groups][ranks of the shape], where the experts of one rank get `imbalance` times the mean; 1 is

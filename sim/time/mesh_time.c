@@ -7,7 +7,8 @@
 #include <math.h>
 
 bool spw_mesh_time_covers(const spw_job *job) {
-    return spw_grid_is_mesh(job) && job->remat == SPW_REMAT_FULL && job->pipeline <= 1;
+    const spw_grid g = spw_grid_of(job);
+    return spw_grid_mesh_gpus(&g) > 1 && job->remat == SPW_REMAT_FULL && job->pipeline <= 1;
 }
 
 spw_status spw_mesh_time_traffic(const spw_point *point, spw_purpose purpose, spw_weight_traffic *out) {

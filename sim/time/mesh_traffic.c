@@ -1,5 +1,6 @@
 #include "sim/time/mesh_traffic.h"
 
+#include "sim/input/attention.h"
 #include "sim/input/compiled_layer.h"
 #include "sim/input/grid.h"
 #include "sim/input/job.h"
@@ -71,14 +72,12 @@ static void add_norms(builder *b, spw_step_place place, size_t count) {
 static void add_keys(builder *b, spw_step_place place) {
     const spw_model *m = &b->job->model;
     const spw_grid g = spw_grid_of(b->job);
-    const bool mla = m->attention == SPW_ATTENTION_MLA;
+    const spw_attention_widths w = spw_attention_widths_of(m);
     const uint64_t tokens = g.context * b->shape->tokens;
-    const size_t key = mla ? m->heads * (m->nope_dim + m->rope_dim) : m->kv_heads * m->head_dim,
-                 value = mla ? m->heads * m->v_head_dim : key;
-    const passing both[] = {{"keys", "CP T keys b / TP", place, SPW_GROUP_CONTEXT, tokens * key / g.tensor,
+    const passing both[] = {{"keys", "CP T keys b / TP", place, SPW_GROUP_CONTEXT, tokens * w.key / g.tensor,
                              b->shape->element_bytes},
                             {"values", "CP T values b / TP", place, SPW_GROUP_CONTEXT,
-                             tokens * value / g.tensor, b->shape->element_bytes}};
+                             tokens * w.value / g.tensor, b->shape->element_bytes}};
     for (size_t i = 0; i < 2; i++) {
         add(b, &both[i], SPW_OPERATION_ALL_GATHER, false, 1);
         add(b, &both[i], SPW_OPERATION_ALL_GATHER, true, b->again ? 1 : 0);
@@ -86,23 +85,29 @@ static void add_keys(builder *b, spw_step_place place) {
     }
 }
 
-/* XLA cuts the down projections of MLA by their columns and gathers what comes out, whose norms are sums over the group. */
+/* XLA cuts projections to a low rank by their columns and gathers what comes out, whose norms are sums over the group. */
 static void add_low_ranks(builder *b, spw_step_place place) {
-    const spw_model *m = &b->job->model;
-    const uint64_t tokens = b->shape->tokens;
     const size_t again = b->again ? 1 : 0, bytes = b->shape->element_bytes;
-    const passing query = {"low_rank_queries",      "T q_lora b", place, SPW_GROUP_TENSOR,
-                           tokens * m->q_lora_rank, bytes},
-                  keys = {"low_rank_keys",          "T kv_lora b", place, SPW_GROUP_TENSOR,
-                          tokens * m->kv_lora_rank, bytes},
-                  rope = {"rotary_key", "T rope b", place, SPW_GROUP_TENSOR, tokens * m->rope_dim, bytes};
-    if (m->attention != SPW_ATTENTION_MLA) return;
-    add_input(b, query, again);
-    add_input(b, keys, again);
-    add(b, &rope, SPW_OPERATION_ALL_GATHER, false, 1);
-    add(b, &rope, SPW_OPERATION_ALL_GATHER, true, again);
-    add(b, &rope, SPW_OPERATION_REDUCE_SCATTER, true, 1);
-    add_norms(b, place, m->q_lora_rank > 0 ? 2 : 1);
+    spw_matrices list;
+    spw_matrices_of_attention(&b->job->model, &list);
+    for (size_t i = 0; i < list.rows; i++) {
+        const spw_matrix *row = &list.row[i];
+        const uint64_t latent = b->shape->tokens * (row->out - row->apart),
+                       apart = b->shape->tokens * row->apart;
+        if (row->words == NULL || row->words->latent == NULL) continue;
+        add_input(
+            b,
+            (passing){row->words->latent, row->words->latent_formula, place, SPW_GROUP_TENSOR, latent, bytes},
+            again);
+        if (apart == 0) continue;
+        const passing past = {
+            row->words->apart, row->words->apart_formula[1], place, SPW_GROUP_TENSOR, apart, bytes};
+        add(b, &past, SPW_OPERATION_ALL_GATHER, false, 1);
+        add(b, &past, SPW_OPERATION_ALL_GATHER, true, again);
+        add(b, &past, SPW_OPERATION_REDUCE_SCATTER, true, 1);
+    }
+    const size_t norms = spw_attention_widths_of(&b->job->model).latents;
+    if (norms > 0) add_norms(b, place, norms);
 }
 
 static void add_attention(builder *b, spw_step_place place) {
@@ -211,7 +216,7 @@ void spw_mesh_indices_add(const spw_job *job, const spw_layer_shape *s, spw_step
 
 bool spw_mesh_gathers_router(const spw_job *job) {
     const spw_grid g = spw_grid_of(job);
-    return spw_grid_is_mesh(job) && g.tensor > 1 && g.context > 1;
+    return g.mesh_tensor > 1 && g.mesh_context > 1;
 }
 
 /* The recomputed output of the last FFN of a layer is needed by nothing; a shared expert reads what dropless experts gathered. */
@@ -232,8 +237,7 @@ spw_status spw_mesh_traffic_add(const spw_point *point, spw_step_traffic *out) {
     const spw_job *job = point->job;
     const spw_model *m = &job->model;
     const size_t tensor = spw_grid_mesh_tensor(job);
-    const spw_scheme_type *type = point->scheme->type;
-    const spw_compiled_layer *list = type->compiled.list != NULL ? type->compiled.list(point->scheme) : NULL;
+    const spw_compiled_layer *list = spw_scheme_program(point->scheme);
     const bool slots = list != NULL && list->capacity_slots;
     builder b = {job,
                  point->scheme,

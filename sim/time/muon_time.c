@@ -3,6 +3,7 @@
 #include "sim/input/job.h"
 #include "sim/input/megatron_coefficients.h"
 #include "sim/input/stack.h"
+#include "sim/input/state_law.h"
 #include "sim/memory/optimizer_state.h"
 
 #include <math.h>

@@ -28,30 +28,30 @@ static double mean_tiled_rows(double rows, double tile) {
 }
 
 /* Rows of one expert: the choices kept of it, or its slots where they are computed full or empty. */
-static double expert_rows(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c,
-                          size_t group, const spw_flow *flow, size_t expert) {
+static double expert_rows(const spw_routed_group *routed, const spw_flow *flow, size_t expert) {
+    const spw_layer_shape *s = routed->shape;
     double rows = 0.0;
     const size_t rank = expert / s->experts_per_rank;
-    if (scheme->type->routing.limit_per_sequence)
+    if (routed->scheme->type->routing.limit_per_sequence)
         return (double)flow->rows[rank] / (double)s->experts_per_rank;
     for (size_t source = 0; source < s->ranks; source++) {
-        const uint32_t routed = c->routed[(group * s->ranks + source) * s->experts + expert];
+        const uint32_t n = routed->counts->routed[(routed->number * s->ranks + source) * s->experts + expert];
         const uint32_t limit = flow->limit[source * s->experts + expert];
-        rows += scheme->type->routing.keep == NULL && limit < routed ? limit : routed;
+        rows += routed->scheme->type->routing.keep == NULL && limit < n ? limit : n;
     }
     return rows;
 }
 
-void spw_routing_load_raise(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c,
-                            size_t group, const spw_flow *flow, const spw_traffic *traffic,
+void spw_routing_load_raise(const spw_routed_group *routed, const spw_flow *flow, const spw_traffic *traffic,
                             spw_routing_layer *load) {
+    const spw_layer_shape *s = routed->shape;
     spw_exchange exchange[SPW_SCHEME_EXCHANGES];
-    const size_t exchanges = scheme->type->traffic.exchanges(scheme, s, exchange);
+    const size_t exchanges = routed->scheme->type->traffic.exchanges(routed->scheme, s, exchange);
     const double row_bytes = exchanges > 0 ? (double)exchange[0].row_bytes : 1.0;
     for (size_t d = 0; d < s->ranks; d++) {
         double tiled = 0.0;
         for (size_t x = d * s->experts_per_rank; x < (d + 1) * s->experts_per_rank; x++)
-            tiled += tiles(expert_rows(scheme, s, c, group, flow, x));
+            tiled += tiles(expert_rows(routed, flow, x));
         load->rows = fmax(load->rows, (double)flow->rows[d]);
         load->tiled_rows = fmax(load->tiled_rows, tiled);
     }
@@ -175,8 +175,7 @@ static void fill_popular(spw_counts *c, const spw_layer_shape *s, const double *
 
 /* GPUs of a mesh's tensor group count as one. */
 static spw_placement placement_of(const spw_job *job) {
-    const size_t sharers = spw_grid_is_mesh(job) ? 1 : spw_grid_of(job).expert_tensor,
-                 group = job->expert * sharers;
+    const size_t sharers = spw_grid_of(job).expert_sharers, group = job->expert * sharers;
     return (spw_placement){group * job->fsdp, group, job->cluster.gpus_per_node, job->model.experts, sharers};
 }
 
@@ -229,7 +228,7 @@ spw_status spw_stated_routing_create(const spw_point *point, double imbalance, s
 }
 
 void spw_stated_routing_flow(spw_stated_routing *r, size_t group) {
-    r->scheme->type->routing.flow(r->scheme, &r->shape, r->counts, group, &r->flow);
+    r->scheme->type->routing.flow(&(spw_routed_group){r->scheme, &r->shape, r->counts, group}, &r->flow);
 }
 
 void spw_stated_routing_carry(spw_stated_routing *r, size_t groups, spw_network *network) {
@@ -237,7 +236,8 @@ void spw_stated_routing_carry(spw_stated_routing *r, size_t groups, spw_network 
     for (size_t like = 0; like < known; like++) {
         spw_stated_routing_flow(r, like);
         for (size_t g = like; g < groups; g += known)
-            spw_traffic_carry(r->scheme, &r->shape, r->counts, like, &r->flow, g * ranks, network);
+            spw_traffic_carry(&(spw_routed_group){r->scheme, &r->shape, r->counts, like}, &r->flow, g * ranks,
+                              network);
     }
 }
 
@@ -297,8 +297,9 @@ spw_status spw_routing_load_stated(const spw_point *point, double imbalance, siz
         SPW_TRY(spw_network_create(&point->job->cluster, &network));
     for (size_t g = 0; g < groups; g++) {
         spw_stated_routing_flow(&r, g);
-        spw_traffic_compute(scheme, &r.shape, r.counts, g, &r.flow, true, &traffic, NULL, NULL);
-        spw_routing_load_raise(scheme, &r.shape, r.counts, g, &r.flow, &traffic, out);
+        spw_traffic_compute(&(spw_routed_group){scheme, &r.shape, r.counts, g}, &r.flow, true, &traffic, NULL,
+                            NULL);
+        spw_routing_load_raise(&(spw_routed_group){scheme, &r.shape, r.counts, g}, &r.flow, &traffic, out);
     }
     if (!scheme->type->routing.limit_per_sequence)
         out->tiled_rows = (double)r.shape.experts_per_rank *
@@ -327,7 +328,8 @@ spw_status spw_stated_routing_levels(const spw_point *point, spw_level_bytes *ou
     SPW_TRY(spw_stated_routing_create(point, 1.0, positions, &r));
     for (size_t g = 0; g < positions; g++) {
         spw_stated_routing_flow(&r, g);
-        spw_traffic_compute(point->scheme, &r.shape, r.counts, g, &r.flow, true, &traffic, NULL, NULL);
+        spw_traffic_compute(&(spw_routed_group){point->scheme, &r.shape, r.counts, g}, &r.flow, true,
+                            &traffic, NULL, NULL);
         link = traffic.max_intra_bytes > link ? traffic.max_intra_bytes : link;
     }
     spw_stated_routing_carry(&r, point->job->fsdp, network);

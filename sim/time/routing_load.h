@@ -45,8 +45,7 @@ SPW_MUST_CHECK spw_status spw_stated_rows_of(const spw_point *point, double imba
                                              const double *inclusion, spw_stated_rows *out);
 
 /* Raises `load` to what one group of a replayed layer needs. Begin with zeros. */
-void spw_routing_load_raise(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,
-                            size_t group, const spw_flow *flow, const spw_traffic *traffic,
+void spw_routing_load_raise(const spw_routed_group *routed, const spw_flow *flow, const spw_traffic *traffic,
                             spw_routing_layer *load);
 
 /* The same for what all groups together put on the network's ports, in rows. */

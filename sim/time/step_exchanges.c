@@ -8,17 +8,23 @@
 
 enum { INT_BYTES = 4, INDEX_BYTES = 3 * INT_BYTES }; /* batch, position, expert */
 
-static void add(spw_step_traffic *out, const char *name, const char *formula, spw_operation operation,
-                bool backward, size_t count, uint64_t elements, size_t element_bytes) {
+typedef struct collective {
+    const char *name, *formula;
+    spw_operation operation;
+    bool backward;
+    size_t count;
+} collective;
+
+static void add(spw_step_traffic *out, collective c, uint64_t elements, size_t element_bytes) {
     spw_step_add(out,
-                 (spw_step_item){.name = name,
-                                 .formula = formula,
-                                 .operation = operation,
+                 (spw_step_item){.name = c.name,
+                                 .formula = c.formula,
+                                 .operation = c.operation,
                                  .purpose = SPW_PURPOSE_EXCHANGE,
                                  .place = SPW_PLACE_MOE_LAYER,
                                  .group = SPW_GROUP_EXPERT,
-                                 .backward = backward,
-                                 .count = count},
+                                 .backward = c.backward,
+                                 .count = c.count},
                  elements, element_bytes);
 }
 
@@ -26,10 +32,10 @@ static void add(spw_step_traffic *out, const char *name, const char *formula, sp
  * product, as rows of F; backward three of hidden width and one of F. */
 static void add_peeled(spw_step_traffic *out, uint64_t slots, const spw_layer_shape *s) {
     const spw_operation all_to_all = SPW_OPERATION_ALL_TO_ALL;
-    add(out, "slots", "D H b", all_to_all, false, 1, slots * s->hidden, s->element_bytes);
-    add(out, "slots_ffn", "D F b", all_to_all, false, 1, slots * s->ffn, s->element_bytes);
-    add(out, "slots", "D H b", all_to_all, true, 3, slots * s->hidden, s->element_bytes);
-    add(out, "slots_ffn", "D F b", all_to_all, true, 1, slots * s->ffn, s->element_bytes);
+    add(out, (collective){"slots", "D H b", all_to_all, false, 1}, slots * s->hidden, s->element_bytes);
+    add(out, (collective){"slots_ffn", "D F b", all_to_all, false, 1}, slots * s->ffn, s->element_bytes);
+    add(out, (collective){"slots", "D H b", all_to_all, true, 3}, slots * s->hidden, s->element_bytes);
+    add(out, (collective){"slots_ffn", "D F b", all_to_all, true, 1}, slots * s->ffn, s->element_bytes);
 }
 
 static size_t parts_of(const spw_exchange *exchange) { return exchange->parts > 0 ? exchange->parts : 1; }
@@ -47,30 +53,36 @@ static void add_exchanges(spw_step_traffic *out, const spw_scheme *scheme, const
         const uint64_t width = whole ? s->hidden : spw_returned_width(s);
         if (exchange[i].phase == SPW_PHASE_RECOMPUTE && !recompute) continue;
         if (kind == SPW_COMPILED_EXCHANGE_ALL_TO_ALL) {
-            add(out, exchange[i].name, whole ? "D H b" : "D H b / TP", SPW_OPERATION_ALL_TO_ALL, backward, 1,
+            add(out,
+                (collective){exchange[i].name, whole ? "D H b" : "D H b / TP", SPW_OPERATION_ALL_TO_ALL,
+                             backward, 1},
                 slots * width, b);
         } else if (kind == SPW_COMPILED_EXCHANGE_RAGGED) {
-            add(out, exchange[i].name, whole ? "T K H b" : "T K H b / TP", SPW_OPERATION_RAGGED_ALL_TO_ALL,
-                backward, 1, s->assignments * width, b);
+            add(out,
+                (collective){exchange[i].name, whole ? "T K H b" : "T K H b / TP",
+                             SPW_OPERATION_RAGGED_ALL_TO_ALL, backward, 1},
+                s->assignments * width, b);
         } else if (!exchange[i].for_router) {
             const size_t chunks = parts_of(&exchange[i]);
             const bool waits = exchange[i].back && exchange[i].phase == SPW_PHASE_RECOMPUTE; /* n a turn */
-            add(out, exchange[i].name,
-                waits   ? "R T H b (n - 1) / n"
-                : whole ? "R T H b"
-                        : "R T H b / TP",
-                exchange[i].back ? SPW_OPERATION_REDUCE_SCATTER : SPW_OPERATION_ALL_GATHER, backward, chunks,
+            add(out,
+                (collective){exchange[i].name,
+                             waits   ? "R T H b (n - 1) / n"
+                             : whole ? "R T H b"
+                                     : "R T H b / TP",
+                             exchange[i].back ? SPW_OPERATION_REDUCE_SCATTER : SPW_OPERATION_ALL_GATHER,
+                             backward, chunks},
                 s->ranks * s->tokens / chunks * (waits ? exchange[i].row_bytes / b : width), b);
         }
     }
     if (kind != SPW_COMPILED_EXCHANGE_RAGGED) return;
     for (int backward = 0; backward <= recompute; backward++) {
-        add(out, "sizes_by_rank", "4 R R", SPW_OPERATION_ALL_GATHER, backward, 1, s->ranks * s->ranks,
-            INT_BYTES);
-        add(out, "sizes_by_expert", "4 R E", SPW_OPERATION_ALL_GATHER, backward, 1, s->ranks * s->experts,
-            INT_BYTES);
+        add(out, (collective){"sizes_by_rank", "4 R R", SPW_OPERATION_ALL_GATHER, backward, 1},
+            s->ranks * s->ranks, INT_BYTES);
+        add(out, (collective){"sizes_by_expert", "4 R E", SPW_OPERATION_ALL_GATHER, backward, 1},
+            s->ranks * s->experts, INT_BYTES);
     }
-    add(out, "sizes", "4 R", SPW_OPERATION_ALL_TO_ALL, true, 4, s->ranks, INT_BYTES);
+    add(out, (collective){"sizes", "4 R", SPW_OPERATION_ALL_TO_ALL, true, 4}, s->ranks, INT_BYTES);
 }
 
 /* The ring gathers the router's logits beside the tokens, recomputed ones too: with a selection bias those before it as well. */
@@ -83,10 +95,11 @@ static void add_logits(spw_step_traffic *out, const spw_job *job, const spw_sche
     const uint64_t logits = s->ranks * s->tokens * s->experts;
     const bool again = !spw_remat_keeps_experts(job->remat);
     for (int backward = 0; backward <= again; backward++)
-        add(out, "logits", "R T E b", SPW_OPERATION_ALL_GATHER, backward, kinds * chunks, logits / chunks,
-            s->element_bytes);
+        add(out, (collective){"logits", "R T E b", SPW_OPERATION_ALL_GATHER, backward, kinds * chunks},
+            logits / chunks, s->element_bytes);
     if (!sorted)
-        add(out, "logits", "R T E b", SPW_OPERATION_REDUCE_SCATTER, true, 1, logits, s->element_bytes);
+        add(out, (collective){"logits", "R T E b", SPW_OPERATION_REDUCE_SCATTER, true, 1}, logits,
+            s->element_bytes);
 }
 
 /* The scatter of the top-k weights to [T, E]: XLA gathers indices and updates of all GPUs. With a softmax
@@ -147,7 +160,8 @@ void spw_step_exchanges_add(const spw_point *point, spw_step_traffic *out) {
     const spw_job *job = point->job;
     const spw_scheme *scheme = point->scheme;
     const spw_layer_shape *s = &point->shape;
-    const spw_compiled_layer *list = scheme->type->compiled.list(scheme);
+    const spw_compiled_layer *list = spw_scheme_program(scheme);
+    const spw_grid grid = spw_grid_of(job);
     const uint64_t slots =
         scheme->type->memory.buffer_rows != NULL ? scheme->type->memory.buffer_rows(scheme, s) : 0;
     switch (list->exchange) {
@@ -161,7 +175,7 @@ void spw_step_exchanges_add(const spw_point *point, spw_step_traffic *out) {
     }
     if (list->exchange == SPW_COMPILED_EXCHANGE_GATHER)
         add_logits(out, job, scheme, s, list->program == SPW_PROGRAM_RING_SORTED);
-    if (list->capacity_slots && spw_grid_is_mesh(job)) {
+    if (list->capacity_slots && spw_grid_mesh_gpus(&grid) > 1) {
         spw_mesh_indices_add(job, s, out);
     } else if (list->capacity_slots) {
         add_indices(out, job, s);

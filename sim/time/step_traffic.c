@@ -2,8 +2,11 @@
 
 #include "sim/input/compiled_layer.h"
 #include "sim/input/grid.h"
+#include "sim/input/matrices.h"
 #include "sim/input/megatron_keys.h"
 #include "sim/input/precision.h"
+#include "sim/input/state_law.h"
+#include "sim/input/trainer.h"
 #include "sim/memory/activation_offload.h"
 #include "sim/memory/fsdp2.h"
 #include "sim/memory/muon_dealing.h"
@@ -29,13 +32,14 @@ typedef struct builder {
     spw_step_traffic *out;
     size_t tensor;             /* GPUs of a mesh among which most matrices are cut */
     spw_fsdp2_gathers gathers; /* of FSDP2, in a step */
-    size_t gradient_bytes;     /* of an element that is scattered or summed */
+    const spw_state_law *law;
+    size_t gradient_bytes; /* of an element that is scattered or summed */
 } builder;
 
 /* FSDP2 gathers a unit as often as its policy and the pipeline say; what else a step has of a weight is as often as its place,
  * or once where gradients wait for the end of the step. */
 static size_t gathers_of(const builder *b, const spw_step_item *item) {
-    if (!spw_fsdp2_is_on(b->job)) return 0;
+    if (!b->law->by_units) return 0;
     const bool table = strcmp(item->name, "embedding") == 0;
     return item->place == SPW_PLACE_MOE_LAYER     ? b->gathers.moe_layers
            : item->place == SPW_PLACE_DENSE_LAYER ? b->gathers.dense_layers
@@ -80,7 +84,7 @@ static void add_gradient(builder *b, spw_step_item item, uint64_t elements) {
 static void add_weight(builder *b, spw_step_item item, uint64_t elements, bool scattered) {
     item.count = 1;
     item.family = SPW_FAMILY_WEIGHTS;
-    const int gathers = spw_fsdp2_is_on(b->job) ? 1 : 2; /* of FSDP2 all of a step together */
+    const int gathers = b->law->by_units ? 1 : 2; /* of units all of a step together */
     for (int backward = 0; backward < gathers; backward++) {
         item.operation = SPW_OPERATION_ALL_GATHER;
         item.backward = backward;
@@ -132,25 +136,13 @@ static void add_attention(builder *b, spw_step_place place) {
             add_other(b, place, "mixers", "weights of a layer's mixer, on average, w", elements);
         return;
     }
-    if (m->attention == SPW_ATTENTION_MLA) {
-        const uint64_t query = m->heads * (m->nope_dim + m->rope_dim);
-        if (m->q_lora_rank > 0) {
-            add_other(b, place, "q_down", "H q_lora w", (uint64_t)m->hidden * m->q_lora_rank);
-            add_other(b, place, "q_up", "q_lora heads (nope + rope) w", m->q_lora_rank * query);
-        } else {
-            add_other(b, place, "q", "H heads (nope + rope) w", m->hidden * query);
-        }
-        add_other(b, place, "kv_down", "H (kv_lora + rope) w",
-                  (uint64_t)m->hidden * (m->kv_lora_rank + m->rope_dim));
-        add_other(b, place, "kv_up", "kv_lora heads (nope + v) w",
-                  (uint64_t)m->kv_lora_rank * m->heads * (m->nope_dim + m->v_head_dim));
-        add_other(b, place, "out", "heads v H w", (uint64_t)m->heads * m->v_head_dim * m->hidden);
-        return;
+    spw_matrices list;
+    spw_matrices_of_attention(m, &list);
+    for (size_t i = 0; i < list.rows; i++) {
+        const spw_matrix *row = &list.row[i];
+        if (!row->vector && row->words != NULL)
+            add_other(b, place, row->words->weights, row->words->weights_formula, spw_matrix_elements(row));
     }
-    add_other(b, place, "q", "H heads head_dim w", (uint64_t)m->hidden * m->heads * m->head_dim);
-    add_other(b, place, "k", "H kv_heads head_dim w", (uint64_t)m->hidden * m->kv_heads * m->head_dim);
-    add_other(b, place, "v", "H kv_heads head_dim w", (uint64_t)m->hidden * m->kv_heads * m->head_dim);
-    add_other(b, place, "out", "heads head_dim H w", (uint64_t)m->heads * m->head_dim * m->hidden);
 }
 
 static void add_ffn(builder *b, spw_step_place place, const char *const names[3], const char *formula,
@@ -266,7 +258,7 @@ static void add_ends(builder *b, const spw_layer_shape *s) {
                           .formula = "V H w",
                           .operation = SPW_OPERATION_ALL_GATHER};
     const bool tokens_travel =
-        !spw_fsdp2_is_on(b->job) && s->tokens * b->job->model.hidden * s->element_bytes <= table * w;
+        !b->law->by_units && s->tokens * b->job->model.hidden * s->element_bytes <= table * w;
     add_gather(b, item, table);
     item.name = tokens_travel ? "token_ids" : "embedding";
     item.formula = tokens_travel ? "4 G T" : "V H w";
@@ -337,7 +329,7 @@ static spw_status add_replicas(builder *b) {
     uint64_t padding[2];
     const spw_status status = spw_weight_padding(job, padding);
     if (status != SPW_OK) return status;
-    const bool distributed = job->optimizer == SPW_OPTIMIZER_DISTRIBUTED;
+    const bool distributed = !b->law->sums_gradients;
     spw_weight_family family[SPW_WEIGHT_FAMILIES];
     const size_t families = spw_weight_families(job, false, family);
     for (size_t i = 0; i < families; i++) {
@@ -432,14 +424,14 @@ spw_status spw_step_traffic_of(const spw_point *point, const spw_step_stack *sta
     const spw_pipeline pipeline = spw_pipeline_of(job);
     const spw_grid grid = spw_grid_of(job);
     const size_t micro = pipeline.micro_batches;
-    const spw_compiled_layer *list =
-        scheme->type->compiled.list != NULL ? scheme->type->compiled.list(scheme) : NULL;
+    const spw_compiled_layer *list = spw_scheme_program(scheme);
     builder b = {.job = job,
+                 .law = spw_state_law_of(job),
                  .out = out,
-                 .tensor = spw_grid_mesh_tensor(job),
-                 .gradient_bytes = scheme->type->memory.shards_state ? spw_precision_scattered(job)
-                                                                     : job->precision.gradients};
-    if (spw_fsdp2_is_on(job)) b.gathers = spw_fsdp2_gathers_of(job);
+                 .tensor = grid.mesh_tensor,
+                 .gradient_bytes = spw_scheme_trainer(scheme)->casts_gradients ? spw_precision_scattered(job)
+                                                                               : job->precision.gradients};
+    if (b.law->by_units) b.gathers = spw_fsdp2_gathers_of(job);
     spw_status status = SPW_OK;
     memset(out, 0, sizeof *out);
     out->times[SPW_PLACE_MOE_LAYER] = m->moe_layers * micro;
@@ -460,12 +452,12 @@ spw_status spw_step_traffic_of(const spw_point *point, const spw_step_stack *sta
     if (list != NULL) spw_step_exchanges_add(point, out);
     add_sends(&b, &pipeline, &point->shape);
     add_offloaded_inputs(&b, point);
-    if (spw_grid_is_mesh(job)) {
+    if (spw_grid_mesh_gpus(&grid) > 1) {
         status = spw_mesh_traffic_add(point, out);
     } else {
         spw_grid_traffic_add(point, out);
     }
-    if (job->optimizer == SPW_OPTIMIZER_SHARDED) {
+    if (b.law->shares_weights) {
         add_sharded(&b, list, stack);
         add_ends(&b, &point->shape);
     } else {

@@ -18,7 +18,7 @@ static double compiled_most(const spw_point *p, const spw_time_stack *stack, boo
                                       .layer = &least,
                                       .layers = 1};
     spw_timeline time;
-    if (p->scheme->type->compiled.list(p->scheme)->capacity_slots) {
+    if (spw_scheme_program(p->scheme)->capacity_slots) {
         if (spw_routing_load_stated(p, 1.0, 1, &least) != SPW_OK) return INFINITY;
         least.link_rows = least.nic_rows = 0.0;
     }

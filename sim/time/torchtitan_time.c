@@ -4,6 +4,7 @@
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
 #include "sim/input/stack.h"
+#include "sim/input/state_law.h"
 #include "sim/memory/fsdp2.h"
 #include "sim/memory/pipeline.h"
 #include "sim/time/megatron_hidden.h"
@@ -14,8 +15,8 @@ bool spw_torchtitan_is_timed(const spw_job *said, const spw_scheme *scheme) {
     const spw_job *job = spw_fsdp2_job(said, scheme, &room);
     const spw_grid grid = spw_grid_of(job);
     const spw_pipeline pipeline = spw_pipeline_of(job);
-    const bool state = job->optimizer == SPW_OPTIMIZER_SHARDED && spw_fsdp2_is_on(job) &&
-                       !job->fsdp2.on_host && spw_fsdp2_copies(job) == 1 && !job->muon;
+    const bool state =
+        spw_state_law_of(job)->by_units && !job->fsdp2.on_host && spw_fsdp2_copies(job) == 1 && !job->muon;
     const bool work = job->precision.recipe == SPW_FP8_NONE && spw_precision_gathered(job) == 2 &&
                       spw_precision_is_timed(job) && spw_remat_goes_with_megatron(job->remat) &&
                       job->attention == SPW_ATTENTION_FLASH && job->offload.modules == 0 &&

@@ -2,6 +2,7 @@
 
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
+#include "sim/input/state_law.h"
 #include "sim/memory/fp8_memory.h"
 #include "sim/memory/fsdp2.h"
 #include "sim/memory/muon_dealing.h"
@@ -98,13 +99,11 @@ static spw_weight_family take_instances(const spw_job *job, spw_weight_family *f
 }
 
 spw_status spw_weight_step(const spw_job *job, spw_weight_traffic *scatters, spw_weight_traffic *gathers) {
-    const bool replicated = job->optimizer == SPW_OPTIMIZER_REPLICATED,
-               summed = replicated || spw_muon_is_dealt(job);       /* by an all-reduce */
-    const bool kept = spw_fsdp2_is_on(job) && spw_fsdp2_keeps(job); /* from the forward pass on */
+    const spw_state_law *law = spw_state_law_of(job);
+    const bool summed = law->sums_gradients || spw_muon_is_dealt(job); /* by an all-reduce */
+    const bool kept = law->by_units && spw_fsdp2_keeps(job);           /* from the forward pass on */
     const double scattered = (double)job->precision.gradients * (summed ? 2.0 : 1.0),
-                 gathers_a_step = replicated                                         ? 0.0
-                                  : job->optimizer == SPW_OPTIMIZER_SHARDED && !kept ? 2.0
-                                                                                     : 1.0;
+                 gathers_a_step = kept ? 1.0 : (double)law->gathers_a_step;
     spw_weight_family family[SPW_WEIGHT_FAMILIES];
     const size_t families = spw_weight_families(job, false, family);
     uint64_t padding[2];

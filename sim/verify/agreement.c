@@ -142,9 +142,10 @@ static spw_status round_tokens(workspace *w) {
     SPW_TRY(SPW_ALLOC(s->experts, &w->member_count));
     for (size_t i = 0; i < cells; i++)
         w->score[i] = (float)(mix(w->c->seed * 0x9E3779B97F4A7C15u + i) % 1024) / 1024.0f;
-    SPW_TRY(spw_ref_token_rounding(s->tokens, s->top_k, s->experts,
-                                   (size_t)spw_scheme_option_value(w->scheme, "tile"), way, w->score,
-                                   w->c->expert, w->plain.weight, w->taken, w->member, w->member_count));
+    SPW_TRY(spw_ref_token_rounding(&(spw_rounded_choices){s->tokens, s->top_k, s->experts,
+                                                          (size_t)spw_scheme_option_value(w->scheme, "tile"),
+                                                          way, w->score, w->c->expert, w->plain.weight},
+                                   w->taken, w->member, w->member_count));
     for (size_t i = 0; i < cells; i++) w->joined[i] = w->member[i] ? (int32_t)(i % s->experts) : -1;
     for (size_t i = 0; i < s->assignments; i++) {
         const int32_t x = w->c->expert[i];

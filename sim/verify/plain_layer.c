@@ -107,9 +107,10 @@ static spw_status run(const spw_layer_shape *s, const spw_plan *plan, const spw_
     SPW_TRY(spw_ref_expert_ffn(shape, a.x, l->weights, plan->offset, a.state, a.y));
     if (routing->bounds) SPW_TRY(create_scales(s, plan, routing, a.state, l));
     spw_ref_combine(plan, s->hidden, a.y, routing->weight, l->y, l->y_scale);
-    spw_ref_combine_gradient(plan, s->hidden, l->dy, a.y, routing->weight, a.dy, l->d_weight, NULL);
-    SPW_TRY(
-        spw_ref_expert_ffn_gradient(shape, a.x, a.dy, l->weights, plan->offset, a.state, a.dx, l->gradients));
+    spw_ref_combine_gradient(plan, s->hidden, l->dy, a.y, routing->weight,
+                             (spw_combine_gradients){a.dy, l->d_weight, NULL});
+    SPW_TRY(spw_ref_expert_ffn_gradient(shape, (spw_expert_inputs){a.x, a.dy}, l->weights, plan->offset,
+                                        a.state, a.dx, l->gradients));
     spw_ref_permute_gradient(plan, s->hidden, a.dx, l->dx, l->dx_scale);
 
 cleanup:
@@ -166,8 +167,8 @@ static spw_status run_weighted(const spw_layer_shape *s, const spw_plan *plan,
     SPW_TRY(run_weighted_down(s, plan, &a, routing->weight, d_act, l));
     spw_ref_combine(plan, s->hidden, a.y, NULL, l->y, l->y_scale);
     float *d_gate = a.state.act, *d_up = d_act;
-    spw_ref_swiglu_gradient(shape.activation, plan->rows * s->ffn, a.state.gate, a.state.up, d_act, d_gate,
-                            d_up, NULL);
+    spw_ref_swiglu_gradient(shape.activation, plan->rows * s->ffn, a.state.gate, a.state.up, d_act,
+                            (spw_swiglu_gradients){d_gate, d_up, NULL});
     SPW_TRY(spw_ref_grouped_gemm_weight_gradient(up, a.x, d_gate, plan->offset, l->gradients.w0, NULL));
     SPW_TRY(spw_ref_grouped_gemm_weight_gradient(up, a.x, d_up, plan->offset, l->gradients.w1, NULL));
     SPW_TRY(spw_ref_grouped_gemm_input_gradient(up, d_gate, l->weights.w0, plan->offset, a.dx, NULL));

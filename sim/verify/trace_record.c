@@ -52,7 +52,7 @@ static spw_status predict(size_t which, const spw_layer_shape *shape, const spw_
     SPW_TRY(SPW_ALLOC(shape->ranks * shape->ranks, &flow.wire));
     SPW_TRY(SPW_ALLOC(shape->ranks * shape->sequences * shape->experts, &flow.limit));
     flow.rows = rows, flow.dropped = dropped;
-    scheme.type->routing.flow(&scheme, shape, counts, group, &flow);
+    scheme.type->routing.flow(&(spw_routed_group){&scheme, shape, counts, group}, &flow);
     (void)snprintf(out->text, sizeof out->text, "%s", schemes[which].text);
     out->rule = schemes[which].rule;
     const double factor = spw_scheme_factor(&scheme);

@@ -4,6 +4,7 @@
 #include "base/progress.h"
 #include "reference/schemes/execution.h"
 #include "sim/input/job.h"
+#include "sim/input/trainer.h"
 #include "sim/routing/compose.h"
 #include "sim/schemes/selection.h"
 
@@ -60,11 +61,11 @@ static spw_status run_case(spw_verification *v, const spw_verify_case *c, spw_pr
             own.shape = one_rank(&c->shape);
         if (progress != NULL) spw_progress_update(progress, done + i);
         if (!can_run(scheme, &own.shape)) continue;
-        if (scheme->type->compiled.list == NULL &&
+        if (!spw_scheme_trainer(scheme)->takes_policies &&
             c->seed % 2 == 1) /* every other case repeats the activation */
             own.shape.remat = SPW_REMAT_MOE_ACT;
         if (c->cuts) cut_hidden(scheme, c->seed, &own.shape);
-        if (c->cuts && scheme->type->megatron.plain) { /* every third case */
+        if (c->cuts && spw_scheme_trainer(scheme)->takes_plain) { /* every third case */
             own.shape.plain_experts = c->seed % 3 == 2;
             own.shape.gelu = c->seed % 2 == 1;
         }
@@ -75,9 +76,18 @@ static spw_status run_case(spw_verification *v, const spw_verify_case *c, spw_pr
 
 /* --- Routing from a trace --- */
 
-static spw_status verify_layer(spw_verification *v, spw_composer *composer, const spw_job *job,
-                               bool all_groups, size_t step, size_t layer, spw_progress *progress,
-                               size_t done) {
+/* A layer of a step, and how many cases came before it. */
+typedef struct verified_layer {
+    const spw_job *job;
+    spw_composer *composer;
+    bool all_groups;
+    size_t step, layer, done;
+} verified_layer;
+
+static spw_status verify_layer(spw_verification *v, const verified_layer *at, spw_progress *progress) {
+    const spw_job *job = at->job;
+    const size_t step = at->step, layer = at->layer;
+    size_t done = at->done;
     spw_layer_shape shape = spw_layer_shape_of(job, job->sequences_per_gpu[0]);
     spw_trace_record record;
     const spw_layout *layout = NULL;
@@ -85,10 +95,10 @@ static spw_status verify_layer(spw_verification *v, spw_composer *composer, cons
     spw_status status = SPW_OK;
     for (size_t i = 0; i < v->schemes && shape.expert_tensor > 1; i++) /* asked for: no other shape instead */
         SPW_TRY(spw_scheme_check(&v->scheme[i], &shape));
-    SPW_TRY(spw_composer_layer(composer, layer, 0, &record, &layout));
+    SPW_TRY(spw_composer_layer(at->composer, layer, 0, &record, &layout));
     SPW_TRY(SPW_ALLOC(shape.ranks * shape.assignments, &expert));
     for (size_t group = 0; group < job->fsdp; group++) {
-        if (!all_groups && group != (step + layer) % job->fsdp) continue;
+        if (!at->all_groups && group != (step + layer) % job->fsdp) continue;
         spw_group_choices(&record, layout, group * shape.ranks, &shape, expert, NULL);
         const spw_verify_case c = {shape, expert, step * 1000 + layer};
         SPW_TRY(run_case(v, &c, progress, done));
@@ -123,7 +133,8 @@ spw_status spw_verify_trace(spw_verification *v, spw_trace *trace, const spw_ver
         status = spw_composer_begin(composer, step);
         for (size_t layer = 0; layer < layers && status == SPW_OK; layer++) {
             const size_t done = (step * layers + layer) * schemes;
-            status = verify_layer(v, composer, job, q->all_groups, step, layer, &progress, done);
+            const verified_layer at = {job, composer, q->all_groups, step, layer, done};
+            status = verify_layer(v, &at, &progress);
         }
     }
     spw_progress_end(&progress);

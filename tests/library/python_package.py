@@ -210,6 +210,8 @@ for option in ("model", "source", "license", "generator", "note"):
     fails("NUL", spillway.TraceWriter, scratch / "none.h5", **SIZES, **{option: "a\0b"}, kind=ValueError)
 fails("NUL", spillway.Trace, f"{path}\0x", kind=ValueError)
 fails("NUL", spillway.ask, "trace info", f"{path}\0x", kind=ValueError)
+fails("NUL", spillway.ask, "trace info", f"{path}\0x")  # what is wrong with an argument is spillway_moe.Error, too
+fails("NUL", spillway.plan, model="mixtral-8x7b\0", cluster="h100")
 fails("NUL", spillway.TraceWriter, f"{path}\0x", **SIZES, kind=ValueError)
 check(not (scratch / "none.h5").exists(), "a refused writer leaves a file")
 

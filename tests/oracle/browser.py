@@ -1,8 +1,9 @@
 """The report's page in a real browser: no text lies on another or leaves its picture, nothing is wider than the screen, every text can be read
-against what is behind it, nothing is fetched; on a desk and on a phone, light and dark, and printed. Usage: browser.py SPILLWAY SOURCE [PICTURES]
+against what is behind it, nothing is fetched; on a desk and on a phone, light and dark, and printed; and four pages look as they are expected to
+(browser_pictures.py). Usage: browser.py SPILLWAY SOURCE [PICTURES] [--accept]
 
 Chromium draws the page and says where each text is; this file asks it over its debugging pipe. Pages that are wrong on purpose must be found.
-PICTURES is a folder for a picture of each page, to be looked at.
+PICTURES is a folder for a picture of each page, to be looked at; --accept stores how the four pages look.
 """
 
 import base64
@@ -14,6 +15,11 @@ import subprocess
 import sys
 import tempfile
 
+from browser_pictures import Pictures
+
+accept = "--accept" in sys.argv
+if accept:
+    sys.argv.remove("--accept")
 program, source = (pathlib.Path(a).resolve() for a in sys.argv[1:3])
 pictures = pathlib.Path(sys.argv[3]) if len(sys.argv) > 3 else None
 
@@ -100,7 +106,7 @@ class Browser:
             raise SystemExit("browser.py: no Chromium here (Debian's package chromium)")
         to_read, self.to = os.pipe()
         self.back, to_write = os.pipe()
-        arguments = [chromium, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run",
+        arguments = [chromium, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--font-render-hinting=none", "--no-first-run",
                      "--remote-debugging-pipe", f"--user-data-dir={folder}", "about:blank"]
 
         def ends():  # Chromium listens on 3 and answers on 4
@@ -141,7 +147,7 @@ class Browser:
                 return answer["result"]
 
     def ask(self, expression):
-        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in answer:
             raise SystemExit(f"browser.py: {answer['exceptionDetails']}")
         return answer["result"]["value"]
@@ -250,6 +256,7 @@ def main():
             found = browser.open(bad, 390, "screen", "light")["bad"]
             if not any(word in text for text in found):
                 wrong.append(f"not noticed: {what}: {found[:3]}")
+        wrong += Pictures(browser, spillway, source, folder, accept).look()
         browser.end()
     for text in wrong[:60]:
         print(text, file=sys.stderr)

@@ -187,11 +187,15 @@ MESH = "model_name: qwen3-30b-a3b\nper_device_batch_size: 1\nmax_target_length: 
 TITAN = "[model]\nname = \"qwen3\"\nflavor = \"30B-A3B\"\n[training]\nlocal_batch_size = 1\nseq_len = 4096\n[parallelism]\n"
 TRL = "model_name_or_path: Qwen/Qwen3-30B-A3B\nper_device_train_batch_size: 1\nmax_length: 4096\nbf16: true\n"
 ZERO = '{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3%s}, "bf16": {"enabled": true}}'
+BASE = ("model_name: mixtral-8x7b\nper_device_batch_size: 2\nmax_target_length: 4_096\nbase_emb_dim: 2048\nbase_num_query_heads: 16\n"
+        "base_mlp_dim: 7168\nbase_num_decoder_layers: 16\nbase_moe_mlp_dim: -1\nnum_experts: 1\nvocab_size: 32_000\nici_fsdp_parallelism: -1\n")
 REFUSED = [
     ("mesh.yml", MESH + "ici_fsdp_parallelism: 8\ndcn_data_parallelism: 8\n", ["--cluster", "h100:8x8"], "--cluster h100:8x1,"),
     ("mesh.yml", MESH + "ici_fsdp_parallelism: 8\ndcn_data_parallelism: 8\n", ["--cluster", "h100:8x2"], "--cluster h100:8x1,"),
     ("mesh.yml", MESH + "dcn_data_parallelism: 4\ndcn_fsdp_parallelism: 2\n", ["--cluster", "h100:8x8"], "--cluster h100:8x2,"),
     ("mesh.yml", MESH, ["--cluster", "h100:8x4"], "data axis of 4"),
+    ("mesh.yml", MESH + "ici_expert_parallelism: 4\n", ["--cluster", "h100:8x4"], "--set parallel.fsdp=8,"),
+    ("base.yml", BASE.replace("mixtral-8x7b", "default"), ["--cluster", "h100:8x1"], "does not say the model"),
     ("mesh.yml", MESH + "ici_data_parallelism: 2\nici_fsdp_parallelism: 4\n", ["--cluster", "h100:8x1"], "--gpus 4,"),
     ("mesh.yml", MESH + "ici_sequence_parallelism: 2\n", ["--cluster", "h100:8x1"], "ici_sequence_parallelism 2"),
     ("shard.toml", TITAN + "data_parallel_shard_degree = 8\n", ["--cluster", "h100:8x4"], "data_parallel_shard_degree"),
@@ -199,6 +203,8 @@ REFUSED = [
 SAID = [  # file, text, options, keys, words of `more`, words of the listing
     ("mesh.yml", MESH + "ici_fsdp_parallelism: 8\ndcn_data_parallelism: 8\n", ["--cluster", "h100:8x1"], {"parallel.fsdp": 8}, None),
     ("mesh.yml", MESH + "dcn_fsdp_parallelism: 8\n", ["--cluster", "h100:8x8"], {"parallel.fsdp": 64}, None),
+    ("base.yml", BASE, ["--cluster", "h100:8x1"], {"model": "mixtral-8x7b", "batch.sequence_length": 4096, "parallel.fsdp": 8}, None),
+    ("trl_config", TRL, ["--cluster", "h100:8x1"], {"model": "qwen3-30b-a3b"}, None),  # YAML by its lines, not by its name
     ("mesh.yml", MESH + "dcn_fsdp_parallelism: -1\n", ["--cluster", "h100:8x8"], {"parallel.fsdp": 64}, None),
     ("mesh.yml", MESH + "remat_policy: minimal_offloaded\n", ["--cluster", "h100:8x1"], {"remat": "full"}, "remat_policy"),
     ("mesh.yml", MESH + "attention: dot_product\n", ["--cluster", "h100:8x1"], {}, "attention"),

@@ -495,7 +495,7 @@ def changing(job):
 BIG = """model: %s
 cluster: %s
 parallel: {expert: %d, fsdp: %d, pipeline: %d}
-batch: {sequences_per_gpu: [%d], sequence_length: 4096}
+batch: {sequences_per_gpu: [%d], sequence_length: 4096, micro_batches: %d}
 precision: {weights: bf16, gradients: %s, optimizer: %s}
 optimizer: %s
 remat: %s
@@ -506,7 +506,7 @@ schemes: [%s]
 
 def follow(advice, fields, source):
     """The fields of a job after the advice, as written; None where it says that nothing helps."""
-    model, cluster, expert, fsdp, pipeline, sequences, gradients, moments, optimizer, remat, fraction, scheme = fields
+    model, cluster, expert, fsdp, pipeline, sequences, parts, gradients, moments, optimizer, remat, fraction, scheme = fields
     number = lambda pattern: (lambda found: [int(x) for x in found.groups()] if found else None)(re.search(pattern, advice))
     if "would do" not in advice and "may do" not in advice:
         return None
@@ -520,27 +520,27 @@ def follow(advice, fields, source):
         moments = "bf16"
     if found := re.search(r"optimizer: (\w+)", advice):
         optimizer = found.group(1)
-    if found := number(r"pipeline (\d+) x fsdp (\d+)"):
-        pipeline, fsdp = found
     if found := number(r"expert (\d+) x fsdp (\d+)"):
         expert, fsdp = found
-    if found := number(r"x pipeline (\d+)\)"):
-        pipeline = found[0]
+    if found := number(r"x pipeline (\d+)"):
+        pipeline, stages = found[0], found[0] // pipeline
+        if found := number(r"(\d+) micro-batches"):
+            check(found[0] == parts * stages, f"'{advice}': {parts} micro-batches in {stages} times the stages")
+            parts, sequences = found[0], sequences * stages
     if found := number(r"(\d+) GPUs"):
         check(found[0] == expert * fsdp * pipeline, f"'{advice}' is not {found[0]} GPUs")
         text = re.sub(r"(?m)^nodes: .*", f"nodes: {found[0] // 8}", (root / f"sim/clusters/{cluster}.yaml").read_text())
         (source / "more.yaml").write_text(text)
         cluster = "more.yaml"
-    return model, cluster, expert, fsdp, pipeline, sequences, gradients, moments, optimizer, remat, fraction, scheme
+    return model, cluster, expert, fsdp, pipeline, sequences, parts, gradients, moments, optimizer, remat, fraction, scheme
 
 
 def other_scheme(job):
     """Where a scheme does not fit and nothing smaller helps, another of the plan that does, and drops no more than may be dropped."""
-    fields = ("deepseek-v3", "mi355x-8x8", 8, 8, 1, 12, "bf16", "bf16", "sharded", "full", "0.93",
+    fields = ("deepseek-v3", "mi355x-8x8", 8, 8, 1, 12, 6, "bf16", "bf16", "sharded", "full", "0.93",
               '"dense:capacity_factor=0.5", ragged, gmm')
     job.write_text(BIG % fields)
-    words = ("--micro-batches", 6)
-    plan = json.loads(run("plan", "--job", job, *words, "--format", "json"))
+    plan = json.loads(run("plan", "--job", job, "--format", "json"))
     rows = {row["scheme"]: row for row in plan["rows"]}
     told = [m["advice"] for m in plan["plan"]["does_not_fit"] if plan["rows"][m["point"]]["scheme"] == "ragged"]
     check(len(told) == 1 and told[0].startswith("gmm would do"), f"another scheme: {told}")
@@ -548,16 +548,37 @@ def other_scheme(job):
     check(rows["dense:capacity_factor=0.5"]["drops"]["fraction"] > 0.01, "the case says nothing of drops")
 
 
+def cheapest(job):
+    """On fewer GPUs than those advised no split fits, of all stages and expert-parallel sizes with one sequence a micro-batch."""
+    for model, cluster, gpus, most in (("gpt-oss-120b", "b200", 8, 16), ("deepseek-v3", "h100", 128, 256), ("deepseek-v3", "gb200", 576, 576)):
+        words = ["plan", "--model", model, "--gpus", gpus, "--cluster", cluster, "--optimizer", "distributed", "--scheme", "megatron-alltoall"]
+        plan = json.loads(run(*words, "--format", "json"))
+        told, = plan["plan"]["does_not_fit"]
+        check(told["gpus"] == most and (most == gpus or told["advice"].startswith(f"{most} GPUs")), f"{model} on {cluster}: {told}")
+        check(told["advice"] in re.sub(r"\s+", " ", run(*words)), f"{model} on {cluster}: {told} is not in the first lines")
+        stages, expert = (int((re.search(p, told["advice"]) or [0, 1])[1]) for p in (r"pipeline (\d+)", r"expert (\d+)"))
+        words[words.index(gpus)] = told["gpus"]
+        row, = json.loads(run(*words, "--pipeline", stages, "--expert-parallel", expert, "--sequences-per-gpu", stages, "--micro-batches", stages,
+                              "--format", "json"))["rows"]
+        check(fits(row), f"{model} on {cluster}: '{told['advice']}' does not do")
+        for stages in (1, 2, 4, 8, 16) if most > gpus else ():
+            sizes = [e for e in range(1, gpus // stages + 1) if gpus // stages % e == 0 and plan["trace"]["experts"] % e == 0]
+            words[words.index("--gpus") + 1] = gpus
+            rows = json.loads(run(*words, "--pipeline", stages, "--expert-parallel", ",".join(map(str, sizes)), "--sequences-per-gpu", stages,
+                                  "--micro-batches", stages, "--format", "json"))["rows"] if sizes else []
+            check(not any(fits(row) for row in rows), f"{model} on {cluster}: {gpus} GPUs would do in {stages} stages")
+
+
 def advice(job):
     """What is advised was tried: the job that follows the advice fits. State that is too large by itself is called so."""
     kinds = set()
-    cases = (("deepseek-v3", "h200-8x8", 8, 8, 1, 1, "fp32", "fp32", "distributed", "none", "0.93", "megatron-alltoall"),
-             ("deepseek-v3", "h200-8x8", 8, 8, 1, 1, "bf16", "bf16", "sharded", "full", "0.93", "ragged"),
-             ("deepseek-v3", "mi355x-8x8", 8, 8, 1, 12, "bf16", "bf16", "sharded", "full", "0.93", "gmm"),
-             ("qwen3-235b-a22b", "h200-8x8", 8, 8, 1, 1, "fp32", "fp32", "distributed", "full", "0.93", "megatron-alltoall"),
-             ("qwen3-30b-a3b", "h100-8x8", 8, 8, 1, 8, "fp32", "fp32", "distributed", "none", "0.93", "megatron-alltoall"),
-             ("mixtral-8x22b", "h100-8x8", 8, 8, 1, 2, "fp32", "fp32", "replicated", "full", "0.93", "megatron-alltoall"),
-             ("qwen3-30b-a3b", "h100-8x8", 8, 8, 1, 1, "fp32", "fp32", "distributed", "none", "0.6", "megatron-alltoall"))
+    cases = (("deepseek-v3", "h200-8x8", 8, 8, 1, 1, 1, "fp32", "fp32", "distributed", "none", "0.93", "megatron-alltoall"),
+             ("deepseek-v3", "h200-8x8", 8, 8, 1, 1, 1, "bf16", "bf16", "sharded", "full", "0.93", "ragged"),
+             ("deepseek-v3", "mi355x-8x8", 8, 8, 1, 12, 1, "bf16", "bf16", "sharded", "full", "0.93", "gmm"),
+             ("qwen3-235b-a22b", "h200-8x8", 8, 8, 1, 1, 1, "fp32", "fp32", "distributed", "full", "0.93", "megatron-alltoall"),
+             ("qwen3-30b-a3b", "h100-8x8", 8, 8, 1, 8, 1, "fp32", "fp32", "distributed", "none", "0.93", "megatron-alltoall"),
+             ("mixtral-8x22b", "h100-8x8", 8, 8, 1, 2, 1, "fp32", "fp32", "replicated", "full", "0.93", "megatron-alltoall"),
+             ("qwen3-30b-a3b", "h100-8x8", 8, 8, 1, 1, 1, "fp32", "fp32", "distributed", "none", "0.6", "megatron-alltoall"))
     for fields in cases:
         job.write_text(BIG % fields)
         plan = json.loads(run("plan", "--job", job, "--format", "json"))
@@ -573,12 +594,13 @@ def advice(job):
         check("no point of this plan does" not in text, f"{fields}: nothing was tried")
         if after is None:
             continue
-        check(not (misfits[0]["state_alone"] and after[5:] == fields[5:5] + (after[5], *fields[6:]) and after[:5] == fields[:5]),
+        check(not (misfits[0]["state_alone"] and after[:5] == fields[:5] and after[7:] == fields[7:]),
               f"{fields}: fewer sequences for a state that is too large")
         job.write_text(BIG % after)
         got = json.loads(run("plan", "--job", job, "--format", "json"))["rows"]
         check(len(got) == 1 and fits(got[0]), f"{fields}: '{misfits[0]['advice']}' does not do")
     other_scheme(job)
+    cheapest(job)
     check(len(kinds) >= 4, f"advice {kinds}: the test sees little")
 
     job.write_text(JOB % ("0.93", "'megatron-alltoall:capacity_factor=1.25,policy=probs', gmm, megatron-alltoall"))  # no weights in made routing

@@ -157,8 +157,10 @@ def check_pair(a_name, b_name, a, b):
         expect("not known" in page.lead, f"{pair}: {page.lead}")
     else:
         change = 100 * (speeds[1] / speeds[0] - 1)
-        expect("equally fast" in page.lead if abs(change) < 0.05 else f"{abs(change):.1f}\u00a0% {'faster' if change > 0 else 'slower'}" in page.lead,
-               f"{pair}: {page.lead} for {change}")
+        times = max(speeds) / min(speeds)
+        says = ("equally fast" if abs(change) < 0.05 else f"is {times:.3g} times as fast" if times > 2 else
+                f"{abs(change):.1f}\u00a0% {'faster' if change > 0 else 'slower'}")
+        expect(says in page.lead and (times <= 2 or page.lead.startswith("AB"[speeds[1] > speeds[0]])), f"{pair}: {page.lead} for {change}")
         overlap = a_row["time"]["tokens_per_s_high"] > b_row["time"]["tokens_per_s_low"] and \
             b_row["time"]["tokens_per_s_high"] > a_row["time"]["tokens_per_s_low"] and abs(change) >= 0.05
         expect(any("overlap" in doubt for doubt in page.doubts) == overlap, f"{pair}: {page.doubts}")

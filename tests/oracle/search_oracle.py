@@ -23,7 +23,7 @@ options = parser.parse_args()
 oracle = Oracle(options.program, "search_oracle")
 check = oracle.check
 DAY_S = 86400.0
-LEAST_POINTS, MOST_POINTS = (40, 150) if options.few else (150, 2000)
+LEAST_POINTS, MOST_POINTS = (40, 150) if options.few else (150, 600)
 KEYS = ("gpus", "pipeline", "tensor", "context", "expert-tensor", "micro-batches", "expert-parallel",
         "virtual-stages", "remat")  # the first changes most slowly
 COMPILED = ["dense:capacity_factor=1.25", "dense:capacity_factor=1", "dense:capacity_factor=4", "gmm", "gmm-deepep",

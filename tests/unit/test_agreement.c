@@ -21,15 +21,13 @@ static size_t wrong_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
     return right->memory.buffer_rows(scheme, s) + 1;
 }
 
-static void wrong_drops(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *counts,
-                        size_t group, spw_flow *out) {
-    right->routing.flow(scheme, s, counts, group, out);
+static void wrong_drops(const spw_routed_group *routed, spw_flow *out) {
+    right->routing.flow(routed, out);
     out->dropped[0]++;
 }
 
-static void wrong_wire(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *counts,
-                       size_t group, spw_flow *out) {
-    right->routing.flow(scheme, s, counts, group, out);
+static void wrong_wire(const spw_routed_group *routed, spw_flow *out) {
+    right->routing.flow(routed, out);
     out->wire[1]++;
 }
 

@@ -74,6 +74,11 @@ static void test_schemes(void) {
         CHECK_STATUS(spw_scheme_parse(rows[i].text, &scheme), SPW_ECONFIG);
         CHECK(said(rows[i].advice));
     }
+    char option[200]; /* longer than a word may be */
+    (void)snprintf(option, sizeof option, "dense:ca%0150d=1.25", 0);
+    for (char *at = strchr(option, '0'); *at == '0'; at++) *at = 'p';
+    CHECK_STATUS(spw_scheme_parse(option, &scheme), SPW_ECONFIG);
+    CHECK(said("is longer than") || said("is no option of dense"));
     for (size_t i = 0; spw_scheme_types[i] != NULL; i++) /* no scheme of ours is called another */
         CHECK(spw_common_scheme_advice(spw_scheme_types[i]->name, strlen(spw_scheme_types[i]->name)) == NULL);
 }

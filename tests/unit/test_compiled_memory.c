@@ -320,7 +320,8 @@ static void test_room(void) {
             spw_step_list list;
             CHECK_OK(spw_compiled_cut_of(&job, 1, &cut));
             const spw_layer_shape shape = spw_compiled_cut_shape(&job, &cut);
-            spw_step_list_fill(&job, &scheme, &cut, &shape, tree, true, &stack, &list);
+            const spw_step_program program = {&job, &scheme, &cut, &shape, tree, SPW_FLAVOUR_XLA, &stack};
+            spw_step_list_fill(&program, &list);
             CHECK(list.tensors > 15 && list.tensors < SPW_STEP_TENSORS);
             CHECK(list.head_least_bytes <= list.head_bytes && list.head_bytes <= list.head_most_bytes);
         }

@@ -144,7 +144,7 @@ static void test_raise(void) {
     const spw_scheme gmm = scheme_of("gmm");
     const spw_traffic traffic = {.max_intra_bytes = 5980, .max_inter_bytes = 40};
     spw_routing_layer load = {0.0, 0.0, 400.0, 0.0};
-    spw_routing_load_raise(&gmm, &shape, &counts, 0, &flow, &traffic, &load);
+    spw_routing_load_raise(&(spw_routed_group){&gmm, &shape, &counts, 0}, &flow, &traffic, &load);
     CHECK(load.rows == 401.0 && load.tiled_rows == 512.0 + 256.0); /* 400 and 1 rows; 1 and 398: 256 + 512 */
     CHECK(load.link_rows == 400.0 && load.nic_rows == 2.0);
     limit[0] = 0; /* 100 and 1 rows are left at rank 0 */
@@ -152,7 +152,7 @@ static void test_raise(void) {
     rows[0] = 101;
     limit[3] = limit[7] = 0; /* 1 and none at rank 1: an empty expert has no tile */
     rows[1] = 1;
-    spw_routing_load_raise(&gmm, &shape, &counts, 0, &flow, &traffic, &load);
+    spw_routing_load_raise(&(spw_routed_group){&gmm, &shape, &counts, 0}, &flow, &traffic, &load);
     CHECK(load.rows == 101.0 && load.tiled_rows == 512.0 && load.link_rows == 299.0);
 }
 

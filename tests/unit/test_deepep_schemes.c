@@ -220,8 +220,8 @@ static uint64_t dispatch_bytes(routing *w, const char *text) {
     const spw_scheme scheme = scheme_of(text);
     spw_traffic traffic;
     const spw_flow *flow = run(w, &scheme);
-    spw_traffic_compute(&scheme, &w->shape, spw_selection_counts(w->selection), 0, flow, true, &traffic, NULL,
-                        NULL);
+    spw_traffic_compute(&(spw_routed_group){&scheme, &w->shape, spw_selection_counts(w->selection), 0}, flow,
+                        true, &traffic, NULL, NULL);
     return traffic.dispatch_bytes;
 }
 

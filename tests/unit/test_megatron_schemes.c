@@ -246,7 +246,7 @@ static void test_waste(void) {
                 (void)snprintf(text, sizeof text, "megatron-alltoall:align=%zu%s", cases[i].align,
                                router ? ",pay=router" : "");
                 const spw_scheme scheme = scheme_of(text);
-                scheme.type->routing.flow(&scheme, &s, &counts, 0, &flow);
+                scheme.type->routing.flow(&(spw_routed_group){&scheme, &s, &counts, 0}, &flow);
                 uint64_t held = 0;
                 for (size_t d = 0; d < 8; d++) held += rows[d];
                 extra[router] += (double)(held - plain) / 8.0 / DRAWS;

@@ -97,6 +97,7 @@ static void make_job(const split *s, const char *program, const char *sizes, con
                                .heads = heads,
                                .kv_heads = heads,
                                .head_dim = small ? 40 : 128,
+                               .v_head_dim = small ? 40 : 128,
                                .vocab = 320}};
     job->cluster.nodes = 1;
     job->cluster.gpus_per_node = 8;

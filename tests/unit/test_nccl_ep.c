@@ -74,7 +74,7 @@ static void test_slots(void) {
     }
     const spw_counts counts = {.routed = routed, .distinct = distinct};
     spw_flow flow = {wire, rows, limit, dropped, chosen};
-    scheme.type->routing.flow(&scheme, &s, &counts, 0, &flow);
+    scheme.type->routing.flow(&(spw_routed_group){&scheme, &s, &counts, 0}, &flow);
     CHECK(rows[0] == 96 && rows[1] == 0 && wire[0] == 64 && wire[RANKS] == 32 && wire[2 * RANKS] == 0);
     CHECK(limit[0] == 64 && limit[EXPERTS] == 32 && limit[1] == 0 && limit[EXPERTS + 1] == 0);
     CHECK(dropped[0] == 64 && dropped[1] == 32); /* beside those that keep() dropped */

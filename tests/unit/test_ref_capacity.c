@@ -158,8 +158,9 @@ static void rounding(uint64_t seed) {
     for (size_t i = 0; i < ALL; i++) weight[i] = (float)random_below(&seed, 20) / 20.0f;
     for (size_t i = 0; i < ALL; i++) chosen[expert[i]]++;
     for (spw_rounding r = SPW_ROUND_NEAREST; r <= SPW_ROUND_DOWN; r++) {
-        CHECK_OK(spw_ref_token_rounding(TOKENS, TOP_K, EXPERTS, TILE, r, score, expert, weight, taken, member,
-                                        count));
+        CHECK_OK(spw_ref_token_rounding(
+            &(spw_rounded_choices){TOKENS, TOP_K, EXPERTS, TILE, r, score, expert, weight}, taken, member,
+            count));
         for (size_t x = 0; x < EXPERTS; x++) {
             size_t members = 0, kept = 0;
             float worst_in = 2,
@@ -197,15 +198,19 @@ static void damage(void) {
     spw_alloc_fail_after(0);
     CHECK_STATUS(spw_ref_keep_by_probability((spw_choices){1, 1, 8, good}, one, 1, keep, &n), SPW_ENOMEM);
     spw_alloc_fail_after(0);
-    CHECK_STATUS(spw_ref_token_rounding(1, 1, 8, 4, SPW_ROUND_UP, one, good, one, taken, keep, count),
+    CHECK_STATUS(spw_ref_token_rounding(&(spw_rounded_choices){1, 1, 8, 4, SPW_ROUND_UP, one, good, one},
+                                        taken, keep, count),
                  SPW_ENOMEM);
     spw_alloc_fail_after(-1);
-    CHECK_STATUS(spw_ref_token_rounding(1, 1, 8, 0, SPW_ROUND_UP, one, good, one, taken, keep, count),
+    CHECK_STATUS(spw_ref_token_rounding(&(spw_rounded_choices){1, 1, 8, 0, SPW_ROUND_UP, one, good, one},
+                                        taken, keep, count),
                  SPW_EARG);
-    CHECK_STATUS(spw_ref_token_rounding(1, 1, 8, 4, SPW_ROUND_UP, one, beyond, one, taken, keep, count),
+    CHECK_STATUS(spw_ref_token_rounding(&(spw_rounded_choices){1, 1, 8, 4, SPW_ROUND_UP, one, beyond, one},
+                                        taken, keep, count),
                  SPW_EARG);
     const int32_t none[] = {-1}; /* chose nothing: 0 rows round to 0 */
-    CHECK_OK(spw_ref_token_rounding(1, 1, 1, 1, SPW_ROUND_UP, one, none, one, taken, keep, count));
+    CHECK_OK(spw_ref_token_rounding(&(spw_rounded_choices){1, 1, 1, 1, SPW_ROUND_UP, one, none, one}, taken,
+                                    keep, count));
     CHECK(count[0] == 0 && keep[0] == 0);
     CHECK_OK(spw_ref_keep_by_position((spw_choices){0, 1, 8, good}, 1, 1, keep, &n));
     CHECK(n == 0);

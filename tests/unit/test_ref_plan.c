@@ -31,7 +31,7 @@ static void pencil(void) {
     CHECK_OK(compare_exact(got, y, 3));
     CHECK_OK(compare_exact(scale, y, 3));
     float d_rows[5];
-    spw_ref_combine_gradient(&p, 1, dy, outputs, weight, d_rows, got, scale);
+    spw_ref_combine_gradient(&p, 1, dy, outputs, weight, (spw_combine_gradients){d_rows, got, scale});
     CHECK_OK(compare_exact(d_rows, d_rows_want, 5));
     CHECK_OK(compare_exact(got, d_weight_want, 6));
     CHECK_OK(compare_exact(scale, d_weight_want, 6));

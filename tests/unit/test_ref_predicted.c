@@ -129,7 +129,7 @@ static void check_flow(const layer *l, const spw_scheme *scheme) {
     CHECK_OK(SPW_ALLOC(ranks, &flow.rows));
     CHECK_OK(SPW_ALLOC(ranks * l->shape.sequences * l->shape.experts, &flow.limit));
     CHECK_OK(SPW_ALLOC(ranks, &flow.dropped));
-    scheme->type->routing.flow(scheme, &l->shape, l->counts, 0, &flow);
+    scheme->type->routing.flow(&(spw_routed_group){scheme, &l->shape, l->counts, 0}, &flow);
     const size_t exchanges = scheme->type->traffic.exchanges(scheme, &l->shape, exchange);
     for (size_t s = 0; s < ranks; s++) {
         CHECK(flow.rows[s] == l->rows[s]);

@@ -106,8 +106,10 @@ static void plain_create(const layer *l, const uint8_t *keep, plain *p) {
     spw_ref_permute(&plan, s.hidden, l->x, rows);
     CHECK_OK(spw_ref_expert_ffn(e, rows, weights_of(l), plan.offset, state, out));
     spw_ref_combine(&plan, s.hidden, out, l->weight, p->y, p->y_scale);
-    spw_ref_combine_gradient(&plan, s.hidden, l->dy, out, l->weight, d_out, p->d_weight, NULL);
-    CHECK_OK(spw_ref_expert_ffn_gradient(e, rows, d_out, weights_of(l), plan.offset, state, d_rows, g));
+    spw_ref_combine_gradient(&plan, s.hidden, l->dy, out, l->weight,
+                             (spw_combine_gradients){d_out, p->d_weight, NULL});
+    CHECK_OK(spw_ref_expert_ffn_gradient(e, (spw_expert_inputs){rows, d_out}, weights_of(l), plan.offset,
+                                         state, d_rows, g));
     spw_ref_permute_gradient(&plan, s.hidden, d_rows, p->dx, p->dx_scale);
     spw_ref_plan_destroy(&plan);
     spw_free(ffn), spw_free(d_rows), spw_free(d_out), spw_free(out), spw_free(rows), spw_free(expert);

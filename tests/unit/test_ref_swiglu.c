@@ -25,12 +25,12 @@ static void pencil(void) {
     float act[4], scale[4], dg[4], du[4];
     spw_ref_swiglu(plain, 4, gate, up, act, scale);
     CHECK(act[0] == 0.0f && act[1] == 200.0f && act[2] == 0.0f && scale[1] == 200.0f);
-    spw_ref_swiglu_gradient(plain, 4, gate, up, ones, dg, du, scale);
+    spw_ref_swiglu_gradient(plain, 4, gate, up, ones, (spw_swiglu_gradients){dg, du, scale});
     CHECK(dg[0] == 1.5f && du[0] == 0.0f && dg[1] == 2.0f && du[1] == 100.0f && dg[2] == 0.0f &&
           du[2] == 0.0f);
     spw_ref_swiglu(clamped, 4, gate, up, act, NULL);
     CHECK(fabsf(act[3] + 42.0f) < 1e-3f); /* 7 * sigmoid(11.9) * (-7 + 1) */
-    spw_ref_swiglu_gradient(clamped, 4, gate, up, ones, dg, du, NULL);
+    spw_ref_swiglu_gradient(clamped, 4, gate, up, ones, (spw_swiglu_gradients){dg, du, NULL});
     CHECK(dg[3] == 0.0f && du[3] == 0.0f && dg[1] == 0.0f && du[1] > 6.9f);
     memcpy(act, gate, sizeof act);
     spw_ref_swiglu(plain, 4, act, up, act, NULL); /* in place */
@@ -52,7 +52,7 @@ static void differences(spw_swiglu kind, uint64_t seed) {
     for (size_t n = 0; n < 3; n++) {
         omp_set_num_threads(threads[n]);
         spw_ref_swiglu(kind, COUNT, gate, up, act, scale);
-        spw_ref_swiglu_gradient(kind, COUNT, gate, up, d, dg, du, scale);
+        spw_ref_swiglu_gradient(kind, COUNT, gate, up, d, (spw_swiglu_gradients){dg, du, scale});
         if (n == 0)
             memcpy(want, act, sizeof want), memcpy(want_g, dg, sizeof want), memcpy(want_u, du, sizeof want);
         CHECK_OK(compare_exact(act, want, COUNT));
@@ -81,12 +81,13 @@ static void plain(void) {
     const float gate[] = {3.0f, -2.0f, 1.0f, -1.0f}, d[] = {1.0f, 1.0f, 2.0f, 1.0f};
     float act[4], dg[4], du[4], scale[4];
     spw_ref_swiglu((spw_swiglu){.plain = SPW_RELU2}, 4, gate, NULL, act, NULL);
-    spw_ref_swiglu_gradient((spw_swiglu){.plain = SPW_RELU2}, 4, gate, NULL, d, dg, du, scale);
+    spw_ref_swiglu_gradient((spw_swiglu){.plain = SPW_RELU2}, 4, gate, NULL, d,
+                            (spw_swiglu_gradients){dg, du, scale});
     CHECK(act[0] == 9.0f && act[1] == 0.0f && act[2] == 1.0f && act[3] == 0.0f);
     CHECK(dg[0] == 6.0f && dg[1] == 0.0f && dg[2] == 4.0f && du[0] == 0.0f && scale[2] == 4.0f);
     const spw_swiglu gelu = {.plain = SPW_GELU};
     spw_ref_swiglu(gelu, 4, gate, NULL, act, NULL);
-    spw_ref_swiglu_gradient(gelu, 4, gate, NULL, d, dg, NULL, NULL);
+    spw_ref_swiglu_gradient(gelu, 4, gate, NULL, d, (spw_swiglu_gradients){dg, NULL, NULL});
     CHECK(fabs((double)act[2] - 0.8413447461) < 1e-7 && fabs((double)act[3] + 0.1586552539) < 1e-7);
     for (size_t i = 0; i < 4; i++) {
         const float h = 1e-3f, near_gate[] = {gate[i] - h, gate[i] + h};

@@ -76,7 +76,7 @@ static spw_scheme following(void) {
     CHECK_OK(spw_scheme_parse("gmm", &scheme));
     type = *scheme.type;
     type.memory.layer = following_layer;
-    type.compiled.list = NULL;
+    type.trainer = SPW_TRAINER_MAXTEXT_LAYERS;
     scheme.type = &type;
     return scheme;
 }
@@ -226,7 +226,7 @@ static void test_freed(size_t stages) {
     const spw_job job = job_of(stages, SEQUENCES, "none");
     spw_scheme scheme = following();
     type = *scheme.type;
-    type.memory.shards_state = false;
+    type.trainer = SPW_TRAINER_PYTORCH;
     scheme.type = &type;
     spw_result result = run(&job, &scheme);
     const spw_point point = spw_point_of(&job, &scheme, SEQUENCES);

@@ -153,7 +153,7 @@ static void test_against_footprint(void) {
             job.model.vocab = 32000;
             job.model.heads = 8;
             job.model.kv_heads = 8;
-            job.model.head_dim = 128;
+            job.model.head_dim = job.model.v_head_dim = 128;
             job.model.layers = LAYERS + 1; /* a dense one, before, between or behind the others */
             for (size_t l = 0; l <= LAYERS; l++) job.model.is_moe[l] = l != (size_t)round / 4 % (LAYERS + 1);
             job.model.dense_ffn = 2048;

@@ -28,7 +28,8 @@ static spw_routing_layer load_of(const size_t *group, size_t groups) {
     for (size_t i = 0; i < RANKS * EXPERTS; i++) limit[i] = UINT32_MAX;
     for (size_t i = 0; i < groups; i++) {
         const spw_flow flow = {.rows = rows[group[i]], .limit = limit};
-        spw_routing_load_raise(&scheme, &shape, &counts, group[i], &flow, &traffic[group[i]], &load);
+        spw_routing_load_raise(&(spw_routed_group){&scheme, &shape, &counts, group[i]}, &flow,
+                               &traffic[group[i]], &load);
     }
     return load;
 }

@@ -383,8 +383,9 @@ static group_flow flow_of(const world *w, const char *text, size_t group) {
     memset(g.flow.wire, 0xA5, ranks * ranks * sizeof *g.flow.wire); /* all of it is overwritten */
     memset(g.flow.rows, 0xA5, ranks * sizeof *g.flow.rows);
     memset(g.flow.dropped, 0xA5, ranks * sizeof *g.flow.dropped);
-    scheme.type->routing.flow(&scheme, &w->shape, w->counts, group, &g.flow);
-    spw_traffic_compute(&scheme, &w->shape, w->counts, group, &g.flow, true, &g.traffic, g.sent, g.received);
+    scheme.type->routing.flow(&(spw_routed_group){&scheme, &w->shape, w->counts, group}, &g.flow);
+    spw_traffic_compute(&(spw_routed_group){&scheme, &w->shape, w->counts, group}, &g.flow, true, &g.traffic,
+                        g.sent, g.received);
     return g;
 }
 

@@ -276,6 +276,7 @@ static void test_remats(void) {
     spw_search_space_open(&job, 0, true, false, &space);
     check_remats(&space, others, sizeof others / sizeof *others);
     job.model.attention = SPW_ATTENTION_MLA;
+    job.model.kv_lora_rank = 512;
     spw_search_space_open(&job, 0, true, false, &space);
     check_remats(&space, with_mla, sizeof with_mla / sizeof *with_mla);
     spw_search_space_open(&job, 0, false, true, &space); /* MaxText's alone */

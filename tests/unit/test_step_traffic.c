@@ -319,7 +319,8 @@ static void test_by_hand(void) {
                             .dense_ffn = 32,
                             .heads = 4,
                             .kv_heads = 2,
-                            .head_dim = 8};
+                            .head_dim = 8,
+                            .v_head_dim = 8};
     job.expert = job.fsdp = 2;
     job.pipeline = job.tensor = 1;
     job.sequence_length = 8;

@@ -35,12 +35,13 @@ static void test_pairs(const spw_counts *counts) {
     uint64_t sent[RANKS], received[RANKS];
     const spw_flow flow = {.wire = wire};
     CHECK_OK(spw_scheme_parse("gmm", &scheme));
-    spw_traffic_ports(&scheme, &shape, counts, 0, &flow, port);
+    spw_traffic_ports(&(spw_routed_group){&scheme, &shape, counts, 0}, &flow, port);
     expect_port(&port[0], 2, 16, 4 + 8, 256 + 4096);
     expect_port(&port[1], 16, 2, 64 + 128, 512 + 8192);
     expect_port(&port[2], 2048, 16384, 256 + 512, 4 + 64);
     expect_port(&port[3], 16384, 2048, 4096 + 8192, 8 + 128);
-    spw_traffic_compute(&scheme, &shape, counts, 0, &flow, true, &traffic, sent, received);
+    spw_traffic_compute(&(spw_routed_group){&scheme, &shape, counts, 0}, &flow, true, &traffic, sent,
+                        received);
     const uint64_t row = 20, all = 65535 - 1 - 32 - 1024 - 32768; /* off-rank rows */
     CHECK(traffic.dispatch_bytes == all * row && traffic.combine_bytes == all * row);
     CHECK(traffic.layer_bytes == 6 * all * row);
@@ -50,7 +51,7 @@ static void test_pairs(const spw_counts *counts) {
     CHECK(traffic.max_link_bytes == 16384 * row);
     CHECK(sent[0] == 14 * row && received[0] == (16 + 256 + 4096) * row);
     CHECK(sent[3] == (4096 + 8192 + 16384) * row && received[3] == (8 + 128 + 2048) * row);
-    spw_traffic_compute(&scheme, &shape, counts, 0, &flow, false, &traffic, NULL, NULL);
+    spw_traffic_compute(&(spw_routed_group){&scheme, &shape, counts, 0}, &flow, false, &traffic, NULL, NULL);
     CHECK(traffic.layer_bytes == 4 * all * row); /* nothing is repeated */
 }
 
@@ -64,7 +65,7 @@ static void test_by_node(spw_counts *counts) {
     for (size_t r = 0; r < RANKS; r++) {
         for (size_t node = 0; node < 2; node++) counts->distinct_node[2 * r + node] = distinct[r][node];
     }
-    spw_traffic_ports(&scheme, &shape, counts, 0, &flow, port);
+    spw_traffic_ports(&(spw_routed_group){&scheme, &shape, counts, 0}, &flow, port);
     expect_port(&port[0], 2 + 512, 16 + 4096, 10, 600);
     expect_port(&port[1], 16 + 4096, 2 + 512, 150, 9000);
     expect_port(&port[2], 2048 + 8, 16384 + 64, 600, 10);

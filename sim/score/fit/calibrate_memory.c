@@ -72,7 +72,7 @@ static bool is_left_out(const char *model, const spw_score_row *row) {
 
 /* Does a row say anything about a share: is it past its limit? */
 static bool touches(const spw_score_row *row, size_t share) {
-    const spw_compiled_layer *program = row->cell.scheme.type->compiled.list(&row->cell.scheme);
+    const spw_compiled_layer *program = spw_scheme_program(&row->cell.scheme);
     return row->memory.wanted_bytes > row->memory.limit_bytes &&
            spw_stack_recovers(program->program) == share;
 }

@@ -51,8 +51,8 @@ typedef struct workplace {
 static spw_status choose_software(workplace *w) {
     const spw_scheme_type *type = w->scheme.type;
     if (w->stack == NULL)
-        return spw_software_newest(&w->job, type->compiled.list != NULL, spw_scheme_asks_megatron(type),
-                                   &w->software);
+        return spw_software_newest(&w->job, spw_scheme_program(&w->scheme) != NULL,
+                                   spw_scheme_asks_megatron(type), &w->software);
     const spw_status status = spw_software_read(w->stack, &w->software);
     return status == SPW_OK ? spw_software_suits(w->stack, &w->job.cluster) : status;
 }

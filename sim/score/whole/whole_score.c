@@ -64,7 +64,7 @@ static void fill_layer(const spw_whole_cell *c, size_t layer, flows *f) {
 
 static void flow_of(flows *f, size_t group) {
     const spw_scheme *scheme = f->point.scheme;
-    scheme->type->routing.flow(scheme, &f->point.shape, f->counts, group, &f->flow);
+    scheme->type->routing.flow(&(spw_routed_group){scheme, &f->point.shape, f->counts, group}, &f->flow);
 }
 
 /* --- Memory --- */
@@ -130,9 +130,10 @@ static spw_status replay(const spw_whole_cell *c, flows *f, spw_replay_time *tim
         fill_layer(c, l, f);
         for (size_t g = 0; g < f->groups; g++) {
             flow_of(f, g);
-            spw_traffic_compute(&c->scheme, &f->point.shape, f->counts, g, &f->flow, true, &traffic, NULL,
-                                NULL);
-            spw_replay_time_note(time, &f->point.shape, f->counts, g, &f->flow, &traffic, note);
+            spw_traffic_compute(&(spw_routed_group){&c->scheme, &f->point.shape, f->counts, g}, &f->flow,
+                                true, &traffic, NULL, NULL);
+            spw_replay_time_note(time, &(spw_routed_group){&c->scheme, &f->point.shape, f->counts, g},
+                                 &f->flow, &traffic, note);
         }
         spw_replay_time_layer(time, l, 0, note);
     }

@@ -1,0 +1,48 @@
+"""Answers kept as one sum a group, in which every number has a weight of its own: a change of any shows, and where. Tables of such sums are
+short enough to stand beside their tests; --accept writes them."""
+import math
+import sys
+import zlib
+
+WITHIN = 1e-9
+UNSTEADY = ("created", "version", "source_commit")
+
+
+def numbers(value, path=()):
+    """Of a JSON, with where they stand; a word counts by its letters, a sentence not."""
+    if isinstance(value, dict):
+        for key, part in value.items():
+            if key not in UNSTEADY:
+                yield from numbers(part, (*path, key))
+    elif isinstance(value, list):
+        for place, part in enumerate(value):
+            yield from numbers(part, (*path, str(place)))
+    elif isinstance(value, str):
+        if " " not in value and "/" not in value:
+            yield path, float(zlib.crc32(value.encode()) % 10007)
+    else:
+        yield path, 0.5 if value is None else float(value)
+
+
+def sums(answer):
+    """group -> its sum. A group is a part of a row, as memory, the rest of the rows, or a part beside them; asinh, as numbers are of all sizes."""
+    groups = {}
+    for path, value in numbers(answer):
+        parts = [part for part in path if not part.isdigit()]
+        group = ".".join(parts[:2]) if parts[:1] == ["rows"] and len(parts) > 2 else "".join(parts[:1]) if len(path) > 1 else ""
+        weight = 1 + zlib.crc32(".".join(path).encode()) / 2**32
+        groups[group] = groups.get(group, 0.0) + weight * math.asinh(value)
+    return groups
+
+
+def compare(oracle, now, kept_at, least):
+    """Writes the sums with --accept, else holds them against the table, and ends."""
+    if "--accept" in sys.argv:
+        kept_at.write_text(f"# of what, group, sum: {kept_at.stem}.py --accept\n" + "".join(f"{name}\t{value:.10g}\n" for name, value in now.items()))
+        print(f"{len(now)} sums")
+        return
+    kept = {name: float(value) for line in kept_at.read_text().splitlines()[1:] for name, value in [line.rsplit("\t", 1)]}
+    for name in sorted(kept.keys() | now.keys()):
+        a, b = kept.get(name), now.get(name)
+        oracle.check(a is not None and b is not None and abs(a - b) <= WITHIN * max(abs(a), 1.0), f"{name}: {b}, was {a}")
+    oracle.finish(least)
