@@ -32,7 +32,7 @@ typedef struct by_hand {
 } by_hand;
 
 static const by_hand rows[] = {
-    {SPW_TRAINER_PYTORCH, "PyTorch", 7, SPW_MEMORY_MODEL_FREED, SPW_OPTIMIZER_SHARDED, SPW_FSDP2_IF_SAID, F,
+    {SPW_TRAINER_PYTORCH, "PyTorch", 8, SPW_MEMORY_MODEL_FREED, SPW_OPTIMIZER_SHARDED, SPW_FSDP2_IF_SAID, F,
      megatrons, "te_2_20", "use one of them", .optimizers = true, .layouts = true, .latent = true,
      .inside = true},
     {SPW_TRAINER_MAXTEXT, "MaxText", 6, SPW_MEMORY_MODEL_ARENA, SPW_OPTIMIZER_SHARDED, SPW_FSDP2_NEVER, F,
