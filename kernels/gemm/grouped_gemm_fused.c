@@ -53,13 +53,13 @@ static spw_gemm_fused_problem problem_of(spw_gemm_shape s, spw_gemm_rows rows, c
                                     .top_k = (int)rows.top_k};
 }
 
-spw_status spw_gpu_grouped_gemm_up(spw_gemm_shape s, spw_gemm_rows rows, const spw_bf16 *x, const spw_bf16 *w,
-                                   const int *offset, spw_bf16 *h, spw_bf16 *act, gpu_stream stream) {
+spw_status spw_gpu_grouped_gemm_up(spw_gemm_shape s, spw_gemm_rows rows, const spw_gemm_up *g,
+                                   gpu_stream stream) {
     const spw_status status = check(s, rows, 16);
     if (status != SPW_OK || s.rows == 0) return status;
-    spw_gemm_fused_problem f = problem_of(s, rows, offset);
+    spw_gemm_fused_problem f = problem_of(s, rows, g->offset);
     f.p.inner = (int)s.in, f.p.columns = (int)(s.out / 2), f.p.inner_contiguous = s.transposed;
-    f.p.a = x, f.p.b = w, f.p.c = act, f.h = h;
+    f.p.a = g->x, f.p.b = g->w, f.p.c = g->act, f.h = g->h;
     return spw_device_check(launch_up(f, stream), "grouped GEMM up");
 }
 

@@ -58,9 +58,13 @@ bool spw_gpu_has_fused_gemm(void);
  *   h    [rows][2 ffn]                 gate and up, rounded to bf16
  *   act  [rows][ffn]                   swiglu of the sums before they are rounded
  * Unused tail rows become 0. Does not wait. SPW_EARG: widths; SPW_EDEVICE. */
-SPW_MUST_CHECK spw_status spw_gpu_grouped_gemm_up(spw_gemm_shape shape, spw_gemm_rows rows, const spw_bf16 *x,
-                                                  const spw_bf16 *w, const int *offset, spw_bf16 *h,
-                                                  spw_bf16 *act, gpu_stream stream);
+typedef struct spw_gemm_up {
+    const spw_bf16 *x, *w;
+    const int *offset;
+    spw_bf16 *h, *act;
+} spw_gemm_up;
+SPW_MUST_CHECK spw_status spw_gpu_grouped_gemm_up(spw_gemm_shape shape, spw_gemm_rows rows,
+                                                  const spw_gemm_up *g, gpu_stream stream);
 
 /* Backward through the weighted sum, the second product and SwiGLU. shape is that of the second product: in = ffn, out =
  * hidden. With s[r][f] = sum over o of dy[r][o] w[e](f, o), v the row's weight and act of h:

@@ -210,8 +210,8 @@ static spw_swiglu_gpu swiglu_of(const spw_layer_gpu *l, const spw_layer_rank *k)
 static spw_status forward_fused(const spw_layer_gpu *l, size_t rank, spw_layer_operands o) {
     const spw_layer_rank *k = &l->rank[rank];
     const spw_gemm_shape shape = {l->local, k->rows, l->form.plain.hidden, 2 * l->form.ffn, false};
-    const spw_status status = spw_gpu_grouped_gemm_up(shape, o.rows, o.x, k->gate_up_weight, k->offset,
-                                                      k->gate_up, k->act, l->world->stream[rank]);
+    const spw_gemm_up g = {o.x, k->gate_up_weight, k->offset, k->gate_up, k->act};
+    const spw_status status = spw_gpu_grouped_gemm_up(shape, o.rows, &g, l->world->stream[rank]);
     return status == SPW_OK ? spw_gpu_layer_mark(l, rank, SPW_LAYER_GEMM1) : status;
 }
 

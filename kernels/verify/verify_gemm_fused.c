@@ -136,13 +136,13 @@ static void check_up(fused *k) {
     float *want = floats(k, rows * c->out), *scale = floats(k, rows * c->out), *x = gathered(k, k->x.value);
     float *want_act = floats(k, rows * f), *scale_act = floats(k, rows * f);
     spw_bf16 *h = output(k, rows * c->out), *act = output(k, rows * f);
+    const spw_gemm_up g = {k->x.device, k->up.device, k->device_offset, h, act};
     spw_device_pool *pool = &k->pool;
     if (pool->status == SPW_OK)
         pool->status =
             spw_ref_grouped_gemm(shape_of(k, c->in, c->out), x, k->up.value, k->offset, want, scale);
     if (pool->status == SPW_OK && k->damage != DOES_NOTHING)
-        pool->status = spw_gpu_grouped_gemm_up(given(k, c->in, c->out), rows_of(k), k->x.device, k->up.device,
-                                               k->device_offset, h, act, NULL);
+        pool->status = spw_gpu_grouped_gemm_up(given(k, c->in, c->out), rows_of(k), &g, NULL);
     for (size_t i = 0; pool->status == SPW_OK && i < rows * f; i++) {
         const size_t at = i / f * c->out + i % f;
         spw_ref_swiglu((spw_swiglu){.limit = 0}, 1, want + at, want + at + f, want_act + i, NULL);
@@ -167,8 +167,8 @@ static void expect_row(const fused *k, size_t r, expected *e) {
         const size_t at = r * 2 * f + i;
         float act, slope_gate, slope_up, slope_scale;
         spw_ref_swiglu((spw_swiglu){.limit = 0}, 1, gate, up, &act, NULL);
-        spw_ref_swiglu_gradient((spw_swiglu){.limit = 0}, 1, gate, up, &one, &slope_gate, &slope_up,
-                                &slope_scale);
+        spw_ref_swiglu_gradient((spw_swiglu){.limit = 0}, 1, gate, up, &one,
+                                (spw_swiglu_gradients){&slope_gate, &slope_up, &slope_scale});
         const float s = e->s[r * f + i], s_scale = e->s_scale[r * f + i];
         e->d_h[at] = (float)((double)v * (double)s * (double)slope_gate);
         e->d_h[at + f] = (float)((double)v * (double)s * (double)slope_up);
@@ -267,19 +267,19 @@ static void check_weights(fused *k, bool first) {
           first ? "weights added, x gathered" : "weights added, dy gathered");
 }
 
-static spw_status verify(const spw_gemm_case *c, damage damage, bool gathers, bool transposed,
+static spw_status verify(const spw_gemm_case *c, damage wrong, bool gathers, bool transposed,
                          spw_judge *judge) {
     static void (*const parts[])(fused *) = {check_up, check_down};
     spw_status status = SPW_OK;
     for (int part = 0; part < 4; part++) {
-        fused k = {.c = c, .judge = judge, .damage = damage, .gathers = gathers, .transposed = transposed};
+        fused k = {.c = c, .judge = judge, .damage = wrong, .gathers = gathers, .transposed = transposed};
         create(&k);
         if (part < 2)
             parts[part](&k);
         else
             check_weights(&k, part == 2);
         if (k.pool.status == SPW_OK) count(&k, spw_pool_guards(&k.pool), "guards");
-        if (damage != NONE) judge->comparisons--; /* nothing is written beside: guards are no wrong result */
+        if (wrong != NONE) judge->comparisons--; /* nothing is written beside: guards are no wrong result */
         status = k.pool.status;
         spw_pool_destroy(&k.pool);
         if (status != SPW_OK) break;

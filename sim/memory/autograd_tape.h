@@ -98,11 +98,11 @@ spw_value spw_tape_needs(spw_tape *tape, spw_value value); /* requires_grad_() o
 spw_value spw_tape_apply(spw_tape *tape, const spw_op *op);
 spw_value spw_tape_output(spw_value value, uint8_t output); /* another output of the same node */
 
-/* Runs `region` forward without keeping anything; it runs again when its nodes run backward. */
-void spw_tape_checkpoint(spw_tape *tape, spw_tape_region region, void *of, size_t index);
+/* Runs `run` forward without keeping anything; it runs again when its nodes run backward. */
+void spw_tape_checkpoint(spw_tape *tape, spw_tape_region run, void *of, size_t index);
 /* Marks, in the order of the forward pass, where the backward pass has something to do before it goes on to earlier nodes, and
- * before it comes to the nodes from here on: `hook` with `index`. */
-void spw_tape_hook(spw_tape *tape, spw_tape_region hook, void *of, size_t index);
+ * before it comes to the nodes from here on: `run` with `index`. */
+void spw_tape_hook(spw_tape *tape, spw_tape_region run, void *of, size_t index);
 
 /* From the node of `loss` on. Nodes are gone afterwards, gradients of parameters are there. */
 void spw_tape_backward(spw_tape *tape, spw_value loss);

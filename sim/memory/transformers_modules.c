@@ -15,7 +15,7 @@ enum { CUBLAS_BYTES = 32 << 20 };
 enum { ROW_SUM = 8 };
 /* A radix sort's own: keys and values once more, and some. */
 enum { SORT_MORE = 12800 };
-static uint64_t sort_bytes(uint64_t n) { return 2 * INDEX * n + SORT_MORE; }
+static uint64_t sort_bytes(uint64_t n) { return (uint64_t)2 * INDEX * n + SORT_MORE; }
 /* What the sorted gradient of an index takes: indices and positions, twice, and the sort's. */
 #define SORTED(i, n) \
     WORK(i, INDEX *(n)), TEMP(i, INDEX *(n), 0.0), TEMP(i, INDEX *(n), 0.0), TEMP(i, INDEX *(n), 0.0), \

@@ -21,7 +21,7 @@ size_t spw_split_tries_same(void) { return SAME; }
 
 spw_split_try spw_split_try_of(size_t amount) {
     return (spw_split_try){.gpus = times_gpus[amount / SAME % GPUS],
-                           .stages = times_stages[amount / (2 * SPW_PLAN_SPLITS) % STAGES],
+                           .stages = times_stages[amount / ((size_t)2 * SPW_PLAN_SPLITS) % STAGES],
                            .least_batch = amount / SPW_PLAN_SPLITS % 2 == 1,
                            .expert = amount % SPW_PLAN_SPLITS};
 }

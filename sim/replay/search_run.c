@@ -300,7 +300,6 @@ static spw_status replay(search *s, size_t jobs) {
     request.splits = jobs;
     request.schemes = s->schemes;
     request.skip = s->skip;
-    request.newest = NULL;
     request.judge = (spw_replay_judge){s, wants, take};
     SPW_TRY(spw_replay_run(&request, &result));
     if (result.refusals > 0)

@@ -184,8 +184,16 @@ spw_status spw_scheme_parse(const char *text, spw_scheme *out) {
     return SPW_OK;
 }
 
+/* NAN: not given */
+static bool is_same_option(double a, double b) {
+    return isnan(a) || isnan(b) ? isnan(a) && isnan(b) : !(a < b || a > b);
+}
+
 bool spw_scheme_is_same(const spw_scheme *a, const spw_scheme *b) {
-    return a->type == b->type && memcmp(a->option, b->option, sizeof a->option) == 0; /* NAN: not given */
+    bool same = a->type == b->type;
+    for (size_t i = 0; i < sizeof a->option / sizeof *a->option && same; i++)
+        same = is_same_option(a->option[i], b->option[i]);
+    return same;
 }
 
 double spw_scheme_option_value(const spw_scheme *scheme, const char *name) {

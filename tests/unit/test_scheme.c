@@ -27,7 +27,8 @@ static spw_layer_shape deepseek(size_t sequences) { return shape_of(8, 256, 8, 7
 #define LIST \
     " known schemes: dense, ragged, gmm, gmm-deepep, ring, megatron-alltoall, megatron-allgather, " \
     "megatron-flex, megatron-syncfree, megatron-ncclep, primus-syncfree, primus-megamoe, ragged-deepep, " \
-    "ragged-ring, deepep, deepep-ll, hybrid-ep, moe-dedup, megablocks, tutel, scattermoe, sonicmoe, transformers, " \
+    "ragged-ring, deepep, deepep-ll, hybrid-ep, moe-dedup, megablocks, tutel, scattermoe, sonicmoe, " \
+    "transformers, " \
     "torchtitan, torchtitan-hybridep, torchtitan-async"
 #define SLOTS "slots of an expert as a multiple of the balanced load of a sequence"
 #define ROWS \
