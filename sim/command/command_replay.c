@@ -418,6 +418,7 @@ spw_status spw_command_replay(int argc, char **argv) {
                                         .time_stack = software->timed ? &software->time_stack : NULL,
                                         .megatron =
                                             software->megatron ? &software->megatron_coefficients : NULL,
+                                        .listed = settings.stack != NULL,
                                         .checkpoint = checkpoint,
                                         .memory = memory,
                                         .kept_rows = o->each_step ? rows_of_steps(&settings, o) : 0,

@@ -68,7 +68,8 @@ typedef enum spw_cross_entropy {
     X(MAXTEXT_LAYERS, maxtext_layers) \
     X(MEGATRON, megatron) \
     X(PRIMUS, primus) \
-    X(TORCHTITAN, torchtitan)
+    X(TORCHTITAN, torchtitan) \
+    X(TRANSFORMERS, transformers)
 #define SPW_TRAINER_ENUM(name, row) SPW_TRAINER_##name,
 typedef enum spw_trainer_id { SPW_TRAINER_LIST(SPW_TRAINER_ENUM) SPW_TRAINERS } spw_trainer_id;
 #undef SPW_TRAINER_ENUM

@@ -1,6 +1,7 @@
 #include "sim/input/precision.h"
 
 #include "sim/input/state_law.h"
+#include "sim/input/trainer.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -114,6 +115,15 @@ static void name_kinds(unsigned bits, char text[64], char how[128]) {
     }
 }
 
+/* Where nobody said it: whose fp32 it is. */
+static const char *whose(const spw_job *job, bool sharded) {
+    const spw_trainer_id of = job->schemes > 0 ? spw_trainer_of_scheme(job->scheme[0]) : SPW_TRAINERS;
+    bool own = of != SPW_TRAINERS && sharded;
+    for (size_t i = 1; i < job->schemes; i++) own = own && spw_trainer_of_scheme(job->scheme[i]) == of;
+    if (own && spw_trainer_row(of)->unsaid_words != NULL) return spw_trainer_row(of)->unsaid_words;
+    return sharded ? "MaxText's and torchtitan's own defaults" : "Megatron-Core's own defaults";
+}
+
 bool spw_precision_assumed(const spw_job *job, char out[SPW_PRECISION_TEXT]) {
     char what[64] = "", how[128] = "";
     const spw_precision *p = &job->precision;
@@ -130,9 +140,8 @@ bool spw_precision_assumed(const spw_job *job, char out[SPW_PRECISION_TEXT]) {
                            job->origin, spw_optimizer_name(job->optimizer), how);
         else
             (void)snprintf(out, SPW_PRECISION_TEXT,
-                           "%s in fp32, which nobody said: %s own defaults (optimizer: %s); less:%s", what,
-                           sharded ? "MaxText's and torchtitan's" : "Megatron-Core's",
-                           spw_optimizer_name(job->optimizer), how);
+                           "%s in fp32, which nobody said: %s (optimizer: %s); less:%s", what,
+                           whose(job, sharded), spw_optimizer_name(job->optimizer), how);
         used = strlen(out);
     }
     if (p->followed == 0) return true;

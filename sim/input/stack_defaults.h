@@ -63,10 +63,35 @@
     X(gemm_start_s, 0, 1, "grouped GEMM: first loads and last tiles of an expert, spread over the GPU") \
     X(gemm_efficiency, 0.01, 1, "grouped GEMM: share of the peak, where a cluster has no points")
 
+/* transformers.yaml: steps of Hugging Face transformers (sim/time/transformers_time.h). */
+#define SPW_TRANSFORMERS_DEFAULT_LIST(X) \
+    X(hf_measured_flops, 1, 1e18, "bf16 peak of the GPU that was measured") \
+    X(hf_measured_hbm, 1, 1e16, "its memory rate") \
+    X(hf_measured_link, 1, 1e16, "its link inside a node, one direction") \
+    X(hf_kernel_s, 0, 1, "of each kernel: its start, and the gap before it") \
+    X(hf_copy_bytes_per_s, 1, 1e16, "kernels that are no products, read + written") \
+    X(hf_dense_flops, 1, 1e18, "dense products") \
+    X(hf_grouped_flops, 1, 1e18, "products of experts") \
+    X(hf_attention_flops, 1, 1e18, "attention") \
+    X(hf_adam_tensors, 1, 100, "elements that AdamW reads and writes, a parameter") \
+    X(hf_adam_bytes_per_s, 1, 1e16, "read + written") \
+    X(hf_exchange_bytes_per_s, 1, 1e16, "FSDP2's gathers and reductions: bytes that arrive at a GPU") \
+    X(hf_half_width, 0, 2, "what steps are off, as a logarithm") \
+    X(hf_gpu_width, 0, 2, "more, on another GPU") \
+    X(hf_size_width, 0, 2, "more, for sizes beyond those that were measured") \
+    X(hf_micro_width, 0, 2, "more, with several micro-batches") \
+    X(hf_tokens_min, 1, 1e9, "of a micro-batch, measured") \
+    X(hf_tokens_max, 1, 1e9, "the same") \
+    X(hf_hidden_min, 1, 1e9, "hidden size, measured") \
+    X(hf_hidden_max, 1, 1e9, "the same") \
+    X(hf_layers_max, 1, 1e9, "layers, measured") \
+    X(hf_ranks_max, 1, 1e9, "GPUs of FSDP2, measured")
+
 #define SPW_DEFAULT_EXTERN(field, ...) extern const spw_coefficient spw_default_##field;
 SPW_MEGATRON_DEFAULT_LIST(SPW_DEFAULT_EXTERN)
 SPW_PYTORCH_DEFAULT_LIST(SPW_DEFAULT_EXTERN)
 SPW_KERNEL_DEFAULT_LIST(SPW_DEFAULT_EXTERN)
+SPW_TRANSFORMERS_DEFAULT_LIST(SPW_DEFAULT_EXTERN)
 #undef SPW_DEFAULT_EXTERN
 
 #endif

@@ -21,8 +21,7 @@ enum {
 
 static const spw_trainer
     pytorch = {.title = "PyTorch",
-               SCHEMES("deepep", "deepep-ll", "hybrid-ep", "megablocks", "tutel", "scattermoe", "sonicmoe",
-                       "transformers"),
+               SCHEMES("deepep", "deepep-ll", "hybrid-ep", "megablocks", "tutel", "scattermoe", "sonicmoe"),
                .memory = SPW_MEMORY_MODEL_FREED,
                .bare_optimizer = SPW_OPTIMIZER_SHARDED,
                .fsdp2 = SPW_FSDP2_IF_SAID,
@@ -105,7 +104,20 @@ static const spw_trainer
                       "see the same tokens a GPU in a layer of megatron-alltoall with expert_tensor: 1 and "
                       "optimizer: distributed",
                   .takes_latent = true,
-                  .in_megatron = true};
+                  .in_megatron = true},
+    transformers = {.title = "Hugging Face transformers",
+                    SCHEMES("transformers"),
+                    .memory = SPW_MEMORY_MODEL_FREED,
+                    .bare_optimizer = SPW_OPTIMIZER_SHARDED,
+                    .fsdp2 = SPW_FSDP2_IF_SAID,
+                    .loss = SPW_CROSS_ENTROPY_FUSED,
+                    MEGATRON_LOSSES,
+                    .unsaid_words = "as accelerate's FSDP2 keeps what it trains under mixed_precision: bf16",
+                    .takes_optimizers = true,
+                    .takes_layouts = true,
+                    .splits_words = SPLITS,
+                    .takes_latent = true,
+                    .in_megatron = true};
 
 const spw_trainer *spw_trainer_row(spw_trainer_id id) {
 #define ROW(name, row) &(row),

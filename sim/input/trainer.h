@@ -33,6 +33,8 @@ typedef struct spw_trainer {
     spw_cross_entropy loss;
     unsigned losses;
     const char *loss_words;
+    const char *
+        unsaid_words; /* whose state in fp32 is assumed where it is sharded and nobody says it; NULL: as most have it */
     bool brings_loss; /* its own loss, whoever's optimizer it is */
     /* What it takes. */
     bool takes_optimizers; /* any; else its program shards its whole state */

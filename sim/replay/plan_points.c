@@ -53,6 +53,7 @@ static spw_replay_request request_of(const spw_plan_request *q, const spw_job *j
                                 .newest = q->newest,
                                 .time_stack = q->time_stack,
                                 .megatron = q->megatron,
+                                .listed = q->listed,
                                 .memory = q->memory,
                                 .store = q->store};
 }
@@ -115,7 +116,7 @@ spw_status spw_plan_replay_point(const spw_plan_request *q, const spw_job *job, 
                                  bool memory_only, bool one_step, spw_result *out, bool *there) {
     spw_replay_request request = spw_plan_point_request(q, job, scheme);
     if (one_step) request.step_end = request.step_begin + 1;
-    if (memory_only) request.time_stack = NULL, request.megatron = NULL;
+    if (memory_only) request.time_stack = NULL, request.megatron = NULL, request.listed = false;
     const spw_status status = spw_replay_run(&request, out);
     *there = status == SPW_OK && out->rows == 1;
     return status == SPW_ECONFIG ? SPW_OK : status;

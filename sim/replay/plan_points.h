@@ -31,6 +31,7 @@ typedef struct spw_plan_request {
     const spw_stack *newest;                   /* as in spw_replay_request */
     const spw_time_stack *time_stack;          /* times of compiled programs; NULL: none */
     const spw_megatron_coefficients *megatron; /* times of Megatron-Core's schemes; NULL: none */
+    bool listed;                               /* times of transformers' steps, which need no stack */
     spw_memory_bound *memory;                  /* as in spw_replay_request */
     spw_token_store *store;                    /* the same */
 } spw_plan_request;

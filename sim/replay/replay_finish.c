@@ -135,7 +135,7 @@ static void assume_time(const spw_replay_row *row, spw_result_row *out) {
     const spw_megatron_coefficients *stack = row->time.scaled;
     const spw_fits fits = {q->stack, q->time_stack, q->megatron};
     if (!row->timed) out->no_time = spw_why_no_time(row->point.job, row->point.scheme, &fits);
-    if (!row->timed && (q->stack != NULL || q->megatron != NULL))
+    if (!row->timed && (q->stack != NULL || q->megatron != NULL || q->listed))
         spw_assume(&out->assumptions, "%s: no times: %s", row->point.scheme->text, out->no_time);
     if (!row->timed) return;
     if (stack != NULL)
@@ -151,6 +151,11 @@ static void assume_time(const spw_replay_row *row, spw_result_row *out) {
             !row->point.job->megatron.overlap_gradients ? "nothing"
             : !row->point.job->megatron.overlap_gathers ? "passes (gradients) and nothing (weights)"
                                                         : "passes");
+    if (row->time.listed)
+        spw_assume(&out->assumptions,
+                   "%s: time by its list of kernels, bytes and products at rates of an H100, the same for "
+                   "every routing (docs/finetuning.md)",
+                   row->point.scheme->text);
     if (out->time.outside[0] != '\0')
         spw_assume(&out->assumptions, "%s: times beyond what was fitted: %s", row->point.scheme->text,
                    out->time.outside);

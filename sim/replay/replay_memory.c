@@ -64,7 +64,9 @@ static uint64_t row_bytes(const spw_replay_request *q, const place *p) {
     const uint64_t arrays = times(LAYER_ARRAYS + (listens ? LAYER_ARRAYS : 0), p->layers),
                    uses = times(times(OF_A_USE, p->layers),
                                 times(p->parts, q->job->offload.modules != 0 ? p->stages : 1)),
-                   loads = q->time_stack != NULL || q->megatron != NULL ? times(OF_A_LOAD, p->layers) : 0,
+                   loads = q->time_stack != NULL || q->megatron != NULL || q->listed
+                               ? times(OF_A_LOAD, p->layers)
+                               : 0,
                    of_rank =
                        sum(sum(arrays, sum(loads, uses)), sum(times(OF_A_PART, times(p->stages, p->parts)),
                                                               OF_A_RANK + (listens ? p->group : 0)));

@@ -93,6 +93,7 @@ typedef struct spw_replay_request {
                                                   what must be live; NULL: nothing */
     const spw_time_stack *time_stack;          /* times of those programs; NULL: none */
     const spw_megatron_coefficients *megatron; /* times of Megatron-Core's schemes; NULL: none */
+    bool listed;                               /* times of transformers' steps, which need no stack */
     bool overload;                             /* overload factors, and what they cost */
     bool allocator; /* replay PyTorch's allocator for schemes that allocate what arrives */
     bool

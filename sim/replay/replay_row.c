@@ -100,6 +100,7 @@ spw_status spw_replay_row_create(const spw_replay_frame *f, const spw_job *job, 
         SPW_TRY(SPW_ALLOC(f->ranks * row->point.shape.ranks, &row->link_bytes));
     spw_replay_time_request time = {.stack = q->time_stack,
                                     .megatron = q->megatron,
+                                    .listed = q->listed,
                                     .point = row->point,
                                     .layers = f->layers,
                                     .groups = f->ranks / row->point.shape.ranks,

@@ -7,6 +7,7 @@
 #include "sim/input/state_law.h"
 #include "sim/memory/fsdp2.h"
 #include "sim/time/offload_time.h"
+#include "sim/time/transformers_time.h"
 
 #include <math.h>
 #include <string.h>
@@ -15,8 +16,13 @@ static bool is_compiled(const spw_replay_time_request *q) {
     return q->stack != NULL && spw_compiled_time_covers(q->point.job, q->point.scheme);
 }
 
+static bool is_listed(const spw_replay_time_request *q) {
+    return q->listed && spw_transformers_is_timed(&q->point, NULL);
+}
+
 bool spw_replay_time_covers(const spw_replay_time_request *q) {
-    return is_compiled(q) || (q->megatron != NULL && spw_megatron_job_covers(q->point.job, q->point.scheme));
+    return is_listed(q) || is_compiled(q) ||
+           (q->megatron != NULL && spw_megatron_job_covers(q->point.job, q->point.scheme));
 }
 
 static spw_status create_megatron(spw_replay_time *t) {
@@ -46,6 +52,8 @@ static spw_status stated_load(const spw_replay_time *t, double imbalance, size_t
 spw_status spw_replay_time_create(const spw_replay_time_request *q, spw_replay_time *out) {
     spw_status status = SPW_OK;
     *out = (spw_replay_time){.q = *q, .positions = spw_stated_positions(q->point.job)};
+    out->listed = is_listed(q);
+    if (out->listed) return spw_transformers_time_predict(&q->point, &out->same);
     if (!is_compiled(q)) return create_megatron(out);
     SPW_TRY(stated_load(out, 1.0, out->positions, &out->balanced));
     SPW_TRY(stated_load(out, 1.0, 1, &out->aligned));
@@ -79,6 +87,7 @@ void spw_replay_time_note(const spw_replay_time *t, const spw_routed_group *rout
     const spw_layer_shape *shape = routed->shape;
     const size_t group = routed->number;
     const spw_replay_time_request *q = &t->q;
+    if (t->listed) return;
     if (t->scaled != NULL) {
         spw_megatron_load_of(t->scaled, &(spw_routed_group){q->point.scheme, shape, routed->counts, group},
                              flow, t->scratch, (spw_megatron_load *)note + group * shape->ranks);
@@ -93,7 +102,7 @@ void spw_replay_time_note(const spw_replay_time *t, const spw_routed_group *rout
 void spw_replay_time_note_slow(const spw_replay_time *t, const spw_network *network, void *note) {
     const spw_replay_time_request *q = &t->q;
     const size_t ranks = q->point.shape.ranks;
-    if (t->scaled == NULL && !(q->imbalance > 0.0)) spw_routing_load_slow(network, note);
+    if (t->scaled == NULL && !t->listed && !(q->imbalance > 0.0)) spw_routing_load_slow(network, note);
     for (size_t g = 0; g < q->groups && t->scaled != NULL; g++)
         spw_megatron_load_slow(network, ranks, (spw_megatron_load *)note + g * ranks);
 }
@@ -101,7 +110,7 @@ void spw_replay_time_note_slow(const spw_replay_time *t, const spw_network *netw
 void spw_replay_time_layer(spw_replay_time *t, size_t layer, size_t micro_batch, const void *note) {
     const spw_replay_time_request *q = &t->q;
     const size_t ranks = q->point.shape.ranks;
-    if (t->scaled == NULL) t->load[micro_batch * q->layers + layer] = *(const spw_routing_layer *)note;
+    if (t->load != NULL) t->load[micro_batch * q->layers + layer] = *(const spw_routing_layer *)note;
     for (size_t g = 0; g < q->groups && t->scaled != NULL; g++)
         memcpy(t->rank_load + ((micro_batch * q->groups + g) * q->layers + layer) * ranks,
                (const spw_megatron_load *)note + g * ranks, ranks * sizeof *t->rank_load);
@@ -137,6 +146,10 @@ static spw_megatron_job_request megatron_request(const spw_replay_time *t, routi
 }
 
 static spw_status predict(const spw_replay_time *t, routing of, spw_timeline *out) {
+    if (t->listed) {
+        *out = t->same;
+        return SPW_OK;
+    }
     if (t->scaled == NULL) return predict_compiled(t, of, out);
     const spw_megatron_job_request request = megatron_request(t, of);
     return spw_megatron_job_predict(&request, out);
@@ -225,7 +238,9 @@ spw_status spw_replay_time_stated(const spw_replay_time *t, double imbalance, sp
     spw_megatron_load *load = NULL;
     spw_timeline step;
     spw_status status = SPW_OK;
-    if (t->scaled == NULL) {
+    if (t->listed) {
+        one.even = NULL;
+    } else if (t->scaled == NULL) {
         SPW_TRY(stated_load(t, factor, t->positions, &one.balanced));
     } else {
         SPW_TRY(SPW_ALLOC(t->positions * q->point.shape.ranks, &load));
@@ -262,6 +277,11 @@ static const char *why_no_megatron_time(const spw_job *job, const spw_scheme *sc
 const char *spw_why_no_time(const spw_job *job, const spw_scheme *scheme, const spw_fits *fits) {
     const bool megatron = spw_scheme_asks_megatron(scheme->type),
                compiled = spw_scheme_program(scheme) != NULL;
+    const char *why = NULL;
+    if (scheme->type->memory.whole_steps) {
+        const spw_point point = spw_point_of(job, scheme, 1);
+        return spw_transformers_is_timed(&point, &why) ? "no stack is used (--stack none)" : why;
+    }
     if (!megatron && !compiled) return "schemes of PyTorch without a time model";
     if (job->cluster.gpu_generation == SPW_GPU_NONE)
         return "a cluster without GPUs: nothing of a TPU was measured";

@@ -1,5 +1,5 @@
 /* The step time of one row of a replay: the load of every layer, then a timeline a step, then their mean. Programs that XLA
- * compiles whole by their stack (sim/time/compiled_time.h), Megatron-Core by its own (sim/time/megatron_job_time.h). */
+ * compiles whole by their stack (sim/time/compiled_time.h), Megatron-Core by its own (sim/time/megatron_job_time.h), transformers by its list (sim/time/transformers_time.h). */
 #ifndef SPW_SIM_REPLAY_REPLAY_TIME_H
 #define SPW_SIM_REPLAY_REPLAY_TIME_H
 
@@ -18,6 +18,7 @@ typedef struct spw_counts spw_counts;
 typedef struct spw_replay_time_request {
     const spw_time_stack *stack;               /* NULL: compiled programs have no times */
     const spw_megatron_coefficients *megatron; /* NULL: Megatron-Core has none */
+    bool listed; /* steps that are listed tensor by tensor have times (sim/time/transformers_time.h) */
     spw_point point;
     size_t layers, groups, micro_batches; /* of the replay; groups: of one stage */
     double
@@ -27,6 +28,8 @@ typedef struct spw_replay_time_request {
 typedef struct spw_replay_time {
     spw_replay_time_request q;
     size_t steps;
+    bool listed; /* every step is `same`, whatever the routing */
+    spw_timeline same;
     spw_routing_layer *load; /* compiled: [micro_batches][layers] of the step under way */
     spw_routing_layer stated, balanced,
         aligned;                       /* compiled: aligned is balanced, in a group that begins with a node */

@@ -79,7 +79,8 @@ static spw_status bound_memory(const spw_search_facts *facts, const spw_point *p
 spw_status spw_search_bound_of(const spw_search_facts *facts, const spw_point *p,
                                spw_search_point_facts *out) {
     const spw_plan_request *q = facts->plan;
-    const spw_replay_time_request time = {.stack = q->time_stack, .megatron = q->megatron, .point = *p};
+    const spw_replay_time_request time = {
+        .stack = q->time_stack, .megatron = q->megatron, .listed = q->listed, .point = *p};
     const spw_replay_request request = spw_plan_point_request(q, p->job, p->scheme);
     *out = (spw_search_point_facts){
         .bound = {.gpus = spw_job_gpus(p->job), .sequences = p->sequences, .tokens_per_s_most = INFINITY}};

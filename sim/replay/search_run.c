@@ -491,7 +491,7 @@ spw_status spw_search_run(const spw_search_request *q, spw_search_outcome *out) 
     *out = (spw_search_outcome){.front.fewest_gpus = q->tokens_per_day > 0.0};
     SPW_TRY(create(q, out, &s));
     out->points = spw_search_space_jobs(q->space) * spw_search_space_batches(q->space) * s.schemes;
-    s.timed = q->plan->time_stack != NULL || q->plan->megatron != NULL;
+    s.timed = q->plan->time_stack != NULL || q->plan->megatron != NULL || q->plan->listed;
     SPW_TRY(run_all(&s));
     out->untimed = !s.timed;
     if (s.timed && !out->front.found && !(q->tokens_per_day > 0.0) && out->fate[SPW_SEARCH_UNTIMED] > 0) {

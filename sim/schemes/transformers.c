@@ -84,6 +84,7 @@ static void flow(const spw_routed_group *routed, spw_flow *out) { spw_every_choi
 
 const spw_scheme_type spw_scheme_transformers = {
     .name = "transformers",
+    .trainer = SPW_TRAINER_TRANSFORMERS,
     .about.summary = "Hugging Face transformers, each GPU with all experts: grouped products, copies of rows",
     .about.section = "event list of the scheme (6.8)",
     .about.source = "huggingface/transformers 5.17.0 integrations/moe.py grouped_mm_experts_forward",

@@ -26,13 +26,13 @@ typedef struct by_hand {
     spw_trainer_fsdp2 fsdp2;
     int loss;
     unsigned (*losses)(void);
-    const char *words, *splits;
+    const char *words, *splits, *unsaid;
     bool own_loss, optimizers, policies, layouts, gpipe, mesh, plain, latent; /* what it brings and takes */
     bool turns, casts, inside, keeps, asks, fuses;                            /* what it does */
 } by_hand;
 
 static const by_hand rows[] = {
-    {SPW_TRAINER_PYTORCH, "PyTorch", 8, SPW_MEMORY_MODEL_FREED, SPW_OPTIMIZER_SHARDED, SPW_FSDP2_IF_SAID, F,
+    {SPW_TRAINER_PYTORCH, "PyTorch", 7, SPW_MEMORY_MODEL_FREED, SPW_OPTIMIZER_SHARDED, SPW_FSDP2_IF_SAID, F,
      megatrons, "te_2_20", "use one of them", .optimizers = true, .layouts = true, .latent = true,
      .inside = true},
     {SPW_TRAINER_MAXTEXT, "MaxText", 6, SPW_MEMORY_MODEL_ARENA, SPW_OPTIMIZER_SHARDED, SPW_FSDP2_NEVER, F,
@@ -48,7 +48,10 @@ static const by_hand rows[] = {
      .inside = true, .fuses = true},
     {SPW_TRAINER_TORCHTITAN, "torchtitan", 3, SPW_MEMORY_MODEL_FREED, SPW_OPTIMIZER_SHARDED,
      SPW_FSDP2_UNLESS_SAID, C, chunked, "chunked", "not described for torchtitan", .own_loss = true,
-     .optimizers = true, .layouts = true, .gpipe = true, .latent = true, .inside = true}};
+     .optimizers = true, .layouts = true, .gpipe = true, .latent = true, .inside = true},
+    {SPW_TRAINER_TRANSFORMERS, "Hugging Face transformers", 1, SPW_MEMORY_MODEL_FREED, SPW_OPTIMIZER_SHARDED,
+     SPW_FSDP2_IF_SAID, F, megatrons, "te_2_20", "use one of them", "accelerate's", .optimizers = true,
+     .layouts = true, .latent = true, .inside = true}};
 
 static void test_rows(void) {
     CHECK(sizeof rows / sizeof *rows == SPW_TRAINERS);
@@ -69,6 +72,9 @@ static void test_rows(void) {
         CHECK((got->splits_words == NULL) == (want->splits == NULL));
         CHECK(want->splits == NULL ||
               (got->splits_words != NULL && strstr(got->splits_words, want->splits) != NULL));
+        CHECK((got->unsaid_words == NULL) == (want->unsaid == NULL));
+        CHECK(want->unsaid == NULL ||
+              (got->unsaid_words != NULL && strstr(got->unsaid_words, want->unsaid) != NULL));
         CHECK(got->has_turns == want->turns && got->casts_gradients == want->casts);
         CHECK(got->in_megatron == want->inside && got->keeps_modules == want->keeps);
         CHECK(got->asks_layouts == want->asks && got->fuses == want->fuses);

@@ -6,6 +6,7 @@
 #include "sim/memory/transformers_step.h"
 #include "tests/unit/check.h"
 #include "tests/unit/csv_number.h"
+#include "tests/unit/transformers_run.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -130,46 +131,6 @@ static void check_sum(spw_gradient_role role, const char *want) {
 
 /* --- Whole steps --- */
 
-static bool is(const spw_csv *csv, size_t row, const char *column, const char *value) {
-    const char *text = spw_csv_field(csv, row, column);
-    return text != NULL && strcmp(text, value) == 0;
-}
-
-static void shape_of_run(const spw_csv *csv, size_t row, spw_model *m, spw_transformers_shape *s) {
-    const bool wide = is(csv, row, "state", "fp32"), mixtral = is(csv, row, "family", "mixtral");
-    const size_t lora = number(csv, row, "lora_rank"), sequences = number(csv, row, "sequences");
-    *m = (spw_model){.layers = number(csv, row, "layers"),
-                     .hidden = number(csv, row, "hidden"),
-                     .heads = number(csv, row, "heads"),
-                     .kv_heads = number(csv, row, "kv_heads"),
-                     .head_dim = number(csv, row, "head_dim"),
-                     .experts = number(csv, row, "experts"),
-                     .top_k = number(csv, row, "top_k"),
-                     .expert_ffn = number(csv, row, "ffn"),
-                     .vocab = number(csv, row, "vocab")};
-    memset(m->is_moe, 1, m->layers);
-    *s = (spw_transformers_shape){.model = m,
-                                  .tokens = sequences * number(csv, row, "length"),
-                                  .sequences = sequences,
-                                  .layers = m->layers,
-                                  .element_bytes = 2,
-                                  .weight_bytes = wide ? 4 : 2,
-                                  .moment_bytes = wide ? 4 : 2,
-                                  .reduced_bytes = wide ? 4 : 2,
-                                  .shards = number(csv, row, "ranks"),
-                                  .wrapped = number(csv, row, "fsdp2") > 0,
-                                  .checkpoint = number(csv, row, "checkpointing") > 0,
-                                  .keeps_logits = number(csv, row, "logits_kept") > 0,
-                                  .frozen = lora > 0,
-                                  .adapts_attention = lora > 0,
-                                  .lora_rank = lora,
-                                  .micro_batches = 1,
-                                  .norm = mixtral                           ? SPW_HF_NORM_NONE
-                                          : is(csv, row, "family", "olmoe") ? SPW_HF_NORM_WHOLE
-                                                                            : SPW_HF_NORM_HEAD,
-                                  .wide_scores = mixtral};
-}
-
 typedef struct outcome {
     uint64_t begin, requested, reserved;
 } outcome;
@@ -217,7 +178,7 @@ static void check_run(const spw_csv *csv, size_t row) {
     const uint64_t requested = number(csv, row, "requested_bytes"),
                    reserved = number(csv, row, "reserved_bytes"), begin = number(csv, row, "begin_bytes");
     CHECK(SPW_ALLOC(1, &model) == SPW_OK);
-    shape_of_run(csv, row, model, &shape);
+    transformers_run_shape(csv, row, model, &shape);
     CHECK(spw_transformers_step_create(&shape, &step) == SPW_OK);
     CHECK(spw_allocator_create(&settings, &allocator) == SPW_OK);
     CHECK(run_steps(step, allocator, &out) == SPW_OK);
@@ -245,7 +206,7 @@ int main(int count, char **argument) {
     (void)snprintf(path, sizeof path, "%s/transformers_h100.csv", count > 1 ? argument[1] : ".");
     CHECK_OK(spw_csv_read(path, &csv));
     for (size_t row = 0; csv != NULL && row < spw_csv_rows(csv); row++) {
-        if (is(csv, row, "seen", "not listed")) continue;
+        if (transformers_run_is(csv, row, "seen", "not listed")) continue;
         check_run(csv, row);
         runs++;
     }
