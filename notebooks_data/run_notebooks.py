@@ -16,6 +16,8 @@ NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 def texts(cell):
     """What a cell prints and shows, as plain text."""
     for output in cell.get("outputs", []):
+        if output.output_type == "stream" and output.get("name") == "stderr":
+            continue  # a warning names its process
         if output.output_type == "stream":
             yield output.text
         elif "text/plain" in output.get("data", {}) and "image/png" not in output.data:
