@@ -11,7 +11,8 @@ typedef struct scattermoe {
     spw_spread input, silu, expanded;
 } scattermoe;
 
-static spw_status forward(spw_execution *run, scattermoe *m) {
+static spw_status forward(spw_execution *run, void *layer) {
+    scattermoe *m = layer;
     const size_t hidden = run->shape.hidden, ffn = run->shape.ffn;
     const bool save = run->pass != SPW_PASS_FORWARD;
     spw_experts *e = &m->rank.experts;
@@ -84,7 +85,8 @@ cleanup:
     return status;
 }
 
-static spw_status backward(spw_execution *run, scattermoe *m) {
+static spw_status backward(spw_execution *run, void *layer) {
+    scattermoe *m = layer;
     spw_experts *e = &m->rank.experts;
     spw_spread d_act, grouped_x;
     spw_status status = SPW_OK;
@@ -111,12 +113,7 @@ spw_status spw_execute_scattermoe(spw_execution *run) {
     if (status != SPW_OK) return status;
     m->compiled = spw_execution_is(&run->shape, "activation", "compiled");
     SPW_TRY(spw_single_rank_create(run, run->shape.top_k, run->in.expert, run->in.weight, &m->rank));
-    run->pass = SPW_PASS_FORWARD;
-    SPW_TRY(forward(run, m));
-    run->pass = SPW_PASS_RECOMPUTE;
-    SPW_TRY(forward(run, m));
-    run->pass = SPW_PASS_BACKWARD;
-    SPW_TRY(backward(run, m));
+    status = spw_single_rank_run(run, forward, backward, m);
 cleanup:
     return status;
 }

@@ -50,7 +50,8 @@ static spw_status born_rows(spw_execution *run, sonicmoe *m, spw_spread *out, co
     return spw_born_at(run, out, name, m->rank.held, 1, FP32);
 }
 
-static spw_status forward(spw_execution *run, sonicmoe *m) {
+static spw_status forward(spw_execution *run, void *layer) {
+    sonicmoe *m = layer;
     const size_t hidden = run->shape.hidden;
     spw_experts *e = &m->rank.experts;
     spw_status status = SPW_OK;
@@ -120,7 +121,8 @@ cleanup:
     return status;
 }
 
-static spw_status backward(spw_execution *run, sonicmoe *m) {
+static spw_status backward(spw_execution *run, void *layer) {
+    sonicmoe *m = layer;
     spw_spread d_scores, dx;
     spw_status status = SPW_OK;
     SPW_TRY(down_gradient(run, m, &d_scores));
@@ -146,12 +148,7 @@ spw_status spw_execute_sonicmoe(spw_execution *run) {
     } else {
         SPW_TRY(spw_single_rank_create(run, run->shape.top_k, run->in.expert, run->in.weight, &m->rank));
     }
-    run->pass = SPW_PASS_FORWARD;
-    SPW_TRY(forward(run, m));
-    run->pass = SPW_PASS_RECOMPUTE;
-    SPW_TRY(forward(run, m));
-    run->pass = SPW_PASS_BACKWARD;
-    SPW_TRY(backward(run, m));
+    status = spw_single_rank_run(run, forward, backward, m);
 cleanup:
     return status;
 }

@@ -43,7 +43,8 @@ cleanup:
     return status;
 }
 
-static spw_status forward(spw_execution *run, copies *m) {
+static spw_status forward(spw_execution *run, void *layer) {
+    copies *m = layer;
     const size_t hidden = run->shape.hidden;
     const bool save = run->pass != SPW_PASS_FORWARD;
     spw_experts *e = &m->rank.experts;
@@ -130,7 +131,8 @@ cleanup:
     return status;
 }
 
-static spw_status backward(spw_execution *run, copies *m) {
+static spw_status backward(spw_execution *run, void *layer) {
+    copies *m = layer;
     const size_t hidden = run->shape.hidden;
     spw_experts *e = &m->rank.experts;
     spw_spread d_y, d_act, raw, dx, rows, sum;
@@ -163,12 +165,7 @@ spw_status spw_execute_transformers(spw_execution *run) {
     spw_status status = SPW_SCRATCH(run, 1, &m);
     if (status != SPW_OK) return status;
     SPW_TRY(spw_single_rank_create(run, run->shape.top_k, run->in.expert, run->in.weight, &m->rank));
-    run->pass = SPW_PASS_FORWARD;
-    SPW_TRY(forward(run, m));
-    run->pass = SPW_PASS_RECOMPUTE;
-    SPW_TRY(forward(run, m));
-    run->pass = SPW_PASS_BACKWARD;
-    SPW_TRY(backward(run, m));
+    status = spw_single_rank_run(run, forward, backward, m);
 cleanup:
     return status;
 }

@@ -78,3 +78,16 @@ void spw_single_rank_sum(spw_execution *run, const spw_single_rank *s, const flo
                          float *y) {
     spw_sum_rows(run->tokens, s->slots, run->shape.hidden, s->row, weighted ? s->weight : NULL, rows, y);
 }
+
+spw_status spw_single_rank_run(spw_execution *run, spw_single_rank_pass *forward,
+                               spw_single_rank_pass *backward, void *layer) {
+    spw_status status = SPW_OK;
+    run->pass = SPW_PASS_FORWARD;
+    SPW_TRY(forward(run, layer));
+    run->pass = SPW_PASS_RECOMPUTE;
+    SPW_TRY(forward(run, layer));
+    run->pass = SPW_PASS_BACKWARD;
+    SPW_TRY(backward(run, layer));
+cleanup:
+    return status;
+}

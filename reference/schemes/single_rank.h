@@ -1,5 +1,5 @@
-/* Schemes of one rank: rows are gathered inside the products, so nothing is sent. The pieces that ScatterMoE and SonicMoE
- * share: who goes where, and the up projection with both halves in one tensor. */
+/* Schemes of one rank: rows are gathered inside the products, so nothing is sent. The pieces that ScatterMoE, SonicMoE
+ * and transformers share: who goes where, and the up projection with both halves in one tensor. */
 #ifndef SPW_REFERENCE_SCHEMES_SINGLE_RANK_H
 #define SPW_REFERENCE_SCHEMES_SINGLE_RANK_H
 
@@ -22,6 +22,10 @@ SPW_MUST_CHECK spw_status spw_single_rank_create(spw_execution *run, size_t slot
 /* w0_w1_out = x (w0 | w1), and the gradients: d_w0_w1_out to the weights, and to `dx` [held][hidden]. */
 SPW_MUST_CHECK spw_status spw_single_rank_up(spw_execution *run, spw_single_rank *s);
 SPW_MUST_CHECK spw_status spw_single_rank_up_gradient(spw_execution *run, spw_single_rank *s, spw_spread *dx);
+/* All three passes of a layer: forward, once more as a checkpoint runs it, backward. */
+typedef spw_status spw_single_rank_pass(spw_execution *run, void *layer);
+SPW_MUST_CHECK spw_status spw_single_rank_run(spw_execution *run, spw_single_rank_pass *forward,
+                                              spw_single_rank_pass *backward, void *layer);
 /* A tensor for both halves, which gate and up then share. */
 SPW_MUST_CHECK spw_status spw_single_rank_halves(spw_execution *run, spw_single_rank *s, spw_spread *tensor,
                                                  const char *name, spw_spread *gate, spw_spread *up);

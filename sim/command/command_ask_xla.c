@@ -131,7 +131,7 @@ static size_t row_sequences(const spw_job *job) {
 
 static spw_status print_row(const ask_options *o, const char *precision, FILE *out) {
     const spw_job *job = &o->job.job;
-    const size_t micro_batches = job->micro_batches > 0 ? job->micro_batches : 1;
+    const size_t micro_batches = spw_job_micro_batches(job);
     spw_table *t = NULL;
     spw_status status = spw_table_create(row_columns, &t);
     if (status != SPW_OK) return status;

@@ -344,7 +344,7 @@ spw_status spw_job_options_put_allocator(spw_job_options *o, const char *text) {
 /* Keeps the batches that micro_batches divides, if there are any; the others are noted. */
 static void leave_out(spw_job_options *o) {
     spw_job *job = &o->job;
-    const size_t pieces = job->micro_batches > 0 ? job->micro_batches : 1;
+    const size_t pieces = spw_job_micro_batches(job);
     size_t kept = 0;
     for (size_t i = 0; i < job->batches; i++) kept += job->sequences_per_gpu[i] % pieces == 0;
     if (kept == 0) return;

@@ -26,6 +26,8 @@ double spw_job_price(const spw_job *job) {
     return job->price_per_gpu_hour > 0.0 ? job->price_per_gpu_hour : job->cluster.price_per_gpu_hour.value;
 }
 
+size_t spw_job_micro_batches(const spw_job *job) { return job->micro_batches > 0 ? job->micro_batches : 1; }
+
 size_t spw_job_gpus(const spw_job *job) {
     const spw_grid g = spw_grid_of(job);
     return g.expert_tensor * g.expert * g.expert_data * g.pipeline;

@@ -202,6 +202,7 @@ SPW_MUST_CHECK spw_status spw_job_check(const spw_job *job);
 
 double spw_job_price(
     const spw_job *job); /* of one GPU for an hour: the job's, or else the cluster's; 0: neither says one */
-size_t spw_job_gpus(const spw_job *job); /* expert x expert_tensor x fsdp x pipeline */
+size_t spw_job_gpus(const spw_job *job);          /* expert x expert_tensor x fsdp x pipeline */
+size_t spw_job_micro_batches(const spw_job *job); /* of a step; 1 where the job does not say */
 
 #endif

@@ -159,7 +159,7 @@ static spw_status fail_parts(const spw_job *job, size_t sequences, size_t pieces
 
 /* all: of every batch; else one is enough, as who reads the job may leave the others out. */
 static spw_status check_micro_batches(const spw_job *job, bool all, const char **key) {
-    const size_t pieces = job->micro_batches > 0 ? job->micro_batches : 1;
+    const size_t pieces = spw_job_micro_batches(job);
     bool any = false;
     *key = "batch.micro_batches";
     for (size_t i = 0; i < job->batches; i++) any = any || job->sequences_per_gpu[i] % pieces == 0;

@@ -458,7 +458,7 @@ static spw_status listed_steps(const spw_point *p, const spw_transformers_shape 
     (void)snprintf(out->step, sizeof out->step, "%s", spw_layer_step(&layer, out->live_set.backward_event));
     spw_layer_destroy(&layer);
     out->budget_bytes = spw_component_bytes(p->job->memory_fraction * p->job->cluster.hbm_gib.value * GIB);
-    status = spw_transformers_footprint(p, steps, out);
+    status = spw_transformers_footprint(steps, out);
     find_peak(out);
     return status;
 }

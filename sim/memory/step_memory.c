@@ -60,6 +60,7 @@ struct spw_step_memory {
     spw_recorded_layers *beside;        /* with `recorded`: what is aligned with it */
     spw_bare_layers *bare;              /* its list takes the place of all the above; NULL: none */
     spw_transformers_step *listed;      /* as well, of a whole job of transformers; NULL: none */
+    size_t listed_slots;                /* of its lists */
     uint64_t *received, *sent, *held;   /* [layers], of it */
     const spw_snapshot_steps *recorded; /* its lists stand among those of a snapshot; NULL: none */
     spw_event_list layers_list;         /* of the bare layers, one micro-batch */
@@ -70,8 +71,10 @@ static spw_status create_bare(const spw_point *point, spw_step_memory *m) {
     spw_megatron_shape bare;
     spw_transformers_shape steps;
     spw_status status = SPW_OK;
-    if (spw_transformers_is_listed(point, &steps, NULL))
+    if (spw_transformers_is_listed(point, &steps, NULL)) {
+        SPW_TRY(spw_transformers_step_slots(&steps, &m->listed_slots));
         return spw_transformers_step_create(&steps, &m->listed);
+    }
     if (m->recorded != NULL) {
         SPW_TRY(spw_megatron_recorded_layers(point, &bare));
         return spw_recorded_layers_create(&bare, &m->pipeline, &point->job->model, m->stage, &m->beside);
@@ -189,7 +192,7 @@ static size_t state_slot(const spw_step_memory *m) {
 }
 
 size_t spw_step_memory_slots(const spw_step_memory *m) {
-    if (m->listed != NULL) return spw_transformers_step_slots(m->listed);
+    if (m->listed != NULL) return m->listed_slots;
     if (m->recorded != NULL) return spw_snapshot_steps_slots(m->recorded);
     if (m->bare != NULL) return spw_bare_layers_slots(m->bare);
     return state_slot(m) + m->state_slots;

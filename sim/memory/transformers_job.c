@@ -111,13 +111,11 @@ static void fill(spw_footprint *out, const int64_t bytes[SPW_TENSOR_KINDS]) {
     }
 }
 
-spw_status spw_transformers_footprint(const spw_point *p, const spw_transformers_shape *shape,
-                                      spw_footprint *out) {
+spw_status spw_transformers_footprint(const spw_transformers_shape *shape, spw_footprint *out) {
     lists l = {.begin = {.events = 0}};
     spw_transformers_step *step = NULL;
     int64_t bytes[SPW_TENSOR_KINDS] = {0}, at_peak[SPW_TENSOR_KINDS];
     spw_status status = SPW_OK;
-    (void)p;
     SPW_TRY(spw_transformers_step_create(shape, &step));
     SPW_TRY(spw_transformers_step_begin(step, &l.begin));
     SPW_TRY(spw_transformers_step_run(step, &l.first));

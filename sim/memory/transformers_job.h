@@ -12,7 +12,6 @@
 bool spw_transformers_is_listed(const spw_point *point, spw_transformers_shape *out, const char **why);
 
 /* The footprint of such a job: one component a kind of tensor, as they are where the step holds most. SPW_ENOMEM. */
-SPW_MUST_CHECK spw_status spw_transformers_footprint(const spw_point *point,
-                                                     const spw_transformers_shape *shape, spw_footprint *out);
+SPW_MUST_CHECK spw_status spw_transformers_footprint(const spw_transformers_shape *shape, spw_footprint *out);
 
 #endif

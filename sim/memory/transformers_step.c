@@ -14,10 +14,9 @@ struct spw_transformers_step {
     spw_value buffer;    /* of the last gather */
     spw_value input;     /* of the last reduce-scatter */
     spw_transformers_exchange exchange;
-    size_t slots;
 };
 
-static spw_status create(const spw_transformers_shape *shape, spw_transformers_step **out) {
+spw_status spw_transformers_step_create(const spw_transformers_shape *shape, spw_transformers_step **out) {
     spw_transformers_step *s = NULL;
     spw_status status = SPW_OK;
     *out = NULL;
@@ -36,11 +35,11 @@ cleanup:
 }
 
 /* The second step and all after it need as many. */
-static spw_status count_slots(const spw_transformers_shape *shape, size_t *slots) {
+spw_status spw_transformers_step_slots(const spw_transformers_shape *shape, size_t *slots) {
     spw_transformers_step *trial = NULL;
     spw_event_list list = {.events = 0};
     spw_status status = SPW_OK;
-    SPW_TRY(create(shape, &trial));
+    SPW_TRY(spw_transformers_step_create(shape, &trial));
     SPW_TRY(spw_transformers_step_begin(trial, &list));
     SPW_TRY(spw_transformers_step_run(trial, &list));
     SPW_TRY(spw_transformers_step_optimizer(trial, &list));
@@ -53,14 +52,6 @@ cleanup:
     return status;
 }
 
-spw_status spw_transformers_step_create(const spw_transformers_shape *shape, spw_transformers_step **out) {
-    size_t slots = 0;
-    spw_status status = count_slots(shape, &slots);
-    if (status == SPW_OK) status = create(shape, out);
-    if (status == SPW_OK) (*out)->slots = slots;
-    return status;
-}
-
 void spw_transformers_step_destroy(spw_transformers_step *s) {
     if (s == NULL) return;
     spw_hf_model_destroy(s->model);
@@ -70,7 +61,6 @@ void spw_transformers_step_destroy(spw_transformers_step *s) {
     spw_free(s);
 }
 
-size_t spw_transformers_step_slots(const spw_transformers_step *s) { return s->slots; }
 spw_tape_work spw_transformers_step_work(const spw_transformers_step *s) { return spw_tape_work_of(s->tape); }
 spw_transformers_exchange spw_transformers_step_exchange(const spw_transformers_step *s) {
     return s->exchange;

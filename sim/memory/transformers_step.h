@@ -17,8 +17,9 @@ typedef struct spw_transformers_step spw_transformers_step;
 /* The shape's model is borrowed. */
 SPW_MUST_CHECK spw_status spw_transformers_step_create(const spw_transformers_shape *shape,
                                                        spw_transformers_step **out);
-void spw_transformers_step_destroy(spw_transformers_step *step);       /* NULL is fine */
-size_t spw_transformers_step_slots(const spw_transformers_step *step); /* of all lists */
+void spw_transformers_step_destroy(spw_transformers_step *step); /* NULL is fine */
+/* Slots of all lists of such a process, for whoever replays them: it runs three steps to count them. SPW_ENOMEM. */
+SPW_MUST_CHECK spw_status spw_transformers_step_slots(const spw_transformers_shape *shape, size_t *slots);
 
 /* Overwrite `list`: what is there before the first step; the moments, which the optimizer's first step allocates; a step. */
 SPW_MUST_CHECK spw_status spw_transformers_step_begin(spw_transformers_step *step, spw_event_list *list);

@@ -108,7 +108,7 @@ spw_status spw_largest_batches(const spw_replay_request *request, double at, spw
         s.request.time_stack = NULL;
         s.request.newest = NULL;
         s.request.sink = (spw_replay_sink){.state = NULL};
-        s.unit = s.job->micro_batches > 0 ? s.job->micro_batches : 1;
+        s.unit = spw_job_micro_batches(s.job);
         s.answer = (spw_batch_answer){.at = at};
         (void)snprintf(s.answer.scheme, sizeof s.answer.scheme, "%s", request->scheme[i].text);
         SPW_TRY(find(&s));

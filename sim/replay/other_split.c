@@ -26,8 +26,6 @@ spw_split_try spw_split_try_of(size_t amount) {
                            .expert = amount % SPW_PLAN_SPLITS};
 }
 
-static size_t parts_of(const spw_job *job) { return job->micro_batches > 0 ? job->micro_batches : 1; }
-
 static bool straddles(size_t expert, size_t node) { return expert % node != 0 && node % expert != 0; }
 
 /* The place-th expert-parallel size of a stage, `own` first; 0: there are not so many. */
@@ -44,13 +42,14 @@ static size_t expert_at(const spw_job *job, size_t own, size_t place) {
 
 /* One sequence a micro-batch and remat full. False where the job has both. */
 static bool least_batch(spw_job *job, char *what, size_t size) {
-    const bool fewer = job->sequences_per_gpu[0] > parts_of(job), more = job->remat != SPW_REMAT_FULL;
-    if (fewer) job->sequences_per_gpu[0] = parts_of(job);
+    const bool fewer = job->sequences_per_gpu[0] > spw_job_micro_batches(job),
+               more = job->remat != SPW_REMAT_FULL;
+    if (fewer) job->sequences_per_gpu[0] = spw_job_micro_batches(job);
     job->remat = SPW_REMAT_FULL;
     (void)snprintf(what, size, "%s%s%s on ",
-                   !fewer              ? ""
-                   : parts_of(job) > 1 ? "1 sequence a micro-batch"
-                                       : "1 sequence a GPU",
+                   !fewer                           ? ""
+                   : spw_job_micro_batches(job) > 1 ? "1 sequence a micro-batch"
+                                                    : "1 sequence a GPU",
                    fewer && more ? " and " : "", more ? "remat full" : "");
     return fewer || more;
 }
@@ -87,7 +86,7 @@ bool spw_split_try_apply(const spw_split_try *one, bool micro_batches, spw_job *
         job->pipeline *= one->stages;
         job->data = 0;
         if (micro_batches) {
-            job->micro_batches = parts_of(job) * one->stages;
+            job->micro_batches = spw_job_micro_batches(job) * one->stages;
             job->sequences_per_gpu[0] *= one->stages;
         }
     } else if (one->gpus > 1) {

@@ -22,10 +22,9 @@ static const char *live(const spw_result_row *row) {
 /* Changes the job; false where the change is none, or cannot be. what: how the change is written. */
 typedef bool spw_try_function(size_t amount, spw_job *job, char *what, size_t size);
 
-static size_t parts_of(const spw_job *job) { return job->micro_batches > 0 ? job->micro_batches : 1; }
-
 static bool fewer_sequences(size_t amount, spw_job *job, char *what, size_t size) {
-    const size_t parts = parts_of(job), sequences = job->sequences_per_gpu[0] / amount / parts * parts;
+    const size_t parts = spw_job_micro_batches(job),
+                 sequences = job->sequences_per_gpu[0] / amount / parts * parts;
     if (sequences == 0 || sequences == job->sequences_per_gpu[0]) return false;
     job->sequences_per_gpu[0] = sequences;
     (void)snprintf(what, size, "%zu sequence%s a GPU", sequences, sequences == 1 ? "" : "s");

@@ -55,8 +55,7 @@ static uint64_t place_bytes(const place *p, bool keeps) {
 /* What one layer of a step leaves of one row. */
 static uint64_t record_bytes(const spw_replay_request *q, const place *p) {
     const uint64_t links = q->sink.state != NULL || q->sink.elsewhere ? p->group : 0;
-    return times(times(p->ranks, q->job->micro_batches > 0 ? q->job->micro_batches : 1),
-                 times(WORD, NOTED + links));
+    return times(times(p->ranks, spw_job_micro_batches(q->job)), times(WORD, NOTED + links));
 }
 
 static uint64_t row_bytes(const spw_replay_request *q, const place *p) {

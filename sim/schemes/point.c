@@ -32,7 +32,7 @@ static void list_weight_gradients(const spw_job *job, const spw_scheme *scheme, 
 }
 
 spw_point spw_point_of(const spw_job *job, const spw_scheme *scheme, size_t sequences) {
-    const size_t parts = job->micro_batches > 0 ? job->micro_batches : 1;
+    const size_t parts = spw_job_micro_batches(job);
     spw_point point = {job, scheme, sequences, spw_layer_shape_of(job, sequences / parts)};
     list_weight_gradients(job, scheme, &point.shape);
     return point;

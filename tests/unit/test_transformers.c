@@ -135,13 +135,16 @@ typedef struct outcome {
     uint64_t begin, requested, reserved;
 } outcome;
 
-static spw_status run_steps(spw_transformers_step *step, spw_allocator *allocator, outcome *out) {
+static spw_status run_steps(const spw_transformers_shape *shape, spw_transformers_step *step,
+                            spw_allocator *allocator, outcome *out) {
     spw_event_list list = {.events = 0};
     spw_allocation *live = NULL;
     spw_list_replay replay;
+    size_t slots = 0;
     spw_status status = SPW_OK;
-    SPW_TRY(SPW_ALLOC(spw_transformers_step_slots(step), &live));
-    for (size_t i = 0; i < spw_transformers_step_slots(step); i++) live[i].block = SPW_ALLOCATION_EMPTY;
+    SPW_TRY(spw_transformers_step_slots(shape, &slots));
+    SPW_TRY(SPW_ALLOC(slots, &live));
+    for (size_t i = 0; i < slots; i++) live[i].block = SPW_ALLOCATION_EMPTY;
     SPW_TRY(spw_transformers_step_begin(step, &list));
     SPW_TRY(spw_event_list_replay(&list, allocator, live, &replay));
     out->begin = replay.after.requested_bytes;
@@ -181,7 +184,7 @@ static void check_run(const spw_csv *csv, size_t row) {
     transformers_run_shape(csv, row, model, &shape);
     CHECK(spw_transformers_step_create(&shape, &step) == SPW_OK);
     CHECK(spw_allocator_create(&settings, &allocator) == SPW_OK);
-    CHECK(run_steps(step, allocator, &out) == SPW_OK);
+    CHECK(run_steps(&shape, step, allocator, &out) == SPW_OK);
     CHECK(off(out.begin, begin) < 0.0001);
     CHECK(off(out.requested, requested) < 0.0003);
     CHECK(off(out.reserved, reserved) < 0.02);
