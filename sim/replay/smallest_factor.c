@@ -45,6 +45,8 @@ typedef struct search {
     spw_factor_kind kind;
     spw_factor_limit limit;
     uint64_t fails, does;
+    uint64_t refused;       /* the smallest that is known to be too large for the scheme; 0: none */
+    bool replayed;          /* one has been */
     spw_result_drops drops; /* of `does` */
 } search;
 
@@ -52,8 +54,8 @@ static double fraction_of(const spw_result_drops *d) {
     return d->assignments > 0 ? (double)d->dropped / (double)d->assignments : 0.0;
 }
 
-/* Drops those that the scheme refuses for being too small. One that is refused though it is as large as any is left, for the
- * replay to say why. */
+/* Drops those that the scheme refuses: below the first that it takes for being too small, above for being too large. Where it
+ * takes none the largest is left, for the replay to say why. */
 static spw_status drop_refused(search *s, uint64_t *candidate, size_t *count, spw_scheme *scheme) {
     const spw_job *job = s->request->job;
     size_t left = 0;
@@ -63,11 +65,14 @@ static spw_status drop_refused(search *s, uint64_t *candidate, size_t *count, sp
             spw_scheme_with_factor(s->scheme, s->kind, UNIT * (double)candidate[i], &scheme[left], &has);
         if (status != SPW_OK) return status;
         const spw_point point = spw_point_of(job, &scheme[left], job->sequences_per_gpu[0]);
-        const bool largest = s->does == 0 && i + 1 == *count;
-        if (!largest && spw_scheme_check(&scheme[left], &point.shape) != SPW_OK) {
-            s->fails = candidate[i];
-        } else {
+        const bool last = !s->replayed && left == 0 && i + 1 == *count;
+        if (last || spw_scheme_check(&scheme[left], &point.shape) == SPW_OK) {
             candidate[left++] = candidate[i];
+        } else if (left > 0 || (s->replayed && s->does == 0)) {
+            s->refused = candidate[i];
+            break;
+        } else {
+            s->fails = candidate[i];
         }
     }
     *count = left;
@@ -89,7 +94,13 @@ static spw_status try_all(search *s, uint64_t *candidate, size_t count) {
     request.stack = NULL;
     request.time_stack = NULL;
     request.sink = (spw_replay_sink){.state = NULL};
+    request.judge = (spw_replay_judge){.state = NULL};
     SPW_TRY(spw_replay_run(&request, &result));
+    if (result.refusals > 0) {
+        status = spw_fail(SPW_ECONFIG, "scheme '%s': %s", result.refusal[0].scheme, result.refusal[0].reason);
+        goto cleanup;
+    }
+    s->replayed = true;
     for (size_t i = count; i-- > 0;) {
         const spw_result_drops pages = {.dropping_steps = result.row[i].pages.overflow_steps},
                                *d = s->kind == SPW_FACTOR_PAGES ? &pages : &result.row[i].drops;
@@ -110,8 +121,10 @@ static spw_status find(search *s) {
     uint64_t candidate[PARTS];
     for (size_t i = 0; i < DOUBLINGS; i++) candidate[i] = (uint64_t)1 << i;
     spw_status status = try_all(s, candidate, DOUBLINGS);
-    while (status == SPW_OK && s->does > s->fails + 1) {
-        const uint64_t gap = s->does - s->fails;
+    while (status == SPW_OK) {
+        const uint64_t above = s->does > 0 ? s->does : s->refused,
+                       gap = above > s->fails ? above - s->fails : 0;
+        if (gap <= 1) break;
         size_t count = 0;
         for (uint64_t i = 1; i <= PARTS && i < gap; i++) {
             const uint64_t value = gap <= PARTS ? s->fails + i : s->fails + gap * i / (PARTS + 1);

@@ -38,8 +38,11 @@ def check(good, what):
 
 
 run(*shlex.split((files / "trace.arguments").read_text()))
-for limit in (0.0, 0.7, 5.0, 40.0):
-    for answer in replay("--drop-at-most", str(limit))["smallest_factors"]:
+PADDED = "--scheme=megatron-alltoall:capacity_factor=1,pad=true"  # takes at most experts / top_k: half of the factors tried first are refused
+for limit, asked in ((0.0, []), (0.7, []), (5.0, []), (40.0, []), (0.0, [PADDED]), (2.0, [PADDED]), (40.0, [PADDED])):
+    answers = replay("--drop-at-most", str(limit), *asked)["smallest_factors"]
+    check(answers and all(answer["factor"] > 0 for answer in answers), f"{asked} {limit} %: no factor found")
+    for answer in answers:
         name, *options = answer["scheme"].split(":")
         others = [o for o in ",".join(options).split(",") if o and not o.startswith(answer["option"])]
         got = []
