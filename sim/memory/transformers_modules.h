@@ -68,15 +68,28 @@ typedef struct spw_hf_weight {
     bool trained;
 } spw_hf_weight;
 
-enum { SPW_HF_LAYER_WEIGHTS = 32 };
-typedef struct spw_hf_layer {
-    size_t first, end; /* of the module's weights */
-    size_t q, k, v, o, q_norm, k_norm, gate_up, down, router, input_norm, post_norm, ffn_gate, ffn_up,
-        ffn_down;
-    bool moe;
-} spw_hf_layer;
+typedef struct spw_hf_model spw_hf_model;
+typedef struct spw_hf_layer spw_hf_layer;
 
-typedef struct spw_hf_model {
+/* What mixes tokens in a layer: a row and a file a kind. */
+typedef struct spw_hf_mixer {
+    void (*weights)(spw_hf_model *model, spw_hf_layer *layer); /* in the order of the module's parameters */
+    spw_value (*forward)(spw_hf_model *model, const spw_hf_layer *layer, spw_value x); /* x keeps its name */
+} spw_hf_mixer;
+extern const spw_hf_mixer spw_hf_grouped_attention;
+
+enum { SPW_HF_LAYER_WEIGHTS = 32, SPW_HF_MIXER_WEIGHTS = 16 };
+struct spw_hf_layer {
+    size_t first, end; /* of the module's weights */
+    const spw_hf_mixer *mixer;
+    size_t q, k, v, o, q_norm, k_norm;         /* of grouped attention */
+    size_t mixer_weight[SPW_HF_MIXER_WEIGHTS]; /* of other mixers, each by its own numbers */
+    size_t gate_up, down, router, ffn_gate, ffn_up, ffn_down;
+    size_t input_norm, post_norm;
+    bool moe;
+};
+
+struct spw_hf_model {
     const spw_transformers_shape *shape;
     spw_tape *tape;
     spw_hf_weight *weight; /* [weights] in the order of the module's parameters */
@@ -86,7 +99,7 @@ typedef struct spw_hf_model {
     spw_value *hidden;                  /* [layers + 1] inputs of the layers */
     spw_value cosine, sine, logits;
     bool ran;
-} spw_hf_model;
+};
 
 SPW_MUST_CHECK spw_status spw_hf_model_create(const spw_transformers_shape *shape, spw_tape *tape,
                                               spw_hf_model **out);

@@ -1,0 +1,57 @@
+/* Operations that the modules of transformers are made of, each with what it keeps and what its gradient allocates; what makes them
+ * (sim/memory/transformers_modules.h) says where they were read. Bytes and rows are of whole tensors. x keeps its name. */
+#ifndef SPW_SIM_MEMORY_TRANSFORMERS_OPERATIONS_H
+#define SPW_SIM_MEMORY_TRANSFORMERS_OPERATIONS_H
+
+#include "sim/memory/transformers_modules.h"
+
+enum { SPW_HF_FP32 = 4, SPW_HF_INDEX = 8 }; /* bytes */
+
+/* Steps of a gradient: i whose it is, n its bytes, r bytes that are read, f FLOP. */
+#define SPW_TO(i, n, r) \
+    { SPW_GRADIENT_TO, i, n, r, 0.0 }
+#define SPW_TO_PRODUCT(i, n, f) \
+    { SPW_GRADIENT_TO, i, n, 0.0, f }
+#define SPW_TO_TEMP(i, n, r) \
+    { SPW_GRADIENT_TEMP, i, n, r, 0.0 }
+#define SPW_TO_WORK(i, n) \
+    { SPW_GRADIENT_WORK, i, n, 0.0, 0.0 }
+#define SPW_TO_DONE \
+    { SPW_GRADIENT_DONE, 0, 0, 0.0, 0.0 }
+#define SPW_TO_PASS(i) \
+    { SPW_GRADIENT_PASS, i, 0, 0.0, 0.0 }
+/* What the sorted gradient of an index of n entries takes: indices and positions, twice, and the sort's. */
+#define SPW_TO_SORTED(i, n) \
+    SPW_TO_WORK(i, SPW_HF_INDEX *(n)), SPW_TO_TEMP(i, SPW_HF_INDEX *(n), 0.0), \
+        SPW_TO_TEMP(i, SPW_HF_INDEX *(n), 0.0), SPW_TO_TEMP(i, SPW_HF_INDEX *(n), 0.0), \
+        SPW_TO_TEMP(i, SPW_HF_INDEX *(n), 0.0), SPW_TO_WORK(i, spw_hf_sort_bytes(n))
+#define SPW_HF_LEAF(m, at) ((m)->weight[at].leaf)
+
+uint64_t spw_hf_sort_bytes(uint64_t entries); /* what a radix sort takes for itself */
+
+/* A parameter [rows, columns]; a matrix [out, in], with the adapter beside it where the model has them. The number of it. */
+size_t spw_hf_add_weight(spw_hf_model *m, uint64_t rows, uint64_t columns, bool adapter);
+size_t spw_hf_add_matrix(spw_hf_model *m, uint64_t out, uint64_t in, bool adapts);
+
+/* n numbers from one width to another; the same tensor where these are equal. */
+spw_value spw_hf_cast(spw_tape *t, spw_value x, uint64_t n, size_t from, size_t to);
+spw_value spw_hf_add(spw_tape *t, spw_value a, spw_value b, uint64_t bytes);
+spw_value spw_hf_multiply(spw_tape *t, spw_value a, spw_value b, uint64_t bytes); /* both of as many */
+spw_value spw_hf_silu(spw_tape *t, spw_value x, uint64_t bytes);
+/* x w^T. of_sequences: what comes back to x is a view of the product's [rows, in]. */
+spw_value spw_hf_product(spw_hf_model *m, spw_value x, spw_value w, uint64_t rows, uint64_t in, uint64_t out,
+                         bool of_sequences);
+/* nn.Linear, or PEFT's: result = base(x); result = result + B(A(x)) * scaling. */
+spw_value spw_hf_linear(spw_hf_model *m, spw_value x, size_t at, uint64_t rows, bool adapts);
+/* RMSNorm: in fp32 up to the weight. */
+spw_value spw_hf_norm(spw_hf_model *m, spw_value x, uint64_t rows, uint64_t width, size_t at);
+/* masked_fill: a copy; in place, a view whose gradient is one. */
+spw_value spw_hf_masked(spw_tape *t, spw_value x, spw_value mask, uint64_t bytes, bool in_place);
+/* x[index] of n entries: its gradient of `from` bytes is added up into zeros, sorted by index. */
+spw_value spw_hf_take(spw_tape *t, spw_value x, spw_value index, uint64_t n, uint64_t bytes, uint64_t from);
+
+/* The dense FFN or the experts of a layer, and their weights. */
+void spw_hf_ffn_weights(spw_hf_model *m, spw_hf_layer *l);
+spw_value spw_hf_ffn(spw_hf_model *m, const spw_hf_layer *l, spw_value x);
+
+#endif
