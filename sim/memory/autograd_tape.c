@@ -412,6 +412,14 @@ void spw_tape_backward(spw_tape *t, spw_value loss) {
     t->kind = kind;
 }
 
+void spw_tape_each_kept(const spw_tape *t, spw_tape_visit visit, void *of) {
+    for (size_t i = 1; i < t->count; i++)
+        for (size_t k = 0; k < t->nodes[i].keeps && t->nodes[i].region == NO_REGION; k++) {
+            const storage *s = &t->store[t->nodes[i].kept[k]];
+            visit(of, t->nodes[i].kept[k], s->bytes, s->kind);
+        }
+}
+
 void spw_tape_forget(spw_tape *t, uint32_t first, uint32_t end) {
     for (uint32_t i = first; i < end; i++) {
         release(t, t->leaf_gradient[i]);

@@ -110,6 +110,10 @@ void spw_tape_backward(spw_tape *tape, spw_value loss);
 void spw_tape_forget(spw_tape *tape, uint32_t first, uint32_t end);
 uint32_t spw_tape_leaves(const spw_tape *tape); /* the next parameter's number */
 
+/* Calls `visit` for every tensor that a node keeps now, once a node; `storage` is its number, the same for views of one. */
+typedef void (*spw_tape_visit)(void *of, uint32_t storage, uint64_t bytes, uint16_t kind);
+void spw_tape_each_kept(const spw_tape *tape, spw_tape_visit visit, void *of);
+
 spw_tape_work spw_tape_work_of(const spw_tape *tape); /* since it was created, or reset */
 void spw_tape_reset_work(spw_tape *tape);
 

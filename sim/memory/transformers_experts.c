@@ -26,52 +26,6 @@ static spw_value dense(spw_hf_model *m, const spw_hf_layer *l, spw_value x, uint
     return out;
 }
 
-typedef struct routes {
-    spw_value weights, choices; /* of T K */
-    spw_value logits;
-} routes;
-
-static routes route(spw_hf_model *m, const spw_hf_layer *l, spw_value x) {
-    spw_tape *t = m->tape;
-    const spw_model *model = m->shape->model;
-    const uint64_t rows = m->shape->tokens, b = m->shape->element_bytes, all = rows * model->experts,
-                   some = rows * model->top_k;
-    const double r = (double)(SPW_HF_FP32 * all);
-    const uint16_t kind = spw_tape_kind(t, SPW_HF_ROUTER);
-    const spw_value logits =
-        spw_hf_product(m, x, SPW_HF_LEAF(m, l->router), rows, model->hidden, model->experts, false);
-    const spw_value wide = spw_hf_cast(t, logits, all, b, SPW_HF_FP32);
-    const spw_value parts = spw_tape_apply(
-        t, &(spw_op){.bytes = SPW_HF_FP32 * all,
-                     .input = {wide},
-                     .keeps_output = true,
-                     .back = {SPW_TO(0, SPW_HF_FP32 * all, 2.0 * r), SPW_TO_WORK(0, SPW_HF_FP32 * all)},
-                     .read_bytes = r});
-    spw_tape_drop(t, wide);
-    spw_value choices = {.storage = 0};
-    const spw_value top = spw_tape_apply(t, &(spw_op){.bytes = SPW_HF_FP32 * some,
-                                                      .kept_bytes = SPW_HF_INDEX * some,
-                                                      .second = &choices,
-                                                      .input = {parts},
-                                                      .back = {SPW_TO(0, SPW_HF_FP32 * all, 0.0)},
-                                                      .read_bytes = r});
-    const spw_value before =
-        spw_tape_tensor(t, SPW_HF_FP32 * some); /* the values that the division in place replaces */
-    const spw_value shared = spw_tape_apply(
-        t, &(spw_op){.input = {top},
-                     .keep = {{before, 0}},
-                     .back = {SPW_TO_TEMP(0, SPW_HF_FP32 * some, 0.0),
-                              SPW_TO_TEMP(0, SPW_HF_FP32 * some, 0.0), SPW_TO(0, SPW_HF_FP32 * some, 0.0)}});
-    const spw_value weights =
-        spw_hf_cast(t, shared, some, SPW_HF_FP32, m->shape->wide_scores ? SPW_HF_FP32 : b);
-    spw_tape_drop(t, before);
-    spw_tape_drop(t, top);
-    spw_tape_drop(t, shared);
-    spw_tape_drop(t, parts);
-    spw_tape_kind(t, kind);
-    return (routes){weights, choices, logits};
-}
-
 static spw_value grouped(spw_hf_model *m, spw_value x, size_t at, uint64_t rows, uint64_t in, uint64_t out) {
     const uint64_t b = m->shape->element_bytes, e = m->shape->model->experts;
     const double flop = 2.0 * (double)rows * (double)in * (double)out;
@@ -84,6 +38,12 @@ static spw_value grouped(spw_hf_model *m, spw_value x, size_t at, uint64_t rows,
                                              .rate = SPW_HF_GROUPED_PRODUCT});
 }
 
+/* Rows of other ranks, masked: by a copy or in place. */
+static spw_value clean(spw_hf_model *m, spw_value x, spw_value mask, uint64_t bytes, bool in_place) {
+    if (m->shape->unmasked) return spw_tape_hold(m->tape, x);
+    return spw_hf_masked(m->tape, x, mask, bytes, in_place);
+}
+
 static spw_value up(spw_hf_model *m, const spw_hf_layer *l, spw_value rows_of, spw_value mask) {
     spw_tape *t = m->tape;
     const spw_model *model = m->shape->model;
@@ -91,7 +51,7 @@ static spw_value up(spw_hf_model *m, const spw_hf_layer *l, spw_value rows_of, s
                    wide = rows * 2 * model->expert_ffn * b, half = wide / 2;
     const double r = (double)half;
     const spw_value made = grouped(m, rows_of, l->gate_up, rows, model->hidden, 2 * model->expert_ffn);
-    const spw_value both = spw_hf_masked(t, made, mask, wide, false);
+    const spw_value both = clean(m, made, mask, wide, false);
     spw_tape_drop(t, made);
     /* chunk(): one node, whose gradient joins those of its two views */
     const spw_value parts = spw_tape_apply(t, &(spw_op){.input = {both}, .back = {SPW_TO(0, wide, 2.0 * r)}});
@@ -150,7 +110,7 @@ static spw_value experts(spw_hf_model *m, const spw_hf_layer *l, spw_value x) {
     const spw_model *model = m->shape->model;
     const uint64_t rows = m->shape->tokens * model->top_k, b = m->shape->element_bytes,
                    tokens = m->shape->tokens * model->hidden * b, bytes = rows * model->hidden * b;
-    const routes r = route(m, l, x);
+    const spw_hf_routes r = spw_hf_route(m, l, x);
     const uint16_t kind = spw_tape_kind(t, SPW_HF_EXPERTS);
     const spw_value sorted = spw_tape_tensor(t, SPW_HF_INDEX * rows),
                     order = spw_tape_tensor(t, SPW_HF_INDEX * rows);
@@ -162,19 +122,20 @@ static spw_value experts(spw_hf_model *m, const spw_hf_layer *l, spw_value x) {
     spw_tape_drop(t, token);
     const uint64_t score = m->shape->wide_scores ? SPW_HF_FP32 : b;
     const spw_value weights = spw_hf_take(t, r.weights, order, rows, score * rows, score * rows);
-    const spw_value counts = spw_tape_tensor(t, SPW_HF_FP32 * rows), mask = spw_tape_tensor(t, rows);
-    const spw_value clean = spw_hf_masked(t, gathered, mask, bytes, true);
-    const spw_value inner = up(m, l, clean, mask);
+    const spw_value counts = spw_tape_tensor(t, SPW_HF_FP32 * rows),
+                    mask = spw_tape_tensor(t, m->shape->unmasked ? 0 : rows);
+    const spw_value given = clean(m, gathered, mask, bytes, true);
+    const spw_value inner = up(m, l, given, mask);
     const spw_value raw = grouped(m, inner, l->down, rows, model->expert_ffn, model->hidden);
     spw_tape_drop(t, inner);
-    const spw_value made = spw_hf_masked(t, raw, mask, bytes, false);
+    const spw_value made = clean(m, raw, mask, bytes, false);
     spw_tape_drop(t, raw);
     const spw_value weighted = weigh(m, made, weights);
     const spw_value back = spw_tape_tensor(t, SPW_HF_INDEX * rows);
     spw_tape_drop(t, spw_tape_tensor(t, SPW_HF_INDEX * rows)); /* arange() */
     spw_value ordered = {.storage = 0};
     const spw_value out = combine(m, weighted, back, &ordered);
-    const spw_value names[] = {sorted, order,   clean, gathered, weights,   counts,   mask,
+    const spw_value names[] = {sorted, order,   given, gathered, weights,   counts,   mask,
                                made,   ordered, back,  r.logits, r.weights, r.choices};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) spw_tape_drop(t, names[i]);
     spw_tape_kind(t, kind);
@@ -191,6 +152,7 @@ void spw_hf_ffn_weights(spw_hf_model *m, spw_hf_layer *l) {
     l->gate_up = spw_hf_add_weight(m, model->experts, 2 * model->expert_ffn * h, false);
     l->down = spw_hf_add_weight(m, model->experts, h * model->expert_ffn, false);
     l->router = spw_hf_add_weight(m, model->experts, h, false);
+    m->weight[l->router].wide = m->shape->wide_router;
     if (model->shared_ffn > 0) add_dense(m, l, model->shared_ffn);
 }
 

@@ -43,14 +43,36 @@ static const char *job_lacks(const spw_job *job) {
     return NULL;
 }
 
+/* Matrices beside those of the fields that are asked below. */
+static bool has_more(const spw_model *m) {
+    return m->attention_bias || m->output_bias || m->expert_bias || m->router_bias || m->attention_sinks ||
+           m->norm_bias || m->ffn_bias || m->head_bias || m->plain_experts || m->latent > 0 ||
+           m->query_gate || m->output_gate || m->keys_are_values || m->layer_norms != 2;
+}
+
+/* DeepSeek-V2's and V3's class: latent attention without an indexer, a router in fp32. */
+static bool is_latent(const spw_model *m) {
+    return spw_attention_is_latent(m) && m->indexer_heads == 0 && m->streams <= 1 && m->zero_experts == 0;
+}
+
 static const char *model_lacks(const spw_model *m) {
-    const bool plain = spw_attention_is_grouped(m) && m->other_layers == 0 && m->bare_layers == 0;
-    const bool biases = m->attention_bias || m->output_bias || m->expert_bias || m->router_bias ||
-                        m->attention_sinks || m->norm_bias || m->ffn_bias || m->head_bias;
-    if (!plain || biases || m->plain_experts || m->latent > 0 || m->query_gate || m->output_gate ||
-        m->keys_are_values || m->layer_norms != 2)
-        return "models other than Qwen3-MoE, Mixtral, OLMoE and their like";
-    return NULL;
+    const bool plain =
+        (spw_attention_is_grouped(m) || is_latent(m)) && m->other_layers == 0 && m->bare_layers == 0;
+    return plain && !has_more(m) ? NULL
+                                 : "models other than Qwen3-MoE, Mixtral, OLMoE, DeepSeek-V3 and their like";
+}
+
+void spw_transformers_set_laws(const spw_model *m, spw_transformers_shape *out) {
+    const bool latent = spw_attention_is_latent(m);
+    out->norm = !m->qk_norm || latent ? SPW_HF_NORM_NONE
+                : m->qk_norm_per_head ? SPW_HF_NORM_HEAD
+                                      : SPW_HF_NORM_WHOLE;
+    /* Mixtral's and DeepSeek's routers; Qwen3's and OLMoE's give the hidden states' format back */
+    out->wide_scores = !m->qk_norm || latent;
+    if (!latent) return;
+    out->router = m->sigmoid_router ? SPW_HF_ROUTER_SIGMOID : SPW_HF_ROUTER_GROUPS;
+    out->rotation = m->sigmoid_router ? SPW_HF_ROTATION_PAIRS : SPW_HF_ROTATION_COMPLEX;
+    out->wide_router = true; /* from_pretrained() keeps it: _keep_in_fp32_modules_strict */
 }
 
 bool spw_transformers_is_listed(const spw_point *p, spw_transformers_shape *out, const char **why) {
@@ -58,6 +80,8 @@ bool spw_transformers_is_listed(const spw_point *p, spw_transformers_shape *out,
     const spw_model *m = &job->model;
     const char *lacks = p->scheme->type->memory.whole_steps ? job_lacks(job) : "other schemes";
     if (lacks == NULL) lacks = model_lacks(m);
+    if (lacks == NULL && spw_attention_is_latent(m) && job->finetune.lora_rank > 0)
+        lacks = "adapters beside latent attention";
     if (why != NULL) *why = lacks;
     if (lacks != NULL || out == NULL) return lacks == NULL;
     const size_t micro = spw_pipeline_of(job).micro_batches, bytes = job->precision.weights;
@@ -79,12 +103,8 @@ bool spw_transformers_is_listed(const spw_point *p, spw_transformers_shape *out,
         .adapts_attention = job->finetune.lora_rank > 0,
         .lora_rank = job->finetune.lora_rank,
         .micro_batches = micro,
-        .norm = !m->qk_norm           ? SPW_HF_NORM_NONE
-                : m->qk_norm_per_head ? SPW_HF_NORM_HEAD
-                                      : SPW_HF_NORM_WHOLE,
-        .wide_scores =
-            !m->qk_norm, /* Mixtral's router; Qwen3's and OLMoE's give the hidden states' format back */
     };
+    spw_transformers_set_laws(m, out);
     return true;
 }
 

@@ -17,7 +17,8 @@ enum { CUBLAS_BYTES = 32 << 20 };
 
 size_t spw_hf_add_weight(spw_hf_model *m, uint64_t rows, uint64_t columns, bool adapter) {
     const bool trained = adapter || !m->shape->frozen;
-    m->weight[m->weights] = (spw_hf_weight){spw_tape_parameter(m->tape, trained), rows, columns, trained};
+    m->weight[m->weights] =
+        (spw_hf_weight){spw_tape_parameter(m->tape, trained), rows, columns, trained, false};
     return m->weights++;
 }
 
@@ -35,7 +36,7 @@ static void add_layer(spw_hf_model *m, size_t index) {
     const uint64_t h = m->shape->model->hidden;
     spw_hf_layer *l = &m->layer[index];
     l->first = m->weights;
-    l->mixer = &spw_hf_grouped_attention;
+    l->mixer = m->shape->model->kv_lora_rank > 0 ? &spw_hf_latent_attention : &spw_hf_grouped_attention;
     l->moe = m->shape->model->is_moe[index] != 0;
     l->mixer->weights(m, l);
     spw_hf_ffn_weights(m, l);
@@ -114,8 +115,10 @@ static void rotary(spw_hf_model *m, uint64_t n) {
         wide[i] = spw_tape_tensor(t, f);
         spw_tape_drop(t, raw);
     }
-    m->cosine = spw_tape_tensor(t, b * n);
-    m->sine = spw_tape_tensor(t, b * n);
+    /* of complex numbers there is one table, of two in fp32 for each pair */
+    const bool one = m->shape->rotation == SPW_HF_ROTATION_COMPLEX;
+    m->cosine = spw_tape_tensor(t, one ? f : b * n);
+    m->sine = spw_tape_tensor(t, one ? 0 : b * n);
     spw_tape_drop(t, half);
     spw_tape_drop(t, angles);
     for (int i = 0; i < 2; i++) spw_tape_drop(t, wide[i]);
@@ -133,7 +136,7 @@ void spw_hf_begin(spw_hf_model *m) {
                      .input = {SPW_HF_LEAF(m, m->embedding)},
                      .back = {SPW_TO(0, table, 0.0), SPW_TO_SORTED(0, rows),
                               SPW_TO_WORK(0, SPW_HF_FP32 * model->hidden * (rows + rows / EMBEDDING_ROWS))}});
-    rotary(m, length * model->head_dim);
+    rotary(m, length * (model->kv_lora_rank > 0 ? model->rope_dim : model->head_dim));
     /* PEFT with checkpointing: enable_input_require_grads() */
     if (m->shape->frozen && m->shape->checkpoint) m->hidden[0] = spw_tape_needs(t, m->hidden[0]);
     spw_tape_kind(t, kind);

@@ -46,6 +46,19 @@ typedef enum spw_transformers_norm {
     SPW_HF_NORM_WHOLE
 } spw_transformers_norm;
 
+typedef enum spw_transformers_router {
+    SPW_HF_ROUTER_SOFTMAX,
+    SPW_HF_ROUTER_SIGMOID, /* DeepSeek-V3's */
+    SPW_HF_ROUTER_GROUPS   /* DeepSeek-V2's */
+} spw_transformers_router;
+
+/* What turns queries and keys. */
+typedef enum spw_transformers_rotation {
+    SPW_HF_ROTATION_HALVES,
+    SPW_HF_ROTATION_PAIRS,  /* DeepSeek-V3's, of even and odd numbers */
+    SPW_HF_ROTATION_COMPLEX /* DeepSeek-V2's, of complex numbers in fp32 */
+} spw_transformers_rotation;
+
 typedef struct spw_transformers_shape {
     const spw_model *model;
     size_t tokens, sequences;     /* of a micro-batch; tokens of a sequence are tokens / sequences */
@@ -58,6 +71,10 @@ typedef struct spw_transformers_shape {
     bool frozen, adapts_attention, adapts_all;
     size_t lora_rank, micro_batches;
     spw_transformers_norm norm;
+    spw_transformers_router router;
+    spw_transformers_rotation rotation;
+    bool wide_router; /* the router's matrix is in fp32, whatever the model is in */
+    bool unmasked;    /* grouped products mask rows of other ranks under expert parallelism alone (5.24.0) */
     bool wide_scores; /* router weights stay in fp32 (Mixtral, DeepSeek) */
 } spw_transformers_shape;
 
@@ -66,6 +83,7 @@ typedef struct spw_hf_weight {
     spw_value leaf;
     uint64_t rows, columns; /* as it is stored: FSDP2 cuts rows */
     bool trained;
+    bool wide; /* in fp32, whatever the model is in */
 } spw_hf_weight;
 
 typedef struct spw_hf_model spw_hf_model;
@@ -76,7 +94,7 @@ typedef struct spw_hf_mixer {
     void (*weights)(spw_hf_model *model, spw_hf_layer *layer); /* in the order of the module's parameters */
     spw_value (*forward)(spw_hf_model *model, const spw_hf_layer *layer, spw_value x); /* x keeps its name */
 } spw_hf_mixer;
-extern const spw_hf_mixer spw_hf_grouped_attention;
+extern const spw_hf_mixer spw_hf_grouped_attention, spw_hf_latent_attention;
 
 enum { SPW_HF_LAYER_WEIGHTS = 32, SPW_HF_MIXER_WEIGHTS = 16 };
 struct spw_hf_layer {

@@ -38,19 +38,61 @@ spw_value spw_hf_silu(spw_tape *t, spw_value x, uint64_t bytes) {
                                        .read_bytes = (double)bytes});
 }
 
-spw_value spw_hf_product(spw_hf_model *m, spw_value x, spw_value w, uint64_t rows, uint64_t in, uint64_t out,
-                         bool of_sequences) {
-    const uint64_t b = m->shape->element_bytes;
-    const double flop = 2.0 * (double)rows * (double)in * (double)out;
+typedef struct sizes {
+    uint64_t rows, in, out, bytes; /* of an element */
+    bool of_sequences;
+} sizes;
+
+static spw_value product_of(spw_hf_model *m, const sizes *s, spw_value x, spw_value w) {
+    const double flop = 2.0 * (double)s->rows * (double)s->in * (double)s->out;
     return spw_tape_apply(
         m->tape,
-        &(spw_op){.bytes = rows * out * b,
+        &(spw_op){.bytes = s->rows * s->out * s->bytes,
                   .input = {x, w},
-                  .keep = {{x, 1}},
-                  .back = {SPW_TO_PRODUCT(1, in * out * b, flop),
-                           {of_sequences ? SPW_GRADIENT_VIEW : SPW_GRADIENT_TO, 0, rows * in * b, 0.0, flop}},
+                  .keep = {{x, 1}, {w, 0}}, /* a parameter is no matter of the tape */
+
+                  .back = {SPW_TO_PRODUCT(1, s->in * s->out * s->bytes, flop),
+                           {s->of_sequences ? SPW_GRADIENT_VIEW : SPW_GRADIENT_TO, 0,
+                            s->rows * s->in * s->bytes, 0.0, flop}},
                   .flop = flop,
-                  .rate = in < 128 || out < 128 ? SPW_HF_SMALL_PRODUCT : SPW_HF_DENSE_PRODUCT});
+                  .rate = s->in < 128 || s->out < 128 ? SPW_HF_SMALL_PRODUCT : SPW_HF_DENSE_PRODUCT});
+}
+
+spw_value spw_hf_product(spw_hf_model *m, spw_value x, spw_value w, uint64_t rows, uint64_t in, uint64_t out,
+                         bool of_sequences) {
+    return product_of(m, &(sizes){rows, in, out, m->shape->element_bytes, of_sequences}, x, w);
+}
+
+spw_value spw_hf_wide_product(spw_hf_model *m, spw_value x, spw_value w, uint64_t rows, uint64_t in,
+                              uint64_t out) {
+    return product_of(m, &(sizes){rows, in, out, SPW_HF_FP32, false}, x, w);
+}
+
+spw_value spw_hf_keeping_output(spw_tape *t, spw_value x, uint64_t bytes) {
+    return spw_tape_apply(t, &(spw_op){.bytes = bytes,
+                                       .input = {x},
+                                       .keeps_output = true,
+                                       .back = {SPW_TO(0, bytes, 2.0 * (double)bytes)},
+                                       .read_bytes = (double)bytes});
+}
+
+spw_value spw_hf_scale(spw_tape *t, spw_value x, spw_value by, uint64_t bytes) {
+    return spw_tape_apply(t, &(spw_op){.bytes = bytes,
+                                       .input = {x},
+                                       .keep = {{by, 0}},
+                                       .back = {SPW_TO(0, bytes, (double)bytes)},
+                                       .read_bytes = (double)bytes});
+}
+
+spw_value spw_hf_part(spw_tape *t, spw_value x, uint64_t whole) {
+    return spw_tape_apply(t, &(spw_op){.input = {x}, .back = {SPW_TO(0, whole, 0.0)}});
+}
+
+spw_value spw_hf_join(spw_tape *t, spw_value a, spw_value b, uint64_t bytes) {
+    return spw_tape_apply(t, &(spw_op){.bytes = bytes,
+                                       .input = {a, b},
+                                       .back = {SPW_TO_PASS(0), SPW_TO_PASS(1)},
+                                       .read_bytes = (double)bytes});
 }
 
 spw_value spw_hf_linear(spw_hf_model *m, spw_value x, size_t at, uint64_t rows, bool adapts) {
