@@ -14,6 +14,7 @@
 #include "sim/memory/fsdp2.h"
 #include "sim/memory/launches.h"
 #include "sim/memory/megatron_notes.h"
+#include "sim/memory/transformers_job.h"
 #include "sim/memory/unfused_attention.h"
 #include "sim/schemes/library_limits.h"
 
@@ -313,6 +314,7 @@ static spw_status check_experts(const spw_job *job, const spw_scheme *scheme) {
     const spw_model *m = &job->model;
     const spw_trainer *trainer = spw_scheme_trainer(scheme);
     const bool latent = m->latent > 0 && !trainer->takes_latent;
+    if (spw_transformers_is_listed(&(spw_point){.job = job, .scheme = scheme}, NULL, NULL)) return SPW_OK;
     if (!latent && (!m->plain_experts || trainer->takes_plain)) return SPW_OK;
     if (latent)
         return spw_fail(
