@@ -77,6 +77,7 @@
     X(hf_adam_bytes_per_s, 1, 1e16, "read + written") \
     X(hf_exchange_bytes_per_s, 1, 1e16, "FSDP2's gathers and reductions: bytes that arrive at a GPU") \
     X(hf_half_width, 0, 2, "what steps are off, as a logarithm") \
+    X(hf_allocator_share, 1, 10, "what the allocator takes at most of live bytes that are not state") \
     X(hf_gpu_width, 0, 2, "more, on another GPU") \
     X(hf_size_width, 0, 2, "more, for sizes beyond those that were measured") \
     X(hf_micro_width, 0, 2, "more, with several micro-batches") \

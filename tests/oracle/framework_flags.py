@@ -54,8 +54,10 @@ def megatron_words(draw, framework):
 
 
 def maxtext_words(draw):
-    return ["--scheme", draw.choice(MAXTEXT), "--remat", draw.choice(["none", "full", "minimal", "save_out_proj", "minimal_with_context"]),
-            "--precision", draw.choice(["framework", "bf16"]), "--tensor", draw.choice([1, 1, 1, 2])]
+    scheme = draw.choice(MAXTEXT)
+    recipe = ["--set", "precision.recipe=delayed"] if scheme.startswith("dense") and draw.random() < 0.5 else []
+    return ["--scheme", scheme, "--remat", draw.choice(["none", "full", "minimal", "save_out_proj", "minimal_with_context"]),
+            "--precision", draw.choice(["framework", "bf16"]), "--tensor", draw.choice([1, 1, 1, 2]), *recipe]
 
 
 def titan_words(draw):
@@ -64,6 +66,8 @@ def titan_words(draw):
              "--precision", draw.choice(["framework", "bf16"])]
     if draw.random() < 0.2:
         words += ["--set", "fsdp2.reshard_after_forward=never"]
+    if scheme == "torchtitan" and draw.random() < 0.5:
+        words += ["--set", "precision.recipe=tensorwise"]
     return words
 
 
