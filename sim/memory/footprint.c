@@ -20,6 +20,7 @@
 #include "sim/memory/page_pool.h"
 #include "sim/memory/pipeline.h"
 #include "sim/memory/repeated_modules.h"
+#include "sim/memory/residual_streams.h"
 #include "sim/memory/stage.h"
 #include "sim/memory/transformers_job.h"
 #include "sim/memory/unfused_attention.h"
@@ -218,6 +219,7 @@ static double add_activations(spw_footprint *f, const spw_job *job, const spw_sc
     if (stage->head) spw_cross_entropy_add(f, job, scheme, s, m);
     spw_megatron_kept_add(f, job, scheme, stage, s);
     add_gathered_sequence(f, job, stage, s);
+    spw_streams_add(f, job, s);
     if (m->latent > 0)
         LIVE(spw_component_add(f, "latent", tokens * (double)(m->hidden + m->latent) * b,
                                "input of the projection to the experts' rows, and what they give (7.18)",
