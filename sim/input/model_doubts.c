@@ -63,9 +63,8 @@ static void doubt_layers(spw_model *m) {
     doubt_own_kinds(m);
     if (m->streams > 1)
         doubt(m,
-              "%zu residual streams count as in Megatron-Core's own modules (docs/schemes.md, 7.18), their "
-              "mixing included; the list of XLA's tensors has one stream, and Primus keeps normed streams in "
-              "fp32 besides",
+              "%zu residual streams count with their mixing as in Megatron-Core's and Primus' modules "
+              "(docs/schemes.md, 7.18); the list of XLA's tensors has one stream",
               m->streams);
     if (m->loop_passes > 1)
         doubt(m,

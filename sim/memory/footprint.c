@@ -219,7 +219,7 @@ static double add_activations(spw_footprint *f, const spw_job *job, const spw_sc
     if (stage->head) spw_cross_entropy_add(f, job, scheme, s, m);
     spw_megatron_kept_add(f, job, scheme, stage, s);
     add_gathered_sequence(f, job, stage, s);
-    spw_streams_add(f, job, s);
+    spw_streams_add(f, job, scheme, s);
     if (m->latent > 0)
         LIVE(spw_component_add(f, "latent", tokens * (double)(m->hidden + m->latent) * b,
                                "input of the projection to the experts' rows, and what they give (7.18)",
@@ -506,7 +506,8 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
     if (status != SPW_OK) return status;
     out->frees = spw_footprint_frees(scheme);
     if (whole)
-        spw_footprint_layer_keeps(part, shape, attention + spw_mesh_gathered_keys(job, shape), out->keeps);
+        spw_footprint_layer_keeps(part, scheme, shape, attention + spw_mesh_gathered_keys(job, shape),
+                                  out->keeps);
     if (whole) spw_footprint_add_summed(out, job, &stage);
     const double left = whole ? spw_megatron_left_by_layer(job, scheme, shape) : 0.0;
     if (left > 0.0) {

@@ -13,12 +13,16 @@
  * that counts with one stream too, H; and of the mixing p (3 n n + 4 n + 2): the projection, h_pre, h_post, the matrix before and behind
  * Sinkhorn's iterations, norm and its inverse. */
 double spw_streams_kept(const spw_model *model);
+/* Bytes of them a token; under Primus (AMD-AGI/Primus fd1eeabb primus/backends/megatron/core/transformer/hyper_connection.py,
+ * HyperMixer) with the normed streams in fp32 that each projection reads, p n H more. */
+double spw_streams_kept_bytes(const spw_job *job, const spw_scheme *scheme);
 /* Numbers that a forward pass of one layer reads and writes for it: p (9 n + 2) H. */
 double spw_streams_moved(const spw_model *model);
 /* Multiplications of a token in one layer: p (n H (n n + 2 n) + n n H). */
 double spw_streams_products(const spw_model *model);
 
 /* The component of the layer at work. */
-void spw_streams_add(spw_footprint *f, const spw_job *job, const spw_layer_shape *shape);
+void spw_streams_add(spw_footprint *f, const spw_job *job, const spw_scheme *scheme,
+                     const spw_layer_shape *shape);
 
 #endif

@@ -71,6 +71,13 @@ for n in (4,):
     near("predicting carries", got["carries"], 41 * n * T * H * B)  # 40 layers and the one that predicts
     near("predicting saved", got["saved_activations"] - one["saved_activations"], 41 * T * kept(n) * B, 1e-6)
 
+# Primus keeps the normed streams of both mixings in fp32 too
+for n in (2, 4):
+    words = ("--scheme", "primus-syncfree:level=1", "--cluster", "mi355x:8x8")
+    one, got = components(1, *words, remat="none"), components(n, *words, remat="none")
+    near(f"Primus {n}", got["residual_streams"], T * (kept(n) * B + 2 * n * H * 4))
+    near(f"Primus {n} saved", got["saved_activations"] - one["saved_activations"], LAYERS * T * (kept(n) * B + 2 * n * H * 4), 1e-6)
+
 # Time: 9 n + 2 times H are read and written before and behind each part, in a forward pass and two backward
 stack = (root / "sim/megatron_stacks/megatron-te-h100-2026-11.yaml").read_text()
 figure = lambda name: float(re.search(name + r":\n  value: (\S+)", stack).group(1))
