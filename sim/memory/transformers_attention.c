@@ -1,7 +1,6 @@
 #include "sim/memory/transformers_operations.h"
 
-/* x cos + rotate_half(x) sin. */
-static spw_value rotate(spw_hf_model *m, spw_value x, uint64_t bytes) {
+spw_value spw_hf_rotate(spw_hf_model *m, spw_value x, uint64_t bytes) {
     spw_tape *t = m->tape;
     const uint64_t half = bytes / 2;
     const double r = (double)bytes;
@@ -87,7 +86,8 @@ static spw_value forward(spw_hf_model *m, const spw_hf_layer *l, spw_value x) {
     const spw_value q = normed(m, spw_hf_linear(m, x, l->q, rows, adapts), width, model->heads, l->q_norm);
     const spw_value k = normed(m, spw_hf_linear(m, x, l->k, rows, adapts), kv, model->kv_heads, l->k_norm);
     const spw_value v = spw_hf_linear(m, x, l->v, rows, adapts);
-    const spw_value queries = rotate(m, q, rows * width * b), keys = rotate(m, k, rows * kv * b);
+    const spw_value queries = spw_hf_rotate(m, q, rows * width * b),
+                    keys = spw_hf_rotate(m, k, rows * kv * b);
     spw_tape_drop(t, q);
     spw_tape_drop(t, k);
     const spw_value heads =

@@ -74,6 +74,13 @@ void spw_transformers_set_laws(const spw_model *m, spw_transformers_shape *out) 
         out->unmasked = true;
         return;
     }
+    if (spw_hf_attention_is_by_blocks(m)) {
+        out->blocks = out->wide_scores = out->unmasked = true;
+        out->router = SPW_HF_ROUTER_SHARES;
+        out->scaling = SPW_HF_SCALED_BY_MORE;
+        out->gate = SPW_HF_GATE_SHIFTED;
+        return;
+    }
     out->norm = !m->qk_norm || latent ? SPW_HF_NORM_NONE
                 : m->qk_norm_per_head ? SPW_HF_NORM_HEAD
                                       : SPW_HF_NORM_WHOLE;
@@ -90,7 +97,7 @@ bool spw_transformers_is_listed(const spw_point *p, spw_transformers_shape *out,
     const spw_model *m = &job->model;
     const char *lacks = p->scheme->type->memory.whole_steps ? job_lacks(job) : "other schemes";
     if (lacks == NULL) lacks = model_lacks(m);
-    if (lacks == NULL && !spw_attention_is_grouped(m) && job->finetune.lora_rank > 0)
+    if (lacks == NULL && (!spw_attention_is_grouped(m) || m->other_layers > 0) && job->finetune.lora_rank > 0)
         lacks = "adapters beside attention of more than four matrices";
     if (why != NULL) *why = lacks;
     if (lacks != NULL || out == NULL) return lacks == NULL;

@@ -51,6 +51,7 @@ size_t spw_hf_add_norm(spw_hf_model *m, uint64_t width) {
 
 static const spw_hf_mixer *mixer_of(const spw_transformers_shape *shape) {
     if (shape->compressed) return &spw_hf_compressed_attention;
+    if (shape->blocks) return &spw_hf_block_attention;
     return shape->model->kv_lora_rank > 0 ? &spw_hf_latent_attention : &spw_hf_grouped_attention;
 }
 
@@ -199,7 +200,9 @@ void spw_hf_begin(spw_hf_model *m) {
                      .input = {SPW_HF_LEAF(m, m->embedding)},
                      .back = {SPW_TO(0, table, 0.0), SPW_TO_SORTED(0, rows),
                               SPW_TO_WORK(0, SPW_HF_FP32 * model->hidden * (rows + rows / EMBEDDING_ROWS))}});
-    rotary(m, length * (model->kv_lora_rank > 0 ? model->rope_dim : model->head_dim));
+    rotary(m, length * (model->kv_lora_rank > 0 ? model->rope_dim
+                        : m->shape->blocks      ? model->head_dim / SPW_HF_TURNED_PART
+                                                : model->head_dim));
     if (m->shape->compressed) begin_streams(m);
     /* PEFT with checkpointing: enable_input_require_grads() */
     if (m->shape->frozen && m->shape->checkpoint) m->hidden[0] = spw_tape_needs(t, m->hidden[0]);

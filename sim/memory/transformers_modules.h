@@ -53,14 +53,25 @@ typedef enum spw_transformers_router {
     SPW_HF_ROUTER_SOFTMAX,
     SPW_HF_ROUTER_SIGMOID, /* DeepSeek-V3's */
     SPW_HF_ROUTER_GROUPS,  /* DeepSeek-V2's */
+    SPW_HF_ROUTER_SHARES,  /* MiniMax-M3's, sigmoid of logits in the model's format */
     SPW_HF_ROUTER_ROOTS    /* DeepSeek-V4's, by roots of softplus or by the token's number */
 } spw_transformers_router;
 
-/* What norms scale by, and in which format: a weight of the model's behind the cast; one in fp32 before it (DeepSeek-V4). */
-typedef enum spw_transformers_scaling { SPW_HF_SCALED_NARROW, SPW_HF_SCALED_WIDE } spw_transformers_scaling;
+/* What norms scale by, and in which format: a weight of the model's behind the cast; one in fp32 before it (DeepSeek-V4); one
+ * more than a weight of the model's, in fp32 (MiniMax-M3). */
+typedef enum spw_transformers_scaling {
+    SPW_HF_SCALED_NARROW,
+    SPW_HF_SCALED_WIDE,
+    SPW_HF_SCALED_BY_MORE
+} spw_transformers_scaling;
 
-/* What a gated FFN makes of its gate: silu; silu of what is clamped (DeepSeek-V4). */
-typedef enum spw_transformers_gate { SPW_HF_GATE_SILU, SPW_HF_GATE_CLAMPED } spw_transformers_gate;
+/* What a gated FFN makes of its gate: silu; silu of what is clamped (DeepSeek-V4); gate and up from one matrix,
+ * clamped, (up + 1) gate sigmoid(a gate) (MiniMax-M3). */
+typedef enum spw_transformers_gate {
+    SPW_HF_GATE_SILU,
+    SPW_HF_GATE_CLAMPED,
+    SPW_HF_GATE_SHIFTED
+} spw_transformers_gate;
 
 /* What turns queries and keys. */
 typedef enum spw_transformers_rotation {
@@ -68,6 +79,9 @@ typedef enum spw_transformers_rotation {
     SPW_HF_ROTATION_PAIRS,  /* DeepSeek-V3's, of even and odd numbers */
     SPW_HF_ROTATION_COMPLEX /* DeepSeek-V2's, of complex numbers in fp32 */
 } spw_transformers_rotation;
+
+/* Of MiniMax-M3's heads: rotary_dim / head_dim, 64 / 128 [MiniMaxM3VLTextConfig]. */
+enum { SPW_HF_TURNED_PART = 2 };
 
 typedef struct spw_transformers_shape {
     const spw_model *model;
@@ -86,6 +100,7 @@ typedef struct spw_transformers_shape {
     spw_transformers_scaling scaling;
     spw_transformers_gate gate;
     bool compressed;  /* DeepSeek-V4's attention, and its residual streams */
+    bool blocks;      /* MiniMax-M3's attention */
     bool wide_router; /* the router's matrix is in fp32, whatever the model is in */
     bool unmasked;    /* grouped products mask rows of other ranks under expert parallelism alone (5.24.0) */
     bool wide_scores; /* router weights stay in fp32 (Mixtral, DeepSeek) */
@@ -107,7 +122,8 @@ typedef struct spw_hf_mixer {
     void (*weights)(spw_hf_model *model, spw_hf_layer *layer); /* in the order of the module's parameters */
     spw_value (*forward)(spw_hf_model *model, const spw_hf_layer *layer, spw_value x); /* x keeps its name */
 } spw_hf_mixer;
-extern const spw_hf_mixer spw_hf_grouped_attention, spw_hf_latent_attention, spw_hf_compressed_attention;
+extern const spw_hf_mixer spw_hf_grouped_attention, spw_hf_latent_attention, spw_hf_compressed_attention,
+    spw_hf_block_attention;
 
 enum { SPW_HF_LAYER_WEIGHTS = 48, SPW_HF_MIXER_WEIGHTS = 24, SPW_HF_STREAM_WEIGHTS = 3 };
 struct spw_hf_layer {
@@ -140,8 +156,9 @@ SPW_MUST_CHECK spw_status spw_hf_model_create(const spw_transformers_shape *shap
                                               spw_hf_model **out);
 void spw_hf_model_destroy(spw_hf_model *model); /* NULL is fine */
 
-/* Is it DeepSeek-V4's attention with its residual streams? */
+/* Is it DeepSeek-V4's attention with its residual streams? MiniMax-M3's, some of it block-sparse? */
 bool spw_hf_attention_is_compressed(const spw_model *model);
+bool spw_hf_attention_is_by_blocks(const spw_model *model);
 
 /* hidden[0] and the rotary tables. */
 void spw_hf_begin(spw_hf_model *model);

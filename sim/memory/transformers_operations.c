@@ -164,6 +164,25 @@ static spw_value by_weight(spw_hf_model *m, spw_value x, uint64_t n, uint64_t wi
                            .read_bytes = e});
 }
 
+/* By one more than a weight, in fp32. */
+static spw_value by_more(spw_hf_model *m, spw_value x, uint64_t n, uint64_t width, size_t at) {
+    spw_tape *t = m->tape;
+    const uint64_t f = SPW_HF_FP32 * n, w = SPW_HF_FP32 * width;
+    const spw_value wide = spw_hf_cast(t, SPW_HF_LEAF(m, at), width, m->shape->element_bytes, SPW_HF_FP32);
+    const spw_value more =
+        spw_tape_apply(t, &(spw_op){.bytes = w, .input = {wide}, .back = {SPW_TO_PASS(0)}});
+    spw_tape_drop(t, wide);
+    const spw_value out = spw_tape_apply(
+        t, &(spw_op){.bytes = f,
+                     .input = {x, more},
+                     .keep = {{more, 0}, {x, 1}},
+                     .back = {SPW_TO(0, f, (double)f), SPW_TO_TEMP(1, f, 2.0 * (double)f), SPW_TO_DONE,
+                              SPW_TO(1, w, (double)f), SPW_TO_WORK(1, ROW_SUM * n)},
+                     .read_bytes = (double)f});
+    spw_tape_drop(t, more);
+    return out;
+}
+
 spw_value spw_hf_norm(spw_hf_model *m, spw_value x, uint64_t rows, uint64_t width, size_t at) {
     spw_tape *t = m->tape;
     const uint64_t b = m->shape->element_bytes, n = rows * width;
@@ -173,8 +192,10 @@ spw_value spw_hf_norm(spw_hf_model *m, spw_value x, uint64_t rows, uint64_t widt
     const spw_value scaled = times_root(t, wide, root, SPW_HF_FP32 * n, SPW_HF_FP32 * rows);
     spw_tape_drop(t, root);
     spw_tape_drop(t, wide);
-    if (m->shape->scaling == SPW_HF_SCALED_WIDE) {
-        const spw_value whole = by_weight(m, scaled, n, width, at, SPW_HF_FP32);
+    if (m->shape->scaling != SPW_HF_SCALED_NARROW) {
+        const spw_value whole = m->shape->scaling == SPW_HF_SCALED_WIDE
+                                    ? by_weight(m, scaled, n, width, at, SPW_HF_FP32)
+                                    : by_more(m, scaled, n, width, at);
         out = spw_hf_cast(t, whole, n, SPW_HF_FP32, b);
         spw_tape_drop(t, whole);
     } else {

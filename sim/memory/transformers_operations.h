@@ -73,6 +73,9 @@ typedef struct spw_hf_scores {
 } spw_hf_scores;
 spw_value spw_hf_attend(spw_hf_model *m, const spw_hf_scores *s, spw_value q, spw_value k, spw_value v);
 
+/* x cos + rotate_half(x) sin of `bytes`. */
+spw_value spw_hf_rotate(spw_hf_model *m, spw_value x, uint64_t bytes);
+
 /* What a router gives: of T K each, and its logits, which have a name as long. */
 typedef struct spw_hf_routes {
     spw_value weights, choices, logits;
