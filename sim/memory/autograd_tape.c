@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { NO_REGION = 0, OUTPUTS = 3 };
+enum { NO_REGION = 0, OUTPUTS = 4 };
 
 typedef struct storage {
     uint64_t bytes;

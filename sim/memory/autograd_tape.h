@@ -30,7 +30,7 @@ typedef struct spw_value {
     bool grad;        /* needs a gradient */
 } spw_value;
 
-enum { SPW_OP_INPUTS = 4, SPW_OP_KEPT = 8, SPW_OP_STEPS = 12 };
+enum { SPW_OP_INPUTS = 8, SPW_OP_KEPT = 12, SPW_OP_STEPS = 28 };
 
 /* What a gradient's computation allocates, one after the other. */
 typedef enum spw_gradient_role {

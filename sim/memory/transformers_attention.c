@@ -86,8 +86,9 @@ static spw_value forward(spw_hf_model *m, const spw_hf_layer *l, spw_value x) {
     const spw_value q = normed(m, spw_hf_linear(m, x, l->q, rows, adapts), width, model->heads, l->q_norm);
     const spw_value k = normed(m, spw_hf_linear(m, x, l->k, rows, adapts), kv, model->kv_heads, l->k_norm);
     const spw_value v = spw_hf_linear(m, x, l->v, rows, adapts);
-    const spw_value queries = spw_hf_rotate(m, q, rows * width * b),
-                    keys = spw_hf_rotate(m, k, rows * kv * b);
+    const bool turns = m->shape->rotation != SPW_HF_ROTATION_NONE;
+    const spw_value queries = turns ? spw_hf_rotate(m, q, rows * width * b) : spw_tape_hold(t, q),
+                    keys = turns ? spw_hf_rotate(m, k, rows * kv * b) : spw_tape_hold(t, k);
     spw_tape_drop(t, q);
     spw_tape_drop(t, k);
     const spw_value heads =

@@ -66,6 +66,7 @@ static spw_value turn_complex(spw_hf_model *m, spw_value x, uint64_t bytes) {
 }
 
 static spw_value turn(spw_hf_model *m, spw_value x, uint64_t bytes) {
+    if (m->shape->rotation == SPW_HF_ROTATION_NONE) return spw_tape_hold(m->tape, x);
     return m->shape->rotation == SPW_HF_ROTATION_COMPLEX ? turn_complex(m, x, bytes)
                                                          : turn_pairs(m, x, bytes);
 }
@@ -103,16 +104,17 @@ static spw_value forward(spw_hf_model *m, const spw_hf_layer *l, spw_value x) {
     const spw_value normed = spw_hf_norm(m, parts, rows, k->kv_lora_rank, w[KV_NORM]);
     const spw_value q_turned = turn(m, spw_tape_output(q_parts, 1), rows * k->heads * k->rope_dim * b),
                     k_turned = turn(m, spw_tape_output(parts, 1), rows * k->rope_dim * b);
-    const spw_value query = spw_hf_join(t, q_parts, q_turned, rows * wide * b);
+    const spw_value query = m->shape->rotation == SPW_HF_ROTATION_NONE
+                                ? spw_tape_hold(t, q)
+                                : spw_hf_join(t, q_parts, q_turned, rows * wide * b);
     const spw_value up = spw_hf_linear(m, normed, w[KV_UP], rows, false), up_parts = spw_hf_part(t, up, both);
     const spw_value key = keys(m, up_parts, k_turned);
     const spw_value seen = spw_hf_attend(m, &(spw_hf_scores){k->heads, wide, wide, k->heads * k->v_head_dim},
                                          query, key, spw_tape_output(up_parts, 1));
     /* queries were put together head by head: so is what attention gives, and the next matrix needs it token by token */
-    const uint64_t values = rows * k->heads * k->v_head_dim * b;
-    const spw_value ordered = spw_tape_apply(
-        t,
-        &(spw_op){.bytes = values, .input = {seen}, .back = {SPW_TO_PASS(0)}, .read_bytes = (double)values});
+    const spw_value ordered = m->shape->rotation == SPW_HF_ROTATION_NONE
+                                  ? spw_tape_hold(t, seen)
+                                  : spw_hf_copy(t, seen, rows * k->heads * k->v_head_dim * b);
     const spw_value out = spw_hf_linear(m, ordered, w[O], rows, false);
     const spw_value names[] = {q,     q_parts, down, parts,    normed, q_turned, k_turned,
                                query, up,      key,  up_parts, seen,   ordered};

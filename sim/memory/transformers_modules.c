@@ -32,9 +32,9 @@ size_t spw_hf_add_matrix(spw_hf_model *m, uint64_t out, uint64_t in, bool adapts
     return at;
 }
 
-size_t spw_hf_add_wide(spw_hf_model *m, uint64_t rows, uint64_t columns) {
+size_t spw_hf_add_wide_weight(spw_hf_model *m, uint64_t rows, uint64_t columns) {
     const size_t at = spw_hf_add_weight(m, rows, columns, false);
-    m->weight[at].wide = true;
+    m->weight[at].wide = !m->shape->wrapped && m->shape->weight_bytes < SPW_HF_FP32;
     return at;
 }
 
@@ -44,29 +44,36 @@ size_t spw_hf_add_untrained(spw_hf_model *m, uint64_t rows, uint64_t columns) {
 }
 
 size_t spw_hf_add_norm(spw_hf_model *m, uint64_t width) {
-    const size_t at = spw_hf_add_weight(m, width, 1, false);
-    m->weight[at].wide = m->shape->scaling == SPW_HF_SCALED_WIDE;
-    return at;
+    return m->shape->compressed ? spw_hf_add_wide_weight(m, width, 1) : spw_hf_add_weight(m, width, 1, false);
 }
 
-static const spw_hf_mixer *mixer_of(const spw_transformers_shape *shape) {
-    if (shape->compressed) return &spw_hf_compressed_attention;
-    if (shape->blocks) return &spw_hf_block_attention;
-    return shape->model->kv_lora_rank > 0 ? &spw_hf_latent_attention : &spw_hf_grouped_attention;
+const spw_hf_mixer *spw_hf_mixer_of(const spw_model *model, size_t layer) {
+    static const spw_hf_mixer *const recurrences[] = {[SPW_RECURRENCE_NONE] = NULL,
+                                                      [SPW_RECURRENCE_MAMBA2] = &spw_hf_mamba2,
+                                                      [SPW_RECURRENCE_GATED_DELTA] = &spw_hf_gated_delta,
+                                                      [SPW_RECURRENCE_KIMI_DELTA] = &spw_hf_kimi_delta};
+    const size_t kind = model->mixer_of[layer];
+    if (spw_hf_attention_is_compressed(model)) return &spw_hf_compressed_attention;
+    if (spw_hf_attention_is_by_blocks(model)) return &spw_hf_block_attention;
+    if (kind != 0) return recurrences[model->mixer[kind].recurrence.kind];
+    if (model->kv_lora_rank > 0) return &spw_hf_latent_attention;
+    return model->query_gate ? &spw_hf_gated_attention : &spw_hf_grouped_attention;
 }
 
 static void add_layer(spw_hf_model *m, size_t index) {
     const spw_model *model = m->shape->model;
     spw_hf_layer *l = &m->layer[index];
     l->first = m->weights;
-    l->mixer = mixer_of(m->shape);
-    l->moe = model->is_moe[index] != 0;
+    l->mixer = spw_hf_mixer_of(model, index);
     l->kind = model->mixer_of[index];
     l->hash = index < model->hash_layers;
-    l->mixer->weights(m, l);
-    spw_hf_ffn_weights(m, l);
-    l->input_norm = spw_hf_add_norm(m, model->hidden);
-    l->post_norm = spw_hf_add_norm(m, model->hidden);
+    l->recurrence = &model->mixer[l->kind].recurrence;
+    l->moe = model->is_moe[index] != 0;
+    l->ffn = model->is_bare[index] == 0;
+    if (l->mixer != NULL) l->mixer->weights(m, l);
+    if (l->ffn) spw_hf_ffn_weights(m, l);
+    if (l->mixer != NULL) l->input_norm = spw_hf_add_norm(m, model->hidden);
+    if (l->ffn) l->post_norm = spw_hf_add_norm(m, model->hidden);
     for (int i = 0; i < 2 && m->shape->compressed; i++) spw_hf_stream_weights(m, l->streams[i], false);
     l->end = m->weights;
 }
@@ -125,6 +132,17 @@ static spw_value stream_layer(spw_hf_model *m, const spw_hf_layer *l, spw_value 
     return x;
 }
 
+/* x + part(norm(x)). x keeps its name. */
+static spw_value beside(spw_hf_model *m, const spw_hf_layer *l, spw_value x, size_t norm,
+                        spw_value (*part)(spw_hf_model *, const spw_hf_layer *, spw_value)) {
+    const uint64_t rows = m->shape->tokens, hidden = m->shape->model->hidden;
+    const spw_value read = spw_hf_norm(m, x, rows, hidden, norm), made = part(m, l, read);
+    spw_tape_drop(m->tape, read);
+    const spw_value out = spw_hf_add(m->tape, x, made, rows * hidden * m->shape->element_bytes);
+    spw_tape_drop(m->tape, made);
+    return out;
+}
+
 void spw_hf_layer_forward(spw_tape *t, void *of, size_t index) {
     spw_hf_model *m = of;
     const spw_hf_layer *l = &m->layer[index];
@@ -134,21 +152,19 @@ void spw_hf_layer_forward(spw_tape *t, void *of, size_t index) {
         spw_tape_kind(t, was);
         return;
     }
-    const uint64_t rows = m->shape->tokens, hidden = m->shape->model->hidden,
-                   bytes = rows * hidden * m->shape->element_bytes;
     const uint16_t kind = spw_tape_kind(t, SPW_HF_HIDDEN);
-    const spw_value x = m->hidden[index], first = spw_hf_norm(m, x, rows, hidden, l->input_norm);
-    const spw_value attended = l->mixer->forward(m, l, first);
-    spw_tape_drop(t, first);
-    const spw_value middle = spw_hf_add(t, x, attended, bytes);
-    spw_tape_drop(t, attended);
-    const spw_value second = spw_hf_norm(m, middle, rows, hidden, l->post_norm);
-    const spw_value mixed = spw_hf_ffn(m, l, second);
-    spw_tape_drop(t, second);
-    const spw_value out = spw_hf_add(t, middle, mixed, bytes);
-    spw_tape_drop(t, mixed);
-    spw_tape_drop(t, middle);
-    m->hidden[index + 1] = out;
+    spw_value x = spw_tape_hold(t, m->hidden[index]);
+    if (l->mixer != NULL) {
+        const spw_value before = x;
+        x = beside(m, l, before, l->input_norm, l->mixer->forward);
+        spw_tape_drop(t, before);
+    }
+    if (l->ffn) {
+        const spw_value before = x;
+        x = beside(m, l, before, l->post_norm, spw_hf_ffn);
+        spw_tape_drop(t, before);
+    }
+    m->hidden[index + 1] = x;
     spw_tape_kind(t, kind);
 }
 
@@ -165,13 +181,17 @@ static void begin_streams(spw_hf_model *m) {
                                     .back = {SPW_TO(0, rows * m->shape->model->hidden * b, (double)bytes)}});
 }
 
+static void first_product(spw_hf_model *m) {
+    if (!m->ran) (void)spw_tape_tensor(m->tape, CUBLAS_BYTES);
+    m->ran = true;
+}
+
 /* Cosines and sines of n angles. The product of positions and frequencies is the forward pass' first. */
 static void rotary(spw_hf_model *m, uint64_t n) {
     spw_tape *t = m->tape;
     const uint64_t b = m->shape->element_bytes, f = SPW_HF_FP32 * n;
     const spw_value half = spw_tape_tensor(t, f / 2);
-    if (!m->ran) (void)spw_tape_tensor(t, CUBLAS_BYTES);
-    m->ran = true;
+    first_product(m);
     const spw_value angles = spw_tape_tensor(t, f);
     spw_value wide[2];
     for (int i = 0; i < 2; i++) {
@@ -188,6 +208,15 @@ static void rotary(spw_hf_model *m, uint64_t n) {
     for (int i = 0; i < 2; i++) spw_tape_drop(t, wide[i]);
 }
 
+/* Of a head, what is turned by its position. */
+static uint64_t turned(const spw_hf_model *m) {
+    const spw_model *model = m->shape->model;
+    if (m->shape->rotation == SPW_HF_ROTATION_NONE) return 0;
+    if (m->shape->blocks) return model->head_dim / SPW_HF_TURNED_PART;
+    if (m->shape->rotation == SPW_HF_ROTATION_QUARTER) return model->head_dim / SPW_HF_QUARTER;
+    return model->kv_lora_rank > 0 ? model->rope_dim : model->head_dim;
+}
+
 void spw_hf_begin(spw_hf_model *m) {
     spw_tape *t = m->tape;
     const spw_model *model = m->shape->model;
@@ -200,9 +229,10 @@ void spw_hf_begin(spw_hf_model *m) {
                      .input = {SPW_HF_LEAF(m, m->embedding)},
                      .back = {SPW_TO(0, table, 0.0), SPW_TO_SORTED(0, rows),
                               SPW_TO_WORK(0, SPW_HF_FP32 * model->hidden * (rows + rows / EMBEDDING_ROWS))}});
-    rotary(m, length * (model->kv_lora_rank > 0 ? model->rope_dim
-                        : m->shape->blocks      ? model->head_dim / SPW_HF_TURNED_PART
-                                                : model->head_dim));
+    if (turned(m) > 0)
+        rotary(m, length * turned(m));
+    else
+        first_product(m);
     if (m->shape->compressed) begin_streams(m);
     /* PEFT with checkpointing: enable_input_require_grads() */
     if (m->shape->frozen && m->shape->checkpoint) m->hidden[0] = spw_tape_needs(t, m->hidden[0]);

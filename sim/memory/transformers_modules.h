@@ -23,6 +23,7 @@
     X(REDUCED, "reduce_scatter_buffers") \
     X(NORMS, "norms") \
     X(ATTENTION, "attention") \
+    X(MIXER, "mixers") \
     X(ROUTER, "router") \
     X(EXPERTS, "experts") \
     X(FFN, "ffn") \
@@ -49,6 +50,14 @@ typedef enum spw_transformers_norm {
     SPW_HF_NORM_WHOLE
 } spw_transformers_norm;
 
+/* What an RMSNorm does with its weight: in the model's format, behind the cast; in fp32, before it (Nemotron-H); the same with 1 + w
+ * (Qwen3-Next). */
+typedef enum spw_transformers_scale {
+    SPW_HF_SCALE_NARROW,
+    SPW_HF_SCALE_WIDE,
+    SPW_HF_SCALE_CENTRED
+} spw_transformers_scale;
+
 typedef enum spw_transformers_router {
     SPW_HF_ROUTER_SOFTMAX,
     SPW_HF_ROUTER_SIGMOID, /* DeepSeek-V3's */
@@ -56,14 +65,6 @@ typedef enum spw_transformers_router {
     SPW_HF_ROUTER_SHARES,  /* MiniMax-M3's, sigmoid of logits in the model's format */
     SPW_HF_ROUTER_ROOTS    /* DeepSeek-V4's, by roots of softplus or by the token's number */
 } spw_transformers_router;
-
-/* What norms scale by, and in which format: a weight of the model's behind the cast; one in fp32 before it (DeepSeek-V4); one
- * more than a weight of the model's, in fp32 (MiniMax-M3). */
-typedef enum spw_transformers_scaling {
-    SPW_HF_SCALED_NARROW,
-    SPW_HF_SCALED_WIDE,
-    SPW_HF_SCALED_BY_MORE
-} spw_transformers_scaling;
 
 /* What a gated FFN makes of its gate: silu; silu of what is clamped (DeepSeek-V4); gate and up from one matrix,
  * clamped, (up + 1) gate sigmoid(a gate) (MiniMax-M3). */
@@ -76,8 +77,10 @@ typedef enum spw_transformers_gate {
 /* What turns queries and keys. */
 typedef enum spw_transformers_rotation {
     SPW_HF_ROTATION_HALVES,
-    SPW_HF_ROTATION_PAIRS,  /* DeepSeek-V3's, of even and odd numbers */
-    SPW_HF_ROTATION_COMPLEX /* DeepSeek-V2's, of complex numbers in fp32 */
+    SPW_HF_ROTATION_PAIRS,   /* DeepSeek-V3's, of even and odd numbers */
+    SPW_HF_ROTATION_COMPLEX, /* DeepSeek-V2's, of complex numbers in fp32 */
+    SPW_HF_ROTATION_QUARTER, /* Qwen3-Next's, of the first quarter of a head */
+    SPW_HF_ROTATION_NONE     /* Nemotron-H's, Kimi Linear's */
 } spw_transformers_rotation;
 
 /* Of MiniMax-M3's heads: rotary_dim / head_dim, 64 / 128 [MiniMaxM3VLTextConfig]. */
@@ -95,9 +98,9 @@ typedef struct spw_transformers_shape {
     bool frozen, adapts_attention, adapts_all;
     size_t lora_rank, micro_batches;
     spw_transformers_norm norm;
+    spw_transformers_scale scale;
     spw_transformers_router router;
     spw_transformers_rotation rotation;
-    spw_transformers_scaling scaling;
     spw_transformers_gate gate;
     bool compressed;  /* DeepSeek-V4's attention, and its residual streams */
     bool blocks;      /* MiniMax-M3's attention */
@@ -122,8 +125,10 @@ typedef struct spw_hf_mixer {
     void (*weights)(spw_hf_model *model, spw_hf_layer *layer); /* in the order of the module's parameters */
     spw_value (*forward)(spw_hf_model *model, const spw_hf_layer *layer, spw_value x); /* x keeps its name */
 } spw_hf_mixer;
-extern const spw_hf_mixer spw_hf_grouped_attention, spw_hf_latent_attention, spw_hf_compressed_attention,
-    spw_hf_block_attention;
+extern const spw_hf_mixer spw_hf_grouped_attention, spw_hf_latent_attention, spw_hf_gated_attention,
+    spw_hf_compressed_attention, spw_hf_block_attention, spw_hf_mamba2, spw_hf_gated_delta, spw_hf_kimi_delta;
+/* The row of a layer; NULL: it has no mixer, or one that is not described. */
+const spw_hf_mixer *spw_hf_mixer_of(const spw_model *model, size_t layer);
 
 enum { SPW_HF_LAYER_WEIGHTS = 48, SPW_HF_MIXER_WEIGHTS = 24, SPW_HF_STREAM_WEIGHTS = 3 };
 struct spw_hf_layer {
@@ -131,11 +136,12 @@ struct spw_hf_layer {
     const spw_hf_mixer *mixer;
     size_t q, k, v, o, q_norm, k_norm;         /* of grouped attention */
     size_t mixer_weight[SPW_HF_MIXER_WEIGHTS]; /* of other mixers, each by its own numbers */
-    size_t gate_up, down, router, ffn_gate, ffn_up, ffn_down;
+    const spw_recurrence *recurrence;          /* of the mixer */
+    size_t gate_up, down, router, ffn_gate, ffn_up, ffn_down, shared_gate, latent_in, latent_out;
     size_t input_norm, post_norm;
     size_t streams[2][SPW_HF_STREAM_WEIGHTS]; /* around the mixer, around the FFN */
     size_t kind;                              /* of the model's mixers */
-    bool moe, hash;                           /* hash: the token's number chooses experts */
+    bool moe, ffn, hash; /* has experts; has them or a dense FFN; the token's number chooses them */
 };
 
 struct spw_hf_model {

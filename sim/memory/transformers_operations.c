@@ -151,62 +151,93 @@ static spw_value times_root(spw_tape *t, spw_value x, spw_value root, uint64_t b
                                        .read_bytes = r});
 }
 
-/* By a weight, of `bytes` an element both. */
-static spw_value by_weight(spw_hf_model *m, spw_value x, uint64_t n, uint64_t width, size_t at,
-                           uint64_t bytes) {
-    const double e = (double)(bytes * n);
-    return spw_tape_apply(
-        m->tape, &(spw_op){.bytes = bytes * n,
-                           .input = {SPW_HF_LEAF(m, at), x},
-                           .keep = {{x, 0}},
-                           .back = {SPW_TO(1, bytes * n, e), SPW_TO_TEMP(0, bytes * n, 2.0 * e), SPW_TO_DONE,
-                                    SPW_TO(0, bytes * width, e), SPW_TO_WORK(0, ROW_SUM * n)},
-                           .read_bytes = e});
+spw_value spw_hf_normalize(spw_hf_model *m, spw_value x, uint64_t rows, uint64_t width, spw_value *mean) {
+    spw_tape *t = m->tape;
+    const uint64_t n = rows * width;
+    const spw_value wide = spw_hf_cast(t, x, n, m->shape->element_bytes, SPW_HF_FP32),
+                    root = root_of(t, wide, rows, width, mean);
+    const spw_value scaled = times_root(t, wide, root, SPW_HF_FP32 * n, SPW_HF_FP32 * rows);
+    spw_tape_drop(t, root);
+    spw_tape_drop(t, wide);
+    return scaled;
 }
 
-/* By one more than a weight, in fp32. */
-static spw_value by_more(spw_hf_model *m, spw_value x, uint64_t n, uint64_t width, size_t at) {
+spw_value spw_hf_weigh_narrow(spw_hf_model *m, spw_value scaled, uint64_t rows, uint64_t width, size_t at) {
     spw_tape *t = m->tape;
-    const uint64_t f = SPW_HF_FP32 * n, w = SPW_HF_FP32 * width;
-    const spw_value wide = spw_hf_cast(t, SPW_HF_LEAF(m, at), width, m->shape->element_bytes, SPW_HF_FP32);
-    const spw_value more =
-        spw_tape_apply(t, &(spw_op){.bytes = w, .input = {wide}, .back = {SPW_TO_PASS(0)}});
-    spw_tape_drop(t, wide);
-    const spw_value out = spw_tape_apply(
-        t, &(spw_op){.bytes = f,
-                     .input = {x, more},
-                     .keep = {{more, 0}, {x, 1}},
-                     .back = {SPW_TO(0, f, (double)f), SPW_TO_TEMP(1, f, 2.0 * (double)f), SPW_TO_DONE,
-                              SPW_TO(1, w, (double)f), SPW_TO_WORK(1, ROW_SUM * n)},
-                     .read_bytes = (double)f});
-    spw_tape_drop(t, more);
+    const uint64_t b = m->shape->element_bytes, n = rows * width;
+    const spw_value narrow = spw_hf_cast(t, scaled, n, SPW_HF_FP32, b);
+    const double e = (double)(b * n);
+    const spw_value out =
+        spw_tape_apply(t, &(spw_op){.bytes = b * n,
+                                    .input = {SPW_HF_LEAF(m, at), narrow},
+                                    .keep = {{narrow, 0}},
+                                    .back = {SPW_TO(1, b * n, e), SPW_TO_TEMP(0, b * n, 2.0 * e), SPW_TO_DONE,
+                                             SPW_TO(0, b * width, e), SPW_TO_WORK(0, ROW_SUM * n)},
+                                    .read_bytes = e});
+    spw_tape_drop(t, narrow);
+    return out;
+}
+
+spw_value spw_hf_weigh_wide(spw_hf_model *m, spw_value scaled, uint64_t rows, uint64_t width, size_t at) {
+    spw_tape *t = m->tape;
+    const uint64_t n = rows * width, f = SPW_HF_FP32 * n, one = SPW_HF_FP32 * width;
+    const double r = (double)f;
+    spw_value weight = spw_hf_widened(m, at);
+    if (m->shape->scale == SPW_HF_SCALE_CENTRED) {
+        const spw_value raw = weight;
+        weight = spw_tape_apply(t, &(spw_op){.bytes = one, .input = {raw}, .back = {SPW_TO_PASS(0)}});
+        spw_tape_drop(t, raw);
+    }
+    const spw_value out =
+        spw_tape_apply(t, &(spw_op){.bytes = f,
+                                    .input = {weight, scaled},
+                                    .keep = {{scaled, 0}, {weight, 1}},
+                                    .back = {SPW_TO(1, f, r), SPW_TO_TEMP(0, f, 2.0 * r), SPW_TO_DONE,
+                                             SPW_TO(0, one, r), SPW_TO_WORK(0, ROW_SUM * n)},
+                                    .read_bytes = r});
+    spw_tape_drop(t, weight);
     return out;
 }
 
 spw_value spw_hf_norm(spw_hf_model *m, spw_value x, uint64_t rows, uint64_t width, size_t at) {
     spw_tape *t = m->tape;
-    const uint64_t b = m->shape->element_bytes, n = rows * width;
     const uint16_t kind = spw_tape_kind(t, SPW_HF_NORMS);
     spw_value mean, out;
-    const spw_value wide = spw_hf_cast(t, x, n, b, SPW_HF_FP32), root = root_of(t, wide, rows, width, &mean);
-    const spw_value scaled = times_root(t, wide, root, SPW_HF_FP32 * n, SPW_HF_FP32 * rows);
-    spw_tape_drop(t, root);
-    spw_tape_drop(t, wide);
-    if (m->shape->scaling != SPW_HF_SCALED_NARROW) {
-        const spw_value whole = m->shape->scaling == SPW_HF_SCALED_WIDE
-                                    ? by_weight(m, scaled, n, width, at, SPW_HF_FP32)
-                                    : by_more(m, scaled, n, width, at);
-        out = spw_hf_cast(t, whole, n, SPW_HF_FP32, b);
-        spw_tape_drop(t, whole);
+    const spw_value scaled = spw_hf_normalize(m, x, rows, width, &mean);
+    if (m->shape->scale == SPW_HF_SCALE_NARROW) {
+        out = spw_hf_weigh_narrow(m, scaled, rows, width, at);
     } else {
-        const spw_value narrow = spw_hf_cast(t, scaled, n, SPW_HF_FP32, b);
-        out = by_weight(m, narrow, n, width, at, b);
-        spw_tape_drop(t, narrow);
+        const spw_value wide = spw_hf_weigh_wide(m, scaled, rows, width, at);
+        out = spw_hf_cast(t, wide, rows * width, SPW_HF_FP32, m->shape->element_bytes);
+        spw_tape_drop(t, wide);
     }
     spw_tape_drop(t, scaled);
     spw_tape_drop(t, mean);
     spw_tape_kind(t, kind);
     return out;
+}
+
+spw_value spw_hf_widened(spw_hf_model *m, size_t at) {
+    const spw_hf_weight *w = &m->weight[at];
+    if (w->wide) return w->leaf;
+    return spw_hf_cast(m->tape, w->leaf, w->rows * w->columns, m->shape->element_bytes, SPW_HF_FP32);
+}
+
+spw_value spw_hf_keeping_input(spw_tape *t, spw_value x, uint64_t bytes) { return spw_hf_silu(t, x, bytes); }
+
+spw_value spw_hf_copy(spw_tape *t, spw_value x, uint64_t bytes) {
+    return spw_tape_apply(
+        t, &(spw_op){.bytes = bytes, .input = {x}, .back = {SPW_TO_PASS(0)}, .read_bytes = (double)bytes});
+}
+
+spw_value spw_hf_spread(spw_tape *t, spw_value a, spw_value b, uint64_t bytes, uint64_t b_bytes) {
+    const double r = (double)bytes;
+    return spw_tape_apply(t, &(spw_op){.bytes = bytes,
+                                       .input = {a, b},
+                                       .keep = {{b, 0}, {a, 1}},
+                                       .back = {SPW_TO_TEMP(1, bytes, 2.0 * r), SPW_TO(0, bytes, r),
+                                                SPW_TO_DONE, SPW_TO(1, b_bytes, r)},
+                                       .read_bytes = r});
 }
 
 spw_value spw_hf_plain_norm(spw_hf_model *m, spw_value x, uint64_t rows, uint64_t width, uint64_t bytes) {

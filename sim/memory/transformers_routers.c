@@ -26,16 +26,18 @@ static spw_hf_routes softmax(spw_hf_model *m, const spw_hf_layer *l, spw_value x
                                                       .input = {parts},
                                                       .back = {SPW_TO(0, SPW_HF_FP32 * all, 0.0)},
                                                       .read_bytes = r});
-    const spw_value before =
-        spw_tape_tensor(t, SPW_HF_FP32 * some); /* the values that the division in place replaces */
+    /* the sums, which the lists of release 5.17 leave out, and the values that the division in place replaces */
+    const spw_value sum = spw_tape_tensor(t, m->shape->unmasked ? SPW_HF_FP32 * rows : 0),
+                    before = spw_tape_tensor(t, SPW_HF_FP32 * some);
     const spw_value shared = spw_tape_apply(
         t, &(spw_op){.input = {top},
-                     .keep = {{before, 0}},
+                     .keep = {{before, 0}, {sum, 0}},
                      .back = {SPW_TO_TEMP(0, SPW_HF_FP32 * some, 0.0),
                               SPW_TO_TEMP(0, SPW_HF_FP32 * some, 0.0), SPW_TO(0, SPW_HF_FP32 * some, 0.0)}});
     const spw_value weights =
         spw_hf_cast(t, shared, some, SPW_HF_FP32, m->shape->wide_scores ? SPW_HF_FP32 : b);
     spw_tape_drop(t, before);
+    spw_tape_drop(t, sum);
     spw_tape_drop(t, top);
     spw_tape_drop(t, shared);
     spw_tape_drop(t, parts);

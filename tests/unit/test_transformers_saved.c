@@ -1,5 +1,6 @@
 /* What the tape keeps at the end of a forward pass beside what autograd kept of reduced models of transformers' classes on a CPU
- * (notebooks_data/measured/transformers_saved_cpu.csv, made by transformers_saved.py with its configurations beside it): for every
+ * (notebooks_data/measured/transformers_saved_cpu.csv, made by transformers_saved.py with its configurations beside it, and
+ * transformers_mixers_cpu.csv of models with mixers): for every
  * layer the same tensors of the same kinds. argv: the folder of the table. */
 #include "base/memory.h"
 #include "sim/input/csv.h"
@@ -52,19 +53,27 @@ static int compare(const void *a, const void *b) {
 }
 
 /* The forward pass of the model in `folder`/`name`.json. */
-static void predict(const char *folder, const char *name, spw_transformers_shape *shape, spw_model *model,
-                    tensors *out) {
+static void predict(const char *folder, const char *table, const char *name, spw_transformers_shape *shape,
+                    spw_model *model, tensors *out) {
     char path[4096];
     spw_tape *tape = NULL;
     spw_hf_model *m = NULL;
     spw_event_list list = {.events = 0};
-    (void)snprintf(path, sizeof path, "%s/transformers_saved_cpu/%s.json", folder, name);
+    (void)snprintf(path, sizeof path, "%s/%s/%s.json", folder, table, name);
     CHECK_OK(spw_model_read(path, NULL, model));
     shape->model = model;
     shape->layers = model->layers;
     spw_transformers_set_laws(model, shape);
     CHECK_OK(spw_tape_create(SPW_HF_GRADIENTS, &tape));
     CHECK_OK(spw_hf_model_create(shape, tape, &m));
+    uint64_t elements = 0;
+    for (size_t i = 0; i < m->weights; i++) elements += m->weight[i].rows * m->weight[i].columns;
+    if (model->selection_bias)
+        elements += (model->moe_layers - model->hash_layers) * model->experts; /* no parameters there */
+    CHECK(elements == spw_model_parameters(model).total);
+    if (elements != spw_model_parameters(model).total)
+        fprintf(stderr, "%s: %.0f parameters, not %.0f\n", name, (double)elements,
+                (double)spw_model_parameters(model).total);
     spw_tape_write(tape, &list);
     spw_hf_begin(m);
     for (size_t i = 0; i < model->layers; i++) {
@@ -103,7 +112,14 @@ static double difference(const char *name, tensors *ours, tensors *theirs) {
     return bytes;
 }
 
-static void check_case(const char *folder, const spw_csv *csv, size_t first, size_t end) {
+/* A table, the folder of its configurations, and which share of the bytes may be of tensors in one list alone. */
+typedef struct table {
+    const char *name;
+    double limit;
+} table;
+static const table tables[] = {{"transformers_saved_cpu", 0.02}, {"transformers_mixers_cpu", 0.001}};
+
+static void check_case(const char *folder, const table *of, const spw_csv *csv, size_t first, size_t end) {
     const char *name = spw_csv_field(csv, first, "case");
     tensors *ours = NULL, *theirs = NULL;
     spw_model *model = NULL;
@@ -119,7 +135,7 @@ static void check_case(const char *folder, const spw_csv *csv, size_t first, siz
                                     .unmasked = true};
     double all = 0.0;
     CHECK(SPW_ALLOC(1, &ours) == SPW_OK && SPW_ALLOC(1, &theirs) == SPW_OK && SPW_ALLOC(1, &model) == SPW_OK);
-    predict(folder, name, &shape, model, ours);
+    predict(folder, of->name, name, &shape, model, ours);
     for (size_t row = first; row < end; row++) {
         theirs->layer = strtol(spw_csv_field(csv, row, "layer"), NULL, 10);
         for (size_t n = 0; n < number(csv, row, "tensors"); n++) {
@@ -128,7 +144,7 @@ static void check_case(const char *folder, const spw_csv *csv, size_t first, siz
         }
     }
     const double off = difference(name, ours, theirs);
-    CHECK(all > 0.0 && off < 0.02 * all);
+    CHECK(all > 0.0 && off < of->limit * all);
     fprintf(stderr, "%s: %zu tensors, %.0f bytes, %.3f %% differ\n", name, theirs->count, all,
             100.0 * off / all);
     spw_free(ours);
@@ -136,20 +152,24 @@ static void check_case(const char *folder, const spw_csv *csv, size_t first, siz
     spw_free(model);
 }
 
-int main(int count, char **argument) {
+static void check_table(const char *folder, const table *of) {
     char path[4096];
     spw_csv *csv = NULL;
-    const char *folder = count > 1 ? argument[1] : ".";
     size_t cases = 0;
-    (void)snprintf(path, sizeof path, "%s/transformers_saved_cpu.csv", folder);
+    (void)snprintf(path, sizeof path, "%s/%s.csv", folder, of->name);
     CHECK_OK(spw_csv_read(path, &csv));
     for (size_t row = 0, end = 0; csv != NULL && row < spw_csv_rows(csv); row = end, cases++) {
         while (end < spw_csv_rows(csv) &&
                strcmp(spw_csv_field(csv, row, "case"), spw_csv_field(csv, end, "case")) == 0)
             end++;
-        check_case(folder, csv, row, end);
+        check_case(folder, of, csv, row, end);
     }
     CHECK(cases > 0);
     spw_csv_close(csv);
+}
+
+int main(int count, char **argument) {
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
+        check_table(count > 1 ? argument[1] : ".", &tables[i]);
     return check_done();
 }
