@@ -13,7 +13,12 @@ static double figure(const spw_coefficient *c) { return c->value; }
 
 bool spw_transformers_is_timed(const spw_point *p, const char **why) {
     const bool hopper = p->job->cluster.gpu_generation == SPW_GPU_HOPPER;
-    if (!spw_transformers_is_listed(p, NULL, why)) return false;
+    spw_transformers_shape shape;
+    if (!spw_transformers_is_listed(p, &shape, why)) return false;
+    if (shape.compressed || shape.blocks) {
+        if (why != NULL) *why = "transformers' attention of DeepSeek-V4 and MiniMax-M3, which was not timed";
+        return false;
+    }
     if (!hopper && why != NULL)
         *why = "transformers on GPUs other than Hopper's, whose kernels were not measured";
     return hopper;
