@@ -17,6 +17,7 @@
 #include "sim/memory/megatron_job.h"
 #include "sim/memory/megatron_kept.h"
 #include "sim/memory/mesh_memory.h"
+#include "sim/memory/mixer_kept.h"
 #include "sim/memory/page_pool.h"
 #include "sim/memory/pipeline.h"
 #include "sim/memory/repeated_modules.h"
@@ -165,6 +166,18 @@ static double add_unfused(spw_footprint *f, const spw_job *job, const spw_layer_
     return a.kept - gone;
 }
 
+/* Where a layer of a recurrence has more at work than one of attention, it is that one which is there. */
+static void use_recurrence(const spw_job *job, const spw_layer_shape *s, spw_component *attention,
+                           double bytes) {
+    const bool experts = !job->model.half_layers && job->model.moe_layers > 0;
+    const spw_mixers_kept kept = spw_mixers_kept_of(job, s, experts, bytes);
+    if (kept.most <= bytes) return;
+    attention->bytes = spw_component_bytes(kept.most);
+    attention->source = "a layer of a recurrence, which has most (7.18)";
+    (void)snprintf(attention->formula, sizeof attention->formula, "T x %.6g a token = %zu x %.6g",
+                   kept.most / (double)s->tokens, s->tokens, kept.most / (double)s->tokens);
+}
+
 /* The log-sum-exp is all that flash attention keeps of its core: its output is an input of the next product. */
 static double add_flash(spw_footprint *f, const spw_job *job, const spw_scheme *scheme,
                         const spw_layer_shape *s) {
@@ -187,6 +200,7 @@ static double add_flash(spw_footprint *f, const spw_job *job, const spw_scheme *
         spw_component_add(f, "attention", bytes, "attention of the recomputed layer (7.4)",
                           "T (A b + 4 heads) = %zu x (%zu x %.0f + 4 x %zu)%s%s%s", s->tokens, elements, b,
                           m->heads, more, inputs_note(job), less_text(gone, less));
+    use_recurrence(job, s, mixer, bytes);
     if (m->half_layers) {
         LIVE(mixer, AT_DENSE_LAYER);
         LIVE(spw_component_add(f, "expert_layer_input", 2.0 * tokens * (double)m->hidden * b,

@@ -3,6 +3,7 @@
 #include "sim/input/remat.h"
 #include "sim/memory/footprint_component.h"
 #include "sim/memory/fp8_memory.h"
+#include "sim/memory/mixer_kept.h"
 #include "sim/memory/repeated_modules.h"
 
 #include <inttypes.h>
@@ -37,9 +38,11 @@ void spw_footprint_layer_keeps(const spw_job *job, const spw_layer_shape *s, dou
     }
     if (!spw_remat_keeps_layers(job->remat)) return;
     /* a layer of experts alone keeps what it and its norm read */
-    const double mixer = m->half_layers ? 2.0 * tokens * (double)m->hidden : attention;
+    const double mixer =
+        m->half_layers ? 2.0 * tokens * (double)m->hidden : spw_mixers_kept_of(job, s, true, attention).mean;
     out[1].saved = mixer + shared - gone.moe + tokens * (double)(m->latent > 0 ? m->hidden + m->latent : 0);
-    out[0].saved = attention + ffn * (double)m->dense_ffn + all * fp8.dense - gone.dense;
+    out[0].saved = spw_mixers_kept_of(job, s, false, attention).mean + ffn * (double)m->dense_ffn +
+                   all * fp8.dense - gone.dense;
 }
 
 /* --- A stack --- */
