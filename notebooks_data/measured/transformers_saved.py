@@ -3,7 +3,7 @@ kind of module that made them, and by size. Parameters are apart. Bytes are thos
 that are still kept when the forward pass has ended. No numbers of a device are in it: kernels on a GPU that keep something else are
 named in docs/finetuning.md.
 python3 transformers_saved.py transformers_saved_cpu.csv [CASE...]"""
-import collections, csv, itertools, json, pathlib, sys, weakref
+import collections, csv, gc, itertools, json, pathlib, sys, weakref
 import torch
 import transformers as t
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -63,6 +63,19 @@ def v4(layers, **more):
 
 
 case("v4_found", 2, 128, lambda: v4("hcs"), "eager")
+case("v4_other", 1, 192, lambda: v4("schc", hidden_size=320, num_attention_heads=4, head_dim=128, q_lora_rank=160, o_groups=4, o_lora_rank=32,
+                                    index_n_heads=2, index_head_dim=64, hc_mult=3, hc_sinkhorn_iters=8, n_shared_experts=1,
+                                    compress_rates={"compressed_sparse_attention": 8, "heavily_compressed_attention": 64},
+                                    mlp_layer_types=["hash_moe", "hash_moe", "moe", "moe"]), "eager")
+case("v4_long", 1, 330, lambda: v4("ch", num_local_experts=32, num_experts_per_tok=6, moe_intermediate_size=64, hc_mult=2, hc_sinkhorn_iters=20,
+                                   mlp_layer_types=["moe", "moe"]), "eager")
+
+case("v4_three", 3, 72, lambda: v4("cchs", hidden_size=192, num_attention_heads=6, head_dim=96, q_lora_rank=64, o_groups=3, o_lora_rank=40,
+                                   index_n_heads=3, index_head_dim=48, index_topk=8, hc_mult=5, hc_sinkhorn_iters=3, num_local_experts=12,
+                                   num_experts_per_tok=3, moe_intermediate_size=72, vocab_size=2048,
+                                   compress_rates={"compressed_sparse_attention": 6, "heavily_compressed_attention": 24}), "eager")
+case("v4_one", 1, 250, lambda: v4("shchc", hidden_size=384, num_attention_heads=12, head_dim=32, o_groups=6, o_lora_rank=48, hc_sinkhorn_iters=12,
+                                  num_experts_per_tok=5, mlp_layer_types=["hash_moe"] * 2 + ["moe"] * 3), "eager")
 
 
 def kind_of(stack):
@@ -124,7 +137,7 @@ class Held:
     """As long as a node keeps it. `back` is what the node is given."""
 
     def __init__(self, tensor):
-        self.back = tensor
+        self.back = tensor.detach()  # else the node and what it keeps refer to each other
 
 
 def build(config, attention):
@@ -168,6 +181,7 @@ def measure(name, verbose):
     ids = torch.randint(0, model.config.vocab_size, (sequences, length))
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda held: held.back), births:
         out = model(input_ids=ids, labels=ids)
+    gc.collect()
     found = {}
     for held in sorted(live, key=lambda held: held.number):
         at = held.back.untyped_storage()

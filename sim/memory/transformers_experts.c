@@ -2,6 +2,26 @@
 
 #include <string.h>
 
+static spw_value clamp(spw_tape *t, spw_value x, uint64_t bytes) {
+    return spw_tape_apply(t, &(spw_op){.bytes = bytes,
+                                       .input = {x},
+                                       .keep = {{x, 0}},
+                                       .back = {SPW_TO(0, bytes, 2.0 * (double)bytes)},
+                                       .read_bytes = (double)bytes});
+}
+
+spw_value spw_hf_gated(spw_hf_model *m, spw_value gate, spw_value up, uint64_t bytes) {
+    spw_tape *t = m->tape;
+    const bool clamps = m->shape->gate == SPW_HF_GATE_CLAMPED;
+    const spw_value g = clamps ? clamp(t, gate, bytes) : spw_tape_hold(t, gate),
+                    u = clamps ? clamp(t, up, bytes) : spw_tape_hold(t, up);
+    const spw_value act = spw_hf_silu(t, g, bytes), out = spw_hf_multiply(t, act, u, bytes);
+    spw_tape_drop(t, act);
+    spw_tape_drop(t, g);
+    spw_tape_drop(t, u);
+    return out;
+}
+
 static void add_dense(spw_hf_model *m, spw_hf_layer *l, uint64_t width) {
     const uint64_t hidden = m->shape->model->hidden;
     const bool all = m->shape->adapts_all;
@@ -36,11 +56,21 @@ static spw_value dense(spw_hf_model *m, const spw_hf_layer *l, spw_value x, uint
     const uint64_t rows = m->shape->tokens, bytes = rows * width * m->shape->element_bytes;
     const bool all = m->shape->adapts_all;
     const uint16_t kind = spw_tape_kind(t, SPW_HF_FFN);
-    const spw_value gate = spw_hf_linear(m, x, l->ffn_gate, rows, all), act = spw_hf_silu(t, gate, bytes);
-    spw_tape_drop(t, gate);
-    const spw_value up = spw_hf_linear(m, x, l->ffn_up, rows, all), both = spw_hf_multiply(t, act, up, bytes);
-    spw_tape_drop(t, act);
-    spw_tape_drop(t, up);
+    spw_value both;
+    if (m->shape->gate == SPW_HF_GATE_SILU) {
+        const spw_value gate = spw_hf_linear(m, x, l->ffn_gate, rows, all), act = spw_hf_silu(t, gate, bytes);
+        spw_tape_drop(t, gate);
+        const spw_value up = spw_hf_linear(m, x, l->ffn_up, rows, all);
+        both = spw_hf_multiply(t, act, up, bytes);
+        spw_tape_drop(t, act);
+        spw_tape_drop(t, up);
+    } else {
+        const spw_value gate = spw_hf_linear(m, x, l->ffn_gate, rows, all),
+                        up = spw_hf_linear(m, x, l->ffn_up, rows, all);
+        both = spw_hf_gated(m, gate, up, bytes);
+        spw_tape_drop(t, gate);
+        spw_tape_drop(t, up);
+    }
     const spw_value out = spw_hf_linear(m, both, l->ffn_down, rows, all);
     spw_tape_drop(t, both);
     spw_tape_kind(t, kind);
@@ -78,9 +108,7 @@ static spw_value up(spw_hf_model *m, const spw_hf_layer *l, spw_value rows_of, s
     if (model->plain_experts) return relu_squared(t, both, half);
     /* chunk(): one node, whose gradient joins those of its two views */
     const spw_value parts = spw_tape_apply(t, &(spw_op){.input = {both}, .back = {SPW_TO(0, wide, 2.0 * r)}});
-    const spw_value act = spw_hf_silu(t, parts, half);
-    const spw_value out = spw_hf_multiply(t, act, spw_tape_output(parts, 1), half);
-    spw_tape_drop(t, act);
+    const spw_value out = spw_hf_gated(m, parts, spw_tape_output(parts, 1), half);
     spw_tape_drop(t, parts);
     spw_tape_drop(t, both);
     return out;
@@ -229,8 +257,10 @@ spw_value spw_hf_ffn(spw_hf_model *m, const spw_hf_layer *l, spw_value x) {
         first = routed(m, l, x);
         second = dense(m, l, x, model->shared_ffn);
     }
+    const uint16_t kind = spw_tape_kind(m->tape, SPW_HF_FFN);
     const spw_value out =
         spw_hf_add(m->tape, first, second, m->shape->tokens * model->hidden * m->shape->element_bytes);
+    spw_tape_kind(m->tape, kind);
     spw_tape_drop(m->tape, first);
     spw_tape_drop(m->tape, second);
     return out;
