@@ -13,7 +13,14 @@ static double figure(const spw_coefficient *c) { return c->value; }
 
 bool spw_transformers_is_timed(const spw_point *p, const char **why) {
     const bool hopper = p->job->cluster.gpu_generation == SPW_GPU_HOPPER;
+    bool recurs = false;
     if (!spw_transformers_is_listed(p, NULL, why)) return false;
+    for (size_t k = 1; k < SPW_MODEL_MIXERS; k++)
+        recurs = recurs || p->job->model.mixer[k].recurrence.kind != SPW_RECURRENCE_NONE;
+    if (recurs) {
+        if (why != NULL) *why = "transformers with recurrences, whose kernels were not measured";
+        return false;
+    }
     if (!hopper && why != NULL)
         *why = "transformers on GPUs other than Hopper's, whose kernels were not measured";
     return hopper;

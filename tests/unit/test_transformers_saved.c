@@ -117,7 +117,7 @@ typedef struct table {
     const char *name;
     double limit;
 } table;
-static const table tables[] = {{"transformers_saved_cpu", 0.02}, {"transformers_mixers_cpu", 0.001}};
+static const table tables[] = {{"transformers_saved_cpu", 0.02}, {"transformers_mixers_cpu", 0.002}};
 
 static void check_case(const char *folder, const table *of, const spw_csv *csv, size_t first, size_t end) {
     const char *name = spw_csv_field(csv, first, "case");
