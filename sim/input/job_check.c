@@ -299,6 +299,24 @@ static spw_status check_muon(const spw_job *job, const char **key) {
     return SPW_OK;
 }
 
+/* Of sharded weights: torchao's under torchtitan, with dynamic scales, or flax's delayed scaling under MaxText. Operands stay in
+ * bf16 and are cast in each pass. */
+static spw_status check_casts(const spw_job *job) {
+    const spw_precision *p = &job->precision;
+    if (p->recipe == SPW_FP8_BLOCKWISE)
+        return spw_fail(SPW_ECONFIG,
+                        "recipe blockwise is TransformerEngine's, with sharded weights it is not modelled; "
+                        "use tensorwise or mxfp8 "
+                        "(torchtitan), delayed (MaxText), or Megatron-Core's optimizer: distributed");
+    if (p->activations != 2 || p->fp16 != 0 || (p->weights != 2 && p->weights != 4))
+        return spw_fail(
+            SPW_ECONFIG,
+            "recipe %s casts weights and activations of bf16; leave precision.activations at bf16 and "
+            "precision.weights at bf16 or fp32",
+            spw_fp8_recipe_name(p->recipe));
+    return SPW_OK;
+}
+
 /* What a recipe goes with. */
 static spw_status check_recipe(const spw_job *job, const char **key) {
     const spw_precision *p = &job->precision;
@@ -313,13 +331,10 @@ static spw_status check_recipe(const spw_job *job, const char **key) {
             name, spw_optimizer_name(job->optimizer));
     *key = "precision.recipe";
     if (p->recipe == SPW_FP8_NONE) return SPW_OK;
-    if (!spw_state_law_of(job)->megatron)
-        return spw_fail(
-            SPW_ECONFIG,
-            "recipe %s with sharded weights is not modelled; use Megatron-Core's optimizer: distributed or "
-            "replicated",
-            name);
-    if (p->weights != 2 || p->activations != 2 || p->fp16 != 0)
+    if (!spw_state_law_of(job)->megatron) {
+        const spw_status status = check_casts(job);
+        if (status != SPW_OK) return status;
+    } else if (p->weights != 2 || p->activations != 2 || p->fp16 != 0)
         return spw_fail(SPW_ECONFIG,
                         "recipe %s casts weights and activations of bf16; leave precision.weights and "
                         "precision.activations at bf16 (fp8_param_gather makes weights fp8)",

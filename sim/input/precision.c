@@ -157,6 +157,15 @@ bool spw_precision_assumed(const spw_job *job, char out[SPW_PRECISION_TEXT]) {
 
 bool spw_precision_note(const spw_job *job, char out[SPW_PRECISION_TEXT]) {
     int used = snprintf(out, SPW_PRECISION_TEXT, "fp8");
+    if (job->precision.recipe != SPW_FP8_NONE && !spw_state_law_of(job)->megatron) {
+        (void)snprintf(
+            out, SPW_PRECISION_TEXT,
+            "fp8 recipe %s, sharded weights: operands wait for the backward pass in bf16 and are cast "
+            "in each pass, by "
+            "kernels taken to be as fast as TransformerEngine's; rows are exchanged in bf16",
+            spw_fp8_recipe_name(job->precision.recipe));
+        return true;
+    }
     if (job->precision.recipe != SPW_FP8_NONE) {
         (void)snprintf(
             out, SPW_PRECISION_TEXT,
