@@ -60,25 +60,33 @@ static void print_cost(const spw_plan_view *v, const spw_result_row *r, FILE *ou
                 spw_job_price(v->request->job));
 }
 
-/* Which end of what interval is over the budget. */
-static void print_unsure(const spw_result_row *r, FILE *out) {
-    const bool known = isfinite(r->most_bytes);
+void spw_plan_print_unsure(const spw_plan_unsure *u, const spw_job *job, FILE *out) {
+    const bool known = isfinite(u->most_bytes);
     fprintf(out, "; unsure, as ");
-    if (r->reserved.there && !known)
+    if (job->more[0] != '\0' && u->most_bytes <= u->budget_bytes)
+        fprintf(out, "the file has what may need more memory");
+    else if (u->reserved && !known)
         fprintf(out, "steps gave memory back to go on, so that what they need without that is not known");
-    else if (r->reserved.there)
-        fprintf(out, "the larger end of what is reserved is over that");
-    else if (r->memory_kind == SPW_MEMORY_ARENA)
+    else if (u->reserved)
+        fprintf(out, "the larger end of what is reserved, %.1f, is over that", u->most_bytes / GIB);
+    else if (u->kind == SPW_MEMORY_ARENA)
         fprintf(out, "the larger end is over that");
     else if (!known)
         fprintf(out, "what the compiler or PyTorch's allocator adds is not known%s",
-                spw_scheme_needs_stack(r->scheme.type) ? " without a stack (--stack)" : "");
+                spw_scheme_needs_stack(u->type) ? " without a stack (--stack)" : "");
     else
         fprintf(out, "with what the compiler or PyTorch's allocator adds it may be %.1f",
-                r->most_bytes / GIB);
+                u->most_bytes / GIB);
 }
 
-void spw_plan_print_room(const spw_result_row *r, FILE *out) {
+/* Of a point that fits and does not surely fit: why. */
+static void print_doubt(const spw_plan_view *v, const spw_result_row *r, FILE *out) {
+    const spw_plan_unsure unsure = {r->most_bytes, r->memory_kind, (double)r->footprint.budget_bytes,
+                                    r->reserved.there, r->scheme.type};
+    if (spw_point_fits(r) && !r->surely_fits) spw_plan_print_unsure(&unsure, v->request->job, out);
+}
+
+void spw_plan_print_room(const spw_plan_view *v, const spw_result_row *r, FILE *out) {
     const spw_footprint *f = &r->footprint;
     const double low = (double)f->low_bytes / GIB, high = (double)f->high_bytes / GIB,
                  budget = (double)f->budget_bytes / GIB;
@@ -103,7 +111,7 @@ void spw_plan_print_room(const spw_result_row *r, FILE *out) {
             fprintf(out, "%.1f to %.1f GiB", low, high);
         fprintf(out, " of %.1f", budget);
     }
-    if (spw_point_fits(r) && !r->surely_fits) print_unsure(r, out);
+    print_doubt(v, r, out);
 }
 
 static void print_routing(const spw_plan_view *v, const spw_result_row *r, FILE *out) {
@@ -191,6 +199,7 @@ static void print_none(const spw_plan_view *v, FILE *out) {
             (double)least->memory.max_bytes / GIB, reserved, spw_point_is_live_alone(least) ? " or more" : "",
             (double)least->footprint.budget_bytes / GIB,
             spw_verdict_sentence(spw_result_verdict(least), least->surely_fits));
+    print_doubt(v, least, out);
     print_even(v, least, out);
     const spw_plan_misfit_advice *advice = cheapest_advice(v->tries);
     if (advice != NULL && !spw_point_fits(least))
@@ -214,7 +223,7 @@ void spw_plan_print_brief(const spw_plan_view *v, FILE *out) {
     print_next(v, out);
     fputc('\n', out);
     fprintf(out, "fits      ");
-    spw_plan_print_room(r, out);
+    spw_plan_print_room(v, r, out);
     print_routing(v, r, out);
     print_sure(v, r, out);
     fputc('\n', out);

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "sim/command/job_options.h"
 #include "sim/command/plan_balanced.h"
+#include "sim/command/plan_brief.h"
 #include "sim/command/plan_imbalance.h"
 #include "sim/command/plan_search_notes.h"
 #include "sim/print/plural.h"
@@ -402,6 +403,10 @@ static void print_fits(const spw_search_view *v, const spw_search_point *p, FILE
     else
         fprintf(out, "%.1f to %.1f GiB", (double)p->low_bytes / GIB, (double)p->high_bytes / GIB);
     fprintf(out, " of %.1f", (double)p->budget_bytes / GIB);
+    const spw_plan_unsure unsure = {p->most_bytes, p->kind, (double)p->budget_bytes, p->reserved_bytes > 0.0,
+                                    v->request->plan->scheme[p->scheme].type};
+    if (p->verdict != SPW_VERDICT_OOM && !p->surely_fits)
+        spw_plan_print_unsure(&unsure, v->request->plan->job, out);
     if (p->timed && !v->origin->even)
         fprintf(out, "; uneven routing: %.3f times the step with balanced routing",
                 p->step.step_s / p->balanced.step.step_s);
