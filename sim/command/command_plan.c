@@ -252,11 +252,9 @@ static spw_status refuse_batches(const spw_job_options *o, const spw_plan_reques
         *refusal = (spw_refusal){.sequences = o->left_out[i / schemes % o->left_outs],
                                  .expert = q->splits > 0 ? q->expert[split] : o->job.expert};
         memcpy(refusal->scheme, o->scheme[i % schemes].text, sizeof refusal->scheme);
-        (void)snprintf(
-            refusal->reason, sizeof refusal->reason,
-            "micro_batches %zu does not divide the %zu sequences of %s; change --sequences-per-gpu or "
-            "--micro-batches",
-            o->job.micro_batches, refusal->sequences, spw_grid_tokens_of(&o->job));
+        (void)snprintf(refusal->reason, sizeof refusal->reason,
+                       "micro_batches %zu does not divide %zu sequences of %s", o->job.micro_batches,
+                       refusal->sequences, spw_grid_tokens_of(&o->job));
     }
     return status;
 }
