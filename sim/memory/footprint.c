@@ -56,8 +56,9 @@ bool spw_verdict_is_sure(spw_verdict verdict, double most_bytes, double budget_b
 }
 
 const char *spw_verdict_sentence(spw_verdict verdict, bool surely) {
-    static const char *const sentences[][2] = {
-        {"may not fit", "fits"}, {"is tight, and may not fit", "is tight"}, {"does not fit", "does not fit"}};
+    static const char *const sentences[][2] = {{"may not fit", "surely fits"},
+                                               {"is tight, and may not fit", "is tight, and surely fits"},
+                                               {"does not fit", "does not fit"}};
     return sentences[verdict][surely];
 }
 
