@@ -59,6 +59,7 @@ typedef struct spw_trainer {
         keeps_modules; /* what Megatron-Core's modules around the experts keep (sim/memory/megatron_kept.h) */
     bool asks_layouts; /* of stages that cannot have equally many layers */
     bool fuses;        /* the kernels that Megatron-Core fuses if told so, by itself */
+    bool wide_streams; /* residual streams, normed, are kept in fp32 for the product that mixes them */
 } spw_trainer;
 
 const spw_trainer *spw_trainer_row(spw_trainer_id id);

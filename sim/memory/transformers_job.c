@@ -97,6 +97,8 @@ static bool is_mixed(const spw_model *m) {
 }
 
 static const char *model_lacks(const spw_model *m) {
+    if (spw_hf_attention_is_compressed(m) && m->bare_layers == 0 && m->latent == 0 && !m->plain_experts)
+        return NULL;
     const bool plain =
         (spw_attention_is_grouped(m) || is_latent(m)) && m->other_layers == 0 && m->bare_layers == 0;
     if (m->other_layers > 0 && is_mixed(m)) return NULL;
@@ -119,6 +121,21 @@ static void set_mixed_laws(const spw_model *m, spw_transformers_shape *out) {
 
 void spw_transformers_set_laws(const spw_model *m, spw_transformers_shape *out) {
     const bool latent = spw_attention_is_latent(m);
+    out->compressed = spw_hf_attention_is_compressed(m);
+    if (out->compressed) {
+        out->router = SPW_HF_ROUTER_ROOTS;
+        out->scale = SPW_HF_SCALE_WIDE;
+        out->gate = SPW_HF_GATE_CLAMPED;
+        out->unmasked = true;
+        return;
+    }
+    if (spw_hf_attention_is_by_blocks(m)) {
+        out->blocks = out->wide_scores = out->unmasked = true;
+        out->router = SPW_HF_ROUTER_SHARES;
+        out->scale = SPW_HF_SCALE_CENTRED;
+        out->gate = SPW_HF_GATE_SHIFTED;
+        return;
+    }
     out->norm = !m->qk_norm || latent ? SPW_HF_NORM_NONE
                 : m->qk_norm_per_head ? SPW_HF_NORM_HEAD
                                       : SPW_HF_NORM_WHOLE;
@@ -139,8 +156,8 @@ bool spw_transformers_is_listed(const spw_point *p, spw_transformers_shape *out,
     const spw_model *m = &job->model;
     const char *lacks = p->scheme->type->memory.whole_steps ? job_lacks(job) : "other schemes";
     if (lacks == NULL) lacks = model_lacks(m);
-    if (lacks == NULL && (spw_attention_is_latent(m) || m->other_layers > 0) && job->finetune.lora_rank > 0)
-        lacks = "adapters beside latent attention and mixers";
+    if (lacks == NULL && (!spw_attention_is_grouped(m) || m->other_layers > 0) && job->finetune.lora_rank > 0)
+        lacks = "adapters beside other attention than four matrices, and mixers";
     if (why != NULL) *why = lacks;
     if (lacks != NULL || out == NULL) return lacks == NULL;
     const size_t micro = spw_pipeline_of(job).micro_batches, bytes = job->precision.weights;

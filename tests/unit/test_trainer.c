@@ -29,7 +29,7 @@ typedef struct by_hand {
     unsigned (*losses)(void);
     const char *words, *splits, *unsaid;
     bool own_loss, optimizers, policies, layouts, gpipe, mesh, plain, latent; /* what it brings and takes */
-    bool turns, casts, inside, keeps, asks, fuses;                            /* what it does */
+    bool turns, casts, inside, keeps, asks, fuses, wide;                      /* what it does */
     const char *stages;                                                       /* why it has no pipelines */
     bool tunes;
 } by_hand;
@@ -49,7 +49,7 @@ static const by_hand rows[] = {
      .layouts = true, .plain = true, .latent = true, .inside = true, .keeps = true, .asks = true},
     {SPW_TRAINER_PRIMUS, "Primus", 2, SPW_MEMORY_MODEL_FREED, SPW_OPTIMIZER_SHARDED,
      SPW_OPTIMIZER_DISTRIBUTED, SPW_FSDP2_IF_SAID, F, megatrons, "te_2_20", "use one of them",
-     .optimizers = true, .layouts = true, .latent = true, .inside = true, .fuses = true},
+     .optimizers = true, .layouts = true, .latent = true, .inside = true, .fuses = true, .wide = true},
     {SPW_TRAINER_TORCHTITAN, "torchtitan", 3, SPW_MEMORY_MODEL_FREED, SPW_OPTIMIZER_SHARDED,
      SPW_OPTIMIZER_SHARDED, SPW_FSDP2_UNLESS_SAID, C, chunked, "chunked", "not described for torchtitan",
      .own_loss = true, .optimizers = true, .layouts = true, .gpipe = true, .latent = true, .inside = true},
@@ -87,6 +87,7 @@ static void test_rows(void) {
         CHECK(got->has_turns == want->turns && got->casts_gradients == want->casts);
         CHECK(got->in_megatron == want->inside && got->keeps_modules == want->keeps);
         CHECK(got->asks_layouts == want->asks && got->fuses == want->fuses);
+        CHECK(got->wide_streams == want->wide);
         CHECK(got->takes_optimizers || got->bare_optimizer == SPW_OPTIMIZER_SHARDED);
     }
 }
