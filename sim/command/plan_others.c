@@ -94,9 +94,11 @@ cleanup:
 void spw_plan_print_others(const spw_plan_others *others, FILE *out) {
     for (size_t i = 0; others != NULL && i < others->schemes.count; i++) {
         const spw_other_scheme *o = &others->schemes.item[i];
-        char span[SPW_SPAN_TEXT];
-        fprintf(out, "%-*s--scheme %s would be %.3g times as fast (%s%s)", LABEL, i == 0 ? "instead" : "",
-                o->scheme.text, o->times.value, spw_span_text(o->times.low, o->times.high, " to ", span),
+        char span[SPW_SPAN_TEXT], split[48] = "";
+        if (others->expert > 0) (void)snprintf(split, sizeof split, " --expert-parallel %zu", others->expert);
+        fprintf(out, "%-*s--scheme %s%s would be %.3g times as fast (%s%s)", LABEL, i == 0 ? "instead" : "",
+                o->scheme.text, split, o->times.value,
+                spw_span_text(o->times.low, o->times.high, " to ", span),
                 o->sure ? "" : ", so it may be no faster");
         fprintf(out, ", %.0f tokens/s a GPU%s", o->tokens_per_s_per_gpu,
                 o->outside_fit ? " (outside the fit)" : "");
@@ -112,6 +114,8 @@ json_t *spw_plan_others_json(spw_json *json, const spw_plan_others *others) {
         const spw_other_scheme *o = &others->schemes.item[i];
         json_t *object = json_object();
         spw_json_put(json, object, "scheme", spw_json_text(o->scheme.text));
+        spw_json_put(json, object, "expert_parallel",
+                     others->expert > 0 ? spw_json_count(others->expert) : json_null());
         spw_json_put(json, object, "times_as_fast", spw_json_real(o->times.value));
         spw_json_put(json, object, "times_as_fast_low", spw_json_real(o->times.low));
         spw_json_put(json, object, "times_as_fast_high", spw_json_real(o->times.high));

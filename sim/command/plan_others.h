@@ -12,6 +12,7 @@
 enum { SPW_OTHER_SETTINGS = 256 };
 typedef struct spw_plan_others {
     spw_other_schemes schemes;
+    size_t expert;         /* that they have where it is not the point's; 0: it is */
     const char *framework; /* its title */
     char settings[SPW_OTHER_SCHEMES]
                  [SPW_OTHER_SETTINGS]; /* what changes there, as it is written; "": not known */

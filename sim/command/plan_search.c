@@ -193,25 +193,53 @@ cleanup:
     return status;
 }
 
-/* Beside the best point alone, on its GPUs' routing. */
-static spw_status find_others(const spw_framework *framework, const spw_search_request *q,
-                              const spw_search_outcome *outcome, spw_plan_others *out) {
-    const spw_search_point *best = &outcome->front.best;
+/* Beside the best point with this expert-parallel size. */
+static spw_status try_others(const spw_framework *framework, const spw_search_request *q,
+                             const spw_search_point *best, size_t expert, spw_plan_others *out) {
     spw_plan_request plan = *q->plan;
+    size_t value[SPW_SEARCH_DIMENSIONS];
     spw_job *job = NULL;
     spw_status status = SPW_OK;
-    if (framework == NULL || !outcome->front.found || !best->timed) return SPW_OK;
+    *out = (spw_plan_others){.schemes.count = 0};
+    memcpy(value, best->value, sizeof value);
+    value[SPW_SEARCH_EXPERT] = expert;
     SPW_TRY(SPW_ALLOC(1, &job));
-    SPW_TRY(spw_search_space_job(q->space, best->value, job));
+    status = spw_search_space_job(q->space, value, job);
+    if (status == SPW_ECONFIG) status = SPW_OK, job->batches = 0; /* it does not divide these GPUs */
+    SPW_TRY(status);
+    if (job->batches == 0) goto cleanup;
     job->batches = 1;
     job->sequences_per_gpu[0] = best->sequences;
     SPW_TRY(q->open_trace(q->state, job, &plan.trace));
     plan.splits = 0;
     const spw_other_point point = {job, &q->plan->scheme[best->scheme], best->pace, q->drop_most};
     SPW_TRY(spw_plan_others_find(&plan, &point, framework, out));
+    if (expert != best->value[SPW_SEARCH_EXPERT]) out->expert = expert;
 
 cleanup:
     spw_free(job);
+    return status;
+}
+
+/* Of the best point alone: at its split, and at the expert-parallel size that the file says, which suits another scheme better. */
+static spw_status find_others(const spw_framework *framework, const spw_search_request *q,
+                              const spw_search_outcome *outcome, spw_plan_others *out) {
+    const spw_search_point *best = &outcome->front.best;
+    const size_t own = q->space->base->expert;
+    spw_plan_others *other = NULL;
+    spw_status status = SPW_OK;
+    if (framework == NULL || !outcome->front.found || !best->timed) return SPW_OK;
+    SPW_TRY(SPW_ALLOC(1, &other));
+    SPW_TRY(try_others(framework, q, best, best->value[SPW_SEARCH_EXPERT], out));
+    if (own == best->value[SPW_SEARCH_EXPERT]) goto cleanup;
+    SPW_TRY(try_others(framework, q, best, own, other));
+    const spw_other_schemes *at = &out->schemes, *there = &other->schemes;
+    if (there->count > 0 &&
+        (at->count == 0 || there->item[0].times.value > at->item[0].times.value * SPW_SEARCH_EQUAL_SPEED))
+        *out = *other;
+
+cleanup:
+    spw_free(other);
     return status;
 }
 

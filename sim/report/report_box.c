@@ -204,6 +204,8 @@ static void write_schemes(const json_t *root, FILE *out) {
         if (scheme == NULL) continue;
         (void)fputs("<li><b>Scheme.</b> ", out);
         spw_html_name(out, scheme);
+        if (spw_point_number(other, "expert_parallel") > 0.0)
+            (void)fprintf(out, " with EP %.0f", spw_point_number(other, "expert_parallel"));
         (void)fprintf(out, " would be %.3g times as fast (%.3g to %.3g)",
                       spw_point_number(other, "times_as_fast"), spw_point_number(other, "times_as_fast_low"),
                       spw_point_number(other, "times_as_fast_high"));

@@ -92,6 +92,15 @@ def instead(name, path, cluster, own, others, apply):
                                    "virtual-stages=0,4", "--format", "json"))
     check(found["best"]["scheme"].startswith(own) and [o["scheme"] for o in found["other_schemes"]][:1] == [simplest],
           f"{name}: a search names {found['other_schemes']}")
+    wide = json.loads(oracle.must("plan", "--search", "--from", path, "--cluster", cluster, "--over", "remat=full", "--over", "pipeline=1",
+                                  "--over", "micro-batches=1", "--over", "virtual-stages=0", "--format", "json"))
+    best, at = wide["best"], answer["rows"][0]["expert_parallel"]
+    for one in wide["other_schemes"]:
+        split = one["expert_parallel"] or best["expert_parallel"]
+        check(one["expert_parallel"] in (None, at), f"{name}: neither the best point's size nor the file's: {one}")
+        done = plan(path, cluster, "--scheme", one["scheme"], "--expert-parallel", split, "--micro-batches", 1, "--remat", "full",
+                    "--sequences-per-gpu", best["sequences_per_gpu"])
+        check(abs(speed(done) / best["tokens_per_s_per_gpu"] - one["times_as_fast"]) < 1e-6, f"{name}: {one}, by plans {speed(done)}")
     points = [json.dumps({k: v for k, v in p.items() if k not in ("virtual_stages", "options", "next", "faster_than_next")}) for p in found["front"]]
     check(len(points) == len(set(points)), f"{name}: {len(points)} points in front, {len(set(points))} of them differ")
 

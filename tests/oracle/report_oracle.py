@@ -1032,7 +1032,7 @@ def check_box(what, box, answer):
             "cost": [cost["money"], cost["money_low"], cost["money_high"]], "memory": [held]}
     for name, values in want.items():
         expect(what, all(close(a, b) for a, b in zip(rows[name].values(), values)) and len(rows[name].values()) == len(values), f"{name}: {rows[name].text()}")
-    expect(what, rows["memory"].text().endswith("it fits" if best["surely_fits"] else "may not fit"), rows["memory"].text())
+    expect(what, rows["memory"].text().endswith("it surely fits" if best["surely_fits"] else "may not fit"), rows["memory"].text())
     text = rows["surely fits"].text()
     if sure is None:
         expect(what, "none of the points" in text, text)
