@@ -78,6 +78,23 @@ case("v4_one", 1, 250, lambda: v4("shchc", hidden_size=384, num_attention_heads=
                                   num_experts_per_tok=5, mlp_layer_types=["hash_moe"] * 2 + ["moe"] * 3), "eager")
 
 
+def m3(layers, ffns, **more):
+    base = dict(COMMON, hidden_size=256, num_hidden_layers=len(layers), num_attention_heads=8, num_key_value_heads=2, head_dim=64, rotary_dim=32,
+                num_local_experts=16, num_experts_per_tok=4, intermediate_size=96, dense_intermediate_size=512, shared_intermediate_size=128,
+                index_n_heads=2, index_head_dim=32, index_block_size=16, index_topk_blocks=3, index_local_blocks=1,
+                rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+                layer_types=[{"f": "full_attention", "s": "minimax_m3_sparse"}[x] for x in layers],
+                mlp_layer_types=[{"d": "dense", "m": "sparse"}[x] for x in ffns])
+    base.update(more)
+    return t.MiniMaxM3VLTextConfig(**base)
+
+
+case("m3_found", 2, 128, lambda: m3("fss", "dmm"), "fused")
+case("m3_one", 1, 160, lambda: m3("sfs", "mmd", hidden_size=320, num_attention_heads=6, num_key_value_heads=3, head_dim=96, index_n_heads=3,
+                                  rotary_dim=24, num_local_experts=12, num_experts_per_tok=3, intermediate_size=80, shared_intermediate_size=48,
+                                  rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25}), "fused")
+
+
 def kind_of(stack):
     for part in reversed((stack[-1] if stack else "").split(".")):
         if part in KINDS:
@@ -93,30 +110,30 @@ def layer_of(stack):
 
 
 class Fused(torch.autograd.Function):
-    """What fused attention keeps on a GPU, where heads of keys and values may differ in width: q, k, v, output, a logarithm a row."""
+    """What fused attention keeps on a GPU, where heads of keys and values may differ in width: q, k, v, output, a logarithm a row, the mask."""
 
     @staticmethod
-    def forward(ctx, query, key, value, scale):
+    def forward(ctx, query, key, value, scale, mask):
         with torch.no_grad():
             rows, heads = query.shape[-2], query.shape[1] // key.shape[1]
             scores = (query.float() @ key.repeat_interleave(heads, 1).float().transpose(-1, -2)) * (scale or query.shape[-1] ** -0.5)
-            scores = scores.masked_fill(torch.ones(rows, rows, dtype=torch.bool).triu(1), float("-inf"))
+            scores = scores.masked_fill(torch.ones(rows, rows, dtype=torch.bool).triu(1), float("-inf")) if mask is None else scores + mask
             logarithm = scores.logsumexp(-1)
             out = (scores.softmax(-1) @ value.repeat_interleave(heads, 1).float()).to(query.dtype).contiguous()
             if not query.is_contiguous():  # cuDNN's output has the layout of the queries
                 out = out.transpose(1, 2).contiguous().transpose(1, 2)
-        ctx.save_for_backward(query, key, value, out, logarithm)
+        ctx.save_for_backward(query, key, value, out, logarithm, mask)
         return out
 
     @staticmethod
     def backward(ctx, gradient):
-        query, key, value, out, logarithm = ctx.saved_tensors
-        return torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value), None
+        query, key, value = ctx.saved_tensors[:3]
+        return torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value), None, None
 
 
 def fused(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
-    assert attn_mask is None and is_causal
-    return Fused.apply(query, key, value, scale)
+    assert is_causal == (attn_mask is None)
+    return Fused.apply(query, key, value, scale, attn_mask)
 
 
 class Births(TorchDispatchMode):

@@ -45,7 +45,7 @@ static void weights(spw_hf_model *m, spw_hf_layer *l) {
     const sizes s = sizes_of(m, l);
     const uint64_t h = k->hidden, d = k->head_dim, i = s.index_width;
     size_t *w = l->mixer_weight;
-    w[SINKS] = spw_hf_add_wide(m, k->heads, 1);
+    w[SINKS] = spw_hf_add_wide_weight(m, k->heads, 1);
     w[Q_DOWN] = spw_hf_add_weight(m, s.rank, h, false);
     w[Q_NORM] = spw_hf_add_norm(m, s.rank);
     w[Q_UP] = spw_hf_add_weight(m, s.wide, s.rank, false);
@@ -54,7 +54,7 @@ static void weights(spw_hf_model *m, spw_hf_layer *l) {
     w[O_DOWN] = spw_hf_add_weight(m, s.groups * s.latent, s.wide / s.groups, false);
     w[O_UP] = spw_hf_add_weight(m, h, s.groups * s.latent, false);
     if (s.every == 0) return;
-    w[COMPRESSOR + C_BIAS] = spw_hf_add_wide(m, s.every, s.parts * d);
+    w[COMPRESSOR + C_BIAS] = spw_hf_add_wide_weight(m, s.every, s.parts * d);
     w[COMPRESSOR + C_KV] = spw_hf_add_weight(m, s.parts * d, h, false);
     w[COMPRESSOR + C_GATE] = spw_hf_add_weight(m, s.parts * d, h, false);
     w[COMPRESSOR + C_NORM] = spw_hf_add_norm(m, d);

@@ -100,8 +100,9 @@ static const char *model_lacks(const spw_model *m) {
         (spw_attention_is_grouped(m) || is_latent(m)) && m->other_layers == 0 && m->bare_layers == 0;
     if (m->other_layers > 0 && is_mixed(m)) return NULL;
     return plain && !has_more(m) ? NULL
-                                 : "models other than Qwen3-MoE, Mixtral, OLMoE, DeepSeek-V3, DeepSeek-V4, "
-                                   "Nemotron-H, Qwen3-Next, Kimi Linear and their like";
+                                 : "models other than Qwen3-MoE, Mixtral, OLMoE, DeepSeek-V3, Nemotron-H, "
+                                   "Qwen3-Next, Kimi Linear "
+                                   "and their like";
 }
 
 static void set_mixed_laws(const spw_model *m, spw_transformers_shape *out) {
@@ -125,6 +126,13 @@ void spw_transformers_set_laws(const spw_model *m, spw_transformers_shape *out) 
         out->unmasked = true;
         return;
     }
+    if (spw_hf_attention_is_by_blocks(m)) {
+        out->blocks = out->wide_scores = out->unmasked = true;
+        out->router = SPW_HF_ROUTER_SHARES;
+        out->scale = SPW_HF_SCALE_CENTRED;
+        out->gate = SPW_HF_GATE_SHIFTED;
+        return;
+    }
     out->norm = !m->qk_norm || latent ? SPW_HF_NORM_NONE
                 : m->qk_norm_per_head ? SPW_HF_NORM_HEAD
                                       : SPW_HF_NORM_WHOLE;
@@ -146,7 +154,7 @@ bool spw_transformers_is_listed(const spw_point *p, spw_transformers_shape *out,
     const char *lacks = p->scheme->type->memory.whole_steps ? job_lacks(job) : "other schemes";
     if (lacks == NULL) lacks = model_lacks(m);
     if (lacks == NULL && (!spw_attention_is_grouped(m) || m->other_layers > 0) && job->finetune.lora_rank > 0)
-        lacks = "adapters beside attention of more than four matrices, and mixers";
+        lacks = "adapters beside other attention than four matrices, and mixers";
     if (why != NULL) *why = lacks;
     if (lacks != NULL || out == NULL) return lacks == NULL;
     const size_t micro = spw_pipeline_of(job).micro_batches, bytes = job->precision.weights;

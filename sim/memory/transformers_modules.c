@@ -38,21 +38,13 @@ size_t spw_hf_add_wide_weight(spw_hf_model *m, uint64_t rows, uint64_t columns) 
     return at;
 }
 
-size_t spw_hf_add_wide(spw_hf_model *m, uint64_t rows, uint64_t columns) {
-    const size_t at = spw_hf_add_weight(m, rows, columns, false);
-    m->weight[at].wide = true;
-    return at;
-}
-
 size_t spw_hf_add_untrained(spw_hf_model *m, uint64_t rows, uint64_t columns) {
     m->weight[m->weights] = (spw_hf_weight){spw_tape_parameter(m->tape, false), rows, columns, false, false};
     return m->weights++;
 }
 
 size_t spw_hf_add_norm(spw_hf_model *m, uint64_t width) {
-    const size_t at = spw_hf_add_weight(m, width, 1, false);
-    m->weight[at].wide = m->shape->compressed;
-    return at;
+    return m->shape->compressed ? spw_hf_add_wide_weight(m, width, 1) : spw_hf_add_weight(m, width, 1, false);
 }
 
 const spw_hf_mixer *spw_hf_mixer_of(const spw_model *model, size_t layer) {
@@ -62,6 +54,7 @@ const spw_hf_mixer *spw_hf_mixer_of(const spw_model *model, size_t layer) {
                                                       [SPW_RECURRENCE_KIMI_DELTA] = &spw_hf_kimi_delta};
     const size_t kind = model->mixer_of[layer];
     if (spw_hf_attention_is_compressed(model)) return &spw_hf_compressed_attention;
+    if (spw_hf_attention_is_by_blocks(model)) return &spw_hf_block_attention;
     if (kind != 0) return recurrences[model->mixer[kind].recurrence.kind];
     if (model->kv_lora_rank > 0) return &spw_hf_latent_attention;
     return model->query_gate ? &spw_hf_gated_attention : &spw_hf_grouped_attention;
@@ -73,10 +66,10 @@ static void add_layer(spw_hf_model *m, size_t index) {
     l->first = m->weights;
     l->mixer = spw_hf_mixer_of(model, index);
     l->kind = model->mixer_of[index];
+    l->hash = index < model->hash_layers;
     l->recurrence = &model->mixer[l->kind].recurrence;
     l->moe = model->is_moe[index] != 0;
     l->ffn = model->is_bare[index] == 0;
-    l->hash = index < model->hash_layers;
     if (l->mixer != NULL) l->mixer->weights(m, l);
     if (l->ffn) spw_hf_ffn_weights(m, l);
     if (l->mixer != NULL) l->input_norm = spw_hf_add_norm(m, model->hidden);
@@ -121,17 +114,6 @@ void spw_hf_model_destroy(spw_hf_model *m) {
 
 /* --- The model --- */
 
-/* x + part(norm(x)). x keeps its name. */
-static spw_value beside(spw_hf_model *m, const spw_hf_layer *l, spw_value x, size_t norm,
-                        spw_value (*part)(spw_hf_model *, const spw_hf_layer *, spw_value)) {
-    const uint64_t rows = m->shape->tokens, hidden = m->shape->model->hidden;
-    const spw_value read = spw_hf_norm(m, x, rows, hidden, norm), made = part(m, l, read);
-    spw_tape_drop(m->tape, read);
-    const spw_value out = spw_hf_add(m->tape, x, made, rows * hidden * m->shape->element_bytes);
-    spw_tape_drop(m->tape, made);
-    return out;
-}
-
 /* [DeepseekV4DecoderLayer] */
 static spw_value stream_layer(spw_hf_model *m, const spw_hf_layer *l, spw_value streams) {
     spw_tape *t = m->tape;
@@ -148,6 +130,17 @@ static spw_value stream_layer(spw_hf_model *m, const spw_hf_layer *l, spw_value 
         x = next;
     }
     return x;
+}
+
+/* x + part(norm(x)). x keeps its name. */
+static spw_value beside(spw_hf_model *m, const spw_hf_layer *l, spw_value x, size_t norm,
+                        spw_value (*part)(spw_hf_model *, const spw_hf_layer *, spw_value)) {
+    const uint64_t rows = m->shape->tokens, hidden = m->shape->model->hidden;
+    const spw_value read = spw_hf_norm(m, x, rows, hidden, norm), made = part(m, l, read);
+    spw_tape_drop(m->tape, read);
+    const spw_value out = spw_hf_add(m->tape, x, made, rows * hidden * m->shape->element_bytes);
+    spw_tape_drop(m->tape, made);
+    return out;
 }
 
 void spw_hf_layer_forward(spw_tape *t, void *of, size_t index) {
@@ -175,11 +168,6 @@ void spw_hf_layer_forward(spw_tape *t, void *of, size_t index) {
     spw_tape_kind(t, kind);
 }
 
-static void first_product(spw_hf_model *m) {
-    if (!m->ran) (void)spw_tape_tensor(m->tape, CUBLAS_BYTES);
-    m->ran = true;
-}
-
 /* The embedding for every stream, and the mask: there until the forward pass has ended. */
 static void begin_streams(spw_hf_model *m) {
     spw_tape *t = m->tape;
@@ -191,6 +179,11 @@ static void begin_streams(spw_hf_model *m) {
         spw_tape_apply(t, &(spw_op){.bytes = bytes,
                                     .input = {m->embedded},
                                     .back = {SPW_TO(0, rows * m->shape->model->hidden * b, (double)bytes)}});
+}
+
+static void first_product(spw_hf_model *m) {
+    if (!m->ran) (void)spw_tape_tensor(m->tape, CUBLAS_BYTES);
+    m->ran = true;
 }
 
 /* Cosines and sines of n angles. The product of positions and frequencies is the forward pass' first. */
@@ -219,6 +212,7 @@ static void rotary(spw_hf_model *m, uint64_t n) {
 static uint64_t turned(const spw_hf_model *m) {
     const spw_model *model = m->shape->model;
     if (m->shape->rotation == SPW_HF_ROTATION_NONE) return 0;
+    if (m->shape->blocks) return model->head_dim / SPW_HF_TURNED_PART;
     if (m->shape->rotation == SPW_HF_ROTATION_QUARTER) return model->head_dim / SPW_HF_QUARTER;
     return model->kv_lora_rank > 0 ? model->rope_dim : model->head_dim;
 }

@@ -151,19 +151,6 @@ static spw_value times_root(spw_tape *t, spw_value x, spw_value root, uint64_t b
                                        .read_bytes = r});
 }
 
-/* By a weight, of `bytes` an element both. */
-static spw_value by_weight(spw_hf_model *m, spw_value x, uint64_t n, uint64_t width, size_t at,
-                           uint64_t bytes) {
-    const double e = (double)(bytes * n);
-    return spw_tape_apply(
-        m->tape, &(spw_op){.bytes = bytes * n,
-                           .input = {SPW_HF_LEAF(m, at), x},
-                           .keep = {{x, 0}},
-                           .back = {SPW_TO(1, bytes * n, e), SPW_TO_TEMP(0, bytes * n, 2.0 * e), SPW_TO_DONE,
-                                    SPW_TO(0, bytes * width, e), SPW_TO_WORK(0, ROW_SUM * n)},
-                           .read_bytes = e});
-}
-
 spw_value spw_hf_normalize(spw_hf_model *m, spw_value x, uint64_t rows, uint64_t width, spw_value *mean) {
     spw_tape *t = m->tape;
     const uint64_t n = rows * width;
@@ -176,10 +163,18 @@ spw_value spw_hf_normalize(spw_hf_model *m, spw_value x, uint64_t rows, uint64_t
 }
 
 spw_value spw_hf_weigh_narrow(spw_hf_model *m, spw_value scaled, uint64_t rows, uint64_t width, size_t at) {
+    spw_tape *t = m->tape;
     const uint64_t b = m->shape->element_bytes, n = rows * width;
-    const spw_value narrow = spw_hf_cast(m->tape, scaled, n, SPW_HF_FP32, b),
-                    out = by_weight(m, narrow, n, width, at, b);
-    spw_tape_drop(m->tape, narrow);
+    const spw_value narrow = spw_hf_cast(t, scaled, n, SPW_HF_FP32, b);
+    const double e = (double)(b * n);
+    const spw_value out =
+        spw_tape_apply(t, &(spw_op){.bytes = b * n,
+                                    .input = {SPW_HF_LEAF(m, at), narrow},
+                                    .keep = {{narrow, 0}},
+                                    .back = {SPW_TO(1, b * n, e), SPW_TO_TEMP(0, b * n, 2.0 * e), SPW_TO_DONE,
+                                             SPW_TO(0, b * width, e), SPW_TO_WORK(0, ROW_SUM * n)},
+                                    .read_bytes = e});
+    spw_tape_drop(t, narrow);
     return out;
 }
 
@@ -212,9 +207,9 @@ spw_value spw_hf_norm(spw_hf_model *m, spw_value x, uint64_t rows, uint64_t widt
     if (m->shape->scale == SPW_HF_SCALE_NARROW) {
         out = spw_hf_weigh_narrow(m, scaled, rows, width, at);
     } else {
-        const spw_value whole = spw_hf_weigh_wide(m, scaled, rows, width, at);
-        out = spw_hf_cast(t, whole, rows * width, SPW_HF_FP32, m->shape->element_bytes);
-        spw_tape_drop(t, whole);
+        const spw_value wide = spw_hf_weigh_wide(m, scaled, rows, width, at);
+        out = spw_hf_cast(t, wide, rows * width, SPW_HF_FP32, m->shape->element_bytes);
+        spw_tape_drop(t, wide);
     }
     spw_tape_drop(t, scaled);
     spw_tape_drop(t, mean);

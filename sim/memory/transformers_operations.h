@@ -47,10 +47,9 @@ spw_value spw_hf_wide_product(spw_hf_model *m, spw_value x, spw_value w, uint64_
                               uint64_t out);
 /* nn.Linear, or PEFT's: result = base(x); result = result + B(A(x)) * scaling. */
 spw_value spw_hf_linear(spw_hf_model *m, spw_value x, size_t at, uint64_t rows, bool adapts);
-/* A weight in fp32, whatever the model is in; one that no gradient comes to. */
-size_t spw_hf_add_wide(spw_hf_model *m, uint64_t rows, uint64_t columns);
-size_t spw_hf_add_norm(spw_hf_model *m, uint64_t width); /* as the model's norms keep it */
+/* A weight that no gradient comes to; a norm's, as the model keeps it. */
 size_t spw_hf_add_untrained(spw_hf_model *m, uint64_t rows, uint64_t columns);
+size_t spw_hf_add_norm(spw_hf_model *m, uint64_t width);
 /* x / sqrt(mean of x^2) in x's own format, of `bytes` an element. */
 spw_value spw_hf_plain_norm(spw_hf_model *m, spw_value x, uint64_t rows, uint64_t width, uint64_t bytes);
 /* RMSNorm: in fp32 up to the weight; see spw_transformers_scale. */
@@ -88,6 +87,9 @@ typedef struct spw_hf_scores {
     uint64_t heads, query, key, out;
 } spw_hf_scores;
 spw_value spw_hf_attend(spw_hf_model *m, const spw_hf_scores *s, spw_value q, spw_value k, spw_value v);
+
+/* x cos + rotate_half(x) sin of `bytes`. */
+spw_value spw_hf_rotate(spw_hf_model *m, spw_value x, uint64_t bytes);
 
 /* What a router gives: of T K each, and its logits, which have a name as long. */
 typedef struct spw_hf_routes {

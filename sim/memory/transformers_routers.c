@@ -1,5 +1,5 @@
 /* Routers: from hidden states to the weights and numbers of each token's experts, with what they keep. Read: transformers 5.17.0
- * models/{qwen3_moe,mixtral,olmoe}, 5.24.0 models/{deepseek_v2,deepseek_v3,deepseek_v4} (TopkRouter). */
+ * models/{qwen3_moe,mixtral,olmoe}, 5.24.0 models/{deepseek_v2,deepseek_v3,deepseek_v4,minimax_m3_vl} (TopkRouter). */
 #include "sim/memory/transformers_operations.h"
 
 /* [Qwen3MoeTopKRouter, MixtralTopKRouter, OlmoeTopKRouter] logits as wide as the model, softmax in fp32, weights that sum to 1. */
@@ -106,6 +106,24 @@ static spw_hf_routes sigmoid(spw_hf_model *m, const spw_hf_layer *l, spw_value x
     return (spw_hf_routes){weights, choices, logits};
 }
 
+/* [MiniMaxM3VLTopKRouter] */
+static spw_hf_routes narrow_sigmoid(spw_hf_model *m, const spw_hf_layer *l, spw_value x) {
+    spw_tape *t = m->tape;
+    const spw_model *model = m->shape->model;
+    const uint64_t rows = m->shape->tokens, all = rows * model->experts, some = rows * model->top_k;
+    const spw_value logits =
+        spw_hf_product(m, x, SPW_HF_LEAF(m, l->router), rows, model->hidden, model->experts, false);
+    const spw_value wide = spw_hf_cast(t, logits, all, m->shape->element_bytes, SPW_HF_FP32),
+                    scores = spw_hf_keeping_output(t, wide, SPW_HF_FP32 * all);
+    spw_tape_drop(t, wide);
+    pass_by(t, (uint64_t[]){SPW_HF_FP32 * all, SPW_HF_FP32 * some}, 2);
+    const spw_value choices = spw_tape_tensor(t, SPW_HF_INDEX * some),
+                    top = gathered(m, scores, choices, SPW_HF_FP32), weights = shares(m, top);
+    spw_tape_drop(t, top);
+    spw_tape_drop(t, scores);
+    return (spw_hf_routes){weights, choices, logits};
+}
+
 /* [DeepseekV2TopkRouter] softmax in fp32, the greatest weights as they are; where groups limit the choice, what is not in one is
  * masked. */
 static spw_hf_routes groups(spw_hf_model *m, const spw_hf_layer *l, spw_value x) {
@@ -163,9 +181,8 @@ static spw_hf_routes roots(spw_hf_model *m, const spw_hf_layer *l, spw_value x) 
 
 spw_hf_routes spw_hf_route(spw_hf_model *m, const spw_hf_layer *l, spw_value x) {
     static spw_hf_routes (*const laws[])(spw_hf_model *, const spw_hf_layer *, spw_value) = {
-        [SPW_HF_ROUTER_SOFTMAX] = softmax,
-        [SPW_HF_ROUTER_SIGMOID] = sigmoid,
-        [SPW_HF_ROUTER_GROUPS] = groups,
+        [SPW_HF_ROUTER_SOFTMAX] = softmax, [SPW_HF_ROUTER_SIGMOID] = sigmoid,
+        [SPW_HF_ROUTER_GROUPS] = groups,   [SPW_HF_ROUTER_SHARES] = narrow_sigmoid,
         [SPW_HF_ROUTER_ROOTS] = roots,
     };
     const uint16_t kind = spw_tape_kind(m->tape, SPW_HF_ROUTER);

@@ -7,9 +7,9 @@ enum { PROJECTION, BASE, SCALE };
 
 void spw_hf_stream_weights(spw_hf_model *m, size_t at[SPW_HF_STREAM_WEIGHTS], bool head) {
     const uint64_t n = m->shape->model->streams, out = head ? n : (2 + n) * n;
-    at[PROJECTION] = spw_hf_add_wide(m, out, n * m->shape->model->hidden);
-    at[BASE] = spw_hf_add_wide(m, out, 1);
-    at[SCALE] = spw_hf_add_wide(m, head ? 1 : 3, 1);
+    at[PROJECTION] = spw_hf_add_wide_weight(m, out, n * m->shape->model->hidden);
+    at[BASE] = spw_hf_add_wide_weight(m, out, 1);
+    at[SCALE] = spw_hf_add_wide_weight(m, head ? 1 : 3, 1);
 }
 
 /* x times a number, of a parameter; a parameter a column is added. Of n numbers a token. */
@@ -71,8 +71,10 @@ static spw_value project(spw_hf_model *m, const size_t at[SPW_HF_STREAM_WEIGHTS]
     const spw_value flat = spw_hf_cast(t, streams, rows * wide, m->shape->element_bytes, SPW_HF_FP32);
     const spw_value normed = spw_hf_plain_norm(m, flat, rows, wide, SPW_HF_FP32);
     spw_tape_drop(t, flat);
-    const spw_value made = spw_hf_wide_product(m, normed, SPW_HF_LEAF(m, at[PROJECTION]), rows, wide, out);
+    const spw_value by = spw_hf_widened(m, at[PROJECTION]),
+                    made = spw_hf_wide_product(m, normed, by, rows, wide, out);
     spw_tape_drop(t, normed);
+    spw_tape_drop(t, by);
     return made;
 }
 

@@ -13,12 +13,15 @@ static double figure(const spw_coefficient *c) { return c->value; }
 
 bool spw_transformers_is_timed(const spw_point *p, const char **why) {
     const bool hopper = p->job->cluster.gpu_generation == SPW_GPU_HOPPER;
+    spw_transformers_shape shape;
     bool recurs = false;
-    if (!spw_transformers_is_listed(p, NULL, why)) return false;
+    if (!spw_transformers_is_listed(p, &shape, why)) return false;
     for (size_t k = 1; k < SPW_MODEL_MIXERS; k++)
         recurs = recurs || p->job->model.mixer[k].recurrence.kind != SPW_RECURRENCE_NONE;
-    if (recurs) {
-        if (why != NULL) *why = "transformers with recurrences, whose kernels were not measured";
+    if (shape.compressed || shape.blocks || recurs) {
+        if (why != NULL)
+            *why = recurs ? "transformers with recurrences, whose kernels were not measured"
+                          : "transformers' attention of DeepSeek-V4 and MiniMax-M3, which was not timed";
         return false;
     }
     if (!hopper && why != NULL)

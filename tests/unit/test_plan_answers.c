@@ -238,7 +238,7 @@ static void test_unlisted(void) {
     CHECK_OK(spw_scheme_parse("transformers", &scheme));
     row->scheme = scheme;
     row->memory_kind = SPW_MEMORY_LIVE;
-    row->footprint.argument_bytes = 400; /* 400 + 632 by the share */
+    row->footprint.argument_bytes = 100; /* 100 + 1.7 x 500 */
     row->reserved.there = true;
     row->reserved.settings.device_bytes = BUDGET;
     row->reserved.as_set.reserved.max_bytes = 650;
@@ -246,8 +246,11 @@ static void test_unlisted(void) {
     CHECK(row->surely_fits);
     row->unlisted = "a loss in pieces";
     spw_result_row_judge(row, &allocator);
-    CHECK(fabs(row->most_bytes - 1032) < 1e-9 && !row->surely_fits && spw_point_fits(row));
-    row->footprint.argument_bytes = 450; /* 450 + 474: of both, the most */
+    CHECK(fabs(row->most_bytes - 950) < 1e-9 && row->surely_fits);
+    row->memory.max_bytes = 640; /* 100 + 1.7 x 540 */
+    spw_result_row_judge(row, &allocator);
+    CHECK(fabs(row->most_bytes - 1018) < 1e-9 && !row->surely_fits && spw_point_fits(row));
+    row->footprint.argument_bytes = 400; /* 400 + 1.7 x 240: of both, the most */
     row->reserved.as_set.reserved.max_bytes = 900;
     spw_result_row_judge(row, &allocator);
     CHECK(fabs(row->most_bytes - 1.06 * 900) < 1e-6 && row->surely_fits);

@@ -68,8 +68,8 @@ static void predict(const char *folder, const char *table, const char *name, spw
     CHECK_OK(spw_hf_model_create(shape, tape, &m));
     uint64_t elements = 0;
     for (size_t i = 0; i < m->weights; i++) elements += m->weight[i].rows * m->weight[i].columns;
-    if (model->selection_bias) /* no parameters in the classes */
-        elements += (model->moe_layers - model->hash_layers) * model->experts;
+    if (model->selection_bias)
+        elements += (model->moe_layers - model->hash_layers) * model->experts; /* no parameters there */
     CHECK(elements == spw_model_parameters(model).total);
     if (elements != spw_model_parameters(model).total)
         fprintf(stderr, "%s: %.0f parameters, not %.0f\n", name, (double)elements,
