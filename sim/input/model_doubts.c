@@ -77,9 +77,8 @@ static void doubt_layers(spw_model *m) {
     doubt_own_kinds(m);
     if (m->streams > 1)
         doubt(m,
-              "%zu residual streams count in the inputs of layers and in what stages send; their mixing "
-              "takes no time and keeps "
-              "nothing",
+              "%zu residual streams count with their mixing as in Megatron-Core's and Primus' modules "
+              "(docs/schemes.md, 7.18); the list of XLA's tensors has one stream",
               m->streams);
     if (m->loop_passes > 1)
         doubt(m,

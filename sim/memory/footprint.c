@@ -21,6 +21,7 @@
 #include "sim/memory/page_pool.h"
 #include "sim/memory/pipeline.h"
 #include "sim/memory/repeated_modules.h"
+#include "sim/memory/residual_streams.h"
 #include "sim/memory/stage.h"
 #include "sim/memory/transformers_job.h"
 #include "sim/memory/unfused_attention.h"
@@ -55,8 +56,9 @@ bool spw_verdict_is_sure(spw_verdict verdict, double most_bytes, double budget_b
 }
 
 const char *spw_verdict_sentence(spw_verdict verdict, bool surely) {
-    static const char *const sentences[][2] = {
-        {"may not fit", "fits"}, {"is tight, and may not fit", "is tight"}, {"does not fit", "does not fit"}};
+    static const char *const sentences[][2] = {{"may not fit", "surely fits"},
+                                               {"is tight, and may not fit", "is tight, and surely fits"},
+                                               {"does not fit", "does not fit"}};
     return sentences[verdict][surely];
 }
 
@@ -232,6 +234,7 @@ static double add_activations(spw_footprint *f, const spw_job *job, const spw_sc
     if (stage->head) spw_cross_entropy_add(f, job, scheme, s, m);
     spw_megatron_kept_add(f, job, scheme, stage, s);
     add_gathered_sequence(f, job, stage, s);
+    spw_streams_add(f, job, scheme, s);
     if (m->latent > 0)
         LIVE(spw_component_add(f, "latent", tokens * (double)(m->hidden + m->latent) * b,
                                "input of the projection to the experts' rows, and what they give (7.18)",
@@ -518,7 +521,8 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
     if (status != SPW_OK) return status;
     out->frees = spw_footprint_frees(scheme);
     if (whole)
-        spw_footprint_layer_keeps(part, shape, attention + spw_mesh_gathered_keys(job, shape), out->keeps);
+        spw_footprint_layer_keeps(part, scheme, shape, attention + spw_mesh_gathered_keys(job, shape),
+                                  out->keeps);
     if (whole) spw_footprint_add_summed(out, job, &stage);
     const double left = whole ? spw_megatron_left_by_layer(job, scheme, shape) : 0.0;
     if (left > 0.0) {

@@ -1,12 +1,15 @@
 #include "sim/memory/transformers_job.h"
 
+#include "base/memory.h"
 #include "sim/input/attention.h"
 #include "sim/input/grid.h"
 #include "sim/input/job.h"
 #include "sim/memory/footprint_component.h"
 #include "sim/memory/pipeline.h"
 
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static const char *const SOURCE = "transformers, PEFT and FSDP2, tensor by tensor (6.8)";
 
@@ -191,11 +194,83 @@ static void add_live(const spw_event_list *list, int64_t bytes[SPW_TENSOR_KINDS]
         bytes[list->event[i].kind] += (list->event[i].born ? 1 : -1) * (int64_t)list->event[i].bytes;
 }
 
-static void fill(spw_footprint *out, const int64_t bytes[SPW_TENSOR_KINDS]) {
+/* How many tensors of a kind have a size where the step holds most. */
+enum { SIZES = 512, TERMS = 4 };
+typedef struct sizes {
+    struct {
+        uint64_t bytes;
+        int64_t tensors;
+        uint16_t kind;
+    } of[SIZES];
+    size_t count;
+    bool lost; /* there are more */
+} sizes;
+
+static void add_sizes(const spw_event_list *list, size_t events, sizes *s) {
+    for (size_t i = 0; i < events; i++) {
+        const spw_memory_event *e = &list->event[i];
+        size_t at = 0;
+        while (at < s->count && (s->of[at].kind != e->kind || s->of[at].bytes != e->bytes)) at++;
+        if (at == SIZES) {
+            s->lost = true;
+            continue;
+        }
+        if (at == s->count) {
+            s->of[s->count].bytes = e->bytes;
+            s->of[s->count].kind = e->kind;
+            s->of[s->count++].tensors = 0;
+        }
+        s->of[at].tensors += e->born ? 1 : -1;
+    }
+}
+
+static int larger_first(const void *a, const void *b, void *of) {
+    const sizes *s = of;
+    const double x = (double)s->of[*(const size_t *)a].bytes * (double)s->of[*(const size_t *)a].tensors,
+                 y = (double)s->of[*(const size_t *)b].bytes * (double)s->of[*(const size_t *)b].tensors;
+    return (x < y) - (x > y);
+}
+
+/* "7 tensors = 2 x 8192 x 607744 + 8192 x 4096 + 1234": how many, tokens of a micro-batch, bytes; the smallest in one sum. False where
+ * the sizes do not come to `bytes`. */
+static bool write_terms(sizes *s, size_t kind, size_t tokens, int64_t bytes, char out[SPW_COMPONENT_TEXT]) {
+    size_t own[SIZES], count = 0, used = 0;
+    int64_t left = bytes, tensors = 0;
+    for (size_t i = 0; i < s->count; i++) {
+        if (s->of[i].kind != kind || s->of[i].tensors == 0) continue;
+        own[count++] = i;
+        tensors += s->of[i].tensors;
+        left -= s->of[i].tensors * (int64_t)s->of[i].bytes;
+    }
+    if (left != 0 || s->lost || count == 0) return false;
+    qsort_r(own, count, sizeof *own, larger_first, s);
+    left = bytes;
+    used = (size_t)snprintf(out, SPW_COMPONENT_TEXT, "%" PRId64 " tensor%s = ", tensors,
+                            tensors == 1 ? "" : "s");
+    for (size_t i = 0; i < count && i < TERMS; i++) {
+        const uint64_t each = s->of[own[i]].bytes;
+        const bool rows = kind >= SPW_HF_NORMS && each % tokens == 0;
+        if (i > 0) used += (size_t)snprintf(out + used, SPW_COMPONENT_TEXT - used, " + ");
+        if (s->of[own[i]].tensors != 1)
+            used += (size_t)snprintf(out + used, SPW_COMPONENT_TEXT - used, "%" PRId64 " x ",
+                                     s->of[own[i]].tensors);
+        if (rows) used += (size_t)snprintf(out + used, SPW_COMPONENT_TEXT - used, "%zu x ", tokens);
+        used +=
+            (size_t)snprintf(out + used, SPW_COMPONENT_TEXT - used, "%" PRIu64, rows ? each / tokens : each);
+        left -= s->of[own[i]].tensors * (int64_t)each;
+    }
+    if (count > TERMS) (void)snprintf(out + used, SPW_COMPONENT_TEXT - used, " + %" PRId64, left);
+    return true;
+}
+
+static void fill(spw_footprint *out, sizes *s, size_t tokens, const int64_t bytes[SPW_TENSOR_KINDS]) {
     for (size_t k = 0; k < SPW_HF_KINDS; k++) {
+        char terms[SPW_COMPONENT_TEXT];
         if (bytes[k] <= 0) continue;
-        spw_component *c = spw_component_add(out, spw_transformers_kind_name(k), (double)bytes[k], SOURCE,
-                                             "the sum of its tensors where the step holds most");
+        spw_component *c = spw_component_add(
+            out, spw_transformers_kind_name(k), (double)bytes[k], SOURCE, "%s",
+            write_terms(s, k, tokens, bytes[k], terms) ? terms
+                                                       : "the sum of its tensors where the step holds most");
         c->argument = k == SPW_HF_WEIGHTS || k == SPW_HF_MOMENTS;
         if (c->argument)
             LIVE(c, ALWAYS);
@@ -207,8 +282,10 @@ static void fill(spw_footprint *out, const int64_t bytes[SPW_TENSOR_KINDS]) {
 spw_status spw_transformers_footprint(const spw_transformers_shape *shape, spw_footprint *out) {
     lists l = {.begin = {.events = 0}};
     spw_transformers_step *step = NULL;
+    sizes *known = NULL;
     int64_t bytes[SPW_TENSOR_KINDS] = {0}, at_peak[SPW_TENSOR_KINDS];
     spw_status status = SPW_OK;
+    SPW_TRY(SPW_ALLOC(1, &known));
     SPW_TRY(spw_transformers_step_create(shape, &step));
     SPW_TRY(spw_transformers_step_begin(step, &l.begin));
     SPW_TRY(spw_transformers_step_run(step, &l.first));
@@ -220,7 +297,11 @@ spw_status spw_transformers_footprint(const spw_transformers_shape *shape, spw_f
     const spw_list_peak peak = spw_event_list_peak(&l.step);
     spw_event_list_waterfall(&l.step, &peak, at_peak);
     for (size_t k = 0; k < SPW_TENSOR_KINDS && peak.peak_bytes > 0; k++) bytes[k] += at_peak[k];
-    fill(out, bytes);
+    add_sizes(&l.begin, l.begin.events, known);
+    add_sizes(&l.first, l.first.events, known);
+    add_sizes(&l.moments, l.moments.events, known);
+    if (peak.peak_bytes > 0) add_sizes(&l.step, peak.peak_event + 1, known);
+    fill(out, known, shape->tokens, bytes);
     const bool ends = peak.peak_bytes <= 0 || peak.peak_event >= l.step.events;
     const char *kind =
         ends ? "the optimizer's step" : spw_transformers_kind_name(l.step.event[peak.peak_event].kind);
@@ -231,6 +312,7 @@ spw_status spw_transformers_footprint(const spw_transformers_shape *shape, spw_f
     out->whole_step = true;
 
 cleanup:
+    spw_free(known);
     spw_transformers_step_destroy(step);
     spw_event_list_destroy(&l.begin);
     spw_event_list_destroy(&l.first);

@@ -18,7 +18,7 @@ bool spw_transformers_is_timed(const spw_point *p, const char **why) {
     if (!spw_transformers_is_listed(p, &shape, why)) return false;
     for (size_t k = 1; k < SPW_MODEL_MIXERS; k++)
         recurs = recurs || p->job->model.mixer[k].recurrence.kind != SPW_RECURRENCE_NONE;
-    if (shape.compressed || shape.blocks || recurs) {
+    if (recurs || shape.compressed || shape.blocks) {
         if (why != NULL)
             *why = recurs ? "transformers with recurrences, whose kernels were not measured"
                           : "transformers' attention of DeepSeek-V4 and MiniMax-M3, which was not timed";

@@ -117,7 +117,8 @@ typedef struct table {
     const char *name;
     double limit;
 } table;
-static const table tables[] = {{"transformers_saved_cpu", 0.02}, {"transformers_mixers_cpu", 0.002}};
+/* m3_one, whose tables of angles are narrower than the default, is 0.33 % off. */
+static const table tables[] = {{"transformers_saved_cpu", 0.004}, {"transformers_mixers_cpu", 0.002}};
 
 static void check_case(const char *folder, const table *of, const spw_csv *csv, size_t first, size_t end) {
     const char *name = spw_csv_field(csv, first, "case");
