@@ -38,8 +38,9 @@ static routes route(spw_hf_model *m, const spw_hf_layer *l, spw_value x) {
                    some = rows * model->top_k;
     const double r = (double)(SPW_HF_FP32 * all);
     const uint16_t kind = spw_tape_kind(t, SPW_HF_ROUTER);
-    const spw_value logits =
-        spw_hf_product(m, x, SPW_HF_LEAF(m, l->router), rows, model->hidden, model->experts, false);
+    const spw_value gate = spw_hf_router_weight(m, l->router);
+    const spw_value logits = spw_hf_product(m, x, gate, rows, model->hidden, model->experts, false);
+    spw_tape_drop(t, gate);
     const spw_value wide = spw_hf_cast(t, logits, all, b, SPW_HF_FP32);
     const spw_value parts = spw_tape_apply(
         t, &(spw_op){.bytes = SPW_HF_FP32 * all,
@@ -72,25 +73,26 @@ static routes route(spw_hf_model *m, const spw_hf_layer *l, spw_value x) {
     return (routes){weights, choices, logits};
 }
 
-static spw_value grouped(spw_hf_model *m, spw_value x, size_t at, uint64_t rows, uint64_t in, uint64_t out) {
+static spw_value grouped(spw_hf_model *m, spw_value x, spw_value w, uint64_t rows, uint64_t in,
+                         uint64_t out) {
     const uint64_t b = m->shape->element_bytes, e = m->shape->model->experts;
     const double flop = 2.0 * (double)rows * (double)in * (double)out;
     return spw_tape_apply(m->tape, &(spw_op){.bytes = rows * out * b,
-                                             .input = {x, SPW_HF_LEAF(m, at)},
-                                             .keep = {{x, 1}},
+                                             .input = {x, w},
+                                             .keep = {{x, 1}, {w, 0}},
                                              .back = {SPW_TO_PRODUCT(1, e * in * out * b, flop),
                                                       SPW_TO_PRODUCT(0, rows * in * b, flop)},
                                              .flop = flop,
                                              .rate = SPW_HF_GROUPED_PRODUCT});
 }
 
-static spw_value up(spw_hf_model *m, const spw_hf_layer *l, spw_value rows_of, spw_value mask) {
+static spw_value up(spw_hf_model *m, spw_value weight, spw_value rows_of, spw_value mask) {
     spw_tape *t = m->tape;
     const spw_model *model = m->shape->model;
     const uint64_t rows = m->shape->tokens * model->top_k, b = m->shape->element_bytes,
                    wide = rows * 2 * model->expert_ffn * b, half = wide / 2;
     const double r = (double)half;
-    const spw_value made = grouped(m, rows_of, l->gate_up, rows, model->hidden, 2 * model->expert_ffn);
+    const spw_value made = grouped(m, rows_of, weight, rows, model->hidden, 2 * model->expert_ffn);
     const spw_value both = spw_hf_masked(t, made, mask, wide, false);
     spw_tape_drop(t, made);
     /* chunk(): one node, whose gradient joins those of its two views */
@@ -152,6 +154,7 @@ static spw_value experts(spw_hf_model *m, const spw_hf_layer *l, spw_value x) {
                    tokens = m->shape->tokens * model->hidden * b, bytes = rows * model->hidden * b;
     const routes r = route(m, l, x);
     const uint16_t kind = spw_tape_kind(t, SPW_HF_EXPERTS);
+    spw_hf_try_experts(m);
     const spw_value sorted = spw_tape_tensor(t, SPW_HF_INDEX * rows),
                     order = spw_tape_tensor(t, SPW_HF_INDEX * rows);
     const spw_value keys = spw_tape_tensor(t, SPW_HF_INDEX * rows);
@@ -164,8 +167,9 @@ static spw_value experts(spw_hf_model *m, const spw_hf_layer *l, spw_value x) {
     const spw_value weights = spw_hf_take(t, r.weights, order, rows, score * rows, score * rows);
     const spw_value counts = spw_tape_tensor(t, SPW_HF_FP32 * rows), mask = spw_tape_tensor(t, rows);
     const spw_value clean = spw_hf_masked(t, gathered, mask, bytes, true);
-    const spw_value inner = up(m, l, clean, mask);
-    const spw_value raw = grouped(m, inner, l->down, rows, model->expert_ffn, model->hidden);
+    const spw_value wide = spw_hf_expert_weight(m, l, true), inner = up(m, wide, clean, mask);
+    const spw_value narrow = spw_hf_expert_weight(m, l, false),
+                    raw = grouped(m, inner, narrow, rows, model->expert_ffn, model->hidden);
     spw_tape_drop(t, inner);
     const spw_value made = spw_hf_masked(t, raw, mask, bytes, false);
     spw_tape_drop(t, raw);
@@ -174,8 +178,8 @@ static spw_value experts(spw_hf_model *m, const spw_hf_layer *l, spw_value x) {
     spw_tape_drop(t, spw_tape_tensor(t, SPW_HF_INDEX * rows)); /* arange() */
     spw_value ordered = {.storage = 0};
     const spw_value out = combine(m, weighted, back, &ordered);
-    const spw_value names[] = {sorted, order,   clean, gathered, weights,   counts,   mask,
-                               made,   ordered, back,  r.logits, r.weights, r.choices};
+    const spw_value names[] = {sorted,  order, clean,    gathered,  weights,   counts, mask,  made,
+                               ordered, back,  r.logits, r.weights, r.choices, wide,   narrow};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) spw_tape_drop(t, names[i]);
     spw_tape_kind(t, kind);
     return out;
@@ -183,14 +187,11 @@ static spw_value experts(spw_hf_model *m, const spw_hf_layer *l, spw_value x) {
 
 void spw_hf_ffn_weights(spw_hf_model *m, spw_hf_layer *l) {
     const spw_model *model = m->shape->model;
-    const uint64_t h = model->hidden;
     if (!l->moe) {
         add_dense(m, l, model->dense_ffn);
         return;
     }
-    l->gate_up = spw_hf_add_weight(m, model->experts, 2 * model->expert_ffn * h, false);
-    l->down = spw_hf_add_weight(m, model->experts, h * model->expert_ffn, false);
-    l->router = spw_hf_add_weight(m, model->experts, h, false);
+    spw_hf_add_experts(m, l);
     if (model->shared_ffn > 0) add_dense(m, l, model->shared_ffn);
 }
 

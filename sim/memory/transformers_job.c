@@ -3,6 +3,7 @@
 #include "sim/input/attention.h"
 #include "sim/input/grid.h"
 #include "sim/input/job.h"
+#include "sim/input/remat.h"
 #include "sim/memory/footprint_component.h"
 #include "sim/memory/pipeline.h"
 
@@ -13,8 +14,7 @@ static const char *const SOURCE = "transformers, PEFT and FSDP2, tensor by tenso
 /* What of a job no list describes; NULL: all of it is. */
 static const char *job_lacks(const spw_job *job) {
     const spw_finetune *f = &job->finetune;
-    const bool adapters =
-        f->frozen == SPW_FROZEN_BASE && f->lora_rank > 0 && f->lora_targets == SPW_LORA_ATTENTION;
+    const bool adapters = f->frozen == SPW_FROZEN_BASE && f->lora_rank > 0;
     const struct {
         bool lacks;
         const char *what;
@@ -35,8 +35,7 @@ static const char *job_lacks(const spw_job *job) {
          "activations other than bf16"},
         {job->fsdp > 1 && job->optimizer != SPW_OPTIMIZER_SHARDED, "several GPUs without optimizer: sharded"},
         {job->fsdp == 1 && job->precision.weights > 2, "fp32 weights of one GPU (autocast)"},
-        {!spw_finetune_is_whole(f) && !adapters,
-         "adapters beside experts, and frozen parts without adapters"},
+        {!spw_finetune_is_whole(f) && !adapters, "frozen parts without adapters"},
     };
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if (rules[i].lacks) return rules[i].what;
@@ -69,6 +68,7 @@ bool spw_transformers_is_listed(const spw_point *p, spw_transformers_shape *out,
         .element_bytes = job->precision.activations,
         .weight_bytes = bytes,
         .moment_bytes = bytes,
+        .adapter_bytes = job->precision.optimizer,
         .reduced_bytes = job->precision.gradients,
         .shards = job->fsdp,
         .wrapped = job->fsdp > 1,
@@ -76,7 +76,10 @@ bool spw_transformers_is_listed(const spw_point *p, spw_transformers_shape *out,
         .checkpoint = job->remat == SPW_REMAT_FULL,
         .keeps_logits = spw_scheme_option_is(p->scheme, "logits", "kept"),
         .frozen = job->finetune.frozen == SPW_FROZEN_BASE,
-        .adapts_attention = job->finetune.lora_rank > 0,
+        .adapts_attention = spw_finetune_adapts(&job->finetune, SPW_LORA_ATTENTION),
+        .adapts_all = spw_finetune_adapts(&job->finetune, SPW_LORA_DENSE),
+        .adapts_experts = spw_finetune_adapts(&job->finetune, SPW_LORA_EXPERTS),
+        .adapts_router = spw_finetune_adapts(&job->finetune, SPW_LORA_ROUTER),
         .lora_rank = job->finetune.lora_rank,
         .micro_batches = micro,
         .norm = !m->qk_norm           ? SPW_HF_NORM_NONE
@@ -109,6 +112,27 @@ static void fill(spw_footprint *out, const int64_t bytes[SPW_TENSOR_KINDS]) {
         else
             LIVE(c, AT_LOSS);
     }
+}
+
+void spw_transformers_add_wrapped(spw_footprint *f, const spw_job *job, const spw_stage *stage) {
+    const spw_model *m = &job->model;
+    const double copies = spw_remat_keeps_layers(job->remat) ? (double)stage->moe_layers : 1.0,
+                 first = (double)((spw_expert_matrices(m) - 1) * m->experts) *
+                         (double)(m->hidden * m->expert_ffn) * (double)job->precision.activations,
+                 whole = first + first / (double)(spw_expert_matrices(m) - 1);
+    if (!spw_finetune_adapts(&job->finetune, SPW_LORA_EXPERTS) || stage->moe_layers == 0) return;
+    spw_component *c = spw_component_add(f, "adapted_experts", copies * whole,
+                                         "experts' weights with their adapters, PEFT's ParamWrapper (6.8)",
+                                         "%.0f layers x %zu E H F b = %.0f x %zu x %zu x %zu x %zu x %zu",
+                                         copies, spw_expert_matrices(m), copies, spw_expert_matrices(m),
+                                         m->experts, m->hidden, m->expert_ffn, job->precision.activations);
+    if (spw_remat_keeps_layers(job->remat))
+        LIVE(c, ALWAYS);
+    else
+        LIVE(c, AT_MOE_LAYER);
+    LIVE(spw_component_add(f, "adapted_experts_gradient", first, "of the first of them (6.8)", "%zu E H F b",
+                           spw_expert_matrices(m) - 1),
+         AT_MOE_LAYER);
 }
 
 spw_status spw_transformers_footprint(const spw_transformers_shape *shape, spw_footprint *out) {

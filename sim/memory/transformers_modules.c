@@ -21,6 +21,14 @@ size_t spw_hf_add_weight(spw_hf_model *m, uint64_t rows, uint64_t columns, bool 
     return m->weights++;
 }
 
+size_t spw_hf_trained_bytes(const spw_transformers_shape *s) {
+    return s->frozen && s->adapter_bytes > 0 ? s->adapter_bytes : s->weight_bytes;
+}
+
+bool spw_hf_casts_adapters(const spw_transformers_shape *s) {
+    return s->frozen && !s->wrapped && spw_hf_trained_bytes(s) > s->element_bytes;
+}
+
 /* PEFT puts A [r, in] and B [out, r] behind the matrix. */
 size_t spw_hf_add_matrix(spw_hf_model *m, uint64_t out, uint64_t in, bool adapts) {
     const size_t at = spw_hf_add_weight(m, out, in, false), r = m->shape->lora_rank;

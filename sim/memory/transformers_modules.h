@@ -55,7 +55,9 @@ typedef struct spw_transformers_shape {
     bool wrapped;                                     /* in FSDP2 */
     bool keeps_gathered;                              /* reshard_after_forward false */
     bool checkpoint, eager_experts, keeps_logits;
-    bool frozen, adapts_attention, adapts_all;
+    bool frozen, adapts_attention, adapts_all; /* all: linears of dense FFNs and of shared experts */
+    size_t adapter_bytes;                      /* of adapters and of their moments; 0: as weights */
+    bool adapts_experts, adapts_router;        /* parameters of routed experts; the router's */
     size_t lora_rank, micro_batches;
     spw_transformers_norm norm;
     bool wide_scores; /* router weights stay in fp32 (Mixtral, DeepSeek) */
@@ -78,7 +80,7 @@ typedef struct spw_hf_mixer {
 } spw_hf_mixer;
 extern const spw_hf_mixer spw_hf_grouped_attention;
 
-enum { SPW_HF_LAYER_WEIGHTS = 32, SPW_HF_MIXER_WEIGHTS = 16 };
+enum { SPW_HF_LAYER_WEIGHTS = 40, SPW_HF_MIXER_WEIGHTS = 16 };
 struct spw_hf_layer {
     size_t first, end; /* of the module's weights */
     const spw_hf_mixer *mixer;
@@ -100,6 +102,12 @@ struct spw_hf_model {
     spw_value cosine, sine, logits;
     bool ran;
 };
+
+/* Bytes of a trained number as it is kept: of an adapter beside a frozen base, else of a weight. */
+size_t spw_hf_trained_bytes(const spw_transformers_shape *shape);
+/* Adapters that autocast makes narrow, as they are wider than activations and no FSDP2 gathers them: their gradients are wide, and the
+ * narrow copies stay until the backward pass. */
+bool spw_hf_casts_adapters(const spw_transformers_shape *shape);
 
 SPW_MUST_CHECK spw_status spw_hf_model_create(const spw_transformers_shape *shape, spw_tape *tape,
                                               spw_hf_model **out);

@@ -40,14 +40,14 @@ spw_value spw_hf_silu(spw_tape *t, spw_value x, uint64_t bytes) {
 
 spw_value spw_hf_product(spw_hf_model *m, spw_value x, spw_value w, uint64_t rows, uint64_t in, uint64_t out,
                          bool of_sequences) {
-    const uint64_t b = m->shape->element_bytes;
+    const uint64_t b = m->shape->element_bytes, g = w.leaf != 0 ? spw_hf_gradient_bytes(m) : b;
     const double flop = 2.0 * (double)rows * (double)in * (double)out;
     return spw_tape_apply(
         m->tape,
         &(spw_op){.bytes = rows * out * b,
                   .input = {x, w},
-                  .keep = {{x, 1}},
-                  .back = {SPW_TO_PRODUCT(1, in * out * b, flop),
+                  .keep = {{x, 1}, {w, 0}},
+                  .back = {SPW_TO_PRODUCT(1, in * out * g, flop),
                            {of_sequences ? SPW_GRADIENT_VIEW : SPW_GRADIENT_TO, 0, rows * in * b, 0.0, flop}},
                   .flop = flop,
                   .rate = in < 128 || out < 128 ? SPW_HF_SMALL_PRODUCT : SPW_HF_DENSE_PRODUCT});

@@ -91,7 +91,9 @@ spw_status spw_transformers_step_begin(spw_transformers_step *s, spw_event_list 
     if (status != SPW_OK) return status;
     (void)spw_tape_kind(s->tape, SPW_HF_WEIGHTS);
     for (size_t i = 0; i < s->model->weights; i++)
-        (void)spw_tape_tensor(s->tape, s->shape.weight_bytes * shard_elements(s, &s->model->weight[i]));
+        (void)spw_tape_tensor(
+            s->tape, (s->model->weight[i].trained ? spw_hf_trained_bytes(&s->shape) : s->shape.weight_bytes) *
+                         shard_elements(s, &s->model->weight[i]));
     (void)spw_tape_kind(s->tape, SPW_HF_WORKSPACE);
     (void)spw_tape_tensor(s->tape, ids * s->shape.micro_batches);
     (void)spw_tape_tensor(s->tape, ids * s->shape.micro_batches);
@@ -106,7 +108,9 @@ spw_status spw_transformers_step_optimizer(spw_transformers_step *s, spw_event_l
         if (!s->model->weight[i].trained) continue;
         (void)spw_tape_tensor(s->tape, FP32); /* the step's number */
         for (int n = 0; n < 2; n++)
-            (void)spw_tape_tensor(s->tape, s->shape.moment_bytes * shard_elements(s, &s->model->weight[i]));
+            (void)spw_tape_tensor(
+                s->tape, (s->shape.frozen ? spw_hf_trained_bytes(&s->shape) : s->shape.moment_bytes) *
+                             shard_elements(s, &s->model->weight[i]));
     }
     return spw_tape_status(s->tape);
 }
@@ -259,11 +263,18 @@ static void forward(spw_transformers_step *s) {
 
 static void micro_batch(spw_transformers_step *s) {
     spw_tape_drop(s->tape, s->model->logits); /* of the micro-batch before, where they are kept */
+    spw_value narrow = {.storage = 0};
+    if (spw_hf_casts_adapters(&s->shape)) {
+        const uint16_t kind = spw_tape_kind(s->tape, SPW_HF_ADAPTERS);
+        narrow = spw_tape_tensor(s->tape, s->shape.element_bytes * spw_transformers_step_trained(s));
+        (void)spw_tape_kind(s->tape, kind);
+    }
     forward(s);
     const spw_value loss = spw_hf_loss(s->model);
     spw_tape_hook(s->tape, before_loss, s, s->shape.layers);
     if (!s->shape.keeps_logits) spw_tape_drop(s->tape, s->model->logits);
     spw_tape_backward(s->tape, loss);
+    spw_tape_drop(s->tape, narrow);
     spw_hf_end(s->model);
     if (s->shape.wrapped) {
         free_gathered(s, s->shape.layers);

@@ -12,11 +12,14 @@ static double figure(const spw_coefficient *c) { return c->value; }
 #define FIGURE(name) figure(&spw_default_hf_##name)
 
 bool spw_transformers_is_timed(const spw_point *p, const char **why) {
-    const bool hopper = p->job->cluster.gpu_generation == SPW_GPU_HOPPER;
+    const bool hopper = p->job->cluster.gpu_generation == SPW_GPU_HOPPER,
+               wraps = spw_finetune_adapts(&p->job->finetune, SPW_LORA_EXPERTS);
     if (!spw_transformers_is_listed(p, NULL, why)) return false;
+    if (wraps && why != NULL)
+        *why = "adapters beside experts, whose one run took half as long again as their kernels say";
     if (!hopper && why != NULL)
         *why = "transformers on GPUs other than Hopper's, whose kernels were not measured";
-    return hopper;
+    return hopper && !wraps;
 }
 
 spw_status spw_transformers_load_of(const spw_transformers_shape *shape, spw_transformers_load *out) {
@@ -29,7 +32,7 @@ spw_status spw_transformers_load_of(const spw_transformers_shape *shape, spw_tra
     *out = (spw_transformers_load){.work = spw_transformers_step_work(step),
                                    .exchange = spw_transformers_step_exchange(step),
                                    .adam_bytes = (double)spw_transformers_step_trained(step) *
-                                                 (double)shape->weight_bytes};
+                                                 (double)spw_hf_trained_bytes(shape)};
 
 cleanup:
     spw_transformers_step_destroy(step);

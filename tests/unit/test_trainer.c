@@ -28,7 +28,7 @@ typedef struct by_hand {
     unsigned (*losses)(void);
     const char *words, *splits, *unsaid;
     bool own_loss, optimizers, policies, layouts, gpipe, mesh, plain, latent; /* what it brings and takes */
-    bool turns, casts, inside, keeps, asks, fuses;                            /* what it does */
+    bool turns, casts, inside, keeps, asks, fuses, wraps;                     /* what it does */
 } by_hand;
 
 static const by_hand rows[] = {
@@ -51,7 +51,7 @@ static const by_hand rows[] = {
      .optimizers = true, .layouts = true, .gpipe = true, .latent = true, .inside = true},
     {SPW_TRAINER_TRANSFORMERS, "Hugging Face transformers", 1, SPW_MEMORY_MODEL_FREED, SPW_OPTIMIZER_SHARDED,
      SPW_FSDP2_IF_SAID, F, megatrons, "te_2_20", "use one of them", "accelerate's", .optimizers = true,
-     .layouts = true, .latent = true, .inside = true}};
+     .layouts = true, .latent = true, .inside = true, .wraps = true}};
 
 static void test_rows(void) {
     CHECK(sizeof rows / sizeof *rows == SPW_TRAINERS);
@@ -78,6 +78,7 @@ static void test_rows(void) {
         CHECK(got->has_turns == want->turns && got->casts_gradients == want->casts);
         CHECK(got->in_megatron == want->inside && got->keeps_modules == want->keeps);
         CHECK(got->asks_layouts == want->asks && got->fuses == want->fuses);
+        CHECK(got->wraps_experts == want->wraps);
         CHECK(got->takes_optimizers || got->bare_optimizer == SPW_OPTIMIZER_SHARDED);
     }
 }
