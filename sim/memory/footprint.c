@@ -106,10 +106,6 @@ static size_t shared_heads_elements(const spw_job *job) {
     return tensor * wide - (m->heads + 2 * m->kv_heads) * m->head_dim + (tensor - m->kv_heads) * m->head_dim;
 }
 
-static const char *inputs_note(const spw_job *job) {
-    return job->precision.recipe == SPW_FP8_NONE ? "" : ", inputs of products in fp8 (7.12)";
-}
-
 /* Of a formula: what modules that run again do not keep. */
 enum { LESS_TEXT = 48 };
 static const char *less_text(double gone, char out[LESS_TEXT]) {
@@ -132,7 +128,9 @@ static void add_gathered_sequence(spw_footprint *f, const spw_job *job, const sp
         const double held = spw_fp8_gather_of(job, s->tokens, m->hidden).held;
         LIVE(spw_component_add(f, "gathered_dense_sequence",
                                (double)(tensor * s->tokens * m->hidden) * (held + (double)s->element_bytes),
-                               "fp8 input of a dense FFN, gathered, and its gradient in bf16 (5.10)",
+                               spw_fp8_recipe_is_fp4(job->precision.recipe)
+                                   ? "fp4 input of a dense FFN, gathered, and its gradient in bf16 (5.10)"
+                                   : "fp8 input of a dense FFN, gathered, and its gradient in bf16 (5.10)",
                                "TP T H (%.5g + b) = %zu x %zu x %zu x (%.5g + %zu)", held, tensor, s->tokens,
                                m->hidden, held, s->element_bytes),
              AT_DENSE_LAYER);
@@ -186,7 +184,7 @@ static double add_flash(spw_footprint *f, const spw_job *job, const spw_scheme *
     spw_component *mixer =
         spw_component_add(f, "attention", bytes, "attention of the recomputed layer (7.4)",
                           "T (A b + 4 heads) = %zu x (%zu x %.0f + 4 x %zu)%s%s%s", s->tokens, elements, b,
-                          m->heads, more, inputs_note(job), less_text(gone, less));
+                          m->heads, more, spw_fp8_inputs_note(job), less_text(gone, less));
     if (m->half_layers) {
         LIVE(mixer, AT_DENSE_LAYER);
         LIVE(spw_component_add(f, "expert_layer_input", 2.0 * tokens * (double)m->hidden * b,
@@ -226,13 +224,13 @@ static double add_activations(spw_footprint *f, const spw_job *job, const spw_sc
                                "T (H + L) b = %zu x (%zu + %zu) x %.0f", s->tokens, m->hidden, m->latent, b),
              AT_MOE_LAYER);
     if (m->shared_ffn > 0 && !spw_remat_repeats(job->remat, SPW_MODULE_SHARED_EXPERTS)) {
-        LIVE(
-            spw_component_add(f, "shared_expert",
-                              tokens * (spw_footprint_ffn_kept(job) * (double)m->shared_ffn * b + fp8.shared),
-                              "w0, w1, act of the shared expert (7.3)",
-                              "%.0f T F_shared b = %.0f x %zu x %zu x %.0f%s", spw_footprint_ffn_kept(job),
-                              spw_footprint_ffn_kept(job), s->tokens, m->shared_ffn, b, inputs_note(job)),
-            AT_MOE_LAYER);
+        LIVE(spw_component_add(
+                 f, "shared_expert",
+                 tokens * (spw_footprint_ffn_kept(job) * (double)m->shared_ffn * b + fp8.shared),
+                 "w0, w1, act of the shared expert (7.3)", "%.0f T F_shared b = %.0f x %zu x %zu x %.0f%s",
+                 spw_footprint_ffn_kept(job), spw_footprint_ffn_kept(job), s->tokens, m->shared_ffn, b,
+                 spw_fp8_inputs_note(job)),
+             AT_MOE_LAYER);
         if (job->megatron.overlap_shared)
             LIVE(spw_component_add(f, "shared_expert_beside",
                                    tokens * (2.0 * (double)m->shared_ffn + (double)m->hidden) * b,
@@ -247,7 +245,7 @@ static double add_activations(spw_footprint *f, const spw_job *job, const spw_sc
                  tokens * ((1.0 + spw_footprint_ffn_kept(job)) * (double)m->dense_ffn * b + fp8.dense),
                  "w0, w1, act and one gradient of a dense FFN (7.3)",
                  "%.0f T F_dense b = %.0f x %zu x %zu x %.0f%s", 1.0 + spw_footprint_ffn_kept(job),
-                 1.0 + spw_footprint_ffn_kept(job), s->tokens, m->dense_ffn, b, inputs_note(job)),
+                 1.0 + spw_footprint_ffn_kept(job), s->tokens, m->dense_ffn, b, spw_fp8_inputs_note(job)),
              AT_DENSE_LAYER);
         if (job->megatron.weight_gradients == SPW_FUSION_OFF && spw_scheme_around(scheme, job)->keeps_modules)
             LIVE(spw_component_add(f, "dense_weight_gradient",

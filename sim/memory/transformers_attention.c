@@ -1,7 +1,6 @@
 #include "sim/memory/transformers_operations.h"
 
-/* x cos + rotate_half(x) sin. */
-static spw_value rotate(spw_hf_model *m, spw_value x, uint64_t bytes) {
+spw_value spw_hf_rotate(spw_hf_model *m, spw_value x, uint64_t bytes) {
     spw_tape *t = m->tape;
     const uint64_t half = bytes / 2;
     const double r = (double)bytes;
@@ -34,27 +33,24 @@ static spw_value rotate(spw_hf_model *m, spw_value x, uint64_t bytes) {
     return out;
 }
 
-/* cuDNN's: its gradient has sums in fp32 of queries, and keys and values of every head. */
-static spw_value attend(spw_hf_model *m, spw_value q, spw_value k, spw_value v) {
-    spw_tape *t = m->tape;
-    const spw_model *model = m->shape->model;
-    const uint64_t rows = m->shape->tokens, b = m->shape->element_bytes,
-                   width = model->heads * model->head_dim, kv = model->kv_heads * model->head_dim,
-                   length = rows / m->shape->sequences;
+/* cuDNN's: its gradient has sums in fp32 of queries, and keys and values of every head where they are fewer. */
+spw_value spw_hf_attend(spw_hf_model *m, const spw_hf_scores *s, spw_value q, spw_value k, spw_value v) {
+    const uint64_t rows = m->shape->tokens, b = m->shape->element_bytes, length = rows / m->shape->sequences;
+    const uint64_t values = s->key * s->out / s->query; /* elements a token */
     const uint64_t work =
-        rows * (SPW_HF_FP32 * width + (kv < width ? 2 * b * width : 0) + SPW_HF_FP32 * model->heads);
-    const double flop = 2.0 * (double)rows * (double)length * (double)width;
-    return spw_tape_apply(t, &(spw_op){.bytes = rows * width * b,
-                                       .kept_bytes = SPW_HF_FP32 * rows * model->heads,
-                                       .input = {q, k, v},
-                                       .keep = {{k, 0}, {q, 0}, {v, 0}},
-                                       .keeps_output = true,
-                                       .back = {{SPW_GRADIENT_TO, 0, rows * width * b, 0.0, 2.5 * flop},
-                                                SPW_TO(1, rows * kv * b, 0.0),
-                                                SPW_TO(2, rows * kv * b, 0.0),
-                                                SPW_TO_WORK(0, work)},
-                                       .flop = flop,
-                                       .rate = SPW_HF_ATTENTION_PRODUCT});
+        rows * (SPW_HF_FP32 * s->query + (s->key < s->query ? 2 * b * s->query : 0) + SPW_HF_FP32 * s->heads);
+    const double flop = (double)rows * (double)length * (double)(s->query + s->out);
+    return spw_tape_apply(m->tape,
+                          &(spw_op){.bytes = rows * s->out * b,
+                                    .kept_bytes = SPW_HF_FP32 * rows * s->heads,
+                                    .input = {q, k, v},
+                                    .keep = {{k, 0}, {q, 0}, {v, 0}},
+                                    .keeps_output = true,
+                                    .back = {SPW_TO_PRODUCT(0, rows * s->query * b, 2.5 * flop),
+                                             SPW_TO(1, rows * s->key * b, 0.0),
+                                             SPW_TO(2, rows * values * b, 0.0), SPW_TO_WORK(0, work)},
+                                    .flop = flop,
+                                    .rate = SPW_HF_ATTENTION_PRODUCT});
 }
 
 /* Heads: their gradient comes transposed, and is copied. Takes the name of x. */
@@ -90,10 +86,13 @@ static spw_value forward(spw_hf_model *m, const spw_hf_layer *l, spw_value x) {
     const spw_value q = normed(m, spw_hf_linear(m, x, l->q, rows, adapts), width, model->heads, l->q_norm);
     const spw_value k = normed(m, spw_hf_linear(m, x, l->k, rows, adapts), kv, model->kv_heads, l->k_norm);
     const spw_value v = spw_hf_linear(m, x, l->v, rows, adapts);
-    const spw_value queries = rotate(m, q, rows * width * b), keys = rotate(m, k, rows * kv * b);
+    const bool turns = m->shape->rotation != SPW_HF_ROTATION_NONE;
+    const spw_value queries = turns ? spw_hf_rotate(m, q, rows * width * b) : spw_tape_hold(t, q),
+                    keys = turns ? spw_hf_rotate(m, k, rows * kv * b) : spw_tape_hold(t, k);
     spw_tape_drop(t, q);
     spw_tape_drop(t, k);
-    const spw_value heads = attend(m, queries, keys, v);
+    const spw_value heads =
+        spw_hf_attend(m, &(spw_hf_scores){model->heads, width, kv, width}, queries, keys, v);
     const spw_value out = spw_hf_linear(m, heads, l->o, rows, adapts);
     spw_tape_drop(t, heads);
     spw_tape_drop(t, queries);

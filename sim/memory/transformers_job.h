@@ -13,6 +13,8 @@ bool spw_transformers_is_listed(const spw_point *point, spw_transformers_shape *
 
 /* Of a job that is counted by its components, what PEFT's ParamWrapper adds where adapters stand beside experts. */
 void spw_transformers_add_wrapped(spw_footprint *f, const spw_job *job, const spw_stage *stage);
+/* Which of transformers' modules a model is made of: the fields of the shape that follow from it alone. */
+void spw_transformers_set_laws(const spw_model *model, spw_transformers_shape *out);
 
 /* The footprint of such a job: one component a kind of tensor, as they are where the step holds most. SPW_ENOMEM. */
 SPW_MUST_CHECK spw_status spw_transformers_footprint(const spw_transformers_shape *shape, spw_footprint *out);

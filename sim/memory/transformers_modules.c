@@ -17,7 +17,8 @@ enum { CUBLAS_BYTES = 32 << 20 };
 
 size_t spw_hf_add_weight(spw_hf_model *m, uint64_t rows, uint64_t columns, bool adapter) {
     const bool trained = adapter || !m->shape->frozen;
-    m->weight[m->weights] = (spw_hf_weight){spw_tape_parameter(m->tape, trained), rows, columns, trained};
+    m->weight[m->weights] =
+        (spw_hf_weight){spw_tape_parameter(m->tape, trained), rows, columns, trained, false};
     return m->weights++;
 }
 
@@ -39,16 +40,36 @@ size_t spw_hf_add_matrix(spw_hf_model *m, uint64_t out, uint64_t in, bool adapts
     return at;
 }
 
+size_t spw_hf_add_wide_weight(spw_hf_model *m, uint64_t rows, uint64_t columns) {
+    const size_t at = spw_hf_add_weight(m, rows, columns, false);
+    m->weight[at].wide = !m->shape->wrapped && m->shape->weight_bytes < SPW_HF_FP32;
+    return at;
+}
+
+const spw_hf_mixer *spw_hf_mixer_of(const spw_model *model, size_t layer) {
+    static const spw_hf_mixer *const recurrences[] = {[SPW_RECURRENCE_NONE] = NULL,
+                                                      [SPW_RECURRENCE_MAMBA2] = &spw_hf_mamba2,
+                                                      [SPW_RECURRENCE_GATED_DELTA] = &spw_hf_gated_delta,
+                                                      [SPW_RECURRENCE_KIMI_DELTA] = &spw_hf_kimi_delta};
+    const size_t kind = model->mixer_of[layer];
+    if (kind != 0) return recurrences[model->mixer[kind].recurrence.kind];
+    if (model->kv_lora_rank > 0) return &spw_hf_latent_attention;
+    return model->query_gate ? &spw_hf_gated_attention : &spw_hf_grouped_attention;
+}
+
 static void add_layer(spw_hf_model *m, size_t index) {
-    const uint64_t h = m->shape->model->hidden;
+    const spw_model *model = m->shape->model;
+    const uint64_t h = model->hidden;
     spw_hf_layer *l = &m->layer[index];
     l->first = m->weights;
-    l->mixer = &spw_hf_grouped_attention;
-    l->moe = m->shape->model->is_moe[index] != 0;
-    l->mixer->weights(m, l);
-    spw_hf_ffn_weights(m, l);
-    l->input_norm = spw_hf_add_weight(m, h, 1, false);
-    l->post_norm = spw_hf_add_weight(m, h, 1, false);
+    l->mixer = spw_hf_mixer_of(model, index);
+    l->recurrence = &model->mixer[model->mixer_of[index]].recurrence;
+    l->moe = model->is_moe[index] != 0;
+    l->ffn = model->is_bare[index] == 0;
+    if (l->mixer != NULL) l->mixer->weights(m, l);
+    if (l->ffn) spw_hf_ffn_weights(m, l);
+    if (l->mixer != NULL) l->input_norm = spw_hf_add_weight(m, h, 1, false);
+    if (l->ffn) l->post_norm = spw_hf_add_weight(m, h, 1, false);
     l->end = m->weights;
 }
 
@@ -87,25 +108,39 @@ void spw_hf_model_destroy(spw_hf_model *m) {
 
 /* --- The model --- */
 
+/* x + part(norm(x)). x keeps its name. */
+static spw_value beside(spw_hf_model *m, const spw_hf_layer *l, spw_value x, size_t norm,
+                        spw_value (*part)(spw_hf_model *, const spw_hf_layer *, spw_value)) {
+    const uint64_t rows = m->shape->tokens, hidden = m->shape->model->hidden;
+    const spw_value read = spw_hf_norm(m, x, rows, hidden, norm), made = part(m, l, read);
+    spw_tape_drop(m->tape, read);
+    const spw_value out = spw_hf_add(m->tape, x, made, rows * hidden * m->shape->element_bytes);
+    spw_tape_drop(m->tape, made);
+    return out;
+}
+
 void spw_hf_layer_forward(spw_tape *t, void *of, size_t index) {
     spw_hf_model *m = of;
     const spw_hf_layer *l = &m->layer[index];
-    const uint64_t rows = m->shape->tokens, hidden = m->shape->model->hidden,
-                   bytes = rows * hidden * m->shape->element_bytes;
     const uint16_t kind = spw_tape_kind(t, SPW_HF_HIDDEN);
-    const spw_value x = m->hidden[index], first = spw_hf_norm(m, x, rows, hidden, l->input_norm);
-    const spw_value attended = l->mixer->forward(m, l, first);
-    spw_tape_drop(t, first);
-    const spw_value middle = spw_hf_add(t, x, attended, bytes);
-    spw_tape_drop(t, attended);
-    const spw_value second = spw_hf_norm(m, middle, rows, hidden, l->post_norm);
-    const spw_value mixed = spw_hf_ffn(m, l, second);
-    spw_tape_drop(t, second);
-    const spw_value out = spw_hf_add(t, middle, mixed, bytes);
-    spw_tape_drop(t, mixed);
-    spw_tape_drop(t, middle);
-    m->hidden[index + 1] = out;
+    spw_value x = spw_tape_hold(t, m->hidden[index]);
+    if (l->mixer != NULL) {
+        const spw_value before = x;
+        x = beside(m, l, before, l->input_norm, l->mixer->forward);
+        spw_tape_drop(t, before);
+    }
+    if (l->ffn) {
+        const spw_value before = x;
+        x = beside(m, l, before, l->post_norm, spw_hf_ffn);
+        spw_tape_drop(t, before);
+    }
+    m->hidden[index + 1] = x;
     spw_tape_kind(t, kind);
+}
+
+static void first_product(spw_hf_model *m) {
+    if (!m->ran) (void)spw_tape_tensor(m->tape, CUBLAS_BYTES);
+    m->ran = true;
 }
 
 /* Cosines and sines of n angles. The product of positions and frequencies is the forward pass' first. */
@@ -113,8 +148,7 @@ static void rotary(spw_hf_model *m, uint64_t n) {
     spw_tape *t = m->tape;
     const uint64_t b = m->shape->element_bytes, f = SPW_HF_FP32 * n;
     const spw_value half = spw_tape_tensor(t, f / 2);
-    if (!m->ran) (void)spw_tape_tensor(t, CUBLAS_BYTES);
-    m->ran = true;
+    first_product(m);
     const spw_value angles = spw_tape_tensor(t, f);
     spw_value wide[2];
     for (int i = 0; i < 2; i++) {
@@ -122,11 +156,21 @@ static void rotary(spw_hf_model *m, uint64_t n) {
         wide[i] = spw_tape_tensor(t, f);
         spw_tape_drop(t, raw);
     }
-    m->cosine = spw_tape_tensor(t, b * n);
-    m->sine = spw_tape_tensor(t, b * n);
+    /* of complex numbers there is one table, of two in fp32 for each pair */
+    const bool one = m->shape->rotation == SPW_HF_ROTATION_COMPLEX;
+    m->cosine = spw_tape_tensor(t, one ? f : b * n);
+    m->sine = spw_tape_tensor(t, one ? 0 : b * n);
     spw_tape_drop(t, half);
     spw_tape_drop(t, angles);
     for (int i = 0; i < 2; i++) spw_tape_drop(t, wide[i]);
+}
+
+/* Of a head, what is turned by its position. */
+static uint64_t turned(const spw_hf_model *m) {
+    const spw_model *model = m->shape->model;
+    if (m->shape->rotation == SPW_HF_ROTATION_NONE) return 0;
+    if (m->shape->rotation == SPW_HF_ROTATION_QUARTER) return model->head_dim / SPW_HF_QUARTER;
+    return model->kv_lora_rank > 0 ? model->rope_dim : model->head_dim;
 }
 
 void spw_hf_begin(spw_hf_model *m) {
@@ -141,7 +185,10 @@ void spw_hf_begin(spw_hf_model *m) {
                      .input = {SPW_HF_LEAF(m, m->embedding)},
                      .back = {SPW_TO(0, table, 0.0), SPW_TO_SORTED(0, rows),
                               SPW_TO_WORK(0, SPW_HF_FP32 * model->hidden * (rows + rows / EMBEDDING_ROWS))}});
-    rotary(m, length * model->head_dim);
+    if (turned(m) > 0)
+        rotary(m, length * turned(m));
+    else
+        first_product(m);
     /* PEFT with checkpointing: enable_input_require_grads() */
     if (m->shape->frozen && m->shape->checkpoint) m->hidden[0] = spw_tape_needs(t, m->hidden[0]);
     spw_tape_kind(t, kind);

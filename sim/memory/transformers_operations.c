@@ -38,19 +38,62 @@ spw_value spw_hf_silu(spw_tape *t, spw_value x, uint64_t bytes) {
                                        .read_bytes = (double)bytes});
 }
 
-spw_value spw_hf_product(spw_hf_model *m, spw_value x, spw_value w, uint64_t rows, uint64_t in, uint64_t out,
-                         bool of_sequences) {
-    const uint64_t b = m->shape->element_bytes, g = w.leaf != 0 ? spw_hf_gradient_bytes(m) : b;
-    const double flop = 2.0 * (double)rows * (double)in * (double)out;
+typedef struct sizes {
+    uint64_t rows, in, out, bytes; /* of an element */
+    bool of_sequences;
+} sizes;
+
+static spw_value product_of(spw_hf_model *m, const sizes *s, spw_value x, spw_value w) {
+    const bool narrow = w.leaf != 0 && s->bytes < SPW_HF_FP32; /* a parameter of the model's own format */
+    const uint64_t gradient = narrow ? spw_hf_gradient_bytes(m) : s->bytes;
+    const double flop = 2.0 * (double)s->rows * (double)s->in * (double)s->out;
     return spw_tape_apply(
         m->tape,
-        &(spw_op){.bytes = rows * out * b,
+        &(spw_op){.bytes = s->rows * s->out * s->bytes,
                   .input = {x, w},
-                  .keep = {{x, 1}, {w, 0}},
-                  .back = {SPW_TO_PRODUCT(1, in * out * g, flop),
-                           {of_sequences ? SPW_GRADIENT_VIEW : SPW_GRADIENT_TO, 0, rows * in * b, 0.0, flop}},
+                  .keep = {{x, 1}, {w, 0}}, /* a parameter is no matter of the tape */
+                  .back = {SPW_TO_PRODUCT(1, s->in * s->out * gradient, flop),
+                           {s->of_sequences ? SPW_GRADIENT_VIEW : SPW_GRADIENT_TO, 0,
+                            s->rows * s->in * s->bytes, 0.0, flop}},
                   .flop = flop,
-                  .rate = in < 128 || out < 128 ? SPW_HF_SMALL_PRODUCT : SPW_HF_DENSE_PRODUCT});
+                  .rate = s->in < 128 || s->out < 128 ? SPW_HF_SMALL_PRODUCT : SPW_HF_DENSE_PRODUCT});
+}
+
+spw_value spw_hf_product(spw_hf_model *m, spw_value x, spw_value w, uint64_t rows, uint64_t in, uint64_t out,
+                         bool of_sequences) {
+    return product_of(m, &(sizes){rows, in, out, m->shape->element_bytes, of_sequences}, x, w);
+}
+
+spw_value spw_hf_wide_product(spw_hf_model *m, spw_value x, spw_value w, uint64_t rows, uint64_t in,
+                              uint64_t out) {
+    return product_of(m, &(sizes){rows, in, out, SPW_HF_FP32, false}, x, w);
+}
+
+spw_value spw_hf_keeping_output(spw_tape *t, spw_value x, uint64_t bytes) {
+    return spw_tape_apply(t, &(spw_op){.bytes = bytes,
+                                       .input = {x},
+                                       .keeps_output = true,
+                                       .back = {SPW_TO(0, bytes, 2.0 * (double)bytes)},
+                                       .read_bytes = (double)bytes});
+}
+
+spw_value spw_hf_scale(spw_tape *t, spw_value x, spw_value by, uint64_t bytes) {
+    return spw_tape_apply(t, &(spw_op){.bytes = bytes,
+                                       .input = {x},
+                                       .keep = {{by, 0}},
+                                       .back = {SPW_TO(0, bytes, (double)bytes)},
+                                       .read_bytes = (double)bytes});
+}
+
+spw_value spw_hf_part(spw_tape *t, spw_value x, uint64_t whole) {
+    return spw_tape_apply(t, &(spw_op){.input = {x}, .back = {SPW_TO(0, whole, 0.0)}});
+}
+
+spw_value spw_hf_join(spw_tape *t, spw_value a, spw_value b, uint64_t bytes) {
+    return spw_tape_apply(t, &(spw_op){.bytes = bytes,
+                                       .input = {a, b},
+                                       .back = {SPW_TO_PASS(0), SPW_TO_PASS(1)},
+                                       .read_bytes = (double)bytes});
 }
 
 spw_value spw_hf_linear(spw_hf_model *m, spw_value x, size_t at, uint64_t rows, bool adapts) {
@@ -74,24 +117,22 @@ spw_value spw_hf_linear(spw_hf_model *m, spw_value x, size_t at, uint64_t rows, 
     return sum;
 }
 
-spw_value spw_hf_norm(spw_hf_model *m, spw_value x, uint64_t rows, uint64_t width, size_t at) {
+spw_value spw_hf_normalize(spw_hf_model *m, spw_value x, uint64_t rows, uint64_t width, spw_value *mean) {
     spw_tape *t = m->tape;
-    const uint64_t b = m->shape->element_bytes, n = rows * width, f = SPW_HF_FP32 * n,
-                   one = SPW_HF_FP32 * rows;
+    const uint64_t n = rows * width, f = SPW_HF_FP32 * n, one = SPW_HF_FP32 * rows;
     const double r = (double)f;
-    const uint16_t kind = spw_tape_kind(t, SPW_HF_NORMS);
-    const spw_value wide = spw_hf_cast(t, x, n, b, SPW_HF_FP32);
+    const spw_value wide = spw_hf_cast(t, x, n, m->shape->element_bytes, SPW_HF_FP32);
     const spw_value square = spw_tape_apply(
         t, &(spw_op){.bytes = f,
                      .input = {wide},
                      .keep = {{wide, 0}},
                      .back = {SPW_TO_TEMP(0, f, r), SPW_TO_TEMP(0, f, r), SPW_TO(0, f, 2.0 * r)},
                      .read_bytes = r});
-    const spw_value mean = spw_tape_apply(
+    *mean = spw_tape_apply(
         t, &(spw_op){.bytes = one, .input = {square}, .back = {SPW_TO(0, f, 0.0)}, .read_bytes = r});
     spw_tape_drop(t, square);
     const spw_value some =
-        spw_tape_apply(t, &(spw_op){.bytes = one, .input = {mean}, .back = {SPW_TO_PASS(0)}});
+        spw_tape_apply(t, &(spw_op){.bytes = one, .input = {*mean}, .back = {SPW_TO_PASS(0)}});
     const spw_value root = spw_tape_apply(
         t, &(spw_op){.bytes = one,
                      .input = {some},
@@ -106,6 +147,12 @@ spw_value spw_hf_norm(spw_hf_model *m, spw_value x, uint64_t rows, uint64_t widt
                      .read_bytes = r});
     spw_tape_drop(t, root);
     spw_tape_drop(t, wide);
+    return scaled;
+}
+
+spw_value spw_hf_weigh_narrow(spw_hf_model *m, spw_value scaled, uint64_t rows, uint64_t width, size_t at) {
+    spw_tape *t = m->tape;
+    const uint64_t b = m->shape->element_bytes, n = rows * width;
     const spw_value narrow = spw_hf_cast(t, scaled, n, SPW_HF_FP32, b);
     const double e = (double)(b * n);
     const spw_value out =
@@ -116,10 +163,69 @@ spw_value spw_hf_norm(spw_hf_model *m, spw_value x, uint64_t rows, uint64_t widt
                                              SPW_TO(0, b * width, e), SPW_TO_WORK(0, ROW_SUM * n)},
                                     .read_bytes = e});
     spw_tape_drop(t, narrow);
+    return out;
+}
+
+spw_value spw_hf_weigh_wide(spw_hf_model *m, spw_value scaled, uint64_t rows, uint64_t width, size_t at) {
+    spw_tape *t = m->tape;
+    const uint64_t n = rows * width, f = SPW_HF_FP32 * n, one = SPW_HF_FP32 * width;
+    const double r = (double)f;
+    spw_value weight = spw_hf_widened(m, at);
+    if (m->shape->scale == SPW_HF_SCALE_CENTRED) {
+        const spw_value raw = weight;
+        weight = spw_tape_apply(t, &(spw_op){.bytes = one, .input = {raw}, .back = {SPW_TO_PASS(0)}});
+        spw_tape_drop(t, raw);
+    }
+    const spw_value out =
+        spw_tape_apply(t, &(spw_op){.bytes = f,
+                                    .input = {weight, scaled},
+                                    .keep = {{scaled, 0}, {weight, 1}},
+                                    .back = {SPW_TO(1, f, r), SPW_TO_TEMP(0, f, 2.0 * r), SPW_TO_DONE,
+                                             SPW_TO(0, one, r), SPW_TO_WORK(0, ROW_SUM * n)},
+                                    .read_bytes = r});
+    spw_tape_drop(t, weight);
+    return out;
+}
+
+spw_value spw_hf_norm(spw_hf_model *m, spw_value x, uint64_t rows, uint64_t width, size_t at) {
+    spw_tape *t = m->tape;
+    const uint16_t kind = spw_tape_kind(t, SPW_HF_NORMS);
+    spw_value mean, out;
+    const spw_value scaled = spw_hf_normalize(m, x, rows, width, &mean);
+    if (m->shape->scale == SPW_HF_SCALE_NARROW) {
+        out = spw_hf_weigh_narrow(m, scaled, rows, width, at);
+    } else {
+        const spw_value wide = spw_hf_weigh_wide(m, scaled, rows, width, at);
+        out = spw_hf_cast(t, wide, rows * width, SPW_HF_FP32, m->shape->element_bytes);
+        spw_tape_drop(t, wide);
+    }
     spw_tape_drop(t, scaled);
     spw_tape_drop(t, mean);
     spw_tape_kind(t, kind);
     return out;
+}
+
+spw_value spw_hf_widened(spw_hf_model *m, size_t at) {
+    const spw_hf_weight *w = &m->weight[at];
+    if (w->wide) return w->leaf;
+    return spw_hf_cast(m->tape, w->leaf, w->rows * w->columns, m->shape->element_bytes, SPW_HF_FP32);
+}
+
+spw_value spw_hf_keeping_input(spw_tape *t, spw_value x, uint64_t bytes) { return spw_hf_silu(t, x, bytes); }
+
+spw_value spw_hf_copy(spw_tape *t, spw_value x, uint64_t bytes) {
+    return spw_tape_apply(
+        t, &(spw_op){.bytes = bytes, .input = {x}, .back = {SPW_TO_PASS(0)}, .read_bytes = (double)bytes});
+}
+
+spw_value spw_hf_spread(spw_tape *t, spw_value a, spw_value b, uint64_t bytes, uint64_t b_bytes) {
+    const double r = (double)bytes;
+    return spw_tape_apply(t, &(spw_op){.bytes = bytes,
+                                       .input = {a, b},
+                                       .keep = {{b, 0}, {a, 1}},
+                                       .back = {SPW_TO_TEMP(1, bytes, 2.0 * r), SPW_TO(0, bytes, r),
+                                                SPW_TO_DONE, SPW_TO(1, b_bytes, r)},
+                                       .read_bytes = r});
 }
 
 spw_value spw_hf_masked(spw_tape *t, spw_value x, spw_value mask, uint64_t bytes, bool in_place) {
