@@ -349,6 +349,7 @@ spw_status spw_compose_model(spw_draft *d) {
     if (named != NULL) return spw_draft_put(d, "model", named, "@model_name");
     if (name == NULL) return SPW_OK;
     const char *near = spw_model_nearest(name);
-    (void)snprintf(what, sizeof what, "no preset of that name%s%s", near != NULL ? "; nearest: --model " : ": give --model NAME", near != NULL ? near : "");
+    (void)snprintf(what, sizeof what, "no preset of that name%s%s",
+                   near != NULL ? "; nearest: --model " : ": give --model NAME", near != NULL ? near : "");
     return spw_draft_note_fact(d, SPW_NOTE_LACKS, "@model_name", what);
 }

@@ -122,7 +122,7 @@ static const spw_framework_row finetune_rows[] = {
     {.theirs = "liger_fused_linear_cross_entropy", .ours = "@fused_loss", .values = yes_no},
     {.theirs = "use_liger_kernel", .ours = "@liger", .values = yes_no},
     {.theirs = "enable_liger_kernel", .ours = "@liger", .values = yes_no, .alias = true},
-    {.theirs = "cut_cross_entropy", .ours = "@fused_loss", .values = yes_no, .alias = true},
+    {.theirs = "cut_cross_entropy", .ours = "@cut_loss", .values = yes_no},
     {.theirs = "liger_rms_norm", .ours = "@liger_norm", .values = yes_no},
     {.theirs = "liger_rope", .ours = "@liger_rope", .values = yes_no},
     {.theirs = "liger_glu_activation", .ours = "@liger_glu", .values = yes_no},

@@ -166,6 +166,8 @@ static spw_status note_kernels(spw_draft *d) {
          "Liger's RoPE turns queries and keys in place; transformers' own is planned, which makes copies"},
         {"@liger_glu",
          "Liger's SwiGLU computes its products again; transformers' own is planned, which keeps more"},
+        {"@cut_loss",
+         "it holds no logits at all; Liger's fused loss is planned, which holds those of some tokens"},
         {"@liger", "Liger's RMSNorm, RoPE and SwiGLU keep less; transformers' own are planned"}};
     spw_status status = SPW_OK;
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels && status == SPW_OK; i++) {
@@ -180,6 +182,7 @@ static spw_status note_kernels(spw_draft *d) {
 /* A fused loss never holds all logits; transformers' own does, in fp32. */
 spw_status spw_compose_tuning_loss(spw_draft *d, const spw_tuner *t, bool own) {
     const char *fused = spw_draft_on(d, "@fused_loss") ? "@fused_loss"
+                        : spw_draft_on(d, "@cut_loss") ? "@cut_loss"
                         : spw_draft_on(d, "@liger")    ? "@liger"
                                                        : NULL;
     const char *kind = spw_draft_fact(d, "@loss_type");

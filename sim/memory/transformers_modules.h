@@ -79,6 +79,7 @@ typedef struct spw_transformers_shape {
     bool wrapped;                                     /* in FSDP2 */
     bool keeps_gathered;                              /* reshard_after_forward false */
     bool checkpoint, eager_experts, keeps_logits;
+    bool fused_loss; /* Liger's fused linear cross-entropy, which holds no logits behind it */
     bool frozen, adapts_attention, adapts_all; /* all: linears of dense FFNs and of shared experts */
     size_t adapter_bytes;                      /* of adapters and of their moments; 0: as weights */
     bool adapts_experts, adapts_router;        /* parameters of routed experts; the router's */
@@ -151,6 +152,9 @@ void spw_hf_model_destroy(spw_hf_model *model); /* NULL is fine */
 void spw_hf_begin(spw_hf_model *model);
 /* hidden[index] becomes hidden[index + 1]; `of` is the model. The input keeps its name. */
 void spw_hf_layer_forward(spw_tape *tape, void *of, size_t index);
+/* Rows of a piece of Liger's loss: as many logits as hidden states, up to a power of two
+ * [linkedin/Liger-Kernel 0.8.0 src/liger_kernel/ops/fused_linear_cross_entropy.py, fused_linear_cross_entropy_forward]. */
+uint64_t spw_hf_loss_rows(uint64_t rows, uint64_t vocab, uint64_t hidden);
 /* The last norm, the head and the loss. */
 spw_value spw_hf_loss(spw_hf_model *model);
 /* Behind the backward pass: what layers under checkpoint were given is there until then. */

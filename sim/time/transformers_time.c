@@ -15,11 +15,13 @@ bool spw_transformers_is_timed(const spw_point *p, const char **why) {
     const bool hopper = p->job->cluster.gpu_generation == SPW_GPU_HOPPER,
                wraps = spw_finetune_adapts(&p->job->finetune, SPW_LORA_EXPERTS);
     if (!spw_transformers_is_listed(p, NULL, why)) return false;
+    const bool fused = p->job->cross_entropy == SPW_CROSS_ENTROPY_FUSED;
+    if (fused && why != NULL) *why = "Liger's fused loss, whose time was not measured";
     if (wraps && why != NULL)
         *why = "adapters beside experts, whose one run took half as long again as their kernels say";
     if (!hopper && why != NULL)
         *why = "transformers on GPUs other than Hopper's, whose kernels were not measured";
-    return hopper && !wraps;
+    return hopper && !wraps && !fused;
 }
 
 spw_status spw_transformers_load_of(const spw_transformers_shape *shape, spw_transformers_load *out) {
