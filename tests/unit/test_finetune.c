@@ -56,6 +56,9 @@ static void check_names(void) {
         const char *found = spw_model_nearest(names[i].said);
         CHECK(names[i].meant == NULL ? found == NULL : found != NULL && strcmp(found, names[i].meant) == 0);
     }
+    spw_nearest version = {.text = "deepseek2-lite"};
+    spw_nearest_offer_name(&version, "deepseek-ai/DeepSeek-V2-Lite");
+    CHECK(version.best != NULL && version.distance == 0);
     spw_nearest plain = {.text = "remat_full"};
     spw_nearest_offer(&plain, "remat-full"); /* of words that are no names every letter counts */
     CHECK(plain.distance == 1);
