@@ -83,6 +83,15 @@ def next80(s):
         num_experts=s["experts"], norm_topk_prob=True, output_router_logits=False, tie_word_embeddings=False, use_cache=False)
 
 
+def next35(s):
+    from transformers import Qwen3_5MoeTextConfig
+    common = next80(s).to_dict()
+    keys = ("vocab_size", "hidden_size", "num_hidden_layers", "layer_types", "num_attention_heads", "num_key_value_heads", "head_dim",
+            "linear_conv_kernel_dim", "linear_key_head_dim", "linear_value_head_dim", "linear_num_key_heads", "linear_num_value_heads",
+            "moe_intermediate_size", "shared_expert_intermediate_size", "num_experts_per_tok", "num_experts", "tie_word_embeddings", "use_cache")
+    return Qwen3_5MoeTextConfig(**{key: common[key] for key in keys})
+
+
 def kimi(s):
     from transformers import KimiLinearConfig
     layers = range(1, len(s["kinds"]) + 1)
@@ -96,7 +105,7 @@ def kimi(s):
         pad_token_id=0)
 
 
-BUILD = {"nemotron_h": nemotron, "qwen3_next": next80, "kimi_linear": kimi}
+BUILD = {"nemotron_h": nemotron, "qwen3_next": next80, "qwen3_5_moe": next35, "kimi_linear": kimi}
 A, L, E, F = "full_attention", "linear_attention", "moe", "mlp"
 SIZES = [
     ("nano", "nemotron_h", dict(sequences=2, length=256, vocab=512, hidden=192, kinds=[L, E, A, F], heads=4, kv_heads=2, head_dim=32,
@@ -111,6 +120,8 @@ SIZES = [
         mixer_heads=4, value_heads=12, mixer_dim=16, value_dim=48, experts=16, expert_ffn=72, shared_ffn=136, top_k=5, dense=[1])),
     ("next-even", "qwen3_next", dict(sequences=3, length=192, vocab=640, hidden=320, kinds=[A, L], heads=6, kv_heads=3, head_dim=48, ffn=416,
         mixer_heads=5, value_heads=5, mixer_dim=64, value_dim=32, experts=4, expert_ffn=208, shared_ffn=304, top_k=2, dense=[])),
+    ("next35", "qwen3_5_moe", dict(sequences=2, length=320, vocab=704, hidden=224, kinds=[L, A, L], heads=6, kv_heads=2, head_dim=80, ffn=160,
+        mixer_heads=3, value_heads=6, mixer_dim=48, value_dim=64, experts=12, expert_ffn=88, shared_ffn=120, top_k=4, dense=[])),
     ("kimi", "kimi_linear", dict(sequences=2, length=256, vocab=512, hidden=192, kinds=[L, A], heads=4, kv_heads=4, head_dim=32, rope=16,
         kv_rank=40, value_dim=32, ffn=160, mixer_heads=6, mixer_dim=32, experts=8, expert_ffn=96, shared_ffn=96, top_k=3, dense=[0])),
     ("kimi-two", "kimi_linear", dict(sequences=1, length=448, vocab=768, hidden=256, kinds=[L, L, A], heads=8, kv_heads=8, head_dim=24, rope=8,

@@ -3,7 +3,7 @@ kind of module that made them, and by size. Parameters are apart. Bytes are thos
 that are still kept when the forward pass has ended. No numbers of a device are in it: kernels on a GPU that keep something else are
 named in docs/finetuning.md.
 python3 transformers_saved.py transformers_saved_cpu.csv [CASE...]"""
-import collections, csv, itertools, json, pathlib, sys, weakref
+import collections, csv, gc, itertools, json, pathlib, sys, weakref
 import torch
 import transformers as t
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -63,6 +63,36 @@ def v4(layers, **more):
 
 
 case("v4_found", 2, 128, lambda: v4("hcs"), "eager")
+case("v4_other", 1, 192, lambda: v4("schc", hidden_size=320, num_attention_heads=4, head_dim=128, q_lora_rank=160, o_groups=4, o_lora_rank=32,
+                                    index_n_heads=2, index_head_dim=64, hc_mult=3, hc_sinkhorn_iters=8, n_shared_experts=1,
+                                    compress_rates={"compressed_sparse_attention": 8, "heavily_compressed_attention": 64},
+                                    mlp_layer_types=["hash_moe", "hash_moe", "moe", "moe"]), "eager")
+case("v4_long", 1, 330, lambda: v4("ch", num_local_experts=32, num_experts_per_tok=6, moe_intermediate_size=64, hc_mult=2, hc_sinkhorn_iters=20,
+                                   mlp_layer_types=["moe", "moe"]), "eager")
+
+case("v4_three", 3, 72, lambda: v4("cchs", hidden_size=192, num_attention_heads=6, head_dim=96, q_lora_rank=64, o_groups=3, o_lora_rank=40,
+                                   index_n_heads=3, index_head_dim=48, index_topk=8, hc_mult=5, hc_sinkhorn_iters=3, num_local_experts=12,
+                                   num_experts_per_tok=3, moe_intermediate_size=72, vocab_size=2048,
+                                   compress_rates={"compressed_sparse_attention": 6, "heavily_compressed_attention": 24}), "eager")
+case("v4_one", 1, 250, lambda: v4("shchc", hidden_size=384, num_attention_heads=12, head_dim=32, o_groups=6, o_lora_rank=48, hc_sinkhorn_iters=12,
+                                  num_experts_per_tok=5, mlp_layer_types=["hash_moe"] * 2 + ["moe"] * 3), "eager")
+
+
+def m3(layers, ffns, **more):
+    base = dict(COMMON, hidden_size=256, num_hidden_layers=len(layers), num_attention_heads=8, num_key_value_heads=2, head_dim=64, rotary_dim=32,
+                num_local_experts=16, num_experts_per_tok=4, intermediate_size=96, dense_intermediate_size=512, shared_intermediate_size=128,
+                index_n_heads=2, index_head_dim=32, index_block_size=16, index_topk_blocks=3, index_local_blocks=1,
+                rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+                layer_types=[{"f": "full_attention", "s": "minimax_m3_sparse"}[x] for x in layers],
+                mlp_layer_types=[{"d": "dense", "m": "sparse"}[x] for x in ffns])
+    base.update(more)
+    return t.MiniMaxM3VLTextConfig(**base)
+
+
+case("m3_found", 2, 128, lambda: m3("fss", "dmm"), "fused")
+case("m3_one", 1, 160, lambda: m3("sfs", "mmd", hidden_size=320, num_attention_heads=6, num_key_value_heads=3, head_dim=96, index_n_heads=3,
+                                  rotary_dim=24, num_local_experts=12, num_experts_per_tok=3, intermediate_size=80, shared_intermediate_size=48,
+                                  rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25}), "fused")
 
 
 def kind_of(stack):
@@ -80,30 +110,30 @@ def layer_of(stack):
 
 
 class Fused(torch.autograd.Function):
-    """What fused attention keeps on a GPU, where heads of keys and values may differ in width: q, k, v, output, a logarithm a row."""
+    """What fused attention keeps on a GPU, where heads of keys and values may differ in width: q, k, v, output, a logarithm a row, the mask."""
 
     @staticmethod
-    def forward(ctx, query, key, value, scale):
+    def forward(ctx, query, key, value, scale, mask):
         with torch.no_grad():
             rows, heads = query.shape[-2], query.shape[1] // key.shape[1]
             scores = (query.float() @ key.repeat_interleave(heads, 1).float().transpose(-1, -2)) * (scale or query.shape[-1] ** -0.5)
-            scores = scores.masked_fill(torch.ones(rows, rows, dtype=torch.bool).triu(1), float("-inf"))
+            scores = scores.masked_fill(torch.ones(rows, rows, dtype=torch.bool).triu(1), float("-inf")) if mask is None else scores + mask
             logarithm = scores.logsumexp(-1)
             out = (scores.softmax(-1) @ value.repeat_interleave(heads, 1).float()).to(query.dtype).contiguous()
             if not query.is_contiguous():  # cuDNN's output has the layout of the queries
                 out = out.transpose(1, 2).contiguous().transpose(1, 2)
-        ctx.save_for_backward(query, key, value, out, logarithm)
+        ctx.save_for_backward(query, key, value, out, logarithm, mask)
         return out
 
     @staticmethod
     def backward(ctx, gradient):
-        query, key, value, out, logarithm = ctx.saved_tensors
-        return torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value), None
+        query, key, value = ctx.saved_tensors[:3]
+        return torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value), None, None
 
 
 def fused(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
-    assert attn_mask is None and is_causal
-    return Fused.apply(query, key, value, scale)
+    assert is_causal == (attn_mask is None)
+    return Fused.apply(query, key, value, scale, attn_mask)
 
 
 class Births(TorchDispatchMode):
@@ -124,7 +154,7 @@ class Held:
     """As long as a node keeps it. `back` is what the node is given."""
 
     def __init__(self, tensor):
-        self.back = tensor
+        self.back = tensor.detach()  # else the node and what it keeps refer to each other
 
 
 def build(config, attention):
@@ -168,6 +198,7 @@ def measure(name, verbose):
     ids = torch.randint(0, model.config.vocab_size, (sequences, length))
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda held: held.back), births:
         out = model(input_ids=ids, labels=ids)
+    gc.collect()
     found = {}
     for held in sorted(live, key=lambda held: held.number):
         at = held.back.untyped_storage()

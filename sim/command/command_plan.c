@@ -306,6 +306,24 @@ static void describe_routing(const plan_options *o, const spw_trace_info *info, 
 
 /* --- A search --- */
 
+/* Beside the fastest point. */
+static spw_status find_others(const plan_options *o, const spw_plan_request *q, const spw_result *result,
+                              spw_plan_others *out) {
+    const spw_result_row *row = spw_result_row_at(result, result->answers.fastest);
+    spw_job *job = NULL;
+    spw_status status = SPW_OK;
+    if (row == NULL || !spw_plan_others_asked(&o->job)) return SPW_OK;
+    SPW_TRY(SPW_ALLOC(1, &job));
+    spw_plan_point_job(q, row, job);
+    const spw_other_point point = {job, &row->scheme, spw_timeline_pace(&row->time),
+                                   result->answers.drop_most};
+    SPW_TRY(spw_plan_others_find(q, &point, o->job.draft->framework, out));
+
+cleanup:
+    spw_free(job);
+    return status;
+}
+
 /* What goes with a search, and what with a plan alone. */
 static spw_status check_search(const plan_options *o) {
     if (!o->search.asked) return spw_search_options_check(&o->search);
@@ -387,6 +405,7 @@ static spw_status search(plan_options *o, spw_plan_request *plan, const spw_soft
                                         .open_trace = open_trace,
                                         .state = &routing};
     SPW_TRY(open_trace(&routing, plan->job, &plan->trace));
+    if (spw_plan_others_asked(&o->job)) o->search.others_of = o->job.draft->framework;
     describe_routing(o, spw_trace_get_info(plan->trace), plan->imbalance, text, sizeof text);
     const spw_run_settings settings = settings_of(o, plan, software, text, tokens);
     const spw_search_origin origin = {text, &settings, argv + 1, (size_t)argc - 1, is_even(o)};
@@ -397,12 +416,19 @@ cleanup:
     return status;
 }
 
-static spw_status ask_until(const plan_options *o, spw_plan_request *plan) {
+static spw_status check_until(const plan_options *o) {
+    if (o->until == NULL) return SPW_OK;
     if (o->imbalance != NULL || o->tokens != NULL || o->chrome != NULL || o->all || o->drops != NULL)
         return spw_fail(SPW_EARG,
                         "--imbalance, --tokens, --chrome-trace, --all and --drop-at-most do not go with "
-                        "--until; the family of routings is --routing NAME, that of --trace, or one "
+                        "--until, which answers with a limit of the routing and no cost; the family of "
+                        "routings is --routing NAME, that of --trace, or one "
                         "hot GPU without them");
+    if (o->flags != NULL) return spw_fail(SPW_EARG, "--flags does not go with --until");
+    return SPW_OK;
+}
+
+static spw_status ask_until(const plan_options *o, spw_plan_request *plan) {
     const spw_until_options options = {o->until, o->routing, o->extent, o->trace_path};
     return spw_plan_until(&options, plan, o->job.format, spw_command_out());
 }
@@ -422,6 +448,7 @@ spw_status spw_command_plan(int argc, char **argv) {
     spw_memory_bound bound;
     spw_imbalance_law law = {.sizes = 0};
     spw_stated stated;
+    spw_plan_others others = {.schemes.count = 0};
     SPW_TRY(SPW_ALLOC(1, &o));
     SPW_TRY(SPW_ALLOC(1, &tries));
     SPW_TRY(SPW_ALLOC(1, &software));
@@ -429,7 +456,7 @@ spw_status spw_command_plan(int argc, char **argv) {
     o->job.points_alone = o->job.expert_lists = true;
     SPW_TRY(spw_command_parse(&argp, argc, argv, o));
     if (o->flags != NULL) SPW_TRY(spw_plan_flags_find(o->flags, &o->search.flags)); /* no line is broken */
-    if (o->flags != NULL && o->until != NULL) SPW_TRY(spw_fail(SPW_EARG, "--flags does not go with --until"));
+    SPW_TRY(check_until(o)); /* before a file is read */
     if (o->flags != NULL && o->job.format_text != NULL)
         SPW_TRY(spw_fail(SPW_EARG,
                          "--flags prints a framework's own settings, which --format does not change; leave "
@@ -463,7 +490,7 @@ spw_status spw_command_plan(int argc, char **argv) {
     merge_counts(o->job.left_out, &o->job.left_outs);
     merge_schemes(&o->job);
     SPW_TRY(check_search(o));
-    if (o->search.asked && o->search.global_batch == 0) o->search.global_batch = o->job.job.global_batch;
+    if (o->search.asked) spw_search_keep_batch(&o->job, &o->search);
     if (o->search.asked)
         spw_search_batches(&o->job.job, o->job.left_out, o->job.left_outs,
                            o->job.sequences != NULL || o->job.job.batches + o->job.left_outs > 1);
@@ -502,6 +529,7 @@ spw_status spw_command_plan(int argc, char **argv) {
     SPW_TRY(refuse_batches(&o->job, &request, &result));
     SPW_TRY(spw_result_answer(&result, drop_most));
     if (result.rows > 0) SPW_TRY(spw_plan_try(&request, &result, tries));
+    SPW_TRY(find_others(o, &request, &result, &others));
     const spw_trace_info *info = spw_trace_get_info(trace);
     describe_routing(o, info, request.imbalance, routing, sizeof routing);
     spw_run_settings settings = settings_of(o, &request, software, routing, tokens);
@@ -509,6 +537,7 @@ spw_status spw_command_plan(int argc, char **argv) {
     const spw_plan_view view = {.result = &result,
                                 .request = &request,
                                 .tries = tries,
+                                .others = &others,
                                 .settings = &settings,
                                 .routing = routing,
                                 .argument = argv + 1,

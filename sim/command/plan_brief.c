@@ -17,6 +17,8 @@
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
+static const double LEAST_OUTSIDE = 0.05; /* GiB that can be printed */
+
 const char *spw_plan_point_text(const spw_result_row *r, char out[SPW_PLAN_POINT]) {
     (void)snprintf(out, SPW_PLAN_POINT, "%s, EP %zu, %zu sequence%s", r->scheme.text, r->expert, r->sequences,
                    spw_plural(r->sequences));
@@ -53,10 +55,38 @@ static void print_cost(const spw_plan_view *v, const spw_result_row *r, FILE *ou
     fprintf(out, "; %s tokens: %s days (%s)", spw_amount_text(v->settings->tokens, amount),
             spw_figure_text(cost.days.value, days),
             spw_span_text(cost.days.low, cost.days.high, " to ", span));
-    if (isfinite(cost.money.value)) fprintf(out, ", cost %s", spw_amount_text(cost.money.value, amount));
+    if (isfinite(cost.money.value)) /* in the currency of the price, which nobody says */
+        fprintf(out, ", cost %s at %g a GPU-hour", spw_amount_text(cost.money.value, amount),
+                spw_job_price(v->request->job));
 }
 
-void spw_plan_print_room(const spw_result_row *r, FILE *out) {
+void spw_plan_print_unsure(const spw_plan_unsure *u, const spw_job *job, FILE *out) {
+    const bool known = isfinite(u->most_bytes);
+    fprintf(out, "; unsure, as ");
+    if (job->more[0] != '\0' && u->most_bytes <= u->budget_bytes)
+        fprintf(out, "the file has what may need more memory");
+    else if (u->reserved && !known)
+        fprintf(out, "steps gave memory back to go on, so that what they need without that is not known");
+    else if (u->reserved)
+        fprintf(out, "the larger end of what is reserved, %.1f, is over that", u->most_bytes / GIB);
+    else if (u->kind == SPW_MEMORY_ARENA)
+        fprintf(out, "the larger end is over that");
+    else if (!known)
+        fprintf(out, "what the compiler or PyTorch's allocator adds is not known%s",
+                spw_scheme_needs_stack(u->type) ? " without a stack (--stack)" : "");
+    else
+        fprintf(out, "with what the compiler or PyTorch's allocator adds it may be %.1f",
+                u->most_bytes / GIB);
+}
+
+/* Of a point that fits and does not surely fit: why. */
+static void print_doubt(const spw_plan_view *v, const spw_result_row *r, FILE *out) {
+    const spw_plan_unsure unsure = {r->most_bytes, r->memory_kind, (double)r->footprint.budget_bytes,
+                                    r->reserved.there, r->scheme.type};
+    if (spw_point_fits(r) && !r->surely_fits) spw_plan_print_unsure(&unsure, v->request->job, out);
+}
+
+void spw_plan_print_room(const spw_plan_view *v, const spw_result_row *r, FILE *out) {
     const spw_footprint *f = &r->footprint;
     const double low = (double)f->low_bytes / GIB, high = (double)f->high_bytes / GIB,
                  budget = (double)f->budget_bytes / GIB;
@@ -70,14 +100,18 @@ void spw_plan_print_room(const spw_result_row *r, FILE *out) {
             fprintf(out, "to %.1f)", most);
         else
             fputs("or more)", out);
-        fprintf(out, ", %.1f outside, of %.1f", r->device_bytes / GIB - budget, r->device_bytes / GIB);
-        return;
+        const double device = r->device_bytes / GIB;
+        fprintf(out, ", of %.1f", budget);
+        if (device - budget >= LEAST_OUTSIDE)
+            fprintf(out, " (the GPU's %.1f less %.1f outside)", device, device - budget);
+    } else {
+        if (spw_point_is_live_alone(r))
+            fprintf(out, "%.1f GiB or more", low);
+        else
+            fprintf(out, "%.1f to %.1f GiB", low, high);
+        fprintf(out, " of %.1f", budget);
     }
-    if (spw_point_is_live_alone(r))
-        fprintf(out, "%.1f GiB or more", low);
-    else
-        fprintf(out, "%.1f to %.1f GiB", low, high);
-    fprintf(out, " of %.1f", budget);
+    print_doubt(v, r, out);
 }
 
 static void print_routing(const spw_plan_view *v, const spw_result_row *r, FILE *out) {
@@ -132,6 +166,14 @@ static const spw_plan_misfit_advice *cheapest_advice(const spw_plan_tries *tries
     return best;
 }
 
+/* Tokens were asked for, and there is no point whose cost could be told. */
+static void print_no_cost(const spw_plan_view *v, FILE *out) {
+    const char *why = v->result->rows > 0 ? spw_plan_no_time(v->request, &v->result->row[0]) : NULL;
+    if (!(v->settings->tokens > 0.0)) return;
+    fprintf(out, "; --tokens and --price need one: no days and no cost");
+    if (!spw_plan_any_timed(v->result) && why != NULL) fprintf(out, " (no time: %s)", why);
+}
+
 /* Without a time, or without a point that fits. */
 static void print_none(const spw_plan_view *v, FILE *out) {
     const spw_result_answers *a = &v->result->answers;
@@ -141,10 +183,12 @@ static void print_none(const spw_plan_view *v, FILE *out) {
     bool some = false;
     for (size_t i = 0; i < v->result->rows; i++)
         some = some || (v->result->row[i].timed && spw_point_fits(&v->result->row[i]));
-    fprintf(out, "fastest   %s\n",
+    fprintf(out, "fastest   %s",
             !timed  ? "no point has a time"
             : !some ? "no point with a time fits"
                     : "every point that fits drops more than may be dropped (--drop-at-most)");
+    print_no_cost(v, out);
+    fputc('\n', out);
     if (least == NULL) return;
     if (least->reserved.there && least->reserved.as_set.failed_steps == 0)
         (void)snprintf(reserved, sizeof reserved, " live, %.1f reserved,",
@@ -155,6 +199,7 @@ static void print_none(const spw_plan_view *v, FILE *out) {
             (double)least->memory.max_bytes / GIB, reserved, spw_point_is_live_alone(least) ? " or more" : "",
             (double)least->footprint.budget_bytes / GIB,
             spw_verdict_sentence(spw_result_verdict(least), least->surely_fits));
+    print_doubt(v, least, out);
     print_even(v, least, out);
     const spw_plan_misfit_advice *advice = cheapest_advice(v->tries);
     if (advice != NULL && !spw_point_fits(least))
@@ -178,8 +223,9 @@ void spw_plan_print_brief(const spw_plan_view *v, FILE *out) {
     print_next(v, out);
     fputc('\n', out);
     fprintf(out, "fits      ");
-    spw_plan_print_room(r, out);
+    spw_plan_print_room(v, r, out);
     print_routing(v, r, out);
     print_sure(v, r, out);
     fputc('\n', out);
+    spw_plan_print_others(v->others, out);
 }

@@ -15,7 +15,18 @@ void spw_plan_print_brief(const spw_plan_view *view, FILE *out);
 enum { SPW_PLAN_POINT = SPW_SCHEME_TEXT + 64 };
 const char *spw_plan_point_text(const spw_result_row *row, char out[SPW_PLAN_POINT]);
 
-/* "it fits: 60.1 to 64.3 GiB of 73.6", without a line end. A lower bound has no other end. */
-void spw_plan_print_room(const spw_result_row *row, FILE *out);
+/* What a point may need that fits and does not surely fit. */
+typedef struct spw_plan_unsure {
+    double most_bytes; /* INFINITY: not known */
+    spw_memory_kind kind;
+    double budget_bytes;
+    bool reserved; /* PyTorch's allocator was replayed */
+    const spw_scheme_type *type;
+} spw_plan_unsure;
+/* "; unsure, as the larger end is over that": which end of what interval is over the budget. */
+void spw_plan_print_unsure(const spw_plan_unsure *unsure, const spw_job *job, FILE *out);
+
+/* "it surely fits: 60.1 to 64.3 GiB of 73.6", without a line end. A lower bound has no other end. */
+void spw_plan_print_room(const spw_plan_view *view, const spw_result_row *row, FILE *out);
 
 #endif

@@ -55,9 +55,9 @@ static void print_point(const char *what, const spw_plan_view *v, const spw_resu
 }
 
 /* Live, reserved with its interval, outside and the GPU's own; a lower bound has no other end. */
-static void print_room(const spw_result_row *r, FILE *out) {
+static void print_room(const spw_plan_view *v, const spw_result_row *r, FILE *out) {
     fprintf(out, "%-18s ", "");
-    spw_plan_print_room(r, out);
+    spw_plan_print_room(v, r, out);
 }
 
 static bool any_timed_fits(const spw_result *result) {
@@ -74,7 +74,7 @@ static void print_tight(const spw_plan_view *v, const spw_result_row *best, doub
     fprintf(out, "%-18s faster is %s: ", "", spw_plan_point_text(r, name));
     print_row_speed(r, out);
     fputc('\n', out);
-    print_room(r, out);
+    print_room(v, r, out);
     fputc('\n', out);
 }
 
@@ -95,7 +95,7 @@ static void print_choice(const char *what, const spw_plan_view *v, size_t best, 
     }
     print_point(what, v, r, out);
     if (r->reserved.there || spw_result_verdict(r) == SPW_VERDICT_TIGHT || r != sure) {
-        print_room(r, out);
+        print_room(v, r, out);
         fprintf(out, "%s", r == sure ? "\n" : ";\n");
     }
     if (r == sure) print_tight(v, r, most, out);

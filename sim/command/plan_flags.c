@@ -19,12 +19,12 @@ spw_status spw_plan_flags_find(const char *name, const spw_framework **out) {
 }
 
 /* What is to be known of the point before it is run: a line each. */
-static void print_doubts(const spw_plan_request *request, const spw_job *job, const spw_result_row *row,
+static void print_doubts(const spw_plan_view *view, const spw_job *job, const spw_result_row *row,
                          FILE *out) {
-    const char *why = spw_plan_no_time(request, row), *between = "outside the fit: ";
+    const char *why = spw_plan_no_time(view->request, row), *between = "outside the fit: ";
     char point[SPW_PLAN_POINT];
     fprintf(out, "%s: ", spw_plan_point_text(row, point));
-    spw_plan_print_room(row, out);
+    spw_plan_print_room(view, row, out);
     fputc('\n', out);
     if (job->more[0] != '\0') fprintf(out, "may need more memory: %s\n", job->more);
     if (job->less[0] != '\0') fprintf(out, "needs less memory than is planned: %s\n", job->less);
@@ -61,7 +61,7 @@ spw_status spw_plan_flags_print(const spw_framework *framework, const spw_plan_v
     point->sequences_per_gpu[0] = row->sequences;
     text = open_memstream(&doubts, &size);
     if (text == NULL) SPW_TRY(spw_fail(SPW_ENOMEM, "cannot allocate a stream"));
-    print_doubts(view->request, job, row, text);
+    print_doubts(view, job, row, text);
     if (fclose(text) != 0) SPW_TRY(spw_fail(SPW_ENOMEM, "cannot keep the doubts"));
     SPW_TRY(spw_flags_print(framework, point, &row->scheme, doubts, out));
 

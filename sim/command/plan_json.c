@@ -120,6 +120,7 @@ json_t *spw_plan_json(spw_json *json, const spw_plan_view *v) {
     spw_json_put(json, plan, "does_not_fit", misfits(json, v->tries));
     spw_json_put(json, plan, "other_precision", other_precision(json, &v->tries->other));
     spw_json_put(json, plan, "later_release", later(json, &v->tries->later));
+    spw_json_put(json, plan, "other_schemes", spw_plan_others_json(json, v->others));
     spw_json_put(json, plan, "tokens",
                  v->settings->tokens > 0.0 ? json_real(v->settings->tokens) : json_null());
     spw_json_put(json, plan, "fastest_cost", costs(json, v, spw_result_row_at(v->result, a->fastest)));

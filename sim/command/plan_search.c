@@ -4,6 +4,7 @@
 #include "sim/command/command.h"
 #include "sim/command/job_options.h"
 #include "sim/frameworks/flags.h"
+#include "sim/input/job_split.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -109,6 +110,18 @@ cleanup:
     return status;
 }
 
+void spw_search_keep_batch(const spw_job_options *o, spw_search_options *search) {
+    const spw_job *job = &o->job;
+    bool said = o->sequences != NULL || search->global_batch_at_most != NULL || job->batches != 1;
+    if (search->global_batch > 0) return;
+    search->global_batch = job->global_batch;
+    for (size_t i = 0; i < o->overrides; i++) said = said || strncmp(o->override[i].key, "batch.", 6) == 0;
+    for (size_t i = 0; i < search->overs; i++) said = said || strncmp(search->over[i], "micro", 5) == 0;
+    if (o->draft == NULL || said) return;
+    search->batch_of_file = true;
+    if (job->global_batch == 0) search->global_batch = job->sequences_per_gpu[0] * spw_job_batch_ranks(job);
+}
+
 static spw_status open_space(const spw_search_options *o, const spw_plan_request *plan, size_t gpus_most,
                              spw_search_space *out) {
     bool megatron = false;
@@ -180,6 +193,28 @@ cleanup:
     return status;
 }
 
+/* Beside the best point alone, on its GPUs' routing. */
+static spw_status find_others(const spw_framework *framework, const spw_search_request *q,
+                              const spw_search_outcome *outcome, spw_plan_others *out) {
+    const spw_search_point *best = &outcome->front.best;
+    spw_plan_request plan = *q->plan;
+    spw_job *job = NULL;
+    spw_status status = SPW_OK;
+    if (framework == NULL || !outcome->front.found || !best->timed) return SPW_OK;
+    SPW_TRY(SPW_ALLOC(1, &job));
+    SPW_TRY(spw_search_space_job(q->space, best->value, job));
+    job->batches = 1;
+    job->sequences_per_gpu[0] = best->sequences;
+    SPW_TRY(q->open_trace(q->state, job, &plan.trace));
+    plan.splits = 0;
+    const spw_other_point point = {job, &q->plan->scheme[best->scheme], best->pace, q->drop_most};
+    SPW_TRY(spw_plan_others_find(&plan, &point, framework, out));
+
+cleanup:
+    spw_free(job);
+    return status;
+}
+
 spw_status spw_plan_search(const spw_search_options *o, const spw_search_request *asked,
                            const spw_search_origin *origin, spw_format format, FILE *out) {
     spw_search_request request = *asked;
@@ -189,6 +224,7 @@ spw_status spw_plan_search(const spw_search_options *o, const spw_search_request
     spw_search_outcome *outcome = NULL, *larger = NULL;
     uint64_t gpus_most = 0;
     double batch = 0.0;
+    spw_plan_others others = {.schemes.count = 0};
     spw_status status = SPW_OK;
     SPW_TRY(SPW_ALLOC(1, &space));
     SPW_TRY(SPW_ALLOC(1, &wider));
@@ -209,11 +245,14 @@ spw_status spw_plan_search(const spw_search_options *o, const spw_search_request
     SPW_TRY(SPW_ALLOC(1, &reached));
     if (o->global_batch > 0) SPW_TRY(reach(o->global_batch, space, reached, &plan));
     SPW_TRY(spw_search_run(&request, outcome));
+    SPW_TRY(find_others(o->others_of, &request, outcome, &others));
     spw_search_view view = {.request = &request,
                             .outcome = outcome,
                             .gpus_most = (size_t)gpus_most,
                             .origin = origin,
-                            .details = o->details};
+                            .details = o->details,
+                            .others = &others,
+                            .batch_of_file = o->batch_of_file};
     *wider = *space;
     if (!outcome->front.found && gpus_most == 0) SPW_TRY(try_larger(&request, wider, &view, larger));
     if (o->flags != NULL && outcome->front.found) spw_search_print_brief(&view, spw_command_notes());

@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "sim/command/job_options.h"
+#include "sim/command/plan_others.h"
 #include "sim/print/table.h"
 #include "sim/replay/search_run.h"
 
@@ -22,8 +23,10 @@ typedef struct spw_search_options {
     const char *splits; /* of --expert-parallel; NULL or "all": every size that divides */
     const char *gpus_at_most, *tokens_per_day, *global_batch_at_most;
     bool details; /* of a plan as well: what the answer rests on, and what became of all points */
-    const spw_framework *flags; /* print the best point so, in place of tables; NULL: tables */
-    size_t global_batch;        /* sequences of all GPUs in a step; 0: any */
+    const spw_framework *flags;     /* print the best point so, in place of tables; NULL: tables */
+    size_t global_batch;            /* sequences of all GPUs in a step; 0: any */
+    bool batch_of_file;             /* which a framework's file says */
+    const spw_framework *others_of; /* whose other schemes are tried beside the best point; NULL: nobody's */
 } spw_search_options;
 
 /* A parser of --search and what goes with it, for `children`; its input is the spw_search_options. */
@@ -46,15 +49,19 @@ typedef struct spw_search_view {
     const spw_search_outcome *outcome;
     size_t gpus_most; /* 0: the job's own */
     const spw_search_outcome
-        *larger;       /* where nothing keeps to the budgets: with more GPUs; NULL: not tried, or in vain */
-    bool details;      /* what the answer rests on, and what became of all points */
-    size_t tried_gpus; /* the most that were tried so; 0: none */
+        *larger;  /* where nothing keeps to the budgets: with more GPUs; NULL: not tried, or in vain */
+    bool details; /* what the answer rests on, and what became of all points */
+    const spw_plan_others *others; /* NULL: not asked */
+    bool batch_of_file;            /* the global batch is that of a framework's file */
+    size_t tried_gpus;             /* the most that were tried so; 0: none */
     const spw_search_origin *origin;
 } spw_search_view;
 
 /* Takes --global-batch out of the values of the job's keys, as each point of a search has a batch of its own that comes to it; before
  * spw_job_options_finish. */
 SPW_MUST_CHECK spw_status spw_search_take_global_batch(spw_job_options *job, spw_search_options *options);
+/* After spw_job_options_finish: the global batch that a framework's file says stays as it is, unless an option says what a batch is. */
+void spw_search_keep_batch(const spw_job_options *job, spw_search_options *options);
 /* The job's batches as the search takes them: sorted, each once. */
 void spw_search_batches(spw_job *job, const size_t *more, size_t mores, bool given);
 

@@ -216,6 +216,7 @@ spw_status spw_search_print_json(const spw_search_view *v, FILE *out) {
     spw_json_put(json, o, "tried_gpus", spw_json_count(v->tried_gpus));
     spw_json_put(json, o, "with_more_gpus",
                  v->larger != NULL ? point_json(json, v, v->larger, &v->larger->front.best) : json_null());
+    spw_json_put(json, o, "other_schemes", spw_plan_others_json(json, v->others));
     spw_json_put(json, o, "plans", plans);
     return spw_json_print(json, o, JSON_INDENT(1), "the search", out);
 }

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "sim/command/job_options.h"
 #include "sim/command/plan_balanced.h"
+#include "sim/command/plan_brief.h"
 #include "sim/command/plan_imbalance.h"
 #include "sim/command/plan_search_notes.h"
 #include "sim/print/plural.h"
@@ -13,6 +14,7 @@
 #include <string.h>
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
+static const double LEAST_PERCENT = 0.05; /* that can be printed */
 enum { FRONT_LINES = 12, LABEL = 10 };
 
 /* --- For a person --- */
@@ -111,7 +113,13 @@ static void print_budgets(const spw_search_view *v, FILE *out) {
                 spw_amount_text(q->tokens_per_day, text));
     if (q->most_step_tokens > 0)
         fprintf(out, "; at most %s tokens a step", spw_amount_text((double)q->most_step_tokens, text));
-    if (job->global_batch > 0) fprintf(out, "; %zu sequences a step (--global-batch)", job->global_batch);
+    if (job->global_batch > 0 && v->batch_of_file)
+        fprintf(out,
+                "; %zu sequences a step, as the file says, as another batch changes how the model learns "
+                "(--global-batch N; any: --global-batch-at-most 4M)",
+                job->global_batch);
+    else if (job->global_batch > 0)
+        fprintf(out, "; %zu sequences a step (--global-batch)", job->global_batch);
     fprintf(out, "\n");
 }
 
@@ -346,6 +354,19 @@ static void print_nothing(const spw_search_view *v, FILE *out) {
     if (v->larger != NULL) print_point("with more", v, &v->larger->reasons, &v->larger->front.best, out);
 }
 
+/* A larger batch that is hardly faster gave way. */
+static void print_batch(const spw_search_view *v, FILE *out) {
+    const spw_search_point *best = &v->outcome->front.best, *fast = &v->outcome->front.fastest;
+    char tokens[SPW_SPAN_TEXT];
+    const double faster = 100.0 * (fast->tokens_per_s_per_gpu / best->tokens_per_s_per_gpu - 1.0);
+    if (fast->step_tokens <= best->step_tokens || !best->timed || !(faster >= LEAST_PERCENT)) return;
+    fprintf(out,
+            "%-*sthe smallest that is as fast to 1 %%, %s tokens a step; %.3g times it is %.1f %% faster and "
+            "changes how the model learns\n",
+            LABEL, "batch", spw_amount_text((double)best->step_tokens, tokens),
+            (double)fast->step_tokens / (double)best->step_tokens, faster);
+}
+
 /* --- What a search begins with: what was asked, the best point and its cost, whether it fits and what uneven routing does to it --- */
 
 static void print_best(const spw_search_view *v, const spw_search_point *p, FILE *out) {
@@ -364,7 +385,8 @@ static void print_best(const spw_search_view *v, const spw_search_point *p, FILE
                     spw_figure_text(cost.days.value, step),
                     spw_span_text(cost.days.low, cost.days.high, " to ", span));
         if (v->request->cost_tokens > 0.0 && isfinite(cost.money.value))
-            fprintf(out, ", cost %s", spw_amount_text(cost.money.value, text));
+            fprintf(out, ", cost %s at %g a GPU-hour", spw_amount_text(cost.money.value, text),
+                    spw_job_price(v->request->plan->job));
         fputs(spw_search_next_text(v, p, next), out);
     }
     fputc('\n', out);
@@ -381,6 +403,10 @@ static void print_fits(const spw_search_view *v, const spw_search_point *p, FILE
     else
         fprintf(out, "%.1f to %.1f GiB", (double)p->low_bytes / GIB, (double)p->high_bytes / GIB);
     fprintf(out, " of %.1f", (double)p->budget_bytes / GIB);
+    const spw_plan_unsure unsure = {p->most_bytes, p->kind, (double)p->budget_bytes, p->reserved_bytes > 0.0,
+                                    v->request->plan->scheme[p->scheme].type};
+    if (p->verdict != SPW_VERDICT_OOM && !p->surely_fits)
+        spw_plan_print_unsure(&unsure, v->request->plan->job, out);
     if (p->timed && !v->origin->even)
         fprintf(out, "; uneven routing: %.3f times the step with balanced routing",
                 p->step.step_s / p->balanced.step.step_s);
@@ -410,14 +436,18 @@ void spw_search_print_brief(const spw_search_view *v, FILE *out) {
     }
     print_best(v, &f->best, out);
     print_fits(v, &f->best, out);
+    spw_plan_print_others(v->others, out);
     print_options(v, &f->best, out);
+    print_batch(v, out);
     char layout[SPW_LAYOUT_TEXT];
     if (!v->details && spw_search_layout(v, &f->best, layout))
         fprintf(out, "%-*sneeded, as the layers do not divide: --pipeline-model-parallel-layout '%s'\n",
                 LABEL, "layout", layout);
     if (v->outcome->untimed)
-        fprintf(out, "%-*sno point has a time: the largest batch, then the least memory, is best\n", LABEL,
-                "");
+        fprintf(out,
+                "%-*sno point has a time: most sequences at a time, then the smallest batch and the least "
+                "memory, is best%s\n",
+                LABEL, "", v->request->cost_tokens > 0.0 ? "; without a time there is no cost" : "");
 }
 
 static void print_software(const spw_search_view *v, FILE *out) {

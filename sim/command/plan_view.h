@@ -2,6 +2,7 @@
 #ifndef SPW_SIM_COMMAND_PLAN_VIEW_H
 #define SPW_SIM_COMMAND_PLAN_VIEW_H
 
+#include "sim/command/plan_others.h"
 #include "sim/replay/plan_points.h"
 #include "sim/replay/plan_tries.h"
 #include "sim/replay/result.h"
@@ -12,6 +13,7 @@ typedef struct spw_plan_view {
     const spw_result *result;
     const spw_plan_request *request;
     const spw_plan_tries *tries;
+    const spw_plan_others *others; /* NULL: not asked */
     const spw_run_settings *settings;
     const char *routing;   /* where the routing comes from, for a person */
     char *const *argument; /* [arguments] words of the command line behind `plan` */

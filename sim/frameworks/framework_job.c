@@ -119,10 +119,22 @@ static void say_notes(const spw_draft *d, const spw_job_override *override, size
     }
 }
 
+/* A list of batches has one number of micro-batches, so it keeps the file's; 0: there is no list, or the file has none. */
+static size_t listed_parts(const spw_draft *d, const spw_job_override *override, size_t overrides) {
+    const char *own = spw_draft_key_value(d, "batch.sequences_per_gpu");
+    const size_t sequences = own != NULL ? strtoul(own, NULL, 10) : 0;
+    bool list = false;
+    for (size_t i = 0; i < overrides; i++)
+        list = list || (strcmp(override[i].key, "batch.sequences_per_gpu") == 0 &&
+                        strchr(override[i].value, ',') != NULL);
+    return list && d->micro_batch > 0 && sequences % d->micro_batch == 0 ? sequences / d->micro_batch : 0;
+}
+
 spw_status spw_framework_job_read(const spw_draft *d, const spw_job_override *override, size_t overrides,
                                   spw_job *out) {
     static const char base[] = "parallel: {expert: 0, fsdp: 0}\nbatch: {sequence_length: 4096}\n";
     spw_job_override given[SPW_DRAFT_KEYS + 1];
+    char number[24];
     size_t givens = 0;
     spw_status status = check_said(d, override, overrides);
     if (status == SPW_OK) status = settle(d, override, overrides);
@@ -134,12 +146,17 @@ spw_status spw_framework_job_read(const spw_draft *d, const spw_job_override *ov
         given[givens++] = (spw_job_override){d->key[i].key, d->key[i].value, d->key[i].label};
     }
     const bool said = is_given(override, overrides, "batch.micro_batches");
+    const size_t parts = said ? 0 : listed_parts(d, override, overrides);
+    if (parts > 0) {
+        (void)snprintf(number, sizeof number, "%zu", parts);
+        given[givens++] = (spw_job_override){"batch.micro_batches", number, d->where};
+    }
     const spw_job_place at = {.where = d->where,
                               .override = override,
                               .overrides = overrides,
                               .given = given,
                               .givens = givens,
-                              .micro_batch = said ? 0 : d->micro_batch};
+                              .micro_batch = said || parts > 0 ? 0 : d->micro_batch};
     status = spw_job_parse_at(&at, base, sizeof base - 1, out);
     if (status != SPW_OK) return status;
     say_notes(d, override, overrides, false, out->more);

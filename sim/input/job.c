@@ -521,6 +521,15 @@ static spw_status fill_micro_batches(size_t micro_batch, spw_job *job) {
     return SPW_OK;
 }
 
+/* The option that says the batch, which is what does not divide; the file's line where none does. */
+static const char *batch_key(const spw_job_place *at) {
+    static const char *const keys[] = {"batch.sequences_per_gpu", "batch.global_batch"};
+    for (size_t k = 0; k < 2; k++)
+        for (size_t i = 0; i < at->overrides; i++)
+            if (strcmp(at->override[i].key, keys[k]) == 0) return keys[k];
+    return "batch.micro_batches";
+}
+
 static const char *folder_of(const spw_job_place *at, const char *key) {
     for (size_t i = 0; i < at->overrides; i++)
         if (strcmp(at->override[i].key, key) == 0) return NULL;
@@ -590,7 +599,7 @@ spw_status spw_job_parse_at(const spw_job_place *at, const char *text, size_t le
     if (read->gpus > 0) SPW_TRY(spw_cluster_resize(&read->cluster, read->gpus));
     SPW_TRY(spw_job_split_fill(read, &key));
     SPW_TRY(spw_job_batch_fill(read, &key));
-    key = "batch.micro_batches";
+    key = batch_key(at);
     SPW_TRY(fill_micro_batches(at->micro_batch, read));
     if (!at->bare) spw_job_say_implied(&implied, read);
     key = "parallel.pipeline_model_parallel_layout";

@@ -134,8 +134,14 @@ void spw_job_say_implied(const spw_implied_sizes *implied, spw_job *job) {
     for (size_t i = 0; i < SPW_IMPLIED_SIZES; i++) {
         const size_t used = strlen(job->implied);
         if (implied->given[i] == 0 || implied->given[i] == now[i]) continue;
-        (void)snprintf(job->implied + used, sizeof job->implied - used,
-                       "%s%s %zu is what %.60s leaves, not the file's %zu", used > 0 ? "; " : "",
-                       strchr(implied_sizes[i].size, '.') + 1, now[i], implied->label[i], implied->given[i]);
+        const char *size = strchr(implied_sizes[i].size, '.') + 1;
+        if (now[i] == 0) /* a batch: another key says it */
+            (void)snprintf(job->implied + used, sizeof job->implied - used,
+                           "%sthe batch is that of %.60s, and the file's %s %zu does not count",
+                           used > 0 ? "; " : "", implied->label[i], size, implied->given[i]);
+        else
+            (void)snprintf(job->implied + used, sizeof job->implied - used,
+                           "%s%s %zu is what %.60s leaves, not the file's %zu", used > 0 ? "; " : "", size,
+                           now[i], implied->label[i], implied->given[i]);
     }
 }

@@ -42,6 +42,13 @@ void spw_job_schemes_fill(spw_job *job) {
     for (size_t i = 0; i < MOST && scheme[i] != NULL; i++) put(job, scheme[i]);
 }
 
+const char *spw_job_scheme_assumed(size_t i) {
+    for (size_t k = 0; k < KINDS; k++)
+        for (size_t n = 0; n < MOST && assumed[k][n] != NULL; n++)
+            if (i-- == 0) return assumed[k][n];
+    return NULL;
+}
+
 void spw_job_optimizer_fill(spw_job *job, bool bare) {
     const spw_trainer_id of = job->schemes > 0 ? spw_trainer_of_scheme(job->scheme[0]) : SPW_TRAINERS;
     bool own = bare && of != SPW_TRAINERS;

@@ -78,10 +78,11 @@ typedef struct spw_model {
     size_t latent;                 /* width of the rows that routed experts take and give; 0: hidden */
     bool plain_experts, plain_ffn; /* two matrices, without a gate: routed experts; all other FFNs */
     size_t streams,
-        residual_blocks; /* residual streams, 0: one; layers of a block whose sums later layers attend to */
-    size_t hash_layers;  /* the token's id chooses: no selection bias */
-    size_t shared_ffn;   /* width of all shared experts together; 0 = none */
-    size_t dense_ffn;    /* width of the dense layers' FFN; 0 = none */
+        residual_blocks;  /* residual streams, 0: one; layers of a block whose sums later layers attend to */
+    size_t stream_rounds; /* of the division of rows and columns of what mixes streams (hc_sinkhorn_iters) */
+    size_t hash_layers;   /* the token's id chooses: no selection bias */
+    size_t shared_ffn;    /* width of all shared experts together; 0 = none */
+    size_t dense_ffn;     /* width of the dense layers' FFN; 0 = none */
     /* Of routed experts in the published file: bits of an element, elements and bytes of a scale; 0 bits: not said. */
     size_t stored_bits, stored_group, stored_scale;
     size_t replicas;   /* of `experts`, copies that a balancer made: no router column, no optimizer state */

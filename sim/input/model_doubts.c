@@ -28,6 +28,11 @@ static void doubt_kind(spw_model *m, const spw_mixer *mixer) {
               "as those of the "
               "other layers",
               mixer->layers, m->layers, mixer->what);
+    else if (mixer->recurrence.kind != SPW_RECURRENCE_NONE)
+        doubt(m,
+              "%zu of the %zu layers have no attention but %s: their parameters, products and what they keep "
+              "for the backward pass count as they are, their scan takes no time",
+              mixer->layers, m->layers, mixer->what);
     else
         doubt(m,
               "%zu of the %zu layers have no attention but %s: their parameters count as they are, their "
@@ -38,16 +43,25 @@ static void doubt_kind(spw_model *m, const spw_mixer *mixer) {
 
 /* Kinds of layers whose products, and scores if they attend, count as they are: one line for all of them. */
 static void doubt_own_kinds(spw_model *m) {
-    char names[SPW_MODEL_DOUBT - 160] = "";
+    char names[SPW_MODEL_DOUBT - 160] = "", kept[SPW_MIXER_NAME] = "";
     bool scans = false;
     for (size_t k = 0; k < SPW_MODEL_MIXERS; k++) {
         const spw_mixer *mixer = &m->mixer[k];
         const size_t used = strlen(names);
         const bool recurs = m->half_layers && mixer->state > 0;
         if (mixer->layers == 0 || (mixer->heads == 0 && !recurs)) continue;
+        if (mixer->recurrence.kind != SPW_RECURRENCE_NONE) {
+            (void)snprintf(kept, sizeof kept, "%s", mixer->what);
+            continue;
+        }
         scans = scans || recurs;
         (void)snprintf(names + used, sizeof names - used, "%s%s", used > 0 ? ", " : "", mixer->what);
     }
+    if (kept[0] != '\0')
+        doubt(m,
+              "parameters, products and what %s keeps for the backward pass count as they are; a scan takes "
+              "no time",
+              kept);
     if (names[0] != '\0')
         doubt(m,
               "parameters%s and products of %s count as they are; what they keep for the backward pass is "
@@ -63,9 +77,8 @@ static void doubt_layers(spw_model *m) {
     doubt_own_kinds(m);
     if (m->streams > 1)
         doubt(m,
-              "%zu residual streams count in the inputs of layers and in what stages send; their mixing "
-              "takes no time and keeps "
-              "nothing",
+              "%zu residual streams count with their mixing as in Megatron-Core's and Primus' modules "
+              "(docs/schemes.md, 7.18); the list of XLA's tensors has one stream",
               m->streams);
     if (m->loop_passes > 1)
         doubt(m,

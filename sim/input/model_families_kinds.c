@@ -38,7 +38,7 @@ static const spw_layer_word step_layers[] = {{"full_attention", '\0', 0, 0, SPW_
     ROUTED, \
         .spelled = {{"compress_rates.compressed_sparse_attention", "compress_rate_csa"}, \
                     {"compress_rates.heavily_compressed_attention", "compress_rate_hca"}}, \
-        .quiet = {"hc_eps", "hc_sinkhorn_iters", "compress_rope_theta", "expert_dtype", "qk_rope_head_dim"}, \
+        .quiet = {"hc_eps", "compress_rope_theta", "expert_dtype", "qk_rope_head_dim"}, \
         .parts = SPW_SHARED_COUNT | SPW_SCORING | SPW_STREAMS | SPW_HASH | SPW_WINDOW, \
         .layer_list = {"layer_types", "compress_ratios"}, .layer_words = deepseek_layers, \
         .kinds = {&spw_window_grouped, &spw_compressed, &spw_heavily_compressed}, .listed_attention = true, \
@@ -84,7 +84,6 @@ static const spw_layer_word step_layers[] = {{"full_attention", '\0', 0, 0, SPW_
 #define DEEPSEEK_41 \
     ROUTED, \
         .quiet = {"hc_eps", \
-                  "hc_sinkhorn_iters", \
                   "compress_rope_theta", \
                   "expert_dtype", \
                   "qk_rope_head_dim", \

@@ -74,7 +74,7 @@ typedef struct spw_raw_config {
     int64_t loop_start, loop_end, loop_passes, loop_rank, head_rows, shared_keys;
     int64_t ngram_ratio, ngram_length, ngram_splits, layer_table_rows, layer_table_width;
     int64_t hashed_rows, hashed_length, hashed_heads, hashed_width, hashed_conv, engram_length, engram_heads,
-        engram_width, stream_rank, index_key_heads, index_every;
+        engram_width, stream_rank, stream_rounds, index_key_heads, index_every;
 } spw_raw_config;
 
 typedef struct spw_key_row {

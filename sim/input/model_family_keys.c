@@ -52,6 +52,7 @@ const spw_key_row spw_common_keys[] = {
     SPW_PART_KEY(SPW_TABLES, "engram_max_ngram_size", engram_length, 2, 64, false),
     SPW_PART_KEY(SPW_TABLES, "engram_n_heads", engram_heads, 1, 1024, false),
     SPW_PART_KEY(SPW_TABLES, "engram_head_dim", engram_width, 1, SPW_MODEL_WIDEST, false),
+    SPW_PART_KEY(SPW_STREAMS, "hc_sinkhorn_iters", stream_rounds, 1, 1024, false),
     SPW_PART_KEY(SPW_STREAMS, "hc_lowrank", stream_rank, 1, SPW_MODEL_WIDEST, false),
     SPW_PART_KEY(SPW_ZERO_EXPERTS, "zero_expert_num", zero_experts, 0, SPW_MODEL_MOST_EXPERTS, false),
     SPW_KEY("n_group", groups, 1, SPW_MODEL_MOST_EXPERTS, false),

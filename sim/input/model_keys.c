@@ -93,7 +93,6 @@ static const char *const quiet[] = {
     "floor_scale",
     "full_attn_beta_factor",
     "hc_magnitude",
-    "hc_sinkhorn_iters",
     "hidden_activation",
     "kda_lower_bound",
     "kda_safe_gate",

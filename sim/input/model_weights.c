@@ -90,6 +90,7 @@ spw_status spw_reading_beside(const spw_reading *in, const spw_raw_config *raw, 
         if (in->family->expert_norm) add_numbers(m, SPW_IN_MOE_LAYER, "norm of experts' rows", 2 * m->latent);
     }
     m->streams = n;
+    m->stream_rounds = spw_or_default(raw->stream_rounds, 20); /* DeepseekV4Config's default */
     m->residual_blocks = spw_or_default(raw->residual_blocks, 0);
     if (n > 0) add_streams(in->family, raw, m);
     if (m->residual_blocks > 0) {

@@ -27,7 +27,8 @@ typedef struct spw_trainer {
     const char *title;
     const char *const *schemes; /* by name, ended by NULL */
     spw_memory_model memory;
-    spw_optimizer_kind bare_optimizer; /* of a plan without a file whose schemes are all its own */
+    spw_optimizer_kind bare_optimizer;   /* of a plan without a file whose schemes are all its own */
+    spw_optimizer_kind shared_optimizer; /* which its users take where a state is too large for every GPU */
     spw_trainer_fsdp2 fsdp2;
     /* The loss where the job says none; which it takes, as bits 1 << spw_cross_entropy; and these in words. */
     spw_cross_entropy loss;
@@ -45,8 +46,10 @@ typedef struct spw_trainer {
         takes_splits; /* tensor, context and expert-tensor parallelism of Megatron-Core's layers, and its keys */
     bool takes_mesh;          /* the axes tensor and context of MaxText's mesh */
     const char *splits_words; /* what is described instead; NULL: it takes them */
-    bool takes_plain;         /* experts of two matrices */
-    bool takes_latent;        /* experts of rows narrower than the hidden size */
+    const char *stages_words; /* why it has no pipelines, and what to do instead; NULL: it has them */
+    bool tunes;       /* models are fine-tuned with it, so that adapters are a way out of too large a state */
+    bool takes_plain; /* experts of two matrices */
+    bool takes_latent; /* experts of rows narrower than the hidden size */
     /* What it does. */
     bool
         has_turns; /* a pipeline without micro-batches: every device has sequences; 0 virtual stages: one a layer */
@@ -57,6 +60,7 @@ typedef struct spw_trainer {
     bool asks_layouts; /* of stages that cannot have equally many layers */
     bool wraps_experts; /* adapters of experts are added to their weights (PEFT's ParamWrapper) */
     bool fuses;         /* the kernels that Megatron-Core fuses if told so, by itself */
+    bool wide_streams;  /* residual streams, normed, are kept in fp32 for the product that mixes them */
 } spw_trainer;
 
 const spw_trainer *spw_trainer_row(spw_trainer_id id);

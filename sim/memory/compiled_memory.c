@@ -176,6 +176,10 @@ static void name_outside(const step *s, spw_compiled_memory *m) {
                         spw_fp8_recipe_name(s->job->precision.recipe));
         m->unseen++;
     }
+    if (s->job->model.streams > 1) {
+        spw_outside_add(m->outside, "%zu residual streams, counted as one", s->job->model.streams);
+        m->unseen++;
+    }
     if (spw_precision_any_fp8(s->job)) spw_outside_add(m->outside, "fp8: a recipe's own copies and scales");
 }
 

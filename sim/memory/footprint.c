@@ -17,9 +17,11 @@
 #include "sim/memory/megatron_job.h"
 #include "sim/memory/megatron_kept.h"
 #include "sim/memory/mesh_memory.h"
+#include "sim/memory/mixer_kept.h"
 #include "sim/memory/page_pool.h"
 #include "sim/memory/pipeline.h"
 #include "sim/memory/repeated_modules.h"
+#include "sim/memory/residual_streams.h"
 #include "sim/memory/stage.h"
 #include "sim/memory/transformers_job.h"
 #include "sim/memory/unfused_attention.h"
@@ -54,8 +56,9 @@ bool spw_verdict_is_sure(spw_verdict verdict, double most_bytes, double budget_b
 }
 
 const char *spw_verdict_sentence(spw_verdict verdict, bool surely) {
-    static const char *const sentences[][2] = {
-        {"may not fit", "fits"}, {"is tight, and may not fit", "is tight"}, {"does not fit", "does not fit"}};
+    static const char *const sentences[][2] = {{"may not fit", "surely fits"},
+                                               {"is tight, and may not fit", "is tight, and surely fits"},
+                                               {"does not fit", "does not fit"}};
     return sentences[verdict][surely];
 }
 
@@ -163,6 +166,18 @@ static double add_unfused(spw_footprint *f, const spw_job *job, const spw_layer_
     return a.kept - gone;
 }
 
+/* Where a layer of a recurrence has more at work than one of attention, it is that one which is there. */
+static void use_recurrence(const spw_job *job, const spw_layer_shape *s, spw_component *attention,
+                           double bytes) {
+    const bool experts = !job->model.half_layers && job->model.moe_layers > 0;
+    const spw_mixers_kept kept = spw_mixers_kept_of(job, s, experts, bytes);
+    if (kept.most <= bytes) return;
+    attention->bytes = spw_component_bytes(kept.most);
+    attention->source = "a layer of a recurrence, which has most (7.18)";
+    (void)snprintf(attention->formula, sizeof attention->formula, "T x %.6g a token = %zu x %.6g",
+                   kept.most / (double)s->tokens, s->tokens, kept.most / (double)s->tokens);
+}
+
 /* The log-sum-exp is all that flash attention keeps of its core: its output is an input of the next product. */
 static double add_flash(spw_footprint *f, const spw_job *job, const spw_scheme *scheme,
                         const spw_layer_shape *s) {
@@ -185,6 +200,7 @@ static double add_flash(spw_footprint *f, const spw_job *job, const spw_scheme *
         spw_component_add(f, "attention", bytes, "attention of the recomputed layer (7.4)",
                           "T (A b + 4 heads) = %zu x (%zu x %.0f + 4 x %zu)%s%s%s", s->tokens, elements, b,
                           m->heads, more, spw_fp8_inputs_note(job), less_text(gone, less));
+    use_recurrence(job, s, mixer, bytes);
     if (m->half_layers) {
         LIVE(mixer, AT_DENSE_LAYER);
         LIVE(spw_component_add(f, "expert_layer_input", 2.0 * tokens * (double)m->hidden * b,
@@ -218,6 +234,7 @@ static double add_activations(spw_footprint *f, const spw_job *job, const spw_sc
     if (stage->head) spw_cross_entropy_add(f, job, scheme, s, m);
     spw_megatron_kept_add(f, job, scheme, stage, s);
     add_gathered_sequence(f, job, stage, s);
+    spw_streams_add(f, job, scheme, s);
     if (m->latent > 0)
         LIVE(spw_component_add(f, "latent", tokens * (double)(m->hidden + m->latent) * b,
                                "input of the projection to the experts' rows, and what they give (7.18)",
@@ -505,7 +522,8 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
     if (whole && scheme->type->memory.whole_steps) spw_transformers_add_wrapped(out, job, &stage);
     out->frees = spw_footprint_frees(scheme);
     if (whole)
-        spw_footprint_layer_keeps(part, shape, attention + spw_mesh_gathered_keys(job, shape), out->keeps);
+        spw_footprint_layer_keeps(part, scheme, shape, attention + spw_mesh_gathered_keys(job, shape),
+                                  out->keeps);
     if (whole) spw_footprint_add_summed(out, job, &stage);
     const double left = whole ? spw_megatron_left_by_layer(job, scheme, shape) : 0.0;
     if (left > 0.0) {

@@ -287,6 +287,12 @@ static spw_status check_schedule(const spw_job *job, const spw_scheme *scheme) {
         scheme->text);
 }
 
+static spw_status check_stages(const spw_job *job, const spw_scheme *scheme) {
+    const char *words = spw_scheme_trainer(scheme)->stages_words;
+    if (job->pipeline <= 1 || words == NULL) return SPW_OK;
+    return spw_fail(SPW_ECONFIG, "scheme '%s': pipeline %zu, and %s", scheme->text, job->pipeline, words);
+}
+
 static spw_status check_device(const spw_job *job, const spw_scheme *scheme) {
     char known[256] = "";
     if (job->cluster.gpu_generation != SPW_GPU_NONE || scheme->type->memory.any_device) return SPW_OK;
@@ -358,6 +364,7 @@ spw_status spw_footprint_check(const spw_job *job, const spw_scheme *scheme) {
     if (status == SPW_OK) status = check_grid(job, scheme);
     if (status == SPW_OK) status = check_pool(job, scheme);
     if (status == SPW_OK) status = check_layout(job, scheme);
+    if (status == SPW_OK) status = check_stages(job, scheme);
     if (status == SPW_OK) status = check_schedule(job, scheme);
     if (status == SPW_OK) status = check_finetune(job, scheme);
     if (status == SPW_OK) status = check_fsdp2(job, scheme);

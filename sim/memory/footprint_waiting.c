@@ -3,7 +3,9 @@
 #include "sim/input/remat.h"
 #include "sim/memory/footprint_component.h"
 #include "sim/memory/fp8_memory.h"
+#include "sim/memory/mixer_kept.h"
 #include "sim/memory/repeated_modules.h"
+#include "sim/memory/residual_streams.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -22,8 +24,8 @@ static double policy_bytes(const spw_job *job, const spw_layer_shape *s, size_t 
     return (double)spw_remat_token_elements(&one, job->remat) * (double)s->tokens * (double)s->element_bytes;
 }
 
-void spw_footprint_layer_keeps(const spw_job *job, const spw_layer_shape *s, double attention,
-                               spw_waiting_layer out[2]) {
+void spw_footprint_layer_keeps(const spw_job *job, const spw_scheme *scheme, const spw_layer_shape *s,
+                               double attention, spw_waiting_layer out[2]) {
     const spw_model *m = &job->model;
     const spw_repeated_modules gone = spw_repeated_modules_of(job, s);
     const spw_fp8_inputs fp8 = spw_fp8_inputs_of(job);
@@ -37,9 +39,12 @@ void spw_footprint_layer_keeps(const spw_job *job, const spw_layer_shape *s, dou
     }
     if (!spw_remat_keeps_layers(job->remat)) return;
     /* a layer of experts alone keeps what it and its norm read */
-    const double mixer = m->half_layers ? 2.0 * tokens * (double)m->hidden : attention;
+    const double mixer =
+        m->half_layers ? 2.0 * tokens * (double)m->hidden : spw_mixers_kept_of(job, s, true, attention).mean;
     out[1].saved = mixer + shared - gone.moe + tokens * (double)(m->latent > 0 ? m->hidden + m->latent : 0);
-    out[0].saved = attention + ffn * (double)m->dense_ffn + all * fp8.dense - gone.dense;
+    out[0].saved = spw_mixers_kept_of(job, s, false, attention).mean + ffn * (double)m->dense_ffn +
+                   all * fp8.dense - gone.dense;
+    for (size_t moe = 0; moe < 2; moe++) out[moe].saved += all * spw_streams_kept_bytes(job, scheme);
 }
 
 /* --- A stack --- */

@@ -2,11 +2,48 @@
 
 #include <string.h>
 
+static spw_value clamp(spw_tape *t, spw_value x, uint64_t bytes) {
+    return spw_tape_apply(t, &(spw_op){.bytes = bytes,
+                                       .input = {x},
+                                       .keep = {{x, 0}},
+                                       .back = {SPW_TO(0, bytes, 2.0 * (double)bytes)},
+                                       .read_bytes = (double)bytes});
+}
+
+/* (up + 1) gate sigmoid(a gate) of clamped halves [MiniMaxM3VLExperts._apply_gate] */
+static spw_value shifted(spw_tape *t, spw_value gate, spw_value up, uint64_t bytes) {
+    const spw_value g = clamp(t, gate, bytes), u = clamp(t, up, bytes),
+                    part = spw_hf_scale(t, g, (spw_value){.storage = 0}, bytes),
+                    open = spw_hf_keeping_output(t, part, bytes);
+    spw_tape_drop(t, part);
+    const spw_value act = spw_hf_multiply(t, g, open, bytes);
+    spw_tape_drop(t, open);
+    const spw_value more =
+        spw_tape_apply(t, &(spw_op){.bytes = bytes, .input = {u}, .back = {SPW_TO_PASS(0)}});
+    const spw_value out = spw_hf_multiply(t, more, act, bytes);
+    const spw_value names[] = {g, u, act, more};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) spw_tape_drop(t, names[i]);
+    return out;
+}
+
+spw_value spw_hf_gated(spw_hf_model *m, spw_value gate, spw_value up, uint64_t bytes) {
+    spw_tape *t = m->tape;
+    if (m->shape->gate == SPW_HF_GATE_SHIFTED) return shifted(t, gate, up, bytes);
+    const bool clamps = m->shape->gate == SPW_HF_GATE_CLAMPED;
+    const spw_value g = clamps ? clamp(t, gate, bytes) : spw_tape_hold(t, gate),
+                    u = clamps ? clamp(t, up, bytes) : spw_tape_hold(t, up);
+    const spw_value act = spw_hf_silu(t, g, bytes), out = spw_hf_multiply(t, act, u, bytes);
+    spw_tape_drop(t, act);
+    spw_tape_drop(t, g);
+    spw_tape_drop(t, u);
+    return out;
+}
+
 static void add_dense(spw_hf_model *m, spw_hf_layer *l, uint64_t width) {
     const uint64_t hidden = m->shape->model->hidden;
-    const bool all = m->shape->adapts_all;
-    if (!m->shape->model->plain_ffn) l->ffn_gate = spw_hf_add_matrix(m, width, hidden, all);
-    l->ffn_up = spw_hf_add_matrix(m, width, hidden, all);
+    const bool all = m->shape->adapts_all, one = m->shape->gate == SPW_HF_GATE_SHIFTED;
+    if (!m->shape->model->plain_ffn) l->ffn_gate = spw_hf_add_matrix(m, one ? 2 * width : width, hidden, all);
+    if (!one) l->ffn_up = spw_hf_add_matrix(m, width, hidden, all);
     l->ffn_down = spw_hf_add_matrix(m, hidden, width, all);
 }
 
@@ -36,11 +73,27 @@ static spw_value dense(spw_hf_model *m, const spw_hf_layer *l, spw_value x, uint
     const uint64_t rows = m->shape->tokens, bytes = rows * width * m->shape->element_bytes;
     const bool all = m->shape->adapts_all;
     const uint16_t kind = spw_tape_kind(t, SPW_HF_FFN);
-    const spw_value gate = spw_hf_linear(m, x, l->ffn_gate, rows, all), act = spw_hf_silu(t, gate, bytes);
-    spw_tape_drop(t, gate);
-    const spw_value up = spw_hf_linear(m, x, l->ffn_up, rows, all), both = spw_hf_multiply(t, act, up, bytes);
-    spw_tape_drop(t, act);
-    spw_tape_drop(t, up);
+    spw_value both;
+    if (m->shape->gate == SPW_HF_GATE_SILU) {
+        const spw_value gate = spw_hf_linear(m, x, l->ffn_gate, rows, all), act = spw_hf_silu(t, gate, bytes);
+        spw_tape_drop(t, gate);
+        const spw_value up = spw_hf_linear(m, x, l->ffn_up, rows, all);
+        both = spw_hf_multiply(t, act, up, bytes);
+        spw_tape_drop(t, act);
+        spw_tape_drop(t, up);
+    } else if (m->shape->gate == SPW_HF_GATE_SHIFTED) {
+        const spw_value made = spw_hf_linear(m, x, l->ffn_gate, rows, all),
+                        parts = spw_hf_part(t, made, 2 * bytes);
+        both = spw_hf_gated(m, parts, spw_tape_output(parts, 1), bytes);
+        spw_tape_drop(t, parts);
+        spw_tape_drop(t, made);
+    } else {
+        const spw_value gate = spw_hf_linear(m, x, l->ffn_gate, rows, all),
+                        up = spw_hf_linear(m, x, l->ffn_up, rows, all);
+        both = spw_hf_gated(m, gate, up, bytes);
+        spw_tape_drop(t, gate);
+        spw_tape_drop(t, up);
+    }
     const spw_value out = spw_hf_linear(m, both, l->ffn_down, rows, all);
     spw_tape_drop(t, both);
     spw_tape_kind(t, kind);
@@ -79,9 +132,7 @@ static spw_value up(spw_hf_model *m, spw_value weight, spw_value rows_of, spw_va
     if (model->plain_experts) return relu_squared(t, both, half);
     /* chunk(): one node, whose gradient joins those of its two views */
     const spw_value parts = spw_tape_apply(t, &(spw_op){.input = {both}, .back = {SPW_TO(0, wide, 2.0 * r)}});
-    const spw_value act = spw_hf_silu(t, parts, half);
-    const spw_value out = spw_hf_multiply(t, act, spw_tape_output(parts, 1), half);
-    spw_tape_drop(t, act);
+    const spw_value out = spw_hf_gated(m, parts, spw_tape_output(parts, 1), half);
     spw_tape_drop(t, parts);
     spw_tape_drop(t, both);
     return out;
@@ -216,21 +267,32 @@ static spw_value gated(spw_hf_model *m, const spw_hf_layer *l, spw_value x, spw_
     return out;
 }
 
+/* Of MiniMax-M3: experts' output times a number. Takes the name of x. */
+static spw_value scaled(spw_hf_model *m, spw_value x) {
+    const spw_value out = spw_hf_scale(m->tape, x, (spw_value){.storage = 0},
+                                       m->shape->tokens * m->shape->model->hidden * m->shape->element_bytes);
+    spw_tape_drop(m->tape, x);
+    return out;
+}
+
 spw_value spw_hf_ffn(spw_hf_model *m, const spw_hf_layer *l, spw_value x) {
     const spw_model *model = m->shape->model;
     spw_value first, second;
     if (!l->moe) return dense(m, l, x, model->dense_ffn);
+    const bool early = model->shared_gate || m->shape->blocks;
     if (model->shared_ffn == 0) return routed(m, l, x);
-    if (model->shared_gate) {
+    if (early) {
         const spw_value shared = dense(m, l, x, model->shared_ffn);
-        first = routed(m, l, x);
-        second = gated(m, l, x, shared);
+        first = m->shape->blocks ? scaled(m, routed(m, l, x)) : routed(m, l, x);
+        second = model->shared_gate ? gated(m, l, x, shared) : shared;
     } else {
         first = routed(m, l, x);
         second = dense(m, l, x, model->shared_ffn);
     }
+    const uint16_t kind = spw_tape_kind(m->tape, SPW_HF_FFN);
     const spw_value out =
         spw_hf_add(m->tape, first, second, m->shape->tokens * model->hidden * m->shape->element_bytes);
+    spw_tape_kind(m->tape, kind);
     spw_tape_drop(m->tape, first);
     spw_tape_drop(m->tape, second);
     return out;

@@ -1,5 +1,6 @@
 #include "sim/memory/transformers_job.h"
 
+#include "base/memory.h"
 #include "sim/input/attention.h"
 #include "sim/input/grid.h"
 #include "sim/input/job.h"
@@ -7,7 +8,9 @@
 #include "sim/memory/footprint_component.h"
 #include "sim/memory/pipeline.h"
 
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static const char *const SOURCE = "transformers, PEFT and FSDP2, tensor by tensor (6.8)";
 
@@ -94,6 +97,8 @@ static bool is_mixed(const spw_model *m) {
 }
 
 static const char *model_lacks(const spw_model *m) {
+    if (spw_hf_attention_is_compressed(m) && m->bare_layers == 0 && m->latent == 0 && !m->plain_experts)
+        return NULL;
     const bool plain =
         (spw_attention_is_grouped(m) || is_latent(m)) && m->other_layers == 0 && m->bare_layers == 0;
     if (m->other_layers > 0 && is_mixed(m)) return NULL;
@@ -116,6 +121,21 @@ static void set_mixed_laws(const spw_model *m, spw_transformers_shape *out) {
 
 void spw_transformers_set_laws(const spw_model *m, spw_transformers_shape *out) {
     const bool latent = spw_attention_is_latent(m);
+    out->compressed = spw_hf_attention_is_compressed(m);
+    if (out->compressed) {
+        out->router = SPW_HF_ROUTER_ROOTS;
+        out->scale = SPW_HF_SCALE_WIDE;
+        out->gate = SPW_HF_GATE_CLAMPED;
+        out->unmasked = true;
+        return;
+    }
+    if (spw_hf_attention_is_by_blocks(m)) {
+        out->blocks = out->wide_scores = out->unmasked = true;
+        out->router = SPW_HF_ROUTER_SHARES;
+        out->scale = SPW_HF_SCALE_CENTRED;
+        out->gate = SPW_HF_GATE_SHIFTED;
+        return;
+    }
     out->norm = !m->qk_norm || latent ? SPW_HF_NORM_NONE
                 : m->qk_norm_per_head ? SPW_HF_NORM_HEAD
                                       : SPW_HF_NORM_WHOLE;
@@ -136,8 +156,8 @@ bool spw_transformers_is_listed(const spw_point *p, spw_transformers_shape *out,
     const spw_model *m = &job->model;
     const char *lacks = p->scheme->type->memory.whole_steps ? job_lacks(job) : "other schemes";
     if (lacks == NULL) lacks = model_lacks(m);
-    if (lacks == NULL && (spw_attention_is_latent(m) || m->other_layers > 0) && job->finetune.lora_rank > 0)
-        lacks = "adapters beside latent attention and mixers";
+    if (lacks == NULL && (!spw_attention_is_grouped(m) || m->other_layers > 0) && job->finetune.lora_rank > 0)
+        lacks = "adapters beside other attention than four matrices, and mixers";
     if (lacks == NULL && (m->plain_experts || m->latent > 0 || m->sigmoid_router) &&
         (spw_finetune_adapts(&job->finetune, SPW_LORA_EXPERTS) ||
          spw_finetune_adapts(&job->finetune, SPW_LORA_ROUTER)))
@@ -183,11 +203,83 @@ static void add_live(const spw_event_list *list, int64_t bytes[SPW_TENSOR_KINDS]
         bytes[list->event[i].kind] += (list->event[i].born ? 1 : -1) * (int64_t)list->event[i].bytes;
 }
 
-static void fill(spw_footprint *out, const int64_t bytes[SPW_TENSOR_KINDS]) {
+/* How many tensors of a kind have a size where the step holds most. */
+enum { SIZES = 512, TERMS = 4 };
+typedef struct sizes {
+    struct {
+        uint64_t bytes;
+        int64_t tensors;
+        uint16_t kind;
+    } of[SIZES];
+    size_t count;
+    bool lost; /* there are more */
+} sizes;
+
+static void add_sizes(const spw_event_list *list, size_t events, sizes *s) {
+    for (size_t i = 0; i < events; i++) {
+        const spw_memory_event *e = &list->event[i];
+        size_t at = 0;
+        while (at < s->count && (s->of[at].kind != e->kind || s->of[at].bytes != e->bytes)) at++;
+        if (at == SIZES) {
+            s->lost = true;
+            continue;
+        }
+        if (at == s->count) {
+            s->of[s->count].bytes = e->bytes;
+            s->of[s->count].kind = e->kind;
+            s->of[s->count++].tensors = 0;
+        }
+        s->of[at].tensors += e->born ? 1 : -1;
+    }
+}
+
+static int larger_first(const void *a, const void *b, void *of) {
+    const sizes *s = of;
+    const double x = (double)s->of[*(const size_t *)a].bytes * (double)s->of[*(const size_t *)a].tensors,
+                 y = (double)s->of[*(const size_t *)b].bytes * (double)s->of[*(const size_t *)b].tensors;
+    return (x < y) - (x > y);
+}
+
+/* "7 tensors = 2 x 8192 x 607744 + 8192 x 4096 + 1234": how many, tokens of a micro-batch, bytes; the smallest in one sum. False where
+ * the sizes do not come to `bytes`. */
+static bool write_terms(sizes *s, size_t kind, size_t tokens, int64_t bytes, char out[SPW_COMPONENT_TEXT]) {
+    size_t own[SIZES], count = 0, used = 0;
+    int64_t left = bytes, tensors = 0;
+    for (size_t i = 0; i < s->count; i++) {
+        if (s->of[i].kind != kind || s->of[i].tensors == 0) continue;
+        own[count++] = i;
+        tensors += s->of[i].tensors;
+        left -= s->of[i].tensors * (int64_t)s->of[i].bytes;
+    }
+    if (left != 0 || s->lost || count == 0) return false;
+    qsort_r(own, count, sizeof *own, larger_first, s);
+    left = bytes;
+    used = (size_t)snprintf(out, SPW_COMPONENT_TEXT, "%" PRId64 " tensor%s = ", tensors,
+                            tensors == 1 ? "" : "s");
+    for (size_t i = 0; i < count && i < TERMS; i++) {
+        const uint64_t each = s->of[own[i]].bytes;
+        const bool rows = kind >= SPW_HF_NORMS && each % tokens == 0;
+        if (i > 0) used += (size_t)snprintf(out + used, SPW_COMPONENT_TEXT - used, " + ");
+        if (s->of[own[i]].tensors != 1)
+            used += (size_t)snprintf(out + used, SPW_COMPONENT_TEXT - used, "%" PRId64 " x ",
+                                     s->of[own[i]].tensors);
+        if (rows) used += (size_t)snprintf(out + used, SPW_COMPONENT_TEXT - used, "%zu x ", tokens);
+        used +=
+            (size_t)snprintf(out + used, SPW_COMPONENT_TEXT - used, "%" PRIu64, rows ? each / tokens : each);
+        left -= s->of[own[i]].tensors * (int64_t)each;
+    }
+    if (count > TERMS) (void)snprintf(out + used, SPW_COMPONENT_TEXT - used, " + %" PRId64, left);
+    return true;
+}
+
+static void fill(spw_footprint *out, sizes *s, size_t tokens, const int64_t bytes[SPW_TENSOR_KINDS]) {
     for (size_t k = 0; k < SPW_HF_KINDS; k++) {
+        char terms[SPW_COMPONENT_TEXT];
         if (bytes[k] <= 0) continue;
-        spw_component *c = spw_component_add(out, spw_transformers_kind_name(k), (double)bytes[k], SOURCE,
-                                             "the sum of its tensors where the step holds most");
+        spw_component *c = spw_component_add(
+            out, spw_transformers_kind_name(k), (double)bytes[k], SOURCE, "%s",
+            write_terms(s, k, tokens, bytes[k], terms) ? terms
+                                                       : "the sum of its tensors where the step holds most");
         c->argument = k == SPW_HF_WEIGHTS || k == SPW_HF_MOMENTS;
         if (c->argument)
             LIVE(c, ALWAYS);
@@ -220,8 +312,10 @@ void spw_transformers_add_wrapped(spw_footprint *f, const spw_job *job, const sp
 spw_status spw_transformers_footprint(const spw_transformers_shape *shape, spw_footprint *out) {
     lists l = {.begin = {.events = 0}};
     spw_transformers_step *step = NULL;
+    sizes *known = NULL;
     int64_t bytes[SPW_TENSOR_KINDS] = {0}, at_peak[SPW_TENSOR_KINDS];
     spw_status status = SPW_OK;
+    SPW_TRY(SPW_ALLOC(1, &known));
     SPW_TRY(spw_transformers_step_create(shape, &step));
     SPW_TRY(spw_transformers_step_begin(step, &l.begin));
     SPW_TRY(spw_transformers_step_run(step, &l.first));
@@ -233,7 +327,11 @@ spw_status spw_transformers_footprint(const spw_transformers_shape *shape, spw_f
     const spw_list_peak peak = spw_event_list_peak(&l.step);
     spw_event_list_waterfall(&l.step, &peak, at_peak);
     for (size_t k = 0; k < SPW_TENSOR_KINDS && peak.peak_bytes > 0; k++) bytes[k] += at_peak[k];
-    fill(out, bytes);
+    add_sizes(&l.begin, l.begin.events, known);
+    add_sizes(&l.first, l.first.events, known);
+    add_sizes(&l.moments, l.moments.events, known);
+    if (peak.peak_bytes > 0) add_sizes(&l.step, peak.peak_event + 1, known);
+    fill(out, known, shape->tokens, bytes);
     const bool ends = peak.peak_bytes <= 0 || peak.peak_event >= l.step.events;
     const char *kind =
         ends ? "the optimizer's step" : spw_transformers_kind_name(l.step.event[peak.peak_event].kind);
@@ -244,6 +342,7 @@ spw_status spw_transformers_footprint(const spw_transformers_shape *shape, spw_f
     out->whole_step = true;
 
 cleanup:
+    spw_free(known);
     spw_transformers_step_destroy(step);
     spw_event_list_destroy(&l.begin);
     spw_event_list_destroy(&l.first);

@@ -6,8 +6,8 @@
 #include "sim/memory/transformers_step.h"
 #include "sim/schemes/point.h"
 
-/* Is it a whole model of grouped-query attention without biases, under one GPU or FSDP2 alone, remat none or full, Adam, no
- * master weights, all trained or adapters alone? Then *out (NULL: only asked) is its process; the model is the
+/* Is it a whole model of grouped-query or latent attention without biases, or of Nemotron-H, Qwen3-Next or Kimi Linear, under one GPU
+ * or FSDP2 alone, remat none or full, Adam, no master weights, all trained or adapters alone? Then *out (NULL: only asked) is its process; the model is the
  * job's. Else the job is counted by the sum of its components, and `why` (NULL: not asked) says what is not. */
 bool spw_transformers_is_listed(const spw_point *point, spw_transformers_shape *out, const char **why);
 

@@ -46,12 +46,23 @@ size_t spw_hf_add_wide_weight(spw_hf_model *m, uint64_t rows, uint64_t columns) 
     return at;
 }
 
+size_t spw_hf_add_untrained(spw_hf_model *m, uint64_t rows, uint64_t columns) {
+    m->weight[m->weights] = (spw_hf_weight){spw_tape_parameter(m->tape, false), rows, columns, false, false};
+    return m->weights++;
+}
+
+size_t spw_hf_add_norm(spw_hf_model *m, uint64_t width) {
+    return m->shape->compressed ? spw_hf_add_wide_weight(m, width, 1) : spw_hf_add_weight(m, width, 1, false);
+}
+
 const spw_hf_mixer *spw_hf_mixer_of(const spw_model *model, size_t layer) {
     static const spw_hf_mixer *const recurrences[] = {[SPW_RECURRENCE_NONE] = NULL,
                                                       [SPW_RECURRENCE_MAMBA2] = &spw_hf_mamba2,
                                                       [SPW_RECURRENCE_GATED_DELTA] = &spw_hf_gated_delta,
                                                       [SPW_RECURRENCE_KIMI_DELTA] = &spw_hf_kimi_delta};
     const size_t kind = model->mixer_of[layer];
+    if (spw_hf_attention_is_compressed(model)) return &spw_hf_compressed_attention;
+    if (spw_hf_attention_is_by_blocks(model)) return &spw_hf_block_attention;
     if (kind != 0) return recurrences[model->mixer[kind].recurrence.kind];
     if (model->kv_lora_rank > 0) return &spw_hf_latent_attention;
     return model->query_gate ? &spw_hf_gated_attention : &spw_hf_grouped_attention;
@@ -59,17 +70,19 @@ const spw_hf_mixer *spw_hf_mixer_of(const spw_model *model, size_t layer) {
 
 static void add_layer(spw_hf_model *m, size_t index) {
     const spw_model *model = m->shape->model;
-    const uint64_t h = model->hidden;
     spw_hf_layer *l = &m->layer[index];
     l->first = m->weights;
     l->mixer = spw_hf_mixer_of(model, index);
-    l->recurrence = &model->mixer[model->mixer_of[index]].recurrence;
+    l->kind = model->mixer_of[index];
+    l->hash = index < model->hash_layers;
+    l->recurrence = &model->mixer[l->kind].recurrence;
     l->moe = model->is_moe[index] != 0;
     l->ffn = model->is_bare[index] == 0;
     if (l->mixer != NULL) l->mixer->weights(m, l);
     if (l->ffn) spw_hf_ffn_weights(m, l);
-    if (l->mixer != NULL) l->input_norm = spw_hf_add_weight(m, h, 1, false);
-    if (l->ffn) l->post_norm = spw_hf_add_weight(m, h, 1, false);
+    if (l->mixer != NULL) l->input_norm = spw_hf_add_norm(m, model->hidden);
+    if (l->ffn) l->post_norm = spw_hf_add_norm(m, model->hidden);
+    for (int i = 0; i < 2 && m->shape->compressed; i++) spw_hf_stream_weights(m, l->streams[i], false);
     l->end = m->weights;
 }
 
@@ -80,12 +93,13 @@ spw_status spw_hf_model_create(const spw_transformers_shape *shape, spw_tape *ta
     SPW_TRY(SPW_ALLOC(1, &m));
     m->shape = shape;
     m->tape = tape;
-    SPW_TRY(SPW_ALLOC(shape->layers * SPW_HF_LAYER_WEIGHTS + 3, &m->weight));
+    SPW_TRY(SPW_ALLOC(shape->layers * SPW_HF_LAYER_WEIGHTS + 3 + SPW_HF_STREAM_WEIGHTS, &m->weight));
     SPW_TRY(SPW_ALLOC(shape->layers, &m->layer));
     SPW_TRY(SPW_ALLOC(shape->layers + 1, &m->hidden));
     m->embedding = spw_hf_add_weight(m, shape->model->vocab, shape->model->hidden, false);
     for (size_t i = 0; i < shape->layers; i++) add_layer(m, i);
-    m->final_norm = spw_hf_add_weight(m, shape->model->hidden, 1, false);
+    m->final_norm = spw_hf_add_norm(m, shape->model->hidden);
+    if (shape->compressed) spw_hf_stream_weights(m, m->stream_head, true);
     m->head = shape->model->tied_embeddings
                   ? m->embedding
                   : spw_hf_add_weight(m, shape->model->vocab, shape->model->hidden, false);
@@ -108,6 +122,24 @@ void spw_hf_model_destroy(spw_hf_model *m) {
 
 /* --- The model --- */
 
+/* [DeepseekV4DecoderLayer] */
+static spw_value stream_layer(spw_hf_model *m, const spw_hf_layer *l, spw_value streams) {
+    spw_tape *t = m->tape;
+    const uint64_t rows = m->shape->tokens, hidden = m->shape->model->hidden;
+    const size_t norms[] = {l->input_norm, l->post_norm};
+    spw_value x = spw_tape_hold(t, streams);
+    for (int i = 0; i < 2; i++) {
+        const spw_hf_mix mix = spw_hf_collapse(m, l->streams[i], x);
+        const spw_value normed = spw_hf_norm(m, mix.collapsed, rows, hidden, norms[i]);
+        const spw_value made = i == 0 ? l->mixer->forward(m, l, normed) : spw_hf_ffn(m, l, normed);
+        spw_tape_drop(t, normed);
+        const spw_value next = spw_hf_expand(m, mix, made, x);
+        spw_tape_drop(t, x);
+        x = next;
+    }
+    return x;
+}
+
 /* x + part(norm(x)). x keeps its name. */
 static spw_value beside(spw_hf_model *m, const spw_hf_layer *l, spw_value x, size_t norm,
                         spw_value (*part)(spw_hf_model *, const spw_hf_layer *, spw_value)) {
@@ -122,6 +154,12 @@ static spw_value beside(spw_hf_model *m, const spw_hf_layer *l, spw_value x, siz
 void spw_hf_layer_forward(spw_tape *t, void *of, size_t index) {
     spw_hf_model *m = of;
     const spw_hf_layer *l = &m->layer[index];
+    if (m->shape->compressed) {
+        const uint16_t was = spw_tape_kind(t, SPW_HF_HIDDEN);
+        m->hidden[index + 1] = stream_layer(m, l, m->hidden[index]);
+        spw_tape_kind(t, was);
+        return;
+    }
     const uint16_t kind = spw_tape_kind(t, SPW_HF_HIDDEN);
     spw_value x = spw_tape_hold(t, m->hidden[index]);
     if (l->mixer != NULL) {
@@ -136,6 +174,19 @@ void spw_hf_layer_forward(spw_tape *t, void *of, size_t index) {
     }
     m->hidden[index + 1] = x;
     spw_tape_kind(t, kind);
+}
+
+/* The embedding for every stream, and the mask: there until the forward pass has ended. */
+static void begin_streams(spw_hf_model *m) {
+    spw_tape *t = m->tape;
+    const uint64_t b = m->shape->element_bytes, rows = m->shape->tokens, length = rows / m->shape->sequences,
+                   bytes = rows * spw_model_carried(m->shape->model) * b;
+    m->embedded = m->hidden[0];
+    m->mask = spw_tape_tensor(t, length * length * b);
+    m->hidden[0] =
+        spw_tape_apply(t, &(spw_op){.bytes = bytes,
+                                    .input = {m->embedded},
+                                    .back = {SPW_TO(0, rows * m->shape->model->hidden * b, (double)bytes)}});
 }
 
 static void first_product(spw_hf_model *m) {
@@ -169,6 +220,7 @@ static void rotary(spw_hf_model *m, uint64_t n) {
 static uint64_t turned(const spw_hf_model *m) {
     const spw_model *model = m->shape->model;
     if (m->shape->rotation == SPW_HF_ROTATION_NONE) return 0;
+    if (m->shape->blocks) return model->head_dim / SPW_HF_TURNED_PART;
     if (m->shape->rotation == SPW_HF_ROTATION_QUARTER) return model->head_dim / SPW_HF_QUARTER;
     return model->kv_lora_rank > 0 ? model->rope_dim : model->head_dim;
 }
@@ -189,6 +241,7 @@ void spw_hf_begin(spw_hf_model *m) {
         rotary(m, length * turned(m));
     else
         first_product(m);
+    if (m->shape->compressed) begin_streams(m);
     /* PEFT with checkpointing: enable_input_require_grads() */
     if (m->shape->frozen && m->shape->checkpoint) m->hidden[0] = spw_tape_needs(t, m->hidden[0]);
     spw_tape_kind(t, kind);
@@ -197,7 +250,9 @@ void spw_hf_begin(spw_hf_model *m) {
 static void drop_rotary(spw_hf_model *m) {
     spw_tape_drop(m->tape, m->cosine);
     spw_tape_drop(m->tape, m->sine);
-    m->cosine = m->sine = (spw_value){.storage = 0};
+    spw_tape_drop(m->tape, m->embedded);
+    spw_tape_drop(m->tape, m->mask);
+    m->cosine = m->sine = m->embedded = m->mask = (spw_value){.storage = 0};
 }
 
 void spw_hf_end(spw_hf_model *m) { drop_rotary(m); }
@@ -283,7 +338,10 @@ spw_value spw_hf_loss(spw_hf_model *m) {
                    f = SPW_HF_FP32 * n;
     const double r = (double)f;
     const uint16_t kind = spw_tape_kind(t, SPW_HF_HIDDEN);
-    const spw_value x = spw_hf_norm(m, m->hidden[m->shape->layers], rows, model->hidden, m->final_norm);
+    const spw_value last = m->shape->compressed ? spw_hf_stream_head(m, m->hidden[m->shape->layers])
+                                                : spw_tape_hold(t, m->hidden[m->shape->layers]);
+    const spw_value x = spw_hf_norm(m, last, rows, model->hidden, m->final_norm);
+    spw_tape_drop(t, last);
     spw_tape_drop(t, m->hidden[m->shape->layers]);
     m->hidden[m->shape->layers] = (spw_value){.storage = 0};
     if (!m->shape->checkpoint) drop_rotary(m);

@@ -30,6 +30,9 @@
     X(ADAPTERS, "adapters") \
     X(HIDDEN, "hidden_states") \
     X(LOGITS, "logits_and_loss") \
+    X(STREAMS, "streams") \
+    X(COMPRESSOR, "compressor") \
+    X(INDEXER, "indexer") \
     X(WORKSPACE, "workspaces")
 #define SPW_TRANSFORMERS_ENUM(name, text) SPW_HF_##name,
 typedef enum spw_transformers_kind {
@@ -58,8 +61,18 @@ typedef enum spw_transformers_scale {
 typedef enum spw_transformers_router {
     SPW_HF_ROUTER_SOFTMAX,
     SPW_HF_ROUTER_SIGMOID, /* DeepSeek-V3's */
-    SPW_HF_ROUTER_GROUPS   /* DeepSeek-V2's */
+    SPW_HF_ROUTER_GROUPS,  /* DeepSeek-V2's */
+    SPW_HF_ROUTER_SHARES,  /* MiniMax-M3's, sigmoid of logits in the model's format */
+    SPW_HF_ROUTER_ROOTS    /* DeepSeek-V4's, by roots of softplus or by the token's number */
 } spw_transformers_router;
+
+/* What a gated FFN makes of its gate: silu; silu of what is clamped (DeepSeek-V4); gate and up from one matrix,
+ * clamped, (up + 1) gate sigmoid(a gate) (MiniMax-M3). */
+typedef enum spw_transformers_gate {
+    SPW_HF_GATE_SILU,
+    SPW_HF_GATE_CLAMPED,
+    SPW_HF_GATE_SHIFTED
+} spw_transformers_gate;
 
 /* What turns queries and keys. */
 typedef enum spw_transformers_rotation {
@@ -69,6 +82,9 @@ typedef enum spw_transformers_rotation {
     SPW_HF_ROTATION_QUARTER, /* Qwen3-Next's, of the first quarter of a head */
     SPW_HF_ROTATION_NONE     /* Nemotron-H's, Kimi Linear's */
 } spw_transformers_rotation;
+
+/* Of MiniMax-M3's heads: rotary_dim / head_dim, 64 / 128 [MiniMaxM3VLTextConfig]. */
+enum { SPW_HF_TURNED_PART = 2 };
 
 typedef struct spw_transformers_shape {
     const spw_model *model;
@@ -88,6 +104,9 @@ typedef struct spw_transformers_shape {
     spw_transformers_scale scale;
     spw_transformers_router router;
     spw_transformers_rotation rotation;
+    spw_transformers_gate gate;
+    bool compressed;  /* DeepSeek-V4's attention, and its residual streams */
+    bool blocks;      /* MiniMax-M3's attention */
     bool wide_router; /* the router's matrix is in fp32, whatever the model is in */
     bool unmasked;    /* grouped products mask rows of other ranks under expert parallelism alone (5.24.0) */
     bool wide_scores; /* router weights stay in fp32 (Mixtral, DeepSeek) */
@@ -110,11 +129,11 @@ typedef struct spw_hf_mixer {
     spw_value (*forward)(spw_hf_model *model, const spw_hf_layer *layer, spw_value x); /* x keeps its name */
 } spw_hf_mixer;
 extern const spw_hf_mixer spw_hf_grouped_attention, spw_hf_latent_attention, spw_hf_gated_attention,
-    spw_hf_mamba2, spw_hf_gated_delta, spw_hf_kimi_delta;
+    spw_hf_compressed_attention, spw_hf_block_attention, spw_hf_mamba2, spw_hf_gated_delta, spw_hf_kimi_delta;
 /* The row of a layer; NULL: it has no mixer, or one that is not described. */
 const spw_hf_mixer *spw_hf_mixer_of(const spw_model *model, size_t layer);
 
-enum { SPW_HF_LAYER_WEIGHTS = 48, SPW_HF_MIXER_WEIGHTS = 16 };
+enum { SPW_HF_LAYER_WEIGHTS = 48, SPW_HF_MIXER_WEIGHTS = 24, SPW_HF_STREAM_WEIGHTS = 3 };
 struct spw_hf_layer {
     size_t first, end; /* of the module's weights */
     const spw_hf_mixer *mixer;
@@ -123,7 +142,9 @@ struct spw_hf_layer {
     const spw_recurrence *recurrence;          /* of the mixer */
     size_t gate_up, down, router, ffn_gate, ffn_up, ffn_down, shared_gate, latent_in, latent_out;
     size_t input_norm, post_norm;
-    bool moe, ffn; /* has experts; has them or a dense FFN */
+    size_t streams[2][SPW_HF_STREAM_WEIGHTS]; /* around the mixer, around the FFN */
+    size_t kind;                              /* of the model's mixers */
+    bool moe, ffn, hash; /* has experts; has them or a dense FFN; the token's number chooses them */
 };
 
 struct spw_hf_model {
@@ -133,8 +154,10 @@ struct spw_hf_model {
     size_t weights, room;
     spw_hf_layer *layer;                /* [layers] */
     size_t embedding, final_norm, head; /* head = embedding where tied */
-    spw_value *hidden;                  /* [layers + 1] inputs of the layers */
+    size_t stream_head[SPW_HF_STREAM_WEIGHTS];
+    spw_value *hidden; /* [layers + 1] inputs of the layers */
     spw_value cosine, sine, logits;
+    spw_value embedded, mask; /* names of the whole forward pass */
     bool ran;
 };
 
@@ -147,6 +170,10 @@ bool spw_hf_casts_adapters(const spw_transformers_shape *shape);
 SPW_MUST_CHECK spw_status spw_hf_model_create(const spw_transformers_shape *shape, spw_tape *tape,
                                               spw_hf_model **out);
 void spw_hf_model_destroy(spw_hf_model *model); /* NULL is fine */
+
+/* Is it DeepSeek-V4's attention with its residual streams? MiniMax-M3's, some of it block-sparse? */
+bool spw_hf_attention_is_compressed(const spw_model *model);
+bool spw_hf_attention_is_by_blocks(const spw_model *model);
 
 /* hidden[0] and the rotary tables. */
 void spw_hf_begin(spw_hf_model *model);

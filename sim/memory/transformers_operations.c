@@ -117,11 +117,10 @@ spw_value spw_hf_linear(spw_hf_model *m, spw_value x, size_t at, uint64_t rows, 
     return sum;
 }
 
-spw_value spw_hf_normalize(spw_hf_model *m, spw_value x, uint64_t rows, uint64_t width, spw_value *mean) {
-    spw_tape *t = m->tape;
-    const uint64_t n = rows * width, f = SPW_HF_FP32 * n, one = SPW_HF_FP32 * rows;
+/* 1 / sqrt(mean of x^2) of x in fp32; *mean keeps a name. */
+static spw_value root_of(spw_tape *t, spw_value wide, uint64_t rows, uint64_t width, spw_value *mean) {
+    const uint64_t f = SPW_HF_FP32 * rows * width, one = SPW_HF_FP32 * rows;
     const double r = (double)f;
-    const spw_value wide = spw_hf_cast(t, x, n, m->shape->element_bytes, SPW_HF_FP32);
     const spw_value square = spw_tape_apply(
         t, &(spw_op){.bytes = f,
                      .input = {wide},
@@ -139,12 +138,26 @@ spw_value spw_hf_normalize(spw_hf_model *m, spw_value x, uint64_t rows, uint64_t
                      .keeps_output = true,
                      .back = {SPW_TO_TEMP(0, one, 0.0), SPW_TO_TEMP(0, one, 0.0), SPW_TO(0, one, 0.0)}});
     spw_tape_drop(t, some);
-    const spw_value scaled = spw_tape_apply(
-        t, &(spw_op){.bytes = f,
-                     .input = {wide, root},
-                     .keep = {{root, 0}, {wide, 1}},
-                     .back = {SPW_TO_TEMP(1, f, 2.0 * r), SPW_TO(0, f, r), SPW_TO_DONE, SPW_TO(1, one, r)},
-                     .read_bytes = r});
+    return root;
+}
+
+/* x times a number a row; both of so many bytes an element. */
+static spw_value times_root(spw_tape *t, spw_value x, spw_value root, uint64_t bytes, uint64_t of_rows) {
+    const double r = (double)bytes;
+    return spw_tape_apply(t, &(spw_op){.bytes = bytes,
+                                       .input = {x, root},
+                                       .keep = {{root, 0}, {x, 1}},
+                                       .back = {SPW_TO_TEMP(1, bytes, 2.0 * r), SPW_TO(0, bytes, r),
+                                                SPW_TO_DONE, SPW_TO(1, of_rows, r)},
+                                       .read_bytes = r});
+}
+
+spw_value spw_hf_normalize(spw_hf_model *m, spw_value x, uint64_t rows, uint64_t width, spw_value *mean) {
+    spw_tape *t = m->tape;
+    const uint64_t n = rows * width;
+    const spw_value wide = spw_hf_cast(t, x, n, m->shape->element_bytes, SPW_HF_FP32),
+                    root = root_of(t, wide, rows, width, mean);
+    const spw_value scaled = times_root(t, wide, root, SPW_HF_FP32 * n, SPW_HF_FP32 * rows);
     spw_tape_drop(t, root);
     spw_tape_drop(t, wide);
     return scaled;
@@ -226,6 +239,20 @@ spw_value spw_hf_spread(spw_tape *t, spw_value a, spw_value b, uint64_t bytes, u
                                        .back = {SPW_TO_TEMP(1, bytes, 2.0 * r), SPW_TO(0, bytes, r),
                                                 SPW_TO_DONE, SPW_TO(1, b_bytes, r)},
                                        .read_bytes = r});
+}
+
+spw_value spw_hf_plain_norm(spw_hf_model *m, spw_value x, uint64_t rows, uint64_t width, uint64_t bytes) {
+    spw_tape *t = m->tape;
+    spw_value mean;
+    const spw_value wide = spw_hf_cast(t, x, rows * width, bytes, SPW_HF_FP32),
+                    root = root_of(t, wide, rows, width, &mean);
+    spw_tape_drop(t, mean);
+    spw_tape_drop(t, wide);
+    const spw_value narrow = spw_hf_cast(t, root, rows, SPW_HF_FP32, bytes);
+    spw_tape_drop(t, root);
+    const spw_value out = times_root(t, x, narrow, bytes * rows * width, bytes * rows);
+    spw_tape_drop(t, narrow);
+    return out;
 }
 
 spw_value spw_hf_masked(spw_tape *t, spw_value x, spw_value mask, uint64_t bytes, bool in_place) {

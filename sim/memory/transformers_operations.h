@@ -51,6 +51,11 @@ spw_value spw_hf_wide_product(spw_hf_model *m, spw_value x, spw_value w, uint64_
                               uint64_t out);
 /* nn.Linear, or PEFT's: result = base(x); result = result + B(A(x)) * scaling. */
 spw_value spw_hf_linear(spw_hf_model *m, spw_value x, size_t at, uint64_t rows, bool adapts);
+/* A weight that no gradient comes to; a norm's, as the model keeps it. */
+size_t spw_hf_add_untrained(spw_hf_model *m, uint64_t rows, uint64_t columns);
+size_t spw_hf_add_norm(spw_hf_model *m, uint64_t width);
+/* x / sqrt(mean of x^2) in x's own format, of `bytes` an element. */
+spw_value spw_hf_plain_norm(spw_hf_model *m, spw_value x, uint64_t rows, uint64_t width, uint64_t bytes);
 /* RMSNorm: in fp32 up to the weight; see spw_transformers_scale. */
 spw_value spw_hf_norm(spw_hf_model *m, spw_value x, uint64_t rows, uint64_t width, size_t at);
 /* Its parts: x / rms of rows in fp32, and *mean, whose name goes with the norm; times the weight, in either way. */
@@ -87,6 +92,9 @@ typedef struct spw_hf_scores {
 } spw_hf_scores;
 spw_value spw_hf_attend(spw_hf_model *m, const spw_hf_scores *s, spw_value q, spw_value k, spw_value v);
 
+/* x cos + rotate_half(x) sin of `bytes`. */
+spw_value spw_hf_rotate(spw_hf_model *m, spw_value x, uint64_t bytes);
+
 /* What a router gives: of T K each, and its logits, which have a name as long. */
 typedef struct spw_hf_routes {
     spw_value weights, choices, logits;
@@ -105,6 +113,18 @@ void spw_hf_try_experts(spw_hf_model *m);
  * nothing stands beside it. */
 spw_value spw_hf_expert_weight(spw_hf_model *m, const spw_hf_layer *l, bool wide);
 spw_value spw_hf_router_weight(spw_hf_model *m, size_t at);
+/* act(gate) * up of `bytes` each. */
+spw_value spw_hf_gated(spw_hf_model *m, spw_value gate, spw_value up, uint64_t bytes);
+
+/* Residual streams [DeepseekV4HyperConnection]: streams become one before a mixer or FFN and several behind it. */
+typedef struct spw_hf_mix {
+    spw_value behind, between, collapsed;
+} spw_hf_mix;
+void spw_hf_stream_weights(spw_hf_model *m, size_t at[SPW_HF_STREAM_WEIGHTS], bool head);
+spw_hf_mix spw_hf_collapse(spw_hf_model *m, const size_t at[SPW_HF_STREAM_WEIGHTS], spw_value streams);
+/* Takes the names of `mix` and of `made`. */
+spw_value spw_hf_expand(spw_hf_model *m, spw_hf_mix mix, spw_value made, spw_value streams);
+spw_value spw_hf_stream_head(spw_hf_model *m, spw_value streams);
 
 /* The dense FFN or the experts of a layer, and their weights. */
 void spw_hf_ffn_weights(spw_hf_model *m, spw_hf_layer *l);

@@ -1,5 +1,5 @@
 /* Routers: from hidden states to the weights and numbers of each token's experts, with what they keep. Read: transformers 5.17.0
- * models/{qwen3_moe,mixtral,olmoe}, 5.24.0 models/{deepseek_v2,deepseek_v3} (TopkRouter). */
+ * models/{qwen3_moe,mixtral,olmoe}, 5.24.0 models/{deepseek_v2,deepseek_v3,deepseek_v4,minimax_m3_vl} (TopkRouter). */
 #include "sim/memory/transformers_operations.h"
 
 /* [Qwen3MoeTopKRouter, MixtralTopKRouter, OlmoeTopKRouter] logits as wide as the model, softmax in fp32, weights that sum to 1. */
@@ -64,10 +64,10 @@ static spw_value wide_logits(spw_hf_model *m, const spw_hf_layer *l, spw_value x
     return logits;
 }
 
-/* scores.gather(1, choices); takes no name. */
-static spw_value gathered(spw_hf_model *m, spw_value scores, spw_value choices) {
-    const uint64_t all = SPW_HF_FP32 * m->shape->tokens * m->shape->model->experts,
-                   some = SPW_HF_FP32 * m->shape->tokens * m->shape->model->top_k;
+/* scores.gather(1, choices), of `bytes` an element. */
+static spw_value gathered(spw_hf_model *m, spw_value scores, spw_value choices, uint64_t bytes) {
+    const uint64_t all = bytes * m->shape->tokens * m->shape->model->experts,
+                   some = bytes * m->shape->tokens * m->shape->model->top_k;
     return spw_tape_apply(m->tape, &(spw_op){.bytes = some,
                                              .input = {scores},
                                              .keep = {{choices, 0}},
@@ -97,11 +97,30 @@ static spw_hf_routes sigmoid(spw_hf_model *m, const spw_hf_layer *l, spw_value x
     const spw_value logits = wide_logits(m, l, x);
     const spw_value scores = spw_hf_keeping_output(t, logits, SPW_HF_FP32 * all);
     pass_by(t, (uint64_t[]){SPW_HF_FP32 * all, SPW_HF_FP32 * all}, 2);
-    const spw_value choices = spw_tape_tensor(t, SPW_HF_INDEX * some), top = gathered(m, scores, choices);
+    const spw_value choices = spw_tape_tensor(t, SPW_HF_INDEX * some),
+                    top = gathered(m, scores, choices, SPW_HF_FP32);
     const spw_value part = shares(m, top);
     const spw_value weights = spw_hf_scale(t, part, (spw_value){.storage = 0}, SPW_HF_FP32 * some);
     spw_tape_drop(t, top);
     spw_tape_drop(t, part);
+    spw_tape_drop(t, scores);
+    return (spw_hf_routes){weights, choices, logits};
+}
+
+/* [MiniMaxM3VLTopKRouter] */
+static spw_hf_routes narrow_sigmoid(spw_hf_model *m, const spw_hf_layer *l, spw_value x) {
+    spw_tape *t = m->tape;
+    const spw_model *model = m->shape->model;
+    const uint64_t rows = m->shape->tokens, all = rows * model->experts, some = rows * model->top_k;
+    const spw_value logits =
+        spw_hf_product(m, x, SPW_HF_LEAF(m, l->router), rows, model->hidden, model->experts, false);
+    const spw_value wide = spw_hf_cast(t, logits, all, m->shape->element_bytes, SPW_HF_FP32),
+                    scores = spw_hf_keeping_output(t, wide, SPW_HF_FP32 * all);
+    spw_tape_drop(t, wide);
+    pass_by(t, (uint64_t[]){SPW_HF_FP32 * all, SPW_HF_FP32 * some}, 2);
+    const spw_value choices = spw_tape_tensor(t, SPW_HF_INDEX * some),
+                    top = gathered(m, scores, choices, SPW_HF_FP32), weights = shares(m, top);
+    spw_tape_drop(t, top);
     spw_tape_drop(t, scores);
     return (spw_hf_routes){weights, choices, logits};
 }
@@ -132,11 +151,40 @@ static spw_hf_routes groups(spw_hf_model *m, const spw_hf_layer *l, spw_value x)
     return (spw_hf_routes){weights, choices, logits};
 }
 
+/* [DeepseekV4TopKRouter, DeepseekV4HashRouter] all in the model's format: the root of softplus, a bias in fp32 for the choice alone;
+ * or the choice stands in a table by the token's number. */
+static spw_hf_routes roots(spw_hf_model *m, const spw_hf_layer *l, spw_value x) {
+    spw_tape *t = m->tape;
+    const spw_model *model = m->shape->model;
+    const uint64_t b = m->shape->element_bytes, rows = m->shape->tokens, all = rows * model->experts,
+                   some = rows * model->top_k;
+    const spw_value logits =
+        spw_hf_product(m, x, SPW_HF_LEAF(m, l->router), rows, model->hidden, model->experts, false);
+    const spw_value soft = spw_hf_silu(t, logits, b * all), scores = spw_hf_keeping_output(t, soft, b * all);
+    spw_tape_drop(t, soft);
+    if (!l->hash) pass_by(t, (uint64_t[]){SPW_HF_FP32 * all, SPW_HF_FP32 * some}, 2);
+    const spw_value choices = spw_tape_tensor(t, SPW_HF_INDEX * some), top = gathered(m, scores, choices, b);
+    const spw_value sum =
+        spw_tape_apply(t, &(spw_op){.bytes = b * rows, .input = {top}, .back = {SPW_TO(0, b * some, 0.0)}});
+    const spw_value part =
+        spw_tape_apply(t, &(spw_op){.bytes = b * some,
+                                    .input = {top, sum},
+                                    .keep = {{sum, 0}, {top, 1}},
+                                    .back = {SPW_TO(0, b * some, 0.0), SPW_TO_TEMP(1, b * some, 0.0),
+                                             SPW_TO_DONE, SPW_TO(1, b * rows, 0.0)}});
+    spw_tape_drop(t, sum);
+    const spw_value out = spw_hf_scale(t, part, (spw_value){.storage = 0}, b * some);
+    spw_tape_drop(t, part);
+    spw_tape_drop(t, top);
+    spw_tape_drop(t, scores);
+    return (spw_hf_routes){out, choices, logits};
+}
+
 spw_hf_routes spw_hf_route(spw_hf_model *m, const spw_hf_layer *l, spw_value x) {
     static spw_hf_routes (*const laws[])(spw_hf_model *, const spw_hf_layer *, spw_value) = {
-        [SPW_HF_ROUTER_SOFTMAX] = softmax,
-        [SPW_HF_ROUTER_SIGMOID] = sigmoid,
-        [SPW_HF_ROUTER_GROUPS] = groups,
+        [SPW_HF_ROUTER_SOFTMAX] = softmax, [SPW_HF_ROUTER_SIGMOID] = sigmoid,
+        [SPW_HF_ROUTER_GROUPS] = groups,   [SPW_HF_ROUTER_SHARES] = narrow_sigmoid,
+        [SPW_HF_ROUTER_ROOTS] = roots,
     };
     const uint16_t kind = spw_tape_kind(m->tape, SPW_HF_ROUTER);
     const spw_hf_routes out = laws[m->shape->router](m, l, x);

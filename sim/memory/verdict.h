@@ -13,7 +13,7 @@ const char *spw_verdict_text(spw_verdict verdict, bool live);
 /* Does all that it may take lie within the budget, and not only what it takes by the figure? most_bytes: the larger end of its
  * interval; of a lower bound with what is added to it at most, INFINITY where nothing is known of that. */
 bool spw_verdict_is_sure(spw_verdict verdict, double most_bytes, double budget_bytes);
-/* What a sentence says of it, wherever it stands: "fits", "may not fit", "is tight", "is tight, and may not fit", "does not fit". */
+/* What a sentence says of it, wherever it stands: "surely fits", "may not fit", "is tight, and surely fits", "is tight, and may not fit", "does not fit". */
 const char *spw_verdict_sentence(spw_verdict verdict, bool surely);
 
 #endif

@@ -3,6 +3,8 @@
 #include "base/memory.h"
 #include "sim/input/job.h"
 #include "sim/input/remat.h"
+#include "sim/input/state_law.h"
+#include "sim/input/trainer.h"
 #include "sim/memory/muon_packing.h"
 #include "sim/replay/other_split.h"
 #include "sim/replay/search_bound.h"
@@ -19,10 +21,13 @@ static const char *live(const spw_result_row *row) {
     return spw_point_is_live_alone(row) ? " by what must be live" : "";
 }
 
-/* Changes the job; false where the change is none, or cannot be. what: how the change is written. */
-typedef bool spw_try_function(size_t amount, spw_job *job, char *what, size_t size);
+/* Changes the job; false where the change is none, or cannot be with this framework. what: how the change is written. */
+typedef bool spw_try_function(size_t amount, const spw_trainer *trainer, spw_job *job, char *what,
+                              size_t size);
 
-static bool fewer_sequences(size_t amount, spw_job *job, char *what, size_t size) {
+static bool fewer_sequences(size_t amount, const spw_trainer *trainer, spw_job *job, char *what,
+                            size_t size) {
+    (void)trainer;
     const size_t parts = spw_job_micro_batches(job),
                  sequences = job->sequences_per_gpu[0] / amount / parts * parts;
     if (sequences == 0 || sequences == job->sequences_per_gpu[0]) return false;
@@ -31,7 +36,8 @@ static bool fewer_sequences(size_t amount, spw_job *job, char *what, size_t size
     return true;
 }
 
-static bool full_remat(size_t amount, spw_job *job, char *what, size_t size) {
+static bool full_remat(size_t amount, const spw_trainer *trainer, spw_job *job, char *what, size_t size) {
+    (void)trainer;
     (void)amount;
     if (job->remat == SPW_REMAT_FULL) return false;
     job->remat = SPW_REMAT_FULL;
@@ -39,22 +45,40 @@ static bool full_remat(size_t amount, spw_job *job, char *what, size_t size) {
     return true;
 }
 
-static bool small_optimizer(size_t amount, spw_job *job, char *what, size_t size) {
+static bool small_optimizer(size_t amount, const spw_trainer *trainer, spw_job *job, char *what,
+                            size_t size) {
+    (void)trainer;
     if (job->precision.optimizer <= amount) return false;
     job->precision.optimizer = amount;
     (void)snprintf(what, size, "precision.optimizer bf16");
     return true;
 }
 
-static bool shared_optimizer(size_t amount, spw_job *job, char *what, size_t size) {
-    const spw_optimizer_kind kind = (spw_optimizer_kind)(amount - 1);
+static bool shared_optimizer(size_t amount, const spw_trainer *trainer, spw_job *job, char *what,
+                             size_t size) {
+    const spw_optimizer_kind kind = trainer->shared_optimizer;
+    (void)amount;
     if (job->optimizer <= kind) return false; /* sharded, distributed, replicated: from least to most */
     job->optimizer = kind;
-    (void)snprintf(what, size, "optimizer: %s", spw_optimizer_name(kind));
+    (void)snprintf(what, size, "--optimizer %s%s", spw_optimizer_name(kind),
+                   spw_state_is_sharded(job) ? " (FSDP2)" : "");
     return true;
 }
 
-static bool dealt_muon(size_t amount, spw_job *job, char *what, size_t size) {
+/* What is trained is another thing then: after all that leaves it as it is on the same GPUs. */
+static bool adapters(size_t amount, const spw_trainer *trainer, spw_job *job, char *what, size_t size) {
+    if (!trainer->tunes || !spw_finetune_is_whole(&job->finetune)) return false;
+    job->finetune.frozen = SPW_FROZEN_BASE;
+    job->finetune.lora_rank = amount;
+    if (trainer->shared_optimizer < job->optimizer) job->optimizer = trainer->shared_optimizer;
+    (void)snprintf(what, size, "adapters, --set finetune.lora_rank=%zu --set finetune.frozen=base%s%s,",
+                   amount, job->optimizer == trainer->shared_optimizer ? " with --optimizer " : "",
+                   job->optimizer == trainer->shared_optimizer ? spw_optimizer_name(job->optimizer) : "");
+    return true;
+}
+
+static bool dealt_muon(size_t amount, const spw_trainer *trainer, spw_job *job, char *what, size_t size) {
+    (void)trainer;
     (void)amount;
     if (!spw_muon_packs(job)) return false;
     job->muon_ping_pong = true;
@@ -79,10 +103,11 @@ static const struct {
      shared_optimizer,
      true,
      AMOUNTS,
-     {SPW_OPTIMIZER_DISTRIBUTED + 1}}, /* sharded is FSDP, which is no switch of Megatron-Core's */
+     {1}}, /* the framework's own way: FSDP is no switch of Megatron-Core's */
     {"muon_layout: ping_pong", dealt_muon, true, AMOUNTS, {1}},
     {"pipeline stages of the same GPUs", NULL, true, SAME_GPUS, {0}},
     {"precision.optimizer bf16", small_optimizer, true, AMOUNTS, {2}},
+    {"adapters", adapters, true, AMOUNTS, {16}},
     {"another scheme of the plan", NULL, false, SCHEMES, {0}},
     {"all splits of up to 16 times the GPUs, one sequence a micro-batch and remat full",
      NULL,
@@ -120,7 +145,10 @@ static size_t amounts_of(const attempt *a, size_t t) {
 static bool make_change(attempt *a, size_t t, size_t i, const spw_scheme **scheme,
                         char what[SPW_OTHER_SPLIT_TEXT]) {
     const bool compiled = spw_scheme_needs_stack(a->row->scheme.type);
+    const spw_trainer *trainer = spw_scheme_trainer(&a->row->scheme);
     const spw_split_try one = spw_split_try_of(i);
+    const bool splits = tries[t].kind == SAME_GPUS || tries[t].kind == ANY_GPUS;
+    if (splits && one.stages > 1 && trainer->stages_words != NULL) return false;
     spw_plan_point_job(a->request, a->row, a->job);
     if (tries[t].kind == SCHEMES) {
         if (strcmp(a->request->scheme[i].text, (*scheme)->text) == 0) return false;
@@ -129,7 +157,7 @@ static bool make_change(attempt *a, size_t t, size_t i, const spw_scheme **schem
         return true;
     }
     const bool there = tries[t].kind == AMOUNTS
-                           ? tries[t].change(tries[t].amount[i], a->job, what, SPW_OTHER_SPLIT_TEXT)
+                           ? tries[t].change(tries[t].amount[i], trainer, a->job, what, SPW_OTHER_SPLIT_TEXT)
                            : spw_split_try_apply(&one, !compiled, a->job, what, SPW_OTHER_SPLIT_TEXT);
     return there && spw_job_check(a->job) == SPW_OK;
 }
@@ -174,7 +202,7 @@ static spw_status try_change(attempt *a, size_t t, size_t i, bool *done) {
         a->request, a->job, scheme, true, !other && !a->row->footprint.follows_routing, &with, &there);
     const spw_result_row *row = there ? &with.row[0] : NULL;
     there = there && !(other && row->drops.fraction > a->drop_most) &&
-            row->memory_kind == a->row->memory_kind && row->reserved.there == a->row->reserved.there;
+            row->memory_kind == a->row->memory_kind && (row->reserved.there || !a->row->reserved.there);
     if (status == SPW_OK && there && spw_point_fits(row) &&
         (row->surely_fits || (!a->fits && tries[t].kind != SAME_GPUS)))
         write_advice(a, what, row);

@@ -303,13 +303,10 @@ const char *spw_why_no_time(const spw_job *job, const spw_scheme *scheme, const 
                    : "fp8 as a format of all products, whose casts and scales are not modelled; those of a "
                      "recipe are: precision.recipe: blockwise, tensorwise or mxfp8";
     if (megatron && fits->megatron == NULL) return "--stack names none of Megatron-Core";
-    if (scheme->type->megatron.by_parts && job->micro_batches > 1 && job->pipeline == 1)
-        return "torchtitan with several micro-batches without stages: not counted; one has a time, with "
-               "--micro-batches 1 and its own --sequences-per-gpu, and a step takes so many of it at most";
     if (scheme->type->megatron.by_parts)
-        return "torchtitan with several micro-batches without stages, replicas, tensor or context "
-               "parallelism, "
-               "without FSDP2, or with state on the host: not counted";
+        return "torchtitan with replicas, tensor or context parallelism, without FSDP2, or with state on the "
+               "host: not "
+               "counted";
     if (megatron) return why_no_megatron_time(job, scheme);
     if (fits->stack == NULL) return "--stack names none of compiled programs";
     if (fits->time_stack == NULL) return "this software's speed was not fitted";

@@ -16,6 +16,7 @@
 #include <string.h>
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
+static const double MOST_TOLD = 0.5; /* of a probability that may be 0: beyond it says nothing */
 
 /* Keys are those of the JSON row, flattened; a person sees the columns that have a heading. */
 enum {
@@ -365,29 +366,55 @@ static void print_levels(const spw_result *result, const spw_cluster *cluster, F
     }
 }
 
+/* Of the steps: half of them have at most p50, 99 of 100 at most p99. */
+typedef struct spread {
+    uint64_t p50, p99, most;
+} spread;
+
+/* Once, where they are all one number as it is printed. */
+static void print_spread(const spread *s, bool once, FILE *out) {
+    if (!once) fprintf(out, " %.2f %.2f", (double)s->p50 / GIB, (double)s->p99 / GIB);
+    fprintf(out, " %.2f", (double)s->most / GIB);
+}
+
+static bool is_one(const spread *s) {
+    char text[2][32];
+    (void)snprintf(text[0], sizeof text[0], "%.2f", (double)s->p50 / GIB);
+    (void)snprintf(text[1], sizeof text[1], "%.2f", (double)s->most / GIB);
+    return strcmp(text[0], text[1]) == 0;
+}
+
 /* What the allocator did, in words. */
 static void print_reserved(const spw_result_row *r, FILE *out) {
     const spw_reserved_outcome *o = &r->reserved.as_set;
     const char *const least = o->failed_steps > 0 ? " at least" : "";
     char live[SPW_PLACE_TEXT], most[SPW_PLACE_TEXT], death[SPW_DEATH_TEXT];
     if (!r->reserved.there) return;
-    fprintf(out, "\n%s at %zu seq/GPU, GiB over %zu steps (p50, p99, most): live %.2f %.2f %.2f",
-            r->scheme.text, r->sequences, r->steps, (double)r->memory.p50_bytes / GIB,
-            (double)r->memory.p99_bytes / GIB, (double)r->memory.max_bytes / GIB);
-    fprintf(out, ", allocated%s %.2f %.2f %.2f, reserved%s %.2f %.2f %.2f\n", least,
-            (double)o->allocated.p50_bytes / GIB, (double)o->allocated.p99_bytes / GIB,
-            (double)o->allocated.max_bytes / GIB, least, (double)o->reserved.p50_bytes / GIB,
-            (double)o->reserved.p99_bytes / GIB, (double)o->reserved.max_bytes / GIB);
+    const spread live_bytes = {r->memory.p50_bytes, r->memory.p99_bytes, r->memory.max_bytes},
+                 allocated = {o->allocated.p50_bytes, o->allocated.p99_bytes, o->allocated.max_bytes},
+                 reserved = {o->reserved.p50_bytes, o->reserved.p99_bytes, o->reserved.max_bytes};
+    const bool alike = is_one(&live_bytes) && is_one(&allocated) && is_one(&reserved);
+    fprintf(out, "\n%s at %zu seq/GPU, GiB over %zu step%s%s: live", r->scheme.text, r->sequences, r->steps,
+            r->steps == 1 ? "" : "s", alike ? "" : " (p50, p99, most)");
+    print_spread(&live_bytes, alike, out);
+    fprintf(out, ", allocated%s", least);
+    print_spread(&allocated, alike, out);
+    fprintf(out, ", reserved%s", least);
+    print_spread(&reserved, alike, out);
+    fputc('\n', out);
     fprintf(out, "  most live at step %" PRId64 ", layer %" PRId32 ", %s; most reserved on %s\n",
             r->memory.worst_step, r->memory.worst_layer,
             spw_result_place_text(r, r->memory.worst_rank, r->footprint.stage.index, live),
             spw_result_place_text(r, o->worst_rank, o->worst_stage, most));
     if (spw_result_death_text(r, death)[0] != '\0') fprintf(out, "  runs out of memory first %s\n", death);
-    fprintf(out,
-            "  a step runs out of memory with probability %.4g (95 %%: %.4g to %.4g); %" PRIu64
-            " retries in %zu steps; largest stranded block %.2f GiB\n",
-            r->memory.oom_probability, r->memory.oom_low, r->memory.oom_high, o->retries, o->retried_steps,
-            (double)o->stranded_bytes / GIB);
+    if (r->memory.oom_probability > 0.0 || r->memory.oom_high <= MOST_TOLD)
+        fprintf(out, "  a step runs out of memory with probability %.4g (95 %%: %.4g to %.4g)",
+                r->memory.oom_probability, r->memory.oom_low, r->memory.oom_high);
+    else
+        fprintf(out, "  no step of %zu runs out of memory, which are too few to say how often one would",
+                r->steps);
+    fprintf(out, "; %" PRIu64 " retries in %zu steps; largest stranded block %.2f GiB\n", o->retries,
+            o->retried_steps, (double)o->stranded_bytes / GIB);
     const spw_snapshot_match *m = &r->reserved.match;
     if (r->reserved.recorded)
         fprintf(out,

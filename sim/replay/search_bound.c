@@ -82,8 +82,11 @@ spw_status spw_search_bound_of(const spw_search_facts *facts, const spw_point *p
     const spw_replay_time_request time = {
         .stack = q->time_stack, .megatron = q->megatron, .listed = q->listed, .point = *p};
     const spw_replay_request request = spw_plan_point_request(q, p->job, p->scheme);
-    *out = (spw_search_point_facts){
-        .bound = {.gpus = spw_job_gpus(p->job), .sequences = p->sequences, .tokens_per_s_most = INFINITY}};
+    *out = (spw_search_point_facts){.bound = {.gpus = spw_job_gpus(p->job),
+                                              .step_tokens = spw_point_step_tokens(p),
+                                              .turn_sequences = spw_search_turn_sequences(
+                                                  p->sequences, p->job->micro_batches, p->job->pipeline),
+                                              .tokens_per_s_most = INFINITY}};
     spw_status status = spw_replay_point_check(&request, p);
     if (status == SPW_OK) status = bound_memory(facts, p, out);
     if (status != SPW_OK) return status;

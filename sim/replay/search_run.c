@@ -58,7 +58,16 @@ typedef struct search {
     bool timed;                              /* points with a time are looked at, or those without */
     bool counts;                             /* what becomes of the points under way is counted */
     spw_search_outcome *out;
+    spw_progress
+        *progress; /* of the phase under way, drawn anew at every point that is replayed; NULL: none */
+    size_t done;   /* units of it */
 } search;
+
+static void proceed(search *s, spw_progress *progress, size_t done) {
+    s->progress = progress;
+    s->done = done;
+    if (progress != NULL) spw_progress_update(progress, done);
+}
 
 static void destroy(search *s) {
     spw_free(s->megatron), spw_free(s->job), spw_free(s->value);
@@ -201,7 +210,10 @@ static spw_search_point point_of(const search *s, size_t at, const spw_result_ro
                           .budget_bytes = row->footprint.budget_bytes,
                           .drops = row->drops,
                           .balanced = spw_result_balanced(row),
-                          .step_tokens = spw_point_step_tokens(&point)};
+                          .most_bytes = row->most_bytes,
+                          .step_tokens = spw_point_step_tokens(&point),
+                          .turn_sequences = spw_search_turn_sequences(
+                              row->sequences, s->job[job].micro_batches, s->job[job].pipeline)};
     if (row->reserved.there) {
         p.reserved_bytes = (double)row->reserved.as_set.reserved.max_bytes;
         p.reserved_low_bytes = spw_reserved_low(&row->reserved);
@@ -254,6 +266,7 @@ static spw_status wants(void *state, const spw_replay_prospect *p, bool *out) {
     spw_search_bound *bound = &s->bound[p->row];
     const double most = p->tokens_per_s_most * (1.0 + ROUNDING);
     const size_t scheme = p->row % s->schemes;
+    proceed(s, s->progress, s->done);
     if (p->peak_bytes < bound->least_bytes) return wrong_memory(s, scheme, p->peak_bytes, bound);
     bound->least_bytes = p->peak_bytes;
     bound->tokens_per_s_most = fmin(bound->tokens_per_s_most, most);
@@ -412,7 +425,7 @@ static spw_status replay_seeds(search *s, const seed *list) {
     spw_progress progress = spw_progress_begin("seeds", "points", seeds);
     spw_status status = SPW_OK;
     for (size_t i = 0; i < seeds; i++) {
-        spw_progress_update(&progress, i);
+        proceed(s, &progress, i);
         if (!list[i].there || !make_job(s, list[i].index, 0)) continue;
         for (size_t at = 0; at < s->per_job; at++) {
             const spw_point point = point_at(s, at);
@@ -427,6 +440,7 @@ static spw_status replay_seeds(search *s, const seed *list) {
     }
 
 cleanup:
+    proceed(s, NULL, 0);
     spw_progress_end(&progress);
     return status;
 }
@@ -459,8 +473,8 @@ static spw_status run_gpus(search *s, size_t first, size_t last, spw_progress *p
     s->counts = true;
     spw_progress_skip(progress, first); /* the rate is that of the walk alone */
     for (size_t index = first; index < last; index += s->twins) {
+        proceed(s, progress, index);
         SPW_TRY(run_twins(s, index));
-        spw_progress_update(progress, index + s->twins);
     }
 
 cleanup:
@@ -481,6 +495,7 @@ static spw_status run_all(search *s) {
     memset(s->out->fails, 0, sizeof s->out->fails);
     for (size_t first = 0; first < jobs && status == SPW_OK; first += each)
         status = run_gpus(s, first, first + each, &progress);
+    proceed(s, NULL, 0);
     spw_progress_end(&progress);
     return status;
 }
@@ -499,6 +514,7 @@ spw_status spw_search_run(const spw_search_request *q, spw_search_outcome *out) 
         SPW_TRY(run_all(&s));
         out->untimed = out->front.found;
     }
+    spw_search_front_settle(&out->front);
 
 cleanup:
     destroy(&s);

@@ -38,9 +38,11 @@ static void write_figures(const spw_report_row *row, FILE *out) {
     } else {
         (void)fputs("; it drops nothing", out);
     }
-    if (row->oom_high > row->oom_low && !(row->oom > 0.0))
-        (void)fprintf(out, "; no replayed step runs out of memory (95 %%: at most %.*f %% of steps do)",
-                      spw_percent_digits(row->oom_high), 100.0 * row->oom_high);
+    if (!(row->oom_high > row->oom_low) || row->oom > 0.0) return;
+    (void)fputs("; no replayed step runs out of memory", out);
+    if (row->oom_high <= 0.5) /* more says nothing: there were few steps */
+        (void)fprintf(out, " (95 %%: at most %.*f %% of steps do)", spw_percent_digits(row->oom_high),
+                      100.0 * row->oom_high);
 }
 
 /* Why a choice is not sure, and the one that is. */

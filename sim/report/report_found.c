@@ -215,8 +215,9 @@ static void write_best(const json_t *root, FILE *out) {
         (void)fputs("</p>", out);
         spw_report_write_box(root, p, out);
         if (!is_timed(p))
-            (void)fputs("<p class=\"doubt\">No point has a time: the largest batch, then the least memory, "
-                        "is best.</p>",
+            (void)fputs("<p class=\"doubt\">No point has a time: most sequences at a time, then the smallest "
+                        "batch and "
+                        "the least memory, is best.</p>",
                         out);
         (void)fputs("<details class=\"every\"><summary>Every figure of it</summary>", out);
         write_point(root, p, out);

@@ -10,6 +10,7 @@
 #include "sim/memory/optimizer_state.h"
 #include "sim/memory/stage.h"
 #include "sim/schemes/list.h"
+#include "sim/time/weight_families.h"
 
 #include <math.h>
 
@@ -66,16 +67,21 @@ static double parts_of(const spw_prediction *p, size_t stage) {
     return fmax(ceil(gradients / bucket), 1.0);
 }
 
-/* Passes of one micro-batch through all chunks of the stage, and through one chunk of every stage before it. */
+/* What travels for each micro-batch hides behind its passes; else passes of one micro-batch through all chunks of the stage, and through one chunk of every stage before it. */
 static double hidden_of(const spw_prediction *p, size_t stage, double seconds, bool backward) {
+    const spw_job *job = p->q->point->job;
     const size_t micro = backward ? p->pipeline.micro_batches - 1 : 0, chunks = p->pipeline.chunks;
     const double *pass_s = backward ? p->backward_s : p->forward_s, parts = parts_of(p, stage);
-    double own = 0.0, others = 0.0;
+    const double repeats = spw_weight_repeats(job);
+    double own = 0.0, others = 0.0, hidden = 0.0;
+    for (size_t m = 0; m < p->pipeline.micro_batches && repeats > 1.0; m++)
+        hidden += fmin(seconds / repeats * (1.0 - 1.0 / parts), pass_s[m * chunks]);
+    if (repeats > 1.0) return hidden;
     for (size_t chunk = 0; chunk < chunks; chunk++)
         own += pass_s[(stage * p->pipeline.micro_batches + micro) * chunks + chunk];
     for (size_t before = 0; before < stage; before++)
         others += pass_s[(before * p->pipeline.micro_batches + micro) * chunks];
-    const double hidden = fmin(seconds * (1.0 - 1.0 / parts), own);
+    hidden = fmin(seconds * (1.0 - 1.0 / parts), own);
     return hidden + fmin(seconds - hidden, others);
 }
 

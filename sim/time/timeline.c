@@ -67,13 +67,17 @@ double spw_timeline_faster(const spw_timeline *of, const spw_timeline *than) {
     return spw_pace_faster(&a, &b);
 }
 
-double spw_pace_faster(const spw_pace *of, const spw_pace *than) {
-    if (!(of->step_s > 0.0 && than->step_s > 0.0)) return NAN;
-    const double inside = 1.6448536269514722; /* of a normal law's deviations: 90 of 100 */
+double spw_pace_ratio_width(const spw_pace *of, const spw_pace *than) {
     const bool measured = of->pair_width > 0.0 && than->pair_width > 0.0;
     const double own = measured ? fmax(of->pair_width, than->pair_width)
                                 : hypot(of->doubt_s[0] / of->step_s, than->doubt_s[0] / than->step_s);
-    const double width = own + unlike(of, than);
+    return own + unlike(of, than);
+}
+
+double spw_pace_faster(const spw_pace *of, const spw_pace *than) {
+    if (!(of->step_s > 0.0 && than->step_s > 0.0)) return NAN;
+    const double inside = 1.6448536269514722; /* of a normal law's deviations: 90 of 100 */
+    const double width = spw_pace_ratio_width(of, than);
     const double margin = log(of->tokens_per_s_per_gpu / than->tokens_per_s_per_gpu);
     if (!(width > 0.0)) return margin > 0.0 ? 1.0 : margin < 0.0 ? 0.0 : 0.5;
     return 0.5 * erfc(-margin * inside / width / sqrt(2.0));

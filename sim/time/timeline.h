@@ -81,6 +81,8 @@ static const double SPW_CALLED = 0.9;
  * cause the share of the step by which the two differ. Intervals hold 90 of 100; errors are taken as normal. NAN without times. */
 double spw_timeline_faster(const spw_timeline *of, const spw_timeline *than);
 double spw_pace_faster(const spw_pace *of, const spw_pace *than);
+/* Half the width of the interval of their ratio, as a logarithm: that doubt. */
+double spw_pace_ratio_width(const spw_pace *of, const spw_pace *than);
 /* The component of that name; NULL when there is none. */
 const spw_time_component *spw_timeline_find(const spw_timeline *timeline, const char *name);
 

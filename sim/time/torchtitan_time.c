@@ -14,15 +14,13 @@ bool spw_torchtitan_is_timed(const spw_job *said, const spw_scheme *scheme) {
     if (!scheme->type->megatron.by_parts || said->part != SPW_PART_WHOLE) return false;
     const spw_job *job = spw_fsdp2_job(said, scheme, &room);
     const spw_grid grid = spw_grid_of(job);
-    const spw_pipeline pipeline = spw_pipeline_of(job);
     const bool state =
         spw_state_law_of(job)->by_units && !job->fsdp2.on_host && spw_fsdp2_copies(job) == 1 && !job->muon;
     const bool work = job->precision.recipe == SPW_FP8_NONE && spw_precision_gathered(job) == 2 &&
                       spw_precision_is_timed(job) && spw_remat_goes_with_megatron(job->remat) &&
                       job->attention == SPW_ATTENTION_FLASH && job->offload.modules == 0 &&
                       spw_finetune_is_whole(&job->finetune);
-    return state && work && grid.tensor * grid.context * grid.expert_tensor == 1 &&
-           (pipeline.stages > 1 || pipeline.micro_batches == 1);
+    return state && work && grid.tensor * grid.context * grid.expert_tensor == 1;
 }
 
 spw_megatron_job_request spw_torchtitan_request(const spw_megatron_job_request *q,

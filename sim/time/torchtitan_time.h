@@ -19,7 +19,7 @@
 #include <stdbool.h>
 
 /* Its all-to-all scheme, a whole model under FSDP2 without replicas, tensor and context parallelism 1, products in bf16 or by
- * a recipe of torchao's, and one micro-batch, or several in pipeline stages: else weights are gathered for each. */
+ * a recipe of torchao's, in stages or without, where weights are gathered for each micro-batch. */
 bool spw_torchtitan_is_timed(const spw_job *job, const spw_scheme *scheme);
 
 /* A job of torchtitan as one of Megatron-Core; borrowed are loads and the model. */

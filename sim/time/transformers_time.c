@@ -13,9 +13,19 @@ static double figure(const spw_coefficient *c) { return c->value; }
 
 bool spw_transformers_is_timed(const spw_point *p, const char **why) {
     const bool hopper = p->job->cluster.gpu_generation == SPW_GPU_HOPPER,
-               wraps = spw_finetune_adapts(&p->job->finetune, SPW_LORA_EXPERTS);
-    if (!spw_transformers_is_listed(p, NULL, why)) return false;
-    const bool fused = p->job->cross_entropy == SPW_CROSS_ENTROPY_FUSED;
+               wraps = spw_finetune_adapts(&p->job->finetune, SPW_LORA_EXPERTS),
+               fused = p->job->cross_entropy == SPW_CROSS_ENTROPY_FUSED;
+    spw_transformers_shape shape;
+    bool recurs = false;
+    if (!spw_transformers_is_listed(p, &shape, why)) return false;
+    for (size_t k = 1; k < SPW_MODEL_MIXERS; k++)
+        recurs = recurs || p->job->model.mixer[k].recurrence.kind != SPW_RECURRENCE_NONE;
+    if (recurs || shape.compressed || shape.blocks) {
+        if (why != NULL)
+            *why = recurs ? "transformers with recurrences, whose kernels were not measured"
+                          : "transformers' attention of DeepSeek-V4 and MiniMax-M3, which was not timed";
+        return false;
+    }
     if (fused && why != NULL) *why = "Liger's fused loss, whose time was not measured";
     if (wraps && why != NULL)
         *why = "adapters beside experts, whose one run took half as long again as their kernels say";

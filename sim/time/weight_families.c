@@ -99,11 +99,17 @@ static spw_weight_family take_instances(const spw_job *job, spw_weight_family *f
     return between;
 }
 
+double spw_weight_repeats(const spw_job *job) {
+    const spw_pipeline p = spw_pipeline_of(job);
+    return spw_state_law_of(job)->by_units && p.stages == 1 ? (double)p.micro_batches : 1.0;
+}
+
 spw_status spw_weight_step(const spw_job *job, spw_weight_traffic *scatters, spw_weight_traffic *gathers) {
     const spw_state_law *law = spw_state_law_of(job);
     const bool summed = law->sums_gradients || spw_muon_is_dealt(job); /* by an all-reduce */
     const bool kept = law->by_units && spw_fsdp2_keeps(job);           /* from the forward pass on */
-    const double scattered = (double)job->precision.gradients * (summed ? 2.0 : 1.0),
+    const double each = spw_weight_repeats(job),
+                 scattered = (double)job->precision.gradients * (summed ? 2.0 : 1.0),
                  gathers_a_step = kept ? 1.0 : (double)law->gathers_a_step;
     spw_weight_family family[SPW_WEIGHT_FAMILIES];
     const size_t families = spw_weight_families(job, false, family);
@@ -114,9 +120,9 @@ spw_status spw_weight_step(const spw_job *job, spw_weight_traffic *scatters, spw
     for (size_t i = 0; i < families; i++) {
         family[i].elements += padding[family[i].purpose == SPW_PURPOSE_EXPERT_WEIGHTS ? 0 : 1];
         const spw_weight_family between = take_instances(job, &family[i]);
-        spw_weight_traffic_add(job, &family[i], 1.0, scattered, scatters);
+        spw_weight_traffic_add(job, &family[i], each, scattered, scatters);
         spw_weight_traffic_add(job, &between, 1.0, 2.0 * (double)job->precision.gradients, scatters);
-        spw_weight_traffic_add(job, &family[i], 1.0,
+        spw_weight_traffic_add(job, &family[i], each,
                                gathers_a_step * spw_weight_gathered_bytes(job, &family[i]), gathers);
     }
     return SPW_OK;

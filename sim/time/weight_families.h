@@ -43,6 +43,8 @@ double spw_weight_gathered_bytes(const spw_job *job, const spw_weight_family *fa
 void spw_weight_traffic_add(const spw_job *job, const spw_weight_family *family, double passes, double size,
                             spw_weight_traffic *out);
 
+/* How often a step gathers weights and reduces gradients: under FSDP2 without stages once a micro-batch, else once. */
+double spw_weight_repeats(const spw_job *job);
 /* What travels of weights and gradients in one step of a Megatron-Core job; the same on every stage. */
 SPW_MUST_CHECK spw_status spw_weight_step(const spw_job *job, spw_weight_traffic *scatters,
                                           spw_weight_traffic *gathers);

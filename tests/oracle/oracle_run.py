@@ -32,8 +32,8 @@ def fit_sentence(row, share=SHARE):
     if memory["allocator"]["failed_steps"] if memory["allocator"] else live > budget:
         return "does not fit"
     if memory["allocator"] or memory["kind"] == "arena":
-        return "is tight, and may not fit" if most > budget else "fits"
-    return {(0, 0): "fits", (0, 1): "may not fit", (1, 0): "is tight", (1, 1): "is tight, and may not fit"}[live > 0.95 * budget, most > budget]
+        return "is tight, and may not fit" if most > budget else "surely fits"
+    return {(0, 0): "surely fits", (0, 1): "may not fit", (1, 0): "is tight, and surely fits", (1, 1): "is tight, and may not fit"}[live > 0.95 * budget, most > budget]
 
 
 class Oracle:

@@ -4,12 +4,14 @@ that docs/search.md gives, and the points that no other beats.
 
 search_oracle.py SPILLWAY [--cases N] [--seed S] [--few]: --few takes small spaces, of which few say that something was left out"""
 import argparse
+import functools
 import itertools
 import json
 import math
 import pathlib
 import random
 import re
+import struct
 import tempfile
 
 from oracle_run import Oracle, most_bytes
@@ -187,24 +189,70 @@ def keeps(case, point):
     return case["per_day"] is None or speed(row) * value["gpus"] * DAY_S >= case["per_day"]
 
 
+def merit(point):
+    """Speed, in single precision; without a time the sequences that a GPU has before it in a turn of the pipeline."""
+    _, value, row = point
+    turns = max(value["micro-batches"], 1) + value["pipeline"] - 1
+    return struct.unpack("f", struct.pack("f", speed(row) if is_timed(row) else row["sequences_per_gpu"] / turns))[0]
+
+
+def is_sure(row):
+    return most_bytes(row) <= row["memory"]["budget_bytes"]
+
+
 def order(case, point):
     place, value, row = point
-    return (not is_timed(row), not most_bytes(row) <= row["memory"]["budget_bytes"], value["gpus"] if case["per_day"] else 0, -speed(row),
-            0 if is_timed(row) else -row["sequences_per_gpu"], row["memory"]["max_bytes"], value["gpus"], place)
+    return not is_timed(row), not is_sure(row), value["gpus"] if case["per_day"] else 0, -merit(point)
+
+
+def better(case, a, b):
+    """Below 0: a is better. A batch is compared on as many GPUs alone."""
+    x, y = order(case, a), order(case, b)
+    rest = lambda p: (p[2]["memory"]["max_bytes"], p[1]["gpus"], p[0])
+    batch = step_tokens(case, a) - step_tokens(case, b) if a[1]["gpus"] == b[1]["gpus"] else 0
+    return -1 if x < y else 1 if x > y else batch or (-1 if rest(a) < rest(b) else 1)
 
 
 def measures(point):
     """Less is better in each."""
+    return point[2]["memory"]["max_bytes"], point[2]["drops"]["fraction"], point[1]["gpus"]
+
+
+def answer(point):
+    """What a person is told; the split and the virtual stages by which it is reached play no part."""
     _, value, row = point
-    return (row["memory"]["max_bytes"], -speed(row) if is_timed(row) else -row["sequences_per_gpu"],
-            row["drops"]["fraction"], value["gpus"])
+    return json.dumps([row["scheme"], value["gpus"], row["sequences_per_gpu"], row["memory"]["max_bytes"], row["memory"]["low_bytes"],
+                       row["memory"]["high_bytes"], row["memory"]["verdict"], row["drops"]["dropped"], row["time"]["step_s"],
+                       row["time"]["low_s"], row["time"]["high_s"], most_bytes(row), (row["memory"]["allocator"] or {}).get("reserved")])
 
 
-def front(points):
+def front(case, points):
+    """Those that no other beats: as good in all and better in one. A larger batch of as many GPUs has to be 1.01 times as fast. Of
+    those with one answer the first."""
     kind = lambda p: (is_timed(p[2]), p[2]["memory"]["kind"])
-    worse = lambda a, b: kind(a) == kind(b) and measures(a) != measures(b) and \
-        all(x <= y for x, y in zip(measures(b), measures(a)))
-    return [p for p in points if not any(worse(p, q) for q in points)]
+    tokens = {id(p): step_tokens(case, p) for p in points}
+
+    def beats(a, b):
+        alike = a[1]["gpus"] == b[1]["gpus"]
+        times = 1.01 if alike and tokens[id(a)] > tokens[id(b)] else 1.0
+        if kind(a) != kind(b) or merit(a) < merit(b) * times or any(x > y for x, y in zip(measures(a), measures(b))):
+            return False
+        return merit(a) > merit(b) or measures(a) != measures(b) or (alike and tokens[id(a)] < tokens[id(b)])
+
+    first = {}
+    for p in sorted((p for p in points if not any(beats(q, p) for q in points)), key=lambda p: p[0]):
+        first.setdefault((answer(p), tokens[id(p)], merit(p)), p)
+    return list(first.values())
+
+
+def settled(case, best, beside):
+    """The smallest batch of the front that is as fast as the best to 1 %, on as many GPUs and as sure to fit."""
+    if best is None:
+        return None
+    alike = [p for p in beside if (is_timed(p[2]), p[1]["gpus"], is_sure(p[2])) == (is_timed(best[2]), best[1]["gpus"], is_sure(best[2]))
+             and merit(p) * 1.01 >= merit(best)]
+    least = min((step_tokens(case, p) for p in [*alike, best]), default=0)
+    return min((p for p in [*alike, best] if step_tokens(case, p) == least), key=functools.cmp_to_key(lambda a, b: better(case, a, b)))
 
 
 def cost(case, point):
@@ -354,8 +402,10 @@ def judge(number, case, points):
     good = [p for p in rows if keeps(case, p)]
     if any(is_timed(p[2]) for p in good):
         good = [p for p in good if is_timed(p[2])]
-    best = min(good, key=lambda p: order(case, p), default=None)
-    sure = min((p for p in good if most_bytes(p[2]) <= p[2]["memory"]["budget_bytes"]), key=lambda p: order(case, p), default=None)
+    rank = functools.cmp_to_key(lambda a, b: better(case, a, b))
+    want = front(case, good)
+    best = settled(case, min(good, key=rank, default=None), want)
+    sure = settled(case, min((p for p in good if is_sure(p[2])), key=rank, default=None), want)
     if case["global"]:
         alike = {p["step_tokens"] for p in found["front"]}
         check(alike <= {case["global"] * case["length"]}, f"{name}: {alike} tokens a step")
@@ -368,7 +418,6 @@ def judge(number, case, points):
             if is_timed(row) and keeps({**case, "per_day": None}, (place, value, row)) and not keeps(case, (place, value, row))]
     check(found["best"] or (found["too_slow_tokens_per_day_at_most"] or 0) >= max(slow, default=0) * (1 - 1e-9),
           f"{name}: too slow are {found['too_slow_tokens_per_day_at_most']} at most, one makes {max(slow, default=0)}")
-    want = front(good)
     check(len(found["front"]) == len(want), f"{name}: {len(found['front'])} points in front, not {len(want)}")
     for point in want:
         check(any(same(case, f, point) for f in found["front"]), f"{name}: not in front: {as_found(case, point)}")

@@ -54,7 +54,15 @@ for expert, stages, micro, remat in ((4, 1, 1, "full"), (8, 1, 1, "none"), (1, 1
     oracle.check(math.isclose(sum(p["exposed_s"] for p in parts.values()), time["step_s"], rel_tol=1e-9), f"{name}: the parts are not the step")
     oracle.check(time["high_s"] / time["low_s"] > twin["high_s"] / twin["low_s"], f"{name}: no wider than a job that was fitted")
 
-for words in (["--micro-batches", 2, "--sequences-per-gpu", 4], ["--set", "fsdp2.reshard_after_forward=off"], ["--set", "fsdp2.state=host"],
+# Several micro-batches without stages: each as one alone, its gathers and reductions with it; the optimizer once.
+one, four = plan(4, 1, 1, "full", "--scheme", "torchtitan")["time"], plan(4, 1, 4, "full", "--scheme", "torchtitan")["time"]
+for part, of in four["components"].items():
+    times = 1 if part == "optimizer" else 4
+    for figure in ("seconds", "exposed_s"):  # tokens are drawn for each micro-batch
+        oracle.check(math.isclose(of[figure], times * one["components"][part][figure], rel_tol=1e-6 if part in COLLECTIVES else 0.02, abs_tol=1e-9),
+                     f"4 micro-batches: {part} {figure} {of}, of one {one['components'][part]}")
+
+for words in (["--set", "fsdp2.reshard_after_forward=off"], ["--set", "fsdp2.state=host"],
               ["--set", "fsdp2.replicas=2"]):
     row = plan(4, 1, 1, "full", "--scheme", "torchtitan", *words)
     oracle.check(row["time"]["step_s"] is None and "torchtitan" in row["why_no_time"], f"{words} has a time: {row['time']}")

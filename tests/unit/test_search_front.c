@@ -32,7 +32,7 @@ static void test_order(void) {
                            first = point_of(1, 20.0, 8, 4);
     spw_search_point untimed = point_of(2, 0.0, 1, 1), larger = untimed;
     untimed.timed = larger.timed = false;
-    larger.sequences = 2;
+    larger.turn_sequences = 2.0;
     begin();
     CHECK(spw_search_compare(&front, &fast, &slow) < 0);
     CHECK(spw_search_compare(&front, &small, &fast) < 0);
@@ -63,6 +63,57 @@ static void test_take(void) {
     CHECK(front.best.order == 3 && front.best_sure.order == 3);
     take(point_of(5, 1.0, 5, 4)); /* slow, on fewer GPUs */
     CHECK(front.points == 3 && front.lost == 0);
+}
+
+static spw_search_point of_batch(size_t order, double speed, uint64_t bytes, uint64_t step_tokens) {
+    spw_search_point p = point_of(order, speed, bytes, 8);
+    p.step_tokens = step_tokens;
+    return p;
+}
+
+/* 4 sequences in 2 micro-batches through 1 stage, and through 3. */
+static void test_turns(void) {
+    CHECK(fabs(spw_search_turn_sequences(4, 2, 1) - 2.0) < 1e-12);
+    CHECK(fabs(spw_search_turn_sequences(4, 2, 3) - 1.0) < 1e-12);
+    CHECK(fabs(spw_search_turn_sequences(3, 0, 0) - 3.0) < 1e-12);
+}
+
+/* A larger batch is better from 1.01 times the speed on; on other numbers of GPUs the batch plays no part. */
+static void test_batch(void) {
+    spw_search_point other = of_batch(9, 20.05, 5, 1);
+    begin();
+    take(of_batch(0, 20.0, 5, 64));
+    take(of_batch(1, 20.0, 5, 16)); /* as fast */
+    CHECK(front.points == 1 && front.best.order == 1);
+    take(of_batch(2, 20.1, 5, 32)); /* 1.005 times */
+    CHECK(front.points == 2 && front.best.order == 2);
+    take(of_batch(3, 19.95, 5, 8)); /* smaller, and hardly slower */
+    take(of_batch(4, 19.7, 4, 4));  /* smaller, of less memory, and 1.02 times slower than the fastest */
+    CHECK(front.points == 4);
+    spw_search_front_settle(&front);
+    CHECK(front.fastest.order == 2 && front.best.order == 3 && front.best_sure.order == 3);
+    take(of_batch(5, 20.4, 5, 64)); /* 1.015 times that of 32, 1.02 and 1.025 times the others */
+    CHECK(front.points == 2 && front.point[0].order == 5 && front.point[1].order == 4);
+    other.gpus = 16;
+    begin();
+    take(of_batch(0, 20.0, 5, 64)), take(other);
+    spw_search_front_settle(&front);
+    CHECK(front.points == 2 && front.best.order == 9);
+    const spw_search_bound slow = {
+        .gpus = 8, .step_tokens = 8, .least_bytes = 6, .tokens_per_s_most = 19.9, .may_surely_fit = true};
+    CHECK(!spw_search_front_beats(&front, &slow, true)); /* a smaller batch, and 1.005 times slower */
+    spw_search_bound slower = slow;
+    slower.tokens_per_s_most = 19.7;
+    CHECK(spw_search_front_beats(&front, &slower, true));
+}
+
+/* One answer by two ways stands once, as the first has it, whichever comes first; another scheme's is another. */
+static void test_alike(void) {
+    spw_search_point first = of_batch(3, 20.0, 5, 8), other = of_batch(4, 20.0, 5, 8);
+    other.scheme = 1;
+    begin();
+    take(of_batch(7, 20.0, 5, 8)), take(first), take(of_batch(5, 20.0, 5, 8)), take(other);
+    CHECK(front.points == 2 && front.point[0].order == 3 && front.point[1].order == 4);
 }
 
 /* More points that no other beats than there is room for: the best stays. */
@@ -291,6 +342,9 @@ static void test_remats(void) {
 int main(void) {
     test_order();
     test_take();
+    test_turns();
+    test_batch();
+    test_alike();
     test_room();
     test_next();
     test_beaten();

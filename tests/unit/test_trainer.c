@@ -23,35 +23,40 @@ typedef struct by_hand {
     size_t schemes;
     spw_memory_model memory;
     spw_optimizer_kind optimizer;
+    spw_optimizer_kind shared; /* which advice takes */
     spw_trainer_fsdp2 fsdp2;
     int loss;
     unsigned (*losses)(void);
     const char *words, *splits, *unsaid;
     bool own_loss, optimizers, policies, layouts, gpipe, mesh, plain, latent; /* what it brings and takes */
-    bool turns, casts, inside, keeps, asks, fuses, wraps;                     /* what it does */
+    bool turns, casts, inside, keeps, asks, fuses, wide, wraps;               /* what it does */
+    const char *stages;                                                       /* why it has no pipelines */
+    bool tunes;
 } by_hand;
 
 static const by_hand rows[] = {
-    {SPW_TRAINER_PYTORCH, "PyTorch", 7, SPW_MEMORY_MODEL_FREED, SPW_OPTIMIZER_SHARDED, SPW_FSDP2_IF_SAID, F,
-     megatrons, "te_2_20", "use one of them", .optimizers = true, .layouts = true, .latent = true,
-     .inside = true},
-    {SPW_TRAINER_MAXTEXT, "MaxText", 6, SPW_MEMORY_MODEL_ARENA, SPW_OPTIMIZER_SHARDED, SPW_FSDP2_NEVER, F,
-     fused, "fused", "use one of them", .policies = true, .mesh = true, .turns = true, .casts = true},
+    {SPW_TRAINER_PYTORCH, "PyTorch", 7, SPW_MEMORY_MODEL_FREED, SPW_OPTIMIZER_SHARDED,
+     SPW_OPTIMIZER_DISTRIBUTED, SPW_FSDP2_IF_SAID, F, megatrons, "te_2_20", "use one of them",
+     .optimizers = true, .layouts = true, .latent = true, .inside = true},
+    {SPW_TRAINER_MAXTEXT, "MaxText", 6, SPW_MEMORY_MODEL_ARENA, SPW_OPTIMIZER_SHARDED, SPW_OPTIMIZER_SHARDED,
+     SPW_FSDP2_NEVER, F, fused, "fused", "use one of them", .policies = true, .mesh = true, .turns = true,
+     .casts = true},
     {SPW_TRAINER_MAXTEXT_LAYERS, "MaxText, its layers alone", 2, SPW_MEMORY_MODEL_LISTED,
-     SPW_OPTIMIZER_SHARDED, SPW_FSDP2_NEVER, F, fused, "fused", "use one of them", .mesh = true,
-     .latent = true, .casts = true},
+     SPW_OPTIMIZER_SHARDED, SPW_OPTIMIZER_SHARDED, SPW_FSDP2_NEVER, F, fused, "fused", "use one of them",
+     .mesh = true, .latent = true, .casts = true},
     {SPW_TRAINER_MEGATRON, "Megatron-Core", 5, SPW_MEMORY_MODEL_FREED, SPW_OPTIMIZER_DISTRIBUTED,
-     SPW_FSDP2_IF_SAID, U, megatrons, "te_2_20", NULL, .optimizers = true, .layouts = true, .plain = true,
-     .latent = true, .inside = true, .keeps = true, .asks = true},
-    {SPW_TRAINER_PRIMUS, "Primus", 2, SPW_MEMORY_MODEL_FREED, SPW_OPTIMIZER_SHARDED, SPW_FSDP2_IF_SAID, F,
-     megatrons, "te_2_20", "use one of them", .optimizers = true, .layouts = true, .latent = true,
-     .inside = true, .fuses = true},
+     SPW_OPTIMIZER_DISTRIBUTED, SPW_FSDP2_IF_SAID, U, megatrons, "te_2_20", NULL, .optimizers = true,
+     .layouts = true, .plain = true, .latent = true, .inside = true, .keeps = true, .asks = true},
+    {SPW_TRAINER_PRIMUS, "Primus", 2, SPW_MEMORY_MODEL_FREED, SPW_OPTIMIZER_SHARDED,
+     SPW_OPTIMIZER_DISTRIBUTED, SPW_FSDP2_IF_SAID, F, megatrons, "te_2_20", "use one of them",
+     .optimizers = true, .layouts = true, .latent = true, .inside = true, .fuses = true, .wide = true},
     {SPW_TRAINER_TORCHTITAN, "torchtitan", 3, SPW_MEMORY_MODEL_FREED, SPW_OPTIMIZER_SHARDED,
-     SPW_FSDP2_UNLESS_SAID, C, chunked, "chunked", "not described for torchtitan", .own_loss = true,
-     .optimizers = true, .layouts = true, .gpipe = true, .latent = true, .inside = true},
+     SPW_OPTIMIZER_SHARDED, SPW_FSDP2_UNLESS_SAID, C, chunked, "chunked", "not described for torchtitan",
+     .own_loss = true, .optimizers = true, .layouts = true, .gpipe = true, .latent = true, .inside = true},
     {SPW_TRAINER_TRANSFORMERS, "Hugging Face transformers", 1, SPW_MEMORY_MODEL_FREED, SPW_OPTIMIZER_SHARDED,
-     SPW_FSDP2_IF_SAID, F, megatrons, "te_2_20", "use one of them", "accelerate's", .optimizers = true,
-     .layouts = true, .latent = true, .inside = true, .wraps = true}};
+     SPW_OPTIMIZER_SHARDED, SPW_FSDP2_IF_SAID, F, megatrons, "te_2_20", "use one of them", "accelerate's",
+     .optimizers = true, .layouts = true, .latent = true, .inside = true, .stages = "no pipeline parallelism",
+     .tunes = true, .wraps = true}};
 
 static void test_rows(void) {
     CHECK(sizeof rows / sizeof *rows == SPW_TRAINERS);
@@ -62,6 +67,10 @@ static void test_rows(void) {
         while (got->schemes[schemes] != NULL) schemes++;
         CHECK(strcmp(got->title, want->title) == 0 && schemes == want->schemes);
         CHECK(got->memory == want->memory && got->bare_optimizer == want->optimizer);
+        CHECK(got->shared_optimizer == want->shared && got->tunes == want->tunes);
+        CHECK((got->stages_words == NULL) == (want->stages == NULL));
+        CHECK(want->stages == NULL ||
+              (got->stages_words != NULL && strstr(got->stages_words, want->stages) != NULL));
         CHECK(got->fsdp2 == want->fsdp2 && (int)got->loss == want->loss);
         CHECK(got->losses == want->losses() && strstr(got->loss_words, want->words) != NULL);
         CHECK((got->losses >> got->loss & 1) != 0 && got->brings_loss == want->own_loss);
@@ -79,6 +88,7 @@ static void test_rows(void) {
         CHECK(got->in_megatron == want->inside && got->keeps_modules == want->keeps);
         CHECK(got->asks_layouts == want->asks && got->fuses == want->fuses);
         CHECK(got->wraps_experts == want->wraps);
+        CHECK(got->wide_streams == want->wide);
         CHECK(got->takes_optimizers || got->bare_optimizer == SPW_OPTIMIZER_SHARDED);
     }
 }
