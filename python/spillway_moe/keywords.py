@@ -10,7 +10,7 @@ KEYS = {  # keyword: the key of the job that it sets, and what that is
     "parallel_pipeline_model_parallel_layout": ("parallel.pipeline_model_parallel_layout", "what is in every block, in the letters of Megatron-Core (docs/schemes.md, section 7.9)"),
     "finetune_frozen": ("finetune.frozen", "weights without gradients and optimizer state: the routed experts', or all of the model's"),
     "finetune_lora_rank": ("finetune.lora_rank", "rank of LoRA adapters; 0 for none"),
-    "finetune_lora_targets": ("finetune.lora_targets", "products that have adapters: the projections of attention, the routed experts' own, or both"),
+    "finetune_lora_targets": ("finetune.lora_targets", "products that have adapters: the projections of attention, the routed experts' own, or both; of PEFT alone: linear, attention and the linears of dense FFNs and shared experts; all, attention, routed experts and the router"),
     "precision_weights": ("precision.weights", "weights as they are kept; auto: fp32 where the optimizer is sharded, as MaxText and torchtitan do, bf16 under Megatron-Core's (distributed, replicated) and of bare layers"),
     "precision_gradients": ("precision.gradients", "gradients; auto: as the weights where the optimizer is sharded, else fp32, or fp16 beside fp16 weights"),
     "precision_optimizer": ("precision.optimizer", "each of the two moments of Adam; auto: as the weights where the optimizer is sharded, else fp32"),

@@ -34,8 +34,9 @@ static spw_status request_json(const spw_ask_request *r, const spw_flag_draft *f
     spw_json json = {.failed = false};
     json_t *root = json_object(), *settings = json_object();
     char *text = NULL;
-    for (size_t i = 0; i < flags->flags; i++)
-        spw_json_put(&json, settings, flags->flag[i].name, spw_json_text(flags->flag[i].value));
+    for (size_t i = 0; i < flags->flags; i++) /* pool_bytes says what the environment would */
+        if (strncmp(flags->flag[i].name, "env.", 4) != 0)
+            spw_json_put(&json, settings, flags->flag[i].name, spw_json_text(flags->flag[i].value));
     spw_json_put(&json, root, "settings", settings);
     spw_json_put(&json, root, "nodes", spw_json_count(cluster->nodes));
     spw_json_put(&json, root, "gpus_per_node", spw_json_count(cluster->gpus_per_node));

@@ -99,6 +99,18 @@ static spw_status print_json(const spw_job_options *o, FILE *out) {
         }
         spw_json_put(&json, notes, kinds[kind], list);
     }
+    json_t *counts = json_array();
+    for (size_t i = 0; i < d->entries.count; i++) {
+        char name[SPW_ENTRY_NAME];
+        if (spw_draft_use_of(d, i) == SPW_USE_NOTE) continue;
+        json_t *setting = json_object();
+        (void)spw_framework_plain_name(d->framework, d->entries.entry[i].name, name);
+        spw_json_put(&json, setting, "name", spw_json_text(name));
+        spw_json_put(&json, setting, "line", spw_json_count(d->entries.entry[i].line));
+        spw_json_add(&json, counts, setting);
+    }
+    spw_json_put(&json, root, "settings", spw_json_count(d->entries.count));
+    spw_json_put(&json, root, "counts", counts);
     spw_json_put(&json, root, "notes", notes);
     return spw_json_print(&json, root, JSON_INDENT(1), "the job", out);
 }

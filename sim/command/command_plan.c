@@ -555,7 +555,7 @@ spw_status spw_command_plan(int argc, char **argv) {
         SPW_TRY(spw_chrome_trace_write(&result, &settings, o->chrome));
     if (o->flags != NULL) spw_plan_print_brief(&view, spw_command_notes()); /* whose flags these are */
     if (o->flags != NULL)
-        SPW_TRY(spw_plan_flags_print(o->search.flags, job, &result, spw_command_out()));
+        SPW_TRY(spw_plan_flags_print(o->search.flags, &view, spw_command_out()));
     else
         SPW_TRY(spw_plan_print(&view, o->job.format, spw_command_out()));
 

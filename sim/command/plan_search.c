@@ -186,7 +186,7 @@ static spw_status print_flags(const spw_framework *framework, const spw_search_r
     SPW_TRY(spw_search_space_job(q->space, best->value, job));
     job->batches = 1;
     job->sequences_per_gpu[0] = best->sequences;
-    SPW_TRY(spw_flags_print(framework, job, &q->plan->scheme[best->scheme], out));
+    SPW_TRY(spw_flags_print(framework, job, &q->plan->scheme[best->scheme], NULL, out));
 
 cleanup:
     spw_free(job);

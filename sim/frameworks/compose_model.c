@@ -306,10 +306,9 @@ spw_status spw_compose_named_model(spw_draft *d) {
         sizes = spw_draft_fact(d, size_facts[i].fact) != NULL || sizes;
     (void)spw_draft_fact(d, "@activations");
     const spw_status status =
-        !sizes
-            ? SPW_OK
-            : spw_draft_note_text(d, SPW_NOTE_ASSUMED, "model: sizes of model_name",
-                                  "those that the file says give way, as override_model_config is not true");
+        !sizes ? SPW_OK
+               : spw_draft_note_text(d, SPW_NOTE_ASSUMED, "model: the preset's sizes",
+                                     "MaxText reads the named model's over those of the file");
     return status != SPW_OK ? status : spw_draft_put(d, "model", named, "@model_name");
 }
 
@@ -348,7 +347,9 @@ spw_status spw_compose_model(spw_draft *d) {
         return spw_draft_note_text(d, SPW_NOTE_LACKS, "model", what);
     }
     if (named != NULL) return spw_draft_put(d, "model", named, "@model_name");
-    if (name != NULL)
-        return spw_draft_note_fact(d, SPW_NOTE_LACKS, "@model_name", "no preset of that name: give --model");
-    return SPW_OK;
+    if (name == NULL) return SPW_OK;
+    const char *near = spw_model_nearest(name);
+    (void)snprintf(what, sizeof what, "no preset of that name%s%s",
+                   near != NULL ? "; nearest: --model " : ": give --model NAME", near != NULL ? near : "");
+    return spw_draft_note_fact(d, SPW_NOTE_LACKS, "@model_name", what);
 }

@@ -14,7 +14,7 @@ enum { MOST_COUNT = 1 << 26 };
 
 /* --- Notes --- */
 
-static spw_status add_note(spw_draft *d, spw_note_kind kind, const char *name, const char *value, size_t line,
+static spw_status add_note(spw_draft *d, spw_note_kind kind, const spw_file_entry *entry, const char *name,
                            const char *why) {
     if (d->notes == d->note_room) {
         spw_draft_note *more = NULL;
@@ -28,10 +28,10 @@ static spw_status add_note(spw_draft *d, spw_note_kind kind, const char *name, c
     }
     char plain[SPW_ENTRY_NAME];
     spw_draft_note *note = &d->note[d->notes++];
-    *note = (spw_draft_note){.kind = kind, .line = line};
-    spw_plain_text(line > 0 ? spw_framework_plain_name(d->framework, name, plain) : name, note->name,
-                   sizeof note->name);
-    spw_plain_text(value, note->value, sizeof note->value);
+    *note = (spw_draft_note){.kind = kind, .entry = entry, .line = entry != NULL ? entry->line : 0};
+    spw_plain_text(entry != NULL ? spw_framework_plain_name(d->framework, entry->name, plain) : name,
+                   note->name, sizeof note->name);
+    spw_plain_text(entry != NULL && !entry->bare ? entry->value : "", note->value, sizeof note->value);
     (void)snprintf(note->why, sizeof note->why, "%s", why);
     return SPW_OK;
 }
@@ -45,11 +45,11 @@ static spw_draft_fact_entry *find(spw_draft *d, const char *fact) {
 spw_status spw_draft_note_fact(spw_draft *d, spw_note_kind kind, const char *fact, const char *why) {
     const spw_draft_fact_entry *f = find(d, fact);
     if (f == NULL || f->entry == NULL) return SPW_OK;
-    return add_note(d, kind, f->entry->name, f->entry->bare ? "" : f->entry->value, f->entry->line, why);
+    return add_note(d, kind, f->entry, NULL, why);
 }
 
 spw_status spw_draft_note_text(spw_draft *d, spw_note_kind kind, const char *what, const char *why) {
-    return add_note(d, kind, what, "", 0, why);
+    return add_note(d, kind, NULL, what, why);
 }
 
 spw_status spw_draft_note_more(spw_draft *d, const char *fact, const char *key, const char *why) {
@@ -122,6 +122,7 @@ static spw_status put(spw_draft *d, const char *key, const char *value, const sp
     spw_draft_key *k = &d->key[d->keys++];
     (void)snprintf(k->key, sizeof k->key, "%s", key);
     (void)snprintf(k->value, sizeof k->value, "%s", value);
+    k->entry = entry;
     label_of(d, entry, k->label);
     return SPW_OK;
 }
@@ -186,7 +187,7 @@ static const char *our_word(const spw_framework_row *row, const char *value) {
 }
 
 static spw_status note_entry(spw_draft *d, spw_note_kind kind, const spw_file_entry *e, const char *why) {
-    return add_note(d, kind, e->name, e->bare ? "" : e->value, e->line, why);
+    return add_note(d, kind, e, NULL, why);
 }
 
 static spw_status take_fact(spw_draft *d, const spw_framework_row *row, const char *value,
@@ -222,7 +223,7 @@ static spw_status take(spw_draft *d, const spw_file_entry *e) {
     char name[SPW_ENTRY_NAME];
     (void)spw_framework_plain_name(d->framework, e->name, name);
     const spw_framework_row *row = spw_framework_row_of(d->framework, name);
-    const bool counts = row != NULL && row->ours != NULL;
+    const bool counts = row != NULL && row->ours != NULL && !row->quiet;
     if (e->unknown && counts)
         return note_entry(d, SPW_NOTE_UNSAID, e, "a variable that the file does not set");
     if (counts) {
@@ -339,4 +340,15 @@ void spw_draft_close(spw_draft *d) {
     spw_free(d->note);
     d->note = NULL;
     d->notes = d->note_room = 0;
+}
+
+const char *spw_draft_title(const spw_draft *d) { return d->title != NULL ? d->title : d->framework->title; }
+
+spw_draft_use spw_draft_use_of(const spw_draft *d, size_t i) {
+    const spw_file_entry *entry = &d->entries.entry[i];
+    for (size_t n = 0; n < d->notes; n++)
+        if (d->note[n].entry == entry) return SPW_USE_NOTE;
+    for (size_t k = 0; k < d->keys; k++)
+        if (d->key[k].entry == entry && d->key[k].key[0] != '\0') return SPW_USE_KEY;
+    return SPW_USE_READ;
 }

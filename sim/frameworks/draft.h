@@ -31,6 +31,7 @@ typedef struct spw_draft_note {
     size_t line;
     const char *key; /* of SPW_NOTE_MORE: the job's key with which an option says better; NULL: none does */
     bool less;       /* what is planned in its place needs more memory than the file does */
+    const spw_file_entry *entry; /* which setting it is of; NULL: of none */
 } spw_draft_note;
 
 typedef struct spw_draft_fact_entry {
@@ -42,6 +43,7 @@ typedef struct spw_draft_fact_entry {
 
 typedef struct spw_draft_key {
     char key[SPW_DRAFT_KEY], value[SPW_DRAFT_VALUE], label[SPW_DRAFT_LABEL];
+    const spw_file_entry *entry; /* who says it; NULL: the file as a whole, or nobody */
 } spw_draft_key;
 
 /* Axes of MaxText's mesh, within a node and between nodes: GPUs of each; 0: what is left of them. */
@@ -62,6 +64,7 @@ typedef struct spw_draft_mesh {
 struct spw_draft {
     const char *where; /* the file */
     const spw_framework *framework;
+    const char *title; /* whose of several that the framework's row is of; NULL: the row's own */
     spw_file_entries entries;
     spw_draft_fact_entry fact[SPW_DRAFT_FACTS];
     size_t facts;
@@ -83,6 +86,15 @@ SPW_MUST_CHECK spw_status spw_draft_read(const char *path, const spw_framework *
 SPW_MUST_CHECK spw_status spw_draft_parse(const char *where, const char *text, size_t length,
                                           const spw_framework *framework, spw_draft *out);
 void spw_draft_close(spw_draft *draft);
+const char *spw_draft_title(const spw_draft *draft);
+
+/* What becomes of entry i. Every setting of a file is one of these. */
+typedef enum spw_draft_use {
+    SPW_USE_KEY,  /* a value of the job is its */
+    SPW_USE_READ, /* it counts: a rule has read it beside others */
+    SPW_USE_NOTE  /* a note says why not, or why not whole */
+} spw_draft_use;
+spw_draft_use spw_draft_use_of(const spw_draft *draft, size_t i);
 
 /* For rules. The value of a fact; NULL: nobody says it, or that it is nothing. */
 const char *spw_draft_fact(spw_draft *draft, const char *fact);

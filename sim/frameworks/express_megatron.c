@@ -4,6 +4,7 @@
 #include "sim/input/attention.h"
 #include "sim/input/job.h"
 #include "sim/input/job_split.h"
+#include "sim/input/model_family.h"
 #include "sim/input/remat_modules.h"
 #include "sim/input/state_law.h"
 #include "sim/memory/assumed_layout.h"
@@ -182,6 +183,61 @@ cleanup:
     return status;
 }
 
+/* PYTORCH_CUDA_ALLOC_CONF, of a script. */
+static spw_status express_allocator(spw_flag_draft *f) {
+    const struct spw_job_allocator *a = &f->job->allocator;
+    char text[160] = "";
+    size_t used = 0;
+    if (f->framework->print != SPW_PRINT_ARGUMENTS) return SPW_OK;
+    if (a->expandable_segments) used += (size_t)snprintf(text, sizeof text, ",expandable_segments:True");
+    if (a->max_split_size_mb > 0)
+        used +=
+            (size_t)snprintf(text + used, sizeof text - used, ",max_split_size_mb:%zu", a->max_split_size_mb);
+    if (a->garbage_collection_threshold > 0.0)
+        used += (size_t)snprintf(text + used, sizeof text - used, ",garbage_collection_threshold:%.10g",
+                                 a->garbage_collection_threshold);
+    if (a->roundup_power2_divisions > 0)
+        (void)snprintf(text + used, sizeof text - used, ",roundup_power2_divisions:%zu",
+                       a->roundup_power2_divisions);
+    return text[0] != '\0' ? spw_flags_say(f, "@allocator", text + 1) : SPW_OK;
+}
+
+/* The dense layers' width. Where there are none Megatron-Core wants one all the same: the model file's, if it is one. */
+static size_t ffn_of(const spw_job *job) {
+    const double said = spw_model_file_number(job->model_text, "intermediate_size");
+    if (job->model.dense_ffn > 0) return job->model.dense_ffn;
+    return said >= 1.0 && said <= (double)SPW_MODEL_WIDEST ? (size_t)said : job->model.expert_ffn;
+}
+
+/* What a script of Megatron-LM needs and no figure follows from. The padded vocabulary is the model's own: Megatron-LM rounds up to
+ * a multiple of this times the tensor group [megatron/training/tokenizer/tokenizer.py, _vocab_size_with_padding]. */
+static spw_status express_words(spw_flag_draft *f) {
+    const spw_model *m = &f->job->model;
+    const struct {
+        const char *fact, *key;
+    } numbers[] = {{"@rotary_base", "rope_theta"},
+                   {"@norm_epsilon", "rms_norm_eps"},
+                   {"@positions", "max_position_embeddings"}};
+    size_t multiple = 128;
+    char text[32];
+    spw_status status = SPW_OK;
+    if (f->framework->print != SPW_PRINT_ARGUMENTS) return SPW_OK;
+    while (multiple > 1 && m->vocab % (multiple * f->job->tensor) != 0) multiple /= 2;
+    SPW_TRY(spw_flags_say_count(f, "@vocabulary", m->vocab));
+    SPW_TRY(spw_flags_say_count(f, "@vocabulary_multiple", multiple));
+    if (!isnan(spw_model_file_number(f->job->model_text, "rope_theta")))
+        SPW_TRY(spw_flags_say(f, "@positions_by", "rope"));
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        const double value = spw_model_file_number(f->job->model_text, numbers[i].key);
+        if (isnan(value)) continue;
+        (void)snprintf(text, sizeof text, "%.10g", value);
+        SPW_TRY(spw_flags_say(f, numbers[i].fact, text));
+    }
+
+cleanup:
+    return status;
+}
+
 /* Sizes by which the model is known again. */
 static spw_status express_model(spw_flag_draft *f) {
     const spw_model *m = &f->job->model;
@@ -193,7 +249,7 @@ static spw_status express_model(spw_flag_draft *f) {
         size_t value;
     } sizes[] = {{"@layers", m->layers},
                  {"@hidden", m->hidden},
-                 {"@ffn", m->dense_ffn > 0 ? m->dense_ffn : m->expert_ffn},
+                 {"@ffn", ffn_of(f->job)},
                  {"@heads", m->heads},
                  {"@kv_heads", latent ? 0 : m->kv_heads},
                  {"@head_dim", latent ? 0 : m->head_dim},
@@ -237,6 +293,8 @@ spw_status spw_express_megatron(spw_flag_draft *f) {
     SPW_TRY(express_kernels(f));
     SPW_TRY(express_scheme(f));
     SPW_TRY(express_model(f));
+    SPW_TRY(express_words(f));
+    SPW_TRY(express_allocator(f));
 
 cleanup:
     return status;

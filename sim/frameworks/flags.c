@@ -289,8 +289,50 @@ cleanup:
     return status;
 }
 
+/* A comment of lines that are no longer than a terminal is wide. */
+static void print_comment(const char *text, const char *begin, const char *between, FILE *out) {
+    enum { WIDE = 118 };
+    size_t column = (size_t)fprintf(out, "%s", begin);
+    for (const char *at = text + strspn(text, " "); *at != '\0' && *at != '\n';) {
+        const char *next = strstr(at, between), *end = at + strcspn(at, "\n");
+        const size_t length = next != NULL && next < end ? (size_t)(next - at) : (size_t)(end - at);
+        if (column > strlen(begin) && column + length + 1 > WIDE)
+            column = (size_t)fprintf(out, "\n#    ") - 1;
+        column += (size_t)fprintf(out, "%s%.*s", column > strlen(begin) ? " " : "", (int)length, at);
+        at += length;
+        if (*at == ' ') at++;
+    }
+    fputc('\n', out);
+}
+
+/* Is the line's first argument said already? */
+static bool is_printed(const spw_flag_draft *f, const char *line) {
+    char name[PATH];
+    const size_t dashes = strspn(line, "-");
+    (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(line + dashes, " ="), line + dashes);
+    for (char *c = name; *c != '\0'; c++) *c = (char)(*c == '-' ? '_' : *c);
+    for (size_t i = 0; i < f->flags; i++)
+        if (strcmp(f->flag[i].name, name) == 0) return true;
+    return false;
+}
+
+static void print_comments(const spw_flag_draft *f, const char *doubts, FILE *out) {
+    char first[SPW_FLAG_OPTIONS + 64];
+    const char *const *line = f->framework->yours;
+    (void)snprintf(first, sizeof first, "spillway plan --from FILE%s", f->options);
+    print_comment(first, "# ", " --", out);
+    for (const char *doubt = doubts; doubt != NULL && *doubt != '\0';) {
+        print_comment(doubt, "# ", " ", out);
+        doubt += strcspn(doubt, "\n");
+        if (*doubt == '\n') doubt++;
+    }
+    if (line != NULL) fprintf(out, "# yours to add:\n");
+    for (; line != NULL && *line != NULL; line++)
+        if (!is_printed(f, *line)) fprintf(out, "#   %s\n", *line);
+}
+
 spw_status spw_flags_print(const spw_framework *framework, const spw_job *job, const spw_scheme *scheme,
-                           FILE *out) {
+                           const char *doubts, FILE *out) {
     spw_flag_draft *f = NULL;
     spw_job *point = NULL;
     char *text = NULL;
@@ -306,7 +348,8 @@ spw_status spw_flags_print(const spw_framework *framework, const spw_job *job, c
     point->batches = point->schemes = 1;
     (void)snprintf(point->scheme[0], sizeof point->scheme[0], "%s", scheme->text);
     SPW_TRY(spw_flags_fill(framework, point, scheme, f, &text));
-    fprintf(out, "# spillway plan --from FILE%s\n%s", f->options, text);
+    print_comments(f, doubts, out);
+    fputs(text, out);
 
 cleanup:
     free(text);

@@ -37,9 +37,9 @@ SPW_MUST_CHECK spw_status spw_flags_say_count(spw_flag_draft *flags, const char 
 SPW_MUST_CHECK spw_status spw_flags_fill(const spw_framework *framework, const spw_job *job,
                                          const spw_scheme *scheme, spw_flag_draft *out, char **text);
 
-/* The job with its first batch alone. SPW_ECONFIG where the scheme is none of the framework's. The text is read back before it is
+/* The job with its first batch alone. doubts: lines that become comments, each of any length; NULL: none. SPW_ECONFIG where the scheme is none of the framework's. The text is read back before it is
  * printed, and what would be another job becomes an option. */
 SPW_MUST_CHECK spw_status spw_flags_print(const spw_framework *framework, const spw_job *job,
-                                          const spw_scheme *scheme, FILE *out);
+                                          const spw_scheme *scheme, const char *doubts, FILE *out);
 
 #endif

@@ -17,6 +17,14 @@ static void print_quoted(const char *value, FILE *out) {
     fprintf(out, plain ? "%s" : "'%s'", value);
 }
 
+/* Variables of the environment, in front. */
+static bool is_variable(const char *name) { return strncmp(name, "env.", 4) == 0; }
+static void print_exports(const spw_flag_draft *f, FILE *out) {
+    for (size_t i = 0; i < f->flags; i++)
+        if (is_variable(f->flag[i].name))
+            fprintf(out, "export %s=%s\n", f->flag[i].name + 4, f->flag[i].value);
+}
+
 static void print_launcher(const spw_flag_draft *f, FILE *out) {
     fprintf(out, "torchrun");
     for (size_t i = 0; i < f->flags; i++) {
@@ -41,12 +49,13 @@ static const char *switch_of(const spw_flag *flag) {
 /* Megatron-LM's switches stand alone; one that is off is left out. Lists are words. */
 static void print_arguments(const spw_flag_draft *f, FILE *out) {
     char value[SPW_FLAG_VALUE];
+    print_exports(f, out);
     print_launcher(f, out);
     fprintf(out, " pretrain_gpt.py");
     for (size_t i = 0; i < f->flags; i++) {
         const spw_flag *flag = &f->flag[i];
         const char *name = switch_of(flag);
-        if (is_launcher(flag->name) || name == NULL) continue;
+        if (is_launcher(flag->name) || is_variable(flag->name) || name == NULL) continue;
         fprintf(out, " \\\n    --");
         print_dashed(name, out);
         if (strcmp(flag->value, "true") == 0 || strcmp(flag->value, "false") == 0) continue;
@@ -113,7 +122,9 @@ static void print_sections(const spw_flag_draft *f, FILE *out) {
     for (size_t s = 0; s < sizeof order / sizeof *order; s++) {
         bool begun = false;
         for (size_t i = 0; i < f->flags; i++) {
-            if (is_launcher(f->flag[i].name) || strcmp(section_of(f->flag[i].name), order[s]) != 0) continue;
+            if (is_launcher(f->flag[i].name) || is_variable(f->flag[i].name) ||
+                strcmp(section_of(f->flag[i].name), order[s]) != 0)
+                continue;
             if (!begun) fprintf(out, "%s:\n", order[s]);
             begun = true;
             fprintf(out, "  %s: ", f->flag[i].name);
@@ -128,7 +139,7 @@ static void print_primus(const spw_flag_draft *f, FILE *out) {
         out,
         "modules:\n  pre_trainer:\n    framework: megatron\n    config: pre_trainer.yaml\n    overrides:\n");
     for (size_t i = 0; i < f->flags; i++) {
-        if (is_launcher(f->flag[i].name)) continue;
+        if (is_launcher(f->flag[i].name) || is_variable(f->flag[i].name)) continue;
         fprintf(out, "      %s: ", f->flag[i].name);
         print_yaml_value(&f->flag[i], out);
         fputc('\n', out);
@@ -136,8 +147,10 @@ static void print_primus(const spw_flag_draft *f, FILE *out) {
 }
 
 static void print_pairs(const spw_flag_draft *f, FILE *out) {
+    print_exports(f, out);
     fprintf(out, "python3 -m maxtext.trainers.pre_train.train src/maxtext/configs/base.yml");
     for (size_t i = 0; i < f->flags; i++) {
+        if (is_variable(f->flag[i].name)) continue;
         fprintf(out, " \\\n    %s=", f->flag[i].name);
         print_quoted(f->flag[i].value, out);
     }

@@ -24,6 +24,7 @@ typedef struct spw_framework_row {
     bool alias;      /* read, never printed */
     bool more;       /* with `why`: what is planned in its place may need less memory than the run */
     bool less;       /* the same: it needs more */
+    bool quiet;      /* printed for who runs it; read, it plays no part */
 } spw_framework_row;
 
 /* What the framework takes where its files are silent. */
@@ -46,6 +47,8 @@ typedef struct spw_framework {
     /* What is known once the cluster is: `nodes` of `gpus` each. SPW_ECONFIG: no job says that. NULL: nothing is. */
     spw_status (*settle)(const spw_draft *draft, const char *cluster, size_t nodes, size_t gpus);
     spw_status (*express)(spw_flag_draft *flags); /* NULL: nothing is printed for it */
+    const char *const *
+        yours; /* what a run needs besides, and no job says: lines of arguments, ended by NULL; NULL: nothing is printed */
     enum { SPW_PRINT_ARGUMENTS, SPW_PRINT_YAML, SPW_PRINT_PRIMUS, SPW_PRINT_PAIRS, SPW_PRINT_DOTTED } print;
 } spw_framework;
 

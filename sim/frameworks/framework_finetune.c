@@ -1,12 +1,21 @@
 /* DeepSpeed's JSON (deepspeedai/DeepSpeed deepspeed/runtime/config.py), and the YAML of Axolotl, TRL and LLaMA-Factory
  * (axolotl-ai-cloud/axolotl 067b021c src/axolotl/utils/schemas, huggingface/trl f2cd5771 trl/trainer/sft_config.py). */
 #include "sim/frameworks/rules.h"
+#include "sim/frameworks/tuning.h"
 
 #include <stdio.h>
 #include <string.h>
 
 static const spw_word_pair yes_no[] = {
     {"true", "true"}, {"false", "false"}, {"auto", "true"}, {"full", "true"}, {NULL, NULL}};
+
+static const spw_word_pair bf16_words[] = {{"true", "true"},
+                                           {"false", "false"},
+                                           {"auto", "true"},
+                                           {"full", "full"},
+                                           {NULL, NULL}},
+                           mixed_words[] = {{"no", "no"}, {"bf16", "bf16"}, {"fp16", "fp16"}, {NULL, NULL}},
+                           turned[] = {{"true", "false"}, {"false", "true"}, {NULL, NULL}};
 
 #define LOW_BITS "weights of less than 16 bits are not modelled; bf16 is planned, which needs more memory"
 
@@ -48,8 +57,18 @@ static const spw_framework_row finetune_rows[] = {
     {.theirs = "micro_batch_size", .ours = "@micro_batch"},
     {.theirs = "per_device_train_batch_size", .ours = "@micro_batch", .alias = true},
     {.theirs = "gradient_accumulation_steps", .ours = "@accumulation"},
-    {.theirs = "bf16", .ours = "@bf16", .values = yes_no},
+    {.theirs = "bf16", .ours = "@bf16", .values = bf16_words},
+    {.theirs = "bfloat16", .ours = "@bf16", .values = bf16_words, .alias = true},
     {.theirs = "fp16", .ours = "@fp16", .values = yes_no},
+    {.theirs = "pure_bf16", .ours = "@pure", .values = yes_no},
+    {.theirs = "mixed_precision",
+     .ours = "@mixed",
+     .values = mixed_words,
+     .why = "of mixed precision bf16 and fp16 are modelled; fp8 is planned in bf16"},
+    {.theirs = "distributed_type"},
+    {.theirs = "compute_environment"},
+    {.theirs = "loss_type", .ours = "@loss_type"},
+    {.theirs = "disable_gradient_checkpointing", .ours = "@checkpoint", .values = turned, .alias = true},
     {.theirs = "torch_dtype", .ours = "@dtype"},
     {.theirs = "dtype", .ours = "@dtype", .alias = true},
     {.theirs = "load_in_4bit", .why = LOW_BITS, .less = true},
@@ -101,10 +120,20 @@ static const spw_framework_row finetune_rows[] = {
     {.theirs = "experts_implementation", .why = "which kernel computes experts is not told apart"},
     {.theirs = "plugins"},
     {.theirs = "liger_fused_linear_cross_entropy", .ours = "@fused_loss", .values = yes_no},
-    {.theirs = "use_liger_kernel", .ours = "@fused_loss", .values = yes_no, .alias = true},
-    {.theirs = "enable_liger_kernel", .ours = "@fused_loss", .values = yes_no, .alias = true},
-    {.theirs = "cut_cross_entropy", .ours = "@fused_loss", .values = yes_no, .alias = true},
-    {.theirs = "liger_*"},
+    {.theirs = "use_liger_kernel", .ours = "@liger", .values = yes_no},
+    {.theirs = "enable_liger_kernel", .ours = "@liger", .values = yes_no, .alias = true},
+    {.theirs = "cut_cross_entropy", .ours = "@cut_loss", .values = yes_no},
+    {.theirs = "liger_rms_norm", .ours = "@liger_norm", .values = yes_no},
+    {.theirs = "liger_rope", .ours = "@liger_rope", .values = yes_no},
+    {.theirs = "liger_glu_activation", .ours = "@liger_glu", .values = yes_no},
+    {.theirs = "liger_swiglu", .ours = "@liger_glu", .values = yes_no, .alias = true},
+    {.theirs = "liger_cross_entropy",
+     .why =
+         "Liger's loss writes its gradient over the logits; transformers' own is planned, which needs more",
+     .less = true},
+    {.theirs = "liger_*",
+     .why = "a kernel of Liger's that is not modelled; transformers' own is planned",
+     .less = true},
     {.theirs = "use_kernels"},
     {.theirs = "flash_attention"},
     {.theirs = "attn_implementation", .ours = "@attention"},
@@ -158,11 +187,6 @@ static const spw_framework_default defaults[] = {{"batch.sequence_length", "4096
                                                  {"batch.sequences_per_gpu", "1"},
                                                  {"parallel.expert", "1"},
                                                  {NULL, NULL}};
-/* sft_config.py: max_length 1024; transformers: a batch of 8 a device. Axolotl has no defaults of these. */
-static const spw_framework_default tuning_defaults[] = {{"batch.sequence_length", "1024"},
-                                                        {"batch.sequences_per_gpu", "8"},
-                                                        {"parallel.expert", "1"},
-                                                        {NULL, NULL}};
 
 static bool is_auto(spw_draft *d, const char *fact) { return spw_draft_is(d, fact, "auto"); }
 
@@ -183,18 +207,8 @@ cleanup:
     return status;
 }
 
-/* What scheme transformers has tensor by tensor: no DeepSpeed, no expert parallelism, no kernels that take the experts' place, and
- * adapters beside attention alone. */
-static bool is_plain_transformers(spw_draft *d) {
-    const char *expert = spw_draft_key_value(d, "parallel.expert"),
-               *targets = spw_draft_key_value(d, "finetune.lora_targets");
-    return spw_draft_fact(d, "@deepspeed") == NULL && !spw_draft_on(d, "@scattermoe") &&
-           !spw_draft_on(d, "@sonicmoe") && (expert == NULL || strcmp(expert, "1") == 0) &&
-           (targets == NULL || strcmp(targets, "attention") == 0);
-}
-
 static spw_status put_sharded(spw_draft *d, const char *fact, bool keeps, bool on_host) {
-    if (spw_draft_key_value(d, "finetune.lora_rank") != NULL && !is_plain_transformers(d)) {
+    if (spw_draft_key_value(d, "finetune.lora_rank") != NULL && !spw_tuning_is_plain(d)) {
         const spw_status noted = spw_draft_note_fact(
             d, SPW_NOTE_LACKS, fact,
             "adapters beside sharded weights are not modelled; weights are planned whole, which needs more");
@@ -236,40 +250,7 @@ cleanup:
     return status;
 }
 
-static spw_status compose_formats(spw_draft *d) {
-    const char *dtype = spw_draft_fact(d, "@dtype");
-    const bool fp16 = spw_draft_on(d, "@fp16") && !spw_draft_on(d, "@bf16");
-    spw_status status = SPW_OK;
-    (void)spw_draft_fact(d, "@bf16");
-    if (fp16) SPW_TRY(spw_draft_put(d, "precision.activations", "fp16", "@fp16"));
-    if (dtype != NULL && strcmp(dtype, "bfloat16") == 0)
-        SPW_TRY(spw_draft_put(d, "precision.weights", "bf16", "@dtype"));
-    if (dtype != NULL && strcmp(dtype, "float32") == 0)
-        SPW_TRY(spw_draft_put(d, "precision.weights", "fp32", "@dtype"));
-
-cleanup:
-    return status;
-}
-
-/* A fused loss never holds all logits; transformers' own does, in fp32. */
-static spw_status compose_loss(spw_draft *d, bool own) {
-    if (spw_draft_on(d, "@fused_loss")) return spw_draft_put(d, "cross_entropy", "fused", "@fused_loss");
-    spw_status status = spw_draft_put(d, "cross_entropy", own ? "unfused" : "chunked", NULL);
-    if (own && status == SPW_OK)
-        return spw_draft_note_text(d, SPW_NOTE_ASSUMED, "cross_entropy: unfused",
-                                   "transformers' own loss, which holds the logits of all tokens in fp32");
-    const size_t before = d->notes;
-    if (status == SPW_OK)
-        status =
-            spw_draft_note_text(d, SPW_NOTE_MORE, "cross_entropy: chunked",
-                                "the loss is planned for an eighth of the tokens at a time, as torchtitan's; "
-                                "transformers' own holds the logits of all of them in fp32, and "
-                                "use_liger_kernel: true none (--set cross_entropy=fused)");
-    if (status == SPW_OK) d->note[before].key = "cross_entropy";
-    return status;
-}
-
-static spw_status finish(spw_draft *d, bool tuned, bool plain) {
+static spw_status finish(spw_draft *d, const spw_tuner *tuner, bool tuned, bool plain) {
     const char *scheme = plain                            ? "transformers"
                          : spw_draft_on(d, "@scattermoe") ? "scattermoe"
                          : spw_draft_on(d, "@sonicmoe")   ? "sonicmoe"
@@ -283,7 +264,7 @@ static spw_status finish(spw_draft *d, bool tuned, bool plain) {
         d, SPW_NOTE_ASSUMED, what,
         plain ? "experts by grouped products, transformers' default; each GPU has all of them"
               : "the nearest that is modelled; the file does not say how experts are computed"));
-    SPW_TRY(compose_loss(d, tuned || plain));
+    SPW_TRY(spw_compose_tuning_loss(d, tuner, tuned || plain));
     if (spw_draft_is(d, "@attention", "eager") || spw_draft_on(d, "@eager"))
         SPW_TRY(spw_draft_note_more(d, spw_draft_on(d, "@eager") ? "@eager" : "@attention", "attention",
                                     "eager attention holds the scores; planned as flash attention"));
@@ -293,13 +274,18 @@ cleanup:
     return status;
 }
 
-/* DeepSpeed recomputes what the model's code tells it to, and transformers nothing unless asked. */
-static spw_status assume_remat(spw_draft *d) {
-    const spw_status status = spw_draft_put(d, "remat", "none", NULL);
-    return status == SPW_OK
-               ? spw_draft_note_text(d, SPW_NOTE_ASSUMED, "remat: none",
-                                     "the file has no gradient_checkpointing; with it: --remat full")
-               : status;
+/* DeepSpeed recomputes what the model's code tells it to, and transformers nothing unless asked; TRL and LLaMA-Factory ask. */
+static spw_status assume_remat(spw_draft *d, const spw_tuner *tuner) {
+    const bool full = tuner != NULL && tuner->checkpoints;
+    char why[SPW_NOTE_WHY];
+    (void)snprintf(why, sizeof why,
+                   "%s's own, as the file has no gradient_checkpointing; without it: --remat none",
+                   tuner != NULL ? tuner->name : "");
+    const spw_status status = spw_draft_put(d, "remat", full ? "full" : "none", NULL);
+    return status != SPW_OK ? status
+           : full           ? spw_draft_note_text(d, SPW_NOTE_ASSUMED, "remat: full", why)
+                            : spw_draft_note_text(d, SPW_NOTE_ASSUMED, "remat: none",
+                                                  "the file has no gradient_checkpointing; with it: --remat full");
 }
 
 spw_status spw_compose_deepspeed(spw_draft *d) {
@@ -310,32 +296,9 @@ spw_status spw_compose_deepspeed(spw_draft *d) {
         SPW_TRY(spw_fail(SPW_ECONFIG, "%s: zero_optimization.stage %zu; there are 0 to 3", d->where, stage));
     SPW_TRY(compose_batch(d));
     SPW_TRY(compose_zero(d, stage, "@stage"));
-    SPW_TRY(compose_formats(d));
-    SPW_TRY(assume_remat(d));
-    SPW_TRY(finish(d, false, false));
-
-cleanup:
-    return status;
-}
-
-/* Adapters beside attention, experts, or both. */
-static spw_status compose_adapter(spw_draft *d, bool *tuned) {
-    const char *adapter = spw_draft_fact(d, "@adapter"), *targets = spw_draft_fact(d, "@targets"),
-               *experts = spw_draft_fact(d, "@expert_targets");
-    const bool lora = spw_draft_on(d, "@peft") || (adapter != NULL && strstr(adapter, "lora") != NULL),
-               all = spw_draft_on(d, "@all_linear") || (targets != NULL && strncmp(targets, "all", 3) == 0);
-    const bool on_experts = all || experts != NULL ||
-                            (targets != NULL && (strstr(targets, "up_proj") || strstr(targets, "w1") ||
-                                                 strstr(targets, "experts")));
-    size_t rank = 0;
-    spw_status status = spw_draft_count(d, "@rank", 1, 16, &rank);
-    *tuned = lora;
-    if (status != SPW_OK || !lora) return status;
-    SPW_TRY(spw_draft_put(d, "finetune.frozen", "base", "@adapter"));
-    SPW_TRY(spw_draft_put_count(d, "finetune.lora_rank", rank, "@rank"));
-    SPW_TRY(spw_draft_put(d, "finetune.lora_targets", on_experts ? "both" : "attention", "@targets"));
-    if (adapter != NULL && strcmp(adapter, "qlora") == 0)
-        SPW_TRY(spw_draft_note_fact(d, SPW_NOTE_LACKS, "@adapter", LOW_BITS));
+    SPW_TRY(spw_compose_tuning_formats(d, NULL));
+    SPW_TRY(assume_remat(d, NULL));
+    SPW_TRY(finish(d, NULL, false, false));
 
 cleanup:
     return status;
@@ -378,28 +341,53 @@ static spw_status compose_sharing(spw_draft *d) {
     } else {
         SPW_TRY(spw_draft_put(d, "optimizer", "replicated", NULL));
         SPW_TRY(spw_draft_note_text(d, SPW_NOTE_ASSUMED, "optimizer: replicated",
-                                    "the file names neither FSDP nor DeepSpeed"));
+                                    "the file names neither FSDP nor DeepSpeed; where accelerate's own file "
+                                    "has FSDP: --optimizer sharded"));
     }
 
 cleanup:
     return status;
 }
 
+/* What whoever's file it is takes for a sequence and a batch. */
+static spw_status assume_sizes(spw_draft *d, const spw_tuner *tuner) {
+    const struct {
+        const char *key, *value;
+    } sizes[] = {{"batch.sequence_length", tuner->length}, {"batch.sequences_per_gpu", tuner->sequences}};
+    char what[SPW_DRAFT_KEY + 16], why[SPW_NOTE_WHY];
+    spw_status status = SPW_OK;
+    (void)snprintf(why, sizeof why, "%s's own, as the file does not say", tuner->name);
+    for (size_t i = 0; i < 2 && status == SPW_OK; i++) {
+        if (spw_draft_key_value(d, sizes[i].key) != NULL ||
+            (i == 1 && spw_draft_key_value(d, "batch.global_batch") != NULL))
+            continue;
+        (void)snprintf(what, sizeof what, "%s: %s", sizes[i].key, sizes[i].value);
+        status = spw_draft_put(d, sizes[i].key, sizes[i].value, NULL);
+        if (status == SPW_OK) status = spw_draft_note_text(d, SPW_NOTE_ASSUMED, what, why);
+    }
+    return spw_draft_key_value(d, "parallel.expert") == NULL && status == SPW_OK
+               ? spw_draft_put(d, "parallel.expert", "1", NULL)
+               : status;
+}
+
 spw_status spw_compose_finetune(spw_draft *d) {
     const char *optimizer = spw_draft_fact(d, "@optimizer");
+    const spw_tuner *tuner = spw_tuner_of(d);
     bool tuned = false;
     spw_status status = SPW_OK;
+    d->title = tuner->name;
     SPW_TRY(spw_compose_gpus(d));
     SPW_TRY(compose_batch(d));
-    SPW_TRY(compose_adapter(d, &tuned));
+    SPW_TRY(spw_compose_adapter(d, tuner, &tuned));
     SPW_TRY(compose_sharing(d));
-    SPW_TRY(compose_formats(d));
+    SPW_TRY(spw_compose_tuning_formats(d, tuner));
+    SPW_TRY(assume_sizes(d, tuner));
     if (spw_draft_on(d, "@checkpoint"))
         SPW_TRY(spw_draft_put(d, "remat", "full", "@checkpoint"));
     else if (spw_draft_fact(d, "@checkpoint") != NULL)
         SPW_TRY(spw_draft_put(d, "remat", "none", "@checkpoint"));
     else
-        SPW_TRY(assume_remat(d));
+        SPW_TRY(assume_remat(d, tuner));
     if (optimizer != NULL && strstr(optimizer, "8bit") != NULL) {
         const size_t before = d->notes;
         SPW_TRY(spw_draft_note_fact(
@@ -407,7 +395,7 @@ spw_status spw_compose_finetune(spw_draft *d) {
             "moments of 8 bits are not modelled; they are planned in the optimizer's format"));
         if (d->notes > before) d->note[before].less = true;
     }
-    SPW_TRY(finish(d, tuned, is_plain_transformers(d)));
+    SPW_TRY(finish(d, tuner, tuned, spw_tuning_is_plain(d)));
 
 cleanup:
     return status;
@@ -422,9 +410,9 @@ const spw_framework spw_framework_deepspeed = {.name = "deepspeed",
                                                .compose = spw_compose_deepspeed};
 const spw_framework spw_framework_finetune = {
     .name = "finetune",
-    .title = "Axolotl or TRL",
-    .source = "axolotl-ai-cloud/axolotl 067b021c src/axolotl/utils/schemas; huggingface/trl f2cd5771",
+    .title = "Axolotl, TRL, LLaMA-Factory or Accelerate",
+    .source = "axolotl-ai-cloud/axolotl 067b021c src/axolotl/utils/schemas; huggingface/trl f2cd5771; "
+              "hiyouga/LLaMA-Factory ff6d4d12; huggingface/accelerate 16cb6eb8; huggingface/peft 0.21.2",
     .rows = {finetune_rows},
     .marks = finetune_marks,
-    .defaults = tuning_defaults,
     .compose = spw_compose_finetune};

@@ -24,15 +24,32 @@ static bool is_given(const spw_job_override *override, size_t overrides, const c
     return false;
 }
 
+enum { MODEL_TEXT = SPW_ENTRY_NAME + SPW_NOTE_WHY + 80 };
+/* What is wrong with the model that the file names; NULL: it names none. */
+static const char *named_model(const spw_draft *d, char text[MODEL_TEXT]) {
+    for (size_t i = 0; i < d->facts; i++)
+        for (size_t n = 0; strcmp(d->fact[i].name, "@model_name") == 0 && n < d->notes; n++) {
+            if (d->note[n].entry == NULL || d->note[n].entry != d->fact[i].entry) continue;
+            (void)snprintf(text, MODEL_TEXT, "%.60s '%.60s': %.240s, or --model config.json", d->note[n].name,
+                           d->note[n].value, d->note[n].why);
+            return text;
+        }
+    return NULL;
+}
+
 static spw_status check_said(const spw_draft *d, const spw_job_override *override, size_t overrides) {
     static const struct {
         const char *key, *example;
-    } needed[] = {{"model", "--model deepseek-v3, or the path of a config.json"},
+    } needed[] = {{"model", "--model NAME (spillway help models lists them) or --model config.json"},
                   {"cluster", "--cluster h100:8x16 (GPUs a node x nodes)"}};
     for (size_t i = 0; i < 2; i++)
-        if (spw_draft_key_value(d, needed[i].key) == NULL && !is_given(override, overrides, needed[i].key))
+        if (spw_draft_key_value(d, needed[i].key) == NULL && !is_given(override, overrides, needed[i].key)) {
+            char text[MODEL_TEXT];
+            const char *near = i == 0 ? named_model(d, text) : NULL;
+            if (near != NULL) return spw_fail(SPW_ECONFIG, "%s: %s", d->where, near);
             return spw_fail(SPW_ECONFIG, "%s does not say the %s; add %s", d->where, needed[i].key,
                             needed[i].example);
+        }
     return SPW_OK;
 }
 
@@ -145,7 +162,7 @@ spw_status spw_framework_job_read(const spw_draft *d, const spw_job_override *ov
     say_notes(d, override, overrides, false, out->more);
     say_notes(d, override, overrides, true, out->less);
     if (d->framework->express == NULL)
-        (void)snprintf(out->origin, sizeof out->origin, "%s", d->framework->title);
+        (void)snprintf(out->origin, sizeof out->origin, "%s", spw_draft_title(d));
     return status;
 }
 
@@ -158,9 +175,10 @@ static size_t count_of(const spw_draft *d, spw_note_kind kind) {
 }
 
 void spw_framework_print_summary(const spw_draft *d, FILE *out) {
-    size_t used = 0, left = 0;
+    size_t used = 0, left = 0, counts = 0;
+    for (size_t i = 0; i < d->entries.count; i++) counts += spw_draft_use_of(d, i) != SPW_USE_NOTE;
     fprintf(out, "from %s (%s): %zu of %zu settings count, %zu play no part or are off", d->where,
-            d->framework->title, d->taken, d->entries.count,
+            spw_draft_title(d), counts, d->entries.count,
             count_of(d, SPW_NOTE_QUIET) + count_of(d, SPW_NOTE_OFF));
     for (size_t i = 0; i < d->notes; i++) {
         const spw_draft_note *n = &d->note[i];
@@ -194,16 +212,48 @@ static void print_names(const spw_draft *d, spw_note_kind kind, const char *titl
     fputc('\n', out);
 }
 
+/* A comment, broken between words. */
+static void print_wrapped(const char *text, const char *begin, FILE *out) {
+    size_t column = 0;
+    for (const char *at = text; *at != '\0';) {
+        const size_t length = strcspn(at, " ");
+        if (column == 0 || column + length + 1 > LINE)
+            column = (size_t)fprintf(out, "%s%s%s", column > 0 ? "\n" : "", begin, column > 0 ? "  " : "") -
+                     (column > 0 ? 1 : 0);
+        else
+            column += (size_t)fprintf(out, " ");
+        column += (size_t)fprintf(out, "%.*s", (int)length, at);
+        at += length + strspn(at + length, " ");
+    }
+    fputc('\n', out);
+}
+
 static void print_reasons(const spw_draft *d, spw_note_kind kind, const char *title, FILE *out) {
+    char text[SPW_ENTRY_NAME + SPW_NOTE_WHY + 128], line[32] = "";
     if (count_of(d, kind) == 0) return;
     fprintf(out, "# %s:\n", title);
     for (size_t i = 0; i < d->notes; i++) {
         const spw_draft_note *n = &d->note[i];
         if (n->kind != kind) continue;
-        fprintf(out, "#   %s%s%s", n->name, n->value[0] != '\0' ? " " : "", n->value);
-        if (n->line > 0) fprintf(out, " (line %zu)", n->line);
-        fprintf(out, "%s%s\n", n->why[0] != '\0' ? ": " : "", n->why);
+        (void)snprintf(line, sizeof line, " (line %zu)", n->line);
+        (void)snprintf(text, sizeof text, "%s%s%s%s%s%s", n->name, n->value[0] != '\0' ? " " : "", n->value,
+                       n->line > 0 ? line : "", n->why[0] != '\0' ? ": " : "", n->why);
+        print_wrapped(text, "#   ", out);
     }
+}
+
+/* Settings that count without being a value's own line: sizes that are a model's, and what rules read beside others. */
+static void print_read(const spw_draft *d, FILE *out) {
+    char name[SPW_ENTRY_NAME];
+    size_t column = 0;
+    for (size_t i = 0; i < d->entries.count; i++) {
+        if (spw_draft_use_of(d, i) != SPW_USE_READ) continue;
+        (void)spw_framework_plain_name(d->framework, d->entries.entry[i].name, name);
+        if (column == 0) column = (size_t)fprintf(out, "# counts beside the values above:");
+        if (column + strlen(name) + 1 > LINE) column = (size_t)fprintf(out, "\n#  ") - 1;
+        column += (size_t)fprintf(out, " %s", name);
+    }
+    if (column > 0) fputc('\n', out);
 }
 
 static void print_label(const spw_draft_key *key, const char *where, FILE *out) {
@@ -242,7 +292,10 @@ static void print_group(const spw_draft *d, const char *group, size_t length, FI
 }
 
 void spw_framework_print_job(const spw_draft *d, FILE *out) {
-    fprintf(out, "# %s, read as %s (%s)\n", d->where, d->framework->title, d->framework->source);
+    char head[1024];
+    (void)snprintf(head, sizeof head, "%.400s, read as %s (%s)", d->where, spw_draft_title(d),
+                   d->framework->source);
+    print_wrapped(head, "# ", out);
     if (spw_draft_key_value(d, "model") == NULL)
         fprintf(out, "# model: the file does not say it; add --model NAME|config.json\n");
     if (spw_draft_key_value(d, "cluster") == NULL)
@@ -259,6 +312,7 @@ void spw_framework_print_job(const spw_draft *d, FILE *out) {
             first = first && strncmp(d->key[j].key, key, (size_t)(point - key) + 1) != 0;
         if (first) print_group(d, key, (size_t)(point - key), out);
     }
+    print_read(d, out);
     print_reasons(d, SPW_NOTE_LACKS, "no counterpart", out);
     print_reasons(d, SPW_NOTE_MORE, "may need more memory than is planned", out);
     print_reasons(d, SPW_NOTE_UNSAID, "not said", out);

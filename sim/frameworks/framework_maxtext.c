@@ -74,13 +74,13 @@ static const spw_framework_row rows[] = {
     {.theirs = "use_ring_of_experts", .ours = "@ring", .values = yes_no},
     {.theirs = "use_ragged_sort", .ours = "@ragged_sort", .values = yes_no},
     {.theirs = "num_moe_token_chunks", .ours = "@chunks"},
-    {.theirs = "env.XLA_PYTHON_CLIENT_MEM_FRACTION", .ours = "memory_fraction", .alias = true},
+    {.theirs = "env.XLA_PYTHON_CLIENT_MEM_FRACTION", .ours = "memory_fraction"},
     {.theirs = "expert_shard_attention_option", .why = "which axis attention is cut by"},
     {.theirs = "moe_dispatch_no_expert_sharding",
      .why = "the layout of dense's dispatch: see the option layout of the scheme dense"},
     {.theirs = "scan_layers", .ours = "@scan"},
     {.theirs = "*_parallelism"}, /* 1: another value is refused */
-    {.theirs = "hardware"},
+    {.theirs = "hardware", .ours = "@hardware", .quiet = true},
     {.theirs = "attention", .ours = "@attention"},
     {.theirs = "pipeline_fsdp_ag_once", .ours = "@gather_once", .values = yes_no},
     {.theirs = "sa_*"},
@@ -89,7 +89,10 @@ static const spw_framework_row rows[] = {
     {.theirs = "attention_type"},
     {.theirs = "base_config"},
     {.theirs = "fused_*"},
-    {.theirs = "logits_dot_in_fp32"},
+    {.theirs = "logits_dot_in_fp32",
+     .why = "the head's product in fp32 is not counted: 2 bytes a logit more, and copies of its weights and "
+            "input",
+     .more = true},
     {.theirs = "float32_*"},
     {.theirs = "jax_cache_dir"},
     {.theirs = "use_random_routing"},
@@ -317,6 +320,10 @@ spw_status spw_express_maxtext(spw_flag_draft *f) {
     (void)snprintf(text, sizeof text, "%.17g",
                    (double)job->sequences_per_gpu[0] / (double)(sharers * accumulation));
     SPW_TRY(spw_flags_say(f, "@per_device", text));
+    if (job->cluster.gpu_generation != SPW_GPU_NONE) { /* base.yml's own is tpu */
+        SPW_TRY(spw_flags_say(f, "@hardware", "gpu"));
+        if (job->attention == SPW_ATTENTION_FLASH) SPW_TRY(spw_flags_say(f, "@attention", "cudnn_flash_te"));
+    }
     SPW_TRY(spw_flags_say_count(f, "@accumulation", accumulation));
     SPW_TRY(spw_express_maxtext_mesh(f));
     SPW_TRY(express_scheme(f));
@@ -327,6 +334,11 @@ spw_status spw_express_maxtext(spw_flag_draft *f) {
 cleanup:
     return status;
 }
+
+/* The checks of types.py want a name and a folder. */
+static const char *const yours[] = {
+    "run_name=NAME base_output_directory=PATH",
+    "dataset_type=synthetic (or a data set of yours, with tokenizer_path) steps=N learning_rate=RATE", NULL};
 
 const spw_framework spw_framework_maxtext = {
     .name = "maxtext",
@@ -339,4 +351,5 @@ const spw_framework spw_framework_maxtext = {
     .compose = spw_compose_maxtext,
     .settle = spw_settle_maxtext,
     .express = spw_express_maxtext,
+    .yours = yours,
     .print = SPW_PRINT_PAIRS};

@@ -239,7 +239,11 @@ static const spw_framework_row megatron_rows[] = {
     {.theirs = "add_bias_linear", .ours = "@biases", .values = yes_no, .alias = true},
     {.theirs = "add_qkv_bias", .ours = "@query_bias", .values = yes_no},
     {.theirs = "normalization", .ours = "@normalization"},
-    {.theirs = "make_vocab_size_divisible_by"},
+    {.theirs = "make_vocab_size_divisible_by", .ours = "@vocabulary_multiple", .quiet = true},
+    {.theirs = "position_embedding_type", .ours = "@positions_by", .quiet = true},
+    {.theirs = "rotary_base", .ours = "@rotary_base", .quiet = true},
+    {.theirs = "norm_epsilon", .ours = "@norm_epsilon", .quiet = true},
+    {.theirs = "max_position_embeddings", .ours = "@positions", .quiet = true},
     {.theirs = "activation_func*"},
     /* what changes times a little, or nothing that is counted */
     {.theirs = "overlap_param_gather_with_optimizer_step",
@@ -370,6 +374,26 @@ static const spw_framework_default primus_silent[] = {
 static const spw_framework_default megatron_defaults[] = {
     {"parallel.expert", "1"}, {"batch.sequence_length", "4096"}, {NULL, NULL}};
 
+/* arguments.py requires them, or has defaults that train something else. */
+static const char *const megatron_yours[] = {
+    "--node-rank N --master-addr HOST --master-port PORT (torchrun, of each node)",
+    "--tokenizer-type HuggingFaceTokenizer --tokenizer-model PATH",
+    "--rotary-base N --position-embedding-type rope (rope_theta of the model's config.json)",
+    "--norm-epsilon N (rms_norm_eps)",
+    "--max-position-embeddings N",
+    "--data-path PATH --split 99,1,0",
+    "--train-iters N --lr RATE --min-lr RATE --lr-decay-style cosine --weight-decay 0.1 --clip-grad 1.0",
+    "--attention-dropout 0 --hidden-dropout 0 --use-mcore-models --distributed-backend nccl",
+    "--moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 1e-3",
+    "--save PATH --load PATH --save-interval N --log-interval 1 --eval-interval N --eval-iters N",
+    NULL};
+static const char *const bridge_yours[] = {
+    "over a recipe of the model, which has the rest: tokenizer, dataset, optimizer.lr, scheduler, checkpoint",
+    NULL};
+static const char *const primus_yours[] = {
+    "model: FILE.yaml beside config (configs/models/megatron), which has tokenizer and vocabulary",
+    "train_iters, lr, mock_data or train_data_path, save", NULL};
+
 const spw_framework spw_framework_megatron = {
     .name = "megatron",
     .title = "Megatron-LM",
@@ -380,6 +404,7 @@ const spw_framework spw_framework_megatron = {
     .defaults = megatron_defaults,
     .compose = spw_compose_megatron,
     .express = spw_express_megatron,
+    .yours = megatron_yours,
     .print = SPW_PRINT_ARGUMENTS};
 const spw_framework spw_framework_bridge = {
     .name = "bridge",
@@ -391,6 +416,7 @@ const spw_framework spw_framework_bridge = {
     .defaults = megatron_defaults,
     .compose = spw_compose_megatron,
     .express = spw_express_megatron,
+    .yours = bridge_yours,
     .print = SPW_PRINT_YAML};
 const spw_framework spw_framework_primus = {
     .name = "primus",
@@ -402,4 +428,5 @@ const spw_framework spw_framework_primus = {
     .defaults = megatron_defaults,
     .compose = spw_compose_megatron,
     .express = spw_express_megatron,
+    .yours = primus_yours,
     .print = SPW_PRINT_PRIMUS};

@@ -310,6 +310,10 @@ cleanup:
     return status;
 }
 
+static const char *const yours[] = {
+    "--node-rank N --rdzv-endpoint HOST:PORT (torchrun, of each node)",
+    "--model.hf_assets_path PATH (its tokenizer) --training.dataset NAME --training.steps N", NULL};
+
 const spw_framework spw_framework_torchtitan = {
     .name = "torchtitan",
     .title = "torchtitan",
@@ -321,4 +325,5 @@ const spw_framework spw_framework_torchtitan = {
     .compose = spw_compose_torchtitan,
     .settle = settle,
     .express = spw_express_torchtitan,
+    .yours = yours,
     .print = SPW_PRINT_DOTTED};

@@ -10,6 +10,7 @@
 #include "sim/input/precision_fill.h"
 #include "sim/input/remat_modules.h"
 #include "sim/input/settings.h"
+#include "sim/input/trainer.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -249,7 +250,8 @@ static const spw_setting allocator_rows[] = {
 static const spw_choice frozen_parts[] = {
     {"none", SPW_FROZEN_NONE}, {"experts", SPW_FROZEN_EXPERTS}, {"base", SPW_FROZEN_BASE}, {NULL, 0}};
 static const spw_choice lora_targets[] = {
-    {"attention", SPW_LORA_ATTENTION}, {"experts", SPW_LORA_EXPERTS}, {"both", SPW_LORA_BOTH}, {NULL, 0}};
+    {"attention", SPW_LORA_ATTENTION}, {"experts", SPW_LORA_EXPERTS}, {"both", SPW_LORA_BOTH},
+    {"linear", SPW_LORA_LINEAR},       {"all", SPW_LORA_ALL},         {NULL, 0}};
 static const spw_setting finetune_rows[] = {
     {.key = "frozen",
      .kind = SPW_SETTING_CHOICE,
@@ -263,7 +265,11 @@ static const spw_setting finetune_rows[] = {
      SPW_SETTING_CHOICE_OF(spw_job, finetune.lora_targets, spw_lora_targets),
      .choices = lora_targets,
      .fallback = "attention",
-     .help = "products that have adapters: the projections of attention, the routed experts' own, or both"},
+     .help = "products that have adapters: the projections of attention, the routed experts' own, or both; "
+             "of PEFT alone: "
+             "linear, attention and the linears of dense FFNs and shared experts; all, attention, routed "
+             "experts and the "
+             "router"},
     {.key = NULL}};
 
 static const spw_choice reshards[] = {{"default", SPW_RESHARD_DEFAULT},
@@ -551,6 +557,16 @@ static const char *place_of(const spw_job_place *at, const spw_settings *setting
     return out;
 }
 
+/* Whose adapters they are. */
+static void fill_finetune(spw_job *job) {
+    bool wraps = job->schemes > 0;
+    for (size_t i = 0; i < job->schemes; i++) {
+        const spw_trainer_id of = spw_trainer_of_scheme(job->scheme[i]);
+        wraps = wraps && of != SPW_TRAINERS && spw_trainer_row(of)->wraps_experts;
+    }
+    job->finetune.wraps_experts = wraps;
+}
+
 spw_status spw_job_parse_at(const spw_job_place *at, const char *text, size_t length, spw_job *out) {
     spw_status status = SPW_OK;
     spw_settings *settings = NULL;
@@ -578,6 +594,7 @@ spw_status spw_job_parse_at(const spw_job_place *at, const char *text, size_t le
     if (at->bare) spw_job_schemes_fill(read);
     spw_job_optimizer_fill(read, at->bare);
     spw_precision_fill(read);
+    fill_finetune(read);
     key = "gpus";
     if (read->gpus > 0) SPW_TRY(spw_cluster_resize(&read->cluster, read->gpus));
     SPW_TRY(spw_job_split_fill(read, &key));

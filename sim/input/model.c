@@ -3,8 +3,11 @@
 #include "base/saturate.h"
 #include "sim/input/matrices.h"
 #include "sim/input/model_json.h"
+#include "sim/input/nearest.h"
 #include "sim/input/preset.h"
 
+#include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -55,6 +58,15 @@ static const struct alias {
     {"glm-4.6", "glm-4.5"},
 };
 
+const char *spw_model_nearest(const char *name) {
+    spw_nearest nearest = {.text = name};
+    for (const char *const *preset = spw_model_names; *preset != NULL; preset++)
+        spw_nearest_offer_name(&nearest, *preset);
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+        spw_nearest_offer_name(&nearest, aliases[i].alias);
+    return nearest.best != NULL ? spw_model_preset_of(nearest.best) : NULL;
+}
+
 static const char *const suffixes[] = {".json", NULL};
 
 /* A file is named after itself, a config.json after its folder: ".../DeepSeek-V3/config.json". */
@@ -76,24 +88,50 @@ const char *spw_model_preset_of(const char *name) {
     return name;
 }
 
+static const spw_preset_kind model_kind = {.what = "model",
+                                           .file_words = "a Hugging Face config.json",
+                                           .files = spw_model_files,
+                                           .suffixes = suffixes,
+                                           .most_bytes = SPW_MODEL_FILE_BYTES};
+
 spw_status spw_model_read(const char *name, const char *folder, spw_model *out) {
-    const spw_preset_kind kind = {.what = "model",
-                                  .file_words = "a Hugging Face config.json",
-                                  .files = spw_model_files,
-                                  .suffixes = suffixes,
-                                  .most_bytes = SPW_MODEL_FILE_BYTES};
     spw_preset_text text;
     if (name[0] == '{') { /* the model itself */
         const spw_status parsed = spw_model_parse("model {...}", name, strlen(name), out);
         if (parsed == SPW_OK) (void)snprintf(out->name, sizeof out->name, "model of the job");
         return parsed;
     }
-    spw_status status = spw_preset_open(&kind, spw_model_preset_of(name), folder, &text);
+    spw_status status = spw_preset_open(&model_kind, spw_model_preset_of(name), folder, &text);
     if (status != SPW_OK) return status;
     status = spw_model_parse(text.where, text.text, text.length, out);
     if (status == SPW_OK) name_after(text.where, out->name);
     spw_preset_close(&text);
     return status;
+}
+
+/* In the file itself, in the part that is the language model, or in what says how positions are turned. */
+static double number_of(const json_t *root, const char *key) {
+    static const char *const inner[] = {"text_config", "rope_parameters", "rope_scaling", NULL};
+    const json_t *value = json_object_get(root, key);
+    double out = json_is_number(value) ? json_number_value(value) : NAN;
+    for (const char *const *name = inner; *name != NULL && isnan(out); name++) {
+        const json_t *part = json_object_get(root, *name);
+        if (json_is_object(part)) out = number_of(part, key);
+    }
+    return out;
+}
+
+double spw_model_file_number(const char *name, const char *key) {
+    spw_preset_text text = {.where = NULL};
+    if (name[0] == '{')
+        text = (spw_preset_text){.text = name, .length = strlen(name)};
+    else if (spw_preset_open(&model_kind, spw_model_preset_of(name), NULL, &text) != SPW_OK)
+        return NAN;
+    json_t *root = json_loadb(text.text, text.length, JSON_REJECT_DUPLICATES, NULL);
+    const double out = number_of(root, key);
+    json_decref(root);
+    if (name[0] != '{') spw_preset_close(&text);
+    return out;
 }
 
 const char *const *spw_model_presets(void) { return spw_model_names; }

@@ -193,6 +193,10 @@ void spw_model_count_mtp(spw_model *model);
 
 /* The preset that a name stands for, MaxText's or a repository's, or the name itself. */
 const char *spw_model_preset_of(const char *name);
+const char *spw_model_nearest(const char *name); /* the preset that was probably meant; NULL: none is near */
+/* A number of the model's own file, of what is no size and a model here does without: "rope_theta", "rms_norm_eps". NAN: the file has
+ * none, or is not found. */
+double spw_model_file_number(const char *name, const char *key);
 /* Names of the presets, ended by NULL. */
 const char *const *spw_model_presets(void);
 

@@ -14,5 +14,8 @@ typedef struct spw_nearest {
     size_t distance;
 } spw_nearest;
 void spw_nearest_offer(spw_nearest *nearest, const char *candidate);
+/* The same of names: without case, what stands between words, a folder in front, and the v of a version, so that "deepseek2-lite" is
+ * DeepSeek-V2-Lite. */
+void spw_nearest_offer_name(spw_nearest *nearest, const char *candidate);
 
 #endif

@@ -78,7 +78,7 @@ spw_status spw_preset_open(const spw_preset_kind *kind, const char *name, const 
             *out = (spw_preset_text){.where = file->name, .text = file->text, .length = file->length};
             return SPW_OK;
         }
-        spw_nearest_offer(&nearest, file->name);
+        spw_nearest_offer_name(&nearest, file->name);
         const size_t begun = strlen(begins);
         if (strlen(name) >= 3 && strncasecmp(file->name, name, strlen(name)) == 0 &&
             begun + strlen(file->name) + 8 < sizeof begins)

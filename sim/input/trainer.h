@@ -58,8 +58,9 @@ typedef struct spw_trainer {
     bool
         keeps_modules; /* what Megatron-Core's modules around the experts keep (sim/memory/megatron_kept.h) */
     bool asks_layouts; /* of stages that cannot have equally many layers */
-    bool fuses;        /* the kernels that Megatron-Core fuses if told so, by itself */
-    bool wide_streams; /* residual streams, normed, are kept in fp32 for the product that mixes them */
+    bool wraps_experts; /* adapters of experts are added to their weights (PEFT's ParamWrapper) */
+    bool fuses;         /* the kernels that Megatron-Core fuses if told so, by itself */
+    bool wide_streams;  /* residual streams, normed, are kept in fp32 for the product that mixes them */
 } spw_trainer;
 
 const spw_trainer *spw_trainer_row(spw_trainer_id id);

@@ -360,6 +360,11 @@ static void run_steps(spw_tape *t, node *n, uint32_t gradient[SPW_OP_INPUTS]) {
             gradient[s->input] = n->gradient[0];
             continue;
         }
+        if (s->role == SPW_GRADIENT_KEPT) {
+            hold(t, n->kept[s->bytes]);
+            gradient[s->input] = n->kept[s->bytes];
+            continue;
+        }
         if (s->role == SPW_GRADIENT_ONCE && t->once) continue;
         t->kind = s->role == SPW_GRADIENT_TO && n->leaf[s->input] != 0 ? t->leaf_kind : n->kind;
         const uint32_t made = birth(t, s->bytes);

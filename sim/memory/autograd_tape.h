@@ -41,7 +41,8 @@ typedef enum spw_gradient_role {
     SPW_GRADIENT_WORK, /* gone before the next */
     SPW_GRADIENT_DONE, /* the operation is; what comes next is the engine's, such as a sum to the input's shape */
     SPW_GRADIENT_ONCE, /* the first time alone, and it stays */
-    SPW_GRADIENT_PASS  /* the incoming gradient, or a view of it, is the input's */
+    SPW_GRADIENT_PASS, /* the incoming gradient, or a view of it, is the input's */
+    SPW_GRADIENT_KEPT /* tensor number `bytes` of those that are kept is the input's gradient, made in the forward pass */
 } spw_gradient_role;
 
 typedef struct spw_gradient_step {

@@ -519,6 +519,7 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
     const spw_rank_rows balanced = spw_balanced_rows(scheme, shape);
     spw_status status = add_scheme(out, scheme, shape, routed != NULL ? &routed->rows : &balanced);
     if (status != SPW_OK) return status;
+    if (whole && scheme->type->memory.whole_steps) spw_transformers_add_wrapped(out, job, &stage);
     out->frees = spw_footprint_frees(scheme);
     if (whole)
         spw_footprint_layer_keeps(part, scheme, shape, attention + spw_mesh_gathered_keys(job, shape),

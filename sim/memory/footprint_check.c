@@ -84,14 +84,19 @@ static spw_status check_cut_adapters(const spw_job *job, const spw_grid *g) {
 static spw_status check_finetune(const spw_job *job, const spw_scheme *scheme) {
     const spw_finetune *f = &job->finetune;
     if (spw_finetune_is_whole(f)) return SPW_OK;
-    if (scheme->type->memory.whole_steps && f->frozen == SPW_FROZEN_BASE &&
-        f->lora_targets == SPW_LORA_ATTENTION)
-        return SPW_OK;
+    if (scheme->type->memory.whole_steps && f->frozen == SPW_FROZEN_BASE) return SPW_OK;
+    if (spw_finetune_adapts(f, SPW_LORA_DENSE) || spw_finetune_adapts(f, SPW_LORA_ROUTER))
+        return spw_fail(SPW_ECONFIG,
+                        "scheme '%s': finetune.lora_targets linear and all are PEFT's, of scheme "
+                        "transformers; use attention, "
+                        "experts or both",
+                        scheme->text);
     if (!scheme->type->megatron.freezes)
         return spw_fail(
             SPW_ECONFIG,
             "scheme '%s': finetune (frozen %s, lora_rank %zu) is described for megatron-alltoall and "
-            "megatron-flex alone, adapters beside attention for transformers too; use one of them, or leave "
+            "megatron-flex alone, adapters beside a frozen base for transformers too; use one of them, or "
+            "leave "
             "finetune away",
             scheme->text, spw_frozen_name(f->frozen), f->lora_rank);
     const spw_grid g = spw_grid_of(job);

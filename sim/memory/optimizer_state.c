@@ -96,7 +96,7 @@ spw_held_parameters spw_job_parameters(const spw_job *job, const spw_stage *stag
     spw_held_parameters held = spw_stage_parameters(&job->model, stage);
     held.routed_adapters = (double)stage->moe_layers * (double)job->model.experts *
                            spw_expert_adapter(&job->model, &job->finetune);
-    held.rest_adapters = (double)stage->layers * spw_attention_adapter(&job->model, &job->finetune);
+    held.rest_adapters = (double)stage->layers * spw_layer_adapter(&job->model, &job->finetune);
     held.routed += held.routed_adapters;
     held.rest += held.rest_adapters;
     return held;

@@ -100,12 +100,13 @@ static spw_value dense(spw_hf_model *m, const spw_hf_layer *l, spw_value x, uint
     return out;
 }
 
-static spw_value grouped(spw_hf_model *m, spw_value x, size_t at, uint64_t rows, uint64_t in, uint64_t out) {
+static spw_value grouped(spw_hf_model *m, spw_value x, spw_value w, uint64_t rows, uint64_t in,
+                         uint64_t out) {
     const uint64_t b = m->shape->element_bytes, e = m->shape->model->experts;
     const double flop = 2.0 * (double)rows * (double)in * (double)out;
     return spw_tape_apply(m->tape, &(spw_op){.bytes = rows * out * b,
-                                             .input = {x, SPW_HF_LEAF(m, at)},
-                                             .keep = {{x, 1}},
+                                             .input = {x, w},
+                                             .keep = {{x, 1}, {w, 0}},
                                              .back = {SPW_TO_PRODUCT(1, e * in * out * b, flop),
                                                       SPW_TO_PRODUCT(0, rows * in * b, flop)},
                                              .flop = flop,
@@ -118,14 +119,14 @@ static spw_value clean(spw_hf_model *m, spw_value x, spw_value mask, uint64_t by
     return spw_hf_masked(m->tape, x, mask, bytes, in_place);
 }
 
-static spw_value up(spw_hf_model *m, const spw_hf_layer *l, spw_value rows_of, spw_value mask) {
+static spw_value up(spw_hf_model *m, spw_value weight, spw_value rows_of, spw_value mask) {
     spw_tape *t = m->tape;
     const spw_model *model = m->shape->model;
     const uint64_t rows = m->shape->tokens * model->top_k, b = m->shape->element_bytes,
                    half = rows * model->expert_ffn * b, wide = model->plain_experts ? half : 2 * half;
     const double r = (double)half;
     const spw_value made =
-        grouped(m, rows_of, l->gate_up, rows, spw_model_routed_width(model), wide / (rows * b));
+        grouped(m, rows_of, weight, rows, spw_model_routed_width(model), wide / (rows * b));
     const spw_value both = clean(m, made, mask, wide, false);
     spw_tape_drop(t, made);
     if (model->plain_experts) return relu_squared(t, both, half);
@@ -187,6 +188,7 @@ static spw_value experts(spw_hf_model *m, const spw_hf_layer *l, spw_value x, sp
                    width = spw_model_routed_width(model), tokens = m->shape->tokens * width * b,
                    bytes = rows * width * b;
     const uint16_t kind = spw_tape_kind(t, SPW_HF_EXPERTS);
+    spw_hf_try_experts(m);
     const spw_value sorted = spw_tape_tensor(t, SPW_HF_INDEX * rows),
                     order = spw_tape_tensor(t, SPW_HF_INDEX * rows);
     const spw_value keys = spw_tape_tensor(t, SPW_HF_INDEX * rows);
@@ -200,8 +202,9 @@ static spw_value experts(spw_hf_model *m, const spw_hf_layer *l, spw_value x, sp
     const spw_value counts = spw_tape_tensor(t, SPW_HF_FP32 * rows),
                     mask = spw_tape_tensor(t, m->shape->unmasked ? 0 : rows);
     const spw_value given = clean(m, gathered, mask, bytes, true);
-    const spw_value inner = up(m, l, given, mask);
-    const spw_value raw = grouped(m, inner, l->down, rows, model->expert_ffn, width);
+    const spw_value first = spw_hf_expert_weight(m, l, true), inner = up(m, first, given, mask);
+    const spw_value second = spw_hf_expert_weight(m, l, false),
+                    raw = grouped(m, inner, second, rows, model->expert_ffn, width);
     spw_tape_drop(t, inner);
     const spw_value made = clean(m, raw, mask, bytes, false);
     spw_tape_drop(t, raw);
@@ -210,8 +213,8 @@ static spw_value experts(spw_hf_model *m, const spw_hf_layer *l, spw_value x, sp
     spw_tape_drop(t, spw_tape_tensor(t, SPW_HF_INDEX * rows)); /* arange() */
     spw_value ordered = {.storage = 0};
     const spw_value out = combine(m, weighted, back, &ordered);
-    const spw_value names[] = {sorted, order,   given, gathered, weights,   counts,   mask,
-                               made,   ordered, back,  r.logits, r.weights, r.choices};
+    const spw_value names[] = {sorted,  order, given,    gathered,  weights,   counts, mask,  made,
+                               ordered, back,  r.logits, r.weights, r.choices, first,  second};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) spw_tape_drop(t, names[i]);
     spw_tape_kind(t, kind);
     return out;
@@ -224,10 +227,7 @@ void spw_hf_ffn_weights(spw_hf_model *m, spw_hf_layer *l) {
         add_dense(m, l, model->dense_ffn);
         return;
     }
-    l->gate_up = spw_hf_add_weight(m, model->experts,
-                                   (model->plain_experts ? 1 : 2) * model->expert_ffn * width, false);
-    l->down = spw_hf_add_weight(m, model->experts, width * model->expert_ffn, false);
-    l->router = spw_hf_add_weight(m, model->experts, h, false);
+    spw_hf_add_experts(m, l);
     m->weight[l->router].wide = m->shape->wide_router;
     if (model->shared_ffn > 0) add_dense(m, l, model->shared_ffn);
     if (model->shared_gate) l->shared_gate = spw_hf_add_weight(m, 1, h, false);

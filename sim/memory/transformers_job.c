@@ -4,6 +4,7 @@
 #include "sim/input/attention.h"
 #include "sim/input/grid.h"
 #include "sim/input/job.h"
+#include "sim/input/remat.h"
 #include "sim/memory/footprint_component.h"
 #include "sim/memory/pipeline.h"
 
@@ -16,8 +17,7 @@ static const char *const SOURCE = "transformers, PEFT and FSDP2, tensor by tenso
 /* What of a job no list describes; NULL: all of it is. */
 static const char *job_lacks(const spw_job *job) {
     const spw_finetune *f = &job->finetune;
-    const bool adapters =
-        f->frozen == SPW_FROZEN_BASE && f->lora_rank > 0 && f->lora_targets == SPW_LORA_ATTENTION;
+    const bool adapters = f->frozen == SPW_FROZEN_BASE && f->lora_rank > 0;
     const struct {
         bool lacks;
         const char *what;
@@ -26,8 +26,9 @@ static const char *job_lacks(const spw_job *job) {
         {!spw_grid_is_plain(job) || job->pipeline > 1 || job->expert > 1, "other parallelism than FSDP2's"},
         {job->remat != SPW_REMAT_NONE && job->remat != SPW_REMAT_FULL, "remat other than none and full"},
         {job->attention != SPW_ATTENTION_FLASH, "attention other than flash"},
-        {job->cross_entropy != SPW_CROSS_ENTROPY_AUTO && job->cross_entropy != SPW_CROSS_ENTROPY_UNFUSED,
-         "losses other than transformers' own"},
+        {job->cross_entropy != SPW_CROSS_ENTROPY_AUTO && job->cross_entropy != SPW_CROSS_ENTROPY_UNFUSED &&
+             job->cross_entropy != SPW_CROSS_ENTROPY_FUSED,
+         "losses other than transformers' own and Liger's"},
         {job->muon || job->offload.modules != 0 || job->fsdp2.on_host || job->optimizer_on_host > 0.0,
          "Muon, and what is in the host's memory"},
         {job->fsdp2.reshard == SPW_RESHARD_OFF, "fsdp2.reshard_after_forward: off"},
@@ -38,8 +39,7 @@ static const char *job_lacks(const spw_job *job) {
          "activations other than bf16"},
         {job->fsdp > 1 && job->optimizer != SPW_OPTIMIZER_SHARDED, "several GPUs without optimizer: sharded"},
         {job->fsdp == 1 && job->precision.weights > 2, "fp32 weights of one GPU (autocast)"},
-        {!spw_finetune_is_whole(f) && !adapters,
-         "adapters beside experts, and frozen parts without adapters"},
+        {!spw_finetune_is_whole(f) && !adapters, "frozen parts without adapters"},
     };
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if (rules[i].lacks) return rules[i].what;
@@ -158,6 +158,10 @@ bool spw_transformers_is_listed(const spw_point *p, spw_transformers_shape *out,
     if (lacks == NULL) lacks = model_lacks(m);
     if (lacks == NULL && (!spw_attention_is_grouped(m) || m->other_layers > 0) && job->finetune.lora_rank > 0)
         lacks = "adapters beside other attention than four matrices, and mixers";
+    if (lacks == NULL && (m->plain_experts || m->latent > 0 || m->sigmoid_router) &&
+        (spw_finetune_adapts(&job->finetune, SPW_LORA_EXPERTS) ||
+         spw_finetune_adapts(&job->finetune, SPW_LORA_ROUTER)))
+        lacks = "adapters beside experts of two matrices or narrower rows, and beside routers in fp32";
     if (why != NULL) *why = lacks;
     if (lacks != NULL || out == NULL) return lacks == NULL;
     const size_t micro = spw_pipeline_of(job).micro_batches, bytes = job->precision.weights;
@@ -169,14 +173,19 @@ bool spw_transformers_is_listed(const spw_point *p, spw_transformers_shape *out,
         .element_bytes = job->precision.activations,
         .weight_bytes = bytes,
         .moment_bytes = bytes,
+        .adapter_bytes = job->precision.optimizer,
         .reduced_bytes = job->precision.gradients,
         .shards = job->fsdp,
         .wrapped = job->fsdp > 1,
         .keeps_gathered = job->fsdp2.reshard == SPW_RESHARD_NEVER,
         .checkpoint = job->remat == SPW_REMAT_FULL,
+        .fused_loss = job->cross_entropy == SPW_CROSS_ENTROPY_FUSED,
         .keeps_logits = spw_scheme_option_is(p->scheme, "logits", "kept"),
         .frozen = job->finetune.frozen == SPW_FROZEN_BASE,
-        .adapts_attention = job->finetune.lora_rank > 0,
+        .adapts_attention = spw_finetune_adapts(&job->finetune, SPW_LORA_ATTENTION),
+        .adapts_all = spw_finetune_adapts(&job->finetune, SPW_LORA_DENSE),
+        .adapts_experts = spw_finetune_adapts(&job->finetune, SPW_LORA_EXPERTS),
+        .adapts_router = spw_finetune_adapts(&job->finetune, SPW_LORA_ROUTER),
         .lora_rank = job->finetune.lora_rank,
         .micro_batches = micro,
     };
@@ -277,6 +286,27 @@ static void fill(spw_footprint *out, sizes *s, size_t tokens, const int64_t byte
         else
             LIVE(c, AT_LOSS);
     }
+}
+
+void spw_transformers_add_wrapped(spw_footprint *f, const spw_job *job, const spw_stage *stage) {
+    const spw_model *m = &job->model;
+    const double copies = spw_remat_keeps_layers(job->remat) ? (double)stage->moe_layers : 1.0,
+                 first = (double)((spw_expert_matrices(m) - 1) * m->experts) *
+                         (double)(m->hidden * m->expert_ffn) * (double)job->precision.activations,
+                 whole = first + first / (double)(spw_expert_matrices(m) - 1);
+    if (!spw_finetune_adapts(&job->finetune, SPW_LORA_EXPERTS) || stage->moe_layers == 0) return;
+    spw_component *c = spw_component_add(f, "adapted_experts", copies * whole,
+                                         "experts' weights with their adapters, PEFT's ParamWrapper (6.8)",
+                                         "%.0f layers x %zu E H F b = %.0f x %zu x %zu x %zu x %zu x %zu",
+                                         copies, spw_expert_matrices(m), copies, spw_expert_matrices(m),
+                                         m->experts, m->hidden, m->expert_ffn, job->precision.activations);
+    if (spw_remat_keeps_layers(job->remat))
+        LIVE(c, ALWAYS);
+    else
+        LIVE(c, AT_MOE_LAYER);
+    LIVE(spw_component_add(f, "adapted_experts_gradient", first, "of the first of them (6.8)", "%zu E H F b",
+                           spw_expert_matrices(m) - 1),
+         AT_MOE_LAYER);
 }
 
 spw_status spw_transformers_footprint(const spw_transformers_shape *shape, spw_footprint *out) {

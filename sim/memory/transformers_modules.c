@@ -22,6 +22,14 @@ size_t spw_hf_add_weight(spw_hf_model *m, uint64_t rows, uint64_t columns, bool 
     return m->weights++;
 }
 
+size_t spw_hf_trained_bytes(const spw_transformers_shape *s) {
+    return s->frozen && s->adapter_bytes > 0 ? s->adapter_bytes : s->weight_bytes;
+}
+
+bool spw_hf_casts_adapters(const spw_transformers_shape *s) {
+    return s->frozen && !s->wrapped && spw_hf_trained_bytes(s) > s->element_bytes;
+}
+
 /* PEFT puts A [r, in] and B [out, r] behind the matrix. */
 size_t spw_hf_add_matrix(spw_hf_model *m, uint64_t out, uint64_t in, bool adapts) {
     const size_t at = spw_hf_add_weight(m, out, in, false), r = m->shape->lora_rank;
@@ -266,6 +274,63 @@ static spw_value head(spw_hf_model *m, spw_value x) {
                                     .rate = SPW_HF_DENSE_PRODUCT});
 }
 
+uint64_t spw_hf_loss_rows(uint64_t rows, uint64_t vocab, uint64_t hidden) {
+    const uint64_t pieces = (vocab + hidden - 1) / hidden, each = (rows + pieces - 1) / pieces;
+    uint64_t power = 1;
+    while (power < each) power *= 2;
+    return power;
+}
+
+/* What the forward pass makes of pieces: logits, which their own gradient replaces and which stay until the next are there, the
+ * gradient of their hidden states, and that of the head's weights, which is made in the model's format, then in fp32, and added. */
+static void loss_pieces(spw_hf_model *m, bool trained) {
+    spw_tape *t = m->tape;
+    const spw_model *model = m->shape->model;
+    const uint64_t rows = m->shape->tokens, b = m->shape->element_bytes, head = model->vocab * model->hidden,
+                   each = spw_hf_loss_rows(rows, model->vocab, model->hidden);
+    spw_value before = {.storage = 0};
+    for (uint64_t done = 0; done < rows; done += each) {
+        const uint64_t n = rows - done < each ? rows - done : each;
+        const spw_value logits = spw_tape_tensor(t, n * model->vocab * b);
+        spw_tape_drop(t, before);
+        before = logits;
+        spw_tape_drop(t, spw_tape_tensor(t, n * model->hidden * b));
+        if (!trained) continue;
+        const spw_value narrow = spw_tape_tensor(t, head * b), wide = spw_tape_tensor(t, head * SPW_HF_FP32);
+        spw_tape_drop(t, narrow);
+        spw_tape_drop(t, wide);
+    }
+    spw_tape_drop(t, before);
+}
+
+/* Both gradients are made in the forward pass, and wait. */
+static spw_value fused_loss(spw_hf_model *m, spw_value x) {
+    enum { PRODUCTS = 3 };
+    spw_tape *t = m->tape;
+    const spw_model *model = m->shape->model;
+    const uint64_t rows = m->shape->tokens, b = m->shape->element_bytes, head = model->vocab * model->hidden;
+    const bool trained = m->weight[m->head].trained;
+    const spw_value given = spw_tape_tensor(t, rows * model->hidden * b);
+    spw_value weights = {.storage = 0};
+    (void)spw_tape_kind(t, SPW_HF_GRADIENTS);
+    if (trained) weights = spw_tape_tensor(t, head * b);
+    (void)spw_tape_kind(t, SPW_HF_LOGITS);
+    const spw_value losses = spw_tape_tensor(t, SPW_HF_FP32 * rows), mask = spw_tape_tensor(t, rows);
+    loss_pieces(m, trained);
+    const spw_value loss =
+        spw_tape_apply(t, &(spw_op){.bytes = SPW_HF_FP32,
+                                    .input = {x, SPW_HF_LEAF(m, m->head)},
+                                    .keep = {{given, 0}, {weights, 1}},
+                                    .back = {{SPW_GRADIENT_ONCE, 0, CUBLAS_BYTES, 0.0, 0.0},
+                                             {SPW_GRADIENT_KEPT, 0, 0, 0.0, 0.0},
+                                             {SPW_GRADIENT_KEPT, 1, 1, 0.0, 0.0}},
+                                    .flop = PRODUCTS * 2.0 * (double)rows * (double)head,
+                                    .rate = SPW_HF_DENSE_PRODUCT});
+    const spw_value names[] = {losses, mask, given, weights};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) spw_tape_drop(t, names[i]);
+    return loss;
+}
+
 spw_value spw_hf_loss(spw_hf_model *m) {
     spw_tape *t = m->tape;
     const spw_model *model = m->shape->model;
@@ -281,6 +346,12 @@ spw_value spw_hf_loss(spw_hf_model *m) {
     m->hidden[m->shape->layers] = (spw_value){.storage = 0};
     if (!m->shape->checkpoint) drop_rotary(m);
     (void)spw_tape_kind(t, SPW_HF_LOGITS);
+    if (m->shape->fused_loss) {
+        const spw_value made = fused_loss(m, x);
+        spw_tape_drop(t, x);
+        spw_tape_kind(t, kind);
+        return made;
+    }
     m->logits = head(m, x);
     spw_tape_drop(t, x);
     const spw_value wide = spw_hf_cast(t, m->logits, n, b, SPW_HF_FP32);

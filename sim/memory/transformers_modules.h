@@ -95,7 +95,10 @@ typedef struct spw_transformers_shape {
     bool wrapped;                                     /* in FSDP2 */
     bool keeps_gathered;                              /* reshard_after_forward false */
     bool checkpoint, eager_experts, keeps_logits;
-    bool frozen, adapts_attention, adapts_all;
+    bool fused_loss; /* Liger's fused linear cross-entropy, which holds no logits behind it */
+    bool frozen, adapts_attention, adapts_all; /* all: linears of dense FFNs and of shared experts */
+    size_t adapter_bytes;                      /* of adapters and of their moments; 0: as weights */
+    bool adapts_experts, adapts_router;        /* parameters of routed experts; the router's */
     size_t lora_rank, micro_batches;
     spw_transformers_norm norm;
     spw_transformers_scale scale;
@@ -158,6 +161,12 @@ struct spw_hf_model {
     bool ran;
 };
 
+/* Bytes of a trained number as it is kept: of an adapter beside a frozen base, else of a weight. */
+size_t spw_hf_trained_bytes(const spw_transformers_shape *shape);
+/* Adapters that autocast makes narrow, as they are wider than activations and no FSDP2 gathers them: their gradients are wide, and the
+ * narrow copies stay until the backward pass. */
+bool spw_hf_casts_adapters(const spw_transformers_shape *shape);
+
 SPW_MUST_CHECK spw_status spw_hf_model_create(const spw_transformers_shape *shape, spw_tape *tape,
                                               spw_hf_model **out);
 void spw_hf_model_destroy(spw_hf_model *model); /* NULL is fine */
@@ -170,6 +179,9 @@ bool spw_hf_attention_is_by_blocks(const spw_model *model);
 void spw_hf_begin(spw_hf_model *model);
 /* hidden[index] becomes hidden[index + 1]; `of` is the model. The input keeps its name. */
 void spw_hf_layer_forward(spw_tape *tape, void *of, size_t index);
+/* Rows of a piece of Liger's loss: as many logits as hidden states, up to a power of two
+ * [linkedin/Liger-Kernel 0.8.0 src/liger_kernel/ops/fused_linear_cross_entropy.py, fused_linear_cross_entropy_forward]. */
+uint64_t spw_hf_loss_rows(uint64_t rows, uint64_t vocab, uint64_t hidden);
 /* The last norm, the head and the loss. */
 spw_value spw_hf_loss(spw_hf_model *model);
 /* Behind the backward pass: what layers under checkpoint were given is there until then. */

@@ -44,14 +44,15 @@ typedef struct sizes {
 } sizes;
 
 static spw_value product_of(spw_hf_model *m, const sizes *s, spw_value x, spw_value w) {
+    const bool narrow = w.leaf != 0 && s->bytes < SPW_HF_FP32; /* a parameter of the model's own format */
+    const uint64_t gradient = narrow ? spw_hf_gradient_bytes(m) : s->bytes;
     const double flop = 2.0 * (double)s->rows * (double)s->in * (double)s->out;
     return spw_tape_apply(
         m->tape,
         &(spw_op){.bytes = s->rows * s->out * s->bytes,
                   .input = {x, w},
                   .keep = {{x, 1}, {w, 0}}, /* a parameter is no matter of the tape */
-
-                  .back = {SPW_TO_PRODUCT(1, s->in * s->out * s->bytes, flop),
+                  .back = {SPW_TO_PRODUCT(1, s->in * s->out * gradient, flop),
                            {s->of_sequences ? SPW_GRADIENT_VIEW : SPW_GRADIENT_TO, 0,
                             s->rows * s->in * s->bytes, 0.0, flop}},
                   .flop = flop,

@@ -28,6 +28,10 @@ enum { SPW_HF_QUARTER = 4 };                /* of a head, one part in so many */
         SPW_TO_TEMP(i, SPW_HF_INDEX *(n), 0.0), SPW_TO_WORK(i, spw_hf_sort_bytes(n))
 #define SPW_HF_LEAF(m, at) ((m)->weight[at].leaf)
 
+/* Bytes of a number of a parameter's gradient, as its first is kept. */
+static inline uint64_t spw_hf_gradient_bytes(const spw_hf_model *m) {
+    return spw_hf_casts_adapters(m->shape) ? spw_hf_trained_bytes(m->shape) : m->shape->element_bytes;
+}
 uint64_t spw_hf_sort_bytes(uint64_t entries); /* what a radix sort takes for itself */
 
 /* A parameter [rows, columns]; a matrix [out, in], with the adapter beside it where the model has them. The number of it. */
@@ -39,7 +43,7 @@ spw_value spw_hf_cast(spw_tape *t, spw_value x, uint64_t n, size_t from, size_t 
 spw_value spw_hf_add(spw_tape *t, spw_value a, spw_value b, uint64_t bytes);
 spw_value spw_hf_multiply(spw_tape *t, spw_value a, spw_value b, uint64_t bytes); /* both of as many */
 spw_value spw_hf_silu(spw_tape *t, spw_value x, uint64_t bytes);
-/* x w^T. of_sequences: what comes back to x is a view of the product's [rows, in]. */
+/* x w^T; w a parameter, or a tensor made of one, which is kept. of_sequences: what comes back to x is a view of the product's [rows, in]. */
 spw_value spw_hf_product(spw_hf_model *m, spw_value x, spw_value w, uint64_t rows, uint64_t in, uint64_t out,
                          bool of_sequences);
 /* The same with x and w in fp32. */
@@ -97,6 +101,18 @@ typedef struct spw_hf_routes {
 } spw_hf_routes;
 spw_hf_routes spw_hf_route(spw_hf_model *m, const spw_hf_layer *l, spw_value x);
 
+/* Adapters beside parameters that belong to no nn.Linear: peft 0.21.2 tuners/lora/layer.py, ParamWrapper. It adds scaling B A to the
+ * parameter before each forward pass of the module, so a whole copy of the weights is there, and stays for the backward pass.
+ *   experts [E, out, in]: A [r E, in], B [out, r E]; of gate and up in one r is twice the rank [utils/transformers_weight_conversion.py,
+ *   _MOE_FUSED_TARGETS]; router [E, H]: A [r, H], B [E, r]. */
+/* Gate and up, down, the router, with what stands beside them. */
+void spw_hf_add_experts(spw_hf_model *m, spw_hf_layer *l);
+/* What registering a parametrization makes once, to look at it: the weights with their adapters. */
+void spw_hf_try_experts(spw_hf_model *m);
+/* Gate and up (wide) or down, and the router's, each with its adapter added where it is first used; the parameter as it is where
+ * nothing stands beside it. */
+spw_value spw_hf_expert_weight(spw_hf_model *m, const spw_hf_layer *l, bool wide);
+spw_value spw_hf_router_weight(spw_hf_model *m, size_t at);
 /* act(gate) * up of `bytes` each. */
 spw_value spw_hf_gated(spw_hf_model *m, spw_value gate, spw_value up, uint64_t bytes);
 

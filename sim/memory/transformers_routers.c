@@ -9,8 +9,9 @@ static spw_hf_routes softmax(spw_hf_model *m, const spw_hf_layer *l, spw_value x
     const uint64_t rows = m->shape->tokens, b = m->shape->element_bytes, all = rows * model->experts,
                    some = rows * model->top_k;
     const double r = (double)(SPW_HF_FP32 * all);
-    const spw_value logits =
-        spw_hf_product(m, x, SPW_HF_LEAF(m, l->router), rows, model->hidden, model->experts, false);
+    const spw_value gate = spw_hf_router_weight(m, l->router),
+                    logits = spw_hf_product(m, x, gate, rows, model->hidden, model->experts, false);
+    spw_tape_drop(t, gate);
     const spw_value wide = spw_hf_cast(t, logits, all, b, SPW_HF_FP32);
     const spw_value parts = spw_tape_apply(
         t, &(spw_op){.bytes = SPW_HF_FP32 * all,

@@ -67,11 +67,11 @@ spw_transformers_exchange spw_transformers_step_exchange(const spw_transformers_
 }
 
 static size_t weight_bytes(const spw_transformers_step *s, const spw_hf_weight *w) {
-    return w->wide ? FP32 : s->shape.weight_bytes;
+    return w->wide ? FP32 : w->trained ? spw_hf_trained_bytes(&s->shape) : s->shape.weight_bytes;
 }
 
 static size_t moment_bytes(const spw_transformers_step *s, const spw_hf_weight *w) {
-    return w->wide ? FP32 : s->shape.moment_bytes;
+    return w->wide ? FP32 : s->shape.frozen ? spw_hf_trained_bytes(&s->shape) : s->shape.moment_bytes;
 }
 
 /* FSDP2 cuts rows, and gives every GPU as many. */
@@ -269,11 +269,18 @@ static void forward(spw_transformers_step *s) {
 
 static void micro_batch(spw_transformers_step *s) {
     spw_tape_drop(s->tape, s->model->logits); /* of the micro-batch before, where they are kept */
+    spw_value narrow = {.storage = 0};
+    if (spw_hf_casts_adapters(&s->shape)) {
+        const uint16_t kind = spw_tape_kind(s->tape, SPW_HF_ADAPTERS);
+        narrow = spw_tape_tensor(s->tape, s->shape.element_bytes * spw_transformers_step_trained(s));
+        (void)spw_tape_kind(s->tape, kind);
+    }
     forward(s);
     const spw_value loss = spw_hf_loss(s->model);
     spw_tape_hook(s->tape, before_loss, s, s->shape.layers);
     if (!s->shape.keeps_logits) spw_tape_drop(s->tape, s->model->logits);
     spw_tape_backward(s->tape, loss);
+    spw_tape_drop(s->tape, narrow);
     spw_hf_end(s->model);
     if (s->shape.wrapped) {
         free_gathered(s, s->shape.layers);

@@ -12,7 +12,9 @@ static double figure(const spw_coefficient *c) { return c->value; }
 #define FIGURE(name) figure(&spw_default_hf_##name)
 
 bool spw_transformers_is_timed(const spw_point *p, const char **why) {
-    const bool hopper = p->job->cluster.gpu_generation == SPW_GPU_HOPPER;
+    const bool hopper = p->job->cluster.gpu_generation == SPW_GPU_HOPPER,
+               wraps = spw_finetune_adapts(&p->job->finetune, SPW_LORA_EXPERTS),
+               fused = p->job->cross_entropy == SPW_CROSS_ENTROPY_FUSED;
     spw_transformers_shape shape;
     bool recurs = false;
     if (!spw_transformers_is_listed(p, &shape, why)) return false;
@@ -24,9 +26,12 @@ bool spw_transformers_is_timed(const spw_point *p, const char **why) {
                           : "transformers' attention of DeepSeek-V4 and MiniMax-M3, which was not timed";
         return false;
     }
+    if (fused && why != NULL) *why = "Liger's fused loss, whose time was not measured";
+    if (wraps && why != NULL)
+        *why = "adapters beside experts, whose one run took half as long again as their kernels say";
     if (!hopper && why != NULL)
         *why = "transformers on GPUs other than Hopper's, whose kernels were not measured";
-    return hopper;
+    return hopper && !wraps && !fused;
 }
 
 spw_status spw_transformers_load_of(const spw_transformers_shape *shape, spw_transformers_load *out) {
@@ -39,7 +44,7 @@ spw_status spw_transformers_load_of(const spw_transformers_shape *shape, spw_tra
     *out = (spw_transformers_load){.work = spw_transformers_step_work(step),
                                    .exchange = spw_transformers_step_exchange(step),
                                    .adam_bytes = (double)spw_transformers_step_trained(step) *
-                                                 (double)shape->weight_bytes};
+                                                 (double)spw_hf_trained_bytes(shape)};
 
 cleanup:
     spw_transformers_step_destroy(step);

@@ -33,7 +33,7 @@ size_t spw_weight_families(const spw_job *job, bool all_experts, spw_weight_fami
     if (tuned->frozen != SPW_FROZEN_NONE) routed = 0;
     if (tuned->frozen == SPW_FROZEN_BASE) rest = whole = 0;
     routed += (uint64_t)((double)(m->moe_layers * m->experts) * spw_expert_adapter(m, tuned));
-    rest += (uint64_t)((double)m->layers * spw_attention_adapter(m, tuned));
+    rest += (uint64_t)((double)m->layers * spw_layer_adapter(m, tuned));
     out[count++] = (spw_weight_family){SPW_PURPOSE_EXPERT_WEIGHTS,
                                        SPW_GROUP_FSDP,
                                        g.expert_data,

@@ -59,7 +59,7 @@ static void check_flags(void) {
     job.batches = 1;
     FILE *out = open_memstream(&text, &length);
     if (out == NULL) abort();
-    status = spw_flags_print(draft.framework, &job, &scheme, out);
+    status = spw_flags_print(draft.framework, &job, &scheme, "a doubt", out);
     if (fclose(out) != 0) abort();
     spw_fuzz_refusal(status);
     if (status == SPW_OK) {

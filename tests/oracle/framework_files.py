@@ -5,6 +5,7 @@ usage: framework_files.py SPILLWAY SCRATCH ROOT"""
 import csv
 import json
 import pathlib
+import re
 import shlex
 import sys
 
@@ -138,6 +139,52 @@ def listed(text, name):
     return any(line.startswith((f"#   {name} ", f"#   {name}:")) for line in text.splitlines())
 
 
+# What a person would take for a line with a setting, by the file's ending; names of arguments in a script, whose lines go on.
+LINES = {".yaml": r"\s*[A-Za-z_][\w.]*:[ ]+['\"\w.\[-]", ".yml": r"\s*[A-Za-z_][\w.]*:[ ]+['\"\w.\[-]", ".toml": r"\s*\w+ = ", ".log": r".*  \w+ \.\.\.+ \w"}
+PROFILER = {"capture_range", "capture_range_end", "cuda_graph_trace", "cuda_memory_usage"}  # of the command in front
+
+
+def flat(tree, name=""):
+    return {k for key, value in tree.items() for k in flat(value, f"{name}{key}.")} if isinstance(tree, dict) else {name[:-1]}
+
+
+def check_lines(name, answer):
+    """No setting is dropped in silence."""
+    path, text = FILES / name, (FILES / name).read_text()
+    all_listed = answer["counts"] + [n for notes in answer["notes"].values() for n in notes]
+    lines, names = {s["line"] for s in all_listed}, {s["name"] for s in all_listed}
+    if path.suffix == ".sh":
+        wanted = {word.replace("-", "_") for word in re.findall(r"^[^#\n]*?\s--([a-z][\w-]+)", text, re.M)} - PROFILER
+        dropped = wanted - names - {"xla_flags"}
+    elif path.suffix == ".json":
+        wanted = flat(json.loads(text))
+        dropped = wanted - names
+    else:
+        wanted = [i for i, line in enumerate(text.splitlines(), 1) if re.match(LINES[path.suffix], line)]
+        dropped = set(wanted) - lines
+    check((len(wanted) > 3 or path.suffix == ".sh") and not dropped, f"{name}: of {len(wanted)} settings these are nowhere: {dropped}")
+
+
+def check_settings(name, answer):
+    """Every setting of a file is in one group and no other; and what is assumed names no setting that stands in the file."""
+    groups = {"counts": answer["counts"]}
+    groups.update({kind: notes for kind, notes in answer["notes"].items() if kind != "assumed"})
+    place = {}
+    for group, settings in groups.items():
+        group = "doubts" if group in ("no_counterpart", "may_need_more", "not_said", "given_twice") else group
+        for setting in settings:
+            if setting["line"] > 0:
+                place.setdefault((setting["name"], setting["line"]), set()).add(group)
+    several = {key: value for key, value in place.items() if len(value) > 1}
+    check(not several, f"{name}: settings in several groups: {several}")
+    said = {setting["name"] for settings in groups.values() for setting in settings if setting["line"] > 0}
+    check(len(place) <= answer["settings"] and (len(said) > 0 or answer["framework"] == "deepspeed"), f"{name}: {len(place)} of {answer['settings']} settings are listed")
+    short = {key.split(".")[-1] for key in said if "_" in key or key in ("bf16", "fp16")}
+    for note in answer["notes"]["assumed"]:
+        words = set(re.findall(r"[a-z0-9_]+", f"{note['name']} {note['why']}"))
+        check(not words & short, f"{name}: assumed names {words & short}, which the file has: {note}")
+
+
 def check_file(name, options, want, lacks):
     said = asked.run(PROGRAM, "job", name, cwd=FILES)
     check(said.returncode == 0, f"job {name}: {said.stderr}")
@@ -147,7 +194,10 @@ def check_file(name, options, want, lacks):
     check(got.returncode == 0, f"job {name} {options}: {got.stderr}")
     if got.returncode != 0:
         return
-    job = json.loads(got.stdout)["job"]
+    answer = json.loads(got.stdout)
+    check_settings(name, answer)
+    check_lines(name, answer)
+    job = answer["job"]
     for path, value in want.items():
         check(at(job, path) == value, f"{name}: {path} is {at(job, path)}, should be {value}")
     # every setting of the file is in the listing: nothing is dropped in silence
@@ -186,6 +236,10 @@ SCRIPT = ("torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py --num-layers 2
 MESH = "model_name: qwen3-30b-a3b\nper_device_batch_size: 1\nmax_target_length: 4096\nsparse_matmul: True\nmegablox: True\n"
 TITAN = "[model]\nname = \"qwen3\"\nflavor = \"30B-A3B\"\n[training]\nlocal_batch_size = 1\nseq_len = 4096\n[parallelism]\n"
 TRL = "model_name_or_path: Qwen/Qwen3-30B-A3B\nper_device_train_batch_size: 1\nmax_length: 4096\nbf16: true\n"
+LORA = ("base_model: Qwen/Qwen3-30B-A3B\nadapter: lora\nlora_r: 16\nsequence_len: 4096\nmicro_batch_size: 1\nbf16: true\n"
+        "gradient_checkpointing: true\nfsdp_version: 2\n")
+FULL = "base_model: Qwen/Qwen3-30B-A3B\nsequence_len: 4096\nmicro_batch_size: 1\nbf16: auto\ngradient_checkpointing: true\nfsdp_version: 2\n"
+FACTORY = "model_name_or_path: Qwen/Qwen3-30B-A3B\nstage: sft\nfinetuning_type: lora\nbf16: true\n"
 ZERO = '{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3%s}, "bf16": {"enabled": true}}'
 BASE = ("model_name: mixtral-8x7b\nper_device_batch_size: 2\nmax_target_length: 4_096\nbase_emb_dim: 2048\nbase_num_query_heads: 16\n"
         "base_mlp_dim: 7168\nbase_num_decoder_layers: 16\nbase_moe_mlp_dim: -1\nnum_experts: 1\nvocab_size: 32_000\nici_fsdp_parallelism: -1\n")
@@ -196,6 +250,7 @@ REFUSED = [
     ("mesh.yml", MESH, ["--cluster", "h100:8x4"], "data axis of 4"),
     ("mesh.yml", MESH + "ici_expert_parallelism: 4\n", ["--cluster", "h100:8x4"], "--set parallel.fsdp=8,"),
     ("base.yml", BASE.replace("mixtral-8x7b", "default"), ["--cluster", "h100:8x1"], "does not say the model"),
+    ("base.yml", BASE.replace("mixtral-8x7b", "deepseek2-lite").replace("base_num_decoder_layers: 16\n", ""), ["--cluster", "h100:8x1"], "nearest: --model deepseek-v2-lite,"),
     ("mesh.yml", MESH + "ici_data_parallelism: 2\nici_fsdp_parallelism: 4\n", ["--cluster", "h100:8x1"], "--gpus 4,"),
     ("mesh.yml", MESH + "ici_sequence_parallelism: 2\n", ["--cluster", "h100:8x1"], "ici_sequence_parallelism 2"),
     ("shard.toml", TITAN + "data_parallel_shard_degree = 8\n", ["--cluster", "h100:8x4"], "data_parallel_shard_degree"),
@@ -224,7 +279,32 @@ SAID = [  # file, text, options, keys, words of `more`, words of the listing
      {"optimizer": "replicated"}, None),
     ("moments.sh", SCRIPT + " --use-precision-aware-optimizer --exp-avg-dtype bf16", ["--cluster", "h100:8x2"],
      {"precision.optimizer": "fp32"}, None),
-    ("trl.yaml", TRL, ["--cluster", "h100:8x1"], {"remat": "none", "cross_entropy": "unfused"}, None),
+    ("trl.yaml", TRL, ["--cluster", "h100:8x1"], {"remat": "full", "cross_entropy": "unfused", "precision.weights": "fp32"}, None),
+    ("trl.yaml", TRL + "gradient_checkpointing: false\ndtype: bfloat16\n", ["--cluster", "h100:8x1"],
+     {"remat": "none", "precision.weights": "bf16", "precision.gradients": "bf16", "precision.optimizer": "bf16", "precision.master": "none"}, None),
+    ("logits.yml", MESH + "logits_dot_in_fp32: true\n", ["--cluster", "h100:8x1"], {}, "logits_dot_in_fp32"),
+    ("logits.yml", MESH + "logits_dot_in_fp32: false\n", ["--cluster", "h100:8x1"], {}, None),
+    # adapters, as PEFT 0.21.2 with transformers 5.17 attaches them
+    ("lora.yml", LORA, ["--cluster", "h100:8x1"], {"finetune.lora_targets": "attention", "schemes": ["transformers"], "optimizer": "sharded",
+     "precision.weights": "bf16", "precision.optimizer": "fp32", "precision.gradients": "fp32"}, None),
+    ("lora.yml", LORA + "lora_target_linear: true\n", ["--cluster", "h100:8x1"], {"finetune.lora_targets": "attention", "schemes": ["transformers"]}, None),
+    ("lora.yml", LORA.replace("Qwen/Qwen3-30B-A3B", "deepseek-ai/DeepSeek-V2-Lite") + "lora_target_linear: true\n", ["--cluster", "h100:8x1"],
+     {"finetune.lora_targets": "both", "schemes": ["transformers"]}, None),
+    ("lora.yml", LORA + "lora_target_modules: [q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]\n", ["--cluster", "h100:8x1"],
+     {"finetune.lora_targets": "both", "schemes": ["transformers"], "optimizer": "sharded"}, None),
+    ("lora.yml", LORA + "lora_target_parameters: [gate_up_proj]\n", ["--cluster", "h100:8x1"], {"finetune.lora_targets": "experts"}, None),
+    ("trl.yaml", TRL + "use_peft: true\nlora_target_modules: all-linear\n", ["--cluster", "h100:8x1"],
+     {"finetune.lora_targets": "all", "schemes": ["transformers"], "finetune.lora_rank": 16}, None),
+    ("trl.yaml", TRL.replace("Qwen/Qwen3-30B-A3B", "openai/gpt-oss-20b") + "use_peft: true\nlora_target_modules: all-linear\n",
+     ["--cluster", "h100:8x1"], {"finetune.lora_targets": "attention"}, None),
+    ("lora.yml", LORA + "deepspeed: zero3.json\nlora_target_linear: true\n", ["--cluster", "h100:8x1"], {"finetune.lora_targets": "both",
+     "schemes": ["megatron-alltoall"]}, None),
+    # accelerate keeps what is trained in fp32 under FSDP2, and the file says so
+    ("full.yml", FULL, ["--cluster", "h100:8x1"], {"precision.weights": "fp32", "precision.optimizer": "fp32", "precision.master": "none"}, None),
+    ("full.yml", FULL.replace("bf16: auto", "bf16: full"), ["--cluster", "h100:8x1"], {"precision.weights": "bf16", "precision.optimizer": "bf16"}, None),
+    ("factory.yaml", FACTORY, ["--cluster", "h100:8x1"], {"batch.sequence_length": 2048, "remat": "full", "finetune.lora_rank": 8}, None),
+    ("accelerate.yaml", "distributed_type: FSDP\nmixed_precision: bf16\nfsdp_config:\n  fsdp_version: 2\n", ["--cluster", "h100:8x1", "--model", "olmoe-1b-7b"],
+     {"precision.weights": "fp32", "optimizer": "sharded"}, None),
     ("trl.yaml", TRL + "use_liger_kernel: true\n", ["--cluster", "h100:8x1"], {"cross_entropy": "fused"}, None),
     ("trl.yaml", TRL + "gradient_checkpointing: true\nfsdp: full_shard auto_wrap\n", ["--cluster", "h100:8x1"],
      {"remat": "full", "optimizer": "sharded"}, None),
@@ -254,6 +334,7 @@ def check_said():
         answer = json.loads(got.stdout)
         for path, value in want.items():
             check(at(answer["job"], path) == value, f"{text!r}: {path} is {at(answer['job'], path)}, should be {value}")
+        check_settings(f"{text!r}", answer)
         doubts = [note["name"] for note in answer["notes"]["may_need_more"]]
         check(doubts == [] if more is None else more in doubts, f"{text!r}: may need more are {doubts}, should be {more}")
 

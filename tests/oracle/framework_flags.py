@@ -98,6 +98,17 @@ def job_of(path, options):
     return json.loads(got.stdout)["job"] if got.returncode == 0 else got.stderr
 
 
+def first_line(text):
+    """The options, put together again where they are broken."""
+    lines = text.splitlines()
+    first = lines[0] if lines else ""
+    for line in lines[1:]:
+        if not line.startswith("#     --"):
+            break
+        first += " " + line[1:].strip()
+    return first
+
+
 def check_one(framework, words, path):
     code, bytes_of, _ = explained(*words)
     if code != 0:
@@ -107,7 +118,8 @@ def check_one(framework, words, path):
     if flags.returncode != 0:
         return True
     path.write_text(flags.stdout)
-    first = flags.stdout.splitlines()[0]
+    first = first_line(flags.stdout)
+    check(max(map(len, flags.stdout.splitlines())) <= 120 or "{" in first, f"{framework}: a line of more than 120 columns in {flags.stdout}")
     check(first.startswith("# spillway plan --from FILE"), f"{framework}: first line {first}")
     options = shlex.split(first)[5:]
     unnamed = [o for o in options if o.startswith("--") and o not in ("--cluster", "--set", "--model")]
@@ -144,7 +156,7 @@ def check_words():
         got = asked.run(PROGRAM, "plan", *V3, "--flags", framework)
         for word in words:
             check(f"    {word}" in got.stdout or f"  {word}" in got.stdout, f"{framework}: {word} is not in {got.stdout} {got.stderr}")
-        options = got.stdout.splitlines()[0] if got.stdout else ""
+        options = first_line(got.stdout)
         check(options == "# spillway plan --from FILE --cluster h100:8x32", f"{framework}: first line {options}")
     got = asked.run(PROGRAM, "plan", *V3)
     check(f"layout    needed, as the layers do not divide: --pipeline-model-parallel-layout '{LAYOUT}'" in got.stdout, f"layout: {got.stdout}")
@@ -187,6 +199,41 @@ def check_words():
     check(got.returncode == 2 and "NVIDIA's GPUs alone" in got.stderr, f"hybridep on AMD: {got.returncode} {got.stdout[:200]} {got.stderr}")
 
 
+def check_runnable():
+    """Numbers of the model's own file, and of a run: by hand. Qwen3-30B-A3B has no dense layer, and a width of one all the same."""
+    qwen = ["plan", "--model", "qwen3-30b-a3b", "--cluster", "h100:8x16", "--scheme", "megatron-alltoall", "--optimizer", "distributed",
+            "--expert-parallel", 8, "--set", "allocator.expandable_segments=true"]
+    text = asked.run(PROGRAM, *qwen, "--flags", "megatron").stdout
+    for word in ("--ffn-hidden-size 6144", "--moe-ffn-hidden-size 768", "--vocab-size 151936", "--make-vocab-size-divisible-by 128",
+                 "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", "#   --tokenizer-type HuggingFaceTokenizer", "#   --rotary-base N"):
+        check(word in text, f"runnable: {word} is not in {text}")
+    check("--set" not in text and "# megatron-alltoall, EP 8, 1 sequence: " in text, f"runnable: {text}")
+    path = SCRATCH / "flags_config.json"
+    path.write_text(json.dumps({"model_type": "mixtral", "num_hidden_layers": 4, "hidden_size": 1024, "vocab_size": 50280, "num_attention_heads": 8,
+                                "num_key_value_heads": 8, "intermediate_size": 2048, "num_local_experts": 8, "num_experts_per_tok": 2,
+                                "rope_theta": 1000000.0, "rms_norm_eps": 1e-05, "max_position_embeddings": 32768, "tie_word_embeddings": False}))
+    text = asked.run(PROGRAM, "plan", "--model", path, *qwen[3:], "--tensor", 2, "--flags", "megatron").stdout
+    # 50280 = 8 x 6285: of a tensor group of 2 a multiple of 4
+    for word in ("--rotary-base 1000000 ", "--norm-epsilon 1e-05 ", "--max-position-embeddings 32768 ", "--position-embedding-type rope ",
+                 "--make-vocab-size-divisible-by 4 "):
+        check(f"    {word}" in text, f"runnable: {word} is not in {text}")
+    check("#   --rotary-base N" not in text, f"runnable: said twice in {text}")
+    text = asked.run(PROGRAM, "plan", "--model", "mixtral-8x7b", "--cluster", "mi300x:8x8", "--scheme", "ragged", "--set", "memory_fraction=0.95",
+                     "--flags", "maxtext").stdout
+    for word in ("export XLA_PYTHON_CLIENT_MEM_FRACTION=0.95", "    hardware=gpu ", "    attention=cudnn_flash_te ", "#   run_name=NAME",
+                 "# outside the fit: "):
+        check(word in text, f"runnable: {word} is not in {text}")
+    # what is doubtful of a file stands above what comes of it
+    path = SCRATCH / "flags_doubt.sh"
+    path.write_text("torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --swiglu "
+                    "--num-attention-heads 32 --num-query-groups 8 --group-query-attention --num-experts 8 --moe-router-topk 2 --seq-length 4096 "
+                    "--micro-batch-size 1 --global-batch-size 128 --bf16 --expert-model-parallel-size 8 --use-distributed-optimizer "
+                    "--moe-token-dispatcher-type alltoall --recompute-granularity full --recompute-method block --recompute-num-layers 2 "
+                    "--untie-embeddings-and-output-weights --disable-bias-linear --normalization RMSNorm")
+    text = asked.run(PROGRAM, "plan", "--from", path, "--cluster", "h100:8x2", "--flags", "megatron").stdout
+    check("# may need more memory: recompute_num_layers 2" in text, f"doubt: {text}")
+
+
 draw = random.Random(20261126)
 for framework in ("megatron", "bridge", "primus", "maxtext", "torchtitan"):
     ending = ".yaml" if framework in ("bridge", "primus") else ".sh"
@@ -201,4 +248,5 @@ check(got.returncode == 2 and "no scheme gmm" in got.stderr, f"gmm of Megatron: 
 got = asked.run(PROGRAM, "plan", "--model", "olmoe-1b-7b", "--cluster", "h100:8x1", "--flags", "deepspeed")
 check(got.returncode == 2 and "write megatron" in got.stderr, f"deepspeed: {got.stderr}")
 check_words()
+check_runnable()
 oracle.finish()

@@ -18,7 +18,7 @@ scratch.mkdir(parents=True, exist_ok=True)
 text = (root / "sim/stack_defaults/transformers.yaml").read_text()
 figure = {k: float(v) for k, v in re.findall(r"^hf_(\w+):\n  value: (\S+)", text, re.M)}
 with open(root / "notebooks_data/measured/transformers_h100.csv", newline="") as f:
-    runs = [r for r in csv.DictReader(f) if r["seen"] != "not listed"]
+    runs = [r for r in csv.DictReader(f) if r["seen"] not in ("not listed", "not timed")]
 
 
 def model_of(run):

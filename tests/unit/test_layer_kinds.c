@@ -260,7 +260,7 @@ static answers ask(spw_job *job) {
     out.projections = (work.projections + work.latent) / (2.0 * work.tokens);
     out.stage = held.routed + held.rest;
     out.muon = muon_elements(job);
-    out.adapters = spw_attention_adapter(&job->model, &tuned) * (double)job->model.layers;
+    out.adapters = spw_layer_adapter(&job->model, &tuned) * (double)job->model.layers;
     const size_t families = spw_weight_families(job, false, family);
     for (size_t i = 0; i < families; i++) out.families += (double)family[i].elements;
     out.linear = spw_fp8_linear_parameters(job, &stage);

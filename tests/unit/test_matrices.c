@@ -179,7 +179,7 @@ static void test_work(const char *name, const known *row) {
     const spw_finetune lora = {.lora_rank = 1, .lora_targets = SPW_LORA_ATTENTION};
     const sums adapted = sum(row, MATRIX, INDEXER), up = sum(row, UP, 0), all = sum(row, 0, 0);
     const double layers = (double)m->layers, tokens = 4096.0;
-    CHECK(same(name, "adapters", spw_attention_adapter(m, &lora), adapted.in + adapted.out));
+    CHECK(same(name, "adapters", spw_layer_adapter(m, &lora), adapted.in + adapted.out));
     const spw_model_passes passes = {.layers = 3.0, .up = 4.0};
     spw_model_work work;
     spw_model_work_count(&job, 1, &passes, &work);

@@ -29,7 +29,7 @@ typedef struct by_hand {
     unsigned (*losses)(void);
     const char *words, *splits, *unsaid;
     bool own_loss, optimizers, policies, layouts, gpipe, mesh, plain, latent; /* what it brings and takes */
-    bool turns, casts, inside, keeps, asks, fuses, wide;                      /* what it does */
+    bool turns, casts, inside, keeps, asks, fuses, wide, wraps;               /* what it does */
     const char *stages;                                                       /* why it has no pipelines */
     bool tunes;
 } by_hand;
@@ -56,7 +56,7 @@ static const by_hand rows[] = {
     {SPW_TRAINER_TRANSFORMERS, "Hugging Face transformers", 1, SPW_MEMORY_MODEL_FREED, SPW_OPTIMIZER_SHARDED,
      SPW_OPTIMIZER_SHARDED, SPW_FSDP2_IF_SAID, F, megatrons, "te_2_20", "use one of them", "accelerate's",
      .optimizers = true, .layouts = true, .latent = true, .inside = true, .stages = "no pipeline parallelism",
-     .tunes = true}};
+     .tunes = true, .wraps = true}};
 
 static void test_rows(void) {
     CHECK(sizeof rows / sizeof *rows == SPW_TRAINERS);
@@ -87,6 +87,7 @@ static void test_rows(void) {
         CHECK(got->has_turns == want->turns && got->casts_gradients == want->casts);
         CHECK(got->in_megatron == want->inside && got->keeps_modules == want->keeps);
         CHECK(got->asks_layouts == want->asks && got->fuses == want->fuses);
+        CHECK(got->wraps_experts == want->wraps);
         CHECK(got->wide_streams == want->wide);
         CHECK(got->takes_optimizers || got->bare_optimizer == SPW_OPTIMIZER_SHARDED);
     }

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RUNS = 32, STEPS = 4 };
+enum { RUNS = 33, STEPS = 4 };
 
 /* --- The tape --- */
 
@@ -129,6 +129,55 @@ static void check_sum(spw_gradient_role role, const char *want) {
     spw_tape_destroy(t);
 }
 
+/* Liger's loss of 8 tokens, H 16, V 32 in bf16: two pieces of 4, since two logits are as wide as a hidden state. The gradient of
+ * the hidden states 8 x 16 x 2, losses 8 x 4, a mask of 8; a piece's logits 4 x 32 x 2, which the next replaces when it is there, the
+ * gradient of its hidden states 4 x 16 x 2, and that of the head's weights 32 x 16 in bf16, then in fp32. The loss itself is 4. A frozen
+ * head has none of these. */
+static void check_fused_loss(bool frozen, const char *want) {
+    spw_model *m = NULL;
+    spw_transformers_step *step = NULL;
+    spw_event_list list = {.events = 0};
+    char text[512] = "";
+    size_t used = 0;
+    CHECK(SPW_ALLOC(1, &m) == SPW_OK);
+    *m = (spw_model){.layers = 1,
+                     .hidden = 16,
+                     .heads = 2,
+                     .kv_heads = 2,
+                     .head_dim = 8,
+                     .experts = 4,
+                     .top_k = 2,
+                     .expert_ffn = 8,
+                     .vocab = 32};
+    memset(m->is_moe, 1, m->layers);
+    const spw_transformers_shape shape = {.model = m,
+                                          .tokens = 8,
+                                          .sequences = 1,
+                                          .layers = 1,
+                                          .element_bytes = 2,
+                                          .weight_bytes = 2,
+                                          .moment_bytes = 2,
+                                          .reduced_bytes = 2,
+                                          .shards = 1,
+                                          .micro_batches = 1,
+                                          .frozen = frozen,
+                                          .adapts_attention = frozen,
+                                          .lora_rank = frozen ? 2 : 0,
+                                          .fused_loss = true};
+    CHECK(spw_transformers_step_create(&shape, &step) == SPW_OK);
+    CHECK(spw_transformers_step_begin(step, &list) == SPW_OK);
+    CHECK(spw_transformers_step_run(step, &list) == SPW_OK);
+    for (size_t i = 0; i < list.events && used + 16 < sizeof text; i++)
+        if (list.event[i].kind == SPW_HF_LOGITS && !list.event[i].backward)
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s%c%d", used > 0 ? " " : "",
+                                     list.event[i].born ? '+' : '-', (int)list.event[i].bytes);
+    CHECK(strcmp(text, want) == 0);
+    if (strcmp(text, want) != 0) fprintf(stderr, "%s\n", text);
+    spw_transformers_step_destroy(step);
+    spw_event_list_destroy(&list);
+    spw_free(m);
+}
+
 /* --- Whole steps --- */
 
 typedef struct outcome {
@@ -205,6 +254,12 @@ int main(int count, char **argument) {
     check_checkpoint();
     check_sum(SPW_GRADIENT_TO, "+4 +8 +8 -4 -8 +5 -8");
     check_sum(SPW_GRADIENT_VIEW, "+4 +8 +8 -4 +8 -8 -8 +5 -8");
+    check_fused_loss(false, "+256 +32 +8 +256 +128 -128 +1024 +2048 -1024 -2048 +256 -256 +128 -128 +1024 "
+                            "+2048 -1024 -2048 -256 +4 "
+                            "-32 -8 -4");
+    check_fused_loss(true, "+256 +32 +8 +256 +128 -128 +256 -256 +128 -128 -256 +4 -32 -8 -4");
+    CHECK(spw_hf_loss_rows(16384, 32000, 4096) == 2048); /* the source's own example */
+    CHECK(spw_hf_loss_rows(8192, 151936, 2048) == 128 && spw_hf_loss_rows(8, 32, 64) == 8);
     CHECK(count == 2);
     (void)snprintf(path, sizeof path, "%s/transformers_h100.csv", count > 1 ? argument[1] : ".");
     CHECK_OK(spw_csv_read(path, &csv));

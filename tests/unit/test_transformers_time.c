@@ -114,7 +114,7 @@ int main(int count, char **argument) {
     (void)snprintf(path, sizeof path, "%s/transformers_h100.csv", count > 1 ? argument[1] : ".");
     CHECK_OK(spw_csv_read(path, &csv));
     for (size_t row = 0; csv != NULL && row < spw_csv_rows(csv); row++)
-        if (strcmp(spw_csv_field(csv, row, "seen"), "not listed") != 0) check_run(csv, row, &h100, &e);
+        if (strncmp(spw_csv_field(csv, row, "seen"), "not ", 4) != 0) check_run(csv, row, &h100, &e);
     CHECK(e.runs == RUNS && e.sum / RUNS < 0.06 && e.worst < 0.14);
     CHECK(e.inside == RUNS);
     spw_csv_close(csv);

@@ -16,6 +16,7 @@ static bool transformers_run_is(const spw_csv *csv, size_t row, const char *colu
 
 static void transformers_run_shape(const spw_csv *csv, size_t row, spw_model *m, spw_transformers_shape *s) {
     const bool wide = transformers_run_is(csv, row, "state", "fp32"),
+               all = transformers_run_is(csv, row, "run", "t_loraall"),
                mixtral = transformers_run_is(csv, row, "family", "mixtral");
     const size_t lora = number(csv, row, "lora_rank"), sequences = number(csv, row, "sequences");
     *m = (spw_model){.layers = number(csv, row, "layers"),
@@ -54,6 +55,8 @@ static void transformers_run_shape(const spw_csv *csv, size_t row, spw_model *m,
                                   .keeps_logits = number(csv, row, "logits_kept") > 0,
                                   .frozen = lora > 0,
                                   .adapts_attention = lora > 0,
+                                  .adapts_experts = all, /* PEFT's all-linear */
+                                  .adapts_router = all,
                                   .lora_rank = lora,
                                   .micro_batches = 1,
                                   .norm = mixtral || latent ? SPW_HF_NORM_NONE

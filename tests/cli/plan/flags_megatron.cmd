@@ -1,0 +1,1 @@
+plan --model qwen3-30b-a3b --cluster h100:8x2 --scheme megatron-flex --optimizer distributed --expert-parallel 8 --sequences-per-gpu 4 --micro-batches 4 --set allocator.expandable_segments=true --flags megatron

@@ -1,0 +1,1 @@
+plan --from lora.yml --cluster h100:8x1

@@ -1,0 +1,1 @@
+plan --from maxtext:x.yml --cluster h100:8x1
