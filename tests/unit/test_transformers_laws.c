@@ -2,9 +2,13 @@
  * shared experts, tied embeddings, adapters, several micro-batches, FSDP2 with and without resharding. Weights, tensors of the forward
  * pass, what a step leaves, FLOP and exchanged bytes are counted here from the modules' forward(), not from the code. */
 #include "base/memory.h"
+#include "sim/input/job.h"
+#include "sim/memory/transformers_job.h"
 #include "sim/memory/transformers_step.h"
+#include "sim/schemes/point.h"
 #include "tests/unit/check.h"
 #include "tests/unit/ref_random.h"
+#include "tests/unit/scheme_of.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -297,6 +301,72 @@ static void check_shape(const spw_transformers_shape *s) {
     spw_transformers_step_destroy(step);
 }
 
+/* --- Jobs --- */
+
+typedef struct asked {
+    const char *model, *scheme, *weights, *gradients, *remat, *reshard, *rank;
+    spw_transformers_norm norm;
+    bool wide;
+} asked;
+
+/* 6 sequences of 128 tokens in 2 micro-batches on 8 GPUs: every field of the shape, each from a key of its own. */
+static void check_job(const asked *a) {
+    static spw_job job;
+    const bool adapts = a->rank[0] != '0';
+    const spw_job_override values[] = {{"model", a->model, ""},
+                                       {"cluster", "h100-8x1", ""},
+                                       {"parallel.expert", "1", ""},
+                                       {"optimizer", "sharded", ""},
+                                       {"batch.sequence_length", "128", ""},
+                                       {"batch.sequences_per_gpu", "6", ""},
+                                       {"batch.micro_batches", "2", ""},
+                                       {"precision.weights", a->weights, ""},
+                                       {"precision.gradients", a->gradients, ""},
+                                       {"remat", a->remat, ""},
+                                       {"fsdp2.reshard_after_forward", a->reshard, ""},
+                                       {"finetune.frozen", adapts ? "base" : "none", ""},
+                                       {"finetune.lora_rank", a->rank, ""}};
+    const spw_scheme scheme = scheme_of(a->scheme);
+    const char *why = NULL;
+    spw_transformers_shape s = {.tokens = 0};
+    CHECK_OK(spw_job_read_with(NULL, values, sizeof values / sizeof *values, &job));
+    const spw_point point = spw_point_of(&job, &scheme, 6);
+    CHECK(spw_transformers_is_listed(&point, &s, &why) && why == NULL);
+    const size_t kept = strcmp(a->weights, "fp32") == 0 ? 4 : 2;
+    CHECK(s.model == &job.model && s.tokens == 3 * 128 && s.sequences == 3 && s.micro_batches == 2);
+    CHECK(s.layers == job.model.layers && s.element_bytes == 2);
+    CHECK(s.weight_bytes == kept && s.moment_bytes == kept);
+    CHECK(s.reduced_bytes == (strcmp(a->gradients, "fp32") == 0 ? 4 : 2));
+    CHECK(s.shards == 8 && s.wrapped && s.keeps_gathered == (strcmp(a->reshard, "never") == 0));
+    CHECK(s.checkpoint == (strcmp(a->remat, "full") == 0));
+    CHECK(s.keeps_logits == (strstr(a->scheme, "kept") != NULL));
+    CHECK(s.frozen == adapts && s.adapts_attention == adapts && !s.adapts_all);
+    CHECK(s.lora_rank == (size_t)strtoul(a->rank, NULL, 10));
+    CHECK(s.norm == a->norm && s.wide_scores == a->wide);
+}
+
+/* A key that the list would not heed: AdamW's moments have the format of what it trains. */
+static void check_refused(void) {
+    static spw_job job;
+    const spw_job_override values[] = {
+        {"model", "olmoe-1b-7b", ""}, {"cluster", "h100-8x1", ""},       {"parallel.expert", "1", ""},
+        {"optimizer", "sharded", ""}, {"precision.weights", "bf16", ""}, {"precision.optimizer", "fp32", ""}};
+    const spw_scheme scheme = scheme_of("transformers");
+    const char *why = NULL;
+    CHECK_OK(spw_job_read_with(NULL, values, sizeof values / sizeof *values, &job));
+    const spw_point point = spw_point_of(&job, &scheme, 1);
+    CHECK(!spw_transformers_is_listed(&point, NULL, &why) && why != NULL && strstr(why, "moments") != NULL);
+}
+
+static void check_jobs(void) {
+    static const asked jobs[] = {
+        {"olmoe-1b-7b", "transformers", "fp32", "fp32", "none", "always", "0", SPW_HF_NORM_WHOLE, false},
+        {"mixtral-8x7b", "transformers:logits=kept", "bf16", "fp32", "full", "never", "0", SPW_HF_NORM_NONE,
+         true},
+        {"qwen3-30b-a3b", "transformers", "bf16", "bf16", "full", "always", "16", SPW_HF_NORM_HEAD, false}};
+    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) check_job(&jobs[i]);
+}
+
 int main(void) {
     static spw_model model;
     spw_transformers_shape shape;
@@ -314,5 +384,7 @@ int main(void) {
                     shape.wide_scores, shape.shards, shape.keeps_gathered, shape.checkpoint, shape.frozen,
                     shape.micro_batches);
     }
+    check_jobs();
+    check_refused();
     return check_done();
 }
