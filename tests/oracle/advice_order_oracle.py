@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a plan advises where nothing fits is the first that does, in the order that docs/plan.md says; and where nothing does, what is named was
+"""What a plan advises where nothing fits is the first that does, in the order of the table in sim/replay/plan_advice.c; and where nothing does, what is named was
 tried: state that is too large alone is not helped by fewer sequences, remat or another scheme. Every earlier change is planned here by itself.
 
 advice_order_oracle.py SPILLWAY"""
