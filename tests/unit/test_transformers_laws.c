@@ -358,6 +358,86 @@ static void check_refused(void) {
     CHECK(!spw_transformers_is_listed(&point, NULL, &why) && why != NULL && strstr(why, "moments") != NULL);
 }
 
+/* --- Each reason for which there is no list, alone --- */
+
+#define CHANGES(X) \
+    X(part, j->part = SPW_PART_EXPERT_LAYERS, "bare layers") \
+    X(tensor, j->tensor = 2, "parallelism") \
+    X(context, j->context = 2, "parallelism") \
+    X(pipeline, j->pipeline = 2, "parallelism") \
+    X(expert, j->expert = 2, "parallelism") \
+    X(remat, j->remat = SPW_REMAT_MINIMAL, "remat") \
+    X(unfused, j->attention = SPW_ATTENTION_UNFUSED, "flash") \
+    X(sdpa, j->attention = SPW_ATTENTION_SDPA, "flash") \
+    X(te, j->cross_entropy = SPW_CROSS_ENTROPY_TE, "losses") \
+    X(fused, j->cross_entropy = SPW_CROSS_ENTROPY_FUSED, "losses") \
+    X(muon, j->muon = true, "Muon") \
+    X(offload, j->offload.modules = 1, "host") \
+    X(on_host, j->fsdp2.on_host = true, "host") \
+    X(optimizer_on_host, j->optimizer_on_host = 0.5, "host") \
+    X(reshard, j->fsdp2.reshard = SPW_RESHARD_OFF, "reshard_after_forward") \
+    X(replicas, j->fsdp2.replicas = 2, "replicas") \
+    X(moments, j->precision.optimizer = 4, "moments") \
+    X(master, j->master_bytes = 4, "master") \
+    X(recipe, j->precision.recipe = SPW_FP8_DELAYED, "bf16") \
+    X(activations, j->precision.activations = 4, "bf16") \
+    X(weights, j->precision.weights = j->precision.optimizer = 1, "bf16") \
+    X(distributed, j->optimizer = SPW_OPTIMIZER_DISTRIBUTED, "sharded") \
+    X(autocast, (j->fsdp = 1, j->precision.weights = j->precision.optimizer = 4), "autocast") \
+    X(experts, j->finetune.frozen = SPW_FROZEN_EXPERTS, "frozen") \
+    X(no_adapters, j->finetune.frozen = SPW_FROZEN_BASE, "frozen") \
+    X(on_experts, \
+      (j->finetune.frozen = SPW_FROZEN_BASE, j->finetune.lora_rank = 8, \
+       j->finetune.lora_targets = SPW_LORA_BOTH), \
+      "experts") \
+    X(bare, j->model.bare_layers = 1, "models") \
+    X(other, j->model.other_layers = 1, "models") \
+    X(attention_bias, j->model.attention_bias = true, "models") \
+    X(output_bias, j->model.output_bias = true, "models") \
+    X(expert_bias, j->model.expert_bias = true, "models") \
+    X(router_bias, j->model.router_bias = true, "models") \
+    X(sinks, j->model.attention_sinks = true, "models") \
+    X(norm_bias, j->model.norm_bias = true, "models") \
+    X(ffn_bias, j->model.ffn_bias = true, "models") \
+    X(head_bias, j->model.head_bias = true, "models") \
+    X(plain_experts, j->model.plain_experts = true, "models") \
+    X(latent, j->model.latent = 64, "models") \
+    X(query_gate, j->model.query_gate = true, "models") \
+    X(output_gate, j->model.output_gate = true, "models") \
+    X(keys_are_values, j->model.keys_are_values = true, "models") \
+    X(layer_norms, j->model.layer_norms = 4, "models")
+#define FUNCTION(name, change, words) \
+    static void change_##name(spw_job *j) { change; }
+CHANGES(FUNCTION)
+#undef FUNCTION
+
+static void check_reasons(void) {
+#define ROW(name, change, words) {change_##name, #name, words},
+    static const struct {
+        void (*change)(spw_job *);
+        const char *name, *words;
+    } rows[] = {CHANGES(ROW)};
+#undef ROW
+    static spw_job base, job;
+    const spw_job_override values[] = {
+        {"model", "olmoe-1b-7b", ""}, {"cluster", "h100-8x8", ""},       {"parallel.expert", "1", ""},
+        {"optimizer", "sharded", ""}, {"precision.weights", "bf16", ""}, {"precision.optimizer", "bf16", ""}};
+    const spw_scheme scheme = scheme_of("transformers");
+    CHECK_OK(spw_job_read_with(NULL, values, sizeof values / sizeof *values, &base));
+    spw_point point = spw_point_of(&base, &scheme, 1);
+    CHECK(spw_transformers_is_listed(&point, NULL, NULL));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *why = NULL;
+        job = base;
+        rows[i].change(&job);
+        point = spw_point_of(&job, &scheme, 1);
+        const bool good = !spw_transformers_is_listed(&point, NULL, &why) && why != NULL &&
+                          strstr(why, rows[i].words) != NULL;
+        CHECK(good);
+        if (!good) fprintf(stderr, "  %s: %s\n", rows[i].name, why != NULL ? why : "listed");
+    }
+}
+
 static void check_jobs(void) {
     static const asked jobs[] = {
         {"olmoe-1b-7b", "transformers", "fp32", "fp32", "none", "always", "0", SPW_HF_NORM_WHOLE, false},
@@ -386,5 +466,6 @@ int main(void) {
     }
     check_jobs();
     check_refused();
+    check_reasons();
     return check_done();
 }
