@@ -84,7 +84,7 @@ for words, options, steps in (
     ("without a step", {}, []), ("[tokens, 1, 2] would be right", {}, [(0, 0, ids[:, :, :1])]), ("-1 and 0 to 7", {}, [(0, 0, ids + 8)]),
     ("comes after", {}, [(1, 0, ids), (1, 0, ids)]), ("whole sequences of 5", dict(sequence_length=5), [(0, 0, ids)]),
     ("weights of shape ()", dict(weights=True), [(0, 0, ids)]), ("ids of type float64", {}, [(0, 0, ids + 0.7)]),
-    ("an expert twice", {}, [(0, 0, ids[:, :, :1].repeat(2, 2))]), ("the weight nan of token 2", dict(weights=True), [(0, 0, ids, bad_weight(np.nan))]),
+    ("an expert twice", {}, [(0, 0, ids[:, :, :1].repeat(2, 2))]), ("an expert twice", {}, [(0, 0, ids * 0)]), ("the weight nan of token 2", dict(weights=True), [(0, 0, ids, bad_weight(np.nan))]),
     ("the weight 70000.0 of token 2", dict(weights=True), [(0, 0, ids, bad_weight(7e4))]), ("the weight -inf of", dict(weights=True), [(0, 0, ids, bad_weight(-np.inf))]),
     ("the weight -0.5 of token 2", dict(weights=True), [(0, 0, ids, bad_weight(-0.5))]),
     ("of token 2 rise; order='unspecified'", dict(weights=True, order="descending_weight"), [(0, 0, ids, np.where(np.arange(6)[:, None, None] == 2, [0.1, 0.2], [0.2, 0.1]))]),
