@@ -1,6 +1,7 @@
 /* Tables and bars of pages from answers made here: every figure of a point stands once, in its row or in what all points share; what is
  * drawn of a bar lies inside of what it is a part of. */
 #include "sim/report/chart.h"
+#include "sim/report/report_found.h"
 #include "sim/report/report_page.h"
 #include "tests/unit/check.h"
 #include "tests/unit/ref_random.h"
@@ -141,6 +142,65 @@ static void test_faster(void) {
     json_decref(front);
 }
 
+/* --- The best point in words --- */
+
+static char *found_of(json_t *best) {
+    char *text = NULL;
+    size_t length = 0;
+    spw_report report = {.model = "m", .cluster = "h100-1x8", .remat = "full"};
+    report.root = json_pack("{s:O, s:f}", "best", best, "points", 2.0);
+    FILE *out = open_memstream(&text, &length);
+    CHECK(report.root != NULL && out != NULL);
+    spw_report_write_found(&report, "found.json", out);
+    CHECK(fclose(out) == 0);
+    json_decref(report.root);
+    return text;
+}
+
+/* What it drops in the mean of the steps, and in the worst one where that is more; a least share is said as one. */
+static void test_drops(void) {
+    static const struct {
+        double share, worst;
+        int least;
+        const char *says, *not_said;
+    } rows[] = {{0.0, 0.0, 0, "it drops nothing", "worst step"},
+                {0.01, 0.03, 0, "(3.00&nbsp;% in the worst step)", "at least"},
+                {0.01, 0.01, 0, "of the assignments", "worst step"},
+                {0.01, NAN, 1, "it drops at least ", "worst step"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        json_t *best = json_pack("{s:s, s:s, s:f, s:f, s:b}", "scheme", "gmm", "remat", "full", "gpus", 8.0,
+                                 "drop_fraction", rows[i].share, "drops_at_least", rows[i].least);
+        if (!isnan(rows[i].worst))
+            CHECK(json_object_set_new(best, "worst_drop_fraction", json_real(rows[i].worst)) == 0);
+        char *text = found_of(best);
+        CHECK(strstr(text, rows[i].says) != NULL && strstr(text, rows[i].not_said) == NULL);
+        free(text);
+        json_decref(best);
+    }
+}
+
+/* A point that is not balanced: how fast, how large and how full it would be if it were; nothing of one that is. */
+static void test_balanced(void) {
+    static const struct {
+        double speed, bytes, drops;
+        bool said;
+    } rows[] = {{100.0, 1e9, 0.01, false},
+                {101.0, 1e9, 0.01, true},
+                {100.0, 2e9, 0.01, true},
+                {100.0, 1e9, 0.0, true}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        json_t *best = json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "scheme", "gmm",
+                                 "remat", "full", "gpus", 8.0, "step_s", 1.0, "tokens_per_s_per_gpu", 100.0,
+                                 "peak_bytes", 1e9, "drop_fraction", 0.01, "balanced_tokens_per_s_per_gpu",
+                                 rows[i].speed, "balanced_step_s", 1.0, "balanced_peak_bytes", rows[i].bytes,
+                                 "balanced_drop_fraction", rows[i].drops);
+        char *text = found_of(best);
+        CHECK((strstr(text, "With balanced routing: ") != NULL) == rows[i].said);
+        free(text);
+        json_decref(best);
+    }
+}
+
 /* --- Bars --- */
 
 static double width_of(const char *bar, const char *class) {
@@ -185,6 +245,8 @@ static void test_bars(void) {
 int main(void) {
     test_front();
     test_faster();
+    test_drops();
+    test_balanced();
     test_bars();
     return check_done();
 }
