@@ -42,10 +42,9 @@ cleanup:
 }
 
 static spw_status express_formats(spw_flag_draft *f) {
-    static const char *const recipes[] = {[SPW_FP8_DELAYED] = "delayed",
-                                          [SPW_FP8_TENSORWISE] = "tensorwise",
-                                          [SPW_FP8_BLOCKWISE] = "blockwise",
-                                          [SPW_FP8_MXFP8] = "mxfp8"};
+    static const char *const recipes[] = {
+        [SPW_FP8_DELAYED] = "delayed", [SPW_FP8_TENSORWISE] = "tensorwise", [SPW_FP8_BLOCKWISE] = "blockwise",
+        [SPW_FP8_MXFP8] = "mxfp8",     [SPW_FP4_NVFP4] = "nvfp4",           [SPW_FP4_MXFP4] = "mxfp4"};
     const spw_precision *p = &f->job->precision;
     const bool bf16 = p->weights == 2 && (p->fp16 & 1U) == 0, half = p->weights == 2,
                aware = p->optimizer == 2;
@@ -60,9 +59,11 @@ static spw_status express_formats(spw_flag_draft *f) {
         SPW_TRY(spw_flags_say(f, "@second_moment", "bf16"));
     }
     if (p->recipe != SPW_FP8_NONE) {
-        SPW_TRY(spw_flags_say(f, "@fp8", "hybrid"));
-        SPW_TRY(spw_flags_say(f, "@fp8_recipe", recipes[p->recipe]));
-        if (p->fp8_param_gather) SPW_TRY(spw_flags_say(f, "@fp8_param_gather", "true"));
+        const bool fp4 = spw_fp8_recipe_is_fp4(p->recipe);
+        SPW_TRY(spw_flags_say(f, fp4 ? "@fp4" : "@fp8", fp4 ? "e2m1" : "hybrid"));
+        SPW_TRY(spw_flags_say(f, fp4 ? "@fp4_recipe" : "@fp8_recipe", recipes[p->recipe]));
+        if (p->fp8_param_gather)
+            SPW_TRY(spw_flags_say(f, fp4 ? "@fp4_param_gather" : "@fp8_param_gather", "true"));
     }
 
 cleanup:

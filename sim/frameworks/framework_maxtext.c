@@ -65,6 +65,7 @@ static const spw_framework_row rows[] = {
      .ours = "optimizer_algorithm",
      .values = optimizers,
      .why = "of optimizers adam and muon are modelled; adam is planned"},
+    {.theirs = "quantization", .ours = "@quantization"},
     {.theirs = "sparse_matmul", .ours = "@sparse", .values = yes_no},
     {.theirs = "megablox", .ours = "@megablox", .values = yes_no},
     {.theirs = "use_tokamax_gmm", .ours = "@tokamax", .values = yes_no},
@@ -177,6 +178,20 @@ cleanup:
     return status;
 }
 
+/* Delayed scaling of flax's Fp8DotGeneral, on NVIDIA's GPUs and on AMD's. */
+static spw_status compose_recipe(spw_draft *d, bool sparse) {
+    static const char *const delayed[] = {"fp8", "fp8_gpu", "nanoo_fp8", "fp8_nanoo"};
+    const char *said = spw_draft_fact(d, "@quantization");
+    if (said == NULL || said[0] == '\0') return SPW_OK;
+    for (size_t i = 0; i < sizeof delayed / sizeof *delayed && !sparse; i++)
+        if (strcmp(said, delayed[i]) == 0)
+            return spw_draft_put(d, "precision.recipe", "delayed", "@quantization");
+    return spw_draft_note_fact(
+        d, SPW_NOTE_LACKS, "@quantization",
+        "modelled are fp8 and nanoo_fp8 of capacity-factor layers (sparse_matmul false); bf16 is planned, "
+        "which takes longer");
+}
+
 static spw_status compose_scheme(spw_draft *d) {
     const char *capacity = spw_draft_fact(d, "@capacity"), *buffer = spw_draft_fact(d, "@buffer"),
                *chunks = spw_draft_fact(d, "@chunks");
@@ -185,6 +200,8 @@ static spw_status compose_scheme(spw_draft *d) {
                ring = spw_draft_on(d, "@ring"), sorted = spw_draft_on(d, "@ragged_sort");
     const bool limited = capacity != NULL && capacity[0] != '-' && strcmp(capacity, "0") != 0;
     char scheme[SPW_SCHEME_TEXT] = "";
+    const spw_status recipe = compose_recipe(d, sparse);
+    if (recipe != SPW_OK) return recipe;
     if (!sparse && !limited)
         return spw_fail(SPW_ECONFIG,
                         "%s: sparse_matmul false without a capacity_factor computes all experts for all "
@@ -275,6 +292,7 @@ static spw_status express_scheme(spw_flag_draft *f) {
             "--flags maxtext: MaxText refuses ragged_buffer_factor with use_ring_of_experts unless "
             "use_ragged_sort is set; write ring:ragged_sort=true,buffer_factor=%g",
             spw_scheme_option_value(f->scheme, "buffer_factor"));
+    if (f->job->precision.recipe == SPW_FP8_DELAYED) SPW_TRY(spw_flags_say(f, "@quantization", "fp8"));
     SPW_TRY(spw_flags_say(f, "@sparse", dense ? "false" : "true"));
     SPW_TRY(spw_flags_say(f, "@megablox", dense || ragged || ragged_ring ? "false" : "true"));
     if (ring || ragged_ring) SPW_TRY(spw_flags_say(f, "@ring", "true"));

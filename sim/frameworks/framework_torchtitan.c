@@ -80,10 +80,10 @@ static const spw_framework_row rows[] = {
     {.theirs = "parallelism.spmd_backend"},
     {.theirs = "parallelism.enable_compiled_autograd"},
     {.theirs = "parallelism.pipeline_parallel_schedule_csv"},
-    {.theirs = "quantize.*", .why = "torchtitan's quantization is not modelled; bf16 is planned"},
-    {.theirs = "float8.*", .why = "torchtitan's quantization is not modelled; bf16 is planned"},
-    {.theirs = "mx.*", .why = "torchtitan's quantization is not modelled; bf16 is planned"},
-    {.theirs = "model.converters", .why = "torchtitan's quantization is not modelled; bf16 is planned"},
+    {.theirs = "model.converters", .ours = "@converters"},
+    {.theirs = "quantize.*", .why = "which products are cast, and with which scales, is not told apart"},
+    {.theirs = "float8.*", .why = "which products are cast, and with which scales, is not told apart"},
+    {.theirs = "mx.*", .why = "which products are cast, and with which scales, is not told apart"},
     {.theirs = "primus_turbo.*", .why = "which kernel computes it is not told apart"},
     {.theirs = "compile.*", .why = "times and memory are of eager PyTorch"},
     {.theirs = "optimizer.*"},
@@ -172,6 +172,23 @@ cleanup:
     return status;
 }
 
+/* torchtitan/components/quantization: float8 (torchao's dynamic scales) or mx, of linear layers, of experts or both. */
+static spw_status compose_recipe(spw_draft *d) {
+    const char *converters = spw_draft_fact(d, "@converters");
+    if (converters == NULL) return SPW_OK;
+    const bool mx = strstr(converters, "mx") != NULL, experts = strstr(converters, "grouped_mm") != NULL;
+    if (!mx && strstr(converters, "float8") == NULL)
+        return strpbrk(converters, "abcdefghijklmnopqrstuvwxyz") == NULL
+                   ? SPW_OK
+                   : spw_draft_note_fact(d, SPW_NOTE_LACKS, "@converters",
+                                         "no quantization that is modelled");
+    const spw_status status =
+        spw_draft_put(d, "precision.recipe", mx ? "mxfp8" : "tensorwise", "@converters");
+    if (status != SPW_OK || experts) return status;
+    return spw_draft_note_more(d, "@converters", "precision.recipe",
+                               "planned with the experts' products in fp8 too");
+}
+
 static spw_status compose_state(spw_draft *d) {
     const char *backend = spw_draft_fact(d, "@backend"), *checkpoint = spw_draft_fact(d, "@checkpoint"),
                *gathered = spw_draft_fact(d, "@gathered");
@@ -198,6 +215,7 @@ static spw_status compose_state(spw_draft *d) {
                                 "less (at most: --remat none)"));
     SPW_TRY(spw_draft_put(d, "remat", checkpoint != NULL && strcmp(checkpoint, "none") == 0 ? "none" : "full",
                           "@checkpoint"));
+    SPW_TRY(compose_recipe(d));
     (void)spw_draft_fact(d, "@selective");
     if (spw_draft_on(d, "@on_host")) SPW_TRY(spw_draft_put(d, "fsdp2.state", "host", "@on_host"));
     if (!spw_draft_is(d, "@shard", "-1")) SPW_TRY(spw_draft_count(d, "@shard", 1, 0, &shard));
@@ -280,6 +298,10 @@ spw_status spw_express_torchtitan(spw_flag_draft *f) {
     }
     if (backend != NULL) SPW_TRY(spw_flags_say(f, "@backend", backend));
     SPW_TRY(spw_flags_say(f, "@checkpoint", job->remat == SPW_REMAT_NONE ? "none" : "full"));
+    if (job->precision.recipe == SPW_FP8_MXFP8)
+        SPW_TRY(spw_flags_say(f, "@converters", "quantize.linear.mx,quantize.grouped_mm.mx"));
+    if (job->precision.recipe == SPW_FP8_TENSORWISE)
+        SPW_TRY(spw_flags_say(f, "@converters", "quantize.linear.float8,quantize.grouped_mm.float8"));
     if (job->fsdp2.on_host) SPW_TRY(spw_flags_say(f, "@on_host", "true"));
     if (job->pipeline > 1)
         SPW_TRY(spw_flags_say(f, "@schedule", job->virtual_stages > 1 ? "Interleaved1F1B" : "1F1B"));

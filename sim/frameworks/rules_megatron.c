@@ -80,7 +80,18 @@ cleanup:
     return status;
 }
 
-static spw_status compose_fp8(spw_draft *d, const char **recipe) {
+/* As --fp4-recipe, and of Primus its fp4_recipe: nvfp4 where nobody says another. */
+static spw_status compose_fp4(spw_draft *d, const char **recipe) {
+    const char *said = spw_draft_fact(d, "@fp4_recipe");
+    spw_status status = SPW_OK;
+    *recipe = said != NULL ? said : "nvfp4";
+    status = spw_draft_put(d, "precision.recipe", *recipe, said != NULL ? "@fp4_recipe" : "@fp4");
+    if (status == SPW_OK && spw_draft_on(d, "@fp4_param_gather"))
+        status = spw_draft_put(d, "precision.fp8_param_gather", "true", "@fp4_param_gather");
+    return status;
+}
+
+static spw_status compose_recipe(spw_draft *d, const char **recipe) {
     const char *format = spw_draft_fact(d, "@fp8"), *said = spw_draft_fact(d, "@fp8_recipe");
     const bool gather = spw_draft_on(d, "@fp8_param_gather");
     spw_status status = SPW_OK;
@@ -90,7 +101,14 @@ static spw_status compose_fp8(spw_draft *d, const char **recipe) {
         *recipe = strcmp(zoo, "mxfp8") == 0 ? "mxfp8" : "blockwise";
         return spw_draft_put(d, "precision.recipe", *recipe, "@zoo_formats");
     }
-    if (format == NULL || strcmp(format, "false") == 0) return SPW_OK;
+    const bool fp8 = format != NULL && strcmp(format, "false") != 0,
+               fp4 = spw_draft_fact(d, "@fp4") != NULL && !spw_draft_is(d, "@fp4", "false");
+    if (fp8 && fp4)
+        return spw_fail(SPW_ECONFIG,
+                        "fp4 and fp8 are both asked for, which Megatron-Core refuses; leave out one of "
+                        "--fp4-format and --fp8-format");
+    if (fp4) return compose_fp4(d, recipe);
+    if (!fp8) return SPW_OK;
     *recipe = said != NULL ? said : "delayed";
     status = spw_draft_put(d, "precision.recipe", *recipe, said != NULL ? "@fp8_recipe" : "@fp8");
     if (status == SPW_OK && gather)
@@ -269,7 +287,7 @@ spw_status spw_compose_megatron(spw_draft *d) {
     SPW_TRY(compose_split(d));
     SPW_TRY(compose_batch(d));
     SPW_TRY(compose_precision(d));
-    SPW_TRY(compose_fp8(d, &recipe));
+    SPW_TRY(compose_recipe(d, &recipe));
     SPW_TRY(compose_optimizer(d));
     SPW_TRY(compose_collectives(d));
     SPW_TRY(compose_predictions(d));

@@ -53,6 +53,8 @@ FIGURE_ROWS(hbm_bytes_per_s, 1e6, 1e15, "device memory bandwidth per GPU, in byt
 FIGURE_ROWS(link_bytes_per_s, 1e6, 1e15, "one GPU to its node, one direction, in bytes/s");
 FIGURE_ROWS(nic_bytes_per_s, 1e6, 1e15, "one GPU to other nodes, one direction, in bytes/s");
 FIGURE_ROWS(launch_s, 0, 1, "seconds to launch one kernel");
+OPTIONAL_ROWS(fp4_flops, 1e18, "dense fp4 peak per GPU, in FLOP/s; 0: its products take no fp4",
+              "where it was read");
 OPTIONAL_ROWS(gpu_watts, 1e5, "power limit of one GPU, in watts; 0: not said", "where it was read");
 OPTIONAL_ROWS(price, 1e6, "price of one GPU for an hour, in any currency; 0: not said",
               "whose price it is, and of when");
@@ -190,6 +192,12 @@ static const spw_setting rows[] = {{.key = "name",
                                    FIGURE(hbm_gib, "GiB of device memory that a program sees"),
                                    FIGURE(bf16_flops, "dense bf16 peak"),
                                    FIGURE(fp8_flops, "dense fp8 peak"),
+                                   {.key = "fp4_flops",
+                                    .kind = SPW_SETTING_GROUP,
+                                    SPW_SETTING_GROUP_OF(spw_cluster, fp4_flops),
+                                    .fields = fp4_flops_rows,
+                                    .fallback = "{}",
+                                    .help = "dense fp4 peak"},
                                    FIGURE(hbm_bytes_per_s, "device memory bandwidth"),
                                    FIGURE(link_bytes_per_s, "link inside a node"),
                                    FIGURE(nic_bytes_per_s, "link between nodes"),

@@ -150,6 +150,7 @@ typedef struct spw_cluster {
     spw_gpu_vendor gpu_vendor;
     spw_figure hbm_gib;               /* visible to a program, per GPU */
     spw_figure bf16_flops, fp8_flops; /* dense peak per GPU, per second */
+    spw_figure fp4_flops;             /* 0: its products take no fp4 */
     spw_figure hbm_bytes_per_s;
     spw_figure link_bytes_per_s;   /* one GPU, one direction, inside a node */
     spw_figure nic_bytes_per_s;    /* one GPU, one direction, between nodes */

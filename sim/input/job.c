@@ -64,9 +64,14 @@ static const spw_choice losses[] = {{"auto", SPW_CROSS_ENTROPY_AUTO},
                                     {"fused", SPW_CROSS_ENTROPY_FUSED},
                                     {NULL, 0}};
 
-static const spw_choice recipes[] = {
-    {"none", SPW_FP8_NONE},           {"delayed", SPW_FP8_DELAYED}, {"tensorwise", SPW_FP8_TENSORWISE},
-    {"blockwise", SPW_FP8_BLOCKWISE}, {"mxfp8", SPW_FP8_MXFP8},     {NULL, 0}};
+static const spw_choice recipes[] = {{"none", SPW_FP8_NONE},
+                                     {"delayed", SPW_FP8_DELAYED},
+                                     {"tensorwise", SPW_FP8_TENSORWISE},
+                                     {"blockwise", SPW_FP8_BLOCKWISE},
+                                     {"mxfp8", SPW_FP8_MXFP8},
+                                     {"nvfp4", SPW_FP4_NVFP4},
+                                     {"mxfp4", SPW_FP4_MXFP4},
+                                     {NULL, 0}};
 
 #define NAMED_ROW(name, field, low, high, preset, text, word) \
     { \
@@ -192,14 +197,14 @@ static const spw_setting precision_rows[] = {
      SPW_SETTING_CHOICE_OF(spw_job, precision.recipe, spw_fp8_recipe),
      .choices = recipes,
      .fallback = "none",
-     .help = "fp8 products by TransformerEngine under "
-             "Megatron-Core, as its --fp8-recipe; all else in bf16"},
+     .help = "fp8 or fp4 products by TransformerEngine under "
+             "Megatron-Core, as its --fp8-recipe or --fp4-recipe; all else in bf16"},
     {.key = "fp8_param_gather",
      .kind = SPW_SETTING_FLAG,
      SPW_SETTING_OF(spw_job, precision.fp8_param_gather, bool),
      .fallback = "false",
-     .help = "with a recipe: weights of linear layers are fp8 "
-             "themselves, as by Megatron's --fp8-param-gather"},
+     .help = "with a recipe: weights of linear layers are fp8 or fp4 "
+             "themselves, as by Megatron's --fp8-param-gather and --fp4-param-gather"},
     {.key = NULL}};
 
 static const spw_choice parts[] = {

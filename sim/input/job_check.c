@@ -299,6 +299,54 @@ static spw_status check_muon(const spw_job *job, const char **key) {
     return SPW_OK;
 }
 
+/* What of fp4 was read: AMD's mxfp4 on whole products alone, and offloading of neither. */
+static spw_status check_fp4(const spw_job *job, const char **key) {
+    const char *name = spw_fp8_recipe_name(job->precision.recipe);
+    const bool amd = job->precision.recipe == SPW_FP4_MXFP4;
+    *key = "cluster";
+    if (!(job->cluster.fp4_flops.value > 0.0))
+        return spw_fail(
+            SPW_ECONFIG,
+            "recipe %s: cluster %s says no fp4_flops, the dense fp4 peak of a GPU; add it, or use "
+            "mxfp8",
+            name, job->cluster.name);
+    *key = "precision.fp8_param_gather";
+    if (amd && job->precision.fp8_param_gather)
+        return spw_fail(SPW_ECONFIG,
+                        "recipe mxfp4 keeps weights in bf16 (Primus has no weights in MXFP4 for a "
+                        "MoE); leave fp8_param_gather out");
+    *key = "parallel";
+    if (amd && (job->tensor > 1 || job->expert_tensor > 1))
+        return spw_fail(SPW_ECONFIG, "recipe mxfp4 with tensor or expert_tensor above 1: what AMD's "
+                                     "TransformerEngine gathers in FP4 was not read; use 1, or recipe mxfp8");
+    *key = "offload_modules";
+    if ((job->offload.modules & SPW_OFFLOAD_EXPERT_FC1) != 0)
+        return spw_fail(SPW_ECONFIG,
+                        "offload_modules expert_fc1 with recipe %s: which copies leave the GPU was not read; "
+                        "use offload_modules: [moe_act], or recipe mxfp8",
+                        name);
+    return SPW_OK;
+}
+
+/* Of sharded weights: torchao's under torchtitan, with dynamic scales, or flax's delayed scaling under MaxText. Operands stay in
+ * bf16 and are cast in each pass. */
+static spw_status check_casts(const spw_job *job) {
+    const spw_precision *p = &job->precision;
+    if (p->recipe == SPW_FP8_BLOCKWISE || spw_fp8_recipe_is_fp4(p->recipe))
+        return spw_fail(SPW_ECONFIG,
+                        "recipe %s is TransformerEngine's, with sharded weights it is not modelled; "
+                        "use tensorwise or mxfp8 "
+                        "(torchtitan), delayed (MaxText), or Megatron-Core's optimizer: distributed",
+                        spw_fp8_recipe_name(p->recipe));
+    if (p->activations != 2 || p->fp16 != 0 || (p->weights != 2 && p->weights != 4))
+        return spw_fail(
+            SPW_ECONFIG,
+            "recipe %s casts weights and activations of bf16; leave precision.activations at bf16 and "
+            "precision.weights at bf16 or fp32",
+            spw_fp8_recipe_name(p->recipe));
+    return SPW_OK;
+}
+
 /* What a recipe goes with. */
 static spw_status check_recipe(const spw_job *job, const char **key) {
     const spw_precision *p = &job->precision;
@@ -313,16 +361,13 @@ static spw_status check_recipe(const spw_job *job, const char **key) {
             name, spw_optimizer_name(job->optimizer));
     *key = "precision.recipe";
     if (p->recipe == SPW_FP8_NONE) return SPW_OK;
-    if (!spw_state_law_of(job)->megatron)
-        return spw_fail(
-            SPW_ECONFIG,
-            "recipe %s with sharded weights is not modelled; use Megatron-Core's optimizer: distributed or "
-            "replicated",
-            name);
-    if (p->weights != 2 || p->activations != 2 || p->fp16 != 0)
+    if (!spw_state_law_of(job)->megatron) {
+        const spw_status status = check_casts(job);
+        if (status != SPW_OK) return status;
+    } else if (p->weights != 2 || p->activations != 2 || p->fp16 != 0)
         return spw_fail(SPW_ECONFIG,
                         "recipe %s casts weights and activations of bf16; leave precision.weights and "
-                        "precision.activations at bf16 (fp8_param_gather makes weights fp8)",
+                        "precision.activations at bf16 (fp8_param_gather makes weights fp8 or fp4)",
                         name);
     if (job->part != SPW_PART_WHOLE)
         return spw_fail(SPW_ECONFIG,
@@ -336,7 +381,8 @@ static spw_status check_recipe(const spw_job *job, const char **key) {
             "layernorm; use remat: none, full or other modules, or another recipe",
             spw_remat_name(job->remat));
     *key = "cluster";
-    return spw_fp8_facts_of(p->recipe, job->cluster.gpu_generation, &facts);
+    const spw_status status = spw_fp8_facts_of(p->recipe, job->cluster.gpu_generation, &facts);
+    return status == SPW_OK && spw_fp8_recipe_is_fp4(p->recipe) ? check_fp4(job, key) : status;
 }
 
 static spw_status check_remat(const spw_job *job, const char **key) {

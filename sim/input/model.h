@@ -23,6 +23,20 @@ enum {
 
 typedef struct spw_attention_kind spw_attention_kind; /* sim/input/attention.h */
 
+/* What a recurrence is made of, where its tensors are described (sim/memory/transformers_modules.h, sim/memory/mixer_kept.h). Mamba-2:
+ * keys are B and C, `key` the elements of a state. */
+typedef enum spw_recurrence_kind {
+    SPW_RECURRENCE_NONE,
+    SPW_RECURRENCE_MAMBA2,
+    SPW_RECURRENCE_GATED_DELTA,
+    SPW_RECURRENCE_KIMI_DELTA
+} spw_recurrence_kind;
+typedef struct spw_recurrence {
+    spw_recurrence_kind kind;
+    size_t key_heads, value_heads, key, value; /* heads, and the elements of one */
+    size_t taps, chunk;                        /* of the convolution; tokens of a chunk of the scan */
+} spw_recurrence;
+
 /* What mixes the tokens of layers that do not attend like the model's attention: Mamba, linear attention, a convolution, attention
  * of another shape, or nothing. Its weights are rows of spw_model.matrix. A model has some such kinds; kind 0 is its attention. */
 typedef struct spw_mixer {
@@ -37,6 +51,7 @@ typedef struct spw_mixer {
     /* Where tensor and context parallelism are described (docs/schemes.md, section 5.10); else all 0. */
     size_t key_heads, value_heads; /* which both cut */
     uint64_t into, out_of;         /* elements a token that context ranks exchange before and behind it */
+    spw_recurrence recurrence;
 } spw_mixer;
 
 typedef struct spw_model {

@@ -63,9 +63,9 @@ static void doubt_layers(spw_model *m) {
     doubt_own_kinds(m);
     if (m->streams > 1)
         doubt(m,
-              "%zu residual streams count in the inputs of layers and in what stages send; their mixing "
-              "takes no time and keeps "
-              "nothing",
+              "%zu residual streams count as in Megatron-Core's own modules (docs/schemes.md, 7.18), their "
+              "mixing included; the list of XLA's tensors has one stream, and Primus keeps normed streams in "
+              "fp32 besides",
               m->streams);
     if (m->loop_passes > 1)
         doubt(m,

@@ -67,7 +67,7 @@ typedef struct spw_raw_config {
     int64_t q_lora_rank, kv_lora_rank, nope_dim, rope_dim, v_head_dim;
     int64_t indexer_heads, indexer_dim, indexer_every, indexer_offset, zero_experts;
     int64_t mixer_heads, mixer_kv_heads, mixer_value_heads, mixer_dim, mixer_value_dim, mixer_conv,
-        mixer_groups, mixer_state, mixer_expand, mixer_rank, mixer_nope;
+        mixer_groups, mixer_state, mixer_expand, mixer_rank, mixer_nope, mixer_chunk;
     int64_t expert_matrices, ffn_matrices;
     int64_t latent, streams, residual_blocks, hash_layers, window, output_groups, output_rank, chosen, blocks,
         block_tokens, compress_sparse, compress_heavy;

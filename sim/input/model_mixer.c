@@ -51,6 +51,12 @@ static size_t values(const spw_model *m) { return spw_attention_widths_of(m).val
 
 /* --- Recurrences and convolutions --- */
 
+/* Tokens of a chunk where no file says it: of flash-linear-attention's kernels; of Mamba-2, configuration_nemotron_h.py and
+ * configuration_granitemoehybrid.py. */
+enum { DELTA_CHUNK = 64, NEMOTRON_CHUNK = 128, GRANITE_CHUNK = 256 };
+
+static void recurs(spw_model *m, size_t kind, spw_recurrence what) { m->mixer[kind].recurrence = what; }
+
 /* [Qwen3NextGatedDeltaNet] q, k, v and the gate z; a and b a head; convolution over q, k, v; decay; norm; output. */
 static void gated_delta(const spw_raw_config *raw, spw_model *m, size_t kind) {
     const uint64_t h = m->hidden, key = P(N(heads), N(dim)), value = P(N(value_heads), N(value_dim));
@@ -66,6 +72,9 @@ static void gated_delta(const spw_raw_config *raw, spw_model *m, size_t kind) {
     m->mixer[kind].value_heads = heads;
     m->mixer[kind].into = sum3(convolved, value, P(2, heads));
     m->mixer[kind].out_of = value;
+    recurs(m, kind,
+           (spw_recurrence){SPW_RECURRENCE_GATED_DELTA, N(heads), heads, N(dim), N(value_dim), N(conv),
+                            DELTA_CHUNK});
 }
 
 /* [KimiDeltaAttention] q, k, v, output; convolution; forget gate through the width of a head, and output gate through it or, in Kimi
@@ -89,6 +98,9 @@ static void kimi_delta(const spw_raw_config *raw, spw_model *m, size_t kind) {
     cut_numbers(m, kind, "decay", spw_saturated_sum(wide, N(heads)));
     numbers(m, kind, "norm", N(dim));
     m->mixer[kind].state = spw_saturated_sum(P(wide, N(dim)), P(3, P(wide, N(conv))));
+    recurs(m, kind,
+           (spw_recurrence){SPW_RECURRENCE_KIMI_DELTA, N(heads), N(heads), N(dim), N(dim), N(conv),
+                            DELTA_CHUNK});
 }
 
 /* [MiniMaxLightningAttention] q, k, v, gate and output of all heads; a norm. */
@@ -134,6 +146,10 @@ static void mamba2(const spw_raw_config *raw, spw_model *m, size_t kind) {
     m->mixer[kind].value_heads = heads;
     m->mixer[kind].into = sum3(wide, convolved, heads);
     m->mixer[kind].out_of = wide;
+    recurs(
+        m, kind,
+        (spw_recurrence){SPW_RECURRENCE_MAMBA2, N(groups), heads, N(state), N(dim), N(conv),
+                         spw_or_default(raw->mixer_chunk, m->half_layers ? NEMOTRON_CHUNK : GRANITE_CHUNK)});
 }
 
 /* [Lfm2MoeShortConv] a gated convolution of the hidden state. */
@@ -336,6 +352,7 @@ static const spw_key_row mamba2_keys[] = {SPW_KEY("mamba_n_heads", mixer_heads, 
                                           SPW_KEY("mamba_n_groups", mixer_groups, 1, 65535, true),
                                           SPW_KEY("mamba_d_state", mixer_state, 1, WIDE, true),
                                           SPW_KEY("mamba_d_conv", mixer_conv, 1, 65535, true),
+                                          SPW_KEY("mamba_chunk_size", mixer_chunk, 1, WIDE, false),
                                           {.key = NULL}};
 static const spw_key_row convolution_keys[] = {SPW_KEY("conv_L_cache", mixer_conv, 1, 65535, true),
                                                {.key = NULL}};
@@ -344,6 +361,7 @@ static const spw_key_row nemotron_keys[] = {SPW_KEY("mamba_num_heads", mixer_hea
                                             SPW_KEY("n_groups", mixer_groups, 1, 65535, true),
                                             SPW_KEY("ssm_state_size", mixer_state, 1, WIDE, true),
                                             SPW_KEY("conv_kernel", mixer_conv, 1, 65535, true),
+                                            SPW_KEY("chunk_size", mixer_chunk, 1, WIDE, false),
                                             {.key = NULL}};
 static const spw_key_row step_keys[] = {SPW_KEY("num_sliding_attention_heads", mixer_heads, 1, 65535, false),
                                         {.key = NULL}};

@@ -80,8 +80,9 @@ void spw_precision_line(const spw_job *job, char out[SPW_PRECISION_TEXT]) {
                    spw_master_bytes(job) > 0 ? master : "no master weights");
     used = strlen(out);
     if (p->recipe != SPW_FP8_NONE)
-        (void)snprintf(out + used, SPW_PRECISION_TEXT - used, "; products of fp8, recipe %s%s",
-                       spw_fp8_recipe_name(p->recipe), p->fp8_param_gather ? ", weights gathered in it" : "");
+        (void)snprintf(out + used, SPW_PRECISION_TEXT - used, "; products of %s, recipe %s%s",
+                       spw_fp8_recipe_is_fp4(p->recipe) ? "fp4" : "fp8", spw_fp8_recipe_name(p->recipe),
+                       p->fp8_param_gather ? ", weights gathered in it" : "");
 }
 
 const char *spw_precision_hint(const spw_job *job) {
@@ -157,11 +158,21 @@ bool spw_precision_assumed(const spw_job *job, char out[SPW_PRECISION_TEXT]) {
 
 bool spw_precision_note(const spw_job *job, char out[SPW_PRECISION_TEXT]) {
     int used = snprintf(out, SPW_PRECISION_TEXT, "fp8");
+    if (job->precision.recipe != SPW_FP8_NONE && !spw_state_law_of(job)->megatron) {
+        (void)snprintf(
+            out, SPW_PRECISION_TEXT,
+            "fp8 recipe %s, sharded weights: operands wait for the backward pass in bf16 and are cast "
+            "in each pass, by "
+            "kernels taken to be as fast as TransformerEngine's; rows are exchanged in bf16",
+            spw_fp8_recipe_name(job->precision.recipe));
+        return true;
+    }
     if (job->precision.recipe != SPW_FP8_NONE) {
         (void)snprintf(
             out, SPW_PRECISION_TEXT,
-            "fp8 recipe %s: copies of linear layers' weights and inputs are counted tensor by tensor; scales "
+            "%s recipe %s: copies of linear layers' weights and inputs are counted tensor by tensor; scales "
             "that are padded or laid out again for a product are not, and rows are exchanged in bf16",
+            spw_fp8_recipe_is_fp4(job->precision.recipe) ? "fp4" : "fp8",
             spw_fp8_recipe_name(job->precision.recipe));
         return true;
     }

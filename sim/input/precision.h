@@ -1,5 +1,5 @@
 /* Number formats of a job: their names, and what the figures do not say of them. Bytes of live tensors are exact in every
- * format. What a recipe of fp8 keeps beside them is not counted: master weights (unless precision.master says them), copies
+ * format. What a recipe of fp8 or fp4 keeps beside them is not counted: master weights (unless precision.master says them), copies
  * that are transposed for the backward products, scales and their history, tensors that stay in higher precision. Products
  * are timed as those of bf16 alone. */
 #ifndef SPW_SIM_INPUT_PRECISION_H

@@ -56,7 +56,11 @@
     X(fp8_blockwise_width, 0, 2, "as of delayed") \
     X(fp8_mxfp8_share, 0.01, 2, "as of delayed") \
     X(fp8_mxfp8_width, 0, 2, "as of delayed") \
-    X(fp8_amd_width, 0, 2, "the half width of every recipe on AMD's GPUs")
+    X(fp8_amd_width, 0, 2, "the half width of every fp8 recipe on AMD's GPUs") \
+    X(fp4_nvfp4_share, 0.01, 2, "of fp4_flops over bf16_flops: what products win") \
+    X(fp4_nvfp4_width, 0, 2, "half width of that, as a logarithm") \
+    X(fp4_mxfp4_share, 0.01, 2, "as of nvfp4") \
+    X(fp4_mxfp4_width, 0, 2, "as of nvfp4")
 
 /* kernels.yaml: kernels/ of this project. */
 #define SPW_KERNEL_DEFAULT_LIST(X) \
@@ -77,6 +81,7 @@
     X(hf_adam_bytes_per_s, 1, 1e16, "read + written") \
     X(hf_exchange_bytes_per_s, 1, 1e16, "FSDP2's gathers and reductions: bytes that arrive at a GPU") \
     X(hf_half_width, 0, 2, "what steps are off, as a logarithm") \
+    X(hf_allocator_share, 1, 10, "what the allocator takes at most of live bytes that are not state") \
     X(hf_gpu_width, 0, 2, "more, on another GPU") \
     X(hf_size_width, 0, 2, "more, for sizes beyond those that were measured") \
     X(hf_micro_width, 0, 2, "more, with several micro-batches") \

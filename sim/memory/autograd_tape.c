@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { NO_REGION = 0, OUTPUTS = 3 };
+enum { NO_REGION = 0, OUTPUTS = 4 };
 
 typedef struct storage {
     uint64_t bytes;
@@ -410,6 +410,14 @@ void spw_tape_backward(spw_tape *t, spw_value loss) {
     t->count = t->region_count = 1;
     t->backward = false;
     t->kind = kind;
+}
+
+void spw_tape_each_kept(const spw_tape *t, spw_tape_visit visit, void *of) {
+    for (size_t i = 1; i < t->count; i++)
+        for (size_t k = 0; k < t->nodes[i].keeps && t->nodes[i].region == NO_REGION; k++) {
+            const storage *s = &t->store[t->nodes[i].kept[k]];
+            visit(of, t->nodes[i].kept[k], s->bytes, s->kind);
+        }
 }
 
 void spw_tape_forget(spw_tape *t, uint32_t first, uint32_t end) {

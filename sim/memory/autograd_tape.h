@@ -30,7 +30,7 @@ typedef struct spw_value {
     bool grad;        /* needs a gradient */
 } spw_value;
 
-enum { SPW_OP_INPUTS = 4, SPW_OP_KEPT = 8, SPW_OP_STEPS = 12 };
+enum { SPW_OP_INPUTS = 8, SPW_OP_KEPT = 12, SPW_OP_STEPS = 28 };
 
 /* What a gradient's computation allocates, one after the other. */
 typedef enum spw_gradient_role {
@@ -109,6 +109,10 @@ void spw_tape_backward(spw_tape *tape, spw_value loss);
 /* Gradients of parameters [first, end) go. */
 void spw_tape_forget(spw_tape *tape, uint32_t first, uint32_t end);
 uint32_t spw_tape_leaves(const spw_tape *tape); /* the next parameter's number */
+
+/* Calls `visit` for every tensor that a node keeps now, once a node; `storage` is its number, the same for views of one. */
+typedef void (*spw_tape_visit)(void *of, uint32_t storage, uint64_t bytes, uint16_t kind);
+void spw_tape_each_kept(const spw_tape *tape, spw_tape_visit visit, void *of);
 
 spw_tape_work spw_tape_work_of(const spw_tape *tape); /* since it was created, or reset */
 void spw_tape_reset_work(spw_tape *tape);

@@ -171,6 +171,15 @@ static void name_outside(const step *s, spw_compiled_memory *m) {
     count_alone(s, m);
     (void)spw_outside_ranges(m->outside, &range, &point);
     m->unseen += !point.bf16;
+    if (s->job->precision.recipe != SPW_FP8_NONE) {
+        spw_outside_add(m->outside, "recipe %s: counted as in bf16, no program of it was compiled",
+                        spw_fp8_recipe_name(s->job->precision.recipe));
+        m->unseen++;
+    }
+    if (s->job->model.streams > 1) {
+        spw_outside_add(m->outside, "%zu residual streams, counted as one", s->job->model.streams);
+        m->unseen++;
+    }
     if (spw_precision_any_fp8(s->job)) spw_outside_add(m->outside, "fp8: a recipe's own copies and scales");
 }
 

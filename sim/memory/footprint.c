@@ -20,6 +20,7 @@
 #include "sim/memory/page_pool.h"
 #include "sim/memory/pipeline.h"
 #include "sim/memory/repeated_modules.h"
+#include "sim/memory/residual_streams.h"
 #include "sim/memory/stage.h"
 #include "sim/memory/transformers_job.h"
 #include "sim/memory/unfused_attention.h"
@@ -106,10 +107,6 @@ static size_t shared_heads_elements(const spw_job *job) {
     return tensor * wide - (m->heads + 2 * m->kv_heads) * m->head_dim + (tensor - m->kv_heads) * m->head_dim;
 }
 
-static const char *inputs_note(const spw_job *job) {
-    return job->precision.recipe == SPW_FP8_NONE ? "" : ", inputs of products in fp8 (7.12)";
-}
-
 /* Of a formula: what modules that run again do not keep. */
 enum { LESS_TEXT = 48 };
 static const char *less_text(double gone, char out[LESS_TEXT]) {
@@ -132,7 +129,9 @@ static void add_gathered_sequence(spw_footprint *f, const spw_job *job, const sp
         const double held = spw_fp8_gather_of(job, s->tokens, m->hidden).held;
         LIVE(spw_component_add(f, "gathered_dense_sequence",
                                (double)(tensor * s->tokens * m->hidden) * (held + (double)s->element_bytes),
-                               "fp8 input of a dense FFN, gathered, and its gradient in bf16 (5.10)",
+                               spw_fp8_recipe_is_fp4(job->precision.recipe)
+                                   ? "fp4 input of a dense FFN, gathered, and its gradient in bf16 (5.10)"
+                                   : "fp8 input of a dense FFN, gathered, and its gradient in bf16 (5.10)",
                                "TP T H (%.5g + b) = %zu x %zu x %zu x (%.5g + %zu)", held, tensor, s->tokens,
                                m->hidden, held, s->element_bytes),
              AT_DENSE_LAYER);
@@ -186,7 +185,7 @@ static double add_flash(spw_footprint *f, const spw_job *job, const spw_scheme *
     spw_component *mixer =
         spw_component_add(f, "attention", bytes, "attention of the recomputed layer (7.4)",
                           "T (A b + 4 heads) = %zu x (%zu x %.0f + 4 x %zu)%s%s%s", s->tokens, elements, b,
-                          m->heads, more, inputs_note(job), less_text(gone, less));
+                          m->heads, more, spw_fp8_inputs_note(job), less_text(gone, less));
     if (m->half_layers) {
         LIVE(mixer, AT_DENSE_LAYER);
         LIVE(spw_component_add(f, "expert_layer_input", 2.0 * tokens * (double)m->hidden * b,
@@ -220,19 +219,20 @@ static double add_activations(spw_footprint *f, const spw_job *job, const spw_sc
     if (stage->head) spw_cross_entropy_add(f, job, scheme, s, m);
     spw_megatron_kept_add(f, job, scheme, stage, s);
     add_gathered_sequence(f, job, stage, s);
+    spw_streams_add(f, job, s);
     if (m->latent > 0)
         LIVE(spw_component_add(f, "latent", tokens * (double)(m->hidden + m->latent) * b,
                                "input of the projection to the experts' rows, and what they give (7.18)",
                                "T (H + L) b = %zu x (%zu + %zu) x %.0f", s->tokens, m->hidden, m->latent, b),
              AT_MOE_LAYER);
     if (m->shared_ffn > 0 && !spw_remat_repeats(job->remat, SPW_MODULE_SHARED_EXPERTS)) {
-        LIVE(
-            spw_component_add(f, "shared_expert",
-                              tokens * (spw_footprint_ffn_kept(job) * (double)m->shared_ffn * b + fp8.shared),
-                              "w0, w1, act of the shared expert (7.3)",
-                              "%.0f T F_shared b = %.0f x %zu x %zu x %.0f%s", spw_footprint_ffn_kept(job),
-                              spw_footprint_ffn_kept(job), s->tokens, m->shared_ffn, b, inputs_note(job)),
-            AT_MOE_LAYER);
+        LIVE(spw_component_add(
+                 f, "shared_expert",
+                 tokens * (spw_footprint_ffn_kept(job) * (double)m->shared_ffn * b + fp8.shared),
+                 "w0, w1, act of the shared expert (7.3)", "%.0f T F_shared b = %.0f x %zu x %zu x %.0f%s",
+                 spw_footprint_ffn_kept(job), spw_footprint_ffn_kept(job), s->tokens, m->shared_ffn, b,
+                 spw_fp8_inputs_note(job)),
+             AT_MOE_LAYER);
         if (job->megatron.overlap_shared)
             LIVE(spw_component_add(f, "shared_expert_beside",
                                    tokens * (2.0 * (double)m->shared_ffn + (double)m->hidden) * b,
@@ -247,7 +247,7 @@ static double add_activations(spw_footprint *f, const spw_job *job, const spw_sc
                  tokens * ((1.0 + spw_footprint_ffn_kept(job)) * (double)m->dense_ffn * b + fp8.dense),
                  "w0, w1, act and one gradient of a dense FFN (7.3)",
                  "%.0f T F_dense b = %.0f x %zu x %zu x %.0f%s", 1.0 + spw_footprint_ffn_kept(job),
-                 1.0 + spw_footprint_ffn_kept(job), s->tokens, m->dense_ffn, b, inputs_note(job)),
+                 1.0 + spw_footprint_ffn_kept(job), s->tokens, m->dense_ffn, b, spw_fp8_inputs_note(job)),
              AT_DENSE_LAYER);
         if (job->megatron.weight_gradients == SPW_FUSION_OFF && spw_scheme_around(scheme, job)->keeps_modules)
             LIVE(spw_component_add(f, "dense_weight_gradient",

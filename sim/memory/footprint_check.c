@@ -1,6 +1,7 @@
 #include "sim/memory/footprint_check.h"
 
 #include "sim/input/attention.h"
+#include "sim/input/compiled_layer.h"
 #include "sim/input/fp8_recipe.h"
 #include "sim/input/grid.h"
 #include "sim/input/job.h"
@@ -13,12 +14,25 @@
 #include "sim/memory/fsdp2.h"
 #include "sim/memory/launches.h"
 #include "sim/memory/megatron_notes.h"
+#include "sim/memory/transformers_job.h"
 #include "sim/memory/unfused_attention.h"
 #include "sim/schemes/library_limits.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+/* A recipe with sharded weights: which scheme's framework has it. */
+static spw_status check_cast_recipe(const spw_job *job, const spw_scheme *scheme) {
+    const bool delayed = job->precision.recipe == SPW_FP8_DELAYED, torch = scheme->type->megatron.by_parts,
+               dense = spw_scheme_program(scheme) != NULL && spw_scheme_program(scheme)->capacity_slots;
+    if ((torch && !delayed) || (dense && delayed)) return SPW_OK;
+    return spw_fail(SPW_ECONFIG,
+                    "scheme '%s': recipe %s with sharded weights is not modelled; tensorwise and mxfp8 are "
+                    "for torchtitan, delayed for dense; "
+                    "others need Megatron-Core's optimizer: distributed",
+                    scheme->text, spw_fp8_recipe_name(job->precision.recipe));
+}
 
 /* Rows of an expert must come in the multiples that its products take. */
 static spw_status check_recipe(const spw_job *job, const spw_scheme *scheme) {
@@ -27,6 +41,7 @@ static spw_status check_recipe(const spw_job *job, const spw_scheme *scheme) {
     spw_status status = spw_fp8_facts_of(job->precision.recipe, job->cluster.gpu_generation, &facts);
     char align[16];
     if (status != SPW_OK || job->precision.recipe == SPW_FP8_NONE) return status;
+    if (!spw_state_law_of(job)->megatron) return check_cast_recipe(job, scheme);
     if (!scheme->type->megatron.fp8)
         return spw_fail(
             SPW_ECONFIG,
@@ -299,6 +314,7 @@ static spw_status check_experts(const spw_job *job, const spw_scheme *scheme) {
     const spw_model *m = &job->model;
     const spw_trainer *trainer = spw_scheme_trainer(scheme);
     const bool latent = m->latent > 0 && !trainer->takes_latent;
+    if (spw_transformers_is_listed(&(spw_point){.job = job, .scheme = scheme}, NULL, NULL)) return SPW_OK;
     if (!latent && (!m->plain_experts || trainer->takes_plain)) return SPW_OK;
     if (latent)
         return spw_fail(

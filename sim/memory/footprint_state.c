@@ -71,6 +71,7 @@ static void add_fp8_state(spw_footprint *f, const spw_job *job, const spw_stage 
     const char *source = "copies of TransformerEngine's linear layers, with scales (7.12)";
     const double linear = spw_fp8_linear_parameters(job, stage), bytes = spw_fp8_weight_bytes(job, stage);
     const uint64_t replaced = spw_component_bytes(spw_fp8_replaced_bytes(job, stage));
+    const bool fp4 = spw_fp8_recipe_is_fp4(job->precision.recipe);
     const size_t products = spw_fp8_products(job, stage), used = strlen(weights->formula);
     if (job->precision.recipe == SPW_FP8_NONE) return;
     if (replaced > 0) {
@@ -78,8 +79,8 @@ static void add_fp8_state(spw_footprint *f, const spw_job *job, const spw_stage 
         (void)snprintf(weights->formula + used, sizeof weights->formula - used,
                        ", less %.6g of linear layers", linear);
     }
-    spw_component *c =
-        spw_component_add(f, "fp8_weights", bytes, source, "%.6g x %.6g", linear, bytes / linear);
+    spw_component *c = spw_component_add(f, fp4 ? "fp4_weights" : "fp8_weights", bytes, source, "%.6g x %.6g",
+                                         linear, bytes / linear);
     c->argument = true;
     LIVE(c, ALWAYS);
     if (job->precision.recipe != SPW_FP8_DELAYED) return;

@@ -4,6 +4,7 @@
 #include "sim/memory/footprint_component.h"
 #include "sim/memory/fp8_memory.h"
 #include "sim/memory/repeated_modules.h"
+#include "sim/memory/residual_streams.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -40,6 +41,7 @@ void spw_footprint_layer_keeps(const spw_job *job, const spw_layer_shape *s, dou
     const double mixer = m->half_layers ? 2.0 * tokens * (double)m->hidden : attention;
     out[1].saved = mixer + shared - gone.moe + tokens * (double)(m->latent > 0 ? m->hidden + m->latent : 0);
     out[0].saved = attention + ffn * (double)m->dense_ffn + all * fp8.dense - gone.dense;
+    for (size_t moe = 0; moe < 2; moe++) out[moe].saved += tokens * spw_streams_kept(m);
 }
 
 /* --- A stack --- */

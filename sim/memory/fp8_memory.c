@@ -93,8 +93,8 @@ static double attention_inputs(const spw_model *m, double c, double b) {
 spw_fp8_inputs spw_fp8_inputs_of(const spw_job *job) {
     const spw_fp8_facts facts = facts_of(job);
     const spw_model *m = &job->model;
-    const double b = (double)job->precision.activations, c = facts.scaled ? 1.0 + 1.0 / 32.0 : 1.0,
-                 hidden = (double)m->hidden, shared = (double)m->shared_ffn;
+    const double b = (double)job->precision.activations, c = facts.copy_bytes, hidden = (double)m->hidden,
+                 shared = (double)m->shared_ffn;
     spw_fp8_inputs in = {0.0, 0.0, 0.0};
     if (job->precision.recipe == SPW_FP8_NONE) return in;
     in.attention = attention_inputs(m, c, b) + (facts.from_original ? 0.0 : spw_fp8_value_elements(m) * c);
@@ -103,9 +103,16 @@ spw_fp8_inputs spw_fp8_inputs_of(const spw_job *job) {
     return in;
 }
 
+const char *spw_fp8_inputs_note(const spw_job *job) {
+    const spw_fp8_recipe recipe = job->precision.recipe;
+    if (recipe == SPW_FP8_NONE) return "";
+    return spw_fp8_recipe_is_fp4(recipe) ? ", inputs of products in fp4 (7.12)"
+                                         : ", inputs of products in fp8 (7.12)";
+}
+
 double spw_fp8_input_bytes(const spw_job *job) {
     if (job->precision.recipe == SPW_FP8_NONE) return (double)job->precision.activations;
-    return facts_of(job).scaled ? 1.0 + 1.0 / 32.0 : 1.0;
+    return facts_of(job).copy_bytes;
 }
 
 /* Queries are projected up from the normed input itself. */
@@ -138,12 +145,12 @@ double spw_fp8_norm_bytes(const spw_job *job, bool back) {
 
 spw_fp8_gather spw_fp8_gather_of(const spw_job *job, size_t tokens, size_t width) {
     const spw_fp8_facts facts = facts_of(job);
-    const double b = (double)job->precision.activations, c = facts.scaled ? 1.0 + 1.0 / 32.0 : 1.0;
+    const double b = (double)job->precision.activations, c = facts.copy_bytes;
     if (job->precision.recipe == SPW_FP8_NONE) return (spw_fp8_gather){b, b, b, 0.0};
     if (tokens % facts.gather_tile != 0 || width % facts.gather_tile != 0)
         return (spw_fp8_gather){b, b, b + c, b + c}; /* gathered in bf16, then cast */
     return (spw_fp8_gather){.input = c,
                             .gradient = facts.scaled ? 2.0 * c : c,
-                            .held = facts.settles_apart ? 1.0 + c : c,
+                            .held = facts.apart_bytes + c,
                             .settled = facts.settle_bytes};
 }

@@ -1,4 +1,4 @@
-/* What an fp8 recipe (sim/input/fp8_recipe.h) changes in a footprint beside the experts' rows, which their scheme describes.
+/* What an fp8 or fp4 recipe (sim/input/fp8_recipe.h) changes in a footprint beside the experts' rows, which their scheme describes.
  * A linear layer casts its weights once a step, at the first micro-batch, and keeps the copies to the end of the run
  * (TransformerEngine's workspace; under fp8_param_gather they are the weights); the fp8 copy of its input waits for the backward
  * pass in the place of the bf16 input where nothing else holds that. docs/schemes.md, section 7.12. */
@@ -31,13 +31,16 @@ enum { SPW_FP8_PRODUCT_BYTES = 5 * 2 * 4 }; /* fp32, a history of one */
  *   attention, MLA   H (2 c - b) + (its ranks) (c - b) [+ heads v c]   the input is cast for q and for kv
  *   shared           [H c +] F_shared (c - b)  the input in both, for the router reads it; the activation in fp8
  *   dense            (H + F_dense) (c - b)     its norm is within the product that reads it
- * c: bytes of the one copy that waits, 1, with scales 1 + 1/32. In brackets: recipe delayed alone; the others keep the
+ * c: bytes of the one copy that waits, 1, with scales 1 + 1/32 (nvfp4 1/2 + 1/16, mxfp4 1/2 + 1/32). In brackets: recipe delayed alone; the others keep the
  * bf16 tensor and cast it again. In a tensor group each GPU keeps its own part of a gathered input, so these hold for
  * its own tokens. */
 typedef struct spw_fp8_inputs {
     double attention, shared, dense;
 } spw_fp8_inputs;
 spw_fp8_inputs spw_fp8_inputs_of(const spw_job *job);
+
+/* Behind a formula that they are in: ", inputs of products in fp8 (7.12)"; "" without a recipe. */
+const char *spw_fp8_inputs_note(const spw_job *job);
 
 /* Bytes an element of an input of a linear layer that nobody else keeps: c; without a recipe b. */
 double spw_fp8_input_bytes(const spw_job *job);

@@ -20,9 +20,12 @@ bool spw_fsdp2_has_torchtitan_formats(const spw_job *job) {
 }
 
 const spw_job *spw_fsdp2_job(const spw_job *job, const spw_scheme *scheme, spw_job *room) {
-    if (!spw_fsdp2_is_default(job, scheme)) return job;
+    const bool by_default = spw_fsdp2_is_default(job, scheme),
+               casts = job->precision.recipe != SPW_FP8_NONE && scheme->type->megatron.by_parts;
+    if (!by_default && !casts) return job;
     *room = *job;
-    room->fsdp2.reshard = SPW_RESHARD_TORCHTITAN;
+    if (by_default) room->fsdp2.reshard = SPW_RESHARD_TORCHTITAN;
+    if (casts) room->precision.recipe = SPW_FP8_NONE;
     return room;
 }
 

@@ -23,7 +23,9 @@
 #include <stdbool.h>
 
 /* The job as this scheme runs it: where the job says nothing of FSDP2 (SPW_RESHARD_DEFAULT), and torchtitan's scheme has its whole
- * state sharded, a copy in `room` with torchtitan's own policy; else the job itself, in which SPW_RESHARD_DEFAULT means off. */
+ * state sharded, a copy in `room` with torchtitan's own policy; else the job itself, in which SPW_RESHARD_DEFAULT means off.
+ * Without torchtitan's fp8 recipe, which changes products alone: torchao's autograd functions save operands in bf16 and cast them in
+ * each pass, and weights are gathered in bf16 (docs/schemes.md, section 7.12). */
 bool spw_fsdp2_is_default(const spw_job *job, const spw_scheme *scheme);
 const spw_job *spw_fsdp2_job(const spw_job *job, const spw_scheme *scheme, spw_job *room);
 /* Formats that torchtitan trains in unless told otherwise: all state in fp32, weights gathered in bf16. */

@@ -41,7 +41,6 @@ bool spw_attention_is_moment(const spw_job *job) {
 void spw_repeated_modules_add(spw_footprint *f, const spw_job *job, const spw_layer_shape *s) {
     const spw_model *m = &job->model;
     const spw_attention_widths w = spw_attention_widths_of(m);
-    const bool fp8 = job->precision.recipe != SPW_FP8_NONE;
     const double b = (double)s->element_bytes, norm = spw_fp8_norm_bytes(job, true),
                  input = spw_fp8_input_bytes(job);
     const double elements = (double)(2 * m->hidden + 2 * w.latent + w.apart + 4 * w.key + 4 * w.value);
@@ -51,7 +50,6 @@ void spw_repeated_modules_add(spw_footprint *f, const spw_job *job, const spw_la
                            (double)s->tokens * (elements * b + less + (double)(m->heads * sizeof(float))),
                            "queries, keys, values, the core's output, and their gradients (7.3)",
                            "%s = %zu x (%.0f x %zu + 4 x %zu)%s", spw_attention_kind_of(m)->again_formula,
-                           s->tokens, elements, s->element_bytes, m->heads,
-                           fp8 ? ", inputs of products in fp8 (7.12)" : ""),
+                           s->tokens, elements, s->element_bytes, m->heads, spw_fp8_inputs_note(job)),
          AT_ATTENTION);
 }

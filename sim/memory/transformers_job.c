@@ -44,14 +44,92 @@ static const char *job_lacks(const spw_job *job) {
     return NULL;
 }
 
-static const char *model_lacks(const spw_model *m) {
-    const bool plain = spw_attention_is_grouped(m) && m->other_layers == 0 && m->bare_layers == 0;
+/* Matrices beside those of the fields that are asked below. */
+static bool has_more(const spw_model *m) {
+    return m->attention_bias || m->output_bias || m->expert_bias || m->router_bias || m->attention_sinks ||
+           m->norm_bias || m->ffn_bias || m->head_bias || m->plain_experts || m->latent > 0 ||
+           m->query_gate || m->output_gate || m->keys_are_values || m->layer_norms != 2;
+}
+
+/* DeepSeek-V2's and V3's class: latent attention without an indexer, a router in fp32. */
+static bool is_latent(const spw_model *m) {
+    return spw_attention_is_latent(m) && m->indexer_heads == 0 && m->streams <= 1 && m->zero_experts == 0;
+}
+
+/* Layers of Nemotron-H: Mamba-2, attention without positions, FFNs and experts of two matrices, each a layer alone. */
+static bool is_nemotron(const spw_model *m, spw_recurrence_kind kind) {
+    return kind == SPW_RECURRENCE_MAMBA2 && m->half_layers && spw_attention_is_grouped(m) &&
+           m->plain_experts && m->plain_ffn && m->sigmoid_router && m->layer_norms == 1 &&
+           !m->projection_bias && !m->qk_norm && !m->query_gate && !m->shared_gate && !m->latent_norm;
+}
+
+/* Of Qwen3-Next: Gated DeltaNet, attention with a gate as wide as its queries, a gate of the shared expert. */
+static bool is_next(const spw_model *m, spw_recurrence_kind kind) {
+    return kind == SPW_RECURRENCE_GATED_DELTA && !m->half_layers && spw_attention_is_grouped(m) &&
+           !m->plain_experts && !m->sigmoid_router && m->layer_norms == 2 && m->query_gate &&
+           !m->query_gate_bias && m->qk_norm_per_head && m->shared_gate && m->latent == 0;
+}
+
+/* Of Kimi Linear: Kimi Delta Attention with gates through the width of a head, latent attention without positions. */
+static bool is_kimi(const spw_model *m, spw_recurrence_kind kind) {
+    return kind == SPW_RECURRENCE_KIMI_DELTA && !m->half_layers && is_latent(m) && !m->plain_experts &&
+           m->sigmoid_router && m->layer_norms == 2 && !m->full_rank_gate && !m->output_gate &&
+           !m->shared_gate && m->latent == 0;
+}
+
+/* One kind of recurrence beside the model's attention, and layers that are an FFN alone. */
+static bool is_mixed(const spw_model *m) {
+    spw_recurrence_kind kind = SPW_RECURRENCE_NONE;
+    for (size_t k = 1; k < SPW_MODEL_MIXERS; k++) {
+        const spw_recurrence_kind here = m->mixer[k].recurrence.kind;
+        if (m->mixer[k].layers == 0 ||
+            (here == SPW_RECURRENCE_NONE && m->half_layers && !m->mixer[k].attends))
+            continue;
+        if (here == SPW_RECURRENCE_NONE || (kind != SPW_RECURRENCE_NONE && here != kind)) return false;
+        kind = here;
+    }
     const bool biases = m->attention_bias || m->output_bias || m->expert_bias || m->router_bias ||
                         m->attention_sinks || m->norm_bias || m->ffn_bias || m->head_bias;
-    if (!plain || biases || m->plain_experts || m->latent > 0 || m->query_gate || m->output_gate ||
-        m->keys_are_values || m->layer_norms != 2)
-        return "models other than Qwen3-MoE, Mixtral, OLMoE and their like";
-    return NULL;
+    return !biases && m->streams <= 1 && m->residual_blocks == 0 &&
+           (is_nemotron(m, kind) || is_next(m, kind) || is_kimi(m, kind));
+}
+
+static const char *model_lacks(const spw_model *m) {
+    const bool plain =
+        (spw_attention_is_grouped(m) || is_latent(m)) && m->other_layers == 0 && m->bare_layers == 0;
+    if (m->other_layers > 0 && is_mixed(m)) return NULL;
+    return plain && !has_more(m) ? NULL
+                                 : "models other than Qwen3-MoE, Mixtral, OLMoE, DeepSeek-V3, Nemotron-H, "
+                                   "Qwen3-Next, Kimi Linear "
+                                   "and their like";
+}
+
+static void set_mixed_laws(const spw_model *m, spw_transformers_shape *out) {
+    out->unmasked = true;
+    out->scale = m->half_layers  ? SPW_HF_SCALE_WIDE
+                 : m->query_gate ? SPW_HF_SCALE_CENTRED
+                                 : SPW_HF_SCALE_NARROW;
+    out->rotation = m->query_gate ? SPW_HF_ROTATION_QUARTER : SPW_HF_ROTATION_NONE;
+    out->router = m->sigmoid_router ? SPW_HF_ROUTER_SIGMOID : SPW_HF_ROUTER_SOFTMAX;
+    out->wide_router = m->sigmoid_router;
+    out->wide_scores = m->sigmoid_router;
+}
+
+void spw_transformers_set_laws(const spw_model *m, spw_transformers_shape *out) {
+    const bool latent = spw_attention_is_latent(m);
+    out->norm = !m->qk_norm || latent ? SPW_HF_NORM_NONE
+                : m->qk_norm_per_head ? SPW_HF_NORM_HEAD
+                                      : SPW_HF_NORM_WHOLE;
+    /* Mixtral's and DeepSeek's routers; Qwen3's and OLMoE's give the hidden states' format back */
+    out->wide_scores = !m->qk_norm || latent;
+    if (m->other_layers > 0) {
+        set_mixed_laws(m, out);
+        return;
+    }
+    if (!latent) return;
+    out->router = m->sigmoid_router ? SPW_HF_ROUTER_SIGMOID : SPW_HF_ROUTER_GROUPS;
+    out->rotation = m->sigmoid_router ? SPW_HF_ROTATION_PAIRS : SPW_HF_ROTATION_COMPLEX;
+    out->wide_router = true; /* from_pretrained() keeps it: _keep_in_fp32_modules_strict */
 }
 
 bool spw_transformers_is_listed(const spw_point *p, spw_transformers_shape *out, const char **why) {
@@ -59,6 +137,8 @@ bool spw_transformers_is_listed(const spw_point *p, spw_transformers_shape *out,
     const spw_model *m = &job->model;
     const char *lacks = p->scheme->type->memory.whole_steps ? job_lacks(job) : "other schemes";
     if (lacks == NULL) lacks = model_lacks(m);
+    if (lacks == NULL && (spw_attention_is_latent(m) || m->other_layers > 0) && job->finetune.lora_rank > 0)
+        lacks = "adapters beside latent attention and mixers";
     if (why != NULL) *why = lacks;
     if (lacks != NULL || out == NULL) return lacks == NULL;
     const size_t micro = spw_pipeline_of(job).micro_batches, bytes = job->precision.weights;
@@ -80,12 +160,8 @@ bool spw_transformers_is_listed(const spw_point *p, spw_transformers_shape *out,
         .adapts_attention = job->finetune.lora_rank > 0,
         .lora_rank = job->finetune.lora_rank,
         .micro_batches = micro,
-        .norm = !m->qk_norm           ? SPW_HF_NORM_NONE
-                : m->qk_norm_per_head ? SPW_HF_NORM_HEAD
-                                      : SPW_HF_NORM_WHOLE,
-        .wide_scores =
-            !m->qk_norm, /* Mixtral's router; Qwen3's and OLMoE's give the hidden states' format back */
     };
+    spw_transformers_set_laws(m, out);
     return true;
 }
 

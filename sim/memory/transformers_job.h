@@ -11,6 +11,9 @@
  * job's. Else the job is counted by the sum of its components, and `why` (NULL: not asked) says what is not. */
 bool spw_transformers_is_listed(const spw_point *point, spw_transformers_shape *out, const char **why);
 
+/* Which of transformers' modules a model is made of: the fields of the shape that follow from it alone. */
+void spw_transformers_set_laws(const spw_model *model, spw_transformers_shape *out);
+
 /* The footprint of such a job: one component a kind of tensor, as they are where the step holds most. SPW_ENOMEM. */
 SPW_MUST_CHECK spw_status spw_transformers_footprint(const spw_transformers_shape *shape, spw_footprint *out);
 

@@ -23,6 +23,7 @@
     X(REDUCED, "reduce_scatter_buffers") \
     X(NORMS, "norms") \
     X(ATTENTION, "attention") \
+    X(MIXER, "mixers") \
     X(ROUTER, "router") \
     X(EXPERTS, "experts") \
     X(FFN, "ffn") \
@@ -46,6 +47,29 @@ typedef enum spw_transformers_norm {
     SPW_HF_NORM_WHOLE
 } spw_transformers_norm;
 
+/* What an RMSNorm does with its weight: in the model's format, behind the cast; in fp32, before it (Nemotron-H); the same with 1 + w
+ * (Qwen3-Next). */
+typedef enum spw_transformers_scale {
+    SPW_HF_SCALE_NARROW,
+    SPW_HF_SCALE_WIDE,
+    SPW_HF_SCALE_CENTRED
+} spw_transformers_scale;
+
+typedef enum spw_transformers_router {
+    SPW_HF_ROUTER_SOFTMAX,
+    SPW_HF_ROUTER_SIGMOID, /* DeepSeek-V3's */
+    SPW_HF_ROUTER_GROUPS   /* DeepSeek-V2's */
+} spw_transformers_router;
+
+/* What turns queries and keys. */
+typedef enum spw_transformers_rotation {
+    SPW_HF_ROTATION_HALVES,
+    SPW_HF_ROTATION_PAIRS,   /* DeepSeek-V3's, of even and odd numbers */
+    SPW_HF_ROTATION_COMPLEX, /* DeepSeek-V2's, of complex numbers in fp32 */
+    SPW_HF_ROTATION_QUARTER, /* Qwen3-Next's, of the first quarter of a head */
+    SPW_HF_ROTATION_NONE     /* Nemotron-H's, Kimi Linear's */
+} spw_transformers_rotation;
+
 typedef struct spw_transformers_shape {
     const spw_model *model;
     size_t tokens, sequences;     /* of a micro-batch; tokens of a sequence are tokens / sequences */
@@ -58,6 +82,11 @@ typedef struct spw_transformers_shape {
     bool frozen, adapts_attention, adapts_all;
     size_t lora_rank, micro_batches;
     spw_transformers_norm norm;
+    spw_transformers_scale scale;
+    spw_transformers_router router;
+    spw_transformers_rotation rotation;
+    bool wide_router; /* the router's matrix is in fp32, whatever the model is in */
+    bool unmasked;    /* grouped products mask rows of other ranks under expert parallelism alone (5.24.0) */
     bool wide_scores; /* router weights stay in fp32 (Mixtral, DeepSeek) */
 } spw_transformers_shape;
 
@@ -66,17 +95,35 @@ typedef struct spw_hf_weight {
     spw_value leaf;
     uint64_t rows, columns; /* as it is stored: FSDP2 cuts rows */
     bool trained;
+    bool wide; /* in fp32, whatever the model is in */
 } spw_hf_weight;
 
-enum { SPW_HF_LAYER_WEIGHTS = 32 };
-typedef struct spw_hf_layer {
-    size_t first, end; /* of the module's weights */
-    size_t q, k, v, o, q_norm, k_norm, gate_up, down, router, input_norm, post_norm, ffn_gate, ffn_up,
-        ffn_down;
-    bool moe;
-} spw_hf_layer;
+typedef struct spw_hf_model spw_hf_model;
+typedef struct spw_hf_layer spw_hf_layer;
 
-typedef struct spw_hf_model {
+/* What mixes tokens in a layer: a row and a file a kind. */
+typedef struct spw_hf_mixer {
+    void (*weights)(spw_hf_model *model, spw_hf_layer *layer); /* in the order of the module's parameters */
+    spw_value (*forward)(spw_hf_model *model, const spw_hf_layer *layer, spw_value x); /* x keeps its name */
+} spw_hf_mixer;
+extern const spw_hf_mixer spw_hf_grouped_attention, spw_hf_latent_attention, spw_hf_gated_attention,
+    spw_hf_mamba2, spw_hf_gated_delta, spw_hf_kimi_delta;
+/* The row of a layer; NULL: it has no mixer, or one that is not described. */
+const spw_hf_mixer *spw_hf_mixer_of(const spw_model *model, size_t layer);
+
+enum { SPW_HF_LAYER_WEIGHTS = 48, SPW_HF_MIXER_WEIGHTS = 16 };
+struct spw_hf_layer {
+    size_t first, end; /* of the module's weights */
+    const spw_hf_mixer *mixer;
+    size_t q, k, v, o, q_norm, k_norm;         /* of grouped attention */
+    size_t mixer_weight[SPW_HF_MIXER_WEIGHTS]; /* of other mixers, each by its own numbers */
+    const spw_recurrence *recurrence;          /* of the mixer */
+    size_t gate_up, down, router, ffn_gate, ffn_up, ffn_down, shared_gate, latent_in, latent_out;
+    size_t input_norm, post_norm;
+    bool moe, ffn; /* has experts; has them or a dense FFN */
+};
+
+struct spw_hf_model {
     const spw_transformers_shape *shape;
     spw_tape *tape;
     spw_hf_weight *weight; /* [weights] in the order of the module's parameters */
@@ -86,7 +133,7 @@ typedef struct spw_hf_model {
     spw_value *hidden;                  /* [layers + 1] inputs of the layers */
     spw_value cosine, sine, logits;
     bool ran;
-} spw_hf_model;
+};
 
 SPW_MUST_CHECK spw_status spw_hf_model_create(const spw_transformers_shape *shape, spw_tape *tape,
                                               spw_hf_model **out);

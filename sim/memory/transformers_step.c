@@ -66,6 +66,14 @@ spw_transformers_exchange spw_transformers_step_exchange(const spw_transformers_
     return s->exchange;
 }
 
+static size_t weight_bytes(const spw_transformers_step *s, const spw_hf_weight *w) {
+    return w->wide ? FP32 : s->shape.weight_bytes;
+}
+
+static size_t moment_bytes(const spw_transformers_step *s, const spw_hf_weight *w) {
+    return w->wide ? FP32 : s->shape.moment_bytes;
+}
+
 /* FSDP2 cuts rows, and gives every GPU as many. */
 static uint64_t shard_elements(const spw_transformers_step *s, const spw_hf_weight *w) {
     return (w->rows + s->shape.shards - 1) / s->shape.shards * w->columns;
@@ -91,7 +99,8 @@ spw_status spw_transformers_step_begin(spw_transformers_step *s, spw_event_list 
     if (status != SPW_OK) return status;
     (void)spw_tape_kind(s->tape, SPW_HF_WEIGHTS);
     for (size_t i = 0; i < s->model->weights; i++)
-        (void)spw_tape_tensor(s->tape, s->shape.weight_bytes * shard_elements(s, &s->model->weight[i]));
+        (void)spw_tape_tensor(s->tape, weight_bytes(s, &s->model->weight[i]) *
+                                           shard_elements(s, &s->model->weight[i]));
     (void)spw_tape_kind(s->tape, SPW_HF_WORKSPACE);
     (void)spw_tape_tensor(s->tape, ids * s->shape.micro_batches);
     (void)spw_tape_tensor(s->tape, ids * s->shape.micro_batches);
@@ -106,7 +115,8 @@ spw_status spw_transformers_step_optimizer(spw_transformers_step *s, spw_event_l
         if (!s->model->weight[i].trained) continue;
         (void)spw_tape_tensor(s->tape, FP32); /* the step's number */
         for (int n = 0; n < 2; n++)
-            (void)spw_tape_tensor(s->tape, s->shape.moment_bytes * shard_elements(s, &s->model->weight[i]));
+            (void)spw_tape_tensor(s->tape, moment_bytes(s, &s->model->weight[i]) *
+                                               shard_elements(s, &s->model->weight[i]));
     }
     return spw_tape_status(s->tape);
 }

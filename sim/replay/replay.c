@@ -194,6 +194,13 @@ cleanup:
     return status;
 }
 
+/* Where every row is refused nothing is counted. */
+static bool any_can_be(const replay *r) {
+    for (size_t i = 0; i < r->row_count; i++)
+        if (!r->row[i].refused) return true;
+    return r->row_count == 0;
+}
+
 static spw_status create(replay *r) {
     const spw_replay_request *q = r->request;
     const spw_pipeline pipeline = spw_pipeline_of(q->job);
@@ -210,7 +217,6 @@ static spw_status create(replay *r) {
     r->reads = reads_records(q);
     SPW_TRY(check(r));
     SPW_TRY(compose(r));
-    SPW_TRY(create_places(r));
     if (q->sink.state != NULL) SPW_TRY(SPW_ALLOC(r->frame.layers * q->job->model.experts, &r->chosen));
     SPW_TRY(SPW_ALLOC(r->row_count, &r->row));
     for (size_t i = 0; i < r->row_count; i++) {
@@ -222,6 +228,7 @@ static spw_status create(replay *r) {
         SPW_TRY(spw_replay_row_create(&r->frame, &q->job[place / r->batches], &q->scheme[i % q->schemes],
                                       place % r->batches, &r->row[i]));
     }
+    if (any_can_be(r)) SPW_TRY(create_places(r));
 
 cleanup:
     return status;
@@ -505,7 +512,7 @@ spw_status spw_replay_run(const spw_replay_request *request, spw_result *result)
     SPW_TRY(create(&r));
     const spw_walk walk = {"replay",   "layers",   r.frame.steps * r.frame.layers,      &r,
                            note_layer, take_layer, keeps_steps(&r) ? keep_steps : NULL, r.frame.layers};
-    SPW_TRY(spw_walk_run(&walk, request->checkpoint));
+    if (any_can_be(&r)) SPW_TRY(spw_walk_run(&walk, request->checkpoint));
     if (r.balancer != NULL && request->moves != NULL) *request->moves = spw_balancer_moved(r.balancer);
     for (size_t i = 0; i < r.row_count; i++)
         if (!skips(&r, i)) SPW_TRY(finish_row(&r, i, result));

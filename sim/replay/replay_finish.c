@@ -10,6 +10,7 @@
 #include "sim/memory/launches.h"
 #include "sim/memory/megatron_notes.h"
 #include "sim/memory/reserved_memory.h"
+#include "sim/memory/transformers_job.h"
 #include "sim/print/plural.h"
 #include "sim/replay/result_answers.h"
 #include "sim/statistics/quantiles.h"
@@ -200,6 +201,19 @@ static void assume_memory(const spw_replay_row *row, const spw_result_row *out, 
             "first step");
 }
 
+/* Of a scheme that lists its whole steps, one that no list describes. */
+static void finish_listing(const spw_replay_row *row, spw_result_row *out) {
+    const char *why = NULL;
+    if (!row->point.scheme->type->memory.whole_steps || spw_transformers_is_listed(&row->point, NULL, &why))
+        return;
+    out->unlisted = why;
+    spw_assume(&out->assumptions,
+               "%s: summed by components, as no list of tensors describes %s: what gathers and reductions "
+               "reserve on streams "
+               "of their own is bounded, not replayed",
+               row->point.scheme->text, why);
+}
+
 static void assume_parts(const spw_replay_row *row, const spw_result_row *out, spw_assumptions *list) {
     const spw_replay_frame *f = row->frame;
     char text[SPW_COMPILED_CUT_TEXT], stages[SPW_STAGES_TEXT], layout[SPW_ASSUMED_LAYOUT_TEXT];
@@ -386,6 +400,7 @@ spw_status spw_replay_row_finish(spw_replay_row *row, const spw_choice_tally *ch
     if (spw_point_is_live_alone(out))
         SPW_TRY(spw_newest_arena_of(f->request->newest, row->point.job, row->point.scheme, out->sequences,
                                     &out->newest));
+    finish_listing(row, out);
     spw_result_row_judge(out, &row->point.job->allocator);
     if (row->point.job->more[0] != '\0') out->surely_fits = false; /* the file has what is not counted */
 

@@ -129,6 +129,8 @@ typedef struct spw_result_row {
         device_bytes; /* of the GPU; what is above the budget is left to what lies outside of the allocator */
     double most_bytes; /* that it may take: spw_result_row_judge(); INFINITY: nothing is known of that */
     bool surely_fits;  /* all of that lies within the budget */
+    const char *
+        unlisted; /* of a scheme that lists whole steps: why this one is summed by components; NULL otherwise. Static. */
     spw_outside_fit outside_fit; /* what of the job the coefficients were not fitted on */
     spw_result_traffic traffic;
     spw_result_drops drops;

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/input/job.h"
+#include "sim/input/stack_defaults.h"
 #include "sim/memory/advice.h"
 #include "sim/memory/allocator_share.h"
 
@@ -23,12 +24,16 @@ double spw_result_drop_fraction(const spw_result_drops *d) {
 
 static double most_bytes(const spw_result_row *row, const spw_job_allocator *allocator) {
     const double live = (double)row->memory.max_bytes, state = (double)row->footprint.argument_bytes;
-    if (row->reserved.there) return fmax(live, spw_reserved_high(&row->reserved));
+    const double usual = spw_allocator_share(allocator),
+                 share = row->unlisted != NULL ? fmin(usual, spw_default_hf_allocator_share.value) : usual,
+                 by_share = state + fmax(live - state, 0.0) * share;
+    if (row->reserved.there) /* a replay of components knows nothing of the streams that a list has */
+        return fmax(row->unlisted != NULL ? by_share : live, spw_reserved_high(&row->reserved));
     if (row->memory_kind == SPW_MEMORY_ARENA) return (double)row->footprint.high_bytes;
     const spw_scheme_type *type = row->scheme.type;
     if (type != NULL && spw_scheme_needs_stack(type))
         return row->newest.there ? (double)row->newest.high_bytes : INFINITY;
-    return state + fmax(live - state, 0.0) * spw_allocator_share(allocator);
+    return by_share;
 }
 
 void spw_result_row_judge(spw_result_row *row, const spw_job_allocator *allocator) {

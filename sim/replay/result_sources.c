@@ -15,14 +15,17 @@ static json_t *figure(const char *what, const char *unit, json_t *value, spw_evi
                      spw_evidence_name(evidence), "source", spw_json_text(source));
 }
 
-static json_t *figures(spw_json *json, const spw_cluster *cluster) {
+static json_t *figures(spw_json *json, const spw_job *job) {
+    const spw_cluster *cluster = &job->cluster;
+    const bool fp4 = spw_fp8_recipe_is_fp4(job->precision.recipe);
     const struct {
         const char *what, *unit;
         const spw_figure *figure;
     } values[] = {
         {"memory of a GPU that a program sees", "GiB", &cluster->hbm_gib},
         {"bf16 peak of a GPU", "FLOP/s", &cluster->bf16_flops},
-        {"fp8 peak of a GPU", "FLOP/s", &cluster->fp8_flops},
+        {fp4 ? "fp4 peak of a GPU" : "fp8 peak of a GPU", "FLOP/s",
+         fp4 ? &cluster->fp4_flops : &cluster->fp8_flops},
         {"memory rate of a GPU", "bytes/s", &cluster->hbm_bytes_per_s},
         {"link inside a node, one GPU one way", "bytes/s", &cluster->link_bytes_per_s},
         {"link between nodes, one GPU one way", "bytes/s", &cluster->nic_bytes_per_s},
@@ -85,7 +88,7 @@ json_t *spw_result_sources_json(spw_json *json, const spw_result *result, const 
     if (s->time_fit != NULL) add_fit(json, fits, "time", s->time_fit->name, s->time_fit->tables);
     if (s->megatron_fit != NULL) add_fit(json, fits, "time", s->megatron_fit->name, s->megatron_fit->tables);
     const bool far = s->stack_distance != NULL && s->stack_distance[0] != '\0';
-    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "figures", figures(json, &s->job->cluster), "schemes",
+    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "figures", figures(json, s->job), "schemes",
                      schemes(json, result), "model", spw_json_text(s->job->model.source), "fits", fits,
                      "distance", far ? spw_json_text(s->stack_distance) : json_null());
 }

@@ -55,8 +55,9 @@ typedef enum spw_width {
     SPW_WIDTH_RANKS,         /* R */
     SPW_WIDTH_SCALES,        /* ceil(H / 128), one scale a block of an fp8 row */
     SPW_WIDTH_ONE,
-    SPW_WIDTH_FFN_TILES,     /* ceil(F / 128): partial sums over tiles of F */
-    SPW_WIDTH_HIDDEN_SCALED, /* H + ceil(H / 32): fp8 elements with 1/32 byte of scale each */
+    SPW_WIDTH_FFN_TILES, /* ceil(F / 128): partial sums over tiles of F */
+    SPW_WIDTH_HIDDEN_SCALED, /* bytes: H + ceil(H / 32), fp8 elements with 1/32 byte of scale each; of fp4 ceil(H / 2) + ceil(H / 16)
+                                or ceil(H / 2) + ceil(H / 32) */
     SPW_WIDTH_FFN_SCALED,
     SPW_WIDTH_LORA, /* rank of the experts' adapters */
     SPW_WIDTH_COUNT

@@ -84,6 +84,18 @@ static uint64_t own_rows(const spw_scheme *scheme, const spw_layer_shape *s, siz
     return scheme->type->memory.own_rows != NULL ? scheme->type->memory.own_rows(scheme, s, i) : 0;
 }
 
+/* Bytes of a row of a copy with scales, of elements of one byte or half of one. */
+enum { OF_FP8, OF_NVFP4, OF_MXFP4, SCALED_COPIES };
+static const char *const hidden_scaled[SCALED_COPIES] = {"(H + H / 32)", "(H / 2 + H / 16)",
+                                                         "(H / 2 + H / 32)"},
+                         *const ffn_scaled[SCALED_COPIES] = {"(F + F / 32)", "(F / 2 + F / 16)",
+                                                             "(F / 2 + F / 32)"};
+static spw_dim scaled(const spw_layer_shape *s, uint64_t elements, const char *const words[SCALED_COPIES]) {
+    const uint64_t group = s->fp4_group > 0 ? s->fp4_group : 32, scales = (elements + group - 1) / group;
+    if (s->fp4_group == 0) return (spw_dim){words[OF_FP8], elements + scales};
+    return (spw_dim){words[group == 16 ? OF_NVFP4 : OF_MXFP4], (elements + 1) / 2 + scales};
+}
+
 static void measure(spw_layer_builder *b, const spw_layer_shape *s) {
     const spw_scheme *scheme = b->scheme;
     const spw_scheme_type *type = scheme->type;
@@ -116,8 +128,8 @@ static void measure(spw_layer_builder *b, const spw_layer_shape *s) {
         [SPW_WIDTH_ONE] = {"1", 1},
         [SPW_WIDTH_LORA] = {"r", s->lora_rank},
         [SPW_WIDTH_FFN_TILES] = {"F / 128", (s->ffn + 127) / 128},
-        [SPW_WIDTH_HIDDEN_SCALED] = {"(H + H / 32)", s->hidden + (s->hidden + 31) / 32},
-        [SPW_WIDTH_FFN_SCALED] = {"(F + F / 32)", s->ffn + (s->ffn + 31) / 32},
+        [SPW_WIDTH_HIDDEN_SCALED] = scaled(s, s->hidden, hidden_scaled),
+        [SPW_WIDTH_FFN_SCALED] = scaled(s, s->ffn, ffn_scaled),
     };
     memcpy(b->rows, rows, sizeof rows);
     memcpy(b->width, width, sizeof width);

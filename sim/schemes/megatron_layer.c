@@ -260,7 +260,7 @@ void spw_megatron_layer_taken(spw_layer_builder *b, const char *step, const spw_
     if (forward) spw_layer_dies(b, step, "row_probs");
 }
 
-/* --- fp8 copies of an operand: without an fp8 recipe there are none --- */
+/* --- fp8 or fp4 copies of an operand: without a recipe there are none --- */
 
 /* `times` of what the first product makes: gate and up, or one of them where experts have two matrices. */
 enum { FIRST = UINT8_MAX };
@@ -269,14 +269,24 @@ static uint8_t times_of(uint8_t times, const spw_layer_shape *s) {
 }
 
 typedef struct operand {
-    const char *by_row, *by_column;
+    const char *by_row[2], *by_column[2]; /* of fp8, of fp4 */
     spw_width width;
     uint8_t times;
 } operand;
-static const operand fc1_input = {"fc1_input_fp8", "fc1_input_fp8_t", SPW_WIDTH_HIDDEN, 1},
-                     fc2_input = {"fc2_input_fp8", "fc2_input_fp8_t", SPW_WIDTH_FFN, 1},
-                     d_fc2_output = {"d_fc2_output_fp8", "d_fc2_output_fp8_t", SPW_WIDTH_HIDDEN, 1},
-                     d_fc1_output = {"d_fc1_output_fp8", "d_fc1_output_fp8_t", SPW_WIDTH_FFN, FIRST};
+#define COPIES(name) \
+    {name "_fp8", name "_fp4"}, { name "_fp8_t", name "_fp4_t" }
+static const operand fc1_input = {COPIES("fc1_input"), SPW_WIDTH_HIDDEN, 1},
+                     fc2_input = {COPIES("fc2_input"), SPW_WIDTH_FFN, 1},
+                     d_fc2_output = {COPIES("d_fc2_output"), SPW_WIDTH_HIDDEN, 1},
+                     d_fc1_output = {COPIES("d_fc1_output"), SPW_WIDTH_FFN, FIRST};
+#undef COPIES
+
+static const char *by_row(const operand *o, spw_megatron_experts x) {
+    return o->by_row[x.shape->fp4_group > 0 ? 1 : 0];
+}
+static const char *by_column(const operand *o, spw_megatron_experts x) {
+    return o->by_column[x.shape->fp4_group > 0 ? 1 : 0];
+}
 
 static bool splits(spw_megatron_experts x) { return x.shape->fp8_copies > 1; }
 
@@ -289,15 +299,15 @@ static spw_tensor copy_of(const operand *o, const char *name, spw_megatron_exper
 /* The forward pass, which autograd does not watch, needs the copy by row alone. */
 static void cast(spw_layer_builder *b, const char *step, const operand *o, spw_megatron_experts x) {
     if (x.shape->fp8_copies == 0) return;
-    spw_layer_born(b, step, copy_of(o, o->by_row, x));
+    spw_layer_born(b, step, copy_of(o, by_row(o, x), x));
     if (splits(x) && spw_layer_phase(b) != SPW_PHASE_FORWARD)
-        spw_layer_born(b, step, copy_of(o, o->by_column, x));
+        spw_layer_born(b, step, copy_of(o, by_column(o, x), x));
 }
 
 /* After a product of the forward passes: what the backward pass needs stays. */
 static void multiplied(spw_layer_builder *b, const char *step, const operand *o, spw_megatron_experts x) {
     if (x.shape->fp8_copies > 0 && (splits(x) || spw_layer_phase(b) == SPW_PHASE_FORWARD))
-        spw_layer_dies(b, step, o->by_row);
+        spw_layer_dies(b, step, by_row(o, x));
 }
 
 /* An input that is kept in bf16, or computed again, is cast again (Megatron-Core's set_save_original_input): forward by row
@@ -310,7 +320,7 @@ static bool by_row_again(spw_megatron_experts x) { return !splits(x) || !x.shape
 /* Of an input in the forward passes. */
 static void cast_input(spw_layer_builder *b, const char *step, const operand *o, spw_megatron_experts x) {
     if (casts_again(o, x)) {
-        spw_layer_born(b, step, copy_of(o, o->by_row, x));
+        spw_layer_born(b, step, copy_of(o, by_row(o, x), x));
     } else {
         cast(b, step, o, x);
     }
@@ -318,7 +328,7 @@ static void cast_input(spw_layer_builder *b, const char *step, const operand *o,
 
 static void end_input(spw_layer_builder *b, const char *step, const operand *o, spw_megatron_experts x) {
     if (casts_again(o, x)) {
-        spw_layer_dies(b, step, o->by_row);
+        spw_layer_dies(b, step, by_row(o, x));
     } else {
         multiplied(b, step, o, x);
     }
@@ -326,14 +336,14 @@ static void end_input(spw_layer_builder *b, const char *step, const operand *o, 
 
 static void cast_again(spw_layer_builder *b, const char *step, const operand *o, spw_megatron_experts x) {
     if (!casts_again(o, x)) return;
-    if (by_row_again(x)) spw_layer_born(b, step, copy_of(o, o->by_row, x));
-    if (splits(x)) spw_layer_born(b, step, copy_of(o, o->by_column, x));
+    if (by_row_again(x)) spw_layer_born(b, step, copy_of(o, by_row(o, x), x));
+    if (splits(x)) spw_layer_born(b, step, copy_of(o, by_column(o, x), x));
 }
 
 static void end_cast_again(spw_layer_builder *b, const char *step, const operand *o, const char *original,
                            spw_megatron_experts x) {
     if (!casts_again(o, x)) return;
-    if (splits(x) && by_row_again(x)) spw_layer_dies(b, step, o->by_row);
+    if (splits(x) && by_row_again(x)) spw_layer_dies(b, step, by_row(o, x));
     spw_layer_dies(b, step, original);
 }
 
@@ -344,9 +354,9 @@ static void end_products(spw_layer_builder *b, const char *step, const operand *
         if (!drops_inputs(x.shape)) spw_layer_dies(b, step, input_bf16);
         return;
     }
-    spw_layer_dies(b, step, splits(x) ? input->by_column : input->by_row);
-    spw_layer_dies(b, step, gradient->by_row);
-    if (splits(x)) spw_layer_dies(b, step, gradient->by_column);
+    spw_layer_dies(b, step, splits(x) ? by_column(input, x) : by_row(input, x));
+    spw_layer_dies(b, step, by_row(gradient, x));
+    if (splits(x)) spw_layer_dies(b, step, by_column(gradient, x));
 }
 
 /* In bf16, before it is added to main_grad: of all experts, or of one. */
@@ -488,12 +498,12 @@ static size_t stashed(spw_megatron_experts x, spw_tensor out[STASHED]) {
     const uint8_t first = (uint8_t)spw_layer_first(x.shape);
     const bool fp8 = x.shape->fp8_copies > 0;
     size_t count = 0;
-    out[count++] = fp8 ? copy_of(&fc1_input, splits(x) ? fc1_input.by_column : fc1_input.by_row, x)
+    out[count++] = fp8 ? copy_of(&fc1_input, splits(x) ? by_column(&fc1_input, x) : by_row(&fc1_input, x), x)
                        : (spw_tensor){"fc1_input", x.rows, SPW_WIDTH_HIDDEN};
     out[count++] = (spw_tensor){"fc1_output", x.rows, SPW_WIDTH_FFN, .times = first};
     out[count++] = (spw_tensor){"row_probs", x.rows, SPW_WIDTH_ONE, .element_bytes = 4};
     if (fp8) {
-        out[count++] = copy_of(&fc2_input, splits(x) ? fc2_input.by_column : fc2_input.by_row, x);
+        out[count++] = copy_of(&fc2_input, splits(x) ? by_column(&fc2_input, x) : by_row(&fc2_input, x), x);
     } else if (!repeats_activation(x)) {
         out[count++] = (spw_tensor){"fc2_input", x.rows, SPW_WIDTH_FFN};
     }

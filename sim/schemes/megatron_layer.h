@@ -68,9 +68,9 @@ extern const char *const spw_megatron_aligns[];   /* none, 16, 32, 128, 256 */
 #define SPW_MEGATRON_ALIGN_OPTION \
     { \
         "align", 0.0, 0.0, 0.0, false, \
-            "rows of an expert are padded to a multiple: none for bf16, 16 for fp8, 32 for mxfp8 and fp4, " \
-            "128 and more for " \
-            "other kernels", \
+            "rows of an expert are padded to a multiple: none for bf16, 16 for fp8, 32 for mxfp8, 128 for " \
+            "fp4 and " \
+            "more for other kernels", \
             spw_megatron_aligns \
     }
 

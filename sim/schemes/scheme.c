@@ -12,6 +12,7 @@
 #include "sim/input/job.h"
 #include "sim/input/nearest.h"
 #include "sim/input/remat.h"
+#include "sim/input/state_law.h"
 #include "sim/input/trainer.h"
 #include "sim/schemes/library_limits.h"
 #include "sim/schemes/list.h"
@@ -46,9 +47,9 @@ spw_layer_shape spw_layer_shape_of(const spw_job *job, size_t sequences) {
     if (spw_finetune_adapts(&job->finetune, SPW_LORA_EXPERTS)) s.lora_rank = job->finetune.lora_rank;
     spw_fp8_facts facts;
     s.experts_per_rank = s.experts / grid.expert;
-    if (job->precision.recipe != SPW_FP8_NONE &&
+    if (job->precision.recipe != SPW_FP8_NONE && spw_state_law_of(job)->megatron && /* torchao keeps bf16 */
         spw_fp8_facts_of(job->precision.recipe, job->cluster.gpu_generation, &facts) == SPW_OK)
-        s.fp8_copies = facts.both ? 2 : 1, s.fp8_scaled = facts.scaled;
+        s.fp8_copies = facts.both ? 2 : 1, s.fp8_scaled = facts.scaled, s.fp4_group = facts.fp4_group;
     s.offload = job->offload.modules & (spw_offload_stays(job) ? ~(unsigned)SPW_OFFLOAD_EXPERT_FC1 : ~0U);
     s.shared_expert = job->model.shared_ffn > 0;
     s.whole_weights = s.gpus == s.ranks;

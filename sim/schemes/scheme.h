@@ -90,8 +90,10 @@ struct spw_layer_shape {
     bool frozen_experts; /* their weights need no gradient */
     size_t lora_rank;    /* of the adapters of the routed experts; 0: none */
     size_t fp8_copies;   /* of an operand of an fp8 product (sim/input/fp8_recipe.h); 0: no recipe */
-    bool fp8_scaled;     /* each with 1/32 byte of scale an element */
-    unsigned offload;    /* modules whose inputs wait in the host's memory (sim/input/offload_modules.h) */
+    bool
+        fp8_scaled; /* each with a scale for every 32 bytes, or for every fp4_group elements of half a byte */
+    size_t fp4_group; /* fp4: elements that share a scale of one byte; 0: copies are fp8 */
+    unsigned offload; /* modules whose inputs wait in the host's memory (sim/input/offload_modules.h) */
     bool
         library_limits; /* the library that exchanges rows must take the layer (sim/schemes/library_limits.h) */
     bool delayed_weights; /* gradients of weights behind those of all inputs (delay_wgrad_compute) */

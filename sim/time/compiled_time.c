@@ -12,6 +12,7 @@
 #include "sim/time/compiled_loop.h"
 #include "sim/time/compiled_work.h"
 #include "sim/time/exchange_rate.h"
+#include "sim/time/fp8_time.h"
 #include "sim/time/mesh_time.h"
 #include "sim/time/routing_load.h"
 
@@ -123,19 +124,30 @@ static spw_status add(prediction *p, const char *name, const char *help, double 
     return spw_timeline_add(p->out, name, help, SPW_STREAM_COMPUTE, seconds, seconds);
 }
 
+/* FLOP/s of the products that XLA makes itself, under a recipe of those that it casts. */
+static double cast_flops(const prediction *p) {
+    return p->stack->dense_share.value * p->cluster->bf16_flops.value * spw_fp8_product_gain(p->request->job);
+}
+
+static double expert_flops(const prediction *p) {
+    return p->work.library_products ? p->stack->grouped_share.value * p->cluster->bf16_flops.value
+                                    : cast_flops(p);
+}
+
 /* Sets *outside and *products: time outside the experts, and of their products. */
 static spw_status add_compute(prediction *p, double *outside, double *products) {
     const spw_time_stack *s = p->stack;
     const spw_compiled_work *w = &p->work;
     const double peak = p->cluster->bf16_flops.value, hbm = p->cluster->hbm_bytes_per_s.value;
-    const double dense = s->dense_share.value * peak, memory = s->memory_share.value * hbm;
-    const double experts = w->experts / (w->library_products ? s->grouped_share.value * peak : dense);
+    const double dense = s->dense_share.value * peak, memory = s->memory_share.value * hbm,
+                 cast = cast_flops(p);
+    const double experts = w->experts / expert_flops(p);
     spw_status status = SPW_OK;
-    SPW_TRY(add(p, "attention_projections", "products of attention", w->model.projections / dense));
+    SPW_TRY(add(p, "attention_projections", "products of attention", w->model.projections / cast));
     SPW_TRY(
         add(p, "attention", "scores and context", w->model.attention / (s->attention_share.value * peak)));
-    SPW_TRY(add(p, "dense_ffn", "FFN of layers without experts", w->model.dense_ffn / dense));
-    SPW_TRY(add(p, "shared_expert", "shared experts", w->model.shared_expert / dense));
+    SPW_TRY(add(p, "dense_ffn", "FFN of layers without experts", w->model.dense_ffn / cast));
+    SPW_TRY(add(p, "shared_expert", "shared experts", w->model.shared_expert / cast));
     SPW_TRY(add(p, "router", "logits of the experts", w->model.router / dense));
     SPW_TRY(add(p, "head", "logits of the vocabulary", w->model.head / dense));
     SPW_TRY(add(p, "elementwise", "norms, rotations, activations, residuals",
@@ -143,8 +155,8 @@ static spw_status add_compute(prediction *p, double *outside, double *products) 
     *outside = 0.0;
     for (size_t i = 0; i < p->out->components; i++) *outside += p->out->component[i].seconds;
     SPW_TRY(add(p, "expert_products", "grouped or batched GEMMs, whole tiles", experts));
-    SPW_TRY(add(p, "mask_products", "dispatch and combine einsums", w->masks / dense));
-    *products = experts + w->masks / dense;
+    SPW_TRY(add(p, "mask_products", "dispatch and combine einsums", w->masks / cast));
+    *products = experts + w->masks / cast;
     SPW_TRY(add(p, "row_moves", "sorts, fan-out and fan-in, copies, activations of the experts' rows",
                 w->row_bytes / memory));
     SPW_TRY(add(p, "masks", "making the capacity masks", w->mask_bytes / memory));
@@ -244,17 +256,20 @@ static spw_compiled_far name_outside(const prediction *p) {
                         g.tensor, g.context);
     if (staged) spw_outside_add(note, "pipelines not in the fitted tables");
     if (parts) spw_outside_add(note, "micro-batches not in the fitted tables");
-    far.elsewhere += axes + (size_t)!full + staged + parts + wide + long_ring + levels;
+    const bool casts = job->precision.recipe != SPW_FP8_NONE;
+    if (casts)
+        spw_outside_add(
+            note,
+            "recipe %s of a compiled program: its products as fast beside bf16's as TransformerEngine's",
+            spw_fp8_recipe_name(job->precision.recipe));
+    far.elsewhere += axes + (size_t)!full + staged + parts + wide + long_ring + levels + casts;
     return far;
 }
 
 /* Seconds of the experts of one layer and micro-batch that follow the routing. */
 static double routed_seconds(const void *state, const spw_routing_layer *layer) {
     const prediction *p = state;
-    const double rate =
-        p->cluster->bf16_flops.value *
-        (p->work.library_products ? p->stack->grouped_share.value : p->stack->dense_share.value);
-    return spw_compiled_expert_flop(p->request->scheme, p->list, &p->shape, layer) / rate +
+    return spw_compiled_expert_flop(p->request->scheme, p->list, &p->shape, layer) / expert_flops(p) +
            layer_exchange_seconds(p, layer);
 }
 

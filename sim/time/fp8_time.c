@@ -12,7 +12,10 @@ static spw_fp8_facts facts_of(const spw_job *job) {
 
 double spw_fp8_product_gain(const spw_job *job) {
     if (job->precision.recipe == SPW_FP8_NONE) return 1.0;
-    return facts_of(job).products_share * job->cluster.fp8_flops.value / job->cluster.bf16_flops.value;
+    const spw_cluster *c = &job->cluster;
+    const bool fp4 = spw_fp8_recipe_is_fp4(job->precision.recipe);
+    return facts_of(job).products_share * (fp4 ? c->fp4_flops.value : c->fp8_flops.value) /
+           c->bf16_flops.value;
 }
 
 static double cast(const spw_job *job, double inputs, double gradients, bool again) {
@@ -22,8 +25,8 @@ static double cast(const spw_job *job, double inputs, double gradients, bool aga
 /* A second cast, in the backward pass, of an input that is kept in bf16; each of the two then writes one copy. */
 static double cast_again(const spw_job *job, double inputs) {
     const spw_fp8_facts facts = facts_of(job);
-    const double copies = facts.both ? 2.0 : 1.0;
-    return facts.from_original ? inputs * (facts.cast_bytes - copies + 2.0 - copies) : 0.0;
+    const double copies = facts.both ? 2.0 : 1.0, copy = facts.written_bytes;
+    return facts.from_original ? inputs * (facts.cast_bytes - copies * copy + (2.0 - copies) * copy) : 0.0;
 }
 
 /* An input of the experts that is kept in bf16, or computed again; with one scale a tensor it is cast both ways. */

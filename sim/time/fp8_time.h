@@ -1,4 +1,4 @@
-/* Seconds of an fp8 recipe (sim/input/fp8_recipe.h): what its products win, what its casts cost. */
+/* Seconds of an fp8 or fp4 recipe (sim/input/fp8_recipe.h): what its products win, what its casts cost. */
 #ifndef SPW_SIM_TIME_FP8_TIME_H
 #define SPW_SIM_TIME_FP8_TIME_H
 
@@ -6,7 +6,7 @@
 
 typedef struct spw_stage spw_stage;
 
-/* How much faster a product of a linear layer is than in bf16: fp8_flops / bf16_flops of the cluster x products_share of the
+/* How much faster a product of a linear layer is than in bf16: fp8_flops (fp4_flops) / bf16_flops of the cluster x products_share of the
  * recipe. 1 without a recipe. */
 double spw_fp8_product_gain(const spw_job *job);
 

@@ -62,7 +62,8 @@ static void add(builder *b, const passing *p, spw_operation operation, bool back
     }
 }
 
-/* Recipe tensorwise: the GPUs of a group cast with one scale, by the greatest element of all. */
+/* Recipes tensorwise and nvfp4: the GPUs of a group cast with one scale, by the greatest element of all; nvfp4's of each copy in one
+ * message. */
 static void add_scales(builder *b, const passing *p, size_t forward, size_t backward) {
     spw_step_item item = {.name = p->name,
                           .formula = "greatest element, 4",
@@ -71,7 +72,8 @@ static void add_scales(builder *b, const passing *p, size_t forward, size_t back
                           .place = p->place,
                           .group = SPW_GROUP_TENSOR,
                           .count = forward};
-    if (b->job->precision.recipe != SPW_FP8_TENSORWISE || !p->linear) return;
+    const spw_fp8_recipe recipe = b->job->precision.recipe;
+    if ((recipe != SPW_FP8_TENSORWISE && recipe != SPW_FP4_NVFP4) || !p->linear) return;
     spw_step_add(b->out, item, 1, sizeof(float));
     item.backward = true;
     item.count = backward;

@@ -11,6 +11,11 @@
 
 #include <stdio.h>
 
+/* Of the doubt about a recipe's products, what the fit leaves: no run in fp4 was fitted. */
+static double open_share(const spw_job *job, const spw_megatron_coefficients *c) {
+    return spw_fp8_recipe_is_fp4(job->precision.recipe) ? 1.0 : c->recipe_doubt_share.value;
+}
+
 static spw_fp8_facts facts_of(const spw_job *job) {
     return spw_fp8_facts_known(job->precision.recipe, job->cluster.gpu_generation);
 }
@@ -68,10 +73,10 @@ static void name_outside(const spw_megatron_job_request *q, size_t tokens, char 
                         "experts shared by %zu GPUs counted, not measured: the interval has their gathers "
                         "and sums hidden whole and at twice their time",
                         grid.expert_tensor);
-    if (job->precision.recipe != SPW_FP8_NONE && c->recipe_doubt_share.value > 0.0)
-        spw_outside_add(note,
-                        "recipe %s: products at %.3g of fp8_flops over bf16_flops, %s, and counted casts",
+    if (job->precision.recipe != SPW_FP8_NONE && open_share(job, c) > 0.0)
+        spw_outside_add(note, "recipe %s: products at %.3g of %s over bf16_flops, %s, and counted casts",
                         spw_fp8_recipe_name(job->precision.recipe), facts_of(job).products_share,
+                        spw_fp8_recipe_is_fp4(job->precision.recipe) ? "fp4_flops" : "fp8_flops",
                         facts_of(job).products_are);
 }
 
@@ -88,7 +93,7 @@ void spw_megatron_job_doubt(const spw_megatron_job_request *q, size_t tokens, sp
         .levels = spw_levels_are_several(&job->cluster),
         .scaled = c->scaled || has_other_mixers(job) || by_parts,
         .foreign = c->foreign || has_other_mixers(job) || by_parts,
-        .recipe = facts_of(job).products_width * c->recipe_doubt_share.value};
+        .recipe = facts_of(job).products_width * open_share(job, c)};
     name_outside(q, tokens, out->outside);
     spw_megatron_doubt(c, &far, out);
 }

@@ -4,6 +4,7 @@
 #include "sim/input/precision.h"
 #include "sim/input/remat_modules.h"
 #include "sim/input/token_work.h"
+#include "sim/memory/residual_streams.h"
 
 static const double PASSES_ONCE = 3.0;    /* the head is not recomputed */
 static const double LOGITS_TOUCHES = 6.0; /* fp32 */
@@ -46,6 +47,7 @@ void spw_model_work_count(const spw_job *job, size_t sequences, const spw_model_
     *out = (spw_model_work){.tokens = tokens};
     out->projections = passes->layers * 2.0 * tokens * (double)p.mixers +
                        (passes->up - passes->layers) * 2.0 * tokens * layers * up_of(m).weights;
+    out->projections += passes->layers * 2.0 * tokens * layers * spw_streams_products(m);
     out->indexer =
         passes->layers * 2.0 * tokens * (double)spw_model_indexer_layers(m) * (double)p.indexer_per_layer;
     out->attention = passes->attention * attending * (double)sequences * length * length * (double)m->heads *
@@ -56,7 +58,7 @@ void spw_model_work_count(const spw_job *job, size_t sequences, const spw_model_
     out->router = m->listed_router ? 0.0 : passes->layers * 2.0 * tokens * moe * hidden * (double)m->experts;
     out->latent = passes->layers * 2.0 * tokens * moe * (double)p.latent_per_layer;
     out->head = PASSES_ONCE * 2.0 * tokens * hidden * (double)m->vocab;
-    const double elements = layers * (double)w.written +
+    const double elements = layers * ((double)w.written + spw_streams_moved(m) / 2.0) +
                             matrices * (moe * (double)m->shared_ffn + dense * (double)m->dense_ffn) +
                             moe * (double)(m->latent > 0 ? 2 * m->latent + m->hidden : 0);
     out->layer_bytes = 2.0 * tokens * (passes->layers * elements + again_elements(m, passes)) * b;

@@ -333,7 +333,8 @@ static spw_status add_replicas(builder *b) {
     spw_weight_family family[SPW_WEIGHT_FAMILIES];
     const size_t families = spw_weight_families(job, false, family);
     for (size_t i = 0; i < families; i++) {
-        const bool experts = family[i].purpose == SPW_PURPOSE_EXPERT_WEIGHTS;
+        const bool experts = family[i].purpose == SPW_PURPOSE_EXPERT_WEIGHTS,
+                   fp4 = spw_fp8_recipe_is_fp4(job->precision.recipe);
         const uint64_t elements = family[i].elements + padding[experts ? 0 : 1];
         if (elements == 0) continue; /* frozen */
         spw_step_item item = {.name = experts ? "experts" : "others",
@@ -355,7 +356,9 @@ static spw_status add_replicas(builder *b) {
         if (!distributed) continue;
         const double bytes = spw_weight_gathered_bytes(job, &family[i]) * (double)elements;
         if (bytes < (double)(elements * job->precision.weights)) {
-            item.formula = experts ? "P_routed / R, fp8" : "P_rest w, linear ones fp8";
+            item.formula = fp4       ? experts ? "P_routed / R, fp4" : "P_rest w, linear ones fp4"
+                           : experts ? "P_routed / R, fp8"
+                                     : "P_rest w, linear ones fp8";
             spw_step_add(b->out, item, (uint64_t)llround(bytes), 1);
         } else {
             spw_step_add(b->out, item, elements, job->precision.weights);

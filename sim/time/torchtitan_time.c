@@ -30,6 +30,7 @@ spw_megatron_job_request spw_torchtitan_request(const spw_megatron_job_request *
     spw_megatron_job_request said = *q;
     const spw_job *job = spw_fsdp2_job(q->point->job, q->point->scheme, &twin->job);
     if (job != &twin->job) twin->job = *job;
+    twin->job.precision.recipe = q->point->job->precision.recipe;
     twin->job.cross_entropy = SPW_CROSS_ENTROPY_UNFUSED;
     twin->job.megatron.permute = twin->job.megatron.router = SPW_FUSION_OFF;
     twin->job.megatron.overlap_gradients = twin->job.megatron.overlap_gathers = true;
@@ -43,9 +44,14 @@ spw_megatron_job_request spw_torchtitan_request(const spw_megatron_job_request *
     return said;
 }
 
-void spw_torchtitan_doubt(const spw_megatron_coefficients *c, spw_timeline *out) {
+void spw_torchtitan_doubt(const spw_megatron_job_request *twin, spw_timeline *out) {
+    const spw_megatron_coefficients *c = twin->coefficients;
+    const spw_precision *p = &twin->point->job->precision;
     const spw_time_component *loss = spw_timeline_find(out, "loss");
     const double fused = c->loss_fused_bytes.value / c->loss_unfused_bytes.value;
     if (loss != NULL && fused < 1.0) spw_timeline_widen(out, loss->exposed_s * (1.0 - fused), 0.0);
     spw_outside_add(out->outside, "torchtitan by parts of Megatron-Core's step: no run of it was fitted");
+    if (p->recipe != SPW_FP8_NONE)
+        spw_outside_add(out->outside, "recipe %s by torchao with casts and products of TransformerEngine",
+                        spw_fp8_recipe_name(p->recipe));
 }

@@ -18,8 +18,8 @@
 
 #include <stdbool.h>
 
-/* Its all-to-all scheme, a whole model under FSDP2 without replicas, tensor and context parallelism 1, bf16 products without a recipe,
- * and one micro-batch, or several in pipeline stages: else weights are gathered for each. */
+/* Its all-to-all scheme, a whole model under FSDP2 without replicas, tensor and context parallelism 1, products in bf16 or by
+ * a recipe of torchao's, and one micro-batch, or several in pipeline stages: else weights are gathered for each. */
 bool spw_torchtitan_is_timed(const spw_job *job, const spw_scheme *scheme);
 
 /* A job of torchtitan as one of Megatron-Core; borrowed are loads and the model. */
@@ -31,7 +31,7 @@ typedef struct spw_torchtitan_twin {
 /* The request for `twin`, which it points to. */
 spw_megatron_job_request spw_torchtitan_request(const spw_megatron_job_request *q, spw_torchtitan_twin *twin);
 
-/* Names what is not measured, and widens the interval by the loss. */
-void spw_torchtitan_doubt(const spw_megatron_coefficients *coefficients, spw_timeline *out);
+/* Names what is not measured of the twin's request, and widens the interval by the loss. */
+void spw_torchtitan_doubt(const spw_megatron_job_request *twin, spw_timeline *out);
 
 #endif

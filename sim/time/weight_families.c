@@ -54,7 +54,8 @@ double spw_weight_gathered_bytes(const spw_job *job, const spw_weight_family *fa
     const spw_precision *p = &job->precision;
     const double linear = (double)family->linear / (double)family->elements;
     if (!p->fp8_param_gather || p->recipe == SPW_FP8_MXFP8) return (double)spw_precision_gathered(job);
-    return linear + (1.0 - linear) * (double)p->weights;
+    const double each = spw_fp8_recipe_is_fp4(p->recipe) ? 0.5 : 1.0;
+    return linear * each + (1.0 - linear) * (double)p->weights;
 }
 
 void spw_weight_traffic_add(const spw_job *job, const spw_weight_family *family, double passes, double size,

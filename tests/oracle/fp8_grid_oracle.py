@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""fp8 recipes under tensor, context and expert-tensor parallelism (docs/schemes.md, sections 5.10 and 7.12): TransformerEngine's linear
+"""fp8 and fp4 recipes under tensor, context and expert-tensor parallelism (docs/schemes.md, sections 5.10 and 7.12): TransformerEngine's linear
 modules in small, as Megatron-Core puts a layer together of them, say which weights a GPU has, which copy of an input waits, and
 what every gather sends. Random models, grids, recipes and remat policies; bf16 is the same layer without a recipe.
 
@@ -20,8 +20,9 @@ scratch = scratch / "fp8_grid_oracle"
 scratch.mkdir(parents=True, exist_ok=True)
 oracle = Oracle(str(program), "fp8_grid_oracle")
 # recipe, GPU: does a tensor have one scale; copies; multiples of tokens, widths and rows
-RECIPES = [("delayed", "h200"), ("tensorwise", "h100"), ("delayed", "b200"), ("tensorwise", "b200"), ("blockwise", "h200"), ("mxfp8", "b200")]
-ALIGN = {"mxfp8": 32}
+RECIPES = [("delayed", "h200"), ("tensorwise", "h100"), ("delayed", "b200"), ("tensorwise", "b200"), ("blockwise", "h200"), ("mxfp8", "b200"), ("nvfp4", "b200")]
+ALIGN = {"mxfp8": 32, "nvfp4": 128}
+NVFP4 = 1 / 2 + 1 / 16  # two numbers a byte, and a byte of scale for 16
 
 
 class Quantizer:
@@ -30,9 +31,10 @@ class Quantizer:
     def __init__(self, recipe, gpu):
         self.recipe, self.hopper = recipe, gpu[0] == "h"
         self.per_tensor = recipe in ("delayed", "tensorwise")
-        self.copy = 1 if self.per_tensor else 1 + 1 / 32
+        self.copy = NVFP4 if recipe == "nvfp4" else 1 if self.per_tensor else 1 + 1 / 32
+        self.written = NVFP4 if recipe == "nvfp4" else 1  # of a copy, as a cast is counted
         self.copies = 1 if self.per_tensor and not self.hopper else 2
-        self.weight = self.copies * (1 if self.per_tensor else 1 + (4 / 128**2 if recipe == "blockwise" else 1 / 32))
+        self.weight = self.copies * (NVFP4 if recipe == "nvfp4" else 1 if self.per_tensor else 1 + (4 / 128**2 if recipe == "blockwise" else 1 / 32))
 
     def sends(self, tokens, width, both):
         """Bytes an element of a gather; both: the products of either pass read it."""
@@ -43,12 +45,14 @@ class Quantizer:
     def settles(self, tokens, width):
         if self.recipe == "blockwise" and (tokens % 128 or width % 128):
             return 2 + self.copy
+        if self.recipe == "nvfp4":
+            return 2 * NVFP4  # columns, interleaved as they came
         return 2 if self.recipe == "blockwise" or (self.per_tensor and self.hopper) else 0
 
     def held(self, tokens, width):
         if self.recipe == "blockwise" and (tokens % 128 or width % 128):
             return 2 + self.copy
-        return {"blockwise": 2 + 1 / 32, "mxfp8": 1 + 1 / 32}.get(self.recipe, 2 if self.hopper else 1)
+        return {"blockwise": 2 + 1 / 32, "mxfp8": 1 + 1 / 32, "nvfp4": 2 * NVFP4}.get(self.recipe, 2 if self.hopper else 1)
 
 
 class Module:
@@ -82,16 +86,16 @@ class Module:
         else:
             out += share * TP * T * self.outputs * (2 * passes + q.sends(T, self.outputs, True))
             scales = 1
-        return out + (2 * share * 4 * scales if q.recipe == "tensorwise" else 0)
+        return out + (2 * share * 4 * scales if q.recipe in ("tensorwise", "nvfp4") else 0)
 
     def casts(self, q, TP, T, again):
         """Bytes read and written by casts, and to lay out what was gathered, per GPU."""
-        read = 4 if q.recipe == "tensorwise" else 2
+        read = 4 if q.recipe in ("tensorwise", "nvfp4") else 2
         mine, inputs = self.outputs / (TP if self.cut == "column" else 1), T * self.inputs
         gradients = (TP if self.cut == "column" else 1) * T * mine
-        bytes_ = (read + q.copies) * (inputs * (2 if again or self.again else 1) + gradients)
+        bytes_ = (read + q.copies * q.written) * (inputs * (2 if again or self.again else 1) + gradients)
         if self.original and q.recipe != "delayed":
-            bytes_ += inputs * (2 * (read + 1) - (read + q.copies))
+            bytes_ += inputs * (2 * (read + q.written) - (read + q.copies * q.written))
         if TP > 1 and self.cut:
             width = self.inputs if self.cut == "column" else self.outputs
             bytes_ += TP * T * width * q.settles(T, width)
@@ -187,7 +191,7 @@ def check_memory(case, name, what, attention, shared, dense):
     norms = case.layers * (case.q_lora + case.kv_lora if case.mla else 0)  # of MLA's latents, whole
     linear = sum(m.weights(TP) for m in attention) * case.layers + sum(m.weights(TP) for m in shared) * moe
     linear += sum(m.weights(TP) for m in dense) * case.dense + moe * case.E / case.EP * 3 * case.H * case.F / case.ETP + norms
-    near(f"{what} fp8_weights", got["fp8_weights"], linear * q.weight)
+    near(f"{what} weights' copies", got["fp4_weights" if case.recipe == "nvfp4" else "fp8_weights"], linear * q.weight)
     near(f"{what} weights", got["weights"], plain["weights"] - (2 * linear if case.gather else 0))
     for same in ("gradients", "optimizer", "master_weights", "carries", "logits"):
         near(f"{what} {same}", got[same], plain[same])
@@ -260,8 +264,9 @@ def check_time(case, name, what, attention, shared, dense):
     want = cast(attention, case.T, again) * case.layers + cast(shared, case.T, repeats) * moe + cast(dense, case.T, again) * case.dense
     want += cast(rows, case.T * case.K, repeats) * moe
     if "moe_act" in case.remat:  # of the activation: forward by row; again by column, with one scale a tensor in all copies
-        read = 4 if case.recipe == "tensorwise" else 2
-        want += case.T * case.K * case.F * moe * (read + 1 + (case.q.copies if case.q.per_tensor else 1) - case.q.copies)
+        read = 4 if case.recipe in ("tensorwise", "nvfp4") else 2
+        again = 1 + (case.q.copies if case.q.per_tensor else 1) - case.q.copies
+        want += case.T * case.K * case.F * moe * (read + again * case.q.written)
     got = point["time"]["components"]["fp8_casts"]["seconds"]
     oracle.check(abs(got - want / copy) <= 1e-6 * got, f"{what} casts: {got} s for {want / copy}")
     for words in (f"recipe {case.recipe}: products at", "tensor and context parallelism counted"):

@@ -37,8 +37,9 @@ def megatron_words(draw, framework):
     words = ["--scheme", scheme, "--optimizer", draw.choice(["distributed", "distributed", "replicated"]), "--tensor", tensor, "--pipeline", pipeline,
              "--context", context, "--expert-tensor", 1, "--remat", draw.choice(["none", "full", "moe_act", "selective", "moe_act+layernorm"])]
     if draw.random() < 0.3 and "capacity" not in scheme and scheme.startswith(("megatron-alltoall", "megatron-flex")):
-        words[1] += ("," if ":" in scheme else ":") + "align=16"
-        words += ["--set", f"precision.recipe={draw.choice(['delayed', 'tensorwise', 'blockwise'])}"]
+        recipe = draw.choice(["delayed", "tensorwise", "blockwise", "nvfp4"])
+        words[1] += ("," if ":" in scheme else ":") + f"align={128 if recipe == 'nvfp4' else 16}"
+        words += ["--set", f"precision.recipe={recipe}"]
     if draw.random() < 0.3:
         words += ["--set", "overlap_grad_reduce=true"]
         if words[3] == "distributed" and draw.random() < 0.5:
@@ -54,8 +55,10 @@ def megatron_words(draw, framework):
 
 
 def maxtext_words(draw):
-    return ["--scheme", draw.choice(MAXTEXT), "--remat", draw.choice(["none", "full", "minimal", "save_out_proj", "minimal_with_context"]),
-            "--precision", draw.choice(["framework", "bf16"]), "--tensor", draw.choice([1, 1, 1, 2])]
+    scheme = draw.choice(MAXTEXT)
+    recipe = ["--set", "precision.recipe=delayed"] if scheme.startswith("dense") and draw.random() < 0.5 else []
+    return ["--scheme", scheme, "--remat", draw.choice(["none", "full", "minimal", "save_out_proj", "minimal_with_context"]),
+            "--precision", draw.choice(["framework", "bf16"]), "--tensor", draw.choice([1, 1, 1, 2]), *recipe]
 
 
 def titan_words(draw):
@@ -64,6 +67,8 @@ def titan_words(draw):
              "--precision", draw.choice(["framework", "bf16"])]
     if draw.random() < 0.2:
         words += ["--set", "fsdp2.reshard_after_forward=never"]
+    if scheme == "torchtitan" and draw.random() < 0.5:
+        words += ["--set", "precision.recipe=tensorwise"]
     return words
 
 
@@ -146,6 +151,23 @@ def check_words():
     # Megatron-LM takes a layout or a number of virtual stages, not both (arguments.py validate_args)
     got = asked.run(PROGRAM, "plan", *V3, "--virtual-stages", 2, "--flags", "megatron")
     check("virtual" not in got.stdout and "--pipeline-model-parallel-layout" in got.stdout, f"virtual stages: {got.stdout} {got.stderr}")
+    # fp4 has arguments of its own, and so has the weight that is FP4 itself
+    fp4 = ["--model", "mixtral-8x7b", "--scheme", "megatron-alltoall:align=128", "--optimizer", "distributed", "--expert-parallel", 8]
+    for framework, cluster, recipe, gather, words in (
+            ("megatron", "b200:8x1", "nvfp4", True, ["--fp4-format e2m1", "--fp4-recipe nvfp4", "--fp4-param-gather"]),
+            ("bridge", "b200:8x1", "nvfp4", True, ["fp4: e2m1", "fp4_recipe: nvfp4", "fp4_param_gather: true"]),
+            ("primus", "mi355x:8x1", "mxfp4", False, ["fp4: e2m1", "fp4_recipe: mxfp4"])):
+        job = [*fp4, "--cluster", cluster, "--set", f"precision.recipe={recipe}", "--set", f"precision.fp8_param_gather={str(gather).lower()}"]
+        got = asked.run(PROGRAM, "plan", *job, "--flags", framework)
+        for word in words:
+            check(word in got.stdout and "fp8" not in got.stdout, f"{framework}: {word} is not in {got.stdout} {got.stderr}")
+        path = SCRATCH / f"fp4_{framework}{'.sh' if framework == 'megatron' else '.yaml'}"
+        path.write_text(got.stdout)
+        code, back, error = explained("--from", path, *shlex.split(got.stdout.splitlines()[0])[5:])
+        check(code == 0 and same(explained(*job)[1], back), f"{framework}: another job comes back: {got.stdout} {error}")
+    path.write_text(got.stdout.replace("fp4: e2m1", "fp4: e2m1\n      fp8: hybrid"))
+    code, back, error = explained("--from", path, *shlex.split(got.stdout.splitlines()[0])[5:])
+    check(code == 2 and "leave out one of --fp4-format and --fp8-format" in error, f"both: {code} {error}")
     # without a gate: no --swiglu; biases: no --disable-bias-linear
     model = json.dumps({"model_type": "generic", "num_hidden_layers": 4, "hidden_size": 1024, "vocab_size": 32000, "num_attention_heads": 8,
                         "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 4096, "expert_matrices": 2, "ffn_matrices": 2,

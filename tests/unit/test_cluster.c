@@ -45,6 +45,11 @@ static void test_presets(void) {
         CHECK(ampere ? c.fp8_flops.value == c.bf16_flops.value && c.nic_bytes_per_s.value == 25e9 : true);
         if (ampere) continue;
         CHECK(c.fp8_flops.value > 1.99 * c.bf16_flops.value && c.fp8_flops.value < 2.01 * c.bf16_flops.value);
+        /* Blackwell and CDNA 4 multiply fp4, twice as fast as fp8 and Blackwell Ultra three times; others do not */
+        const bool fp4 = c.gpu_generation == SPW_GPU_BLACKWELL || c.gpu_generation == SPW_GPU_CDNA4;
+        const double ratio = c.fp4_flops.value / c.fp8_flops.value;
+        CHECK(fp4 ? ratio > (fast ? 2.9 : 1.99) && ratio < (fast ? 3.01 : 2.01) : ratio == 0.0);
+        if (fp4) check_figure(*name, "fp4_flops", &c.fp4_flops);
         CHECK(c.nic_bytes_per_s.value == (fast ? 800e9 : 400e9) / 8 &&
               c.link_bytes_per_s.value > c.nic_bytes_per_s.value);
     }
@@ -111,7 +116,8 @@ static void test_parse(void) {
     expect(HEAD FIGURE(bf16_flop) REST,
            "c.yaml:5: unknown key 'bf16_flop'; did you mean 'bf16_flops'? known keys: name, nodes, "
            "gpus_per_node, gpu_generation, gpu_vendor, hbm_gib, "
-           "bf16_flops, fp8_flops, hbm_bytes_per_s, link_bytes_per_s, nic_bytes_per_s, launch_s, gpu_watts, "
+           "bf16_flops, fp8_flops, fp4_flops, hbm_bytes_per_s, link_bytes_per_s, nic_bytes_per_s, launch_s, "
+           "gpu_watts, "
            "price_per_gpu_hour, gemm, "
            "exchange, link, kernels, levels");
 }

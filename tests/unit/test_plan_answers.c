@@ -230,6 +230,33 @@ static void test_surely(void) {
     spw_result_clear(&result);
 }
 
+/* A replay of what no list of tensors describes counts for what it found, and for no less than the share of live bytes. */
+static void test_unlisted(void) {
+    spw_scheme scheme;
+    spw_result result = made((point[]){{"a", 10, 600, 0, 1, 8, 0}}, 1);
+    spw_result_row *row = result.row;
+    CHECK_OK(spw_scheme_parse("transformers", &scheme));
+    row->scheme = scheme;
+    row->memory_kind = SPW_MEMORY_LIVE;
+    row->footprint.argument_bytes = 100; /* 100 + 1.7 x 500 */
+    row->reserved.there = true;
+    row->reserved.settings.device_bytes = BUDGET;
+    row->reserved.as_set.reserved.max_bytes = 650;
+    spw_result_row_judge(row, &allocator);
+    CHECK(row->surely_fits);
+    row->unlisted = "a loss in pieces";
+    spw_result_row_judge(row, &allocator);
+    CHECK(fabs(row->most_bytes - 950) < 1e-9 && row->surely_fits);
+    row->memory.max_bytes = 640; /* 100 + 1.7 x 540 */
+    spw_result_row_judge(row, &allocator);
+    CHECK(fabs(row->most_bytes - 1018) < 1e-9 && !row->surely_fits && spw_point_fits(row));
+    row->footprint.argument_bytes = 400; /* 400 + 1.7 x 240: of both, the most */
+    row->reserved.as_set.reserved.max_bytes = 900;
+    spw_result_row_judge(row, &allocator);
+    CHECK(fabs(row->most_bytes - 1.06 * 900) < 1e-6 && row->surely_fits);
+    spw_result_clear(&result);
+}
+
 static void test_outside(void) {
     spw_outside_fit list = {.count = 0};
     spw_outside_fit_add(&list, "memory", "");
@@ -301,6 +328,7 @@ int main(void) {
     test_lower_bound();
     test_sure_first();
     test_surely();
+    test_unlisted();
     test_outside();
     test_cost();
     test_fastest();

@@ -2,6 +2,7 @@
 #ifndef SPW_TESTS_TRANSFORMERS_RUN_H
 #define SPW_TESTS_TRANSFORMERS_RUN_H
 
+#include "sim/input/attention.h"
 #include "sim/input/csv.h"
 #include "sim/memory/transformers_step.h"
 #include "tests/unit/csv_number.h"
@@ -27,6 +28,18 @@ static void transformers_run_shape(const spw_csv *csv, size_t row, spw_model *m,
                      .expert_ffn = number(csv, row, "ffn"),
                      .vocab = number(csv, row, "vocab")};
     memset(m->is_moe, 1, m->layers);
+    const bool latent = transformers_run_is(csv, row, "family", "deepseek_v3");
+    if (latent) {
+        /* plain queries, a dense layer first, two shared experts: the run's 614,870,016 parameters */
+        m->attention = &spw_latent_attention;
+        m->kv_lora_rank = 512;
+        m->nope_dim = m->v_head_dim = 128;
+        m->rope_dim = 64;
+        m->sigmoid_router = true;
+        m->is_moe[0] = 0;
+        m->dense_ffn = 6144;
+        m->shared_ffn = 2 * m->expert_ffn;
+    }
     *s = (spw_transformers_shape){.model = m,
                                   .tokens = sequences * number(csv, row, "length"),
                                   .sequences = sequences,
@@ -43,11 +56,13 @@ static void transformers_run_shape(const spw_csv *csv, size_t row, spw_model *m,
                                   .adapts_attention = lora > 0,
                                   .lora_rank = lora,
                                   .micro_batches = 1,
-                                  .norm = mixtral ? SPW_HF_NORM_NONE
+                                  .norm = mixtral || latent ? SPW_HF_NORM_NONE
                                           : transformers_run_is(csv, row, "family", "olmoe")
                                               ? SPW_HF_NORM_WHOLE
                                               : SPW_HF_NORM_HEAD,
-                                  .wide_scores = mixtral};
+                                  .wide_scores = mixtral || latent,
+                                  .router = latent ? SPW_HF_ROUTER_SIGMOID : SPW_HF_ROUTER_SOFTMAX,
+                                  .rotation = latent ? SPW_HF_ROTATION_PAIRS : SPW_HF_ROTATION_HALVES};
 }
 
 #endif

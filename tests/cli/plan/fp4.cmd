@@ -1,0 +1,1 @@
+plan --model qwen3-30b-a3b --cluster b200:8x2 --expert-parallel 8 --micro-batches 4 --sequences-per-gpu 8 --optimizer distributed --scheme megatron-flex:align=128 --set precision.recipe=nvfp4 --set precision.fp8_param_gather=true --routing uniform

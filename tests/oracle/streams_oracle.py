@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""Residual streams (mHC) with pencil and paper, from docs/schemes.md, section 7.18: the same DeepSeek-V4-Flash with n streams and with
+one, under Megatron-Core: inputs of layers, what mixing keeps, messages between stages, layers of multi-token prediction, time.
+
+streams_oracle.py SPILLWAY SCRATCH ROOT"""
+import json
+import pathlib
+import re
+import sys
+
+from replay_case import run
+
+program, folder = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve() / "streams_oracle"
+folder.mkdir(parents=True, exist_ok=True)
+root, checks = pathlib.Path(sys.argv[3]).resolve(), 0
+MODEL = json.loads((root / "tests/models/deepseek-v4-flash.json").read_text())
+H, T, LAYERS, B = 4096, 4096, 43, 2
+
+
+def near(what, got, want, tolerance=1e-9):
+    global checks
+    checks += 1
+    if not abs(got - want) <= tolerance * abs(want) + 1:
+        sys.exit(f"FAILED {what}: got {got}, want {want}")
+
+
+def asked(command, n, *more, remat="selective"):
+    path = folder / f"streams_{n}.json"
+    path.write_text(json.dumps({**MODEL, "hc_mult": n}))
+    done = run(program, command, "--model", path, "--cluster", "h200:8x8", "--expert-parallel", "16", "--scheme", "megatron-alltoall",
+               "--optimizer", "distributed", "--remat", remat, "--sequences-per-gpu", "1", "--format", "json", *more)
+    if done.returncode != 0:
+        sys.exit(f"FAILED {command} {n} {more}: {done.stderr}")
+    return json.loads(done.stdout)
+
+
+def components(n, *more, **keywords):
+    return {c["component"]: c["bytes"] for c in asked("explain", n, *more, **keywords)}
+
+
+def kept(n):
+    """Of a token in a layer, in numbers: streams between attention and FFN; inputs of both norms (one counts anyway) and outputs of
+    both parts; of two mixings the projection n n + 2 n, 2 n weights, two n x n matrices, a norm and its inverse."""
+    return n * H + 3 * H + 2 * ((n * n + 2 * n) + 2 * n + 2 * n * n + 2)
+
+
+for n in (2, 4):
+    one, got = components(1), components(n)
+    near(f"{n} carries", got["carries"], n * one["carries"])
+    near(f"{n} carries by hand", got["carries"], LAYERS * n * T * H * B)
+    near(f"{n} saved", got["saved_activations"] - one["saved_activations"], LAYERS * T * kept(n) * B, 1e-6)
+    near(f"{n} at work", got["residual_streams"], T * kept(n) * B)
+    near(f"{n} none with one", one.get("residual_streams", 0), 0)
+    full = components(n, remat="full")
+    near(f"{n} full", full["residual_streams"], T * kept(n) * B)  # of the layer that runs again alone
+    near(f"{n} full saves none", full.get("saved_activations", 0), 0)
+
+# Stages, and a layer of multi-token prediction behind the last: it carries and keeps the streams too
+STAGES = ("--pipeline", "2", "--micro-batches", "4", "--sequences-per-gpu", "4")
+for n in (4,):
+    layout = ("--set", "parallel.pipeline_model_parallel_layout=Et*21|t*22mL")
+    one, got = components(1, *STAGES, *layout), components(n, *STAGES, *layout)
+    layers = next(k for k in range(1, 200) if abs(one["carries"] - k * T * H * B) < 1)
+    near("staged carries", got["carries"], n * one["carries"])
+    near("staged saved", got["saved_activations"] - one["saved_activations"], layers * T * kept(n) * B, 1e-6)
+    for name in ("stage_output_gradient", "stage_input_gradient"):
+        if name in one:
+            near(name, got[name], n * one[name])
+    last = ("--set", "parallel.pipeline_model_parallel_layout=Et*3|t*40mL")
+    one, got = components(1, *STAGES, *last), components(n, *STAGES, *last)
+    near("predicting carries", got["carries"], 41 * n * T * H * B)  # 40 layers and the one that predicts
+    near("predicting saved", got["saved_activations"] - one["saved_activations"], 41 * T * kept(n) * B, 1e-6)
+
+# Time: 9 n + 2 times H are read and written before and behind each part, in a forward pass and two backward
+stack = (root / "sim/megatron_stacks/megatron-te-h100-2026-11.yaml").read_text()
+figure = lambda name: float(re.search(name + r":\n  value: (\S+)", stack).group(1))
+one, got = ((lambda a: (a.get("points") or a["rows"])[0]["time"]["components"])(
+    asked("plan", n, "--routing", "uniform", "--stack", "megatron-te-h100-2026-11", "--cluster", "h100:8x8", remat="none")) for n in (1, 4))
+more = got["elementwise"]["seconds"] - one["elementwise"]["seconds"]
+near("elementwise", more * 1e12, 1e12 * figure("elementwise_share") * 3 * T * LAYERS * 2 * (9 * 4 + 2) * H * B / figure("copy_bytes_per_s"), 1e-6)
+checks += 1
+if not 0 < got["attention_projections"]["seconds"] / one["attention_projections"]["seconds"] - 1 < 0.02:
+    sys.exit(f"FAILED products of the mixing: {got['attention_projections']} {one['attention_projections']}")
+print(f"{checks} checks")
