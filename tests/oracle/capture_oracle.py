@@ -52,12 +52,14 @@ for experts, kind in ((16, "u1"), (300, "u2")):
         oracle.must("trace", "verify", path)
     info = oracle.must("trace", "info", folder, "--wide")
     check("6 steps" in info and "3 source ranks" in info and f"top-4 of {experts}" in info, info[:200])
-    for rank in range(3):
-        with h5py.File(folder / f"rank{rank:05}_step000000002.h5") as h:
-            want = np.concatenate([np.concatenate(kept[2, m, rank]) for m in range(2)])
+    for rank, step in ((r, s) for r in range(3) for s in (0, 2, 4)):
+        with h5py.File(folder / f"rank{rank:05}_step{step:09}.h5") as h:
+            want = np.concatenate([np.concatenate(kept[step, m, rank]) for m in range(2)])
             check(h["tokens/expert_id"].dtype == kind and (h["tokens/expert_id"][:] == want).all(), "ids")
-            check(list(h["steps/microbatch"][:]) == [0, 1] and list(h["steps/id"][:]) == [2, 2] and list(h["rank"][:]) == [rank], "places")
-            check((h["tokens/position"][:] == np.arange(len(want)) % 4).all() and (h["tokens/sequence"][:] == 2 * (3 + rank) + np.arange(len(want)) // 4).all(), "sequences go on")
+            check(list(h["steps/microbatch"][:]) == [0, 1] and list(h["steps/id"][:]) == [step, step] and list(h["rank"][:]) == [rank], "places")
+            first = step // 2 * 2 * (3 + rank)  # those of all steps before
+            check((h["tokens/position"][:] == np.arange(len(want)) % 4).all() and (h["tokens/sequence"][:] == first + np.arange(len(want)) // 4).all(),
+                  f"sequences of step {step} go on")
     (folder / "rank00001_step000000002.h5").unlink()
     done = oracle.call("trace", "info", folder)
     check(done.returncode == 3 and "none holds ranks 1 to 1 at steps 2 to 2" in done.stderr, f"a missing shard: {done.stderr}")
@@ -82,7 +84,7 @@ for words, options, steps in (
     ("without a step", {}, []), ("[tokens, 1, 2] would be right", {}, [(0, 0, ids[:, :, :1])]), ("-1 and 0 to 7", {}, [(0, 0, ids + 8)]),
     ("comes after", {}, [(1, 0, ids), (1, 0, ids)]), ("whole sequences of 5", dict(sequence_length=5), [(0, 0, ids)]),
     ("weights of shape ()", dict(weights=True), [(0, 0, ids)]), ("ids of type float64", {}, [(0, 0, ids + 0.7)]),
-    ("an expert twice", {}, [(0, 0, ids[:, :, :1].repeat(2, 2))]), ("the weight nan of token 2", dict(weights=True), [(0, 0, ids, bad_weight(np.nan))]),
+    ("an expert twice", {}, [(0, 0, ids[:, :, :1].repeat(2, 2))]), ("an expert twice", {}, [(0, 0, ids * 0)]), ("the weight nan of token 2", dict(weights=True), [(0, 0, ids, bad_weight(np.nan))]),
     ("the weight 70000.0 of token 2", dict(weights=True), [(0, 0, ids, bad_weight(7e4))]), ("the weight -inf of", dict(weights=True), [(0, 0, ids, bad_weight(-np.inf))]),
     ("the weight -0.5 of token 2", dict(weights=True), [(0, 0, ids, bad_weight(-0.5))]),
     ("of token 2 rise; order='unspecified'", dict(weights=True, order="descending_weight"), [(0, 0, ids, np.where(np.arange(6)[:, None, None] == 2, [0.1, 0.2], [0.2, 0.1]))]),

@@ -345,6 +345,11 @@ static void test_runs(const char *folder) {
     spw_run_end(writer);
     (void)spw_run_begin();
     CHECK_OK(spw_file_writes(path, "--b")); /* an output of a run that has ended */
+    const size_t beside = spw_run_begin();
+    CHECK_OK(spw_file_writes(
+        path, "--b")); /* and of one that goes on beside it, as its own file replaces the other whole */
+    CHECK_STATUS(spw_file_writes(path, "--c"), SPW_EARG);
+    spw_run_end(beside);
     spw_file_forget_reads();
 }
 

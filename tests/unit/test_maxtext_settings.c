@@ -124,6 +124,43 @@ static void expect_note(const char *text) {
     CHECK(why == NULL || strlen(why) < SPW_NOTE_WHY);
 }
 
+/* Replicas: GPUs and nodes of one of them, whichever axis says it; SPW_ECONFIG where it divides one of the two alone. */
+static void expect_replicas(void) {
+    static const struct {
+        const char *text;
+        size_t fsdp, nodes; /* 0: refused */
+    } rows[] = {{"dcn_data_parallelism=2", 24, 4},
+                {"ici_data_parallelism=4 scan_layers=true", 12, 2},
+                {"dcn_data_parallelism=1", 48, 8},
+                {"dcn_data_parallelism=3", 0, 0},
+                {"ici_data_parallelism=16", 0, 0}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        spw_job copy = job;
+        copy.fsdp = 48;
+        const spw_status status = spw_maxtext_settings_apply(rows[i].text, &copy);
+        CHECK(status == (rows[i].fsdp > 0 ? SPW_OK : SPW_ECONFIG));
+        if (status == SPW_OK) CHECK(copy.fsdp == rows[i].fsdp && copy.cluster.nodes == rows[i].nodes);
+        if (status != SPW_OK)
+            CHECK(strstr(spw_last_error(), "does not divide fsdp 48 and the 8 nodes") != NULL);
+    }
+}
+
+/* Formats of a note become words of a precision, each its own. */
+static void expect_precision(void) {
+    static const char *const rows[][2] = {
+        {"weight_dtype=float32", " weights=fp32"},
+        {"grad_dtype=float32", " gradients=fp32"},
+        {"mu_dtype=float32", " optimizer=fp32"},
+        {"mu_dtype=bfloat16 grad_dtype=float32 scan_layers=true weight_dtype=float32",
+         " weights=fp32 gradients=fp32"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char out[64] = "mixed", want[64];
+        (void)snprintf(want, sizeof want, "mixed%s", rows[i][1]);
+        spw_maxtext_precision(rows[i][0], out, sizeof out);
+        CHECK(strcmp(out, want) == 0);
+    }
+}
+
 int main(void) {
     CHECK_OK(spw_model_read("mixtral-8x7b", NULL, &job.model));
     CHECK_OK(spw_cluster_read("h200-8x8", NULL, &job.cluster));
@@ -133,6 +170,8 @@ int main(void) {
         expect(settings[i].text, settings[i].answer, settings[i].says);
         expect_note(settings[i].text);
     }
+    expect_replicas();
+    expect_precision();
     int kind = -1;
     const spw_framework *f = spw_framework_find("maxtext", 7);
     CHECK(f->known("prefuse_moe_weights", "True", &kind) != NULL && kind == SPW_NOTE_MORE);

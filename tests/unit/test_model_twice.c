@@ -170,6 +170,10 @@ static void test_implied(void) {
         LATENT ", \"qk_head_dim\": 4}",
         "config.json: 'qk_nope_head_dim' 2 + 'qk_rope_head_dim' 1 is 3, but 'qk_head_dim' 4 is 4; they must "
         "be equal: change or leave out the wrong one");
+    refuse(
+        LATENT ", \"qk_head_dim\": 2}",
+        "config.json: 'qk_nope_head_dim' 2 + 'qk_rope_head_dim' 1 is 3, but 'qk_head_dim' 2 is 2; they must "
+        "be equal: change or leave out the wrong one");
     refuse("{\"model_type\": \"qwen3_vl_moe\", \"hidden_size\": 16, \"text_config\": {" QWEN "}}",
            "config.json: 'hidden_size' is 16 in the file and 8 in its 'text_config'; keep the right one, or "
            "write the same value in both");

@@ -1,7 +1,9 @@
 /* What one layer's routing asks of the busiest GPU, by hand: the most of all groups and ranks, each figure by itself. */
 #include "sim/time/routing_load.h"
 
+#include "sim/input/job.h"
 #include "sim/routing/counts.h"
+#include "sim/schemes/point.h"
 #include "tests/unit/check.h"
 #include "tests/unit/scheme_of.h"
 
@@ -36,6 +38,50 @@ static spw_routing_layer load_of(const size_t *group, size_t groups) {
 
 static bool is(double got, double want) { return fabs(got - want) < 1e-9; }
 
+/* --- Tokens that choose in some groups of experts alone --- */
+
+enum { ALL = 12, GROUP = 3, KEPT = 2, CHOICES = 3 };
+
+/* Of all ways in which a token can take KEPT groups and CHOICES experts among them, the share that has one of the first `wanted`. */
+static double share_of(size_t wanted) {
+    double ways = 0.0, has = 0.0;
+    for (unsigned groups = 0; groups < 1U << ALL / GROUP; groups++) {
+        if (__builtin_popcount(groups) != KEPT) continue;
+        for (unsigned experts = 0; experts < 1U << ALL; experts++) {
+            bool among = __builtin_popcount(experts) == CHOICES;
+            for (size_t x = 0; x < ALL; x++)
+                among = among && ((experts >> x & 1) == 0 || (groups >> x / GROUP & 1) != 0);
+            ways += among;
+            has += among && (experts & ((1U << wanted) - 1)) != 0;
+        }
+    }
+    return has / ways;
+}
+
+static void test_groups(void) {
+    static spw_job job;
+    const spw_job_override values[] = {
+        {"model", "olmoe-1b-7b", ""},          {"cluster", "h100-8x8", ""},
+        {"parallel.expert", "8", ""},          {"optimizer", "distributed", ""},
+        {"batch.sequence_length", "4096", ""}, {"batch.sequences_per_gpu", "1", ""}};
+    const spw_scheme scheme = scheme_of("megatron-alltoall");
+    CHECK_OK(spw_job_read_with(NULL, values, sizeof values / sizeof *values, &job));
+    job.model.experts = ALL, job.model.top_k = CHOICES;
+    for (size_t ranks = 1; ranks <= ALL; ranks++) {
+        spw_stated_routing r;
+        if (ALL % ranks != 0) continue;
+        job.expert = ranks, job.fsdp = 1;
+        spw_point point = spw_point_of(&job, &scheme, 1);
+        point.shape.groups = ALL / GROUP,
+        point.shape.groups_kept = KEPT; /* as a replay takes them from its trace */
+        CHECK_OK(spw_stated_routing_create(&point, 1.0, 1, &r));
+        const double want = (double)point.shape.tokens * share_of(ALL / ranks);
+        for (size_t d = 0; d < ranks && r.counts != NULL; d++)
+            CHECK(fabs(r.counts->distinct[d] - want) <= 0.5 + 1e-9);
+        spw_stated_routing_destroy(&r);
+    }
+}
+
 int main(void) {
     const double row_bytes = 2.0 * HIDDEN;
     for (size_t g = 0; g < GROUPS; g++) {
@@ -50,5 +96,6 @@ int main(void) {
         CHECK(is(all.rows, 630) && is(all.tiled_rows, 768));
         CHECK(is(all.link_rows, 4000 / row_bytes) && is(all.nic_rows, 5000 / row_bytes));
     }
+    test_groups();
     return check_done();
 }

@@ -104,6 +104,51 @@ static void test_formulas(void) {
     }
 }
 
+/* Control characters become others when a cell is made; what begins with one may come as it is. */
+static void test_formulas_behind_blanks(void) {
+    static const char *const texts[] = {"\t=1", "\r=1"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        spw_table *t = NULL;
+        char csv[128];
+        CHECK_OK(spw_table_create(columns, &t));
+        spw_table_none(t);
+        spw_table_shown(t, 1, "1");
+        for (int c = 2; c < 4; c++) spw_table_none(t);
+        spw_table_text(t, texts[i]);
+        for (int c = 1; c < 4; c++) spw_table_none(t);
+        char *got = printed(t, SPW_FORMAT_CSV);
+        (void)snprintf(csv, sizeof csv, "\n%s", texts[i]);
+        CHECK(strstr(got, csv) == NULL); /* never bare */
+        free(got);
+        spw_table_destroy(t);
+    }
+}
+
+/* Three digits that count, and letters of ten thousand, a million, a thousand million and a million million. */
+static void test_amounts(void) {
+    static const struct {
+        double value;
+        const char *want;
+    } rows[] = {{0.5, "0.500"},   {2.34, "2.34"},     {21.34, "21.3"},     {999.4, "999"},
+                {1000.0, "1000"}, {9999.0, "9999"},   {10000.0, "10.0 k"}, {192345.0, "192 k"},
+                {1e6, "1.00 M"},  {6.79e9, "6.79 B"}, {1e12, "1.00 T"},    {2.5e15, "2500 T"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[SPW_SPAN_TEXT];
+        CHECK(strcmp(spw_amount_text(rows[i].value, text), rows[i].want) == 0);
+        if (strcmp(text, rows[i].want) != 0) fprintf(stderr, "%g: %s\n", rows[i].value, text);
+    }
+}
+
+/* What is above the largest whole number of JSON is that number, and none below 0. */
+static void test_counts(void) {
+    static const uint64_t values[] = {0, 7, INT64_MAX, (uint64_t)INT64_MAX + 1, UINT64_MAX};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        json_t *number = spw_json_count(values[i]);
+        CHECK(json_integer_value(number) == (json_int_t)(values[i] < INT64_MAX ? values[i] : INT64_MAX));
+        json_decref(number);
+    }
+}
+
 static void test_names(void) {
     spw_format format = SPW_FORMAT_CSV;
     CHECK_OK(spw_format_parse("table", &format));
@@ -240,6 +285,17 @@ static void test_folds(void) {
         "same      2  10000001  10000001\nother     1  10000002  10000002\n");
 }
 
+/* A block as wide as the line, to the character: its heading stands on one line. */
+static void test_exact_room(void) {
+    spw_table *t = wide_table(5);
+    spw_table_lines_at(22);
+    char *text = printed(t, SPW_FORMAT_TABLE);
+    CHECK(strncmp(text, "name   size  a heading\nsame      1   10000000\n", 46) == 0);
+    free(text);
+    spw_table_lines_at(SPW_LINE_CHARACTERS);
+    spw_table_destroy(t);
+}
+
 /* A text that finds no room goes on below itself. */
 static void test_folded_text(void) {
     spw_table *t = wide_table(7);
@@ -278,6 +334,12 @@ static void test_wrap(void) {
                    "routing   a trace of 3 steps\n          and 4 layers");
     expect_wrapped("          what already goes on below a label\n",
                    "          what already goes on\n          below a label\n");
+    /* a label of 24 characters is one, of 25 none */
+    expect_wrapped(
+        "a label of 22 letters   and more of it\n",
+        "a label of 22 letters   and\n                        more\n                        of it\n");
+    expect_wrapped("a label of 22, 23 let.   and more of it\n",
+                   "a label of 22, 23 let.   and\n  more of it\n");
     expect_wrapped("a/path/that/has/no/blank/and/stays/whole, so\n",
                    "a/path/that/has/no/blank/and/stays/whole,\n  so\n");
     expect_wrapped("again: spillway verify --plugin a.so --case 1\n",
@@ -291,10 +353,14 @@ static void test_wrap(void) {
 int main(void) {
     test_formats();
     test_folds();
+    test_exact_room();
     test_folded_text();
     test_wrap();
     test_awkward_cells();
     test_formulas();
+    test_formulas_behind_blanks();
+    test_amounts();
+    test_counts();
     test_names();
     test_allocations();
     test_json_allocations();

@@ -125,6 +125,9 @@ static void check_sum(spw_gradient_role role, const char *want) {
     spw_tape_backward(t, sum);
     text_of(&list, text, sizeof text);
     CHECK(strcmp(text, want) == 0);
+    /* written: 8, 9, 9 and 9, then 8, 8 and 5; the sum reads two of 8 and writes one */
+    const spw_tape_work work = spw_tape_work_of(t);
+    CHECK(work.bytes == 8 + 9 + 9 + 9 + 8 + 8 + 5 + 3 * 8 && work.kernels == 8);
     spw_event_list_destroy(&list);
     spw_tape_destroy(t);
 }

@@ -73,6 +73,28 @@ static void check_far(const spw_cluster *h100) {
           strstr(t.outside, "4096 to 16384") != NULL && strstr(t.outside, "micro-batches counted") != NULL);
 }
 
+/* Sizes at the ends of what was measured and beyond each: 4096 to 16384 tokens, hidden 2048 to 4096, 12 layers. */
+static void check_ends(const spw_cluster *h100) {
+    static const struct {
+        size_t tokens, hidden, layers;
+        bool beyond;
+    } rows[] = {{4096, 2048, 1, false}, {16384, 4096, 12, false}, {4095, 2048, 1, true},
+                {16385, 2048, 1, true}, {4096, 2047, 1, true},    {4096, 4097, 1, true},
+                {4096, 2048, 13, true}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const spw_model model = {.hidden = rows[i].hidden};
+        const spw_transformers_shape s = {.model = &model,
+                                          .tokens = rows[i].tokens,
+                                          .layers = rows[i].layers,
+                                          .shards = 1,
+                                          .micro_batches = 1};
+        spw_timeline t;
+        CHECK_OK(spw_transformers_time_of(&s, &load, h100, &t));
+        CHECK(near(t.high_s, t.step_s * exp(rows[i].beyond ? 0.14 + 0.15 : 0.14)));
+        CHECK((t.outside[0] != '\0') == rows[i].beyond);
+    }
+}
+
 typedef struct errors {
     double sum, worst;
     size_t runs, inside;
@@ -110,6 +132,7 @@ int main(int count, char **argument) {
     CHECK_OK(spw_cluster_read("h100-8x8", NULL, &h100));
     check_pencil(&h100);
     check_far(&h100);
+    check_ends(&h100);
     CHECK(count == 2);
     (void)snprintf(path, sizeof path, "%s/transformers_h100.csv", count > 1 ? argument[1] : ".");
     CHECK_OK(spw_csv_read(path, &csv));
