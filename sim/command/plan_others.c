@@ -37,7 +37,10 @@ static void write_flag(const spw_flag_draft *f, const spw_flag *flag, char out[S
     for (char *c = name; *c != '\0' && f->framework->print == SPW_PRINT_ARGUMENTS; c++)
         if (*c == '_') *c = '-';
     const bool alone = f->framework->print == SPW_PRINT_ARGUMENTS && strcmp(flag->value, "true") == 0;
-    (void)snprintf(text, sizeof text, alone ? "--%s" : forms[f->framework->print], name, flag->value);
+    if (alone)
+        (void)snprintf(text, sizeof text, "--%s", name);
+    else
+        (void)snprintf(text, sizeof text, forms[f->framework->print], name, flag->value);
     if (used + strlen(text) + 2 < SPW_OTHER_SETTINGS)
         (void)snprintf(out + used, SPW_OTHER_SETTINGS - used, "%s%s", used > 0 ? " " : "", text);
 }

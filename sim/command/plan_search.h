@@ -61,7 +61,7 @@ typedef struct spw_search_view {
  * spw_job_options_finish. */
 SPW_MUST_CHECK spw_status spw_search_take_global_batch(spw_job_options *job, spw_search_options *options);
 /* After spw_job_options_finish: the global batch that a framework's file says stays as it is, unless an option says what a batch is. */
-void spw_search_keep_batch(const spw_job_options *job, spw_search_options *options);
+void spw_search_keep_batch(const spw_job_options *o, spw_search_options *search);
 /* The job's batches as the search takes them: sorted, each once. */
 void spw_search_batches(spw_job *job, const size_t *more, size_t mores, bool given);
 

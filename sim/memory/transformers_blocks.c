@@ -91,8 +91,8 @@ static spw_value every_head(spw_hf_model *m, spw_value x) {
 static spw_value attend(spw_hf_model *m, const spw_value x[3], spw_value mask) {
     const spw_model *k = m->shape->model;
     const uint64_t rows = m->shape->tokens, bytes = rows * k->heads * k->head_dim * m->shape->element_bytes;
-    const double flop =
-        2.0 * 2.0 * (double)rows * (double)(rows / m->shape->sequences) * (double)(k->heads * k->head_dim);
+    const double flop = 2.0 * 2.0 * (double)rows * ((double)rows / (double)m->shape->sequences) *
+                        (double)(k->heads * k->head_dim);
     return spw_tape_apply(m->tape,
                           &(spw_op){.bytes = bytes,
                                     .kept_bytes = SPW_HF_FP32 * rows * k->heads,

@@ -32,7 +32,7 @@ enum { SPW_HF_QUARTER = 4 };                /* of a head, one part in so many */
 static inline uint64_t spw_hf_gradient_bytes(const spw_hf_model *m) {
     return spw_hf_casts_adapters(m->shape) ? spw_hf_trained_bytes(m->shape) : m->shape->element_bytes;
 }
-uint64_t spw_hf_sort_bytes(uint64_t entries); /* what a radix sort takes for itself */
+uint64_t spw_hf_sort_bytes(uint64_t n); /* what a radix sort takes for itself */
 
 /* A parameter [rows, columns]; a matrix [out, in], with the adapter beside it where the model has them. The number of it. */
 size_t spw_hf_add_weight(spw_hf_model *m, uint64_t rows, uint64_t columns, bool adapter);

@@ -44,6 +44,8 @@ static bool beats(const spw_search_point *a, const spw_search_point *b) {
            a->gpus < b->gpus || a->step_tokens < b->step_tokens;
 }
 
+static bool same(double x, double y) { return (x >= y && x <= y) || (isnan(x) && isnan(y)); }
+
 /* The same answer by another way, as by virtual stages without a pipeline. */
 static bool is_alike(const spw_search_point *a, const spw_search_point *b) {
     return a->scheme == b->scheme && a->gpus == b->gpus && a->kind == b->kind && a->timed == b->timed &&
@@ -51,9 +53,9 @@ static bool is_alike(const spw_search_point *a, const spw_search_point *b) {
            a->step_tokens == b->step_tokens && a->peak_bytes == b->peak_bytes &&
            a->low_bytes == b->low_bytes && a->high_bytes == b->high_bytes &&
            a->drops.dropped == b->drops.dropped && a->drops.assignments == b->drops.assignments &&
-           memcmp(&a->step, &b->step, sizeof a->step) == 0 && !(merit(a) < merit(b)) &&
-           !(merit(a) > merit(b)) &&
-           memcmp(&a->reserved_bytes, &b->reserved_bytes, sizeof a->reserved_bytes) == 0;
+           same(a->step.low_s, b->step.low_s) && same(a->step.step_s, b->step.step_s) &&
+           same(a->step.high_s, b->step.high_s) && same(a->reserved_bytes, b->reserved_bytes) &&
+           !(merit(a) < merit(b)) && !(merit(a) > merit(b));
 }
 
 static bool has_first_alike(const spw_search_front *f, const spw_search_point *point) {

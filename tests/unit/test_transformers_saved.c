@@ -136,6 +136,7 @@ static void check_case(const char *folder, const table *of, const spw_csv *csv, 
                                     .unmasked = true};
     double all = 0.0;
     CHECK(SPW_ALLOC(1, &ours) == SPW_OK && SPW_ALLOC(1, &theirs) == SPW_OK && SPW_ALLOC(1, &model) == SPW_OK);
+    if (ours == NULL || theirs == NULL || model == NULL) return;
     predict(folder, of->name, name, &shape, model, ours);
     for (size_t row = first; row < end; row++) {
         theirs->layer = strtol(spw_csv_field(csv, row, "layer"), NULL, 10);
