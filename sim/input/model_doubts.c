@@ -4,6 +4,7 @@
 #include "sim/input/model_reading.h"
 #include "sim/input/model_wrapper.h"
 #include "sim/input/settings.h"
+#include "sim/print/plural.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -93,10 +94,10 @@ static void doubt_layers(spw_model *m) {
               m->residual_blocks);
     if (m->hash_layers > 0)
         doubt(m,
-              "in %zu layers the token's id chooses the experts: generated routing has them choose as the "
+              "in %zu layer%s the token's id chooses the experts: generated routing has them choose as the "
               "other layers do; "
               "--routing hash says what the frequencies of words alone make of them",
-              m->hash_layers);
+              m->hash_layers, spw_plural(m->hash_layers));
     if (m->indexer_heads > 0)
         doubt(m, "attention reads what a sparse indexer chooses: its parameters count, its scores do not, "
                  "and attention is "

@@ -33,7 +33,9 @@ static const char *job_lacks(const spw_job *job) {
          "Muon, and what is in the host's memory"},
         {job->fsdp2.reshard == SPW_RESHARD_OFF, "fsdp2.reshard_after_forward: off"},
         {job->fsdp2.replicas > 1, "replicas"},
-        {job->precision.optimizer != job->precision.weights, "moments in another format than the weights"},
+        {f->frozen != SPW_FROZEN_BASE &&
+             job->precision.optimizer != job->precision.weights, /* adapters have the moments' */
+         "moments in another format than the weights"},
         {job->master_bytes != 0 && job->master_bytes != SPW_MASTER_AUTO, "master weights"},
         {job->precision.recipe != SPW_FP8_NONE || job->precision.activations != 2 ||
              job->precision.weights < 2,

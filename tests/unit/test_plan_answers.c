@@ -167,9 +167,9 @@ static void test_sentences(void) {
         uint64_t bytes;
         double most;
         const char *sentence;
-    } of[] = {{900, 900, "fits"},
+    } of[] = {{900, 900, "surely fits"},
               {900, 1001, "may not fit"},
-              {960, 1000, "is tight"},
+              {960, 1000, "is tight, and surely fits"},
               {960, INFINITY, "is tight, and may not fit"},
               {1001, 1001, "does not fit"}};
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
