@@ -182,6 +182,12 @@ static spw_status read_sizes(spw_draft *d, model_sizes *s, bool *ok) {
 
 static bool alike(size_t said, size_t there) { return said == 0 || said == there; }
 
+/* Some files have the vocabulary as it is padded. */
+static bool vocabulary_alike(size_t said, size_t there) {
+    const size_t more = said > there ? said - there : there - said;
+    return said == 0 || 100 * more <= there;
+}
+
 /* Every size that is said is the preset's. */
 static bool is_preset(const model_sizes *s, const spw_model *m) {
     const bool gqa = !spw_attention_is_latent(m);
@@ -191,7 +197,7 @@ static bool is_preset(const model_sizes *s, const spw_model *m) {
         return false;
     if (!alike(s->experts, m->experts) || !alike(s->top_k, m->top_k) || !alike(s->expert_ffn, m->expert_ffn))
         return false;
-    if (s->plain != (spw_expert_matrices(m) == 2)) return false;
+    if (s->plain != (spw_expert_matrices(m) == 2) || !vocabulary_alike(s->vocabulary, m->vocab)) return false;
     if (s->moe_layers_said && s->first_dense + m->moe_layers != m->layers) return false;
     if (gqa ? s->latent || !alike(s->kv_heads, m->kv_heads) || !alike(s->head_dim, m->head_dim)
             : !s->latent || !alike(s->key_rank, key_rank) || !alike(s->value_dim, value_dim))

@@ -52,7 +52,9 @@ spw_status spw_flags_say_option(spw_flag_draft *f, const char *option, const cha
     char text[32];
     const double value = spw_scheme_option_value(f->scheme, option);
     if (!(value > 0.0)) return SPW_OK;
-    (void)snprintf(text, sizeof text, "%.17g", value);
+    (void)snprintf(text, sizeof text, "%.15g", value); /* 1.83, which 17 digits would not say so */
+    if (strtod(text, NULL) < value || strtod(text, NULL) > value)
+        (void)snprintf(text, sizeof text, "%.17g", value);
     return spw_flags_say(f, ours, text);
 }
 

@@ -4,6 +4,7 @@
 #include "sim/frameworks/tuning.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const spw_word_pair yes_no[] = {
@@ -93,6 +94,13 @@ static const spw_framework_row finetune_rows[] = {
     {.theirs = "lora_alpha"},
     {.theirs = "lora_dropout"},
     {.theirs = "lora_model_dir"},
+    {.theirs = "lora_modules_to_save",
+     .why = "modules that are trained whole beside the adapters are not counted",
+     .more = true},
+    {.theirs = "peft_use_dora",
+     .why = "DoRA's magnitudes and norms of weights are not counted",
+     .more = true},
+    {.theirs = "use_dora", .why = "DoRA's magnitudes and norms of weights are not counted", .more = true},
     {.theirs = "peft_*"},
     {.theirs = "deepspeed", .ours = "@deepspeed"},
     {.theirs = "fsdp", .ours = "@fsdp"},
@@ -104,6 +112,12 @@ static const spw_framework_row finetune_rows[] = {
     {.theirs = "fsdp_config.fsdp_offload_params", .ours = "@on_host", .values = yes_no, .alias = true},
     {.theirs = "fsdp_config.fsdp_sharding_strategy", .ours = "@strategy"},
     {.theirs = "fsdp_config.sharding_strategy", .ours = "@strategy", .alias = true},
+    {.theirs = "fsdp_config.activation_checkpointing", .ours = "@fsdp_checkpoint", .values = yes_no},
+    {.theirs = "fsdp_config.fsdp_activation_checkpointing",
+     .ours = "@fsdp_checkpoint",
+     .values = yes_no,
+     .alias = true},
+    {.theirs = "fsdp_activation_checkpointing", .ours = "@fsdp_checkpoint", .values = yes_no, .alias = true},
     {.theirs = "fsdp_config.*"},
     {.theirs = "fsdp_*"},
     {.theirs = "dp_shard_size", .ours = "@shard"},
@@ -349,13 +363,18 @@ cleanup:
     return status;
 }
 
-/* What whoever's file it is takes for a sequence and a batch. */
+/* What whoever's file it is takes for a sequence and a batch, which is of one micro-batch: a step has as many as are accumulated. */
 static spw_status assume_sizes(spw_draft *d, const spw_tuner *tuner) {
+    size_t accumulation = 1;
+    char sequences[24];
     const struct {
         const char *key, *value;
-    } sizes[] = {{"batch.sequence_length", tuner->length}, {"batch.sequences_per_gpu", tuner->sequences}};
+    } sizes[] = {{"batch.sequence_length", tuner->length}, {"batch.sequences_per_gpu", sequences}};
     char what[SPW_DRAFT_KEY + 16], why[SPW_NOTE_WHY];
-    spw_status status = SPW_OK;
+    spw_status status =
+        is_auto(d, "@accumulation") ? SPW_OK : spw_draft_count(d, "@accumulation", 1, 1, &accumulation);
+    (void)snprintf(sequences, sizeof sequences, "%zu",
+                   (size_t)strtoul(tuner->sequences, NULL, 10) * accumulation);
     (void)snprintf(why, sizeof why, "%s's own, as the file does not say", tuner->name);
     for (size_t i = 0; i < 2 && status == SPW_OK; i++) {
         if (spw_draft_key_value(d, sizes[i].key) != NULL ||
@@ -370,6 +389,22 @@ static spw_status assume_sizes(spw_draft *d, const spw_tuner *tuner) {
                : status;
 }
 
+/* Planned is Adam; others have fewer moments, or smaller ones. */
+static spw_status note_optimizer(spw_draft *d, const char *optimizer) {
+    const size_t before = d->notes;
+    if (optimizer == NULL || (strstr(optimizer, "adam") == optimizer && strstr(optimizer, "8bit") == NULL &&
+                              strstr(optimizer, "mini") == NULL))
+        return SPW_OK;
+    const spw_status status = spw_draft_note_fact(
+        d, SPW_NOTE_LACKS, "@optimizer",
+        strstr(optimizer, "8bit") != NULL
+            ? "moments of 8 bits are not modelled; they are planned in the optimizer's format"
+            : "of optimizers Adam is modelled; AdamW is planned, with two moments of every trained "
+              "parameter");
+    if (status == SPW_OK && d->notes > before) d->note[before].less = true;
+    return status;
+}
+
 spw_status spw_compose_finetune(spw_draft *d) {
     const char *optimizer = spw_draft_fact(d, "@optimizer");
     const spw_tuner *tuner = spw_tuner_of(d);
@@ -382,19 +417,17 @@ spw_status spw_compose_finetune(spw_draft *d) {
     SPW_TRY(compose_sharing(d));
     SPW_TRY(spw_compose_tuning_formats(d, tuner));
     SPW_TRY(assume_sizes(d, tuner));
+    if (spw_draft_on(d, "@fsdp_checkpoint")) /* of every wrapped layer, as gradient_checkpointing's */
+        SPW_TRY(spw_draft_put(d, "remat", "full", "@fsdp_checkpoint"));
     if (spw_draft_on(d, "@checkpoint"))
         SPW_TRY(spw_draft_put(d, "remat", "full", "@checkpoint"));
+    else if (spw_draft_key_value(d, "remat") != NULL)
+        (void)spw_draft_fact(d, "@checkpoint");
     else if (spw_draft_fact(d, "@checkpoint") != NULL)
         SPW_TRY(spw_draft_put(d, "remat", "none", "@checkpoint"));
     else
         SPW_TRY(assume_remat(d, tuner));
-    if (optimizer != NULL && strstr(optimizer, "8bit") != NULL) {
-        const size_t before = d->notes;
-        SPW_TRY(spw_draft_note_fact(
-            d, SPW_NOTE_LACKS, "@optimizer",
-            "moments of 8 bits are not modelled; they are planned in the optimizer's format"));
-        if (d->notes > before) d->note[before].less = true;
-    }
+    SPW_TRY(note_optimizer(d, optimizer));
     SPW_TRY(finish(d, tuner, tuned, spw_tuning_is_plain(d)));
 
 cleanup:

@@ -295,7 +295,11 @@ static spw_status express_scheme(spw_flag_draft *f) {
             "--flags maxtext: MaxText refuses ragged_buffer_factor with use_ring_of_experts unless "
             "use_ragged_sort is set; write ring:ragged_sort=true,buffer_factor=%g",
             spw_scheme_option_value(f->scheme, "buffer_factor"));
-    if (f->job->precision.recipe == SPW_FP8_DELAYED) SPW_TRY(spw_flags_say(f, "@quantization", "fp8"));
+    if (f->job->precision.recipe == SPW_FP8_DELAYED)
+        SPW_TRY(spw_flags_say(f, "@quantization",
+                              f->job->cluster.gpu_generation == SPW_GPU_CDNA3
+                                  ? "nanoo_fp8"
+                                  : "fp8")); /* CDNA 3 has a format of its own */
     SPW_TRY(spw_flags_say(f, "@sparse", dense ? "false" : "true"));
     SPW_TRY(spw_flags_say(f, "@megablox", dense || ragged || ragged_ring ? "false" : "true"));
     if (ring || ragged_ring) SPW_TRY(spw_flags_say(f, "@ring", "true"));

@@ -120,7 +120,7 @@ static spw_status note_targets(spw_draft *d, const named *n) {
     const char *fact = spw_draft_fact(d, "@targets") != NULL ? "@targets" : "@all_linear";
     const bool experts = (n->targets & SPW_LORA_EXPERTS) != 0,
                router = (n->targets & SPW_LORA_ROUTER) != 0 && n->targets != SPW_LORA_ALL;
-    size_t before = d->notes;
+    size_t before = 0;
     spw_status status = SPW_OK;
     if (n->all && experts)
         SPW_TRY(

@@ -8,7 +8,7 @@
 enum { LONGEST = 63 };
 
 size_t spw_nearest_distance(const char *a, const char *b) {
-    size_t row[LONGEST + 1], columns = strlen(b), rows = strlen(a);
+    size_t row[LONGEST + 1] = {0}, columns = strlen(b), rows = strlen(a);
     if (rows > LONGEST || columns > LONGEST) return SIZE_MAX;
     for (size_t j = 0; j <= columns; j++) row[j] = j;
     for (size_t i = 1; i <= rows; i++) {

@@ -56,7 +56,7 @@ static void write_doubt(const spw_report *report, const spw_report_row *row, dou
     if (row->surely_fits && row->verdict == SPW_VERDICT_FITS) return;
     (void)fputs("<p class=\"doubt\">", out);
     spw_report_write_name(report, row, out);
-    (void)fprintf(out, " %s: ", spw_verdict_sentence(row->verdict, row->surely_fits || row->replayed));
+    (void)fprintf(out, " %s: ", spw_verdict_sentence(row->verdict, row->surely_fits));
     if (row->surely_fits) {
         (void)fputs("less than 5 % of what may be used stays free.</p>", out);
         return;

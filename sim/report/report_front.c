@@ -238,7 +238,7 @@ void spw_report_write_front(const json_t *root, FILE *out) {
         "the point is faster than the next slower one on as many GPUs. Below a step and a "
         "speed: their intervals.</p>",
         out);
-    if (json_is_string(json_object_get(root, "intervals"))) {
+    if (json_string_length(json_object_get(root, "intervals")) > 0) {
         (void)fputs("<p class=\"note\">Intervals of times: ", out);
         spw_point_write(out, root, "intervals");
         (void)fputs(".</p>", out);

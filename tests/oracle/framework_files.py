@@ -233,6 +233,14 @@ def check_recipe():
 SCRIPT = ("torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py --num-layers 24 --hidden-size 2048 --ffn-hidden-size 8192 "
           "--num-attention-heads 16 --num-experts 16 --moe-router-topk 2 --seq-length 4096 --micro-batch-size 1 --global-batch-size 128 "
           "--vocab-size 50257 --bf16 --expert-model-parallel-size 8 --use-distributed-optimizer --moe-token-dispatcher-type alltoall")
+MIXTRAL = ("torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 "
+           "--num-attention-heads 32 --group-query-attention --num-query-groups 8 --num-experts 8 --moe-router-topk 2 --seq-length 4096 "
+           "--swiglu --disable-bias-linear --normalization RMSNorm --untie-embeddings-and-output-weights --micro-batch-size 1 "
+           "--global-batch-size 128 --vocab-size %d --bf16 --expert-model-parallel-size 8 --use-distributed-optimizer "
+           "--moe-token-dispatcher-type alltoall")
+MIXTRAL_64K = json.dumps({"model_type": "generic", "num_hidden_layers": 32, "hidden_size": 4096, "vocab_size": 64000, "num_attention_heads": 32,
+                          "num_key_value_heads": 8, "intermediate_size": 14336, "n_routed_experts": 8, "num_experts_per_tok": 2,
+                          "moe_intermediate_size": 14336, "tie_word_embeddings": False})
 MESH = "model_name: qwen3-30b-a3b\nper_device_batch_size: 1\nmax_target_length: 4096\nsparse_matmul: True\nmegablox: True\n"
 TITAN = "[model]\nname = \"qwen3\"\nflavor = \"30B-A3B\"\n[training]\nlocal_batch_size = 1\nseq_len = 4096\n[parallelism]\n"
 TRL = "model_name_or_path: Qwen/Qwen3-30B-A3B\nper_device_train_batch_size: 1\nmax_length: 4096\nbf16: true\n"
@@ -305,6 +313,17 @@ SAID = [  # file, text, options, keys, words of `more`, words of the listing
     ("factory.yaml", FACTORY, ["--cluster", "h100:8x1"], {"batch.sequence_length": 2048, "remat": "full", "finetune.lora_rank": 8}, None),
     ("accelerate.yaml", "distributed_type: FSDP\nmixed_precision: bf16\nfsdp_config:\n  fsdp_version: 2\n", ["--cluster", "h100:8x1", "--model", "olmoe-1b-7b"],
      {"precision.weights": "fp32", "optimizer": "sharded"}, None),
+    ("trl.yaml", TRL.replace("per_device_train_batch_size: 1", "gradient_accumulation_steps: 4"), ["--cluster", "h100:8x1"],
+     {"batch.sequences_per_gpu": [32], "batch.micro_batches": 4}, None),  # 8 of TRL's own, four times
+    ("full.yml", FULL.replace("micro_batch_size: 1", "gradient_accumulation_steps: 2"), ["--cluster", "h100:8x1"],
+     {"batch.sequences_per_gpu": [2], "batch.micro_batches": 2}, None),
+    ("trl.yaml", TRL + "gradient_checkpointing: false\nfsdp: full_shard\nfsdp_config:\n  activation_checkpointing: true\n", ["--cluster", "h100:8x1"],
+     {"remat": "full"}, None),
+    ("accelerate.yaml", "distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n  fsdp_activation_checkpointing: true\n",
+     ["--cluster", "h100:8x1", "--model", "olmoe-1b-7b"], {"remat": "full"}, None),
+    ("mixtral.sh", MIXTRAL % 32000, ["--cluster", "h100:8x2"], {"model": "mixtral-8x7b"}, None),
+    ("mixtral.sh", MIXTRAL % 32256, ["--cluster", "h100:8x2"], {"model": "mixtral-8x7b"}, None),  # as it is padded
+    ("mixtral.sh", MIXTRAL % 64000, ["--cluster", "h100:8x2"], {"model": MIXTRAL_64K}, None),
     ("trl.yaml", TRL + "use_liger_kernel: true\n", ["--cluster", "h100:8x1"], {"cross_entropy": "fused"}, None),
     ("trl.yaml", TRL + "gradient_checkpointing: true\nfsdp: full_shard auto_wrap\n", ["--cluster", "h100:8x1"],
      {"remat": "full", "optimizer": "sharded"}, None),

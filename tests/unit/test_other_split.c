@@ -95,7 +95,7 @@ static size_t size_at(const spw_job *job, size_t gpus, size_t place) {
     for (int turn = 0; turn < 3; turn++)
         for (size_t n = 1; n <= gpus; n++) {
             const bool fits = gpus % n == 0 && job->model.experts % n == 0,
-                       plain = n <= node ? node % n == 0 : n % node == 0;
+                       plain = n <= node ? node % n == 0 : node > 0 && n % node == 0;
             const int of = n == own ? 0 : plain ? 1 : 2;
             if (fits && of == turn && seen++ == place) return n;
         }

@@ -55,9 +55,9 @@ static void test_weights(void) {
 
 static void test_twice(void) {
     size_t refused = 0;
-    for (uint16_t a = 0; a < EXPERTS; a++)
-        for (uint16_t b = 0; b < EXPERTS; b++) {
-            const uint16_t experts[] = {0, 1, 2, 3, a, b};
+    for (size_t a = 0; a < EXPERTS; a++)
+        for (size_t b = 0; b < EXPERTS; b++) {
+            const uint16_t experts[] = {0, 1, 2, 3, (uint16_t)a, (uint16_t)b};
             const spw_status status = spw_trace_write_check_layer(writer_of(false), 0, experts, NULL);
             CHECK((status == SPW_OK) == (a != b));
             refused += status != SPW_OK && strstr(spw_last_error(), "token 2: an expert twice") != NULL;
