@@ -46,7 +46,7 @@ static void plain(const char *name, char out[LONGEST + 1]) {
 }
 
 void spw_nearest_offer_name(spw_nearest *nearest, const char *candidate) {
-    char a[LONGEST + 1], b[LONGEST + 1];
+    char a[LONGEST + 1] = "", b[LONGEST + 1] = "";
     plain(nearest->text, a);
     plain(candidate, b);
     if (a[0] != '\0') offer(nearest, candidate, spw_nearest_distance(a, b), strlen(b));

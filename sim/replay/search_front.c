@@ -22,10 +22,9 @@ int spw_search_compare(const spw_search_front *front, const spw_search_point *a,
     if (a->surely_fits != b->surely_fits) return a->surely_fits ? -1 : 1;
     if (front->fewest_gpus && a->gpus != b->gpus) return a->gpus < b->gpus ? -1 : 1;
     if (x > y || x < y) return x > y ? -1 : 1;
-    if (a->gpus == b->gpus && a->step_tokens != b->step_tokens)
-        return a->step_tokens < b->step_tokens ? -1 : 1;
-    if (a->peak_bytes != b->peak_bytes) return a->peak_bytes < b->peak_bytes ? -1 : 1;
     if (a->gpus != b->gpus) return a->gpus < b->gpus ? -1 : 1;
+    if (a->step_tokens != b->step_tokens) return a->step_tokens < b->step_tokens ? -1 : 1;
+    if (a->peak_bytes != b->peak_bytes) return a->peak_bytes < b->peak_bytes ? -1 : 1;
     return (a->order > b->order) - (a->order < b->order);
 }
 

@@ -61,8 +61,8 @@ typedef struct spw_search_front {
 } spw_search_front;
 
 /* Of two points: with a time before without; the fewest GPUs where these are asked for; then more tokens/s of a GPU, or more
- * sequences at a time where there is no time; then the smaller batch of as many GPUs; then less memory; then fewer GPUs; then the
- * first of the space. Below 0: a is better. */
+ * sequences at a time where there is no time; then fewer GPUs; then the smaller batch; then less memory; then the first of the
+ * space. Below 0: a is better. */
 int spw_search_compare(const spw_search_front *front, const spw_search_point *a, const spw_search_point *b);
 
 /* Takes a point that keeps to every budget. It joins the front unless another is as good in memory, speed, drops, GPUs and batch and

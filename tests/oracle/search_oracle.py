@@ -206,11 +206,9 @@ def order(case, point):
 
 
 def better(case, a, b):
-    """Below 0: a is better. A batch is compared on as many GPUs alone."""
-    x, y = order(case, a), order(case, b)
-    rest = lambda p: (p[2]["memory"]["max_bytes"], p[1]["gpus"], p[0])
-    batch = step_tokens(case, a) - step_tokens(case, b) if a[1]["gpus"] == b[1]["gpus"] else 0
-    return -1 if x < y else 1 if x > y else batch or (-1 if rest(a) < rest(b) else 1)
+    """Below 0: a is better."""
+    key = lambda p: (*order(case, p), p[1]["gpus"], step_tokens(case, p), p[2]["memory"]["max_bytes"], p[0])
+    return -1 if key(a) < key(b) else 1
 
 
 def measures(point):

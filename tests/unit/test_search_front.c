@@ -25,7 +25,7 @@ static void begin(void) { front = (spw_search_front){.points = 0}; }
 
 static void take(spw_search_point point) { spw_search_front_take(&front, &point); }
 
-/* Faster, then smaller, then fewer GPUs, then the first; with a rate asked for, the fewest GPUs before all. */
+/* Faster, then fewer GPUs, then smaller, then the first; with a rate asked for, the fewest GPUs before all. */
 static void test_order(void) {
     const spw_search_point fast = point_of(3, 20.0, 9, 8), slow = point_of(0, 10.0, 1, 1),
                            small = point_of(4, 20.0, 8, 8), few = point_of(5, 20.0, 8, 4),

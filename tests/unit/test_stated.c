@@ -55,6 +55,7 @@ static void test_print(void) {
         CHECK(sizes != NULL && strstr(sizes, rows[i].last) != NULL && strstr(sizes, rows[i].beyond) == NULL);
         free(text);
     }
+    spw_imbalance_law_destroy(&law);
 }
 
 int main(void) {
