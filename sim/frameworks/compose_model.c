@@ -210,15 +210,17 @@ static bool is_preset(const model_sizes *s, const spw_model *m) {
 static spw_status match_sizes(spw_draft *d, const model_sizes *s, const char *named, const char **found) {
     spw_model *model = NULL;
     spw_status status = SPW_OK;
+    model_sizes said = *s;
     *found = NULL;
-    (void)d;
+    if (said.head_dim == 0 && said.heads > 0 && !said.latent && strcmp(d->framework->name, "megatron") == 0)
+        said.head_dim = said.hidden / said.heads; /* megatron/training/arguments.py: kv_channels */
     SPW_TRY(SPW_ALLOC(1, &model));
     for (const char *const *preset = spw_model_presets(); *preset != NULL; preset++) {
         SPW_TRY(spw_model_read(*preset, NULL, model));
         const bool meant = named != NULL && strcmp(named, *preset) == 0,
                    more = model->matrices > 0 ||
                           model->indexer_heads > 0; /* parts that no size of the file speaks of */
-        if (!is_preset(s, model) || (more && !meant)) continue;
+        if (!is_preset(&said, model) || (more && !meant)) continue;
         if (*found == NULL || meant) *found = *preset;
     }
 

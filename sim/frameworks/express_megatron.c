@@ -16,14 +16,19 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A rack whose GPUs are one domain of NVLink has hosts of a tray each: NVIDIA GB200 NVL72, 18 trays of 4 GPUs. */
+enum { MOST_OF_A_HOST = 16, OF_A_TRAY = 4 };
+
 static spw_status express_split(spw_flag_draft *f) {
     const spw_job *job = f->job;
     const size_t micro = job->micro_batches > 0 ? job->micro_batches : 1;
     const spw_pipeline pipeline = spw_pipeline_of(job);
     char layout[SPW_LAYOUT_TEXT];
     spw_status status = SPW_OK;
-    SPW_TRY(spw_flags_say_count(f, "@nodes", job->cluster.nodes));
-    SPW_TRY(spw_flags_say_count(f, "@gpus_per_node", job->cluster.gpus_per_node));
+    const size_t domain = job->cluster.gpus_per_node,
+                 host = domain > MOST_OF_A_HOST && domain % OF_A_TRAY == 0 ? OF_A_TRAY : domain;
+    SPW_TRY(spw_flags_say_count(f, "@nodes", job->cluster.nodes * (domain / host)));
+    SPW_TRY(spw_flags_say_count(f, "@gpus_per_node", host));
     SPW_TRY(spw_flags_say_count(f, "parallel.tensor", job->tensor));
     SPW_TRY(spw_flags_say_count(f, "parallel.pipeline", job->pipeline));
     SPW_TRY(spw_flags_say_count(f, "parallel.context", job->context));

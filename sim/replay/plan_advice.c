@@ -60,8 +60,13 @@ static bool shared_optimizer(size_t amount, const spw_trainer *trainer, spw_job 
     (void)amount;
     if (job->optimizer <= kind) return false; /* sharded, distributed, replicated: from least to most */
     job->optimizer = kind;
+    const bool fsdp2 = spw_state_is_sharded(job), widens = fsdp2 && trainer->tunes &&
+                                                           job->precision.weights == 2 &&
+                                                           spw_finetune_is_whole(&job->finetune);
     (void)snprintf(what, size, "--optimizer %s%s", spw_optimizer_name(kind),
-                   spw_state_is_sharded(job) ? " (FSDP2)" : "");
+                   widens  ? " (FSDP2, weights as loaded; accelerate's bf16: true makes them fp32)"
+                   : fsdp2 ? " (FSDP2)"
+                           : "");
     return true;
 }
 

@@ -241,6 +241,14 @@ MIXTRAL = ("torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py --num-layers 
 MIXTRAL_64K = json.dumps({"model_type": "generic", "num_hidden_layers": 32, "hidden_size": 4096, "vocab_size": 64000, "num_attention_heads": 32,
                           "num_key_value_heads": 8, "intermediate_size": 14336, "n_routed_experts": 8, "num_experts_per_tok": 2,
                           "moe_intermediate_size": 14336, "tie_word_embeddings": False})
+QWEN = ("torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py --num-layers 48 --hidden-size 2048 --ffn-hidden-size 6144 --moe-ffn-hidden-size 768 "
+        "--num-attention-heads 32 --group-query-attention --num-query-groups 4 --num-experts 128 --moe-router-topk 8 --seq-length 4096 "
+        "--swiglu --disable-bias-linear --normalization RMSNorm --qk-layernorm --untie-embeddings-and-output-weights --micro-batch-size 1 "
+        "--global-batch-size 128 --vocab-size 151936 --bf16 --expert-model-parallel-size 8 --use-distributed-optimizer "
+        "--moe-token-dispatcher-type alltoall")
+QWEN_64 = json.dumps({"model_type": "generic", "num_hidden_layers": 48, "hidden_size": 2048, "vocab_size": 151936, "num_attention_heads": 32,
+                      "num_key_value_heads": 4, "intermediate_size": 6144, "n_routed_experts": 128, "num_experts_per_tok": 8,
+                      "moe_intermediate_size": 768, "use_qk_norm": True, "tie_word_embeddings": False})
 MESH = "model_name: qwen3-30b-a3b\nper_device_batch_size: 1\nmax_target_length: 4096\nsparse_matmul: True\nmegablox: True\n"
 TITAN = "[model]\nname = \"qwen3\"\nflavor = \"30B-A3B\"\n[training]\nlocal_batch_size = 1\nseq_len = 4096\n[parallelism]\n"
 TRL = "model_name_or_path: Qwen/Qwen3-30B-A3B\nper_device_train_batch_size: 1\nmax_length: 4096\nbf16: true\n"
@@ -323,6 +331,8 @@ SAID = [  # file, text, options, keys, words of `more`, words of the listing
      ["--cluster", "h100:8x1", "--model", "olmoe-1b-7b"], {"remat": "full"}, None),
     ("mixtral.sh", MIXTRAL % 32000, ["--cluster", "h100:8x2"], {"model": "mixtral-8x7b"}, None),
     ("mixtral.sh", MIXTRAL % 32256, ["--cluster", "h100:8x2"], {"model": "mixtral-8x7b"}, None),  # as it is padded
+    ("qwen.sh", QWEN + " --kv-channels 128", ["--cluster", "h100:8x2"], {"model": "qwen3-30b-a3b"}, None),
+    ("qwen.sh", QWEN, ["--cluster", "h100:8x2"], {"model": QWEN_64}, None),  # 2048 / 32 numbers a head, by Megatron's own default
     ("mixtral.sh", MIXTRAL % 64000, ["--cluster", "h100:8x2"], {"model": MIXTRAL_64K}, None),
     ("trl.yaml", TRL + "use_liger_kernel: true\n", ["--cluster", "h100:8x1"], {"cross_entropy": "fused"}, None),
     ("trl.yaml", TRL + "gradient_checkpointing: true\nfsdp: full_shard auto_wrap\n", ["--cluster", "h100:8x1"],
