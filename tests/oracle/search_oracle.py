@@ -205,10 +205,13 @@ def order(case, point):
     return not is_timed(row), not is_sure(row), value["gpus"] if case["per_day"] else 0, -merit(point)
 
 
+def place_of(case, p):
+    return *order(case, p), p[1]["gpus"], step_tokens(case, p), p[2]["memory"]["max_bytes"], p[0]
+
+
 def better(case, a, b):
     """Below 0: a is better."""
-    key = lambda p: (*order(case, p), p[1]["gpus"], step_tokens(case, p), p[2]["memory"]["max_bytes"], p[0])
-    return -1 if key(a) < key(b) else 1
+    return -1 if place_of(case, a) < place_of(case, b) else 1
 
 
 def measures(point):
@@ -353,7 +356,7 @@ def check_page(name, case, found, want):
         table = text.split("Points that no other beats</h2>")[1].split("</section>")[0]
         listed = [data_of(line) for line in re.findall(r'<tr><th scope="row">.*?</tr>', table)]
         figures = []
-        for at, point in enumerate(sorted(want, key=lambda p: order(case, p))):
+        for at, point in enumerate(sorted(want, key=lambda p: place_of(case, p))):
             _, value, row = point
             time = row["time"]
             figures.append([value["gpus"], row["expert_parallel"], row["fsdp"], value["pipeline"], value["tensor"], value["context"],
