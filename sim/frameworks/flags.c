@@ -1,6 +1,7 @@
 #include "sim/frameworks/flags.h"
 
 #include "base/memory.h"
+#include "sim/frameworks/comment.h"
 #include "sim/frameworks/flags_text.h"
 #include "sim/frameworks/framework_job.h"
 #include "sim/input/grid.h"
@@ -291,22 +292,6 @@ cleanup:
     return status;
 }
 
-/* A comment of lines that are no longer than a terminal is wide. */
-static void print_comment(const char *text, const char *begin, const char *between, FILE *out) {
-    enum { WIDE = 118 };
-    size_t column = (size_t)fprintf(out, "%s", begin);
-    for (const char *at = text + strspn(text, " "); *at != '\0' && *at != '\n';) {
-        const char *next = strstr(at, between), *end = at + strcspn(at, "\n");
-        const size_t length = next != NULL && next < end ? (size_t)(next - at) : (size_t)(end - at);
-        if (column > strlen(begin) && column + length + 1 > WIDE)
-            column = (size_t)fprintf(out, "\n#    ") - 1;
-        column += (size_t)fprintf(out, "%s%.*s", column > strlen(begin) ? " " : "", (int)length, at);
-        at += length;
-        if (*at == ' ') at++;
-    }
-    fputc('\n', out);
-}
-
 /* Is the line's first argument said already? */
 static bool is_printed(const spw_flag_draft *f, const char *line) {
     char name[PATH];
@@ -318,13 +303,15 @@ static bool is_printed(const spw_flag_draft *f, const char *line) {
     return false;
 }
 
+static const char NEXT[] = "#     "; /* before lines that go on */
+
 static void print_comments(const spw_flag_draft *f, const char *doubts, FILE *out) {
     char first[SPW_FLAG_OPTIONS + 64];
     const char *const *line = f->framework->yours;
     (void)snprintf(first, sizeof first, "spillway plan --from FILE%s", f->options);
-    print_comment(first, "# ", " --", out);
+    spw_comment_print(first, "# ", NEXT, " --", out);
     for (const char *doubt = doubts; doubt != NULL && *doubt != '\0';) {
-        print_comment(doubt, "# ", " ", out);
+        spw_comment_print(doubt, "# ", NEXT, " ", out);
         doubt += strcspn(doubt, "\n");
         if (*doubt == '\n') doubt++;
     }

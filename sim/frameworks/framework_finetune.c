@@ -4,7 +4,6 @@
 #include "sim/frameworks/tuning.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const spw_word_pair yes_no[] = {
@@ -17,8 +16,6 @@ static const spw_word_pair bf16_words[] = {{"true", "true"},
                                            {NULL, NULL}},
                            mixed_words[] = {{"no", "no"}, {"bf16", "bf16"}, {"fp16", "fp16"}, {NULL, NULL}},
                            turned[] = {{"true", "false"}, {"false", "true"}, {NULL, NULL}};
-
-#define LOW_BITS "weights of less than 16 bits are not modelled; bf16 is planned, which needs more memory"
 
 static const spw_framework_row deepspeed_rows[] = {
     {.theirs = "zero_optimization.stage", .ours = "@stage"},
@@ -72,9 +69,9 @@ static const spw_framework_row finetune_rows[] = {
     {.theirs = "disable_gradient_checkpointing", .ours = "@checkpoint", .values = turned, .alias = true},
     {.theirs = "torch_dtype", .ours = "@dtype"},
     {.theirs = "dtype", .ours = "@dtype", .alias = true},
-    {.theirs = "load_in_4bit", .why = LOW_BITS, .less = true},
-    {.theirs = "load_in_8bit", .why = LOW_BITS, .less = true},
-    {.theirs = "quantization_bit", .why = LOW_BITS, .less = true},
+    {.theirs = "load_in_4bit", .why = SPW_TUNING_LOW_BITS, .less = true},
+    {.theirs = "load_in_8bit", .why = SPW_TUNING_LOW_BITS, .less = true},
+    {.theirs = "quantization_bit", .why = SPW_TUNING_LOW_BITS, .less = true},
     {.theirs = "bnb_4bit_*"},
     {.theirs = "use_bnb_nested_quant"},
     {.theirs = "gradient_checkpointing", .ours = "@checkpoint", .values = yes_no},
@@ -170,7 +167,7 @@ static const spw_framework_row finetune_rows[] = {
     {.theirs = "max_samples"},
     {.theirs = "ddp_timeout"},
     {.theirs = "torch_compile", .why = "times and memory are of eager PyTorch"},
-    {.theirs = "quantize_moe_experts", .why = LOW_BITS, .less = true},
+    {.theirs = "quantize_moe_experts", .why = SPW_TUNING_LOW_BITS, .less = true},
     {.theirs = "model_quantization_config*"},
     {.theirs = "experimental_skip_move_to_device"},
     {.theirs = "pad_to_*"},
@@ -373,8 +370,7 @@ static spw_status assume_sizes(spw_draft *d, const spw_tuner *tuner) {
     char what[SPW_DRAFT_KEY + 16], why[SPW_NOTE_WHY];
     spw_status status =
         is_auto(d, "@accumulation") ? SPW_OK : spw_draft_count(d, "@accumulation", 1, 1, &accumulation);
-    (void)snprintf(sequences, sizeof sequences, "%zu",
-                   (size_t)strtoul(tuner->sequences, NULL, 10) * accumulation);
+    (void)snprintf(sequences, sizeof sequences, "%zu", tuner->sequences * accumulation);
     (void)snprintf(why, sizeof why, "%s's own, as the file does not say", tuner->name);
     for (size_t i = 0; i < 2 && status == SPW_OK; i++) {
         if (spw_draft_key_value(d, sizes[i].key) != NULL ||
@@ -391,18 +387,23 @@ static spw_status assume_sizes(spw_draft *d, const spw_tuner *tuner) {
 
 /* Planned is Adam; others have fewer moments, or smaller ones. */
 static spw_status note_optimizer(spw_draft *d, const char *optimizer) {
-    const size_t before = d->notes;
     if (optimizer == NULL || (strstr(optimizer, "adam") == optimizer && strstr(optimizer, "8bit") == NULL &&
                               strstr(optimizer, "mini") == NULL))
         return SPW_OK;
-    const spw_status status = spw_draft_note_fact(
-        d, SPW_NOTE_LACKS, "@optimizer",
+    return spw_draft_note_less(
+        d, "@optimizer",
         strstr(optimizer, "8bit") != NULL
             ? "moments of 8 bits are not modelled; they are planned in the optimizer's format"
             : "of optimizers Adam is modelled; AdamW is planned, with two moments of every trained "
               "parameter");
-    if (status == SPW_OK && d->notes > before) d->note[before].less = true;
-    return status;
+}
+
+/* FSDP's own checkpointing is of every wrapped layer, as gradient_checkpointing's. */
+static spw_status compose_remat(spw_draft *d, const spw_tuner *tuner) {
+    const bool fsdp = spw_draft_on(d, "@fsdp_checkpoint"), own = spw_draft_on(d, "@checkpoint");
+    if (fsdp || own) return spw_draft_put(d, "remat", "full", fsdp ? "@fsdp_checkpoint" : "@checkpoint");
+    if (spw_draft_fact(d, "@checkpoint") != NULL) return spw_draft_put(d, "remat", "none", "@checkpoint");
+    return assume_remat(d, tuner);
 }
 
 spw_status spw_compose_finetune(spw_draft *d) {
@@ -417,16 +418,7 @@ spw_status spw_compose_finetune(spw_draft *d) {
     SPW_TRY(compose_sharing(d));
     SPW_TRY(spw_compose_tuning_formats(d, tuner));
     SPW_TRY(assume_sizes(d, tuner));
-    if (spw_draft_on(d, "@fsdp_checkpoint")) /* of every wrapped layer, as gradient_checkpointing's */
-        SPW_TRY(spw_draft_put(d, "remat", "full", "@fsdp_checkpoint"));
-    if (spw_draft_on(d, "@checkpoint"))
-        SPW_TRY(spw_draft_put(d, "remat", "full", "@checkpoint"));
-    else if (spw_draft_key_value(d, "remat") != NULL)
-        (void)spw_draft_fact(d, "@checkpoint");
-    else if (spw_draft_fact(d, "@checkpoint") != NULL)
-        SPW_TRY(spw_draft_put(d, "remat", "none", "@checkpoint"));
-    else
-        SPW_TRY(assume_remat(d, tuner));
+    SPW_TRY(compose_remat(d, tuner));
     SPW_TRY(note_optimizer(d, optimizer));
     SPW_TRY(finish(d, tuner, tuned, spw_tuning_is_plain(d)));
 

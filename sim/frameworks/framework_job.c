@@ -1,6 +1,7 @@
 #include "sim/frameworks/framework_job.h"
 
 #include "base/memory.h"
+#include "sim/frameworks/comment.h"
 #include "sim/input/cluster.h"
 #include "sim/input/job_override.h"
 
@@ -8,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINE = 118, MOST_SUMMARY = 400 };
+enum { LINE = SPW_COMMENT_LINE, MOST_SUMMARY = 400 };
 
 spw_status spw_framework_open(const char *said, spw_draft *out) {
     const char *colon = strchr(said, ':');
@@ -212,22 +213,6 @@ static void print_names(const spw_draft *d, spw_note_kind kind, const char *titl
     fputc('\n', out);
 }
 
-/* A comment, broken between words. */
-static void print_wrapped(const char *text, const char *begin, FILE *out) {
-    size_t column = 0;
-    for (const char *at = text; *at != '\0';) {
-        const size_t length = strcspn(at, " ");
-        if (column == 0 || column + length + 1 > LINE)
-            column = (size_t)fprintf(out, "%s%s%s", column > 0 ? "\n" : "", begin, column > 0 ? "  " : "") -
-                     (column > 0 ? 1 : 0);
-        else
-            column += (size_t)fprintf(out, " ");
-        column += (size_t)fprintf(out, "%.*s", (int)length, at);
-        at += length + strspn(at + length, " ");
-    }
-    fputc('\n', out);
-}
-
 static void print_reasons(const spw_draft *d, spw_note_kind kind, const char *title, FILE *out) {
     char text[SPW_ENTRY_NAME + SPW_NOTE_WHY + 128], line[32] = "";
     if (count_of(d, kind) == 0) return;
@@ -238,7 +223,7 @@ static void print_reasons(const spw_draft *d, spw_note_kind kind, const char *ti
         (void)snprintf(line, sizeof line, " (line %zu)", n->line);
         (void)snprintf(text, sizeof text, "%s%s%s%s%s%s", n->name, n->value[0] != '\0' ? " " : "", n->value,
                        n->line > 0 ? line : "", n->why[0] != '\0' ? ": " : "", n->why);
-        print_wrapped(text, "#   ", out);
+        spw_comment_print(text, "#   ", "#     ", " ", out);
     }
 }
 
@@ -295,7 +280,7 @@ void spw_framework_print_job(const spw_draft *d, FILE *out) {
     char head[1024];
     (void)snprintf(head, sizeof head, "%.400s, read as %s (%s)", d->where, spw_draft_title(d),
                    d->framework->source);
-    print_wrapped(head, "# ", out);
+    spw_comment_print(head, "# ", "#   ", " ", out);
     if (spw_draft_key_value(d, "model") == NULL)
         fprintf(out, "# model: the file does not say it; add --model NAME|config.json\n");
     if (spw_draft_key_value(d, "cluster") == NULL)

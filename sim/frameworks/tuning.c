@@ -8,13 +8,13 @@ static const spw_tuner tuners[] = {
     {.name = "Axolotl",
      .marks = (const char *const[]){"base_model", "sequence_len", "micro_batch_size", "adapter", NULL},
      .length = "512",
-     .sequences = "1",
+     .sequences = 1,
      .rank = 8},
     {.name = "LLaMA-Factory",
      .marks = (const char *const[]){"cutoff_len", "finetuning_type", "stage", "template", "lora_target",
                                     "lora_rank", NULL},
      .length = "2048",
-     .sequences = "8",
+     .sequences = 8,
      .rank = 8,
      .checkpoints = true,
      .casts = true},
@@ -22,7 +22,7 @@ static const spw_tuner tuners[] = {
      .marks = (const char *const[]){"model_name_or_path", "max_length", "use_peft", "lora_r", "dataset_name",
                                     NULL},
      .length = "1024",
-     .sequences = "8",
+     .sequences = 8,
      .rank = 16,
      .checkpoints = true,
      .mixes = true,
@@ -31,7 +31,7 @@ static const spw_tuner tuners[] = {
     {.name = "Accelerate",
      .marks = (const char *const[]){NULL},
      .length = "1024",
-     .sequences = "8",
+     .sequences = 8,
      .rank = 8}};
 
 const spw_tuner *spw_tuner_of(const spw_draft *d) {
@@ -170,12 +170,9 @@ static spw_status note_kernels(spw_draft *d) {
          "it holds no logits at all; Liger's fused loss is planned, which holds those of some tokens"},
         {"@liger", "Liger's RMSNorm, RoPE and SwiGLU keep less; transformers' own are planned"}};
     spw_status status = SPW_OK;
-    for (size_t i = 0; i < sizeof kernels / sizeof *kernels && status == SPW_OK; i++) {
-        const size_t before = d->notes;
-        if (!spw_draft_on(d, kernels[i].fact)) continue;
-        status = spw_draft_note_fact(d, SPW_NOTE_LACKS, kernels[i].fact, kernels[i].why);
-        if (d->notes > before) d->note[before].less = true;
-    }
+    for (size_t i = 0; i < sizeof kernels / sizeof *kernels && status == SPW_OK; i++)
+        if (spw_draft_on(d, kernels[i].fact))
+            status = spw_draft_note_less(d, kernels[i].fact, kernels[i].why);
     return status;
 }
 

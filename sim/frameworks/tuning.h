@@ -4,16 +4,20 @@
 
 #include "sim/frameworks/draft.h"
 
+#define SPW_TUNING_LOW_BITS \
+    "weights of less than 16 bits are not modelled; bf16 is planned, which needs more memory"
+
 /* What each takes where its file is silent: axolotl-ai-cloud/axolotl 067b021c src/axolotl/utils/schemas/{config,training}.py;
  * hiyouga/LLaMA-Factory src/llamafactory/hparams/{data_args,model_args}.py; huggingface/trl f2cd5771 trl/trainer/{sft_config,
  * model_config}.py; transformers 5.17.0 training_args.py. */
 typedef struct spw_tuner {
     const char *name;
-    const char *const *marks;       /* names that no other has; ended by NULL */
-    const char *length, *sequences; /* tokens of a sequence, sequences of a micro-batch */
-    size_t rank;                    /* of adapters */
-    bool checkpoints;               /* recomputes unless told not to */
-    bool mixes;                     /* mixed_precision bf16 unless told otherwise */
+    const char *const *marks; /* names that no other has; ended by NULL */
+    const char *length;       /* tokens of a sequence */
+    size_t sequences;         /* of a micro-batch */
+    size_t rank;              /* of adapters */
+    bool checkpoints;         /* recomputes unless told not to */
+    bool mixes;               /* mixed_precision bf16 unless told otherwise */
     const char *loads; /* the format of weights that are loaded: "fp32"; NULL: bf16 where training is */
     bool casts;        /* what is trained becomes fp32, sharded or not */
     bool chunks_loss;  /* its own loss works on some tokens at a time */

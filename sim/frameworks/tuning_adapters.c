@@ -13,7 +13,6 @@
 #include <string.h>
 #include <strings.h>
 
-#define LOW_BITS "weights of less than 16 bits are not modelled; bf16 is planned, which needs more memory"
 #define WRAPPED \
     "PEFT adds them to the experts' weights in each pass: a copy of a layer's experts, which is counted"
 
@@ -120,7 +119,6 @@ static spw_status note_targets(spw_draft *d, const named *n) {
     const char *fact = spw_draft_fact(d, "@targets") != NULL ? "@targets" : "@all_linear";
     const bool experts = (n->targets & SPW_LORA_EXPERTS) != 0,
                router = (n->targets & SPW_LORA_ROUTER) != 0 && n->targets != SPW_LORA_ALL;
-    size_t before = 0;
     spw_status status = SPW_OK;
     if (n->all && experts)
         SPW_TRY(
@@ -134,13 +132,11 @@ static spw_status note_targets(spw_draft *d, const named *n) {
                       "adapters then"
                     : "experts and router are no linears in transformers 5"));
     if (experts) SPW_TRY(spw_draft_note_text(d, SPW_NOTE_ASSUMED, "adapters of experts", WRAPPED));
-    before = d->notes;
     if (!n->attention || router)
-        SPW_TRY(spw_draft_note_fact(
-            d, SPW_NOTE_LACKS, fact,
+        SPW_TRY(spw_draft_note_less(
+            d, fact,
             "planned beside all projections of attention, or all of experts, attention and "
             "router, which needs a little more memory"));
-    if (d->notes > before) d->note[before].less = true;
 
 cleanup:
     return status;
@@ -166,11 +162,8 @@ spw_status spw_compose_adapter(spw_draft *d, const spw_tuner *tuner, bool *tuned
         n.targets = (n.targets & SPW_LORA_EXPERTS) != 0 ? SPW_LORA_BOTH : SPW_LORA_ATTENTION;
     SPW_TRY(spw_draft_put(d, "finetune.lora_targets", word_of(n.targets),
                           spw_draft_fact(d, "@targets") != NULL ? "@targets" : "@all_linear"));
-    if (adapter != NULL && strcmp(adapter, "qlora") == 0) {
-        const size_t before = d->notes;
-        SPW_TRY(spw_draft_note_fact(d, SPW_NOTE_LACKS, "@adapter", LOW_BITS));
-        if (d->notes > before) d->note[before].less = true;
-    }
+    if (adapter != NULL && strcmp(adapter, "qlora") == 0)
+        SPW_TRY(spw_draft_note_less(d, "@adapter", SPW_TUNING_LOW_BITS));
 
 cleanup:
     return status;

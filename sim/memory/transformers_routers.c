@@ -2,6 +2,28 @@
  * models/{qwen3_moe,mixtral,olmoe}, 5.24.0 models/{deepseek_v2,deepseek_v3,deepseek_v4,minimax_m3_vl} (TopkRouter). */
 #include "sim/memory/transformers_operations.h"
 
+/* Logits in the model's own format. */
+static spw_value narrow_logits(spw_hf_model *m, const spw_hf_layer *l, spw_value x) {
+    const spw_model *model = m->shape->model;
+    const spw_value gate = spw_hf_router_weight(m, l->router),
+                    logits =
+                        spw_hf_product(m, x, gate, m->shape->tokens, model->hidden, model->experts, false);
+    spw_tape_drop(m->tape, gate);
+    return logits;
+}
+
+/* scores.topk(top_k), in fp32: the greatest of each token, and which they are. */
+static spw_value greatest(spw_hf_model *m, spw_value scores, spw_value *choices) {
+    const uint64_t all = SPW_HF_FP32 * m->shape->tokens * m->shape->model->experts,
+                   some = m->shape->tokens * m->shape->model->top_k;
+    return spw_tape_apply(m->tape, &(spw_op){.bytes = SPW_HF_FP32 * some,
+                                             .kept_bytes = SPW_HF_INDEX * some,
+                                             .second = choices,
+                                             .input = {scores},
+                                             .back = {SPW_TO(0, all, 0.0)},
+                                             .read_bytes = (double)all});
+}
+
 /* [Qwen3MoeTopKRouter, MixtralTopKRouter, OlmoeTopKRouter] logits as wide as the model, softmax in fp32, weights that sum to 1. */
 static spw_hf_routes softmax(spw_hf_model *m, const spw_hf_layer *l, spw_value x) {
     spw_tape *t = m->tape;
@@ -9,10 +31,7 @@ static spw_hf_routes softmax(spw_hf_model *m, const spw_hf_layer *l, spw_value x
     const uint64_t rows = m->shape->tokens, b = m->shape->element_bytes, all = rows * model->experts,
                    some = rows * model->top_k;
     const double r = (double)(SPW_HF_FP32 * all);
-    const spw_value gate = spw_hf_router_weight(m, l->router),
-                    logits = spw_hf_product(m, x, gate, rows, model->hidden, model->experts, false);
-    spw_tape_drop(t, gate);
-    const spw_value wide = spw_hf_cast(t, logits, all, b, SPW_HF_FP32);
+    const spw_value logits = narrow_logits(m, l, x), wide = spw_hf_cast(t, logits, all, b, SPW_HF_FP32);
     const spw_value parts = spw_tape_apply(
         t, &(spw_op){.bytes = SPW_HF_FP32 * all,
                      .input = {wide},
@@ -21,12 +40,7 @@ static spw_hf_routes softmax(spw_hf_model *m, const spw_hf_layer *l, spw_value x
                      .read_bytes = r});
     spw_tape_drop(t, wide);
     spw_value choices = {.storage = 0};
-    const spw_value top = spw_tape_apply(t, &(spw_op){.bytes = SPW_HF_FP32 * some,
-                                                      .kept_bytes = SPW_HF_INDEX * some,
-                                                      .second = &choices,
-                                                      .input = {parts},
-                                                      .back = {SPW_TO(0, SPW_HF_FP32 * all, 0.0)},
-                                                      .read_bytes = r});
+    const spw_value top = greatest(m, parts, &choices);
     /* the sums, which the lists of release 5.17 leave out, and the values that the division in place replaces */
     const spw_value sum = spw_tape_tensor(t, m->shape->unmasked ? SPW_HF_FP32 * rows : 0),
                     before = spw_tape_tensor(t, SPW_HF_FP32 * some);
@@ -112,8 +126,7 @@ static spw_hf_routes narrow_sigmoid(spw_hf_model *m, const spw_hf_layer *l, spw_
     spw_tape *t = m->tape;
     const spw_model *model = m->shape->model;
     const uint64_t rows = m->shape->tokens, all = rows * model->experts, some = rows * model->top_k;
-    const spw_value logits =
-        spw_hf_product(m, x, SPW_HF_LEAF(m, l->router), rows, model->hidden, model->experts, false);
+    const spw_value logits = narrow_logits(m, l, x);
     const spw_value wide = spw_hf_cast(t, logits, all, m->shape->element_bytes, SPW_HF_FP32),
                     scores = spw_hf_keeping_output(t, wide, SPW_HF_FP32 * all);
     spw_tape_drop(t, wide);
@@ -139,12 +152,7 @@ static spw_hf_routes groups(spw_hf_model *m, const spw_hf_layer *l, spw_value x)
         spw_tape_drop(t, before);
         spw_tape_drop(t, mask);
     }
-    const spw_value top = spw_tape_apply(t, &(spw_op){.bytes = SPW_HF_FP32 * some,
-                                                      .kept_bytes = SPW_HF_INDEX * some,
-                                                      .second = &choices,
-                                                      .input = {scores},
-                                                      .back = {SPW_TO(0, SPW_HF_FP32 * all, 0.0)},
-                                                      .read_bytes = (double)(SPW_HF_FP32 * all)});
+    const spw_value top = greatest(m, scores, &choices);
     const spw_value weights = spw_hf_scale(t, top, (spw_value){.storage = 0}, SPW_HF_FP32 * some);
     spw_tape_drop(t, top);
     spw_tape_drop(t, scores);
@@ -158,8 +166,7 @@ static spw_hf_routes roots(spw_hf_model *m, const spw_hf_layer *l, spw_value x) 
     const spw_model *model = m->shape->model;
     const uint64_t b = m->shape->element_bytes, rows = m->shape->tokens, all = rows * model->experts,
                    some = rows * model->top_k;
-    const spw_value logits =
-        spw_hf_product(m, x, SPW_HF_LEAF(m, l->router), rows, model->hidden, model->experts, false);
+    const spw_value logits = narrow_logits(m, l, x);
     const spw_value soft = spw_hf_silu(t, logits, b * all), scores = spw_hf_keeping_output(t, soft, b * all);
     spw_tape_drop(t, soft);
     if (!l->hash) pass_by(t, (uint64_t[]){SPW_HF_FP32 * all, SPW_HF_FP32 * some}, 2);

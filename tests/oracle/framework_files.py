@@ -233,19 +233,17 @@ def check_recipe():
 SCRIPT = ("torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py --num-layers 24 --hidden-size 2048 --ffn-hidden-size 8192 "
           "--num-attention-heads 16 --num-experts 16 --moe-router-topk 2 --seq-length 4096 --micro-batch-size 1 --global-batch-size 128 "
           "--vocab-size 50257 --bf16 --expert-model-parallel-size 8 --use-distributed-optimizer --moe-token-dispatcher-type alltoall")
-MIXTRAL = ("torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 "
-           "--num-attention-heads 32 --group-query-attention --num-query-groups 8 --num-experts 8 --moe-router-topk 2 --seq-length 4096 "
-           "--swiglu --disable-bias-linear --normalization RMSNorm --untie-embeddings-and-output-weights --micro-batch-size 1 "
-           "--global-batch-size 128 --vocab-size %d --bf16 --expert-model-parallel-size 8 --use-distributed-optimizer "
-           "--moe-token-dispatcher-type alltoall")
+# A script of Megatron-LM with the sizes of a model.
+SIZED = ("torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py --num-attention-heads 32 --group-query-attention --seq-length 4096 --swiglu "
+         "--disable-bias-linear --normalization RMSNorm --untie-embeddings-and-output-weights --micro-batch-size 1 --global-batch-size 128 "
+         "--bf16 --expert-model-parallel-size 8 --use-distributed-optimizer --moe-token-dispatcher-type alltoall ")
+MIXTRAL = SIZED + ("--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-query-groups 8 --num-experts 8 --moe-router-topk 2 "
+                   "--vocab-size %d")
 MIXTRAL_64K = json.dumps({"model_type": "generic", "num_hidden_layers": 32, "hidden_size": 4096, "vocab_size": 64000, "num_attention_heads": 32,
                           "num_key_value_heads": 8, "intermediate_size": 14336, "n_routed_experts": 8, "num_experts_per_tok": 2,
                           "moe_intermediate_size": 14336, "tie_word_embeddings": False})
-QWEN = ("torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py --num-layers 48 --hidden-size 2048 --ffn-hidden-size 6144 --moe-ffn-hidden-size 768 "
-        "--num-attention-heads 32 --group-query-attention --num-query-groups 4 --num-experts 128 --moe-router-topk 8 --seq-length 4096 "
-        "--swiglu --disable-bias-linear --normalization RMSNorm --qk-layernorm --untie-embeddings-and-output-weights --micro-batch-size 1 "
-        "--global-batch-size 128 --vocab-size 151936 --bf16 --expert-model-parallel-size 8 --use-distributed-optimizer "
-        "--moe-token-dispatcher-type alltoall")
+QWEN = SIZED + ("--num-layers 48 --hidden-size 2048 --ffn-hidden-size 6144 --moe-ffn-hidden-size 768 --num-query-groups 4 --num-experts 128 "
+                "--moe-router-topk 8 --qk-layernorm --vocab-size 151936")
 QWEN_64 = json.dumps({"model_type": "generic", "num_hidden_layers": 48, "hidden_size": 2048, "vocab_size": 151936, "num_attention_heads": 32,
                       "num_key_value_heads": 4, "intermediate_size": 6144, "n_routed_experts": 128, "num_experts_per_tok": 8,
                       "moe_intermediate_size": 768, "use_qk_norm": True, "tie_word_embeddings": False})

@@ -190,15 +190,19 @@ static void test_sure_first(void) {
     spw_result_clear(&result);
 }
 
+/* One point of 600 live bytes, of which so many are state. */
+static spw_result made_live(const char *scheme, uint64_t state) {
+    spw_result result = made((point[]){{"a", 10, 600, 0, 1, 8, 0}}, 1);
+    CHECK_OK(spw_scheme_parse(scheme, &result.row[0].scheme));
+    result.row[0].memory_kind = SPW_MEMORY_LIVE;
+    result.row[0].footprint.argument_bytes = state;
+    return result;
+}
+
 /* A lower bound fits surely with what an allocator adds at most: 3.16 times what is not state. */
 static void test_lower_bound(void) {
-    spw_scheme scheme;
-    spw_result result = made((point[]){{"a", 10, 600, 0, 1, 8, 0}}, 1);
+    spw_result result = made_live("megatron-alltoall", 415);
     spw_result_row *row = result.row;
-    CHECK_OK(spw_scheme_parse("megatron-alltoall", &scheme));
-    row->scheme = scheme;
-    row->memory_kind = SPW_MEMORY_LIVE;
-    row->footprint.argument_bytes = 415;
     spw_result_row_judge(row, &allocator);
     CHECK(fabs(row->most_bytes - (415 + 3.16 * 185)) < 1e-9 && row->surely_fits);
     row->footprint.argument_bytes = 400; /* 400 + 632 */
@@ -232,13 +236,8 @@ static void test_surely(void) {
 
 /* A replay of what no list of tensors describes counts for what it found, and for no less than the share of live bytes. */
 static void test_unlisted(void) {
-    spw_scheme scheme;
-    spw_result result = made((point[]){{"a", 10, 600, 0, 1, 8, 0}}, 1);
+    spw_result result = made_live("transformers", 100); /* 100 + 1.7 x 500 */
     spw_result_row *row = result.row;
-    CHECK_OK(spw_scheme_parse("transformers", &scheme));
-    row->scheme = scheme;
-    row->memory_kind = SPW_MEMORY_LIVE;
-    row->footprint.argument_bytes = 100; /* 100 + 1.7 x 500 */
     row->reserved.there = true;
     row->reserved.settings.device_bytes = BUDGET;
     row->reserved.as_set.reserved.max_bytes = 650;
