@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/input/attention.h"
+#include "sim/input/compressed_attention.h"
 #include "sim/input/grid.h"
 #include "sim/input/job.h"
 #include "sim/input/remat.h"
@@ -100,7 +101,8 @@ static bool is_mixed(const spw_model *m) {
 }
 
 static const char *model_lacks(const spw_model *m) {
-    if (spw_hf_attention_is_compressed(m) && m->bare_layers == 0 && m->latent == 0 && !m->plain_experts)
+    if (m->streams > 1 && spw_attention_is_compressed(m) && m->bare_layers == 0 && m->latent == 0 &&
+        !m->plain_experts)
         return NULL;
     const bool plain =
         (spw_attention_is_grouped(m) || is_latent(m)) && m->other_layers == 0 && m->bare_layers == 0;
@@ -124,7 +126,7 @@ static void set_mixed_laws(const spw_model *m, spw_transformers_shape *out) {
 
 void spw_transformers_set_laws(const spw_model *m, spw_transformers_shape *out) {
     const bool latent = spw_attention_is_latent(m);
-    out->compressed = spw_hf_attention_is_compressed(m);
+    out->compressed = m->streams > 1 && spw_attention_is_compressed(m);
     if (out->compressed) {
         out->router = SPW_HF_ROUTER_ROOTS;
         out->scale = SPW_HF_SCALE_WIDE;

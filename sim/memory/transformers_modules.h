@@ -171,8 +171,7 @@ SPW_MUST_CHECK spw_status spw_hf_model_create(const spw_transformers_shape *shap
                                               spw_hf_model **out);
 void spw_hf_model_destroy(spw_hf_model *model); /* NULL is fine */
 
-/* Is it DeepSeek-V4's attention with its residual streams? MiniMax-M3's, some of it block-sparse? */
-bool spw_hf_attention_is_compressed(const spw_model *model);
+/* Is it MiniMax-M3's attention, some of it block-sparse? */
 bool spw_hf_attention_is_by_blocks(const spw_model *model);
 
 /* hidden[0] and the rotary tables. */

@@ -55,6 +55,34 @@ for n in (2, 4):
     near(f"{n} full", full["residual_streams"], T * kept(n) * B)  # of the layer that runs again alone
     near(f"{n} full saves none", full.get("saved_activations", 0), 0)
 
+# What layers keep, by their kinds: two of a window, 21 that join 4 tokens with an indexer, 20 that join 128; and without what
+# Megatron-Core's module mla_up_proj makes again
+RATIOS = MODEL["compress_ratios"][:LAYERS]
+WIDE, HEAD, RANK, LATENT, INDEX = 64 * 512, 512, 1024, 8 * 1024, 64 * 128
+
+
+def attention(every):
+    joined = T // every if every else 0
+    pool = lambda parts, width: joined * (every * parts * width * 8 + width * 2 + 4)
+    keys = T * (HEAD * 2 + 4) + (T + joined) * HEAD * 2
+    core = T * (2 * WIDE * 2 + 4 * 64 + 4 * (128 + (512 if every == 4 else joined)))
+    out = T * (2 * RANK * 2 + 4 + 2 * WIDE * 2 + 64 * 2) + keys + core + T * LATENT * 2
+    if every == 4:
+        return out + pool(2, HEAD) + pool(2, 128) + 2 * (T * (INDEX + 64) + joined * 128) + 4 * T
+    return out + (pool(1, HEAD) if every else 0)
+
+
+def again(every):
+    return T * ((2 * WIDE + 64 + HEAD * (1 if every else 2)) * B + 4)
+
+
+BESIDE = T * (3 * H * B + 3 * 2048 * B) + T * kept(4) * B  # norms, the shared expert, streams
+whole, up = components(4, remat="none"), components(4, remat="mla_up_proj")
+near("all kinds saved", whole["saved_activations"], sum(attention(r) for r in RATIOS) + LAYERS * BESIDE, 1e-4)
+near("mla_up_proj", whole["saved_activations"] - up["saved_activations"], sum(again(r) for r in RATIOS), 1e-6)
+near("attention_again", up["attention_again"], again(0) + 2 * T * WIDE * B)
+near("at work", whole["attention"], attention(4) + 3 * T * H * B, 1e-6)
+
 # Stages, and a layer of multi-token prediction behind the last: it carries and keeps the streams too
 STAGES = ("--pipeline", "2", "--micro-batches", "4", "--sequences-per-gpu", "4")
 for n in (4,):
