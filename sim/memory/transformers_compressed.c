@@ -128,22 +128,32 @@ static void choose(spw_hf_model *m, const sizes *s) {
     const uint64_t rows = m->shape->tokens, b = m->shape->element_bytes, i = s->index_width,
                    heads = rows * s->index_heads, scores = SPW_HF_FP32 * heads * s->joined,
                    windows = m->shape->sequences * s->joined * 2 * s->every * i;
-    const uint64_t held[] = {rows * 2 * i * b,
-                             rows * 2 * i * b,
-                             SPW_HF_FP32 * rows * 2 * i,
-                             windows * b,
-                             windows * SPW_HF_FP32,
-                             windows * SPW_HF_FP32,
-                             windows * b,
-                             heads * i * b,
-                             SPW_HF_FP32 * heads * i,
-                             SPW_HF_FP32 * rows * s->joined * i,
-                             scores,
-                             scores,
-                             scores};
+    const double h = (double)(rows * m->shape->model->hidden), keys = 2.0 * h * (double)(2 * i),
+                 queries = 2.0 * (double)(rows * s->rank) * (double)(s->index_heads * i),
+                 pairs = 2.0 * (double)(heads * s->joined * i);
+    /* what is made, and of what kind of products; else it is read and written */
+    const struct {
+        uint64_t bytes;
+        double flop;
+        uint8_t rate;
+    } held[] = {{rows * 2 * i * b, keys, SPW_HF_DENSE_PRODUCT},
+                {rows * 2 * i * b, keys, SPW_HF_DENSE_PRODUCT},
+                {.bytes = SPW_HF_FP32 * rows * 2 * i},
+                {.bytes = windows * b},
+                {.bytes = windows * SPW_HF_FP32},
+                {.bytes = windows * SPW_HF_FP32},
+                {.bytes = windows * b},
+                {heads * i * b, queries, SPW_HF_DENSE_PRODUCT},
+                {.bytes = SPW_HF_FP32 * heads * i},
+                {.bytes = SPW_HF_FP32 * rows * s->joined * i},
+                {scores, pairs, SPW_HF_FP32_PRODUCT},
+                {.bytes = scores},
+                {.bytes = scores}};
     const uint16_t kind = spw_tape_kind(t, SPW_HF_INDEXER);
     spw_value names[sizeof held / sizeof *held];
-    for (size_t n = 0; n < sizeof held / sizeof *held; n++) names[n] = spw_tape_tensor(t, held[n]);
+    for (size_t n = 0; n < sizeof held / sizeof *held; n++)
+        names[n] = spw_tape_make(t, held[n].bytes, held[n].flop > 0.0 ? 0.0 : (double)held[n].bytes,
+                                 held[n].flop, held[n].rate);
     for (size_t n = 0; n < sizeof held / sizeof *held; n++) spw_tape_drop(t, names[n]);
     spw_tape_kind(t, kind);
 }

@@ -101,16 +101,15 @@ static bool is_mixed(const spw_model *m) {
 }
 
 static const char *model_lacks(const spw_model *m) {
-    if (m->streams > 1 && spw_attention_is_compressed(m) && m->bare_layers == 0 && m->latent == 0 &&
-        !m->plain_experts)
-        return NULL;
+    const bool own = (m->streams > 1 && spw_attention_is_compressed(m)) || spw_hf_attention_is_by_blocks(m);
+    if (own && m->bare_layers == 0 && m->latent == 0 && !m->plain_experts) return NULL;
     const bool plain =
         (spw_attention_is_grouped(m) || is_latent(m)) && m->other_layers == 0 && m->bare_layers == 0;
     if (m->other_layers > 0 && is_mixed(m)) return NULL;
-    return plain && !has_more(m) ? NULL
-                                 : "models other than Qwen3-MoE, Mixtral, OLMoE, DeepSeek-V3, Nemotron-H, "
-                                   "Qwen3-Next, Kimi Linear "
-                                   "and their like";
+    return plain && !has_more(m)
+               ? NULL
+               : "models other than Qwen3-MoE, Mixtral, OLMoE, DeepSeek-V3 and V4, MiniMax-M3, Nemotron-H, "
+                 "Qwen3-Next, Kimi Linear and their like";
 }
 
 static void set_mixed_laws(const spw_model *m, spw_transformers_shape *out) {

@@ -42,7 +42,14 @@ typedef enum spw_transformers_kind {
 const char *spw_transformers_kind_name(size_t kind);
 
 /* Rates of a tape's products. */
-enum { SPW_HF_DENSE_PRODUCT, SPW_HF_GROUPED_PRODUCT, SPW_HF_ATTENTION_PRODUCT, SPW_HF_SMALL_PRODUCT };
+enum {
+    SPW_HF_DENSE_PRODUCT,
+    SPW_HF_GROUPED_PRODUCT,
+    SPW_HF_ATTENTION_PRODUCT,
+    SPW_HF_SMALL_PRODUCT,
+    SPW_HF_SCAN_PRODUCT, /* within kernels of recurrences */
+    SPW_HF_FP32_PRODUCT  /* of an indexer */
+};
 
 typedef enum spw_transformers_norm {
     SPW_HF_NORM_NONE,
