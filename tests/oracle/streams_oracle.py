@@ -99,6 +99,20 @@ for n in (4,):
     near("predicting carries", got["carries"], 41 * n * T * H * B)  # 40 layers and the one that predicts
     near("predicting saved", got["saved_activations"] - one["saved_activations"], 41 * T * kept(n) * B, 1e-6)
 
+# A layer of multi-token prediction without stages: behind all layers, with a loss of its own
+ONE = ("--set", "parallel.pipeline_model_parallel_layout=Et*43mL")
+plain, got = components(4, remat="none"), components(4, *ONE, remat="none")
+near("one stage predicting carries", got["carries"], (LAYERS + 1) * 4 * T * H * B)
+near("one stage predicting saved", got["saved_activations"], plain["saved_activations"] * (LAYERS + 1) / LAYERS, 1e-6)
+near("its logits", got["logits_of_predictions"], 4 * T * MODEL["vocab_size"])
+near("its inputs", got["predictions"], 4 * T * H * B)
+EXPERTS = 256 * 3 * H * 2048  # its own; the rest is less than a tenth of a layer's
+if not 1 < (got["weights"] - plain["weights"]) / (EXPERTS / 16 * B) < 2:
+    sys.exit(f"FAILED weights of one stage predicting: {got['weights']}, {plain['weights']}")
+less, more = (asked("plan", 4, *words, "--sequences-per-gpu", "1", "--routing", "uniform")["rows"][0]["time"]["step_s"] for words in ((), ONE))
+if not 1 + 0.5 / LAYERS < more / less < 1 + 4 / LAYERS:
+    sys.exit(f"FAILED time of one stage predicting: {less}, {more}")
+
 # Primus keeps the normed streams of both mixings in fp32 too
 for n in (2, 4):
     words = ("--scheme", "primus-syncfree:level=1", "--cluster", "mi355x:8x8")
