@@ -95,8 +95,9 @@ static void doubt_layers(spw_model *m) {
               m->loop_start, m->loop_end - 1, m->loop_passes);
     if (m->residual_blocks > 0)
         doubt(m,
-              "layers attend over the sums of blocks of %zu layers: its parameters count, what it keeps and "
-              "its time do not",
+              "layers attend over the sums of blocks of %zu layers: its parameters and the sums that stay "
+              "alive "
+              "count, what the mixing keeps and its time do not",
               m->residual_blocks);
     if (m->hash_layers > 0)
         doubt(m,
