@@ -74,6 +74,8 @@ KEYS = {
     "allocator.garbage_collection_threshold": (0.5, {"allocator.per_process_memory_fraction": 0.9}, ()),
     "allocator.per_process_memory_fraction": (0.5, {}, ()),
     "allocator.roundup_power2_divisions": (4, {}, ()),
+    "resident.gib": (2.5, {}, ()),
+    "resident.name": ("vLLM", {}, ()),
     "model_part": ("expert_layers", {key: BARE[key] for key in ("optimizer", "parallel.expert")}, ()),
     "layers": (4, BARE, ()),
     "remat": ("moe_act+layernorm", {}, ()),
