@@ -29,6 +29,7 @@ KEYS = {  # keyword: the key of the job that it sets, and what that is
     "allocator_per_process_memory_fraction": ("allocator.per_process_memory_fraction", "share of the GPU's memory that the process may reserve (set_per_process_memory_fraction); 0: none was set"),
     "allocator_roundup_power2_divisions": ("allocator.roundup_power2_divisions", "sizes between two powers of two, a power of two itself; 0 for multiples of 512 B"),
     "resident_gib": ("resident.gib", "GiB of every GPU that something else keeps through a training step, such as weights and cache of a serving engine beside it in RL; the step has what is left"),
+    "resident_share": ("resident.share", "the same as a share of the GPU, as vLLM's gpu_memory_utilization; added to gib"),
     "resident_name": ("resident.name", "what that is, as answers name it"),
     "model_part": ("model_part", "expert_layers: bare MoE layers, without attention and optimizer"),
     "job_layers": ("layers", "how many bare layers; 0 for as many as the model has MoE layers"),

@@ -257,6 +257,13 @@ static const spw_setting resident_rows[] = {
      .fallback = "0",
      .help = "GiB of every GPU that something else keeps through a training step, such as weights and cache "
              "of a serving engine beside it in RL; the step has what is left"},
+    {.key = "share",
+     .kind = SPW_SETTING_REAL,
+     SPW_SETTING_OF(spw_job, resident.share, double),
+     .minimum = 0,
+     .maximum = 1,
+     .fallback = "0",
+     .help = "the same as a share of the GPU, as vLLM's gpu_memory_utilization; added to gib"},
     {.key = "name",
      .kind = SPW_SETTING_TEXT,
      SPW_SETTING_TEXT_OF(spw_job, resident.name, SPW_RESIDENT_TEXT),

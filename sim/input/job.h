@@ -83,7 +83,7 @@ struct spw_job_allocator {
 enum { SPW_RESIDENT_TEXT = 64 };
 typedef struct spw_job_resident {
     char name[SPW_RESIDENT_TEXT];
-    double gib; /* 0: nothing */
+    double gib, share; /* the two added; share: of the device; 0: nothing */
 } spw_job_resident;
 
 /* What is trained: the whole model, or its bare MoE layers, x + MoE(norm(x)), without attention, shared

@@ -36,7 +36,8 @@ static void list_outside(const spw_job *job, spw_device_budget *out) {
 }
 
 spw_device_budget spw_device_budget_of(const spw_job *job, const spw_scheme *scheme) {
-    spw_device_budget out = {.device = job->cluster.hbm_gib.value * GIB, .resident = job->resident.gib * GIB};
+    spw_device_budget out = {.device = job->cluster.hbm_gib.value * GIB};
+    out.resident = job->resident.gib * GIB + job->resident.share * out.device;
     out.outside = out.outside_low = out.outside_high = (1.0 - job->memory_fraction) * out.device;
     if (job->fraction_unsaid && spw_scheme_trainer(scheme)->lists_outside &&
         spw_gpu_of(&job->cluster).vendor == SPW_VENDOR_NVIDIA) /* HIP and RCCL were not measured */

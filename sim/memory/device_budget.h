@@ -1,5 +1,5 @@
 /* How much of a GPU's memory a training process may take through its allocator: the device less what lies outside of the allocator, and
- * less what the job says stays beside the process (resident.gib). What lies outside is what memory_fraction leaves, or, where nobody
+ * less what the job says stays beside the process (resident.gib, resident.share). What lies outside is what memory_fraction leaves, or, where nobody
  * says it and the scheme's framework was measured, a table of CUDA's context, libraries and NCCL's process groups
  * (sim/stack_defaults/outside.yaml, docs/finetuning.md). */
 #ifndef SPW_SIM_MEMORY_DEVICE_BUDGET_H

@@ -75,6 +75,7 @@ KEYS = {
     "allocator.per_process_memory_fraction": (0.5, {}, ()),
     "allocator.roundup_power2_divisions": (4, {}, ()),
     "resident.gib": (2.5, {}, ()),
+    "resident.share": (0.25, {}, ()),
     "resident.name": ("vLLM", {}, ()),
     "model_part": ("expert_layers", {key: BARE[key] for key in ("optimizer", "parallel.expert")}, ()),
     "layers": (4, BARE, ()),

@@ -84,6 +84,8 @@ static void check_resident(spw_job *job) {
     CHECK(near((double)spw_device_budget_bytes(&b), 0.93 * 79.18 * GIB - 20.0 * GIB));
     CHECK(strcmp(spw_device_budget_text(&b, job, text),
                  "the GPU's 79.2 less 5.5 outside, and 20.0 of what is resident") == 0);
+    b = budget_of("h100-1x1", 1, "transformers", "resident: {gib: 1, share: 0.3}\n", job);
+    CHECK(near(b.resident, GIB + 0.3 * 79.18 * GIB));
     b = budget_of("h100-1x1", 1, "torchtitan", "resident: {gib: 99}\n", job);
     CHECK(spw_device_budget_bytes(&b) == 0);
 }
