@@ -60,15 +60,15 @@ WANT = {
         "batch.micro_batches": 128, "remat": "mlp", "precision.recipe": "mxfp8", "cuda_graph_impl": "transformer_engine",
         "parallel.pipeline_model_parallel_layout": "Et*4|(tttt|)*14tmL", "schemes": ["megatron-flex:backend=hybridep,align=32"]},
         ["offload_optimizer_states"]),
-    "megatron_deepseek_v4_flash.yaml": (["--cluster", "gb200:64x2", "--model", str(FILES.parent / "models/deepseek-v4-flash.json")], {
+    "megatron_deepseek_v4_flash.yaml": (["--cluster", "gb200:64x2", "--model", str(ROOT / "sim/models/deepseek-v4-flash.json")], {
         "parallel.expert": 64, "batch.global_batch": 2048, "batch.micro_batches": 16, "remat": "mla_up_proj", "precision.recipe": "mxfp8",
-        "precision.optimizer": "bf16", "schemes": ["megatron-syncfree:rank_capacity=1.5,stash=1.2,host=0.0,page=64,align=32,graph=full"]},
+        "precision.optimizer": "bf16", "schemes": ["megatron-syncfree:rank_capacity=1.5,stash=1.2,host=0.0,page=64,graph=full,align=32"]},
         ["o_groups", "csa_compress_ratios", "num_residual_streams", "moe_router_force_load_balancing"]),
     "bridge_deepseek_v3_gb300.yaml": (["--cluster", "gb300:64x4"], {
         "model": "deepseek-v3", "parallel.pipeline": 2, "parallel.expert": 32, "parallel.virtual_stages": 8, "batch.global_batch": 4096,
         "batch.micro_batches": 32, "precision.gradients": "bf16", "precision.optimizer": "bf16", "precision.master": "fp32",
         "precision.recipe": "mxfp8", "precision.fp8_param_gather": True, "cross_entropy": "te_in_place",
-        "schemes": ["megatron-syncfree:rank_capacity=1.5,align=32,graph=full"]}, ["moe_router_force_load_balancing"]),
+        "schemes": ["megatron-syncfree:rank_capacity=1.5,graph=full,align=32"]}, ["moe_router_force_load_balancing"]),
     "bridge_qwen3_next.yaml": (["--cluster", "h100:8x1", "--model", "qwen3-next-80b-a3b", "--expert-parallel", "8"], {
         "batch.sequence_length": 2048, "batch.global_batch": 64, "batch.micro_batches": 8, "parallel.expert": 8}, []),
     "primus_deepseek_v3.yaml": (["--cluster", "mi355x:8x32"], {

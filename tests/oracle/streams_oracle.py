@@ -13,7 +13,7 @@ from replay_case import run
 program, folder = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve() / "streams_oracle"
 folder.mkdir(parents=True, exist_ok=True)
 root, checks = pathlib.Path(sys.argv[3]).resolve(), 0
-MODEL = json.loads((root / "tests/models/deepseek-v4-flash.json").read_text())
+MODEL = json.loads((root / "sim/models/deepseek-v4-flash.json").read_text())
 H, T, LAYERS, B = 4096, 4096, 43, 2
 
 
@@ -131,7 +131,7 @@ checks += 1
 if not 0 < got["attention_projections"]["seconds"] / one["attention_projections"]["seconds"] - 1 < 0.02:
     sys.exit(f"FAILED products of the mixing: {got['attention_projections']} {one['attention_projections']}")
 # Kimi K3: eight sums of blocks of 12 of its 93 layers
-K3 = root / "tests/models/kimi-k3.json"
+K3 = root / "sim/models/kimi-k3.json"
 done = run(program, "explain", "--model", K3, "--cluster", "h200:8x64", "--expert-parallel", "64", "--scheme", "megatron-alltoall", "--optimizer",
            "distributed", "--remat", "full", "--sequences-per-gpu", "1", "--format", "json")
 near("sums of blocks", {c["component"]: c["bytes"] for c in json.loads(done.stdout)}["residual_blocks"], 8 * T * 7168 * B)
