@@ -63,7 +63,7 @@ def published(program, _):
 def replayed(program, _):
     """Published jobs that are not in megatron_runs.csv, replayed with even routing."""
     for row in published_memory.scored(pathlib.Path(program).resolve()):
-        if row["what"] == "peak" and row["row"].startswith(("mixtral", "nemotron", "dsv3")):
+        if row["what"] == "peak" and (row["row"].startswith(("mixtral", "nemotron")) or row["row"].endswith("-sm")):
             yield row["verdict"], row["outcome"] == "ran"
 
 
