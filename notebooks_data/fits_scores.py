@@ -14,7 +14,9 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(HERE / "measured"))
+sys.path.insert(0, str(HERE))
 import pipeline_jobs  # noqa: E402
+import published_memory  # noqa: E402
 
 BEGIN, END = "<!-- fits_scores: begin -->", "<!-- fits_scores: end -->"
 DOUBT, BUDGET = 1.06, 79.18 * 2 ** 30  # docs/validation_memory.md; sim/clusters/h100-8x8.yaml
@@ -58,8 +60,16 @@ def published(program, _):
             yield row["memory"]["verdict"], row["true_verdict"] == "fits"
 
 
+def replayed(program, _):
+    """Published jobs that are not in megatron_runs.csv, replayed with even routing."""
+    for row in published_memory.scored(pathlib.Path(program).resolve()):
+        if row["what"] == "peak" and (row["row"].startswith(("mixtral", "nemotron")) or row["row"].endswith("-sm")):
+            yield row["verdict"], row["outcome"] == "ran"
+
+
 TABLES = (("pipelines, micro-batches, limits: Megatron-Core with TransformerEngine, 1 to 4 H100, runs", pipelines),
           ("whole models on 1 and 2 H100, ranks", whole), ("published runs of Megatron-Core", published),
+          ("published jobs of Megatron-Core, replayed", replayed),
           ("published runs of MaxText and compiled programs", compiled))
 
 

@@ -17,12 +17,15 @@ HERE = pathlib.Path(__file__).resolve().parent
 BEGIN, END = "<!-- published_memory: begin -->", "<!-- published_memory: end -->"
 
 
-def predicted(program, row):
+def asked(program, row):
     words = [program, *shlex.split(row["command"]), "--routing", "uniform", "--format", "json"]
     done = subprocess.run(words, capture_output=True, text=True, cwd=HERE / "megatron")
     if done.returncode != 0:
         sys.exit(f"{row['row']}: {done.stderr}")
-    memory = json.loads(done.stdout)["rows"][0]["memory"]
+    return json.loads(done.stdout)["rows"][0]["memory"]
+
+
+def predicted(row, memory):
     if row["what"] == "device":
         return memory["allocator"]["reserved"]["max_bytes"]
     last = memory["stages"][-1] if memory.get("stages") else memory
@@ -30,17 +33,24 @@ def predicted(program, row):
 
 
 def scored(program):
-    """Rows of the table with `said`, in bytes, and `error`."""
+    """Rows of the table with `verdict`, `said`, in bytes, and `error`, which is None where the run ended out of memory."""
     with open(HERE / "megatron/published_memory.csv", encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            said = predicted(program, row)
-            yield {**row, "said": said, "error": said / int(row["published_bytes"]) - 1}
+            memory = asked(program, row)
+            said, true = predicted(row, memory), row["published_bytes"]
+            yield {**row, "verdict": memory["verdict"], "said": said, "error": said / int(true) - 1 if true else None}
+
+
+def cells(r):
+    """What the table says of one row: published, said, error."""
+    if r["error"] is None:
+        return f"{r['outcome']} | {r['verdict']}, {r['said'] / 1e9:.2f} | "
+    return f"{int(r['published_bytes']) / 1e9:.2f} | {r['said'] / 1e9:.2f} | {100 * r['error']:+.1f} %"
 
 
 def table(program):
     lines = ["| row | what | published GB | said | error | looked at | missing |", "|---|---|---|---|---|---|---|"]
-    lines += [f"| {r['row']} | {r['what']} | {int(r['published_bytes']) / 1e9:.2f} | {r['said'] / 1e9:.2f} | {100 * r['error']:+.1f} % | "
-              f"{r['looked_at']} | {r['missing']} |" for r in scored(program)]
+    lines += [f"| {r['row']} | {r['what']} | {cells(r)} | {r['looked_at']} | {r['missing']} |" for r in scored(program)]
     return "\n".join(lines)
 
 

@@ -115,6 +115,8 @@ static void print_words(const spw_until_view *v, const spw_until_line *l, FILE *
         fprintf(out, "  %s, at %s %.4g: %s %s\n", today_word(v), v->key, v->today,
                 value_text(l, &a->at_today, value), is_memory(l) ? "GiB" : "times its balanced step");
     if (strcmp(place_text(v, l, place), "-") != 0) fprintf(out, "  most is held by %s\n", place);
+    if (is_memory(l) && a->place.death[0] != '\0')
+        fprintf(out, "  runs out of memory first %s\n", a->place.death);
     if (a->drops_good > 0.0 && a->kind != SPW_UNTIL_ALWAYS)
         fprintf(out, "  but it drops %.3g %% of the assignments at %.4g\n", 100.0 * a->drops_good, a->good);
 }

@@ -68,12 +68,14 @@ static grade grade_of(const spw_until_value *v) {
 
 static spw_until_place place_of(const spw_result_row *row) {
     const spw_stage *stage = &row->footprint.stage;
-    return (spw_until_place){.stage = stage->index,
+    spw_until_place place = {.stage = stage->index,
                              .stages = stage->stages,
                              .rank = row->reserved.there ? row->reserved.as_set.worst_rank
                                                          : row->memory.worst_rank,
                              .layer = row->memory.worst_layer,
                              .step = row->memory.worst_step};
+    (void)spw_result_death_text(row, place.death);
+    return place;
 }
 
 /* --- Plans --- */

@@ -44,6 +44,7 @@ typedef struct spw_until_place {
     size_t stage, stages, rank; /* rank: among those of a stage */
     int32_t layer;              /* id; below 0: none */
     int64_t step;               /* id */
+    char death[SPW_DEATH_TEXT]; /* what a replayed allocator is refused first; "": nothing */
 } spw_until_place;
 
 /* Of one question and point. */
