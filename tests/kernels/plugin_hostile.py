@@ -55,7 +55,7 @@ for mode in ("spin", "sleep"):
     done = verify(mode, "--kernel", "swiglu", "--small", "--case-seconds", "1")
     found = CASES.findall(done.stdout)
     check(done.returncode == 1 and [number for number, *_ in found] == ["0", "1"] and all("it did not come back: 1 s" in why for *_, why in found)
-          and "not run: swiglu, float" in done.stdout and "2 of 2 cases failed" in done.stderr, f"{mode}: {done.stdout} {done.stderr}")
+          and "not run: swiglu, float" in done.stdout and "as 2 did not come back" in done.stdout and "2 of 2 cases failed" in done.stderr, f"{mode}: {done.stdout} {done.stderr}")
 
 # one that ends the process before it has a kernel
 for mode, says in (("exit in constructor", "it called exit()"), ("exit in spw_plugin", "it called exit()"), ("no table", "it crashed (Segmentation fault)")):

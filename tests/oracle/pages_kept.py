@@ -5,13 +5,11 @@ texts, in which every number and word has a weight by its place, against pages_k
 pages_kept.py SPILLWAY SCRATCH ROOT [--accept]"""
 import gzip
 import html.parser
-import math
 import pathlib
 import re
 import sys
-import zlib
 
-from kept_sums import compare
+from kept_sums import WORD, compare, word_value
 from oracle_run import Oracle
 
 program, folder, root = sys.argv[1], pathlib.Path(sys.argv[2]) / "pages_kept", pathlib.Path(sys.argv[3])
@@ -20,7 +18,6 @@ oracle = Oracle(program, "pages_kept")
 PAGES = {"plan": ["plan.json"], "plan drops": ["plan.json", "--drop-at-most", "60"], "megatron": ["megatron.json"], "search": ["search.json"],
          "replay": ["replay.h5"], "allocator": ["allocator.h5"], "stages": ["stages.h5"], "plan beside": ["megatron.json", "--replay", "stages.h5"],
          "two plans": ["plan.json", "megatron.json"], "two searches": ["search.json", "plan.json"], "two replays": ["replay.h5", "allocator.h5"]}
-WORD = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?|[^\W\d]+")
 
 
 class Sums(html.parser.HTMLParser):
@@ -32,9 +29,7 @@ class Sums(html.parser.HTMLParser):
     def add(self, group, text):
         for word in WORD.findall(text):
             place = self.counts[group] = self.counts.get(group, 0) + 1
-            value = float(word) if word[0] in "-0123456789" else 1.0 + zlib.crc32(word.encode()) % 1009
-            weight = 1 + zlib.crc32(str(place).encode()) / 2**32
-            self.sums[group] = self.sums.get(group, 0.0) + weight * math.asinh(value)
+            self.sums[group] = self.sums.get(group, 0.0) + word_value(word, place)
 
     def handle_starttag(self, tag, attributes):
         self.open.append(tag)

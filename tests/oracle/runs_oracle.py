@@ -98,6 +98,7 @@ def near(a, b, what, tolerance=1e-9):
 
 
 # Every row is plan's balanced point.
+kinds = set()
 first = json.loads(score([row for row, *_ in ROWS], "--format", "json"))
 for (row, settings, scheme, _), said in zip(ROWS, first["rows"]):
     planned = json.loads(oracle.must(*options(complete(row), settings, scheme)))["rows"][0]
@@ -108,8 +109,11 @@ for (row, settings, scheme, _), said in zip(ROWS, first["rows"]):
         near(time[mine], planned["time"][key], f"{name}: {mine}")
     near(said["memory"]["peak_gib"], planned["memory"]["balanced_peak_bytes"] / 2**30, f"{name}: peak")
     near(sum(time["exposed"].values()), time["step_s"], f"{name}: sum of exposed")
+    oracle.check(said["memory"]["verdict"].startswith("live ") == (planned["memory"]["kind"] == "live"), f"{name}: {said['memory']} of {planned['memory']['kind']}")
+    kinds.add(planned["memory"]["kind"])
     oracle.check(said["scheme"] == scheme, f"{name}: scheme {said['scheme']}, not {scheme}")
     oracle.check(said["true_tokens_per_s_per_gpu"] is None and said["inside"] is None, f"{name}: nothing was published")
+oracle.check(kinds == {"live", "arena"}, f"of these kinds alone: {kinds}")
 
 # Speeds are published that were predicted, times a factor: every figure of the summary follows.
 published = [dict(row, published_tokens_s_gpu=said["time"]["tokens_per_s_per_gpu"] * factor) for (row, _, _, factor), said in zip(ROWS, first["rows"])]

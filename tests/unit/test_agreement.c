@@ -31,10 +31,8 @@ static void wrong_wire(const spw_routed_group *routed, spw_flow *out) {
     out->wire[1]++;
 }
 
-/* Comparisons that failed. */
-static size_t misses(const spw_scheme *scheme) {
+static void run_into(const spw_scheme *scheme, spw_verify_tally *tally) {
     int32_t expert[RANKS * TOKENS * TOP_K];
-    spw_verify_tally tally = {.comparisons = 0};
     for (int32_t t = 0; t < RANKS * TOKENS; t++) {
         expert[t * TOP_K] = t % 3 == 0 ? 0 : t % EXPERTS;
         expert[t * TOP_K + 1] = t % 3 == 0 ? 1 : (t + 2) % EXPERTS;
@@ -55,16 +53,40 @@ static size_t misses(const spw_scheme *scheme) {
                                          .remat = SPW_REMAT_FULL},
                                .expert = expert,
                                .seed = 1};
-    CHECK_OK(spw_verify_run(scheme, &c, &tally));
+    CHECK_OK(spw_verify_run(scheme, &c, tally));
+}
+
+/* Comparisons that failed. */
+static size_t misses(const spw_scheme *scheme) {
+    spw_verify_tally tally = {.comparisons = 0};
+    run_into(scheme, &tally);
     CHECK(tally.cases == 1 && tally.comparisons > 20 && tally.agreed <= tally.comparisons);
     CHECK((tally.first_miss[0] == '\0') == (tally.agreed == tally.comparisons));
     return tally.comparisons - tally.agreed;
+}
+
+/* Sums over cases: of two equal ones everything is twice what it is of one, and every choice is a row or dropped on both sides. */
+static void check_sums(const spw_scheme *scheme, bool padded) {
+    spw_verify_tally once = {.comparisons = 0}, twice = {.comparisons = 0};
+    run_into(scheme, &once);
+    run_into(scheme, &twice);
+    run_into(scheme, &twice);
+    CHECK(twice.cases == 2 && twice.comparisons == 2 * once.comparisons && twice.agreed == 2 * once.agreed);
+    for (int side = 0; side < 2; side++) {
+        CHECK(once.rows[side] > 0 && once.rows[side] == once.rows[1 - side]);
+        CHECK(twice.rows[side] == 2 * once.rows[side]);
+        CHECK(once.dropped[side] == once.dropped[1 - side]);
+        CHECK(twice.dropped[side] == 2 * once.dropped[side]);
+        CHECK(padded || once.rows[side] + once.dropped[side] == RANKS * TOKENS * TOP_K);
+    }
+    CHECK((once.dropped[0] > 0) == (strchr(scheme->text, ':') != NULL)); /* what has a limit here drops */
 }
 
 static void test_scheme(const char *text) {
     spw_scheme scheme;
     CHECK_OK(spw_scheme_parse(text, &scheme));
     CHECK(misses(&scheme) == 0);
+    check_sums(&scheme, strncmp(text, "dense", 5) == 0);
     right = scheme.type;
     spw_scheme_type wrong = *right;
     scheme.type = &wrong;

@@ -142,6 +142,13 @@ static void writes_and_reads(const char *scratch) {
     CHECK(memcmp(read, expert, sizeof read) == 0 && memcmp(read_weight, weight, sizeof weight) == 0);
     CHECK(spw_reader_choices(reader, 1, 2, TOKENS * TOP_K - 1, read, NULL) == SPW_CODE_ARGUMENT);
     CHECK(spw_reader_choices(reader, 2, 0, TOKENS * TOP_K, read, NULL) == SPW_CODE_ARGUMENT);
+    for (size_t late = 0; late < 2; late++) { /* one behind the last step, and the last layer */
+        CHECK(spw_reader_counts(reader, late ? 2 : 0, late ? 0 : LAYERS, counts) == SPW_CODE_ARGUMENT);
+        CHECK(strstr(spw_last_error(), "2 steps and 3 layers, counted from 0") != NULL);
+        CHECK(spw_reader_choices(reader, late ? 2 : 1, late ? 0 : LAYERS, TOKENS * TOP_K, read, NULL) ==
+              SPW_CODE_ARGUMENT);
+        CHECK(strstr(spw_last_error(), "2 steps and 3 layers, counted from 0") != NULL);
+    }
     CHECK(spw_reader_counts(reader, 0, 0, counts) == SPW_CODE_OK);
     CHECK(counts[0] == 3 && counts[1] == 3 && counts[2] == 2 && counts[3] == 3);
     CHECK(spw_reader_source_ranks(reader, 0, TOKENS, read_rank) == SPW_CODE_OK);

@@ -286,7 +286,40 @@ static void test_step3(void) {
     }
 }
 
+static double elements_of(const spw_matrices *list) {
+    double sum = 0.0;
+    for (size_t i = 0; i < list->rows; i++)
+        sum += (double)list->row[i].in * (double)list->row[i].out *
+               (double)(list->row[i].count > 0 ? list->row[i].count : 1);
+    return sum;
+}
+
+/* A router has a weight a width and choice, and one a choice for each bias that it has. Where the token's id chooses, nothing balances
+ * the load, so no bias of the choice is learned; the rest is the same. */
+static void test_routers(void) {
+    static const char *const names[] = {"deepseek-v3", "deepseek-v2-lite", "qwen3-30b-a3b", "gpt-oss-20b",
+                                        "glm-4.5"};
+    static spw_job job;
+    size_t balanced = 0, biased = 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        spw_matrices routed, by_id, twice;
+        read(names[i], &job);
+        const spw_model *m = &job.model;
+        const double choices = (double)m->experts;
+        spw_matrices_of_router(m, m->experts, false, &routed);
+        spw_matrices_of_router(m, m->experts, true, &by_id);
+        spw_matrices_of_router(m, 2 * m->experts, false, &twice);
+        CHECK(elements_of(&routed) ==
+              choices * ((double)m->hidden + (m->router_bias ? 1.0 : 0.0) + (m->selection_bias ? 1.0 : 0.0)));
+        CHECK(elements_of(&routed) - elements_of(&by_id) == (m->selection_bias ? choices : 0.0));
+        CHECK(elements_of(&twice) == 2.0 * elements_of(&routed));
+        balanced += m->selection_bias, biased += m->router_bias;
+    }
+    CHECK(balanced >= 2 && biased == 1); /* DeepSeek-V3 and GLM-4.5; gpt-oss */
+}
+
 int main(void) {
+    test_routers();
     test_step3();
     for (size_t i = 0; i < ATTENTIONS; i++) {
         test_list(attentions[i].model, attentions[i].row);

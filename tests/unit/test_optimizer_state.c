@@ -319,7 +319,82 @@ static void test_matrices(void) {
     }
 }
 
+static spw_muon_seconds count_elements(const void *context, const spw_muon_matrices *one) {
+    (void)context;
+    return (spw_muon_seconds){(double)(one->rows * one->columns), 1.0};
+}
+
+/* Mixtral by hand, alone on each of 4 GPUs: 32 layers of 4096, 8 experts of 14336, tables of 32000 words on the two ends. What one GPU deals
+ * to itself is all that its stage has: no table comes twice and none is lost. */
+static void test_dealt_alone(void) {
+    static spw_job job;
+    static const char text[] =
+        "model: mixtral-8x7b\ncluster: h200:1x4\nparallel: {expert: 1, fsdp: 1, pipeline: 4}\n"
+        "batch: {sequences_per_gpu: 4, sequence_length: 1024, micro_batches: 4}\n"
+        "optimizer: distributed\noptimizer_algorithm: muon\nmuon_layout: ping_pong\n";
+    const double h = 4096.0, layers = 8.0, table = 32000.0 * h;
+    CHECK_OK(spw_job_parse("job", NULL, text, sizeof text - 1, &job));
+    for (size_t stage = 0; stage < 4; stage++) {
+        const double matrices = layers * (2.5 * h * h + 8.0 * h + 8.0 * 3.0 * h * 14336.0),
+                     norms = layers * 2.0 * h,
+                     adam = norms + (stage == 0   ? table
+                                     : stage == 3 ? table + h
+                                                  : 0.0);
+        spw_muon_hand hand;
+        spw_muon_seconds all;
+        CHECK_OK(spw_muon_dealt_fullest(&job, stage, 4.0, 4.0, &hand));
+        CHECK(near(hand.matrices, matrices));
+        CHECK(near(hand.adam, adam));
+        CHECK_OK(spw_muon_dealt_slowest(&job, stage, count_elements, NULL, &all));
+        CHECK(near(all.products, matrices));
+        /* fc1 and fc2 of each expert, the router, queries with keys and values, and what attention gives */
+        CHECK(near(all.gathers, layers * (2.0 * 8.0 + 1.0 + 2.0)));
+    }
+}
+
+/* Random decks: what the hands have in all is what was dealt, no two hands differ by more cards than one in a round and back, and the
+ * order of the shards is a snake's: brute force over a list of single cards. */
+static void test_dealt_sums(void) {
+    uint64_t seed = 7;
+    for (int round = 0; round < 40; round++) {
+        spw_muon_matrices kind[5], adam[2];
+        struct {
+            uint64_t elements;
+            bool adam;
+        } card[256];
+        size_t cards = 0;
+        const size_t shards = 1 + (size_t)round % 6;
+        for (size_t i = 0; i < 7; i++) {
+            seed = seed * 6364136223846793005ULL + 1442695040888963407ULL;
+            const spw_muon_matrices one = {.rows = 1 + (seed >> 33) % 50,
+                                           .columns = 1 + (seed >> 40) % 30,
+                                           .count = 1 + (seed >> 50) % 9};
+            *(i < 5 ? &kind[i] : &adam[i - 5]) = one;
+            for (uint64_t j = 0; j < one.count; j++) {
+                card[cards].elements = one.rows * one.columns;
+                card[cards++].adam = i >= 5;
+            }
+        }
+        spw_muon_hand got[6], want[6] = {{0}};
+        bool taken[256] = {false};
+        CHECK_OK(spw_muon_deal(kind, 5, adam, 2, shards, got));
+        for (size_t turn = 0; turn < cards; turn++) { /* the smallest that is left, the first of equals */
+            size_t least = cards;
+            for (size_t i = 0; i < cards; i++)
+                if (!taken[i] && (least == cards || card[i].elements < card[least].elements)) least = i;
+            taken[least] = true;
+            const size_t lap = turn / shards, at = turn % shards;
+            spw_muon_hand *hand = &want[lap % 2 == 0 ? at : shards - 1 - at];
+            *(card[least].adam ? &hand->adam : &hand->matrices) += (double)card[least].elements;
+        }
+        for (size_t i = 0; i < shards; i++)
+            CHECK(got[i].matrices == want[i].matrices && got[i].adam == want[i].adam);
+    }
+}
+
 int main(void) {
+    test_dealt_alone();
+    test_dealt_sums();
     test_matrices();
     test_bytes();
     test_instances();
