@@ -7,6 +7,7 @@
 #include "sim/input/remat.h"
 #include "sim/replay/replay_finish.h"
 #include "sim/replay/replay_memory.h"
+#include "sim/replay/replay_ranks.h"
 #include "sim/replay/replay_row.h"
 #include "sim/routing/choice_tally.h"
 #include "sim/routing/micro_batch.h"
@@ -140,8 +141,7 @@ static spw_status compose(replay *r) {
     const spw_replay_request *q = r->request;
     spw_status status = SPW_OK;
     SPW_TRY(SPW_ALLOC(1, &r->data));
-    *r->data = *q->job;
-    r->data->pipeline = 1;
+    spw_replay_stage_job(q->job, spw_replay_ranks(q), r->data);
     r->data->model.experts -= r->data->model.replicas;
     r->data->model.replicas = 0;
     const spw_composer_request request = {.trace = q->trace,
