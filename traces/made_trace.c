@@ -251,13 +251,14 @@ spw_status spw_trace_read_law(spw_trace *trace, size_t step, size_t layer, spw_e
     *out = (spw_trace_record){.tokens = 0};
     if (made == NULL) return SPW_OK;
     spw_piece_law *law = &made->law;
+    spw_generator *generator = made->generator;
     if (law->tree == NULL || law->step != step || law->layer != layer || law->blocks.rank != blocks.rank ||
         law->blocks.node != blocks.node) {
         spw_count_tree_destroy(law->tree);
         *law = (spw_piece_law){.step = step, .layer = layer, .blocks = blocks, .seed = made->settings.seed};
-        spw_generator_seek(made->generator, step);
+        spw_generator_seek(generator, step);
         const spw_status status =
-            spw_generator_count_tree(made->generator, layer, blocks.rank, blocks.node, &law->tree);
+            spw_generator_count_tree(generator, layer, blocks.rank, blocks.node, &law->tree);
         if (status != SPW_OK) return status;
     }
     *out = (spw_trace_record){.tokens = (size_t)trace->info.step_tokens[step],
