@@ -13,7 +13,7 @@ from replay_case import run
 program, folder = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve() / "streams_oracle"
 folder.mkdir(parents=True, exist_ok=True)
 root, checks = pathlib.Path(sys.argv[3]).resolve(), 0
-MODEL = json.loads((root / "tests/models/deepseek-v4-flash.json").read_text())
+MODEL = json.loads((root / "sim/models/deepseek-v4-flash.json").read_text())
 H, T, LAYERS, B = 4096, 4096, 43, 2
 
 
