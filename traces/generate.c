@@ -1,6 +1,7 @@
 #include "traces/generate.h"
 
 #include "base/memory.h"
+#include "traces/count_tree.h"
 #include "traces/hash_routing.h"
 #include "traces/random_stream.h"
 #include "traces/reference_loads.h"
@@ -402,4 +403,21 @@ spw_status spw_generator_record_bytes(spw_generator *generator, size_t layer, ui
 cleanup:
     spw_free(wide);
     return status;
+}
+
+spw_status spw_generator_count_tree(spw_generator *generator, size_t layer, size_t rank_experts,
+                                    size_t node_experts, spw_count_tree **out) {
+    const spw_generate_settings *settings = generator->settings;
+    *out = NULL;
+    if (layer < generator->hash_layers || settings->distribution.even != 0.0) return SPW_OK;
+    include(generator, layer);
+    const spw_count_law law = {.experts = settings->experts,
+                               .top_k = settings->top_k,
+                               .inclusion = generator->inside,
+                               .groups = (size_t)settings->distribution.groups,
+                               .kept = (size_t)settings->distribution.kept,
+                               .group_inclusion = generator->of_group,
+                               .rank_experts = rank_experts,
+                               .node_experts = node_experts};
+    return spw_count_tree_create(&law, out);
 }

@@ -108,6 +108,7 @@ typedef struct spw_generate_settings {
     int level;                                 /* as in spw_trace_write_settings; 0 = 4 */
 } spw_generate_settings;
 
+typedef struct spw_count_tree spw_count_tree;
 typedef struct spw_generator spw_generator; /* the state of the popularities, step by step */
 
 /* SPW_EARG when the distribution cannot be had with these experts and top_k. `settings` must outlive it. */
@@ -122,6 +123,12 @@ SPW_MUST_CHECK spw_status spw_generator_record(spw_generator *generator, size_t 
 /* The same in bytes, of at most 256 experts. */
 SPW_MUST_CHECK spw_status spw_generator_record_bytes(spw_generator *generator, size_t layer,
                                                      uint8_t *expert_id);
+
+/* The law by which tokens of a layer choose at this step (traces/count_tree.h), for consecutive experts on ranks and nodes. *out is NULL
+ * for layers whose tokens follow another: hash layers, experts in turn, and where no tree can be made. */
+SPW_MUST_CHECK spw_status spw_generator_count_tree(spw_generator *generator, size_t layer,
+                                                   size_t rank_experts, size_t node_experts,
+                                                   spw_count_tree **out);
 
 /* How uneven the requested loads are, of the worst step and layer: `max_over_mean` of the `ranks` parts of consecutive experts
  * (which must divide the experts), and `max_violation` of the experts, the most loaded over the mean, less 1. */

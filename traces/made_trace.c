@@ -7,7 +7,7 @@
 #include <string.h>
 
 static const size_t MOST_KEPT = (size_t)64 << 20; /* bytes */
-enum { MOST_EXPERTS_OF_BYTE = 256, NOTE_BYTES = 512 };
+enum { MOST_EXPERTS_OF_BYTE = 256, NOTE_BYTES = 512, PURPOSE_COUNTS = 12 /* temper.c has 11 */ };
 
 /* The choices of one step and layer. */
 typedef struct drawn {
@@ -15,12 +15,20 @@ typedef struct drawn {
     void *expert_id; /* NULL: not drawn yet */
 } drawn;
 
+struct spw_piece_law {
+    size_t step, layer;
+    spw_expert_blocks blocks;
+    uint64_t seed;
+    spw_count_tree *tree; /* NULL: none */
+};
+
 struct spw_made_trace {
     spw_generate_settings settings;
     spw_generator *generator;
     drawn *kept; /* [keeps] */
     size_t keeps;
     drawn last; /* of those that find no room there */
+    spw_piece_law law;
     char note[NOTE_BYTES];
     uint16_t *source_rank; /* columns of one step; NULL until they are asked for */
     int32_t *sequence, *position;
@@ -31,6 +39,7 @@ void spw_made_trace_destroy(spw_made_trace *made) {
     for (size_t i = 0; i < made->keeps && made->kept != NULL; i++) spw_free(made->kept[i].expert_id);
     spw_free(made->kept);
     spw_free(made->last.expert_id);
+    spw_count_tree_destroy(made->law.tree);
     spw_free(made->source_rank);
     spw_free(made->sequence);
     spw_free(made->position);
@@ -232,4 +241,40 @@ spw_status spw_made_trace_read_record(spw_trace *trace, size_t step, size_t step
 
 cleanup:
     return status;
+}
+
+/* --- Counts without tokens --- */
+
+spw_status spw_trace_read_law(spw_trace *trace, size_t step, size_t layer, spw_expert_blocks blocks,
+                              spw_trace_record *out) {
+    spw_made_trace *made = trace->made;
+    *out = (spw_trace_record){.tokens = 0};
+    if (made == NULL) return SPW_OK;
+    spw_piece_law *law = &made->law;
+    spw_generator *generator = made->generator;
+    if (law->tree == NULL || law->step != step || law->layer != layer || law->blocks.rank != blocks.rank ||
+        law->blocks.node != blocks.node) {
+        spw_count_tree_destroy(law->tree);
+        *law = (spw_piece_law){.step = step, .layer = layer, .blocks = blocks, .seed = made->settings.seed};
+        spw_generator_seek(generator, step);
+        const spw_status status =
+            spw_generator_count_tree(generator, layer, blocks.rank, blocks.node, &law->tree);
+        if (status != SPW_OK) return status;
+    }
+    *out = (spw_trace_record){.tokens = (size_t)trace->info.step_tokens[step],
+                              .top_k = trace->info.top_k,
+                              .experts = trace->info.experts,
+                              .id_bytes = trace->info.id_bytes,
+                              .missing = trace->info.missing,
+                              .law = law->tree != NULL ? law : NULL};
+    return SPW_OK;
+}
+
+size_t spw_piece_law_bytes(const spw_piece_law *law) { return spw_count_sample_bytes(law->tree); }
+
+void spw_piece_law_draw(const spw_piece_law *law, void *scratch, uint64_t first, size_t tokens,
+                        const spw_token_counts *out) {
+    spw_random_stream stream;
+    spw_random_stream_init(&stream, law->seed, PURPOSE_COUNTS, law->step, law->layer, first);
+    spw_count_sample(law->tree, &stream, scratch, tokens, out);
 }

@@ -7,6 +7,7 @@
 #include "sim/input/remat.h"
 #include "sim/replay/replay_finish.h"
 #include "sim/replay/replay_memory.h"
+#include "sim/replay/replay_ranks.h"
 #include "sim/replay/replay_row.h"
 #include "sim/routing/choice_tally.h"
 #include "sim/routing/micro_batch.h"
@@ -118,8 +119,9 @@ static spw_status check(const replay *r) {
 
 /* Must choices be looked at one by one? */
 static bool reads_records(const spw_replay_request *q) {
-    bool reads = q->store == NULL || q->balancer != NULL || !q->skips_lost_tokens;
-    for (size_t i = 0; i < q->schemes; i++) reads = reads || q->scheme[i].type->routing.keep != NULL;
+    bool reads = q->balancer != NULL || !q->skips_lost_tokens;
+    for (size_t i = 0; i < q->schemes; i++)
+        reads = reads || spw_scheme_drop_rule(&q->scheme[i]) != SPW_DROP_BY_LIMIT;
     return reads;
 }
 
@@ -139,8 +141,7 @@ static spw_status compose(replay *r) {
     const spw_replay_request *q = r->request;
     spw_status status = SPW_OK;
     SPW_TRY(SPW_ALLOC(1, &r->data));
-    *r->data = *q->job;
-    r->data->pipeline = 1;
+    spw_replay_stage_job(q->job, spw_replay_ranks(q), r->data);
     r->data->model.experts -= r->data->model.replicas;
     r->data->model.replicas = 0;
     const spw_composer_request request = {.trace = q->trace,
@@ -154,7 +155,8 @@ static spw_status compose(replay *r) {
                                           .seed = q->seed,
                                           .drawn_sequences = q->drawn_sequences,
                                           .store = q->store,
-                                          .weights = spw_schemes_need_weights(q->scheme, q->schemes)};
+                                          .weights = spw_schemes_need_weights(q->scheme, q->schemes),
+                                          .counts = !r->reads};
     SPW_TRY(spw_composer_create(&request, &r->composer));
     r->begun = SIZE_MAX;
     r->frame.composer = r->composer;
@@ -315,11 +317,15 @@ static spw_status fill_counts(replay *r, size_t leader, size_t layer, spw_trace_
     const size_t split = first_with_groups(r, leader / r->batches), batch = leader % r->batches;
     spw_counts *counts = r->counts[leader];
     spw_segment_counts *cache = NULL;
+    spw_trace_record law = {.law = NULL};
     spw_status status = SPW_OK;
     SPW_TRY(spw_composer_store(r->composer, layer, &counts->placement, layout, &cache));
-    if (cache == NULL || !spw_segment_counts_know(cache, layout))
-        SPW_TRY(read_layer(r, layer, batch, record));
-    SPW_TRY(spw_segment_counts_fill(cache != NULL ? cache : r->cache[split], counts, record, layout));
+    if (cache == NULL) cache = r->cache[split];
+    if (!spw_segment_counts_know(cache, layout)) {
+        SPW_TRY(spw_composer_law(r->composer, layer, &counts->placement, &law));
+        if (law.law == NULL) SPW_TRY(read_layer(r, layer, batch, record));
+    }
+    SPW_TRY(spw_segment_counts_fill(cache, counts, law.law != NULL ? &law : record, layout));
 
 cleanup:
     return status;

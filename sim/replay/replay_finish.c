@@ -331,7 +331,8 @@ cleanup:
 
 /* Where expert-parallel groups lie on more nodes than they need. */
 static void finish_placement(const spw_replay_row *row, spw_result_row *out) {
-    const spw_placement p = {row->frame->ranks, row->point.shape.ranks, row->point.job->cluster.gpus_per_node,
+    const size_t ranks = spw_grid_token_ranks(row->point.job) / row->frame->stages;
+    const spw_placement p = {ranks, row->point.shape.ranks, row->point.job->cluster.gpus_per_node,
                              row->point.job->model.experts, row->point.shape.expert_tensor};
     out->groups = p.ranks / p.group_ranks;
     out->straddling = spw_placement_straddling(&p);
@@ -346,6 +347,20 @@ static void add_launches(const spw_job *job, spw_outside_fit *out) {
     const char *const doubts[] = {spw_launches_graph_doubt(job), spw_launches_overlap_doubt(job)};
     for (size_t i = 0; i < sizeof doubts / sizeof *doubts; i++)
         if (doubts[i] != NULL) spw_outside_fit_add(out, "memory", doubts[i]);
+}
+
+/* Drops of all groups of the job, where some stood for the others. */
+static void finish_groups(const spw_replay_row *row, spw_result_row *out) {
+    const size_t there = row->frame->ranks, ranks = spw_grid_token_ranks(row->point.job) / row->frame->stages;
+    const double times = (double)ranks / (double)there;
+    if (there == ranks) return;
+    out->drops.assignments = (uint64_t)llround(times * (double)out->drops.assignments);
+    out->drops.dropped = (uint64_t)llround(times * (double)out->drops.dropped);
+    out->drops.dropping_assignments = (uint64_t)llround(times * (double)out->drops.dropping_assignments);
+    spw_assume(
+        &out->assumptions,
+        "%zu of a stage's %zu GPUs are replayed: its other expert-parallel groups differ by chance alone",
+        there, ranks);
 }
 
 /* Keys that were said and leave a figure as it is. */
@@ -392,6 +407,7 @@ spw_status spw_replay_row_finish(spw_replay_row *row, const spw_choice_tally *ch
         if (row->point.job->model.doubt[i][0] != '\0')
             spw_assume(&out->assumptions, "%s", row->point.job->model.doubt[i]);
     finish_placement(row, out);
+    finish_groups(row, out);
     assume_keys(row, &out->assumptions);
     assume_choices(row, &out->assumptions);
     assume_time(row, out);

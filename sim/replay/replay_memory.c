@@ -2,8 +2,8 @@
 
 #include "base/saturate.h"
 #include "base/walk.h"
-#include "sim/input/grid.h"
 #include "sim/input/job.h"
+#include "sim/replay/replay_ranks.h"
 #include "sim/schemes/layer.h"
 #include "sim/schemes/point.h"
 #include "traces/trace.h"
@@ -111,7 +111,7 @@ static place place_of(const spw_replay_request *q, const spw_trace_info *info, s
     const size_t sequences = job->sequences_per_gpu[batch];
     const spw_layer_shape shape = spw_layer_shape_of(job, sequences / pipeline.micro_batches);
     const size_t end = q->layer_end > 0 ? q->layer_end : info->layers;
-    place p = {.ranks = spw_grid_token_ranks(job) / pipeline.stages,
+    place p = {.ranks = spw_replay_ranks(q),
                .sequences = shape.sequences,
                .experts = shape.experts,
                .choices = shape.assignments,

@@ -8,7 +8,7 @@
 #include "sim/routing/model_match.h"
 #include "sim/routing/token_layout.h"
 #include "sim/routing/token_runs.h"
-#include "traces/trace.h"
+#include "traces/made_trace.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -253,9 +253,13 @@ static spw_token_layout token_layout(spw_composer *c, size_t batch) {
                               .found = &c->found[batch]};
 }
 
+static bool draws_counts(const spw_composer *c) {
+    return c->request.counts && spw_trace_made_tokens(c->request.trace) > 0;
+}
+
 /* Of the trace, that are the step begun. */
 static spw_stored_steps stored_steps(const spw_composer *c) {
-    return (spw_stored_steps){c->step_begin[c->step], c->step_begin[c->step + 1]};
+    return (spw_stored_steps){c->step_begin[c->step], c->step_begin[c->step + 1], draws_counts(c)};
 }
 
 static spw_status begin_tokens(spw_composer *c) {
@@ -417,6 +421,15 @@ spw_status spw_composer_store(const spw_composer *c, size_t layer, const spw_pla
     if (c->request.store == NULL || c->from_counts) return SPW_OK;
     return spw_token_store_counts(c->request.store, stored_steps(c), c->request.layer_begin + layer,
                                   placement, layout, out);
+}
+
+spw_status spw_composer_law(const spw_composer *c, size_t layer, const spw_placement *placement,
+                            spw_trace_record *record) {
+    spw_expert_blocks blocks;
+    *record = (spw_trace_record){.tokens = 0};
+    if (c->from_counts || !draws_counts(c) || !spw_segment_counts_law(placement, &blocks)) return SPW_OK;
+    return spw_trace_read_law(c->request.trace, c->step_begin[c->step], c->request.layer_begin + layer,
+                              blocks, record);
 }
 
 bool spw_composer_draws(const spw_composer *c) { return c->from_counts; }

@@ -33,6 +33,7 @@ typedef struct spw_composer_request {
     size_t
         drawn_sequences; /* of a rank, from a trace of counts; a larger batch repeats them. 0: all are drawn */
     bool weights;        /* read router weights too, where the trace has them */
+    bool counts;         /* nobody looks at choices: of generated routing their counts are drawn */
     spw_token_store *store; /* of the trace, borrowed; NULL: none */
 } spw_composer_request;
 SPW_MUST_CHECK spw_status spw_composer_create(const spw_composer_request *request, spw_composer **out);
@@ -58,6 +59,10 @@ SPW_MUST_CHECK spw_status spw_composer_state(spw_composer *composer, const spw_s
  * next call. */
 SPW_MUST_CHECK spw_status spw_composer_layer(spw_composer *composer, size_t layer, size_t batch,
                                              spw_trace_record *record, const spw_layout **layout);
+
+/* In place of choices the law of their counts (traces/made_trace.h), where there is one for the placement: else record->law is NULL. */
+SPW_MUST_CHECK spw_status spw_composer_law(const spw_composer *composer, size_t layer,
+                                           const spw_placement *placement, spw_trace_record *record);
 
 /* The layout alone. */
 const spw_layout *spw_composer_layout(const spw_composer *composer, size_t batch);

@@ -1,7 +1,9 @@
 #include "sim/routing/segment_counts.h"
 
 #include "base/memory.h"
+#include "traces/made_trace.h"
 
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,6 +56,15 @@ static const piece *find(const spw_segment_counts *c, const spw_segment *segment
  * begin together. */
 static bool groups_are_alike(const spw_placement *p) {
     return p->group_ranks % p->gpus_per_node == 0 || p->gpus_per_node % p->group_ranks == 0;
+}
+
+bool spw_segment_counts_law(const spw_placement *p, spw_expert_blocks *out) {
+    const size_t sharers = p->expert_tensor > 0 ? p->expert_tensor : 1, node = p->gpus_per_node;
+    const bool one = node >= p->group_ranks;
+    if (!groups_are_alike(p) || (!one && node % sharers != 0)) return false;
+    out->rank = p->experts * sharers / p->group_ranks;
+    out->node = one ? p->experts : out->rank * (node / sharers);
+    return true;
 }
 
 bool spw_segment_counts_know(const spw_segment_counts *c, const spw_layout *layout) {
@@ -125,8 +136,19 @@ spw_status spw_segment_counts_need(spw_segment_counts *c, const spw_layout *layo
     return status;
 }
 
-/* Counts the `fresh` pieces at the end as if each were a rank of its own, and sorts all. */
-static spw_status count(spw_segment_counts *c, const spw_trace_record *record, size_t fresh) {
+/* Room for the figures of `fresh` pieces more. */
+static spw_status make_room(spw_segment_counts *c, size_t fresh) {
+    const size_t need = (c->pieces + fresh) * c->width;
+    if (need <= c->figure_capacity) return SPW_OK;
+    uint32_t *larger = grown(c->figure, c->pieces * c->width * sizeof *larger, 2 * need * sizeof *larger);
+    if (larger == NULL) return SPW_ENOMEM;
+    c->figure = larger;
+    c->figure_capacity = 2 * need;
+    return SPW_OK;
+}
+
+/* Figures of the `fresh` pieces at the end, as if each were a rank of its own. */
+static spw_status count_tokens(spw_segment_counts *c, const spw_trace_record *record, size_t fresh) {
     const size_t group = c->placement.group_ranks, experts = c->placement.experts,
                  ranks = (fresh + group - 1) / group * group;
     spw_placement placement = c->placement;
@@ -143,13 +165,7 @@ static spw_status count(spw_segment_counts *c, const spw_trace_record *record, s
     }
     spw_layout_close(layout);
     SPW_TRY(spw_counts_fill(counts, record, layout));
-    const size_t need = (c->pieces + fresh) * c->width;
-    if (need > c->figure_capacity) {
-        uint32_t *larger = grown(c->figure, c->pieces * c->width * sizeof *larger, 2 * need * sizeof *larger);
-        if (larger == NULL) SPW_TRY(SPW_ENOMEM);
-        c->figure = larger;
-        c->figure_capacity = 2 * need;
-    }
+    SPW_TRY(make_room(c, fresh));
     for (size_t i = 0; i < fresh; i++) {
         uint32_t *row = c->figure + (c->pieces + i) * c->width;
         memcpy(row, counts->routed + i * experts, experts * sizeof *row);
@@ -157,13 +173,46 @@ static spw_status count(spw_segment_counts *c, const spw_trace_record *record, s
         memcpy(row + experts + group, counts->distinct_node + i * counts->group_nodes,
                counts->group_nodes * sizeof *row);
     }
-    c->pieces += fresh;
-    qsort(c->piece, c->pieces, sizeof *c->piece, by_place);
 
 cleanup:
     spw_counts_destroy(counts);
     spw_layout_destroy(layout);
     return status;
+}
+
+/* The same by the law of the tokens. */
+static spw_status draw(spw_segment_counts *c, const spw_piece_law *law, size_t fresh) {
+    const spw_placement *p = &c->placement;
+    const size_t bytes = (spw_piece_law_bytes(law) + 63) / 64 * 64;
+    unsigned char *scratch = NULL;
+    spw_status status = SPW_OK;
+    c->width = p->experts + p->group_ranks + spw_placement_node(p, 0, p->group_ranks - 1) + 1;
+    SPW_TRY(make_room(c, fresh));
+    SPW_TRY(SPW_ALLOC(bytes * (size_t)omp_get_max_threads(), &scratch));
+#pragma omp parallel for schedule(dynamic, 4)
+    for (size_t i = c->pieces; i < c->pieces + fresh; i++) {
+        uint32_t *row = c->figure + i * c->width;
+        const spw_token_counts out = {.expert = row,
+                                      .rank = row + p->experts,
+                                      .node = row + p->experts + p->group_ranks,
+                                      .rank_stride = p->expert_tensor > 0 ? p->expert_tensor : 1};
+        memset(row, 0, c->width * sizeof *row);
+        spw_piece_law_draw(law, scratch + (size_t)omp_get_thread_num() * bytes, c->piece[i].first,
+                           c->piece[i].tokens, &out);
+    }
+
+cleanup:
+    spw_free(scratch);
+    return status;
+}
+
+static spw_status count(spw_segment_counts *c, const spw_trace_record *record, size_t fresh) {
+    const spw_status status =
+        record->law != NULL ? draw(c, record->law, fresh) : count_tokens(c, record, fresh);
+    if (status != SPW_OK) return status;
+    c->pieces += fresh;
+    qsort(c->piece, c->pieces, sizeof *c->piece, by_place);
+    return SPW_OK;
 }
 
 static void add(uint32_t *sum, const uint32_t *row, size_t count_) {
@@ -199,7 +248,7 @@ spw_status spw_segment_counts_fill(spw_segment_counts *c, spw_counts *counts, co
     spw_status status = SPW_OK;
     if (segments == 0 || !groups_are_alike(&c->placement)) return spw_counts_fill(counts, record, layout);
     if (!spw_segment_counts_know(c, layout)) status = collect(c, layout, &fresh);
-    if (status == SPW_OK && fresh == segments && c->pieces == 0 && !c->keeps)
+    if (status == SPW_OK && fresh == segments && c->pieces == 0 && !c->keeps && record->law == NULL)
         return spw_counts_fill(counts, record, layout);
     if (status == SPW_OK && fresh > 0) status = count(c, record, fresh);
     if (status != SPW_OK) return spw_fail_within(status, "routing counts of a drawn batch");

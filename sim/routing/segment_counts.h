@@ -5,6 +5,7 @@
 
 #include "sim/routing/counts.h"
 
+typedef struct spw_expert_blocks spw_expert_blocks;
 typedef struct spw_segment_counts spw_segment_counts;
 
 SPW_MUST_CHECK spw_status spw_segment_counts_create(spw_placement placement, spw_segment_counts **out);
@@ -21,7 +22,11 @@ SPW_MUST_CHECK spw_status spw_segment_counts_need(spw_segment_counts *cache, con
 /* What was counted belongs to a record that is gone. */
 void spw_segment_counts_forget(spw_segment_counts *cache);
 
-/* The same as spw_counts_fill(), to the last count. `counts` has the placement of the cache, whatever its ranks; the record is the one of the
+/* Blocks of experts by whose law (traces/made_trace.h) counts of pieces can be drawn; false: groups differ, or sharers of an expert are
+ * on several nodes. */
+bool spw_segment_counts_law(const spw_placement *placement, spw_expert_blocks *out);
+
+/* The same as spw_counts_fill(), to the last count; by a record with a law as likely. `counts` has the placement of the cache, whatever its ranks; the record is the one of the
  * calls since the last spw_segment_counts_forget(). */
 SPW_MUST_CHECK spw_status spw_segment_counts_fill(spw_segment_counts *cache, spw_counts *counts,
                                                   const spw_trace_record *record, const spw_layout *layout);

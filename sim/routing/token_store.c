@@ -81,9 +81,9 @@ spw_status spw_token_store_runs(spw_token_store *s, spw_trace *trace, spw_stored
 /* --- Counts --- */
 
 static bool is_of(const layer_counts *l, spw_stored_steps steps, size_t layer, const spw_placement *p) {
-    return same_steps(l->steps, steps) && l->layer == layer && l->placement.group_ranks == p->group_ranks &&
-           l->placement.gpus_per_node == p->gpus_per_node && l->placement.experts == p->experts &&
-           l->placement.expert_tensor == p->expert_tensor;
+    return same_steps(l->steps, steps) && l->steps.drawn == steps.drawn && l->layer == layer &&
+           l->placement.group_ranks == p->group_ranks && l->placement.gpus_per_node == p->gpus_per_node &&
+           l->placement.experts == p->experts && l->placement.expert_tensor == p->expert_tensor;
 }
 
 static size_t bytes_of(const spw_token_store *s) {

@@ -9,9 +9,10 @@
 
 typedef struct spw_token_store spw_token_store;
 
-/* Trace steps [begin, end). */
+/* Trace steps [begin, end); `drawn`: counts are drawn by a law where there is one, not counted from tokens. */
 typedef struct spw_stored_steps {
     size_t begin, end;
+    bool drawn;
 } spw_stored_steps;
 
 SPW_MUST_CHECK spw_status spw_token_store_create(spw_token_store **out);

@@ -429,6 +429,8 @@ static uint64_t sent_rows(const sending *by, uint64_t kept) {
     return rows < by->tokens ? rows : by->tokens;
 }
 
+enum { EXPERTS_AT_ONCE = 64 }; /* along the lines of tables that may be large */
+
 void spw_megatron_alltoall_flow(const spw_routed_group *routed, spw_flow *out) {
     const spw_scheme *scheme = routed->scheme;
     const spw_layer_shape *s = routed->shape;
@@ -437,16 +439,27 @@ void spw_megatron_alltoall_flow(const spw_routed_group *routed, spw_flow *out) {
     const sending by = sending_of(scheme, s);
     const size_t t = spw_layer_sharers(s);
     spw_megatron_flow_begin(routed, out);
-    for (size_t x = 0; x < s->experts; x++) {
-        const size_t d = x / s->experts_per_rank * t;
-        uint64_t received = 0;
+    for (size_t first = 0; first < s->experts; first += EXPERTS_AT_ONCE) {
+        const size_t end = first + EXPERTS_AT_ONCE < s->experts ? first + EXPERTS_AT_ONCE : s->experts;
+        uint64_t received[EXPERTS_AT_ONCE] = {0};
         for (size_t r = 0; r < s->ranks; r++) {
-            const uint64_t n =
-                sent_rows(&by, routed->counts->routed[(routed->number * s->ranks + r) * s->experts + x]);
-            out->wire[r * s->ranks + d + r % t] += n;
-            received += n;
+            const uint32_t *routing = routed->counts->routed + (routed->number * s->ranks + r) * s->experts;
+            uint64_t *wire = out->wire + r * s->ranks + first / s->experts_per_rank * t + r % t;
+            size_t left = s->experts_per_rank - first % s->experts_per_rank; /* of the rank */
+            for (size_t x = first; x < end; x++) {
+                const uint64_t n = sent_rows(&by, routing[x]);
+                *wire += n;
+                received[x - first] += n;
+                if (--left > 0) continue;
+                wire += t;
+                left = s->experts_per_rank;
+            }
         }
-        for (size_t j = 0; j < t; j++) out->rows[d + j] += pad_here ? spw_pad_up(received, align) : received;
+        for (size_t x = first; x < end; x++) {
+            uint64_t *rows = out->rows + x / s->experts_per_rank * t;
+            const uint64_t held = pad_here ? spw_pad_up(received[x - first], align) : received[x - first];
+            for (size_t j = 0; j < t; j++) rows[j] += held;
+        }
     }
 }
 

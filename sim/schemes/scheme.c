@@ -336,6 +336,19 @@ spw_rank_rows spw_flow_rows(const spw_layer_shape *s, const spw_flow *flow, size
     return rows;
 }
 
+void spw_flow_all_rows(const spw_layer_shape *s, const spw_flow *flow, spw_rank_rows *out) {
+    for (size_t d = 0; d < s->ranks; d++) out[d] = (spw_rank_rows){.held = flow->rows[d]};
+    for (size_t r = 0; r < s->ranks; r++) {
+        const uint64_t *wire = flow->wire + r * s->ranks;
+        uint64_t sent = 0;
+        for (size_t d = 0; d < s->ranks; d++) {
+            out[d].received += wire[d];
+            sent += wire[d];
+        }
+        out[r].sent = sent;
+    }
+}
+
 spw_rank_rows spw_balanced_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
     spw_rank_rows rows = {s->assignments, s->assignments, s->assignments};
     if (spw_scheme_once_a_rank(scheme)) { /* all ranks but those that hold none of a token's K experts */

@@ -376,6 +376,8 @@ bool spw_scheme_by_node(const spw_scheme *scheme);
 
 /* The rows of rank d of the group. */
 spw_rank_rows spw_flow_rows(const spw_layer_shape *shape, const spw_flow *flow, size_t d);
+/* Of all its ranks: out [ranks]. */
+void spw_flow_all_rows(const spw_layer_shape *shape, const spw_flow *flow, spw_rank_rows *out);
 /* The same when every expert is as likely as any other: held and sent N; received N, or what is expected of tokens that
  * travel once a rank. */
 spw_rank_rows spw_balanced_rows(const spw_scheme *scheme, const spw_layer_shape *shape);

@@ -23,12 +23,14 @@ static double list_chunks(const spw_routed_group *routed, size_t d, bool slots, 
     const spw_layer_shape *s = routed->shape;
     const size_t mine = s->experts_per_rank;
     double kept = 0.0;
-    for (size_t i = 0; i < s->ranks * mine; i++) {
-        const size_t source = routed->number * s->ranks + i / mine,
-                     expert = d / spw_layer_sharers(s) * mine + i % mine;
-        chunk[i] = (double)routed->counts->routed[source * s->experts + expert];
-        kept += chunk[i];
-        if (slots) chunk[i] = rows / (double)(s->ranks * mine);
+    const uint32_t *from =
+        routed->counts->routed + routed->number * s->ranks * s->experts + d / spw_layer_sharers(s) * mine;
+    for (size_t source = 0; source < s->ranks; source++, from += s->experts, chunk += mine) {
+        for (size_t e = 0; e < mine; e++) {
+            chunk[e] = (double)from[e];
+            kept += chunk[e];
+            if (slots) chunk[e] = rows / (double)(s->ranks * mine);
+        }
     }
     return kept;
 }

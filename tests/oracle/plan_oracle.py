@@ -461,7 +461,7 @@ def drops(job):
 
 def changing(job):
     """Routing that changes over steps is replayed over them: the plan is that of the same trace, its worst and mean step."""
-    job.write_text(JOB % ("0.93", "gmm, megatron-alltoall, dense:capacity_factor=2"))
+    job.write_text(JOB % ("0.93", 'gmm, "megatron-alltoall:capacity_factor=8,policy=position", dense:capacity_factor=2'))  # one looks at tokens
     for routing, steps in (("collapse:peak=8", 15), ("collapse:peak=4,rise=3,recovery=1", 7), ("drift:drift=0.3", 16), ("zipf:exponent=1", 1)):
         made = json.loads(run("plan", "--job", job, "--routing", routing, "--sequences-per-gpu", 1, "--format", "json"))
         path = scratch / "changing.h5"
@@ -478,6 +478,9 @@ def changing(job):
             check(math.isclose(row["time"]["step_s"], sum(times) / steps, rel_tol=1e-9), f"{routing}: {key(row)}: mean over the steps")
             check(row["time"]["worst_step_s"] == max(times) and times[row["time"]["worst_step"]] == max(times), f"{routing}: {key(row)}: worst step")
             check(row["drops"]["worst_fraction"] == max(lost), f"{routing}: {key(row)}: the step that drops most")
+        counted, = json.loads(run("plan", "--job", job, "--routing", routing, "--sequences-per-gpu", 1, "--scheme", "gmm", "--format", "json"))["rows"]
+        for name, share in (("step_s", 0.03), ("worst_step_s", 0.05)):
+            check(abs(counted["time"][name] / made["rows"][0]["time"][name] - 1) < share, f"{routing}: without tokens: {name} {counted['time'][name]}")
         text = run("plan", "--job", job, "--routing", routing, "--sequences-per-gpu", 1)
         check((f"its first {steps} steps (--routing-steps)" in line(text, "routing ")) == (steps > 1), line(text, "routing "))
         check((f"in the mean of {steps} steps" in line(text, "generated routing")) == (steps > 1), line(text, "generated routing"))

@@ -3,8 +3,9 @@
 #include "sim/routing/segment_counts.h"
 #include "tests/unit/check.h"
 #include "tests/unit/ref_random.h"
-#include "traces/trace.h"
+#include "traces/made_trace.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { MISSING = 0xffff, PIECES = 12 };
@@ -72,7 +73,67 @@ static void run(uint64_t seed) {
     spw_free(id);
 }
 
+/* By the law of generated tokens, with two sharers of each expert, against the tokens. */
+static void check_law(void) {
+    enum { SOURCES = 64, TOKENS = 256, EACH = 4 };
+    const spw_placement placement = {
+        .ranks = 16, .group_ranks = 8, .gpus_per_node = 4, .experts = 16, .expert_tensor = 2};
+    spw_placement crooked = placement;
+    spw_generate_settings s = {
+        .experts = 16, .top_k = 3, .layers = 1, .steps = 1, .ranks = SOURCES, .tokens_per_rank = TOKENS};
+    spw_expert_blocks blocks;
+    spw_trace *trace = NULL;
+    spw_trace_record law, tokens;
+    spw_segment_counts *cache = NULL;
+    spw_counts *drawn = NULL, *counted = NULL;
+    spw_layout *layout = NULL;
+    CHECK(spw_segment_counts_law(&placement, &blocks) && blocks.rank == 4 && blocks.node == 8);
+    crooked.gpus_per_node = 3;
+    CHECK(!spw_segment_counts_law(&crooked, &blocks)); /* groups lie differently */
+    crooked.gpus_per_node = 1;
+    CHECK(!spw_segment_counts_law(&crooked, &blocks)); /* sharers on two nodes */
+    crooked.gpus_per_node = 16;
+    CHECK(spw_segment_counts_law(&crooked, &blocks) && blocks.node == 16);
+    CHECK(spw_segment_counts_law(&placement, &blocks));
+    CHECK_OK(spw_distribution_parse("zipf:exponent=0.5", &s.distribution));
+    CHECK_OK(spw_trace_make(&s, &trace));
+    CHECK_OK(spw_trace_read_law(trace, 0, 0, blocks, &law));
+    CHECK_OK(spw_trace_read_record(trace, 0, 1, 0, false, &tokens));
+    CHECK_OK(spw_layout_create(placement.ranks, 2, &layout));
+    for (size_t i = 0; i < placement.ranks * EACH; i++)
+        CHECK_OK(
+            spw_layout_append(layout, i / EACH, (spw_segment){i * TOKENS, TOKENS, (uint32_t)(i / 2 % 2)}));
+    CHECK_OK(spw_segment_counts_create(placement, &cache));
+    CHECK_OK(spw_counts_create(placement, 2, &drawn));
+    CHECK_OK(spw_counts_create(placement, 2, &counted));
+    CHECK_OK(spw_segment_counts_fill(cache, drawn, &law, layout));
+    CHECK_OK(spw_counts_fill(counted, &tokens, layout));
+    CHECK(spw_segment_counts_know(cache, layout));
+    const double room = 6.0 * 0.5 * sqrt(2.0 * EACH * TOKENS);
+    for (size_t r = 0; r < placement.ranks; r++) {
+        CHECK(drawn->tokens[r] == EACH * TOKENS && drawn->assignments[r] == 3 * EACH * TOKENS);
+        for (size_t x = 0; x < 16; x++) {
+            const uint32_t *row = drawn->per_sequence + r * 2 * 16 + x;
+            CHECK(row[0] + row[16] == drawn->routed[r * 16 + x] && row[0] > 0 && row[16] > 0);
+            CHECK(fabs((double)drawn->routed[r * 16 + x] - (double)counted->routed[r * 16 + x]) < room);
+        }
+        for (size_t d = 0; d < 8; d++) {
+            const double got = drawn->distinct[r * 8 + d], want = counted->distinct[r * 8 + d];
+            CHECK(d % 2 == 0 ? got > 0.0 && fabs(got - want) < room : got == 0.0 && want == 0.0);
+        }
+        for (size_t d = 0; d < 2; d++)
+            CHECK(fabs((double)drawn->distinct_node[r * 2 + d] - (double)counted->distinct_node[r * 2 + d]) <
+                  room);
+    }
+    spw_counts_destroy(drawn);
+    spw_counts_destroy(counted);
+    spw_layout_destroy(layout);
+    spw_segment_counts_destroy(cache);
+    spw_trace_close(trace);
+}
+
 int main(void) {
+    check_law();
     for (uint64_t seed = 1; seed <= 200; seed++) run(seed);
     return check_done();
 }
