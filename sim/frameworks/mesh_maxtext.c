@@ -142,6 +142,7 @@ static size_t replicas_on(const spw_draft_mesh *m, size_t nodes, size_t gpus, si
     if (within && product(m->nodes) == nodes) return node[SPW_AXIS_DATA];
     const size_t said = (m->node[SPW_AXIS_DATA] > 0 ? m->node[SPW_AXIS_DATA] : 1) *
                         (m->nodes[SPW_AXIS_DATA] > 0 ? m->nodes[SPW_AXIS_DATA] : 1);
+    if (within && said <= 1) *one = product(node) * product(m->nodes);
     return said > 1 ? said : 0;
 }
 

@@ -44,7 +44,7 @@ static spw_status open_step(const spw_stack *stack, const spw_job *job, const sp
     spw_status status = spw_remat_tree_find(stack->tree, &tree);
     if (status == SPW_OK) status = spw_compiled_layout_settle(stack, &out->settled);
     if (status == SPW_OK) status = spw_remat_tree_check(tree, job->remat);
-    if (status == SPW_OK && tree->nested_scans && job->model.nested_scans) {
+    if (status == SPW_OK && spw_remat_scans_alone(tree, &job->model)) {
         out->alone = *job;
         out->alone.model.layers_per_turn = 1;
         out->job = job = &out->alone;

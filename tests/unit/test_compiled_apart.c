@@ -105,12 +105,12 @@ static void test_turns_of_four(void) {
     near(gib_of(&s, "gmm", 4, "receive_buffers"), 0.0, "two layers a turn");
 }
 
-/* Compiled by JAX 0.12.0.1 and MaxText 0.2.5, 64 H200: Llama 4 Scout, gmm, 2 sequences 32.759 GiB; Qwen3.5-35B, which is Qwen3-Next with 256
- * experts, 8 a token, 40 layers and 248,320 tokens, gmm, 1 sequence 20.360 GiB, 4 sequences 70.715. */
+/* Compiled by JAX 0.12.0.1 and MaxText 0.2.5, 64 H200: Llama 4 Scout, gmm, 2 sequences 32.759 GiB; Qwen3.5-35B, whose
+ * decoder qwen3_5 is a checkpoint a period, gmm, 1 sequence 20.360 GiB, 4 sequences 70.715. */
 static void test_turns_compiled(const char *models) {
     const spw_stack s = stack_of("xla-cuda-0.12.0-maxtext-0.2.5");
     char path[512];
-    (void)snprintf(path, sizeof path, "%s/qwen3.5-35b-a3b-text.json", models);
+    (void)snprintf(path, sizeof path, "%s/qwen3.5-35b-a3b.json", models);
     use("llama-4-scout");
     spw_compiled_memory m = predict(&s, "gmm", 2);
     CHECK(m.low_bytes < 32.759 * GIB && 32.759 * GIB < m.high_bytes);
@@ -122,6 +122,21 @@ static void test_turns_compiled(const char *models) {
     m = predict(&s, "gmm", 4);
     CHECK(m.low_bytes < 70.715 * GIB && 70.715 * GIB < m.high_bytes);
     CHECK(fabs(m.temporary_bytes / GIB / 70.715 - 1.0) < 0.06);
+}
+
+/* Qwen3-Next: a layer a checkpoint in MaxText 0.2.5, a period of four in the tree before it. 12 layers with attention keep 3 x 64 x 2048 x
+ * 512 weights each, gathered. Compiled by MaxText 0.2.5 and JAX 0.12.0.1: gmm, 2 sequences, 25.461 GiB. */
+static void test_nested(void) {
+    const spw_stack s = stack_of("xla-cuda-0.12.0-maxtext-0.2.5"), before = stack_of("xla-cuda-0.12.0");
+    use("qwen3-next-80b-a3b");
+    near(gib_of(&s, "gmm", 2, "gathered_weights_of_periods"), 4.5, "weights of layers with attention");
+    near(gib_of(&s, "gmm", 2, "carries"), 48 * 8192.0 * 2048 * 2 / (1 << 30), "a carry a layer");
+    near(gib_of(&s, "gmm", 2, "waiting_x"), 0.0, "no layer waits");
+    near(gib_of(&before, "gmm", 2, "gathered_weights_of_periods"), 0.0, "the tree before");
+    near(gib_of(&before, "gmm", 2, "waiting_x"), 3 * 2.5, "three wait");
+    const spw_compiled_memory m = predict(&s, "gmm", 2);
+    CHECK(m.low_bytes < 25.461 * GIB && 25.461 * GIB < m.high_bytes);
+    CHECK(fabs(m.temporary_bytes / GIB / 25.461 - 1.0) < 0.07);
 }
 
 /* Temporaries by memory_analysis(), JAX 0.12.0.1, MaxText 0.2.5, 64 H200 (notebooks_data/compiled/maxtext_2026_11.csv). */
@@ -277,6 +292,7 @@ int main(int argc, char **argv) {
     job.remat = SPW_REMAT_FULL;
     test_lists();
     test_turns_of_four();
+    test_nested();
     test_turns_compiled(argc > 1 ? argv[1] : ".");
     test_compiled();
     test_names();
