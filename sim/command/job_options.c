@@ -475,6 +475,8 @@ static spw_status finish(spw_job_options *o) {
         return spw_fail(SPW_EARG, "no scheme: name some in the job (schemes: [gmm, ...]) or with --scheme");
     for (size_t i = 0; i < job->schemes; i++) {
         SPW_TRY(spw_scheme_parse(job->scheme[i], &o->scheme[i]));
+        SPW_TRY(spw_scheme_settle(job, &o->scheme[i]));
+        memcpy(job->scheme[i], o->scheme[i].text, sizeof job->scheme[i]);
         if (!o->points_alone && !o->schemes_alone) SPW_TRY(spw_footprint_check(job, &o->scheme[i]));
     }
 

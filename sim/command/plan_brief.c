@@ -174,6 +174,22 @@ static void print_no_cost(const spw_plan_view *v, FILE *out) {
     if (!spw_plan_any_timed(v->result) && why != NULL) fprintf(out, " (no time: %s)", why);
 }
 
+/* What brings the drops of a point within what may be dropped: of the factors that do, the fastest. */
+static void print_factor(const spw_plan_view *v, FILE *out) {
+    const spw_plan_need *best = NULL;
+    char name[SPW_PLAN_POINT];
+    for (size_t i = 0; i < v->tries->needs; i++) {
+        const spw_plan_need *n = &v->tries->need[i];
+        if (!(n->factor > 0.0) || !n->fits || !n->timed) continue;
+        if (best == NULL || n->tokens_per_s_per_gpu > best->tokens_per_s_per_gpu) best = n;
+    }
+    if (best == NULL) return;
+    const spw_result_row *row = &v->result->row[best->row];
+    fprintf(out, "; %s keeps within %g %% %s %s=%g, at %.0f tokens/s a GPU", spw_plan_point_text(row, name),
+            100.0 * v->result->answers.drop_most, row->drops.at_least ? "not before" : "from", best->option,
+            best->factor, best->tokens_per_s_per_gpu);
+}
+
 /* Without a time, or without a point that fits. */
 static void print_none(const spw_plan_view *v, FILE *out) {
     const spw_result_answers *a = &v->result->answers;
@@ -187,6 +203,7 @@ static void print_none(const spw_plan_view *v, FILE *out) {
             !timed  ? "no point has a time"
             : !some ? "no point with a time fits"
                     : "every point that fits drops more than may be dropped (--drop-at-most)");
+    if (timed && some) print_factor(v, out);
     print_no_cost(v, out);
     fputc('\n', out);
     if (least == NULL) return;

@@ -143,27 +143,6 @@ static spw_status open_space(const spw_search_options *o, const spw_plan_request
     return status;
 }
 
-/* Twice the GPUs, and again, until a point keeps to the budgets. */
-static spw_status try_larger(const spw_search_request *request, spw_search_space *space,
-                             spw_search_view *view, spw_search_outcome *larger) {
-    const size_t *values = space->value[SPW_SEARCH_GPUS], count = space->values[SPW_SEARCH_GPUS];
-    spw_search_request again = *request;
-    size_t most = 0;
-    spw_status status = SPW_OK;
-    for (size_t i = 0; i < count; i++) most = values[i] > most ? values[i] : most;
-    again.space = space;
-    for (size_t i = 0; i < SPW_SEARCH_TRIES && most <= MOST_TRIED_GPUS / 2 && view->larger == NULL; i++) {
-        most *= 2;
-        space->value[SPW_SEARCH_GPUS][0] = most;
-        space->values[SPW_SEARCH_GPUS] = 1;
-        status = spw_search_run(&again, larger);
-        if (status != SPW_OK) return status;
-        view->tried_gpus = most;
-        if (larger->front.found) view->larger = larger;
-    }
-    return SPW_OK;
-}
-
 /* The same plan with the batches that come to the global batch. */
 static spw_status reach(size_t global_batch, spw_search_space *space, spw_job *job, spw_plan_request *plan) {
     *job = *plan->job;
@@ -171,6 +150,37 @@ static spw_status reach(size_t global_batch, spw_search_space *space, spw_job *j
     plan->job = job;
     space->base = job;
     return spw_search_space_reach(space, job);
+}
+
+/* Twice the GPUs, and again, until a point keeps to the budgets. More GPUs have other batches of one global batch; with more than
+ * there are sequences the search ends. */
+static spw_status try_larger(const spw_search_request *request, spw_search_space *space,
+                             spw_search_view *view, spw_search_outcome *larger) {
+    const size_t *values = space->value[SPW_SEARCH_GPUS], count = space->values[SPW_SEARCH_GPUS];
+    const size_t global_batch = space->base->global_batch;
+    spw_search_request again = *request;
+    spw_plan_request plan = *request->plan;
+    spw_job *reached = NULL;
+    size_t most = 0;
+    spw_status status = SPW_OK;
+    SPW_TRY(SPW_ALLOC(1, &reached));
+    for (size_t i = 0; i < count; i++) most = values[i] > most ? values[i] : most;
+    again.space = space;
+    again.plan = &plan;
+    for (size_t i = 0; i < SPW_SEARCH_TRIES && most <= MOST_TRIED_GPUS / 2 && view->larger == NULL; i++) {
+        most *= 2;
+        space->value[SPW_SEARCH_GPUS][0] = most;
+        space->values[SPW_SEARCH_GPUS] = 1;
+        plan = *request->plan;
+        if (global_batch > 0 && reach(global_batch, space, reached, &plan) != SPW_OK) break;
+        SPW_TRY(spw_search_run(&again, larger));
+        view->tried_gpus = most;
+        if (larger->front.found) view->larger = larger;
+    }
+
+cleanup:
+    spw_free(reached);
+    return status;
 }
 
 /* The best point as a framework's configuration. */

@@ -210,7 +210,8 @@ spw_status spw_search_print_json(const spw_search_view *v, FILE *out) {
     spw_json_put(json, o, "points", spw_json_count(found->points));
     spw_json_put(json, o, "fates", fates);
     spw_json_put(json, o, "too_slow_tokens_per_day_at_most",
-                 found->slow_day_most > 0.0 ? spw_json_real(found->slow_day_most) : json_null());
+                 found->nearest.slow_day_most > 0.0 ? spw_json_real(found->nearest.slow_day_most)
+                                                    : json_null());
     spw_json_put(json, o, "good_points", fits);
     spw_json_put(json, o, "left_out_points", left_out);
     spw_json_put(json, o, "tried_gpus", spw_json_count(v->tried_gpus));

@@ -6,6 +6,7 @@
 #include "sim/memory/assumed_layout.h"
 #include "sim/memory/footprint_check.h"
 #include "sim/print/plural.h"
+#include "sim/replay/smallest_factor.h"
 
 #include <math.h>
 #include <string.h>
@@ -222,13 +223,14 @@ bool spw_search_absent_text(const spw_search_view *v, size_t scheme, bool *misfi
     } else if (!*misfit) {
         (void)snprintf(out, size, "%s: it %s, but no point of it can be better than one found before", name,
                        o->left_out_fit[scheme] > 0 ? "fits" : "may fit");
-    } else if (o->least[scheme].bytes == 0) {
+    } else if (o->nearest.least[scheme].need.bytes == 0) {
         (void)snprintf(out, size, "%s: none that keeps to the budgets", name);
     } else {
-        (void)snprintf(
-            out, size, "%s needs least of those that do not fit: %.1f of %.1f GiB",
-            spw_search_point_text(v, o->least[scheme].value, o->least[scheme].sequences, scheme, text),
-            (double)o->least[scheme].bytes / GIB, (double)o->least[scheme].budget_bytes / GIB);
+        (void)snprintf(out, size, "%s needs least of those that do not fit: %.1f of %.1f GiB",
+                       spw_search_point_text(v, o->nearest.least[scheme].value,
+                                             o->nearest.least[scheme].sequences, scheme, text),
+                       (double)o->nearest.least[scheme].need.bytes / GIB,
+                       (double)o->nearest.least[scheme].need.budget_bytes / GIB);
     }
     return true;
 }
@@ -242,19 +244,31 @@ const char *spw_search_nothing_text(const spw_search_view *v, char out[SPW_SEARC
     char wanted[SPW_SPAN_TEXT], most[SPW_SPAN_TEXT];
     double bytes = 0.0, budget = 0.0;
     for (size_t i = 0; i < v->request->plan->schemes; i++) {
-        if (o->least[i].bytes == 0 || (bytes > 0.0 && (double)o->least[i].bytes >= bytes)) continue;
-        bytes = (double)o->least[i].bytes, budget = (double)o->least[i].budget_bytes;
+        if (o->nearest.least[i].need.bytes == 0 ||
+            (bytes > 0.0 && (double)o->nearest.least[i].need.bytes >= bytes))
+            continue;
+        bytes = (double)o->nearest.least[i].need.bytes,
+        budget = (double)o->nearest.least[i].need.budget_bytes;
     }
     if (slow > 0) {
         (void)snprintf(out, size, "no point reaches %s tokens a day: %zu may fit in memory and are too slow",
                        spw_amount_text(v->request->tokens_per_day, wanted), slow);
-        if (o->slow_day_most > 0.0)
+        if (o->nearest.slow_day_most > 0.0)
             (void)snprintf(out + strlen(out), size - strlen(out),
                            ", the fastest makes at most %s a day on %zu GPUs",
-                           spw_amount_text(o->slow_day_most, most), o->slow_gpus);
+                           spw_amount_text(o->nearest.slow_day_most, most), o->nearest.slow_gpus);
     } else if (fate[SPW_SEARCH_DROPS] > 0) {
-        (void)snprintf(out, size, "no point drops as little as %g %%: %zu fit and drop more",
-                       100.0 * v->request->drop_most, fate[SPW_SEARCH_DROPS]);
+        const spw_search_point *least = &o->nearest.drops;
+        const spw_scheme *scheme = &v->request->plan->scheme[least->scheme];
+        const char *factor = spw_scheme_factor_name(scheme, SPW_FACTOR_ROWS);
+        (void)snprintf(
+            out, size,
+            "no point drops as little as %g %%: %zu fit and drop more, the least %.2f %% (%.80s, EP %zu, "
+            "%zu GPUs)%s%s%s",
+            100.0 * v->request->drop_most, fate[SPW_SEARCH_DROPS], 100.0 * least->drops.fraction,
+            scheme->text, least->value[SPW_SEARCH_EXPERT], least->gpus,
+            factor != NULL ? "; a plan of it says the " : "", factor != NULL ? factor : "",
+            factor != NULL ? " that it needs" : "");
     } else if (bytes > 0.0) {
         (void)snprintf(out, size, "no point fits in memory: the least that one needs is %.1f of %.1f GiB",
                        bytes / GIB, budget / GIB);
@@ -262,8 +276,8 @@ const char *spw_search_nothing_text(const spw_search_view *v, char out[SPW_SEARC
         (void)snprintf(out, size,
                        "no point has so few tokens in a step: %zu have more (--global-batch-at-most)",
                        fate[SPW_SEARCH_BATCH]);
-    } else if (o->refused[0] != '\0') {
-        (void)snprintf(out, size, "no point can be: %s", o->refused);
+    } else if (o->nearest.refused[0] != '\0') {
+        (void)snprintf(out, size, "no point can be: %s", o->nearest.refused);
     } else {
         (void)snprintf(out, size, "no point keeps to the budgets");
     }

@@ -12,6 +12,7 @@
 #include "sim/input/trainer.h"
 #include "sim/memory/assumed_layout.h"
 #include "sim/memory/cross_entropy.h"
+#include "sim/memory/footprint_check.h"
 #include "sim/memory/pipeline.h"
 #include "sim/memory/stage.h"
 
@@ -170,7 +171,8 @@ static void normalise(spw_job *job, const spw_scheme *scheme) {
 
 static bool same_scheme(const spw_scheme *a, const spw_job *b) {
     spw_scheme read;
-    if (b->schemes != 1 || spw_scheme_parse(b->scheme[0], &read) != SPW_OK || read.type != a->type)
+    if (b->schemes != 1 || spw_scheme_parse(b->scheme[0], &read) != SPW_OK ||
+        spw_scheme_settle(b, &read) != SPW_OK || read.type != a->type)
         return false;
     for (size_t i = 0; a->type->options[i].name != NULL && i < SPW_SCHEME_OPTIONS; i++)
         if (!(read.option[i] == a->option[i]) &&

@@ -87,12 +87,6 @@ static spw_status compose_graph(spw_draft *d, bool *full) {
     return spw_draft_put(d, "cuda_graph_impl", graph, "@graph");
 }
 
-/* Megatron-Core's get_fp8_align_size and get_fp4_align_size. */
-static const char *align_of(const char *recipe) {
-    if (strcmp(recipe, "nvfp4") == 0 || strcmp(recipe, "mxfp4") == 0) return "128";
-    return strcmp(recipe, "mxfp8") == 0 ? "32" : "16";
-}
-
 /* Options of the scheme that facts set. */
 static void add_options(spw_draft *d, const char *recipe, bool full, char scheme[SPW_SCHEME_TEXT]) {
     const char *capacity = spw_draft_fact(d, "@capacity"), *policy = spw_draft_fact(d, "@drop_policy"),
@@ -112,8 +106,6 @@ static void add_options(spw_draft *d, const char *recipe, bool full, char scheme
     if (drops) add_option(scheme, "capacity_factor", capacity);
     if (drops && policy != NULL && strcmp(policy, "probs") != 0) add_option(scheme, "policy", policy);
     if (drops && alltoall && pad) add_option(scheme, "pad", "true");
-    if (recipe != NULL && (alltoall || flex || syncfree || nccl || starts(scheme, "primus-syncfree")))
-        add_option(scheme, "align", align_of(recipe));
     if (recipe != NULL && alltoall && router) add_option(scheme, "pay", "router");
     if (syncfree && full) add_option(scheme, "graph", "full");
 }

@@ -34,6 +34,21 @@ static spw_status check_cast_recipe(const spw_job *job, const spw_scheme *scheme
                     scheme->text, spw_fp8_recipe_name(job->precision.recipe));
 }
 
+static bool says_align(const char *text) {
+    return strstr(text, ":align=") != NULL || strstr(text, ",align=") != NULL;
+}
+
+spw_status spw_scheme_settle(const spw_job *job, spw_scheme *scheme) {
+    const spw_fp8_facts facts = spw_fp8_facts_known(job->precision.recipe, job->cluster.gpu_generation);
+    char text[2 * SPW_SCHEME_TEXT];
+    if (facts.align == 1 || !scheme->type->megatron.fp8 || !spw_state_law_of(job)->megatron ||
+        says_align(scheme->text))
+        return SPW_OK;
+    (void)snprintf(text, sizeof text, "%s%calign=%zu", scheme->text,
+                   strchr(scheme->text, ':') == NULL ? ':' : ',', facts.align);
+    return spw_scheme_parse(text, scheme);
+}
+
 /* Rows of an expert must come in the multiples that its products take. */
 static spw_status check_recipe(const spw_job *job, const spw_scheme *scheme) {
     const char *name = spw_fp8_recipe_name(job->precision.recipe);
@@ -51,10 +66,10 @@ static spw_status check_recipe(const spw_job *job, const spw_scheme *scheme) {
             scheme->text, name);
     (void)snprintf(align, sizeof align, "%zu", facts.align);
     if (!spw_scheme_option_is(scheme, "align", align))
-        return spw_fail(
-            SPW_ECONFIG,
-            "scheme '%s': recipe %s pads the rows of an expert to multiples of %s; write %s:align=%s",
-            scheme->text, name, align, scheme->type->name, align);
+        return spw_fail(SPW_ECONFIG,
+                        "scheme '%s': recipe %s pads the rows of an expert to multiples of %s; write "
+                        "%s:align=%s, or leave align out",
+                        scheme->text, name, align, scheme->type->name, align);
     return SPW_OK;
 }
 

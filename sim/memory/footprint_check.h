@@ -6,6 +6,9 @@
 #include "sim/input/job_words.h"
 #include "sim/schemes/scheme.h"
 
+/* Sets what the job's recipe says of a scheme and nobody wrote: TransformerEngine pads the rows of an expert to the multiples that
+ * its products take, so that align is theirs. The scheme's text says it afterwards. SPW_ECONFIG as spw_scheme_parse. */
+SPW_MUST_CHECK spw_status spw_scheme_settle(const spw_job *job, spw_scheme *scheme);
 /* SPW_ECONFIG: a state that a program cannot keep as the job says (programs of MaxText are sharded), a recipe or a grid
  * that is not described for the scheme. */
 SPW_MUST_CHECK spw_status spw_footprint_check(const spw_job *job, const spw_scheme *scheme);

@@ -9,7 +9,7 @@
 
 enum { Q_DOWN, Q_NORM, Q_UP, KV, KV_NORM, O_DOWN, O_UP, SINKS, COMPRESSOR, INDEXER = COMPRESSOR + 4 };
 enum { C_KV, C_GATE, C_BIAS, C_NORM };
-/* qk_rope_head_dim / head_dim [DeepseekV4Config.default_partial_rotary_factor: 64 / 512] */
+/* The rotated part of a head [DeepseekV4Config.default_partial_rotary_factor: 64 / 512] */
 enum { ROTARY_PART = 8 };
 /* Rows of a kind's list of matrices (sim/input/model_mixer.c, grouped_output(), compressed(), heavily_compressed()). */
 enum { ROW_Q_DOWN = 0, ROW_O_DOWN = 3, ROW_JOINED = 7, ROW_INDEX_JOINED = 10, ROW_INDEX_Q = 13 };

@@ -1,6 +1,7 @@
 #include "sim/memory/transformers_modules.h"
 
 #include "base/memory.h"
+#include "sim/input/attention.h"
 #include "sim/memory/transformers_operations.h"
 
 #define NAME(name, text) text,
@@ -64,7 +65,7 @@ const spw_hf_mixer *spw_hf_mixer_of(const spw_model *model, size_t layer) {
     if (spw_hf_attention_is_compressed(model)) return &spw_hf_compressed_attention;
     if (spw_hf_attention_is_by_blocks(model)) return &spw_hf_block_attention;
     if (kind != 0) return recurrences[model->mixer[kind].recurrence.kind];
-    if (model->kv_lora_rank > 0) return &spw_hf_latent_attention;
+    if (spw_attention_is_latent(model)) return &spw_hf_latent_attention;
     return model->query_gate ? &spw_hf_gated_attention : &spw_hf_grouped_attention;
 }
 
@@ -222,7 +223,7 @@ static uint64_t turned(const spw_hf_model *m) {
     if (m->shape->rotation == SPW_HF_ROTATION_NONE) return 0;
     if (m->shape->blocks) return model->head_dim / SPW_HF_TURNED_PART;
     if (m->shape->rotation == SPW_HF_ROTATION_QUARTER) return model->head_dim / SPW_HF_QUARTER;
-    return model->kv_lora_rank > 0 ? model->rope_dim : model->head_dim;
+    return spw_attention_is_latent(model) ? model->rope_dim : model->head_dim;
 }
 
 void spw_hf_begin(spw_hf_model *m) {

@@ -5,6 +5,7 @@
 #include "sim/input/job_software.h"
 #include "sim/input/trainer.h"
 #include "sim/memory/compiled_layout.h"
+#include "sim/memory/footprint_check.h"
 #include "sim/replay/result_answers.h"
 #include "sim/replay/search_front.h"
 #include "sim/schemes/point.h"
@@ -30,7 +31,9 @@ static bool is_planned(const spw_plan_request *q, const spw_scheme *scheme) {
 static void add(const spw_plan_request *q, const spw_other_point *p, const char *text, tried *list,
                 size_t *count) {
     spw_scheme *scheme = &list[*count].scheme;
-    if (*count == MOST_TRIED || spw_scheme_parse(text, scheme) != SPW_OK) return;
+    if (*count == MOST_TRIED || spw_scheme_parse(text, scheme) != SPW_OK ||
+        spw_scheme_settle(p->job, scheme) != SPW_OK)
+        return;
     if (scheme->type->trainer != p->scheme->type->trainer || is_planned(q, scheme)) return;
     for (size_t i = 0; i < *count; i++)
         if (list[i].scheme.type == scheme->type) return;

@@ -103,24 +103,8 @@ cleanup:
 
 /* --- Bounds --- */
 
-static void note_least(search *s, size_t scheme, const size_t *value, size_t sequences, uint64_t bytes,
-                       uint64_t budget) {
-    if (s->out->least[scheme].bytes > 0 && s->out->least[scheme].bytes <= bytes) return;
-    s->out->least[scheme].bytes = bytes;
-    s->out->least[scheme].budget_bytes = budget;
-    s->out->least[scheme].sequences = sequences;
-    memcpy(s->out->least[scheme].value, value, sizeof s->out->least[scheme].value);
-}
-
 static bool is_too_large(const search *s, const spw_point *point) {
     return s->q->most_step_tokens > 0 && spw_point_step_tokens(point) > s->q->most_step_tokens;
-}
-
-static void note_slow(search *s, double tokens_per_s, size_t gpus) {
-    const double day = tokens_per_s * (double)gpus * DAY_S;
-    if (!isfinite(day) || day <= s->out->slow_day_most) return;
-    s->out->slow_day_most = day;
-    s->out->slow_gpus = gpus;
 }
 
 /* GOOD: it may be one of the answers. */
@@ -129,15 +113,6 @@ static spw_search_fate judge_speed(const search *s, const spw_search_bound *boun
         bound->tokens_per_s_most * (double)bound->gpus * DAY_S < s->q->tokens_per_day)
         return SPW_SEARCH_SLOW;
     return spw_search_front_beats(&s->out->front, bound, s->timed) ? SPW_SEARCH_BEATEN : SPW_SEARCH_GOOD;
-}
-
-/* The first of all, but what a scheme lacks says more than sizes that do not go together. */
-static void note_refused(search *s) {
-    static const char scheme[] = "scheme '";
-    char *const out = s->out->refused;
-    const bool better = strncmp(out, scheme, sizeof scheme - 1) != 0 &&
-                        strncmp(spw_last_error(), scheme, sizeof scheme - 1) == 0;
-    if (out[0] == '\0' || better) (void)snprintf(out, sizeof s->out->refused, "%s", spw_last_error());
 }
 
 /* The bounds of the point at `at` of the jobs under way, which seeds and their search both ask for. */
@@ -150,7 +125,7 @@ static spw_status bound_of(search *s, size_t at, const spw_point *point, spw_sea
         return known->status;
     }
     const spw_status status = spw_search_bound_of(&s->facts, point, out);
-    if (status == SPW_ECONFIG) note_refused(s);
+    if (status == SPW_ECONFIG) spw_search_nearest_refused(&s->out->nearest);
     if (known != NULL) *known = (known_facts){true, status, *out};
     return status;
 }
@@ -170,13 +145,15 @@ static spw_status judge(search *s, size_t at, const spw_point *point, spw_search
     *bound = f.bound;
     *out = SPW_SEARCH_GOOD;
     if (f.bound.least_bytes > f.budget_bytes) {
-        note_least(s, scheme, value, point->sequences, f.bound.least_bytes, f.budget_bytes);
+        spw_search_nearest_memory(&s->out->nearest, scheme, value, point->sequences,
+                                  (spw_search_need){f.bound.least_bytes, f.budget_bytes});
         *out = f.state_bytes > f.budget_bytes ? SPW_SEARCH_STATE : SPW_SEARCH_MEMORY;
     } else if (f.timed != s->timed) {
         *out = SPW_SEARCH_UNTIMED;
     } else {
         *out = judge_speed(s, bound);
-        if (*out == SPW_SEARCH_SLOW) note_slow(s, bound->tokens_per_s_most, bound->gpus);
+        if (*out == SPW_SEARCH_SLOW)
+            spw_search_nearest_speed(&s->out->nearest, bound->tokens_per_s_most, bound->gpus);
     }
     return SPW_OK;
 }
@@ -219,8 +196,7 @@ static spw_search_point point_of(const search *s, size_t at, const spw_result_ro
         p.reserved_low_bytes = spw_reserved_low(&row->reserved);
         p.reserved_high_bytes = spw_reserved_high(&row->reserved);
     }
-    size_t place = 0; /* of the batch among all of the space */
-    while (s->q->space->base->sequences_per_gpu[place] != s->job[job].sequences_per_gpu[batch]) place++;
+    const size_t place = spw_search_space_batch(s->q->space, s->job[job].sequences_per_gpu[batch]);
     p.order = (s->index[job] * s->q->space->base->batches + place) * s->schemes + p.scheme;
     memcpy(p.value, s->value[job], sizeof p.value);
     if (!row->timed) return p;
@@ -274,11 +250,13 @@ static spw_status wants(void *state, const spw_replay_prospect *p, bool *out) {
     if (p->peak_bytes > p->budget_bytes) {
         const spw_point point = point_at(s, p->row);
         fate = SPW_SEARCH_OUT_OF_MEMORY;
-        note_least(s, scheme, s->value[p->row / s->per_job], point.sequences, p->peak_bytes, p->budget_bytes);
+        spw_search_nearest_memory(&s->out->nearest, scheme, s->value[p->row / s->per_job], point.sequences,
+                                  (spw_search_need){p->peak_bytes, p->budget_bytes});
     }
     *out = fate == SPW_SEARCH_GOOD;
     if (*out) return SPW_OK;
-    if (fate == SPW_SEARCH_SLOW) note_slow(s, bound->tokens_per_s_most, bound->gpus);
+    if (fate == SPW_SEARCH_SLOW)
+        spw_search_nearest_speed(&s->out->nearest, bound->tokens_per_s_most, bound->gpus);
     s->out->fate[fate] += s->counts;
     s->out->beaten[scheme] +=
         s->counts && fate == SPW_SEARCH_BEATEN && drops_at_most(&p->drops, s->q->drop_most);
@@ -292,7 +270,9 @@ static spw_status take(void *state, size_t at, const spw_result_row *row) {
     if (status != SPW_OK) return status;
     const spw_search_fate fate = fate_of(s, &p, row);
     s->out->fate[fate] += s->counts;
-    if (fate == SPW_SEARCH_TOO_SLOW) note_slow(s, p.tokens_per_s_per_gpu, p.gpus);
+    if (fate == SPW_SEARCH_TOO_SLOW)
+        spw_search_nearest_speed(&s->out->nearest, p.tokens_per_s_per_gpu, p.gpus);
+    if (fate == SPW_SEARCH_DROPS) spw_search_nearest_drops(&s->out->nearest, &p);
     if (fate != SPW_SEARCH_GOOD) s->out->fails[p.scheme] += s->counts;
     if (fate != SPW_SEARCH_GOOD) return SPW_OK;
     s->out->fits[p.scheme] += s->counts;
@@ -391,7 +371,6 @@ typedef struct seed {
 } seed;
 
 static spw_status find_seeds(search *s, size_t first, size_t last, seed *list) {
-    const spw_job *base = s->q->space->base;
     spw_progress progress = spw_progress_begin("bounds", "jobs", last - first);
     spw_status status = SPW_OK;
     for (size_t index = first; index < last; index++) {
@@ -400,13 +379,12 @@ static spw_status find_seeds(search *s, size_t first, size_t last, seed *list) {
         for (size_t at = 0; at < s->per_job; at++) {
             const spw_point point = point_at(s, at);
             spw_search_point_facts f;
-            size_t batch = 0;
             if (is_too_large(s, &point) || spw_scheme_is_unknown_alone(point.scheme, &point.shape)) continue;
             status = bound_of(s, at, &point, &f);
             if (status == SPW_ECONFIG) continue;
             SPW_TRY(status);
             if (f.bound.least_bytes > f.budget_bytes || !f.timed) continue;
-            while (base->sequences_per_gpu[batch] != point.sequences) batch++;
+            const size_t batch = spw_search_space_batch(s->q->space, point.sequences);
             seed *of = &list[batch * s->schemes + at % s->schemes];
             if (!of->there || f.bound.tokens_per_s_most > of->most)
                 *of = (seed){true, index, f.bound.tokens_per_s_most};

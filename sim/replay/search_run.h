@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "sim/replay/plan_points.h"
 #include "sim/replay/search_front.h"
+#include "sim/replay/search_nearest.h"
 #include "sim/replay/search_space.h"
 
 #include <stdbool.h>
@@ -49,7 +50,6 @@ typedef struct spw_search_request {
     void *state;
 } spw_search_request;
 
-enum { SPW_SEARCH_REFUSED = 384 };
 typedef struct spw_search_outcome {
     spw_search_front front;
     spw_search_reasons reasons; /* of its points */
@@ -60,18 +60,8 @@ typedef struct spw_search_outcome {
     /* Of each scheme: points that were not replayed, as by their bounds they can be no better than another, of these those whose memory
      * is known to fit; and replayed ones that do not keep to a budget. */
     size_t left_out[SPW_JOB_MAX_SCHEMES], left_out_fit[SPW_JOB_MAX_SCHEMES], fails[SPW_JOB_MAX_SCHEMES];
-    /* The smallest of a scheme's points by memory, of those that do not fit; bytes 0: none. Its bytes are a lower bound where they
-     * follow the routing. */
-    struct {
-        uint64_t bytes, budget_bytes;
-        size_t value[SPW_SEARCH_DIMENSIONS], sequences;
-    } least[SPW_JOB_MAX_SCHEMES];
-    /* The most that one of the points makes that do not reach the tokens a day, by a bound or a replay; 0: there is none. On so many
-     * GPUs. */
-    double slow_day_most;
-    size_t slow_gpus;
-    char refused[SPW_SEARCH_REFUSED]; /* why the first point that cannot be cannot; "": there is none */
-    bool untimed;                     /* no point with a time keeps to the budgets: the answers have none */
+    spw_search_nearest nearest;
+    bool untimed; /* no point with a time keeps to the budgets: the answers have none */
 } spw_search_outcome;
 
 /* SPW_EARG for a space that is too large to be counted. An error of the bounds themselves (a replayed point beyond its own) is

@@ -261,38 +261,51 @@ bool spw_search_space_is_uneven(const spw_search_space *s, const size_t value[SP
     return sequences == 0 || sequences % value[SPW_SEARCH_MICRO_BATCHES] != 0;
 }
 
-static void add_batch(spw_job *base, size_t sequences) {
+size_t spw_search_space_batch(const spw_search_space *s, size_t sequences) {
+    size_t at = 0;
+    while (at < s->base->batches && s->base->sequences_per_gpu[at] != sequences) at++;
+    return at;
+}
+
+static spw_status add_batch(spw_job *base, size_t sequences) {
     size_t at = 0;
     while (at < base->batches && base->sequences_per_gpu[at] < sequences) at++;
-    if ((at < base->batches && base->sequences_per_gpu[at] == sequences) ||
-        base->batches == SPW_JOB_MAX_BATCHES)
-        return;
+    if (at < base->batches && base->sequences_per_gpu[at] == sequences) return SPW_OK;
+    if (base->batches == SPW_JOB_MAX_BATCHES)
+        return spw_fail(SPW_EARG,
+                        "--global-batch %zu: the splits of this space have more than %d batches of a rank; "
+                        "give shorter lists of gpus, pipeline, tensor and context",
+                        base->global_batch, SPW_JOB_MAX_BATCHES);
     memmove(&base->sequences_per_gpu[at + 1], &base->sequences_per_gpu[at],
             (base->batches++ - at) * sizeof *base->sequences_per_gpu);
     base->sequences_per_gpu[at] = sequences;
+    return SPW_OK;
 }
 
 /* The batches of all splits. */
-static void add_batches(const spw_search_space *s, spw_job *base) {
+static spw_status add_batches(const spw_search_space *s, spw_job *base) {
     static const size_t dimension[] = {SPW_SEARCH_GPUS, SPW_SEARCH_PIPELINE, SPW_SEARCH_TENSOR,
                                        SPW_SEARCH_CONTEXT};
     enum { DIMENSIONS = sizeof dimension / sizeof *dimension };
     size_t value[SPW_SEARCH_DIMENSIONS] = {0}, splits = 1;
+    spw_status status = SPW_OK;
     for (size_t d = 0; d < DIMENSIONS; d++) splits *= s->values[dimension[d]];
-    for (size_t i = 0; i < splits; i++) {
+    for (size_t i = 0; i < splits && status == SPW_OK; i++) {
         size_t rest = i;
         for (size_t d = 0; d < DIMENSIONS; rest /= s->values[dimension[d]], d++)
             value[dimension[d]] = s->value[dimension[d]][rest % s->values[dimension[d]]];
         const size_t sequences = sequences_of_rank(s, value);
-        if (sequences > 0) add_batch(base, sequences);
+        if (sequences > 0) status = add_batch(base, sequences);
     }
+    return status;
 }
 
 spw_status spw_search_space_reach(spw_search_space *s, spw_job *base) {
     enum { MOST_SIZE = 64 };
     s->base = base;
     base->batches = 0;
-    add_batches(s, base);
+    const spw_status status = add_batches(s, base);
+    if (status != SPW_OK) return status;
     if (base->batches == 0)
         return spw_fail(
             SPW_EARG,

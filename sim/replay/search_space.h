@@ -48,6 +48,8 @@ SPW_MUST_CHECK spw_status spw_search_space_set(spw_search_space *space, const ch
 SPW_MUST_CHECK spw_status spw_search_space_reach(spw_search_space *space, spw_job *base);
 /* Batches of a job: 1 where all are of one global batch, else the base's. */
 size_t spw_search_space_batches(const spw_search_space *space);
+/* The place of a batch among the base's; their number where it is none of them. */
+size_t spw_search_space_batch(const spw_search_space *space, size_t sequences);
 /* Does the global batch not divide over the data-parallel ranks and micro-batches of these values? */
 bool spw_search_space_is_uneven(const spw_search_space *space, const size_t value[SPW_SEARCH_DIMENSIONS]);
 

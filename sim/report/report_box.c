@@ -194,9 +194,8 @@ static void write_counts(const json_t *root, FILE *out) {
             oom, spw_plural((size_t)oom));
 }
 
-/* What a file of a framework could name in place of its scheme. */
-static void write_schemes(const json_t *root, FILE *out) {
-    const json_t *others = json_object_get(root, "other_schemes"), *other = NULL;
+void spw_report_write_other_schemes(const json_t *answer, FILE *out) {
+    const json_t *others = json_object_get(answer, "other_schemes"), *other = NULL;
     size_t i = 0;
     json_array_foreach(others, i, other) {
         const char *scheme = json_string_value(json_object_get(other, "scheme")),
@@ -222,7 +221,7 @@ static void write_changes(const json_t *root, const json_t *best, FILE *out) {
     const json_t *next = largest(root, best, "tokens_per_s_per_gpu", true),
                  *tight = largest(root, best, "tokens_per_s_per_gpu", false);
     (void)fputs("<h3>What would change the answer</h3><ul>", out);
-    write_schemes(root, out);
+    spw_report_write_other_schemes(root, out);
     if (tight != NULL) write_tight(tight, best, out);
     if (next != NULL) write_next(next, best, out);
     write_balanced(root, best, out);

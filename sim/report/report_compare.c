@@ -185,6 +185,21 @@ static void write_lead(const compared side[SIDES], FILE *out) {
         (void)fputs("<p class=\"doubt\">Their intervals overlap, so the order is not certain.</p>", out);
 }
 
+/* A scheme that drops is faster for it: said beside the speed. */
+static void write_drops(const compared side[SIDES], FILE *out) {
+    const double a = side[0].row->fraction, b = side[1].row->fraction;
+    if (!(a > 0.0) && !(b > 0.0)) return;
+    (void)fputs("<p class=\"doubt\">", out);
+    for (int i = 0; i < SIDES; i++) {
+        (void)fprintf(out, i == 0 ? "%s drops " : ", %s drops ", side[i].letter);
+        if (side[i].row->fraction > 0.0)
+            spw_html_number(out, side[i].row->fraction, "%.2f&nbsp;%%", 100.0 * side[i].row->fraction);
+        else
+            (void)fputs("none", out);
+    }
+    (void)fputs(" of the choices of its tokens.</p>", out);
+}
+
 static void write_costs(const compared side[SIDES], FILE *out) {
     const double a = figure_of(&side[0], MONEY), b = figure_of(&side[1], MONEY),
                  days_a = figure_of(&side[0], DAYS), days_b = figure_of(&side[1], DAYS);
@@ -315,6 +330,7 @@ void spw_report_write_compared(const spw_report *a, const char *a_name, const sp
                 "class=\"answer\">",
                 out);
     write_lead(side, out);
+    write_drops(side, out);
     if (strcmp(a->model, b->model) != 0)
         (void)fputs("<p class=\"doubt\">The two train different models.</p>", out);
     for (int i = 0; i < SIDES; i++) write_side(&side[i], out);

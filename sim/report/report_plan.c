@@ -4,6 +4,7 @@
 #include "sim/print/table.h"
 #include "sim/report/chart.h"
 #include "sim/report/html.h"
+#include "sim/report/report_found.h"
 
 #include <math.h>
 #include <string.h>
@@ -70,11 +71,16 @@ void spw_report_write_cost(const spw_report *report, const spw_report_row *row, 
                            json_number_value(json_object_get(report->settings, "price_per_gpu_hour")), out);
 }
 
-/* What would make points fit, and how many cannot be. */
+/* What would be faster or would make points fit, and how many cannot be. */
 void spw_report_write_misfits(const spw_report *report, FILE *out) {
     const json_t *list = json_object_get(report->plan, "does_not_fit"), *refused;
     size_t i;
     json_t *item;
+    if (json_array_size(json_object_get(report->plan, "other_schemes")) > 0) {
+        (void)fputs("<ul>", out);
+        spw_report_write_other_schemes(report->plan, out);
+        (void)fputs("</ul>", out);
+    }
     if (json_array_size(list) > 0) {
         (void)fputs("<p>What would make others fit:</p><ul>", out);
         json_array_foreach(list, i, item) {

@@ -64,7 +64,7 @@ WANT = {
         "model": "deepseek-v3", "parallel.pipeline": 2, "parallel.expert": 32, "parallel.virtual_stages": 8, "batch.global_batch": 4096,
         "batch.micro_batches": 32, "precision.gradients": "bf16", "precision.optimizer": "bf16", "precision.master": "fp32",
         "precision.recipe": "mxfp8", "precision.fp8_param_gather": True, "cross_entropy": "te_in_place",
-        "schemes": ["megatron-syncfree:rank_capacity=1.5,align=32,graph=full"]}, ["moe_router_force_load_balancing"]),
+        "schemes": ["megatron-syncfree:rank_capacity=1.5,graph=full,align=32"]}, ["moe_router_force_load_balancing"]),
     "bridge_qwen3_next.yaml": (["--cluster", "h100:8x1", "--model", "qwen3-next-80b-a3b", "--expert-parallel", "8"], {
         "batch.sequence_length": 2048, "batch.global_batch": 64, "batch.micro_batches": 8, "parallel.expert": 8}, []),
     "primus_deepseek_v3.yaml": (["--cluster", "mi355x:8x32"], {

@@ -38,7 +38,8 @@ def megatron_words(draw, framework):
              "--context", context, "--expert-tensor", 1, "--remat", draw.choice(["none", "full", "moe_act", "selective", "moe_act+layernorm"])]
     if draw.random() < 0.3 and "capacity" not in scheme and scheme.startswith(("megatron-alltoall", "megatron-flex")):
         recipe = draw.choice(["delayed", "tensorwise", "blockwise", "nvfp4"])
-        words[1] += ("," if ":" in scheme else ":") + f"align={128 if recipe == 'nvfp4' else 16}"
+        if draw.random() < 0.5:  # the recipe implies it
+            words[1] += ("," if ":" in scheme else ":") + f"align={128 if recipe == 'nvfp4' else 16}"
         words += ["--set", f"precision.recipe={recipe}"]
     if draw.random() < 0.3:
         words += ["--set", "overlap_grad_reduce=true"]

@@ -4,6 +4,7 @@ plans of every scheme and against the file with the settings that are named; cos
 follow; batches that do not divide.
 
 instead_oracle.py SPILLWAY SCRATCH"""
+import html
 import json
 import pathlib
 import re
@@ -84,6 +85,13 @@ def instead(name, path, cluster, own, others, apply):
     line = next((line for line in text.split("\n") if line.startswith("instead ")), "")
     check(f"--scheme {simplest} would be {told[0]['times_as_fast']:.3g} times as fast" in line and told[0]["settings"] in line, f"{name}: {line}")
     check(len(text.rstrip().split("\n")) <= 30, f"{name}: {text}")
+    stored = file(f"{name}.json", json.dumps(answer))
+    oracle.must("report", stored, "--output", scratch / f"{name}.html")
+    page = (scratch / f"{name}.html").read_text()
+    listed = re.findall(r"<li><b>Scheme\.</b> .*?</li>", page)
+    check(len(listed) == len(told) and all(one["scheme"] in html.unescape(re.sub("<[^>]*>", "", item)) and
+                                           f"{one['times_as_fast']:.3g} times as fast" in item for one, item in zip(told, listed)),
+          f"{name}: the page has {listed}")
     check(plan(path, cluster, "--scheme", own)["plan"]["other_schemes"] == [], f"{name}: a scheme that was chosen is not doubted")
     best = file(f"{name}_best", apply(path.read_text(), told[0]["settings"]))
     check(all(o["scheme"] != simplest for o in plan(best, cluster)["plan"]["other_schemes"]), f"{name}: the best is offered instead of itself")

@@ -171,6 +171,11 @@ def check_pair(a_name, b_name, a, b):
     expect(any("different models" in doubt for doubt in page.doubts) == (a_plan["settings"]["model"] != b_plan["settings"]["model"]),
            f"{pair}: models: {page.doubts}")
 
+    shares = [row["drops"]["fraction"] for row in (a_row, b_row)]
+    says = [f"{letter} drops " + (f"{100 * share:.2f}\u00a0%" if share > 0 else "none") for letter, share in zip("AB", shares)]
+    expect([doubt for doubt in page.doubts if "drops" in doubt] == ([", ".join(says) + " of the choices of its tokens."] if any(shares) else []),
+           f"{pair}: {shares} dropped: {page.doubts}")
+
     # Points of both, by scheme, batch and split.
     def name(row):
         return row["scheme"], row["sequences_per_gpu"], row["expert_parallel"], row["fsdp"]
@@ -204,6 +209,7 @@ live = made("live", "--scheme", "megatron-alltoall", "--stack", "none", "--no-al
 found = made("found", "--scheme", "megatron-alltoall", "--search", "--over", "pipeline=1,2", "--over", "micro-batches=1,2", "--sequences-per-gpu", "1,2", "--price", 2)
 none = made("none", "--scheme", "megatron-alltoall", "--search", "--over", "pipeline=1", "--over", "micro-batches=1", "--tokens-per-day", "1e15")
 other = made("other", "--scheme", "megatron-alltoall", "--model", "qwen3-30b-a3b")
+drops = made("drops", "--scheme", "megatron-alltoall:capacity_factor=1", "--routing", "zipf:exponent=0.5", "--drop-at-most", 100)
 slow = json.loads((folder / "cheap.json").read_text())
 for row in slow["rows"]:  # a third of the speed: whoever of the two stands first, the faster one is named
     row["time"].update({key: row["time"][key] / 3 for key in row["time"] if key.startswith("tokens_per_s")})
@@ -219,6 +225,9 @@ check_pair("cheap", "full", cheap, full)
 check_pair("live", "cheap", live, cheap)
 check_pair("found", "cheap", found, cheap)
 check_pair("cheap", "found", cheap, found)
+check_pair("cheap", "drops", cheap, drops)
+check_pair("drops", "cheap", drops, cheap)
+expect(drops["rows"][0]["drops"]["fraction"] > 0, "the point that drops drops nothing")
 
 # Text of a file stays text.
 hostile = json.loads((folder / "cheap.json").read_text())

@@ -1,1 +1,1 @@
-plan --search --model qwen3-30b-a3b --cluster h100:8x1 --scheme megatron-flex --set precision.recipe=blockwise --over micro-batches=1 --over remat=full --over pipeline=1 --sequences-per-gpu 1 --expert-parallel 8 --gpus-at-most 8
+plan --search --model qwen3-30b-a3b --cluster h100:8x1 --scheme megatron-flex:align=32 --set precision.recipe=blockwise --over micro-batches=1 --over remat=full --over pipeline=1 --sequences-per-gpu 1 --expert-parallel 8 --gpus-at-most 8
