@@ -80,12 +80,18 @@ static double ring_less(const spw_compiled_program *p, const sizes *s) {
     return p->stack->ring_sum.value * p->wanted_bytes > p->limit_bytes ? s->wide : 0.0;
 }
 
+/* Qwen3-Next by JAX 0.12 and MaxText 0.2.5, a checkpoint a layer though its layers are unlike, holds one [W, H] more than the list. */
+static double nested_more(const spw_compiled_program *p, const sizes *s) {
+    const spw_model *m = &p->job->model;
+    return m->nested_scans > 0 && m->layers_per_turn <= 1 ? s->row_hidden : 0.0;
+}
+
 /* JAX 0.11 on: orders behind ragged all-to-alls differ by weights alone, those of a ring are known but near its limit. */
 static spw_compiled_orders apart(const spw_compiled_program *p, const spw_compiled_layer *layer,
                                  const sizes *s) {
     switch (layer->exchange) {
     case SPW_COMPILED_EXCHANGE_RAGGED: return (spw_compiled_orders){0.0, s->ranks_experts * s->matrix};
-    case SPW_COMPILED_EXCHANGE_GATHER: return (spw_compiled_orders){ring_less(p, s), 0.0};
+    case SPW_COMPILED_EXCHANGE_GATHER: return (spw_compiled_orders){ring_less(p, s), nested_more(p, s)};
     case SPW_COMPILED_EXCHANGE_NONE:
         return (spw_compiled_orders){s->row_hidden, s->row_hidden + waiting_gradient(p, s)};
     default: break;

@@ -137,6 +137,10 @@ static void test_nested(void) {
     const spw_compiled_memory m = predict(&s, "gmm", 2);
     CHECK(m.low_bytes < 25.461 * GIB && 25.461 * GIB < m.high_bytes);
     CHECK(fabs(m.temporary_bytes / GIB / 25.461 - 1.0) < 0.07);
+    const spw_compiled_memory ring = predict(&s, "ring", 2); /* 28.109 compiled: one [W, H] of 2.5 more */
+    near(ring.high_bytes / exp(s.half_width.value) / GIB, ring.wanted_bytes / GIB + 2.5,
+         "a ring's [W, H] more");
+    CHECK(ring.low_bytes < 28.109 * GIB && 28.109 * GIB < ring.high_bytes);
 }
 
 /* Temporaries by memory_analysis(), JAX 0.12.0.1, MaxText 0.2.5, 64 H200 (notebooks_data/compiled/maxtext_2026_11.csv). */
