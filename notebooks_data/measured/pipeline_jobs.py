@@ -89,7 +89,7 @@ def write_job(run, path):
     lines = [f"model: {path}.model.json", "cluster: h100-8x8", f"gpus: {run['gpus']}", "optimizer: distributed", "memory_fraction: 1",
              f"cross_entropy: {'te_2_20' if run['loss'] == 'te' else run['loss']}", f"remat: {remat}", f"parallel: {json.dumps(parallel)}", f"batch: {json.dumps(batch)}",
              f"schemes: ['megatron-alltoall{':align=16' if run['fp8'] else ''}']"]
-    lines.append(f"gradient_accumulation_fusion: {str(run['fused_wgrad']).lower()}")
+    lines.append(f"gradient_accumulation_fusion: {'layers' if str(run['fused_wgrad']) == 'True' else 'false'}")  # without Apex
     if "kv_lora_rank" in model:
         lines.append("apply_rope_fusion: false")
     if run["fp8"]:

@@ -441,6 +441,17 @@ static spw_status check_schemes(const spw_job_options *o) {
     return SPW_OK;
 }
 
+/* Schemes whose GPUs have every expert have one split alone. */
+static spw_status imply_split(spw_job_options *o) {
+    bool alone = o->split_unsaid && o->scheme_texts > 0;
+    spw_scheme scheme;
+    for (size_t i = 0; i < o->scheme_texts && alone; i++)
+        alone = spw_scheme_parse(o->scheme_text[i], &scheme) == SPW_OK && spw_scheme_is_of_one_rank(&scheme);
+    if (!alone) return SPW_OK; /* what cannot be parsed is refused where the job is read */
+    o->split_unsaid = false;
+    return put_override(o, "parallel.expert", "1", "--scheme");
+}
+
 static spw_status finish(spw_job_options *o) {
     spw_status status = SPW_OK;
     spw_job *job = &o->job;
@@ -464,6 +475,7 @@ static spw_status finish(spw_job_options *o) {
     if (o->scheme_texts > 0) SPW_TRY(list_schemes(o));
     o->split_unsaid =
         !file && o->expert_parallel == NULL && !has_key(o, "parallel.expert") && !has_key(o, "parallel.fsdp");
+    SPW_TRY(imply_split(o));
     SPW_TRY(check_schemes(o));
     o->schemes_unsaid = !file && o->scheme_texts == 0 && !has_key(o, "schemes");
     status = read_job(o);

@@ -99,8 +99,12 @@ static spw_status walk_yaml(walk *w, yaml_node_t *node, size_t depth) {
     if (node->type == YAML_SEQUENCE_NODE) return walk_sequence(w, node, depth);
     if (strlen((const char *)node->data.scalar.value) != node->data.scalar.length)
         return spw_fail(SPW_ECONFIG, "%s:%zu: a zero byte in a value", w->out->where, yaml_line(w, node));
-    return add(w, (const char *)node->data.scalar.value, yaml_line(w, node),
-               node->data.scalar.style != YAML_PLAIN_SCALAR_STYLE);
+    const yaml_scalar_style_t style = node->data.scalar.style;
+    /* lines of text behind '|' or '>', such as a recipe's Dockerfile, are no setting */
+    const bool page = (style == YAML_LITERAL_SCALAR_STYLE || style == YAML_FOLDED_SCALAR_STYLE) &&
+                      node->data.scalar.length >= SPW_ENTRY_VALUE;
+    return add(w, page ? "lines of text" : (const char *)node->data.scalar.value, yaml_line(w, node),
+               style != YAML_PLAIN_SCALAR_STYLE);
 }
 
 spw_status spw_entries_of_yaml(const char *text, size_t length, size_t first_line, spw_file_entries *out) {

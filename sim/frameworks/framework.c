@@ -43,7 +43,7 @@ static const char *behind_module(const char *name, bool *named) {
 }
 
 const char *spw_framework_plain_name(const spw_framework *f, const char *name, char out[SPW_ENTRY_NAME]) {
-    static const char *const places[] = {"MODEL_ARGS.", "model_args.", "config.", NULL};
+    static const char *const places[] = {"MODEL_ARGS.", "ARGS.", "model_args.", "config.", NULL};
     bool named = false;
     const char *plain = behind_module(name, &named);
     for (const char *const *p = places; *p != NULL; p++)

@@ -23,6 +23,7 @@ static const spw_word_pair yes_no[] = {{"true", "true"}, {"false", "false"}, {NU
 
 #define OVERLAP "hidden behind work or not, it is not told apart; times have the share that was fitted"
 #define KERNEL "which kernel computes it is not told apart"
+#define OF_MODEL "a size of the model: that of --model counts"
 
 static const spw_framework_row megatron_rows[] = {
     /* the split */
@@ -245,6 +246,16 @@ static const spw_framework_row megatron_rows[] = {
     {.theirs = "norm_epsilon", .ours = "@norm_epsilon", .quiet = true},
     {.theirs = "max_position_embeddings", .ours = "@positions", .quiet = true},
     {.theirs = "activation_func*"},
+    {.theirs = "o_groups", .why = OF_MODEL},
+    {.theirs = "o_lora_rank", .why = OF_MODEL},
+    {.theirs = "csa_*", .why = OF_MODEL},
+    {.theirs = "dsa_indexer_*", .why = OF_MODEL},
+    {.theirs = "moe_n_hash_layers", .why = OF_MODEL},
+    {.theirs = "enable_hyper_connections", .why = OF_MODEL},
+    {.theirs = "num_residual_streams", .why = OF_MODEL},
+    {.theirs = "use_fused_mhc",
+     .why = "bytes of the mixing of streams are those of kernels that are not fused"},
+    {.theirs = "DEPENDENCIES*"},
     /* what changes times a little, or nothing that is counted */
     {.theirs = "overlap_param_gather_with_optimizer_step",
      .why = "gathers behind the optimizer are not modelled; planned as overlap_param_gather"},

@@ -153,7 +153,7 @@ static spw_status compose_predictions(spw_draft *d) {
     if (said == NULL || strcmp(said, "0") == 0 || spw_draft_key_value(d, layout) != NULL) return SPW_OK;
     return spw_draft_note_more(d, "@predictions", layout,
                                "its layer is counted where pipeline_model_parallel_layout has it, as m in "
-                               "'Et*8(|t*8)*6|t*5mL'; not without one");
+                               "'Et*8(|t*8)*6|t*5mL', or 'Et*43mL' without stages; not without one");
 }
 
 /* Megatron-LM itself refuses gathers without sums, and sharded weights have collectives of their own. */

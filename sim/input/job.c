@@ -54,6 +54,11 @@ const char *spw_cuda_graph_name(spw_cuda_graph graph) { return graphs[graph].nam
 
 static const spw_choice fusions[] = {
     {"auto", SPW_FUSION_AUTO}, {"true", SPW_FUSION_ON}, {"false", SPW_FUSION_OFF}, {NULL, 0}};
+static const spw_choice gradient_fusions[] = {{"auto", SPW_FUSION_AUTO},
+                                              {"true", SPW_FUSION_ON},
+                                              {"false", SPW_FUSION_OFF},
+                                              {"layers", SPW_FUSION_LAYERS},
+                                              {NULL, 0}};
 
 static const spw_choice losses[] = {{"auto", SPW_CROSS_ENTROPY_AUTO},
                                     {"unfused", SPW_CROSS_ENTROPY_UNFUSED},
@@ -415,9 +420,14 @@ static const spw_setting rows[] = {
     FUSION_ROW("apply_rope_fusion", megatron.rope,
                "TransformerEngine's rotation of queries and keys, or PyTorch's; auto: as the stack's runs "
                "had it"),
-    FUSION_ROW("gradient_accumulation_fusion", megatron.weight_gradients,
-               "Megatron-Core: products add gradients of weights to main_grad themselves; false: these are "
-               "tensors until they are added; auto: true"),
+    {.key = "gradient_accumulation_fusion",
+     .kind = SPW_SETTING_CHOICE,
+     SPW_SETTING_CHOICE_OF(spw_job, megatron.weight_gradients, spw_fusion),
+     .choices = gradient_fusions,
+     .fallback = "auto",
+     .help = "Megatron-Core: products add gradients of weights to main_grad themselves; false: these are "
+             "tensors until they are added; layers: all but the head's, where Apex is not installed; auto: "
+             "true"},
     FLAG_ROW("use_transformer_engine_op_fuser", megatron.fused_experts,
              "Megatron-Core: experts as one fused operation of TransformerEngine, with recipe mxfp8"),
     {.key = "megatron_core_release",

@@ -101,7 +101,7 @@ typedef enum spw_cuda_graph {
 const char *spw_cuda_graph_name(spw_cuda_graph graph);
 
 /* Kernels that TransformerEngine fuses, or PyTorch's one by one. AUTO: as the runs behind the stack had them. */
-typedef enum spw_fusion { SPW_FUSION_AUTO, SPW_FUSION_ON, SPW_FUSION_OFF } spw_fusion;
+typedef enum spw_fusion { SPW_FUSION_AUTO, SPW_FUSION_ON, SPW_FUSION_OFF, SPW_FUSION_LAYERS } spw_fusion;
 enum { SPW_RELEASE_TEXT = 16 };
 
 /* What recipes of Megatron-Core say beside the split, by its names (sim/input/megatron_keys.h). */
@@ -112,7 +112,7 @@ typedef struct spw_megatron_keys {
     bool overlap_shared;         /* --moe-shared-expert-overlap */
     bool fused_experts;          /* --use-transformer-engine-op-fuser */
     spw_fusion permute, router, rope;
-    spw_fusion weight_gradients;    /* gradient_accumulation_fusion; AUTO: on, as in Megatron-Core */
+    spw_fusion weight_gradients;    /* gradient_accumulation_fusion; AUTO: on; LAYERS: of all but the head */
     char release[SPW_RELEASE_TEXT]; /* of Megatron-Core, as in 0.17; "": not said */
 } spw_megatron_keys;
 

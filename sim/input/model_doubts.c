@@ -1,4 +1,5 @@
 /* What a file says and the figures leave out: a sentence each, printed with every answer. */
+#include "sim/input/compressed_attention.h"
 #include "sim/input/model.h"
 #include "sim/input/model_keys.h"
 #include "sim/input/model_reading.h"
@@ -63,11 +64,16 @@ static void doubt_own_kinds(spw_model *m) {
               "parameters, products and what %s keeps for the backward pass count as they are; a scan takes "
               "no time",
               kept);
-    if (names[0] != '\0')
+    if (names[0] == '\0') return;
+    if (spw_attention_is_compressed(m))
         doubt(m,
-              "parameters%s and products of %s count as they are; what they keep for the backward pass is "
-              "not modelled and "
-              "counts as that of attention with %zu heads%s",
+              "parameters, scores, products and what %s keep for the backward pass count as they are: as "
+              "Megatron-Core's own class has it, and of scheme transformers tensor by tensor",
+              names);
+    else
+        doubt(m,
+              "parameters%s and products of %s count as they are; what they keep for the backward pass "
+              "counts as that of attention with %zu heads, but where a scheme lists it tensor by tensor%s",
               scans ? "" : ", scores", names, m->heads, scans ? "; a scan takes no time" : "");
 }
 
@@ -78,8 +84,8 @@ static void doubt_layers(spw_model *m) {
     doubt_own_kinds(m);
     if (m->streams > 1)
         doubt(m,
-              "%zu residual streams count with their mixing as in Megatron-Core's and Primus' modules "
-              "(docs/schemes.md, 7.18); the list of XLA's tensors has one stream",
+              "%zu residual streams count with their mixing as in Megatron-Core's, Primus' and transformers' "
+              "modules (docs/schemes.md, 7.18); the list of XLA's tensors has one stream",
               m->streams);
     if (m->loop_passes > 1)
         doubt(m,
@@ -89,8 +95,9 @@ static void doubt_layers(spw_model *m) {
               m->loop_start, m->loop_end - 1, m->loop_passes);
     if (m->residual_blocks > 0)
         doubt(m,
-              "layers attend over the sums of blocks of %zu layers: its parameters count, what it keeps and "
-              "its time do not",
+              "layers attend over the sums of blocks of %zu layers: its parameters and the sums that stay "
+              "alive "
+              "count, what the mixing keeps and its time do not",
               m->residual_blocks);
     if (m->hash_layers > 0)
         doubt(m,

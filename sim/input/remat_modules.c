@@ -1,6 +1,7 @@
 #include "sim/input/remat_modules.h"
 
 #include "sim/input/attention.h"
+#include "sim/input/compressed_attention.h"
 #include "sim/input/job.h"
 #include "sim/input/maxtext_settings.h"
 
@@ -103,7 +104,8 @@ spw_status spw_remat_parse(const char *text, spw_remat *out) {
 
 spw_status spw_remat_check(const spw_job *job) {
     const char *name = spw_remat_name(job->remat);
-    if (spw_remat_repeats(job->remat, SPW_MODULE_MLA_UP_PROJ) && !spw_attention_is_latent(&job->model))
+    if (spw_remat_repeats(job->remat, SPW_MODULE_MLA_UP_PROJ) && !spw_attention_is_latent(&job->model) &&
+        !spw_attention_is_compressed(&job->model))
         return spw_fail(SPW_ECONFIG,
                         "remat %s: mla_up_proj is of multi-latent attention, which model '%s' does not have; "
                         "leave mla_up_proj out",

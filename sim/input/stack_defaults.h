@@ -77,12 +77,16 @@
     X(hf_dense_flops, 1, 1e18, "dense products") \
     X(hf_grouped_flops, 1, 1e18, "products of experts") \
     X(hf_attention_flops, 1, 1e18, "attention") \
+    X(hf_scan_flops, 1, 1e18, "products within a recurrence's kernels") \
+    X(hf_fp32_flops, 1, 1e18, "products of an indexer in fp32") \
     X(hf_adam_tensors, 1, 100, "elements that AdamW reads and writes, a parameter") \
     X(hf_adam_bytes_per_s, 1, 1e16, "read + written") \
     X(hf_exchange_bytes_per_s, 1, 1e16, "FSDP2's gathers and reductions: bytes that arrive at a GPU") \
     X(hf_half_width, 0, 2, "what steps are off, as a logarithm") \
     X(hf_allocator_share, 1, 10, "what the allocator takes at most of live bytes that are not state") \
     X(hf_gpu_width, 0, 2, "more, on another GPU") \
+    X(hf_module_width, 0, 2, "more, of modules that ran on a CPU alone") \
+    X(hf_scan_factor, 1, 10, "how many times as long or as short a scan may take") \
     X(hf_size_width, 0, 2, "more, for sizes beyond those that were measured") \
     X(hf_micro_width, 0, 2, "more, with several micro-batches") \
     X(hf_tokens_min, 1, 1e9, "of a micro-batch, measured") \

@@ -202,7 +202,8 @@ static spw_status check_predictions(const spw_stage_layout *layout, const spw_st
             "the layout has %zu times m, model '%s' has %zu layers of multi-token prediction; write "
             "m %zu times, or leave it out to train without them",
             layout->predictions, model, cut->predictions, cut->predictions);
-    if (block / cut->stages + 1 == cut->chunks && block % cut->stages > 0) return SPW_OK;
+    const bool first = block % cut->stages == 0 && cut->stages > 1;
+    if (block / cut->stages + 1 == cut->chunks && !first) return SPW_OK;
     return spw_fail(
         SPW_ECONFIG,
         "the layout has m in block %zu, chunk %zu of stage %zu; Megatron-Core takes it in the last "
@@ -284,7 +285,7 @@ spw_status spw_stage_layout_check(const spw_stage_layout *layout, const spw_stag
                         "%s, the layers of the first and last stage, and embedding or loss counted as layers "
                         "exclude one another; keep one of the three",
                         short_name(TEXT_KEY));
-    if (cut->stages == 1)
+    if (cut->stages == 1 && layout->blocks != 1) /* one block says where multi-token prediction is */
         return spw_fail(SPW_ECONFIG,
                         "%s says how layers are shared out over stages, but pipeline is 1; leave it out, or "
                         "use a pipeline of 2 or more",

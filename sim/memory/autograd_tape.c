@@ -24,7 +24,7 @@ typedef struct node {
     uint32_t gradient[OUTPUTS];     /* that came */
     spw_gradient_step back[SPW_OP_STEPS];
     uint32_t region; /* 0: none; of a hook its number */
-    uint8_t rate;
+    uint8_t rate, inner_rate;
     uint16_t kind;
     bool hook;
 } node;
@@ -57,7 +57,7 @@ struct spw_tape {
     size_t left;        /* tensors that it must still make */
     bool stopped, backward, once;
     uint16_t kind, leaf_kind;
-    uint8_t stream, rate;
+    uint8_t stream, rate, inner_rate;
     spw_tape_work work;
 };
 
@@ -186,6 +186,10 @@ spw_value spw_tape_hold(spw_tape *t, spw_value value) {
     return value;
 }
 
+spw_value spw_tape_make(spw_tape *t, uint64_t bytes, double read_bytes, double flop, uint8_t rate) {
+    return spw_tape_apply(t, &(spw_op){.bytes = bytes, .read_bytes = read_bytes, .flop = flop, .rate = rate});
+}
+
 spw_value spw_tape_needs(spw_tape *t, spw_value value) {
     (void)t;
     value.grad = true;
@@ -230,7 +234,7 @@ static node *next_node(spw_tape *t) {
     t->nodes = grown(t, t->nodes, sizeof *t->nodes, t->count, &t->node_room);
     if (t->status != SPW_OK) return NULL;
     node *n = &t->nodes[t->count++];
-    *n = (node){.region = t->in_region, .kind = t->kind, .rate = t->rate};
+    *n = (node){.region = t->in_region, .kind = t->kind, .rate = t->rate, .inner_rate = t->inner_rate};
     return n;
 }
 
@@ -255,6 +259,7 @@ spw_value spw_tape_apply(spw_tape *t, const spw_op *op) {
     if (is_quiet(t)) return (spw_value){.grad = needs_any(op)};
     const bool grad = needs_any(op);
     t->rate = op->rate;
+    t->inner_rate = op->inner_rate;
     node *n = grad ? record(t, op) : NULL;
     spw_value out = {.grad = grad, .node = n != NULL ? (uint32_t)(n - t->nodes) : 0};
     if (is_quiet(t)) return out;
@@ -262,6 +267,7 @@ spw_value spw_tape_apply(spw_tape *t, const spw_op *op) {
     if (op->bytes == 0) hold(t, out.storage);
     const uint32_t second = birth(t, op->kept_bytes);
     if (op->bytes > 0) count_work(t, op->read_bytes, (double)op->bytes, op->flop);
+    if (op->bytes > 0) t->work.flop[op->inner_rate] += op->inner_flop;
     if (n != NULL && second != 0 && op->input[0].grad) keep(t, n, second);
     if (n != NULL && op->keeps_output && op->input[0].grad && !t->stopped) keep(t, n, out.storage);
     if (op->second != NULL)
@@ -368,6 +374,7 @@ static void run_steps(spw_tape *t, node *n, uint32_t gradient[SPW_OP_INPUTS]) {
         if (s->role == SPW_GRADIENT_ONCE && t->once) continue;
         t->kind = s->role == SPW_GRADIENT_TO && n->leaf[s->input] != 0 ? t->leaf_kind : n->kind;
         const uint32_t made = birth(t, s->bytes);
+        t->rate = s->inner ? n->inner_rate : n->rate;
         t->once = t->once || s->role == SPW_GRADIENT_ONCE;
         if (s->role != SPW_GRADIENT_WORK && s->role != SPW_GRADIENT_ONCE)
             count_work(t, s->read_bytes, (double)s->bytes, s->flop);

@@ -50,6 +50,7 @@ typedef struct spw_gradient_step {
     uint8_t input; /* whose gradient it is for: nothing happens where it needs none */
     uint64_t bytes;
     double read_bytes, flop;
+    bool inner; /* its products run at the operation's inner rate */
 } spw_gradient_step;
 
 typedef struct spw_kept {
@@ -68,10 +69,12 @@ typedef struct spw_op {
     spw_gradient_step back[SPW_OP_STEPS];
     double read_bytes, flop; /* of the operation; its output is written */
     uint8_t rate;            /* how fast its products run: a word of who reads the times (sim/time) */
+    double inner_flop;       /* of products of another rate in the same operation */
+    uint8_t inner_rate;
 } spw_op;
 
 /* Work of a kind: kernels that were started, bytes that they read and write, FLOP of their products by `rate`. */
-enum { SPW_TAPE_RATES = 4 };
+enum { SPW_TAPE_RATES = 6 };
 typedef struct spw_tape_work {
     double kernels, bytes, flop[SPW_TAPE_RATES], products[SPW_TAPE_RATES];
 } spw_tape_work;
@@ -93,8 +96,10 @@ size_t spw_tape_slots(const spw_tape *tape);
 spw_value spw_tape_parameter(spw_tape *tape, bool trained);
 /* A tensor that no operation of autograd makes. */
 spw_value spw_tape_tensor(spw_tape *tape, uint64_t bytes);
-void spw_tape_drop(spw_tape *tape, spw_value value);       /* a name goes */
-spw_value spw_tape_hold(spw_tape *tape, spw_value value);  /* another name of it */
+void spw_tape_drop(spw_tape *tape, spw_value value);      /* a name goes */
+spw_value spw_tape_hold(spw_tape *tape, spw_value value); /* another name of it */
+/* The same, by a kernel of which autograd knows nothing: it is work. */
+spw_value spw_tape_make(spw_tape *tape, uint64_t bytes, double read_bytes, double flop, uint8_t rate);
 spw_value spw_tape_needs(spw_tape *tape, spw_value value); /* requires_grad_() of what no operation made */
 spw_value spw_tape_apply(spw_tape *tape, const spw_op *op);
 spw_value spw_tape_output(spw_value value, uint8_t output); /* another output of the same node */

@@ -166,14 +166,14 @@ static double add_unfused(spw_footprint *f, const spw_job *job, const spw_layer_
     return a.kept - gone;
 }
 
-/* Where a layer of a recurrence has more at work than one of attention, it is that one which is there. */
+/* Where a layer of a kind of its own, such as a recurrence, has more at work than one of attention, it is that one which is there. */
 static void use_recurrence(const spw_job *job, const spw_layer_shape *s, spw_component *attention,
                            double bytes) {
     const bool experts = !job->model.half_layers && job->model.moe_layers > 0;
     const spw_mixers_kept kept = spw_mixers_kept_of(job, s, experts, bytes);
     if (kept.most <= bytes) return;
     attention->bytes = spw_component_bytes(kept.most);
-    attention->source = "a layer of a recurrence, which has most (7.18)";
+    attention->source = "a layer of the kind that keeps most (7.18)";
     (void)snprintf(attention->formula, sizeof attention->formula, "T x %.6g a token = %zu x %.6g",
                    kept.most / (double)s->tokens, s->tokens, kept.most / (double)s->tokens);
 }

@@ -87,6 +87,12 @@ static void add_workspaces(spw_footprint *f, const spw_job *job, const spw_schem
                    te && !stage->head ? 0 : WORKSPACES, each);
 }
 
+/* The head is Megatron-Core's own layer: where its product adds to main_grad (Apex), it asks TransformerEngine for such a tensor too. */
+static bool fuses_head(const spw_job *job, const spw_stage *stage) {
+    return stage->head && job->megatron.weight_gradients != SPW_FUSION_LAYERS &&
+           job->finetune.frozen != SPW_FROZEN_BASE;
+}
+
 /* Products that add to main_grad themselves hand autograd a tensor of the weight's shape that nobody fills: one a shape, kept. */
 static void add_unfilled_gradients(spw_footprint *f, const spw_job *job, const spw_scheme *scheme,
                                    const spw_stage *stage, size_t element_bytes) {
@@ -109,6 +115,10 @@ static void add_unfilled_gradients(spw_footprint *f, const spw_job *job, const s
             seen[shapes][0] = m->rows, seen[shapes++][1] = m->columns;
             elements += m->rows * m->columns;
         }
+    }
+    if (fuses_head(job, stage)) {
+        elements += job->model.vocab / spw_grid_of(job).tensor * job->model.hidden;
+        shapes++;
     }
     const double bytes = (double)elements * (double)element_bytes;
     if (!(bytes > 0.0)) return;

@@ -1,6 +1,8 @@
 #include "sim/memory/mixer_kept.h"
 
-enum { FP32 = 4 };
+#include "sim/input/remat.h"
+
+enum { FP32 = 4, INDEX = 4 };
 
 typedef struct widths {
     double keys, values, heads; /* of all heads */
@@ -53,8 +55,50 @@ double spw_recurrence_kept(const spw_recurrence *r, size_t element_bytes) {
     return laws[r->kind] == NULL ? 0.0 : laws[r->kind](r, element_bytes);
 }
 
+/* Of `joined` windows, of heads of `width`. */
+static double compressor(const spw_compressed_attention *a, double joined, double width, double b) {
+    return joined * ((double)(a->every * a->parts) * width * (2.0 * b + FP32) + width * b + FP32);
+}
+
+double spw_compressed_kept(const spw_compressed_attention *a, size_t sequences, size_t length, size_t bytes) {
+    const double b = (double)bytes, tokens = (double)(sequences * length), d = (double)a->head_dim,
+                 heads = (double)a->heads, wide = (double)a->wide, index = (double)a->index_width,
+                 joined = a->every > 0 ? (double)(sequences * (length / a->every)) : 0.0;
+    const double chosen = a->index_heads > 0 ? (double)a->chosen : joined / (double)sequences,
+                 length_of_choice = a->index_heads > 0 ? INDEX : 0.0;
+    double out = tokens * (2.0 * (double)a->rank * b + FP32 + 2.0 * wide * b + heads * b);
+    out += tokens * (d * b + FP32) + (tokens + joined) * d * b;
+    out += tokens * (2.0 * wide * b + FP32 * heads + INDEX * ((double)a->window + chosen) + length_of_choice);
+    out += tokens * (double)(a->groups * a->latent) * b;
+    if (joined > 0.0) out += compressor(a, joined, d, b);
+    if (a->index_heads > 0)
+        out += compressor(a, joined, index, b) +
+               b * (tokens * (double)a->index_heads * (index + 1.0) + joined * index);
+    return out;
+}
+
+double spw_compressed_again(const spw_compressed_attention *a, size_t sequences, size_t length,
+                            size_t bytes) {
+    const double b = (double)bytes, tokens = (double)(sequences * length), d = (double)a->head_dim,
+                 keys = a->every > 0 ? d : 2.0 * d; /* behind joined ones they stay */
+    return tokens * ((2.0 * (double)a->wide + (double)a->heads + keys) * b + FP32);
+}
+
 /* What norms of [hidden] read and give: of the mixer what it gives, of the FFN both; where a layer is a mixer alone, its own both. */
 static double norms(const spw_model *m) { return (m->half_layers ? 2.0 : 3.0) * (double)m->hidden; }
+
+/* Bytes of a layer's mixer that has a law of its own; 0: it has none. */
+static double own_kept(const spw_job *job, const spw_layer_shape *s, size_t kind) {
+    const spw_model *m = &job->model;
+    const size_t sequences = s->sequences > 0 ? s->sequences : 1, length = s->tokens / sequences;
+    if (!spw_attention_is_compressed(m))
+        return (double)s->tokens * spw_recurrence_kept(&m->mixer[kind].recurrence, s->element_bytes);
+    const spw_compressed_attention a = spw_compressed_attention_of(m, kind);
+    const double again = spw_remat_repeats(job->remat, SPW_MODULE_MLA_UP_PROJ)
+                             ? spw_compressed_again(&a, sequences, length, s->element_bytes)
+                             : 0.0;
+    return spw_compressed_kept(&a, sequences, length, s->element_bytes) - again;
+}
 
 spw_mixers_kept spw_mixers_kept_of(const spw_job *job, const spw_layer_shape *s, bool experts,
                                    double attention) {
@@ -64,10 +108,9 @@ spw_mixers_kept spw_mixers_kept_of(const spw_job *job, const spw_layer_shape *s,
     double sum = 0.0;
     size_t layers = 0;
     for (size_t i = 0; i < m->layers && m->other_layers > 0; i++) {
-        const spw_mixer *mixer = &m->mixer[m->mixer_of[i]];
         if ((m->is_moe[i] != 0) != experts) continue;
-        const double own = spw_recurrence_kept(&mixer->recurrence, s->element_bytes);
-        const double here = own > 0.0 ? tokens * (norms(m) * b + own) : attention;
+        const double own = own_kept(job, s, m->mixer_of[i]),
+                     here = own > 0.0 ? tokens * norms(m) * b + own : attention;
         layers++;
         sum += here;
         if (own > 0.0 && here > out.most) out.most = here;

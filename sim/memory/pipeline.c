@@ -100,6 +100,7 @@ spw_block spw_pipeline_block(const spw_pipeline *p, const spw_model *model, size
         spw_block all = {
             .layers = model->layers, .moe_layers = model->moe_layers, .bare_layers = model->bare_layers};
         for (size_t k = 1; k < SPW_MODEL_MIXERS; k++) all.mixer_layers[k] = model->mixer[k].layers;
+        if (p->layout != NULL) all.predictions = spw_stage_layout_predictions(p->layout, 0);
         count_exceptions(model, 0, model->layers, &all);
         return all;
     }

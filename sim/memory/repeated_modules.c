@@ -1,9 +1,11 @@
 #include "sim/memory/repeated_modules.h"
 
 #include "sim/input/attention.h"
+#include "sim/input/compressed_attention.h"
 #include "sim/input/remat_modules.h"
 #include "sim/memory/footprint_component.h"
 #include "sim/memory/fp8_memory.h"
+#include "sim/memory/mixer_kept.h"
 
 spw_repeated_modules spw_repeated_modules_of(const spw_job *job, const spw_layer_shape *s) {
     const spw_model *m = &job->model;
@@ -38,6 +40,24 @@ bool spw_attention_is_moment(const spw_job *job) {
     return job->attention == SPW_ATTENTION_UNFUSED || spw_remat_repeats(job->remat, SPW_MODULE_MLA_UP_PROJ);
 }
 
+/* DeepSeek-V4's: queries, what made them, and keys; the gradients of the core's output and of queries. */
+static void add_compressed(spw_footprint *f, const spw_job *job, const spw_layer_shape *s) {
+    const spw_model *m = &job->model;
+    const size_t wide = m->heads * m->head_dim, sequences = s->sequences > 0 ? s->sequences : 1;
+    double most = 0.0;
+    for (size_t kind = 0; kind < SPW_MODEL_MIXERS; kind++) {
+        if (m->mixer[kind].layers == 0) continue;
+        const spw_compressed_attention a = spw_compressed_attention_of(m, kind);
+        const double again = spw_compressed_again(&a, sequences, s->tokens / sequences, s->element_bytes);
+        most = again > most ? again : most;
+    }
+    LIVE(spw_component_add(f, "attention_again", most + (double)(2 * s->tokens * wide * s->element_bytes),
+                           "queries and keys, and gradients of the core's output and queries (7.18)",
+                           "%.6g + 2 T heads head_dim b = %.6g + 2 x %zu x %zu x %zu", most, most, s->tokens,
+                           wide, s->element_bytes),
+         AT_ATTENTION);
+}
+
 void spw_repeated_modules_add(spw_footprint *f, const spw_job *job, const spw_layer_shape *s) {
     const spw_model *m = &job->model;
     const spw_attention_widths w = spw_attention_widths_of(m);
@@ -46,6 +66,10 @@ void spw_repeated_modules_add(spw_footprint *f, const spw_job *job, const spw_la
     const double elements = (double)(2 * m->hidden + 2 * w.latent + w.apart + 4 * w.key + 4 * w.value);
     const double less = (double)m->hidden * (norm - b) + (double)w.latent * (input - b);
     if (!spw_remat_repeats(job->remat, SPW_MODULE_MLA_UP_PROJ)) return;
+    if (spw_attention_is_compressed(m)) {
+        add_compressed(f, job, s);
+        return;
+    }
     LIVE(spw_component_add(f, "attention_again",
                            (double)s->tokens * (elements * b + less + (double)(m->heads * sizeof(float))),
                            "queries, keys, values, the core's output, and their gradients (7.3)",

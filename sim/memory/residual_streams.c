@@ -34,11 +34,26 @@ double spw_streams_kept_bytes(const spw_job *job, const spw_scheme *scheme) {
     return spw_streams_kept(&job->model) * (double)job->precision.activations + wide_bytes(job, scheme);
 }
 
+/* Layers of later blocks read the sums of earlier ones, so that these stay until their own block runs backward. */
+static void add_blocks(spw_footprint *f, const spw_job *job, const spw_layer_shape *s) {
+    const spw_model *m = &job->model;
+    if (m->residual_blocks == 0 || f->stage.layers == 0) return;
+    const size_t blocks = (m->layers + m->residual_blocks - 1) / m->residual_blocks,
+                 flying = (f->stage.kept_layers + f->stage.layers - 1) / f->stage.layers;
+    LIVE(spw_component_add(f, "residual_blocks",
+                           (double)(flying * blocks * s->tokens * m->hidden * s->element_bytes),
+                           "sums of blocks of layers, which later layers attend to (7.18)",
+                           "%zu micro-batches x %zu blocks x T H b = %zu x %zu x %zu x %zu x %zu", flying,
+                           blocks, flying, blocks, s->tokens, m->hidden, s->element_bytes),
+         ALWAYS);
+}
+
 void spw_streams_add(spw_footprint *f, const spw_job *job, const spw_scheme *scheme,
                      const spw_layer_shape *s) {
     const spw_model *m = &job->model;
     const double kept = spw_streams_kept(m), wide = wide_bytes(job, scheme);
     char more[32] = "";
+    add_blocks(f, job, s);
     if (!(kept > 0.0)) return;
     if (wide > 0.0) (void)snprintf(more, sizeof more, " + %.0f of fp32", wide);
     LIVE(spw_component_add(f, "residual_streams", (double)s->tokens * spw_streams_kept_bytes(job, scheme),

@@ -57,17 +57,21 @@ static spw_value choose(spw_hf_model *m, const spw_hf_layer *l) {
                    width = named(k, l->kind, "indexer q")->out,
                    heads = width / named(k, l->kind, "indexer k")->out, pairs = rows * length;
     const uint16_t kind = spw_tape_kind(t, SPW_HF_INDEXER);
-    const spw_value q = spw_tape_tensor(t, rows * width * b),
-                    q_wide = spw_tape_tensor(t, SPW_HF_FP32 * rows * width),
-                    scores = spw_tape_tensor(t, SPW_HF_FP32 * pairs * heads);
-    spw_tape_drop(t, spw_tape_tensor(t, SPW_HF_FP32 * pairs * heads));
+    const double narrow = (double)(rows * width * b), all = (double)(SPW_HF_FP32 * pairs * heads),
+                 flags = (double)(k->heads * pairs);
+    const spw_value q = spw_tape_make(t, rows * width * b, 0.0, 2.0 * (double)(rows * k->hidden * width),
+                                      SPW_HF_DENSE_PRODUCT),
+                    q_wide = spw_tape_make(t, SPW_HF_FP32 * rows * width, narrow, 0.0, 0),
+                    scores = spw_tape_make(t, SPW_HF_FP32 * pairs * heads, 0.0, 2.0 * (double)(pairs * width),
+                                           SPW_HF_FP32_PRODUCT);
+    spw_tape_drop(t, spw_tape_make(t, SPW_HF_FP32 * pairs * heads, all, 0.0, 0));
     spw_tape_drop(t, scores);
     spw_tape_drop(t, q_wide);
     spw_tape_drop(t, q);
-    const spw_value keep = spw_tape_tensor(t, k->heads * pairs),
-                    zeros = spw_tape_tensor(t, k->heads * pairs * b);
+    const spw_value keep = spw_tape_make(t, k->heads * pairs, flags, 0.0, 0),
+                    zeros = spw_tape_make(t, k->heads * pairs * b, 0.0, 0.0, 0);
     spw_tape_kind(t, SPW_HF_ATTENTION);
-    const spw_value mask = spw_tape_tensor(t, k->heads * pairs * b);
+    const spw_value mask = spw_tape_make(t, k->heads * pairs * b, flags * (1.0 + (double)b), 0.0, 0);
     spw_tape_drop(t, zeros);
     spw_tape_drop(t, keep);
     spw_tape_kind(t, kind);

@@ -2,18 +2,13 @@
  * transformers 5.24.0]: one head that is key and value, keys joined over several tokens beside it, an output through a latent a
  * group of heads. transformers has no fused kernel for it: scores of every query and key are there, in the model's format and in fp32
  * with a column for the sink. The indexer chooses and has no gradient: what it makes is there while it runs. */
-#include "sim/input/attention.h"
+#include "sim/input/compressed_attention.h"
 #include "sim/memory/transformers_operations.h"
-
-#include <string.h>
 
 enum { Q_DOWN, Q_NORM, Q_UP, KV, KV_NORM, O_DOWN, O_UP, SINKS, COMPRESSOR, INDEXER = COMPRESSOR + 4 };
 enum { C_KV, C_GATE, C_BIAS, C_NORM };
 /* The rotated part of a head [DeepseekV4Config.default_partial_rotary_factor: 64 / 512] */
 enum { ROTARY_PART = 8 };
-/* Rows of a kind's list of matrices (sim/input/model_mixer.c, grouped_output(), compressed(), heavily_compressed()). */
-enum { ROW_Q_DOWN = 0, ROW_O_DOWN = 3, ROW_JOINED = 7, ROW_INDEX_JOINED = 10, ROW_INDEX_Q = 13 };
-
 /* Numbers of a layer's kind. */
 typedef struct sizes {
     uint64_t rank, wide, groups, latent; /* of queries; all heads; of the output */
@@ -23,21 +18,16 @@ typedef struct sizes {
 } sizes;
 
 static sizes sizes_of(const spw_hf_model *m, const spw_hf_layer *l) {
-    const spw_model *k = m->shape->model;
-    const spw_matrix *q = spw_matrix_at(k, SPW_IN_MIXER, l->kind, ROW_Q_DOWN),
-                     *o = spw_matrix_at(k, SPW_IN_MIXER, l->kind, ROW_O_DOWN),
-                     *joined = spw_matrix_at(k, SPW_IN_MIXER, l->kind, ROW_JOINED),
-                     *index = spw_matrix_at(k, SPW_IN_MIXER, l->kind, ROW_INDEX_JOINED),
-                     *index_q = spw_matrix_at(k, SPW_IN_MIXER, l->kind, ROW_INDEX_Q);
-    sizes s = {.rank = q->out, .wide = k->heads * k->head_dim, .groups = o->count, .latent = o->out};
-    if (joined == NULL) return s;
-    s.every = k->mixer[l->kind].every;
-    s.parts = joined->out / k->head_dim;
-    s.joined = m->shape->tokens / m->shape->sequences / s.every;
-    if (index == NULL) return s;
-    s.index_width = index->out / 2;
-    s.index_heads = index_q->out / s.index_width;
-    return s;
+    const spw_compressed_attention a = spw_compressed_attention_of(m->shape->model, l->kind);
+    return (sizes){.rank = a.rank,
+                   .wide = a.wide,
+                   .groups = a.groups,
+                   .latent = a.latent,
+                   .every = a.every,
+                   .parts = a.parts,
+                   .index_width = a.index_width,
+                   .index_heads = a.index_heads,
+                   .joined = a.every > 0 ? m->shape->tokens / m->shape->sequences / a.every : 0};
 }
 
 static void weights(spw_hf_model *m, spw_hf_layer *l) {
@@ -138,22 +128,32 @@ static void choose(spw_hf_model *m, const sizes *s) {
     const uint64_t rows = m->shape->tokens, b = m->shape->element_bytes, i = s->index_width,
                    heads = rows * s->index_heads, scores = SPW_HF_FP32 * heads * s->joined,
                    windows = m->shape->sequences * s->joined * 2 * s->every * i;
-    const uint64_t held[] = {rows * 2 * i * b,
-                             rows * 2 * i * b,
-                             SPW_HF_FP32 * rows * 2 * i,
-                             windows * b,
-                             windows * SPW_HF_FP32,
-                             windows * SPW_HF_FP32,
-                             windows * b,
-                             heads * i * b,
-                             SPW_HF_FP32 * heads * i,
-                             SPW_HF_FP32 * rows * s->joined * i,
-                             scores,
-                             scores,
-                             scores};
+    const double h = (double)(rows * m->shape->model->hidden), keys = 2.0 * h * (double)(2 * i),
+                 queries = 2.0 * (double)(rows * s->rank) * (double)(s->index_heads * i),
+                 pairs = 2.0 * (double)(heads * s->joined * i);
+    /* what is made, and of what kind of products; else it is read and written */
+    const struct {
+        uint64_t bytes;
+        double flop;
+        uint8_t rate;
+    } held[] = {{rows * 2 * i * b, keys, SPW_HF_DENSE_PRODUCT},
+                {rows * 2 * i * b, keys, SPW_HF_DENSE_PRODUCT},
+                {.bytes = SPW_HF_FP32 * rows * 2 * i},
+                {.bytes = windows * b},
+                {.bytes = windows * SPW_HF_FP32},
+                {.bytes = windows * SPW_HF_FP32},
+                {.bytes = windows * b},
+                {heads * i * b, queries, SPW_HF_DENSE_PRODUCT},
+                {.bytes = SPW_HF_FP32 * heads * i},
+                {.bytes = SPW_HF_FP32 * rows * s->joined * i},
+                {scores, pairs, SPW_HF_FP32_PRODUCT},
+                {.bytes = scores},
+                {.bytes = scores}};
     const uint16_t kind = spw_tape_kind(t, SPW_HF_INDEXER);
     spw_value names[sizeof held / sizeof *held];
-    for (size_t n = 0; n < sizeof held / sizeof *held; n++) names[n] = spw_tape_tensor(t, held[n]);
+    for (size_t n = 0; n < sizeof held / sizeof *held; n++)
+        names[n] = spw_tape_make(t, held[n].bytes, held[n].flop > 0.0 ? 0.0 : (double)held[n].bytes,
+                                 held[n].flop, held[n].rate);
     for (size_t n = 0; n < sizeof held / sizeof *held; n++) spw_tape_drop(t, names[n]);
     spw_tape_kind(t, kind);
 }
@@ -352,16 +352,3 @@ static spw_value forward(spw_hf_model *m, const spw_hf_layer *l, spw_value x) {
 }
 
 const spw_hf_mixer spw_hf_compressed_attention = {weights, forward};
-
-bool spw_hf_attention_is_compressed(const spw_model *m) {
-    if (m->streams <= 1 || !spw_attention_is_listed(m)) return false;
-    for (size_t kind = 0; kind < SPW_MODEL_MIXERS; kind++) {
-        const spw_matrix *o = spw_matrix_at(m, SPW_IN_MIXER, kind, ROW_O_DOWN),
-                         *joined = spw_matrix_at(m, SPW_IN_MIXER, kind, ROW_JOINED);
-        if (o == NULL && m->mixer[kind].layers == 0) continue;
-        if (o == NULL || strcmp(o->name, "o down") != 0) return false;
-        if ((joined != NULL) != (m->mixer[kind].every > 0)) return false;
-        if (joined != NULL && strcmp(joined->name, "joined keys") != 0) return false;
-    }
-    return spw_matrix_at(m, SPW_IN_TABLES, 0, 0) == NULL;
-}

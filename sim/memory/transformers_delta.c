@@ -133,7 +133,7 @@ static spw_value delta_rule(spw_hf_model *m, const spw_recurrence *r, const size
                                              SPW_TO(3, s->decays, 0.0),
                                              SPW_TO(4, s->strengths, 0.0)},
                                     .flop = s->flop,
-                                    .rate = SPW_HF_DENSE_PRODUCT});
+                                    .rate = SPW_HF_SCAN_PRODUCT});
     const spw_value names[] = {copies, v, q, q_root, k, k_root, sums, solved, scores, work, parts};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) spw_tape_drop(t, names[i]);
     return out;

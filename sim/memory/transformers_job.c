@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/input/attention.h"
+#include "sim/input/compressed_attention.h"
 #include "sim/input/grid.h"
 #include "sim/input/job.h"
 #include "sim/input/remat.h"
@@ -100,15 +101,15 @@ static bool is_mixed(const spw_model *m) {
 }
 
 static const char *model_lacks(const spw_model *m) {
-    if (spw_hf_attention_is_compressed(m) && m->bare_layers == 0 && m->latent == 0 && !m->plain_experts)
-        return NULL;
+    const bool own = (m->streams > 1 && spw_attention_is_compressed(m)) || spw_hf_attention_is_by_blocks(m);
+    if (own && m->bare_layers == 0 && m->latent == 0 && !m->plain_experts) return NULL;
     const bool plain =
         (spw_attention_is_grouped(m) || is_latent(m)) && m->other_layers == 0 && m->bare_layers == 0;
     if (m->other_layers > 0 && is_mixed(m)) return NULL;
-    return plain && !has_more(m) ? NULL
-                                 : "models other than Qwen3-MoE, Mixtral, OLMoE, DeepSeek-V3, Nemotron-H, "
-                                   "Qwen3-Next, Kimi Linear "
-                                   "and their like";
+    return plain && !has_more(m)
+               ? NULL
+               : "models other than Qwen3-MoE, Mixtral, OLMoE, DeepSeek-V3 and V4, MiniMax-M3, Nemotron-H, "
+                 "Qwen3-Next, Kimi Linear and their like";
 }
 
 static void set_mixed_laws(const spw_model *m, spw_transformers_shape *out) {
@@ -124,7 +125,7 @@ static void set_mixed_laws(const spw_model *m, spw_transformers_shape *out) {
 
 void spw_transformers_set_laws(const spw_model *m, spw_transformers_shape *out) {
     const bool latent = spw_attention_is_latent(m);
-    out->compressed = spw_hf_attention_is_compressed(m);
+    out->compressed = m->streams > 1 && spw_attention_is_compressed(m);
     if (out->compressed) {
         out->router = SPW_HF_ROUTER_ROOTS;
         out->scale = SPW_HF_SCALE_WIDE;

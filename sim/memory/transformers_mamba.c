@@ -94,7 +94,7 @@ static spw_value scan(spw_hf_model *m, const spw_hf_layer *l, spw_value x, spw_v
                         SPW_TO_TEMP(0, 2 * s.steps, 0.0),
                         SPW_TO_TEMP(0, s.scores, 0.0),
                         SPW_TO_WORK(0, 2 * s.states + 2 * (s.states / f * b)), /* where states are both */
-                        {SPW_GRADIENT_TEMP, 0, 2 * (s.states / f * b), 0.0, 2.5 * flop},
+                        {SPW_GRADIENT_TEMP, 0, 2 * (s.states / f * b), 0.0, 2.5 * flop, true},
                         SPW_TO_TEMP(0, 3 * s.steps, 0.0),
                         SPW_TO_TEMP(0, 2 * s.keys, 0.0),
                         SPW_TO_TEMP(0, s.scores, 0.0),
@@ -105,8 +105,10 @@ static spw_value scan(spw_hf_model *m, const spw_hf_layer *l, spw_value x, spw_v
                         SPW_TO(5, heads / f * b, 0.0),
                         SPW_TO(6, heads / f * b, 0.0),
                         SPW_TO(7, s.convolved * b, 0.0)},
-               .flop = product + flop,
-               .rate = SPW_HF_DENSE_PRODUCT});
+               .flop = product,
+               .rate = SPW_HF_DENSE_PRODUCT,
+               .inner_flop = flop,
+               .inner_rate = SPW_HF_SCAN_PRODUCT});
     const spw_value names[] = {convolved, steps, states, scanned, normed, root};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) spw_tape_drop(t, names[i]);
     return out;

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/input/attention.h"
+#include "sim/input/compressed_attention.h"
 #include "sim/memory/transformers_operations.h"
 
 #define NAME(name, text) text,
@@ -62,7 +63,7 @@ const spw_hf_mixer *spw_hf_mixer_of(const spw_model *model, size_t layer) {
                                                       [SPW_RECURRENCE_GATED_DELTA] = &spw_hf_gated_delta,
                                                       [SPW_RECURRENCE_KIMI_DELTA] = &spw_hf_kimi_delta};
     const size_t kind = model->mixer_of[layer];
-    if (spw_hf_attention_is_compressed(model)) return &spw_hf_compressed_attention;
+    if (model->streams > 1 && spw_attention_is_compressed(model)) return &spw_hf_compressed_attention;
     if (spw_hf_attention_is_by_blocks(model)) return &spw_hf_block_attention;
     if (kind != 0) return recurrences[model->mixer[kind].recurrence.kind];
     if (spw_attention_is_latent(model)) return &spw_hf_latent_attention;

@@ -42,7 +42,14 @@ typedef enum spw_transformers_kind {
 const char *spw_transformers_kind_name(size_t kind);
 
 /* Rates of a tape's products. */
-enum { SPW_HF_DENSE_PRODUCT, SPW_HF_GROUPED_PRODUCT, SPW_HF_ATTENTION_PRODUCT, SPW_HF_SMALL_PRODUCT };
+enum {
+    SPW_HF_DENSE_PRODUCT,
+    SPW_HF_GROUPED_PRODUCT,
+    SPW_HF_ATTENTION_PRODUCT,
+    SPW_HF_SMALL_PRODUCT,
+    SPW_HF_SCAN_PRODUCT, /* within kernels of recurrences */
+    SPW_HF_FP32_PRODUCT  /* of an indexer */
+};
 
 typedef enum spw_transformers_norm {
     SPW_HF_NORM_NONE,
@@ -171,8 +178,7 @@ SPW_MUST_CHECK spw_status spw_hf_model_create(const spw_transformers_shape *shap
                                               spw_hf_model **out);
 void spw_hf_model_destroy(spw_hf_model *model); /* NULL is fine */
 
-/* Is it DeepSeek-V4's attention with its residual streams? MiniMax-M3's, some of it block-sparse? */
-bool spw_hf_attention_is_compressed(const spw_model *model);
+/* Is it MiniMax-M3's attention, some of it block-sparse? */
 bool spw_hf_attention_is_by_blocks(const spw_model *model);
 
 /* hidden[0] and the rotary tables. */

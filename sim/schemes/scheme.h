@@ -339,6 +339,8 @@ bool spw_scheme_option_is(const spw_scheme *scheme, const char *name, const char
 const spw_trainer *spw_scheme_trainer(const spw_scheme *scheme);
 /* Its layer in a program that XLA compiles whole; NULL: it is in none, or was never compared with one. */
 const spw_compiled_layer *spw_scheme_program(const spw_scheme *scheme);
+/* Has every GPU all experts, so that there is no expert parallelism? */
+bool spw_scheme_is_of_one_rank(const spw_scheme *scheme);
 /* Is what it needs at most known of a stack alone, as XLA plans its memory? */
 bool spw_scheme_needs_stack(const spw_scheme_type *type);
 /* Does any of them have such programs? */

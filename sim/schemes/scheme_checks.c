@@ -20,3 +20,5 @@ spw_status spw_check_one_rank(const spw_scheme *scheme, const spw_layer_shape *s
         "scheme '%s': %s has no expert parallelism, the job has %zu ranks; expert: 1 would be right",
         scheme->text, scheme->type->name, s->ranks);
 }
+
+bool spw_scheme_is_of_one_rank(const spw_scheme *scheme) { return scheme->type->check == spw_check_one_rank; }

@@ -16,16 +16,7 @@ bool spw_transformers_is_timed(const spw_point *p, const char **why) {
                wraps = spw_finetune_adapts(&p->job->finetune, SPW_LORA_EXPERTS),
                fused = p->job->cross_entropy == SPW_CROSS_ENTROPY_FUSED;
     spw_transformers_shape shape;
-    bool recurs = false;
     if (!spw_transformers_is_listed(p, &shape, why)) return false;
-    for (size_t k = 1; k < SPW_MODEL_MIXERS; k++)
-        recurs = recurs || p->job->model.mixer[k].recurrence.kind != SPW_RECURRENCE_NONE;
-    if (recurs || shape.compressed || shape.blocks) {
-        if (why != NULL)
-            *why = recurs ? "transformers with recurrences, whose kernels were not measured"
-                          : "transformers' attention of DeepSeek-V4 and MiniMax-M3, which was not timed";
-        return false;
-    }
     if (fused && why != NULL) *why = "Liger's fused loss, whose time was not measured";
     if (wraps && why != NULL)
         *why = "adapters beside experts, whose one run took half as long again as their kernels say";
@@ -71,14 +62,23 @@ static spw_status add_products(const spw_transformers_load *l, double faster, sp
         {SPW_HF_DENSE_PRODUCT, FIGURE(dense_flops), "dense_products", "dense products"},
         {SPW_HF_GROUPED_PRODUCT, FIGURE(grouped_flops), "expert_products", "grouped products of experts"},
         {SPW_HF_ATTENTION_PRODUCT, FIGURE(attention_flops), "attention", "attention's products of scores"},
+        {SPW_HF_SCAN_PRODUCT, FIGURE(scan_flops), "scans", "products within a recurrence's kernels"},
+        {SPW_HF_FP32_PRODUCT, FIGURE(fp32_flops), "indexers", "an indexer's products in fp32"},
     };
     spw_status status = SPW_OK;
     for (size_t i = 0; i < sizeof products / sizeof *products && status == SPW_OK; i++) {
         const double seconds = l->work.flop[products[i].rate] / (products[i].flops * faster);
+        if (products[i].rate >= SPW_HF_SCAN_PRODUCT && !(seconds > 0.0)) continue;
         status =
             spw_timeline_add(out, products[i].name, products[i].help, SPW_STREAM_COMPUTE, seconds, seconds);
     }
     return status;
+}
+
+static bool recurs(const spw_model *m) {
+    for (size_t k = 1; k < SPW_MODEL_MIXERS; k++)
+        if (m->mixer[k].layers > 0 && m->mixer[k].recurrence.kind != SPW_RECURRENCE_NONE) return true;
+    return false;
 }
 
 /* How far the job is from the runs, as a logarithm; what of it is said. */
@@ -100,9 +100,16 @@ static double width_of(const spw_transformers_shape *s, const spw_cluster *c, ch
             note, "micro-batches other than %.0f to %.0f tokens, or hidden sizes other than %.0f to %.0f",
             FIGURE(tokens_min), FIGURE(tokens_max), FIGURE(hidden_min), FIGURE(hidden_max));
     if (layers) spw_outside_add(note, "more than %.0f layers", FIGURE(layers_max));
+    const bool alone = s->compressed || s->blocks || recurs(s->model);
+    if (alone)
+        spw_outside_add(note, "%s by its bytes and products, whose kernels were not timed",
+                        s->compressed ? "DeepSeek-V4's attention"
+                        : s->blocks   ? "MiniMax-M3's attention"
+                                      : "a recurrence");
     if (s->micro_batches > 1) spw_outside_add(note, "several micro-batches counted, not measured");
     return FIGURE(half_width) + (other ? FIGURE(gpu_width) : 0.0) +
-           (sizes || layers ? FIGURE(size_width) : 0.0) + (s->micro_batches > 1 ? FIGURE(micro_width) : 0.0);
+           (sizes || layers ? FIGURE(size_width) : 0.0) + (s->micro_batches > 1 ? FIGURE(micro_width) : 0.0) +
+           (alone ? FIGURE(module_width) : 0.0);
 }
 
 static void doubt(const spw_transformers_shape *s, const spw_cluster *c, double exchanges_s,
@@ -110,6 +117,10 @@ static void doubt(const spw_transformers_shape *s, const spw_cluster *c, double 
     const double width = width_of(s, c, out->outside);
     spw_timeline_widen(out, out->step_s * -expm1(-width), out->step_s * expm1(width));
     out->pair_width = FIGURE(half_width);
+    const spw_time_component *scans = spw_timeline_find(out, "scans");
+    if (scans != NULL)
+        spw_timeline_widen(out, scans->exposed_s * (1.0 - 1.0 / FIGURE(scan_factor)),
+                           scans->exposed_s * (FIGURE(scan_factor) - 1.0));
     if ((double)s->shards <= FIGURE(ranks_max)) return;
     spw_outside_add(
         out->outside,

@@ -3,12 +3,14 @@
  *   other_kernels        bytes that kernels read and write that are no products / hf_copy_bytes_per_s
  *   products             FLOP of dense products, of experts and of attention, each by its rate; those with a side below 128 (adapters, small routers)
  *                        are bytes alone
+ *   scans, indexers      products within kernels of recurrences, and an indexer's in fp32, at stated rates: their interval is wider
  *   optimizer            fused AdamW of what is trained: hf_adam_tensors elements of a weight's format / hf_adam_bytes_per_s
  *   weight_gathers, gradient_scatters   FSDP2's, by bytes that arrive: (N - 1) / N of a unit; not hidden. Over several nodes the NICs
  *                        carry it, each its share of a node's, where that takes longer
  * Figures are of an H100 (sim/stack_defaults/transformers.yaml); on another GPU of its generation they are scaled by the peaks of
  * bf16, memory and link. Rows are the same whatever the routing: grouped products of all choices, no exchange.
- * The interval is by what 31 runs were off, wider where a job is beyond them: another GPU, other sizes, several micro-batches, and
+ * The interval is by what 31 runs were off, wider where a job is beyond them: another GPU, other sizes, modules that ran on a CPU alone
+ * (mixers, DeepSeek-V4's and MiniMax-M3's attention), several micro-batches, and
  * with more than two GPUs FSDP2's exchanges hidden whole and at twice their time. */
 #ifndef SPW_SIM_TIME_TRANSFORMERS_TIME_H
 #define SPW_SIM_TIME_TRANSFORMERS_TIME_H

@@ -258,7 +258,8 @@ def whole_model(model, job, stage, scheme, live, saved):
             parts["last_dispatcher"] = (one if stage.moe else 0, "dl")  # of the layer at work it is among its tensors
     if te:
         parts["te_workspaces"] = ((1 + (4 if stage.moe else 0)) * (32 * 2 ** 20 + 1024), "mdl")
-        parts["unfilled_gradients"] = (sum(x * y for x, y in model.weight_shapes(stage.dense, stage.moe)) * b, "mdl")
+        head = model.V * H if stage.last else 0
+        parts["unfilled_gradients"] = ((sum(x * y for x, y in model.weight_shapes(stage.dense, stage.moe)) + head) * b, "mdl")
         between, several = T * H * b * (job.pipeline > 1), job.virtual > 1
         parts["stage_received_ahead"] = (2 * between * several, "mdl")
         for name, times in (("stage_output_gradient", "mdl"), ("stage_output", "l")):

@@ -60,6 +60,10 @@ WANT = {
         "batch.micro_batches": 128, "remat": "mlp", "precision.recipe": "mxfp8", "cuda_graph_impl": "transformer_engine",
         "parallel.pipeline_model_parallel_layout": "Et*4|(tttt|)*14tmL", "schemes": ["megatron-flex:backend=hybridep,align=32"]},
         ["offload_optimizer_states"]),
+    "megatron_deepseek_v4_flash.yaml": (["--cluster", "gb200:64x2", "--model", str(FILES.parent / "models/deepseek-v4-flash.json")], {
+        "parallel.expert": 64, "batch.global_batch": 2048, "batch.micro_batches": 16, "remat": "mla_up_proj", "precision.recipe": "mxfp8",
+        "precision.optimizer": "bf16", "schemes": ["megatron-syncfree:rank_capacity=1.5,stash=1.2,host=0.0,page=64,align=32,graph=full"]},
+        ["o_groups", "csa_compress_ratios", "num_residual_streams", "moe_router_force_load_balancing"]),
     "bridge_deepseek_v3_gb300.yaml": (["--cluster", "gb300:64x4"], {
         "model": "deepseek-v3", "parallel.pipeline": 2, "parallel.expert": 32, "parallel.virtual_stages": 8, "batch.global_batch": 4096,
         "batch.micro_batches": 32, "precision.gradients": "bf16", "precision.optimizer": "bf16", "precision.master": "fp32",

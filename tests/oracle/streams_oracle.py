@@ -13,7 +13,7 @@ from replay_case import run
 program, folder = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve() / "streams_oracle"
 folder.mkdir(parents=True, exist_ok=True)
 root, checks = pathlib.Path(sys.argv[3]).resolve(), 0
-MODEL = json.loads((root / "tests/models/deepseek-v4-flash.json").read_text())
+MODEL = json.loads((root / "sim/models/deepseek-v4-flash.json").read_text())
 H, T, LAYERS, B = 4096, 4096, 43, 2
 
 
@@ -55,6 +55,34 @@ for n in (2, 4):
     near(f"{n} full", full["residual_streams"], T * kept(n) * B)  # of the layer that runs again alone
     near(f"{n} full saves none", full.get("saved_activations", 0), 0)
 
+# What layers keep, by their kinds: two of a window, 21 that join 4 tokens with an indexer, 20 that join 128; and without what
+# Megatron-Core's module mla_up_proj makes again
+RATIOS = MODEL["compress_ratios"][:LAYERS]
+WIDE, HEAD, RANK, LATENT, INDEX = 64 * 512, 512, 1024, 8 * 1024, 64 * 128
+
+
+def attention(every):
+    joined = T // every if every else 0
+    pool = lambda parts, width: joined * (every * parts * width * 8 + width * 2 + 4)
+    keys = T * (HEAD * 2 + 4) + (T + joined) * HEAD * 2
+    core = T * (2 * WIDE * 2 + 4 * 64 + 4 * (128 + (512 if every == 4 else joined)))
+    out = T * (2 * RANK * 2 + 4 + 2 * WIDE * 2 + 64 * 2) + keys + core + T * LATENT * 2
+    if every == 4:
+        return out + pool(2, HEAD) + pool(2, 128) + 2 * (T * (INDEX + 64) + joined * 128) + 4 * T
+    return out + (pool(1, HEAD) if every else 0)
+
+
+def again(every):
+    return T * ((2 * WIDE + 64 + HEAD * (1 if every else 2)) * B + 4)
+
+
+BESIDE = T * (3 * H * B + 3 * 2048 * B) + T * kept(4) * B  # norms, the shared expert, streams
+whole, up = components(4, remat="none"), components(4, remat="mla_up_proj")
+near("all kinds saved", whole["saved_activations"], sum(attention(r) for r in RATIOS) + LAYERS * BESIDE, 1e-4)
+near("mla_up_proj", whole["saved_activations"] - up["saved_activations"], sum(again(r) for r in RATIOS), 1e-6)
+near("attention_again", up["attention_again"], again(0) + 2 * T * WIDE * B)
+near("at work", whole["attention"], attention(4) + 3 * T * H * B, 1e-6)
+
 # Stages, and a layer of multi-token prediction behind the last: it carries and keeps the streams too
 STAGES = ("--pipeline", "2", "--micro-batches", "4", "--sequences-per-gpu", "4")
 for n in (4,):
@@ -70,6 +98,20 @@ for n in (4,):
     one, got = components(1, *STAGES, *last), components(n, *STAGES, *last)
     near("predicting carries", got["carries"], 41 * n * T * H * B)  # 40 layers and the one that predicts
     near("predicting saved", got["saved_activations"] - one["saved_activations"], 41 * T * kept(n) * B, 1e-6)
+
+# A layer of multi-token prediction without stages: behind all layers, with a loss of its own
+ONE = ("--set", "parallel.pipeline_model_parallel_layout=Et*43mL")
+plain, got = components(4, remat="none"), components(4, *ONE, remat="none")
+near("one stage predicting carries", got["carries"], (LAYERS + 1) * 4 * T * H * B)
+near("one stage predicting saved", got["saved_activations"], plain["saved_activations"] * (LAYERS + 1) / LAYERS, 1e-6)
+near("its logits", got["logits_of_predictions"], 4 * T * MODEL["vocab_size"])
+near("its inputs", got["predictions"], 4 * T * H * B)
+EXPERTS = 256 * 3 * H * 2048  # its own; the rest is less than a tenth of a layer's
+if not 1 < (got["weights"] - plain["weights"]) / (EXPERTS / 16 * B) < 2:
+    sys.exit(f"FAILED weights of one stage predicting: {got['weights']}, {plain['weights']}")
+less, more = (asked("plan", 4, *words, "--sequences-per-gpu", "1", "--routing", "uniform")["rows"][0]["time"]["step_s"] for words in ((), ONE))
+if not 1 + 0.5 / LAYERS < more / less < 1 + 4 / LAYERS:
+    sys.exit(f"FAILED time of one stage predicting: {less}, {more}")
 
 # Primus keeps the normed streams of both mixings in fp32 too
 for n in (2, 4):
@@ -88,4 +130,10 @@ near("elementwise", more * 1e12, 1e12 * figure("elementwise_share") * 3 * T * LA
 checks += 1
 if not 0 < got["attention_projections"]["seconds"] / one["attention_projections"]["seconds"] - 1 < 0.02:
     sys.exit(f"FAILED products of the mixing: {got['attention_projections']} {one['attention_projections']}")
+# Kimi K3: eight sums of blocks of 12 of its 93 layers
+K3 = root / "tests/models/kimi-k3.json"
+done = run(program, "explain", "--model", K3, "--cluster", "h200:8x64", "--expert-parallel", "64", "--scheme", "megatron-alltoall", "--optimizer",
+           "distributed", "--remat", "full", "--sequences-per-gpu", "1", "--format", "json")
+near("sums of blocks", {c["component"]: c["bytes"] for c in json.loads(done.stdout)}["residual_blocks"], 8 * T * 7168 * B)
+
 print(f"{checks} checks")

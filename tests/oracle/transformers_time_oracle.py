@@ -94,6 +94,37 @@ for row, why in ((of_run(one, cluster="b200:1x1"), "Hopper"), (of_run(one, "--st
     oracle.check(row["time"]["step_s"] is None and why in row["why_no_time"], f"{why}: {row['time']}")
 row = plan("olmoe-1b-7b", "h100:8x1", 8, 1, 4096, "--set", "fsdp2.reshard_after_forward=always", "--set", "fsdp2.replicas=2", "--precision", "bf16")["rows"][0]
 oracle.check(row["time"]["step_s"] is None and "replicas" in row["why_no_time"], f"replicas: {row['time']}")
+# Modules that ran on a CPU alone: products by hand, an interval that is wider than that of what was measured
+T = 4096
+
+
+def passes(reduced):
+    """The program's own parts of a reduced model of one sequence, forward and backward."""
+    row = plan(root / f"notebooks_data/measured/{reduced}.json", "h100:1x1", 1, 1, T, "--precision", "bf16", "--remat", "none")["rows"][0]
+    time = row["time"]
+    oracle.check(time["step_s"] is not None and width(row) > 1.8 * width(of_run(one)), f"{reduced}: {row.get('why_no_time')}")
+    return {k: v["seconds"] for k, v in (time["components"] if time["step_s"] else {}).items()}
+
+
+def config(reduced):
+    return json.loads((root / f"notebooks_data/measured/{reduced}.json").read_text())
+
+
+nano, name = config("transformers_mixers_cpu/nano"), "transformers_mixers_cpu/nano"
+wide, keys = nano["mamba_num_heads"] * nano["mamba_head_dim"], nano["n_groups"] * nano["ssm_state_size"]
+scan = 2.0 * T * (nano["chunk_size"] * keys + (nano["chunk_size"] + 2 * nano["ssm_state_size"]) * wide)  # B C, its use; states, their use
+mambas = nano["layers_block_type"].count("linear_attention")
+got = passes(name)["scans"]
+oracle.check(math.isclose(got, mambas * 3.5 * scan / figure["scan_flops"], rel_tol=1e-6), f"Mamba-2 scans {got}")
+for reduced, heads, joined in (("transformers_saved_cpu/v4_one", "index_n_heads", True), ("transformers_saved_cpu/m3_one", "index_n_heads", False)):
+    c = config(reduced)
+    layers = [w for w in c["layer_types"] if w in ("compressed_sparse_attention", "minimax_m3_sparse")]
+    seen = T // c["compress_rates"]["compressed_sparse_attention"] if joined else T
+    got = passes(reduced)["indexers"]
+    oracle.check(math.isclose(got, len(layers) * 2.0 * T * seen * c[heads] * c["index_head_dim"] / figure["fp32_flops"], rel_tol=1e-6),
+                 f"{reduced}: indexers {got}")
+for reduced in ("transformers_mixers_cpu/next", "transformers_mixers_cpu/kimi"):
+    oracle.check(passes(reduced)["scans"] > 0, f"{reduced}: no scans")
 found = json.loads(oracle.must("plan", "--search", "--over", "micro-batches=1", "--sequences-per-gpu", "1,2", "--model", "olmoe-1b-7b", "--cluster", "h100:8x1",
                                "--scheme", "transformers",
                                "--optimizer", "sharded", "--precision", "bf16", "--routing", "uniform", "--format", "json"))

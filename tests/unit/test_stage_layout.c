@@ -174,6 +174,7 @@ static void test_refused_jobs(void) {
     refuse_job(16, 0, FIRST "3", "the 61 layers of model 'deepseek-v3' for each of the other 15 stages");
     refuse_job(2, 0, FIRST "30" LAST "30", "the other 0 stages");
     refuse_job(1, 0, FIRST "3", "but pipeline is 1; leave it out");
+    refuse_job(1, 0, LAYOUT "'Et*30|t*31mL'", "but pipeline is 1; leave it out");
     refuse_job(4, 0, FIRST "13" LOSS, "exclude one another; keep one of the three");
     refuse_job(4, 0, EMBEDDING, "'deepseek-v3' and the embedding are 62, which 4 stages do not");
     refuse_job(4, 0, LAYOUT "'Et*30|t*30|L'",

@@ -95,6 +95,39 @@ static void check_ends(const spw_cluster *h100) {
     }
 }
 
+/* 1.5 TFLOP of scans at 150 TFLOP/s and 0.5 of an indexer's at 50: 10 ms each. Modules whose kernels were not timed have a wider
+ * interval, scans one of their own: a third of their time to three times. */
+static void check_untimed(const spw_cluster *h100) {
+    static spw_model plain = {.hidden = 2048}, mixed = {.hidden = 2048};
+    spw_transformers_load more = load;
+    spw_timeline t;
+    mixed.mixer[1].layers = 2;
+    mixed.mixer[1].recurrence.kind = SPW_RECURRENCE_MAMBA2;
+    spw_transformers_shape s = {
+        .model = &plain, .tokens = 4096, .layers = 4, .shards = 1, .micro_batches = 1};
+    CHECK_OK(spw_transformers_time_of(&s, &load, h100, &t));
+    const double plain_s = t.step_s;
+    CHECK(spw_timeline_find(&t, "scans") == NULL && spw_timeline_find(&t, "indexers") == NULL);
+    more.work.flop[SPW_HF_FP32_PRODUCT] = 0.5e12;
+    s.blocks = true;
+    CHECK_OK(spw_transformers_time_of(&s, &more, h100, &t));
+    CHECK(near(part(&t, "indexers"), 10e-3) && near(t.step_s, plain_s + 10e-3));
+    CHECK(near(t.high_s, t.step_s * exp(0.14 + 0.3)) && strstr(t.outside, "MiniMax-M3") != NULL);
+    s.blocks = false;
+    s.compressed = true;
+    CHECK_OK(spw_transformers_time_of(&s, &more, h100, &t));
+    CHECK(near(t.low_s, t.step_s * exp(-0.14 - 0.3)) && strstr(t.outside, "DeepSeek-V4") != NULL);
+    more.work.flop[SPW_HF_FP32_PRODUCT] = 0.0;
+    more.work.flop[SPW_HF_SCAN_PRODUCT] = 1.5e12;
+    s.compressed = false;
+    s.model = &mixed;
+    CHECK_OK(spw_transformers_time_of(&s, &more, h100, &t));
+    CHECK(near(part(&t, "scans"), 10e-3) && near(t.step_s, plain_s + 10e-3));
+    CHECK(near(t.high_s, (t.step_s + 20e-3) * exp(0.14 + 0.3)) &&
+          near(t.low_s, (t.step_s - 20e-3 / 3.0) * exp(-0.14 - 0.3)));
+    CHECK(strstr(t.outside, "a recurrence") != NULL);
+}
+
 typedef struct errors {
     double sum, worst;
     size_t runs, inside;
@@ -133,6 +166,7 @@ int main(int count, char **argument) {
     check_pencil(&h100);
     check_far(&h100);
     check_ends(&h100);
+    check_untimed(&h100);
     CHECK(count == 2);
     (void)snprintf(path, sizeof path, "%s/transformers_h100.csv", count > 1 ? argument[1] : ".");
     CHECK_OK(spw_csv_read(path, &csv));

@@ -1,1 +1,1 @@
-model glm-5
+model glm-6

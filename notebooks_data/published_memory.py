@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""Published memory of training jobs (megatron/published_memory.csv) beside what `plan` says of them, like with like: the most that is
+allocated in a step and what is allocated between steps, both of the last rank, which writes the logs of Megatron-LM, and a device in use
+beside what the allocator reserves. Routing is even.
+
+published_memory.py SPILLWAY [--write DOC.md]     --write: between "<!-- published_memory: begin -->" and "<!-- published_memory: end -->" """
+import argparse
+import csv
+import json
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+BEGIN, END = "<!-- published_memory: begin -->", "<!-- published_memory: end -->"
+
+
+def predicted(program, row):
+    words = [program, *shlex.split(row["command"]), "--routing", "uniform", "--format", "json"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=HERE / "megatron")
+    if done.returncode != 0:
+        sys.exit(f"{row['row']}: {done.stderr}")
+    memory = json.loads(done.stdout)["rows"][0]["memory"]
+    if row["what"] == "device":
+        return memory["allocator"]["reserved"]["max_bytes"]
+    last = memory["stages"][-1] if memory.get("stages") else memory
+    return last["peak_bytes" if row["what"] == "peak" else "argument_bytes"]
+
+
+def scored(program):
+    """Rows of the table with `said`, in bytes, and `error`."""
+    with open(HERE / "megatron/published_memory.csv", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            said = predicted(program, row)
+            yield {**row, "said": said, "error": said / int(row["published_bytes"]) - 1}
+
+
+def table(program):
+    lines = ["| row | what | published GB | said | error | looked at | missing |", "|---|---|---|---|---|---|---|"]
+    lines += [f"| {r['row']} | {r['what']} | {int(r['published_bytes']) / 1e9:.2f} | {r['said'] / 1e9:.2f} | {100 * r['error']:+.1f} % | "
+              f"{r['looked_at']} | {r['missing']} |" for r in scored(program)]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("spillway", type=pathlib.Path)
+    parser.add_argument("--write", type=pathlib.Path)
+    given = parser.parse_args()
+    text = table(given.spillway.resolve())
+    print(text)
+    if given.write:
+        page = given.write.read_text()
+        given.write.write_text(re.sub(f"{BEGIN}.*?{END}", lambda _: f"{BEGIN}\n{text}\n{END}", page, flags=re.S))

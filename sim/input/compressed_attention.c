@@ -1,0 +1,46 @@
+#include "sim/input/compressed_attention.h"
+
+#include "sim/input/attention.h"
+
+#include <string.h>
+
+/* Rows of a kind's list of matrices (sim/input/model_mixer.c, grouped_output(), compressed(), heavily_compressed()). */
+enum { ROW_Q_DOWN = 0, ROW_O_DOWN = 3, ROW_JOINED = 7, ROW_INDEX_JOINED = 10, ROW_INDEX_Q = 13 };
+
+spw_compressed_attention spw_compressed_attention_of(const spw_model *k, size_t kind) {
+    const spw_matrix *q = spw_matrix_at(k, SPW_IN_MIXER, kind, ROW_Q_DOWN),
+                     *o = spw_matrix_at(k, SPW_IN_MIXER, kind, ROW_O_DOWN),
+                     *joined = spw_matrix_at(k, SPW_IN_MIXER, kind, ROW_JOINED),
+                     *index = spw_matrix_at(k, SPW_IN_MIXER, kind, ROW_INDEX_JOINED),
+                     *index_q = spw_matrix_at(k, SPW_IN_MIXER, kind, ROW_INDEX_Q);
+    spw_compressed_attention a = {.heads = k->heads,
+                                  .head_dim = k->head_dim,
+                                  .rank = q->out,
+                                  .wide = k->heads * k->head_dim,
+                                  .groups = o->count,
+                                  .latent = o->out,
+                                  .window = k->mixer[kind].window};
+    if (joined == NULL) return a;
+    a.every = k->mixer[kind].every;
+    a.parts = joined->out / k->head_dim;
+    if (index == NULL) return a;
+    a.index_width = index->out / 2;
+    a.index_heads = index_q->out / a.index_width;
+    a.chosen = k->mixer[kind].most;
+    return a;
+}
+
+bool spw_attention_is_compressed(const spw_model *m) {
+    bool any = false;
+    if (!spw_attention_is_listed(m)) return false;
+    for (size_t kind = 0; kind < SPW_MODEL_MIXERS; kind++) {
+        const spw_matrix *o = spw_matrix_at(m, SPW_IN_MIXER, kind, ROW_O_DOWN),
+                         *joined = spw_matrix_at(m, SPW_IN_MIXER, kind, ROW_JOINED);
+        if (o == NULL && m->mixer[kind].layers == 0) continue;
+        if (o == NULL || strcmp(o->name, "o down") != 0) return false;
+        if ((joined != NULL) != (m->mixer[kind].every > 0)) return false;
+        if (joined != NULL && strcmp(joined->name, "joined keys") != 0) return false;
+        any = true;
+    }
+    return any && spw_matrix_at(m, SPW_IN_TABLES, 0, 0) == NULL;
+}

@@ -1,0 +1,1 @@
+plan --model olmoe-1b-7b --cluster h100:8x2 --scheme transformers --scheme sonicmoe --precision bf16
