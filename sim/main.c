@@ -11,6 +11,7 @@
 
 #include <hdf5.h>
 #include <jansson.h>
+#include <malloc.h>
 #include <omp.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -71,7 +72,7 @@ static void *allocate_json(size_t bytes) {
     return memory;
 }
 
-/* More threads than these serve nothing, and far more of them find no stack. */
+/* More threads than these serve nothing, and far more of them find no stack: who asks for more gets one a processor. */
 static long most_threads(void) {
     enum { LEAST = 64, A_PROCESSOR = 4 };
     const long processors = A_PROCESSOR * sysconf(_SC_NPROCESSORS_ONLN);
@@ -86,11 +87,19 @@ static void set_up_threads(char **argv) {
     bool again = getenv("OMP_WAIT_POLICY") == NULL && setenv("OMP_WAIT_POLICY", "passive", 1) == 0;
     const char *asked = getenv("OMP_NUM_THREADS");
     if (asked != NULL && strtol(asked, NULL, 10) > most_threads()) {
-        char most[32];
-        (void)snprintf(most, sizeof most, "%ld", most_threads());
-        again = setenv("OMP_NUM_THREADS", most, 1) == 0 || again;
+        char there[32];
+        (void)snprintf(there, sizeof there, "%ld", sysconf(_SC_NPROCESSORS_ONLN));
+        again = setenv("OMP_NUM_THREADS", there, 1) == 0 || again;
     }
     if (again) (void)execv("/proc/self/exe", argv);
+}
+
+/* What was freed stays for what comes next: otherwise the kernel takes the pages of every larger array back, to clear and map
+ * as many for the next one. */
+static void set_up_memory(void) {
+    enum { MIB = 1 << 20, KEPT_MIB = 16, ARRAY_MIB = 4 };
+    (void)mallopt(M_TRIM_THRESHOLD, KEPT_MIB * MIB);
+    (void)mallopt(M_MMAP_THRESHOLD, ARRAY_MIB * MIB);
 }
 
 static bool finished;
@@ -163,5 +172,6 @@ static int run(int argc, char **argv) {
 
 int main(int argc, char **argv) {
     set_up_threads(argv);
+    set_up_memory();
     return spw_supervise(argc, argv, run);
 }

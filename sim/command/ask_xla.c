@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "sim/frameworks/flags.h"
 #include "sim/input/preset.h"
+#include "sim/memory/device_budget.h"
 #include "sim/print/json_values.h"
 
 #include <errno.h>
@@ -17,8 +18,6 @@
 
 extern const spw_preset spw_ask_files[];
 
-static const double GIB = 1024.0 * 1024.0 * 1024.0;
-
 /* Names of the script's GPUS. */
 static const char *generation_of(const spw_cluster *cluster) {
     if (cluster->gpu_generation == SPW_GPU_HOPPER) return "hopper";
@@ -31,6 +30,7 @@ static const char *generation_of(const spw_cluster *cluster) {
 
 static spw_status request_json(const spw_ask_request *r, const spw_flag_draft *flags, char **out) {
     const spw_cluster *cluster = &r->job->cluster;
+    const spw_device_budget budget = spw_device_budget_of(r->job, r->scheme);
     spw_json json = {.failed = false};
     json_t *root = json_object(), *settings = json_object();
     char *text = NULL;
@@ -41,8 +41,7 @@ static spw_status request_json(const spw_ask_request *r, const spw_flag_draft *f
     spw_json_put(&json, root, "nodes", spw_json_count(cluster->nodes));
     spw_json_put(&json, root, "gpus_per_node", spw_json_count(cluster->gpus_per_node));
     spw_json_put(&json, root, "generation", spw_json_text(generation_of(cluster)));
-    spw_json_put(&json, root, "pool_bytes",
-                 spw_json_real(r->job->memory_fraction * cluster->hbm_gib.value * GIB));
+    spw_json_put(&json, root, "pool_bytes", spw_json_real((double)spw_device_budget_bytes(&budget)));
     spw_json_put(&json, root, "hbm_bytes_per_s", spw_json_real(cluster->hbm_bytes_per_s.value));
     spw_json_put(&json, root, "maxtext", r->maxtext != NULL ? spw_json_text(r->maxtext) : json_null());
     if (!json.failed) text = json_dumps(root, JSON_COMPACT);

@@ -6,6 +6,7 @@
 #include "sim/command/job_options.h"
 #include "sim/input/precision.h"
 #include "sim/input/software.h"
+#include "sim/memory/device_budget.h"
 #include "sim/score/published/score.h"
 
 #include <errno.h>
@@ -132,6 +133,7 @@ static size_t row_sequences(const spw_job *job) {
 static spw_status print_row(const ask_options *o, const char *precision, FILE *out) {
     const spw_job *job = &o->job.job;
     const size_t micro_batches = spw_job_micro_batches(job);
+    const spw_device_budget budget = spw_device_budget_of(job, &o->job.scheme[0]);
     spw_table *t = NULL;
     spw_status status = spw_table_create(row_columns, &t);
     if (status != SPW_OK) return status;
@@ -149,7 +151,7 @@ static spw_status print_row(const ask_options *o, const char *precision, FILE *o
     spw_table_count(t, job->sequence_length);
     spw_table_text(t, spw_remat_name(job->remat));
     spw_table_text(t, precision);
-    spw_table_real(t, job->memory_fraction * job->cluster.hbm_gib.value, NULL);
+    spw_table_real(t, (double)spw_device_budget_bytes(&budget) / GIB, NULL);
     spw_table_text(t, "compiled");
     spw_table_real(t, o->asked.argument_bytes, NULL);
     spw_table_real(t, o->asked.temporary_bytes, NULL);

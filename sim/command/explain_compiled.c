@@ -8,6 +8,7 @@
 #include "sim/memory/compiled_footprint.h"
 #include "sim/memory/compiled_layout.h"
 #include "sim/memory/compiled_memory.h"
+#include "sim/memory/device_budget.h"
 #include "sim/memory/footprint.h"
 
 #include <math.h>
@@ -24,7 +25,6 @@ static const spw_column columns[] = {
 
 typedef struct explained {
     spw_stack stack;
-    double budget;
     spw_compiled_memory memory; /* of the point added last */
 } explained;
 
@@ -88,7 +88,7 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
                           const spw_stack *stack, const spw_compiled_memory *m, double budget) {
     const double peak = m->argument_bytes + m->temporary_bytes;
     spw_footprint f;
-    spw_compiled_footprint_bytes(job, m, &f);
+    spw_compiled_footprint_bytes(budget, m, &f);
     char words[SPW_CLUSTER_WORDS];
     printf("%s, %s on %s (%s), expert %zu x fsdp %zu, %zu x %zu tokens a GPU, remat %s, compiled by %s\n",
            scheme->text, job->model.name, job->cluster.name, spw_cluster_words(&job->cluster, words),
@@ -114,10 +114,15 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
     }
 }
 
+static double budget_of(const spw_explain_point *p) {
+    const spw_device_budget budget = spw_device_budget_of(p->job, p->scheme);
+    return (double)spw_device_budget_bytes(&budget);
+}
+
 static spw_status add(void *state, const spw_explain_point *p, spw_table *table) {
     explained *e = state;
     const spw_status status =
-        spw_compiled_memory_predict(&e->stack, p->job, p->scheme, p->sequences, e->budget, &e->memory);
+        spw_compiled_memory_predict(&e->stack, p->job, p->scheme, p->sequences, budget_of(p), &e->memory);
     const spw_compiled_memory *m = &e->memory;
     if (status != SPW_OK) return status;
     const spw_status listed = add_moment(e, p, table, &m->fullest, "fullest");
@@ -126,11 +131,11 @@ static spw_status add(void *state, const spw_explain_point *p, spw_table *table)
 
 static void head(void *state, const spw_explain_point *p) {
     const explained *e = state;
-    print_heading(p->job, p->scheme, p->sequences, &e->stack, &e->memory, e->budget);
+    print_heading(p->job, p->scheme, p->sequences, &e->stack, &e->memory, budget_of(p));
 }
 
 spw_status spw_explain_compiled(spw_job_options *o, const char *name) {
-    explained e = {.budget = o->job.memory_fraction * o->job.cluster.hbm_gib.value * GIB};
+    explained e;
     const spw_explanation what = {columns, &e, add, head};
     spw_status status = SPW_OK;
     SPW_TRY(spw_job_is_whole(&o->job, "--stack"));

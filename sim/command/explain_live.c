@@ -9,6 +9,7 @@
 #include "sim/input/software.h"
 #include "sim/memory/assumed_layout.h"
 #include "sim/memory/cross_entropy.h"
+#include "sim/memory/device_budget.h"
 #include "sim/memory/footprint.h"
 #include "sim/memory/footprint_check.h"
 #include "sim/memory/newest_arena.h"
@@ -96,7 +97,7 @@ static void print_finetune(const spw_job *job) {
 
 static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t sequences,
                           const spw_footprint *f) {
-    char words[SPW_CLUSTER_WORDS];
+    char words[SPW_CLUSTER_WORDS], text[SPW_BUDGET_TEXT], room[SPW_BUDGET_TEXT + 4] = "";
     printf("%s, %s on %s (%s), expert %zu x fsdp %zu", scheme->text, job->model.name, job->cluster.name,
            spw_cluster_words(&job->cluster, words), job->expert, job->fsdp);
     spw_grid_print(job, stdout);
@@ -108,8 +109,12 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
     spw_print_model_doubts(&job->model, "not here: ", stdout);
     print_finetune(job);
     print_pipeline(job, &f->stage);
-    printf("peak %.2f GiB = %.2f arguments + %.2f temporary, of %.2f GiB: %s\n", (double)f->peak_bytes / GIB,
-           (double)f->argument_bytes / GIB, (double)f->temporary_bytes / GIB, (double)f->budget_bytes / GIB,
+    const spw_device_budget budget = spw_device_budget_of(job, scheme);
+    if (budget.listed || budget.resident > 0.0)
+        (void)snprintf(room, sizeof room, " (%s)", spw_device_budget_text(&budget, job, text));
+    printf("peak %.2f GiB = %.2f arguments + %.2f temporary, of %.2f GiB%s: %s\n",
+           (double)f->peak_bytes / GIB, (double)f->argument_bytes / GIB, (double)f->temporary_bytes / GIB,
+           (double)f->budget_bytes / GIB, room,
            spw_verdict_text(spw_footprint_verdict(f->peak_bytes, f->budget_bytes), true));
     printf("at the %s", f->place[0] != '\0' ? f->place : spw_moment_name(f->moment));
     if (f->moment == SPW_MOMENT_MOE_LAYER && f->place[0] == '\0') printf(" (%s)", f->step);

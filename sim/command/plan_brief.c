@@ -68,7 +68,8 @@ void spw_plan_print_unsure(const spw_plan_unsure *u, const spw_job *job, FILE *o
     else if (u->reserved && !known)
         fprintf(out, "steps gave memory back to go on, so that what they need without that is not known");
     else if (u->reserved)
-        fprintf(out, "the larger end of what is reserved, %.1f, is over that", u->most_bytes / GIB);
+        fprintf(out, "the larger end of what is reserved%s, %.1f, is over that",
+                u->listed ? " and of what lies outside" : "", u->most_bytes / GIB);
     else if (u->kind == SPW_MEMORY_ARENA)
         fprintf(out, "the larger end is over that");
     else if (!known)
@@ -81,8 +82,8 @@ void spw_plan_print_unsure(const spw_plan_unsure *u, const spw_job *job, FILE *o
 
 /* Of a point that fits and does not surely fit: why. */
 static void print_doubt(const spw_plan_view *v, const spw_result_row *r, FILE *out) {
-    const spw_plan_unsure unsure = {r->most_bytes, r->memory_kind, (double)r->footprint.budget_bytes,
-                                    r->reserved.there, r->scheme.type};
+    const spw_plan_unsure unsure = {r->most_bytes,     r->memory_kind, (double)r->footprint.budget_bytes,
+                                    r->reserved.there, r->scheme.type, r->budget.listed};
     if (spw_point_fits(r) && !r->surely_fits) spw_plan_print_unsure(&unsure, v->request->job, out);
 }
 
@@ -100,10 +101,10 @@ void spw_plan_print_room(const spw_plan_view *v, const spw_result_row *r, FILE *
             fprintf(out, "to %.1f)", most);
         else
             fputs("or more)", out);
-        const double device = r->device_bytes / GIB;
+        char text[SPW_BUDGET_TEXT];
         fprintf(out, ", of %.1f", budget);
-        if (device - budget >= LEAST_OUTSIDE)
-            fprintf(out, " (the GPU's %.1f less %.1f outside)", device, device - budget);
+        if (r->budget.device / GIB - budget >= LEAST_OUTSIDE)
+            fprintf(out, " (%s)", spw_device_budget_text(&r->budget, v->request->job, text));
     } else {
         if (spw_point_is_live_alone(r))
             fprintf(out, "%.1f GiB or more", low);

@@ -22,6 +22,7 @@ typedef struct spw_plan_unsure {
     double budget_bytes;
     bool reserved; /* PyTorch's allocator was replayed */
     const spw_scheme_type *type;
+    bool listed; /* what lies outside, by a table with a doubt of its own */
 } spw_plan_unsure;
 /* "; unsure, as the larger end is over that": which end of what interval is over the budget. */
 void spw_plan_print_unsure(const spw_plan_unsure *unsure, const spw_job *job, FILE *out);

@@ -9,7 +9,7 @@
 #include <jansson.h>
 #include <math.h>
 
-static const double DAY_S = 86400.0, GIB = 1024.0 * 1024.0 * 1024.0;
+static const double DAY_S = 86400.0;
 
 /* As of a row of a plan. */
 static json_t *outside_json(spw_json *json, const spw_search_reasons *all,
@@ -62,6 +62,9 @@ static json_t *point_json(spw_json *json, const spw_search_view *v, const spw_se
     spw_json_put(json, o, "low_bytes", spw_json_count(p->low_bytes));
     spw_json_put(json, o, "high_bytes", spw_json_count(p->high_bytes));
     spw_json_put(json, o, "budget_bytes", spw_json_count(p->budget_bytes));
+    spw_json_put(json, o, "outside_bytes", spw_json_real(p->budget.outside));
+    spw_json_put(json, o, "outside_low_bytes", spw_json_real(p->budget.outside_low));
+    spw_json_put(json, o, "outside_high_bytes", spw_json_real(p->budget.outside_high));
     spw_json_put(json, o, "drop_fraction", spw_json_real(p->drops.fraction));
     spw_json_put(json, o, "drops_at_least", json_boolean(p->drops.at_least));
     spw_json_put(json, o, "balanced_drop_fraction", spw_json_real(p->balanced.drop_fraction));
@@ -150,8 +153,9 @@ static void put_words(spw_json *json, const spw_search_view *v, json_t *o) {
                  v->outcome->front.found ? json_null() : spw_json_text(spw_search_nothing_text(v, text)));
     spw_json_put(json, o, "gpus", spw_json_count(spw_job_gpus(job)));
     spw_json_put(json, o, "sequence_length", spw_json_count(job->sequence_length));
+    const spw_plan_request *plan = v->request->plan;
     spw_json_put(json, o, "budget_bytes",
-                 spw_json_real(job->memory_fraction * job->cluster.hbm_gib.value * GIB));
+                 spw_json_count(spw_device_budget_span(job, plan->scheme, plan->schemes).most));
     spw_json_put(json, o, "price_per_gpu_hour",
                  spw_job_price(job) > 0.0 ? spw_json_real(spw_job_price(job)) : json_null());
 }

@@ -100,9 +100,9 @@ static void print_schemes(const spw_search_view *v, FILE *out) {
 static void print_budgets(const spw_search_view *v, FILE *out) {
     const spw_search_request *q = v->request;
     const spw_job *job = q->plan->job;
-    char text[SPW_SPAN_TEXT];
-    fprintf(out, "budgets   %.1f GiB a GPU; drops at most %g %%; ",
-            job->memory_fraction * job->cluster.hbm_gib.value, 100.0 * q->drop_most);
+    char text[SPW_SPAN_TEXT], room[SPW_BUDGET_TEXT];
+    fprintf(out, "budgets   %s GiB a GPU; drops at most %g %%; ",
+            spw_budget_span_text(job, q->plan->scheme, q->plan->schemes, room), 100.0 * q->drop_most);
     if (v->gpus_most > 0) {
         fprintf(out, "at most %zu GPUs", v->gpus_most);
     } else {
@@ -394,7 +394,7 @@ static void print_best(const spw_search_view *v, const spw_search_point *p, FILE
 
 static void print_fits(const spw_search_view *v, const spw_search_point *p, FILE *out) {
     const spw_search_front *f = &v->outcome->front;
-    char text[SPW_SEARCH_POINT_TEXT], next[SPW_SEARCH_NEXT_TEXT];
+    char text[SPW_SEARCH_POINT_TEXT], next[SPW_SEARCH_NEXT_TEXT], room[SPW_BUDGET_TEXT];
     fprintf(out, "%-*sit %s: ", LABEL, "fits", spw_verdict_sentence(p->verdict, p->surely_fits));
     if (p->reserved_bytes > 0.0)
         fprintf(out, "%.1f GiB live, %.1f reserved,", (double)p->peak_bytes / GIB, p->reserved_bytes / GIB);
@@ -403,8 +403,14 @@ static void print_fits(const spw_search_view *v, const spw_search_point *p, FILE
     else
         fprintf(out, "%.1f to %.1f GiB", (double)p->low_bytes / GIB, (double)p->high_bytes / GIB);
     fprintf(out, " of %.1f", (double)p->budget_bytes / GIB);
-    const spw_plan_unsure unsure = {p->most_bytes, p->kind, (double)p->budget_bytes, p->reserved_bytes > 0.0,
-                                    v->request->plan->scheme[p->scheme].type};
+    if (p->budget.listed || p->budget.resident > 0.0)
+        fprintf(out, " (%s)", spw_device_budget_text(&p->budget, v->request->plan->job, room));
+    const spw_plan_unsure unsure = {p->most_bytes,
+                                    p->kind,
+                                    (double)p->budget_bytes,
+                                    p->reserved_bytes > 0.0,
+                                    v->request->plan->scheme[p->scheme].type,
+                                    p->budget.listed};
     if (p->verdict != SPW_VERDICT_OOM && !p->surely_fits)
         spw_plan_print_unsure(&unsure, v->request->plan->job, out);
     if (p->timed && !v->origin->even)

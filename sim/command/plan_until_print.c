@@ -327,14 +327,14 @@ static bool is_first_of_question(const spw_until_view *v, size_t i) {
 /* Three lines: what was asked, what lasts longest, and what surely does. */
 static void print_what(const spw_until_view *v, FILE *out) {
     const spw_job *job = v->plan->job;
-    char words[SPW_CLUSTER_WORDS];
+    char words[SPW_CLUSTER_WORDS], room[SPW_BUDGET_TEXT];
     fprintf(out, "until     %s on %s, %s, %zu tokens a sequence", job->model.name, job->cluster.name,
             spw_cluster_words(&job->cluster, words), job->sequence_length);
     for (size_t i = 0; i < v->lines; i++) {
         if (!is_first_of_question(v, i)) continue;
         if (is_memory(&v->line[i]))
-            fprintf(out, "; a GPU needs more than %.1f GiB",
-                    job->memory_fraction * job->cluster.hbm_gib.value);
+            fprintf(out, "; a GPU needs more than %s GiB",
+                    spw_budget_span_text(job, v->plan->scheme, v->plan->schemes, room));
         else
             fprintf(out, "; a step takes more than %g times the balanced one", v->line[i].factor);
     }

@@ -101,8 +101,9 @@ static const spw_framework_row finetune_rows[] = {
     {.theirs = "peft_*"},
     {.theirs = "deepspeed", .ours = "@deepspeed"},
     {.theirs = "fsdp", .ours = "@fsdp"},
-    {.theirs = "fsdp_version", .ours = "@fsdp", .alias = true},
-    {.theirs = "fsdp_config.fsdp_version", .ours = "@fsdp", .alias = true},
+    {.theirs = "fsdp_version", .ours = "@fsdp_version"},
+    {.theirs = "fsdp_config.fsdp_version", .ours = "@fsdp_version", .alias = true},
+    {.theirs = "fsdp_config.version", .ours = "@fsdp_version", .alias = true},
     {.theirs = "fsdp_config.reshard_after_forward", .ours = "@reshard", .values = yes_no},
     {.theirs = "fsdp_config.fsdp_reshard_after_forward", .ours = "@reshard", .values = yes_no, .alias = true},
     {.theirs = "fsdp_config.offload_params", .ours = "@on_host", .values = yes_no},
@@ -171,6 +172,11 @@ static const spw_framework_row finetune_rows[] = {
     {.theirs = "model_quantization_config*"},
     {.theirs = "experimental_skip_move_to_device"},
     {.theirs = "pad_to_*"},
+    {.theirs = "use_vllm", .ours = "@serves", .values = yes_no},
+    {.theirs = "vllm_mode", .ours = "@serving_mode"},
+    {.theirs = "vllm_gpu_memory_utilization", .ours = "@serving_share"},
+    {.theirs = "vllm_enable_sleep_mode", .ours = "@serving_sleeps", .values = yes_no},
+    {.theirs = "vllm_*"},
     {.theirs = NULL}};
 
 static const char *const deepspeed_marks[] = {"zero_optimization.stage",
@@ -321,13 +327,61 @@ static bool says(const char *strategy, const char *name, const char *number) {
                                                   number[0] != '2'); /* 2 is FSDP's version too */
 }
 
+/* Who says that there is FSDP: a fact; NULL: nobody. */
+static const char *fsdp_fact(spw_draft *d) {
+    return spw_draft_fact(d, "@fsdp_version") != NULL ? "@fsdp_version"
+           : spw_draft_fact(d, "@fsdp") != NULL       ? "@fsdp"
+                                                      : NULL;
+}
+
+/* FSDP1 (torch 2.11 torch/distributed/fsdp/_flat_param.py, _unshard_param_utils.py): a layer's parameters are one flat one, which is
+ * gathered into one buffer that they are views of, where FSDP2 has a buffer and copies; its blocks wait for other streams to be done.
+ * accelerate takes it where no version is said (utils/constants.py, FSDP_VERSION). */
+static spw_status note_version(spw_draft *d, const char *fact) {
+    if (spw_draft_is(d, "@fsdp_version", "1"))
+        return spw_draft_note_more(
+            d, fact, NULL,
+            "FSDP1 is planned as FSDP2: its flat parameters are gathered without a second copy, which needs "
+            "less, but its blocks are freed later, which may need more; fsdp_version: 2 is what is counted");
+    if (spw_draft_fact(d, "@fsdp_version") != NULL) return SPW_OK;
+    return spw_draft_note_text(d, SPW_NOTE_ASSUMED, "fsdp_version: 2",
+                               "planned so; accelerate takes FSDP1 where no version is said, which is not "
+                               "modelled");
+}
+
+/* vLLM in the processes that train (huggingface/trl trl/trainer/grpo_config.py): it keeps its share of the GPU through a step unless
+ * it sleeps. */
+static spw_status compose_serving(spw_draft *d) {
+    const char *mode = spw_draft_fact(d, "@serving_mode"), *share = spw_draft_fact(d, "@serving_share");
+    const bool sleeps = spw_draft_on(d, "@serving_sleeps");
+    spw_status status = SPW_OK;
+    if (!spw_draft_on(d, "@serves") || (mode != NULL && strcmp(mode, "server") == 0)) return SPW_OK;
+    if (sleeps)
+        return spw_draft_note_more(d, "@serving_sleeps", "resident.gib",
+                                   "vLLM sleeps through the step; its context and graphs stay and are not "
+                                   "counted: say --set resident.gib=N, which its log has");
+    SPW_TRY(spw_draft_put(d, "resident.share", share != NULL ? share : "0.3",
+                          share != NULL ? "@serving_share" : "@serves"));
+    SPW_TRY(spw_draft_put(d, "resident.name", "vLLM", "@serves"));
+    if (mode == NULL)
+        SPW_TRY(spw_draft_note_text(d, SPW_NOTE_ASSUMED, "vllm_mode: colocate",
+                                    "vLLM on the GPUs that train; elsewhere: --set resident.share=0"));
+    if (share == NULL)
+        SPW_TRY(spw_draft_note_text(d, SPW_NOTE_ASSUMED, "resident.share: 0.3",
+                                    "TRL's own vllm_gpu_memory_utilization, as the file does not say"));
+
+cleanup:
+    return status;
+}
+
 /* A file of DeepSpeed that is named is not opened; its usual name says the stage. */
 static spw_status compose_sharing(spw_draft *d) {
-    const char *deepspeed = spw_draft_fact(d, "@deepspeed"), *fsdp = spw_draft_fact(d, "@fsdp"),
+    const char *deepspeed = spw_draft_fact(d, "@deepspeed"), *fsdp = fsdp_fact(d),
                *shard = spw_draft_fact(d, "@shard"), *strategy = spw_draft_fact(d, "@strategy");
     const char *zero = deepspeed != NULL ? strstr(deepspeed, "zero") : NULL;
     const size_t stage = zero != NULL && zero[4] >= '0' && zero[4] <= '3' ? (size_t)(zero[4] - '0') : 3;
-    if (strategy == NULL) strategy = fsdp != NULL ? fsdp : "";
+    if (strategy == NULL && spw_draft_fact(d, "@fsdp") != NULL) strategy = spw_draft_fact(d, "@fsdp");
+    if (strategy == NULL) strategy = "";
     const bool keeps = spw_draft_is(d, "@reshard", "false") || says(strategy, "shard_grad_op", "2") ||
                        says(strategy, "_zero2", "5"),
                whole = says(strategy, "no_shard", "3"), on_host = spw_draft_on(d, "@on_host");
@@ -341,12 +395,13 @@ static spw_status compose_sharing(spw_draft *d) {
             SPW_TRY(spw_draft_note_more(d, "@deepspeed", "optimizer",
                                         "its name says no stage; planned as stage 3, which needs least"));
     } else if (whole) {
-        SPW_TRY(spw_draft_put(d, "optimizer", "replicated", "@fsdp"));
+        SPW_TRY(spw_draft_put(d, "optimizer", "replicated", fsdp));
     } else if (fsdp != NULL || shard != NULL) {
-        SPW_TRY(put_sharded(d, fsdp != NULL ? "@fsdp" : "@shard", keeps, on_host));
+        SPW_TRY(put_sharded(d, fsdp != NULL ? fsdp : "@shard", keeps, on_host));
+        if (fsdp != NULL) SPW_TRY(note_version(d, fsdp));
         if (says(strategy, "hybrid_shard", "4") || says(strategy, "_zero2", "5"))
             SPW_TRY(spw_draft_note_more(
-                d, spw_draft_fact(d, "@strategy") != NULL ? "@strategy" : "@fsdp", "fsdp2.replicas",
+                d, spw_draft_fact(d, "@strategy") != NULL ? "@strategy" : fsdp, "fsdp2.replicas",
                 "every node holds all state; planned as shared by all GPUs: say --set "
                 "fsdp2.replicas=NODES"));
     } else {
@@ -420,6 +475,7 @@ spw_status spw_compose_finetune(spw_draft *d) {
     SPW_TRY(assume_sizes(d, tuner));
     SPW_TRY(compose_remat(d, tuner));
     SPW_TRY(note_optimizer(d, optimizer));
+    SPW_TRY(compose_serving(d));
     SPW_TRY(finish(d, tuner, tuned, spw_tuning_is_plain(d)));
 
 cleanup:

@@ -52,10 +52,12 @@ static spw_status compose_precision(spw_draft *d) {
                *master = spw_draft_fact(d, "@main_parameters");
     spw_status status = SPW_OK;
     if (!bf16 && !fp16) {
+        const size_t before = d->notes;
         SPW_TRY(
-            spw_draft_note_text(d, SPW_NOTE_ASSUMED, "precision: framework",
+            spw_draft_note_text(d, SPW_NOTE_MORE, "precision: framework",
                                 "the file says neither bf16 nor fp16; Megatron-LM alone would train in fp32, "
                                 "which needs more: --precision fp32"));
+        if (d->notes > before) d->note[before].key = "precision";
         return SPW_OK;
     }
     if (aware && main_gradients != NULL && strcmp(main_gradients, "bf16") == 0) gradients = "bf16";

@@ -10,6 +10,7 @@
 #include "sim/input/precision_fill.h"
 #include "sim/input/remat_modules.h"
 #include "sim/input/settings.h"
+#include "sim/input/stack_defaults.h"
 #include "sim/input/trainer.h"
 
 #include <stdbool.h>
@@ -252,6 +253,29 @@ static const spw_setting allocator_rows[] = {
               "sizes between two powers of two, a power of two itself; 0 for multiples of 512 B"),
     {.key = NULL}};
 
+static const spw_setting resident_rows[] = {
+    {.key = "gib",
+     .kind = SPW_SETTING_REAL,
+     SPW_SETTING_OF(spw_job, resident.gib, double),
+     .minimum = 0,
+     .maximum = 100000,
+     .fallback = "0",
+     .help = "GiB of every GPU that something else keeps through a training step, such as weights and cache "
+             "of a serving engine beside it in RL; the step has what is left"},
+    {.key = "share",
+     .kind = SPW_SETTING_REAL,
+     SPW_SETTING_OF(spw_job, resident.share, double),
+     .minimum = 0,
+     .maximum = 1,
+     .fallback = "0",
+     .help = "the same as a share of the GPU, as vLLM's gpu_memory_utilization; added to gib"},
+    {.key = "name",
+     .kind = SPW_SETTING_TEXT,
+     SPW_SETTING_TEXT_OF(spw_job, resident.name, SPW_RESIDENT_TEXT),
+     .fallback = "",
+     .help = "what that is, as answers name it"},
+    {.key = NULL}};
+
 static const spw_choice frozen_parts[] = {
     {"none", SPW_FROZEN_NONE}, {"experts", SPW_FROZEN_EXPERTS}, {"base", SPW_FROZEN_BASE}, {NULL, 0}};
 static const spw_choice lora_targets[] = {
@@ -353,6 +377,7 @@ static const spw_setting rows[] = {
     GROUP_ROW("fsdp2", fsdp2_rows, "{}", "how PyTorch's FSDP2 gathers weights", NULL),
     GROUP_ROW("allocator", allocator_rows, "{}",
               "PyTorch's caching allocator, as PYTORCH_CUDA_ALLOC_CONF sets it", NULL),
+    GROUP_ROW("resident", resident_rows, "{}", "what stays on a GPU beside the training process", NULL),
     {.key = "model_part",
      .kind = SPW_SETTING_CHOICE,
      SPW_SETTING_CHOICE_OF(spw_job, part, spw_model_part),
@@ -485,10 +510,11 @@ static const spw_setting rows[] = {
     {.key = "memory_fraction",
      .kind = SPW_SETTING_REAL,
      SPW_SETTING_OF(spw_job, memory_fraction, double),
-     .minimum = 0.001,
+     .minimum = 0,
      .maximum = 1,
-     .fallback = "0.93",
-     .help = "share of the device memory that the program may take",
+     .fallback = "0",
+     .help = "share of the device memory that the program may take; 0: all but what is known to lie outside "
+             "of transformers' allocator, 0.93 of other schemes",
      .option = "memory-fraction"},
     {.key = "price_per_gpu_hour",
      .kind = SPW_SETTING_REAL,
@@ -567,6 +593,11 @@ static const char *place_of(const spw_job_place *at, const spw_settings *setting
     return out;
 }
 
+static void fill_fraction(spw_job *job) {
+    job->fraction_unsaid = !(job->memory_fraction > 0.0);
+    if (job->fraction_unsaid) job->memory_fraction = spw_default_outside_fraction.value;
+}
+
 /* Whose adapters they are. */
 static void fill_finetune(spw_job *job) {
     bool wraps = job->schemes > 0;
@@ -605,6 +636,7 @@ spw_status spw_job_parse_at(const spw_job_place *at, const char *text, size_t le
     spw_job_optimizer_fill(read, at->bare);
     spw_precision_fill(read);
     fill_finetune(read);
+    fill_fraction(read);
     key = "gpus";
     if (read->gpus > 0) SPW_TRY(spw_cluster_resize(&read->cluster, read->gpus));
     SPW_TRY(spw_job_split_fill(read, &key));

@@ -79,6 +79,13 @@ struct spw_job_allocator {
     size_t roundup_power2_divisions;     /* 0 = off */
 };
 
+/* What stays on every GPU beside the training process through its step, such as serving weights and their cache. */
+enum { SPW_RESIDENT_TEXT = 64 };
+typedef struct spw_job_resident {
+    char name[SPW_RESIDENT_TEXT];
+    double gib, share; /* the two added; share: of the device; 0: nothing */
+} spw_job_resident;
+
 /* What is trained: the whole model, or its bare MoE layers, x + MoE(norm(x)), without attention, shared
  * experts, embedding and optimizer. */
 typedef enum spw_model_part { SPW_PART_WHOLE, SPW_PART_EXPERT_LAYERS } spw_model_part;
@@ -158,6 +165,8 @@ struct spw_job {
     bool overlap_exchanges; /* of a micro-batch, behind another's work (--overlap-moe-expert-parallel-comm) */
     spw_megatron_keys megatron;
     double memory_fraction; /* (0, 1] */
+    bool fraction_unsaid;   /* nobody said it: what lies outside may be known (sim/memory/device_budget.h) */
+    spw_job_resident resident;
     bool
         library_limits; /* libraries of exchanges must take the job's layers (sim/schemes/library_limits.h) */
     double price_per_gpu_hour;                         /* 0: the cluster's */

@@ -9,4 +9,7 @@
  * `json` remembers. */
 json_t *spw_job_json(spw_json *json, const spw_job *job);
 
+/* Did nobody say memory_fraction, and has the job a scheme of which a table says what lies outside of the allocator? */
+bool spw_job_lists_outside(const spw_job *job);
+
 #endif

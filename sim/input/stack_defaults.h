@@ -67,6 +67,18 @@
     X(gemm_start_s, 0, 1, "grouped GEMM: first loads and last tiles of an expert, spread over the GPU") \
     X(gemm_efficiency, 0.01, 1, "grouped GEMM: share of the peak, where a cluster has no points")
 
+/* outside.yaml: memory that PyTorch's allocator does not have (sim/memory/device_budget.h). */
+#define SPW_OUTSIDE_DEFAULT_LIST(X) \
+    X(outside_fraction, 0.1, 1, "memory_fraction where nobody says it") \
+    X(outside_process_bytes, 0, 1e12, "one process without NCCL") \
+    X(outside_group_bytes, 0, 1e12, "NCCL and a first process group of two") \
+    X(outside_more_group_bytes, 0, 1e12, "a further process group of two") \
+    X(outside_ranks_share, 1, 10, "groups of more GPUs over groups of two") \
+    X(outside_group_most_bytes, 0, 1e12, "a group of more GPUs, at most") \
+    X(outside_net_bytes, 0, 1e12, "a group over several nodes: more, at most") \
+    X(outside_doubt_bytes, 0, 1e12, "how far from that a process may be") \
+    X(outside_card_bytes, 0, 1e12, "the same on another GPU")
+
 /* transformers.yaml: steps of Hugging Face transformers (sim/time/transformers_time.h). */
 #define SPW_TRANSFORMERS_DEFAULT_LIST(X) \
     X(hf_measured_flops, 1, 1e18, "bf16 peak of the GPU that was measured") \
@@ -100,6 +112,7 @@
 SPW_MEGATRON_DEFAULT_LIST(SPW_DEFAULT_EXTERN)
 SPW_PYTORCH_DEFAULT_LIST(SPW_DEFAULT_EXTERN)
 SPW_KERNEL_DEFAULT_LIST(SPW_DEFAULT_EXTERN)
+SPW_OUTSIDE_DEFAULT_LIST(SPW_DEFAULT_EXTERN)
 SPW_TRANSFORMERS_DEFAULT_LIST(SPW_DEFAULT_EXTERN)
 #undef SPW_DEFAULT_EXTERN
 

@@ -121,6 +121,7 @@ static const spw_trainer
                     .loss = SPW_CROSS_ENTROPY_FUSED,
                     MEGATRON_LOSSES,
                     .unsaid_words = "as accelerate's FSDP2 keeps what it trains under mixed_precision: bf16",
+                    .lists_outside = true,
                     .wraps_experts = true,
                     .takes_optimizers = true,
                     .takes_layouts = true,

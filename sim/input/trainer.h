@@ -58,6 +58,7 @@ typedef struct spw_trainer {
     bool
         keeps_modules; /* what Megatron-Core's modules around the experts keep (sim/memory/megatron_kept.h) */
     bool asks_layouts; /* of stages that cannot have equally many layers */
+    bool lists_outside; /* what of a GPU's memory lies outside of its allocator was measured */
     bool wraps_experts; /* adapters of experts are added to their weights (PEFT's ParamWrapper) */
     bool fuses;         /* the kernels that Megatron-Core fuses if told so, by itself */
     bool wide_streams;  /* residual streams, normed, are kept in fp32 for the product that mixes them */

@@ -39,12 +39,17 @@ cleanup:
     return status;
 }
 
-spw_status spw_allocator_new_block(spw_allocator *a, spw_block value, int32_t *out) {
+static spw_status take_entry(spw_allocator *a, int32_t *out) {
     spw_status status = reserve_block(a);
     if (status != SPW_OK) return status;
     *out = a->spares > 0 ? a->spare[--a->spares] : (int32_t)a->blocks++;
-    a->block[*out] = value;
     return SPW_OK;
+}
+
+spw_status spw_allocator_new_block(spw_allocator *a, spw_block value, int32_t *out) {
+    const spw_status status = take_entry(a, out);
+    if (status == SPW_OK) a->block[*out] = value;
+    return status;
 }
 
 void spw_allocator_drop_block(spw_allocator *a, int32_t block) {
@@ -143,16 +148,20 @@ void spw_allocator_merge(spw_allocator *a, int32_t block) {
 }
 
 spw_status spw_allocator_cut(spw_allocator *a, int32_t block, uint64_t bytes, int32_t *rest) {
-    spw_block value = a->block[block];
-    value.address += bytes;
-    value.bytes -= bytes;
-    value.previous = block;
-    value.requested = 0;
-    value.allocated = false;
-    value.users = 0;
-    spw_status status = spw_allocator_new_block(a, value, rest);
+    const spw_status status = take_entry(a, rest);
     if (status != SPW_OK) return status;
-    spw_block *b = &a->block[block];
+    spw_block *b = &a->block[block], *r = &a->block[*rest];
+    r->address =
+        b->address + bytes; /* field by field: read back as a whole, fresh fields would be waited for */
+    r->bytes = b->bytes - bytes;
+    r->requested = 0;
+    r->waiting_since = b->waiting_since;
+    r->previous = block;
+    r->next = b->next;
+    r->pool = b->pool;
+    r->allocated = false;
+    r->users = 0;
+    r->mapped = b->mapped;
     if (b->next != SPW_NO_BLOCK) a->block[b->next].previous = *rest;
     b->next = *rest;
     b->bytes = bytes;

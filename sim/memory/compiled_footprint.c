@@ -7,14 +7,13 @@
 #include "sim/input/settings.h"
 #include "sim/input/stack.h"
 #include "sim/memory/compiled_memory.h"
+#include "sim/memory/device_budget.h"
 #include "sim/schemes/layer.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
 bool spw_compiled_footprint_covers(const spw_job *job, const spw_scheme *scheme) {
     spw_compiled_cut cut;
@@ -49,8 +48,8 @@ static spw_status add_tensors(const spw_stack *stack, const spw_job *job, const 
     return status;
 }
 
-void spw_compiled_footprint_bytes(const spw_job *job, const spw_compiled_memory *m, spw_footprint *out) {
-    out->budget_bytes = (uint64_t)(job->memory_fraction * job->cluster.hbm_gib.value * GIB + 0.5);
+void spw_compiled_footprint_bytes(double budget_bytes, const spw_compiled_memory *m, spw_footprint *out) {
+    out->budget_bytes = (uint64_t)(budget_bytes + 0.5);
     out->argument_bytes = (uint64_t)(m->argument_bytes + 0.5);
     out->temporary_bytes = (uint64_t)(m->temporary_bytes + 0.5);
     out->peak_bytes = out->argument_bytes + out->temporary_bytes;
@@ -77,7 +76,8 @@ bool spw_compiled_share_note(const spw_stack *stack, const spw_job *job, char ou
 spw_status spw_compiled_footprint_compute(const spw_stack *stack, const spw_job *job,
                                           const spw_scheme *scheme, size_t sequences, spw_footprint *out,
                                           char outside[SPW_OUTSIDE_TEXT]) {
-    const double budget = job->memory_fraction * job->cluster.hbm_gib.value * GIB;
+    const spw_device_budget device = spw_device_budget_of(job, scheme);
+    const double budget = (double)spw_device_budget_bytes(&device);
     spw_compiled_memory m;
     spw_compiled_cut cut;
     spw_layer layer;
@@ -88,7 +88,7 @@ spw_status spw_compiled_footprint_compute(const spw_stack *stack, const spw_job 
     status = spw_layer_build(scheme, &shape, SPW_FLAVOUR_LIVE, &layer);
     if (status != SPW_OK) return status;
     *out = (spw_footprint){.moment = SPW_MOMENT_MOE_LAYER};
-    spw_compiled_footprint_bytes(job, &m, out);
+    spw_compiled_footprint_bytes(budget, &m, out);
     out->live_set = spw_layer_live_set(&layer, NULL);
     spw_layer_destroy(&layer);
     add(out, "arguments", m.argument_bytes, true, spw_compiled_arguments_formula(job, cut.stages));

@@ -13,7 +13,7 @@ typedef struct spw_stack spw_stack;
 bool spw_compiled_footprint_covers(const spw_job *job, const spw_scheme *scheme);
 
 /* Fills the bytes of `out` that the verdict is of: the budget, the peak and its parts and interval. */
-void spw_compiled_footprint_bytes(const spw_job *job, const spw_compiled_memory *memory, spw_footprint *out);
+void spw_compiled_footprint_bytes(double budget_bytes, const spw_compiled_memory *memory, spw_footprint *out);
 
 /* memory_fraction is the default, which is not JAX's own: a sentence that says so. false: the job says another. */
 enum { SPW_SHARE_TEXT = 240 };

@@ -5,18 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-spw_status spw_event_list_append(spw_event_list *list, spw_memory_event event) {
-    if (list->events == list->capacity) {
-        spw_memory_event *larger = NULL;
-        const size_t capacity = list->capacity == 0 ? 256 : 2 * list->capacity;
-        spw_status status = SPW_ALLOC(capacity, &larger);
-        if (status != SPW_OK) return status;
-        if (list->events > 0) memcpy(larger, list->event, list->events * sizeof *larger);
-        spw_free(list->event);
-        list->event = larger;
-        list->capacity = capacity;
-    }
-    list->event[list->events++] = event;
+spw_status spw_event_list_grow(spw_event_list *list) {
+    spw_memory_event *larger = NULL;
+    const size_t capacity = list->capacity == 0 ? 256 : 2 * list->capacity;
+    spw_status status = SPW_ALLOC(capacity, &larger);
+    if (status != SPW_OK) return status;
+    if (list->events > 0) memcpy(larger, list->event, list->events * sizeof *larger);
+    spw_free(list->event);
+    list->event = larger;
+    list->capacity = capacity;
     return SPW_OK;
 }
 
@@ -152,7 +149,6 @@ static spw_status replay_event(const spw_event_list *list, size_t i, spw_allocat
         status = spw_allocator_free(allocator, *held);
         held->block = SPW_ALLOCATION_EMPTY;
     }
-    if (!event->backward) out->after_forward = spw_allocator_get_stats(allocator);
     return status;
 }
 
@@ -166,6 +162,7 @@ spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocato
                                         spw_allocation *live, size_t slots, spw_list_replay *out) {
     seen *known = NULL;
     bool *again = NULL;
+    bool forward = false; /* was the last event */
     size_t knowns = 0, mark = 0;
     spw_status status = SPW_OK;
     begin_replay(allocator, out);
@@ -186,8 +183,11 @@ spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocato
             mark++;
             if (i == list->events) break;
         }
+        if (forward && list->event[i].backward) out->after_forward = spw_allocator_get_stats(allocator);
+        forward = !list->event[i].backward;
         SPW_TRY(replay_event(list, i, allocator, live, out));
     }
+    if (forward) out->after_forward = spw_allocator_get_stats(allocator);
     out->after = spw_allocator_get_stats(allocator);
 
 cleanup:

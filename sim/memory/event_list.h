@@ -35,7 +35,16 @@ typedef struct spw_event_list {
     size_t marks, mark_capacity;
 } spw_event_list;
 
-SPW_MUST_CHECK spw_status spw_event_list_append(spw_event_list *list, spw_memory_event event);
+SPW_MUST_CHECK spw_status spw_event_list_grow(spw_event_list *list); /* room for one event more */
+/* In place: an event that is passed on is written and read once more, which took longer than what it was made of. */
+SPW_MUST_CHECK static inline spw_status spw_event_list_append(spw_event_list *list, spw_memory_event event) {
+    if (list->events == list->capacity) {
+        const spw_status status = spw_event_list_grow(list);
+        if (status != SPW_OK) return status;
+    }
+    list->event[list->events++] = event;
+    return SPW_OK;
+}
 SPW_MUST_CHECK spw_status spw_event_list_mark(spw_event_list *list); /* here */
 void spw_event_list_clear(spw_event_list *list);
 void spw_event_list_destroy(spw_event_list *list); /* leaves an empty list */

@@ -9,6 +9,7 @@
 #include "sim/input/trainer.h"
 #include "sim/memory/activation_offload.h"
 #include "sim/memory/cross_entropy.h"
+#include "sim/memory/device_budget.h"
 #include "sim/memory/footprint_component.h"
 #include "sim/memory/footprint_state.h"
 #include "sim/memory/footprint_waiting.h"
@@ -31,7 +32,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const double GIB = 1024.0 * 1024.0 * 1024.0;
 static const double TIGHT = 0.95; /* of the budget */
 enum { AFTER_SCHEME = 20 };       /* components that may follow those of the scheme */
 
@@ -459,6 +459,11 @@ static spw_status find_waiting(spw_footprint *f, const spw_job *job, const spw_r
     return status;
 }
 
+static uint64_t budget_of(const spw_job *job, const spw_scheme *scheme) {
+    const spw_device_budget budget = spw_device_budget_of(job, scheme);
+    return spw_device_budget_bytes(&budget);
+}
+
 /* Of a job whose steps are known tensor by tensor; what its layer's list says stands beside. */
 static spw_status listed_steps(const spw_point *p, const spw_transformers_shape *steps, spw_footprint *out) {
     const spw_rank_rows rows = spw_balanced_rows(p->scheme, &p->shape);
@@ -472,7 +477,7 @@ static spw_status listed_steps(const spw_point *p, const spw_transformers_shape 
                            .follows_routing = spw_layer_is_dynamic(&layer)};
     (void)snprintf(out->step, sizeof out->step, "%s", spw_layer_step(&layer, out->live_set.backward_event));
     spw_layer_destroy(&layer);
-    out->budget_bytes = spw_component_bytes(p->job->memory_fraction * p->job->cluster.hbm_gib.value * GIB);
+    out->budget_bytes = budget_of(p->job, p->scheme);
     status = spw_transformers_footprint(steps, out);
     find_peak(out);
     return status;
@@ -489,7 +494,7 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
     const spw_pipeline pipeline = spw_pipeline_of(job);
     const spw_stage stage = spw_pipeline_stage(&pipeline, &job->model, index);
     *out = (spw_footprint){.stage = stage};
-    out->budget_bytes = spw_component_bytes(job->memory_fraction * job->cluster.hbm_gib.value * GIB);
+    out->budget_bytes = budget_of(job, scheme);
     const bool whole = job->part == SPW_PART_WHOLE;
     double attention = 0.0;
     size_t carries = SIZE_MAX; /* the component */

@@ -18,12 +18,13 @@ const spw_result_row *spw_plan_misfit(const spw_result *result, const char *sche
 }
 
 spw_plan_change spw_plan_change_of(const spw_result *result, const spw_result_row *row, double hbm_bytes) {
-    spw_plan_change change = {SPW_CHANGE_NONE, (double)row->memory.max_bytes / hbm_bytes, NULL};
+    spw_plan_change change = {SPW_CHANGE_NONE,
+                              ((double)row->memory.max_bytes + row->budget.resident) / hbm_bytes, NULL};
     if (spw_point_fits(row)) return change;
     change.kind = SPW_CHANGE_EXPANDABLE;
     if (row->reserved.there && row->reserved.expandable.failed_steps == 0) return change;
     change.kind = SPW_CHANGE_FRACTION;
-    if (!row->reserved.there && change.fraction <= SPW_MOST_FRACTION) return change;
+    if (!row->reserved.there && !row->budget.listed && change.fraction <= SPW_MOST_FRACTION) return change;
     const spw_result_row *fewer = NULL, *split = NULL;
     for (size_t i = 0; i < result->rows; i++) {
         const spw_result_row *other = &result->row[i];

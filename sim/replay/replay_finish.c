@@ -372,7 +372,7 @@ spw_status spw_replay_row_finish(spw_replay_row *row, const spw_choice_tally *ch
     out->steps = f->steps;
     out->layers = f->layers;
     SPW_TRY(finish_memory(row, out));
-    out->device_bytes = row->point.job->cluster.hbm_gib.value * 1024.0 * 1024.0 * 1024.0;
+    out->budget = spw_device_budget_of(row->point.job, row->point.scheme);
     out->memory_kind = row->compiled ? SPW_MEMORY_ARENA : SPW_MEMORY_LIVE;
     spw_outside_fit_add(&out->outside_fit, "memory", row->outside);
     add_launches(row->point.job, &out->outside_fit);

@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "sim/input/job_words.h"
 #include "sim/memory/advice.h"
+#include "sim/memory/device_budget.h"
 #include "sim/memory/footprint.h"
 #include "sim/memory/newest_arena.h"
 #include "sim/memory/reserved_memory.h"
@@ -122,12 +123,12 @@ typedef struct spw_result_row {
     spw_reserved_summary reserved;
     char advice[SPW_ADVICE_TEXT]; /* what to do about what the allocator did; "": nothing */
     spw_memory_kind memory_kind;
-    spw_newest_arena newest; /* where the memory is what must be live alone */
-    int64_t death_step;      /* of reserved.as_set.death: ids of the trace */
-    int32_t death_layer;     /* -1: none was at work */
-    double
-        device_bytes; /* of the GPU; what is above the budget is left to what lies outside of the allocator */
-    double most_bytes; /* that it may take: spw_result_row_judge(); INFINITY: nothing is known of that */
+    spw_newest_arena newest;  /* where the memory is what must be live alone */
+    int64_t death_step;       /* of reserved.as_set.death: ids of the trace */
+    int32_t death_layer;      /* -1: none was at work */
+    spw_device_budget budget; /* the GPU, and what of it is not the process's own */
+    double most_bytes; /* that it may take of the budget, with what may lie outside beyond what is planned:
+                          spw_result_row_judge(); INFINITY: nothing is known of that */
     bool surely_fits;  /* all of that lies within the budget */
     const char *
         unlisted; /* of a scheme that lists whole steps: why this one is summed by components; NULL otherwise. Static. */

@@ -39,7 +39,7 @@ static double most_bytes(const spw_result_row *row, const spw_job_allocator *all
 void spw_result_row_judge(spw_result_row *row, const spw_job_allocator *allocator) {
     spw_result_drops *d = &row->drops;
     d->fraction = spw_result_drop_fraction(d);
-    row->most_bytes = most_bytes(row, allocator);
+    row->most_bytes = most_bytes(row, allocator) + (double)spw_device_budget_doubt(&row->budget);
     row->surely_fits =
         spw_verdict_is_sure(spw_result_verdict(row), row->most_bytes, (double)row->footprint.budget_bytes);
 }

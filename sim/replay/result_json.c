@@ -160,7 +160,8 @@ static json_t *settings_json(spw_json *json, const spw_run_settings *s) {
     spw_json_put(json, object, "parameters_total", spw_json_count(spw_model_parameters(&job->model).total));
     spw_json_put(json, object, "parameters_active", spw_json_count(spw_model_parameters(&job->model).active));
     spw_json_put(json, object, "allocator", allocator_settings_json(json, &job->allocator));
-    spw_json_put(json, object, "memory_fraction", spw_json_real(job->memory_fraction));
+    spw_json_put(json, object, "memory_fraction",
+                 spw_job_lists_outside(job) ? json_null() : spw_json_real(job->memory_fraction));
     spw_json_put(json, object, "gpus_per_node", spw_json_count(job->cluster.gpus_per_node));
     spw_json_put(json, object, "hbm_gib", spw_json_real(job->cluster.hbm_gib.value));
     for (size_t i = 0; i < job->schemes; i++) spw_json_add(json, schemes, spw_json_text(job->scheme[i]));
@@ -293,8 +294,10 @@ static json_t *memory_json(spw_json *json, const spw_result_row *r) {
     spw_json_put(json, object, "by_newest_stack", newest_json(json, &r->newest));
     spw_json_put(json, object, "kind", spw_json_text(spw_memory_kind_name(r->memory_kind)));
     spw_json_put(json, object, "budget_bytes", spw_json_count(f->budget_bytes));
-    spw_json_put(json, object, "outside_bytes",
-                 spw_json_real(fmax(r->device_bytes - (double)f->budget_bytes, 0.0)));
+    spw_json_put(json, object, "outside_bytes", spw_json_real(r->budget.outside));
+    spw_json_put(json, object, "outside_low_bytes", spw_json_real(r->budget.outside_low));
+    spw_json_put(json, object, "outside_high_bytes", spw_json_real(r->budget.outside_high));
+    spw_json_put(json, object, "resident_bytes", spw_json_real(r->budget.resident));
     spw_json_put(json, object, "argument_bytes", spw_json_count(f->argument_bytes));
     spw_json_put(json, object, "temporary_bytes", spw_json_count(f->temporary_bytes));
     spw_json_put(json, object, "peak_bytes", spw_json_count(f->peak_bytes));

@@ -239,6 +239,16 @@ static void print_trace(const spw_run_settings *s, FILE *out) {
     fprintf(out, "\n");
 }
 
+static void print_room(const spw_result_row *r, const spw_job *job, FILE *out) {
+    char text[SPW_BUDGET_TEXT];
+    fprintf(out, "memory    %.2f GiB a GPU may be used: ", (double)r->footprint.budget_bytes / GIB);
+    if (r->budget.listed || r->budget.resident > 0.0)
+        fprintf(out, "%s", spw_device_budget_text(&r->budget, job, text));
+    else
+        fprintf(out, "%g of %.2f (%s)", job->memory_fraction, job->cluster.hbm_gib.value,
+                spw_evidence_name(job->cluster.hbm_gib.evidence));
+}
+
 /* Three lines that answer, then what they rest on. */
 static void print_heading(const spw_result *result, const spw_run_settings *s, FILE *out) {
     const spw_job *job = s->job;
@@ -261,11 +271,9 @@ static void print_heading(const spw_result *result, const spw_run_settings *s, F
     print_trace(s, out);
     if (job->global_batch > 0)
         fprintf(out, "batch     %zu sequences of all GPUs in a step\n", job->global_batch);
-    fprintf(out,
-            "memory    %.2f GiB a GPU may be used: %g of %.2f (%s); %.2f GiB are weights%s and optimizer\n",
-            (double)result->row[0].footprint.budget_bytes / GIB, job->memory_fraction,
-            job->cluster.hbm_gib.value, spw_evidence_name(job->cluster.hbm_gib.evidence),
-            (double)f->argument_bytes / GIB, gradients ? ", gradients" : "");
+    print_room(&result->row[0], job, out);
+    fprintf(out, "; %.2f GiB are weights%s and optimizer\n", (double)f->argument_bytes / GIB,
+            gradients ? ", gradients" : "");
     print_formats(job, out);
     if (s->stack_distance != NULL && s->stack_distance[0] != '\0')
         fprintf(out, "software  %s\n", s->stack_distance);

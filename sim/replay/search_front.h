@@ -26,7 +26,8 @@ typedef struct spw_search_point {
     spw_pace pace;                                                    /* the same */
     spw_result_drops drops;
     spw_balanced_figures balanced;
-    double most_bytes;     /* that it may need; INFINITY: not known */
+    double most_bytes; /* that it may need; INFINITY: not known */
+    spw_device_budget budget;
     uint64_t step_tokens;  /* of all GPUs */
     double turn_sequences; /* spw_search_turn_sequences() */
 } spw_search_point;

@@ -188,6 +188,7 @@ static spw_search_point point_of(const search *s, size_t at, const spw_result_ro
                           .drops = row->drops,
                           .balanced = spw_result_balanced(row),
                           .most_bytes = row->most_bytes,
+                          .budget = row->budget,
                           .step_tokens = spw_point_step_tokens(&point),
                           .turn_sequences = spw_search_turn_sequences(
                               row->sequences, s->job[job].micro_batches, s->job[job].pipeline)};

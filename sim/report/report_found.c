@@ -58,8 +58,12 @@ static void write_memory(const json_t *p, FILE *out) {
                     spw_point_number(p, "peak_bytes") / GIB);
     if (spw_point_is_live_lower_bound(p)) (void)fputs(" live, a lower bound,", out);
     if (high > low) (void)fprintf(out, " (%.1f to %.1f)", low / GIB, high / GIB);
-    (void)fprintf(out, " of %.1f: it %s", spw_point_number(p, "budget_bytes") / GIB,
-                  spw_verdict_sentence(verdict, spw_point_is_sure(p)));
+    (void)fprintf(out, " of %.1f", spw_point_number(p, "budget_bytes") / GIB);
+    if (spw_point_number(p, "outside_high_bytes") > spw_point_number(p, "outside_low_bytes"))
+        (void)fprintf(out, " (%.1f outside, %.1f to %.1f)", spw_point_number(p, "outside_bytes") / GIB,
+                      spw_point_number(p, "outside_low_bytes") / GIB,
+                      spw_point_number(p, "outside_high_bytes") / GIB);
+    (void)fprintf(out, ": it %s", spw_verdict_sentence(verdict, spw_point_is_sure(p)));
 }
 
 static void write_speed(const json_t *p, FILE *out) {

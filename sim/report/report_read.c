@@ -26,12 +26,14 @@ static spw_status take_settings(spw_report *r) {
         {"pipeline", &r->pipeline, 1e9},
         {json_object_get(parallel, "expert_tensor") != NULL ? "expert_tensor" : "tensor", &shared, 1e9}};
     const spw_field_number length[] = {{"sequence_length", &r->sequence_length, SPW_FIELD_LARGEST}};
-    const spw_field_number budget[] = {{"memory_fraction", &r->memory_fraction, 1.0},
-                                       {"hbm_gib", &r->hbm_gib, 1e9}};
+    const spw_field_number device[] = {{"hbm_gib", &r->hbm_gib, 1e9}},
+                           budget[] = {{"memory_fraction", &r->memory_fraction, 1.0}};
     const spw_field_number tokens[] = {{"tokens", &r->tokens, SPW_FIELD_LARGEST}};
     SPW_TRY(SPW_FIELD_NUMBERS(parallel, "settings.parallel", split));
     SPW_TRY(SPW_FIELD_NUMBERS(batch, "settings.batch", length));
-    SPW_TRY(SPW_FIELD_NUMBERS(r->settings, "settings", budget));
+    SPW_TRY(SPW_FIELD_NUMBERS(r->settings, "settings", device));
+    if (!json_is_null(json_object_get(r->settings, "memory_fraction"))) /* a table says what lies outside */
+        SPW_TRY(SPW_FIELD_NUMBERS(r->settings, "settings", budget));
     SPW_TRY(spw_field_text(r->settings, "settings", "model", &r->model));
     SPW_TRY(spw_field_text(r->settings, "settings", "cluster", &r->cluster));
     SPW_TRY(spw_field_text(r->settings, "settings", "remat", &r->remat));

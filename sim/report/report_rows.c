@@ -70,6 +70,12 @@ cleanup:
     return status;
 }
 
+/* NAN in files of before it was written. */
+static double number_or(const json_t *memory, const char *key) {
+    const json_t *value = json_object_get(memory, key);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
 static spw_status take_memory(json_t *row, spw_report_row *out) {
     static const char *const where = "rows.memory";
     spw_status status = SPW_OK;
@@ -92,6 +98,10 @@ static spw_status take_memory(json_t *row, spw_report_row *out) {
     out->surely_fits = json_is_boolean(json_object_get(memory, "surely_fits"))
                            ? json_is_true(json_object_get(memory, "surely_fits"))
                            : spw_verdict_is_sure(out->verdict, out->high, out->budget);
+    out->outside = number_or(memory, "outside_bytes");
+    out->outside_low = number_or(memory, "outside_low_bytes");
+    out->outside_high = number_or(memory, "outside_high_bytes");
+    out->resident = number_or(memory, "resident_bytes");
     out->most = NAN;
     if (json_is_number(json_object_get(memory, "most_bytes")))
         SPW_TRY(SPW_FIELD_NUMBERS(memory, where, most));

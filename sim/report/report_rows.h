@@ -35,10 +35,12 @@ typedef struct spw_report_row {
     bool surely_fits;        /* as the replay judged; by its interval in a file that does not say */
     double most;             /* bytes that it may take; NAN: not said or not known */
     bool outside_fit;        /* there is something that the coefficients were not fitted on */
-    double budget, argument, peak, low, high; /* bytes; low to high: the interval of the peak */
-    spw_report_quantiles held;                /* bytes, over ranks and steps */
-    double oom, oom_low, oom_high;            /* probability that a step runs out of memory, 95 % interval */
-    bool replayed;                            /* PyTorch's allocator was */
+    double outside, outside_low, outside_high; /* bytes of the GPU outside of the allocator; NAN: not said */
+    double resident;                           /* the same of what stays beside the process */
+    double budget, argument, peak, low, high;  /* bytes; low to high: the interval of the peak */
+    spw_report_quantiles held;                 /* bytes, over ranks and steps */
+    double oom, oom_low, oom_high;             /* probability that a step runs out of memory, 95 % interval */
+    bool replayed;                             /* PyTorch's allocator was */
     spw_report_quantiles allocated, reserved;
     const char *advice; /* "": none */
     double dropped, fraction;

@@ -153,6 +153,18 @@ static void write_rows(const spw_report *report, const shown *s, FILE *out) {
     (void)fputs("</tbody></table></div>", out);
 }
 
+/* What of the GPU the budget is: a share that was said, or what a table has outside, with its doubt. */
+static void write_budget(const spw_report *report, const spw_report_row *row, FILE *out) {
+    if (row->outside_high > row->outside_low)
+        (void)fprintf(out, "%.2f less %.2f outside of PyTorch's allocator (%.2f to %.2f)", report->hbm_gib,
+                      row->outside / GIB, row->outside_low / GIB, row->outside_high / GIB);
+    else
+        (void)fprintf(out, "%g of %.2f", report->memory_fraction, report->hbm_gib);
+    if (row->resident > 0.0)
+        (void)fprintf(out, ", less %.2f that stay beside the process", row->resident / GIB);
+    (void)fputs(". ", out);
+}
+
 void spw_report_write_table(const spw_report *report, const spw_report *more, FILE *out) {
     const spw_report *const parts[] = {report, more};
     shown s = {.timed = false};
@@ -176,8 +188,9 @@ void spw_report_write_table(const spw_report *report, const spw_report *more, FI
         "alone is; oom: does not fit; live: a lower bound, of what must be live alone, and tight above 95 %% "
         "of the budget; may not fit: the interval, or what "
         "an allocator may add to a lower bound, reaches over the budget, or is not known. The budget is "
-        "%.2f GiB a GPU: %g of %.2f. ",
-        report->row[0].budget / GIB, report->memory_fraction, report->hbm_gib);
+        "%.2f GiB a GPU: ",
+        report->row[0].budget / GIB);
+    write_budget(report, &report->row[0], out);
     (void)fputs("GiB: of the GPU that needs most, over the steps. Of the budget: the most of it, and below "
                 "it the interval of the fit. Dropped: share of all assignments. Rows: "
                 "assignments that a GPU "

@@ -11,9 +11,8 @@ from oracle_run import Oracle
 program, root, accept = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve(), "--accept" in sys.argv
 oracle = Oracle(str(program), "layers_table")
 MODELS = {"DeepSeek-V4-Flash": "deepseek-v4-flash", "MiniMax-M3": "minimax-m3", "Nemotron-3-Nano": "nemotron-3-nano",
-          "Nemotron-3-Super": "nemotron-3-super", "Qwen3-Next": "", "Qwen3.5-35B": "qwen3.5-35b-a3b", "Kimi-Linear": "", "Kimi-K3": "kimi-k3",
-          "Step-3.7-Flash": "step-3.7-flash"}
-PRESETS = {"Qwen3-Next": "qwen3-next-80b-a3b", "Kimi-Linear": "kimi-linear-48b-a3b"}
+          "Nemotron-3-Super": "nemotron-3-super", "Qwen3-Next": "qwen3-next-80b-a3b", "Qwen3.5-35B": "qwen3.5-35b-a3b",
+          "Kimi-Linear": "kimi-linear-48b-a3b", "Kimi-K3": "kimi-k3", "Step-3.7-Flash": "step-3.7-flash"}
 EXPERTS = ("--expert-parallel", "8")
 FRAMEWORKS = {"Megatron-Core": ("megatron-alltoall", "h200:8x8", "--optimizer", "distributed", *EXPERTS),
               "Primus": ("primus-syncfree:level=1", "mi355x:8x8", "--optimizer", "distributed", *EXPERTS),
@@ -25,10 +24,14 @@ READ, UNREAD = ("Megatron-Core", "Primus"), ("DeepSeek-V4-Flash", "Primus")
 TITLE = "**What each framework's layers are counted by.**"
 
 
+def file_of(name):
+    preset = root / f"sim/models/{MODELS[name]}.json"
+    return preset if preset.exists() else root / f"tests/models/{MODELS[name]}.json"
+
+
 def asked(command, name, framework, *more):
     scheme, cluster, *split = FRAMEWORKS[framework]
-    path = PRESETS.get(name) or root / f"tests/models/{MODELS[name]}.json"
-    return oracle.call(command, "--model", path, "--cluster", cluster, "--scheme", scheme, *split, "--sequences-per-gpu", "1",
+    return oracle.call(command, "--model", file_of(name), "--cluster", cluster, "--scheme", scheme, *split, "--sequences-per-gpu", "1",
                        *(("--routing", "uniform") if command == "plan" else ()), *more)
 
 
@@ -55,8 +58,7 @@ def kept(name):
     if done.returncode != 0:
         return "-"
     found = {r["component"]: r["bytes"] for r in json.loads(done.stdout)}
-    file = root / (f"sim/models/{PRESETS[name]}.json" if name in PRESETS else f"tests/models/{MODELS[name]}.json")
-    config = json.loads(file.read_text())
+    config = json.loads(file_of(name).read_text())
     layers = {**config, **config.get("text_config", {})}["num_hidden_layers"]
     return f"{found['saved_activations'] / layers / 1e6:,.0f}"
 

@@ -65,8 +65,8 @@ def moe_dedup(g, o):
             to = sorted({g.owner(c.expert) for c in token})[:shards]
             sent += [c for c in token if g.owner(c.expert) in to]
     kept, rows = set(), []
-    for d in range(g.R):
-        mine = sorted((c for c in sent if g.owner(c.expert) == d), key=lambda c: (c.expert, c.source, c.token, c.slot))
+    for mine in g.by_rank(sent):
+        mine.sort(key=lambda c: (c.expert, c.source, c.token, c.slot))
         mine = mine[:first + second]
         rows.append(len(mine))
         kept.update(mine)
@@ -183,7 +183,7 @@ def hybrid_ep(g, o):
     for d in range(g.R):
         start = 0
         for x in range(d * g.e, (d + 1) * g.e):
-            column = sorted((c for c in g.choices if c.expert == x), key=lambda c: (c.source, c.token))
+            column = sorted(g.of_expert[x], key=lambda c: (c.source, c.token))
             kept.update(c for place, c in enumerate(column, start) if budget is None or place < budget)
             start += padded(len(column), pad)
         rows.append(start if budget is None else min(start, budget))
@@ -218,7 +218,7 @@ def titan_hybrid(g, o):
         for d in range(g.R):
             start = 0
             for x in range(d * g.e, (d + 1) * g.e):
-                column = sorted((c for c in g.choices if c.expert == x), key=lambda c: (c.source, c.token))
+                column = sorted(g.of_expert[x], key=lambda c: (c.source, c.token))
                 out.kept.update(c for place, c in enumerate(column, start) if place < budget)
                 start += padded(len(column), pad)
             out.rows.append(min(start, budget))

@@ -51,6 +51,26 @@ class Group:
         """By source, token and slot."""
         return [c for rank in self.tokens for token in rank for c in token]
 
+    @functools.cached_property
+    def of_expert(self):
+        """The same, expert by expert."""
+        return self.parted(self.choices, self.E, lambda c: c.expert)
+
+    @functools.cached_property
+    def of_rank(self):
+        """The same by the rank that owns the expert."""
+        return self.by_rank(self.choices)
+
+    def by_rank(self, choices):
+        return self.parted(choices, self.R, lambda c: c.expert // self.e)
+
+    @staticmethod
+    def parted(choices, parts, part_of):
+        lists = [[] for _ in range(parts)]
+        for c in choices:
+            lists[part_of(c)].append(c)
+        return lists
+
     def column(self, choices):
         """n[s][x] of these choices."""
         n = [[0] * self.E for _ in range(self.R)]
@@ -66,13 +86,13 @@ class Group:
         """Rows s -> d where every choice travels by itself."""
         wire = [[0] * self.R for _ in range(self.R)]
         for c in choices:
-            wire[c.source][self.owner(c.expert)] += 1
+            wire[c.source][c.expert // self.e] += 1
         return wire
 
     def distinct(self, choices):
         """U[s -> d]: every token once a rank."""
         wire = [[0] * self.R for _ in range(self.R)]
-        for source, _, d in {(c.source, c.token, self.owner(c.expert)) for c in choices}:
+        for source, _, d in {(c.source, c.token, c.expert // self.e) for c in choices}:
             wire[source][d] += 1
         return wire
 

@@ -42,7 +42,7 @@ def served(g, order, room):
     """Each rank serves what arrives in an order until its buffer is full."""
     kept, rows = [], []
     for d in range(g.R):
-        mine = sorted((c for c in g.choices if g.owner(c.expert) == d), key=order)
+        mine = sorted(g.of_rank[d], key=order)
         kept += mine[:room]
         rows.append(len(mine[:room]))
     return kept, rows

@@ -246,7 +246,7 @@ def of_a_limit(g, o):
     for d in range(g.R):
         start = 0
         for x in range(d * g.e, (d + 1) * g.e):
-            column = sorted((c for c in g.choices if c.expert == x), key=lambda c: (c.source, c.token))
+            column = sorted(g.of_expert[x], key=lambda c: (c.source, c.token))
             kept.update(column[:max(limit - start, 0)])
             start += padded(len(column), align)
         rows.append(min(start, limit))
@@ -263,7 +263,7 @@ def ncclep(g, o):
     limit = padded(int(sendable * g.K * o.get("rank_capacity", 0)), align) or None
     kept, travel, rows = set(), [], []
     for d in range(g.R):
-        mine = [c for c in g.choices if g.owner(c.expert) == d]
+        mine = g.of_rank[d]
         arrivals = list(dict.fromkeys((c.source, c.token) for c in mine))[:limit]
         mine_sent = set(arrivals)
         travel += [c for c in mine if (c.source, c.token) in mine_sent]

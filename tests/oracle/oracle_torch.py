@@ -223,7 +223,7 @@ def sonicmoe(g, o):
     else:
         rows, kept = 0, set()
         for x in range(g.E):
-            column = [c for c in g.choices if c.expert == x]
+            column = list(g.of_expert[x])
             target = rounded_count(len(column), tile, rounding, g.T)
             if target < len(column):
                 column.sort(key=lambda c: (-c.weight, c.token))

@@ -108,15 +108,26 @@ def plain(case, scheme, ranks):
     return np.array(wire), np.array(rows), np.array(dropped), lost
 
 
-def vectorized(case, scheme, rank, sequence, ids, missing):
-    """The same with numpy: rank, sequence [tokens] in token order of each rank, ids [tokens][top_k]."""
-    name, e, R = scheme.partition(":")[0], case.experts // case.expert, case.ranks
-    tokens = len(rank)
+def choices_of(case, rank, ids, missing):
+    """token, expert, source and target of every choice; rank [tokens], ids [tokens][top_k] in token order of each rank."""
     token, slot = np.nonzero(ids != missing)
     expert = ids[token, slot].astype(np.int64)
     source = rank[token].astype(np.int64)
-    first = source // case.expert * case.expert
-    target = first + expert // e
+    return token, expert, source, source // case.expert * case.expert + expert // (case.experts // case.expert)
+
+
+def distinct(numbers, end):
+    """Those that occur, rising; all are below end."""
+    there = np.zeros(end, bool)
+    there[numbers] = True
+    return np.flatnonzero(there)
+
+
+def vectorized(case, scheme, rank, sequence, choices):
+    """The same with numpy: rank, sequence [tokens]."""
+    name, e, R = scheme.partition(":")[0], case.experts // case.expert, case.ranks
+    tokens = len(rank)
+    token, expert, source, target = choices
     keep = np.ones(len(token), bool)
     own = np.arange(R) // case.expert
     same_group = own[:, None] == own[None, :]
@@ -136,7 +147,7 @@ def vectorized(case, scheme, rank, sequence, ids, missing):
         if name == "ring":
             wire = np.where(same_group, np.bincount(rank, minlength=R)[:, None], 0)
         elif name in DEEPEP:
-            pair = np.unique(token * R + target)
+            pair = distinct(token * R + target, tokens * R)
             wire = np.bincount(rank[pair // R].astype(np.int64) * R + pair % R, minlength=R * R).reshape(R, R)
         else:
             wire = np.bincount(source[keep] * R + target[keep], minlength=R * R).reshape(R, R)
@@ -147,7 +158,7 @@ def vectorized(case, scheme, rank, sequence, ids, missing):
 
 def occurrence(key, cell):
     """For each key its place among the keys of the same key // cell."""
-    order = np.argsort(key, kind="stable")
+    order = np.argsort(key)  # equal ones are alike: a token twice at one expert
     start = np.flatnonzero(np.diff(key[order] // cell, prepend=-1))
     place = np.empty(len(key), np.int64)
     place[order] = np.arange(len(key)) - np.repeat(start, np.diff(np.append(start, len(key))))
@@ -185,12 +196,10 @@ def routed_ports(case, scheme, wire, node_rows):
     return port * bytes_
 
 
-def rows_by_node(case, rank, ids, missing):
+def rows_by_node(case, rank, choices):
     """Q: tokens of s with at least one expert on a node."""
-    e = case.experts // case.expert
-    token, slot = np.nonzero(ids != missing)
-    target = rank[token] // case.expert * case.expert + ids[token, slot].astype(np.int64) // e
-    pair = np.unique(token * case.nodes + target // case.gpus_per_node)
+    token, _, _, target = choices
+    pair = distinct(token * case.nodes + target // case.gpus_per_node, len(rank) * case.nodes)
     return np.bincount(rank[pair // case.nodes].astype(np.int64) * case.nodes + pair % case.nodes,
                        minlength=case.ranks * case.nodes).reshape(case.ranks, case.nodes)
 
@@ -256,12 +265,13 @@ def expected(case, trace, slow):
         rank, sequence, row = compose(case, trace, step)
         for layer in range(layers):
             ids = trace.expert_id[row, layer]
-            node_rows = rows_by_node(case, rank, ids, trace.missing)
+            choices = choices_of(case, rank, ids, trace.missing)
+            node_rows = rows_by_node(case, rank, choices)
             lists = [[(q, [int(x) for x in choice if x != trace.missing])
                       for q, choice in zip(sequence[rank == r], ids[rank == r])]
                      for r in range(case.ranks)] if slow else None
             for scheme in case.schemes:
-                result = vectorized(case, scheme, rank, sequence, ids, trace.missing)
+                result = vectorized(case, scheme, rank, sequence, choices)
                 if slow:
                     for a, b in zip(result, plain(case, scheme, lists)):
                         assert np.array_equal(a, b), "the oracle disagrees with itself"
@@ -271,7 +281,7 @@ def expected(case, trace, slow):
                 for field, value in zip(FIELDS, (rows, off.sum(1), off.sum(0), dropped)):
                     o[field][step, layer] = value
                 o["lost"] += lost
-                o["assignments"] += int(np.sum(ids != trace.missing))
+                o["assignments"] += len(choices[0])
                 o["ports"].append(routed_ports(case, scheme, wire, node_rows))
     return out
 

@@ -63,6 +63,17 @@ def groups_of(case, trace, step, layer):
         yield first, Group(case, tokens)
 
 
+def reached(group, node, travel):
+    """Tokens of each rank s that go to each node: [(s, node)]. Of all choices it is the same for every scheme of a group."""
+    if travel is group.choices and hasattr(group, "all_reached"):
+        return group.all_reached
+    tokens = {(c.source, c.token, node[c.expert // group.e]) for c in travel}
+    rows = collections.Counter((s, there) for s, _, there in tokens)
+    if travel is group.choices:
+        group.all_reached = rows
+    return rows
+
+
 def ports(case, group, first, out):
     """Bytes [ranks][link out, link in, NIC out, NIC in] of one dispatch; None where the document leaves it open."""
     n, R, size = case.gpus_per_node, group.R, out.exchanges[0].row_bytes if out.exchanges else 0
@@ -90,8 +101,7 @@ def ports(case, group, first, out):
                 link(node[d] * n + (first + s) % n - first, d, out.wire[s][d])
     if out.by_node:
         travel = out.travel or (group.choices if out.kept is None else out.kept)
-        reached = {(c.source, c.token, node[group.owner(c.expert)]) for c in travel}
-        for (s, there), rows in collections.Counter((s, there) for s, _, there in reached).items():
+        for (s, there), rows in reached(group, node, travel).items():
             if there != node[s]:
                 nic(s, there * n + (first + s) % n - first, rows)
     return port
@@ -125,7 +135,8 @@ def count(case, group, first, out, w, step, layer, times):
         w["step_bytes"] += off * x.row_bytes * times
         if x.phase == "forward":
             w["combine" if x.back else "dispatch"] += off * x.row_bytes
-    kept = None if out.kept is None else set(out.kept)
+    kept = None if out.kept is None or len(out.kept) == len(group.choices) else set(out.kept)
+    lengths, left = [sum(map(len, tokens)) for tokens in group.tokens], collections.Counter(c.source for c in kept or ())
     lives = {}
     for d in range(R):
         cell = (step, layer, first + d)
@@ -137,11 +148,9 @@ def count(case, group, first, out, w, step, layer, times):
             lives[key] = out.memory(d)
         w["at_peak"].setdefault(lives[key].peak, lives[key].at_peak)
         w["peak"][cell], w["saved"][cell] = lives[key].peak, lives[key].saved * times
-        for token in group.tokens[d]:
-            left = len(token) if kept is None else sum(c in kept for c in token)
-            w["dropped"][cell] += len(token) - left
-            w["lost"] += len(token) > 0 and left == 0
-            w["assignments"] += len(token)
+        w["dropped"][cell] += 0 if kept is None else lengths[d] - left[d]
+    w["lost"] += 0 if kept is None else len({(c.source, c.token) for c in group.choices}) - len({(c.source, c.token) for c in kept})
+    w["assignments"] += sum(lengths)
     w["communication"] = out.communication
     w["ports"].append(ports(case, group, first, out))
 

@@ -131,7 +131,7 @@ checks += 1
 if not 0 < got["attention_projections"]["seconds"] / one["attention_projections"]["seconds"] - 1 < 0.02:
     sys.exit(f"FAILED products of the mixing: {got['attention_projections']} {one['attention_projections']}")
 # Kimi K3: eight sums of blocks of 12 of its 93 layers
-K3 = root / "tests/models/kimi-k3.json"
+K3 = root / "sim/models/kimi-k3.json"
 done = run(program, "explain", "--model", K3, "--cluster", "h200:8x64", "--expert-parallel", "64", "--scheme", "megatron-alltoall", "--optimizer",
            "distributed", "--remat", "full", "--sequences-per-gpu", "1", "--format", "json")
 near("sums of blocks", {c["component"]: c["bytes"] for c in json.loads(done.stdout)}["residual_blocks"], 8 * T * 7168 * B)

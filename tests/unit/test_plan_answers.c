@@ -228,6 +228,10 @@ static void test_surely(void) {
     row[0].reserved.as_set.reserved.max_bytes = 943;
     spw_result_row_judge(&row[0], &allocator);
     CHECK(row[0].surely_fits && spw_result_verdict(&row[0]) == SPW_VERDICT_FITS);
+    row[0].budget = (spw_device_budget){.outside = 50, .outside_low = 40, .outside_high = 51, .listed = true};
+    spw_result_row_judge(&row[0], &allocator); /* 999.58, and 1 more outside than is planned */
+    CHECK(!row[0].surely_fits && fabs(row[0].most_bytes - 1.06 * 943 - 1) < 1e-6 && spw_point_fits(&row[0]));
+    row[0].budget.outside_high = row[0].budget.outside;
     row[0].reserved.as_set.retried_steps = 1;
     spw_result_row_judge(&row[0], &allocator);
     CHECK(!row[0].surely_fits && spw_point_fits(&row[0]));
@@ -253,6 +257,21 @@ static void test_unlisted(void) {
     row->reserved.as_set.reserved.max_bytes = 900;
     spw_result_row_judge(row, &allocator);
     CHECK(fabs(row->most_bytes - 1.06 * 900) < 1e-6 && row->surely_fits);
+    spw_result_clear(&result);
+}
+
+/* A larger share of the GPU is no way out where a table says what lies outside; what is resident stays beside it. */
+static void test_share(void) {
+    spw_result result = made((point[]){{"a", 10, 1040, 1040, 1, 8, 0}}, 1);
+    spw_result_row *row = result.row;
+    CHECK(!spw_point_fits(row));
+    spw_plan_change change = spw_plan_change_of(&result, row, 1100);
+    CHECK(change.kind == SPW_CHANGE_FRACTION && fabs(change.fraction - 1040.0 / 1100.0) < 1e-12);
+    row->budget.resident = 40;
+    change = spw_plan_change_of(&result, row, 1200);
+    CHECK(change.kind == SPW_CHANGE_FRACTION && fabs(change.fraction - 1080.0 / 1200.0) < 1e-12);
+    row->budget.listed = true;
+    CHECK(spw_plan_change_of(&result, row, 1200).kind == SPW_CHANGE_IMPOSSIBLE);
     spw_result_clear(&result);
 }
 
@@ -328,6 +347,7 @@ int main(void) {
     test_sure_first();
     test_surely();
     test_unlisted();
+    test_share();
     test_outside();
     test_cost();
     test_fastest();

@@ -24,6 +24,7 @@ DEFAULTS(megatron, SPW_MEGATRON_DEFAULT_LIST);
 DEFAULTS(compiled, SPW_COMPILED_DEFAULT_LIST);
 DEFAULTS(pytorch, SPW_PYTORCH_DEFAULT_LIST);
 DEFAULTS(kernels, SPW_KERNEL_DEFAULT_LIST);
+DEFAULTS(outside, SPW_OUTSIDE_DEFAULT_LIST);
 DEFAULTS(transformers, SPW_TRANSFORMERS_DEFAULT_LIST);
 #define MEGATRON_ROW(field, low, high, help) \
     SPW_STACK_COEFFICIENT(megatron_figures, #field, field, field##_fields, help),
@@ -33,12 +34,15 @@ DEFAULTS(transformers, SPW_TRANSFORMERS_DEFAULT_LIST);
     SPW_STACK_COEFFICIENT(pytorch_figures, #field, field, field##_fields, help),
 #define KERNELS_ROW(field, low, high, help) \
     SPW_STACK_COEFFICIENT(kernels_figures, #field, field, field##_fields, help),
+#define OUTSIDE_ROW(field, low, high, help) \
+    SPW_STACK_COEFFICIENT(outside_figures, #field, field, field##_fields, help),
 #define TRANSFORMERS_ROW(field, low, high, help) \
     SPW_STACK_COEFFICIENT(transformers_figures, #field, field, field##_fields, help),
 static const spw_setting megatron_rows[] = {SPW_MEGATRON_DEFAULT_LIST(MEGATRON_ROW){.key = NULL}},
                          compiled_rows[] = {SPW_COMPILED_DEFAULT_LIST(COMPILED_ROW){.key = NULL}},
                          pytorch_rows[] = {SPW_PYTORCH_DEFAULT_LIST(PYTORCH_ROW){.key = NULL}},
                          kernels_rows[] = {SPW_KERNEL_DEFAULT_LIST(KERNELS_ROW){.key = NULL}},
+                         outside_rows[] = {SPW_OUTSIDE_DEFAULT_LIST(OUTSIDE_ROW){.key = NULL}},
                          transformers_rows[] = {SPW_TRANSFORMERS_DEFAULT_LIST(TRANSFORMERS_ROW){.key = NULL}};
 
 static size_t read_text(const char *root, const char *folder, const char *name, char text[TEXT]) {
@@ -133,6 +137,7 @@ int main(int argc, char **argv) {
     test_file(argv[1], "compiled", compiled_rows, compiled_compiled_in);
     test_file(argv[1], "pytorch", pytorch_rows, pytorch_compiled_in);
     test_file(argv[1], "kernels", kernels_rows, kernels_compiled_in);
+    test_file(argv[1], "outside", outside_rows, outside_compiled_in);
     test_file(argv[1], "transformers", transformers_rows, transformers_compiled_in);
     test_own_key(argv[1], argv[2]);
     test_own_compiled_key(argv[1], argv[2]);

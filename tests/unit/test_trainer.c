@@ -29,7 +29,7 @@ typedef struct by_hand {
     unsigned (*losses)(void);
     const char *words, *splits, *unsaid;
     bool own_loss, optimizers, policies, layouts, gpipe, mesh, plain, latent; /* what it brings and takes */
-    bool turns, casts, inside, keeps, asks, fuses, wide, wraps;               /* what it does */
+    bool turns, casts, inside, keeps, asks, fuses, wide, wraps, lists;        /* what it does */
     const char *stages;                                                       /* why it has no pipelines */
     bool tunes;
 } by_hand;
@@ -53,10 +53,26 @@ static const by_hand rows[] = {
     {SPW_TRAINER_TORCHTITAN, "torchtitan", 3, SPW_MEMORY_MODEL_FREED, SPW_OPTIMIZER_SHARDED,
      SPW_OPTIMIZER_SHARDED, SPW_FSDP2_UNLESS_SAID, C, chunked, "chunked", "not described for torchtitan",
      .own_loss = true, .optimizers = true, .layouts = true, .gpipe = true, .latent = true, .inside = true},
-    {SPW_TRAINER_TRANSFORMERS, "Hugging Face transformers", 1, SPW_MEMORY_MODEL_FREED, SPW_OPTIMIZER_SHARDED,
-     SPW_OPTIMIZER_SHARDED, SPW_FSDP2_IF_SAID, F, megatrons, "te_2_20", "use one of them", "accelerate's",
-     .optimizers = true, .layouts = true, .latent = true, .inside = true, .stages = "no pipeline parallelism",
-     .tunes = true, .wraps = true}};
+    {SPW_TRAINER_TRANSFORMERS,
+     "Hugging Face transformers",
+     1,
+     SPW_MEMORY_MODEL_FREED,
+     SPW_OPTIMIZER_SHARDED,
+     SPW_OPTIMIZER_SHARDED,
+     SPW_FSDP2_IF_SAID,
+     F,
+     megatrons,
+     "te_2_20",
+     "use one of them",
+     "accelerate's",
+     .optimizers = true,
+     .layouts = true,
+     .latent = true,
+     .inside = true,
+     .stages = "no pipeline parallelism",
+     .tunes = true,
+     .wraps = true,
+     .lists = true}};
 
 static void test_rows(void) {
     CHECK(sizeof rows / sizeof *rows == SPW_TRAINERS);
@@ -88,6 +104,7 @@ static void test_rows(void) {
         CHECK(got->in_megatron == want->inside && got->keeps_modules == want->keeps);
         CHECK(got->asks_layouts == want->asks && got->fuses == want->fuses);
         CHECK(got->wraps_experts == want->wraps);
+        CHECK(got->lists_outside == want->lists);
         CHECK(got->wide_streams == want->wide);
         CHECK(got->takes_optimizers || got->bare_optimizer == SPW_OPTIMIZER_SHARDED);
     }
