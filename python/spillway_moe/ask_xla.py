@@ -30,6 +30,9 @@ from typing import Any
 GPUS = {"ampere": {"major": 8, "cores": 108, "shared": 167936, "block": 166912, "l2": 41943040, "ghz": 1.41},
         "hopper": {"major": 9, "cores": 132, "shared": 233472, "block": 232448, "l2": 52428800, "ghz": 1.98},
         "blackwell": {"major": 10, "cores": 148, "shared": 233472, "block": 232448, "l2": 132644864, "ghz": 1.965}}
+# XLA's GetSchedulerMemoryLimit, without a process that says what it may take: a share of the device's memory, of which 0.95 x (that - arguments)
+# is planned for. Kimi K2, dense, says "can't reduce below 179.59 GiB" of a device of 230.4: 89.72 + 0.95 x (0.8 x 230.4 - 89.72).
+PLANNED_SHARE = 0.8
 LEAST_PEAK = 0.005  # of the temporaries: smaller values are not listed
 MOST_PEAKS = 90     # of SPW_CELL_PEAKS
 LEAST_COVER = 0.9   # of the temporaries: XLA's list of what is live leaves loops' own values out, and what covers less is another moment
@@ -109,13 +112,13 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def target_of(request: dict[str, Any]) -> str:
-    """XLA's GpuTargetConfigProto as text. The memory is the pool: the compiler plans for 0.95 x (memory - arguments)."""
+    """XLA's GpuTargetConfigProto as text. The memory is such that the compiler plans for 0.95 x (pool - arguments)."""
     g = GPUS[request["generation"]]
     return (f"gpu_device_info {{ threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152 "
             f"shared_memory_per_core: {g['shared']} threads_per_core_limit: 2048 core_count: {g['cores']} fpus_per_core: 128 "
             f"block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535 "
             f"memory_bandwidth: {int(request['hbm_bytes_per_s'])} l2_cache_size: {g['l2']} clock_rate_ghz: {g['ghz']} "
-            f"device_memory_size: {int(request['pool_bytes'])} shared_memory_per_block_optin: {g['block']} "
+            f"device_memory_size: {round(request['pool_bytes'] / PLANNED_SHARE)} shared_memory_per_block_optin: {g['block']} "
             f"cuda_compute_capability {{ major: {g['major']} }} registers_per_core_limit: 65536 registers_per_block_limit: 65536 }} "
             f"platform_name: \"CUDA\" dnn_version_info {{ major: 9 minor: 8 }} device_description_str: \"Spillway\"")
 

@@ -9,6 +9,7 @@
 #include "sim/input/state_law.h"
 #include "sim/input/trainer.h"
 #include "sim/memory/assumed_layout.h"
+#include "sim/memory/compiled_footprint.h"
 #include "sim/memory/cross_entropy.h"
 #include "sim/memory/footprint_check.h"
 #include "sim/memory/megatron_notes.h"
@@ -111,6 +112,10 @@ static void print_limits(const spw_plan_view *v, FILE *out) {
         const char *sharded = spw_footprint_state_note(v->request->job, &row->scheme),
                    *loss = spw_cross_entropy_note(v->request->job, &row->scheme);
         char text[SPW_BY_POSITION_TEXT];
+        char share[SPW_SHARE_TEXT];
+        if (row->memory_kind == SPW_MEMORY_ARENA && v->request->stack != NULL &&
+            spw_compiled_share_note(v->request->stack, v->request->job, share))
+            add_reason(&position, share, strlen(share));
         if (spw_selection_note(&row->scheme, v->settings->trace->has_weights, text))
             add_reason(&position, text, strlen(text));
         if (loss != NULL && v->details) add_reason(&position, loss, strlen(loss));

@@ -14,18 +14,7 @@ static const spw_word_pair yes_no[] = {{"true", "true"}, {"false", "false"}, {NU
                                         {"bfloat16", "bf16"},
                                         {"float16", "fp16"},
                                         {NULL, NULL}},
-                           policies[] = {{"none", "none"},
-                                         {"full", "full"},
-                                         {"minimal", "minimal"},
-                                         {"minimal_with_context", "minimal_with_context"},
-                                         {"minimal_flash", "minimal_with_context"},
-                                         {"save_out_proj", "save_out_proj"},
-                                         {"save_qkv_proj", "save_qkv_proj"},
-                                         {"save_dot_except_mlp", "save_dot_except_mlp"},
-                                         {"save_dot_except_mlpwi", "save_dot_except_mlpwi"},
-                                         {NULL, NULL}},
-                           optimizers[] = {
-                               {"adamw", "adam"}, {"adam_pax", "adam"}, {"muon", "muon"}, {NULL, NULL}};
+                           optimizers[] = {{"adamw", "adam"}, {"adam_pax", "adam"}, {NULL, NULL}};
 
 static const spw_framework_row rows[] = {
     {.theirs = "model_name", .ours = "@model_name"},
@@ -52,11 +41,30 @@ static const spw_framework_row rows[] = {
     {.theirs = "dcn_pipeline_parallelism", .ours = "@dcn_pipeline"},
     {.theirs = "num_pipeline_repeats", .ours = "@repeats"},
     {.theirs = "num_layers_per_pipeline_stage", .ours = "@stage_layers"},
-    {.theirs = "remat_policy",
-     .ours = "remat",
-     .values = policies,
-     .why = "of remat policies those of docs/schemes.md are modelled; full is planned, which needs least",
-     .more = true},
+    {.theirs = "remat_policy", .ours = "@remat"},
+    {.theirs = "decoder_layer_input", .ours = "@decoder_layer_input"},
+    {.theirs = "query_proj", .ours = "@query_proj"},
+    {.theirs = "key_proj", .ours = "@key_proj"},
+    {.theirs = "value_proj", .ours = "@value_proj"},
+    {.theirs = "kv_proj", .ours = "@kv_proj"},
+    {.theirs = "qkv_proj", .ours = "@qkv_proj"},
+    {.theirs = "out_proj", .ours = "@out_proj"},
+    {.theirs = "context", .ours = "@context"},
+    {.theirs = "mlpwi", .ours = "@mlpwi"},
+    {.theirs = "mlpwi_0", .ours = "@mlpwi_0"},
+    {.theirs = "mlpwi_1", .ours = "@mlpwi_1"},
+    {.theirs = "mlpwo", .ours = "@mlpwo"},
+    {.theirs = "moe_mlpwi_0", .ours = "@moe_mlpwi_0"},
+    {.theirs = "moe_mlpwi_1", .ours = "@moe_mlpwi_1"},
+    {.theirs = "moe_mlpwo", .ours = "@moe_mlpwo"},
+    {.theirs = "moe_combine", .ours = "@moe_combine"},
+    {.theirs = "query_wa_proj", .ours = "@query_wa_proj"},
+    {.theirs = "kv_wa_proj", .ours = "@kv_wa_proj"},
+    {.theirs = "mla_q", .ours = "@mla_q"},
+    {.theirs = "mla_kv", .ours = "@mla_kv"},
+    {.theirs = "attention_out", .ours = "@attention_out"},
+    {.theirs = "engram", .ours = "@engram"},
+    {.theirs = "indexer_cutoff_threshold", .ours = "@indexer_cutoff_threshold"},
     {.theirs = "weight_dtype", .ours = "precision.weights", .values = formats},
     {.theirs = "dtype", .ours = "precision.activations", .values = formats},
     {.theirs = "grad_dtype", .ours = "precision.gradients", .values = formats},
@@ -64,7 +72,7 @@ static const spw_framework_row rows[] = {
     {.theirs = "opt_type",
      .ours = "optimizer_algorithm",
      .values = optimizers,
-     .why = "of optimizers adam and muon are modelled; adam is planned"},
+     .why = "of optimizers adamw is modelled for compiled programs and planned, whose state is the largest"},
     {.theirs = "quantization", .ours = "@quantization"},
     {.theirs = "sparse_matmul", .ours = "@sparse", .values = yes_no},
     {.theirs = "megablox", .ours = "@megablox", .values = yes_no},
@@ -74,7 +82,10 @@ static const spw_framework_row rows[] = {
     {.theirs = "use_ring_of_experts", .ours = "@ring", .values = yes_no},
     {.theirs = "use_ragged_sort", .ours = "@ragged_sort", .values = yes_no},
     {.theirs = "num_moe_token_chunks", .ours = "@chunks"},
-    {.theirs = "env.XLA_PYTHON_CLIENT_MEM_FRACTION", .ours = "memory_fraction"},
+    {.theirs = "env.XLA_PYTHON_CLIENT_MEM_FRACTION", .ours = "@memory_fraction"},
+    {.theirs = "XLA_PYTHON_CLIENT_MEM_FRACTION", .ours = "@memory_fraction", .alias = true},
+    {.theirs = "XLA_CLIENT_MEM_FRACTION", .ours = "@memory_fraction", .alias = true},
+    {.theirs = "env.XLA_CLIENT_MEM_FRACTION", .ours = "@memory_fraction", .alias = true},
     {.theirs = "expert_shard_attention_option", .why = "which axis attention is cut by"},
     {.theirs = "moe_dispatch_no_expert_sharding",
      .why = "the layout of dense's dispatch: see the option layout of the scheme dense"},
@@ -200,7 +211,8 @@ static spw_status compose_scheme(spw_draft *d) {
                *chunks = spw_draft_fact(d, "@chunks");
     const bool sparse = !spw_draft_is(d, "@sparse", "false"),
                megablox = !spw_draft_is(d, "@megablox", "false") || spw_draft_on(d, "@tokamax"),
-               ring = spw_draft_on(d, "@ring"), sorted = spw_draft_on(d, "@ragged_sort");
+               ring = spw_draft_on(d, "@ring"), chunked = chunks != NULL && strcmp(chunks, "1") != 0,
+               sorted = spw_draft_on(d, "@ragged_sort");
     const bool limited = capacity != NULL && capacity[0] != '-' && strcmp(capacity, "0") != 0;
     char scheme[SPW_SCHEME_TEXT] = "";
     const spw_status recipe = compose_recipe(d, sparse);
@@ -211,6 +223,12 @@ static spw_status compose_scheme(spw_draft *d) {
                         "tokens, which is not "
                         "modelled; add --scheme dense:capacity_factor=F, or take another file",
                         d->where);
+    if (chunked && !(sparse && ring))
+        return spw_fail(
+            SPW_ECONFIG,
+            "%s: MaxText refuses num_moe_token_chunks %.20s without use_ring_of_experts; nearest: "
+            "num_moe_token_chunks 1, or use_ring_of_experts true",
+            d->where, chunks);
     if (!sparse) {
         (void)snprintf(scheme, sizeof scheme, "dense:capacity_factor=%.20s", capacity);
     } else {
@@ -222,11 +240,26 @@ static spw_status compose_scheme(spw_draft *d) {
         if (ring && megablox && sorted)
             used +=
                 snprintf(scheme + used, sizeof scheme - (size_t)used, "%sragged_sort=true", more ? "," : ":");
-        if (ring && megablox && chunks != NULL && strcmp(chunks, "1") != 0)
+        if (ring && megablox && chunked)
             (void)snprintf(scheme + used, sizeof scheme - (size_t)used, "%stoken_chunks=%.10s",
                            more || sorted ? "," : ":", chunks);
     }
     return spw_draft_put_text(d, "schemes", scheme, "@sparse");
+}
+
+/* XLA_CLIENT_MEM_FRACTION, which may be written as .75. */
+static spw_status compose_fraction(spw_draft *d) {
+    const char *said = spw_draft_fact(d, "@memory_fraction");
+    char text[32], *end = NULL;
+    if (said == NULL || said[0] == '\0') return SPW_OK;
+    const double share = spw_text_number(said, &end);
+    if (end == said || *end != '\0' || !(share >= 0.001 && share <= 1.0))
+        return spw_fail(SPW_ECONFIG,
+                        "%s: XLA_PYTHON_CLIENT_MEM_FRACTION %.20s: no share in [0.001, 1]; write .75, as is "
+                        "JAX's own",
+                        d->where, said);
+    (void)snprintf(text, sizeof text, "%.15g", share);
+    return spw_draft_put(d, "memory_fraction", text, "@memory_fraction");
 }
 
 spw_status spw_compose_maxtext(spw_draft *d) {
@@ -243,14 +276,15 @@ spw_status spw_compose_maxtext(spw_draft *d) {
     SPW_TRY(spw_draft_put(d, "precision.activations", "bf16", NULL));
     SPW_TRY(spw_draft_put(d, "optimizer", "sharded", NULL));
     if (spw_draft_is(d, "@scan", "false"))
-        SPW_TRY(spw_draft_note_fact(d, SPW_NOTE_LACKS, "@scan",
-                                    "layers are planned in one loop, scan_layers true"));
+        SPW_TRY(spw_draft_note_more(d, "@scan", NULL, "layers are planned in one loop, scan_layers true"));
     if (spw_draft_is(d, "@attention", "dot_product"))
         SPW_TRY(
             spw_draft_note_more(d, "@attention", NULL, "it holds the scores; planned as flash attention"));
     if (spw_draft_on(d, "@gather_once"))
         SPW_TRY(spw_draft_note_more(d, "@gather_once", NULL,
                                     "weights of a stage that stay gathered are not counted"));
+    SPW_TRY(spw_compose_maxtext_remat(d));
+    SPW_TRY(compose_fraction(d));
     SPW_TRY(compose_scheme(d));
     SPW_TRY(spw_draft_on(d, "@override") ? spw_compose_model(d) : spw_compose_named_model(d));
 
@@ -331,6 +365,9 @@ spw_status spw_express_maxtext(spw_flag_draft *f) {
     SPW_TRY(spw_flags_say_count(f, "@accumulation", accumulation));
     SPW_TRY(spw_express_maxtext_mesh(f));
     SPW_TRY(express_scheme(f));
+    SPW_TRY(spw_express_maxtext_remat(f));
+    (void)snprintf(text, sizeof text, "%.15g", job->memory_fraction); /* JAX's own is another */
+    SPW_TRY(spw_flags_say(f, "@memory_fraction", text));
     if (stages > 1) SPW_TRY(spw_flags_say_count(f, "@pipeline_micro_batches", job->micro_batches));
     if (stages > 1 && job->virtual_stages > 0)
         SPW_TRY(spw_flags_say_count(f, "@repeats", job->virtual_stages));

@@ -127,7 +127,8 @@ static size_t product(const size_t axis[SPW_AXES]) {
     return out;
 }
 
-/* How many replicas of all state there are on this cluster; 1: it is that of one. `one`: GPUs of one, 0: not known. */
+/* How many replicas of all state there are on this cluster; 1: it is that of one; 0: the axes do not make it up. `one`: GPUs of one, 0:
+ * not known. */
 static size_t replicas_on(const spw_draft_mesh *m, size_t nodes, size_t gpus, size_t *one) {
     const size_t known = product(m->node) * product(m->nodes);
     size_t node[SPW_AXES], between[SPW_AXES];
@@ -139,8 +140,10 @@ static size_t replicas_on(const spw_draft_mesh *m, size_t nodes, size_t gpus, si
     }
     if (known == nodes * gpus) return 1; /* of one, on whatever nodes */
     if (within && product(m->nodes) == nodes) return node[SPW_AXIS_DATA];
-    return (m->node[SPW_AXIS_DATA] > 0 ? m->node[SPW_AXIS_DATA] : 1) *
-           (m->nodes[SPW_AXIS_DATA] > 0 ? m->nodes[SPW_AXIS_DATA] : 1);
+    const size_t said = (m->node[SPW_AXIS_DATA] > 0 ? m->node[SPW_AXIS_DATA] : 1) *
+                        (m->nodes[SPW_AXIS_DATA] > 0 ? m->nodes[SPW_AXIS_DATA] : 1);
+    if (within && said <= 1) *one = product(node) * product(m->nodes);
+    return said > 1 ? said : 0;
 }
 
 /* FSDP's GPUs, when all that share no other axis share the state. */
@@ -156,6 +159,24 @@ static size_t all_fsdp(const spw_draft *d, size_t gpus) {
     return gpus / used > 0 ? gpus / used : 1;
 }
 
+/* What MaxText's fill_unspecified_mesh_axes refuses. `nearest`: a cluster that these axes make up. */
+static spw_status refuse_mesh(const spw_draft *d, const char *cluster, size_t nodes, size_t gpus,
+                              const char *nearest) {
+    size_t within = 1, between = 1;
+    for (size_t i = 0; i < SPW_AXES; i++) {
+        within *= d->mesh.node[i] > 0 ? d->mesh.node[i] : 1;
+        between *= d->mesh.nodes[i] > 0 ? d->mesh.nodes[i] : 1;
+    }
+    return spw_fail(
+        SPW_ECONFIG,
+        "%s: the axes of its mesh do not make up %s, %zu node%s of %zu GPUs: ici_* axes are %zu of the %zu "
+        "GPUs of a node, dcn_* axes %zu of the %zu nodes, and MaxText refuses that. Write axes that "
+        "multiply to them, -1 for one that is what the others leave, or plan %s; --set "
+        "parallel.fsdp=%zu lets all these GPUs share the state",
+        d->where, cluster, nodes, spw_plural(nodes), gpus, within, gpus, between, nodes, nearest,
+        all_fsdp(d, nodes * gpus));
+}
+
 spw_status spw_settle_maxtext(const spw_draft *d, const char *cluster, size_t nodes, size_t gpus) {
     size_t one = 0;
     const size_t replicas = d->mesh.there ? replicas_on(&d->mesh, nodes, gpus, &one) : 1;
@@ -168,6 +189,7 @@ spw_status spw_settle_maxtext(const spw_draft *d, const char *cluster, size_t no
         (void)snprintf(nearest, sizeof nearest, "--cluster %.*s:%zux%zu", stem, cluster, gpus, one / gpus);
     else if (one > 0)
         (void)snprintf(nearest, sizeof nearest, "--gpus %zu", one);
+    if (replicas == 0) return refuse_mesh(d, cluster, nodes, gpus, nearest);
     return spw_fail(
         SPW_ECONFIG,
         "%s: on %s, %zu node%s of %zu GPUs, its mesh has a data axis of %zu: replicas that each hold all "

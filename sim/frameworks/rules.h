@@ -11,6 +11,7 @@ SPW_MUST_CHECK spw_status spw_compose_maxtext(spw_draft *draft);
 /* MaxText's mesh, whose axes are facts @ici_* and @dcn_*: keys of the split, and the mesh itself for spw_settle_maxtext. `sharers`: GPUs
  * of a sequence, without those of other stages. */
 SPW_MUST_CHECK spw_status spw_compose_maxtext_mesh(spw_draft *draft, size_t *sharers, size_t *stages);
+SPW_MUST_CHECK spw_status spw_compose_maxtext_remat(spw_draft *draft);
 SPW_MUST_CHECK spw_status spw_settle_maxtext(const spw_draft *draft, const char *cluster, size_t nodes,
                                              size_t gpus);
 SPW_MUST_CHECK spw_status spw_compose_torchtitan(spw_draft *draft);
@@ -32,6 +33,7 @@ const char *spw_model_of_name(const char *name);
 SPW_MUST_CHECK spw_status spw_express_megatron(spw_flag_draft *flags);
 SPW_MUST_CHECK spw_status spw_express_maxtext(spw_flag_draft *flags);
 SPW_MUST_CHECK spw_status spw_express_maxtext_mesh(spw_flag_draft *flags);
+SPW_MUST_CHECK spw_status spw_express_maxtext_remat(spw_flag_draft *flags);
 SPW_MUST_CHECK spw_status spw_express_torchtitan(spw_flag_draft *flags);
 
 #endif

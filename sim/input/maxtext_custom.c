@@ -74,26 +74,48 @@ const spw_maxtext_setting *spw_maxtext_tensor_find(const char *word, size_t leng
     return value != NULL && is("remat", value, value_length) ? &again : &kept;
 }
 
-spw_status spw_maxtext_custom_apply(const char *text, spw_job *job) {
-    unsigned device = 0, host = 0;
-    const char *first = NULL;
-    size_t first_length = 0;
+/* Sets of tensors that "query_proj=device ..." keeps. `first`: the first of them; NULL: none is kept. */
+typedef struct kept_sets {
+    unsigned device, host;
+    const char *first;
+    int first_length;
+} kept_sets;
+
+static kept_sets sets_of(const char *text) {
+    kept_sets out = {0, 0, NULL, 0};
     for (const char *at = text; *at != '\0';) {
         at += strspn(at, " ");
         const size_t length = strcspn(at, " "), key = strcspn(at, " =");
         const struct tensor *t = key < length ? tensor_of(at, key) : NULL;
         const bool kept = t != NULL && is("device", at + key + 1, length - key - 1) && t->bit != INPUT;
         const bool hosted = t != NULL && is("offload", at + key + 1, length - key - 1);
-        if (kept) device |= t->bit;
-        if (hosted) host |= t->bit;
-        if ((kept || hosted) && first == NULL) first = at, first_length = length;
+        if (kept) out.device |= t->bit;
+        if (hosted) out.host |= t->bit;
+        if ((kept || hosted) && out.first == NULL) out.first = at, out.first_length = (int)length;
         at += length;
     }
-    if (device == 0 && host == 0) return SPW_OK;
+    return out;
+}
+
+bool spw_maxtext_custom_policy(const char *text, spw_remat *out) {
+    const kept_sets sets = sets_of(text);
+    *out = SPW_REMAT_FULL;
+    if (sets.device == 0 && sets.host == 0) return true;
     for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
-        if (policies[i].device != device || policies[i].host != host) continue;
-        job->remat = policies[i].remat;
-        return SPW_OK;
+        if (policies[i].device != sets.device || policies[i].host != sets.host) continue;
+        *out = policies[i].remat;
+        return true;
     }
-    return spw_fail(SPW_ECONFIG, "MaxText's %.*s: %s", (int)first_length, first, SPW_MAXTEXT_POLICIES);
+    return false;
+}
+
+spw_status spw_maxtext_custom_apply(const char *text, spw_job *job) {
+    const kept_sets sets = sets_of(text);
+    spw_remat kept = SPW_REMAT_FULL;
+    if (sets.device == 0 && sets.host == 0) return SPW_OK;
+    if (!spw_maxtext_custom_policy(text, &kept))
+        return spw_fail(SPW_ECONFIG, "MaxText's %.*s: %s", sets.first_length, sets.first,
+                        SPW_MAXTEXT_POLICIES);
+    job->remat = kept;
+    return SPW_OK;
 }

@@ -59,7 +59,8 @@ typedef struct spw_model {
     size_t layers, moe_layers;
     size_t
         layers_per_turn; /* of MaxText's scan over layers: the period of unlike layers, 1 where all are alike */
-    bool nested_scans;   /* newer trees of MaxText scan the layers of such a period one by one (Gemma 4) */
+    unsigned
+        nested_scans; /* trees of MaxText from this level on (sim/input/remat.h) scan the layers of such a period one by one; 0: none */
     uint8_t is_moe[SPW_MODEL_MAX_LAYERS];         /* [layers] 1: routed experts, 0: dense FFN or none */
     uint8_t is_bare[SPW_MODEL_MAX_LAYERS];        /* [layers] 1: no FFN at all */
     uint8_t mixer_of[SPW_MODEL_MAX_LAYERS];       /* [layers] 0: attention, k: mixer[k] mixes the tokens */

@@ -155,20 +155,20 @@ typedef struct spw_family {
     bool no_selection_bias; /* a sigmoid router without it */
     bool qk_norm, qk_norm_per_head, expert_bias, router_bias, attention_sinks, query_gate, tied, norm_bias,
         moe_norm, router_scales, layer_scalar;
-    bool query_gate_bias; /* one number a head, beside query_gate */
-    bool head_gates;      /* spw_model */
-    bool text_first;      /* a number may be a list of text and images: the first counts (ERNIE VL) */
-    bool narrow_streams;  /* two mixes of n streams, not n + 2 (HY 4) */
-    bool no_layer_norms;  /* residual streams have norms of their own */
-    bool no_stream_head;  /* residual streams end in their mean, without weights */
-    bool expert_norm;     /* one more norm of latent experts' rows */
-    bool selection_bias;  /* without a sigmoid router */
-    bool listed_router;   /* spw_model */
-    bool unit_experts;    /* experts of one row in and one row out (Doge); other FFNs have three matrices */
-    size_t zero_experts;  /* choices that compute nothing, where no key says it */
-    size_t usual_top_k;   /* where the file does not say: of all its published models; 0: it must */
-    size_t layer_period;  /* of unlike layers, where layer_types is absent; 0 counts as 1 */
-    bool nested_scans;    /* spw_model */
+    bool query_gate_bias;  /* one number a head, beside query_gate */
+    bool head_gates;       /* spw_model */
+    bool text_first;       /* a number may be a list of text and images: the first counts (ERNIE VL) */
+    bool narrow_streams;   /* two mixes of n streams, not n + 2 (HY 4) */
+    bool no_layer_norms;   /* residual streams have norms of their own */
+    bool no_stream_head;   /* residual streams end in their mean, without weights */
+    bool expert_norm;      /* one more norm of latent experts' rows */
+    bool selection_bias;   /* without a sigmoid router */
+    bool listed_router;    /* spw_model */
+    bool unit_experts;     /* experts of one row in and one row out (Doge); other FFNs have three matrices */
+    size_t zero_experts;   /* choices that compute nothing, where no key says it */
+    size_t usual_top_k;    /* where the file does not say: of all its published models; 0: it must */
+    size_t layer_period;   /* of unlike layers, where layer_types is absent; 0 counts as 1 */
+    unsigned nested_scans; /* spw_model */
 } spw_family;
 
 /* Ended by a row without a key. */

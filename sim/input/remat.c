@@ -45,17 +45,22 @@ size_t spw_remat_token_elements(const spw_model *m, spw_remat remat) {
 }
 
 static const spw_remat_tree trees[] = {
-    {"maxtext@7e3f19ff7", 0, 0, 0, false, "exchange", false, false,
+    {"maxtext@7e3f19ff7", 0, 0, 0, 0, "exchange", false, false,
      "compiled: minimal takes what save_dot_except_mlp takes"},
-    {"maxtext@e591f30c", 2, 1, 1, true, "gathered peeled", false, true,
+    {"maxtext@e591f30c", 2, 1, 1, 1, "gathered peeled", false, true,
      "compiled: of a grouped layer w0's and wo's products are kept, not w1's; Gemma 4: gemma4.py, "
      "nnx_scan.py"},
-    {"maxtext@0.2.5", 2, 1, 1, true, "gathered peeled", true, true,
-     "compiled: plain programs take what those of maxtext@e591f30c take, to 30 kB"},
-    {"rocm-maxtext", 2, 2, 1, false, "exchange", false, false,
+    {"maxtext@0.2.5", 2, 1, 1, 2, "gathered peeled", true, true,
+     "compiled: plain programs take what those of maxtext@e591f30c take, to 30 kB; Qwen3-Next: qwen3.py, "
+     "Qwen3NextScannableBlock"},
+    {"rocm-maxtext", 2, 2, 1, 0, "exchange", false, false,
      "ROCm/maxtext src/MaxText/layers/moe.py, checkpoint_name of the products"},
-    {"maxtext", 2, 1, 1, true, NULL, false, false, "any tree, counted as maxtext@e591f30c"},
+    {"maxtext", 2, 1, 1, 1, NULL, false, false, "any tree, counted as maxtext@e591f30c"},
 };
+
+bool spw_remat_scans_alone(const spw_remat_tree *tree, const spw_model *model) {
+    return model->nested_scans > 0 && model->nested_scans <= tree->nested_scans;
+}
 
 spw_status spw_remat_tree_find(const char *name, const spw_remat_tree **out) {
     for (size_t i = 0; i < sizeof trees / sizeof *trees; i++) {

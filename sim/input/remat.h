@@ -18,19 +18,21 @@ size_t spw_remat_token_elements(const spw_model *model, spw_remat remat);
 
 /* A tree of MaxText: how many of a MoE layer's products [rows, F] carry the name mlpwi, behind capacity masks and behind
  * grouped GEMMs, and how many [rows, H] the name mlpwo. Products that a policy lists are kept of every layer. nested_scans: a
- * model that has them is a checkpoint a layer, not one a period of unlike layers. dense_layouts: those of scheme dense that it has, the
+ * model of this level or below is a checkpoint a layer, not one a period of unlike layers: Gemma 4 from 1 on, Qwen3-Next from 2. dense_layouts: those of scheme dense that it has, the
  * first without a flag; NULL: any. routed_gradients: a sorted ring gives the routing weights gradients, by a twelfth grouped product.
  * sorted_buffer: a ring with a buffer_factor is refused unless it sorts (types.py, validate_ragged_buffer_factor). */
 typedef struct spw_remat_tree {
     const char *name;
     unsigned dense_ffn, grouped_ffn, hidden;
-    bool nested_scans;
+    unsigned nested_scans;
     const char *dense_layouts;
     bool routed_gradients, sorted_buffer;
     const char *source;
 } spw_remat_tree;
 /* SPW_ECONFIG lists the trees. */
 SPW_MUST_CHECK spw_status spw_remat_tree_find(const char *name, const spw_remat_tree **out);
+/* Is every layer of the model a checkpoint of its own, though its layers are unlike? */
+bool spw_remat_scans_alone(const spw_remat_tree *tree, const spw_model *model);
 /* SPW_ECONFIG for a policy that the tree does not have: none, and Megatron-Core's. */
 SPW_MUST_CHECK spw_status spw_remat_tree_check(const spw_remat_tree *tree, spw_remat remat);
 

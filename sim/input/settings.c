@@ -121,15 +121,16 @@ static spw_status refuse(const place *at, const spw_setting *setting, const yaml
 
 /* --- Scalars --- */
 
-/* A zero-ended copy of a plain decimal number; false for everything else, so also for 0x10, 010, .inf and
- * 1_000. */
+/* A zero-ended copy of a plain decimal number, .75 among them; false for everything else, so also for 0x10, 010, .inf
+ * and 1_000. */
 static bool copy_number(const char *text, size_t length, bool whole, char number[NUMBER_SIZE]) {
     if (length == 0 || length >= NUMBER_SIZE || memchr(text, '\0', length) != NULL) return false;
     memcpy(number, text, length);
     number[length] = '\0';
     const char *rest = number + (!whole && number[0] == '-');
     size_t digits = strspn(rest, "0123456789");
-    if (digits == 0 || (digits > 1 && rest[0] == '0')) return false;
+    const bool bare = !whole && digits == 0 && rest[0] == '.' && rest[1] >= '0' && rest[1] <= '9';
+    if ((digits == 0 && !bare) || (digits > 1 && rest[0] == '0')) return false;
     rest += digits;
     if (*rest == '.') rest += 1 + strspn(rest + 1, whole ? "0" : "0123456789"); /* 64.0 is whole */
     if (!whole && (*rest == 'e' || *rest == 'E')) {

@@ -36,7 +36,11 @@ typedef struct spw_fit_point {
     X(most_recovered, 0, 1, "of a layer's rows: the most that XLA computes again") \
     X(logits_kept_bytes, 0, 1e15, "logits up to this size stay beside a uniform scan") \
     X(state_chunk_tokens, 1, 1e6, "MaxText keeps a state of a linear attention for so many tokens each") \
-    X(state_stacks, 0, 100, "such stacks of states that a waiting layer keeps")
+    X(state_stacks, 0, 100, "such stacks of states that a waiting layer keeps") \
+    X(jax_memory_fraction, 0.001, 1, "of a GPU that JAX takes where its environment does not say") \
+    X(gathered_again, 0, 1, \
+      "of what is past the limit, where all experts' weights are gathered twice instead") \
+    X(ring_sum, 1, 10, "XLA's own sum of a ring over what is live, before it runs anything again")
 #define SPW_DEFAULT_EXTERN(field, ...) extern const spw_coefficient spw_default_##field;
 SPW_COMPILED_DEFAULT_LIST(SPW_DEFAULT_EXTERN)
 #undef SPW_DEFAULT_EXTERN

@@ -4,11 +4,15 @@
 #include "sim/input/grid.h"
 #include "sim/input/job.h"
 #include "sim/input/remat.h"
+#include "sim/input/settings.h"
+#include "sim/input/stack.h"
 #include "sim/memory/compiled_memory.h"
 #include "sim/memory/device_budget.h"
 #include "sim/schemes/layer.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 bool spw_compiled_footprint_covers(const spw_job *job, const spw_scheme *scheme) {
@@ -51,6 +55,22 @@ void spw_compiled_footprint_bytes(double budget_bytes, const spw_compiled_memory
     out->peak_bytes = out->argument_bytes + out->temporary_bytes;
     out->low_bytes = (uint64_t)(m->argument_bytes + m->low_bytes);
     out->high_bytes = (uint64_t)(m->argument_bytes + m->high_bytes);
+}
+
+bool spw_compiled_share_note(const spw_stack *stack, const spw_job *job, char out[SPW_SHARE_TEXT]) {
+    const double jax = stack->jax_memory_fraction.value;
+    double assumed = 0.0;
+    for (const spw_setting *row = spw_job_settings(); row->key != NULL; row++)
+        if (strcmp(row->key, "memory_fraction") == 0) assumed = strtod(row->fallback, NULL);
+    if (job->cluster.gpu_generation == SPW_GPU_NONE || fabs(job->memory_fraction - assumed) > 1e-9 ||
+        assumed <= jax)
+        return false;
+    (void)snprintf(
+        out, SPW_SHARE_TEXT,
+        "memory_fraction %g, which XLA_PYTHON_CLIENT_MEM_FRACTION=%g gives a run; where nothing sets it JAX "
+        "takes %g, here %.1f GiB: --memory-fraction %g",
+        assumed, assumed, jax, jax * job->cluster.hbm_gib.value, jax);
+    return true;
 }
 
 spw_status spw_compiled_footprint_compute(const spw_stack *stack, const spw_job *job,

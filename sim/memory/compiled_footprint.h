@@ -15,6 +15,10 @@ bool spw_compiled_footprint_covers(const spw_job *job, const spw_scheme *scheme)
 /* Fills the bytes of `out` that the verdict is of: the budget, the peak and its parts and interval. */
 void spw_compiled_footprint_bytes(double budget_bytes, const spw_compiled_memory *memory, spw_footprint *out);
 
+/* memory_fraction is the default, which is not JAX's own: a sentence that says so. false: the job says another. */
+enum { SPW_SHARE_TEXT = 240 };
+bool spw_compiled_share_note(const spw_stack *stack, const spw_job *job, char out[SPW_SHARE_TEXT]);
+
 /* SPW_ECONFIG where spw_compiled_footprint_covers() is false. `outside` [SPW_OUTSIDE_TEXT]: why the fit does not cover it; "" when it
  * does. */
 SPW_MUST_CHECK spw_status spw_compiled_footprint_compute(const spw_stack *stack, const spw_job *job,

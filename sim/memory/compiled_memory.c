@@ -44,7 +44,7 @@ static spw_status open_step(const spw_stack *stack, const spw_job *job, const sp
     spw_status status = spw_remat_tree_find(stack->tree, &tree);
     if (status == SPW_OK) status = spw_compiled_layout_settle(stack, &out->settled);
     if (status == SPW_OK) status = spw_remat_tree_check(tree, job->remat);
-    if (status == SPW_OK && tree->nested_scans && job->model.nested_scans) {
+    if (status == SPW_OK && spw_remat_scans_alone(tree, &job->model)) {
         out->alone = *job;
         out->alone.model.layers_per_turn = 1;
         out->job = job = &out->alone;
@@ -80,6 +80,18 @@ static double rows_bytes(const spw_layer *layer, size_t event) {
     return sum;
 }
 
+/* All experts' weights, where they come to the tokens. */
+static double weights_bytes(const step *s, size_t event) {
+    double sum = 0.0;
+    if (spw_scheme_program(s->scheme)->exchange != SPW_COMPILED_EXCHANGE_NONE) return 0.0;
+    for (size_t i = 0; i < s->layer.tensors && event != SIZE_MAX; i++) {
+        const spw_layer_tensor *t = &s->layer.tensor[i];
+        const bool weight = strncmp(t->name, "wi_", 3) == 0 || strcmp(t->name, "wo") == 0;
+        if (weight && spw_layer_is_live(&s->layer, NULL, i, event)) sum += (double)spw_layer_bytes(t, NULL);
+    }
+    return sum;
+}
+
 static void find_moments(const step *s, spw_compiled_memory *m) {
     spw_layer_moment found[MOMENTS];
     const size_t count = spw_layer_moments(&s->layer, NULL, found, MOMENTS);
@@ -100,16 +112,19 @@ static void find_moments(const step *s, spw_compiled_memory *m) {
         consider(&moment, m);
     }
     m->fullest.rows_bytes = rows_bytes(&s->layer, m->fullest.event);
+    m->fullest.weights_bytes = weights_bytes(s, m->fullest.event);
 }
 
 /* --- Past the limit --- */
 
-static double recovered(const spw_compiled_memory *m, double wanted, double share) {
-    return fmin(share * fmax(0.0, wanted - m->limit_bytes), m->most_recovered * m->fullest.rows_bytes);
+static double recovered(const spw_compiled_memory *m, double wanted, double share, double again) {
+    const double past = fmax(0.0, wanted - m->limit_bytes), rows = m->most_recovered * m->fullest.rows_bytes;
+    if (past <= 2.0 * m->fullest.weights_bytes) return fmin(again * past, rows + m->fullest.weights_bytes);
+    return fmin(share * past, rows);
 }
 
 double spw_compiled_temporary(const spw_compiled_memory *m, double share) {
-    return m->wanted_bytes - recovered(m, m->wanted_bytes, share);
+    return m->wanted_bytes - recovered(m, m->wanted_bytes, share, m->gathered_again);
 }
 
 /* --- The interval --- */
@@ -192,8 +207,9 @@ static void set_interval(const step *s, spw_compiled_memory *m) {
     const double width = s->stack->half_width.value + (double)m->unseen * s->stack->half_width_unseen.value;
     double low = m->wanted_bytes - (s->around.head_bytes - s->around.head_least_bytes) - orders.less;
     double high = m->wanted_bytes + (s->around.head_most_bytes - s->around.head_bytes) + orders.more;
-    low -= recovered(m, low, share.most);
-    high -= recovered(m, high, share.least);
+    low -= recovered(m, low, share.most,
+                     1.0); /* of what is gathered again, all, or as much less than the share */
+    high -= recovered(m, high, share.least, fmax(0.0, 2.0 * m->gathered_again - 1.0));
     m->low_bytes = fmin(low, m->temporary_bytes) * exp(-width);
     m->high_bytes = fmax(high, m->temporary_bytes) * exp(width);
 }
@@ -252,8 +268,9 @@ spw_status spw_compiled_memory_predict(const spw_stack *stack, const spw_job *jo
     out->argument_bytes = argument_bytes(job, &s.cut);
     out->wanted_bytes = out->fullest.bytes;
     out->most_recovered = stack->most_recovered.value;
+    out->gathered_again = stack->gathered_again.value;
     out->limit_bytes = fmax(0.0, stack->limit_share.value * (pool_bytes - out->argument_bytes));
-    out->recovered_bytes = recovered(out, out->wanted_bytes, share);
+    out->recovered_bytes = recovered(out, out->wanted_bytes, share, out->gathered_again);
     out->temporary_bytes = out->wanted_bytes - out->recovered_bytes;
     name_outside(&s, out);
     set_interval(&s, out);

@@ -4,6 +4,9 @@
  *   limit     = limit_share x (pool - arguments)
  *   temporary = wanted - min(recovered share x (wanted - limit), 0.42 x the layer's rows), past the limit
  *
+ * Where all experts' weights are gathered, and are at least half of what is too much, they can be gathered a second time: then the share is
+ * gathered_again and the weights count beside the rows.
+ *
  * The live set is that of a MoE layer as XLA runs it (sim/schemes/xla_layers.h) and of what is around it
  * (sim/memory/compiled_step.h). Past the limit XLA rematerialises: of what is too much a share of the scheme, which alone
  * is fitted, and never more of the layer than in any program seen.
@@ -27,12 +30,14 @@ typedef struct spw_compiled_moment {
     double bytes, layer_bytes;
     double
         rows_bytes; /* of the layer: what can be computed again. Weights and what ragged_dot masks cannot */
+    double weights_bytes; /* of all experts, gathered: what can be gathered again; 0 in other programs */
 } spw_compiled_moment;
 
 typedef struct spw_compiled_memory {
     spw_compiled_moment fullest, next; /* the runner-up is another step */
     double argument_bytes, wanted_bytes, limit_bytes, recovered_bytes;
     double most_recovered;                         /* of the rows at the fullest moment: of the stack */
+    double gathered_again;                         /* of the stack */
     double temporary_bytes, low_bytes, high_bytes; /* the interval of temporary_bytes */
     size_t unseen;                                 /* features that widen the interval */
     char outside[SPW_OUTSIDE_TEXT];                /* why this is not covered by the fit; "" when it is */

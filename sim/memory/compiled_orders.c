@@ -73,11 +73,17 @@ static spw_compiled_orders older(const spw_compiled_program *p, const spw_compil
     return (spw_compiled_orders){0.0, s->row_hidden}; /* few programs, of one model */
 }
 
-/* A ring by JAX 0.11 on near its limit: Mixtral 8x7B at 8 sequences takes the older order, and Kimi K2 at 2, whose dense layer is unrolled,
- * 1.6 [W, H] less than its list. */
+/* A ring by JAX 0.11 on near its limit: XLA's own sum, before it runs anything again, is up to ring_sum of the list, and
+ * where that is past the limit it may take the older order: Mixtral 8x7B at 8 sequences, 76.5 GiB for 82.7. Kimi K2 at 1 does not, at
+ * 0.99 of its limit, nor does any at half of it. */
 static double ring_less(const spw_compiled_program *p, const sizes *s) {
-    if (2.0 * p->wanted_bytes <= p->limit_bytes) return 0.0;
-    return p->shape->unrolled_layer ? fmax(s->wide, 2.0 * s->row_hidden) : s->wide;
+    return p->stack->ring_sum.value * p->wanted_bytes > p->limit_bytes ? s->wide : 0.0;
+}
+
+/* Qwen3-Next by JAX 0.12 and MaxText 0.2.5, a checkpoint a layer though its layers are unlike, holds one [W, H] more than the list. */
+static double nested_more(const spw_compiled_program *p, const sizes *s) {
+    const spw_model *m = &p->job->model;
+    return m->nested_scans > 0 && m->layers_per_turn <= 1 ? s->row_hidden : 0.0;
 }
 
 /* JAX 0.11 on: orders behind ragged all-to-alls differ by weights alone, those of a ring are known but near its limit. */
@@ -85,7 +91,7 @@ static spw_compiled_orders apart(const spw_compiled_program *p, const spw_compil
                                  const sizes *s) {
     switch (layer->exchange) {
     case SPW_COMPILED_EXCHANGE_RAGGED: return (spw_compiled_orders){0.0, s->ranks_experts * s->matrix};
-    case SPW_COMPILED_EXCHANGE_GATHER: return (spw_compiled_orders){ring_less(p, s), 0.0};
+    case SPW_COMPILED_EXCHANGE_GATHER: return (spw_compiled_orders){ring_less(p, s), nested_more(p, s)};
     case SPW_COMPILED_EXCHANGE_NONE:
         return (spw_compiled_orders){s->row_hidden, s->row_hidden + waiting_gradient(p, s)};
     default: break;
@@ -94,12 +100,13 @@ static spw_compiled_orders apart(const spw_compiled_program *p, const spw_compil
 }
 
 /* XLA's latency-hiding scheduler starts exchanges early: another [W, H] + [W, F], and the order of 7 [W, H]. A library's call it cannot start
- * early. Where the list is past the limit by more than that, it was run again with less memory, and no program has it. */
+ * early. Where the list is past the limit by more than one [W, H], it was run again with less memory, and no program has it (DeepSeek-V3
+ * over 16 ranks at 4 sequences, 0.7 [W, H] past it, still has). */
 static double hiding_more(const spw_compiled_program *p, const spw_compiled_layer *layer, const sizes *s) {
     const double more = 2.0 * s->row_hidden + s->row_ffn;
     if (layer->exchange == SPW_COMPILED_EXCHANGE_LIBRARY && !keeps_expanded(p) && !is_cut(p))
         return s->row_hidden;
-    return p->wanted_bytes - p->limit_bytes > more ? 0.0 : more;
+    return p->wanted_bytes - p->limit_bytes > s->row_hidden ? 0.0 : more;
 }
 
 spw_compiled_orders spw_compiled_orders_of(const spw_compiled_program *p) {

@@ -230,6 +230,19 @@ static void put_states(const symbols *s, const spw_stack *stack) {
                layers * stacks * sizeof(float) * s->tokens / stack->state_chunk_tokens.value * elements);
 }
 
+/* Qwen3-Next's layer with attention runs in a loop of one turn behind those without: what it gathers in the forward pass is kept of every
+ * period for the backward pass, which does not gather it again. */
+static void put_periods(const symbols *s, const spw_remat_tree *tree) {
+    double elements;
+    const spw_model *m = s->model;
+    const double recurrent = state_layers(m, &elements) * (double)m->layers; /* of a turn of one layer */
+    const double gathered =
+        3.0 * (double)s->shape->experts_per_rank * s->hidden * (double)m->expert_ffn * s->b;
+    if (recurrent <= 0.0 || !spw_remat_scans_alone(tree, m)) return;
+    put(s, KEPT, "gathered_weights_of_periods", "3 e H F w a layer with attention",
+        ((double)m->layers - recurrent) * gathered);
+}
+
 /* The head's weight gradient may be made before the backward loop or behind it: then the logits live through the loop in its place. Behind
  * ragged all-to-alls the smaller of the two lives in every program, and by XLA of JAX 0.11 on neither, but for the logits of a model with
  * recurrent layers. Elsewhere the logits stay where
@@ -335,6 +348,7 @@ void spw_step_list_fill(const spw_step_program *p, spw_step_list *out) {
     put_dense_layers(&s);
     put_turn(&s);
     put_states(&s, p->stack);
+    put_periods(&s, p->tree);
     put_head(&s, p->flavour, p->stack->logits_kept_bytes.value);
     put_saved(&s, p->scheme, p->tree);
     if (p->flavour == SPW_FLAVOUR_XLA_APART) put_exchange_arena(&s, p->scheme);

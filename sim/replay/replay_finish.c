@@ -5,6 +5,7 @@
 #include "sim/input/precision.h"
 #include "sim/memory/assumed_layout.h"
 #include "sim/memory/compiled_cut.h"
+#include "sim/memory/compiled_footprint.h"
 #include "sim/memory/cross_entropy.h"
 #include "sim/memory/footprint_check.h"
 #include "sim/memory/launches.h"
@@ -165,7 +166,7 @@ static void assume_time(const spw_replay_row *row, spw_result_row *out) {
 static void assume_memory(const spw_replay_row *row, const spw_result_row *out, spw_assumptions *list) {
     const char *state = spw_footprint_state_note(row->point.job, row->point.scheme),
                *loss = spw_cross_entropy_note(row->point.job, row->point.scheme);
-    char precision[SPW_PRECISION_TEXT], sharers[SPW_GRID_ASSUMED_TEXT];
+    char precision[SPW_PRECISION_TEXT], sharers[SPW_GRID_ASSUMED_TEXT], share[SPW_SHARE_TEXT];
     if (state != NULL) spw_assume(list, "%s", state);
     if (spw_precision_assumed(row->point.job, precision)) spw_assume(list, "%s", precision);
     if (spw_grid_assumed(row->point.job, sharers)) spw_assume(list, "%s", sharers);
@@ -174,6 +175,8 @@ static void assume_memory(const spw_replay_row *row, const spw_result_row *out, 
     if (row->compiled) {
         spw_assume(list, "memory is what XLA's arena holds, by the coefficients of stack %s",
                    row->frame->request->stack->name);
+        if (spw_compiled_share_note(row->frame->request->stack, row->point.job, share))
+            spw_assume(list, "%s", share);
         if (row->outside[0] != '\0')
             spw_assume(list, "%s: beyond what was fitted: %s", row->point.scheme->text, row->outside);
         return;

@@ -157,7 +157,8 @@ small = {"settings": {"attention": "mine", "use_ragged_sort": "true"}, "nodes": 
 arguments = script.arguments_of(small)
 check("attention=mine" in arguments and "ragged_gather_fallback=true" in arguments and "compile_topology_num_slices=2" in arguments,
       str(arguments))
-check(f"device_memory_size: {2**33} " in script.target_of(small) and "major: 9 }" in script.target_of(small), "the GPU's text")
+# XLA plans for 80 % of a device whose process says nothing, and a run's process says its pool
+check("device_memory_size: 10737418240 " in script.target_of(small) and "major: 9 }" in script.target_of(small), "the GPU's text")
 (scratch / "checkout/src/maxtext").mkdir(parents=True)
 check(script.tree_of(str(scratch / "checkout"))[0] == str(scratch / "checkout/src"), "a checkout's package")
 try:

@@ -262,6 +262,13 @@ ZERO = '{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3%s
 BASE = ("model_name: mixtral-8x7b\nper_device_batch_size: 2\nmax_target_length: 4_096\nbase_emb_dim: 2048\nbase_num_query_heads: 16\n"
         "base_mlp_dim: 7168\nbase_num_decoder_layers: 16\nbase_moe_mlp_dim: -1\nnum_experts: 1\nvocab_size: 32_000\nici_fsdp_parallelism: -1\n")
 REFUSED = [
+    ("axes.yml", MESH + "ici_fsdp_parallelism: 4\nici_expert_parallelism: 8\n", ["--cluster", "h100:8x1"],
+     "ici_* axes are 32 of the 8 GPUs of a node"),
+    ("axes.yml", MESH + "dcn_fsdp_parallelism: 4\ndcn_data_parallelism: 1\n", ["--cluster", "h100:8x8"],
+     "dcn_* axes 4 of the 8 nodes, and MaxText refuses that"),
+    ("axes.yml", MESH + "dcn_fsdp_parallelism: 4\ndcn_data_parallelism: 1\n", ["--cluster", "h100:8x8"], "or plan --cluster h100:8x4"),
+    ("chunks.yml", MESH + "num_moe_token_chunks: 2\n", ["--cluster", "h100:8x1"], "MaxText refuses num_moe_token_chunks 2"),
+    ("share.yml", MESH + "XLA_PYTHON_CLIENT_MEM_FRACTION: 1.5\n", ["--cluster", "h100:8x1"], "no share in [0.001, 1]"),
     ("mesh.yml", MESH + "ici_fsdp_parallelism: 8\ndcn_data_parallelism: 8\n", ["--cluster", "h100:8x8"], "--cluster h100:8x1,"),
     ("mesh.yml", MESH + "ici_fsdp_parallelism: 8\ndcn_data_parallelism: 8\n", ["--cluster", "h100:8x2"], "--cluster h100:8x1,"),
     ("mesh.yml", MESH + "dcn_data_parallelism: 4\ndcn_fsdp_parallelism: 2\n", ["--cluster", "h100:8x8"], "--cluster h100:8x2,"),
@@ -284,6 +291,26 @@ SAID = [  # file, text, options, keys, words of `more`, words of the listing
     ("trl_config", TRL, ["--cluster", "h100:8x1"], {"model": "qwen3-30b-a3b"}, None),  # YAML by its lines, not by its name
     ("mesh.yml", MESH + "dcn_fsdp_parallelism: -1\n", ["--cluster", "h100:8x8"], {"parallel.fsdp": 64}, None),
     ("mesh.yml", MESH + "remat_policy: minimal_offloaded\n", ["--cluster", "h100:8x1"], {"remat": "full"}, "remat_policy"),
+    # policies by name and by tensors; a set that no policy keeps
+    ("remat.yml", MESH + "remat_policy: qkv_proj_offloaded\n", ["--cluster", "h100:8x1"], {"remat": "qkv_proj_offloaded"}, None),
+    ("remat.yml", MESH + "remat_policy: save_dot_with_context_except_mlp\n", ["--cluster", "h100:8x1"],
+     {"remat": "save_dot_with_context_except_mlp"}, None),
+    ("remat.yml", MESH + "remat_policy: custom\ndecoder_layer_input: offload\n", ["--cluster", "h100:8x1"],
+     {"remat": "decoder_layer_input_offloaded"}, None),
+    ("remat.yml", MESH + "remat_policy: custom\nquery_proj: device\nkey_proj: device\nvalue_proj: device\nmlpwo: remat\n",
+     ["--cluster", "h100:8x1"], {"remat": "save_qkv_proj"}, None),
+    ("remat.yml", MESH + "remat_policy: custom\n", ["--cluster", "h100:8x1"], {"remat": "full"}, None),
+    ("remat.yml", MESH + "remat_policy: full\nquery_proj: device\n", ["--cluster", "h100:8x1"], {"remat": "full"}, None),
+    ("remat.yml", MESH + "remat_policy: custom\nmlpwo: device\n", ["--cluster", "h100:8x1"], {"remat": "full"}, "remat_policy"),
+    # what JAX may take of the GPU, however it is written
+    ("share.yml", MESH + "XLA_PYTHON_CLIENT_MEM_FRACTION: .75\n", ["--cluster", "h100:8x1"], {"memory_fraction": 0.75}, None),
+    ("share.yml", MESH + "env: {XLA_CLIENT_MEM_FRACTION: 0.8}\n", ["--cluster", "h100:8x1"], {"memory_fraction": 0.8}, None),
+    ("share.sh", "export XLA_PYTHON_CLIENT_MEM_FRACTION=.75\npython3 -m maxtext.trainers.pre_train.train base.yml model_name=mixtral-8x7b "
+     "per_device_batch_size=1 megablox=true sparse_matmul=true", ["--cluster", "h100:8x1"], {"memory_fraction": 0.75}, None),
+    ("share.yml", MESH, ["--cluster", "h100:8x1"], {"memory_fraction": 0.93}, None),
+    ("scan.yml", MESH + "scan_layers: false\n", ["--cluster", "h100:8x1"], {}, "scan_layers"),
+    ("mtp.yml", MESH + "mtp_num_layers: 1\n", ["--cluster", "h100:8x1"], {}, "mtp_num_layers"),
+    ("muon.yml", MESH + "opt_type: muon\n", ["--cluster", "h100:8x1"], {"optimizer_algorithm": "adam"}, None),
     ("mesh.yml", MESH + "attention: dot_product\n", ["--cluster", "h100:8x1"], {}, "attention"),
     ("shard.toml", TITAN + "data_parallel_shard_degree = 8\ndata_parallel_replicate_degree = 4\n", ["--cluster", "h100:8x4"],
      {"parallel.fsdp": 32, "fsdp2.replicas": 4}, None),
