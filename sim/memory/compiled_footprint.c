@@ -4,15 +4,13 @@
 #include "sim/input/grid.h"
 #include "sim/input/job.h"
 #include "sim/input/remat.h"
-#include "sim/input/settings.h"
 #include "sim/input/stack.h"
+#include "sim/input/stack_defaults.h"
 #include "sim/memory/compiled_memory.h"
 #include "sim/memory/device_budget.h"
 #include "sim/schemes/layer.h"
 
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 bool spw_compiled_footprint_covers(const spw_job *job, const spw_scheme *scheme) {
@@ -59,10 +57,8 @@ void spw_compiled_footprint_bytes(double budget_bytes, const spw_compiled_memory
 
 bool spw_compiled_share_note(const spw_stack *stack, const spw_job *job, char out[SPW_SHARE_TEXT]) {
     const double jax = stack->jax_memory_fraction.value;
-    double assumed = 0.0;
-    for (const spw_setting *row = spw_job_settings(); row->key != NULL; row++)
-        if (strcmp(row->key, "memory_fraction") == 0) assumed = strtod(row->fallback, NULL);
-    if (job->cluster.gpu_generation == SPW_GPU_NONE || fabs(job->memory_fraction - assumed) > 1e-9 ||
+    const double assumed = spw_default_outside_fraction.value; /* where the job does not say */
+    if (job->cluster.gpu_generation == SPW_GPU_NONE || job->memory_fraction > 0.0 ||
         assumed <= jax)
         return false;
     (void)snprintf(

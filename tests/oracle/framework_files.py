@@ -307,7 +307,7 @@ SAID = [  # file, text, options, keys, words of `more`, words of the listing
     ("share.yml", MESH + "env: {XLA_CLIENT_MEM_FRACTION: 0.8}\n", ["--cluster", "h100:8x1"], {"memory_fraction": 0.8}, None),
     ("share.sh", "export XLA_PYTHON_CLIENT_MEM_FRACTION=.75\npython3 -m maxtext.trainers.pre_train.train base.yml model_name=mixtral-8x7b "
      "per_device_batch_size=1 megablox=true sparse_matmul=true", ["--cluster", "h100:8x1"], {"memory_fraction": 0.75}, None),
-    ("share.yml", MESH, ["--cluster", "h100:8x1"], {"memory_fraction": 0.93}, None),
+    ("share.yml", MESH, ["--cluster", "h100:8x1"], {}, None),
     ("scan.yml", MESH + "scan_layers: false\n", ["--cluster", "h100:8x1"], {}, "scan_layers"),
     ("mtp.yml", MESH + "mtp_num_layers: 1\n", ["--cluster", "h100:8x1"], {}, "mtp_num_layers"),
     ("muon.yml", MESH + "opt_type: muon\n", ["--cluster", "h100:8x1"], {"optimizer_algorithm": "adam"}, None),
