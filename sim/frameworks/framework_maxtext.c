@@ -367,7 +367,7 @@ spw_status spw_express_maxtext(spw_flag_draft *f) {
     SPW_TRY(express_scheme(f));
     SPW_TRY(spw_express_maxtext_remat(f));
     (void)snprintf(text, sizeof text, "%.15g", job->memory_fraction); /* JAX's own is another */
-    if (job->memory_fraction > 0.0) SPW_TRY(spw_flags_say(f, "@memory_fraction", text));
+    SPW_TRY(spw_flags_say(f, "@memory_fraction", text));
     if (stages > 1) SPW_TRY(spw_flags_say_count(f, "@pipeline_micro_batches", job->micro_batches));
     if (stages > 1 && job->virtual_stages > 0)
         SPW_TRY(spw_flags_say_count(f, "@repeats", job->virtual_stages));

@@ -58,9 +58,7 @@ void spw_compiled_footprint_bytes(double budget_bytes, const spw_compiled_memory
 bool spw_compiled_share_note(const spw_stack *stack, const spw_job *job, char out[SPW_SHARE_TEXT]) {
     const double jax = stack->jax_memory_fraction.value;
     const double assumed = spw_default_outside_fraction.value; /* where the job does not say */
-    if (job->cluster.gpu_generation == SPW_GPU_NONE || job->memory_fraction > 0.0 ||
-        assumed <= jax)
-        return false;
+    if (job->cluster.gpu_generation == SPW_GPU_NONE || !job->fraction_unsaid || assumed <= jax) return false;
     (void)snprintf(
         out, SPW_SHARE_TEXT,
         "memory_fraction %g, which XLA_PYTHON_CLIENT_MEM_FRACTION=%g gives a run; where nothing sets it JAX "
