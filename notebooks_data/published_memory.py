@@ -17,12 +17,17 @@ HERE = pathlib.Path(__file__).resolve().parent
 BEGIN, END = "<!-- published_memory: begin -->", "<!-- published_memory: end -->"
 
 
+SEEDS = {"device": (1, 2, 3)}  # a device's reading is of many steps: of three draws, the one that reserves the most
+
+
 def asked(program, row):
-    words = [program, *shlex.split(row["command"]), "--routing", "uniform", "--format", "json"]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=HERE / "megatron")
-    if done.returncode != 0:
-        sys.exit(f"{row['row']}: {done.stderr}")
-    return json.loads(done.stdout)["rows"][0]["memory"]
+    def one(seed):
+        words = [program, *shlex.split(row["command"]), "--routing", "uniform", "--seed", str(seed), "--format", "json"]
+        done = subprocess.run(words, capture_output=True, text=True, cwd=HERE / "megatron")
+        if done.returncode != 0:
+            sys.exit(f"{row['row']}: {done.stderr}")
+        return json.loads(done.stdout)["rows"][0]["memory"]
+    return max((one(seed) for seed in SEEDS.get(row["what"], (1,))), key=lambda memory: predicted(row, memory))
 
 
 def predicted(row, memory):
