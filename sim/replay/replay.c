@@ -14,9 +14,14 @@
 #include "sim/routing/segment_counts.h"
 #include "sim/schemes/selection.h"
 #include "sim/schemes/traffic.h"
+#include "traces/made_trace.h"
 #include "traces/trace.h"
 
 #include <string.h>
+
+/* Counts of generated routing are drawn by their law, or are those of drawn tokens where a scheme looks at choices one by one. A row's
+ * are of its scheme's kind, whatever schemes stand beside it. Of a trace that is read all are tokens'. */
+typedef enum counts_kind { BY_LAW, OF_TOKENS, COUNTS_KINDS } counts_kind;
 
 /* A place is a parallel split and a batch: split x batches + batch. Every split has the same tokens and choices. */
 typedef struct replay {
@@ -24,16 +29,18 @@ typedef struct replay {
     spw_replay_frame frame;
     spw_job *data; /* the job of one stage: its ranks hold the tokens */
     size_t splits, batches, places, row_count;
-    spw_composer *composer;     /* reads the steps that this process computes, and knows what all rest on */
-    bool plain;                 /* steps are computed in their turn, by this process */
-    bool reads;                 /* every record is read, as more than counts of its pieces is asked for */
-    size_t begun;               /* step of the composer; SIZE_MAX: none */
-    spw_balancer *balancer;     /* NULL: none */
-    size_t *leader;             /* [places] the first place of the batch whose counts are these */
-    spw_counts **counts;        /* [places] of those that lead */
-    spw_selection **selection;  /* [places] the same */
-    spw_segment_counts **cache; /* [splits] of the first whose groups are these */
-    spw_layout *part[SPW_JOB_MAX_BATCHES]; /* of a micro-batch, where there are several */
+    spw_composer *composer;   /* reads the steps that this process computes, and knows what all rest on */
+    bool plain;               /* steps are computed in their turn, by this process */
+    bool all_tokens;          /* whatever the scheme */
+    bool wants[COUNTS_KINDS]; /* of a row that is not left out */
+    bool reads;               /* every record is read, as more than counts of its pieces is asked for */
+    size_t begun;             /* step of the composer; SIZE_MAX: none */
+    spw_balancer *balancer;   /* NULL: none */
+    size_t *leader;           /* [places] the first place of the batch whose counts are these */
+    spw_counts **counts[COUNTS_KINDS];        /* [places] of those that lead */
+    spw_selection **selection;                /* [places] the same */
+    spw_segment_counts **cache[COUNTS_KINDS]; /* [splits] of the first whose groups are these */
+    spw_layout *part[SPW_JOB_MAX_BATCHES];    /* of a micro-batch, where there are several */
     spw_choice_tally choices[SPW_JOB_MAX_BATCHES];
     spw_replay_row *row; /* [places][schemes] */
     uint64_t *chosen; /* [layers][experts] of the step under way, of the first place; NULL: nobody listens */
@@ -86,15 +93,18 @@ static void destroy(replay *r) {
     for (size_t i = 0; i < r->row_count && r->row != NULL; i++) spw_replay_row_destroy(&r->row[i]);
     spw_free(r->row);
     spw_free(r->chosen);
+    for (size_t k = 0; k < COUNTS_KINDS; k++) {
+        for (size_t i = 0; i < r->places && r->counts[k] != NULL; i++) spw_counts_destroy(r->counts[k][i]);
+        for (size_t i = 0; i < r->splits && r->cache[k] != NULL; i++)
+            spw_segment_counts_destroy(r->cache[k][i]);
+        spw_free(r->counts[k]);
+        spw_free(r->cache[k]);
+    }
     for (size_t i = 0; i < r->places; i++) {
-        if (r->counts != NULL) spw_counts_destroy(r->counts[i]);
         if (r->selection != NULL) spw_selection_destroy(r->selection[i]);
     }
     spw_free(r->leader);
-    spw_free(r->counts);
     spw_free(r->selection);
-    for (size_t i = 0; i < r->splits && r->cache != NULL; i++) spw_segment_counts_destroy(r->cache[i]);
-    spw_free(r->cache);
     for (size_t b = 0; b < SPW_JOB_MAX_BATCHES; b++) spw_layout_destroy(r->part[b]);
     spw_composer_destroy(r->composer);
     spw_balancer_destroy(r->balancer);
@@ -118,11 +128,23 @@ static spw_status check(const replay *r) {
 }
 
 /* Must choices be looked at one by one? */
-static bool reads_records(const spw_replay_request *q) {
-    bool reads = q->balancer != NULL || !q->skips_lost_tokens;
-    for (size_t i = 0; i < q->schemes; i++)
-        reads = reads || spw_scheme_drop_rule(&q->scheme[i]) != SPW_DROP_BY_LIMIT;
-    return reads;
+static bool looks_at_choices(const spw_scheme *scheme) {
+    return spw_scheme_drop_rule(scheme) != SPW_DROP_BY_LIMIT;
+}
+
+static counts_kind kind_of(const replay *r, size_t scheme) {
+    return r->all_tokens || looks_at_choices(&r->request->scheme[scheme]) ? OF_TOKENS : BY_LAW;
+}
+
+static void find_kinds(replay *r) {
+    const spw_replay_request *q = r->request;
+    r->reads = q->balancer != NULL || !q->skips_lost_tokens;
+    r->all_tokens = r->reads || spw_trace_made_tokens(q->trace) == 0;
+    for (size_t i = 0; i < r->row_count; i++) {
+        if (skips(r, i)) continue;
+        r->wants[kind_of(r, i % q->schemes)] = true;
+        r->reads = r->reads || looks_at_choices(&q->scheme[i % q->schemes]);
+    }
 }
 
 static spw_status create_balancer(replay *r) {
@@ -156,7 +178,7 @@ static spw_status compose(replay *r) {
                                           .drawn_sequences = q->drawn_sequences,
                                           .store = q->store,
                                           .weights = spw_schemes_need_weights(q->scheme, q->schemes),
-                                          .counts = !r->reads};
+                                          .counts = r->wants[BY_LAW]};
     SPW_TRY(spw_composer_create(&request, &r->composer));
     r->begun = SIZE_MAX;
     r->frame.composer = r->composer;
@@ -174,9 +196,11 @@ static spw_status create_places(replay *r) {
     const size_t ranks = r->frame.ranks, micro_batches = r->frame.micro_batches;
     spw_status status = SPW_OK;
     SPW_TRY(SPW_ALLOC(r->places, &r->leader));
-    SPW_TRY(SPW_ALLOC(r->places, &r->counts));
+    for (size_t k = 0; k < COUNTS_KINDS; k++) {
+        SPW_TRY(SPW_ALLOC(r->places, &r->counts[k]));
+        SPW_TRY(SPW_ALLOC(r->splits, &r->cache[k]));
+    }
     SPW_TRY(SPW_ALLOC(r->places, &r->selection));
-    SPW_TRY(SPW_ALLOC(r->splits, &r->cache));
     for (size_t i = 0; i < r->places; i++) {
         const spw_job *job = &r->request->job[i / r->batches];
         const size_t b = i % r->batches, sequences = job->sequences_per_gpu[b] / micro_batches;
@@ -185,10 +209,12 @@ static spw_status create_places(replay *r) {
                                          shape.expert_tensor};
         r->leader[i] = leader_of(r, i);
         if (r->leader[i] == i) {
-            SPW_TRY(spw_counts_create(placement, sequences, &r->counts[i]));
+            for (size_t k = 0; k < COUNTS_KINDS; k++)
+                if (r->wants[k]) SPW_TRY(spw_counts_create(placement, sequences, &r->counts[k][i]));
             SPW_TRY(spw_selection_create(placement, &shape, &r->selection[i]));
         }
-        if (b == 0) SPW_TRY(spw_segment_counts_create(placement, &r->cache[i / r->batches]));
+        for (size_t k = 0; k < COUNTS_KINDS && b == 0; k++)
+            if (r->wants[k]) SPW_TRY(spw_segment_counts_create(placement, &r->cache[k][i / r->batches]));
         if (i < r->batches && micro_batches > 1) SPW_TRY(spw_layout_create(ranks, sequences, &r->part[b]));
     }
 
@@ -216,7 +242,7 @@ static spw_status create(replay *r) {
                                   .parts = pipeline.stages > 1 || pipeline.micro_batches > 1,
                                   .micro_batches = pipeline.micro_batches,
                                   .stages = pipeline.stages};
-    r->reads = reads_records(q);
+    find_kinds(r);
     SPW_TRY(check(r));
     SPW_TRY(compose(r));
     if (q->sink.state != NULL) SPW_TRY(SPW_ALLOC(r->frame.layers * q->job->model.experts, &r->chosen));
@@ -238,9 +264,14 @@ cleanup:
 
 /* --- The walk --- */
 
+/* Counts of a place that leads, of either kind. */
+static const spw_counts *some_counts(const replay *r, size_t leader) {
+    return r->counts[r->wants[BY_LAW] ? BY_LAW : OF_TOKENS][leader];
+}
+
 /* Choices of every expert, by all ranks: [experts]. */
 static spw_status note_chosen(const replay *r, spw_note *out) {
-    const spw_counts *counts = r->counts[0];
+    const spw_counts *counts = some_counts(r, 0);
     const size_t experts = counts->placement.experts;
     void *at = NULL;
     const spw_status status = spw_note_add(out, experts * sizeof *r->chosen, &at);
@@ -264,8 +295,9 @@ typedef struct row_note {
     size_t begin, bytes;       /* in the record */
 } row_note;
 
-static spw_status note_row(replay *r, const spw_replay_row *row, size_t leader, row_note *known,
-                           spw_note *out) {
+static spw_status note_row(replay *r, size_t at_row, size_t leader, row_note *known, spw_note *out) {
+    const spw_replay_row *row = &r->row[at_row];
+    const spw_counts *counts = r->counts[kind_of(r, at_row % r->request->schemes)][leader];
     void *at = NULL;
     spw_status status = SPW_OK;
     if (known->row != NULL && spw_replay_row_notes_as(row, known->row)) {
@@ -274,7 +306,7 @@ static spw_status note_row(replay *r, const spw_replay_row *row, size_t leader, 
         return SPW_OK;
     }
     *known = (row_note){.row = row, .begin = out->bytes};
-    SPW_TRY(spw_replay_row_note(row, r->counts[leader], r->selection[leader], out));
+    SPW_TRY(spw_replay_row_note(row, counts, r->selection[leader], out));
     known->bytes = out->bytes - known->begin;
 
 cleanup:
@@ -295,9 +327,10 @@ static spw_status note_scheme(replay *r, size_t leader, size_t scheme, const spw
         if (!ran)
             SPW_TRY(spw_selection_run(r->selection[leader],
                                       spw_selection_scheme(row->point.scheme, weights, &own),
-                                      r->counts[leader], record, layout));
+                                      r->counts[kind_of(r, scheme)][leader], record, layout));
         ran = true;
-        SPW_TRY(note_row(r, row, leader, &known[spw_remat_keeps_experts(row->point.job->remat)], out));
+        SPW_TRY(note_row(r, p * r->request->schemes + scheme, leader,
+                         &known[spw_remat_keeps_experts(row->point.job->remat)], out));
     }
 
 cleanup:
@@ -312,17 +345,17 @@ static spw_status read_layer(replay *r, size_t layer, size_t batch, spw_trace_re
 }
 
 /* Counts of a place that leads; what a store has counted needs no record. */
-static spw_status fill_counts(replay *r, size_t leader, size_t layer, spw_trace_record *record,
-                              const spw_layout *layout) {
+static spw_status fill_counts(replay *r, size_t leader, counts_kind kind, size_t layer,
+                              spw_trace_record *record, const spw_layout *layout) {
     const size_t split = first_with_groups(r, leader / r->batches), batch = leader % r->batches;
-    spw_counts *counts = r->counts[leader];
+    spw_counts *counts = r->counts[kind][leader];
     spw_segment_counts *cache = NULL;
     spw_trace_record law = {.law = NULL};
     spw_status status = SPW_OK;
-    SPW_TRY(spw_composer_store(r->composer, layer, &counts->placement, layout, &cache));
-    if (cache == NULL) cache = r->cache[split];
+    SPW_TRY(spw_composer_store(r->composer, layer, &counts->placement, layout, kind == BY_LAW, &cache));
+    if (cache == NULL) cache = r->cache[kind][split];
     if (!spw_segment_counts_know(cache, layout)) {
-        SPW_TRY(spw_composer_law(r->composer, layer, &counts->placement, &law));
+        if (kind == BY_LAW) SPW_TRY(spw_composer_law(r->composer, layer, &counts->placement, &law));
         if (law.law == NULL) SPW_TRY(read_layer(r, layer, batch, record));
     }
     SPW_TRY(spw_segment_counts_fill(cache, counts, law.law != NULL ? &law : record, layout));
@@ -337,10 +370,11 @@ static spw_status note_places(replay *r, size_t leader, size_t layer, spw_trace_
     spw_choice_tally choices = {.slots = 0};
     void *at = NULL;
     spw_status status = SPW_OK;
-    SPW_TRY(fill_counts(r, leader, layer, record, layout));
+    for (counts_kind k = BY_LAW; k < COUNTS_KINDS; k++)
+        if (r->wants[k]) SPW_TRY(fill_counts(r, leader, k, layer, record, layout));
     if (leader == 0) SPW_TRY(note_chosen(r, out));
     if (tallies(r, leader)) {
-        spw_choice_tally_add(&choices, r->counts[leader], r->request->job->model.top_k);
+        spw_choice_tally_add(&choices, some_counts(r, leader), r->request->job->model.top_k);
         SPW_TRY(spw_note_add(out, sizeof choices, &at));
         memcpy(at, &choices, sizeof choices);
     }
@@ -374,7 +408,8 @@ cleanup:
 }
 
 static void forget(replay *r) {
-    for (size_t i = 0; i < r->splits; i++) spw_segment_counts_forget(r->cache[i]);
+    for (size_t i = 0; i < COUNTS_KINDS * r->splits; i++)
+        if (r->wants[i / r->splits]) spw_segment_counts_forget(r->cache[i / r->splits][i % r->splits]);
 }
 
 /* A unit is a layer of a step. */

@@ -258,13 +258,13 @@ static bool draws_counts(const spw_composer *c) {
 }
 
 /* Of the trace, that are the step begun. */
-static spw_stored_steps stored_steps(const spw_composer *c) {
-    return (spw_stored_steps){c->step_begin[c->step], c->step_begin[c->step + 1], draws_counts(c)};
+static spw_stored_steps stored_steps(const spw_composer *c, bool drawn) {
+    return (spw_stored_steps){c->step_begin[c->step], c->step_begin[c->step + 1], drawn};
 }
 
 static spw_status begin_tokens(spw_composer *c) {
     bool drawn[SPW_JOB_MAX_BATCHES] = {false}, any = false;
-    const spw_stored_steps steps = stored_steps(c);
+    const spw_stored_steps steps = stored_steps(c, draws_counts(c));
     spw_token_store *store = c->request.store;
     spw_status status = store != NULL
                             ? spw_token_store_runs(store, c->request.trace, steps, &c->runs)
@@ -416,11 +416,11 @@ spw_status spw_composer_layer(spw_composer *c, size_t layer, size_t batch, spw_t
 const spw_layout *spw_composer_layout(const spw_composer *c, size_t batch) { return c->layout[batch]; }
 
 spw_status spw_composer_store(const spw_composer *c, size_t layer, const spw_placement *placement,
-                              const spw_layout *layout, spw_segment_counts **out) {
+                              const spw_layout *layout, bool law, spw_segment_counts **out) {
     *out = NULL;
     if (c->request.store == NULL || c->from_counts) return SPW_OK;
-    return spw_token_store_counts(c->request.store, stored_steps(c), c->request.layer_begin + layer,
-                                  placement, layout, out);
+    return spw_token_store_counts(c->request.store, stored_steps(c, law && draws_counts(c)),
+                                  c->request.layer_begin + layer, placement, layout, out);
 }
 
 spw_status spw_composer_law(const spw_composer *c, size_t layer, const spw_placement *placement,

@@ -68,10 +68,10 @@ SPW_MUST_CHECK spw_status spw_composer_law(const spw_composer *composer, size_t 
 const spw_layout *spw_composer_layout(const spw_composer *composer, size_t batch);
 /* Is the step begun drawn from counts, every batch from choices of its own? */
 bool spw_composer_draws(const spw_composer *composer);
-/* Where the store counts pieces of a layer of the step begun; NULL where it does not, as in a step without tokens. */
+/* Where the store counts pieces of a layer of the step begun, by their law or as tokens; NULL where it does not, as in a step without tokens. */
 SPW_MUST_CHECK spw_status spw_composer_store(const spw_composer *composer, size_t layer,
                                              const spw_placement *placement, const spw_layout *layout,
-                                             spw_segment_counts **out);
+                                             bool law, spw_segment_counts **out);
 
 /* The worst match over the steps taken so far, and what was assumed. */
 spw_match spw_composer_match(const spw_composer *composer, size_t batch);
