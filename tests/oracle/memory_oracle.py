@@ -64,7 +64,8 @@ def model(name):
 
 def stack(name):
     """The coefficients of a stack file, by key."""
-    text, values = (source / "sim/stacks" / f"{name}.yaml").read_text(), {}
+    values = {}
+    text = (source / "sim/stack_defaults/compiled.yaml").read_text() + (source / "sim/stacks" / f"{name}.yaml").read_text()
     for key, body in re.findall(r"^(\w+):\s*(\{.*\}|.*(?:\n  .*)*)", text, re.M):
         found = re.search(r"value: ([0-9.eE+-]+)", body)
         values[key] = float(found.group(1)) if found else body.strip().strip('"')
@@ -120,6 +121,7 @@ def predict(row, s):
         moments = {str(x): (x[0] * wh + x[1] * wf + x[2] * m1 + x[3] * pad + x[4] + scatter + whole, x[0] * wh + x[1] * wf + x[2] * m1)
                    for x in parts}
         share = "recovered_gathered" if layout == "gathered" else "recovered_dense"
+        gathered_at = {str(x): x[4] for x in parts} if layout == "gathered" else {}
     else:
         wait = waiting * (2 * wh + 3 * wf + 3 * w)
         last = 5 * wh if sorted_ else 4 * wh
@@ -161,22 +163,27 @@ def predict(row, s):
     if not grouped and logits <= GIB:  # either was seen
         least, most = (head if uniform else min(logits, head)), max(expected, logits)
     layer, movable = max(moments.values())
+    weights = gathered_at[max(moments, key=moments.get)] if name == "dense" and gathered_at else 0.0
     wanted = around + gradients + saved + expected + layer + wait
     movable += wait - (waiting * u32 if name == "dense" else 0.0)
     if in_forward + forward > wanted:
-        wanted, movable = in_forward + forward, wh
+        wanted, movable, weights = in_forward + forward, wh, 0.0
     relay = turns * th + m["dense"] * th * (m["dense"] > 1) + relaid + saved + expected + 2 * th + kept
     if layout == "gathered" and relay > wanted:
-        wanted, movable = relay, 0.0
+        wanted, movable, weights = relay, 0.0, 0.0
     at_head = turns * th + relaid + m["dense"] * th * (m["dense"] > 1) + (0.0 if grouped else 2 * th) + saved + (2 if hiding else 1) * logits + head
     if m["dense"] == 1:
         at_head += unrolled
     if at_head > wanted:
-        wanted, movable = at_head, 0.0
+        wanted, movable, weights = at_head, 0.0, 0.0
     # past the limit, and the interval
     arguments = 6 * m["total"] / gpus
     limit = max(0.0, s["limit_share"] * (budget(row) - arguments))
-    temporary = wanted - min(s[share] * max(0.0, wanted - limit), 0.42 * movable)
+
+    def recovered(bytes_, part, again):  # gathered weights are gathered again where they are at least half of what is too much
+        past = max(0.0, bytes_ - limit)
+        return min(again * past, 0.42 * movable + weights) if past <= 2 * weights else min(part * past, 0.42 * movable)
+    temporary = wanted - recovered(wanted, s[share], s["gathered_again"])
     less = more = 0.0  # another order of the products, where a program of the tables had one
     expanded = "qkv" in policy and m["mla"]
     if layout == "gathered" and name == "dense":
@@ -191,13 +198,13 @@ def predict(row, s):
         more = wh
     if hiding and name != "dense":
         early = 2 * wh + wf
-        more = wh if name.endswith("deepep") and not expanded else 0.0 if wanted - limit > early else early
+        more = wh if name.endswith("deepep") and not expanded else 0.0 if wanted - limit > wh else early
     if name.startswith("ragged"):
         more, less = more + own * (wh + wf), less + own * wf
     low, high = wanted - expected + least - less, wanted - expected + most + more
     spread = s.get(share + "_spread", 0.0)
-    low -= min(min(1.0, s[share] + spread) * max(0.0, low - limit), 0.42 * movable)
-    high -= min(max(0.0, s[share] - spread) * max(0.0, high - limit), 0.42 * movable)
+    low -= recovered(low, min(1.0, s[share] + spread), 1.0)
+    high -= recovered(high, max(0.0, s[share] - spread), max(0.0, 2 * s["gathered_again"] - 1))
     kind = {"dense": {"gathered": "dense_gathered", "peeled": "dense_peeled"}.get(layout, "dense"), "gmm": "gmm", "gmm-deepep": "gmm_deepep",
             "ring": "ring_sorted" if sorted_ else "ring"}.get(name, "ragged_dot")
     unseen = (kind not in s["programs"].split()) + (row["remat"] not in s["remats"].split()) + (str(m["turn"]) not in s["turns"].split())

@@ -189,8 +189,8 @@ static void count_piece(const job *j, const spw_trace_record *record, size_t fir
             ranks |= (uint64_t)1 << x / of_rank;
             nodes |= (uint64_t)1 << x / of_node;
         }
-        for (size_t d = 0; d < j->ranks; d++) row[j->experts + d] += ranks >> d & 1u;
-        for (size_t d = 0; d < j->nodes; d++) row[j->experts + j->ranks + d] += nodes >> d & 1u;
+        for (size_t d = 0; d < j->ranks; d++) row[j->experts + d] += (uint32_t)(ranks >> d & 1u);
+        for (size_t d = 0; d < j->nodes; d++) row[j->experts + j->ranks + d] += (uint32_t)(nodes >> d & 1u);
     }
 }
 
