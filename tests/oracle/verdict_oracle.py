@@ -187,9 +187,9 @@ def main():
     live(job, trace, 1, {})
     seen = compiled(job, trace, 8) | compiled(job, trace, 9)
     check(seen == {"fits", "tight", "oom"}, f"verdicts {seen}: the test sees too little")
-    said_of = {searched(fraction, extra=("--no-allocator",)) for fraction in (0.135, 0.142, 0.9)}
-    said_of.add(searched(0.135, EXPANDABLE, ("--no-allocator", "--set", "allocator.expandable_segments=true")))
-    replayed = {searched(fraction) for fraction in (0.142, 0.16, 0.9)}
+    said_of = {searched(fraction, extra=("--no-allocator",)) for fraction in (0.14, 0.145, 0.9)}
+    said_of.add(searched(0.14, EXPANDABLE, ("--no-allocator", "--set", "allocator.expandable_segments=true")))
+    replayed = {searched(fraction) for fraction in (0.145, 0.16, 0.9)}
     check(replayed >= {"is tight, and may not fit", "surely fits"}, f"{replayed}: the test sees too little of the allocator")
     check(said_of == {"is tight, and may not fit", "may not fit", "surely fits", "is tight, and surely fits"}, f"{said_of}: the test sees too little")
     text = run("replay", trace, "--job", job, "--scheme", "gmm", "--fits-at", 99)
