@@ -266,8 +266,11 @@ static job random_job(spw_random_stream *stream) {
              .even = kind[b].even};
     const bool nests =
         j.experts % 4 == 0 && j.nodes != 5 && j.nodes != 3 && j.ranks != 10 && j.top_k <= j.experts / 2;
-    (void)snprintf(j.text, sizeof j.text, b == 6 && !nests ? "uniform" : kind[b].text,
-                   0.2 + 0.6 * gsl_rng_uniform(&stream->rng));
+    const double parameter = 0.2 + 0.6 * gsl_rng_uniform(&stream->rng);
+    if (b == 6 && !nests)
+        (void)snprintf(j.text, sizeof j.text, "uniform");
+    else
+        (void)snprintf(j.text, sizeof j.text, kind[b].text, parameter);
     return j;
 }
 
