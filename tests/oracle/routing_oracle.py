@@ -122,8 +122,9 @@ def close(a, b, what):
         check(x["drops"]["assignments"] == y["drops"]["assignments"], f"{what}: {x['scheme']}: all choices")
 
 
-# A scheme that looks at tokens has them drawn, for all beside it.
-TOKENS = ("--scheme", "gmm", "--scheme", "gmm-deepep", "--scheme", "tutel:capacity_factor=1")
+# A scheme that looks at tokens has them drawn, and those beside it are what they are alone.
+TOKENS = ("--scheme", "tutel:capacity_factor=1")
+BESIDE = ("--scheme", "gmm", "--scheme", "gmm-deepep", *TOKENS)
 
 for model, expert, experts, groups in (("olmoe-1b-7b", 8, 64, ""), ("deepseek-v3", 16, 256, ":groups=8,kept=4")):
     job = scratch / f"{model}.yaml"
@@ -133,8 +134,11 @@ for model, expert, experts, groups in (("olmoe-1b-7b", 8, 64, ""), ("deepseek-v3
     path, ids = generated("whole", experts, 8, f"reference{groups}", 64, 512)
     exact = plan(job, *TOKENS)
     same(exact, plan(job, "--trace", path, *TOKENS), f"{model}: the reference as a trace")
-    close(answer, plan(job, "--trace", path), f"{model}: the reference as a trace")
-    check(answer["rows"][1]["traffic"] != exact["rows"][0]["traffic"], f"{model}: tokens are drawn where nobody looks at them")
+    traced, mixed = plan(job, "--trace", path), plan(job, *BESIDE)
+    close(answer, traced, f"{model}: the reference as a trace")
+    check(answer["rows"][1]["traffic"] != traced["rows"][1]["traffic"], f"{model}: tokens are drawn where nobody looks at them")
+    same({"rows": mixed["rows"][2:]}, exact, f"{model}: tokens beside counts")
+    same({"rows": mixed["rows"][:2]}, {"rows": answer["rows"][1:]}, f"{model}: counts beside tokens")
     same(answer, plan(job, "--routing", "reference"), f"{model}: the reference by name")
     # Uniform gives what it gave: two layers without a limit.
     old, _ = generated("old", experts, 8, "uniform", 64, 512, 2)
@@ -148,7 +152,7 @@ for model, expert, experts, groups in (("olmoe-1b-7b", 8, 64, ""), ("deepseek-v3
     rank = ids // (experts // expert)
     most = max(np.bincount(rank[source == g, layer].ravel(), minlength=expert).max() for g in range(64 // expert) for layer in range(4))
     rows = {row["scheme"]: row for row in answer["rows"]}
-    check(exact["rows"][0]["traffic"]["rows_max"] == most, f"{model}: {most} rows by own sums, {exact['rows'][0]['traffic']['rows_max']}")
+    check(traced["rows"][1]["traffic"]["rows_max"] == most, f"{model}: {most} rows by own sums, {traced['rows'][1]['traffic']['rows_max']}")
     # What lies beside: balanced rows, no drops, the step of balanced routing.
     for row in answer["rows"]:
         time, beside = row["time"], row["drops"]["balanced_fraction"]

@@ -93,11 +93,13 @@ def of_frameworks():
 
 def main():
     now = {}
-    for name, words in said():
+    for name, command in said():
         if show and name != show:
             continue
-        done = oracle.call(*words)
+        done = oracle.call(*command)
         text = (done.stdout + done.stderr).replace(str(folder), "").replace(str(root), "")
+        words = [word for word in text.split() if word != "#"]  # where lines are folded depends on how long the folder's name is
+        text = "\n".join(" ".join(words[i:i + 12]) for i in range(0, len(words), 12))
         if show:
             print(text)
         now[f"{name}\tends with"] = float(done.returncode)
