@@ -385,7 +385,7 @@ def check_page(name, case, found, want):
 def check_larger(name, case, command, found):
     """Where nothing fits: the best of the number of GPUs that was tried last is what a search over these alone finds."""
     larger = found["tried_gpus"]
-    if larger is None:
+    if not larger:
         return 0
     own = [f"gpus={larger}" if str(word).startswith("gpus=") else word for word in command]
     alone = json.loads(oracle.must(*own))
