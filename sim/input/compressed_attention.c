@@ -7,26 +7,26 @@
 /* Rows of a kind's list of matrices (sim/input/model_mixer.c, grouped_output(), compressed(), heavily_compressed()). */
 enum { ROW_Q_DOWN = 0, ROW_O_DOWN = 3, ROW_JOINED = 7, ROW_INDEX_JOINED = 10, ROW_INDEX_Q = 13 };
 
-spw_compressed_attention spw_compressed_attention_of(const spw_model *k, size_t kind) {
-    const spw_matrix *q = spw_matrix_at(k, SPW_IN_MIXER, kind, ROW_Q_DOWN),
-                     *o = spw_matrix_at(k, SPW_IN_MIXER, kind, ROW_O_DOWN),
-                     *joined = spw_matrix_at(k, SPW_IN_MIXER, kind, ROW_JOINED),
-                     *index = spw_matrix_at(k, SPW_IN_MIXER, kind, ROW_INDEX_JOINED),
-                     *index_q = spw_matrix_at(k, SPW_IN_MIXER, kind, ROW_INDEX_Q);
-    spw_compressed_attention a = {.heads = k->heads,
-                                  .head_dim = k->head_dim,
+spw_compressed_attention spw_compressed_attention_of(const spw_model *model, size_t kind) {
+    const spw_matrix *q = spw_matrix_at(model, SPW_IN_MIXER, kind, ROW_Q_DOWN),
+                     *o = spw_matrix_at(model, SPW_IN_MIXER, kind, ROW_O_DOWN),
+                     *joined = spw_matrix_at(model, SPW_IN_MIXER, kind, ROW_JOINED),
+                     *index = spw_matrix_at(model, SPW_IN_MIXER, kind, ROW_INDEX_JOINED),
+                     *index_q = spw_matrix_at(model, SPW_IN_MIXER, kind, ROW_INDEX_Q);
+    spw_compressed_attention a = {.heads = model->heads,
+                                  .head_dim = model->head_dim,
                                   .rank = q->out,
-                                  .wide = k->heads * k->head_dim,
+                                  .wide = model->heads * model->head_dim,
                                   .groups = o->count,
                                   .latent = o->out,
-                                  .window = k->mixer[kind].window};
+                                  .window = model->mixer[kind].window};
     if (joined == NULL) return a;
-    a.every = k->mixer[kind].every;
-    a.parts = joined->out / k->head_dim;
+    a.every = model->mixer[kind].every;
+    a.parts = joined->out / model->head_dim;
     if (index == NULL) return a;
     a.index_width = index->out / 2;
     a.index_heads = index_q->out / a.index_width;
-    a.chosen = k->mixer[kind].most;
+    a.chosen = model->mixer[kind].most;
     return a;
 }
 

@@ -2,6 +2,8 @@
 
 #include "sim/input/remat.h"
 
+#include <math.h>
+
 enum { FP32 = 4, INDEX = 4 };
 
 typedef struct widths {
@@ -63,7 +65,8 @@ static double compressor(const spw_compressed_attention *a, double joined, doubl
 double spw_compressed_kept(const spw_compressed_attention *a, size_t sequences, size_t length, size_t bytes) {
     const double b = (double)bytes, tokens = (double)(sequences * length), d = (double)a->head_dim,
                  heads = (double)a->heads, wide = (double)a->wide, index = (double)a->index_width,
-                 joined = a->every > 0 ? (double)(sequences * (length / a->every)) : 0.0;
+                 windows = a->every > 0 ? floor((double)length / (double)a->every) : 0.0,
+                 joined = (double)sequences * windows;
     const double chosen = a->index_heads > 0 ? (double)a->chosen : joined / (double)sequences,
                  length_of_choice = a->index_heads > 0 ? INDEX : 0.0;
     double out = tokens * (2.0 * (double)a->rank * b + FP32 + 2.0 * wide * b + heads * b);

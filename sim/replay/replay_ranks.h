@@ -7,7 +7,7 @@
 /* All GPUs of a stage that have tokens of their own. Of generated routing, whose expert-parallel groups differ by chance alone, no more
  * whole groups than have 2,048 ranks, of at least one that lies on its nodes in each way. Not where somebody listens, and not where nodes
  * share a network in levels, whose ports add up what groups send. */
-size_t spw_replay_ranks(const spw_replay_request *request);
+size_t spw_replay_ranks(const spw_replay_request *q);
 
 /* The job of one stage of so many ranks. */
 void spw_replay_stage_job(const spw_job *job, size_t ranks, spw_job *out);
