@@ -3,20 +3,12 @@
 #include "sim/input/cluster_levels.h"
 #include "sim/input/grid.h"
 #include "sim/input/job.h"
+#include "sim/input/job_check.h"
 #include "traces/made_trace.h"
 
 enum { ENOUGH_RANKS = 2048 };
 
-static size_t least_multiple(size_t a, size_t b) {
-    size_t high = a, low = b;
-    if (a == 0 || b == 0) return 1;
-    while (low > 0) {
-        const size_t rest = high % low;
-        high = low;
-        low = rest;
-    }
-    return a / high * b;
-}
+static size_t least_multiple(size_t a, size_t b) { return a / spw_largest_common_divisor(a, b, a) * b; }
 
 /* Ranks after which groups of all splits lie on nodes, and sequences on groups, as from the first on. */
 static size_t unit_of(const spw_replay_request *q) {
@@ -36,8 +28,7 @@ size_t spw_replay_ranks(const spw_replay_request *q) {
     if (ranks <= ENOUGH_RANKS || heard || spw_trace_made_tokens(q->trace) == 0 ||
         spw_grid_mesh_gpus(&grid) > 1 || spw_levels_are_several(&q->job->cluster))
         return ranks;
-    const size_t each = unit_of(q), unit = each > 0 ? each : 1,
-                 fewer = (ENOUGH_RANKS + unit - 1) / unit * unit;
+    const size_t unit = unit_of(q), fewer = (ENOUGH_RANKS + unit - 1) / unit * unit;
     return fewer < ranks && fewer > spw_trace_get_info(q->trace)->ranks ? fewer : ranks;
 }
 

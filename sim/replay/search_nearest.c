@@ -6,7 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-static const double DAY_S = 86400.0;
+double spw_search_day(double tokens_per_s, size_t gpus) {
+    static const double DAY_S = 86400.0;
+    return tokens_per_s * (double)gpus * DAY_S;
+}
 
 void spw_search_nearest_memory(spw_search_nearest *nearest, size_t scheme,
                                const size_t value[SPW_SEARCH_DIMENSIONS], size_t sequences,
@@ -19,7 +22,7 @@ void spw_search_nearest_memory(spw_search_nearest *nearest, size_t scheme,
 }
 
 void spw_search_nearest_speed(spw_search_nearest *nearest, double tokens_per_s, size_t gpus) {
-    const double day = tokens_per_s * (double)gpus * DAY_S;
+    const double day = spw_search_day(tokens_per_s, gpus);
     if (!isfinite(day) || day <= nearest->slow_day_most) return;
     nearest->slow_day_most = day;
     nearest->slow_gpus = gpus;

@@ -28,7 +28,7 @@ const char *spw_search_fate_text(spw_search_fate fate) {
 }
 bool spw_search_fate_is_replayed(spw_search_fate fate) { return fate >= SPW_SEARCH_OUT_OF_MEMORY; }
 
-static const double DAY_S = 86400.0, ROUNDING = 1e-9; /* of a bound */
+static const double ROUNDING = 1e-9; /* of a bound */
 static const size_t MOST_JOBS = (size_t)1 << 32;
 static const size_t MOST_COUNTS_BYTES = (size_t)256 << 20; /* of the places that one replay holds at once */
 
@@ -110,7 +110,7 @@ static bool is_too_large(const search *s, const spw_point *point) {
 /* GOOD: it may be one of the answers. */
 static spw_search_fate judge_speed(const search *s, const spw_search_bound *bound) {
     if (s->q->tokens_per_day > 0.0 &&
-        bound->tokens_per_s_most * (double)bound->gpus * DAY_S < s->q->tokens_per_day)
+        spw_search_day(bound->tokens_per_s_most, bound->gpus) < s->q->tokens_per_day)
         return SPW_SEARCH_SLOW;
     return spw_search_front_beats(&s->out->front, bound, s->timed) ? SPW_SEARCH_BEATEN : SPW_SEARCH_GOOD;
 }
@@ -233,7 +233,7 @@ static spw_status check_bound(const search *s, const spw_search_bound *bound, co
 static spw_search_fate fate_of(const search *s, const spw_search_point *p, const spw_result_row *row) {
     if (p->verdict == SPW_VERDICT_OOM) return SPW_SEARCH_OUT_OF_MEMORY;
     if (!drops_at_most(&row->drops, s->q->drop_most)) return SPW_SEARCH_DROPS;
-    if (p->tokens_per_s_per_gpu * (double)p->gpus * DAY_S < s->q->tokens_per_day) return SPW_SEARCH_TOO_SLOW;
+    if (spw_search_day(p->tokens_per_s_per_gpu, p->gpus) < s->q->tokens_per_day) return SPW_SEARCH_TOO_SLOW;
     return SPW_SEARCH_GOOD;
 }
 

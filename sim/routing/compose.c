@@ -253,10 +253,6 @@ static spw_token_layout token_layout(spw_composer *c, size_t batch) {
                               .found = &c->found[batch]};
 }
 
-static bool draws_counts(const spw_composer *c) {
-    return c->request.counts && spw_trace_made_tokens(c->request.trace) > 0;
-}
-
 /* Of the trace, that are the step begun. */
 static spw_stored_steps stored_steps(const spw_composer *c, bool drawn) {
     return (spw_stored_steps){c->step_begin[c->step], c->step_begin[c->step + 1], drawn};
@@ -264,7 +260,7 @@ static spw_stored_steps stored_steps(const spw_composer *c, bool drawn) {
 
 static spw_status begin_tokens(spw_composer *c) {
     bool drawn[SPW_JOB_MAX_BATCHES] = {false}, any = false;
-    const spw_stored_steps steps = stored_steps(c, draws_counts(c));
+    const spw_stored_steps steps = stored_steps(c, c->request.counts);
     spw_token_store *store = c->request.store;
     spw_status status = store != NULL
                             ? spw_token_store_runs(store, c->request.trace, steps, &c->runs)
@@ -419,15 +415,15 @@ spw_status spw_composer_store(const spw_composer *c, size_t layer, const spw_pla
                               const spw_layout *layout, bool law, spw_segment_counts **out) {
     *out = NULL;
     if (c->request.store == NULL || c->from_counts) return SPW_OK;
-    return spw_token_store_counts(c->request.store, stored_steps(c, law && draws_counts(c)),
-                                  c->request.layer_begin + layer, placement, layout, out);
+    return spw_token_store_counts(c->request.store, stored_steps(c, law), c->request.layer_begin + layer,
+                                  placement, layout, out);
 }
 
 spw_status spw_composer_law(const spw_composer *c, size_t layer, const spw_placement *placement,
                             spw_trace_record *record) {
     spw_expert_blocks blocks;
     *record = (spw_trace_record){.tokens = 0};
-    if (c->from_counts || !draws_counts(c) || !spw_segment_counts_law(placement, &blocks)) return SPW_OK;
+    if (c->from_counts || !c->request.counts || !spw_segment_counts_law(placement, &blocks)) return SPW_OK;
     return spw_trace_read_law(c->request.trace, c->step_begin[c->step], c->request.layer_begin + layer,
                               blocks, record);
 }

@@ -33,7 +33,7 @@ typedef struct spw_composer_request {
     size_t
         drawn_sequences; /* of a rank, from a trace of counts; a larger batch repeats them. 0: all are drawn */
     bool weights;        /* read router weights too, where the trace has them */
-    bool counts;         /* nobody looks at choices: of generated routing their counts are drawn */
+    bool counts;         /* of generated routing alone: spw_composer_law() gives the law of its counts */
     spw_token_store *store; /* of the trace, borrowed; NULL: none */
 } spw_composer_request;
 SPW_MUST_CHECK spw_status spw_composer_create(const spw_composer_request *request, spw_composer **out);
