@@ -171,7 +171,7 @@ spw_status spw_draft_put_text(spw_draft *d, const char *key, const char *text, c
 static const char *theirs_of(const spw_framework *f, const char *fact) {
     for (size_t i = 0; i < SPW_FRAMEWORK_TABLES && f->rows[i] != NULL; i++)
         for (const spw_framework_row *row = f->rows[i]; row->theirs != NULL; row++)
-            if (row->ours != NULL && strcmp(row->ours, fact) == 0) return row->theirs;
+            if (row->ours != NULL && strcmp(row->ours, fact) == 0) return spw_framework_row_name(row);
     return fact;
 }
 

@@ -40,11 +40,11 @@ spw_status spw_flags_say(spw_flag_draft *f, const char *ours, const char *value)
         break;
     }
     for (size_t i = 0; i < f->flags; i++)
-        if (strcmp(f->flag[i].name, row->theirs) == 0) return SPW_OK;
+        if (strcmp(f->flag[i].name, spw_framework_row_name(row)) == 0) return SPW_OK;
     if (f->flags == SPW_FLAGS || strlen(value) >= SPW_FLAG_VALUE)
         return spw_fail(SPW_ECONFIG, "more than %d settings, or one of more than %d characters", SPW_FLAGS,
                         SPW_FLAG_VALUE - 1);
-    f->flag[f->flags].name = row->theirs;
+    f->flag[f->flags].name = spw_framework_row_name(row);
     (void)snprintf(f->flag[f->flags].value, SPW_FLAG_VALUE, "%s", value);
     f->flags++;
     return SPW_OK;
@@ -120,7 +120,7 @@ static void leaf_text(const json_t *value, char *out, size_t size) {
 static bool is_said(const spw_flag_draft *f, const char *ours) {
     const spw_framework_row *row = row_of(f->framework, ours);
     for (size_t i = 0; row != NULL && i < f->flags; i++)
-        if (strcmp(f->flag[i].name, row->theirs) == 0) return true;
+        if (strcmp(f->flag[i].name, spw_framework_row_name(row)) == 0) return true;
     return false;
 }
 

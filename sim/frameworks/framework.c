@@ -1,5 +1,7 @@
 #include "sim/frameworks/framework.h"
 
+#include "sim/input/attention.h"
+
 #include <fnmatch.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,13 +22,18 @@ const char *spw_framework_names(void) {
 
 /* --- Names --- */
 
+const char *spw_framework_row_name(const spw_framework_row *row) {
+    return strcmp(row->theirs, SPW_AS_IN_THE_MODEL) == 0 ? spw_attention_size_key(row->ours) : row->theirs;
+}
+
 /* Names alone, or patterns alone. */
 static const spw_framework_row *find_row(const spw_framework *f, const char *name, bool patterns) {
     for (size_t i = 0; i < SPW_FRAMEWORK_TABLES && f->rows[i] != NULL; i++)
         for (const spw_framework_row *row = f->rows[i]; row->theirs != NULL; row++) {
-            const bool pattern = strchr(row->theirs, '*') != NULL;
+            const char *theirs = spw_framework_row_name(row);
+            const bool pattern = strchr(theirs, '*') != NULL;
             if (pattern != patterns) continue;
-            if (pattern ? fnmatch(row->theirs, name, 0) == 0 : strcmp(row->theirs, name) == 0) return row;
+            if (pattern ? fnmatch(theirs, name, 0) == 0 : strcmp(theirs, name) == 0) return row;
         }
     return NULL;
 }

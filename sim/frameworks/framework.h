@@ -16,8 +16,10 @@ typedef struct spw_word_pair {
     const char *theirs, *ours; /* NULL theirs ends the list */
 } spw_word_pair;
 
+#define SPW_AS_IN_THE_MODEL "@"
+
 typedef struct spw_framework_row {
-    const char *theirs;          /* '*' stands for any letters; NULL ends the table */
+    const char *theirs; /* '*' stands for any letters; SPW_AS_IN_THE_MODEL: the key of a config.json; NULL ends the table */
     const char *ours;            /* key of a job; "@..." a fact; NULL: nothing says it */
     const spw_word_pair *values; /* of which other words are refused; NULL: values are the same */
     const char *why; /* without `ours`: what is not modelled; NULL: it plays no part in memory and time */
@@ -54,6 +56,9 @@ typedef struct spw_framework {
 
 extern const spw_framework spw_framework_megatron, spw_framework_bridge, spw_framework_primus,
     spw_framework_maxtext, spw_framework_torchtitan, spw_framework_deepspeed, spw_framework_finetune;
+
+/* The row's name of theirs. */
+const char *spw_framework_row_name(const spw_framework_row *row);
 
 /* NULL: there is none of that name. */
 const spw_framework *spw_framework_find(const char *name, size_t length);

@@ -124,11 +124,11 @@ static const spw_framework_row rows[] = {
     {.theirs = "num_experts_per_tok", .ours = "@top_k"},
     {.theirs = "first_num_dense_layers", .ours = "@first_dense"},
     {.theirs = "vocab_size", .ours = "@vocabulary"},
-    {.theirs = "q_lora_rank", .ours = "@query_rank"},
-    {.theirs = "kv_lora_rank", .ours = "@key_rank"},
-    {.theirs = "qk_nope_head_dim", .ours = "@key_dim"},
-    {.theirs = "qk_rope_head_dim", .ours = "@rotary_dim"},
-    {.theirs = "v_head_dim", .ours = "@value_dim"},
+    {.theirs = SPW_AS_IN_THE_MODEL, .ours = "@query_rank"},
+    {.theirs = SPW_AS_IN_THE_MODEL, .ours = "@key_rank"},
+    {.theirs = SPW_AS_IN_THE_MODEL, .ours = "@key_dim"},
+    {.theirs = SPW_AS_IN_THE_MODEL, .ours = "@rotary_dim"},
+    {.theirs = SPW_AS_IN_THE_MODEL, .ours = "@value_dim"},
     {.theirs = NULL}};
 
 static const char *const marks[] = {"per_device_batch_size",

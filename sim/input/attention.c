@@ -27,10 +27,19 @@ bool spw_attention_is_grouped(const spw_model *m) { return spw_attention_kind_of
 bool spw_attention_is_latent(const spw_model *m) { return spw_attention_kind_of(m)->latent; }
 bool spw_attention_is_listed(const spw_model *m) { return spw_attention_kind_of(m)->list == NULL; }
 
-size_t spw_attention_size_of(const spw_model *m, const char *fact) {
+static const spw_attention_size *find_size(const char *fact) {
     for (size_t i = 0; kinds[i] != NULL; i++)
         for (const spw_attention_size *s = kinds[i]->sizes; s != NULL && s->key != NULL; s++)
-            if (strcmp(s->fact, fact) == 0)
-                return *(const size_t *)(const void *)((const char *)m + s->offset);
-    return 0;
+            if (strcmp(s->fact, fact) == 0) return s;
+    return NULL;
+}
+
+size_t spw_attention_size_of(const spw_model *m, const char *fact) {
+    const spw_attention_size *s = find_size(fact);
+    return s == NULL ? 0 : *(const size_t *)(const void *)((const char *)m + s->offset);
+}
+
+const char *spw_attention_size_key(const char *fact) {
+    const spw_attention_size *s = find_size(fact);
+    return s == NULL ? NULL : s->key;
 }

@@ -33,6 +33,8 @@ typedef struct spw_attention_size {
 } spw_attention_size;
 /* Of a fact; 0 where the model has no such size. */
 size_t spw_attention_size_of(const spw_model *model, const char *fact);
+/* The key of a fact in a config.json; NULL: it is no size of attention. */
+const char *spw_attention_size_key(const char *fact);
 
 typedef struct spw_reading spw_reading;
 typedef struct spw_raw_config spw_raw_config;
