@@ -19,7 +19,8 @@ typedef struct spw_word_pair {
 #define SPW_AS_IN_THE_MODEL "@"
 
 typedef struct spw_framework_row {
-    const char *theirs; /* '*' stands for any letters; SPW_AS_IN_THE_MODEL: the key of a config.json; NULL ends the table */
+    const char
+        *theirs; /* '*' stands for any letters; SPW_AS_IN_THE_MODEL: as in a config.json; NULL: the end */
     const char *ours;            /* key of a job; "@..." a fact; NULL: nothing says it */
     const spw_word_pair *values; /* of which other words are refused; NULL: values are the same */
     const char *why; /* without `ours`: what is not modelled; NULL: it plays no part in memory and time */
