@@ -59,6 +59,13 @@ spw_status spw_draft_note_more(spw_draft *d, const char *fact, const char *key, 
     return status;
 }
 
+spw_status spw_draft_note_more_but_amd(spw_draft *d, const char *fact, const char *why) {
+    const size_t before = d->notes;
+    const spw_status status = spw_draft_note_more(d, fact, NULL, why);
+    if (status == SPW_OK && d->notes > before) d->note[before].but_amd = true;
+    return status;
+}
+
 spw_status spw_draft_note_less(spw_draft *d, const char *fact, const char *why) {
     const size_t before = d->notes;
     const spw_status status = spw_draft_note_fact(d, SPW_NOTE_LACKS, fact, why);

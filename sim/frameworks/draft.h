@@ -31,6 +31,7 @@ typedef struct spw_draft_note {
     size_t line;
     const char *key; /* of SPW_NOTE_MORE: the job's key with which an option says better; NULL: none does */
     bool less;       /* what is planned in its place needs more memory than the file does */
+    bool but_amd;    /* of SPW_NOTE_MORE: stacks of AMD's GPUs count it */
     const spw_file_entry *entry; /* which setting it is of; NULL: of none */
 } spw_draft_note;
 
@@ -123,5 +124,7 @@ SPW_MUST_CHECK spw_status spw_draft_note_less(spw_draft *draft, const char *fact
 /* SPW_NOTE_MORE, unless an option gives `key` (borrowed; NULL: none can). */
 SPW_MUST_CHECK spw_status spw_draft_note_more(spw_draft *draft, const char *fact, const char *key,
                                               const char *why);
+/* The same of what stacks of AMD's GPUs count: a doubt on others. */
+SPW_MUST_CHECK spw_status spw_draft_note_more_but_amd(spw_draft *draft, const char *fact, const char *why);
 
 #endif

@@ -106,14 +106,17 @@ cleanup:
     return status;
 }
 
-/* What of the file may need more memory than is planned, or less, but for what options say better. */
-static void say_notes(const spw_draft *d, const spw_job_override *override, size_t overrides, bool less,
-                      char out[SPW_JOB_MORE]) {
+/* What of the file may need more memory than is planned, or less, but for what options or the GPUs' stacks say better. */
+static void say_notes(const spw_draft *d, const spw_job_override *override, size_t overrides, spw_job *job,
+                      bool less) {
+    char *out = less ? job->less : job->more;
+    const spw_gpu_generation gpu = job->cluster.gpu_generation;
+    const bool amd = gpu == SPW_GPU_CDNA3 || gpu == SPW_GPU_CDNA4;
     out[0] = '\0';
     for (size_t i = 0; i < d->notes; i++) {
         const spw_draft_note *n = &d->note[i];
         const size_t used = strlen(out);
-        if (less ? !n->less : n->kind != SPW_NOTE_MORE) continue;
+        if (less ? !n->less : n->kind != SPW_NOTE_MORE || (n->but_amd && amd)) continue;
         if (n->key != NULL && is_given(override, overrides, n->key)) continue;
         (void)snprintf(out + used, SPW_JOB_MORE - used, "%s%s%s%s: %s", used > 0 ? "; " : "", n->name,
                        n->value[0] != '\0' ? " " : "", n->value, n->why);
@@ -160,8 +163,8 @@ spw_status spw_framework_job_read(const spw_draft *d, const spw_job_override *ov
                               .micro_batch = said || parts > 0 ? 0 : d->micro_batch};
     status = spw_job_parse_at(&at, base, sizeof base - 1, out);
     if (status != SPW_OK) return status;
-    say_notes(d, override, overrides, false, out->more);
-    say_notes(d, override, overrides, true, out->less);
+    say_notes(d, override, overrides, out, false);
+    say_notes(d, override, overrides, out, true);
     if (d->framework->express == NULL)
         (void)snprintf(out->origin, sizeof out->origin, "%s", spw_draft_title(d));
     return status;

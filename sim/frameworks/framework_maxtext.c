@@ -86,6 +86,15 @@ static const spw_framework_row rows[] = {
     {.theirs = "XLA_PYTHON_CLIENT_MEM_FRACTION", .ours = "@memory_fraction", .alias = true},
     {.theirs = "XLA_CLIENT_MEM_FRACTION", .ours = "@memory_fraction", .alias = true},
     {.theirs = "env.XLA_CLIENT_MEM_FRACTION", .ours = "@memory_fraction", .alias = true},
+    {.theirs = "env.XLA_FLAGS", .ours = "@xla_flags"},
+    {.theirs = "XLA_FLAGS", .ours = "@xla_flags", .alias = true},
+    {.theirs = "xla_gpu_enable_latency_hiding_scheduler", .ours = "@xla_hiding"},
+    {.theirs = "xla_gpu_enable_while_loop_double_buffering", .ours = "@xla_twice"},
+    {.theirs = "xla_gpu_enable_pipelined_all_gather", .ours = "@xla_gathers"},
+    {.theirs = "xla_gpu_enable_pipelined_reduce_scatter", .ours = "@xla_scatters"},
+    {.theirs = "xla_gpu_enable_pipelined_all_reduce", .ours = "@xla_reduces"},
+    {.theirs = "xla_gpu_memory_limit_slop_factor", .ours = "@xla_limit"},
+    {.theirs = "xla_disable_hlo_passes", .ours = "@xla_passes"},
     {.theirs = "expert_shard_attention_option", .why = "which axis attention is cut by"},
     {.theirs = "moe_dispatch_no_expert_sharding",
      .why = "the layout of dense's dispatch: see the option layout of the scheme dense"},
@@ -284,6 +293,7 @@ spw_status spw_compose_maxtext(spw_draft *d) {
         SPW_TRY(spw_draft_note_more(d, "@gather_once", NULL,
                                     "weights of a stage that stay gathered are not counted"));
     SPW_TRY(spw_compose_maxtext_remat(d));
+    SPW_TRY(spw_compose_xla_flags(d));
     SPW_TRY(compose_fraction(d));
     SPW_TRY(compose_scheme(d));
     SPW_TRY(spw_draft_on(d, "@override") ? spw_compose_model(d) : spw_compose_named_model(d));

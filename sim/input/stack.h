@@ -40,7 +40,10 @@ typedef struct spw_fit_point {
     X(jax_memory_fraction, 0.001, 1, "of a GPU that JAX takes where its environment does not say") \
     X(gathered_again, 0, 1, \
       "of what is past the limit, where all experts' weights are gathered twice instead") \
-    X(ring_sum, 1, 10, "XLA's own sum of a ring over what is live, before it runs anything again")
+    X(ring_sum, 1, 10, "XLA's own sum of a ring over what is live, before it runs anything again") \
+    X(hiding_sum, 1, 10, "the same under latency hiding, where its scheduler counts all that it may start") \
+    X(held_rows, 0, 100, "of [rows, H] past the limit that XLA leaves, where products are custom calls") \
+    X(held_freed, 0, 100, "of [rows, H]: the most that it frees of so little")
 #define SPW_DEFAULT_EXTERN(field, ...) extern const spw_coefficient spw_default_##field;
 SPW_COMPILED_DEFAULT_LIST(SPW_DEFAULT_EXTERN)
 #undef SPW_DEFAULT_EXTERN

@@ -117,14 +117,31 @@ static void find_moments(const step *s, spw_compiled_memory *m) {
 
 /* --- Past the limit --- */
 
-static double recovered(const spw_compiled_memory *m, double wanted, double share, double again) {
+/* A side of what may be recovered: the share of what is too much, that of gathered weights, and what is freed where XLA leaves the rest. */
+typedef struct share_of {
+    double rows, again, held;
+} share_of;
+
+static double recovered(const spw_compiled_memory *m, double wanted, share_of share) {
     const double past = fmax(0.0, wanted - m->limit_bytes), rows = m->most_recovered * m->fullest.rows_bytes;
-    if (past <= 2.0 * m->fullest.weights_bytes) return fmin(again * past, rows + m->fullest.weights_bytes);
-    return fmin(share * past, rows);
+    if (m->held_bytes > 0.0 && m->wanted_bytes - m->limit_bytes <= m->held_bytes)
+        return fmin(past, share.held);
+    if (past <= 2.0 * m->fullest.weights_bytes)
+        return fmin(share.again * past, rows + m->fullest.weights_bytes);
+    return fmin(share.rows * past, rows);
+}
+
+/* XLA runs no custom call again, and grouped products are custom calls: of the rows that live between them nothing is freed until more than
+ * held_rows of them are too much. */
+static double held_bytes(const step *s, const spw_compiled_program *p) {
+    const spw_compiled_layer *layer = spw_scheme_program(s->scheme);
+    const bool exchanges =
+        layer->exchange == SPW_COMPILED_EXCHANGE_RAGGED || layer->exchange == SPW_COMPILED_EXCHANGE_GATHER;
+    return exchanges && !layer->masked_operands ? s->stack->held_rows.value * spw_compiled_row_bytes(p) : 0.0;
 }
 
 double spw_compiled_temporary(const spw_compiled_memory *m, double share) {
-    return m->wanted_bytes - recovered(m, m->wanted_bytes, share, m->gathered_again);
+    return m->wanted_bytes - recovered(m, m->wanted_bytes, (share_of){share, m->gathered_again, 0.0});
 }
 
 /* --- The interval --- */
@@ -198,18 +215,17 @@ static void name_outside(const step *s, spw_compiled_memory *m) {
     if (spw_precision_any_fp8(s->job)) spw_outside_add(m->outside, "fp8: a recipe's own copies and scales");
 }
 
-static void set_interval(const step *s, spw_compiled_memory *m) {
-    const spw_compiled_program program = {s->stack, s->job,          s->scheme,     &s->shape,
-                                          &s->cut,  m->wanted_bytes, m->limit_bytes};
-    const spw_compiled_orders orders = spw_compiled_orders_of(&program);
+static void set_interval(const step *s, const spw_compiled_program *program, spw_compiled_memory *m) {
+    const spw_compiled_orders orders = spw_compiled_orders_of(program);
     const spw_recovered_range share =
         spw_stack_recovered_range(s->stack, spw_scheme_program(s->scheme)->program);
     const double width = s->stack->half_width.value + (double)m->unseen * s->stack->half_width_unseen.value;
     double low = m->wanted_bytes - (s->around.head_bytes - s->around.head_least_bytes) - orders.less;
     double high = m->wanted_bytes + (s->around.head_most_bytes - s->around.head_bytes) + orders.more;
-    low -= recovered(m, low, share.most,
-                     1.0); /* of what is gathered again, all, or as much less than the share */
-    high -= recovered(m, high, share.least, fmax(0.0, 2.0 * m->gathered_again - 1.0));
+    /* Of what is gathered again, all, or as much less than the share. */
+    const double freed = s->stack->held_freed.value * spw_compiled_row_bytes(program);
+    low -= recovered(m, low, (share_of){share.most, 1.0, freed});
+    high -= recovered(m, high, (share_of){share.least, fmax(0.0, 2.0 * m->gathered_again - 1.0), 0.0});
     m->low_bytes = fmin(low, m->temporary_bytes) * exp(-width);
     m->high_bytes = fmax(high, m->temporary_bytes) * exp(width);
 }
@@ -270,10 +286,13 @@ spw_status spw_compiled_memory_predict(const spw_stack *stack, const spw_job *jo
     out->most_recovered = stack->most_recovered.value;
     out->gathered_again = stack->gathered_again.value;
     out->limit_bytes = fmax(0.0, stack->limit_share.value * (pool_bytes - out->argument_bytes));
-    out->recovered_bytes = recovered(out, out->wanted_bytes, share, out->gathered_again);
-    out->temporary_bytes = out->wanted_bytes - out->recovered_bytes;
+    const spw_compiled_program program = {
+        stack, s.job, s.scheme, &s.shape, &s.cut, out->wanted_bytes, out->limit_bytes};
+    out->held_bytes = held_bytes(&s, &program);
+    out->temporary_bytes = spw_compiled_temporary(out, share);
+    out->recovered_bytes = out->wanted_bytes - out->temporary_bytes;
     name_outside(&s, out);
-    set_interval(&s, out);
+    set_interval(&s, &program, out);
     spw_layer_destroy(&s.layer);
     return SPW_OK;
 }

@@ -36,8 +36,9 @@ typedef struct spw_compiled_moment {
 typedef struct spw_compiled_memory {
     spw_compiled_moment fullest, next; /* the runner-up is another step */
     double argument_bytes, wanted_bytes, limit_bytes, recovered_bytes;
-    double most_recovered;                         /* of the rows at the fullest moment: of the stack */
-    double gathered_again;                         /* of the stack */
+    double most_recovered; /* of the rows at the fullest moment: of the stack */
+    double gathered_again; /* of the stack */
+    double held_bytes;     /* so much past the limit XLA leaves; 0 where it runs products again */
     double temporary_bytes, low_bytes, high_bytes; /* the interval of temporary_bytes */
     size_t unseen;                                 /* features that widen the interval */
     char outside[SPW_OUTSIDE_TEXT];                /* why this is not covered by the fit; "" when it is */

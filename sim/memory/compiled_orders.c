@@ -100,14 +100,19 @@ static spw_compiled_orders apart(const spw_compiled_program *p, const spw_compil
 }
 
 /* XLA's latency-hiding scheduler starts exchanges early: another [W, H] + [W, F], and the order of 7 [W, H]. A library's call it cannot start
- * early. Where the list is past the limit by more than one [W, H], it was run again with less memory, and no program has it (DeepSeek-V3
- * over 16 ranks at 4 sequences, 0.7 [W, H] past it, still has). */
+ * early. Where the scheduler's own sum, hiding_sum of the list, is below the limit, it is not short of memory and no program has it. Where the
+ * list is past the limit by more than one [W, H], it was run again with less memory, and none has it either (DeepSeek-V3 over 16 ranks at 4
+ * sequences, 0.7 [W, H] past it, still has). */
 static double hiding_more(const spw_compiled_program *p, const spw_compiled_layer *layer, const sizes *s) {
     const double more = 2.0 * s->row_hidden + s->row_ffn;
     if (layer->exchange == SPW_COMPILED_EXCHANGE_LIBRARY && !keeps_expanded(p) && !is_cut(p))
         return s->row_hidden;
+    if (p->stack->hiding_sum.value * p->wanted_bytes <= p->limit_bytes && !keeps_expanded(p) && !is_cut(p))
+        return 0.0;
     return p->wanted_bytes - p->limit_bytes > s->row_hidden ? 0.0 : more;
 }
+
+double spw_compiled_row_bytes(const spw_compiled_program *p) { return sizes_of(p).row_hidden; }
 
 spw_compiled_orders spw_compiled_orders_of(const spw_compiled_program *p) {
     const spw_compiled_layer *layer = spw_scheme_program(p->scheme);

@@ -31,6 +31,9 @@ typedef struct spw_compiled_orders {
 
 spw_compiled_orders spw_compiled_orders_of(const spw_compiled_program *program);
 
+/* [rows, H] of the scheme's buffer. */
+double spw_compiled_row_bytes(const spw_compiled_program *program);
+
 /* Are the layers one scan of like layers? Not where a single dense layer is unrolled, a turn has several layers, or scans lie in turns. */
 bool spw_compiled_is_uniform(const spw_model *model);
 

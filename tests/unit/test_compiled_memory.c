@@ -257,8 +257,14 @@ static void test_remat(void) {
     CHECK(strstr(spw_last_error(), "is no policy of rocm-maxtext") != NULL);
 }
 
-/* Past the limit: a share of what is too much is recovered, never more than 0.42 of the layer's rows; what is wanted does not
- * depend on the pool; the interval holds the prediction. */
+/* [W, H] of DeepSeek-V3 over 8 ranks, 3.5 GiB a sequence, of schemes whose products are custom calls: XLA leaves 1.75 of it past the limit. */
+static double held_bytes(const char *scheme, size_t sequences) {
+    const bool held = strcmp(scheme, "gmm") == 0 || strcmp(scheme, "ring") == 0;
+    return held ? 1.75 * 3.5 * GIB * (double)sequences : 0.0;
+}
+
+/* Past the limit: a share of what is too much is recovered, never more than 0.42 of the layer's rows, and nothing of what XLA leaves; what is
+ * wanted does not depend on the pool; the interval holds the prediction. */
 static void test_limit(void) {
     static const char *const presets[] = {"xla-cuda-0.10.2-april", "xla-rocm-0.10.2-amd",
                                           "maxtext-rocm-2026-05"};
@@ -274,8 +280,12 @@ static void test_limit(void) {
                 const double past = fmax(0.0, m.wanted_bytes - m.limit_bytes);
                 CHECK(m.recovered_bytes <= share * past + 1.0 &&
                       m.recovered_bytes <= 0.42 * m.fullest.rows_bytes + 1.0);
-                CHECK(m.recovered_bytes == fmin(share * past, 0.42 * m.fullest.rows_bytes));
-                CHECK(m.temporary_bytes == m.wanted_bytes - m.recovered_bytes && m.temporary_bytes > last);
+                const bool held = past <= held_bytes(schemes[s], p);
+                const double back = held ? 0.0 : fmin(share * past, 0.42 * m.fullest.rows_bytes);
+                CHECK(m.temporary_bytes == m.wanted_bytes - back &&
+                      m.recovered_bytes == m.wanted_bytes - m.temporary_bytes);
+                CHECK(m.temporary_bytes > last ||
+                      held_bytes(schemes[s], p) > 0.0); /* where XLA begins, less */
                 CHECK(m.low_bytes < m.temporary_bytes && m.temporary_bytes < m.high_bytes);
                 CHECK(m.fullest.bytes >= m.next.bytes && m.fullest.rows_bytes <= m.fullest.layer_bytes);
                 const spw_compiled_memory larger = predict(&stack, schemes[s], p, 300.0 * GIB);

@@ -70,10 +70,10 @@ static bool is_left_out(const char *model, const spw_score_row *row) {
     return model != NULL && strcmp(model, row->cell.job.model.name) == 0;
 }
 
-/* Does a row say anything about a share: is it past its limit? */
+/* Does a row say anything about a share: is it past its limit, and by more than what XLA leaves? */
 static bool touches(const spw_score_row *row, size_t share) {
     const spw_compiled_layer *program = spw_scheme_program(&row->cell.scheme);
-    return row->memory.wanted_bytes > row->memory.limit_bytes &&
+    return row->memory.wanted_bytes > row->memory.limit_bytes + row->memory.held_bytes &&
            spw_stack_recovers(program->program) == share;
 }
 

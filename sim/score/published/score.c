@@ -233,7 +233,7 @@ static void take(const spw_score_row *row, double *temporary, double *total, dou
         s->verdicts++;
         s->agreed += spw_score_verdict(row) == c->status;
     }
-    if (c->peaks > 0 && row->memory.recovered_bytes == 0.0) {
+    if (c->peaks > 0 && row->memory.wanted_bytes <= row->memory.limit_bytes) {
         s->peaks++;
         s->peak_matched += row->peak.matched;
         s->peak_missing += row->peak.missing;
