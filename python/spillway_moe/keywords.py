@@ -44,6 +44,8 @@ KEYS = {  # keyword: the key of the job that it sets, and what that is
     "moe_permute_fusion": ("moe_permute_fusion", "TransformerEngine's permutation of rows, or PyTorch's; auto: as the stack's runs had it"),
     "moe_router_fusion": ("moe_router_fusion", "TransformerEngine's scores and choice of the router, or PyTorch's; auto: as the stack's runs had it"),
     "apply_rope_fusion": ("apply_rope_fusion", "TransformerEngine's rotation of queries and keys, or PyTorch's; auto: as the stack's runs had it"),
+    "use_fused_mhc": ("use_fused_mhc", "Megatron-Core's fused kernels of residual streams, which keep no fp32 copy of them; auto: on Blackwell"),
+    "mhc_recompute_layer_num": ("mhc_recompute_layer_num", "with mhc in remat: layers whose streams are made again at once; 0: all of a stage's chunk"),
     "gradient_accumulation_fusion": ("gradient_accumulation_fusion", "Megatron-Core: products add gradients of weights to main_grad themselves; false: these are tensors until they are added; layers: all but the head's, where Apex is not installed; auto: true"),
     "use_transformer_engine_op_fuser": ("use_transformer_engine_op_fuser", "Megatron-Core: experts as one fused operation of TransformerEngine, with recipe mxfp8"),
     "megatron_core_release": ("megatron_core_release", "release of Megatron-Core, as in 0.17 or core_r0.17.0: what it has not is refused"),

@@ -134,7 +134,7 @@ static const spw_framework_row megatron_rows[] = {
     {.theirs = "mhc_num_residual_streams"},
     {.theirs = "mhc_sinkhorn_iterations"},
     {.theirs = "mhc_init_gating_factor"},
-    {.theirs = "mhc_recompute_layer_num"},
+    {.theirs = "mhc_recompute_layer_num", .ours = "mhc_recompute_layer_num"},
     {.theirs = "first_last_layers_bf16",
      .why = "all layers are counted in the recipe's format",
      .more = true},
@@ -253,8 +253,7 @@ static const spw_framework_row megatron_rows[] = {
     {.theirs = "moe_n_hash_layers", .why = OF_MODEL},
     {.theirs = "enable_hyper_connections", .why = OF_MODEL},
     {.theirs = "num_residual_streams", .why = OF_MODEL},
-    {.theirs = "use_fused_mhc",
-     .why = "bytes of the mixing of streams are those of kernels that are not fused"},
+    {.theirs = "use_fused_mhc", .ours = "use_fused_mhc", .values = yes_no},
     {.theirs = "DEPENDENCIES*"},
     /* what changes times a little, or nothing that is counted */
     {.theirs = "overlap_param_gather_with_optimizer_step",

@@ -202,7 +202,7 @@ static spw_status known_modules(spw_draft *d, const char *list, const char *know
 }
 
 static spw_status compose_recompute(spw_draft *d) {
-    static const char known[] = " core_attn moe_act layernorm mla_up_proj mlp moe shared_experts ";
+    static const char known[] = " mhc core_attn moe_act layernorm mla_up_proj mlp moe shared_experts ";
     const char *what = spw_draft_fact(d, "@recompute"), *method = spw_draft_fact(d, "@recompute_method"),
                *modules = spw_draft_fact(d, "@recompute_modules");
     char list[SPW_DRAFT_VALUE];

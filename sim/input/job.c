@@ -445,6 +445,11 @@ static const spw_setting rows[] = {
     FUSION_ROW("apply_rope_fusion", megatron.rope,
                "TransformerEngine's rotation of queries and keys, or PyTorch's; auto: as the stack's runs "
                "had it"),
+    FUSION_ROW("use_fused_mhc", megatron.streams,
+               "Megatron-Core's fused kernels of residual streams, which keep no fp32 copy of them; auto: on "
+               "Blackwell"),
+    COUNT_ROW("mhc_recompute_layer_num", megatron.streams_group, 0, SPW_MODEL_MAX_LAYERS, "0",
+              "with mhc in remat: layers whose streams are made again at once; 0: all of a stage's chunk"),
     {.key = "gradient_accumulation_fusion",
      .kind = SPW_SETTING_CHOICE,
      SPW_SETTING_CHOICE_OF(spw_job, megatron.weight_gradients, spw_fusion),

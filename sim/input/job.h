@@ -119,6 +119,9 @@ typedef struct spw_megatron_keys {
     bool overlap_shared;         /* --moe-shared-expert-overlap */
     bool fused_experts;          /* --use-transformer-engine-op-fuser */
     spw_fusion permute, router, rope;
+    spw_fusion streams; /* use_fused_mhc; AUTO: on Blackwell, whose kernels they are */
+    size_t
+        streams_group; /* mhc_recompute_layer_num: layers whose module mhc runs again at once; 0: a whole block */
     spw_fusion weight_gradients;    /* gradient_accumulation_fusion; AUTO: on; LAYERS: of all but the head */
     char release[SPW_RELEASE_TEXT]; /* of Megatron-Core, as in 0.17; "": not said */
 } spw_megatron_keys;

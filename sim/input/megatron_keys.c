@@ -34,6 +34,8 @@ const char *spw_megatron_keys_said(const spw_megatron_keys *k) {
                 {k->permute != SPW_FUSION_AUTO, "moe_permute_fusion"},
                 {k->router != SPW_FUSION_AUTO, "moe_router_fusion"},
                 {k->rope != SPW_FUSION_AUTO, "apply_rope_fusion"},
+                {k->streams != SPW_FUSION_AUTO, "use_fused_mhc"},
+                {k->streams_group != 0, "mhc_recompute_layer_num"},
                 {k->weight_gradients != SPW_FUSION_AUTO, "gradient_accumulation_fusion"},
                 {k->release[0] != '\0', "megatron_core_release"}};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
@@ -87,6 +89,16 @@ static spw_status check_layers(const spw_job *job, const char **key) {
     if (k->overlap_shared && spw_remat_repeats(job->remat, SPW_MODULE_SHARED_EXPERTS))
         return spw_fail(SPW_ECONFIG, "moe_shared_expert_overlap does not go with remat shared_experts, as in "
                                      "Megatron-Core; leave one of them out");
+    *key = "use_fused_mhc";
+    if (k->streams != SPW_FUSION_AUTO && job->model.streams < 2)
+        return spw_fail(SPW_ECONFIG,
+                        "use_fused_mhc is of residual streams, which model '%s' does not have; leave it out",
+                        job->model.name);
+    *key = "mhc_recompute_layer_num";
+    if (k->streams_group != 0 && !spw_remat_repeats(job->remat, SPW_MODULE_MHC))
+        return spw_fail(SPW_ECONFIG,
+                        "mhc_recompute_layer_num needs mhc among the modules of remat, which is %s",
+                        spw_remat_name(job->remat));
     *key = "use_transformer_engine_op_fuser";
     if (k->fused_experts && job->offload.modules != 0)
         return spw_fail(SPW_ECONFIG,

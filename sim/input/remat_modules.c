@@ -49,7 +49,7 @@ size_t spw_remat_join(size_t modules) {
 
 /* --- Names --- */
 
-/* All 128 of them, each behind a plus sign: every module doubles the list, without and with its name. */
+/* All 256 of them, each behind a plus sign: every module doubles the list, without and with its name. */
 #define LISTS_0(text) text,
 #define LISTS_1(text) LISTS_0(text) LISTS_0(text "+shared_experts")
 #define LISTS_2(text) LISTS_1(text) LISTS_1(text "+moe")
@@ -58,7 +58,8 @@ size_t spw_remat_join(size_t modules) {
 #define LISTS_5(text) LISTS_4(text) LISTS_4(text "+layernorm")
 #define LISTS_6(text) LISTS_5(text) LISTS_5(text "+moe_act")
 #define LISTS_7(text) LISTS_6(text) LISTS_6(text "+core_attn")
-static const char *const lists[] = {LISTS_7("")};
+#define LISTS_8(text) LISTS_7(text) LISTS_7(text "+mhc")
+static const char *const lists[] = {LISTS_8("")};
 
 const char *spw_remat_name(spw_remat remat) {
     if ((unsigned)remat < SPW_REMAT_COUNT) return spw_remat_choices[remat].name;
@@ -74,7 +75,7 @@ static void list(const spw_choice *choices, char *text, size_t size) {
 }
 
 spw_status spw_remat_parse(const char *text, spw_remat *out) {
-    char copy[2 * SPW_REMAT_TEXT], known[288], modules[96], *rest = NULL;
+    char copy[2 * SPW_REMAT_TEXT], known[288], modules[112], *rest = NULL;
     size_t bits = 0, found = 0, plain = 0;
     for (const spw_choice *c = spw_remat_choices; c->name != NULL; c++) {
         if (strcmp(text, c->name) != 0) continue;
@@ -116,6 +117,14 @@ spw_status spw_remat_check(const spw_job *job) {
         return spw_fail(SPW_ECONFIG,
                         "remat %s: moe runs the whole MoE layer again, moe_act and shared_experts with it; "
                         "leave these out, or moe",
+                        name);
+    if (spw_remat_repeats(job->remat, SPW_MODULE_MHC) && job->model.streams < 2)
+        return spw_fail(SPW_ECONFIG,
+                        "remat %s: mhc is of residual streams, which model '%s' does not have; leave mhc out",
+                        name, job->model.name);
+    if (spw_remat_repeats(job->remat, SPW_MODULE_MHC) && spw_remat_repeats(job->remat, SPW_MODULE_MLP))
+        return spw_fail(SPW_ECONFIG,
+                        "remat %s: mhc does not go with mlp, as in Megatron-Core; leave one of them out",
                         name);
     if (job->part != SPW_PART_WHOLE && job->remat > SPW_REMAT_MODULES)
         return spw_fail(SPW_ECONFIG,

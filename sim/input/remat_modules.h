@@ -8,9 +8,10 @@
 
 #include <stdbool.h>
 
-/* In the order in which they are written: core attention; the activation of the routed experts; norms that are a module of
+/* In the order in which they are written: sums, norms and mixing of residual streams; core attention; the activation of the routed experts; norms that are a module of
  * their own; MLA's up projections and rotation; FFNs of layers without experts; MoE layers whole; shared experts. */
 #define SPW_MODULE_LIST(X) \
+    X(MHC, "mhc", 128) \
     X(CORE_ATTN, "core_attn", 64) \
     X(MOE_ACT, "moe_act", 32) \
     X(LAYERNORM, "layernorm", 16) \

@@ -527,7 +527,7 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
     if (whole && scheme->type->memory.whole_steps) spw_transformers_add_wrapped(out, job, &stage);
     out->frees = spw_footprint_frees(scheme);
     if (whole)
-        spw_footprint_layer_keeps(part, scheme, shape, attention + spw_mesh_gathered_keys(job, shape),
+        spw_footprint_layer_keeps(part, scheme, &stage, shape, attention + spw_mesh_gathered_keys(job, shape),
                                   out->keeps);
     if (whole) spw_footprint_add_summed(out, job, &stage);
     const double left = whole ? spw_megatron_left_by_layer(job, scheme, shape) : 0.0;

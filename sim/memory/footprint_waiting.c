@@ -24,17 +24,18 @@ static double policy_bytes(const spw_job *job, const spw_layer_shape *s, size_t 
     return (double)spw_remat_token_elements(&one, job->remat) * (double)s->tokens * (double)s->element_bytes;
 }
 
-void spw_footprint_layer_keeps(const spw_job *job, const spw_scheme *scheme, const spw_layer_shape *s,
-                               double attention, spw_waiting_layer out[2]) {
+void spw_footprint_layer_keeps(const spw_job *job, const spw_scheme *scheme, const spw_stage *stage,
+                               const spw_layer_shape *s, double attention, spw_waiting_layer out[2]) {
     const spw_model *m = &job->model;
     const spw_repeated_modules gone = spw_repeated_modules_of(job, s);
     const spw_fp8_inputs fp8 = spw_fp8_inputs_of(job);
+    const spw_streams_again again = spw_streams_again_of(job, stage, s);
     const double all = (double)s->tokens, tokens = all * (double)s->element_bytes,
                  ffn = spw_footprint_ffn_kept(job) * tokens;
     const double shared =
         spw_remat_repeats(job->remat, SPW_MODULE_MOE) ? 0.0 : ffn * (double)m->shared_ffn + all * fp8.shared;
     for (size_t moe = 0; moe < 2; moe++) {
-        out[moe].input = tokens * (double)spw_model_carried(m);
+        out[moe].input = tokens * (double)spw_model_carried(m) - again.share * again.input;
         out[moe].policy = policy_bytes(job, s, moe);
     }
     if (!spw_remat_keeps_layers(job->remat)) return;
@@ -44,7 +45,8 @@ void spw_footprint_layer_keeps(const spw_job *job, const spw_scheme *scheme, con
     out[1].saved = mixer + shared - gone.moe + tokens * (double)(m->latent > 0 ? m->hidden + m->latent : 0);
     out[0].saved = spw_mixers_kept_of(job, s, false, attention).mean + ffn * (double)m->dense_ffn +
                    all * fp8.dense - gone.dense;
-    for (size_t moe = 0; moe < 2; moe++) out[moe].saved += all * spw_streams_kept_bytes(job, scheme);
+    for (size_t moe = 0; moe < 2; moe++)
+        out[moe].saved += all * spw_streams_kept_bytes(job, scheme) - again.share * again.layer[moe];
 }
 
 /* --- A stack --- */

@@ -9,8 +9,8 @@
 double spw_footprint_ffn_kept(const spw_job *job);
 
 /* What one layer keeps beside its experts' rows [without experts, with them]. attention: of one block (7.4). */
-void spw_footprint_layer_keeps(const spw_job *job, const spw_scheme *scheme, const spw_layer_shape *shape,
-                               double attention, spw_waiting_layer out[2]);
+void spw_footprint_layer_keeps(const spw_job *job, const spw_scheme *scheme, const spw_stage *stage,
+                               const spw_layer_shape *shape, double attention, spw_waiting_layer out[2]);
 
 /* Of a stack: all layers at every moment. The footprint has its live_set. */
 void spw_footprint_add_stacked(spw_footprint *footprint, const spw_job *job, const spw_saved_rows *saved);

@@ -2,8 +2,10 @@
 
 #include "sim/input/grid.h"
 #include "sim/input/megatron_keys.h"
+#include "sim/input/remat_modules.h"
 #include "sim/input/trainer.h"
 #include "sim/schemes/list.h"
+#include "sim/schemes/point.h"
 
 /* What a job says beyond the scheme. */
 static const char *said_beyond(const spw_megatron_keys *keys, const spw_scheme *scheme) {
@@ -16,7 +18,21 @@ static const char *said_beyond(const spw_megatron_keys *keys, const spw_scheme *
 
 spw_status spw_megatron_keys_go_with(const spw_job *job, const spw_scheme *scheme) {
     const char *said = said_beyond(&job->megatron, scheme);
+    const bool own = spw_scheme_trainer(scheme)->wide_streams; /* classes of its own mix the streams */
+    if (spw_remat_repeats(job->remat, SPW_MODULE_MHC) &&
+        (own || !spw_scheme_around(scheme, job)->keeps_modules))
+        return spw_fail(
+            SPW_ECONFIG,
+            "scheme '%s': mhc in remat is a module of Megatron-Core's own layers; leave it out, or "
+            "use one of its schemes, as --scheme megatron-alltoall",
+            scheme->text);
     if (said == NULL) return SPW_OK;
+    if (own && job->megatron.streams != SPW_FUSION_AUTO)
+        return spw_fail(
+            SPW_ECONFIG,
+            "scheme '%s': use_fused_mhc is of Megatron-Core's own layers, and Primus mixes streams "
+            "by a class of its own; leave it out",
+            scheme->text);
     if (!spw_scheme_trainer(scheme)->takes_splits)
         return spw_fail(SPW_ECONFIG,
                         "scheme '%s': %s is a key of Megatron-Core's schemes; leave it out, or use one of "

@@ -97,9 +97,11 @@ static double own_kept(const spw_job *job, const spw_layer_shape *s, size_t kind
     if (!spw_attention_is_compressed(m))
         return (double)s->tokens * spw_recurrence_kept(&m->mixer[kind].recurrence, s->element_bytes);
     const spw_compressed_attention a = spw_compressed_attention_of(m, kind);
-    const double again = spw_remat_repeats(job->remat, SPW_MODULE_MLA_UP_PROJ)
-                             ? spw_compressed_again(&a, sequences, length, s->element_bytes)
-                             : 0.0;
+    double again = spw_remat_repeats(job->remat, SPW_MODULE_MLA_UP_PROJ)
+                       ? spw_compressed_again(&a, sequences, length, s->element_bytes)
+                       : 0.0;
+    if (spw_remat_repeats(job->remat, SPW_MODULE_LAYERNORM)) /* its input norm is a module of its own */
+        again += (double)(s->tokens * m->hidden * s->element_bytes);
     return spw_compressed_kept(&a, sequences, length, s->element_bytes) - again;
 }
 

@@ -36,7 +36,8 @@ static spw_model_passes passes_of(spw_remat remat) {
         .shared = spw_remat_runs_again(remat, SPW_MODULE_MOE | SPW_MODULE_SHARED_EXPERTS) ? 4.0 : 3.0,
         .dense = spw_remat_runs_again(remat, SPW_MODULE_MLP) ? 4.0 : 3.0,
         .up = spw_remat_runs_again(remat, SPW_MODULE_MLA_UP_PROJ) ? 4.0 : 3.0,
-        .norms = spw_remat_repeats(remat, SPW_MODULE_LAYERNORM) ? 1.0 : 0.0};
+        .norms = spw_remat_repeats(remat, SPW_MODULE_LAYERNORM) ? 1.0 : 0.0,
+        .mixing = spw_remat_repeats(remat, SPW_MODULE_MHC) ? 1.0 : 0.0};
 }
 
 /* What a MoE layer does again. */

@@ -30,7 +30,8 @@ static double again_elements(const spw_model *m, const spw_model_passes *passes)
     return (passes->up - passes->layers) * (double)m->layers * up_of(m).elements +
            (passes->dense - passes->layers) * matrices * dense * (double)m->dense_ffn +
            (passes->shared - passes->layers) * matrices * moe * (double)m->shared_ffn +
-           passes->norms * norms * (double)m->hidden;
+           passes->norms * norms * (double)m->hidden +
+           passes->mixing * (double)m->layers * spw_streams_moved_again(m) / 2.0;
 }
 
 void spw_model_work_count(const spw_job *job, size_t sequences, const spw_model_passes *passes,

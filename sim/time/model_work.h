@@ -14,6 +14,7 @@ typedef struct spw_model_passes {
     double dense;  /* FFN of layers without experts */
     double up;     /* of the projections, MLA's up projections and what is done by element behind them */
     double norms;  /* how often the norms that are modules of their own are made again */
+    double mixing; /* how often sums and mixing of residual streams are made again */
 } spw_model_passes;
 
 typedef struct spw_model_work {

@@ -92,6 +92,8 @@ KEYS = {
     "moe_permute_fusion": ("false", {}, ()),
     "moe_router_fusion": ("false", {}, ()),
     "apply_rope_fusion": ("false", {}, ()),
+    "use_fused_mhc": ("true", {"model": "deepseek-v4-flash"}, ()),
+    "mhc_recompute_layer_num": (2, {"model": "deepseek-v4-flash", "remat": "mhc"}, ()),
     "use_transformer_engine_op_fuser": (True, {}, ()),
     "megatron_core_release": ("0.17", {}, ()),
     "optimizer": ("replicated", {}, ()),

@@ -157,7 +157,8 @@ static void test_keys(void) {
     "save_dot_except_mlp, save_dot_except_mlpwi, save_dot_with_context_except_mlp, qkv_proj_offloaded, " \
     "decoder_layer_input_offloaded, selective, moe_act, moe, or several, as [a, b] or a+b, " \
     "of: " \
-    "core_attn, moe_act, layernorm, mla_up_proj, mlp, moe, shared_experts (what the backward pass computes " \
+    "mhc, core_attn, moe_act, layernorm, mla_up_proj, mlp, moe, shared_experts (what the backward pass " \
+    "computes " \
     "again instead of keeping it)"
 #define MOE_AND(list) \
     "job.yaml:5: remat " list \
@@ -812,7 +813,7 @@ static void test_global_batch(const char *root) {
 /* Every set of modules has one name, which is read back, in whatever order and form it is written. */
 static void test_remat_lists(void) {
     spw_job job;
-    for (unsigned bits = 1; bits < 128; bits++) {
+    for (unsigned bits = 1; bits < 256; bits++) {
         const spw_remat remat = (spw_remat)spw_remat_join(bits);
         spw_remat read = SPW_REMAT_NONE;
         CHECK(spw_remat_modules(remat) == bits && strlen(spw_remat_name(remat)) < SPW_REMAT_TEXT);
@@ -820,7 +821,7 @@ static void test_remat_lists(void) {
         CHECK(read == remat);
     }
     CHECK(strcmp(spw_remat_name(SPW_REMAT_ALL_MODULES),
-                 "core_attn+moe_act+layernorm+mla_up_proj+mlp+moe+shared_experts") == 0);
+                 "mhc+core_attn+moe_act+layernorm+mla_up_proj+mlp+moe+shared_experts") == 0);
     CHECK(strcmp(spw_remat_name((spw_remat)(SPW_REMAT_ALL_MODULES + 1)), "?") == 0);
     CHECK(spw_remat_modules(SPW_REMAT_FULL) == 0 && spw_remat_modules(SPW_REMAT_MINIMAL) == 0);
     CHECK_OK(parse(JOB "remat: [core_attn]\n", &job));
