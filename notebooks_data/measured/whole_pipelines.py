@@ -5,9 +5,13 @@ whole_pipelines.py RUNS.json OUT.jsonl SECONDS LANE [LANE...]     LANE: GPUs as 
 
 A run is an object: name, model (a key of MODELS), gpus, pipeline, virtual, expert, micro_batches, micro_batch, sequence, layout, mtp, remat,
 routing (whole_routing.py), steps, limit (bytes that the allocator may reserve, 0: no limit), spec (te, local), permute_fusion, fused_wgrad,
-loss (unfused, te), fp8."""
+loss (unfused, te), fp8, tensor (with sequence parallelism), expert_tensor, history (snapshot: every allocation, as PyTorch records it;
+frames: the same with the program's place of each), outside (what of the device the allocator does not hold, after the first call of every
+kind in every process group)."""
 import json
+import lzma
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -49,6 +53,42 @@ class Marks:
         torch.cuda.reset_peak_memory_stats()
 
 
+def outside():
+    """Bytes in use on this process's device that its allocator has not reserved."""
+    free, total = torch.cuda.mem_get_info()
+    return total - free - torch.cuda.memory_stats().get("reserved_bytes.all.current", 0)
+
+
+def watch_groups(seen):
+    """[call, process group's name, its ranks, step, phase, outside before, outside after] of the first call of each kind in each group."""
+    import torch.distributed as dist
+    kept = {}
+
+    def watch(name, group_of):
+        whole = getattr(dist, name)
+
+        def call(*args, **kwargs):
+            if not torch.cuda.is_initialized():
+                return whole(*args, **kwargs)
+            group = group_of(args, kwargs) or dist.group.WORLD
+            key = name, getattr(group, "group_name", "?")
+            if key in kept:
+                return whole(*args, **kwargs)
+            before = outside()
+            out = whole(*args, **kwargs)
+            kept[key] = True
+            seen.append([name, getattr(group, "group_desc", key[1]), dist.get_process_group_ranks(group), STATE["step"], STATE["phase"],
+                         before, outside()])
+            return out
+        setattr(dist, name, call)
+    plain = {"all_reduce": 2, "broadcast": 2, "all_gather_into_tensor": 2, "reduce_scatter_tensor": 3, "all_to_all_single": 4, "barrier": 0,
+             "_all_gather_base": 2, "_reduce_scatter_base": 3, "all_gather": 2}
+    for name, at in plain.items():
+        if hasattr(dist, name):
+            watch(name, lambda a, k, at=at: k.get("group", a[at] if len(a) > at else None))
+    watch("batch_isend_irecv", lambda a, k: a[0][0].group)
+
+
 def build(run, rank, world):
     from megatron.core import parallel_state, tensor_parallel
     from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
@@ -61,8 +101,9 @@ def build(run, rank, world):
     from megatron.core.tensor_parallel import layers as parallel_layers
     m = MODELS[run["model"]]
     te, virtual = run["spec"] == "te", run["virtual"] or None
-    parallel_state.initialize_model_parallel(1, run["pipeline"], virtual_pipeline_model_parallel_size=virtual,
-                                             expert_model_parallel_size=run["expert"])
+    parallel_state.initialize_model_parallel(run["tensor"], run["pipeline"], virtual_pipeline_model_parallel_size=virtual,
+                                             expert_model_parallel_size=run["expert"],
+                                             expert_tensor_parallel_size=run["expert_tensor"] or None)
     tensor_parallel.model_parallel_cuda_manual_seed(1)
     layers = m["num_hidden_layers"]
     moe = [0] * m.get("first_k_dense_replace", 0)
@@ -80,6 +121,10 @@ def build(run, rank, world):
                 gradient_accumulation_fusion=run["fused_wgrad"], cross_entropy_loss_fusion=run["loss"] != "unfused",
                 cross_entropy_fusion_impl="te" if run["loss"] == "te" else "native",
                 transformer_impl="transformer_engine" if te else "local")
+    if run["tensor"] > 1:
+        keys.update(tensor_model_parallel_size=run["tensor"], sequence_parallel=True)
+    if run["expert_tensor"]:
+        keys.update(expert_tensor_parallel_size=run["expert_tensor"])
     if m.get("shared_intermediate_size"):
         keys.update(moe_shared_expert_intermediate_size=m["shared_intermediate_size"])
     if run["layout"]:
@@ -156,6 +201,9 @@ def patch(run, marks, table, virtual):
 
     def replay(self, scores, topk, num_groups=None, group_topk=None, default_compute_topk=None):
         ids = table[STATE["step"], STATE["micro_batch"], self.number].to(scores.device, non_blocking=True).long()
+        if ids.shape[0] != scores.shape[0]:  # a tensor-parallel rank has its part of the sequence
+            from megatron.core import parallel_state
+            ids = ids.chunk(run["tensor"])[parallel_state.get_tensor_model_parallel_rank()]
         return scores.gather(1, ids), ids
     RouterReplay.get_replay_topk = replay
     return seen
@@ -190,13 +238,23 @@ def work(run, lane, rank, folder):
                 os._exit(0)
     threading.Thread(target=watch, daemon=True).start()
     marks = Marks(run["quiet"])
+    groups, places = out.setdefault("groups", []), out.setdefault("outside_marks", [])
     try:
+        torch.zeros(1, device="cuda")
+        places.append(["context", outside()])
+        if run["history"]:
+            torch.cuda.memory._record_memory_history(max_entries=10_000_000, context="alloc" if run["history"] == "frames" else None,
+                                                     stacks="python")
+        if run["outside"]:
+            watch_groups(groups)
         dist.init_process_group("nccl", init_method=f"file://{folder}/{run['name']}.store", rank=rank, world_size=world)
         total = torch.cuda.get_device_properties(lane[rank]).total_memory
         if run["limit"]:
             torch.cuda.set_per_process_memory_fraction(run["limit"] / total, lane[rank])
         torch.manual_seed(1)
+        places.append(["process group", outside()])
         config, chunks, optimizer = build(run, rank, world)
+        places.append(["built", outside()])
         virtual = len(chunks)
         stage = parallel_state.get_pipeline_model_parallel_rank()
         data = parallel_state.get_data_parallel_rank()
@@ -271,11 +329,14 @@ def work(run, lane, rank, folder):
             marks.take("optimizer")
             if run["quiet"]:
                 marks.peak = now()[1]
+            places.append([f"step {step}", outside()])
             out["steps_done"].append(dict(step=step, ms=1e3 * (end - begin), optimizer_ms=1e3 * (end - middle), **marks.peak,
                                           after=now()[0]["requested_bytes"], marks=list(marks.list) if step in (0, run["steps"] - 1) else None,
                                           reserved_now=now()[0]["reserved_bytes"]))
             losses += [float(d["lm loss"][0]) for d in done if "lm loss" in d][:1]
         write(losses=losses)
+        if run["history"]:
+            keep_history(run, torch.cuda.memory._snapshot(), f"{folder}/{run['name']}.{rank}.history.xz")
     except Exception as e:
         text = str(e)
         oom = isinstance(e, torch.OutOfMemoryError) or "out of memory" in text
@@ -289,6 +350,19 @@ def work(run, lane, rank, folder):
         print(run["name"], rank, "FAILED", type(e).__name__, text[:300], frames, flush=True)
     sys.stdout.flush()
     os._exit(0)
+
+
+def keep_history(run, snapshot, path):
+    """Packed: the recording as it is, or [what, address, bytes, place] of every event with the places once."""
+    if run["history"] == "frames":
+        places, events = {}, []
+        for e in snapshot["device_traces"][torch.cuda.current_device()]:
+            frames = [f"{f['filename'].rsplit('/', 1)[-1]}:{f['line']} {f['name']}" for f in e.get("frames", [])
+                      if any(p in f["filename"] for p in ("megatron", "transformer_engine", "optim", "autograd", "whole_"))][:5]
+            events.append([e["action"], e["addr"], e["size"], places.setdefault(" < ".join(frames), len(places))])
+        snapshot = {"events": events, "places": list(places)}
+    with lzma.open(path, "wt", preset=1) as file:
+        json.dump(snapshot, file)
 
 
 def layer_of(router, mtp, run):
@@ -336,6 +410,9 @@ def lane_of(runs, lane, out, folder, deadline, lock):
             return
         coming = take()
         rows = finish(run, children, folder, min(80.0, deadline + 45 - time.time()))
+        for path in sorted(os.listdir(folder)):
+            if path.startswith(run["name"] + ".") and path.endswith(".history.xz"):
+                shutil.move(f"{folder}/{path}", os.path.join(os.path.dirname(os.path.abspath(out)), path))
         with lock, open(out, "a") as f:
             for r in rows:
                 f.write(json.dumps(r) + "\n")
@@ -379,7 +456,7 @@ if __name__ == "__main__":
         work(run, json.loads(sys.argv[3]), int(sys.argv[4]), sys.argv[5])
     runs, out, seconds = json.load(open(sys.argv[1])), sys.argv[2], float(sys.argv[3])
     defaults = dict(pipeline=1, virtual=0, expert=1, micro_batches=1, micro_batch=1, sequence=4096, layout="", mtp=0, remat="none",
-                    routing="balanced", steps=6, limit=0, spec="te", permute_fusion=False, fused_wgrad=False, loss="unfused", fp8="", quiet=False)
+                    routing="balanced", steps=6, limit=0, spec="te", permute_fusion=False, fused_wgrad=False, loss="unfused", fp8="", quiet=False, tensor=1, expert_tensor=0, history="", outside=False)
     runs = [dict(defaults, **r) for r in runs]
     folder, lock, deadline = tempfile.mkdtemp(), threading.Lock(), time.time() + seconds
     lanes = [threading.Thread(target=lane_of, args=(runs, [int(g) for g in lane.split(",")], out, folder, deadline, lock))

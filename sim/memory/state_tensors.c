@@ -41,7 +41,44 @@ static void put(spw_state_tensors *t, double elements, double count, sharing how
     if (rest >= 1.0 && t->count < SPW_STATE_TENSORS) t->elements[t->count++] = floor(rest);
 }
 
-static void put_block(spw_state_tensors *t, const spw_job *job, const spw_block *block,
+/* A kind of matrix: how many a GPU has whole, and the elements of the part of one. */
+typedef struct pile {
+    double elements, whole, rest;
+} pile;
+
+enum { PILES = PARTS * SPW_MUON_KINDS };
+
+/* `layer` of so many, from the last: its share of a kind, of which the last has the part. */
+static void put_share(spw_state_tensors *t, const pile *p, double layer, double layers) {
+    const double until = floor(p->whole * (layer + 1.0) / layers), from = floor(p->whole * layer / layers);
+    put(t, p->elements, until - from, (sharing){1.0, false});
+    if (layer + 1.0 == layers && p->rest >= 1.0 && t->count < SPW_STATE_TENSORS)
+        t->elements[t->count++] = floor(p->rest);
+}
+
+/* Of the parts that `takes` names. */
+static void put_layers(spw_state_tensors *t, const spw_job *job, const spw_block *block,
+                       const sharing how[PARTS], const bool takes[PARTS]) {
+    const double layers = (double)(block->layers + block->predictions);
+    spw_muon_list list[PARTS];
+    pile kinds[PILES];
+    size_t piles = 0;
+    spw_muon_block_matrices(job, block, list);
+    for (int part = EXPERTS; part <= REST; part++)
+        for (size_t k = takes[part] ? list[part].kinds : 0; k-- > 0;) {
+            const spw_muon_matrices *m = &list[part].kind[k];
+            const double elements = (double)m->rows * (double)m->columns,
+                         has = (double)m->count / how[part].shards, whole = floor(has);
+            kinds[piles].elements = elements;
+            kinds[piles].whole = whole;
+            kinds[piles++].rest = elements * (has - whole);
+        }
+    for (double layer = 0.0; layer < layers; layer++)
+        for (size_t i = 0; i < piles; i++) put_share(t, &kinds[i], layer, layers);
+}
+
+/* FSDP2: kind by kind. */
+static void put_units(spw_state_tensors *t, const spw_job *job, const spw_block *block,
                       const sharing how[PARTS]) {
     spw_muon_list list[PARTS];
     const double layers = (double)(block->moe_layers + block->predictions);
@@ -66,11 +103,20 @@ spw_status spw_state_tensors_create(const spw_job *job, const spw_stage *stage, 
     *out = (spw_state_tensors){.all = spw_optimizer_state_of(job, &held).updated};
     SPW_TRY(SPW_ALLOC(SPW_STATE_TENSORS, &out->elements));
     sharing_of(job, how);
-    if (stage->embedding) put(out, table, 1.0, how[REST]);
-    if (stage->head) put(out, table, 1.0, how[REST]);
-    for (size_t c = 0; c < p.chunks; c++) {
-        const spw_block block = spw_pipeline_block(&p, &job->model, stage->index, c);
-        put_block(out, job, &block, how);
+    const bool units = how[REST].each, apart = spw_grid_of(job).expert > 1;
+    const bool takes[][PARTS] = {{!apart, true}, {apart, false}};
+    for (size_t pass = 0; pass < (units || !apart ? 1 : 2); pass++) {
+        const bool ends = takes[pass][REST];
+        if (ends && units && stage->embedding) put(out, table, 1.0, how[REST]);
+        if (ends && stage->head) put(out, table, 1.0, how[REST]);
+        for (size_t c = 0; c < p.chunks; c++) {
+            const spw_block block = spw_pipeline_block(&p, &job->model, stage->index, c);
+            if (units)
+                put_units(out, job, &block, how);
+            else
+                put_layers(out, job, &block, how, takes[pass]);
+        }
+        if (ends && !units && stage->embedding) put(out, table, 1.0, how[REST]);
     }
     for (size_t i = 0; i < out->count; i++) sum += out->elements[i];
     out->all = fmax(out->all, sum); /* fewer are trained: each in proportion */
