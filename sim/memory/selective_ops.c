@@ -19,25 +19,22 @@ static void add_product(products *p, double width, bool biased) {
     if (biased || p->count % 2 == 1) p->kept += width;
 }
 
-static bool is_product(const spw_matrix *row) { return row != NULL && !row->vector; }
-
-/* One product makes queries, keys and values where the weights are joined. */
+/* Queries, keys and values are one product; w1 and w3 of an FFN, joined elsewhere, are two. */
 static void add_attention(products *p, const spw_model *m) {
-    const spw_matrix *row = NULL;
-    for (size_t i = 0; (row = spw_matrix_at(m, SPW_IN_MIXER, 0, i)) != NULL; i++) {
-        if (!is_product(row) || row->joined) continue;
+    spw_matrices list;
+    spw_matrices_of_attention(m, &list);
+    for (size_t i = 0; i < list.rows; i++) {
+        const spw_matrix *row = &list.row[i];
+        if (row->vector || row->joined) continue;
         double width = (double)row->out;
-        const spw_matrix *next = NULL;
-        for (size_t j = i + 1; (next = spw_matrix_at(m, SPW_IN_MIXER, 0, j)) != NULL; j++)
-            if (next->joined) width += (double)next->out;
+        for (size_t j = i + 1; j < list.rows && list.row[j].joined; j++) width += (double)list.row[j].out;
         add_product(p, width, row->reads == SPW_READS_RESULT ? m->output_bias : m->attention_bias);
     }
 }
 
-static void add_ffn(products *p, double ffn, double hidden) {
-    add_product(p, ffn, false);
-    add_product(p, ffn, false);
-    add_product(p, hidden, false);
+static void add_ffn(products *p, const spw_matrices *list) {
+    for (size_t i = 0; i < list->rows; i++)
+        if (!list->row[i].vector) add_product(p, (double)list->row[i].out, false);
 }
 
 /* Of the choice of experts: the best of each group, the groups, the experts. A router with a bias is a product with one, in fp32. */
@@ -49,10 +46,15 @@ static double router_bytes(const spw_model *m) {
 
 double spw_selective_ops_kept(const spw_job *job, const spw_layer_shape *s, bool experts) {
     const spw_model *m = &job->model;
-    const double ffn = (double)(experts ? m->shared_ffn : m->dense_ffn), b = (double)s->element_bytes;
+    const double b = (double)s->element_bytes;
     products p = {0, 0.0};
+    spw_matrices list;
     add_attention(&p, m);
-    if (ffn > 0.0) add_ffn(&p, ffn, (double)m->hidden);
+    if (experts)
+        spw_matrices_of_shared(m, &list);
+    else
+        spw_matrices_of_dense(m, &list);
+    add_ffn(&p, &list);
     const double core = (double)spw_attention_widths_of(m).context * b + (double)(FP32 * m->heads);
     return (double)s->tokens * (p.kept * b + core + (experts ? router_bytes(m) : 0.0));
 }
