@@ -4,10 +4,11 @@ full and under selective activation checkpointing, and what is allocated and lef
 PYTHONPATH=<a checkout of torchtitan> python3 torchtitan_saved.py FOLDER (needs torch, spmd_types, tyro). FOLDER has a config.json a
 case and gets the table beside it.
 
-Fused attention is PyTorch's own for a CPU, in the place of flex or varlen attention: an output and a log-sum-exp. It is added to the
-operations that are kept, as theirs are. The router's product is in fp32, as autocast makes it on a GPU. Gradients of weights exist
+Fused attention is a stand-in that keeps what flex and varlen attention keep, queries, keys, values, an output and a log-sum-exp, and
+gives zeros. It is added to the operations that are kept, as theirs are. The router's product is in fp32, as autocast makes it on a GPU. Gradients of weights exist
 before. One process, so rows are not exchanged."""
 import csv
+import functools
 import gc
 import json
 import os
@@ -35,7 +36,17 @@ from torchtitan.models.common.rope import ComplexRoPE, CosSinRoPE  # noqa: E402
 from torchtitan.protocols.module import Module, ModuleDict  # noqa: E402
 
 TOKENS, LONGEST = 384, 512
+GPT_OSS_ATTENTION = gpt_oss._make_gptoss_attn_config
 CASES = ["qwen3", "qwen3_wide", "v3_plain", "v3_groups", "gpt_oss"]
+
+
+@torch.library.custom_op("measured::attention", mutates_args=())
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return q.new_zeros(q.shape[0], q.shape[1], v.shape[2]), q.new_zeros(q.shape[1], q.shape[0], dtype=torch.float32)
+
+
+attention.register_autograd(lambda ctx, d_out, d_lse: tuple(torch.zeros_like(t) for t in ctx.saved_tensors[:3]),
+                            setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs, *output))
 
 
 class Attention(Module):
@@ -46,10 +57,8 @@ class Attention(Module):
     def __init__(self, config):
         super().__init__()
 
-    def forward(self, q, k, v, *, attention_masks=None, scale=None, enable_gqa=False, out_transform=None, **_):
-        q, k, v = (t.transpose(0, 1).unsqueeze(0) for t in (q, k, v))
-        out = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=enable_gqa)
-        return out.squeeze(0).transpose(0, 1)
+    def forward(self, q, k, v, **_):
+        return attention(q, k, v)[0]
 
 
 class Selective(SelectiveAC):
@@ -58,7 +67,7 @@ class Selective(SelectiveAC):
         pass
 
     def get_save_ops(self):
-        return SelectiveAC.get_save_ops(self) | {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default}
+        return SelectiveAC.get_save_ops(self) | {torch.ops.measured.attention.default}
 
 
 class Stack(torch.nn.Module):
@@ -81,9 +90,8 @@ def blocks(c):
             moe_hidden_dim=c["moe_intermediate_size"], num_experts=c["num_experts"], top_k=c["num_experts_per_tok"],
             rope=CosSinRoPE.Config(dim=c["head_dim"], max_context_length=LONGEST))
     if c["model_type"] == "gpt_oss":
-        attention = gpt_oss._make_gptoss_attn_config
-        gpt_oss._make_gptoss_attn_config = lambda **a: attention(
-            n_heads=c["num_attention_heads"], n_kv_heads=c["num_key_value_heads"], head_dim=c["head_dim"], **a)
+        gpt_oss._make_gptoss_attn_config = functools.partial(
+            GPT_OSS_ATTENTION, n_heads=c["num_attention_heads"], n_kv_heads=c["num_key_value_heads"], head_dim=c["head_dim"])
         return gpt_oss._build_gptoss_layers(
             **common, hidden_dim=c["intermediate_size"], num_experts=c["num_local_experts"], top_k=c["num_experts_per_tok"],
             load_balance_coeff=1e-3, rope=CosSinRoPE.Config(dim=c["head_dim"], max_context_length=LONGEST))
