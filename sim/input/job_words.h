@@ -11,7 +11,7 @@ typedef struct spw_job_allocator spw_job_allocator;
 
 enum { SPW_JOB_MAX_SCHEMES = 64, SPW_JOB_MAX_BATCHES = 64, SPW_SCHEME_TEXT = 128 };
 
-/* MaxText's names, then those of Megatron-Core's recompute_modules. What each of them keeps: sim/input/remat.h. */
+/* MaxText's names, those of Megatron-Core's recompute_modules, torchtitan's. What each of them keeps: sim/input/remat.h. */
 #define SPW_REMAT_LIST(X) \
     X(NONE, "none") \
     X(FULL, "full") \
@@ -26,7 +26,8 @@ enum { SPW_JOB_MAX_SCHEMES = 64, SPW_JOB_MAX_BATCHES = 64, SPW_SCHEME_TEXT = 128
     X(INPUT_OFFLOADED, "decoder_layer_input_offloaded") \
     X(SELECTIVE, "selective") \
     X(MOE_ACT, "moe_act") \
-    X(MOE, "moe")
+    X(MOE, "moe") \
+    X(SELECTIVE_OP, "selective_op")
 #define SPW_REMAT_ENUM(name, text) SPW_REMAT_##name,
 /* From SPW_REMAT_MODULES on: that and the bits of several modules, or of one without a name above (sim/input/remat_modules.h). */
 typedef enum spw_remat {

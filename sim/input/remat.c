@@ -10,7 +10,8 @@
 static const struct {
     bool qkv, out, context, wi, wo;
     bool layers, experts;
-    bool host; /* what it keeps waits in the host's memory */
+    bool operations; /* outputs of single operations (sim/memory/selective_ops.h) */
+    bool host;       /* what it keeps waits in the host's memory */
 } saved[SPW_REMAT_COUNT] = {
     [SPW_REMAT_NONE] = {.layers = true, .experts = true},
     [SPW_REMAT_SELECTIVE] = {.layers = true, .experts = true},
@@ -25,6 +26,7 @@ static const struct {
     [SPW_REMAT_SAVE_DOT_WITH_CONTEXT_EXCEPT_MLP] = {.qkv = true, .out = true, .context = true},
     [SPW_REMAT_QKV_PROJ_OFFLOADED] = {.host = true},
     [SPW_REMAT_INPUT_OFFLOADED] = {.host = true},
+    [SPW_REMAT_SELECTIVE_OP] = {.operations = true},
 };
 
 /* A list of modules keeps what `none` or `moe` keeps, as far as a row says it. */
@@ -93,6 +95,7 @@ spw_remat_names spw_remat_keeps(spw_remat remat) {
 }
 
 bool spw_remat_is_offloaded(spw_remat remat) { return saved[row_of(remat)].host; }
+bool spw_remat_keeps_operations(spw_remat remat) { return saved[row_of(remat)].operations; }
 bool spw_remat_keeps_layers(spw_remat remat) { return saved[row_of(remat)].layers; }
 bool spw_remat_keeps_experts(spw_remat remat) { return saved[row_of(remat)].experts; }
 bool spw_remat_is_megatron(spw_remat remat) { return spw_remat_modules(remat) != 0; }

@@ -57,6 +57,8 @@ bool spw_remat_keeps_layers(spw_remat remat);
 /* Every MoE layer keeps what its routed experts' backward pass needs, so that nothing of it runs twice. `moe_act` keeps
  * all but the output of the activation. */
 bool spw_remat_keeps_experts(spw_remat remat);
+/* torchtitan's selective_op: every layer keeps outputs of a list of operations and runs the others again. */
+bool spw_remat_keeps_operations(spw_remat remat);
 bool spw_remat_is_megatron(spw_remat remat); /* a name that only Megatron-Core knows */
 /* One of those, or none or full, which it has as well. */
 bool spw_remat_goes_with_megatron(spw_remat remat);

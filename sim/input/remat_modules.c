@@ -75,7 +75,7 @@ static void list(const spw_choice *choices, char *text, size_t size) {
 }
 
 spw_status spw_remat_parse(const char *text, spw_remat *out) {
-    char copy[2 * SPW_REMAT_TEXT], known[288], modules[112], *rest = NULL;
+    char copy[2 * SPW_REMAT_TEXT], known[320], modules[112], *rest = NULL;
     size_t bits = 0, found = 0, plain = 0;
     for (const spw_choice *c = spw_remat_choices; c->name != NULL; c++) {
         if (strcmp(text, c->name) != 0) continue;

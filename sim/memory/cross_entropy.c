@@ -37,6 +37,10 @@ static const loss_law laws[] = {
                                  1, 1},
 };
 
+/* Logits are given up before the backward pass, where log-softmax, its gradient and theirs are there at once. */
+static const loss_law torchtitan_unfused = {
+    "unfused", "in fp32 log-softmax, its gradient and theirs: torchtitan (7.5)", 3, 0, 1, 0, 1};
+
 const char *spw_cross_entropy_name(spw_cross_entropy kind) { return laws[kind].name; }
 
 spw_cross_entropy spw_cross_entropy_of(const spw_job *job, const spw_scheme *scheme) {
@@ -53,8 +57,9 @@ static double bytes_each(unsigned fp32, unsigned copies, double b, bool in_place
 void spw_cross_entropy_add(spw_footprint *f, const spw_job *job, const spw_scheme *scheme,
                            const spw_layer_shape *s, const spw_model *m) {
     const spw_cross_entropy kind = spw_cross_entropy_of(job, scheme);
-    const loss_law *law = &laws[kind];
-    const bool in_place = kind == SPW_CROSS_ENTROPY_UNFUSED || kind == SPW_CROSS_ENTROPY_NATIVE;
+    const bool own = spw_scheme_trainer(scheme)->brings_loss && kind == SPW_CROSS_ENTROPY_UNFUSED;
+    const loss_law *law = own ? &torchtitan_unfused : &laws[kind];
+    const bool in_place = !own && (kind == SPW_CROSS_ENTROPY_UNFUSED || kind == SPW_CROSS_ENTROPY_NATIVE);
     const double numbers = (double)s->tokens * (double)m->vocab, b = (double)s->element_bytes,
                  most = bytes_each(law->fp32, law->copies, b, in_place),
                  kept = bytes_each(law->kept_fp32, law->kept_copies, b, false);

@@ -14,6 +14,7 @@
 #include "sim/memory/fsdp2.h"
 #include "sim/memory/launches.h"
 #include "sim/memory/megatron_notes.h"
+#include "sim/memory/selective_ops.h"
 #include "sim/memory/transformers_job.h"
 #include "sim/memory/unfused_attention.h"
 #include "sim/schemes/library_limits.h"
@@ -383,6 +384,7 @@ spw_status spw_footprint_check(const spw_job *job, const spw_scheme *scheme) {
     if (status == SPW_OK) status = check_schedule(job, scheme);
     if (status == SPW_OK) status = check_finetune(job, scheme);
     if (status == SPW_OK) status = check_fsdp2(job, scheme);
+    if (status == SPW_OK) status = spw_selective_ops_check(job, scheme);
     if (status == SPW_OK) status = spw_unfused_attention_check(job, scheme);
     if (status == SPW_OK) status = spw_cross_entropy_check(job, scheme);
     if (status == SPW_OK) status = spw_offload_check(job, scheme);

@@ -6,6 +6,7 @@
 #include "sim/memory/mixer_kept.h"
 #include "sim/memory/repeated_modules.h"
 #include "sim/memory/residual_streams.h"
+#include "sim/memory/selective_ops.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -37,6 +38,7 @@ void spw_footprint_layer_keeps(const spw_job *job, const spw_scheme *scheme, con
     for (size_t moe = 0; moe < 2; moe++) {
         out[moe].input = tokens * (double)spw_model_carried(m) - again.share * again.input;
         out[moe].policy = policy_bytes(job, s, moe);
+        if (spw_remat_keeps_operations(job->remat)) out[moe].saved = spw_selective_ops_kept(job, s, moe == 1);
     }
     if (!spw_remat_keeps_layers(job->remat)) return;
     /* a layer of experts alone keeps what it and its norm read */
