@@ -1,7 +1,7 @@
 """Who chooses which expert: [tokens, top_k], int16.
 balanced: choice j of token t is expert (t + j (E div K)) mod E. hot1: every choice on the first of the expert-parallel ranks, evenly.
 onehot: the first choice of every token is expert 0, the others are even. zipf:X: drawn without replacement, popularity i^-X in an order
-of each layer's own. A>B@S: A before step S and B from there on. A|B: A in even micro-batches and B in odd ones."""
+of each layer's own. hot:F: share F of the choices on the first of two expert-parallel ranks, evenly on each. A>B@S: A before step S and B from there on. A|B: A in even micro-batches and B in odd ones."""
 import zlib
 
 import numpy
@@ -25,6 +25,13 @@ def choices(routing, step, micro_batch, layer, source, tokens, top_k, experts, r
         ids[:, 0] = 0
         return ids.astype(numpy.int16)
     kind, exponent = routing.split(":")
+    if kind == "hot":
+        share = 2 * float(exponent) - 1
+        hot = (t[:, 0] + 1) * share // 1 > t[:, 0] * share // 1
+        place = numpy.where(hot, numpy.cumsum(hot), numpy.cumsum(~hot)) - 1
+        mine = experts // ranks
+        even = (place[:, None] + j * (experts // top_k)) % experts
+        return numpy.where(hot[:, None], (place[:, None] + j * max(1, mine // top_k)) % mine, even).astype(numpy.int16)
     assert kind == "zipf"
     seed = zlib.crc32(f"{step}.{micro_batch}.{layer}.{source}".encode())
     draw = numpy.random.Generator(numpy.random.PCG64(seed))

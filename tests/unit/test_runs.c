@@ -172,6 +172,15 @@ static void test_columns(void) {
     check_row("e,somebody,Mixtral 8x7B,h100,8,bf16,DeepEP,1,1,1,1,8,1,8,4096,full,,,,,,,,plan --scheme "
               "megatron-alltoall:capacity_factor=2",
               none, "megatron-flex");
+    /* That release's container has no DeepEP; its patch has. */
+    const expected bridge[] = {{"precision.gradients", "bf16", SPW_RUN_ASSUMED},
+                               {NULL, NULL, SPW_RUN_ASSUMED}};
+    check_row(
+        "f,megatron_bridge 26.02,Mixtral 8x7B,h100,8,tensorwise,DeepEP,1,1,1,1,8,1,8,4096,full,,,,,,,,plan "
+        "--scheme megatron-flex:align=16",
+        bridge, "megatron-alltoall:align=16");
+    check_row("g,megatron_bridge 26.02.01,Mixtral 8x7B,h100,8,bf16,DeepEP,1,1,1,1,8,1,8,4096,full,,,,,,,,",
+              bridge, "megatron-flex");
 }
 
 /* Rows without a job say why; rows that a job cannot say wholly say that. */

@@ -231,7 +231,7 @@ static spw_status add_command_options(spw_run_question *q) {
 }
 
 static spw_status choose_scheme(spw_run_question *q, const spw_run_dispatcher **out) {
-    const spw_run_dispatcher *d = spw_run_dispatcher_find(q->dispatcher);
+    const spw_run_dispatcher *d = spw_run_dispatcher_find(q->source, q->dispatcher);
     const bool full = spw_run_graph_is_full(q->graph);
     if (d == NULL)
         return spw_fail(SPW_ECONFIG, "dispatcher '%.40s' is none of %s", q->dispatcher,

@@ -34,8 +34,8 @@ typedef struct spw_run_dispatcher {
     const char *scheme;       /* with its options */
     const char *graph_scheme; /* the same inside one CUDA graph of the whole step; NULL: no scheme is */
 } spw_run_dispatcher;
-/* NULL: not known. */
-const spw_run_dispatcher *spw_run_dispatcher_find(const char *word);
+/* Of a word of the column; `source`: the release, which may not have it and takes another. NULL: not known. */
+const spw_run_dispatcher *spw_run_dispatcher_find(const char *source, const char *word);
 /* "alltoall, DeepEP, ...": for messages. */
 const char *spw_run_dispatcher_words(void);
 
