@@ -14,7 +14,7 @@ ALLOWED = {  # folder -> folders whose headers it may include (itself is always 
     "tests": {"base", "traces", "reference", "kernels", "sim"},
 }
 ROOMS = {  # folder -> its rooms in the order in which data flows: a room may include those before it
-    "kernels": ["gpu", "record", "local", "gemm", "exchange", "layer", "jax", "verify", "bench", "emulate"],
+    "kernels": ["gpu", "record", "local", "gemm", "exchange", "layer", "jax", "torch", "verify", "bench", "emulate"],
     "sim": ["print", "statistics", "input", "routing", "schemes", "memory", "frameworks", "time", "replay", "peers", "verify", "report", "score", "command", "library", "manual"],
 }
 EXTERNAL = {  # library header -> the only folders that may know it

@@ -1,11 +1,12 @@
 # Builds the device code with whatever GPU compilers are present. Sourced by ./run, or run alone on a bare GPU machine:
-#     bash kernels/build.sh [hip | verify | verify-amd | gemm | jax | jax-cuda | jax-amd]
+#     bash kernels/build.sh [hip | verify | verify-amd | gemm | jax | jax-cuda | jax-amd | torch | torch-cuda | torch-amd]
 #   hip          every kernel for every target whose compiler is there, and says which were not
 #   verify       spillway-verify and spillway-bench-kernels, for NVIDIA where nvcc is, else for AMD: no CMake, no HDF5, no GSL
 #   verify-amd   the same for AMD though nvcc is there: ROCm 6 or later, or clang-22 and HIP's headers (docs/install_rocm.md)
 #   gemm         libspillway_gemm.so: the grouped GEMMs for NVIDIA, which kernels/bench/gemm_library.py calls from Python
 #   jax          libspillway_jax.so, the CPU handlers that docs/jax.md describes; needs jaxlib's headers: of $SPW_PYTHON (python3) or $SPW_JAX_INCLUDE
 #   jax-cuda     libspillway_jax_cuda.so, the same with the GPU handlers for NVIDIA; jax-amd: libspillway_jax_amd.so, for AMD
+#   torch, torch-cuda, torch-amd   libspillway_torch.so, libspillway_torch_cuda.so, libspillway_torch_amd.so: what docs/torch.md calls; no PyTorch is needed
 # Output below ${SPW_KERNELS_BUILD:-build/kernels}. Paths are relative to the project's root.
 [ "$(basename -- "$0")" != build.sh ] || cd "$(dirname -- "$0")/.." || exit 3
 . kernels/rocm.sh
@@ -16,7 +17,7 @@ spw_kernels_nvidia="grouped_gemm_float8_wgmma.hip grouped_gemm_fused_wgmma.hip g
 
 # Files of kernels/ by pattern, less the names that follow it: paths without ending.
 spw_kernels_files() {
-    find kernels -name "$1" ! -name '*_none.c' ! -path 'kernels/emulate/*' ! -path 'kernels/jax/*.c' | sort | while read -r file; do
+    find kernels -name "$1" ! -name '*_none.c' ! -path 'kernels/emulate/*' ! -path 'kernels/jax/*.c' ! -path 'kernels/torch/*.c' | sort | while read -r file; do
         case " $2 " in *" $(basename "$file") "*) ;; *) echo "${file%.*}" ;; esac
     done
 }
@@ -200,6 +201,34 @@ spw_jax_amd() {
         "${CC:-cc}" "-fopenmp -L$root/lib -Wl,-rpath,$root/lib -lamdhip64 -lstdc++ -lm"
 }
 
+# --- PyTorch's operators ---
+spw_torch_host="base/memory base/status base/text reference/bf16 reference/grouped_gemm reference/grouped_gemm_plain
+reference/matrix_product reference/swiglu kernels/torch/torch_call kernels/torch/torch_cpu"
+spw_torch_gpu_host="kernels/gemm/grouped_gemm_fused kernels/gemm/grouped_gemm_gpu kernels/gpu/device kernels/torch/torch_gpu"
+spw_torch_kernels="kernels/gemm/grouped_gemm_float8_naive kernels/gemm/grouped_gemm_naive kernels/gemm/grouped_gemm_tiled
+kernels/local/combine kernels/local/routing_plan kernels/local/row_sums"
+
+spw_torch_cpu() { spw_kernels_shared spillway_torch "" "$spw_torch_host" "" "" "${CC:-cc}" "-Wl,-z,defs -fopenmp -lm"; }
+
+spw_torch_cuda() {
+    command -v nvcc >/dev/null || { echo "nvcc is absent" >&2; return 3; }
+    kernels="$spw_torch_kernels kernels/gemm/grouped_gemm_fused_wgmma $spw_jax_kernels_nvidia"
+    # shellcheck disable=SC2086
+    spw_kernels_cuda_objects $kernels || return 1
+    spw_kernels_shared spillway_torch_cuda "-DSPW_TORCH_GPU -isystem $(dirname "$(dirname "$(command -v nvcc)")")/include" \
+        "$spw_torch_host $spw_torch_gpu_host kernels/gemm/tensor_map" "$kernels" "$SPW_KERNELS_BUILD/sm_90a" \
+        nvcc "-Xlinker -z,defs -Xcompiler -fopenmp -lm"
+}
+
+spw_torch_amd() {
+    root=$(spw_rocm_root) && clang=$(spw_rocm_clang "$root") || return 3
+    # shellcheck disable=SC2086
+    spw_kernels_hip_objects "$root" "$clang" $spw_torch_kernels $spw_jax_kernels_amd || return 1
+    spw_kernels_shared spillway_torch_amd "-DSPW_TORCH_GPU -DSPW_HIP -D__HIP_PLATFORM_AMD__ -isystem $root/include" \
+        "$spw_torch_host $spw_torch_gpu_host" "$spw_torch_kernels $spw_jax_kernels_amd" "$SPW_KERNELS_BUILD/hip" \
+        "${CC:-cc}" "-fopenmp -L$root/lib -Wl,-rpath,$root/lib -lamdhip64 -lstdc++ -lm"
+}
+
 if [ "$(basename -- "$0")" = build.sh ]; then
     case ${1:-hip} in
     hip) spw_kernels_hip ;;
@@ -209,6 +238,9 @@ if [ "$(basename -- "$0")" = build.sh ]; then
     jax) spw_jax_cpu ;;
     jax-cuda) spw_jax_cuda ;;
     jax-amd) spw_jax_amd ;;
-    *) echo "usage: kernels/build.sh [hip | verify | verify-amd | gemm | jax | jax-cuda | jax-amd]" >&2 && exit 2 ;;
+    torch) spw_torch_cpu ;;
+    torch-cuda) spw_torch_cuda ;;
+    torch-amd) spw_torch_amd ;;
+    *) echo "usage: kernels/build.sh [hip | verify | verify-amd | gemm | jax | jax-cuda | jax-amd | torch | torch-cuda | torch-amd]" >&2 && exit 2 ;;
     esac
 fi

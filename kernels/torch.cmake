@@ -1,0 +1,25 @@
+# libspillway_torch.so: the entry of PyTorch's operators (docs/torch.md), for CPUs and for the GPUs of this build. No PyTorch is needed. Its sources are
+# compiled once more, for a shared library.
+add_library(spillway_torch SHARED
+    torch/torch_call.c torch/torch_cpu.c
+    ../base/memory.c ../base/status.c ../base/text.c
+    ../reference/bf16.c ../reference/grouped_gemm.c ../reference/grouped_gemm_plain.c ../reference/matrix_product.c ../reference/swiglu.c)
+target_link_libraries(spillway_torch PRIVATE spw_flags OpenMP::OpenMP_C m)
+if(SPW_GPU)
+    set(kernels
+        gemm/grouped_gemm_float8_naive.hip gemm/grouped_gemm_naive.hip gemm/grouped_gemm_tiled.hip
+        local/combine.hip local/routing_plan.hip local/row_sums.hip)
+    if(SPW_CUDA)
+        list(APPEND kernels
+            gemm/grouped_gemm_float8_wgmma.hip gemm/grouped_gemm_fused_wgmma.hip gemm/grouped_gemm_pingpong_wgmma.hip
+            gemm/grouped_gemm_swiglu_wgmma.hip gemm/grouped_gemm_wgmma.hip)
+        target_sources(spillway_torch PRIVATE gemm/tensor_map.c)
+    else()
+        list(APPEND kernels gemm/grouped_gemm_float8_mfma.hip gemm/grouped_gemm_mfma.hip gemm/grouped_gemm_mxfp8_mfma.hip)
+    endif()
+    set_source_files_properties(${kernels} PROPERTIES LANGUAGE ${SPW_GPU})
+    set_target_properties(spillway_torch PROPERTIES ${SPW_GPU}_STANDARD 17 ${SPW_GPU}_STANDARD_REQUIRED ON)
+    target_compile_definitions(spillway_torch PRIVATE SPW_TORCH_GPU)
+    target_sources(spillway_torch PRIVATE ${kernels} gemm/grouped_gemm_fused.c gemm/grouped_gemm_gpu.c gpu/device.c torch/torch_gpu.c)
+    target_link_libraries(spillway_torch PRIVATE ${SPW_GPU_LIBRARIES} ${CMAKE_DL_LIBS} stdc++)
+endif()

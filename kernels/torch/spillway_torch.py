@@ -1,0 +1,365 @@
+"""Spillway's expert products for PyTorch: operators with gradients, for GPUs, CPUs and torch.compile.
+
+    import spillway_torch
+    spillway_torch.register("libspillway_torch_cuda.so")      # bash kernels/build.sh torch-cuda; CPUs alone: torch
+
+    spillway_torch.use(model)                                  # the experts of a model of transformers, in one line
+    y = spillway_torch.experts(x, expert, weight, w_up, w_down)
+    y = spillway_torch.grouped_mm(x, w, offs=ends)             # torch.nn.functional.grouped_mm
+
+docs/torch.md says what is fused, what it costs and where it ran.
+"""
+import ctypes
+import types
+import typing
+
+import torch
+
+_OPERATIONS = ("plan", "forward", "input_gradient", "weight_gradient", "up", "down_gradient", "combine", "row_sums", "about")
+_PLAN_CHUNK, _ROW_SUM_TILE = 1024, 256
+_fused = {}  # by kind of device, as the library says
+GATHER_COLUMNS = 512  # wider experts take a copy of their rows: docs/validation_gpu.md, "Fused products"
+_library = None
+
+
+class _Call(ctypes.Structure):
+    _fields_ = ([(name, ctypes.c_int) for name in ("operation", "device", "fp32", "transposed", "gathers", "pad")]
+                + [(name, ctypes.c_size_t) for name in ("experts", "rows", "in", "out", "tokens", "top_k")]
+                + [("operand", ctypes.c_void_p * 6), ("result", ctypes.c_void_p * 4), ("stream", ctypes.c_void_p)])
+
+
+def register(library):
+    """Loads what `bash kernels/build.sh torch-cuda`, `torch-amd` or `torch` builds; once, before the first call."""
+    global _library
+    loaded = ctypes.CDLL(library)
+    if not hasattr(loaded, "spw_torch_run"):
+        raise ValueError(f"{library} has no spw_torch_run; what `kernels/build.sh torch` builds would be right")
+    loaded.spw_torch_run.restype = ctypes.c_char_p
+    loaded.spw_torch_run.argtypes = [ctypes.POINTER(_Call)]
+    _library = loaded
+    answer = ctypes.c_int32(0)
+    for kind, device in (("cpu", -1), ("cuda", 0)):
+        call = _Call(operation=_OPERATIONS.index("about"), device=device)
+        call.result[0] = ctypes.addressof(answer)
+        _fused[kind] = loaded.spw_torch_run(ctypes.byref(call)) is None and answer.value != 0
+
+
+def _run(operation, operands, results, *, device, dtype=torch.bfloat16, **sizes):
+    if _library is None:
+        raise RuntimeError("no library; spillway_torch.register(\"libspillway_torch.so\") first would be right")
+    if dtype not in (torch.bfloat16, torch.float32):
+        raise ValueError(f"{dtype}; bfloat16, on a CPU also float32, would be right")
+    for array in (*operands, *results):
+        if array is not None and (array.device != device or not array.is_contiguous()):
+            raise ValueError(f"an array of {tuple(array.shape)} on {array.device} with strides {array.stride()}; contiguous on {device} "
+                             "would be right")
+    call = _Call(operation=_OPERATIONS.index(operation), device=-1, fp32=dtype == torch.float32, **sizes)
+    call.operand = (ctypes.c_void_p * 6)(*(None if a is None else a.data_ptr() for a in operands))
+    call.result = (ctypes.c_void_p * 4)(*(None if a is None else a.data_ptr() for a in results))
+    if device.type == "cpu":
+        message = _library.spw_torch_run(ctypes.byref(call))
+    else:
+        with torch.cuda.device(device):
+            call.device, call.stream = torch.cuda.current_device(), torch.cuda.current_stream().cuda_stream
+            message = _library.spw_torch_run(ctypes.byref(call))
+    if message is not None:
+        raise RuntimeError(message.decode())
+
+
+def fused(device):
+    """Whether a device has the fused products: CPUs (by the reference) and Hopper GPUs."""
+    return _fused.get(torch.device(device).type, False)
+
+
+def _widths(w, transposed):
+    """in, out of weights [experts][in][out], transposed [experts][out][in]."""
+    return (w.shape[2], w.shape[1]) if transposed else (w.shape[1], w.shape[2])
+
+
+def _sizes(w, transposed, rows):
+    inner, out = _widths(w, transposed)
+    return {"experts": w.shape[0], "rows": rows, "in": inner, "out": out, "transposed": transposed}
+
+
+def _expect(array, shape, what, dtype=None):
+    if tuple(array.shape) != tuple(shape) or (dtype is not None and array.dtype != dtype):
+        raise ValueError(f"{what} is {array.dtype} {tuple(array.shape)}; {dtype or array.dtype} {tuple(shape)} would be right")
+
+
+# ---- grouped GEMM -----------------------------------------------------------------------------------------------------
+@torch.library.custom_op("spillway::grouped_gemm", mutates_args=())
+def _gemm(x: torch.Tensor, w: torch.Tensor, offset: torch.Tensor, transposed: bool) -> torch.Tensor:
+    inner, out = _widths(w, transposed)
+    _expect(x, (x.shape[0], inner), "x", w.dtype), _expect(offset, (w.shape[0] + 1,), "offset", torch.int32)
+    y = x.new_empty(x.shape[0], out)
+    _run("forward", (x, w, offset), (y,), device=x.device, dtype=x.dtype, **_sizes(w, transposed, x.shape[0]))
+    return y
+
+
+@_gemm.register_fake
+def _(x, w, offset, transposed):
+    return x.new_empty(x.shape[0], _widths(w, transposed)[1])
+
+
+@torch.library.custom_op("spillway::grouped_gemm_dx", mutates_args=())
+def _gemm_dx(dy: torch.Tensor, w: torch.Tensor, offset: torch.Tensor, transposed: bool) -> torch.Tensor:
+    inner, out = _widths(w, transposed)
+    _expect(dy, (dy.shape[0], out), "dy", w.dtype)
+    dx = dy.new_empty(dy.shape[0], inner)
+    _run("input_gradient", (dy, w, offset), (dx,), device=dy.device, dtype=dy.dtype, **_sizes(w, transposed, dy.shape[0]))
+    return dx
+
+
+@_gemm_dx.register_fake
+def _(dy, w, offset, transposed):
+    return dy.new_empty(dy.shape[0], _widths(w, transposed)[0])
+
+
+@torch.library.custom_op("spillway::grouped_gemm_dw", mutates_args=())
+def _gemm_dw(x: torch.Tensor, dy: torch.Tensor, offset: torch.Tensor, transposed: bool) -> torch.Tensor:
+    _expect(dy, (x.shape[0], dy.shape[1]), "dy", x.dtype)
+    dw = x.new_empty(offset.shape[0] - 1, *((dy.shape[1], x.shape[1]) if transposed else (x.shape[1], dy.shape[1])))
+    _run("weight_gradient", (x, dy, offset), (dw,), device=x.device, dtype=x.dtype, **_sizes(dw, transposed, x.shape[0]))
+    return dw
+
+
+@_gemm_dw.register_fake
+def _(x, dy, offset, transposed):
+    return x.new_empty(offset.shape[0] - 1, *((dy.shape[1], x.shape[1]) if transposed else (x.shape[1], dy.shape[1])))
+
+
+def _gemm_setup(ctx, inputs, output):
+    x, w, offset, ctx.transposed = inputs
+    ctx.save_for_backward(x, w, offset)
+
+
+def _gemm_backward(ctx, dy):
+    x, w, offset = ctx.saved_tensors
+    dy, dx, dw = dy.contiguous(), None, None
+    if ctx.needs_input_grad[0]:
+        dx = _gemm_dx(dy, w, offset, ctx.transposed)
+    if ctx.needs_input_grad[1]:
+        dw = _gemm_dw(x, dy, offset, ctx.transposed)
+    return dx, dw, None, None
+
+
+_gemm.register_autograd(_gemm_backward, setup_context=_gemm_setup)
+
+
+def grouped_gemm(x, w, offset, *, transposed=False):
+    """y[r] = x[r] @ w[e] where offset[e] <= r < offset[e + 1]; 0 from offset[experts] on. Gradients of x and w.
+
+    x       [rows, in]            bf16; on a CPU also fp32. Rows sorted by expert
+    w       [experts, in, out]    of x's type; [experts, out, in] when transposed (as torch.nn.Linear stores it)
+    offset  [experts + 1] int32
+    returns [rows, out], each sum rounded once. On a GPU `in` and `out` are multiples of 8.
+    """
+    return _gemm(x, w, offset, bool(transposed))
+
+
+def grouped_mm(x, w, *, offs):
+    """torch.nn.functional.grouped_mm(x, w, offs=offs) of rows by experts: w is [experts, in, out], contiguous or a transposed view."""
+    offset = torch.nn.functional.pad(offs.to(torch.int32), (1, 0))
+    if not w.is_contiguous() and w.transpose(1, 2).is_contiguous():
+        return _gemm(x.contiguous(), w.transpose(1, 2), offset, True)
+    return _gemm(x.contiguous(), w.contiguous(), offset, False)
+
+
+# ---- which row is whose ----------------------------------------------------------------------------------------------
+@torch.library.custom_op("spillway::expert_plan", mutates_args=())
+def _plan(expert: torch.Tensor, experts: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    _expect(expert, expert.shape, "expert", torch.int32)
+    choices = expert.numel()
+    row, assignment = torch.empty_like(expert), expert.new_empty(choices)
+    offset, scratch = expert.new_empty(experts + 1), expert.new_empty(experts * (-(-choices // _PLAN_CHUNK) + 1))
+    _run("plan", (expert,), (row, assignment, offset, scratch), device=expert.device, experts=experts, rows=choices,
+         tokens=expert.shape[0], top_k=expert.shape[1])
+    return row, assignment, offset
+
+
+@_plan.register_fake
+def _(expert, experts):
+    return torch.empty_like(expert), expert.new_empty(expert.numel()), expert.new_empty(experts + 1)
+
+
+# ---- a whole expert layer --------------------------------------------------------------------------------------------
+class _Layer:
+    """The products of one layer and one batch; `choice` is the plan: row, assignment, offset."""
+
+    def __init__(self, x, w_up, w_down, choice, transposed, gathers):
+        self.x, self.w_up, self.w_down, self.transposed, self.gathers = x, w_up, w_down, transposed, gathers
+        self.row, self.assignment, self.offset = choice
+        self.rows, (self.tokens, self.top_k) = self.assignment.shape[0], self.row.shape
+        self.hidden, wide = _widths(w_up, transposed)
+        self.ffn = wide // 2
+        _expect(x, (self.tokens, self.hidden), "x", w_up.dtype)
+        _expect(w_down, (w_up.shape[0], *((self.hidden, self.ffn) if transposed else (self.ffn, self.hidden))), "w_down", w_up.dtype)
+
+    def run(self, operation, operands, results, w=None, **sizes):
+        if w is not None:
+            sizes.update(_sizes(w, self.transposed, self.rows))
+        _run(operation, operands, results, device=self.x.device, dtype=self.x.dtype,
+             **{"rows": self.rows, "tokens": self.tokens, "top_k": self.top_k, **sizes})
+
+    def by_row(self, array):
+        """Rows of tokens, copied, unless the products gather them. What no expert has is not read."""
+        if self.gathers:
+            return array
+        return array.index_select(0, self.assignment.clamp(0, self.tokens * self.top_k - 1) // self.top_k)
+
+    def forward(self, weight):
+        h, act = self.x.new_empty(self.rows, 2 * self.ffn), self.x.new_empty(self.rows, self.ffn)
+        self.run("up", (self.by_row(self.x), self.w_up, self.offset, self.assignment), (h, act), self.w_up, gathers=int(self.gathers))
+        y_rows, y = self.x.new_empty(self.rows, self.hidden), torch.empty_like(self.x)
+        self.run("forward", (act, self.w_down, self.offset), (y_rows,), self.w_down)
+        self.run("combine", (y_rows, self.row, weight), (y,), **{"in": self.hidden})
+        return y, h
+
+    def backward(self, dy, weight, h, d_up, d_down):
+        """dx and d_weight; d_up and d_down are written, or grow."""
+        grows = isinstance(d_up, _Grows)
+        parts = -(-self.ffn // _ROW_SUM_TILE)
+        d_h, act = torch.empty_like(h), h.new_empty(self.rows, self.ffn)
+        row_sum = h.new_empty(parts, self.rows, dtype=torch.float32)
+        dy_rows, x_rows = self.by_row(dy), self.by_row(self.x)
+        self.run("down_gradient", (dy_rows, self.w_down, self.offset, self.assignment, h, weight), (d_h, act, row_sum), self.w_down,
+                 gathers=int(self.gathers))
+        into = (lambda grown: (None, grown.array)) if grows else (lambda written: (written, None))
+        self.run("weight_gradient", (act, dy_rows, self.offset, self.assignment), into(d_down), self.w_down, gathers=2 * self.gathers)
+        self.run("weight_gradient", (x_rows, d_h, self.offset, self.assignment), into(d_up), self.w_up, gathers=int(self.gathers))
+        dx_rows, dx, d_weight = h.new_empty(self.rows, self.hidden), torch.empty_like(self.x), torch.empty_like(weight)
+        self.run("input_gradient", (d_h, self.w_up, self.offset), (dx_rows,), self.w_up)
+        self.run("combine", (dx_rows, self.row, None), (dx,), **{"in": self.hidden})
+        self.run("row_sums", (row_sum, self.row), (d_weight,), out=parts)
+        return dx, d_weight
+
+
+class _Grows:
+    def __init__(self, array):
+        self.array = array
+
+
+_TENSOR = torch.Tensor
+
+
+@torch.library.custom_op("spillway::experts", mutates_args=())
+def _experts(x: _TENSOR, weight: _TENSOR, w_up: _TENSOR, w_down: _TENSOR, row: _TENSOR, assignment: _TENSOR, offset: _TENSOR,
+             main_up: typing.Optional[_TENSOR], main_down: typing.Optional[_TENSOR], transposed: bool,
+             gathers: bool) -> tuple[_TENSOR, _TENSOR]:
+    return _Layer(x, w_up, w_down, (row, assignment, offset), transposed, gathers).forward(weight)
+
+
+@_experts.register_fake
+def _(x, weight, w_up, w_down, row, assignment, offset, main_up, main_down, transposed, gathers):
+    return torch.empty_like(x), x.new_empty(assignment.shape[0], _widths(w_up, transposed)[1])
+
+
+@torch.library.custom_op("spillway::experts_backward", mutates_args=())
+def _experts_backward(dy: _TENSOR, h: _TENSOR, x: _TENSOR, weight: _TENSOR, w_up: _TENSOR, w_down: _TENSOR, row: _TENSOR,
+                      assignment: _TENSOR, offset: _TENSOR, transposed: bool,
+                      gathers: bool) -> tuple[_TENSOR, _TENSOR, _TENSOR, _TENSOR]:
+    d_up, d_down = torch.empty_like(w_up), torch.empty_like(w_down)
+    layer = _Layer(x, w_up, w_down, (row, assignment, offset), transposed, gathers)
+    return *layer.backward(dy, weight, h, d_up, d_down), d_up, d_down
+
+
+@_experts_backward.register_fake
+def _(dy, h, x, weight, w_up, w_down, row, assignment, offset, transposed, gathers):
+    return torch.empty_like(x), torch.empty_like(weight), torch.empty_like(w_up), torch.empty_like(w_down)
+
+
+@torch.library.custom_op("spillway::experts_backward_add", mutates_args=("main_up", "main_down"))
+def _experts_backward_add(dy: _TENSOR, h: _TENSOR, x: _TENSOR, weight: _TENSOR, w_up: _TENSOR, w_down: _TENSOR, row: _TENSOR,
+                          assignment: _TENSOR, offset: _TENSOR, transposed: bool, gathers: bool, main_up: _TENSOR,
+                          main_down: _TENSOR) -> tuple[_TENSOR, _TENSOR]:
+    _expect(main_up, w_up.shape, "main_up", torch.float32), _expect(main_down, w_down.shape, "main_down", torch.float32)
+    layer = _Layer(x, w_up, w_down, (row, assignment, offset), transposed, gathers)
+    return layer.backward(dy, weight, h, _Grows(main_up), _Grows(main_down))
+
+
+@_experts_backward_add.register_fake
+def _(dy, h, x, weight, w_up, w_down, row, assignment, offset, transposed, gathers, main_up, main_down):
+    return torch.empty_like(x), torch.empty_like(weight)
+
+
+def _experts_setup(ctx, inputs, output):
+    *saved, main_up, main_down, ctx.transposed, ctx.gathers = inputs
+    ctx.main = None if main_up is None else (main_up, main_down)  # they change between forward and backward, so they are not saved
+    ctx.mark_non_differentiable(output[1])
+    ctx.save_for_backward(output[1], *saved)
+
+
+def _experts_gradient(ctx, dy, _):
+    arguments = (dy.contiguous(), *ctx.saved_tensors, ctx.transposed, ctx.gathers)
+    if ctx.main is None:
+        gradients = _experts_backward(*arguments)
+    else:
+        gradients = *_experts_backward_add(*arguments, *ctx.main), None, None
+    return *gradients, *[None] * 7
+
+
+_experts.register_autograd(_experts_gradient, setup_context=_experts_setup)
+
+
+def _plain(x, weight, w_up, w_down, choice, transposed):
+    """The same of grouped GEMM and PyTorch's own operators, for GPUs without the fused products."""
+    row, assignment, offset = choice
+    of_row = assignment.clamp(0, row.numel() - 1).long() // row.shape[1]
+    used = (torch.arange(assignment.shape[0], device=x.device) < offset[-1])[:, None]
+    gate, up = _gemm(x[of_row], w_up, offset, transposed).chunk(2, 1)
+    y = _gemm((torch.nn.functional.silu(gate.float()) * up).to(x.dtype), w_down, offset, transposed)
+    by = weight.reshape(-1)[assignment.clamp(0, row.numel() - 1).long()][:, None]
+    weighted = torch.where(used, y.float() * by, 0)
+    return torch.zeros(x.shape, dtype=torch.float32, device=x.device).index_add(0, of_row, weighted).to(x.dtype)
+
+
+def experts(x, expert, weight, w_up, w_down, *, transposed=True, gathers=None, main_grads=None):
+    """y[t] = sum over k of weight[t, k] * (silu(gate) * up) @ w_down[e], gate and up = x[t] @ w_up[e], e = expert[t, k].
+
+    x        [tokens, hidden]         bf16; on a CPU also fp32
+    expert   [tokens, top_k]          of any integer type; negative, or as many as there are experts: none
+    weight   [tokens, top_k]          its gradient is that of the router
+    w_up     [experts, 2 ffn, hidden] gate, then up; w_down [experts, hidden, ffn]: as transformers stores them. With transposed=False
+             [experts, hidden, 2 ffn] and [experts, ffn, hidden]
+    gathers  rows are read through an index in place of a copy; None: where experts have at most 512 columns
+    main_grads  two fp32 arrays like w_up and w_down, to which their gradients are added in place; `.grad` stays None. Not under
+             torch.compile
+    returns  [tokens, hidden]; gradients of x, weight, w_up and w_down
+    """
+    experts_ = w_up.shape[0]
+    expert = torch.where((expert < 0) | (expert >= experts_), -1, expert).to(torch.int32).contiguous()
+    weight, x = weight.to(torch.float32).contiguous(), x.contiguous()
+    choice = _plan(expert, experts_)
+    if not fused(x.device):
+        if main_grads is not None:
+            raise ValueError(f"main_grads on {x.device}, which has no fused products; None would be right")
+        return _plain(x, weight, w_up, w_down, choice, bool(transposed))
+    ffn = _widths(w_up, transposed)[1] // 2
+    gathers = ffn <= GATHER_COLUMNS if gathers is None else bool(gathers)
+    return _experts(x, weight, w_up, w_down, *choice, *(main_grads or (None, None)), bool(transposed), gathers)[0]
+
+
+# ---- models ----------------------------------------------------------------------------------------------------------
+def _is_experts(module):
+    up, down = getattr(module, "gate_up_proj", None), getattr(module, "down_proj", None)
+    if not all(isinstance(w, torch.Tensor) and w.dim() == 3 for w in (up, down)):
+        return False
+    act = getattr(module, "act_fn", None)
+    silu = isinstance(act, torch.nn.SiLU) or act is torch.nn.functional.silu or "silu" in type(act).__name__.lower()
+    biased = any(getattr(module, name, None) is not None for name in ("gate_up_proj_bias", "down_proj_bias"))
+    return silu and not biased and up.shape[1] == 2 * down.shape[2] and up.shape[2] == down.shape[1]
+
+
+def _experts_forward(self, hidden_states, top_k_index, top_k_weights):
+    return experts(hidden_states, top_k_index, top_k_weights, self.gate_up_proj, self.down_proj).to(hidden_states.dtype)
+
+
+def use(model):
+    """Lets every module of `model` that holds experts as transformers does (gate_up_proj [experts, 2 ffn, hidden], down_proj, SiLU, no
+    biases; called with tokens, choices and weights) compute by `experts`. Returns how many; ValueError where there is none."""
+    found = [module for module in model.modules() if _is_experts(module)]
+    if not found:
+        raise ValueError("no module with gate_up_proj [experts, 2 ffn, hidden], down_proj [experts, hidden, ffn] and SiLU")
+    for module in found:
+        module.forward = types.MethodType(_experts_forward, module)
+    return len(found)

@@ -1,0 +1,52 @@
+#include "kernels/torch/torch_call.h"
+
+/* What each operation may leave out, as bits: operands, then results; and how many of each it has. */
+typedef struct places {
+    const char *name;
+    unsigned operands, operands_free, results, results_free;
+} places;
+static const places places_of[SPW_TORCH_OPERATIONS] = {
+    [SPW_TORCH_PLAN] = {"plan", 1, 0, 4, 0},
+    [SPW_TORCH_FORWARD] = {"forward", 3, 0, 1, 0},
+    [SPW_TORCH_INPUT_GRADIENT] = {"input gradient", 3, 0, 1, 0},
+    [SPW_TORCH_WEIGHT_GRADIENT] = {"weight gradient", 4, 1u << 3, 2, 3},
+    [SPW_TORCH_UP] = {"up", 4, 1u << 3, 2, 0},
+    [SPW_TORCH_DOWN_GRADIENT] = {"down gradient", 6, 0, 3, 0},
+    [SPW_TORCH_COMBINE] = {"combine", 3, 1u << 2, 1, 0},
+    [SPW_TORCH_ROW_SUMS] = {"row sums", 2, 0, 1, 0},
+    [SPW_TORCH_ABOUT] = {"about", 0, 0, 1, 0},
+};
+
+static spw_status check_places(const spw_torch_call *c) {
+    if (c->operation < 0 || c->operation >= SPW_TORCH_OPERATIONS)
+        return spw_fail(SPW_EARG, "operation %d; one of 0 to %d would be right", c->operation,
+                        SPW_TORCH_OPERATIONS - 1);
+    const places *p = &places_of[c->operation];
+    for (unsigned i = 0; i < p->operands; i++)
+        if (c->operand[i] == NULL && !(p->operands_free >> i & 1))
+            return spw_fail(SPW_EARG, "%s: operand %u is missing", p->name, i);
+    for (unsigned i = 0; i < p->results; i++)
+        if (c->result[i] == NULL && !(p->results_free >> i & 1))
+            return spw_fail(SPW_EARG, "%s: result %u is missing", p->name, i);
+    if (c->gathers != 0 && (c->operand[3] == NULL || c->top_k == 0))
+        return spw_fail(SPW_EARG, "%s: rows are gathered by assignments and top_k, of which one is missing",
+                        p->name);
+    if (c->operation == SPW_TORCH_WEIGHT_GRADIENT && (c->result[0] == NULL) == (c->result[1] == NULL))
+        return spw_fail(SPW_EARG, "weight gradient: either dw or main would be right");
+    return SPW_OK;
+}
+
+#if !defined(SPW_TORCH_GPU)
+spw_status spw_torch_gpu(const spw_torch_call *c) {
+    return spw_fail(
+        SPW_EDEVICE,
+        "GPU %d: this library is for CPUs; what kernels/build.sh torch-cuda builds would be right",
+        c->device);
+}
+#endif
+
+const char *spw_torch_run(const spw_torch_call *call) {
+    spw_status status = check_places(call);
+    if (status == SPW_OK) status = call->device < 0 ? spw_torch_cpu(call) : spw_torch_gpu(call);
+    return status == SPW_OK ? NULL : spw_last_error();
+}

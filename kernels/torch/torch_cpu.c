@@ -1,0 +1,263 @@
+/* PyTorch's operations on a CPU: the reference, in fp32 between arrays, each number rounded once where it is stored. */
+#include "kernels/torch/torch_call.h"
+
+#include "base/memory.h"
+#include "reference/bf16.h"
+#include "reference/grouped_gemm.h"
+#include "reference/swiglu.h"
+
+#include <stdint.h>
+#include <string.h>
+
+enum { ROW_SUM_TILE = 256 };
+
+/* --- Arrays as fp32 --- */
+
+/* Copies that a call makes; freed together. */
+typedef struct scratch {
+    void *memory[16];
+    size_t count;
+    spw_status status;
+} scratch;
+
+static void *room(scratch *s, size_t rows, size_t columns, size_t size) {
+    size_t n = 0;
+    unsigned char *at = NULL;
+    if (s->status != SPW_OK) return NULL;
+    if (!spw_mul_size(rows, columns, &n) || !spw_mul_size(n, size, &n)) {
+        s->status = spw_fail(SPW_EARG, "an array of %zu x %zu elements; fewer would be right", rows, columns);
+        return NULL;
+    }
+    s->status = SPW_ALLOC(n + 1, &at);
+    if (s->status == SPW_OK) s->memory[s->count++] = at;
+    return at;
+}
+
+static void leave(scratch *s) {
+    for (size_t i = 0; i < s->count; i++) spw_free(s->memory[i]);
+}
+
+static float number(const spw_torch_call *c, const void *from, size_t i) {
+    return c->fp32 ? ((const float *)from)[i] : spw_bf16_to_float(((const uint16_t *)from)[i]);
+}
+
+static void put(const spw_torch_call *c, void *to, size_t i, float value) {
+    if (c->fp32)
+        ((float *)to)[i] = value;
+    else
+        ((uint16_t *)to)[i] = spw_bf16_from_float(value);
+}
+
+/* rows x columns of an array; row r is row from[r] / top_k where from is given. Rows that no expert has become 0. */
+static float *gathered(scratch *s, const spw_torch_call *c, const void *array, size_t rows, size_t columns,
+                       const int32_t *from) {
+    const size_t used = from == NULL ? rows : (size_t)((const int32_t *)c->operand[2])[c->experts];
+    float *copy = room(s, rows, columns, sizeof *copy);
+    if (copy == NULL) return NULL;
+    for (size_t r = 0; r < rows; r++)
+        for (size_t i = 0; i < columns; i++)
+            copy[r * columns + i] =
+                r < used ? number(c, array, (from == NULL ? r : (size_t)from[r] / c->top_k) * columns + i)
+                         : 0;
+    return copy;
+}
+
+static void store(const spw_torch_call *c, void *to, const float *from, size_t count) {
+    for (size_t i = 0; i < count; i++) put(c, to, i, from[i]);
+}
+
+/* --- Rows --- */
+
+static spw_status check_offset(const spw_torch_call *c) {
+    const int32_t *offset = c->operand[2];
+    for (size_t e = 0; e <= c->experts; e++)
+        if (offset[e] < (e == 0 ? 0 : offset[e - 1]) || (size_t)offset[e] > c->rows ||
+            (e == 0 && offset[e] != 0))
+            return spw_fail(SPW_EARG, "offset[%zu] is %d; 0, then growing, at most %zu would be right", e,
+                            (int)offset[e], c->rows);
+    return SPW_OK;
+}
+
+/* The rows' assignments where they lead to rows of the array that is gathered. */
+static spw_status check_assignment(const spw_torch_call *c, const int32_t *assignment, size_t choices) {
+    const size_t used = (size_t)((const int32_t *)c->operand[2])[c->experts];
+    for (size_t r = 0; assignment != NULL && r < used; r++)
+        if (assignment[r] < 0 || (size_t)assignment[r] >= choices)
+            return spw_fail(SPW_EARG, "assignment[%zu] is %d; 0 to %zu would be right", r, (int)assignment[r],
+                            choices - 1);
+    return SPW_OK;
+}
+
+static spw_status plan(const spw_torch_call *c) {
+    const int32_t *expert = c->operand[0];
+    int32_t *row = c->result[0], *assignment = c->result[1], *offset = c->result[2];
+    const size_t choices = c->tokens * c->top_k;
+    for (size_t i = 0; i < choices; i++)
+        if (expert[i] >= 0 && (size_t)expert[i] >= c->experts)
+            return spw_fail(SPW_EARG, "expert %d of choice %zu; below %zu, or negative, would be right",
+                            (int)expert[i], i, c->experts);
+    memset(offset, 0, (c->experts + 1) * sizeof *offset);
+    for (size_t i = 0; i < choices; i++)
+        if (expert[i] >= 0) offset[expert[i] + 1]++;
+    for (size_t e = 0; e < c->experts; e++) offset[e + 1] += offset[e];
+    int32_t *next = c->result[3]; /* scratch of at least as many numbers as there are experts */
+    memcpy(next, offset, c->experts * sizeof *next);
+    for (size_t i = 0; i < choices; i++) {
+        row[i] = expert[i] < 0 ? -1 : next[expert[i]]++;
+        if (row[i] >= 0) assignment[row[i]] = (int32_t)i;
+    }
+    return SPW_OK;
+}
+
+static spw_status combine(const spw_torch_call *c) {
+    const int32_t *row = c->operand[1];
+    const float *weight = c->operand[2];
+    for (size_t i = 0; i < c->tokens * c->top_k; i++)
+        if (row[i] >= 0 && (size_t)row[i] >= c->rows)
+            return spw_fail(SPW_EARG, "row %d of choice %zu; below %zu would be right", (int)row[i], i,
+                            c->rows);
+    for (size_t t = 0; t < c->tokens; t++)
+        for (size_t i = 0; i < c->in; i++) {
+            double sum = 0;
+            for (size_t k = t * c->top_k; k < (t + 1) * c->top_k; k++)
+                if (row[k] >= 0)
+                    sum += (double)(weight == NULL ? 1 : weight[k]) *
+                           (double)number(c, c->operand[0], (size_t)row[k] * c->in + i);
+            put(c, c->result[0], t * c->in + i, (float)sum);
+        }
+    return SPW_OK;
+}
+
+static spw_status row_sums(const spw_torch_call *c) {
+    const float *part = c->operand[0];
+    const int32_t *row = c->operand[1];
+    float *d_weight = c->result[0];
+    for (size_t i = 0; i < c->tokens * c->top_k; i++) {
+        double sum = 0;
+        for (size_t p = 0; row[i] >= 0 && p < c->out; p++) sum += (double)part[p * c->rows + (size_t)row[i]];
+        d_weight[i] = (float)sum;
+    }
+    return SPW_OK;
+}
+
+/* --- Products --- */
+
+/* Shape, and offsets as the reference takes them. */
+typedef struct product {
+    spw_gemm_shape shape;
+    size_t *offset;
+} product;
+
+static product product_of(scratch *s, const spw_torch_call *c) {
+    product p = {{c->experts, c->rows, c->in, c->out, c->transposed != 0},
+                 room(s, c->experts + 1, 1, sizeof(size_t))};
+    if (s->status == SPW_OK) s->status = check_offset(c);
+    for (size_t e = 0; s->status == SPW_OK && e <= c->experts; e++)
+        p.offset[e] = (size_t)((const int32_t *)c->operand[2])[e];
+    return p;
+}
+
+static void forward(scratch *s, const spw_torch_call *c) {
+    const product p = product_of(s, c);
+    const float *x = gathered(s, c, c->operand[0], c->rows, c->in, NULL);
+    const float *w = gathered(s, c, c->operand[1], c->experts * c->in, c->out, NULL);
+    float *y = room(s, c->rows, c->out, sizeof *y);
+    if (s->status == SPW_OK) s->status = spw_ref_grouped_gemm(p.shape, x, w, p.offset, y, NULL);
+    if (s->status == SPW_OK) store(c, c->result[0], y, c->rows * c->out);
+}
+
+static void input_gradient(scratch *s, const spw_torch_call *c) {
+    const product p = product_of(s, c);
+    const float *dy = gathered(s, c, c->operand[0], c->rows, c->out, NULL);
+    const float *w = gathered(s, c, c->operand[1], c->experts * c->in, c->out, NULL);
+    float *dx = room(s, c->rows, c->in, sizeof *dx);
+    if (s->status == SPW_OK)
+        s->status = spw_ref_grouped_gemm_input_gradient(p.shape, dy, w, p.offset, dx, NULL);
+    if (s->status == SPW_OK) store(c, c->result[0], dx, c->rows * c->in);
+}
+
+static void weight_gradient(scratch *s, const spw_torch_call *c) {
+    const product p = product_of(s, c);
+    const int32_t *from = c->gathers != 0 ? c->operand[3] : NULL;
+    const size_t count = c->experts * c->in * c->out;
+    if (s->status == SPW_OK) s->status = check_assignment(c, from, c->tokens * c->top_k);
+    const float *x = gathered(s, c, c->operand[0], c->rows, c->in, c->gathers == 1 ? from : NULL);
+    const float *dy = gathered(s, c, c->operand[1], c->rows, c->out, c->gathers == 2 ? from : NULL);
+    float *dw = room(s, c->experts * c->in, c->out, sizeof *dw), *main = c->result[1];
+    if (s->status == SPW_OK)
+        s->status = spw_ref_grouped_gemm_weight_gradient(p.shape, x, dy, p.offset, dw, NULL);
+    if (s->status != SPW_OK) return;
+    if (c->result[0] != NULL) store(c, c->result[0], dw, count);
+    for (size_t i = 0; c->result[0] == NULL && i < count; i++) main[i] += dw[i];
+}
+
+/* out is gate and up side by side. */
+static void up(scratch *s, const spw_torch_call *c) {
+    const product p = product_of(s, c);
+    const size_t ffn = c->out / 2;
+    const int32_t *from = c->gathers != 0 ? c->operand[3] : NULL;
+    if (s->status == SPW_OK) s->status = check_assignment(c, from, c->tokens * c->top_k);
+    const float *x = gathered(s, c, c->operand[0], c->rows, c->in, from);
+    const float *w = gathered(s, c, c->operand[1], c->experts * c->in, c->out, NULL);
+    float *h = room(s, c->rows, c->out, sizeof *h), *act = room(s, c->rows, ffn, sizeof *act);
+    if (s->status == SPW_OK) s->status = spw_ref_grouped_gemm(p.shape, x, w, p.offset, h, NULL);
+    if (s->status != SPW_OK) return;
+    for (size_t r = 0; r < c->rows; r++)
+        spw_ref_swiglu((spw_swiglu){.limit = 0}, ffn, h + r * c->out, h + r * c->out + ffn, act + r * ffn,
+                       NULL);
+    store(c, c->result[0], h, c->rows * c->out), store(c, c->result[1], act, c->rows * ffn);
+}
+
+/* One row of the gradient of SwiGLU; s: the sums of dy w. */
+static void down_gradient_row(const spw_torch_call *c, size_t r, float weight, const float *s) {
+    const size_t ffn = c->in;
+    for (size_t i = 0; i < ffn; i++) {
+        const size_t at = r * 2 * ffn + i;
+        const float gate = number(c, c->operand[4], at), up = number(c, c->operand[4], at + ffn),
+                    d = s[i] * weight;
+        float act, d_gate, d_up;
+        spw_ref_swiglu((spw_swiglu){.limit = 0}, 1, &gate, &up, &act, NULL);
+        spw_ref_swiglu_gradient((spw_swiglu){.limit = 0}, 1, &gate, &up, &d,
+                                (spw_swiglu_gradients){&d_gate, &d_up, NULL});
+        put(c, c->result[0], at, d_gate), put(c, c->result[0], at + ffn, d_up);
+        put(c, c->result[1], r * ffn + i, weight * act);
+        ((float *)c->result[2])[i / ROW_SUM_TILE * c->rows + r] += s[i] * act;
+    }
+}
+
+static void down_gradient(scratch *s, const spw_torch_call *c) {
+    const product p = product_of(s, c);
+    const int32_t *assignment = c->operand[3];
+    const float *weight = c->operand[5];
+    if (s->status == SPW_OK) s->status = check_assignment(c, assignment, c->tokens * c->top_k);
+    const float *dy = gathered(s, c, c->operand[0], c->rows, c->out, c->gathers != 0 ? assignment : NULL);
+    const float *w = gathered(s, c, c->operand[1], c->experts * c->in, c->out, NULL);
+    float *sum = room(s, c->rows, c->in, sizeof *sum);
+    if (s->status == SPW_OK)
+        s->status = spw_ref_grouped_gemm_input_gradient(p.shape, dy, w, p.offset, sum, NULL);
+    if (s->status != SPW_OK) return;
+    const size_t size = c->fp32 ? 4 : 2, used = p.offset[c->experts];
+    memset(c->result[0], 0, c->rows * 2 * c->in * size), memset(c->result[1], 0, c->rows * c->in * size);
+    memset(c->result[2], 0, (c->in + ROW_SUM_TILE - 1) / ROW_SUM_TILE * c->rows * sizeof(float));
+    for (size_t r = 0; r < used; r++) down_gradient_row(c, r, weight[assignment[r]], sum + r * c->in);
+}
+
+spw_status spw_torch_cpu(const spw_torch_call *c) {
+    static void (*const products[SPW_TORCH_OPERATIONS])(scratch *, const spw_torch_call *) = {
+        [SPW_TORCH_FORWARD] = forward,
+        [SPW_TORCH_INPUT_GRADIENT] = input_gradient,
+        [SPW_TORCH_WEIGHT_GRADIENT] = weight_gradient,
+        [SPW_TORCH_UP] = up,
+        [SPW_TORCH_DOWN_GRADIENT] = down_gradient,
+    };
+    scratch s = {.status = SPW_OK};
+    switch (c->operation) {
+    case SPW_TORCH_PLAN: return plan(c);
+    case SPW_TORCH_COMBINE: return combine(c);
+    case SPW_TORCH_ROW_SUMS: return row_sums(c);
+    case SPW_TORCH_ABOUT: *(int32_t *)c->result[0] = 1; return SPW_OK;
+    default: products[c->operation](&s, c);
+    }
+    leave(&s);
+    return s.status;
+}

@@ -1,0 +1,332 @@
+"""spillway_torch.py against PyTorch's own products in fp64.
+
+    python3 kernels/torch/verify_torch.py build/kernels/libspillway_torch_cuda.so [--device cuda] [--time]
+
+Every result and every gradient is compared; operators go through torch.library.opcheck and torch.compile; what must be refused is; results that are
+wrong on purpose are rejected. Where transformers is installed, a small Qwen3-MoE computes with its experts swapped. --time measures layers.
+Exit status 1: something failed.
+"""
+import argparse
+import itertools
+import os
+import statistics
+import sys
+
+import torch
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import spillway_torch
+
+silu = torch.nn.functional.silu
+
+
+class Judge:
+    """A row of a result must lie within `share` of the norm of that row as it should be, and of the largest row."""
+
+    def __init__(self):
+        self.comparisons = self.failed = 0
+
+    def near(self, what, got, want, share):
+        got, want = got.detach().double().cpu().reshape(-1, got.shape[-1]), want.detach().double().cpu().reshape(-1, want.shape[-1])
+        largest = want.norm(dim=1).max()
+        good = bool(((got - want).norm(dim=1) <= share * (want.norm(dim=1) + 0.1 * largest) + 1e-30).all()) and bool(torch.isfinite(got).all())
+        self.holds(what, good)
+        return good
+
+    def holds(self, what, good):
+        self.comparisons += 1
+        self.failed += not good
+        if not good:
+            print(f"failed: {what}")
+
+
+def numbers(*shape, dtype, device, scale=1.0, grad=True):
+    return (torch.randn(*shape, dtype=torch.float32, device=device) * scale).to(dtype).requires_grad_(grad)
+
+
+def share_of(dtype):
+    return 4 * 2.0 ** -8 if dtype is torch.bfloat16 else 1e-5
+
+
+def copies(*arrays):
+    return [a.detach().double().cpu().requires_grad_() for a in arrays]
+
+
+# ---- grouped GEMM -----------------------------------------------------------------------------------------------------
+def wanted_gemm(x, w, offset, transposed):
+    parts = [x[a:b] @ (w[e].t() if transposed else w[e]) for e, (a, b) in enumerate(itertools.pairwise(offset))]
+    return torch.cat([*parts, (x[offset[-1]:] * 0) @ (w[0].t() if transposed else w[0])])
+
+
+def check_gemm(judge, device, dtype, sizes, inner, out, transposed, tail=3):
+    rows, share = sum(sizes) + tail, share_of(dtype)
+    offset = [0, *itertools.accumulate(sizes)]
+    x = numbers(rows, inner, dtype=dtype, device=device)
+    w = numbers(len(sizes), *((out, inner) if transposed else (inner, out)), dtype=dtype, device=device)
+    x64, w64 = copies(x, w)
+    y = spillway_torch.grouped_gemm(x, w, torch.tensor(offset, dtype=torch.int32, device=device), transposed=transposed)
+    want = wanted_gemm(x64, w64, offset, transposed)
+    dy = torch.randn_like(y)
+    y.backward(dy), want.backward(dy.double().cpu())
+    name = f"grouped GEMM {sizes} {inner} x {out} {dtype} {'[out][in]' if transposed else '[in][out]'}"
+    judge.near(f"{name}: y", y, want, share)
+    judge.near(f"{name}: dx", x.grad, x64.grad, share)
+    judge.near(f"{name}: dw", w.grad, w64.grad, share)
+    judge.holds(f"{name}: the tail is 0", not bool(y[offset[-1]:].any()) and not bool(x.grad[offset[-1]:].any()))
+
+
+def check_grouped_mm(judge, device, dtype):
+    x, w = numbers(40, 32, dtype=dtype, device=device), numbers(3, 48, 32, dtype=dtype, device=device)
+    ends = torch.tensor([7, 7, 40], dtype=torch.int32, device=device)
+    for name, wide in (("a view", w.transpose(1, 2)), ("a copy", w.transpose(1, 2).contiguous())):
+        want = wanted_gemm(x.double().cpu(), wide.double().cpu(), [0, 7, 7, 40], False)
+        judge.near(f"grouped_mm of {name}", spillway_torch.grouped_mm(x, wide, offs=ends), want, share_of(dtype))
+
+
+# ---- layers ----------------------------------------------------------------------------------------------------------
+def wanted_experts(x, expert, weight, w_up, w_down, transposed):
+    """In fp64, expert by expert."""
+    y = torch.zeros_like(x)
+    for e in range(w_up.shape[0]):
+        up, down = (w_up[e].t(), w_down[e].t()) if transposed else (w_up[e], w_down[e])
+        token, k = (expert == e).nonzero(as_tuple=True)
+        gate, upper = (x[token] @ up).chunk(2, 1)
+        y = y.index_add(0, token, (silu(gate) * upper) @ down * weight[token, k][:, None])
+    return y
+
+
+class Case:
+    def __init__(self, device, dtype, tokens, hidden, ffn, experts, top_k, transposed, absent=0.0):
+        self.transposed, self.dtype = transposed, dtype
+        turn = (lambda a: a.transpose(1, 2).contiguous().detach().requires_grad_()) if transposed else (lambda a: a)
+        self.x = numbers(tokens, hidden, dtype=dtype, device=device)
+        self.w_up = turn(numbers(experts, hidden, 2 * ffn, dtype=dtype, device=device, scale=hidden ** -0.5))
+        self.w_down = turn(numbers(experts, ffn, hidden, dtype=dtype, device=device, scale=ffn ** -0.5))
+        self.weight = torch.rand(tokens, top_k, device=device).requires_grad_()
+        self.expert = torch.rand(tokens, experts, device=device).topk(top_k).indices
+        self.expert[torch.rand(tokens, top_k, device=device) < absent] = -1
+        self.dy = torch.randn(tokens, hidden, device=device).to(dtype)
+        self.name = f"{tokens} x {hidden}, {experts} experts of {ffn}, top-{top_k}, {dtype} {'[out][in]' if transposed else '[in][out]'}"
+
+    def leaves(self):
+        return self.x, self.weight, self.w_up, self.w_down
+
+    def call(self, **more):
+        return spillway_torch.experts(self.x, self.expert, self.weight, self.w_up, self.w_down, transposed=self.transposed, **more)
+
+    def wanted(self):
+        """y, and gradients of x, weight, w_up and w_down."""
+        x, weight, w_up, w_down = copies(*self.leaves())
+        y = wanted_experts(x, self.expert.cpu(), weight, w_up, w_down, self.transposed)
+        y.backward(self.dy.double().cpu())
+        return y, x.grad, weight.grad, w_up.grad, w_down.grad
+
+    def got(self, call=None, **more):
+        for leaf in self.leaves():
+            leaf.grad = None
+        y = (call or self.call)(**more)
+        y.backward(self.dy)
+        return y, *(leaf.grad for leaf in self.leaves())
+
+
+PARTS = ("y", "dx", "d_weight", "d_w_up", "d_w_down")
+
+
+def check_experts(judge, case, gathers):
+    want, share = case.wanted(), 2 * share_of(case.dtype)
+    for part, got, right in zip(PARTS, case.got(gathers=gathers), want):
+        judge.near(f"experts {case.name}, gathers={gathers}: {part}", got, right, share)
+    if not spillway_torch.fused(case.x.device):
+        return
+    main = [torch.ones_like(w, dtype=torch.float32) for w in (case.w_up, case.w_down)]
+    for _ in range(2):
+        got = case.got(gathers=gathers, main_grads=main)
+    judge.holds(f"experts {case.name}: no .grad beside main_grads", got[3] is None and got[4] is None)
+    for part, array, right in zip(PARTS[3:], main, want[3:]):
+        judge.near(f"experts {case.name}, gathers={gathers}: main {part}", array - 1, 2 * right, share)
+
+
+def check_compiled(judge, case):
+    compiled = torch.compile(lambda: case.call(), backend="aot_eager", fullgraph=True)
+    for part, eager, got in zip(PARTS, case.got(), case.got(compiled)):
+        judge.holds(f"experts compiled: {part} as without", torch.equal(eager, got))
+
+
+def check_operators(judge, case):
+    row, assignment, offset = torch.ops.spillway.expert_plan(case.expert.int(), case.w_up.shape[0])
+    rows = case.x.detach()[assignment.long() // case.expert.shape[1]].requires_grad_()
+    dy = torch.randn(rows.shape[0], case.w_down.shape[1], device=rows.device).to(case.dtype)
+    plan, ops = (row, assignment, offset), torch.ops.spillway
+    h = ops.experts(*case.leaves(), *plan, None, None, case.transposed, True)[1].detach()
+    bare = [leaf.detach() for leaf in case.leaves()]
+    main = [torch.zeros_like(w, dtype=torch.float32) for w in bare[2:]]
+    for operator, arguments in (
+            (ops.expert_plan, (case.expert.int(), case.w_up.shape[0])),
+            (ops.grouped_gemm, (rows, case.w_up, offset, case.transposed)),
+            (ops.grouped_gemm_dx, (dy, case.w_down.detach(), offset, case.transposed)) if not case.transposed else
+            (ops.grouped_gemm_dx, (dy, bare[3], offset, True)),
+            (ops.grouped_gemm_dw, (rows.detach(), dy, offset, case.transposed)),
+            (ops.experts, (*case.leaves(), *plan, None, None, case.transposed, True)),
+            (ops.experts_backward, (case.dy, h, *bare, *plan, case.transposed, True)),
+            (ops.experts_backward_add, (case.dy, h, *bare, *plan, case.transposed, True, *main))):
+        said = torch.library.opcheck(operator, arguments, raise_exception=False,
+                                     test_utils=("test_schema", "test_faketensor", "test_aot_dispatch_static"))
+        judge.holds(f"opcheck {operator}: {said}", set(said.values()) == {"SUCCESS"})
+
+
+# ---- models ----------------------------------------------------------------------------------------------------------
+class Experts(torch.nn.Module):
+    """Experts as transformers holds them."""
+
+    def __init__(self, case):
+        super().__init__()
+        self.gate_up_proj, self.down_proj = torch.nn.Parameter(case.w_up.detach().clone()), torch.nn.Parameter(case.w_down.detach().clone())
+        self.act_fn = torch.nn.SiLU()
+
+    def forward(self, hidden_states, top_k_index, top_k_weights):
+        return wanted_experts(hidden_states, top_k_index, top_k_weights, self.gate_up_proj, self.down_proj, True)
+
+
+def check_use(judge, case):
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), Experts(case))
+    judge.holds("use finds the experts", spillway_torch.use(model) == 1)
+    judge.near("use", model[1](case.x, case.expert, case.weight), case.wanted()[0], 2 * share_of(case.dtype))
+
+
+def check_transformers(judge, device, dtype):
+    try:
+        from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+    except ImportError:
+        print("transformers is not installed: its model is not tried")
+        return
+    torch.manual_seed(3)
+    config = Qwen3MoeConfig(vocab_size=128, hidden_size=64, intermediate_size=64, moe_intermediate_size=32, num_hidden_layers=2,
+                            num_attention_heads=4, num_key_value_heads=2, head_dim=16, num_experts=8, num_experts_per_tok=2)
+    model = Qwen3MoeForCausalLM(config).to(device, dtype)
+    words = torch.randint(0, 128, (2, 24), device=device)
+
+    def step():
+        model.zero_grad()
+        loss = model(words, labels=words).loss
+        loss.backward()
+        return loss, {name: p.grad.clone() for name, p in model.named_parameters()}
+
+    loss, gradients = step()
+    judge.holds("transformers: two layers of experts", spillway_torch.use(model) == 2)
+    swapped, ours = step()
+    judge.near("transformers: loss", swapped.reshape(1, 1), loss.reshape(1, 1), 1e-2 if dtype is torch.bfloat16 else 1e-5)
+    for name, want in gradients.items():  # choices of a later layer may differ in bf16
+        judge.holds(f"transformers: gradient of {name}", (ours[name].double() - want.double()).norm() <=
+                    (0.1 if dtype is torch.bfloat16 else 1e-3) * want.double().norm() + 1e-12)
+
+
+# ---- what is wrong on purpose ----------------------------------------------------------------------------------------
+def check_wrong(judge, case):
+    """The judge must reject a layer whose choices, weights or experts are shifted by one."""
+    want, other = case.wanted(), Judge()
+    shifts = [("expert", (case.expert + 1) % case.w_up.shape[0]), ("weight", case.weight.roll(1, 0)), ("w_up", case.w_up.roll(1, 0)),
+              ("w_down", case.w_down.roll(1, 0)), ("x", case.x.roll(1, 0))]
+    for name, shifted in shifts:
+        arrays = {"x": case.x, "expert": case.expert, "weight": case.weight, "w_up": case.w_up, "w_down": case.w_down, name: shifted}
+        y = spillway_torch.experts(**arrays, transposed=case.transposed)
+        with open(os.devnull, "w") as nowhere:
+            kept, sys.stdout = sys.stdout, nowhere
+            good = other.near(name, y, want[0], 2 * share_of(case.dtype))
+            sys.stdout = kept
+        judge.holds(f"a layer with {name} shifted by one is rejected", not good)
+
+
+def check_refused(judge, device, dtype):
+    good = torch.tensor([0, 4, 10], dtype=torch.int32, device=device)
+    x, w = torch.ones(10, 16, dtype=dtype, device=device), torch.ones(2, 16, 8, dtype=dtype, device=device)
+    calls = [
+        ("x of another width", "would be right", lambda: spillway_torch.grouped_gemm(x[:, :8].contiguous(), w, good)),
+        ("offsets of another number", "would be right", lambda: spillway_torch.grouped_gemm(x, w, good[:2])),
+        ("offsets of int64", "would be right", lambda: spillway_torch.grouped_gemm(x, w, good.long())),
+        ("fp16", "bfloat16", lambda: spillway_torch.grouped_gemm(x.half(), w.half(), good)),
+        ("a view", "contiguous", lambda: spillway_torch.grouped_gemm(x, w.transpose(1, 2), good, transposed=True)),
+        ("w_down of another width", "w_down", lambda: spillway_torch.experts(
+            x, good[None, :2].expand(10, 2) * 0, torch.ones(10, 2, device=device), torch.ones(2, 16, 16, dtype=dtype, device=device), w[:, :8].contiguous())),
+        ("a model without experts", "gate_up_proj", lambda: spillway_torch.use(torch.nn.Linear(2, 2))),
+    ]
+    if device == "cpu":
+        calls.append(("offsets that fall", "offset[2]", lambda: spillway_torch.grouped_gemm(x, w, good[[0, 2, 1]])))
+    else:
+        calls.append(("fp32 on a GPU", "bf16", lambda: spillway_torch.grouped_gemm(x.float(), w.float(), good)))
+    for name, words, call in calls:
+        try:
+            call()
+            said = "nothing"
+        except (RuntimeError, ValueError) as error:
+            said = str(error)
+        judge.holds(f"{name} is refused: {said}", words in said)
+
+
+# ---- time ------------------------------------------------------------------------------------------------------------
+LAYERS = [("fine-7b", 24576, 1536, 256, 128, 8), ("fine-30b", 32768, 4096, 512, 128, 8), ("qwen3-30b-a3b", 4096, 2048, 768, 128, 8),
+          ("fine-120b", 32768, 4096, 1024, 128, 8)]
+
+
+def plain_torch(x, expert, weight, w_up, w_down):
+    """Sort, torch's grouped_mm, SwiGLU, and a sum by token: a layer as frameworks write it."""
+    order = expert.reshape(-1).argsort(stable=True)
+    ends = torch.bincount(expert.reshape(-1), minlength=w_up.shape[0]).cumsum(0).to(torch.int32)
+    token = order // expert.shape[1]
+    gate, up = torch.nn.functional.grouped_mm(x[token], w_up.transpose(1, 2), offs=ends).chunk(2, 1)
+    y = torch.nn.functional.grouped_mm(silu(gate) * up, w_down.transpose(1, 2), offs=ends)
+    y = y * weight.reshape(-1)[order][:, None].to(y.dtype)
+    return torch.zeros_like(x).index_add(0, token, y)
+
+
+def measure(runs):
+    print("layer,who,forward ms,backward ms")
+    for name, tokens, hidden, ffn, experts, top_k in LAYERS:
+        case = Case("cuda", torch.bfloat16, tokens, hidden, ffn, experts, top_k, True)
+        calls = {"ours, gathers": lambda: case.call(gathers=True), "ours, copies": lambda: case.call(gathers=False),
+                 "torch": lambda: plain_torch(case.x, case.expert, case.weight, case.w_up, case.w_down)}
+        times = {who: ([], []) for who in calls}
+        for run in range(runs + 2):
+            for who, call in calls.items():
+                events = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
+                for leaf in case.leaves():
+                    leaf.grad = None
+                events[0].record()
+                y = call()
+                events[1].record()
+                y.backward(case.dy)
+                events[2].record()
+                events[2].synchronize()
+                if run > 1:
+                    for place in range(2):
+                        times[who][place].append(events[place].elapsed_time(events[place + 1]))
+        for who, (forward, backward) in times.items():
+            print(f"{name},\"{who}\",{statistics.median(forward):.3f},{statistics.median(backward):.3f}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("library")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--time", action="store_true")
+    arguments = parser.parse_args()
+    spillway_torch.register(arguments.library)
+    torch.manual_seed(1)
+    judge, device = Judge(), arguments.device
+    for dtype in (torch.bfloat16, torch.float32)[:2 if device == "cpu" else 1]:
+        for transposed in (False, True):
+            for sizes, inner, out in (([5, 0, 130, 1], 64, 40), ([17], 136, 264), ([0, 0, 3], 8, 16)):
+                check_gemm(judge, device, dtype, sizes, inner, out, transposed)
+            for shape in ((33, 64, 24, 5, 3), (70, 72, 264, 8, 2), (5, 40, 8, 4, 1)):
+                for absent, gathers in ((0.0, True), (0.3, True), (0.3, False)):
+                    check_experts(judge, Case(device, dtype, *shape, transposed, absent), gathers)
+        case = Case(device, dtype, 40, 64, 32, 6, 2, True)
+        check_grouped_mm(judge, device, dtype), check_use(judge, case), check_wrong(judge, case), check_refused(judge, device, dtype)
+        check_operators(judge, case), check_compiled(judge, case), check_transformers(judge, device, dtype)
+    print(f"{judge.comparisons} comparisons, {judge.failed} failed")
+    if arguments.time:
+        measure(9)
+    return 1 if judge.failed or not judge.comparisons else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
