@@ -156,6 +156,12 @@ static void test_near_limit(void) {
         near(far.low_bytes * width / GIB, far.wanted_bytes / GIB, "far from the limit");
         near(m.low_bytes * width / GIB, m.wanted_bytes / GIB - rows[i].less, rows[i].model);
     }
+    use("deepseek-v3"); /* past it, rows may be gathered beside the first: [W, H] 14 */
+    const spw_compiled_memory far = predict(&stack, "ring", 4, UNBOUNDED);
+    const spw_compiled_memory m =
+        predict(&stack, "ring", 4, 0.9 * far.wanted_bytes / stack.limit_share.value + far.argument_bytes);
+    near(m.high_bytes / width / GIB, m.wanted_bytes / GIB + 14.0, "past the limit");
+    near(far.high_bytes / width, far.wanted_bytes, "far from it");
 }
 
 /* Gathered dense past its limit: 3 [E, H, F] of DeepSeek-V3 are 21 GiB. Up to 42 past it, three quarters of that come back; the interval
