@@ -106,7 +106,6 @@ static const spw_framework_row rows[] = {
     {.theirs = "sa_*"},
     {.theirs = "use_iota_embed"},
     {.theirs = "shardy"},
-    {.theirs = "attention_type"},
     {.theirs = "base_config"},
     {.theirs = "fused_*"},
     {.theirs = "logits_dot_in_fp32",

@@ -166,6 +166,7 @@ static const spw_maxtext_setting rows[] = {
     {"dcn_context_parallelism", NULL, SPW_MAXTEXT_REFUSED, AXIS},
     {"attention_type", "compressed", SPW_MAXTEXT_REFUSED,
      "DeepSeek-V4's compressed attention is not modelled for compiled programs; nearest: deepseek-v3.2"},
+    {"attention_type", NULL, SPW_MAXTEXT_NONE, "the model says it"},
     {"activations_in_float32", "true", SPW_MAXTEXT_REFUSED,
      "activations in fp32 before the nonlinearity are not modelled; nearest: the same without it"},
     {"share_kv_projections", "true", SPW_MAXTEXT_LESS,

@@ -230,6 +230,26 @@ static void put_states(const symbols *s, const spw_stack *stack) {
                layers * stacks * sizeof(float) * s->tokens / stack->state_chunk_tokens.value * elements);
 }
 
+/* The backward pass of one recurrent layer, chunk by chunk: live values of Qwen3-Next, 2 sequences, JAX 0.12, where 14.8 GiB are live at the
+ * loop over chunks. v values a token, h heads of them, c tokens a chunk; x + 2 y of the projection and of the convolution. */
+static void put_recurrence(const symbols *s, const spw_stack *stack) {
+    const double chunk = stack->state_chunk_tokens.value, single = sizeof(float) * s->tokens;
+    const spw_mixer *widest = NULL;
+    for (size_t k = 1; k < SPW_MODEL_MIXERS; k++) {
+        const spw_mixer *m = &s->model->mixer[k];
+        if (m->state > 0 && m->layers > 0 && (widest == NULL || m->out_of > widest->out_of)) widest = m;
+    }
+    if (widest == NULL) return;
+    const double values = (double)widest->out_of, heads = (double)widest->value_heads;
+    const double projected = (double)widest->into - 2.0 * heads;
+    put_pieces(s, AT(ATTENTION), "chunk_rows", "4 T v", 16.0, 16.0 * single * values);
+    put_pieces(s, AT(ATTENTION), "chunk_pairs", "4 T c h", 8.0, 8.0 * single * chunk * heads);
+    put(s, AT(ATTENTION), "gradient_of_states", "4 T / c x state", single / chunk * (double)widest->state);
+    put_pieces(s, AT(ATTENTION), "recurrent_rows", "T v b", 9.0, 9.0 * s->tokens * values * s->b);
+    put(s, AT(ATTENTION), "recurrent_projection", "T (x + 2 y) b",
+        s->tokens * (projected + 2.0 * fmax(0.0, projected - values)) * s->b);
+}
+
 /* Qwen3-Next's layer with attention runs in a loop of one turn behind those without: what it gathers in the forward pass is kept of every
  * period for the backward pass, which does not gather it again. */
 static void put_periods(const symbols *s, const spw_remat_tree *tree) {
@@ -348,6 +368,7 @@ void spw_step_list_fill(const spw_step_program *p, spw_step_list *out) {
     put_dense_layers(&s);
     put_turn(&s);
     put_states(&s, p->stack);
+    put_recurrence(&s, p->stack);
     put_periods(&s, p->tree);
     put_head(&s, p->flavour, p->stack->logits_kept_bytes.value);
     put_saved(&s, p->scheme, p->tree);

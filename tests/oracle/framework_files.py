@@ -319,6 +319,8 @@ SAID = [  # file, text, options, keys, words of `more`, words of the listing
     ("xla.sh", "export XLA_FLAGS='--xla_gpu_enable_latency_hiding_scheduler=true --xla_gpu_enable_triton_gemm=false'\npython3 -m "
      "maxtext.trainers.pre_train.train base.yml model_name=mixtral-8x7b per_device_batch_size=1 megablox=true sparse_matmul=true",
      ["--cluster", "h100:8x1"], {}, "xla_gpu_enable_latency_hiding_scheduler"),
+    ("kind.yml", MESH + "attention_type: compressed\n", ["--cluster", "h100:8x1"], {}, "attention_type"),
+    ("kind.yml", MESH + "attention_type: global\n", ["--cluster", "h100:8x1"], {}, None),
     ("scan.yml", MESH + "scan_layers: false\n", ["--cluster", "h100:8x1"], {}, "scan_layers"),
     ("mtp.yml", MESH + "mtp_num_layers: 1\n", ["--cluster", "h100:8x1"], {}, "mtp_num_layers"),
     ("muon.yml", MESH + "opt_type: muon\n", ["--cluster", "h100:8x1"], {"optimizer_algorithm": "adam"}, None),

@@ -145,7 +145,7 @@ static void test_near_limit(void) {
         double of, less; /* `of`: the limit over the list */
     } rows[] = {{"mixtral-8x22b", 1.3, 2.0},
                 {"mixtral-8x22b", 1.4, 0.0},
-                {"deepseek-v2-lite", 1.3, 0.0},
+                {"deepseek-v2", 1.3, 0.0},
                 {"deepseek-v3", 1.3, 0.0}};
     near(stack.ring_sum.value, 1.36, "ring_sum");
     for (size_t i = 0; i < 4; i++) {
@@ -156,6 +156,18 @@ static void test_near_limit(void) {
         near(far.low_bytes * width / GIB, far.wanted_bytes / GIB, "far from the limit");
         near(m.low_bytes * width / GIB, m.wanted_bytes / GIB - rows[i].less, rows[i].model);
     }
+    use("deepseek-v2-lite"); /* W b 4096 3: 3 [W, H] - 3 [W, F], as both products may wait */
+    expect("xla-cuda-0.12.0", "ring", 4, 3 * (3.0 - 2.0625), 0.0, "a ring beside an unrolled layer");
+    use("olmoe-1b-7b"); /* [W, H] 4, [W, F] 2; a matrix of 8 experts 1 / 32 */
+    expect("xla-cuda-0.12.0", "gmm", 4, 2 * 4.0 - 3 * 2.0, 1.0 / 32, "gmm without a shared expert, H = 2 F");
+    use("qwen3-30b-a3b");
+    expect("xla-cuda-0.12.0", "gmm", 4, 0.0, 3.0 * 16 / 1024, "not where F is under half of H");
+    use("deepseek-v3"); /* past it, rows may be gathered beside the first: [W, H] 14 */
+    const spw_compiled_memory far = predict(&stack, "ring", 4, UNBOUNDED);
+    const spw_compiled_memory m =
+        predict(&stack, "ring", 4, 0.9 * far.wanted_bytes / stack.limit_share.value + far.argument_bytes);
+    near(m.high_bytes / width / GIB, m.wanted_bytes / GIB + 14.0, "past the limit");
+    near(far.high_bytes / width, far.wanted_bytes, "far from it");
 }
 
 /* Gathered dense past its limit: 3 [E, H, F] of DeepSeek-V3 are 21 GiB. Up to 42 past it, three quarters of that come back; the interval
