@@ -92,34 +92,62 @@ static void put_units(spw_state_tensors *t, const spw_job *job, const spw_block 
         }
 }
 
-spw_status spw_state_tensors_create(const spw_job *job, const spw_stage *stage, spw_state_tensors *out) {
+static void put_all(spw_state_tensors *t, const spw_job *job, const spw_stage *stage,
+                    const sharing how[PARTS]) {
     const spw_pipeline p = spw_pipeline_of(job);
-    const spw_held_parameters held = spw_job_parameters(job, stage);
     const double table =
         (double)job->model.vocab * (double)job->model.hidden / (double)spw_grid_of(job).tensor;
+    const bool units = how[REST].each, apart = spw_grid_of(job).expert > 1;
+    const bool takes[][PARTS] = {{!apart, true}, {apart, false}};
+    for (size_t pass = 0; pass < (units || !apart ? 1 : 2); pass++) {
+        const bool ends = takes[pass][REST];
+        if (ends && units && stage->embedding) put(t, table, 1.0, how[REST]);
+        if (ends && stage->head) put(t, table, 1.0, how[REST]);
+        for (size_t c = 0; c < p.chunks; c++) {
+            const spw_block block = spw_pipeline_block(&p, &job->model, stage->index, c);
+            if (units)
+                put_units(t, job, &block, how);
+            else
+                put_layers(t, job, &block, how, takes[pass]);
+        }
+        if (ends && !units && stage->embedding) put(t, table, 1.0, how[REST]);
+    }
+}
+
+spw_status spw_state_tensors_create(const spw_job *job, const spw_stage *stage, spw_state_tensors *out) {
+    const spw_held_parameters held = spw_job_parameters(job, stage);
     sharing how[PARTS];
     double sum = 0.0;
     spw_status status = SPW_OK;
     *out = (spw_state_tensors){.all = spw_optimizer_state_of(job, &held).updated};
     SPW_TRY(SPW_ALLOC(SPW_STATE_TENSORS, &out->elements));
     sharing_of(job, how);
-    const bool units = how[REST].each, apart = spw_grid_of(job).expert > 1;
-    const bool takes[][PARTS] = {{!apart, true}, {apart, false}};
-    for (size_t pass = 0; pass < (units || !apart ? 1 : 2); pass++) {
-        const bool ends = takes[pass][REST];
-        if (ends && units && stage->embedding) put(out, table, 1.0, how[REST]);
-        if (ends && stage->head) put(out, table, 1.0, how[REST]);
-        for (size_t c = 0; c < p.chunks; c++) {
-            const spw_block block = spw_pipeline_block(&p, &job->model, stage->index, c);
-            if (units)
-                put_units(out, job, &block, how);
-            else
-                put_layers(out, job, &block, how, takes[pass]);
-        }
-        if (ends && !units && stage->embedding) put(out, table, 1.0, how[REST]);
-    }
+    put_all(out, job, stage, how);
     for (size_t i = 0; i < out->count; i++) sum += out->elements[i];
     out->all = fmax(out->all, sum); /* fewer are trained: each in proportion */
+
+cleanup:
+    return status;
+}
+
+spw_status spw_weight_tensors_create(const spw_job *job, const spw_stage *stage, uint64_t bytes,
+                                     spw_state_tensors *out) {
+    const spw_grid g = spw_grid_of(job);
+    const spw_held_parameters held = spw_job_parameters(job, stage);
+    const spw_state_law *law = spw_state_law_of(job);
+    const sharing whole[PARTS] = {{1.0, false}, {1.0, false}};
+    const double all = held.routed / (double)(g.expert * g.expert_tensor) +
+                       (held.rest - held.replicated) / (double)g.tensor + held.replicated;
+    double sum = 0.0;
+    spw_status status = SPW_OK;
+    *out = (spw_state_tensors){.all = all};
+    if (!law->megatron || !law->shares_moments || law->shares_weights || law->by_units ||
+        fabs(all * (double)job->precision.weights - (double)bytes) > 1.0)
+        return SPW_OK;
+    SPW_TRY(SPW_ALLOC(SPW_STATE_TENSORS, &out->elements));
+    put_all(out, job, stage, whole);
+    for (size_t i = 0; i < out->count; i++) sum += out->elements[i];
+    if (sum > all) out->count = 0; /* what is listed is not what the stage holds */
 
 cleanup:
     return status;

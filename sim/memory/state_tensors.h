@@ -6,7 +6,9 @@
  *   - of n shards a GPU has 1 / n of the matrices, and a part of one (Megatron-Core cuts the buffer of all of them), or 1 / n of
  *     each (FSDP2, whose experts of a layer are one parameter a product);
  *   - norms and biases are left over: one tensor.
- * The order is by kind of matrix and not by layer [assumed]. */
+ * Megatron-Core's order is that of its buffers, from the last parameter to the first [read: param_and_grad_buffer.py; seen: every
+ * allocation of a run], kinds of which a layer has none spread over all; experts come behind all else where they have an optimizer of
+ * their own. FSDP2's is by kind of matrix [assumed]. */
 #ifndef SPW_SIM_MEMORY_STATE_TENSORS_H
 #define SPW_SIM_MEMORY_STATE_TENSORS_H
 
@@ -30,6 +32,10 @@ typedef struct spw_state_tensors {
 /* SPW_ENOMEM. */
 SPW_MUST_CHECK spw_status spw_state_tensors_create(const spw_job *job, const spw_stage *stage,
                                                    spw_state_tensors *out);
+/* The weights as a model is built, each a tensor of its own, until the distributed optimizer's buffer takes them: from the last to the
+ * first. count 0: they stay as they are built, or `bytes`, of all weights on a GPU, are not those of the listed tensors. SPW_ENOMEM. */
+SPW_MUST_CHECK spw_status spw_weight_tensors_create(const spw_job *job, const spw_stage *stage,
+                                                    uint64_t bytes, spw_state_tensors *out);
 void spw_state_tensors_destroy(spw_state_tensors *tensors);
 
 /* Overwrites out [count + 1] with the bytes of each where all state takes `bytes`; the last is what is left over, which may be 0.

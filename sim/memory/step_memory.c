@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "sim/input/job.h"
 #include "sim/input/remat.h"
+#include "sim/input/state_law.h"
 #include "sim/memory/megatron_job.h"
 #include "sim/memory/pipeline.h"
 #include "sim/memory/stage_layers.h"
@@ -10,6 +11,7 @@
 #include "sim/memory/transformers_job.h"
 #include "sim/schemes/layer.h"
 
+#include <math.h>
 #include <string.h>
 
 /* A component of the footprint that does not follow the routing; its slot is its position. */
@@ -18,11 +20,13 @@ typedef struct fixed_tensor {
     bool live[SPW_MOMENT_COUNT];
     unsigned tensors; /* a parameter; 0: it is one tensor */
     bool by_first_step;
+    bool cast;   /* of weights: a copy in their format comes and goes with each */
     size_t slot; /* of the first of its tensors, beyond state_slot() */
 } fixed_tensor;
 
 /* What a layer keeps beside its experts' rows, and leaves behind. */
-enum { KEPT_INPUT, KEPT_RESIDUALS, KEPT, KEPT_LEFT = KEPT };
+enum { RESIDUALS = 24 };
+enum { KEPT_INPUT, KEPT_RESIDUALS, KEPT = KEPT_RESIDUALS + RESIDUALS, KEPT_LEFT = 2 };
 
 /* A layer of a micro-batch that is in flight. */
 typedef struct place {
@@ -51,6 +55,9 @@ struct spw_step_memory {
     spw_state_tensors state;
     uint64_t *state_bytes; /* [state.count + 1] */
     size_t state_slots;
+    spw_state_tensors weights;  /* before a buffer takes them; count 0: none does */
+    uint64_t *weight_bytes;     /* [weights.count + 1] */
+    uint64_t built_bytes;       /* of all of them */
     bool *live;                 /* [sets][layers of a chunk][tensors] */
     bool *left;                 /* [layers of the stage] what the backward pass left is there yet */
     spw_waiting_layer keeps[2]; /* where layers are freed one by one */
@@ -100,12 +107,27 @@ static void take_fixed(const spw_footprint *footprint, spw_step_memory *m) {
         memcpy(tensor->live, c->live, sizeof tensor->live);
         tensor->tensors = c->tensors;
         tensor->by_first_step = c->by_first_step;
+        tensor->cast = m->weights.count > 0 && strcmp(c->name, "master_weights") == 0;
         tensor->slot = m->state_slots;
         m->state_slots += c->tensors * (m->state.count + 1);
     }
     m->frees = footprint->frees;
     m->at_work = SPW_NO_MOE_LAYER;
     memcpy(m->keeps, footprint->keeps, sizeof m->keeps);
+}
+
+static spw_status create_weights(const spw_job *job, const spw_footprint *footprint, spw_step_memory *m) {
+    spw_status status = SPW_OK;
+    for (size_t i = 0; i < footprint->components; i++)
+        if (strcmp(footprint->component[i].name, "weights") == 0)
+            m->built_bytes = footprint->component[i].bytes;
+    SPW_TRY(spw_weight_tensors_create(job, &footprint->stage, m->built_bytes, &m->weights));
+    if (job->precision.weights != 2 || spw_master_bytes(job) != 4) m->weights.count = 0;
+    SPW_TRY(SPW_ALLOC(m->weights.count + 1, &m->weight_bytes));
+    spw_state_tensors_bytes(&m->weights, m->built_bytes, m->weight_bytes);
+
+cleanup:
+    return status;
 }
 
 static spw_status create_slots(spw_step_memory *m) {
@@ -147,6 +169,7 @@ spw_status spw_step_memory_create(const spw_point *point, const spw_footprint *f
     m->recorded = recorded;
     SPW_TRY(spw_state_tensors_create(job, &footprint->stage, &m->state));
     SPW_TRY(SPW_ALLOC(m->state.count + 1, &m->state_bytes));
+    SPW_TRY(create_weights(job, footprint, m));
     take_fixed(footprint, m);
     SPW_TRY(create_slots(m));
     SPW_TRY(create_bare(point, m));
@@ -169,6 +192,8 @@ void spw_step_memory_destroy(spw_step_memory *m) {
     spw_free(m->held);
     spw_state_tensors_destroy(&m->state);
     spw_free(m->state_bytes);
+    spw_state_tensors_destroy(&m->weights);
+    spw_free(m->weight_bytes);
     spw_free(m->live);
     spw_free(m->bytes);
     spw_free(m->left);
@@ -195,7 +220,7 @@ size_t spw_step_memory_slots(const spw_step_memory *m) {
     if (m->listed != NULL) return m->listed_slots;
     if (m->recorded != NULL) return spw_snapshot_steps_slots(m->recorded);
     if (m->bare != NULL) return spw_bare_layers_slots(m->bare);
-    return state_slot(m) + m->state_slots;
+    return state_slot(m) + m->state_slots + m->weights.count + 2;
 }
 
 /* --- Events --- */
@@ -290,6 +315,27 @@ static void measure(spw_step_memory *m, const spw_rank_rows *rows) {
     for (size_t t = 0; t < m->layer.tensors; t++) m->bytes[t] = spw_layer_bytes(&m->layer.tensor[t], rows);
 }
 
+/* The weights as they are built, or their end: the first of the model is the last of the list. */
+static spw_status change_weights(spw_step_memory *m, bool born) {
+    const size_t first = state_slot(m) + m->state_slots;
+    spw_status status = SPW_OK;
+    for (size_t p = m->weights.count + 1; p-- > 0 && status == SPW_OK;) {
+        if (m->weight_bytes[p] == 0) continue;
+        status = append(m, (spw_memory_event){.bytes = m->weight_bytes[p],
+                                              .slot = (uint32_t)(first + p),
+                                              .kind = (uint16_t)m->layer.tensors,
+                                              .born = born});
+    }
+    return status;
+}
+
+static spw_status change_cast(spw_step_memory *m, uint64_t bytes, size_t kind, bool born) {
+    return append(m, (spw_memory_event){.bytes = bytes / 2,
+                                        .slot = (uint32_t)(spw_step_memory_slots(m) - 1),
+                                        .kind = (uint16_t)(m->layer.tensors + kind),
+                                        .born = born});
+}
+
 /* Parameter by parameter, its tensors one after the other. */
 static spw_status allocate_state(spw_step_memory *m, size_t i) {
     const fixed_tensor *t = &m->fixed[i];
@@ -301,13 +347,34 @@ static spw_status allocate_state(spw_step_memory *m, size_t i) {
         for (unsigned n = 0; n < t->tensors && status == SPW_OK; n++, slot++) {
             const uint64_t here = n + 1 < t->tensors ? part : bytes - part * (t->tensors - 1);
             if (here == 0) continue;
-            status = append(m, (spw_memory_event){.bytes = here,
-                                                  .slot = (uint32_t)slot,
-                                                  .kind = (uint16_t)(m->layer.tensors + i),
-                                                  .born = true,
-                                                  .optimizer = t->by_first_step});
+            if (t->cast) SPW_TRY(change_cast(m, here, i, true));
+            SPW_TRY(append(m, (spw_memory_event){.bytes = here,
+                                                 .slot = (uint32_t)slot,
+                                                 .kind = (uint16_t)(m->layer.tensors + i),
+                                                 .born = true,
+                                                 .optimizer = t->by_first_step}));
+            if (t->cast) SPW_TRY(change_cast(m, here, i, false));
         }
     }
+
+cleanup:
+    return status;
+}
+
+/* Weights are built, buffers of weights and gradients take their place, and master weights are made of them: NVIDIA/Megatron-LM
+ * d98e8a64 megatron/core/distributed/param_and_grad_buffer.py (_ParamAndGradBuffer), optimizer/distrib_optimizer.py
+ * (_build_model_and_main_param_groups: clone().float()). */
+static spw_status begin_built(spw_step_memory *m) {
+    spw_status status = SPW_OK;
+    SPW_TRY(change_weights(m, true));
+    for (size_t i = 0; i < m->fixed_count; i++)
+        if (is_always(&m->fixed[i]) && m->fixed[i].tensors == 0) SPW_TRY(change_fixed(m, i, true, false));
+    SPW_TRY(change_weights(m, false));
+    for (size_t i = 0; i < m->fixed_count; i++)
+        if (is_always(&m->fixed[i]) && m->fixed[i].tensors > 0 && !m->fixed[i].by_first_step)
+            SPW_TRY(allocate_state(m, i));
+
+cleanup:
     return status;
 }
 
@@ -318,6 +385,7 @@ spw_status spw_step_memory_begin(spw_step_memory *m, spw_event_list *list) {
     if (m->bare != NULL) return spw_bare_layers_begin(m->bare, list);
     spw_event_list_clear(list);
     m->out = list;
+    if (m->weights.count > 0) return begin_built(m);
     for (size_t i = 0; i < m->fixed_count && status == SPW_OK; i++) {
         if (!is_always(&m->fixed[i]) || m->fixed[i].by_first_step) continue;
         status = m->fixed[i].tensors > 0 ? allocate_state(m, i) : change_fixed(m, i, true, false);
@@ -370,17 +438,31 @@ static spw_status step_of_layers(spw_step_memory *m, const spw_step_rows *rows, 
     return status;
 }
 
-static spw_status change_kept(spw_step_memory *m, const place *at, int what, bool born) {
-    const spw_waiting_layer *k = &m->keeps[at->experts];
-    const double bytes[KEPT] = {[KEPT_INPUT] = k->input + k->policy, [KEPT_RESIDUALS] = k->saved};
-    const uint64_t whole = (uint64_t)(bytes[what] + 0.5);
-    const size_t slot = kept_slot(m) + KEPT * (at->set * m->stages.most + at->local) + (size_t)what;
-    if (!m->frees || whole == 0) return SPW_OK;
-    return append(m, (spw_memory_event){.bytes = whole,
+/* Residuals are tensors of their own, most of which have the size of the layer's input. */
+static uint64_t kept_piece(const spw_waiting_layer *k, size_t what) {
+    const double room = fmin(k->saved, fmax(k->input, k->saved / (double)RESIDUALS)),
+                 before = (double)(what - KEPT_RESIDUALS) * room;
+    if (what == KEPT_INPUT) return (uint64_t)(k->input + k->policy + 0.5);
+    return before < k->saved ? (uint64_t)(fmin(room, k->saved - before) + 0.5) : 0;
+}
+
+static spw_status change_piece(spw_step_memory *m, const place *at, size_t what, bool born) {
+    const uint64_t bytes = kept_piece(&m->keeps[at->experts], what);
+    const size_t slot = kept_slot(m) + KEPT * (at->set * m->stages.most + at->local) + what,
+                 kind = what > KEPT_RESIDUALS ? KEPT_RESIDUALS : what;
+    if (!m->frees || bytes == 0) return SPW_OK;
+    return append(m, (spw_memory_event){.bytes = bytes,
                                         .slot = (uint32_t)slot,
-                                        .kind = (uint16_t)(m->layer.tensors + SPW_COMPONENTS + (size_t)what),
+                                        .kind = (uint16_t)(m->layer.tensors + SPW_COMPONENTS + kind),
                                         .born = born,
                                         .backward = !born});
+}
+
+static spw_status change_kept(spw_step_memory *m, const place *at, size_t what, bool born) {
+    const size_t end = what == KEPT_INPUT ? KEPT_RESIDUALS : KEPT;
+    spw_status status = SPW_OK;
+    for (size_t i = what; i < end && status == SPW_OK; i++) status = change_piece(m, at, i, born);
+    return status;
 }
 
 /* A layer leaves something behind its backward pass, until that of all layers has ended or, where it stays, until it works again. */

@@ -1,7 +1,7 @@
 /* usage: allocator_dump JOB.yaml SCHEME STAGE STEP < ROWS
  * What one rank of a pipeline stage allocates, and what PyTorch's allocator makes of it. ROWS: for every step, for every MoE layer of
  * the model, for every micro-batch "held received sent". Prints
- *   begin BYTES                  of every tensor before the first step
+ *   begin BYTES SLOT             of every tensor before the first step; BYTES is - where it ends
  *   optimizer BYTES              of every tensor that the first step of the optimizer allocates, at the step's end
  *   LAYER BORN BACKWARD SLOT BYTES MICRO_BATCH of every event of step STEP, and "pass" where a backward pass ends
  *   step REQUESTED ALLOCATED RESERVED REFUSED  peaks of every step, by lists that were replayed whole
@@ -29,7 +29,13 @@ static spw_status print_step(const spw_point *point, const spw_footprint *footpr
     spw_status status = SPW_OK;
     SPW_TRY(spw_step_memory_create(point, footprint, NULL, &memory));
     SPW_TRY(spw_step_memory_begin(memory, &list));
-    for (size_t i = 0; i < list.events; i++) printf("begin %" PRIu64 "\n", list.event[i].bytes);
+    for (size_t i = 0; i < list.events; i++) {
+        const spw_memory_event *e = &list.event[i];
+        if (e->born)
+            printf("begin %" PRIu64 " %" PRIu32 "\n", e->bytes, e->slot);
+        else
+            printf("begin - %" PRIu32 "\n", e->slot);
+    }
     SPW_TRY(spw_step_memory_optimizer(memory, &list));
     for (size_t i = 0; i < list.events; i++) printf("optimizer %" PRIu64 "\n", list.event[i].bytes);
     for (size_t step = 0; step <= steps; step++) {

@@ -155,7 +155,7 @@ def run(job, scheme, stage, rows, step=0):
 
 
 def passes_of(lines):
-    """What is there before, and the passes of a step: lists of (slot, bytes or None for a death, layer)."""
+    """What comes and goes before, (slot, bytes or None for a death); the moments; the passes of a step: lists of (slot, bytes or None, layer)."""
     passes = [[]]
     for line in lines:
         if line == "pass":
@@ -164,7 +164,8 @@ def passes_of(lines):
             layer, born, _, slot, size, _ = (int(w) for w in line.split())
             passes[-1].append((slot, size if born else None, layer))
     check(not passes.pop(), "events behind the last pass")
-    return [[int(line.split()[1]) for line in lines if line.startswith(word)] for word in ("begin", "optimizer")], passes
+    begin = [(int(slot), None if size == "-" else int(size)) for word, size, slot in (l.split() for l in lines if l.startswith("begin"))]
+    return (begin, [int(line.split()[1]) for line in lines if line.startswith("optimizer")]), passes
 
 
 def parameters(model, stage, stages, chunks, shards, ranks):
@@ -227,15 +228,20 @@ def one(seed):
                 known[of_part] = {(b, c): passes[i] for i, (b, p, c) in enumerate(short[stage]) if p == 0}
             return known[of_part][backward, chunk]
 
-        moments = []
+        moments, built = [], []
         if scheme.startswith("megatron"):  # else products of all experts are one parameter
             shards = R if optimizer != "replicated" else 1
             every, all_of = parameters(model, stage, stages, chunks, shards, R)
             moments = sorted(4 * e for e, n in every for _ in range(2 * n))
             left = 4 * (all_of - sum(e * n for e, n in every))
             moments = sorted(moments + [left, left])
+            if optimizer == "distributed":
+                whole, all_whole = parameters(model, stage, stages, chunks, 1, R)
+                built = [2 * e for e, n in whole for _ in range(n)] + [2 * (all_whole - sum(e * n for e, n in whole))]
+                built = sorted(built + [b // 2 for b in moments[::2]])  # and a copy of each weight whose master is made
         lines = run(job, scheme, stage, rows)
-        peaks = hold(f"{what}, stage {stage}", lines, order[stage], held, events, moments)
+        check_order(f"{what}, stage {stage}", model, passes_of(lines)[0][1], moments, layers // stages, E // R, stage == stages - 1)
+        peaks = hold(f"{what}, stage {stage}", lines, order[stage], held, events, (moments, built))
         most = [[max(a, b) for a, b in zip(p, m)] for p, m in zip(peaks, most)]
         said = [[int(w) for w in line.split()[1:]] for line in lines if line.startswith("job")]
     check(said == most, f"{what}: the job's steps {said}, want {most}")
@@ -250,16 +256,43 @@ def left_by(backward):
     return births
 
 
-def hold(what, lines, order, held, events, moments):
+def check_order(what, model, optimizer, moments, layers, each, last):
+    """Megatron-Core's buffers run from a model's last parameter to its first, and experts have an optimizer of their own."""
+    if not moments:
+        return
+    H, F, V = (model[k] for k in ("hidden_size", "moe_intermediate_size", "vocab_size"))
+    layer = [4 * H * F] * each + [8 * H * F] * each
+    tail = optimizer[-2 - 2 * len(layer) * layers:-2:2]
+    check(tail == layer * layers, f"{what}: experts' moments come as {tail}")
+    check(not last or optimizer[0] in (4 * V * H, 2 * V * H), f"{what}: the head's moments come first, not {optimizer[0]}")
+
+
+def ended_of(begin):
+    """Bytes of what is gone before the first step."""
+    live, gone = {}, []
+    for slot, size in begin:
+        if size is None:
+            gone.append(live.pop(slot))
+        else:
+            live[slot] = size
+    return sorted(gone)
+
+
+def hold(what, lines, order, held, events, wanted):
     (begin, optimizer), passes = passes_of(lines)
+    moments, built = wanted
+    check(not moments or ended_of(begin) == built, f"{what}: built {ended_of(begin)[-9:]}, want {built[-9:]}")
     check(not moments or sorted(optimizer) == moments, f"{what}: moments {sorted(optimizer)[-9:]}, want {moments[-9:]}")
     check(len(optimizer) > 0, f"{what}: no moments")
     peaks = []
     got, fast = ([line.split() for line in lines if line.startswith(word)] for word in ("step", "fast"))
     check(len(got) == len(held) and [g[1:5] for g in got] == [f[1:5] for f in fast], f"{what}: {got} whole, {fast} fast")
     allocator, live = Allocator(1 << 60), {}
-    for size in begin:
-        allocator.allocate(size)
+    for slot, size in begin:
+        if size is None:
+            allocator.free(live.pop(("begin", slot)))
+        else:
+            live["begin", slot] = allocator.allocate(size)
     for step, layers in enumerate(held):
         allocator.peaks()
         listed = []
@@ -291,7 +324,7 @@ def hold(what, lines, order, held, events, moments):
         check(got[step][1:4] == want, f"{what}, step {step}: {got[step][1:4]}, want {want}")
         if step == 0:
             check([[size for _, size, _ in p] for p in passes] == listed, f"{what}: other passes")
-    still = [name for name in live if name[0] != "left"]
+    still = [name for name in live if name[0] not in ("left", "begin")]
     check(not still, f"{what}: {len(still)} tensors are never freed")
     skipped.append(sum(int(f[5]) for f in fast))
     return peaks

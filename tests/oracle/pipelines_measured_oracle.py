@@ -17,10 +17,9 @@ sys.path.insert(0, str(root / "notebooks_data/measured"))
 import pipeline_jobs  # noqa: E402
 
 oracle = Oracle(str(program), "pipelines_measured_oracle")
-REQUESTED, RESERVED = (-0.3, 0.2), (-4.0, 3.0)  # per cent; the worst: ds-pp2-ep2-mtp-zipf, qw-pp2-vp2-ep2-zipf; t-qx-full, ds-pp2-vp2
-LOW_RESERVED = {"mx-pp2-full": -4.8}
+REQUESTED, RESERVED = (-0.3, 0.2), (-1.4, 2.6)  # per cent; the worst: ds-pp2-ep2-mtp-zipf, qw-pp2-vp2-ep2-zipf; mx-pp2-full, t-qx-tensorwise
 # Called out of memory in the step before, or behind, the one that was.
-OTHER_STEP = {"qw-pp2-uneven-oom93": 1, "qw-ep2-turns-oom96": 1}
+OTHER_STEP = {"qw-pp2-uneven-oom93": 1, "qw-ep2-turns-oom96": 1, "gl-ep2-turns-oom97": 1}
 STACK = "megatron-te-h100-few-2026-11"  # what `plan` takes for so few GPUs
 STEP, WORST = 11, 30  # per cent of a step: mean, and qw-pp2-uneven, qw-ep2; in sample, the host's figures were fitted to these runs
 scratch.mkdir(parents=True, exist_ok=True)
@@ -46,7 +45,6 @@ for name, ranks in runs.items():
         for what, (least, most) in (("requested", REQUESTED), ("reserved", RESERVED)):
             truth = max(int(r[f"{what}_peak"]) for r in ranks)
             error = 100 * (replayed[what]["max_bytes"] / truth - 1)
-            least = LOW_RESERVED.get(name, least) if what == "reserved" else least
             oracle.check(least < error < most, f"{name}, {what}: {error:+.2f} %")
         if ">" in run["routing"] or name not in fitted:  # a turn's times are of the steps after it
             continue
