@@ -25,7 +25,7 @@ SHAPES = [(2, 64, 4096), (1, 96, 16384), (3, 32, 1000)]
 GPU_SHAPES = [(2, 2048, 32768), (1, 4096, 129280), (1, 4096, 151936)]
 # loss, processes (the tensor group), layers of multi-token prediction
 RUNS = [("unfused", 1, 0), ("unfused", 2, 0), ("unfused", 1, 1), ("unfused", 1, 2), ("native", 1, 0), ("native", 2, 0), ("native", 1, 1),
-        ("chunked", 1, 0), ("te", 1, 0), ("te", 1, 1), ("te_in_place", 1, 0), ("te_in_place", 1, 1)]
+        ("chunked", 1, 0), ("torchtitan_unfused", 1, 0), ("te", 1, 0), ("te", 1, 1), ("te_in_place", 1, 0), ("te_in_place", 1, 1)]
 CHUNKS = 8
 DEVICE, ONLY = sys.argv[2], sys.argv[3:]
 torch.set_default_device(DEVICE)
@@ -119,9 +119,18 @@ def torchtitan(sequences, length, vocab):
     return x, lambda: wrapper(x, labels, torch.tensor(float(sequences * length)))[0], lambda loss: loss
 
 
+def torchtitan_whole(sequences, length, vocab):
+    from torchtitan.components.loss import CrossEntropyLoss
+    loss, head = CrossEntropyLoss.Config(global_vocab_size=vocab).build(), HeadModule(vocab)
+    x = torch.randn(sequences * length, 1, dtype=torch.bfloat16, requires_grad=True)
+    labels = torch.randint(vocab, (sequences * length,))
+    return x, lambda: loss(head(x), labels, torch.tensor(float(sequences * length)))[0], lambda value: value
+
+
 def run(loss, sequences, length, vocab, predictions):
     for _ in range(3):  # what is compiled, and made once, comes first
-        of = torchtitan(sequences, length, vocab) if loss == "chunked" else megatron(loss, sequences, length, vocab, predictions)
+        own = {"chunked": torchtitan, "torchtitan_unfused": torchtitan_whole}.get(loss)
+        of = own(sequences, length, vocab) if own else megatron(loss, sequences, length, vocab, predictions)
         x, forward, scalar = of
         losses, forward_peak, kept = watched(forward)
         _, backward_peak, left = watched(lambda: scalar(losses).backward(), kept)

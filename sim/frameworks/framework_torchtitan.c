@@ -189,9 +189,36 @@ static spw_status compose_recipe(spw_draft *d) {
                                "planned with the experts' products in fp8 too");
 }
 
+/* By operations where selective_ac_option says so; else every second layer, or as many as it says, is a checkpoint. */
+static spw_status compose_checkpoint(spw_draft *d, bool others) {
+    const char *mode = spw_draft_fact(d, "@checkpoint"), *option = spw_draft_fact(d, "@selective");
+    const bool said = mode != NULL, none = said && strcmp(mode, "none") == 0,
+               selective = said && strcmp(mode, "selective") == 0,
+               operations = selective && option != NULL && strcmp(option, "op") == 0,
+               kept = operations && !others;
+    const char *more = NULL;
+    if (kept)
+        more = "planned as its newest tree keeps operations; of DeepSeek-V3 and Llama 4 v0.2 keeps what "
+               "arrives from other "
+               "ranks as well, which needs more";
+    else if (operations)
+        more = "operations that are kept are described for the all-to-all dispatcher without recipes; full "
+               "is planned, "
+               "which needs less (at most: --remat none)";
+    else if (said && !none && strcmp(mode, "full") != 0)
+        more = "checkpoints of some layers and a budget of memory are not modelled; full is planned, which "
+               "needs less (at "
+               "most: --remat none)";
+    const spw_status status = more != NULL ? spw_draft_note_more(d, "@checkpoint", "remat", more) : SPW_OK;
+    if (status != SPW_OK) return status;
+    return spw_draft_put(d, "remat", none ? "none" : kept ? "selective_op" : "full", "@checkpoint");
+}
+
 static spw_status compose_state(spw_draft *d) {
-    const char *backend = spw_draft_fact(d, "@backend"), *checkpoint = spw_draft_fact(d, "@checkpoint"),
-               *gathered = spw_draft_fact(d, "@gathered");
+    const char *backend = spw_draft_fact(d, "@backend"), *gathered = spw_draft_fact(d, "@gathered");
+    const char *converters = spw_draft_fact(d, "@converters");
+    const bool casts =
+        converters != NULL && (strstr(converters, "mx") != NULL || strstr(converters, "float8") != NULL);
     const bool hybrid = backend != NULL && strcmp(backend, "hybridep") == 0,
                async = backend != NULL && strcmp(backend, "minimal_async_ep") == 0;
     size_t shard = 0;
@@ -208,15 +235,8 @@ static spw_status compose_state(spw_draft *d) {
     if (backend != NULL && !hybrid && !async && strcmp(backend, "standard") != 0)
         SPW_TRY(spw_draft_note_more(d, "@backend", "schemes",
                                     "planned as the all-to-all dispatcher, without buffers of its own"));
-    if (checkpoint != NULL && strcmp(checkpoint, "none") != 0 && strcmp(checkpoint, "full") != 0)
-        SPW_TRY(
-            spw_draft_note_more(d, "@checkpoint", "remat",
-                                "recomputing some operations is not modelled; full is planned, which needs "
-                                "less (at most: --remat none)"));
-    SPW_TRY(spw_draft_put(d, "remat", checkpoint != NULL && strcmp(checkpoint, "none") == 0 ? "none" : "full",
-                          "@checkpoint"));
     SPW_TRY(compose_recipe(d));
-    (void)spw_draft_fact(d, "@selective");
+    SPW_TRY(compose_checkpoint(d, hybrid || async || casts));
     if (spw_draft_on(d, "@on_host")) SPW_TRY(spw_draft_put(d, "fsdp2.state", "host", "@on_host"));
     if (!spw_draft_is(d, "@shard", "-1")) SPW_TRY(spw_draft_count(d, "@shard", 1, 0, &shard));
     (void)spw_draft_fact(d, "@reduced");
@@ -297,7 +317,11 @@ spw_status spw_express_torchtitan(spw_flag_draft *f) {
             SPW_TRY(spw_flags_say_count(f, "@global_batch", local * spw_job_batch_ranks(job)));
     }
     if (backend != NULL) SPW_TRY(spw_flags_say(f, "@backend", backend));
-    SPW_TRY(spw_flags_say(f, "@checkpoint", job->remat == SPW_REMAT_NONE ? "none" : "full"));
+    SPW_TRY(spw_flags_say(f, "@checkpoint",
+                          job->remat == SPW_REMAT_NONE           ? "none"
+                          : job->remat == SPW_REMAT_SELECTIVE_OP ? "selective"
+                                                                 : "full"));
+    if (job->remat == SPW_REMAT_SELECTIVE_OP) SPW_TRY(spw_flags_say(f, "@selective", "op"));
     if (job->precision.recipe == SPW_FP8_MXFP8)
         SPW_TRY(spw_flags_say(f, "@converters", "quantize.linear.mx,quantize.grouped_mm.mx"));
     if (job->precision.recipe == SPW_FP8_TENSORWISE)

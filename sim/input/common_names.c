@@ -98,6 +98,13 @@ static const spw_common_name names[] = {
     {"cf", NULL, NULL, CAPACITY},
 };
 
+#define DEEPSPEED \
+    "DeepSpeed's MoE is not described; tutel and dense:capacity_factor=1.25 have its capacity, " \
+    "megatron-alltoall with " \
+    "optimizer: distributed its experts on some GPUs and its optimizer (ZeRO-1) on all"
+#define AUTOMODEL \
+    "NeMo AutoModel's experts are not described; torchtitan-hybridep has its FSDP2 and a fused dispatcher, " \
+    "megatron-flex its DeepEP with TransformerEngine's experts"
 /* Papers and programs call what a scheme does by these. */
 static const struct {
     const char *word, *advice;
@@ -110,7 +117,11 @@ static const struct {
     {"gshard", "dense:capacity_factor=1.25 has its capacity"},
     {"switch", "dense:capacity_factor=1.25 has its capacity"},
     {"einsum", "dense:capacity_factor=1.25 is MaxText's product of masks"},
-    {"deepspeed", "DeepSpeed's MoE is not described; tutel and dense:capacity_factor=1.25 have its capacity"},
+    {"deepspeed", DEEPSPEED},
+    {"deepspeed_moe", DEEPSPEED},
+    {"automodel", AUTOMODEL},
+    {"nemo_automodel", AUTOMODEL},
+    {"nemo", AUTOMODEL},
     {"alltoall", "megatron-alltoall"},
     {"all_to_all", "megatron-alltoall"},
     {"a2a", "megatron-alltoall"},

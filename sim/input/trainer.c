@@ -5,7 +5,7 @@
 #define BIT(loss) (1U << SPW_CROSS_ENTROPY_##loss)
 enum {
     LOSS_FUSED = BIT(AUTO) | BIT(FUSED),
-    LOSS_CHUNKED = LOSS_FUSED | BIT(CHUNKED),
+    LOSS_TORCHTITAN = LOSS_FUSED | BIT(CHUNKED) | BIT(UNFUSED),
     LOSS_MEGATRON = LOSS_FUSED | BIT(UNFUSED) | BIT(NATIVE) | BIT(TE) | BIT(TE_IN_PLACE) | BIT(TE_2_20)
 };
 #undef BIT
@@ -99,7 +99,7 @@ static const spw_trainer
                   .shared_optimizer = SPW_OPTIMIZER_SHARDED,
                   .fsdp2 = SPW_FSDP2_UNLESS_SAID,
                   .loss = SPW_CROSS_ENTROPY_CHUNKED,
-                  .losses = LOSS_CHUNKED | 1u << SPW_CROSS_ENTROPY_UNFUSED,
+                  .losses = LOSS_TORCHTITAN,
                   .loss_words = "chunked, unfused or fused",
                   .brings_loss = true,
                   .takes_optimizers = true,

@@ -271,7 +271,7 @@ spw_status spw_megatron_job_predict(const spw_megatron_job_request *q, spw_timel
     spw_muon_doubt(out);
     spw_host_optimizer_doubt(out);
     spw_megatron_hidden_doubt(&p, out);
-    if (by_parts) spw_torchtitan_doubt(&said, out);
+    if (by_parts) spw_torchtitan_doubt(&said, q->point->job, out);
 
 cleanup:
     end(&p);

@@ -7,6 +7,8 @@
  *   FSDP2              gathers of weights twice a step, with pipeline stages once, and reduce-scatters of gradients; hidden behind passes
  *                      as far as these reach, as with overlap_param_gather and overlap_grad_reduce (sim/time/megatron_hidden.h): the
  *                      next layer's gather is under way while one computes. The interval has them whole
+ *   remat              selective_op takes the time of full; the interval has what it may keep of attention, dense FFNs and shared
+ *                      experts computed once less
  * No run of torchtitan was fitted: the interval is wider by scaled_half_width and foreign_half_width of the stack. */
 #ifndef SPW_SIM_TIME_TORCHTITAN_TIME_H
 #define SPW_SIM_TIME_TORCHTITAN_TIME_H
@@ -31,7 +33,7 @@ typedef struct spw_torchtitan_twin {
 /* The request for `twin`, which it points to. */
 spw_megatron_job_request spw_torchtitan_request(const spw_megatron_job_request *q, spw_torchtitan_twin *twin);
 
-/* Names what is not measured of the twin's request, and widens the interval by the loss. */
-void spw_torchtitan_doubt(const spw_megatron_job_request *twin, spw_timeline *out);
+/* Names what is not measured of the twin's request, and widens the interval by the loss and by what `said` does not run again. */
+void spw_torchtitan_doubt(const spw_megatron_job_request *twin, const spw_job *said, spw_timeline *out);
 
 #endif

@@ -96,7 +96,7 @@ WANT = {
         "model": "mixtral-8x7b", "batch.sequences_per_gpu": [1], "batch.sequence_length": 1024, "parallel.expert": 8, "parallel.fsdp": 1,
         "precision.weights": "bf16", "remat": "full", "schemes": ["dense:capacity_factor=1.25"]}, []),
     "torchtitan_deepseek_v3_671b.toml": (["--cluster", "b200:8x32"], {
-        "model": "deepseek-v3", "batch.sequences_per_gpu": [4], "batch.micro_batches": 1, "parallel.expert": 1, "remat": "full",
+        "model": "deepseek-v3", "batch.sequences_per_gpu": [4], "batch.micro_batches": 1, "parallel.expert": 1, "remat": "selective_op",
         "precision.weights": "fp32", "optimizer": "sharded", "schemes": ["torchtitan"]},
         ["activation_checkpoint.mode", "quantize.grouped_mm.float8.fqns"]),
     "torchtitan_llama4_scout.toml": (["--cluster", "h100:8x16"], {
@@ -328,6 +328,12 @@ SAID = [  # file, text, options, keys, words of `more`, words of the listing
     ("shard.toml", TITAN + "data_parallel_shard_degree = 8\ndata_parallel_replicate_degree = 4\n", ["--cluster", "h100:8x4"],
      {"parallel.fsdp": 32, "fsdp2.replicas": 4}, None),
     ("ac.toml", TITAN + "[activation_checkpoint]\nmode = \"selective\"\n", ["--cluster", "h100:8x4"], {"remat": "full"}, "activation_checkpoint.mode"),
+    ("op.toml", TITAN + "[activation_checkpoint]\nmode = \"selective\"\nselective_ac_option = \"op\"\n", ["--cluster", "h100:8x4"],
+     {"remat": "selective_op"}, "activation_checkpoint.mode"),
+    ("two.toml", TITAN + "[activation_checkpoint]\nmode = \"selective\"\nselective_ac_option = \"2\"\n", ["--cluster", "h100:8x4"],
+     {"remat": "full"}, "activation_checkpoint.mode"),
+    ("hy.toml", TITAN + "expert_parallel_comm_backend = \"hybridep\"\n[activation_checkpoint]\nmode = \"selective\"\nselective_ac_option = \"op\"\n", ["--cluster", "h100:8x4"],
+     {"remat": "full"}, "activation_checkpoint.mode"),
     ("none.toml", TITAN + "[activation_checkpoint]\nmode = \"none\"\n", ["--cluster", "h100:8x4"], {"remat": "none"}, None),
     ("block.sh", SCRIPT + " --recompute-granularity full --recompute-method block --recompute-num-layers 2", ["--cluster", "h100:8x2"],
      {"remat": "full"}, "recompute_num_layers"),

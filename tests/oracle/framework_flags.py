@@ -64,11 +64,11 @@ def maxtext_words(draw):
 
 def titan_words(draw):
     scheme = draw.choice(TITAN)
-    words = ["--scheme", scheme, "--optimizer", "sharded", "--remat", "full" if scheme == "torchtitan-async" else draw.choice(["none", "full"]),
+    words = ["--scheme", scheme, "--optimizer", "sharded", "--remat", "full" if scheme == "torchtitan-async" else draw.choice(["none", "full", "selective_op"] if scheme == "torchtitan" else ["none", "full"]),
              "--precision", draw.choice(["framework", "bf16"])]
     if draw.random() < 0.2:
         words += ["--set", "fsdp2.reshard_after_forward=never"]
-    if scheme == "torchtitan" and draw.random() < 0.5:
+    if scheme == "torchtitan" and "selective_op" not in words and draw.random() < 0.5:
         words += ["--set", "precision.recipe=tensorwise"]
     return words
 

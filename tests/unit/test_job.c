@@ -155,7 +155,7 @@ static void test_keys(void) {
     "job.yaml:5: 'remat' is " found \
     "; it must be one of: none, full, minimal, minimal_with_context, save_out_proj, save_qkv_proj, " \
     "save_dot_except_mlp, save_dot_except_mlpwi, save_dot_with_context_except_mlp, qkv_proj_offloaded, " \
-    "decoder_layer_input_offloaded, selective, moe_act, moe, or several, as [a, b] or a+b, " \
+    "decoder_layer_input_offloaded, selective, moe_act, moe, selective_op, or several, as [a, b] or a+b, " \
     "of: " \
     "mhc, core_attn, moe_act, layernorm, mla_up_proj, mlp, moe, shared_experts (what the backward pass " \
     "computes " \
