@@ -82,6 +82,16 @@ static void whole_footprints(void) {
     CHECK(s.saved.all == 0 && s.live_set.backward_bytes == f.live_set.backward_bytes);
 }
 
+/* Products with a bias are kept and not counted: the output's is the first that is. */
+static void biased(void) {
+    const spw_scheme scheme = scheme_of("torchtitan");
+    spw_job job = job_of("qwen3-30b-a3b", "selective_op");
+    job.model.attention_bias = true;
+    const spw_layer_shape shape = spw_point_of(&job, &scheme, 1).shape;
+    CHECK(spw_selective_ops_kept(&job, &shape, true) ==
+          384.0 * (2 * ((32 + 2 * 4) * 128 + 2048) + 2 * 32 * 128 + 4 * 32 + 12 * 8));
+}
+
 static void refused(const char *model, const char *remat, const char *scheme, const char *words) {
     const spw_job job = job_of(model, remat);
     const spw_scheme parsed = scheme_of(scheme);
@@ -93,6 +103,7 @@ int main(int argc, char **argv) {
     CHECK(argc == 2);
     table(argv[1]);
     whole_footprints();
+    biased();
     refused("qwen3-30b-a3b", "selective_op", "torchtitan-hybridep", "torchtitan's, of whole models");
     refused("qwen3-30b-a3b", "selective_op", "megatron-alltoall", "torchtitan's, of whole models");
     refused("qwen3-next-80b-a3b", "selective_op", "torchtitan", "grouped and latent attention");
