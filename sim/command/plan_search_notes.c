@@ -235,6 +235,15 @@ bool spw_search_absent_text(const spw_search_view *v, size_t scheme, bool *misfi
     return true;
 }
 
+/* A search takes other sizes of these axes only where somebody asks. */
+static const char *untried_axes(const spw_search_space *s) {
+    const bool tensor = s->values[SPW_SEARCH_TENSOR] > 1, context = s->values[SPW_SEARCH_CONTEXT] > 1;
+    return tensor && context ? ""
+           : tensor          ? "; not tried: --over context=1,2,4,8"
+           : context         ? "; not tried: --over tensor=1,2,4,8"
+                             : "; not tried: --over tensor=1,2,4,8, --over context=1,2,4,8";
+}
+
 /* Why no point keeps to the budgets, by what came nearest: the budgets are looked at in this order from the last that a point
  * meets to the first. */
 const char *spw_search_nothing_text(const spw_search_view *v, char out[SPW_SEARCH_ABSENT_TEXT]) {
@@ -270,8 +279,8 @@ const char *spw_search_nothing_text(const spw_search_view *v, char out[SPW_SEARC
             factor != NULL ? "; a plan of it says the " : "", factor != NULL ? factor : "",
             factor != NULL ? " that it needs" : "");
     } else if (bytes > 0.0) {
-        (void)snprintf(out, size, "no point fits in memory: the least that one needs is %.1f of %.1f GiB",
-                       bytes / GIB, budget / GIB);
+        (void)snprintf(out, size, "no point fits in memory: the least that one needs is %.1f of %.1f GiB%s",
+                       bytes / GIB, budget / GIB, untried_axes(v->request->space));
     } else if (fate[SPW_SEARCH_BATCH] > 0) {
         (void)snprintf(out, size,
                        "no point has so few tokens in a step: %zu have more (--global-batch-at-most)",

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const size_t times_gpus[] = {1, 2, 3, 4, 6, 8, 12, 16}, times_stages[] = {1, 2, 4, 8, 16};
+static const size_t times_gpus[] = {1, 2, 3, 4, 6, 8, 12, 16}, times_stages[] = {1, 2, 4, 8, 16, 3, 6, 12};
 enum {
     GPUS = sizeof times_gpus / sizeof *times_gpus,
     STAGES = sizeof times_stages / sizeof *times_stages,

@@ -229,7 +229,7 @@ static spw_status try_row(attempt *a, size_t t) {
 static spw_status try_changes(const spw_plan_request *q, const spw_result_row *row, double drop_most,
                               spw_plan_misfit_advice *out) {
     attempt a = {.request = q, .row = row, .drop_most = drop_most, .out = out};
-    char vain[SPW_ADVICE_SENTENCE / 2] = "";
+    char vain[SPW_ADVICE_SENTENCE - 96] = "";
     spw_status status = SPW_OK;
     SPW_TRY(SPW_ALLOC(1, &a.job));
     for (size_t t = 0; t < sizeof tries / sizeof tries[0] && !a.fits; t++) {
@@ -240,7 +240,7 @@ static spw_status try_changes(const spw_plan_request *q, const spw_result_row *r
             (void)snprintf(vain + used, sizeof vain - used, "%s%s", used > 0 ? ", " : "", tries[t].name);
     }
     if (!a.fits)
-        (void)snprintf(out->advice, sizeof out->advice, "%s%s",
+        (void)snprintf(out->advice, sizeof out->advice, "%s%s; not tried: --tensor, --context",
                        vain[0] != '\0' ? "nothing that was tried helps: " : "nothing can be tried", vain);
 
 cleanup:
@@ -264,7 +264,9 @@ spw_status spw_plan_advise(const spw_plan_request *q, const spw_result *result, 
         (spw_plan_misfit_advice){.row = (size_t)(row - result->row),
                                  .state_alone = row->footprint.argument_bytes > row->footprint.budget_bytes};
     switch (c.kind) {
-    case SPW_CHANGE_EXPANDABLE: (void)snprintf(text, size, "expandable_segments:True would do"); break;
+    case SPW_CHANGE_EXPANDABLE:
+        (void)snprintf(text, size, "--allocator expandable_segments:True may do");
+        break;
     case SPW_CHANGE_FRACTION:
         (void)snprintf(text, size, "memory_fraction %.2f %s", ceil(100.0 * c.fraction) / 100.0, would);
         break;

@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-enum { SPW_ADVICE_SENTENCE = 384 };
+enum { SPW_ADVICE_SENTENCE = 512 };
 
 /* A scheme's smallest point that does not fit, and what would help. */
 typedef struct spw_plan_misfit_advice {

@@ -138,6 +138,8 @@ void spw_search_space_open(const spw_job *base, size_t gpus_most, bool megatron,
     if (gpus_most > 0) add_doubled(out, SPW_SEARCH_GPUS, base->cluster.gpus_per_node, gpus_most);
     add(out, SPW_SEARCH_PIPELINE, at_least_one(base->pipeline));
     add_doubled(out, SPW_SEARCH_PIPELINE, 1, MOST_STAGES);
+    for (size_t stages = 1; stages <= MOST_STAGES; stages++)
+        if (gpus % stages == 0) add(out, SPW_SEARCH_PIPELINE, stages);
     add(out, SPW_SEARCH_TENSOR, at_least_one(base->tensor));
     add(out, SPW_SEARCH_CONTEXT, at_least_one(base->context));
     /* MaxText's axis tensor cuts the experts as well. Megatron-Core's default does, too, and its recipes set 1. */

@@ -47,7 +47,7 @@ def in_vain(gpus, also):
     for misfit in answer["plan"]["does_not_fit"]:
         oracle.check(misfit["state_alone"] and misfit["gpus"] is None, f"{gpus} GPUs: {misfit}")
         oracle.check(misfit["advice"] == "nothing that was tried helps: " + also + "pipeline stages of the same GPUs, precision.optimizer bf16, "
-                     "all splits of up to 16 times the GPUs, one sequence a micro-batch and remat full", f"{gpus} GPUs: {misfit}")
+                     "all splits of up to 16 times the GPUs, one sequence a micro-batch and remat full; not tried: --tensor, --context", f"{gpus} GPUs: {misfit}")
     oracle.check(answer["plan"]["does_not_fit"], f"{gpus} GPUs: the case says nothing")
 
 
