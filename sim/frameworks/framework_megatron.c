@@ -23,6 +23,10 @@ static const spw_word_pair yes_no[] = {{"true", "true"}, {"false", "false"}, {NU
 
 #define OVERLAP "hidden behind work or not, it is not told apart; times have the share that was fitted"
 #define KERNEL "which kernel computes it is not told apart"
+#define BY_MODULE \
+    "formats of single modules, as fp4 of experts with fp8 elsewhere, are not modelled: all linear layers " \
+    "count in " \
+    "the recipe's; what fp4 of experts takes lies between its answer and that of recipe nvfp4"
 #define OF_MODEL "a size of the model: that of --model counts"
 
 static const spw_framework_row megatron_rows[] = {
@@ -127,6 +131,10 @@ static const spw_framework_row megatron_rows[] = {
     {.theirs = "fp4_param", .ours = "@fp4_param_gather", .values = yes_no, .alias = true},
     {.theirs = "fp4_quantizer_factory", .why = "a factory of quantizers of one's own is not modelled"},
     {.theirs = "fp4_use_native_te_autocast"},
+    {.theirs = "te_precision_config_file", .why = BY_MODULE, .more = true},
+    {.theirs = "kitchen_config_file", .why = BY_MODULE, .more = true},
+    {.theirs = "kitchen_recipe_number", .why = BY_MODULE, .more = true},
+    {.theirs = "quant_recipe", .why = BY_MODULE, .more = true},
     {.theirs = "mxfp4_gradient_stochastic_rounding"},
     {.theirs = "enable_mhc_connections", .ours = "@has_streams", .values = yes_no, .alias = true},
     {.theirs = "mhc_num_residual_streams", .ours = "@streams", .alias = true},

@@ -319,6 +319,7 @@ SAID = [  # file, text, options, keys, words of `more`, words of the listing
     ("block.sh", SCRIPT + " --recompute-granularity full --recompute-method block --recompute-num-layers 2", ["--cluster", "h100:8x2"],
      {"remat": "full"}, "recompute_num_layers"),
     ("unfused.sh", SCRIPT + " --attention-backend unfused", ["--cluster", "h100:8x2"], {"attention": "unfused"}, None),
+    ("formats.sh", SCRIPT + " --te-precision-config-file formats.yaml", ["--cluster", "h100:8x2"], {}, "te_precision_config_file"),
     ("predictions.sh", SCRIPT + " --mtp-num-layers 1", ["--cluster", "h100:8x2"], {"parallel.mtp_num_layers": 1}, None),
     ("whole.sh", SCRIPT + " --use-megatron-fsdp --data-parallel-sharding-strategy no_shard", ["--cluster", "h100:8x2"],
      {"optimizer": "replicated"}, None),

@@ -200,4 +200,15 @@ done = run(program, "explain", "--model", K3, "--cluster", "h200:8x64", "--exper
            "distributed", "--remat", "full", "--sequences-per-gpu", "1", "--format", "json")
 near("sums of blocks", {c["component"]: c["bytes"] for c in json.loads(done.stdout)}["residual_blocks"], 8 * T * 7168 * B)
 
+# Tables: LongCat-Flash-Lite looks up twelve rows of 3072 / 12 numbers; (78 x 131072 + 12) x 12 rows of 256 in all
+lite = run(program, "model", root / "tests/models/longcat-flash-lite.json")
+said, tables = " ".join(lite.stdout.split() + lite.stderr.split()), json.loads((root / "tests/models/longcat-flash-lite.json").read_text())
+each = (tables["emb_neighbor_num"] - 1) * tables["emb_split_num"]
+numbers = (tables["ngram_vocab_size_ratio"] * tables["vocab_size"] * each + each * each) * (tables["hidden_size"] // each)
+want = (f"({numbers / 1e9:.1f} B numbers, {tables['hidden_size']} of them for a token)", f"{numbers * 2 / 2**30:.1f} GiB in bf16",
+        f"{tables['hidden_size'] * 2} bytes a token each way")
+checks += 1
+if not all(words in said for words in want):
+    sys.exit(f"FAILED tables: {want} in {said}")
+
 print(f"{checks} checks")
