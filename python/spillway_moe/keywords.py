@@ -7,6 +7,7 @@ KEYS = {  # keyword: the key of the job that it sets, and what that is
     "parallel_decoder_last_pipeline_num_layers": ("parallel.decoder_last_pipeline_num_layers", "layers of the last pipeline stage; 0: not said"),
     "parallel_account_for_embedding_in_pipeline_split": ("parallel.account_for_embedding_in_pipeline_split", "the embedding counts as a layer when layers are shared out over stages"),
     "parallel_account_for_loss_in_pipeline_split": ("parallel.account_for_loss_in_pipeline_split", "head and loss count as a layer when layers are shared out over stages"),
+    "parallel_mtp_num_layers": ("parallel.mtp_num_layers", "layers of multi-token prediction behind the last block, as Megatron-Core has them without a layout"),
     "parallel_pipeline_model_parallel_layout": ("parallel.pipeline_model_parallel_layout", "what is in every block, in the letters of Megatron-Core (docs/schemes.md, section 7.9)"),
     "finetune_frozen": ("finetune.frozen", "weights without gradients and optimizer state: the routed experts', or all of the model's"),
     "finetune_lora_rank": ("finetune.lora_rank", "rank of LoRA adapters; 0 for none"),

@@ -89,7 +89,8 @@ const char *spw_model_of_name(const char *name) {
 
 typedef struct model_sizes {
     size_t layers, hidden, heads, kv_heads, head_dim, ffn, experts, top_k, expert_ffn, shared_ffn,
-        first_dense, query_rank, key_rank, key_dim, rotary_dim, value_dim, vocabulary, groups, groups_kept;
+        first_dense, query_rank, key_rank, key_dim, rotary_dim, value_dim, vocabulary, groups, groups_kept,
+        streams;
     bool latent, moe_layers_said, untied, sigmoid, bias;
     bool plain;                     /* experts of two matrices, without a gate */
     bool biases, query_bias, norms; /* of all products; of queries, keys and values; of norms (LayerNorm) */
@@ -102,13 +103,13 @@ static const struct {
     const char *fact;
     size_t offset;
 } size_facts[] = {
-    SIZE("@layers", layers),          SIZE("@hidden", hidden),         SIZE("@heads", heads),
-    SIZE("@kv_heads", kv_heads),      SIZE("@head_dim", head_dim),     SIZE("@ffn", ffn),
-    SIZE("@experts", experts),        SIZE("@top_k", top_k),           SIZE("@expert_ffn", expert_ffn),
-    SIZE("@shared_ffn", shared_ffn),  SIZE("@query_rank", query_rank), SIZE("@key_rank", key_rank),
-    SIZE("@key_dim", key_dim),        SIZE("@rotary_dim", rotary_dim), SIZE("@value_dim", value_dim),
-    SIZE("@vocabulary", vocabulary),  SIZE("@groups", groups),         SIZE("@groups_kept", groups_kept),
-    SIZE("@first_dense", first_dense)};
+    SIZE("@layers", layers),           SIZE("@hidden", hidden),         SIZE("@heads", heads),
+    SIZE("@kv_heads", kv_heads),       SIZE("@head_dim", head_dim),     SIZE("@ffn", ffn),
+    SIZE("@experts", experts),         SIZE("@top_k", top_k),           SIZE("@expert_ffn", expert_ffn),
+    SIZE("@shared_ffn", shared_ffn),   SIZE("@query_rank", query_rank), SIZE("@key_rank", key_rank),
+    SIZE("@key_dim", key_dim),         SIZE("@rotary_dim", rotary_dim), SIZE("@value_dim", value_dim),
+    SIZE("@vocabulary", vocabulary),   SIZE("@groups", groups),         SIZE("@groups_kept", groups_kept),
+    SIZE("@first_dense", first_dense), SIZE("@streams", streams)};
 
 /* "[0]*3+[1]*58", in brackets or not: so many dense layers first. 1: all have experts. */
 static bool read_layers(const char *text, size_t *dense) {
@@ -169,11 +170,11 @@ static spw_status read_sizes(spw_draft *d, model_sizes *s, bool *ok) {
             "which layers have experts: read are 1 and [0]*A+[1]*B, dense layers first");
     }
     s->latent = spw_draft_on(d, "@latent") || (s->key_rank > 0 && spw_draft_fact(d, "@latent") == NULL);
+    if (!spw_draft_on(d, "@has_streams")) s->streams = 0;
     s->untied = spw_draft_on(d, "@untied");
     s->sigmoid = spw_draft_is(d, "@router_score", "sigmoid");
     s->bias = spw_draft_on(d, "@router_bias");
     s->query_norm = spw_draft_on(d, "@query_norm");
-    (void)spw_draft_fact(d, "@predictions");
     read_activation(d, s);
     if (s->kv_heads == 0 || (grouped != NULL && strcmp(grouped, "false") == 0)) s->kv_heads = s->heads;
     if (s->expert_ffn == 0) s->expert_ffn = s->ffn;
@@ -197,6 +198,7 @@ static bool is_preset(const model_sizes *s, const spw_model *m) {
         return false;
     if (!alike(s->experts, m->experts) || !alike(s->top_k, m->top_k) || !alike(s->expert_ffn, m->expert_ffn))
         return false;
+    if (s->streams > 1 && s->streams != m->streams) return false;
     if (s->plain != (spw_expert_matrices(m) == 2) || !vocabulary_alike(s->vocabulary, m->vocab)) return false;
     if (s->moe_layers_said && s->first_dense + m->moe_layers != m->layers) return false;
     if (gqa ? s->latent || !alike(s->kv_heads, m->kv_heads) || !alike(s->head_dim, m->head_dim)
@@ -272,7 +274,8 @@ static spw_status put_generic(spw_draft *d, const model_sizes *s) {
                  {"num_experts_per_tok", s->top_k},
                  {"moe_intermediate_size", s->expert_ffn},
                  {"n_shared_experts", s->shared_ffn / s->expert_ffn},
-                 {"first_k_dense_replace", s->first_dense}},
+                 {"first_k_dense_replace", s->first_dense},
+                 {"hc_mult", s->streams > 1 ? s->streams : 0}},
       groups[] = {{"n_group", s->groups_kept > 0 ? s->groups : 0},
                   {"topk_group", s->groups > 0 ? s->groups_kept : 0}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)

@@ -263,13 +263,15 @@ static spw_status express_model(spw_flag_draft *f) {
                  {"@expert_ffn", m->expert_ffn},
                  {"@shared_ffn", m->shared_ffn},
                  {"@groups", m->groups > 1 ? m->groups : 0},
-                 {"@groups_kept", m->groups > 1 ? m->groups_kept : 0}};
+                 {"@groups_kept", m->groups > 1 ? m->groups_kept : 0},
+                 {"@streams", m->streams > 1 ? m->streams : 0}};
     spw_status status = SPW_OK;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (sizes[i].value > 0) SPW_TRY(spw_flags_say_count(f, sizes[i].fact, sizes[i].value));
     for (; of != NULL && of->key != NULL; of++)
         if (spw_attention_size_of(m, of->fact) > 0)
             SPW_TRY(spw_flags_say_count(f, of->fact, spw_attention_size_of(m, of->fact)));
+    if (m->streams > 1) SPW_TRY(spw_flags_say(f, "@has_streams", "true"));
     if (latent) SPW_TRY(spw_flags_say(f, "@latent", "true"));
     if (!latent && m->kv_heads != m->heads) SPW_TRY(spw_flags_say(f, "@grouped_query", "true"));
     if (m->moe_layers < m->layers) {

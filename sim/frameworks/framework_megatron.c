@@ -23,6 +23,10 @@ static const spw_word_pair yes_no[] = {{"true", "true"}, {"false", "false"}, {NU
 
 #define OVERLAP "hidden behind work or not, it is not told apart; times have the share that was fitted"
 #define KERNEL "which kernel computes it is not told apart"
+#define BY_MODULE \
+    "formats of single modules, as fp4 of experts with fp8 elsewhere, are not modelled: all linear layers " \
+    "count in " \
+    "the recipe's; what fp4 of experts takes lies between its answer and that of recipe nvfp4"
 #define OF_MODEL "a size of the model: that of --model counts"
 
 static const spw_framework_row megatron_rows[] = {
@@ -127,11 +131,13 @@ static const spw_framework_row megatron_rows[] = {
     {.theirs = "fp4_param", .ours = "@fp4_param_gather", .values = yes_no, .alias = true},
     {.theirs = "fp4_quantizer_factory", .why = "a factory of quantizers of one's own is not modelled"},
     {.theirs = "fp4_use_native_te_autocast"},
+    {.theirs = "te_precision_config_file", .why = BY_MODULE, .more = true},
+    {.theirs = "kitchen_config_file", .why = BY_MODULE, .more = true},
+    {.theirs = "kitchen_recipe_number", .why = BY_MODULE, .more = true},
+    {.theirs = "quant_recipe", .why = BY_MODULE, .more = true},
     {.theirs = "mxfp4_gradient_stochastic_rounding"},
-    {.theirs = "enable_mhc_connections",
-     .why = "residual streams count where the model's own file has hc_mult: --model names it",
-     .more = true},
-    {.theirs = "mhc_num_residual_streams"},
+    {.theirs = "enable_mhc_connections", .ours = "@has_streams", .values = yes_no, .alias = true},
+    {.theirs = "mhc_num_residual_streams", .ours = "@streams", .alias = true},
     {.theirs = "mhc_sinkhorn_iterations"},
     {.theirs = "mhc_init_gating_factor"},
     {.theirs = "mhc_recompute_layer_num", .ours = "mhc_recompute_layer_num"},
@@ -233,7 +239,7 @@ static const spw_framework_row megatron_rows[] = {
     {.theirs = "untie_embeddings_and_output_weights", .ours = "@untied", .values = yes_no},
     {.theirs = "share_embeddings_and_output_weights", .ours = "@untied", .values = turned, .alias = true},
     {.theirs = "qk_layernorm", .ours = "@query_norm", .values = yes_no},
-    {.theirs = "mtp_num_layers", .ours = "@predictions"},
+    {.theirs = "mtp_num_layers", .ours = "parallel.mtp_num_layers"},
     {.theirs = "swiglu", .ours = "@gated", .values = yes_no},
     {.theirs = "gated_linear_unit", .ours = "@gated", .values = yes_no, .alias = true},
     {.theirs = "disable_bias_linear", .ours = "@biases", .values = turned},
@@ -251,8 +257,8 @@ static const spw_framework_row megatron_rows[] = {
     {.theirs = "csa_*", .why = OF_MODEL},
     {.theirs = "dsa_indexer_*", .why = OF_MODEL},
     {.theirs = "moe_n_hash_layers", .why = OF_MODEL},
-    {.theirs = "enable_hyper_connections", .why = OF_MODEL},
-    {.theirs = "num_residual_streams", .why = OF_MODEL},
+    {.theirs = "enable_hyper_connections", .ours = "@has_streams", .values = yes_no},
+    {.theirs = "num_residual_streams", .ours = "@streams"},
     {.theirs = "use_fused_mhc", .ours = "use_fused_mhc", .values = yes_no},
     {.theirs = "DEPENDENCIES*"},
     /* what changes times a little, or nothing that is counted */

@@ -148,16 +148,6 @@ cleanup:
     return status;
 }
 
-/* A layer of multi-token prediction has its place in a stage where the layout says it. */
-static spw_status compose_predictions(spw_draft *d) {
-    const char *said = spw_draft_fact(d, "@predictions");
-    const char *layout = "parallel.pipeline_model_parallel_layout";
-    if (said == NULL || strcmp(said, "0") == 0 || spw_draft_key_value(d, layout) != NULL) return SPW_OK;
-    return spw_draft_note_more(d, "@predictions", layout,
-                               "its layer is counted where pipeline_model_parallel_layout has it, as m in "
-                               "'Et*8(|t*8)*6|t*5mL', or 'Et*43mL' without stages; not without one");
-}
-
 /* Megatron-LM itself refuses gathers without sums, and sharded weights have collectives of their own. */
 static spw_status compose_collectives(spw_draft *d) {
     const bool sums = spw_draft_on(d, "@overlap_gradients"), gathers = spw_draft_on(d, "@overlap_gathers"),
@@ -292,7 +282,6 @@ spw_status spw_compose_megatron(spw_draft *d) {
     SPW_TRY(compose_recipe(d, &recipe));
     SPW_TRY(compose_optimizer(d));
     SPW_TRY(compose_collectives(d));
-    SPW_TRY(compose_predictions(d));
     SPW_TRY(compose_recompute(d));
     SPW_TRY(compose_offload(d));
     SPW_TRY(compose_kernels(d));

@@ -156,6 +156,9 @@ static const spw_setting parallel_rows[] = {
      SPW_SETTING_OF(spw_job, stage_layout.loss, bool),
      .fallback = "false",
      .help = "head and loss count as a layer when layers are shared out over stages"},
+    COUNT_ROW(
+        "mtp_num_layers", stage_layout.behind, 0, 16, "0",
+        "layers of multi-token prediction behind the last block, as Megatron-Core has them without a layout"),
     {.key = "pipeline_model_parallel_layout",
      .kind = SPW_SETTING_TEXT,
      SPW_SETTING_TEXT_OF(spw_job, stage_layout.text, SPW_LAYOUT_TEXT),
@@ -545,6 +548,7 @@ static void fill_layout(spw_job *job) {
     const size_t blocks = job->stage_layout.blocks;
     if (job->virtual_stages == 0 && blocks > 0 && blocks % job->pipeline == 0)
         job->virtual_stages = blocks / job->pipeline;
+    if (job->stage_layout.behind > 0) job->model.mtp_layers = job->stage_layout.behind;
     if (job->stage_layout.predictions > 0) spw_model_count_mtp(&job->model);
 }
 

@@ -198,6 +198,32 @@ static void note_kin(const spw_reading *in, spw_model *m) {
               said, in->family->model_type);
 }
 
+/* Numbers of the tables that a token looks up: what their rows go into (sim/input/model_tables.c), or a row itself. */
+static double looked_up(const spw_model *m) {
+    static const char *const readers[] = {"n-grams, up", "n-grams, keys and values",
+                                          "engrams, keys and values"};
+    double numbers = 0.0;
+    for (size_t i = 0; i < m->matrices; i++) {
+        const spw_matrix *one = &m->matrix[i];
+        for (size_t k = 0; k < sizeof readers / sizeof *readers; k++)
+            if (strcmp(one->name, readers[k]) == 0) numbers += (double)one->in * (double)one->count;
+        if (strcmp(one->name, "embedding of layers") == 0) numbers += (double)one->out;
+    }
+    return numbers;
+}
+
+static void doubt_tables(spw_model *m) {
+    const double all = (double)spw_model_parameters(m).tables, token = looked_up(m);
+    if (!(all > 0.0)) return;
+    doubt(m,
+          "tables beside the embedding (%.1f B numbers, %.0f of them for a token) count on the GPUs of its "
+          "stage, "
+          "looked up in no time; in the host's memory, which is not modelled, they would be %.1f GiB in bf16 "
+          "and "
+          "%.0f bytes a token each way",
+          all / 1e9, token, all * 2.0 / 1073741824.0, token * 2.0);
+}
+
 /* What the file asks for and is not in the figures. */
 void spw_reading_doubts(const spw_reading *in, spw_model *m) {
     const json_int_t mtp = spw_model_mtp_layers(in->root), window = spw_model_window(in->root);
@@ -212,6 +238,7 @@ void spw_reading_doubts(const spw_reading *in, spw_model *m) {
               "the whole sequence in all of them",
               (long long)window);
     doubt_layers(m);
+    doubt_tables(m);
     if (spw_attention_is_grouped(m) && spw_reading_at(in->root, "head_dim") == NULL &&
         m->heads * m->head_dim != m->hidden && m->hidden / m->heads == m->head_dim)
         doubt(m,

@@ -146,7 +146,8 @@ spw_status spw_stage_layout_parse(spw_stage_layout *layout) {
     spw_status status = SPW_OK;
     letters *work = NULL;
     ends e = {0};
-    layout->blocks = layout->predictions = 0;
+    layout->blocks = 0;
+    layout->predictions = layout->text[0] == '\0' ? layout->behind : 0;
     if (layout->text[0] == '\0') return SPW_OK;
     SPW_TRY(SPW_ALLOC(2, &work));
     for (uint16_t i = 0; layout->text[i] != '\0'; i++)
@@ -215,6 +216,11 @@ static spw_status check_text(const spw_stage_layout *layout, const spw_stage_cut
                              const char **key) {
     size_t layers = 0;
     *key = TEXT_KEY;
+    if (layout->behind > 0 && layout->behind != layout->predictions)
+        return spw_fail(SPW_ECONFIG,
+                        "the layout has %zu times m, mtp_num_layers is %zu; write m as often, or leave "
+                        "mtp_num_layers out",
+                        layout->predictions, layout->behind);
     if (layout->blocks != cut->stages * cut->chunks)
         return spw_fail(
             SPW_ECONFIG,

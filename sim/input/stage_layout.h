@@ -22,6 +22,8 @@ enum { SPW_LAYOUT_TEXT = 512, SPW_LAYOUT_BLOCKS = 1024, SPW_LAYOUT_LETTERS = 409
 typedef struct spw_stage_layout {
     bool embedding, loss;
     size_t first, last; /* 0: not said */
+    size_t
+        behind; /* mtp_num_layers: layers of multi-token prediction behind the last block where no text has them */
     char text[SPW_LAYOUT_TEXT];
     size_t blocks;                      /* of the text; 0: there is none */
     uint16_t layers[SPW_LAYOUT_BLOCKS]; /* of each block of the text */
@@ -29,7 +31,7 @@ typedef struct spw_stage_layout {
         prediction_block; /* layers of multi-token prediction, and the one block that has them */
 } spw_stage_layout;
 
-/* Fills what is of the text; an empty text has no blocks. SPW_ECONFIG: an unknown letter and its position; embedding, loss or
+/* Fills what is of the text; an empty text has no blocks, and the predictions behind the last one. SPW_ECONFIG: an unknown letter and its position; embedding, loss or
  * multi-token prediction not where they belong; more than there is room for. */
 SPW_MUST_CHECK spw_status spw_stage_layout_parse(spw_stage_layout *layout);
 

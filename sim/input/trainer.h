@@ -38,9 +38,10 @@ typedef struct spw_trainer {
         unsaid_words; /* whose state in fp32 is assumed where it is sharded and nobody says it; NULL: as most have it */
     bool brings_loss; /* its own loss, whoever's optimizer it is */
     /* What it takes. */
-    bool takes_optimizers; /* any; else its program shards its whole state */
-    bool takes_policies;   /* remat by MaxText's policies alone, not by modules of a layer */
-    bool takes_layouts;    /* stages of layers as the job says; else of equally many */
+    bool takes_optimizers;  /* any; else its program shards its whole state */
+    bool takes_policies;    /* remat by MaxText's policies alone, not by modules of a layer */
+    bool takes_layouts;     /* stages of layers as the job says; else of equally many */
+    bool takes_predictions; /* layers of multi-token prediction by their number */
     bool takes_gpipe;
     bool
         takes_splits; /* tensor, context and expert-tensor parallelism of Megatron-Core's layers, and its keys */

@@ -256,6 +256,12 @@ static spw_status check_grid(const spw_job *job, const spw_scheme *scheme) {
 }
 
 static spw_status check_layout(const spw_job *job, const spw_scheme *scheme) {
+    if (job->stage_layout.behind > 0 && !spw_scheme_trainer(scheme)->takes_predictions)
+        return spw_fail(
+            SPW_ECONFIG,
+            "scheme '%s': mtp_num_layers is of Megatron-Core's and Primus' schemes, which have layers of "
+            "multi-token prediction; leave it out, or use one of them, as --scheme megatron-alltoall",
+            scheme->text);
     if (spw_scheme_trainer(scheme)->takes_layouts || !spw_stage_layout_is_said(&job->stage_layout))
         return SPW_OK;
     return spw_fail(

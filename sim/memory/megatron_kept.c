@@ -180,7 +180,10 @@ void spw_megatron_kept_add(spw_footprint *f, const spw_job *job, const spw_schem
     add_dispatchers(f, job, scheme, stage, s);
     if (!stage->head) return;
     const size_t norms = 1 + stage->predictions;
-    const size_t each = spw_remat_keeps_layers(job->remat) ? PREDICTION : PREDICTION_AGAIN;
+    /* the state's half is normed and projected stream by stream; what contracts the streams in front of the last norm reads them */
+    const size_t n = job->model.streams > 1 ? job->model.streams : 0;
+    const size_t each =
+        spw_remat_keeps_layers(job->remat) ? PREDICTION + (n > 0 ? n - 1 : 0) : PREDICTION_AGAIN;
     if (stage->predictions > 0)
         LIVE(spw_component_add(
                  f, "predictions",
@@ -191,9 +194,9 @@ void spw_megatron_kept_add(spw_footprint *f, const spw_job *job, const spw_schem
              AT_LOSS);
     LIVE(spw_component_add(f, "final_norm",
                            (double)norms * (double)s->tokens *
-                               (2.0 * hidden * (double)s->element_bytes + FP32),
+                               ((double)(2 + n) * hidden * (double)s->element_bytes + FP32),
                            "what the last norm reads and gives, for it and for the head (7.19)",
-                           "%zu T (2 H b + 4) = %zu x %zu x (2 x %.0f x %zu + 4)", norms, norms, s->tokens,
-                           hidden, s->element_bytes),
+                           "%zu T (%zu H b + 4) = %zu x %zu x (%zu x %.0f x %zu + 4)", norms, 2 + n, norms,
+                           s->tokens, 2 + n, hidden, s->element_bytes),
          AT_LOSS);
 }

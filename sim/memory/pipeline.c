@@ -10,6 +10,7 @@ spw_pipeline spw_pipeline_of(const spw_job *job) {
                           .chunks = at_least_one(job->virtual_stages),
                           .micro_batches = at_least_one(job->micro_batches),
                           .layout = spw_stage_layout_is_said(&job->stage_layout) ? &job->stage_layout : NULL,
+                          .predictions = job->stage_layout.blocks > 0 ? 0 : job->stage_layout.predictions,
                           .all_forward = job->schedule == SPW_SCHEDULE_GPIPE,
                           .pairs = job->overlap_exchanges};
 }
@@ -70,6 +71,11 @@ uint64_t spw_pipeline_peak(const spw_pipeline *p, size_t stage, const uint64_t *
     return peak;
 }
 
+static size_t predictions_of(const spw_pipeline *p, size_t index) {
+    if (p->layout != NULL && p->layout->blocks > 0) return spw_stage_layout_predictions(p->layout, index);
+    return index + 1 == p->stages * p->chunks ? p->predictions : 0;
+}
+
 static spw_block block_of_layout(const spw_pipeline *p, size_t layers, size_t index) {
     const spw_stage_cut cut = {.layers = layers, .stages = p->stages, .chunks = p->chunks};
     spw_block block = {.first = 0};
@@ -77,7 +83,6 @@ static spw_block block_of_layout(const spw_pipeline *p, size_t layers, size_t in
         block.first += block.layers;
         block.layers = spw_stage_layout_layers(p->layout, &cut, i % p->stages, i / p->stages);
     }
-    block.predictions = spw_stage_layout_predictions(p->layout, index);
     return block;
 }
 
@@ -100,7 +105,7 @@ spw_block spw_pipeline_block(const spw_pipeline *p, const spw_model *model, size
         spw_block all = {
             .layers = model->layers, .moe_layers = model->moe_layers, .bare_layers = model->bare_layers};
         for (size_t k = 1; k < SPW_MODEL_MIXERS; k++) all.mixer_layers[k] = model->mixer[k].layers;
-        if (p->layout != NULL) all.predictions = spw_stage_layout_predictions(p->layout, 0);
+        all.predictions = predictions_of(p, 0);
         count_exceptions(model, 0, model->layers, &all);
         return all;
     }
@@ -108,6 +113,7 @@ spw_block spw_pipeline_block(const spw_pipeline *p, const spw_model *model, size
     spw_block block = {.first = index * each + (index < more ? index : more),
                        .layers = each + (index < more ? 1 : 0)};
     if (p->layout != NULL) block = block_of_layout(p, model->layers, index);
+    block.predictions = predictions_of(p, index);
     for (size_t i = block.first; i < block.first + block.layers; i++) {
         block.moe_layers += model->is_moe[i];
         block.bare_layers += model->is_bare[i];

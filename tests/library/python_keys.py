@@ -92,6 +92,7 @@ KEYS = {
     "moe_permute_fusion": ("false", {}, ()),
     "moe_router_fusion": ("false", {}, ()),
     "apply_rope_fusion": ("false", {}, ()),
+    "parallel.mtp_num_layers": (1, {"model": "deepseek-v4-flash"}, ()),
     "use_fused_mhc": ("true", {"model": "deepseek-v4-flash"}, ()),
     "mhc_recompute_layer_num": (2, {"model": "deepseek-v4-flash", "remat": "mhc"}, ()),
     "use_transformer_engine_op_fuser": (True, {}, ()),

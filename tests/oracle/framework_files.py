@@ -63,7 +63,7 @@ WANT = {
     "megatron_deepseek_v4_flash.yaml": (["--cluster", "gb200:64x2", "--model", str(ROOT / "sim/models/deepseek-v4-flash.json")], {
         "parallel.expert": 64, "batch.global_batch": 2048, "batch.micro_batches": 16, "remat": "mla_up_proj", "precision.recipe": "mxfp8",
         "precision.optimizer": "bf16", "schemes": ["megatron-syncfree:rank_capacity=1.5,stash=1.2,host=0.0,page=64,graph=full,align=32"]},
-        ["o_groups", "csa_compress_ratios", "num_residual_streams", "moe_router_force_load_balancing"]),
+        ["o_groups", "csa_compress_ratios", "moe_router_force_load_balancing"]),
     "bridge_deepseek_v3_gb300.yaml": (["--cluster", "gb300:64x4"], {
         "model": "deepseek-v3", "parallel.pipeline": 2, "parallel.expert": 32, "parallel.virtual_stages": 8, "batch.global_batch": 4096,
         "batch.micro_batches": 32, "precision.gradients": "bf16", "precision.optimizer": "bf16", "precision.master": "fp32",
@@ -338,7 +338,8 @@ SAID = [  # file, text, options, keys, words of `more`, words of the listing
     ("block.sh", SCRIPT + " --recompute-granularity full --recompute-method block --recompute-num-layers 2", ["--cluster", "h100:8x2"],
      {"remat": "full"}, "recompute_num_layers"),
     ("unfused.sh", SCRIPT + " --attention-backend unfused", ["--cluster", "h100:8x2"], {"attention": "unfused"}, None),
-    ("predictions.sh", SCRIPT + " --mtp-num-layers 1", ["--cluster", "h100:8x2"], {}, "mtp_num_layers"),
+    ("formats.sh", SCRIPT + " --te-precision-config-file formats.yaml", ["--cluster", "h100:8x2"], {}, "te_precision_config_file"),
+    ("predictions.sh", SCRIPT + " --mtp-num-layers 1", ["--cluster", "h100:8x2"], {"parallel.mtp_num_layers": 1}, None),
     ("whole.sh", SCRIPT + " --use-megatron-fsdp --data-parallel-sharding-strategy no_shard", ["--cluster", "h100:8x2"],
      {"optimizer": "replicated"}, None),
     ("moments.sh", SCRIPT + " --use-precision-aware-optimizer --exp-avg-dtype bf16", ["--cluster", "h100:8x2"],

@@ -97,6 +97,8 @@ for words, said in ((("--remat", "mhc+mlp"), "does not go with mlp"), (("--set",
                     (("--remat", "mhc", "--scheme", "primus-syncfree:level=1", "--cluster", "mi355x:8x8"), "Megatron-Core's own layers"),
                     (("--set", "use_fused_mhc=true", "--scheme", "primus-syncfree:level=1", "--cluster", "mi355x:8x8"), "class of its own"),
                     (("--remat", "mhc", "--model", "qwen3-30b-a3b"), "residual streams"),
+                    (("--set", "parallel.mtp_num_layers=1", "--scheme", "gmm", "--optimizer", "sharded"), "multi-token prediction"),
+                    (("--set", "parallel.mtp_num_layers=1", "--set", "parallel.pipeline_model_parallel_layout=Et*43L"), "0 times m"),
                     (("--set", "use_fused_mhc=true", "--model", "qwen3-30b-a3b"), "residual streams")):
     done = run(program, "explain", "--model", root / "sim/models/deepseek-v4-flash.json", "--cluster", "h200:8x8", "--expert-parallel", "16",
                "--scheme", "megatron-alltoall", "--optimizer", "distributed", "--sequences-per-gpu", "1", *words)
@@ -154,7 +156,16 @@ plain, got = components(4, remat="none"), components(4, *ONE, remat="none")
 near("one stage predicting carries", got["carries"], (LAYERS + 1) * 4 * T * H * B)
 near("one stage predicting saved", got["saved_activations"], plain["saved_activations"] * (LAYERS + 1) / LAYERS, 1e-6)
 near("its logits", got["logits_of_predictions"], 4 * T * MODEL["vocab_size"])
-near("its inputs", got["predictions"], 4 * T * H * B)
+near("its inputs", got["predictions"], (1 + 1 + 4 + 1) * T * H * B)  # embedding, it and four streams normed, states joined
+for count, there in ((1, plain), (2, got)):  # what is contracted in front of each last norm, its input and output
+    near("last norms", there["final_norm"], count * T * ((4 + 2) * H * B + 4))
+# the same by its number alone, which leaves stages to be shared out as they are
+same = components(4, "--set", "parallel.mtp_num_layers=1", remat="none")
+for name in {*got, *same}:
+    near(f"by number, {name}", same.get(name), got.get(name))
+two, number = (components(4, *STAGES, "--set", "parallel." + key) for key in ("pipeline_model_parallel_layout=Et*22|t*21mL", "mtp_num_layers=1"))
+for name in {*two, *number}:
+    near(f"two stages by number, {name}", number.get(name), two.get(name))
 EXPERTS = 256 * 3 * H * 2048  # its own; the rest is less than a tenth of a layer's
 if not 1 < (got["weights"] - plain["weights"]) / (EXPERTS / 16 * B) < 2:
     sys.exit(f"FAILED weights of one stage predicting: {got['weights']}, {plain['weights']}")
@@ -188,5 +199,16 @@ K3 = root / "sim/models/kimi-k3.json"
 done = run(program, "explain", "--model", K3, "--cluster", "h200:8x64", "--expert-parallel", "64", "--scheme", "megatron-alltoall", "--optimizer",
            "distributed", "--remat", "full", "--sequences-per-gpu", "1", "--format", "json")
 near("sums of blocks", {c["component"]: c["bytes"] for c in json.loads(done.stdout)}["residual_blocks"], 8 * T * 7168 * B)
+
+# Tables: LongCat-Flash-Lite looks up twelve rows of 3072 / 12 numbers; (78 x 131072 + 12) x 12 rows of 256 in all
+lite = run(program, "model", root / "tests/models/longcat-flash-lite.json")
+said, tables = " ".join(lite.stdout.split() + lite.stderr.split()), json.loads((root / "tests/models/longcat-flash-lite.json").read_text())
+each = (tables["emb_neighbor_num"] - 1) * tables["emb_split_num"]
+numbers = (tables["ngram_vocab_size_ratio"] * tables["vocab_size"] * each + each * each) * (tables["hidden_size"] // each)
+want = (f"({numbers / 1e9:.1f} B numbers, {tables['hidden_size']} of them for a token)", f"{numbers * 2 / 2**30:.1f} GiB in bf16",
+        f"{tables['hidden_size'] * 2} bytes a token each way")
+checks += 1
+if not all(words in said for words in want):
+    sys.exit(f"FAILED tables: {want} in {said}")
 
 print(f"{checks} checks")

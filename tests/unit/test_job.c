@@ -127,7 +127,7 @@ static void test_keys(void) {
            "pipeline, "
            "tensor, context, expert_tensor, data, sequence_parallel, virtual_stages, schedule, "
            "decoder_first_pipeline_num_layers, decoder_last_pipeline_num_layers, "
-           "account_for_embedding_in_pipeline_split, account_for_loss_in_pipeline_split, "
+           "account_for_embedding_in_pipeline_split, account_for_loss_in_pipeline_split, mtp_num_layers, "
            "pipeline_model_parallel_layout");
     refuse_from(JOB "colour: red\n", "job.yaml:5: unknown key 'colour'; known keys: model, cluster, gpus, ");
     refuse_from(JOB "? [a]\n: 1\n", "job.yaml:5: unknown key '?'; known keys: model, cluster, gpus, ");
