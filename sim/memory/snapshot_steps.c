@@ -93,14 +93,14 @@ static spw_status births_of(const spw_event_list *list, births *out) {
     return status;
 }
 
-/* The common subsequence that weighs most. A tensor that follows the routing weighs more than two that do not: frameworks
- * differ in the order of weight gradients. way [a + 1][b + 1]: where the heaviest of the first i and j came from. */
+/* The common subsequence that weighs most. A tensor that follows the routing weighs more than two that do not, and with its MiB: frameworks
+ * differ in the order of weight gradients and of small tensors. way [a + 1][b + 1]: where the heaviest of the first i and j came from. */
 static spw_status align(const uint64_t *a, size_t na, const births *b, int32_t *aligned) {
-    enum { SKIP_A, SKIP_B, TAKE, ROUTED_WEIGHT = 3 };
+    enum { SKIP_A, SKIP_B, TAKE, ROUTED_WEIGHT = 3, MIB_BITS = 20 };
     spw_status status = SPW_OK;
     const size_t width = b->count + 1;
     uint8_t *way = NULL;
-    uint32_t *row = NULL; /* lengths of the last row, then of this one */
+    uint64_t *row = NULL; /* weights of the last row, then of this one */
     size_t cells = 0;
     if (!spw_mul_size(na + 1, width, &cells) || cells > MOST_CELLS)
         return spw_fail(SPW_ECONFIG,
@@ -109,12 +109,13 @@ static spw_status align(const uint64_t *a, size_t na, const births *b, int32_t *
     SPW_TRY(SPW_ALLOC(cells, &way));
     SPW_TRY(SPW_ALLOC(width, &row));
     for (size_t i = 1; i <= na; i++) {
-        uint32_t diagonal = 0; /* of the last row, one to the left */
+        uint64_t diagonal = 0; /* of the last row, one to the left */
         for (size_t j = 1; j < width; j++) {
-            const uint32_t above = row[j];
+            const uint64_t above = row[j];
             uint8_t from = row[j - 1] > above ? SKIP_B : SKIP_A;
-            uint32_t best = row[j - 1] > above ? row[j - 1] : above;
-            const uint32_t taken = diagonal + (b->routed[j - 1] ? ROUTED_WEIGHT : 1);
+            uint64_t best = row[j - 1] > above ? row[j - 1] : above;
+            const uint64_t taken =
+                diagonal + (b->routed[j - 1] ? ROUTED_WEIGHT + (b->bytes[j - 1] >> MIB_BITS) : 1);
             if (a[i - 1] == b->bytes[j - 1] && taken > best) best = taken, from = TAKE;
             way[i * width + j] = from;
             row[j] = best;

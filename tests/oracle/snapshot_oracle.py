@@ -239,29 +239,31 @@ def parts():
     check("a stage that is none", done.returncode == 2 and "2 stages" in done.stderr, done.stderr)
 
 
-def micro_batches():
-    """A whole model under TransformerEngine with micro-batches, recorded while balanced; beside a run of its own whose routing is drawn anew
-    in every step. Of that run, which did not begin balanced, the bytes that tensors ask for."""
+def micro_batches(name, recording, *options):
+    """A whole model under TransformerEngine with micro-batches, recorded while balanced; beside a run of its own, the bytes that its tensors ask
+    for. One run's routing is drawn anew in every step, the other has two stages."""
     sys.dont_write_bytecode = True
     sys.path.insert(0, str(measured))
     import pipeline_jobs
-    ranks = pipeline_jobs.read("whole_validation_h100.csv")["gl-ep2-zipf"]
-    pipeline_jobs.write_job(ranks[0], str(folder / "drawn.yaml"))
-    pipeline_jobs.write_trace(ranks[0], str(folder / "drawn.h5"))
-    with lzma.open(measured / "snapshot_gl_ep2_parts.json.xz") as packed:
+    ranks = pipeline_jobs.read("whole_validation_h100.csv")[name]
+    pipeline_jobs.write_job(ranks[0], str(folder / "parts.yaml"))
+    pipeline_jobs.write_trace(ranks[0], str(folder / "parts.h5"))
+    with lzma.open(measured / f"{recording}.json.xz") as packed:
         (folder / "parts.json").write_bytes(packed.read())
-    done = spillway("replay", "drawn.h5", "--job", "drawn.yaml", "--scheme", "megatron-alltoall", "--snapshot", "parts.json", "--format", "json")
-    check("micro-batches", done.returncode == 0, done.stderr)
+    done = spillway("replay", "parts.h5", "--job", "parts.yaml", "--scheme", "megatron-alltoall", "--snapshot", "parts.json", *options,
+                    "--format", "json")
+    check(name, done.returncode == 0, done.stderr)
     got = json.loads(done.stdout)["rows"][0]["memory"]["allocator"]
     found, said = got["snapshot"], max(int(r["requested_peak"]) for r in ranks)
-    check("micro-batches: found", found["routed_bytes_found"] > 0.999 * found["routed_bytes"], found)
-    check("micro-batches: requested", abs(got["requested"]["max_bytes"] / said - 1) < 1e-4, got["requested"], said)
+    check(f"{name}: found", found["routed_bytes_found"] > 0.999 * found["routed_bytes"], found)
+    check(f"{name}: requested", abs(got["requested"]["max_bytes"] / said - 1) < 1e-4, got["requested"], said)
 
 
 compare("gpt_olmoe", 4, 0.001)
 compare("gpt_mini", 4, 0.01)
 parts()
-micro_batches()
+micro_batches("gl-ep2-zipf", "snapshot_gl_ep2_parts")
+micro_batches("gl-pp2", "snapshot_gl_pp2_parts", "--snapshot-stage", "1")
 compare("bare_olmoe", 3, 0.001)
 damage()
 print(f"{checks} checks")
