@@ -54,6 +54,8 @@ def read(spillway, table):
         if row.get("throughput_error") is None or not row["scheme"].startswith("megatron"):
             continue
         run = dict(row, **shape(row))
+        if row["scheme"].startswith("megatron-alltoall"):  # also where a release has not what its recipe names
+            run["dispatcher"] = "alltoall"
         run["true_s"] = row["time"]["step_s"] * (1 + row["throughput_error"])
         run["work"] = run["layers"] / run["stages"] * run["micro"]
         run["stack"] = stack("primus-mi355x" if row["hardware"].startswith("mi") else "te-h100" if row["hardware"][0] == "h" else "te-gb200")

@@ -86,7 +86,7 @@ def write_job(run, path):
         parallel["pipeline_model_parallel_layout"] = run["layout"]
     batch = dict(sequences_per_gpu=[run["micro_batches"] * run["micro_batch"]], sequence_length=run["sequence"],
                  micro_batches=run["micro_batches"])
-    lines = [f"model: {path}.model.json", "cluster: h100-8x8", f"gpus: {run['gpus']}", "optimizer: distributed", "memory_fraction: 1",
+    lines = [f"model: {path}.model.json", f"cluster: {run.get('cluster', 'h100-8x8')}", f"gpus: {run['gpus']}", "optimizer: distributed", "memory_fraction: 1",
              f"cross_entropy: {'te_2_20' if run['loss'] == 'te' else run['loss']}", f"remat: {remat}", f"parallel: {json.dumps(parallel)}", f"batch: {json.dumps(batch)}",
              f"schemes: ['megatron-alltoall{':align=16' if run['fp8'] else ''}']"]
     lines.append(f"gradient_accumulation_fusion: {'layers' if str(run['fused_wgrad']) == 'True' else 'false'}")  # without Apex

@@ -1,9 +1,13 @@
-"""What the program says of the cells of whole_rounds.json.  whole_rounds_jobs.py SPILLWAY SCRATCH OUT.csv     Needs h5py."""
+"""What the program says of the cells of whole_rounds.json, beside their steps.  Needs h5py.
+
+whole_rounds_jobs.py SPILLWAY SCRATCH [--cluster h200-8x8] [--stack NAME] [--predicted OUT.csv]"""
+import argparse
+import collections
 import csv
 import json
 import pathlib
+import statistics
 import subprocess
-import sys
 
 import pipeline_jobs
 
@@ -31,14 +35,53 @@ def ask(spillway, scratch, run, *words):
     return json.loads(out)["rows"][0]["time"]
 
 
+def measured():
+    """{(run, cell): {(call, turn): ms}} without the two steps that warm up; a step is that of its slower rank."""
+    steps = collections.defaultdict(dict)
+    with open(HERE / "whole_rounds_h200.csv") as file:
+        for row in csv.DictReader(file):
+            if int(row["turn"]) >= 0:
+                mine, at = steps[row["run"], row["cell"]], (row["call"], row["turn"])
+                mine[at] = max(mine.get(at, 0.0), float(row["step_ms"]))
+    return steps
+
+
+def partner(cell):
+    return cell.split("-")[0] + "-balanced"
+
+
 if __name__ == "__main__":
-    folder = pathlib.Path(sys.argv[2])
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(sys.argv[3], "w") as file:
-        out = csv.writer(file, lineterminator="\n")
-        out.writerow("run cell step_ms low_ms high_ms".split())
-        for one in cells():
-            time = ask(sys.argv[1], folder, one, "--stack", STACK)
-            out.writerow([one["of"], one["cell"], *(f"{1e3 * time[k]:.1f}" for k in ("step_s", "low_s", "high_s"))])
-            file.flush()
-            print(one["name"], time["step_s"], {k: round(1e3 * v["exposed_s"], 1) for k, v in time["components"].items()}, flush=True)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("spillway"), parser.add_argument("scratch", type=pathlib.Path), parser.add_argument("--cluster", default="h200-8x8")
+    parser.add_argument("--stack", default=STACK), parser.add_argument("--predicted")
+    given = parser.parse_args()
+    given.scratch.mkdir(parents=True, exist_ok=True)
+    said = {}
+    for one in cells():
+        time = ask(given.spillway, given.scratch, dict(one, cluster=given.cluster), "--stack", given.stack)
+        said[one["of"], one["cell"]] = [1e3 * time[k] for k in ("step_s", "low_s", "high_s")]
+    if given.predicted:
+        with open(given.predicted, "w") as file:
+            out = csv.writer(file, lineterminator="\n")
+            out.writerow("run cell step_ms low_ms high_ms".split())
+            out.writerows([*key, *(f"{ms:.1f}" for ms in times)] for key, times in said.items())
+    steps, errors, ratios, inside = measured(), [], [], 0
+    print("| run | cell | steps | median, fastest, slowest ms | said | error % | over balanced, said | medians | step by step | fastest |")
+    print("|---|---|---:|---|---:|---:|---:|---:|---:|---:|")
+    for key, times in steps.items():
+        base, sorted_ms, (step, low, high) = (key[0], partner(key[1])), sorted(times.values()), said[key]
+        median = statistics.median(sorted_ms)
+        errors.append(step / median - 1)
+        inside += low <= median <= high
+        over = ["", "", "", ""]
+        if key != base:
+            over = [step / said[base][0], median / statistics.median(steps[base].values()),
+                    statistics.median(ms / steps[base][at] for at, ms in times.items()), sorted_ms[0] / min(steps[base].values())]
+            if "hot" in key[1]:
+                ratios.append(over[0] / over[2] - 1)
+            over = [f"{x:.3f}" for x in over]
+        print(f"| {key[0]} | {key[1]} | {len(times)} | {median:.1f}, {sorted_ms[0]:.1f}, {sorted_ms[-1]:.1f} | {step:.1f} | {100 * errors[-1]:+.1f} | "
+              + " | ".join(over) + " |")
+    mean = [100 * statistics.fmean(map(abs, e)) for e in (errors, ratios)]
+    print(f"{len(errors)} cells: mean error {mean[0]:.1f} % ({100 * statistics.fmean(errors):+.1f}), {inside} inside; "
+          f"{len(ratios)} hot over balanced: {mean[1]:.1f} %, {100 * max(map(abs, ratios)):.1f} % at most")

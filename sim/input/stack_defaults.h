@@ -31,6 +31,8 @@
     X(expert_floor_s, 0, 1, \
       "host_floor_s, for each expert of a rank in a MoE layer: its products' launches") \
     X(recipe_floor_s, 0, 1, "host_floor_s, with an fp8 recipe: casts") \
+    X(floor_forward_share, 0.01, 0.99, \
+      "of host_floor_s and what is more, where no layer runs again: forward") \
     X(unlike_floor_s, 0, 1, \
       "host_floor_s, of a MoE layer all of whose experts have numbers of rows of their own") \
     X(matrix_host_s, 0, 1, "optimizer: the host's work for a matrix of an expert") \

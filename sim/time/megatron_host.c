@@ -21,7 +21,7 @@ spw_megatron_host spw_megatron_host_of(const spw_megatron_coefficients *c, const
     const double passes = spw_remat_runs_again(job->remat, 0) ? 4.0 : 3.0;
     double share = passes / 3.0;
     if (spw_launches_are_one_graph(job, point->scheme))
-        return (spw_megatron_host){.forward_share = 1.0 / passes};
+        return (spw_megatron_host){.forward_share = 1.0 / passes, .floor_forward_share = 1.0 / passes};
     if (job->cuda_graph != SPW_GRAPH_NONE) share *= c->partial_graph_share.value;
     const double of_layer = job->model.half_layers ? 0.5 : 1.0;
     const bool recipe = job->precision.recipe != SPW_FP8_NONE;
@@ -37,7 +37,8 @@ spw_megatron_host spw_megatron_host_of(const spw_megatron_coefficients *c, const
                                .floor_s = floor_s,
                                .moe_floor_s = floor_share * experts * (c->expert_floor_s.value + in_a_row_s),
                                .unlike_s = floor_share * c->unlike_floor_s.value,
-                               .forward_share = 1.0 / passes};
+                               .forward_share = 1.0 / passes,
+                               .floor_forward_share = 3.0 * c->floor_forward_share.value / passes};
 }
 
 double spw_megatron_gaps_s(const spw_megatron_host *host, const spw_block *block) {
@@ -50,10 +51,12 @@ double spw_megatron_floor_s(const spw_megatron_host *host, const spw_block *bloc
            (double)(block->moe_layers + block->predictions) * host->moe_floor_s;
 }
 
-double spw_megatron_pass_s(const spw_megatron_host *host, const spw_block *block, double share,
+double spw_megatron_pass_s(const spw_megatron_host *host, const spw_block *block, bool back,
                            const spw_megatron_pass *pass) {
+    const double share = back ? 1.0 - host->forward_share : host->forward_share;
+    const double floor_share = back ? 1.0 - host->floor_forward_share : host->floor_forward_share;
     const double counts =
         fmax((double)(block->moe_layers + block->predictions) * host->counts_s * share - pass->wire_s, 0.0);
     return fmax(pass->seconds + spw_megatron_gaps_s(host, block) * share + counts,
-                (spw_megatron_floor_s(host, block) + pass->unlike * host->unlike_s) * share);
+                (spw_megatron_floor_s(host, block) + pass->unlike * host->unlike_s) * floor_share);
 }

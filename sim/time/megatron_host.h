@@ -8,7 +8,8 @@
  *                       shape that cuBLAS chooses an algorithm for; and where experts run one behind the other, as Muon has them
  *                       without TransformerEngine, sequential_floor_s x experts of a rank more
  *
- * of the passes of one micro-batch, a third of them forward, and a third more where layers run again. A layer that is a mixer or an
+ * of the passes of one micro-batch, and a third more where layers run again: of gaps a third is forward, of floors
+ * floor_forward_share. A layer that is a mixer or an
  * FFN alone has half of layer_gap_s, of recipe_gap_s, of host_floor_s and of recipe_floor_s. CUDA graphs of parts of a layer leave partial_graph_share of
  * both, those of a whole iteration nothing. */
 #ifndef SPW_SIM_TIME_MEGATRON_HOST_H
@@ -26,7 +27,7 @@ typedef struct spw_megatron_host {
     double counts_s;             /* of a MoE layer, of which its exchanges cover what they take */
     double floor_s, moe_floor_s; /* of a layer, and what a MoE layer's is more */
     double unlike_s;             /* of a MoE layer, where all rows of a rank's experts are unlike */
-    double forward_share;        /* of all of them */
+    double forward_share, floor_forward_share; /* of gaps and of floors */
 } spw_megatron_host;
 
 spw_megatron_host spw_megatron_host_of(const spw_megatron_coefficients *coefficients, const spw_point *point);
@@ -42,8 +43,8 @@ typedef struct spw_megatron_pass {
     double seconds, wire_s, unlike;
 } spw_megatron_pass;
 
-/* What a pass of a block takes, gaps and floor included; `share` of the host's work. */
-double spw_megatron_pass_s(const spw_megatron_host *host, const spw_block *block, double share,
+/* What the forward or the backward pass of a block takes, gaps and floor included. */
+double spw_megatron_pass_s(const spw_megatron_host *host, const spw_block *block, bool back,
                            const spw_megatron_pass *pass);
 
 #endif

@@ -106,13 +106,13 @@ static double pass_of(spw_prediction *p, size_t at, const spw_block *block, bool
     const spw_megatron_time *t = &p->time[at];
     const unsigned phases = back ? SPW_BACKWARD_EXCHANGES : SPW_FORWARD_EXCHANGES;
     const double wire = spw_phases_sum(t->phase_s, phases) - spw_phases_sum(t->rank_wait_s, phases),
-                 hidden = hidden_of(p, wire, seconds), share = p->host.forward_share,
+                 hidden = hidden_of(p, wire, seconds),
                  beside = p->q->point->job->megatron.overlap_shared ? fmin(shared_s, wire) : 0.0;
     p->hidden_s[at] = (back ? p->hidden_s[at] : 0.0) + hidden;
     p->shared_hidden_s[at] = (back ? p->shared_hidden_s[at] : 0.0) + beside;
     const spw_megatron_pass pass = {
         .seconds = seconds - hidden - beside, .wire_s = wire - hidden, .unlike = t->unlike};
-    return spw_megatron_pass_s(&p->host, block, back ? 1.0 - share : share, &pass);
+    return spw_megatron_pass_s(&p->host, block, back, &pass);
 }
 
 static spw_status time_block(spw_prediction *p, size_t group, size_t stage, size_t micro, size_t chunk) {

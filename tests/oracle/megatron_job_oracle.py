@@ -225,13 +225,14 @@ def host(c, job, scheme, layers, moe, kernels, wire, unlike):
     passes = 4 if job["remat"] == "full" else 3
     counts = "alltoall" in scheme and "pad=true" not in scheme
     out = []
-    for seconds, exchanged, part in zip(kernels, wire, (1, passes - 1)):
+    ahead = 3 * c.get("floor_forward_share", 1 / 3)
+    for seconds, exchanged, part, slow in zip(kernels, wire, (1, passes - 1), (ahead, passes - ahead)):
         micro = job["micro"]
         hidden = c["overlap_share"] * (micro - 1) / micro * max(0, min(exchanged, seconds - exchanged)) if job["overlap"] == "true" else 0
         gaps = layers * c["layer_gap_s"] + moe * c["expert_gap_s"] * E / job["expert"]
         floor = layers * c["host_floor_s"] + moe * c.get("expert_floor_s", 0) * E / job["expert"] + unlike * c.get("unlike_floor_s", 0)
         late = max(0, moe * c["counts_gap_s"] * share * part / 3 - (exchanged - hidden)) if counts else 0
-        out.append(max(seconds - hidden + gaps * share * part / 3 + late, floor * share * part / 3))
+        out.append(max(seconds - hidden + gaps * share * part / 3 + late, floor * share * slow / 3))
     return out
 
 
@@ -388,7 +389,7 @@ CASES = [  # what differs from the first
 # A host so slow that its work is the pace.
 floor = (source / f"sim/megatron_stacks/{WHOLE}.yaml").read_text().replace("host_floor_s:\n  value: 0\n", "host_floor_s:\n  value: 0.05\n")
 floor += "".join(f"{key}:\n  value: {value}\n  evidence: assumed\n  source: made up\n"
-                 for key, value in dict(expert_floor_s=0.002, unlike_floor_s=0.03, matrix_host_s=0.0007).items())
+                 for key, value in dict(expert_floor_s=0.002, unlike_floor_s=0.03, matrix_host_s=0.0007, floor_forward_share=0.55).items())
 (scratch / "floor.yaml").write_text(floor)
 # Experts that GPUs share, in random grids: a node holds whole sharers, and a group of them may span nodes.
 dice = np.random.default_rng(2026)

@@ -263,6 +263,7 @@ static void test_host(void) {
                                          .sequential_floor_s = {.value = 5e-4},
                                          .expert_floor_s = {.value = 2e-4},
                                          .recipe_floor_s = {.value = 3e-3},
+                                         .floor_forward_share = {.value = 0.6},
                                          .unlike_floor_s = {.value = 9e-3}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         spw_job job = job_of("parallel: {expert: 8, fsdp: 8}\nremat: none\n");
@@ -279,6 +280,8 @@ static void test_host(void) {
         near(1e3 * h.moe_layer_s, cases[i].moe, 1e-12, "of its experts");
         near(1e3 * h.counts_s, cases[i].counts, 1e-12, "of counts");
         near(h.forward_share, cases[i].full ? 0.25 : 1.0 / 3.0, 1e-12, "forward");
+        if (h.floor_s > 0.0)
+            near(h.floor_forward_share, cases[i].full ? 0.45 : 0.6, 1e-12, "of the floor, forward");
         const double graph = cases[i].graph == SPW_GRAPH_NONE ? 1.0 : 0.5,
                      share = h.floor_s > 0.0 ? (cases[i].full ? 4.0 / 3.0 : 1.0) * graph : 0.0;
         near(1e3 * h.floor_s, share * (cases[i].half ? 0.5 : 1.0) * (cases[i].recipe ? 8.0 : 5.0), 1e-12,
@@ -289,24 +292,29 @@ static void test_host(void) {
         near(1e3 * spw_megatron_host_of(&c, &point).moe_floor_s, share * 8 * 0.7, 1e-12, "experts in a row");
     }
     /* Two layers, one of experts: 2 x 1 + 1 x 0.8 + counts that 3 of 4 ms of exchanges cover; the floor of 5 ms a layer. */
-    const spw_megatron_host h = {.layer_s = 1e-3, .moe_layer_s = 8e-4, .counts_s = 4e-3, .floor_s = 5e-3};
+    spw_megatron_host h = {.layer_s = 1e-3, .moe_layer_s = 8e-4, .counts_s = 4e-3, .floor_s = 5e-3};
     const spw_block block = {.layers = 2, .moe_layers = 1};
-    const spw_megatron_host slow = {.floor_s = 5e-3, .moe_floor_s = 4e-2, .unlike_s = 8e-3};
+    spw_megatron_host slow = {.floor_s = 5e-3, .moe_floor_s = 4e-2, .unlike_s = 8e-3};
     const struct {
-        const spw_megatron_host *host;
-        double share;
+        spw_megatron_host *host;
+        double share, floor_share;
         spw_megatron_pass pass;
         double s;
         const char *what;
-    } passes[] = {{&h, 1.0, {20e-3, 3e-3, 0.0}, 23.8e-3, "gaps"},
-                  {&h, 1.0, {20e-3, 6e-3, 0.0}, 22.8e-3, "covered by exchanges"},
-                  {&h, 1.0, {1e-3, 0.0, 0.0}, 10e-3, "the host's floor"},
-                  {&h, 0.5, {20e-3, 0.0, 0.0}, 23.4e-3, "half of it"},
-                  {&slow, 0.5, {1e-3, 0.0, 0.0}, 25e-3, "the host's floor, experts in a row"},
-                  {&slow, 0.5, {1e-3, 0.0, 0.75}, 28e-3, "three quarters with rows of their own"}};
-    for (size_t i = 0; i < sizeof passes / sizeof *passes; i++)
-        near(spw_megatron_pass_s(passes[i].host, &block, passes[i].share, &passes[i].pass), passes[i].s,
-             1e-12, passes[i].what);
+    } passes[] = {{&h, 1.0, 0.3, {20e-3, 3e-3, 0.0}, 23.8e-3, "gaps"},
+                  {&h, 1.0, 0.3, {20e-3, 6e-3, 0.0}, 22.8e-3, "covered by exchanges"},
+                  {&h, 0.3, 1.0, {1e-3, 0.0, 0.0}, 10e-3, "the host's floor"},
+                  {&h, 0.5, 0.1, {20e-3, 0.0, 0.0}, 23.4e-3, "half of it"},
+                  {&slow, 0.1, 0.5, {1e-3, 0.0, 0.0}, 25e-3, "the host's floor, experts in a row"},
+                  {&slow, 0.1, 0.5, {1e-3, 0.0, 0.75}, 28e-3, "three quarters with rows of their own"}};
+    for (size_t i = 0; i < 2 * (sizeof passes / sizeof *passes); i++) {
+        const bool back = i % 2 == 1;
+        spw_megatron_host *host = passes[i / 2].host;
+        host->forward_share = back ? 1.0 - passes[i / 2].share : passes[i / 2].share;
+        host->floor_forward_share = back ? 1.0 - passes[i / 2].floor_share : passes[i / 2].floor_share;
+        near(spw_megatron_pass_s(host, &block, back, &passes[i / 2].pass), passes[i / 2].s, 1e-12,
+             passes[i / 2].what);
+    }
 }
 
 static void test_covers(void) {
