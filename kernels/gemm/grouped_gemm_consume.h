@@ -51,16 +51,29 @@ template <class KIND> struct consumer {
         else
             named_barrier(1, SHARING);
     }
+    /* The first slices of the stage; waits for them. */
+    template <int SLICES> GPU_MEMBER void multiply_slices(bool keep) {
+        wgmma_fence();
+        multiply(0, SLICES, keep);
+        wgmma_commit();
+        wgmma_wait<0>();
+    }
     /* The last `left` terms of a group, fewer than a stage has. */
     GPU_MEMBER void multiply_rest(int left, bool keep) {
-        wait_full();
-        if (left % 16 != 0) clear_rows(left, (left + 15) & ~15);
-        for (int i = 0; i * 16 < left; i++) {
-            wgmma_fence();
-            multiply(i, i + 1, keep);
-            wgmma_commit();
-            wgmma_wait<0>();
-        }
+        if constexpr (KIND::CLEANS)
+            barrier_wait(ring.clean + at.stage, at.parity);
+        else
+            wait_full();
+        if (!KIND::CLEANS && left % 16 != 0) clear_rows(left, (left + 15) & ~15);
+        const int slices = (left + 15) / 16;
+        if (slices == 1)
+            multiply_slices<1>(keep);
+        else if (slices == 2)
+            multiply_slices<2>(keep);
+        else if (slices == 3)
+            multiply_slices<3>(keep);
+        else
+            multiply_slices<4>(keep);
         release(ring.empty + at.stage);
         at.step();
     }
@@ -145,6 +158,7 @@ GPU_DEVICE void gemm_pingpong(const spw_gemm_fused_problem &f, const CUtensorMap
     if (threadIdx.x < 128) {
         registers_lower<40>();
         if (KIND::GATHER != SPW_GEMM_GATHER_NONE || threadIdx.x == 0) produce<KIND>(f, map_a, map_b, ring);
+        if (KIND::CLEANS && threadIdx.x / 32 == 1) clean<KIND>(f.p, ring);
     } else {
         registers_raise<232>();
         consumer<KIND> consumer(ring);

@@ -125,7 +125,7 @@ template <int GROUP> GPU_DEVICE void consume_float8(const spw_gemm_float8_proble
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     gemm_float8_wgmma(const __grid_constant__ spw_gemm_float8_problem problem,
                       const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b) {
-    const ring ring = ring_create(FULL_ARRIVALS);
+    const ring ring = ring_create(FULL_ARRIVALS, CONSUMERS);
     if (threadIdx.x < 128) {
         registers_lower<40>();
         if (threadIdx.x == 0) produce<SPW_GEMM_ROWS, false, false>(problem.pairs, &map_a, &map_b, ring);

@@ -47,7 +47,10 @@ struct gemm_kind {
     /* A warp stores 16 rows x 64 columns at a time; a gradient has two buffers of gate and up of 32 columns. */
     static constexpr int WARP_BYTES = 16 * 128 * (EPILOGUE == GEMM_SWIGLU_GRADIENT ? 2 : 1);
     static constexpr int STORE_BYTES = CONSUMERS * 4 * WARP_BYTES;
-    static constexpr int SHARED_BYTES = STAGES * STAGE_BYTES + STORE_BYTES + (2 * STAGES + 2) * 8;
+    static constexpr int SHARED_BYTES = STAGES * STAGE_BYTES + STORE_BYTES + (3 * STAGES + 2) * 8;
+    /* A warp of the producer, which is free where nothing is gathered, clears what lies behind groups' ends. */
+    static constexpr bool CLEANS = FORM == SPW_GEMM_WEIGHTS && GATHER == SPW_GEMM_GATHER_NONE;
+    static constexpr int RELEASES = (PINGPONG ? 1 : CONSUMERS) + CLEANS;
     static constexpr int FULL_ARRIVALS = GATHER == SPW_GEMM_GATHER_NONE ? 1 : 1 + 128;
     static constexpr int COLUMNS = SWIGLU ? TILE_N / 2 : TILE_N; /* of c in a tile */
     static_assert(SHARED_BYTES <= 227 * 1024, "a block's shared memory");
@@ -57,6 +60,7 @@ struct gemm_kind {
 struct gemm_ring {
     unsigned char *stages, *store;
     uint64_t *full, *empty, *turn; /* turn: whose products are next, of ping-pong */
+    uint64_t *clean;               /* full, and what lies behind a group's end is 0 */
 };
 
 /* Where the next stage of the ring is. */
@@ -192,15 +196,38 @@ GPU_DEVICE void produce(const spw_gemm_fused_problem &f, const CUtensorMap *map_
     }
 }
 
+/* One warp: rows of the next group that products would read become 0. It gives every stage back, as consumers do. */
+template <class KIND> GPU_DEVICE void clean(const spw_gemm_problem &p, const gemm_ring &ring) {
+    typename KIND::walk walk;
+    gemm_tile t;
+    gemm_place<KIND> at(0);
+    walk.start(p);
+    for (int index = gpu_block(); walk.seek(p, index, t); index += p.blocks) {
+        for (int k = 0; k < t.terms; k += TILE_K) {
+            barrier_wait(ring.full + at.stage, at.parity);
+            if (t.terms - k < TILE_K)
+                clear_behind<KIND::STAGE_BYTES / CHUNK_BYTES>(ring.stages + at.stage * KIND::STAGE_BYTES,
+                                                              t.terms - k);
+            if (gpu_lane() == 0) barrier_arrive(ring.clean + at.stage), barrier_arrive(ring.empty + at.stage);
+            at.step();
+        }
+    }
+}
+
 template <class KIND> GPU_DEVICE gemm_ring gemm_ring_create() {
     extern __shared__ __align__(1024) unsigned char shared[];
     unsigned char *store = shared + KIND::STAGES * KIND::STAGE_BYTES;
     uint64_t *barriers = (uint64_t *)(store + KIND::STORE_BYTES);
-    const gemm_ring ring = {shared, store, barriers, barriers + KIND::STAGES, barriers + 2 * KIND::STAGES};
+    const gemm_ring ring = {shared,
+                            store,
+                            barriers,
+                            barriers + KIND::STAGES,
+                            barriers + 3 * KIND::STAGES,
+                            barriers + 2 * KIND::STAGES};
     if (threadIdx.x == 0) {
         for (int i = 0; i < KIND::STAGES; i++) {
             barrier_init(ring.full + i, KIND::FULL_ARRIVALS);
-            barrier_init(ring.empty + i, KIND::PINGPONG ? 1 : CONSUMERS);
+            barrier_init(ring.empty + i, KIND::RELEASES), barrier_init(ring.clean + i, 1);
         }
         for (int i = 0; i < CONSUMERS; i++) barrier_init(ring.turn + i, 1);
         barrier_init_fence();

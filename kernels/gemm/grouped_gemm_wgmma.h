@@ -5,9 +5,10 @@
  * SPW_GEMM_ROWS: one tensor map spans all rows; a tile may run over its group's end and is masked when stored.
  * SPW_GEMM_WEIGHTS: the sum runs over rows; behind the group's end the last stage holds a neighbour's rows. Whole
  * slices of 16 of them are left out, the others set to 0 in shared memory before they are multiplied (a mask by 0
- * * x would let a neighbour's inf through). SWIGLU: b holds gate and up side by side, 2 columns of b for one of c;
- * a tile takes 128 columns of each, so that a thread holds both numbers of an element, and only their activation
- * is stored. */
+ * * x would let a neighbour's inf through), by a warp of its own, so that the consumers do not wait for one another.
+ * SWIGLU: b holds gate and up side by side, 2 columns of b for one of c; a tile takes 128 columns of each, so that a
+ * thread holds both numbers of an element, and only their activation is stored.
+ */
 #ifndef SPW_KERNELS_GEMM_GROUPED_GEMM_WGMMA_H
 #define SPW_KERNELS_GEMM_GROUPED_GEMM_WGMMA_H
 
@@ -30,13 +31,13 @@ enum {
     STAGE_BYTES = A_BYTES + B_BYTES,
     WARP_STORE_BYTES = 16 * 128 * 2, /* 16 rows x half of the columns */
     STORE_BYTES = CONSUMERS * 4 * WARP_STORE_BYTES,
-    SHARED_BYTES = STAGES * STAGE_BYTES + STORE_BYTES + 2 * STAGES * 8,
+    SHARED_BYTES = STAGES * STAGE_BYTES + STORE_BYTES + 3 * STAGES * 8,
     THREADS = (1 + CONSUMERS) * 128
 };
 
 struct ring {
     unsigned char *stages;
-    uint64_t *full, *empty;
+    uint64_t *full, *empty, *clean; /* clean: full, and what lies behind a group's end is 0 */
 };
 
 template <spw_gemm_form FORM, bool B_OUTER, bool SWIGLU>
@@ -79,16 +80,27 @@ GPU_DEVICE void produce(const spw_gemm_problem &p, const CUtensorMap *map_a, con
     }
 }
 
-/* Rows [from, to) of every chunk of the stage become 0; all consumers take part. */
-GPU_DEVICE void clear_rows(unsigned char *stage, int from, int to) {
-    const int consumer = gpu_thread() - 128, pieces = (to - from) * 8; /* of 16 bytes in a chunk */
-    for (int i = consumer; i < pieces * (STAGE_BYTES / CHUNK_BYTES); i += CONSUMERS * 128)
-        *(uint4 *)(stage + i / pieces * CHUNK_BYTES + from * 128 + i % pieces * 16) = make_uint4(0, 0, 0, 0);
-    fence_async_proxy();
-    named_barrier(1, CONSUMERS * 128);
+/* One warp: rows of the next group that products would read become 0. It gives every stage back, as consumers do. */
+GPU_DEVICE void clean(const spw_gemm_problem &p, ring ring) {
+    gemm_walk<SPW_GEMM_WEIGHTS, TILE_M, TILE_N, BAND> walk;
+    gemm_tile t;
+    walk.start(p);
+    int stage = 0;
+    uint32_t parity = 0;
+    for (int index = gpu_block(); walk.seek(p, index, t); index += p.blocks) {
+        for (int k = 0; k < t.terms; k += TILE_K) {
+            barrier_wait(ring.full + stage, parity);
+            if (t.terms - k < TILE_K)
+                clear_behind<STAGE_BYTES / CHUNK_BYTES>(ring.stages + stage * STAGE_BYTES, t.terms - k);
+            if (gpu_lane() == 0) barrier_arrive(ring.clean + stage), barrier_arrive(ring.empty + stage);
+            if (++stage == STAGES) stage = 0, parity ^= 1;
+        }
+    }
 }
 
-/* One warp's 16 rows x 128 columns, sum[0 ... 63]: to shared memory, then to rows of c in pieces of 256 bytes. */
+/* One warp's 16 rows x 128 columns, sum[0 ... 63]: to shared memory, then to rows of c in pieces of 256 bytes. STREAMS: the cache
+ * need not keep them. */
+template <bool STREAMS = false>
 GPU_DEVICE void store_half(const spw_gemm_problem &p, const gemm_tile &t, spw_bf16 *c, const float *sum,
                            unsigned char *buffer, int row0, int column0) {
     const int lane = gpu_lane();
@@ -106,12 +118,13 @@ GPU_DEVICE void store_half(const spw_gemm_problem &p, const gemm_tile &t, spw_bf
     for (int i = 0; i < 8; i++) {
         const int r = i * 2 + (lane >> 4), m = t.m0 + row0 + r;
         const uint4 piece = *(const uint4 *)(buffer + r * 256 + ((lane & 15) ^ (r & 7)) * 16);
-        if (m < t.height && column < p.columns) *(uint4 *)(c + (long)m * p.columns + column) = piece;
+        uint4 *to = (uint4 *)(c + (long)m * p.columns + column);
+        if (m < t.height && column < p.columns) STREAMS ? __stcs(to, piece) : (void)(*to = piece);
     }
     __syncwarp();
 }
 
-template <spw_gemm_form FORM, bool B_OUTER, bool SWIGLU>
+template <spw_gemm_form FORM, bool B_OUTER, bool SWIGLU, bool STREAMS>
 GPU_DEVICE void consume(const spw_gemm_problem &p, ring ring, unsigned char *store_buffers) {
     constexpr bool A_OUTER = FORM == SPW_GEMM_WEIGHTS;
     /* Bytes from one step of 16 along the sum to the next. */
@@ -149,19 +162,11 @@ GPU_DEVICE void consume(const spw_gemm_problem &p, ring ring, unsigned char *sto
         wgmma_wait<0>();
         if (release != nullptr && (gpu_thread() & 127) == 0) barrier_arrive(release);
         if (FORM == SPW_GEMM_WEIGHTS && whole < t.terms) {
-            unsigned char *data = ring.stages + stage * STAGE_BYTES;
-            const int left = t.terms - whole;
-            barrier_wait(ring.full + stage, parity);
-            clear_rows(data, left, (left + 15) & ~15);
-            const uint64_t a = operand_descriptor(shared_address(data) + group * CHUNK_BYTES, 0, 1024);
-            const uint64_t b = operand_descriptor(shared_address(data) + A_BYTES, CHUNK_BYTES, 1024);
-            for (int i = 0; i * 16 < left; i++) {
-                wgmma_fence();
-                wgmma_64x256x16<A_OUTER, B_OUTER>(sum, a + i * (A_STEP >> 4), b + i * (B_STEP >> 4),
-                                                  whole + i != 0);
-                wgmma_commit();
-                wgmma_wait<0>();
-            }
+            const uint32_t data = shared_address(ring.stages + stage * STAGE_BYTES);
+            const uint64_t a = operand_descriptor(data + group * CHUNK_BYTES, 0, 1024);
+            const uint64_t b = operand_descriptor(data + A_BYTES, CHUNK_BYTES, 1024);
+            barrier_wait(ring.clean + stage, parity);
+            wgmma_slices<A_OUTER, B_OUTER>(sum, a, b, (t.terms - whole + 15) / 16, whole != 0);
             if ((gpu_thread() & 127) == 0) barrier_arrive(ring.empty + stage);
             if (++stage == STAGES) stage = 0, parity ^= 1;
         }
@@ -176,36 +181,40 @@ GPU_DEVICE void consume(const spw_gemm_problem &p, ring ring, unsigned char *sto
             }
             store_half(p, t, c, sum, buffer, row0, t.n0);
         } else {
-            store_half(p, t, c, sum, buffer, row0, t.n0);
-            store_half(p, t, c, sum + 64, buffer, row0, t.n0 + 128);
+            store_half<STREAMS>(p, t, c, sum, buffer, row0, t.n0);
+            store_half<STREAMS>(p, t, c, sum + 64, buffer, row0, t.n0 + 128);
         }
     }
 }
 
 /* The block's shared memory: the stages, buffers to store from, and the barriers of the stages, which are full after
- * `arrivals`. */
-GPU_DEVICE ring ring_create(int arrivals) {
+ * `arrivals` and empty after `releases`. */
+GPU_DEVICE ring ring_create(int arrivals, int releases) {
     extern __shared__ __align__(1024) unsigned char shared[];
     uint64_t *barriers = (uint64_t *)(shared + STAGES * STAGE_BYTES + STORE_BYTES);
-    const ring ring = {shared, barriers, barriers + STAGES};
+    const ring ring = {shared, barriers, barriers + STAGES, barriers + 2 * STAGES};
     if (threadIdx.x == 0) {
-        for (int i = 0; i < STAGES; i++)
-            barrier_init(ring.full + i, arrivals), barrier_init(ring.empty + i, CONSUMERS);
+        for (int i = 0; i < STAGES; i++) {
+            barrier_init(ring.full + i, arrivals), barrier_init(ring.empty + i, releases);
+            barrier_init(ring.clean + i, 1);
+        }
         barrier_init_fence();
     }
     __syncthreads();
     return ring;
 }
 
-template <spw_gemm_form FORM, bool B_OUTER, bool SWIGLU>
+template <spw_gemm_form FORM, bool B_OUTER, bool SWIGLU, bool STREAMS = false>
 GPU_DEVICE void gemm_wgmma(const spw_gemm_problem &p, const CUtensorMap *map_a, const CUtensorMap *map_b) {
-    const ring ring = ring_create(1);
+    constexpr bool CLEANS = FORM == SPW_GEMM_WEIGHTS;
+    const ring ring = ring_create(1, CONSUMERS + CLEANS);
     if (threadIdx.x < 128) {
         registers_lower<40>();
         if (threadIdx.x == 0) produce<FORM, B_OUTER, SWIGLU>(p, map_a, map_b, ring);
+        if (CLEANS && threadIdx.x / 32 == 1) clean(p, ring);
     } else {
         registers_raise<232>();
-        consume<FORM, B_OUTER, SWIGLU>(p, ring, ring.stages + STAGES * STAGE_BYTES);
+        consume<FORM, B_OUTER, SWIGLU, STREAMS>(p, ring, ring.stages + STAGES * STAGE_BYTES);
     }
 }
 

@@ -4,15 +4,19 @@
 #include "kernels/gemm/grouped_gemm_wgmma.h"
 #include "kernels/gemm/tensor_map.h"
 
-#define KERNEL(name, form, b_outer) \
+#define KERNEL(name, form, ...) \
     extern "C" __global__ void __launch_bounds__(THREADS, 1) \
         name(const __grid_constant__ spw_gemm_problem p, const __grid_constant__ CUtensorMap map_a, \
              const __grid_constant__ CUtensorMap map_b) { \
-        gemm_wgmma<form, b_outer, false>(p, &map_a, &map_b); \
+        gemm_wgmma<form, __VA_ARGS__>(p, &map_a, &map_b); \
     }
-KERNEL(gemm_wgmma_rows_inner, SPW_GEMM_ROWS, false)
-KERNEL(gemm_wgmma_rows_outer, SPW_GEMM_ROWS, true)
-KERNEL(gemm_wgmma_weights, SPW_GEMM_WEIGHTS, true)
+KERNEL(gemm_wgmma_rows_inner, SPW_GEMM_ROWS, false, false)
+KERNEL(gemm_wgmma_rows_outer, SPW_GEMM_ROWS, true, false)
+KERNEL(gemm_wgmma_weights, SPW_GEMM_WEIGHTS, true, false)
+KERNEL(gemm_wgmma_weights_streamed, SPW_GEMM_WEIGHTS, true, false, true)
+
+/* Of a group on average: with so few, a weight gradient is bound by its stores, and goes faster past the cache. */
+enum { STREAMED_ROWS = 128 };
 
 /* Columns of zeros that tiles of `tile` columns multiply. */
 static int wasted(int columns, int tile) { return (columns + tile - 1) / tile * tile - columns; }
@@ -25,9 +29,11 @@ int spw_launch_gemm_wgmma(spw_gemm_form form, spw_gemm_problem p, gpu_stream str
     CUtensorMap a, b;
     if (takes_pingpong(p.columns)) return spw_launch_gemm_pingpong(form, p, stream);
     const bool rows_form = form == SPW_GEMM_ROWS, inner = rows_form && p.inner_contiguous;
-    void (*kernel)(spw_gemm_problem, CUtensorMap, CUtensorMap) = !rows_form ? gemm_wgmma_weights
-                                                                 : inner    ? gemm_wgmma_rows_inner
-                                                                            : gemm_wgmma_rows_outer;
+    void (*kernel)(spw_gemm_problem, CUtensorMap, CUtensorMap) =
+        !rows_form
+            ? (p.rows <= (long)STREAMED_ROWS * p.experts ? gemm_wgmma_weights_streamed : gemm_wgmma_weights)
+        : inner ? gemm_wgmma_rows_inner
+                : gemm_wgmma_rows_outer;
     int error = rows_form ? spw_tensor_map_2d(&a, p.a, p.inner, p.rows, TILE_K, TILE_M)
                           : spw_tensor_map_2d(&a, p.a, p.inner, p.rows, CHUNK, TILE_K);
     if (error == 0 && !rows_form) error = spw_tensor_map_2d(&b, p.b, p.columns, p.rows, CHUNK, TILE_K);

@@ -165,6 +165,40 @@ GPU_DEVICE void wgmma_product(float (&sum)[128], uint64_t a, uint64_t b, int kee
     wgmma_64x256x16<A_OUTER, B_OUTER>(sum, a, b, keep);
 }
 
+template <int A_OUTER, int B_OUTER, int SLICES, int SUMS>
+GPU_DEVICE void wgmma_slices(float (&sum)[SUMS], uint64_t a, uint64_t b, bool keep) {
+    constexpr int A_STEP = A_OUTER ? 16 * 128 : 32, B_STEP = B_OUTER ? 16 * 128 : 32;
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < SLICES; i++)
+        wgmma_product<A_OUTER, B_OUTER>(sum, a + i * (A_STEP >> 4), b + i * (B_STEP >> 4), keep || i != 0);
+    wgmma_commit();
+    wgmma_wait<0>();
+}
+/* The first slices of 16 terms of a stage of 64; waits for them. */
+template <int A_OUTER, int B_OUTER, int SUMS>
+GPU_DEVICE void wgmma_slices(float (&sum)[SUMS], uint64_t a, uint64_t b, int slices, bool keep) {
+    if (slices == 1)
+        wgmma_slices<A_OUTER, B_OUTER, 1>(sum, a, b, keep);
+    else if (slices == 2)
+        wgmma_slices<A_OUTER, B_OUTER, 2>(sum, a, b, keep);
+    else if (slices == 3)
+        wgmma_slices<A_OUTER, B_OUTER, 3>(sum, a, b, keep);
+    else
+        wgmma_slices<A_OUTER, B_OUTER, 4>(sum, a, b, keep);
+}
+
+/* One warp: of a stage of CHUNKS chunks of 64 rows of 128 bytes, rows from `row` up to the next multiple of 16 become 0, for the
+ * tensor cores. */
+template <int CHUNKS> GPU_DEVICE void clear_behind(unsigned char *stage, int row) {
+    const int pieces = (-row & 15) * 8; /* of 16 bytes in a chunk */
+    for (int chunk = 0; chunk < CHUNKS; chunk++)
+        for (int i = gpu_lane(); i < pieces; i += 32)
+            *(uint4 *)(stage + (chunk * 64 + row) * 128 + i * 16) = make_uint4(0, 0, 0, 0);
+    fence_async_proxy();
+    __syncwarp();
+}
+
 /* sum[64][128] = a[64][32] * b[32][128] (+ sum if keep), of codes of e4m3, the inner dimension of both contiguous; a and b are
  * the low words of operand_descriptor(address, 0, 1024): address / 16. The tensor cores keep fewer bits of such a sum than fp32
  * has (spw_gemm_float8_variant). */

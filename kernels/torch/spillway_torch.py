@@ -18,7 +18,6 @@ import torch
 _OPERATIONS = ("plan", "forward", "input_gradient", "weight_gradient", "up", "down_gradient", "combine", "row_sums", "about")
 _PLAN_CHUNK, _ROW_SUM_TILE = 1024, 256
 _fused = {}  # by kind of device, as the library says
-GATHER_COLUMNS = 512  # wider experts take a copy of their rows: docs/validation_gpu.md, "Fused products"
 _library = None
 
 
@@ -313,7 +312,7 @@ def _plain(x, weight, w_up, w_down, choice, transposed):
     return torch.zeros(x.shape, dtype=torch.float32, device=x.device).index_add(0, of_row, weighted).to(x.dtype)
 
 
-def experts(x, expert, weight, w_up, w_down, *, transposed=True, gathers=None, main_grads=None):
+def experts(x, expert, weight, w_up, w_down, *, transposed=True, gathers=True, main_grads=None):
     """y[t] = sum over k of weight[t, k] * (silu(gate) * up) @ w_down[e], gate and up = x[t] @ w_up[e], e = expert[t, k].
 
     x        [tokens, hidden]         bf16; on a CPU also fp32
@@ -321,7 +320,7 @@ def experts(x, expert, weight, w_up, w_down, *, transposed=True, gathers=None, m
     weight   [tokens, top_k]          its gradient is that of the router
     w_up     [experts, 2 ffn, hidden] gate, then up; w_down [experts, hidden, ffn]: as transformers stores them. With transposed=False
              [experts, hidden, 2 ffn] and [experts, ffn, hidden]
-    gathers  rows are read through an index in place of a copy; None: where experts have at most 512 columns
+    gathers  rows of x and of y's gradient are read through an index, else from a copy
     main_grads  two fp32 arrays like w_up and w_down, to which their gradients are added in place; `.grad` stays None. Not under
              torch.compile
     returns  [tokens, hidden]; gradients of x, weight, w_up and w_down
@@ -334,9 +333,7 @@ def experts(x, expert, weight, w_up, w_down, *, transposed=True, gathers=None, m
         if main_grads is not None:
             raise ValueError(f"main_grads on {x.device}, which has no fused products; None would be right")
         return _plain(x, weight, w_up, w_down, choice, bool(transposed))
-    ffn = _widths(w_up, transposed)[1] // 2
-    gathers = ffn <= GATHER_COLUMNS if gathers is None else bool(gathers)
-    return _experts(x, weight, w_up, w_down, *choice, *(main_grads or (None, None)), bool(transposed), gathers)[0]
+    return _experts(x, weight, w_up, w_down, *choice, *(main_grads or (None, None)), bool(transposed), bool(gathers))[0]
 
 
 # ---- models ----------------------------------------------------------------------------------------------------------
