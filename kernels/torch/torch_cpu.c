@@ -151,7 +151,8 @@ typedef struct product {
 static product product_of(scratch *s, const spw_torch_call *c) {
     product p = {{c->experts, c->rows, c->in, c->out, c->transposed != 0},
                  room(s, c->experts + 1, 1, sizeof(size_t))};
-    if (s->status == SPW_OK) s->status = check_offset(c);
+    if (p.offset == NULL || s->status != SPW_OK) return p;
+    s->status = check_offset(c);
     for (size_t e = 0; s->status == SPW_OK && e <= c->experts; e++)
         p.offset[e] = (size_t)((const int32_t *)c->operand[2])[e];
     return p;
@@ -235,7 +236,7 @@ static void down_gradient(scratch *s, const spw_torch_call *c) {
     float *sum = room(s, c->rows, c->in, sizeof *sum);
     if (s->status == SPW_OK)
         s->status = spw_ref_grouped_gemm_input_gradient(p.shape, dy, w, p.offset, sum, NULL);
-    if (s->status != SPW_OK) return;
+    if (s->status != SPW_OK || p.offset == NULL) return;
     const size_t size = c->fp32 ? 4 : 2, used = p.offset[c->experts];
     memset(c->result[0], 0, c->rows * 2 * c->in * size), memset(c->result[1], 0, c->rows * c->in * size);
     memset(c->result[2], 0, (c->in + ROW_SUM_TILE - 1) / ROW_SUM_TILE * c->rows * sizeof(float));
