@@ -85,7 +85,7 @@ static void doubt_layers(spw_model *m) {
     if (m->streams > 1)
         doubt(m,
               "%zu residual streams count with their mixing as in Megatron-Core's, Primus' and transformers' "
-              "modules (docs/schemes.md, 7.18); the list of XLA's tensors has one stream",
+              "modules (docs/schemes.md, 7.18); no program of them by XLA is described",
               m->streams);
     if (m->loop_passes > 1)
         doubt(m,

@@ -16,7 +16,7 @@
 bool spw_compiled_footprint_covers(const spw_job *job, const spw_scheme *scheme) {
     spw_compiled_cut cut;
     return spw_scheme_program(scheme) != NULL && spw_grid_is_plain(job) &&
-           !spw_remat_keeps_layers(job->remat) &&
+           !spw_remat_keeps_layers(job->remat) && job->model.streams <= 1 &&
            spw_compiled_cut_of(job, job->sequences_per_gpu[0], &cut) == SPW_OK;
 }
 

@@ -208,10 +208,6 @@ static void name_outside(const step *s, spw_compiled_memory *m) {
                         spw_fp8_recipe_name(s->job->precision.recipe));
         m->unseen++;
     }
-    if (s->job->model.streams > 1) {
-        spw_outside_add(m->outside, "%zu residual streams, counted as one", s->job->model.streams);
-        m->unseen++;
-    }
     if (spw_precision_any_fp8(s->job)) spw_outside_add(m->outside, "fp8: a recipe's own copies and scales");
 }
 
@@ -244,6 +240,11 @@ spw_status spw_compiled_memory_check(const spw_job *job, const spw_scheme *schem
             "tensor %zu and context %zu are not modelled for compiled programs; make both 1, or leave "
             "--stack out for what must live",
             spw_grid_of(job).tensor, spw_grid_of(job).context);
+    if (job->model.streams > 1)
+        return spw_fail(SPW_ECONFIG,
+                        "%zu residual streams are not modelled for compiled programs, no program of them was "
+                        "compiled; leave --stack out for what must live",
+                        job->model.streams);
     if (spw_remat_keeps_layers(job->remat))
         return spw_fail(SPW_ECONFIG,
                         "remat %s is not modelled for compiled programs; name a policy of MaxText",
