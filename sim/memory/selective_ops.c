@@ -4,8 +4,6 @@
 #include "sim/input/job.h"
 #include "sim/input/remat.h"
 
-#include <string.h>
-
 enum { FP32 = 4, INDEX = 8, BEST = 2 /* of each group, whose sum says which groups are kept */ };
 
 /* Products of a layer so far that count, and elements a token that are kept of them. */
@@ -69,7 +67,7 @@ static bool is_read(const spw_model *m) {
 
 spw_status spw_selective_ops_check(const spw_job *job, const spw_scheme *scheme) {
     if (!spw_remat_keeps_operations(job->remat)) return SPW_OK;
-    if (strcmp(scheme->type->name, "torchtitan") != 0 || job->part != SPW_PART_WHOLE)
+    if (!scheme->type->memory.selects_operations || job->part != SPW_PART_WHOLE)
         return spw_fail(
             SPW_ECONFIG,
             "scheme '%s': remat selective_op is torchtitan's, of whole models with its all-to-all "

@@ -249,6 +249,7 @@ typedef struct spw_scheme_memory {
     /* The life of its tensors. */
     void (*layer)(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *builder);
     bool whole_steps; /* a job of a whole model is counted tensor by tensor (sim/memory/transformers_job.h) */
+    bool selects_operations; /* takes remat selective_op (sim/memory/selective_ops.h) */
     bool weight_gradients; /* the list has gradients of weights where shape.weight_gradients asks for them */
     bool
         any_device; /* the same tensors on a TPU, as XLA needs no library of GPUs and no lowering of its own for them */

@@ -129,6 +129,7 @@ const spw_scheme_type spw_scheme_torchtitan = {
         "pytorch/torchtitan torchtitan/models/common/{moe,token_dispatcher}.py AllToAllTokenDispatcher",
     .options = options,
     .memory.layer = layer,
+    .memory.selects_operations = true,
     .memory.weight_gradients = true,
     .megatron.by_parts = true,
     .traffic.exchanges = spw_row_exchanges,

@@ -1,5 +1,6 @@
 /* The memory of compiled programs: lists with pencil and paper, then properties, then stack files. */
 #include "sim/input/compiled_layer.h"
+#include "sim/memory/compiled_footprint.h"
 #include "sim/memory/compiled_layout.h"
 #include "sim/memory/compiled_memory.h"
 
@@ -351,6 +352,12 @@ static void test_refusals(void) {
     job.micro_batches = 3;
     CHECK_STATUS(spw_compiled_memory_predict(&stack, &job, &gmm, 3, UNBOUNDED, &m), SPW_ECONFIG);
     CHECK(strstr(spw_last_error(), "no multiple of its pipeline of 2") != NULL);
+    job = before;
+    CHECK(spw_compiled_footprint_covers(&job, &gmm));
+    job.model.streams = 4;
+    CHECK(!spw_compiled_footprint_covers(&job, &gmm));
+    CHECK_STATUS(spw_compiled_memory_predict(&stack, &job, &gmm, 1, UNBOUNDED, &m), SPW_ECONFIG);
+    CHECK(strstr(spw_last_error(), "4 residual streams are not modelled") != NULL);
     job = before;
     (void)snprintf(stack.tree, sizeof stack.tree, "maxtext@0");
     CHECK_STATUS(spw_compiled_memory_predict(&stack, &job, &gmm, 1, UNBOUNDED, &m), SPW_ECONFIG);

@@ -9,9 +9,9 @@
 #include <string.h>
 
 enum { F = SPW_CROSS_ENTROPY_FUSED, U = SPW_CROSS_ENTROPY_UNFUSED, C = SPW_CROSS_ENTROPY_CHUNKED };
-/* Bits of the losses: auto and fused; these and chunked; these and Megatron-Core's five. */
+/* Bits of the losses: auto and fused; these, chunked and unfused; fused ones and Megatron-Core's five. */
 static unsigned fused(void) { return 1U << SPW_CROSS_ENTROPY_AUTO | 1U << F; }
-static unsigned chunked(void) { return fused() | 1U << C; }
+static unsigned chunked(void) { return fused() | 1U << C | 1U << U; }
 static unsigned megatrons(void) {
     return fused() | 1U << U | 1U << SPW_CROSS_ENTROPY_NATIVE | 1U << SPW_CROSS_ENTROPY_TE |
            1U << SPW_CROSS_ENTROPY_TE_IN_PLACE | 1U << SPW_CROSS_ENTROPY_TE_2_20;
@@ -28,9 +28,10 @@ typedef struct by_hand {
     int loss;
     unsigned (*losses)(void);
     const char *words, *splits, *unsaid;
-    bool own_loss, optimizers, policies, layouts, gpipe, mesh, plain, latent; /* what it brings and takes */
-    bool turns, casts, inside, keeps, asks, fuses, wide, wraps, lists;        /* what it does */
-    const char *stages;                                                       /* why it has no pipelines */
+    bool own_loss, optimizers, policies, layouts, gpipe, mesh, plain, latent,
+        predictions;                                                   /* brings and takes */
+    bool turns, casts, inside, keeps, asks, fuses, wide, wraps, lists; /* what it does */
+    const char *stages;                                                /* why it has no pipelines */
     bool tunes;
 } by_hand;
 
@@ -46,10 +47,12 @@ static const by_hand rows[] = {
      .mesh = true, .latent = true, .casts = true},
     {SPW_TRAINER_MEGATRON, "Megatron-Core", 5, SPW_MEMORY_MODEL_FREED, SPW_OPTIMIZER_DISTRIBUTED,
      SPW_OPTIMIZER_DISTRIBUTED, SPW_FSDP2_IF_SAID, U, megatrons, "te_2_20", NULL, .optimizers = true,
-     .layouts = true, .plain = true, .latent = true, .inside = true, .keeps = true, .asks = true},
+     .layouts = true, .plain = true, .latent = true, .inside = true, .keeps = true, .asks = true,
+     .predictions = true},
     {SPW_TRAINER_PRIMUS, "Primus", 2, SPW_MEMORY_MODEL_FREED, SPW_OPTIMIZER_SHARDED,
      SPW_OPTIMIZER_DISTRIBUTED, SPW_FSDP2_IF_SAID, F, megatrons, "te_2_20", "use one of them",
-     .optimizers = true, .layouts = true, .latent = true, .inside = true, .fuses = true, .wide = true},
+     .optimizers = true, .layouts = true, .latent = true, .inside = true, .fuses = true, .wide = true,
+     .predictions = true},
     {SPW_TRAINER_TORCHTITAN, "torchtitan", 3, SPW_MEMORY_MODEL_FREED, SPW_OPTIMIZER_SHARDED,
      SPW_OPTIMIZER_SHARDED, SPW_FSDP2_UNLESS_SAID, C, chunked, "chunked", "not described for torchtitan",
      .own_loss = true, .optimizers = true, .layouts = true, .gpipe = true, .latent = true, .inside = true},
@@ -92,6 +95,7 @@ static void test_rows(void) {
         CHECK((got->losses >> got->loss & 1) != 0 && got->brings_loss == want->own_loss);
         CHECK(got->takes_optimizers == want->optimizers && got->takes_policies == want->policies);
         CHECK(got->takes_layouts == want->layouts && got->takes_gpipe == want->gpipe);
+        CHECK(got->takes_predictions == want->predictions);
         CHECK(got->takes_mesh == want->mesh && got->takes_plain == want->plain);
         CHECK(got->takes_latent == want->latent && got->takes_splits == (want->splits == NULL));
         CHECK((got->splits_words == NULL) == (want->splits == NULL));
