@@ -6,8 +6,10 @@
 const char *spw_settings_line_text(const spw_settings *settings, size_t line, char out[SPW_SETTINGS_PLACE]) {
     if (line > SPW_SETTINGS_LABELS)
         (void)snprintf(out, SPW_SETTINGS_PLACE, "%s", settings->label[line - SPW_SETTINGS_LABELS - 1]);
+    else if (settings->lineless)
+        (void)snprintf(out, SPW_SETTINGS_PLACE, "%s", settings->where);
     else
-        (void)snprintf(out, SPW_SETTINGS_PLACE, settings->lineless ? "%s" : "%s:%zu", settings->where, line);
+        (void)snprintf(out, SPW_SETTINGS_PLACE, "%s:%zu", settings->where, line);
     return out;
 }
 
