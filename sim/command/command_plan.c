@@ -393,6 +393,19 @@ static spw_run_settings settings_of(const plan_options *o, const spw_plan_reques
                               .megatron_fit = q->megatron};
 }
 
+/* Generated routing has few layers, of which --layers chooses; who names more means the model's. */
+static spw_status check_layers(const plan_options *o, const spw_plan_request *request,
+                               const spw_trace *trace) {
+    const size_t layers = spw_trace_get_info(trace)->layers;
+    if (o->trace_path != NULL || o->layers == NULL || request->layer_end <= layers) return SPW_OK;
+    return spw_fail(
+        SPW_EARG,
+        "--layers %s: it chooses among layers of the routing, and that which is generated, as no --trace "
+        "was given, has 0:%zu; a model of fewer layers is a config.json with another num_hidden_layers "
+        "(--model FILE), or its expert layers alone: --set model_part=expert_layers --set layers=N",
+        o->layers, layers);
+}
+
 static spw_status search(plan_options *o, spw_plan_request *plan, const spw_software *software,
                          double drop_most, double tokens, int argc, char **argv) {
     search_trace routing = {.o = o, .seed = plan->seed};
@@ -405,6 +418,7 @@ static spw_status search(plan_options *o, spw_plan_request *plan, const spw_soft
                                         .open_trace = open_trace,
                                         .state = &routing};
     SPW_TRY(open_trace(&routing, plan->job, &plan->trace));
+    SPW_TRY(check_layers(o, plan, plan->trace));
     if (spw_plan_others_asked(&o->job)) o->search.others_of = o->job.draft->framework;
     describe_routing(o, spw_trace_get_info(plan->trace), plan->imbalance, text, sizeof text);
     const spw_run_settings settings = settings_of(o, plan, software, text, tokens);
@@ -520,6 +534,7 @@ spw_status spw_command_plan(int argc, char **argv) {
         SPW_TRY(spw_plan_make_trace(job, routing_of(o), &o->extent, seed, &trace));
     else
         SPW_TRY(spw_trace_open(o->trace_path, &trace));
+    SPW_TRY(check_layers(o, &request, trace));
     request.trace = trace;
     status = spw_plan_run(&request, &result);
     if ((status == SPW_EFORMAT || status == SPW_EIO) && o->trace_path != NULL &&

@@ -40,7 +40,7 @@ static void fill_options(const spw_setting *row, const char *prefix, struct argp
             *(*next)++ = (struct argp_option){.name = row->option,
                                               .key = SPW_OPTION_KEYS + (int)names,
                                               .arg = argument_of(row),
-                                              .flags = SPW_OPTION_LAST,
+                                              .flags = row->kind == SPW_SETTING_TEXT ? 0 : SPW_OPTION_LAST,
                                               .doc = named[names].help};
             names++;
         }

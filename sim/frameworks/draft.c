@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "sim/input/nearest.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -233,6 +234,27 @@ static spw_status note_row(spw_draft *d, const spw_framework_row *row, const spw
     return status;
 }
 
+/* The name that a name which no row knows is a slip of: a letter or two, as others are names of their own; NULL: of none. */
+static const char *meant_name(const spw_framework *f, const char *name) {
+    enum { LETTERS = 2, LEAST_LENGTH = 10 };
+    spw_nearest nearest = {.text = name};
+    if (strlen(name) < LEAST_LENGTH) return NULL;
+    for (size_t i = 0; i < SPW_FRAMEWORK_TABLES && f->rows[i] != NULL; i++)
+        for (const spw_framework_row *row = f->rows[i]; row->theirs != NULL; row++)
+            if (row->ours != NULL && strchr(spw_framework_row_name(row), '*') == NULL)
+                spw_nearest_offer(&nearest, spw_framework_row_name(row));
+    return nearest.best != NULL && nearest.distance <= LETTERS ? nearest.best : NULL;
+}
+
+/* The setting that it was meant to be has another value in the plan, of whatever memory. */
+static spw_status note_slip(spw_draft *d, const spw_file_entry *e, const char *meant) {
+    char why[SPW_NOTE_WHY];
+    (void)snprintf(why, sizeof why,
+                   "unknown, and does not count; did you mean %.100s? what is planned may not be the job",
+                   meant);
+    return note_entry(d, SPW_NOTE_MORE, e, why);
+}
+
 static spw_status take(spw_draft *d, const spw_file_entry *e) {
     char name[SPW_ENTRY_NAME];
     (void)spw_framework_plain_name(d->framework, e->name, name);
@@ -252,6 +274,8 @@ static spw_status take(spw_draft *d, const spw_file_entry *e) {
         const char *known = d->framework->known(name, e->value, &kind);
         if (known != NULL) return note_entry(d, (spw_note_kind)kind, e, known);
     }
+    const char *meant = row == NULL && !e->nothing ? meant_name(d->framework, name) : NULL;
+    if (meant != NULL) return note_slip(d, e, meant);
     if (is_off(e)) return note_entry(d, SPW_NOTE_OFF, e, "");
     return row != NULL ? note_row(d, row, e, row->why) : note_entry(d, SPW_NOTE_LACKS, e, "not known here");
 }

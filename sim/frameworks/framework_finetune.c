@@ -247,7 +247,7 @@ static spw_status compose_zero(spw_draft *d, size_t stage, const char *fact) {
     if (stage == 3) SPW_TRY(put_sharded(d, fact, false, host && weights));
     if (stage < 3) SPW_TRY(spw_draft_put(d, "optimizer", stage == 0 ? "replicated" : "distributed", fact));
     if (stage == 2)
-        SPW_TRY(spw_draft_note_fact(d, SPW_NOTE_LACKS, fact,
+        SPW_TRY(spw_draft_note_less(d, fact,
                                     "gradients are planned whole, as under stage 1; sharded they need less"));
     if (stage == 3 && spw_draft_fact(d, "@mics") != NULL && !spw_draft_is(d, "@mics", "-1"))
         SPW_TRY(spw_draft_note_more(d, "@mics", "fsdp2.replicas",
@@ -259,8 +259,8 @@ static spw_status compose_zero(spw_draft *d, size_t stage, const char *fact) {
     if (host && stage > 0 && stage < 3)
         SPW_TRY(spw_draft_put(d, "optimizer_on_host", ratio != NULL ? ratio : "1", "@optimizer_device"));
     if (stage == 3 && host != weights)
-        SPW_TRY(spw_draft_note_fact(
-            d, SPW_NOTE_LACKS, host ? "@optimizer_device" : "@parameter_device",
+        SPW_TRY(spw_draft_note_less(
+            d, host ? "@optimizer_device" : "@parameter_device",
             "a part of the state on the host is not modelled under stage 3; all is planned on the GPU"));
 
 cleanup:

@@ -123,6 +123,29 @@ static void say_notes(const spw_draft *d, const spw_job_override *override, size
     }
 }
 
+/* What is assumed as the file does not say it, but for what is among the doubts, and the keys ("optimizer: replicated") that an option gives. One reason of several
+ * in a row is said once. */
+static void say_unsaid(const spw_draft *d, const spw_job_override *override, size_t overrides, spw_job *job) {
+    const spw_draft_note *last = NULL;
+    job->unsaid[0] = '\0';
+    for (size_t i = 0; i <= d->notes; i++) {
+        const spw_draft_note *n = i < d->notes ? &d->note[i] : NULL;
+        char key[SPW_DRAFT_KEY];
+        if (n != NULL && (n->kind != SPW_NOTE_ASSUMED || n->less)) continue;
+        if (n != NULL) (void)snprintf(key, sizeof key, "%.*s", (int)strcspn(n->name, ":"), n->name);
+        if (n != NULL && is_given(override, overrides, key)) continue;
+        size_t used = strlen(job->unsaid);
+        const bool same = n != NULL && last != NULL && strcmp(n->why, last->why) == 0;
+        if (last != NULL && !same)
+            (void)snprintf(job->unsaid + used, SPW_JOB_UNSAID - used, " (%s)%s", last->why,
+                           n != NULL ? "; " : "");
+        used = strlen(job->unsaid);
+        if (n != NULL)
+            (void)snprintf(job->unsaid + used, SPW_JOB_UNSAID - used, "%s%s", same ? ", " : "", n->name);
+        last = n;
+    }
+}
+
 /* A list of batches has one number of micro-batches, so it keeps the file's; 0: there is no list, or the file has none. */
 static size_t listed_parts(const spw_draft *d, const spw_job_override *override, size_t overrides) {
     const char *own = spw_draft_key_value(d, "batch.sequences_per_gpu");
@@ -165,6 +188,7 @@ spw_status spw_framework_job_read(const spw_draft *d, const spw_job_override *ov
     if (status != SPW_OK) return status;
     say_notes(d, override, overrides, out, false);
     say_notes(d, override, overrides, out, true);
+    say_unsaid(d, override, overrides, out);
     if (d->framework->express == NULL)
         (void)snprintf(out->origin, sizeof out->origin, "%s", spw_draft_title(d));
     return status;

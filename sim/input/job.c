@@ -602,6 +602,20 @@ static const char *place_of(const spw_job_place *at, const spw_settings *setting
     return out;
 }
 
+/* Two options that say how many GPUs there are, "--cluster h100:8x4 --gpus 64": what the second did. */
+static void say_resized(const spw_job_place *at, size_t whole, spw_job *job) {
+    const spw_job_override *cluster = NULL, *gpus = NULL;
+    for (size_t i = 0; i < at->overrides; i++) {
+        if (strcmp(at->override[i].key, "cluster") == 0) cluster = &at->override[i];
+        if (strcmp(at->override[i].key, "gpus") == 0) gpus = &at->override[i];
+    }
+    const size_t used = strlen(job->implied);
+    if (cluster == NULL || gpus == NULL || strchr(cluster->value, ':') == NULL || whole == job->gpus) return;
+    (void)snprintf(job->implied + used, sizeof job->implied - used,
+                   "%s%.60s counts, and the %zu GPUs of %.60s do not", used > 0 ? "; " : "", gpus->label,
+                   whole, cluster->label);
+}
+
 static void fill_fraction(spw_job *job) {
     job->fraction_unsaid = !(job->memory_fraction > 0.0);
     if (job->fraction_unsaid) job->memory_fraction = spw_default_outside_fraction.value;
@@ -627,6 +641,7 @@ spw_status spw_job_parse_at(const spw_job_place *at, const char *text, size_t le
     memset(out, 0, sizeof *out);
     SPW_TRY(spw_settings_open(at->where, text, length, &settings));
     SPW_TRY(SPW_ALLOC(1, &read));
+    if (at->given != NULL) spw_settings_hide_lines(settings);
     SPW_TRY(spw_job_given_put(settings, at->given, at->givens));
     SPW_TRY(spw_job_overrides_put(settings, at->override, at->overrides, &implied));
     SPW_TRY(spw_settings_read(settings, rows, read));
@@ -647,12 +662,14 @@ spw_status spw_job_parse_at(const spw_job_place *at, const char *text, size_t le
     fill_finetune(read);
     fill_fraction(read);
     key = "gpus";
+    const size_t whole = read->cluster.nodes * read->cluster.gpus_per_node;
     if (read->gpus > 0) SPW_TRY(spw_cluster_resize(&read->cluster, read->gpus));
     SPW_TRY(spw_job_split_fill(read, &key));
     SPW_TRY(spw_job_batch_fill(read, &key));
     key = batch_key(at);
     SPW_TRY(fill_micro_batches(at->micro_batch, read));
     if (!at->bare) spw_job_say_implied(&implied, read);
+    say_resized(at, whole, read);
     key = "parallel.pipeline_model_parallel_layout";
     SPW_TRY(spw_stage_layout_parse(&read->stage_layout));
     fill_layout(read);

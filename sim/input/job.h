@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-enum { SPW_JOB_IMPLIED = 256, SPW_JOB_MORE = 1024, SPW_JOB_ORIGIN = 24 };
+enum { SPW_JOB_IMPLIED = 256, SPW_JOB_MORE = 1024, SPW_JOB_UNSAID = 2048, SPW_JOB_ORIGIN = 24 };
 enum { SPW_JOB_NAME = 1024 };
 
 enum { SPW_MASTER_AUTO = 255 };
@@ -180,7 +180,8 @@ struct spw_job {
     char origin[SPW_JOB_ORIGIN]; /* the framework of that file, where no scheme is its own; "": another */
     char more
         [SPW_JOB_MORE]; /* of a framework's file: what may need more memory than is counted; "": nothing */
-    char less[SPW_JOB_MORE]; /* the same: what needs less than is planned */
+    char less[SPW_JOB_MORE];     /* the same: what needs less than is planned */
+    char unsaid[SPW_JOB_UNSAID]; /* the same: what is assumed, as it does not say */
 };
 
 /* SPW_ECONFIG when the job trains expert layers alone; `what` is said to speak of whole models. */

@@ -79,6 +79,8 @@ typedef struct spw_settings spw_settings;
 SPW_MUST_CHECK spw_status spw_settings_open(const char *where, const char *text, size_t length,
                                             spw_settings **out);
 void spw_settings_close(spw_settings *settings); /* NULL is fine */
+/* The text was made for a file of another kind, `where`: messages name that without lines, which are not its own. */
+void spw_settings_hide_lines(spw_settings *settings);
 
 /* Puts one value in, in place of what the text says at `path`, "batch.sequence_length"; mappings around it are made where they
  * are missing. `value` is YAML: a word, [a, b], {a: b}. Messages about it begin with `label`, which must live as long as the

@@ -4,10 +4,12 @@
 
 #include "sim/input/settings.h"
 
+#include <stdbool.h>
 #include <yaml.h>
 
 struct spw_settings {
     const char *where;
+    bool lineless; /* lines of the text are nobody's: messages name `where` alone */
     yaml_document_t document;
     yaml_node_t *root;
     const char *label

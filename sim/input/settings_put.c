@@ -6,10 +6,14 @@
 const char *spw_settings_line_text(const spw_settings *settings, size_t line, char out[SPW_SETTINGS_PLACE]) {
     if (line > SPW_SETTINGS_LABELS)
         (void)snprintf(out, SPW_SETTINGS_PLACE, "%s", settings->label[line - SPW_SETTINGS_LABELS - 1]);
+    else if (settings->lineless)
+        (void)snprintf(out, SPW_SETTINGS_PLACE, "%s", settings->where);
     else
         (void)snprintf(out, SPW_SETTINGS_PLACE, "%s:%zu", settings->where, line);
     return out;
 }
+
+void spw_settings_hide_lines(spw_settings *settings) { settings->lineless = true; }
 
 static spw_status out_of_memory(const spw_settings *settings) {
     return spw_fail(SPW_ENOMEM, "%s: out of memory", settings->where);

@@ -6,9 +6,12 @@
 static size_t at_least_one(size_t count) { return count > 0 ? count : 1; }
 
 spw_pipeline spw_pipeline_of(const spw_job *job) {
-    return (spw_pipeline){.stages = at_least_one(job->pipeline),
+    const size_t stages = at_least_one(job->pipeline), micro = at_least_one(job->micro_batches),
+                 rounds = micro > stages ? micro / stages : 1;
+    return (spw_pipeline){.stages = stages,
                           .chunks = at_least_one(job->virtual_stages),
-                          .micro_batches = at_least_one(job->micro_batches),
+                          .micro_batches = micro,
+                          .turn = job->schedule == SPW_SCHEDULE_INTERLEAVED ? micro / rounds : 0,
                           .layout = spw_stage_layout_is_said(&job->stage_layout) ? &job->stage_layout : NULL,
                           .predictions = job->stage_layout.blocks > 0 ? 0 : job->stage_layout.predictions,
                           .all_forward = job->schedule == SPW_SCHEDULE_GPIPE,
@@ -21,20 +24,22 @@ size_t spw_micro_batch_tokens(const spw_job *job, size_t sequences) {
 
 size_t spw_pipeline_passes(const spw_pipeline *p) { return 2 * p->micro_batches * p->chunks; }
 
+/* Micro-batches that go through a chunk before the next chunk has its turn. */
+static size_t turn_of(const spw_pipeline *p) { return p->turn > 0 ? p->turn : p->stages; }
+
 size_t spw_pipeline_warm_up(const spw_pipeline *p, size_t stage) {
     const size_t forward = p->micro_batches * p->chunks, later = p->stages - 1 - stage;
     if (p->all_forward) return forward;
     const size_t warm =
-        (p->chunks > 1 ? 2 * later + (p->chunks - 1) * p->stages : later) + (p->pairs ? 1 : 0);
+        (p->chunks > 1 ? 2 * later + (p->chunks - 1) * turn_of(p) : later) + (p->pairs ? 1 : 0);
     return warm < forward ? warm : forward;
 }
 
-/* Micro-batches go through the chunks in groups of P: P through the first chunk, the same P through the
- * second. */
+/* Micro-batches go through the chunks in groups: P (or a turn) of them through the first chunk, the same through the second. */
 static spw_pass numbered(const spw_pipeline *p, bool backward, size_t number) {
-    const size_t group = p->stages * p->chunks, inside = number % group, chunk = inside / p->stages;
+    const size_t turn = turn_of(p), group = turn * p->chunks, inside = number % group, chunk = inside / turn;
     return (spw_pass){.backward = backward,
-                      .micro_batch = number / group * p->stages + inside % p->stages,
+                      .micro_batch = number / group * turn + inside % turn,
                       .chunk = backward ? p->chunks - 1 - chunk : chunk};
 }
 

@@ -19,15 +19,18 @@ typedef struct spw_block spw_block; /* sim/memory/stage.h */
 typedef struct spw_stage spw_stage;
 
 typedef struct spw_pipeline {
-    size_t stages;        /* P */
-    size_t chunks;        /* v, blocks of layers of one stage; 1: 1F1B; more: interleaved, P divides M */
-    size_t micro_batches; /* M, of one step */
+    size_t stages; /* P */
+    size_t chunks; /* v, blocks of layers of one stage; 1: 1F1B; more: interleaved, P (or a turn) divides M */
+    size_t micro_batches;           /* M, of one step */
     const spw_stage_layout *layout; /* the job's, borrowed; NULL: layers are shared out evenly */
     size_t predictions; /* layers of multi-token prediction behind the last block where no text has them */
     bool all_forward;   /* GPipe: all forward passes of a step before the first backward one */
     /* overlap_moe_expert_parallel_comm: one forward pass more comes first, and then each forward pass runs beside a backward one, layer
      * by layer: NVIDIA/Megatron-LM d98e8a64 megatron/core/pipeline_parallel/schedules.py get_pp_rank_microbatches, combined_1f1b.py */
     bool pairs;
+    /* Micro-batches that go through a chunk before the next has its turn; 0: P, as Megatron-Core's. PyTorch has rounds = max(1, M / P), which
+     * divide M, and M / rounds a turn: torch 2.15 torch/distributed/pipelining/schedules.py ScheduleInterleaved1F1B */
+    size_t turn;
 } spw_pipeline;
 spw_pipeline spw_pipeline_of(const spw_job *job);
 

@@ -224,6 +224,7 @@ static void print_formats(const spw_job *job, FILE *out) {
     spw_precision_line(job, text);
     fprintf(out, "precision %s\n", text);
     if (spw_precision_hint(job) != NULL) fprintf(out, "          (%s)\n", spw_precision_hint(job));
+    if (job->unsaid[0] != '\0') fprintf(out, "assumed   %s\n", job->unsaid);
 }
 
 static void print_trace(const spw_run_settings *s, FILE *out) {

@@ -475,6 +475,43 @@ def check_less():
     check("1 fits" in " ".join(got.stdout.split()), f"less: {got.stdout[:400]}")
 
 
+MESH = "model_name: mixtral-8x7b\nper_device_batch_size: 1\nici_fsdp_parallelism: 1\nici_expert_parallelism: 8\nremat_policy: full\n"
+ZERO = '{"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true},\n"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}}'
+
+
+def planned(name, text, *options):
+    (SCRATCH / name).write_text(text)
+    return asked.run(PROGRAM, "plan", "--from", name, "--cluster", "h100:8x1", *options, cwd=SCRATCH)
+
+
+def check_slips():
+    """A name a letter from a known one is said, whatever its value; others that are off are not."""
+    for value in (-1, 8):
+        got = planned("slip.yml", MESH.replace("ici_fsdp_parallelism: 1", f"ici_fsdp_paralelism: {value}"))
+        words = " ".join(got.stdout.split())
+        check(f"ici_fsdp_paralelism {value}: unknown" in words and "did you mean ici_fsdp_parallelism?" in words,
+              f"slip {value}: {got.stderr} {got.stdout[:600]}")
+    got = planned("no_slip.yml", MESH + "wonderful_parallelism: -1\n")
+    check(got.returncode == 0 and "did you mean" not in got.stdout, f"no slip: {got.stderr} {got.stdout[:600]}")
+
+
+def check_unsaid():
+    """What spillway job assumes as a file does not say it stands in the plan, unless an option says it; state on the host is a doubt."""
+    model = ("--model", "qwen3-30b-a3b")
+    for options, there in ((model, True), ((*model, "--set", "batch.sequence_length=2048"), False)):
+        got = planned("zero.json", ZERO, *options)
+        words = " ".join(got.stdout.split())
+        check(("batch.sequence_length: 4096" in words) is there, f"unsaid {options}: {got.stderr} {got.stdout[:900]}")
+        less = words.partition("less memory than these figures is needed by the file: ")[2]
+        check(less.startswith("zero_optimization.offload_optimizer.device cpu: "), f"host: {got.stderr} {got.stdout[:900]}")
+
+
+def check_places():
+    """A failure of the whole job names the file alone: lines of the job that was made of it are nobody's."""
+    got = planned("odd.json", ZERO.replace('gpu": 1', 'gpu": 3, "train_batch_size": 16'), "--model", "qwen3-30b-a3b")
+    check(got.returncode == 2 and "\nspillway: odd.json: " in got.stderr, f"place: {got.returncode} {got.stderr}")
+
+
 def check_job_hint():
     for name, expected in (("megatron_mixtral_8x7b.sh", "--from megatron_mixtral_8x7b.sh"), ("torchtitan_llama4_scout.toml", "--from torchtitan"),
                            ("primus_qwen3_30b.yaml", "--from primus"), ("deepspeed_zero2.json", "--from deepspeed")):
@@ -522,6 +559,9 @@ check_said()
 check_model()
 check_doubt()
 check_less()
+check_slips()
+check_unsaid()
+check_places()
 check_job_hint()
 check_hostile()
 oracle.finish()

@@ -487,6 +487,11 @@ static void test_combinations(void) {
     refuse(HEAD "parallel: {expert: 8, fsdp: 1, pipeline: 8, virtual_stages: 2}\n"
                 "batch: {sequences_per_gpu: 12, sequence_length: 64, micro_batches: 12}\n",
            "job.yaml:4: interleaved stages need micro-batches in multiples of pipeline 8, not 12; use 16");
+    refuse(HEAD "parallel: {expert: 8, fsdp: 1, pipeline: 8, virtual_stages: 2, schedule: Interleaved1F1B}\n"
+                "batch: {sequences_per_gpu: 17, sequence_length: 64, micro_batches: 17}\n",
+           "job.yaml:4: Interleaved1F1B of 8 stages takes 17 micro-batches in 2 rounds of one length, which "
+           "they do "
+           "not make; use 18");
     refuse(HEAD SPLIT "batch:\n  sequence_length: 16777216\n  sequences_per_gpu: [1, 1048576]\n",
            "job.yaml:6: 1048576 sequences of 16777216 tokens on one GPU; give 1 to 2147483648 tokens in all");
 }

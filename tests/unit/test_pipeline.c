@@ -1,5 +1,6 @@
 /* Schedules beside an event-by-event simulation of all stages, the published closed forms, and a greedy
  * scheduler that knows no list. */
+#include "sim/input/job.h"
 #include "sim/memory/pipeline.h"
 #include "sim/memory/stage.h"
 #include "sim/memory/stage_walk.h"
@@ -91,6 +92,36 @@ static void test_simulated(void) {
             }
         }
     }
+}
+
+/* PyTorch's Interleaved1F1B: micro-batches in max(1, M / P) rounds of one length, whatever P divides. It ends; of no more micro-batches than
+ * stages nobody ever waits but for the first to come through all P v blocks and back: P v + M - 1 passes of each kind. */
+static void test_rounds(void) {
+    static spw_job job;
+    size_t tried = 0;
+    for (size_t stages = 2; stages <= STAGES; stages++)
+        for (size_t chunks = 2; chunks <= CHUNKS; chunks++)
+            for (size_t micro = 1; micro <= MICRO; micro++) {
+                const size_t rounds = micro / stages > 1 ? micro / stages : 1;
+                size_t live[STAGES];
+                if (micro % rounds != 0) continue;
+                job.pipeline = stages;
+                job.virtual_stages = chunks;
+                job.micro_batches = micro;
+                job.schedule = SPW_SCHEDULE_INTERLEAVED;
+                const spw_pipeline p = spw_pipeline_of(&job);
+                const size_t end = execute(&p, live), forward = micro * chunks;
+                CHECK(end >= (forward + stages - 1) * (FORWARD_TIME + BACKWARD_TIME) || micro < stages);
+                if (micro <= stages)
+                    CHECK(end == (chunks * stages + micro - 1) * (FORWARD_TIME + BACKWARD_TIME));
+                if (micro % stages == 0)
+                    CHECK(end == (forward + stages - 1) * (FORWARD_TIME + BACKWARD_TIME));
+                for (size_t s = 0; s < stages; s++)
+                    CHECK(live[s] ==
+                          least(forward, 2 * (stages - 1 - s) + (chunks - 1) * (micro / rounds) + 1));
+                tried += micro % stages != 0;
+            }
+    CHECK(tried > 0);
 }
 
 /* 1F1B without a list: every stage, at every tick, takes the oldest backward pass that is ready, else the next
@@ -321,6 +352,7 @@ int main(void) {
     test_pairs_of_stages();
     test_by_hand();
     test_simulated();
+    test_rounds();
     test_greedy();
     test_uneven();
     test_blocks();

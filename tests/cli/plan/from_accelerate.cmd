@@ -1,0 +1,1 @@
+plan --from accelerate.yaml --model qwen3-30b-a3b --cluster h100:8x2

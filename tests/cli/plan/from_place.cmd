@@ -1,0 +1,1 @@
+plan --from odd.sh --cluster h100:8x4

@@ -1,0 +1,1 @@
+plan --from slip.yaml --cluster h100:8x16

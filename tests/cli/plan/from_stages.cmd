@@ -1,0 +1,1 @@
+plan --from stages.toml --cluster h100:8x32
