@@ -86,8 +86,9 @@ def check_replay(case, what, rng, state):
             rows = [int((mine[:, l] == r).sum()) for l in range(case.layers)]
             best = max(best, case.want(rows, state)[0])
     memory = out["rows"][0]["memory"]
-    for got in (memory["peak_bytes"], memory["max_bytes"], memory["allocator"]["requested"]["max_bytes"]):
-        oracle.check(abs(got - best) <= 4, f"{what} {vars(case)}: replay {got} for {best}")
+    # the allocator's state is of single tensors, each of whole bytes
+    for got, less in ((memory["peak_bytes"], 4), (memory["max_bytes"], 4), (memory["allocator"]["requested"]["max_bytes"], 64)):
+        oracle.check(abs(got - best) <= less, f"{what} {vars(case)}: replay {got} for {best}")
 
 
 def check_refusals():
