@@ -499,6 +499,7 @@ spw_status spw_command_plan(int argc, char **argv) {
     if (o->search.asked) SPW_TRY(spw_search_take_global_batch(&o->job, &o->search));
     if (o->search.asked && splits == NULL) o->job.expert_parallel = "all"; /* as a search takes them */
     if (o->allocator != NULL) SPW_TRY(spw_job_options_put_allocator(&o->job, o->allocator));
+    o->job.searched = o->search.asked;
     SPW_TRY(spw_job_options_finish(&o->job));
     merge_counts(o->job.job.sequences_per_gpu, &o->job.job.batches);
     merge_counts(o->job.left_out, &o->job.left_outs);

@@ -10,6 +10,7 @@
 #include "sim/memory/compiled_memory.h"
 #include "sim/memory/device_budget.h"
 #include "sim/memory/footprint.h"
+#include "sim/schemes/point.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -77,11 +78,13 @@ static void print_moment(const char *which, const spw_compiled_moment *moment) {
            moment->step[0] != '\0' ? ", " : "", moment->step, moment->bytes / GIB);
 }
 
-static void print_cut(const spw_job *job, size_t sequences) {
-    char text[SPW_COMPILED_CUT_TEXT];
+static void print_cut(const spw_job *job, const spw_scheme *scheme, size_t sequences) {
+    char text[SPW_COMPILED_CUT_TEXT], step[SPW_POINT_STEP_TEXT];
+    const spw_point point = spw_point_of(job, scheme, sequences);
     spw_compiled_cut cut;
     if (spw_compiled_cut_of(job, sequences, &cut) == SPW_OK && spw_compiled_cut_note(&cut, text))
         printf("%s\n", text);
+    if (spw_point_step_note(&point, step)) printf("pipeline: %s\n", step);
 }
 
 static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t sequences,
@@ -95,7 +98,7 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
            job->expert, job->fsdp, sequences, job->sequence_length, spw_remat_name(job->remat), stack->name);
     if (job->implied[0] != '\0') printf("split: %s\n", job->implied);
     spw_print_model_doubts(&job->model, "not here: ", stdout);
-    print_cut(job, sequences);
+    print_cut(job, scheme, sequences);
     const double high = m->argument_bytes + m->high_bytes;
     const spw_verdict verdict = spw_interval_verdict((double)f.peak_bytes, high, budget);
     printf("peak %.1f GiB, between %.1f and %.1f, of %.1f GiB: %s\n", peak / GIB,

@@ -220,6 +220,8 @@ static void head(void *state, const spw_explain_point *p) {
     const explained *e = state;
     const spw_point point = spw_point_of(p->job, p->scheme, p->sequences);
     print_heading(p->job, p->scheme, p->sequences, &e->footprint);
+    char step[SPW_POINT_STEP_TEXT];
+    if (spw_point_step_note(&point, step)) printf("pipeline: %s\n", step);
     print_stages(&point);
     print_newest(e);
     const char *sharded = spw_footprint_state_note(p->job, p->scheme),

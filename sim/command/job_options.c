@@ -4,9 +4,12 @@
 #include "base/text.h"
 #include "sim/command/command.h"
 #include "sim/input/settings.h"
+#include "sim/input/trainer.h"
 #include "sim/memory/allocator_conf.h"
 #include "sim/memory/footprint.h"
 #include "sim/memory/footprint_check.h"
+#include "sim/print/plural.h"
+#include "sim/schemes/point.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -428,6 +431,26 @@ void spw_job_options_close(spw_job_options *o) {
     o->draft = NULL;
 }
 
+/* Micro-batches that MaxText makes by itself, where all schemes are its own: every figure is then of one form of the job. */
+static spw_status say_micro_batches(spw_job_options *o) {
+    bool any = o->job.schemes > 0;
+    spw_scheme scheme;
+    for (size_t i = 0; i < o->job.schemes; i++) {
+        const spw_status status = spw_scheme_parse(o->job.scheme[i], &scheme);
+        if (status != SPW_OK) return status;
+        any = any && spw_scheme_trainer(&scheme)->has_turns;
+    }
+    if (!any || !spw_scheme_say_micro_batches(&scheme, &o->job)) return SPW_OK;
+    const size_t parts = o->job.pipeline, each = o->job.sequences_per_gpu[0];
+    if (o->job.global_batch == 0 || each % parts == 0) return spw_job_check(&o->job);
+    return spw_fail(
+        SPW_ECONFIG,
+        "global_batch %zu is %zu sequence%s a data-parallel rank, and MaxText's pipeline cuts them "
+        "into %zu micro-batches, as many as its stages; use global_batch %zu",
+        o->job.global_batch, each, spw_plural(each), parts,
+        o->job.global_batch / each * (each / parts + 1) * parts);
+}
+
 /* An empty list is none of all schemes, and no wish for those that are assumed. */
 static spw_status check_schemes(const spw_job_options *o) {
     for (size_t i = 0; i < o->overrides; i++) {
@@ -485,6 +508,7 @@ static spw_status finish(spw_job_options *o) {
     SPW_TRY(spw_job_check(job));
     if (job->schemes == 0)
         return spw_fail(SPW_EARG, "no scheme: name some in the job (schemes: [gmm, ...]) or with --scheme");
+    if (!o->searched) SPW_TRY(say_micro_batches(o));
     for (size_t i = 0; i < job->schemes; i++) {
         SPW_TRY(spw_scheme_parse(job->scheme[i], &o->scheme[i]));
         SPW_TRY(spw_scheme_settle(job, &o->scheme[i]));

@@ -30,6 +30,8 @@ typedef struct spw_job_options {
     spw_format format;
     bool
         points_alone; /* a scheme or a batch that does not go with the job is no error of the whole; set before parsing */
+    bool
+        searched; /* stages and micro-batches are tried, so that the job's stay as they were said; set before finishing */
     bool schemes_alone; /* so is a scheme, which the command itself looks at; set before parsing */
     bool
         expert_lists; /* --expert-parallel may be a list, or all, which the command itself looks at; set before parsing */

@@ -16,6 +16,7 @@
 #include "sim/print/plural.h"
 #include "sim/print/table.h"
 #include "sim/replay/result_print.h"
+#include "sim/schemes/point.h"
 #include "sim/schemes/selection.h"
 #include "traces/trace.h"
 
@@ -229,6 +230,19 @@ static void print_batch(const spw_job *job, FILE *out) {
                 job->finetune.lora_rank);
 }
 
+/* What MaxText's pipeline runs in a step, of the point that is fastest, or else of the first; its loop is no 1F1B. */
+static bool print_step(const spw_plan_view *v, FILE *out) {
+    const spw_result_answers *a = &v->result->answers;
+    const bool fastest = a->there && a->fastest != SPW_NO_ROW && a->fastest < v->result->rows;
+    char text[SPW_POINT_STEP_TEXT];
+    if (v->result->rows == 0) return false;
+    const spw_result_row *r = &v->result->row[fastest ? a->fastest : 0];
+    const spw_point point = spw_point_of(v->request->job, &r->scheme, r->sequences);
+    if (!spw_point_step_note(&point, text)) return false;
+    fprintf(out, "pipeline  %s\n", text);
+    return true;
+}
+
 /* The expert-parallel size that a plan takes by itself: the largest of a node's GPUs that divides experts and GPUs. */
 static void print_split(const spw_plan_view *v, FILE *out) {
     const spw_result_row *r = &v->result->row[0];
@@ -287,7 +301,7 @@ void spw_plan_print_doubts(const spw_plan_view *v, FILE *out) {
     if (spw_precision_note(job, precision)) fprintf(out, "%-*s%s\n", INDENT, "", precision);
     spw_print_model_doubts(&job->model, "model     ", out);
     if (!v->details) print_layout(v, out);
-    print_schedule(job, out);
+    if (!print_step(v, out)) print_schedule(job, out);
     print_batch(job, out);
     if (v->schemes_unsaid && spw_scheme_trainer(&v->request->scheme[0])->takes_splits)
         fprintf(out, "schemes   Megatron-Core's, as nobody named one; MaxText's: --scheme gmm\n");

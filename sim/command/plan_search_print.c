@@ -6,6 +6,7 @@
 #include "sim/command/plan_brief.h"
 #include "sim/command/plan_imbalance.h"
 #include "sim/command/plan_search_notes.h"
+#include "sim/input/trainer.h"
 #include "sim/print/plural.h"
 #include "sim/replay/result_print.h"
 #include "sim/replay/row_cost_print.h"
@@ -313,6 +314,22 @@ static void choose_columns(const spw_search_view *v, bool letters, spw_column *o
     if (spw_job_price(v->request->plan->job) > 0.0) set_heading(own, "money", "cost");
 }
 
+/* Rows whose micro-batches MaxText's pipeline makes: their sequences are those of one. */
+static void print_made(const spw_search_view *v, size_t lines, FILE *out) {
+    const spw_search_front *f = &v->outcome->front;
+    bool any = false;
+    for (size_t i = 0; i < lines; i++) {
+        const spw_search_point *p = &f->point[i];
+        any = any || (spw_scheme_trainer(&v->request->plan->scheme[p->scheme])->has_turns &&
+                      p->value[SPW_SEARCH_PIPELINE] > 1 && p->value[SPW_SEARCH_MICRO_BATCHES] <= 1);
+    }
+    if (any)
+        fputs("micro 1 with PP above 1: MaxText makes as many micro-batches as PP, each of seq sequences: a "
+              "step is\n"
+              "  that of micro = PP and PP times seq\n",
+              out);
+}
+
 static spw_status print_front(const spw_search_view *v, spw_format format, FILE *out) {
     const spw_search_front *f = &v->outcome->front;
     const bool few = format == SPW_FORMAT_TABLE && f->points > FRONT_LINES;
@@ -336,6 +353,7 @@ static spw_status print_front(const spw_search_view *v, spw_format format, FILE 
     if (format == SPW_FORMAT_TABLE && f->points > 1 && !v->outcome->untimed)
         fputs("faster: how sure it is that the point is faster than the next slower one on as many GPUs\n",
               out);
+    if (format == SPW_FORMAT_TABLE) print_made(v, lines, out);
     if (few) fprintf(out, "... and %zu more that no other beats: --format csv\n", f->points - FRONT_LINES);
     if (format == SPW_FORMAT_TABLE) spw_search_legend_print(legend, out);
 

@@ -15,6 +15,7 @@
 #include "sim/memory/footprint_check.h"
 #include "sim/memory/pipeline.h"
 #include "sim/memory/stage.h"
+#include "sim/schemes/point.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -338,6 +339,7 @@ spw_status spw_flags_print(const spw_framework *framework, const spw_job *job, c
     *point = *job;
     point->batches = point->schemes = 1;
     (void)snprintf(point->scheme[0], sizeof point->scheme[0], "%s", scheme->text);
+    (void)spw_scheme_say_micro_batches(scheme, point);
     SPW_TRY(spw_flags_fill(framework, point, scheme, f, &text));
     print_comments(f, doubts, out);
     fputs(text, out);

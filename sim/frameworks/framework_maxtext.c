@@ -180,6 +180,11 @@ static spw_status compose_batch(spw_draft *d, size_t sharers, size_t stages) {
     SPW_TRY(spw_draft_count(d, "@accumulation", 1, 1, &accumulation));
     if (!spw_draft_is(d, "@pipeline_micro_batches", "-1"))
         SPW_TRY(spw_draft_count(d, "@pipeline_micro_batches", 1, stages, &micro));
+    if (stages > 1 && micro % stages != 0)
+        SPW_TRY(spw_fail(SPW_ECONFIG,
+                         "%s: num_pipeline_microbatches %zu: MaxText refuses micro-batches that are no "
+                         "multiple of its %zu pipeline stages; write %zu, or -1, which is %zu",
+                         d->where, micro, stages, (micro / stages + 1) * stages, stages));
     SPW_TRY(
         spw_draft_put_count(d, "batch.micro_batches", stages > 1 ? micro : accumulation, "@accumulation"));
     if (stages > 1 && accumulation > 1)
@@ -194,6 +199,13 @@ static spw_status compose_batch(spw_draft *d, size_t sharers, size_t stages) {
                          "sequences; a whole number "
                          "of 1 or more is planned",
                          d->where, text, sharers * stages, sequences));
+    if (stages > 1 && (size_t)sequences % micro != 0)
+        SPW_TRY(spw_fail(
+            SPW_ECONFIG,
+            "%s: per_device_batch_size %.20s: with %zu GPUs a sequence these are %zu, which the %zu "
+            "micro-batches of the pipeline do not share evenly; write %.4g",
+            d->where, text, sharers * stages, (size_t)sequences, micro,
+            (double)(((size_t)sequences / micro + 1) * micro) / (double)(accumulation * sharers * stages)));
     SPW_TRY(spw_draft_put_count(d, "batch.sequences_per_gpu", (size_t)sequences, "@per_device"));
 
 cleanup:

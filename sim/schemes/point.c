@@ -4,6 +4,9 @@
 #include "sim/input/precision.h"
 #include "sim/input/state_law.h"
 #include "sim/input/trainer.h"
+#include "sim/print/plural.h"
+
+#include <stdio.h>
 
 bool spw_scheme_wraps(const spw_scheme *scheme, const spw_job *job) {
     return job->fsdp2.reshard == SPW_RESHARD_DEFAULT &&
@@ -29,6 +32,31 @@ static void list_weight_gradients(const spw_job *job, const spw_scheme *scheme, 
     shape->weight_gradients =
         bare || job->pipeline > 1 ? SPW_WEIGHT_GRADIENTS_ADDED : SPW_WEIGHT_GRADIENTS_WAIT;
     shape->weight_gradient_bytes = bare ? job->precision.weights : spw_precision_gathered(job);
+}
+
+bool spw_scheme_say_micro_batches(const spw_scheme *scheme, spw_job *job) {
+    if (!spw_scheme_trainer(scheme)->has_turns || job->pipeline <= 1 || job->micro_batches > 1) return false;
+    for (size_t i = 0; i < job->batches && job->global_batch == 0; i++)
+        job->sequences_per_gpu[i] *= job->pipeline;
+    job->micro_batches = job->pipeline;
+    return true;
+}
+
+bool spw_point_step_note(const spw_point *p, char text[SPW_POINT_STEP_TEXT]) {
+    const spw_job *job = p->job;
+    const bool made = job->micro_batches <= 1; /* the sequences are then of one of them */
+    const size_t parts = made ? job->pipeline : job->micro_batches,
+                 each = made ? p->sequences : p->sequences / parts;
+    const uint64_t tokens = spw_point_step_tokens(p);
+    text[0] = '\0';
+    if (!spw_scheme_trainer(p->scheme)->has_turns || job->pipeline <= 1) return false;
+    (void)snprintf(
+        text, SPW_POINT_STEP_TEXT,
+        "%zu micro-batches of %zu sequence%s, %zu sequence%s a data-parallel rank, %llu sequences and "
+        "%llu tokens a step of all GPUs",
+        parts, each, spw_plural(each), each * parts, spw_plural(each * parts),
+        (unsigned long long)(tokens / job->sequence_length), (unsigned long long)tokens);
+    return true;
 }
 
 spw_point spw_point_of(const spw_job *job, const spw_scheme *scheme, size_t sequences) {

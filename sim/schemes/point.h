@@ -21,6 +21,15 @@ typedef struct spw_point {
  * micro-batches (sim/memory/compiled_cut.h). */
 uint64_t spw_point_step_tokens(const spw_point *point);
 
+/* The same job with the micro-batches that MaxText's pipeline makes where the job says none: as many as stages, each of the sequences
+ * that the job said; of a global batch, parts of it. Any other job stays as it is; true: it was changed. Not checked. */
+bool spw_scheme_say_micro_batches(const spw_scheme *scheme, spw_job *job);
+
+enum { SPW_POINT_STEP_TEXT = 160 };
+/* What a step of MaxText's pipeline runs, "8 micro-batches of 1 sequence, 8 sequences a data-parallel rank, 64 sequences and 262144 tokens a
+ * step of all GPUs"; false, and "", where the point is no such pipeline. */
+bool spw_point_step_note(const spw_point *point, char text[SPW_POINT_STEP_TEXT]);
+
 spw_point spw_point_of(const spw_job *job, const spw_scheme *scheme, size_t sequences);
 
 #endif

@@ -235,6 +235,33 @@ def check_runnable():
     check("# may need more memory: recompute_num_layers 2" in text, f"doubt: {text}")
 
 
+def check_stages():
+    """What MaxText's pipeline runs where nobody says micro-batches: sequences of its flags, counted from the flags alone, are those of the step."""
+    stem = ["plan", "--model", "deepseek-v3", "--cluster", "mi355x:8x8", "--scheme", "gmm", "--expert-parallel", 8]
+    for stages, each in ((8, 1), (4, 2), (2, 3)):
+        words = [*stem, "--pipeline", stages, "--gpus", 8 * stages, "--no-allocator"]
+        said = [asked.run(PROGRAM, *words, *batch, "--format", "json").stdout
+                for batch in (["--sequences-per-gpu", each], ["--sequences-per-gpu", stages * each, "--micro-batches", stages],
+                              ["--global-batch", 8 * stages * each])]
+        rows = [json.loads(text)["rows"] for text in said]
+        check(rows[0] == rows[1] == rows[2], f"stages {stages}: {said}")
+        path = SCRATCH / "flags_stages.sh"
+        path.write_text(asked.run(PROGRAM, *words, "--sequences-per-gpu", each, "--flags", "maxtext").stdout)
+        flags = dict(word.strip(" \\").split("=", 1) for word in path.read_text().splitlines() if "=" in word and word.startswith("    "))
+        sequences = float(flags["per_device_batch_size"]) * 8 * stages
+        check(int(flags["num_pipeline_microbatches"]) % stages == 0 and sequences == 8 * stages * each, f"stages {stages}: {flags}")
+        time = rows[0][0]["time"]
+        tokens = time["tokens_per_s_per_gpu"] * 8 * stages * time["step_s"]
+        check(abs(tokens / (sequences * 4096) - 1) < 1e-9, f"stages {stages}: {tokens} tokens a step, flags say {sequences} sequences")
+        back = asked.run(PROGRAM, "plan", "--from", path, "--cluster", "mi355x:8x8", "--gpus", 8 * stages, "--no-allocator", "--format", "json")
+        again = json.loads(back.stdout)["rows"][0]
+        check(all(again[key] == rows[0][0][key] for key in ("sequences_per_gpu", "memory", "time")), f"stages {stages}: read back {again} {back.stderr}")
+        text = path.read_text().replace(f"num_pipeline_microbatches={stages}", f"num_pipeline_microbatches={stages + 1}")
+        path.write_text(text)
+        got = asked.run(PROGRAM, "plan", "--from", path, "--cluster", "mi355x:8x8", "--gpus", 8 * stages)
+        check(got.returncode == 2 and f"write {2 * stages}, or -1" in got.stderr, f"stages {stages}: {got.returncode} {got.stderr}")
+
+
 draw = random.Random(20261126)
 for framework in ("megatron", "bridge", "primus", "maxtext", "torchtitan"):
     ending = ".yaml" if framework in ("bridge", "primus") else ".sh"
@@ -250,4 +277,5 @@ got = asked.run(PROGRAM, "plan", "--model", "olmoe-1b-7b", "--cluster", "h100:8x
 check(got.returncode == 2 and "write megatron" in got.stderr, f"deepspeed: {got.stderr}")
 check_words()
 check_runnable()
+check_stages()
 oracle.finish()

@@ -1,0 +1,1 @@
+explain --model deepseek-v2-lite --cluster h100:8x1 --scheme gmm --pipeline 2 --expert-parallel 4 --sequence-length 1024 --sequences-per-gpu 1 --stack xla-cuda-0.12.0

@@ -1,0 +1,1 @@
+plan --from maxtext_stages.sh --cluster h100:8x1

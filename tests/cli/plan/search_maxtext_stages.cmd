@@ -1,0 +1,1 @@
+plan --search --model deepseek-v2-lite --cluster h100:8x1 --scheme gmm --over pipeline=2 --over micro-batches=1 --over virtual-stages=0 --over remat=full --sequences-per-gpu 1,2 --sequence-length 1024 --routing uniform
