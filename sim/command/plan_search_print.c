@@ -324,7 +324,7 @@ static void print_made(const spw_search_view *v, size_t lines, FILE *out) {
                       p->value[SPW_SEARCH_PIPELINE] > 1 && p->value[SPW_SEARCH_MICRO_BATCHES] <= 1);
     }
     if (any)
-        fputs("micro 1 with PP above 1: MaxText makes as many micro-batches as PP, each of seq sequences: a "
+        fputs("micro 1 with PP above 1: MaxText has as many micro-batches as PP, each of seq sequences: a "
               "step is\n"
               "  that of micro = PP and PP times seq\n",
               out);

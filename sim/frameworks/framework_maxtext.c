@@ -199,13 +199,14 @@ static spw_status compose_batch(spw_draft *d, size_t sharers, size_t stages) {
                          "sequences; a whole number "
                          "of 1 or more is planned",
                          d->where, text, sharers * stages, sequences));
+    const size_t shared = ((size_t)sequences / micro + 1) * micro; /* the next number that is shared evenly */
     if (stages > 1 && (size_t)sequences % micro != 0)
-        SPW_TRY(spw_fail(
-            SPW_ECONFIG,
-            "%s: per_device_batch_size %.20s: with %zu GPUs a sequence these are %zu, which the %zu "
-            "micro-batches of the pipeline do not share evenly; write %.4g",
-            d->where, text, sharers * stages, (size_t)sequences, micro,
-            (double)(((size_t)sequences / micro + 1) * micro) / (double)(accumulation * sharers * stages)));
+        SPW_TRY(
+            spw_fail(SPW_ECONFIG,
+                     "%s: per_device_batch_size %.20s: with %zu GPUs a sequence these are %zu, which the %zu "
+                     "micro-batches of the pipeline do not share evenly; write %.4g",
+                     d->where, text, sharers * stages, (size_t)sequences, micro,
+                     (double)shared / (double)(accumulation * sharers * stages)));
     SPW_TRY(spw_draft_put_count(d, "batch.sequences_per_gpu", (size_t)sequences, "@per_device"));
 
 cleanup:

@@ -8,7 +8,7 @@ import json
 import pathlib
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import program as caller
@@ -450,6 +450,8 @@ for path in sorted((root / "sim" / "models").glob("*.json")):
             continue
         file = job.write(model)
         rows = json.loads(explain(job, file, job.schemes, "json"))
+        if job.pipeline > 1 and job.micro == 1 and job.optimizer == "sharded":  # a pipeline of MaxText has as many micro-batches as stages
+            job = replace(job, micro=job.pipeline, sequences=job.sequences * job.pipeline)
         for scheme in job.schemes:
             mine = [row for row in rows if row["scheme"] == scheme]
             hold(model, job, scheme, mine, f"{model.name}, job {number} ({scheme}, {job.remat})")

@@ -971,7 +971,7 @@ def at(answer, *path):
 
 
 MEGATRON = ["--model", "olmoe-1b-7b", "--cluster", "h200:8x1", "--scheme", "megatron-alltoall", "--optimizer", "distributed",
-            "--memory-fraction", "0.28", "--over", "expert-parallel=4,8", "--sequences-per-gpu", "1,8,16"]
+            "--memory-fraction", "0.26", "--over", "expert-parallel=4,8", "--sequences-per-gpu", "1,8,16"]
 SEARCHES = (["--job", "small"], MEGATRON)
 SAID_OTHERWISE = {"surely", "looked", "dropped", "low-high", "skipped", "search", "software", "precision", "routing", "schemes", "budgets", "best", "uneven"}
 

@@ -24,10 +24,14 @@ def near(what, got, want, tolerance=1e-9):
         sys.exit(f"FAILED {what}: got {got}, want {want}")
 
 
+def cluster(words):
+    return () if "--cluster" in words else ("--cluster", "h200:8x8")
+
+
 def asked(command, n, *more, remat="selective"):
     path = folder / f"streams_{n}.json"
     path.write_text(json.dumps({**MODEL, "hc_mult": n}))
-    done = run(program, command, "--model", path, "--cluster", "h200:8x8", "--expert-parallel", "16", "--scheme", "megatron-alltoall",
+    done = run(program, command, "--model", path, *cluster(more), "--expert-parallel", "16", "--scheme", "megatron-alltoall",
                "--optimizer", "distributed", "--remat", remat, "--sequences-per-gpu", "1", "--format", "json", *more)
     if done.returncode != 0:
         sys.exit(f"FAILED {command} {n} {more}: {done.stderr}")
@@ -100,7 +104,8 @@ for words, said in ((("--remat", "mhc+mlp"), "does not go with mlp"), (("--set",
                     (("--set", "parallel.mtp_num_layers=1", "--scheme", "gmm", "--optimizer", "sharded"), "multi-token prediction"),
                     (("--set", "parallel.mtp_num_layers=1", "--set", "parallel.pipeline_model_parallel_layout=Et*43L"), "0 times m"),
                     (("--set", "use_fused_mhc=true", "--model", "qwen3-30b-a3b"), "residual streams")):
-    done = run(program, "explain", "--model", root / "sim/models/deepseek-v4-flash.json", "--cluster", "h200:8x8", "--expert-parallel", "16",
+    model = () if "--model" in words else ("--model", root / "sim/models/deepseek-v4-flash.json")
+    done = run(program, "explain", *model, *cluster(words), "--expert-parallel", "16",
                "--scheme", "megatron-alltoall", "--optimizer", "distributed", "--sequences-per-gpu", "1", *words)
     checks += 1
     if done.returncode not in (2, 3) or said not in done.stderr:

@@ -28,7 +28,7 @@ COLLECTIVES = ("gradient_scatters", "weight_gathers")
 
 
 def plan(expert, stages, micro, remat, *more):
-    words = ["plan", "--model", "olmoe-1b-7b", "--cluster", f"h100:{GPUS}x1", "--expert-parallel", expert, "--pipeline", stages, "--micro-batches", micro,
+    words = ["plan", "--model", "olmoe-1b-7b", *([] if "--cluster" in more else ["--cluster", f"h100:{GPUS}x1"]), "--expert-parallel", expert, "--pipeline", stages, "--micro-batches", micro,
              "--sequences-per-gpu", 2 * micro, "--sequence-length", 4096, "--precision", "bf16", "--remat", remat, "--routing", "uniform", *more]
     return json.loads(oracle.must(*words, "--format", "json"))["rows"][0]
 
