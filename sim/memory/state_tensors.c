@@ -59,7 +59,7 @@ static void put_share(spw_state_tensors *t, const pile *p, double layer, double 
 /* Of the parts that `takes` names. */
 static void put_layers(spw_state_tensors *t, const spw_job *job, const spw_block *block,
                        const sharing how[PARTS], const bool takes[PARTS]) {
-    const double layers = (double)(block->layers + block->predictions);
+    const size_t layers = block->layers + block->predictions;
     spw_muon_list list[PARTS];
     pile kinds[PILES];
     size_t piles = 0;
@@ -73,8 +73,8 @@ static void put_layers(spw_state_tensors *t, const spw_job *job, const spw_block
             kinds[piles].whole = whole;
             kinds[piles++].rest = elements * (has - whole);
         }
-    for (double layer = 0.0; layer < layers; layer++)
-        for (size_t i = 0; i < piles; i++) put_share(t, &kinds[i], layer, layers);
+    for (size_t layer = 0; layer < layers; layer++)
+        for (size_t i = 0; i < piles; i++) put_share(t, &kinds[i], (double)layer, (double)layers);
 }
 
 /* FSDP2: kind by kind. */
