@@ -106,6 +106,10 @@ def random_case(draw, timed_megatron, special):
                 *(case["space"][k] for k in ("gpus", "pipeline", "tensor", "context")))} - {None})
             if len(case["batches"]) < 2:
                 continue
+        # Where all schemes are MaxText's a plan says the micro-batches that a pipeline makes of one: another batch by name, other draws. A
+        # search leaves it as it was said (docs/search.md), so it is asked for them where schemes are mixed alone.
+        if set(case["schemes"]) <= set(COMPILED + MESH) and max(case["space"]["pipeline"]) > 1:
+            case["space"]["micro-batches"] = [m for m in case["space"]["micro-batches"] if m > 1] or [4]
         # Tokens of a step: a batch of the middle on all GPUs
         middle = case["batches"][len(case["batches"]) // 2] * case["length"] * max(case["space"]["gpus"])
         case["step_tokens"] = draw.choice([None, None, middle, middle // 4])
@@ -146,16 +150,12 @@ def brute_force(case, experts):
         if done.returncode != 0:  # not one point of it can be
             check(done.returncode == 2, f"plan: {done.stderr}")
             continue
-        # Where all schemes are MaxText's a plan says the micro-batches that its pipeline makes of such a batch; a search leaves it as it was said.
-        said_once = pipeline > 1 and parts == 1 and all(s in COMPILED for s in case["schemes"])
         for row in json.loads(done.stdout)["rows"]:
             if row["expert_parallel"] * (1 if row["scheme"] in COMPILED else sharers or tensor) == 1 and row["scheme"] in DEEPEP:  # no run of it alone is known
                 continue
             if case["global"] and row["scheme"] in COMPILED and pipeline > 1 and parts == 1:  # every device has sequences: another number of all
                 continue
             value = dict(zip(KEYS, (gpus, pipeline, tensor, context, sharers, parts, row["expert_parallel"], virtual, remat)))
-            if said_once and row["sequences_per_gpu"] % pipeline == 0:
-                row["sequences_per_gpu"] //= pipeline
             place = [space[k].index(value[k]) for k in KEYS]
             place += [case["batches"].index(row["sequences_per_gpu"]), case["schemes"].index(row["scheme"])]
             rows.append((place, value, row))
