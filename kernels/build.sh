@@ -163,42 +163,49 @@ spw_kernels_shared() {
     $6 -shared -o "$SPW_KERNELS_BUILD/lib$1.so" $objects $7 && echo "built $SPW_KERNELS_BUILD/lib$1.so"
 }
 
+# The same for GPUs, whose kernels are compiled first. $1: a name, $2: the compiler's flags, $3: files, $4: kernels, $5: more for the linker
+spw_kernels_shared_cuda() {
+    command -v nvcc >/dev/null || { echo "nvcc is absent" >&2; return 3; }
+    # shellcheck disable=SC2086
+    spw_kernels_cuda_objects $4 || return 1
+    spw_kernels_shared "$1" "$2 -isystem $(dirname "$(dirname "$(command -v nvcc)")")/include" "$3" "$4" "$SPW_KERNELS_BUILD/sm_90a" \
+        nvcc "${5:-} -Xcompiler -fopenmp -lm"
+}
+
+spw_kernels_shared_amd() {
+    root=$(spw_rocm_root) && clang=$(spw_rocm_clang "$root") || return 3
+    # shellcheck disable=SC2086
+    spw_kernels_hip_objects "$root" "$clang" $4 || return 1
+    spw_kernels_shared "$1" "$2 -DSPW_HIP -D__HIP_PLATFORM_AMD__ -isystem $root/include" "$3" "$4" "$SPW_KERNELS_BUILD/hip" \
+        "${CC:-cc}" "-fopenmp -L$root/lib -Wl,-rpath,$root/lib -lamdhip64 -lstdc++ -lm"
+}
+
 # The grouped GEMMs for programs of Python, on NVIDIA: kernels/bench/gemm_library.py calls them.
 spw_gemm_kernels="kernels/gemm/grouped_gemm_float8_naive kernels/gemm/grouped_gemm_naive kernels/gemm/grouped_gemm_tiled
 kernels/gemm/grouped_gemm_fused_wgmma $spw_jax_kernels_nvidia"
 spw_gemm_host="base/memory base/status base/text kernels/gpu/device kernels/gemm/grouped_gemm_fused kernels/gemm/grouped_gemm_gpu kernels/gemm/tensor_map"
-spw_gemm_library() {
-    command -v nvcc >/dev/null || { echo "nvcc is absent" >&2; return 3; }
-    # shellcheck disable=SC2086
-    spw_kernels_cuda_objects $spw_gemm_kernels || return 1
-    spw_kernels_shared spillway_gemm "-isystem $(dirname "$(dirname "$(command -v nvcc)")")/include" "$spw_gemm_host" "$spw_gemm_kernels" \
-        "$SPW_KERNELS_BUILD/sm_90a" nvcc "-Xlinker -z,defs -Xcompiler -fopenmp -lm"
-}
+spw_gemm_library() { spw_kernels_shared_cuda spillway_gemm "" "$spw_gemm_host" "$spw_gemm_kernels" "-Xlinker -z,defs"; }
 
-# As spw_kernels_shared, with the header of XLA's interface.
-spw_jax_library() {
+# The header of XLA's interface.
+spw_jax_flags() {
     include=$(spw_jax_include) || return 3
-    spw_kernels_shared "$1" "-fvisibility=hidden -isystem $include $2" "$3" "$4" "$5" "$6" "$7"
+    echo "-fvisibility=hidden -isystem $include"
 }
 
-spw_jax_cpu() { spw_jax_library spillway_jax "" "$spw_jax_host" "" "" "${CC:-cc}" "-Wl,-z,defs -fopenmp -lpthread -lm"; }
+spw_jax_cpu() {
+    flags=$(spw_jax_flags) || return 3
+    spw_kernels_shared spillway_jax "$flags" "$spw_jax_host" "" "" "${CC:-cc}" "-Wl,-z,defs -fopenmp -lpthread -lm"
+}
 
 spw_jax_cuda() {
-    command -v nvcc >/dev/null || { echo "nvcc is absent" >&2; return 3; }
-    # shellcheck disable=SC2086
-    spw_kernels_cuda_objects $spw_jax_kernels $spw_jax_kernels_nvidia || return 1
-    spw_jax_library spillway_jax_cuda "-isystem $(dirname "$(dirname "$(command -v nvcc)")")/include" \
-        "$spw_jax_host $spw_jax_gpu_host kernels/gemm/tensor_map" "$spw_jax_kernels $spw_jax_kernels_nvidia" "$SPW_KERNELS_BUILD/sm_90a" \
-        nvcc "-Xcompiler -fopenmp -lm"
+    flags=$(spw_jax_flags) || return 3
+    spw_kernels_shared_cuda spillway_jax_cuda "$flags" "$spw_jax_host $spw_jax_gpu_host kernels/gemm/tensor_map" \
+        "$spw_jax_kernels $spw_jax_kernels_nvidia"
 }
 
 spw_jax_amd() {
-    root=$(spw_rocm_root) && clang=$(spw_rocm_clang "$root") || return 3
-    # shellcheck disable=SC2086
-    spw_kernels_hip_objects "$root" "$clang" $spw_jax_kernels $spw_jax_kernels_amd || return 1
-    spw_jax_library spillway_jax_amd "-DSPW_HIP -D__HIP_PLATFORM_AMD__ -isystem $root/include" \
-        "$spw_jax_host $spw_jax_gpu_host" "$spw_jax_kernels $spw_jax_kernels_amd" "$SPW_KERNELS_BUILD/hip" \
-        "${CC:-cc}" "-fopenmp -L$root/lib -Wl,-rpath,$root/lib -lamdhip64 -lstdc++ -lm"
+    flags=$(spw_jax_flags) || return 3
+    spw_kernels_shared_amd spillway_jax_amd "$flags" "$spw_jax_host $spw_jax_gpu_host" "$spw_jax_kernels $spw_jax_kernels_amd"
 }
 
 # --- PyTorch's operators ---
@@ -211,22 +218,13 @@ kernels/local/combine kernels/local/routing_plan kernels/local/row_sums"
 spw_torch_cpu() { spw_kernels_shared spillway_torch "" "$spw_torch_host" "" "" "${CC:-cc}" "-Wl,-z,defs -fopenmp -lm"; }
 
 spw_torch_cuda() {
-    command -v nvcc >/dev/null || { echo "nvcc is absent" >&2; return 3; }
-    kernels="$spw_torch_kernels kernels/gemm/grouped_gemm_fused_wgmma $spw_jax_kernels_nvidia"
-    # shellcheck disable=SC2086
-    spw_kernels_cuda_objects $kernels || return 1
-    spw_kernels_shared spillway_torch_cuda "-DSPW_TORCH_GPU -isystem $(dirname "$(dirname "$(command -v nvcc)")")/include" \
-        "$spw_torch_host $spw_torch_gpu_host kernels/gemm/tensor_map" "$kernels" "$SPW_KERNELS_BUILD/sm_90a" \
-        nvcc "-Xlinker -z,defs -Xcompiler -fopenmp -lm"
+    spw_kernels_shared_cuda spillway_torch_cuda "-DSPW_TORCH_GPU" "$spw_torch_host $spw_torch_gpu_host kernels/gemm/tensor_map" \
+        "$spw_torch_kernels kernels/gemm/grouped_gemm_fused_wgmma $spw_jax_kernels_nvidia" "-Xlinker -z,defs"
 }
 
 spw_torch_amd() {
-    root=$(spw_rocm_root) && clang=$(spw_rocm_clang "$root") || return 3
-    # shellcheck disable=SC2086
-    spw_kernels_hip_objects "$root" "$clang" $spw_torch_kernels $spw_jax_kernels_amd || return 1
-    spw_kernels_shared spillway_torch_amd "-DSPW_TORCH_GPU -DSPW_HIP -D__HIP_PLATFORM_AMD__ -isystem $root/include" \
-        "$spw_torch_host $spw_torch_gpu_host" "$spw_torch_kernels $spw_jax_kernels_amd" "$SPW_KERNELS_BUILD/hip" \
-        "${CC:-cc}" "-fopenmp -L$root/lib -Wl,-rpath,$root/lib -lamdhip64 -lstdc++ -lm"
+    spw_kernels_shared_amd spillway_torch_amd "-DSPW_TORCH_GPU" "$spw_torch_host $spw_torch_gpu_host" \
+        "$spw_torch_kernels $spw_jax_kernels_amd"
 }
 
 if [ "$(basename -- "$0")" = build.sh ]; then
