@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Golden tests of the command line. Each case of a command's folder: NAME.cmd (arguments), NAME.out (stdout, exact),
 NAME.err (stderr, exact; absent = nothing) and NAME.exit (absent = 0). The program runs in a scratch folder that holds
-the job of files/, a tiny trace and what belongs to measured runs, so that no path of a machine is printed.
+the job of files/, a tiny trace, a script of tests/frameworks as it is and with a line changed, and what belongs to measured runs, so that no
+path of a machine is printed.
 
 run.py SPILLWAY SCRATCH [--accept] [FOLDER | FOLDER/NAME]...    --accept rewrites the expectations; default: all cases"""
 import os
@@ -43,6 +44,10 @@ if stray:
 os.environ["SPILLWAY_PROGRESS_S"] = "0"  # a slow machine shows progress
 shutil.rmtree(scratch, ignore_errors=True)
 shutil.copytree(here / "files", scratch)
+script = (here.parent / "frameworks/megatron_mixtral_8x7b.sh").read_text()
+for name, said, instead in (("train.sh", "", ""), ("odd.sh", "--micro-batch-size 1", "--micro-batch-size 3"),
+                            ("slip.sh", "--expert-model-parallel-size", "--expert-model-paralel-size")):
+    (scratch / name).write_text(script.replace(said, instead, 1))
 for tables in ("compiled", "judged", "kernels", "measured", "megatron", "profiles", "published", "reserved"):
     shutil.copytree(here.parents[1] / "notebooks_data" / tables, scratch / tables)
 made = spillway(shlex.split((here / "files" / "trace.arguments").read_text()))
