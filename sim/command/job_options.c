@@ -433,14 +433,9 @@ void spw_job_options_close(spw_job_options *o) {
 
 /* Micro-batches that MaxText makes by itself, where all schemes are its own: every figure is then of one form of the job. */
 static spw_status say_micro_batches(spw_job_options *o) {
-    bool any = o->job.schemes > 0;
-    spw_scheme scheme;
-    for (size_t i = 0; i < o->job.schemes; i++) {
-        const spw_status status = spw_scheme_parse(o->job.scheme[i], &scheme);
-        if (status != SPW_OK) return status;
-        any = any && spw_scheme_trainer(&scheme)->has_turns;
-    }
-    if (!any || !spw_scheme_say_micro_batches(&scheme, &o->job)) return SPW_OK;
+    for (size_t i = 0; i < o->job.schemes; i++)
+        if (!spw_scheme_trainer(&o->scheme[i])->has_turns) return SPW_OK;
+    if (!spw_scheme_say_micro_batches(&o->scheme[0], &o->job)) return SPW_OK;
     const size_t parts = o->job.pipeline, each = o->job.sequences_per_gpu[0];
     if (o->job.global_batch == 0 || each % parts == 0) return spw_job_check(&o->job);
     return spw_fail(
@@ -508,9 +503,9 @@ static spw_status finish(spw_job_options *o) {
     SPW_TRY(spw_job_check(job));
     if (job->schemes == 0)
         return spw_fail(SPW_EARG, "no scheme: name some in the job (schemes: [gmm, ...]) or with --scheme");
+    for (size_t i = 0; i < job->schemes; i++) SPW_TRY(spw_scheme_parse(job->scheme[i], &o->scheme[i]));
     if (!o->searched) SPW_TRY(say_micro_batches(o));
     for (size_t i = 0; i < job->schemes; i++) {
-        SPW_TRY(spw_scheme_parse(job->scheme[i], &o->scheme[i]));
         SPW_TRY(spw_scheme_settle(job, &o->scheme[i]));
         memcpy(job->scheme[i], o->scheme[i].text, sizeof job->scheme[i]);
         if (!o->points_alone && !o->schemes_alone) SPW_TRY(spw_footprint_check(job, &o->scheme[i]));

@@ -110,8 +110,7 @@ cleanup:
 static void say_notes(const spw_draft *d, const spw_job_override *override, size_t overrides, spw_job *job,
                       bool less) {
     char *out = less ? job->less : job->more;
-    const spw_gpu_generation gpu = job->cluster.gpu_generation;
-    const bool amd = gpu == SPW_GPU_CDNA3 || gpu == SPW_GPU_CDNA4;
+    const bool amd = job->cluster.gpu_vendor == SPW_VENDOR_AMD;
     out[0] = '\0';
     for (size_t i = 0; i < d->notes; i++) {
         const spw_draft_note *n = &d->note[i];
@@ -123,8 +122,8 @@ static void say_notes(const spw_draft *d, const spw_job_override *override, size
     }
 }
 
-/* What is assumed as the file does not say it, but for what is among the doubts, and the keys ("optimizer: replicated") that an option gives. One reason of several
- * in a row is said once. */
+/* What is assumed as the file does not say it, but for what is among the doubts, and the keys ("optimizer: replicated") that an option
+ * gives. One reason of several in a row is said once. */
 static void say_unsaid(const spw_draft *d, const spw_job_override *override, size_t overrides, spw_job *job) {
     const spw_draft_note *last = NULL;
     job->unsaid[0] = '\0';

@@ -1,5 +1,5 @@
-/* XLA's own flags beside a configuration of MaxText: in XLA_FLAGS, or in a variable that a script gives to it. No job has a key for them; those that
- * take memory of a program are doubts. */
+/* XLA's own flags beside a configuration of MaxText: in XLA_FLAGS, or in a variable that a script gives to it. No job has a key for
+ * them; those that take memory of a program are doubts. */
 #include "sim/frameworks/draft.h"
 #include "sim/frameworks/rules.h"
 

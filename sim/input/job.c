@@ -30,6 +30,11 @@ double spw_job_price(const spw_job *job) {
 
 size_t spw_job_micro_batches(const spw_job *job) { return job->micro_batches > 0 ? job->micro_batches : 1; }
 
+size_t spw_job_rounds(const spw_job *job) {
+    const size_t pieces = spw_job_micro_batches(job);
+    return job->pipeline > 0 && pieces > job->pipeline ? pieces / job->pipeline : 1;
+}
+
 size_t spw_job_gpus(const spw_job *job) {
     const spw_grid g = spw_grid_of(job);
     return g.expert_tensor * g.expert * g.expert_data * g.pipeline;

@@ -217,5 +217,7 @@ double spw_job_price(
     const spw_job *job); /* of one GPU for an hour: the job's, or else the cluster's; 0: neither says one */
 size_t spw_job_gpus(const spw_job *job);          /* expert x expert_tensor x fsdp x pipeline */
 size_t spw_job_micro_batches(const spw_job *job); /* of a step; 1 where the job does not say */
+/* PyTorch's ScheduleInterleaved1F1B: as many rounds as stages fit into the micro-batches, one at least; all are of one length. */
+size_t spw_job_rounds(const spw_job *job);
 
 #endif

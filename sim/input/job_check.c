@@ -157,15 +157,14 @@ static spw_status fail_parts(const spw_job *job, size_t sequences, size_t pieces
                     pieces, sequences, spw_grid_tokens_of(job), job->pipeline, more);
 }
 
-/* PyTorch's rounds (ScheduleInterleaved1F1B): as many as stages fit into the micro-batches, one at least, and all of one length. */
-static spw_status check_rounds(size_t stages, size_t pieces) {
-    const size_t rounds = pieces > stages ? pieces / stages : 1;
+static spw_status check_rounds(const spw_job *job) {
+    const size_t pieces = spw_job_micro_batches(job), rounds = spw_job_rounds(job);
     if (pieces % rounds == 0) return SPW_OK;
     return spw_fail(
         SPW_ECONFIG,
         "Interleaved1F1B of %zu stages takes %zu micro-batches in %zu rounds of one length, which they do "
         "not make; use %zu",
-        stages, pieces, rounds, (pieces / rounds + 1) * rounds);
+        job->pipeline, pieces, rounds, (pieces / rounds + 1) * rounds);
 }
 
 /* all: of every batch; else one is enough, as who reads the job may leave the others out. */
@@ -178,7 +177,7 @@ static spw_status check_micro_batches(const spw_job *job, bool all, const char *
         if (job->sequences_per_gpu[i] % pieces != 0)
             return fail_parts(job, job->sequences_per_gpu[i], pieces);
     }
-    if (job->schedule == SPW_SCHEDULE_INTERLEAVED) return check_rounds(job->pipeline, pieces);
+    if (job->schedule == SPW_SCHEDULE_INTERLEAVED) return check_rounds(job);
     if (job->virtual_stages > 1 && pieces % job->pipeline != 0)
         return spw_fail(
             SPW_ECONFIG,

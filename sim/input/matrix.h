@@ -60,6 +60,8 @@ typedef struct spw_matrix {
     bool joined; /* one product with the row before it under Megatron-Core and TransformerEngine */
     bool norm;   /* a vector that scales what it norms, and keeps a number a token */
     bool exact;  /* of no recipe's format: PyTorch's own product, whatever others are in */
+    bool
+        looks_up; /* a product of rows that a token looks up in tables; or a table whose rows nothing multiplies */
     spw_matrix_reads reads;
     spw_matrix_use makes;
     uint64_t apart;  /* of `out`, what is no latent: goes past the norm and the matrix behind it */

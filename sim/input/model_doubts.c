@@ -198,16 +198,12 @@ static void note_kin(const spw_reading *in, spw_model *m) {
               said, in->family->model_type);
 }
 
-/* Numbers of the tables that a token looks up: what their rows go into (sim/input/model_tables.c), or a row itself. */
+/* Numbers of the tables that a token looks up: what their rows go into, or a row itself. */
 static double looked_up(const spw_model *m) {
-    static const char *const readers[] = {"n-grams, up", "n-grams, keys and values",
-                                          "engrams, keys and values"};
     double numbers = 0.0;
     for (size_t i = 0; i < m->matrices; i++) {
         const spw_matrix *one = &m->matrix[i];
-        for (size_t k = 0; k < sizeof readers / sizeof *readers; k++)
-            if (strcmp(one->name, readers[k]) == 0) numbers += (double)one->in * (double)one->count;
-        if (strcmp(one->name, "embedding of layers") == 0) numbers += (double)one->out;
+        if (one->looks_up) numbers += one->vector ? (double)one->out : (double)one->in * (double)one->count;
     }
     return numbers;
 }

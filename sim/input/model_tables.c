@@ -2,18 +2,27 @@
 #include "base/saturate.h"
 #include "sim/input/model_reading.h"
 
-static void add(spw_model *m, spw_matrix_place place, const char *name, uint64_t in, uint64_t out,
-                uint64_t count) {
-    spw_matrix_add(m, (spw_matrix){.name = name, .in = in, .out = out, .count = count, .place = place});
+static void add(spw_model *m, spw_matrix_place place, const char *name, uint64_t in, uint64_t out) {
+    spw_matrix_add(m, (spw_matrix){.name = name, .in = in, .out = out, .count = 1, .place = place});
+}
+/* What takes the rows of tables in. */
+static void reader(spw_model *m, const char *name, uint64_t in, uint64_t out, uint64_t count) {
+    spw_matrix_add(
+        m, (spw_matrix){
+               .name = name, .in = in, .out = out, .count = count, .place = SPW_IN_MODEL, .looks_up = true});
 }
 static void numbers(spw_model *m, spw_matrix_place place, const char *name, uint64_t count) {
     spw_matrix_add(m, (spw_matrix){.name = name, .in = 1, .out = count, .place = place, .vector = true});
 }
-static void table(spw_model *m, const char *name, uint64_t rows, uint64_t width, uint64_t count) {
-    spw_matrix_add(
-        m,
-        (spw_matrix){
-            .name = name, .in = rows, .out = width, .count = count, .place = SPW_IN_TABLES, .vector = true});
+/* read: a product takes its rows in. */
+static void table(spw_model *m, const char *name, uint64_t rows, uint64_t width, uint64_t count, bool read) {
+    spw_matrix_add(m, (spw_matrix){.name = name,
+                                   .in = rows,
+                                   .out = width,
+                                   .count = count,
+                                   .place = SPW_IN_TABLES,
+                                   .vector = true,
+                                   .looks_up = !read});
 }
 
 /* Of every length of n-grams from 2 on `splits` tables, whose rows are numbers of their own, and a projection each
@@ -23,8 +32,8 @@ static void add_ngrams(const spw_raw_config *raw, spw_model *m) {
                    rows =
                        spw_saturated_product((uint64_t)raw->ngram_ratio, m->vocab * tables) + tables * tables,
                    width = m->hidden / tables;
-    table(m, "n-grams", rows, width, 1);
-    add(m, SPW_IN_MODEL, "n-grams, up", width, m->hidden, tables);
+    table(m, "n-grams", rows, width, 1, true);
+    reader(m, "n-grams, up", width, m->hidden, tables);
 }
 
 /* Rows for all layers at once, a projection of the embedding beside, and in every layer a gate, a projection and a norm
@@ -32,11 +41,11 @@ static void add_ngrams(const spw_raw_config *raw, spw_model *m) {
 static void add_layer_inputs(const spw_raw_config *raw, spw_model *m) {
     const uint64_t h = m->hidden, wide = (uint64_t)raw->layer_table_width,
                    all = spw_saturated_product(m->layers, wide);
-    table(m, "embedding of layers", spw_or_default(raw->layer_table_rows, m->vocab), all, 1);
-    add(m, SPW_IN_MODEL, "inputs of layers", h, all, 1);
+    table(m, "embedding of layers", spw_or_default(raw->layer_table_rows, m->vocab), all, 1, false);
+    add(m, SPW_IN_MODEL, "inputs of layers", h, all);
     numbers(m, SPW_IN_MODEL, "norm of the inputs of layers", wide);
-    add(m, SPW_IN_LAYER, "gate of its input", h, wide, 1);
-    add(m, SPW_IN_LAYER, "its input, up", wide, h, 1);
+    add(m, SPW_IN_LAYER, "gate of its input", h, wide);
+    add(m, SPW_IN_LAYER, "its input, up", wide, h);
     numbers(m, SPW_IN_LAYER, "norm of its input", h);
 }
 
@@ -46,9 +55,9 @@ static void add_hashed(const spw_raw_config *raw, uint64_t layers, spw_model *m)
     const uint64_t heads = (spw_or_default(raw->hashed_length, 3) - 1) * spw_or_default(raw->hashed_heads, 8),
                    wide = spw_or_default(raw->hashed_width, m->hidden), n = m->streams > 0 ? m->streams : 1,
                    all = n * m->hidden;
-    table(m, "hashed n-grams", spw_saturated_product(heads, (uint64_t)raw->hashed_rows), wide / heads,
-          layers);
-    add(m, SPW_IN_MODEL, "n-grams, keys and values", wide, all + m->hidden, layers);
+    table(m, "hashed n-grams", spw_saturated_product(heads, (uint64_t)raw->hashed_rows), wide / heads, layers,
+          true);
+    reader(m, "n-grams, keys and values", wide, all + m->hidden, layers);
     numbers(m, SPW_IN_MODEL, "n-grams, norms and convolution",
             layers * (3 + spw_or_default(raw->hashed_conv, 4)) * all);
 }
@@ -68,11 +77,10 @@ static spw_status add_engrams(const spw_reading *in, const spw_raw_config *raw, 
                             "table in each layer of "
                             "'engram_layer_ids'",
                             in->where, spw_json_words(item, found));
-        table(m, "engrams", (uint64_t)rows, width, 1);
+        table(m, "engrams", (uint64_t)rows, width, 1, true);
     }
     if (json_array_size(list) == 0) return SPW_OK;
-    add(m, SPW_IN_MODEL, "engrams, keys and values", heads * width, (n + 1) * m->hidden,
-        json_array_size(list));
+    reader(m, "engrams, keys and values", heads * width, (n + 1) * m->hidden, json_array_size(list));
     numbers(m, SPW_IN_MODEL, "engrams, norms", json_array_size(list) * 2 * n * m->hidden);
     return SPW_OK;
 }

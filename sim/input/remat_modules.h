@@ -8,8 +8,9 @@
 
 #include <stdbool.h>
 
-/* In the order in which they are written: sums, norms and mixing of residual streams; core attention; the activation of the routed experts; norms that are a module of
- * their own; MLA's up projections and rotation; FFNs of layers without experts; MoE layers whole; shared experts. */
+/* In the order in which they are written: sums, norms and mixing of residual streams; core attention; the activation of the routed
+ * experts; norms that are a module of their own; MLA's up projections and rotation; FFNs of layers without experts; MoE layers whole;
+ * shared experts. */
 #define SPW_MODULE_LIST(X) \
     X(MHC, "mhc", 128) \
     X(CORE_ATTN, "core_attn", 64) \

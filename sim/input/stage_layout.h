@@ -31,8 +31,8 @@ typedef struct spw_stage_layout {
         prediction_block; /* layers of multi-token prediction, and the one block that has them */
 } spw_stage_layout;
 
-/* Fills what is of the text; an empty text has no blocks, and the predictions behind the last one. SPW_ECONFIG: an unknown letter and its position; embedding, loss or
- * multi-token prediction not where they belong; more than there is room for. */
+/* Fills what is of the text; an empty text has no blocks, and the predictions behind the last one. SPW_ECONFIG: an unknown letter and its
+ * position; embedding, loss or multi-token prediction not where they belong; more than there is room for. */
 SPW_MUST_CHECK spw_status spw_stage_layout_parse(spw_stage_layout *layout);
 
 /* Is anything said? */

@@ -14,10 +14,7 @@
 #include <string.h>
 
 bool spw_compiled_footprint_covers(const spw_job *job, const spw_scheme *scheme) {
-    spw_compiled_cut cut;
-    return spw_scheme_program(scheme) != NULL && spw_grid_is_plain(job) &&
-           !spw_remat_keeps_layers(job->remat) && job->model.streams <= 1 &&
-           spw_compiled_cut_of(job, job->sequences_per_gpu[0], &cut) == SPW_OK;
+    return spw_scheme_program(scheme) != NULL && spw_compiled_memory_check(job, scheme) == SPW_OK;
 }
 
 static void add(spw_footprint *f, const char *name, double bytes, bool argument, const char *formula) {

@@ -118,8 +118,8 @@ static spw_status add_packed_state(spw_footprint *f, const spw_job *job, const s
     const spw_held_parameters held = spw_job_parameters(job, stage);
     const spw_grid g = spw_grid_of(job);
     const spw_precision *p = &job->precision;
-    const double whole[2] = {held.routed / (double)(g.expert * g.expert_tensor),
-                             (held.rest - held.replicated) / (double)g.tensor + held.replicated},
+    const spw_cut_parameters cut = spw_cut_parameters_of(job, &held);
+    const double whole[2] = {cut.routed, cut.rest},
                  shards[2] = {(double)g.expert_data, (double)(g.data * g.context)};
     const char *source = "Megatron's layer-wise optimizer: whole matrices to GPUs (7.16)";
     double buffers = 0.0, adam = 0.0;

@@ -125,10 +125,17 @@ size_t spw_state_copies(const spw_job *job) {
     return instances ? job->optimizer_instances : spw_fsdp2_copies(job);
 }
 
+spw_cut_parameters spw_cut_parameters_of(const spw_job *job, const spw_held_parameters *held) {
+    const spw_grid g = spw_grid_of(job);
+    return (spw_cut_parameters){.routed = held->routed / (double)(g.expert * g.expert_tensor),
+                                .rest =
+                                    (held->rest - held->replicated) / (double)g.tensor + held->replicated};
+}
+
 spw_optimizer_state spw_optimizer_state_of(const spw_job *job, const spw_held_parameters *held) {
     const spw_grid g = spw_grid_of(job);
     const double copies = (double)spw_state_copies(job);
-    const double experts = (double)(g.expert * g.expert_tensor), replicas = (double)g.expert_data / copies,
+    const double replicas = (double)g.expert_data / copies,
                  rest_replicas = (double)(g.data * g.context) / copies;
     const spw_state_law *law = spw_state_law_of(job);
     const double gradient = (double)(law->by_units ? job->precision.weights : job->precision.gradients);
@@ -141,9 +148,8 @@ spw_optimizer_state spw_optimizer_state_of(const spw_job *job, const spw_held_pa
     double count[3]; /* on one GPU: weights, gradients, moments */
     for (size_t i = 0; i < 3; i++) {
         const bool shared = i < 2 ? law->shares_weights : law->shares_moments;
-        const double routed = part[i]->routed / experts,
-                     rest = (part[i]->rest - part[i]->replicated) / (double)g.tensor + part[i]->replicated;
-        count[i] = shared ? routed / replicas + rest / rest_replicas : routed + rest;
+        const spw_cut_parameters cut = spw_cut_parameters_of(job, part[i]);
+        count[i] = shared ? cut.routed / replicas + cut.rest / rest_replicas : cut.routed + cut.rest;
     }
     return (spw_optimizer_state){.weights = count[0] * (double)job->precision.weights,
                                  .gradients = count[1] * gradient,

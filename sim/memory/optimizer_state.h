@@ -52,6 +52,12 @@ spw_held_parameters spw_optimized_parameters(const spw_job *job, const spw_held_
  * than a thousandth, count with the matrices. NVIDIA/Megatron-LM d98e8a64 megatron/core/optimizer/layer_wise_optimizer.py. */
 spw_held_parameters spw_adam_parameters(const spw_model *model, const spw_stage *stage);
 
+/* Elements on one GPU before anything is sharded: expert and tensor parallelism cut them. */
+typedef struct spw_cut_parameters {
+    double routed, rest;
+} spw_cut_parameters;
+spw_cut_parameters spw_cut_parameters_of(const spw_job *job, const spw_held_parameters *held);
+
 typedef struct spw_optimizer_state {
     double weights, gradients, master, moments; /* bytes of one GPU */
     double updated;                        /* parameters of which a GPU has the state, or its host for it */

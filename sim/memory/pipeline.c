@@ -6,12 +6,11 @@
 static size_t at_least_one(size_t count) { return count > 0 ? count : 1; }
 
 spw_pipeline spw_pipeline_of(const spw_job *job) {
-    const size_t stages = at_least_one(job->pipeline), micro = at_least_one(job->micro_batches),
-                 rounds = micro > stages ? micro / stages : 1;
-    return (spw_pipeline){.stages = stages,
+    const size_t micro = spw_job_micro_batches(job);
+    return (spw_pipeline){.stages = at_least_one(job->pipeline),
                           .chunks = at_least_one(job->virtual_stages),
                           .micro_batches = micro,
-                          .turn = job->schedule == SPW_SCHEDULE_INTERLEAVED ? micro / rounds : 0,
+                          .turn = job->schedule == SPW_SCHEDULE_INTERLEAVED ? micro / spw_job_rounds(job) : 0,
                           .layout = spw_stage_layout_is_said(&job->stage_layout) ? &job->stage_layout : NULL,
                           .predictions = job->stage_layout.blocks > 0 ? 0 : job->stage_layout.predictions,
                           .all_forward = job->schedule == SPW_SCHEDULE_GPIPE,

@@ -42,8 +42,9 @@ double spw_streams_moved(const spw_model *model);
 /* Multiplications of a token in one layer: p (n H (n n + 2 n) + n n H). */
 double spw_streams_products(const spw_model *model);
 
-/* The component of the layer at work; of the module mhc `mhc_group`, the group's other layers; and with attention over the residuals of earlier blocks (attn_res_block_size) the sums of blocks,
- * at most all of the model for every micro-batch in flight. What their mixing keeps is not counted. */
+/* The component of the layer at work; of the module mhc `mhc_group`, the group's other layers; and with attention over the residuals of
+ * earlier blocks (attn_res_block_size) the sums of blocks, at most all of the model for every micro-batch in flight. What their mixing
+ * keeps is not counted. */
 void spw_streams_add(spw_footprint *f, const spw_job *job, const spw_scheme *scheme,
                      const spw_layer_shape *shape);
 

@@ -132,12 +132,11 @@ cleanup:
 
 spw_status spw_weight_tensors_create(const spw_job *job, const spw_stage *stage, uint64_t bytes,
                                      spw_state_tensors *out) {
-    const spw_grid g = spw_grid_of(job);
     const spw_held_parameters held = spw_job_parameters(job, stage);
+    const spw_cut_parameters cut = spw_cut_parameters_of(job, &held);
     const spw_state_law *law = spw_state_law_of(job);
     const sharing whole[PARTS] = {{1.0, false}, {1.0, false}};
-    const double all = held.routed / (double)(g.expert * g.expert_tensor) +
-                       (held.rest - held.replicated) / (double)g.tensor + held.replicated;
+    const double all = cut.routed + cut.rest;
     double sum = 0.0;
     spw_status status = SPW_OK;
     *out = (spw_state_tensors){.all = all};
