@@ -5,6 +5,7 @@ micro-batches, pipelines, another cluster, bare layers, experts that GPUs share 
 imbalance). Then what `plan` makes of them.
 
 megatron_job_oracle.py SPILLWAY SCRATCH SOURCE"""
+import functools
 import itertools
 import json
 import pathlib
@@ -58,6 +59,7 @@ with h5py.File(TRACE) as f:
     offsets = f["tokens/step_offset"][:]
 
 
+@functools.cache
 def choices(step, layer, rank, micro, parts):
     """[tokens][K] expert ids of one rank's micro-batch."""
     at = slice(offsets[step], offsets[step + 1])
@@ -80,8 +82,9 @@ def loads_of(scheme, tokens, node, t=1):
     kept = np.ones((R, len(tokens[0]), K), bool)
     if capacity is not None:  # the first tokens keep their slots
         for r, x in itertools.product(range(R), range(E)):
-            late = np.argwhere(tokens[r] == x)[capacity:]
-            kept[r, late[:, 0], late[:, 1]] = False
+            if n[r, x] > capacity:
+                late = np.argwhere(tokens[r] == x)[capacity:]
+                kept[r, late[:, 0], late[:, 1]] = False
         n = np.minimum(n, capacity)
     rows = np.where(np.full_like(n, "pad=true" in scheme), capacity or 0, n)
     wire, links, nics = np.zeros((R, R), int), np.zeros((R, 2), int), np.zeros((R, 2), int)
@@ -120,6 +123,11 @@ def loads_of(scheme, tokens, node, t=1):
                         *(int(x) for x in (links[d, 1], links[d, 0], nics[d, 1], nics[d, 0])),
                         zeros=int((rows - n)[:, mine].sum()), arrived=arrived, gathered=(others, (t - 1) * arrived)))
     return out
+
+
+@functools.cache
+def loads_at(scheme, step, layer, ranks, micro, parts, node, sharers):
+    return loads_of(scheme, [choices(step, layer, r, micro, parts) for r in ranks], node, sharers)
 
 
 def stated(imbalance, R, t, sequences, node):
@@ -318,8 +326,8 @@ def predict(scheme, job, cluster, imbalance=None):
         slowest = 0.0
         for g in range(groups if imbalance is None else 1):
             same = stated(imbalance, ranks, sharers, tokens // S, job["gpus"]) if imbalance is not None else None
-            layer_loads = {(l, m): same for l in range(4) for m in range(micro)} if same else {(l, m): loads_of(scheme, [choices(step, l, g * ranks + r, m, micro) for r in range(ranks)], job["gpus"], sharers)
-                           for l in range(4) for m in range(micro)}
+            layer_loads = {(l, m): same for l in range(4) for m in range(micro)} if same else {
+                (l, m): loads_at(scheme, step, l, range(g * ranks, (g + 1) * ranks), m, micro, job["gpus"], sharers) for l in range(4) for m in range(micro)}
             forward, backward = [[0.0] * micro for _ in blocks], [[0.0] * micro for _ in blocks]
             for (s, (first, count, moe)), m in itertools.product(enumerate(blocks), range(micro)):
                 wire = (0.0, 0.0)

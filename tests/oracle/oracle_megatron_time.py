@@ -3,6 +3,8 @@ megatron_time_oracle.py (measured tables) and megatron_job_oracle.py (rows of re
 import math
 import re
 
+import numpy as np
+
 PHASES = ["forward_route", "forward_permute", "forward_dispatch_a2a", "forward_sort_chunks", "forward_experts",
           "forward_unsort_chunks", "forward_combine_a2a", "forward_unpermute", "backward_permute", "backward_dispatch_a2a",
           "backward_sort_chunks", "backward_experts", "backward_unsort_chunks", "backward_combine_a2a", "backward_unpermute"]
@@ -26,24 +28,26 @@ class Load:
         self.arrived, self.gathered = arrived, gathered
         self.M, self.N, self.chunks, self.zeros = M, N, [x for source in chunks for x in source], zeros
         self.ins, self.outs, self.nics = link_in, link_out, max(nic_in, nic_out)
+        self.sizes, self.largest = np.array(self.chunks), max(self.chunks)
         self.experts = [sum(of) for of in zip(*chunks)]
         self.tiles = sum(up(x, 128) for x in self.experts)
         self.live = sum(x > 0 for x in self.experts)
 
     def unlike(self):
         """Share of experts whose number of rows is more than one away from that of every other expert of the rank."""
-        pairs = [(x, [y for j, y in enumerate(self.experts) if j != i]) for i, x in enumerate(self.experts)]
-        return sum(x > 0 and bool(rest) and all(abs(x - y) > 1 for y in rest) for x, rest in pairs) / len(pairs)
+        far = np.abs(np.subtract.outer(self.experts, self.experts)) > 1
+        return sum((np.array(self.experts) > 0) & (far.sum(axis=1) == len(self.experts) - 1) & (len(self.experts) > 1)) / len(self.experts)
 
     def idle_rows(self, c, H):
         """A chunk takes as long as its copy or as the blocks that torch.cat starts for it."""
-        blocks = min(32 * c["multiprocessors"], math.ceil(2 * H * max(self.chunks) / 4096))
+        blocks = min(32 * c["multiprocessors"], math.ceil(2 * H * self.largest / 4096))
         least = blocks * c["block_s"] * c["copy_bytes_per_s"] / (4 * H)
-        return sum(max(0, least - x) for x in self.chunks)
+        return float(np.maximum(0, least - self.sizes).sum())
 
     def spilled(self, c, depth):
         """Share of the rows whose operand is read again, by how much of it is beyond the cache."""
-        return sum(x / self.M * max(0, 1 - c["cache_bytes"] / (2 * x * depth)) for x in self.experts if x > 0)
+        beyond = c["cache_bytes"] / (2 * depth)  # rows whose operand the cache holds
+        return sum((x - beyond) / self.M for x in self.experts if x > beyond)
 
 
 def step(c, T, H, F, E, loads, recompute="none", padded=False, dropping=False, dispatcher="all-to-all", sharers=1,
