@@ -37,6 +37,7 @@ uint64_t spw_hf_sort_bytes(uint64_t n); /* what a radix sort takes for itself */
 /* A parameter [rows, columns]; a matrix [out, in], with the adapter beside it where the model has them. The number of it. */
 size_t spw_hf_add_weight(spw_hf_model *m, uint64_t rows, uint64_t columns, bool adapter);
 size_t spw_hf_add_matrix(spw_hf_model *m, uint64_t out, uint64_t in, bool adapts);
+size_t spw_hf_add_biased_matrix(spw_hf_model *m, uint64_t out, uint64_t in, bool adapts);
 
 /* n numbers from one width to another; the same tensor where these are equal. */
 spw_value spw_hf_cast(spw_tape *t, spw_value x, uint64_t n, size_t from, size_t to);
@@ -46,6 +47,9 @@ spw_value spw_hf_silu(spw_tape *t, spw_value x, uint64_t bytes);
 /* x w^T; w a parameter, or a tensor made of one, which is kept. of_sequences: what comes back to x is a view of the product's [rows, in]. */
 spw_value spw_hf_product(spw_hf_model *m, spw_value x, spw_value w, uint64_t rows, uint64_t in, uint64_t out,
                          bool of_sequences);
+/* x w^T + bias, a parameter. */
+spw_value spw_hf_biased_product(spw_hf_model *m, spw_value x, spw_value w, size_t bias, uint64_t rows,
+                                bool of_sequences);
 /* The same with x and w in fp32. */
 spw_value spw_hf_wide_product(spw_hf_model *m, spw_value x, spw_value w, uint64_t rows, uint64_t in,
                               uint64_t out);
@@ -89,6 +93,7 @@ spw_value spw_hf_rotate(spw_hf_model *m, spw_value x, uint64_t bytes);
 /* Fused attention: elements a token of the queries, keys and output; what keeps the values is `v`. */
 typedef struct spw_hf_scores {
     uint64_t heads, query, key, out;
+    spw_value sinks; /* a parameter, or none */
 } spw_hf_scores;
 spw_value spw_hf_attend(spw_hf_model *m, const spw_hf_scores *s, spw_value q, spw_value k, spw_value v);
 
