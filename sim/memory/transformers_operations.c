@@ -90,6 +90,15 @@ spw_value spw_hf_keeping_output(spw_tape *t, spw_value x, uint64_t bytes) {
                                        .read_bytes = (double)bytes});
 }
 
+spw_value spw_hf_softmax(spw_tape *t, spw_value x, uint64_t bytes) {
+    return spw_tape_apply(t, &(spw_op){.bytes = bytes,
+                                       .input = {x},
+                                       .keeps_output = true,
+                                       .back = {SPW_TO(0, bytes, 2.0 * (double)bytes),
+                                                {SPW_GRADIENT_WORK, 0, bytes, 2.0 * (double)bytes, 0.0}},
+                                       .read_bytes = (double)bytes});
+}
+
 spw_value spw_hf_scale(spw_tape *t, spw_value x, spw_value by, uint64_t bytes) {
     return spw_tape_apply(t, &(spw_op){.bytes = bytes,
                                        .input = {x},

@@ -70,9 +70,11 @@ spw_value spw_hf_weigh_wide(spw_hf_model *m, spw_value scaled, uint64_t rows, ui
 spw_value spw_hf_widened(spw_hf_model *m, size_t at);
 /* A parameter that stays in fp32 beside bf16 ones; under FSDP2 all of a unit are alike. */
 size_t spw_hf_add_wide_weight(spw_hf_model *m, uint64_t rows, uint64_t columns);
-/* What is kept is the output, of `bytes`: sigmoid, softmax, exponential, relu; the input: square, logarithm, softplus. */
+/* What is kept is the output, of `bytes`: sigmoid, exponential, relu; the input: square, logarithm, softplus. */
 spw_value spw_hf_keeping_output(spw_tape *t, spw_value x, uint64_t bytes);
 spw_value spw_hf_keeping_input(spw_tape *t, spw_value x, uint64_t bytes);
+/* Its gradient is made of a product, which is there meanwhile [torch 2.11 aten/src/ATen/native/cuda/SoftMax.cu, softmax_backward_cuda_out]. */
+spw_value spw_hf_softmax(spw_tape *t, spw_value x, uint64_t bytes);
 /* A copy in another order of dimensions. */
 spw_value spw_hf_copy(spw_tape *t, spw_value x, uint64_t bytes);
 /* a b, where b, of b_bytes, is spread over a. */

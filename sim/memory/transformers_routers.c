@@ -30,14 +30,8 @@ static spw_hf_routes softmax(spw_hf_model *m, const spw_hf_layer *l, spw_value x
     const spw_model *model = m->shape->model;
     const uint64_t rows = m->shape->tokens, b = m->shape->element_bytes, all = rows * model->experts,
                    some = rows * model->top_k;
-    const double r = (double)(SPW_HF_FP32 * all);
     const spw_value logits = narrow_logits(m, l, x), wide = spw_hf_cast(t, logits, all, b, SPW_HF_FP32);
-    const spw_value parts = spw_tape_apply(
-        t, &(spw_op){.bytes = SPW_HF_FP32 * all,
-                     .input = {wide},
-                     .keeps_output = true,
-                     .back = {SPW_TO(0, SPW_HF_FP32 * all, 2.0 * r), SPW_TO_WORK(0, SPW_HF_FP32 * all)},
-                     .read_bytes = r});
+    const spw_value parts = spw_hf_softmax(t, wide, SPW_HF_FP32 * all);
     spw_tape_drop(t, wide);
     spw_value choices = {.storage = 0};
     const spw_value top = greatest(m, parts, SPW_HF_FP32, &choices);
@@ -195,7 +189,7 @@ static spw_hf_routes chosen(spw_hf_model *m, const spw_hf_layer *l, spw_value x)
         spw_hf_biased_product(m, x, SPW_HF_LEAF(m, l->router), l->router + 1, rows, false);
     spw_value choices = {.storage = 0};
     const spw_value top = greatest(m, logits, b, &choices),
-                    weights = spw_hf_keeping_output(t, top, b * rows * m->shape->model->top_k);
+                    weights = spw_hf_softmax(t, top, b * rows * m->shape->model->top_k);
     spw_tape_drop(t, top);
     return (spw_hf_routes){weights, choices, logits};
 }

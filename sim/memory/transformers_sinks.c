@@ -55,13 +55,15 @@ static spw_value each_head(spw_hf_model *m, spw_value x) {
                                              .read_bytes = (double)one});
 }
 
-/* a b of a batch: both are kept. bytes: of a, b and the product. */
+/* a b of a batch: both are kept. bytes: of a, b and the product. Each product reads its two. */
 static spw_value batch(spw_tape *t, spw_value a, spw_value b, const uint64_t bytes[3], double flop) {
     return spw_tape_apply(
         t, &(spw_op){.bytes = bytes[2],
                      .input = {a, b},
                      .keep = {{b, 0}, {a, 1}},
-                     .back = {SPW_TO_PRODUCT(1, bytes[1], flop), SPW_TO_PRODUCT(0, bytes[0], flop)},
+                     .back = {{SPW_GRADIENT_TO, 1, bytes[1], (double)(bytes[0] + bytes[2]), flop},
+                              {SPW_GRADIENT_TO, 0, bytes[0], (double)(bytes[1] + bytes[2]), flop}},
+                     .read_bytes = (double)(bytes[0] + bytes[1]),
                      .flop = flop,
                      .rate = SPW_HF_DENSE_PRODUCT});
 }
@@ -90,7 +92,10 @@ static spw_value shares(spw_hf_model *m, const spw_hf_layer *l, spw_value scores
                                     .back = {SPW_TO_TEMP(1, all, (double)all), SPW_TO_PASS(0), SPW_TO_DONE,
                                              SPW_TO(1, one, (double)all)},
                                     .read_bytes = (double)all});
-    const spw_value parts = spw_hf_keeping_output(t, less, all), out = spw_hf_part(t, parts, all);
+    /* the part's gradient: zeros, into which it is copied */
+    const spw_value parts = spw_hf_softmax(t, less, all),
+                    out = spw_tape_apply(
+                        t, &(spw_op){.input = {parts}, .back = {SPW_TO(0, all, 2.0 * (double)all)}});
     const spw_value names[] = {joined, most, place, less, parts, scores};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) spw_tape_drop(t, names[i]);
     return out;
