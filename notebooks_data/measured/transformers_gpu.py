@@ -111,7 +111,10 @@ def main():
     fill(model, device)
     for m in model.modules():
         if hasattr(m, "rope_type") and hasattr(m, "compute_default_rope_parameters"):
-            inv, _ = m.compute_default_rope_parameters(m.config, device)
+            try:
+                inv, _ = m.compute_default_rope_parameters(m.config, device)
+            except TypeError:  # 5.24
+                inv, _ = m.compute_default_rope_parameters(m.config)
             m.inv_freq.copy_(inv)
     params = [p for p in model.parameters() if p.requires_grad]
     r["parameters"] = sum(p.numel() for p in model.parameters())

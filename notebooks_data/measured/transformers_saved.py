@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 COMMON = dict(use_cache=False, tie_word_embeddings=False, vocab_size=1024, max_position_embeddings=512)
 # Of the innermost module with such a name.
 KINDS = {"indexer": "indexer", "compressor": "compressor", "attn_hc": "streams", "ffn_hc": "streams", "hc_head": "streams", "gate": "router",
-         "experts": "experts", "shared_experts": "ffn", "self_attn": "attention", "mlp": "ffn", "lm_head": "logits_and_loss"}
+         "router": "router", "experts": "experts", "shared_experts": "ffn", "self_attn": "attention", "mlp": "ffn", "lm_head": "logits_and_loss"}
 
 
 def latent(family, **more):
@@ -95,6 +95,23 @@ case("m3_one", 1, 160, lambda: m3("sfs", "mmd", hidden_size=320, num_attention_h
                                   rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25}), "fused")
 
 
+def oss(**more):
+    base = dict(COMMON, hidden_size=256, num_hidden_layers=3, num_attention_heads=8, num_key_value_heads=2, head_dim=64, num_local_experts=16,
+                num_experts_per_tok=4, intermediate_size=96, sliding_window=32,
+                rope_parameters={"rope_type": "default", "rope_theta": 10000.0})
+    base.update(more)
+    return t.GptOssConfig(**base)
+
+
+# gpt-oss: "scores" holds those of every query and key; by the stand-in of a fused kernel as the others.
+case("oss_scores", 2, 128, lambda: oss(), "eager")
+case("oss_scores_one", 1, 168, lambda: oss(hidden_size=320, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=6, head_dim=48,
+                                           num_local_experts=12, num_experts_per_tok=3, intermediate_size=72), "eager")
+case("oss_kernel", 2, 128, lambda: oss(), "with_sinks")
+case("oss_kernel_wide", 1, 160, lambda: oss(hidden_size=192, num_hidden_layers=4, num_attention_heads=12, num_key_value_heads=3, head_dim=96,
+                                            num_local_experts=8, num_experts_per_tok=2, intermediate_size=224), "with_sinks")
+
+
 def kind_of(stack):
     for part in reversed((stack[-1] if stack else "").split(".")):
         if part in KINDS:
@@ -113,14 +130,14 @@ class Fused(torch.autograd.Function):
     """What fused attention keeps on a GPU, where heads of keys and values may differ in width: q, k, v, output, a logarithm a row, the mask."""
 
     @staticmethod
-    def forward(ctx, query, key, value, scale, mask):
+    def forward(ctx, query, key, value, scale, mask, by_tokens=False):
         with torch.no_grad():
             rows, heads = query.shape[-2], query.shape[1] // key.shape[1]
             scores = (query.float() @ key.repeat_interleave(heads, 1).float().transpose(-1, -2)) * (scale or query.shape[-1] ** -0.5)
             scores = scores.masked_fill(torch.ones(rows, rows, dtype=torch.bool).triu(1), float("-inf")) if mask is None else scores + mask
             logarithm = scores.logsumexp(-1)
             out = (scores.softmax(-1) @ value.repeat_interleave(heads, 1).float()).to(query.dtype).contiguous()
-            if not query.is_contiguous():  # cuDNN's output has the layout of the queries
+            if by_tokens or not query.is_contiguous():  # cuDNN's output has the layout of the queries; flash attention's is by tokens
                 out = out.transpose(1, 2).contiguous().transpose(1, 2)
         ctx.save_for_backward(query, key, value, out, logarithm, mask)
         return out
@@ -128,12 +145,19 @@ class Fused(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         query, key, value = ctx.saved_tensors[:3]
-        return torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value), None, None
+        return torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value), None, None, None
 
 
 def fused(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
     assert is_causal == (attn_mask is None)
     return Fused.apply(query, key, value, scale, attn_mask)
+
+
+def with_sinks(module, query, key, value, attention_mask, scaling=None, s_aux=None, **more):
+    return Fused.apply(query, key, value, scaling, None, True).transpose(1, 2), None
+
+
+t.AttentionInterface.register("with_sinks", with_sinks)
 
 
 class Births(TorchDispatchMode):

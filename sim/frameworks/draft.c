@@ -74,6 +74,13 @@ spw_status spw_draft_note_less(spw_draft *d, const char *fact, const char *why) 
     return status;
 }
 
+spw_status spw_draft_note_text_less(spw_draft *d, const char *what, const char *why) {
+    const size_t before = d->notes;
+    const spw_status status = spw_draft_note_text(d, SPW_NOTE_LACKS, what, why);
+    if (status == SPW_OK && d->notes > before) d->note[before].less = true;
+    return status;
+}
+
 /* --- Facts --- */
 
 const char *spw_draft_fact(spw_draft *d, const char *fact) {

@@ -121,6 +121,7 @@ SPW_MUST_CHECK spw_status spw_draft_note_text(spw_draft *draft, spw_note_kind ki
                                               const char *why);
 /* SPW_NOTE_LACKS, of what needs less memory than is planned. */
 SPW_MUST_CHECK spw_status spw_draft_note_less(spw_draft *draft, const char *fact, const char *why);
+SPW_MUST_CHECK spw_status spw_draft_note_text_less(spw_draft *draft, const char *what, const char *why);
 /* SPW_NOTE_MORE, unless an option gives `key` (borrowed; NULL: none can). */
 SPW_MUST_CHECK spw_status spw_draft_note_more(spw_draft *draft, const char *fact, const char *key,
                                               const char *why);

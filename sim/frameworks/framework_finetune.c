@@ -267,6 +267,18 @@ cleanup:
     return status;
 }
 
+/* Behind the model: transformers keeps to eager attention for gpt-oss unless it is told of a kernel. */
+static spw_status note_scores(spw_draft *d, bool plain) {
+    const char *model = spw_draft_key_value(d, "model"),
+               *fact = spw_draft_on(d, "@eager") ? "@eager" : "@attention";
+    if (!spw_draft_on(d, "@eager") && !spw_draft_is(d, "@attention", "eager")) return SPW_OK;
+    return spw_draft_note_more(d, fact, "attention",
+                               plain && model != NULL && strncmp(model, "gpt-oss", strlen("gpt-oss")) == 0
+                                   ? "eager attention holds the scores; planned as flash attention (--set "
+                                     "attention=unfused)"
+                                   : "eager attention holds the scores; planned as flash attention");
+}
+
 static spw_status finish(spw_draft *d, const spw_tuner *tuner, bool tuned, bool plain) {
     const char *scheme = plain                            ? "transformers"
                          : spw_draft_on(d, "@scattermoe") ? "scattermoe"
@@ -282,10 +294,8 @@ static spw_status finish(spw_draft *d, const spw_tuner *tuner, bool tuned, bool 
         plain ? "experts by grouped products, transformers' default; each GPU has all of them"
               : "the nearest that is modelled; the file does not say how experts are computed"));
     SPW_TRY(spw_compose_tuning_loss(d, tuner, tuned || plain));
-    if (spw_draft_is(d, "@attention", "eager") || spw_draft_on(d, "@eager"))
-        SPW_TRY(spw_draft_note_more(d, spw_draft_on(d, "@eager") ? "@eager" : "@attention", "attention",
-                                    "eager attention holds the scores; planned as flash attention"));
     SPW_TRY(spw_compose_model(d));
+    SPW_TRY(note_scores(d, plain));
 
 cleanup:
     return status;

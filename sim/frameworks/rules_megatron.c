@@ -169,7 +169,7 @@ cleanup:
     return status;
 }
 
-/* Modules of the list that this program knows, joined by '+'. The others are noted. */
+/* Modules of the list that this program knows, joined by '+'. The others are noted: without them more is kept. */
 static spw_status known_modules(spw_draft *d, const char *list, const char *known, const char *fact,
                                 const char *why, char *out, size_t size) {
     spw_status status = SPW_OK;
@@ -183,7 +183,7 @@ static spw_status known_modules(spw_draft *d, const char *list, const char *know
         if (strstr(known, wanted) != NULL && used + length + 2 < size)
             used += (size_t)snprintf(out + used, size - used, "%s%s", used > 0 ? "+" : "", word);
         else if (length > 0)
-            status = spw_draft_note_text(d, SPW_NOTE_LACKS, word, why);
+            status = spw_draft_note_text_less(d, word, why);
         at += length;
         at += strspn(at, ", ");
     }

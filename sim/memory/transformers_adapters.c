@@ -17,6 +17,14 @@ static size_t add_experts(spw_hf_model *m, uint64_t out, uint64_t in, uint64_t r
 void spw_hf_add_experts(spw_hf_model *m, spw_hf_layer *l) {
     const spw_model *model = m->shape->model;
     const uint64_t h = spw_model_routed_width(model), f = model->expert_ffn, rank = m->shape->lora_rank;
+    if (m->shape->sinks) { /* [GptOssMLP] */
+        l->router = spw_hf_add_biased_matrix(m, model->experts, h, m->shape->adapts_router);
+        l->gate_up = spw_hf_add_weight(m, model->experts, 2 * f * h, false);
+        (void)spw_hf_add_weight(m, model->experts, 2 * f, false);
+        l->down = spw_hf_add_weight(m, model->experts, h * f, false);
+        (void)spw_hf_add_weight(m, model->experts, h, false);
+        return;
+    }
     l->gate_up = add_experts(m, (model->plain_experts ? 1 : 2) * f, h, FUSED * rank);
     l->down = add_experts(m, h, f, rank);
     l->router = spw_hf_add_matrix(m, model->experts, model->hidden, m->shape->adapts_router);

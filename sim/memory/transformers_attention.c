@@ -40,17 +40,17 @@ spw_value spw_hf_attend(spw_hf_model *m, const spw_hf_scores *s, spw_value q, sp
     const uint64_t work =
         rows * (SPW_HF_FP32 * s->query + (s->key < s->query ? 2 * b * s->query : 0) + SPW_HF_FP32 * s->heads);
     const double flop = (double)rows * (double)length * (double)(s->query + s->out);
-    return spw_tape_apply(m->tape,
-                          &(spw_op){.bytes = rows * s->out * b,
-                                    .kept_bytes = SPW_HF_FP32 * rows * s->heads,
-                                    .input = {q, k, v},
-                                    .keep = {{k, 0}, {q, 0}, {v, 0}},
-                                    .keeps_output = true,
-                                    .back = {SPW_TO_PRODUCT(0, rows * s->query * b, 2.5 * flop),
-                                             SPW_TO(1, rows * s->key * b, 0.0),
-                                             SPW_TO(2, rows * values * b, 0.0), SPW_TO_WORK(0, work)},
-                                    .flop = flop,
-                                    .rate = SPW_HF_ATTENTION_PRODUCT});
+    return spw_tape_apply(
+        m->tape, &(spw_op){.bytes = rows * s->out * b,
+                           .kept_bytes = SPW_HF_FP32 * rows * s->heads,
+                           .input = {q, k, v, s->sinks},
+                           .keep = {{k, 0}, {q, 0}, {v, 0}},
+                           .keeps_output = true,
+                           .back = {SPW_TO_PRODUCT(0, rows * s->query * b, 2.5 * flop),
+                                    SPW_TO(1, rows * s->key * b, 0.0), SPW_TO(2, rows * values * b, 0.0),
+                                    SPW_TO_WORK(0, work), SPW_TO(3, s->heads * b, 0.0)},
+                           .flop = flop,
+                           .rate = SPW_HF_ATTENTION_PRODUCT});
 }
 
 /* Heads: their gradient comes transposed, and is copied. Takes the name of x. */
@@ -92,7 +92,7 @@ static spw_value forward(spw_hf_model *m, const spw_hf_layer *l, spw_value x) {
     spw_tape_drop(t, q);
     spw_tape_drop(t, k);
     const spw_value heads =
-        spw_hf_attend(m, &(spw_hf_scores){model->heads, width, kv, width}, queries, keys, v);
+        spw_hf_attend(m, &(spw_hf_scores){model->heads, width, kv, width, {0}}, queries, keys, v);
     const spw_value out = spw_hf_linear(m, heads, l->o, rows, adapts);
     spw_tape_drop(t, heads);
     spw_tape_drop(t, queries);

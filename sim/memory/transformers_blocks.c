@@ -121,7 +121,7 @@ static spw_value forward(spw_hf_model *m, const spw_hf_layer *l, spw_value x) {
     part[1] = heads_of(m, spw_hf_linear(m, x, w[K], rows, false), k->kv_heads, w[K_NORM]);
     part[2] = spw_hf_linear(m, x, w[V], rows, false);
     if (l->kind == 0) {
-        seen = spw_hf_attend(m, &(spw_hf_scores){k->heads, wide, kv, wide}, part[0], part[1], part[2]);
+        seen = spw_hf_attend(m, &(spw_hf_scores){k->heads, wide, kv, wide, {0}}, part[0], part[1], part[2]);
     } else {
         mask = choose(m, l);
         part[1] = every_head(m, part[1]);

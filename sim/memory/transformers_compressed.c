@@ -107,7 +107,7 @@ static spw_value join_window(spw_hf_model *m, const sizes *s, spw_value keys, sp
     const spw_model *k = m->shape->model;
     const uint64_t b = m->shape->element_bytes, windows = m->shape->sequences * s->joined,
                    n = windows * s->every * s->parts * k->head_dim;
-    const spw_value shares = spw_hf_keeping_output(t, gates, SPW_HF_FP32 * n),
+    const spw_value shares = spw_hf_softmax(t, gates, SPW_HF_FP32 * n),
                     narrow = spw_hf_cast(t, shares, n, SPW_HF_FP32, b),
                     product = spw_hf_multiply(t, keys, narrow, b * n);
     spw_tape_drop(t, shares);
@@ -237,7 +237,7 @@ static spw_value shares(spw_hf_model *m, const spw_hf_layer *l, spw_value scores
     spw_tape_drop(t, all);
     spw_tape_drop(t, most);
     spw_tape_drop(t, place);
-    const spw_value parts = spw_hf_keeping_output(t, less, f), some = spw_hf_part(t, parts, f);
+    const spw_value parts = spw_hf_softmax(t, less, f), some = spw_hf_part(t, parts, f);
     spw_tape_drop(t, scores);
     const spw_value out = spw_hf_cast(t, some, n, SPW_HF_FP32, b);
     spw_tape_drop(t, less);

@@ -28,7 +28,8 @@ static spw_value shifted(spw_tape *t, spw_value gate, spw_value up, uint64_t byt
 
 spw_value spw_hf_gated(spw_hf_model *m, spw_value gate, spw_value up, uint64_t bytes) {
     spw_tape *t = m->tape;
-    if (m->shape->gate == SPW_HF_GATE_SHIFTED) return shifted(t, gate, up, bytes);
+    if (m->shape->gate == SPW_HF_GATE_SHIFTED || m->shape->gate == SPW_HF_GATE_TURNS)
+        return shifted(t, gate, up, bytes);
     const bool clamps = m->shape->gate == SPW_HF_GATE_CLAMPED;
     const spw_value g = clamps ? clamp(t, gate, bytes) : spw_tape_hold(t, gate),
                     u = clamps ? clamp(t, up, bytes) : spw_tape_hold(t, up);
@@ -119,6 +120,48 @@ static spw_value clean(spw_hf_model *m, spw_value x, spw_value mask, uint64_t by
     return spw_hf_masked(m->tape, x, mask, bytes, in_place);
 }
 
+/* out.add_(bias[experts of the rows]). Takes the name of x; *taken: the bias of every row, which has a name as long as the caller's. */
+static spw_value biased(spw_hf_model *m, size_t at, spw_value x, spw_value experts_of, uint64_t rows,
+                        spw_value *taken) {
+    spw_tape *t = m->tape;
+    const uint64_t b = m->shape->element_bytes, width = m->weight[at].columns;
+    *taken = spw_hf_take(t, SPW_HF_LEAF(m, at), experts_of, rows, rows * width * b,
+                         m->shape->model->experts * width * b);
+    const spw_value out = spw_tape_apply(t, &(spw_op){.input = {x, *taken},
+                                                      .back = {SPW_TO_PASS(0), SPW_TO_PASS(1)},
+                                                      .read_bytes = 2.0 * (double)(rows * width * b)});
+    spw_tape_drop(t, x);
+    return out;
+}
+
+/* Columns in turns: gate and up are two views, each of whose gradients is a whole tensor. Takes the name of both. */
+static spw_value in_turns(spw_hf_model *m, spw_value both, uint64_t half) {
+    spw_tape *t = m->tape;
+    const spw_value gate = spw_hf_part(t, both, 2 * half), up = spw_hf_part(t, both, 2 * half),
+                    out = spw_hf_gated(m, gate, up, half);
+    const spw_value names[] = {gate, up, both};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) spw_tape_drop(t, names[i]);
+    return out;
+}
+
+/* The whole of up() and down for experts with biases. */
+static spw_value biased_experts(spw_hf_model *m, const spw_hf_layer *l, spw_value rows_of,
+                                spw_value experts_of) {
+    spw_tape *t = m->tape;
+    const spw_model *model = m->shape->model;
+    const uint64_t rows = m->shape->tokens * model->top_k, f = model->expert_ffn, h = model->hidden;
+    spw_value first_bias = {.storage = 0}, second_bias = {.storage = 0};
+    const spw_value first = grouped(m, rows_of, SPW_HF_LEAF(m, l->gate_up), rows, h, 2 * f),
+                    both = biased(m, l->gate_up + 1, first, experts_of, rows, &first_bias),
+                    inner = in_turns(m, both, rows * f * m->shape->element_bytes);
+    spw_tape_drop(t, first_bias);
+    const spw_value second = grouped(m, inner, SPW_HF_LEAF(m, l->down), rows, f, h);
+    spw_tape_drop(t, inner);
+    const spw_value out = biased(m, l->down + 1, second, experts_of, rows, &second_bias);
+    spw_tape_drop(t, second_bias);
+    return out;
+}
+
 static spw_value up(spw_hf_model *m, spw_value weight, spw_value rows_of, spw_value mask) {
     spw_tape *t = m->tape;
     const spw_model *model = m->shape->model;
@@ -202,10 +245,16 @@ static spw_value experts(spw_hf_model *m, const spw_hf_layer *l, spw_value x, sp
     const spw_value counts = spw_tape_tensor(t, SPW_HF_FP32 * rows),
                     mask = spw_tape_tensor(t, m->shape->unmasked ? 0 : rows);
     const spw_value given = clean(m, gathered, mask, bytes, true);
-    const spw_value first = spw_hf_expert_weight(m, l, true), inner = up(m, first, given, mask);
-    const spw_value second = spw_hf_expert_weight(m, l, false),
-                    raw = grouped(m, inner, second, rows, model->expert_ffn, width);
-    spw_tape_drop(t, inner);
+    spw_value first = {.storage = 0}, second = {.storage = 0}, raw;
+    if (m->shape->sinks) {
+        raw = biased_experts(m, l, given, sorted);
+    } else {
+        first = spw_hf_expert_weight(m, l, true);
+        const spw_value inner = up(m, first, given, mask);
+        second = spw_hf_expert_weight(m, l, false);
+        raw = grouped(m, inner, second, rows, model->expert_ffn, width);
+        spw_tape_drop(t, inner);
+    }
     const spw_value made = clean(m, raw, mask, bytes, false);
     spw_tape_drop(t, raw);
     const spw_value weighted = weigh(m, made, weights);

@@ -58,8 +58,11 @@ static spw_value forward(spw_hf_model *m, const spw_hf_layer *l, spw_value x) {
                                   model->kv_heads, l->mixer_weight[KEY_NORM]);
     const spw_value values = spw_hf_linear(m, x, l->mixer_weight[VALUES], rows, adapts);
     const spw_value q_turned = turned(m, queries, q), k_turned = turned(m, keys, kv);
-    const spw_hf_scores scores = {model->heads, model->heads * model->head_dim,
-                                  model->kv_heads * model->head_dim, model->heads * model->head_dim};
+    const spw_hf_scores scores = {model->heads,
+                                  model->heads * model->head_dim,
+                                  model->kv_heads * model->head_dim,
+                                  model->heads * model->head_dim,
+                                  {0}};
     const spw_value core = spw_hf_attend(m, &scores, q_turned, k_turned, values);
     const spw_value ordered =
         spw_hf_copy(t, core, q); /* cat() gave queries by heads, and so comes the output */

@@ -26,7 +26,9 @@ static const char *job_lacks(const spw_job *job) {
         {job->part != SPW_PART_WHOLE, "bare layers"},
         {!spw_grid_is_plain(job) || job->pipeline > 1 || job->expert > 1, "other parallelism than FSDP2's"},
         {job->remat != SPW_REMAT_NONE && job->remat != SPW_REMAT_FULL, "remat other than none and full"},
-        {job->attention != SPW_ATTENTION_FLASH, "attention other than flash"},
+        {job->attention != SPW_ATTENTION_FLASH &&
+             !(job->attention == SPW_ATTENTION_UNFUSED && job->model.attention_sinks),
+         "attention other than flash, but for gpt-oss"},
         {job->cross_entropy != SPW_CROSS_ENTROPY_AUTO && job->cross_entropy != SPW_CROSS_ENTROPY_UNFUSED &&
              job->cross_entropy != SPW_CROSS_ENTROPY_FUSED,
          "losses other than transformers' own and Liger's"},
@@ -55,6 +57,15 @@ static bool has_more(const spw_model *m) {
     return m->attention_bias || m->output_bias || m->expert_bias || m->router_bias || m->attention_sinks ||
            m->norm_bias || m->ffn_bias || m->head_bias || m->plain_experts || m->latent > 0 ||
            m->query_gate || m->output_gate || m->keys_are_values || m->layer_norms != 2;
+}
+
+/* gpt-oss: sinks, and a bias beside every matrix of a layer. */
+static bool is_oss(const spw_model *m) {
+    return m->attention_sinks && m->attention_bias && m->output_bias && m->expert_bias && m->router_bias &&
+           spw_attention_is_grouped(m) && !m->norm_bias && !m->ffn_bias && !m->head_bias &&
+           !m->plain_experts && !m->qk_norm && m->latent == 0 && m->shared_ffn == 0 && !m->query_gate &&
+           !m->output_gate && !m->keys_are_values && m->layer_norms == 2 && m->other_layers == 0 &&
+           m->bare_layers == 0 && m->moe_layers == m->layers && !m->sigmoid_router;
 }
 
 /* DeepSeek-V2's and V3's class: latent attention without an indexer, a router in fp32. */
@@ -102,14 +113,14 @@ static bool is_mixed(const spw_model *m) {
 
 static const char *model_lacks(const spw_model *m) {
     const bool own = (m->streams > 1 && spw_attention_is_compressed(m)) || spw_hf_attention_is_by_blocks(m);
-    if (own && m->bare_layers == 0 && m->latent == 0 && !m->plain_experts) return NULL;
+    if ((own && m->bare_layers == 0 && m->latent == 0 && !m->plain_experts) || is_oss(m)) return NULL;
     const bool plain =
         (spw_attention_is_grouped(m) || is_latent(m)) && m->other_layers == 0 && m->bare_layers == 0;
     if (m->other_layers > 0 && is_mixed(m)) return NULL;
     return plain && !has_more(m)
                ? NULL
-               : "models other than Qwen3-MoE, Mixtral, OLMoE, DeepSeek-V3 and V4, MiniMax-M3, Nemotron-H, "
-                 "Qwen3-Next, Kimi Linear and their like";
+               : "models other than Qwen3-MoE, Mixtral, OLMoE, gpt-oss, DeepSeek-V3 and V4, MiniMax-M3, "
+                 "Nemotron-H, Qwen3-Next, Kimi Linear and their like";
 }
 
 static void set_mixed_laws(const spw_model *m, spw_transformers_shape *out) {
@@ -140,6 +151,14 @@ void spw_transformers_set_laws(const spw_model *m, spw_transformers_shape *out) 
         out->gate = SPW_HF_GATE_SHIFTED;
         return;
     }
+    if (is_oss(m)) {
+        out->sinks = out->unmasked = true;
+        out->router = SPW_HF_ROUTER_CHOSEN;
+        out->scale = SPW_HF_SCALE_MIXED;
+        out->gate = SPW_HF_GATE_TURNS;
+        out->rotation = SPW_HF_ROTATION_APART;
+        return;
+    }
     out->norm = !m->qk_norm || latent ? SPW_HF_NORM_NONE
                 : m->qk_norm_per_head ? SPW_HF_NORM_HEAD
                                       : SPW_HF_NORM_WHOLE;
@@ -162,10 +181,12 @@ bool spw_transformers_is_listed(const spw_point *p, spw_transformers_shape *out,
     if (lacks == NULL) lacks = model_lacks(m);
     if (lacks == NULL && (!spw_attention_is_grouped(m) || m->other_layers > 0) && job->finetune.lora_rank > 0)
         lacks = "adapters beside other attention than four matrices, and mixers";
-    if (lacks == NULL && (m->plain_experts || m->latent > 0 || m->sigmoid_router) &&
+    if (lacks == NULL && (m->plain_experts || m->latent > 0 || m->sigmoid_router || m->expert_bias) &&
         (spw_finetune_adapts(&job->finetune, SPW_LORA_EXPERTS) ||
          spw_finetune_adapts(&job->finetune, SPW_LORA_ROUTER)))
-        lacks = "adapters beside experts of two matrices or narrower rows, and beside routers in fp32";
+        lacks =
+            "adapters beside experts of two matrices, with biases or with narrower rows, and beside routers "
+            "in fp32";
     if (why != NULL) *why = lacks;
     if (lacks != NULL || out == NULL) return lacks == NULL;
     const size_t micro = spw_pipeline_of(job).micro_batches, bytes = job->precision.weights;
@@ -184,6 +205,7 @@ bool spw_transformers_is_listed(const spw_point *p, spw_transformers_shape *out,
         .keeps_gathered = job->fsdp2.reshard == SPW_RESHARD_NEVER,
         .checkpoint = job->remat == SPW_REMAT_FULL,
         .fused_loss = job->cross_entropy == SPW_CROSS_ENTROPY_FUSED,
+        .scores = job->attention == SPW_ATTENTION_UNFUSED,
         .keeps_logits = spw_scheme_option_is(p->scheme, "logits", "kept"),
         .frozen = job->finetune.frozen == SPW_FROZEN_BASE,
         .adapts_attention = spw_finetune_adapts(&job->finetune, SPW_LORA_ATTENTION),

@@ -109,8 +109,9 @@ static spw_value forward(spw_hf_model *m, const spw_hf_layer *l, spw_value x) {
                                 : spw_hf_join(t, q_parts, q_turned, rows * wide * b);
     const spw_value up = spw_hf_linear(m, normed, w[KV_UP], rows, false), up_parts = spw_hf_part(t, up, both);
     const spw_value key = keys(m, up_parts, k_turned);
-    const spw_value seen = spw_hf_attend(m, &(spw_hf_scores){k->heads, wide, wide, k->heads * k->v_head_dim},
-                                         query, key, spw_tape_output(up_parts, 1));
+    const spw_value seen =
+        spw_hf_attend(m, &(spw_hf_scores){k->heads, wide, wide, k->heads * k->v_head_dim, {0}}, query, key,
+                      spw_tape_output(up_parts, 1));
     /* queries were put together head by head: so is what attention gives, and the next matrix needs it token by token */
     const spw_value ordered = m->shape->rotation == SPW_HF_ROTATION_NONE
                                   ? spw_tape_hold(t, seen)

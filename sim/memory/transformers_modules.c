@@ -20,7 +20,7 @@ enum { CUBLAS_BYTES = 32 << 20 };
 size_t spw_hf_add_weight(spw_hf_model *m, uint64_t rows, uint64_t columns, bool adapter) {
     const bool trained = adapter || !m->shape->frozen;
     m->weight[m->weights] =
-        (spw_hf_weight){spw_tape_parameter(m->tape, trained), rows, columns, trained, false};
+        (spw_hf_weight){spw_tape_parameter(m->tape, trained), rows, columns, trained, false, false};
     return m->weights++;
 }
 
@@ -32,14 +32,24 @@ bool spw_hf_casts_adapters(const spw_transformers_shape *s) {
     return s->frozen && !s->wrapped && spw_hf_trained_bytes(s) > s->element_bytes;
 }
 
-/* PEFT puts A [r, in] and B [out, r] behind the matrix. */
-size_t spw_hf_add_matrix(spw_hf_model *m, uint64_t out, uint64_t in, bool adapts) {
+/* PEFT puts A [r, in] and B [out, r] behind the matrix and its bias. */
+static size_t add_matrix(spw_hf_model *m, uint64_t out, uint64_t in, bool adapts, bool biased) {
     const size_t at = spw_hf_add_weight(m, out, in, false), r = m->shape->lora_rank;
+    m->weight[at].biased = biased;
+    if (biased) (void)spw_hf_add_weight(m, out, 1, false);
     if (adapts && r > 0) {
         (void)spw_hf_add_weight(m, r, in, true);
         (void)spw_hf_add_weight(m, out, r, true);
     }
     return at;
+}
+
+size_t spw_hf_add_matrix(spw_hf_model *m, uint64_t out, uint64_t in, bool adapts) {
+    return add_matrix(m, out, in, adapts, false);
+}
+
+size_t spw_hf_add_biased_matrix(spw_hf_model *m, uint64_t out, uint64_t in, bool adapts) {
+    return add_matrix(m, out, in, adapts, true);
 }
 
 size_t spw_hf_add_wide_weight(spw_hf_model *m, uint64_t rows, uint64_t columns) {
@@ -49,7 +59,8 @@ size_t spw_hf_add_wide_weight(spw_hf_model *m, uint64_t rows, uint64_t columns) 
 }
 
 size_t spw_hf_add_untrained(spw_hf_model *m, uint64_t rows, uint64_t columns) {
-    m->weight[m->weights] = (spw_hf_weight){spw_tape_parameter(m->tape, false), rows, columns, false, false};
+    m->weight[m->weights] =
+        (spw_hf_weight){spw_tape_parameter(m->tape, false), rows, columns, false, false, false};
     return m->weights++;
 }
 
@@ -67,6 +78,7 @@ const spw_hf_mixer *spw_hf_mixer_of(const spw_model *model, size_t layer) {
     if (spw_hf_attention_is_by_blocks(model)) return &spw_hf_block_attention;
     if (kind != 0) return recurrences[model->mixer[kind].recurrence.kind];
     if (spw_attention_is_latent(model)) return &spw_hf_latent_attention;
+    if (model->attention_sinks) return &spw_hf_sink_attention;
     return model->query_gate ? &spw_hf_gated_attention : &spw_hf_grouped_attention;
 }
 
@@ -222,7 +234,8 @@ static void rotary(spw_hf_model *m, uint64_t n) {
 static uint64_t turned(const spw_hf_model *m) {
     const spw_model *model = m->shape->model;
     if (m->shape->rotation == SPW_HF_ROTATION_NONE) return 0;
-    if (m->shape->blocks) return model->head_dim / SPW_HF_TURNED_PART;
+    if (m->shape->blocks || m->shape->rotation == SPW_HF_ROTATION_APART)
+        return model->head_dim / SPW_HF_TURNED_PART;
     if (m->shape->rotation == SPW_HF_ROTATION_QUARTER) return model->head_dim / SPW_HF_QUARTER;
     return spw_attention_is_latent(model) ? model->rope_dim : model->head_dim;
 }
@@ -244,6 +257,8 @@ void spw_hf_begin(spw_hf_model *m) {
     else
         first_product(m);
     if (m->shape->compressed) begin_streams(m);
+    /* whole and sliding attention's [GptOssModel.forward] */
+    if (m->shape->scores) m->mask = spw_tape_tensor(t, 2 * rows * length * b);
     /* PEFT with checkpointing: enable_input_require_grads() */
     if (m->shape->frozen && m->shape->checkpoint) m->hidden[0] = spw_tape_needs(t, m->hidden[0]);
     spw_tape_kind(t, kind);

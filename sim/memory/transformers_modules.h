@@ -58,11 +58,12 @@ typedef enum spw_transformers_norm {
 } spw_transformers_norm;
 
 /* What an RMSNorm does with its weight: in the model's format, behind the cast; in fp32, before it (Nemotron-H); the same with 1 + w
- * (Qwen3-Next). */
+ * (Qwen3-Next); in its own format, before it (gpt-oss). */
 typedef enum spw_transformers_scale {
     SPW_HF_SCALE_NARROW,
     SPW_HF_SCALE_WIDE,
-    SPW_HF_SCALE_CENTRED
+    SPW_HF_SCALE_CENTRED,
+    SPW_HF_SCALE_MIXED
 } spw_transformers_scale;
 
 typedef enum spw_transformers_router {
@@ -70,15 +71,17 @@ typedef enum spw_transformers_router {
     SPW_HF_ROUTER_SIGMOID, /* DeepSeek-V3's */
     SPW_HF_ROUTER_GROUPS,  /* DeepSeek-V2's */
     SPW_HF_ROUTER_SHARES,  /* MiniMax-M3's, sigmoid of logits in the model's format */
-    SPW_HF_ROUTER_ROOTS    /* DeepSeek-V4's, by roots of softplus or by the token's number */
+    SPW_HF_ROUTER_ROOTS,   /* DeepSeek-V4's, by roots of softplus or by the token's number */
+    SPW_HF_ROUTER_CHOSEN   /* gpt-oss', softmax of the greatest logits in the model's format */
 } spw_transformers_router;
 
 /* What a gated FFN makes of its gate: silu; silu of what is clamped (DeepSeek-V4); gate and up from one matrix,
- * clamped, (up + 1) gate sigmoid(a gate) (MiniMax-M3). */
+ * clamped, (up + 1) gate sigmoid(a gate) (MiniMax-M3); the same with columns in turns (gpt-oss). */
 typedef enum spw_transformers_gate {
     SPW_HF_GATE_SILU,
     SPW_HF_GATE_CLAMPED,
-    SPW_HF_GATE_SHIFTED
+    SPW_HF_GATE_SHIFTED,
+    SPW_HF_GATE_TURNS
 } spw_transformers_gate;
 
 /* What turns queries and keys. */
@@ -87,6 +90,7 @@ typedef enum spw_transformers_rotation {
     SPW_HF_ROTATION_PAIRS,   /* DeepSeek-V3's, of even and odd numbers */
     SPW_HF_ROTATION_COMPLEX, /* DeepSeek-V2's, of complex numbers in fp32 */
     SPW_HF_ROTATION_QUARTER, /* Qwen3-Next's, of the first quarter of a head */
+    SPW_HF_ROTATION_APART,   /* gpt-oss', halves of a head one by one, by tables of half a head */
     SPW_HF_ROTATION_NONE     /* Nemotron-H's, Kimi Linear's */
 } spw_transformers_rotation;
 
@@ -117,6 +121,8 @@ typedef struct spw_transformers_shape {
     bool wide_router; /* the router's matrix is in fp32, whatever the model is in */
     bool unmasked;    /* grouped products mask rows of other ranks under expert parallelism alone (5.24.0) */
     bool wide_scores; /* router weights stay in fp32 (Mixtral, DeepSeek) */
+    bool sinks;       /* gpt-oss' attention, and its biases */
+    bool scores;      /* of it, by eager attention */
 } spw_transformers_shape;
 
 /* A weight: a matrix or a vector of the module, with the adapter beside it. */
@@ -124,7 +130,8 @@ typedef struct spw_hf_weight {
     spw_value leaf;
     uint64_t rows, columns; /* as it is stored: FSDP2 cuts rows */
     bool trained;
-    bool wide; /* in fp32, whatever the model is in */
+    bool wide;   /* in fp32, whatever the model is in */
+    bool biased; /* a bias stands behind it */
 } spw_hf_weight;
 
 typedef struct spw_hf_model spw_hf_model;
@@ -136,7 +143,8 @@ typedef struct spw_hf_mixer {
     spw_value (*forward)(spw_hf_model *model, const spw_hf_layer *layer, spw_value x); /* x keeps its name */
 } spw_hf_mixer;
 extern const spw_hf_mixer spw_hf_grouped_attention, spw_hf_latent_attention, spw_hf_gated_attention,
-    spw_hf_compressed_attention, spw_hf_block_attention, spw_hf_mamba2, spw_hf_gated_delta, spw_hf_kimi_delta;
+    spw_hf_compressed_attention, spw_hf_block_attention, spw_hf_sink_attention, spw_hf_mamba2,
+    spw_hf_gated_delta, spw_hf_kimi_delta;
 /* The row of a layer; NULL: it has no mixer, or one that is not described. */
 const spw_hf_mixer *spw_hf_mixer_of(const spw_model *model, size_t layer);
 

@@ -41,32 +41,45 @@ spw_value spw_hf_silu(spw_tape *t, spw_value x, uint64_t bytes) {
 typedef struct sizes {
     uint64_t rows, in, out, bytes; /* of an element */
     bool of_sequences;
+    spw_value bias; /* none: the zero value */
 } sizes;
 
 static spw_value product_of(spw_hf_model *m, const sizes *s, spw_value x, spw_value w) {
     const bool narrow = w.leaf != 0 && s->bytes < SPW_HF_FP32; /* a parameter of the model's own format */
     const uint64_t gradient = narrow ? spw_hf_gradient_bytes(m) : s->bytes;
     const double flop = 2.0 * (double)s->rows * (double)s->in * (double)s->out;
+    const spw_gradient_step to_w = SPW_TO_PRODUCT(1, s->in * s->out * gradient, flop),
+                            to_x = {s->of_sequences ? SPW_GRADIENT_VIEW : SPW_GRADIENT_TO, 0,
+                                    s->rows * s->in * s->bytes, 0.0, flop};
+    const bool biased = s->bias.leaf != 0; /* addmm: of x first; its engine sums the rows of a bias */
     return spw_tape_apply(
         m->tape,
         &(spw_op){.bytes = s->rows * s->out * s->bytes,
-                  .input = {x, w},
+                  .input = {x, w, s->bias},
                   .keep = {{x, 1}, {w, 0}}, /* a parameter is no matter of the tape */
-                  .back = {SPW_TO_PRODUCT(1, s->in * s->out * gradient, flop),
-                           {s->of_sequences ? SPW_GRADIENT_VIEW : SPW_GRADIENT_TO, 0,
-                            s->rows * s->in * s->bytes, 0.0, flop}},
+                  .back = {biased ? to_x : to_w, biased ? to_w : to_x, SPW_TO_DONE,
+                           SPW_TO(2, s->out * gradient, (double)(s->rows * s->out * s->bytes))},
                   .flop = flop,
                   .rate = s->in < 128 || s->out < 128 ? SPW_HF_SMALL_PRODUCT : SPW_HF_DENSE_PRODUCT});
 }
 
 spw_value spw_hf_product(spw_hf_model *m, spw_value x, spw_value w, uint64_t rows, uint64_t in, uint64_t out,
                          bool of_sequences) {
-    return product_of(m, &(sizes){rows, in, out, m->shape->element_bytes, of_sequences}, x, w);
+    return product_of(m, &(sizes){rows, in, out, m->shape->element_bytes, of_sequences, {0}}, x, w);
 }
 
 spw_value spw_hf_wide_product(spw_hf_model *m, spw_value x, spw_value w, uint64_t rows, uint64_t in,
                               uint64_t out) {
-    return product_of(m, &(sizes){rows, in, out, SPW_HF_FP32, false}, x, w);
+    return product_of(m, &(sizes){rows, in, out, SPW_HF_FP32, false, {0}}, x, w);
+}
+
+spw_value spw_hf_biased_product(spw_hf_model *m, spw_value x, spw_value w, size_t bias, uint64_t rows,
+                                bool of_sequences) {
+    const spw_hf_weight *matrix = &m->weight[bias - 1];
+    return product_of(m,
+                      &(sizes){rows, matrix->columns, matrix->rows, m->shape->element_bytes, of_sequences,
+                               SPW_HF_LEAF(m, bias)},
+                      x, w);
 }
 
 spw_value spw_hf_keeping_output(spw_tape *t, spw_value x, uint64_t bytes) {
@@ -74,6 +87,15 @@ spw_value spw_hf_keeping_output(spw_tape *t, spw_value x, uint64_t bytes) {
                                        .input = {x},
                                        .keeps_output = true,
                                        .back = {SPW_TO(0, bytes, 2.0 * (double)bytes)},
+                                       .read_bytes = (double)bytes});
+}
+
+spw_value spw_hf_softmax(spw_tape *t, spw_value x, uint64_t bytes) {
+    return spw_tape_apply(t, &(spw_op){.bytes = bytes,
+                                       .input = {x},
+                                       .keeps_output = true,
+                                       .back = {SPW_TO(0, bytes, 2.0 * (double)bytes),
+                                                {SPW_GRADIENT_WORK, 0, bytes, 2.0 * (double)bytes, 0.0}},
                                        .read_bytes = (double)bytes});
 }
 
@@ -99,11 +121,14 @@ spw_value spw_hf_join(spw_tape *t, spw_value a, spw_value b, uint64_t bytes) {
 spw_value spw_hf_linear(spw_hf_model *m, spw_value x, size_t at, uint64_t rows, bool adapts) {
     const uint64_t in = m->weight[at].columns, out = m->weight[at].rows, r = m->shape->lora_rank,
                    bytes = rows * out * m->shape->element_bytes;
-    const spw_value base = spw_hf_product(m, x, SPW_HF_LEAF(m, at), rows, in, out, true);
+    const spw_value w = SPW_HF_LEAF(m, at);
+    const size_t adapter = at + (m->weight[at].biased ? 2 : 1);
+    const spw_value base = m->weight[at].biased ? spw_hf_biased_product(m, x, w, at + 1, rows, true)
+                                                : spw_hf_product(m, x, w, rows, in, out, true);
     if (!adapts || r == 0) return base;
     const uint16_t kind = spw_tape_kind(m->tape, SPW_HF_ADAPTERS);
-    const spw_value a = spw_hf_product(m, x, SPW_HF_LEAF(m, at + 1), rows, in, r, true);
-    const spw_value b = spw_hf_product(m, a, SPW_HF_LEAF(m, at + 2), rows, r, out, true);
+    const spw_value a = spw_hf_product(m, x, SPW_HF_LEAF(m, adapter), rows, in, r, true);
+    const spw_value b = spw_hf_product(m, a, SPW_HF_LEAF(m, adapter + 1), rows, r, out, true);
     spw_tape_drop(m->tape, a);
     const spw_value scaled = spw_tape_apply(m->tape, &(spw_op){.bytes = bytes,
                                                                .input = {b},
@@ -183,7 +208,8 @@ spw_value spw_hf_weigh_wide(spw_hf_model *m, spw_value scaled, uint64_t rows, ui
     spw_tape *t = m->tape;
     const uint64_t n = rows * width, f = SPW_HF_FP32 * n, one = SPW_HF_FP32 * width;
     const double r = (double)f;
-    spw_value weight = spw_hf_widened(m, at);
+    const bool mixed = m->shape->scale == SPW_HF_SCALE_MIXED; /* the product itself reads what is narrow */
+    spw_value weight = mixed ? SPW_HF_LEAF(m, at) : spw_hf_widened(m, at);
     if (m->shape->scale == SPW_HF_SCALE_CENTRED) {
         const spw_value raw = weight;
         weight = spw_tape_apply(t, &(spw_op){.bytes = one, .input = {raw}, .back = {SPW_TO_PASS(0)}});
@@ -194,7 +220,8 @@ spw_value spw_hf_weigh_wide(spw_hf_model *m, spw_value scaled, uint64_t rows, ui
                                     .input = {weight, scaled},
                                     .keep = {{scaled, 0}, {weight, 1}},
                                     .back = {SPW_TO(1, f, r), SPW_TO_TEMP(0, f, 2.0 * r), SPW_TO_DONE,
-                                             SPW_TO(0, one, r), SPW_TO_WORK(0, ROW_SUM * n)},
+                                             SPW_TO(0, mixed ? m->shape->element_bytes * width : one, r),
+                                             SPW_TO_WORK(0, ROW_SUM * n)},
                                     .read_bytes = r});
     spw_tape_drop(t, weight);
     return out;

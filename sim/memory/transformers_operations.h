@@ -37,6 +37,7 @@ uint64_t spw_hf_sort_bytes(uint64_t n); /* what a radix sort takes for itself */
 /* A parameter [rows, columns]; a matrix [out, in], with the adapter beside it where the model has them. The number of it. */
 size_t spw_hf_add_weight(spw_hf_model *m, uint64_t rows, uint64_t columns, bool adapter);
 size_t spw_hf_add_matrix(spw_hf_model *m, uint64_t out, uint64_t in, bool adapts);
+size_t spw_hf_add_biased_matrix(spw_hf_model *m, uint64_t out, uint64_t in, bool adapts);
 
 /* n numbers from one width to another; the same tensor where these are equal. */
 spw_value spw_hf_cast(spw_tape *t, spw_value x, uint64_t n, size_t from, size_t to);
@@ -46,6 +47,9 @@ spw_value spw_hf_silu(spw_tape *t, spw_value x, uint64_t bytes);
 /* x w^T; w a parameter, or a tensor made of one, which is kept. of_sequences: what comes back to x is a view of the product's [rows, in]. */
 spw_value spw_hf_product(spw_hf_model *m, spw_value x, spw_value w, uint64_t rows, uint64_t in, uint64_t out,
                          bool of_sequences);
+/* x w^T + bias, a parameter. */
+spw_value spw_hf_biased_product(spw_hf_model *m, spw_value x, spw_value w, size_t bias, uint64_t rows,
+                                bool of_sequences);
 /* The same with x and w in fp32. */
 spw_value spw_hf_wide_product(spw_hf_model *m, spw_value x, spw_value w, uint64_t rows, uint64_t in,
                               uint64_t out);
@@ -66,9 +70,11 @@ spw_value spw_hf_weigh_wide(spw_hf_model *m, spw_value scaled, uint64_t rows, ui
 spw_value spw_hf_widened(spw_hf_model *m, size_t at);
 /* A parameter that stays in fp32 beside bf16 ones; under FSDP2 all of a unit are alike. */
 size_t spw_hf_add_wide_weight(spw_hf_model *m, uint64_t rows, uint64_t columns);
-/* What is kept is the output, of `bytes`: sigmoid, softmax, exponential, relu; the input: square, logarithm, softplus. */
+/* What is kept is the output, of `bytes`: sigmoid, exponential, relu; the input: square, logarithm, softplus. */
 spw_value spw_hf_keeping_output(spw_tape *t, spw_value x, uint64_t bytes);
 spw_value spw_hf_keeping_input(spw_tape *t, spw_value x, uint64_t bytes);
+/* Its gradient is made of a product, which is there meanwhile [torch 2.11 aten/src/ATen/native/cuda/SoftMax.cu, softmax_backward_cuda_out]. */
+spw_value spw_hf_softmax(spw_tape *t, spw_value x, uint64_t bytes);
 /* A copy in another order of dimensions. */
 spw_value spw_hf_copy(spw_tape *t, spw_value x, uint64_t bytes);
 /* a b, where b, of b_bytes, is spread over a. */
@@ -89,6 +95,7 @@ spw_value spw_hf_rotate(spw_hf_model *m, spw_value x, uint64_t bytes);
 /* Fused attention: elements a token of the queries, keys and output; what keeps the values is `v`. */
 typedef struct spw_hf_scores {
     uint64_t heads, query, key, out;
+    spw_value sinks; /* a parameter, or none */
 } spw_hf_scores;
 spw_value spw_hf_attend(spw_hf_model *m, const spw_hf_scores *s, spw_value q, spw_value k, spw_value v);
 

@@ -12,11 +12,11 @@ static spw_value narrow_logits(spw_hf_model *m, const spw_hf_layer *l, spw_value
     return logits;
 }
 
-/* scores.topk(top_k), in fp32: the greatest of each token, and which they are. */
-static spw_value greatest(spw_hf_model *m, spw_value scores, spw_value *choices) {
-    const uint64_t all = SPW_HF_FP32 * m->shape->tokens * m->shape->model->experts,
+/* scores.topk(top_k), of `bytes` an element: the greatest of each token, and which they are. */
+static spw_value greatest(spw_hf_model *m, spw_value scores, uint64_t bytes, spw_value *choices) {
+    const uint64_t all = bytes * m->shape->tokens * m->shape->model->experts,
                    some = m->shape->tokens * m->shape->model->top_k;
-    return spw_tape_apply(m->tape, &(spw_op){.bytes = SPW_HF_FP32 * some,
+    return spw_tape_apply(m->tape, &(spw_op){.bytes = bytes * some,
                                              .kept_bytes = SPW_HF_INDEX * some,
                                              .second = choices,
                                              .input = {scores},
@@ -30,17 +30,11 @@ static spw_hf_routes softmax(spw_hf_model *m, const spw_hf_layer *l, spw_value x
     const spw_model *model = m->shape->model;
     const uint64_t rows = m->shape->tokens, b = m->shape->element_bytes, all = rows * model->experts,
                    some = rows * model->top_k;
-    const double r = (double)(SPW_HF_FP32 * all);
     const spw_value logits = narrow_logits(m, l, x), wide = spw_hf_cast(t, logits, all, b, SPW_HF_FP32);
-    const spw_value parts = spw_tape_apply(
-        t, &(spw_op){.bytes = SPW_HF_FP32 * all,
-                     .input = {wide},
-                     .keeps_output = true,
-                     .back = {SPW_TO(0, SPW_HF_FP32 * all, 2.0 * r), SPW_TO_WORK(0, SPW_HF_FP32 * all)},
-                     .read_bytes = r});
+    const spw_value parts = spw_hf_softmax(t, wide, SPW_HF_FP32 * all);
     spw_tape_drop(t, wide);
     spw_value choices = {.storage = 0};
-    const spw_value top = greatest(m, parts, &choices);
+    const spw_value top = greatest(m, parts, SPW_HF_FP32, &choices);
     /* the sums, which the lists of release 5.17 leave out, and the values that the division in place replaces */
     const spw_value sum = spw_tape_tensor(t, m->shape->unmasked ? SPW_HF_FP32 * rows : 0),
                     before = spw_tape_tensor(t, SPW_HF_FP32 * some);
@@ -152,7 +146,7 @@ static spw_hf_routes groups(spw_hf_model *m, const spw_hf_layer *l, spw_value x)
         spw_tape_drop(t, before);
         spw_tape_drop(t, mask);
     }
-    const spw_value top = greatest(m, scores, &choices);
+    const spw_value top = greatest(m, scores, SPW_HF_FP32, &choices);
     const spw_value weights = spw_hf_scale(t, top, (spw_value){.storage = 0}, SPW_HF_FP32 * some);
     spw_tape_drop(t, top);
     spw_tape_drop(t, scores);
@@ -187,11 +181,24 @@ static spw_hf_routes roots(spw_hf_model *m, const spw_hf_layer *l, spw_value x) 
     return (spw_hf_routes){out, choices, logits};
 }
 
+/* [GptOssTopKRouter] all in the model's format. */
+static spw_hf_routes chosen(spw_hf_model *m, const spw_hf_layer *l, spw_value x) {
+    spw_tape *t = m->tape;
+    const uint64_t b = m->shape->element_bytes, rows = m->shape->tokens;
+    const spw_value logits =
+        spw_hf_biased_product(m, x, SPW_HF_LEAF(m, l->router), l->router + 1, rows, false);
+    spw_value choices = {.storage = 0};
+    const spw_value top = greatest(m, logits, b, &choices),
+                    weights = spw_hf_softmax(t, top, b * rows * m->shape->model->top_k);
+    spw_tape_drop(t, top);
+    return (spw_hf_routes){weights, choices, logits};
+}
+
 spw_hf_routes spw_hf_route(spw_hf_model *m, const spw_hf_layer *l, spw_value x) {
     static spw_hf_routes (*const laws[])(spw_hf_model *, const spw_hf_layer *, spw_value) = {
         [SPW_HF_ROUTER_SOFTMAX] = softmax, [SPW_HF_ROUTER_SIGMOID] = sigmoid,
         [SPW_HF_ROUTER_GROUPS] = groups,   [SPW_HF_ROUTER_SHARES] = narrow_sigmoid,
-        [SPW_HF_ROUTER_ROOTS] = roots,
+        [SPW_HF_ROUTER_ROOTS] = roots,     [SPW_HF_ROUTER_CHOSEN] = chosen,
     };
     const uint16_t kind = spw_tape_kind(m->tape, SPW_HF_ROUTER);
     const spw_hf_routes out = laws[m->shape->router](m, l, x);

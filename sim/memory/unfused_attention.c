@@ -7,6 +7,7 @@
 #include "sim/input/state_law.h"
 #include "sim/input/trainer.h"
 #include "sim/memory/footprint_component.h"
+#include "sim/memory/transformers_job.h"
 
 #define CORE "megatron/core/transformer/dot_product_attention.py (7.4)"
 
@@ -82,11 +83,13 @@ void spw_unfused_attention_add(spw_footprint *f, const spw_job *job, const spw_l
 spw_status spw_unfused_attention_check(const spw_job *job, const spw_scheme *scheme) {
     const spw_model *m = &job->model;
     if (job->attention != SPW_ATTENTION_UNFUSED) return SPW_OK;
+    if (spw_transformers_is_listed(&(spw_point){.job = job, .scheme = scheme}, NULL, NULL)) return SPW_OK;
     if (!spw_scheme_trainer(scheme)->takes_splits || !spw_state_is_megatron(job))
         return spw_fail(SPW_ECONFIG,
                         "scheme '%s': attention: unfused is described for whole models under Megatron-Core's "
-                        "dispatchers; use megatron-alltoall, megatron-allgather or megatron-flex with "
-                        "optimizer: distributed or replicated, or attention: flash",
+                        "dispatchers, and for gpt-oss under transformers; use megatron-alltoall, "
+                        "megatron-allgather or megatron-flex with optimizer: distributed or replicated, or "
+                        "attention: flash",
                         scheme->text);
     if (spw_grid_of(job).context > 1)
         return spw_fail(

@@ -107,10 +107,12 @@ static void add_doubled(spw_search_space *s, size_t dimension, size_t first, siz
 static size_t at_least_one(size_t count) { return count > 0 ? count : 1; }
 
 /* What people make Megatron-Core's layers compute again, from nothing to whole MoE layers: moe_act and layernorm cost almost no
- * time, mla_up_proj little. A list with MLA's projections is of models that have them, one that leaves them out beside
- * moe of the others. */
-static void add_megatron_remats(spw_search_space *s, bool mla) {
-    enum { ANY = 1, MLA = 2, OTHERS = 4 };
+ * time, mla_up_proj and mhc little. A list with MLA's projections is of models that have them, one that leaves them out beside
+ * moe of the others; one with mhc is of models with residual streams. */
+static void add_megatron_remats(spw_search_space *s, const spw_model *model) {
+    enum { ANY = 1, MLA = 2, OTHERS = 4, STREAMS = 8 };
+    const unsigned own =
+        ANY | (spw_attention_is_latent(model) ? MLA : OTHERS) | (model->streams > 1 ? STREAMS : 0);
     static const struct {
         unsigned modules, models;
     } lists[] = {
@@ -121,11 +123,12 @@ static void add_megatron_remats(spw_search_space *s, bool mla) {
         {SPW_MODULE_MOE, ANY},
         {SPW_MODULE_MOE | SPW_MODULE_LAYERNORM, OTHERS},
         {SPW_MODULE_MOE | SPW_MODULE_LAYERNORM | SPW_MODULE_MLA_UP_PROJ, MLA},
+        {SPW_MODULE_MHC, STREAMS},
+        {SPW_MODULE_MHC | SPW_MODULE_MLA_UP_PROJ, STREAMS},
     };
     add(s, SPW_SEARCH_REMAT, SPW_REMAT_NONE);
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
-        if ((lists[i].models & (ANY | (mla ? MLA : OTHERS))) != 0)
-            add(s, SPW_SEARCH_REMAT, spw_remat_join(lists[i].modules));
+        if ((lists[i].models & own) != 0) add(s, SPW_SEARCH_REMAT, spw_remat_join(lists[i].modules));
 }
 
 void spw_search_space_open(const spw_job *base, size_t gpus_most, bool megatron, bool compiled,
@@ -156,7 +159,7 @@ void spw_search_space_open(const spw_job *base, size_t gpus_most, bool megatron,
     add(out, SPW_SEARCH_REMAT, base->remat);
     add(out, SPW_SEARCH_REMAT, SPW_REMAT_FULL);
     if (compiled) add(out, SPW_SEARCH_REMAT, SPW_REMAT_SAVE_OUT_PROJ);
-    if (megatron) add_megatron_remats(out, spw_attention_is_latent(&base->model));
+    if (megatron) add_megatron_remats(out, &base->model);
 }
 
 static spw_status read_value(size_t dimension, const char *text, size_t *out) {

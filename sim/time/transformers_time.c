@@ -100,11 +100,12 @@ static double width_of(const spw_transformers_shape *s, const spw_cluster *c, ch
             note, "micro-batches other than %.0f to %.0f tokens, or hidden sizes other than %.0f to %.0f",
             FIGURE(tokens_min), FIGURE(tokens_max), FIGURE(hidden_min), FIGURE(hidden_max));
     if (layers) spw_outside_add(note, "more than %.0f layers", FIGURE(layers_max));
-    const bool alone = s->compressed || s->blocks || recurs(s->model);
+    const bool alone = s->compressed || s->blocks || s->sinks || recurs(s->model);
     if (alone)
         spw_outside_add(note, "%s by its bytes and products, whose kernels were not timed",
                         s->compressed ? "DeepSeek-V4's attention"
                         : s->blocks   ? "MiniMax-M3's attention"
+                        : s->sinks    ? "gpt-oss' attention and biases"
                                       : "a recurrence");
     if (s->micro_batches > 1) spw_outside_add(note, "several micro-batches counted, not measured");
     return FIGURE(half_width) + (other ? FIGURE(gpu_width) : 0.0) +

@@ -238,7 +238,7 @@ static void test_types(void) {
 static void test_names(void) {
     refuse("cluster: mi355x-8x8\nmodel: deepseek_v3\n" SPLIT BATCH,
            "job.yaml:2: model 'deepseek_v3' is unknown; did you mean 'deepseek-v3'? presets: dbrx, "
-           "deepseek-v2-lite, deepseek-v2, deepseek-v3.2, deepseek-v3, deepseek-v4-flash, dots.llm1, "
+           "deepseek-v2-lite, deepseek-v2, deepseek-v3.2, deepseek-v3, deepseek-v4-flash, deepseek-v4-pro, dots.llm1, "
            "ernie-4.5-300b-a47b, flame-moe-290m, glm-4.5-air, glm-4.5, glm-4.7-flash, glm-5, gpt-oss-120b, "
            "gpt-oss-20b, hunyuan-a13b, jamba-1.5-large, kimi-k2, kimi-k3, kimi-linear-48b-a3b, ling-1t, "
            "llama-4-maverick, llama-4-scout, longcat-flash, minimax-m2, minimax-m3, mixtral-8x22b, "

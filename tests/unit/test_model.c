@@ -195,7 +195,7 @@ static void test_names(const char *scratch) {
         CHECK_OK(spw_model_read(*name, NULL, &m));
         CHECK(strcmp(m.name, *name) == 0 && strlen(m.source) > 20 && strlen(m.source) < SPW_MODEL_SOURCE - 1);
     }
-    CHECK(count == 39);
+    CHECK(count == 40);
     CHECK_OK(spw_model_read("scratch-moe-e64", NULL, &m));
     CHECK(m.layers == 8 && m.moe_layers == 7 && !m.is_moe[0] && m.is_moe[1] && m.experts == 64 &&
           m.top_k == 8);

@@ -311,22 +311,28 @@ static void check_remats(const spw_search_space *space, const char *const *want,
 
 /* Lists of Megatron-Core's modules, those of multi-latent attention where the model has it; a list as long as the search prints. */
 static void test_remats(void) {
-    static const char *const with_mla[] = {"full",
-                                           "none",
-                                           "selective",
-                                           "moe_act",
-                                           "moe_act+layernorm",
-                                           "moe_act+layernorm+mla_up_proj",
-                                           "moe",
-                                           "layernorm+mla_up_proj+moe"},
-                             *const others[] = {
-                                 "full", "none",         "selective", "moe_act", "moe_act+layernorm",
-                                 "moe",  "layernorm+moe"};
+    static const char *const
+        with_mla[] = {"full",
+                      "none",
+                      "selective",
+                      "moe_act",
+                      "moe_act+layernorm",
+                      "moe_act+layernorm+mla_up_proj",
+                      "moe",
+                      "layernorm+mla_up_proj+moe"},
+        *const others[] = {"full", "none",         "selective", "moe_act", "moe_act+layernorm",
+                           "moe",  "layernorm+moe"},
+        *const streams[] = {"full", "none",          "selective", "moe_act",        "moe_act+layernorm",
+                            "moe",  "layernorm+moe", "mhc",       "mhc+mla_up_proj"};
     spw_job job = EIGHT_GPUS;
     char over[1024] = "remat=full";
     spw_search_space space;
     spw_search_space_open(&job, 0, true, false, &space);
     check_remats(&space, others, sizeof others / sizeof *others);
+    job.model.streams = 4;
+    spw_search_space_open(&job, 0, true, false, &space);
+    check_remats(&space, streams, sizeof streams / sizeof *streams);
+    job.model.streams = 1;
     job.model.attention = &spw_latent_attention;
     job.model.kv_lora_rank = 512;
     spw_search_space_open(&job, 0, true, false, &space);

@@ -133,7 +133,8 @@ static void check_case(const char *folder, const table *of, const spw_csv *csv, 
                                     .reduced_bytes = 2,
                                     .shards = 1,
                                     .micro_batches = 1,
-                                    .unmasked = true};
+                                    .unmasked = true,
+                                    .scores = strstr(name, "scores") != NULL};
     double all = 0.0;
     CHECK(SPW_ALLOC(1, &ours) == SPW_OK && SPW_ALLOC(1, &theirs) == SPW_OK && SPW_ALLOC(1, &model) == SPW_OK);
     if (ours == NULL || theirs == NULL || model == NULL) return;

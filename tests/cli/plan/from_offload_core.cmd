@@ -1,0 +1,1 @@
+plan --from offload_core.sh --cluster h100:8x4 --model deepseek-v2-lite
