@@ -128,19 +128,6 @@ static spw_status check_shared_heads(const spw_job *job, const spw_grid *g, cons
             "tensor %zu is no multiple of the %zu key and value heads of model '%s', nor a divisor: "
             "Megatron-Core demands one of both; use %zu",
             g->tensor, m->kv_heads, m->name, g->tensor / m->kv_heads * m->kv_heads);
-    if (m->qk_norm && !m->qk_norm_per_head)
-        return spw_fail(SPW_ECONFIG,
-                        "tensor %zu with the %zu key and value heads of model '%s', which has norms over all "
-                        "heads together: how several GPUs hold a head's norm is not modelled; use tensor %zu",
-                        g->tensor, m->kv_heads, m->name, m->kv_heads);
-    *key = "optimizer_algorithm";
-    if (job->muon)
-        return spw_fail(
-            SPW_ECONFIG,
-            "muon with tensor %zu and the %zu key and value heads of model '%s': Megatron-Core's Muon "
-            "refuses queries, keys and values of a part of a head; use tensor %zu or "
-            "optimizer_algorithm: adam",
-            g->tensor, m->kv_heads, m->name, m->kv_heads);
     return SPW_OK;
 }
 
@@ -161,13 +148,6 @@ static spw_status check_sequence(const spw_job *job, const spw_grid *g, const ch
             "tensor %zu; use a multiple of %zu, such as %zu",
             length, g->context, g->tensor, multiple, (length / multiple + 1) * multiple);
     }
-    *key = "parallel.sequence_parallel";
-    if (g->sequence_tensor > 1 && !job->sequence_parallel)
-        return spw_fail(
-            SPW_ECONFIG,
-            "tensor %zu without sequence_parallel: Megatron-Core refuses to train MoE layers so; use "
-            "sequence_parallel: true",
-            g->tensor);
     return SPW_OK;
 }
 
@@ -202,38 +182,15 @@ static const char *unread_mixer(const spw_model *m, const spw_grid *g, bool mesh
     return spw_attention_is_listed(m) && mesh ? m->mixer[0].what : NULL;
 }
 
-/* Parts of models whose split is not described: sizes that are to be 1 with them, in words. */
-static spw_status check_model(const spw_job *job, const spw_grid *g, const char **key) {
-    static const char both[] = "make tensor and context 1", context[] = "make context 1",
-                      experts[] = "make expert_tensor 1", unread[] = "how it is split is not modelled";
-    const spw_model *m = &job->model;
-    const bool mesh = spw_grid_mesh_gpus(g) > 1, cut = g->tensor * g->context > 1,
-               indexer = m->indexer_heads > 0;
-    const char *mixer = cut ? unread_mixer(m, g, mesh) : NULL;
-    const struct {
-        bool there;
-        const char *what, *why, *way;
-    } parts[] = {
-        {mixer != NULL, mixer, unread, both},
-        {m->latent > 0 && g->tensor > 1 && mesh, "latent experts", unread, "make tensor 1"},
-        {indexer && cut && mesh, "a sparse indexer", unread, both},
-        {indexer && g->context > 1, "a sparse indexer",
-         "Megatron-Core gathers its keys among context ranks, and how attention picks from them there is not "
-         "modelled",
-         context},
-        {m->qk_norm && !m->qk_norm_per_head && cut && mesh, "norms over all query heads together", unread,
-         both},
-        {m->expert_bias && g->expert_tensor > 1, "biases of experts", unread, experts}};
-    *key = "parallel";
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        if (parts[i].there)
-            return spw_fail(
-                SPW_ECONFIG,
-                "tensor %zu, context %zu and expert_tensor %zu with model '%s', which has %s: %s; %s",
-                g->tensor, g->context, g->expert_tensor, m->name, parts[i].what, parts[i].why, parts[i].way);
-    }
+const char *spw_grid_unread_mixer(const spw_job *job) {
+    const spw_grid g = spw_grid_of(job);
+    return g.tensor * g.context > 1 ? unread_mixer(&job->model, &g, spw_grid_mesh_gpus(&g) > 1) : NULL;
+}
+
+static spw_status check_mixers(const spw_model *m, const spw_grid *g, const char **key) {
+    const bool cut = g->tensor * g->context > 1 && spw_grid_mesh_gpus(g) == 1;
     spw_status status = SPW_OK;
-    for (size_t k = 0; cut && !mesh && status == SPW_OK && k < SPW_MODEL_MIXERS; k++)
+    for (size_t k = 0; cut && status == SPW_OK && k < SPW_MODEL_MIXERS; k++)
         if (m->mixer[k].layers > 0) status = check_mixer(m, &m->mixer[k], g, key);
     return status;
 }
@@ -242,14 +199,6 @@ static spw_status check_model(const spw_job *job, const spw_grid *g, const char 
 static spw_status check_mesh(const spw_job *job, const spw_grid *g, const char **key) {
     const size_t node = job->cluster.gpus_per_node, stage = spw_grid_stage_gpus(job);
     if (spw_grid_mesh_gpus(g) == 1) return SPW_OK;
-    *key = "parallel.expert_tensor";
-    if (g->expert_tensor != g->tensor)
-        return spw_fail(
-            SPW_ECONFIG,
-            "expert_tensor %zu beside tensor %zu with sharded weights: MaxText's axis tensor cuts "
-            "the experts as well; leave expert_tensor out, or use Megatron-Core's optimizer: "
-            "distributed or replicated",
-            g->expert_tensor, g->tensor);
     *key = "parallel.context";
     if (g->context > 1 && g->context % 2 != 0)
         return spw_fail(
@@ -295,5 +244,5 @@ spw_status spw_grid_check(const spw_job *job, const char **key) {
     if (status == SPW_OK) status = check_shared_heads(job, &g, key);
     if (status == SPW_OK) status = check_widths(job, &g, key);
     if (status == SPW_OK) status = check_sequence(job, &g, key);
-    return status == SPW_OK ? check_model(job, &g, key) : status;
+    return status == SPW_OK ? check_mixers(&job->model, &g, key) : status;
 }

@@ -39,6 +39,8 @@ size_t spw_grid_mesh_tensor(const spw_job *job);
  * the group's query, key and value product made, and takes its heads out of it (NVIDIA/Megatron-LM d98e8a64,
  * megatron/core/transformer/attention.py get_query_key_value_tensors; docs/schemes.md, section 5.10). */
 bool spw_grid_shares_heads(const spw_job *job);
+/* A kind of layers whose split is not described, where tensor or context cuts them; NULL: none. */
+const char *spw_grid_unread_mixer(const spw_job *job);
 /* Tokens of one sequence that one GPU has between the sharded matrices, where its router is. */
 size_t spw_grid_sequence_tokens(const spw_job *job);
 /* GPUs of one pipeline stage. */

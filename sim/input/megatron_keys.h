@@ -1,5 +1,5 @@
-/* What recipes of Megatron-Core say beside the split: what hides behind what, which kernels are fused, and the release. Rules of what
- * goes with what: NVIDIA/Megatron-LM d98e8a64 megatron/core/transformer/transformer_config.py, megatron/training/arguments.py
+/* What recipes of Megatron-Core say beside the split: what hides behind what, which kernels are fused, and the release. What goes
+ * with what (sim/input/goes_with.h) is read in NVIDIA/Megatron-LM d98e8a64 megatron/core/transformer/transformer_config.py, megatron/training/arguments.py
  * (validate_args). What a scheme adds to them, and what changes no figure: sim/memory/megatron_notes.h; laws in time:
  * sim/time/megatron_hidden.h. */
 #ifndef SPW_SIM_INPUT_MEGATRON_KEYS_H
@@ -10,9 +10,6 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-
-/* SPW_ECONFIG: keys that do not go with others of the job, whatever the scheme. *key: whose line is to be changed. */
-SPW_MUST_CHECK spw_status spw_megatron_keys_check(const spw_job *job, const char **key);
 
 /* The name of a key that was said, for messages; NULL: none was. Static text. */
 const char *spw_megatron_keys_said(const spw_megatron_keys *keys);
@@ -26,5 +23,12 @@ bool spw_megatron_fuses_experts(const spw_job *job);
 
 /* "0.17", "core_r0.17.0", "core_v0.17.1": 17. false: neither of these. */
 bool spw_megatron_release_parse(const char *text, size_t *minor);
+/* Does the job name a release before 0.minor? */
+bool spw_megatron_release_is_before(const spw_job *job, size_t minor);
+/* SPW_ECONFIG: no release as it is written. */
+SPW_MUST_CHECK spw_status spw_megatron_release_check(const spw_job *job, const char **key);
+
+/* The first release whose layer-wise optimizer packs its buffers: docs/schemes.md, section 7.16. */
+enum { SPW_MEGATRON_PACKED_MUON = 18 };
 
 #endif

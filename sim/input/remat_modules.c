@@ -1,7 +1,5 @@
 #include "sim/input/remat_modules.h"
 
-#include "sim/input/attention.h"
-#include "sim/input/compressed_attention.h"
 #include "sim/input/job.h"
 #include "sim/input/maxtext_settings.h"
 
@@ -99,37 +97,4 @@ spw_status spw_remat_parse(const char *text, spw_remat *out) {
     list(spw_remat_modules_list, modules, sizeof modules);
     return spw_fail(SPW_ECONFIG, "remat '%.40s' is unknown; use one of: %s; or several of %s joined by +",
                     text, known, modules);
-}
-
-/* --- What goes together --- */
-
-spw_status spw_remat_check(const spw_job *job) {
-    const char *name = spw_remat_name(job->remat);
-    if (spw_remat_repeats(job->remat, SPW_MODULE_MLA_UP_PROJ) && !spw_attention_is_latent(&job->model) &&
-        !spw_attention_is_compressed(&job->model))
-        return spw_fail(SPW_ECONFIG,
-                        "remat %s: mla_up_proj is of multi-latent attention, which model '%s' does not have; "
-                        "leave mla_up_proj out",
-                        name, job->model.name);
-    if (spw_remat_repeats(job->remat, SPW_MODULE_MOE) &&
-        (spw_remat_repeats(job->remat, SPW_MODULE_MOE_ACT) ||
-         spw_remat_repeats(job->remat, SPW_MODULE_SHARED_EXPERTS)))
-        return spw_fail(SPW_ECONFIG,
-                        "remat %s: moe runs the whole MoE layer again, moe_act and shared_experts with it; "
-                        "leave these out, or moe",
-                        name);
-    if (spw_remat_repeats(job->remat, SPW_MODULE_MHC) && job->model.streams < 2)
-        return spw_fail(SPW_ECONFIG,
-                        "remat %s: mhc is of residual streams, which model '%s' does not have; leave mhc out",
-                        name, job->model.name);
-    if (spw_remat_repeats(job->remat, SPW_MODULE_MHC) && spw_remat_repeats(job->remat, SPW_MODULE_MLP))
-        return spw_fail(SPW_ECONFIG,
-                        "remat %s: mhc does not go with mlp, as in Megatron-Core; leave one of them out",
-                        name);
-    if (job->part != SPW_PART_WHOLE && job->remat > SPW_REMAT_MODULES)
-        return spw_fail(SPW_ECONFIG,
-                        "remat %s of bare layers is not described; use one of none, full, selective, moe_act "
-                        "and moe, or model_part: whole",
-                        name);
-    return SPW_OK;
 }

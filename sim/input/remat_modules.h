@@ -36,8 +36,4 @@ bool spw_remat_exceeds(spw_remat remat, unsigned read);
 extern const spw_choice spw_remat_choices[], spw_remat_modules_list[];
 size_t spw_remat_join(size_t modules);
 
-/* Megatron-Core's own rules. SPW_ECONFIG: mla_up_proj of a model without multi-latent attention; what a repeated MoE layer has
- * in it. */
-SPW_MUST_CHECK spw_status spw_remat_check(const spw_job *job);
-
 #endif

@@ -100,55 +100,8 @@ spw_offload_stage spw_offload_stage_of(const spw_job *job, size_t index) {
     return out;
 }
 
-/* fc1 keeps its bf16 input where that is offloaded, but under mxfp8, where its copies go and their memory stays. */
-static spw_status check_recipe(const spw_job *job, const char *modules) {
-    const spw_fp8_recipe recipe = job->precision.recipe;
-    if ((job->offload.modules & SPW_OFFLOAD_EXPERT_FC1) == 0) return SPW_OK;
-    if (recipe == SPW_FP8_DELAYED)
-        return spw_fail(
-            SPW_ECONFIG,
-            "offload_modules %s with recipe delayed: Megatron-Core has fc1 keep its input in bf16 then, "
-            "which TransformerEngine refuses under delayed scaling; use offload_modules: [moe_act], or "
-            "another recipe",
-            modules);
-    return SPW_OK;
-}
-
-static spw_status check_around(const spw_job *job, const char *modules) {
-    if (!spw_state_is_megatron(job) || !spw_finetune_is_whole(&job->finetune) ||
-        job->attention == SPW_ATTENTION_UNFUSED)
-        return spw_fail(
-            SPW_ECONFIG,
-            "offload_modules %s is described for whole models under Megatron-Core's optimizer with "
-            "attention: flash; use optimizer: distributed or replicated and leave finetune and "
-            "model_part out, or offload_modules: []",
-            modules);
-    if (job->snapshot != NULL)
-        return spw_fail(
-            SPW_ECONFIG,
-            "offload_modules %s with a recorded snapshot is not modelled; leave the snapshot out, or use "
-            "offload_modules: []",
-            modules);
-    if (!spw_remat_keeps_experts(job->remat))
-        return spw_fail(
-            SPW_ECONFIG,
-            "offload_modules %s with remat %s: the experts run again right before their backward pass, "
-            "so nothing of them waits; use remat: none, selective or moe_act, or offload_modules: []",
-            modules, spw_remat_name(job->remat));
-    return check_recipe(job, modules);
-}
-
-spw_status spw_offload_check(const spw_job *job, const spw_scheme *scheme) {
-    const char *modules = spw_offload_name(&job->offload);
+spw_status spw_offload_check(const spw_job *job) {
     if (job->offload.modules == 0) return SPW_OK;
-    if (!scheme->type->megatron.offloads)
-        return spw_fail(
-            SPW_ECONFIG,
-            "scheme '%s': offload_modules %s is of Megatron-Core, and described for megatron-alltoall, "
-            "megatron-allgather and megatron-flex; use one of them, or offload_modules: []",
-            scheme->text, modules);
-    const spw_status status = check_around(job, modules);
-    if (status != SPW_OK) return status;
     for (size_t s = 0; s < spw_pipeline_of(job).stages; s++) {
         if (!spw_offload_stage_of(job, s).stops) continue;
         return spw_fail(
@@ -156,7 +109,7 @@ spw_status spw_offload_check(const spw_job *job, const spw_scheme *scheme) {
             "offload_modules %s: stage %zu has a block with one MoE layer, both of whose groups stay on "
             "the GPU, where Megatron-Core d98e8a64 stops (Chunk mismatch); offload one of the two, or "
             "give the block more layers",
-            modules, s);
+            spw_offload_name(&job->offload), s);
     }
     return SPW_OK;
 }

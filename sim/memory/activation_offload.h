@@ -27,7 +27,7 @@ spw_layer_shape spw_offload_shape(const spw_job *job, const spw_layer_shape *sha
 /* What the sum of its tensors does not say; NULL: nothing. */
 const char *spw_offload_outside(const spw_job *job);
 
-/* Is the job described with its offload_modules? */
-SPW_MUST_CHECK spw_status spw_offload_check(const spw_job *job, const spw_scheme *scheme);
+/* SPW_ECONFIG: a block in which Megatron-Core stops. */
+SPW_MUST_CHECK spw_status spw_offload_check(const spw_job *job);
 
 #endif

@@ -89,16 +89,6 @@ void spw_cross_entropy_add(spw_footprint *f, const spw_job *job, const spw_schem
          AT_LOSS);
 }
 
-spw_status spw_cross_entropy_check(const spw_job *job, const spw_scheme *scheme) {
-    const spw_cross_entropy kind = job->cross_entropy;
-    const spw_trainer *own = spw_scheme_trainer(scheme);
-    if ((own->losses >> kind & 1) != 0) return SPW_OK;
-    return spw_fail(SPW_ECONFIG, "scheme '%s': cross_entropy: %s is %s; use %s, or leave it out",
-                    scheme->text, laws[kind].name,
-                    kind == SPW_CROSS_ENTROPY_CHUNKED ? "torchtitan's loss" : "a loss of Megatron-Core",
-                    own->loss_words);
-}
-
 const char *spw_cross_entropy_note(const spw_job *job, const spw_scheme *scheme) {
     if (job->part == SPW_PART_WHOLE && scheme->type->memory.whole_steps)
         return "transformers' own loss, with logits in fp32; gradients and Adam's moments have the format of "

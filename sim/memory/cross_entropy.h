@@ -22,9 +22,6 @@ const char *spw_cross_entropy_name(spw_cross_entropy kind); /* not of SPW_CROSS_
 void spw_cross_entropy_add(spw_footprint *footprint, const spw_job *job, const spw_scheme *scheme,
                            const spw_layer_shape *shape, const spw_model *model);
 
-/* SPW_ECONFIG: a loss of another framework than the scheme's. */
-SPW_MUST_CHECK spw_status spw_cross_entropy_check(const spw_job *job, const spw_scheme *scheme);
-
 /* What to say where a framework's own loss is taken, as the job does not say; else NULL. */
 const char *spw_cross_entropy_note(const spw_job *job, const spw_scheme *scheme);
 

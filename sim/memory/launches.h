@@ -9,9 +9,6 @@
 /* Is an iteration one CUDA graph? By the scheme's option, or the job's key. */
 bool spw_launches_are_one_graph(const spw_job *job, const spw_scheme *scheme);
 
-/* SPW_ECONFIG: a key that the scheme's framework does not have, or that does not go with another key. */
-SPW_MUST_CHECK spw_status spw_launches_check(const spw_job *job, const spw_scheme *scheme);
-
 /* ", CUDA graphs of parts (local), exchanges behind another micro-batch", for headings; "" where there is neither. Static text. */
 const char *spw_launches_note(const spw_job *job);
 

@@ -2,55 +2,16 @@
 
 #include "sim/input/grid.h"
 #include "sim/input/megatron_keys.h"
-#include "sim/input/remat_modules.h"
 #include "sim/input/trainer.h"
 #include "sim/schemes/list.h"
 #include "sim/schemes/point.h"
 
-/* What a job says beyond the scheme. */
-static const char *said_beyond(const spw_megatron_keys *keys, const spw_scheme *scheme) {
-    spw_megatron_keys said = *keys;
+const char *spw_megatron_keys_beyond(const spw_job *job, const spw_scheme *scheme) {
+    spw_megatron_keys said = job->megatron;
     spw_fusion *const fusions[] = {&said.permute, &said.router, &said.rope, &said.weight_gradients};
     for (size_t i = 0; spw_scheme_trainer(scheme)->fuses && i < sizeof fusions / sizeof *fusions; i++)
         if (*fusions[i] == SPW_FUSION_ON) *fusions[i] = SPW_FUSION_AUTO;
     return spw_megatron_keys_said(&said);
-}
-
-spw_status spw_megatron_keys_go_with(const spw_job *job, const spw_scheme *scheme) {
-    const char *said = said_beyond(&job->megatron, scheme);
-    const bool own = spw_scheme_trainer(scheme)->wide_streams; /* classes of its own mix the streams */
-    if (spw_remat_repeats(job->remat, SPW_MODULE_MHC) &&
-        (own || !spw_scheme_around(scheme, job)->keeps_modules))
-        return spw_fail(
-            SPW_ECONFIG,
-            "scheme '%s': mhc in remat is a module of Megatron-Core's own layers; leave it out, or "
-            "use one of its schemes, as --scheme megatron-alltoall",
-            scheme->text);
-    if (said == NULL) return SPW_OK;
-    if (own && job->megatron.streams != SPW_FUSION_AUTO)
-        return spw_fail(
-            SPW_ECONFIG,
-            "scheme '%s': use_fused_mhc is of Megatron-Core's own layers, and Primus mixes streams "
-            "by a class of its own; leave it out",
-            scheme->text);
-    if (!spw_scheme_trainer(scheme)->takes_splits)
-        return spw_fail(SPW_ECONFIG,
-                        "scheme '%s': %s is a key of Megatron-Core's schemes; leave it out, or use one of "
-                        "them, as --scheme megatron-alltoall",
-                        scheme->text, said);
-    if (job->megatron.overlap_shared && scheme->type->megatron.dispatcher == SPW_MEGATRON_ALL_GATHER)
-        return spw_fail(
-            SPW_ECONFIG,
-            "scheme '%s': moe_shared_expert_overlap takes megatron-alltoall and -flex, not all-gathers, "
-            "as Megatron-Core does",
-            scheme->text);
-    if (job->megatron.fused_experts && spw_grid_of(job).expert_tensor > 1)
-        return spw_fail(
-            SPW_ECONFIG,
-            "scheme '%s': use_transformer_engine_op_fuser does not go with experts that GPUs share, as in "
-            "Megatron-Core; use parallel.expert_tensor: 1, or leave it out",
-            scheme->text);
-    return SPW_OK;
 }
 
 /* Is one GPU alone in keeping each of its parameters? */

@@ -1,5 +1,5 @@
-/* Keys of Megatron-Core's recipes (sim/input/megatron_keys.h) under a scheme: what they go with, and, of those that change no figure of
- * the answer, or only one of its kinds, the line that says so. Sources: NVIDIA/Megatron-LM d98e8a64, files in the lines' sections of
+/* Keys of Megatron-Core's recipes (sim/input/megatron_keys.h) under a scheme: of those that change no figure of the answer, or
+ * only one of its kinds, the line that says so. Sources: NVIDIA/Megatron-LM d98e8a64, files in the lines' sections of
  * docs/schemes.md (7.20). */
 #ifndef SPW_SIM_MEMORY_MEGATRON_NOTES_H
 #define SPW_SIM_MEMORY_MEGATRON_NOTES_H
@@ -9,8 +9,8 @@
 
 #include <stddef.h>
 
-/* SPW_ECONFIG: a key that is said and that the scheme's framework does not have, or not with this dispatcher. */
-SPW_MUST_CHECK spw_status spw_megatron_keys_go_with(const spw_job *job, const spw_scheme *scheme);
+/* The name of a key that is said beyond what the scheme's framework does by itself; NULL: none. Static text. */
+const char *spw_megatron_keys_beyond(const spw_job *job, const spw_scheme *scheme);
 
 /* The i-th line about keys that were said: what of the answer they leave as it is, and why. NULL: no more. Static text. */
 const char *spw_megatron_note(const spw_job *job, const spw_scheme *scheme, size_t i);

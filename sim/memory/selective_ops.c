@@ -57,29 +57,9 @@ double spw_selective_ops_kept(const spw_job *job, const spw_layer_shape *s, bool
     return (double)s->tokens * (p.kept * b + core + (experts ? router_bytes(m) : 0.0));
 }
 
-/* What torchtitan's models have, and was read. */
-static bool is_read(const spw_model *m) {
+bool spw_selective_ops_are_read(const spw_model *m) {
     bool mixers = false;
     for (size_t i = 1; i < SPW_MODEL_MIXERS; i++) mixers = mixers || m->mixer[i].layers > 0;
     return !mixers && !spw_attention_is_listed(m) && m->indexer_heads == 0 && !m->query_gate &&
            m->latent == 0 && !m->half_layers && spw_model_carried(m) == m->hidden;
-}
-
-spw_status spw_selective_ops_check(const spw_job *job, const spw_scheme *scheme) {
-    if (!spw_remat_keeps_operations(job->remat)) return SPW_OK;
-    if (!scheme->type->memory.selects_operations || job->part != SPW_PART_WHOLE)
-        return spw_fail(
-            SPW_ECONFIG,
-            "scheme '%s': remat selective_op is torchtitan's, of whole models with its all-to-all "
-            "dispatcher; use none or full, or schemes: [torchtitan] with model_part: whole",
-            scheme->text);
-    if (!is_read(&job->model) || job->precision.recipe != SPW_FP8_NONE ||
-        !spw_finetune_is_whole(&job->finetune))
-        return spw_fail(
-            SPW_ECONFIG,
-            "scheme '%s': which operations remat selective_op keeps is described for grouped and latent "
-            "attention in every layer, without recipes, frozen weights and adapters; use none or full, which "
-            "bound it",
-            scheme->text);
-    return SPW_OK;
 }

@@ -5,6 +5,7 @@
 #ifndef SPW_SIM_MEMORY_SELECTIVE_OPS_H
 #define SPW_SIM_MEMORY_SELECTIVE_OPS_H
 
+#include "sim/input/model.h"
 #include "sim/schemes/scheme.h"
 
 /* Bytes that a layer keeps beside its input while it waits: every second product of one row of weights a token, from the first on,
@@ -13,7 +14,7 @@
  * (spmd_types), what arrives. */
 double spw_selective_ops_kept(const spw_job *job, const spw_layer_shape *shape, bool experts);
 
-/* SPW_ECONFIG: of another scheme than torchtitan, of bare layers, and of models and formats whose operations were not read. */
-SPW_MUST_CHECK spw_status spw_selective_ops_check(const spw_job *job, const spw_scheme *scheme);
+/* A model of which torchtitan has the like, and whose operations were read. */
+bool spw_selective_ops_are_read(const spw_model *model);
 
 #endif

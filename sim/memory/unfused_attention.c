@@ -5,9 +5,7 @@
 #include "sim/input/job.h"
 #include "sim/input/remat.h"
 #include "sim/input/state_law.h"
-#include "sim/input/trainer.h"
 #include "sim/memory/footprint_component.h"
-#include "sim/memory/transformers_job.h"
 
 #define CORE "megatron/core/transformer/dot_product_attention.py (7.4)"
 
@@ -78,44 +76,4 @@ void spw_unfused_attention_add(spw_footprint *f, const spw_job *job, const spw_l
                            "T (H + heads head_dim) b = %zu x (%zu + %zu x %zu) x %zu", s->tokens, m->hidden,
                            m->heads, m->head_dim, s->element_bytes),
          AT_ATTENTION);
-}
-
-spw_status spw_unfused_attention_check(const spw_job *job, const spw_scheme *scheme) {
-    const spw_model *m = &job->model;
-    if (job->attention != SPW_ATTENTION_UNFUSED) return SPW_OK;
-    if (spw_transformers_is_listed(&(spw_point){.job = job, .scheme = scheme}, NULL, NULL)) return SPW_OK;
-    if (!spw_scheme_trainer(scheme)->takes_splits || !spw_state_is_megatron(job))
-        return spw_fail(SPW_ECONFIG,
-                        "scheme '%s': attention: unfused is described for whole models under Megatron-Core's "
-                        "dispatchers, and for gpt-oss under transformers; use megatron-alltoall, "
-                        "megatron-allgather or megatron-flex with optimizer: distributed or replicated, or "
-                        "attention: flash",
-                        scheme->text);
-    if (spw_grid_of(job).context > 1)
-        return spw_fail(
-            SPW_ECONFIG,
-            "attention: unfused with context %zu: Megatron-Core refuses context parallelism without "
-            "TransformerEngine; use context: 1, or attention: flash",
-            spw_grid_of(job).context);
-    if (spw_grid_shares_heads(job))
-        return spw_fail(
-            SPW_ECONFIG,
-            "attention: unfused with tensor %zu and the %zu key and value heads of model '%s': what "
-            "the local attention copies of a shared head is not described; use tensor %zu, or "
-            "attention: flash",
-            spw_grid_of(job).tensor, m->kv_heads, m->name, m->kv_heads);
-    if (!spw_attention_is_grouped(m) || m->other_layers > 0 || m->indexer_heads > 0 || m->qk_norm ||
-        m->query_gate)
-        return spw_fail(SPW_ECONFIG,
-                        "attention: unfused is described for attention of heads and key-value heads without "
-                        "norms, gates or another mixer, which model '%s' has; use attention: flash",
-                        m->name);
-    if (job->precision.activations != 2 || job->precision.recipe != SPW_FP8_NONE ||
-        !spw_finetune_is_whole(&job->finetune) || !spw_remat_goes_with_megatron(job->remat))
-        return spw_fail(
-            SPW_ECONFIG,
-            "attention: unfused is described for activations in bf16 without a recipe, for training "
-            "of all weights, and for remat none, full and the modules of Megatron-Core; use "
-            "one of these, or attention: flash");
-    return SPW_OK;
 }

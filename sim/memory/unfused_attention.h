@@ -25,7 +25,4 @@ enum { SPW_SCORES_KEPT = 4 + 2 };
  * runs backward, the other layers' saved tensors aside. */
 void spw_unfused_attention_add(spw_footprint *footprint, const spw_job *job, const spw_layer_shape *shape);
 
-/* SPW_ECONFIG for a job or scheme of which no such list was read. */
-SPW_MUST_CHECK spw_status spw_unfused_attention_check(const spw_job *job, const spw_scheme *scheme);
-
 #endif

@@ -1,5 +1,6 @@
 /* Models whose parts are not described when a job splits them, by docs/schemes.md, 2.8 and 5.10: every part with every small grid, for
  * Megatron-Core's grids and for MaxText's mesh. */
+#include "sim/input/goes_with.h"
 #include "sim/input/grid.h"
 #include "sim/input/job.h"
 #include "sim/input/model.h"
@@ -53,6 +54,11 @@ static bool is_mesh(const spw_job *job) {
     return mesh;
 }
 
+static spw_status check(const spw_job *job, const char **key) {
+    const spw_status status = spw_grid_check(job, key);
+    return status == SPW_OK ? spw_goes_with_check(job, NULL, key) : status;
+}
+
 static void try_part(const spw_job *base, const part *p, size_t *refused, size_t *passed) {
     static spw_job job;
     const char *key = NULL;
@@ -60,11 +66,11 @@ static void try_part(const spw_job *base, const part *p, size_t *refused, size_t
     job = *base;
     p->put(&job.model);
     if (!p->refused(&g, is_mesh(base))) {
-        CHECK_OK(spw_grid_check(&job, &key));
+        CHECK_OK(check(&job, &key));
         ++*passed;
         return;
     }
-    CHECK_STATUS(spw_grid_check(&job, &key), SPW_ECONFIG);
+    CHECK_STATUS(check(&job, &key), SPW_ECONFIG);
     CHECK(strcmp(key, "parallel") == 0 && strstr(spw_last_error(), p->name) != NULL);
     ++*refused;
 }
@@ -81,11 +87,11 @@ static void test_parts(const spw_job *read) {
         job.expert = 2, job.fsdp = GPUS / 2 / job.expert_tensor;
         job.model.qk_norm = false;
         if (is_mesh(&job) && job.expert_tensor != job.tensor) {
-            CHECK_STATUS(spw_grid_check(&job, &key), SPW_ECONFIG);
+            CHECK_STATUS(check(&job, &key), SPW_ECONFIG);
             CHECK(strcmp(key, "parallel.expert_tensor") == 0);
             continue;
         }
-        CHECK_OK(spw_grid_check(&job, &key));
+        CHECK_OK(check(&job, &key));
         for (size_t p = 0; p < sizeof parts / sizeof *parts; p++)
             try_part(&job, &parts[p], &refused, &passed);
     }
@@ -118,7 +124,7 @@ static void test_widths(const spw_job *read) {
         job.model.heads = tries[i].heads, job.model.kv_heads = tries[i].kv_heads;
         job.model.qk_norm = false, job.model.expert_ffn = tries[i].ffn;
         job.sequence_length = tries[i].length;
-        CHECK_STATUS(spw_grid_check(&job, &key), tries[i].key == NULL ? SPW_OK : SPW_ECONFIG);
+        CHECK_STATUS(check(&job, &key), tries[i].key == NULL ? SPW_OK : SPW_ECONFIG);
         if (tries[i].key != NULL) CHECK(strcmp(key, tries[i].key) == 0);
     }
 }
