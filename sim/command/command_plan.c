@@ -447,6 +447,11 @@ static spw_status ask_until(const plan_options *o, spw_plan_request *plan) {
     return spw_plan_until(&options, plan, o->job.format, spw_command_out());
 }
 
+/* What is printed shows nothing of what only details have. */
+static bool is_brief(const plan_options *o) {
+    return o->flags != NULL || (o->job.format != SPW_FORMAT_JSON && !o->search.details);
+}
+
 spw_status spw_command_plan(int argc, char **argv) {
     spw_status status = SPW_OK;
     plan_options *o = NULL;
@@ -544,7 +549,7 @@ spw_status spw_command_plan(int argc, char **argv) {
     SPW_TRY(status);
     SPW_TRY(refuse_batches(&o->job, &request, &result));
     SPW_TRY(spw_result_answer(&result, drop_most));
-    if (result.rows > 0) SPW_TRY(spw_plan_try(&request, &result, tries));
+    if (result.rows > 0) SPW_TRY(spw_plan_try(&request, &result, is_brief(o), tries));
     SPW_TRY(find_others(o, &request, &result, &others));
     const spw_trace_info *info = spw_trace_get_info(trace);
     describe_routing(o, info, request.imbalance, routing, sizeof routing);
