@@ -327,6 +327,7 @@ static spw_status rank_step(spw_reserved_memory *m, size_t place, spw_event_list
     const uint64_t number = rows_number(m, r);
     if (is_repeated(m, rank, number)) return SPW_OK;
     spw_status status = spw_step_memory_step(rank->memory, &rows, list);
+    if (status == SPW_OK && !m->request.every) status = spw_event_list_find_again(list);
     if (status != SPW_OK) return status;
     const spw_list_peak peak = spw_event_list_peak(list);
     rank->at = peak.peak_event < list->events ? list->event[peak.peak_event] : (spw_memory_event){.slot = 0};
