@@ -516,6 +516,7 @@ spw_status spw_command_plan(int argc, char **argv) {
                            o->job.sequences != NULL || o->job.job.batches + o->job.left_outs > 1);
     request.allocator = !o->no_allocator;
     request.every_rank = o->every_rank;
+    request.brief = o->search.asked || o->until != NULL || is_brief(o);
     const spw_job *job = &o->job.job;
     tokens = spw_cost_tokens(job, tokens);
     o->search.splits = splits;
@@ -549,7 +550,7 @@ spw_status spw_command_plan(int argc, char **argv) {
     SPW_TRY(status);
     SPW_TRY(refuse_batches(&o->job, &request, &result));
     SPW_TRY(spw_result_answer(&result, drop_most));
-    if (result.rows > 0) SPW_TRY(spw_plan_try(&request, &result, is_brief(o), tries));
+    if (result.rows > 0) SPW_TRY(spw_plan_try(&request, &result, tries));
     SPW_TRY(find_others(o, &request, &result, &others));
     const spw_trace_info *info = spw_trace_get_info(trace);
     describe_routing(o, info, request.imbalance, routing, sizeof routing);

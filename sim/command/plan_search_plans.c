@@ -91,11 +91,12 @@ static spw_status plan_point(spw_json *json, const spw_search_view *v, const spw
     request.schemes = 1;
     request.splits = 0;
     request.store = store;
+    request.brief = false;
     SPW_TRY(spw_plan_run(&request, &result));
     if (result.rows != 1)
         SPW_TRY(spw_fail(SPW_EMISMATCH, "a point that can be was refused; please report the job"));
     SPW_TRY(spw_result_answer(&result, q->drop_most));
-    SPW_TRY(spw_plan_try(&request, &result, false, &of->tries));
+    SPW_TRY(spw_plan_try(&request, &result, &of->tries));
     spw_run_settings_bind(&settings, &of->job, spw_trace_get_info(request.trace));
     spw_search_options_text(v, p, of->options);
     const spw_plan_view view = {.result = &result,

@@ -39,9 +39,8 @@ typedef struct spw_plan_tries {
     double break_even_fraction; /* what dense drops with it */
 } spw_plan_tries;
 
-/* The result has its answers: a recommended point drops no more than they allow. `brief`: without what only details show, the other
- * set of formats and the factor at which dense is as fast, each of which is a replay more. */
-SPW_MUST_CHECK spw_status spw_plan_try(const spw_plan_request *request, const spw_result *result, bool brief,
+/* The result has its answers: a recommended point drops no more than they allow. */
+SPW_MUST_CHECK spw_status spw_plan_try(const spw_plan_request *request, const spw_result *result,
                                        spw_plan_tries *out);
 
 #endif
