@@ -447,6 +447,11 @@ static spw_status ask_until(const plan_options *o, spw_plan_request *plan) {
     return spw_plan_until(&options, plan, o->job.format, spw_command_out());
 }
 
+/* What is printed shows nothing of what only details have. */
+static bool is_brief(const plan_options *o) {
+    return o->flags != NULL || (o->job.format != SPW_FORMAT_JSON && !o->search.details);
+}
+
 spw_status spw_command_plan(int argc, char **argv) {
     spw_status status = SPW_OK;
     plan_options *o = NULL;
@@ -511,6 +516,7 @@ spw_status spw_command_plan(int argc, char **argv) {
                            o->job.sequences != NULL || o->job.job.batches + o->job.left_outs > 1);
     request.allocator = !o->no_allocator;
     request.every_rank = o->every_rank;
+    request.brief = o->search.asked || o->until != NULL || is_brief(o);
     const spw_job *job = &o->job.job;
     tokens = spw_cost_tokens(job, tokens);
     o->search.splits = splits;

@@ -32,11 +32,20 @@ spw_status spw_event_list_mark(spw_event_list *list) {
     return SPW_OK;
 }
 
-void spw_event_list_clear(spw_event_list *list) { list->events = list->marks = 0; }
+static void forget_again(spw_event_list *list) {
+    spw_free(list->again);
+    list->again = NULL;
+}
+
+void spw_event_list_clear(spw_event_list *list) {
+    list->events = list->marks = 0;
+    forget_again(list);
+}
 
 void spw_event_list_destroy(spw_event_list *list) {
     spw_free(list->event);
     spw_free(list->mark);
+    spw_free(list->again);
     *list = (spw_event_list){.events = 0};
 }
 
@@ -99,14 +108,15 @@ static size_t left_out(const spw_event_list *list, seen *known, size_t knowns, c
     return 0;
 }
 
-/* FNV-1a over the events from one mark to the next. */
+/* A number of the events from one mark to the next. The factors are odd; only the sum waits for the event before. */
 static uint64_t number_between(const spw_event_list *list, size_t mark) {
     const size_t end = mark + 1 < list->marks ? list->mark[mark + 1] : list->events;
-    uint64_t number = UINT64_C(0xcbf29ce484222325);
+    uint64_t number = 0;
     for (size_t i = list->mark[mark]; i < end; i++) {
         const spw_memory_event *e = &list->event[i];
-        const uint64_t two[] = {e->bytes, (uint64_t)e->slot << 1 | e->born};
-        for (size_t k = 0; k < 2; k++) number = (number ^ two[k]) * UINT64_C(0x100000001b3);
+        const uint64_t bytes = e->bytes * UINT64_C(0x9e3779b97f4a7c15),
+                       rest = ((uint64_t)e->slot << 1 | e->born) * UINT64_C(0xd1b54a32d192ed03);
+        number = (number + (bytes ^ bytes >> 29) + rest) * UINT64_C(0x100000001b3);
     }
     return number;
 }
@@ -123,17 +133,22 @@ static bool is_repeated(const uint64_t *number, size_t marks, uint64_t wanted) {
            ((found > number && found[-1] == wanted) || (found + 1 < number + marks && found[1] == wanted));
 }
 
-/* again [marks]: what follows the mark up to the next one follows another mark, too. Only there can anything be left out. */
-static spw_status find_again(const spw_event_list *list, bool *again) {
-    uint64_t *number = NULL;
-    spw_status status = SPW_ALLOC(list->marks, &number);
-    if (status != SPW_OK) return status;
-    for (size_t m = 0; m < list->marks; m++) number[m] = number_between(list, m);
-    qsort(number, list->marks, sizeof *number, by_number);
-    for (size_t m = 0; m < list->marks; m++)
-        again[m] = is_repeated(number, list->marks, number_between(list, m));
+spw_status spw_event_list_find_again(spw_event_list *list) {
+    uint64_t *number = NULL, *sorted = NULL;
+    spw_status status = SPW_OK;
+    forget_again(list);
+    if (list->marks == 0) return SPW_OK;
+    SPW_TRY(SPW_ALLOC(list->marks, &number));
+    SPW_TRY(SPW_ALLOC(list->marks, &sorted));
+    SPW_TRY(SPW_ALLOC(list->marks, &list->again));
+    for (size_t m = 0; m < list->marks; m++) sorted[m] = number[m] = number_between(list, m);
+    qsort(sorted, list->marks, sizeof *sorted, by_number);
+    for (size_t m = 0; m < list->marks; m++) list->again[m] = is_repeated(sorted, list->marks, number[m]);
+
+cleanup:
     spw_free(number);
-    return SPW_OK;
+    spw_free(sorted);
+    return status;
 }
 
 static spw_status replay_event(const spw_event_list *list, size_t i, spw_allocator *allocator,
@@ -161,19 +176,15 @@ static void begin_replay(spw_allocator *allocator, spw_list_replay *out) {
 spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocator *allocator,
                                         spw_allocation *live, size_t slots, spw_list_replay *out) {
     seen *known = NULL;
-    bool *again = NULL;
     bool forward = false; /* was the last event */
     size_t knowns = 0, mark = 0;
     spw_status status = SPW_OK;
     begin_replay(allocator, out);
-    if (list->marks > 0 && slots > 0) {
-        SPW_TRY(SPW_ALLOC(list->marks, &known));
-        SPW_TRY(SPW_ALLOC(list->marks, &again));
-        SPW_TRY(find_again(list, again));
-    }
+    if (list->marks > 0 && slots > 0) SPW_TRY(SPW_ALLOC(list->marks, &known));
     for (size_t i = 0; i < list->events && !out->refused; i++) {
         while (mark < list->marks && list->mark[mark] < i) mark++;
-        if (known != NULL && mark < list->marks && list->mark[mark] == i && again[mark]) {
+        if (known != NULL && mark < list->marks && list->mark[mark] == i &&
+            (list->again == NULL || list->again[mark])) {
             const seen now = {spw_allocator_state(allocator, live, slots),
                               spw_allocator_get_stats(allocator).retries, i};
             const size_t skipped = left_out(list, known, knowns, &now);
@@ -191,7 +202,6 @@ spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocato
     out->after = spw_allocator_get_stats(allocator);
 
 cleanup:
-    spw_free(again);
     spw_free(known);
     return status;
 }

@@ -33,6 +33,7 @@ typedef struct spw_event_list {
     size_t events, capacity;
     size_t *mark; /* events before each mark, rising: where a pass ends */
     size_t marks, mark_capacity;
+    bool *again; /* [marks] spw_event_list_find_again(); NULL: nobody asked, and every mark is looked at */
 } spw_event_list;
 
 SPW_MUST_CHECK spw_status spw_event_list_grow(spw_event_list *list); /* room for one event more */
@@ -70,6 +71,9 @@ typedef struct spw_list_replay {
 /* live [slots]: what every slot holds, carried from list to list; begins as SPW_ALLOCATION_EMPTY. */
 SPW_MUST_CHECK spw_status spw_event_list_replay(const spw_event_list *list, spw_allocator *allocator,
                                                 spw_allocation *live, spw_list_replay *out);
+/* Finds which marks are followed, up to the next one, by what follows another mark, too: only there can anything be left out below. Of a
+ * list that is replayed several times it is worth while to ask once; it holds until the list changes. */
+SPW_MUST_CHECK spw_status spw_event_list_find_again(spw_event_list *list);
 /* The same answer, sooner: where the allocator and the slots are at a mark as they were at an earlier one, and the events since are
  * those that follow, these can only do the same again; they are left out, as often as they repeat. */
 SPW_MUST_CHECK spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocator *allocator,

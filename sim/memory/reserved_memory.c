@@ -59,12 +59,13 @@ struct spw_reserved_memory {
     spw_allocator_settings settings[VARIANTS];
     size_t first_stage, stages; /* those that are replayed */
     size_t micro_batches, followed;
-    bool starts;                   /* the job's first step is under way */
-    int variants;                  /* replayed: one where the setting is expandable already */
-    stage_state *stage;            /* [stages] */
-    rank_state *place;             /* [stages][ranks] */
-    spw_rank_rows *rows;           /* [ranks][layers][micro_batches] */
-    spw_rank_rows *first_rows;     /* the same of the first step, where there are several */
+    bool starts;               /* the job's first step is under way */
+    int first, variants;       /* replayed: [first, variants); one where the setting is expandable already */
+    bool alone;                /* the other is replayed where this one fails */
+    stage_state *stage;        /* [stages] */
+    rank_state *place;         /* [stages][ranks] */
+    spw_rank_rows *rows;       /* [ranks][layers][micro_batches] */
+    spw_rank_rows *first_rows; /* the same of the first step, where there are several */
     step_record *record[VARIANTS]; /* [steps] */
     uint64_t stranded[VARIANTS];
     spw_reserved_death death[VARIANTS];
@@ -153,7 +154,7 @@ static spw_status follow(spw_reserved_memory *m, size_t place) {
     stage->begin_bytes = (uint64_t)spw_event_list_peak(&stage->begin).after_forward_bytes;
     stage->moment_bytes = (uint64_t)spw_event_list_peak(&stage->moments).after_forward_bytes;
     stage->slots = spw_step_memory_slots(rank->memory);
-    for (int v = 0; v < m->variants; v++) SPW_TRY(SPW_ALLOC(stage->slots, &rank->process[v].live));
+    for (int v = m->first; v < m->variants; v++) SPW_TRY(SPW_ALLOC(stage->slots, &rank->process[v].live));
     m->followed++;
 
 cleanup:
@@ -246,7 +247,7 @@ static spw_status create_parts(spw_reserved_memory *m) {
     if (m->request.steps > 1 && job->snapshot == NULL) SPW_TRY(SPW_ALLOC(cells, &m->first_rows));
     SPW_TRY(SPW_ALLOC(places_of(m), &m->place));
     SPW_TRY(SPW_ALLOC(m->stages, &m->stage));
-    for (int v = 0; v < m->variants; v++) SPW_TRY(SPW_ALLOC(m->request.steps, &m->record[v]));
+    for (int v = 0; v < VARIANTS; v++) SPW_TRY(SPW_ALLOC(m->request.steps, &m->record[v]));
     if (job->snapshot != NULL) SPW_TRY(create_recorded(m));
     if (m->request.every)
         for (size_t i = 0; i < places_of(m); i++) SPW_TRY(follow(m, i));
@@ -273,7 +274,9 @@ spw_status spw_reserved_memory_create(const spw_reserved_request *request, spw_r
     m->settings[AS_SET].addresses_fall = request->point->scheme->type->memory.whole_steps;
     m->settings[EXPANDABLE] = m->settings[AS_SET];
     m->settings[EXPANDABLE].expandable_segments = true;
-    m->variants = m->settings[AS_SET].expandable_segments ? 1 : VARIANTS;
+    m->alone = request->as_set_alone && request->steps == 1 && job->snapshot == NULL && !request->every &&
+               !m->settings[AS_SET].expandable_segments;
+    m->variants = m->alone || m->settings[AS_SET].expandable_segments ? 1 : VARIANTS;
     SPW_TRY(create_parts(m));
     *out = m;
     m = NULL;
@@ -312,7 +315,7 @@ void spw_reserved_memory_note(spw_reserved_memory *m, size_t layer, size_t micro
 /* A step with the rows of the one before, which left every process as it found it, does the same again. */
 static bool is_repeated(const spw_reserved_memory *m, const rank_state *rank, uint64_t number) {
     bool same = rank->ran && rank->rows == number && m->recorded == NULL && !m->request.every;
-    for (int v = 0; v < m->variants && same; v++) {
+    for (int v = m->first; v < m->variants && same; v++) {
         const process *p = &rank->process[v];
         same = p->began != 0 && p->began == p->ended;
     }
@@ -327,6 +330,7 @@ static spw_status rank_step(spw_reserved_memory *m, size_t place, spw_event_list
     const uint64_t number = rows_number(m, r);
     if (is_repeated(m, rank, number)) return SPW_OK;
     spw_status status = spw_step_memory_step(rank->memory, &rows, list);
+    if (status == SPW_OK && !m->request.every) status = spw_event_list_find_again(list);
     if (status != SPW_OK) return status;
     const spw_list_peak peak = spw_event_list_peak(list);
     rank->at = peak.peak_event < list->events ? list->event[peak.peak_event] : (spw_memory_event){.slot = 0};
@@ -334,7 +338,7 @@ static spw_status rank_step(spw_reserved_memory *m, size_t place, spw_event_list
     rank->rows = number;
     rank->ran = true;
     rank->first = m->starts;
-    for (int v = 0; v < m->variants && status == SPW_OK; v++) {
+    for (int v = m->first; v < m->variants && status == SPW_OK; v++) {
         process *p = &rank->process[v];
         status = process_step(m, &m->stage[stage_of(m, place)], v, list, p, &rank->refused[v]);
     }
@@ -425,17 +429,44 @@ static spw_status run_first_again(spw_reserved_memory *m) {
     return status;
 }
 
+static spw_status run_times(spw_reserved_memory *m, size_t step, int runs) {
+    spw_status status = SPW_OK;
+    for (int v = m->first; v < m->variants; v++) m->record[v][step] = (step_record){.failed = false};
+    for (int run = 0; run < runs && status == SPW_OK; run++) {
+        m->starts = step == 0 && run == 0;
+        status = run_step(m, step);
+        for (int v = m->first; v < m->variants && status == SPW_OK; v++) record_run(m, v, step);
+    }
+    m->starts = false;
+    return status;
+}
+
+/* The other setting, from the beginning of the processes that are followed. */
+static spw_status run_other(spw_reserved_memory *m, int runs) {
+    spw_status status = SPW_OK;
+    m->first = AS_SET + 1;
+    m->variants = VARIANTS;
+    for (size_t i = 0; i < places_of(m); i++) {
+        rank_state *rank = &m->place[i];
+        if (rank->memory == NULL) continue;
+        spw_step_memory_destroy(rank->memory);
+        rank->memory = NULL;
+        rank->ran = false;
+        m->followed--;
+        SPW_TRY(follow(m, i));
+    }
+    status = run_times(m, 0, runs);
+
+cleanup:
+    return status;
+}
+
 spw_status spw_reserved_memory_end_step(spw_reserved_memory *m, size_t step, const uint64_t *live) {
     /* One step stands for all: what it leaves is there when the next one begins, which does the same from then on. */
     const int runs = m->request.steps == 1 && m->recorded == NULL ? STEADY : 1;
     spw_status status = choose(m, step, live != NULL ? live + m->first_stage * m->request.ranks : NULL);
-    for (int v = 0; v < m->variants; v++) m->record[v][step] = (step_record){.failed = false};
-    for (int run = 0; run < runs && status == SPW_OK; run++) {
-        m->starts = step == 0 && run == 0;
-        status = run_step(m, step);
-        for (int v = 0; v < m->variants && status == SPW_OK; v++) record_run(m, v, step);
-    }
-    m->starts = false;
+    if (status == SPW_OK) status = run_times(m, step, runs);
+    if (status == SPW_OK && m->alone && m->record[AS_SET][step].failed) status = run_other(m, runs);
     if (m->first_rows == NULL || status != SPW_OK) return status;
     if (step == 0) memcpy(m->first_rows, m->rows, m->request.ranks * cells_of(m) * sizeof *m->rows);
     return step > 0 && step + 1 == m->request.steps ? run_first_again(m) : SPW_OK;

@@ -75,6 +75,9 @@ typedef struct spw_reserved_request {
     size_t layers;                  /* replayed ones, which stand for the job's MoE layers in turn */
     size_t steps;
     bool every; /* follow every process */
+    /* What expandable segments would change is asked for only where a step fails as set; else `expandable` is as set. Of one step of
+     * generated or read routing; of several, of a recorded job and of every process it is replayed all the same. */
+    bool as_set_alone;
 } spw_reserved_request;
 
 /* The device is the footprints' budget. The point, what it names and the footprints are borrowed. */

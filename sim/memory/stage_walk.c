@@ -3,11 +3,20 @@
 #include "base/memory.h"
 #include "sim/memory/stage_layers.h"
 
+#include <string.h>
+
 /* One micro-batch through one chunk, alone. */
 typedef struct pass_kept {
     spw_stage_moment kept;                    /* after its forward pass */
     spw_stage_moment at[2][SPW_MOMENT_COUNT]; /* [do its layers hold what their last backward pass left?] */
 } pass_kept;
+
+/* What a kind of moment has beside rows, of the last one that was asked for: in a steady schedule the next is the same. */
+typedef struct settled {
+    bool there;
+    size_t waiting[2], at_work[2], left[2];
+    uint64_t bytes;
+} settled;
 
 struct spw_stage_walk {
     spw_pipeline pipeline;
@@ -16,6 +25,10 @@ struct spw_stage_walk {
     spw_stage_layers layers;
     bool *holds;     /* [chunks] what its layers left, as its last pass was backward */
     pass_kept *part; /* [micro_batches][chunks] */
+    /* [2 by `held`][layers of the stage] each layer at work in a pass that is alone, whatever its rows: `bytes` are without them */
+    spw_stage_moment *alone;
+    spw_stage_moment *behind; /* [chunks] after a forward pass, the same */
+    settled known[SPW_MOMENT_COUNT];
 };
 
 static const uint64_t MOST = INT64_MAX;
@@ -45,6 +58,100 @@ uint64_t spw_stage_moment_left(const spw_waiting_layer *k, const spw_stage_momen
     return bytes_of(of_kinds(m->left, k[0].left, k[1].left));
 }
 
+/* --- Passes --- */
+
+static uint64_t beside_rows(const spw_waiting_layer *keeps, const spw_stage_moment *m) {
+    return plus(plus(spw_stage_moment_inputs(keeps, m), spw_stage_moment_policy(keeps, m)),
+                plus(spw_stage_moment_saved(keeps, m), spw_stage_moment_left(keeps, m)));
+}
+
+static void settle(const spw_waiting_layer *keeps, spw_stage_moment *m) {
+    m->there = true;
+    m->bytes = plus(beside_rows(keeps, m), plus(m->rows, m->work));
+}
+
+/* The same, where `kind` asks mostly for the same layers. */
+static void settle_again(spw_stage_walk *w, spw_moment kind, spw_stage_moment *m) {
+    settled *k = &w->known[kind];
+    if (!k->there || memcmp(k->waiting, m->waiting, sizeof k->waiting) != 0 ||
+        memcmp(k->at_work, m->at_work, sizeof k->at_work) != 0 ||
+        memcmp(k->left, m->left, sizeof k->left) != 0) {
+        k->there = true;
+        memcpy(k->waiting, m->waiting, sizeof k->waiting);
+        memcpy(k->at_work, m->at_work, sizeof k->at_work);
+        memcpy(k->left, m->left, sizeof k->left);
+        k->bytes = beside_rows(w->keeps, m);
+    }
+    m->there = true;
+    m->bytes = plus(k->bytes, plus(m->rows, m->work));
+}
+
+static void raise(spw_stage_moment *most, const spw_stage_moment *m) {
+    if (!most->there || m->bytes > most->bytes) *most = *m;
+}
+
+static spw_layer_use use_of(const spw_layer_uses *uses, const spw_stage_layer *layer, size_t micro_batch) {
+    if (layer->moe == SIZE_MAX) return layer->experts ? uses->predicted : (spw_layer_use){0, 0};
+    return uses
+        ->use[layer->moe % uses->layers * uses->micro_batches + (uses->micro_batches > 1 ? micro_batch : 0)];
+}
+
+static size_t layers_of(const spw_stage_walk *w) { return w->layers.begin[w->pipeline.chunks]; }
+
+/* The layers of one pass, alone, from the first to the last: of the last to work first what is left behind is least. `held`: the
+ * layers before it hold what they left, too. */
+static void fill_alone(spw_stage_walk *w, size_t chunk, bool held) {
+    spw_stage_moment now = {.there = true};
+    for (size_t i = w->layers.begin[chunk]; i < w->layers.begin[chunk + 1]; i++)
+        now.left[w->layers.layer[i].experts]++;
+    for (size_t i = w->layers.begin[chunk]; i < w->layers.begin[chunk + 1]; i++) {
+        const spw_stage_layer *layer = &w->layers.layer[i];
+        spw_stage_moment *here = &w->alone[held * layers_of(w) + i];
+        now.left[layer->experts]--;
+        *here = now;
+        here->at_work[layer->experts] = 1;
+        here->layer = layer->moe;
+        here->place = i;
+        here->bytes = beside_rows(w->keeps, here);
+        now.waiting[layer->experts]++;
+        if (held && w->keeps[layer->experts].stays) now.left[layer->experts]++;
+    }
+    now.there = false;
+    now.layer = now.place = SIZE_MAX;
+    now.left[0] = now.left[1] = 0;
+    w->behind[chunk] = now;
+}
+
+/* Raises *most to `alone` with these rows. */
+static void raise_alone(spw_stage_moment *most, const spw_stage_moment *alone, uint64_t rows, uint64_t work,
+                        size_t micro_batch) {
+    const uint64_t bytes = plus(alone->bytes, plus(rows, work));
+    if (most->there && bytes <= most->bytes) return;
+    *most = *alone;
+    most->bytes = bytes;
+    most->rows = rows;
+    most->work = work;
+    most->micro_batch = micro_batch;
+}
+
+static void look_at_part(const spw_stage_walk *w, const spw_layer_uses *uses, size_t micro_batch,
+                         size_t chunk, bool held, pass_kept *out) {
+    uint64_t rows = 0;
+    for (int m = 0; m < SPW_MOMENT_COUNT; m++) out->at[held][m].there = false;
+    for (size_t i = w->layers.begin[chunk]; i < w->layers.begin[chunk + 1]; i++) {
+        const spw_stage_layer *layer = &w->layers.layer[i];
+        const spw_stage_moment *alone = &w->alone[held * layers_of(w) + i];
+        const spw_layer_use use = use_of(uses, layer, micro_batch);
+        raise_alone(&out->at[held][SPW_MOMENT_ATTENTION], alone, rows, 0, micro_batch);
+        raise_alone(&out->at[held][layer->experts ? SPW_MOMENT_MOE_LAYER : SPW_MOMENT_DENSE_LAYER], alone,
+                    rows, layer->experts ? plus(0, use.backward_bytes) : 0, micro_batch);
+        rows = plus(rows, use.saved_bytes);
+    }
+    out->kept = w->behind[chunk];
+    out->kept.rows = rows;
+    out->kept.micro_batch = micro_batch;
+}
+
 spw_status spw_stage_walk_create(const spw_pipeline *pipeline, const spw_model *model, size_t stage,
                                  const spw_waiting_layer *keeps, spw_stage_walk **out) {
     spw_stage_walk *w = NULL;
@@ -58,6 +165,9 @@ spw_status spw_stage_walk_create(const spw_pipeline *pipeline, const spw_model *
     SPW_TRY(spw_stage_layers_create(pipeline, model, stage, &w->layers));
     SPW_TRY(SPW_ALLOC(pipeline->chunks, &w->holds));
     SPW_TRY(SPW_ALLOC(pipeline->micro_batches * pipeline->chunks, &w->part));
+    SPW_TRY(SPW_ALLOC(2 * w->layers.begin[pipeline->chunks] + 1, &w->alone));
+    SPW_TRY(SPW_ALLOC(pipeline->chunks, &w->behind));
+    for (size_t i = 0; i < 2 * pipeline->chunks; i++) fill_alone(w, i / 2, i % 2 == 1);
     *out = w;
     w = NULL;
 
@@ -71,56 +181,9 @@ void spw_stage_walk_destroy(spw_stage_walk *w) {
     spw_stage_layers_destroy(&w->layers);
     spw_free(w->holds);
     spw_free(w->part);
+    spw_free(w->alone);
+    spw_free(w->behind);
     spw_free(w);
-}
-
-/* --- Passes --- */
-
-static void settle(const spw_waiting_layer *keeps, spw_stage_moment *m) {
-    m->there = true;
-    m->bytes = plus(plus(spw_stage_moment_inputs(keeps, m), spw_stage_moment_policy(keeps, m)),
-                    plus(spw_stage_moment_saved(keeps, m), spw_stage_moment_left(keeps, m)));
-    m->bytes = plus(m->bytes, plus(m->rows, m->work));
-}
-
-static void raise(spw_stage_moment *most, const spw_stage_moment *m) {
-    if (!most->there || m->bytes > most->bytes) *most = *m;
-}
-
-static spw_layer_use use_of(const spw_layer_uses *uses, const spw_stage_layer *layer, size_t micro_batch) {
-    if (layer->moe == SIZE_MAX) return layer->experts ? uses->predicted : (spw_layer_use){0, 0};
-    return uses
-        ->use[layer->moe % uses->layers * uses->micro_batches + (uses->micro_batches > 1 ? micro_batch : 0)];
-}
-
-/* The layers of one pass, alone, from the first to the last: of the last to work first what is left behind is least. `held`: the
- * layers before it hold what they left, too. */
-static void look_at_part(const spw_stage_walk *w, const spw_layer_uses *uses, size_t micro_batch,
-                         size_t chunk, bool held, pass_kept *out) {
-    spw_stage_moment now = {.micro_batch = micro_batch};
-    for (int m = 0; m < SPW_MOMENT_COUNT; m++) out->at[held][m] = (spw_stage_moment){.there = false};
-    for (size_t i = w->layers.begin[chunk]; i < w->layers.begin[chunk + 1]; i++)
-        now.left[w->layers.layer[i].experts]++;
-    for (size_t i = w->layers.begin[chunk]; i < w->layers.begin[chunk + 1]; i++) {
-        const spw_stage_layer *layer = &w->layers.layer[i];
-        const spw_layer_use use = use_of(uses, layer, micro_batch);
-        now.left[layer->experts]--;
-        spw_stage_moment here = now;
-        here.at_work[layer->experts] = 1;
-        here.layer = layer->moe;
-        here.place = i;
-        settle(w->keeps, &here);
-        raise(&out->at[held][SPW_MOMENT_ATTENTION], &here);
-        here.work = layer->experts ? plus(0, use.backward_bytes) : 0;
-        settle(w->keeps, &here);
-        raise(&out->at[held][layer->experts ? SPW_MOMENT_MOE_LAYER : SPW_MOMENT_DENSE_LAYER], &here);
-        now.waiting[layer->experts]++;
-        now.rows = plus(now.rows, use.saved_bytes);
-        if (held && w->keeps[layer->experts].stays) now.left[layer->experts]++;
-    }
-    now.layer = now.place = SIZE_MAX;
-    now.left[0] = now.left[1] = 0;
-    out->kept = now;
 }
 
 /* Takes a pass to those in flight, or away. */
@@ -163,7 +226,7 @@ static void after_forward(spw_stage_walk *w, const spw_pass *pass, const spw_sta
     count_left(w, flight->left);
     if (w->stage + 1 == p->stages && pass->chunk + 1 < p->chunks) return;
     flight->micro_batch = pass->micro_batch;
-    settle(w->keeps, flight);
+    settle_again(w, SPW_MOMENT_LOSS, flight);
     raise(&out->at[SPW_MOMENT_LOSS], flight);
 }
 
@@ -237,7 +300,7 @@ void spw_stage_walk_run(spw_stage_walk *w, const spw_layer_uses *uses, spw_stage
         for (int m = 0; m < SPW_MOMENT_COUNT; m++) {
             if (!part->at[held][m].there) continue;
             spw_stage_moment here = beside(&flight, &part->at[held][m]);
-            settle(w->keeps, &here);
+            settle_again(w, (spw_moment)m, &here);
             raise(&out->at[m], &here);
         }
         w->holds[pass.chunk] = stays;

@@ -49,6 +49,7 @@ static spw_replay_request request_of(const spw_plan_request *q, const spw_job *j
                                 .imbalance = q->imbalance,
                                 .allocator = q->allocator,
                                 .every_rank = q->every_rank,
+                                .as_set_alone = q->brief,
                                 .stack = q->stack,
                                 .newest = q->newest,
                                 .time_stack = q->time_stack,

@@ -23,9 +23,12 @@ typedef struct spw_plan_request {
     size_t expert[SPW_PLAN_SPLITS], splits; /* expert-parallel sizes; 0 = the job's own */
     size_t step_begin, step_end, layer_begin, layer_end;
     uint64_t seed;
-    const spw_imbalance_law *imbalance;        /* as in spw_replay_request */
-    bool allocator;                            /* replay PyTorch's for schemes that allocate what arrives */
-    bool every_rank;                           /* as in spw_replay_request */
+    const spw_imbalance_law *imbalance; /* as in spw_replay_request */
+    bool allocator;                     /* replay PyTorch's for schemes that allocate what arrives */
+    bool every_rank;                    /* as in spw_replay_request */
+    bool
+        brief; /* without what only details show: the other set of formats, dense's break-even factor, and what expandable
+                   segments would change of a point that fits; each takes replays of its own */
     const spw_stack *stack;                    /* NULL: what must be live */
     bool stack_assumed;                        /* nobody named it */
     const spw_stack *newest;                   /* as in spw_replay_request */

@@ -128,10 +128,10 @@ cleanup:
 
 spw_status spw_plan_try(const spw_plan_request *q, const spw_result *result, spw_plan_tries *out) {
     spw_status status = SPW_OK;
-    *out = (spw_plan_tries){.needs = 0};
+    *out = (spw_plan_tries){.break_even_factor = NAN, .break_even_fraction = NAN};
     SPW_TRY(find_needs(q, result, out));
-    SPW_TRY(find_break_even(q, result, out));
-    SPW_TRY(try_precision(q, result, out));
+    if (!q->brief) SPW_TRY(find_break_even(q, result, out));
+    if (!q->brief) SPW_TRY(try_precision(q, result, out));
     SPW_TRY(spw_plan_later_find(q, result, &out->later));
     for (size_t s = 0; s < q->schemes; s++) {
         const spw_result_row *row = spw_plan_misfit(result, q->scheme[s].text, q->job->expert);

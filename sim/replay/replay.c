@@ -269,6 +269,9 @@ static const spw_counts *some_counts(const replay *r, size_t leader) {
     return r->counts[r->wants[BY_LAW] ? BY_LAW : OF_TOKENS][leader];
 }
 
+/* Does anybody ask for the choices of every expert? Of records that are kept, or made elsewhere, it may be somebody later. */
+static bool is_heard(const replay *r) { return r->request->sink.state != NULL || !r->plain; }
+
 /* Choices of every expert, by all ranks: [experts]. */
 static spw_status note_chosen(const replay *r, spw_note *out) {
     const spw_counts *counts = some_counts(r, 0);
@@ -372,7 +375,7 @@ static spw_status note_places(replay *r, size_t leader, size_t layer, spw_trace_
     spw_status status = SPW_OK;
     for (counts_kind k = BY_LAW; k < COUNTS_KINDS; k++)
         if (r->wants[k]) SPW_TRY(fill_counts(r, leader, k, layer, record, layout));
-    if (leader == 0) SPW_TRY(note_chosen(r, out));
+    if (leader == 0 && is_heard(r)) SPW_TRY(note_chosen(r, out));
     if (tallies(r, leader)) {
         spw_choice_tally_add(&choices, some_counts(r, leader), r->request->job->model.top_k);
         SPW_TRY(spw_note_add(out, sizeof choices, &at));
@@ -389,7 +392,7 @@ static spw_status take_places(replay *r, size_t leader, spw_replay_place at, spw
     const size_t schemes = r->request->schemes;
     const void *choices = NULL;
     spw_status status = SPW_OK;
-    if (leader == 0) SPW_TRY(take_chosen(r, at.layer, record));
+    if (leader == 0 && is_heard(r)) SPW_TRY(take_chosen(r, at.layer, record));
     if (tallies(r, leader)) {
         spw_choice_tally *sum = &r->choices[leader % r->batches];
         SPW_TRY(spw_note_next(record, sizeof *sum, &choices));

@@ -31,7 +31,8 @@ static spw_status create_allocator(spw_replay_row *row) {
                                           .ranks = row->memory.routed ? f->ranks : 1,
                                           .layers = f->layers,
                                           .steps = f->steps,
-                                          .every = f->request->every_rank};
+                                          .every = f->request->every_rank,
+                                          .as_set_alone = f->request->as_set_alone};
     return spw_reserved_memory_create(&request, &row->reserved);
 }
 

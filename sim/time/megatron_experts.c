@@ -14,10 +14,10 @@ double spw_megatron_cat_blocks(const spw_megatron_coefficients *c, size_t hidden
 static double idle_rows(const spw_megatron_coefficients *c, size_t hidden, const double *chunk,
                         size_t chunks) {
     double longest = 0.0, idle = 0.0;
-    for (size_t i = 0; i < chunks; i++) longest = fmax(longest, chunk[i]);
+    for (size_t i = 0; i < chunks; i++) longest = chunk[i] > longest ? chunk[i] : longest;
     const double row_s = 2.0 * ELEMENT_BYTES * (double)hidden / c->copy_bytes_per_s.value,
                  least = spw_megatron_cat_blocks(c, hidden, longest) * c->block_s.value / row_s;
-    for (size_t i = 0; i < chunks; i++) idle += fmax(0.0, least - chunk[i]);
+    for (size_t i = 0; i < chunks; i++) idle += least > chunk[i] ? least - chunk[i] : 0.0;
     return idle;
 }
 

@@ -214,17 +214,20 @@ static void test_against_footprint(void) {
 
 /* --- The replay --- */
 
-static void replay(const spw_job *job, const uint64_t held[STEPS], spw_reserved_summary *out,
-                   uint64_t allocated[STEPS]) {
+static void replay_steps(const spw_job *job, const uint64_t *held, size_t steps, bool as_set_alone,
+                         spw_reserved_summary *out, uint64_t *allocated) {
     const spw_point point = spw_point_of(job, &scheme, 1);
     spw_footprint f;
     spw_reserved_memory *memory = NULL;
     CHECK_OK(spw_footprint_compute(&point, NULL, &f));
-    CHECK_OK(spw_reserved_memory_create(
-        &(spw_reserved_request){
-            .point = &point, .footprint = &f, .ranks = RANKS, .layers = LAYERS, .steps = STEPS},
-        &memory));
-    for (size_t step = 0; step < STEPS; step++) {
+    CHECK_OK(spw_reserved_memory_create(&(spw_reserved_request){.point = &point,
+                                                                .footprint = &f,
+                                                                .ranks = RANKS,
+                                                                .layers = LAYERS,
+                                                                .steps = steps,
+                                                                .as_set_alone = as_set_alone},
+                                        &memory));
+    for (size_t step = 0; step < steps; step++) {
         for (size_t rank = 0; rank < RANKS; rank++) {
             for (size_t l = 0; l < LAYERS; l++) {
                 uint64_t state = held[step] + 977 * rank + 31 * l + 1;
@@ -239,6 +242,40 @@ static void replay(const spw_job *job, const uint64_t held[STEPS], spw_reserved_
     }
     CHECK_OK(spw_reserved_memory_finish(memory, out));
     spw_reserved_memory_destroy(memory);
+}
+
+static void replay(const spw_job *job, const uint64_t held[STEPS], spw_reserved_summary *out,
+                   uint64_t allocated[STEPS]) {
+    replay_steps(job, held, STEPS, false, out, allocated);
+}
+
+/* What expandable segments would change is asked for where a step fails, and then to the byte the same; several steps have both. */
+static void test_as_set_alone(void) {
+    const uint64_t held[2] = {9000, 15000};
+    spw_job job = make_job(SPW_REMAT_NONE, 64.0);
+    spw_reserved_summary both, alone;
+    uint64_t allocated[2], other[2];
+    size_t failed = 0, fitted = 0;
+    replay_steps(&job, held, 1, false, &both, allocated);
+    const double most = (double)both.as_set.reserved.max_bytes / GIB;
+    CHECK(!same_bytes(&both.as_set, &both.expandable, sizeof both.as_set));
+    for (int i = 0; i <= 20; i++) {
+        job.cluster.hbm_gib.value = most * (1.05 - 0.5 * (double)i / 20.0);
+        replay_steps(&job, held, 1, false, &both, allocated);
+        replay_steps(&job, held, 1, true, &alone, other);
+        CHECK(allocated[0] == other[0] && both.followed == alone.followed);
+        CHECK(same_bytes(&both.as_set, &alone.as_set, sizeof both.as_set));
+        failed += both.as_set.failed_steps > 0;
+        fitted += both.as_set.failed_steps == 0;
+        const spw_reserved_outcome *want = both.as_set.failed_steps > 0 ? &both.expandable : &both.as_set;
+        CHECK(same_bytes(want, &alone.expandable, sizeof *want));
+    }
+    CHECK(failed > 0 && fitted > 0);
+    job.cluster.hbm_gib.value = 64.0;
+    replay_steps(&job, held, 2, false, &both, allocated);
+    replay_steps(&job, held, 2, true, &alone, other);
+    CHECK(same_bytes(&both.expandable, &alone.expandable, sizeof both.expandable));
+    CHECK(!same_bytes(&both.as_set, &alone.expandable, sizeof both.as_set));
 }
 
 static void test_properties(void) {
@@ -448,6 +485,7 @@ int main(void) {
     test_by_hand();
     test_pieces();
     test_against_footprint();
+    test_as_set_alone();
     test_properties();
     test_verdicts();
     test_probability();

@@ -1,0 +1,285 @@
+/* Processor time of a plan of one point: six public jobs, each several times in one process and as a process of its own, beside
+ * another planner's program where one is named. */
+#include "sim/command/command.h"
+
+#include "base/memory.h"
+#include "base/progress.h"
+#include "sim/command/job_options.h"
+#include "sim/print/table.h"
+#include "sim/statistics/quantiles.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { REPEATS = 5, MOST_REPEATS = 99, MOST_WORDS = 32 };
+
+static const double MIB = 1048576.0;
+
+/* What differs between the jobs. All have 4,096 tokens a sequence, one sequence a micro-batch and full recomputation. */
+typedef struct bench_job {
+    const char *model, *cluster, *pipeline, *expert, *micro_batches;
+} bench_job;
+
+static const bench_job jobs[] = {
+    {"deepseek-v3", "h100:8x128", "16", "64", "64"},   {"kimi-k2", "h100:8x128", "16", "64", "64"},
+    {"qwen3-235b-a22b", "h100:8x16", "8", "16", "16"}, {"mixtral-8x7b", "h100:8x8", "1", "8", "1"},
+    {"glm-4.5-air", "h100:8x8", "4", "8", "8"},        {"gpt-oss-120b", "h100:8x8", "1", "64", "1"},
+};
+
+typedef struct bench_options {
+    const char *routing, *beside;
+    uint64_t repeats;
+    spw_format format;
+    spw_status status;
+} bench_options;
+
+enum { OPTION_BESIDE = 256 };
+
+static const struct argp_option own_options[] = {
+    {"routing", 'r', "TEXT", 0, "the routing (default: uniform)", 0},
+    {"repeats", 'n', "N", 0, "plans of each job (default: 5); medians are printed", 0},
+    {"beside", OPTION_BESIDE, "PROGRAM", 0,
+     "another planner: started with MODEL GPUS PIPELINE EXPERT MICRO_BATCHES it plans that job once; what it "
+     "takes stands beside, and nothing where it fails. A number that it prints is its own seconds of a plan "
+     "in one process",
+     0},
+    {"format", 'f', "table|json|csv", 0, "how to print (default: table)", 0},
+    {0},
+};
+
+static error_t parse(int key, char *text, struct argp_state *state) {
+    bench_options *o = state->input;
+    switch (key) {
+    case 'r': o->routing = text; return 0;
+    case OPTION_BESIDE: o->beside = text; return 0;
+    case 'n':
+        if (o->status == SPW_OK) o->status = spw_parse_count("--repeats", text, MOST_REPEATS, &o->repeats);
+        return 0;
+    case 'f':
+        if (o->status == SPW_OK) o->status = spw_command_format(text, &o->format);
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp argp = {
+    .options = own_options,
+    .parser = parse,
+    .doc = "Processor time of a plan of one point, of six public jobs: in one process that has planned it "
+           "before, and as a process of its own, with the memory of that.",
+};
+
+/* The command line of a job's plan. The text is not changed, though argv has it so. */
+static int words_of(const bench_job *job, const char *routing, char *word[MOST_WORDS]) {
+    const char *const text[] = {"plan",
+                                "--model",
+                                job->model,
+                                "--cluster",
+                                job->cluster,
+                                "--pipeline",
+                                job->pipeline,
+                                "--expert-parallel",
+                                job->expert,
+                                "--micro-batches",
+                                job->micro_batches,
+                                "--sequences-per-gpu",
+                                job->micro_batches,
+                                "--sequence-length",
+                                "4096",
+                                "--scheme",
+                                "megatron-flex",
+                                "--optimizer",
+                                "distributed",
+                                "--remat",
+                                "full",
+                                "--routing",
+                                routing};
+    int words = 0;
+    for (; (size_t)words < sizeof text / sizeof *text; words++) word[words] = (char *)(uintptr_t)text[words];
+    word[words] = NULL;
+    return words;
+}
+
+static double processor_s(const struct rusage *use) {
+    return (double)(use->ru_utime.tv_sec + use->ru_stime.tv_sec) +
+           1e-6 * (double)(use->ru_utime.tv_usec + use->ru_stime.tv_usec);
+}
+
+static void print_nowhere(void) {
+    const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (nowhere < 0) return;
+    (void)dup2(nowhere, STDOUT_FILENO);
+    (void)dup2(nowhere, STDERR_FILENO);
+    (void)close(nowhere);
+}
+
+/* The number that stands in a file from its beginning on; NAN: none does. */
+static double number_in(FILE *file) {
+    char text[64] = "", *end = text;
+    rewind(file);
+    const size_t bytes = fread(text, 1, sizeof text - 1, file);
+    const double number = bytes > 0 ? strtod(text, &end) : NAN;
+    return end != text && isfinite(number) ? number : NAN;
+}
+
+/* In a child: the first plan reads what all share, those behind it are written. Never returns. */
+static void plan_in_turn(int words, char **word, uint64_t repeats, int to) {
+    bool good = true;
+    print_nowhere();
+    for (uint64_t i = 0; i <= repeats && good; i++) {
+        double begin = 0.0, end = 0.0, taken = 0.0;
+        char *copy[MOST_WORDS];
+        memcpy(copy, word, sizeof copy);
+        good = spw_clock_read(CLOCK_PROCESS_CPUTIME_ID, &begin) && spw_command_plan(words, copy) == SPW_OK &&
+               fflush(stdout) == 0 && spw_clock_read(CLOCK_PROCESS_CPUTIME_ID, &end);
+        taken = end - begin;
+        if (i > 0 && good) good = write(to, &taken, sizeof taken) == (ssize_t)sizeof taken;
+    }
+    _exit(good ? 0 : 1);
+}
+
+/* The median's seconds in one process. */
+static spw_status time_in_turn(const bench_job *job, const bench_options *o, double *out) {
+    char *word[MOST_WORDS] = {NULL};
+    double taken[MOST_REPEATS];
+    size_t there = 0;
+    int ends[2], wait_status = 0;
+    const int words = words_of(job, o->routing, word);
+    if (pipe2(ends, O_CLOEXEC) != 0) return spw_fail(SPW_EIO, "bench plan: no pipe: %s", strerror(errno));
+    const pid_t child = fork();
+    if (child == 0) plan_in_turn(words, word, o->repeats, ends[1]);
+    (void)close(ends[1]);
+    while (child > 0 && there < o->repeats &&
+           read(ends[0], &taken[there], sizeof *taken) == (ssize_t)sizeof *taken)
+        there++;
+    (void)close(ends[0]);
+    if (child < 0) return spw_fail(SPW_EIO, "bench plan: no process: %s", strerror(errno));
+    (void)waitpid(child, &wait_status, 0);
+    if (there < o->repeats || wait_status != 0)
+        return spw_fail(SPW_EARG,
+                        "bench plan: %s is not planned with --routing %s; spillway plan says why it is not",
+                        job->model, o->routing);
+    *out = spw_quantile(taken, there, 0.5);
+    return SPW_OK;
+}
+
+typedef struct run_use {
+    double seconds, bytes;
+    double said; /* what it printed, if that is a number; else NAN */
+} run_use;
+
+/* The median of whole processes, and the largest memory; not `there`: one failed. */
+static spw_status time_processes(const char *program, char **word, uint64_t repeats, run_use *out,
+                                 bool *there) {
+    double taken[MOST_REPEATS], said[MOST_REPEATS];
+    FILE *printed = tmpfile();
+    *out = (run_use){.said = NAN};
+    *there = true;
+    if (printed == NULL) return spw_fail(SPW_EIO, "bench plan: no temporary file: %s", strerror(errno));
+    for (uint64_t i = 0; i < repeats && *there; i++) {
+        struct rusage use;
+        int wait_status = 0;
+        rewind(printed);
+        (void)!ftruncate(fileno(printed), 0);
+        const pid_t child = fork();
+        if (child < 0) {
+            (void)fclose(printed);
+            return spw_fail(SPW_EIO, "bench plan: no process: %s", strerror(errno));
+        }
+        if (child == 0) {
+            print_nowhere();
+            (void)dup2(fileno(printed), STDOUT_FILENO);
+            (void)unsetenv("OMP_WAIT_POLICY"); /* a start by hand has none, either */
+            (void)execvp(program, word);
+            _exit(127);
+        }
+        *there = wait4(child, &wait_status, 0, &use) == child && wait_status == 0;
+        taken[i] = processor_s(&use);
+        said[i] = number_in(printed);
+        out->bytes = fmax(out->bytes, 1024.0 * (double)use.ru_maxrss);
+    }
+    (void)fclose(printed);
+    if (*there) out->said = spw_quantile(said, repeats, 0.5);
+    if (*there) out->seconds = spw_quantile(taken, repeats, 0.5);
+    return SPW_OK;
+}
+
+static spw_status gpus_of(const bench_job *job, char out[32]) {
+    const char *nodes = strchr(job->cluster, 'x');
+    const long count = nodes != NULL ? 8 * strtol(nodes + 1, NULL, 10) : 0;
+    (void)snprintf(out, 32, "%ld", count);
+    return count > 0 ? SPW_OK : spw_fail(SPW_EARG, "cluster %s has no nodes", job->cluster);
+}
+
+static spw_status add_row(const bench_job *job, const bench_options *o, spw_table *table) {
+    char *word[MOST_WORDS] = {NULL}, gpus[32];
+    double in_turn = 0.0;
+    run_use own, other = {.bytes = 0.0};
+    bool planned = false, there = false;
+    spw_status status = SPW_OK;
+    SPW_TRY(gpus_of(job, gpus));
+    SPW_TRY(time_in_turn(job, o, &in_turn));
+    char *own_word[MOST_WORDS + 1] = {(char *)(uintptr_t) "spillway"};
+    (void)words_of(job, o->routing, own_word + 1);
+    SPW_TRY(time_processes("/proc/self/exe", own_word, o->repeats, &own, &planned));
+    if (!planned) SPW_TRY(spw_fail(SPW_EIO, "bench plan: a process that plans %s failed", job->model));
+    if (o->beside != NULL) {
+        const char *const text[] = {o->beside,     job->model,  gpus,
+                                    job->pipeline, job->expert, job->micro_batches};
+        for (size_t i = 0; i < sizeof text / sizeof *text; i++) word[i] = (char *)(uintptr_t)text[i];
+        SPW_TRY(time_processes(o->beside, word, o->repeats, &other, &there));
+    }
+    spw_table_text(table, job->model);
+    spw_table_text(table, gpus);
+    spw_table_scaled(table, in_turn, 1e-3, "%.0f");
+    spw_table_scaled(table, own.seconds, 1e-3, "%.0f");
+    spw_table_scaled(table, own.bytes, MIB, "%.0f");
+    if (o->beside == NULL) goto cleanup;
+    spw_table_scaled(table, there ? other.said : NAN, 1e-3, "%.0f");
+    spw_table_scaled(table, there ? other.seconds : NAN, 1e-3, "%.0f");
+    spw_table_scaled(table, there ? other.bytes : NAN, MIB, "%.0f");
+    spw_table_real(table, there ? other.said / in_turn : NAN, "%.1f");
+    spw_table_real(table, there ? other.seconds / own.seconds : NAN, "%.1f");
+
+cleanup:
+    return status;
+}
+
+spw_status spw_command_bench_plan(int argc, char **argv) {
+    static const spw_column beside[] = {{"model", "model"},
+                                        {"gpus", "GPUs"},
+                                        {"in_one_process_s", "in one process, ms"},
+                                        {"process_s", "a process, ms"},
+                                        {"process_bytes", "MiB"},
+                                        {"other_in_one_process_s", "the other's, ms"},
+                                        {"other_process_s", "its process, ms"},
+                                        {"other_process_bytes", "its MiB"},
+                                        {"in_one_process_ratio", "over ours"},
+                                        {"process_ratio", "its process over ours"},
+                                        {NULL, NULL}};
+    spw_column columns[sizeof beside / sizeof *beside];
+    bench_options o = {.routing = "uniform", .repeats = REPEATS};
+    spw_table *table = NULL;
+    spw_status status = SPW_OK;
+    enum { OWN_COLUMNS = 5 };
+    SPW_TRY(spw_command_parse(&argp, argc, argv, &o));
+    SPW_TRY(o.status);
+    if (o.repeats == 0) SPW_TRY(spw_fail(SPW_EARG, "--repeats 0 plans nothing: write 1 or more"));
+    memcpy(columns, beside, sizeof columns);
+    if (o.beside == NULL) columns[OWN_COLUMNS] = (spw_column){NULL, NULL};
+    SPW_TRY(spw_table_create(columns, &table));
+    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) SPW_TRY(add_row(&jobs[i], &o, table));
+    SPW_TRY(spw_table_print(table, o.format, stdout));
+
+cleanup:
+    spw_table_destroy(table);
+    return status;
+}
