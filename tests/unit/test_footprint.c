@@ -127,8 +127,10 @@ static void check_sums(const spw_footprint *f) {
     uint64_t arguments = 0, peak = 0;
     for (size_t i = 0; i < f->components; i++) {
         const spw_component *c = &f->component[i];
+        char formula[SPW_COMPONENT_TEXT];
+        spw_component_print(c, formula);
         if (c->argument) arguments += c->bytes;
-        CHECK(c->name[0] != '\0' && c->formula[0] != '\0' && c->source != NULL);
+        CHECK(c->name[0] != '\0' && formula[0] != '\0' && c->source != NULL);
         CHECK(c->live[0] || c->live[1] || c->live[2]);
     }
     for (int m = 0; m < SPW_MOMENT_COUNT; m++) {
