@@ -215,7 +215,8 @@ static double add_activations(spw_footprint *f, const spw_job *job, const spw_sc
                                 : stage->stages > 1
                                     ? "inputs of the layers, of the micro-batches in flight (7.9)"
                                     : "inputs of the layers, stacked by the scan (7.3)",
-                                "L T H b", TERM("L", kept), T, TERM("H", spw_model_carried(m)), b),
+                                "L T $3 b", TERM("L", kept), T,
+                                TERM(m->streams > 1 ? "(n H)" : "H", spw_model_carried(m)), b),
                   ALWAYS);
     const double attention =
         job->attention == SPW_ATTENTION_UNFUSED ? add_unfused(f, job, s) : add_flash(f, job, scheme, s);

@@ -138,17 +138,18 @@ static void add_exchanged(spw_footprint *f, const spw_job *job, const spw_scheme
     const char *source = "between stages: megatron/core/pipeline_parallel/schedules.py (7.19)";
     const spw_pipeline p = spw_pipeline_of(job);
     const spw_term bytes =
-        TERM("T H b", (double)s->tokens * (double)spw_model_carried(&job->model) * (double)s->element_bytes);
+        TERM(job->model.streams > 1 ? "T n H b" : "T H b",
+             (double)s->tokens * (double)spw_model_carried(&job->model) * (double)s->element_bytes);
     const bool several = p.chunks > 1;
     if (stage->stages == 1 || !spw_scheme_trainer(scheme)->keeps_modules) return;
-    if (several) LIVE(SPW_COMPONENT(f, "stage_received_ahead", source, "2 'T H b'", bytes), ALWAYS);
+    if (several) LIVE(SPW_COMPONENT(f, "stage_received_ahead", source, "2 $1", bytes), ALWAYS);
     if (!stage->head || several) {
-        LIVE(SPW_COMPONENT(f, "stage_output_gradient", source, "'T H b'", bytes), ALWAYS);
-        LIVE(SPW_COMPONENT(f, "stage_output", source, "'T H b'", bytes), AT_LOSS);
+        LIVE(SPW_COMPONENT(f, "stage_output_gradient", source, "$1", bytes), ALWAYS);
+        LIVE(SPW_COMPONENT(f, "stage_output", source, "$1", bytes), AT_LOSS);
     }
     if ((stage->index > 0 || several) && p.micro_batches > 1) {
-        LIVE(SPW_COMPONENT(f, "stage_input_gradient", source, "'T H b'", bytes), ALWAYS);
-        LIVE(SPW_COMPONENT(f, "stage_input_before", source, "'T H b'", bytes), AT_LOSS);
+        LIVE(SPW_COMPONENT(f, "stage_input_gradient", source, "$1", bytes), ALWAYS);
+        LIVE(SPW_COMPONENT(f, "stage_input_before", source, "$1", bytes), AT_LOSS);
     }
 }
 /* Dispatchers hold probs, routing_map and permutation by name; where layers keep their rows these are the same tensors. */
