@@ -196,7 +196,7 @@ def check_models(root):
 
 
 def main():
-    check_models(pathlib.Path(sys.argv[3]))
+    check_models(pathlib.Path(__file__).resolve().parents[2])
     rng, accepted = random.Random(argument("--seed", 33)), 0
     for number in range(cases):
         job = Job(rng, number, scratch)
