@@ -35,6 +35,7 @@ static void add_components(spw_table *t, const char *scheme, size_t sequences, c
     for (int at_peak = 1; at_peak >= 0; at_peak--) {
         for (size_t i = 0; i < f->components; i++) {
             const spw_component *c = &f->component[i];
+            char formula[SPW_COMPONENT_TEXT];
             if (c->live[f->moment] != (at_peak == 1)) continue;
             sum += at_peak == 1 ? c->bytes : 0;
             spw_table_text(t, scheme);
@@ -48,7 +49,8 @@ static void add_components(spw_table *t, const char *scheme, size_t sequences, c
             }
             spw_table_text(t, c->argument ? "argument" : "temporary");
             spw_table_text(t, at_peak == 1 ? "yes" : "no");
-            spw_table_text(t, c->formula);
+            spw_component_print(c, formula);
+            spw_table_text(t, formula);
             spw_table_text(t, c->source);
         }
     }

@@ -58,8 +58,6 @@ struct spw_attention_kind {
     const spw_layer_key *layer_keys; /* ended by one without a key */
     const char *layer_keys_words;
     const spw_attention_size *sizes; /* NULL: none beside heads and their width */
-    const char
-        *again_formula; /* of what its module holds when it runs again (sim/memory/repeated_modules.h) */
 };
 extern const spw_attention_kind spw_grouped_attention, spw_latent_attention, spw_factored_attention,
     spw_listed_attention;

@@ -160,8 +160,7 @@ const spw_attention_kind spw_latent_attention = {
     .sum = {"qk_nope_head_dim", "qk_rope_head_dim", "qk_head_dim"},
     .layer_keys = layer_keys,
     .layer_keys_words = "'num_attention_heads', 'num_key_value_heads', 'kv_lora_rank' and 'qk_nope_head_dim'",
-    .sizes = sizes,
-    .again_formula = "T ((2 H + 2 q_lora + 2 kv_lora + rope + 4 heads (nope + rope + v)) b + 4 heads)"};
+    .sizes = sizes};
 
 /* --- The same in some layers, or with more beside it; sources as in model_mixer_more.c --- */
 

@@ -321,7 +321,8 @@ static spw_status collect(const step *s, const spw_compiled_moment *moment, spw_
         if (t->bytes == 0) continue;
         spw_compiled_tensor *row = &list[(*count)++];
         (void)snprintf(row->name, sizeof row->name, "%s", t->name);
-        spw_layer_formula(t, NULL, row->formula, sizeof row->formula);
+        const spw_formula shape = spw_layer_formula(t, NULL);
+        spw_formula_print(&shape, row->formula, sizeof row->formula);
         row->bytes = (double)spw_layer_bytes(t, NULL);
         row->pieces = (unsigned)t->times;
         row->recoverable = t->rows != SPW_ROWS_GIVEN && t->rows != SPW_ROWS_EXPANDED;

@@ -60,32 +60,26 @@ void spw_cross_entropy_add(spw_footprint *f, const spw_job *job, const spw_schem
     const bool own = spw_scheme_trainer(scheme)->brings_loss && kind == SPW_CROSS_ENTROPY_UNFUSED;
     const loss_law *law = own ? &torchtitan_unfused : &laws[kind];
     const bool in_place = !own && (kind == SPW_CROSS_ENTROPY_UNFUSED || kind == SPW_CROSS_ENTROPY_NATIVE);
-    const double numbers = (double)s->tokens * (double)m->vocab, b = (double)s->element_bytes,
-                 most = bytes_each(law->fp32, law->copies, b, in_place),
+    const spw_term T = TERM("T", s->tokens), V = TERM("V", m->vocab);
+    const double b = (double)s->element_bytes, most = bytes_each(law->fp32, law->copies, b, in_place),
                  kept = bytes_each(law->kept_fp32, law->kept_copies, b, false);
     if (kind == SPW_CROSS_ENTROPY_FUSED) {
-        LIVE(spw_component_add(f, "logits", most * numbers, law->source, "2 T V b = 2 x %zu x %zu x %.0f",
-                               s->tokens, m->vocab, b),
-             AT_LOSS);
+        LIVE(SPW_COMPONENT(f, "logits", law->source, "2 T V b", T, V, TERM("b", b)), AT_LOSS);
     } else if (law->chunks > 1) {
-        LIVE(spw_component_add(f, "logits", most * numbers / law->chunks, law->source,
-                               "%.0f T V / %u = %.0f x %zu x %zu / %u", most, law->chunks, most, s->tokens,
-                               m->vocab, law->chunks),
+        LIVE(SPW_COMPONENT(f, "logits", law->source, "{c} T V / {chunks}", TERM("c", most), T, V,
+                           TERM("chunks", law->chunks)),
              AT_LOSS);
-        LIVE(spw_component_add(f, "hidden_gradient", FP32 * (double)s->tokens * (double)m->hidden,
-                               "of all chunks, in fp32: torchtitan (7.5)", "4 T H = 4 x %zu x %zu", s->tokens,
-                               m->hidden),
+        LIVE(SPW_COMPONENT(f, "hidden_gradient", "of all chunks, in fp32: torchtitan (7.5)", "4 T H", T,
+                           TERM("H", m->hidden)),
              AT_LOSS);
     } else {
-        LIVE(spw_component_add(f, "logits", most * numbers, law->source, "%.0f T V = %.0f x %zu x %zu", most,
-                               most, s->tokens, m->vocab),
-             AT_LOSS);
+        LIVE(SPW_COMPONENT(f, "logits", law->source, "{c} T V", TERM("c", most), T, V), AT_LOSS);
     }
     if (job->stage_layout.predictions == 0) return;
-    LIVE(spw_component_add(f, "logits_of_predictions", (double)job->stage_layout.predictions * kept * numbers,
-                           "what the losses of multi-token prediction keep for their backward pass (7.5)",
-                           "%zu x %.0f T V = %zu x %.0f x %zu x %zu", job->stage_layout.predictions, kept,
-                           job->stage_layout.predictions, kept, s->tokens, m->vocab),
+    LIVE(SPW_COMPONENT(f, "logits_of_predictions",
+                       "what the losses of multi-token prediction keep for their backward pass (7.5)",
+                       "{predictions} {c} T V", TERM("predictions", job->stage_layout.predictions),
+                       TERM("c", kept), T, V),
          AT_LOSS);
 }
 

@@ -109,43 +109,34 @@ static size_t shared_heads_elements(const spw_job *job) {
     return tensor * wide - (m->heads + 2 * m->kv_heads) * m->head_dim + (tensor - m->kv_heads) * m->head_dim;
 }
 
-/* Of a formula: what modules that run again do not keep. */
-enum { LESS_TEXT = 48 };
-static const char *less_text(double gone, char out[LESS_TEXT]) {
-    out[0] = '\0';
-    if (gone > 0.0) (void)snprintf(out, LESS_TEXT, " - %.6g of modules that run again", gone);
-    return out;
-}
-
 /* What a product that is cut by columns reads is gathered along the sequence, and so is the gradient that it gives back
  * before that is scattered; of the dense FFN and of the head, whose passes are moments here. */
 static void add_gathered_sequence(spw_footprint *f, const spw_job *job, const spw_stage *stage,
                                   const spw_layer_shape *s) {
     const spw_model *m = &job->model;
     const size_t tensor = spw_grid_of(job).sequence_tensor;
+    const spw_term TP = TERM("TP", tensor), T = TERM("T", s->tokens), H = TERM("H", m->hidden),
+                   b = TERM("b", s->element_bytes);
     const bool dense = stage->moe_layers < stage->layers, fp8 = job->precision.recipe != SPW_FP8_NONE,
                at[SPW_MOMENT_COUNT] = {
                    [SPW_MOMENT_DENSE_LAYER] = dense && !fp8, [SPW_MOMENT_LOSS] = stage->head};
     if (tensor == 1) return;
     if (fp8 && dense) {
         const double held = spw_fp8_gather_of(job, s->tokens, m->hidden).held;
-        LIVE(spw_component_add(f, "gathered_dense_sequence",
-                               (double)(tensor * s->tokens * m->hidden) * (held + (double)s->element_bytes),
-                               spw_fp8_recipe_is_fp4(job->precision.recipe)
-                                   ? "fp4 input of a dense FFN, gathered, and its gradient in bf16 (5.10)"
-                                   : "fp8 input of a dense FFN, gathered, and its gradient in bf16 (5.10)",
-                               "TP T H (%.5g + b) = %zu x %zu x %zu x (%.5g + %zu)", held, tensor, s->tokens,
-                               m->hidden, held, s->element_bytes),
+        LIVE(SPW_COMPONENT(f, "gathered_dense_sequence",
+                           spw_fp8_recipe_is_fp4(job->precision.recipe)
+                               ? "fp4 input of a dense FFN, gathered, and its gradient in bf16 (5.10)"
+                               : "fp8 input of a dense FFN, gathered, and its gradient in bf16 (5.10)",
+                           "TP T H ({held} + b)", TP, T, H, TERM("held", held), b),
              AT_DENSE_LAYER);
     }
     const size_t held = job->finetune.frozen == SPW_FROZEN_BASE ? 1 : 2; /* a frozen product needs no input */
     spw_component_live(
-        spw_component_add(
-            f, "gathered_sequence", (double)(held * tensor * s->tokens * m->hidden * s->element_bytes),
+        SPW_COMPONENT(
+            f, "gathered_sequence",
             held == 1 ? "gradient of a frozen column-parallel product's input, all of the tensor group (7.13)"
                       : "input of a column-parallel product and its gradient, all of the tensor group (5.10)",
-            "%zu TP T H b = %zu x %zu x %zu x %zu x %zu", held, held, tensor, s->tokens, m->hidden,
-            s->element_bytes),
+            "{held} TP T H b", TERM("held", held), TP, T, H, b),
         at);
 }
 
@@ -154,16 +145,15 @@ static double add_unfused(spw_footprint *f, const spw_job *job, const spw_layer_
     const spw_unfused_attention a = spw_unfused_attention_of(job, s);
     const double scores =
         spw_remat_repeats(job->remat, SPW_MODULE_CORE_ATTN) ? 0.0 : SPW_SCORES_KEPT * a.scores;
-    const double gone = spw_repeated_modules_of(job, s).attention;
-    char less[LESS_TEXT];
-    LIVE(spw_component_add(f, "attention", a.kept - scores - gone,
-                           "attention of a layer, without its scores (7.4)",
-                           "T (A b + 8) + 4 p S head_dim b = %zu x (%zu x %zu + 8) + 4 x %zu x %zu x %zu%s",
-                           s->tokens, a.elements, s->element_bytes, s->sequences * job->sequence_length,
-                           job->model.head_dim, s->element_bytes, less_text(gone, less)),
-         AT_LAYERS);
+    spw_component *kept =
+        SPW_COMPONENT(f, "attention", "attention of a layer, without its scores (7.4)",
+                      "T (A b + 8) + 4 'p S' head_dim b [- 'modules that run again']", TERM("T", s->tokens),
+                      TERM("A", a.elements), TERM("b", s->element_bytes),
+                      TERM("p S", s->sequences * job->sequence_length), TERM("head_dim", job->model.head_dim),
+                      TERM("modules that run again", spw_repeated_modules_of(job, s).attention));
+    LIVE(kept, AT_LAYERS);
     spw_unfused_attention_add(f, job, s);
-    return a.kept - gone;
+    return (double)kept->bytes + scores;
 }
 
 /* Where a layer of a kind of its own, such as a recurrence, has more at work than one of attention, it is that one which is there. */
@@ -172,10 +162,9 @@ static void use_recurrence(const spw_job *job, const spw_layer_shape *s, spw_com
     const bool experts = !job->model.half_layers && job->model.moe_layers > 0;
     const spw_mixers_kept kept = spw_mixers_kept_of(job, s, experts, bytes);
     if (kept.most <= bytes) return;
-    attention->bytes = spw_component_bytes(kept.most);
     attention->source = "a layer of the kind that keeps most (7.18)";
-    (void)snprintf(attention->formula, sizeof attention->formula, "T x %.6g a token = %zu x %.6g",
-                   kept.most / (double)s->tokens, s->tokens, kept.most / (double)s->tokens);
+    SPW_COMPONENT_BECOMES(attention, "T {each}", TERM("T", s->tokens),
+                          TERM("each", kept.most / (double)s->tokens));
 }
 
 /* The log-sum-exp is all that flash attention keeps of its core: its output is an input of the next product. */
@@ -189,45 +178,45 @@ static double add_flash(spw_footprint *f, const spw_job *job, const spw_scheme *
                         !spw_remat_repeats(job->remat, SPW_MODULE_CORE_ATTN);
     const size_t elements = attention_elements(m, megatron, copies) - attention_unneeded(job) +
                             attention_adapter_elements(job) + shared_heads_elements(job);
-    const double tokens = (double)s->tokens, b = (double)s->element_bytes,
-                 core = (double)(m->heads * sizeof(float)), gone = spw_repeated_modules_of(job, s).attention,
-                 norms = spw_megatron_norms_kept(job, scheme, s),
-                 bytes =
-                     tokens * ((double)elements * b + core + spw_fp8_inputs_of(job).attention) + norms - gone;
-    char less[LESS_TEXT], more[LESS_TEXT] = "";
-    if (norms > 0.0) (void)snprintf(more, sizeof more, " + %.6g of norms", norms);
-    spw_component *mixer =
-        spw_component_add(f, "attention", bytes, "attention of the recomputed layer (7.4)",
-                          "T (A b + 4 heads) = %zu x (%zu x %.0f + 4 x %zu)%s%s%s", s->tokens, elements, b,
-                          m->heads, more, spw_fp8_inputs_note(job), less_text(gone, less));
+    const spw_term T = TERM("T", s->tokens), b = TERM("b", s->element_bytes);
+    spw_component *mixer = SPW_COMPONENT(
+        f, "attention", "attention of the recomputed layer (7.4)",
+        "T (A b + 4 heads [+ 'cast inputs']) [+ norms] [- 'modules that run again']", T, TERM("A", elements),
+        b, TERM("heads", m->heads), TERM("cast inputs", spw_fp8_inputs_of(job).attention),
+        TERM("norms", spw_megatron_norms_kept(job, scheme, s)),
+        TERM("modules that run again", spw_repeated_modules_of(job, s).attention));
+    const double bytes = spw_formula_value(&mixer->expression);
     use_recurrence(job, s, mixer, bytes);
     if (m->half_layers) {
         LIVE(mixer, AT_DENSE_LAYER);
-        LIVE(spw_component_add(f, "expert_layer_input", 2.0 * tokens * (double)m->hidden * b,
-                               "what the norm of a layer of experts alone reads and gives (7.18)",
-                               "2 T H b = 2 x %zu x %zu x %.0f", s->tokens, m->hidden, b),
+        LIVE(SPW_COMPONENT(f, "expert_layer_input",
+                           "what the norm of a layer of experts alone reads and gives (7.18)", "2 T H b", T,
+                           TERM("H", m->hidden), b),
              AT_MOE_LAYER);
     } else {
         LIVE(mixer, AT_LAYERS);
     }
     spw_repeated_modules_add(f, job, s);
-    return spw_remat_repeats(job->remat, SPW_MODULE_CORE_ATTN) ? bytes - tokens * core : bytes;
+    return spw_remat_repeats(job->remat, SPW_MODULE_CORE_ATTN)
+               ? bytes - T.value * (double)(m->heads * sizeof(float))
+               : bytes;
 }
 
 static double add_activations(spw_footprint *f, const spw_job *job, const spw_scheme *scheme,
                               const spw_stage *stage, const spw_layer_shape *s) {
     const spw_model *m = &job->model;
-    const double tokens = (double)s->tokens, b = (double)s->element_bytes;
-    const double carry = tokens * (double)spw_model_carried(m) * b;
+    const spw_term T = TERM("T", s->tokens), b = TERM("b", s->element_bytes), H = TERM("H", m->hidden),
+                   F_shared = TERM("F_shared", m->shared_ffn), F_dense = TERM("F_dense", m->dense_ffn);
+    const double ffn = spw_footprint_ffn_kept(job);
     const spw_fp8_inputs fp8 = spw_fp8_inputs_of(job);
     const double kept = job->remat == SPW_REMAT_INPUT_OFFLOADED ? 1.0 : (double)stage->kept_layers;
-    LIVE_BY_LAYER(spw_component_add(f, "carries", kept * carry,
-                                    kept < (double)stage->kept_layers ? "the input on its way to the host"
-                                    : stage->stages > 1
-                                        ? "inputs of the layers, of the micro-batches in flight (7.9)"
-                                        : "inputs of the layers, stacked by the scan (7.3)",
-                                    "L T H b = %zu x %zu x %zu x %.0f", stage->kept_layers, s->tokens,
-                                    spw_model_carried(m), b),
+    LIVE_BY_LAYER(SPW_COMPONENT(f, "carries",
+                                kept < (double)stage->kept_layers ? "the input on its way to the host"
+                                : stage->stages > 1
+                                    ? "inputs of the layers, of the micro-batches in flight (7.9)"
+                                    : "inputs of the layers, stacked by the scan (7.3)",
+                                "L T $3 b", TERM("L", kept), T,
+                                TERM(m->streams > 1 ? "(n H)" : "H", spw_model_carried(m)), b),
                   ALWAYS);
     const double attention =
         job->attention == SPW_ATTENTION_UNFUSED ? add_unfused(f, job, s) : add_flash(f, job, scheme, s);
@@ -236,42 +225,31 @@ static double add_activations(spw_footprint *f, const spw_job *job, const spw_sc
     add_gathered_sequence(f, job, stage, s);
     spw_streams_add(f, job, scheme, s);
     if (m->latent > 0)
-        LIVE(spw_component_add(f, "latent", tokens * (double)(m->hidden + m->latent) * b,
-                               "input of the projection to the experts' rows, and what they give (7.18)",
-                               "T (H + L) b = %zu x (%zu + %zu) x %.0f", s->tokens, m->hidden, m->latent, b),
+        LIVE(SPW_COMPONENT(f, "latent",
+                           "input of the projection to the experts' rows, and what they give (7.18)",
+                           "T (H + L) b", T, H, TERM("L", m->latent), b),
              AT_MOE_LAYER);
     if (m->shared_ffn > 0 && !spw_remat_repeats(job->remat, SPW_MODULE_SHARED_EXPERTS)) {
-        LIVE(spw_component_add(
-                 f, "shared_expert",
-                 tokens * (spw_footprint_ffn_kept(job) * (double)m->shared_ffn * b + fp8.shared),
-                 "w0, w1, act of the shared expert (7.3)", "%.0f T F_shared b = %.0f x %zu x %zu x %.0f%s",
-                 spw_footprint_ffn_kept(job), spw_footprint_ffn_kept(job), s->tokens, m->shared_ffn, b,
-                 spw_fp8_inputs_note(job)),
+        LIVE(SPW_COMPONENT(f, "shared_expert", "w0, w1, act of the shared expert (7.3)",
+                           "{kept} T F_shared b [+ T 'cast inputs']", TERM("kept", ffn), T, F_shared, b,
+                           TERM("cast inputs", fp8.shared)),
              AT_MOE_LAYER);
         if (job->megatron.overlap_shared)
-            LIVE(spw_component_add(f, "shared_expert_beside",
-                                   tokens * (2.0 * (double)m->shared_ffn + (double)m->hidden) * b,
-                                   "gradients of the shared expert beside the routed ones' (7.20)",
-                                   "T (2 F_shared + H) b = %zu x (2 x %zu + %zu) x %.0f", s->tokens,
-                                   m->shared_ffn, m->hidden, b),
+            LIVE(SPW_COMPONENT(f, "shared_expert_beside",
+                               "gradients of the shared expert beside the routed ones' (7.20)",
+                               "T (2 F_shared + H) b", T, F_shared, H, b),
                  AT_MOE_LAYER);
     }
     if (stage->moe_layers + stage->bare_layers < stage->layers) {
-        LIVE(spw_component_add(
-                 f, "dense_ffn",
-                 tokens * ((1.0 + spw_footprint_ffn_kept(job)) * (double)m->dense_ffn * b + fp8.dense),
-                 "w0, w1, act and one gradient of a dense FFN (7.3)",
-                 "%.0f T F_dense b = %.0f x %zu x %zu x %.0f%s", 1.0 + spw_footprint_ffn_kept(job),
-                 1.0 + spw_footprint_ffn_kept(job), s->tokens, m->dense_ffn, b, spw_fp8_inputs_note(job)),
+        LIVE(SPW_COMPONENT(f, "dense_ffn", "w0, w1, act and one gradient of a dense FFN (7.3)",
+                           "{kept} T F_dense b [+ T 'cast inputs']", TERM("kept", 1.0 + ffn), T, F_dense, b,
+                           TERM("cast inputs", fp8.dense)),
              AT_DENSE_LAYER);
         if (job->megatron.weight_gradients == SPW_FUSION_OFF && spw_scheme_around(scheme, job)->keeps_modules)
-            LIVE(spw_component_add(f, "dense_weight_gradient",
-                                   (double)((spw_ffn_matrices(m) - 1) * m->hidden * m->dense_ffn) /
-                                       (double)spw_grid_of(job).tensor * b,
-                                   "of a dense FFN's first product, before it is added (7.19)",
-                                   "%zu H F_dense b / TP = %zu x %zu x %zu x %.0f / %zu",
-                                   spw_ffn_matrices(m) - 1, spw_ffn_matrices(m) - 1, m->hidden, m->dense_ffn,
-                                   b, spw_grid_of(job).tensor),
+            LIVE(SPW_COMPONENT(f, "dense_weight_gradient",
+                               "of a dense FFN's first product, before it is added (7.19)",
+                               "{matrices} H F_dense b / TP", TERM("matrices", spw_ffn_matrices(m) - 1), H,
+                               F_dense, b, TERM("TP", spw_grid_of(job).tensor)),
                  AT_DENSE_LAYER);
     }
     return attention;
@@ -296,24 +274,21 @@ static spw_status add_scheme(spw_footprint *f, const spw_scheme *scheme, const s
                              "components",
                              scheme->text, layer.tensors, (int)SPW_COMPONENTS));
         }
-        char name[48], formula[SPW_COMPONENT_TEXT];
+        char name[48];
         (void)snprintf(name, sizeof name, "moe.%s", layer.tensor[i].name);
-        spw_layer_formula(&layer.tensor[i], rows, formula, sizeof formula);
-        const uint64_t bytes = spw_layer_bytes(&layer.tensor[i], rows);
-        spw_component *c = spw_component_add(f, name, 0.0, type->about.section, "%s", formula);
-        c->bytes = bytes < INT64_MAX ? bytes : INT64_MAX;
+        const spw_formula shape = spw_layer_formula(&layer.tensor[i], rows);
+        spw_component *c =
+            spw_component_of(f, name, type->about.section, shape.words, shape.term, shape.terms);
         c->routed = true;
         LIVE(c, AT_MOE_LAYER);
     }
     if (type->memory.communication_bytes != NULL) {
-        LIVE(spw_component_add(
-                 f, "communication_buffers", (double)type->memory.communication_bytes(scheme, s),
-                 type->memory.communication_source != NULL ? type->memory.communication_source
-                                                           : "DeepEP buffer hints (4.3)",
-                 "%s",
-                 type->memory.communication_formula != NULL ? type->memory.communication_formula
-                                                            : "rings of the channels, independent of T"),
-             ALWAYS);
+        const char *source = type->memory.communication_source, *note = type->memory.communication_formula;
+        spw_component *c =
+            SPW_COMPONENT(f, "communication_buffers", source != NULL ? source : "DeepEP buffer hints (4.3)",
+                          "= {bytes}", TERM("bytes", type->memory.communication_bytes(scheme, s)));
+        c->expression.note = note != NULL ? note : "rings of the channels, independent of T";
+        LIVE(c, ALWAYS);
     }
 
 cleanup:
@@ -331,13 +306,15 @@ static void add_pool(spw_footprint *f, const spw_point *p, const spw_stage *stag
     if (memory->pool == NULL || !memory->pool(p->scheme, &p->shape, &pool)) return;
     const spw_stage_pages pages = spw_stage_pages_of(&pool, &pipeline, &p->job->model, stage->index);
     for (size_t t = 0; t < pool.tensors; t++) stays += spw_pool_tensor_bytes(&pool, t, pool.buffer_rows);
-    LIVE(spw_component_add(f, "stash_pages", (double)pages.gpu_bytes, source,
-                           "%zu buffers, pages of %" PRIu64 " rows, %g x %" PRIu64 " rows a layer in flight",
-                           pool.buffers, pool.page_rows, pool.factor, pool.mean_rows),
+    LIVE(SPW_COMPONENT(
+             f, "stash_pages", source,
+             "{buffers} buffers, pages of {page} rows, {factor} x {mean} rows a layer in flight: = {bytes}",
+             TERM("buffers", pool.buffers), TERM("page", pool.page_rows), TERM("factor", pool.factor),
+             TERM("mean", pool.mean_rows), TERM("bytes", pages.gpu_bytes)),
          ALWAYS);
     if (stage->moe_layers + stage->predictions > 0)
-        LIVE(spw_component_add(f, "unstashed_layer", (double)stays, source,
-                               "%" PRIu64 " rows of the last MoE layer", pool.buffer_rows),
+        LIVE(SPW_COMPONENT(f, "unstashed_layer", source, "{rows} rows of the last MoE layer: = {bytes}",
+                           TERM("rows", pool.buffer_rows), TERM("bytes", stays)),
              AT_LOSS);
 }
 
@@ -345,9 +322,10 @@ static void add_pool(spw_footprint *f, const spw_point *p, const spw_stage *stag
 static void add_staying(spw_footprint *f, const spw_job *job, const spw_layer_shape *shape,
                         const spw_stage *stage, uint64_t stays) {
     if (job->offload.modules == 0 || stage->moe_layers + stage->predictions == 0) return;
-    spw_component *c = spw_component_add(
-        f, "staying_groups", (double)stays, "offloading leaves the last layer's on the GPU (7.17)",
-        "%s of one layer, %" PRIu64 " rows", spw_offload_name(&job->offload), f->rows.held);
+    spw_component *c = SPW_COMPONENT(
+        f, "staying_groups", "offloading leaves the last layer's on the GPU (7.17)",
+        "{rows} rows of one layer: = {bytes}", TERM("rows", f->rows.held), TERM("bytes", stays));
+    c->expression.note = spw_offload_name(&job->offload);
     c->routed = true;
     LIVE(c, {[SPW_MOMENT_LOSS] = true, [SPW_MOMENT_DENSE_LAYER] = shape->offload_ahead});
     f->stays_in_dense = shape->offload_ahead;
@@ -358,10 +336,9 @@ static void add_staying(spw_footprint *f, const spw_job *job, const spw_layer_sh
 static void add_graph_inputs(spw_footprint *f, const spw_point *p, const spw_stage *stage) {
     enum { TOKEN_BYTES = 3 * 8 + 4 };
     if (!spw_scheme_option_is(p->scheme, "graph", "full") || !(stage->embedding || stage->head)) return;
-    LIVE(spw_component_add(f, "graph_inputs",
-                           (double)TOKEN_BYTES * (double)p->sequences * (double)p->job->sequence_length,
-                           p->scheme->type->about.section, "%d x %zu x %zu", (int)TOKEN_BYTES, p->sequences,
-                           p->job->sequence_length),
+    LIVE(SPW_COMPONENT(f, "graph_inputs", p->scheme->type->about.section, "= token p S",
+                       TERM("token", TOKEN_BYTES), TERM("p", p->sequences),
+                       TERM("S", p->job->sequence_length)),
          ALWAYS);
 }
 

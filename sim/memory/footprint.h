@@ -7,6 +7,7 @@
 #include "sim/memory/stage.h"
 #include "sim/memory/stage_walk.h"
 #include "sim/memory/verdict.h"
+#include "sim/print/formula.h"
 #include "sim/schemes/scheme.h"
 
 #include <stdbool.h>
@@ -28,10 +29,13 @@ typedef struct spw_component {
     bool by_first_step; /* allocated by the optimizer's first step, and there from then on */
     unsigned
         tensors; /* it is made of so many tensors a parameter (sim/memory/state_tensors.h); 0: it is one */
-    bool live[SPW_MOMENT_COUNT];      /* at which moments */
-    char formula[SPW_COMPONENT_TEXT]; /* with numbers */
+    bool live[SPW_MOMENT_COUNT]; /* at which moments */
+    spw_formula expression;
+    char formula[SPW_COMPONENT_TEXT]; /* with numbers, where there is no expression */
     const char *source;
 } spw_component;
+/* Its formula, for people. */
+void spw_component_print(const spw_component *component, char out[SPW_COMPONENT_TEXT]);
 
 /* What the MoE layers in flight keep of their experts' rows. */
 typedef struct spw_saved_rows {

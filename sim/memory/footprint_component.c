@@ -18,6 +18,28 @@ spw_component *spw_component_add(spw_footprint *f, const char *name, double byte
     return c;
 }
 
+void spw_component_set(spw_component *c, const char *words, const spw_term *term, size_t terms) {
+    c->expression = (spw_formula){.words = words, .terms = terms};
+    memcpy(c->expression.term, term, terms * sizeof *term);
+    c->bytes = spw_component_bytes(spw_formula_value(&c->expression));
+}
+
+spw_component *spw_component_of(spw_footprint *f, const char *name, const char *source, const char *words,
+                                const spw_term *term, size_t terms) {
+    spw_component *c = &f->component[f->components++];
+    *c = (spw_component){.source = source};
+    (void)snprintf(c->name, sizeof c->name, "%s", name);
+    spw_component_set(c, words, term, terms);
+    return c;
+}
+
+void spw_component_print(const spw_component *c, char out[SPW_COMPONENT_TEXT]) {
+    if (c->expression.words != NULL)
+        spw_formula_print(&c->expression, out, SPW_COMPONENT_TEXT);
+    else
+        (void)snprintf(out, SPW_COMPONENT_TEXT, "%s", c->formula);
+}
+
 void spw_component_live(spw_component *c, const bool live[SPW_MOMENT_COUNT]) {
     memcpy(c->live, live, sizeof c->live);
 }

@@ -25,6 +25,16 @@ __attribute__((format(printf, 5, 6))) spw_component *spw_component_add(spw_footp
                                                                        const char *name, double bytes,
                                                                        const char *source, const char *format,
                                                                        ...);
+/* Appends a component that lives nowhere yet, whose bytes are the words' value; name, source and words are borrowed. What
+ * follows the words are terms: TERM("T", tokens). */
+#define SPW_COMPONENT(footprint, name, source, words, ...) \
+    spw_component_of(footprint, name, source, words, SPW_TERMS_GIVEN(__VA_ARGS__))
+spw_component *spw_component_of(spw_footprint *footprint, const char *name, const char *source,
+                                const char *words, const spw_term *term, size_t terms);
+/* Gives a component other words, and their bytes. */
+#define SPW_COMPONENT_BECOMES(component, words, ...) \
+    spw_component_set(component, words, SPW_TERMS_GIVEN(__VA_ARGS__))
+void spw_component_set(spw_component *component, const char *words, const spw_term *term, size_t terms);
 void spw_component_live(spw_component *component, const bool live[SPW_MOMENT_COUNT]);
 #define LIVE(component, ...) spw_component_live(component, (const bool[SPW_MOMENT_COUNT])__VA_ARGS__)
 

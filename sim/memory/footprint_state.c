@@ -18,92 +18,81 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { GATHERED_LAYERS = 2, MOMENTS = 2 /* of Adam */ };
+enum { MOMENTS = 2 /* of Adam */ };
 
 /* --- State --- */
 
-/* Under tensor, context or expert-tensor parallelism: R t GPUs hold the experts once, TP the matrices of the rest. */
 typedef struct state_part {
     const char *name, *source;
-    double bytes;
     const spw_held_parameters *held; /* of the stage */
     bool shared, twice;              /* over its replicas, else whole; two of each parameter */
-    char letter;                     /* in formulas */
-    size_t each;                     /* bytes of an element */
+    spw_term each;                   /* bytes of an element */
+    double on_host;                  /* share of it that is in the host's memory */
+    double adam;                     /* bytes that Adam has beside Muon */
+    double linear;                   /* bytes of linear layers that are not kept */
 } state_part;
 
-static spw_component *add_grid_part(spw_footprint *f, const spw_job *job, const state_part *p) {
+/* [two of each parameter, and a part in the host's memory] */
+#define STATE(before, after) \
+    { \
+        before " $1" after " [+ Adam] [- 'linear layers']", \
+            "2 " before " $1" after " [+ Adam] [- 'linear layers']", \
+            before " $1" after " (1 - host) [+ Adam] [- 'linear layers']", \
+            "2 " before " $1" after " (1 - host) [+ Adam] [- 'linear layers']", \
+    }
+
+/* Shared: P parameters of the stage over its GPUs; else whole, each GPU with its experts. Under tensor, context or expert-tensor
+ * parallelism R t GPUs hold the experts once, TP the matrices of the rest. */
+static spw_component *add_part(spw_footprint *f, const spw_job *job, const state_part *p) {
+    static const char *const plain[2][4] = {STATE("(routed / $2 + rest)", ""), STATE("P", " / $2")},
+                             *const grid[2][4] = {STATE("(routed / $2 + cut / TP + whole)", ""),
+                                                  STATE("(routed / $2 + (cut / TP + whole) / $3)", "")};
     const spw_held_parameters *held = p->held;
     const spw_grid g = spw_grid_of(job);
-    const double cut = held->rest - held->replicated;
-    const size_t copies = spw_state_copies(job);
-    const char *two = p->twice ? "2 x " : "";
-    if (!p->shared)
-        return spw_component_add(
-            f, p->name, p->bytes, p->source,
-            "(routed / (R t) + cut / TP + whole) %c = %s(%.6g / %zu + %.6g / %zu + %.6g) x %zu", p->letter,
-            two, held->routed, g.expert * g.expert_tensor, cut, g.tensor, held->replicated, p->each);
-    return spw_component_add(
-        f, p->name, p->bytes, p->source,
-        "routed / (R t EDP) and (cut / TP + whole) / (DP CP): %s(%.6g / %zu + (%.6g / %zu + %.6g) / "
-        "%zu) x %zu",
-        two, held->routed, g.expert * g.expert_tensor * g.expert_data / copies, cut, g.tensor,
-        held->replicated, g.data * g.context / copies, p->each);
-}
-
-/* `shared`: P parameters of the stage over its GPUs; else whole, each GPU with its experts. */
-static spw_component *add_part(spw_footprint *f, const spw_job *job, const state_part *p) {
-    const spw_held_parameters *held = p->held;
-    const char *two = p->twice ? "2 " : "", *two_times = p->twice ? "2 x " : "";
-    if (!spw_grid_is_plain(job)) return add_grid_part(f, job, p);
-    if (!p->shared)
-        return spw_component_add(f, p->name, p->bytes, p->source,
-                                 "%s(routed / R + rest) %c = %s(%.6g / %zu + %.6g) x %zu", two, p->letter,
-                                 two_times, held->routed, job->expert, held->rest, p->each);
-    return spw_component_add(f, p->name, p->bytes, p->source, "%sP %c / G = %s%.6g x %zu / %zu", two,
-                             p->letter, two_times, held->routed + held->rest, p->each,
-                             job->expert * job->fsdp / spw_state_copies(job));
-}
-
-/* Copies of the weights of linear layers, and with fp8_param_gather nothing else of these. */
-static void add_fp8_state(spw_footprint *f, const spw_job *job, const spw_stage *stage,
-                          spw_component *weights) {
-    const char *source = "copies of TransformerEngine's linear layers, with scales (7.12)";
-    const double linear = spw_fp8_linear_parameters(job, stage), bytes = spw_fp8_weight_bytes(job, stage);
-    const uint64_t replaced = spw_component_bytes(spw_fp8_replaced_bytes(job, stage));
-    const bool fp4 = spw_fp8_recipe_is_fp4(job->precision.recipe);
-    const size_t products = spw_fp8_products(job, stage), used = strlen(weights->formula);
-    if (job->precision.recipe == SPW_FP8_NONE) return;
-    if (replaced > 0) {
-        weights->bytes -= replaced < weights->bytes ? replaced : weights->bytes;
-        (void)snprintf(weights->formula + used, sizeof weights->formula - used,
-                       ", less %.6g of linear layers", linear);
+    const size_t copies = spw_state_copies(job),
+                 variant = (p->twice ? 1u : 0u) + (p->on_host > 0.0 ? 2u : 0u);
+    const spw_term host = TERM("host", p->on_host), adam = TERM("Adam", p->adam),
+                   linear = TERM("linear layers", p->linear);
+    if (spw_grid_is_plain(job)) {
+        const spw_term over =
+            p->shared ? (spw_term)TERM(copies > 1 ? "(G / copies)" : "G", job->expert * job->fsdp / copies)
+                      : (spw_term)TERM("R", job->expert);
+        return SPW_COMPONENT(f, p->name, p->source, plain[p->shared][variant], p->each, over,
+                             TERM("routed", held->routed), TERM("rest", held->rest),
+                             TERM("P", held->routed + held->rest), host, adam, linear);
     }
-    spw_component *c = spw_component_add(f, fp4 ? "fp4_weights" : "fp8_weights", bytes, source, "%.6g x %.6g",
-                                         linear, bytes / linear);
+    const size_t experts = g.expert * g.expert_tensor;
+    const spw_term over = p->shared ? (spw_term)TERM(copies > 1 ? "(R t EDP / copies)" : "(R t EDP)",
+                                                     experts * g.expert_data / copies)
+                                    : (spw_term)TERM("(R t)", experts);
+    return SPW_COMPONENT(f, p->name, p->source, grid[p->shared][variant], p->each, over,
+                         TERM(copies > 1 ? "(DP CP / copies)" : "(DP CP)", g.data * g.context / copies),
+                         TERM("routed", held->routed), TERM("cut", held->rest - held->replicated),
+                         TERM("TP", g.tensor), TERM("whole", held->replicated), host, adam, linear);
+}
+
+/* With fp8_param_gather linear layers have nothing but copies: of their weights' bytes these go. */
+static double replaced_bytes(const spw_job *job, const spw_stage *stage) {
+    return job->precision.recipe == SPW_FP8_NONE ? 0.0 : spw_fp8_replaced_bytes(job, stage);
+}
+
+/* Copies of the weights of linear layers. */
+static void add_fp8_state(spw_footprint *f, const spw_job *job, const spw_stage *stage) {
+    const char *source = "copies of TransformerEngine's linear layers, with scales (7.12)";
+    const double linear = spw_fp8_linear_parameters(job, stage);
+    const bool fp4 = spw_fp8_recipe_is_fp4(job->precision.recipe);
+    if (job->precision.recipe == SPW_FP8_NONE) return;
+    spw_component *c =
+        SPW_COMPONENT(f, fp4 ? "fp4_weights" : "fp8_weights", source, "= linear each", TERM("linear", linear),
+                      TERM("each", spw_fp8_weight_bytes(job, stage) / linear));
     c->argument = true;
     LIVE(c, ALWAYS);
     if (job->precision.recipe != SPW_FP8_DELAYED) return;
-    c = spw_component_add(f, "fp8_histories", (double)(products * SPW_FP8_PRODUCT_BYTES),
-                          "scales and amax histories of one step (7.12)",
-                          "%zu products x 5 tensors x 2 x 4 B", products);
+    c = SPW_COMPONENT(f, "fp8_histories", "scales and amax histories of one step (7.12)",
+                      "of 5 tensors a product: = products each",
+                      TERM("products", spw_fp8_products(job, stage)), TERM("each", SPW_FP8_PRODUCT_BYTES));
     c->argument = true;
     LIVE(c, ALWAYS);
-}
-
-/* What of the optimizer is in the host's memory is not on the GPU. Moments (`stage` given): Muon's single ones, and Adam's second, of MaxText
- * in the format of the weights. */
-static void say_share(spw_component *c, const spw_job *job, const spw_stage *stage) {
-    const size_t used = strlen(c->formula),
-                 second = spw_precision_moments(&job->precision) - job->precision.optimizer;
-    if (job->muon && stage != NULL)
-        (void)snprintf(c->formula + used, sizeof c->formula - used, ", and again %.6g of Adam",
-                       spw_adam_parameters(&job->model, stage).rest);
-    else if (stage != NULL && second != job->precision.optimizer)
-        (void)snprintf(c->formula + used, sizeof c->formula - used, ", but %zu B of each second moment",
-                       second);
-    if (job->optimizer_on_host > 0.0)
-        (void)snprintf(c->formula + used, sizeof c->formula - used, " x (1 - %g)", job->optimizer_on_host);
 }
 
 /* Tensors of their own, so many a parameter. Moments come with the optimizer's first step: torch/optim, Megatron-Core, TransformerEngine's
@@ -139,23 +128,27 @@ static spw_status add_packed_state(spw_footprint *f, const spw_job *job, const s
                  {"optimizer", packing.fullest + 2.0 * adam, (double)p->optimizer, true},
                  {"master_weights", packing.fullest + adam, (double)spw_master_bytes(job), true},
                  {"gradients", buffers, (double)p->gradients, false}};
+    const double padded = packing.buffers[0] + packing.buffers[1];
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        const double bytes = parts[i].elements * parts[i].size;
-        if (!(bytes > 0.0)) continue;
+        if (!(parts[i].elements * parts[i].size > 0.0)) continue;
         spw_component *c =
             parts[i].muon
-                ? spw_component_add(f, parts[i].name, bytes, source,
-                                    "fullest GPU's matrices %.6g, and %.6g of Adam: x %.0f", packing.fullest,
-                                    parts[i].elements - packing.fullest, parts[i].size)
-                : spw_component_add(f, parts[i].name, bytes, source,
-                                    "%.6g of matrices, padded to %.6g, and %.6g others: x %.0f",
-                                    packing.matrices[0] + packing.matrices[1],
-                                    packing.buffers[0] + packing.buffers[1],
-                                    buffers - packing.buffers[0] - packing.buffers[1], parts[i].size);
+                ? SPW_COMPONENT(f, parts[i].name, source,
+                                "matrices of the fullest GPU, and Adam's: = (fullest + Adam) each",
+                                TERM("fullest", packing.fullest),
+                                TERM("Adam", parts[i].elements - packing.fullest),
+                                TERM("each", parts[i].size))
+                : SPW_COMPONENT(f, parts[i].name, source,
+                                "{matrices} of matrices, padded, and others: = (padded + others) each [- "
+                                "'linear layers']",
+                                TERM("matrices", packing.matrices[0] + packing.matrices[1]),
+                                TERM("padded", padded), TERM("others", buffers - padded),
+                                TERM("each", parts[i].size),
+                                TERM("linear layers", i == 0 ? replaced_bytes(job, stage) : 0.0));
         c->argument = true;
         LIVE(c, ALWAYS);
         if (parts[i].muon) set_tensors(c, i == 1, 1);
-        if (i == 0) add_fp8_state(f, job, stage, c);
+        if (i == 0) add_fp8_state(f, job, stage);
     }
 
 cleanup:
@@ -174,11 +167,11 @@ static spw_status add_dealt_optimizer(spw_footprint *f, const spw_job *job, cons
         double adam, size; /* times Adam's parameters */
     } parts[] = {{"optimizer", 2.0, o}, {"master_weights", 1.0, m}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        const double elements = hand.matrices + parts[i].adam * hand.adam;
-        if (!(elements * parts[i].size > 0.0)) continue;
-        spw_component *c = spw_component_add(f, parts[i].name, elements * parts[i].size, source,
-                                             "fullest GPU's matrices %.6g, and %.0f x %.6g of Adam: x %.0f",
-                                             hand.matrices, parts[i].adam, hand.adam, parts[i].size);
+        if (!((hand.matrices + parts[i].adam * hand.adam) * parts[i].size > 0.0)) continue;
+        spw_component *c = SPW_COMPONENT(
+            f, parts[i].name, source, "matrices of the fullest GPU, and Adam's: = (matrices + n Adam) each",
+            TERM("matrices", hand.matrices), TERM("n", parts[i].adam), TERM("Adam", hand.adam),
+            TERM("each", parts[i].size));
         c->argument = true;
         LIVE(c, ALWAYS);
         set_tensors(c, i == 0, 1);
@@ -191,19 +184,32 @@ static void add_shared_optimizer(spw_footprint *f, const spw_job *job, const spw
     const spw_held_parameters held = spw_job_parameters(job, stage);
     const spw_held_parameters optimized = spw_optimized_parameters(job, &held);
     const spw_optimizer_state s = spw_optimizer_state_of(job, &held);
-    const double bytes = spw_moment_bytes(job, stage, &held);
-    const state_part moments = {"optimizer",         law->source, bytes, &optimized,
-                                law->shares_moments, !job->muon,  'o',   job->precision.optimizer},
-                     master = {"master_weights",    law->source, s.master, &optimized,
-                               law->shares_moments, false,       'm',      spw_master_bytes(job)};
+    const spw_held_parameters adam = spw_adam_parameters(&job->model, stage);
+    const size_t both = spw_precision_moments(&job->precision);
+    const bool alike =
+        both == MOMENTS * job->precision.optimizer; /* MaxText's second has the weights' format */
+    const state_part moments = {.name = "optimizer",
+                                .source = law->source,
+                                .held = &optimized,
+                                .shared = law->shares_moments,
+                                .twice = alike && !job->muon,
+                                .each = job->muon || alike ? (spw_term)TERM("o", (double)both / MOMENTS)
+                                                           : (spw_term)TERM("(o + second)", both),
+                                .on_host = job->optimizer_on_host,
+                                .adam =
+                                    job->muon ? spw_optimizer_state_of(job, &adam).moments / MOMENTS : 0.0};
+    const state_part master = {.name = "master_weights",
+                               .source = law->source,
+                               .held = &optimized,
+                               .shared = law->shares_moments,
+                               .each = TERM("m", spw_master_bytes(job)),
+                               .on_host = job->optimizer_on_host};
     spw_component *c = add_part(f, job, &moments);
-    say_share(c, job, stage);
     c->argument = true;
     LIVE(c, ALWAYS);
     set_tensors(c, true, job->muon ? 1 : MOMENTS);
     if (!(s.master > 0.0)) return;
     c = add_part(f, job, &master);
-    say_share(c, job, NULL);
     c->argument = true;
     LIVE(c, ALWAYS);
     set_tensors(c, false, 1);
@@ -214,18 +220,25 @@ spw_status spw_footprint_add_state(spw_footprint *f, const spw_job *job, const s
     const bool sharded = law->shares_weights;
     const spw_held_parameters held = spw_job_parameters(job, stage);
     const spw_held_parameters trained = spw_trained_parameters(job, &held);
-    const spw_optimizer_state s = spw_optimizer_state_of(job, &held);
     const spw_precision *p = &job->precision;
-    const state_part weights = {"weights", law->source, s.weights, &held, sharded, false, 'w', p->weights},
+    const state_part weights = {.name = "weights",
+                                .source = law->source,
+                                .held = &held,
+                                .shared = sharded,
+                                .each = TERM("w", p->weights),
+                                .linear = replaced_bytes(job, stage)},
                      gradients = {
-                         "gradients", law->gradients, s.gradients, &trained,
-                         sharded,     false,          'g',         law->by_units ? p->weights : p->gradients};
+                         .name = "gradients",
+                         .source = law->gradients,
+                         .held = &trained,
+                         .shared = sharded,
+                         .each = TERM(law->by_units ? "w" : "g", law->by_units ? p->weights : p->gradients)};
     if (job->fsdp2.on_host) return SPW_OK;
     if (spw_muon_packs(job)) return add_packed_state(f, job, stage);
     spw_component *c = add_part(f, job, &weights);
     c->argument = true;
     LIVE(c, ALWAYS);
-    add_fp8_state(f, job, stage, c);
+    add_fp8_state(f, job, stage);
     if (spw_muon_is_dealt(job)) {
         const spw_status status = add_dealt_optimizer(f, job, stage);
         if (status != SPW_OK) return status;
@@ -250,36 +263,27 @@ void spw_footprint_add_expert_layers(spw_footprint *f, const spw_job *job, const
                                      const spw_layer_shape *s) {
     const spw_grid grid = spw_grid_of(job);
     const double layers = (double)job->model.moe_layers, w = (double)job->precision.weights,
-                 g = (double)job->precision.gradients, b = (double)s->element_bytes,
-                 hidden = (double)s->tokens * (double)job->model.hidden * b,
                  routed = (double)parameters->routed_per_layer / (double)(grid.expert * grid.expert_tensor),
                  held = routed + (double)parameters->router_per_layer + (double)job->model.hidden;
+    const spw_term L = TERM("L", layers), P = TERM("(3 e H F + E H + H)", held),
+                   hidden = TERM("T H b",
+                                 (double)s->tokens * (double)job->model.hidden * (double)s->element_bytes);
     const char *source = "bare layers: the MoE layers alone (7.10)";
-    spw_component *weights =
-        spw_component_add(f, "weights", layers * held * w, source,
-                          "L (3 e H F + E H + H) w = %.0f x %.6g x %.0f", layers, held, w);
+    spw_component *weights = SPW_COMPONENT(f, "weights", source, "L $2 w", L, P, TERM("w", w));
     weights->argument = true;
     LIVE(weights, ALWAYS);
-    LIVE(spw_component_add(f, "gradients", layers * held * g, source,
-                           "L (3 e H F + E H + H) g = %.0f x %.6g x %.0f", layers, held, g),
-         ALWAYS);
-    LIVE(spw_component_add(f, "inputs", 2.0 * hidden, source,
-                           "input and gradient of the output, 2 x T H b = 2 x %.6g", hidden),
-         ALWAYS);
-    LIVE_BY_LAYER(spw_component_add(f, "block_outputs", layers * hidden, source, "L T H b = %.0f x %.6g",
-                                    layers, hidden),
-                  ALWAYS);
+    LIVE(SPW_COMPONENT(f, "gradients", source, "L $2 g", L, P, TERM("g", job->precision.gradients)), ALWAYS);
+    LIVE(SPW_COMPONENT(f, "inputs", source, "input and gradient of the output: 2 'T H b'", hidden), ALWAYS);
+    LIVE_BY_LAYER(SPW_COMPONENT(f, "block_outputs", source, "L 'T H b'", L, hidden), ALWAYS);
     if (spw_remat_keeps_experts(job->remat))
-        LIVE_BY_LAYER(spw_component_add(f, "norm_outputs", layers * hidden, source, "L T H b = %.0f x %.6g",
-                                        layers, hidden),
-                      ALWAYS);
+        LIVE_BY_LAYER(SPW_COMPONENT(f, "norm_outputs", source, "L 'T H b'", L, hidden), ALWAYS);
     const double unlisted = fmax(routed - listed_gradients(s), 0.0);
     if (!(unlisted > 0.0)) return;
-    LIVE(spw_component_add(f, "expert_weight_gradients", unlisted * w, source,
-                           s->weight_gradients == SPW_WEIGHT_GRADIENTS_UNLISTED
-                               ? "of a layer, before they are added: 3 e H F w = %.6g x %.0f"
-                               : "of biases, before they are added: %.6g x %.0f",
-                           unlisted, w),
+    LIVE(SPW_COMPONENT(f, "expert_weight_gradients", source,
+                       s->weight_gradients == SPW_WEIGHT_GRADIENTS_UNLISTED
+                           ? "of a layer, before they are added: '3 e H F' w"
+                           : "of biases, before they are added: = '3 e H F' w",
+                       TERM("3 e H F", unlisted), TERM("w", w)),
          AT_MOE_LAYER);
 }
 
@@ -295,7 +299,6 @@ void spw_footprint_add_gathered(spw_footprint *f, const spw_job *job, const spw_
     const double routed =
         job->fsdp > 1 || all_experts ? (double)parameters->routed_per_layer * share * part : 0.0;
     const spw_replicated_parameters whole = spw_replicated_parameters_of(&job->model);
-    const char whose = all_experts ? 'E' : 'e';
     const double norms = (double)parameters->norms_per_layer;
     const double moe = (double)spw_model_mixer_most(&job->model, true) + norms +
                        (double)(parameters->shared_per_layer + parameters->router_per_layer),
@@ -303,22 +306,22 @@ void spw_footprint_add_gathered(spw_footprint *f, const spw_job *job, const spw_
                                (double)parameters->dense_ffn_per_layer;
     const double rest = several ? spw_mesh_held(job, moe, whole.layer + (double)whole.moe_layer) : 0.0;
     const double dense = several ? spw_mesh_held(job, dense_layer, whole.layer) : 0.0;
-    LIVE(spw_component_add(f, "gathered_expert_weights", GATHERED_LAYERS * routed * w,
-                           "fsdp all-gather, next layer prefetched (7.2)", "2 x 3 %c H F w = 2 x %.6g x %.0f",
-                           whose, routed, w),
+    const spw_term experts = TERM(all_experts ? "3 E H F" : "3 e H F", routed), w_each = TERM("w", w),
+                   g_each = TERM("g", g);
+    LIVE(SPW_COMPONENT(f, "gathered_expert_weights", "fsdp all-gather, next layer prefetched (7.2)", "2 $1 w",
+                       experts, w_each),
          AT_MOE_LAYER);
-    LIVE(spw_component_add(f, "gathered_other_weights", GATHERED_LAYERS * rest * w,
-                           "all-gather of attention, shared expert, router; next layer prefetched (7.2)",
-                           "2 x %.6g x %.0f", rest, w),
+    LIVE(SPW_COMPONENT(f, "gathered_other_weights",
+                       "all-gather of attention, shared expert, router; next layer prefetched (7.2)",
+                       "= 2 rest w", TERM("rest", rest), w_each),
          AT_MOE_LAYER);
-    LIVE(spw_component_add(f, "expert_weight_gradients", routed * g,
-                           "gradients of a layer before their reduce-scatter (7.2)",
-                           "3 %c H F g = %.6g x %.0f", whose, routed, g),
+    LIVE(SPW_COMPONENT(f, "expert_weight_gradients", "gradients of a layer before their reduce-scatter (7.2)",
+                       "$1 g", experts, g_each),
          AT_MOE_LAYER);
     if (stage->moe_layers < stage->layers) {
-        LIVE(spw_component_add(f, "gathered_dense_weights", (GATHERED_LAYERS * w + g) * dense,
-                               "a dense layer: weights, the next ones, gradients (7.2)",
-                               "(2 x %.0f + %.0f) x %.6g", w, g, dense),
+        LIVE(SPW_COMPONENT(f, "gathered_dense_weights",
+                           "a dense layer: weights, the next ones, gradients (7.2)", "= (2 w + g) dense",
+                           w_each, g_each, TERM("dense", dense)),
              AT_DENSE_LAYER);
     }
 }
@@ -356,30 +359,33 @@ static void add_waiting(spw_footprint *f, const spw_job *job, const spw_stage *s
     const char *source = "FSDP2 under PyTorch's pipeline stages (7.14)";
     const size_t chunks = spw_pipeline_of(job).chunks, resident = spw_fsdp2_resident(job);
     const spw_parameters p = spw_model_parameters(&job->model);
-    const double w = (double)spw_fsdp2_gathered_bytes(job), g = (double)job->precision.gradients,
-                 gathered = stage_parameters(job, stage, resident),
-                 whole = stage_parameters(job, stage, chunks);
+    const spw_term w = TERM("w", spw_fsdp2_gathered_bytes(job));
     const double matrix = (double)p.routed_per_layer /
                           ((double)spw_expert_matrices(&job->model) * (double)job->expert),
                  table = stage->head ? spw_fsdp2_head(job) : 0.0;
-    LIVE(spw_component_add(f, "fsdp2.parameters", w * gathered, source,
-                           "gathered, of %zu of %zu blocks: %.6g x %.0f", resident, chunks, gathered, w),
+    LIVE(SPW_COMPONENT(f, "fsdp2.parameters", source,
+                       "gathered, of {resident} of {chunks} blocks: = gathered w", TERM("resident", resident),
+                       TERM("chunks", chunks), TERM("gathered", stage_parameters(job, stage, resident)), w),
          ALWAYS);
-    LIVE(spw_component_add(f, "fsdp2.whole_gradients", g * whole, source,
-                           "not reduced before the last backward pass has ended: %.6g x %.0f", whole, g),
+    LIVE(SPW_COMPONENT(f, "fsdp2.whole_gradients", source,
+                       "not reduced before the last backward pass has ended: = whole g",
+                       TERM("whole", stage_parameters(job, stage, chunks)),
+                       TERM("g", job->precision.gradients)),
          ALWAYS);
     if (!listed)
-        LIVE(spw_component_add(f, "fsdp2.weight_gradient", w * matrix, source,
-                               "of one matrix of the experts before it is added: %.6g x %.0f", matrix, w),
+        LIVE(SPW_COMPONENT(f, "fsdp2.weight_gradient", source,
+                           "of one matrix of the experts before it is added: = matrix w",
+                           TERM("matrix", matrix), w),
              AT_MOE_LAYER);
-    LIVE(spw_component_add(f, "fsdp2.head", w * table, source, "gradient before it is added: %.6g x %.0f",
-                           table, w),
+    LIVE(SPW_COMPONENT(f, "fsdp2.head", source, "gradient before it is added: = head w", TERM("head", table),
+                       w),
          AT_LOSS);
     if (!job->fsdp2.on_host) return;
     const spw_fsdp2_unit unit = spw_fsdp2_unit_of(job, true);
     const double copied = (double)(job->precision.weights + job->precision.gradients);
-    LIVE(spw_component_add(f, "fsdp2.host_copies", copied * spw_fsdp2_shard(job, &unit), source,
-                           "of units of %.6g parameters", unit.parameters),
+    LIVE(SPW_COMPONENT(f, "fsdp2.host_copies", source, "of units of {unit} parameters: = shard copied",
+                       TERM("unit", unit.parameters), TERM("shard", spw_fsdp2_shard(job, &unit)),
+                       TERM("copied", copied)),
          AT_MOE_LAYER);
 }
 
@@ -391,7 +397,9 @@ void spw_footprint_add_fsdp2(spw_footprint *f, const spw_job *job, const spw_sta
         add_waiting(f, job, stage, listed > 0.0);
         return;
     }
-    const double head = stage->head ? spw_fsdp2_head(job) : 0.0, w = (double)spw_fsdp2_gathered_bytes(job);
+    const bool keeps = spw_fsdp2_keeps(job);
+    const double head = stage->head ? spw_fsdp2_head(job) : 0.0;
+    const spw_term w = TERM("w", spw_fsdp2_gathered_bytes(job)), g = TERM("g", job->precision.gradients);
     const double copied =
         job->fsdp2.on_host ? (double)(job->precision.weights + job->precision.gradients) : 0.0;
     for (int dense = 0; dense < 2; dense++) {
@@ -401,40 +409,44 @@ void spw_footprint_add_fsdp2(spw_footprint *f, const spw_job *job, const spw_sta
                      layers = dense ? dense_layers : moe_layers, others = dense ? moe_layers : dense_layers;
         const double before =
             dense && others > 0.0 ? other.parameters : head; /* layers with experts come last */
-        const spw_fsdp2_bytes b = spw_fsdp2_layer(job, &unit, layers, before);
-        const double kept = spw_fsdp2_keeps(job) ? w * others * other.parameters : 0.0;
-        const struct {
-            const char *name;
-            double bytes;
-            bool there;
-        } parts[] = {{dense ? "fsdp2.dense_parameters" : "fsdp2.parameters", b.parameters + kept, true},
-                     {dense ? "fsdp2.dense_prefetched" : "fsdp2.prefetched", b.prefetched, true},
-                     {dense ? "fsdp2.dense_gradients" : "fsdp2.gradients",
-                      b.gradients - (dense ? 0.0 : w * listed), true},
-                     {dense ? "fsdp2.dense_reduce_input" : "fsdp2.reduce_input", b.reduced, true},
-                     {dense ? "fsdp2.dense_host_copies" : "fsdp2.host_copies",
-                      copied * spw_fsdp2_shard(job, &unit), job->fsdp2.on_host}};
+        const spw_fsdp2_layer_parameters here = spw_fsdp2_layer(job, &unit, layers, before);
+        const spw_term each = TERM("unit", unit.parameters);
         const bool at[SPW_MOMENT_COUNT] = {[SPW_MOMENT_MOE_LAYER] = !dense, [SPW_MOMENT_DENSE_LAYER] = dense};
-        for (size_t i = 0; i < sizeof parts / sizeof *parts && layers > 0.0; i++)
-            if (parts[i].there)
-                spw_component_live(spw_component_add(f, parts[i].name, parts[i].bytes, source,
-                                                     "of units of %.6g parameters, w = %.0f", unit.parameters,
-                                                     w),
-                                   at);
+        if (!(layers > 0.0)) continue;
+        spw_component_live(SPW_COMPONENT(f, dense ? "fsdp2.dense_parameters" : "fsdp2.parameters", source,
+                                         "= (n unit [+ others other]) w", TERM("n", here.units), each,
+                                         TERM("others", keeps ? others : 0.0),
+                                         TERM("other", other.parameters), w),
+                           at);
+        spw_component_live(SPW_COMPONENT(f, dense ? "fsdp2.dense_prefetched" : "fsdp2.prefetched", source,
+                                         "= ahead w", TERM("ahead", here.ahead), w),
+                           at);
+        spw_component_live(SPW_COMPONENT(f, dense ? "fsdp2.dense_gradients" : "fsdp2.gradients", source,
+                                         "= (unit [- listed]) w", each, TERM("listed", dense ? 0.0 : listed),
+                                         w),
+                           at);
+        spw_component_live(SPW_COMPONENT(f, dense ? "fsdp2.dense_reduce_input" : "fsdp2.reduce_input", source,
+                                         "= largest g", TERM("largest", here.reduced), g),
+                           at);
+        if (job->fsdp2.on_host)
+            spw_component_live(SPW_COMPONENT(f, dense ? "fsdp2.dense_host_copies" : "fsdp2.host_copies",
+                                             source, "= shard copied",
+                                             TERM("shard", spw_fsdp2_shard(job, &unit)),
+                                             TERM("copied", copied)),
+                               at);
     }
-    if (spw_fsdp2_keeps(job)) {
-        const double table = stage->embedding ? spw_fsdp2_embedding(job) : 0.0;
-        LIVE(spw_component_add(f, "fsdp2.embedding", w * table, source, "stays gathered: %.6g x %.0f", table,
-                               w),
+    if (keeps) {
+        const spw_term table = TERM("table", stage->embedding ? spw_fsdp2_embedding(job) : 0.0);
+        LIVE(SPW_COMPONENT(f, "fsdp2.embedding", source, "stays gathered: = table w", table, w),
              {true, true, true});
-        LIVE(spw_component_add(f, "fsdp2.kept_parameters",
-                               w * stage_parameters(job, stage, 1) - w * (head + table), source,
-                               "all layers, gathered in the forward pass, w = %.0f", w),
+        LIVE(SPW_COMPONENT(f, "fsdp2.kept_parameters", source,
+                           "all layers, gathered in the forward pass: = (all [- head] [- table]) w",
+                           TERM("all", stage_parameters(job, stage, 1)), TERM("head", head), table, w),
              AT_LOSS);
     }
     if (stage->head)
-        LIVE(spw_component_add(f, "fsdp2.head", 2.0 * w * head, source,
-                               "weights and gradients, 2 x %.6g x %.0f", head, w),
+        LIVE(SPW_COMPONENT(f, "fsdp2.head", source, "weights and gradients: = 2 head w", TERM("head", head),
+                           w),
              AT_LOSS);
 }
 
@@ -446,10 +458,8 @@ void spw_footprint_add_summed(spw_footprint *f, const spw_job *job, const spw_st
         f->keeps[moe].left = g * spw_fsdp2_shard(job, &unit);
     }
     const spw_fsdp2_unit head = {.parameters = stage->head ? spw_fsdp2_head(job) : 0.0};
-    const double first = g * spw_fsdp2_shard(job, &head);
-    LIVE(spw_component_add(
-             f, "fsdp2.all_reduce_inputs", first,
-             "the head's gradients, summed over replicas, kept until the backward pass ends (7.14)",
-             "head %.6g", first),
+    LIVE(SPW_COMPONENT(f, "fsdp2.all_reduce_inputs",
+                       "the head's gradients, summed over replicas, kept until the backward pass ends (7.14)",
+                       "head: = shard g", TERM("shard", spw_fsdp2_shard(job, &head)), TERM("g", g)),
          {[SPW_MOMENT_MOE_LAYER] = true, [SPW_MOMENT_DENSE_LAYER] = true, [SPW_MOMENT_ATTENTION] = true});
 }

@@ -8,8 +8,7 @@
 #include "sim/memory/residual_streams.h"
 #include "sim/memory/selective_ops.h"
 
-#include <inttypes.h>
-#include <stdio.h>
+#include <math.h>
 
 /* The input of the last product only if it is trained. */
 double spw_footprint_ffn_kept(const spw_job *job) {
@@ -53,48 +52,51 @@ void spw_footprint_layer_keeps(const spw_job *job, const spw_scheme *scheme, con
 
 /* --- A stack --- */
 
+/* So many layers with experts and without, and what one of each keeps. */
+#define OF_KINDS "= n moe + m dense"
+
 /* The layer at work is counted with its own components, whichever of the two kinds it is. */
 static void add_saved(spw_footprint *f, const spw_job *job) {
     const bool moment = spw_attention_is_moment(job);
-    const double moe = f->keeps[1].saved, dense = f->keeps[0].saved,
-                 moe_layers = (double)f->stage.kept_moe_layers,
+    const spw_term moe = TERM("moe", f->keeps[1].saved), dense = TERM("dense", f->keeps[0].saved);
+    const double moe_layers = (double)f->stage.kept_moe_layers,
                  dense_layers = (double)(f->stage.kept_layers - f->stage.kept_moe_layers);
-    LIVE_BY_LAYER(spw_component_add(f, "saved_activations", moe_layers * moe + dense_layers * dense,
-                                    "no remat: residuals of all layers beside the experts' (7.3)",
-                                    "%.0f x %.6g + %.0f x %.6g", moe_layers, moe, dense_layers, dense),
+    LIVE_BY_LAYER(SPW_COMPONENT(f, "saved_activations",
+                                "no remat: residuals of all layers beside the experts' (7.3)", OF_KINDS,
+                                TERM("n", moe_layers), moe, TERM("m", dense_layers), dense),
                   AT_LOSS);
     if (moe_layers > 0.0) {
-        LIVE(spw_component_add(f, "saved_by_other_layers", (moe_layers - 1.0) * moe + dense_layers * dense,
-                               "no remat: the same of the other layers (7.3)", "%.0f x %.6g + %.0f x %.6g",
-                               moe_layers - 1.0, moe, dense_layers, dense),
+        LIVE(SPW_COMPONENT(f, "saved_by_other_layers", "no remat: the same of the other layers (7.3)",
+                           OF_KINDS, TERM("n", moe_layers - 1.0), moe, TERM("m", dense_layers), dense),
              {[SPW_MOMENT_MOE_LAYER] = true, [SPW_MOMENT_ATTENTION] = moment});
     }
     if (dense_layers > 0.0) {
-        LIVE(spw_component_add(f, "saved_beside_dense_layer", moe_layers * moe + (dense_layers - 1.0) * dense,
-                               "no remat: the same of the layers beside a dense one (7.3)",
-                               "%.0f x %.6g + %.0f x %.6g", moe_layers, moe, dense_layers - 1.0, dense),
+        LIVE(SPW_COMPONENT(f, "saved_beside_dense_layer",
+                           "no remat: the same of the layers beside a dense one (7.3)", OF_KINDS,
+                           TERM("n", moe_layers), moe, TERM("m", dense_layers - 1.0), dense),
              {[SPW_MOMENT_DENSE_LAYER] = true, [SPW_MOMENT_ATTENTION] = moment && moe_layers == 0.0});
     }
 }
 
 /* saved: what the MoE layers keep of their experts' rows. */
 static void add_saved_rows(spw_footprint *f, const spw_job *job, spw_saved_rows saved) {
-    const double here = (double)f->live_set.saved_bytes, moe_layers = (double)f->stage.kept_moe_layers,
-                 routed = (double)saved.all, last = (double)saved.last;
+    const double here = (double)f->live_set.saved_bytes, routed = (double)saved.all,
+                 last = (double)saved.last;
+    const spw_term all_rows = TERM("all", routed);
     if (!spw_remat_keeps_experts(job->remat)) return;
-    spw_component *all = spw_component_add(
-        f, "saved_rows", routed, "no remat: what the experts of all MoE layers in flight keep (7.3)",
-        "%.6g over %.0f layers", routed, moe_layers);
+    spw_component *all =
+        SPW_COMPONENT(f, "saved_rows", "no remat: what the experts of all MoE layers in flight keep (7.3)",
+                      "over {layers} layers: = {all}", TERM("layers", f->stage.kept_moe_layers), all_rows);
     spw_component *others =
-        spw_component_add(f, "saved_rows_of_other_layers", routed > here ? routed - here : 0.0,
-                          "no remat: the same of the other layers (7.3)", "%.6g - %.6g", routed, here);
+        SPW_COMPONENT(f, "saved_rows_of_other_layers", "no remat: the same of the other layers (7.3)",
+                      "= all - here", all_rows, TERM("here", fmin(here, routed)));
     all->routed = others->routed = true;
     LIVE(all, {false, true, true});
     LIVE(others, AT_MOE_LAYER);
     if (!spw_attention_is_moment(job)) return;
     spw_component *before =
-        spw_component_add(f, "saved_rows_before_the_last", routed > last ? routed - last : 0.0,
-                          "no remat: the same without the last layer's (7.4)", "%.6g - %.6g", routed, last);
+        SPW_COMPONENT(f, "saved_rows_before_the_last", "no remat: the same without the last layer's (7.4)",
+                      "= all - last", all_rows, TERM("last", fmin(last, routed)));
     before->routed = true;
     LIVE(before, AT_ATTENTION);
 }
@@ -110,10 +112,10 @@ void spw_footprint_add_policy(spw_footprint *f, const spw_job *job, const spw_la
     kept.moe_layers = f->stage.kept_moe_layers;
     const size_t elements = spw_remat_token_elements(&kept, job->remat);
     if (elements == 0) return;
-    LIVE_BY_LAYER(spw_component_add(
-                      f, "saved_by_policy", (double)elements * (double)s->tokens * (double)s->element_bytes,
-                      "projections that the remat policy keeps, all layers (7.3)",
-                      "%zu x T b = %zu x %zu x %zu", elements, elements, s->tokens, s->element_bytes),
+    LIVE_BY_LAYER(SPW_COMPONENT(f, "saved_by_policy",
+                                "projections that the remat policy keeps, all layers (7.3)", "{elements} T b",
+                                TERM("elements", elements), TERM("T", s->tokens),
+                                TERM("b", s->element_bytes)),
                   ALWAYS);
 }
 
@@ -145,15 +147,12 @@ static void add_each(spw_footprint *f, const waiting *w, size_t first) {
             done[n] = done[n] || live[n];
             live[n] = live[n] || (i == 0 && !w->there[n]);
         }
-        spw_component *c = first != SIZE_MAX
-                               ? &f->component[first]
-                               : spw_component_add(f, w->name[m], 0.0, w->source, "%zu x %.6g + %zu x %.6g",
-                                                   w->count[m][1], w->each[1], w->count[m][0], w->each[0]);
-        if (first != SIZE_MAX && w->count[m][0] + w->count[m][1] != f->stage.kept_layers)
-            (void)snprintf(c->formula, sizeof c->formula, "L T H b = %zu x %.6g",
-                           w->count[m][0] + w->count[m][1], w->each[0]);
+        const spw_term term[] = {TERM("n", w->count[m][1]), TERM("moe", w->each[1]),
+                                 TERM("m", w->count[m][0]), TERM("dense", w->each[0])};
+        spw_component *c = first != SIZE_MAX ? &f->component[first]
+                                             : spw_component_of(f, w->name[m], w->source, OF_KINDS, term, 4);
+        if (c->bytes != w->bytes[m]) spw_component_set(c, OF_KINDS, term, 4);
         first = SIZE_MAX;
-        c->bytes = w->bytes[m];
         c->waits = true;
         spw_component_live_by_layer(c, live);
     }
@@ -208,10 +207,9 @@ static void add_rows(spw_footprint *f, bool moment) {
         const bool rare = m == SPW_MOMENT_DENSE_LAYER || m == SPW_MOMENT_ATTENTION;
         bool live[SPW_MOMENT_COUNT] = {false};
         if (!at->there || (m == SPW_MOMENT_ATTENTION && !moment) || (rare && at->rows == 0)) continue;
-        spw_component *c =
-            spw_component_add(f, names[m], 0.0, "what the experts of the MoE layers that wait keep (7.3)",
-                              "%" PRIu64 " over %zu layers", at->rows, at->waiting[1]);
-        c->bytes = at->rows;
+        spw_component *c = SPW_COMPONENT(
+            f, names[m], "what the experts of the MoE layers that wait keep (7.3)",
+            "over {layers} layers: = {rows}", TERM("layers", at->waiting[1]), TERM("rows", at->rows));
         c->routed = true;
         live[m] = true;
         spw_component_live(c, live);

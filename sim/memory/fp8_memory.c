@@ -103,13 +103,6 @@ spw_fp8_inputs spw_fp8_inputs_of(const spw_job *job) {
     return in;
 }
 
-const char *spw_fp8_inputs_note(const spw_job *job) {
-    const spw_fp8_recipe recipe = job->precision.recipe;
-    if (recipe == SPW_FP8_NONE) return "";
-    return spw_fp8_recipe_is_fp4(recipe) ? ", inputs of products in fp4 (7.12)"
-                                         : ", inputs of products in fp8 (7.12)";
-}
-
 double spw_fp8_input_bytes(const spw_job *job) {
     if (job->precision.recipe == SPW_FP8_NONE) return (double)job->precision.activations;
     return facts_of(job).copy_bytes;

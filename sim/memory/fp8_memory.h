@@ -39,9 +39,6 @@ typedef struct spw_fp8_inputs {
 } spw_fp8_inputs;
 spw_fp8_inputs spw_fp8_inputs_of(const spw_job *job);
 
-/* Behind a formula that they are in: ", inputs of products in fp8 (7.12)"; "" without a recipe. */
-const char *spw_fp8_inputs_note(const spw_job *job);
-
 /* Bytes an element of an input of a linear layer that nobody else keeps: c; without a recipe b. */
 double spw_fp8_input_bytes(const spw_job *job);
 

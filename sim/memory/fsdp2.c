@@ -98,15 +98,13 @@ size_t spw_fsdp2_gathered_bytes(const spw_job *job) { return spw_precision_gathe
 
 size_t spw_fsdp2_copies(const spw_job *job) { return job->fsdp2.replicas > 1 ? job->fsdp2.replicas : 1; }
 
-spw_fsdp2_bytes spw_fsdp2_layer(const spw_job *job, const spw_fsdp2_unit *unit, double layers,
-                                double before) {
+spw_fsdp2_layer_parameters spw_fsdp2_layer(const spw_job *job, const spw_fsdp2_unit *unit, double layers,
+                                           double before) {
     const bool kept = spw_fsdp2_keeps(job);
-    const double w = (double)spw_fsdp2_gathered_bytes(job), g = (double)job->precision.gradients,
-                 ahead = fmin((double)job->fsdp2.prefetch, layers - 1.0);
-    return (spw_fsdp2_bytes){.parameters = w * unit->parameters * (kept ? layers : 1.0),
-                             .prefetched = kept ? 0.0 : w * ahead * (unit->parameters - unit->alone),
-                             .gradients = w * unit->parameters,
-                             .reduced = g * fmax(unit->parameters, before)};
+    const double ahead = fmin((double)job->fsdp2.prefetch, layers - 1.0);
+    return (spw_fsdp2_layer_parameters){.units = kept ? layers : 1.0,
+                                        .ahead = kept ? 0.0 : ahead * (unit->parameters - unit->alone),
+                                        .reduced = fmax(unit->parameters, before)};
 }
 
 double spw_fsdp2_shard(const spw_job *job, const spw_fsdp2_unit *unit) {

@@ -50,10 +50,6 @@ size_t spw_fsdp2_gathered_bytes(const spw_job *job);
 /* How often sharded state is held in all: 1, or the replicas of HSDP. */
 size_t spw_fsdp2_copies(const spw_job *job);
 
-typedef struct spw_fsdp2_bytes {
-    double parameters, prefetched, gradients, reduced;
-} spw_fsdp2_bytes;
-
 /* Parameters of one unit that its GPU gathers. `alone`: of them, those whose group is this GPU alone; they are copied, but
  * no all-gather of them can be under way. */
 typedef struct spw_fsdp2_unit {
@@ -62,7 +58,12 @@ typedef struct spw_fsdp2_unit {
 } spw_fsdp2_unit;
 
 /* layers: of the unit's kind, all of one stage; `before`: the unit whose gradients were reduced last, if it is larger. */
-spw_fsdp2_bytes spw_fsdp2_layer(const spw_job *job, const spw_fsdp2_unit *unit, double layers, double before);
+typedef struct spw_fsdp2_layer_parameters {
+    double units;          /* that are gathered */
+    double ahead, reduced; /* parameters that are prefetched, and whose gradients are reduced at once */
+} spw_fsdp2_layer_parameters;
+spw_fsdp2_layer_parameters spw_fsdp2_layer(const spw_job *job, const spw_fsdp2_unit *unit, double layers,
+                                           double before);
 
 /* Parameters of a unit that one GPU keeps: experts over fsdp / replicas GPUs, the rest over expert x fsdp / replicas. */
 double spw_fsdp2_shard(const spw_job *job, const spw_fsdp2_unit *unit);

@@ -68,7 +68,8 @@ static double workspace(spw_gpu_generation generation) {
 
 static void put_workspaces(spw_footprint *f, const char *name, const char *source, int count, double each) {
     if (!(each > 0.0) || count == 0) return;
-    spw_component *c = spw_component_add(f, name, count * each, source, "%d x %.0f", count, each);
+    spw_component *c =
+        SPW_COMPONENT(f, name, source, "= count {each}", TERM("count", count), TERM("each", each));
     c->argument = true;
     LIVE(c, ALWAYS);
 }
@@ -120,11 +121,11 @@ static void add_unfilled_gradients(spw_footprint *f, const spw_job *job, const s
         elements += job->model.vocab / spw_grid_of(job).tensor * job->model.hidden;
         shapes++;
     }
-    const double bytes = (double)elements * (double)element_bytes;
-    if (!(bytes > 0.0)) return;
-    spw_component *c = spw_component_add(f, "unfilled_gradients", bytes,
-                                         "TransformerEngine's get_dummy_wgrad, one a shape of weights (7.19)",
-                                         "%zu shapes, %.6g x %zu", shapes, (double)elements, element_bytes);
+    if (elements == 0 || element_bytes == 0) return;
+    spw_component *c = SPW_COMPONENT(f, "unfilled_gradients",
+                                     "TransformerEngine's get_dummy_wgrad, one a shape of weights (7.19)",
+                                     "{shapes} shapes: = elements b", TERM("shapes", shapes),
+                                     TERM("elements", elements), TERM("b", element_bytes));
     c->argument = true;
     LIVE(c, ALWAYS);
 }
@@ -136,43 +137,40 @@ static void add_exchanged(spw_footprint *f, const spw_job *job, const spw_scheme
                           const spw_stage *stage, const spw_layer_shape *s) {
     const char *source = "between stages: megatron/core/pipeline_parallel/schedules.py (7.19)";
     const spw_pipeline p = spw_pipeline_of(job);
-    const double bytes =
-        (double)s->tokens * (double)spw_model_carried(&job->model) * (double)s->element_bytes;
+    const spw_term bytes =
+        TERM(job->model.streams > 1 ? "T n H b" : "T H b",
+             (double)s->tokens * (double)spw_model_carried(&job->model) * (double)s->element_bytes);
     const bool several = p.chunks > 1;
     if (stage->stages == 1 || !spw_scheme_trainer(scheme)->keeps_modules) return;
-    if (several)
-        LIVE(spw_component_add(f, "stage_received_ahead", 2.0 * bytes, source,
-                               "the next input and the next gradient, 2 T H b = 2 x %.6g", bytes),
-             ALWAYS);
+    if (several) LIVE(SPW_COMPONENT(f, "stage_received_ahead", source, "2 $1", bytes), ALWAYS);
     if (!stage->head || several) {
-        LIVE(spw_component_add(f, "stage_output_gradient", bytes, source, "T H b = %.6g", bytes), ALWAYS);
-        LIVE(spw_component_add(f, "stage_output", bytes, source, "T H b = %.6g", bytes), AT_LOSS);
+        LIVE(SPW_COMPONENT(f, "stage_output_gradient", source, "$1", bytes), ALWAYS);
+        LIVE(SPW_COMPONENT(f, "stage_output", source, "$1", bytes), AT_LOSS);
     }
     if ((stage->index > 0 || several) && p.micro_batches > 1) {
-        LIVE(spw_component_add(f, "stage_input_gradient", bytes, source, "T H b = %.6g", bytes), ALWAYS);
-        LIVE(spw_component_add(f, "stage_input_before", bytes, source, "T H b = %.6g", bytes), AT_LOSS);
+        LIVE(SPW_COMPONENT(f, "stage_input_gradient", source, "$1", bytes), ALWAYS);
+        LIVE(SPW_COMPONENT(f, "stage_input_before", source, "$1", bytes), AT_LOSS);
     }
 }
 /* Dispatchers hold probs, routing_map and permutation by name; where layers keep their rows these are the same tensors. */
 static void add_dispatchers(spw_footprint *f, const spw_job *job, const spw_scheme *scheme,
                             const spw_stage *stage, const spw_layer_shape *s) {
     const size_t layers = stage->moe_layers + stage->predictions;
-    const double each = (double)s->tokens * ((double)((FP32 + 1) * s->experts) + (double)(INDEX * s->top_k));
+    const spw_term T = TERM("T", s->tokens), E = TERM("E", s->experts), K = TERM("K", s->top_k);
     if (layers == 0 || !spw_scheme_trainer(scheme)->keeps_modules || spw_remat_keeps_experts(job->remat))
         return;
-    spw_component *others = spw_component_add(f, "dispatchers", (double)(layers - 1) * each,
-                                              "what dispatchers keep until their next pass (7.19)",
-                                              "(L - 1) T (5 E + 8 K) = %zu x %zu x (5 x %zu + 8 x %zu)",
-                                              layers - 1, s->tokens, s->experts, s->top_k);
-    LIVE(others, ALWAYS);
-    LIVE(spw_component_add(f, "last_dispatcher", each, "the same of the layer that is not at work (7.19)",
-                           "T (5 E + 8 K) = %zu x (5 x %zu + 8 x %zu)", s->tokens, s->experts, s->top_k),
+    LIVE(SPW_COMPONENT(f, "dispatchers", "what dispatchers keep until their next pass (7.19)",
+                       "'(L - 1)' T (5 E + 8 K)", TERM("(L - 1)", layers - 1), T, E, K),
+         ALWAYS);
+    LIVE(SPW_COMPONENT(f, "last_dispatcher", "the same of the layer that is not at work (7.19)",
+                       "T (5 E + 8 K)", T, E, K),
          {[SPW_MOMENT_DENSE_LAYER] = true, [SPW_MOMENT_LOSS] = true, [SPW_MOMENT_ATTENTION] = true});
 }
 
 void spw_megatron_kept_add(spw_footprint *f, const spw_job *job, const spw_scheme *scheme,
                            const spw_stage *stage, const spw_layer_shape *s) {
-    const double hidden = (double)job->model.hidden;
+    const spw_term T = TERM("T", s->tokens), H = TERM("H", job->model.hidden),
+                   b = TERM("b", s->element_bytes);
     if (!spw_scheme_around(scheme, job)->keeps_modules) return;
     add_workspaces(f, job, scheme, stage);
     add_unfilled_gradients(f, job, scheme, stage, s->element_bytes);
@@ -185,18 +183,13 @@ void spw_megatron_kept_add(spw_footprint *f, const spw_job *job, const spw_schem
     const size_t each =
         spw_remat_keeps_layers(job->remat) ? PREDICTION + (n > 0 ? n - 1 : 0) : PREDICTION_AGAIN;
     if (stage->predictions > 0)
-        LIVE(spw_component_add(
+        LIVE(SPW_COMPONENT(
                  f, "predictions",
-                 (double)(stage->predictions * each * s->tokens) * hidden * (double)s->element_bytes,
                  "embedding, input of the projection, states joined: multi_token_prediction.py (7.19)",
-                 "%zu x %zu T H b = %zu x %zu x %zu x %.0f x %zu", stage->predictions, each,
-                 stage->predictions, each, s->tokens, hidden, s->element_bytes),
+                 "{predictions} {each} T H b", TERM("predictions", stage->predictions), TERM("each", each), T,
+                 H, b),
              AT_LOSS);
-    LIVE(spw_component_add(f, "final_norm",
-                           (double)norms * (double)s->tokens *
-                               ((double)(2 + n) * hidden * (double)s->element_bytes + FP32),
-                           "what the last norm reads and gives, for it and for the head (7.19)",
-                           "%zu T (%zu H b + 4) = %zu x %zu x (%zu x %.0f x %zu + 4)", norms, 2 + n, norms,
-                           s->tokens, 2 + n, hidden, s->element_bytes),
+    LIVE(SPW_COMPONENT(f, "final_norm", "what the last norm reads and gives, for it and for the head (7.19)",
+                       "{norms} T ({states} H b + 4)", TERM("norms", norms), TERM("states", 2 + n), T, H, b),
          AT_LOSS);
 }

@@ -18,12 +18,14 @@ double spw_mesh_held(const spw_job *job, double all, double whole) {
     return tensor > 1.0 ? (all - whole) / tensor + whole : all;
 }
 
+/* A token's, on one GPU of a tensor group. */
+static size_t keys_values(const spw_job *job) {
+    const spw_attention_widths w = spw_attention_widths_of(&job->model);
+    return (w.key + w.value) / spw_grid_of(job).tensor;
+}
+
 double spw_mesh_gathered_keys(const spw_job *job, const spw_layer_shape *s) {
-    const spw_model *m = &job->model;
-    const spw_grid g = spw_grid_of(job);
-    const spw_attention_widths w = spw_attention_widths_of(m);
-    const size_t part = (w.key + w.value) / g.tensor;
-    return (double)((g.mesh_context - 1) * s->tokens * part * s->element_bytes);
+    return (double)((spw_grid_of(job).mesh_context - 1) * s->tokens * keys_values(job) * s->element_bytes);
 }
 
 void spw_mesh_add(const spw_job *job, const spw_stage *stage, const spw_layer_shape *s, spw_footprint *out) {
@@ -31,16 +33,16 @@ void spw_mesh_add(const spw_job *job, const spw_stage *stage, const spw_layer_sh
     const bool at[SPW_MOMENT_COUNT] = {
         [SPW_MOMENT_DENSE_LAYER] = stage->moe_layers < stage->layers, [SPW_MOMENT_LOSS] = stage->head};
     if (g.mesh_tensor > 1)
-        spw_component_live(
-            spw_component_add(out, "whole_hidden_states",
-                              2.0 * (double)(s->tokens * s->hidden * s->element_bytes),
-                              "input of a product that is cut by columns, and its gradient (2.8)",
-                              "2 T H b = 2 x %zu x %zu x %zu", s->tokens, s->hidden, s->element_bytes),
-            at);
+        spw_component_live(SPW_COMPONENT(out, "whole_hidden_states",
+                                         "input of a product that is cut by columns, and its gradient (2.8)",
+                                         "2 T H b", TERM("T", s->tokens), TERM("H", s->hidden),
+                                         TERM("b", s->element_bytes)),
+                           at);
     if (g.mesh_context > 1)
-        LIVE(spw_component_add(
-                 out, "gathered_keys_values", spw_mesh_gathered_keys(job, s),
-                 "keys and values of the other GPUs of a context group, in the layer at work (2.8)",
-                 "(CP - 1) T (keys + values) b / TP, CP = %zu, T = %zu", g.context, s->tokens),
+        LIVE(SPW_COMPONENT(out, "gathered_keys_values",
+                           "keys and values of the other GPUs of a context group, in the layer at work (2.8)",
+                           "(CP - 1) T '(keys + values) / TP' b", TERM("CP", g.mesh_context),
+                           TERM("T", s->tokens), TERM("(keys + values) / TP", keys_values(job)),
+                           TERM("b", s->element_bytes)),
              AT_LAYERS);
 }

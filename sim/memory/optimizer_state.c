@@ -159,9 +159,3 @@ spw_optimizer_state spw_optimizer_state_of(const spw_job *job, const spw_held_pa
                                  .routed_replicas = replicas,
                                  .rest_replicas = rest_replicas};
 }
-
-double spw_moment_bytes(const spw_job *job, const spw_stage *stage, const spw_held_parameters *held) {
-    const double all = spw_optimizer_state_of(job, held).moments;
-    const spw_held_parameters adam = spw_adam_parameters(&job->model, stage);
-    return job->muon ? (all + spw_optimizer_state_of(job, &adam).moments) / 2.0 : all;
-}

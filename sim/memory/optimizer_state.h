@@ -67,7 +67,5 @@ typedef struct spw_optimizer_state {
 size_t spw_state_copies(const spw_job *job);
 /* Two moments of every parameter, as Adam has. */
 spw_optimizer_state spw_optimizer_state_of(const spw_job *job, const spw_held_parameters *held);
-/* Bytes of all moments: one of every parameter and a second of what Adam updates; that is all of it without Muon. */
-double spw_moment_bytes(const spw_job *job, const spw_stage *stage, const spw_held_parameters *held);
 
 #endif

@@ -51,12 +51,14 @@ static void add_compressed(spw_footprint *f, const spw_job *job, const spw_layer
         const double again = spw_compressed_again(&a, sequences, s->tokens / sequences, s->element_bytes);
         most = again > most ? again : most;
     }
-    LIVE(spw_component_add(f, "attention_again", most + (double)(2 * s->tokens * wide * s->element_bytes),
-                           "queries and keys, and gradients of the core's output and queries (7.18)",
-                           "%.6g + 2 T heads head_dim b = %.6g + 2 x %zu x %zu x %zu", most, most, s->tokens,
-                           wide, s->element_bytes),
+    LIVE(SPW_COMPONENT(f, "attention_again",
+                       "queries and keys, and gradients of the core's output and queries (7.18)",
+                       "{again} + 2 T 'heads head_dim' b", TERM("again", most), TERM("T", s->tokens),
+                       TERM("heads head_dim", wide), TERM("b", s->element_bytes)),
          AT_ATTENTION);
 }
+
+#define AGAIN "(2 H + 2 q_lora + 2 kv_lora + rope + 4 heads (nope + rope + v))"
 
 void spw_repeated_modules_add(spw_footprint *f, const spw_job *job, const spw_layer_shape *s) {
     const spw_model *m = &job->model;
@@ -70,10 +72,9 @@ void spw_repeated_modules_add(spw_footprint *f, const spw_job *job, const spw_la
         add_compressed(f, job, s);
         return;
     }
-    LIVE(spw_component_add(f, "attention_again",
-                           (double)s->tokens * (elements * b + less + (double)(m->heads * sizeof(float))),
-                           "queries, keys, values, the core's output, and their gradients (7.3)",
-                           "%s = %zu x (%.0f x %zu + 4 x %zu)%s", spw_attention_kind_of(m)->again_formula,
-                           s->tokens, elements, s->element_bytes, m->heads, spw_fp8_inputs_note(job)),
+    LIVE(SPW_COMPONENT(
+             f, "attention_again", "queries, keys, values, the core's output, and their gradients (7.3)",
+             "T ('" AGAIN "' b + 4 heads [+ 'cast inputs'])", TERM("T", s->tokens), TERM(AGAIN, elements),
+             TERM("b", s->element_bytes), TERM("heads", m->heads), TERM("cast inputs", less)),
          AT_ATTENTION);
 }

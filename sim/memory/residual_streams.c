@@ -99,11 +99,9 @@ static void add_blocks(spw_footprint *f, const spw_job *job, const spw_layer_sha
     if (m->residual_blocks == 0 || f->stage.layers == 0) return;
     const size_t blocks = (m->layers + m->residual_blocks - 1) / m->residual_blocks,
                  flying = (f->stage.kept_layers + f->stage.layers - 1) / f->stage.layers;
-    LIVE(spw_component_add(f, "residual_blocks",
-                           (double)(flying * blocks * s->tokens * m->hidden * s->element_bytes),
-                           "sums of blocks of layers, which later layers attend to (7.18)",
-                           "%zu micro-batches x %zu blocks x T H b = %zu x %zu x %zu x %zu x %zu", flying,
-                           blocks, flying, blocks, s->tokens, m->hidden, s->element_bytes),
+    LIVE(SPW_COMPONENT(f, "residual_blocks", "sums of blocks of layers, which later layers attend to (7.18)",
+                       "micro_batches blocks T H b", TERM("micro_batches", flying), TERM("blocks", blocks),
+                       TERM("T", s->tokens), TERM("H", m->hidden), TERM("b", s->element_bytes)),
          ALWAYS);
 }
 
@@ -111,24 +109,20 @@ void spw_streams_add(spw_footprint *f, const spw_job *job, const spw_scheme *sch
                      const spw_layer_shape *s) {
     const spw_model *m = &job->model;
     const spw_streams_again again = spw_streams_again_of(job, &f->stage, s);
-    const double kept = spw_streams_kept(m), wide = wide_bytes(job, scheme),
-                 small = spw_streams_mixing_bytes(m, s->element_bytes);
-    char more[32] = "";
+    const spw_term n = TERM("n", m->streams), T = TERM("T", s->tokens), H = TERM("H", m->hidden),
+                   b = TERM("b", s->element_bytes);
     add_blocks(f, job, s);
-    if (!(kept > 0.0)) return;
-    if (wide > 0.0) (void)snprintf(more, sizeof more, " + %.0f of fp32", wide);
-    LIVE(spw_component_add(f, "residual_streams", (double)s->tokens * spw_streams_kept_bytes(job, scheme),
-                           "what the mixing of residual streams keeps (7.18)",
-                           "T ((%.0f n H + %.0f H) b + %.0f%s) = %zu x (%.0f x %zu + %.0f%s), n = %zu",
-                           parts(m) - 1.0, 2.0 * parts(m) - 1.0, small, more, s->tokens, kept,
-                           s->element_bytes, small, more, m->streams),
+    if (!(spw_streams_kept(m) > 0.0)) return;
+    LIVE(SPW_COMPONENT(f, "residual_streams", "what the mixing of residual streams keeps (7.18)",
+                       "T (({parts} n H + {alone} H) b + {mixing} [+ 'fp32 copies'])", T,
+                       TERM("parts", parts(m) - 1.0), n, H, TERM("alone", 2.0 * parts(m) - 1.0), b,
+                       TERM("mixing", spw_streams_mixing_bytes(m, s->element_bytes)),
+                       TERM("fp32 copies", wide_bytes(job, scheme))),
          AT_LAYERS);
     if (!(again.group > 0.0)) return;
-    LIVE(spw_component_add(
-             f, "mhc_group", again.group, "what module mhc made again of the other layers of a group (7.18)",
-             "%zu layers x (n T H b + %.6g) = %zu x (%zu x %zu x %zu x %zu + %.6g)", again.layers - 1,
-             again.layer[f->stage.moe_layers > 0], again.layers - 1, m->streams, s->tokens, m->hidden,
-             s->element_bytes, again.layer[f->stage.moe_layers > 0]),
+    LIVE(SPW_COMPONENT(f, "mhc_group", "what module mhc made again of the other layers of a group (7.18)",
+                       "layers (n T H b + {layer})", TERM("layers", again.layers - 1), n, T, H, b,
+                       TERM("layer", again.layer[f->stage.moe_layers > 0])),
          {[SPW_MOMENT_MOE_LAYER] = true,
           [SPW_MOMENT_DENSE_LAYER] = true,
           [SPW_MOMENT_ATTENTION] = spw_attention_is_moment(job)});

@@ -316,22 +316,20 @@ static void fill(spw_footprint *out, sizes *s, size_t tokens, const int64_t byte
 
 void spw_transformers_add_wrapped(spw_footprint *f, const spw_job *job, const spw_stage *stage) {
     const spw_model *m = &job->model;
-    const double copies = spw_remat_keeps_layers(job->remat) ? (double)stage->moe_layers : 1.0,
-                 first = (double)((spw_expert_matrices(m) - 1) * m->experts) *
-                         (double)(m->hidden * m->expert_ffn) * (double)job->precision.activations,
-                 whole = first + first / (double)(spw_expert_matrices(m) - 1);
     if (!spw_finetune_adapts(&job->finetune, SPW_LORA_EXPERTS) || stage->moe_layers == 0) return;
-    spw_component *c = spw_component_add(f, "adapted_experts", copies * whole,
-                                         "experts' weights with their adapters, PEFT's ParamWrapper (6.8)",
-                                         "%.0f layers x %zu E H F b = %.0f x %zu x %zu x %zu x %zu x %zu",
-                                         copies, spw_expert_matrices(m), copies, spw_expert_matrices(m),
-                                         m->experts, m->hidden, m->expert_ffn, job->precision.activations);
+    const spw_term E = TERM("E", m->experts), H = TERM("H", m->hidden), F = TERM("F", m->expert_ffn),
+                   b = TERM("b", job->precision.activations);
+    spw_component *c =
+        SPW_COMPONENT(f, "adapted_experts", "experts' weights with their adapters, PEFT's ParamWrapper (6.8)",
+                      "layers {matrices} E H F b",
+                      TERM("layers", spw_remat_keeps_layers(job->remat) ? stage->moe_layers : 1),
+                      TERM("matrices", spw_expert_matrices(m)), E, H, F, b);
     if (spw_remat_keeps_layers(job->remat))
         LIVE(c, ALWAYS);
     else
         LIVE(c, AT_MOE_LAYER);
-    LIVE(spw_component_add(f, "adapted_experts_gradient", first, "of the first of them (6.8)", "%zu E H F b",
-                           spw_expert_matrices(m) - 1),
+    LIVE(SPW_COMPONENT(f, "adapted_experts_gradient", "of the first of them (6.8)", "{matrices} E H F b",
+                       TERM("matrices", spw_expert_matrices(m) - 1), E, H, F, b),
          AT_MOE_LAYER);
 }
 

@@ -8,12 +8,8 @@
 #include "sim/memory/footprint.h"
 
 typedef struct spw_unfused_attention {
-    double scores; /* numbers: p heads / TP x S^2 */
-    double
-        kept; /* from the forward to the backward pass, scores too; of a layer whose core is repeated: without it */
-    double inputs;    /* what of it the backward pass of the core still holds, without scores */
-    double gradients; /* of the residual stream and of the values, when the softmax runs backward */
-    size_t elements;  /* A of `kept`, a token */
+    double scores;   /* numbers: p heads / TP x S^2 */
+    size_t elements; /* that a token keeps from the forward to the backward pass, beside the scores */
 } spw_unfused_attention;
 
 spw_unfused_attention spw_unfused_attention_of(const spw_job *job, const spw_layer_shape *shape);

@@ -3,8 +3,6 @@
 #include "base/memory.h"
 #include "base/saturate.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 const char *spw_phase_name(spw_phase phase) {
@@ -55,31 +53,16 @@ size_t spw_layer_find(const spw_layer *layer, const char *name) {
     return SIZE_MAX;
 }
 
-/* Appends to a text of `used` characters and returns how many it has then. */
-__attribute__((format(printf, 4, 5))) static size_t append(char *out, size_t size, size_t used,
-                                                           const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    const int length = vsnprintf(out + used, size - used, format, args);
-    va_end(args);
-    return length < 0 || used + (size_t)length >= size ? size - 1 : used + (size_t)length;
-}
-
-void spw_layer_formula(const spw_layer_tensor *t, const spw_rank_rows *routed, char *out, size_t size) {
-    size_t used = append(out, size, 0, "[");
+spw_formula spw_layer_formula(const spw_layer_tensor *t, const spw_rank_rows *routed) {
+    spw_formula out = {.words = t->times > 1 ? "[n]" : "[]"};
     for (size_t i = 0; i < t->dims; i++) {
-        const bool last = i + 1 == t->dims;
-        if (last && t->times > 1) used = append(out, size, used, "%llu ", (unsigned long long)t->times);
-        used = append(out, size, used, "%s%s", t->dim[i].symbol, last ? "]" : ", ");
-    }
-    used = append(out, size, used, " x %llu B = ", (unsigned long long)t->element_bytes);
-    for (size_t i = 0; i < t->dims; i++) {
-        const bool last = i + 1 == t->dims, follows = i == 0 && spw_rows_follow_routing(t->rows);
+        const bool follows = i == 0 && spw_rows_follow_routing(t->rows);
         const uint64_t count = follows ? routed_rows(t->rows, routed) : t->dim[i].count;
-        used = append(out, size, used, "%llu x ",
-                      (unsigned long long)(last ? spw_saturated_product(count, t->times) : count));
+        out.term[out.terms++] = (spw_term){t->dim[i].symbol, (double)count};
     }
-    (void)append(out, size, used, "%llu", (unsigned long long)t->element_bytes);
+    if (t->times > 1) out.term[out.terms++] = (spw_term)TERM("times", t->times);
+    out.term[out.terms++] = (spw_term)TERM("B", t->element_bytes);
+    return out;
 }
 
 /* --- Live sets --- */

@@ -6,6 +6,7 @@
 #define SPW_SIM_SCHEMES_LAYER_H
 
 #include "base/status.h"
+#include "sim/print/formula.h"
 #include "sim/schemes/scheme.h"
 
 #include <stdbool.h>
@@ -134,7 +135,7 @@ uint64_t spw_layer_row_bytes(const spw_layer_tensor *t, uint64_t rows);
 /* The position of a tensor; SIZE_MAX: none has that name. */
 size_t spw_layer_find(const spw_layer *layer, const char *name);
 /* As "[D, H] x 2 B = 40960 x 7168 x 2". */
-void spw_layer_formula(const spw_layer_tensor *t, const spw_rank_rows *routed, char *out, size_t size);
+spw_formula spw_layer_formula(const spw_layer_tensor *t, const spw_rank_rows *routed);
 
 /* Its greatest sums. Saturates at UINT64_MAX. */
 spw_live_set spw_layer_live_set(const spw_layer *layer, const spw_rank_rows *rows);

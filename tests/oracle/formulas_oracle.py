@@ -26,7 +26,7 @@ scratch.mkdir(parents=True, exist_ok=True)
 os.environ["OMP_NUM_THREADS"] = "1"  # short questions, whose threads would wait for each other
 oracle = Oracle(program, "formulas_oracle")
 check = oracle.check
-unread, seen = {}, {"numbers": 0, "letters": 0, "shapes": 0, "traffic": 0, "planned": 0}
+unread, seen = {}, {"numbers": 0, "names": 0, "letters": 0, "shapes": 0, "traffic": 0, "planned": 0}
 
 
 # --- Formulas ---
@@ -36,6 +36,7 @@ NUMBER = r"\d+(?:\.\d+)?(?:e[+-]?\d+)?"
 
 def value_of(text, letters):
     """Of sums and products, written side by side or with x; None where a word is none of the letters."""
+    text = re.sub(r"([\w.+]+)\^2", r"\1 x \1", text)
     words = re.findall(rf"{NUMBER}|[A-Za-z_]\w*|[-+/(),]", text)
     if "".join(words) != text.replace(" ", ""):
         return None
@@ -61,18 +62,23 @@ def close(a, b, within=2e-5):
     return abs(a - b) <= within * max(abs(a), abs(b)) + 1.0
 
 
+TOKEN = rf"{NUMBER}|[A-Za-z_]\w*|[-+/()]"
+
+
+def check_names(what, words, numbers, letters):
+    """Where both halves have the same form, every letter that is known stands for the number in its place."""
+    left = re.findall(TOKEN, words)
+    right = [word for word in re.findall(TOKEN, numbers.replace("+ -", "+ ").replace("x -", "x ")) if word != "x"]
+    same = len(left) == len(right) and all(not re.match(r"[-+/()]", a + b) or a == b for a, b in zip(left, right))
+    for name, number in zip(left, right) if same else ():
+        known = [k[name] for k in letters if name in k]
+        if known and re.match(NUMBER, number):
+            seen["names"] += 1
+            check(any(close(v, float(number), 2e-5) for v in known), f"{what}: {name} is {known[0]}, not {number}: {words} = {numbers}")
+
+
 def check_formula(what, row, letters):
-    name, text, size = row["component"], row["formula"], row["bytes"]
-    if "in fp8" in text or text.startswith("of units of"):  # more bytes, and what is kept of them, which are not said
-        return
-    for more, sign in ((rf" \+ ({NUMBER}) of norms", -1), (rf" - ({NUMBER}) of modules that run again", 1)):
-        found = re.search(more, text)
-        size += sign * float(found[1]) if found else 0.0
-        text = re.sub(more, "", text)
-    found = re.search(r" x (\d+)(?: / \d+)?, but (\d+) B of each second moment", text)
-    if found:
-        size *= 2 / (1 + int(found[2]) / int(found[1]))
-        text = re.sub(", but.*", "", text)
+    name, text, size = row["component"], row["formula"].rsplit(": ", 1)[-1], row["bytes"]
     parts = text.split(" = ")
     shape = re.fullmatch(rf"\[(?:\w+ = )?(.*?), (.*)\] x (\d+) B = ({NUMBER}) x ({NUMBER}) x (\d+)", text)
     if shape:
@@ -86,10 +92,13 @@ def check_formula(what, row, letters):
         return
     told = value_of(parts[-1], {})
     if told is None:
-        unread.setdefault(name, text)
+        check(False, f"{what}: {text} is no formula")
         return
     seen["numbers"] += 1
-    check(close(told, size), f"{what}: {text} is {told}, not {size}")
+    most = value_of(parts[-1].replace(" - ", " + "), {})  # differences of rounded numbers
+    check(abs(told - size) <= 2e-5 * max(abs(most), size) + 1.0, f"{what}: {text} is {told}, not {size}")
+    if len(parts) > 1:
+        check_names(what, parts[-2], parts[-1], letters)
     if len(parts) > 1 and size > 0:
         told = next((v for v in (value_of(parts[-2], k) for k in letters) if v is None or close(v, size)), math.nan)
         if told is not None:
@@ -152,7 +161,42 @@ def check_traffic(what, job, planned):
             seen["planned"] += 1
 
 
+# --- Models as they are published: every scheme with some of them, a split after the other ---
+
+SPLITS = [[], ["remat=none"], ["optimizer=distributed", "parallel.tensor=2", "parallel.expert=4"],
+          ["optimizer=distributed", "parallel.pipeline=2", "batch.sequences_per_gpu=4", "batch.micro_batches=4"],
+          ["optimizer=distributed", "precision.recipe=delayed", "remat=none"], ["optimizer_algorithm=muon", "optimizer=distributed"],
+          ["optimizer=distributed", "optimizer_on_host=0.5"], ["fsdp2.reshard_after_forward=never"],
+          ["fsdp2.reshard_after_forward=always", "fsdp2.replicas=2"], ["attention=unfused", "optimizer=distributed"]]
+
+
+def letters_of(root, model, chosen):
+    config = json.loads((root / "sim" / "models" / f"{model}.json").read_text())
+    tensor = next((int(s[-1]) for s in chosen if s.startswith("parallel.tensor=")), 1)
+    names = dict(H=("hidden_size",), V=("vocab_size",), heads=("num_attention_heads",), head_dim=("head_dim",),
+                 E=("num_experts", "n_routed_experts", "num_local_experts"), K=("num_experts_per_tok",), n=("hc_mult",),
+                 F=("moe_intermediate_size", "intermediate_size"), q_lora=("q_lora_rank",), kv_lora=("kv_lora_rank",))
+    known = {name: next(config[key] for key in keys if config.get(key)) for name, keys in names.items() if any(config.get(key) for key in keys)}
+    return [{**known, "T": 4096 // tensor, "S": 4096, "TP": tensor, "b": 2}]
+
+
+def check_models(root):
+    done = oracle.call("explain", "--model", "mixtral-8x7b", "--cluster", "h200:8x4", "--scheme", "?")
+    schemes = done.stderr.split("known schemes: ")[1].strip().split(", ")
+    models, asked = ["deepseek-v3", "qwen3-30b-a3b", "deepseek-v4-flash", "mixtral-8x7b", "kimi-linear-48b-a3b"], 0
+    for number, scheme in enumerate(schemes):
+        for offset in range(4):
+            model, chosen = models[(number + offset) % len(models)], SPLITS[(3 * number + offset) % len(SPLITS)]
+            extra = [word for key in chosen for word in ("--set", key)]
+            done = oracle.call("explain", "--model", model, "--cluster", "h200:8x4", "--scheme", scheme, "--stack", "none", "--format", "json", *extra)
+            for row in json.loads(done.stdout) if done.returncode == 0 else ():
+                check_formula(f"{scheme} {model} {' '.join(chosen)} {row['component']}", row, letters_of(root, model, chosen))
+            asked += done.returncode == 0
+    check(asked > 40, f"only {asked} models are looked at")
+
+
 def main():
+    check_models(pathlib.Path(__file__).resolve().parents[2])
     rng, accepted = random.Random(argument("--seed", 33)), 0
     for number in range(cases):
         job = Job(rng, number, scratch)

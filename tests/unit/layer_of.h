@@ -41,7 +41,8 @@ static inline uint64_t bytes_of_tensor(const spw_scheme *scheme, const spw_layer
         if (strcmp(layer.tensor[i].name, name) != 0) continue;
         found++;
         bytes = spw_layer_bytes(&layer.tensor[i], rows);
-        if (formula != NULL) spw_layer_formula(&layer.tensor[i], rows, formula, size);
+        const spw_formula words = spw_layer_formula(&layer.tensor[i], rows);
+        if (formula != NULL) spw_formula_print(&words, formula, size);
     }
     CHECK(found == 1);
     spw_layer_destroy(&layer);

@@ -83,6 +83,16 @@ static void test_state(void) {
     CHECK(fabs((double)component(&f, "gradients") / GIB - 39.1) < 0.05);
 }
 
+/* Muon has one moment of every parameter, and a second of what Adam updates: tables and norms. */
+static void test_muon(void) {
+    const spw_job job = job_of("mixtral-8x7b", 8, 8,
+                               "optimizer: replicated\noptimizer_algorithm: muon\n"
+                               "precision: {weights: bf16, optimizer: fp32, gradients: fp32}\n");
+    const spw_footprint f = compute(&job, "megatron-alltoall", 1);
+    const uint64_t adam = 2 * 32000 * 4096 + 65 * 4096;
+    CHECK(component(&f, "optimizer") == 2 * component(&f, "weights") + 4 * adam);
+}
+
 /* Printed to 0.1, from coefficients printed to 0.0005 (3.336 p, 0.946 p). The log-sum-exp of section 7.4, 128
  * heads x 4 bytes a token, stands in that section and not in its 0.946. */
 static void test_peak_model(void) {
@@ -127,8 +137,10 @@ static void check_sums(const spw_footprint *f) {
     uint64_t arguments = 0, peak = 0;
     for (size_t i = 0; i < f->components; i++) {
         const spw_component *c = &f->component[i];
+        char formula[SPW_COMPONENT_TEXT];
+        spw_component_print(c, formula);
         if (c->argument) arguments += c->bytes;
-        CHECK(c->name[0] != '\0' && c->formula[0] != '\0' && c->source != NULL);
+        CHECK(c->name[0] != '\0' && formula[0] != '\0' && c->source != NULL);
         CHECK(c->live[0] || c->live[1] || c->live[2]);
     }
     for (int m = 0; m < SPW_MOMENT_COUNT; m++) {
@@ -314,6 +326,7 @@ int main(void) {
     test_accumulation();
     test_optimizer();
     test_state();
+    test_muon();
     test_peak_model();
     test_all_models();
     test_saved();

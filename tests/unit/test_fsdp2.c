@@ -70,18 +70,17 @@ static void test_measured(void) {
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         const run *r = &runs[i];
         job.fsdp2 = (spw_job_fsdp2){.reshard = r->reshard, .prefetch = r->prefetch};
-        const spw_fsdp2_bytes b = spw_fsdp2_layer(&job, &unit, LAYERS, 0.0);
-        CHECK(fabs(b.parameters - most(r->gathered)) < 0.5);
-        CHECK(fabs(b.prefetched - most(r->under_way)) < 0.5);
-        CHECK(fabs(b.reduced - most(r->reduced)) < 0.5);
-        CHECK(fabs(b.gradients - 8192.0) < 0.5);
+        const spw_fsdp2_layer_parameters here = spw_fsdp2_layer(&job, &unit, LAYERS, 0.0);
+        CHECK(fabs(2.0 * here.units * unit.parameters - most(r->gathered)) < 0.5);
+        CHECK(fabs(2.0 * here.ahead - most(r->under_way)) < 0.5);
+        CHECK(fabs(4.0 * here.reduced - most(r->reduced)) < 0.5);
     }
     /* No more layers are prefetched than there are, and none of what one GPU alone holds. */
     job.fsdp2 = (spw_job_fsdp2){.reshard = SPW_RESHARD_ALWAYS, .prefetch = 9};
-    CHECK(fabs(spw_fsdp2_layer(&job, &unit, 3.0, 0.0).prefetched - 2.0 * 8192.0) < 0.5);
+    CHECK(fabs(spw_fsdp2_layer(&job, &unit, 3.0, 0.0).ahead - 2.0 * 4096.0) < 0.5);
     const spw_fsdp2_unit half = {.parameters = 64 * 64, .alone = 64 * 32};
-    CHECK(fabs(spw_fsdp2_layer(&job, &half, 3.0, 0.0).prefetched - 8192.0) < 0.5);
-    CHECK(fabs(spw_fsdp2_layer(&job, &half, 3.0, 5000.0).reduced - 4.0 * 5000.0) < 0.5);
+    CHECK(fabs(spw_fsdp2_layer(&job, &half, 3.0, 0.0).ahead - 4096.0) < 0.5);
+    CHECK(fabs(spw_fsdp2_layer(&job, &half, 3.0, 5000.0).reduced - 5000.0) < 0.5);
 }
 
 static void read_job(const char *keys, spw_job *out) {
@@ -178,7 +177,7 @@ static void test_replicas(void) {
         const spw_optimizer_state state = spw_optimizer_state_of(&job, &held);
         const double input = 4.0 * spw_fsdp2_shard(&job, &unit);
         CHECK(fabs(state.weights - mesh[i].shards) < 0.5 && fabs(state.gradients - mesh[i].gradients) < 0.5);
-        CHECK(fabs(spw_fsdp2_layer(&job, &unit, LAYERS, 0.0).parameters - 8192.0) < 0.5);
+        CHECK(fabs(spw_fsdp2_layer(&job, &unit, LAYERS, 0.0).units - 1.0) < 1e-9);
         if (mesh[i].replicas > 1) CHECK(fabs(input - mesh[i].all_reduce_input) < 0.5);
         if (mesh[i].replicas > 1) CHECK(fabs((LAYERS - 1) * input - mesh[i].found) < 0.5);
     }
@@ -197,7 +196,7 @@ static void test_whole_experts(void) {
         job.fsdp2.replicas = replicas;
         const spw_fsdp2_unit unit = spw_fsdp2_unit_of(&job, true);
         const double ahead = replicas == 16 ? rest : rest + experts;
-        CHECK(fabs(spw_fsdp2_layer(&job, &unit, 58.0, 0.0).prefetched - 2.0 * 2.0 * ahead) < 1.0);
+        CHECK(fabs(spw_fsdp2_layer(&job, &unit, 58.0, 0.0).ahead - 2.0 * ahead) < 1.0);
         CHECK(fabs(spw_fsdp2_shard(&job, &unit) - (double)replicas * (experts / 16.0 + rest / 512.0)) < 1.0);
     }
 }

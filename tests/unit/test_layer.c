@@ -74,6 +74,11 @@ static void by_hand(const spw_scheme *scheme, const spw_layer_shape *s, spw_laye
     spw_layer_dies(b, "gradient", "x");
 }
 
+static void print_formula(const spw_layer_tensor *t, const spw_rank_rows *rows, char *out, size_t size) {
+    const spw_formula words = spw_layer_formula(t, rows);
+    spw_formula_print(&words, out, size);
+}
+
 static void test_by_hand(void) {
     const spw_rank_rows rows = {7, 70, 700};
     spw_layer layer;
@@ -88,9 +93,9 @@ static void test_by_hand(void) {
     CHECK(spw_layer_step(&layer, 6) == spw_layer_step(&layer, 7));
     CHECK(spw_layer_is_dynamic(&layer));
     CHECK(spw_layer_bytes(&layer.tensor[1], &rows) == 280 && spw_layer_bytes(&layer.tensor[1], NULL) == 0);
-    spw_layer_formula(&layer.tensor[1], &rows, formula, sizeof formula);
+    print_formula(&layer.tensor[1], &rows, formula, sizeof formula);
     CHECK(strcmp(formula, "[rows held, 2 F] x 4 B = 7 x 10 x 4") == 0);
-    spw_layer_formula(&layer.tensor[0], NULL, formula, 9);
+    print_formula(&layer.tensor[0], NULL, formula, 9);
     CHECK(strcmp(formula, "[B, H] x") == 0); /* cut where the room ends */
     const spw_live_set set = spw_layer_live_set(&layer, &rows);
     CHECK(set.forward_bytes == 400 && set.forward_event == 1 && set.saved_bytes == 400);
@@ -123,7 +128,7 @@ static void test_moments(void) {
     CHECK(strcmp(layer.tensor[tensor[0]].name, "wide") == 0);
     CHECK(strcmp(layer.tensor[tensor[1]].name, "x") == 0);
     CHECK(strcmp(layer.tensor[tensor[2]].name, "relaid") == 0);
-    spw_layer_formula(&layer.tensor[3], &rows, formula, sizeof formula);
+    print_formula(&layer.tensor[3], &rows, formula, sizeof formula);
     CHECK(strcmp(formula, "[e, H, F] x 1 B = 4 x 6 x 5 x 1") == 0);
     spw_layer_destroy(&layer);
 }
