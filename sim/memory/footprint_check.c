@@ -84,7 +84,7 @@ static spw_status check_device(const spw_job *job, const spw_scheme *scheme) {
 
 static bool is_listed(const spw_job *job, const spw_scheme *scheme) {
     const spw_model *m = &job->model;
-    return (m->latent > 0 || m->plain_experts) &&
+    return (m->latent > 0 || m->plain_experts || m->attention_sinks) &&
            spw_transformers_is_listed(&(spw_point){.job = job, .scheme = scheme}, NULL, NULL);
 }
 

@@ -1,6 +1,7 @@
 /* Keys of Megatron-Core's recipes: what goes with what, what hides in a step's time, by hand, and what says that it changes nothing. */
 #include "sim/input/megatron_keys.h"
 #include "sim/memory/footprint.h"
+#include "sim/memory/footprint_check.h"
 #include "sim/memory/megatron_notes.h"
 #include "sim/schemes/layer.h"
 #include "sim/time/megatron_hidden.h"
@@ -126,13 +127,13 @@ static void test_schemes(void) {
     static spw_job job;
     CHECK_OK(parse(PLAIN, &job));
     const spw_scheme gather = scheme_of("megatron-allgather"), other = scheme_of("torchtitan");
-    CHECK_OK(spw_megatron_keys_go_with(&job, &other));
+    CHECK_OK(spw_footprint_check(&job, &other));
     job.megatron.router = SPW_FUSION_ON;
-    CHECK_OK(spw_megatron_keys_go_with(&job, &gather));
-    CHECK_STATUS(spw_megatron_keys_go_with(&job, &other), SPW_ECONFIG);
+    CHECK_OK(spw_footprint_check(&job, &gather));
+    CHECK_STATUS(spw_footprint_check(&job, &other), SPW_ECONFIG);
     CHECK(strstr(spw_last_error(), "moe_router_fusion is a key of Megatron-Core's schemes") != NULL);
     job.megatron.overlap_shared = true;
-    CHECK_STATUS(spw_megatron_keys_go_with(&job, &gather), SPW_ECONFIG);
+    CHECK_STATUS(spw_footprint_check(&job, &gather), SPW_ECONFIG);
 }
 
 /* The 26 MoE layers of 2 shared experts of 1408 beside exchanges: all of them where a link is slow, as much as it takes where it is
