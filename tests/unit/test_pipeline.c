@@ -347,8 +347,55 @@ static void test_pairs_of_stages(void) {
     CHECK(spw_pipeline_in_flight(&pairs, 0) == 6);
 }
 
+/* A walk is run again and again, with stages of dense and MoE layers in chunks: what a peak is made of is its bytes, whatever the walk
+ * looked at before, and another walk that never ran finds the same. */
+static void test_parts_of_peaks(void) {
+    enum { WALK_STAGES = 3, WALK_CHUNKS = 2, WALK_PARTS = 6, WALK_TIMES = 12, WALK_DENSE = 3 };
+    static spw_model model;
+    uint64_t seed = 5;
+    for (size_t round = 0; round < 48; round++) {
+        const size_t layers = WALK_STAGES * WALK_CHUNKS * (1 + round % 3);
+        const bool stays = round / 3 % 2 == 1;
+        const spw_waiting_layer keeps[2] = {
+            {.input = 3.0, .policy = 1.0, .saved = 20.0, .left = 7.0, .stays = stays},
+            {.input = 5.0, .policy = 2.0, .saved = 11.0, .left = 13.0, .stays = stays}};
+        const spw_pipeline p = {.stages = WALK_STAGES, .chunks = WALK_CHUNKS, .micro_batches = WALK_PARTS};
+        spw_stage_walk *walk = NULL;
+        memset(&model, 0, sizeof model);
+        model.layers = layers;
+        for (size_t l = 0; l < layers; l++) model.is_moe[l] = l % WALK_DENSE != round % WALK_DENSE;
+        for (size_t l = 0; l < layers; l++) model.moe_layers += model.is_moe[l];
+        CHECK_OK(spw_stage_walk_create(&p, &model, round % WALK_STAGES, keeps, &walk));
+        for (size_t time = 0; time < WALK_TIMES; time++) {
+            spw_layer_use use[WALK_STAGES * WALK_CHUNKS * WALK_DENSE * WALK_PARTS];
+            spw_stage_walk *other = NULL;
+            spw_stage_peaks peaks, again;
+            for (size_t i = 0; i < model.moe_layers * WALK_PARTS; i++) {
+                seed = seed * 6364136223846793005u + 1;
+                use[i] = (spw_layer_use){seed >> 57, time % 2 == 0 ? 0 : seed >> 50 & 63};
+            }
+            const spw_layer_uses uses = {use, model.moe_layers, WALK_PARTS, {0, 0}};
+            spw_stage_walk_run(walk, &uses, &peaks);
+            CHECK_OK(spw_stage_walk_create(&p, &model, round % WALK_STAGES, keeps, &other));
+            spw_stage_walk_run(other, &uses, &again);
+            spw_stage_walk_destroy(other);
+            for (int m = 0; m < SPW_MOMENT_COUNT; m++) {
+                const spw_stage_moment *at = &peaks.at[m], *new = &again.at[m];
+                CHECK(at->there == new->there);
+                if (!at->there) continue;
+                CHECK(at->bytes == new->bytes && at->layer == new->layer);
+                CHECK(at->bytes == spw_stage_moment_inputs(keeps, at) + spw_stage_moment_policy(keeps, at) +
+                                       spw_stage_moment_saved(keeps, at) + spw_stage_moment_left(keeps, at) +
+                                       at->rows + at->work);
+            }
+        }
+        spw_stage_walk_destroy(walk);
+    }
+}
+
 int main(void) {
     test_pairs();
+    test_parts_of_peaks();
     test_pairs_of_stages();
     test_by_hand();
     test_simulated();
