@@ -5,6 +5,9 @@
 #include <stddef.h>
 #include <string.h>
 
+#define EVIDENCE_CHOICE(name, text) {text, SPW_EVIDENCE_##name},
+const spw_choice spw_evidence_choices[] = {SPW_EVIDENCE_LIST(EVIDENCE_CHOICE){NULL, 0}};
+
 const spw_setting spw_coefficient_settings[] = SPW_COEFFICIENT_KEYS(0, 10, 1e3, "a share or a factor");
 
 void spw_coefficient_write(FILE *file, const char *key, const spw_coefficient *c) {
