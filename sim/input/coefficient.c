@@ -5,6 +5,12 @@
 #include <stddef.h>
 #include <string.h>
 
+#define EVIDENCE_TEXT(name, text) text,
+const char *spw_evidence_name(spw_evidence evidence) {
+    static const char *const names[] = {SPW_EVIDENCE_LIST(EVIDENCE_TEXT)};
+    return (unsigned)evidence < SPW_EVIDENCE_COUNT ? names[evidence] : "?";
+}
+
 #define EVIDENCE_CHOICE(name, text) {text, SPW_EVIDENCE_##name},
 const spw_choice spw_evidence_choices[] = {SPW_EVIDENCE_LIST(EVIDENCE_CHOICE){NULL, 0}};
 
