@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 # A job, what it holds, and the shape and scheme under which all rooms see it. No other header joins them.
-EVERYWHERE = {f"sim/input/{name}.h" for name in ("cluster", "finetune", "fp8_recipe", "job", "job_words", "matrix", "model", "offload_modules", "stage_layout")} | {
+EVERYWHERE = {f"sim/input/{name}.h" for name in ("cluster", "evidence", "finetune", "fp8_recipe", "job", "job_words", "matrix", "model", "offload_modules", "stage_layout")} | {
     "sim/schemes/scheme.h"}
 build = pathlib.Path(sys.argv[1]).resolve()
 most = int(sys.argv[sys.argv.index("--most") + 1]) if "--most" in sys.argv else None

@@ -1,5 +1,5 @@
 /* The experts of a PyTorch layer that autograd differentiates product by product. Names and order are those of
- * sim/schemes/glu_events.h. SiLU and its product with w1_out are one rounding, as in the plain layer: the tensors between
+ * sim/schemes/experts_torch.h. SiLU and its product with w1_out are one rounding, as in the plain layer: the tensors between
  * are there, and hold what they would, but nothing is computed from them. */
 #ifndef SPW_REFERENCE_SCHEMES_AUTOGRAD_GLU_H
 #define SPW_REFERENCE_SCHEMES_AUTOGRAD_GLU_H

@@ -5,7 +5,7 @@
 
 #include "sim/input/model_mixer_parts.h"
 #include "sim/input/model_reading.h"
-#include "sim/input/remat_modules.h"
+#include "sim/input/module.h"
 
 static const spw_matrix_words query = {.weights = "q",
                                        .weights_formula = "H heads (nope + rope) w",

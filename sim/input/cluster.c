@@ -1,6 +1,7 @@
 #include "sim/input/cluster.h"
 
 #include "sim/input/cluster_levels.h"
+#include "sim/input/coefficient_settings.h"
 #include "sim/input/preset.h"
 #include "sim/input/settings.h"
 
@@ -11,15 +12,6 @@
 #include <strings.h>
 
 enum { MOST_NODES = 65536 };
-
-#define EVIDENCE_TEXT(name, text) text,
-const char *spw_evidence_name(spw_evidence evidence) {
-    static const char *const names[] = {SPW_EVIDENCE_LIST(EVIDENCE_TEXT)};
-    return (unsigned)evidence < SPW_EVIDENCE_COUNT ? names[evidence] : "?";
-}
-
-#define EVIDENCE_CHOICE(name, text) {text, SPW_EVIDENCE_##name},
-const spw_choice spw_evidence_choices[] = {SPW_EVIDENCE_LIST(EVIDENCE_CHOICE){NULL, 0}};
 
 /* The rows of one figure; `unsaid`, `assumed` and `nowhere` stand in a file's place: NULL, where it must say. */
 #define ROWS(name, low, high, unsaid, assumed, nowhere, text, whence) \

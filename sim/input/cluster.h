@@ -4,26 +4,17 @@
 #define SPW_SIM_INPUT_CLUSTER_H
 
 #include "base/status.h"
+#include "sim/input/evidence.h"
 
 #include <stddef.h>
 #include <stdio.h>
 
 typedef struct spw_setting spw_setting;
 
-/* How we know a number. One list, expanded into the enum and the names. */
-#define SPW_EVIDENCE_LIST(X) \
-    X(DATASHEET, "datasheet") \
-    X(PUBLISHED, "published") X(MEASURED, "measured") X(FITTED, "fitted") X(ASSUMED, "assumed")
-#define SPW_EVIDENCE_ENUM(name, text) SPW_EVIDENCE_##name,
-typedef enum spw_evidence { SPW_EVIDENCE_LIST(SPW_EVIDENCE_ENUM) SPW_EVIDENCE_COUNT } spw_evidence;
-#undef SPW_EVIDENCE_ENUM
-const char *spw_evidence_name(spw_evidence evidence);
-
 enum {
     SPW_CLUSTER_NAME = 64,
     SPW_STACK_NAME = 64, /* texts of stacks, sim/input/coefficient.h */
     SPW_STACK_TEXT = 256,
-    SPW_FIGURE_SOURCE = 192,
     SPW_GEMM_POINTS = 64,
     SPW_EXCHANGE_POINTS = 16,
     SPW_LINK_POINTS = 64,

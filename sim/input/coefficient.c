@@ -5,6 +5,15 @@
 #include <stddef.h>
 #include <string.h>
 
+#define EVIDENCE_TEXT(name, text) text,
+const char *spw_evidence_name(spw_evidence evidence) {
+    static const char *const names[] = {SPW_EVIDENCE_LIST(EVIDENCE_TEXT)};
+    return (unsigned)evidence < SPW_EVIDENCE_COUNT ? names[evidence] : "?";
+}
+
+#define EVIDENCE_CHOICE(name, text) {text, SPW_EVIDENCE_##name},
+const spw_choice spw_evidence_choices[] = {SPW_EVIDENCE_LIST(EVIDENCE_CHOICE){NULL, 0}};
+
 const spw_setting spw_coefficient_settings[] = SPW_COEFFICIENT_KEYS(0, 10, 1e3, "a share or a factor");
 
 void spw_coefficient_write(FILE *file, const char *key, const spw_coefficient *c) {

@@ -2,7 +2,7 @@
 #ifndef SPW_SIM_INPUT_COEFFICIENT_H
 #define SPW_SIM_INPUT_COEFFICIENT_H
 
-#include "sim/input/cluster.h"
+#include "sim/input/evidence.h"
 
 #include <stdbool.h>
 #include <stdio.h>

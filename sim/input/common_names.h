@@ -2,6 +2,8 @@
 #ifndef SPW_SIM_INPUT_COMMON_NAMES_H
 #define SPW_SIM_INPUT_COMMON_NAMES_H
 
+#include "sim/input/settings.h"
+
 #include <stddef.h>
 
 typedef struct spw_common_name {
@@ -13,8 +15,6 @@ typedef struct spw_common_name {
 
 /* The row of a word, in any case, with '-' or '_', and without "_size" behind it; NULL: none. */
 const spw_common_name *spw_common_name_find(const char *word, size_t length);
-
-enum { SPW_ADVICE = 288 };
 
 /* What to write for such a key, or what becomes of such a setting of MaxText (sim/input/maxtext_settings.h): "did you mean 'parallel.expert', or --expert-parallel? "; "" for any other word. Returns `out`. */
 const char *spw_common_key_advice(const char *word, size_t length, char out[SPW_ADVICE]);

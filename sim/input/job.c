@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "sim/input/common_names.h"
 #include "sim/input/grid.h"
 #include "sim/input/job_check.h"
 #include "sim/input/job_override.h"
@@ -645,6 +646,7 @@ spw_status spw_job_parse_at(const spw_job_place *at, const char *text, size_t le
     char place[SPW_SETTINGS_PLACE];
     memset(out, 0, sizeof *out);
     SPW_TRY(spw_settings_open(at->where, text, length, &settings));
+    spw_settings_advise(settings, spw_common_key_advice);
     SPW_TRY(SPW_ALLOC(1, &read));
     if (at->given != NULL) spw_settings_hide_lines(settings);
     SPW_TRY(spw_job_given_put(settings, at->given, at->givens));

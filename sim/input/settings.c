@@ -2,7 +2,6 @@
 
 #include "sim/input/settings_internal.h"
 
-#include "sim/input/common_names.h"
 #include "sim/input/nearest.h"
 
 #include <inttypes.h>
@@ -307,11 +306,10 @@ static void guess_inside(const spw_setting *table, const char *key, char *out, s
     }
 }
 
-/* Whether the table is a job's, or of a group in it: of other files, such words may mean something else. */
-static bool is_of_job(const place *at, const spw_setting *table) {
-    const bool inside = strcmp(at->prefix, "parallel.") == 0 || strcmp(at->prefix, "batch.") == 0;
-    while (table->key != NULL && strcmp(table->key, "parallel") != 0) table++;
-    return inside || (at->prefix[0] == '\0' && table->key != NULL);
+/* Whether other programs' names are looked up here: in other groups such words may mean something else. */
+static bool is_advised(const place *at) {
+    return at->settings->adviser != NULL && (at->prefix[0] == '\0' || strcmp(at->prefix, "parallel.") == 0 ||
+                                             strcmp(at->prefix, "batch.") == 0);
 }
 
 static spw_status unknown_key(const place *at, const spw_setting *table, const yaml_node_t *key) {
@@ -323,7 +321,7 @@ static spw_status unknown_key(const place *at, const spw_setting *table, const y
     if (nearest.best != NULL) (void)snprintf(guess, sizeof guess, "did you mean '%s'? ", nearest.best);
     if (nearest.distance > 1 || guess[0] == '\0') guess_inside(table, shown, guess, sizeof guess);
     char advice[SPW_ADVICE] = "";
-    if (is_of_job(at, table) && spw_common_key_advice(shown, strlen(shown), advice)[0] != '\0')
+    if (is_advised(at) && at->settings->adviser(shown, strlen(shown), advice)[0] != '\0')
         memcpy(guess, advice, sizeof guess);
     if (at->prefix[0] != '\0')
         (void)snprintf(inside, sizeof inside, " in '%.*s'", (int)strlen(at->prefix) - 1, at->prefix);

@@ -81,6 +81,10 @@ SPW_MUST_CHECK spw_status spw_settings_open(const char *where, const char *text,
 void spw_settings_close(spw_settings *settings); /* NULL is fine */
 /* The text was made for a file of another kind, `where`: messages name that without lines, which are not its own. */
 void spw_settings_hide_lines(spw_settings *settings);
+enum { SPW_ADVICE = 288 };
+/* What to write for a key that no table has, from one who knows other names of them; "" where it knows none. Returns `out`. */
+typedef const char *spw_settings_adviser(const char *word, size_t length, char out[SPW_ADVICE]);
+void spw_settings_advise(spw_settings *settings, spw_settings_adviser *adviser);
 
 /* Puts one value in, in place of what the text says at `path`, "batch.sequence_length"; mappings around it are made where they
  * are missing. `value` is YAML: a word, [a, b], {a: b}. Messages about it begin with `label`, which must live as long as the

@@ -12,6 +12,7 @@ struct spw_settings {
     bool lineless; /* lines of the text are nobody's: messages name `where` alone */
     yaml_document_t document;
     yaml_node_t *root;
+    spw_settings_adviser *adviser; /* NULL: nobody knows other names */
     const char *label
         [SPW_SETTINGS_PUTS]; /* of values that were put in; their nodes begin at line LABELS + place here */
     size_t labels;

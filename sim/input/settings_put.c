@@ -15,6 +15,10 @@ const char *spw_settings_line_text(const spw_settings *settings, size_t line, ch
 
 void spw_settings_hide_lines(spw_settings *settings) { settings->lineless = true; }
 
+void spw_settings_advise(spw_settings *settings, spw_settings_adviser *adviser) {
+    settings->adviser = adviser;
+}
+
 static spw_status out_of_memory(const spw_settings *settings) {
     return spw_fail(SPW_ENOMEM, "%s: out of memory", settings->where);
 }

@@ -4,6 +4,7 @@
 #define SPW_SIM_INPUT_STACK_H
 
 #include "base/status.h"
+#include "sim/input/cluster.h"
 #include "sim/input/coefficient.h"
 
 #include <stdbool.h>
