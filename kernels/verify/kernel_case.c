@@ -10,8 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { RECORD_TOKENS = 64 };
-
 /* Sizes that a tile meets: less than one, an edge beyond it, several. */
 static const struct {
     const char *name;
@@ -65,11 +63,6 @@ static const struct {
     [SPW_KERNEL_DISPATCH] = {spw_kernel_make_dispatch, true, true, 1, {""}},
     [SPW_KERNEL_COMBINE] = {spw_kernel_make_combine, true, true, 1, {""}},
 };
-
-size_t spw_kernel_record_tokens(const spw_record *record) {
-    const size_t own = record->sequences * record->sequence_length;
-    return own < RECORD_TOKENS ? own : RECORD_TOKENS;
-}
 
 /* Cases of one kind of numbers and one variant. */
 static size_t routings(spw_kernel kernel, const spw_record *record) {

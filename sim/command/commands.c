@@ -40,23 +40,3 @@ const spw_command_topic spw_command_topics[] = {
     {"words", "the words of the output, and what they mean", NULL, spw_help_words},
     {0},
 };
-
-const spw_command_row *spw_command_find(const spw_command_row *rows, const char *name) {
-    for (; rows->name != NULL; rows++)
-        if (strcmp(rows->name, name) == 0) return rows;
-    return NULL;
-}
-
-void spw_command_list(const spw_command_row *rows, FILE *out) {
-    int width = 0;
-    for (const spw_command_row *row = rows; row->name != NULL; row++)
-        if ((int)strlen(row->name) > width) width = (int)strlen(row->name);
-    for (; rows->name != NULL; rows++) fprintf(out, "  %-*s %s\n", width, rows->name, rows->help);
-}
-
-spw_status spw_command_run(const spw_command_row *row, int argc, char **argv) {
-    char name[96];
-    (void)snprintf(name, sizeof name, "%s %s", argv[0], row->name);
-    argv[1] = name; /* what argp calls the program */
-    return row->run(argc - 1, argv + 1);
-}

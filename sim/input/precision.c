@@ -13,12 +13,6 @@ static size_t bytes_of(const spw_precision *p, size_t i) {
     return bytes[i];
 }
 
-const char *spw_precision_kind(size_t i) {
-    static const char *const names[SPW_PRECISION_KINDS] = {"weights", "gradients", "optimizer",
-                                                           "activations"};
-    return names[i];
-}
-
 const char *spw_precision_name(const spw_precision *p, size_t i) {
     switch (bytes_of(p, i)) {
     case 4: return "fp32";

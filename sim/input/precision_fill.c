@@ -88,3 +88,9 @@ bool spw_precision_choose(spw_job *job, const char *words) {
     spw_precision_fill(job);
     return true;
 }
+
+const char *spw_precision_kind(size_t i) {
+    static const char *const names[SPW_PRECISION_KINDS] = {"weights", "gradients", "optimizer",
+                                                           "activations"};
+    return names[i];
+}

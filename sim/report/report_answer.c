@@ -11,12 +11,6 @@
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
-void spw_report_write_name(const spw_report *report, const spw_report_row *row, FILE *out) {
-    (void)fputs("<b>", out);
-    spw_chart_label(report, row, out);
-    (void)fputs("</b>", out);
-}
-
 /* What it holds, how long it takes, what it drops. */
 static void write_figures(const spw_report_row *row, FILE *out) {
     (void)fprintf(out, "%.*f of %.1f GiB a GPU", row->held.most < 10.0 * GIB ? 2 : 1, row->held.most / GIB,

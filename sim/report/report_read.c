@@ -200,8 +200,6 @@ const char *spw_report_row_doubt(const spw_report_row *row) {
     return row->replayed || row->surely_fits || !spw_report_row_fits(row) ? "" : "may not fit";
 }
 
-bool spw_report_row_fits(const spw_report_row *row) { return row->verdict != SPW_VERDICT_OOM; }
-
 const spw_report_row *spw_report_best(const spw_report *report, double most, bool surely) {
     for (size_t i = 0; i < report->fits; i++) {
         const spw_report_row *row = &report->row[report->order[i]];

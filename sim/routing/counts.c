@@ -68,36 +68,6 @@ void spw_layout_destroy(spw_layout *layout) {
     spw_free(layout);
 }
 
-static size_t sharers(const spw_placement *p) { return p->expert_tensor > 0 ? p->expert_tensor : 1; }
-
-size_t spw_placement_member(const spw_placement *p, size_t expert) {
-    return expert / (p->experts * sharers(p) / p->group_ranks) * sharers(p);
-}
-
-size_t spw_placement_first_node(const spw_placement *p, size_t group) {
-    return group * p->group_ranks / p->gpus_per_node;
-}
-
-size_t spw_placement_node(const spw_placement *p, size_t group, size_t member) {
-    return (group * p->group_ranks + member) / p->gpus_per_node - spw_placement_first_node(p, group);
-}
-
-size_t spw_placement_straddling(const spw_placement *p) {
-    const size_t least = (p->group_ranks + p->gpus_per_node - 1) / p->gpus_per_node;
-    size_t straddling = 0;
-    for (size_t g = 0; g < p->ranks / p->group_ranks; g++)
-        straddling += spw_placement_node(p, g, p->group_ranks - 1) + 1 > least;
-    return straddling;
-}
-
-size_t spw_placement_positions(const spw_placement *p) {
-    const size_t groups = p->ranks / p->group_ranks;
-    size_t positions = 1;
-    if (p->gpus_per_node % p->group_ranks == 0) return 1; /* inside a node they are alike */
-    while (positions < groups && positions * p->group_ranks % p->gpus_per_node != 0) positions++;
-    return positions;
-}
-
 static size_t most_nodes(const spw_placement *p) {
     size_t most = 1;
     for (size_t g = 0; g < p->ranks / p->group_ranks; g++) {
@@ -113,8 +83,8 @@ spw_status spw_counts_create(spw_placement p, size_t sequences, spw_counts **out
     size_t rows = 0;
     *out = NULL;
     if (p.ranks == 0 || p.group_ranks == 0 || p.gpus_per_node == 0 || p.experts == 0 || sequences == 0 ||
-        p.ranks % p.group_ranks != 0 || p.group_ranks % sharers(&p) != 0 ||
-        p.experts % (p.group_ranks / sharers(&p)) != 0) {
+        p.ranks % p.group_ranks != 0 || p.group_ranks % spw_placement_sharers(&p) != 0 ||
+        p.experts % (p.group_ranks / spw_placement_sharers(&p)) != 0) {
         return spw_fail(SPW_ECONFIG,
                         "%zu ranks in groups of %zu for %zu experts cannot be: the expert-parallel size must "
                         "divide both",

@@ -74,6 +74,8 @@ SPW_MUST_CHECK spw_status spw_counts_lost_tokens(const spw_counts *counts, const
                                                  const spw_layout *layout, const uint32_t *limit,
                                                  bool per_sequence, uint64_t *lost);
 
+/* Members that share an expert. */
+size_t spw_placement_sharers(const spw_placement *p);
 /* The member of its group that has expert x, of several that share it the first. */
 size_t spw_placement_member(const spw_placement *placement, size_t expert);
 /* First node of the group that `rank` is in, and the node index (0 ..) inside the group of its member d. */

@@ -26,21 +26,6 @@ size_t spw_deepep_jax_exchanges(const spw_scheme *scheme, const spw_layer_shape 
     return SPW_COUNT_OF(list);
 }
 
-void spw_deepep_flow(const spw_routed_group *routed, spw_flow *out) {
-    const spw_layer_shape *s = routed->shape;
-    for (size_t d = 0; d < s->ranks; d++) out->rows[d] = out->dropped[d] = 0;
-    for (size_t r = 0; r < s->ranks; r++) {
-        const size_t rank = routed->number * s->ranks + r;
-        for (size_t d = 0; d < s->ranks; d++)
-            out->wire[r * s->ranks + d] = routed->counts->distinct[rank * s->ranks + d];
-        for (size_t x = 0; x < s->experts; x++) {
-            const uint32_t n = routed->counts->routed[rank * s->experts + x];
-            out->limit[r * s->experts + x] = n;
-            out->rows[x / s->experts_per_rank] += n;
-        }
-    }
-}
-
 uint64_t spw_deepep_jax_communication_bytes(const spw_scheme *scheme, const spw_layer_shape *s) {
     (void)scheme;
     spw_deepep_buffers b = spw_deepep_buffer_hint(s->ranks, s->hidden, s->element_bytes, 32);

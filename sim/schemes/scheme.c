@@ -60,10 +60,6 @@ spw_layer_shape spw_layer_shape_of(const spw_job *job, size_t sequences) {
     return s;
 }
 
-size_t spw_returned_width(const spw_layer_shape *s) {
-    return s->tensor > 1 ? s->hidden / s->tensor : s->hidden;
-}
-
 /* --- Reading a scheme
  * ---------------------------------------------------------------------------------------- */
 
@@ -197,32 +193,6 @@ bool spw_scheme_is_same(const spw_scheme *a, const spw_scheme *b) {
     return same;
 }
 
-double spw_scheme_option_value(const spw_scheme *scheme, const char *name) {
-    for (size_t i = 0; scheme->type->options[i].name != NULL; i++) {
-        if (strcmp(scheme->type->options[i].name, name) == 0) return scheme->option[i];
-    }
-    return NAN;
-}
-
-bool spw_scheme_option_is(const spw_scheme *scheme, const char *name, const char *word) {
-    for (size_t i = 0; scheme->type->options[i].name != NULL; i++) {
-        const spw_scheme_option *option = &scheme->type->options[i];
-        if (strcmp(option->name, name) == 0 && option->choices != NULL)
-            return strcmp(option->choices[(size_t)scheme->option[i]], word) == 0;
-    }
-    return false;
-}
-
-/* --- Tensors
- * ------------------------------------------------------------------------------------------------- */
-
-size_t spw_scheme_capacity(const spw_scheme *scheme, const spw_layer_shape *s) {
-    double factor = spw_scheme_option_value(scheme, "capacity_factor");
-    if (isnan(factor)) return 0;
-    size_t even = (spw_whole_sequence(s) * s->top_k + s->experts - 1) / s->experts;
-    return (size_t)fmax(fmax((double)even * factor, factor), 0.0);
-}
-
 spw_status spw_scheme_check(const spw_scheme *scheme, const spw_layer_shape *shape) {
     if (spw_scheme_trainer(scheme)->takes_policies && spw_remat_is_megatron(shape->remat))
         return spw_fail(
@@ -282,11 +252,6 @@ bool spw_scheme_by_node(const spw_scheme *scheme) {
 double spw_scheme_factor(const spw_scheme *scheme) {
     const char *name = scheme->type->routing.factor;
     return name != NULL ? spw_scheme_option_value(scheme, name) : NAN;
-}
-
-double spw_worst_rank_factor(const spw_scheme *scheme, const spw_layer_shape *s) {
-    (void)scheme;
-    return (double)s->worst_rows / (double)s->assignments;
 }
 
 bool spw_scheme_fills_slots(const spw_scheme *scheme) {
