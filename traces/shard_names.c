@@ -14,8 +14,8 @@
 enum { MOST_LIST_BYTES = 64 << 20 };
 
 /* Appends folder/name [length], or the name alone where it begins at the root. */
-static spw_status add(spw_shard_names *names, const char *folder, size_t folder_length, const char *name,
-                      size_t length) {
+static spw_status shard_names_add(spw_shard_names *names, const char *folder, size_t folder_length,
+                                  const char *name, size_t length) {
     spw_status status = SPW_OK;
     const bool whole = name[0] == '/' || folder_length == 0;
     const size_t bytes = length + 1 + (whole ? 0 : folder_length + 1);
@@ -49,8 +49,8 @@ static spw_status read_list(const char *path, spw_shard_names *names) {
         const char *begin = line + strspn(line, " \t\r");
         while (line + end > begin && strchr(" \t\r", line[end - 1]) != NULL) end--;
         if (line + end > begin)
-            SPW_TRY(add(names, path, slash == NULL ? 0 : (size_t)(slash - path), begin,
-                        (size_t)(line + end - begin)));
+            SPW_TRY(shard_names_add(names, path, slash == NULL ? 0 : (size_t)(slash - path), begin,
+                                    (size_t)(line + end - begin)));
         line += whole + 1;
     }
     if (names->count == 0)
@@ -114,7 +114,7 @@ static spw_status read_folder(const char *path, spw_shard_names *names) {
     for (struct dirent *entry = readdir(folder); entry != NULL; entry = readdir(folder)) {
         if (entry->d_name[0] == '.' || (!ends_in(entry->d_name, ".h5") && !ends_in(entry->d_name, ".hdf5")))
             continue;
-        SPW_TRY(add(names, path, length, entry->d_name, strlen(entry->d_name)));
+        SPW_TRY(shard_names_add(names, path, length, entry->d_name, strlen(entry->d_name)));
     }
     if (names->count == 0)
         SPW_TRY(spw_fail(SPW_EIO, "%s: holds no file *.h5 or *.hdf5; a trace may be a folder of such shards",

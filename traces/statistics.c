@@ -95,7 +95,7 @@ static void count_record(const spw_trace_record *record, uint32_t *routed) {
     }
 }
 
-static void add(spw_layer_statistics *layer, const spw_statistics *one, size_t step) {
+static void statistics_add(spw_layer_statistics *layer, const spw_statistics *one, size_t step) {
     double *sum = (double *)&layer->mean;
     const double *value = (const double *)one;
     if (layer->steps == 0) memset(sum, 0, sizeof layer->mean);
@@ -151,7 +151,8 @@ static spw_status take_layer(void *context, size_t unit, spw_note_reader *record
     const void *one = NULL;
     spw_status status = SPW_OK;
     SPW_TRY(spw_note_next(record, sizeof(spw_statistics), &one));
-    if (!isnan(((const spw_statistics *)one)->max_over_mean)) add(&r->out[unit % layers], one, unit / layers);
+    if (!isnan(((const spw_statistics *)one)->max_over_mean))
+        statistics_add(&r->out[unit % layers], one, unit / layers);
     if (r->beside != NULL) SPW_TRY(r->beside->take(r->beside->context, unit, record));
 
 cleanup:

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-static error_t parse(int key, char *text, struct argp_state *state) {
+static error_t calibrate_options_parse(int key, char *text, struct argp_state *state) {
     spw_calibrate_options *o = state->input;
     switch (key) {
     case SPW_CALIBRATE_STACK:
@@ -40,7 +40,8 @@ static error_t parse(int key, char *text, struct argp_state *state) {
 
 spw_status spw_calibrate_parse(const struct argp_option *rows, const char *args_doc, const char *doc,
                                int argc, char **argv, spw_calibrate_options *o) {
-    const struct argp argp = {.options = rows, .parser = parse, .args_doc = args_doc, .doc = doc};
+    const struct argp argp = {
+        .options = rows, .parser = calibrate_options_parse, .args_doc = args_doc, .doc = doc};
     o->format = SPW_FORMAT_TABLE;
     const spw_status status = spw_command_parse(&argp, argc, argv, o);
     return status == SPW_OK && o->format_text != NULL ? spw_command_format(o->format_text, &o->format)

@@ -46,7 +46,7 @@ static const struct argp_option own_options[] = {
     {0},
 };
 
-static error_t parse(int key, char *text, struct argp_state *state) {
+static error_t ask_xla_parse(int key, char *text, struct argp_state *state) {
     ask_options *o = state->input;
     switch (key) {
     case ARGP_KEY_INIT: state->child_inputs[0] = &o->job; return 0;
@@ -66,7 +66,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
 static const struct argp_child children[] = {{&spw_job_argp, 0, NULL, 0}, {0}};
 static const struct argp argp = {
     .options = own_options,
-    .parser = parse,
+    .parser = ask_xla_parse,
     .args_doc = "[JOB.yaml] --scheme S",
     .doc = "Compiles the job's MaxText program with XLA for GPUs that need not be there, and prints what XLA "
            "says of its memory beside our prediction; the row goes into a table. Nothing is executed; a CPU "

@@ -34,7 +34,7 @@ static const struct argp_option own_options[] = {
     {0},
 };
 
-static error_t parse(int key, char *text, struct argp_state *state) {
+static error_t bench_allocator_parse(int key, char *text, struct argp_state *state) {
     bench_options *o = state->input;
     uint64_t steps = 0;
     switch (key) {
@@ -51,7 +51,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
 
 static const struct argp argp = {
     .options = own_options,
-    .parser = parse,
+    .parser = bench_allocator_parse,
     .doc = "The replay of PyTorch's caching allocator on one core: 60 MoE layers of DeepSeek-V3 on one of 8 "
            "ranks, 4096 "
            "tokens a rank, Megatron-Core's tensors, rows drawn anew for every step and layer.",

@@ -31,7 +31,7 @@ static error_t parse_count(struct argp_state *state, const char *option, const c
     return 0;
 }
 
-static error_t parse(int key, char *text, struct argp_state *state) {
+static error_t bench_dispatch_parse(int key, char *text, struct argp_state *state) {
     dispatch_options *o = state->input;
     switch (key) {
     case OPTION_RANKS: return parse_count(state, "--ranks", text, &o->request.ranks);
@@ -49,7 +49,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
 
 static const struct argp argp = {
     .options = options,
-    .parser = parse,
+    .parser = bench_dispatch_parse,
     .doc = "Times dispatch and combine between the GPUs of this machine, medians over fresh routing, beside "
            "all-pairs peer copies and NCCL "
            "(SPW_NCCL names its library) in the same run.",

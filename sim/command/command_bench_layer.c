@@ -25,7 +25,7 @@ static size_t count_of(struct argp_state *state, const char *name, const char *t
     return (size_t)value;
 }
 
-static error_t parse(int key, char *text, struct argp_state *state) {
+static error_t bench_layer_parse(int key, char *text, struct argp_state *state) {
     spw_bench_layer_request *q = state->input;
     switch (key) {
     case OPTION_RANKS: q->ranks = count_of(state, "ranks", text, 64); return 0;
@@ -40,7 +40,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
 
 static const struct argp argp = {
     .options = options,
-    .parser = parse,
+    .parser = bench_layer_parse,
     .doc = "Times the forward and the backward pass of whole expert layers at full width, as a whole and by "
            "phase: "
            "medians over fresh routing of the slowest rank.",

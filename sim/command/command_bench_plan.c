@@ -55,7 +55,7 @@ static const struct argp_option own_options[] = {
     {0},
 };
 
-static error_t parse(int key, char *text, struct argp_state *state) {
+static error_t bench_plan_parse(int key, char *text, struct argp_state *state) {
     bench_options *o = state->input;
     switch (key) {
     case 'r': o->routing = text; return 0;
@@ -72,7 +72,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
 
 static const struct argp argp = {
     .options = own_options,
-    .parser = parse,
+    .parser = bench_plan_parse,
     .doc = "Processor time of a plan of one point, of six public jobs: in one process that has planned it "
            "before, and as a process of its own, with the memory of that.",
 };

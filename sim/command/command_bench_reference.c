@@ -41,7 +41,7 @@ static void parse_count(struct argp_state *state, const char *text, size_t *out)
     *out = (size_t)value;
 }
 
-static error_t parse(int key, char *text, struct argp_state *state) {
+static error_t bench_reference_parse(int key, char *text, struct argp_state *state) {
     bench_options *o = state->input;
     switch (key) {
     case OPTION_EXPERTS: parse_count(state, text, &o->experts); return 0;
@@ -56,7 +56,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
 
 static const struct argp argp = {
     .options = options,
-    .parser = parse,
+    .parser = bench_reference_parse,
     .doc = "Times the grouped GEMM of the CPU reference (fp64 sums) beside OpenBLAS's sgemm (fp32 sums) and "
            "beside "
            "the fused multiply-adds that this machine can do at most.",

@@ -47,7 +47,7 @@ static const struct argp_option own_options[] = {
     {0},
 };
 
-static error_t parse(int key, char *text, struct argp_state *state) {
+static error_t bench_replay_parse(int key, char *text, struct argp_state *state) {
     bench_options *o = state->input;
     switch (key) {
     case 'p': o->python = text; return 0;
@@ -59,7 +59,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
 
 static const struct argp argp = {
     .options = own_options,
-    .parser = parse,
+    .parser = bench_replay_parse,
     .args_doc = "[TRACE.h5]",
     .doc = "Routing counts per second, beside memory bandwidth, numpy's bincount and a plain HDF5 read of "
            "the same file.\v"

@@ -118,13 +118,13 @@ static const finding findings[] = {
     {"GPU", look_gpu},         {"MPI", look_processes}, {"temporary", look_temporary},
 };
 
-static error_t parse(int key, char *text, struct argp_state *state) {
+static error_t doctor_parse(int key, char *text, struct argp_state *state) {
     if (key == ARGP_KEY_ARG) argp_error(state, "'%s': doctor takes nothing but options", text);
     return key == ARGP_KEY_ARG ? 0 : ARGP_ERR_UNKNOWN;
 }
 
 static const struct argp argp = {
-    .parser = parse,
+    .parser = doctor_parse,
     .doc =
         "Says what is installed and what works here: threads, memory, libraries, the GPU runtime, MPI, and "
         "space for temporary files. What does not work is named with its reason. Exit status 1 when "

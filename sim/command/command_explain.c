@@ -31,7 +31,7 @@ static const struct argp_option own_options[] = {
     {0},
 };
 
-static error_t parse(int key, char *text, struct argp_state *state) {
+static error_t explain_parse(int key, char *text, struct argp_state *state) {
     explain_options *o = state->input;
     switch (key) {
     case ARGP_KEY_INIT: state->child_inputs[0] = &o->job; return 0;
@@ -50,7 +50,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
 static const struct argp_child children[] = {{&spw_job_argp, 0, NULL, 0}, {0}};
 static const struct argp argp = {
     .options = own_options,
-    .parser = parse,
+    .parser = explain_parse,
     .args_doc = "--job JOB.yaml --scheme S [--trace TRACE.h5 --rank N]",
     .doc = "Where every byte of a rank's peak comes from: each component with its formula and its source.",
     .children = children,

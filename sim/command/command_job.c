@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
-static error_t parse(int key, char *text, struct argp_state *state) {
+static error_t job_parse(int key, char *text, struct argp_state *state) {
     spw_job_options *o = state->input;
     switch (key) {
     case ARGP_KEY_INIT: state->child_inputs[0] = o; return 0;
@@ -25,7 +25,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
 
 static const struct argp_child children[] = {{&spw_job_argp, 0, NULL, 0}, {0}};
 static const struct argp argp = {
-    .parser = parse,
+    .parser = job_parse,
     .args_doc = "[NAME:]FILE",
     .doc = "The job that a training framework's configuration is, as YAML for --job, with the line of every "
            "value and what of the "

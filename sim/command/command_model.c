@@ -50,7 +50,7 @@ static void check_names(struct argp_state *state, const model_options *o) {
                    o->check != NULL ? "--check" : "--sequence-length");
 }
 
-static error_t parse(int key, char *text, struct argp_state *state) {
+static error_t model_parse(int key, char *text, struct argp_state *state) {
     model_options *o = state->input;
     switch (key) {
     case OPTION_CHECK: o->check = text; return 0;
@@ -69,7 +69,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
 
 static const struct argp argp = {
     .options = options,
-    .parser = parse,
+    .parser = model_parse,
     .args_doc = "PRESET|CONFIG.json\n--diff PRESET|CONFIG.json PRESET|CONFIG.json",
     .doc = "What a model is made of: parameters in all and at work on a token, by part; layers by kind; "
            "memory of the "

@@ -121,7 +121,7 @@ static const struct argp_option own_options[] = {
     {0},
 };
 
-static error_t parse(int key, char *text, struct argp_state *state) {
+static error_t plan_parse(int key, char *text, struct argp_state *state) {
     plan_options *o = state->input;
     const char **const target[] = {&o->trace_path, &o->routing, &o->imbalance,    &o->stack,
                                    &o->steps,      &o->layers,  &o->tokens,       &o->seed,
@@ -151,7 +151,7 @@ static const struct argp_child children[] = {
     {&spw_job_argp, 0, NULL, 0}, {&spw_search_argp, 0, NULL, 0}, {0}};
 static const struct argp argp = {
     .options = own_options,
-    .parser = parse,
+    .parser = plan_parse,
     .args_doc = "--job JOB.yaml",
     .doc = "Sweeps schemes, parallel splits and batch sizes: what fits, what is fastest, what real routing "
            "costs.\v"

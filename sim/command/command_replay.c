@@ -113,7 +113,7 @@ static const struct argp_option own_options[] = {
     {0},
 };
 
-static error_t parse(int key, char *text, struct argp_state *state) {
+static error_t replay_parse(int key, char *text, struct argp_state *state) {
     replay_options *o = state->input;
     switch (key) {
     case ARGP_KEY_INIT: state->child_inputs[0] = &o->job; return 0;
@@ -152,7 +152,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
 static const struct argp_child children[] = {{&spw_job_argp, 0, NULL, 0}, {0}};
 static const struct argp argp = {
     .options = own_options,
-    .parser = parse,
+    .parser = replay_parse,
     .args_doc = "TRACE.h5 --job JOB.yaml",
     .doc =
         "Replays a routing trace: what each GPU must hold, what crosses the links, which tokens are dropped.",

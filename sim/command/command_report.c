@@ -23,7 +23,7 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static error_t parse(int key, char *text, struct argp_state *state) {
+static error_t report_parse(int key, char *text, struct argp_state *state) {
     report_options *o = state->input;
     switch (key) {
     case OPTION_OUTPUT: o->output = text; return 0;
@@ -43,7 +43,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
 
 static const struct argp argp = {
     .options = options,
-    .parser = parse,
+    .parser = report_parse,
     .args_doc = "RESULT.h5|PLAN.json|SEARCH.json [SECOND] --output report.html",
     .doc =
         "Makes one HTML page of what `spillway replay --output RESULT.h5` wrote, or of what `spillway plan "

@@ -25,7 +25,7 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static error_t parse(int key, char *text, struct argp_state *state) {
+static error_t score_parse(int key, char *text, struct argp_state *state) {
     score_options *o = state->input;
     switch (key) {
     case OPTION_STACK: o->stack = text; return 0;
@@ -46,7 +46,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
 
 static const struct argp argp = {
     .options = options,
-    .parser = parse,
+    .parser = score_parse,
     .args_doc = "TABLE.csv...",
     .doc = "Predictions beside published and compiled runs: verdict, GiB, tokens/s, interval, and how far "
            "off they are. Beside published training runs, a recipe a row: tokens/s and what fits. Beside "

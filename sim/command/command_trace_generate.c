@@ -99,7 +99,7 @@ static spw_status parse_option(int key, const char *text, spw_generate_settings 
     return spw_distribution_parse(text, &settings->distribution);
 }
 
-static error_t parse(int key, char *text, struct argp_state *state) {
+static error_t trace_generate_parse(int key, char *text, struct argp_state *state) {
     generate_options *o = state->input;
     if (key == KEY_IDS) {
         o->ids = text;
@@ -120,7 +120,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
 
 static const struct argp argp = {
     .options = options,
-    .parser = parse,
+    .parser = trace_generate_parse,
     .args_doc = "OUT.h5",
     .doc = "Makes a routing trace whose expert histogram follows a distribution.",
 };

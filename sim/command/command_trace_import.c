@@ -228,7 +228,7 @@ static void add_argument(import_options *o, const char *text, struct argp_state 
     o->input[o->settings.inputs++] = text;
 }
 
-static error_t parse(int key, char *text, struct argp_state *state) {
+static error_t trace_import_parse(int key, char *text, struct argp_state *state) {
     import_options *o = state->input;
     spw_status status = SPW_OK;
     size_t index = 0;
@@ -262,7 +262,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
 
 static const struct argp argp = {
     .options = options,
-    .parser = parse,
+    .parser = trace_import_parse,
     .args_doc = "FORMAT INPUT...",
     .doc = "Makes a trace of routing that another program recorded. What its files do not say must be stated."
            "\v-",

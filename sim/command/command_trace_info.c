@@ -34,7 +34,7 @@ static const struct argp_option own_options[] = {
     {0},
 };
 
-static error_t parse(int key, char *text, struct argp_state *state) {
+static error_t trace_info_parse(int key, char *text, struct argp_state *state) {
     info_options *o = state->input;
     switch (key) {
     case ARGP_KEY_INIT: state->child_inputs[0] = &o->trace; return 0;
@@ -47,7 +47,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
 static const struct argp_child children[] = {{&spw_trace_argp, 0, NULL, 0}, {0}};
 static const struct argp argp = {
     .options = own_options,
-    .parser = parse,
+    .parser = trace_info_parse,
     .args_doc = "TRACE.h5",
     .doc = "Says what a trace holds and how balanced its routing is.",
     .children = children,

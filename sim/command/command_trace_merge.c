@@ -18,7 +18,7 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static error_t parse(int key, char *text, struct argp_state *state) {
+static error_t trace_merge_parse(int key, char *text, struct argp_state *state) {
     merge_options *o = state->input;
     switch (key) {
     case OPTION_LEVEL: o->level = text; return 0;
@@ -38,7 +38,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
 
 static const struct argp argp = {
     .options = options,
-    .parser = parse,
+    .parser = trace_merge_parse,
     .args_doc = "FOLDER OUT.h5\nLIST.shards OUT.h5",
     .doc = "Puts shards of ranks and steps together to one trace. A shard that is missing or there twice is "
            "named, "

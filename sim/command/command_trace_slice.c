@@ -50,7 +50,7 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static error_t parse(int key, char *text, struct argp_state *state) {
+static error_t trace_slice_parse(int key, char *text, struct argp_state *state) {
     slice_options *o = state->input;
     switch (key) {
     case OPTION_STEPS: o->steps = text; return 0;
@@ -87,7 +87,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
 
 static const struct argp argp = {
     .options = options,
-    .parser = parse,
+    .parser = trace_slice_parse,
     .args_doc = "IN.h5 OUT.h5\nIN.h5 --record FILE",
     .doc = "Cuts steps, layers and source ranks out of a trace. Columns, weights, attributes, source and "
            "licence "

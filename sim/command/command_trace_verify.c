@@ -23,7 +23,7 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static error_t parse(int key, char *text, struct argp_state *state) {
+static error_t trace_verify_parse(int key, char *text, struct argp_state *state) {
     verify_options *o = state->input;
     switch (key) {
     case ARGP_KEY_INIT: state->child_inputs[0] = &o->trace; return 0;
@@ -35,7 +35,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
 static const struct argp_child children[] = {{&spw_trace_argp, 0, NULL, 0}, {0}};
 static const struct argp argp = {
     .options = options,
-    .parser = parse,
+    .parser = trace_verify_parse,
     .args_doc = "TRACE.h5",
     .doc = "Checks that the content of a trace can be true. Exit status 1 when it cannot.",
     .children = children,

@@ -176,7 +176,7 @@ static error_t parse_number(struct argp_state *state, const char *option, const 
     return 0;
 }
 
-static error_t parse(int key, char *text, struct argp_state *state) {
+static error_t verify_parse(int key, char *text, struct argp_state *state) {
     verify_options *o = state->input;
     switch (key) {
     case OPTION_DEVICE: o->device = text; return 0;
@@ -225,7 +225,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
 
 static const struct argp argp = {
     .options = own_options,
-    .parser = parse,
+    .parser = verify_parse,
     .doc = "Holds the simulator against the reference that executes: rows, bytes of every pair of ranks and "
            "exchange, drops, "
            "peak bytes, and the values that come out. Exit status 1 when one comparison disagrees.",

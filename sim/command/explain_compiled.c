@@ -122,7 +122,7 @@ static double budget_of(const spw_explain_point *p) {
     return (double)spw_device_budget_bytes(&budget);
 }
 
-static spw_status add(void *state, const spw_explain_point *p, spw_table *table) {
+static spw_status explain_compiled_add(void *state, const spw_explain_point *p, spw_table *table) {
     explained *e = state;
     const spw_status status =
         spw_compiled_memory_predict(&e->stack, p->job, p->scheme, p->sequences, budget_of(p), &e->memory);
@@ -139,7 +139,7 @@ static void head(void *state, const spw_explain_point *p) {
 
 spw_status spw_explain_compiled(spw_job_options *o, const char *name) {
     explained e;
-    const spw_explanation what = {columns, &e, add, head};
+    const spw_explanation what = {columns, &e, explain_compiled_add, head};
     spw_status status = SPW_OK;
     SPW_TRY(spw_job_is_whole(&o->job, "--stack"));
     SPW_TRY(spw_software_suits(name, &o->job.cluster));

@@ -191,7 +191,7 @@ static spw_status describe_rows(const explained *e, const spw_explain_point *p, 
     return status;
 }
 
-static spw_status add(void *state, const spw_explain_point *p, spw_table *table) {
+static spw_status explain_live_add(void *state, const spw_explain_point *p, spw_table *table) {
     explained *e = state;
     const spw_point point = spw_point_of(p->job, p->scheme, p->sequences);
     spw_status status = SPW_OK;
@@ -245,7 +245,7 @@ spw_status spw_explain_live(const spw_job_options *o, const char *trace_path, si
     e->rank = rank;
     if (trace_path != NULL) SPW_TRY(spw_trace_open(trace_path, &e->trace));
     SPW_TRY(spw_newest_stack_read(&o->job, o->scheme, o->job.schemes, &e->software, &e->newest));
-    const spw_explanation what = {columns, e, add, head};
+    const spw_explanation what = {columns, e, explain_live_add, head};
     SPW_TRY(spw_explain_points(o, &what));
 
 cleanup:

@@ -186,7 +186,7 @@ static void print_heading(const spw_job_options *o, size_t batch, size_t scheme,
     printf("\n");
 }
 
-static spw_status add(void *state, const spw_explain_point *p, spw_table *table) {
+static spw_status explain_peer_add(void *state, const spw_explain_point *p, spw_table *table) {
     explained *e = state;
     spw_status status = e->peer->predict(p->job, p->sequences, &e->theirs);
     if (status != SPW_OK) return spw_fail_within(status, "%s", e->peer->title);
@@ -216,7 +216,7 @@ spw_status spw_explain_peer(const spw_job_options *o, const char *name, const ch
                          "tensor, context and expert_tensor 1",
                          e->peer->title));
     if (trace_path != NULL) SPW_TRY(spw_trace_open(trace_path, &e->trace));
-    const spw_explanation what = {columns, e, add, head};
+    const spw_explanation what = {columns, e, explain_peer_add, head};
     SPW_TRY(spw_explain_points(o, &what));
 
 cleanup:

@@ -87,7 +87,7 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
     printf("\n");
 }
 
-static spw_status add(void *state, const spw_explain_point *p, spw_table *table) {
+static spw_status explain_traffic_add(void *state, const spw_explain_point *p, spw_table *table) {
     spw_step_traffic *traffic = state;
     const spw_point point = spw_point_of(p->job, p->scheme, p->sequences);
     spw_status status = SPW_OK;
@@ -108,7 +108,7 @@ spw_status spw_explain_traffic(const spw_job_options *o) {
     spw_step_traffic *traffic = NULL;
     SPW_TRY(spw_job_is_whole(&o->job, "--traffic"));
     SPW_TRY(SPW_ALLOC(1, &traffic));
-    const spw_explanation what = {columns, traffic, add, head};
+    const spw_explanation what = {columns, traffic, explain_traffic_add, head};
     SPW_TRY(spw_explain_points(o, &what));
 
 cleanup:

@@ -39,7 +39,7 @@ static const struct argp_option own_options[] = {
     {0},
 };
 
-static error_t parse(int key, char *text, struct argp_state *state) {
+static error_t plan_search_parse(int key, char *text, struct argp_state *state) {
     spw_search_options *o = state->input;
     switch (key) {
     case OPTION_SEARCH: o->asked = true; break;
@@ -57,7 +57,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     return 0;
 }
 
-const struct argp spw_search_argp = {.options = own_options, .parser = parse};
+const struct argp spw_search_argp = {.options = own_options, .parser = plan_search_parse};
 
 spw_status spw_search_options_check(const spw_search_options *o) {
     const bool wanted = o->overs > 0 || o->gpus_at_most != NULL || o->tokens_per_day != NULL ||

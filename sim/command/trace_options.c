@@ -13,7 +13,7 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static error_t parse(int key, char *text, struct argp_state *state) {
+static error_t trace_options_parse(int key, char *text, struct argp_state *state) {
     spw_trace_options *o = state->input;
     switch (key) {
     case SPW_TRACE_OPTION_FORMAT: o->format_text = text; return 0;
@@ -28,7 +28,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     }
 }
 
-const struct argp spw_trace_argp = {.options = options, .parser = parse};
+const struct argp spw_trace_argp = {.options = options, .parser = trace_options_parse};
 
 spw_status spw_trace_options_format(const spw_trace_options *o, spw_format *out) {
     *out = SPW_FORMAT_TABLE;

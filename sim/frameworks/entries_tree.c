@@ -28,7 +28,7 @@ static spw_status enter(walk *w, const char *name, size_t line, size_t *back) {
 }
 
 /* A value with its placeholders, ${NAME:default}, replaced. */
-static spw_status add(walk *w, const char *text, size_t line, bool quoted) {
+static spw_status entries_tree_add(walk *w, const char *text, size_t line, bool quoted) {
     char value[SPW_ENTRY_VALUE];
     bool unknown = false;
     const spw_status status = spw_variables_expand(w->out->where, line, NULL, text, value, &unknown);
@@ -79,7 +79,7 @@ static spw_status walk_sequence(walk *w, yaml_node_t *node, size_t depth) {
             used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used > 0 ? "," : "",
                                      (const char *)value->data.scalar.value);
     }
-    if (plain) return add(w, list, yaml_line(w, node), true);
+    if (plain) return entries_tree_add(w, list, yaml_line(w, node), true);
     for (yaml_node_item_t *item = node->data.sequence.items.start;
          status == SPW_OK && item < node->data.sequence.items.top; item++) {
         yaml_node_t *value = yaml_document_get_node(w->document, *item);
@@ -103,8 +103,8 @@ static spw_status walk_yaml(walk *w, yaml_node_t *node, size_t depth) {
     /* lines of text behind '|' or '>', such as a recipe's Dockerfile, are no setting */
     const bool page = (style == YAML_LITERAL_SCALAR_STYLE || style == YAML_FOLDED_SCALAR_STYLE) &&
                       node->data.scalar.length >= SPW_ENTRY_VALUE;
-    return add(w, page ? "lines of text" : (const char *)node->data.scalar.value, yaml_line(w, node),
-               style != YAML_PLAIN_SCALAR_STYLE);
+    return entries_tree_add(w, page ? "lines of text" : (const char *)node->data.scalar.value,
+                            yaml_line(w, node), style != YAML_PLAIN_SCALAR_STYLE);
 }
 
 spw_status spw_entries_of_yaml(const char *text, size_t length, size_t first_line, spw_file_entries *out) {
@@ -146,7 +146,7 @@ static spw_status walk_array(walk *w, const json_t *node, size_t depth) {
         if (plain)
             used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used > 0 ? "," : "", word);
     }
-    if (plain) return add(w, list, 0, true);
+    if (plain) return entries_tree_add(w, list, 0, true);
     json_array_foreach(node, index, value) {
         (void)snprintf(word, sizeof word, "%zu", index);
         if (status == SPW_OK) status = enter(w, word, 0, &back);
@@ -167,7 +167,7 @@ static spw_status walk_json(walk *w, const json_t *node, size_t depth) {
     if (json_is_array(node)) return walk_array(w, node, depth);
     if (!json_is_object(node)) {
         json_word(node, word, sizeof word);
-        return add(w, word, 0, json_is_string(node));
+        return entries_tree_add(w, word, 0, json_is_string(node));
     }
     json_object_foreach((json_t *)(uintptr_t)node, key, value) {
         if (status == SPW_OK) status = enter(w, key, 0, &back);

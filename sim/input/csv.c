@@ -150,7 +150,7 @@ static spw_status check_header(const spw_csv *csv) {
 }
 
 /* csv->text is a copy of `length` bytes, ended by zero. */
-static spw_status parse(spw_csv *csv, size_t length) {
+static spw_status csv_parse(spw_csv *csv, size_t length) {
     reader r = {.csv = csv, .at = csv->text, .end = csv->text + length, .line = 1};
     if (memchr(csv->text, '\0', length) != NULL)
         return spw_fail(SPW_EFORMAT, "%s: holds a zero byte; a CSV file is text", csv->where);
@@ -183,7 +183,7 @@ spw_status spw_csv_parse(const char *where, const char *text, size_t length, spw
     csv->where = where;
     SPW_TRY(SPW_ALLOC(length + 1, &csv->text));
     memcpy(csv->text, text, length);
-    SPW_TRY(parse(csv, length));
+    SPW_TRY(csv_parse(csv, length));
     *out = csv;
 
 cleanup:

@@ -2,7 +2,8 @@
 #include "base/saturate.h"
 #include "sim/input/model_reading.h"
 
-static void add(spw_model *m, spw_matrix_place place, const char *name, uint64_t in, uint64_t out) {
+static void model_tables_add(spw_model *m, spw_matrix_place place, const char *name, uint64_t in,
+                             uint64_t out) {
     spw_matrix_add(m, (spw_matrix){.name = name, .in = in, .out = out, .count = 1, .place = place});
 }
 /* What takes the rows of tables in. */
@@ -42,10 +43,10 @@ static void add_layer_inputs(const spw_raw_config *raw, spw_model *m) {
     const uint64_t h = m->hidden, wide = (uint64_t)raw->layer_table_width,
                    all = spw_saturated_product(m->layers, wide);
     table(m, "embedding of layers", spw_or_default(raw->layer_table_rows, m->vocab), all, 1, false);
-    add(m, SPW_IN_MODEL, "inputs of layers", h, all);
+    model_tables_add(m, SPW_IN_MODEL, "inputs of layers", h, all);
     numbers(m, SPW_IN_MODEL, "norm of the inputs of layers", wide);
-    add(m, SPW_IN_LAYER, "gate of its input", h, wide);
-    add(m, SPW_IN_LAYER, "its input, up", wide, h);
+    model_tables_add(m, SPW_IN_LAYER, "gate of its input", h, wide);
+    model_tables_add(m, SPW_IN_LAYER, "its input, up", wide, h);
     numbers(m, SPW_IN_LAYER, "norm of its input", h);
 }
 

@@ -52,7 +52,7 @@ static spw_status twice(const char *kind, const char *name) {
     return spw_fail(SPW_ECONFIG, "'%s' is a second stack of %s; name one", name, kind);
 }
 
-static spw_status add(const char *name, spw_software *out) {
+static spw_status software_add(const char *name, spw_software *out) {
     bool megatron = false;
     spw_status status = SPW_OK;
     SPW_TRY(is_megatron(name, &megatron));
@@ -89,7 +89,7 @@ spw_status spw_software_read(const char *names, spw_software *out) {
         return spw_fail(SPW_EARG, "'%s': an empty place; write one stack, or several between commas", names);
     (void)snprintf(copy, sizeof copy, "%s", names);
     for (char *part = strtok_r(copy, ",", &rest); part != NULL; part = strtok_r(NULL, ",", &rest)) {
-        const spw_status status = add(part, out);
+        const spw_status status = software_add(part, out);
         if (status != SPW_OK) return status;
     }
     name_all(out);
@@ -127,7 +127,7 @@ static spw_status newest_compiled(const spw_gpu *gpu, spw_software *out) {
         name_claim(&claim, *name, "");
         if (best.name[0] == '\0' || spw_stack_claim_is_better(&claim, &best)) best = claim;
     }
-    return add(best.name, out);
+    return software_add(best.name, out);
 }
 
 /* Of stacks that were measured on what the job trains, the nearest; on a part of a node, of those of the same kinship one that was
@@ -152,7 +152,7 @@ static spw_status newest_megatron(const spw_gpu *gpu, spw_megatron_part part, si
         name_claim(&claim, *name, c->release);
         if (best.name[0] == '\0' || spw_stack_claim_is_better(&claim, &best)) best = claim;
     }
-    return add(best.name, out);
+    return software_add(best.name, out);
 }
 
 spw_status spw_software_measure(const spw_cluster *cluster, spw_software *s) {

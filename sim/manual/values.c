@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static spw_status add(char *list, size_t size, const char *word) {
+static spw_status values_add(char *list, size_t size, const char *word) {
     const size_t used = strlen(list);
     if (used + strlen(word) + 2 > size)
         return spw_fail(SPW_EARG, "'%s' is one value too many for a completion", word);
@@ -20,7 +20,7 @@ static spw_status add(char *list, size_t size, const char *word) {
 }
 
 static spw_status add_word(spw_values *out, const char *word) {
-    return add(out->words, sizeof out->words, word);
+    return values_add(out->words, sizeof out->words, word);
 }
 
 static spw_status add_presets(spw_values *out, const char *const *files) {
@@ -121,16 +121,16 @@ static spw_status add_alternative(const char *option, const char *word, spw_valu
         if (strcmp(lists[i].argument, word) != 0) continue;
         spw_status status = lists[i].add != NULL ? lists[i].add(out) : SPW_OK;
         if (status == SPW_OK && lists[i].endings[0] != '\0')
-            status = add(out->endings, sizeof out->endings, lists[i].endings);
+            status = values_add(out->endings, sizeof out->endings, lists[i].endings);
         return status;
     }
     if (dot != NULL && dot[1] != '\0' && isupper((unsigned char)word[0]))
         return strstr(out->endings, dot + 1) != NULL ? SPW_OK
-                                                     : add(out->endings, sizeof out->endings, dot + 1);
+                                                     : values_add(out->endings, sizeof out->endings, dot + 1);
     if (strcmp(word, "DIR") == 0 || strcmp(word, "FOLDER") == 0)
-        return add(out->endings, sizeof out->endings, "/");
+        return values_add(out->endings, sizeof out->endings, "/");
     if ((strcmp(word, "FILE") == 0 || strcmp(word, "INPUT") == 0) && out->endings[0] == '\0')
-        return add(out->endings, sizeof out->endings, "*");
+        return values_add(out->endings, sizeof out->endings, "*");
     if (strcmp(word, "NAME") == 0 && option != NULL) return add_choices(option, out);
     if (!islower((unsigned char)word[0])) return SPW_OK;
     const char *value = strchr(word, '='); /* "step=X": the beginning is known */

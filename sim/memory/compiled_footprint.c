@@ -17,7 +17,8 @@ bool spw_compiled_footprint_covers(const spw_job *job, const spw_scheme *scheme)
     return spw_scheme_program(scheme) != NULL && spw_compiled_memory_check(job, scheme) == SPW_OK;
 }
 
-static void add(spw_footprint *f, const char *name, double bytes, bool argument, const char *formula) {
+static void compiled_footprint_add(spw_footprint *f, const char *name, double bytes, bool argument,
+                                   const char *formula) {
     if (f->components == SPW_COMPONENTS) return;
     spw_component *c = &f->component[f->components++];
     *c = (spw_component){.bytes = bytes > 0.0 ? (uint64_t)(bytes + 0.5) : 0,
@@ -37,8 +38,8 @@ static spw_status add_tensors(const spw_stack *stack, const spw_job *job, const 
         spw_compiled_memory_list(stack, job, scheme, sequences, &m->fullest, &tensor, &count);
     const double left = m->recovered_bytes > 0.0 ? 1.0 - m->recovered_bytes / m->fullest.rows_bytes : 1.0;
     for (size_t i = 0; i < count; i++)
-        add(out, tensor[i].name, tensor[i].bytes * (tensor[i].recoverable ? left : 1.0), false,
-            tensor[i].formula);
+        compiled_footprint_add(out, tensor[i].name, tensor[i].bytes * (tensor[i].recoverable ? left : 1.0),
+                               false, tensor[i].formula);
     spw_free(tensor);
     return status;
 }
@@ -82,7 +83,8 @@ spw_status spw_compiled_footprint_compute(const spw_stack *stack, const spw_job 
     spw_compiled_footprint_bytes(budget, &m, out);
     out->live_set = spw_layer_live_set(&layer, NULL);
     spw_layer_destroy(&layer);
-    add(out, "arguments", m.argument_bytes, true, spw_compiled_arguments_formula(job, cut.stages));
+    compiled_footprint_add(out, "arguments", m.argument_bytes, true,
+                           spw_compiled_arguments_formula(job, cut.stages));
     status = add_tensors(stack, job, scheme, sequences, &m, out);
     if (status != SPW_OK) return status;
     (void)snprintf(outside, SPW_OUTSIDE_TEXT, "%s", m.outside);

@@ -13,7 +13,7 @@ bool spw_muon_is_layer_wise(const spw_job *job) {
 
 typedef spw_muon_list matrices;
 
-static void add(matrices *list, uint64_t rows, uint64_t columns, uint64_t count) {
+static void muon_list_add(matrices *list, uint64_t rows, uint64_t columns, uint64_t count) {
     if (rows == 0 || columns == 0 || count == 0) return;
     list->kind[list->kinds++] = (spw_muon_matrices){rows, columns, count};
 }
@@ -36,7 +36,7 @@ static void add_list(matrices *list, const spw_matrices *of, size_t sharers, uin
         const bool outputs = row->cut == SPW_CUT_OUTPUTS, inputs = row->cut == SPW_CUT_INPUTS;
         if (row->vector || row->joined) continue;
         if (count > 1) {
-            add(list, row->out, row->in, many / (row->cut == SPW_CUT_NOWHERE ? 1 : sharers));
+            muon_list_add(list, row->out, row->in, many / (row->cut == SPW_CUT_NOWHERE ? 1 : sharers));
             continue;
         }
         uint64_t rows = row->out, part[SPW_MUON_PARTS] = {row->out / sharers};
@@ -47,7 +47,7 @@ static void add_list(matrices *list, const spw_matrices *of, size_t sharers, uin
                 part[of->row[j].makes - SPW_MAKES_QUERIES] = of->row[j].out / sharers;
         }
         if ((outputs && rows < sharers) || (inputs && row->in < sharers)) continue;
-        add(list, outputs ? rows / sharers : rows, inputs ? row->in / sharers : row->in, many);
+        muon_list_add(list, outputs ? rows / sharers : rows, inputs ? row->in / sharers : row->in, many);
         if (outputs || inputs) share(list, sharers, inputs);
         if (joined > 0 && row->makes != SPW_MAKES_OTHER && list->kinds > 0)
             memcpy(list->kind[list->kinds - 1].part, part, sizeof part);
@@ -76,6 +76,6 @@ void spw_muon_block_matrices(const spw_job *job, const spw_block *b, spw_muon_li
     add_list(&out[1], &of, g.tensor, moe, 0);
     spw_matrices_of_router(m, spw_model_choices(m), false, &of);
     add_list(&out[1], &of, g.tensor, moe, 0);
-    add(&out[1], m->hidden / g.tensor, 2 * m->hidden, b->predictions);
+    muon_list_add(&out[1], m->hidden / g.tensor, 2 * m->hidden, b->predictions);
     if (b->predictions > 0) share(&out[1], g.tensor, false);
 }

@@ -28,19 +28,19 @@ typedef struct walk {
     double kept, peak; /* now; greatest so far */
 } walk;
 
-static void add(operations *o, double kept, double forward, double backward) {
+static void peer_simumax_add(operations *o, double kept, double forward, double backward) {
     o->op[o->count++] = (operation){2.0 * kept, 2.0 * forward, 2.0 * backward}; /* bf16 elements */
 }
 
 /* In and out live while it runs, the input is kept. */
 static void add_linear(operations *o, double in, double out, bool keeps) {
-    add(o, keeps ? in : 0.0, in + out, in + out);
+    peer_simumax_add(o, keeps ? in : 0.0, in + out, in + out);
 }
 
 /* Cut by columns: the input is gathered while it runs, the own part of it is kept. */
 static void add_column(operations *o, const split *s, double in, double out) {
     const double live = s->all * (in + out / s->tensor);
-    add(o, s->own * in, live, live);
+    peer_simumax_add(o, s->own * in, live, live);
 }
 
 static void add_row(operations *o, const split *s, double in, double out) {
@@ -48,26 +48,26 @@ static void add_row(operations *o, const split *s, double in, double out) {
 }
 
 static void add_norm(operations *o, double tokens, double width) {
-    add(o, tokens * width, 2.0 * tokens * width, 2.0 * tokens * width + tokens);
+    peer_simumax_add(o, tokens * width, 2.0 * tokens * width, 2.0 * tokens * width + tokens);
 }
 
 static void add_experts(operations *o, double rows, double hidden, double ffn) {
     add_linear(o, rows * hidden, 2.0 * rows * ffn, true);
-    add(o, 2.0 * rows * ffn, 3.0 * rows * ffn, 3.0 * rows * ffn);
+    peer_simumax_add(o, 2.0 * rows * ffn, 3.0 * rows * ffn, 3.0 * rows * ffn);
     add_linear(o, rows * ffn, rows * hidden, true);
 }
 
 static void add_gated_ffn(operations *o, const split *s, double hidden, double ffn) {
     const double gate = s->all * ffn / s->tensor;
     add_column(o, s, hidden, 2.0 * ffn);
-    add(o, 2.0 * gate, 3.0 * gate, 3.0 * gate);
+    peer_simumax_add(o, 2.0 * gate, 3.0 * gate, 3.0 * gate);
     add_row(o, s, ffn, hidden);
 }
 
 /* Flash attention keeps q, k, v and one bf16 log-sum-exp a head. */
 static void add_core(operations *o, double tokens, double qkv, double heads, double out) {
     const double forward = tokens * (qkv + heads + out);
-    add(o, tokens * (qkv + heads), forward, forward + tokens * qkv);
+    peer_simumax_add(o, tokens * (qkv + heads), forward, forward + tokens * qkv);
 }
 
 static void add_attention(operations *o, const spw_model *m, const split *s) {
@@ -107,10 +107,10 @@ static operations layer_of(const spw_model *m, const split *s, bool moe) {
     }
     if (m->shared_ffn > 0) add_gated_ffn(&o, s, hidden, (double)m->shared_ffn);
     const double router = t * hidden + t * experts + hidden * experts; /* its weight is cast */
-    add(&o, t * hidden, router, router);
-    add(&o, 4.0 * t * experts, 0.0, 0.0); /* probabilities and map, 8 bytes each */
+    peer_simumax_add(&o, t * hidden, router, router);
+    peer_simumax_add(&o, 4.0 * t * experts, 0.0, 0.0); /* probabilities and map, 8 bytes each */
     add_experts(&o, rows, hidden, (double)m->expert_ffn / s->expert_tensor);
-    add(&o, rows * hidden, rows * hidden + t * hidden, rows * hidden + t * hidden);
+    peer_simumax_add(&o, rows * hidden, rows * hidden + t * hidden, rows * hidden + t * hidden);
     return o;
 }
 
@@ -122,7 +122,7 @@ static double vocab_of(const spw_model *m, double tensor) {
 
 static operations embedding_of(const spw_model *m, const split *s) {
     operations o = {.count = 0};
-    add(&o, 0.0, s->all * ((double)m->hidden + 2.0), vocab_of(m, s->tensor) * (double)m->hidden);
+    peer_simumax_add(&o, 0.0, s->all * ((double)m->hidden + 2.0), vocab_of(m, s->tensor) * (double)m->hidden);
     return o;
 }
 
@@ -131,7 +131,7 @@ static operations head_of(const spw_model *m, const split *s) {
     operations o = {.count = 0};
     add_norm(&o, s->own, (double)m->hidden);
     add_column(&o, s, (double)m->hidden, vocab_of(m, s->tensor) * s->tensor);
-    add(&o, 2.0 * logits, 3.0 * logits, 0.0); /* the loss, in fp32 */
+    peer_simumax_add(&o, 2.0 * logits, 3.0 * logits, 0.0); /* the loss, in fp32 */
     return o;
 }
 

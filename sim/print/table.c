@@ -45,7 +45,7 @@ void spw_table_destroy(spw_table *table) {
     spw_free(table);
 }
 
-static void add(spw_table *table, cell_kind kind, const char *text, uint64_t count, double real) {
+static void table_add(spw_table *table, cell_kind kind, const char *text, uint64_t count, double real) {
     if (table->used == table->capacity && !table->failed) {
         cell *larger = NULL;
         size_t capacity = table->capacity == 0 ? 64 : table->capacity * 2;
@@ -68,15 +68,15 @@ static void add(spw_table *table, cell_kind kind, const char *text, uint64_t cou
 void spw_table_text(spw_table *table, const char *text) {
     char plain[1024]; /* a cell may hold what a file says */
     spw_plain_text(text, plain, sizeof plain);
-    add(table, CELL_TEXT, plain, 0, 0.0);
+    table_add(table, CELL_TEXT, plain, 0, 0.0);
 }
 
-void spw_table_none(spw_table *table) { add(table, CELL_NONE, "-", 0, 0.0); }
+void spw_table_none(spw_table *table) { table_add(table, CELL_NONE, "-", 0, 0.0); }
 
 void spw_table_count(spw_table *table, uint64_t value) {
     char text[32];
     snprintf(text, sizeof text, "%" PRIu64, value);
-    add(table, CELL_COUNT, text, value, 0.0);
+    table_add(table, CELL_COUNT, text, value, 0.0);
 }
 
 /* The formats come from our own tables, never from input. */
@@ -89,7 +89,7 @@ void spw_table_scaled(spw_table *table, double value, double unit, const char *s
         return;
     }
     snprintf(text, sizeof text, shown_format, value / unit);
-    add(table, CELL_REAL, text, 0, value);
+    table_add(table, CELL_REAL, text, 0, value);
 }
 #pragma GCC diagnostic pop
 
@@ -106,11 +106,11 @@ void spw_table_real(spw_table *table, double value, const char *shown_format) {
 }
 
 void spw_table_shown(spw_table *table, uint64_t value, const char *shown) {
-    add(table, CELL_COUNT, shown, value, 0.0);
+    table_add(table, CELL_COUNT, shown, value, 0.0);
 }
 
 void spw_table_real_shown(spw_table *table, double value, const char *shown) {
-    add(table, isfinite(value) ? CELL_REAL : CELL_NONE, shown, 0, value);
+    table_add(table, isfinite(value) ? CELL_REAL : CELL_NONE, shown, 0, value);
 }
 
 const char *spw_figure_text(double value, char out[SPW_SPAN_TEXT]) {

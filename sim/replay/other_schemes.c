@@ -28,8 +28,8 @@ static bool is_planned(const spw_plan_request *q, const spw_scheme *scheme) {
 }
 
 /* A scheme that is written so, of the same framework, and not there yet. */
-static void add(const spw_plan_request *q, const spw_other_point *p, const char *text, tried *list,
-                size_t *count) {
+static void other_schemes_add(const spw_plan_request *q, const spw_other_point *p, const char *text,
+                              tried *list, size_t *count) {
     spw_scheme *scheme = &list[*count].scheme;
     if (*count == MOST_TRIED || spw_scheme_parse(text, scheme) != SPW_OK ||
         spw_scheme_settle(p->job, scheme) != SPW_OK)
@@ -48,9 +48,10 @@ static void add(const spw_plan_request *q, const spw_other_point *p, const char 
 static size_t list_schemes(const spw_plan_request *q, const spw_other_point *p, tried *list) {
     size_t count = 0;
     const char *text = NULL;
-    for (size_t i = 0; (text = spw_job_scheme_assumed(i)) != NULL; i++) add(q, p, text, list, &count);
+    for (size_t i = 0; (text = spw_job_scheme_assumed(i)) != NULL; i++)
+        other_schemes_add(q, p, text, list, &count);
     const char *const *name = spw_scheme_trainer(p->scheme)->schemes;
-    for (; *name != NULL; name++) add(q, p, *name, list, &count);
+    for (; *name != NULL; name++) other_schemes_add(q, p, *name, list, &count);
     return count;
 }
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static void add(spw_outside_fit *list, const char *of, const char *feature, size_t length) {
+static void outside_fit_add(spw_outside_fit *list, const char *of, const char *feature, size_t length) {
     if (length == 0 || list->count == SPW_OUTSIDE_ITEMS) return;
     spw_outside_item *item = &list->item[list->count++];
     item->of = of;
@@ -18,6 +18,6 @@ static void add(spw_outside_fit *list, const char *of, const char *feature, size
 
 void spw_outside_fit_add(spw_outside_fit *list, const char *of, const char *note) {
     for (const char *end = strstr(note, "; "); end != NULL; note = end + 2, end = strstr(note, "; "))
-        add(list, of, note, (size_t)(end - note));
-    add(list, of, note, strlen(note));
+        outside_fit_add(list, of, note, (size_t)(end - note));
+    outside_fit_add(list, of, note, strlen(note));
 }

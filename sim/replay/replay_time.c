@@ -155,7 +155,7 @@ static spw_status predict(const spw_replay_time *t, routing of, spw_timeline *ou
     return spw_megatron_job_predict(&request, out);
 }
 
-static void add(spw_timeline *sum, const spw_timeline *step) {
+static void replay_time_add(spw_timeline *sum, const spw_timeline *step) {
     for (size_t i = 0; i < sum->components; i++) {
         sum->component[i].name = step->component[i].name; /* a checkpoint has none */
         sum->component[i].help = step->component[i].help;
@@ -182,7 +182,7 @@ spw_status spw_replay_time_end(spw_replay_time *t) {
     if (t->steps++ == 0) {
         t->sum = step;
     } else {
-        add(&t->sum, &step);
+        replay_time_add(&t->sum, &step);
     }
     return SPW_OK;
 }

@@ -93,7 +93,7 @@ const char *spw_search_value_text(size_t dimension, size_t value, char out[SPW_R
 /* --- Values --- */
 
 /* Each value once; what no longer fits in the list is left out. */
-static void add(spw_search_space *s, size_t dimension, size_t value) {
+static void search_space_add(spw_search_space *s, size_t dimension, size_t value) {
     size_t *count = &s->values[dimension];
     for (size_t i = 0; i < *count; i++)
         if (s->value[dimension][i] == value) return;
@@ -101,7 +101,7 @@ static void add(spw_search_space *s, size_t dimension, size_t value) {
 }
 
 static void add_doubled(spw_search_space *s, size_t dimension, size_t first, size_t last) {
-    for (size_t value = first; value <= last; value *= 2) add(s, dimension, value);
+    for (size_t value = first; value <= last; value *= 2) search_space_add(s, dimension, value);
 }
 
 static size_t at_least_one(size_t count) { return count > 0 ? count : 1; }
@@ -126,9 +126,10 @@ static void add_megatron_remats(spw_search_space *s, const spw_model *model) {
         {SPW_MODULE_MHC, STREAMS},
         {SPW_MODULE_MHC | SPW_MODULE_MLA_UP_PROJ, STREAMS},
     };
-    add(s, SPW_SEARCH_REMAT, SPW_REMAT_NONE);
+    search_space_add(s, SPW_SEARCH_REMAT, SPW_REMAT_NONE);
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
-        if ((lists[i].models & own) != 0) add(s, SPW_SEARCH_REMAT, spw_remat_join(lists[i].modules));
+        if ((lists[i].models & own) != 0)
+            search_space_add(s, SPW_SEARCH_REMAT, spw_remat_join(lists[i].modules));
 }
 
 void spw_search_space_open(const spw_job *base, size_t gpus_most, bool megatron, bool compiled,
@@ -137,28 +138,28 @@ void spw_search_space_open(const spw_job *base, size_t gpus_most, bool megatron,
     const size_t largest = gpus_most > gpus ? gpus_most : most;
     enum { MOST_STAGES = 16, MOST_VIRTUAL = 4, MOST_MICRO_BATCHES = 32 };
     *out = (spw_search_space){.base = base};
-    if (gpus_most == 0 || gpus <= gpus_most) add(out, SPW_SEARCH_GPUS, gpus);
+    if (gpus_most == 0 || gpus <= gpus_most) search_space_add(out, SPW_SEARCH_GPUS, gpus);
     if (gpus_most > 0) add_doubled(out, SPW_SEARCH_GPUS, base->cluster.gpus_per_node, gpus_most);
-    add(out, SPW_SEARCH_PIPELINE, at_least_one(base->pipeline));
+    search_space_add(out, SPW_SEARCH_PIPELINE, at_least_one(base->pipeline));
     add_doubled(out, SPW_SEARCH_PIPELINE, 1, MOST_STAGES);
     for (size_t stages = 1; stages <= MOST_STAGES; stages++)
-        if (gpus % stages == 0) add(out, SPW_SEARCH_PIPELINE, stages);
-    add(out, SPW_SEARCH_TENSOR, at_least_one(base->tensor));
-    add(out, SPW_SEARCH_CONTEXT, at_least_one(base->context));
+        if (gpus % stages == 0) search_space_add(out, SPW_SEARCH_PIPELINE, stages);
+    search_space_add(out, SPW_SEARCH_TENSOR, at_least_one(base->tensor));
+    search_space_add(out, SPW_SEARCH_CONTEXT, at_least_one(base->context));
     /* MaxText's axis tensor cuts the experts as well. Megatron-Core's default does, too, and its recipes set 1. */
     const size_t unsaid = spw_state_law_of(base)->expert_tensor;
-    add(out, SPW_SEARCH_EXPERT_TENSOR, base->expert_tensor > 0 ? base->expert_tensor : unsaid);
-    add(out, SPW_SEARCH_MICRO_BATCHES, at_least_one(base->micro_batches));
+    search_space_add(out, SPW_SEARCH_EXPERT_TENSOR, base->expert_tensor > 0 ? base->expert_tensor : unsaid);
+    search_space_add(out, SPW_SEARCH_MICRO_BATCHES, at_least_one(base->micro_batches));
     add_doubled(out, SPW_SEARCH_MICRO_BATCHES, 1, MOST_MICRO_BATCHES);
-    add(out, SPW_SEARCH_EXPERT, base->expert);
+    search_space_add(out, SPW_SEARCH_EXPERT, base->expert);
     for (size_t expert = 1; expert <= largest && expert <= base->model.experts; expert++)
-        if (base->model.experts % expert == 0) add(out, SPW_SEARCH_EXPERT, expert);
-    add(out, SPW_SEARCH_VIRTUAL_STAGES, base->virtual_stages);
-    add(out, SPW_SEARCH_VIRTUAL_STAGES, 0);
+        if (base->model.experts % expert == 0) search_space_add(out, SPW_SEARCH_EXPERT, expert);
+    search_space_add(out, SPW_SEARCH_VIRTUAL_STAGES, base->virtual_stages);
+    search_space_add(out, SPW_SEARCH_VIRTUAL_STAGES, 0);
     add_doubled(out, SPW_SEARCH_VIRTUAL_STAGES, 2, MOST_VIRTUAL);
-    add(out, SPW_SEARCH_REMAT, base->remat);
-    add(out, SPW_SEARCH_REMAT, SPW_REMAT_FULL);
-    if (compiled) add(out, SPW_SEARCH_REMAT, SPW_REMAT_SAVE_OUT_PROJ);
+    search_space_add(out, SPW_SEARCH_REMAT, base->remat);
+    search_space_add(out, SPW_SEARCH_REMAT, SPW_REMAT_FULL);
+    if (compiled) search_space_add(out, SPW_SEARCH_REMAT, SPW_REMAT_SAVE_OUT_PROJ);
     if (megatron) add_megatron_remats(out, &base->model);
 }
 
@@ -216,7 +217,7 @@ spw_status spw_search_space_set(spw_search_space *s, const char *text) {
         if (status != SPW_OK) return spw_fail_within(SPW_EARG, "--over %.60s", text);
         if (s->values[dimension] == SPW_SEARCH_VALUES)
             return spw_fail(SPW_EARG, "--over %.60s: more than %d values", text, SPW_SEARCH_VALUES);
-        add(s, dimension, value);
+        search_space_add(s, dimension, value);
     }
     return s->values[dimension] > 0
                ? SPW_OK
@@ -319,12 +320,12 @@ spw_status spw_search_space_reach(spw_search_space *s, spw_job *base) {
             base->global_batch);
     if (s->given[SPW_SEARCH_MICRO_BATCHES]) return SPW_OK;
     s->values[SPW_SEARCH_MICRO_BATCHES] = 0;
-    add(s, SPW_SEARCH_MICRO_BATCHES, at_least_one(base->micro_batches));
-    add(s, SPW_SEARCH_MICRO_BATCHES, 1);
+    search_space_add(s, SPW_SEARCH_MICRO_BATCHES, at_least_one(base->micro_batches));
+    search_space_add(s, SPW_SEARCH_MICRO_BATCHES, 1);
     for (size_t i = 0; i < base->batches; i++)
         for (size_t size = MOST_SIZE; size > 0; size /= 2)
             if (base->sequences_per_gpu[i] % size == 0)
-                add(s, SPW_SEARCH_MICRO_BATCHES, base->sequences_per_gpu[i] / size);
+                search_space_add(s, SPW_SEARCH_MICRO_BATCHES, base->sequences_per_gpu[i] / size);
     return SPW_OK;
 }
 

@@ -35,7 +35,7 @@ typedef struct differences {
     size_t used;
 } differences;
 
-static void add(differences *d, const char *what, size_t of_trace, size_t of_job) {
+static void model_match_add(differences *d, const char *what, size_t of_trace, size_t of_job) {
     if (of_trace == 0 || of_trace == of_job) return;
     d->used += (size_t)snprintf(d->text + d->used, sizeof d->text - d->used, "%s%s %zu for the job's %zu",
                                 d->used > 0 ? ", " : "", what, of_trace, of_job);
@@ -58,9 +58,9 @@ spw_model_match spw_trace_model_match(const spw_trace_info *info, size_t begin, 
     char name[SPW_MODEL_NAME];
     spw_plain_text(info->model_name, name, sizeof name);
     text[0] = '\0';
-    add(&d, "hidden size", info->model_hidden, model->hidden);
-    add(&d, "expert width", info->model_ffn, model->expert_ffn);
-    if (!of_none) add(&d, "layers", info->model_layers, model->layers);
+    model_match_add(&d, "hidden size", info->model_hidden, model->hidden);
+    model_match_add(&d, "expert width", info->model_ffn, model->expert_ffn);
+    if (!of_none) model_match_add(&d, "layers", info->model_layers, model->layers);
     if (d.used > 0 || (named && names_differ(info->model_name, model))) {
         (void)snprintf(text, SPW_ASSUMPTION_TEXT,
                        "the trace is of another model%s%s%s%.180s%s: its routing stands for that of %s",

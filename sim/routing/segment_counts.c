@@ -215,7 +215,7 @@ static spw_status count(spw_segment_counts *c, const spw_trace_record *record, s
     return SPW_OK;
 }
 
-static void add(uint32_t *sum, const uint32_t *row, size_t count_) {
+static void segment_counts_add(uint32_t *sum, const uint32_t *row, size_t count_) {
     for (size_t i = 0; i < count_; i++) sum[i] += row[i];
 }
 
@@ -232,10 +232,10 @@ static void sum_rank(const spw_segment_counts *c, spw_counts *counts, const spw_
     counts->tokens[rank] = counts->assignments[rank] = 0;
     for (size_t i = layout->begin[rank]; i < layout->begin[rank + 1]; i++) {
         const uint32_t *row = c->figure + find(c, &layout->segment[i])->place * c->width;
-        add(sequence + layout->segment[i].sequence * experts, row, experts);
-        add(routed, row, experts);
-        add(distinct, row + experts, group);
-        add(node, row + experts + group, nodes);
+        segment_counts_add(sequence + layout->segment[i].sequence * experts, row, experts);
+        segment_counts_add(routed, row, experts);
+        segment_counts_add(distinct, row + experts, group);
+        segment_counts_add(node, row + experts + group, nodes);
         counts->tokens[rank] += layout->segment[i].tokens;
     }
     for (size_t x = 0; x < experts; x++) counts->assignments[rank] += routed[x];

@@ -97,7 +97,7 @@ static void dispatch_gradient(spw_layer_builder *b) {
     spw_layer_dies(b, "dispatch gradient", "is_token_in_rank");
 }
 
-static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
+static void deepep_layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
     const spw_experts_fused experts = {.rows = SPW_ROWS_HELD, .fp8 = sends_fp8(scheme)};
     (void)s;
     dispatch(b, experts.fp8);
@@ -135,7 +135,7 @@ static size_t exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
     return SPW_COUNT_OF(list);
 }
 
-static void flow(const spw_routed_group *routed, spw_flow *out) {
+static void deepep_flow(const spw_routed_group *routed, spw_flow *out) {
     spw_deepep_flow(routed, out);
     spw_pad_rows(routed, out->rows);
 }
@@ -168,11 +168,11 @@ const spw_scheme_type spw_scheme_deepep = {
         "deepseek-ai/DeepEP csrc/legacy, deep_ep/buffers/legacy.py; NVIDIA/Megatron-LM core_v0.11.0 "
         "moe/token_dispatcher.py",
     .options = options,
-    .memory.layer = layer,
+    .memory.layer = deepep_layer,
     .traffic.by_node = true,
     .traffic.once_a_rank = true,
     .traffic.exchanges = exchanges,
-    .routing.flow = flow,
+    .routing.flow = deepep_flow,
     .routing.balance = spw_pad_balance,
     .memory.communication_bytes = communication_bytes,
     .memory.communication_source = "DeepEP buffer hints (4.3)",

@@ -28,7 +28,7 @@ static void dispatch(spw_layer_builder *b, spw_experts_fused experts) {
                        (spw_tensor){"x_scales", SPW_ROWS_BUFFER, SPW_WIDTH_SCALES, .element_bytes = 4});
 }
 
-static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
+static void deepep_ll_layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
     const spw_experts_fused experts = {.rows = SPW_ROWS_BUFFER,
                                        .fp8 = spw_scheme_option_is(scheme, "dtype", "fp8")};
     (void)s;
@@ -82,7 +82,7 @@ static size_t exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
     return SPW_COUNT_OF(list);
 }
 
-static void flow(const spw_routed_group *routed, spw_flow *out) {
+static void deepep_ll_flow(const spw_routed_group *routed, spw_flow *out) {
     const spw_layer_shape *s = routed->shape;
     const uint32_t *n = routed->counts->routed + routed->number * s->ranks * s->experts;
     for (size_t i = 0; i < s->ranks * s->ranks; i++) out->wire[i] = 0;
@@ -127,11 +127,11 @@ const spw_scheme_type spw_scheme_deepep_ll = {
     .about.section = "event list of the scheme (4.5)",
     .about.source = "deepseek-ai/DeepEP csrc/kernels/legacy/internode_ll.cu, csrc/legacy/{buffer,config}.hpp",
     .options = options,
-    .memory.layer = layer,
+    .memory.layer = deepep_ll_layer,
     .memory.buffer_rows = buffer_rows,
     .memory.buffer_formula = "e R max_tokens",
     .traffic.exchanges = exchanges,
-    .routing.flow = flow,
+    .routing.flow = deepep_ll_flow,
     .memory.communication_bytes = communication_bytes,
     .memory.communication_source = "low-latency buffer hint (4.5)",
     .memory.communication_formula = "2 sets of E max_tokens messages to send and to receive",

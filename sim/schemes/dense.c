@@ -81,7 +81,7 @@ static void experts_gradient(spw_layer_builder *b) {
     spw_layer_dies(b, "sum of dx", dx);
 }
 
-static void layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *b) {
+static void dense_layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *b) {
     (void)scheme, (void)shape;
     to_experts(b);
     spw_layer_dies(b, "swiglu", arrived(b));
@@ -130,7 +130,7 @@ static uint64_t taken_before(const spw_routed_group *routed, size_t rank, size_t
 
 /* Within a sequence the earliest positions win; weights play no role. Who shares a sequence has its slots alike, and its tokens
  * in the order of the group. */
-static void flow(const spw_routed_group *routed, spw_flow *out) {
+static void dense_flow(const spw_routed_group *routed, spw_flow *out) {
     const spw_layer_shape *s = routed->shape;
     const uint64_t capacity = spw_scheme_capacity(routed->scheme, s);
     const bool exchanged = !spw_scheme_option_is(routed->scheme, "layout", "gathered");
@@ -179,12 +179,12 @@ const spw_scheme_type spw_scheme_dense = {
     .options = options,
     .routing.factor = "capacity_factor",
     .routing.worst_factor = worst_factor,
-    .memory.layer = layer,
+    .memory.layer = dense_layer,
     .routing.limit_per_sequence = true,
     .memory.buffer_rows = buffer_rows,
     .memory.buffer_formula = "D = p E C",
     .traffic.exchanges = exchanges,
-    .routing.flow = flow,
+    .routing.flow = dense_flow,
     .compiled.mesh = true,
     .compiled.layer = spw_xla_dense,
     .compiled.list = compiled,

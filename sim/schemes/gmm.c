@@ -13,7 +13,7 @@ static const spw_scheme_option options[] = {
     {.name = NULL},
 };
 
-static void layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *b) {
+static void gmm_layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *b) {
     (void)scheme, (void)shape;
     spw_ragged_layer(b, &spw_experts_grouped);
 }
@@ -37,7 +37,7 @@ const spw_scheme_type spw_scheme_gmm = {
     .options = options,
     .routing.factor = "buffer_factor",
     .routing.worst_factor = spw_worst_rank_factor,
-    .memory.layer = layer,
+    .memory.layer = gmm_layer,
     .memory.buffer_rows = spw_ragged_buffer_rows,
     .memory.buffer_formula = "buffer",
     .traffic.exchanges = spw_row_exchanges,

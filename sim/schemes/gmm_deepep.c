@@ -13,7 +13,7 @@ static const spw_scheme_option options[] = {
     {.name = NULL},
 };
 
-static void layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *b) {
+static void gmm_deepep_layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *b) {
     (void)scheme, (void)shape;
     spw_deepep_jax_layer(b, &spw_experts_grouped);
 }
@@ -36,7 +36,7 @@ const spw_scheme_type spw_scheme_gmm_deepep = {
     .about.section = "event list of the scheme (3)",
     .about.source = "AMD-AGI/Primus-Turbo primus_turbo/jax/lax/moe; ROCm/maxtext src/MaxText/layers/moe.py",
     .options = options,
-    .memory.layer = layer,
+    .memory.layer = gmm_deepep_layer,
     .traffic.by_node = true,
     .traffic.once_a_rank = true,
     .memory.buffer_rows = spw_deepep_jax_buffer_rows,

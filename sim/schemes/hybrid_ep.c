@@ -24,7 +24,7 @@ static void dispatch(spw_layer_builder *b, spw_experts_fused experts) {
                    (spw_tensor){"row_weight", experts.rows, SPW_WIDTH_ONE, .element_bytes = 4});
 }
 
-static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
+static void hybrid_ep_layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
     const spw_experts_fused experts = {.rows = has_budget(scheme) ? SPW_ROWS_BUFFER : SPW_ROWS_HELD,
                                        .weighted = true};
     (void)s;
@@ -58,7 +58,7 @@ static double worst_factor(const spw_scheme *scheme, const spw_layer_shape *s) {
     return (double)(s->worst_rows + padding) / (double)s->assignments;
 }
 
-static void flow(const spw_routed_group *routed, spw_flow *out) {
+static void hybrid_ep_flow(const spw_routed_group *routed, spw_flow *out) {
     spw_hybrid_ep_flow(
         routed, has_budget(routed->scheme) ? buffer_rows(routed->scheme, routed->shape) : SIZE_MAX, out);
 }
@@ -84,7 +84,7 @@ const spw_scheme_type spw_scheme_hybrid_ep = {
         "deepseek-ai/DeepEP branch hybrid-ep csrc/hybrid_ep; NVIDIA/Megatron-LM moe/token_dispatcher.py, "
         "fused_a2a.py",
     .options = options,
-    .memory.layer = layer,
+    .memory.layer = hybrid_ep_layer,
     .traffic.by_node = true,
     .values.weighted_activation = true,
     .traffic.once_a_rank = true,
@@ -93,7 +93,7 @@ const spw_scheme_type spw_scheme_hybrid_ep = {
     .traffic.exchanges = spw_hybrid_ep_exchanges,
     .routing.factor = "budget",
     .routing.worst_factor = worst_factor,
-    .routing.flow = flow,
+    .routing.flow = hybrid_ep_flow,
     .routing.balance = spw_pad_balance,
     .memory.communication_bytes = spw_hybrid_ep_bytes,
     .memory.communication_source = "registered buffers (4.8)",

@@ -71,7 +71,7 @@ static void gradient_from_experts(spw_layer_builder *b, const char *dx) {
 
 /* GroupedGLU, SparseGLU: the products are separate nodes of autograd, and x1 is named anew. MemoryOptimizedGroupedGLU: one
  * node. */
-static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
+static void megablocks_layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
     const bool optimized = spw_scheme_option_is(scheme, "impl", "memory_optimized");
     static const spw_tensor y = {"y", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN};
     to_experts(b);
@@ -103,7 +103,7 @@ static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_
 }
 
 /* Every choice travels; the block-sparse products pad what an expert received from all ranks. */
-static void flow(const spw_routed_group *routed, spw_flow *out) {
+static void megablocks_flow(const spw_routed_group *routed, spw_flow *out) {
     const size_t block = spw_scheme_option_is(routed->scheme, "impl", "sparse") ? BLOCK_ROWS : 1;
     spw_every_choice(routed, block, out);
 }
@@ -122,9 +122,9 @@ const spw_scheme_type spw_scheme_megablocks = {
     .about.section = "event list of the scheme (6.1)",
     .about.source = "databricks/megablocks megablocks/layers/{moe,dmoe,glu}.py, megablocks/ops",
     .options = options,
-    .memory.layer = layer,
+    .memory.layer = megablocks_layer,
     .traffic.exchanges = spw_row_exchanges,
-    .routing.flow = flow,
+    .routing.flow = megablocks_flow,
     .routing.balance = balance,
     .check = spw_check_remat,
 };

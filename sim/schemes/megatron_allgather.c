@@ -100,7 +100,8 @@ static void dispatch_gradient(spw_layer_builder *b) {
     spw_layer_dies(b, "dispatch gradient", "d_gathered_probs");
 }
 
-static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
+static void megatron_allgather_layer(const spw_scheme *scheme, const spw_layer_shape *s,
+                                     spw_layer_builder *b) {
     const spw_megatron_experts experts = {.shape = s, .rows = SPW_ROWS_HELD};
     (void)scheme;
     for (spw_phase phase = SPW_PHASE_FORWARD; phase <= SPW_PHASE_RECOMPUTE; phase++) {
@@ -144,7 +145,7 @@ static size_t exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
     return SPW_COUNT_OF(list);
 }
 
-static void flow(const spw_routed_group *routed, spw_flow *out) {
+static void megatron_allgather_flow(const spw_routed_group *routed, spw_flow *out) {
     const spw_layer_shape *s = routed->shape;
     spw_megatron_flow_begin(routed, out);
     for (size_t i = 0; i < s->ranks * s->ranks; i++) out->wire[i] = s->tokens;
@@ -171,12 +172,12 @@ const spw_scheme_type spw_scheme_megatron_allgather = {
     .routing.factor = "capacity_factor",
     .routing.worst_factor = spw_megatron_worst_factor,
     .megatron = {true, SPW_MEGATRON_ALL_GATHER, .offloads = true},
-    .memory.layer = layer,
+    .memory.layer = megatron_allgather_layer,
     .values.weighted_activation = true,
     .traffic.exchanges = exchanges,
     .routing.drop_rule = spw_megatron_drop_rule,
     .routing.keep = spw_megatron_keep,
     .routing.expert_capacity = spw_megatron_capacity,
-    .routing.flow = flow,
+    .routing.flow = megatron_allgather_flow,
     .routing.balance = balance,
 };

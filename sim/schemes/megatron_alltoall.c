@@ -382,7 +382,8 @@ void spw_megatron_alltoall_layer(const spw_scheme *scheme, const spw_layer_shape
     spw_megatron_layer_ends(b, c.experts);
 }
 
-static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
+static void megatron_alltoall_layer(const spw_scheme *scheme, const spw_layer_shape *s,
+                                    spw_layer_builder *b) {
     spw_megatron_alltoall_layer(scheme, s, b, false);
 }
 
@@ -512,7 +513,7 @@ const spw_scheme_type spw_scheme_megatron_alltoall = {
     .routing.worst_factor = spw_megatron_worst_factor,
     .megatron = {true, SPW_MEGATRON_ALL_TO_ALL, .as_timed = is_unpadded, .fills_slots = fills_slots,
                  .as_bare = is_unpadded, .fp8 = true, .freezes = true, .offloads = true},
-    .memory.layer = layer,
+    .memory.layer = megatron_alltoall_layer,
     .values.weighted_activation = true,
     .traffic.exchanges = spw_megatron_alltoall_exchanges,
     .routing.drop_rule = spw_megatron_drop_rule,

@@ -23,7 +23,7 @@ static spw_megatron_deepep_kind kind_of(const spw_scheme *scheme) {
     return is_hybrid(scheme) ? SPW_MEGATRON_HYBRIDEP : SPW_MEGATRON_DEEPEP;
 }
 
-static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
+static void megatron_flex_layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
     spw_megatron_deepep_layer(kind_of(scheme), s, b);
 }
 
@@ -50,7 +50,7 @@ static uint64_t held_rows(const spw_scheme *scheme, size_t local, const uint64_t
 
 enum { LOCAL_EXPERTS = 4096 };
 
-static void flow(const spw_routed_group *routed, spw_flow *out) {
+static void megatron_flex_flow(const spw_routed_group *routed, spw_flow *out) {
     const spw_layer_shape *s = routed->shape;
     spw_megatron_deepep_flow(routed, out);
     for (size_t d = 0; d < s->ranks; d++) {
@@ -106,7 +106,7 @@ const spw_scheme_type spw_scheme_megatron_flex = {
     .routing.worst_factor = spw_megatron_worst_factor,
     .megatron = {true, SPW_MEGATRON_TOKENS, .as_timed = is_unpadded, .arrives_sorted = is_hybrid, .fp8 = true,
                  .freezes = true, .offloads = true},
-    .memory.layer = layer,
+    .memory.layer = megatron_flex_layer,
     .values.weighted_activation = true,
     .traffic.by_node = true,
     .traffic.once_a_rank = true,
@@ -114,7 +114,7 @@ const spw_scheme_type spw_scheme_megatron_flex = {
     .routing.drop_rule = spw_megatron_drop_rule,
     .routing.keep = spw_megatron_keep,
     .routing.expert_capacity = spw_megatron_capacity,
-    .routing.flow = flow,
+    .routing.flow = megatron_flex_flow,
     .routing.balance = balance,
     .memory.communication_bytes = communication_bytes,
     .memory.communication_source = "buffers of DeepEP (4.3) or HybridEP (4.8)",

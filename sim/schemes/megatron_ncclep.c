@@ -22,7 +22,7 @@ static spw_megatron_deepep_kind kind_of(const spw_scheme *scheme) {
     return is_fixed(scheme) ? SPW_MEGATRON_NCCLEP_FIXED : SPW_MEGATRON_NCCLEP;
 }
 
-static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
+static void megatron_ncclep_layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
     spw_megatron_deepep_layer(kind_of(scheme), s, b);
 }
 
@@ -97,7 +97,7 @@ static bool may_drop(const spw_routed_group *routed) {
     return more;
 }
 
-static void flow(const spw_routed_group *routed, spw_flow *out) {
+static void megatron_ncclep_flow(const spw_routed_group *routed, spw_flow *out) {
     const spw_scheme *scheme = routed->scheme;
     spw_megatron_deepep_flow(routed, out);
     spw_pad_within(routed, spw_megatron_align(scheme),
@@ -137,10 +137,10 @@ const spw_scheme_type spw_scheme_megatron_ncclep = {
     .routing.drop_rule = drop_rule,
     .routing.keep = keep,
     .routing.may_drop = may_drop,
-    .routing.flow = flow,
+    .routing.flow = megatron_ncclep_flow,
     .routing.balance = balance,
     .megatron = {.dispatcher = SPW_MEGATRON_TOKENS, .fp8 = true},
-    .memory.layer = layer,
+    .memory.layer = megatron_ncclep_layer,
     .memory.buffer_rows = buffer_rows,
     .memory.buffer_formula = "P_align(P_64(T) K rank_capacity)",
     .memory.own_rows = handle_bytes,

@@ -37,7 +37,8 @@ static spw_megatron_deepep_kind kind_of(const spw_scheme *scheme) {
     return stashes(scheme) ? SPW_MEGATRON_HYBRIDEP_STASH : SPW_MEGATRON_HYBRIDEP_FIXED;
 }
 
-static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
+static void megatron_syncfree_layer(const spw_scheme *scheme, const spw_layer_shape *s,
+                                    spw_layer_builder *b) {
     spw_megatron_deepep_layer(kind_of(scheme), s, b);
 }
 
@@ -58,7 +59,7 @@ static double worst_factor(const spw_scheme *scheme, const spw_layer_shape *s) {
     return (double)(s->worst_rows + padding) / (double)s->assignments;
 }
 
-static void flow(const spw_routed_group *routed, spw_flow *out) {
+static void megatron_syncfree_flow(const spw_routed_group *routed, spw_flow *out) {
     spw_megatron_deepep_flow(routed, out);
     spw_pad_within(routed, spw_megatron_align(routed->scheme), buffer_rows(routed->scheme, routed->shape),
                    out);
@@ -147,7 +148,7 @@ const spw_scheme_type spw_scheme_megatron_syncfree = {
     .routing.worst_factor = worst_factor,
     .megatron = {true, SPW_MEGATRON_TOKENS, .as_timed = is_unpadded, .arrives_sorted = always, .unread = true,
                  .fp8 = true},
-    .memory.layer = layer,
+    .memory.layer = megatron_syncfree_layer,
     .memory.buffer_rows = buffer_rows,
     .memory.pool = pool,
     .memory.outside = outside,
@@ -157,7 +158,7 @@ const spw_scheme_type spw_scheme_megatron_syncfree = {
     .traffic.by_node = true,
     .traffic.once_a_rank = true,
     .traffic.exchanges = exchanges,
-    .routing.flow = flow,
+    .routing.flow = megatron_syncfree_flow,
     .routing.balance = balance,
     .memory.communication_bytes = spw_hybrid_ep_bytes,
     .memory.communication_source = "registered buffers (4.8)",

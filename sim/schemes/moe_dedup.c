@@ -112,7 +112,7 @@ static void dispatch_gradient(spw_layer_builder *b) {
 
 /* Both branches of lax.cond take and give arrays of the tier's capacity, so the second tier's are there whether it runs or
  * not. Recomputed, the second product is dead code: nothing of the backward pass needs y. */
-static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
+static void moe_dedup_layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
     const bool two = overflow_rows(scheme, s) > 0;
     const size_t last = two ? 1 : 0;
     dispatch(b);
@@ -184,7 +184,7 @@ static spw_status keep(const spw_scheme *scheme, const spw_layer_shape *s, const
 }
 
 /* All tiers are one row of places: experts by id, of an expert tokens by source rank and position. */
-static void flow(const spw_routed_group *routed, spw_flow *out) {
+static void moe_dedup_flow(const spw_routed_group *routed, spw_flow *out) {
     const spw_layer_shape *s = routed->shape;
     const size_t places = buffer_rows(routed->scheme, s) + overflow_rows(routed->scheme, s),
                  first = routed->number * s->ranks;
@@ -229,7 +229,7 @@ const spw_scheme_type spw_scheme_moe_dedup = {
     .options = options,
     .routing.factor = "buffer_factor",
     .routing.worst_factor = spw_worst_rank_factor,
-    .memory.layer = layer,
+    .memory.layer = moe_dedup_layer,
     .values.weighted_activation = true,
     .traffic.once_a_rank = true,
     .routing.limit_after_keep = true,
@@ -240,6 +240,6 @@ const spw_scheme_type spw_scheme_moe_dedup = {
     .traffic.exchanges = exchanges,
     .routing.drop_rule = drop_rule,
     .routing.keep = keep,
-    .routing.flow = flow,
+    .routing.flow = moe_dedup_flow,
     .check = check,
 };

@@ -87,7 +87,7 @@ static void backward(spw_layer_builder *b) {
     spw_layer_dies(b, "layer end", "dx");
 }
 
-static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
+static void primus_megamoe_layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
     (void)scheme, (void)s;
     for (spw_phase phase = SPW_PHASE_FORWARD; phase <= SPW_PHASE_RECOMPUTE; phase++) {
         spw_layer_pass(b, phase);
@@ -115,7 +115,9 @@ static size_t exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
     return SPW_COUNT_OF(list);
 }
 
-static void flow(const spw_routed_group *routed, spw_flow *out) { spw_every_choice(routed, TILE, out); }
+static void primus_megamoe_flow(const spw_routed_group *routed, spw_flow *out) {
+    spw_every_choice(routed, TILE, out);
+}
 
 static void balance(const spw_scheme *scheme, const spw_layer_shape *s, spw_rank_rows *rows) {
     const size_t even = (s->ranks * s->assignments + s->experts - 1) / s->experts;
@@ -156,14 +158,14 @@ const spw_scheme_type spw_scheme_primus_megamoe = {
         "AMD-AGI/Primus primus/backends/megatron/core/extensions/mega_moe.py; AMD-AGI/Primus-Turbo "
         "primus_turbo/flydsl/mega, primus_turbo/pytorch/ops/moe/fused_mega_moe.py",
     .options = options,
-    .memory.layer = layer,
+    .memory.layer = primus_megamoe_layer,
     .memory.buffer_rows = pool_rows,
     .memory.buffer_formula = "P_256(R T min(e, K) + 255 e)",
     .memory.own_rows = handle_bytes,
     .memory.own_rows_formula = {"tables of a dispatch (3.7)", NULL},
     .values.reorders_sums = true,
     .traffic.exchanges = exchanges,
-    .routing.flow = flow,
+    .routing.flow = primus_megamoe_flow,
     .routing.balance = balance,
     .memory.communication_bytes = communication_bytes,
     .memory.communication_source = "symmetric heap of MegaMoE (3.7)",

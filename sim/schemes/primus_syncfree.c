@@ -20,7 +20,7 @@ static spw_megatron_deepep_kind kind_of(const spw_scheme *scheme) {
     return level_of(scheme) == 2 ? SPW_MEGATRON_PRIMUS : SPW_MEGATRON_PRIMUS_FIXED;
 }
 
-static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
+static void primus_syncfree_layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
     if (level_of(scheme) == 1) {
         spw_megatron_alltoall_layer(scheme, s, b, true);
     } else {
@@ -42,7 +42,7 @@ static size_t buffer_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
     return s->ranks * s->assignments;
 }
 
-static void flow(const spw_routed_group *routed, spw_flow *out) {
+static void primus_syncfree_flow(const spw_routed_group *routed, spw_flow *out) {
     const spw_layer_shape *s = routed->shape;
     if (level_of(routed->scheme) == 1) {
         spw_megatron_alltoall_flow(routed, out);
@@ -95,7 +95,7 @@ const spw_scheme_type spw_scheme_primus_syncfree = {
                     "PrimusTurboDeepEPTokenDispatcher; "
                     "AMD-AGI/Primus-Turbo primus_turbo/pytorch/modules/moe/token_dispatcher.py",
     .options = options,
-    .memory.layer = layer,
+    .memory.layer = primus_syncfree_layer,
     .values.weighted_activation = true,
     .traffic.by_node = true,
     .traffic.once_a_rank = true,
@@ -103,7 +103,7 @@ const spw_scheme_type spw_scheme_primus_syncfree = {
     .memory.buffer_rows = buffer_rows,
     .memory.buffer_formula = "R T K",
     .traffic.exchanges = exchanges,
-    .routing.flow = flow,
+    .routing.flow = primus_syncfree_flow,
     .routing.balance = balance,
     .memory.communication_bytes = communication_bytes,
     .check = check,

@@ -6,7 +6,8 @@
 
 static const spw_scheme_option options[] = {{.name = NULL}};
 
-static void layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *b) {
+static void ragged_deepep_layer(const spw_scheme *scheme, const spw_layer_shape *shape,
+                                spw_layer_builder *b) {
     (void)scheme, (void)shape;
     spw_deepep_jax_layer(b, &spw_experts_ragged_dot);
 }
@@ -26,7 +27,7 @@ const spw_scheme_type spw_scheme_ragged_deepep = {
     .about.section = "event list of the scheme (3.4)",
     .about.source = "ROCm/maxtext src/MaxText/layers/moe.py; XLA's lowering of ragged_dot",
     .options = options,
-    .memory.layer = layer,
+    .memory.layer = ragged_deepep_layer,
     .traffic.by_node = true,
     .traffic.once_a_rank = true,
     .memory.buffer_rows = spw_deepep_jax_buffer_rows,

@@ -5,7 +5,7 @@
 
 static const spw_scheme_option options[] = {SPW_RING_OPTION_ROWS, {.name = NULL}};
 
-static void layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *b) {
+static void ragged_ring_layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *b) {
     (void)scheme, (void)shape;
     spw_ring_layer(b, &spw_experts_ragged_dot);
 }
@@ -21,7 +21,7 @@ const spw_scheme_type spw_scheme_ragged_ring = {
     .routing.worst_factor = spw_worst_rank_factor,
     .routing.flow = spw_ring_flow,
     .traffic.exchanges = spw_ring_exchanges,
-    .memory.layer = layer,
+    .memory.layer = ragged_ring_layer,
     .memory.buffer_rows = spw_ring_buffer_rows,
     .memory.buffer_formula = "rows",
     .check = spw_ragged_check,

@@ -80,7 +80,7 @@ void spw_ring_layer(spw_layer_builder *b, const spw_experts *experts) {
     dispatch_gradient(b, experts);
 }
 
-static void layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *b) {
+static void ring_layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *b) {
     (void)scheme, (void)shape;
     spw_ring_layer(b, &spw_experts_grouped);
 }
@@ -163,7 +163,7 @@ const spw_scheme_type spw_scheme_ring = {
     .options = options,
     .routing.factor = "buffer_factor",
     .routing.worst_factor = spw_worst_rank_factor,
-    .memory.layer = layer,
+    .memory.layer = ring_layer,
     .memory.buffer_rows = spw_ring_buffer_rows,
     .memory.buffer_formula = "rows",
     .traffic.exchanges = spw_ring_exchanges,

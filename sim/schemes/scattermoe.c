@@ -47,7 +47,7 @@ static void compiled_activation_gradient(spw_layer_builder *b) {
     spw_layer_dies(b, "activation gradient", "d_act");
 }
 
-static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
+static void scattermoe_layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
     const bool eager = spw_scheme_option_is(scheme, "activation", "eager");
     (void)s;
     to_output(b, eager);
@@ -74,7 +74,7 @@ static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_
     spw_layer_dies(b, "up projection gradient", "input");
 }
 
-static void flow(const spw_routed_group *routed, spw_flow *out) {
+static void scattermoe_flow(const spw_routed_group *routed, spw_flow *out) {
     const spw_layer_shape *s = routed->shape;
     out->wire[0] = out->rows[0] = routed->counts->assignments[routed->number];
     out->dropped[0] = 0;
@@ -89,8 +89,8 @@ const spw_scheme_type spw_scheme_scattermoe = {
     .about.section = "event list of the scheme (6.3)",
     .about.source = "shawntan/scattermoe scattermoe/{parallel_experts,mlp}.py",
     .options = options,
-    .memory.layer = layer,
+    .memory.layer = scattermoe_layer,
     .traffic.exchanges = spw_no_exchanges,
-    .routing.flow = flow,
+    .routing.flow = scattermoe_flow,
     .check = spw_check_one_rank,
 };

@@ -52,7 +52,7 @@ static void down_gradient(spw_layer_builder *b, const char *step) {
     spw_layer_dies(b, step, "w0_w1_out");
 }
 
-static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
+static void sonicmoe_layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
     (void)scheme, (void)s;
     to_output(b);
     spw_layer_dies(b, "return", "w0_w1_out");
@@ -140,7 +140,7 @@ static size_t filled(const spw_layer_shape *s, size_t kept, size_t tile) {
 
 /* What is kept of an expert's choices is a multiple of the tile, or all of them, which are then filled up to one with
  * other tokens, as far as there are tokens. */
-static void flow(const spw_routed_group *routed, spw_flow *out) {
+static void sonicmoe_flow(const spw_routed_group *routed, spw_flow *out) {
     const spw_scheme *scheme = routed->scheme;
     const spw_layer_shape *s = routed->shape;
     const size_t tile = adds_tokens(scheme) ? tile_of(scheme) : 1;
@@ -167,12 +167,12 @@ const spw_scheme_type spw_scheme_sonicmoe = {
     .about.section = "event list of the scheme (6.4)",
     .about.source = "Dao-AILab/sonic-moe sonicmoe/functional, benchmarks/moe-token-rounding.py",
     .options = options,
-    .memory.layer = layer,
+    .memory.layer = sonicmoe_layer,
     .values.reorders_sums = true,
     .traffic.exchanges = spw_no_exchanges,
     .routing.drop_rule = drop_rule,
     .routing.keep = keep,
-    .routing.flow = flow,
+    .routing.flow = sonicmoe_flow,
     .routing.balance = balance,
     .routing.adds_tokens = adds_tokens,
     .check = spw_check_one_rank,

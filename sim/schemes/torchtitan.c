@@ -102,7 +102,7 @@ static void dispatch_gradient(spw_layer_builder *b) {
     spw_layer_dies(b, "layer end", "d_top_scores");
 }
 
-static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
+static void torchtitan_layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
     (void)scheme;
     for (spw_phase phase = SPW_PHASE_FORWARD; phase <= SPW_PHASE_RECOMPUTE; phase++) {
         spw_layer_pass(b, phase);
@@ -117,7 +117,9 @@ static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_
     spw_experts_weight_gradients_end(b, s);
 }
 
-static void flow(const spw_routed_group *routed, spw_flow *out) { spw_every_choice(routed, 1, out); }
+static void torchtitan_flow(const spw_routed_group *routed, spw_flow *out) {
+    spw_every_choice(routed, 1, out);
+}
 
 const spw_scheme_type spw_scheme_torchtitan = {
     .name = "torchtitan",
@@ -128,11 +130,11 @@ const spw_scheme_type spw_scheme_torchtitan = {
     .about.source =
         "pytorch/torchtitan torchtitan/models/common/{moe,token_dispatcher}.py AllToAllTokenDispatcher",
     .options = options,
-    .memory.layer = layer,
+    .memory.layer = torchtitan_layer,
     .memory.selects_operations = true,
     .memory.weight_gradients = true,
     .megatron.by_parts = true,
     .traffic.exchanges = spw_row_exchanges,
-    .routing.flow = flow,
+    .routing.flow = torchtitan_flow,
     .check = spw_check_remat,
 };

@@ -76,7 +76,7 @@ static void dispatch_gradient(spw_layer_builder *b) {
     spw_layer_dies(b, "layer end", "d_scores");
 }
 
-static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
+static void torchtitan_async_layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
     (void)scheme;
     for (spw_phase phase = SPW_PHASE_FORWARD; phase <= SPW_PHASE_RECOMPUTE; phase++) {
         spw_layer_pass(b, phase);
@@ -91,7 +91,9 @@ static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_
     spw_experts_weight_gradients_end(b, s);
 }
 
-static void flow(const spw_routed_group *routed, spw_flow *out) { spw_every_choice(routed, 1, out); }
+static void torchtitan_async_flow(const spw_routed_group *routed, spw_flow *out) {
+    spw_every_choice(routed, 1, out);
+}
 
 static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
     if (s->ranks > 1 && (s->node_ranks == 0 || s->node_ranks >= s->ranks)) return SPW_OK;
@@ -121,7 +123,7 @@ const spw_scheme_type spw_scheme_torchtitan_async = {
     .about.source = "pytorch/torchtitan torchtitan/distributed/minimal_async_ep/api.py, "
                     "models/common/token_dispatcher.py MinimalAsyncEPTokenDispatcher",
     .options = options,
-    .memory.layer = layer,
+    .memory.layer = torchtitan_async_layer,
     .memory.weight_gradients = true,
     .memory.buffer_rows = buffer_rows,
     .memory.buffer_formula = "R T min(e, K)",
@@ -131,7 +133,7 @@ const spw_scheme_type spw_scheme_torchtitan_async = {
     .memory.communication_source = "symmetric buffers (6.6)",
     .memory.communication_formula = "two of R T min(e, K) rows, counts of all ranks and experts",
     .traffic.exchanges = spw_row_exchanges,
-    .routing.flow = flow,
+    .routing.flow = torchtitan_async_flow,
     .check = check,
     .check_kernels = check_kernels,
 };

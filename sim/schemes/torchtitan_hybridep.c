@@ -71,7 +71,8 @@ static void dispatch_gradient(spw_layer_builder *b, spw_rows rows) {
     spw_layer_dies(b, "layer end", "d_top_scores");
 }
 
-static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
+static void torchtitan_hybridep_layer(const spw_scheme *scheme, const spw_layer_shape *s,
+                                      spw_layer_builder *b) {
     const spw_rows rows = is_fixed(scheme) ? SPW_ROWS_BUFFER : SPW_ROWS_HELD;
     for (spw_phase phase = SPW_PHASE_FORWARD; phase <= SPW_PHASE_RECOMPUTE; phase++) {
         spw_layer_pass(b, phase);
@@ -98,7 +99,7 @@ static double worst_factor(const spw_scheme *scheme, const spw_layer_shape *s) {
     return (double)(s->worst_rows + padding) / (double)s->worst_rows;
 }
 
-static void flow(const spw_routed_group *routed, spw_flow *out) {
+static void torchtitan_hybridep_flow(const spw_routed_group *routed, spw_flow *out) {
     spw_hybrid_ep_flow(routed,
                        is_fixed(routed->scheme) ? buffer_rows(routed->scheme, routed->shape) : SIZE_MAX, out);
 }
@@ -137,7 +138,7 @@ const spw_scheme_type spw_scheme_torchtitan_hybridep = {
         "pytorch/torchtitan torchtitan/distributed/deepep/hybridep.py, models/common/token_dispatcher.py "
         "HybridEPTokenDispatcher",
     .options = options,
-    .memory.layer = layer,
+    .memory.layer = torchtitan_hybridep_layer,
     .memory.weight_gradients = true,
     .memory.buffer_rows = buffer_rows,
     .memory.buffer_formula = "P_pad(R T min(e, K) capacity)",
@@ -146,7 +147,7 @@ const spw_scheme_type spw_scheme_torchtitan_hybridep = {
     .traffic.exchanges = spw_hybrid_ep_exchanges,
     .routing.factor = "capacity",
     .routing.worst_factor = worst_factor,
-    .routing.flow = flow,
+    .routing.flow = torchtitan_hybridep_flow,
     .routing.balance = spw_pad_balance,
     .memory.communication_bytes = spw_hybrid_ep_bytes,
     .memory.communication_source = "registered buffers (4.8)",

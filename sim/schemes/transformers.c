@@ -69,7 +69,7 @@ static void gradient(spw_layer_builder *b) {
     spw_layer_dies(b, "layer end", "dx");
 }
 
-static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
+static void transformers_layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
     (void)scheme;
     (void)s;
     for (spw_phase phase = SPW_PHASE_FORWARD; phase <= SPW_PHASE_RECOMPUTE; phase++) {
@@ -80,7 +80,9 @@ static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_
     gradient(b);
 }
 
-static void flow(const spw_routed_group *routed, spw_flow *out) { spw_every_choice(routed, 1, out); }
+static void transformers_flow(const spw_routed_group *routed, spw_flow *out) {
+    spw_every_choice(routed, 1, out);
+}
 
 const spw_scheme_type spw_scheme_transformers = {
     .name = "transformers",
@@ -89,9 +91,9 @@ const spw_scheme_type spw_scheme_transformers = {
     .about.section = "event list of the scheme (6.8)",
     .about.source = "huggingface/transformers 5.17.0 integrations/moe.py grouped_mm_experts_forward",
     .options = options,
-    .memory.layer = layer,
+    .memory.layer = transformers_layer,
     .memory.whole_steps = true,
     .traffic.exchanges = spw_no_exchanges,
-    .routing.flow = flow,
+    .routing.flow = transformers_flow,
     .check = spw_check_one_rank,
 };

@@ -99,7 +99,7 @@ static void encode_gradient(spw_layer_builder *b, spw_rows rows, bool several) {
     spw_layer_dies(b, "encode gradient", "input_fp32");
 }
 
-static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
+static void tutel_layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
     const spw_rows rows = factor_of(scheme) > 0.0 ? SPW_ROWS_BUFFER : SPW_ROWS_HELD;
     const bool several = s->top_k > 1;
     encode(b, rows);
@@ -225,7 +225,7 @@ cleanup:
 }
 
 /* The kept choices' fullest expert gives the same C as that of all choices: it is cut at C or it is the fullest. */
-static void flow(const spw_routed_group *routed, spw_flow *out) {
+static void tutel_flow(const spw_routed_group *routed, spw_flow *out) {
     const spw_layer_shape *s = routed->shape;
     size_t fullest = 0;
     for (size_t i = 0; i < s->ranks * s->experts; i++) {
@@ -266,7 +266,7 @@ const spw_scheme_type spw_scheme_tutel = {
     .options = options,
     .routing.factor = "capacity_factor",
     .routing.worst_factor = worst_factor,
-    .memory.layer = layer,
+    .memory.layer = tutel_layer,
     .values.reorders_sums = true,
     .routing.by_choice_rank = true,
     .memory.buffer_rows = buffer_rows,
@@ -275,7 +275,7 @@ const spw_scheme_type spw_scheme_tutel = {
     .routing.drop_rule = drop_rule,
     .routing.keep = keep,
     .routing.expert_capacity = expert_capacity,
-    .routing.flow = flow,
+    .routing.flow = tutel_flow,
     .routing.balance = balance,
     .check = check,
 };

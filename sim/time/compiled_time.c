@@ -120,7 +120,7 @@ cleanup:
 
 /* --- Components --- */
 
-static spw_status add(prediction *p, const char *name, const char *help, double seconds) {
+static spw_status compiled_time_add(prediction *p, const char *name, const char *help, double seconds) {
     return spw_timeline_add(p->out, name, help, SPW_STREAM_COMPUTE, seconds, seconds);
 }
 
@@ -143,26 +143,29 @@ static spw_status add_compute(prediction *p, double *outside, double *products) 
                  cast = cast_flops(p);
     const double experts = w->experts / expert_flops(p);
     spw_status status = SPW_OK;
-    SPW_TRY(add(p, "attention_projections", "products of attention", w->model.projections / cast));
     SPW_TRY(
-        add(p, "attention", "scores and context", w->model.attention / (s->attention_share.value * peak)));
-    SPW_TRY(add(p, "dense_ffn", "FFN of layers without experts", w->model.dense_ffn / cast));
-    SPW_TRY(add(p, "shared_expert", "shared experts", w->model.shared_expert / cast));
-    SPW_TRY(add(p, "router", "logits of the experts", w->model.router / dense));
-    SPW_TRY(add(p, "head", "logits of the vocabulary", w->model.head / dense));
-    SPW_TRY(add(p, "elementwise", "norms, rotations, activations, residuals",
-                (w->model.layer_bytes + w->model.logit_bytes) / memory));
+        compiled_time_add(p, "attention_projections", "products of attention", w->model.projections / cast));
+    SPW_TRY(compiled_time_add(p, "attention", "scores and context",
+                              w->model.attention / (s->attention_share.value * peak)));
+    SPW_TRY(compiled_time_add(p, "dense_ffn", "FFN of layers without experts", w->model.dense_ffn / cast));
+    SPW_TRY(compiled_time_add(p, "shared_expert", "shared experts", w->model.shared_expert / cast));
+    SPW_TRY(compiled_time_add(p, "router", "logits of the experts", w->model.router / dense));
+    SPW_TRY(compiled_time_add(p, "head", "logits of the vocabulary", w->model.head / dense));
+    SPW_TRY(compiled_time_add(p, "elementwise", "norms, rotations, activations, residuals",
+                              (w->model.layer_bytes + w->model.logit_bytes) / memory));
     *outside = 0.0;
     for (size_t i = 0; i < p->out->components; i++) *outside += p->out->component[i].seconds;
-    SPW_TRY(add(p, "expert_products", "grouped or batched GEMMs, whole tiles", experts));
-    SPW_TRY(add(p, "mask_products", "dispatch and combine einsums", w->masks / cast));
+    SPW_TRY(compiled_time_add(p, "expert_products", "grouped or batched GEMMs, whole tiles", experts));
+    SPW_TRY(compiled_time_add(p, "mask_products", "dispatch and combine einsums", w->masks / cast));
     *products = experts + w->masks / cast;
-    SPW_TRY(add(p, "row_moves", "sorts, fan-out and fan-in, copies, activations of the experts' rows",
-                w->row_bytes / memory));
-    SPW_TRY(add(p, "masks", "making the capacity masks", w->mask_bytes / memory));
-    SPW_TRY(add(p, "scatter_adds", "sums by colliding scatters",
-                w->scatter_bytes / (s->scatter_share.value * hbm)));
-    SPW_TRY(add(p, "optimizer", "weights, gradients, moments", w->model.optimizer_bytes / memory));
+    SPW_TRY(compiled_time_add(p, "row_moves",
+                              "sorts, fan-out and fan-in, copies, activations of the experts' rows",
+                              w->row_bytes / memory));
+    SPW_TRY(compiled_time_add(p, "masks", "making the capacity masks", w->mask_bytes / memory));
+    SPW_TRY(compiled_time_add(p, "scatter_adds", "sums by colliding scatters",
+                              w->scatter_bytes / (s->scatter_share.value * hbm)));
+    SPW_TRY(
+        compiled_time_add(p, "optimizer", "weights, gradients, moments", w->model.optimizer_bytes / memory));
 
 cleanup:
     return status;

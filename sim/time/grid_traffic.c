@@ -36,8 +36,8 @@ static passing hidden_of(const builder *b, const char *name, spw_step_place plac
     return (passing){.name = name, .formula = HIDDEN, .width = b->job->model.hidden, .place = place};
 }
 
-static void add(builder *b, const passing *p, spw_operation operation, bool backward, size_t count,
-                carried what) {
+static void grid_traffic_add(builder *b, const passing *p, spw_operation operation, bool backward,
+                             size_t count, carried what) {
     const uint64_t elements = b->tensor * b->shape->tokens * p->width;
     const spw_fp8_gather of = spw_fp8_gather_of(b->job, b->shape->tokens, p->width);
     const double b16 = (double)b->shape->element_bytes, size = !p->linear || what == CARRIED_BF16 ? b16
@@ -84,24 +84,24 @@ static void add_scales(builder *b, const passing *p, size_t forward, size_t back
  * gradient is scattered. */
 static void add_input(builder *b, passing p, bool again) {
     const size_t trained = b->job->finetune.frozen == SPW_FROZEN_BASE ? 0 : 1;
-    add(b, &p, SPW_OPERATION_ALL_GATHER, false, 1, CARRIED_COPY);
-    add(b, &p, SPW_OPERATION_ALL_GATHER, true, trained + (again ? 1 : 0), CARRIED_COPY);
-    add(b, &p, SPW_OPERATION_REDUCE_SCATTER, true, 1, CARRIED_BF16);
+    grid_traffic_add(b, &p, SPW_OPERATION_ALL_GATHER, false, 1, CARRIED_COPY);
+    grid_traffic_add(b, &p, SPW_OPERATION_ALL_GATHER, true, trained + (again ? 1 : 0), CARRIED_COPY);
+    grid_traffic_add(b, &p, SPW_OPERATION_REDUCE_SCATTER, true, 1, CARRIED_BF16);
     add_scales(b, &p, 1, (again ? 1u : 0u) + (p.again ? 1u : 0u));
 }
 
 /* What no product reads: gathered, once more by remat full, and its gradient scattered, where it has one. */
 static void add_gathered(builder *b, passing p, bool full, bool back) {
-    add(b, &p, SPW_OPERATION_ALL_GATHER, false, 1, CARRIED_BF16);
-    add(b, &p, SPW_OPERATION_ALL_GATHER, true, full ? 1 : 0, CARRIED_BF16);
-    if (back) add(b, &p, SPW_OPERATION_REDUCE_SCATTER, true, 1, CARRIED_BF16);
+    grid_traffic_add(b, &p, SPW_OPERATION_ALL_GATHER, false, 1, CARRIED_BF16);
+    grid_traffic_add(b, &p, SPW_OPERATION_ALL_GATHER, true, full ? 1 : 0, CARRIED_BF16);
+    if (back) grid_traffic_add(b, &p, SPW_OPERATION_REDUCE_SCATTER, true, 1, CARRIED_BF16);
 }
 
 /* What a product cut by rows makes: scattered, and its gradient gathered. */
 static void add_output(builder *b, passing p, bool again) {
-    add(b, &p, SPW_OPERATION_REDUCE_SCATTER, false, 1, CARRIED_BF16);
-    add(b, &p, SPW_OPERATION_ALL_GATHER, true, 1, CARRIED_COPIES);
-    if (again) add(b, &p, SPW_OPERATION_REDUCE_SCATTER, true, 1, CARRIED_BF16);
+    grid_traffic_add(b, &p, SPW_OPERATION_REDUCE_SCATTER, false, 1, CARRIED_BF16);
+    grid_traffic_add(b, &p, SPW_OPERATION_ALL_GATHER, true, 1, CARRIED_COPIES);
+    if (again) grid_traffic_add(b, &p, SPW_OPERATION_REDUCE_SCATTER, true, 1, CARRIED_BF16);
     add_scales(b, &p, 0, 1);
 }
 
@@ -114,13 +114,13 @@ static void add_adapters(builder *b, spw_step_place place, bool full) {
                   out = hidden_of(b, "attention_output_lora", place);
     const size_t again = full ? 1 : 0;
     if (!spw_finetune_adapts(&b->job->finetune, SPW_LORA_ATTENTION)) return;
-    add(b, &in, SPW_OPERATION_ALL_GATHER, false, 1, CARRIED_BF16);
-    add(b, &in, SPW_OPERATION_ALL_GATHER, true, again, CARRIED_BF16);
-    add(b, &in, SPW_OPERATION_ALL_REDUCE, true, 1, CARRIED_BF16);
-    add(b, &sum, SPW_OPERATION_ALL_REDUCE, false, 1, CARRIED_BF16);
-    add(b, &sum, SPW_OPERATION_ALL_REDUCE, true, 1 + again, CARRIED_BF16);
-    add(b, &out, SPW_OPERATION_ALL_GATHER, false, 1, CARRIED_BF16);
-    add(b, &out, SPW_OPERATION_ALL_GATHER, true, 1 + again, CARRIED_BF16);
+    grid_traffic_add(b, &in, SPW_OPERATION_ALL_GATHER, false, 1, CARRIED_BF16);
+    grid_traffic_add(b, &in, SPW_OPERATION_ALL_GATHER, true, again, CARRIED_BF16);
+    grid_traffic_add(b, &in, SPW_OPERATION_ALL_REDUCE, true, 1, CARRIED_BF16);
+    grid_traffic_add(b, &sum, SPW_OPERATION_ALL_REDUCE, false, 1, CARRIED_BF16);
+    grid_traffic_add(b, &sum, SPW_OPERATION_ALL_REDUCE, true, 1 + again, CARRIED_BF16);
+    grid_traffic_add(b, &out, SPW_OPERATION_ALL_GATHER, false, 1, CARRIED_BF16);
+    grid_traffic_add(b, &out, SPW_OPERATION_ALL_GATHER, true, 1 + again, CARRIED_BF16);
 }
 
 /* How often an indexer runs in a place. */
@@ -281,7 +281,8 @@ static void add_ffn(builder *b, spw_step_place place, size_t ffn, bool again) {
 static void add_ends(builder *b) {
     const passing embedding = hidden_of(b, "embedding", SPW_PLACE_ENDS);
     if (b->job->finetune.frozen == SPW_FROZEN_BASE)
-        add(b, &embedding, SPW_OPERATION_REDUCE_SCATTER, false, 1, CARRIED_BF16); /* no gradient comes back */
+        grid_traffic_add(b, &embedding, SPW_OPERATION_REDUCE_SCATTER, false, 1,
+                         CARRIED_BF16); /* no gradient comes back */
     else
         add_output(b, embedding, false);
     add_input(b, hidden_of(b, "head_input", SPW_PLACE_ENDS), false);

@@ -45,8 +45,8 @@ static const struct {
      SPW_PHASE_BIT(GATHER) | SPW_PHASE_BIT(SCATTER) | SPW_PHASE_BIT(BACKWARD_GATHER) |
          SPW_PHASE_BIT(BACKWARD_SCATTER)}};
 
-static spw_status add(spw_timeline *out, const char *name, const char *help, spw_stream stream,
-                      double seconds) {
+static spw_status megatron_parts_add(spw_timeline *out, const char *name, const char *help, spw_stream stream,
+                                     double seconds) {
     return spw_timeline_add(out, name, help, stream, seconds, seconds);
 }
 
@@ -73,9 +73,10 @@ static spw_status add_layers(const spw_prediction *p, size_t stage, spw_timeline
         SPW_TRY(spw_timeline_add(out, groups_of_phases[g].name, groups_of_phases[g].help,
                                  groups_of_phases[g].stream, seconds, wire ? seconds - hidden : seconds));
     }
-    SPW_TRY(add(out, "waiting", "the mean rank waits for the slowest of its group", SPW_STREAM_COLLECTIVE,
-                fmax(waiting, 0.0)));
-    SPW_TRY(add(out, "host_wait", "the GPU waits for the host to read counts", SPW_STREAM_HOST, host));
+    SPW_TRY(megatron_parts_add(out, "waiting", "the mean rank waits for the slowest of its group",
+                               SPW_STREAM_COLLECTIVE, fmax(waiting, 0.0)));
+    SPW_TRY(megatron_parts_add(out, "host_wait", "the GPU waits for the host to read counts", SPW_STREAM_HOST,
+                               host));
 
 cleanup:
     return status;
@@ -110,8 +111,8 @@ static spw_status add_gaps(const spw_prediction *p, size_t stage, double kernels
         busy += p->forward_s[stage * blocks + i] + p->backward_s[stage * blocks + i];
         copies += p->copies_wait_s[stage * blocks + i];
     }
-    return add(out, "launch_gaps", "the GPU waits for launches", SPW_STREAM_HOST,
-               fmax(busy - copies - kernels_s, 0.0));
+    return megatron_parts_add(out, "launch_gaps", "the GPU waits for launches", SPW_STREAM_HOST,
+                              fmax(busy - copies - kernels_s, 0.0));
 }
 
 double spw_prediction_collective_s(const spw_megatron_coefficients *c, const spw_weight_traffic *t) {
@@ -159,11 +160,12 @@ static spw_status add_end(const spw_prediction *p, size_t stage, spw_timeline *o
     SPW_TRY(spw_timeline_add(out, "weight_gathers", "all-gathers of sharded weights", SPW_STREAM_COLLECTIVE,
                              gathers_s, gathers_s - spw_hidden_gathers_s(p, stage, gathers_s)));
     if (p->outside.gradients_s > 0.0)
-        SPW_TRY(add(out, "tensor_parallel_gradients", "sums of gradients that a tensor group holds whole",
-                    SPW_STREAM_COLLECTIVE, p->outside.gradients_s));
-    SPW_TRY(add(out, "optimizer", "weights, gradients, moments", SPW_STREAM_COMPUTE,
-                bytes / c->copy_bytes_per_s.value * c->optimizer_share.value +
-                    matrices_of(p, &of) * c->matrix_host_s.value));
+        SPW_TRY(megatron_parts_add(out, "tensor_parallel_gradients",
+                                   "sums of gradients that a tensor group holds whole", SPW_STREAM_COLLECTIVE,
+                                   p->outside.gradients_s));
+    SPW_TRY(megatron_parts_add(out, "optimizer", "weights, gradients, moments", SPW_STREAM_COMPUTE,
+                               bytes / c->copy_bytes_per_s.value * c->optimizer_share.value +
+                                   matrices_of(p, &of) * c->matrix_host_s.value));
     SPW_TRY(spw_host_optimizer_add(c, job, on_host, bytes / c->copy_bytes_per_s.value, out));
     if (job->muon) SPW_TRY(spw_muon_time_add(c, job, stage, out));
 
@@ -198,8 +200,8 @@ spw_status spw_prediction_parts(const spw_prediction *p, double passes_s, spw_ti
         SPW_TRY(add_gaps(p, stage, kernels, out));
     SPW_TRY(add_copies(p, stage, out));
     if (p->pipeline.stages > 1)
-        SPW_TRY(add(out, "pipeline_bubble", "the busiest stage waits for the others", SPW_STREAM_COLLECTIVE,
-                    fmax(passes_s - busy, 0.0)));
+        SPW_TRY(megatron_parts_add(out, "pipeline_bubble", "the busiest stage waits for the others",
+                                   SPW_STREAM_COLLECTIVE, fmax(passes_s - busy, 0.0)));
     if (whole) SPW_TRY(add_end(p, stage, out));
 
 cleanup:

@@ -24,7 +24,8 @@ typedef struct passing {
     size_t element_bytes;
 } passing;
 
-static void add(builder *b, const passing *p, spw_operation operation, bool backward, size_t count) {
+static void mesh_traffic_add(builder *b, const passing *p, spw_operation operation, bool backward,
+                             size_t count) {
     const spw_step_item item = {.name = p->name,
                                 .formula = p->formula,
                                 .operation = operation,
@@ -45,22 +46,22 @@ static passing hidden_states(const builder *b, spw_step_place place, const char 
 /* What products cut by columns read: whole again for the gradient of their weights, and before that where it is recomputed;
  * its gradient is scattered. */
 static void add_input(builder *b, passing p, size_t again) {
-    add(b, &p, SPW_OPERATION_ALL_GATHER, false, 1);
-    add(b, &p, SPW_OPERATION_ALL_GATHER, true, 1 + again);
-    add(b, &p, SPW_OPERATION_REDUCE_SCATTER, true, 1);
+    mesh_traffic_add(b, &p, SPW_OPERATION_ALL_GATHER, false, 1);
+    mesh_traffic_add(b, &p, SPW_OPERATION_ALL_GATHER, true, 1 + again);
+    mesh_traffic_add(b, &p, SPW_OPERATION_REDUCE_SCATTER, true, 1);
 }
 
 /* What a product cut by rows makes. Its gradient is gathered once for the weights' and once for the input's. */
 static void add_output(builder *b, passing p, bool again) {
-    add(b, &p, SPW_OPERATION_REDUCE_SCATTER, false, 1);
-    add(b, &p, SPW_OPERATION_REDUCE_SCATTER, true, again ? 1 : 0);
-    add(b, &p, SPW_OPERATION_ALL_GATHER, true, 2);
+    mesh_traffic_add(b, &p, SPW_OPERATION_REDUCE_SCATTER, false, 1);
+    mesh_traffic_add(b, &p, SPW_OPERATION_REDUCE_SCATTER, true, again ? 1 : 0);
+    mesh_traffic_add(b, &p, SPW_OPERATION_ALL_GATHER, true, 2);
 }
 
 /* A sum over the group that is needed forward, again, and for the gradient. */
 static void add_sum(builder *b, passing p, size_t count) {
-    add(b, &p, SPW_OPERATION_ALL_REDUCE, false, count);
-    add(b, &p, SPW_OPERATION_ALL_REDUCE, true, (b->again ? 2 : 1) * count);
+    mesh_traffic_add(b, &p, SPW_OPERATION_ALL_REDUCE, false, count);
+    mesh_traffic_add(b, &p, SPW_OPERATION_ALL_REDUCE, true, (b->again ? 2 : 1) * count);
 }
 
 /* The mean square of a token's hidden state, in fp32. */
@@ -79,9 +80,9 @@ static void add_keys(builder *b, spw_step_place place) {
                             {"values", "CP T values b / TP", place, SPW_GROUP_CONTEXT,
                              tokens * w.value / g.tensor, b->shape->element_bytes}};
     for (size_t i = 0; i < 2; i++) {
-        add(b, &both[i], SPW_OPERATION_ALL_GATHER, false, 1);
-        add(b, &both[i], SPW_OPERATION_ALL_GATHER, true, b->again ? 1 : 0);
-        add(b, &both[i], SPW_OPERATION_REDUCE_SCATTER, true, 1);
+        mesh_traffic_add(b, &both[i], SPW_OPERATION_ALL_GATHER, false, 1);
+        mesh_traffic_add(b, &both[i], SPW_OPERATION_ALL_GATHER, true, b->again ? 1 : 0);
+        mesh_traffic_add(b, &both[i], SPW_OPERATION_REDUCE_SCATTER, true, 1);
     }
 }
 
@@ -102,9 +103,9 @@ static void add_low_ranks(builder *b, spw_step_place place) {
         if (apart == 0) continue;
         const passing past = {
             row->words->apart, row->words->apart_formula[1], place, SPW_GROUP_TENSOR, apart, bytes};
-        add(b, &past, SPW_OPERATION_ALL_GATHER, false, 1);
-        add(b, &past, SPW_OPERATION_ALL_GATHER, true, again);
-        add(b, &past, SPW_OPERATION_REDUCE_SCATTER, true, 1);
+        mesh_traffic_add(b, &past, SPW_OPERATION_ALL_GATHER, false, 1);
+        mesh_traffic_add(b, &past, SPW_OPERATION_ALL_GATHER, true, again);
+        mesh_traffic_add(b, &past, SPW_OPERATION_REDUCE_SCATTER, true, 1);
     }
     const size_t norms = spw_attention_widths_of(&b->job->model).latents;
     if (norms > 0) add_norms(b, place, norms);
@@ -129,12 +130,12 @@ static void add_experts(builder *b) {
     const passing input = hidden_states(b, place, "experts_input"),
                   rows = {"experts_output", "rows H b",          place,
                           SPW_GROUP_TENSOR, b->rows * s->hidden, s->element_bytes};
-    add(b, &input, SPW_OPERATION_ALL_GATHER, false, 1);
-    add(b, &input, SPW_OPERATION_ALL_GATHER, true, (b->again ? 1U : 0U) + (router ? 1U : 0U));
-    add(b, &input, SPW_OPERATION_REDUCE_SCATTER, true, 1);
-    add(b, &rows, SPW_OPERATION_REDUCE_SCATTER, false, 1);
-    add(b, &rows, SPW_OPERATION_REDUCE_SCATTER, true, b->again ? 1 : 0);
-    add(b, &rows, SPW_OPERATION_ALL_GATHER, true, 1);
+    mesh_traffic_add(b, &input, SPW_OPERATION_ALL_GATHER, false, 1);
+    mesh_traffic_add(b, &input, SPW_OPERATION_ALL_GATHER, true, (b->again ? 1U : 0U) + (router ? 1U : 0U));
+    mesh_traffic_add(b, &input, SPW_OPERATION_REDUCE_SCATTER, true, 1);
+    mesh_traffic_add(b, &rows, SPW_OPERATION_REDUCE_SCATTER, false, 1);
+    mesh_traffic_add(b, &rows, SPW_OPERATION_REDUCE_SCATTER, true, b->again ? 1 : 0);
+    mesh_traffic_add(b, &rows, SPW_OPERATION_ALL_GATHER, true, 1);
     add_sum(b,
             (passing){"logits", "T E b", place, SPW_GROUP_TENSOR, s->tokens * s->experts, s->element_bytes},
             1);
@@ -159,16 +160,16 @@ static void add_slots(builder *b, const spw_compiled_layer *list) {
                            SPW_GROUP_CONTEXT,
                            b->rows * s->hidden / spw_grid_mesh_tensor(b->job),
                            s->element_bytes};
-    add(b, &slots, SPW_OPERATION_ALL_GATHER, false, 1);
-    add(b, &slots, SPW_OPERATION_ALL_GATHER, true, twice ? 4 : 2);
-    add(b, &slots, SPW_OPERATION_REDUCE_SCATTER, false, 1);
-    add(b, &slots, SPW_OPERATION_REDUCE_SCATTER, true, 2);
-    add(b, &logits, SPW_OPERATION_ALL_REDUCE, false, 1);
-    add(b, &logits, SPW_OPERATION_ALL_REDUCE, true, 1);
-    add(b, &masks, SPW_OPERATION_ALL_REDUCE, true, 1);
-    add(b, &weights, SPW_OPERATION_ALL_REDUCE, true, 1);
-    add(b, &parts, SPW_OPERATION_ALL_REDUCE, false, 1);
-    add(b, &parts, SPW_OPERATION_ALL_REDUCE, true, 2);
+    mesh_traffic_add(b, &slots, SPW_OPERATION_ALL_GATHER, false, 1);
+    mesh_traffic_add(b, &slots, SPW_OPERATION_ALL_GATHER, true, twice ? 4 : 2);
+    mesh_traffic_add(b, &slots, SPW_OPERATION_REDUCE_SCATTER, false, 1);
+    mesh_traffic_add(b, &slots, SPW_OPERATION_REDUCE_SCATTER, true, 2);
+    mesh_traffic_add(b, &logits, SPW_OPERATION_ALL_REDUCE, false, 1);
+    mesh_traffic_add(b, &logits, SPW_OPERATION_ALL_REDUCE, true, 1);
+    mesh_traffic_add(b, &masks, SPW_OPERATION_ALL_REDUCE, true, 1);
+    mesh_traffic_add(b, &weights, SPW_OPERATION_ALL_REDUCE, true, 1);
+    mesh_traffic_add(b, &parts, SPW_OPERATION_ALL_REDUCE, false, 1);
+    mesh_traffic_add(b, &parts, SPW_OPERATION_ALL_REDUCE, true, 2);
 }
 
 /* One tensor of the scatter of the top-k weights. */
@@ -230,7 +231,7 @@ static void add_ffn(builder *b, spw_step_place place, size_t ffn, bool gathered)
 static void add_ends(builder *b) {
     const passing loss = {"loss", "4 T", SPW_PLACE_ENDS, SPW_GROUP_TENSOR, b->shape->tokens, sizeof(float)};
     add_input(b, hidden_states(b, SPW_PLACE_ENDS, "head_input"), 0);
-    add(b, &loss, SPW_OPERATION_ALL_REDUCE, false, 3);
+    mesh_traffic_add(b, &loss, SPW_OPERATION_ALL_REDUCE, false, 3);
 }
 
 spw_status spw_mesh_traffic_add(const spw_point *point, spw_step_traffic *out) {

@@ -15,7 +15,7 @@ typedef struct collective {
     size_t count;
 } collective;
 
-static void add(spw_step_traffic *out, collective c, uint64_t elements, size_t element_bytes) {
+static void step_exchanges_add(spw_step_traffic *out, collective c, uint64_t elements, size_t element_bytes) {
     spw_step_add(out,
                  (spw_step_item){.name = c.name,
                                  .formula = c.formula,
@@ -32,10 +32,14 @@ static void add(spw_step_traffic *out, collective c, uint64_t elements, size_t e
  * product, as rows of F; backward three of hidden width and one of F. */
 static void add_peeled(spw_step_traffic *out, uint64_t slots, const spw_layer_shape *s) {
     const spw_operation all_to_all = SPW_OPERATION_ALL_TO_ALL;
-    add(out, (collective){"slots", "D H b", all_to_all, false, 1}, slots * s->hidden, s->element_bytes);
-    add(out, (collective){"slots_ffn", "D F b", all_to_all, false, 1}, slots * s->ffn, s->element_bytes);
-    add(out, (collective){"slots", "D H b", all_to_all, true, 3}, slots * s->hidden, s->element_bytes);
-    add(out, (collective){"slots_ffn", "D F b", all_to_all, true, 1}, slots * s->ffn, s->element_bytes);
+    step_exchanges_add(out, (collective){"slots", "D H b", all_to_all, false, 1}, slots * s->hidden,
+                       s->element_bytes);
+    step_exchanges_add(out, (collective){"slots_ffn", "D F b", all_to_all, false, 1}, slots * s->ffn,
+                       s->element_bytes);
+    step_exchanges_add(out, (collective){"slots", "D H b", all_to_all, true, 3}, slots * s->hidden,
+                       s->element_bytes);
+    step_exchanges_add(out, (collective){"slots_ffn", "D F b", all_to_all, true, 1}, slots * s->ffn,
+                       s->element_bytes);
 }
 
 static size_t parts_of(const spw_exchange *exchange) { return exchange->parts > 0 ? exchange->parts : 1; }
@@ -53,19 +57,20 @@ static void add_exchanges(spw_step_traffic *out, const spw_scheme *scheme, const
         const uint64_t width = whole ? s->hidden : spw_returned_width(s);
         if (exchange[i].phase == SPW_PHASE_RECOMPUTE && !recompute) continue;
         if (kind == SPW_COMPILED_EXCHANGE_ALL_TO_ALL) {
-            add(out,
-                (collective){exchange[i].name, whole ? "D H b" : "D H b / TP", SPW_OPERATION_ALL_TO_ALL,
-                             backward, 1},
-                slots * width, b);
+            step_exchanges_add(out,
+                               (collective){exchange[i].name, whole ? "D H b" : "D H b / TP",
+                                            SPW_OPERATION_ALL_TO_ALL, backward, 1},
+                               slots * width, b);
         } else if (kind == SPW_COMPILED_EXCHANGE_RAGGED) {
-            add(out,
-                (collective){exchange[i].name, whole ? "T K H b" : "T K H b / TP",
-                             SPW_OPERATION_RAGGED_ALL_TO_ALL, backward, 1},
-                s->assignments * width, b);
+            step_exchanges_add(out,
+                               (collective){exchange[i].name, whole ? "T K H b" : "T K H b / TP",
+                                            SPW_OPERATION_RAGGED_ALL_TO_ALL, backward, 1},
+                               s->assignments * width, b);
         } else if (!exchange[i].for_router) {
             const size_t chunks = parts_of(&exchange[i]);
             const bool waits = exchange[i].back && exchange[i].phase == SPW_PHASE_RECOMPUTE; /* n a turn */
-            add(out,
+            step_exchanges_add(
+                out,
                 (collective){exchange[i].name,
                              waits   ? "R T H b (n - 1) / n"
                              : whole ? "R T H b"
@@ -77,12 +82,14 @@ static void add_exchanges(spw_step_traffic *out, const spw_scheme *scheme, const
     }
     if (kind != SPW_COMPILED_EXCHANGE_RAGGED) return;
     for (int backward = 0; backward <= recompute; backward++) {
-        add(out, (collective){"sizes_by_rank", "4 R R", SPW_OPERATION_ALL_GATHER, backward, 1},
-            s->ranks * s->ranks, INT_BYTES);
-        add(out, (collective){"sizes_by_expert", "4 R E", SPW_OPERATION_ALL_GATHER, backward, 1},
-            s->ranks * s->experts, INT_BYTES);
+        step_exchanges_add(out, (collective){"sizes_by_rank", "4 R R", SPW_OPERATION_ALL_GATHER, backward, 1},
+                           s->ranks * s->ranks, INT_BYTES);
+        step_exchanges_add(out,
+                           (collective){"sizes_by_expert", "4 R E", SPW_OPERATION_ALL_GATHER, backward, 1},
+                           s->ranks * s->experts, INT_BYTES);
     }
-    add(out, (collective){"sizes", "4 R", SPW_OPERATION_ALL_TO_ALL, true, 4}, s->ranks, INT_BYTES);
+    step_exchanges_add(out, (collective){"sizes", "4 R", SPW_OPERATION_ALL_TO_ALL, true, 4}, s->ranks,
+                       INT_BYTES);
 }
 
 /* The ring gathers the router's logits beside the tokens, recomputed ones too: with a selection bias those before it as well. */
@@ -95,11 +102,12 @@ static void add_logits(spw_step_traffic *out, const spw_job *job, const spw_sche
     const uint64_t logits = s->ranks * s->tokens * s->experts;
     const bool again = !spw_remat_keeps_experts(job->remat);
     for (int backward = 0; backward <= again; backward++)
-        add(out, (collective){"logits", "R T E b", SPW_OPERATION_ALL_GATHER, backward, kinds * chunks},
+        step_exchanges_add(
+            out, (collective){"logits", "R T E b", SPW_OPERATION_ALL_GATHER, backward, kinds * chunks},
             logits / chunks, s->element_bytes);
     if (!sorted)
-        add(out, (collective){"logits", "R T E b", SPW_OPERATION_REDUCE_SCATTER, true, 1}, logits,
-            s->element_bytes);
+        step_exchanges_add(out, (collective){"logits", "R T E b", SPW_OPERATION_REDUCE_SCATTER, true, 1},
+                           logits, s->element_bytes);
 }
 
 /* The scatter of the top-k weights to [T, E]: XLA gathers indices and updates of all GPUs. With a softmax

@@ -23,7 +23,7 @@ static double plain_slope(const spw_layer_shape *s, double g) {
     return s->gelu ? 1.0 + fabs(g) : 2.0 * fabs(g);
 }
 
-static void add(float *to, double value) { *to = (float)((double)*to + value); }
+static void plain_scales_add(float *to, double value) { *to = (float)((double)*to + value); }
 
 /* One row: choice `i`, of the expert whose matrices begin at `matrix`. */
 static void add_row(const spw_layer_shape *s, const spw_plain_inputs *in, size_t row, size_t i, size_t matrix,
@@ -38,19 +38,19 @@ static void add_row(const spw_layer_shape *s, const spw_plain_inputs *in, size_t
         for (size_t h = 0; h < hidden; h++) {
             const double dy = fabs((double)in->dy[t + h]), w = fabs((double)wo[f * hidden + h]);
             d += dy * w;
-            add(&out->y[t + h], p * a * w);
-            add(&out->wo[matrix + f * hidden + h], p * a * dy);
+            plain_scales_add(&out->y[t + h], p * a * w);
+            plain_scales_add(&out->wo[matrix + f * hidden + h], p * a * dy);
         }
-        add(&out->d_weight[i], d * a);
+        plain_scales_add(&out->d_weight[i], d * a);
         const double gated = fabs(u) * sigmoid * (1.0 + fabs(g) * (1.0 - sigmoid)),
                      d_gate = p * d * (s->plain_experts ? plain_slope(s, g) : gated),
                      d_up = s->plain_experts ? 0.0 : p * d * fabs(g) * sigmoid;
         for (size_t h = 0; h < hidden; h++) {
             const double x = fabs((double)in->x[t + h]);
-            add(&out->dx[t + h],
-                d_gate * fabs((double)w0[h * ffn + f]) + d_up * fabs((double)w1[h * ffn + f]));
-            add(&out->w0[matrix + h * ffn + f], x * d_gate);
-            add(&out->w1[matrix + h * ffn + f], x * d_up);
+            plain_scales_add(&out->dx[t + h],
+                             d_gate * fabs((double)w0[h * ffn + f]) + d_up * fabs((double)w1[h * ffn + f]));
+            plain_scales_add(&out->w0[matrix + h * ffn + f], x * d_gate);
+            plain_scales_add(&out->w1[matrix + h * ffn + f], x * d_up);
         }
     }
 }

@@ -113,8 +113,8 @@ static spw_status check_place(const spw_assembly *assembly, const spw_assembly_p
 }
 
 /* Appends content [rows] to the spool and remembers where it belongs. */
-static spw_status add(spw_assembly *assembly, const spw_assembly_place *place, size_t first, uint64_t rows,
-                      bool weighted, const void *content) {
+static spw_status assembly_add(spw_assembly *assembly, const spw_assembly_place *place, size_t first,
+                               uint64_t rows, bool weighted, const void *content) {
     spw_status status = SPW_OK;
     spw_part part = {.place = *place,
                      .arrival = assembly->parts,
@@ -171,7 +171,7 @@ spw_status spw_assembly_add_ids(spw_assembly *assembly, const spw_assembly_place
     SPW_TRY(check_place(assembly, place));
     for (uint64_t token = 0; token < tokens; token++)
         SPW_TRY(check_token(assembly, place, token, expert_id + token * assembly->shape.top_k));
-    SPW_TRY(add(assembly, place, 0, tokens, false, expert_id));
+    SPW_TRY(assembly_add(assembly, place, 0, tokens, false, expert_id));
 
 cleanup:
     return status;
@@ -193,7 +193,7 @@ spw_status spw_assembly_add_weighted_ids(spw_assembly *assembly, const spw_assem
     }
     if (choices > 0) memcpy(assembly->joined, expert_id, choices * sizeof *expert_id);
     if (choices > 0) memcpy(assembly->joined + choices, weight, choices * sizeof *weight);
-    SPW_TRY(add(assembly, place, 0, tokens, true, assembly->joined));
+    SPW_TRY(assembly_add(assembly, place, 0, tokens, true, assembly->joined));
 
 cleanup:
     return status;
@@ -207,7 +207,7 @@ spw_status spw_assembly_add_counts(spw_assembly *assembly, const spw_assembly_pl
         SPW_TRY(spw_assembly_fail(assembly->settings, place, "counts of experts %zu to %zu; there are %zu",
                                   first, first + experts, assembly->shape.experts));
     }
-    SPW_TRY(add(assembly, place, first, experts, false, count));
+    SPW_TRY(assembly_add(assembly, place, first, experts, false, count));
 
 cleanup:
     return status;

@@ -71,7 +71,7 @@ static spw_status read_line(spw_json_lines *lines, bool *end) {
     }
 }
 
-static spw_status parse(spw_json_lines *lines) {
+static spw_status json_lines_parse(spw_json_lines *lines) {
     json_error_t error;
     char plain[JSON_ERROR_TEXT_LENGTH];
     size_t length = lines->length;
@@ -96,7 +96,7 @@ spw_status spw_json_lines_read(const char *path,
     for (;;) {
         SPW_TRY(read_line(&lines, &end));
         if (end) break;
-        SPW_TRY(parse(&lines));
+        SPW_TRY(json_lines_parse(&lines));
         SPW_TRY(record(context, &lines, lines.object));
         json_decref(lines.object);
         lines.object = NULL;
