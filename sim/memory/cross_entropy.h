@@ -11,7 +11,7 @@
 #define SPW_SIM_MEMORY_CROSS_ENTROPY_H
 
 #include "sim/input/job.h"
-#include "sim/memory/footprint.h"
+#include "sim/memory/component.h"
 
 /* Of a job that does not say (SPW_CROSS_ENTROPY_AUTO): what the scheme's framework does unless told otherwise. Else the job's. */
 spw_cross_entropy spw_cross_entropy_of(const spw_job *job, const spw_scheme *scheme);

@@ -2,7 +2,7 @@
 #ifndef SPW_SIM_MEMORY_FOOTPRINT_COMPONENT_H
 #define SPW_SIM_MEMORY_FOOTPRINT_COMPONENT_H
 
-#include "sim/memory/footprint.h"
+#include "sim/memory/component.h"
 
 #define AT_MOE_LAYER \
     { true, false, false }

@@ -2,7 +2,7 @@
 #ifndef SPW_SIM_MEMORY_FOOTPRINT_STATE_H
 #define SPW_SIM_MEMORY_FOOTPRINT_STATE_H
 
-#include "sim/memory/footprint.h"
+#include "sim/memory/component.h"
 
 /* What a stage holds from step to step, and its gradients. Gradient buffers of Megatron stay from step to step; those of a
  * compiled step are its own. */

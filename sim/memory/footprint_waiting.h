@@ -3,7 +3,7 @@
 #ifndef SPW_SIM_MEMORY_FOOTPRINT_WAITING_H
 #define SPW_SIM_MEMORY_FOOTPRINT_WAITING_H
 
-#include "sim/memory/footprint.h"
+#include "sim/memory/component.h"
 
 /* Of w0, w1 and act of an FFN, how many wait. */
 double spw_footprint_ffn_kept(const spw_job *job);

@@ -3,7 +3,7 @@
 #ifndef SPW_SIM_MEMORY_MEGATRON_KEPT_H
 #define SPW_SIM_MEMORY_MEGATRON_KEPT_H
 
-#include "sim/memory/footprint.h"
+#include "sim/memory/component.h"
 
 /* Are the layers of TransformerEngine, on a GPU on which what it holds was measured or read? */
 bool spw_megatron_has_te(const spw_job *job, const spw_scheme *scheme);

@@ -4,7 +4,7 @@
 
 #include "sim/input/job_words.h"
 #include "sim/input/model.h"
-#include "sim/memory/footprint.h"
+#include "sim/memory/component.h"
 
 /* The widths that one GPU of a tensor group has between products: H, V, heads, columns of FFNs over TP, and the low ranks of MLA
  * whole. */

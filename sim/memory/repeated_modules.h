@@ -4,7 +4,7 @@
 #ifndef SPW_SIM_MEMORY_REPEATED_MODULES_H
 #define SPW_SIM_MEMORY_REPEATED_MODULES_H
 
-#include "sim/memory/footprint.h"
+#include "sim/memory/component.h"
 
 /* Bytes of one layer on one GPU in one micro-batch, of what section 7.4 lists. */
 typedef struct spw_repeated_modules {

@@ -6,7 +6,7 @@
 #ifndef SPW_SIM_MEMORY_RESIDUAL_STREAMS_H
 #define SPW_SIM_MEMORY_RESIDUAL_STREAMS_H
 
-#include "sim/memory/footprint.h"
+#include "sim/memory/component.h"
 
 /* Wide numbers a token that a layer keeps more than with one stream; 0 with one. Of p = 2 parts (1 where attention and FFN are layers of
  * their own): the streams between the parts (p - 1) n H; each part's input before its norm and its output, 2 p H, less the norm's input

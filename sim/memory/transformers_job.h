@@ -2,7 +2,7 @@
 #ifndef SPW_SIM_MEMORY_TRANSFORMERS_JOB_H
 #define SPW_SIM_MEMORY_TRANSFORMERS_JOB_H
 
-#include "sim/memory/footprint.h"
+#include "sim/memory/component.h"
 #include "sim/memory/transformers_step.h"
 #include "sim/schemes/point.h"
 

@@ -5,7 +5,7 @@
 #ifndef SPW_SIM_MEMORY_UNFUSED_ATTENTION_H
 #define SPW_SIM_MEMORY_UNFUSED_ATTENTION_H
 
-#include "sim/memory/footprint.h"
+#include "sim/memory/component.h"
 
 typedef struct spw_unfused_attention {
     double scores;   /* numbers: p heads / TP x S^2 */
