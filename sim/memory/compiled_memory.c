@@ -9,6 +9,7 @@
 #include "sim/memory/compiled_layout.h"
 #include "sim/memory/compiled_orders.h"
 #include "sim/memory/optimizer_state.h"
+#include "sim/print/formula.h"
 #include "sim/schemes/layer.h"
 
 #include <math.h>

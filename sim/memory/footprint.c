@@ -26,6 +26,7 @@
 #include "sim/memory/stage.h"
 #include "sim/memory/transformers_job.h"
 #include "sim/memory/unfused_attention.h"
+#include "sim/print/formula.h"
 #include "sim/schemes/layer.h"
 
 #include <inttypes.h>

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "base/saturate.h"
+#include "sim/print/formula.h"
 
 #include <string.h>
 

@@ -6,12 +6,13 @@
 #define SPW_SIM_SCHEMES_LAYER_H
 
 #include "base/status.h"
-#include "sim/print/formula.h"
 #include "sim/schemes/scheme.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+typedef struct spw_formula spw_formula; /* sim/print/formula.h */
 
 const char *spw_phase_name(spw_phase phase);
 

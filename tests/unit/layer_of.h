@@ -2,6 +2,7 @@
 #ifndef SPW_TESTS_LAYER_OF_H
 #define SPW_TESTS_LAYER_OF_H
 
+#include "sim/print/formula.h"
 #include "sim/schemes/layer.h"
 #include "sim/schemes/scheme.h"
 #include "tests/unit/check.h"

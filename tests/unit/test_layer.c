@@ -1,5 +1,6 @@
 /* The builder of layers and what a layer answers: by hand, then what cannot be executed, then what does not fit. */
 #include "base/memory.h"
+#include "sim/print/formula.h"
 #include "sim/schemes/layer_builder.h"
 #include "tests/unit/check.h"
 #include "tests/unit/layer_of.h"
