@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fails when code guesses the training framework again (sim/input/trainer.h is asked instead), when a field of its rows has no check by
+"""Fails when code guesses the training framework again (sim/job/trainer.h is asked instead), when a field of its rows has no check by
 hand, or when a function of the program has more than seven parameters."""
 import pathlib
 import re
@@ -56,16 +56,16 @@ for folder in ("base", "traces", "reference", "kernels", "sim"):
             guesses += [f"{where}:{text.count(chr(10), 0, m.start()) + 1}: {m.group(0)}" for guess in GUESSES
                         for m in re.finditer(guess, text)]
 if len(guesses) > MOST_GUESSES:
-    bad.append(f"{len(guesses)} places guess the framework, at most {MOST_GUESSES}; ask its row (sim/input/trainer.h, "
-               "sim/input/state_law.h):\n  " + "\n  ".join(guesses))
+    bad.append(f"{len(guesses)} places guess the framework, at most {MOST_GUESSES}; ask its row (sim/job/trainer.h, "
+               "sim/job/state_law.h):\n  " + "\n  ".join(guesses))
 for header, struct, test in (("trainer.h", "spw_trainer", "test_trainer.c"), ("state_law.h", "spw_state_law", "test_state_law.c")):
     body = re.search(r"typedef struct " + struct + r" \{(.*?)\} " + struct + ";",
-                     without_comments((root / "sim/input" / header).read_text()), re.S)
-    checks = (root / "tests/unit" / test).read_text()
+                     without_comments((root / "sim/job" / header).read_text()), re.S)
+    checks = next((root / "tests/unit").rglob(test)).read_text()
     fields = re.findall(r"(\w+)\s*;", body.group(1)) if body else []
     if not fields:
-        bad.append(f"sim/input/{header}: no struct {struct}")
-    bad += [f"sim/input/{header}: {struct}.{f} is not in tests/unit/{test}" for f in fields if f"->{f}" not in checks]
+        bad.append(f"sim/job/{header}: no struct {struct}")
+    bad += [f"sim/job/{header}: {struct}.{f} is not in tests/unit/{test}" for f in fields if f"->{f}" not in checks]
 bad += [f"{name} has at most {MOST_PARAMETERS} parameters by now: take it out of LEFT" for name in sorted(left)]
 print("\n".join(bad) if bad else f"{functions} functions, {len(guesses)} guesses")
 sys.exit(1 if bad or functions < 1000 else 0)

@@ -7,7 +7,9 @@ import subprocess
 import sys
 
 # A job, what it holds, and the shape and scheme under which all rooms see it. No other header joins them.
-EVERYWHERE = {f"sim/input/{name}.h" for name in ("cluster", "evidence", "finetune", "fp8_recipe", "job", "job_words", "matrix", "model", "offload_modules", "stage_layout")} | {
+EVERYWHERE = {
+    "sim/job/job.h", "sim/job/job_words.h", "sim/job/recipe/finetune.h", "sim/job/recipe/fp8_recipe.h", "sim/job/recipe/offload_modules.h",
+    "sim/job/stage_layout.h", "sim/machine/cluster.h", "sim/model/matrix.h", "sim/model/model.h", "sim/read/evidence.h",
     "sim/schemes/scheme.h"}
 build = pathlib.Path(sys.argv[1]).resolve()
 most = int(sys.argv[sys.argv.index("--most") + 1]) if "--most" in sys.argv else None

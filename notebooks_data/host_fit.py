@@ -5,7 +5,7 @@ measured/whole_pipelines_h100.csv and whole_rounds_h200.csv, and how far steps a
 host_fit.py SPILLWAY SCRATCH [--parts] [--stack FILE]
 
 `spillway replay` says of every run what its kernels take; rates and shares are those of published runs and of kernels measured alone.
-Fitted are the host's work for a layer, an expert and an fp8 recipe, and gaps of a layer, by the law of sim/time/megatron_host.h: a forward
+Fitted are the host's work for a layer, an expert and an fp8 recipe, and gaps of a layer, by the law of sim/time/megatron/megatron_host.h: a forward
 or a backward pass takes what its kernels take or what the host takes, whichever is more. Beside them, of the first table alone, whose steps are the
 fourth to the tenth of a process, what a layer takes longer whose experts have unlike rows: shapes that cuBLAS has not met. Steps are
 means of the measured ones, and medians of the second table; the loss grows slower than the square, and a prior holds every figure

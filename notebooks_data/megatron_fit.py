@@ -5,7 +5,7 @@ what they say of models, GPUs, releases, dispatchers and precisions that a fit h
 megatron_fit.py SPILLWAY [TABLE.csv] [--left-out SCORE.json]
 
 What `spillway score` says of a run, part by part, is taken apart: products, attention, element work, casts, exchanges. Each is
-multiplied by one number, and the host's gaps are computed anew by the law of sim/time/megatron_host.h. The numbers begin at what was
+multiplied by one number, and the host's gaps are computed anew by the law of sim/time/megatron/megatron_host.h. The numbers begin at what was
 measured on kernels alone (te_h100), to which a prior holds them, and are fitted to the logarithm of the steps with a loss that grows
 slower than the square: an untuned run or a slow release pulls little. Runs that repeat a cell share its weight. Printed is what the
 stacks' values are to be multiplied by (1: they are the fit), and the mean error of tokens/s with each group left out, beside that in

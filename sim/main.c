@@ -6,8 +6,8 @@
 #endif
 #include "base/supervise.h"
 #include "sim/command/job_options.h"
-#include "sim/input/settings.h"
 #include "sim/print/wrap.h"
+#include "sim/read/settings.h"
 
 #include <hdf5.h>
 #include <jansson.h>

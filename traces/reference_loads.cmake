@@ -8,7 +8,7 @@ foreach(line ${lines})
     string(APPEND rows "    {${counts}},\n")
 endforeach()
 file(WRITE "${OUT}" "/* Written by traces/reference_loads.cmake from traces/data/reference_loads.csv. */
-#include \"traces/reference_loads.h\"
+#include \"traces/generate/reference_loads.h\"
 
 const double spw_reference_count[SPW_REFERENCE_LAYERS][SPW_REFERENCE_EXPERTS] = {
 ${rows}};

@@ -1,8 +1,8 @@
 #include "traces/trace.h"
 
 #include "base/memory.h"
-#include "traces/hdf5_error.h"
-#include "traces/made_trace.h"
+#include "traces/disk/hdf5_error.h"
+#include "traces/generate/made_trace.h"
 #include "traces/record_check.h"
 #include "traces/trace_internal.h"
 #include "traces/trace_shards.h"

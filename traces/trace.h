@@ -66,8 +66,8 @@ typedef struct spw_trace_record {
     uint16_t missing;              /* an id that is not < experts is this one, or the read fails */
     const void *expert_id;         /* [tokens][top_k] */
     const uint16_t *weight;        /* [tokens][top_k] IEEE half bits, or NULL */
-    const struct spw_piece_law
-        *law; /* where expert_id is NULL: what counts of its tokens are drawn by (traces/made_trace.h) */
+    const struct spw_piece_law *
+        law; /* where expert_id is NULL: what counts of its tokens are drawn by (traces/generate/made_trace.h) */
 } spw_trace_record;
 
 /* The i-th id of [tokens][top_k]. */

@@ -2,9 +2,9 @@
 #ifndef SPW_TRACES_TRACE_INTERNAL_H
 #define SPW_TRACES_TRACE_INTERNAL_H
 
-#include "traces/block_reader.h"
-#include "traces/chunk_store.h"
-#include "traces/hdf5_read.h"
+#include "traces/disk/block_reader.h"
+#include "traces/disk/chunk_store.h"
+#include "traces/disk/hdf5_read.h"
 #include "traces/trace.h"
 
 /* Texts of the file: those of the info, in its order, and some that only this folder asks for. */
@@ -28,7 +28,7 @@ typedef struct spw_trace_buffer {
 } spw_trace_buffer;
 
 typedef struct spw_trace_shards spw_trace_shards; /* traces/trace_shards.c */
-typedef struct spw_made_trace spw_made_trace;     /* traces/made_trace.c */
+typedef struct spw_made_trace spw_made_trace;     /* traces/generate/made_trace.c */
 
 /* A dataset of the trace; `id` is invalid when the file lacks it. */
 typedef struct spw_trace_dataset {

@@ -3,7 +3,7 @@
 #include "base/memory.h"
 #include "base/saturate.h"
 #include "base/walk.h"
-#include "traces/chunk_decode.h"
+#include "traces/disk/chunk_decode.h"
 #include "traces/trace_internal.h"
 #include "traces/trace_shards.h"
 

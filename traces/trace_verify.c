@@ -2,7 +2,7 @@
 
 #include "base/memory.h"
 #include "base/walk.h"
-#include "traces/random_stream.h"
+#include "traces/generate/random_stream.h"
 #include "traces/trace.h"
 
 #include <stdarg.h>

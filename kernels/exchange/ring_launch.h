@@ -1,6 +1,6 @@
 /* What the ring of experts (docs/schemes.md, section 2.6) does beside its exchanges: launchers, implemented in
  * ring.hip. Device pointers; nothing waits; each returns the runtime's error code, 0 for none. The contract is
- * reference/schemes/execute_ring.c. */
+ * reference/schemes/maxtext/execute_ring.c. */
 #ifndef SPW_KERNELS_EXCHANGE_RING_LAUNCH_H
 #define SPW_KERNELS_EXCHANGE_RING_LAUNCH_H
 

@@ -1,4 +1,4 @@
-/* Bandwidth and latency of the links of a node by message size, as a cluster file holds them (sim/input/cluster.h,
+/* Bandwidth and latency of the links of a node by message size, as a cluster file holds them (sim/machine/cluster.h,
  * spw_link_points). */
 #ifndef SPW_KERNELS_GPU_LINK_CURVE_H
 #define SPW_KERNELS_GPU_LINK_CURVE_H

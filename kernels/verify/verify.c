@@ -2,8 +2,8 @@
  * comparison failed, 2 usage, 3 no GPU or a file that cannot be used. */
 #include "kernels/verify/plugin_device.h"
 #include "kernels/verify/plugin_report.h"
+#include "kernels/verify/ranks/verify_exchange.h"
 #include "kernels/verify/verify_device.h"
-#include "kernels/verify/verify_exchange.h"
 
 #include <getopt.h>
 #include <stdbool.h>

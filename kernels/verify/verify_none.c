@@ -1,6 +1,6 @@
 /* Stands in for the verifier of kernels where no GPU compiler was there. */
+#include "kernels/verify/ranks/verify_exchange.h"
 #include "kernels/verify/verify_device.h"
-#include "kernels/verify/verify_exchange.h"
 
 spw_status spw_verify_device(const char *level, const char *record_path) {
     (void)level, (void)record_path;

@@ -3,9 +3,9 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "sim/frameworks/flags.h"
-#include "sim/input/preset.h"
-#include "sim/memory/device_budget.h"
+#include "sim/memory/allocator/device_budget.h"
 #include "sim/print/json_values.h"
+#include "sim/read/preset.h"
 
 #include <errno.h>
 #include <signal.h>

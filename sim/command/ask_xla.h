@@ -2,7 +2,7 @@
 #ifndef SPW_SIM_COMMAND_ASK_XLA_H
 #define SPW_SIM_COMMAND_ASK_XLA_H
 
-#include "sim/input/job.h"
+#include "sim/job/job.h"
 #include "sim/schemes/scheme.h"
 
 enum { SPW_ASKED_WORD = 64, SPW_ASKED_PEAKS = 2048, SPW_ASKED_LIST = 512 };

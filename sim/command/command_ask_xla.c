@@ -4,9 +4,9 @@
 #include "base/memory.h"
 #include "sim/command/ask_xla.h"
 #include "sim/command/job_options.h"
-#include "sim/input/precision.h"
-#include "sim/input/software.h"
-#include "sim/memory/device_budget.h"
+#include "sim/job/recipe/precision.h"
+#include "sim/job/software.h"
+#include "sim/memory/allocator/device_budget.h"
 #include "sim/score/published/score.h"
 
 #include <errno.h>

@@ -1,12 +1,12 @@
 #include "sim/command/command.h"
 
 #include "base/memory.h"
-#include "sim/command/explain_compiled.h"
-#include "sim/command/explain_live.h"
-#include "sim/command/explain_peer.h"
-#include "sim/command/explain_traffic.h"
+#include "sim/command/explain/explain_compiled.h"
+#include "sim/command/explain/explain_live.h"
+#include "sim/command/explain/explain_peer.h"
+#include "sim/command/explain/explain_traffic.h"
 #include "sim/command/job_options.h"
-#include "sim/input/grid.h"
+#include "sim/job/grid.h"
 
 #include <errno.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #include "base/memory.h"
 #include "sim/command/job_options.h"
 #include "sim/frameworks/framework_job.h"
-#include "sim/input/job_json.h"
+#include "sim/job/job_json.h"
 
 #include <stdint.h>
 #include <string.h>

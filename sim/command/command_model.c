@@ -1,9 +1,9 @@
 #include "sim/command/command.h"
 
 #include "sim/command/job_options.h"
-#include "sim/command/layer_table.h"
-#include "sim/command/model_diff.h"
-#include "sim/command/model_print.h"
+#include "sim/command/model/layer_table.h"
+#include "sim/command/model/model_diff.h"
+#include "sim/command/model/model_print.h"
 
 #include <math.h>
 #include <stdio.h>

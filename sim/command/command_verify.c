@@ -2,8 +2,8 @@
 
 #include "base/memory.h"
 #include "kernels/verify/plugin_report.h"
+#include "kernels/verify/ranks/verify_exchange.h"
 #include "kernels/verify/verify_device.h"
-#include "kernels/verify/verify_exchange.h"
 #include "sim/command/job_options.h"
 #include "sim/verify/trace_record.h"
 #include "sim/verify/verify_cases.h"

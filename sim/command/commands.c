@@ -2,8 +2,8 @@
 #include "sim/command/command.h"
 
 #include "sim/command/help_lists.h"
-#include "sim/input/cluster.h"
-#include "sim/input/job.h"
+#include "sim/job/job.h"
+#include "sim/machine/cluster.h"
 
 #include <string.h>
 

@@ -2,11 +2,11 @@
 
 #include "base/memory.h"
 #include "sim/command/words.h"
-#include "sim/input/cluster.h"
-#include "sim/input/model.h"
-#include "sim/input/preset.h"
+#include "sim/machine/cluster.h"
+#include "sim/model/model.h"
+#include "sim/read/preset.h"
 #include "sim/schemes/scheme.h"
-#include "traces/generate.h"
+#include "traces/generate/generate.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -3,12 +3,12 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "sim/command/command.h"
-#include "sim/input/settings.h"
-#include "sim/input/trainer.h"
-#include "sim/memory/allocator_conf.h"
-#include "sim/memory/footprint.h"
-#include "sim/memory/footprint_check.h"
+#include "sim/job/trainer.h"
+#include "sim/memory/allocator/allocator_conf.h"
+#include "sim/memory/live/footprint.h"
+#include "sim/memory/live/footprint_check.h"
 #include "sim/print/plural.h"
+#include "sim/read/settings.h"
 #include "sim/schemes/point.h"
 
 #include <ctype.h>

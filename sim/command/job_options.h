@@ -4,7 +4,7 @@
 
 #include "base/status.h"
 #include "sim/frameworks/framework_job.h"
-#include "sim/input/job.h"
+#include "sim/job/job.h"
 #include "sim/print/table.h"
 #include "sim/schemes/scheme.h"
 #include "traces/trace_memory.h"

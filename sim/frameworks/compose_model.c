@@ -1,9 +1,9 @@
 #include "sim/frameworks/rules.h"
 
 #include "base/memory.h"
-#include "sim/input/attention.h"
-#include "sim/input/job.h"
-#include "sim/input/preset.h"
+#include "sim/job/job.h"
+#include "sim/model/attention.h"
+#include "sim/read/preset.h"
 
 #include <ctype.h>
 #include <stdio.h>

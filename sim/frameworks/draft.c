@@ -3,7 +3,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "sim/input/nearest.h"
+#include "sim/read/nearest.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #define SPW_SIM_FRAMEWORKS_DRAFT_H
 
 #include "sim/frameworks/framework.h"
-#include "sim/input/job_words.h"
+#include "sim/job/job_words.h"
 
 typedef enum spw_note_kind {
     SPW_NOTE_LACKS,   /* no counterpart: it may matter, and nothing here says it */

@@ -3,7 +3,7 @@
 
 #include "base/memory.h"
 #include "sim/frameworks/variables.h"
-#include "sim/input/settings_internal.h"
+#include "sim/read/settings_internal.h"
 
 #include <jansson.h>
 #include <stdint.h>

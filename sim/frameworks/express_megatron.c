@@ -1,16 +1,16 @@
 /* A job in the names of Megatron-Core: rules_megatron.c the other way. */
 #include "sim/frameworks/rules.h"
 
-#include "sim/input/attention.h"
-#include "sim/input/job.h"
-#include "sim/input/job_split.h"
-#include "sim/input/model_family.h"
-#include "sim/input/remat_modules.h"
-#include "sim/input/state_law.h"
-#include "sim/memory/assumed_layout.h"
-#include "sim/memory/cross_entropy.h"
-#include "sim/memory/pipeline.h"
-#include "sim/memory/stage.h"
+#include "sim/job/job.h"
+#include "sim/job/job_split.h"
+#include "sim/job/recipe/remat_modules.h"
+#include "sim/job/state_law.h"
+#include "sim/memory/kept/cross_entropy.h"
+#include "sim/memory/live/assumed_layout.h"
+#include "sim/model/attention.h"
+#include "sim/model/config/model_family.h"
+#include "sim/weights/pipeline.h"
+#include "sim/weights/stage.h"
 
 #include <math.h>
 #include <stdio.h>

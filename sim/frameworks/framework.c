@@ -1,6 +1,6 @@
 #include "sim/frameworks/framework.h"
 
-#include "sim/input/attention.h"
+#include "sim/model/attention.h"
 
 #include <fnmatch.h>
 #include <stdio.h>

@@ -2,8 +2,8 @@
 
 #include "base/memory.h"
 #include "sim/frameworks/comment.h"
-#include "sim/input/cluster.h"
-#include "sim/input/job_override.h"
+#include "sim/job/job_override.h"
+#include "sim/machine/cluster.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #define SPW_SIM_FRAMEWORKS_FRAMEWORK_JOB_H
 
 #include "sim/frameworks/draft.h"
-#include "sim/input/job.h"
+#include "sim/job/job.h"
 
 #include <stdio.h>
 

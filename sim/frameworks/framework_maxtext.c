@@ -3,8 +3,8 @@
 #include "sim/frameworks/rules.h"
 
 #include "base/text.h"
-#include "sim/input/job.h"
-#include "sim/input/maxtext_settings.h"
+#include "sim/job/job.h"
+#include "sim/job/recipe/maxtext_settings.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -159,7 +159,7 @@ static const spw_framework_default defaults[] = {
 
 /* --- Forward --- */
 
-/* Settings of base.yml that a job has no key for (sim/input/maxtext_settings.h). */
+/* Settings of base.yml that a job has no key for (sim/job/recipe/maxtext_settings.h). */
 static const char *known(const char *name, const char *value, int *kind) {
     static const int kinds[] = {[SPW_MAXTEXT_NONE] = SPW_NOTE_QUIET,
                                 [SPW_MAXTEXT_DATA] = SPW_NOTE_LACKS,

@@ -2,8 +2,8 @@
  * b5bcd76c torchtitan/config/configs.py). */
 #include "sim/frameworks/rules.h"
 
-#include "sim/input/job.h"
-#include "sim/input/job_split.h"
+#include "sim/job/job.h"
+#include "sim/job/job_split.h"
 
 #include <stdio.h>
 #include <string.h>

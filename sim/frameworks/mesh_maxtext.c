@@ -4,9 +4,9 @@
  * fill_unspecified_mesh_axes). */
 #include "sim/frameworks/rules.h"
 
-#include "sim/input/job.h"
-#include "sim/input/job_check.h"
-#include "sim/input/job_split.h"
+#include "sim/job/job.h"
+#include "sim/job/job_check.h"
+#include "sim/job/job_split.h"
 #include "sim/print/plural.h"
 
 #include <stdio.h>

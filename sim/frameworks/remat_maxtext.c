@@ -1,9 +1,9 @@
 /* MaxText's remat_policy: a name, or custom with tensors one by one, which counts as the policy that keeps the same set
- * (sim/input/maxtext_custom.h). */
+ * (sim/job/recipe/maxtext_custom.h). */
 #include "sim/frameworks/rules.h"
 
-#include "sim/input/job.h"
-#include "sim/input/maxtext_custom.h"
+#include "sim/job/job.h"
+#include "sim/job/recipe/maxtext_custom.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #include "sim/frameworks/tuning.h"
 
 #include "base/memory.h"
-#include "sim/input/finetune.h"
+#include "sim/job/recipe/finetune.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 #include "base/child.h"
 #include "base/memory.h"
 #include "sim/command/command.h"
-#include "sim/command/command_trace.h"
+#include "sim/command/trace/command_trace.h"
 #include "sim/library/gate.h"
 
 #include <jansson.h>

@@ -2,7 +2,7 @@
 #include "base/run_files.h"
 #include "sim/library/gate.h"
 #include "traces/trace.h"
-#include "traces/trace_write.h"
+#include "traces/write/trace_write.h"
 
 #include <assert.h>
 #include <stdbool.h>

@@ -2,7 +2,7 @@
 
 #include "sim/command/examples.h"
 #include "sim/command/job_options.h"
-#include "sim/input/settings.h"
+#include "sim/read/settings.h"
 
 #include <ctype.h>
 #include <stdbool.h>

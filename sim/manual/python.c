@@ -1,8 +1,8 @@
 #include "sim/manual/python.h"
 
 #include "sim/command/job_options.h"
-#include "sim/input/job.h"
-#include "sim/input/settings.h"
+#include "sim/job/job.h"
+#include "sim/read/settings.h"
 
 #include <stdbool.h>
 #include <string.h>

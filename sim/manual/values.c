@@ -1,10 +1,10 @@
 #include "sim/manual/values.h"
 
-#include "sim/input/job.h"
-#include "sim/input/preset.h"
-#include "sim/input/settings.h"
+#include "sim/job/job.h"
+#include "sim/read/preset.h"
+#include "sim/read/settings.h"
 #include "sim/schemes/scheme.h"
-#include "traces/generate.h"
+#include "traces/generate/generate.h"
 #include "traces/importers/importer.h"
 
 #include <ctype.h>

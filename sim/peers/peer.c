@@ -1,7 +1,7 @@
 #include "sim/peers/peer.h"
 
-#include "sim/input/job.h"
-#include "sim/input/matrices.h"
+#include "sim/job/job.h"
+#include "sim/model/matrices.h"
 
 #include <stdio.h>
 #include <string.h>

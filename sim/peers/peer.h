@@ -4,8 +4,8 @@
 #ifndef SPW_SIM_PEERS_PEER_H
 #define SPW_SIM_PEERS_PEER_H
 
-#include "sim/input/job_words.h"
-#include "sim/input/model.h"
+#include "sim/job/job_words.h"
+#include "sim/model/model.h"
 
 /* Parts of one GPU's memory that every planner tells apart. */
 #define SPW_PEER_PART_LIST(X) \

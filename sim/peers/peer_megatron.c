@@ -1,8 +1,8 @@
-#include "sim/input/job.h"
-#include "sim/memory/pipeline.h"
+#include "sim/job/job.h"
 #include "sim/peers/peer.h"
+#include "sim/weights/pipeline.h"
 
-#include "sim/input/grid.h"
+#include "sim/job/grid.h"
 
 #include <string.h>
 

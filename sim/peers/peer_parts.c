@@ -1,6 +1,6 @@
 /* What other planners' formulas share. */
-#include "sim/input/job.h"
-#include "sim/input/matrices.h"
+#include "sim/job/job.h"
+#include "sim/model/matrices.h"
 #include "sim/peers/peer.h"
 
 double spw_peer_sum(const spw_peer_memory *memory) {

@@ -1,8 +1,8 @@
-#include "sim/input/attention.h"
-#include "sim/input/job.h"
-#include "sim/memory/pipeline.h"
-#include "sim/memory/stage.h"
+#include "sim/job/job.h"
+#include "sim/model/attention.h"
 #include "sim/peers/peer.h"
+#include "sim/weights/pipeline.h"
+#include "sim/weights/stage.h"
 
 #include <string.h>
 

@@ -1,10 +1,10 @@
-#include "sim/input/job.h"
-#include "sim/memory/pipeline.h"
-#include "sim/memory/stage.h"
+#include "sim/job/job.h"
 #include "sim/peers/peer.h"
+#include "sim/weights/pipeline.h"
+#include "sim/weights/stage.h"
 
-#include "sim/input/attention.h"
-#include "sim/input/grid.h"
+#include "sim/job/grid.h"
+#include "sim/model/attention.h"
 
 #include <string.h>
 

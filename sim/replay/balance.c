@@ -1,8 +1,8 @@
 #include "sim/replay/balance.h"
 
 #include "base/memory.h"
-#include "sim/input/grid.h"
-#include "sim/input/job.h"
+#include "sim/job/grid.h"
+#include "sim/job/job.h"
 
 #include <stdio.h>
 #include <string.h>

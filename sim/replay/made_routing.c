@@ -1,9 +1,9 @@
 #include "sim/replay/made_routing.h"
 
 #include "base/temporary.h"
-#include "sim/input/grid.h"
-#include "sim/input/job.h"
-#include "traces/reference_loads.h"
+#include "sim/job/grid.h"
+#include "sim/job/job.h"
+#include "traces/generate/reference_loads.h"
 #include "traces/trace.h"
 
 #include <stdio.h>

@@ -2,8 +2,8 @@
 #ifndef SPW_SIM_REPLAY_MADE_ROUTING_H
 #define SPW_SIM_REPLAY_MADE_ROUTING_H
 
-#include "sim/input/job_words.h"
-#include "traces/generate.h"
+#include "sim/job/job_words.h"
+#include "traces/generate/generate.h"
 
 /* Where neither a trace nor a routing is named. */
 #define SPW_PLAN_ROUTING "reference"

@@ -22,7 +22,7 @@
 #define SPW_SIM_REPLAY_OVERLOAD_H
 
 #include "base/status.h"
-#include "sim/memory/pipeline.h"
+#include "sim/weights/pipeline.h"
 
 #include <stddef.h>
 #include <stdint.h>

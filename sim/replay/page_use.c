@@ -1,10 +1,10 @@
 #include "sim/replay/page_use.h"
 
 #include "base/memory.h"
-#include "sim/input/job.h"
-#include "sim/memory/pipeline.h"
-#include "sim/memory/stage.h"
+#include "sim/job/job.h"
 #include "sim/schemes/point.h"
+#include "sim/weights/pipeline.h"
+#include "sim/weights/stage.h"
 
 #include <math.h>
 #include <string.h>

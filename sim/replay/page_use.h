@@ -1,4 +1,4 @@
-/* What a replay fills of a scheme's page pool (sim/memory/page_pool.h), rank by rank in the order of the pipeline schedule. A
+/* What a replay fills of a scheme's page pool (sim/memory/kept/page_pool.h), rank by rank in the order of the pipeline schedule. A
  * layer's tensors take pages when its forward pass is done, all of one tensor on the GPU, or where those do not suffice in
  * host memory; else the step overflows. They give them back before its backward pass. A layer whose backward pass follows at
  * once stays where it is. A step that overflows, or in which a rank has more rows than it may hold, runs once more without
@@ -7,8 +7,8 @@
 #define SPW_SIM_REPLAY_PAGE_USE_H
 
 #include "base/status.h"
-#include "sim/memory/page_pool.h"
-#include "sim/memory/pipeline.h"
+#include "sim/memory/kept/page_pool.h"
+#include "sim/weights/pipeline.h"
 
 #include <stdbool.h>
 #include <stddef.h>

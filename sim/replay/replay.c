@@ -2,9 +2,9 @@
 
 #include "base/memory.h"
 #include "base/walk.h"
-#include "sim/input/grid.h"
-#include "sim/input/job.h"
-#include "sim/input/remat.h"
+#include "sim/job/grid.h"
+#include "sim/job/job.h"
+#include "sim/job/recipe/remat.h"
 #include "sim/replay/replay_finish.h"
 #include "sim/replay/replay_memory.h"
 #include "sim/replay/replay_ranks.h"
@@ -14,7 +14,7 @@
 #include "sim/routing/segment_counts.h"
 #include "sim/schemes/selection.h"
 #include "sim/schemes/traffic.h"
-#include "traces/made_trace.h"
+#include "traces/generate/made_trace.h"
 #include "traces/trace.h"
 
 #include <string.h>

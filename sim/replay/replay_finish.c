@@ -1,22 +1,22 @@
 #include "sim/replay/replay_finish.h"
 
 #include "base/memory.h"
-#include "sim/input/grid.h"
-#include "sim/input/precision.h"
-#include "sim/memory/assumed_layout.h"
-#include "sim/memory/compiled_cut.h"
-#include "sim/memory/compiled_footprint.h"
-#include "sim/memory/cross_entropy.h"
-#include "sim/memory/footprint_check.h"
-#include "sim/memory/launches.h"
-#include "sim/memory/megatron_notes.h"
-#include "sim/memory/reserved_memory.h"
-#include "sim/memory/transformers_job.h"
+#include "sim/job/grid.h"
+#include "sim/job/recipe/precision.h"
+#include "sim/memory/compiled/compiled_cut.h"
+#include "sim/memory/compiled/compiled_footprint.h"
+#include "sim/memory/kept/cross_entropy.h"
+#include "sim/memory/kept/launches.h"
+#include "sim/memory/kept/transformers_job.h"
+#include "sim/memory/live/assumed_layout.h"
+#include "sim/memory/live/footprint_check.h"
+#include "sim/memory/live/megatron_notes.h"
+#include "sim/memory/step/reserved_memory.h"
 #include "sim/print/plural.h"
 #include "sim/replay/result_answers.h"
 #include "sim/statistics/quantiles.h"
 #include "sim/time/routing_load.h"
-#include "sim/time/step_traffic.h"
+#include "sim/traffic/step_traffic.h"
 #include "traces/trace.h"
 
 #include <math.h>
@@ -260,7 +260,7 @@ static spw_status finish_balanced_drops(const spw_replay_row *row, spw_result_ro
 }
 
 /* What one GPU sends in the whole step. How XLA combines collectives differs between stacks; what crosses the wire does
- * not (tests/unit/test_step_traffic.c). */
+ * not (tests/unit/traffic/test_step_traffic.c). */
 static void finish_purposes(const spw_replay_row *row, spw_result_traffic *out) {
     const double exchanges = out->step_bytes_per_gpu;
     spw_step_traffic step;

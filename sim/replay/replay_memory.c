@@ -2,7 +2,7 @@
 
 #include "base/saturate.h"
 #include "base/walk.h"
-#include "sim/input/job.h"
+#include "sim/job/job.h"
 #include "sim/replay/replay_ranks.h"
 #include "sim/schemes/layer.h"
 #include "sim/schemes/point.h"

@@ -1,10 +1,10 @@
 #include "sim/replay/replay_ranks.h"
 
-#include "sim/input/cluster_levels.h"
-#include "sim/input/grid.h"
-#include "sim/input/job.h"
-#include "sim/input/job_check.h"
-#include "traces/made_trace.h"
+#include "sim/job/grid.h"
+#include "sim/job/job.h"
+#include "sim/job/job_check.h"
+#include "sim/machine/cluster_levels.h"
+#include "traces/generate/made_trace.h"
 
 enum { ENOUGH_RANKS = 2048 };
 

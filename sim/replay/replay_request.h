@@ -4,7 +4,7 @@
 
 #include "base/checkpoint.h"
 #include "base/status.h"
-#include "sim/input/job_words.h"
+#include "sim/job/job_words.h"
 #include "sim/replay/overload.h"
 #include "sim/replay/result.h"
 #include "sim/routing/balancer.h"
@@ -97,8 +97,8 @@ typedef struct spw_replay_request {
     bool overload;                             /* overload factors, and what they cost */
     bool allocator; /* replay PyTorch's allocator for schemes that allocate what arrives */
     bool
-        every_rank; /* of every rank of every stage, and not of the fullest alone (sim/memory/reserved_memory.h) */
-    bool as_set_alone;          /* as in spw_reserved_request (sim/memory/reserved_memory.h) */
+        every_rank; /* of every rank of every stage, and not of the fullest alone (sim/memory/step/reserved_memory.h) */
+    bool as_set_alone;          /* as in spw_reserved_request (sim/memory/step/reserved_memory.h) */
     spw_checkpoint *checkpoint; /* of the first process: what is done is kept there; NULL: nowhere */
     size_t first_row;           /* number of the first row for the sink */
     spw_memory_bound *memory;   /* what the process may take; NULL: as much as there is */

@@ -1,13 +1,13 @@
 #include "sim/replay/replay_time.h"
 
 #include "base/memory.h"
-#include "sim/input/grid.h"
-#include "sim/input/precision.h"
-#include "sim/input/remat.h"
-#include "sim/input/state_law.h"
-#include "sim/memory/fsdp2.h"
-#include "sim/time/offload_time.h"
+#include "sim/job/grid.h"
+#include "sim/job/recipe/precision.h"
+#include "sim/job/recipe/remat.h"
+#include "sim/job/state_law.h"
+#include "sim/time/megatron/offload_time.h"
 #include "sim/time/transformers_time.h"
+#include "sim/weights/fsdp2.h"
 
 #include <math.h>
 #include <string.h>

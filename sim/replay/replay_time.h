@@ -1,13 +1,13 @@
 /* The step time of one row of a replay: the load of every layer, then a timeline a step, then their mean. Programs that XLA
- * compiles whole by their stack (sim/time/compiled_time.h), Megatron-Core by its own (sim/time/megatron_job_time.h), transformers by its list (sim/time/transformers_time.h). */
+ * compiles whole by their stack (sim/time/compiled/compiled_time.h), Megatron-Core by its own (sim/time/megatron/megatron_job_time.h), transformers by its list (sim/time/transformers_time.h). */
 #ifndef SPW_SIM_REPLAY_REPLAY_TIME_H
 #define SPW_SIM_REPLAY_REPLAY_TIME_H
 
 #include "base/status.h"
 #include "sim/replay/result.h"
 #include "sim/schemes/point.h"
-#include "sim/time/compiled_time.h"
-#include "sim/time/megatron_job_time.h"
+#include "sim/time/compiled/compiled_time.h"
+#include "sim/time/megatron/megatron_job_time.h"
 #include "sim/time/routing_load.h"
 #include "sim/time/timeline.h"
 

@@ -1,7 +1,7 @@
 #include "sim/replay/result.h"
 
 #include "base/memory.h"
-#include "sim/memory/advice.h"
+#include "sim/memory/step/advice.h"
 #include "traces/trace.h"
 
 #include <inttypes.h>

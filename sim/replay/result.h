@@ -3,12 +3,12 @@
 #define SPW_SIM_REPLAY_RESULT_H
 
 #include "base/status.h"
-#include "sim/input/job_words.h"
-#include "sim/memory/advice.h"
-#include "sim/memory/device_budget.h"
-#include "sim/memory/footprint.h"
-#include "sim/memory/newest_arena.h"
-#include "sim/memory/reserved_memory.h"
+#include "sim/job/job_words.h"
+#include "sim/memory/allocator/device_budget.h"
+#include "sim/memory/compiled/newest_arena.h"
+#include "sim/memory/live/footprint.h"
+#include "sim/memory/step/advice.h"
+#include "sim/memory/step/reserved_memory.h"
 #include "sim/replay/outside_fit.h"
 #include "sim/replay/overload.h"
 #include "sim/replay/page_use.h"
@@ -16,8 +16,8 @@
 #include "sim/routing/compose.h"
 #include "sim/schemes/network.h"
 #include "sim/schemes/scheme.h"
-#include "sim/time/step_items.h"
 #include "sim/time/timeline.h"
+#include "sim/traffic/step_items.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,10 +1,10 @@
 #include "sim/replay/result_answers.h"
 
 #include "base/memory.h"
-#include "sim/input/job.h"
-#include "sim/input/stack_defaults.h"
-#include "sim/memory/advice.h"
-#include "sim/memory/allocator_share.h"
+#include "sim/job/job.h"
+#include "sim/machine/stack_defaults.h"
+#include "sim/memory/allocator/allocator_share.h"
+#include "sim/memory/step/advice.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -24,7 +24,7 @@ double spw_result_drop_fraction(const spw_result_drops *drops); /* of the assign
 /* Fills row->most_bytes, surely_fits and drops.fraction from what the row holds otherwise. The most that it may take: of an arena
  * the larger end of its interval; where PyTorch's allocator was replayed what it reserved, where no step had to give memory back; of
  * what must be live alone the larger end of the newest stack's arena, or state and the rest times what that allocator took at most
- * where it was measured (sim/memory/allocator_share.h). */
+ * where it was measured (sim/memory/allocator/allocator_share.h). */
 void spw_result_row_judge(spw_result_row *row, const spw_job_allocator *allocator);
 
 /* The fastest row that has a time, fits and drops at most the share `most` of the assignments; NULL when none does.

@@ -2,7 +2,7 @@
 
 #include "base/memory.h"
 #include "base/progress.h"
-#include "sim/input/job.h"
+#include "sim/job/job.h"
 #include "sim/replay/smallest_factor.h"
 #include "sim/schemes/point.h"
 #include "sim/schemes/scheme.h"

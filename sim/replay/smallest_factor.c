@@ -1,7 +1,7 @@
 #include "sim/replay/smallest_factor.h"
 
 #include "base/memory.h"
-#include "sim/input/job.h"
+#include "sim/job/job.h"
 #include "sim/schemes/point.h"
 #include "sim/schemes/scheme.h"
 

@@ -1,9 +1,9 @@
 #include "sim/replay/stage_memory.h"
 
 #include "base/memory.h"
-#include "sim/input/job.h"
-#include "sim/input/remat.h"
-#include "sim/memory/activation_offload.h"
+#include "sim/job/job.h"
+#include "sim/job/recipe/remat.h"
+#include "sim/memory/kept/activation_offload.h"
 #include "sim/schemes/point.h"
 
 #include <string.h>

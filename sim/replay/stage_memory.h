@@ -7,12 +7,12 @@
 #define SPW_SIM_REPLAY_STAGE_MEMORY_H
 
 #include "base/status.h"
-#include "sim/input/job_words.h"
-#include "sim/memory/footprint.h"
-#include "sim/memory/pipeline.h"
+#include "sim/job/job_words.h"
+#include "sim/memory/live/footprint.h"
 #include "sim/schemes/layer.h"
 #include "sim/schemes/point.h"
 #include "sim/schemes/scheme.h"
+#include "sim/weights/pipeline.h"
 
 #include <stdbool.h>
 #include <stddef.h>

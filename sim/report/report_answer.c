@@ -1,7 +1,7 @@
 #include "sim/report/report_page.h"
 
 #include "sim/print/plural.h"
-#include "sim/report/chart.h"
+#include "sim/report/charts/chart.h"
 #include "sim/report/html.h"
 
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* The answer of a search as it stands on its page. */
 #include "sim/report/report_found.h"
+#include "sim/plan/search_run.h"
 #include "sim/print/table.h"
-#include "sim/replay/search_run.h"
 #include "sim/report/html.h"
 #include "sim/report/report_page.h"
 #include "sim/report/report_take.h"

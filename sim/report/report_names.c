@@ -1,5 +1,5 @@
 /* Names of rows and points on a page. */
-#include "sim/report/chart.h"
+#include "sim/report/charts/chart.h"
 #include "sim/report/report_found.h"
 #include "sim/report/search_point.h"
 

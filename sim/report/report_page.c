@@ -1,9 +1,9 @@
 #include "sim/report/report_page.h"
 
 #include "base/memory.h"
-#include "sim/input/preset.h"
-#include "sim/report/chart.h"
-#include "sim/report/chart_pareto.h"
+#include "sim/read/preset.h"
+#include "sim/report/charts/chart.h"
+#include "sim/report/charts/chart_pareto.h"
 #include "sim/report/html.h"
 #include "sim/report/report_timeline.h"
 

@@ -1,6 +1,6 @@
 #include "sim/report/report_page.h"
 
-#include "sim/report/chart.h"
+#include "sim/report/charts/chart.h"
 #include "sim/report/html.h"
 
 #include <string.h>

@@ -2,7 +2,7 @@
 
 #include "sim/print/plural.h"
 #include "sim/print/table.h"
-#include "sim/report/chart.h"
+#include "sim/report/charts/chart.h"
 #include "sim/report/html.h"
 #include "sim/report/report_found.h"
 

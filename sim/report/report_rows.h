@@ -3,7 +3,7 @@
 #define SPW_SIM_REPORT_REPORT_ROWS_H
 
 #include "base/status.h"
-#include "sim/memory/newest_arena.h"
+#include "sim/memory/compiled/newest_arena.h"
 #include "sim/report/result_pictures.h"
 
 #include <jansson.h>

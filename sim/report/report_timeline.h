@@ -3,7 +3,7 @@
 #define SPW_SIM_REPORT_REPORT_TIMELINE_H
 
 #include "base/status.h"
-#include "sim/memory/memory_timeline.h"
+#include "sim/memory/step/memory_timeline.h"
 #include "sim/report/report_rows.h"
 
 #include <stdio.h>

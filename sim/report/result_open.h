@@ -4,8 +4,8 @@
 #define SPW_SIM_REPORT_RESULT_OPEN_H
 
 #include "base/status.h"
-#include "sim/input/job_words.h"
-#include "traces/block_reader.h"
+#include "sim/job/job_words.h"
+#include "traces/disk/block_reader.h"
 
 enum {
     SPW_RESULT_MEMORIES = 3,

@@ -1,14 +1,14 @@
 #include "sim/routing/compose.h"
 
 #include "base/memory.h"
-#include "sim/input/grid.h"
-#include "sim/input/job.h"
+#include "sim/job/grid.h"
+#include "sim/job/job.h"
 #include "sim/print/plural.h"
 #include "sim/routing/counted_tokens.h"
 #include "sim/routing/model_match.h"
 #include "sim/routing/token_layout.h"
 #include "sim/routing/token_runs.h"
-#include "traces/made_trace.h"
+#include "traces/generate/made_trace.h"
 
 #include <inttypes.h>
 #include <stdio.h>

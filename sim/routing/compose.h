@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 #include "base/walk.h"
-#include "sim/input/job_words.h"
+#include "sim/job/job_words.h"
 #include "sim/routing/assumptions.h"
 #include "sim/routing/token_store.h"
 
@@ -60,7 +60,7 @@ SPW_MUST_CHECK spw_status spw_composer_state(spw_composer *composer, const spw_s
 SPW_MUST_CHECK spw_status spw_composer_layer(spw_composer *composer, size_t layer, size_t batch,
                                              spw_trace_record *record, const spw_layout **layout);
 
-/* In place of choices the law of their counts (traces/made_trace.h), where there is one for the placement: else record->law is NULL. */
+/* In place of choices the law of their counts (traces/generate/made_trace.h), where there is one for the placement: else record->law is NULL. */
 SPW_MUST_CHECK spw_status spw_composer_law(const spw_composer *composer, size_t layer,
                                            const spw_placement *placement, spw_trace_record *record);
 

@@ -1,7 +1,7 @@
 #include "sim/routing/counted_tokens.h"
 
 #include "base/memory.h"
-#include "traces/generate.h"
+#include "traces/generate/generate.h"
 #include "traces/trace.h"
 
 #include <inttypes.h>

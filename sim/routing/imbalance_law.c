@@ -1,7 +1,7 @@
 #include "sim/routing/imbalance_law.h"
 
 #include "base/memory.h"
-#include "traces/random_stream.h"
+#include "traces/generate/random_stream.h"
 
 #include <gsl/gsl_cdf.h>
 #include <math.h>

@@ -4,7 +4,7 @@
  *
  *     p[i] = exp(sigma z[i]),  z[i] = the standard normal quantile of 1 - (i + 1/2) / experts,  i = 0 .. experts - 1,
  *
- * and a token chooses expert i with the probability pi[i] = min(1, c p[i]), c such that their sum is top_k (traces/generate.h).
+ * and a token chooses expert i with the probability pi[i] = min(1, c p[i]), c such that their sum is top_k (traces/generate/generate.h).
  * A placement puts experts / R of them on each of R ranks, and every placement is as likely as any other. max_over_mean(R) is the
  * mean over all placements of the largest sum of pi on one rank, over top_k / R. sigma is the one number that is fitted: with it
  * max_over_mean of the stated size is the stated number. So EP 1 has exactly 1, and more ranks are never more even. The mean is

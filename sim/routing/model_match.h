@@ -2,7 +2,7 @@
 #ifndef SPW_SIM_ROUTING_MODEL_MATCH_H
 #define SPW_SIM_ROUTING_MODEL_MATCH_H
 
-#include "sim/input/model.h"
+#include "sim/model/model.h"
 #include "sim/routing/assumptions.h"
 
 typedef struct spw_trace_info spw_trace_info;

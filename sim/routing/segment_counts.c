@@ -1,7 +1,7 @@
 #include "sim/routing/segment_counts.h"
 
 #include "base/memory.h"
-#include "traces/made_trace.h"
+#include "traces/generate/made_trace.h"
 
 #include <omp.h>
 #include <stdlib.h>

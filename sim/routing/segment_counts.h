@@ -22,7 +22,7 @@ SPW_MUST_CHECK spw_status spw_segment_counts_need(spw_segment_counts *cache, con
 /* What was counted belongs to a record that is gone. */
 void spw_segment_counts_forget(spw_segment_counts *cache);
 
-/* Blocks of experts by whose law (traces/made_trace.h) counts of pieces can be drawn; false: groups differ, or sharers of an expert are
+/* Blocks of experts by whose law (traces/generate/made_trace.h) counts of pieces can be drawn; false: groups differ, or sharers of an expert are
  * on several nodes. */
 bool spw_segment_counts_law(const spw_placement *placement, spw_expert_blocks *out);
 

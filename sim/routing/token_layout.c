@@ -1,7 +1,7 @@
 #include "sim/routing/token_layout.h"
 
-#include "sim/input/grid.h"
-#include "sim/input/job.h"
+#include "sim/job/grid.h"
+#include "sim/job/job.h"
 #include "sim/routing/counts.h"
 #include "traces/trace.h"
 

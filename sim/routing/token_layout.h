@@ -4,7 +4,7 @@
 #define SPW_SIM_ROUTING_TOKEN_LAYOUT_H
 
 #include "base/status.h"
-#include "sim/input/job_words.h"
+#include "sim/job/job_words.h"
 #include "sim/routing/assumptions.h"
 #include "sim/routing/token_runs.h"
 

@@ -2,7 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/routing/counts.h"
-#include "traces/made_trace.h"
+#include "traces/generate/made_trace.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 #include "sim/schemes/network.h"
 
 #include "base/memory.h"
-#include "sim/input/cluster_levels.h"
+#include "sim/machine/cluster_levels.h"
 
 #include <string.h>
 

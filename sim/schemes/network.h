@@ -1,4 +1,4 @@
-/* Bytes on the ports of a network of several levels (spw_levels, sim/input/cluster.h). What goes from a GPU to one of another
+/* Bytes on the ports of a network of several levels (spw_levels, sim/machine/cluster.h). What goes from a GPU to one of another
  * node leaves by the port of its member of every level and enters by the other's, as long as the two members differ; so a
  * port carries the sum of what its members send outside, and the busiest port of a level decides how long the level takes:
  *   seconds of level l = max over its members of max(out, in) / rate of l
@@ -7,7 +7,7 @@
 #define SPW_SIM_SCHEMES_NETWORK_H
 
 #include "base/status.h"
-#include "sim/input/cluster.h"
+#include "sim/machine/cluster.h"
 
 #include <stdint.h>
 

@@ -1,9 +1,9 @@
 #include "sim/schemes/point.h"
 
-#include "sim/input/grid.h"
-#include "sim/input/precision.h"
-#include "sim/input/state_law.h"
-#include "sim/input/trainer.h"
+#include "sim/job/grid.h"
+#include "sim/job/recipe/precision.h"
+#include "sim/job/state_law.h"
+#include "sim/job/trainer.h"
 #include "sim/print/plural.h"
 
 #include <stdio.h>

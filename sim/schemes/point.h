@@ -18,7 +18,7 @@ typedef struct spw_point {
 } spw_point;
 
 /* Tokens of all GPUs in one step: the sequences are of the GPUs of one stage; but of every device where a pipeline of MaxText says no
- * micro-batches (sim/memory/compiled_cut.h). */
+ * micro-batches (sim/memory/compiled/compiled_cut.h). */
 uint64_t spw_point_step_tokens(const spw_point *point);
 
 /* The same job with the micro-batches that MaxText's pipeline makes where the job says none: as many as stages, each of the sequences

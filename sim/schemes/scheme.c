@@ -1,19 +1,19 @@
 #include "sim/schemes/scheme.h"
 
-#include "sim/input/megatron_keys.h"
+#include "sim/job/recipe/megatron_keys.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/input/common_names.h"
-#include "sim/input/compiled_layer.h"
-#include "sim/input/grid.h"
-#include "sim/input/job.h"
-#include "sim/input/nearest.h"
-#include "sim/input/remat.h"
-#include "sim/input/state_law.h"
-#include "sim/input/trainer.h"
+#include "sim/job/common_names.h"
+#include "sim/job/grid.h"
+#include "sim/job/job.h"
+#include "sim/job/recipe/remat.h"
+#include "sim/job/state_law.h"
+#include "sim/job/trainer.h"
+#include "sim/machine/compiled_layer.h"
+#include "sim/read/nearest.h"
 #include "sim/schemes/library_limits.h"
 #include "sim/schemes/list.h"
 

@@ -6,7 +6,7 @@
 #define SPW_SIM_SCHEMES_SCHEME_H
 
 #include "base/status.h"
-#include "sim/input/job_words.h"
+#include "sim/job/job_words.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -89,11 +89,11 @@ struct spw_layer_shape {
     spw_remat remat;
     bool frozen_experts; /* their weights need no gradient */
     size_t lora_rank;    /* of the adapters of the routed experts; 0: none */
-    size_t fp8_copies;   /* of an operand of an fp8 product (sim/input/fp8_recipe.h); 0: no recipe */
+    size_t fp8_copies;   /* of an operand of an fp8 product (sim/job/recipe/fp8_recipe.h); 0: no recipe */
     bool
         fp8_scaled; /* each with a scale for every 32 bytes, or for every fp4_group elements of half a byte */
     size_t fp4_group; /* fp4: elements that share a scale of one byte; 0: copies are fp8 */
-    unsigned offload; /* modules whose inputs wait in the host's memory (sim/input/offload_modules.h) */
+    unsigned offload; /* modules whose inputs wait in the host's memory (sim/job/recipe/offload_modules.h) */
     bool
         library_limits; /* the library that exchanges rows must take the layer (sim/schemes/library_limits.h) */
     bool delayed_weights; /* gradients of weights behind those of all inputs (delay_wgrad_compute) */
@@ -248,8 +248,9 @@ typedef struct spw_page_pool {
 typedef struct spw_scheme_memory {
     /* The life of its tensors. */
     void (*layer)(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *builder);
-    bool whole_steps; /* a job of a whole model is counted tensor by tensor (sim/memory/transformers_job.h) */
-    bool selects_operations; /* takes remat selective_op (sim/memory/selective_ops.h) */
+    bool
+        whole_steps; /* a job of a whole model is counted tensor by tensor (sim/memory/kept/transformers_job.h) */
+    bool selects_operations; /* takes remat selective_op (sim/memory/kept/selective_ops.h) */
     bool weight_gradients; /* the list has gradients of weights where shape.weight_gradients asks for them */
     bool
         any_device; /* the same tensors on a TPU, as XLA needs no library of GPUs and no lowering of its own for them */
@@ -272,7 +273,7 @@ typedef struct spw_scheme_compiled {
     bool mesh; /* its layer is described where MaxText's mesh has the axes tensor and context */
     /* Of MaxText's schemes whose memory is an arena; NULL: of others. */
     const spw_compiled_layer *(*list)(const spw_scheme *scheme);
-    /* memory.layer as XLA runs it (sim/schemes/xla_layers.h); NULL: the same. */
+    /* memory.layer as XLA runs it (sim/schemes/maxtext/xla_layers.h); NULL: the same. */
     void (*layer)(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *builder);
 } spw_scheme_compiled;
 
@@ -294,8 +295,9 @@ typedef struct spw_scheme_megatron {
     bool fp8;      /* the tensors of TransformerEngine's recipes are described */
     bool freezes;  /* frozen experts and their adapters are described */
     bool offloads; /* offloading of its experts' inputs to the host is described */
-    bool by_parts; /* no layer of Megatron-Core, but timed by its parts (sim/time/torchtitan_time.h) */
-    bool (*as_bare)(const spw_scheme *scheme); /* is it the layer of sim/memory/bare_layers.h under
+    bool
+        by_parts; /* no layer of Megatron-Core, but timed by its parts (sim/time/megatron/torchtitan_time.h) */
+    bool (*as_bare)(const spw_scheme *scheme); /* is it the layer of sim/memory/tensors/bare_layers.h under
                                                      its options? NULL: no */
 } spw_scheme_megatron;
 

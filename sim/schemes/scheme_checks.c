@@ -1,4 +1,4 @@
-#include "sim/input/remat.h"
+#include "sim/job/recipe/remat.h"
 #include "sim/schemes/list.h"
 
 size_t spw_no_exchanges(const spw_scheme *scheme, const spw_layer_shape *shape,

@@ -2,7 +2,7 @@
 #ifndef SPW_SIM_SCORE_SCORE_TABLES_H
 #define SPW_SIM_SCORE_SCORE_TABLES_H
 
-#include "sim/input/csv.h"
+#include "sim/read/csv.h"
 
 #include <stddef.h>
 

@@ -1,6 +1,6 @@
 #include "sim/score/scorer.h"
 
-#include "sim/input/csv.h"
+#include "sim/read/csv.h"
 #include "sim/score/bare/bare_print.h"
 #include "sim/score/figures/score_layer_print.h"
 #include "sim/score/kernels/dispatch_print.h"

@@ -1,6 +1,6 @@
 #include "sim/score/table_kind.h"
 
-#include "sim/input/csv.h"
+#include "sim/read/csv.h"
 
 #include <stdbool.h>
 

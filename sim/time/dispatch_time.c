@@ -2,7 +2,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "sim/input/csv.h"
+#include "sim/read/csv.h"
 #include "sim/statistics/quantiles.h"
 
 #include <gsl/gsl_multifit.h>

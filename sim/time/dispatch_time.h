@@ -6,7 +6,7 @@
 #define SPW_SIM_TIME_DISPATCH_TIME_H
 
 #include "base/status.h"
-#include "sim/input/cluster.h"
+#include "sim/machine/cluster.h"
 
 #include <stdbool.h>
 #include <stddef.h>

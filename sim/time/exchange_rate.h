@@ -1,9 +1,9 @@
 /* The measured rate of an expert-parallel exchange inside a node at any size: the cluster's points
- * (sim/input/cluster.h), linear in the logarithm of the bytes between two, flat outside them. */
+ * (sim/machine/cluster.h), linear in the logarithm of the bytes between two, flat outside them. */
 #ifndef SPW_SIM_TIME_EXCHANGE_RATE_H
 #define SPW_SIM_TIME_EXCHANGE_RATE_H
 
-#include "sim/input/cluster.h"
+#include "sim/machine/cluster.h"
 
 #include <stdbool.h>
 

@@ -1,10 +1,10 @@
 #include "sim/time/fp8_time.h"
 
-#include "sim/input/grid.h"
-#include "sim/input/matrices.h"
-#include "sim/input/megatron_keys.h"
-#include "sim/input/remat_modules.h"
-#include "sim/memory/fp8_memory.h"
+#include "sim/job/grid.h"
+#include "sim/job/recipe/megatron_keys.h"
+#include "sim/job/recipe/remat_modules.h"
+#include "sim/model/matrices.h"
+#include "sim/weights/fp8_memory.h"
 
 static spw_fp8_facts facts_of(const spw_job *job) {
     return spw_fp8_facts_known(job->precision.recipe, job->cluster.gpu_generation);

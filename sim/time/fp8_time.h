@@ -1,8 +1,8 @@
-/* Seconds of an fp8 or fp4 recipe (sim/input/fp8_recipe.h): what its products win, what its casts cost. */
+/* Seconds of an fp8 or fp4 recipe (sim/job/recipe/fp8_recipe.h): what its products win, what its casts cost. */
 #ifndef SPW_SIM_TIME_FP8_TIME_H
 #define SPW_SIM_TIME_FP8_TIME_H
 
-#include "sim/input/job.h"
+#include "sim/job/job.h"
 
 typedef struct spw_stage spw_stage;
 

@@ -1,7 +1,7 @@
 #include "sim/time/gemm_time.h"
 
 #include "base/memory.h"
-#include "sim/input/stack_defaults.h"
+#include "sim/machine/stack_defaults.h"
 
 #include <gsl/gsl_interp.h>
 #include <math.h>

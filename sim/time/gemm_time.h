@@ -13,7 +13,7 @@
 #ifndef SPW_SIM_TIME_GEMM_TIME_H
 #define SPW_SIM_TIME_GEMM_TIME_H
 
-#include "sim/input/cluster.h"
+#include "sim/machine/cluster.h"
 
 #include <stdint.h>
 

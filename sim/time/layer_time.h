@@ -23,7 +23,7 @@
 
 #include "base/status.h"
 #include "kernels/layer/layer_phases.h"
-#include "sim/input/cluster.h"
+#include "sim/machine/cluster.h"
 #include "sim/time/gemm_time.h"
 
 #include <stddef.h>

@@ -1,10 +1,10 @@
 #include "sim/time/model_work.h"
 
-#include "sim/input/attention.h"
-#include "sim/input/precision.h"
-#include "sim/input/remat_modules.h"
-#include "sim/input/token_work.h"
-#include "sim/memory/residual_streams.h"
+#include "sim/job/recipe/precision.h"
+#include "sim/job/recipe/remat_modules.h"
+#include "sim/memory/kept/residual_streams.h"
+#include "sim/model/attention.h"
+#include "sim/model/token_work.h"
 
 static const double PASSES_ONCE = 3.0;    /* the head is not recomputed */
 static const double LOGITS_TOUCHES = 6.0; /* fp32 */

@@ -3,7 +3,7 @@
 #ifndef SPW_SIM_TIME_MODEL_WORK_H
 #define SPW_SIM_TIME_MODEL_WORK_H
 
-#include "sim/input/job_words.h"
+#include "sim/job/job_words.h"
 
 /* How often the products of a forward pass are made in a step: 3 = forward and two gradients, 4 = forward again. The
  * scores of attention: 1 forward, 2.5 backward (five products instead of two), 1 again. */

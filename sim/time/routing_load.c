@@ -1,8 +1,8 @@
 #include "sim/time/routing_load.h"
 
 #include "base/memory.h"
-#include "sim/input/grid.h"
-#include "sim/input/job.h"
+#include "sim/job/grid.h"
+#include "sim/job/job.h"
 #include "sim/routing/counts.h"
 #include "sim/schemes/point.h"
 

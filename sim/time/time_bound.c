@@ -1,9 +1,9 @@
 #include "sim/time/time_bound.h"
 
-#include "sim/input/compiled_layer.h"
-#include "sim/input/grid.h"
-#include "sim/time/compiled_time.h"
-#include "sim/time/megatron_job_time.h"
+#include "sim/job/grid.h"
+#include "sim/machine/compiled_layer.h"
+#include "sim/time/compiled/compiled_time.h"
+#include "sim/time/megatron/megatron_job_time.h"
 #include "sim/time/routing_load.h"
 
 #include <math.h>

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 
 typedef struct spw_megatron_coefficients spw_megatron_coefficients;
-typedef struct spw_time_stack spw_time_stack; /* sim/input/time_stack.h */
+typedef struct spw_time_stack spw_time_stack; /* sim/machine/time_stack.h */
 
 /* Tokens/s of a GPU in a step with no exchange of rows, and with the rows that the fullest rank cannot be without: those of its slots
  * where a scheme fixes them, else the mean over the ranks where `whole` (every token has all its choices, and none is dropped), else

@@ -1,10 +1,10 @@
 #include "sim/time/transformers_time.h"
 
-#include "sim/input/job.h"
-#include "sim/input/stack.h"
-#include "sim/input/stack_defaults.h"
-#include "sim/input/stack_nearest.h"
-#include "sim/memory/transformers_job.h"
+#include "sim/job/job.h"
+#include "sim/machine/stack.h"
+#include "sim/machine/stack_defaults.h"
+#include "sim/machine/stack_nearest.h"
+#include "sim/memory/kept/transformers_job.h"
 
 #include <math.h>
 

@@ -1,4 +1,4 @@
-/* A step of Hugging Face transformers (scheme transformers) by the list that its memory is counted by (sim/memory/transformers_step.h):
+/* A step of Hugging Face transformers (scheme transformers) by the list that its memory is counted by (sim/memory/tensors/transformers_step.h):
  *   kernel_starts        hf_kernel_s each: eager PyTorch, a kernel an operation
  *   other_kernels        bytes that kernels read and write that are no products / hf_copy_bytes_per_s
  *   products             FLOP of dense products, of experts and of attention, each by its rate; those with a side below 128 (adapters, small routers)
@@ -15,8 +15,8 @@
 #ifndef SPW_SIM_TIME_TRANSFORMERS_TIME_H
 #define SPW_SIM_TIME_TRANSFORMERS_TIME_H
 
-#include "sim/input/cluster.h"
-#include "sim/memory/transformers_step.h"
+#include "sim/machine/cluster.h"
+#include "sim/memory/tensors/transformers_step.h"
 #include "sim/schemes/point.h"
 #include "sim/time/timeline.h"
 

@@ -4,7 +4,7 @@
 #include "reference/combine.h"
 #include "reference/schemes/execution.h"
 #include "reference/token_rounding.h"
-#include "sim/input/remat_modules.h"
+#include "sim/job/recipe/remat_modules.h"
 #include "sim/schemes/layer.h"
 #include "sim/schemes/selection.h"
 #include "sim/verify/plain_layer.h"

@@ -1,6 +1,6 @@
 #include "sim/verify/trace_group.h"
 
-#include "sim/input/job.h"
+#include "sim/job/job.h"
 #include "traces/trace.h"
 
 static size_t shrunk(size_t width, size_t shrink, size_t least) {

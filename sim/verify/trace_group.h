@@ -2,7 +2,7 @@
 #ifndef SPW_SIM_VERIFY_TRACE_GROUP_H
 #define SPW_SIM_VERIFY_TRACE_GROUP_H
 
-#include "sim/input/job_words.h"
+#include "sim/job/job_words.h"
 #include "sim/routing/counts.h"
 #include "sim/schemes/scheme.h"
 

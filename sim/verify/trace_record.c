@@ -3,7 +3,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "kernels/record/record.h"
-#include "sim/input/job.h"
+#include "sim/job/job.h"
 #include "sim/routing/compose.h"
 #include "sim/schemes/layer.h"
 #include "sim/schemes/selection.h"

@@ -3,8 +3,8 @@
 #include "base/memory.h"
 #include "base/progress.h"
 #include "reference/schemes/execution.h"
-#include "sim/input/job.h"
-#include "sim/input/trainer.h"
+#include "sim/job/job.h"
+#include "sim/job/trainer.h"
 #include "sim/routing/compose.h"
 #include "sim/schemes/selection.h"
 

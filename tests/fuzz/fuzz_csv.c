@@ -1,5 +1,5 @@
 /* Any bytes are a table or are refused; the rows of a table are jobs, or reasons, or an error. */
-#include "sim/input/csv.h"
+#include "sim/read/csv.h"
 #include "sim/score/published/score_cell.h"
 
 #include "base/memory.h"

@@ -4,8 +4,8 @@
 #include "base/text.h"
 #include "sim/frameworks/flags.h"
 #include "sim/frameworks/framework_job.h"
-#include "sim/input/job_json.h"
-#include "sim/input/job_override.h"
+#include "sim/job/job_json.h"
+#include "sim/job/job_override.h"
 #include "tests/fuzz/fuzz_input.h"
 
 #include <stdlib.h>

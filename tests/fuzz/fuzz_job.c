@@ -1,6 +1,6 @@
 /* libFuzzer target of the readers of text that a stranger may have written: job, cluster and model. */
-#include "sim/input/cluster_levels.h"
-#include "sim/input/job.h"
+#include "sim/job/job.h"
+#include "sim/machine/cluster_levels.h"
 #include "tests/fuzz/fuzz_input.h"
 
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* libFuzzer target of a model's configuration, as a stranger publishes it: JSON of Hugging Face's, or keys of ours. What is read has
  * layers and parameters that fit together, and is read again alike. */
-#include "sim/input/model.h"
+#include "sim/model/model.h"
 #include "tests/fuzz/fuzz_input.h"
 
 #include <stdlib.h>

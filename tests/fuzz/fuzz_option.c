@@ -1,8 +1,8 @@
 /* libFuzzer target of options that are small languages: the first byte chooses --set, --routing or --over, the rest is what follows it. A
  * job that comes out is one that spw_job_check() passes. */
-#include "sim/command/plan_routing.h"
-#include "sim/input/job.h"
-#include "sim/replay/search_space.h"
+#include "sim/command/plan/plan_routing.h"
+#include "sim/job/job.h"
+#include "sim/plan/search_space.h"
 #include "tests/fuzz/fuzz_input.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* libFuzzer target of `trace slice`: whatever the bytes, the first step of a trace is cut out of it, or refused in one line. */
 #include "tests/fuzz/fuzz_input.h"
-#include "traces/slice.h"
+#include "traces/write/slice.h"
 
 #include <unistd.h>
 

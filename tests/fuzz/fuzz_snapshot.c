@@ -1,5 +1,5 @@
 /* libFuzzer target of a recording of PyTorch's allocator, as JSON: what is read has events of blocks that there are. */
-#include "sim/input/memory_snapshot.h"
+#include "sim/read/memory_snapshot.h"
 #include "tests/fuzz/fuzz_input.h"
 
 #include <stdlib.h>

@@ -2,14 +2,14 @@
  * coefficients of Megatron-Core, scheme, record, distribution or the allocator's settings, the rest is the text. A record that
  * is read can be written and read again; a distribution that is read deals out experts that exist, none of them twice. */
 #include "kernels/record/record.h"
-#include "sim/input/megatron_coefficients.h"
-#include "sim/input/stack.h"
-#include "sim/input/time_stack.h"
-#include "sim/memory/allocator.h"
-#include "sim/memory/allocator_conf.h"
+#include "sim/machine/megatron_coefficients.h"
+#include "sim/machine/stack.h"
+#include "sim/machine/time_stack.h"
+#include "sim/memory/allocator/allocator.h"
+#include "sim/memory/allocator/allocator_conf.h"
 #include "sim/schemes/scheme.h"
 #include "tests/fuzz/fuzz_input.h"
-#include "traces/generate.h"
+#include "traces/generate/generate.h"
 
 #include <stdio.h>
 #include <stdlib.h>

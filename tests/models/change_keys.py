@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Keys that the program calls free of parameters (sim/input/model_keys.c) against transformers: in every class that has experts, one value
+"""Keys that the program calls free of parameters (sim/model/config/model_keys.c) against transformers: in every class that has experts, one value
 at a time is changed, and the number of weights must stay.
 
 change_keys.py SPILLWAY_ROOT PYTHON     PYTHON has torch and transformers, as read_classes.py installs them"""
@@ -22,7 +22,7 @@ import torch  # noqa: E402
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM  # noqa: E402
 
 warnings.filterwarnings("ignore")
-source = (root / "sim/input/model_keys.c").read_text()
+source = (root / "sim/model/config/model_keys.c").read_text()
 listed = set(re.findall(r'"(\w+)"', source[source.index("quiet[] = {"):source.index("quiet_endings[] = {")]))
 endings = tuple(re.findall(r'"(_\w+)"', source[source.index("quiet_endings[] = {"):source.index("static bool ends_quietly")]))
 # Read where the family has such projections, and quiet only where its attention is latent. Bamba's and LongCat's sums of other sizes.

@@ -1,4 +1,4 @@
-"""The time of a bare Megatron-Core stack, written again from the header of sim/time/megatron_time.h. Shared by
+"""The time of a bare Megatron-Core stack, written again from the header of sim/time/megatron/megatron_time.h. Shared by
 megatron_time_oracle.py (measured tables) and megatron_job_oracle.py (rows of replay)."""
 import math
 import re

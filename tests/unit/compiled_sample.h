@@ -2,9 +2,9 @@
 #ifndef SPW_TESTS_COMPILED_SAMPLE_H
 #define SPW_TESTS_COMPILED_SAMPLE_H
 
-#include "sim/input/job.h"
+#include "sim/job/job.h"
 #include "sim/schemes/point.h"
-#include "sim/time/compiled_time.h"
+#include "sim/time/compiled/compiled_time.h"
 #include "sim/time/routing_load.h"
 #include "tests/unit/scheme_of.h"
 

@@ -2,7 +2,7 @@
 #ifndef SPW_TESTS_CSV_NUMBER_H
 #define SPW_TESTS_CSV_NUMBER_H
 
-#include "sim/input/csv.h"
+#include "sim/read/csv.h"
 #include "tests/unit/check.h"
 
 #include <stdint.h>

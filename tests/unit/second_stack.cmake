@@ -1,6 +1,6 @@
 # The presets as they are, and beside them a GPU x900 that nobody sells: a cluster with ten times the figures of a B200, and fitted
 # stacks of it that are younger than all others and come last by name. SECOND_STACK_SOURCES: what takes the place of the presets of
-# sim/input, one source a kind.
+# sim/read, one source a kind.
 set(SECOND_STACK_SOURCES "")
 function(second_stack prefix folder from name) # then pairs of what is replaced in the copy
     set(made ${CMAKE_CURRENT_BINARY_DIR}/second_stack/${folder}/${name}.yaml)

@@ -5,7 +5,7 @@
 #include "base/file.h"
 #include "tests/unit/check.h"
 #include "traces/trace.h"
-#include "traces/trace_write.h"
+#include "traces/write/trace_write.h"
 
 #include <string.h>
 

@@ -2,9 +2,9 @@
 #ifndef SPW_TESTS_TRANSFORMERS_RUN_H
 #define SPW_TESTS_TRANSFORMERS_RUN_H
 
-#include "sim/input/attention.h"
-#include "sim/input/csv.h"
-#include "sim/memory/transformers_step.h"
+#include "sim/memory/tensors/transformers_step.h"
+#include "sim/model/attention.h"
+#include "sim/read/csv.h"
 #include "tests/unit/csv_number.h"
 
 #include <string.h>

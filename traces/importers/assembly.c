@@ -1,10 +1,10 @@
 #include "traces/importers/assembly.h"
 
 #include "base/memory.h"
+#include "traces/generate/random_stream.h"
 #include "traces/importers/assembly_internal.h"
-#include "traces/random_stream.h"
 #include "traces/trace.h"
-#include "traces/trace_write.h"
+#include "traces/write/trace_write.h"
 
 #include <errno.h>
 #include <inttypes.h>

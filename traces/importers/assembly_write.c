@@ -3,8 +3,8 @@
 
 #include "base/memory.h"
 #include "traces/trace.h"
-#include "traces/trace_write.h"
-#include "traces/trace_write_internal.h"
+#include "traces/write/trace_write.h"
+#include "traces/write/trace_write_internal.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #include "traces/importers/assembly.h"
 #include "traces/importers/npy.h"
 #include "traces/trace.h"
-#include "traces/trace_write.h"
+#include "traces/write/trace_write.h"
 
 #include "base/memory.h"
 

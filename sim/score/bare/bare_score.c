@@ -2,9 +2,9 @@
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "sim/input/job.h"
-#include "sim/memory/footprint.h"
-#include "sim/memory/footprint_check.h"
+#include "sim/job/job.h"
+#include "sim/memory/live/footprint.h"
+#include "sim/memory/live/footprint_check.h"
 #include "sim/replay/replay_time.h"
 #include "sim/schemes/scheme.h"
 #include "sim/score/score_tables.h"

@@ -5,9 +5,9 @@
 #ifndef SPW_SIM_SCORE_BARE_BARE_SCORE_H
 #define SPW_SIM_SCORE_BARE_BARE_SCORE_H
 
-#include "sim/input/csv.h"
-#include "sim/input/job_words.h"
-#include "sim/input/software.h"
+#include "sim/job/job_words.h"
+#include "sim/job/software.h"
+#include "sim/read/csv.h"
 #include "sim/schemes/scheme.h"
 #include "sim/time/timeline.h"
 

@@ -10,7 +10,7 @@
 #define SPW_SIM_SCORE_FIGURES_SCORE_LAYER_MEMORY_H
 
 #include "base/status.h"
-#include "sim/input/csv.h"
+#include "sim/read/csv.h"
 #include "sim/schemes/scheme.h"
 
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 #include "sim/score/fit/calibrate_megatron_time.h"
 
 #include "base/memory.h"
-#include "sim/input/stack.h"
+#include "sim/machine/stack.h"
 #include "sim/statistics/nonlinear_fit.h"
 #include "sim/statistics/quantiles.h"
 

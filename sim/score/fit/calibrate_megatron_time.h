@@ -1,4 +1,4 @@
-/* Fits sim/input/megatron_coefficients.h to tables of measured runs and their phases.
+/* Fits sim/machine/megatron_coefficients.h to tables of measured runs and their phases.
  *
  * Least squares (GSL, Levenberg-Marquardt) over the logarithms of the coefficients. Residuals, in units of what is to be
  * reached: log(step / measured) / 2 %; for every phase of a run log((phase + 20 us a layer) / (measured + the same)) / 15 %;
@@ -32,7 +32,7 @@ typedef struct spw_megatron_calibration {
 } spw_megatron_calibration;
 
 /* `from`: preset or file; gives the name and what is not fitted. What is fitted begins at its start in
- * sim/input/megatron_coefficients.h. SPW_ECONFIG when there are fewer runs than coefficients. Closed by
+ * sim/machine/megatron_coefficients.h. SPW_ECONFIG when there are fewer runs than coefficients. Closed by
  * spw_megatron_calibration_close. */
 SPW_MUST_CHECK spw_status spw_calibrate_megatron_time(const char *const *runs, size_t run_count,
                                                       const char *const *phases, size_t phase_count,

@@ -1,7 +1,7 @@
 #include "sim/score/fit/calibrate_memory.h"
 
 #include "base/memory.h"
-#include "sim/input/compiled_layer.h"
+#include "sim/machine/compiled_layer.h"
 #include "sim/statistics/quantiles.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Fits the coefficients of a stack (sim/input/stack.h) to tables of compiled or published runs.
+/* Fits the coefficients of a stack (sim/machine/stack.h) to tables of compiled or published runs.
  *
  * Only the recovered shares are fitted: the lists of tensors have no coefficient. Each is found on a grid of 1/200 from the
  * rows that are past their limit: the least sum over log(predicted / true) of those with a figure; a row that says only fits or

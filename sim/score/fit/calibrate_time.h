@@ -1,4 +1,4 @@
-/* Fits the coefficients of a family of time stacks (sim/input/time_stack.h) to tables of published runs and profiles.
+/* Fits the coefficients of a family of time stacks (sim/machine/time_stack.h) to tables of published runs and profiles.
  *
  * Least squares (GSL, Levenberg-Marquardt) over log(predicted / true) of the step of every run, and of the seconds of
  * every family of kernels, which count KERNEL_WEIGHT times: a profile is right to some 10 %, a step to some 3 %. All

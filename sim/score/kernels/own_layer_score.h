@@ -5,8 +5,8 @@
 #define SPW_SIM_SCORE_KERNELS_OWN_LAYER_SCORE_H
 
 #include "base/status.h"
-#include "sim/input/cluster.h"
-#include "sim/input/csv.h"
+#include "sim/machine/cluster.h"
+#include "sim/read/csv.h"
 #include "sim/time/layer_time.h"
 
 #include <stddef.h>

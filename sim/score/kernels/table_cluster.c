@@ -1,6 +1,6 @@
 #include "sim/score/kernels/table_cluster.h"
 
-#include "sim/input/csv.h"
+#include "sim/read/csv.h"
 
 #include <string.h>
 

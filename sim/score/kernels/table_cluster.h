@@ -2,7 +2,7 @@
 #ifndef SPW_SIM_SCORE_KERNELS_TABLE_CLUSTER_H
 #define SPW_SIM_SCORE_KERNELS_TABLE_CLUSTER_H
 
-#include "sim/input/cluster.h"
+#include "sim/machine/cluster.h"
 #include "sim/score/scorer.h"
 
 /* The cluster, a preset or a file, that column `cluster` of the request's first table names, the same in every row; without

@@ -1,7 +1,7 @@
 #include "sim/score/megatron/measured_batch.h"
 
 #include "base/memory.h"
-#include "sim/input/job.h"
+#include "sim/job/job.h"
 #include "sim/routing/compose.h"
 #include "traces/trace.h"
 

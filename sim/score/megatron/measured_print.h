@@ -14,7 +14,7 @@
  * for a person a summary follows, in JSON its keys stand beside `rows`: cells, composed, not_replayed, rows_agreement (share of the composed
  * cells whose rows, drops and bytes are equal), and FIGURE_median_abs_error, FIGURE_max_abs_error (parts of what was
  * measured) and FIGURE_within_1_mb for allocated (peak), allocated_after_forward, requested and reserved. Of the time, by
- * the time stack (sim/input/megatron_coefficients.h): steps, step_mape, step_max_abs_error, real_over_balanced_median_abs_error,
+ * the time stack (sim/machine/megatron_coefficients.h): steps, step_mape, step_max_abs_error, real_over_balanced_median_abs_error,
  * real_over_balanced_max_abs_error, and with tables of phases `phases`, one object each. */
 SPW_MUST_CHECK spw_status spw_measured_print(const spw_score_request *request);
 

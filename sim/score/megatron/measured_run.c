@@ -2,7 +2,7 @@
 
 #include "base/text.h"
 
-#include "sim/memory/allocator_conf.h"
+#include "sim/memory/allocator/allocator_conf.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -4,9 +4,9 @@
 #define SPW_SIM_SCORE_MEGATRON_MEASURED_RUN_H
 
 #include "base/status.h"
-#include "sim/input/csv.h"
-#include "sim/memory/allocator.h"
-#include "sim/memory/bare_layers.h"
+#include "sim/memory/allocator/allocator.h"
+#include "sim/memory/tensors/bare_layers.h"
+#include "sim/read/csv.h"
 #include "sim/score/megatron/measured_batch.h"
 
 #include <stdbool.h>

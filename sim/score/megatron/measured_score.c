@@ -1,8 +1,8 @@
 #include "sim/score/megatron/measured_score.h"
 
 #include "base/memory.h"
-#include "sim/memory/bare_layers.h"
-#include "sim/memory/event_list.h"
+#include "sim/memory/allocator/event_list.h"
+#include "sim/memory/tensors/bare_layers.h"
 #include "sim/score/megatron/measured_batch.h"
 
 #include <errno.h>

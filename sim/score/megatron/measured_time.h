@@ -1,9 +1,9 @@
-/* The steps of measured runs, read for sim/time/megatron_time.h. Columns: notebooks_data/measured/README.md. */
+/* The steps of measured runs, read for sim/time/megatron/megatron_time.h. Columns: notebooks_data/measured/README.md. */
 #ifndef SPW_SIM_SCORE_MEGATRON_MEASURED_TIME_H
 #define SPW_SIM_SCORE_MEGATRON_MEASURED_TIME_H
 
 #include "sim/score/megatron/measured_score.h"
-#include "sim/time/megatron_time.h"
+#include "sim/time/megatron/megatron_time.h"
 
 enum { SPW_MEASURED_NO_RUN = -1 };
 #define SPW_MEASURED_STACK "megatron-h200-2026-11" /* of the measured tables */

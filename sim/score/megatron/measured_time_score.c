@@ -2,8 +2,8 @@
 
 #include "base/memory.h"
 #include "sim/statistics/quantiles.h"
-#include "sim/time/megatron_doubt.h"
-#include "sim/time/megatron_experts.h"
+#include "sim/time/megatron/megatron_doubt.h"
+#include "sim/time/megatron/megatron_experts.h"
 
 #include <math.h>
 #include <string.h>

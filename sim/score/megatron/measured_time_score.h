@@ -1,4 +1,4 @@
-/* The steps of measured runs beside what sim/time/megatron_time.h says of them. */
+/* The steps of measured runs beside what sim/time/megatron/megatron_time.h says of them. */
 #ifndef SPW_SIM_SCORE_MEGATRON_MEASURED_TIME_SCORE_H
 #define SPW_SIM_SCORE_MEGATRON_MEASURED_TIME_SCORE_H
 

@@ -4,7 +4,7 @@
 #ifndef SPW_SIM_SCORE_PUBLISHED_PEAK_MATCH_H
 #define SPW_SIM_SCORE_PUBLISHED_PEAK_MATCH_H
 
-#include "sim/memory/compiled_memory.h"
+#include "sim/memory/compiled/compiled_memory.h"
 #include "sim/score/published/score_cell.h"
 
 enum { SPW_PEAK_LISTED = 24 };

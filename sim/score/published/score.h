@@ -2,10 +2,10 @@
 #ifndef SPW_SIM_SCORE_PUBLISHED_SCORE_H
 #define SPW_SIM_SCORE_PUBLISHED_SCORE_H
 
-#include "sim/memory/compiled_memory.h"
+#include "sim/memory/compiled/compiled_memory.h"
 #include "sim/score/published/peak_match.h"
 #include "sim/score/published/score_cell.h"
-#include "sim/time/compiled_time.h"
+#include "sim/time/compiled/compiled_time.h"
 
 typedef struct spw_score_row {
     spw_score_cell cell;

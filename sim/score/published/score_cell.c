@@ -2,12 +2,12 @@
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "sim/input/maxtext_settings.h"
-#include "sim/input/precision.h"
-#include "sim/input/remat.h"
-#include "sim/memory/compiled_layout.h"
-#include "sim/memory/compiled_memory.h"
-#include "sim/time/compiled_time.h"
+#include "sim/job/recipe/maxtext_settings.h"
+#include "sim/job/recipe/precision.h"
+#include "sim/job/recipe/remat.h"
+#include "sim/memory/compiled/compiled_layout.h"
+#include "sim/memory/compiled/compiled_memory.h"
+#include "sim/time/compiled/compiled_time.h"
 
 #include <math.h>
 #include <stdio.h>

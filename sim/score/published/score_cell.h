@@ -3,9 +3,9 @@
 #define SPW_SIM_SCORE_PUBLISHED_SCORE_CELL_H
 
 #include "base/status.h"
-#include "sim/input/csv.h"
-#include "sim/input/job.h"
-#include "sim/input/time_stack.h"
+#include "sim/job/job.h"
+#include "sim/machine/time_stack.h"
+#include "sim/read/csv.h"
 #include "sim/schemes/scheme.h"
 
 #include <stdbool.h>

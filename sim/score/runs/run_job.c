@@ -2,8 +2,8 @@
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "sim/input/job.h"
-#include "sim/memory/footprint_check.h"
+#include "sim/job/job.h"
+#include "sim/memory/live/footprint_check.h"
 #include "sim/schemes/point.h"
 
 #include <ctype.h>

@@ -5,8 +5,8 @@
 #ifndef SPW_SIM_SCORE_RUNS_RUN_JOB_H
 #define SPW_SIM_SCORE_RUNS_RUN_JOB_H
 
-#include "sim/input/csv.h"
-#include "sim/input/job_words.h"
+#include "sim/job/job_words.h"
+#include "sim/read/csv.h"
 #include "sim/schemes/scheme.h"
 #include "sim/score/runs/run_command.h"
 #include "sim/score/runs/run_model.h"

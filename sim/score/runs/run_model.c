@@ -1,6 +1,6 @@
 #include "sim/score/runs/run_model.h"
 
-#include "sim/input/model.h"
+#include "sim/model/model.h"
 
 #include <ctype.h>
 #include <dirent.h>

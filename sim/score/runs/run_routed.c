@@ -1,8 +1,8 @@
 #include "sim/score/runs/run_routed.h"
 
+#include "sim/plan/plan_points.h"
 #include "sim/replay/made_routing.h"
-#include "sim/replay/plan_points.h"
-#include "traces/made_trace.h"
+#include "traces/generate/made_trace.h"
 
 enum { SEED = 1 /* of plan, unless it is told another */ };
 

@@ -2,7 +2,7 @@
 #ifndef SPW_SIM_SCORE_RUNS_RUN_ROUTED_H
 #define SPW_SIM_SCORE_RUNS_RUN_ROUTED_H
 
-#include "sim/input/software.h"
+#include "sim/job/software.h"
 #include "sim/schemes/point.h"
 #include "sim/time/timeline.h"
 

@@ -1,8 +1,8 @@
 #include "sim/score/runs/run_score.h"
 
 #include "base/memory.h"
-#include "sim/input/job.h"
-#include "sim/memory/compiled_footprint.h"
+#include "sim/job/job.h"
+#include "sim/memory/compiled/compiled_footprint.h"
 #include "sim/replay/replay_time.h"
 #include "sim/score/runs/run_routed.h"
 #include "sim/score/score_tables.h"

@@ -2,8 +2,8 @@
 #ifndef SPW_SIM_SCORE_RUNS_RUN_SCORE_H
 #define SPW_SIM_SCORE_RUNS_RUN_SCORE_H
 
-#include "sim/input/software.h"
-#include "sim/memory/footprint.h"
+#include "sim/job/software.h"
+#include "sim/memory/live/footprint.h"
 #include "sim/score/runs/run_job.h"
 #include "sim/time/timeline.h"
 

@@ -2,7 +2,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "sim/memory/footprint_check.h"
+#include "sim/memory/live/footprint_check.h"
 #include "sim/score/megatron/measured_batch.h"
 #include "sim/score/megatron/measured_run.h"
 

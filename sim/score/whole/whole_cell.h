@@ -3,7 +3,7 @@
 #ifndef SPW_SIM_SCORE_WHOLE_WHOLE_CELL_H
 #define SPW_SIM_SCORE_WHOLE_WHOLE_CELL_H
 
-#include "sim/input/job.h"
+#include "sim/job/job.h"
 #include "sim/schemes/point.h"
 #include "sim/score/megatron/measured_traces.h"
 #include "sim/score/whole/whole_model.h"

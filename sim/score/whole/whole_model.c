@@ -1,7 +1,7 @@
 #include "sim/score/whole/whole_model.h"
 
 #include "base/text.h"
-#include "sim/input/attention.h"
+#include "sim/model/attention.h"
 
 #include <math.h>
 #include <stdio.h>

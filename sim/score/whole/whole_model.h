@@ -2,8 +2,8 @@
 #ifndef SPW_SIM_SCORE_WHOLE_WHOLE_MODEL_H
 #define SPW_SIM_SCORE_WHOLE_WHOLE_MODEL_H
 
-#include "sim/input/csv.h"
-#include "sim/input/model.h"
+#include "sim/model/model.h"
+#include "sim/read/csv.h"
 
 enum { SPW_WHOLE_REASON = 256 };
 

@@ -3,7 +3,7 @@
 #ifndef SPW_SIM_SCORE_WHOLE_WHOLE_SCORE_H
 #define SPW_SIM_SCORE_WHOLE_WHOLE_SCORE_H
 
-#include "sim/input/software.h"
+#include "sim/job/software.h"
 #include "sim/score/whole/whole_cell.h"
 #include "sim/time/timeline.h"
 

@@ -1,0 +1,366 @@
+#include "sim/command/plan/plan_print.h"
+
+#include "sim/command/plan/plan_brief.h"
+#include "sim/command/plan/plan_choices.h"
+#include "sim/command/plan/plan_json.h"
+#include "sim/command/plan/plan_notes.h"
+#include "sim/job/job.h"
+#include "sim/plan/plan_answers.h"
+#include "sim/result/row_cost.h"
+
+#include <math.h>
+#include <string.h>
+
+static const double GIB = 1024.0 * 1024.0 * 1024.0;
+enum { FRONT_LINES = 12 };
+
+/* --- Points --- */
+
+static const spw_column point_columns[] = {
+    {"scheme", "scheme"},
+    {"expert_parallel", "EP"},
+    {"fsdp", "FSDP"},
+    {"sequences_per_gpu", "seq/GPU"},
+    {"verdict", "memory"},
+    {"memory_kind", NULL},
+    {"peak_bytes", "GiB/GPU"},
+    {"low_bytes", NULL},
+    {"high_bytes", NULL},
+    {"budget_bytes", NULL},
+    {"oom_probability", NULL},
+    {"reserved_bytes", "reserved"},
+    {"drop_fraction", "dropped"},
+    {"max_over_mean", "max/mean"},
+    {"step_s", "step s"},
+    {"low_s", "low-high"},
+    {"high_s", NULL},
+    {"balanced_step_s", NULL},
+    {"real_over_balanced", "over balanced"},
+    {"worst_step_s", NULL},
+    {"worst_over_balanced", "worst"},
+    {"tokens_per_s_per_gpu", "tok/s/GPU"},
+    {"mfu", "MFU %"},
+    {"tokens_per_day", "tokens/day"},
+    {"gpu_hours", "GPU-hours"},
+    {"money", "cost"},
+    {"front", NULL},
+    {"evidence", NULL},
+    {"balanced_low_s", NULL},
+    {"balanced_high_s", NULL},
+    {"worst_low_s", NULL},
+    {"worst_high_s", NULL},
+    {"tokens_per_s_low", NULL},
+    {"tokens_per_s_high", NULL},
+    {"gpu_hours_low", NULL},
+    {"gpu_hours_high", NULL},
+    {"surely_fits", NULL},
+    {"tokens_per_day_low", NULL},
+    {"tokens_per_day_high", NULL},
+    {"flops_per_s_per_gpu", NULL},
+    {"flops_per_s_per_gpu_low", NULL},
+    {"flops_per_s_per_gpu_high", NULL},
+    {"mfu_low", NULL},
+    {"mfu_high", NULL},
+    {"days", NULL},
+    {"days_low", NULL},
+    {"days_high", NULL},
+    {"money_low", NULL},
+    {"money_high", NULL},
+    {"balanced_tokens_per_s_per_gpu", NULL},
+    {"balanced_peak_bytes", NULL},
+    {"balanced_drop_fraction", NULL},
+    {"real_over_balanced_low", NULL},
+    {"real_over_balanced_high", NULL},
+    {NULL, NULL},
+};
+
+static void add_amount(spw_table *t, double value) {
+    char text[SPW_SPAN_TEXT];
+    if (isfinite(value)) {
+        spw_table_real_shown(t, value, spw_amount_text(value, text));
+    } else {
+        spw_table_none(t);
+    }
+}
+
+/* The step and its interval; nothing without a time. */
+static void add_step(spw_table *t, const spw_result_row *r) {
+    char text[SPW_SPAN_TEXT];
+    if (r->timed) {
+        spw_table_real_shown(t, r->time.step_s, spw_figure_text(r->time.step_s, text));
+        spw_table_interval(t, r->time.low_s, r->time.high_s);
+    } else {
+        for (int i = 0; i < 3; i++) spw_table_none(t);
+    }
+}
+
+/* What only CSV has: the ends of the other intervals. */
+static void add_ends(spw_table *t, const spw_result_row *r, const spw_row_cost *cost) {
+    const double ends[] = {r->balanced.low_s,   r->balanced.high_s,  r->worst.low_s,
+                           r->worst.high_s,     r->tokens_per_s_low, r->tokens_per_s_high,
+                           cost->gpu_hours.low, cost->gpu_hours.high};
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+        spw_table_real(t, r->timed ? ends[i] : NAN, NULL);
+    spw_table_text(t, r->surely_fits ? "yes" : "no");
+    const double costs[] = {cost->tokens_per_day.low,
+                            cost->tokens_per_day.high,
+                            cost->flops_per_s_per_gpu.value,
+                            cost->flops_per_s_per_gpu.low,
+                            cost->flops_per_s_per_gpu.high,
+                            cost->mfu.low,
+                            cost->mfu.high,
+                            cost->days.value,
+                            cost->days.low,
+                            cost->days.high,
+                            cost->money.low,
+                            cost->money.high};
+    for (size_t i = 0; i < sizeof costs / sizeof costs[0]; i++) spw_table_real(t, costs[i], NULL);
+    const spw_balanced_figures balanced = spw_result_balanced(r);
+    spw_table_real(t, r->timed ? balanced.tokens_per_s_per_gpu : NAN, NULL);
+    spw_table_count(t, balanced.peak_bytes);
+    spw_table_real(t, balanced.drop_fraction, NULL);
+    const spw_ratio ratio = spw_result_row_ratio(r);
+    spw_table_real(t, ratio.low, NULL);
+    spw_table_real(t, ratio.high, NULL);
+}
+
+static void add_point(spw_table *t, const spw_plan_view *v, const spw_result_row *r, spw_format format) {
+    const bool live = format == SPW_FORMAT_TABLE && spw_point_is_live_alone(r);
+    const spw_row_cost cost = spw_row_cost_of(r, v->request->job, v->settings->tokens);
+    static const char *const speeds[] = {"%.0f", "%.1f", "%.2f"};
+    spw_table_text(t, r->scheme.text);
+    spw_table_count(t, r->expert);
+    spw_table_count(t, r->fsdp);
+    spw_table_count(t, r->sequences);
+    spw_table_text(t, spw_verdict_text(spw_result_verdict(r), live));
+    spw_table_text(t, spw_memory_kind_name(r->memory_kind));
+    spw_table_scaled(t, (double)r->memory.max_bytes, GIB,
+                     r->memory_kind == SPW_MEMORY_LIVE ? "%.1f*" : "%.1f");
+    spw_table_count(t, r->footprint.low_bytes);
+    spw_table_count(t, r->footprint.high_bytes);
+    spw_table_count(t, r->footprint.budget_bytes);
+    spw_table_real(t, r->memory.oom_probability, NULL);
+    if (r->reserved.there) {
+        spw_table_scaled(t, (double)r->reserved.as_set.reserved.max_bytes, GIB,
+                         r->reserved.as_set.failed_steps > 0 ? ">=%.1f" : "%.1f");
+    } else {
+        spw_table_none(t);
+    }
+    spw_table_scaled(t, r->drops.fraction, 0.01, r->drops.at_least ? ">=%.2f %%" : "%.2f %%");
+    spw_table_real(t, spw_plan_max_over_mean(r), "%.2f");
+    add_step(t, r);
+    spw_table_real(t, r->timed ? r->balanced.step_s : NAN, NULL);
+    spw_table_real(t, spw_result_row_ratio(r).value, "%.3f");
+    spw_table_real(t, r->timed ? r->worst.step_s : NAN, NULL);
+    spw_table_real(t, r->timed ? r->worst.step_s / r->balanced.step_s : NAN, "%.3f");
+    spw_table_real(t, r->timed ? r->time.tokens_per_s_per_gpu : NAN,
+                   speeds[spw_plan_digits(r->time.tokens_per_s_per_gpu)]);
+    spw_table_scaled(t, cost.mfu.value, 0.01, "%.1f");
+    add_amount(t, cost.tokens_per_day.value);
+    add_amount(t, cost.gpu_hours.value);
+    add_amount(t, cost.money.value);
+    spw_table_text(t, v->result->answers.front[r - v->result->row] ? "yes" : "no");
+    spw_table_text(t, spw_match_name(r->match));
+    add_ends(t, r, &cost);
+}
+
+static void set_heading(spw_column *column, const char *key, const char *heading) {
+    while (strcmp(column->key, key) != 0) column++;
+    column->heading = heading;
+}
+
+/* A column that says nothing for a person here is left out. */
+static void choose_columns(const spw_plan_view *v, spw_column *columns) {
+    static const char *const of_time[] = {
+        "step_s", "low_s", "real_over_balanced", "worst_over_balanced", "tokens_per_s_per_gpu", "mfu"};
+    const bool timed = spw_plan_any_timed(v->result);
+    if (v->request->splits <= 1) set_heading(columns, "expert_parallel", NULL);
+    if (v->request->splits <= 1) set_heading(columns, "fsdp", NULL);
+    for (size_t i = 0; i < sizeof of_time / sizeof of_time[0] && !timed; i++)
+        set_heading(columns, of_time[i], NULL);
+    if (v->request->job->part != SPW_PART_WHOLE) set_heading(columns, "mfu", NULL);
+    if (!(v->settings->tokens > 0.0)) set_heading(columns, "gpu_hours", NULL);
+    if (!(v->settings->tokens > 0.0)) set_heading(columns, "tokens_per_day", NULL);
+    if (!(v->settings->tokens > 0.0 && spw_job_price(v->request->job) > 0.0))
+        set_heading(columns, "money", NULL);
+    if (!spw_plan_any_reserved(v->result)) set_heading(columns, "reserved_bytes", NULL);
+    if (spw_plan_steps(v) == 1) set_heading(columns, "worst_over_balanced", NULL);
+}
+
+/* The front, the best first, or all points in their order. */
+static spw_status print_points(const spw_plan_view *v, spw_format format, FILE *out) {
+    const spw_result *result = v->result;
+    const bool few = format == SPW_FORMAT_TABLE && !v->all;
+    spw_status status = SPW_OK;
+    spw_table *table = NULL;
+    spw_column columns[sizeof point_columns / sizeof *point_columns];
+    size_t rows = 0;
+    memcpy(columns, point_columns, sizeof columns);
+    choose_columns(v, columns);
+    SPW_TRY(spw_table_create(columns, &table));
+    for (size_t i = 0; i < (few ? result->answers.fits : result->rows); i++) {
+        const size_t row = few ? result->answers.order[i] : i;
+        if (few && !result->answers.front[row]) continue;
+        if (!few || rows++ < FRONT_LINES) add_point(table, v, &result->row[row], format);
+    }
+    SPW_TRY(spw_table_print(table, format, out));
+    if (rows > FRONT_LINES)
+        fprintf(out, "... and %zu more points that nothing beats: --all\n", rows - FRONT_LINES);
+
+cleanup:
+    spw_table_destroy(table);
+    return status;
+}
+
+/* --- Speed by batch: a line a scheme and split, a column a batch --- */
+
+enum { MOST_COLUMNS = 4 + SPW_JOB_MAX_BATCHES };
+
+static void speed_cell(spw_table *t, const spw_result_row *r) {
+    char text[48];
+    if (r == NULL) {
+        spw_table_none(t);
+        return;
+    }
+    const bool reserved = r->reserved.there && spw_point_fits(r);
+    const double gib = (double)(reserved ? r->reserved.as_set.reserved.max_bytes : r->memory.max_bytes) / GIB;
+    if (spw_point_fits(r) && r->timed) {
+        (void)snprintf(text, sizeof text, "%.*f%s", spw_plan_digits(r->time.tokens_per_s_per_gpu),
+                       r->time.tokens_per_s_per_gpu, r->surely_fits ? "" : "?");
+    } else {
+        (void)snprintf(text, sizeof text, "%s %.*f%s",
+                       spw_verdict_text(spw_result_verdict(r), spw_point_is_live_alone(r)),
+                       gib < 9.95 ? 1 : 0, gib,
+                       reserved                            ? "r"
+                       : r->memory_kind == SPW_MEMORY_LIVE ? "*"
+                                                           : "");
+    }
+    spw_table_shown(t, r->sequences, text);
+}
+
+static const spw_result_row *find(const spw_result *result, const char *scheme, size_t expert,
+                                  size_t sequences) {
+    for (size_t i = 0; i < result->rows; i++) {
+        const spw_result_row *r = &result->row[i];
+        if (r->expert == expert && r->sequences == sequences && strcmp(r->scheme.text, scheme) == 0) return r;
+    }
+    return NULL;
+}
+
+/* What a scheme's points drop at most at one split; nothing where no point of the plan drops. */
+static void drop_cell(spw_table *t, const spw_plan_view *v, const char *scheme, size_t expert) {
+    const spw_result_row *most = NULL;
+    char text[48] = "-";
+    for (size_t i = 0; i < v->result->rows; i++) {
+        const spw_result_row *r = &v->result->row[i];
+        if (r->expert != expert || strcmp(r->scheme.text, scheme) != 0 || !spw_point_drops(r)) continue;
+        if (most == NULL || r->drops.fraction > most->drops.fraction) most = r;
+    }
+    if (most != NULL)
+        (void)snprintf(text, sizeof text, "%s%.2f %%", most->drops.at_least ? ">=" : "",
+                       100.0 * most->drops.fraction);
+    spw_table_shown(t, 0, text);
+}
+
+/* What the table has, and those of its marks that it uses. */
+static void print_marks(const spw_plan_view *v, FILE *out) {
+    bool oom = false, unsure = false;
+    for (size_t i = 0; i < v->result->rows; i++) {
+        const spw_result_row *r = &v->result->row[i];
+        oom = oom || !spw_point_fits(r);
+        unsure = unsure || (spw_point_fits(r) && r->timed && !r->surely_fits);
+    }
+    fprintf(out, "%s by sequences per GPU%s%s%s%s\n",
+            spw_plan_any_timed(v->result) ? "tokens/s per GPU" : "GiB per GPU", oom || unsure ? " (" : "",
+            oom ? "oom N: out of memory, needs N GiB" : "", oom && unsure ? "; " : "",
+            unsure ? "?: may not fit)"
+            : oom  ? ")"
+                   : "");
+}
+
+static spw_status print_speeds(const spw_plan_view *v, FILE *out) {
+    const spw_plan_request *q = v->request;
+    const size_t splits = q->splits > 0 ? q->splits : 1;
+    char heading[SPW_JOB_MAX_BATCHES][24];
+    spw_column columns[MOST_COLUMNS] = {{"scheme", "scheme"}, {"expert_parallel", splits > 1 ? "EP" : NULL}};
+    spw_table *table = NULL;
+    spw_status status = SPW_OK;
+    for (size_t b = 0; b < q->job->batches; b++) {
+        (void)snprintf(heading[b], sizeof heading[b], "%zu", q->job->sequences_per_gpu[b]);
+        columns[2 + b] = (spw_column){heading[b], heading[b]};
+    }
+    columns[2 + q->job->batches] = (spw_column){"dropped", spw_plan_any_drops(v->result) ? "dropped" : NULL};
+    columns[3 + q->job->batches] = (spw_column){NULL, NULL};
+    SPW_TRY(spw_table_create(columns, &table));
+    for (size_t s = 0; s < q->schemes; s++) {
+        for (size_t e = 0; e < splits; e++) {
+            const size_t expert = q->splits > 0 ? q->expert[e] : q->job->expert;
+            bool any = false;
+            for (size_t b = 0; b < q->job->batches; b++)
+                any = any || find(v->result, q->scheme[s].text, expert, q->job->sequences_per_gpu[b]) != NULL;
+            if (!any) continue;
+            spw_table_text(table, q->scheme[s].text);
+            spw_table_count(table, expert);
+            for (size_t b = 0; b < q->job->batches; b++)
+                speed_cell(table, find(v->result, q->scheme[s].text, expert, q->job->sequences_per_gpu[b]));
+            drop_cell(table, v, q->scheme[s].text, expert);
+        }
+    }
+    print_marks(v, out);
+    status = spw_table_print(table, SPW_FORMAT_TABLE, out);
+
+cleanup:
+    spw_table_destroy(table);
+    return status;
+}
+
+/* --- Answers --- */
+
+static void print_misfit(const spw_plan_view *v, const spw_plan_misfit_advice *m, FILE *out) {
+    const spw_result_row *r = &v->result->row[m->row];
+    char drops[48], death[SPW_DEATH_TEXT];
+    spw_plan_drops_text(r, drops, sizeof drops);
+    fprintf(out, "  %-26s expert %zu, %zu sequence%s%s%s: ", r->scheme.text, r->expert, r->sequences,
+            r->sequences == 1 ? "" : "s", drops[0] != '\0' ? ", " : "", drops);
+    if (r->reserved.there) {
+        fprintf(out, "out of memory in %zu of %zu step%s, first %s; ", r->reserved.as_set.failed_steps,
+                r->reserved.steps, r->reserved.steps == 1 ? "" : "s", spw_result_death_text(r, death));
+    } else {
+        fprintf(out, "%.0f%s GiB do not fit; ", (double)r->memory.max_bytes / GIB,
+                r->memory_kind == SPW_MEMORY_LIVE ? "*" : "");
+    }
+    if (m->state_alone)
+        fprintf(out, "its state alone is %.0f of %.0f GiB, which no batch changes; ",
+                (double)r->footprint.argument_bytes / GIB, (double)r->footprint.budget_bytes / GIB);
+    fprintf(out, "%s\n", m->advice);
+}
+
+spw_status spw_plan_print(const spw_plan_view *v, spw_format format, FILE *out) {
+    if (v->result->rows == 0)
+        return spw_fail(SPW_ECONFIG, "no point of this plan can be; EP %zu: %s", v->result->refusal[0].expert,
+                        v->result->refusal[0].reason);
+    if (format == SPW_FORMAT_JSON) return spw_plan_print_json(v, out);
+    if (format == SPW_FORMAT_CSV) return print_points(v, format, out);
+    spw_plan_print_brief(v, out);
+    fprintf(out, "\n");
+    if (v->details)
+        spw_plan_print_heading(v, out);
+    else
+        spw_plan_print_doubts(v, out);
+    if (!v->details) fprintf(out, "\n");
+    const spw_status status = print_speeds(v, out);
+    if (status != SPW_OK) return status;
+    spw_plan_print_legend(v, out);
+    fprintf(out, "\n");
+    if (!v->details) {
+        fprintf(out, "more: --details (formats, software, intervals, memory of stages, other answers, every "
+                     "figure of the best points)\n");
+        return SPW_OK;
+    }
+    spw_plan_print_answers(v, out);
+    if (v->tries->misfits > 0) fprintf(out, "does not fit, and the smallest change\n");
+    for (size_t i = 0; i < v->tries->misfits; i++) print_misfit(v, &v->tries->misfit[i], out);
+    if (!v->all && v->result->answers.fits == 0) return SPW_OK;
+    fprintf(out, v->all ? "\nevery point\n" : "\npoints that no other beats in memory, speed and drops\n");
+    return print_points(v, format, out);
+}

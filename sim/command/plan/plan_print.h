@@ -1,0 +1,12 @@
+/* A plan as a person reads it in one screen, as JSON (the result of replay with a `plan` object) or CSV (a line a point). */
+#ifndef SPW_SIM_COMMAND_PLAN_PLAN_PRINT_H
+#define SPW_SIM_COMMAND_PLAN_PLAN_PRINT_H
+
+#include "sim/command/plan/plan_view.h"
+#include "sim/print/table.h"
+
+#include <stdio.h>
+
+SPW_MUST_CHECK spw_status spw_plan_print(const spw_plan_view *view, spw_format format, FILE *out);
+
+#endif

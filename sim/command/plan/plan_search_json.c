@@ -1,0 +1,227 @@
+#include "sim/command/plan/plan_imbalance.h"
+#include "sim/command/plan/plan_search_notes.h"
+#include "sim/command/plan/plan_search_plans.h"
+#include "sim/job/recipe/precision.h"
+#include "sim/memory/kept/cross_entropy.h"
+#include "sim/print/json_values.h"
+#include "sim/result/result_json.h"
+
+#include <jansson.h>
+#include <math.h>
+
+static const double DAY_S = 86400.0;
+
+/* As of a row of a plan. */
+static json_t *outside_json(spw_json *json, const spw_search_reasons *all,
+                            const spw_search_outside *outside) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < outside->count; i++) {
+        const spw_outside_item *item = &all->item[outside->reason[i]];
+        spw_json_add(json, list, json_pack("{s:s, s:s}", "of", item->of, "feature", item->feature));
+    }
+    return list;
+}
+
+static json_t *point_json(spw_json *json, const spw_search_view *v, const spw_search_outcome *of,
+                          const spw_search_point *p) {
+    const spw_search_reasons *reasons = &of->reasons;
+    json_t *o = json_object();
+    const struct {
+        const char *key;
+        double value;
+    } reals[] = {{"step_s", p->step.step_s},
+                 {"step_s_low", p->step.low_s},
+                 {"step_s_high", p->step.high_s},
+                 {"tokens_per_s_per_gpu", p->tokens_per_s_per_gpu},
+                 {"tokens_per_s_low", p->tokens_per_s_low},
+                 {"tokens_per_s_high", p->tokens_per_s_high},
+                 {"balanced_step_s", p->balanced.step.step_s},
+                 {"balanced_tokens_per_s_per_gpu", p->balanced.tokens_per_s_per_gpu},
+                 {"tokens_per_day", p->tokens_per_s_per_gpu * (double)p->gpus * DAY_S}};
+    char text[SPW_REMAT_TEXT], options[SPW_SEARCH_OPTIONS_TEXT], layout[SPW_LAYOUT_TEXT];
+    spw_search_options_text(v, p, options);
+    spw_json_put(json, o, "scheme", spw_json_text(v->request->plan->scheme[p->scheme].text));
+    spw_json_put(json, o, "gpus", spw_json_count(p->gpus));
+    spw_json_put(json, o, "expert_parallel", spw_json_count(p->value[SPW_SEARCH_EXPERT]));
+    spw_json_put(json, o, "fsdp", spw_json_count(p->fsdp));
+    spw_json_put(json, o, "pipeline", spw_json_count(p->value[SPW_SEARCH_PIPELINE]));
+    spw_json_put(json, o, "tensor", spw_json_count(p->value[SPW_SEARCH_TENSOR]));
+    spw_json_put(json, o, "context", spw_json_count(p->value[SPW_SEARCH_CONTEXT]));
+    spw_json_put(json, o, "expert_tensor", spw_json_count(spw_search_expert_tensor(p->value)));
+    spw_json_put(json, o, "virtual_stages", spw_json_count(p->value[SPW_SEARCH_VIRTUAL_STAGES]));
+    spw_json_put(json, o, "micro_batches", spw_json_count(p->value[SPW_SEARCH_MICRO_BATCHES]));
+    spw_json_put(json, o, "sequences_per_gpu", spw_json_count(p->sequences));
+    spw_json_put(json, o, "remat",
+                 spw_json_text(spw_search_value_text(SPW_SEARCH_REMAT, p->value[SPW_SEARCH_REMAT], text)));
+    spw_json_put(json, o, "memory_kind", spw_json_text(spw_memory_kind_name(p->kind)));
+    spw_json_put(json, o, "verdict", spw_json_text(spw_verdict_name(p->verdict)));
+    spw_json_put(json, o, "surely_fits", json_boolean(p->surely_fits));
+    spw_json_put(json, o, "reserved_bytes",
+                 p->reserved_bytes > 0.0 ? spw_json_real(p->reserved_bytes) : json_null());
+    spw_json_put(json, o, "peak_bytes", spw_json_count(p->peak_bytes));
+    spw_json_put(json, o, "low_bytes", spw_json_count(p->low_bytes));
+    spw_json_put(json, o, "high_bytes", spw_json_count(p->high_bytes));
+    spw_json_put(json, o, "budget_bytes", spw_json_count(p->budget_bytes));
+    spw_json_put(json, o, "outside_bytes", spw_json_real(p->budget.outside));
+    spw_json_put(json, o, "outside_low_bytes", spw_json_real(p->budget.outside_low));
+    spw_json_put(json, o, "outside_high_bytes", spw_json_real(p->budget.outside_high));
+    spw_json_put(json, o, "drop_fraction", spw_json_real(p->drops.fraction));
+    spw_json_put(json, o, "drops_at_least", json_boolean(p->drops.at_least));
+    spw_json_put(json, o, "balanced_drop_fraction", spw_json_real(p->balanced.drop_fraction));
+    spw_json_put(json, o, "balanced_peak_bytes", spw_json_count(p->balanced.peak_bytes));
+    spw_json_put(json, o, "worst_drop_fraction", spw_json_real(p->drops.worst_fraction));
+    spw_json_put(json, o, "step_tokens", spw_json_count(p->step_tokens));
+    spw_json_put(json, o, "outside_fit", outside_json(json, reasons, &p->outside));
+    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
+        spw_json_put(json, o, reals[i].key, p->timed ? spw_json_real(reals[i].value) : json_null());
+    double chance = NAN;
+    const spw_search_point *next = spw_search_front_next(&of->front, p, &chance);
+    spw_json_put(json, o, "next",
+                 next != NULL ? spw_json_count((size_t)(next - of->front.point)) : json_null());
+    spw_json_put(json, o, "faster_than_next", next != NULL ? spw_json_real(chance) : json_null());
+    const spw_row_cost cost = spw_search_cost(v, p);
+    spw_json_put(json, o, "cost", p->timed ? spw_row_cost_json(json, &cost) : json_null());
+    spw_json_put(json, o, "assumed_layout",
+                 spw_search_layout(v, p, layout) ? spw_json_text(layout) : json_null());
+    spw_json_put(json, o, "options", spw_json_text(options));
+    return o;
+}
+
+static json_t *point_or_null(spw_json *json, const spw_search_view *v, bool there,
+                             const spw_search_point *p) {
+    return there ? point_json(json, v, v->outcome, p) : json_null();
+}
+
+static json_t *space_json(spw_json *json, const spw_search_view *v) {
+    const spw_search_space *s = v->request->space;
+    json_t *o = json_object(), *batches = json_array(), *schemes = json_array();
+    for (size_t d = 0; d < SPW_SEARCH_DIMENSIONS; d++) {
+        json_t *list = json_array();
+        char text[SPW_REMAT_TEXT];
+        for (size_t i = 0; i < s->values[d]; i++)
+            spw_json_add(json, list,
+                         d == SPW_SEARCH_REMAT ? spw_json_text(spw_search_value_text(d, s->value[d][i], text))
+                                               : spw_json_count(s->value[d][i]));
+        spw_json_put(json, o, spw_search_dimension_name(d), list);
+    }
+    for (size_t i = 0; i < s->base->batches; i++)
+        spw_json_add(json, batches, spw_json_count(s->base->sequences_per_gpu[i]));
+    for (size_t i = 0; i < v->request->plan->schemes; i++)
+        spw_json_add(json, schemes, spw_json_text(v->request->plan->scheme[i].text));
+    spw_json_put(json, o, "sequences-per-gpu", batches);
+    spw_json_put(json, o, "scheme", schemes);
+    return o;
+}
+
+static json_t *assumed_json(spw_json *json, const spw_search_view *v) {
+    json_t *list = json_array();
+    char precision[SPW_PRECISION_TEXT];
+    const spw_plan_request *plan = v->request->plan;
+    const char *state = spw_search_state_note(v), *loss = NULL;
+    if (state != NULL) spw_json_add(json, list, spw_json_text(state));
+    if (spw_precision_assumed(v->request->plan->job, precision))
+        spw_json_add(json, list, spw_json_text(precision));
+    for (size_t i = 0; i < plan->schemes && loss == NULL; i++)
+        loss = spw_cross_entropy_note(plan->job, &plan->scheme[i]);
+    if (loss != NULL) spw_json_add(json, list, spw_json_text(loss));
+    return list;
+}
+
+/* What is printed beside the figures. */
+static void put_words(spw_json *json, const spw_search_view *v, json_t *o) {
+    const spw_job *job = v->request->plan->job;
+    json_t *doubts = json_array(), *absent = json_array();
+    char text[SPW_SEARCH_ABSENT_TEXT], precision[SPW_PRECISION_TEXT];
+    const char *hint = spw_search_hint(v);
+    spw_precision_line(job, precision);
+    for (size_t i = 0; i < SPW_MODEL_DOUBTS; i++)
+        if (job->model.doubt[i][0] != '\0') spw_json_add(json, doubts, spw_json_text(job->model.doubt[i]));
+    for (int misfits = 0; misfits < 2; misfits++) {
+        for (size_t i = 0; i < v->request->plan->schemes; i++) {
+            bool misfit = false;
+            if (spw_search_absent_text(v, i, &misfit, text) && misfit == (misfits == 1))
+                spw_json_add(json, absent, spw_json_text(text));
+        }
+    }
+    spw_json_put(json, o, "precision", spw_json_text(precision));
+    spw_json_put(json, o, "precision_hint",
+                 spw_precision_hint(job) != NULL ? spw_json_text(spw_precision_hint(job)) : json_null());
+    spw_json_put(json, o, "model_doubts", doubts);
+    spw_json_put(json, o, "hint", hint != NULL ? spw_json_text(hint) : json_null());
+    spw_json_put(json, o, "schemes_without", absent);
+    spw_json_put(json, o, "nothing",
+                 v->outcome->front.found ? json_null() : spw_json_text(spw_search_nothing_text(v, text)));
+    spw_json_put(json, o, "gpus", spw_json_count(spw_job_gpus(job)));
+    spw_json_put(json, o, "sequence_length", spw_json_count(job->sequence_length));
+    const spw_plan_request *plan = v->request->plan;
+    spw_json_put(json, o, "budget_bytes",
+                 spw_json_count(spw_device_budget_span(job, plan->scheme, plan->schemes).most));
+    spw_json_put(json, o, "price_per_gpu_hour",
+                 spw_job_price(job) > 0.0 ? spw_json_real(spw_job_price(job)) : json_null());
+}
+
+spw_status spw_search_print_json(const spw_search_view *v, FILE *out) {
+    const spw_search_outcome *found = v->outcome;
+    const spw_search_front *f = &found->front;
+    spw_json writer = {.failed = false}, *json = &writer;
+    json_t *plans = NULL;
+    const spw_status status = spw_search_plans(json, v, &plans);
+    if (status != SPW_OK) return status;
+    char intervals[SPW_SEARCH_INTERVALS_TEXT];
+    json_t *o = json_object(), *front = json_array(), *fates = json_object(), *fits = json_object(),
+           *left_out = json_object();
+    for (size_t i = 0; i < f->points; i++)
+        spw_json_add(json, front, point_json(json, v, found, &f->point[i]));
+    for (int i = 0; i < SPW_SEARCH_FATES; i++)
+        spw_json_put(json, fates, spw_search_fate_key((spw_search_fate)i), spw_json_count(found->fate[i]));
+    for (size_t i = 0; i < v->request->plan->schemes; i++)
+        spw_json_put(json, fits, v->request->plan->scheme[i].text, spw_json_count(found->fits[i]));
+    for (size_t i = 0; i < v->request->plan->schemes; i++)
+        spw_json_put(json, left_out, v->request->plan->scheme[i].text,
+                     spw_json_count(found->beaten[i] + found->left_out[i]));
+    spw_json_put(json, o, "format", spw_json_text("spillway-search"));
+    spw_json_put(json, o, "format_version", spw_json_count(2));
+    spw_json_put(json, o, "model", spw_json_text(v->request->plan->job->model.name));
+    spw_json_put(json, o, "cluster", spw_json_text(v->request->plan->job->cluster.name));
+    spw_json_put(json, o, "routing", spw_json_text(v->origin->routing));
+    spw_json_put(json, o, "software", spw_json_text(v->origin->settings->stack));
+    const char *far = v->origin->settings->stack_distance;
+    spw_json_put(json, o, "software_distance", far[0] != '\0' ? spw_json_text(far) : json_null());
+    spw_json_put(json, o, "assumed", assumed_json(json, v));
+    put_words(json, v, o);
+    spw_json_put(json, o, "drop_at_most", spw_json_real(v->request->drop_most));
+    spw_json_put(json, o, "imbalance",
+                 v->request->plan->imbalance != NULL
+                     ? spw_json_real(v->request->plan->imbalance->max_over_mean)
+                     : json_null());
+    spw_json_put(json, o, "imbalance_law", spw_stated_json(json, v->request->plan->imbalance));
+    spw_json_put(json, o, "gpus_at_most", v->gpus_most > 0 ? spw_json_count(v->gpus_most) : json_null());
+    spw_json_put(json, o, "tokens_per_day",
+                 v->request->tokens_per_day > 0.0 ? spw_json_real(v->request->tokens_per_day) : json_null());
+    spw_json_put(json, o, "global_batch_at_most",
+                 v->request->most_step_tokens > 0 ? spw_json_count(v->request->most_step_tokens)
+                                                  : json_null());
+    const size_t all = v->request->space->base->global_batch;
+    spw_json_put(json, o, "global_batch", all > 0 ? spw_json_count(all) : json_null());
+    spw_json_put(json, o, "tokens",
+                 v->request->cost_tokens > 0.0 ? spw_json_real(v->request->cost_tokens) : json_null());
+    spw_json_put(json, o, "space", space_json(json, v));
+    spw_json_put(json, o, "best", point_or_null(json, v, f->found, &f->best));
+    spw_json_put(json, o, "best_sure", point_or_null(json, v, f->found_sure, &f->best_sure));
+    spw_json_put(json, o, "front", front);
+    spw_json_put(json, o, "intervals", spw_json_text(spw_search_intervals_text(v, intervals)));
+    spw_json_put(json, o, "front_lost", spw_json_count(f->lost));
+    spw_json_put(json, o, "points", spw_json_count(found->points));
+    spw_json_put(json, o, "fates", fates);
+    spw_json_put(json, o, "too_slow_tokens_per_day_at_most",
+                 found->nearest.slow_day_most > 0.0 ? spw_json_real(found->nearest.slow_day_most)
+                                                    : json_null());
+    spw_json_put(json, o, "good_points", fits);
+    spw_json_put(json, o, "left_out_points", left_out);
+    spw_json_put(json, o, "tried_gpus", spw_json_count(v->tried_gpus));
+    spw_json_put(json, o, "with_more_gpus",
+                 v->larger != NULL ? point_json(json, v, v->larger, &v->larger->front.best) : json_null());
+    spw_json_put(json, o, "other_schemes", spw_plan_others_json(json, v->others));
+    spw_json_put(json, o, "plans", plans);
+    return spw_json_print(json, o, JSON_INDENT(1), "the search", out);
+}

@@ -1,0 +1,541 @@
+#include "sim/command/plan/plan_search.h"
+
+#include "base/memory.h"
+#include "sim/command/job_options.h"
+#include "sim/command/plan/plan_balanced.h"
+#include "sim/command/plan/plan_brief.h"
+#include "sim/command/plan/plan_imbalance.h"
+#include "sim/command/plan/plan_search_notes.h"
+#include "sim/job/trainer.h"
+#include "sim/print/plural.h"
+#include "sim/result/result_print.h"
+#include "sim/result/row_cost_print.h"
+
+#include <math.h>
+#include <string.h>
+
+static const double GIB = 1024.0 * 1024.0 * 1024.0;
+static const double LEAST_PERCENT = 0.05; /* that can be printed */
+enum { FRONT_LINES = 12, LABEL = 10 };
+
+/* --- For a person --- */
+
+static void print_drops(const spw_search_point *p, FILE *out) {
+    const double percent = 100.0 * p->drops.fraction;
+    if (p->drops.dropped == 0 && !p->drops.at_least) {
+        fprintf(out, "drops nothing");
+    } else {
+        fprintf(out, "drops %s%.2f %%", p->drops.at_least ? "at least " : "", percent);
+        if (100.0 * p->drops.worst_fraction > percent + 0.005)
+            fprintf(out, " (%.2f %% in step %lld)", 100.0 * p->drops.worst_fraction,
+                    (long long)p->drops.worst_step);
+    }
+}
+
+static void print_point(const char *label, const spw_search_view *v, const spw_search_reasons *reasons,
+                        const spw_search_point *p, FILE *out) {
+    char text[SPW_SEARCH_POINT_TEXT], step[SPW_SPAN_TEXT], span[SPW_SPAN_TEXT], batch[SPW_SPAN_TEXT],
+        outside[SPW_SEARCH_OUTSIDE_TEXT], layout[SPW_LAYOUT_TEXT];
+    spw_search_point_text(v, p->value, p->sequences, p->scheme, text);
+    fprintf(out, "%-*s%s, ", LABEL, label, text);
+    print_drops(p, out);
+    fprintf(out, "\n%*s", LABEL, "");
+    if (p->timed)
+        fprintf(out, "%.*f tokens/s a GPU (%s), step %s s", p->tokens_per_s_per_gpu < 10.0 ? 2 : 0,
+                p->tokens_per_s_per_gpu,
+                spw_span_text(p->tokens_per_s_low, p->tokens_per_s_high, " to ", span),
+                spw_figure_text(p->step.step_s, step));
+    if (p->timed)
+        fprintf(out, " (%s)\n%*s", spw_span_text(p->step.low_s, p->step.high_s, " to ", span), LABEL, "");
+    fprintf(out, "%.1f GiB%s", (double)p->peak_bytes / GIB,
+            p->kind != SPW_MEMORY_LIVE ? ""
+            : p->reserved_bytes > 0.0  ? " live"
+                                       : " live, a lower bound,");
+    if (p->reserved_bytes > 0.0) {
+        fprintf(out, ", %.1f reserved (%.1f ", p->reserved_bytes / GIB, p->reserved_low_bytes / GIB);
+        if (isfinite(p->reserved_high_bytes))
+            fprintf(out, "to %.1f)", p->reserved_high_bytes / GIB);
+        else
+            fputs("or more)", out);
+    }
+    if (p->high_bytes > p->low_bytes)
+        fprintf(out, " (%.1f to %.1f)", (double)p->low_bytes / GIB, (double)p->high_bytes / GIB);
+    fprintf(out, " of %.1f: it %s", (double)p->budget_bytes / GIB,
+            spw_verdict_sentence(p->verdict, p->surely_fits));
+    if (p->timed)
+        fprintf(out, "; %s tokens a step%s", spw_amount_text((double)p->step_tokens, batch),
+                v->request->most_step_tokens > 0 || v->request->space->base->global_batch > 0
+                    ? ""
+                    : " (fewer: --global-batch-at-most; all alike: --global-batch)");
+    fprintf(out, "\n");
+    if (p->timed) {
+        const spw_row_cost cost = spw_search_cost(v, p);
+        spw_row_cost_lines(&cost, v->request->cost_tokens, LABEL, out);
+    }
+    if (!v->origin->even) spw_plan_print_balanced(&p->balanced, LABEL, out);
+    if (spw_search_layout(v, p, layout))
+        fprintf(out,
+                "%*sthe layers do not divide over its stages: Megatron-Core needs "
+                "--pipeline-model-parallel-layout '%s', which is what is counted\n",
+                LABEL, "", layout);
+    if (p->outside.count > 0)
+        fprintf(out, "%*soutside the fit: %s\n", LABEL, "", spw_search_outside_text(reasons, p, outside));
+}
+
+static void print_options(const spw_search_view *v, const spw_search_point *p, FILE *out) {
+    char text[SPW_SEARCH_OPTIONS_TEXT];
+    spw_search_options_text(v, p, text);
+    fprintf(out, "%*sto plan or to report it alone, in place of --search: %s\n", LABEL, "", text);
+}
+
+/* Which schemes compete, and how to ask about another framework. */
+static void print_schemes(const spw_search_view *v, FILE *out) {
+    const spw_plan_request *plan = v->request->plan;
+    const char *hint = spw_search_hint(v), *state = spw_search_state_note(v);
+    fprintf(out, "schemes   ");
+    for (size_t i = 0; i < plan->schemes; i++) fprintf(out, "%s%s", i > 0 ? ", " : "", plan->scheme[i].text);
+    fprintf(out, "%s%s\n", hint != NULL ? "; " : "", hint != NULL ? hint : "");
+    if (state != NULL) fprintf(out, "state     %s\n", state);
+}
+
+static void print_budgets(const spw_search_view *v, FILE *out) {
+    const spw_search_request *q = v->request;
+    const spw_job *job = q->plan->job;
+    char text[SPW_SPAN_TEXT], room[SPW_BUDGET_TEXT];
+    fprintf(out, "budgets   %s GiB a GPU; drops at most %g %%; ",
+            spw_budget_span_text(job, q->plan->scheme, q->plan->schemes, room), 100.0 * q->drop_most);
+    if (v->gpus_most > 0) {
+        fprintf(out, "at most %zu GPUs", v->gpus_most);
+    } else {
+        fprintf(out, "%zu GPUs", spw_job_gpus(job));
+    }
+    if (q->tokens_per_day > 0.0)
+        fprintf(out, "; at least %s tokens a day, the fewest GPUs first",
+                spw_amount_text(q->tokens_per_day, text));
+    if (q->most_step_tokens > 0)
+        fprintf(out, "; at most %s tokens a step", spw_amount_text((double)q->most_step_tokens, text));
+    if (job->global_batch > 0 && v->batch_of_file)
+        fprintf(out,
+                "; %zu sequences a step, as the file says, as another batch changes how the model learns "
+                "(--global-batch N; any: --global-batch-at-most 4M)",
+                job->global_batch);
+    else if (job->global_batch > 0)
+        fprintf(out, "; %zu sequences a step (--global-batch)", job->global_batch);
+    fprintf(out, "\n");
+}
+
+static void print_space(const spw_search_view *v, FILE *out) {
+    const spw_search_space *s = v->request->space;
+    const spw_job *job = s->base;
+    size_t at = (size_t)fprintf(out, "%-*s%zu points:", LABEL, "looked at", v->outcome->points);
+    for (size_t d = 0; d < SPW_SEARCH_DIMENSIONS + 1; d++) {
+        const bool batches = d == SPW_SEARCH_DIMENSIONS;
+        const size_t count = batches ? job->batches : s->values[d];
+        char list[400] = "", value[SPW_REMAT_TEXT];
+        for (size_t i = 0; i < count && strlen(list) < 300; i++) {
+            const size_t used = strlen(list);
+            if (batches) (void)snprintf(value, sizeof value, "%zu", job->sequences_per_gpu[i]);
+            (void)snprintf(list + used, sizeof list - used, "%s%s", i > 0 ? "," : "",
+                           batches ? value : spw_search_value_text(d, s->value[d][i], value));
+        }
+        const char *name = batches ? "sequences-per-gpu" : spw_search_dimension_name(d);
+        if (at + strlen(name) + strlen(list) + 4 > 118) at = (size_t)fprintf(out, "\n%*s", LABEL, "") - 1;
+        at += (size_t)fprintf(out, " %s=%s%s", name, list, batches ? "" : ";");
+    }
+    fprintf(out, "; %zu scheme%s\n", v->request->plan->schemes, spw_plural(v->request->plan->schemes));
+}
+
+static void print_fates(const spw_search_view *v, FILE *out) {
+    const size_t *fate = v->outcome->fate;
+    for (int replayed = 0; replayed < 2; replayed++) {
+        const char *label = replayed ? "replayed" : "skipped";
+        for (int f = 0; f < SPW_SEARCH_FATES; f++) {
+            const char *text = spw_search_fate_text((spw_search_fate)f);
+            if (spw_search_fate_is_replayed((spw_search_fate)f) != (replayed == 1) || fate[f] == 0) continue;
+            const char *colon = replayed ? strstr(text, ": ") : NULL;
+            fprintf(out, "%-*s%9zu  %s\n", LABEL, label, fate[f], colon != NULL ? colon + 2 : text);
+            label = "";
+        }
+    }
+}
+
+/* Schemes without a point among those that keep to the budgets: first those that a point found before leaves out. */
+static void print_absent(const spw_search_view *v, FILE *out) {
+    static const char *const labels[] = {"not best", "no point"};
+    char text[SPW_SEARCH_ABSENT_TEXT];
+    for (int misfits = 0; misfits < 2; misfits++) {
+        const char *label = labels[misfits];
+        for (size_t i = 0; i < v->request->plan->schemes; i++) {
+            bool misfit = false;
+            if (!spw_search_absent_text(v, i, &misfit, text) || misfit != (misfits == 1)) continue;
+            fprintf(out, "%-*s%s\n", LABEL, label, text);
+            label = "";
+        }
+    }
+}
+
+static const spw_column columns[] = {
+    {"scheme", "scheme"},
+    {"gpus", "GPUs"},
+    {"expert_parallel", "EP"},
+    {"fsdp", "FSDP"},
+    {"pipeline", "PP"},
+    {"tensor", "TP"},
+    {"context", "CP"},
+    {"expert_tensor", "ETP"},
+    {"virtual_stages", "VPP"},
+    {"micro_batches", "micro"},
+    {"sequences_per_gpu", "seq"},
+    {"remat", "remat"},
+    {"verdict", NULL},
+    {"memory_kind", NULL},
+    {"peak_bytes", "GiB"},
+    {"low_bytes", NULL},
+    {"high_bytes", NULL},
+    {"budget_bytes", NULL},
+    {"surely_fits", NULL},
+    {"drop_fraction", "dropped"},
+    {"step_s", "step s"},
+    {"low_s", "low-high"},
+    {"high_s", NULL},
+    {"tokens_per_s_per_gpu", "tok/s/GPU"},
+    {"tokens_per_s_low", NULL},
+    {"tokens_per_s_high", NULL},
+    {"faster_than_next", "faster"},
+    SPW_ROW_COST_LIST(SPW_ROW_COST_COLUMN) /* a figure and its ends */
+    {"step_tokens", NULL},
+    {"outside_fit", NULL},
+    {"balanced_step_s", NULL},
+    {"balanced_tokens_per_s_per_gpu", NULL},
+    {"balanced_peak_bytes", NULL},
+    {"balanced_drop_fraction", NULL},
+    {NULL, NULL},
+};
+
+/* Columns that a person does not need where the space has one value. */
+static const struct {
+    size_t dimension, column;
+} optional[] = {{SPW_SEARCH_GPUS, 1}, {SPW_SEARCH_TENSOR, 5}, {SPW_SEARCH_CONTEXT, 6}};
+
+static const size_t of_time[] = {20, 21, 23}; /* step, interval, speed */
+
+static void set_heading(spw_column *column, const char *key, const char *heading) {
+    while (strcmp(column->key, key) != 0) column++;
+    column->heading = heading;
+}
+
+/* A figure and its ends; a person sees the figure. */
+static void add_cost(spw_table *t, const spw_cost_figure *f) {
+    char text[SPW_SPAN_TEXT];
+    if (!isfinite(f->value)) {
+        for (int i = 0; i < 3; i++) spw_table_none(t);
+        return;
+    }
+    spw_table_real_shown(t, f->value, spw_amount_text(f->value, text));
+    spw_table_real(t, f->low, NULL);
+    spw_table_real(t, f->high, NULL);
+}
+
+static void add_times(spw_table *t, const spw_search_view *v, const spw_search_point *p) {
+    char text[SPW_SPAN_TEXT];
+    spw_named_cost costs[SPW_ROW_COSTS];
+    const spw_row_cost cost = spw_search_cost(v, p);
+    spw_row_cost_list(&cost, costs);
+    spw_table_real_shown(t, p->step.step_s, spw_figure_text(p->step.step_s, text));
+    spw_table_interval(t, p->step.low_s, p->step.high_s);
+    spw_table_real(t, p->tokens_per_s_per_gpu, p->tokens_per_s_per_gpu < 10.0 ? "%.2f" : "%.0f");
+    spw_table_real(t, p->tokens_per_s_low, NULL);
+    spw_table_real(t, p->tokens_per_s_high, NULL);
+    double chance = NAN;
+    if (spw_search_front_next(&v->outcome->front, p, &chance) != NULL)
+        spw_table_real_shown(t, chance, spw_search_chance_text(chance, text));
+    else
+        spw_table_none(t);
+    for (size_t i = 0; i < SPW_ROW_COSTS; i++) add_cost(t, &costs[i].figure);
+}
+
+static void add_point(spw_table *t, const spw_search_view *v, const spw_search_point *p,
+                      const char *outside) {
+    enum { OF_TIME = 7 + 3 * SPW_ROW_COSTS };
+    char remat[SPW_REMAT_TEXT];
+    spw_table_text(t, v->request->plan->scheme[p->scheme].text);
+    spw_table_count(t, p->gpus);
+    spw_table_count(t, p->value[SPW_SEARCH_EXPERT]);
+    spw_table_count(t, p->fsdp);
+    spw_table_count(t, p->value[SPW_SEARCH_PIPELINE]);
+    spw_table_count(t, p->value[SPW_SEARCH_TENSOR]);
+    spw_table_count(t, p->value[SPW_SEARCH_CONTEXT]);
+    spw_table_count(t, spw_search_expert_tensor(p->value));
+    spw_table_count(t, p->value[SPW_SEARCH_VIRTUAL_STAGES]);
+    spw_table_count(t, p->value[SPW_SEARCH_MICRO_BATCHES]);
+    spw_table_count(t, p->sequences);
+    spw_table_text(t, spw_search_value_text(SPW_SEARCH_REMAT, p->value[SPW_SEARCH_REMAT], remat));
+    spw_table_text(t, spw_verdict_name(p->verdict));
+    spw_table_text(t, spw_memory_kind_name(p->kind));
+    spw_table_scaled(t, (double)p->peak_bytes, GIB,
+                     p->kind == SPW_MEMORY_LIVE ? (p->surely_fits ? "%.1f*" : "%.1f*?")
+                     : p->surely_fits           ? "%.1f"
+                                                : "%.1f?");
+    spw_table_count(t, p->low_bytes);
+    spw_table_count(t, p->high_bytes);
+    spw_table_count(t, p->budget_bytes);
+    spw_table_text(t, p->surely_fits ? "yes" : "no");
+    spw_table_scaled(t, p->drops.fraction, 0.01, p->drops.at_least ? ">=%.2f %%" : "%.2f %%");
+    for (int i = 0; i < OF_TIME && !p->timed; i++) spw_table_none(t);
+    if (p->timed) add_times(t, v, p);
+    spw_table_count(t, p->step_tokens);
+    spw_table_text(t, outside);
+    if (p->timed) {
+        spw_table_real(t, p->balanced.step.step_s, NULL);
+        spw_table_real(t, p->balanced.tokens_per_s_per_gpu, NULL);
+    } else {
+        spw_table_none(t);
+        spw_table_none(t);
+    }
+    spw_table_count(t, p->balanced.peak_bytes);
+    spw_table_real(t, p->balanced.drop_fraction, NULL);
+}
+
+/* A column that says nothing for a person here is left out, and so are costs that nobody asked for. */
+static void choose_columns(const spw_search_view *v, bool letters, spw_column *own) {
+    const bool priced = v->request->cost_tokens > 0.0 && !v->outcome->untimed;
+    for (size_t i = 0; i < sizeof optional / sizeof *optional; i++)
+        if (v->request->space->values[optional[i].dimension] == 1) own[optional[i].column].heading = NULL;
+    const size_t *values = v->request->space->values;
+    if (values[SPW_SEARCH_TENSOR] == 1 && values[SPW_SEARCH_EXPERT_TENSOR] == 1)
+        set_heading(own, "expert_tensor", NULL);
+    for (size_t i = 0; i < sizeof of_time / sizeof *of_time && v->outcome->untimed; i++)
+        own[of_time[i]].heading = NULL;
+    if (v->outcome->untimed || v->outcome->front.points == 1) set_heading(own, "faster_than_next", NULL);
+    if (letters) set_heading(own, "outside_fit", "outside");
+    if (!priced) return;
+    set_heading(own, "tokens_per_day", "tokens/day");
+    set_heading(own, "gpu_hours", "GPU-hours");
+    if (spw_job_price(v->request->plan->job) > 0.0) set_heading(own, "money", "cost");
+}
+
+/* Rows whose micro-batches MaxText's pipeline makes: their sequences are those of one. */
+static void print_made(const spw_search_view *v, size_t lines, FILE *out) {
+    const spw_search_front *f = &v->outcome->front;
+    bool any = false;
+    for (size_t i = 0; i < lines; i++) {
+        const spw_search_point *p = &f->point[i];
+        any = any || (spw_scheme_trainer(&v->request->plan->scheme[p->scheme])->has_turns &&
+                      p->value[SPW_SEARCH_PIPELINE] > 1 && p->value[SPW_SEARCH_MICRO_BATCHES] <= 1);
+    }
+    if (any)
+        fputs("micro 1 with PP above 1: MaxText has as many micro-batches as PP, each of seq sequences: a "
+              "step is\n"
+              "  that of micro = PP and PP times seq\n",
+              out);
+}
+
+static spw_status print_front(const spw_search_view *v, spw_format format, FILE *out) {
+    const spw_search_front *f = &v->outcome->front;
+    const bool few = format == SPW_FORMAT_TABLE && f->points > FRONT_LINES;
+    const size_t lines = few ? (size_t)FRONT_LINES : f->points;
+    char outside[SPW_SEARCH_OUTSIDE_TEXT];
+    spw_column own[sizeof columns / sizeof *columns];
+    spw_status status = SPW_OK;
+    spw_table *table = NULL;
+    spw_search_legend *legend = NULL;
+    memcpy(own, columns, sizeof own);
+    SPW_TRY(SPW_ALLOC(1, &legend));
+    spw_search_legend_make(&v->outcome->reasons, f->point, lines, legend);
+    choose_columns(v, legend->letters > 0, own);
+    SPW_TRY(spw_table_create(own, &table));
+    for (size_t i = 0; i < lines; i++)
+        add_point(table, v, &f->point[i],
+                  format == SPW_FORMAT_TABLE
+                      ? spw_search_legend_cell(legend, &f->point[i], outside)
+                      : spw_search_outside_text(&v->outcome->reasons, &f->point[i], outside));
+    SPW_TRY(spw_table_print(table, format, out));
+    if (format == SPW_FORMAT_TABLE && f->points > 1 && !v->outcome->untimed)
+        fputs("faster: how sure it is that the point is faster than the next slower one on as many GPUs\n",
+              out);
+    if (format == SPW_FORMAT_TABLE) print_made(v, lines, out);
+    if (few) fprintf(out, "... and %zu more that no other beats: --format csv\n", f->points - FRONT_LINES);
+    if (format == SPW_FORMAT_TABLE) spw_search_legend_print(legend, out);
+
+cleanup:
+    spw_free(legend);
+    spw_table_destroy(table);
+    return status;
+}
+
+static void print_nothing(const spw_search_view *v, FILE *out) {
+    char reason[SPW_SEARCH_ABSENT_TEXT];
+    fprintf(out, "%-*s%s", LABEL, "best", spw_search_nothing_text(v, reason));
+    if (v->larger == NULL && v->tried_gpus > 0)
+        fprintf(out, "; none keeps to the budgets with up to %zu GPUs, which were tried", v->tried_gpus);
+    fprintf(out, "\n");
+    if (v->larger != NULL) print_point("with more", v, &v->larger->reasons, &v->larger->front.best, out);
+}
+
+/* A larger batch that is hardly faster gave way. */
+static void print_batch(const spw_search_view *v, FILE *out) {
+    const spw_search_point *best = &v->outcome->front.best, *fast = &v->outcome->front.fastest;
+    char tokens[SPW_SPAN_TEXT];
+    const double faster = 100.0 * (fast->tokens_per_s_per_gpu / best->tokens_per_s_per_gpu - 1.0);
+    if (fast->step_tokens <= best->step_tokens || !best->timed || !(faster >= LEAST_PERCENT)) return;
+    fprintf(out,
+            "%-*sthe smallest that is as fast to 1 %%, %s tokens a step; %.3g times it is %.1f %% faster and "
+            "changes how the model learns\n",
+            LABEL, "batch", spw_amount_text((double)best->step_tokens, tokens),
+            (double)fast->step_tokens / (double)best->step_tokens, faster);
+}
+
+/* --- What a search begins with: what was asked, the best point and its cost, whether it fits and what uneven routing does to it --- */
+
+static void print_best(const spw_search_view *v, const spw_search_point *p, FILE *out) {
+    char text[SPW_SEARCH_POINT_TEXT], next[SPW_SEARCH_NEXT_TEXT], step[SPW_SPAN_TEXT], span[SPW_SPAN_TEXT];
+    spw_search_point_text(v, p->value, p->sequences, p->scheme, text);
+    fprintf(out, "%-*s%s", LABEL, "best", text);
+    if (p->timed) {
+        const spw_row_cost cost = spw_search_cost(v, p);
+        fprintf(out, ": %.*f tokens/s a GPU (%s)", p->tokens_per_s_per_gpu < 10.0 ? 2 : 0,
+                p->tokens_per_s_per_gpu,
+                spw_span_text(p->tokens_per_s_low, p->tokens_per_s_high, " to ", span));
+        fprintf(out, ", step %s s (%s)", spw_figure_text(p->step.step_s, step),
+                spw_span_text(p->step.low_s, p->step.high_s, " to ", span));
+        if (v->request->cost_tokens > 0.0)
+            fprintf(out, "; %s tokens: %s days (%s)", spw_amount_text(v->request->cost_tokens, text),
+                    spw_figure_text(cost.days.value, step),
+                    spw_span_text(cost.days.low, cost.days.high, " to ", span));
+        if (v->request->cost_tokens > 0.0 && isfinite(cost.money.value))
+            fprintf(out, ", cost %s at %g a GPU-hour", spw_amount_text(cost.money.value, text),
+                    spw_job_price(v->request->plan->job));
+        fputs(spw_search_next_text(v, p, next), out);
+    }
+    fputc('\n', out);
+}
+
+static void print_fits(const spw_search_view *v, const spw_search_point *p, FILE *out) {
+    const spw_search_front *f = &v->outcome->front;
+    char text[SPW_SEARCH_POINT_TEXT], next[SPW_SEARCH_NEXT_TEXT], room[SPW_BUDGET_TEXT];
+    fprintf(out, "%-*sit %s: ", LABEL, "fits", spw_verdict_sentence(p->verdict, p->surely_fits));
+    if (p->reserved_bytes > 0.0)
+        fprintf(out, "%.1f GiB live, %.1f reserved,", (double)p->peak_bytes / GIB, p->reserved_bytes / GIB);
+    else if (p->kind == SPW_MEMORY_LIVE)
+        fprintf(out, "%.1f GiB or more", (double)p->low_bytes / GIB);
+    else
+        fprintf(out, "%.1f to %.1f GiB", (double)p->low_bytes / GIB, (double)p->high_bytes / GIB);
+    fprintf(out, " of %.1f", (double)p->budget_bytes / GIB);
+    if (p->budget.listed || p->budget.resident > 0.0)
+        fprintf(out, " (%s)", spw_device_budget_text(&p->budget, v->request->plan->job, room));
+    const spw_plan_unsure unsure = {p->most_bytes,
+                                    p->kind,
+                                    (double)p->budget_bytes,
+                                    p->reserved_bytes > 0.0,
+                                    v->request->plan->scheme[p->scheme].type,
+                                    p->budget.listed};
+    if (p->verdict != SPW_VERDICT_OOM && !p->surely_fits)
+        spw_plan_print_unsure(&unsure, v->request->plan->job, out);
+    if (p->timed && !v->origin->even)
+        fprintf(out, "; uneven routing: %.3f times the step with balanced routing",
+                p->step.step_s / p->balanced.step.step_s);
+    fprintf(out, ", ");
+    print_drops(p, out);
+    if (!f->found_sure) {
+        fprintf(out, "; no point surely fits");
+    } else if (f->best_sure.order != p->order) {
+        spw_search_point_text(v, f->best_sure.value, f->best_sure.sequences, f->best_sure.scheme, text);
+        fprintf(out, "; the best that surely fits: %s", text);
+        if (f->best_sure.timed) fprintf(out, ", %.0f tokens/s a GPU", f->best_sure.tokens_per_s_per_gpu);
+        fputs(spw_search_next_text(v, &f->best_sure, next), out);
+    }
+    fputc('\n', out);
+}
+
+void spw_search_print_brief(const spw_search_view *v, FILE *out) {
+    const spw_job *job = v->request->plan->job;
+    const spw_search_front *f = &v->outcome->front;
+    char words[SPW_CLUSTER_WORDS];
+    fprintf(out, "search    %s on %s (%s), %zu tokens a sequence%s: %zu points looked at\n", job->model.name,
+            job->cluster.name, spw_cluster_words(&job->cluster, words), job->sequence_length,
+            spw_offload_note(&job->offload), v->outcome->points);
+    if (!f->found) {
+        print_nothing(v, out);
+        return;
+    }
+    print_best(v, &f->best, out);
+    print_fits(v, &f->best, out);
+    spw_plan_print_others(v->others, out);
+    print_options(v, &f->best, out);
+    print_batch(v, out);
+    char layout[SPW_LAYOUT_TEXT];
+    if (!v->details && spw_search_layout(v, &f->best, layout))
+        fprintf(out, "%-*sneeded, as the layers do not divide: --pipeline-model-parallel-layout '%s'\n",
+                LABEL, "layout", layout);
+    if (v->outcome->untimed)
+        fprintf(out,
+                "%-*sno point has a time: most sequences at a time, then the smallest batch and the least "
+                "memory, is best%s\n",
+                LABEL, "", v->request->cost_tokens > 0.0 ? "; without a time there is no cost" : "");
+}
+
+static void print_software(const spw_search_view *v, FILE *out) {
+    const spw_run_settings *s = v->origin->settings;
+    if (s->stack != NULL) fprintf(out, "software  %s\n", s->stack);
+    if (s->stack_distance[0] != '\0') fprintf(out, "%*s%s\n", LABEL, "", s->stack_distance);
+}
+
+static void print_doubts(const spw_search_view *v, FILE *out) {
+    const spw_job *job = v->request->plan->job;
+    fprintf(out, "\n");
+    spw_result_print_precision(job, out);
+    spw_print_model_doubts(&job->model, "model     ", out);
+    fprintf(out, "routing   %s\n", v->origin->routing);
+    spw_stated_print(v->request->plan->imbalance, spw_job_gpus(job), out);
+    print_schemes(v, out);
+    if (v->origin->settings->stack_distance[0] != '\0') print_software(v, out);
+    print_budgets(v, out);
+    fprintf(out, "\n");
+}
+
+/* The points, and what the answer rests on. */
+static void print_details(const spw_search_view *v, FILE *out) {
+    const spw_search_front *f = &v->outcome->front;
+    char intervals[SPW_SEARCH_INTERVALS_TEXT];
+    if (f->found && !v->outcome->untimed)
+        fprintf(out, "intervals of times: %s\n", spw_search_intervals_text(v, intervals));
+    fprintf(out, "\n");
+    if (f->found) {
+        print_point("best", v, &v->outcome->reasons, &f->best, out);
+        if (f->found_sure && f->best_sure.order != f->best.order)
+            print_point("surely", v, &v->outcome->reasons, &f->best_sure, out);
+        fprintf(out, "\n");
+    }
+    if (v->origin->settings->stack_distance[0] == '\0') print_software(v, out); /* else above */
+    print_absent(v, out);
+    print_space(v, out);
+    print_fates(v, out);
+}
+
+static spw_status print_table(const spw_search_view *v, FILE *out) {
+    spw_status status = SPW_OK;
+    spw_search_print_brief(v, out);
+    print_doubts(v, out);
+    if (v->outcome->front.found) {
+        fprintf(out,
+                "points that no other beats in memory, speed, drops and GPUs%s (*: live, a lower bound; ?: "
+                "may not fit)\n",
+                v->outcome->front.lost > 0 ? ", the first of them" : "");
+        status = print_front(v, SPW_FORMAT_TABLE, out);
+        if (status != SPW_OK) return status;
+    }
+    if (v->details) {
+        print_details(v, out);
+    } else {
+        if (!v->outcome->front.found) print_absent(v, out);
+        fprintf(out, "\nmore: --details (the best point in full, software, intervals, the points looked at "
+                     "and what became of them)\n");
+    }
+    return SPW_OK;
+}
+
+spw_status spw_search_print(const spw_search_view *v, spw_format format, FILE *out) {
+    if (format == SPW_FORMAT_JSON) return spw_search_print_json(v, out);
+    if (format == SPW_FORMAT_CSV) return print_front(v, format, out);
+    return print_table(v, out);
+}

@@ -1,0 +1,392 @@
+#include "sim/memory/allocator/allocator.h"
+
+#include "base/memory.h"
+#include "sim/memory/allocator/allocator_internal.h"
+
+#include <string.h>
+
+/* --- Blocks and the order among free ones --- */
+
+static spw_status grow_array(int32_t **array, size_t used, size_t capacity) {
+    int32_t *larger = NULL;
+    spw_status status = SPW_ALLOC(capacity, &larger);
+    if (status != SPW_OK) return status;
+    if (used > 0) memcpy(larger, *array, used * sizeof *larger);
+    spw_free(*array);
+    *array = larger;
+    return SPW_OK;
+}
+
+/* Every list can hold every block, so that only the making of a block can fail. */
+static spw_status reserve_block(spw_allocator *a) {
+    if (a->spares > 0 || a->blocks < a->capacity) return SPW_OK;
+    const size_t capacity = a->capacity == 0 ? 64 : 2 * a->capacity;
+    if (capacity > INT32_MAX) return spw_fail(SPW_EARG, "more than %d blocks", INT32_MAX / 2);
+    spw_status status = SPW_OK;
+    spw_block *larger = NULL;
+    for (size_t p = 0; p < SPW_POOLS; p++) {
+        SPW_TRY(grow_array(&a->pool[p].free, a->pool[p].frees, capacity));
+        SPW_TRY(grow_array(&a->pool[p].unmapped, a->pool[p].unmappeds, capacity));
+    }
+    SPW_TRY(grow_array(&a->spare, a->spares, capacity));
+    SPW_TRY(SPW_ALLOC(capacity, &larger));
+    if (a->blocks > 0) memcpy(larger, a->block, a->blocks * sizeof *larger);
+    spw_free(a->block);
+    a->block = larger;
+    a->capacity = capacity;
+
+cleanup:
+    return status;
+}
+
+static spw_status take_entry(spw_allocator *a, int32_t *out) {
+    spw_status status = reserve_block(a);
+    if (status != SPW_OK) return status;
+    *out = a->spares > 0 ? a->spare[--a->spares] : (int32_t)a->blocks++;
+    return SPW_OK;
+}
+
+spw_status spw_allocator_new_block(spw_allocator *a, spw_block value, int32_t *out) {
+    const spw_status status = take_entry(a, out);
+    if (status == SPW_OK) a->block[*out] = value;
+    return status;
+}
+
+void spw_allocator_drop_block(spw_allocator *a, int32_t block) {
+    a->block[block] = (spw_block){.previous = SPW_NO_BLOCK, .next = SPW_NO_BLOCK};
+    a->spare[a->spares++] = block;
+}
+
+size_t spw_pool_find(const spw_allocator *a, const spw_pool *pool, uint64_t bytes, uint64_t address) {
+    size_t low = 0, high = pool->frees;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        const spw_block *b = &a->block[pool->free[middle]];
+        if (b->bytes < bytes || (b->bytes == bytes && b->address < address)) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static size_t find_unmapped(const spw_allocator *a, const spw_pool *pool, uint64_t address) {
+    size_t low = 0, high = pool->unmappeds;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (a->block[pool->unmapped[middle]].address < address) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static void insert_at(int32_t *list, size_t *count, size_t at, int32_t block) {
+    memmove(list + at + 1, list + at, (*count - at) * sizeof *list);
+    list[at] = block;
+    (*count)++;
+}
+
+static void remove_at(int32_t *list, size_t *count, size_t at) {
+    (*count)--;
+    memmove(list + at, list + at + 1, (*count - at) * sizeof *list);
+}
+
+void spw_allocator_put_free(spw_allocator *a, int32_t block) {
+    spw_block *b = &a->block[block];
+    spw_pool *pool = &a->pool[b->pool];
+    b->waiting_since = a->searches[pool->small];
+    insert_at(pool->free, &pool->frees, spw_pool_find(a, pool, b->bytes, b->address), block);
+}
+
+void spw_allocator_take_free(spw_allocator *a, int32_t block) {
+    const spw_block *b = &a->block[block];
+    spw_pool *pool = &a->pool[b->pool];
+    remove_at(pool->free, &pool->frees, spw_pool_find(a, pool, b->bytes, b->address));
+}
+
+void spw_allocator_put_unmapped(spw_allocator *a, int32_t block) {
+    const spw_block *b = &a->block[block];
+    spw_pool *pool = &a->pool[b->pool];
+    insert_at(pool->unmapped, &pool->unmappeds, find_unmapped(a, pool, b->address), block);
+}
+
+void spw_allocator_take_unmapped(spw_allocator *a, int32_t block) {
+    const spw_block *b = &a->block[block];
+    spw_pool *pool = &a->pool[b->pool];
+    remove_at(pool->unmapped, &pool->unmappeds, find_unmapped(a, pool, b->address));
+}
+
+/* [try_merge_blocks] `other` is a neighbour of `block`, or none. */
+static void join(spw_allocator *a, int32_t block, int32_t other) {
+    if (other == SPW_NO_BLOCK) return;
+    spw_block *b = &a->block[block], *o = &a->block[other];
+    if (!spw_block_is_idle(o) || o->mapped != b->mapped) return;
+    if (o->mapped) {
+        spw_allocator_take_free(a, other);
+    } else {
+        spw_allocator_take_unmapped(a, other);
+    }
+    if (b->previous == other) {
+        b->address = o->address;
+        b->previous = o->previous;
+        if (b->previous != SPW_NO_BLOCK) a->block[b->previous].next = block;
+    } else {
+        b->next = o->next;
+        if (b->next != SPW_NO_BLOCK) a->block[b->next].previous = block;
+    }
+    b->bytes += o->bytes;
+    spw_allocator_drop_block(a, other);
+}
+
+void spw_allocator_merge(spw_allocator *a, int32_t block) {
+    join(a, block, a->block[block].previous);
+    join(a, block, a->block[block].next);
+}
+
+spw_status spw_allocator_cut(spw_allocator *a, int32_t block, uint64_t bytes, int32_t *rest) {
+    const spw_status status = take_entry(a, rest);
+    if (status != SPW_OK) return status;
+    spw_block *b = &a->block[block], *r = &a->block[*rest];
+    r->address =
+        b->address + bytes; /* field by field: read back as a whole, fresh fields would be waited for */
+    r->bytes = b->bytes - bytes;
+    r->requested = 0;
+    r->waiting_since = b->waiting_since;
+    r->previous = block;
+    r->next = b->next;
+    r->pool = b->pool;
+    r->allocated = false;
+    r->users = 0;
+    r->mapped = b->mapped;
+    if (b->next != SPW_NO_BLOCK) a->block[b->next].previous = *rest;
+    b->next = *rest;
+    b->bytes = bytes;
+    return SPW_OK;
+}
+
+/* --- The allocator --- */
+
+uint64_t spw_allocator_limit_bytes(const spw_allocator_settings *s) {
+    if (s->device_bytes == 0 || s->fraction_bytes == 0) return s->device_bytes + s->fraction_bytes;
+    return s->device_bytes < s->fraction_bytes ? s->device_bytes : s->fraction_bytes;
+}
+
+spw_status spw_allocator_create(const spw_allocator_settings *settings, spw_allocator **out) {
+    spw_allocator *a = NULL;
+    *out = NULL;
+    if (settings->max_split_bytes > 0 && settings->max_split_bytes <= SPW_LARGE_SEGMENT)
+        return spw_fail(SPW_EARG, "max_split_bytes %llu is not above 20 MiB",
+                        (unsigned long long)settings->max_split_bytes);
+    const double threshold = settings->garbage_collection_threshold;
+    if (!(threshold >= 0.0 && threshold < 1.0))
+        return spw_fail(SPW_EARG, "garbage_collection_threshold %g: at least 0, below 1", threshold);
+    const size_t divisions = settings->roundup_power2_divisions;
+    if (divisions > 64 || (divisions & (divisions - 1)) != 0)
+        return spw_fail(SPW_EARG, "roundup_power2_divisions %zu: 0, or a power of two up to 64", divisions);
+    spw_status status = SPW_ALLOC(1, &a);
+    if (status != SPW_OK) return status;
+    a->settings = *settings;
+    a->limit_bytes = spw_allocator_limit_bytes(settings);
+    a->collects = threshold > 0.0 && settings->fraction_bytes > 0;
+    if (a->settings.max_split_bytes == 0) a->settings.max_split_bytes = UINT64_MAX;
+    for (size_t p = 0; p < SPW_POOLS; p++) a->pool[p].small = p % 2 == 1;
+    a->next_address = SPW_SMALL_SEGMENT;
+    *out = a;
+    return SPW_OK;
+}
+
+void spw_allocator_destroy(spw_allocator *a) {
+    if (a == NULL) return;
+    for (size_t p = 0; p < SPW_POOLS; p++) {
+        spw_free(a->pool[p].free);
+        spw_free(a->pool[p].unmapped);
+    }
+    spw_free(a->spare);
+    spw_free(a->block);
+    spw_free(a);
+}
+
+/* What an expandable block could become: itself and the stretch without memory behind it. */
+static uint64_t reach(const spw_allocator *a, int32_t block) {
+    const spw_block *b = &a->block[block];
+    const spw_block *next = b->next == SPW_NO_BLOCK ? NULL : &a->block[b->next];
+    return b->bytes + (next != NULL && !next->mapped ? next->bytes : 0);
+}
+
+/* [get_free_block] */
+static int32_t take_fitting(spw_allocator *a, uint32_t pool_index, uint64_t bytes) {
+    spw_pool *pool = &a->pool[pool_index];
+    const uint64_t largest = a->settings.max_split_bytes;
+    if (a->collects) a->searches[pool->small]++;
+    size_t at = spw_pool_find(a, pool, bytes, 0);
+    if (at == pool->frees) return SPW_NO_BLOCK;
+    if (a->settings.expandable_segments) {
+        /* The last block could grow: it counts as large as it could become. */
+        while (at + 1 < pool->frees && reach(a, pool->free[at + 1]) < reach(a, pool->free[at])) at++;
+    }
+    const int32_t block = pool->free[at];
+    const uint64_t found = a->block[block].bytes;
+    if (bytes < largest && found >= largest) return SPW_NO_BLOCK;
+    if (bytes >= largest && found >= bytes + SPW_LARGE_SEGMENT) return SPW_NO_BLOCK;
+    remove_at(pool->free, &pool->frees, at);
+    return block;
+}
+
+/* [should_split] */
+static bool is_worth_cutting(const spw_allocator *a, const spw_block *block, uint64_t bytes) {
+    const uint64_t rest = block->bytes - bytes;
+    if (a->pool[block->pool].small || a->settings.expandable_segments) return rest >= SPW_BLOCK_SMALLEST;
+    return bytes < a->settings.max_split_bytes && rest > SPW_SMALL_REQUEST;
+}
+
+/* [malloc] In this order: the cache, the device, the device after large free segments went back, after all did. */
+static spw_status find_block(spw_allocator *a, uint32_t pool, uint64_t bytes, int32_t *out) {
+    *out = take_fitting(a, pool, bytes);
+    if (*out != SPW_NO_BLOCK) return SPW_OK;
+    if (a->collects) spw_allocator_collect_garbage(a);
+    spw_status status = spw_allocator_grow(a, pool, bytes, out);
+    if (status != SPW_OK || *out != SPW_NO_BLOCK) return status;
+    if (spw_allocator_release_oversize(a, pool, bytes)) {
+        status = spw_allocator_grow(a, pool, bytes, out);
+        if (status != SPW_OK || *out != SPW_NO_BLOCK) return status;
+    }
+    status = spw_allocator_release_all(a);
+    if (status != SPW_OK) return status;
+    a->stats.retries++;
+    return spw_allocator_grow(a, pool, bytes, out);
+}
+
+/* [round_size, roundup_power2_next_division] */
+static uint64_t round_request(const spw_allocator *a, uint64_t bytes) {
+    const uint64_t divisions = a->settings.roundup_power2_divisions;
+    uint64_t unit = SPW_BLOCK_SMALLEST;
+    if (divisions > 1 && bytes > SPW_BLOCK_SMALLEST * divisions) {
+        unit = (uint64_t)1 << (63 - __builtin_clzll(bytes));
+        unit /= divisions;
+    }
+    return (bytes + unit - 1) / unit * unit;
+}
+
+static void raise_to(uint64_t *peak, uint64_t value) { *peak = value > *peak ? value : *peak; }
+
+spw_status spw_allocator_allocate(spw_allocator *a, size_t stream, uint64_t bytes, spw_allocation *out) {
+    out->block = SPW_ALLOCATION_EMPTY;
+    if (stream >= SPW_ALLOCATOR_STREAMS)
+        return spw_fail(SPW_EARG, "stream %zu: there are %d", stream, (int)SPW_ALLOCATOR_STREAMS);
+    if (bytes > INT64_MAX / 4) return spw_fail(SPW_EARG, "an allocation of more than 2^61 bytes");
+    if (bytes == 0) return SPW_OK;
+    const uint64_t rounded = round_request(a, bytes);
+    const uint32_t pool = (uint32_t)(2 * stream) + (rounded <= SPW_SMALL_REQUEST ? 1 : 0);
+    int32_t block = SPW_NO_BLOCK, rest = SPW_NO_BLOCK;
+    spw_status status = find_block(a, pool, rounded, &block);
+    if (status != SPW_OK) return status;
+    if (block == SPW_NO_BLOCK) {
+        a->stats.refused++;
+        out->block = SPW_ALLOCATION_REFUSED;
+        return SPW_OK;
+    }
+    if (is_worth_cutting(a, &a->block[block], rounded)) {
+        status = spw_allocator_cut(a, block, rounded, &rest);
+        if (status != SPW_OK) return status;
+        spw_allocator_put_free(a, rest);
+    }
+    spw_block *b = &a->block[block];
+    b->allocated = true;
+    b->requested = bytes;
+    a->stats.requested_bytes += bytes;
+    a->stats.allocated_bytes += b->bytes;
+    raise_to(&a->stats.requested_peak_bytes, a->stats.requested_bytes);
+    raise_to(&a->stats.allocated_peak_bytes, a->stats.allocated_bytes);
+    raise_to(&a->stats.reserved_peak_bytes, a->stats.reserved_bytes);
+    out->block = block;
+    return SPW_OK;
+}
+
+/* [free_block] */
+static void reuse(spw_allocator *a, int32_t block) {
+    spw_allocator_merge(a, block);
+    spw_allocator_put_free(a, block);
+}
+
+spw_status spw_allocator_free(spw_allocator *a, spw_allocation allocation) {
+    const int32_t block = allocation.block;
+    if (block == SPW_ALLOCATION_EMPTY || block == SPW_ALLOCATION_REFUSED) return SPW_OK;
+    if (block < 0 || (size_t)block >= a->blocks || !a->block[block].allocated)
+        return spw_fail(SPW_EARG, "nothing is allocated under number %d", (int)block);
+    spw_block *b = &a->block[block];
+    a->stats.requested_bytes -= b->requested;
+    a->stats.allocated_bytes -= b->bytes;
+    b->allocated = false;
+    b->requested = 0;
+    if (b->users == 0) reuse(a, block);
+    return SPW_OK;
+}
+
+spw_status spw_allocator_record_stream(spw_allocator *a, spw_allocation allocation, size_t stream) {
+    const int32_t block = allocation.block;
+    if (stream >= SPW_ALLOCATOR_STREAMS)
+        return spw_fail(SPW_EARG, "stream %zu: there are %d", stream, (int)SPW_ALLOCATOR_STREAMS);
+    if (block == SPW_ALLOCATION_EMPTY || block == SPW_ALLOCATION_REFUSED) return SPW_OK;
+    if (block < 0 || (size_t)block >= a->blocks || !a->block[block].allocated)
+        return spw_fail(SPW_EARG, "nothing is allocated under number %d", (int)block);
+    if (a->block[block].pool / 2 != stream) a->block[block].users |= (uint8_t)(1u << stream);
+    return SPW_OK;
+}
+
+void spw_allocator_stream_done(spw_allocator *a, size_t stream) {
+    for (size_t i = 0; i < a->blocks; i++) {
+        spw_block *b = &a->block[i];
+        if (b->allocated || (b->users >> stream & 1) == 0) continue;
+        b->users &= (uint8_t) ~(1u << stream);
+        if (b->users == 0) reuse(a, (int32_t)i);
+    }
+}
+
+spw_allocator_stats spw_allocator_get_stats(const spw_allocator *a) { return a->stats; }
+
+void spw_allocator_reset_peaks(spw_allocator *a) {
+    a->stats.requested_peak_bytes = a->stats.requested_bytes;
+    a->stats.allocated_peak_bytes = a->stats.allocated_bytes;
+    a->stats.reserved_peak_bytes = a->stats.reserved_bytes;
+}
+
+spw_status spw_allocator_empty_cache(spw_allocator *a) { return spw_allocator_release_all(a); }
+
+/* Steele, Lea and Flood, Fast splittable pseudorandom number generators, OOPSLA 2014. */
+static uint64_t mix(uint64_t x) {
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return x ^ (x >> 31);
+}
+
+/* A sum, so that the order of entries, which decides nothing, does not count. */
+uint64_t spw_allocator_state(const spw_allocator *a, const spw_allocation *live, size_t slots) {
+    uint64_t sum = mix(a->next_address);
+    if (a->collects) return 0;
+    for (size_t i = 0; i < a->blocks; i++) {
+        const spw_block *b = &a->block[i];
+        if (b->bytes == 0) continue;
+        const uint64_t kind = (uint64_t)b->pool << 16 | (uint64_t)b->users << 8 |
+                              (uint64_t)b->allocated << 2 | (uint64_t)b->mapped << 1 |
+                              (b->previous == SPW_NO_BLOCK);
+        sum += mix(mix(mix(b->address + 1) + b->bytes) + mix(b->requested + 1) + kind);
+    }
+    for (size_t i = 0; i < slots; i++)
+        if (live[i].block >= 0) sum += mix(mix(i + 1) + a->block[live[i].block].address);
+    return sum != 0 ? sum : 1;
+}
+
+uint64_t spw_allocator_stranded_bytes(const spw_allocator *a) {
+    uint64_t most = 0;
+    for (size_t p = 0; p < SPW_POOLS; p++) {
+        for (size_t i = 0; i < a->pool[p].frees; i++) {
+            const spw_block *b = &a->block[a->pool[p].free[i]];
+            if (b->previous != SPW_NO_BLOCK || b->next != SPW_NO_BLOCK) raise_to(&most, b->bytes);
+        }
+    }
+    return most;
+}

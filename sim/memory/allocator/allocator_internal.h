@@ -1,0 +1,70 @@
+/* Blocks, pools and the order among free blocks: shared by allocator.c and allocator_segments.c only. */
+#ifndef SPW_SIM_MEMORY_ALLOCATOR_ALLOCATOR_INTERNAL_H
+#define SPW_SIM_MEMORY_ALLOCATOR_ALLOCATOR_INTERNAL_H
+
+#include "sim/memory/allocator/allocator.h"
+
+#define SPW_MIB ((uint64_t)1 << 20)
+#define SPW_BLOCK_SMALLEST ((uint64_t)512)
+#define SPW_SMALL_REQUEST SPW_MIB
+#define SPW_SMALL_SEGMENT (2 * SPW_MIB)
+#define SPW_LARGE_SEGMENT (20 * SPW_MIB)
+
+enum { SPW_NO_BLOCK = -1, SPW_POOLS = 2 * SPW_ALLOCATOR_STREAMS };
+
+/* A part of a segment. `previous` and `next` are its neighbours there. */
+typedef struct spw_block {
+    uint64_t address, bytes, requested;
+    uint64_t waiting_since; /* searches of its size class when it became free */
+    int32_t previous, next;
+    uint32_t pool;
+    bool allocated;
+    uint8_t users; /* bit s: stream s was recorded; not allocated and not 0: waits for them */
+    bool mapped;   /* false: addresses of an expandable segment without memory behind them */
+} spw_block;
+
+/* Free blocks of one stream and size class, and the stretches without memory. */
+typedef struct spw_pool {
+    int32_t *free;     /* by size, then address */
+    int32_t *unmapped; /* by address */
+    size_t frees, unmappeds;
+    bool small;
+} spw_pool;
+
+struct spw_allocator {
+    spw_allocator_settings settings;
+    uint64_t limit_bytes; /* 0 = none */
+    bool collects;        /* garbage */
+    spw_allocator_stats stats;
+    spw_block *block;
+    int32_t *spare; /* unused entries of block */
+    size_t blocks, spares, capacity;
+    spw_pool pool[SPW_POOLS];
+    uint64_t searches[2]; /* large, small; counted for garbage collection only */
+    uint64_t next_address;
+};
+
+/* Neither in use nor waiting for a stream. */
+static inline bool spw_block_is_idle(const spw_block *b) { return !b->allocated && b->users == 0; }
+
+/* allocator.c */
+SPW_MUST_CHECK spw_status spw_allocator_new_block(spw_allocator *a, spw_block value, int32_t *out);
+void spw_allocator_drop_block(spw_allocator *a, int32_t block);
+void spw_allocator_put_free(spw_allocator *a, int32_t block);
+void spw_allocator_take_free(spw_allocator *a, int32_t block);
+void spw_allocator_put_unmapped(spw_allocator *a, int32_t block);
+void spw_allocator_take_unmapped(spw_allocator *a, int32_t block);
+/* The first free block of the pool that is not before (bytes, address); `frees` when there is none. */
+size_t spw_pool_find(const spw_allocator *a, const spw_pool *pool, uint64_t bytes, uint64_t address);
+/* Joins `block` (free or not mapped, in no list) with its neighbours of the same kind; it keeps its index. */
+void spw_allocator_merge(spw_allocator *a, int32_t block);
+/* Cuts `block` after `bytes`; the rest is in no list. */
+SPW_MUST_CHECK spw_status spw_allocator_cut(spw_allocator *a, int32_t block, uint64_t bytes, int32_t *rest);
+
+/* allocator_segments.c: memory from the device and back. `out` = a free block in no list, or SPW_NO_BLOCK. */
+SPW_MUST_CHECK spw_status spw_allocator_grow(spw_allocator *a, uint32_t pool, uint64_t bytes, int32_t *out);
+void spw_allocator_collect_garbage(spw_allocator *a);
+bool spw_allocator_release_oversize(spw_allocator *a, uint32_t pool, uint64_t bytes);
+SPW_MUST_CHECK spw_status spw_allocator_release_all(spw_allocator *a);
+
+#endif

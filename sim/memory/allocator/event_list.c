@@ -1,0 +1,212 @@
+#include "sim/memory/allocator/event_list.h"
+
+#include "base/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+spw_status spw_event_list_grow(spw_event_list *list) {
+    spw_memory_event *larger = NULL;
+    const size_t capacity = list->capacity == 0 ? 256 : 2 * list->capacity;
+    spw_status status = SPW_ALLOC(capacity, &larger);
+    if (status != SPW_OK) return status;
+    if (list->events > 0) memcpy(larger, list->event, list->events * sizeof *larger);
+    spw_free(list->event);
+    list->event = larger;
+    list->capacity = capacity;
+    return SPW_OK;
+}
+
+spw_status spw_event_list_mark(spw_event_list *list) {
+    if (list->marks == list->mark_capacity) {
+        size_t *larger = NULL;
+        const size_t capacity = list->mark_capacity == 0 ? 64 : 2 * list->mark_capacity;
+        spw_status status = SPW_ALLOC(capacity, &larger);
+        if (status != SPW_OK) return status;
+        if (list->marks > 0) memcpy(larger, list->mark, list->marks * sizeof *larger);
+        spw_free(list->mark);
+        list->mark = larger;
+        list->mark_capacity = capacity;
+    }
+    list->mark[list->marks++] = list->events;
+    return SPW_OK;
+}
+
+static void forget_again(spw_event_list *list) {
+    spw_free(list->again);
+    list->again = NULL;
+}
+
+void spw_event_list_clear(spw_event_list *list) {
+    list->events = list->marks = 0;
+    forget_again(list);
+}
+
+void spw_event_list_destroy(spw_event_list *list) {
+    spw_free(list->event);
+    spw_free(list->mark);
+    spw_free(list->again);
+    *list = (spw_event_list){.events = 0};
+}
+
+static int64_t change_of(const spw_memory_event *event) {
+    return event->born ? (int64_t)event->bytes : -(int64_t)event->bytes;
+}
+
+spw_list_peak spw_event_list_peak(const spw_event_list *list) {
+    spw_list_peak peak = {.peak_event = SIZE_MAX};
+    int64_t live = 0;
+    for (size_t i = 0; i < list->events; i++) {
+        const spw_memory_event *event = &list->event[i];
+        live += change_of(event);
+        int64_t *most = event->backward ? &peak.backward_bytes : &peak.forward_bytes;
+        if (live > *most) *most = live;
+        if (!event->backward) peak.after_forward_bytes = live;
+        if (live > peak.peak_bytes) {
+            peak.peak_bytes = live;
+            peak.peak_event = i;
+        }
+    }
+    return peak;
+}
+
+void spw_event_list_waterfall(const spw_event_list *list, const spw_list_peak *peak,
+                              int64_t bytes[SPW_TENSOR_KINDS]) {
+    memset(bytes, 0, SPW_TENSOR_KINDS * sizeof *bytes);
+    if (peak->peak_event == SIZE_MAX) return;
+    for (size_t i = 0; i <= peak->peak_event; i++) bytes[list->event[i].kind] += change_of(&list->event[i]);
+}
+
+/* --- Through the allocator --- */
+
+/* A state at a mark of the list under way. */
+typedef struct seen {
+    uint64_t state, retries;
+    size_t event;
+} seen;
+
+static bool same_event(const spw_memory_event *a, const spw_memory_event *b) {
+    return a->bytes == b->bytes && a->slot == b->slot && a->born == b->born && a->stream == b->stream;
+}
+
+/* How often the `length` events before `at` follow it again. */
+static size_t repeats(const spw_event_list *list, size_t at, size_t length) {
+    size_t same = 0;
+    while (at + same < list->events && same_event(&list->event[at + same], &list->event[at + same - length]))
+        same++;
+    return same / length;
+}
+
+/* The events that can be left out at a mark. */
+static size_t left_out(const spw_event_list *list, seen *known, size_t knowns, const seen *now) {
+    for (size_t k = knowns; k-- > 0 && now->state != 0;) {
+        const size_t length = now->event - known[k].event;
+        if (known[k].state != now->state || known[k].retries != now->retries || length == 0) continue;
+        return repeats(list, now->event, length) * length;
+    }
+    known[knowns] = *now;
+    return 0;
+}
+
+/* A number of the events from one mark to the next. The factors are odd; only the sum waits for the event before. */
+static uint64_t number_between(const spw_event_list *list, size_t mark) {
+    const size_t end = mark + 1 < list->marks ? list->mark[mark + 1] : list->events;
+    uint64_t number = 0;
+    for (size_t i = list->mark[mark]; i < end; i++) {
+        const spw_memory_event *e = &list->event[i];
+        const uint64_t bytes = e->bytes * UINT64_C(0x9e3779b97f4a7c15),
+                       rest = ((uint64_t)e->slot << 1 | e->born) * UINT64_C(0xd1b54a32d192ed03);
+        number = (number + (bytes ^ bytes >> 29) + rest) * UINT64_C(0x100000001b3);
+    }
+    return number;
+}
+
+static int by_number(const void *left, const void *right) {
+    const uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+    return (a > b) - (a < b);
+}
+
+/* number [marks], sorted: which one stands there more than once. */
+static bool is_repeated(const uint64_t *number, size_t marks, uint64_t wanted) {
+    const uint64_t *found = bsearch(&wanted, number, marks, sizeof *number, by_number);
+    return found != NULL &&
+           ((found > number && found[-1] == wanted) || (found + 1 < number + marks && found[1] == wanted));
+}
+
+spw_status spw_event_list_find_again(spw_event_list *list) {
+    uint64_t *number = NULL, *sorted = NULL;
+    spw_status status = SPW_OK;
+    forget_again(list);
+    if (list->marks == 0) return SPW_OK;
+    SPW_TRY(SPW_ALLOC(list->marks, &number));
+    SPW_TRY(SPW_ALLOC(list->marks, &sorted));
+    SPW_TRY(SPW_ALLOC(list->marks, &list->again));
+    for (size_t m = 0; m < list->marks; m++) sorted[m] = number[m] = number_between(list, m);
+    qsort(sorted, list->marks, sizeof *sorted, by_number);
+    for (size_t m = 0; m < list->marks; m++) list->again[m] = is_repeated(sorted, list->marks, number[m]);
+
+cleanup:
+    spw_free(number);
+    spw_free(sorted);
+    return status;
+}
+
+static spw_status replay_event(const spw_event_list *list, size_t i, spw_allocator *allocator,
+                               spw_allocation *live, spw_list_replay *out) {
+    const spw_memory_event *event = &list->event[i];
+    spw_allocation *held = &live[event->slot];
+    spw_status status = SPW_OK;
+    if (event->born) {
+        status = spw_allocator_allocate(allocator, event->stream, event->bytes, held);
+        out->refused = status == SPW_OK && held->block == SPW_ALLOCATION_REFUSED;
+        out->refused_event = i;
+    } else {
+        status = spw_allocator_free(allocator, *held);
+        held->block = SPW_ALLOCATION_EMPTY;
+    }
+    return status;
+}
+
+static void begin_replay(spw_allocator *allocator, spw_list_replay *out) {
+    *out = (spw_list_replay){.refused = false};
+    spw_allocator_reset_peaks(allocator);
+    out->before = out->after_forward = spw_allocator_get_stats(allocator);
+}
+
+spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocator *allocator,
+                                        spw_allocation *live, size_t slots, spw_list_replay *out) {
+    seen *known = NULL;
+    bool forward = false; /* was the last event */
+    size_t knowns = 0, mark = 0;
+    spw_status status = SPW_OK;
+    begin_replay(allocator, out);
+    if (list->marks > 0 && slots > 0) SPW_TRY(SPW_ALLOC(list->marks, &known));
+    for (size_t i = 0; i < list->events && !out->refused; i++) {
+        while (mark < list->marks && list->mark[mark] < i) mark++;
+        if (known != NULL && mark < list->marks && list->mark[mark] == i &&
+            (list->again == NULL || list->again[mark])) {
+            const seen now = {spw_allocator_state(allocator, live, slots),
+                              spw_allocator_get_stats(allocator).retries, i};
+            const size_t skipped = left_out(list, known, knowns, &now);
+            out->repeated += skipped;
+            knowns = skipped > 0 ? 0 : knowns + 1;
+            i += skipped;
+            mark++;
+            if (i == list->events) break;
+        }
+        if (forward && list->event[i].backward) out->after_forward = spw_allocator_get_stats(allocator);
+        forward = !list->event[i].backward;
+        SPW_TRY(replay_event(list, i, allocator, live, out));
+    }
+    if (forward) out->after_forward = spw_allocator_get_stats(allocator);
+    out->after = spw_allocator_get_stats(allocator);
+
+cleanup:
+    spw_free(known);
+    return status;
+}
+
+spw_status spw_event_list_replay(const spw_event_list *list, spw_allocator *allocator, spw_allocation *live,
+                                 spw_list_replay *out) {
+    return spw_event_list_replay_cycles(list, allocator, live, 0, out);
+}

@@ -1,0 +1,83 @@
+/* Tensors in the order in which a framework allocates and frees them. From one list come the bytes live at any time,
+ * the saved bytes, the peak, what it is made of, and, through the allocator, what is reserved. */
+#ifndef SPW_SIM_MEMORY_ALLOCATOR_EVENT_LIST_H
+#define SPW_SIM_MEMORY_ALLOCATOR_EVENT_LIST_H
+
+#include "base/status.h"
+#include "sim/memory/allocator/allocator.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What a tensor is: name, bytes as a formula, and where that was read. */
+typedef struct spw_tensor_kind {
+    const char *name, *formula, *source;
+} spw_tensor_kind;
+
+enum { SPW_TENSOR_KINDS = 96, SPW_NO_MOE_LAYER = UINT16_MAX };
+
+/* A tensor is born or dies. `slot` names it among the live ones; a later tensor may have the same. */
+typedef struct spw_memory_event {
+    uint64_t bytes; /* requested, not rounded */
+    uint32_t slot;
+    uint16_t kind, layer; /* layer: among the model's MoE layers; SPW_NO_MOE_LAYER: none is at work */
+    bool born, backward;
+    bool optimizer;       /* in the optimizer's step, which has no micro-batch */
+    uint32_t micro_batch; /* of the pass; 0 where there is one */
+    uint8_t stream;       /* on which it is allocated, below SPW_ALLOCATOR_STREAMS */
+} spw_memory_event;
+
+typedef struct spw_event_list {
+    spw_memory_event *event;
+    size_t events, capacity;
+    size_t *mark; /* events before each mark, rising: where a pass ends */
+    size_t marks, mark_capacity;
+    bool *again; /* [marks] spw_event_list_find_again(); NULL: nobody asked, and every mark is looked at */
+} spw_event_list;
+
+SPW_MUST_CHECK spw_status spw_event_list_grow(spw_event_list *list); /* room for one event more */
+/* In place: an event that is passed on is written and read once more, which took longer than what it was made of. */
+SPW_MUST_CHECK static inline spw_status spw_event_list_append(spw_event_list *list, spw_memory_event event) {
+    if (list->events == list->capacity) {
+        const spw_status status = spw_event_list_grow(list);
+        if (status != SPW_OK) return status;
+    }
+    list->event[list->events++] = event;
+    return SPW_OK;
+}
+SPW_MUST_CHECK spw_status spw_event_list_mark(spw_event_list *list); /* here */
+void spw_event_list_clear(spw_event_list *list);
+void spw_event_list_destroy(spw_event_list *list); /* leaves an empty list */
+
+/* Requested bytes above those live when the list begins; tensors of earlier lists that die count down. */
+typedef struct spw_list_peak {
+    int64_t after_forward_bytes, forward_bytes, backward_bytes, peak_bytes; /* maxima are at least 0 */
+    size_t peak_event; /* the event after which the peak is reached */
+} spw_list_peak;
+spw_list_peak spw_event_list_peak(const spw_event_list *list);
+
+/* The peak by kind: bytes[kind] over all layers. They sum to peak_bytes. */
+void spw_event_list_waterfall(const spw_event_list *list, const spw_list_peak *peak,
+                              int64_t bytes[SPW_TENSOR_KINDS]);
+
+/* What the allocator says of one list. */
+typedef struct spw_list_replay {
+    spw_allocator_stats before, after_forward, after; /* peaks of `after` are those of this list */
+    bool refused;                                     /* out of memory; the list was left there */
+    size_t refused_event;                             /* where, if so */
+    size_t repeated; /* events that were left out, as what they do was seen before */
+} spw_list_replay;
+/* live [slots]: what every slot holds, carried from list to list; begins as SPW_ALLOCATION_EMPTY. */
+SPW_MUST_CHECK spw_status spw_event_list_replay(const spw_event_list *list, spw_allocator *allocator,
+                                                spw_allocation *live, spw_list_replay *out);
+/* Finds which marks are followed, up to the next one, by what follows another mark, too: only there can anything be left out below. Of a
+ * list that is replayed several times it is worth while to ask once; it holds until the list changes. */
+SPW_MUST_CHECK spw_status spw_event_list_find_again(spw_event_list *list);
+/* The same answer, sooner: where the allocator and the slots are at a mark as they were at an earlier one, and the events since are
+ * those that follow, these can only do the same again; they are left out, as often as they repeat. */
+SPW_MUST_CHECK spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocator *allocator,
+                                                       spw_allocation *live, size_t slots,
+                                                       spw_list_replay *out);
+
+#endif

@@ -1,0 +1,69 @@
+/* What a footprint (sim/memory/live/footprint.h) is made of, as those see it who fill it. Bytes. */
+#ifndef SPW_SIM_MEMORY_KEPT_COMPONENT_H
+#define SPW_SIM_MEMORY_KEPT_COMPONENT_H
+
+#include "base/status.h"
+#include "sim/job/job_words.h"
+#include "sim/memory/kept/stage_walk.h"
+#include "sim/memory/kept/verdict.h"
+#include "sim/print/formula.h"
+#include "sim/schemes/scheme.h"
+#include "sim/weights/stage.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct spw_point spw_point; /* sim/schemes/point.h */
+
+enum { SPW_COMPONENT_TEXT = 160, SPW_COMPONENTS = 80 };
+
+typedef struct spw_component {
+    char name[48];
+    uint64_t bytes;
+    bool argument;      /* resident state; everything else is temporary */
+    bool routed;        /* follows the routing when the scheme does */
+    bool by_layer;      /* a part of it is kept by every layer, from its forward pass on */
+    bool waits;         /* it is of layers that wait for their backward pass, or had it: as many as then */
+    bool by_first_step; /* allocated by the optimizer's first step, and there from then on */
+    unsigned
+        tensors; /* it is made of so many tensors a parameter (sim/weights/state_tensors.h); 0: it is one */
+    bool live[SPW_MOMENT_COUNT]; /* at which moments */
+    spw_formula expression;
+    char formula[SPW_COMPONENT_TEXT]; /* with numbers, where there is no expression */
+    const char *source;
+} spw_component;
+/* Its formula, for people. */
+void spw_component_print(const spw_component *component, char out[SPW_COMPONENT_TEXT]);
+
+/* What the MoE layers in flight keep of their experts' rows. */
+typedef struct spw_saved_rows {
+    uint64_t all;
+    uint64_t last;  /* of them, those of the last layer, which are gone when its attention runs backward */
+    uint64_t stays; /* beside all: of the last layer, what offloading leaves on the GPU */
+} spw_saved_rows;
+
+typedef struct spw_footprint {
+    spw_component component[SPW_COMPONENTS];
+    size_t components;
+    spw_moment moment; /* of the peak */
+    char place[48];    /* of the peak, where it is known more closely than the moment; else empty */
+    uint64_t budget_bytes, argument_bytes, temporary_bytes, peak_bytes;
+    uint64_t low_bytes, high_bytes; /* interval of the peak; the peak itself where it is a sum of tensors */
+    spw_live_set live_set;
+    spw_rank_rows rows;   /* of that layer: where the rank holds most */
+    spw_saved_rows saved; /* 0 under remat that keeps none */
+    char step[48];        /* of the layer's backward peak */
+    bool whole_step;      /* its peak is that of a list of the whole step, whatever the rows */
+    bool stays_in_dense;  /* saved.stays is there in the backward pass of a dense layer, too */
+    bool follows_routing; /* do the scheme's tensors? Else every rank allocates the same */
+    spw_stage stage;      /* of the pipeline, the one that needs most */
+    uint64_t fixed_bytes[SPW_MOMENT_COUNT]; /* live at each moment whatever the routing */
+    /* Where layers give back what they kept one by one (PyTorch): what each keeps, what waits at each moment, and what is
+     * live beside that. */
+    bool frees;
+    spw_waiting_layer keeps[2]; /* [without experts, with them] */
+    spw_stage_peaks waiting;
+    uint64_t beside_bytes[SPW_MOMENT_COUNT];
+} spw_footprint;
+
+#endif

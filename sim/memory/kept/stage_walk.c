@@ -1,0 +1,308 @@
+#include "sim/memory/kept/stage_walk.h"
+
+#include "base/memory.h"
+#include "sim/weights/stage_layers.h"
+
+#include <string.h>
+
+/* One micro-batch through one chunk, alone. */
+typedef struct pass_kept {
+    spw_stage_moment kept;                    /* after its forward pass */
+    spw_stage_moment at[2][SPW_MOMENT_COUNT]; /* [do its layers hold what their last backward pass left?] */
+} pass_kept;
+
+/* What a kind of moment has beside rows, of the last one that was asked for: in a steady schedule the next is the same. */
+typedef struct settled {
+    bool there;
+    size_t waiting[2], at_work[2], left[2];
+    uint64_t bytes;
+} settled;
+
+struct spw_stage_walk {
+    spw_pipeline pipeline;
+    size_t stage;
+    spw_waiting_layer keeps[2];
+    spw_stage_layers layers;
+    bool *holds;     /* [chunks] what its layers left, as its last pass was backward */
+    pass_kept *part; /* [micro_batches][chunks] */
+    /* [2 by `held`][layers of the stage] each layer at work in a pass that is alone, whatever its rows: `bytes` are without them */
+    spw_stage_moment *alone;
+    spw_stage_moment *behind; /* [chunks] after a forward pass, the same */
+    settled known[SPW_MOMENT_COUNT];
+};
+
+static const uint64_t MOST = INT64_MAX;
+
+static uint64_t plus(uint64_t a, uint64_t b) { return a > MOST || b > MOST - a ? MOST : a + b; }
+static uint64_t bytes_of(double bytes) { return bytes < 9.2e18 ? (uint64_t)(bytes + 0.5) : MOST; }
+
+static double of_kinds(const size_t count[2], double dense, double moe) {
+    return (double)count[0] * dense + (double)count[1] * moe;
+}
+
+uint64_t spw_stage_moment_inputs(const spw_waiting_layer *k, const spw_stage_moment *m) {
+    return bytes_of(of_kinds(m->waiting, k[0].input, k[1].input) +
+                    of_kinds(m->at_work, k[0].input, k[1].input));
+}
+
+uint64_t spw_stage_moment_policy(const spw_waiting_layer *k, const spw_stage_moment *m) {
+    return bytes_of(of_kinds(m->waiting, k[0].policy, k[1].policy) +
+                    of_kinds(m->at_work, k[0].policy, k[1].policy));
+}
+
+uint64_t spw_stage_moment_saved(const spw_waiting_layer *k, const spw_stage_moment *m) {
+    return bytes_of(of_kinds(m->waiting, k[0].saved, k[1].saved));
+}
+
+uint64_t spw_stage_moment_left(const spw_waiting_layer *k, const spw_stage_moment *m) {
+    return bytes_of(of_kinds(m->left, k[0].left, k[1].left));
+}
+
+/* --- Passes --- */
+
+static uint64_t beside_rows(const spw_waiting_layer *keeps, const spw_stage_moment *m) {
+    return plus(plus(spw_stage_moment_inputs(keeps, m), spw_stage_moment_policy(keeps, m)),
+                plus(spw_stage_moment_saved(keeps, m), spw_stage_moment_left(keeps, m)));
+}
+
+static void settle(const spw_waiting_layer *keeps, spw_stage_moment *m) {
+    m->there = true;
+    m->bytes = plus(beside_rows(keeps, m), plus(m->rows, m->work));
+}
+
+/* The same, where `kind` asks mostly for the same layers. */
+static void settle_again(spw_stage_walk *w, spw_moment kind, spw_stage_moment *m) {
+    settled *k = &w->known[kind];
+    if (!k->there || memcmp(k->waiting, m->waiting, sizeof k->waiting) != 0 ||
+        memcmp(k->at_work, m->at_work, sizeof k->at_work) != 0 ||
+        memcmp(k->left, m->left, sizeof k->left) != 0) {
+        k->there = true;
+        memcpy(k->waiting, m->waiting, sizeof k->waiting);
+        memcpy(k->at_work, m->at_work, sizeof k->at_work);
+        memcpy(k->left, m->left, sizeof k->left);
+        k->bytes = beside_rows(w->keeps, m);
+    }
+    m->there = true;
+    m->bytes = plus(k->bytes, plus(m->rows, m->work));
+}
+
+static void raise(spw_stage_moment *most, const spw_stage_moment *m) {
+    if (!most->there || m->bytes > most->bytes) *most = *m;
+}
+
+static spw_layer_use use_of(const spw_layer_uses *uses, const spw_stage_layer *layer, size_t micro_batch) {
+    if (layer->moe == SIZE_MAX) return layer->experts ? uses->predicted : (spw_layer_use){0, 0};
+    return uses
+        ->use[layer->moe % uses->layers * uses->micro_batches + (uses->micro_batches > 1 ? micro_batch : 0)];
+}
+
+static size_t layers_of(const spw_stage_walk *w) { return w->layers.begin[w->pipeline.chunks]; }
+
+/* The layers of one pass, alone, from the first to the last: of the last to work first what is left behind is least. `held`: the
+ * layers before it hold what they left, too. */
+static void fill_alone(spw_stage_walk *w, size_t chunk, bool held) {
+    spw_stage_moment now = {.there = true};
+    for (size_t i = w->layers.begin[chunk]; i < w->layers.begin[chunk + 1]; i++)
+        now.left[w->layers.layer[i].experts]++;
+    for (size_t i = w->layers.begin[chunk]; i < w->layers.begin[chunk + 1]; i++) {
+        const spw_stage_layer *layer = &w->layers.layer[i];
+        spw_stage_moment *here = &w->alone[held * layers_of(w) + i];
+        now.left[layer->experts]--;
+        *here = now;
+        here->at_work[layer->experts] = 1;
+        here->layer = layer->moe;
+        here->place = i;
+        here->bytes = beside_rows(w->keeps, here);
+        now.waiting[layer->experts]++;
+        if (held && w->keeps[layer->experts].stays) now.left[layer->experts]++;
+    }
+    now.there = false;
+    now.layer = now.place = SIZE_MAX;
+    now.left[0] = now.left[1] = 0;
+    w->behind[chunk] = now;
+}
+
+/* Raises *most to `alone` with these rows. */
+static void raise_alone(spw_stage_moment *most, const spw_stage_moment *alone, uint64_t rows, uint64_t work,
+                        size_t micro_batch) {
+    const uint64_t bytes = plus(alone->bytes, plus(rows, work));
+    if (most->there && bytes <= most->bytes) return;
+    *most = *alone;
+    most->bytes = bytes;
+    most->rows = rows;
+    most->work = work;
+    most->micro_batch = micro_batch;
+}
+
+static void look_at_part(const spw_stage_walk *w, const spw_layer_uses *uses, size_t micro_batch,
+                         size_t chunk, bool held, pass_kept *out) {
+    uint64_t rows = 0;
+    for (int m = 0; m < SPW_MOMENT_COUNT; m++) out->at[held][m].there = false;
+    for (size_t i = w->layers.begin[chunk]; i < w->layers.begin[chunk + 1]; i++) {
+        const spw_stage_layer *layer = &w->layers.layer[i];
+        const spw_stage_moment *alone = &w->alone[held * layers_of(w) + i];
+        const spw_layer_use use = use_of(uses, layer, micro_batch);
+        raise_alone(&out->at[held][SPW_MOMENT_ATTENTION], alone, rows, 0, micro_batch);
+        raise_alone(&out->at[held][layer->experts ? SPW_MOMENT_MOE_LAYER : SPW_MOMENT_DENSE_LAYER], alone,
+                    rows, layer->experts ? plus(0, use.backward_bytes) : 0, micro_batch);
+        rows = plus(rows, use.saved_bytes);
+    }
+    out->kept = w->behind[chunk];
+    out->kept.rows = rows;
+    out->kept.micro_batch = micro_batch;
+}
+
+spw_status spw_stage_walk_create(const spw_pipeline *pipeline, const spw_model *model, size_t stage,
+                                 const spw_waiting_layer *keeps, spw_stage_walk **out) {
+    spw_stage_walk *w = NULL;
+    spw_status status = SPW_OK;
+    *out = NULL;
+    SPW_TRY(SPW_ALLOC(1, &w));
+    w->pipeline = *pipeline;
+    w->stage = stage;
+    w->keeps[0] = keeps[0];
+    w->keeps[1] = keeps[1];
+    SPW_TRY(spw_stage_layers_create(pipeline, model, stage, &w->layers));
+    SPW_TRY(SPW_ALLOC(pipeline->chunks, &w->holds));
+    SPW_TRY(SPW_ALLOC(pipeline->micro_batches * pipeline->chunks, &w->part));
+    SPW_TRY(SPW_ALLOC(2 * w->layers.begin[pipeline->chunks] + 1, &w->alone));
+    SPW_TRY(SPW_ALLOC(pipeline->chunks, &w->behind));
+    for (size_t i = 0; i < 2 * pipeline->chunks; i++) fill_alone(w, i / 2, i % 2 == 1);
+    *out = w;
+    w = NULL;
+
+cleanup:
+    spw_stage_walk_destroy(w);
+    return status;
+}
+
+void spw_stage_walk_destroy(spw_stage_walk *w) {
+    if (w == NULL) return;
+    spw_stage_layers_destroy(&w->layers);
+    spw_free(w->holds);
+    spw_free(w->part);
+    spw_free(w->alone);
+    spw_free(w->behind);
+    spw_free(w);
+}
+
+/* Takes a pass to those in flight, or away. */
+static void change_flight(spw_stage_moment *flight, const spw_stage_moment *kept, bool backward) {
+    for (int kind = 0; kind < 2; kind++)
+        flight->waiting[kind] = backward ? flight->waiting[kind] - kept->waiting[kind]
+                                         : flight->waiting[kind] + kept->waiting[kind];
+    if (backward)
+        flight->rows = flight->rows > kept->rows && flight->rows < MOST ? flight->rows - kept->rows
+                       : flight->rows < MOST                            ? 0
+                                                                        : MOST;
+    else
+        flight->rows = plus(flight->rows, kept->rows);
+}
+
+static spw_stage_moment beside(const spw_stage_moment *flight, const spw_stage_moment *alone) {
+    spw_stage_moment m = *alone;
+    for (int kind = 0; kind < 2; kind++) {
+        m.waiting[kind] += flight->waiting[kind];
+        m.left[kind] += flight->left[kind];
+    }
+    m.rows = plus(m.rows, flight->rows);
+    return m;
+}
+
+/* Layers of the chunks that hold what they left. */
+static void count_left(const spw_stage_walk *w, size_t left[2]) {
+    left[0] = left[1] = 0;
+    for (size_t c = 0; c < w->pipeline.chunks; c++)
+        for (size_t i = w->layers.begin[c]; i < w->layers.begin[c + 1] && w->holds[c]; i++)
+            left[w->layers.layer[i].experts] += w->keeps[w->layers.layer[i].experts].stays;
+}
+
+/* Behind a forward pass, where there is a loss, or on a stage without it. */
+static void after_forward(spw_stage_walk *w, const spw_pass *pass, const spw_stage_moment *kept,
+                          spw_stage_moment *flight, spw_stage_peaks *out) {
+    const spw_pipeline *p = &w->pipeline;
+    change_flight(flight, kept, false);
+    w->holds[pass->chunk] = false;
+    count_left(w, flight->left);
+    if (w->stage + 1 == p->stages && pass->chunk + 1 < p->chunks) return;
+    flight->micro_batch = pass->micro_batch;
+    settle_again(w, SPW_MOMENT_LOSS, flight);
+    raise(&out->at[SPW_MOMENT_LOSS], flight);
+}
+
+static void change_layer(spw_stage_moment *m, const spw_stage_layer *layer, uint64_t rows, bool goes) {
+    m->waiting[layer->experts] = goes ? m->waiting[layer->experts] - 1 : m->waiting[layer->experts] + 1;
+    if (!goes)
+        m->rows = plus(m->rows, rows);
+    else if (m->rows < MOST)
+        m->rows -= rows < m->rows ? rows : m->rows;
+}
+
+/* A forward pass beside a backward one: a layer has run forward when the one of its turn, from the last, works backward.
+ * beside: all other passes in flight. */
+static void look_at_pair(const spw_stage_walk *w, const spw_layer_uses *uses,
+                         const spw_stage_moment *beside_them, const spw_pass *forward,
+                         const spw_pass *backward, spw_stage_peaks *out) {
+    const size_t first = w->layers.begin[forward->chunk], comes = w->layers.begin[forward->chunk + 1] - first,
+                 end = w->layers.begin[backward->chunk + 1], goes = end - w->layers.begin[backward->chunk];
+    spw_stage_moment now = *beside_them;
+    now.micro_batch = backward->micro_batch;
+    change_flight(&now, &w->part[backward->micro_batch * w->pipeline.chunks + backward->chunk].kept, false);
+    for (size_t j = 0; j < goes; j++) {
+        const spw_stage_layer *back = &w->layers.layer[end - 1 - j];
+        const spw_layer_use use = use_of(uses, back, backward->micro_batch);
+        if (j < comes) {
+            const spw_stage_layer *next = &w->layers.layer[first + j];
+            change_layer(&now, next, use_of(uses, next, forward->micro_batch).saved_bytes, false);
+        }
+        change_layer(&now, back, use.saved_bytes, true);
+        spw_stage_moment here = now;
+        here.at_work[back->experts] = 1;
+        here.layer = back->moe;
+        here.place = end - 1 - j;
+        settle(w->keeps, &here);
+        raise(&out->at[SPW_MOMENT_ATTENTION], &here);
+        here.work = back->experts ? plus(0, use.backward_bytes) : 0;
+        settle(w->keeps, &here);
+        raise(&out->at[back->experts ? SPW_MOMENT_MOE_LAYER : SPW_MOMENT_DENSE_LAYER], &here);
+        now.left[back->experts]++;
+    }
+}
+
+void spw_stage_walk_run(spw_stage_walk *w, const spw_layer_uses *uses, spw_stage_peaks *out) {
+    const spw_pipeline *p = &w->pipeline;
+    spw_stage_moment flight = {.layer = SIZE_MAX, .place = SIZE_MAX};
+    *out = (spw_stage_peaks){.at = {{.there = false}}};
+    const bool stays = w->keeps[0].stays || w->keeps[1].stays;
+    for (size_t c = 0; c < p->chunks; c++) w->holds[c] = stays;
+    for (size_t i = 0; i < p->micro_batches * p->chunks * (stays ? 2 : 1); i++) {
+        const size_t pass = i / (stays ? 2 : 1);
+        look_at_part(w, uses, pass / p->chunks, pass % p->chunks, stays && i % 2 == 1, &w->part[pass]);
+    }
+    for (size_t i = 0; i < spw_pipeline_passes(p); i++) {
+        const spw_pass pass = spw_pipeline_pass(p, w->stage, i);
+        const pass_kept *part = &w->part[pass.micro_batch * p->chunks + pass.chunk];
+        if (spw_pipeline_is_pair(p, w->stage, i)) { /* the backward pass of the two, then what came */
+            const spw_pass other = spw_pipeline_pass(p, w->stage, ++i);
+            change_flight(&flight, &w->part[other.micro_batch * p->chunks + other.chunk].kept, true);
+            look_at_pair(w, uses, &flight, &pass, &other, out);
+            after_forward(w, &pass, &part->kept, &flight, out);
+            continue;
+        }
+        const bool held = w->holds[pass.chunk];
+        if (!pass.backward) {
+            after_forward(w, &pass, &part->kept, &flight, out);
+            continue;
+        }
+        change_flight(&flight, &part->kept, true);
+        w->holds[pass.chunk] = false;
+        count_left(w, flight.left);
+        for (int m = 0; m < SPW_MOMENT_COUNT; m++) {
+            if (!part->at[held][m].there) continue;
+            spw_stage_moment here = beside(&flight, &part->at[held][m]);
+            settle_again(w, (spw_moment)m, &here);
+            raise(&out->at[m], &here);
+        }
+        w->holds[pass.chunk] = stays;
+    }
+}

@@ -1,0 +1,25 @@
+/* The components of a footprint that are weights, gradients and optimizer state, whole or gathered for the layers at work. */
+#ifndef SPW_SIM_MEMORY_LIVE_FOOTPRINT_STATE_H
+#define SPW_SIM_MEMORY_LIVE_FOOTPRINT_STATE_H
+
+#include "sim/memory/kept/component.h"
+
+/* What a stage holds from step to step, and its gradients. Gradient buffers of Megatron stay from step to step; those of a
+ * compiled step are its own. */
+SPW_MUST_CHECK spw_status spw_footprint_add_state(spw_footprint *footprint, const spw_job *job,
+                                                  const spw_stage *stage);
+/* Bare expert layers under data parallelism: nothing is sharded but the experts, and there is no optimizer. */
+void spw_footprint_add_expert_layers(spw_footprint *footprint, const spw_job *job,
+                                     const spw_parameters *parameters, const spw_layer_shape *shape);
+/* The sharded weights of the layers at work. all_experts: of every expert, not of the rank's own. */
+void spw_footprint_add_gathered(spw_footprint *footprint, const spw_job *job, const spw_stage *stage,
+                                bool all_experts);
+/* Units of FSDP2: a layer with experts, a dense layer, the head. The head's gradients are the first to be reduced. Gradients that
+ * the list of the scheme has (shape.weight_gradients) are left to it. */
+void spw_footprint_add_fsdp2(spw_footprint *footprint, const spw_job *job, const spw_stage *stage,
+                             const spw_layer_shape *shape);
+/* With replicas: the outputs of reduce-scatters, which stay until the backward pass of the micro-batch ends: the head's, a component;
+ * what each layer leaves behind, in footprint->keeps. */
+void spw_footprint_add_summed(spw_footprint *footprint, const spw_job *job, const spw_stage *stage);
+
+#endif

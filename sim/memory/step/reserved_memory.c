@@ -1,0 +1,528 @@
+#include "sim/memory/step/reserved_memory.h"
+
+#include "base/memory.h"
+#include "sim/memory/allocator/allocator_conf.h"
+#include "sim/memory/allocator/event_list.h"
+#include "sim/memory/kept/megatron_job.h"
+#include "sim/memory/step/step_memory.h"
+#include "sim/memory/tensors/snapshot_steps.h"
+#include "sim/weights/pipeline.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const double GIB = 1024.0 * 1024.0 * 1024.0;
+enum { AS_SET, EXPANDABLE, VARIANTS };
+enum { STEADY = 3 }; /* steps after which nothing new is to be expected of equal ones */
+
+/* One rank under one setting. */
+typedef struct process {
+    spw_allocator *allocator;
+    spw_allocation *live;
+    spw_list_replay last;  /* of the last step */
+    uint64_t began, ended; /* its state before and after that; 0: nothing is known of it */
+    uint64_t stranded;     /* when it ended */
+    uint64_t retries;      /* in it */
+    bool failed;
+} process;
+
+/* A rank of a stage. */
+typedef struct rank_state {
+    spw_step_memory *memory; /* NULL: it is not followed */
+    uint64_t rows;           /* a number of the rows of its last step */
+    bool ran;                /* there is a last step */
+    bool first;              /* that was the job's first: the moments came at its end */
+    spw_memory_event at;     /* where its list peaks, and how far above its beginning */
+    uint64_t peak_bytes;
+    spw_memory_event refused[VARIANTS]; /* where the last step ran out */
+    process process[VARIANTS];
+} rank_state;
+
+/* Of one step: the largest of all ranks. */
+typedef struct step_record {
+    uint64_t requested, allocated, reserved, retries;
+    size_t place;      /* where `reserved` is */
+    size_t live_place; /* where `requested` is */
+    size_t live_layer, live_micro_batch;
+    bool failed;
+} step_record;
+
+/* What every process of a stage allocates first, and at the end of its first step. */
+typedef struct stage_state {
+    spw_event_list begin, moments;
+    uint64_t begin_bytes, moment_bytes; /* live when it ends, whether it fits or not */
+    size_t slots;
+} stage_state;
+
+struct spw_reserved_memory {
+    spw_reserved_request request;
+    spw_allocator_settings settings[VARIANTS];
+    size_t first_stage, stages; /* those that are replayed */
+    size_t micro_batches, followed;
+    bool starts;               /* the job's first step is under way */
+    int first, variants;       /* replayed: [first, variants); one where the setting is expandable already */
+    bool alone;                /* the other is replayed where this one fails */
+    stage_state *stage;        /* [stages] */
+    rank_state *place;         /* [stages][ranks] */
+    spw_rank_rows *rows;       /* [ranks][layers][micro_batches] */
+    spw_rank_rows *first_rows; /* the same of the first step, where there are several */
+    step_record *record[VARIANTS]; /* [steps] */
+    uint64_t stranded[VARIANTS];
+    spw_reserved_death death[VARIANTS];
+    spw_snapshot_steps *recorded; /* the job as it was recorded; NULL: none */
+};
+
+static size_t places_of(const spw_reserved_memory *m) { return m->stages * m->request.ranks; }
+static size_t cells_of(const spw_reserved_memory *m) { return m->request.layers * m->micro_batches; }
+static size_t stage_of(const spw_reserved_memory *m, size_t place) { return place / m->request.ranks; }
+static size_t rank_of(const spw_reserved_memory *m, size_t place) { return place % m->request.ranks; }
+
+/* --- Processes --- */
+
+static void process_end(process *p) {
+    spw_allocator_destroy(p->allocator);
+    p->allocator = NULL;
+}
+
+static uint64_t state_of(const process *p, size_t slots) {
+    return p->allocator != NULL ? spw_allocator_state(p->allocator, p->live, slots) : 1;
+}
+
+/* Of a job that goes on: with its moments. */
+static spw_status process_begin(const spw_reserved_memory *m, const stage_state *stage, int variant,
+                                process *p) {
+    spw_list_replay replay;
+    spw_status status = spw_allocator_create(&m->settings[variant], &p->allocator);
+    if (status != SPW_OK) return status;
+    for (size_t i = 0; i < stage->slots; i++) p->live[i].block = SPW_ALLOCATION_EMPTY;
+    status = spw_event_list_replay(&stage->begin, p->allocator, p->live, &replay);
+    if (status != SPW_OK || m->starts || replay.refused) return status;
+    return spw_event_list_replay(&stage->moments, p->allocator, p->live, &replay);
+}
+
+static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+/* The end of a first step. `last` is then of the whole step. */
+static spw_status take_moments(const stage_state *stage, process *p, spw_memory_event *refused) {
+    const spw_allocator_stats passes = p->last.after, before = p->last.before;
+    const spw_status status = spw_event_list_replay(&stage->moments, p->allocator, p->live, &p->last);
+    spw_allocator_stats *after = &p->last.after;
+    if (p->last.refused) *refused = stage->moments.event[p->last.refused_event];
+    p->last.before = before;
+    after->requested_peak_bytes = larger(after->requested_peak_bytes, passes.requested_peak_bytes);
+    after->allocated_peak_bytes = larger(after->allocated_peak_bytes, passes.allocated_peak_bytes);
+    after->reserved_peak_bytes = larger(after->reserved_peak_bytes, passes.reserved_peak_bytes);
+    return status;
+}
+
+/* refused: where it ran out. */
+static spw_status process_step(const spw_reserved_memory *m, const stage_state *stage, int variant,
+                               const spw_event_list *list, process *p, spw_memory_event *refused) {
+    spw_status status = SPW_OK;
+    p->began = state_of(p, stage->slots);
+    if (p->allocator == NULL) SPW_TRY(process_begin(m, stage, variant, p));
+    if (m->request.every)
+        SPW_TRY(spw_event_list_replay(list, p->allocator, p->live, &p->last));
+    else
+        SPW_TRY(spw_event_list_replay_cycles(list, p->allocator, p->live, stage->slots, &p->last));
+    if (p->last.refused)
+        *refused = list->event[p->last.refused_event];
+    else if (m->starts && p->last.before.refused == 0)
+        SPW_TRY(take_moments(stage, p, refused));
+    p->failed = p->last.refused || p->last.before.refused > 0;
+    p->retries = p->last.after.retries - p->last.before.retries;
+    p->stranded = spw_allocator_stranded_bytes(p->allocator);
+    if (p->failed) process_end(p);
+    p->ended = state_of(p, stage->slots);
+
+cleanup:
+    return status;
+}
+
+/* --- Which are followed --- */
+
+static spw_status follow(spw_reserved_memory *m, size_t place) {
+    rank_state *rank = &m->place[place];
+    stage_state *stage = &m->stage[stage_of(m, place)];
+    spw_status status = SPW_OK;
+    if (rank->memory != NULL) return SPW_OK;
+    SPW_TRY(spw_step_memory_create(m->request.point,
+                                   &m->request.footprint[m->first_stage + stage_of(m, place)], m->recorded,
+                                   &rank->memory));
+    SPW_TRY(spw_step_memory_begin(rank->memory, &stage->begin));
+    SPW_TRY(spw_step_memory_optimizer(rank->memory, &stage->moments));
+    stage->begin_bytes = (uint64_t)spw_event_list_peak(&stage->begin).after_forward_bytes;
+    stage->moment_bytes = (uint64_t)spw_event_list_peak(&stage->moments).after_forward_bytes;
+    stage->slots = spw_step_memory_slots(rank->memory);
+    for (int v = m->first; v < m->variants; v++) SPW_TRY(SPW_ALLOC(stage->slots, &rank->process[v].live));
+    m->followed++;
+
+cleanup:
+    return status;
+}
+
+/* FNV-1a. */
+static uint64_t rows_number(const spw_reserved_memory *m, size_t rank) {
+    const spw_rank_rows *rows = m->rows + rank * cells_of(m);
+    uint64_t number = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < cells_of(m); i++) {
+        const uint64_t three[] = {rows[i].held, rows[i].received, rows[i].sent};
+        for (size_t k = 0; k < 3; k++) number = (number ^ three[k]) * UINT64_C(0x100000001b3);
+    }
+    return number;
+}
+
+static bool is_like_one_followed(const spw_reserved_memory *m, size_t place) {
+    const size_t first = stage_of(m, place) * m->request.ranks;
+    const spw_rank_rows *mine = m->rows + rank_of(m, place) * cells_of(m);
+    for (size_t r = 0; r < m->request.ranks; r++)
+        if (m->place[first + r].memory != NULL &&
+            memcmp(mine, m->rows + r * cells_of(m), cells_of(m) * sizeof *mine) == 0)
+            return true;
+    return false;
+}
+
+/* The place with most live bytes of those that are left; places: none is. */
+static size_t fullest(const spw_reserved_memory *m, const uint64_t *live, const bool *left) {
+    size_t most = places_of(m);
+    for (size_t i = 0; i < places_of(m); i++)
+        if (left[i] && (most == places_of(m) || live[i] > live[most])) most = i;
+    return most;
+}
+
+static spw_status choose(spw_reserved_memory *m, size_t step, const uint64_t *live) {
+    const size_t places = places_of(m);
+    const size_t most = step == 0 ? SPW_RESERVED_FOLLOWED : 1;
+    size_t looked = 0;
+    bool *left = NULL;
+    spw_status status = SPW_OK;
+    const size_t every = live == NULL ? m->request.ranks : 1; /* of places: one a stage */
+    if (m->request.every || places <= SPW_RESERVED_FOLLOWED || live == NULL) {
+        for (size_t i = 0; i < places && step == 0; i += m->request.every ? 1 : every) SPW_TRY(follow(m, i));
+        return SPW_OK;
+    }
+    SPW_TRY(SPW_ALLOC(places, &left));
+    memset(left, true, places * sizeof *left);
+    while (looked < most && m->followed < SPW_RESERVED_MOST) {
+        const size_t place = fullest(m, live, left);
+        if (place == places) break;
+        left[place] = false;
+        looked += step > 0;
+        if (m->place[place].memory != NULL || is_like_one_followed(m, place)) continue;
+        SPW_TRY(follow(m, place));
+        looked += step == 0;
+    }
+
+cleanup:
+    spw_free(left);
+    return status;
+}
+
+/* --- The job --- */
+
+static spw_status create_recorded(spw_reserved_memory *m) {
+    const spw_job *job = m->request.point->job;
+    const spw_pipeline pipeline = spw_pipeline_of(job);
+    spw_megatron_shape shape;
+    spw_recorded_layers *layers = NULL;
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_megatron_recorded_layers(m->request.point, &shape));
+    SPW_TRY(spw_recorded_layers_create(&shape, &pipeline, &job->model, job->snapshot_stage, &layers));
+    SPW_TRY(
+        spw_snapshot_steps_create(job->snapshot, layers, (uint64_t)shape.tokens * shape.top_k, &m->recorded));
+
+cleanup:
+    spw_recorded_layers_destroy(layers);
+    return status;
+}
+
+static spw_status create_parts(spw_reserved_memory *m) {
+    const spw_job *job = m->request.point->job;
+    size_t cells = 0;
+    spw_status status = SPW_OK;
+    if (!spw_mul_size(m->request.ranks, m->request.layers, &cells) ||
+        !spw_mul_size(cells, m->micro_batches, &cells))
+        SPW_TRY(spw_fail(SPW_EARG, "too many ranks, layers and micro-batches"));
+    SPW_TRY(SPW_ALLOC(cells, &m->rows));
+    if (m->request.steps > 1 && job->snapshot == NULL) SPW_TRY(SPW_ALLOC(cells, &m->first_rows));
+    SPW_TRY(SPW_ALLOC(places_of(m), &m->place));
+    SPW_TRY(SPW_ALLOC(m->stages, &m->stage));
+    for (int v = 0; v < VARIANTS; v++) SPW_TRY(SPW_ALLOC(m->request.steps, &m->record[v]));
+    if (job->snapshot != NULL) SPW_TRY(create_recorded(m));
+    if (m->request.every)
+        for (size_t i = 0; i < places_of(m); i++) SPW_TRY(follow(m, i));
+
+cleanup:
+    return status;
+}
+
+spw_status spw_reserved_memory_create(const spw_reserved_request *request, spw_reserved_memory **out) {
+    const spw_job *job = request->point->job;
+    const spw_pipeline pipeline = spw_pipeline_of(job);
+    spw_reserved_memory *m = NULL;
+    spw_status status = SPW_OK;
+    *out = NULL;
+    SPW_TRY(SPW_ALLOC(1, &m));
+    m->request = *request;
+    m->stages =
+        job->snapshot != NULL ? 1 : pipeline.stages; /* other stages than the recorded one are unlike it */
+    m->first_stage = job->snapshot != NULL ? job->snapshot_stage : 0;
+    m->micro_batches = pipeline.micro_batches;
+    m->settings[AS_SET] = spw_allocator_conf_settings(&job->allocator, request->footprint->budget_bytes,
+                                                      (uint64_t)(job->cluster.hbm_gib.value * GIB));
+    /* as seen there (docs/schemes.md, section 6.8); other lists were held against allocators whose addresses rose */
+    m->settings[AS_SET].addresses_fall = request->point->scheme->type->memory.whole_steps;
+    m->settings[EXPANDABLE] = m->settings[AS_SET];
+    m->settings[EXPANDABLE].expandable_segments = true;
+    m->alone = request->as_set_alone && request->steps == 1 && job->snapshot == NULL && !request->every &&
+               !m->settings[AS_SET].expandable_segments;
+    m->variants = m->alone || m->settings[AS_SET].expandable_segments ? 1 : VARIANTS;
+    SPW_TRY(create_parts(m));
+    *out = m;
+    m = NULL;
+
+cleanup:
+    spw_reserved_memory_destroy(m);
+    return status;
+}
+
+void spw_reserved_memory_destroy(spw_reserved_memory *m) {
+    if (m == NULL) return;
+    for (size_t i = 0; i < places_of(m) && m->place != NULL; i++) {
+        rank_state *rank = &m->place[i];
+        spw_step_memory_destroy(rank->memory);
+        for (int v = 0; v < VARIANTS; v++) {
+            process_end(&rank->process[v]);
+            spw_free(rank->process[v].live);
+        }
+    }
+    for (size_t s = 0; s < m->stages && m->stage != NULL; s++)
+        spw_event_list_destroy(&m->stage[s].begin), spw_event_list_destroy(&m->stage[s].moments);
+    for (int v = 0; v < VARIANTS; v++) spw_free(m->record[v]);
+    spw_snapshot_steps_destroy(m->recorded);
+    spw_free(m->stage);
+    spw_free(m->place);
+    spw_free(m->rows);
+    spw_free(m->first_rows);
+    spw_free(m);
+}
+
+void spw_reserved_memory_note(spw_reserved_memory *m, size_t layer, size_t micro_batch, size_t rank,
+                              spw_rank_rows rows) {
+    m->rows[(rank * m->request.layers + layer) * m->micro_batches + micro_batch] = rows;
+}
+
+/* A step with the rows of the one before, which left every process as it found it, does the same again. */
+static bool is_repeated(const spw_reserved_memory *m, const rank_state *rank, uint64_t number) {
+    bool same = rank->ran && rank->rows == number && m->recorded == NULL && !m->request.every;
+    for (int v = m->first; v < m->variants && same; v++) {
+        const process *p = &rank->process[v];
+        same = p->began != 0 && p->began == p->ended;
+    }
+    return same;
+}
+
+/* `list` is overwritten: one a thread, for all its ranks. */
+static spw_status rank_step(spw_reserved_memory *m, size_t place, spw_event_list *list) {
+    rank_state *rank = &m->place[place];
+    const size_t r = rank_of(m, place);
+    const spw_step_rows rows = {m->rows + r * cells_of(m), m->request.layers, m->micro_batches};
+    const uint64_t number = rows_number(m, r);
+    if (is_repeated(m, rank, number)) return SPW_OK;
+    spw_status status = spw_step_memory_step(rank->memory, &rows, list);
+    if (status == SPW_OK && !m->request.every) status = spw_event_list_find_again(list);
+    if (status != SPW_OK) return status;
+    const spw_list_peak peak = spw_event_list_peak(list);
+    rank->at = peak.peak_event < list->events ? list->event[peak.peak_event] : (spw_memory_event){.slot = 0};
+    rank->peak_bytes = (uint64_t)peak.peak_bytes;
+    rank->rows = number;
+    rank->ran = true;
+    rank->first = m->starts;
+    for (int v = m->first; v < m->variants && status == SPW_OK; v++) {
+        process *p = &rank->process[v];
+        status = process_step(m, &m->stage[stage_of(m, place)], v, list, p, &rank->refused[v]);
+    }
+    return status;
+}
+
+static void record_death(const spw_reserved_memory *m, int variant, size_t step, size_t place,
+                         spw_reserved_death *out) {
+    const rank_state *rank = &m->place[place];
+    const process *p = &rank->process[variant];
+    if (!p->failed || out->there) return;
+    const spw_memory_event *at = &rank->refused[variant];
+    *out = (spw_reserved_death){.there = true,
+                                .at_start = !p->last.refused,
+                                .step = step,
+                                .rank = rank_of(m, place),
+                                .stage = m->first_stage + stage_of(m, place)};
+    if (out->at_start) return;
+    out->optimizer = at->optimizer;
+    out->micro_batch = at->micro_batch;
+    out->layer = at->layer != SPW_NO_MOE_LAYER ? at->layer : SIZE_MAX;
+    out->backward = at->backward;
+}
+
+static void record_place(spw_reserved_memory *m, int variant, size_t place, step_record *record) {
+    const rank_state *rank = &m->place[place];
+    const process *p = &rank->process[variant];
+    const uint64_t allocated = p->last.after.allocated_peak_bytes,
+                   reserved = p->last.after.reserved_peak_bytes;
+    const stage_state *stage = &m->stage[stage_of(m, place)];
+    const bool began = p->last.before.refused == 0;
+    const uint64_t moments = stage->moment_bytes, before = began         ? p->last.before.requested_bytes
+                                                           : rank->first ? stage->begin_bytes
+                                                                         : stage->begin_bytes + moments;
+    const uint64_t requested = before + larger(rank->peak_bytes, rank->first ? moments : 0);
+    if (requested > record->requested) {
+        record->requested = requested;
+        record->live_place = place;
+        record->live_layer = rank->at.layer != SPW_NO_MOE_LAYER ? rank->at.layer : 0;
+        record->live_micro_batch = rank->at.micro_batch;
+    }
+    record->allocated = allocated > record->allocated ? allocated : record->allocated;
+    if (reserved > record->reserved) record->reserved = reserved, record->place = place;
+    record->retries += p->retries;
+    record->failed = record->failed || p->failed;
+    if (p->stranded > m->stranded[variant]) m->stranded[variant] = p->stranded;
+}
+
+/* A step that is run several times retries as often as the worst of these. */
+static void record_run(spw_reserved_memory *m, int variant, size_t step) {
+    step_record *record = &m->record[variant][step];
+    const uint64_t retries = record->retries;
+    record->retries = 0;
+    for (size_t i = 0; i < places_of(m); i++) {
+        if (m->place[i].memory == NULL) continue;
+        record_place(m, variant, i, record);
+        record_death(m, variant, step, i, &m->death[variant]);
+    }
+    if (retries > record->retries) record->retries = retries;
+}
+
+static spw_status run_step(spw_reserved_memory *m, size_t step) {
+    const int places = (int)places_of(m);
+    spw_status status = SPW_OK;
+#pragma omp parallel
+    {
+        spw_event_list list = {.events = 0};
+#pragma omp for schedule(dynamic, 1)
+        for (int i = 0; i < places; i++) {
+            if (m->place[i].memory == NULL) continue;
+            const spw_status one = rank_step(m, (size_t)i, &list);
+            if (one != SPW_OK) {
+#pragma omp atomic write
+                status = one;
+            }
+        }
+        spw_event_list_destroy(&list);
+    }
+    return status == SPW_OK ? SPW_OK : spw_fail(status, "the allocator's replay of step %zu failed", step);
+}
+
+/* The routing of the first step among the moments, which that step did not have. */
+static spw_status run_first_again(spw_reserved_memory *m) {
+    const size_t bytes = m->request.ranks * cells_of(m) * sizeof *m->rows;
+    memcpy(m->rows, m->first_rows, bytes);
+    const spw_status status = run_step(m, 0);
+    for (int v = 0; v < m->variants && status == SPW_OK; v++) record_run(m, v, 0);
+    return status;
+}
+
+static spw_status run_times(spw_reserved_memory *m, size_t step, int runs) {
+    spw_status status = SPW_OK;
+    for (int v = m->first; v < m->variants; v++) m->record[v][step] = (step_record){.failed = false};
+    for (int run = 0; run < runs && status == SPW_OK; run++) {
+        m->starts = step == 0 && run == 0;
+        status = run_step(m, step);
+        for (int v = m->first; v < m->variants && status == SPW_OK; v++) record_run(m, v, step);
+    }
+    m->starts = false;
+    return status;
+}
+
+/* The other setting, from the beginning of the processes that are followed. */
+static spw_status run_other(spw_reserved_memory *m, int runs) {
+    spw_status status = SPW_OK;
+    m->first = AS_SET + 1;
+    m->variants = VARIANTS;
+    for (size_t i = 0; i < places_of(m); i++) {
+        rank_state *rank = &m->place[i];
+        if (rank->memory == NULL) continue;
+        spw_step_memory_destroy(rank->memory);
+        rank->memory = NULL;
+        rank->ran = false;
+        m->followed--;
+        SPW_TRY(follow(m, i));
+    }
+    status = run_times(m, 0, runs);
+
+cleanup:
+    return status;
+}
+
+spw_status spw_reserved_memory_end_step(spw_reserved_memory *m, size_t step, const uint64_t *live) {
+    /* One step stands for all: what it leaves is there when the next one begins, which does the same from then on. */
+    const int runs = m->request.steps == 1 && m->recorded == NULL ? STEADY : 1;
+    spw_status status = choose(m, step, live != NULL ? live + m->first_stage * m->request.ranks : NULL);
+    if (status == SPW_OK) status = run_times(m, step, runs);
+    if (status == SPW_OK && m->alone && m->record[AS_SET][step].failed) status = run_other(m, runs);
+    if (m->first_rows == NULL || status != SPW_OK) return status;
+    if (step == 0) memcpy(m->first_rows, m->rows, m->request.ranks * cells_of(m) * sizeof *m->rows);
+    return step > 0 && step + 1 == m->request.steps ? run_first_again(m) : SPW_OK;
+}
+
+uint64_t spw_reserved_memory_reserved(const spw_reserved_memory *m, size_t step) {
+    return m->record[AS_SET][step].reserved;
+}
+
+uint64_t spw_reserved_memory_allocated(const spw_reserved_memory *m, size_t step) {
+    return m->record[AS_SET][step].allocated;
+}
+
+/* --- Summary --- */
+
+static void summarize(const spw_reserved_memory *m, int variant, uint64_t *sorted,
+                      spw_reserved_outcome *out) {
+    const step_record *record = m->record[variant];
+    *out = (spw_reserved_outcome){.stranded_bytes = m->stranded[variant]};
+    for (size_t i = 0; i < m->request.steps; i++) {
+        sorted[i] = record[i].allocated;
+        out->failed_steps += record[i].failed;
+        out->retried_steps += record[i].retries > 0;
+        out->retries += record[i].retries;
+        if (record[i].reserved > record[out->worst_step].reserved) out->worst_step = i;
+        if (record[i].requested > record[out->live_step].requested) out->live_step = i;
+    }
+    const step_record *live = &record[out->live_step];
+    out->worst_rank = rank_of(m, record[out->worst_step].place);
+    out->worst_stage = m->first_stage + stage_of(m, record[out->worst_step].place);
+    out->live_rank = rank_of(m, live->live_place);
+    out->live_stage = m->first_stage + stage_of(m, live->live_place);
+    out->live_layer = live->live_layer;
+    out->live_micro_batch = live->live_micro_batch;
+    out->death = m->death[variant];
+    out->allocated = spw_byte_quantiles_of(sorted, m->request.steps);
+    for (size_t i = 0; i < m->request.steps; i++) sorted[i] = record[i].requested;
+    out->requested = spw_byte_quantiles_of(sorted, m->request.steps);
+    for (size_t i = 0; i < m->request.steps; i++) sorted[i] = record[i].reserved;
+    out->reserved = spw_byte_quantiles_of(sorted, m->request.steps);
+}
+
+spw_status spw_reserved_memory_finish(const spw_reserved_memory *m, spw_reserved_summary *out) {
+    uint64_t *sorted = NULL;
+    spw_status status = SPW_ALLOC(m->request.steps, &sorted);
+    *out = (spw_reserved_summary){.there = true,
+                                  .recorded = m->recorded != NULL,
+                                  .settings = m->settings[AS_SET],
+                                  .steps = m->request.steps,
+                                  .processes = places_of(m),
+                                  .followed = m->followed};
+    if (m->recorded != NULL) out->match = spw_snapshot_steps_match(m->recorded);
+    if (status != SPW_OK) return status;
+    summarize(m, AS_SET, sorted, &out->as_set);
+    summarize(m, m->variants - 1, sorted, &out->expandable);
+    out->oom = spw_oom_probability(out->as_set.failed_steps, m->request.steps);
+    spw_free(sorted);
+    return SPW_OK;
+}

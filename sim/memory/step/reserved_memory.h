@@ -1,0 +1,102 @@
+/* What a job's processes take from their GPUs over a trace: the steps of every rank of every pipeline stage, one after the other,
+ * through PyTorch's caching allocator. Every rank is a process of its own; it keeps what it has reserved from step to step. The
+ * optimizer allocates its moments at the end of the first step, from what that step left in the cache. A
+ * process that runs out of memory ends: that step failed, and a new process, whose moments are read from a
+ * checkpoint, begins with the next one. The first step's routing may come again, when the moments are there: behind the
+ * last step it does, and counts with the first. Ranks run in
+ * parallel; the result does not depend on the number of threads.
+ *
+ * A job of many GPUs has too many processes to follow them all. Unless all are asked for, those are followed that have most live bytes
+ * in the first step, SPW_RESERVED_FOLLOWED of them, of ranks with the same rows on the same stage one; and in a later step that which
+ * has most then, from there on, as long as there is room for SPW_RESERVED_MOST. Missed is a rank that never had most live bytes and
+ * reserves more all the same, because of what earlier steps left in its cache; and what the steps before would have left in the cache
+ * of a rank that is followed later. */
+#ifndef SPW_SIM_MEMORY_STEP_RESERVED_MEMORY_H
+#define SPW_SIM_MEMORY_STEP_RESERVED_MEMORY_H
+
+#include "base/status.h"
+#include "sim/job/job_words.h"
+#include "sim/memory/allocator/allocator.h"
+#include "sim/memory/live/footprint.h"
+#include "sim/memory/tensors/snapshot_steps.h"
+#include "sim/statistics/oom_probability.h"
+#include "sim/statistics/quantiles.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct spw_point spw_point; /* sim/schemes/point.h */
+
+enum { SPW_RESERVED_FOLLOWED = 16, SPW_RESERVED_MOST = 24 };
+
+/* Where a process ran out of memory first. */
+typedef struct spw_reserved_death {
+    bool there;
+    bool at_start;             /* before the first layer ran */
+    bool optimizer;            /* in the optimizer's first step, which allocates the moments */
+    size_t step, rank, stage;  /* positions */
+    size_t micro_batch, layer; /* the layer among the job's MoE layers, SIZE_MAX: none was at work */
+    bool backward;
+} spw_reserved_death;
+
+/* One setting of the allocator. */
+typedef struct spw_reserved_outcome {
+    /* Peaks of a step. requested: without rounding, and of failed steps too what they would have needed. The others of a
+     * failed step are what it had reached: with failed_steps they are lower bounds. Over the steps, each with the rank
+     * that has most. */
+    spw_byte_quantiles requested, allocated, reserved;
+    size_t worst_step, worst_rank, worst_stage; /* of reserved: position of the step */
+    size_t live_step, live_layer, live_rank;    /* of requested; the layer among the job's MoE layers */
+    size_t live_stage, live_micro_batch;
+    size_t failed_steps, retried_steps; /* steps in which a rank ran out, or gave segments back to go on */
+    uint64_t retries;
+    uint64_t stranded_bytes; /* the largest free block at the end of a step that shares its segment */
+    spw_reserved_death death;
+} spw_reserved_outcome;
+
+typedef struct spw_reserved_summary {
+    bool recorded; /* the whole job by a snapshot (sim/memory/tensors/snapshot_steps.h); `match` is of it */
+    spw_snapshot_match match;
+    bool there; /* false: nothing was replayed */
+    spw_allocator_settings settings;
+    size_t steps;
+    size_t processes, followed;              /* of the job; those whose allocator was replayed */
+    spw_reserved_outcome as_set, expandable; /* expandable: the same with expandable_segments */
+    spw_probability oom;                     /* of a step, as set */
+} spw_reserved_summary;
+
+typedef struct spw_reserved_memory spw_reserved_memory;
+
+typedef struct spw_reserved_request {
+    const spw_point *point;
+    const spw_footprint *footprint; /* [stages] */
+    size_t ranks;                   /* of one stage */
+    size_t layers;                  /* replayed ones, which stand for the job's MoE layers in turn */
+    size_t steps;
+    bool every; /* follow every process */
+    /* What expandable segments would change is asked for only where a step fails as set; else `expandable` is as set. Of one step of
+     * generated or read routing; of several, of a recorded job and of every process it is replayed all the same. */
+    bool as_set_alone;
+} spw_reserved_request;
+
+/* The device is the footprints' budget. The point, what it names and the footprints are borrowed. */
+SPW_MUST_CHECK spw_status spw_reserved_memory_create(const spw_reserved_request *request,
+                                                     spw_reserved_memory **out);
+void spw_reserved_memory_destroy(spw_reserved_memory *memory); /* NULL is fine */
+
+/* What a rank of each stage does in a micro-batch of a replayed layer of the step under way. */
+void spw_reserved_memory_note(spw_reserved_memory *memory, size_t layer, size_t micro_batch, size_t rank,
+                              spw_rank_rows rows);
+/* Runs the step under way, position `step`. live [stages][ranks]: peaks of what must be live in it; NULL: all
+ * ranks of a stage are alike. */
+SPW_MUST_CHECK spw_status spw_reserved_memory_end_step(spw_reserved_memory *memory, size_t step,
+                                                       const uint64_t *live);
+/* Peaks of a step that has ended, of the rank that has most. */
+uint64_t spw_reserved_memory_reserved(const spw_reserved_memory *memory, size_t step);
+uint64_t spw_reserved_memory_allocated(const spw_reserved_memory *memory, size_t step);
+
+SPW_MUST_CHECK spw_status spw_reserved_memory_finish(const spw_reserved_memory *memory,
+                                                     spw_reserved_summary *out);
+
+#endif

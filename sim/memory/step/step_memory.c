@@ -1,0 +1,652 @@
+#include "sim/memory/step/step_memory.h"
+
+#include "base/memory.h"
+#include "sim/job/job.h"
+#include "sim/job/recipe/remat.h"
+#include "sim/job/state_law.h"
+#include "sim/memory/kept/megatron_job.h"
+#include "sim/memory/kept/transformers_job.h"
+#include "sim/schemes/layer.h"
+#include "sim/weights/pipeline.h"
+#include "sim/weights/stage_layers.h"
+#include "sim/weights/state_tensors.h"
+
+#include <math.h>
+#include <string.h>
+
+/* A component of the footprint that does not follow the routing; its slot is its position. */
+typedef struct fixed_tensor {
+    uint64_t bytes;
+    bool live[SPW_MOMENT_COUNT];
+    unsigned tensors; /* a parameter; 0: it is one tensor */
+    bool by_first_step;
+    bool cast;   /* of weights: a copy in their format comes and goes with each */
+    size_t slot; /* of the first of its tensors, beyond state_slot() */
+} fixed_tensor;
+
+/* What a layer keeps beside its experts' rows, and leaves behind. */
+enum { RESIDUALS = 24 };
+enum { KEPT_INPUT, KEPT_RESIDUALS, KEPT = KEPT_RESIDUALS + RESIDUALS, KEPT_LEFT = 2 };
+
+/* A layer of a micro-batch that is in flight. */
+typedef struct place {
+    size_t set, local; /* of the flight, and of the chunk's layers */
+    size_t index;      /* of the stage's layers */
+    bool experts, backward;
+} place;
+
+struct spw_step_memory {
+    spw_pipeline pipeline;
+    size_t stage;
+    spw_stage_layers stages; /* its layers */
+    size_t *set_of;          /* [micro_batches][chunks] slots of a pass in flight; SIZE_MAX: it is none */
+    size_t *spare;           /* [sets] those that no pass has */
+    size_t sets, spares;
+    spw_rank_rows predicted; /* of layers of multi-token prediction: a trace has none of theirs */
+    size_t micro_batch;      /* of the pass under way */
+    size_t at_work;          /* its layer among the model's MoE layers; SPW_NO_MOE_LAYER: none */
+    spw_layer layer;
+    size_t layers;
+    size_t ranks;    /* of the group */
+    bool saves;      /* no remat */
+    uint64_t *bytes; /* [tensors] of the layer under way */
+    fixed_tensor fixed[SPW_COMPONENTS];
+    size_t fixed_count;
+    spw_state_tensors state;
+    uint64_t *state_bytes; /* [state.count + 1] */
+    size_t state_slots;
+    spw_state_tensors weights;  /* before a buffer takes them; count 0: none does */
+    uint64_t *weight_bytes;     /* [weights.count + 1] */
+    uint64_t built_bytes;       /* of all of them */
+    bool *live;                 /* [sets][layers of a chunk][tensors] */
+    bool *left;                 /* [layers of the stage] what the backward pass left is there yet */
+    spw_waiting_layer keeps[2]; /* where layers are freed one by one */
+    bool frees;
+    spw_event_list *out;
+    bool shares;                        /* bare layers with expert_tensor */
+    spw_recorded_layers *beside;        /* with `recorded`: what is aligned with it */
+    spw_bare_layers *bare;              /* its list takes the place of all the above; NULL: none */
+    spw_transformers_step *listed;      /* as well, of a whole job of transformers; NULL: none */
+    size_t listed_slots;                /* of its lists */
+    uint64_t *received, *sent, *held;   /* [layers], of it */
+    const spw_snapshot_steps *recorded; /* its lists stand among those of a snapshot; NULL: none */
+    spw_event_list layers_list;         /* of the bare layers, one micro-batch */
+    size_t step;
+};
+
+static spw_status create_bare(const spw_point *point, spw_step_memory *m) {
+    spw_megatron_shape bare;
+    spw_transformers_shape steps;
+    spw_status status = SPW_OK;
+    if (spw_transformers_is_listed(point, &steps, NULL)) {
+        SPW_TRY(spw_transformers_step_slots(&steps, &m->listed_slots));
+        return spw_transformers_step_create(&steps, &m->listed);
+    }
+    if (m->recorded != NULL) {
+        SPW_TRY(spw_megatron_recorded_layers(point, &bare));
+        return spw_recorded_layers_create(&bare, &m->pipeline, &point->job->model, m->stage, &m->beside);
+    }
+    /* of stages there is no list that is cut between two layers */
+    if (m->pipeline.stages > 1 || !spw_megatron_job_layers(point, &bare)) return SPW_OK;
+    SPW_TRY(spw_bare_layers_create(&bare, &m->bare));
+    SPW_TRY(SPW_ALLOC(m->layers, &m->received));
+    SPW_TRY(SPW_ALLOC(m->layers, &m->sent));
+    SPW_TRY(SPW_ALLOC(m->layers, &m->held));
+    m->shares = bare.expert_tensor > 1;
+
+cleanup:
+    return status;
+}
+
+static void take_fixed(const spw_footprint *footprint, spw_step_memory *m) {
+    for (size_t i = 0; i < footprint->components; i++) {
+        const spw_component *c = &footprint->component[i];
+        if (c->routed || c->waits || c->bytes == 0) continue;
+        fixed_tensor *tensor = &m->fixed[m->fixed_count++];
+        tensor->bytes = c->bytes;
+        memcpy(tensor->live, c->live, sizeof tensor->live);
+        tensor->tensors = c->tensors;
+        tensor->by_first_step = c->by_first_step;
+        tensor->cast = m->weights.count > 0 && strcmp(c->name, "master_weights") == 0;
+        tensor->slot = m->state_slots;
+        m->state_slots += c->tensors * (m->state.count + 1);
+    }
+    m->frees = footprint->frees;
+    m->at_work = SPW_NO_MOE_LAYER;
+    memcpy(m->keeps, footprint->keeps, sizeof m->keeps);
+}
+
+static spw_status create_weights(const spw_job *job, const spw_footprint *footprint, spw_step_memory *m) {
+    spw_status status = SPW_OK;
+    for (size_t i = 0; i < footprint->components; i++)
+        if (strcmp(footprint->component[i].name, "weights") == 0)
+            m->built_bytes = footprint->component[i].bytes;
+    SPW_TRY(spw_weight_tensors_create(job, &footprint->stage, m->built_bytes, &m->weights));
+    if (job->precision.weights != 2 || spw_master_bytes(job) != 4) m->weights.count = 0;
+    SPW_TRY(SPW_ALLOC(m->weights.count + 1, &m->weight_bytes));
+    spw_state_tensors_bytes(&m->weights, m->built_bytes, m->weight_bytes);
+
+cleanup:
+    return status;
+}
+
+static spw_status create_slots(spw_step_memory *m) {
+    const size_t passes = m->pipeline.micro_batches * m->pipeline.chunks;
+    size_t cells = 0, places = 0;
+    spw_status status = SPW_OK;
+    m->sets = spw_pipeline_in_flight(&m->pipeline, m->stage);
+    if (m->layers >= SPW_NO_MOE_LAYER || !spw_mul_size(m->sets, m->stages.most, &places) ||
+        !spw_mul_size(places, m->layer.tensors + KEPT, &cells) || cells + m->ranks >= UINT32_MAX / 2)
+        return spw_fail(SPW_EARG, "%zu MoE layers of %zu tensors in %zu passes: too many", m->layers,
+                        m->layer.tensors, m->sets);
+    SPW_TRY(SPW_ALLOC(cells > 0 ? cells : 1, &m->live));
+    SPW_TRY(SPW_ALLOC(m->layer.tensors, &m->bytes));
+    SPW_TRY(SPW_ALLOC(m->stages.begin[m->pipeline.chunks] + 1, &m->left));
+    SPW_TRY(SPW_ALLOC(passes, &m->set_of));
+    SPW_TRY(SPW_ALLOC(m->sets, &m->spare));
+    for (size_t i = 0; i < passes; i++) m->set_of[i] = SIZE_MAX;
+    while (m->spares < m->sets) m->spare[m->spares] = m->sets - 1 - m->spares, m->spares++;
+
+cleanup:
+    return status;
+}
+
+spw_status spw_step_memory_create(const spw_point *point, const spw_footprint *footprint,
+                                  const spw_snapshot_steps *recorded, spw_step_memory **out) {
+    const spw_job *job = point->job;
+    spw_step_memory *m = NULL;
+    spw_status status = SPW_OK;
+    *out = NULL;
+    SPW_TRY(SPW_ALLOC(1, &m));
+    m->pipeline = spw_pipeline_of(job);
+    m->stage = footprint->stage.index;
+    SPW_TRY(spw_stage_layers_create(&m->pipeline, &job->model, m->stage, &m->stages));
+    SPW_TRY(spw_layer_build(point->scheme, &point->shape, SPW_FLAVOUR_LIVE, &m->layer));
+    m->predicted = spw_balanced_rows(point->scheme, &point->shape);
+    m->layers = job->model.moe_layers;
+    m->ranks = point->shape.ranks;
+    m->saves = spw_remat_keeps_experts(job->remat);
+    m->recorded = recorded;
+    SPW_TRY(spw_state_tensors_create(job, &footprint->stage, &m->state));
+    SPW_TRY(SPW_ALLOC(m->state.count + 1, &m->state_bytes));
+    SPW_TRY(create_weights(job, footprint, m));
+    take_fixed(footprint, m);
+    SPW_TRY(create_slots(m));
+    SPW_TRY(create_bare(point, m));
+    *out = m;
+    m = NULL;
+
+cleanup:
+    spw_step_memory_destroy(m);
+    return status;
+}
+
+void spw_step_memory_destroy(spw_step_memory *m) {
+    if (m == NULL) return;
+    spw_bare_layers_destroy(m->bare);
+    spw_transformers_step_destroy(m->listed);
+    spw_recorded_layers_destroy(m->beside);
+    spw_event_list_destroy(&m->layers_list);
+    spw_free(m->received);
+    spw_free(m->sent);
+    spw_free(m->held);
+    spw_state_tensors_destroy(&m->state);
+    spw_free(m->state_bytes);
+    spw_state_tensors_destroy(&m->weights);
+    spw_free(m->weight_bytes);
+    spw_free(m->live);
+    spw_free(m->bytes);
+    spw_free(m->left);
+    spw_free(m->set_of);
+    spw_free(m->spare);
+    spw_stage_layers_destroy(&m->stages);
+    spw_layer_destroy(&m->layer);
+    spw_free(m);
+}
+
+/* Slots: fixed tensors, layers of the sets, what each of them keeps, pieces of an exchange, what layers left, tensors of state. */
+static size_t kept_slot(const spw_step_memory *m) {
+    return SPW_COMPONENTS + m->sets * m->stages.most * m->layer.tensors;
+}
+static size_t pieces_slot(const spw_step_memory *m) { return kept_slot(m) + KEPT * m->sets * m->stages.most; }
+
+static size_t left_slot(const spw_step_memory *m) { return pieces_slot(m) + m->ranks; }
+
+static size_t state_slot(const spw_step_memory *m) {
+    return left_slot(m) + m->stages.begin[m->pipeline.chunks];
+}
+
+size_t spw_step_memory_slots(const spw_step_memory *m) {
+    if (m->listed != NULL) return m->listed_slots;
+    if (m->recorded != NULL) return spw_snapshot_steps_slots(m->recorded);
+    if (m->bare != NULL) return spw_bare_layers_slots(m->bare);
+    return state_slot(m) + m->state_slots + m->weights.count + 2;
+}
+
+/* --- Events --- */
+
+static spw_status append(spw_step_memory *m, spw_memory_event event) {
+    event.micro_batch = (uint32_t)m->micro_batch;
+    event.layer = (uint16_t)m->at_work;
+    return spw_event_list_append(m->out, event);
+}
+
+static bool is_always(const fixed_tensor *t) {
+    for (int m = 0; m < SPW_MOMENT_COUNT; m++)
+        if (!t->live[m]) return false;
+    return true;
+}
+
+static spw_status change_fixed(spw_step_memory *m, size_t i, bool born, bool backward) {
+    return append(m, (spw_memory_event){.bytes = m->fixed[i].bytes,
+                                        .slot = (uint32_t)i,
+                                        .kind = (uint16_t)(m->layer.tensors + i),
+                                        .born = born,
+                                        .backward = backward});
+}
+
+/* What is there at a moment and not always is born, or dies. */
+static spw_status change_moment(spw_step_memory *m, spw_moment at, bool born, bool backward) {
+    spw_status status = SPW_OK;
+    for (size_t i = 0; i < m->fixed_count && status == SPW_OK; i++) {
+        if (m->fixed[i].live[at] && !is_always(&m->fixed[i])) status = change_fixed(m, i, born, backward);
+    }
+    return status;
+}
+
+static spw_status pass_moment(spw_step_memory *m, spw_moment at) {
+    const spw_status status = change_moment(m, at, true, true);
+    return status == SPW_OK ? change_moment(m, at, false, true) : status;
+}
+
+/* Pieces of an exchange, of which there is one at a time: each rank's is an allocation. Which rank sends how much is not known
+ * here: equally much, but for rows that do not divide. */
+static spw_status change_pieces(spw_step_memory *m, place at, size_t tensor, bool born) {
+    const spw_layer_tensor *t = &m->layer.tensor[tensor];
+    const uint64_t row = spw_layer_row_bytes(t, 1), rows = row > 0 ? m->bytes[tensor] / row : 0;
+    const size_t first = pieces_slot(m);
+    spw_status status = SPW_OK;
+    for (size_t r = 0; r < m->ranks && status == SPW_OK; r++) {
+        const uint64_t some = rows / m->ranks + (r < rows % m->ranks ? 1 : 0);
+        if (some == 0) break;
+        status = append(m, (spw_memory_event){.bytes = some * row,
+                                              .slot = (uint32_t)(first + r),
+                                              .kind = (uint16_t)tensor,
+                                              .born = born,
+                                              .backward = at.backward});
+    }
+    return status;
+}
+
+/* A tensor that is born twice, or dies without having been born, changes nothing. */
+static spw_status change(spw_step_memory *m, place at, size_t tensor, bool born) {
+    const size_t cell = (at.set * m->stages.most + at.local) * m->layer.tensors + tensor;
+    if (m->live[cell] == born) return SPW_OK;
+    m->live[cell] = born;
+    if (m->layer.tensor[tensor].by_rank) return change_pieces(m, at, tensor, born);
+    return append(m, (spw_memory_event){.bytes = m->bytes[tensor],
+                                        .slot = (uint32_t)(SPW_COMPONENTS + cell),
+                                        .kind = (uint16_t)tensor,
+                                        .born = born,
+                                        .backward = at.backward});
+}
+
+/* Runs the events of a pass. `keep`: what the backward pass needs does not die. */
+static spw_status run(spw_step_memory *m, place at, spw_phase phase, bool keep) {
+    spw_status status = SPW_OK;
+    for (size_t i = 0; i < m->layer.events && status == SPW_OK; i++) {
+        const spw_event *event = &m->layer.event[i];
+        if (event->phase != phase || (keep && event->sign < 0 && m->layer.tensor[event->tensor].needed))
+            continue;
+        status = change(m, at, event->tensor, event->sign > 0);
+    }
+    return status;
+}
+
+/* Afterwards the layer holds what `saves` says, or nothing. */
+static spw_status settle(spw_step_memory *m, place at, bool saves) {
+    spw_status status = SPW_OK;
+    for (size_t t = 0; t < m->layer.tensors && status == SPW_OK; t++)
+        status = change(m, at, t, saves && m->layer.tensor[t].needed);
+    return status;
+}
+
+static void measure(spw_step_memory *m, const spw_rank_rows *rows) {
+    for (size_t t = 0; t < m->layer.tensors; t++) m->bytes[t] = spw_layer_bytes(&m->layer.tensor[t], rows);
+}
+
+/* The weights as they are built, or their end: the first of the model is the last of the list. */
+static spw_status change_weights(spw_step_memory *m, bool born) {
+    const size_t first = state_slot(m) + m->state_slots;
+    spw_status status = SPW_OK;
+    for (size_t p = m->weights.count + 1; p-- > 0 && status == SPW_OK;) {
+        if (m->weight_bytes[p] == 0) continue;
+        status = append(m, (spw_memory_event){.bytes = m->weight_bytes[p],
+                                              .slot = (uint32_t)(first + p),
+                                              .kind = (uint16_t)m->layer.tensors,
+                                              .born = born});
+    }
+    return status;
+}
+
+static spw_status change_cast(spw_step_memory *m, uint64_t bytes, size_t kind, bool born) {
+    return append(m, (spw_memory_event){.bytes = bytes / 2,
+                                        .slot = (uint32_t)(spw_step_memory_slots(m) - 1),
+                                        .kind = (uint16_t)(m->layer.tensors + kind),
+                                        .born = born});
+}
+
+/* Parameter by parameter, its tensors one after the other. */
+static spw_status allocate_state(spw_step_memory *m, size_t i) {
+    const fixed_tensor *t = &m->fixed[i];
+    size_t slot = state_slot(m) + t->slot;
+    spw_status status = SPW_OK;
+    spw_state_tensors_bytes(&m->state, t->bytes, m->state_bytes);
+    for (size_t p = 0; p <= m->state.count; p++) {
+        const uint64_t bytes = m->state_bytes[p], part = bytes / t->tensors;
+        for (unsigned n = 0; n < t->tensors && status == SPW_OK; n++, slot++) {
+            const uint64_t here = n + 1 < t->tensors ? part : bytes - part * (t->tensors - 1);
+            if (here == 0) continue;
+            if (t->cast) SPW_TRY(change_cast(m, here, i, true));
+            SPW_TRY(append(m, (spw_memory_event){.bytes = here,
+                                                 .slot = (uint32_t)slot,
+                                                 .kind = (uint16_t)(m->layer.tensors + i),
+                                                 .born = true,
+                                                 .optimizer = t->by_first_step}));
+            if (t->cast) SPW_TRY(change_cast(m, here, i, false));
+        }
+    }
+
+cleanup:
+    return status;
+}
+
+/* Weights are built, buffers of weights and gradients take their place, and master weights are made of them: NVIDIA/Megatron-LM
+ * d98e8a64 megatron/core/distributed/param_and_grad_buffer.py (_ParamAndGradBuffer), optimizer/distrib_optimizer.py
+ * (_build_model_and_main_param_groups: clone().float()). */
+static spw_status begin_built(spw_step_memory *m) {
+    spw_status status = SPW_OK;
+    SPW_TRY(change_weights(m, true));
+    for (size_t i = 0; i < m->fixed_count; i++)
+        if (is_always(&m->fixed[i]) && m->fixed[i].tensors == 0) SPW_TRY(change_fixed(m, i, true, false));
+    SPW_TRY(change_weights(m, false));
+    for (size_t i = 0; i < m->fixed_count; i++)
+        if (is_always(&m->fixed[i]) && m->fixed[i].tensors > 0 && !m->fixed[i].by_first_step)
+            SPW_TRY(allocate_state(m, i));
+
+cleanup:
+    return status;
+}
+
+spw_status spw_step_memory_begin(spw_step_memory *m, spw_event_list *list) {
+    spw_status status = SPW_OK;
+    if (m->listed != NULL) return spw_transformers_step_begin(m->listed, list);
+    if (m->recorded != NULL) return spw_snapshot_steps_begin(m->recorded, list);
+    if (m->bare != NULL) return spw_bare_layers_begin(m->bare, list);
+    spw_event_list_clear(list);
+    m->out = list;
+    if (m->weights.count > 0) return begin_built(m);
+    for (size_t i = 0; i < m->fixed_count && status == SPW_OK; i++) {
+        if (!is_always(&m->fixed[i]) || m->fixed[i].by_first_step) continue;
+        status = m->fixed[i].tensors > 0 ? allocate_state(m, i) : change_fixed(m, i, true, false);
+    }
+    return status;
+}
+
+spw_status spw_step_memory_optimizer(spw_step_memory *m, spw_event_list *list) {
+    spw_status status = SPW_OK;
+    if (m->listed != NULL) return spw_transformers_step_optimizer(m->listed, list);
+    spw_event_list_clear(list);
+    m->out = list;
+    m->at_work = SPW_NO_MOE_LAYER;
+    for (size_t i = 0; i < m->fixed_count && status == SPW_OK && m->bare == NULL && m->recorded == NULL;
+         i++) {
+        if (!is_always(&m->fixed[i]) || !m->fixed[i].by_first_step) continue;
+        status = m->fixed[i].tensors > 0 ? allocate_state(m, i) : change_fixed(m, i, true, false);
+    }
+    return status;
+}
+
+/* Of bare layers: one micro-batch. */
+static spw_status part_of_layers(spw_step_memory *m, const spw_step_rows *rows, spw_event_list *list) {
+    const spw_megatron_rows all = {.received = m->received, .sent = m->sent, .held = m->held};
+    for (size_t l = 0; l < m->layers; l++) {
+        const spw_rank_rows *of = &rows->rows[l % rows->layers * rows->micro_batches + m->micro_batch];
+        m->held[l] = of->held;
+        m->received[l] = m->shares ? of->received : of->held;
+        m->sent[l] = of->sent;
+    }
+    if (m->pipeline.micro_batches == 1) return spw_bare_layers_step(m->bare, &all, list);
+    spw_status status = spw_bare_layers_step(m->bare, &all, &m->layers_list);
+    m->out = list;
+    for (size_t i = 0; i < m->layers_list.events && status == SPW_OK; i++) {
+        m->at_work = m->layers_list.event[i].layer;
+        status = append(m, m->layers_list.event[i]);
+    }
+    return status;
+}
+
+static spw_status step_of_layers(spw_step_memory *m, const spw_step_rows *rows, spw_event_list *list) {
+    spw_status status = SPW_OK;
+    spw_event_list_clear(list);
+    for (size_t b = 0; b < m->pipeline.micro_batches && status == SPW_OK; b++) {
+        m->micro_batch = b;
+        status = part_of_layers(m, rows, list);
+        if (status == SPW_OK) status = spw_event_list_mark(list);
+    }
+    m->micro_batch = 0;
+    return status;
+}
+
+/* Residuals are tensors of their own, most of which have the size of the layer's input. */
+static uint64_t kept_piece(const spw_waiting_layer *k, size_t what) {
+    const double room = fmin(k->saved, fmax(k->input, k->saved / (double)RESIDUALS)),
+                 before = (double)(what - KEPT_RESIDUALS) * room;
+    if (what == KEPT_INPUT) return (uint64_t)(k->input + k->policy + 0.5);
+    return before < k->saved ? (uint64_t)(fmin(room, k->saved - before) + 0.5) : 0;
+}
+
+static spw_status change_piece(spw_step_memory *m, const place *at, size_t what, bool born) {
+    const uint64_t bytes = kept_piece(&m->keeps[at->experts], what);
+    const size_t slot = kept_slot(m) + KEPT * (at->set * m->stages.most + at->local) + what,
+                 kind = what > KEPT_RESIDUALS ? KEPT_RESIDUALS : what;
+    if (!m->frees || bytes == 0) return SPW_OK;
+    return append(m, (spw_memory_event){.bytes = bytes,
+                                        .slot = (uint32_t)slot,
+                                        .kind = (uint16_t)(m->layer.tensors + SPW_COMPONENTS + kind),
+                                        .born = born,
+                                        .backward = !born});
+}
+
+static spw_status change_kept(spw_step_memory *m, const place *at, size_t what, bool born) {
+    const size_t end = what == KEPT_INPUT ? KEPT_RESIDUALS : KEPT;
+    spw_status status = SPW_OK;
+    for (size_t i = what; i < end && status == SPW_OK; i++) status = change_piece(m, at, i, born);
+    return status;
+}
+
+/* A layer leaves something behind its backward pass, until that of all layers has ended or, where it stays, until it works again. */
+static spw_status change_left(spw_step_memory *m, const place *at, bool born) {
+    const spw_waiting_layer *k = &m->keeps[at->experts];
+    const uint64_t whole = (uint64_t)(k->left + 0.5);
+    if (!m->frees || whole == 0 || m->left[at->index] == born) return SPW_OK;
+    m->left[at->index] = born;
+    return append(m, (spw_memory_event){.bytes = whole,
+                                        .slot = (uint32_t)(left_slot(m) + at->index),
+                                        .kind = (uint16_t)(m->layer.tensors + SPW_COMPONENTS + KEPT_LEFT),
+                                        .born = born,
+                                        .backward = at->backward});
+}
+
+/* What is beside a layer at work is there in the forward pass that keeps it, too: attention of the same layer. */
+static spw_status forward(spw_step_memory *m, place at, const spw_rank_rows *rows) {
+    spw_status status = SPW_OK;
+    measure(m, rows);
+    if (m->saves) SPW_TRY(change_moment(m, SPW_MOMENT_MOE_LAYER, true, false));
+    SPW_TRY(run(m, at, SPW_PHASE_FORWARD, m->saves));
+    SPW_TRY(settle(m, at, m->saves));
+    if (m->saves) SPW_TRY(change_moment(m, SPW_MOMENT_MOE_LAYER, false, false));
+
+cleanup:
+    return status;
+}
+
+static spw_status backward(spw_step_memory *m, place at, const spw_rank_rows *rows) {
+    spw_status status = SPW_OK;
+    measure(m, rows);
+    SPW_TRY(change_moment(m, SPW_MOMENT_MOE_LAYER, true, true));
+    if (!m->saves) SPW_TRY(run(m, at, SPW_PHASE_RECOMPUTE, false));
+    SPW_TRY(run(m, at, SPW_PHASE_BACKWARD, false));
+    SPW_TRY(settle(m, at, false));
+    SPW_TRY(change_moment(m, SPW_MOMENT_MOE_LAYER, false, true));
+
+cleanup:
+    return status;
+}
+
+/* --- Passes --- */
+
+static place place_of(spw_step_memory *m, const spw_pass *pass, size_t local) {
+    const spw_stage_layer *layer = &m->stages.layer[m->stages.begin[pass->chunk] + local];
+    m->at_work = layer->moe != SIZE_MAX ? layer->moe : SPW_NO_MOE_LAYER;
+    return (place){.set = m->set_of[pass->micro_batch * m->pipeline.chunks + pass->chunk],
+                   .local = local,
+                   .index = m->stages.begin[pass->chunk] + local,
+                   .experts = layer->experts,
+                   .backward = pass->backward};
+}
+
+static const spw_rank_rows *rows_of(const spw_step_memory *m, const spw_step_rows *rows, const spw_pass *pass,
+                                    size_t local) {
+    const size_t moe = m->stages.layer[m->stages.begin[pass->chunk] + local].moe;
+    if (moe == SIZE_MAX) return &m->predicted;
+    return &rows->rows[moe % rows->layers * rows->micro_batches + pass->micro_batch];
+}
+
+static size_t layers_of(const spw_step_memory *m, const spw_pass *pass) {
+    return m->stages.begin[pass->chunk + 1] - m->stages.begin[pass->chunk];
+}
+
+static void begin_pass(spw_step_memory *m, const spw_pass *pass) {
+    m->set_of[pass->micro_batch * m->pipeline.chunks + pass->chunk] = m->spare[--m->spares];
+}
+
+static spw_status layer_forward(spw_step_memory *m, const spw_pass *pass, size_t i,
+                                const spw_step_rows *rows) {
+    const place at = place_of(m, pass, i);
+    spw_status status = SPW_OK;
+    m->micro_batch = pass->micro_batch;
+    SPW_TRY(change_left(m, &at, false));
+    SPW_TRY(change_kept(m, &at, KEPT_INPUT, true));
+    if (at.experts) SPW_TRY(forward(m, at, rows_of(m, rows, pass, i)));
+    SPW_TRY(change_kept(m, &at, KEPT_RESIDUALS, true));
+
+cleanup:
+    return status;
+}
+
+static spw_status layer_backward(spw_step_memory *m, const spw_pass *pass, size_t i,
+                                 const spw_step_rows *rows) {
+    const place at = place_of(m, pass, i);
+    spw_status status = SPW_OK;
+    m->micro_batch = pass->micro_batch;
+    SPW_TRY(change_left(m, &at, false));
+    SPW_TRY(change_kept(m, &at, KEPT_RESIDUALS, false));
+    if (at.experts) SPW_TRY(backward(m, at, rows_of(m, rows, pass, i)));
+    if (!at.experts) SPW_TRY(pass_moment(m, SPW_MOMENT_DENSE_LAYER));
+    SPW_TRY(pass_moment(m, SPW_MOMENT_ATTENTION));
+    SPW_TRY(change_kept(m, &at, KEPT_INPUT, false));
+    SPW_TRY(change_left(m, &at, true));
+
+cleanup:
+    return status;
+}
+
+/* The loss, and what a stage without it has behind a forward pass. */
+static spw_status end_forward(spw_step_memory *m, const spw_pass *pass) {
+    m->at_work = SPW_NO_MOE_LAYER;
+    m->micro_batch = pass->micro_batch;
+    if (m->stage + 1 == m->pipeline.stages && pass->chunk + 1 < m->pipeline.chunks) return SPW_OK;
+    return pass_moment(m, SPW_MOMENT_LOSS);
+}
+
+static spw_status end_backward(spw_step_memory *m, const spw_pass *pass) {
+    const size_t cell = pass->micro_batch * m->pipeline.chunks + pass->chunk;
+    spw_status status = SPW_OK;
+    for (size_t i = 0; i < layers_of(m, pass); i++) {
+        const place at = place_of(m, pass, i);
+        if (!m->keeps[at.experts].stays) SPW_TRY(change_left(m, &at, false));
+    }
+    m->spare[m->spares++] = m->set_of[cell];
+    m->set_of[cell] = SIZE_MAX;
+
+cleanup:
+    return status;
+}
+
+static spw_status pass_forward(spw_step_memory *m, const spw_pass *pass, const spw_step_rows *rows) {
+    spw_status status = SPW_OK;
+    begin_pass(m, pass);
+    for (size_t i = 0; i < layers_of(m, pass); i++) SPW_TRY(layer_forward(m, pass, i, rows));
+    SPW_TRY(end_forward(m, pass));
+
+cleanup:
+    return status;
+}
+
+/* Last layer first. */
+static spw_status pass_backward(spw_step_memory *m, const spw_pass *pass, const spw_step_rows *rows) {
+    spw_status status = SPW_OK;
+    for (size_t i = layers_of(m, pass); i-- > 0;) SPW_TRY(layer_backward(m, pass, i, rows));
+    SPW_TRY(end_backward(m, pass));
+
+cleanup:
+    return status;
+}
+
+/* A layer forward, then one of the other pass backward: what the one keeps is there while the other works. */
+static spw_status pass_pair(spw_step_memory *m, const spw_pass *ahead, const spw_pass *back,
+                            const spw_step_rows *rows) {
+    const size_t comes = layers_of(m, ahead), goes = layers_of(m, back);
+    spw_status status = SPW_OK;
+    begin_pass(m, ahead);
+    for (size_t j = 0; j < comes || j < goes; j++) {
+        if (j < comes) SPW_TRY(layer_forward(m, ahead, j, rows));
+        if (j < goes) SPW_TRY(layer_backward(m, back, goes - 1 - j, rows));
+    }
+    SPW_TRY(end_backward(m, back));
+    SPW_TRY(end_forward(m, ahead));
+
+cleanup:
+    return status;
+}
+
+spw_status spw_step_memory_step(spw_step_memory *m, const spw_step_rows *rows, spw_event_list *list) {
+    const size_t passes = spw_pipeline_passes(&m->pipeline);
+    spw_status status = SPW_OK;
+    if (rows->layers == 0 || rows->micro_batches != m->pipeline.micro_batches)
+        return spw_fail(SPW_EARG, "rows of %zu layers and %zu micro-batches; the job has %zu micro-batches",
+                        rows->layers, rows->micro_batches, m->pipeline.micro_batches);
+    if (m->bare != NULL) return step_of_layers(m, rows, list);
+    if (m->listed != NULL) return spw_transformers_step_run(m->listed, list);
+    if (m->recorded != NULL) {
+        status = spw_recorded_layers_step(m->beside, rows->rows, rows->layers, &m->layers_list);
+        return status == SPW_OK ? spw_snapshot_steps_step(m->recorded, m->step++, &m->layers_list, list)
+                                : status;
+    }
+    spw_event_list_clear(list);
+    m->out = list;
+    for (size_t i = 0; i < passes && status == SPW_OK; i++) {
+        const spw_pass pass = spw_pipeline_pass(&m->pipeline, m->stage, i);
+        m->micro_batch = pass.micro_batch;
+        if (spw_pipeline_is_pair(&m->pipeline, m->stage, i)) {
+            const spw_pass back = spw_pipeline_pass(&m->pipeline, m->stage, ++i);
+            status = pass_pair(m, &pass, &back, rows);
+        } else {
+            status = pass.backward ? pass_backward(m, &pass, rows) : pass_forward(m, &pass, rows);
+        }
+        if (status == SPW_OK) status = spw_event_list_mark(list);
+    }
+    m->micro_batch = 0;
+    return status;
+}

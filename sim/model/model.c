@@ -1,0 +1,239 @@
+#include "sim/model/model.h"
+
+#include "base/saturate.h"
+#include "sim/model/config/model_json.h"
+#include "sim/model/matrices.h"
+#include "sim/read/nearest.h"
+#include "sim/read/preset.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Other names under which the presets are known: MaxText's, and the repositories of the published
+ * configurations. */
+static const struct alias {
+    const char *alias, *preset;
+} aliases[] = {
+    {"deepseek3-671b", "deepseek-v3"},
+    {"deepseek-v3-671b", "deepseek-v3"},
+    {"kimi-k2-1t", "kimi-k2"},
+    {"llama4-17b-16e", "llama-4-scout"},
+    {"llama4-17b-128e", "llama-4-maverick"},
+    {"deepseek2-16b", "deepseek-v2-lite"},
+    {"deepseek2-236b", "deepseek-v2"},
+    {"deepseek3.2-671b", "deepseek-v3.2"},
+    {"deepseek-ai/DeepSeek-V2-Lite", "deepseek-v2-lite"},
+    {"deepseek-ai/DeepSeek-V2", "deepseek-v2"},
+    {"deepseek-ai/DeepSeek-V3", "deepseek-v3"},
+    {"moonshotai/Kimi-K2-Instruct", "kimi-k2"},
+    {"Qwen/Qwen3-30B-A3B", "qwen3-30b-a3b"},
+    {"Qwen/Qwen3-235B-A22B", "qwen3-235b-a22b"},
+    {"Qwen/Qwen3-Coder-480B-A35B-Instruct", "qwen3-coder-480b-a35b"},
+    {"qwen3-480b-a35b", "qwen3-coder-480b-a35b"},
+    {"mistralai/Mixtral-8x7B-v0.1", "mixtral-8x7b"},
+    {"mistralai/Mixtral-8x22B-v0.1", "mixtral-8x22b"},
+    {"allenai/OLMoE-1B-7B-0924", "olmoe-1b-7b"},
+    {"openai/gpt-oss-20b", "gpt-oss-20b"},
+    {"openai/gpt-oss-120b", "gpt-oss-120b"},
+    {"zai-org/GLM-4.5", "glm-4.5"},
+    {"zai-org/GLM-4.6", "glm-4.5"},
+    {"zai-org/GLM-4.5-Air", "glm-4.5-air"},
+    {"MiniMaxAI/MiniMax-M2", "minimax-m2"},
+    {"meta-llama/Llama-4-Scout-17B-16E", "llama-4-scout"},
+    {"meta-llama/Llama-4-Maverick-17B-128E", "llama-4-maverick"},
+    {"Qwen/Qwen3-Next-80B-A3B-Instruct", "qwen3-next-80b-a3b"},
+    {"deepseek-ai/DeepSeek-V3.2", "deepseek-v3.2"},
+    {"moonshotai/Kimi-Linear-48B-A3B-Instruct", "kimi-linear-48b-a3b"},
+    {"tencent/Hunyuan-A13B-Instruct", "hunyuan-a13b"},
+    {"baidu/ERNIE-4.5-300B-A47B-PT", "ernie-4.5-300b-a47b"},
+    {"rednote-hilab/dots.llm1.inst", "dots.llm1"},
+    {"inclusionAI/Ling-1T", "ling-1t"},
+    {"databricks/dbrx-base", "dbrx"},
+    {"microsoft/Phi-3.5-MoE-instruct", "phi-3.5-moe"},
+    {"ai21labs/AI21-Jamba-1.5-Large", "jamba-1.5-large"},
+    {"meituan-longcat/LongCat-Flash-Chat", "longcat-flash"},
+    {"deepseek-r1", "deepseek-v3"},
+    {"glm-4.6", "glm-4.5"},
+};
+
+const char *spw_model_nearest(const char *name) {
+    spw_nearest nearest = {.text = name};
+    for (const char *const *preset = spw_model_names; *preset != NULL; preset++)
+        spw_nearest_offer_name(&nearest, *preset);
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+        spw_nearest_offer_name(&nearest, aliases[i].alias);
+    return nearest.best != NULL ? spw_model_preset_of(nearest.best) : NULL;
+}
+
+static const char *const suffixes[] = {".json", NULL};
+
+/* A file is named after itself, a config.json after its folder: ".../DeepSeek-V3/config.json". */
+static void name_after(const char *path, char name[SPW_MODEL_NAME]) {
+    size_t end = strlen(path);
+    const char *tail = "/config.json";
+    if (end > strlen(tail) && strcmp(path + end - strlen(tail), tail) == 0)
+        end -= strlen(tail);
+    else if (end > 5 && strcmp(path + end - 5, ".json") == 0)
+        end -= 5;
+    size_t begin = end;
+    while (begin > 0 && path[begin - 1] != '/') begin--;
+    (void)snprintf(name, SPW_MODEL_NAME, "%.*s", (int)(end - begin), path + begin);
+}
+
+const char *spw_model_preset_of(const char *name) {
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+        if (strcmp(aliases[i].alias, name) == 0) return aliases[i].preset;
+    return name;
+}
+
+static const spw_preset_kind model_kind = {.what = "model",
+                                           .file_words = "a Hugging Face config.json",
+                                           .files = spw_model_files,
+                                           .suffixes = suffixes,
+                                           .most_bytes = SPW_MODEL_FILE_BYTES};
+
+spw_status spw_model_read(const char *name, const char *folder, spw_model *out) {
+    spw_preset_text text;
+    if (name[0] == '{') { /* the model itself */
+        const spw_status parsed = spw_model_parse("model {...}", name, strlen(name), out);
+        if (parsed == SPW_OK) (void)snprintf(out->name, sizeof out->name, "model of the job");
+        return parsed;
+    }
+    spw_status status = spw_preset_open(&model_kind, spw_model_preset_of(name), folder, &text);
+    if (status != SPW_OK) return status;
+    status = spw_model_parse(text.where, text.text, text.length, out);
+    if (status == SPW_OK) name_after(text.where, out->name);
+    spw_preset_close(&text);
+    return status;
+}
+
+/* In the file itself, in the part that is the language model, or in what says how positions are turned. */
+static double number_of(const json_t *root, const char *key) {
+    static const char *const inner[] = {"text_config", "rope_parameters", "rope_scaling", NULL};
+    const json_t *value = json_object_get(root, key);
+    double out = json_is_number(value) ? json_number_value(value) : NAN;
+    for (const char *const *name = inner; *name != NULL && isnan(out); name++) {
+        const json_t *part = json_object_get(root, *name);
+        if (json_is_object(part)) out = number_of(part, key);
+    }
+    return out;
+}
+
+double spw_model_file_number(const char *name, const char *key) {
+    spw_preset_text text = {.where = NULL};
+    if (name[0] == '{')
+        text = (spw_preset_text){.text = name, .length = strlen(name)};
+    else if (spw_preset_open(&model_kind, spw_model_preset_of(name), NULL, &text) != SPW_OK)
+        return NAN;
+    json_t *root = json_loadb(text.text, text.length, JSON_REJECT_DUPLICATES, NULL);
+    const double out = number_of(root, key);
+    json_decref(root);
+    if (name[0] != '{') spw_preset_close(&text);
+    return out;
+}
+
+const char *const *spw_model_presets(void) { return spw_model_names; }
+
+/* --- Parameter counts; saturating, so that an absurd model is seen by its total --- */
+
+size_t spw_model_indexer_layers(const spw_model *m) {
+    size_t layers = 0;
+    for (size_t i = 0; m->indexer_heads > 0 && i < m->layers; i++)
+        layers += m->mixer_of[i] == 0 && m->shares_indexer[i] == 0;
+    return layers;
+}
+
+static uint64_t sum_of(const spw_model *m, void (*of)(const spw_model *m, spw_matrices *out)) {
+    spw_matrices list;
+    of(m, &list);
+    return spw_matrices_sum(&list);
+}
+
+/* Of all layers by kind, and of the layer that has most. */
+static void count_mixers(const spw_model *m, spw_parameters *p) {
+    spw_matrices attention;
+    spw_matrices_of_mixer(m, 0, &attention);
+    p->attention_per_layer = spw_matrices_sum(&attention);
+    p->indexer_per_layer = spw_matrices_sum_at(&attention, SPW_IN_INDEXER);
+    for (size_t k = 0; k < SPW_MODEL_MIXERS; k++) {
+        const size_t layers = k == 0 ? m->layers - m->other_layers : m->mixer[k].layers;
+        p->mixer_per_layer[k] = k == 0 ? p->attention_per_layer : spw_matrices_elements(m, SPW_IN_MIXER, k);
+        p->mixers = spw_saturated_sum(p->mixers, spw_saturated_product(layers, p->mixer_per_layer[k]));
+        if (layers > 0 && p->mixer_per_layer[k] > p->mixer_most) p->mixer_most = p->mixer_per_layer[k];
+    }
+    if (m->indexer_heads == 0) return;
+    const uint64_t shared = m->layers - m->other_layers - spw_model_indexer_layers(m),
+                   less = spw_saturated_product(shared, p->indexer_per_layer);
+    p->mixers = less < p->mixers ? p->mixers - less : 0;
+}
+
+uint64_t spw_model_mixer_most(const spw_model *m, bool experts) {
+    const spw_parameters p = spw_model_parameters(m);
+    uint64_t most = 0;
+    if (!m->half_layers) return p.mixer_most;
+    for (size_t i = 0; i < m->layers; i++) {
+        const uint64_t here = p.mixer_per_layer[m->mixer_of[i]];
+        if ((m->is_moe[i] != 0) == experts && here > most) most = here;
+    }
+    return most;
+}
+
+uint64_t spw_model_router_column(const spw_model *m) {
+    return m->listed_router ? 0 : m->hidden + (uint64_t)m->router_bias + m->selection_bias + m->router_scales;
+}
+
+uint64_t spw_model_routed(const spw_model *m) {
+    const spw_parameters p = spw_model_parameters(m);
+    const uint64_t all = spw_saturated_product(m->moe_layers, p.routed_per_layer),
+                   less = spw_saturated_product(m->lacking_experts, p.expert);
+    return less < all ? all - less : 0;
+}
+
+spw_mtp_parameters spw_mtp_parameters_of(const spw_model *m) {
+    const spw_parameters p = spw_model_parameters(m);
+    const uint64_t hidden = m->hidden;
+    return (spw_mtp_parameters){.routed = p.routed_per_layer,
+                                .rest = p.attention_per_layer + (m->half_layers ? 2 : 1) * p.norms_per_layer +
+                                        p.shared_per_layer + p.router_per_layer + 2 * hidden * hidden +
+                                        3 * hidden};
+}
+
+spw_parameters spw_model_parameters(const spw_model *m) {
+    const uint64_t expert = sum_of(m, spw_matrices_of_expert);
+    spw_matrices list;
+    spw_parameters p = {.embedding = spw_saturated_product(m->vocab, m->hidden),
+                        .expert = expert,
+                        .routed_per_layer = spw_saturated_product(m->experts, expert),
+                        .final_norm = sum_of(m, spw_matrices_of_end),
+                        .head = sum_of(m, spw_matrices_of_head),
+                        .norms_per_layer = sum_of(m, spw_matrices_of_norms),
+                        .tables = spw_matrices_elements(m, SPW_IN_TABLES, 0),
+                        .latent_per_layer = spw_matrices_elements(m, SPW_IN_MOE_LAYER, 0),
+                        .shared_per_layer = sum_of(m, spw_matrices_of_shared),
+                        .dense_ffn_per_layer = sum_of(m, spw_matrices_of_dense)};
+    spw_matrices_of_router(m, spw_model_choices(m), false, &list);
+    p.router_per_layer = spw_matrices_sum(&list);
+    count_mixers(m, &p);
+    uint64_t sum = spw_saturated_sum(spw_saturated_sum(p.embedding, p.head), p.final_norm);
+    sum = spw_saturated_sum(sum,
+                            spw_saturated_sum(p.mixers, spw_saturated_product(m->layers, p.norms_per_layer)));
+    sum = spw_saturated_sum(sum, spw_saturated_product(spw_model_dense_layers(m), p.dense_ffn_per_layer));
+    sum = spw_saturated_sum(
+        sum, spw_saturated_product(m->moe_layers, spw_saturated_sum(p.shared_per_layer, p.router_per_layer)));
+    const uint64_t unbiased =
+        m->selection_bias ? spw_saturated_product(m->hash_layers, m->experts - m->replicas) : 0;
+    sum -= unbiased < sum ? unbiased : 0;
+    const uint64_t columns = spw_saturated_product(m->lacking_experts, spw_model_router_column(m)),
+                   lacking = spw_saturated_product(m->lacking_experts, expert);
+    sum -= columns < sum ? columns : 0;
+    p.total = spw_saturated_sum(spw_saturated_sum(sum, p.tables),
+                                spw_saturated_product(m->moe_layers, p.routed_per_layer));
+    p.total -= lacking < p.total ? lacking : 0;
+    const uint64_t computed =
+        spw_saturated_product(expert, m->top_k * m->experts) / (m->experts + m->zero_experts);
+    p.active = spw_saturated_sum(sum, spw_saturated_product(m->moe_layers, computed) -
+                                          spw_saturated_product(m->lacking_choices, expert));
+    return p;
+}

@@ -1,0 +1,22 @@
+/* The result as JSON, the contract other programs read (format "spillway-result"; docs/result_format.md). */
+#ifndef SPW_SIM_RESULT_RESULT_JSON_H
+#define SPW_SIM_RESULT_RESULT_JSON_H
+
+#include "sim/print/json_values.h"
+#include "sim/replay/result.h"
+#include "sim/result/row_cost.h"
+
+#include <stdio.h>
+
+/* Everything as one object, which the caller owns; what could not be made is noted in `json`. */
+/* Points that cannot be, and why. */
+json_t *spw_result_refusals_json(spw_json *json, const spw_result *result);
+json_t *spw_result_json(spw_json *json, const spw_result *result, const spw_run_settings *settings);
+SPW_MUST_CHECK spw_status spw_result_print_json(const spw_result *result, const spw_run_settings *settings,
+                                                FILE *out);
+/* The figures under their names, each with its interval; null where there is none. */
+json_t *spw_row_cost_json(spw_json *json, const spw_row_cost *cost);
+/* The text of the settings alone; the caller frees it with free(). */
+SPW_MUST_CHECK spw_status spw_run_settings_text(const spw_run_settings *settings, char **out);
+
+#endif

@@ -1,0 +1,523 @@
+#include "sim/result/result_print.h"
+#include "sim/memory/kept/launches.h"
+#include "sim/result/page_print.h"
+
+#include "base/memory.h"
+#include "sim/job/grid.h"
+#include "sim/job/recipe/precision.h"
+#include "sim/print/plural.h"
+#include "sim/replay/result_answers.h"
+#include "sim/result/result_brief.h"
+#include "sim/result/result_json.h"
+#include "sim/result/row_cost_print.h"
+#include "traces/trace.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static const double GIB = 1024.0 * 1024.0 * 1024.0;
+static const double MOST_TOLD = 0.5; /* of a probability that may be 0: beyond it says nothing */
+
+/* Keys are those of the JSON row, flattened; a person sees the columns that have a heading. */
+enum {
+    STEP_COLUMN = 1,
+    SEQUENCES_COLUMN = 3,
+    ALLOCATED_COLUMN = 10,
+    NODES_COLUMN = 17,
+    COLUMNS = 39 + SPW_ROW_COST_CELLS
+};
+static const spw_column all_columns[COLUMNS] = {
+    {"scheme", "scheme"},
+    {"first_step", "step"},
+    {"last_step", NULL},
+    {"sequences_per_gpu", "seq/GPU"},
+    {"verdict", "memory"},
+    {"peak_bytes", "GiB/GPU"},
+    {"budget_bytes", NULL},
+    {"argument_bytes", NULL},
+    {"temporary_bytes", NULL},
+    {"oom_probability", NULL},
+    {"allocated_bytes", "allocated"},
+    {"reserved_bytes", "reserved"},
+    {"rows_max", "rows max"},
+    {"rows_mean", NULL},
+    {"max_over_mean", "max/mean"},
+    {"dispatch_bytes_per_gpu", "dispatch MB"},
+    {"combine_bytes_per_gpu", "combine MB"},
+    {"inter_node_bytes", "by NIC MB"},
+    {"max_link_bytes", "busiest MB"},
+    {"step_bytes_per_gpu", "step GB"},
+    {"assignments", NULL},
+    {"dropped", NULL},
+    {"drop_fraction", "dropped"},
+    {"tokens_fully_dropped", NULL},
+    {"step_s", NULL},
+    {"tokens_per_s_per_gpu", NULL},
+    {"evidence", NULL},
+    {"low_s", NULL},
+    {"high_s", NULL},
+    {"balanced_step_s", NULL},
+    {"balanced_low_s", NULL},
+    {"balanced_high_s", NULL},
+    {"worst_step_s", NULL},
+    {"worst_low_s", NULL},
+    {"worst_high_s", NULL},
+    {"tokens_per_s_low", NULL},
+    {"tokens_per_s_high", NULL},
+    {"surely_fits", NULL},
+    SPW_ROW_COST_COLUMNS{NULL, NULL},
+};
+
+/* Step times have a table of their own: every number with its interval. */
+enum { TIME_COLUMNS = 16 };
+static const spw_column time_columns[TIME_COLUMNS] = {
+    {"scheme", "scheme"},
+    {"first_step", "step"},
+    {"last_step", NULL},
+    {"sequences_per_gpu", "seq/GPU"},
+    {"step_s", "time s"},
+    {"low_s", "low-high"},
+    {"high_s", NULL},
+    {"balanced_step_s", "balanced s"},
+    {"balanced_low_s", "low-high"},
+    {"balanced_high_s", NULL},
+    {"worst_step_s", "longest s"},
+    {"worst_low_s", "low-high"},
+    {"worst_high_s", NULL},
+    {"tokens_per_s_per_gpu", "tok/s/GPU"},
+    {"tokens_per_s_low", "low-high"},
+    {NULL, NULL},
+};
+enum { WORST_COLUMN = 10 };
+
+/* A column whose cells all say the same is left out for a person; the heading above the table says it. */
+static void choose_columns(const spw_result *result, spw_column *columns) {
+    bool step = false, sequences = false, nodes = false, reserved = false;
+    for (size_t i = 0; i < result->rows; i++) {
+        const spw_result_row *row = &result->row[i], *first = &result->row[0];
+        step = step || row->first_step != first->first_step || row->last_step != first->last_step;
+        sequences = sequences || row->sequences != first->sequences;
+        nodes = nodes || row->traffic.inter_node_bytes > 0.0;
+        reserved = reserved || row->reserved.there;
+    }
+    memcpy(columns, all_columns, sizeof all_columns);
+    if (!step) columns[STEP_COLUMN].heading = NULL;
+    if (!sequences) columns[SEQUENCES_COLUMN].heading = NULL;
+    if (!nodes) columns[NODES_COLUMN].heading = NULL;
+    if (!reserved) columns[ALLOCATED_COLUMN].heading = columns[ALLOCATED_COLUMN + 1].heading = NULL;
+}
+
+static void add_steps(spw_table *t, const spw_result_row *r) {
+    char text[64];
+    (void)snprintf(text, sizeof text, r->steps == 1 ? "%" PRId64 : "%" PRId64 "-%" PRId64, r->first_step,
+                   r->last_step);
+    spw_table_shown(t, (uint64_t)r->first_step, text);
+    spw_table_count(t, (uint64_t)r->last_step);
+}
+
+/* Of the allocator; nothing where none was replayed. What a step that ran out had reached is not all it needs. */
+static void add_gib(spw_table *t, const spw_reserved_summary *s, uint64_t bytes) {
+    if (s->there) {
+        spw_table_scaled(t, (double)bytes, GIB, s->as_set.failed_steps > 0 ? ">=%.2f" : "%.2f");
+    } else {
+        spw_table_text(t, "");
+    }
+}
+
+static void add_row(spw_table *t, const spw_result_row *r, const spw_run_settings *s, spw_format format) {
+    const bool live = format == SPW_FORMAT_TABLE && spw_point_is_live_alone(r);
+    const spw_footprint *f = &r->footprint;
+    spw_table_text(t, r->scheme.text);
+    add_steps(t, r);
+    spw_table_count(t, r->sequences);
+    spw_table_text(t, spw_verdict_text(spw_result_verdict(r), live));
+    spw_table_scaled(t, (double)r->memory.max_bytes, GIB, "%.2f");
+    spw_table_count(t, f->budget_bytes);
+    spw_table_scaled(t, (double)f->argument_bytes, GIB, "%.2f");
+    spw_table_scaled(t, (double)f->temporary_bytes, GIB, "%.2f");
+    spw_table_real(t, r->memory.oom_probability, NULL);
+    add_gib(t, &r->reserved, r->reserved.as_set.allocated.max_bytes);
+    add_gib(t, &r->reserved, r->reserved.as_set.reserved.max_bytes);
+    spw_table_count(t, r->traffic.rows_max);
+    spw_table_real(t, r->traffic.rows_mean, "%.0f");
+    spw_table_real(t, r->traffic.rows_mean > 0.0 ? (double)r->traffic.rows_max / r->traffic.rows_mean : 0.0,
+                   "%.2f");
+    spw_table_scaled(t, r->traffic.dispatch_bytes_per_gpu, 1e6, "%.2f");
+    spw_table_scaled(t, r->traffic.combine_bytes_per_gpu, 1e6, "%.2f");
+    spw_table_scaled(t, r->traffic.inter_node_bytes, 1e6, "%.2f");
+    spw_table_scaled(t, (double)r->traffic.max_link_bytes, 1e6, "%.2f");
+    spw_table_scaled(t, r->traffic.step_bytes_per_gpu, 1e9, "%.3f");
+    spw_table_count(t, r->drops.assignments);
+    spw_table_count(t, r->drops.dropped);
+    spw_table_scaled(t, r->drops.fraction, 0.01, "%.2f %%");
+    spw_table_count(t, r->drops.tokens_fully_dropped);
+    const double times[] = {r->time.step_s,      r->time.tokens_per_s_per_gpu,
+                            r->time.low_s,       r->time.high_s,
+                            r->balanced.step_s,  r->balanced.low_s,
+                            r->balanced.high_s,  r->worst.step_s,
+                            r->worst.low_s,      r->worst.high_s,
+                            r->tokens_per_s_low, r->tokens_per_s_high};
+    for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) {
+        if (i == 2) spw_table_text(t, spw_match_name(r->match));
+        if (r->timed) {
+            spw_table_real(t, times[i], NULL);
+        } else {
+            spw_table_none(t);
+        }
+    }
+    spw_table_text(t, r->surely_fits ? "yes" : "no");
+    const spw_row_cost cost = spw_row_cost_of(r, s->job, s->tokens);
+    spw_row_cost_add(t, &cost);
+}
+
+static void add_span(spw_table *t, const spw_step_span *span) {
+    char text[SPW_SPAN_TEXT];
+    spw_table_real_shown(t, span->step_s, spw_figure_text(span->step_s, text));
+    spw_table_interval(t, span->low_s, span->high_s);
+}
+
+/* The step times of the rows that have one; nothing where none has. */
+static spw_status print_times(const spw_result *result, const spw_column *shown, FILE *out) {
+    spw_column columns[TIME_COLUMNS];
+    spw_table *table = NULL;
+    char text[SPW_SPAN_TEXT];
+    size_t timed = 0;
+    bool several = false;
+    for (size_t i = 0; i < result->rows; i++) {
+        timed += result->row[i].timed;
+        several = several || result->row[i].steps > 1;
+    }
+    if (timed == 0) return SPW_OK;
+    memcpy(columns, time_columns, sizeof columns);
+    columns[STEP_COLUMN].heading = shown[STEP_COLUMN].heading;
+    columns[SEQUENCES_COLUMN].heading = shown[SEQUENCES_COLUMN].heading;
+    for (size_t i = WORST_COLUMN; i < WORST_COLUMN + 2 && !several; i++) columns[i].heading = NULL;
+    const spw_status status = spw_table_create(columns, &table);
+    if (status != SPW_OK) return status;
+    for (size_t i = 0; i < result->rows; i++) {
+        const spw_result_row *r = &result->row[i];
+        const spw_step_span step = {r->time.step_s, r->time.low_s, r->time.high_s};
+        if (!r->timed) continue;
+        spw_table_text(table, r->scheme.text);
+        add_steps(table, r);
+        spw_table_count(table, r->sequences);
+        add_span(table, &step);
+        add_span(table, &r->balanced);
+        add_span(table, &r->worst);
+        spw_table_real(table, r->time.tokens_per_s_per_gpu, "%.0f");
+        spw_table_real_shown(table, r->tokens_per_s_low,
+                             spw_span_text(r->tokens_per_s_low, r->tokens_per_s_high, "-", text));
+    }
+    fputs("\nstep times with their intervals\n", out);
+    const spw_status printed = spw_table_print(table, SPW_FORMAT_TABLE, out);
+    spw_table_destroy(table);
+    return printed;
+}
+
+static void print_formats(const spw_job *job, FILE *out) {
+    char text[SPW_PRECISION_TEXT];
+    if (job->implied[0] != '\0') fprintf(out, "split     %s\n", job->implied);
+    if (job->more[0] != '\0')
+        fprintf(out, "more      memory than these figures may be needed: %s\n", job->more);
+    if (job->less[0] != '\0')
+        fprintf(out, "less      memory than these figures is needed by the file: %s\n", job->less);
+    spw_precision_line(job, text);
+    fprintf(out, "precision %s\n", text);
+    if (spw_precision_hint(job) != NULL) fprintf(out, "          (%s)\n", spw_precision_hint(job));
+    if (job->unsaid[0] != '\0') fprintf(out, "assumed   %s\n", job->unsaid);
+}
+
+static void print_trace(const spw_run_settings *s, FILE *out) {
+    if (s->trace == NULL) return;
+    char name[128], path[512];
+    spw_plain_text(s->trace_path, path, sizeof path);
+    spw_plain_text(s->trace->model_name, name, sizeof name);
+    fprintf(out, "trace     %s: %s, %zu step%s x %zu layer%s, top-%zu of %zu", path,
+            name[0] != '\0' ? name : "no model named", s->trace->steps, spw_plural(s->trace->steps),
+            s->trace->layers, spw_plural(s->trace->layers), s->trace->top_k, s->trace->experts);
+    if (s->trace->ranks > 0)
+        fprintf(out, ", %zu source rank%s", s->trace->ranks, spw_plural(s->trace->ranks));
+    fprintf(out, "\n");
+}
+
+static void print_room(const spw_result_row *r, const spw_job *job, FILE *out) {
+    char text[SPW_BUDGET_TEXT];
+    fprintf(out, "memory    %.2f GiB a GPU may be used: ", (double)r->footprint.budget_bytes / GIB);
+    if (r->budget.listed || r->budget.resident > 0.0)
+        fprintf(out, "%s", spw_device_budget_text(&r->budget, job, text));
+    else
+        fprintf(out, "%g of %.2f (%s)", job->memory_fraction, job->cluster.hbm_gib.value,
+                spw_evidence_name(job->cluster.hbm_gib.evidence));
+}
+
+/* Three lines that answer, then what they rest on. */
+static void print_heading(const spw_result *result, const spw_run_settings *s, FILE *out) {
+    const spw_job *job = s->job;
+    const spw_footprint *f = &result->row[0].footprint;
+    bool gradients = false;
+    for (size_t i = 0; i < f->components; i++)
+        gradients = gradients || (f->component[i].argument && strcmp(f->component[i].name, "gradients") == 0);
+    char words[SPW_CLUSTER_WORDS];
+    fprintf(out, "%-9s %s on %s (%s), expert %zu x fsdp %zu", s->command, job->model.name, job->cluster.name,
+            spw_cluster_words(&job->cluster, words), job->expert, job->fsdp);
+    if (job->pipeline > 1) fprintf(out, " x pipeline %zu", job->pipeline);
+    spw_grid_print(job, out);
+    fprintf(out, ", ");
+    if (job->batches == 1) fprintf(out, "%zu x ", job->sequences_per_gpu[0]);
+    fprintf(out, "%zu tokens %s, remat %s%s%s\n", job->sequence_length,
+            job->batches == 1 ? spw_grid_tokens_of(job) : "a sequence", spw_remat_name(job->remat),
+            spw_offload_note(&job->offload), spw_launches_note(job));
+    spw_result_print_brief(result, s, out);
+    fputc('\n', out);
+    print_trace(s, out);
+    if (job->global_batch > 0)
+        fprintf(out, "batch     %zu sequences of all GPUs in a step\n", job->global_batch);
+    print_room(&result->row[0], job, out);
+    fprintf(out, "; %.2f GiB are weights%s and optimizer\n", (double)f->argument_bytes / GIB,
+            gradients ? ", gradients" : "");
+    print_formats(job, out);
+    if (s->stack_distance != NULL && s->stack_distance[0] != '\0')
+        fprintf(out, "software  %s\n", s->stack_distance);
+}
+
+void spw_result_print_precision(const spw_job *job, FILE *out) {
+    char text[SPW_PRECISION_TEXT];
+    print_formats(job, out);
+    if (spw_precision_assumed(job, text)) fprintf(out, "assumed   %s\n", text);
+}
+
+void spw_result_print_split(const spw_job *job, FILE *out) {
+    char text[SPW_GRID_ASSUMED_TEXT];
+    if (spw_grid_assumed(job, text)) fprintf(out, "assumed   %s\n", text);
+}
+
+/* Is there a row before of the same scheme and batch? Of steps there are many. */
+static bool is_said(const spw_result *result, size_t row) {
+    const spw_result_row *r = &result->row[row];
+    for (size_t i = 0; i < row; i++) {
+        const spw_result_row *other = &result->row[i];
+        if (other->sequences == r->sequences && other->expert == r->expert &&
+            strcmp(other->scheme.text, r->scheme.text) == 0)
+            return true;
+    }
+    return false;
+}
+
+void spw_result_print_newest(const spw_result *result, FILE *out) {
+    bool said = false;
+    char text[SPW_NEWEST_TEXT];
+    for (size_t i = 0; i < result->rows; i++) {
+        const spw_result_row *r = &result->row[i];
+        if (!spw_newest_arena_differs(&r->newest, spw_result_verdict(r)) || is_said(result, i)) continue;
+        if (!said)
+            fprintf(out,
+                    "newest    what must be live is a lower bound; by the arena of %s, the newest stack, "
+                    "which plan takes\n          by itself (--stack %s uses it):\n",
+                    r->newest.stack, r->newest.stack);
+        said = true;
+        fprintf(out, "          %s, expert %zu, %zu sequence%s a GPU, %s\n", r->scheme.text, r->expert,
+                r->sequences, spw_plural(r->sequences), spw_newest_arena_text(&r->newest, text));
+    }
+}
+
+/* Every sentence of every row, once. */
+static spw_status print_assumptions(const spw_result *result, FILE *out) {
+    const char **said = NULL;
+    size_t sentences = 0, count = 0;
+    for (size_t i = 0; i < result->rows; i++) sentences += result->row[i].assumptions.count;
+    const spw_status status = SPW_ALLOC(sentences, &said);
+    if (status != SPW_OK) return status;
+    for (size_t i = 0; i < result->rows; i++) {
+        for (size_t a = 0; a < result->row[i].assumptions.count; a++) {
+            const char *sentence = result->row[i].assumptions.text[a];
+            size_t same = 0;
+            while (same < count && strcmp(said[same], sentence) != 0) same++;
+            if (same < count) continue;
+            said[count++] = sentence;
+            fprintf(out, "assumed   %s\n", sentence);
+        }
+    }
+    spw_free((void *)said);
+    return SPW_OK;
+}
+
+/* What holds for every row is said once. */
+static spw_status print_evidence(const spw_result *result, FILE *out) {
+    for (int match = 0; match < SPW_MATCH_COUNT; match++) {
+        size_t rows = 0, last = 0;
+        for (size_t i = 0; i < result->rows; i++) rows += result->row[i].match == (spw_match)match;
+        if (rows == 0) continue;
+        fprintf(out, "evidence  %s", spw_match_name((spw_match)match));
+        for (size_t i = 0; i < result->rows && rows < result->rows; i++) {
+            const spw_result_row *row = &result->row[i];
+            if (row->match != (spw_match)match || row->sequences == last) continue;
+            fprintf(out, "%s%zu", last == 0 ? " at sequences per GPU " : ", ", row->sequences);
+            last = row->sequences;
+        }
+        fputc('\n', out);
+    }
+    return print_assumptions(result, out);
+}
+
+/* Which level of the network a dispatch waits for, where it has several. */
+static void print_levels(const spw_result *result, const spw_cluster *cluster, FILE *out) {
+    for (size_t i = 0; i < result->rows; i++) {
+        const spw_result_row *r = &result->row[i];
+        const spw_level_bytes *b = &r->traffic.levels;
+        if (b->count == 0 || is_said(result, i)) continue;
+        fprintf(out, "%s%s at %zu seq/GPU, the busiest port of a level in one dispatch:", i == 0 ? "\n" : "",
+                r->scheme.text, r->sequences);
+        for (size_t l = 0; l < b->count; l++)
+            fprintf(out, "%s %s %.2f MB, %.3f ms", l > 0 ? ";" : "", spw_level_bytes_name(cluster, l),
+                    (double)b->most[l] / 1e6, 1e3 * spw_level_bytes_seconds(b, cluster, l));
+        fprintf(out, ". The slowest is %s\n",
+                spw_level_bytes_name(cluster, spw_level_bytes_slowest(b, cluster)));
+    }
+}
+
+/* Of the steps: half of them have at most p50, 99 of 100 at most p99. */
+typedef struct spread {
+    uint64_t p50, p99, most;
+} spread;
+
+/* Once, where they are all one number as it is printed. */
+static void print_spread(const spread *s, bool once, FILE *out) {
+    if (!once) fprintf(out, " %.2f %.2f", (double)s->p50 / GIB, (double)s->p99 / GIB);
+    fprintf(out, " %.2f", (double)s->most / GIB);
+}
+
+static bool is_one(const spread *s) {
+    char text[2][32];
+    (void)snprintf(text[0], sizeof text[0], "%.2f", (double)s->p50 / GIB);
+    (void)snprintf(text[1], sizeof text[1], "%.2f", (double)s->most / GIB);
+    return strcmp(text[0], text[1]) == 0;
+}
+
+/* What the allocator did, in words. */
+static void print_reserved(const spw_result_row *r, FILE *out) {
+    const spw_reserved_outcome *o = &r->reserved.as_set;
+    const char *const least = o->failed_steps > 0 ? " at least" : "";
+    char live[SPW_PLACE_TEXT], most[SPW_PLACE_TEXT], death[SPW_DEATH_TEXT];
+    if (!r->reserved.there) return;
+    const spread live_bytes = {r->memory.p50_bytes, r->memory.p99_bytes, r->memory.max_bytes},
+                 allocated = {o->allocated.p50_bytes, o->allocated.p99_bytes, o->allocated.max_bytes},
+                 reserved = {o->reserved.p50_bytes, o->reserved.p99_bytes, o->reserved.max_bytes};
+    const bool alike = is_one(&live_bytes) && is_one(&allocated) && is_one(&reserved);
+    fprintf(out, "\n%s at %zu seq/GPU, GiB over %zu step%s%s: live", r->scheme.text, r->sequences, r->steps,
+            r->steps == 1 ? "" : "s", alike ? "" : " (p50, p99, most)");
+    print_spread(&live_bytes, alike, out);
+    fprintf(out, ", allocated%s", least);
+    print_spread(&allocated, alike, out);
+    fprintf(out, ", reserved%s", least);
+    print_spread(&reserved, alike, out);
+    fputc('\n', out);
+    fprintf(out, "  most live at step %" PRId64 ", layer %" PRId32 ", %s; most reserved on %s\n",
+            r->memory.worst_step, r->memory.worst_layer,
+            spw_result_place_text(r, r->memory.worst_rank, r->footprint.stage.index, live),
+            spw_result_place_text(r, o->worst_rank, o->worst_stage, most));
+    if (spw_result_death_text(r, death)[0] != '\0') fprintf(out, "  runs out of memory first %s\n", death);
+    if (r->memory.oom_probability > 0.0 || r->memory.oom_high <= MOST_TOLD)
+        fprintf(out, "  a step runs out of memory with probability %.4g (95 %%: %.4g to %.4g)",
+                r->memory.oom_probability, r->memory.oom_low, r->memory.oom_high);
+    else
+        fprintf(out, "  no step of %zu runs out of memory, which are too few to say how often one would",
+                r->steps);
+    fprintf(out, "; %" PRIu64 " retries in %zu steps; largest stranded block %.2f GiB\n", o->retries,
+            o->retried_steps, (double)o->stranded_bytes / GIB);
+    const spw_snapshot_match *m = &r->reserved.match;
+    if (r->reserved.recorded)
+        fprintf(out,
+                "  the whole job as its snapshot has it: a step of %zu allocations, in which %zu of the %zu "
+                "tensors that "
+                "follow the routing have the trace's rows (%.1f %% of their bytes)\n",
+                m->step_births, m->layer_matched, m->layer_births,
+                100.0 * (double)m->matched_bytes / (double)m->layer_bytes);
+    if (r->advice[0] != '\0') fprintf(out, "  %s\n", r->advice);
+}
+
+/* Do the two differ in nothing but the factor that was asked? */
+static bool has_one_answer(const spw_factor_answer *a, const spw_factor_answer *b) {
+    return a->sequences == b->sequences && strcmp(a->without, b->without) == 0;
+}
+
+static void print_answers(const spw_result *result, FILE *out) {
+    if (result->factors + result->batches > 0) fputc('\n', out);
+    for (size_t i = 0; i < result->factors; i++) {
+        const spw_factor_answer *a = &result->factor[i];
+        size_t first = 0;
+        while (!has_one_answer(&result->factor[first], a)) first++;
+        if (first < i) continue;
+        for (size_t o = i; o < result->factors; o++) {
+            if (has_one_answer(&result->factor[o], a))
+                fprintf(out, "%s%s", o > i ? ", " : "", result->factor[o].scheme);
+        }
+        fprintf(out, " at %zu seq/GPU: ", a->sequences);
+        if (a->factor > 0.0) {
+            fprintf(out, "the smallest %s that drops at most %g %% is %.3f, which drops %.4g %%\n", a->option,
+                    100.0 * a->most, a->factor, 100.0 * a->fraction);
+        } else {
+            fprintf(out, "no %s drops as little as %g %%\n", a->option, 100.0 * a->most);
+        }
+    }
+    for (size_t i = 0; i < result->batches; i++) {
+        const spw_batch_answer *a = &result->batch[i];
+        fprintf(out, "%s: ", a->scheme);
+        if (a->largest == 0) {
+            fprintf(out, "not even 1 sequence per GPU fits at %g %%\n", 100.0 * a->at);
+            continue;
+        }
+        fprintf(out, "the largest number of sequences per GPU that fits at %g %% is %s%zu%s", 100.0 * a->at,
+                a->at_least ? "at least " : "", a->largest, a->at_least ? " (not searched further)" : "");
+        if (a->live) fprintf(out, ", by what must be live alone, a lower bound");
+        if (a->routed)
+            fprintf(out, "; over %zu steps it runs out with probability %.4g (95 %%: %.4g to %.4g)", a->steps,
+                    a->oom.value, a->oom.low, a->oom.high);
+        fputc('\n', out);
+    }
+}
+
+/* Schemes that were left out. */
+static void print_refusals(const spw_result *result, FILE *out) {
+    for (size_t i = 0; i < result->refusals; i++)
+        fprintf(out, "cannot be %s: %s\n", result->refusal[i].scheme, result->refusal[i].reason);
+}
+
+spw_status spw_result_print(const spw_result *result, const spw_run_settings *settings, spw_format format,
+                            FILE *out) {
+    if (result->rows == 0) return spw_fail(SPW_EARG, "no scheme was asked for");
+    if (format == SPW_FORMAT_JSON) return spw_result_print_json(result, settings, out);
+    spw_column columns[COLUMNS];
+    spw_table *table = NULL;
+    choose_columns(result, columns);
+    spw_status status = spw_table_create(columns, &table);
+    if (status != SPW_OK) return status;
+    for (size_t i = 0; i < result->rows; i++) add_row(table, &result->row[i], settings, format);
+    if (format == SPW_FORMAT_TABLE) {
+        print_heading(result, settings, out);
+        status = print_evidence(result, out);
+        spw_result_print_newest(result, out);
+        print_refusals(result, out);
+        fputc('\n', out);
+    }
+    if (status == SPW_OK) status = spw_table_print(table, format, out);
+    if (status == SPW_OK && format == SPW_FORMAT_TABLE) status = print_times(result, columns, out);
+    if (status == SPW_OK && format == SPW_FORMAT_TABLE)
+        status = spw_row_costs_print(result, settings, columns[STEP_COLUMN].heading != NULL,
+                                     columns[SEQUENCES_COLUMN].heading != NULL, out);
+    if (format == SPW_FORMAT_TABLE) {
+        for (size_t i = 0; i < result->rows; i++) {
+            print_reserved(&result->row[i], out);
+            spw_page_run_print(&result->row[i], out);
+        }
+        print_levels(result, &settings->job->cluster, out);
+        print_answers(result, out);
+        fputs("\nrows: assignments a GPU holds for its experts. dispatch, combine: off-GPU bytes a GPU sends "
+              "in "
+              "one exchange;\n"
+              "busiest: most that one GPU's port carries one way in one dispatch; step: all exchanges of all "
+              "MoE layers.\n",
+              out);
+    }
+    spw_table_destroy(table);
+    return status;
+}

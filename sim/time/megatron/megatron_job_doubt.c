@@ -1,0 +1,99 @@
+#include "sim/time/megatron/megatron_job_doubt.h"
+
+#include "sim/job/grid.h"
+#include "sim/job/recipe/precision.h"
+#include "sim/machine/cluster_levels.h"
+#include "sim/machine/stack.h"
+#include "sim/schemes/point.h"
+#include "sim/time/fp8_time.h"
+#include "sim/time/megatron/megatron_doubt.h"
+#include "sim/weights/pipeline.h"
+
+#include <stdio.h>
+
+/* Of the doubt about a recipe's products, what the fit leaves: no run in fp4 was fitted. */
+static double open_share(const spw_job *job, const spw_megatron_coefficients *c) {
+    return spw_fp8_recipe_is_fp4(job->precision.recipe) ? 1.0 : c->recipe_doubt_share.value;
+}
+
+static spw_fp8_facts facts_of(const spw_job *job) {
+    return spw_fp8_facts_known(job->precision.recipe, job->cluster.gpu_generation);
+}
+
+static bool has_other_mixers(const spw_job *job) {
+    return job->part == SPW_PART_WHOLE && spw_model_other(&job->model)->layers > 0;
+}
+
+/* What the fit on bare layers has of one dispatcher alone. */
+static void name_dispatcher(const spw_scheme *scheme, char *note) {
+    const char *dispatcher = spw_megatron_unmeasured(scheme->type->megatron.dispatcher);
+    if (dispatcher != NULL) spw_outside_add(note, "%s", dispatcher);
+    if (spw_scheme_arrives_sorted(scheme))
+        spw_outside_add(note, "HybridEP as DeepEP without the copy into the experts' order");
+    if (scheme->type->megatron.unread)
+        spw_outside_add(note, "steps without host synchronization counted, not measured");
+}
+
+static void name_outside(const spw_megatron_job_request *q, size_t tokens, char *note) {
+    const spw_job *job = q->point->job;
+    const spw_megatron_coefficients *c = q->coefficients;
+    const spw_layer_shape *shape = &q->point->shape;
+    char size[24];
+    (void)snprintf(size, sizeof size, "%zu", shape->ranks);
+    if (job->part == SPW_PART_WHOLE && c->part == SPW_MEGATRON_EXPERT_LAYERS)
+        spw_outside_add(note, "attention, head, optimizer: counted, not fitted");
+    if (c->scaled) spw_outside_add(note, "rates scaled from %s", c->cluster);
+    if (c->dense_from[0] != '\0' && job->part == SPW_PART_WHOLE)
+        spw_outside_add(
+            note,
+            "products outside experts at %.3f of peak, fitted on AMD's GPUs by %s, those of experts "
+            "and attention at NVIDIA's %.3f and %.3f",
+            c->dense_flops_share.value, c->dense_from, c->gemm_flops_share.value,
+            c->attention_flops_share.value);
+    if (c->part == SPW_MEGATRON_EXPERT_LAYERS) name_dispatcher(q->point->scheme, note);
+    if (shape->node_ranks < shape->ranks) spw_outside_add(note, "exchange between nodes not measured");
+    if (has_other_mixers(job))
+        spw_outside_add(note, "layers of %s: products counted, scans not",
+                        spw_model_other(&job->model)->what);
+    if (spw_levels_are_several(&job->cluster))
+        spw_outside_add(note, "a network of %zu levels, of which none was measured",
+                        job->cluster.levels.count);
+    if (!spw_has_word(c->expert_parallel, size))
+        spw_outside_add(note, "expert-parallel sizes other than %s", c->expert_parallel);
+    if (tokens < c->tokens_min || tokens > c->tokens_max)
+        spw_outside_add(note, "micro-batches other than %zu to %zu tokens", c->tokens_min, c->tokens_max);
+    if (spw_pipeline_of(job).stages > 1 && c->part == SPW_MEGATRON_EXPERT_LAYERS)
+        spw_outside_add(note, "pipelines not measured");
+    const spw_grid grid = spw_grid_of(job);
+    if (grid.tensor * grid.context > 1)
+        spw_outside_add(note, "tensor and context parallelism counted, not measured: the interval has their "
+                              "collectives hidden whole and at twice their time");
+    if (grid.expert_tensor > 1)
+        spw_outside_add(note,
+                        "experts shared by %zu GPUs counted, not measured: the interval has their gathers "
+                        "and sums hidden whole and at twice their time",
+                        grid.expert_tensor);
+    if (job->precision.recipe != SPW_FP8_NONE && open_share(job, c) > 0.0)
+        spw_outside_add(note, "recipe %s: products at %.3g of %s over bf16_flops, %s, and counted casts",
+                        spw_fp8_recipe_name(job->precision.recipe), facts_of(job).products_share,
+                        spw_fp8_recipe_is_fp4(job->precision.recipe) ? "fp4_flops" : "fp8_flops",
+                        facts_of(job).products_are);
+}
+
+void spw_megatron_job_doubt(const spw_megatron_job_request *q, size_t tokens, spw_timeline *out) {
+    const spw_megatron_coefficients *c = q->coefficients;
+    const spw_job *job = q->point->job;
+    const spw_layer_shape *shape = &q->point->shape;
+    const bool by_parts = q->point->scheme->type->megatron.by_parts; /* kernels of other software */
+    const spw_megatron_far far = {
+        .layers = spw_megatron_layers_half_width(c, shape->ranks, tokens),
+        .counted = job->part == SPW_PART_WHOLE,
+        .dispatcher = spw_megatron_unmeasured(q->point->scheme->type->megatron.dispatcher) != NULL,
+        .network = shape->node_ranks < shape->ranks,
+        .levels = spw_levels_are_several(&job->cluster),
+        .scaled = c->scaled || has_other_mixers(job) || by_parts,
+        .foreign = c->foreign || has_other_mixers(job) || by_parts,
+        .recipe = facts_of(job).products_width * open_share(job, c)};
+    name_outside(q, tokens, out->outside);
+    spw_megatron_doubt(c, &far, out);
+}

@@ -1,0 +1,397 @@
+#include "sim/time/megatron/megatron_job_time.h"
+
+#include "base/memory.h"
+#include "sim/job/grid.h"
+#include "sim/job/recipe/precision.h"
+#include "sim/job/recipe/remat.h"
+#include "sim/job/state_law.h"
+#include "sim/memory/kept/launches.h"
+#include "sim/schemes/list.h"
+#include "sim/time/fp8_time.h"
+#include "sim/time/megatron/host_optimizer_time.h"
+#include "sim/time/megatron/megatron_hidden.h"
+#include "sim/time/megatron/megatron_host.h"
+#include "sim/time/megatron/megatron_job_doubt.h"
+#include "sim/time/megatron/megatron_parts.h"
+#include "sim/time/megatron/muon_time.h"
+#include "sim/time/megatron/offload_time.h"
+#include "sim/time/megatron/torchtitan_time.h"
+#include "sim/time/pipeline_time.h"
+#include "sim/traffic/weight_families.h"
+#include "sim/weights/fsdp2.h"
+#include "sim/weights/optimizer_state.h"
+#include "sim/weights/stage.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+/* --- What is covered --- */
+
+/* Passes of the model outside the experts. */
+static spw_model_passes passes_of(spw_remat remat) {
+    return (spw_model_passes){
+        .layers = spw_remat_runs_again(remat, 0) ? 4.0 : 3.0,
+        .attention = spw_remat_runs_again(remat, SPW_MODULE_CORE_ATTN) ? 4.5 : 3.5,
+        .shared = spw_remat_runs_again(remat, SPW_MODULE_MOE | SPW_MODULE_SHARED_EXPERTS) ? 4.0 : 3.0,
+        .dense = spw_remat_runs_again(remat, SPW_MODULE_MLP) ? 4.0 : 3.0,
+        .up = spw_remat_runs_again(remat, SPW_MODULE_MLA_UP_PROJ) ? 4.0 : 3.0,
+        .norms = spw_remat_repeats(remat, SPW_MODULE_LAYERNORM) ? 1.0 : 0.0,
+        .mixing = spw_remat_repeats(remat, SPW_MODULE_MHC) ? 1.0 : 0.0};
+}
+
+/* What a MoE layer does again. */
+static spw_recompute recompute_of(spw_remat remat) {
+    if (spw_remat_runs_again(remat, SPW_MODULE_MOE)) return SPW_RECOMPUTE_MOE;
+    return spw_remat_runs_again(remat, SPW_MODULE_MOE_ACT) ? SPW_RECOMPUTE_MOE_ACT : SPW_RECOMPUTE_NONE;
+}
+
+bool spw_megatron_job_covers(const spw_job *job, const spw_scheme *scheme) {
+    if (scheme->type->megatron.by_parts) return spw_torchtitan_is_timed(job, scheme);
+    const bool recipe =
+        job->precision.recipe != SPW_FP8_NONE && scheme->type->megatron.fp8 && scheme->type->megatron.timed;
+    return (recipe || spw_scheme_is_timed_megatron(scheme)) && spw_remat_goes_with_megatron(job->remat) &&
+           job->cluster.gpus_per_node % spw_grid_of(job).expert_tensor == 0 &&
+           spw_finetune_is_whole(&job->finetune) && !spw_state_law_of(job)->by_units &&
+           spw_offload_is_timed(job) && job->attention != SPW_ATTENTION_UNFUSED &&
+           spw_precision_gathered(job) == 2 && spw_precision_is_timed(job);
+}
+
+/* --- Blocks --- */
+
+static size_t block_index(const spw_prediction *p, size_t stage, size_t micro, size_t chunk) {
+    return (stage * p->pipeline.micro_batches + micro) * p->pipeline.chunks + chunk;
+}
+
+/* How many MoE layers stand before the block. */
+static size_t moe_layers_before(const spw_prediction *p, const spw_block *block) {
+    size_t before = 0;
+    for (size_t i = 0; i < block->first; i++) before += p->q->point->job->model.is_moe[i];
+    return before;
+}
+
+/* The MoE layers of a block. Loads are taken in turn, so an earlier block of the group may have had the same. */
+static spw_status time_layers(spw_prediction *p, size_t group, size_t at, const spw_block_load *load) {
+    const spw_megatron_job_request *q = p->q;
+    const size_t ranks = q->point->shape.ranks;
+    const spw_megatron_load *source = q->load + (load->micro * q->groups + group) * q->layers * ranks;
+    p->had[at] = *load;
+    for (size_t before = 0; before < p->timed; before++) {
+        const spw_block_load *had = &p->had[p->order[before]];
+        if (had->micro != load->micro || had->first != load->first || had->layers != load->layers) continue;
+        p->time[at] = p->time[p->order[before]];
+        return SPW_OK;
+    }
+    memset(&p->time[at], 0, sizeof p->time[at]);
+    p->order[p->timed++] = at;
+    if (load->layers == 0) return SPW_OK;
+    p->shape.layers = load->layers;
+    for (size_t l = 0; l < load->layers; l++)
+        memcpy(p->load + l * ranks, source + (load->first + l) % q->layers * ranks, ranks * sizeof *p->load);
+    return spw_megatron_time_predict(q->coefficients, &p->shape, p->dispatcher, ranks, p->load, NULL,
+                                     &p->time[at]);
+}
+
+/* With overlap: a share of what goes on the wire, behind as much work at most. */
+static double hidden_of(const spw_prediction *p, double wire_s, double pass_s) {
+    const double micro = (double)p->pipeline.micro_batches; /* the last has none behind it */
+    if (!p->q->point->job->overlap_exchanges) return 0.0;
+    return p->q->coefficients->overlap_share.value * (micro - 1.0) / micro *
+           fmax(fmin(wire_s, pass_s - wire_s), 0.0);
+}
+
+/* Of one pass of block `at`: exchanges that hide, and the host. */
+static double pass_of(spw_prediction *p, size_t at, const spw_block *block, bool back, double seconds,
+                      double shared_s) {
+    const spw_megatron_time *t = &p->time[at];
+    const unsigned phases = back ? SPW_BACKWARD_EXCHANGES : SPW_FORWARD_EXCHANGES;
+    const double wire = spw_phases_sum(t->phase_s, phases) - spw_phases_sum(t->rank_wait_s, phases),
+                 hidden = hidden_of(p, wire, seconds),
+                 beside = p->q->point->job->megatron.overlap_shared ? fmin(shared_s, wire) : 0.0;
+    p->hidden_s[at] = (back ? p->hidden_s[at] : 0.0) + hidden;
+    p->shared_hidden_s[at] = (back ? p->shared_hidden_s[at] : 0.0) + beside;
+    const spw_megatron_pass pass = {
+        .seconds = seconds - hidden - beside, .wire_s = wire - hidden, .unlike = t->unlike};
+    return spw_megatron_pass_s(&p->host, block, back, &pass);
+}
+
+static spw_status time_block(spw_prediction *p, size_t group, size_t stage, size_t micro, size_t chunk) {
+    const spw_megatron_job_request *q = p->q;
+    const spw_block block = spw_pipeline_block(&p->pipeline, &q->point->job->model, stage, chunk);
+    const size_t at = block_index(p, stage, micro, chunk);
+    const spw_block_load load = {.micro = micro % q->micro_batches,
+                                 .first = moe_layers_before(p, &block) % q->layers,
+                                 .layers = block.moe_layers + block.predictions};
+    const spw_status status = time_layers(p, group, at, &load);
+    if (status != SPW_OK) return status;
+    p->forward_s[at] = p->time[at].forward_s;
+    p->backward_s[at] = p->time[at].backward_s;
+    for (size_t i = 0; i < SPW_OUTSIDE_PARTS; i++) {
+        const double seconds = p->outside.seconds[i] * spw_prediction_share(p, i, &block, stage, chunk);
+        p->forward_s[at] += seconds * p->outside.forward_share[i];
+        p->backward_s[at] += seconds * (1.0 - p->outside.forward_share[i]);
+    }
+    const double shared_s = p->outside.seconds[SPW_OUTSIDE_SHARED] *
+                            spw_prediction_share(p, SPW_OUTSIDE_SHARED, &block, stage, chunk),
+                 forward_share = p->outside.forward_share[SPW_OUTSIDE_SHARED];
+    p->forward_s[at] = pass_of(p, at, &block, false, p->forward_s[at], shared_s * forward_share);
+    p->backward_s[at] = pass_of(p, at, &block, true, p->backward_s[at], shared_s * (1.0 - forward_share));
+    const double copies = p->copies_s[stage] * (double)(block.moe_layers + block.predictions);
+    p->copies_wait_s[at] = fmax(copies - p->forward_s[at], 0.0) + fmax(copies - p->backward_s[at], 0.0);
+    p->forward_s[at] = fmax(p->forward_s[at], copies);
+    p->backward_s[at] = fmax(p->backward_s[at], copies);
+    return SPW_OK;
+}
+
+static spw_status time_group(spw_prediction *p, size_t group, double *out) {
+    spw_status status = SPW_OK;
+    p->timed = 0;
+    for (size_t stage = 0; stage < p->pipeline.stages; stage++) {
+        for (size_t micro = 0; micro < p->pipeline.micro_batches; micro++) {
+            for (size_t chunk = 0; chunk < p->pipeline.chunks && status == SPW_OK; chunk++)
+                status = time_block(p, group, stage, micro, chunk);
+        }
+    }
+    if (status != SPW_OK) return status;
+    return spw_pipeline_time(&p->pipeline, p->forward_s, p->backward_s, p->send_s, out);
+}
+
+/* --- The step --- */
+
+/* Passes one behind the other, also where pairs run together: a share of exchanges hides instead. */
+static spw_pipeline in_turns(const spw_job *job) {
+    spw_pipeline p = spw_pipeline_of(job);
+    p.pairs = false;
+    return p;
+}
+
+/* A request with the kernels that the job says, and torchtitan's as one of Megatron-Core; `room` holds its coefficients and job. */
+static spw_megatron_job_request with_kernels(const spw_megatron_job_request *q, spw_torchtitan_twin *room) {
+    spw_megatron_job_request said = *q;
+    if (q->point->scheme->type->megatron.by_parts) return spw_torchtitan_request(q, room);
+    if (q->point->job->megatron.permute != SPW_FUSION_OFF) return said;
+    room->coefficients = *q->coefficients;
+    spw_megatron_kernels_said(q->point->job, &room->coefficients);
+    said.coefficients = &room->coefficients;
+    return said;
+}
+
+static spw_status set_shape(spw_prediction *p) {
+    const spw_megatron_job_request *q = p->q;
+    const spw_job *job = q->point->job;
+    const spw_scheme *scheme = q->point->scheme;
+    const spw_layer_shape *s = &q->point->shape;
+    const size_t capacity = scheme->type->routing.expert_capacity != NULL
+                                ? scheme->type->routing.expert_capacity(scheme, s)
+                                : SIZE_MAX;
+    p->shape = (spw_megatron_shape){.tokens = s->tokens,
+                                    .top_k = s->top_k,
+                                    .experts = s->experts,
+                                    .experts_per_rank = s->experts_per_rank,
+                                    .hidden = s->hidden,
+                                    .ffn = s->ffn,
+                                    .model_hidden = job->model.hidden,
+                                    .plain = s->plain_experts,
+                                    .expert_tensor = s->expert_tensor,
+                                    .capacity = capacity != SIZE_MAX ? capacity : 0,
+                                    .padded = spw_scheme_fills_slots(scheme),
+                                    .sorted = spw_scheme_arrives_sorted(scheme),
+                                    .unread = scheme->type->megatron.unread,
+                                    .graphed = spw_launches_are_one_graph(job, scheme),
+                                    .recompute = recompute_of(job->remat),
+                                    .product_gain = spw_fp8_product_gain(job)};
+    p->dispatcher = scheme->type->megatron.dispatcher;
+    p->host = spw_megatron_host_of(q->coefficients, q->point);
+    p->send_s = p->pipeline.stages > 1 ? q->coefficients->exchange_latency_s.value +
+                                             2.0 * (double)(s->tokens * spw_model_carried(&job->model)) /
+                                                 q->coefficients->network_bytes_per_s.value
+                                       : 0.0;
+    const spw_model_passes passes = passes_of(job->remat);
+    return spw_megatron_outside_of(q->coefficients, q->point, &passes, &p->outside);
+}
+
+static spw_status begin(spw_prediction *p) {
+    const spw_job *job = p->q->point->job;
+    spw_status status = SPW_OK;
+    SPW_TRY(set_shape(p));
+    p->blocks = p->pipeline.stages * p->pipeline.micro_batches * p->pipeline.chunks;
+    SPW_TRY(SPW_ALLOC(p->blocks, &p->forward_s));
+    SPW_TRY(SPW_ALLOC(p->blocks, &p->backward_s));
+    SPW_TRY(SPW_ALLOC(p->blocks, &p->copies_wait_s));
+    SPW_TRY(SPW_ALLOC(p->blocks, &p->hidden_s));
+    SPW_TRY(SPW_ALLOC(p->blocks, &p->shared_hidden_s));
+    SPW_TRY(SPW_ALLOC(p->pipeline.stages, &p->copies_s));
+    for (size_t s = 0; s < p->pipeline.stages; s++)
+        SPW_TRY(spw_offload_layer_s(p->q->coefficients, p->q->point, s, &p->copies_s[s]));
+    SPW_TRY(SPW_ALLOC(p->blocks, &p->time));
+    SPW_TRY(SPW_ALLOC(p->blocks, &p->had));
+    SPW_TRY(SPW_ALLOC(p->blocks, &p->order));
+    SPW_TRY(SPW_ALLOC((job->model.moe_layers + job->stage_layout.predictions) * p->q->point->shape.ranks,
+                      &p->load));
+
+cleanup:
+    return status;
+}
+
+double spw_megatron_job_tokens(const spw_point *point) {
+    return (double)(point->sequences * point->job->sequence_length) /
+           (double)spw_pipeline_of(point->job).stages / spw_megatron_cut(point->job);
+}
+
+static void end(spw_prediction *p) {
+    spw_free(p->forward_s), spw_free(p->backward_s), spw_free(p->time), spw_free(p->had), spw_free(p->order);
+    spw_free(p->load), spw_free(p->copies_s), spw_free(p->copies_wait_s), spw_free(p->hidden_s);
+    spw_free(p->shared_hidden_s);
+}
+
+spw_status spw_megatron_job_predict(const spw_megatron_job_request *q, spw_timeline *out) {
+    spw_torchtitan_twin room;
+    const spw_megatron_job_request said = with_kernels(q, &room);
+    spw_prediction p = {.q = &said, .pipeline = in_turns(q->point->job)};
+    spw_status status = SPW_OK;
+    double worst = -1.0;
+    size_t slowest = 0;
+    spw_timeline_clear(out);
+    if (!spw_megatron_job_covers(q->point->job, q->point->scheme))
+        return spw_fail(SPW_ECONFIG, "scheme '%s': no time model of such a Megatron-Core job",
+                        q->point->scheme->text);
+    SPW_TRY(begin(&p));
+    for (size_t group = 0; group < q->groups; group++) {
+        double passes_s = 0.0;
+        SPW_TRY(time_group(&p, group, &passes_s));
+        if (passes_s > worst) worst = passes_s, slowest = group;
+    }
+    if (slowest + 1 < q->groups)
+        SPW_TRY(time_group(&p, slowest, &worst)); /* once more, to be told in detail */
+    SPW_TRY(spw_prediction_parts(&p, worst, out));
+    spw_timeline_finish(out, spw_megatron_job_tokens(q->point));
+    const bool by_parts = q->point->scheme->type->megatron.by_parts;
+    spw_megatron_job_doubt(by_parts ? &said : q, p.shape.tokens, out);
+    spw_offload_doubt(out);
+    spw_muon_doubt(out);
+    spw_host_optimizer_doubt(out);
+    spw_megatron_hidden_doubt(&p, out);
+    if (by_parts) spw_torchtitan_doubt(&said, q->point->job, out);
+
+cleanup:
+    end(&p);
+    return status;
+}
+
+/* --- What it takes at least --- */
+
+/* Passes through the MoE layers of a block. One rank with the mean of a group's rows is never behind the group: every clock of
+ * spw_megatron_time_predict() is a maximum of sums that grow with a rank's rows, and the fullest rank has no fewer than the
+ * mean. What may be 0 for every rank is left out: rows on links, spills, empty experts. */
+static spw_status least_layers_s(spw_prediction *p, double rows, size_t layers, double *out) {
+    const spw_megatron_load mean = {
+        .received = rows, .tiled = rows, .zero_rows = p->shape.padded ? rows : 0.0};
+    spw_megatron_time time = {.step_s = 0.0};
+    spw_status status = SPW_OK;
+    p->shape.layers = layers;
+    for (size_t l = 0; l < layers; l++) p->load[l] = mean;
+    if (layers > 0)
+        status =
+            spw_megatron_time_predict(p->q->coefficients, &p->shape, p->dispatcher, 1, p->load, NULL, &time);
+    *out = time.step_s;
+    if (p->q->point->job->overlap_exchanges) /* of which a share may hide */
+        *out -= p->q->coefficients->overlap_share.value *
+                spw_phases_sum(time.phase_s, SPW_FORWARD_EXCHANGES | SPW_BACKWARD_EXCHANGES);
+    return status;
+}
+
+/* Work of one micro-batch in a block: the MoE layers and its share of what is outside. */
+static spw_status least_block_s(spw_prediction *p, double rows, size_t stage, size_t chunk, double *out) {
+    const spw_block block = spw_pipeline_block(&p->pipeline, &p->q->point->job->model, stage, chunk);
+    const spw_status status = least_layers_s(p, rows, block.moe_layers + block.predictions, out);
+    for (size_t i = 0; i < SPW_OUTSIDE_PARTS; i++) {
+        if (i == SPW_OUTSIDE_SHARED && p->q->point->job->megatron.overlap_shared) continue; /* may hide */
+        *out += p->outside.seconds[i] * spw_prediction_share(p, i, &block, stage, chunk);
+    }
+    *out = fmax(*out + spw_megatron_gaps_s(&p->host, &block), spw_megatron_floor_s(&p->host, &block));
+    return status;
+}
+
+/* A stage begins when its first block's input has passed the stages before it, and its last gradient passes them once more: both
+ * of the first chunk. Between them it works on every micro-batch. */
+static spw_status least_passes_s(spw_prediction *p, double rows, double *out) {
+    double before = 0.0;
+    *out = 0.0;
+    for (size_t stage = 0; stage < p->pipeline.stages; stage++) {
+        double first = 0.0, all = 0.0;
+        for (size_t chunk = 0; chunk < p->pipeline.chunks; chunk++) {
+            double seconds = 0.0;
+            const spw_status status = least_block_s(p, rows, stage, chunk, &seconds);
+            if (status != SPW_OK) return status;
+            if (chunk == 0) first = seconds;
+            all += seconds;
+        }
+        *out = fmax(*out, before + all * (double)p->pipeline.micro_batches);
+        before += first;
+    }
+    return SPW_OK;
+}
+
+/* Collectives of weights and gradients at the end of a step. */
+static spw_status least_end_s(const spw_prediction *p, double *seconds) {
+    const spw_job *job = p->q->point->job;
+    spw_weight_traffic scatters = {0.0, 0.0, 0.0}, gathers = scatters;
+    spw_status status = SPW_OK;
+    if (job->part == SPW_PART_WHOLE) status = spw_weight_step(job, &scatters, &gathers);
+    if (!job->megatron.overlap_gradients) /* which may hide */
+        *seconds += spw_prediction_collective_s(p->q->coefficients, &scatters);
+    if (!job->megatron.overlap_gathers) *seconds += spw_prediction_collective_s(p->q->coefficients, &gathers);
+    *seconds += p->outside.gradients_s;
+    return status;
+}
+
+spw_status spw_megatron_job_least_s(const spw_megatron_coefficients *coefficients, const spw_point *point,
+                                    double rows, double *out) {
+    spw_torchtitan_twin room;
+    const spw_megatron_job_request asked = {.coefficients = coefficients, .point = point},
+                                   q = with_kernels(&asked, &room);
+    spw_prediction p = {.q = &q, .pipeline = in_turns(point->job)};
+    spw_status status = SPW_OK;
+    SPW_TRY(set_shape(&p));
+    SPW_TRY(SPW_ALLOC(point->job->model.moe_layers + point->job->stage_layout.predictions, &p.load));
+    SPW_TRY(least_passes_s(&p, rows, out));
+    SPW_TRY(least_end_s(&p, out));
+
+cleanup:
+    end(&p);
+    return status;
+}
+
+/* Rows of the fullest rank, over all micro-batches and layers. */
+static double fullest_rows(const spw_megatron_job_request *q, size_t group) {
+    const size_t ranks = q->point->shape.ranks;
+    double rows = 0.0;
+    for (size_t i = 0; i < q->micro_batches * q->layers; i++) {
+        const size_t micro = i / q->layers, layer = i % q->layers;
+        const spw_megatron_load *load = q->load + ((micro * q->groups + group) * q->layers + layer) * ranks;
+        double most = 0.0;
+        for (size_t r = 0; r < ranks; r++) most = fmax(most, load[r].tiled);
+        rows += most;
+    }
+    return rows;
+}
+
+spw_status spw_megatron_job_group_s(const spw_megatron_job_request *q, double *out) {
+    spw_torchtitan_twin room;
+    const spw_megatron_job_request said = with_kernels(q, &room);
+    spw_prediction p = {.q = &said, .pipeline = in_turns(q->point->job)};
+    size_t fullest = 0;
+    double most = -1.0;
+    spw_status status = SPW_OK;
+    for (size_t group = 0; group < q->groups; group++) {
+        const double rows = fullest_rows(q, group);
+        if (rows > most) most = rows, fullest = group;
+    }
+    SPW_TRY(begin(&p));
+    SPW_TRY(time_group(&p, fullest, out));
+    SPW_TRY(least_end_s(&p, out));
+
+cleanup:
+    end(&p);
+    return status;
+}

@@ -1,0 +1,112 @@
+#include "sim/time/megatron/megatron_load.h"
+
+#include "base/memory.h"
+#include "sim/job/job.h"
+#include "sim/routing/counts.h"
+#include "sim/schemes/point.h"
+#include "sim/schemes/traffic.h"
+#include "sim/time/megatron/megatron_experts.h"
+#include "sim/time/routing_load.h"
+
+#include <math.h>
+
+const char *spw_megatron_unmeasured(spw_megatron_dispatcher dispatcher) {
+    static const char *const texts[] = {[SPW_MEGATRON_ALL_TO_ALL] = NULL,
+                                        [SPW_MEGATRON_TOKENS] = "DeepEP measured alone, not in a layer",
+                                        [SPW_MEGATRON_ALL_GATHER] = "all-gather dispatcher not measured"};
+    return texts[dispatcher];
+}
+
+/* The rows of rank d by source and local expert, [ranks][experts_per_rank]: kept choices, or equal slots where those are
+ * computed full or empty. Returns the kept choices. */
+static double list_chunks(const spw_routed_group *routed, size_t d, bool slots, double rows, double *chunk) {
+    const spw_layer_shape *s = routed->shape;
+    const size_t mine = s->experts_per_rank;
+    double kept = 0.0;
+    const uint32_t *from =
+        routed->counts->routed + routed->number * s->ranks * s->experts + d / spw_layer_sharers(s) * mine;
+    for (size_t source = 0; source < s->ranks; source++, from += s->experts, chunk += mine) {
+        for (size_t e = 0; e < mine; e++) {
+            chunk[e] = (double)from[e];
+            kept += chunk[e];
+            if (slots) chunk[e] = rows / (double)(s->ranks * mine);
+        }
+    }
+    return kept;
+}
+
+/* What ranks that share experts gather of each other. */
+static void load_gathers(const spw_megatron_coefficients *coefficients, const spw_routed_group *routed,
+                         const spw_flow *flow, spw_megatron_load *load) {
+    const spw_layer_shape *s = routed->shape;
+    const size_t t = spw_layer_sharers(s);
+    spw_ports port[SPW_TRAFFIC_MAX_RANKS];
+    spw_traffic_gather_ports(routed, flow, port);
+    for (size_t first = 0; first < s->ranks; first += t) {
+        double most = 0.0;
+        for (size_t d = first; d < first + t; d++) {
+            const double in = (double)port[d].link_in, out = (double)port[d].link_out;
+            most = fmax(most, fmax(in, out) + coefficients->duplex_share.value * fmin(in, out));
+            load[d].arrived = (double)spw_flow_rows(s, flow, d).received;
+        }
+        for (size_t d = first; d < first + t; d++) load[d].shared = most;
+    }
+}
+
+void spw_megatron_load_of(const spw_megatron_coefficients *coefficients, const spw_routed_group *routed,
+                          const spw_flow *flow, double *scratch, spw_megatron_load *load) {
+    const spw_layer_shape *s = routed->shape;
+    const bool slots = spw_scheme_fills_slots(routed->scheme),
+               permutes = routed->scheme->type->megatron.dispatcher == SPW_MEGATRON_ALL_TO_ALL;
+    spw_ports port[SPW_TRAFFIC_MAX_RANKS];
+    spw_traffic_ports(routed, flow, port);
+    for (size_t d = 0; d < s->ranks; d++) {
+        const double rows = (double)flow->rows[d], kept = list_chunks(routed, d, slots, rows, scratch);
+        load[d] = (spw_megatron_load){.received = rows,
+                                      .link_in = (double)port[d].link_in,
+                                      .link_out = (double)port[d].link_out,
+                                      .nic_in = (double)port[d].nic_in,
+                                      .nic_out = (double)port[d].nic_out,
+                                      .zero_rows = slots && rows > kept ? rows - kept : 0.0};
+        spw_megatron_experts_load(coefficients, s->hidden, s->ffn, scratch, s->ranks, s->experts_per_rank,
+                                  &load[d]);
+        for (size_t to = 0; to < s->ranks && permutes; to++)
+            load[d].sent += (double)flow->wire[d * s->ranks + to];
+    }
+    if (spw_layer_sharers(s) > 1) load_gathers(coefficients, routed, flow, load);
+}
+
+void spw_megatron_load_slow(const spw_network *network, size_t ranks, spw_megatron_load *load) {
+    const spw_network_worst worst = spw_network_worst_of(network);
+    double nic = 0.0;
+    for (size_t r = 0; r < ranks; r++) nic += load[r].nic_in + load[r].nic_out;
+    for (size_t r = 0; r < ranks && nic > 0.0; r++) {
+        load[r].nic_in = fmax(load[r].nic_in, worst.nic_bytes);
+        load[r].latency_s = worst.latency_s;
+    }
+}
+
+spw_status spw_megatron_load_stated(const spw_megatron_coefficients *c, const spw_point *point,
+                                    double imbalance, size_t groups, spw_megatron_load *load) {
+    spw_stated_routing r = {.counts = NULL};
+    double *scratch = NULL;
+    spw_network *network = NULL;
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_stated_routing_create(point, imbalance, groups, &r));
+    SPW_TRY(SPW_ALLOC(r.shape.ranks * r.shape.experts_per_rank, &scratch));
+    for (size_t g = 0; g < groups; g++) {
+        spw_stated_routing_flow(&r, g);
+        spw_megatron_load_of(c, &(spw_routed_group){point->scheme, &r.shape, r.counts, g}, &r.flow, scratch,
+                             load + g * r.shape.ranks);
+    }
+    SPW_TRY(spw_network_create(&point->job->cluster, &network));
+    if (network != NULL) spw_stated_routing_carry(&r, point->job->fsdp, network);
+    for (size_t g = 0; g < groups && network != NULL; g++)
+        spw_megatron_load_slow(network, r.shape.ranks, load + g * r.shape.ranks);
+
+cleanup:
+    spw_free(scratch);
+    spw_network_destroy(network);
+    spw_stated_routing_destroy(&r);
+    return status;
+}

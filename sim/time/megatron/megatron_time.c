@@ -1,0 +1,310 @@
+#include "sim/time/megatron/megatron_time.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+#include <string.h>
+
+#define PHASE_TEXT(name, text) text,
+const char *spw_megatron_phase_name(spw_megatron_phase phase) {
+    static const char *const names[] = {SPW_MEGATRON_PHASE_LIST(PHASE_TEXT)};
+    return (unsigned)phase < SPW_MEGATRON_PHASES ? names[phase] : "?";
+}
+
+/* The clocks of a step under way. */
+typedef struct step {
+    const spw_megatron_coefficients *c;
+    const spw_megatron_shape *shape;
+    spw_megatron_dispatcher dispatcher;
+    double T, E, e, H, F;
+    double model_H; /* of what the norm and the router read */
+    size_t ranks, layer;
+    const spw_megatron_load *load; /* [ranks] of the layer */
+    double *phase_s;               /* [ranks][PHASES] of the layer, or NULL */
+    double *now, *counted;         /* [ranks] GPU; when the host knew the last layer's counts */
+    double met;                    /* end of the last exchange */
+    double *exchange_s;            /* [layers][2] without waiting: rows to their experts, and back */
+    bool again;                    /* everything counts as recompute */
+    spw_megatron_time *out;
+} step;
+
+/* As fmax() of what is no NaN, which no compiler may take it for. */
+static double larger(double a, double b) { return a > b ? a : b; }
+static double smaller(double a, double b) { return a < b ? a : b; }
+
+static double up(double x, double tile) { return ceil(x / tile) * tile; }
+static double copy_s(const step *s, double bytes) { return bytes / s->c->copy_bytes_per_s.value; }
+static double kernels_s(const step *s, double kernels) { return kernels * s->c->kernel_s.value; }
+static double gemm_s(const step *s, const spw_megatron_load *load, double spilled, double flops) {
+    const double zeros = load->received > 0.0 ? load->zero_rows / load->received : 0.0;
+    const double gain = s->shape->product_gain > 0.0 ? s->shape->product_gain : 1.0;
+    return flops / (s->c->peak_flops.value * s->c->gemm_flops_share.value * gain) *
+           (1.0 + s->c->spill_share.value * spilled) * (1.0 - s->c->zero_share.value * zeros);
+}
+
+static void spend(step *s, spw_megatron_phase phase, size_t rank, double seconds) {
+    const size_t as = s->again ? SPW_MEGATRON_RECOMPUTE : phase;
+    s->now[rank] += seconds;
+    s->out->phase_s[as] += seconds / (double)s->ranks;
+    if (s->phase_s != NULL) s->phase_s[rank * SPW_MEGATRON_PHASES + as] += seconds;
+}
+
+static double spend_until(step *s, spw_megatron_phase phase, size_t rank, double time) {
+    const double seconds = time - s->now[rank];
+    if (!(seconds > 0.0)) return 0.0;
+    spend(s, phase, rank, seconds);
+    return seconds / (double)s->ranks;
+}
+
+static void wait_for_host(step *s, spw_megatron_phase phase, size_t rank, double time) {
+    s->out->host_wait_s[s->again ? SPW_MEGATRON_RECOMPUTE : phase] += spend_until(s, phase, rank, time);
+}
+
+/* All ranks arrive. */
+static void meet(step *s, spw_megatron_phase phase) {
+    double last = 0.0, sum = 0.0;
+    for (size_t r = 0; r < s->ranks; r++) last = larger(last, s->now[r] - s->met);
+    const double scale = s->c->jitter_share.value * last;
+    for (size_t r = 0; r < s->ranks && scale > 0.0; r++) sum += exp((s->now[r] - s->met - last) / scale);
+    s->met += last + (scale > 0.0 ? scale * log(sum) : 0.0);
+    for (size_t r = 0; r < s->ranks; r++)
+        s->out->rank_wait_s[s->again ? SPW_MEGATRON_RECOMPUTE : phase] += spend_until(s, phase, r, s->met);
+}
+
+static void exchange(step *s, spw_megatron_phase phase, double seconds) {
+    meet(s, phase);
+    s->met += seconds;
+    for (size_t r = 0; r < s->ranks; r++) (void)spend_until(s, phase, r, s->met);
+}
+
+/* Measured in both directions and not understood; messages that are all of one size do not show it. */
+static double long_message(const step *s, double message_bytes) {
+    const double steps[] = {s->c->long_message_bytes.value, 2.0 * s->c->long_message_bytes.value};
+    double factor = 1.0;
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        if (message_bytes > steps[i])
+            factor = larger(1.0, s->c->long_message_share.value * steps[i] / message_bytes);
+    }
+    return factor;
+}
+
+static double ports_s(const step *s, double element_bytes) {
+    double heavier = 0.0, most = 0.0, least = INFINITY, nic = 0.0;
+    for (size_t r = 0; r < s->ranks; r++) {
+        const double in = s->load[r].link_in, out = s->load[r].link_out;
+        heavier = larger(heavier, larger(in, out));
+        least = smaller(least, smaller(in, out));
+        most = larger(most, larger(in, out) + s->c->duplex_share.value * smaller(in, out));
+        nic = larger(nic, larger(s->load[r].nic_in, s->load[r].nic_out));
+    }
+    const bool all_to_all = s->dispatcher == SPW_MEGATRON_ALL_TO_ALL && nic == 0.0;
+    const double messages = s->ranks > 1 ? (double)s->ranks - 1.0 : 1.0, row_bytes = element_bytes * s->H;
+    const double factor =
+        all_to_all && heavier > least ? long_message(s, row_bytes * heavier / messages) : 1.0;
+    const double link_s =
+        s->dispatcher == SPW_MEGATRON_TOKENS
+            ? row_bytes * heavier /
+                  (s->shape->sorted ? s->c->sorted_bytes_per_s.value : s->c->token_bytes_per_s.value)
+            : factor * row_bytes * most / s->c->exchange_bytes_per_s.value;
+    return larger(link_s, row_bytes * nic / s->c->network_bytes_per_s.value);
+}
+
+/* Both directions of a layer's exchanges are alike, but where the way back sums. */
+static double exchange_of(const step *s, bool back) {
+    const bool sums = back && s->dispatcher == SPW_MEGATRON_ALL_GATHER;
+    double levels_s = 0.0;
+    if (back && !sums) return s->exchange_s[2 * s->layer];
+    for (size_t r = 0; r < s->ranks; r++) levels_s = larger(levels_s, s->load[r].latency_s);
+    return s->c->exchange_latency_s.value + levels_s + ports_s(s, sums ? 4.0 : 2.0);
+}
+
+/* Rows between the order in which they arrive and that of the experts, by kernels of `bytes_per_s`. */
+static double chunks_s(const step *s, const spw_megatron_load *load, double bytes_per_s) {
+    const double bytes = 4.0 * load->received * s->H, idle = 4.0 * load->idle_rows * s->H;
+    if (load->received == 0.0) return 0.0;
+    if (s->dispatcher != SPW_MEGATRON_ALL_TO_ALL)
+        return bytes / bytes_per_s + kernels_s(s, s->c->chunk_kernels.value);
+    if (s->shape->padded)
+        return bytes / s->c->slots_bytes_per_s.value + kernels_s(s, s->c->chunk_kernels.value);
+    return copy_s(s, bytes + idle) + kernels_s(s, s->c->chunk_kernels.value);
+}
+
+/* --- Among ranks that share experts --- */
+
+static const double CAST_BYTES = 6.0; /* an element, between bf16 and fp32 */
+
+static bool shares(const step *s) { return s->shape->expert_tensor > 1; }
+
+static void gather(step *s, spw_megatron_phase phase, int calls, double element_bytes) {
+    for (size_t r = 0; r < s->ranks; r++)
+        spend(s, phase, r,
+              calls * s->c->exchange_latency_s.value +
+                  element_bytes * s->H * s->load[r].shared / s->c->exchange_bytes_per_s.value);
+}
+
+/* Sums of fp32, with casts of both sides. */
+static void scatter(step *s, spw_megatron_phase phase) {
+    gather(s, phase, 1, 4.0);
+    for (size_t r = 0; r < s->ranks; r++)
+        spend(s, phase, r,
+              copy_s(s, CAST_BYTES * (s->load[r].received + s->load[r].arrived) * s->H) + kernels_s(s, 2));
+}
+
+/* Into the experts' order before their products, and out of it after their gradients: nothing where the exchange does it. */
+static double order_s(const step *s, const spw_megatron_load *load) {
+    return s->shape->sorted ? 0.0 : chunks_s(s, load, s->c->copy_bytes_per_s.value);
+}
+
+/* Columns of the first product over F: gate and up, or one where experts have two matrices; what the activation moves of them. */
+static double first_of(const step *s) { return s->shape->plain ? 1.0 : 2.0; }
+static double moved_of(const step *s) { return (first_of(s) + 1.0) / 3.0; }
+
+static double activation_s(const step *s, const spw_megatron_load *load) {
+    return copy_s(s, s->c->activation_bytes.value * moved_of(s) * load->received * s->F);
+}
+
+static double experts_s(const step *s, const spw_megatron_load *load) {
+    const double tile = s->c->tile_columns.value, *spilled = load->spilled;
+    const double fc1 = 2.0 * load->tiled * s->H * up(first_of(s) * s->F, tile),
+                 fc2 = 2.0 * load->tiled * s->F * up(s->H, tile);
+    return gemm_s(s, load, spilled[SPW_MEGATRON_DEPTH_HIDDEN], fc1) +
+           gemm_s(s, load, spilled[SPW_MEGATRON_DEPTH_FFN], fc2) + activation_s(s, load) +
+           kernels_s(s, s->c->expert_kernels.value);
+}
+
+static double backward_experts_s(const step *s, const spw_megatron_load *load) {
+    const double rows = s->c->tile_rows.value, tile = s->c->tile_columns.value;
+    const double parameters = (first_of(s) + 1.0) * s->H * s->F; /* of one expert */
+    const double fc1 = 2.0 * load->tiled * first_of(s) * s->F * up(s->H, tile),
+                 fc2 = 2.0 * load->tiled * s->H * up(s->F, tile);
+    const double weights = 2.0 * load->received *
+                           (up(s->H, rows) * up(first_of(s) * s->F, tile) + up(s->F, rows) * up(s->H, tile));
+    const int depth = s->shape->plain ? SPW_MEGATRON_DEPTH_FFN : SPW_MEGATRON_DEPTH_TWICE_FFN;
+    double seconds =
+        gemm_s(s, load, load->spilled[depth], fc1) +
+        gemm_s(s, load, load->spilled[SPW_MEGATRON_DEPTH_HIDDEN], fc2) + gemm_s(s, load, 0.0, weights) +
+        copy_s(s, s->c->activation_gradient_bytes.value * moved_of(s) * load->received * s->F) +
+        s->c->main_grad_bytes.value * s->e * parameters / s->c->main_grad_bytes_per_s.value +
+        copy_s(s, 2.0 * (double)load->empty_experts * parameters) + kernels_s(s, s->c->expert_kernels.value);
+    if (s->shape->recompute == SPW_RECOMPUTE_MOE_ACT) seconds += activation_s(s, load);
+    return seconds;
+}
+
+/* --- A layer --- */
+
+static void route(step *s, size_t rank) {
+    const double columns = s->shape->capacity > 0 ? s->c->column_bytes.value * s->T * s->E : 0.0;
+    spend(s, SPW_MEGATRON_ROUTE, rank,
+          copy_s(s, s->c->norm_bytes.value * s->T * s->model_H + columns) +
+              2.0 * s->T * s->model_H * s->E / s->c->router_flops.value +
+              kernels_s(s, s->c->route_kernels.value));
+    if (s->layer == 0 && !s->again && !s->shape->graphed)
+        wait_for_host(s, SPW_MEGATRON_ROUTE, rank, s->c->routed_share.value * s->c->host_first_s.value);
+}
+
+/* Padded to capacity, or where counts stay on the GPU, the host needs none: it is ahead from the first layer on. */
+static void permute(step *s, size_t rank) {
+    const bool first = s->layer == 0 && !s->again;
+    spend(s, SPW_MEGATRON_PERMUTE, rank,
+          copy_s(s, s->c->sort_bytes.value * s->T * s->E) + kernels_s(s, s->c->permute_kernels.value));
+    if (!s->shape->padded && !s->shape->unread) {
+        const double host_s = first ? s->c->host_first_s.value : s->counted[rank] + s->c->host_layer_s.value;
+        wait_for_host(s, SPW_MEGATRON_PERMUTE, rank, host_s);
+        s->counted[rank] = s->now[rank];
+        if (s->shape->capacity > 0) spend(s, SPW_MEGATRON_PERMUTE, rank, s->c->read_count_s.value);
+    }
+    spend(s, SPW_MEGATRON_PERMUTE, rank, copy_s(s, 4.0 * s->load[rank].sent * s->H));
+}
+
+static void forward(step *s) {
+    for (size_t r = 0; r < s->ranks; r++) {
+        route(s, r);
+        permute(s, r);
+    }
+    exchange(s, SPW_MEGATRON_DISPATCH, s->exchange_s[2 * s->layer] + s->c->exchange_latency_s.value);
+    if (shares(s)) gather(s, SPW_MEGATRON_GATHER, 2, 2.0);
+    for (size_t r = 0; r < s->ranks; r++) {
+        spend(s, SPW_MEGATRON_SORT, r, order_s(s, &s->load[r]));
+        spend(s, SPW_MEGATRON_EXPERTS, r, experts_s(s, &s->load[r]));
+        spend(s, SPW_MEGATRON_UNSORT, r, chunks_s(s, &s->load[r], s->c->scatter_bytes_per_s.value));
+    }
+    if (shares(s)) scatter(s, SPW_MEGATRON_SCATTER);
+    exchange(s, SPW_MEGATRON_COMBINE, s->exchange_s[2 * s->layer + 1]);
+    for (size_t r = 0; r < s->ranks; r++)
+        spend(s, SPW_MEGATRON_UNPERMUTE, r, 4.0 * s->load[r].sent * s->H / s->c->scatter_bytes_per_s.value);
+}
+
+static void backward(step *s) {
+    for (size_t r = 0; r < s->ranks; r++)
+        spend(s, SPW_MEGATRON_BACKWARD_UNPERMUTE, r, copy_s(s, 4.0 * s->load[r].sent * s->H));
+    exchange(s, SPW_MEGATRON_BACKWARD_COMBINE, s->exchange_s[2 * s->layer + 1]);
+    if (shares(s)) scatter(s, SPW_MEGATRON_BACKWARD_SCATTER);
+    for (size_t r = 0; r < s->ranks; r++) {
+        spend(s, SPW_MEGATRON_BACKWARD_UNSORT, r, order_s(s, &s->load[r]));
+        spend(s, SPW_MEGATRON_BACKWARD_EXPERTS, r, backward_experts_s(s, &s->load[r]));
+        spend(s, SPW_MEGATRON_BACKWARD_SORT, r, chunks_s(s, &s->load[r], s->c->index_add_bytes_per_s.value));
+    }
+    if (shares(s)) gather(s, SPW_MEGATRON_BACKWARD_GATHER, 2, 2.0);
+    meet(s, SPW_MEGATRON_BACKWARD_SORT);
+    exchange(s, SPW_MEGATRON_BACKWARD_DISPATCH, s->exchange_s[2 * s->layer]);
+    for (size_t r = 0; r < s->ranks; r++)
+        spend(s, SPW_MEGATRON_BACKWARD_PERMUTE, r,
+              4.0 * s->load[r].sent * s->H / s->c->index_add_bytes_per_s.value +
+                  copy_s(s, s->c->norm_gradient_bytes.value * s->T * s->model_H) +
+                  4.0 * s->T * s->model_H * s->E / s->c->router_flops.value);
+}
+
+static double last_of(const step *s) {
+    double last = 0.0;
+    for (size_t r = 0; r < s->ranks; r++) last = larger(last, s->now[r]);
+    return last;
+}
+
+static double unlike_of(const step *s) {
+    double most = 0.0;
+    for (size_t r = 0; r < s->ranks; r++) most = larger(most, s->load[r].unlike);
+    return most;
+}
+
+spw_status spw_megatron_time_predict(const spw_megatron_coefficients *c, const spw_megatron_shape *shape,
+                                     spw_megatron_dispatcher dispatcher, size_t ranks,
+                                     const spw_megatron_load *load, double *phase_s, spw_megatron_time *out) {
+    step s = {.c = c, .shape = shape, .dispatcher = dispatcher, .ranks = ranks, .out = out};
+    spw_status status = SPW_OK;
+    memset(out, 0, sizeof *out);
+    if (ranks == 0 || shape->layers == 0 || shape->tokens == 0 || shape->hidden == 0 || shape->ffn == 0 ||
+        shape->experts == 0)
+        return spw_fail(SPW_EARG, "the time of a stack of %zu layers, %zu tokens, %zu ranks: all at least 1",
+                        shape->layers, shape->tokens, ranks);
+    SPW_TRY(SPW_ALLOC(ranks, &s.now));
+    SPW_TRY(SPW_ALLOC(ranks, &s.counted));
+    SPW_TRY(SPW_ALLOC(2 * shape->layers, &s.exchange_s));
+    s.T = (double)shape->tokens;
+    s.E = (double)shape->experts;
+    s.e = (double)shape->experts_per_rank;
+    s.H = (double)shape->hidden;
+    s.F = (double)shape->ffn;
+    s.model_H = shape->model_hidden > 0 ? (double)shape->model_hidden : s.H;
+    if (phase_s != NULL) memset(phase_s, 0, shape->layers * ranks * SPW_MEGATRON_PHASES * sizeof *phase_s);
+    for (size_t i = 0; i < 2 * shape->layers; i++) {
+        const bool back = i >= shape->layers;
+        if (i == shape->layers) out->forward_s = last_of(&s);
+        s.layer = back ? 2 * shape->layers - 1 - i : i;
+        s.load = load + s.layer * ranks;
+        s.phase_s = phase_s == NULL ? NULL : phase_s + s.layer * ranks * SPW_MEGATRON_PHASES;
+        for (int d = 0; d < 2 && !back; d++) s.exchange_s[2 * s.layer + (size_t)d] = exchange_of(&s, d == 1);
+        out->unlike += back ? 0.0 : unlike_of(&s);
+        s.again = back && shape->recompute == SPW_RECOMPUTE_MOE;
+        if (!back || s.again) forward(&s);
+        s.again = false;
+        if (back) backward(&s);
+    }
+    out->step_s = last_of(&s);
+    out->backward_s = out->step_s - out->forward_s;
+
+cleanup:
+    spw_free(s.now);
+    spw_free(s.counted);
+    spw_free(s.exchange_s);
+    return status;
+}

@@ -1,0 +1,280 @@
+#include "traces/generate/made_trace.h"
+
+#include "base/memory.h"
+#include "traces/trace_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const size_t MOST_KEPT = (size_t)64 << 20; /* bytes */
+enum { MOST_EXPERTS_OF_BYTE = 256, NOTE_BYTES = 512, PURPOSE_COUNTS = 12 /* temper.c has 11 */ };
+
+/* The choices of one step and layer. */
+typedef struct drawn {
+    size_t step, layer;
+    void *expert_id; /* NULL: not drawn yet */
+} drawn;
+
+struct spw_piece_law {
+    size_t step, layer;
+    spw_expert_blocks blocks;
+    uint64_t seed;
+    spw_count_tree *tree; /* NULL: none */
+};
+
+struct spw_made_trace {
+    spw_generate_settings settings;
+    spw_generator *generator;
+    drawn *kept; /* [keeps] */
+    size_t keeps;
+    drawn last; /* of those that find no room there */
+    spw_piece_law law;
+    char note[NOTE_BYTES];
+    uint16_t *source_rank; /* columns of one step; NULL until they are asked for */
+    int32_t *sequence, *position;
+};
+
+void spw_made_trace_destroy(spw_made_trace *made) {
+    if (made == NULL) return;
+    for (size_t i = 0; i < made->keeps && made->kept != NULL; i++) spw_free(made->kept[i].expert_id);
+    spw_free(made->kept);
+    spw_free(made->last.expert_id);
+    spw_count_tree_destroy(made->law.tree);
+    spw_free(made->source_rank);
+    spw_free(made->sequence);
+    spw_free(made->position);
+    spw_generator_destroy(made->generator);
+    spw_free(made);
+}
+
+static size_t length_of(const spw_generate_settings *s) {
+    return s->sequence_length > 0 ? s->sequence_length : s->tokens_per_rank;
+}
+
+/* --- Life --- */
+
+static spw_status make_layers(const spw_generate_settings *s, spw_trace *trace) {
+    spw_status status = SPW_OK;
+    SPW_TRY(SPW_ALLOC(s->layers, &trace->layer_id));
+    SPW_TRY(SPW_ALLOC(s->layers, &trace->layer_experts));
+    SPW_TRY(SPW_ALLOC(s->layers, &trace->layer_top_k));
+    for (size_t i = 0; i < s->layers; i++) {
+        trace->layer_id[i] = s->first_layer + (int32_t)i;
+        trace->layer_experts[i] = (uint32_t)s->experts;
+        trace->layer_top_k[i] = (uint32_t)s->top_k;
+    }
+
+cleanup:
+    return status;
+}
+
+static spw_status make_steps(const spw_generate_settings *s, spw_trace *trace) {
+    const uint64_t tokens = (uint64_t)s->ranks * s->tokens_per_rank;
+    spw_status status = SPW_OK;
+    SPW_TRY(SPW_ALLOC(s->steps, &trace->step_id));
+    SPW_TRY(SPW_ALLOC(s->steps, &trace->step_tokens));
+    SPW_TRY(SPW_ALLOC(s->steps, &trace->step_phase)); /* 0: training */
+    SPW_TRY(SPW_ALLOC(s->steps + 1, &trace->step_offset));
+    for (size_t i = 0; i < s->steps; i++) {
+        trace->step_id[i] = (int64_t)i;
+        trace->step_tokens[i] = tokens;
+        trace->step_offset[i + 1] = (i + 1) * tokens;
+    }
+
+cleanup:
+    return status;
+}
+
+static void say(const spw_generate_settings *s, spw_trace *trace) {
+    trace->info = (spw_trace_info){.steps = s->steps,
+                                   .layers = s->layers,
+                                   .experts = s->experts,
+                                   .top_k = s->top_k,
+                                   .ranks = s->ranks,
+                                   .tokens = trace->step_offset[s->steps],
+                                   .has_tokens = true,
+                                   .has_sequences = true,
+                                   .layer_id = trace->layer_id,
+                                   .layer_experts = trace->layer_experts,
+                                   .layer_top_k = trace->layer_top_k,
+                                   .step_id = trace->step_id,
+                                   .step_tokens = trace->step_tokens,
+                                   .step_offset = trace->step_offset,
+                                   .step_phase = trace->step_phase,
+                                   .source = "spillway trace generate",
+                                   .source_commit = "",
+                                   .license = "CC0-1.0",
+                                   .generator = "spillway",
+                                   .created = "",
+                                   .note = trace->made->note,
+                                   .content = "tokens+counts", /* as a file of it says */
+                                   .version = "1.0.0",
+                                   .synthetic = true,
+                                   .order = "unspecified",
+                                   .weight_kind = "",
+                                   .model_name = "synthetic",
+                                   .router_score = "",
+                                   .balance = "",
+                                   .model_layers = (size_t)s->first_layer + s->layers,
+                                   .model_hidden = s->hidden,
+                                   .model_ffn = s->ffn,
+                                   .groups = (size_t)s->distribution.groups,
+                                   .groups_kept = (size_t)s->distribution.kept,
+                                   .sequence_length = length_of(s),
+                                   .gpus_per_node = 8,
+                                   .id_bytes = s->experts <= MOST_EXPERTS_OF_BYTE ? 1 : 2,
+                                   .missing = UINT16_MAX};
+}
+
+spw_status spw_trace_make(const spw_generate_settings *settings, spw_trace **out) {
+    const size_t per_rank = (settings->tokens_per_rank + length_of(settings) - 1) / length_of(settings);
+    spw_trace *trace = NULL;
+    size_t bytes = 0;
+    spw_status status = SPW_OK;
+    *out = NULL;
+    if ((double)settings->steps * (double)settings->ranks * (double)per_rank > (double)INT32_MAX)
+        return spw_fail(SPW_EARG, "more than %d sequences", INT32_MAX);
+    if (!spw_mul_size(settings->ranks, settings->tokens_per_rank, &bytes) ||
+        !spw_mul_size(bytes, settings->top_k, &bytes) || !spw_mul_size(bytes, 2, &bytes))
+        return spw_fail(SPW_EARG, "%zu ranks x %zu tokens overflow", settings->ranks,
+                        settings->tokens_per_rank);
+    SPW_TRY(spw_trace_create_blank("generated routing", &trace));
+    SPW_TRY(SPW_ALLOC(1, &trace->made));
+    spw_made_trace *made = trace->made;
+    made->settings = *settings;
+    made->settings.distribution_text = made->settings.generator = NULL;
+    SPW_TRY(spw_generator_create(&made->settings, &made->generator));
+    (void)snprintf(made->note, sizeof made->note, "synthetic: distribution %s, seed %llu",
+                   settings->distribution_text != NULL ? settings->distribution_text : "?",
+                   (unsigned long long)settings->seed);
+    SPW_TRY(make_layers(settings, trace));
+    SPW_TRY(make_steps(settings, trace));
+    say(settings, trace);
+    if (trace->info.id_bytes == 1) bytes /= 2;
+    made->keeps = bytes > 0 ? MOST_KEPT / bytes : 0;
+    if (made->keeps > settings->steps * settings->layers) made->keeps = settings->steps * settings->layers;
+    if (made->keeps > 0) SPW_TRY(SPW_ALLOC(made->keeps, &made->kept));
+    *out = trace;
+    trace = NULL;
+
+cleanup:
+    spw_trace_close(trace);
+    return status;
+}
+
+size_t spw_trace_made_tokens(const spw_trace *trace) {
+    const spw_made_trace *made = trace->made;
+    return made != NULL && length_of(&made->settings) == made->settings.tokens_per_rank
+               ? made->settings.tokens_per_rank
+               : 0;
+}
+
+/* --- Reading --- */
+
+/* The columns of one step differ from those of another in the numbers of sequences alone. */
+spw_status spw_made_trace_read_columns(spw_trace *trace, size_t step, size_t steps, spw_trace_columns *out) {
+    spw_made_trace *made = trace->made;
+    const spw_generate_settings *s = &made->settings;
+    const size_t tokens = s->ranks * s->tokens_per_rank, length = length_of(s),
+                 per_rank = (s->tokens_per_rank + length - 1) / length;
+    spw_status status = SPW_OK;
+    if (steps != 1) return spw_fail(SPW_EARG, "%s: %zu steps at once; must be 1", trace->path, steps);
+    if (made->source_rank == NULL) SPW_TRY(SPW_ALLOC(tokens, &made->source_rank));
+    if (made->sequence == NULL) SPW_TRY(SPW_ALLOC(tokens, &made->sequence));
+    if (made->position == NULL) SPW_TRY(SPW_ALLOC(tokens, &made->position));
+    for (size_t i = 0; i < tokens; i++) {
+        const size_t rank = i / s->tokens_per_rank, token = i % s->tokens_per_rank;
+        made->source_rank[i] = (uint16_t)rank;
+        made->sequence[i] = (int32_t)((step * s->ranks + rank) * per_rank + token / length);
+        made->position[i] = (int32_t)(token % length);
+    }
+    *out = (spw_trace_columns){.first = trace->info.step_offset[step],
+                               .tokens = tokens,
+                               .source_rank = made->source_rank,
+                               .sequence = made->sequence,
+                               .position = made->position};
+
+cleanup:
+    return status;
+}
+
+/* Where the choices of a step and layer are, or are to go. */
+static drawn *place_of(spw_made_trace *made, size_t step, size_t layer) {
+    size_t i = 0;
+    while (i < made->keeps && made->kept[i].expert_id != NULL &&
+           (made->kept[i].step != step || made->kept[i].layer != layer))
+        i++;
+    return i < made->keeps ? &made->kept[i] : &made->last;
+}
+
+static spw_status draw(spw_trace *trace, size_t step, size_t layer, drawn *d) {
+    spw_made_trace *made = trace->made;
+    const size_t choices = made->settings.ranks * made->settings.tokens_per_rank * made->settings.top_k;
+    spw_status status = SPW_OK;
+    void *room = d->expert_id;
+    if (room == NULL) SPW_TRY(spw_alloc(choices, trace->info.id_bytes, &room));
+    *d = (drawn){step, layer, room};
+    spw_generator_seek(made->generator, step);
+    status = trace->info.id_bytes == 1 ? spw_generator_record_bytes(made->generator, layer, room)
+                                       : spw_generator_record(made->generator, layer, room);
+    if (status == SPW_OK) return status;
+    spw_free(room);
+    d->expert_id = NULL;
+
+cleanup:
+    return status;
+}
+
+spw_status spw_made_trace_read_record(spw_trace *trace, size_t step, size_t steps, size_t layer,
+                                      spw_trace_record *out) {
+    const spw_trace_info *info = &trace->info;
+    drawn *d = place_of(trace->made, step, layer);
+    spw_status status = SPW_OK;
+    if (steps != 1) return spw_fail(SPW_EARG, "%s: %zu steps at once; must be 1", trace->path, steps);
+    if (d->expert_id == NULL || d->step != step || d->layer != layer) SPW_TRY(draw(trace, step, layer, d));
+    *out = (spw_trace_record){.tokens = (size_t)info->step_tokens[step],
+                              .top_k = info->top_k,
+                              .experts = info->experts,
+                              .id_bytes = info->id_bytes,
+                              .missing = info->missing,
+                              .expert_id = d->expert_id};
+
+cleanup:
+    return status;
+}
+
+/* --- Counts without tokens --- */
+
+spw_status spw_trace_read_law(spw_trace *trace, size_t step, size_t layer, spw_expert_blocks blocks,
+                              spw_trace_record *out) {
+    spw_made_trace *made = trace->made;
+    *out = (spw_trace_record){.tokens = 0};
+    if (made == NULL) return SPW_OK;
+    spw_piece_law *law = &made->law;
+    spw_generator *generator = made->generator;
+    if (law->tree == NULL || law->step != step || law->layer != layer || law->blocks.rank != blocks.rank ||
+        law->blocks.node != blocks.node) {
+        spw_count_tree_destroy(law->tree);
+        *law = (spw_piece_law){.step = step, .layer = layer, .blocks = blocks, .seed = made->settings.seed};
+        spw_generator_seek(generator, step);
+        const spw_status status =
+            spw_generator_count_tree(generator, layer, blocks.rank, blocks.node, &law->tree);
+        if (status != SPW_OK) return status;
+    }
+    *out = (spw_trace_record){.tokens = (size_t)trace->info.step_tokens[step],
+                              .top_k = trace->info.top_k,
+                              .experts = trace->info.experts,
+                              .id_bytes = trace->info.id_bytes,
+                              .missing = trace->info.missing,
+                              .law = law->tree != NULL ? law : NULL};
+    return SPW_OK;
+}
+
+size_t spw_piece_law_bytes(const spw_piece_law *law) { return spw_count_sample_bytes(law->tree); }
+
+void spw_piece_law_draw(const spw_piece_law *law, void *scratch, uint64_t first, size_t tokens,
+                        const spw_token_counts *out) {
+    spw_random_stream stream;
+    spw_random_stream_init(&stream, law->seed, PURPOSE_COUNTS, law->step, law->layer, first);
+    spw_count_sample(law->tree, &stream, scratch, tokens, out);
+}
