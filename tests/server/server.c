@@ -67,7 +67,8 @@ static int answer(int from, const int *streams, uint32_t words, uint32_t variabl
 
 int main(int argc, char **argv) {
     /* As the program itself does: threads that wait must not spin, and OpenMP reads its settings before main. */
-    if (getenv("OMP_WAIT_POLICY") == NULL && setenv("OMP_WAIT_POLICY", "passive", 1) == 0) (void)execv("/proc/self/exe", argv);
+    if (getenv("OMP_WAIT_POLICY") == NULL && setenv("OMP_WAIT_POLICY", "passive", 1) == 0)
+        (void)execv("/proc/self/exe", argv);
     const int from = argc > 1 ? atoi(argv[1]) : -1;
     uint32_t bytes = 0;
     int streams[STREAMS];
