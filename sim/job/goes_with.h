@@ -1,6 +1,7 @@
 /* What goes with what: features of a job and of a scheme, and the pairs of them that are not modelled, each with the sentence that
  * refuses it. A feature is a line of one of the two lists, a pair is a row of goes_with_rows.c; nothing else refuses a pair.
- * Limits of values (sizes that must divide, formats of one key) are no pairs and stay with their keys. */
+ * Limits of values (sizes that must divide, formats of one key) are no pairs and stay with their keys. docs/goes_with.md is made of it:
+ * build/release/tests/unit/test_goes_with docs/goes_with.md print > NEW. */
 #ifndef SPW_SIM_JOB_GOES_WITH_H
 #define SPW_SIM_JOB_GOES_WITH_H
 

@@ -30,7 +30,6 @@
     X(GLOBAL_BATCH, "global_batch", j->global_batch > 0) \
     X(FSDP, "fsdp above 1", j->fsdp > 1) \
     X(NO_EXPERT_PARALLEL, "expert 1", j->expert <= 1) \
-    X(TENSOR, "tensor above 1", g->tensor > 1) \
     X(CONTEXT, "context above 1", g->context > 1) \
     X(EXPERT_TENSOR, "expert_tensor above 1", g->expert_tensor > 1) \
     X(SAID_SPLIT, "tensor or a said expert_tensor above 1", j->tensor > 1 || j->expert_tensor > 1) \
