@@ -68,11 +68,12 @@ static double name(walk *w) {
         return term != NULL ? put_term(w, term, false) : NAN;
     }
     const bool number = *w->at == '{';
-    const char closes = number ? '}' : *w->at == '\'' ? '\'' : '\0', *begin = w->at += closes != '\0' ? 1 : 0;
-    while (closes != '\0' ? *w->at != closes && *w->at != '\0' : is_letter(*w->at) || is_digit(*w->at))
-        w->at++;
+    const bool enclosed = number || *w->at == '\'';
+    const int closes = number ? '}' : '\'';
+    const char *begin = w->at += enclosed ? 1 : 0;
+    while (enclosed ? *w->at != closes && *w->at != '\0' : is_letter(*w->at) || is_digit(*w->at)) w->at++;
     const spw_term *term = term_of(w->of, begin, (size_t)(w->at - begin));
-    if (closes != '\0' && *w->at == closes) w->at++;
+    if (enclosed && *w->at == closes) w->at++;
     return term != NULL ? put_term(w, term, number) : NAN;
 }
 

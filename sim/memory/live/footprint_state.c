@@ -54,19 +54,19 @@ static spw_component *add_part(spw_footprint *f, const spw_job *job, const state
     const spw_term host = TERM("host", p->on_host), adam = TERM("Adam", p->adam),
                    linear = TERM("linear layers", p->linear);
     if (spw_grid_is_plain(job)) {
-        const spw_term over =
-            p->shared ? (spw_term)TERM(copies > 1 ? "(G / copies)" : "G", job->expert * job->fsdp / copies)
-                      : (spw_term)TERM("R", job->expert);
+        const size_t group = job->expert * job->fsdp / copies;
+        const spw_term over = p->shared ? (spw_term)TERM(copies > 1 ? "(G / copies)" : "G", group)
+                                        : (spw_term)TERM("R", job->expert);
         return SPW_COMPONENT(f, p->name, p->source, plain[p->shared][variant], p->each, over,
                              TERM("routed", held->routed), TERM("rest", held->rest),
                              TERM("P", held->routed + held->rest), host, adam, linear);
     }
-    const size_t experts = g.expert * g.expert_tensor;
-    const spw_term over = p->shared ? (spw_term)TERM(copies > 1 ? "(R t EDP / copies)" : "(R t EDP)",
-                                                     experts * g.expert_data / copies)
+    const size_t experts = g.expert * g.expert_tensor, group = experts * g.expert_data / copies,
+                 others = g.data * g.context / copies;
+    const spw_term over = p->shared ? (spw_term)TERM(copies > 1 ? "(R t EDP / copies)" : "(R t EDP)", group)
                                     : (spw_term)TERM("(R t)", experts);
     return SPW_COMPONENT(f, p->name, p->source, grid[p->shared][variant], p->each, over,
-                         TERM(copies > 1 ? "(DP CP / copies)" : "(DP CP)", g.data * g.context / copies),
+                         TERM(copies > 1 ? "(DP CP / copies)" : "(DP CP)", others),
                          TERM("routed", held->routed), TERM("cut", held->rest - held->replicated),
                          TERM("TP", g.tensor), TERM("whole", held->replicated), host, adam, linear);
 }
