@@ -44,6 +44,7 @@ MODELS = {
 PIPE, MTP = {"parallel.pipeline": 2}, {"parallel.mtp_num_layers": 1}
 MEGATRON = {
     "tensor": {"parallel.tensor": 2},
+    "tensor 4": {"parallel.tensor": 4},
     "context": {"parallel.context": 2},
     "experts cut": {"parallel.expert_tensor": 2},
     "stages": PIPE,
@@ -52,10 +53,12 @@ MEGATRON = {
     "last stage": {**PIPE, "parallel.decoder_last_pipeline_num_layers": 2},
     "loss counts": {**PIPE, "parallel.account_for_loss_in_pipeline_split": "true"},
     "prediction": MTP,
+    "predicting stage": {**PIPE, **MTP},
     "replicated": {"optimizer": "replicated"},
     "instances": {"optimizer_instances": 2},
     "host": {"optimizer_on_host": 0.5},
     "muon": {"optimizer_algorithm": "muon"},
+    "whole muon": {"optimizer_algorithm": "muon", "optimizer": "replicated"},
     "fp32 gradients off": {"precision.gradients": "bf16"},
     "full": {"remat": "full"},
     "moe_act": {"remat": "moe_act"},
@@ -97,7 +100,7 @@ TITAN = {
 # --- What config.json says of a model's parameters: routed, cut by a tensor group, whole on each of its GPUs, and matrices of layers ---
 
 def layer_of(m, experts):
-    """(routed, cut, whole) of a layer."""
+    """(routed, cut, whole, and of cut and whole what Adam has beside Muon) of a layer."""
     H, heads = m["hidden_size"], m["num_attention_heads"]
     if "kv_lora_rank" in m:
         q, kv, rope, nope, v = (m[k] for k in ("q_lora_rank", "kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"))
@@ -107,9 +110,9 @@ def layer_of(m, experts):
         cut, whole = H * hd * (2 * heads + 2 * m["num_key_value_heads"]), 2 * hd * (m["model_type"] == "qwen3_moe")
     whole += 2 * H
     if not experts:
-        return 0, cut + 3 * H * m["intermediate_size"], whole
+        return 0, cut + 3 * H * m["intermediate_size"], whole, 0, 2 * H
     E, F = m.get("num_experts") or m["n_routed_experts"], m["moe_intermediate_size"]
-    return 3 * E * H * F, cut + 3 * H * F * m.get("n_shared_experts", 0), whole + E * H
+    return 3 * E * H * F, cut + 3 * H * F * m.get("n_shared_experts", 0), whole + E * H, 0, 2 * H
 
 
 def blocks_of(m, f):
@@ -129,16 +132,16 @@ def blocks_of(m, f):
 
 
 def parameters(m, f):
-    """Of each stage (routed, cut, whole)."""
+    """Of each stage (routed, cut, whole, Adam's cut and whole ones beside Muon)."""
     H, V, dense, stages = m["hidden_size"], m["vocab_size"], m.get("first_k_dense_replace", 0), blocks_of(m, f)
     tied, predicts, out = m.get("tie_word_embeddings", False), f.get("parallel.mtp_num_layers", 0), []
     for s, chunks in enumerate(stages):
         last = s == len(stages) - 1
         parts = [layer_of(m, layer >= dense) for chunk in chunks for layer in chunk]
         tables = (s == 0) + (last and not (tied and s == 0)) + bool(last and predicts and s > 0 and not tied)
-        parts.append((0, tables * H * V, H if last else 0))
+        parts.append((0, tables * H * V, H if last else 0, tables * H * V, H if last else 0))
         for _ in range(predicts if last else 0):
-            parts += [layer_of(m, True), (0, 2 * H * H, 3 * H)]
+            parts += [layer_of(m, True), (0, 2 * H * H, 3 * H, 0, 3 * H)]
         out.append(tuple(map(sum, zip(*parts))))
     return out
 
@@ -148,17 +151,23 @@ def state_of(m, f):
     T, C, P = (f.get(f"parallel.{k}", 1) for k in ("tensor", "context", "pipeline"))
     X, replicated, copies = f.get("parallel.expert_tensor", 1), f.get("optimizer") == "replicated", f.get("optimizer_instances", 1)
     stay, g = 1 - f.get("optimizer_on_host", 0), 2 if "precision.gradients" in f else 4
-    for routed, cut, whole in parameters(m, f):
+    for routed, cut, whole, adam_cut, adam_whole in parameters(m, f):
         experts, rest = routed / EP / X, cut / T + whole
         trained = 0 if f.get("finetune.frozen") == "experts" else experts
         kept = trained + rest if replicated else copies * (trained / (GPUS / P / EP / X) + rest / (GPUS / P / T))
-        yield {"weights": 2 * (experts + rest), "gradients": g * (trained + rest), "optimizer": 8 * kept * stay, "master_weights": 4 * kept * stay}
+        state = {"weights": 2 * (experts + rest), "gradients": g * (trained + rest), "master_weights": 4 * kept * stay}
+        if "optimizer_algorithm" not in f:
+            yield {**state, "optimizer": 8 * kept * stay}
+        elif replicated:  # one moment of matrices, two of all else
+            yield {**state, "optimizer": 4 * (kept + adam_cut / T + adam_whole)}
+        else:  # packed: padded, and of the GPU that has most
+            yield {}
 
 
 def sharded_of(m, f):
     """The same where all is sharded (torchtitan's FSDP2): experts over fsdp, the rest over all GPUs of a stage, but for replicas."""
     P, w = f.get("parallel.pipeline", 1), 2 if "precision.weights" in f else 4
-    for routed, cut, whole in parameters(m, f):
+    for routed, cut, whole, *_ in parameters(m, f):
         held = f.get("fsdp2.replicas", 1) * (routed + cut + whole) / (GPUS / P)
         there = 0 if f.get("fsdp2.state") == "host" else held
         yield {"weights": w * there, "optimizer": 2 * w * there}
@@ -171,13 +180,14 @@ IN_MEMORY = "[^ ]+|saved.*"
 EXCEPTIONS = [
     (IN_MEMORY, "last stage", ".*", "the first stage, of 6 layers, or the last, with the head: either may need most"),
     (".*all_gather.*", "replicas|always|never", "stages|virtual", "PyTorch's stages gather once a step whatever was said, and prefetch"),
-    ("(expert|other)_weights .*", "muon", ".*", "buffers are padded to whole matrices; muon_oracle packs them itself"),
+    ("(expert|other)_weights .*", "muon|whole muon", ".*", "buffers are padded to whole matrices; muon_oracle packs them itself"),
     (r"moe\..*", "no accumulation", ".*", "gradients that wait as tensors make another moment of the layer its greatest"),
-    (IN_MEMORY, "unfused", "stages|virtual|first stage", "scores of all passes in flight make the first stage, or another moment, the greatest"),
-    ("attention|saved.*", "unfused", "tensor|core_attn|layernorm|longer", "scores grow by S^2, and are cut, or made again, as no other tensor is"),
-    ("saved.*", "virtual", "prediction", "the last stage, where prediction stands, may need most"),
-    ("attention|saved.*|other_weights .*|unfilled_gradients", "lora", "tensor", "adapters are cut whole, and have inputs of the whole group"),
-    ("unfilled_gradients", "tensor", ".*", "of parameters, some of which a tensor group cuts"),
+    (IN_MEMORY, "unfused", "stages|virtual|first stage|predicting stage", "scores of all passes in flight make the first stage, or another moment, the greatest"),
+    ("attention|saved.*", "unfused", "tensor|tensor 4|core_attn|layernorm|longer", "scores grow by S^2, and are cut, or made again, as no other tensor is"),
+    ("attention|saved.*", "tensor 4", "core_attn|layernorm|delayed|blockwise", "heads that several GPUs have are cut by no more than there are"),
+    ("saved.*", "virtual", "prediction|predicting stage", "the last stage, where prediction stands, may need most"),
+    ("attention|saved.*|other_weights .*|unfilled_gradients", "lora", "tensor|tensor 4", "adapters are cut whole, and have inputs of the whole group"),
+    ("unfilled_gradients", "tensor|tensor 4", ".*", "of parameters, some of which a tensor group cuts"),
     ("fsdp2.parameters", "never|more experts apart", "stages|virtual", "stages keep all their layers gathered whatever was said"),
     ("moe.*|saved_rows.*", "moe_act", "experts cut|blockwise", "what runs again is cut, or cast, only where it is made"),
     ("attention|saved_activ.*|saved_by.*", "delayed|blockwise", "layernorm|shared|moe again", "what runs again keeps no casts"),
@@ -237,6 +247,17 @@ def same(a, b, within=1e-9):
     return abs(a - b) <= within * max(abs(a), abs(b)) + 0.5
 
 
+def check_ring(what, model, said, sent):
+    """Keys and values that go round a context group: of the heads that a GPU has, one at least, which other GPUs may have too."""
+    if said.get("parallel.context", 1) == 1 or "kv_lora_rank" in model:
+        return
+    tokens = said.get("batch.sequences_per_gpu", 4) // said.get("batch.micro_batches", 4) * said.get("batch.sequence_length", 512) / 2
+    heads = max(model["num_key_value_heads"] / said.get("parallel.tensor", 1), 1)
+    for row in json.loads(sent):
+        if row["purpose"] == "context_parallel" and row["tensor"] == "keys_values":
+            check(row["bytes"] == 2 * 2 * tokens * heads * model["head_dim"], f"{what}: {row}, of {heads} heads of {tokens} tokens")
+
+
 broken = {}
 
 
@@ -254,8 +275,8 @@ def check_pair(what, names, shared, alone, together):
 
 
 def check_state(what, model, said, memory, law):
-    choices = list(law(model, said))
-    check(any(all(same(memory.get(k, 0), v) for k, v in choice.items())
+    choices, near = list(law(model, said)), 2e-4 if "optimizer_algorithm" in said else 1e-9  # few norms count with Muon's matrices (7.16)
+    check(any(all(same(memory.get(k, 0), v, near) for k, v in choice.items())
               for choice in choices), f"{what}: {({k: memory.get(k, 0) for k in choices[0]})} is the state of no stage: {choices}")
 
 
@@ -288,10 +309,12 @@ def check_model(name, scheme, optimizer, features, law):
         counts["answered"] += 1
         key = names if len(names) != 1 else names[0]
         memory[key] = memory_of(what, done)
-        if not law_skips & {k for a in names for k in features[a].items()}:
+        shared_heads = said.get("parallel.tensor", 1) > MODELS[name]["num_key_value_heads"] if "num_key_value_heads" in MODELS[name] else False
+        if not shared_heads and not law_skips & {k for a in names for k in features[a].items()}:
             check_state(what, MODELS[name], said, memory[key], law)
         sent = ask(job, said, "--traffic")
         check(sent.returncode == 0, f"{what}: traffic: {sent.stderr}")
+        check_ring(what, MODELS[name], said, sent.stdout)
         traffic[key] = traffic_of(sent) if sent.returncode == 0 else {}
         if len(names) == 2:
             shared = dict(features[names[0]].items() & features[names[1]].items())  # what both say is no part of what either does
@@ -301,7 +324,7 @@ def check_model(name, scheme, optimizer, features, law):
 
 
 ALONE = {"plain": {"shared", "loss counts"}, "tied": {"shared", "unfused"}, "latent": {"loss counts", "unfused"}}  # of features, what a model has not
-law_skips = {("optimizer_algorithm", "muon"), ("finetune.frozen", "base")}  # state by rules of their own
+law_skips = {("finetune.frozen", "base")}  # state by rules of their own
 counts = {"answered": 0, "refused": 0}
 for model in MODELS:
     check_model(model, "megatron-alltoall", "distributed", MEGATRON, state_of)
