@@ -84,6 +84,7 @@ spw_held_parameters spw_adam_parameters(const spw_model *model, const spw_stage 
     const spw_parameters p = spw_model_parameters(model);
     const double predictions = (double)stage->predictions,
                  norms = ((double)stage->layers + predictions) * (double)p.norms_per_layer +
+                         predictions * (double)(3 * model->hidden) +
                          (stage->head ? (double)p.final_norm : 0.0);
     const bool table = stage->embedding || stage->predictions > 0 || (stage->head && model->tied_embeddings);
     return (spw_held_parameters){.rest = norms + (table ? (double)p.embedding : 0.0) +

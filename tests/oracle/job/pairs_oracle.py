@@ -275,8 +275,8 @@ def check_pair(what, names, shared, alone, together):
 
 
 def check_state(what, model, said, memory, law):
-    choices, near = list(law(model, said)), 2e-4 if "optimizer_algorithm" in said else 1e-9  # few norms count with Muon's matrices (7.16)
-    check(any(all(same(memory.get(k, 0), v, near) for k, v in choice.items())
+    choices = list(law(model, said))
+    check(any(all(same(memory.get(k, 0), v) for k, v in choice.items())
               for choice in choices), f"{what}: {({k: memory.get(k, 0) for k in choices[0]})} is the state of no stage: {choices}")
 
 
