@@ -13,7 +13,7 @@
 
 # Files for one vendor; everything else is built for both. The library of dense products is chosen where programs are linked.
 spw_kernels_amd="grouped_gemm_float8_mfma.hip grouped_gemm_mxfp8_mfma.hip grouped_gemm_mfma.hip vendor_product_hipblaslt.hip"
-spw_kernels_nvidia="grouped_gemm_float8_wgmma.hip grouped_gemm_fused_wgmma.hip grouped_gemm_pingpong_wgmma.hip grouped_gemm_swiglu_wgmma.hip grouped_gemm_wgmma.hip tensor_map.c vendor_product_cublas.c"
+spw_kernels_nvidia="grouped_gemm_activated_down_gradient_wgmma.hip grouped_gemm_activated_up_wgmma.hip grouped_gemm_float8_wgmma.hip grouped_gemm_fused_wgmma.hip grouped_gemm_pingpong_wgmma.hip grouped_gemm_swiglu_wgmma.hip grouped_gemm_wgmma.hip tensor_map.c vendor_product_cublas.c"
 
 # Files of kernels/ by pattern, less the names that follow it: paths without ending.
 spw_kernels_files() {
@@ -23,6 +23,8 @@ spw_kernels_files() {
 }
 spw_kernels_of_amd() { spw_kernels_files '*.hip' "$spw_kernels_nvidia vendor_product_hipblaslt.hip"; }
 spw_kernels_of_nvidia() { spw_kernels_files '*.hip' "$spw_kernels_amd"; }
+
+spw_activated="kernels/gemm/grouped_gemm_activated_down_gradient_wgmma kernels/gemm/grouped_gemm_activated_up_wgmma"
 
 SPW_KERNELS_BUILD=${SPW_KERNELS_BUILD:-build/kernels}
 spw_kernels_out() { mkdir -p "$SPW_KERNELS_BUILD/$1" && echo "$SPW_KERNELS_BUILD/$1"; }
@@ -182,7 +184,7 @@ spw_kernels_shared_amd() {
 
 # The grouped GEMMs for programs of Python, on NVIDIA: kernels/bench/gemm_library.py calls them.
 spw_gemm_kernels="kernels/gemm/grouped_gemm_float8_naive kernels/gemm/grouped_gemm_naive kernels/gemm/grouped_gemm_tiled
-kernels/gemm/grouped_gemm_fused_wgmma $spw_jax_kernels_nvidia"
+kernels/gemm/grouped_gemm_fused_wgmma $spw_activated $spw_jax_kernels_nvidia"
 spw_gemm_host="base/memory base/status base/text kernels/gpu/device kernels/gemm/grouped_gemm_fused kernels/gemm/grouped_gemm_gpu kernels/gemm/tensor_map"
 spw_gemm_library() { spw_kernels_shared_cuda spillway_gemm "" "$spw_gemm_host" "$spw_gemm_kernels" "-Xlinker -z,defs"; }
 
@@ -219,7 +221,7 @@ spw_torch_cpu() { spw_kernels_shared spillway_torch "" "$spw_torch_host" "" "" "
 
 spw_torch_cuda() {
     spw_kernels_shared_cuda spillway_torch_cuda "-DSPW_TORCH_GPU" "$spw_torch_host $spw_torch_gpu_host kernels/gemm/tensor_map" \
-        "$spw_torch_kernels kernels/gemm/grouped_gemm_fused_wgmma $spw_jax_kernels_nvidia" "-Xlinker -z,defs"
+        "$spw_torch_kernels kernels/gemm/grouped_gemm_fused_wgmma $spw_activated $spw_jax_kernels_nvidia" "-Xlinker -z,defs"
 }
 
 spw_torch_amd() {

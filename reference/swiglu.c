@@ -3,9 +3,12 @@
 #include <math.h>
 #include <stdbool.h>
 
+static const double GELU_CUBIC = 0.044715;
+
 /* gate and up after clamping, and what follows from them. */
 typedef struct point {
-    double gate, up, sigmoid, alpha, shift; /* act = gate * sigmoid * (up + shift) */
+    double gate, up, sigmoid, alpha,
+        shift; /* alpha: slope of sigmoid's argument; act = gate * sigmoid * (up + shift) */
     bool gate_cut, up_cut;
 } point;
 
@@ -17,7 +20,12 @@ static point at(spw_swiglu kind, float gate, float up) {
         p.gate = fmin(p.gate, limit), p.up = fmax(fmin(p.up, limit), -limit);
         p.alpha = (double)kind.alpha, p.shift = 1.0;
     }
-    p.sigmoid = 1.0 / (1.0 + exp(-p.alpha * p.gate)); /* exp may be infinite: then 0 is right */
+    double x = p.alpha * p.gate;
+    if (kind.gate == SPW_GATE_GELU) {
+        const double c = 2.0 * M_2_SQRTPI * M_SQRT1_2, square = p.gate * p.gate;
+        x = c * p.gate * (1.0 + GELU_CUBIC * square), p.alpha = c * (1.0 + 3.0 * GELU_CUBIC * square);
+    }
+    p.sigmoid = 1.0 / (1.0 + exp(-x)); /* exp may be infinite: then 0 is right */
     return p;
 }
 

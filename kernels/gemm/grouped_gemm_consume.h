@@ -176,7 +176,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
 
 /* The maps of what is not gathered. */
 template <class KIND> static int gemm_maps(const spw_gemm_problem &p, CUtensorMap *a, CUtensorMap *b) {
-    const long wide = KIND::SWIGLU ? 2L * p.columns : p.columns;
+    const long wide = KIND::GATES ? 2L * p.columns : p.columns;
     int error = 0;
     if (KIND::GATHER != SPW_GEMM_GATHER_A)
         error = KIND::A_OUTER ? spw_tensor_map_2d(a, p.a, p.inner, p.rows, CHUNK, TILE_K)
@@ -184,7 +184,8 @@ template <class KIND> static int gemm_maps(const spw_gemm_problem &p, CUtensorMa
     if (error != 0 || KIND::GATHER == SPW_GEMM_GATHER_B) return error;
     if (KIND::FORM == SPW_GEMM_WEIGHTS) return spw_tensor_map_2d(b, p.b, p.columns, p.rows, CHUNK, TILE_K);
     return KIND::B_OUTER ? spw_tensor_map_3d(b, p.b, wide, p.inner, p.experts, CHUNK, TILE_K)
-                         : spw_tensor_map_3d(b, p.b, p.inner, wide, p.experts, TILE_K, KIND::COLUMNS);
+                         : spw_tensor_map_3d(b, p.b, p.inner, wide, p.experts, TILE_K,
+                                             KIND::HALVES ? KIND::COLUMNS : KIND::TILE_N);
 }
 
 template <class KIND> static int gemm_launch(const spw_gemm_fused_problem &f, gpu_stream stream) {

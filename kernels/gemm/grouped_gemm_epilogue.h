@@ -5,12 +5,25 @@
 #define SPW_KERNELS_GEMM_GROUPED_GEMM_EPILOGUE_H
 
 #include "kernels/gemm/grouped_gemm_pingpong.h"
-#include "kernels/local/swiglu_math.h"
+#include "kernels/gemm/grouped_gemm_curve.h"
 
 /* Where a warp's 16 rows are: of the group's matrix, and how many of them are there. */
 struct gemm_rows {
     int first, count;
 };
+
+/* 16 rows of 128 bytes, whose pieces of 16 are at piece ^ row % 8, to rows of `to`. */
+GPU_DEVICE void store_buffer(const unsigned char *buffer, spw_bf16 *to, long stride, int rows, int columns) {
+    const int lane = gpu_lane(), piece = lane & 7;
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int r = i * 4 + (lane >> 3);
+        const uint4 moved = *(const uint4 *)(buffer + r * 128 + ((piece ^ (r & 7)) * 16));
+        if (r < rows && piece * 8 < columns) *(uint4 *)(to + r * stride + piece * 8) = moved;
+    }
+    __syncwarp();
+}
 
 /* Sixteen words of two bf16 a thread, in the order of the sums, to rows of `to`, which begins at the block's corner. */
 GPU_DEVICE void store_words(const uint32_t (&word)[16], unsigned char *buffer, spw_bf16 *to, long stride,
@@ -21,15 +34,7 @@ GPU_DEVICE void store_words(const uint32_t (&word)[16], unsigned char *buffer, s
     for (int j = 0; j < 8; j += 2)
         store_matrices(base + ((j + to_piece) ^ (to_row & 7)) * 16, word[2 * j], word[2 * j + 1],
                        word[2 * j + 2], word[2 * j + 3]);
-    __syncwarp();
-    const int piece = lane & 7;
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const int r = i * 4 + (lane >> 3);
-        const uint4 moved = *(const uint4 *)(buffer + r * 128 + ((piece ^ (r & 7)) * 16));
-        if (r < rows && piece * 8 < columns) *(uint4 *)(to + r * stride + piece * 8) = moved;
-    }
-    __syncwarp();
+    store_buffer(buffer, to, stride, rows, columns);
 }
 
 GPU_DEVICE void store_sums(const float *block, unsigned char *buffer, spw_bf16 *to, long stride, int rows,
@@ -77,21 +82,48 @@ GPU_DEVICE void store_swiglu(const spw_gemm_fused_problem &f, const gemm_tile &t
     }
 }
 
-/* One number: `sum` of d act before the weight. act, and the gradients of gate and up. */
-struct swiglu_slopes {
-    float act, gate, up;
-};
-GPU_DEVICE swiglu_slopes swiglu_slopes_at(float sum, float weight, float gate, float up) {
-    const swiglu_point p = swiglu_at(0, 0, gate, up);
-    const float d = sum * weight, through = p.gate * p.sigmoid;
-    return {through * p.up, d * p.up * p.sigmoid * (1 + p.gate * p.rest), d * through};
+/* The same of other activations, and with a bias. Columns of h go block by block: of gate, of up, of both in turn, or of the one matrix. */
+template <class KIND>
+GPU_DEVICE void store_activated(const spw_gemm_fused_problem &f, const gemm_tile &t, gemm_rows rows,
+                                float (&sum)[KIND::TILE_N / 2], unsigned char *buffer) {
+    constexpr bool RELU2 = KIND::BETWEEN == GEMM_RELU2, PAIRS = KIND::BETWEEN == GEMM_PAIRS;
+    constexpr int BLOCKS = KIND::TILE_N / 64, ACTS = KIND::COLUMNS / 64; /* of 64 columns of h, of act */
+    const long width = f.p.columns, first = t.first + rows.first, wide = RELU2 ? width : 2 * width;
+#pragma unroll
+    for (int b = 0; b < BLOCKS; b++) {
+        const bool up = KIND::HALVES && b >= ACTS;
+        const int column = (PAIRS ? 2 : 1) * t.n0 + (up ? b - ACTS : b) * 64;
+        const int columns = (int)(PAIRS ? wide : width) - column;
+        if (f.curve.bias != nullptr && t.terms > 0)
+            add_bias(sum + b * 32, f.curve.bias + t.expert * wide + (up ? width : 0) + column, columns);
+        if (f.h != nullptr)
+            store_sums(sum + b * 32, buffer, f.h + first * wide + (up ? width : 0) + column, wide, rows.count,
+                       columns);
+    }
+#pragma unroll
+    for (int b = 0; b < ACTS; b++) {
+        const int column = t.n0 + b * 64;
+        spw_bf16 *act = f.p.c + first * width + column;
+        float *from = sum + (PAIRS ? 2 * b : b) * 32;
+        if constexpr (PAIRS) {
+            activate_pairs(f.curve, from, buffer);
+            store_buffer(buffer, act, width, rows.count, (int)width - column);
+        } else {
+#pragma unroll
+            for (int i = 0; i < 32; i++)
+                from[i] = RELU2 ? relu_squared(from[i]) : curve_act(f.curve, from[i], from[KIND::TILE_N / 4 + i]);
+            store_sums(from, buffer, act, width, rows.count, (int)width - column);
+        }
+    }
 }
 
-/* The gradient of SwiGLU of a warp's 16 rows: c = act * weight, d_h = gradients of gate and up, row_sum = sum over
+/* The gradient of SwiGLU, or of another activation, of a warp's 16 rows: c = act * weight, d_h = gradients of gate and up, row_sum = sum over
  * columns of sum * act, which is the gradient of the row's weight. It goes 32 columns at a time. Gate and up of the
  * next 32 are on their way to shared memory meanwhile, and of the first two steps while the products are under way. */
 template <class KIND> struct swiglu_gradient {
     enum { STEP = 32, STEPS = KIND::TILE_N / STEP, PART = 16 * STEP * 2 };
+    static constexpr bool RELU2 = KIND::BETWEEN == GEMM_RELU2, PAIRS = KIND::BETWEEN == GEMM_PAIRS;
+    static constexpr int PARTS = RELU2 ? 1 : 2; /* gate and up, or the first and the second 32 of 64 columns in turn */
     const spw_gemm_fused_problem &f;
     unsigned char *const buffer; /* [2][gate, up][16][STEP] */
     long first;                  /* row of the arrays */
@@ -104,16 +136,25 @@ template <class KIND> struct swiglu_gradient {
     GPU_MEMBER static int place(int row, int piece) { return row * 64 + ((piece ^ (row >> 1 & 3)) * 16); }
     GPU_MEMBER unsigned char *of(int step) const { return buffer + (step & 1) * 2 * PART; }
 
+    /* Of h and d_h: where a thread's piece of a part of a step is in a row, and whether it is there. */
+    GPU_MEMBER long wide() const { return (long)PARTS * f.p.columns; }
+    GPU_MEMBER int column_of(int step, int part) const {
+        return (PAIRS ? 2 : 1) * (n0 + step * STEP) + (PAIRS ? part * 32 : 0) + gpu_lane() % 4 * 8;
+    }
+    GPU_MEMBER bool has(int column) const { return column < (PAIRS ? 2 : 1) * f.p.columns; }
+    GPU_MEMBER int beside(int part) const { return PAIRS ? 0 : part * f.p.columns; }
+
     GPU_MEMBER void fetch(int step) const {
-        const long width = f.p.columns;
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            const int row = i * 8 + gpu_lane() / 4, piece = gpu_lane() % 4,
-                      column = n0 + step * STEP + piece * 8;
-            const bool good = row < there && column < width;
-            const spw_bf16 *from = f.h + (good ? (first + row) * 2 * width + column : 0);
-            const uint32_t to = shared_address(of(step)) + place(row, piece);
-            copy_piece(to, from, good), copy_piece(to + PART, from + width, good);
+            const int row = i * 8 + gpu_lane() / 4;
+#pragma unroll
+            for (int part = 0; part < PARTS; part++) {
+                const int column = column_of(step, part);
+                const bool good = row < there && has(column);
+                const spw_bf16 *from = f.h + (good ? (first + row) * wide() + beside(part) + column : 0);
+                copy_piece(shared_address(of(step)) + part * PART + place(row, gpu_lane() % 4), from, good);
+            }
         }
         copies_commit();
     }
@@ -130,52 +171,74 @@ template <class KIND> struct swiglu_gradient {
         }
         fetch(0), fetch(1);
     }
-    /* A buffer's 16 rows to rows of `to`, whose row is `stride`. */
-    GPU_MEMBER void store(const unsigned char *from, spw_bf16 *to, long stride, int step) const {
+    /* A buffer's 16 rows to rows of `to`, whose row is `stride`, from `column` on where that is there. */
+    GPU_MEMBER void store(const unsigned char *from, spw_bf16 *to, long stride, int column, bool good) const {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            const int row = i * 8 + gpu_lane() / 4, piece = gpu_lane() % 4,
-                      column = n0 + step * STEP + piece * 8;
-            const uint4 moved = *(const uint4 *)(from + place(row, piece));
-            if (row < rows && column < f.p.columns) *(uint4 *)(to + (first + row) * stride + column) = moved;
+            const int row = i * 8 + gpu_lane() / 4;
+            const uint4 moved = *(const uint4 *)(from + place(row, gpu_lane() % 4));
+            if (row < rows && good) *(uint4 *)(to + (first + row) * stride + column) = moved;
+        }
+    }
+    /* Where a thread's two columns of row lane / 4 + 8 (i % 2) are in a part; of columns in turn their four. */
+    GPU_MEMBER static int at(int i) {
+        const int row = gpu_lane() / 4 + i % 2 * 8, column = i / 2, q = gpu_lane() % 4;
+        if (PAIRS) return column / 2 * PART + place(row, column % 2 * 2 + q / 2) + q % 2 * 8;
+        return place(row, column) + q * 4;
+    }
+    /* Two of gate in a word, and two of up. */
+    GPU_MEMBER static uint2 load_words(const unsigned char *buffer, int i) {
+        if constexpr (PAIRS) {
+            const uint2 w = *(const uint2 *)(buffer + at(i));
+            return make_uint2((w.x & 0xffffu) | w.y << 16, w.x >> 16 | (w.y & 0xffff0000u));
+        } else {
+            return make_uint2(*(const uint32_t *)(buffer + at(i)),
+                              RELU2 ? 0 : *(const uint32_t *)(buffer + PART + at(i)));
+        }
+    }
+    GPU_MEMBER static void save_words(unsigned char *buffer, int i, uint32_t gate, uint32_t up) {
+        if constexpr (PAIRS) {
+            *(uint2 *)(buffer + at(i)) =
+                make_uint2((gate & 0xffffu) | up << 16, gate >> 16 | (up & 0xffff0000u));
+        } else {
+            *(uint32_t *)(buffer + at(i)) = gate;
+            if (!RELU2) *(uint32_t *)(buffer + PART + at(i)) = up;
         }
     }
     GPU_MEMBER void take(int step, const float *sum) {
-        unsigned char *gate_at = of(step), *up_at = gate_at + PART;
-        uint32_t gate[8], up[8];
+        unsigned char *data = of(step);
+        uint2 h[8];
         if (step + 1 < STEPS)
             copies_wait<1>();
         else
             copies_wait<0>();
         __syncwarp();
 #pragma unroll
-        for (int i = 0; i < 8; i++) {
-            const int at = place(gpu_lane() / 4 + i % 2 * 8, i / 2) + gpu_lane() % 4 * 4;
-            gate[i] = *(const uint32_t *)(gate_at + at), up[i] = *(const uint32_t *)(up_at + at);
-        }
+        for (int i = 0; i < 8; i++) h[i] = load_words(data, i);
         uint32_t act[8];
 #pragma unroll
         for (int i = 0; i < 8; i++) { /* two columns of one row */
-            const int at = place(gpu_lane() / 4 + i % 2 * 8, i / 2) + gpu_lane() % 4 * 4;
             const float by = weight[i % 2], x = sum[2 * i], y = sum[2 * i + 1];
-            const swiglu_slopes low =
-                swiglu_slopes_at(x, by, gpu_bits_float(gate[i] << 16), gpu_bits_float(up[i] << 16));
-            const swiglu_slopes high = swiglu_slopes_at(y, by, gpu_bits_float(gate[i] & 0xffff0000u),
-                                                        gpu_bits_float(up[i] & 0xffff0000u));
+            const curve_slopes low = curve_slopes_at<KIND::BETWEEN>(
+                f.curve, x, by, gpu_bits_float(h[i].x << 16), gpu_bits_float(h[i].y << 16));
+            const curve_slopes high = curve_slopes_at<KIND::BETWEEN>(
+                f.curve, y, by, gpu_bits_float(h[i].x & 0xffff0000u), gpu_bits_float(h[i].y & 0xffff0000u));
             dot[i % 2] += x * low.act + y * high.act;
-            *(uint32_t *)(gate_at + at) = pack_bf16(low.gate, high.gate);
-            *(uint32_t *)(up_at + at) = pack_bf16(low.up, high.up);
+            save_words(data, i, pack_bf16(low.gate, high.gate), pack_bf16(low.up, high.up));
             act[i] = pack_bf16(low.act * by, high.act * by);
         }
         __syncwarp();
-        store(gate_at, f.d_h, 2L * f.p.columns, step);
-        store(up_at, f.d_h + f.p.columns, 2L * f.p.columns, step);
+#pragma unroll
+        for (int part = 0; part < PARTS; part++)
+            store(data + part * PART, f.d_h + beside(part), wide(), column_of(step, part),
+                  has(column_of(step, part)));
         __syncwarp();
 #pragma unroll
         for (int i = 0; i < 8; i++)
-            *(uint32_t *)(gate_at + place(gpu_lane() / 4 + i % 2 * 8, i / 2) + gpu_lane() % 4 * 4) = act[i];
+            *(uint32_t *)(data + place(gpu_lane() / 4 + i % 2 * 8, i / 2) + gpu_lane() % 4 * 4) = act[i];
         __syncwarp();
-        store(gate_at, f.p.c, f.p.columns, step);
+        const int column = n0 + step * STEP + gpu_lane() % 4 * 8;
+        store(data, f.p.c, f.p.columns, column, column < f.p.columns);
         __syncwarp();
         if (step + 2 < STEPS) fetch(step + 2);
     }
@@ -201,8 +264,10 @@ GPU_DEVICE void store_tile(const spw_gemm_fused_problem &f, const gemm_tile &t, 
     const long width = f.p.columns,
                corner = (long)(KIND::FORM == SPW_GEMM_ROWS ? t.first : (long)t.expert * f.p.inner);
     if (rows.count <= 0) return;
-    if constexpr (KIND::EPILOGUE == GEMM_SWIGLU) {
+    if constexpr (KIND::EPILOGUE == GEMM_SWIGLU && KIND::BETWEEN == GEMM_SILU) {
         store_swiglu<KIND>(f, t, rows, sum, buffer);
+    } else if constexpr (KIND::EPILOGUE == GEMM_SWIGLU) {
+        store_activated<KIND>(f, t, rows, sum, buffer);
     } else {
 #pragma unroll
         for (int b = 0; b < KIND::TILE_N / 64; b++) {

@@ -5,6 +5,10 @@
 #include "kernels/gpu/runtime.h"
 
 #include <limits.h>
+#include <math.h>
+
+/* GELU by tanh as a product with a logistic function: reference/swiglu.h. */
+static const float GELU_ALPHA = 1.59576912f, GELU_CUBIC = 0.044715f;
 
 /* By what this build has. */
 #if defined(SPW_HIP)
@@ -14,6 +18,8 @@ static int launch_up(spw_gemm_fused_problem f, gpu_stream stream) {
     return 1; /* check() has refused */
 }
 #define launch_down_gradient launch_up
+#define launch_activated_up launch_up
+#define launch_activated_down_gradient launch_up
 static int launch_weights(spw_gemm_gather gather, spw_gemm_fused_problem f, gpu_stream stream) {
     (void)gather;
     return launch_up(f, stream);
@@ -22,6 +28,8 @@ static int launch_weights(spw_gemm_gather gather, spw_gemm_fused_problem f, gpu_
 static const bool has_fused = true;
 #define launch_up spw_launch_gemm_up_wgmma
 #define launch_down_gradient spw_launch_gemm_down_gradient_wgmma
+#define launch_activated_up spw_launch_gemm_activated_up_wgmma
+#define launch_activated_down_gradient spw_launch_gemm_activated_down_gradient_wgmma
 #define launch_weights spw_launch_gemm_weights_wgmma
 #endif
 
@@ -53,25 +61,63 @@ static spw_gemm_fused_problem problem_of(spw_gemm_shape s, spw_gemm_rows rows, c
                                     .top_k = (int)rows.top_k};
 }
 
+/* As the kernels see it: `between` of grouped_gemm_pingpong.h. */
+enum { SILU, GATED, PAIRS, RELU2 };
+
+static spw_status curve_of(const spw_gemm_activation *a, spw_gemm_curve *curve) {
+    const bool gelu = a->kind.gate == SPW_GATE_GELU, clamped = a->kind.limit > 0;
+    if (a->kind.plain == SPW_GELU)
+        return spw_fail(SPW_EARG,
+                        "fused products with GELU; a gated activation or ReLU squared would be right");
+    if (gelu && clamped)
+        return spw_fail(SPW_EARG, "GeGLU with a limit of %g; 0 would be right", (double)a->kind.limit);
+    if (a->kind.plain == SPW_RELU2 && (a->pairs || gelu || clamped))
+        return spw_fail(SPW_EARG,
+                        "ReLU squared with a gate; one matrix, no pairs and no limit would be right");
+    *curve = (spw_gemm_curve){.limit = clamped ? a->kind.limit : INFINITY,
+                              .alpha = clamped ? a->kind.alpha
+                                       : gelu  ? GELU_ALPHA
+                                               : 1,
+                              .cubic = gelu ? GELU_CUBIC : 0,
+                              .shift = clamped ? 1 : 0,
+                              .bias = a->bias,
+                              .between = a->kind.plain == SPW_RELU2 ? RELU2
+                                         : a->pairs                 ? PAIRS
+                                                                    : GATED};
+    if (curve->between == GATED && !clamped && !gelu && a->bias == NULL) curve->between = SILU;
+    return SPW_OK;
+}
+
 spw_status spw_gpu_grouped_gemm_up(spw_gemm_shape s, spw_gemm_rows rows, const spw_gemm_up *g,
                                    gpu_stream stream) {
-    const spw_status status = check(s, rows, 16);
+    const bool gated = g->activation.kind.plain == SPW_GATED;
+    spw_gemm_curve curve;
+    spw_status status = check(s, rows, gated ? 16 : 8);
+    if (status == SPW_OK) status = curve_of(&g->activation, &curve);
     if (status != SPW_OK || s.rows == 0) return status;
     spw_gemm_fused_problem f = problem_of(s, rows, g->offset);
-    f.p.inner = (int)s.in, f.p.columns = (int)(s.out / 2), f.p.inner_contiguous = s.transposed;
-    f.p.a = g->x, f.p.b = g->w, f.p.c = g->act, f.h = g->h;
-    return spw_device_check(launch_up(f, stream), "grouped GEMM up");
+    f.p.inner = (int)s.in, f.p.columns = (int)(s.out / (gated ? 2 : 1)), f.p.inner_contiguous = s.transposed;
+    f.p.a = g->x, f.p.b = g->w, f.p.c = g->act, f.h = g->h, f.curve = curve;
+    return spw_device_check((curve.between == SILU ? launch_up : launch_activated_up)(f, stream),
+                            "grouped GEMM up");
 }
 
 spw_status spw_gpu_grouped_gemm_down_gradient(spw_gemm_shape s, spw_gemm_rows rows,
                                               const spw_gemm_down_gradient *g, gpu_stream stream) {
-    const spw_status status = check(s, rows, 8);
+    spw_gemm_curve curve;
+    spw_gemm_activation activation = g->activation;
+    activation.bias = NULL; /* h has it */
+    spw_status status = check(s, rows, 8);
+    if (status == SPW_OK) status = curve_of(&activation, &curve);
     if (status != SPW_OK || s.rows == 0) return status;
     spw_gemm_fused_problem f = problem_of(s, rows, g->offset);
+    f.curve = curve;
     f.p.inner = (int)s.out, f.p.columns = (int)s.in, f.p.inner_contiguous = !s.transposed;
     f.p.a = g->dy, f.p.b = g->w, f.p.c = g->act;
     f.weight = g->weight, f.h = (spw_bf16 *)g->h, f.d_h = g->d_h, f.row_sum = g->row_sum;
-    return spw_device_check(launch_down_gradient(f, stream), "grouped GEMM down gradient");
+    return spw_device_check(
+        (curve.between == SILU ? launch_down_gradient : launch_activated_down_gradient)(f, stream),
+        "grouped GEMM down gradient");
 }
 
 spw_status spw_gpu_grouped_gemm_weight_gradient(spw_gemm_shape s, spw_gemm_rows rows,

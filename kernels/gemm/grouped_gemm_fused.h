@@ -9,6 +9,14 @@ typedef enum spw_gemm_gather { SPW_GEMM_GATHER_NONE, SPW_GEMM_GATHER_A, SPW_GEMM
 
 enum { SPW_GEMM_ROW_SUM_TILE = 256 }; /* columns of one row of row_sum */
 
+/* Between the products; gate and up meet in act = g s(alpha g (1 + cubic g^2)) (u + shift), s the logistic function, g cut at
+ * limit, u at both ends. SwiGLU: limit infinite, alpha 1, cubic and shift 0. */
+typedef struct spw_gemm_curve {
+    float limit, alpha, cubic, shift;
+    const spw_bf16 *bias; /* [experts][columns of the up product], added to its sums; NULL: none */
+    int between; /* gemm_between of grouped_gemm_pingpong.h; 0: SwiGLU, and nothing else here is read */
+} spw_gemm_curve;
+
 typedef struct spw_gemm_fused_problem {
     spw_gemm_problem p; /* `rows` are those of the product */
     /* [rows]: row r of the gathered operand is row assignment[r] / top_k of its array. Only rows in front of
@@ -21,6 +29,7 @@ typedef struct spw_gemm_fused_problem {
     spw_bf16 *h, *d_h;
     float *row_sum; /* [ceil(columns / SPW_GEMM_ROW_SUM_TILE)][rows] */
     float *main;    /* [experts][inner][columns] */
+    spw_gemm_curve curve;
 } spw_gemm_fused_problem;
 
 #ifdef __cplusplus
@@ -30,10 +39,13 @@ extern "C" {
  *   up              SPW_GEMM_ROWS; c = act = swiglu(gate, up) of the sums; b has 2 columns gate and up side by side; a gathered or not
  *   down gradient   SPW_GEMM_ROWS; s = sum of a b; with the row's weight w and gate, up of h: d_h = the gradients of swiglu for w s,
  *                   c = w act, row_sum = the sum over a tile of s act; a gathered or not
+ *   activated up and down gradient: the same with another activation than SwiGLU, or a bias: f.curve
  *   weights         SPW_GEMM_WEIGHTS; a, b or none gathered
  *   pingpong        either form, nothing gathered; c alone */
 int spw_launch_gemm_up_wgmma(spw_gemm_fused_problem f, gpu_stream stream);
 int spw_launch_gemm_down_gradient_wgmma(spw_gemm_fused_problem f, gpu_stream stream);
+int spw_launch_gemm_activated_up_wgmma(spw_gemm_fused_problem f, gpu_stream stream);
+int spw_launch_gemm_activated_down_gradient_wgmma(spw_gemm_fused_problem f, gpu_stream stream);
 int spw_launch_gemm_weights_wgmma(spw_gemm_gather gather, spw_gemm_fused_problem f, gpu_stream stream);
 int spw_launch_gemm_pingpong(spw_gemm_form form, spw_gemm_problem p, gpu_stream stream);
 #ifdef __cplusplus

@@ -8,6 +8,7 @@
 #include "kernels/gemm/grouped_gemm_fused.h"
 #include "kernels/gemm/grouped_gemm_launch.h"
 #include "reference/grouped_gemm.h"
+#include "reference/swiglu.h"
 
 typedef enum spw_gemm_operation {
     SPW_GEMM_FORWARD,
@@ -53,15 +54,25 @@ typedef struct spw_gemm_rows {
 
 bool spw_gpu_has_fused_gemm(void);
 
-/* Forward with gate and up kept for the backward pass; shape.out is 2 ffn, a multiple of 16.
+/* Between the two products; all 0: SwiGLU, gate and up side by side, no bias. Taken: gated activations (SwiGLU, clamped, GeGLU)
+ * and SPW_RELU2, of which the first product has one matrix: ffn columns. SPW_EARG: SPW_GELU; a limit with GeGLU; pairs without a gate. */
+typedef struct spw_gemm_activation {
+    spw_swiglu kind;
+    bool pairs; /* gate and up in turn in w's columns and in h: 2 f is gate, 2 f + 1 up */
+    const spw_bf16 *
+        bias; /* [experts][columns of w], added to the first product's sums; NULL: none. Not read backward: h has it */
+} spw_gemm_activation;
+
+/* Forward with gate and up kept for the backward pass; shape.out is 2 ffn, a multiple of 16 (SPW_RELU2: ffn, of 8).
  *   x    [..][in], gathered            w   as in the forward pass, gate and up side by side
- *   h    [rows][2 ffn]                 gate and up, rounded to bf16
- *   act  [rows][ffn]                   swiglu of the sums before they are rounded
+ *   h    [rows][out]                   gate and up, rounded to bf16
+ *   act  [rows][ffn]                   their activation, of the sums before they are rounded
  * Unused tail rows become 0. Does not wait. SPW_EARG: widths; SPW_EDEVICE. */
 typedef struct spw_gemm_up {
     const spw_bf16 *x, *w;
     const int *offset;
     spw_bf16 *h, *act;
+    spw_gemm_activation activation;
 } spw_gemm_up;
 SPW_MUST_CHECK spw_status spw_gpu_grouped_gemm_up(spw_gemm_shape shape, spw_gemm_rows rows,
                                                   const spw_gemm_up *g, gpu_stream stream);
@@ -78,6 +89,7 @@ typedef struct spw_gemm_down_gradient {
     const int *offset;
     spw_bf16 *d_h, *act;
     float *row_sum;
+    spw_gemm_activation activation; /* h and d_h are laid out as it says */
 } spw_gemm_down_gradient;
 SPW_MUST_CHECK spw_status spw_gpu_grouped_gemm_down_gradient(spw_gemm_shape shape, spw_gemm_rows rows,
                                                              const spw_gemm_down_gradient *g,

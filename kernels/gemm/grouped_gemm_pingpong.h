@@ -32,15 +32,25 @@ typedef enum gemm_epilogue {
     GEMM_SWIGLU_GRADIENT, /* swiglu_gradient of grouped_gemm_epilogue.h */
 } gemm_epilogue;
 
+/* What stands between the products, of both SwiGLU epilogues. */
+typedef enum gemm_between {
+    GEMM_SILU,  /* SwiGLU as it is, gate and up side by side; no bias */
+    GEMM_GATED, /* any gated one of swiglu_math.h, gate and up side by side */
+    GEMM_PAIRS, /* the same, gate and up in turn: columns 2 f and 2 f + 1 */
+    GEMM_RELU2, /* max(g, 0)^2 of one matrix */
+} gemm_between;
+
 /* All that is known when a kernel is compiled. */
 template <spw_gemm_form FORM_, bool B_OUTER_, int TILE_N_, spw_gemm_gather GATHER_ = SPW_GEMM_GATHER_NONE,
-          gemm_epilogue EPILOGUE_ = GEMM_STORE>
+          gemm_epilogue EPILOGUE_ = GEMM_STORE, gemm_between BETWEEN_ = GEMM_SILU>
 struct gemm_kind {
     static constexpr spw_gemm_form FORM = FORM_;
     static constexpr spw_gemm_gather GATHER = GATHER_;
     static constexpr gemm_epilogue EPILOGUE = EPILOGUE_;
     static constexpr bool A_OUTER = FORM == SPW_GEMM_WEIGHTS, B_OUTER = B_OUTER_;
-    static constexpr bool SWIGLU = EPILOGUE == GEMM_SWIGLU, PINGPONG = TILE_N_ < 256;
+    static constexpr gemm_between BETWEEN = BETWEEN_;
+    static constexpr bool PINGPONG = TILE_N_ < 256, GATES = EPILOGUE == GEMM_SWIGLU && BETWEEN != GEMM_RELU2;
+    static constexpr bool HALVES = GATES && BETWEEN != GEMM_PAIRS; /* of a tile's columns of b */
     static constexpr int TILE_N = TILE_N_, REPEATS = PINGPONG ? 2 : 1, B_BYTES = TILE_N * TILE_K * 2;
     static constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
     static constexpr int STAGES = TILE_N == 192 ? 5 : 4;
@@ -52,7 +62,7 @@ struct gemm_kind {
     static constexpr bool CLEANS = FORM == SPW_GEMM_WEIGHTS && GATHER == SPW_GEMM_GATHER_NONE;
     static constexpr int RELEASES = (PINGPONG ? 1 : CONSUMERS) + CLEANS;
     static constexpr int FULL_ARRIVALS = GATHER == SPW_GEMM_GATHER_NONE ? 1 : 1 + 128;
-    static constexpr int COLUMNS = SWIGLU ? TILE_N / 2 : TILE_N; /* of c in a tile */
+    static constexpr int COLUMNS = GATES ? TILE_N / 2 : TILE_N; /* of c in a tile */
     static_assert(SHARED_BYTES <= 227 * 1024, "a block's shared memory");
     using walk = gemm_walk<FORM_, TILE_M, COLUMNS, BAND>;
 };
@@ -92,27 +102,28 @@ GPU_DEVICE void load_a(const gemm_tile &t, int k, const CUtensorMap *map, unsign
     }
 }
 
-/* One stage's boxes of b, unless it is gathered. With SwiGLU the second half of the tile comes from the columns of
- * up. */
+/* One stage's boxes of b, unless it is gathered. Of gate and up side by side the second half of the tile comes from the
+ * columns of up. */
 template <class KIND>
 GPU_DEVICE void load_b(const spw_gemm_problem &p, const gemm_tile &t, int k, const CUtensorMap *map,
                        unsigned char *b, uint64_t *full) {
     constexpr int HALF = KIND::TILE_N / 2;
+    const int column0 = KIND::GATES && !KIND::HALVES ? 2 * t.n0 : t.n0;
     if constexpr (KIND::GATHER == SPW_GEMM_GATHER_B) {
         return;
     } else if constexpr (KIND::B_OUTER) {
-        const int up = KIND::SWIGLU ? p.columns - HALF : 0;
+        const int up = KIND::HALVES ? p.columns - HALF : 0;
 #pragma unroll
         for (int i = 0; i < KIND::TILE_N / CHUNK; i++) {
-            const int column = t.n0 + i * CHUNK + (i * CHUNK < HALF ? 0 : up);
+            const int column = column0 + i * CHUNK + (i * CHUNK < HALF ? 0 : up);
             if (KIND::FORM == SPW_GEMM_WEIGHTS)
                 tensor_load(map, b + i * CHUNK_BYTES, full, column, t.first + k);
             else
                 tensor_load(map, b + i * CHUNK_BYTES, full, column, k, t.expert);
         }
     } else {
-        tensor_load(map, b, full, k, t.n0, t.expert);
-        if (KIND::SWIGLU) tensor_load(map, b + KIND::B_BYTES / 2, full, k, p.columns + t.n0, t.expert);
+        tensor_load(map, b, full, k, column0, t.expert);
+        if (KIND::HALVES) tensor_load(map, b + KIND::B_BYTES / 2, full, k, p.columns + t.n0, t.expert);
     }
 }
 

@@ -18,7 +18,8 @@ enum {
     SEED_MAIN,
     SEED_ROWS,
     SEED_WEIGHT,
-    SEED_OFFSETS
+    SEED_OFFSETS,
+    SEED_BIAS
 };
 
 /* What the operations are given in place of what they should be; all of their results must be rejected. */
@@ -30,9 +31,25 @@ typedef struct numbers {
     spw_bf16 *device;
 } numbers;
 
-/* A layer's products: x [tokens][in], gate and up 2 ffn = out wide, dy [tokens][in]. */
+/* What stands between the products. */
+typedef struct between {
+    const char *name;
+    spw_swiglu kind;
+    bool pairs, biased;
+} between;
+static const between betweens[] = {
+    {"SwiGLU", {.limit = 0}, false, false},
+    {"clamped SwiGLU in pairs, bias", {.limit = 1.5f, .alpha = 1.702f}, true, true},
+    {"clamped SwiGLU", {.limit = 1.5f, .alpha = 1.702f}, false, false},
+    {"GeGLU, bias", {.gate = SPW_GATE_GELU}, false, true},
+    {"ReLU squared, bias", {.plain = SPW_RELU2}, false, true},
+};
+enum { BETWEENS = sizeof betweens / sizeof *betweens };
+
+/* A layer's products: x [tokens][in], gate and up 2 ffn = out wide, or one matrix of ffn = out; dy [tokens][in]. */
 typedef struct fused {
     const spw_gemm_case *c;
+    const between *between;
     spw_device_pool pool;
     spw_judge *judge;
     damage damage;
@@ -41,7 +58,7 @@ typedef struct fused {
     size_t *offset;
     int *assignment, *device_offset, *device_assignment;
     float *weight, *device_weight;
-    numbers x, dy, up, down, h;
+    numbers x, dy, up, down, h, bias;
 } fused;
 
 static float *floats(fused *k, size_t n) { return spw_pool_host(&k->pool, n * sizeof(float)); }
@@ -61,11 +78,22 @@ static numbers draw(fused *k, uint64_t seed, size_t n, size_t used) {
     return d;
 }
 
+static bool one_matrix(const fused *k) { return k->between->kind.plain != SPW_GATED; }
+/* Where gate f is in a row of h, and up. */
+static size_t gate_at(const fused *k, size_t f) { return k->between->pairs ? 2 * f : f; }
+static size_t up_at(const fused *k, size_t f) {
+    return one_matrix(k) ? f : k->between->pairs ? 2 * f + 1 : f + k->ffn;
+}
+static spw_gemm_activation activation_of(const fused *k) {
+    return (spw_gemm_activation){k->between->kind, k->between->pairs, k->bias.device};
+}
+
 /* Behind offset[experts] assignments lead nowhere, and h is NaN. */
 static void create(fused *k) {
     const spw_gemm_case *c = k->c;
     spw_device_pool *pool = &k->pool;
-    k->ffn = c->out / 2, k->tokens = k->gathers ? (c->rows + TOP_K - 1) / TOP_K : c->rows;
+    k->ffn = c->out / (one_matrix(k) ? 1 : 2),
+    k->tokens = k->gathers ? (c->rows + TOP_K - 1) / TOP_K : c->rows;
     const size_t choices = k->tokens * TOP_K, weights = c->experts * c->in * k->ffn;
     int *offset32 = spw_pool_host(pool, (c->experts + 1) * sizeof *offset32);
     k->offset = spw_pool_host(pool, (c->experts + 1) * sizeof *k->offset);
@@ -82,9 +110,10 @@ static void create(fused *k) {
     k->device_weight = spw_pool_device(pool, choices * sizeof *k->weight, k->weight);
     k->x = draw(k, SEED_X, k->tokens * c->in, k->tokens * c->in);
     k->dy = draw(k, SEED_DY, k->tokens * c->in, k->tokens * c->in);
-    k->up = draw(k, SEED_UP, 2 * weights, 2 * weights);
+    k->up = draw(k, SEED_UP, c->experts * c->in * c->out, c->experts * c->in * c->out);
     k->down = draw(k, SEED_DOWN, weights, weights);
     k->h = draw(k, SEED_H, c->rows * c->out, used * c->out);
+    if (k->between->biased) k->bias = draw(k, SEED_BIAS, c->experts * c->out, c->experts * c->out);
 }
 
 static size_t token_of(const fused *k, size_t r) { return k->gathers ? (size_t)k->assignment[r] / TOP_K : r; }
@@ -118,7 +147,7 @@ static spw_gemm_rows rows_of(const fused *k) {
 
 static void count(fused *k, spw_status result, const char *what) {
     if (k->pool.status != SPW_OK) return;
-    spw_judge_count(k->judge, result, "%s, %s, %s, %s, %s", what, k->c->name,
+    spw_judge_count(k->judge, result, "%s, %s, %s, %s, %s, %s", what, k->between->name, k->c->name,
                     spw_routing_names[k->c->routing], k->transposed ? "[out][in]" : "[in][out]",
                     k->gathers ? "gathered" : "in order");
 }
@@ -128,29 +157,47 @@ static void judge_bf16(fused *k, const char *what, const spw_bf16 *device, size_
     if (k->pool.status == SPW_OK) count(k, spw_judge_bf16(k->judge, false, n, terms, got, want, scale), what);
 }
 
-/* To first order an error d of the sums moves act by |d act / d gate| d + |d act / d up| d; 1.1 bounds the slope of silu,
- * and 10 more terms evaluate it (swiglu_math.h). */
+/* The bias is one term more of each sum. */
+static void add_bias(const fused *k, float *want, float *scale) {
+    const size_t wide = k->c->out;
+    for (size_t e = 0; k->between->biased && e < k->c->experts; e++)
+        for (size_t r = k->offset[e]; r < k->offset[e + 1]; r++)
+            for (size_t i = 0; i < wide; i++) {
+                want[r * wide + i] += k->bias.value[e * wide + i];
+                scale[r * wide + i] += fabsf(k->bias.value[e * wide + i]);
+            }
+}
+
+/* To first order an error d of the sums moves act by |d act / d gate| d + |d act / d up| d; 1.15 bounds the slopes of silu and of gelu,
+ * 2 |gate| that of relu squared, whose second derivative the square of d covers; 10 more terms evaluate them (swiglu_math.h), and
+ * GeGLU's argument is rounded a few times more: 1 + |gate|. */
+static float act_scale(const fused *k, float gate, float up, float gate_scale, float up_scale, float act) {
+    const float bent = k->between->kind.gate == SPW_GATE_GELU ? 2 + 3 * fabsf(gate) : 1;
+    if (one_matrix(k)) return 2 * fabsf(gate) * gate_scale + gate_scale * gate_scale * 0x1p-10f + fabsf(act);
+    const float shift = k->between->kind.limit > 0 ? 1 : 0;
+    return 1.15f * (fabsf(up) + shift) * gate_scale + fabsf(gate) * up_scale + bent * fabsf(act);
+}
 static void check_up(fused *k) {
     const spw_gemm_case *c = k->c;
     const size_t f = k->ffn, rows = c->rows;
     float *want = floats(k, rows * c->out), *scale = floats(k, rows * c->out), *x = gathered(k, k->x.value);
     float *want_act = floats(k, rows * f), *scale_act = floats(k, rows * f);
     spw_bf16 *h = output(k, rows * c->out), *act = output(k, rows * f);
-    const spw_gemm_up g = {k->x.device, k->up.device, k->device_offset, h, act};
+    const spw_gemm_up g = {k->x.device, k->up.device, k->device_offset, h, act, activation_of(k)};
     spw_device_pool *pool = &k->pool;
     if (pool->status == SPW_OK)
         pool->status =
             spw_ref_grouped_gemm(shape_of(k, c->in, c->out), x, k->up.value, k->offset, want, scale);
+    if (pool->status == SPW_OK) add_bias(k, want, scale);
     if (pool->status == SPW_OK && k->damage != DOES_NOTHING)
         pool->status = spw_gpu_grouped_gemm_up(given(k, c->in, c->out), rows_of(k), &g, NULL);
     for (size_t i = 0; pool->status == SPW_OK && i < rows * f; i++) {
-        const size_t at = i / f * c->out + i % f;
-        spw_ref_swiglu((spw_swiglu){.limit = 0}, 1, want + at, want + at + f, want_act + i, NULL);
-        scale_act[i] =
-            1.1f * fabsf(want[at + f]) * scale[at] + fabsf(want[at]) * scale[at + f] + fabsf(want_act[i]);
+        const size_t row = i / f * c->out, gate = row + gate_at(k, i % f), up = row + up_at(k, i % f);
+        spw_ref_swiglu(k->between->kind, 1, want + gate, want + up, want_act + i, NULL);
+        scale_act[i] = act_scale(k, want[gate], want[up], scale[gate], scale[up], want_act[i]);
     }
-    judge_bf16(k, "up, gate and up", h, rows * c->out, c->in, want, scale);
-    judge_bf16(k, "up, act", act, rows * f, c->in + 10, want_act, scale_act);
+    judge_bf16(k, "up, gate and up", h, rows * c->out, c->in + 1, want, scale);
+    judge_bf16(k, "up, act", act, rows * f, c->in + 11, want_act, scale_act);
 }
 
 /* What the gradient of SwiGLU must be of sums `s` with the yardstick `s_scale`, all linear in the sums. */
@@ -163,26 +210,35 @@ static void expect_row(const fused *k, size_t r, expected *e) {
     const float v = weight_of(k, r), one = 1;
     double dot = 0, dot_scale = 0;
     for (size_t i = 0; i < f; i++) {
-        const float *gate = k->h.value + r * 2 * f + i, *up = gate + f;
-        const size_t at = r * 2 * f + i;
+        const float *h = k->h.value + r * k->c->out, *gate = h + gate_at(k, i), *up = h + up_at(k, i);
+        const size_t at = r * k->c->out + gate_at(k, i), beside = r * k->c->out + up_at(k, i);
+        const float bent = k->between->kind.gate == SPW_GATE_GELU ? 2 + 3 * fabsf(*gate) : 1;
         float act, slope_gate, slope_up, slope_scale;
-        spw_ref_swiglu((spw_swiglu){.limit = 0}, 1, gate, up, &act, NULL);
-        spw_ref_swiglu_gradient((spw_swiglu){.limit = 0}, 1, gate, up, &one,
+        spw_ref_swiglu(k->between->kind, 1, gate, up, &act, NULL);
+        spw_ref_swiglu_gradient(k->between->kind, 1, gate, up, &one,
                                 (spw_swiglu_gradients){&slope_gate, &slope_up, &slope_scale});
         const float s = e->s[r * f + i], s_scale = e->s_scale[r * f + i];
+        if (!one_matrix(k)) e->d_h[beside] = (float)((double)v * (double)s * (double)slope_up);
+        if (!one_matrix(k)) e->h_scale[beside] = bent * fabsf(v * slope_up) * s_scale;
         e->d_h[at] = (float)((double)v * (double)s * (double)slope_gate);
-        e->d_h[at + f] = (float)((double)v * (double)s * (double)slope_up);
-        e->h_scale[at] = fabsf(v) * slope_scale * s_scale, e->h_scale[at + f] = fabsf(v * slope_up) * s_scale;
-        e->act[r * f + i] = v * act, e->act_scale[r * f + i] = fabsf(v * act);
-        dot += (double)s * (double)act, dot_scale += (double)s_scale * fabs((double)act);
+        e->h_scale[at] =
+            slope_gate == 0 && k->between->kind.limit > 0 ? 0 : bent * fabsf(v) * slope_scale * s_scale;
+        e->act[r * f + i] = v * act, e->act_scale[r * f + i] = bent * fabsf(v * act);
+        dot += (double)s * (double)act, dot_scale += (double)bent * (double)s_scale * fabs((double)act);
     }
     e->dot[r] = (float)dot, e->dot_scale[r] = (float)dot_scale;
 }
 
 static expected expect_down(fused *k) {
     const size_t f = k->ffn, rows = k->c->rows;
-    expected e = {floats(k, rows * f), floats(k, rows * f), floats(k, rows * 2 * f), floats(k, rows * 2 * f),
-                  floats(k, rows * f), floats(k, rows * f), floats(k, rows),         floats(k, rows)};
+    expected e = {floats(k, rows * f),
+                  floats(k, rows * f),
+                  floats(k, rows * k->c->out),
+                  floats(k, rows * k->c->out),
+                  floats(k, rows * f),
+                  floats(k, rows * f),
+                  floats(k, rows),
+                  floats(k, rows)};
     float *dy = gathered(k, k->dy.value);
     if (k->pool.status == SPW_OK)
         k->pool.status = spw_ref_grouped_gemm_input_gradient(shape_of(k, f, k->c->in), dy, k->down.value,
@@ -225,12 +281,13 @@ static void check_down(fused *k) {
                                       .w = k->down.device,
                                       .h = k->h.device,
                                       .offset = k->device_offset,
-                                      .d_h = output(k, rows * 2 * f),
+                                      .d_h = output(k, rows * k->c->out),
                                       .act = output(k, rows * f),
-                                      .row_sum = part};
+                                      .row_sum = part,
+                                      .activation = activation_of(k)};
     if (k->pool.status == SPW_OK && k->damage != DOES_NOTHING)
         k->pool.status = spw_gpu_grouped_gemm_down_gradient(given(k, f, k->c->in), rows_of(k), &g, NULL);
-    judge_bf16(k, "down gradient, gate and up", g.d_h, rows * 2 * f, k->c->in + 26, e.d_h, e.h_scale);
+    judge_bf16(k, "down gradient, gate and up", g.d_h, rows * k->c->out, k->c->in + 26, e.d_h, e.h_scale);
     judge_bf16(k, "down gradient, act", g.act, rows * f, 12, e.act, e.act_scale);
     check_row_sums(k, part, parts, &e);
 }
@@ -267,12 +324,18 @@ static void check_weights(fused *k, bool first) {
           first ? "weights added, x gathered" : "weights added, dy gathered");
 }
 
-static spw_status verify(const spw_gemm_case *c, damage wrong, bool gathers, bool transposed,
-                         spw_judge *judge) {
+static spw_status verify(const spw_gemm_case *c, const between *between, damage wrong, bool gathers,
+                         bool transposed, spw_judge *judge) {
     static void (*const parts[])(fused *) = {check_up, check_down};
     spw_status status = SPW_OK;
-    for (int part = 0; part < 4; part++) {
-        fused k = {.c = c, .judge = judge, .damage = wrong, .gathers = gathers, .transposed = transposed};
+    for (int part = 0; part < (between == betweens ? 4 : 2);
+         part++) { /* weights' gradients know no activation */
+        fused k = {.c = c,
+                   .between = between,
+                   .judge = judge,
+                   .damage = wrong,
+                   .gathers = gathers,
+                   .transposed = transposed};
         create(&k);
         if (part < 2)
             parts[part](&k);
@@ -290,8 +353,9 @@ static spw_status verify(const spw_gemm_case *c, damage wrong, bool gathers, boo
 spw_status spw_verify_gemm_fused(const spw_gemm_case *c, spw_judge *judge) {
     spw_status status = SPW_OK;
     if (!spw_gpu_has_fused_gemm() || c->out % 16 != 0) return SPW_OK;
-    for (int form = 0; form < 4 && status == SPW_OK; form++)
-        status = verify(c, NONE, form & 1, form & 2, judge);
+    for (int what = 0; what < BETWEENS; what++)
+        for (int form = 0; form < 4 && status == SPW_OK; form++)
+            status = verify(c, betweens + what, NONE, form & 1, form & 2, judge);
     return status;
 }
 
@@ -299,7 +363,7 @@ spw_status spw_verify_gemm_fused_wrong(const spw_gemm_case *c, spw_judge *judge)
     spw_status status = SPW_OK;
     if (!spw_gpu_has_fused_gemm()) return SPW_OK;
     for (int what = NEXT_ASSIGNMENT; what < DAMAGES && status == SPW_OK; what++)
-        for (int form = 0; form < 2 && status == SPW_OK; form++)
-            status = verify(c, (damage)what, true, form, judge);
+        for (int form = 0; form < 4 && status == SPW_OK; form++)
+            status = verify(c, betweens + (form >> 1), (damage)what, true, form & 1, judge);
     return status;
 }

@@ -16,6 +16,8 @@ static double exact(spw_swiglu kind, double g, double u) {
         u = fmax(fmin(u, (double)kind.limit), -(double)kind.limit);
         return g / (1 + exp(-(double)kind.alpha * g)) * (u + 1);
     }
+    if (kind.gate == SPW_GATE_GELU) /* 1 + tanh(x) without its cancellation */
+        return g / (1 + exp(-2 * sqrt(2 / acos(-1)) * (g + 0.044715 * g * g * g))) * u;
     return g / (1 + exp(-g)) * u;
 }
 
@@ -99,12 +101,30 @@ static void plain(void) {
     }
 }
 
+/* GeGLU: tanh's form of GELU times up. GELU of 1 is 0.8411920, of -2 is -0.0454023 (0.5 g (1 + tanh(0.7978846 (g + 0.044715 g^3)))). */
+static void geglu(void) {
+    const spw_swiglu kind = {.gate = SPW_GATE_GELU};
+    const float gate[] = {1.0f, -2.0f, 0.0f, 1000.0f, -1000.0f}, up[] = {1.0f, 2.0f, 5.0f, 1.0f, 1.0f};
+    float act[5];
+    spw_ref_swiglu(kind, 5, gate, up, act, NULL);
+    CHECK(fabs((double)act[0] - 0.8411920) < 1e-6 && fabs((double)act[1] + 2 * 0.0454023) < 1e-6);
+    CHECK(act[2] == 0.0f && act[3] == 1000.0f && act[4] == 0.0f);
+    for (int i = -40; i <= 40; i++) {
+        const float at = (float)i / 8, one = 1.0f;
+        spw_ref_swiglu(kind, 1, &at, &one, act, NULL);
+        const double g = (double)at, x = sqrt(2 / acos(-1)) * (g + 0.044715 * g * g * g);
+        CHECK(fabs((double)act[0] - 0.5 * g * (1 + tanh(x))) < 1e-6);
+    }
+}
+
 int main(void) {
     pencil();
     plain();
+    geglu();
     for (uint64_t seed = 1; seed <= 5; seed++) {
         differences((spw_swiglu){0, 0}, seed);
         differences((spw_swiglu){7.0f, 1.702f}, seed);
+        differences((spw_swiglu){.gate = SPW_GATE_GELU}, seed);
     }
     return check_done();
 }

@@ -1,0 +1,81 @@
+/* Activations in epilogues on Hopper, beside SwiGLU: spw_gemm_curve. */
+#ifndef SPW_KERNELS_GEMM_GROUPED_GEMM_CURVE_H
+#define SPW_KERNELS_GEMM_GROUPED_GEMM_CURVE_H
+
+#include "kernels/gemm/grouped_gemm_pingpong.h"
+#include "kernels/local/swiglu_math.h"
+
+/* alpha: the slope of the logistic function's argument by gate. */
+GPU_DEVICE swiglu_point curve_at(const spw_gemm_curve &c, float gate, float up) {
+    swiglu_point p = {gate > c.limit ? c.limit : gate, up > c.limit    ? c.limit
+                                                       : up < -c.limit ? -c.limit
+                                                                       : up};
+    p.gate_cut = gate > c.limit, p.up_cut = up > c.limit || up < -c.limit, p.up += c.shift;
+    const float tame = p.gate > 1000.0f    ? 1000.0f
+                       : p.gate < -1000.0f ? -1000.0f
+                                           : p.gate; /* no infinity times 0 */
+    const float bend = c.cubic * tame * tame, high = c.alpha * p.gate, x = high * (1 + bend);
+    const float low = __builtin_fmaf(c.alpha, p.gate, -high); /* of the product without the bend */
+    p.alpha = c.alpha * (1 + 3 * bend);
+    swiglu_sigmoid(x, low, p.sigmoid, p.rest);
+    return p;
+}
+
+GPU_DEVICE float curve_act(const spw_gemm_curve &c, float gate, float up) {
+    const swiglu_point p = curve_at(c, gate, up);
+    return p.gate * p.sigmoid * p.up;
+}
+
+GPU_DEVICE float relu_squared(float x) { return x > 0 ? x * x : 0; }
+
+/* One number: `sum` of d act before the weight. act, and the gradients of gate and up. */
+struct curve_slopes {
+    float act, gate, up;
+};
+template <gemm_between BETWEEN>
+GPU_DEVICE curve_slopes curve_slopes_at(const spw_gemm_curve &c, float sum, float weight, float gate,
+                                        float up) {
+    const float d = sum * weight;
+    if constexpr (BETWEEN == GEMM_RELU2) {
+        return {relu_squared(gate), gate > 0 ? d * (2 * gate) : 0, 0};
+    } else if constexpr (BETWEEN == GEMM_SILU) {
+        const swiglu_point p = swiglu_at(0, 0, gate, up);
+        const float through = p.gate * p.sigmoid;
+        return {through * p.up, d * p.up * p.sigmoid * (1 + p.gate * p.rest), d * through};
+    } else {
+        const swiglu_point p = curve_at(c, gate, up);
+        const float through = p.gate * p.sigmoid, slope = p.sigmoid * (1 + p.alpha * p.gate * p.rest);
+        return {through * p.up, p.gate_cut ? 0 : d * p.up * slope, p.up_cut ? 0 : d * through};
+    }
+}
+
+/* bias: of a block's 64 columns. */
+GPU_DEVICE void add_bias(float *block, const spw_bf16 *bias, int columns) {
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+        const int column = j * 8 + gpu_lane() % 4 * 2;
+        if (column >= columns) continue;
+        const uint32_t two = __ldg((const uint32_t *)(bias + column));
+        const float low = gpu_bits_float(two << 16), high = gpu_bits_float(two & 0xffff0000u);
+        block[4 * j] += low, block[4 * j + 2] += low;
+        block[4 * j + 1] += high, block[4 * j + 3] += high;
+    }
+}
+
+/* Two blocks of gate and up in turn to 64 columns of act in the buffer, as store_buffer takes them. A thread has one column of
+ * every four. */
+GPU_DEVICE void activate_pairs(const spw_gemm_curve &c, const float *sum, unsigned char *buffer) {
+    const int row = gpu_lane() / 4;
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+        const int column = i * 4 + gpu_lane() % 4;
+#pragma unroll
+        for (int below = 0; below < 2; below++) {
+            const int r = row + 8 * below, piece = (column / 8) ^ (r & 7);
+            const float act = curve_act(c, sum[4 * i + 2 * below], sum[4 * i + 2 * below + 1]);
+            *(uint16_t *)(buffer + r * 128 + piece * 16 + column % 8 * 2) = (uint16_t)pack_bf16(act, 0);
+        }
+    }
+}
+
+#endif
