@@ -22,11 +22,6 @@ size_t spw_job_rounds(const spw_job *job) {
     return job->pipeline > 0 && pieces > job->pipeline ? pieces / job->pipeline : 1;
 }
 
-size_t spw_job_gpus(const spw_job *job) {
-    const spw_grid g = spw_grid_of(job);
-    return g.expert_tensor * g.expert * g.expert_data * g.pipeline;
-}
-
 static const spw_choice attention_cores[] = {{"flash", SPW_ATTENTION_FLASH},
                                              {"unfused", SPW_ATTENTION_UNFUSED},
                                              {"sdpa", SPW_ATTENTION_SDPA},
