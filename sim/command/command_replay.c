@@ -12,7 +12,6 @@
 #include "sim/replay/balance.h"
 #include "sim/replay/largest_batch.h"
 #include "sim/replay/replay.h"
-#include "sim/replay/replay_memory.h"
 #include "sim/replay/replay_row.h"
 #include "sim/replay/result_answers.h"
 #include "sim/replay/safe_factor.h"

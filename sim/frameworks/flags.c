@@ -2,7 +2,6 @@
 
 #include "base/memory.h"
 #include "sim/frameworks/comment.h"
-#include "sim/frameworks/flags_text.h"
 #include "sim/frameworks/framework_job.h"
 #include "sim/job/grid.h"
 #include "sim/job/state_law.h"

@@ -5,9 +5,6 @@
 #include "sim/replay/safe_factor.h"
 #include "sim/result/overload_print.h"
 #include "sim/result/page_print.h"
-#include "sim/result/result_settings_json.h"
-#include "sim/result/result_sources.h"
-#include "sim/result/result_timeline.h"
 
 #include <string.h>
 

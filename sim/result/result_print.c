@@ -7,9 +7,7 @@
 #include "sim/job/recipe/precision.h"
 #include "sim/print/plural.h"
 #include "sim/replay/result_answers.h"
-#include "sim/result/result_brief.h"
 #include "sim/result/result_json.h"
-#include "sim/result/result_reserved_print.h"
 #include "sim/result/row_cost_print.h"
 #include "traces/trace.h"
 

@@ -1,4 +1,3 @@
-#include "sim/result/result_reserved_print.h"
 #include "sim/result/result_print.h"
 
 #include <inttypes.h>
