@@ -1,4 +1,4 @@
-#include "sim/command/explain/explain_bare.h"
+#include "sim/command/explain/explain_parts.h"
 
 #include "base/memory.h"
 #include "sim/memory/kept/megatron_job.h"

@@ -1,7 +1,6 @@
 #include "sim/command/plan/plan_print.h"
 
 #include "sim/command/plan/plan_brief.h"
-#include "sim/command/plan/plan_choices.h"
 #include "sim/command/plan/plan_json.h"
 #include "sim/command/plan/plan_notes.h"
 #include "sim/job/job.h"
