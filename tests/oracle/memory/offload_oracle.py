@@ -420,6 +420,8 @@ def times():
         exposures.append(waits)
         one_way = 3 * 16384 * 2 * 2 * ffn * 2 / BYTES_PER_S
         close(f"{name} copies", copies, 2 * one_way)
+        _, predicting = planned(name, "--job", job, "--set", "parallel.mtp_num_layers=1")  # 5 layers with experts, of which the last stays
+        close(f"{name} copies of a predicting layer", 3 * predicting["host_copies"]["seconds"], 4 * copies)
         close(f"{name} step", after["step_s"], before["step_s"] + waits)
         same(f"{name} interval", after["low_s"] >= one_way * (1 - 1e-9) and after["high_s"] >= after["step_s"] - waits + copies, True)
         if name == "thin":

