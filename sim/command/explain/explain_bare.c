@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/memory/kept/megatron_job.h"
+#include "sim/memory/live/footprint.h"
 #include "sim/memory/tensors/bare_tensors.h"
 
 #include <stdio.h>

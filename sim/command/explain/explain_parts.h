@@ -4,7 +4,9 @@
 
 #include "base/status.h"
 #include "sim/command/job_options.h"
-#include "sim/memory/live/footprint.h"
+
+typedef struct spw_point spw_point;         /* sim/schemes/point.h */
+typedef struct spw_footprint spw_footprint; /* sim/memory/kept/component.h */
 
 /* Puts the kinds of the list that are live at the peak of a step with balanced routing in the place of f's components,
  * where the job is such a stack (sim/memory/kept/megatron_job.h); else does nothing. The step is the second: the dispatchers hold

@@ -5,7 +5,6 @@
 #include "base/status.h"
 #include "sim/job/job_words.h"
 #include "sim/memory/kept/stage_walk.h"
-#include "sim/memory/kept/verdict.h"
 #include "sim/print/formula.h"
 #include "sim/schemes/scheme.h"
 #include "sim/weights/stage.h"

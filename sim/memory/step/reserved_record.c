@@ -100,7 +100,8 @@ spw_status spw_reserved_memory_finish(const spw_reserved_memory *m, spw_reserved
     spw_status status = SPW_ALLOC(m->request.steps, &sorted);
     *out = (spw_reserved_summary){.there = true,
                                   .recorded = m->recorded != NULL,
-                                  .settings = m->settings[AS_SET],
+                                  .limit_bytes = spw_allocator_limit_bytes(&m->settings[AS_SET]),
+                                  .expandable_segments = m->settings[AS_SET].expandable_segments,
                                   .steps = m->request.steps,
                                   .processes = spw_reserved_places(m),
                                   .followed = m->followed};
