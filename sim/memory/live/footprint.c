@@ -34,11 +34,11 @@
 #include <string.h>
 
 static const double TIGHT = 0.95; /* of the budget */
-enum { AFTER_SCHEME = 20 };       /* components that may follow those of the scheme */
+enum { AFTER_SCHEME = 25 };       /* components that may follow those of the scheme */
 
 const char *spw_moment_name(spw_moment moment) {
     static const char *const names[] = {"backward of a MoE layer", "backward of a dense layer", "loss",
-                                        "backward of attention"};
+                                        "backward of attention", "optimizer's step"};
     return names[moment];
 }
 
@@ -473,6 +473,7 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
     const spw_stage stage = spw_pipeline_stage(&pipeline, &job->model, index);
     *out = (spw_footprint){.stage = stage};
     out->budget_bytes = budget_of(job, scheme);
+    out->frees = spw_footprint_frees(scheme);
     const bool whole = job->part == SPW_PART_WHOLE;
     double attention = 0.0;
     size_t carries = SIZE_MAX; /* the component */
@@ -503,7 +504,6 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
     spw_status status = add_scheme(out, scheme, shape, routed != NULL ? &routed->rows : &balanced);
     if (status != SPW_OK) return status;
     if (whole && scheme->type->memory.whole_steps) spw_transformers_add_wrapped(out, job, &stage);
-    out->frees = spw_footprint_frees(scheme);
     if (whole)
         spw_footprint_layer_keeps(part, scheme, &stage, shape, attention + spw_mesh_gathered_keys(job, shape),
                                   out->keeps);

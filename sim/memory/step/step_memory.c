@@ -26,7 +26,7 @@ typedef struct fixed_tensor {
 
 /* What a layer keeps beside its experts' rows, and leaves behind. */
 enum { RESIDUALS = 24 };
-enum { KEPT_INPUT, KEPT_RESIDUALS, KEPT = KEPT_RESIDUALS + RESIDUALS, KEPT_LEFT = 2 };
+enum { KEPT_INPUT, KEPT_RESIDUALS, KEPT = KEPT_RESIDUALS + RESIDUALS, KEPT_LEFT = 2, KEPT_MADE, ENDS = 2 };
 
 /* A layer of a micro-batch that is in flight. */
 typedef struct place {
@@ -55,11 +55,13 @@ struct spw_step_memory {
     spw_state_tensors state;
     uint64_t *state_bytes; /* [state.count + 1] */
     size_t state_slots;
-    spw_state_tensors weights;  /* before a buffer takes them; count 0: none does */
-    uint64_t *weight_bytes;     /* [weights.count + 1] */
-    uint64_t built_bytes;       /* of all of them */
-    bool *live;                 /* [sets][layers of a chunk][tensors] */
-    bool *left;                 /* [layers of the stage] what the backward pass left is there yet */
+    spw_state_tensors weights; /* before a buffer takes them; count 0: none does */
+    uint64_t *weight_bytes;    /* [weights.count + 1] */
+    uint64_t built_bytes;      /* of all of them */
+    bool *live;                /* [sets][layers of a chunk][tensors] */
+    bool *left;                /* [layers of the stage] what the backward pass left is there yet */
+    bool *made;                /* [layers of the stage, embedding, head] its gradient of this step is there */
+    size_t ends[2];            /* the chunks of embedding and head; SIZE_MAX: not of this stage */
     spw_waiting_layer keeps[2]; /* where layers are freed one by one */
     bool frees;
     spw_event_list *out;
@@ -114,6 +116,8 @@ static void take_fixed(const spw_footprint *footprint, spw_step_memory *m) {
     m->frees = footprint->frees;
     m->at_work = SPW_NO_MOE_LAYER;
     memcpy(m->keeps, footprint->keeps, sizeof m->keeps);
+    m->ends[0] = footprint->stage.embedding ? 0 : SIZE_MAX;
+    m->ends[1] = footprint->stage.head ? m->pipeline.chunks - 1 : SIZE_MAX;
 }
 
 static spw_status create_weights(const spw_job *job, const spw_footprint *footprint, spw_step_memory *m) {
@@ -142,6 +146,7 @@ static spw_status create_slots(spw_step_memory *m) {
     SPW_TRY(SPW_ALLOC(cells > 0 ? cells : 1, &m->live));
     SPW_TRY(SPW_ALLOC(m->layer.tensors, &m->bytes));
     SPW_TRY(SPW_ALLOC(m->stages.begin[m->pipeline.chunks] + 1, &m->left));
+    SPW_TRY(SPW_ALLOC(m->stages.begin[m->pipeline.chunks] + ENDS, &m->made));
     SPW_TRY(SPW_ALLOC(passes, &m->set_of));
     SPW_TRY(SPW_ALLOC(m->sets, &m->spare));
     for (size_t i = 0; i < passes; i++) m->set_of[i] = SIZE_MAX;
@@ -197,6 +202,7 @@ void spw_step_memory_destroy(spw_step_memory *m) {
     spw_free(m->live);
     spw_free(m->bytes);
     spw_free(m->left);
+    spw_free(m->made);
     spw_free(m->set_of);
     spw_free(m->spare);
     spw_stage_layers_destroy(&m->stages);
@@ -204,7 +210,8 @@ void spw_step_memory_destroy(spw_step_memory *m) {
     spw_free(m);
 }
 
-/* Slots: fixed tensors, layers of the sets, what each of them keeps, pieces of an exchange, what layers left, tensors of state. */
+/* Slots: fixed tensors, layers of the sets, what each of them keeps, pieces of an exchange, what layers left, gradients that they
+ * made, tensors of state. */
 static size_t kept_slot(const spw_step_memory *m) {
     return SPW_COMPONENTS + m->sets * m->stages.most * m->layer.tensors;
 }
@@ -212,8 +219,12 @@ static size_t pieces_slot(const spw_step_memory *m) { return kept_slot(m) + KEPT
 
 static size_t left_slot(const spw_step_memory *m) { return pieces_slot(m) + m->ranks; }
 
-static size_t state_slot(const spw_step_memory *m) {
+static size_t made_slot(const spw_step_memory *m) {
     return left_slot(m) + m->stages.begin[m->pipeline.chunks];
+}
+
+static size_t state_slot(const spw_step_memory *m) {
+    return made_slot(m) + m->stages.begin[m->pipeline.chunks] + ENDS;
 }
 
 size_t spw_step_memory_slots(const spw_step_memory *m) {
@@ -478,6 +489,33 @@ static spw_status change_left(spw_step_memory *m, const place *at, bool born) {
                                         .backward = at->backward});
 }
 
+/* A gradient that FSDP2 makes once a step: of a layer, or behind the layers of embedding and head. */
+static spw_status change_made(spw_step_memory *m, size_t index, bool born) {
+    const size_t layers = m->stages.begin[m->pipeline.chunks];
+    const spw_waiting_layer *k =
+        &m->keeps[index < layers ? m->stages.layer[index].experts : (bool)(index - layers)];
+    const uint64_t bytes = (uint64_t)((index < layers ? k->gradient : k->end) + 0.5);
+    if (!m->frees || bytes == 0 || m->made[index] == born) return SPW_OK;
+    m->made[index] = born;
+    return append(m, (spw_memory_event){.bytes = bytes,
+                                        .slot = (uint32_t)(made_slot(m) + index),
+                                        .kind = (uint16_t)(m->layer.tensors + SPW_COMPONENTS + KEPT_MADE),
+                                        .born = born,
+                                        .backward = born});
+}
+
+static spw_status make_end(spw_step_memory *m, const spw_pass *pass, size_t end) {
+    if (m->ends[end] != pass->chunk) return SPW_OK;
+    return change_made(m, m->stages.begin[m->pipeline.chunks] + end, true);
+}
+
+static spw_status drop_made(spw_step_memory *m) {
+    spw_status status = SPW_OK;
+    for (size_t i = 0; i < m->stages.begin[m->pipeline.chunks] + ENDS && status == SPW_OK; i++)
+        status = change_made(m, i, false);
+    return status;
+}
+
 /* What is beside a layer at work is there in the forward pass that keeps it, too: attention of the same layer. */
 static spw_status forward(spw_step_memory *m, place at, const spw_rank_rows *rows) {
     spw_status status = SPW_OK;
@@ -557,6 +595,7 @@ static spw_status layer_backward(spw_step_memory *m, const spw_pass *pass, size_
     SPW_TRY(pass_moment(m, SPW_MOMENT_ATTENTION));
     SPW_TRY(change_kept(m, &at, KEPT_INPUT, false));
     SPW_TRY(change_left(m, &at, true));
+    SPW_TRY(change_made(m, at.index, true));
 
 cleanup:
     return status;
@@ -577,6 +616,7 @@ static spw_status end_backward(spw_step_memory *m, const spw_pass *pass) {
         const place at = place_of(m, pass, i);
         if (!m->keeps[at.experts].stays) SPW_TRY(change_left(m, &at, false));
     }
+    SPW_TRY(make_end(m, pass, 0));
     m->spare[m->spares++] = m->set_of[cell];
     m->set_of[cell] = SIZE_MAX;
 
@@ -597,6 +637,7 @@ cleanup:
 /* Last layer first. */
 static spw_status pass_backward(spw_step_memory *m, const spw_pass *pass, const spw_step_rows *rows) {
     spw_status status = SPW_OK;
+    SPW_TRY(make_end(m, pass, 1));
     for (size_t i = layers_of(m, pass); i-- > 0;) SPW_TRY(layer_backward(m, pass, i, rows));
     SPW_TRY(end_backward(m, pass));
 
@@ -610,6 +651,7 @@ static spw_status pass_pair(spw_step_memory *m, const spw_pass *ahead, const spw
     const size_t comes = layers_of(m, ahead), goes = layers_of(m, back);
     spw_status status = SPW_OK;
     begin_pass(m, ahead);
+    SPW_TRY(make_end(m, back, 1));
     for (size_t j = 0; j < comes || j < goes; j++) {
         if (j < comes) SPW_TRY(layer_forward(m, ahead, j, rows));
         if (j < goes) SPW_TRY(layer_backward(m, back, goes - 1 - j, rows));
@@ -636,6 +678,8 @@ spw_status spw_step_memory_step(spw_step_memory *m, const spw_step_rows *rows, s
     }
     spw_event_list_clear(list);
     m->out = list;
+    m->at_work = SPW_NO_MOE_LAYER;
+    status = drop_made(m);
     for (size_t i = 0; i < passes && status == SPW_OK; i++) {
         const spw_pass pass = spw_pipeline_pass(&m->pipeline, m->stage, i);
         m->micro_batch = pass.micro_batch;
@@ -645,6 +689,7 @@ spw_status spw_step_memory_step(spw_step_memory *m, const spw_step_rows *rows, s
         } else {
             status = pass.backward ? pass_backward(m, &pass, rows) : pass_forward(m, &pass, rows);
         }
+        if (status == SPW_OK && i + 1 == passes && m->keeps[0].whole) status = drop_made(m);
         if (status == SPW_OK) status = spw_event_list_mark(list);
     }
     m->micro_batch = 0;
