@@ -20,6 +20,7 @@ typedef struct fixed_tensor {
     bool live[SPW_MOMENT_COUNT];
     unsigned tensors; /* a parameter; 0: it is one tensor */
     bool by_first_step;
+    uint8_t stream;
     bool cast;   /* of weights: a copy in their format comes and goes with each */
     size_t slot; /* of the first of its tensors, beyond state_slot() */
 } fixed_tensor;
@@ -27,6 +28,7 @@ typedef struct fixed_tensor {
 /* What a layer keeps beside its experts' rows, and leaves behind. */
 enum { RESIDUALS = 24 };
 enum { KEPT_INPUT, KEPT_RESIDUALS, KEPT = KEPT_RESIDUALS + RESIDUALS, KEPT_LEFT = 2, KEPT_MADE, ENDS = 2 };
+enum { MAIN_STREAM, GATHER_STREAM, REDUCE_STREAM };
 
 /* A layer of a micro-batch that is in flight. */
 typedef struct place {
@@ -100,6 +102,11 @@ cleanup:
     return status;
 }
 
+/* What an all-gather gives, on a stream of its own: torch _fsdp_collectives.py foreach_all_gather. */
+static bool is_gathered_ahead(const spw_component *c) {
+    return strcmp(c->name, "fsdp2.prefetched") == 0 || strcmp(c->name, "fsdp2.dense_prefetched") == 0;
+}
+
 static void take_fixed(const spw_footprint *footprint, spw_step_memory *m) {
     for (size_t i = 0; i < footprint->components; i++) {
         const spw_component *c = &footprint->component[i];
@@ -109,6 +116,7 @@ static void take_fixed(const spw_footprint *footprint, spw_step_memory *m) {
         memcpy(tensor->live, c->live, sizeof tensor->live);
         tensor->tensors = c->tensors;
         tensor->by_first_step = c->by_first_step;
+        tensor->stream = is_gathered_ahead(c) ? GATHER_STREAM : MAIN_STREAM;
         tensor->cast = m->weights.count > 0 && strcmp(c->name, "master_weights") == 0;
         tensor->slot = m->state_slots;
         m->state_slots += c->tensors * (m->state.count + 1);
@@ -224,7 +232,7 @@ static size_t made_slot(const spw_step_memory *m) {
 }
 
 static size_t state_slot(const spw_step_memory *m) {
-    return made_slot(m) + m->stages.begin[m->pipeline.chunks] + ENDS;
+    return made_slot(m) + m->stages.begin[m->pipeline.chunks] + ENDS + 1; /* and one that is added to it */
 }
 
 size_t spw_step_memory_slots(const spw_step_memory *m) {
@@ -252,6 +260,7 @@ static spw_status change_fixed(spw_step_memory *m, size_t i, bool born, bool bac
     return append(m, (spw_memory_event){.bytes = m->fixed[i].bytes,
                                         .slot = (uint32_t)i,
                                         .kind = (uint16_t)(m->layer.tensors + i),
+                                        .stream = m->fixed[i].stream,
                                         .born = born,
                                         .backward = backward});
 }
@@ -489,19 +498,26 @@ static spw_status change_left(spw_step_memory *m, const place *at, bool born) {
                                         .backward = at->backward});
 }
 
-/* A gradient that FSDP2 makes once a step: of a layer, or behind the layers of embedding and head. */
+/* A gradient that FSDP2 makes once a step: of a layer, or behind the layers of embedding and head. Sharded it is what a reduce-scatter
+ * gives, on a stream of its own (torch _fsdp_collectives.py foreach_reduce): no other tensor can have its memory while it is not there. */
 static spw_status change_made(spw_step_memory *m, size_t index, bool born) {
     const size_t layers = m->stages.begin[m->pipeline.chunks];
     const spw_waiting_layer *k =
         &m->keeps[index < layers ? m->stages.layer[index].experts : (bool)(index - layers)];
     const uint64_t bytes = (uint64_t)((index < layers ? k->gradient : k->end) + 0.5);
-    if (!m->frees || bytes == 0 || m->made[index] == born) return SPW_OK;
+    const bool added = born && m->made[index]; /* to that of an earlier micro-batch, and goes */
+    if (!m->frees || bytes == 0 || (m->made[index] == born && !added) || (added && k->whole)) return SPW_OK;
     m->made[index] = born;
-    return append(m, (spw_memory_event){.bytes = bytes,
-                                        .slot = (uint32_t)(made_slot(m) + index),
-                                        .kind = (uint16_t)(m->layer.tensors + SPW_COMPONENTS + KEPT_MADE),
-                                        .born = born,
-                                        .backward = born});
+    spw_memory_event event = {.bytes = bytes,
+                              .slot = (uint32_t)(made_slot(m) + (added ? layers + ENDS : index)),
+                              .kind = (uint16_t)(m->layer.tensors + SPW_COMPONENTS + KEPT_MADE),
+                              .stream = k->whole ? MAIN_STREAM : REDUCE_STREAM,
+                              .born = born,
+                              .backward = born};
+    const spw_status status = append(m, event);
+    if (status != SPW_OK || !added) return status;
+    event.born = false;
+    return append(m, event);
 }
 
 static spw_status make_end(spw_step_memory *m, const spw_pass *pass, size_t end) {

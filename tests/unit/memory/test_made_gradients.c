@@ -123,8 +123,19 @@ static course follow(const spw_event_list *list, size_t kind, uint64_t *live) {
     return c;
 }
 
+/* How many are born; sharded ones on a stream of their own, whole ones on the layers'. */
+static size_t births(const spw_event_list *list, size_t kind, uint8_t stream) {
+    size_t count = 0;
+    for (size_t i = 0; i < list->events; i++) {
+        const spw_memory_event *e = &list->event[i];
+        count += e->kind == kind && e->born;
+        if (e->kind == kind) CHECK(e->stream == stream);
+    }
+    return count;
+}
+
 /* The lists: one micro-batch and two have none before the first backward pass of a step, in the second step as in the first; all stay
- * behind the last. Whole ones of a stage go with the last. */
+ * behind the last. Whole ones of a stage go with the last. A later micro-batch has each sharded one once more, which is added and goes. */
 static void test_lists(void) {
     static spw_job job;
     static spw_footprint f;
@@ -155,6 +166,8 @@ static void test_lists(void) {
                 c = follow(&list, kind, &live);
                 const double all = (double)f.waiting.at[SPW_MOMENT_STEP].bytes;
                 CHECK(c.before_backward == 0);
+                CHECK(births(&list, kind, stages == 1 ? 2 : 0) ==
+                      (stages == 1 ? micro * (MOE + DENSE + 2) : f.stage.layers + 1));
                 CHECK(stages == 1 ? fabs((double)c.end - all) < MOE + DENSE + 2 : c.end == 0);
                 CHECK(c.begin == (step == 0 || stages > 1 ? 0 : c.end));
             }
