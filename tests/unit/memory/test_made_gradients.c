@@ -134,6 +134,19 @@ static size_t births(const spw_event_list *list, size_t kind, uint8_t stream) {
     return count;
 }
 
+/* What is gathered ahead of a layer, of either kind, has the stream of the all-gathers, and nothing else has it. */
+static void check_ahead(const spw_event_list *list, const spw_footprint *f) {
+    const double moe = component(f, "fsdp2.prefetched"), dense = component(f, "fsdp2.dense_prefetched");
+    size_t there = 0;
+    for (size_t i = 0; i < list->events; i++) {
+        const double bytes = (double)list->event[i].bytes;
+        if (list->event[i].stream != 1) continue;
+        there++;
+        CHECK(fabs(bytes - moe) < 0.5 || fabs(bytes - dense) < 0.5);
+    }
+    CHECK(there == 2 * (MOE + DENSE)); /* born and gone, in the backward pass of each layer */
+}
+
 /* The lists: one micro-batch and two have none before the first backward pass of a step, in the second step as in the first; all stay
  * behind the last. Whole ones of a stage go with the last. A later micro-batch has each sharded one once more, which is added and goes. */
 static void test_lists(void) {
@@ -166,6 +179,7 @@ static void test_lists(void) {
                 c = follow(&list, kind, &live);
                 const double all = (double)f.waiting.at[SPW_MOMENT_STEP].bytes;
                 CHECK(c.before_backward == 0);
+                if (stages == 1 && micro == 1) check_ahead(&list, &f);
                 CHECK(births(&list, kind, stages == 1 ? 2 : 0) ==
                       (stages == 1 ? micro * (MOE + DENSE + 2) : f.stage.layers + 1));
                 CHECK(stages == 1 ? fabs((double)c.end - all) < MOE + DENSE + 2 : c.end == 0);
