@@ -14,7 +14,7 @@
 
 typedef struct spw_point spw_point; /* sim/schemes/point.h */
 
-enum { SPW_COMPONENT_TEXT = 160, SPW_COMPONENTS = 80 };
+enum { SPW_COMPONENT_TEXT = 160, SPW_COMPONENTS = 85 };
 
 typedef struct spw_component {
     char name[48];

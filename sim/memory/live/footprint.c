@@ -12,18 +12,18 @@
 #include "sim/memory/kept/mesh_memory.h"
 #include "sim/memory/kept/page_pool.h"
 #include "sim/memory/kept/transformers_job.h"
-#include "sim/memory/live/footprint_waiting.h"
 #include "sim/memory/live/footprint_state.h"
+#include "sim/memory/live/footprint_waiting.h"
 #include "sim/schemes/layer.h"
 #include "sim/weights/fp8_memory.h"
 #include "sim/weights/fsdp2.h"
 #include "sim/weights/pipeline.h"
 
-enum { AFTER_SCHEME = 20 }; /* components that may follow those of the scheme */
+enum { AFTER_SCHEME = 25 }; /* components that may follow those of the scheme */
 
 const char *spw_moment_name(spw_moment moment) {
     static const char *const names[] = {"backward of a MoE layer", "backward of a dense layer", "loss",
-                                        "backward of attention"};
+                                        "backward of attention", "optimizer's step"};
     return names[moment];
 }
 
@@ -293,7 +293,8 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
     const spw_layer_shape own = spw_offload_shape(job, &p->shape, index), *shape = &own;
     const spw_pipeline pipeline = spw_pipeline_of(job);
     *out = (spw_footprint){.stage = spw_pipeline_stage(&pipeline, &job->model, index),
-                           .budget_bytes = budget_of(job, scheme)};
+                           .budget_bytes = budget_of(job, scheme),
+                           .frees = spw_footprint_frees(scheme)};
     const bool whole = job->part == SPW_PART_WHOLE;
     double attention = 0.0;
     size_t carries = SIZE_MAX;
@@ -308,7 +309,6 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
     if (status == SPW_OK) status = add_scheme(out, scheme, shape, routed != NULL ? &routed->rows : &balanced);
     if (status != SPW_OK) return status;
     if (whole && scheme->type->memory.whole_steps) spw_transformers_add_wrapped(out, job, &out->stage);
-    out->frees = spw_footprint_frees(scheme);
     if (whole) find_keeps(out, p, job, part, shape, attention);
     if (out->frees) status = find_waiting(out, job, routed);
     if (status != SPW_OK) return status;

@@ -32,6 +32,11 @@ cleanup:
     return status;
 }
 
+/* What an all-gather gives, on a stream of its own: torch _fsdp_collectives.py foreach_all_gather. */
+static bool is_gathered_ahead(const spw_component *c) {
+    return strcmp(c->name, "fsdp2.prefetched") == 0 || strcmp(c->name, "fsdp2.dense_prefetched") == 0;
+}
+
 static void take_fixed(const spw_footprint *footprint, spw_step_memory *m) {
     for (size_t i = 0; i < footprint->components; i++) {
         const spw_component *c = &footprint->component[i];
@@ -41,6 +46,7 @@ static void take_fixed(const spw_footprint *footprint, spw_step_memory *m) {
         memcpy(tensor->live, c->live, sizeof tensor->live);
         tensor->tensors = c->tensors;
         tensor->by_first_step = c->by_first_step;
+        tensor->stream = is_gathered_ahead(c) ? GATHER_STREAM : MAIN_STREAM;
         tensor->cast = m->weights.count > 0 && strcmp(c->name, "master_weights") == 0;
         tensor->slot = m->state_slots;
         m->state_slots += c->tensors * (m->state.count + 1);
@@ -48,6 +54,8 @@ static void take_fixed(const spw_footprint *footprint, spw_step_memory *m) {
     m->frees = footprint->frees;
     m->at_work = SPW_NO_MOE_LAYER;
     memcpy(m->keeps, footprint->keeps, sizeof m->keeps);
+    m->ends[0] = footprint->stage.embedding ? 0 : SIZE_MAX;
+    m->ends[1] = footprint->stage.head ? m->pipeline.chunks - 1 : SIZE_MAX;
 }
 
 static spw_status create_weights(const spw_job *job, const spw_footprint *footprint, spw_step_memory *m) {
@@ -76,6 +84,7 @@ static spw_status create_slots(spw_step_memory *m) {
     SPW_TRY(SPW_ALLOC(cells > 0 ? cells : 1, &m->live));
     SPW_TRY(SPW_ALLOC(m->layer.tensors, &m->bytes));
     SPW_TRY(SPW_ALLOC(m->stages.begin[m->pipeline.chunks] + 1, &m->left));
+    SPW_TRY(SPW_ALLOC(m->stages.begin[m->pipeline.chunks] + ENDS, &m->made));
     SPW_TRY(SPW_ALLOC(passes, &m->set_of));
     SPW_TRY(SPW_ALLOC(m->sets, &m->spare));
     for (size_t i = 0; i < passes; i++) m->set_of[i] = SIZE_MAX;
@@ -131,6 +140,7 @@ void spw_step_memory_destroy(spw_step_memory *m) {
     spw_free(m->live);
     spw_free(m->bytes);
     spw_free(m->left);
+    spw_free(m->made);
     spw_free(m->set_of);
     spw_free(m->spare);
     spw_stage_layers_destroy(&m->stages);

@@ -3,7 +3,8 @@
 
 #include <math.h>
 
-/* Slots: fixed tensors, layers of the sets, what each of them keeps, pieces of an exchange, what layers left, tensors of state. */
+/* Slots: fixed tensors, layers of the sets, what each of them keeps, pieces of an exchange, what layers left, gradients that they
+ * made, tensors of state. */
 static size_t kept_slot(const spw_step_memory *m) {
     return SPW_COMPONENTS + m->sets * m->stages.most * m->layer.tensors;
 }
@@ -11,8 +12,12 @@ static size_t pieces_slot(const spw_step_memory *m) { return kept_slot(m) + KEPT
 
 static size_t left_slot(const spw_step_memory *m) { return pieces_slot(m) + m->ranks; }
 
-static size_t state_slot(const spw_step_memory *m) {
+static size_t made_slot(const spw_step_memory *m) {
     return left_slot(m) + m->stages.begin[m->pipeline.chunks];
+}
+
+static size_t state_slot(const spw_step_memory *m) {
+    return made_slot(m) + m->stages.begin[m->pipeline.chunks] + ENDS + 1; /* and one that is added to it */
 }
 
 size_t spw_step_memory_slots(const spw_step_memory *m) {
@@ -40,6 +45,7 @@ static spw_status change_fixed(spw_step_memory *m, size_t i, bool born, bool bac
     return append(m, (spw_memory_event){.bytes = m->fixed[i].bytes,
                                         .slot = (uint32_t)i,
                                         .kind = (uint16_t)(m->layer.tensors + i),
+                                        .stream = m->fixed[i].stream,
                                         .born = born,
                                         .backward = backward});
 }
@@ -277,6 +283,40 @@ static spw_status change_left(spw_step_memory *m, const spw_step_place *at, bool
                                         .backward = at->backward});
 }
 
+/* A gradient that FSDP2 makes once a step: of a layer, or behind the layers of embedding and head. Sharded it is what a reduce-scatter
+ * gives, on a stream of its own (torch _fsdp_collectives.py foreach_reduce): no other tensor can have its memory while it is not there. */
+static spw_status change_made(spw_step_memory *m, size_t index, bool born) {
+    const size_t layers = m->stages.begin[m->pipeline.chunks];
+    const spw_waiting_layer *k =
+        &m->keeps[index < layers ? m->stages.layer[index].experts : (bool)(index - layers)];
+    const uint64_t bytes = (uint64_t)((index < layers ? k->gradient : k->end) + 0.5);
+    const bool added = born && m->made[index]; /* to that of an earlier micro-batch, and goes */
+    if (!m->frees || bytes == 0 || (m->made[index] == born && !added) || (added && k->whole)) return SPW_OK;
+    m->made[index] = born;
+    spw_memory_event event = {.bytes = bytes,
+                              .slot = (uint32_t)(made_slot(m) + (added ? layers + ENDS : index)),
+                              .kind = (uint16_t)(m->layer.tensors + SPW_COMPONENTS + KEPT_MADE),
+                              .stream = k->whole ? MAIN_STREAM : REDUCE_STREAM,
+                              .born = born,
+                              .backward = born};
+    const spw_status status = append(m, event);
+    if (status != SPW_OK || !added) return status;
+    event.born = false;
+    return append(m, event);
+}
+
+static spw_status make_end(spw_step_memory *m, const spw_pass *pass, size_t end) {
+    if (m->ends[end] != pass->chunk) return SPW_OK;
+    return change_made(m, m->stages.begin[m->pipeline.chunks] + end, true);
+}
+
+static spw_status drop_made(spw_step_memory *m) {
+    spw_status status = SPW_OK;
+    for (size_t i = 0; i < m->stages.begin[m->pipeline.chunks] + ENDS && status == SPW_OK; i++)
+        status = change_made(m, i, false);
+    return status;
+}
+
 /* What is beside a layer at work is there in the forward pass that keeps it, too: attention of the same layer. */
 static spw_status forward(spw_step_memory *m, spw_step_place at, const spw_rank_rows *rows) {
     spw_status status = SPW_OK;
@@ -356,6 +396,7 @@ static spw_status layer_backward(spw_step_memory *m, const spw_pass *pass, size_
     SPW_TRY(pass_moment(m, SPW_MOMENT_ATTENTION));
     SPW_TRY(change_kept(m, &at, KEPT_INPUT, false));
     SPW_TRY(change_left(m, &at, true));
+    SPW_TRY(change_made(m, at.index, true));
 
 cleanup:
     return status;
@@ -376,6 +417,7 @@ static spw_status end_backward(spw_step_memory *m, const spw_pass *pass) {
         const spw_step_place at = place_of(m, pass, i);
         if (!m->keeps[at.experts].stays) SPW_TRY(change_left(m, &at, false));
     }
+    SPW_TRY(make_end(m, pass, 0));
     m->spare[m->spares++] = m->set_of[cell];
     m->set_of[cell] = SIZE_MAX;
 
@@ -396,6 +438,7 @@ cleanup:
 /* Last layer first. */
 static spw_status pass_backward(spw_step_memory *m, const spw_pass *pass, const spw_step_rows *rows) {
     spw_status status = SPW_OK;
+    SPW_TRY(make_end(m, pass, 1));
     for (size_t i = layers_of(m, pass); i-- > 0;) SPW_TRY(layer_backward(m, pass, i, rows));
     SPW_TRY(end_backward(m, pass));
 
@@ -409,6 +452,7 @@ static spw_status pass_pair(spw_step_memory *m, const spw_pass *ahead, const spw
     const size_t comes = layers_of(m, ahead), goes = layers_of(m, back);
     spw_status status = SPW_OK;
     begin_pass(m, ahead);
+    SPW_TRY(make_end(m, back, 1));
     for (size_t j = 0; j < comes || j < goes; j++) {
         if (j < comes) SPW_TRY(layer_forward(m, ahead, j, rows));
         if (j < goes) SPW_TRY(layer_backward(m, back, goes - 1 - j, rows));
@@ -435,6 +479,8 @@ spw_status spw_step_memory_step(spw_step_memory *m, const spw_step_rows *rows, s
     }
     spw_event_list_clear(list);
     m->out = list;
+    m->at_work = SPW_NO_MOE_LAYER;
+    status = drop_made(m);
     for (size_t i = 0; i < passes && status == SPW_OK; i++) {
         const spw_pass pass = spw_pipeline_pass(&m->pipeline, m->stage, i);
         m->micro_batch = pass.micro_batch;
@@ -444,6 +490,7 @@ spw_status spw_step_memory_step(spw_step_memory *m, const spw_step_rows *rows, s
         } else {
             status = pass.backward ? pass_backward(m, &pass, rows) : pass_forward(m, &pass, rows);
         }
+        if (status == SPW_OK && i + 1 == passes && m->keeps[0].whole) status = drop_made(m);
         if (status == SPW_OK) status = spw_event_list_mark(list);
     }
     m->micro_batch = 0;

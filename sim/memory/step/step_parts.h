@@ -14,6 +14,7 @@ typedef struct spw_step_fixed {
     bool live[SPW_MOMENT_COUNT];
     unsigned tensors; /* a parameter; 0: it is one tensor */
     bool by_first_step;
+    uint8_t stream;
     bool cast;   /* of weights: a copy in their format comes and goes with each */
     size_t slot; /* of the first of its tensors, beyond state_slot() */
 } spw_step_fixed;
@@ -21,7 +22,9 @@ typedef struct spw_step_fixed {
 /* What a layer keeps beside its experts' rows, and leaves behind. */
 enum { RESIDUALS = 24 };
 
-enum { KEPT_INPUT, KEPT_RESIDUALS, KEPT = KEPT_RESIDUALS + RESIDUALS, KEPT_LEFT = 2 };
+enum { KEPT_INPUT, KEPT_RESIDUALS, KEPT = KEPT_RESIDUALS + RESIDUALS, KEPT_LEFT = 2, KEPT_MADE, ENDS = 2 };
+
+enum { MAIN_STREAM, GATHER_STREAM, REDUCE_STREAM };
 
 /* A layer of a micro-batch that is in flight. */
 typedef struct spw_step_place {
@@ -50,11 +53,13 @@ struct spw_step_memory {
     spw_state_tensors state;
     uint64_t *state_bytes; /* [state.count + 1] */
     size_t state_slots;
-    spw_state_tensors weights;  /* before a buffer takes them; count 0: none does */
-    uint64_t *weight_bytes;     /* [weights.count + 1] */
-    uint64_t built_bytes;       /* of all of them */
-    bool *live;                 /* [sets][layers of a chunk][tensors] */
-    bool *left;                 /* [layers of the stage] what the backward pass left is there yet */
+    spw_state_tensors weights; /* before a buffer takes them; count 0: none does */
+    uint64_t *weight_bytes;    /* [weights.count + 1] */
+    uint64_t built_bytes;      /* of all of them */
+    bool *live;                /* [sets][layers of a chunk][tensors] */
+    bool *left;                /* [layers of the stage] what the backward pass left is there yet */
+    bool *made;                /* [layers of the stage, embedding, head] its gradient of this step is there */
+    size_t ends[2];            /* the chunks of embedding and head; SIZE_MAX: not of this stage */
     spw_waiting_layer keeps[2]; /* where layers are freed one by one */
     bool frees;
     spw_event_list *out;
