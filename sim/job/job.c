@@ -199,6 +199,9 @@ static const spw_setting rows[] = {
      SPW_SETTING_TEXT_OF(spw_job, megatron.release, SPW_RELEASE_TEXT),
      .fallback = "",
      .help = "release of Megatron-Core, as in 0.17 or core_r0.17.0: what it has not is refused"},
+    FLAG_ROW("untuned_release", megatron.untuned,
+             "Megatron-Core: a run without what recipes made for speed set: the interval of its time reaches "
+             "further to the slow side"),
     {.key = "optimizer",
      .kind = SPW_SETTING_CHOICE,
      SPW_SETTING_CHOICE_OF(spw_job, optimizer, spw_optimizer_kind),
