@@ -119,12 +119,13 @@ static json_t *space_json(spw_json *json, const spw_search_view *v) {
 
 static json_t *assumed_json(spw_json *json, const spw_search_view *v) {
     json_t *list = json_array();
-    char precision[SPW_PRECISION_TEXT];
+    char precision[SPW_PRECISION_TEXT], share[SPW_SHARE_TEXT];
     const spw_plan_request *plan = v->request->plan;
     const char *state = spw_search_state_note(v), *loss = NULL;
     if (state != NULL) spw_json_add(json, list, spw_json_text(state));
     if (spw_precision_assumed(v->request->plan->job, precision))
         spw_json_add(json, list, spw_json_text(precision));
+    if (spw_search_share_note(v, share)) spw_json_add(json, list, spw_json_text(share));
     for (size_t i = 0; i < plan->schemes && loss == NULL; i++)
         loss = spw_cross_entropy_note(plan->job, &plan->scheme[i]);
     if (loss != NULL) spw_json_add(json, list, spw_json_text(loss));

@@ -205,6 +205,7 @@ static void print_best(const spw_search_view *v, const spw_search_point *p, FILE
                 spw_span_text(p->tokens_per_s_low, p->tokens_per_s_high, " to ", span));
         fprintf(out, ", step %s s (%s)", spw_figure_text(p->step.step_s, step),
                 spw_span_text(p->step.low_s, p->step.high_s, " to ", span));
+        fprintf(out, " of %s tokens", spw_amount_text((double)p->step_tokens, text));
         if (v->request->cost_tokens > 0.0)
             fprintf(out, "; %s tokens: %s days (%s)", spw_amount_text(v->request->cost_tokens, text),
                     spw_figure_text(cost.days.value, step),
@@ -289,8 +290,10 @@ static void print_software(const spw_search_view *v, FILE *out) {
 
 static void print_doubts(const spw_search_view *v, FILE *out) {
     const spw_job *job = v->request->plan->job;
+    char share[SPW_SHARE_TEXT];
     fprintf(out, "\n");
     spw_result_print_precision(job, out);
+    if (spw_search_share_note(v, share)) fprintf(out, "%-*s%s\n", LABEL, "assumed", share);
     spw_print_model_doubts(&job->model, "model     ", out);
     fprintf(out, "routing   %s\n", v->origin->routing);
     spw_stated_print(v->request->plan->imbalance, spw_job_gpus(job), out);
