@@ -13,12 +13,19 @@ spw_status spw_draft_parse(const char *where, const char *text, size_t length, c
     out->where = where;
     SPW_TRY(spw_file_entries_read(where, text, length, &out->entries));
     out->framework = framework != NULL ? framework : spw_framework_of(&out->entries);
+    const size_t name = strlen(where);
+    if (out->framework == NULL && name > 3 && strcmp(where + name - 3, ".py") == 0)
+        return spw_fail(
+            SPW_ECONFIG,
+            "%s: a recipe in Python is not run, so not read; give the configuration that it prints or "
+            "saves (docs/frameworks.md)",
+            where);
     if (out->framework == NULL)
         return spw_fail(
             SPW_ECONFIG,
-            "%s: no framework's configuration is recognised in its %zu settings; known are %s; write "
+            "%s: no framework's configuration is recognised in its %zu setting%s; known are %s; write "
             "--from NAME:FILE to say whose it is, or --job for a job of spillway's own",
-            where, out->entries.count, spw_framework_names());
+            where, out->entries.count, out->entries.count == 1 ? "" : "s", spw_framework_names());
     status = spw_draft_fill(out);
 
 cleanup:
