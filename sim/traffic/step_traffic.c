@@ -8,8 +8,8 @@
 #include "sim/machine/compiled_layer.h"
 #include "sim/memory/kept/activation_offload.h"
 #include "sim/model/attention.h"
-#include "sim/traffic/step_exchanges.h"
 #include "sim/traffic/mesh_traffic.h"
+#include "sim/traffic/step_exchanges.h"
 #include "sim/traffic/weight_families.h"
 #include "sim/weights/fsdp2.h"
 #include "sim/weights/muon_dealing.h"
@@ -370,7 +370,7 @@ static spw_status add_replicas(builder *b) {
 static void add_offloaded_inputs(builder *b, const spw_point *point) {
     const spw_job *job = b->job;
     const spw_layer_shape *s = &point->shape;
-    const uint64_t rows = spw_balanced_rows(point->scheme, s).held;
+    const uint64_t rows = spw_balanced_rows(point->scheme, s).held, first = spw_layer_first(s);
     const bool copies = spw_offload_stays(job); /* of mxfp8, by column, with their scales */
     const struct {
         unsigned module;
@@ -380,7 +380,8 @@ static void add_offloaded_inputs(builder *b, const spw_point *point) {
     } tensors[] = {{SPW_OFFLOAD_EXPERT_FC1, copies ? "fc1_input_fp8_t" : "fc1_input",
                     copies ? "33/32 M H" : "M H b", copies ? rows * s->hidden / 32 * 33 : rows * s->hidden,
                     copies ? 1 : s->element_bytes},
-                   {SPW_OFFLOAD_MOE_ACT, "fc1_output", "2 M F b", 2 * rows * s->ffn, s->element_bytes},
+                   {SPW_OFFLOAD_MOE_ACT, "fc1_output", first == 1 ? "M F b" : "2 M F b",
+                    first * rows * s->ffn, s->element_bytes},
                    {SPW_OFFLOAD_MOE_ACT, "row_probs", "4 M", rows, sizeof(float)}};
     spw_step_item item = {.operation = SPW_OPERATION_HOST_COPY,
                           .purpose = SPW_PURPOSE_HOST,
