@@ -5,6 +5,7 @@ failed included, beside what spillway says of it today, as Markdown.
 fits_scores.py SPILLWAY SCRATCH [--write DOC.md]     Needs h5py.
 --write: between "<!-- fits_scores: begin -->" and "<!-- fits_scores: end -->" """
 import argparse
+import csv
 import json
 import pathlib
 import re
@@ -17,6 +18,7 @@ sys.path.insert(0, str(HERE / "measured"))
 sys.path.insert(0, str(HERE))
 import pipeline_jobs  # noqa: E402
 import published_memory  # noqa: E402
+import torchtitan_jobs  # noqa: E402
 
 BEGIN, END = "<!-- fits_scores: begin -->", "<!-- fits_scores: end -->"
 DOUBT, BUDGET = 1.06, 79.18 * 2 ** 30  # docs/validation_memory.md; sim/clusters/h100-8x8.yaml
@@ -36,6 +38,17 @@ def pipelines(program, scratch):
         pipeline_jobs.write_job(run, str(job))
         pipeline_jobs.write_trace(run, str(trace))
         yield asked(program, "replay", trace, "--job", job, "--every-rank")["rows"][0]["memory"]["verdict"], pipeline_jobs.ran(ranks)
+
+
+def fully_sharded(program, scratch):
+    """torchtitan's layers under FSDP2."""
+    outcomes = {}
+    with open(HERE / "measured/torchtitan_rounds.csv", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            outcomes.setdefault(row["case"], []).append(row["outcome"])
+    for name, given in {**torchtitan_jobs.CASES, **torchtitan_jobs.FAILING}.items():
+        memory = torchtitan_jobs.ask(program, scratch.resolve(), name, given)[1]
+        yield memory["verdict"], all(o == "ran" for o in outcomes[name])
 
 
 def whole(program, _):
@@ -68,6 +81,7 @@ def replayed(program, _):
 
 
 TABLES = (("pipelines, micro-batches, limits: Megatron-Core with TransformerEngine, 1 to 4 H100, runs", pipelines),
+          ("micro-batches, limits: torchtitan's layers under FSDP2, 2 H100, runs", fully_sharded),
           ("whole models on 1 and 2 H100, ranks", whole), ("published runs of Megatron-Core", published),
           ("published jobs of Megatron-Core, replayed", replayed),
           ("published runs of MaxText and compiled programs", compiled))

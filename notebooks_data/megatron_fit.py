@@ -22,8 +22,6 @@ from scipy.optimize import least_squares
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NVIDIA, AMD = ("te-h100", "te-gb200"), ("primus-mi355x",)
-# Untuned runs of a continuous integration, and steps of a ladder before its end: not what a recipe reaches.
-UNTUNED = re.compile(r"^(go_|gb0\d)")
 NO_SYNC = ("+SyncFree1", "+LaunchOpt", "+MBS14")  # Primus: the host reads no counts any more
 WATTS = dict(b200=1000, gb200=1200, b300=1100, gb300=1400)
 PRODUCTS = ("attention_projections", "dense_ffn", "shared_expert", "expert_products", "expert_recompute", "head")
@@ -60,6 +58,8 @@ def read(spillway, table):
         run["work"] = run["layers"] / run["stages"] * run["micro"]
         run["stack"] = stack("primus-mi355x" if row["hardware"].startswith("mi") else "te-h100" if row["hardware"][0] == "h" else "te-gb200")
         run["graphs"] = 2 if "graph=full" in row["scheme"] or row["graph"] == "full_iteration" else 1 if row["graph"] == "transformer_engine" else 0
+        # What the job says: runs of a continuous integration, steps of a ladder before its work on the host.
+        run["untuned"] = any(said.get("untuned_release") == "true" for said in row["job"].values())
         run["cell"] = tuple(row[k] for k in ("model", "hardware", "dispatcher", "ep_overlap")) + (run["graphs"],)
         runs.append(run)
     return runs
@@ -101,7 +101,7 @@ def predict(run, v):
 
 
 def fit(runs, priors):
-    runs = [r for r in runs if not UNTUNED.match(r["row_id"])]
+    runs = [r for r in runs if not r["untuned"]]
     if not runs:
         return dict.fromkeys(priors, 1.0)
     weight = [sum(o["cell"] == r["cell"] for o in runs) ** -0.5 / 0.08 for r in runs]
@@ -120,6 +120,25 @@ def error(run, v):
 
 def mean(values):
     return f"{100 * np.mean(np.abs(values)):5.1f}" if len(values) else "    -"
+
+
+def inside(run, e):
+    """Is the published step within the interval as it stands around the step of another fit?"""
+    time, off = run["time"], math.log1p(e)
+    return -math.log(time["step_s"] / time["low_s"]) <= off <= math.log(time["high_s"] / time["step_s"])
+
+
+def coverage(alone):
+    """What of runs that a fit has not seen lies inside, by what doubts their intervals have."""
+    for name, which in (("tuned", lambda r: not r["untuned"]), ("  H100 and GB200", lambda r: not r["untuned"] and r["hardware"] in ("h100", "gb200")),
+                        ("  other Blackwells", lambda r: not r["untuned"] and r["hardware"] in ("b200", "b300", "gb300")),
+                        ("untuned", lambda r: r["untuned"])):
+        rows = [(r, e) for r, e in alone if which(r)]
+        if not rows:
+            continue
+        reached = [abs(math.log1p(e)) / math.log(r["time"]["high_s"] / r["time"]["step_s"]) for r, e in rows]
+        print(f"    {name}: {sum(inside(r, e) for r, e in rows)} of {len(rows)} inside, width "
+              f"{np.median([r['time']['high_s'] / r['time']['low_s'] for r, _ in rows]):.2f}, 9 of 10 within {np.quantile(reached, .9):.2f} of it")
 
 
 def family(run):
@@ -152,6 +171,7 @@ if __name__ == "__main__":
                 alone += [(r, error(r, v)) for r in runs if of(r) == group]
             if what == "model":
                 unseen += alone
+                coverage(alone)
             off = np.abs([math.log1p(e) for _, e in alone])
             print(f"  {what} left out: mean error {mean([e for _, e in alone])} %, 8 and 9 of 10 within "
                   f"{math.expm1(np.quantile(off, .8)):.2f} and {math.expm1(np.quantile(off, .9)):.2f};",

@@ -7,6 +7,7 @@
 #include "base/supervise.h"
 #include "sim/command/job_options.h"
 #include "sim/print/wrap.h"
+#include "sim/read/nearest.h"
 #include "sim/read/settings.h"
 
 #include <hdf5.h>
@@ -45,6 +46,19 @@ static const char *list_topics(char *out, size_t size) {
     for (const spw_command_topic *t = spw_command_topics; t->name != NULL; t++)
         (void)snprintf(out + strlen(out), size - strlen(out), "%s%s", out[0] != '\0' ? ", " : "", t->name);
     return out;
+}
+
+/* What may be meant by a word that is no command, behind it. false: nothing comes near. */
+static bool suggest(const char *word) {
+    spw_nearest topic = {.text = word}, command = {.text = word};
+    for (const spw_command_topic *t = spw_command_topics; t->name != NULL; t++)
+        spw_nearest_offer(&topic, t->name);
+    for (const spw_command_row *c = spw_commands; c->name != NULL; c++) spw_nearest_offer(&command, c->name);
+    const bool asks = topic.best != NULL && (command.best == NULL || topic.distance < command.distance);
+    const char *best = asks ? topic.best : command.best;
+    if (best == NULL) return false;
+    fprintf(stderr, "; did you mean `spillway %s%s'? `spillway help' lists all\n", asks ? "help " : "", best);
+    return true;
 }
 
 static spw_status help(const char *topic) {
@@ -164,7 +178,9 @@ static int run(int argc, char **argv) {
     if (argc > 1) {
         char plain[256];
         spw_plain_text(argv[1], plain, sizeof plain);
-        fprintf(stderr, "spillway: unknown command '%s'\n", plain);
+        fprintf(stderr, "spillway: unknown command '%s'", plain);
+        if (suggest(plain)) return 2;
+        fputc('\n', stderr);
     }
     usage(stderr);
     return 2;

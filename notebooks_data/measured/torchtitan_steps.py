@@ -5,8 +5,10 @@ PYTHONPATH=<a checkout of torchtitan> torchrun --nproc-per-node 2 torchtitan_ste
 (needs torch, spmd_types, tyro, GPUs; one launch a case, as what lies outside of the allocator adds up over process groups).
 
 FSDP2 wraps what torchtitan's apply_fsdp_to_decoder does, with the experts a unit of their own, since torch 2.11 has no mesh by parameter.
-PyTorch's flash attention stands in for flex attention, all tokens one sequence. Every expert is chosen equally often."""
+PyTorch's flash attention stands in for flex attention, all tokens one sequence. Experts are chosen as `routing` says (whole_routing.py), anew
+for every step and micro-batch. limit: bytes that the allocator may reserve; a rank that runs out says where, in the row that it writes."""
 import csv
+import functools
 import gc
 import os
 import sys
@@ -35,8 +37,27 @@ from torchtitan.models.common.rope import CosSinRoPE  # noqa: E402
 from torchtitan.models.common.token_dispatcher import AllToAllTokenDispatcher  # noqa: E402
 from torchtitan.protocols.module import Module, ModuleDict  # noqa: E402
 
+from whole_routing import choices  # noqa: E402
+
 DEFAULTS = dict(layers=6, hidden=2048, heads=32, kv_heads=4, head_dim=128, experts=64, top_k=8, ffn=768, vocabulary=32768, tokens=8192,
-                expert=2, remat="full", steps=6)
+                expert=2, remat="full", steps=6, micro_batches=1, routing="even", limit=0)
+NOW = dict(step=0, micro_batch=0, part="begin")
+FOUND = ["requested_bytes", "reserved_bytes", "behind_forward_bytes", "outside_bytes", "in_use_bytes", "step_s", "outcome", "rank", "death_step",
+         "death_micro_batch", "death_in"]
+
+
+@functools.lru_cache(maxsize=8)
+def chosen(routing, step, micro_batch, rank, tokens, top_k, experts, world):
+    ids = choices(routing, step, micro_batch, 0, rank, tokens, top_k, experts, world)
+    return torch.from_numpy(ids.astype("int64")).cuda()
+
+
+def route_by(c):
+    """In place of torchtitan's even choice; the same in the pass that runs again."""
+    def routing(router, scores):
+        ids = chosen(c["routing"], NOW["step"], NOW["micro_batch"], dist.get_rank(), scores.shape[0], c["top_k"], c["experts"], dist.get_world_size())
+        return ids, scores.gather(dim=-1, index=ids)
+    return routing
 spmd_types._MESH_TLS = types.SimpleNamespace()  # a checkpoint runs again in a thread of autograd
 
 
@@ -69,6 +90,8 @@ class Decoder(torch.nn.Module):
         self.lm_head = torch.nn.Linear(c["hidden"], c["vocabulary"], bias=False)
         for layer in self.layers.values():
             routed, layer.moe.router._debug_force_load_balance = layer.moe.routed_experts, True
+            if c["routing"] != "even":
+                layer.moe.router._debug_force_load_balance_routing = types.MethodType(route_by(c), layer.moe.router)
             routed.inner_experts = GroupedExperts.Config(dim=c["hidden"], hidden_dim=c["ffn"],
                                                          num_experts=c["experts"] // c["expert"]).build()
             routed.inner_experts.num_experts = c["experts"]
@@ -136,11 +159,15 @@ def run(c, groups):
         if step == c["steps"] - 2:
             torch.cuda.reset_peak_memory_stats()
         begun = time.perf_counter()
-        logits = model(ids, positions)
-        loss, _ = loss_of(logits, labels, valid)
-        del logits
-        behind = torch.cuda.memory_stats()["requested_bytes.all.current"]
-        loss.backward()
+        for micro_batch in range(c["micro_batches"]):
+            NOW.update(step=step, micro_batch=micro_batch, part="forward")
+            logits = model(ids, positions)
+            loss, _ = loss_of(logits, labels, valid)
+            del logits
+            behind = torch.cuda.memory_stats()["requested_bytes.all.current"]
+            NOW.update(part="backward")
+            loss.backward()
+        NOW.update(part="optimizer")
         norm = torch.nn.utils.get_total_norm([p.grad.to_local() for p in model.parameters()], foreach=True).float()
         for group in groups["norms"]:
             dist.all_reduce(norm, group=group)
@@ -162,20 +189,29 @@ def main(path, name, said):
     torch.cuda.set_device(rank)
     torch.manual_seed(rank)
     dist.init_process_group("nccl")
+    if c["limit"]:
+        torch.cuda.set_per_process_memory_fraction(c["limit"] / torch.cuda.mem_get_info()[1])
     mesh_of = lambda group, name: DeviceMesh.from_group(group, "cuda", mesh_dim_names=(name,))  # noqa: E731
     everybody = dist.new_group(list(range(world)))
     groups = dict(all=mesh_of(everybody, "fsdp"), expert=None, alone=None, norms=[everybody])
     if c["expert"] > 1:
         experts, alone = dist.new_group(list(range(world))), [dist.new_group([r]) for r in range(world)]
         groups.update(expert=mesh_of(experts, "ep"), alone=mesh_of(alone[rank], "efsdp"), norms=[everybody, experts])
+    found = dict(outcome="ran", rank=rank)
     with spmd_types.set_current_spmd_mesh(groups["expert"] or groups["all"]):
-        row = dict(case=name, gpu=torch.cuda.get_device_name(), gpus=world, **c, **run(c, groups))
-    if rank == 0:
-        with open(path, "a", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, row.keys(), lineterminator="\n")
-            if file.tell() == 0:
-                writer.writeheader()
-            writer.writerow(row)
+        try:
+            found.update(run(c, groups))
+        except torch.OutOfMemoryError:
+            found.update(outcome="out_of_memory", death_step=NOW["step"], death_micro_batch=NOW["micro_batch"], death_in=NOW["part"])
+    row = dict(case=name, gpu=torch.cuda.get_device_name(), gpus=world, **c, **{k: found.get(k, "") for k in FOUND})
+    with open(f"{path}.{rank}", "a", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, row.keys(), lineterminator="\n")
+        if file.tell() == 0:
+            writer.writeheader()
+        writer.writerow(row)
+    if found["outcome"] != "ran":  # the other rank waits for this one
+        time.sleep(2)
+        os._exit(3)
     dist.barrier()
     os._exit(0)
 

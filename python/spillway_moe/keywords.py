@@ -50,6 +50,7 @@ KEYS = {  # keyword: the key of the job that it sets, and what that is
     "gradient_accumulation_fusion": ("gradient_accumulation_fusion", "Megatron-Core: products add gradients of weights to main_grad themselves; false: these are tensors until they are added; layers: all but the head's, where Apex is not installed; auto: true"),
     "use_transformer_engine_op_fuser": ("use_transformer_engine_op_fuser", "Megatron-Core: experts as one fused operation of TransformerEngine, with recipe mxfp8"),
     "megatron_core_release": ("megatron_core_release", "release of Megatron-Core, as in 0.17 or core_r0.17.0: what it has not is refused"),
+    "untuned_release": ("untuned_release", "Megatron-Core: a run without what recipes made for speed set: the interval of its time reaches further to the slow side"),
     "optimizer_instances": ("optimizer_instances", "Megatron's --num-distributed-optimizer-instances, with optimizer: distributed: groups of replicas that each hold the optimizer's state once; gradients are summed over them"),
     "optimizer_algorithm": ("optimizer_algorithm", "muon: Megatron-Core's Muon or dist_muon: one moment of the matrices of layers, Adam's two of all else"),
     "muon_layout": ("muon_layout", "Muon with optimizer: distributed: packed, Megatron-Core from core_r0.18 on, in buffers padded to whole matrices; ping_pong, dist_muon of core_r0.16 and 0.17, or --no-use-layer-wise-param-layout"),

@@ -73,7 +73,8 @@ def replay(
         mhc_recompute_layer_num: int | None = None,
         gradient_accumulation_fusion: Literal["auto", "true", "false", "layers", True, False] | None = None,
         use_transformer_engine_op_fuser: bool | None = None, megatron_core_release: str | None = None,
-        optimizer_instances: int | None = None, optimizer_algorithm: Literal["adam", "muon"] | None = None,
+        untuned_release: bool | None = None, optimizer_instances: int | None = None,
+        optimizer_algorithm: Literal["adam", "muon"] | None = None,
         muon_layout: Literal["packed", "ping_pong"] | None = None, optimizer_on_host: float | None = None,
         offload_modules: str | Sequence[str] | None = None, library_limits: Literal["check", "ignore"] | None = None,
         **others: Any) -> Replay:
@@ -142,7 +143,8 @@ def plan(
         mhc_recompute_layer_num: int | None = None,
         gradient_accumulation_fusion: Literal["auto", "true", "false", "layers", True, False] | None = None,
         use_transformer_engine_op_fuser: bool | None = None, megatron_core_release: str | None = None,
-        optimizer_instances: int | None = None, optimizer_algorithm: Literal["adam", "muon"] | None = None,
+        untuned_release: bool | None = None, optimizer_instances: int | None = None,
+        optimizer_algorithm: Literal["adam", "muon"] | None = None,
         muon_layout: Literal["packed", "ping_pong"] | None = None, optimizer_on_host: float | None = None,
         offload_modules: str | Sequence[str] | None = None, library_limits: Literal["check", "ignore"] | None = None,
         **others: Any) -> Plan | Search | Until:
@@ -212,7 +214,8 @@ def search(
         mhc_recompute_layer_num: int | None = None,
         gradient_accumulation_fusion: Literal["auto", "true", "false", "layers", True, False] | None = None,
         use_transformer_engine_op_fuser: bool | None = None, megatron_core_release: str | None = None,
-        optimizer_instances: int | None = None, optimizer_algorithm: Literal["adam", "muon"] | None = None,
+        untuned_release: bool | None = None, optimizer_instances: int | None = None,
+        optimizer_algorithm: Literal["adam", "muon"] | None = None,
         muon_layout: Literal["packed", "ping_pong"] | None = None, optimizer_on_host: float | None = None,
         offload_modules: str | Sequence[str] | None = None, library_limits: Literal["check", "ignore"] | None = None,
         **others: Any) -> Search:
@@ -278,7 +281,8 @@ def until(
         mhc_recompute_layer_num: int | None = None,
         gradient_accumulation_fusion: Literal["auto", "true", "false", "layers", True, False] | None = None,
         use_transformer_engine_op_fuser: bool | None = None, megatron_core_release: str | None = None,
-        optimizer_instances: int | None = None, optimizer_algorithm: Literal["adam", "muon"] | None = None,
+        untuned_release: bool | None = None, optimizer_instances: int | None = None,
+        optimizer_algorithm: Literal["adam", "muon"] | None = None,
         muon_layout: Literal["packed", "ping_pong"] | None = None, optimizer_on_host: float | None = None,
         offload_modules: str | Sequence[str] | None = None, library_limits: Literal["check", "ignore"] | None = None,
         **others: Any) -> Until:
@@ -346,7 +350,8 @@ def flags(
         mhc_recompute_layer_num: int | None = None,
         gradient_accumulation_fusion: Literal["auto", "true", "false", "layers", True, False] | None = None,
         use_transformer_engine_op_fuser: bool | None = None, megatron_core_release: str | None = None,
-        optimizer_instances: int | None = None, optimizer_algorithm: Literal["adam", "muon"] | None = None,
+        untuned_release: bool | None = None, optimizer_instances: int | None = None,
+        optimizer_algorithm: Literal["adam", "muon"] | None = None,
         muon_layout: Literal["packed", "ping_pong"] | None = None, optimizer_on_host: float | None = None,
         offload_modules: str | Sequence[str] | None = None, library_limits: Literal["check", "ignore"] | None = None,
         **others: Any) -> str:
@@ -407,7 +412,8 @@ def explain(
         mhc_recompute_layer_num: int | None = None,
         gradient_accumulation_fusion: Literal["auto", "true", "false", "layers", True, False] | None = None,
         use_transformer_engine_op_fuser: bool | None = None, megatron_core_release: str | None = None,
-        optimizer_instances: int | None = None, optimizer_algorithm: Literal["adam", "muon"] | None = None,
+        untuned_release: bool | None = None, optimizer_instances: int | None = None,
+        optimizer_algorithm: Literal["adam", "muon"] | None = None,
         muon_layout: Literal["packed", "ping_pong"] | None = None, optimizer_on_host: float | None = None,
         offload_modules: str | Sequence[str] | None = None, library_limits: Literal["check", "ignore"] | None = None,
         **others: Any) -> pandas.DataFrame:
@@ -468,7 +474,8 @@ def job(
         mhc_recompute_layer_num: int | None = None,
         gradient_accumulation_fusion: Literal["auto", "true", "false", "layers", True, False] | None = None,
         use_transformer_engine_op_fuser: bool | None = None, megatron_core_release: str | None = None,
-        optimizer_instances: int | None = None, optimizer_algorithm: Literal["adam", "muon"] | None = None,
+        untuned_release: bool | None = None, optimizer_instances: int | None = None,
+        optimizer_algorithm: Literal["adam", "muon"] | None = None,
         muon_layout: Literal["packed", "ping_pong"] | None = None, optimizer_on_host: float | None = None,
         offload_modules: str | Sequence[str] | None = None, library_limits: Literal["check", "ignore"] | None = None,
         **others: Any) -> FrameworkJob:

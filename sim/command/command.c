@@ -4,8 +4,8 @@
 #include "sim/command/examples.h"
 #include "sim/command/job_options.h"
 #include "sim/command/option_group.h"
-#include "sim/job/common_names.h"
 #include "sim/print/wrap.h"
+#include "sim/job/common_names.h"
 #include "sim/read/nearest.h"
 
 #include <errno.h>
@@ -113,45 +113,6 @@ static spw_status check_options(int argc, char **argv) {
         if (strcmp(name, plain) != 0) return spw_fail(SPW_EARG, "'%s' is no option; see --help", plain);
     }
     return SPW_OK;
-}
-
-/* --- Streams of the thread's own --- */
-
-static _Thread_local spw_command_streams streams;
-
-void spw_command_redirect(spw_command_streams own) { streams = own; }
-FILE *spw_command_out(void) { return streams.out != NULL ? streams.out : stdout; }
-FILE *spw_command_notes(void) { return streams.notes != NULL ? streams.notes : stderr; }
-
-/* --- Lines that a person can read --- */
-
-static spw_wrap *wrap; /* what stdout is, once it breaks lines */
-
-spw_status spw_command_lines_at(size_t most) {
-    if (streams.out != NULL) return SPW_OK; /* of a thread's own, for machines */
-    if (wrap == NULL) {
-        const spw_status status = spw_wrap_open(stdout, &wrap);
-        if (status != SPW_OK) return status;
-        stdout = spw_wrap_stream(wrap);
-    }
-    spw_wrap_at(wrap, most);
-    spw_table_lines_at(most);
-    return SPW_OK;
-}
-
-spw_status spw_command_format(const char *text, spw_format *out) {
-    const spw_status status = spw_format_parse(text, out);
-    if (status == SPW_OK && *out != SPW_FORMAT_TABLE && wrap != NULL) spw_wrap_at(wrap, SIZE_MAX);
-    return status;
-}
-
-spw_status spw_command_said(void) {
-    FILE *out = spw_command_out();
-    errno = 0;
-    if (fflush(out) == 0 && !ferror(out) && (wrap == NULL || out != stdout || spw_wrap_flush(wrap) == 0))
-        return SPW_OK;
-    return spw_fail(SPW_EIO, "standard output cannot be written%s%s", errno != 0 ? ": " : "",
-                    errno != 0 ? strerror(errno) : "");
 }
 
 /* The option that `name`, of `length`, is or abbreviates; NULL: none, or more than one. */
@@ -393,7 +354,7 @@ spw_status spw_command_parse(const struct argp *argp, int argc, char **argv, voi
         listening.heard = true;
         return spw_fail(SPW_EARG, "%s is described, not run", argv[0]);
     }
-    if (streams.out != NULL) return parse_own(argp, argc, argv, state);
+    if (spw_command_is_redirected()) return parse_own(argp, argc, argv, state);
     SPW_TRY(check_options(argc, argv));
     SPW_TRY(check_names(&plainly, argc, argv));
     SPW_TRY(spw_command_lines_at(SPW_LINE_CHARACTERS));

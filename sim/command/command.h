@@ -70,6 +70,7 @@ typedef struct spw_command_streams {
     FILE *out, *notes; /* NULL: the standard ones */
 } spw_command_streams;
 void spw_command_redirect(spw_command_streams own);
+bool spw_command_is_redirected(void);
 FILE *spw_command_out(void);
 FILE *spw_command_notes(void);
 

@@ -1,10 +1,7 @@
 #include "sim/command/command.h"
 
 #include "base/memory.h"
-#include "sim/command/explain/explain_compiled.h"
-#include "sim/command/explain/explain_live.h"
-#include "sim/command/explain/explain_peer.h"
-#include "sim/command/explain/explain_traffic.h"
+#include "sim/command/explain/explain_parts.h"
 #include "sim/command/job_options.h"
 #include "sim/job/grid.h"
 

@@ -1,8 +1,7 @@
 #include "sim/command/command.h"
 
 #include "sim/command/job_options.h"
-#include "sim/command/model/layer_table.h"
-#include "sim/command/model/model_diff.h"
+#include "sim/command/model/model_tables.h"
 #include "sim/command/model/model_print.h"
 
 #include <math.h>

@@ -10,6 +10,7 @@
 #include "sim/command/plan/plan_brief.h"
 #include "sim/command/plan/plan_flags.h"
 #include "sim/command/plan/plan_imbalance.h"
+#include "sim/command/plan/plan_options.h"
 #include "sim/command/plan/plan_print.h"
 #include "sim/command/plan/plan_routing.h"
 #include "sim/command/plan/plan_search.h"
@@ -29,135 +30,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-enum {
-    OPTION_TRACE = SPW_OPTION_OWN,
-    OPTION_ROUTING,
-    OPTION_IMBALANCE,
-    OPTION_STACK,
-    OPTION_STEPS,
-    OPTION_LAYERS,
-    OPTION_TOKENS,
-    OPTION_SEED,
-    OPTION_ALLOCATOR,
-    OPTION_DROPS,
-    OPTION_ROUTING_STEPS,
-    OPTION_ROUTING_TOKENS,
-    OPTION_CHROME,
-    OPTION_UNTIL,
-    OPTION_MEMORY,
-    OPTION_FLAGS,
-    OPTION_ALL,
-    OPTION_DETAILS,
-    OPTION_EVERY_RANK,
-    OPTION_NO_ALLOCATOR
-};
-
-typedef struct plan_options {
-    spw_job_options job;
-    const char *trace_path, *routing, *imbalance, *stack, *steps, *layers, *tokens, *seed, *allocator, *drops,
-        *chrome, *until, *memory, *flags;
-    spw_routing_extent extent;
-    spw_search_options search;
-    bool all, every_rank, no_allocator;
-} plan_options;
-
-static const struct argp_option own_options[] = {
-    {"trace", OPTION_TRACE, "TRACE.h5", 0, "real routing: replay this trace", 0},
-    {"routing", OPTION_ROUTING, "NAME[:KEY=VALUE,...]", 0,
-     "routing that is generated, by the names of `trace generate --distribution` (default: reference, as "
-     "uneven as a run late in training; uniform: without any unevenness but chance)",
-     0},
-    {"imbalance", OPTION_IMBALANCE, "X[,ep=N]", SPW_OPTION_LAST,
-     "for times, rows, drops and memory that follows the routing: the fullest rank is chosen X times the "
-     "mean at expert-parallel size N (default: the job's), and as much at other sizes as the same experts "
-     "make",
-     0},
-    {"stack", OPTION_STACK, "NAME|FILE[,...]|none", 0,
-     "software that is planned: memory and speed of compiled programs, speed of Megatron-Core (default: the "
-     "newest of each known for the cluster); none: what must be live, no times",
-     0},
-    {"steps", OPTION_STEPS, "A:B", 0, "positions of the trace's steps, half open (default: all)", 0},
-    {"layers", OPTION_LAYERS, "A:B", 0, "positions of the trace's layers, half open (default: all)", 0},
-    {"tokens", OPTION_TOKENS, "N", 0,
-     "what training on so many tokens takes, and costs with --price (default with a price: 1T); 300B, 1.5e12",
-     0},
-    {"seed", OPTION_SEED, "N", 0, "of draws and of generated routing (default: 1)", 0},
-    {"allocator", OPTION_ALLOCATOR, "KEY:VALUE,...", 0,
-     "PyTorch's allocator, as in PYTORCH_CUDA_ALLOC_CONF (default: the job's); it is replayed for schemes of "
-     "PyTorch: what is reserved, and whether a step runs out",
-     0},
-    {"drop-at-most", OPTION_DROPS, "P", 0,
-     "what is called fastest drops at most P percent of the assignments (default: 1)", 0},
-    {"routing-steps", OPTION_ROUTING_STEPS, "N", 0,
-     "steps of generated routing (default: as many as show how it changes, 1 where it does not)", 0},
-    {"routing-tokens", OPTION_ROUTING_TOKENS, "N", 0,
-     "most tokens of generated routing that are drawn for a step, in all its layers together, as 1M "
-     "(default: "
-     "1048576): fewer take less time, and rows and drops are less exact",
-     0},
-    {"until", OPTION_UNTIL, "oom|step=X[,...]", 0,
-     "how uneven routing may get before a point runs out of memory, or its step takes X times the balanced "
-     "one: of the family of --routing, of --trace as it is made more uneven, or of one hot GPU",
-     0},
-    {"memory", OPTION_MEMORY, "BYTES", 0,
-     "most memory that the process may take, as 4GB: what is needed is said beforehand, and what cannot be "
-     "held is refused",
-     0},
-    {"chrome-trace", OPTION_CHROME, "FILE.json", SPW_OPTION_WRITES,
-     "also write the predicted step of every point as a Chrome trace, which Perfetto opens", 0},
-    {"every-rank", OPTION_EVERY_RANK, NULL, 0,
-     "replay the allocator of every rank of every stage (default: of the fullest 16)", 0},
-    {"no-allocator", OPTION_NO_ALLOCATOR, NULL, 0,
-     "what must be live alone, a lower bound: the allocator is not replayed", 0},
-    {"flags", OPTION_FLAGS, "NAME", 0,
-     "print the best point as what a framework reads, in place of tables: megatron, bridge, primus, maxtext "
-     "or torchtitan",
-     0},
-    {"all", OPTION_ALL, NULL, 0, "print every point, not only those that no other beats; with the details",
-     0},
-    {"details", OPTION_DETAILS, NULL, 0,
-     "print what the answer rests on, other answers, and the points that no other beats", 0},
-    {0},
-};
-
-static error_t plan_parse(int key, char *text, struct argp_state *state) {
-    plan_options *o = state->input;
-    const char **const target[] = {&o->trace_path, &o->routing, &o->imbalance,    &o->stack,
-                                   &o->steps,      &o->layers,  &o->tokens,       &o->seed,
-                                   &o->allocator,  &o->drops,   &o->extent.steps, &o->extent.tokens,
-                                   &o->chrome,     &o->until,   &o->memory,       &o->flags};
-    if (key == ARGP_KEY_INIT) {
-        state->child_inputs[0] = &o->job;
-        state->child_inputs[1] = &o->search;
-    } else if (key >= OPTION_TRACE && key <= OPTION_FLAGS) {
-        *target[key - OPTION_TRACE] = text;
-    } else if (key == OPTION_ALL || key == OPTION_DETAILS) {
-        o->all = o->all || key == OPTION_ALL;
-        o->search.details = true;
-    } else if (key == OPTION_EVERY_RANK) {
-        o->every_rank = true;
-    } else if (key == OPTION_NO_ALLOCATOR) {
-        o->no_allocator = true;
-    } else if (key == ARGP_KEY_ARG) {
-        argp_error(state, "'%s' is no option; a trace is given as --trace %s", text, text);
-    } else {
-        return ARGP_ERR_UNKNOWN;
-    }
-    return 0;
-}
-
-static const struct argp_child children[] = {
-    {&spw_job_argp, 0, NULL, 0}, {&spw_search_argp, 0, NULL, 0}, {0}};
-static const struct argp argp = {
-    .options = own_options,
-    .parser = plan_parse,
-    .args_doc = "--job JOB.yaml",
-    .doc = "Sweeps schemes, parallel splits and batch sizes: what fits, what is fastest, what real routing "
-           "costs.\v"
-           "--expert-parallel takes a list, as in 4,8,16, or `all`.",
-    .children = children,
-};
 
 /* The list of --expert-parallel, or all sizes. */
 static spw_status parse_splits(const char *text, const spw_job *job, spw_plan_request *request) {
@@ -260,17 +132,17 @@ static spw_status refuse_batches(const spw_job_options *o, const spw_plan_reques
 }
 
 /* What --routing says, or stands for it. With a stated imbalance all else is even. */
-static const char *routing_of(const plan_options *o) {
+static const char *routing_of(const spw_plan_options *o) {
     if (o->routing != NULL) return o->routing;
     return o->imbalance != NULL ? "uniform" : SPW_PLAN_ROUTING;
 }
 
-static bool is_even(const plan_options *o) {
+static bool is_even(const spw_plan_options *o) {
     return o->trace_path == NULL && o->imbalance == NULL && spw_plan_routing_is_even(routing_of(o));
 }
 
-static void describe_routing(const plan_options *o, const spw_trace_info *info, const spw_imbalance_law *law,
-                             char *out, size_t size) {
+static void describe_routing(const spw_plan_options *o, const spw_trace_info *info,
+                             const spw_imbalance_law *law, char *out, size_t size) {
     char name[128], path[256];
     spw_plain_text(info->model_name, name, sizeof name);
     if (o->trace_path != NULL) {
@@ -307,7 +179,7 @@ static void describe_routing(const plan_options *o, const spw_trace_info *info, 
 /* --- A search --- */
 
 /* Beside the fastest point. */
-static spw_status find_others(const plan_options *o, const spw_plan_request *q, const spw_result *result,
+static spw_status find_others(const spw_plan_options *o, const spw_plan_request *q, const spw_result *result,
                               spw_plan_others *out) {
     const spw_result_row *row = spw_result_row_at(result, result->answers.fastest);
     spw_job *job = NULL;
@@ -324,20 +196,9 @@ cleanup:
     return status;
 }
 
-/* What goes with a search, and what with a plan alone. */
-static spw_status check_search(const plan_options *o) {
-    if (!o->search.asked) return spw_search_options_check(&o->search);
-    if (o->chrome != NULL || o->until != NULL || o->all)
-        return spw_fail(SPW_EARG,
-                        "--chrome-trace, --until and --all do not go with --search; ask them of the "
-                        "point that it finds");
-    if (o->job.job.part != SPW_PART_WHOLE) return spw_job_is_whole(&o->job.job, "--search");
-    return SPW_OK;
-}
-
 /* The routing of a search: one trace that was given, or one made for each number of GPUs. */
 typedef struct search_trace {
-    const plan_options *o;
+    const spw_plan_options *o;
     uint64_t seed;
     spw_trace *trace;
     size_t gpus; /* that it was made for */
@@ -375,7 +236,7 @@ cleanup:
 }
 
 /* Of no job and trace yet. `routing`: where it comes from, for a person. */
-static spw_run_settings settings_of(const plan_options *o, const spw_plan_request *q,
+static spw_run_settings settings_of(const spw_plan_options *o, const spw_plan_request *q,
                                     const spw_software *software, const char *routing, double tokens) {
     return (spw_run_settings){.command = "plan",
                               .job_path = o->job.from != NULL ? o->job.from : o->job.job_path,
@@ -394,7 +255,7 @@ static spw_run_settings settings_of(const plan_options *o, const spw_plan_reques
 }
 
 /* Generated routing has few layers, of which --layers chooses; who names more means the model's. */
-static spw_status check_layers(const plan_options *o, const spw_plan_request *request,
+static spw_status check_layers(const spw_plan_options *o, const spw_plan_request *request,
                                const spw_trace *trace) {
     const size_t layers = spw_trace_get_info(trace)->layers;
     if (o->trace_path != NULL || o->layers == NULL || request->layer_end <= layers) return SPW_OK;
@@ -406,14 +267,103 @@ static spw_status check_layers(const plan_options *o, const spw_plan_request *re
         o->layers, layers);
 }
 
-static spw_status search(plan_options *o, spw_plan_request *plan, const spw_software *software,
-                         double drop_most, double tokens, int argc, char **argv) {
+/* What is printed shows nothing of what only details have. */
+static bool is_brief(const spw_plan_options *o) {
+    return o->flags != NULL || (o->job.format != SPW_FORMAT_JSON && !o->search.details);
+}
+
+/* A call of the command: its words, and what became of them. */
+typedef struct plan_call {
+    spw_plan_options o;
+    char **argv;
+    int argc;
+    spw_plan_request request;
+    spw_software software, other; /* other: beside what must be live */
+    spw_memory_bound bound;
+    spw_imbalance_law law;
+    spw_stated stated;
+    double tokens, drop_most;
+    uint64_t seed;
+    const char *splits; /* as they were written */
+    spw_trace *trace;
+    spw_result result;
+    spw_plan_tries tries;
+    spw_plan_others others;
+} plan_call;
+
+static spw_status parse_values(plan_call *c) {
+    spw_plan_options *o = &c->o;
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_parse_memory(o->memory, &c->bound, &c->request.memory));
+    if (o->drops != NULL) SPW_TRY(spw_parse_percent("--drop-at-most", o->drops, &c->drop_most));
+    if (o->tokens != NULL) SPW_TRY(spw_parse_amount("--tokens", o->tokens, "tokens", &c->tokens));
+    if (o->imbalance != NULL) SPW_TRY(spw_stated_parse(o->imbalance, &c->stated));
+    if (o->seed != NULL) SPW_TRY(spw_parse_count("--seed", o->seed, UINT32_MAX, &c->seed));
+    if (o->steps != NULL)
+        SPW_TRY(spw_parse_range("--steps", o->steps, &c->request.step_begin, &c->request.step_end));
+    if (o->layers != NULL)
+        SPW_TRY(spw_parse_range("--layers", o->layers, &c->request.layer_begin, &c->request.layer_end));
+
+cleanup:
+    return status;
+}
+
+/* The job's files are read, and its batches and schemes are each there once. */
+static spw_status finish_job(plan_call *c) {
+    spw_plan_options *o = &c->o;
+    spw_status status = SPW_OK;
+    c->splits = o->job.expert_parallel;
+    if (o->search.asked) SPW_TRY(spw_search_take_global_batch(&o->job, &o->search));
+    if (o->search.asked && c->splits == NULL) o->job.expert_parallel = "all"; /* as a search takes them */
+    if (o->allocator != NULL) SPW_TRY(spw_job_options_put_allocator(&o->job, o->allocator));
+    o->job.searched = o->search.asked;
+    SPW_TRY(spw_job_options_finish(&o->job));
+    merge_counts(o->job.job.sequences_per_gpu, &o->job.job.batches);
+    merge_counts(o->job.left_out, &o->job.left_outs);
+    merge_schemes(&o->job);
+    SPW_TRY(spw_plan_options_check_search(o));
+    if (o->search.asked) spw_search_keep_batch(&o->job, &o->search);
+    if (o->search.asked)
+        spw_search_batches(&o->job.job, o->job.left_out, o->job.left_outs,
+                           o->job.sequences != NULL || o->job.job.batches + o->job.left_outs > 1);
+
+cleanup:
+    return status;
+}
+
+static spw_status fill_request(plan_call *c) {
+    spw_plan_options *o = &c->o;
+    const spw_job *job = &o->job.job;
+    spw_plan_request *q = &c->request;
+    spw_status status = SPW_OK;
+    q->allocator = !o->no_allocator;
+    q->every_rank = o->every_rank;
+    q->brief = o->search.asked || o->until != NULL || is_brief(o);
+    c->tokens = spw_cost_tokens(job, c->tokens);
+    o->search.splits = c->splits;
+    if (o->imbalance != NULL) SPW_TRY(spw_stated_open(&c->stated, job, c->splits, &c->law));
+    if (o->imbalance != NULL) q->imbalance = &c->law;
+    if (c->splits != NULL && !o->search.asked) SPW_TRY(parse_splits(c->splits, job, q));
+    merge_counts(q->expert, &q->splits);
+    SPW_TRY(choose_software(o->stack, &o->job, &c->software, &c->other, q));
+    q->job = job;
+    q->scheme = o->job.scheme;
+    q->schemes = job->schemes;
+    q->seed = c->seed;
+
+cleanup:
+    return status;
+}
+
+static spw_status search(plan_call *c) {
+    spw_plan_options *o = &c->o;
+    spw_plan_request *plan = &c->request;
     search_trace routing = {.o = o, .seed = plan->seed};
     char text[768];
     spw_status status = SPW_OK;
     const spw_search_request request = {.plan = plan,
-                                        .drop_most = drop_most,
-                                        .cost_tokens = tokens,
+                                        .drop_most = c->drop_most,
+                                        .cost_tokens = c->tokens,
                                         .generated = o->trace_path == NULL,
                                         .open_trace = open_trace,
                                         .state = &routing};
@@ -421,8 +371,8 @@ static spw_status search(plan_options *o, spw_plan_request *plan, const spw_soft
     SPW_TRY(check_layers(o, plan, plan->trace));
     if (spw_plan_others_asked(&o->job)) o->search.others_of = o->job.draft->framework;
     describe_routing(o, spw_trace_get_info(plan->trace), plan->imbalance, text, sizeof text);
-    const spw_run_settings settings = settings_of(o, plan, software, text, tokens);
-    const spw_search_origin origin = {text, &settings, argv + 1, (size_t)argc - 1, is_even(o)};
+    const spw_run_settings settings = settings_of(o, plan, &c->software, text, c->tokens);
+    const spw_search_origin origin = {text, &settings, c->argv + 1, (size_t)c->argc - 1, is_even(o)};
     SPW_TRY(spw_plan_search(&o->search, &request, &origin, o->job.format, spw_command_out()));
 
 cleanup:
@@ -430,140 +380,22 @@ cleanup:
     return status;
 }
 
-static spw_status check_until(const plan_options *o) {
-    if (o->until == NULL) return SPW_OK;
-    if (o->imbalance != NULL || o->tokens != NULL || o->chrome != NULL || o->all || o->drops != NULL)
-        return spw_fail(SPW_EARG,
-                        "--imbalance, --tokens, --chrome-trace, --all and --drop-at-most do not go with "
-                        "--until, which answers with a limit of the routing and no cost; the family of "
-                        "routings is --routing NAME, that of --trace, or one "
-                        "hot GPU without them");
-    if (o->flags != NULL) return spw_fail(SPW_EARG, "--flags does not go with --until");
-    return SPW_OK;
-}
-
-static spw_status ask_until(const plan_options *o, spw_plan_request *plan) {
-    const spw_until_options options = {o->until, o->routing, o->extent, o->trace_path};
-    return spw_plan_until(&options, plan, o->job.format, spw_command_out());
-}
-
-/* What is printed shows nothing of what only details have. */
-static bool is_brief(const plan_options *o) {
-    return o->flags != NULL || (o->job.format != SPW_FORMAT_JSON && !o->search.details);
-}
-
-spw_status spw_command_plan(int argc, char **argv) {
-    spw_status status = SPW_OK;
-    plan_options *o = NULL;
-    spw_trace *trace = NULL;
-    spw_result result = {.rows = 0};
-    spw_plan_request request = {.trace = NULL};
-    spw_software *software = NULL, *other = NULL; /* other: beside what must be live */
+static spw_status print_points(plan_call *c) {
+    const spw_plan_options *o = &c->o;
+    const spw_trace_info *info = spw_trace_get_info(c->trace);
     char routing[512];
-    const char *splits = NULL;
-    double tokens = 0.0, drop_most = SPW_DROP_MOST;
-    uint64_t seed = 1;
-    spw_plan_tries *tries = NULL;
-    spw_memory_bound bound;
-    spw_imbalance_law law = {.sizes = 0};
-    spw_stated stated;
-    spw_plan_others others = {.schemes.count = 0};
-    SPW_TRY(SPW_ALLOC(1, &o));
-    SPW_TRY(SPW_ALLOC(1, &tries));
-    SPW_TRY(SPW_ALLOC(1, &software));
-    SPW_TRY(SPW_ALLOC(1, &other));
-    o->job.points_alone = o->job.expert_lists = true;
-    SPW_TRY(spw_command_parse(&argp, argc, argv, o));
-    if (o->flags != NULL) SPW_TRY(spw_plan_flags_find(o->flags, &o->search.flags)); /* no line is broken */
-    SPW_TRY(check_until(o)); /* before a file is read */
-    if (o->flags != NULL && o->job.format_text != NULL)
-        SPW_TRY(spw_fail(SPW_EARG,
-                         "--flags prints a framework's own settings, which --format does not change; leave "
-                         "one of both out"));
-    if (o->trace_path != NULL && o->routing != NULL)
-        SPW_TRY(spw_fail(SPW_EARG, "--trace and --routing both say what the routing is; write one"));
-    if (o->trace_path != NULL && o->extent.steps != NULL)
-        SPW_TRY(spw_fail(SPW_EARG,
-                         "--routing-steps goes with generated routing; --steps chooses those of a trace"));
-    if (o->trace_path != NULL && o->extent.tokens != NULL)
-        SPW_TRY(spw_fail(SPW_EARG, "--routing-tokens goes with generated routing; a trace has its own"));
-    if (o->memory != NULL && (o->trace_path == NULL || o->search.asked))
-        SPW_TRY(spw_fail(SPW_EARG,
-                         "--memory bounds how a trace is replayed: it goes with --trace and without "
-                         "--search"));
-    SPW_TRY(spw_parse_memory(o->memory, &bound, &request.memory));
-    if (o->drops != NULL) SPW_TRY(spw_parse_percent("--drop-at-most", o->drops, &drop_most));
-    if (o->tokens != NULL) SPW_TRY(spw_parse_amount("--tokens", o->tokens, "tokens", &tokens));
-    if (o->imbalance != NULL) SPW_TRY(spw_stated_parse(o->imbalance, &stated));
-    if (o->seed != NULL) SPW_TRY(spw_parse_count("--seed", o->seed, UINT32_MAX, &seed));
-    if (o->steps != NULL)
-        SPW_TRY(spw_parse_range("--steps", o->steps, &request.step_begin, &request.step_end));
-    if (o->layers != NULL)
-        SPW_TRY(spw_parse_range("--layers", o->layers, &request.layer_begin, &request.layer_end));
-    splits = o->job.expert_parallel;
-    if (o->search.asked) SPW_TRY(spw_search_take_global_batch(&o->job, &o->search));
-    if (o->search.asked && splits == NULL) o->job.expert_parallel = "all"; /* as a search takes them */
-    if (o->allocator != NULL) SPW_TRY(spw_job_options_put_allocator(&o->job, o->allocator));
-    o->job.searched = o->search.asked;
-    SPW_TRY(spw_job_options_finish(&o->job));
-    merge_counts(o->job.job.sequences_per_gpu, &o->job.job.batches);
-    merge_counts(o->job.left_out, &o->job.left_outs);
-    merge_schemes(&o->job);
-    SPW_TRY(check_search(o));
-    if (o->search.asked) spw_search_keep_batch(&o->job, &o->search);
-    if (o->search.asked)
-        spw_search_batches(&o->job.job, o->job.left_out, o->job.left_outs,
-                           o->job.sequences != NULL || o->job.job.batches + o->job.left_outs > 1);
-    request.allocator = !o->no_allocator;
-    request.every_rank = o->every_rank;
-    request.brief = o->search.asked || o->until != NULL || is_brief(o);
-    const spw_job *job = &o->job.job;
-    tokens = spw_cost_tokens(job, tokens);
-    o->search.splits = splits;
-    if (o->imbalance != NULL) SPW_TRY(spw_stated_open(&stated, job, splits, &law));
-    if (o->imbalance != NULL) request.imbalance = &law;
-    if (splits != NULL && !o->search.asked) SPW_TRY(parse_splits(splits, job, &request));
-    merge_counts(request.expert, &request.splits);
-    SPW_TRY(choose_software(o->stack, &o->job, software, other, &request));
-    request.job = job;
-    request.scheme = o->job.scheme;
-    request.schemes = job->schemes;
-    request.seed = seed;
-    if (o->search.asked) {
-        SPW_TRY(search(o, &request, software, drop_most, tokens, argc, argv));
-        goto cleanup;
-    }
-    if (o->until != NULL) {
-        SPW_TRY(ask_until(o, &request));
-        goto cleanup;
-    }
-    if (o->trace_path == NULL)
-        SPW_TRY(spw_plan_make_trace(job, routing_of(o), &o->extent, seed, &trace));
-    else
-        SPW_TRY(spw_trace_open(o->trace_path, &trace));
-    SPW_TRY(check_layers(o, &request, trace));
-    request.trace = trace;
-    status = spw_plan_run(&request, &result);
-    if ((status == SPW_EFORMAT || status == SPW_EIO) && o->trace_path != NULL &&
-        strstr(spw_last_error(), o->trace_path) == NULL)
-        status = spw_fail_within(status, "%s", o->trace_path);
-    SPW_TRY(status);
-    SPW_TRY(refuse_batches(&o->job, &request, &result));
-    SPW_TRY(spw_result_answer(&result, drop_most));
-    if (result.rows > 0) SPW_TRY(spw_plan_try(&request, &result, tries));
-    SPW_TRY(find_others(o, &request, &result, &others));
-    const spw_trace_info *info = spw_trace_get_info(trace);
-    describe_routing(o, info, request.imbalance, routing, sizeof routing);
-    spw_run_settings settings = settings_of(o, &request, software, routing, tokens);
-    spw_run_settings_bind(&settings, job, info);
-    const spw_plan_view view = {.result = &result,
-                                .request = &request,
-                                .tries = tries,
-                                .others = &others,
+    spw_status status = SPW_OK;
+    describe_routing(o, info, c->request.imbalance, routing, sizeof routing);
+    spw_run_settings settings = settings_of(o, &c->request, &c->software, routing, c->tokens);
+    spw_run_settings_bind(&settings, &o->job.job, info);
+    const spw_plan_view view = {.result = &c->result,
+                                .request = &c->request,
+                                .tries = &c->tries,
+                                .others = &c->others,
                                 .settings = &settings,
                                 .routing = routing,
-                                .argument = argv + 1,
-                                .arguments = (size_t)argc - 1,
+                                .argument = c->argv + 1,
+                                .arguments = (size_t)c->argc - 1,
                                 .traced = o->trace_path != NULL && !info->synthetic,
                                 .given = o->trace_path != NULL,
                                 .even = is_even(o),
@@ -574,7 +406,7 @@ spw_status spw_command_plan(int argc, char **argv) {
                                 .split_unsaid = o->job.split_unsaid,
                                 .batch_unsaid = o->job.batch_unsaid};
     if (o->chrome != NULL && spw_process_is_first())
-        SPW_TRY(spw_chrome_trace_write(&result, &settings, o->chrome));
+        SPW_TRY(spw_chrome_trace_write(&c->result, &settings, o->chrome));
     if (o->flags != NULL) spw_plan_print_brief(&view, spw_command_notes()); /* whose flags these are */
     if (o->flags != NULL)
         SPW_TRY(spw_plan_flags_print(o->search.flags, &view, spw_command_out()));
@@ -582,13 +414,60 @@ spw_status spw_command_plan(int argc, char **argv) {
         SPW_TRY(spw_plan_print(&view, o->job.format, spw_command_out()));
 
 cleanup:
-    spw_result_clear(&result);
-    spw_trace_close(trace);
-    spw_imbalance_law_destroy(&law);
-    spw_free(software);
-    spw_free(other);
-    spw_free(tries);
-    if (o != NULL) spw_job_options_close(&o->job);
-    spw_free(o);
+    return status;
+}
+
+static spw_status plan_points(plan_call *c) {
+    const spw_plan_options *o = &c->o;
+    spw_plan_request *q = &c->request;
+    spw_status status = SPW_OK;
+    if (o->trace_path == NULL)
+        SPW_TRY(spw_plan_make_trace(q->job, routing_of(o), &o->extent, c->seed, &c->trace));
+    else
+        SPW_TRY(spw_trace_open(o->trace_path, &c->trace));
+    SPW_TRY(check_layers(o, q, c->trace));
+    q->trace = c->trace;
+    status = spw_plan_run(q, &c->result);
+    if ((status == SPW_EFORMAT || status == SPW_EIO) && o->trace_path != NULL &&
+        strstr(spw_last_error(), o->trace_path) == NULL)
+        status = spw_fail_within(status, "%s", o->trace_path);
+    SPW_TRY(status);
+    SPW_TRY(refuse_batches(&o->job, q, &c->result));
+    SPW_TRY(spw_result_answer(&c->result, c->drop_most));
+    if (c->result.rows > 0) SPW_TRY(spw_plan_try(q, &c->result, &c->tries));
+    SPW_TRY(find_others(o, q, &c->result, &c->others));
+    SPW_TRY(print_points(c));
+
+cleanup:
+    return status;
+}
+
+spw_status spw_command_plan(int argc, char **argv) {
+    plan_call *c = NULL;
+    spw_status status = SPW_ALLOC(1, &c);
+    if (status != SPW_OK) return status;
+    spw_plan_options *o = &c->o;
+    c->argc = argc, c->argv = argv, c->drop_most = SPW_DROP_MOST, c->seed = 1;
+    o->job.points_alone = o->job.expert_lists = true;
+    SPW_TRY(spw_command_parse(&spw_plan_argp, argc, argv, o));
+    if (o->flags != NULL) SPW_TRY(spw_plan_flags_find(o->flags, &o->search.flags)); /* no line is broken */
+    SPW_TRY(spw_plan_options_check(o));
+    SPW_TRY(parse_values(c));
+    SPW_TRY(finish_job(c));
+    SPW_TRY(fill_request(c));
+    if (o->search.asked)
+        SPW_TRY(search(c));
+    else if (o->until != NULL)
+        SPW_TRY(spw_plan_until(&(spw_until_options){o->until, o->routing, o->extent, o->trace_path},
+                               &c->request, o->job.format, spw_command_out()));
+    else
+        SPW_TRY(plan_points(c));
+
+cleanup:
+    spw_result_clear(&c->result);
+    spw_trace_close(c->trace);
+    spw_imbalance_law_destroy(&c->law);
+    spw_job_options_close(&o->job);
+    spw_free(c);
     return status;
 }

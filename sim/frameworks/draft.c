@@ -346,19 +346,8 @@ static spw_status take_silent(spw_draft *d) {
     return status;
 }
 
-spw_status spw_draft_parse(const char *where, const char *text, size_t length, const spw_framework *framework,
-                           spw_draft *out) {
+spw_status spw_draft_fill(spw_draft *out) {
     spw_status status = SPW_OK;
-    memset(out, 0, sizeof *out);
-    out->where = where;
-    SPW_TRY(spw_file_entries_read(where, text, length, &out->entries));
-    out->framework = framework != NULL ? framework : spw_framework_of(&out->entries);
-    if (out->framework == NULL)
-        return spw_fail(
-            SPW_ECONFIG,
-            "%s: no framework's configuration is recognised in its %zu settings; known are %s; write "
-            "--from NAME:FILE to say whose it is, or --job for a job of spillway's own",
-            where, out->entries.count, spw_framework_names());
     for (size_t i = 0; i < out->entries.count; i++) SPW_TRY(take(out, &out->entries.entry[i]));
     SPW_TRY(take_silent(out));
     SPW_TRY(put_keys(out));
@@ -367,16 +356,6 @@ spw_status spw_draft_parse(const char *where, const char *text, size_t length, c
     SPW_TRY(note_unused(out));
 
 cleanup:
-    return status;
-}
-
-spw_status spw_draft_read(const char *path, const spw_framework *framework, spw_draft *out) {
-    char *text = NULL;
-    size_t length = 0;
-    memset(out, 0, sizeof *out);
-    spw_status status = spw_file_read(path, SPW_ENTRY_FILE_BYTES, &text, &length);
-    if (status == SPW_OK) status = spw_draft_parse(path, text, length, framework, out);
-    spw_free(text);
     return status;
 }
 

@@ -86,6 +86,8 @@ SPW_MUST_CHECK spw_status spw_draft_read(const char *path, const spw_framework *
 /* The same of a text, which `where` names in messages. */
 SPW_MUST_CHECK spw_status spw_draft_parse(const char *where, const char *text, size_t length,
                                           const spw_framework *framework, spw_draft *out);
+/* What a framework makes of the entries, which are there. */
+SPW_MUST_CHECK spw_status spw_draft_fill(spw_draft *draft);
 void spw_draft_close(spw_draft *draft);
 const char *spw_draft_title(const spw_draft *draft);
 

@@ -10,7 +10,6 @@
 #include "sim/model/attention.h"
 #include "sim/model/config/model_family.h"
 #include "sim/weights/pipeline.h"
-#include "sim/weights/stage.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -42,4 +42,7 @@ SPW_MUST_CHECK spw_status spw_flags_fill(const spw_framework *framework, const s
 SPW_MUST_CHECK spw_status spw_flags_print(const spw_framework *framework, const spw_job *job,
                                           const spw_scheme *scheme, const char *doubts, FILE *out);
 
+/* *text = what the framework reads, freed by free(). */
+SPW_MUST_CHECK spw_status spw_flags_text(const spw_flag_draft *flags, char **text);
+
 #endif

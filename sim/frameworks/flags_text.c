@@ -1,4 +1,4 @@
-#include "sim/frameworks/flags_text.h"
+#include "sim/frameworks/flags.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

@@ -74,6 +74,8 @@ const char *spw_framework_plain_name(const spw_framework *framework, const char 
 
 /* The row of such a name; NULL: none. */
 const spw_framework_row *spw_framework_row_of(const spw_framework *framework, const char *name);
+/* The row that says our key or fact; NULL: the framework has no name for it. */
+const spw_framework_row *spw_framework_row_for(const spw_framework *framework, const char *ours);
 
 /* Names that play no part in memory and time in any framework: learning rates, logs, checkpoints, data. */
 bool spw_framework_is_quiet(const char *name);

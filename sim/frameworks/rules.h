@@ -38,4 +38,7 @@ SPW_MUST_CHECK spw_status spw_express_maxtext_mesh(spw_flag_draft *flags);
 SPW_MUST_CHECK spw_status spw_express_maxtext_remat(spw_flag_draft *flags);
 SPW_MUST_CHECK spw_status spw_express_torchtitan(spw_flag_draft *flags);
 
+/* Puts `schemes` and cuda_graph_impl. recipe: of fp8, for which rows are padded; NULL: none. */
+SPW_MUST_CHECK spw_status spw_compose_megatron_scheme(spw_draft *draft, const char *recipe);
+
 #endif

@@ -1,4 +1,4 @@
-#include "sim/frameworks/schemes_megatron.h"
+#include "sim/frameworks/rules.h"
 
 #include "sim/schemes/scheme.h"
 

@@ -34,4 +34,12 @@ SPW_MUST_CHECK spw_status spw_compose_tuning_formats(spw_draft *draft, const spw
 /* The loss, and kernels of Liger that keep less than transformers' own. own: transformers' loss, else torchtitan's pieces. */
 SPW_MUST_CHECK spw_status spw_compose_tuning_loss(spw_draft *draft, const spw_tuner *tuner, bool own);
 
+/* Batches: micro_batch and accumulation, or the global one. */
+SPW_MUST_CHECK spw_status spw_tuning_compose_batch(spw_draft *draft);
+/* State sharded as FSDP shards it. keeps: weights stay whole from the forward pass to the backward pass; on_host: the state waits there. */
+SPW_MUST_CHECK spw_status spw_tuning_put_sharded(spw_draft *draft, const char *fact, bool keeps,
+                                                 bool on_host);
+/* ZeRO: 1 shares out the optimizer's state, 2 gradients as well, 3 weights too. */
+SPW_MUST_CHECK spw_status spw_tuning_compose_zero(spw_draft *draft, size_t stage, const char *fact);
+
 #endif

@@ -246,3 +246,8 @@ spw_status spw_grid_check(const spw_job *job, const char **key) {
     if (status == SPW_OK) status = check_sequence(job, &g, key);
     return status == SPW_OK ? check_mixers(&job->model, &g, key) : status;
 }
+
+size_t spw_job_gpus(const spw_job *job) {
+    const spw_grid g = spw_grid_of(job);
+    return g.expert_tensor * g.expert * g.expert_data * g.pipeline;
+}

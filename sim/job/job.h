@@ -124,6 +124,7 @@ typedef struct spw_megatron_keys {
         streams_group; /* mhc_recompute_layer_num: layers whose module mhc runs again at once; 0: a whole block */
     spw_fusion weight_gradients;    /* gradient_accumulation_fusion; AUTO: on; LAYERS: of all but the head */
     char release[SPW_RELEASE_TEXT]; /* of Megatron-Core, as in 0.17; "": not said */
+    bool untuned; /* without what recipes made for speed have: the host's settings, fused kernels */
 } spw_megatron_keys;
 
 struct spw_job {

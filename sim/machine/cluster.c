@@ -2,6 +2,7 @@
 
 #include "sim/machine/cluster_levels.h"
 #include "sim/read/coefficient_settings.h"
+#include "sim/read/nearest.h"
 #include "sim/read/preset.h"
 #include "sim/read/settings.h"
 
@@ -385,6 +386,14 @@ static void name_size(spw_cluster *c) {
     (void)snprintf(dash, sizeof c->name - (size_t)(dash - c->name), "-%zux%zu", c->nodes, c->gpus_per_node);
 }
 
+/* Characters of the name in front of its size, as 7 of "tpu-v5p-16x4". */
+static int name_stem(const spw_cluster *c) {
+    size_t nodes = 0, gpus = 0;
+    const char *dash = strrchr(c->name, '-');
+    return (int)(dash != NULL && read_pair(dash + 1, &nodes, &gpus) ? (size_t)(dash - c->name)
+                                                                    : strlen(c->name));
+}
+
 static const char *size_words(size_t nodes, size_t gpus, char out[SPW_CLUSTER_WORDS]) {
     (void)snprintf(out, SPW_CLUSTER_WORDS, "%zu node%s of %zu GPU%s", nodes, nodes == 1 ? "" : "s", gpus,
                    gpus == 1 ? "" : "s");
@@ -430,8 +439,8 @@ static spw_status set_size(const sized_name *sized, const char *name, spw_cluste
             SPW_ECONFIG,
             "cluster '%.60s' has %zu GPUs a node, and a node of '%s' has %zu; write %zu or fewer, as "
             "in %.*s:%zux%zu (GPUs of a node x nodes)",
-            name, sized->gpus_per_node, c->name, c->gpus_per_node, c->gpus_per_node,
-            (int)strcspn(c->name, "-"), c->name, c->gpus_per_node, sized->gpus_per_node);
+            name, sized->gpus_per_node, c->name, c->gpus_per_node, c->gpus_per_node, name_stem(c), c->name,
+            c->gpus_per_node, sized->gpus_per_node);
     c->preset_node = c->gpus_per_node;
     c->nodes = sized->nodes;
     c->gpus_per_node = sized->gpus_per_node;
@@ -441,18 +450,26 @@ static spw_status set_size(const sized_name *sized, const char *name, spw_cluste
 
 /* Presets by the names that go before a colon. */
 static spw_status refuse_sized(const char *name) {
-    char known[512] = "";
+    char known[512] = "", word[64], stem[64], best[64] = "";
     size_t used = 0;
+    (void)snprintf(word, sizeof word, "%.*s", (int)strcspn(name, ":"), name);
+    spw_nearest nearest = {.text = word};
     for (const char *const *preset = spw_cluster_names; *preset != NULL && used < sizeof known; preset++) {
         const char *cut = strrchr(*preset, '-');
         const int length = cut != NULL ? (int)(cut - *preset) : (int)strlen(*preset);
         used += (size_t)snprintf(known + used, sizeof known - used, "%s%.*s", used == 0 ? "" : ", ", length,
                                  *preset);
+        (void)snprintf(stem, sizeof stem, "%.*s", length, *preset);
+        spw_nearest_offer_name(&nearest, stem);
+        if (nearest.best == stem) (void)snprintf(best, sizeof best, "%s", stem), nearest.best = best;
     }
+    char guess[160] = "";
+    if (nearest.best != NULL && nearest.distance > 0)
+        (void)snprintf(guess, sizeof guess, "did you mean '%s%.60s'? ", best, name + strcspn(name, ":"));
     return spw_fail(SPW_ECONFIG,
-                    "cluster '%.60s': before ':' stands a preset's name (%s), behind it GPUs of a node and "
+                    "cluster '%.60s': %sbefore ':' stands a preset's name (%s), behind it GPUs of a node and "
                     "nodes, each 1 to %d, as in h200:8x16",
-                    name, known, MOST_NODES);
+                    name, guess, known, MOST_NODES);
 }
 
 spw_status spw_cluster_read(const char *name, const char *folder, spw_cluster *out) {

@@ -57,6 +57,8 @@ static const spw_setting rows[] = {
     LINE(cluster, SPW_STACK_TEXT,
          "cluster whose figures the measured machine has: a preset, or a file, from the stack's own folder "
          "on"),
+    SPW_STACK_OPTIONAL_LINE(spw_megatron_coefficients, gpus, SPW_STACK_TEXT,
+                            "presets of other GPUs whose runs are in the fit: not wider for the scaling"),
     SPW_STACK_OPTIONAL_LINE(spw_megatron_coefficients, release, SPW_STACK_NAME, "release of Megatron-Core"),
     {.key = "part",
      .kind = SPW_SETTING_CHOICE,
@@ -203,6 +205,7 @@ spw_status spw_megatron_coefficients_scale(const spw_megatron_coefficients *c, c
     scale(out, memory, cluster->hbm_bytes_per_s.value / from->hbm_bytes_per_s);
     scale(out, links, link);
     scale(out, nics, cluster->nic_bytes_per_s.value / from->nic_bytes_per_s);
+    out->seen = spw_gpu_is_of(cluster->name, out->gpus);
     out->foreign = cluster->gpu_generation != from->generation || spw_gpu_of(cluster).vendor != from->vendor;
     if (link < 1.0 || link > 1.0) out->long_message_share.value = 1.0;
     if (cluster->gpu_vendor != SPW_VENDOR_AMD || from->vendor == SPW_VENDOR_AMD) return SPW_OK;
@@ -222,6 +225,7 @@ static spw_status print(FILE *out, const void *what) {
     const spw_megatron_coefficients *c = what;
     fprintf(out, "# Written by spillway calibrate time.\nname: %s\ntables: \"%s\"\ncluster: %s\n", c->name,
             c->tables, c->cluster);
+    if (c->gpus[0] != '\0') fprintf(out, "gpus: \"%s\"\n", c->gpus);
     if (c->release[0] != '\0') fprintf(out, "release: \"%s\"\n", c->release);
     fprintf(out, "part: %s\n", parts[c->part].name);
     fprintf(out, "expert_parallel: \"%s\"\ntokens_min: %zu\ntokens_max: %zu\n", c->expert_parallel,

@@ -128,11 +128,13 @@ typedef struct spw_megatron_coefficients {
     char name[SPW_STACK_NAME];
     char tables[SPW_STACK_TEXT];  /* what it was fitted on */
     char cluster[SPW_STACK_TEXT]; /* whose figures the measured machine has: a preset, or a path */
+    char gpus[SPW_STACK_TEXT];    /* presets of other GPUs of whose runs it was fitted; "": none */
     char release[SPW_STACK_NAME]; /* of Megatron-Core, as in "0.16.0"; "": not said */
     spw_megatron_part part;       /* the jobs that it is taken for by itself */
     char expert_parallel[SPW_STACK_TEXT];
     size_t tokens_min, tokens_max;   /* of a rank */
     bool scaled;                     /* to a machine with other figures */
+    bool seen;                       /* runs of that machine's GPU are in the fit, too: `gpus` */
     bool foreign;                    /* whose GPU is of another generation or vendor */
     char dense_from[SPW_STACK_NAME]; /* the stack whose dense_flops_share this is; "": its own */
     spw_megatron_origin origin;

@@ -37,6 +37,8 @@
       "host_floor_s, of a MoE layer all of whose experts have numbers of rows of their own") \
     X(matrix_host_s, 0, 1, "optimizer: the host's work for a matrix of an expert") \
     X(host_half_width, 0, 2, "of what the GPU waits for the host: hosts differ; 0: as what is counted") \
+    X(untuned_half_width, 0, 2, \
+      "of everything, to the slow side alone, where the release is not tuned (untuned_release)") \
     X(host_link_bytes_per_s, 1e6, 1e16, "between a GPU and pinned memory of its host, one way") \
     X(host_memory_bytes_per_s, 1e6, 1e16, "Adam in the host's memory, read + written")
 

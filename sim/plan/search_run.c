@@ -4,29 +4,12 @@
 #include "base/progress.h"
 #include "sim/job/job.h"
 #include "sim/machine/megatron_coefficients.h"
-#include "sim/memory/step/advice.h"
 #include "sim/plan/search_bound.h"
 #include "sim/replay/replay.h"
-#include "sim/replay/result_answers.h"
 #include "sim/schemes/point.h"
-#include "sim/schemes/scheme.h"
 
 #include <math.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <string.h>
-
-#define FATE_KEY(name, key, text) key,
-#define FATE_TEXT(name, key, text) text,
-const char *spw_search_fate_key(spw_search_fate fate) {
-    static const char *const keys[SPW_SEARCH_FATES] = {SPW_SEARCH_FATE_LIST(FATE_KEY)};
-    return keys[fate];
-}
-const char *spw_search_fate_text(spw_search_fate fate) {
-    static const char *const texts[SPW_SEARCH_FATES] = {SPW_SEARCH_FATE_LIST(FATE_TEXT)};
-    return texts[fate];
-}
-bool spw_search_fate_is_replayed(spw_search_fate fate) { return fate >= SPW_SEARCH_OUT_OF_MEMORY; }
 
 static const double ROUNDING = 1e-9; /* of a bound */
 static const size_t MOST_JOBS = (size_t)1 << 32;

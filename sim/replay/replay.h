@@ -14,4 +14,8 @@
  * imbalance is SPW_ECONFIG. */
 SPW_MUST_CHECK spw_status spw_replay_run(const spw_replay_request *request, spw_result *result);
 
+/* Holds the bound of the request, if it has one: chooses how much of the trace is kept. SPW_EARG when the replay needs more,
+ * with the least that it needs. An upper bound but for PyTorch's allocator, whose blocks are estimated: an allocation beyond it fails. */
+SPW_MUST_CHECK spw_status spw_replay_fit_memory(const spw_replay_request *request);
+
 #endif

@@ -1,4 +1,4 @@
-#include "sim/replay/replay_memory.h"
+#include "sim/replay/replay.h"
 
 #include "base/saturate.h"
 #include "base/walk.h"

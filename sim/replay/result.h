@@ -8,7 +8,7 @@
 #include "sim/memory/compiled/newest_arena.h"
 #include "sim/memory/live/footprint.h"
 #include "sim/memory/step/advice.h"
-#include "sim/memory/step/reserved_memory.h"
+#include "sim/memory/step/reserved_summary.h"
 #include "sim/replay/outside_fit.h"
 #include "sim/replay/overload.h"
 #include "sim/replay/page_use.h"

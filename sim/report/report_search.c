@@ -48,7 +48,7 @@ static spw_status take_plan(json_t *plan, spw_report *out) {
         return spw_fail(SPW_EFORMAT, "plans: must be plans, of format spillway-result");
     char *text = json_dumps(plan, JSON_ENCODE_ANY);
     if (text == NULL) return spw_fail(SPW_ENOMEM, "cannot allocate the plan of a point");
-    const spw_status status = spw_report_take_summary(out, text, strlen(text));
+    const spw_status status = spw_report_take_summary(out, text, strlen(text), NULL);
     free(text);
     if (status == SPW_OK && !out->planned)
         return spw_fail(SPW_EFORMAT, "plans: must be plans, and one is a replay");

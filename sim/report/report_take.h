@@ -11,8 +11,10 @@ SPW_MUST_CHECK spw_status spw_report_take_row(spw_report *report, json_t *row, s
 SPW_MUST_CHECK spw_status spw_report_take_cost(json_t *cost, spw_report_cost *out);
 /* The answer of a search, of which `root` is there: checked, and the plans of its best points read. SPW_EFORMAT, SPW_ENOMEM. */
 SPW_MUST_CHECK spw_status spw_report_take_search(spw_report *report);
-/* A whole plan or replay. */
-SPW_MUST_CHECK spw_status spw_report_take_summary(spw_report *report, const char *text, size_t bytes);
+/* A whole plan or replay; take_other: takes the answer of a search instead, of which `root` is there then. NULL: there is none. */
+typedef spw_status spw_report_taker(spw_report *report);
+SPW_MUST_CHECK spw_status spw_report_take_summary(spw_report *report, const char *text, size_t bytes,
+                                                  spw_report_taker *take_other);
 /* Which rows answer what, once the rows are there; what a plan names is checked. SPW_EFORMAT, SPW_ENOMEM. */
 SPW_MUST_CHECK spw_status spw_report_take_answers(spw_report *report);
 

@@ -1,4 +1,4 @@
-#include "sim/result/result_brief.h"
+#include "sim/result/result_print.h"
 
 #include "sim/print/plural.h"
 #include "sim/print/table.h"

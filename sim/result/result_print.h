@@ -20,4 +20,11 @@ void spw_result_print_precision(const spw_job *job, FILE *out);
 /* What is assumed of the split: a line or none. */
 void spw_result_print_split(const spw_job *job, FILE *out);
 
+/* What the allocator did, in words. */
+void spw_result_print_reserved(const spw_result_row *row, FILE *out);
+
+/* fastest: of the rows that fit and have a time; left out where none has one. fits: how many rows do, how many of them surely,
+ * and the most that any row drops. */
+void spw_result_print_brief(const spw_result *result, const spw_run_settings *settings, FILE *out);
+
 #endif

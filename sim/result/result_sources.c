@@ -1,4 +1,4 @@
-#include "sim/result/result_sources.h"
+#include "sim/result/result_json.h"
 
 #include "sim/job/job.h"
 #include "sim/machine/megatron_coefficients.h"

@@ -1,4 +1,4 @@
-#include "sim/result/result_timeline.h"
+#include "sim/result/result_json.h"
 
 #include "base/memory.h"
 #include "sim/job/job.h"

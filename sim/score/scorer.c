@@ -1,15 +1,9 @@
 #include "sim/score/scorer.h"
 
 #include "sim/read/csv.h"
-#include "sim/score/bare/bare_print.h"
-#include "sim/score/figures/score_layer_print.h"
-#include "sim/score/kernels/dispatch_print.h"
-#include "sim/score/kernels/own_layer_print.h"
+#include "sim/score/score_prints.h"
 #include "sim/score/megatron/measured_print.h"
-#include "sim/score/published/score_print.h"
-#include "sim/score/runs/run_print.h"
 #include "sim/score/table_kind.h"
-#include "sim/score/whole/whole_print.h"
 
 #define KIND(name) (1U << SPW_TABLE_##name)
 

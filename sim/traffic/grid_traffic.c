@@ -1,4 +1,4 @@
-#include "sim/traffic/grid_traffic.h"
+#include "sim/traffic/step_exchanges.h"
 
 #include "sim/job/grid.h"
 #include "sim/job/recipe/remat.h"

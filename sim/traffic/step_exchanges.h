@@ -12,4 +12,7 @@
 /* Appends to `out` the items of a scheme that XLA compiles; none for an exchange by library call. */
 void spw_step_exchanges_add(const spw_point *point, spw_step_traffic *out);
 
+/* Appends them; nothing without such parallelism. The group sizes of `out` are set. */
+void spw_grid_traffic_add(const spw_point *point, spw_step_traffic *out);
+
 #endif

@@ -8,7 +8,6 @@
 #include "sim/machine/compiled_layer.h"
 #include "sim/memory/kept/activation_offload.h"
 #include "sim/model/attention.h"
-#include "sim/traffic/grid_traffic.h"
 #include "sim/traffic/mesh_traffic.h"
 #include "sim/traffic/step_exchanges.h"
 #include "sim/traffic/weight_families.h"
@@ -371,7 +370,7 @@ static spw_status add_replicas(builder *b) {
 static void add_offloaded_inputs(builder *b, const spw_point *point) {
     const spw_job *job = b->job;
     const spw_layer_shape *s = &point->shape;
-    const uint64_t rows = spw_balanced_rows(point->scheme, s).held;
+    const uint64_t rows = spw_balanced_rows(point->scheme, s).held, first = spw_layer_first(s);
     const bool copies = spw_offload_stays(job); /* of mxfp8, by column, with their scales */
     const struct {
         unsigned module;
@@ -381,7 +380,8 @@ static void add_offloaded_inputs(builder *b, const spw_point *point) {
     } tensors[] = {{SPW_OFFLOAD_EXPERT_FC1, copies ? "fc1_input_fp8_t" : "fc1_input",
                     copies ? "33/32 M H" : "M H b", copies ? rows * s->hidden / 32 * 33 : rows * s->hidden,
                     copies ? 1 : s->element_bytes},
-                   {SPW_OFFLOAD_MOE_ACT, "fc1_output", "2 M F b", 2 * rows * s->ffn, s->element_bytes},
+                   {SPW_OFFLOAD_MOE_ACT, "fc1_output", first == 1 ? "M F b" : "2 M F b",
+                    first * rows * s->ffn, s->element_bytes},
                    {SPW_OFFLOAD_MOE_ACT, "row_probs", "4 M", rows, sizeof(float)}};
     spw_step_item item = {.operation = SPW_OPERATION_HOST_COPY,
                           .purpose = SPW_PURPOSE_HOST,
@@ -471,48 +471,4 @@ spw_status spw_step_traffic_of(const spw_point *point, const spw_step_stack *sta
         status = spw_fail(SPW_ECONFIG, "the collectives of a step do not fit in 63 bits; use "
                                        "fewer sequences a GPU or a smaller model");
     return status;
-}
-
-/* --- Combined --- */
-
-/* Operations that one family of one group, cut along one dimension, becomes. */
-typedef struct bin {
-    size_t count;
-    uint64_t filled;
-} bin;
-
-static void put(bin *b, uint64_t bytes, uint64_t limit) {
-    if (bytes > limit) {
-        b->count++;
-    } else if (b->filled > 0 && b->filled + bytes <= limit) {
-        b->filled += bytes;
-    } else {
-        b->count++;
-        b->filled = bytes;
-    }
-}
-
-spw_step_sum spw_step_combine(const spw_step_traffic *t, const spw_step_stack *stack, spw_step_place place,
-                              spw_operation operation, bool backward) {
-    const uint64_t limit = operation == SPW_OPERATION_REDUCE_SCATTER ? stack->scatter_combined_bytes
-                                                                     : stack->gather_combined_bytes;
-    bin bins[SPW_GROUPS][2][2] = {{{{0, 0}}}}; /* [group][family - 1][dimension] */
-    spw_step_sum sum = {0, 0};
-    for (size_t i = 0; i < t->items; i++) {
-        const spw_step_item *item = &t->item[i];
-        if (item->place != place || item->operation != operation || item->backward != backward) continue;
-        sum.bytes += item->bytes * item->count;
-        const bool alone = item->family == SPW_FAMILY_ALONE ||
-                           (item->family == SPW_FAMILY_INDICES && stack->combined_by_dim);
-        if (alone) {
-            sum.count += item->count;
-        } else {
-            put(&bins[item->group][item->family == SPW_FAMILY_INDICES]
-                     [stack->combined_by_dim && item->other_dim],
-                item->bytes, limit);
-        }
-    }
-    for (int g = 0; g < SPW_GROUPS; g++)
-        for (int f = 0; f < 2; f++) sum.count += bins[g][f][0].count + bins[g][f][1].count;
-    return sum;
 }

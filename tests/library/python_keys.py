@@ -97,6 +97,7 @@ KEYS = {
     "mhc_recompute_layer_num": (2, {"model": "deepseek-v4-flash", "remat": "mhc"}, ()),
     "use_transformer_engine_op_fuser": (True, {}, ()),
     "megatron_core_release": ("0.17", {}, ()),
+    "untuned_release": (True, {}, ()),
     "optimizer": ("replicated", {}, ()),
     "optimizer_instances": (2, {}, ()),
     "optimizer_algorithm": ("muon", {}, ()),

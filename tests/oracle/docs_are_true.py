@@ -109,6 +109,19 @@ check(len(words) > 30, f"help words has {len(words)} words")
 for page in (root / "docs").glob("*.md"):
     check(page.name == "README.md" or f"]({page.name})" in texts[root / "docs/README.md"], f"docs/README.md: {page.name} is not in the index")
 check(texts[root / "README.md"].count("\n") <= 100, "README.md has more than 100 lines")
+# Its decision is what the program says now, but for lines that are left out.
+asked, told = re.search(r"## A decision.*?```sh\n\./run spillway (.*?)```\n```\n(.*?)```", texts[root / "README.md"], re.S).groups()
+run = caller.call([program, *asked.replace("\\\n", " ").split()], capture_output=True, text=True)
+for line in told.splitlines():
+    check(line in run.stdout.splitlines(), f"README.md: spillway {asked.split()[0]} does not print {line!r}")
+# Its commands can be pasted: each begins with what is run, and names only files that are there or that are written into build/.
+shown = "".join(re.findall(r"```sh\n(.*?)```", texts[root / "README.md"], re.S)).replace("\\\n", " ")
+named = dict(re.findall(r"^(\w+)=(\S+)$", shown, re.M))
+for line in shown.splitlines():
+    check(re.match(r"\./run |\w+=\S+$", line), f"README.md: {line!r} is no command that can be pasted")
+    for word in re.sub(r"\$(\w+)", lambda m: named.get(m[1], ""), line.split("#")[0]).replace("=", " ").split():
+        if "/" in word and not word.startswith("build/"):
+            check((root / word).is_file(), f"README.md: {word} of {line!r} is not there")
 
 # Sections that the program prints.
 numbers = re.findall(r"^(?:##+ |- \*\*)(\d+(?:\.\d+)?)[. ]", catalogue, re.M)

@@ -325,6 +325,9 @@ def check(program, folder, name, case, trace, path, job, evidence, slow=True, th
             for field in FIELDS:
                 same(f"{scheme} {field}", f[field][i], want[scheme][field])
             check_row(case, scheme, row, want[scheme])
+            at = row["memory"]["worst"]  # memory follows rows, and where it does not, the GPU is named to which most rows came
+            place = list(f["step"][:]).index(at["step"]), list(f["layer"][:]).index(at["layer"]), at["rank"]
+            same(f"{scheme} rows of the GPU that is named", want[scheme]["rows_received"][place], want[scheme]["rows_received"].max())
             same(f"{scheme} peak", f["peak_gib"][i], [row["memory"]["peak_bytes"] / 2**30] * len(f["step"]))
     out.unlink()
     return result

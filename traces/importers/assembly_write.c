@@ -312,6 +312,24 @@ static void list_names(const spw_import_settings *settings, char *names) {
     }
 }
 
+/* Where a trace comes from, in words. `names`: its files. */
+static spw_status set_texts(spw_trace_writer *writer, const spw_assembly *assembly,
+                            const spw_importer *importer, const char *names) {
+    const struct {
+        const char *name, *text;
+    } texts[] = {{"import_format", importer->name},
+                 {"import_program", importer->program},
+                 {"import_files", names},
+                 {"import_lost", importer->lost},
+                 {"import_facts", assembly->settings->facts_text}};
+    spw_status status = SPW_OK;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts && status == SPW_OK; i++) {
+        if (texts[i].text != NULL && texts[i].text[0] != '\0')
+            status = spw_trace_writer_set_text(writer, "/", texts[i].name, texts[i].text);
+    }
+    return status;
+}
+
 static spw_status create_writer(spw_assembly *assembly, const spw_importer *importer,
                                 spw_trace_writer **out) {
     spw_status status = SPW_OK;
@@ -355,17 +373,7 @@ static spw_status create_writer(spw_assembly *assembly, const spw_importer *impo
     const spw_trace_write_settings write = {
         .info = &info, .order = order_of(assembly), .tokens = settings->drop_padding ? 0 : tokens};
     SPW_TRY(spw_trace_writer_create(settings->output, &write, out));
-    const struct {
-        const char *name, *text;
-    } texts[] = {{"import_format", importer->name},
-                 {"import_program", importer->program},
-                 {"import_files", names},
-                 {"import_lost", importer->lost},
-                 {"import_facts", settings->facts_text}};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        if (texts[i].text != NULL && texts[i].text[0] != '\0')
-            SPW_TRY(spw_trace_writer_set_text(*out, "/", texts[i].name, texts[i].text));
-    }
+    SPW_TRY(set_texts(*out, assembly, importer, names));
     if (info.has_weights && shape->weight_kind != NULL)
         SPW_TRY(spw_trace_writer_set_text(*out, "tokens/weight", "weight_kind", shape->weight_kind));
     SPW_TRY(spw_trace_write_array(*out, "model/block", H5T_STD_U8LE, H5T_NATIVE_UINT8, assembly->layers,

@@ -1,7 +1,8 @@
-#include "sim/command/explain/explain_bare.h"
+#include "sim/command/explain/explain_parts.h"
 
 #include "base/memory.h"
 #include "sim/memory/kept/megatron_job.h"
+#include "sim/memory/live/footprint.h"
 #include "sim/memory/tensors/bare_tensors.h"
 
 #include <stdio.h>

@@ -1,7 +1,6 @@
-#include "sim/command/explain/explain_live.h"
+#include "sim/command/explain/explain_parts.h"
 
 #include "base/memory.h"
-#include "sim/command/explain/explain_bare.h"
 #include "sim/command/explain/explain_points.h"
 #include "sim/command/job_options.h"
 #include "sim/job/grid.h"

@@ -1,4 +1,4 @@
-#include "sim/command/explain/explain_traffic.h"
+#include "sim/command/explain/explain_parts.h"
 
 #include "base/memory.h"
 #include "sim/command/explain/explain_points.h"

@@ -1,4 +1,4 @@
-#include "sim/command/model/layer_runs.h"
+#include "sim/command/model/model_tables.h"
 
 #include <stdio.h>
 

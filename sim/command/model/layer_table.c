@@ -1,7 +1,6 @@
-#include "sim/command/model/layer_table.h"
+#include "sim/command/model/model_tables.h"
 
 #include "sim/command/command.h"
-#include "sim/command/model/layer_runs.h"
 #include "sim/model/attention.h"
 
 enum { RUNS_TEXT = 1024, KINDS = 48 };

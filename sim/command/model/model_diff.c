@@ -1,7 +1,6 @@
-#include "sim/command/model/model_diff.h"
+#include "sim/command/model/model_tables.h"
 
 #include "sim/command/command.h"
-#include "sim/command/model/layer_runs.h"
 #include "sim/model/attention.h"
 
 #include <stdio.h>

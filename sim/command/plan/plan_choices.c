@@ -1,4 +1,4 @@
-#include "sim/command/plan/plan_choices.h"
+#include "sim/command/plan/plan_print.h"
 
 #include "sim/command/plan/plan_balanced.h"
 #include "sim/command/plan/plan_brief.h"

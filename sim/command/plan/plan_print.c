@@ -1,7 +1,6 @@
 #include "sim/command/plan/plan_print.h"
 
 #include "sim/command/plan/plan_brief.h"
-#include "sim/command/plan/plan_choices.h"
 #include "sim/command/plan/plan_json.h"
 #include "sim/command/plan/plan_notes.h"
 #include "sim/job/job.h"
@@ -228,12 +227,13 @@ static void speed_cell(spw_table *t, const spw_result_row *r) {
         (void)snprintf(text, sizeof text, "%.*f%s", spw_plan_digits(r->time.tokens_per_s_per_gpu),
                        r->time.tokens_per_s_per_gpu, r->surely_fits ? "" : "?");
     } else {
-        (void)snprintf(text, sizeof text, "%s %.*f%s",
+        (void)snprintf(text, sizeof text, "%s %.*f%s%s",
                        spw_verdict_text(spw_result_verdict(r), spw_point_is_live_alone(r)),
                        gib < 9.95 ? 1 : 0, gib,
                        reserved                            ? "r"
                        : r->memory_kind == SPW_MEMORY_LIVE ? "*"
-                                                           : "");
+                                                           : "",
+                       spw_point_fits(r) && !r->surely_fits ? "?" : "");
     }
     spw_table_shown(t, r->sequences, text);
 }
@@ -268,7 +268,7 @@ static void print_marks(const spw_plan_view *v, FILE *out) {
     for (size_t i = 0; i < v->result->rows; i++) {
         const spw_result_row *r = &v->result->row[i];
         oom = oom || !spw_point_fits(r);
-        unsure = unsure || (spw_point_fits(r) && r->timed && !r->surely_fits);
+        unsure = unsure || (spw_point_fits(r) && !r->surely_fits);
     }
     fprintf(out, "%s by sequences per GPU%s%s%s%s\n",
             spw_plan_any_timed(v->result) ? "tokens/s per GPU" : "GiB per GPU", oom || unsure ? " (" : "",

@@ -9,4 +9,7 @@
 
 SPW_MUST_CHECK spw_status spw_plan_print(const spw_plan_view *view, spw_format format, FILE *out);
 
+/* Which point of a plan is fastest, what it costs, and what each of the others would need to be in its place. */
+void spw_plan_print_answers(const spw_plan_view *view, FILE *out);
+
 #endif

@@ -22,6 +22,19 @@ static json_t *outside_json(spw_json *json, const spw_search_reasons *all,
     return list;
 }
 
+static void put_split(spw_json *json, json_t *o, const spw_search_point *p) {
+    spw_json_put(json, o, "gpus", spw_json_count(p->gpus));
+    spw_json_put(json, o, "expert_parallel", spw_json_count(p->value[SPW_SEARCH_EXPERT]));
+    spw_json_put(json, o, "fsdp", spw_json_count(p->fsdp));
+    spw_json_put(json, o, "pipeline", spw_json_count(p->value[SPW_SEARCH_PIPELINE]));
+    spw_json_put(json, o, "tensor", spw_json_count(p->value[SPW_SEARCH_TENSOR]));
+    spw_json_put(json, o, "context", spw_json_count(p->value[SPW_SEARCH_CONTEXT]));
+    spw_json_put(json, o, "expert_tensor", spw_json_count(spw_search_expert_tensor(p->value)));
+    spw_json_put(json, o, "virtual_stages", spw_json_count(p->value[SPW_SEARCH_VIRTUAL_STAGES]));
+    spw_json_put(json, o, "micro_batches", spw_json_count(p->value[SPW_SEARCH_MICRO_BATCHES]));
+    spw_json_put(json, o, "sequences_per_gpu", spw_json_count(p->sequences));
+}
+
 static json_t *point_json(spw_json *json, const spw_search_view *v, const spw_search_outcome *of,
                           const spw_search_point *p) {
     const spw_search_reasons *reasons = &of->reasons;
@@ -41,16 +54,7 @@ static json_t *point_json(spw_json *json, const spw_search_view *v, const spw_se
     char text[SPW_REMAT_TEXT], options[SPW_SEARCH_OPTIONS_TEXT], layout[SPW_LAYOUT_TEXT];
     spw_search_options_text(v, p, options);
     spw_json_put(json, o, "scheme", spw_json_text(v->request->plan->scheme[p->scheme].text));
-    spw_json_put(json, o, "gpus", spw_json_count(p->gpus));
-    spw_json_put(json, o, "expert_parallel", spw_json_count(p->value[SPW_SEARCH_EXPERT]));
-    spw_json_put(json, o, "fsdp", spw_json_count(p->fsdp));
-    spw_json_put(json, o, "pipeline", spw_json_count(p->value[SPW_SEARCH_PIPELINE]));
-    spw_json_put(json, o, "tensor", spw_json_count(p->value[SPW_SEARCH_TENSOR]));
-    spw_json_put(json, o, "context", spw_json_count(p->value[SPW_SEARCH_CONTEXT]));
-    spw_json_put(json, o, "expert_tensor", spw_json_count(spw_search_expert_tensor(p->value)));
-    spw_json_put(json, o, "virtual_stages", spw_json_count(p->value[SPW_SEARCH_VIRTUAL_STAGES]));
-    spw_json_put(json, o, "micro_batches", spw_json_count(p->value[SPW_SEARCH_MICRO_BATCHES]));
-    spw_json_put(json, o, "sequences_per_gpu", spw_json_count(p->sequences));
+    put_split(json, o, p);
     spw_json_put(json, o, "remat",
                  spw_json_text(spw_search_value_text(SPW_SEARCH_REMAT, p->value[SPW_SEARCH_REMAT], text)));
     spw_json_put(json, o, "memory_kind", spw_json_text(spw_memory_kind_name(p->kind)));
@@ -115,12 +119,13 @@ static json_t *space_json(spw_json *json, const spw_search_view *v) {
 
 static json_t *assumed_json(spw_json *json, const spw_search_view *v) {
     json_t *list = json_array();
-    char precision[SPW_PRECISION_TEXT];
+    char precision[SPW_PRECISION_TEXT], share[SPW_SHARE_TEXT];
     const spw_plan_request *plan = v->request->plan;
     const char *state = spw_search_state_note(v), *loss = NULL;
     if (state != NULL) spw_json_add(json, list, spw_json_text(state));
     if (spw_precision_assumed(v->request->plan->job, precision))
         spw_json_add(json, list, spw_json_text(precision));
+    if (spw_search_share_note(v, share)) spw_json_add(json, list, spw_json_text(share));
     for (size_t i = 0; i < plan->schemes && loss == NULL; i++)
         loss = spw_cross_entropy_note(plan->job, &plan->scheme[i]);
     if (loss != NULL) spw_json_add(json, list, spw_json_text(loss));
@@ -160,6 +165,19 @@ static void put_words(spw_json *json, const spw_search_view *v, json_t *o) {
                  spw_job_price(job) > 0.0 ? spw_json_real(spw_job_price(job)) : json_null());
 }
 
+/* How many points there are of every fate, and how many of each scheme fit, and were left out. */
+static void put_counts(spw_json *json, const spw_search_view *v, json_t *fates, json_t *fits,
+                       json_t *left_out) {
+    const spw_search_outcome *found = v->outcome;
+    for (int i = 0; i < SPW_SEARCH_FATES; i++)
+        spw_json_put(json, fates, spw_search_fate_key((spw_search_fate)i), spw_json_count(found->fate[i]));
+    for (size_t i = 0; i < v->request->plan->schemes; i++)
+        spw_json_put(json, fits, v->request->plan->scheme[i].text, spw_json_count(found->fits[i]));
+    for (size_t i = 0; i < v->request->plan->schemes; i++)
+        spw_json_put(json, left_out, v->request->plan->scheme[i].text,
+                     spw_json_count(found->beaten[i] + found->left_out[i]));
+}
+
 spw_status spw_search_print_json(const spw_search_view *v, FILE *out) {
     const spw_search_outcome *found = v->outcome;
     const spw_search_front *f = &found->front;
@@ -172,13 +190,7 @@ spw_status spw_search_print_json(const spw_search_view *v, FILE *out) {
            *left_out = json_object();
     for (size_t i = 0; i < f->points; i++)
         spw_json_add(json, front, point_json(json, v, found, &f->point[i]));
-    for (int i = 0; i < SPW_SEARCH_FATES; i++)
-        spw_json_put(json, fates, spw_search_fate_key((spw_search_fate)i), spw_json_count(found->fate[i]));
-    for (size_t i = 0; i < v->request->plan->schemes; i++)
-        spw_json_put(json, fits, v->request->plan->scheme[i].text, spw_json_count(found->fits[i]));
-    for (size_t i = 0; i < v->request->plan->schemes; i++)
-        spw_json_put(json, left_out, v->request->plan->scheme[i].text,
-                     spw_json_count(found->beaten[i] + found->left_out[i]));
+    put_counts(json, v, fates, fits, left_out);
     spw_json_put(json, o, "format", spw_json_text("spillway-search"));
     spw_json_put(json, o, "format_version", spw_json_count(2));
     spw_json_put(json, o, "model", spw_json_text(v->request->plan->job->model.name));

@@ -165,6 +165,14 @@ const char *spw_search_state_note(const spw_search_view *v) {
     return note;
 }
 
+bool spw_search_share_note(const spw_search_view *view, char out[SPW_SHARE_TEXT]) {
+    const spw_search_front *f = &view->outcome->front;
+    const spw_plan_request *plan = view->request->plan;
+    bool compiled = false;
+    for (size_t i = 0; i < f->points; i++) compiled = compiled || f->point[i].kind == SPW_MEMORY_ARENA;
+    return compiled && plan->stack != NULL && spw_compiled_share_note(plan->stack, plan->job, out);
+}
+
 bool spw_search_layout(const spw_search_view *v, const spw_search_point *p, char out[SPW_LAYOUT_TEXT]) {
     const spw_plan_request *plan = v->request->plan;
     spw_pipeline pipeline = spw_pipeline_of(plan->job);

@@ -3,6 +3,7 @@
 #define SPW_SIM_COMMAND_PLAN_PLAN_SEARCH_NOTES_H
 
 #include "sim/command/plan/plan_search.h"
+#include "sim/memory/compiled/compiled_footprint.h"
 #include "sim/result/row_cost.h"
 
 enum {
@@ -44,6 +45,9 @@ const char *spw_search_intervals_text(const spw_search_view *view, char out[SPW_
 
 /* What a plan of these schemes says of a state that is taken as sharded (sim/memory/live/footprint_check.h); NULL: nothing. */
 const char *spw_search_state_note(const spw_search_view *view);
+
+/* What JAX takes of a GPU where nothing says it. false: no point of the front is a compiled program's, or the job says the share. */
+bool spw_search_share_note(const spw_search_view *view, char out[SPW_SHARE_TEXT]);
 
 /* The layout that Megatron-Core has to be told for a point whose layers do not divide over its stages (sim/memory/live/assumed_layout.h). */
 bool spw_search_layout(const spw_search_view *view, const spw_search_point *point, char out[SPW_LAYOUT_TEXT]);

@@ -31,7 +31,8 @@ const char *spw_megatron_keys_said(const spw_megatron_keys *k) {
                 {k->streams != SPW_FUSION_AUTO, "use_fused_mhc"},
                 {k->streams_group != 0, "mhc_recompute_layer_num"},
                 {k->weight_gradients != SPW_FUSION_AUTO, "gradient_accumulation_fusion"},
-                {k->release[0] != '\0', "megatron_core_release"}};
+                {k->release[0] != '\0', "megatron_core_release"},
+                {k->untuned, "untuned_release"}};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (keys[i].said) return keys[i].name;
     return NULL;

@@ -2,6 +2,7 @@
 
 #include "sim/job/recipe/precision.h"
 #include "sim/job/state_law.h"
+#include "sim/job/trainer.h"
 
 #include <string.h>
 
@@ -11,8 +12,21 @@ const spw_choice spw_precision_formats[] = {
     {"auto", AUTO},     {"framework", AUTO}, {"mixed", MIXED}, {"bf16", 2},
     {"fp16", 2 + FP16}, {"fp32", 4},         {"fp8", 1},       {NULL, 0}};
 
+/* A frozen base stays as it was loaded, in 16 bits; what is trained beside it is in fp32, as PEFT makes adapters
+ * (autocast_adapter_dtype) and accelerate from 1.13 on keeps what it trains: huggingface/accelerate
+ * src/accelerate/utils/fsdp_utils.py (fsdp2_prepare_model casts what requires a gradient). */
+static bool has_loaded_base(const spw_job *job) {
+    bool tunes = job->schemes > 0 && job->finetune.frozen == SPW_FROZEN_BASE;
+    for (size_t i = 0; i < job->schemes && tunes; i++) {
+        const spw_trainer_id of = spw_trainer_of_scheme(job->scheme[i]);
+        tunes = of != SPW_TRAINERS && spw_trainer_row(of)->tunes;
+    }
+    return tunes;
+}
+
 static size_t unsaid(const spw_job *job, unsigned kind, bool mixed) {
     const size_t weights = job->precision.weights, like_weights = weights > 1 ? weights : 2;
+    if (!mixed && kind <= OPTIMIZER && has_loaded_base(job)) return kind == WEIGHTS ? 2 : 4;
     const spw_state_formats own = spw_state_law_of(job)->formats;
     switch (kind) {
     case WEIGHTS: return job->part != SPW_PART_WHOLE && !mixed ? 2 : own.weights;

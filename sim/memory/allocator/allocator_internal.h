@@ -67,4 +67,9 @@ void spw_allocator_collect_garbage(spw_allocator *a);
 bool spw_allocator_release_oversize(spw_allocator *a, uint32_t pool, uint64_t bytes);
 SPW_MUST_CHECK spw_status spw_allocator_release_all(spw_allocator *a);
 
+/* Takes the entry at `at` out of a pool's list. */
+void spw_pool_remove(int32_t *list, size_t *count, size_t at);
+/* A block that nobody uses any more is merged with free neighbours and is free. */
+void spw_allocator_reuse(spw_allocator *a, int32_t block);
+
 #endif

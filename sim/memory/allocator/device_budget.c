@@ -56,12 +56,12 @@ uint64_t spw_device_budget_doubt(const spw_device_budget *b) {
 const char *spw_device_budget_text(const spw_device_budget *b, const spw_job *job,
                                    char out[SPW_BUDGET_TEXT]) {
     int used =
-        snprintf(out, SPW_BUDGET_TEXT, "the GPU's %.1f less %.1f outside", b->device / GIB, b->outside / GIB);
+        snprintf(out, SPW_BUDGET_TEXT, "the GPU's %.2f less %.2f outside", b->device / GIB, b->outside / GIB);
     if (b->listed)
-        used += snprintf(out + used, SPW_BUDGET_TEXT - (size_t)used, ", %.1f to %.1f", b->outside_low / GIB,
+        used += snprintf(out + used, SPW_BUDGET_TEXT - (size_t)used, ", %.2f to %.2f", b->outside_low / GIB,
                          b->outside_high / GIB);
     if (b->resident > 0.0)
-        (void)snprintf(out + used, SPW_BUDGET_TEXT - (size_t)used, ", and %.1f of %s", b->resident / GIB,
+        (void)snprintf(out + used, SPW_BUDGET_TEXT - (size_t)used, ", and %.2f of %s", b->resident / GIB,
                        job->resident.name[0] != '\0' ? job->resident.name : "what is resident");
     return out;
 }

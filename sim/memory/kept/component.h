@@ -5,7 +5,6 @@
 #include "base/status.h"
 #include "sim/job/job_words.h"
 #include "sim/memory/kept/stage_walk.h"
-#include "sim/memory/kept/verdict.h"
 #include "sim/print/formula.h"
 #include "sim/schemes/scheme.h"
 #include "sim/weights/stage.h"
@@ -15,7 +14,7 @@
 
 typedef struct spw_point spw_point; /* sim/schemes/point.h */
 
-enum { SPW_COMPONENT_TEXT = 160, SPW_COMPONENTS = 80 };
+enum { SPW_COMPONENT_TEXT = 160, SPW_COMPONENTS = 85 };
 
 typedef struct spw_component {
     char name[48];

@@ -11,7 +11,9 @@
 #define SPW_SIM_MEMORY_KEPT_CROSS_ENTROPY_H
 
 #include "sim/job/job.h"
-#include "sim/memory/kept/component.h"
+#include "sim/schemes/scheme.h"
+
+typedef struct spw_footprint spw_footprint; /* sim/memory/kept/component.h */
 
 /* Of a job that does not say (SPW_CROSS_ENTROPY_AUTO): what the scheme's framework does unless told otherwise. Else the job's. */
 spw_cross_entropy spw_cross_entropy_of(const spw_job *job, const spw_scheme *scheme);

@@ -15,7 +15,7 @@
 #define AT_LOSS \
     { false, false, true }
 #define ALWAYS \
-    { true, true, true, true }
+    { true, true, true, true, true }
 
 /* Bytes as they come out of a formula in real numbers; what does not fit in 63 bits stays at their end. */
 uint64_t spw_component_bytes(double bytes);

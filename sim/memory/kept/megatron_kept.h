@@ -3,7 +3,9 @@
 #ifndef SPW_SIM_MEMORY_KEPT_MEGATRON_KEPT_H
 #define SPW_SIM_MEMORY_KEPT_MEGATRON_KEPT_H
 
-#include "sim/memory/kept/component.h"
+#include "sim/schemes/scheme.h"
+typedef struct spw_footprint spw_footprint; /* sim/memory/kept/component.h */
+typedef struct spw_stage spw_stage;         /* sim/weights/stage.h */
 
 /* Are the layers of TransformerEngine, on a GPU on which what it holds was measured or read? */
 bool spw_megatron_has_te(const spw_job *job, const spw_scheme *scheme);

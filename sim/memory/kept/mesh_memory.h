@@ -3,8 +3,11 @@
 #define SPW_SIM_MEMORY_KEPT_MESH_MEMORY_H
 
 #include "sim/job/job_words.h"
-#include "sim/memory/kept/component.h"
 #include "sim/model/model.h"
+#include "sim/schemes/scheme.h"
+
+typedef struct spw_footprint spw_footprint; /* sim/memory/kept/component.h */
+typedef struct spw_stage spw_stage;         /* sim/weights/stage.h */
 
 /* The widths that one GPU of a tensor group has between products: H, V, heads, columns of FFNs over TP, and the low ranks of MLA
  * whole. */

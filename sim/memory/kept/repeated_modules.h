@@ -4,7 +4,8 @@
 #ifndef SPW_SIM_MEMORY_KEPT_REPEATED_MODULES_H
 #define SPW_SIM_MEMORY_KEPT_REPEATED_MODULES_H
 
-#include "sim/memory/kept/component.h"
+#include "sim/schemes/scheme.h"
+typedef struct spw_footprint spw_footprint; /* sim/memory/kept/component.h */
 
 /* Bytes of one layer on one GPU in one micro-batch, of what section 7.4 lists. */
 typedef struct spw_repeated_modules {

@@ -1,20 +1,24 @@
 #include "sim/memory/kept/stage_walk.h"
 
 #include "base/memory.h"
+#include "sim/weights/stage.h"
 #include "sim/weights/stage_layers.h"
 
 #include <string.h>
 
+/* Of a backward pass: do its layers hold what their last one left, and is it the chunk's first of the step, which makes gradients? */
+enum { HELD = 1, FIRST = 2, VARIANTS = 4 };
+
 /* One micro-batch through one chunk, alone. */
 typedef struct pass_kept {
-    spw_stage_moment kept;                    /* after its forward pass */
-    spw_stage_moment at[2][SPW_MOMENT_COUNT]; /* [do its layers hold what their last backward pass left?] */
+    spw_stage_moment kept; /* after its forward pass */
+    spw_stage_moment at[VARIANTS][SPW_MOMENT_COUNT];
 } pass_kept;
 
 /* What a kind of moment has beside rows, of the last one that was asked for: in a steady schedule the next is the same. */
 typedef struct settled {
     bool there;
-    size_t waiting[2], at_work[2], left[2];
+    size_t waiting[2], at_work[2], left[2], made[2], ends[2];
     uint64_t bytes;
 } settled;
 
@@ -24,8 +28,11 @@ struct spw_stage_walk {
     spw_waiting_layer keeps[2];
     spw_stage_layers layers;
     bool *holds;     /* [chunks] what its layers left, as its last pass was backward */
+    bool *made;      /* [chunks] its gradients are there */
+    size_t ends[2];  /* the chunks of embedding and head; SIZE_MAX: the stage has none */
+    bool makes;      /* gradients, layer by layer */
     pass_kept *part; /* [micro_batches][chunks] */
-    /* [2 by `held`][layers of the stage] each layer at work in a pass that is alone, whatever its rows: `bytes` are without them */
+    /* [VARIANTS][layers of the stage] each layer at work in a pass that is alone, whatever its rows: `bytes` are without them */
     spw_stage_moment *alone;
     spw_stage_moment *behind; /* [chunks] after a forward pass, the same */
     settled known[SPW_MOMENT_COUNT];
@@ -58,10 +65,15 @@ uint64_t spw_stage_moment_left(const spw_waiting_layer *k, const spw_stage_momen
     return bytes_of(of_kinds(m->left, k[0].left, k[1].left));
 }
 
+uint64_t spw_stage_moment_made(const spw_waiting_layer *k, const spw_stage_moment *m) {
+    return bytes_of(of_kinds(m->made, k[0].gradient, k[1].gradient) + of_kinds(m->ends, k[0].end, k[1].end));
+}
+
 /* --- Passes --- */
 
 static uint64_t beside_rows(const spw_waiting_layer *keeps, const spw_stage_moment *m) {
-    return plus(plus(spw_stage_moment_inputs(keeps, m), spw_stage_moment_policy(keeps, m)),
+    return plus(plus(plus(spw_stage_moment_inputs(keeps, m), spw_stage_moment_policy(keeps, m)),
+                     spw_stage_moment_made(keeps, m)),
                 plus(spw_stage_moment_saved(keeps, m), spw_stage_moment_left(keeps, m)));
 }
 
@@ -75,11 +87,14 @@ static void settle_again(spw_stage_walk *w, spw_moment kind, spw_stage_moment *m
     settled *k = &w->known[kind];
     if (!k->there || memcmp(k->waiting, m->waiting, sizeof k->waiting) != 0 ||
         memcmp(k->at_work, m->at_work, sizeof k->at_work) != 0 ||
-        memcmp(k->left, m->left, sizeof k->left) != 0) {
+        memcmp(k->left, m->left, sizeof k->left) != 0 || memcmp(k->made, m->made, sizeof k->made) != 0 ||
+        memcmp(k->ends, m->ends, sizeof k->ends) != 0) {
         k->there = true;
         memcpy(k->waiting, m->waiting, sizeof k->waiting);
         memcpy(k->at_work, m->at_work, sizeof k->at_work);
         memcpy(k->left, m->left, sizeof k->left);
+        memcpy(k->made, m->made, sizeof k->made);
+        memcpy(k->ends, m->ends, sizeof k->ends);
         k->bytes = beside_rows(w->keeps, m);
     }
     m->there = true;
@@ -98,16 +113,21 @@ static spw_layer_use use_of(const spw_layer_uses *uses, const spw_stage_layer *l
 
 static size_t layers_of(const spw_stage_walk *w) { return w->layers.begin[w->pipeline.chunks]; }
 
-/* The layers of one pass, alone, from the first to the last: of the last to work first what is left behind is least. `held`: the
- * layers before it hold what they left, too. */
-static void fill_alone(spw_stage_walk *w, size_t chunk, bool held) {
+/* The layers of one pass, alone, from the first to the last: of the last to work first what is left behind is least. Held: the
+ * layers before it hold what they left, too. First: of gradients only those of the layers behind it, and the head's, are there. */
+static void fill_alone(spw_stage_walk *w, size_t chunk, size_t variant) {
+    const bool held = variant & HELD, first = variant & FIRST;
     spw_stage_moment now = {.there = true};
-    for (size_t i = w->layers.begin[chunk]; i < w->layers.begin[chunk + 1]; i++)
+    for (size_t i = w->layers.begin[chunk]; i < w->layers.begin[chunk + 1]; i++) {
         now.left[w->layers.layer[i].experts]++;
+        now.made[w->layers.layer[i].experts] += first;
+    }
+    now.ends[1] = first && w->ends[1] == chunk;
     for (size_t i = w->layers.begin[chunk]; i < w->layers.begin[chunk + 1]; i++) {
         const spw_stage_layer *layer = &w->layers.layer[i];
-        spw_stage_moment *here = &w->alone[held * layers_of(w) + i];
+        spw_stage_moment *here = &w->alone[variant * layers_of(w) + i];
         now.left[layer->experts]--;
+        now.made[layer->experts] -= first;
         *here = now;
         here->at_work[layer->experts] = 1;
         here->layer = layer->moe;
@@ -118,7 +138,7 @@ static void fill_alone(spw_stage_walk *w, size_t chunk, bool held) {
     }
     now.there = false;
     now.layer = now.place = SIZE_MAX;
-    now.left[0] = now.left[1] = 0;
+    now.left[0] = now.left[1] = now.ends[1] = 0;
     w->behind[chunk] = now;
 }
 
@@ -135,16 +155,17 @@ static void raise_alone(spw_stage_moment *most, const spw_stage_moment *alone, u
 }
 
 static void look_at_part(const spw_stage_walk *w, const spw_layer_uses *uses, size_t micro_batch,
-                         size_t chunk, bool held, pass_kept *out) {
+                         size_t chunk, size_t variant, pass_kept *out) {
     uint64_t rows = 0;
-    for (int m = 0; m < SPW_MOMENT_COUNT; m++) out->at[held][m].there = false;
+    spw_stage_moment *at = out->at[variant];
+    for (int m = 0; m < SPW_MOMENT_COUNT; m++) at[m].there = false;
     for (size_t i = w->layers.begin[chunk]; i < w->layers.begin[chunk + 1]; i++) {
         const spw_stage_layer *layer = &w->layers.layer[i];
-        const spw_stage_moment *alone = &w->alone[held * layers_of(w) + i];
+        const spw_stage_moment *alone = &w->alone[variant * layers_of(w) + i];
         const spw_layer_use use = use_of(uses, layer, micro_batch);
-        raise_alone(&out->at[held][SPW_MOMENT_ATTENTION], alone, rows, 0, micro_batch);
-        raise_alone(&out->at[held][layer->experts ? SPW_MOMENT_MOE_LAYER : SPW_MOMENT_DENSE_LAYER], alone,
-                    rows, layer->experts ? plus(0, use.backward_bytes) : 0, micro_batch);
+        raise_alone(&at[SPW_MOMENT_ATTENTION], alone, rows, 0, micro_batch);
+        raise_alone(&at[layer->experts ? SPW_MOMENT_MOE_LAYER : SPW_MOMENT_DENSE_LAYER], alone, rows,
+                    layer->experts ? plus(0, use.backward_bytes) : 0, micro_batch);
         rows = plus(rows, use.saved_bytes);
     }
     out->kept = w->behind[chunk];
@@ -163,11 +184,17 @@ spw_status spw_stage_walk_create(const spw_pipeline *pipeline, const spw_model *
     w->keeps[0] = keeps[0];
     w->keeps[1] = keeps[1];
     SPW_TRY(spw_stage_layers_create(pipeline, model, stage, &w->layers));
+    const spw_stage whole = spw_pipeline_stage(pipeline, model, stage);
+    w->makes = keeps[0].gradient > 0.0 || keeps[1].gradient > 0.0 || keeps[0].end > 0.0 || keeps[1].end > 0.0;
+    w->ends[0] = whole.embedding ? 0 : SIZE_MAX;
+    w->ends[1] = whole.head ? pipeline->chunks - 1 : SIZE_MAX;
     SPW_TRY(SPW_ALLOC(pipeline->chunks, &w->holds));
+    SPW_TRY(SPW_ALLOC(pipeline->chunks, &w->made));
     SPW_TRY(SPW_ALLOC(pipeline->micro_batches * pipeline->chunks, &w->part));
-    SPW_TRY(SPW_ALLOC(2 * w->layers.begin[pipeline->chunks] + 1, &w->alone));
+    SPW_TRY(SPW_ALLOC(VARIANTS * w->layers.begin[pipeline->chunks] + 1, &w->alone));
     SPW_TRY(SPW_ALLOC(pipeline->chunks, &w->behind));
-    for (size_t i = 0; i < 2 * pipeline->chunks; i++) fill_alone(w, i / 2, i % 2 == 1);
+    for (size_t v = VARIANTS; v-- > 0;)
+        for (size_t c = 0; c < pipeline->chunks; c++) fill_alone(w, c, v);
     *out = w;
     w = NULL;
 
@@ -180,6 +207,7 @@ void spw_stage_walk_destroy(spw_stage_walk *w) {
     if (w == NULL) return;
     spw_stage_layers_destroy(&w->layers);
     spw_free(w->holds);
+    spw_free(w->made);
     spw_free(w->part);
     spw_free(w->alone);
     spw_free(w->behind);
@@ -204,6 +232,8 @@ static spw_stage_moment beside(const spw_stage_moment *flight, const spw_stage_m
     for (int kind = 0; kind < 2; kind++) {
         m.waiting[kind] += flight->waiting[kind];
         m.left[kind] += flight->left[kind];
+        m.made[kind] += flight->made[kind];
+        m.ends[kind] += flight->ends[kind];
     }
     m.rows = plus(m.rows, flight->rows);
     return m;
@@ -215,6 +245,17 @@ static void count_left(const spw_stage_walk *w, size_t left[2]) {
     for (size_t c = 0; c < w->pipeline.chunks; c++)
         for (size_t i = w->layers.begin[c]; i < w->layers.begin[c + 1] && w->holds[c]; i++)
             left[w->layers.layer[i].experts] += w->keeps[w->layers.layer[i].experts].stays;
+}
+
+/* Gradients of the chunks that have run backward. */
+static void count_made(const spw_stage_walk *w, spw_stage_moment *m) {
+    for (size_t kind = 0; kind < 2; kind++) {
+        m->made[kind] = 0;
+        m->ends[kind] = w->ends[kind] != SIZE_MAX && w->made[w->ends[kind]];
+    }
+    for (size_t c = 0; c < w->pipeline.chunks; c++)
+        for (size_t i = w->layers.begin[c]; i < w->layers.begin[c + 1] && w->made[c]; i++)
+            m->made[w->layers.layer[i].experts]++;
 }
 
 /* Behind a forward pass, where there is a loss, or on a stage without it. */
@@ -246,7 +287,9 @@ static void look_at_pair(const spw_stage_walk *w, const spw_layer_uses *uses,
     const size_t first = w->layers.begin[forward->chunk], comes = w->layers.begin[forward->chunk + 1] - first,
                  end = w->layers.begin[backward->chunk + 1], goes = end - w->layers.begin[backward->chunk];
     spw_stage_moment now = *beside_them;
+    const bool makes = w->makes && !w->made[backward->chunk];
     now.micro_batch = backward->micro_batch;
+    now.ends[1] += makes && w->ends[1] == backward->chunk;
     change_flight(&now, &w->part[backward->micro_batch * w->pipeline.chunks + backward->chunk].kept, false);
     for (size_t j = 0; j < goes; j++) {
         const spw_stage_layer *back = &w->layers.layer[end - 1 - j];
@@ -266,6 +309,7 @@ static void look_at_pair(const spw_stage_walk *w, const spw_layer_uses *uses,
         settle(w->keeps, &here);
         raise(&out->at[back->experts ? SPW_MOMENT_MOE_LAYER : SPW_MOMENT_DENSE_LAYER], &here);
         now.left[back->experts]++;
+        now.made[back->experts] += makes;
     }
 }
 
@@ -274,22 +318,29 @@ void spw_stage_walk_run(spw_stage_walk *w, const spw_layer_uses *uses, spw_stage
     spw_stage_moment flight = {.layer = SIZE_MAX, .place = SIZE_MAX};
     *out = (spw_stage_peaks){.at = {{.there = false}}};
     const bool stays = w->keeps[0].stays || w->keeps[1].stays;
-    for (size_t c = 0; c < p->chunks; c++) w->holds[c] = stays;
+    for (size_t c = 0; c < p->chunks; c++) {
+        w->holds[c] = stays;
+        w->made[c] = false;
+    }
     for (size_t i = 0; i < p->micro_batches * p->chunks * (stays ? 2 : 1); i++) {
         const size_t pass = i / (stays ? 2 : 1);
-        look_at_part(w, uses, pass / p->chunks, pass % p->chunks, stays && i % 2 == 1, &w->part[pass]);
+        look_at_part(w, uses, pass / p->chunks, pass % p->chunks, stays && i % 2 == 1 ? HELD : 0,
+                     &w->part[pass]);
     }
     for (size_t i = 0; i < spw_pipeline_passes(p); i++) {
         const spw_pass pass = spw_pipeline_pass(p, w->stage, i);
-        const pass_kept *part = &w->part[pass.micro_batch * p->chunks + pass.chunk];
+        pass_kept *part = &w->part[pass.micro_batch * p->chunks + pass.chunk];
         if (spw_pipeline_is_pair(p, w->stage, i)) { /* the backward pass of the two, then what came */
             const spw_pass other = spw_pipeline_pass(p, w->stage, ++i);
             change_flight(&flight, &w->part[other.micro_batch * p->chunks + other.chunk].kept, true);
             look_at_pair(w, uses, &flight, &pass, &other, out);
+            w->made[other.chunk] = w->makes;
+            count_made(w, &flight);
             after_forward(w, &pass, &part->kept, &flight, out);
             continue;
         }
-        const bool held = w->holds[pass.chunk];
+        const bool first = w->makes && !w->made[pass.chunk];
+        const size_t variant = (w->holds[pass.chunk] ? HELD : 0u) + (first ? FIRST : 0u);
         if (!pass.backward) {
             after_forward(w, &pass, &part->kept, &flight, out);
             continue;
@@ -297,12 +348,19 @@ void spw_stage_walk_run(spw_stage_walk *w, const spw_layer_uses *uses, spw_stage
         change_flight(&flight, &part->kept, true);
         w->holds[pass.chunk] = false;
         count_left(w, flight.left);
+        if (first) look_at_part(w, uses, pass.micro_batch, pass.chunk, variant, part);
         for (int m = 0; m < SPW_MOMENT_COUNT; m++) {
-            if (!part->at[held][m].there) continue;
-            spw_stage_moment here = beside(&flight, &part->at[held][m]);
+            if (!part->at[variant][m].there) continue;
+            spw_stage_moment here = beside(&flight, &part->at[variant][m]);
             settle_again(w, (spw_moment)m, &here);
             raise(&out->at[m], &here);
         }
         w->holds[pass.chunk] = stays;
+        w->made[pass.chunk] = w->makes;
+        count_made(w, &flight);
     }
+    if (!w->makes) return;
+    flight.rows = 0;
+    settle(w->keeps, &flight);
+    out->at[SPW_MOMENT_STEP] = flight;
 }

@@ -4,7 +4,8 @@
  *
  * A layer keeps its input and its residuals from its forward to its backward pass, where the residuals are counted among what is at
  * work. In the backward pass of layer l of a pass (a micro-batch through a chunk) there are
- *   everything of the other passes in flight, residuals of the layers before l, inputs up to l, what the layers behind l left. */
+ *   everything of the other passes in flight, residuals of the layers before l, inputs up to l, what the layers behind l left, and
+ *   gradients that FSDP2 made so far: each by the first backward pass of its layer in the step, until the step's end. */
 #ifndef SPW_SIM_MEMORY_KEPT_STAGE_WALK_H
 #define SPW_SIM_MEMORY_KEPT_STAGE_WALK_H
 
@@ -24,6 +25,7 @@ typedef enum spw_moment {
     SPW_MOMENT_DENSE_LAYER,
     SPW_MOMENT_LOSS,
     SPW_MOMENT_ATTENTION,
+    SPW_MOMENT_STEP, /* behind the last backward pass: all gradients, and the state; where they are made layer by layer */
     SPW_MOMENT_COUNT
 } spw_moment;
 
@@ -34,6 +36,11 @@ typedef struct spw_waiting_layer {
     double saved;  /* residuals, which are counted among what is at work then */
     double left;   /* from its backward pass to the end of the micro-batch's, or */
     bool stays;    /* to its next forward pass, in the next step if there is none in this */
+    double
+        gradient; /* made by the layer's first backward pass of a step, as FSDP2 does; there until the step ends */
+    double
+        end; /* the same of what lies before the first layer ([0]: the embedding), or behind the last ([1]: the head) */
+    bool whole; /* they are not cut yet, and go with the last backward pass; else when the next step begins */
 } spw_waiting_layer;
 
 /* Rows of one MoE layer's experts in one micro-batch: at work, and while it waits. */
@@ -55,6 +62,8 @@ typedef struct spw_stage_moment {
     size_t waiting[2];  /* layers that keep all that they keep */
     size_t at_work[2];  /* one of them is 1, but at the loss */
     size_t left[2];     /* layers behind it, and those that still hold what they left before */
+    size_t made[2];     /* layers whose gradients are there */
+    size_t ends[2];     /* are those of the embedding, and of the head? */
     uint64_t rows;      /* of `bytes`: rows of the layers that wait */
     uint64_t work;      /* and those at work */
     size_t layer;       /* at work: its position among the model's MoE layers (SIZE_MAX: it is none) */
@@ -82,5 +91,6 @@ uint64_t spw_stage_moment_inputs(const spw_waiting_layer *keeps, const spw_stage
 uint64_t spw_stage_moment_policy(const spw_waiting_layer *keeps, const spw_stage_moment *moment);
 uint64_t spw_stage_moment_saved(const spw_waiting_layer *keeps, const spw_stage_moment *moment);
 uint64_t spw_stage_moment_left(const spw_waiting_layer *keeps, const spw_stage_moment *moment);
+uint64_t spw_stage_moment_made(const spw_waiting_layer *keeps, const spw_stage_moment *moment);
 
 #endif

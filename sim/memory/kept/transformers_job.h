@@ -2,9 +2,11 @@
 #ifndef SPW_SIM_MEMORY_KEPT_TRANSFORMERS_JOB_H
 #define SPW_SIM_MEMORY_KEPT_TRANSFORMERS_JOB_H
 
-#include "sim/memory/kept/component.h"
 #include "sim/memory/tensors/transformers_step.h"
 #include "sim/schemes/point.h"
+
+typedef struct spw_footprint spw_footprint; /* sim/memory/kept/component.h */
+typedef struct spw_stage spw_stage;         /* sim/weights/stage.h */
 
 /* Is it a whole model of grouped-query or latent attention without biases, or of Nemotron-H, Qwen3-Next or Kimi Linear, under one GPU
  * or FSDP2 alone, remat none or full, Adam, no master weights, all trained or adapters alone? Then *out (NULL: only asked) is its process; the model is the

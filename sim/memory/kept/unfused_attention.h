@@ -5,7 +5,8 @@
 #ifndef SPW_SIM_MEMORY_KEPT_UNFUSED_ATTENTION_H
 #define SPW_SIM_MEMORY_KEPT_UNFUSED_ATTENTION_H
 
-#include "sim/memory/kept/component.h"
+#include "sim/schemes/scheme.h"
+typedef struct spw_footprint spw_footprint; /* sim/memory/kept/component.h */
 
 typedef struct spw_unfused_attention {
     double scores;   /* numbers: p heads / TP x S^2 */

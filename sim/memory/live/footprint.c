@@ -1,259 +1,30 @@
 #include "sim/memory/live/footprint.h"
 
 #include "sim/job/grid.h"
-#include "sim/job/job.h"
 #include "sim/job/recipe/remat.h"
 #include "sim/job/state_law.h"
 #include "sim/job/trainer.h"
 #include "sim/machine/compiled_layer.h"
 #include "sim/memory/allocator/device_budget.h"
 #include "sim/memory/kept/activation_offload.h"
-#include "sim/memory/kept/cross_entropy.h"
 #include "sim/memory/kept/footprint_component.h"
-#include "sim/memory/kept/megatron_job.h"
 #include "sim/memory/kept/megatron_kept.h"
 #include "sim/memory/kept/mesh_memory.h"
-#include "sim/memory/kept/mixer_kept.h"
 #include "sim/memory/kept/page_pool.h"
-#include "sim/memory/kept/repeated_modules.h"
-#include "sim/memory/kept/residual_streams.h"
 #include "sim/memory/kept/transformers_job.h"
-#include "sim/memory/kept/unfused_attention.h"
 #include "sim/memory/live/footprint_state.h"
 #include "sim/memory/live/footprint_waiting.h"
-#include "sim/model/attention.h"
-#include "sim/print/formula.h"
 #include "sim/schemes/layer.h"
 #include "sim/weights/fp8_memory.h"
 #include "sim/weights/fsdp2.h"
 #include "sim/weights/pipeline.h"
-#include "sim/weights/stage.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
-
-static const double TIGHT = 0.95; /* of the budget */
-enum { AFTER_SCHEME = 20 };       /* components that may follow those of the scheme */
+enum { AFTER_SCHEME = 25 }; /* components that may follow those of the scheme */
 
 const char *spw_moment_name(spw_moment moment) {
     static const char *const names[] = {"backward of a MoE layer", "backward of a dense layer", "loss",
-                                        "backward of attention"};
+                                        "backward of attention", "optimizer's step"};
     return names[moment];
-}
-
-const char *spw_verdict_name(spw_verdict verdict) {
-    static const char *const names[] = {"fits", "tight", "oom"};
-    return names[verdict];
-}
-
-const char *spw_verdict_text(spw_verdict verdict, bool live) {
-    static const char *const bounds[] = {"live fits", "live tight", "oom"};
-    return live ? bounds[verdict] : spw_verdict_name(verdict);
-}
-
-bool spw_verdict_is_sure(spw_verdict verdict, double most_bytes, double budget_bytes) {
-    return verdict != SPW_VERDICT_OOM && most_bytes <= budget_bytes;
-}
-
-const char *spw_verdict_sentence(spw_verdict verdict, bool surely) {
-    static const char *const sentences[][2] = {{"may not fit", "surely fits"},
-                                               {"is tight, and may not fit", "is tight, and surely fits"},
-                                               {"does not fit", "does not fit"}};
-    return sentences[verdict][surely];
-}
-
-spw_verdict spw_interval_verdict(double bytes, double high_bytes, double budget_bytes) {
-    if (bytes > budget_bytes) return SPW_VERDICT_OOM;
-    return high_bytes <= budget_bytes ? SPW_VERDICT_FITS : SPW_VERDICT_TIGHT;
-}
-
-spw_verdict spw_footprint_verdict(uint64_t peak_bytes, uint64_t budget_bytes) {
-    if (peak_bytes > budget_bytes) return SPW_VERDICT_OOM;
-    return (double)peak_bytes > TIGHT * (double)budget_bytes ? SPW_VERDICT_TIGHT : SPW_VERDICT_FITS;
-}
-
-/* --- Activations
- * ------------------------------------------------------------------------------------------------ */
-
-/* Of a frozen block without adapters: what is there for the gradients of weights alone, the normed inputs of its products.
- * Adapters keep the inputs, and A x of every product. */
-static size_t attention_unneeded(const spw_job *job) {
-    const spw_model *m = &job->model;
-    const bool adapts = spw_finetune_adapts(&job->finetune, SPW_LORA_ATTENTION);
-    if (job->finetune.frozen != SPW_FROZEN_BASE || adapts) return 0;
-    return m->hidden + spw_attention_widths_of(m).latent;
-}
-static size_t attention_adapter_elements(const spw_job *job) {
-    const size_t tensor = spw_grid_of(job).tensor, rank = job->finetune.lora_rank;
-    const bool frozen = job->finetune.frozen == SPW_FROZEN_BASE;
-    if (!spw_finetune_adapts(&job->finetune, SPW_LORA_ATTENTION)) return 0;
-    /* a tensor group gathers A x, and the normed input beside what a trained product keeps of it (7.13) */
-    const size_t gathered = tensor == 1 ? 0 : (tensor - (frozen ? 1 : 0)) * job->model.hidden;
-    return tensor * rank * spw_attention_products(&job->model) + gathered;
-}
-
-/* Elements A a token of one attention block keeps between its recomputation and its gradient, without the [S,
- * S] scores, which flash attention never forms; plus one fp32 log-sum-exp a head (7.4). joins_keys: values are copied out of the up
- * projection of a latent as keys are, and its output goes; copies: so are those of grouped queries out of their fused product. */
-static size_t attention_elements(const spw_model *m, bool joins_keys, bool copies) {
-    const spw_attention_widths w = spw_attention_widths_of(m);
-    return (w.latents > 0 ? joins_keys : copies) ? w.kept_copied : w.kept;
-}
-
-/* What grows where several GPUs share a key and value head: the product of queries, keys and values is gathered whole, and stays
- * as values are a view of it; and each GPU has one head's rotated keys. A token of the TP T has what a GPU's T share elsewhere. */
-static size_t shared_heads_elements(const spw_job *job) {
-    const spw_model *m = &job->model;
-    const size_t tensor = spw_grid_of(job).tensor, wide = spw_model_query_key_value(m);
-    if (!spw_grid_shares_heads(job)) return 0;
-    return tensor * wide - (m->heads + 2 * m->kv_heads) * m->head_dim + (tensor - m->kv_heads) * m->head_dim;
-}
-
-/* What a product that is cut by columns reads is gathered along the sequence, and so is the gradient that it gives back
- * before that is scattered; of the dense FFN and of the head, whose passes are moments here. */
-static void add_gathered_sequence(spw_footprint *f, const spw_job *job, const spw_stage *stage,
-                                  const spw_layer_shape *s) {
-    const spw_model *m = &job->model;
-    const size_t tensor = spw_grid_of(job).sequence_tensor;
-    const spw_term TP = TERM("TP", tensor), T = TERM("T", s->tokens), H = TERM("H", m->hidden),
-                   b = TERM("b", s->element_bytes);
-    const bool dense = stage->moe_layers < stage->layers, fp8 = job->precision.recipe != SPW_FP8_NONE,
-               at[SPW_MOMENT_COUNT] = {
-                   [SPW_MOMENT_DENSE_LAYER] = dense && !fp8, [SPW_MOMENT_LOSS] = stage->head};
-    if (tensor == 1) return;
-    if (fp8 && dense) {
-        const double held = spw_fp8_gather_of(job, s->tokens, m->hidden).held;
-        LIVE(SPW_COMPONENT(f, "gathered_dense_sequence",
-                           spw_fp8_recipe_is_fp4(job->precision.recipe)
-                               ? "fp4 input of a dense FFN, gathered, and its gradient in bf16 (5.10)"
-                               : "fp8 input of a dense FFN, gathered, and its gradient in bf16 (5.10)",
-                           "TP T H ({held} + b)", TP, T, H, TERM("held", held), b),
-             AT_DENSE_LAYER);
-    }
-    const size_t held = job->finetune.frozen == SPW_FROZEN_BASE ? 1 : 2; /* a frozen product needs no input */
-    spw_component_live(
-        SPW_COMPONENT(
-            f, "gathered_sequence",
-            held == 1 ? "gradient of a frozen column-parallel product's input, all of the tensor group (7.13)"
-                      : "input of a column-parallel product and its gradient, all of the tensor group (5.10)",
-            "{held} TP T H b", TERM("held", held), TP, T, H, b),
-        at);
-}
-
-/* What one attention block keeps until its backward pass where its layer waits; 2 H of norms of the layer's FFN are in it. */
-static double add_unfused(spw_footprint *f, const spw_job *job, const spw_layer_shape *s) {
-    const spw_unfused_attention a = spw_unfused_attention_of(job, s);
-    const double scores =
-        spw_remat_repeats(job->remat, SPW_MODULE_CORE_ATTN) ? 0.0 : SPW_SCORES_KEPT * a.scores;
-    spw_component *kept =
-        SPW_COMPONENT(f, "attention", "attention of a layer, without its scores (7.4)",
-                      "T (A b + 8) + 4 'p S' head_dim b [- 'modules that run again']", TERM("T", s->tokens),
-                      TERM("A", a.elements), TERM("b", s->element_bytes),
-                      TERM("p S", s->sequences * job->sequence_length), TERM("head_dim", job->model.head_dim),
-                      TERM("modules that run again", spw_repeated_modules_of(job, s).attention));
-    LIVE(kept, AT_LAYERS);
-    spw_unfused_attention_add(f, job, s);
-    return (double)kept->bytes + scores;
-}
-
-/* Where a layer of a kind of its own, such as a recurrence, has more at work than one of attention, it is that one which is there. */
-static void use_recurrence(const spw_job *job, const spw_layer_shape *s, spw_component *attention,
-                           double bytes) {
-    const bool experts = !job->model.half_layers && job->model.moe_layers > 0;
-    const spw_mixers_kept kept = spw_mixers_kept_of(job, s, experts, bytes);
-    if (kept.most <= bytes) return;
-    attention->source = "a layer of the kind that keeps most (7.18)";
-    SPW_COMPONENT_BECOMES(attention, "T {each}", TERM("T", s->tokens),
-                          TERM("each", kept.most / (double)s->tokens));
-}
-
-/* The log-sum-exp is all that flash attention keeps of its core: its output is an input of the next product. */
-static double add_flash(spw_footprint *f, const spw_job *job, const spw_scheme *scheme,
-                        const spw_layer_shape *s) {
-    const spw_model *m = &job->model;
-    const bool megatron = spw_scheme_around(scheme, job)->keeps_modules ||
-                          spw_remat_repeats(job->remat, SPW_MODULE_MLA_UP_PROJ);
-    /* TransformerEngine's get_qkv_layout() makes values contiguous; a core that runs again does so within. */
-    const bool copies = spw_megatron_has_te(job, scheme) && !m->query_gate && !spw_grid_shares_heads(job) &&
-                        !spw_remat_repeats(job->remat, SPW_MODULE_CORE_ATTN);
-    const size_t elements = attention_elements(m, megatron, copies) - attention_unneeded(job) +
-                            attention_adapter_elements(job) + shared_heads_elements(job);
-    const spw_term T = TERM("T", s->tokens), b = TERM("b", s->element_bytes);
-    spw_component *mixer = SPW_COMPONENT(
-        f, "attention", "attention of the recomputed layer (7.4)",
-        "T (A b + 4 heads [+ 'cast inputs']) [+ norms] [- 'modules that run again']", T, TERM("A", elements),
-        b, TERM("heads", m->heads), TERM("cast inputs", spw_fp8_inputs_of(job).attention),
-        TERM("norms", spw_megatron_norms_kept(job, scheme, s)),
-        TERM("modules that run again", spw_repeated_modules_of(job, s).attention));
-    const double bytes = spw_formula_value(&mixer->expression);
-    use_recurrence(job, s, mixer, bytes);
-    if (m->half_layers) {
-        LIVE(mixer, AT_DENSE_LAYER);
-        LIVE(SPW_COMPONENT(f, "expert_layer_input",
-                           "what the norm of a layer of experts alone reads and gives (7.18)", "2 T H b", T,
-                           TERM("H", m->hidden), b),
-             AT_MOE_LAYER);
-    } else {
-        LIVE(mixer, AT_LAYERS);
-    }
-    spw_repeated_modules_add(f, job, s);
-    return spw_remat_repeats(job->remat, SPW_MODULE_CORE_ATTN)
-               ? bytes - T.value * (double)(m->heads * sizeof(float))
-               : bytes;
-}
-
-static double add_activations(spw_footprint *f, const spw_job *job, const spw_scheme *scheme,
-                              const spw_stage *stage, const spw_layer_shape *s) {
-    const spw_model *m = &job->model;
-    const spw_term T = TERM("T", s->tokens), b = TERM("b", s->element_bytes), H = TERM("H", m->hidden),
-                   F_shared = TERM("F_shared", m->shared_ffn), F_dense = TERM("F_dense", m->dense_ffn);
-    const double ffn = spw_footprint_ffn_kept(job);
-    const spw_fp8_inputs fp8 = spw_fp8_inputs_of(job);
-    const double kept = job->remat == SPW_REMAT_INPUT_OFFLOADED ? 1.0 : (double)stage->kept_layers;
-    LIVE_BY_LAYER(SPW_COMPONENT(f, "carries",
-                                kept < (double)stage->kept_layers ? "the input on its way to the host"
-                                : stage->stages > 1
-                                    ? "inputs of the layers, of the micro-batches in flight (7.9)"
-                                    : "inputs of the layers, stacked by the scan (7.3)",
-                                "L T $3 b", TERM("L", kept), T,
-                                TERM(m->streams > 1 ? "(n H)" : "H", spw_model_carried(m)), b),
-                  ALWAYS);
-    const double attention =
-        job->attention == SPW_ATTENTION_UNFUSED ? add_unfused(f, job, s) : add_flash(f, job, scheme, s);
-    if (stage->head) spw_cross_entropy_add(f, job, scheme, s, m);
-    spw_megatron_kept_add(f, job, scheme, stage, s);
-    add_gathered_sequence(f, job, stage, s);
-    spw_streams_add(f, job, scheme, s);
-    if (m->latent > 0)
-        LIVE(SPW_COMPONENT(f, "latent",
-                           "input of the projection to the experts' rows, and what they give (7.18)",
-                           "T (H + L) b", T, H, TERM("L", m->latent), b),
-             AT_MOE_LAYER);
-    if (m->shared_ffn > 0 && !spw_remat_repeats(job->remat, SPW_MODULE_SHARED_EXPERTS)) {
-        LIVE(SPW_COMPONENT(f, "shared_expert", "w0, w1, act of the shared expert (7.3)",
-                           "{kept} T F_shared b [+ T 'cast inputs']", TERM("kept", ffn), T, F_shared, b,
-                           TERM("cast inputs", fp8.shared)),
-             AT_MOE_LAYER);
-        if (job->megatron.overlap_shared)
-            LIVE(SPW_COMPONENT(f, "shared_expert_beside",
-                               "gradients of the shared expert beside the routed ones' (7.20)",
-                               "T (2 F_shared + H) b", T, F_shared, H, b),
-                 AT_MOE_LAYER);
-    }
-    if (stage->moe_layers + stage->bare_layers < stage->layers) {
-        LIVE(SPW_COMPONENT(f, "dense_ffn", "w0, w1, act and one gradient of a dense FFN (7.3)",
-                           "{kept} T F_dense b [+ T 'cast inputs']", TERM("kept", 1.0 + ffn), T, F_dense, b,
-                           TERM("cast inputs", fp8.dense)),
-             AT_DENSE_LAYER);
-        if (job->megatron.weight_gradients == SPW_FUSION_OFF && spw_scheme_around(scheme, job)->keeps_modules)
-            LIVE(SPW_COMPONENT(f, "dense_weight_gradient",
-                               "of a dense FFN's first product, before it is added (7.19)",
-                               "{matrices} H F_dense b / TP", TERM("matrices", spw_ffn_matrices(m) - 1), H,
-                               F_dense, b, TERM("TP", spw_grid_of(job).tensor)),
-                 AT_DENSE_LAYER);
-    }
-    return attention;
 }
 
 /* The tensors that are live at the peak of the layer, one component each. */
@@ -461,72 +232,91 @@ static spw_status listed_steps(const spw_point *p, const spw_transformers_shape 
     return status;
 }
 
+/* Weights, gradients and moments of a whole rank, and what a tensor group's GPU holds of them. carries: the component of what
+ * layers carry. Gives the bytes of attention. */
+static spw_status add_whole(spw_footprint *f, const spw_point *p, const spw_job *job, const spw_job *part,
+                            const spw_layer_shape *shape, double *attention, size_t *carries) {
+    const spw_state_law *law = spw_state_law_of(job);
+    const spw_compiled_layer *program = spw_scheme_program(p->scheme);
+    const spw_status held = spw_footprint_add_state(f, job, &f->stage);
+    if (held != SPW_OK) return held;
+    if (law->by_units)
+        spw_footprint_add_fsdp2(f, job, &f->stage, shape);
+    else if (law->shares_weights)
+        spw_footprint_add_gathered(f, job, &f->stage, program != NULL && program->all_experts);
+    *carries = f->components;
+    *attention = spw_footprint_add_activations(f, part, p->scheme, &f->stage, shape);
+    spw_mesh_add(job, &f->stage, shape, f);
+    return SPW_OK;
+}
+
+/* What a layer of a whole rank keeps, and what stays of it behind its backward pass. */
+static void find_keeps(spw_footprint *f, const spw_point *p, const spw_job *job, const spw_job *part,
+                       const spw_layer_shape *shape, double attention) {
+    spw_footprint_layer_keeps(part, p->scheme, &f->stage, shape,
+                              attention + spw_mesh_gathered_keys(job, shape), f->keeps);
+    spw_footprint_add_summed(f, job, &f->stage);
+    const double left = spw_megatron_left_by_layer(job, p->scheme, shape);
+    if (left > 0.0) {
+        f->keeps[1].left = left;
+        f->keeps[1].stays = true;
+    }
+}
+
+/* What MoE layers save, of the routing or of balanced rows, where layers keep anything. */
+static void add_saved(spw_footprint *f, const spw_job *job, const spw_job *part,
+                      const spw_routed_memory *routed) {
+    if (!spw_remat_keeps_layers(job->remat)) return;
+    const uint64_t one = f->live_set.saved_bytes;
+    const spw_saved_rows balanced = {f->stage.kept_moe_layers * one, one, f->live_set.to_host_bytes},
+                         *saved = routed != NULL ? &routed->saved : &balanced;
+    if (!f->frees) spw_footprint_add_stacked(f, part, saved);
+    if (spw_remat_keeps_experts(job->remat)) f->saved = *saved;
+    if (f->frees) f->saved.all = f->waiting.at[SPW_MOMENT_LOSS].rows;
+}
+
+/* The model as a GPU of a tensor group has it: `room` is where a job with its widths is made. */
+static const spw_job *part_of(const spw_job *job, spw_job *room) {
+    if (spw_grid_mesh_tensor(job) <= 1) return job;
+    *room = *job;
+    spw_mesh_cut_model(job, &room->model);
+    return room;
+}
+
 spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_routed_memory *routed,
                                   spw_footprint *out) {
     spw_transformers_shape steps;
     if (spw_transformers_is_listed(p, &steps, NULL)) return listed_steps(p, &steps, out);
-    spw_job room;
-    const spw_job *job = spw_fsdp2_job(p->job, p->scheme, &room);
+    spw_job room, cut;
+    const spw_job *job = spw_fsdp2_job(p->job, p->scheme, &room), *part = part_of(job, &cut);
     const spw_scheme *scheme = p->scheme;
     const spw_layer_shape own = spw_offload_shape(job, &p->shape, index), *shape = &own;
     const spw_pipeline pipeline = spw_pipeline_of(job);
-    const spw_stage stage = spw_pipeline_stage(&pipeline, &job->model, index);
-    *out = (spw_footprint){.stage = stage};
-    out->budget_bytes = budget_of(job, scheme);
+    *out = (spw_footprint){.stage = spw_pipeline_stage(&pipeline, &job->model, index),
+                           .budget_bytes = budget_of(job, scheme),
+                           .frees = spw_footprint_frees(scheme)};
     const bool whole = job->part == SPW_PART_WHOLE;
     double attention = 0.0;
-    size_t carries = SIZE_MAX; /* the component */
-    spw_job cut;               /* with the widths of one GPU of a tensor group */
-    const spw_job *part = job;
-    if (spw_grid_mesh_tensor(job) > 1) {
-        cut = *job;
-        spw_mesh_cut_model(job, &cut.model);
-        part = &cut;
-    }
-    const spw_state_law *law = spw_state_law_of(job);
-    const spw_compiled_layer *program = spw_scheme_program(scheme);
+    size_t carries = SIZE_MAX;
+    spw_status status = SPW_OK;
     if (whole) {
-        const spw_status held = spw_footprint_add_state(out, job, &stage);
-        if (held != SPW_OK) return held;
-        if (law->by_units)
-            spw_footprint_add_fsdp2(out, job, &stage, shape);
-        else if (law->shares_weights)
-            spw_footprint_add_gathered(out, job, &stage, program != NULL && program->all_experts);
-        carries = out->components;
-        attention = add_activations(out, part, scheme, &stage, shape);
-        spw_mesh_add(job, &stage, shape, out);
+        status = add_whole(out, p, job, part, shape, &attention, &carries);
     } else {
         const spw_parameters parameters = spw_model_parameters(&job->model);
         spw_footprint_add_expert_layers(out, job, &parameters, shape);
     }
     const spw_rank_rows balanced = spw_balanced_rows(scheme, shape);
-    spw_status status = add_scheme(out, scheme, shape, routed != NULL ? &routed->rows : &balanced);
+    if (status == SPW_OK) status = add_scheme(out, scheme, shape, routed != NULL ? &routed->rows : &balanced);
     if (status != SPW_OK) return status;
-    if (whole && scheme->type->memory.whole_steps) spw_transformers_add_wrapped(out, job, &stage);
-    out->frees = spw_footprint_frees(scheme);
-    if (whole)
-        spw_footprint_layer_keeps(part, scheme, &stage, shape, attention + spw_mesh_gathered_keys(job, shape),
-                                  out->keeps);
-    if (whole) spw_footprint_add_summed(out, job, &stage);
-    const double left = whole ? spw_megatron_left_by_layer(job, scheme, shape) : 0.0;
-    if (left > 0.0) {
-        out->keeps[1].left = left;
-        out->keeps[1].stays = true;
-    }
+    if (whole && scheme->type->memory.whole_steps) spw_transformers_add_wrapped(out, job, &out->stage);
+    if (whole) find_keeps(out, p, job, part, shape, attention);
     if (out->frees) status = find_waiting(out, job, routed);
     if (status != SPW_OK) return status;
-    if (spw_remat_keeps_layers(job->remat)) {
-        const uint64_t one = out->live_set.saved_bytes;
-        const spw_saved_rows balanced_rows = {stage.kept_moe_layers * one, one, out->live_set.to_host_bytes},
-                             *saved = routed != NULL ? &routed->saved : &balanced_rows;
-        if (!out->frees) spw_footprint_add_stacked(out, part, saved);
-        if (spw_remat_keeps_experts(job->remat)) out->saved = *saved;
-        if (out->frees) out->saved.all = out->waiting.at[SPW_MOMENT_LOSS].rows;
-    }
+    add_saved(out, job, part, routed);
     if (out->frees) spw_footprint_add_waiting(out, job, carries);
-    if (spw_remat_keeps_layers(job->remat)) add_staying(out, job, shape, &stage, out->saved.stays);
-    add_pool(out, p, &stage);
-    add_graph_inputs(out, p, &stage);
+    if (spw_remat_keeps_layers(job->remat)) add_staying(out, job, shape, &out->stage, out->saved.stays);
+    add_pool(out, p, &out->stage);
+    add_graph_inputs(out, p, &out->stage);
     if (whole && !out->frees) spw_footprint_add_policy(out, part, shape);
     find_peak(out);
     return SPW_OK;

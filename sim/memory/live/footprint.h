@@ -47,9 +47,4 @@ uint64_t spw_footprint_walked_peak(const spw_footprint *footprint, const spw_sta
 /* Does the scheme's framework free what a layer kept when its backward pass ends? Programs of MaxText keep the stack of all layers. */
 bool spw_footprint_frees(const spw_scheme *scheme);
 
-/* Of a lower bound: tight where less than 5 % of the budget is free. */
-spw_verdict spw_footprint_verdict(uint64_t peak_bytes, uint64_t budget_bytes);
-/* Of a figure with an interval: fits where its high end does, tight where the figure itself does. high_bytes INFINITY: not known. */
-spw_verdict spw_interval_verdict(double bytes, double high_bytes, double budget_bytes);
-
 #endif

@@ -215,6 +215,27 @@ static void add_shared_optimizer(spw_footprint *f, const spw_job *job, const spw
     set_tensors(c, false, 1);
 }
 
+/* FSDP2's gradients, of which the last component is all: a unit's are there when its first backward pass of the step has ended. */
+static void make_layer_by_layer(spw_footprint *f, const spw_job *job, const spw_stage *stage, bool sharded) {
+    const double all = (double)f->component[--f->components].bytes;
+    spw_fsdp2_unit unit[2 * 2] = {spw_fsdp2_unit_of(job, false),
+                                  spw_fsdp2_unit_of(job, true),
+                                  {.parameters = stage->embedding ? spw_fsdp2_embedding(job) : 0.0},
+                                  {.parameters = stage->head ? spw_fsdp2_head(job) : 0.0}};
+    const double units[2 * 2] = {(double)(stage->layers - stage->moe_layers),
+                                 (double)(stage->moe_layers + stage->predictions), 1.0, 1.0};
+    double part[2 * 2], sum = 0.0;
+    for (int i = 0; i < 2 * 2; i++) {
+        part[i] = sharded ? spw_fsdp2_shard(job, &unit[i]) : unit[i].parameters;
+        sum += units[i] * part[i];
+    }
+    for (int kind = 0; kind < 2 && sum > 0.0; kind++) {
+        f->keeps[kind].gradient = part[kind] / sum * all;
+        f->keeps[kind].end = part[2 + kind] / sum * all;
+        f->keeps[kind].whole = !sharded;
+    }
+}
+
 spw_status spw_footprint_add_state(spw_footprint *f, const spw_job *job, const spw_stage *stage) {
     const spw_state_law *law = spw_state_law_of(job);
     const bool sharded = law->shares_weights;
@@ -248,6 +269,10 @@ spw_status spw_footprint_add_state(spw_footprint *f, const spw_job *job, const s
     if (spw_fsdp2_waits(job))
         return SPW_OK; /* sharded gradients come when the last backward pass has ended */
     c = add_part(f, job, &gradients);
+    if (law->by_units && f->frees) {
+        make_layer_by_layer(f, job, stage, true);
+        return SPW_OK;
+    }
     c->argument = !sharded;
     LIVE(c, ALWAYS);
     return SPW_OK;
@@ -367,11 +392,9 @@ static void add_waiting(spw_footprint *f, const spw_job *job, const spw_stage *s
                        "gathered, of {resident} of {chunks} blocks: = gathered w", TERM("resident", resident),
                        TERM("chunks", chunks), TERM("gathered", stage_parameters(job, stage, resident)), w),
          ALWAYS);
-    LIVE(SPW_COMPONENT(f, "fsdp2.whole_gradients", source,
-                       "not reduced before the last backward pass has ended: = whole g",
-                       TERM("whole", stage_parameters(job, stage, chunks)),
-                       TERM("g", job->precision.gradients)),
-         ALWAYS);
+    SPW_COMPONENT(f, "fsdp2.whole_gradients", source, "= whole g",
+                  TERM("whole", stage_parameters(job, stage, chunks)), TERM("g", job->precision.gradients));
+    make_layer_by_layer(f, job, stage, false);
     if (!listed)
         LIVE(SPW_COMPONENT(f, "fsdp2.weight_gradient", source,
                            "of one matrix of the experts before it is added: = matrix w",

@@ -54,6 +54,7 @@ void spw_footprint_layer_keeps(const spw_job *job, const spw_scheme *scheme, con
 
 /* So many layers with experts and without, and what one of each keeps. */
 #define OF_KINDS "= n moe + m dense"
+#define OF_KINDS_AND_ENDS OF_KINDS " [+ ends]"
 
 /* The layer at work is counted with its own components, whichever of the two kinds it is. */
 static void add_saved(spw_footprint *f, const spw_job *job) {
@@ -129,11 +130,12 @@ typedef struct waiting {
     bool there[SPW_MOMENT_COUNT];
     size_t count[SPW_MOMENT_COUNT][2]; /* layers without experts, with them */
     double each[2];
+    double ends[SPW_MOMENT_COUNT]; /* bytes beside those of layers */
 } waiting;
 
 /* The loss has most; then what is nearest to it. */
-static const spw_moment order[SPW_MOMENT_COUNT] = {SPW_MOMENT_LOSS, SPW_MOMENT_MOE_LAYER,
-                                                   SPW_MOMENT_DENSE_LAYER, SPW_MOMENT_ATTENTION};
+static const spw_moment order[SPW_MOMENT_COUNT] = {
+    SPW_MOMENT_LOSS, SPW_MOMENT_MOE_LAYER, SPW_MOMENT_DENSE_LAYER, SPW_MOMENT_ATTENTION, SPW_MOMENT_STEP};
 
 /* One component for all moments at which it is as large. first: takes the place of that component; SIZE_MAX: none. */
 static void add_each(spw_footprint *f, const waiting *w, size_t first) {
@@ -148,9 +150,13 @@ static void add_each(spw_footprint *f, const waiting *w, size_t first) {
             live[n] = live[n] || (i == 0 && !w->there[n]);
         }
         const spw_term term[] = {TERM("n", w->count[m][1]), TERM("moe", w->each[1]),
-                                 TERM("m", w->count[m][0]), TERM("dense", w->each[0])};
-        spw_component *c = first != SIZE_MAX ? &f->component[first]
-                                             : spw_component_of(f, w->name[m], w->source, OF_KINDS, term, 4);
+                                 TERM("m", w->count[m][0]), TERM("dense", w->each[0]),
+                                 TERM("ends", w->ends[m])};
+        const bool ends = w->ends[m] > 0.0;
+        spw_component *c = first != SIZE_MAX
+                               ? &f->component[first]
+                               : spw_component_of(f, w->name[m], w->source,
+                                                  ends ? OF_KINDS_AND_ENDS : OF_KINDS, term, ends ? 5 : 4);
         if (c->bytes != w->bytes[m]) spw_component_set(c, OF_KINDS, term, 4);
         first = SIZE_MAX;
         c->waits = true;
@@ -163,12 +169,12 @@ static void count_layers(const spw_stage_moment *m, bool work, size_t count[2]) 
 }
 
 static void add_inputs(spw_footprint *f, size_t carries) {
-    waiting w = {
-        .name = {"carries_at_moe_layer", "carries_at_dense_layer", "carries", "carries_at_attention"},
-        .source = "inputs of the layers that wait, and of the one at work (7.9)",
-        .each = {f->keeps[0].input, f->keeps[1].input}};
+    waiting w = {.name = {"carries_at_moe_layer", "carries_at_dense_layer", "carries", "carries_at_attention",
+                          "carries_at_step"},
+                 .source = "inputs of the layers that wait, and of the one at work (7.9)",
+                 .each = {f->keeps[0].input, f->keeps[1].input}};
     waiting p = {.name = {"kept_by_policy_at_moe_layer", "kept_by_policy_at_dense_layer", "saved_by_policy",
-                          "kept_by_policy_at_attention"},
+                          "kept_by_policy_at_attention", "kept_by_policy_at_step"},
                  .source = "projections that the remat policy keeps (7.3)",
                  .each = {f->keeps[0].policy, f->keeps[1].policy}};
     for (int m = 0; m < SPW_MOMENT_COUNT; m++) {
@@ -185,7 +191,7 @@ static void add_inputs(spw_footprint *f, size_t carries) {
 
 static void add_residuals(spw_footprint *f, bool moment) {
     waiting w = {.name = {"saved_by_other_layers", "saved_beside_dense_layer", "saved_activations",
-                          "saved_beside_attention"},
+                          "saved_beside_attention", "saved_at_step"},
                  .source = "residuals of the layers that wait, beside the experts' (7.3)",
                  .each = {f->keeps[0].saved, f->keeps[1].saved}};
     for (int m = 0; m < SPW_MOMENT_COUNT; m++) {
@@ -200,11 +206,11 @@ static void add_residuals(spw_footprint *f, bool moment) {
 static void add_rows(spw_footprint *f, bool moment) {
     static const char *const names[SPW_MOMENT_COUNT] = {"saved_rows_of_other_layers",
                                                         "saved_rows_beside_dense_layer", "saved_rows",
-                                                        "saved_rows_beside_attention"};
+                                                        "saved_rows_beside_attention", "saved_rows_at_step"};
     for (size_t i = 0; i < SPW_MOMENT_COUNT; i++) {
         const spw_moment m = order[i];
         const spw_stage_moment *at = &f->waiting.at[m];
-        const bool rare = m == SPW_MOMENT_DENSE_LAYER || m == SPW_MOMENT_ATTENTION;
+        const bool rare = m != SPW_MOMENT_LOSS && m != SPW_MOMENT_MOE_LAYER;
         bool live[SPW_MOMENT_COUNT] = {false};
         if (!at->there || (m == SPW_MOMENT_ATTENTION && !moment) || (rare && at->rows == 0)) continue;
         spw_component *c = SPW_COMPONENT(
@@ -219,9 +225,10 @@ static void add_rows(spw_footprint *f, bool moment) {
 static void add_left(spw_footprint *f, bool fsdp2) {
     static const char *const names[2][SPW_MOMENT_COUNT] = {
         {"moe_layers_left", "moe_layers_left_at_dense_layer", "moe_layers_left_at_loss",
-         "moe_layers_left_at_attention"},
+         "moe_layers_left_at_attention", "moe_layers_left_at_step"},
         {"fsdp2.all_reduce_inputs_left", "fsdp2.all_reduce_inputs_at_dense_layer",
-         "fsdp2.all_reduce_inputs_at_loss", "fsdp2.all_reduce_inputs_at_attention"}};
+         "fsdp2.all_reduce_inputs_at_loss", "fsdp2.all_reduce_inputs_at_attention",
+         "fsdp2.all_reduce_inputs_at_step"}};
     waiting w = {.source =
                      fsdp2 ? "gradients that are summed over replicas, of the layers that ran backward (7.14)"
                            : "input and output of MoE layers that ran backward, until their next pass (7.19)",
@@ -236,10 +243,35 @@ static void add_left(spw_footprint *f, bool fsdp2) {
     add_each(f, &w, SIZE_MAX);
 }
 
+/* Gradients that FSDP2 made so far: cut, or under pipeline stages whole. */
+static void add_made(spw_footprint *f) {
+    static const char *const names[2][SPW_MOMENT_COUNT] = {
+        {"gradients_at_moe_layer", "gradients_at_dense_layer", "gradients", "gradients_at_attention",
+         "gradients_at_step"},
+        {"fsdp2.whole_gradients_at_moe_layer", "fsdp2.whole_gradients_at_dense_layer",
+         "fsdp2.whole_gradients", "fsdp2.whole_gradients_at_attention", "fsdp2.whole_gradients_at_step"}};
+    const bool whole = f->keeps[0].whole || f->keeps[1].whole;
+    waiting w = {.source = whole ? "FSDP2 under PyTorch's pipeline stages: of layers that ran backward (7.14)"
+                                 : "FSDP2: sharded gradients of layers that ran backward in this step (7.14)",
+                 .each = {f->keeps[0].gradient, f->keeps[1].gradient}};
+    for (int m = 0; m < SPW_MOMENT_COUNT; m++) {
+        const spw_stage_moment *at = &f->waiting.at[m];
+        w.name[m] = names[whole][m];
+        w.there[m] = at->there;
+        for (size_t kind = 0; kind < 2; kind++) {
+            w.count[m][kind] = at->made[kind];
+            w.ends[m] += (double)at->ends[kind] * f->keeps[kind].end;
+        }
+        w.bytes[m] = spw_stage_moment_made(f->keeps, at);
+    }
+    add_each(f, &w, SIZE_MAX);
+}
+
 void spw_footprint_add_waiting(spw_footprint *f, const spw_job *job, size_t carries) {
     const bool moment = spw_attention_is_moment(job);
     add_inputs(f, carries);
     add_residuals(f, moment);
     if (spw_remat_keeps_experts(job->remat)) add_rows(f, moment);
     add_left(f, job->fsdp2.replicas > 1);
+    add_made(f);
 }

@@ -4,6 +4,7 @@
 #define SPW_SIM_MEMORY_LIVE_FOOTPRINT_WAITING_H
 
 #include "sim/memory/kept/component.h"
+#include "sim/memory/live/footprint.h"
 
 /* Of w0, w1 and act of an FFN, how many wait. */
 double spw_footprint_ffn_kept(const spw_job *job);
@@ -19,5 +20,9 @@ void spw_footprint_add_stacked(spw_footprint *footprint, const spw_job *job, con
 void spw_footprint_add_waiting(spw_footprint *footprint, const spw_job *job, size_t carries);
 /* With a stack: what a policy keeps. */
 void spw_footprint_add_policy(spw_footprint *footprint, const spw_job *job, const spw_layer_shape *shape);
+
+/* What attention of a layer keeps. */
+double spw_footprint_add_activations(spw_footprint *f, const spw_job *job, const spw_scheme *scheme,
+                                     const spw_stage *stage, const spw_layer_shape *s);
 
 #endif

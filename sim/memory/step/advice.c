@@ -19,21 +19,20 @@ double spw_reserved_high(const spw_reserved_summary *s) {
 }
 
 spw_verdict spw_reserved_verdict(const spw_reserved_summary *s) {
-    const uint64_t limit = spw_allocator_limit_bytes(&s->settings);
+    const uint64_t limit = s->limit_bytes;
     if (s->as_set.failed_steps > 0) return SPW_VERDICT_OOM;
     return spw_interval_verdict(0.0, spw_reserved_high(s), limit > 0 ? (double)limit : INFINITY);
 }
 
 static void advise_failing(const spw_reserved_summary *s, char *out, size_t size) {
-    const double room = (double)spw_allocator_limit_bytes(&s->settings),
-                 live = (double)s->as_set.requested.max_bytes;
-    if (!s->settings.expandable_segments && s->expandable.failed_steps == 0) {
+    const double room = (double)s->limit_bytes, live = (double)s->as_set.requested.max_bytes;
+    if (!s->expandable_segments && s->expandable.failed_steps == 0) {
         (void)snprintf(out, size,
                        "with expandable segments this job fits: " CONF " (most reserved %.1f of %.1f GiB)",
                        (double)s->expandable.reserved.max_bytes / GIB, room / GIB);
         return;
     }
-    if (!s->settings.expandable_segments && s->expandable.failed_steps < s->as_set.failed_steps) {
+    if (!s->expandable_segments && s->expandable.failed_steps < s->as_set.failed_steps) {
         (void)snprintf(
             out, size,
             "expandable segments alone do not do it: %zu steps fail instead of %zu; also take fewer "
@@ -57,14 +56,14 @@ void spw_advice(const spw_reserved_summary *s, char out[SPW_ADVICE_TEXT]) {
     if (!s->there) return;
     if (set->failed_steps > 0) {
         advise_failing(s, out, SPW_ADVICE_TEXT);
-    } else if (s->settings.expandable_segments) {
+    } else if (s->expandable_segments) {
         return;
     } else if (set->retried_steps > grown->retried_steps) {
         (void)snprintf(
             out, SPW_ADVICE_TEXT,
             "it fits, but %zu steps stop to give memory back; with expandable segments %zu do: " CONF,
             set->retried_steps, grown->retried_steps);
-    } else if (spared > WORTH_IT * (double)spw_allocator_limit_bytes(&s->settings)) {
+    } else if (spared > WORTH_IT * (double)s->limit_bytes) {
         (void)snprintf(out, SPW_ADVICE_TEXT,
                        "it fits; with expandable segments it would reserve %.1f GiB instead of %.1f: " CONF,
                        (double)grown->reserved.max_bytes / GIB, (double)set->reserved.max_bytes / GIB);

@@ -177,13 +177,15 @@ static uint64_t whole_bytes(double bytes) { return bytes < 9.2e18 ? (uint64_t)(b
 
 static void set_waiting(live_step *s) {
     const spw_stage_moment *at = fullest(s->f);
+    /* the pass that is drawn makes gradients: those of the layers behind the one at work are there */
+    const bool makes = at->place < s->layers && at->made[0] + at->made[1] == s->layers - 1 - at->place;
     for (size_t i = 0; i < s->layers; i++) {
         const bool moe = has_experts(&s->point->job->model, s->id[i]);
         const spw_waiting_layer *k = &s->f->keeps[moe];
         const uint64_t rows = moe && s->saves ? spw_layer_live_set(&s->layer, &s->rows[i]).saved_bytes : 0;
         s->at_work[i] = whole_bytes(k->input + k->policy);
         s->waits[i] = plus(whole_bytes(k->input + k->policy + k->saved), rows);
-        s->left[i] = whole_bytes(k->left);
+        s->left[i] = whole_bytes(k->left + (makes ? k->gradient : 0.0));
     }
     const size_t place = at->place < s->layers ? at->place : s->layers;
     uint64_t own = plus(waiting_before(s, place), at->work);
@@ -353,7 +355,7 @@ spw_status spw_memory_timeline_live(const spw_point *point, const spw_footprint 
         put_backward(s, out->loss_end);
     for (size_t i = 0; i < s->line.count && frees; i++) /* passes beside which others are in flight */
         if (s->line.bytes[i] > footprint->peak_bytes) s->line.bytes[i] = footprint->peak_bytes;
-    put(&s->line, out->backward_end, s->resident);
+    put(&s->line, out->backward_end, plus(s->resident, footprint->waiting.at[SPW_MOMENT_STEP].bytes));
     put(&s->line, out->end, s->resident);
     SPW_TRY(spw_memory_timeline_thin(s->line.at, s->line.bytes, s->line.count, out));
 

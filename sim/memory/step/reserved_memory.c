@@ -1,96 +1,29 @@
 #include "sim/memory/step/reserved_memory.h"
+#include "sim/memory/step/reserved_parts.h"
 
 #include "base/memory.h"
 #include "sim/memory/allocator/allocator_conf.h"
-#include "sim/memory/allocator/event_list.h"
 #include "sim/memory/kept/megatron_job.h"
-#include "sim/memory/step/step_memory.h"
-#include "sim/memory/tensors/snapshot_steps.h"
 #include "sim/weights/pipeline.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
-enum { AS_SET, EXPANDABLE, VARIANTS };
-enum { STEADY = 3 }; /* steps after which nothing new is to be expected of equal ones */
-
-/* One rank under one setting. */
-typedef struct process {
-    spw_allocator *allocator;
-    spw_allocation *live;
-    spw_list_replay last;  /* of the last step */
-    uint64_t began, ended; /* its state before and after that; 0: nothing is known of it */
-    uint64_t stranded;     /* when it ended */
-    uint64_t retries;      /* in it */
-    bool failed;
-} process;
-
-/* A rank of a stage. */
-typedef struct rank_state {
-    spw_step_memory *memory; /* NULL: it is not followed */
-    uint64_t rows;           /* a number of the rows of its last step */
-    bool ran;                /* there is a last step */
-    bool first;              /* that was the job's first: the moments came at its end */
-    spw_memory_event at;     /* where its list peaks, and how far above its beginning */
-    uint64_t peak_bytes;
-    spw_memory_event refused[VARIANTS]; /* where the last step ran out */
-    process process[VARIANTS];
-} rank_state;
-
-/* Of one step: the largest of all ranks. */
-typedef struct step_record {
-    uint64_t requested, allocated, reserved, retries;
-    size_t place;      /* where `reserved` is */
-    size_t live_place; /* where `requested` is */
-    size_t live_layer, live_micro_batch;
-    bool failed;
-} step_record;
-
-/* What every process of a stage allocates first, and at the end of its first step. */
-typedef struct stage_state {
-    spw_event_list begin, moments;
-    uint64_t begin_bytes, moment_bytes; /* live when it ends, whether it fits or not */
-    size_t slots;
-} stage_state;
-
-struct spw_reserved_memory {
-    spw_reserved_request request;
-    spw_allocator_settings settings[VARIANTS];
-    size_t first_stage, stages; /* those that are replayed */
-    size_t micro_batches, followed;
-    bool starts;               /* the job's first step is under way */
-    int first, variants;       /* replayed: [first, variants); one where the setting is expandable already */
-    bool alone;                /* the other is replayed where this one fails */
-    stage_state *stage;        /* [stages] */
-    rank_state *place;         /* [stages][ranks] */
-    spw_rank_rows *rows;       /* [ranks][layers][micro_batches] */
-    spw_rank_rows *first_rows; /* the same of the first step, where there are several */
-    step_record *record[VARIANTS]; /* [steps] */
-    uint64_t stranded[VARIANTS];
-    spw_reserved_death death[VARIANTS];
-    spw_snapshot_steps *recorded; /* the job as it was recorded; NULL: none */
-};
-
-static size_t places_of(const spw_reserved_memory *m) { return m->stages * m->request.ranks; }
-static size_t cells_of(const spw_reserved_memory *m) { return m->request.layers * m->micro_batches; }
-static size_t stage_of(const spw_reserved_memory *m, size_t place) { return place / m->request.ranks; }
-static size_t rank_of(const spw_reserved_memory *m, size_t place) { return place % m->request.ranks; }
 
 /* --- Processes --- */
 
-static void process_end(process *p) {
+static void process_end(spw_reserved_process *p) {
     spw_allocator_destroy(p->allocator);
     p->allocator = NULL;
 }
 
-static uint64_t state_of(const process *p, size_t slots) {
+static uint64_t state_of(const spw_reserved_process *p, size_t slots) {
     return p->allocator != NULL ? spw_allocator_state(p->allocator, p->live, slots) : 1;
 }
 
 /* Of a job that goes on: with its moments. */
-static spw_status process_begin(const spw_reserved_memory *m, const stage_state *stage, int variant,
-                                process *p) {
+static spw_status process_begin(const spw_reserved_memory *m, const spw_reserved_stage *stage, int variant,
+                                spw_reserved_process *p) {
     spw_list_replay replay;
     spw_status status = spw_allocator_create(&m->settings[variant], &p->allocator);
     if (status != SPW_OK) return status;
@@ -103,7 +36,8 @@ static spw_status process_begin(const spw_reserved_memory *m, const stage_state 
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 /* The end of a first step. `last` is then of the whole step. */
-static spw_status take_moments(const stage_state *stage, process *p, spw_memory_event *refused) {
+static spw_status take_moments(const spw_reserved_stage *stage, spw_reserved_process *p,
+                               spw_memory_event *refused) {
     const spw_allocator_stats passes = p->last.after, before = p->last.before;
     const spw_status status = spw_event_list_replay(&stage->moments, p->allocator, p->live, &p->last);
     spw_allocator_stats *after = &p->last.after;
@@ -116,8 +50,9 @@ static spw_status take_moments(const stage_state *stage, process *p, spw_memory_
 }
 
 /* refused: where it ran out. */
-static spw_status process_step(const spw_reserved_memory *m, const stage_state *stage, int variant,
-                               const spw_event_list *list, process *p, spw_memory_event *refused) {
+static spw_status process_step(const spw_reserved_memory *m, const spw_reserved_stage *stage, int variant,
+                               const spw_event_list *list, spw_reserved_process *p,
+                               spw_memory_event *refused) {
     spw_status status = SPW_OK;
     p->began = state_of(p, stage->slots);
     if (p->allocator == NULL) SPW_TRY(process_begin(m, stage, variant, p));
@@ -142,13 +77,13 @@ cleanup:
 /* --- Which are followed --- */
 
 static spw_status follow(spw_reserved_memory *m, size_t place) {
-    rank_state *rank = &m->place[place];
-    stage_state *stage = &m->stage[stage_of(m, place)];
+    spw_reserved_rank *rank = &m->place[place];
+    spw_reserved_stage *stage = &m->stage[spw_reserved_stage_of(m, place)];
     spw_status status = SPW_OK;
     if (rank->memory != NULL) return SPW_OK;
     SPW_TRY(spw_step_memory_create(m->request.point,
-                                   &m->request.footprint[m->first_stage + stage_of(m, place)], m->recorded,
-                                   &rank->memory));
+                                   &m->request.footprint[m->first_stage + spw_reserved_stage_of(m, place)],
+                                   m->recorded, &rank->memory));
     SPW_TRY(spw_step_memory_begin(rank->memory, &stage->begin));
     SPW_TRY(spw_step_memory_optimizer(rank->memory, &stage->moments));
     stage->begin_bytes = (uint64_t)spw_event_list_peak(&stage->begin).after_forward_bytes;
@@ -163,9 +98,9 @@ cleanup:
 
 /* FNV-1a. */
 static uint64_t rows_number(const spw_reserved_memory *m, size_t rank) {
-    const spw_rank_rows *rows = m->rows + rank * cells_of(m);
+    const spw_rank_rows *rows = m->rows + rank * spw_reserved_cells(m);
     uint64_t number = UINT64_C(0xcbf29ce484222325);
-    for (size_t i = 0; i < cells_of(m); i++) {
+    for (size_t i = 0; i < spw_reserved_cells(m); i++) {
         const uint64_t three[] = {rows[i].held, rows[i].received, rows[i].sent};
         for (size_t k = 0; k < 3; k++) number = (number ^ three[k]) * UINT64_C(0x100000001b3);
     }
@@ -173,25 +108,25 @@ static uint64_t rows_number(const spw_reserved_memory *m, size_t rank) {
 }
 
 static bool is_like_one_followed(const spw_reserved_memory *m, size_t place) {
-    const size_t first = stage_of(m, place) * m->request.ranks;
-    const spw_rank_rows *mine = m->rows + rank_of(m, place) * cells_of(m);
+    const size_t first = spw_reserved_stage_of(m, place) * m->request.ranks;
+    const spw_rank_rows *mine = m->rows + spw_reserved_rank_of(m, place) * spw_reserved_cells(m);
     for (size_t r = 0; r < m->request.ranks; r++)
         if (m->place[first + r].memory != NULL &&
-            memcmp(mine, m->rows + r * cells_of(m), cells_of(m) * sizeof *mine) == 0)
+            memcmp(mine, m->rows + r * spw_reserved_cells(m), spw_reserved_cells(m) * sizeof *mine) == 0)
             return true;
     return false;
 }
 
 /* The place with most live bytes of those that are left; places: none is. */
 static size_t fullest(const spw_reserved_memory *m, const uint64_t *live, const bool *left) {
-    size_t most = places_of(m);
-    for (size_t i = 0; i < places_of(m); i++)
-        if (left[i] && (most == places_of(m) || live[i] > live[most])) most = i;
+    size_t most = spw_reserved_places(m);
+    for (size_t i = 0; i < spw_reserved_places(m); i++)
+        if (left[i] && (most == spw_reserved_places(m) || live[i] > live[most])) most = i;
     return most;
 }
 
 static spw_status choose(spw_reserved_memory *m, size_t step, const uint64_t *live) {
-    const size_t places = places_of(m);
+    const size_t places = spw_reserved_places(m);
     const size_t most = step == 0 ? SPW_RESERVED_FOLLOWED : 1;
     size_t looked = 0;
     bool *left = NULL;
@@ -245,12 +180,12 @@ static spw_status create_parts(spw_reserved_memory *m) {
         SPW_TRY(spw_fail(SPW_EARG, "too many ranks, layers and micro-batches"));
     SPW_TRY(SPW_ALLOC(cells, &m->rows));
     if (m->request.steps > 1 && job->snapshot == NULL) SPW_TRY(SPW_ALLOC(cells, &m->first_rows));
-    SPW_TRY(SPW_ALLOC(places_of(m), &m->place));
+    SPW_TRY(SPW_ALLOC(spw_reserved_places(m), &m->place));
     SPW_TRY(SPW_ALLOC(m->stages, &m->stage));
     for (int v = 0; v < VARIANTS; v++) SPW_TRY(SPW_ALLOC(m->request.steps, &m->record[v]));
     if (job->snapshot != NULL) SPW_TRY(create_recorded(m));
     if (m->request.every)
-        for (size_t i = 0; i < places_of(m); i++) SPW_TRY(follow(m, i));
+        for (size_t i = 0; i < spw_reserved_places(m); i++) SPW_TRY(follow(m, i));
 
 cleanup:
     return status;
@@ -288,8 +223,8 @@ cleanup:
 
 void spw_reserved_memory_destroy(spw_reserved_memory *m) {
     if (m == NULL) return;
-    for (size_t i = 0; i < places_of(m) && m->place != NULL; i++) {
-        rank_state *rank = &m->place[i];
+    for (size_t i = 0; i < spw_reserved_places(m) && m->place != NULL; i++) {
+        spw_reserved_rank *rank = &m->place[i];
         spw_step_memory_destroy(rank->memory);
         for (int v = 0; v < VARIANTS; v++) {
             process_end(&rank->process[v]);
@@ -313,10 +248,10 @@ void spw_reserved_memory_note(spw_reserved_memory *m, size_t layer, size_t micro
 }
 
 /* A step with the rows of the one before, which left every process as it found it, does the same again. */
-static bool is_repeated(const spw_reserved_memory *m, const rank_state *rank, uint64_t number) {
+static bool is_repeated(const spw_reserved_memory *m, const spw_reserved_rank *rank, uint64_t number) {
     bool same = rank->ran && rank->rows == number && m->recorded == NULL && !m->request.every;
     for (int v = m->first; v < m->variants && same; v++) {
-        const process *p = &rank->process[v];
+        const spw_reserved_process *p = &rank->process[v];
         same = p->began != 0 && p->began == p->ended;
     }
     return same;
@@ -324,9 +259,9 @@ static bool is_repeated(const spw_reserved_memory *m, const rank_state *rank, ui
 
 /* `list` is overwritten: one a thread, for all its ranks. */
 static spw_status rank_step(spw_reserved_memory *m, size_t place, spw_event_list *list) {
-    rank_state *rank = &m->place[place];
-    const size_t r = rank_of(m, place);
-    const spw_step_rows rows = {m->rows + r * cells_of(m), m->request.layers, m->micro_batches};
+    spw_reserved_rank *rank = &m->place[place];
+    const size_t r = spw_reserved_rank_of(m, place);
+    const spw_step_rows rows = {m->rows + r * spw_reserved_cells(m), m->request.layers, m->micro_batches};
     const uint64_t number = rows_number(m, r);
     if (is_repeated(m, rank, number)) return SPW_OK;
     spw_status status = spw_step_memory_step(rank->memory, &rows, list);
@@ -339,69 +274,14 @@ static spw_status rank_step(spw_reserved_memory *m, size_t place, spw_event_list
     rank->ran = true;
     rank->first = m->starts;
     for (int v = m->first; v < m->variants && status == SPW_OK; v++) {
-        process *p = &rank->process[v];
-        status = process_step(m, &m->stage[stage_of(m, place)], v, list, p, &rank->refused[v]);
+        spw_reserved_process *p = &rank->process[v];
+        status = process_step(m, &m->stage[spw_reserved_stage_of(m, place)], v, list, p, &rank->refused[v]);
     }
     return status;
 }
 
-static void record_death(const spw_reserved_memory *m, int variant, size_t step, size_t place,
-                         spw_reserved_death *out) {
-    const rank_state *rank = &m->place[place];
-    const process *p = &rank->process[variant];
-    if (!p->failed || out->there) return;
-    const spw_memory_event *at = &rank->refused[variant];
-    *out = (spw_reserved_death){.there = true,
-                                .at_start = !p->last.refused,
-                                .step = step,
-                                .rank = rank_of(m, place),
-                                .stage = m->first_stage + stage_of(m, place)};
-    if (out->at_start) return;
-    out->optimizer = at->optimizer;
-    out->micro_batch = at->micro_batch;
-    out->layer = at->layer != SPW_NO_MOE_LAYER ? at->layer : SIZE_MAX;
-    out->backward = at->backward;
-}
-
-static void record_place(spw_reserved_memory *m, int variant, size_t place, step_record *record) {
-    const rank_state *rank = &m->place[place];
-    const process *p = &rank->process[variant];
-    const uint64_t allocated = p->last.after.allocated_peak_bytes,
-                   reserved = p->last.after.reserved_peak_bytes;
-    const stage_state *stage = &m->stage[stage_of(m, place)];
-    const bool began = p->last.before.refused == 0;
-    const uint64_t moments = stage->moment_bytes, before = began         ? p->last.before.requested_bytes
-                                                           : rank->first ? stage->begin_bytes
-                                                                         : stage->begin_bytes + moments;
-    const uint64_t requested = before + larger(rank->peak_bytes, rank->first ? moments : 0);
-    if (requested > record->requested) {
-        record->requested = requested;
-        record->live_place = place;
-        record->live_layer = rank->at.layer != SPW_NO_MOE_LAYER ? rank->at.layer : 0;
-        record->live_micro_batch = rank->at.micro_batch;
-    }
-    record->allocated = allocated > record->allocated ? allocated : record->allocated;
-    if (reserved > record->reserved) record->reserved = reserved, record->place = place;
-    record->retries += p->retries;
-    record->failed = record->failed || p->failed;
-    if (p->stranded > m->stranded[variant]) m->stranded[variant] = p->stranded;
-}
-
-/* A step that is run several times retries as often as the worst of these. */
-static void record_run(spw_reserved_memory *m, int variant, size_t step) {
-    step_record *record = &m->record[variant][step];
-    const uint64_t retries = record->retries;
-    record->retries = 0;
-    for (size_t i = 0; i < places_of(m); i++) {
-        if (m->place[i].memory == NULL) continue;
-        record_place(m, variant, i, record);
-        record_death(m, variant, step, i, &m->death[variant]);
-    }
-    if (retries > record->retries) record->retries = retries;
-}
-
 static spw_status run_step(spw_reserved_memory *m, size_t step) {
-    const int places = (int)places_of(m);
+    const int places = (int)spw_reserved_places(m);
     spw_status status = SPW_OK;
 #pragma omp parallel
     {
@@ -422,20 +302,20 @@ static spw_status run_step(spw_reserved_memory *m, size_t step) {
 
 /* The routing of the first step among the moments, which that step did not have. */
 static spw_status run_first_again(spw_reserved_memory *m) {
-    const size_t bytes = m->request.ranks * cells_of(m) * sizeof *m->rows;
+    const size_t bytes = m->request.ranks * spw_reserved_cells(m) * sizeof *m->rows;
     memcpy(m->rows, m->first_rows, bytes);
     const spw_status status = run_step(m, 0);
-    for (int v = 0; v < m->variants && status == SPW_OK; v++) record_run(m, v, 0);
+    for (int v = 0; v < m->variants && status == SPW_OK; v++) spw_reserved_record_run(m, v, 0);
     return status;
 }
 
 static spw_status run_times(spw_reserved_memory *m, size_t step, int runs) {
     spw_status status = SPW_OK;
-    for (int v = m->first; v < m->variants; v++) m->record[v][step] = (step_record){.failed = false};
+    for (int v = m->first; v < m->variants; v++) m->record[v][step] = (spw_reserved_record){.failed = false};
     for (int run = 0; run < runs && status == SPW_OK; run++) {
         m->starts = step == 0 && run == 0;
         status = run_step(m, step);
-        for (int v = m->first; v < m->variants && status == SPW_OK; v++) record_run(m, v, step);
+        for (int v = m->first; v < m->variants && status == SPW_OK; v++) spw_reserved_record_run(m, v, step);
     }
     m->starts = false;
     return status;
@@ -446,8 +326,8 @@ static spw_status run_other(spw_reserved_memory *m, int runs) {
     spw_status status = SPW_OK;
     m->first = AS_SET + 1;
     m->variants = VARIANTS;
-    for (size_t i = 0; i < places_of(m); i++) {
-        rank_state *rank = &m->place[i];
+    for (size_t i = 0; i < spw_reserved_places(m); i++) {
+        spw_reserved_rank *rank = &m->place[i];
         if (rank->memory == NULL) continue;
         spw_step_memory_destroy(rank->memory);
         rank->memory = NULL;
@@ -468,61 +348,6 @@ spw_status spw_reserved_memory_end_step(spw_reserved_memory *m, size_t step, con
     if (status == SPW_OK) status = run_times(m, step, runs);
     if (status == SPW_OK && m->alone && m->record[AS_SET][step].failed) status = run_other(m, runs);
     if (m->first_rows == NULL || status != SPW_OK) return status;
-    if (step == 0) memcpy(m->first_rows, m->rows, m->request.ranks * cells_of(m) * sizeof *m->rows);
+    if (step == 0) memcpy(m->first_rows, m->rows, m->request.ranks * spw_reserved_cells(m) * sizeof *m->rows);
     return step > 0 && step + 1 == m->request.steps ? run_first_again(m) : SPW_OK;
-}
-
-uint64_t spw_reserved_memory_reserved(const spw_reserved_memory *m, size_t step) {
-    return m->record[AS_SET][step].reserved;
-}
-
-uint64_t spw_reserved_memory_allocated(const spw_reserved_memory *m, size_t step) {
-    return m->record[AS_SET][step].allocated;
-}
-
-/* --- Summary --- */
-
-static void summarize(const spw_reserved_memory *m, int variant, uint64_t *sorted,
-                      spw_reserved_outcome *out) {
-    const step_record *record = m->record[variant];
-    *out = (spw_reserved_outcome){.stranded_bytes = m->stranded[variant]};
-    for (size_t i = 0; i < m->request.steps; i++) {
-        sorted[i] = record[i].allocated;
-        out->failed_steps += record[i].failed;
-        out->retried_steps += record[i].retries > 0;
-        out->retries += record[i].retries;
-        if (record[i].reserved > record[out->worst_step].reserved) out->worst_step = i;
-        if (record[i].requested > record[out->live_step].requested) out->live_step = i;
-    }
-    const step_record *live = &record[out->live_step];
-    out->worst_rank = rank_of(m, record[out->worst_step].place);
-    out->worst_stage = m->first_stage + stage_of(m, record[out->worst_step].place);
-    out->live_rank = rank_of(m, live->live_place);
-    out->live_stage = m->first_stage + stage_of(m, live->live_place);
-    out->live_layer = live->live_layer;
-    out->live_micro_batch = live->live_micro_batch;
-    out->death = m->death[variant];
-    out->allocated = spw_byte_quantiles_of(sorted, m->request.steps);
-    for (size_t i = 0; i < m->request.steps; i++) sorted[i] = record[i].requested;
-    out->requested = spw_byte_quantiles_of(sorted, m->request.steps);
-    for (size_t i = 0; i < m->request.steps; i++) sorted[i] = record[i].reserved;
-    out->reserved = spw_byte_quantiles_of(sorted, m->request.steps);
-}
-
-spw_status spw_reserved_memory_finish(const spw_reserved_memory *m, spw_reserved_summary *out) {
-    uint64_t *sorted = NULL;
-    spw_status status = SPW_ALLOC(m->request.steps, &sorted);
-    *out = (spw_reserved_summary){.there = true,
-                                  .recorded = m->recorded != NULL,
-                                  .settings = m->settings[AS_SET],
-                                  .steps = m->request.steps,
-                                  .processes = places_of(m),
-                                  .followed = m->followed};
-    if (m->recorded != NULL) out->match = spw_snapshot_steps_match(m->recorded);
-    if (status != SPW_OK) return status;
-    summarize(m, AS_SET, sorted, &out->as_set);
-    summarize(m, m->variants - 1, sorted, &out->expandable);
-    out->oom = spw_oom_probability(out->as_set.failed_steps, m->request.steps);
-    spw_free(sorted);
-    return SPW_OK;
 }

@@ -1,210 +1,10 @@
 #include "sim/memory/step/step_memory.h"
-
-#include "base/memory.h"
-#include "sim/job/job.h"
-#include "sim/job/recipe/remat.h"
-#include "sim/job/state_law.h"
-#include "sim/memory/kept/megatron_job.h"
-#include "sim/memory/kept/transformers_job.h"
-#include "sim/schemes/layer.h"
-#include "sim/weights/pipeline.h"
-#include "sim/weights/stage_layers.h"
-#include "sim/weights/state_tensors.h"
+#include "sim/memory/step/step_parts.h"
 
 #include <math.h>
-#include <string.h>
 
-/* A component of the footprint that does not follow the routing; its slot is its position. */
-typedef struct fixed_tensor {
-    uint64_t bytes;
-    bool live[SPW_MOMENT_COUNT];
-    unsigned tensors; /* a parameter; 0: it is one tensor */
-    bool by_first_step;
-    bool cast;   /* of weights: a copy in their format comes and goes with each */
-    size_t slot; /* of the first of its tensors, beyond state_slot() */
-} fixed_tensor;
-
-/* What a layer keeps beside its experts' rows, and leaves behind. */
-enum { RESIDUALS = 24 };
-enum { KEPT_INPUT, KEPT_RESIDUALS, KEPT = KEPT_RESIDUALS + RESIDUALS, KEPT_LEFT = 2 };
-
-/* A layer of a micro-batch that is in flight. */
-typedef struct place {
-    size_t set, local; /* of the flight, and of the chunk's layers */
-    size_t index;      /* of the stage's layers */
-    bool experts, backward;
-} place;
-
-struct spw_step_memory {
-    spw_pipeline pipeline;
-    size_t stage;
-    spw_stage_layers stages; /* its layers */
-    size_t *set_of;          /* [micro_batches][chunks] slots of a pass in flight; SIZE_MAX: it is none */
-    size_t *spare;           /* [sets] those that no pass has */
-    size_t sets, spares;
-    spw_rank_rows predicted; /* of layers of multi-token prediction: a trace has none of theirs */
-    size_t micro_batch;      /* of the pass under way */
-    size_t at_work;          /* its layer among the model's MoE layers; SPW_NO_MOE_LAYER: none */
-    spw_layer layer;
-    size_t layers;
-    size_t ranks;    /* of the group */
-    bool saves;      /* no remat */
-    uint64_t *bytes; /* [tensors] of the layer under way */
-    fixed_tensor fixed[SPW_COMPONENTS];
-    size_t fixed_count;
-    spw_state_tensors state;
-    uint64_t *state_bytes; /* [state.count + 1] */
-    size_t state_slots;
-    spw_state_tensors weights;  /* before a buffer takes them; count 0: none does */
-    uint64_t *weight_bytes;     /* [weights.count + 1] */
-    uint64_t built_bytes;       /* of all of them */
-    bool *live;                 /* [sets][layers of a chunk][tensors] */
-    bool *left;                 /* [layers of the stage] what the backward pass left is there yet */
-    spw_waiting_layer keeps[2]; /* where layers are freed one by one */
-    bool frees;
-    spw_event_list *out;
-    bool shares;                        /* bare layers with expert_tensor */
-    spw_recorded_layers *beside;        /* with `recorded`: what is aligned with it */
-    spw_bare_layers *bare;              /* its list takes the place of all the above; NULL: none */
-    spw_transformers_step *listed;      /* as well, of a whole job of transformers; NULL: none */
-    size_t listed_slots;                /* of its lists */
-    uint64_t *received, *sent, *held;   /* [layers], of it */
-    const spw_snapshot_steps *recorded; /* its lists stand among those of a snapshot; NULL: none */
-    spw_event_list layers_list;         /* of the bare layers, one micro-batch */
-    size_t step;
-};
-
-static spw_status create_bare(const spw_point *point, spw_step_memory *m) {
-    spw_megatron_shape bare;
-    spw_transformers_shape steps;
-    spw_status status = SPW_OK;
-    if (spw_transformers_is_listed(point, &steps, NULL)) {
-        SPW_TRY(spw_transformers_step_slots(&steps, &m->listed_slots));
-        return spw_transformers_step_create(&steps, &m->listed);
-    }
-    if (m->recorded != NULL) {
-        SPW_TRY(spw_megatron_recorded_layers(point, &bare));
-        return spw_recorded_layers_create(&bare, &m->pipeline, &point->job->model, m->stage, &m->beside);
-    }
-    /* of stages there is no list that is cut between two layers */
-    if (m->pipeline.stages > 1 || !spw_megatron_job_layers(point, &bare)) return SPW_OK;
-    SPW_TRY(spw_bare_layers_create(&bare, &m->bare));
-    SPW_TRY(SPW_ALLOC(m->layers, &m->received));
-    SPW_TRY(SPW_ALLOC(m->layers, &m->sent));
-    SPW_TRY(SPW_ALLOC(m->layers, &m->held));
-    m->shares = bare.expert_tensor > 1;
-
-cleanup:
-    return status;
-}
-
-static void take_fixed(const spw_footprint *footprint, spw_step_memory *m) {
-    for (size_t i = 0; i < footprint->components; i++) {
-        const spw_component *c = &footprint->component[i];
-        if (c->routed || c->waits || c->bytes == 0) continue;
-        fixed_tensor *tensor = &m->fixed[m->fixed_count++];
-        tensor->bytes = c->bytes;
-        memcpy(tensor->live, c->live, sizeof tensor->live);
-        tensor->tensors = c->tensors;
-        tensor->by_first_step = c->by_first_step;
-        tensor->cast = m->weights.count > 0 && strcmp(c->name, "master_weights") == 0;
-        tensor->slot = m->state_slots;
-        m->state_slots += c->tensors * (m->state.count + 1);
-    }
-    m->frees = footprint->frees;
-    m->at_work = SPW_NO_MOE_LAYER;
-    memcpy(m->keeps, footprint->keeps, sizeof m->keeps);
-}
-
-static spw_status create_weights(const spw_job *job, const spw_footprint *footprint, spw_step_memory *m) {
-    spw_status status = SPW_OK;
-    for (size_t i = 0; i < footprint->components; i++)
-        if (strcmp(footprint->component[i].name, "weights") == 0)
-            m->built_bytes = footprint->component[i].bytes;
-    SPW_TRY(spw_weight_tensors_create(job, &footprint->stage, m->built_bytes, &m->weights));
-    if (job->precision.weights != 2 || spw_master_bytes(job) != 4) m->weights.count = 0;
-    SPW_TRY(SPW_ALLOC(m->weights.count + 1, &m->weight_bytes));
-    spw_state_tensors_bytes(&m->weights, m->built_bytes, m->weight_bytes);
-
-cleanup:
-    return status;
-}
-
-static spw_status create_slots(spw_step_memory *m) {
-    const size_t passes = m->pipeline.micro_batches * m->pipeline.chunks;
-    size_t cells = 0, places = 0;
-    spw_status status = SPW_OK;
-    m->sets = spw_pipeline_in_flight(&m->pipeline, m->stage);
-    if (m->layers >= SPW_NO_MOE_LAYER || !spw_mul_size(m->sets, m->stages.most, &places) ||
-        !spw_mul_size(places, m->layer.tensors + KEPT, &cells) || cells + m->ranks >= UINT32_MAX / 2)
-        return spw_fail(SPW_EARG, "%zu MoE layers of %zu tensors in %zu passes: too many", m->layers,
-                        m->layer.tensors, m->sets);
-    SPW_TRY(SPW_ALLOC(cells > 0 ? cells : 1, &m->live));
-    SPW_TRY(SPW_ALLOC(m->layer.tensors, &m->bytes));
-    SPW_TRY(SPW_ALLOC(m->stages.begin[m->pipeline.chunks] + 1, &m->left));
-    SPW_TRY(SPW_ALLOC(passes, &m->set_of));
-    SPW_TRY(SPW_ALLOC(m->sets, &m->spare));
-    for (size_t i = 0; i < passes; i++) m->set_of[i] = SIZE_MAX;
-    while (m->spares < m->sets) m->spare[m->spares] = m->sets - 1 - m->spares, m->spares++;
-
-cleanup:
-    return status;
-}
-
-spw_status spw_step_memory_create(const spw_point *point, const spw_footprint *footprint,
-                                  const spw_snapshot_steps *recorded, spw_step_memory **out) {
-    const spw_job *job = point->job;
-    spw_step_memory *m = NULL;
-    spw_status status = SPW_OK;
-    *out = NULL;
-    SPW_TRY(SPW_ALLOC(1, &m));
-    m->pipeline = spw_pipeline_of(job);
-    m->stage = footprint->stage.index;
-    SPW_TRY(spw_stage_layers_create(&m->pipeline, &job->model, m->stage, &m->stages));
-    SPW_TRY(spw_layer_build(point->scheme, &point->shape, SPW_FLAVOUR_LIVE, &m->layer));
-    m->predicted = spw_balanced_rows(point->scheme, &point->shape);
-    m->layers = job->model.moe_layers;
-    m->ranks = point->shape.ranks;
-    m->saves = spw_remat_keeps_experts(job->remat);
-    m->recorded = recorded;
-    SPW_TRY(spw_state_tensors_create(job, &footprint->stage, &m->state));
-    SPW_TRY(SPW_ALLOC(m->state.count + 1, &m->state_bytes));
-    SPW_TRY(create_weights(job, footprint, m));
-    take_fixed(footprint, m);
-    SPW_TRY(create_slots(m));
-    SPW_TRY(create_bare(point, m));
-    *out = m;
-    m = NULL;
-
-cleanup:
-    spw_step_memory_destroy(m);
-    return status;
-}
-
-void spw_step_memory_destroy(spw_step_memory *m) {
-    if (m == NULL) return;
-    spw_bare_layers_destroy(m->bare);
-    spw_transformers_step_destroy(m->listed);
-    spw_recorded_layers_destroy(m->beside);
-    spw_event_list_destroy(&m->layers_list);
-    spw_free(m->received);
-    spw_free(m->sent);
-    spw_free(m->held);
-    spw_state_tensors_destroy(&m->state);
-    spw_free(m->state_bytes);
-    spw_state_tensors_destroy(&m->weights);
-    spw_free(m->weight_bytes);
-    spw_free(m->live);
-    spw_free(m->bytes);
-    spw_free(m->left);
-    spw_free(m->set_of);
-    spw_free(m->spare);
-    spw_stage_layers_destroy(&m->stages);
-    spw_layer_destroy(&m->layer);
-    spw_free(m);
-}
-
-/* Slots: fixed tensors, layers of the sets, what each of them keeps, pieces of an exchange, what layers left, tensors of state. */
+/* Slots: fixed tensors, layers of the sets, what each of them keeps, pieces of an exchange, what layers left, gradients that they
+ * made, tensors of state. */
 static size_t kept_slot(const spw_step_memory *m) {
     return SPW_COMPONENTS + m->sets * m->stages.most * m->layer.tensors;
 }
@@ -212,8 +12,12 @@ static size_t pieces_slot(const spw_step_memory *m) { return kept_slot(m) + KEPT
 
 static size_t left_slot(const spw_step_memory *m) { return pieces_slot(m) + m->ranks; }
 
-static size_t state_slot(const spw_step_memory *m) {
+static size_t made_slot(const spw_step_memory *m) {
     return left_slot(m) + m->stages.begin[m->pipeline.chunks];
+}
+
+static size_t state_slot(const spw_step_memory *m) {
+    return made_slot(m) + m->stages.begin[m->pipeline.chunks] + ENDS + 1; /* and one that is added to it */
 }
 
 size_t spw_step_memory_slots(const spw_step_memory *m) {
@@ -231,7 +35,7 @@ static spw_status append(spw_step_memory *m, spw_memory_event event) {
     return spw_event_list_append(m->out, event);
 }
 
-static bool is_always(const fixed_tensor *t) {
+static bool is_always(const spw_step_fixed *t) {
     for (int m = 0; m < SPW_MOMENT_COUNT; m++)
         if (!t->live[m]) return false;
     return true;
@@ -241,6 +45,7 @@ static spw_status change_fixed(spw_step_memory *m, size_t i, bool born, bool bac
     return append(m, (spw_memory_event){.bytes = m->fixed[i].bytes,
                                         .slot = (uint32_t)i,
                                         .kind = (uint16_t)(m->layer.tensors + i),
+                                        .stream = m->fixed[i].stream,
                                         .born = born,
                                         .backward = backward});
 }
@@ -261,7 +66,7 @@ static spw_status pass_moment(spw_step_memory *m, spw_moment at) {
 
 /* Pieces of an exchange, of which there is one at a time: each rank's is an allocation. Which rank sends how much is not known
  * here: equally much, but for rows that do not divide. */
-static spw_status change_pieces(spw_step_memory *m, place at, size_t tensor, bool born) {
+static spw_status change_pieces(spw_step_memory *m, spw_step_place at, size_t tensor, bool born) {
     const spw_layer_tensor *t = &m->layer.tensor[tensor];
     const uint64_t row = spw_layer_row_bytes(t, 1), rows = row > 0 ? m->bytes[tensor] / row : 0;
     const size_t first = pieces_slot(m);
@@ -279,7 +84,7 @@ static spw_status change_pieces(spw_step_memory *m, place at, size_t tensor, boo
 }
 
 /* A tensor that is born twice, or dies without having been born, changes nothing. */
-static spw_status change(spw_step_memory *m, place at, size_t tensor, bool born) {
+static spw_status change(spw_step_memory *m, spw_step_place at, size_t tensor, bool born) {
     const size_t cell = (at.set * m->stages.most + at.local) * m->layer.tensors + tensor;
     if (m->live[cell] == born) return SPW_OK;
     m->live[cell] = born;
@@ -292,7 +97,7 @@ static spw_status change(spw_step_memory *m, place at, size_t tensor, bool born)
 }
 
 /* Runs the events of a pass. `keep`: what the backward pass needs does not die. */
-static spw_status run(spw_step_memory *m, place at, spw_phase phase, bool keep) {
+static spw_status run(spw_step_memory *m, spw_step_place at, spw_phase phase, bool keep) {
     spw_status status = SPW_OK;
     for (size_t i = 0; i < m->layer.events && status == SPW_OK; i++) {
         const spw_event *event = &m->layer.event[i];
@@ -304,7 +109,7 @@ static spw_status run(spw_step_memory *m, place at, spw_phase phase, bool keep) 
 }
 
 /* Afterwards the layer holds what `saves` says, or nothing. */
-static spw_status settle(spw_step_memory *m, place at, bool saves) {
+static spw_status settle(spw_step_memory *m, spw_step_place at, bool saves) {
     spw_status status = SPW_OK;
     for (size_t t = 0; t < m->layer.tensors && status == SPW_OK; t++)
         status = change(m, at, t, saves && m->layer.tensor[t].needed);
@@ -338,7 +143,7 @@ static spw_status change_cast(spw_step_memory *m, uint64_t bytes, size_t kind, b
 
 /* Parameter by parameter, its tensors one after the other. */
 static spw_status allocate_state(spw_step_memory *m, size_t i) {
-    const fixed_tensor *t = &m->fixed[i];
+    const spw_step_fixed *t = &m->fixed[i];
     size_t slot = state_slot(m) + t->slot;
     spw_status status = SPW_OK;
     spw_state_tensors_bytes(&m->state, t->bytes, m->state_bytes);
@@ -446,7 +251,7 @@ static uint64_t kept_piece(const spw_waiting_layer *k, size_t what) {
     return before < k->saved ? (uint64_t)(fmin(room, k->saved - before) + 0.5) : 0;
 }
 
-static spw_status change_piece(spw_step_memory *m, const place *at, size_t what, bool born) {
+static spw_status change_piece(spw_step_memory *m, const spw_step_place *at, size_t what, bool born) {
     const uint64_t bytes = kept_piece(&m->keeps[at->experts], what);
     const size_t slot = kept_slot(m) + KEPT * (at->set * m->stages.most + at->local) + what,
                  kind = what > KEPT_RESIDUALS ? KEPT_RESIDUALS : what;
@@ -458,7 +263,7 @@ static spw_status change_piece(spw_step_memory *m, const place *at, size_t what,
                                         .backward = !born});
 }
 
-static spw_status change_kept(spw_step_memory *m, const place *at, size_t what, bool born) {
+static spw_status change_kept(spw_step_memory *m, const spw_step_place *at, size_t what, bool born) {
     const size_t end = what == KEPT_INPUT ? KEPT_RESIDUALS : KEPT;
     spw_status status = SPW_OK;
     for (size_t i = what; i < end && status == SPW_OK; i++) status = change_piece(m, at, i, born);
@@ -466,7 +271,7 @@ static spw_status change_kept(spw_step_memory *m, const place *at, size_t what, 
 }
 
 /* A layer leaves something behind its backward pass, until that of all layers has ended or, where it stays, until it works again. */
-static spw_status change_left(spw_step_memory *m, const place *at, bool born) {
+static spw_status change_left(spw_step_memory *m, const spw_step_place *at, bool born) {
     const spw_waiting_layer *k = &m->keeps[at->experts];
     const uint64_t whole = (uint64_t)(k->left + 0.5);
     if (!m->frees || whole == 0 || m->left[at->index] == born) return SPW_OK;
@@ -478,8 +283,42 @@ static spw_status change_left(spw_step_memory *m, const place *at, bool born) {
                                         .backward = at->backward});
 }
 
+/* A gradient that FSDP2 makes once a step: of a layer, or behind the layers of embedding and head. Sharded it is what a reduce-scatter
+ * gives, on a stream of its own (torch _fsdp_collectives.py foreach_reduce): no other tensor can have its memory while it is not there. */
+static spw_status change_made(spw_step_memory *m, size_t index, bool born) {
+    const size_t layers = m->stages.begin[m->pipeline.chunks];
+    const spw_waiting_layer *k =
+        &m->keeps[index < layers ? m->stages.layer[index].experts : (bool)(index - layers)];
+    const uint64_t bytes = (uint64_t)((index < layers ? k->gradient : k->end) + 0.5);
+    const bool added = born && m->made[index]; /* to that of an earlier micro-batch, and goes */
+    if (!m->frees || bytes == 0 || (m->made[index] == born && !added) || (added && k->whole)) return SPW_OK;
+    m->made[index] = born;
+    spw_memory_event event = {.bytes = bytes,
+                              .slot = (uint32_t)(made_slot(m) + (added ? layers + ENDS : index)),
+                              .kind = (uint16_t)(m->layer.tensors + SPW_COMPONENTS + KEPT_MADE),
+                              .stream = k->whole ? MAIN_STREAM : REDUCE_STREAM,
+                              .born = born,
+                              .backward = born};
+    const spw_status status = append(m, event);
+    if (status != SPW_OK || !added) return status;
+    event.born = false;
+    return append(m, event);
+}
+
+static spw_status make_end(spw_step_memory *m, const spw_pass *pass, size_t end) {
+    if (m->ends[end] != pass->chunk) return SPW_OK;
+    return change_made(m, m->stages.begin[m->pipeline.chunks] + end, true);
+}
+
+static spw_status drop_made(spw_step_memory *m) {
+    spw_status status = SPW_OK;
+    for (size_t i = 0; i < m->stages.begin[m->pipeline.chunks] + ENDS && status == SPW_OK; i++)
+        status = change_made(m, i, false);
+    return status;
+}
+
 /* What is beside a layer at work is there in the forward pass that keeps it, too: attention of the same layer. */
-static spw_status forward(spw_step_memory *m, place at, const spw_rank_rows *rows) {
+static spw_status forward(spw_step_memory *m, spw_step_place at, const spw_rank_rows *rows) {
     spw_status status = SPW_OK;
     measure(m, rows);
     if (m->saves) SPW_TRY(change_moment(m, SPW_MOMENT_MOE_LAYER, true, false));
@@ -491,7 +330,7 @@ cleanup:
     return status;
 }
 
-static spw_status backward(spw_step_memory *m, place at, const spw_rank_rows *rows) {
+static spw_status backward(spw_step_memory *m, spw_step_place at, const spw_rank_rows *rows) {
     spw_status status = SPW_OK;
     measure(m, rows);
     SPW_TRY(change_moment(m, SPW_MOMENT_MOE_LAYER, true, true));
@@ -506,14 +345,14 @@ cleanup:
 
 /* --- Passes --- */
 
-static place place_of(spw_step_memory *m, const spw_pass *pass, size_t local) {
+static spw_step_place place_of(spw_step_memory *m, const spw_pass *pass, size_t local) {
     const spw_stage_layer *layer = &m->stages.layer[m->stages.begin[pass->chunk] + local];
     m->at_work = layer->moe != SIZE_MAX ? layer->moe : SPW_NO_MOE_LAYER;
-    return (place){.set = m->set_of[pass->micro_batch * m->pipeline.chunks + pass->chunk],
-                   .local = local,
-                   .index = m->stages.begin[pass->chunk] + local,
-                   .experts = layer->experts,
-                   .backward = pass->backward};
+    return (spw_step_place){.set = m->set_of[pass->micro_batch * m->pipeline.chunks + pass->chunk],
+                            .local = local,
+                            .index = m->stages.begin[pass->chunk] + local,
+                            .experts = layer->experts,
+                            .backward = pass->backward};
 }
 
 static const spw_rank_rows *rows_of(const spw_step_memory *m, const spw_step_rows *rows, const spw_pass *pass,
@@ -533,7 +372,7 @@ static void begin_pass(spw_step_memory *m, const spw_pass *pass) {
 
 static spw_status layer_forward(spw_step_memory *m, const spw_pass *pass, size_t i,
                                 const spw_step_rows *rows) {
-    const place at = place_of(m, pass, i);
+    const spw_step_place at = place_of(m, pass, i);
     spw_status status = SPW_OK;
     m->micro_batch = pass->micro_batch;
     SPW_TRY(change_left(m, &at, false));
@@ -547,7 +386,7 @@ cleanup:
 
 static spw_status layer_backward(spw_step_memory *m, const spw_pass *pass, size_t i,
                                  const spw_step_rows *rows) {
-    const place at = place_of(m, pass, i);
+    const spw_step_place at = place_of(m, pass, i);
     spw_status status = SPW_OK;
     m->micro_batch = pass->micro_batch;
     SPW_TRY(change_left(m, &at, false));
@@ -557,6 +396,7 @@ static spw_status layer_backward(spw_step_memory *m, const spw_pass *pass, size_
     SPW_TRY(pass_moment(m, SPW_MOMENT_ATTENTION));
     SPW_TRY(change_kept(m, &at, KEPT_INPUT, false));
     SPW_TRY(change_left(m, &at, true));
+    SPW_TRY(change_made(m, at.index, true));
 
 cleanup:
     return status;
@@ -574,9 +414,10 @@ static spw_status end_backward(spw_step_memory *m, const spw_pass *pass) {
     const size_t cell = pass->micro_batch * m->pipeline.chunks + pass->chunk;
     spw_status status = SPW_OK;
     for (size_t i = 0; i < layers_of(m, pass); i++) {
-        const place at = place_of(m, pass, i);
+        const spw_step_place at = place_of(m, pass, i);
         if (!m->keeps[at.experts].stays) SPW_TRY(change_left(m, &at, false));
     }
+    SPW_TRY(make_end(m, pass, 0));
     m->spare[m->spares++] = m->set_of[cell];
     m->set_of[cell] = SIZE_MAX;
 
@@ -597,6 +438,7 @@ cleanup:
 /* Last layer first. */
 static spw_status pass_backward(spw_step_memory *m, const spw_pass *pass, const spw_step_rows *rows) {
     spw_status status = SPW_OK;
+    SPW_TRY(make_end(m, pass, 1));
     for (size_t i = layers_of(m, pass); i-- > 0;) SPW_TRY(layer_backward(m, pass, i, rows));
     SPW_TRY(end_backward(m, pass));
 
@@ -610,6 +452,7 @@ static spw_status pass_pair(spw_step_memory *m, const spw_pass *ahead, const spw
     const size_t comes = layers_of(m, ahead), goes = layers_of(m, back);
     spw_status status = SPW_OK;
     begin_pass(m, ahead);
+    SPW_TRY(make_end(m, back, 1));
     for (size_t j = 0; j < comes || j < goes; j++) {
         if (j < comes) SPW_TRY(layer_forward(m, ahead, j, rows));
         if (j < goes) SPW_TRY(layer_backward(m, back, goes - 1 - j, rows));
@@ -636,6 +479,8 @@ spw_status spw_step_memory_step(spw_step_memory *m, const spw_step_rows *rows, s
     }
     spw_event_list_clear(list);
     m->out = list;
+    m->at_work = SPW_NO_MOE_LAYER;
+    status = drop_made(m);
     for (size_t i = 0; i < passes && status == SPW_OK; i++) {
         const spw_pass pass = spw_pipeline_pass(&m->pipeline, m->stage, i);
         m->micro_batch = pass.micro_batch;
@@ -645,6 +490,7 @@ spw_status spw_step_memory_step(spw_step_memory *m, const spw_step_rows *rows, s
         } else {
             status = pass.backward ? pass_backward(m, &pass, rows) : pass_forward(m, &pass, rows);
         }
+        if (status == SPW_OK && i + 1 == passes && m->keeps[0].whole) status = drop_made(m);
         if (status == SPW_OK) status = spw_event_list_mark(list);
     }
     m->micro_batch = 0;

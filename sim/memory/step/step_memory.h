@@ -6,6 +6,8 @@
  *                          there; every layer, dense ones too, keeps its input and residuals
  *   loss                   what the footprint has there and not always
  *   backward of layer l    last layer first: RECOMPUTE (with remat) and BACKWARD events, or what a dense layer has; what it kept goes
+ *   gradients under FSDP2  born behind the first backward pass of their layer; sharded they go when the next step begins, whole ones
+ *                          (pipeline stages) when the last backward pass has ended
  * What does not follow the routing (weights, optimizer, attention, ...) has the same size in every step and is allocated
  * as one tensor a component; the optimizer's state as one tensor or two a parameter (sim/weights/state_tensors.h), moments by the
  * optimizer's first step. Bare Megatron-Core layers have a list of their own,

@@ -12,18 +12,13 @@
 #include "sim/memory/allocator/event_list.h"
 #include "sim/memory/tensors/bare_layers.h"
 #include "sim/memory/tensors/recorded_layers.h"
+#include "sim/memory/tensors/snapshot_match.h"
 #include "sim/read/memory_snapshot.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
 typedef struct spw_snapshot_steps spw_snapshot_steps;
-
-typedef struct spw_snapshot_match {
-    size_t births, step_births;          /* of the recording, of its step */
-    size_t layer_births, layer_matched;  /* of the list: births that follow the routing, and those found */
-    uint64_t layer_bytes, matched_bytes; /* of these, for balanced rows */
-} spw_snapshot_match;
 
 /* layers: of the stage that was recorded; rows: of a rank in balanced routing, in one layer and micro-batch.
  * SPW_ECONFIG: the recording does not end with two equal steps, or less than nine tenths of the bytes that follow the routing

@@ -1,17 +1,11 @@
 /* config.json to spw_model. What differs between families of models is the table in model_family.c. */
-#include "sim/model/model.h"
 
-#include "sim/model/config/model_json.h"
 #include "sim/model/config/model_keys.h"
-#include "sim/model/config/model_kin.h"
-#include "sim/model/config/model_reading.h"
 #include "sim/model/config/model_synonyms.h"
 #include "sim/model/config/model_twice.h"
 #include "sim/model/config/model_wrapper.h"
-#include "sim/model/model_mixer.h"
 #include "sim/read/settings.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* --- Parts of a model --- */
@@ -305,22 +299,4 @@ spw_status spw_reading_model(const spw_reading *in, spw_model *out) {
     if (status == SPW_OK) status = spw_stated_twice(in);
     if (status == SPW_OK) spw_reading_storage(in, out);
     return status == SPW_OK ? check_keys(in, out) : status;
-}
-
-spw_status spw_model_parse(const char *where, const char *text, size_t length, spw_model *out) {
-    json_t *root = NULL;
-    spw_reading_used used = {.count = 0};
-    memset(out, 0, sizeof *out);
-    spw_status status = spw_model_json(where, text, length, &root);
-    if (status != SPW_OK) return status;
-    spw_reading in = {.where = where, .whole = root, .root = root, .outer = root, .used = &used};
-    SPW_TRY(spw_wrapper_enter(&in));
-    SPW_TRY(in.family != NULL ? spw_reading_model(&in, out) : spw_kin_read(&in, out));
-    const char *source = json_string_value(json_object_get(root, "_source"));
-    (void)snprintf(out->source, sizeof out->source, "%s", source != NULL ? source : where);
-    (void)snprintf(out->name, sizeof out->name, "%s", where);
-
-cleanup:
-    json_decref(root);
-    return status;
 }

@@ -77,14 +77,14 @@ static bool is_dense(const json_t *root) {
     return true;
 }
 
-static spw_status name_known(const spw_reading *in, const char *before, const char *after) {
+static spw_status name_known(const spw_reading *in, const char *before) {
     char known[1536] = "";
     for (size_t i = 0; spw_family_at(i) != NULL; i++) {
         size_t used = strlen(known);
         (void)snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ",
                        spw_family_at(i)->model_type);
     }
-    return spw_fail(SPW_ECONFIG, "%s: %s%s%s", in->where, before, after, known);
+    return spw_fail(SPW_ECONFIG, "%s: %s%s", in->where, before, known);
 }
 
 const char *spw_wrapper_type(const spw_reading *in) {
@@ -94,12 +94,12 @@ const char *spw_wrapper_type(const spw_reading *in) {
 }
 
 spw_status spw_wrapper_unknown(const spw_reading *in, const char *why) {
-    char shown[SPW_SETTINGS_SHOWN], text[SPW_KIN_WHY + 240];
+    char shown[SPW_SETTINGS_SHOWN];
     const char *type = spw_wrapper_type(in);
-    (void)snprintf(text, sizeof text,
-                   "model_type '%s' is unknown, and it cannot be read by its keys alone: %s",
-                   spw_settings_shown(type, strlen(type), shown), why);
-    return name_known(in, text, "; known: ");
+    return spw_fail(SPW_ECONFIG,
+                    "%s: model_type '%s' is unknown, and it cannot be read by its keys alone: %s; "
+                    "docs/models.md lists the types that are known",
+                    in->where, spw_settings_shown(type, strlen(type), shown), why);
 }
 
 /* Neither a known family nor one that keys could tell. */
@@ -112,7 +112,7 @@ static spw_status check_type(const spw_reading *in) {
                         "or 'generic'",
                         in->where, spw_json_words(type, found));
     if (spw_wrapper_type(in)[0] == '\0')
-        return name_known(in, "key 'model_type' is missing; it must be one of: ", "");
+        return name_known(in, "key 'model_type' is missing; it must be one of: ");
     if (!is_dense(in->whole)) return SPW_OK;
     return spw_fail(SPW_ECONFIG,
                     "%s: a '%s' without a key of experts is a dense model, which has no experts; Spillway "

@@ -17,12 +17,6 @@ static const spw_scheme_option options[] = {
     {.name = NULL},
 };
 
-static bool experts_pad(const spw_scheme *scheme) {
-    return spw_megatron_align(scheme) > 1 && spw_scheme_option_is(scheme, "pay", "experts");
-}
-
-static bool fills_slots(const spw_scheme *scheme) { return spw_scheme_option_is(scheme, "pad", "true"); }
-
 /* --- The layer. Python names hold sent_rows and received_rows until it returns, and the dispatcher's attributes probs,
  * routing_map and permutation until its next forward pass. --- */
 
@@ -346,9 +340,10 @@ static void permute_gradient(spw_layer_builder *b, layout c) {
 
 void spw_megatron_alltoall_layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b,
                                  bool fused) {
-    const bool many = s->experts_per_rank > 1, padded = experts_pad(scheme), shared = s->expert_tensor > 1;
+    const bool many = s->experts_per_rank > 1, padded = spw_megatron_alltoall_pads(scheme),
+               shared = s->expert_tensor > 1;
     const layout c = {.fused = fused,
-                      .slots = fills_slots(scheme),
+                      .slots = spw_megatron_alltoall_fills(scheme),
                       .many = many,
                       .copied = many || padded || shared,
                       .shared = shared,
@@ -411,83 +406,20 @@ size_t spw_megatron_alltoall_exchanges(const spw_scheme *scheme, const spw_layer
     return count;
 }
 
-/* Rows that one rank sends to one expert: what the options say, read once. */
-typedef struct sending {
-    bool slots;
-    size_t capacity, align, tokens; /* align 1: the router adds none */
-} sending;
-
-static sending sending_of(const spw_scheme *scheme, const spw_layer_shape *s) {
-    return (sending){.slots = fills_slots(scheme),
-                     .capacity = spw_megatron_capacity(scheme, s),
-                     .align = experts_pad(scheme) ? 1 : spw_megatron_align(scheme),
-                     .tokens = s->tokens};
-}
-
-/* Of `kept` choices: a router can only add tokens that it has. */
-static uint64_t sent_rows(const sending *by, uint64_t kept) {
-    const uint64_t rows = by->slots ? by->capacity : by->align > 1 ? spw_pad_up(kept, by->align) : kept;
-    return rows < by->tokens ? rows : by->tokens;
-}
-
-enum { EXPERTS_AT_ONCE = 64 }; /* along the lines of tables that may be large */
-
-void spw_megatron_alltoall_flow(const spw_routed_group *routed, spw_flow *out) {
-    const spw_scheme *scheme = routed->scheme;
-    const spw_layer_shape *s = routed->shape;
-    const size_t align = spw_megatron_align(scheme);
-    const bool pad_here = experts_pad(scheme);
-    const sending by = sending_of(scheme, s);
-    const size_t t = spw_layer_sharers(s);
-    spw_megatron_flow_begin(routed, out);
-    for (size_t first = 0; first < s->experts; first += EXPERTS_AT_ONCE) {
-        const size_t end = first + EXPERTS_AT_ONCE < s->experts ? first + EXPERTS_AT_ONCE : s->experts;
-        uint64_t received[EXPERTS_AT_ONCE] = {0};
-        for (size_t r = 0; r < s->ranks; r++) {
-            const uint32_t *routing = routed->counts->routed + (routed->number * s->ranks + r) * s->experts;
-            uint64_t *wire = out->wire + r * s->ranks + first / s->experts_per_rank * t + r % t;
-            size_t left = s->experts_per_rank - first % s->experts_per_rank; /* of the rank */
-            for (size_t x = first; x < end; x++) {
-                const uint64_t n = sent_rows(&by, routing[x]);
-                *wire += n;
-                received[x - first] += n;
-                if (--left > 0) continue;
-                wire += t;
-                left = s->experts_per_rank;
-            }
-        }
-        for (size_t x = first; x < end; x++) {
-            uint64_t *rows = out->rows + x / s->experts_per_rank * t;
-            const uint64_t held = pad_here ? spw_pad_up(received[x - first], align) : received[x - first];
-            for (size_t j = 0; j < t; j++) rows[j] += held;
-        }
-    }
-}
-
-void spw_megatron_alltoall_balance(const spw_scheme *scheme, const spw_layer_shape *s, spw_rank_rows *rows) {
-    const size_t capacity = spw_megatron_capacity(scheme, s), align = spw_megatron_align(scheme),
-                 even = (s->assignments + s->experts - 1) / s->experts;
-    if (capacity == SIZE_MAX && align == 1) return;
-    const sending by = sending_of(scheme, s);
-    const uint64_t n = sent_rows(&by, even < capacity ? even : capacity), held = s->ranks * n;
-    rows->sent = rows->received = s->experts * n;
-    rows->held = s->experts_per_rank * (experts_pad(scheme) ? spw_pad_up(held, align) : held);
-}
-
 static bool is_unpadded(const spw_scheme *scheme) { return spw_megatron_align(scheme) == 1; }
 
 static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
-    if (s->expert_tensor > 1 && experts_pad(scheme))
+    if (s->expert_tensor > 1 && spw_megatron_alltoall_pads(scheme))
         return spw_fail(
             SPW_ECONFIG,
             "scheme '%s': rows that experts pad are not described with expert_tensor %zu; %spay=router, or "
             "expert_tensor 1 would be right",
             scheme->text, s->expert_tensor, s->fp8_copies > 0 ? "" : "align=none, ");
-    if (!fills_slots(scheme)) return SPW_OK;
+    if (!spw_megatron_alltoall_fills(scheme)) return SPW_OK;
     if (spw_scheme_option_value(scheme, "capacity_factor") == 0.0)
         return spw_fail(SPW_ECONFIG, "scheme '%s': pad=true fills slots and needs capacity_factor",
                         scheme->text);
-    if (spw_megatron_align(scheme) > 1 && !experts_pad(scheme))
+    if (spw_megatron_align(scheme) > 1 && !spw_megatron_alltoall_pads(scheme))
         return spw_fail(
             SPW_ECONFIG,
             "scheme '%s': pad=true fixes the rows of every expert, the router cannot add to them; "
@@ -511,8 +443,9 @@ const spw_scheme_type spw_scheme_megatron_alltoall = {
     .options = options,
     .routing.factor = "capacity_factor",
     .routing.worst_factor = spw_megatron_worst_factor,
-    .megatron = {true, SPW_MEGATRON_ALL_TO_ALL, .as_timed = is_unpadded, .fills_slots = fills_slots,
-                 .as_bare = is_unpadded, .fp8 = true, .freezes = true, .offloads = true},
+    .megatron = {true, SPW_MEGATRON_ALL_TO_ALL, .as_timed = is_unpadded,
+                 .fills_slots = spw_megatron_alltoall_fills, .as_bare = is_unpadded, .fp8 = true,
+                 .freezes = true, .offloads = true},
     .memory.layer = megatron_alltoall_layer,
     .values.weighted_activation = true,
     .traffic.exchanges = spw_megatron_alltoall_exchanges,

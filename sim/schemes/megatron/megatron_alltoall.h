@@ -13,4 +13,9 @@ void spw_megatron_alltoall_flow(const spw_routed_group *routed, spw_flow *out);
 void spw_megatron_alltoall_balance(const spw_scheme *scheme, const spw_layer_shape *shape,
                                    spw_rank_rows *rows);
 
+/* Whether experts' rows are padded in the permutation. */
+bool spw_megatron_alltoall_pads(const spw_scheme *scheme);
+/* Whether every expert's capacity is filled. */
+bool spw_megatron_alltoall_fills(const spw_scheme *scheme);
+
 #endif

@@ -1,4 +1,4 @@
-#include "sim/score/figures/score_layer_print.h"
+#include "sim/score/score_prints.h"
 
 #include "base/memory.h"
 #include "sim/print/json_values.h"

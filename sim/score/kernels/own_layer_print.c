@@ -1,4 +1,4 @@
-#include "sim/score/kernels/own_layer_print.h"
+#include "sim/score/score_prints.h"
 
 #include "sim/print/json_values.h"
 #include "sim/score/kernels/table_cluster.h"

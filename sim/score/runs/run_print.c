@@ -1,4 +1,4 @@
-#include "sim/score/runs/run_print.h"
+#include "sim/score/score_prints.h"
 
 #include "sim/print/json_values.h"
 #include "sim/print/plural.h"

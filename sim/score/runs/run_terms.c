@@ -6,6 +6,11 @@
 
 enum { MEGATRON = 1U << SPW_RUN_MEGATRON };
 
+#define STEP(said, of, is) \
+    { .column = "model", .word = (said), .within = true, .frameworks = MEGATRON, .key = (of), .value = (is) }
+#define UNTUNED_STEP(said) STEP(said, "untuned_release", "true")
+#define UNFUSED_ROUTER(said) STEP(said, "moe_router_fusion", "false")
+
 /* `refused` of a word goes when a key of the job says it: write the key and its value in the same row. */
 const spw_run_term spw_run_terms[] = {
     /* precision: a recipe of TransformerEngine; the row counts to which its products are padded */
@@ -66,6 +71,20 @@ const spw_run_term spw_run_terms[] = {
      .within = true,
      .key = "offload_modules",
      .value = "[expert_fc1]"},
+    /* steps of NVIDIA's ladder of optimizations (Megatron-LM, DeepSeek-V3 on GB200) before "CPU-side optimization" */
+    UNTUNED_STEP("AlltoAll: Baseline"),
+    UNTUNED_STEP("Permute kernel Optimization"),
+    UNFUSED_ROUTER("AlltoAll: Baseline"),
+    UNFUSED_ROUTER("Permute kernel Optimization"),
+    UNTUNED_STEP("AlltoAll: Router fusion"),
+    UNTUNED_STEP("DeepEP: Enable DeepEP"),
+    UNTUNED_STEP("DeepEP: Remove up_proj recompute"),
+    {.column = "model", /* a later step begins alike */
+     .word = "MXFP8 DeepEP: CUDA Graphs",
+     .frameworks = MEGATRON,
+     .key = "untuned_release",
+     .value = "true"},
+    UNTUNED_STEP("DeepEP: Tune DeepEP"),
     {.column = "notes", .word = "real routing", .within = true, .routing = SPW_PLAN_ROUTING},
     {.column = NULL}};
 
@@ -106,18 +125,21 @@ bool spw_run_graph_is_full(const char *graph) {
 
 /* Megatron-Bridge: its recipes (src/megatron/bridge/recipes, perf_recipes; grad_reduce_in_fp32 false, cross_entropy_fusion_impl te,
  * fp8_param_gather true). Megatron-LM: arguments.py. Primus: examples/megatron/configs. */
-const spw_run_default spw_run_defaults[] = {{"megatron_bridge", "precision.gradients", "bf16", false},
-                                            {"megatron_bridge", "cross_entropy", "te_in_place", false},
-                                            {"megatron_bridge", "precision.fp8_param_gather", "true", true},
-                                            {"megatron-bridge", "precision.gradients", "bf16", false},
-                                            {"megatron-bridge", "cross_entropy", "te_in_place", false},
-                                            {"megatron-bridge", "precision.fp8_param_gather", "true", true},
-                                            {"megatron-lm functional-test", "cross_entropy", "native", false},
-                                            {"megatron-lm", "precision.gradients", "fp32", false},
-                                            {"megatron-lm", "cross_entropy", "te_in_place", false},
-                                            {"primus", "precision.gradients", "fp32", false},
-                                            {"primus", "cross_entropy", "unfused", false},
-                                            {NULL, NULL, NULL, false}};
+const spw_run_default spw_run_defaults[] = {
+    {"megatron_bridge", "precision.gradients", "bf16", false},
+    {"megatron_bridge", "cross_entropy", "te_in_place", false},
+    {"megatron_bridge", "precision.fp8_param_gather", "true", true},
+    {"megatron-bridge", "precision.gradients", "bf16", false},
+    {"megatron-bridge", "cross_entropy", "te_in_place", false},
+    {"megatron-bridge", "precision.fp8_param_gather", "true", true},
+    {"megatron-lm functional-test", "cross_entropy", "native", false},
+    {"megatron-lm functional-test", "moe_router_fusion", "false", false},
+    {"megatron-lm functional-test", "untuned_release", "true", false},
+    {"megatron-lm", "precision.gradients", "fp32", false},
+    {"megatron-lm", "cross_entropy", "te_in_place", false},
+    {"primus", "precision.gradients", "fp32", false},
+    {"primus", "cross_entropy", "unfused", false},
+    {NULL, NULL, NULL, false}};
 
 const spw_run_always spw_run_always_set[] = {{SPW_RUN_MEGATRON, "optimizer", "distributed"},
                                              {SPW_RUN_MEGATRON, "precision.optimizer", "fp32"},

@@ -52,6 +52,7 @@ void spw_megatron_doubt(const spw_megatron_coefficients *c, const spw_megatron_f
     const struct {
         bool there;
         double half_width, seconds;
+        bool slower; /* alone: low_s is without it */
     } doubts[] = {{true, far->layers, of.layers},
                   {far->counted, c->counted_half_width.value, of.counted},
                   {c->host_half_width.value > 0.0, c->host_half_width.value - c->counted_half_width.value,
@@ -62,14 +63,15 @@ void spw_megatron_doubt(const spw_megatron_coefficients *c, const spw_megatron_f
                   {far->scaled,
                    c->scaled_half_width.value + (far->foreign ? c->foreign_half_width.value : 0.0),
                    out->step_s},
-                  {far->recipe > 0.0, far->recipe, of.layers + of.counted}};
+                  {far->recipe > 0.0, far->recipe, of.layers + of.counted},
+                  {far->untuned, c->untuned_half_width.value, out->step_s, true}};
     enum { DOUBTS = sizeof doubts / sizeof *doubts };
     _Static_assert(DOUBTS + 3 <= SPW_TIMELINE_DOUBTS,
                    "beside them the fit's own, the grid's collectives, spw_timeline_widen's");
-    double half_width = 0.0;
+    double half_width = 0.0, slower = 0.0;
     for (size_t i = 0; i < DOUBTS && out->step_s > 0.0; i++) {
         if (!doubts[i].there) continue;
-        half_width += doubts[i].half_width * doubts[i].seconds / out->step_s;
+        *(doubts[i].slower ? &slower : &half_width) += doubts[i].half_width * doubts[i].seconds / out->step_s;
         out->doubt_s[i + 1] = doubts[i].half_width * doubts[i].seconds;
     }
     out->doubt_s[0] = c->half_width.value * of.layers;
@@ -78,5 +80,5 @@ void spw_megatron_doubt(const spw_megatron_coefficients *c, const spw_megatron_f
     out->pair_width = c->pair_half_width.value;
     const double grid = out->step_s > 0.0 ? of.grid / out->step_s : 0.0;
     out->low_s = out->step_s * (1.0 - grid) * exp(-half_width);
-    out->high_s = out->step_s * (1.0 + grid) * exp(half_width);
+    out->high_s = out->step_s * (1.0 + grid) * exp(half_width + slower);
 }

@@ -25,6 +25,7 @@ typedef struct spw_megatron_far {
     bool scaled;     /* rates of another cluster */
     bool foreign;    /* whose GPU is of another generation or vendor */
     double recipe;   /* half width of fp8 products; 0: none */
+    bool untuned;    /* the release: slower alone, no run is faster for it */
 } spw_megatron_far;
 
 /* Sets low_s and high_s of a finished timeline. */

@@ -42,7 +42,11 @@ static void name_outside(const spw_megatron_job_request *q, size_t tokens, char 
     (void)snprintf(size, sizeof size, "%zu", shape->ranks);
     if (job->part == SPW_PART_WHOLE && c->part == SPW_MEGATRON_EXPERT_LAYERS)
         spw_outside_add(note, "attention, head, optimizer: counted, not fitted");
-    if (c->scaled) spw_outside_add(note, "rates scaled from %s", c->cluster);
+    if (c->scaled)
+        spw_outside_add(note,
+                        c->seen ? "rates scaled from %s, by runs of this GPU too" : "rates scaled from %s",
+                        c->cluster);
+    if (job->megatron.untuned) spw_outside_add(note, "an untuned release: slower by what no key says");
     if (c->dense_from[0] != '\0' && job->part == SPW_PART_WHOLE)
         spw_outside_add(
             note,
@@ -91,9 +95,10 @@ void spw_megatron_job_doubt(const spw_megatron_job_request *q, size_t tokens, sp
         .dispatcher = spw_megatron_unmeasured(q->point->scheme->type->megatron.dispatcher) != NULL,
         .network = shape->node_ranks < shape->ranks,
         .levels = spw_levels_are_several(&job->cluster),
-        .scaled = c->scaled || has_other_mixers(job) || by_parts,
+        .scaled = (c->scaled && !c->seen) || has_other_mixers(job) || by_parts,
         .foreign = c->foreign || has_other_mixers(job) || by_parts,
-        .recipe = facts_of(job).products_width * open_share(job, c)};
+        .recipe = facts_of(job).products_width * open_share(job, c),
+        .untuned = job->megatron.untuned};
     name_outside(q, tokens, out->outside);
     spw_megatron_doubt(c, &far, out);
 }

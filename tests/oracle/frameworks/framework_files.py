@@ -485,6 +485,20 @@ def planned(name, text, *options):
     return asked.run(PROGRAM, "plan", "--from", name, "--cluster", "h100:8x1", *options, cwd=SCRATCH)
 
 
+def check_tokens():
+    """A torchtitan file that gives the tokens of a rank's micro-batch: with stages so many micro-batches pass through them, each of so many
+    tokens, and a step has the sequences of them all; without stages there is one."""
+    for stages, pieces, each in ((1, None, 3), (2, 4, 1), (4, 8, 2), (4, 4, 5)):
+        (SCRATCH / "tokens.toml").write_text(
+            f"[training]\nseq_len = 1024\nnum_tokens_per_microbatch_per_dp_rank = {1024 * each}\n"
+            f"[parallelism]\npipeline_parallel_degree = {stages}\nexpert_parallel_degree = 4\n" + (f"num_pp_microbatches = {pieces}\n" if pieces else ""))
+        got = job_of("--from", "tokens.toml", "--cluster", "h100:8x4", "--model", "deepseek-v2-lite", folder=SCRATCH)
+        check(got.returncode == 0, f"tokens {stages}: {got.stderr}")
+        batch = json.loads(got.stdout)["job"]["batch"] if got.returncode == 0 else {}
+        said = batch.get("sequences_per_gpu"), batch.get("micro_batches")
+        check(said == ([each * (pieces or 1)], pieces or 1), f"{stages} stages, {pieces} micro-batches of {each}: {said}")
+
+
 def check_slips():
     """A name a letter from a known one is said, whatever its value; others that are off are not."""
     for value in (-1, 8):
@@ -560,6 +574,7 @@ check_said()
 check_model()
 check_doubt()
 check_less()
+check_tokens()
 check_slips()
 check_unsaid()
 check_places()

@@ -194,6 +194,8 @@ def one(seed):
     stages, chunks, parts = pick(((1, 1, 4), (2, 1, 3), (2, 1, 9), (4, 1, 6), (3, 1, 2), (2, 2, 4), (2, 2, 8), (3, 2, 6)))
     scheme, remat = pick(("megatron-alltoall", "megatron-alltoall", "megablocks", "torchtitan")), pick(("none", "full"))
     optimizer = pick(("distributed", "replicated")) if scheme.startswith("megatron") else pick(("sharded", "replicated"))
+    if scheme == "torchtitan" and stages == 1:
+        optimizer = "replicated"  # sharded gradients have a stream of their own: tests/unit/memory/test_made_gradients.c
     E, K, S, R, steps = 8, pick((1, 2)), 512, 2, 3
     layers = stages * chunks * pick((1, 2))
     model = dict(model_type="generic", hidden_size=512, moe_intermediate_size=pick((256, 512)), intermediate_size=1024, num_attention_heads=4,
@@ -220,13 +222,15 @@ def one(seed):
     order, short = schedule(stages, chunks, parts), schedule(stages, chunks, few)
     most, said = [[0, 0] for _ in range(steps)], []
     for stage in range(stages):
-        known = {}
+        known, made = {}, set()
 
         def events(of_part, backward, chunk):
             """One pass of a micro-batch with these rows, alone on the stage, in a step that had one before."""
             if of_part not in known:
                 _, passes = passes_of(run(alone, scheme, stage, [(h, h, S * K) for h in of_part for _ in range(few)] * 2, 1))
                 known[of_part] = {(b, c): passes[i] for i, (b, p, c) in enumerate(short[stage]) if p == 0}
+                if scheme == "torchtitan" and optimizer == "sharded":
+                    made.update(ended_last(passes[-1]))
             return known[of_part][backward, chunk]
 
         moments, built = [], []
@@ -242,10 +246,17 @@ def one(seed):
                 built = sorted(built + [b // 2 for b in moments[::2]])  # and a copy of each weight whose master is made
         lines = run(job, scheme, stage, rows)
         check_order(f"{what}, stage {stage}", model, passes_of(lines)[0][1], moments, layers // stages, E // R, stage == stages - 1)
-        peaks = hold(f"{what}, stage {stage}", lines, order[stage], held, events, (moments, built))
+        peaks = hold(f"{what}, stage {stage}", lines, order[stage], held, events, (moments, built, made))
         most = [[max(a, b) for a, b in zip(p, m)] for p, m in zip(peaks, most)]
         said = [[int(w) for w in line.split()[1:]] for line in lines if line.startswith("job")]
     check(said == most, f"{what}: the job's steps {said}, want {most}")
+
+
+def ended_last(backward):
+    """Slots that end behind all that a step allocates: whole gradients of FSDP2 beside pipeline stages, which are reduced there. A layer's is made
+    in its first backward pass of a step (docs/schemes.md, 7.14)."""
+    last = max(i for i, (_, size, _) in enumerate(backward) if size is not None)
+    return [slot for slot, _, _ in backward[last + 1:]]
 
 
 def left_by(backward):
@@ -281,7 +292,7 @@ def ended_of(begin):
 
 def hold(what, lines, order, held, events, wanted):
     (begin, optimizer), passes = passes_of(lines)
-    moments, built = wanted
+    moments, built, made = wanted
     check(not moments or ended_of(begin) == built, f"{what}: built {ended_of(begin)[-9:]}, want {built[-9:]}")
     check(not moments or sorted(optimizer) == moments, f"{what}: moments {sorted(optimizer)[-9:]}, want {moments[-9:]}")
     check(len(optimizer) > 0, f"{what}: no moments")
@@ -299,7 +310,8 @@ def hold(what, lines, order, held, events, wanted):
         listed = []
         for backward, part, chunk in order:
             mine = events(tuple(layer[part] for layer in layers), backward, chunk)
-            left = left_by(mine if backward else events(tuple(layer[part] for layer in layers), True, chunk))
+            left = {slot: of for slot, of in left_by(mine if backward else events(tuple(layer[part] for layer in layers), True, chunk)).items()
+                    if slot not in made}
             listed.append([])
             again = set()
 
@@ -308,6 +320,11 @@ def hold(what, lines, order, held, events, wanted):
                 listed[-1].append(None)
 
             for slot, size, layer in mine:
+                if slot in made:
+                    if size is not None and ("made", slot) not in live:
+                        live["made", slot] = allocator.allocate(size)
+                        listed[-1].append(size)
+                    continue
                 for other in [o for o, of in left.items() if backward and of == layer and o not in again]:
                     again.add(other)
                     if ("left", other) in live:
@@ -318,6 +335,8 @@ def hold(what, lines, order, held, events, wanted):
                     listed[-1].append(size)
                 elif name in live:  # nothing was left before the first step
                     free(name)
+        for name in sorted(n for n in live if n[0] == "made"):
+            free(name)
         for size in optimizer if step == 0 else ():
             allocator.allocate(size)
         peaks.append(allocator.most[1:])

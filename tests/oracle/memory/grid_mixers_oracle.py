@@ -233,11 +233,29 @@ def check_refusals():
         oracle.check(done.returncode != 0 and "make tensor and context 1" in done.stderr, f"{kind} sharded: {done.stderr}")
 
 
+def check_ring_layers():
+    """Keys and values go round the ring in every layer whose scores are over tokens, whatever window it has or heads of its own: as many
+    layers of each sort as config.json says, once a micro-batch forward and, with their gradients, twice backward."""
+    for name, micro, path in (("step-3.7-flash", 4, root / "tests/models/step-3.7-flash.json"), ("gpt-oss-20b", 2, root / "sim/models/gpt-oss-20b.json")):
+        model = json.loads(path.read_text())
+        layers, dense = model["num_hidden_layers"], model.get("first_k_dense_replace", 0)
+        job = scratch / f"ring_{name}.yaml"
+        job.write_text(f"model: {path}\ncluster: h100-8x8\nlibrary_limits: ignore\nparallel: {{expert: 8, fsdp: 0, expert_tensor: 1, context: 2}}\n"
+                       f"batch: {{sequences_per_gpu: {micro}, sequence_length: 4096, micro_batches: {micro}}}\n"
+                       "optimizer: distributed\nremat: none\nschemes: [megatron-alltoall]\n")
+        sent = [row for row in json.loads(oracle.must("explain", "--job", job, "--traffic", "--format", "json")) if row["tensor"] == "keys_values"]
+        for where, there in (("MoE layer", layers - dense), ("dense layer", dense)):
+            for way, count in (("forward", 1), ("backward", 2)):
+                times = sum(row["times"] * row["count"] for row in sent if (row["where"], row["pass"]) == (where, way))
+                oracle.check(times == micro * there * count, f"{name}, {where} {way}: {times} for {micro} x {there} x {count}")
+
+
 for seed in range(cases):
     one = Job(np.random.default_rng(seed), KINDS[seed % len(KINDS)])
     file, text = one.write(f"case{seed}"), f"case {seed} {vars(one)}"
     check_state(one, file, text)
     check_traffic(one, file, text)
 check_time()
+check_ring_layers()
 check_refusals()
 oracle.finish(least=5 * cases)

@@ -420,6 +420,8 @@ def times():
         exposures.append(waits)
         one_way = 3 * 16384 * 2 * 2 * ffn * 2 / BYTES_PER_S
         close(f"{name} copies", copies, 2 * one_way)
+        _, predicting = planned(name, "--job", job, "--set", "parallel.mtp_num_layers=1")  # 5 layers with experts, of which the last stays
+        close(f"{name} copies of a predicting layer", 3 * predicting["host_copies"]["seconds"], 4 * copies)
         close(f"{name} step", after["step_s"], before["step_s"] + waits)
         same(f"{name} interval", after["low_s"] >= one_way * (1 - 1e-9) and after["high_s"] >= after["step_s"] - waits + copies, True)
         if name == "thin":
@@ -448,6 +450,19 @@ def casts():
             seconds.append(json.loads(done.stdout)["rows"][0]["time"]["components"]["fp8_casts"]["seconds"])
         same(f"casts {recipe} moe_act", seconds[1], seconds[0])
         same(f"casts {recipe}: {seconds}", abs(seconds[2] - seconds[0] - 4 * 4096 * 2 * 1024 * more / per_s) < 1e-6 * seconds[0], True)
+
+
+# --- Experts of two matrices ---
+
+def two_matrices():
+    """relu2 has no gate: fc1's output is as wide as an expert, on the way to the host as in memory. From the model's own config."""
+    config = json.loads((pathlib.Path(sys.argv[3]) / "sim/models/nemotron-3-nano.json").read_text())
+    job = folder / "two_matrices.yaml"
+    job.write_text("model: nemotron-3-nano\ncluster: h100:8x1\nparallel: {expert: 8, fsdp: 1}\nbatch: {sequences_per_gpu: 1, sequence_length: 4096}\n"
+                   "optimizer: distributed\nremat: none\noffload_modules: [moe_act]\nschemes: [megatron-alltoall]\n")
+    items = [i for i in traffic(job, "two matrices") if i["purpose"] == "host_offload" and i["name"] == "fc1_output"]
+    rows, ffn = 4096 * config["num_experts_per_tok"], config["moe_intermediate_size"]
+    same("two matrices: there and back", [i["bytes"] for i in items], 2 * [rows * ffn * 2])
 
 
 # --- Refusals ---
@@ -490,6 +505,7 @@ if sum(routed_case(seed) for seed in range(12)) < 4:
 measured()
 times()
 casts()
+two_matrices()
 refusals()
 print(f"{checks} checks; {copying} cases copy, {stopped} stop Megatron-Core")
 sys.exit(0 if checks else 1)

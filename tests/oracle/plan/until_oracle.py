@@ -199,6 +199,8 @@ def sizes(job):
     """Each expert-parallel size has its own range, and a line for each of its points."""
     text = run("plan", "--job", job, "--until", "oom,step=1.1", "--expert-parallel", "4,8,16")
     check(max(map(len, text.splitlines())) <= 120, text)
+    for asked in ("4,8,2", "2,4,8", "8,2"):  # one GPU can have all rows of its group: as many times the mean as there are GPUs
+        check("imbalance from 1 to 8," in run("plan", "--job", job, "--until", "oom", "--expert-parallel", asked), f"the range of {asked}")
     rows = until(job, "oom,step=1.1", "--expert-parallel", "4,8,16")
     check(len(rows) == 2 * 2 * 3 and [r["expert_parallel"] for r in rows[::4]] == ["4", "8", "16"], f"{rows}")
     alone = [until(job, "oom,step=1.1", "--expert-parallel", str(n)) for n in (4, 8, 16)]

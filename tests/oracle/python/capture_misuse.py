@@ -99,6 +99,15 @@ raises(FileExistsError, "overwrite=True replaces it", lambda: write_shard(SCRATC
 write_shard(SCRATCH / "one.h5", [(2, 0, ids)], overwrite=True, **COMMON)
 with h5py.File(SCRATCH / "one.h5") as h:
     check(list(h["steps/id"][:]) == [2], "overwrite=True")
+for experts in (2, 254, 255, 256, 257, 300, 65535):  # the last expert is an expert in a file whose ids are as narrow as they can be, and no mark
+    ids = np.array([[[experts - 1, 0]], [[experts - 2, -1]], [[-1, experts - 1]], [[-1, -1]]])
+    write_shard(SCRATCH / "last.h5", [(0, 0, ids)], overwrite=True, experts=experts, top_k=2, layers=[0])
+    with h5py.File(SCRATCH / "last.h5") as h:
+        kept = h["tokens/expert_id"]
+        back = np.where(kept[:] == kept.attrs["missing_value"], -1, kept[:].astype(np.int64))
+        check((back == ids).all() and h["counts/routed"][:].sum() == 4, f"of {experts} experts {back.tolist()}")
+    oracle.must("trace", "verify", SCRATCH / "last.h5")
+ids = choose()
 late = shard.Shard(SCRATCH / "late.h5", **COMMON)
 late.append(0, 0, ids)
 (SCRATCH / "late.h5").write_bytes(b"somebody else's")

@@ -32,6 +32,7 @@ COLUMNS = "row_id source model hardware gpus precision dispatcher tp pp cp vp ep
           "published_tokens_s_gpu published_memory_gib published_status command".split()
 BRIDGE = ["precision.gradients=bf16", "cross_entropy=te_in_place"]
 LM = ["precision.gradients=fp32", "cross_entropy=te_in_place"]
+UNTUNED = ["untuned_release=true"]
 PRIMUS = ["precision.gradients=fp32", "cross_entropy=unfused"]
 FP8 = ["precision.fp8_param_gather=true"]
 NODE = {"h100": 8, "b200": 8, "mi355x": 8, "gb200": 72, "gb300": 72}
@@ -58,6 +59,16 @@ ROWS = [
           dispatcher="alltoall", ep=8, mbs=1, gbs=64, remat="full"), BRIDGE, "megatron-alltoall", 1.0),
     (dict(row_id="a2a_pipeline", source="megatron_bridge 26.04", model="Qwen3_30B_a3B", hardware="h100", gpus=16, precision="bf16",
           dispatcher="alltoall", ep=4, pp=4, mbs=1, gbs=4), BRIDGE, "megatron-alltoall", 2.0),
+    (dict(row_id="nightly", source="Megatron-LM functional-test", model="Tiny-MoE", hardware="b200", gpus=16, precision="bf16",
+          dispatcher="DeepEP", ep=8, mbs=1, gbs=64), UNTUNED + ["cross_entropy=native", "precision.gradients=fp32", "moe_router_fusion=false"],
+     "megatron-flex", 0.99),
+    (dict(row_id="ladder", source="Megatron-LM ladder", model="MXFP8 DeepEP: CUDA Graphs", hardware="b200", gpus=8, precision="bf16", dispatcher="DeepEP",
+          ep=8, mbs=1, gbs=64, command="plan --model tiny-moe.json"), UNTUNED + LM, "megatron-flex", 0.98),
+    (dict(row_id="later", source="Megatron-LM ladder", model="MXFP8 DeepEP: CUDA Graphs capture", hardware="b200", gpus=24, precision="bf16",
+          dispatcher="DeepEP", ep=8, mbs=1, gbs=48, command="plan --model tiny-moe.json"), LM, "megatron-flex", 1.02),
+    (dict(row_id="first", source="Megatron-LM ladder", model="MXFP8 AlltoAll: Baseline", hardware="b200", gpus=40, precision="bf16",
+          dispatcher="alltoall", ep=8, mbs=1, gbs=80, command="plan --model tiny-moe.json"), UNTUNED + LM + ["moe_router_fusion=false"],
+     "megatron-alltoall", 1.01),
     (dict(row_id="compiled", source="maxtext", model="mixtral-8x7b", hardware="mi355x", gpus=8, precision="bf16", dispatcher="dense", ep=8, mbs=8,
           gbs=64, remat="full", command="plan --scheme dense:capacity_factor=1.25"), [], "dense:capacity_factor=1.25", 1.05),
 ]

@@ -1,5 +1,5 @@
 /* Layers in few characters. */
-#include "sim/command/model/layer_runs.h"
+#include "sim/command/model/model_tables.h"
 
 #include "tests/unit/check.h"
 

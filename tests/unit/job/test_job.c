@@ -340,6 +340,32 @@ static void test_unsaid_precision(void) {
     CHECK(spw_precision_gathered(&job) == 2 && spw_precision_scattered(&job) == 4);
 }
 
+/* A base that is frozen stays as it was loaded, where the trainer is one that models are tuned with; adapters are in fp32. */
+static void test_precision_of_a_frozen_base(void) {
+#define TUNED \
+    "model: mixtral-8x7b\ncluster: h100:8x1\nparallel: {expert: 1, fsdp: 8}\noptimizer: sharded\n" \
+    "batch: {sequences_per_gpu: 1, sequence_length: 4096}\n"
+#define LORA "finetune: {frozen: base, lora_rank: 16, lora_targets: attention}\n"
+    static const struct {
+        const char *text;
+        size_t weights, gradients, optimizer;
+    } cases[] = {{TUNED LORA "schemes: [transformers]\n", 2, 4, 4},
+                 {TUNED "schemes: [transformers]\n", 4, 4, 4},
+                 {TUNED "finetune: {frozen: experts}\nschemes: [transformers]\n", 4, 4, 4},
+                 {TUNED LORA "schemes: [torchtitan]\n", 4, 4, 4},
+                 {TUNED LORA "schemes: [transformers]\nprecision: {weights: fp32}\n", 4, 4, 4},
+                 {TUNED LORA "schemes: [transformers]\nprecision: bf16\n", 2, 2, 2}};
+#undef LORA
+#undef TUNED
+    static spw_job job;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CHECK_OK(parse(cases[i].text, &job));
+        const spw_precision *p = &job.precision;
+        CHECK(p->weights == cases[i].weights && p->gradients == cases[i].gradients &&
+              p->optimizer == cases[i].optimizer);
+    }
+}
+
 /* The other set of a job: of state in fp32 bf16, of bf16 throughout what the framework keeps; of bare layers none. */
 static void test_other_precision(void) {
     static const struct {
@@ -868,6 +894,7 @@ int main(int argc, char **argv) {
     test_names();
     test_pipeline();
     test_unsaid_precision();
+    test_precision_of_a_frozen_base();
     test_other_precision();
     test_muon();
     test_schedules();

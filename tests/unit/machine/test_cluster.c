@@ -263,6 +263,12 @@ static void test_other_nodes(void) {
     CHECK_STATUS(spw_cluster_read("h200:16x4", NULL, &large), SPW_ECONFIG);
     CHECK(strstr(spw_last_error(), "has 16 GPUs a node, and a node of 'h200-8x8' has 8; write 8 or fewer") !=
           NULL);
+    CHECK_STATUS(spw_cluster_read("tpu-v5p:8x4", NULL, &large), SPW_ECONFIG);
+    CHECK(strstr(spw_last_error(), "4 or fewer, as in tpu-v5p:4x8 ") != NULL);
+    CHECK_STATUS(spw_cluster_read("h1000:8x4", NULL, &large), SPW_ECONFIG);
+    CHECK(strstr(spw_last_error(), "did you mean 'h100:8x4'? ") != NULL);
+    CHECK_STATUS(spw_cluster_read("GB200-nvl27:64x2", NULL, &large), SPW_ECONFIG);
+    CHECK(strstr(spw_last_error(), "did you mean 'gb200-nvl72:64x2'? ") != NULL);
     static const char *const wrong[] = {"h200:8x0",  "h200:8", "h200:", "h200:8x4x2",
                                         "h200: 8x4", ":8x4",   "h200-8"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)

@@ -79,11 +79,11 @@ static void check_resident(spw_job *job) {
         budget_of("h100-1x1", 1, "transformers", "resident: {gib: 20, name: vLLM awake}\n", job);
     CHECK(spw_device_budget_bytes(&b) == (uint64_t)(59.18 * GIB - 804061184.0 + 0.5));
     CHECK(strcmp(spw_device_budget_text(&b, job, text),
-                 "the GPU's 79.2 less 0.7 outside, 0.7 to 0.8, and 20.0 of vLLM awake") == 0);
+                 "the GPU's 79.18 less 0.75 outside, 0.73 to 0.76, and 20.00 of vLLM awake") == 0);
     b = budget_of("h100-1x1", 1, "torchtitan", "resident: {gib: 20}\n", job);
     CHECK(near((double)spw_device_budget_bytes(&b), 0.93 * 79.18 * GIB - 20.0 * GIB));
     CHECK(strcmp(spw_device_budget_text(&b, job, text),
-                 "the GPU's 79.2 less 5.5 outside, and 20.0 of what is resident") == 0);
+                 "the GPU's 79.18 less 5.54 outside, and 20.00 of what is resident") == 0);
     b = budget_of("h100-1x1", 1, "transformers", "resident: {gib: 1, share: 0.3}\n", job);
     CHECK(near(b.resident, GIB + 0.3 * 79.18 * GIB));
     b = budget_of("h100-1x1", 1, "torchtitan", "resident: {gib: 99}\n", job);

@@ -9,7 +9,6 @@
 #include "sim/schemes/point.h"
 #include "sim/schemes/scheme.h"
 #include "sim/weights/pipeline.h"
-#include "sim/weights/stage.h"
 #include "tests/unit/check.h"
 
 #include <stdlib.h>

@@ -335,8 +335,7 @@ static void test_verdicts(void) {
             CHECK(strstr(text, "with expandable segments this job fits") != NULL);
             char said[64]; /* in the unit of the tables */
             (void)snprintf(said, sizeof said, "most reserved %.1f of %.1f GiB",
-                           (double)s.expandable.reserved.max_bytes / GIB,
-                           (double)s.settings.device_bytes / GIB);
+                           (double)s.expandable.reserved.max_bytes / GIB, (double)s.limit_bytes / GIB);
             CHECK(strstr(text, said) != NULL);
         }
         if (s.expandable.failed_steps == STEPS) CHECK(strstr(text, "live tensors need") != NULL);

@@ -571,6 +571,26 @@ static void test_loops(void) {
     CHECK(near(b.scores, a.scores * 2)); /* 8 runs of 4 layers alike */
 }
 
+/* Work of a token with the head's table of its own and with the embedding's: the same, and by hand. An embedding is looked up, which is no
+ * product; the head is one, whosever table it has. */
+static void test_work_of_tables(void) {
+    static const char *texts[] = {
+        "{\"model_type\": \"mixtral\", \"num_hidden_layers\": 3, \"hidden_size\": 8, \"vocab_size\": 50, "
+        "\"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"head_dim\": 4, \"intermediate_size\": 6, "
+        "\"num_local_experts\": 5, \"num_experts_per_tok\": 2, \"tie_word_embeddings\": false}",
+        "{\"model_type\": \"mixtral\", \"num_hidden_layers\": 3, \"hidden_size\": 8, \"vocab_size\": 50, "
+        "\"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"head_dim\": 4, \"intermediate_size\": 6, "
+        "\"num_local_experts\": 5, \"num_experts_per_tok\": 2, \"tie_word_embeddings\": true}"};
+    /* queries, keys, values, output; two experts of three matrices; the router; two norms */
+    const double layer = 8 * 8 + 8 * 4 + 8 * 4 + 8 * 8 + 2 * 3 * 8 * 6 + 8 * 5 + 2 * 8;
+    for (int tied = 0; tied < 2; tied++) {
+        spw_model m;
+        read(texts[tied], &m);
+        CHECK(m.tied_embeddings == (tied == 1));
+        CHECK(near(spw_token_work_of(&m, 16).weights, 2 * (3 * layer + 50 * 8 + 8)));
+    }
+}
+
 /* --- fp8 recipes: matrices of every kind of layer have copies, an indexer that layers share has one --- */
 
 #define JOB(model) \
@@ -616,6 +636,7 @@ int main(void) {
     test_recipes();
     test_tables();
     test_loops();
+    test_work_of_tables();
     test_unlike();
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         walk(models[i]);

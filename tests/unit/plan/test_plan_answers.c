@@ -219,7 +219,7 @@ static void test_surely(void) {
     CHECK(!row[0].surely_fits && row[1].surely_fits && spw_result_verdict(&row[1]) == SPW_VERDICT_FITS &&
           spw_result_verdict(&row[0]) == SPW_VERDICT_TIGHT);
     row[0].reserved.there = true;
-    row[0].reserved.settings.device_bytes = BUDGET;
+    row[0].reserved.limit_bytes = BUDGET;
     spw_result_row_judge(&row[0], &allocator);
     CHECK(row[0].surely_fits);
     row[0].reserved.as_set.reserved.max_bytes = 944; /* 1000.64 with 6 % of doubt */
@@ -243,7 +243,7 @@ static void test_unlisted(void) {
     spw_result result = made_live("transformers", 100); /* 100 + 1.7 x 500 */
     spw_result_row *row = result.row;
     row->reserved.there = true;
-    row->reserved.settings.device_bytes = BUDGET;
+    row->reserved.limit_bytes = BUDGET;
     row->reserved.as_set.reserved.max_bytes = 650;
     spw_result_row_judge(row, &allocator);
     CHECK(row->surely_fits);

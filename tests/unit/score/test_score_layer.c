@@ -1,6 +1,6 @@
 /* The bars of SonicMoE's figure 13 against the schemes: the scores that no change may make worse, two bars by hand, and
  * damaged tables. */
-#include "sim/score/figures/score_layer_print.h"
+#include "sim/score/score_prints.h"
 #include "sim/score/table_kind.h"
 #include "tests/unit/check.h"
 

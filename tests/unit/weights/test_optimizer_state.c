@@ -94,6 +94,30 @@ static void test_instances(void) {
     CHECK(spw_state_copies(&job) == 1);
 }
 
+/* A share of the optimizer that the host keeps: so much less of moments and master weights, and nothing else changes, under either optimizer
+ * and with a tensor group. */
+static void test_share_on_host(void) {
+    static spw_job job;
+    CHECK_OK(spw_model_read("mixtral-8x7b", NULL, &job.model));
+    const spw_held_parameters held = {.routed = 6.0e9, .rest = 1.0e9, .replicated = 3.0e7};
+    for (int i = 0; i < 4; i++) {
+        job.expert = 4, job.fsdp = 8, job.pipeline = 1, job.tensor = job.expert_tensor = i < 2 ? 1 : 2;
+        job.precision = (spw_precision){.weights = 2, .gradients = 4, .optimizer = 4, .activations = 2};
+        job.optimizer = i % 2 == 0 ? SPW_OPTIMIZER_DISTRIBUTED : SPW_OPTIMIZER_REPLICATED;
+        job.optimizer_on_host = 0.0;
+        const spw_optimizer_state all = spw_optimizer_state_of(&job, &held);
+        CHECK(all.moments > 0.0);
+        for (double host = 0.25; host <= 1.0; host += 0.25) {
+            job.optimizer_on_host = host;
+            const spw_optimizer_state left = spw_optimizer_state_of(&job, &held);
+            CHECK(fabs(left.moments - (1.0 - host) * all.moments) <= 1e-9 * all.moments);
+            CHECK(fabs(left.master - (1.0 - host) * all.master) <= 1e-9 * all.master);
+            CHECK(near(left.weights, all.weights) && near(left.gradients, all.gradients) &&
+                  near(left.updated, all.updated));
+        }
+    }
+}
+
 /* Mixtral, 32 layers, replicated over 8 GPUs that hold an expert each: one fp32 moment of everything, a second of two tables of
  * 32000 x 4096, of two norms a layer and the last. torch.optim.Muon itself, 6 matrices of 64 x 64 over 4 GPUs in bf16: 12288 bytes of
  * state where AdamW has 24576 (torch 2.15). */
@@ -325,19 +349,23 @@ static spw_muon_seconds count_elements(const void *context, const spw_muon_matri
     return (spw_muon_seconds){(double)(one->rows * one->columns), 1.0};
 }
 
-/* Mixtral by hand, alone on each of 4 GPUs: 32 layers of 4096, 8 experts of 14336, tables of 32000 words on the two ends. What one GPU deals
- * to itself is all that its stage has: no table comes twice and none is lost. */
-static void test_dealt_alone(void) {
+/* Mixtral by hand, on one GPU or one tensor group of each of 4 stages: 32 layers of 4096, 8 experts of 14336, tables of 32000 words on the two
+ * ends. What one GPU deals to itself is all that it has of its stage: no table comes twice, none is lost, and what a tensor group cuts,
+ * experts and tables too, is cut; routers and norms are whole on each. */
+static void test_dealt_alone(size_t tensor) {
     static spw_job job;
-    static const char text[] =
-        "model: mixtral-8x7b\ncluster: h200:1x4\nparallel: {expert: 1, fsdp: 1, pipeline: 4}\n"
-        "batch: {sequences_per_gpu: 4, sequence_length: 1024, micro_batches: 4}\n"
-        "optimizer: distributed\noptimizer_algorithm: muon\nmuon_layout: ping_pong\n";
-    const double h = 4096.0, layers = 8.0, table = 32000.0 * h;
-    CHECK_OK(spw_job_parse("job", NULL, text, sizeof text - 1, &job));
+    char text[512];
+    const int length = snprintf(
+        text, sizeof text,
+        "model: mixtral-8x7b\ncluster: h200:%zux4\nparallel: {expert: 1, fsdp: 1, pipeline: 4, tensor: %zu, "
+        "expert_tensor: %zu}\nbatch: {sequences_per_gpu: %zu, sequence_length: 1024, micro_batches: 4}\n"
+        "optimizer: distributed\noptimizer_algorithm: muon\nmuon_layout: ping_pong\n",
+        tensor, tensor, tensor, 4 * tensor);
+    const double h = 4096.0, layers = 8.0, table = 32000.0 * h / (double)tensor;
+    CHECK_OK(spw_job_parse("job", NULL, text, (size_t)length, &job));
     for (size_t stage = 0; stage < 4; stage++) {
-        const double matrices = layers * (2.5 * h * h + 8.0 * h + 8.0 * 3.0 * h * 14336.0),
-                     norms = layers * 2.0 * h,
+        const double cut = layers * (2.5 * h * h + 8.0 * 3.0 * h * 14336.0),
+                     matrices = cut / (double)tensor + layers * 8.0 * h, norms = layers * 2.0 * h,
                      adam = norms + (stage == 0   ? table
                                      : stage == 3 ? table + h
                                                   : 0.0);
@@ -394,11 +422,14 @@ static void test_dealt_sums(void) {
 }
 
 int main(void) {
-    test_dealt_alone();
+    test_dealt_alone(1);
+    test_dealt_alone(2);
+    test_dealt_alone(4);
     test_dealt_sums();
     test_matrices();
     test_bytes();
     test_instances();
+    test_share_on_host();
     test_muon();
     test_packing();
     test_packed_prediction();

@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""No circles between files: of two sources at most one needs functions or tables of the other, directly or by way of a third.
+check_circles.py ROOT; a test runs it. What is known stands below, and may become fewer or smaller."""
+import pathlib
+import re
+import sys
+
+FOLDERS = ("base", "traces", "reference", "kernels", "sim")
+# A file of each circle that is there, and how many files it has. A kind of attention reads its keys by what families say of
+# them, and families name kinds; a set of traces is a trace; an arrangement of a layer uses steps that all share.
+KNOWN = {"sim/model/attention.c": 15, "traces/trace.c": 4, "kernels/layer/layer_gpu.c": 4}
+DEFINED = re.compile(r"^(?!static\b|typedef\b|extern\b|#)[A-Za-z_][\w \t*]*?\b(spw_\w+)\s*(?:\([^;{}]*\)\s*\{|(?:\[[^\]]*\])*\s*=)", re.M)
+
+
+def circles(needs):
+    """Groups of more than one node of {node: nodes that it needs} that reach each other (Tarjan)."""
+    number, lowest, stack, found = {}, {}, [], []
+
+    def visit(node):
+        number[node] = lowest[node] = len(number)
+        stack.append(node)
+        for other in needs[node]:
+            if other not in number:
+                visit(other)
+                lowest[node] = min(lowest[node], lowest[other])
+            elif other in stack:
+                lowest[node] = min(lowest[node], number[other])
+        if lowest[node] == number[node]:
+            at = stack.index(node)
+            group, stack[at:] = stack[at:], []
+            if len(group) > 1:
+                found.append(sorted(group))
+
+    for node in sorted(needs):
+        if node not in number:
+            visit(node)
+    return found
+
+
+def main(root):
+    code = {path.relative_to(root).as_posix(): re.sub(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', " ", path.read_text(), flags=re.S)
+            for folder in FOLDERS for path in sorted((root / folder).rglob("*.c")) if "build" not in path.parts}
+    owner = {name: path for path, text in code.items() for name in DEFINED.findall(text)}
+    needs = {path: sorted({owner[word] for word in re.findall(r"\bspw_\w+", text) if word in owner} - {path}) for path, text in code.items()}
+    sys.setrecursionlimit(10 * len(code) + 1000)
+    found, bad = circles(needs), 0
+    for group in found:
+        known = max((KNOWN[path] for path in group if path in KNOWN), default=0)
+        if len(group) > known:
+            print(f"circle of {len(group)} files, {known} are known: {' '.join(group)}")
+            bad += 1
+    for path, files in KNOWN.items():
+        if not any(path in group and len(group) == files for group in found):
+            print(f"{path}: its circle has no longer {files} files: write down how many")
+            bad += 1
+    print(f"{len(code)} sources, {len(found)} circles, {bad} that may not be")
+    return 1 if bad or not code else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".")))

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""Runs of torchtitan_rounds.csv as jobs of spillway, and what it says of them: python3 torchtitan_jobs.py SPILLWAY SCRATCH PREDICTED.csv
+(needs h5py). Cases are those of CASES below; torchtitan_steps.py runs the same words."""
+import csv
+import json
+import pathlib
+import subprocess
+import sys
+
+import pipeline_jobs
+
+DEVICE = 85017493504  # bytes of an NVIDIA H100 80GB HBM3, as PyTorch counts them
+OUTSIDE = 3117416448  # as of torchtitan_steps_predicted.csv: a process, FSDP2's group, one of the experts that exchanges, one of the loss
+SAID = ["verdict", "requested_bytes", "reserved_bytes", "outside_bytes", "in_use_bytes", "death_step", "death_rank", "death_micro_batch", "death_in"]
+COMMON = dict(gpus=2, layers=6, hidden=2048, heads=32, kv_heads=4, head_dim=128, experts=64, top_k=8, ffn=768, vocabulary=32768, tokens=8192,
+              expert=2, remat="full", micro_batches=1, routing="balanced", steps=5, limit=0)
+CASES = {
+    "m1_none": dict(remat="none"),
+    "m2_none": dict(remat="none", micro_batches=2),
+    "m1_full": dict(),
+    "m2_full": dict(micro_batches=2),
+    "m1_words": dict(layers=4, vocabulary=151936, tokens=4096),
+    "m2_words": dict(layers=4, vocabulary=151936, tokens=4096, micro_batches=2),
+    "m1_hot": dict(remat="none", layers=4, routing="hot:0.8"),
+    "m2_turns": dict(layers=8, micro_batches=2, routing="balanced|hot:0.9"),
+}
+FAILING = {  # under a limit of the allocator, bytes
+    "oom_m2_none": dict(remat="none", micro_batches=2, limit=27_500_000_000),
+    "oom_m1_later": dict(remat="none", layers=4, routing="balanced>hot:0.9@3", limit=20_200_000_000),
+    "oom_m2_later": dict(remat="none", layers=4, routing="balanced>hot:0.9@2", micro_batches=2, limit=25_000_000_000),
+    "oom_turns": dict(remat="none", layers=4, routing="balanced|hot:0.9", micro_batches=2, limit=22_300_000_000),
+    "oom_state": dict(layers=8, tokens=4096, limit=19_000_000_000),
+    "oom_words": dict(layers=4, vocabulary=151936, tokens=4096, micro_batches=2, limit=22_300_000_000),
+}
+
+
+def ask(program, folder, name, said):
+    c = {**COMMON, **said}
+    model = dict(architectures=["Qwen3MoeForCausalLM"], model_type="qwen3_moe", hidden_size=c["hidden"], num_hidden_layers=c["layers"],
+                 num_attention_heads=c["heads"], num_key_value_heads=c["kv_heads"], head_dim=c["head_dim"], num_experts=c["experts"],
+                 num_experts_per_tok=c["top_k"], moe_intermediate_size=c["ffn"], intermediate_size=3 * c["hidden"], vocab_size=c["vocabulary"],
+                 tie_word_embeddings=False, max_position_embeddings=40960, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[])
+    pipeline_jobs.MODELS[name] = model
+    run = dict(model=name, gpus=c["gpus"], pipeline=1, expert_parallel=c["expert"], micro_batches=c["micro_batches"],
+               micro_batch=c["tokens"] // 4096, sequence=4096, predictions=0, routing=c["routing"], steps=c["steps"])
+    trace, job = folder / f"{name}.h5", folder / f"{name}.yaml"
+    pipeline_jobs.write_trace(run, trace)
+    (folder / f"{name}.json").write_text(json.dumps(model))
+    batch = dict(sequences_per_gpu=[c["micro_batches"] * run["micro_batch"]], sequence_length=4096, micro_batches=c["micro_batches"])
+    lines = [f"model: {folder / name}.json", "cluster: h100-8x8", "gpus: 2", "optimizer: sharded", "memory_fraction: 1", "cross_entropy: unfused",
+             f"remat: {c['remat']}", f"parallel: {{expert: {c['expert']}, fsdp: {2 // c['expert']}}}", f"batch: {json.dumps(batch)}", "schemes: [torchtitan]"]
+    if c["limit"]:
+        lines.append(f"allocator: {{per_process_memory_fraction: {c['limit'] / DEVICE:.9f}}}")
+    job.write_text("\n".join(lines) + "\n")
+    out = subprocess.run([program, "replay", str(trace), "--job", str(job), "--every-rank", "--format", "json"], capture_output=True, text=True)
+    if out.returncode:
+        sys.exit(f"{name}: {out.stderr}")
+    return c, json.loads(out.stdout)["rows"][0]["memory"]
+
+
+def main(program, scratch, table):
+    folder = pathlib.Path(scratch)
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(table, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, ["case", *COMMON, *SAID], lineterminator="\n")
+        writer.writeheader()
+        for name, given in {**CASES, **FAILING}.items():
+            c, memory = ask(program, folder, name, given)
+            a = memory["allocator"]
+            death = a["runs_out"] or {}
+            said = dict(verdict=memory["verdict"], requested_bytes=a["requested"]["max_bytes"], reserved_bytes=a["reserved"]["max_bytes"],
+                        outside_bytes=OUTSIDE, in_use_bytes=OUTSIDE + a["reserved"]["max_bytes"],
+                        death_step=death.get("step", ""), death_rank=death.get("rank", ""), death_micro_batch=death.get("micro_batch", ""),
+                        death_in="optimizer" if death.get("optimizer") else "pass" if death else "")
+            writer.writerow(dict(case=name, **c, **said))
+            print(name, said, death)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

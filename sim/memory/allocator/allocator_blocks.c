@@ -1,0 +1,182 @@
+#include "base/memory.h"
+#include "sim/memory/allocator/allocator.h"
+#include "sim/memory/allocator/allocator_internal.h"
+
+#include <string.h>
+
+/* --- Blocks and the order among free ones --- */
+
+static spw_status grow_array(int32_t **array, size_t used, size_t capacity) {
+    int32_t *larger = NULL;
+    spw_status status = SPW_ALLOC(capacity, &larger);
+    if (status != SPW_OK) return status;
+    if (used > 0) memcpy(larger, *array, used * sizeof *larger);
+    spw_free(*array);
+    *array = larger;
+    return SPW_OK;
+}
+
+/* Every list can hold every block, so that only the making of a block can fail. */
+static spw_status reserve_block(spw_allocator *a) {
+    if (a->spares > 0 || a->blocks < a->capacity) return SPW_OK;
+    const size_t capacity = a->capacity == 0 ? 64 : 2 * a->capacity;
+    if (capacity > INT32_MAX) return spw_fail(SPW_EARG, "more than %d blocks", INT32_MAX / 2);
+    spw_status status = SPW_OK;
+    spw_block *larger = NULL;
+    for (size_t p = 0; p < SPW_POOLS; p++) {
+        SPW_TRY(grow_array(&a->pool[p].free, a->pool[p].frees, capacity));
+        SPW_TRY(grow_array(&a->pool[p].unmapped, a->pool[p].unmappeds, capacity));
+    }
+    SPW_TRY(grow_array(&a->spare, a->spares, capacity));
+    SPW_TRY(SPW_ALLOC(capacity, &larger));
+    if (a->blocks > 0) memcpy(larger, a->block, a->blocks * sizeof *larger);
+    spw_free(a->block);
+    a->block = larger;
+    a->capacity = capacity;
+
+cleanup:
+    return status;
+}
+
+static spw_status take_entry(spw_allocator *a, int32_t *out) {
+    spw_status status = reserve_block(a);
+    if (status != SPW_OK) return status;
+    *out = a->spares > 0 ? a->spare[--a->spares] : (int32_t)a->blocks++;
+    return SPW_OK;
+}
+
+spw_status spw_allocator_new_block(spw_allocator *a, spw_block value, int32_t *out) {
+    const spw_status status = take_entry(a, out);
+    if (status == SPW_OK) a->block[*out] = value;
+    return status;
+}
+
+void spw_allocator_drop_block(spw_allocator *a, int32_t block) {
+    a->block[block] = (spw_block){.previous = SPW_NO_BLOCK, .next = SPW_NO_BLOCK};
+    a->spare[a->spares++] = block;
+}
+
+size_t spw_pool_find(const spw_allocator *a, const spw_pool *pool, uint64_t bytes, uint64_t address) {
+    size_t low = 0, high = pool->frees;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        const spw_block *b = &a->block[pool->free[middle]];
+        if (b->bytes < bytes || (b->bytes == bytes && b->address < address)) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static size_t find_unmapped(const spw_allocator *a, const spw_pool *pool, uint64_t address) {
+    size_t low = 0, high = pool->unmappeds;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (a->block[pool->unmapped[middle]].address < address) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static void insert_at(int32_t *list, size_t *count, size_t at, int32_t block) {
+    memmove(list + at + 1, list + at, (*count - at) * sizeof *list);
+    list[at] = block;
+    (*count)++;
+}
+
+void spw_pool_remove(int32_t *list, size_t *count, size_t at) {
+    (*count)--;
+    memmove(list + at, list + at + 1, (*count - at) * sizeof *list);
+}
+
+void spw_allocator_put_free(spw_allocator *a, int32_t block) {
+    spw_block *b = &a->block[block];
+    spw_pool *pool = &a->pool[b->pool];
+    b->waiting_since = a->searches[pool->small];
+    insert_at(pool->free, &pool->frees, spw_pool_find(a, pool, b->bytes, b->address), block);
+}
+
+void spw_allocator_take_free(spw_allocator *a, int32_t block) {
+    const spw_block *b = &a->block[block];
+    spw_pool *pool = &a->pool[b->pool];
+    spw_pool_remove(pool->free, &pool->frees, spw_pool_find(a, pool, b->bytes, b->address));
+}
+
+void spw_allocator_put_unmapped(spw_allocator *a, int32_t block) {
+    const spw_block *b = &a->block[block];
+    spw_pool *pool = &a->pool[b->pool];
+    insert_at(pool->unmapped, &pool->unmappeds, find_unmapped(a, pool, b->address), block);
+}
+
+void spw_allocator_take_unmapped(spw_allocator *a, int32_t block) {
+    const spw_block *b = &a->block[block];
+    spw_pool *pool = &a->pool[b->pool];
+    spw_pool_remove(pool->unmapped, &pool->unmappeds, find_unmapped(a, pool, b->address));
+}
+
+/* [try_merge_blocks] `other` is a neighbour of `block`, or none. */
+static void join(spw_allocator *a, int32_t block, int32_t other) {
+    if (other == SPW_NO_BLOCK) return;
+    spw_block *b = &a->block[block], *o = &a->block[other];
+    if (!spw_block_is_idle(o) || o->mapped != b->mapped) return;
+    if (o->mapped) {
+        spw_allocator_take_free(a, other);
+    } else {
+        spw_allocator_take_unmapped(a, other);
+    }
+    if (b->previous == other) {
+        b->address = o->address;
+        b->previous = o->previous;
+        if (b->previous != SPW_NO_BLOCK) a->block[b->previous].next = block;
+    } else {
+        b->next = o->next;
+        if (b->next != SPW_NO_BLOCK) a->block[b->next].previous = block;
+    }
+    b->bytes += o->bytes;
+    spw_allocator_drop_block(a, other);
+}
+
+void spw_allocator_merge(spw_allocator *a, int32_t block) {
+    join(a, block, a->block[block].previous);
+    join(a, block, a->block[block].next);
+}
+
+spw_status spw_allocator_cut(spw_allocator *a, int32_t block, uint64_t bytes, int32_t *rest) {
+    const spw_status status = take_entry(a, rest);
+    if (status != SPW_OK) return status;
+    spw_block *b = &a->block[block], *r = &a->block[*rest];
+    r->address =
+        b->address + bytes; /* field by field: read back as a whole, fresh fields would be waited for */
+    r->bytes = b->bytes - bytes;
+    r->requested = 0;
+    r->waiting_since = b->waiting_since;
+    r->previous = block;
+    r->next = b->next;
+    r->pool = b->pool;
+    r->allocated = false;
+    r->users = 0;
+    r->mapped = b->mapped;
+    if (b->next != SPW_NO_BLOCK) a->block[b->next].previous = *rest;
+    b->next = *rest;
+    b->bytes = bytes;
+    return SPW_OK;
+}
+
+void spw_allocator_reuse(spw_allocator *a, int32_t block) {
+    spw_allocator_merge(a, block);
+    spw_allocator_put_free(a, block);
+}
+
+void spw_allocator_stream_done(spw_allocator *a, size_t stream) {
+    for (size_t i = 0; i < a->blocks; i++) {
+        spw_block *b = &a->block[i];
+        if (b->allocated || (b->users >> stream & 1) == 0) continue;
+        b->users &= (uint8_t) ~(1u << stream);
+        if (b->users == 0) spw_allocator_reuse(a, (int32_t)i);
+    }
+}

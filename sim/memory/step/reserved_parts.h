@@ -1,0 +1,85 @@
+/* What the replay of a step's allocations is made of. */
+#ifndef SPW_SIM_MEMORY_STEP_RESERVED_PARTS_H
+#define SPW_SIM_MEMORY_STEP_RESERVED_PARTS_H
+
+#include "sim/memory/step/reserved_memory.h"
+#include "sim/memory/step/step_memory.h"
+
+enum { AS_SET, EXPANDABLE, VARIANTS };
+
+enum { STEADY = 3 }; /* steps after which nothing new is to be expected of equal ones */
+
+/* One rank under one setting. */
+typedef struct spw_reserved_process {
+    spw_allocator *allocator;
+    spw_allocation *live;
+    spw_list_replay last;  /* of the last step */
+    uint64_t began, ended; /* its state before and after that; 0: nothing is known of it */
+    uint64_t stranded;     /* when it ended */
+    uint64_t retries;      /* in it */
+    bool failed;
+} spw_reserved_process;
+
+/* A rank of a stage. */
+typedef struct spw_reserved_rank {
+    spw_step_memory *memory; /* NULL: it is not followed */
+    uint64_t rows;           /* a number of the rows of its last step */
+    bool ran;                /* there is a last step */
+    bool first;              /* that was the job's first: the moments came at its end */
+    spw_memory_event at;     /* where its list peaks, and how far above its beginning */
+    uint64_t peak_bytes;
+    spw_memory_event refused[VARIANTS]; /* where the last step ran out */
+    spw_reserved_process process[VARIANTS];
+} spw_reserved_rank;
+
+/* Of one step: the largest of all ranks. */
+typedef struct spw_reserved_record {
+    uint64_t requested, allocated, reserved, retries;
+    size_t place;      /* where `reserved` is */
+    size_t live_place; /* where `requested` is */
+    size_t live_layer, live_micro_batch;
+    bool failed;
+} spw_reserved_record;
+
+/* What every process of a stage allocates first, and at the end of its first step. */
+typedef struct spw_reserved_stage {
+    spw_event_list begin, moments;
+    uint64_t begin_bytes, moment_bytes; /* live when it ends, whether it fits or not */
+    size_t slots;
+} spw_reserved_stage;
+
+struct spw_reserved_memory {
+    spw_reserved_request request;
+    spw_allocator_settings settings[VARIANTS];
+    size_t first_stage, stages; /* those that are replayed */
+    size_t micro_batches, followed;
+    bool starts;               /* the job's first step is under way */
+    int first, variants;       /* replayed: [first, variants); one where the setting is expandable already */
+    bool alone;                /* the other is replayed where this one fails */
+    spw_reserved_stage *stage; /* [stages] */
+    spw_reserved_rank *place;  /* [stages][ranks] */
+    spw_rank_rows *rows;       /* [ranks][layers][micro_batches] */
+    spw_rank_rows *first_rows; /* the same of the first step, where there are several */
+    spw_reserved_record *record[VARIANTS]; /* [steps] */
+    uint64_t stranded[VARIANTS];
+    spw_reserved_death death[VARIANTS];
+    spw_snapshot_steps *recorded; /* the job as it was recorded; NULL: none */
+};
+
+static inline size_t spw_reserved_places(const spw_reserved_memory *m) {
+    return m->stages * m->request.ranks;
+}
+static inline size_t spw_reserved_cells(const spw_reserved_memory *m) {
+    return m->request.layers * m->micro_batches;
+}
+static inline size_t spw_reserved_stage_of(const spw_reserved_memory *m, size_t place) {
+    return place / m->request.ranks;
+}
+static inline size_t spw_reserved_rank_of(const spw_reserved_memory *m, size_t place) {
+    return place % m->request.ranks;
+}
+
+/* A step that is run several times retries as often as the worst of these. */
+void spw_reserved_record_run(spw_reserved_memory *m, int variant, size_t step);
+
+#endif

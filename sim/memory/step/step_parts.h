@@ -1,0 +1,77 @@
+/* What a step's memory is made of. */
+#ifndef SPW_SIM_MEMORY_STEP_STEP_PARTS_H
+#define SPW_SIM_MEMORY_STEP_STEP_PARTS_H
+
+#include "sim/memory/kept/transformers_job.h"
+#include "sim/memory/step/step_memory.h"
+#include "sim/schemes/layer.h"
+#include "sim/weights/stage_layers.h"
+#include "sim/weights/state_tensors.h"
+
+/* A component of the footprint that does not follow the routing; its slot is its position. */
+typedef struct spw_step_fixed {
+    uint64_t bytes;
+    bool live[SPW_MOMENT_COUNT];
+    unsigned tensors; /* a parameter; 0: it is one tensor */
+    bool by_first_step;
+    uint8_t stream;
+    bool cast;   /* of weights: a copy in their format comes and goes with each */
+    size_t slot; /* of the first of its tensors, beyond state_slot() */
+} spw_step_fixed;
+
+/* What a layer keeps beside its experts' rows, and leaves behind. */
+enum { RESIDUALS = 24 };
+
+enum { KEPT_INPUT, KEPT_RESIDUALS, KEPT = KEPT_RESIDUALS + RESIDUALS, KEPT_LEFT = 2, KEPT_MADE, ENDS = 2 };
+
+enum { MAIN_STREAM, GATHER_STREAM, REDUCE_STREAM };
+
+/* A layer of a micro-batch that is in flight. */
+typedef struct spw_step_place {
+    size_t set, local; /* of the flight, and of the chunk's layers */
+    size_t index;      /* of the stage's layers */
+    bool experts, backward;
+} spw_step_place;
+
+struct spw_step_memory {
+    spw_pipeline pipeline;
+    size_t stage;
+    spw_stage_layers stages; /* its layers */
+    size_t *set_of;          /* [micro_batches][chunks] slots of a pass in flight; SIZE_MAX: it is none */
+    size_t *spare;           /* [sets] those that no pass has */
+    size_t sets, spares;
+    spw_rank_rows predicted; /* of layers of multi-token prediction: a trace has none of theirs */
+    size_t micro_batch;      /* of the pass under way */
+    size_t at_work;          /* its layer among the model's MoE layers; SPW_NO_MOE_LAYER: none */
+    spw_layer layer;
+    size_t layers;
+    size_t ranks;    /* of the group */
+    bool saves;      /* no remat */
+    uint64_t *bytes; /* [tensors] of the layer under way */
+    spw_step_fixed fixed[SPW_COMPONENTS];
+    size_t fixed_count;
+    spw_state_tensors state;
+    uint64_t *state_bytes; /* [state.count + 1] */
+    size_t state_slots;
+    spw_state_tensors weights; /* before a buffer takes them; count 0: none does */
+    uint64_t *weight_bytes;    /* [weights.count + 1] */
+    uint64_t built_bytes;      /* of all of them */
+    bool *live;                /* [sets][layers of a chunk][tensors] */
+    bool *left;                /* [layers of the stage] what the backward pass left is there yet */
+    bool *made;                /* [layers of the stage, embedding, head] its gradient of this step is there */
+    size_t ends[2];            /* the chunks of embedding and head; SIZE_MAX: not of this stage */
+    spw_waiting_layer keeps[2]; /* where layers are freed one by one */
+    bool frees;
+    spw_event_list *out;
+    bool shares;                        /* bare layers with expert_tensor */
+    spw_recorded_layers *beside;        /* with `recorded`: what is aligned with it */
+    spw_bare_layers *bare;              /* its list takes the place of all the above; NULL: none */
+    spw_transformers_step *listed;      /* as well, of a whole job of transformers; NULL: none */
+    size_t listed_slots;                /* of its lists */
+    uint64_t *received, *sent, *held;   /* [layers], of it */
+    const spw_snapshot_steps *recorded; /* its lists stand among those of a snapshot; NULL: none */
+    spw_event_list layers_list;         /* of the bare layers, one micro-batch */
+    size_t step;
+};
+
+#endif

@@ -1,0 +1,2 @@
+"""A recipe, which is not read."""
+recipe = {"num_nodes": 8}

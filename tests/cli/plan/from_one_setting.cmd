@@ -1,0 +1,1 @@
+plan --from hello.yml --cluster h100

@@ -1,0 +1,1 @@
+plan --from recipe.py --cluster h100

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Intervals of Megatron-Core's steps from named doubts, written again from sim/time/megatron/megatron_doubt.h and the stacks' own figures: what
+is fitted and what is counted, exchanges between nodes, a GPU whose runs are in the fit and one whose are not, an untuned release.
+
+doubt_oracle.py SPILLWAY SCRATCH SOURCE"""
+import json
+import math
+import pathlib
+import re
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # what rooms share
+from oracle_run import Oracle
+
+program, scratch, source = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
+oracle = Oracle(str(program), "doubt_oracle")
+folder = scratch / "doubt_oracle"
+folder.mkdir(parents=True, exist_ok=True)
+LAYERS = ("router", "expert_products", "row_moves", "exchanges", "waiting", "host_wait", "expert_recompute")
+
+
+def figures(path):
+    return {k: float(v) for k, v in re.findall(r"^(\w+):\n  value: (\S+)", path.read_text(), re.M)}
+
+
+def plan(cluster, *more):
+    said = json.loads(oracle.must("plan", "--model", "qwen3-30b-a3b", "--cluster", cluster, "--expert-parallel", 8, "--optimizer", "distributed",
+                                  "--remat", "none", "--routing", "uniform", "--format", "json", *more))
+    return said["rows"][0], " ".join(said["rows"][0]["assumptions"] + said.get("notes", []))
+
+
+def widths(cluster, stack, scaled=False, network=False, untuned=False, more=()):
+    """Logarithms of step over low and of high over step, beside those wanted."""
+    c = {**figures(source / "sim/stack_defaults/megatron.yaml"), **figures(source / f"sim/megatron_stacks/{stack}.yaml")}
+    row, _ = plan(cluster, *(("--set", "untuned_release=true") if untuned else ()), *more)
+    time = row["time"]
+    step, parts = time["step_s"], {k: p["exposed_s"] for k, p in time["components"].items()}
+    layers = sum(parts.get(k, 0.0) for k in LAYERS)
+    wire = parts["exchanges"] + parts["row_moves"]
+    want = ((c["half_width"] + c["model_half_width"]) * layers + c["counted_half_width"] * (step - layers)
+            + network * c["network_half_width"] * wire) / step + scaled * c["scaled_half_width"]
+    return (math.log(step / time["low_s"]), math.log(time["high_s"] / step)), (want, want + untuned * c["untuned_half_width"])
+
+
+FLEX = ("--scheme", "megatron-flex", "--sequence-length", 4096, "--sequences-per-gpu", 4, "--micro-batches", 4)
+# a Blackwell that no run of the fit is of: B200 by another name, and a memory of its own
+other = (source / "sim/clusters/b200-8x8.yaml").read_text()
+other = re.sub(r"^name: .*$", "name: b222-8x8", other, flags=re.M)
+(folder / "b222.yaml").write_text(re.sub(r"(hbm_bytes_per_s:\n  value: )\S+", r"\g<1>7.1e12", other))
+CASES = [("gb200", "te-gb200", {}), ("gb300", "te-gb200", {}), ("b200:8x1", "te-gb200", {}), ("b300:8x1", "te-gb200", {}),
+         (str(folder / "b222.yaml"), "te-gb200", dict(scaled=True)), ("h100:8x1", "te-h100", {}), ("h200:8x1", "te-h100", dict(scaled=True)),
+         ("gb200", "te-gb200", dict(untuned=True)), ("gb300", "te-gb200", dict(untuned=True)), ("h100:8x1", "te-h100", dict(untuned=True)),
+         ("h100:8x2", "te-h100", dict(network=True, more=("--expert-parallel", 16)))]
+for cluster, stack, doubts in CASES:
+    more = FLEX + tuple(doubts.pop("more", ()))
+    got, want = widths(cluster, f"megatron-{stack}-2026-11", more=more, **doubts)
+    for side, a, b in zip(("low", "high"), got, want):
+        oracle.check(abs(a - b) < 1e-9, f"{cluster}, {doubts}: {side} is {a:.6f} away, not {b:.6f}")
+
+# What a note says of them; and the speed is that of a tuned release.
+tuned, untuned = plan("gb300", *FLEX), plan("gb300", *FLEX, "--set", "untuned_release=true")
+oracle.check(tuned[0]["time"]["step_s"] == untuned[0]["time"]["step_s"] and tuned[0]["time"]["low_s"] == untuned[0]["time"]["low_s"],
+             "an untuned release may be slower, no more")
+oracle.check("by runs of this GPU too" in tuned[1] and "untuned release" not in tuned[1] and "untuned release" in untuned[1], f"notes: {tuned[1]} {untuned[1]}")
+oracle.check("by runs of this GPU too" not in plan(str(folder / "b222.yaml"), *FLEX)[1], "no run is of that GPU")
+# Two points of one job share its release: how sure it is which is faster stays.
+sure = [json.loads(oracle.must("plan", "--model", "qwen3-30b-a3b", "--cluster", "gb300", "--expert-parallel", 8, "--optimizer", "distributed", "--remat",
+                               "none", "--routing", "uniform", "--format", "json", "--scheme", "megatron-alltoall", "--scheme", "megatron-flex", *more))
+        for more in ((), ("--set", "untuned_release=true"))]
+oracle.check(len(sure[0]["rows"]) == 2 and [r["time"]["step_s"] for r in sure[0]["rows"]] == [r["time"]["step_s"] for r in sure[1]["rows"]], "two points")
+said = oracle.call("plan", "--job", source / "sim/jobs/deepseek-v3-mi355x.yaml", "--scheme", "gmm", "--set", "untuned_release=true")
+oracle.check(said.returncode == 2 and "untuned_release" in said.stderr, f"a key of Megatron-Core's schemes: {said.returncode} {said.stderr}")
+oracle.finish(least=25)
