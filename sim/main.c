@@ -108,6 +108,27 @@ static void set_up_threads(char **argv) {
     if (again) (void)execv("/proc/self/exe", argv);
 }
 
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+/* Before any library's own start, where no function of C may be called yet: the setting takes the place of what a shell notes
+ * for itself in `_`, as the array has no room for one more. Saves the second start of set_up_threads. */
+__attribute__((no_sanitize("address"), no_sanitize("thread"))) static void
+wait_passively(int argc, char **argv, char **all) {
+    static char passive[] = "OMP_WAIT_POLICY=passive";
+    char **shell = NULL;
+    (void)argc, (void)argv;
+    for (char **one = all; *one != NULL; one++) {
+        size_t same = 0;
+        while (passive[same] != '=' && (*one)[same] == passive[same]) same++;
+        if (passive[same] == '=' && (*one)[same] == '=') return;
+        if ((*one)[0] == '_' && (*one)[1] == '=') shell = one;
+    }
+    if (shell != NULL) *shell = passive;
+}
+
+__attribute__((section(".preinit_array"),
+               used)) static void (*const before_libraries)(int, char **, char **) = wait_passively;
+#endif
+
 /* What was freed stays for what comes next: otherwise the kernel takes the pages of every larger array back, to clear and map
  * as many for the next one. */
 static void set_up_memory(void) {

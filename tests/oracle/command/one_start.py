@@ -1,0 +1,25 @@
+#!/usr/bin/python3
+"""one_start.py PROGRAM: the program is loaded once where a shell has noted `_`, and waits passively in either case."""
+import os
+import subprocess
+import sys
+
+BASE = {"PATH": os.environ.get("PATH", ""), "LD_DEBUG": "libs", "OMP_DISPLAY_ENV": "true"}
+
+
+def starts(program, **more):
+    done = subprocess.run([program, "--version"], env={**BASE, **more}, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    policies = [line for line in done.stderr.splitlines() if "OMP_WAIT_POLICY = " in line]
+    return done.stderr.count("initialize program:"), policies[-1].split("'")[1].lower() if policies else None
+
+
+def main():
+    program = os.path.abspath(sys.argv[1])
+    for more, loads, policy in (({"_": "/bin/x"}, 1, "passive"), ({}, 2, "passive"), ({"__": "x"}, 2, "passive"),
+                                ({"_": "x", "OMP_WAIT_POLICY": "active"}, 1, "active"), ({"OMP_WAIT_POLICY": "active", "_": "x"}, 1, "active")):
+        found = starts(program, **more)
+        assert found == (loads, policy), f"{more}: loads and policy {found}, not {(loads, policy)}"
+
+
+main()
