@@ -499,6 +499,23 @@ def check_tokens():
         check(said == ([each * (pieces or 1)], pieces or 1), f"{stages} stages, {pieces} micro-batches of {each}: {said}")
 
 
+def check_counted():
+    """Embedding and loss count as a layer each where a file says so: of 32 with them a virtual stage of four stages has two."""
+    for layers, counted in ((32, ()), (31, ("embedding",)), (31, ("loss",)), (30, ("embedding", "loss"))):
+        (SCRATCH / "counted.sh").write_text(
+            f"torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers {layers} --hidden-size 2048 --ffn-hidden-size 1024 --num-attention-heads 16 --swiglu "
+            "--num-experts 8 --moe-router-topk 2 --seq-length 4096 --micro-batch-size 1 --global-batch-size 64 --bf16 --pipeline-model-parallel-size 4 "
+            "--num-layers-per-virtual-pipeline-stage 2 --moe-token-dispatcher-type alltoall --use-distributed-optimizer "
+            "--untie-embeddings-and-output-weights --disable-bias-linear --normalization RMSNorm "
+            + " ".join(f"--account-for-{what}-in-pipeline-split" for what in counted))
+        (SCRATCH / "counted.json").write_text(json.dumps(dict(
+            model_type="generic", num_hidden_layers=layers, hidden_size=2048, vocab_size=32000, num_attention_heads=16, num_key_value_heads=16, head_dim=128,
+            intermediate_size=4096, moe_intermediate_size=1024, num_experts=8, num_experts_per_tok=2, tie_word_embeddings=False)))
+        got = job_of("--from", "counted.sh", "--cluster", "h100:8x1", "--model", "./counted.json", folder=SCRATCH)
+        split = json.loads(got.stdout)["job"]["parallel"] if got.returncode == 0 else {}
+        check(split.get("virtual_stages") == 4, f"counted {layers} {counted}: {got.returncode} {got.stderr} {split}")
+
+
 def check_slips():
     """A name a letter from a known one is said, whatever its value; others that are off are not."""
     for value in (-1, 8):
@@ -575,6 +592,7 @@ check_model()
 check_doubt()
 check_less()
 check_tokens()
+check_counted()
 check_slips()
 check_unsaid()
 check_places()

@@ -431,7 +431,7 @@ JOBS = [
     Job(**{**megatron, "precision": ("bf16", "bf16", "fp32", "fp16")}), Job(**{**megatron, "precision": ("fp32",) * 4}),
     *(Job(**megatron, remat=remat) for remat in ("full", "none")),
     *(Job(**{**megatron, "schemes": ("megatron-alltoall",)}, remat=remat) for remat in MEGATRON),
-    Job(**megatron, fsdp=2, pipeline=4, sequences=8, micro=8), Job(**megatron, fsdp=2, pipeline=4, sequences=8, micro=8, remat="none"),
+    Job(**megatron, fsdp=2, pipeline=4, sequences=1), Job(**megatron, fsdp=2, pipeline=4, sequences=8, micro=8), Job(**megatron, fsdp=2, pipeline=4, sequences=8, micro=8, remat="none"),
     Job(expert=1, fsdp=1, gpus=1, length=512, schemes=("dense:capacity_factor=1.25", "gmm")), Job(expert=2, fsdp=2, gpus=4), Job(schemes=("dense:capacity_factor=1,layout=gathered",)),
     *(Job(expert=64, fsdp=1, remat=remat, schemes=("dense:capacity_factor=0.25",)) for remat in ("full", "none", "minimal")),
     *(Job(expert=2, fsdp=1, pipeline=32, sequences=4, micro=4, remat=remat) for remat in ("full", "none", "minimal")),

@@ -460,9 +460,24 @@ def two_matrices():
     job = folder / "two_matrices.yaml"
     job.write_text("model: nemotron-3-nano\ncluster: h100:8x1\nparallel: {expert: 8, fsdp: 1}\nbatch: {sequences_per_gpu: 1, sequence_length: 4096}\n"
                    "optimizer: distributed\nremat: none\noffload_modules: [moe_act]\nschemes: [megatron-alltoall]\n")
-    items = [i for i in traffic(job, "two matrices") if i["purpose"] == "host_offload" and i["name"] == "fc1_output"]
+    items = [i for i in traffic(job, "two matrices") if i["purpose"] == "host_offload" and i["tensor"] == "fc1_output"]
     rows, ffn = 4096 * config["num_experts_per_tok"], config["moe_intermediate_size"]
     same("two matrices: there and back", [i["bytes"] for i in items], 2 * [rows * ffn * 2])
+
+
+# --- The optimizer's share on the host ---
+
+def share_on_host():
+    """Gradients of the share go to the host in fp32: of all that a GPU holds where replicas keep the state whole, of its part of them where it is
+    distributed over the four that hold the same. Elements from the model's own config."""
+    config = json.loads((pathlib.Path(sys.argv[3]) / "sim/models/olmoe-1b-7b.json").read_text())
+    routed = config["num_hidden_layers"] * config["num_experts"] * 3 * config["hidden_size"] * config["intermediate_size"]
+    for optimizer, holders in (("replicated", 1), ("distributed", 4)):
+        job = folder / "share.yaml"
+        job.write_text("model: olmoe-1b-7b\ncluster: h100:8x2\nparallel: {expert: 4, fsdp: 4}\nbatch: {sequences_per_gpu: 1, sequence_length: 1024}\n"
+                       f"optimizer: {optimizer}\noptimizer_on_host: 0.5\nremat: full\nschemes: [megatron-alltoall]\n")
+        there = [i["bytes"] for i in traffic(job, "a share") if i["purpose"] == "host_offload" and i["tensor"] == "experts" and i["pass"] == "backward"]
+        same(f"a share, {optimizer}", there, [routed // 4 // holders // 2 * 4])
 
 
 # --- Refusals ---
@@ -506,6 +521,7 @@ measured()
 times()
 casts()
 two_matrices()
+share_on_host()
 refusals()
 print(f"{checks} checks; {copying} cases copy, {stopped} stop Megatron-Core")
 sys.exit(0 if checks else 1)

@@ -776,7 +776,18 @@ def main():
     straddling(job)
     precision(job)
     pool()
+    timelines()
     oracle.finish()
+
+
+def timelines():
+    """A step's memory over its moments, beside that of balanced routing, belongs to its own row: of several splits as of that one alone."""
+    words = ("plan", "--model", "qwen3-30b-a3b", "--cluster", "h100:8x4", "--scheme", "megatron-flex", "--format", "json")
+    several = json.loads(oracle.must(*words, "--expert-parallel", "4,8,16"))
+    timeline = several["memory_timeline"]
+    split = several["rows"][timeline["row"]]["expert_parallel"]
+    alone = json.loads(oracle.must(*words, "--expert-parallel", split))["memory_timeline"]
+    check({**timeline, "row": 0} == {**alone, "row": 0} and split != 4, f"the timeline of expert {split} among several splits is not its own")
 
 
 main()

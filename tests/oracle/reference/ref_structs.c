@@ -29,6 +29,7 @@ int main(void) {
     FIELD(spw_swiglu, limit);
     FIELD(spw_swiglu, alpha);
     FIELD(spw_swiglu, plain);
+    FIELD(spw_swiglu, gate);
     SIZE(spw_swiglu);
     FIELD(spw_moe_shape, router);
     FIELD(spw_moe_shape, hidden);

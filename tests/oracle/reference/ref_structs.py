@@ -23,7 +23,7 @@ class Router(ctypes.Structure):
 
 
 class Swiglu(ctypes.Structure):
-    _fields_ = [("limit", ctypes.c_float), ("alpha", ctypes.c_float), ("plain", ctypes.c_int)]
+    _fields_ = [("limit", ctypes.c_float), ("alpha", ctypes.c_float), ("plain", ctypes.c_int), ("gate", ctypes.c_int)]
 
 
 class MoeShape(ctypes.Structure):
