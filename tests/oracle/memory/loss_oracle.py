@@ -72,6 +72,10 @@ def check_defaults():
         oracle.check(got["logits"] == each * TV, f"{scheme} {loss}: {got}")
         for sentence in ("Megatron-Core's own loss", "torchtitan's loss"):
             oracle.check((f"assumed: {sentence}" in text) == (sentence == said), f"{scheme} {loss}: {sentence}")
+    # of two layers that predict both losses wait, of each what is kept until it runs backward: column three of 7.5's table
+    for loss, each in (("unfused", 4), ("native", 4), ("te", 4), ("te_in_place", 2), ("te_2_20", 2), ("fused", 2)):
+        got = held(job("megatron-alltoall", loss, predictions=2))
+        oracle.check(got["logits_of_predictions"] == 2 * each * TV, f"{loss}: {got}, want {2 * each * TV} kept by predictions")
     # logits in fp32: Megatron-Core's softmax takes their place; TransformerEngine's gradient does not
     for loss, each in (("unfused", 4), ("te", 8), ("te_in_place", 4), ("te_2_20", 8)):
         got = held(job("megatron-alltoall", loss, activations="fp32"))
