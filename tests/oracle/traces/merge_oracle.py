@@ -102,6 +102,22 @@ rows = [json.loads(oracle.must("replay", trace, "--model", SCRATCH / "config.jso
                                "--sequence-length", 4, "--scheme", "megatron-alltoall", "--format", "json"))["rows"] for trace in (folder, OUT)]
 check(rows[0] == rows[1] and rows[0][0]["traffic"]["rows_max"] > 0, "a replay of the merged file differs")
 
+# counts by rank: of tokens where the shards have none, and kept where shards have nothing else
+with h5py.File(OUT) as h:
+    by_rank = h["counts/by_rank"][:]
+for gone in ("counts/by_rank", "tokens"):
+    part = SCRATCH / "part"
+    shutil.copytree(folder, part)
+    for path in part.iterdir():
+        with h5py.File(path, "r+") as h:
+            del h[gone]
+            if gone == "tokens":
+                h.attrs["content"] = "counts"
+    oracle.must("trace", "merge", part, OUT)
+    with h5py.File(OUT) as h:
+        check("counts/by_rank" in h and (h["counts/by_rank"][:] == by_rank).all(), f"counts by rank of shards without {gone}")
+    shutil.rmtree(part)
+
 # no whole set, no set, its own input
 OUT.unlink()
 (folder / "r1_s6.h5").rename(SCRATCH / "away.h5")
