@@ -4,8 +4,8 @@
 #ifndef SPW_KERNELS_GEMM_GROUPED_GEMM_EPILOGUE_H
 #define SPW_KERNELS_GEMM_GROUPED_GEMM_EPILOGUE_H
 
-#include "kernels/gemm/grouped_gemm_pingpong.h"
 #include "kernels/gemm/grouped_gemm_curve.h"
+#include "kernels/gemm/grouped_gemm_pingpong.h"
 
 /* Where a warp's 16 rows are: of the group's matrix, and how many of them are there. */
 struct gemm_rows {
@@ -111,7 +111,8 @@ GPU_DEVICE void store_activated(const spw_gemm_fused_problem &f, const gemm_tile
         } else {
 #pragma unroll
             for (int i = 0; i < 32; i++)
-                from[i] = RELU2 ? relu_squared(from[i]) : curve_act(f.curve, from[i], from[KIND::TILE_N / 4 + i]);
+                from[i] =
+                    RELU2 ? relu_squared(from[i]) : curve_act(f.curve, from[i], from[KIND::TILE_N / 4 + i]);
             store_sums(from, buffer, act, width, rows.count, (int)width - column);
         }
     }
@@ -123,7 +124,8 @@ GPU_DEVICE void store_activated(const spw_gemm_fused_problem &f, const gemm_tile
 template <class KIND> struct swiglu_gradient {
     enum { STEP = 32, STEPS = KIND::TILE_N / STEP, PART = 16 * STEP * 2 };
     static constexpr bool RELU2 = KIND::BETWEEN == GEMM_RELU2, PAIRS = KIND::BETWEEN == GEMM_PAIRS;
-    static constexpr int PARTS = RELU2 ? 1 : 2; /* gate and up, or the first and the second 32 of 64 columns in turn */
+    static constexpr int PARTS =
+        RELU2 ? 1 : 2; /* gate and up, or the first and the second 32 of 64 columns in turn */
     const spw_gemm_fused_problem &f;
     unsigned char *const buffer; /* [2][gate, up][16][STEP] */
     long first;                  /* row of the arrays */

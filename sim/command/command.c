@@ -4,8 +4,8 @@
 #include "sim/command/examples.h"
 #include "sim/command/job_options.h"
 #include "sim/command/option_group.h"
-#include "sim/print/wrap.h"
 #include "sim/job/common_names.h"
+#include "sim/print/wrap.h"
 #include "sim/read/nearest.h"
 
 #include <errno.h>

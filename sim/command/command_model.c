@@ -1,8 +1,8 @@
 #include "sim/command/command.h"
 
 #include "sim/command/job_options.h"
-#include "sim/command/model/model_tables.h"
 #include "sim/command/model/model_print.h"
+#include "sim/command/model/model_tables.h"
 
 #include <math.h>
 #include <stdio.h>

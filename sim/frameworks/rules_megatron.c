@@ -1,7 +1,6 @@
 /* NVIDIA/Megatron-LM d98e8a64: megatron/training/arguments.py (validate_args), megatron/core/transformer/transformer_config.py. */
 #include "sim/frameworks/rules.h"
 
-
 #include <stdio.h>
 #include <string.h>
 

@@ -39,7 +39,7 @@ typedef struct spw_replay_work {
 
 /* `request` is filled; on failure the work must be destroyed all the same. */
 SPW_MUST_CHECK spw_status spw_replay_work_create(spw_replay_work *work);
-void spw_replay_work_destroy(spw_replay_work *work);
+void spw_replay_work_destroy(spw_replay_work *r);
 
 /* Does the request leave out a row, or all rows of a place? */
 bool spw_replay_skips(const spw_replay_work *work, size_t row);
@@ -47,7 +47,7 @@ bool spw_replay_skips_place(const spw_replay_work *work, size_t place);
 /* Have two splits the same groups of ranks, and so the same counts? */
 bool spw_replay_same_groups(const spw_replay_work *work, size_t split, size_t other);
 /* Whose counts a scheme's rows need. */
-spw_replay_counts spw_replay_kind_of(const spw_replay_work *work, size_t scheme);
+spw_replay_counts spw_replay_kind_of(const spw_replay_work *r, size_t scheme);
 /* Is any row not refused? Where every row is, nothing is counted. */
 bool spw_replay_any_can_be(const spw_replay_work *work);
 

@@ -1,9 +1,9 @@
-#include "sim/result/result_json.h"
 #include "sim/job/grid.h"
 #include "sim/job/job_json.h"
 #include "sim/job/recipe/precision.h"
 #include "sim/job/state_law.h"
 #include "sim/memory/kept/cross_entropy.h"
+#include "sim/result/result_json.h"
 #include "sim/weights/fsdp2.h"
 #include "traces/trace.h"
 

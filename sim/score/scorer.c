@@ -1,8 +1,8 @@
 #include "sim/score/scorer.h"
 
 #include "sim/read/csv.h"
-#include "sim/score/score_prints.h"
 #include "sim/score/megatron/measured_print.h"
+#include "sim/score/score_prints.h"
 #include "sim/score/table_kind.h"
 
 #define KIND(name) (1U << SPW_TABLE_##name)

@@ -1,4 +1,3 @@
-#include "sim/memory/live/footprint_waiting.h"
 #include "sim/job/grid.h"
 #include "sim/job/recipe/remat.h"
 #include "sim/job/trainer.h"
@@ -10,6 +9,7 @@
 #include "sim/memory/kept/residual_streams.h"
 #include "sim/memory/kept/transformers_job.h"
 #include "sim/memory/kept/unfused_attention.h"
+#include "sim/memory/live/footprint_waiting.h"
 #include "sim/model/attention.h"
 #include "sim/weights/fp8_memory.h"
 
