@@ -5,6 +5,8 @@ import pathlib
 import re
 import sys
 
+from source_text import code_of
+
 FOLDERS = ("base", "traces", "reference", "kernels", "sim")
 # A file of each circle that is there, and how many files it has. A kind of attention reads its keys by what families say of
 # them, and families name kinds; a set of traces is a trace; an arrangement of a layer uses steps that all share.
@@ -38,7 +40,7 @@ def circles(needs):
 
 
 def main(root):
-    code = {path.relative_to(root).as_posix(): re.sub(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', " ", path.read_text(), flags=re.S)
+    code = {path.relative_to(root).as_posix(): code_of(path.read_text())
             for folder in FOLDERS for path in sorted((root / folder).rglob("*.c")) if "build" not in path.parts}
     owner = {name: path for path, text in code.items() for name in DEFINED.findall(text)}
     needs = {path: sorted({owner[word] for word in re.findall(r"\bspw_\w+", text) if word in owner} - {path}) for path, text in code.items()}

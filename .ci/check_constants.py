@@ -7,6 +7,8 @@ import pathlib
 import re
 import sys
 
+from source_text import code_of
+
 ROOT = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parent.parent)
 ROOMS = ("schemes", "weights", "memory", "traffic", "time")
 UNITS = {"1e9", "1e12", "1e6", "1e3", "1e-6", "1e-3", "1e-9", "1e-12"}
@@ -26,12 +28,6 @@ ALLOWED = {  # file: literals, and what they are
     "time/exchange_rate.c": ({"1e15"}, "more bytes than any"),
 }
 LITERAL = re.compile(r"(?<![\w.])(?:\d+\.\d*|\.\d+|\d+(?=e))(?:e[+-]?\d+)?f?(?![\w.])", re.I)
-
-
-def code_of(text):
-    """Without comments and strings; lines stay."""
-    blank = lambda m: re.sub(r"[^\n]", " ", m.group())
-    return re.sub(r'/\*.*?\*/|"(?:\\.|[^"\\\n])*"|//[^\n]*', blank, text, flags=re.S)
 
 
 def figures(text):

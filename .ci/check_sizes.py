@@ -4,6 +4,8 @@ import pathlib
 import re
 import sys
 
+from source_text import code_of
+
 FILE_LINES, FUNCTION_LINES = 500, 60
 FOLDERS = ("base", "traces", "reference", "kernels", "sim", "python")
 # Sums and loads under way are in registers: cut in two, such a loop would have to be timed again on every GPU.
@@ -11,16 +13,10 @@ WHOLE = {("exchange_layout.hip", "exchange_layout"), ("exchange_reduce.hip", "ex
          ("grouped_gemm_wgmma.h", "consume")}
 
 
-def without_text(source):
-    """The same lines without comments and what stands between quotes."""
-    kept = lambda match: "\n" * match.group().count("\n") or '""'
-    return re.sub(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'', kept, source, flags=re.S).split("\n")
-
-
 def functions(source):
     """(name, first line, lines) of every definition that begins at the left margin."""
     head, begun = None, None  # (line, text) since the last end of a declaration
-    for number, line in enumerate(without_text(source), 1):
+    for number, line in enumerate(code_of(source).split("\n"), 1):
         if begun is not None:
             if line.startswith("}"):
                 yield *begun, number - begun[1] + 1
