@@ -49,10 +49,15 @@ const char *spw_job_scheme_assumed(size_t i) {
     return NULL;
 }
 
-void spw_job_optimizer_fill(spw_job *job, bool bare) {
+spw_trainer_id spw_job_trainer(const spw_job *job) {
     const spw_trainer_id of = job->schemes > 0 ? spw_trainer_of_scheme(job->scheme[0]) : SPW_TRAINERS;
-    bool own = bare && of != SPW_TRAINERS;
-    if (job->optimizer != SPW_OPTIMIZER_AUTO) return;
-    for (size_t i = 1; i < job->schemes; i++) own = own && spw_trainer_of_scheme(job->scheme[i]) == of;
-    job->optimizer = spw_trainer_row(own ? of : SPW_TRAINER_PYTORCH)->bare_optimizer;
+    for (size_t i = 1; i < job->schemes; i++)
+        if (spw_trainer_of_scheme(job->scheme[i]) != of) return SPW_TRAINERS;
+    return of;
+}
+
+void spw_job_optimizer_fill(spw_job *job, bool bare) {
+    const spw_trainer_id of = bare ? spw_job_trainer(job) : SPW_TRAINERS;
+    if (job->optimizer == SPW_OPTIMIZER_AUTO)
+        job->optimizer = spw_trainer_row(of != SPW_TRAINERS ? of : SPW_TRAINER_PYTORCH)->bare_optimizer;
 }

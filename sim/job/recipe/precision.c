@@ -1,5 +1,6 @@
 #include "sim/job/recipe/precision.h"
 
+#include "sim/job/job_software.h"
 #include "sim/job/state_law.h"
 #include "sim/job/trainer.h"
 
@@ -112,10 +113,9 @@ static void name_kinds(unsigned bits, char text[64], char how[128]) {
 
 /* Where nobody said it: whose fp32 it is. */
 static const char *whose(const spw_job *job, bool sharded) {
-    const spw_trainer_id of = job->schemes > 0 ? spw_trainer_of_scheme(job->scheme[0]) : SPW_TRAINERS;
-    bool own = of != SPW_TRAINERS && sharded;
-    for (size_t i = 1; i < job->schemes; i++) own = own && spw_trainer_of_scheme(job->scheme[i]) == of;
-    if (own && spw_trainer_row(of)->unsaid_words != NULL) return spw_trainer_row(of)->unsaid_words;
+    const spw_trainer_id of = sharded ? spw_job_trainer(job) : SPW_TRAINERS;
+    if (of != SPW_TRAINERS && spw_trainer_row(of)->unsaid_words != NULL)
+        return spw_trainer_row(of)->unsaid_words;
     return sharded ? "MaxText's and torchtitan's own defaults" : "Megatron-Core's own defaults";
 }
 

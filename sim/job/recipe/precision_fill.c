@@ -1,5 +1,6 @@
 #include "sim/job/recipe/precision_fill.h"
 
+#include "sim/job/job_software.h"
 #include "sim/job/recipe/precision.h"
 #include "sim/job/state_law.h"
 #include "sim/job/trainer.h"
@@ -16,12 +17,8 @@ const spw_choice spw_precision_formats[] = {
  * (autocast_adapter_dtype) and accelerate from 1.13 on keeps what it trains: huggingface/accelerate
  * src/accelerate/utils/fsdp_utils.py (fsdp2_prepare_model casts what requires a gradient). */
 static bool has_loaded_base(const spw_job *job) {
-    bool tunes = job->schemes > 0 && job->finetune.frozen == SPW_FROZEN_BASE;
-    for (size_t i = 0; i < job->schemes && tunes; i++) {
-        const spw_trainer_id of = spw_trainer_of_scheme(job->scheme[i]);
-        tunes = of != SPW_TRAINERS && spw_trainer_row(of)->tunes;
-    }
-    return tunes;
+    const spw_trainer_id of = job->finetune.frozen == SPW_FROZEN_BASE ? spw_job_trainer(job) : SPW_TRAINERS;
+    return of != SPW_TRAINERS && spw_trainer_row(of)->tunes;
 }
 
 static size_t unsaid(const spw_job *job, unsigned kind, bool mixed) {
