@@ -193,7 +193,7 @@ spw_status spw_stage_walk_create(const spw_pipeline *pipeline, const spw_model *
     SPW_TRY(SPW_ALLOC(pipeline->micro_batches * pipeline->chunks, &w->part));
     SPW_TRY(SPW_ALLOC(VARIANTS * w->layers.begin[pipeline->chunks] + 1, &w->alone));
     SPW_TRY(SPW_ALLOC(pipeline->chunks, &w->behind));
-    for (size_t v = VARIANTS; v-- > 0;)
+    for (size_t v = w->makes ? VARIANTS : FIRST; v-- > 0;) /* else no pass is the FIRST */
         for (size_t c = 0; c < pipeline->chunks; c++) fill_alone(w, c, v);
     *out = w;
     w = NULL;
