@@ -23,6 +23,7 @@ typedef struct spw_component {
     bool routed;        /* follows the routing when the scheme does */
     bool by_layer;      /* a part of it is kept by every layer, from its forward pass on */
     bool waits;         /* it is of layers that wait for their backward pass, or had it: as many as then */
+    bool ahead;         /* gathered ahead, on the stream of all-gathers */
     bool by_first_step; /* allocated by the optimizer's first step, and there from then on */
     unsigned
         tensors; /* it is made of so many tensors a parameter (sim/weights/state_tensors.h); 0: it is one */

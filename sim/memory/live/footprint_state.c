@@ -215,9 +215,9 @@ static void add_shared_optimizer(spw_footprint *f, const spw_job *job, const spw
     set_tensors(c, false, 1);
 }
 
-/* FSDP2's gradients, of which the last component is all: a unit's are there when its first backward pass of the step has ended. */
-static void make_layer_by_layer(spw_footprint *f, const spw_job *job, const spw_stage *stage, bool sharded) {
-    const double all = (double)f->component[--f->components].bytes;
+/* FSDP2's gradients, of so many bytes in `all`: a unit's are there when its first backward pass of the step has ended. */
+static void make_layer_by_layer(spw_footprint *f, const spw_job *job, const spw_stage *stage, uint64_t all,
+                                bool sharded) {
     spw_fsdp2_unit unit[2 * 2] = {spw_fsdp2_unit_of(job, false),
                                   spw_fsdp2_unit_of(job, true),
                                   {.parameters = stage->embedding ? spw_fsdp2_embedding(job) : 0.0},
@@ -230,8 +230,8 @@ static void make_layer_by_layer(spw_footprint *f, const spw_job *job, const spw_
         sum += units[i] * part[i];
     }
     for (int kind = 0; kind < 2 && sum > 0.0; kind++) {
-        f->keeps[kind].gradient = part[kind] / sum * all;
-        f->keeps[kind].end = part[2 + kind] / sum * all;
+        f->keeps[kind].gradient = part[kind] / sum * (double)all;
+        f->keeps[kind].end = part[2 + kind] / sum * (double)all;
         f->keeps[kind].whole = !sharded;
     }
 }
@@ -270,7 +270,8 @@ spw_status spw_footprint_add_state(spw_footprint *f, const spw_job *job, const s
         return SPW_OK; /* sharded gradients come when the last backward pass has ended */
     c = add_part(f, job, &gradients);
     if (law->by_units && f->frees) {
-        make_layer_by_layer(f, job, stage, true);
+        f->components--; /* they become components of the moments at which they are there */
+        make_layer_by_layer(f, job, stage, c->bytes, true);
         return SPW_OK;
     }
     c->argument = !sharded;
@@ -392,9 +393,9 @@ static void add_waiting(spw_footprint *f, const spw_job *job, const spw_stage *s
                        "gathered, of {resident} of {chunks} blocks: = gathered w", TERM("resident", resident),
                        TERM("chunks", chunks), TERM("gathered", stage_parameters(job, stage, resident)), w),
          ALWAYS);
-    SPW_COMPONENT(f, "fsdp2.whole_gradients", source, "= whole g",
-                  TERM("whole", stage_parameters(job, stage, chunks)), TERM("g", job->precision.gradients));
-    make_layer_by_layer(f, job, stage, false);
+    make_layer_by_layer(
+        f, job, stage,
+        spw_component_bytes(stage_parameters(job, stage, chunks) * (double)job->precision.gradients), false);
     if (!listed)
         LIVE(SPW_COMPONENT(f, "fsdp2.weight_gradient", source,
                            "of one matrix of the experts before it is added: = matrix w",
@@ -410,6 +411,12 @@ static void add_waiting(spw_footprint *f, const spw_job *job, const spw_stage *s
                        TERM("unit", unit.parameters), TERM("shard", spw_fsdp2_shard(job, &unit)),
                        TERM("copied", copied)),
          AT_MOE_LAYER);
+}
+
+/* torch _fsdp_collectives.py foreach_all_gather. */
+static void live_ahead(spw_component *c, const bool at[SPW_MOMENT_COUNT]) {
+    spw_component_live(c, at);
+    c->ahead = true;
 }
 
 void spw_footprint_add_fsdp2(spw_footprint *f, const spw_job *job, const spw_stage *stage,
@@ -441,9 +448,9 @@ void spw_footprint_add_fsdp2(spw_footprint *f, const spw_job *job, const spw_sta
                                          TERM("others", keeps ? others : 0.0),
                                          TERM("other", other.parameters), w),
                            at);
-        spw_component_live(SPW_COMPONENT(f, dense ? "fsdp2.dense_prefetched" : "fsdp2.prefetched", source,
-                                         "= ahead w", TERM("ahead", here.ahead), w),
-                           at);
+        live_ahead(SPW_COMPONENT(f, dense ? "fsdp2.dense_prefetched" : "fsdp2.prefetched", source,
+                                 "= ahead w", TERM("ahead", here.ahead), w),
+                   at);
         spw_component_live(SPW_COMPONENT(f, dense ? "fsdp2.dense_gradients" : "fsdp2.gradients", source,
                                          "= (unit [- listed]) w", each, TERM("listed", dense ? 0.0 : listed),
                                          w),

@@ -32,11 +32,6 @@ cleanup:
     return status;
 }
 
-/* What an all-gather gives, on a stream of its own: torch _fsdp_collectives.py foreach_all_gather. */
-static bool is_gathered_ahead(const spw_component *c) {
-    return strcmp(c->name, "fsdp2.prefetched") == 0 || strcmp(c->name, "fsdp2.dense_prefetched") == 0;
-}
-
 static void take_fixed(const spw_footprint *footprint, spw_step_memory *m) {
     for (size_t i = 0; i < footprint->components; i++) {
         const spw_component *c = &footprint->component[i];
@@ -46,7 +41,7 @@ static void take_fixed(const spw_footprint *footprint, spw_step_memory *m) {
         memcpy(tensor->live, c->live, sizeof tensor->live);
         tensor->tensors = c->tensors;
         tensor->by_first_step = c->by_first_step;
-        tensor->stream = is_gathered_ahead(c) ? GATHER_STREAM : MAIN_STREAM;
+        tensor->stream = c->ahead ? GATHER_STREAM : MAIN_STREAM;
         tensor->cast = m->weights.count > 0 && strcmp(c->name, "master_weights") == 0;
         tensor->slot = m->state_slots;
         m->state_slots += c->tensors * (m->state.count + 1);
