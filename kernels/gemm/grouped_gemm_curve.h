@@ -32,13 +32,13 @@ GPU_DEVICE float relu_squared(float x) { return x > 0 ? x * x : 0; }
 struct curve_slopes {
     float act, gate, up;
 };
-template <gemm_between BETWEEN>
+template <spw_gemm_between BETWEEN>
 GPU_DEVICE curve_slopes curve_slopes_at(const spw_gemm_curve &c, float sum, float weight, float gate,
                                         float up) {
     const float d = sum * weight;
-    if constexpr (BETWEEN == GEMM_RELU2) {
+    if constexpr (BETWEEN == SPW_GEMM_RELU2) {
         return {relu_squared(gate), gate > 0 ? d * (2 * gate) : 0, 0};
-    } else if constexpr (BETWEEN == GEMM_SILU) {
+    } else if constexpr (BETWEEN == SPW_GEMM_SILU) {
         const swiglu_point p = swiglu_at(0, 0, gate, up);
         const float through = p.gate * p.sigmoid;
         return {through * p.up, d * p.up * p.sigmoid * (1 + p.gate * p.rest), d * through};

@@ -86,7 +86,7 @@ GPU_DEVICE void store_swiglu(const spw_gemm_fused_problem &f, const gemm_tile &t
 template <class KIND>
 GPU_DEVICE void store_activated(const spw_gemm_fused_problem &f, const gemm_tile &t, gemm_rows rows,
                                 float (&sum)[KIND::TILE_N / 2], unsigned char *buffer) {
-    constexpr bool RELU2 = KIND::BETWEEN == GEMM_RELU2, PAIRS = KIND::BETWEEN == GEMM_PAIRS;
+    constexpr bool RELU2 = KIND::BETWEEN == SPW_GEMM_RELU2, PAIRS = KIND::BETWEEN == SPW_GEMM_PAIRS;
     constexpr int BLOCKS = KIND::TILE_N / 64, ACTS = KIND::COLUMNS / 64; /* of 64 columns of h, of act */
     const long width = f.p.columns, first = t.first + rows.first, wide = RELU2 ? width : 2 * width;
 #pragma unroll
@@ -123,7 +123,7 @@ GPU_DEVICE void store_activated(const spw_gemm_fused_problem &f, const gemm_tile
  * next 32 are on their way to shared memory meanwhile, and of the first two steps while the products are under way. */
 template <class KIND> struct swiglu_gradient {
     enum { STEP = 32, STEPS = KIND::TILE_N / STEP, PART = 16 * STEP * 2 };
-    static constexpr bool RELU2 = KIND::BETWEEN == GEMM_RELU2, PAIRS = KIND::BETWEEN == GEMM_PAIRS;
+    static constexpr bool RELU2 = KIND::BETWEEN == SPW_GEMM_RELU2, PAIRS = KIND::BETWEEN == SPW_GEMM_PAIRS;
     static constexpr int PARTS =
         RELU2 ? 1 : 2; /* gate and up, or the first and the second 32 of 64 columns in turn */
     const spw_gemm_fused_problem &f;
@@ -266,7 +266,7 @@ GPU_DEVICE void store_tile(const spw_gemm_fused_problem &f, const gemm_tile &t, 
     const long width = f.p.columns,
                corner = (long)(KIND::FORM == SPW_GEMM_ROWS ? t.first : (long)t.expert * f.p.inner);
     if (rows.count <= 0) return;
-    if constexpr (KIND::EPILOGUE == GEMM_SWIGLU && KIND::BETWEEN == GEMM_SILU) {
+    if constexpr (KIND::EPILOGUE == GEMM_SWIGLU && KIND::BETWEEN == SPW_GEMM_SILU) {
         store_swiglu<KIND>(f, t, rows, sum, buffer);
     } else if constexpr (KIND::EPILOGUE == GEMM_SWIGLU) {
         store_activated<KIND>(f, t, rows, sum, buffer);

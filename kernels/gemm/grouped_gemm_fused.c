@@ -61,9 +61,7 @@ static spw_gemm_fused_problem problem_of(spw_gemm_shape s, spw_gemm_rows rows, c
                                     .top_k = (int)rows.top_k};
 }
 
-/* As the kernels see it: `between` of grouped_gemm_pingpong.h. */
-enum { SILU, GATED, PAIRS, RELU2 };
-
+/* As the kernels see it. */
 static spw_status curve_of(const spw_gemm_activation *a, spw_gemm_curve *curve) {
     const bool gelu = a->kind.gate == SPW_GATE_GELU, clamped = a->kind.limit > 0;
     if (a->kind.plain == SPW_GELU)
@@ -81,10 +79,11 @@ static spw_status curve_of(const spw_gemm_activation *a, spw_gemm_curve *curve) 
                               .cubic = gelu ? GELU_CUBIC : 0,
                               .shift = clamped ? 1 : 0,
                               .bias = a->bias,
-                              .between = a->kind.plain == SPW_RELU2 ? RELU2
-                                         : a->pairs                 ? PAIRS
-                                                                    : GATED};
-    if (curve->between == GATED && !clamped && !gelu && a->bias == NULL) curve->between = SILU;
+                              .between = a->kind.plain == SPW_RELU2 ? SPW_GEMM_RELU2
+                                         : a->pairs                 ? SPW_GEMM_PAIRS
+                                                                    : SPW_GEMM_GATED};
+    if (curve->between == SPW_GEMM_GATED && !clamped && !gelu && a->bias == NULL)
+        curve->between = SPW_GEMM_SILU;
     return SPW_OK;
 }
 
@@ -98,7 +97,7 @@ spw_status spw_gpu_grouped_gemm_up(spw_gemm_shape s, spw_gemm_rows rows, const s
     spw_gemm_fused_problem f = problem_of(s, rows, g->offset);
     f.p.inner = (int)s.in, f.p.columns = (int)(s.out / (gated ? 2 : 1)), f.p.inner_contiguous = s.transposed;
     f.p.a = g->x, f.p.b = g->w, f.p.c = g->act, f.h = g->h, f.curve = curve;
-    return spw_device_check((curve.between == SILU ? launch_up : launch_activated_up)(f, stream),
+    return spw_device_check((curve.between == SPW_GEMM_SILU ? launch_up : launch_activated_up)(f, stream),
                             "grouped GEMM up");
 }
 
@@ -116,7 +115,7 @@ spw_status spw_gpu_grouped_gemm_down_gradient(spw_gemm_shape s, spw_gemm_rows ro
     f.p.a = g->dy, f.p.b = g->w, f.p.c = g->act;
     f.weight = g->weight, f.h = (spw_bf16 *)g->h, f.d_h = g->d_h, f.row_sum = g->row_sum;
     return spw_device_check(
-        (curve.between == SILU ? launch_down_gradient : launch_activated_down_gradient)(f, stream),
+        (curve.between == SPW_GEMM_SILU ? launch_down_gradient : launch_activated_down_gradient)(f, stream),
         "grouped GEMM down gradient");
 }
 

@@ -9,12 +9,20 @@ typedef enum spw_gemm_gather { SPW_GEMM_GATHER_NONE, SPW_GEMM_GATHER_A, SPW_GEMM
 
 enum { SPW_GEMM_ROW_SUM_TILE = 256 }; /* columns of one row of row_sum */
 
+/* What stands between the products, of both SwiGLU epilogues. */
+typedef enum spw_gemm_between {
+    SPW_GEMM_SILU,  /* SwiGLU as it is, gate and up side by side; no bias */
+    SPW_GEMM_GATED, /* any gated one of swiglu_math.h, gate and up side by side */
+    SPW_GEMM_PAIRS, /* the same, gate and up in turn: columns 2 f and 2 f + 1 */
+    SPW_GEMM_RELU2, /* max(g, 0)^2 of one matrix */
+} spw_gemm_between;
+
 /* Between the products; gate and up meet in act = g s(alpha g (1 + cubic g^2)) (u + shift), s the logistic function, g cut at
  * limit, u at both ends. SwiGLU: limit infinite, alpha 1, cubic and shift 0. */
 typedef struct spw_gemm_curve {
     float limit, alpha, cubic, shift;
-    const spw_bf16 *bias; /* [experts][columns of the up product], added to its sums; NULL: none */
-    int between; /* gemm_between of grouped_gemm_pingpong.h; 0: SwiGLU, and nothing else here is read */
+    const spw_bf16 *bias;     /* [experts][columns of the up product], added to its sums; NULL: none */
+    spw_gemm_between between; /* SPW_GEMM_SILU: nothing else here is read */
 } spw_gemm_curve;
 
 typedef struct spw_gemm_fused_problem {

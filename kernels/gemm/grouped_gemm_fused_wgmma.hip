@@ -2,13 +2,6 @@
  * tokens, gate and up, and their gradients are not written and read again between kernels. */
 #include "kernels/gemm/grouped_gemm_consume.h"
 
-template <spw_gemm_gather GATHER, gemm_epilogue EPILOGUE>
-static int launch_rows(const spw_gemm_fused_problem &f, gpu_stream stream) {
-    if (f.p.inner_contiguous)
-        return gemm_launch<gemm_kind<SPW_GEMM_ROWS, false, 256, GATHER, EPILOGUE>>(f, stream);
-    return gemm_launch<gemm_kind<SPW_GEMM_ROWS, true, 256, GATHER, EPILOGUE>>(f, stream);
-}
-
 template <spw_gemm_gather GATHER>
 static int launch_weights(const spw_gemm_fused_problem &f, gpu_stream stream) {
     if (f.add) return gemm_launch<gemm_kind<SPW_GEMM_WEIGHTS, true, 256, GATHER, GEMM_ADD>>(f, stream);
@@ -16,13 +9,11 @@ static int launch_weights(const spw_gemm_fused_problem &f, gpu_stream stream) {
 }
 
 int spw_launch_gemm_up_wgmma(spw_gemm_fused_problem f, gpu_stream stream) {
-    if (f.top_k > 0) return launch_rows<SPW_GEMM_GATHER_A, GEMM_SWIGLU>(f, stream);
-    return launch_rows<SPW_GEMM_GATHER_NONE, GEMM_SWIGLU>(f, stream);
+    return gemm_launch_rows<GEMM_SWIGLU>(f, stream);
 }
 
 int spw_launch_gemm_down_gradient_wgmma(spw_gemm_fused_problem f, gpu_stream stream) {
-    if (f.top_k > 0) return launch_rows<SPW_GEMM_GATHER_A, GEMM_SWIGLU_GRADIENT>(f, stream);
-    return launch_rows<SPW_GEMM_GATHER_NONE, GEMM_SWIGLU_GRADIENT>(f, stream);
+    return gemm_launch_rows<GEMM_SWIGLU_GRADIENT>(f, stream);
 }
 
 int spw_launch_gemm_weights_wgmma(spw_gemm_gather gather, spw_gemm_fused_problem f, gpu_stream stream) {

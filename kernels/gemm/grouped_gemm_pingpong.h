@@ -32,25 +32,18 @@ typedef enum gemm_epilogue {
     GEMM_SWIGLU_GRADIENT, /* swiglu_gradient of grouped_gemm_epilogue.h */
 } gemm_epilogue;
 
-/* What stands between the products, of both SwiGLU epilogues. */
-typedef enum gemm_between {
-    GEMM_SILU,  /* SwiGLU as it is, gate and up side by side; no bias */
-    GEMM_GATED, /* any gated one of swiglu_math.h, gate and up side by side */
-    GEMM_PAIRS, /* the same, gate and up in turn: columns 2 f and 2 f + 1 */
-    GEMM_RELU2, /* max(g, 0)^2 of one matrix */
-} gemm_between;
-
 /* All that is known when a kernel is compiled. */
 template <spw_gemm_form FORM_, bool B_OUTER_, int TILE_N_, spw_gemm_gather GATHER_ = SPW_GEMM_GATHER_NONE,
-          gemm_epilogue EPILOGUE_ = GEMM_STORE, gemm_between BETWEEN_ = GEMM_SILU>
+          gemm_epilogue EPILOGUE_ = GEMM_STORE, spw_gemm_between BETWEEN_ = SPW_GEMM_SILU>
 struct gemm_kind {
     static constexpr spw_gemm_form FORM = FORM_;
     static constexpr spw_gemm_gather GATHER = GATHER_;
     static constexpr gemm_epilogue EPILOGUE = EPILOGUE_;
     static constexpr bool A_OUTER = FORM == SPW_GEMM_WEIGHTS, B_OUTER = B_OUTER_;
-    static constexpr gemm_between BETWEEN = BETWEEN_;
-    static constexpr bool PINGPONG = TILE_N_ < 256, GATES = EPILOGUE == GEMM_SWIGLU && BETWEEN != GEMM_RELU2;
-    static constexpr bool HALVES = GATES && BETWEEN != GEMM_PAIRS; /* of a tile's columns of b */
+    static constexpr spw_gemm_between BETWEEN = BETWEEN_;
+    static constexpr bool PINGPONG = TILE_N_ < 256,
+                          GATES = EPILOGUE == GEMM_SWIGLU && BETWEEN != SPW_GEMM_RELU2;
+    static constexpr bool HALVES = GATES && BETWEEN != SPW_GEMM_PAIRS; /* of a tile's columns of b */
     static constexpr int TILE_N = TILE_N_, REPEATS = PINGPONG ? 2 : 1, B_BYTES = TILE_N * TILE_K * 2;
     static constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
     static constexpr int STAGES = TILE_N == 192 ? 5 : 4;
