@@ -172,6 +172,7 @@ spw_status spw_megatron_coefficients_locate(spw_megatron_coefficients *c) {
                                       .watts = measured.gpu_watts.value,
                                       .vendor = spw_gpu_of(&measured).vendor,
                                       .generation = measured.gpu_generation};
+    c->nic_bytes_per_s = c->origin.nic_bytes_per_s;
     status = find_dense_shares(&c->origin);
     c->origin.known = status == SPW_OK;
     return status;
@@ -205,6 +206,7 @@ spw_status spw_megatron_coefficients_scale(const spw_megatron_coefficients *c, c
     scale(out, memory, cluster->hbm_bytes_per_s.value / from->hbm_bytes_per_s);
     scale(out, links, link);
     scale(out, nics, cluster->nic_bytes_per_s.value / from->nic_bytes_per_s);
+    out->nic_bytes_per_s = cluster->nic_bytes_per_s.value;
     out->seen = spw_gpu_is_of(cluster->name, out->gpus);
     out->foreign = cluster->gpu_generation != from->generation || spw_gpu_of(cluster).vendor != from->vendor;
     if (link < 1.0 || link > 1.0) out->long_message_share.value = 1.0;

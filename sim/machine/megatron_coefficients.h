@@ -59,7 +59,7 @@
     X(scaled_half_width, 0, 2, "of everything, where rates are scaled to another cluster") \
     X(dispatcher_half_width, 0, 2, \
       "of exchanges and row moves of a dispatcher that was not measured in a layer") \
-    X(network_half_width, 0, 2, "of exchanges between nodes") \
+    X(network_half_width, 0, 2, "of everything, on a network of several levels") \
     X(model_half_width, 0, 2, "of expert layers, on top of half_width: models left out of the fit") \
     X(foreign_half_width, 0, 2, \
       "of everything, where that cluster's GPU is of another generation or vendor") \
@@ -133,6 +133,7 @@ typedef struct spw_megatron_coefficients {
     spw_megatron_part part;       /* the jobs that it is taken for by itself */
     char expert_parallel[SPW_STACK_TEXT];
     size_t tokens_min, tokens_max;   /* of a rank */
+    double nic_bytes_per_s;          /* of a GPU of that machine; set where it is located or scaled */
     bool scaled;                     /* to a machine with other figures */
     bool seen;                       /* runs of that machine's GPU are in the fit, too: `gpus` */
     bool foreign;                    /* whose GPU is of another generation or vendor */

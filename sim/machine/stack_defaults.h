@@ -39,6 +39,14 @@
     X(host_half_width, 0, 2, "of what the GPU waits for the host: hosts differ; 0: as what is counted") \
     X(untuned_half_width, 0, 2, \
       "of everything, to the slow side alone, where the release is not tuned (untuned_release)") \
+    X(exchange_nic_share, 0.01, 1, "exchanges between nodes: share of a NIC's rate") \
+    X(exchange_serial_share, 0, 1, \
+      "exchanges between nodes: of the shorter of their legs, by links and by NICs, what the longer does " \
+      "not cover") \
+    X(exchange_start_s, 0, 1, "exchanges between nodes: what a few bytes take") \
+    X(exchange_nodes, 1, 1e6, "nodes of the largest published exchanges of training's size") \
+    X(exchange_half_width, 0, 2, \
+      "of exchanges between nodes: systems that the law of published rates was not fitted to") \
     X(host_link_bytes_per_s, 1e6, 1e16, "between a GPU and pinned memory of its host, one way") \
     X(host_memory_bytes_per_s, 1e6, 1e16, "Adam in the host's memory, read + written")
 

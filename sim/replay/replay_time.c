@@ -167,6 +167,8 @@ static void replay_time_add(spw_timeline *sum, const spw_timeline *step) {
     sum->high_s += step->high_s;
     for (size_t i = 0; i < SPW_TIMELINE_DOUBTS; i++) sum->doubt_s[i] += step->doubt_s[i];
     sum->pair_width = step->pair_width;
+    sum->between_nodes.nic_bytes += step->between_nodes.nic_bytes;
+    sum->between_nodes.seconds += step->between_nodes.seconds;
 }
 
 static spw_step_span span_of(const spw_timeline *time) {
@@ -216,6 +218,7 @@ spw_status spw_replay_time_finish(spw_replay_time *t, spw_replay_times *out) {
     }
     mean->step_s /= steps, mean->low_s /= steps, mean->high_s /= steps;
     for (size_t i = 0; i < SPW_TIMELINE_DOUBTS; i++) mean->doubt_s[i] /= steps;
+    mean->between_nodes.nic_bytes /= steps, mean->between_nodes.seconds /= steps;
     out->ratio_width = spw_timeline_ratio_width(mean, &balanced);
     mean->tokens_per_s_per_gpu = balanced.tokens_per_s_per_gpu * balanced.step_s / mean->step_s;
     out->balanced = span_of(&balanced);

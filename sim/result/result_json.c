@@ -195,6 +195,22 @@ static json_t *drops_json(spw_json *json, const spw_result_row *r) {
     return object;
 }
 
+/* Null where exchanges stay in a node. */
+static json_t *between_nodes_json(spw_json *json, const spw_between_nodes *b) {
+    json_t *object = json_object();
+    if (b->nodes == 0) {
+        json_decref(object);
+        return json_null();
+    }
+    spw_json_put(json, object, "nodes", spw_json_count(b->nodes));
+    spw_json_put(json, object, "rails", spw_json_count(b->rails));
+    spw_json_put(json, object, "once_a_node", json_boolean(b->once));
+    spw_json_put(json, object, "nic_bytes", spw_json_real(b->nic_bytes));
+    spw_json_put(json, object, "seconds", spw_json_real(b->seconds));
+    spw_json_put(json, object, "half_width", spw_json_real(b->half_width));
+    return object;
+}
+
 /* Seconds that the step waits for, by component; null without a time model of the scheme. */
 static json_t *time_json(spw_json *json, const spw_result_row *r) {
     const spw_timeline *time = &r->time;
@@ -233,6 +249,7 @@ static json_t *time_json(spw_json *json, const spw_result_row *r) {
         spw_json_put(json, components, c->name, part);
     }
     spw_json_put(json, object, "components", components);
+    spw_json_put(json, object, "between_nodes", between_nodes_json(json, &time->between_nodes));
     return object;
 }
 

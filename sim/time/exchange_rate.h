@@ -16,9 +16,10 @@ double spw_exchange_fill(const spw_cluster *cluster, bool combine, double bytes)
 /* An exchange that crosses nodes has two legs: rows to the GPUs of the node over its links, and rows to other nodes over the
  * NICs. They run side by side, or rows that came by a NIC go on by a link:
  *   seconds = longer leg + serial x shorter leg,  serial in [0, 1]
- * Of the rates that six libraries publish of 2 to 8 nodes (notebooks_data/profiles/ep_bandwidth.csv) nine in ten lie between serial
+ * Of the rates that libraries publish of 2 to 8 nodes (notebooks_data/profiles/ep_bandwidth.csv) nine in ten lie between serial
  * 0 and 1 with 0.9 of the NIC for the bytes that leave a node; rates that count what stays in the node fall as nodes are
- * added, those of the NIC do not (docs/validation_time.md). */
+ * added, those of the NIC do not (docs/validation_time.md). The serial and the NIC's share are figures of a stack: those of compiled
+ * programs in sim/time_stacks, those of Megatron-Core and torchtitan in sim/stack_defaults/megatron.yaml, by exchange_fit.py. */
 double spw_exchange_legs(double link_s, double nic_s, double serial);
 
 #endif

@@ -12,6 +12,7 @@
 
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum { SPW_TIMELINE_COMPONENTS = 32, SPW_TIMELINE_NOTE = 512, SPW_TIMELINE_DOUBTS = 12 };
@@ -31,6 +32,17 @@ typedef struct spw_time_component {
     double seconds, exposed_s; /* 0 <= exposed_s <= seconds */
 } spw_time_component;
 
+/* Exchanges of rows between nodes, where no measurement of ours stands behind them: what they cost, and one named cause of the interval. */
+typedef struct spw_between_nodes {
+    size_t nodes,
+        rails; /* nodes that a group spans, 0: it stays in one; its GPUs in a node, each with a NIC */
+    bool once; /* a token goes once to a node */
+    double
+        nic_bytes; /* of one dispatch, what the busiest NIC carries one way: mean over layers and micro-batches */
+    double seconds;    /* of all exchanges that the step waits for */
+    double half_width; /* of these, as a logarithm */
+} spw_between_nodes;
+
 typedef struct spw_timeline {
     spw_time_component component[SPW_TIMELINE_COMPONENTS];
     size_t components;
@@ -39,6 +51,7 @@ typedef struct spw_timeline {
     /* What is behind the interval, cause by cause: seconds times the half width (a logarithm) that concerns them. The first is
      * what a fit leaves of routings that it had not; the causes of the others are the same for every routing of a job. */
     double doubt_s[SPW_TIMELINE_DOUBTS];
+    spw_between_nodes between_nodes;
     double
         pair_width; /* how far two jobs' ratio was off where such pairs were measured, as a logarithm; 0: never was */
     char outside[SPW_TIMELINE_NOTE]; /* why this is not covered by the fit; "" when it is */

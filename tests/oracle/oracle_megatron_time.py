@@ -94,11 +94,15 @@ def step(c, T, H, F, E, loads, recompute="none", padded=False, dropping=False, d
         message = max(ins + outs) * row / max(1, len(R) - 1)
         if plain and max(nic) == 0 and len(set(ins + outs)) > 1 and message > 2**27:
             seconds *= max(1, c["long_message_share"] * (2**28 if message > 2**28 else 2**27) / message)
-        seconds = max(seconds, max(nic) * row / c["network_bytes_per_s"])
+        start = c["exchange_latency_s"]
+        if max(nic) > 0:  # two legs, and what the longer does not cover of the shorter
+            by_nic = max(nic) * row / (c["exchange_nic_share"] * c["nic_bytes_per_s"])
+            seconds = max(seconds, by_nic) + c["exchange_serial_share"] * min(seconds, by_nic)
+            start = max(start, c["exchange_start_s"])
         meet(phase)
-        met += seconds + latencies * c["exchange_latency_s"]
+        met += seconds + latencies * start
         if phase:
-            wire[phase.split("_")[0]] += seconds + latencies * c["exchange_latency_s"]
+            wire[phase.split("_")[0]] += seconds + latencies * start
         to([met for _ in R], phase)
 
     def chunks(l, r, rate):

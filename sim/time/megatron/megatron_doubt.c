@@ -29,7 +29,7 @@ static bool is_of_grid(const char *name) {
 }
 
 typedef struct shares {
-    double layers, exchanges, counted, grid, host;
+    double layers, exchanges, wire, counted, grid, host;
 } shares;
 
 static shares share_out(const spw_timeline *t) {
@@ -40,6 +40,7 @@ static shares share_out(const spw_timeline *t) {
         while (row < COMPONENTS && strcmp(layer_components[row].name, component->name) != 0) row++;
         const bool layer = row < COMPONENTS;
         *(layer ? &s.layers : &s.counted) += component->exposed_s;
+        if (strcmp(component->name, "exchanges") == 0) s.wire += component->exposed_s;
         if (strcmp(component->name, "launch_gaps") == 0) s.host += component->exposed_s;
         if (is_of_grid(component->name)) s.grid += component->exposed_s;
         if (layer && layer_components[row].exchange) s.exchanges += component->exposed_s;
@@ -58,7 +59,7 @@ void spw_megatron_doubt(const spw_megatron_coefficients *c, const spw_megatron_f
                   {c->host_half_width.value > 0.0, c->host_half_width.value - c->counted_half_width.value,
                    of.host}, /* within what is counted */
                   {far->dispatcher, c->dispatcher_half_width.value, of.exchanges},
-                  {far->network, c->network_half_width.value, of.exchanges},
+                  {far->network, c->exchange_half_width.value, of.wire},
                   {far->levels, c->network_half_width.value, out->step_s},
                   {far->scaled,
                    c->scaled_half_width.value + (far->foreign ? c->foreign_half_width.value : 0.0),

@@ -9,6 +9,7 @@
 #include "sim/time/megatron/megatron_doubt.h"
 #include "sim/weights/pipeline.h"
 
+#include <math.h>
 #include <stdio.h>
 
 /* Of the doubt about a recipe's products, what the fit leaves: no run in fp4 was fitted. */
@@ -34,6 +35,46 @@ static void name_dispatcher(const spw_scheme *scheme, char *note) {
         spw_outside_add(note, "steps without host synchronization counted, not measured");
 }
 
+/* What the busiest NIC carries of one dispatch, in the mean of the layers and micro-batches. */
+static double nic_rows_of(const spw_megatron_job_request *q) {
+    const size_t layers = q->micro_batches * q->layers, ranks = q->point->shape.ranks;
+    double sum = 0.0;
+    for (size_t at = 0; at < layers; at++) {
+        double most = 0.0;
+        for (size_t group = 0; group < q->groups; group++) {
+            const spw_megatron_load *load =
+                q->load + ((at / q->layers * q->groups + group) * q->layers + at % q->layers) * ranks;
+            for (size_t r = 0; r < ranks; r++) most = fmax(most, fmax(load[r].nic_in, load[r].nic_out));
+        }
+        sum += most;
+    }
+    return sum / (double)layers;
+}
+
+static void between_nodes(const spw_megatron_job_request *q, spw_timeline *out) {
+    const spw_layer_shape *s = &q->point->shape;
+    const spw_time_component *exchanges = spw_timeline_find(out, "exchanges");
+    if (s->node_ranks >= s->ranks || exchanges == NULL) return;
+    out->between_nodes = (spw_between_nodes){.nodes = (s->ranks + s->node_ranks - 1) / s->node_ranks,
+                                             .rails = s->node_ranks,
+                                             .once = spw_scheme_by_node(q->point->scheme),
+                                             .nic_bytes = 2.0 * (double)s->hidden * nic_rows_of(q),
+                                             .seconds = exchanges->exposed_s,
+                                             .half_width = q->coefficients->exchange_half_width.value};
+}
+
+static void name_between_nodes(const spw_megatron_job_request *q, char *note) {
+    const spw_layer_shape *s = &q->point->shape;
+    const spw_megatron_coefficients *c = q->coefficients;
+    if (s->node_ranks >= s->ranks) return;
+    spw_outside_add(note,
+                    "exchange between nodes not measured: published rates, 9 of 10 within a factor of %.2f",
+                    exp(c->exchange_half_width.value));
+    if ((double)s->ranks > c->exchange_nodes.value * (double)s->node_ranks)
+        spw_outside_add(note, "exchange between more than the %.0f nodes of published rates",
+                        c->exchange_nodes.value);
+}
+
 static void name_outside(const spw_megatron_job_request *q, size_t tokens, char *note) {
     const spw_job *job = q->point->job;
     const spw_megatron_coefficients *c = q->coefficients;
@@ -55,7 +96,7 @@ static void name_outside(const spw_megatron_job_request *q, size_t tokens, char 
             c->dense_flops_share.value, c->dense_from, c->gemm_flops_share.value,
             c->attention_flops_share.value);
     if (c->part == SPW_MEGATRON_EXPERT_LAYERS) name_dispatcher(q->point->scheme, note);
-    if (shape->node_ranks < shape->ranks) spw_outside_add(note, "exchange between nodes not measured");
+    name_between_nodes(q, note);
     if (has_other_mixers(job))
         spw_outside_add(note, "layers of %s: products counted, scans not",
                         spw_model_other(&job->model)->what);
@@ -99,6 +140,7 @@ void spw_megatron_job_doubt(const spw_megatron_job_request *q, size_t tokens, sp
         .foreign = c->foreign || has_other_mixers(job) || by_parts,
         .recipe = facts_of(job).products_width * open_share(job, c),
         .untuned = job->megatron.untuned};
+    between_nodes(q, out);
     name_outside(q, tokens, out->outside);
     spw_megatron_doubt(c, &far, out);
 }

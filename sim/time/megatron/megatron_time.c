@@ -1,6 +1,7 @@
 #include "sim/time/megatron/megatron_time.h"
 
 #include "base/memory.h"
+#include "sim/time/exchange_rate.h"
 
 #include <math.h>
 #include <string.h>
@@ -88,14 +89,27 @@ static double long_message(const step *s, double message_bytes) {
     return factor;
 }
 
+/* The most rows that one NIC carries one way. */
+static double nic_rows(const step *s) {
+    double most = 0.0;
+    for (size_t r = 0; r < s->ranks; r++) most = larger(most, larger(s->load[r].nic_in, s->load[r].nic_out));
+    return most;
+}
+
+/* What an exchange of a few bytes takes: within a node by the stack, between nodes as published. */
+static double start_s(const step *s) {
+    const double within = s->c->exchange_latency_s.value;
+    return nic_rows(s) > 0.0 ? larger(within, s->c->exchange_start_s.value) : within;
+}
+
 static double ports_s(const step *s, double element_bytes) {
-    double heavier = 0.0, most = 0.0, least = INFINITY, nic = 0.0;
+    const double nic = nic_rows(s);
+    double heavier = 0.0, most = 0.0, least = INFINITY;
     for (size_t r = 0; r < s->ranks; r++) {
         const double in = s->load[r].link_in, out = s->load[r].link_out;
         heavier = larger(heavier, larger(in, out));
         least = smaller(least, smaller(in, out));
         most = larger(most, larger(in, out) + s->c->duplex_share.value * smaller(in, out));
-        nic = larger(nic, larger(s->load[r].nic_in, s->load[r].nic_out));
     }
     const bool all_to_all = s->dispatcher == SPW_MEGATRON_ALL_TO_ALL && nic == 0.0;
     const double messages = s->ranks > 1 ? (double)s->ranks - 1.0 : 1.0, row_bytes = element_bytes * s->H;
@@ -106,7 +120,9 @@ static double ports_s(const step *s, double element_bytes) {
             ? row_bytes * heavier /
                   (s->shape->sorted ? s->c->sorted_bytes_per_s.value : s->c->token_bytes_per_s.value)
             : factor * row_bytes * most / s->c->exchange_bytes_per_s.value;
-    return larger(link_s, row_bytes * nic / s->c->network_bytes_per_s.value);
+    if (!(nic > 0.0)) return link_s;
+    const double nic_s = row_bytes * nic / (s->c->exchange_nic_share.value * s->c->nic_bytes_per_s);
+    return spw_exchange_legs(link_s, nic_s, s->c->exchange_serial_share.value);
 }
 
 /* Both directions of a layer's exchanges are alike, but where the way back sums. */
@@ -115,7 +131,7 @@ static double exchange_of(const step *s, bool back) {
     double levels_s = 0.0;
     if (back && !sums) return s->exchange_s[2 * s->layer];
     for (size_t r = 0; r < s->ranks; r++) levels_s = larger(levels_s, s->load[r].latency_s);
-    return s->c->exchange_latency_s.value + levels_s + ports_s(s, sums ? 4.0 : 2.0);
+    return start_s(s) + levels_s + ports_s(s, sums ? 4.0 : 2.0);
 }
 
 /* Rows between the order in which they arrive and that of the experts, by kernels of `bytes_per_s`. */
@@ -221,7 +237,7 @@ static void forward(step *s) {
         route(s, r);
         permute(s, r);
     }
-    exchange(s, SPW_MEGATRON_DISPATCH, s->exchange_s[2 * s->layer] + s->c->exchange_latency_s.value);
+    exchange(s, SPW_MEGATRON_DISPATCH, s->exchange_s[2 * s->layer] + start_s(s));
     if (shares(s)) gather(s, SPW_MEGATRON_GATHER, 2, 2.0);
     for (size_t r = 0; r < s->ranks; r++) {
         spend(s, SPW_MEGATRON_SORT, r, order_s(s, &s->load[r]));

@@ -44,8 +44,10 @@
  *   gather               twice the latency + 2 H shared / exchange_bytes_per_s: rows and weights to the t - 1 others
  *   scatter              copy(6 M H) + latency + 4 H shared / exchange_bytes_per_s + copy(6 A H): a sum in fp32; backward the
  *                        mirror of both, in the opposite order
- * Between nodes an exchange takes the longer of its part inside the node and (heavier direction of a rank's NIC) /
- * network_bytes_per_s.
+ * Between nodes an exchange has two legs (sim/time/exchange_rate.h, spw_exchange_legs, exchange_serial_share): its rows inside nodes as
+ * above, and the heaviest direction of a NIC at exchange_nic_share of the NIC's rate. DeepEP and HybridEP send a token once to a node, to
+ * the GPU of the sender's number there, which hands it on by links; an all-to-all sends every row by the sender's NIC to the
+ * receiver's. A few bytes take exchange_start_s, or exchange_latency_s where that is more. Published rates of other libraries; not measured.
  *
  * 16, 800, 48, 25, 40, 0.2 ms, 32, 4096, 10 and the tiles are keys of the stack, by default those of sim/stack_defaults/megatron.yaml.
  *

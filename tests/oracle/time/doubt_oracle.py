@@ -36,9 +36,9 @@ def widths(cluster, stack, scaled=False, network=False, untuned=False, more=()):
     time = row["time"]
     step, parts = time["step_s"], {k: p["exposed_s"] for k, p in time["components"].items()}
     layers = sum(parts.get(k, 0.0) for k in LAYERS)
-    wire = parts["exchanges"] + parts["row_moves"]
+    wire = parts["exchanges"]
     want = ((c["half_width"] + c["model_half_width"]) * layers + c["counted_half_width"] * (step - layers)
-            + network * c["network_half_width"] * wire) / step + scaled * c["scaled_half_width"]
+            + network * c["exchange_half_width"] * wire) / step + scaled * c["scaled_half_width"]
     return (math.log(step / time["low_s"]), math.log(time["high_s"] / step)), (want, want + untuned * c["untuned_half_width"])
 
 

@@ -47,6 +47,8 @@ cross_entropy: {loss}
 # The model scratch-moe-e64: 8 layers, the first of them dense; 12 heads of 64.
 T, H, F, E, K, LAYERS, MOE, HEADS, HEAD, VOCAB, DENSE, S = 1024, 768, 384, 64, 8, 8, 7, 12, 64, 16384, 3072, 512
 ATTENTION, ROUTER, EXPERT = 4 * H * HEADS * HEAD, E * H, 3 * H * F
+# What all stacks share of exchanges between nodes; the rest the oracle has by itself.
+SHARED = {k: v for k, v in figures((source / "sim/stack_defaults/megatron.yaml").read_text()).items() if k.startswith("exchange_")}
 oracle = Oracle(program, "megatron_job_oracle")
 check, run = oracle.check, oracle.run
 
@@ -158,7 +160,7 @@ def stated(imbalance, R, t, sequences, node):
 
 def scaled(cluster, stack=STACK):
     path = scratch / "floor.yaml" if stack == "floor" else source / f"sim/megatron_stacks/{stack}.yaml"
-    c = figures(path.read_text())
+    c = {**SHARED, **figures(path.read_text()), "nic_bytes_per_s": cluster["nic_bytes_per_s"]}
     ratio = {k: cluster[k] / (H200 if stack == STACK else H100)[k] for k in H200}
     for key, by in [("peak_flops", "bf16_flops"), ("router_flops", "bf16_flops"), ("main_grad_bytes_per_s", "hbm_bytes_per_s"),
                     ("slots_bytes_per_s", "hbm_bytes_per_s"), ("copy_bytes_per_s", "hbm_bytes_per_s"),
@@ -433,6 +435,18 @@ for number, case in enumerate(CASES):
         check(min(part["seconds"] for part in time["components"].values()) >= 0, f"{what}: negative seconds")
         check(near(time["tokens_per_s_per_gpu"], T / job["stages"] / time["step_s"]), f"{what}: tokens/s")
         check("capacity_factor" in scheme or job["keys"] or time["step_s"] > time["balanced_step_s"] or near(time["step_s"], time["balanced_step_s"]) and job["stack"] == "floor", f"{what}: real over balanced")
+        R, crossed = job["expert"] * job["sharers"], time["between_nodes"]
+        check((crossed is not None) == (R > job["gpus"]), f"{what}: between nodes {crossed}")
+        if crossed is not None:  # token copies by NICs, by the brute force
+            micro = job["micro"]
+            most = [max(max(load.nics for load in loads_at(scheme, step, l, range(g * R, (g + 1) * R), m, micro, job["gpus"], job["sharers"]))
+                        for g in range(64 // R)) for step in range(2) for l in range(4) for m in range(micro)]
+            copies = sum(most[i] for i in range(len(most))) / len(most)
+            layers_of = [crossed["nic_bytes"], 2 * H * copies]
+            check(near(*layers_of), f"{what}: {layers_of[0]} bytes by a NIC, not {layers_of[1]}")
+            check((crossed["nodes"], crossed["rails"]) == (R // job["gpus"], job["gpus"]), f"{what}: {crossed}")
+            check(crossed["once_a_node"] == scheme.startswith(("megatron-flex", "megatron-syncfree")), f"{what}: {crossed}")
+            check(near(crossed["seconds"], time["components"]["exchanges"]["exposed_s"]) and crossed["half_width"] == SHARED["exchange_half_width"], f"{what}: {crossed}")
         said = " ".join(a for a in row["assumptions"] if a.startswith(scheme + ":"))
         for words, there in (("sizes other than 4", job["expert"] * job["sharers"] != 4 and job["stack"] == STACK), ("counted, not fitted", not job["part"] and job["stack"] == STACK),
                              ("pipelines", job["stages"] > 1 and job["stack"] == STACK),

@@ -128,6 +128,25 @@ static void test_by_hand(void) {
     CHECK(fabs(twice.step_s - t.step_s - t.forward_s) < 1e-9 * t.step_s);
 }
 
+/* An exchange between nodes: 8192 rows of 2048 bytes by a link, 4096 by the busiest NIC, at half of its 20 GB/s. */
+static void test_legs(void) {
+    spw_megatron_coefficients c = plain();
+    spw_megatron_load load[LAYERS][RANKS];
+    const double link_s = 8192.0 * 2048.0 / 1e12, nic_s = 4096.0 * 2048.0 / 1e10;
+    c.nic_bytes_per_s = 2e10, c.exchange_nic_share.value = 0.5, c.exchange_serial_share.value = 0.25;
+    c.exchange_start_s.value = 5e-6, c.exchange_latency_s.value = 2e-6;
+    fill(load, 16384);
+    const spw_megatron_time inside = predict(&c, &shape, load);
+    CHECK(fabs(inside.phase_s[SPW_MEGATRON_DISPATCH] - LAYERS * (2 * 2e-6 + link_s)) < 1e-12);
+    for (size_t l = 0; l < LAYERS; l++) load[l][0].nic_out = 4096.0, load[l][1].nic_in = 1024.0;
+    const spw_megatron_time between = predict(&c, &shape, load);
+    CHECK(fabs(between.phase_s[SPW_MEGATRON_DISPATCH] - LAYERS * (2 * 5e-6 + nic_s + 0.25 * link_s)) < 1e-12);
+    CHECK(fabs(between.phase_s[SPW_MEGATRON_COMBINE] - LAYERS * (5e-6 + nic_s + 0.25 * link_s)) < 1e-12);
+    c.exchange_latency_s.value = 9e-6; /* the stack's own is longer */
+    CHECK(fabs(predict(&c, &shape, load).phase_s[SPW_MEGATRON_COMBINE] -
+               LAYERS * (9e-6 + nic_s + 0.25 * link_s)) < 1e-12);
+}
+
 /* Rank 1 late in layer 0, rank 0 in layer 1: the step pays for both, not for the larger of the sums. */
 static void test_stragglers(void) {
     spw_megatron_coefficients c = plain();
@@ -343,7 +362,7 @@ static void test_doubts(void) {
     spw_megatron_coefficients c = preset();
     spw_timeline t;
     c.half_width.value = 0.04, c.ranks_half_width.value = 0.05, c.counted_half_width.value = 0.2;
-    c.dispatcher_half_width.value = 0.1, c.network_half_width.value = 0.5, c.scaled_half_width.value = 0.3;
+    c.dispatcher_half_width.value = 0.1, c.exchange_half_width.value = 0.5, c.scaled_half_width.value = 0.3;
     CHECK(spw_megatron_layers_half_width(&c, 4, 8192) == 0.04);
     CHECK(spw_megatron_layers_half_width(&c, 2, 8192) == 0.04 + 0.05);
     CHECK(spw_megatron_layers_half_width(&c, 4, 128) == 0.04 + 0.05);
@@ -608,6 +627,7 @@ int main(int argc, char **argv) {
     (void)snprintf(runs, sizeof runs, "%s/megatron_h200_runs.csv", argv[1]);
     (void)snprintf(phases, sizeof phases, "%s/megatron_h200_phases.csv", argv[1]);
     test_by_hand();
+    test_legs();
     test_stragglers();
     test_knobs();
     test_long_messages();
