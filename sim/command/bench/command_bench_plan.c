@@ -198,6 +198,7 @@ static spw_status time_processes(const char *program, char **word, uint64_t repe
             print_nowhere();
             (void)dup2(fileno(printed), STDOUT_FILENO);
             (void)unsetenv("OMP_WAIT_POLICY"); /* a start by hand has none, either */
+            (void)setenv("_", program, 1);     /* which a shell notes, and this one's start has used up */
             (void)execvp(program, word);
             _exit(127);
         }

@@ -28,7 +28,7 @@ spw_status spw_allocator_create(const spw_allocator_settings *settings, spw_allo
     a->limit_bytes = spw_allocator_limit_bytes(settings);
     a->collects = threshold > 0.0 && settings->fraction_bytes > 0;
     if (a->settings.max_split_bytes == 0) a->settings.max_split_bytes = UINT64_MAX;
-    for (size_t p = 0; p < SPW_POOLS; p++) a->pool[p].small = p % 2 == 1;
+    for (size_t p = 0; p < SPW_POOLS; p++) a->pool[p].small = p % 2 == 1, a->pool[p].last = SPW_NO_BLOCK;
     a->next_address = SPW_SMALL_SEGMENT;
     *out = a;
     return SPW_OK;
@@ -37,7 +37,6 @@ spw_status spw_allocator_create(const spw_allocator_settings *settings, spw_allo
 void spw_allocator_destroy(spw_allocator *a) {
     if (a == NULL) return;
     for (size_t p = 0; p < SPW_POOLS; p++) {
-        spw_free(a->pool[p].free);
         spw_free(a->pool[p].unmapped);
     }
     spw_free(a->spare);
@@ -57,17 +56,18 @@ static int32_t take_fitting(spw_allocator *a, uint32_t pool_index, uint64_t byte
     spw_pool *pool = &a->pool[pool_index];
     const uint64_t largest = a->settings.max_split_bytes;
     if (a->collects) a->searches[pool->small]++;
-    size_t at = spw_pool_find(a, pool, bytes, 0);
-    if (at == pool->frees) return SPW_NO_BLOCK;
+    int32_t block = spw_pool_find(a, pool, bytes, 0);
+    if (block == SPW_NO_BLOCK) return SPW_NO_BLOCK;
     if (a->settings.expandable_segments) {
         /* The last block could grow: it counts as large as it could become. */
-        while (at + 1 < pool->frees && reach(a, pool->free[at + 1]) < reach(a, pool->free[at])) at++;
+        for (int32_t next = a->block[block].larger; next != SPW_NO_BLOCK && reach(a, next) < reach(a, block);
+             next = a->block[block].larger)
+            block = next;
     }
-    const int32_t block = pool->free[at];
     const uint64_t found = a->block[block].bytes;
     if (bytes < largest && found >= largest) return SPW_NO_BLOCK;
     if (bytes >= largest && found >= bytes + SPW_LARGE_SEGMENT) return SPW_NO_BLOCK;
-    spw_pool_remove(pool->free, &pool->frees, at);
+    spw_allocator_take_free(a, block);
     return block;
 }
 
@@ -203,8 +203,8 @@ uint64_t spw_allocator_state(const spw_allocator *a, const spw_allocation *live,
 uint64_t spw_allocator_stranded_bytes(const spw_allocator *a) {
     uint64_t most = 0;
     for (size_t p = 0; p < SPW_POOLS; p++) {
-        for (size_t i = 0; i < a->pool[p].frees; i++) {
-            const spw_block *b = &a->block[a->pool[p].free[i]];
+        for (int32_t i = a->pool[p].last; i != SPW_NO_BLOCK; i = a->block[i].smaller) {
+            const spw_block *b = &a->block[i];
             if (b->previous != SPW_NO_BLOCK || b->next != SPW_NO_BLOCK) raise_to(&most, b->bytes);
         }
     }

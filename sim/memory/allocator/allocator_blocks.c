@@ -24,7 +24,6 @@ static spw_status reserve_block(spw_allocator *a) {
     spw_status status = SPW_OK;
     spw_block *larger = NULL;
     for (size_t p = 0; p < SPW_POOLS; p++) {
-        SPW_TRY(grow_array(&a->pool[p].free, a->pool[p].frees, capacity));
         SPW_TRY(grow_array(&a->pool[p].unmapped, a->pool[p].unmappeds, capacity));
     }
     SPW_TRY(grow_array(&a->spare, a->spares, capacity));
@@ -56,18 +55,31 @@ void spw_allocator_drop_block(spw_allocator *a, int32_t block) {
     a->spare[a->spares++] = block;
 }
 
-size_t spw_pool_find(const spw_allocator *a, const spw_pool *pool, uint64_t bytes, uint64_t address) {
-    size_t low = 0, high = pool->frees;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        const spw_block *b = &a->block[pool->free[middle]];
-        if (b->bytes < bytes || (b->bytes == bytes && b->address < address)) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
+/* Of at least SPW_BLOCK_SMALLEST bytes: the power of two, and the bits behind the first. */
+static size_t size_of(uint64_t bytes) {
+    const uint64_t units = bytes / SPW_BLOCK_SMALLEST | 1;
+    const unsigned power = 63 - (unsigned)__builtin_clzll(units);
+    const uint64_t bits =
+        power > SPW_SIZE_BITS ? units >> (power - SPW_SIZE_BITS) : units << (SPW_SIZE_BITS - power);
+    return ((size_t)power << SPW_SIZE_BITS) + (bits & ((1 << SPW_SIZE_BITS) - 1));
+}
+
+/* The smallest block of these sizes or larger ones. */
+static int32_t first_from(const spw_pool *pool, size_t size) {
+    uint64_t word = pool->there[size / 64] >> size % 64 << size % 64;
+    size_t at = size / 64;
+    while (word == 0 && ++at < SPW_SIZE_WORDS) word = pool->there[at];
+    return word != 0 ? pool->first[at * 64 + (size_t)__builtin_ctzll(word)] : SPW_NO_BLOCK;
+}
+
+int32_t spw_pool_find(const spw_allocator *a, const spw_pool *pool, uint64_t bytes, uint64_t address) {
+    int32_t at = first_from(pool, size_of(bytes));
+    while (at != SPW_NO_BLOCK) {
+        const spw_block *b = &a->block[at];
+        if (b->bytes > bytes || (b->bytes == bytes && b->address >= address)) break;
+        at = b->larger;
     }
-    return low;
+    return at;
 }
 
 static size_t find_unmapped(const spw_allocator *a, const spw_pool *pool, uint64_t address) {
@@ -89,7 +101,7 @@ static void insert_at(int32_t *list, size_t *count, size_t at, int32_t block) {
     (*count)++;
 }
 
-void spw_pool_remove(int32_t *list, size_t *count, size_t at) {
+static void remove_at(int32_t *list, size_t *count, size_t at) {
     (*count)--;
     memmove(list + at, list + at + 1, (*count - at) * sizeof *list);
 }
@@ -97,14 +109,30 @@ void spw_pool_remove(int32_t *list, size_t *count, size_t at) {
 void spw_allocator_put_free(spw_allocator *a, int32_t block) {
     spw_block *b = &a->block[block];
     spw_pool *pool = &a->pool[b->pool];
+    const size_t size = size_of(b->bytes);
+    const int32_t larger = spw_pool_find(a, pool, b->bytes, b->address),
+                  smaller = larger != SPW_NO_BLOCK ? a->block[larger].smaller : pool->last;
     b->waiting_since = a->searches[pool->small];
-    insert_at(pool->free, &pool->frees, spw_pool_find(a, pool, b->bytes, b->address), block);
+    b->smaller = smaller;
+    b->larger = larger;
+    *(larger != SPW_NO_BLOCK ? &a->block[larger].smaller : &pool->last) = block;
+    if (smaller != SPW_NO_BLOCK) a->block[smaller].larger = block;
+    if (smaller != SPW_NO_BLOCK && size_of(a->block[smaller].bytes) == size) return;
+    pool->first[size] = block;
+    pool->there[size / 64] |= (uint64_t)1 << size % 64;
 }
 
 void spw_allocator_take_free(spw_allocator *a, int32_t block) {
     const spw_block *b = &a->block[block];
     spw_pool *pool = &a->pool[b->pool];
-    spw_pool_remove(pool->free, &pool->frees, spw_pool_find(a, pool, b->bytes, b->address));
+    const size_t size = size_of(b->bytes);
+    *(b->larger != SPW_NO_BLOCK ? &a->block[b->larger].smaller : &pool->last) = b->smaller;
+    if (b->smaller != SPW_NO_BLOCK) a->block[b->smaller].larger = b->larger;
+    if (pool->first[size] != block) return;
+    if (b->larger != SPW_NO_BLOCK && size_of(a->block[b->larger].bytes) == size)
+        pool->first[size] = b->larger;
+    else
+        pool->there[size / 64] &= ~((uint64_t)1 << size % 64);
 }
 
 void spw_allocator_put_unmapped(spw_allocator *a, int32_t block) {
@@ -116,7 +144,7 @@ void spw_allocator_put_unmapped(spw_allocator *a, int32_t block) {
 void spw_allocator_take_unmapped(spw_allocator *a, int32_t block) {
     const spw_block *b = &a->block[block];
     spw_pool *pool = &a->pool[b->pool];
-    spw_pool_remove(pool->unmapped, &pool->unmappeds, find_unmapped(a, pool, b->address));
+    remove_at(pool->unmapped, &pool->unmappeds, find_unmapped(a, pool, b->address));
 }
 
 /* [try_merge_blocks] `other` is a neighbour of `block`, or none. */

@@ -17,17 +17,24 @@ typedef struct spw_block {
     uint64_t address, bytes, requested;
     uint64_t waiting_since; /* searches of its size class when it became free */
     int32_t previous, next;
+    int32_t smaller, larger; /* its neighbours among the free ones of its pool, where it is one */
     uint32_t pool;
     bool allocated;
     uint8_t users; /* bit s: stream s was recorded; not allocated and not 0: waits for them */
     bool mapped;   /* false: addresses of an expandable segment without memory behind them */
 } spw_block;
 
-/* Free blocks of one stream and size class, and the stretches without memory. */
+/* 16 in each power of two */
+enum { SPW_SIZE_BITS = 4, SPW_SIZES = 54 << SPW_SIZE_BITS, SPW_SIZE_WORDS = (SPW_SIZES + 63) / 64 };
+
+/* Free blocks of one stream and size class, and the stretches without memory. The free ones are linked by size, then address; sizes
+ * have marks from which on a place among them is looked for. */
 typedef struct spw_pool {
-    int32_t *free;     /* by size, then address */
-    int32_t *unmapped; /* by address */
-    size_t frees, unmappeds;
+    int32_t last;                   /* the largest, SPW_NO_BLOCK: there is none; then */
+    int32_t first[SPW_SIZES];       /* the smallest of these sizes, */
+    uint64_t there[SPW_SIZE_WORDS]; /* where this bit says that there is one */
+    int32_t *unmapped;              /* by address */
+    size_t unmappeds;
     bool small;
 } spw_pool;
 
@@ -54,8 +61,8 @@ void spw_allocator_put_free(spw_allocator *a, int32_t block);
 void spw_allocator_take_free(spw_allocator *a, int32_t block);
 void spw_allocator_put_unmapped(spw_allocator *a, int32_t block);
 void spw_allocator_take_unmapped(spw_allocator *a, int32_t block);
-/* The first free block of the pool that is not before (bytes, address); `frees` when there is none. */
-size_t spw_pool_find(const spw_allocator *a, const spw_pool *pool, uint64_t bytes, uint64_t address);
+/* The first free block of the pool that is not before (bytes, address); SPW_NO_BLOCK when there is none. */
+int32_t spw_pool_find(const spw_allocator *a, const spw_pool *pool, uint64_t bytes, uint64_t address);
 /* Joins `block` (free or not mapped, in no list) with its neighbours of the same kind; it keeps its index. */
 void spw_allocator_merge(spw_allocator *a, int32_t block);
 /* Cuts `block` after `bytes`; the rest is in no list. */
@@ -67,8 +74,6 @@ void spw_allocator_collect_garbage(spw_allocator *a);
 bool spw_allocator_release_oversize(spw_allocator *a, uint32_t pool, uint64_t bytes);
 SPW_MUST_CHECK spw_status spw_allocator_release_all(spw_allocator *a);
 
-/* Takes the entry at `at` out of a pool's list. */
-void spw_pool_remove(int32_t *list, size_t *count, size_t at);
 /* A block that nobody uses any more is merged with free neighbours and is free. */
 void spw_allocator_reuse(spw_allocator *a, int32_t block);
 

@@ -171,8 +171,8 @@ void spw_allocator_collect_garbage(spw_allocator *a) {
     const uint64_t target = a->stats.reserved_bytes - limit, now = a->searches[0];
     uint64_t age = 0, count = 0, reclaimed = 0;
     for (size_t p = 0; p < SPW_POOLS; p += 2) {
-        for (size_t i = 0; i < a->pool[p].frees; i++) {
-            const spw_block *b = &a->block[a->pool[p].free[i]];
+        for (int32_t i = a->pool[p].last; i != SPW_NO_BLOCK; i = a->block[i].smaller) {
+            const spw_block *b = &a->block[i];
             if (!is_whole_segment(b)) continue;
             age += now - b->waiting_since;
             count++;
@@ -182,14 +182,12 @@ void spw_allocator_collect_garbage(spw_allocator *a) {
         const double threshold = (double)age / (double)count;
         freed = false;
         for (size_t p = 0; p < SPW_POOLS; p += 2) {
-            for (size_t i = 0; i < a->pool[p].frees;) {
-                const int32_t block = a->pool[p].free[i];
+            for (int32_t block = spw_pool_find(a, &a->pool[p], 0, 0), next; block != SPW_NO_BLOCK;
+                 block = next) {
                 const spw_block b = a->block[block];
                 const bool old = (double)(now - b.waiting_since) >= threshold;
-                if (!is_whole_segment(&b) || !old || count == 0) {
-                    i++;
-                    continue;
-                }
+                next = b.larger;
+                if (!is_whole_segment(&b) || !old || count == 0) continue;
                 close_segment(a, block);
                 reclaimed += b.bytes;
                 age -= now - b.waiting_since;
@@ -205,14 +203,14 @@ bool spw_allocator_release_oversize(spw_allocator *a, uint32_t pool_index, uint6
     if (largest == UINT64_MAX || a->settings.expandable_segments) return false;
     const spw_pool *pool = &a->pool[pool_index];
     const uint64_t want = bytes < largest ? largest : bytes;
-    const size_t at = spw_pool_find(a, pool, want, 0);
-    if (at < pool->frees) {
-        close_segment(a, pool->free[at]);
+    const int32_t fits = spw_pool_find(a, pool, want, 0);
+    if (fits != SPW_NO_BLOCK) {
+        close_segment(a, fits);
         return true;
     }
     uint64_t released = 0;
-    while (released < want && pool->frees > 0 && a->block[pool->free[pool->frees - 1]].bytes >= largest) {
-        const int32_t block = pool->free[pool->frees - 1];
+    while (released < want && pool->last != SPW_NO_BLOCK && a->block[pool->last].bytes >= largest) {
+        const int32_t block = pool->last;
         released += a->block[block].bytes;
         close_segment(a, block);
     }
@@ -224,16 +222,18 @@ spw_status spw_allocator_release_all(spw_allocator *a) {
     for (size_t p = 0; p < SPW_POOLS; p++) {
         const spw_pool *pool = &a->pool[p];
         if (!a->settings.expandable_segments) {
-            for (size_t i = pool->frees; i-- > 0;) {
-                if (is_whole_segment(&a->block[pool->free[i]])) close_segment(a, pool->free[i]);
+            for (int32_t block = pool->last, next; block != SPW_NO_BLOCK; block = next) {
+                next = a->block[block].smaller;
+                if (is_whole_segment(&a->block[block])) close_segment(a, block);
             }
             continue;
         }
-        for (size_t i = 0; i < pool->frees;) { /* unmapping changes the list, so begin anew after it */
+        for (int32_t block = spw_pool_find(a, pool, 0, 0); block != SPW_NO_BLOCK;) {
             const uint64_t before = a->stats.reserved_bytes;
-            spw_status status = unmap_pages(a, pool->free[i]);
+            spw_status status = unmap_pages(a, block);
             if (status != SPW_OK) return status;
-            i = a->stats.reserved_bytes != before ? 0 : i + 1;
+            /* unmapping changes the list, so begin anew after it */
+            block = a->stats.reserved_bytes != before ? spw_pool_find(a, pool, 0, 0) : a->block[block].larger;
         }
     }
     return SPW_OK;

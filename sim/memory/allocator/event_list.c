@@ -81,9 +81,13 @@ void spw_event_list_waterfall(const spw_event_list *list, const spw_list_peak *p
 
 /* A state at a mark of the list under way. */
 typedef struct seen {
-    uint64_t state, retries;
+    uint64_t state; /* 0: of this one only the sums were looked at */
+    uint64_t requested, allocated, reserved, retries;
     size_t event;
 } seen;
+
+/* After so many whole states of which none was there before, a list has none that is. */
+enum { MOST_LOOKS = 12 };
 
 static bool same_event(const spw_memory_event *a, const spw_memory_event *b) {
     return a->bytes == b->bytes && a->slot == b->slot && a->born == b->born && a->stream == b->stream;
@@ -95,6 +99,17 @@ static size_t repeats(const spw_event_list *list, size_t at, size_t length) {
     while (at + same < list->events && same_event(&list->event[at + same], &list->event[at + same - length]))
         same++;
     return same / length;
+}
+
+static bool same_sums(const seen *a, const seen *b) {
+    return a->requested == b->requested && a->allocated == b->allocated && a->reserved == b->reserved &&
+           a->retries == b->retries;
+}
+
+static bool has_sums(const seen *known, size_t knowns, const seen *now) {
+    for (size_t k = 0; k < knowns; k++)
+        if (same_sums(&known[k], now)) return true;
+    return false;
 }
 
 /* The events that can be left out at a mark. */
@@ -177,7 +192,7 @@ spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocato
                                         spw_allocation *live, size_t slots, spw_list_replay *out) {
     seen *known = NULL;
     bool forward = false; /* was the last event */
-    size_t knowns = 0, mark = 0;
+    size_t knowns = 0, mark = 0, looks = 0;
     spw_status status = SPW_OK;
     begin_replay(allocator, out);
     if (list->marks > 0 && slots > 0) SPW_TRY(SPW_ALLOC(list->marks, &known));
@@ -185,11 +200,16 @@ spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocato
         while (mark < list->marks && list->mark[mark] < i) mark++;
         if (known != NULL && mark < list->marks && list->mark[mark] == i &&
             (list->again == NULL || list->again[mark])) {
-            const seen now = {spw_allocator_state(allocator, live, slots),
-                              spw_allocator_get_stats(allocator).retries, i};
+            const spw_allocator_stats at = spw_allocator_get_stats(allocator);
+            seen now = {0, at.requested_bytes, at.allocated_bytes, at.reserved_bytes, at.retries, i};
+            if (looks < MOST_LOOKS && has_sums(known, knowns, &now)) {
+                now.state = spw_allocator_state(allocator, live, slots);
+                looks++;
+            }
             const size_t skipped = left_out(list, known, knowns, &now);
             out->repeated += skipped;
             knowns = skipped > 0 ? 0 : knowns + 1;
+            if (skipped > 0) looks = 0;
             i += skipped;
             mark++;
             if (i == list->events) break;

@@ -1,8 +1,11 @@
 #!/usr/bin/python3
-"""one_start.py PROGRAM: the program is loaded once where a shell has noted `_`, and waits passively in either case."""
+"""one_start.py PROGRAM: the program is loaded once where a shell has noted `_`, and waits passively in either case; so is each process
+that `bench plan` starts."""
 import os
+import pathlib
 import subprocess
 import sys
+import tempfile
 
 BASE = {"PATH": os.environ.get("PATH", ""), "LD_DEBUG": "libs", "OMP_DISPLAY_ENV": "true"}
 
@@ -14,12 +17,23 @@ def starts(program, **more):
     return done.stderr.count("initialize program:"), policies[-1].split("'")[1].lower() if policies else None
 
 
+def loads_of_bench(program):
+    """Of the program and of the processes that it times, one a job."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run([program, "bench", "plan", "--repeats", "1", "--format", "csv"], stdin=subprocess.DEVNULL, text=True, capture_output=True,
+                              env={**BASE, "_": program, "LD_DEBUG_OUTPUT": f"{folder}/loads", "OMP_DISPLAY_ENV": "false"})
+        assert done.returncode == 0, done.stderr[-2000:]
+        return sum(p.read_text().count("initialize program:") for p in pathlib.Path(folder).iterdir()), len(done.stdout.splitlines()) - 1
+
+
 def main():
     program = os.path.abspath(sys.argv[1])
     for more, loads, policy in (({"_": "/bin/x"}, 1, "passive"), ({}, 2, "passive"), ({"__": "x"}, 2, "passive"),
                                 ({"_": "x", "OMP_WAIT_POLICY": "active"}, 1, "active"), ({"OMP_WAIT_POLICY": "active", "_": "x"}, 1, "active")):
         found = starts(program, **more)
         assert found == (loads, policy), f"{more}: loads and policy {found}, not {(loads, policy)}"
+    loads, jobs = loads_of_bench(program)
+    assert loads == 1 + jobs, f"{loads} loads of bench plan with {jobs} jobs"
 
 
 main()
