@@ -17,8 +17,7 @@ sys.path.insert(0, str(root / "notebooks_data/measured"))
 import torchtitan_jobs  # noqa: E402
 
 oracle = Oracle(str(program), "torchtitan_rounds_oracle")
-REQUESTED, RESERVED, WORDS = 2.6, 2.2, 9.0  # per cent; WORDS: reserved of a large vocabulary, whose gathered tables are not on their stream
-EDGE = {"oom_m2_later"}  # reached 24.96 of its 25.0 GB and ran; called out of memory
+REQUESTED, RESERVED = 0.25, 1.9  # per cent; the rows were seen
 scratch.mkdir(parents=True, exist_ok=True)
 measured, said = {}, {}
 with open(root / "notebooks_data/measured/torchtitan_rounds.csv", encoding="utf-8") as file:
@@ -37,8 +36,8 @@ for name, given in {**torchtitan_jobs.CASES, **torchtitan_jobs.FAILING}.items():
         oracle.check(bool(death.get("optimizer")) == (dead[0]["death_in"] == "optimizer"), f"{name}: {death}")
         oracle.check(death.get("optimizer") or death.get("micro_batch") == int(dead[0]["death_micro_batch"]), f"{name}: micro-batch {death}")
         continue
-    oracle.check((memory["verdict"] == "oom") == (name in EDGE), f"{name} ran, and is called {memory['verdict']}")
-    for what, bound in (("requested", REQUESTED), ("reserved", WORDS if "words" in name else RESERVED)):
+    oracle.check(memory["verdict"] != "oom", f"{name} ran, and is called out of memory")
+    for what, bound in (("requested", REQUESTED), ("reserved", RESERVED)):
         truth = max(int(r[f"{what}_bytes"]) for r in ranks)
         error = 100 * (replayed[what]["max_bytes"] / truth - 1)
         oracle.check(abs(error) < bound, f"{name}: {what} {error:+.2f} %")
