@@ -5,6 +5,7 @@
 #include "sim/memory/kept/megatron_job.h"
 #include "sim/memory/step/step_memory.h"
 #include "sim/memory/step/step_parts.h"
+#include "sim/weights/fsdp2.h"
 
 #include <string.h>
 
@@ -94,7 +95,8 @@ cleanup:
 
 spw_status spw_step_memory_create(const spw_point *point, const spw_footprint *footprint,
                                   const spw_snapshot_steps *recorded, spw_step_memory **out) {
-    const spw_job *job = point->job;
+    spw_job room;
+    const spw_job *job = spw_fsdp2_job(point->job, point->scheme, &room);
     spw_step_memory *m = NULL;
     spw_status status = SPW_OK;
     *out = NULL;
