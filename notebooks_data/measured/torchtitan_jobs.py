@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Runs of torchtitan_rounds.csv as jobs of spillway, and what it says of them: python3 torchtitan_jobs.py SPILLWAY SCRATCH PREDICTED.csv
-(needs h5py). Cases are those of CASES below; torchtitan_steps.py runs the same words."""
+"""Runs of torchtitan_rounds.csv and torchtitan_device.csv as jobs of spillway, and what it says of them: python3 torchtitan_jobs.py SPILLWAY
+SCRATCH PREDICTED.csv [DEVICE] (needs h5py). Cases are those below, with a fourth argument the DEVICE ones; torchtitan_steps.py runs the same
+words."""
 import csv
 import json
 import pathlib
@@ -33,6 +34,17 @@ FAILING = {  # under a limit of the allocator, bytes
     "oom_words": dict(layers=4, vocabulary=151936, tokens=4096, micro_batches=2, limit=22_300_000_000),
 }
 
+DEVICE_CASES = {  # sizes that no run before had; what of the device lies outside as measured in torchtitan_rounds.csv and torchtitan_steps.csv
+    "words_none": dict(layers=4, vocabulary=151936, tokens=4096, remat="none"),
+    "wide_m2": dict(layers=3, hidden=3072, heads=24, kv_heads=8, experts=16, top_k=2, ffn=4096, vocabulary=100352, micro_batches=2),
+    "fine_hot": dict(layers=5, hidden=1536, heads=16, kv_heads=2, experts=128, ffn=512, vocabulary=65536, remat="none", routing="hot:0.7"),
+    "selective": dict(layers=6, remat="selective_op"),
+    "words_m2": dict(layers=5, hidden=2560, heads=20, kv_heads=4, experts=32, top_k=4, ffn=1024, vocabulary=200064, tokens=4096, micro_batches=2),
+    "one_group_words": dict(layers=3, experts=32, top_k=4, vocabulary=151936, tokens=4096, expert=1),
+    "selective_words": dict(layers=5, vocabulary=128256, tokens=4096, remat="selective_op", micro_batches=2),
+}
+MEASURED_OUTSIDE = {1: 2186149888, 2: 3161325568}  # by expert parallelism: with 1 there is no group of experts
+
 
 def ask(program, folder, name, said):
     c = {**COMMON, **said}
@@ -58,18 +70,19 @@ def ask(program, folder, name, said):
     return c, json.loads(out.stdout)["rows"][0]["memory"]
 
 
-def main(program, scratch, table):
+def main(program, scratch, table, device=None):
     folder = pathlib.Path(scratch)
     folder.mkdir(parents=True, exist_ok=True)
     with open(table, "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, ["case", *COMMON, *SAID], lineterminator="\n")
         writer.writeheader()
-        for name, given in {**CASES, **FAILING}.items():
+        for name, given in (DEVICE_CASES if device else {**CASES, **FAILING}).items():
             c, memory = ask(program, folder, name, given)
             a = memory["allocator"]
             death = a["runs_out"] or {}
+            outside = MEASURED_OUTSIDE[c["expert"]] if device else OUTSIDE
             said = dict(verdict=memory["verdict"], requested_bytes=a["requested"]["max_bytes"], reserved_bytes=a["reserved"]["max_bytes"],
-                        outside_bytes=OUTSIDE, in_use_bytes=OUTSIDE + a["reserved"]["max_bytes"],
+                        outside_bytes=outside, in_use_bytes=outside + a["reserved"]["max_bytes"],
                         death_step=death.get("step", ""), death_rank=death.get("rank", ""), death_micro_batch=death.get("micro_batch", ""),
                         death_in="optimizer" if death.get("optimizer") else "pass" if death else "")
             writer.writerow(dict(case=name, **c, **said))

@@ -184,6 +184,8 @@ def run(c, groups):
 
 
 def main(path, name, said):
+    while "GO" in os.environ and not os.path.exists(os.environ["GO"]):  # imports are done, and another case has the GPUs
+        time.sleep(0.05)
     c = {k: type(DEFAULTS[k])(said.get(k, v)) for k, v in DEFAULTS.items()}
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.cuda.set_device(rank)

@@ -104,6 +104,7 @@ static const spw_trainer
                   .losses = LOSS_TORCHTITAN,
                   .loss_words = "chunked, unfused or fused",
                   .brings_loss = true,
+                  .widens = true,
                   .takes_optimizers = true,
                   .takes_layouts = true,
                   .takes_gpipe = true,

@@ -62,6 +62,7 @@ typedef struct spw_trainer {
     bool lists_outside; /* what of a GPU's memory lies outside of its allocator was measured */
     bool wraps_experts; /* adapters of experts are added to their weights (PEFT's ParamWrapper) */
     bool fuses;         /* the kernels that Megatron-Core fuses if told so, by itself */
+    bool widens;        /* routers and rotations in fp32 (sim/memory/kept/torchtitan_kept.h) */
     bool wide_streams;  /* residual streams, normed, are kept in fp32 for the product that mixes them */
 } spw_trainer;
 

@@ -4,6 +4,7 @@
 #include "sim/job/grid.h"
 #include "sim/job/job.h"
 #include "sim/job/state_law.h"
+#include "sim/model/matrices.h"
 #include "sim/weights/fsdp2.h"
 #include "sim/weights/muon_packing.h"
 #include "sim/weights/optimizer_state.h"
@@ -77,19 +78,52 @@ static void put_layers(spw_state_tensors *t, const spw_job *job, const spw_block
         for (size_t i = 0; i < piles; i++) put_share(t, &kinds[i], (double)layer, (double)layers);
 }
 
-/* FSDP2: kind by kind. */
+/* One layer's matrix: queries, keys and values, or gate and up, are parameters of their own. */
+static void put_apart(spw_state_tensors *t, const spw_job *job, const spw_muon_matrices *m, double stacked,
+                      sharing how) {
+    const spw_model *model = &job->model;
+    const double columns = (double)m->columns * stacked;
+    double rows = (double)m->rows;
+    for (size_t i = 0; i < SPW_MUON_PARTS; i++) {
+        const double part = (double)m->part[i];
+        if (!(part > 0.0) || part > rows) continue;
+        put(t, part * columns, 1.0, how);
+        rows -= part;
+    }
+    const bool pair = m->columns == model->hidden && rows == (double)m->rows &&
+                      (rows == 2.0 * (double)model->expert_ffn || rows == 2.0 * (double)model->dense_ffn ||
+                       rows == 2.0 * (double)model->shared_ffn);
+    if (rows > 0.0) put(t, rows * columns / (pair ? 2.0 : 1.0), pair ? 2.0 : 1.0, how);
+}
+
+/* FSDP2: as torchtitan's blocks name them, attention before experts, experts before their router. */
 static void put_units(spw_state_tensors *t, const spw_job *job, const spw_block *block,
                       const sharing how[PARTS]) {
+    const size_t layers = block->layers + block->predictions, moe = block->moe_layers + block->predictions,
+                 dense = layers - moe;
     spw_muon_list list[PARTS];
-    const double layers = (double)(block->moe_layers + block->predictions);
     spw_muon_block_matrices(job, block, list);
-    for (int part = REST; part >= EXPERTS; part--)
-        for (size_t k = 0; k < list[part].kinds; k++) {
-            const spw_muon_matrices *m = &list[part].kind[k];
-            const bool stacked = part == EXPERTS && how[part].each && layers > 0.0;
-            const double elements = (double)m->rows * (double)m->columns, count = (double)m->count;
-            put(t, stacked ? elements * count / layers : elements, stacked ? layers : count, how[part]);
+    for (size_t layer = 0; layer < layers; layer++) {
+        for (int behind = 0; behind < 2; behind++) {
+            for (size_t k = 0; k < list[REST].kinds; k++) {
+                const spw_muon_matrices *m = &list[REST].kind[k];
+                const bool with_experts = m->count == moe && moe < layers, without = m->count == dense;
+                const double of = (double)(with_experts ? moe
+                                           : without    ? dense
+                                                        : layers),
+                             at = (double)layer - (with_experts ? (double)dense : 0.0);
+                const bool router =
+                    m->rows == spw_model_choices(&job->model) && m->columns == job->model.hidden;
+                if ((with_experts || router) != (behind == 1) || at < 0.0 || at >= of) continue;
+                const double here =
+                    floor((double)m->count * (at + 1.0) / of) - floor((double)m->count * at / of);
+                for (double n = 0.0; n < here; n += 1.0) put_apart(t, job, m, 1.0, how[REST]);
+            }
+            for (size_t k = 0; behind == 0 && layer >= dense && k < list[EXPERTS].kinds; k++)
+                put_apart(t, job, &list[EXPERTS].kind[k], (double)list[EXPERTS].kind[k].count / (double)moe,
+                          how[EXPERTS]);
         }
+    }
 }
 
 static void put_all(spw_state_tensors *t, const spw_job *job, const spw_stage *stage,
@@ -102,7 +136,7 @@ static void put_all(spw_state_tensors *t, const spw_job *job, const spw_stage *s
     for (size_t pass = 0; pass < (units || !apart ? 1 : 2); pass++) {
         const bool ends = takes[pass][REST];
         if (ends && units && stage->embedding) put(t, table, 1.0, how[REST]);
-        if (ends && stage->head) put(t, table, 1.0, how[REST]);
+        if (ends && !units && stage->head) put(t, table, 1.0, how[REST]);
         for (size_t c = 0; c < p.chunks; c++) {
             const spw_block block = spw_pipeline_block(&p, &job->model, stage->index, c);
             if (units)
@@ -110,7 +144,7 @@ static void put_all(spw_state_tensors *t, const spw_job *job, const spw_stage *s
             else
                 put_layers(t, job, &block, how, takes[pass]);
         }
-        if (ends && !units && stage->embedding) put(t, table, 1.0, how[REST]);
+        if (ends && (units ? stage->head : stage->embedding)) put(t, table, 1.0, how[REST]);
     }
 }
 

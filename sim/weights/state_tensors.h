@@ -8,7 +8,8 @@
  *   - norms and biases are left over: one tensor.
  * Megatron-Core's order is that of its buffers, from the last parameter to the first [read: param_and_grad_buffer.py; seen: every
  * allocation of a run], kinds of which a layer has none spread over all; experts come behind all else where they have an optimizer of
- * their own. FSDP2's is by kind of matrix [assumed]. */
+ * their own. FSDP2's is that of the model's parameters, as torchtitan's blocks name them [read: pytorch/torchtitan b5bcd76c
+ * models/qwen3/model.py, models/common/{attention,moe,decoder}.py]: queries, keys and values, and gate and up are apart there. */
 #ifndef SPW_SIM_WEIGHTS_STATE_TENSORS_H
 #define SPW_SIM_WEIGHTS_STATE_TENSORS_H
 

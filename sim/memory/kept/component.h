@@ -24,6 +24,7 @@ typedef struct spw_component {
     bool by_layer;      /* a part of it is kept by every layer, from its forward pass on */
     bool waits;         /* it is of layers that wait for their backward pass, or had it: as many as then */
     bool ahead;         /* gathered ahead, on the stream of all-gathers */
+    bool apart;         /* lists have it piece by piece, where units are listed */
     bool by_first_step; /* allocated by the optimizer's first step, and there from then on */
     unsigned
         tensors; /* it is made of so many tensors a parameter (sim/weights/state_tensors.h); 0: it is one */
@@ -41,6 +42,22 @@ typedef struct spw_saved_rows {
     uint64_t last;  /* of them, those of the last layer, which are gone when its attention runs backward */
     uint64_t stays; /* beside all: of the last layer, what offloading leaves on the GPU */
 } spw_saved_rows;
+
+/* One unit of FSDP2 on a GPU that is no pipeline stage, as the allocator sees it. */
+typedef struct spw_unit_bytes {
+    uint64_t gathered, shard; /* what an all-gather gives, and is given */
+    uint64_t weights, matrix; /* as layers use them: each matrix of all experts, and all else */
+    uint64_t gradient;        /* before it is reduced, without those that the scheme's list has */
+    uint64_t reduced;         /* what a reduce-scatter is given of what was gathered */
+    uint64_t reduced_alone;   /* and of what no other GPU has a part of */
+} spw_unit_bytes;
+
+typedef struct spw_units {
+    size_t matrices;                 /* of an expert: 2 or 3 */
+    bool listed;                     /* one by one, in place of components that are `apart` */
+    spw_unit_bytes layer[2], end[2]; /* [without experts, with them], [embedding, head] */
+    uint64_t logits, fp32; /* torchtitan's own loss: logits, and as much in fp32; 0: it is a component */
+} spw_units;
 
 typedef struct spw_footprint {
     spw_component component[SPW_COMPONENTS];
@@ -61,6 +78,7 @@ typedef struct spw_footprint {
     /* Where layers give back what they kept one by one (PyTorch): what each keeps, what waits at each moment, and what is
      * live beside that. */
     bool frees;
+    spw_units units;
     spw_waiting_layer keeps[2]; /* [without experts, with them] */
     spw_stage_peaks waiting;
     uint64_t beside_bytes[SPW_MOMENT_COUNT];

@@ -74,18 +74,21 @@ static void put_workspaces(spw_footprint *f, const char *name, const char *sourc
     LIVE(c, ALWAYS);
 }
 
+void spw_pytorch_workspaces_add(spw_footprint *f, const spw_job *job) {
+    put_workspaces(f, "cublas_workspaces", "PyTorch's, one a thread (7.19)", WORKSPACES,
+                   workspace(job->cluster.gpu_generation));
+}
+
 /* TransformerEngine multiplies all but the head, which is PyTorch's product. */
 static void add_workspaces(spw_footprint *f, const spw_job *job, const spw_scheme *scheme,
                            const spw_stage *stage) {
     const bool te = spw_megatron_has_te(job, scheme);
-    const double each = workspace(job->cluster.gpu_generation);
     const bool grouped = stage->moe_layers + stage->predictions > 0;
     if (te)
         put_workspaces(f, "te_workspaces",
                        "TransformerEngine's, one and one a stream of grouped products (7.19)",
                        grouped ? 1 + TE_STREAMS : 1, spw_default_te_workspace_bytes.value);
-    put_workspaces(f, "cublas_workspaces", "PyTorch's, one a thread (7.19)",
-                   te && !stage->head ? 0 : WORKSPACES, each);
+    if (!te || stage->head) spw_pytorch_workspaces_add(f, job);
 }
 
 /* The head is Megatron-Core's own layer: where its product adds to main_grad (Apex), it asks TransformerEngine for such a tensor too. */

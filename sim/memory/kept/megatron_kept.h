@@ -17,6 +17,9 @@ double spw_megatron_norms_kept(const spw_job *job, const spw_scheme *scheme, con
 /* Bytes of one MoE layer from its backward pass to its next forward pass, where it runs again: its input and output. */
 double spw_megatron_left_by_layer(const spw_job *job, const spw_scheme *scheme, const spw_layer_shape *shape);
 
+/* Workspaces of cuBLAS that PyTorch has for the threads of the forward pass and of autograd. */
+void spw_pytorch_workspaces_add(spw_footprint *footprint, const spw_job *job);
+
 void spw_megatron_kept_add(spw_footprint *footprint, const spw_job *job, const spw_scheme *scheme,
                            const spw_stage *stage, const spw_layer_shape *shape);
 

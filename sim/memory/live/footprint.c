@@ -247,6 +247,7 @@ static spw_status add_whole(spw_footprint *f, const spw_point *p, const spw_job 
     *carries = f->components;
     *attention = spw_footprint_add_activations(f, part, p->scheme, &f->stage, shape);
     spw_mesh_add(job, &f->stage, shape, f);
+    spw_footprint_settle_head(f);
     return SPW_OK;
 }
 

@@ -7,6 +7,7 @@
 #include "sim/memory/kept/mixer_kept.h"
 #include "sim/memory/kept/repeated_modules.h"
 #include "sim/memory/kept/residual_streams.h"
+#include "sim/memory/kept/torchtitan_kept.h"
 #include "sim/memory/kept/transformers_job.h"
 #include "sim/memory/kept/unfused_attention.h"
 #include "sim/memory/live/footprint_waiting.h"
@@ -122,7 +123,7 @@ static double add_flash(spw_footprint *f, const spw_job *job, const spw_scheme *
         f, "attention", "attention of the recomputed layer (7.4)",
         "T (A b + 4 heads [+ 'cast inputs']) [+ norms] [- 'modules that run again']", T, TERM("A", elements),
         b, TERM("heads", m->heads), TERM("cast inputs", spw_fp8_inputs_of(job).attention),
-        TERM("norms", spw_megatron_norms_kept(job, scheme, s)),
+        TERM("norms", spw_megatron_norms_kept(job, scheme, s) + spw_torchtitan_layer_kept(job, scheme, s)),
         TERM("modules that run again", spw_repeated_modules_of(job, s).attention));
     const double bytes = spw_formula_value(&mixer->expression);
     use_recurrence(job, s, mixer, bytes);
@@ -161,6 +162,7 @@ double spw_footprint_add_activations(spw_footprint *f, const spw_job *job, const
         job->attention == SPW_ATTENTION_UNFUSED ? add_unfused(f, job, s) : add_flash(f, job, scheme, s);
     if (stage->head) spw_cross_entropy_add(f, job, scheme, s, m);
     spw_megatron_kept_add(f, job, scheme, stage, s);
+    spw_torchtitan_kept_add(f, job, scheme, stage, s);
     add_gathered_sequence(f, job, stage, s);
     spw_streams_add(f, job, scheme, s);
     if (m->latent > 0)

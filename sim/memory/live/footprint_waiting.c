@@ -6,6 +6,7 @@
 #include "sim/memory/kept/repeated_modules.h"
 #include "sim/memory/kept/residual_streams.h"
 #include "sim/memory/kept/selective_ops.h"
+#include "sim/memory/kept/torchtitan_kept.h"
 #include "sim/weights/fp8_memory.h"
 
 #include <math.h>
@@ -46,6 +47,7 @@ void spw_footprint_layer_keeps(const spw_job *job, const spw_scheme *scheme, con
     out[1].saved = mixer + shared - gone.moe + tokens * (double)(m->latent > 0 ? m->hidden + m->latent : 0);
     out[0].saved = spw_mixers_kept_of(job, s, false, attention).mean + ffn * (double)m->dense_ffn +
                    all * fp8.dense - gone.dense;
+    out[1].saved += spw_torchtitan_router_kept(job, scheme, s);
     for (size_t moe = 0; moe < 2; moe++)
         out[moe].saved += all * spw_streams_kept_bytes(job, scheme) - again.share * again.layer[moe];
 }

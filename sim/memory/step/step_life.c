@@ -5,6 +5,7 @@
 #include "sim/memory/kept/megatron_job.h"
 #include "sim/memory/step/step_memory.h"
 #include "sim/memory/step/step_parts.h"
+#include "sim/weights/fsdp2.h"
 
 #include <string.h>
 
@@ -33,9 +34,11 @@ cleanup:
 }
 
 static void take_fixed(const spw_footprint *footprint, spw_step_memory *m) {
+    m->units = footprint->units;
+    m->gathered = m->reducing = SIZE_MAX;
     for (size_t i = 0; i < footprint->components; i++) {
         const spw_component *c = &footprint->component[i];
-        if (c->routed || c->waits || c->bytes == 0) continue;
+        if (c->routed || c->waits || c->bytes == 0 || (c->apart && m->units.listed)) continue;
         spw_step_fixed *tensor = &m->fixed[m->fixed_count++];
         tensor->bytes = c->bytes;
         memcpy(tensor->live, c->live, sizeof tensor->live);
@@ -80,6 +83,7 @@ static spw_status create_slots(spw_step_memory *m) {
     SPW_TRY(SPW_ALLOC(m->layer.tensors, &m->bytes));
     SPW_TRY(SPW_ALLOC(m->stages.begin[m->pipeline.chunks] + 1, &m->left));
     SPW_TRY(SPW_ALLOC(m->stages.begin[m->pipeline.chunks] + ENDS, &m->made));
+    SPW_TRY(SPW_ALLOC(UNIT_PARTS * spw_step_units(m), &m->unit_live));
     SPW_TRY(SPW_ALLOC(passes, &m->set_of));
     SPW_TRY(SPW_ALLOC(m->sets, &m->spare));
     for (size_t i = 0; i < passes; i++) m->set_of[i] = SIZE_MAX;
@@ -91,7 +95,8 @@ cleanup:
 
 spw_status spw_step_memory_create(const spw_point *point, const spw_footprint *footprint,
                                   const spw_snapshot_steps *recorded, spw_step_memory **out) {
-    const spw_job *job = point->job;
+    spw_job room;
+    const spw_job *job = spw_fsdp2_job(point->job, point->scheme, &room);
     spw_step_memory *m = NULL;
     spw_status status = SPW_OK;
     *out = NULL;
@@ -109,8 +114,11 @@ spw_status spw_step_memory_create(const spw_point *point, const spw_footprint *f
     SPW_TRY(SPW_ALLOC(m->state.count + 1, &m->state_bytes));
     SPW_TRY(create_weights(job, footprint, m));
     take_fixed(footprint, m);
+    m->ahead = job->fsdp2.prefetch;
     SPW_TRY(create_slots(m));
     SPW_TRY(create_bare(point, m));
+    m->units.listed = m->units.listed && m->listed == NULL && m->recorded == NULL && m->bare == NULL;
+    m->unit_slot = spw_step_memory_slots(m) - spw_step_unit_slots(m);
     *out = m;
     m = NULL;
 
@@ -136,6 +144,7 @@ void spw_step_memory_destroy(spw_step_memory *m) {
     spw_free(m->bytes);
     spw_free(m->left);
     spw_free(m->made);
+    spw_free(m->unit_live);
     spw_free(m->set_of);
     spw_free(m->spare);
     spw_stage_layers_destroy(&m->stages);

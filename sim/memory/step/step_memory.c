@@ -16,7 +16,7 @@ static size_t made_slot(const spw_step_memory *m) {
     return left_slot(m) + m->stages.begin[m->pipeline.chunks];
 }
 
-static size_t state_slot(const spw_step_memory *m) {
+size_t spw_step_state_slot(const spw_step_memory *m) {
     return made_slot(m) + m->stages.begin[m->pipeline.chunks] + ENDS + 1; /* and one that is added to it */
 }
 
@@ -24,37 +24,32 @@ size_t spw_step_memory_slots(const spw_step_memory *m) {
     if (m->listed != NULL) return m->listed_slots;
     if (m->recorded != NULL) return spw_snapshot_steps_slots(m->recorded);
     if (m->bare != NULL) return spw_bare_layers_slots(m->bare);
-    return state_slot(m) + m->state_slots + m->weights.count + 2;
+    return spw_step_state_slot(m) + m->state_slots + m->weights.count + 2 + spw_step_unit_slots(m);
 }
 
 /* --- Events --- */
 
-static spw_status append(spw_step_memory *m, spw_memory_event event) {
-    event.micro_batch = (uint32_t)m->micro_batch;
-    event.layer = (uint16_t)m->at_work;
-    return spw_event_list_append(m->out, event);
-}
-
-static bool is_always(const spw_step_fixed *t) {
+bool spw_step_is_always(const spw_step_fixed *t) {
     for (int m = 0; m < SPW_MOMENT_COUNT; m++)
         if (!t->live[m]) return false;
     return true;
 }
 
-static spw_status change_fixed(spw_step_memory *m, size_t i, bool born, bool backward) {
-    return append(m, (spw_memory_event){.bytes = m->fixed[i].bytes,
-                                        .slot = (uint32_t)i,
-                                        .kind = (uint16_t)(m->layer.tensors + i),
-                                        .stream = m->fixed[i].stream,
-                                        .born = born,
-                                        .backward = backward});
+spw_status spw_step_change_fixed(spw_step_memory *m, size_t i, bool born, bool backward) {
+    return spw_step_append(m, (spw_memory_event){.bytes = m->fixed[i].bytes,
+                                                 .slot = (uint32_t)i,
+                                                 .kind = (uint16_t)(m->layer.tensors + i),
+                                                 .stream = m->fixed[i].stream,
+                                                 .born = born,
+                                                 .backward = backward});
 }
 
 /* What is there at a moment and not always is born, or dies. */
 static spw_status change_moment(spw_step_memory *m, spw_moment at, bool born, bool backward) {
     spw_status status = SPW_OK;
     for (size_t i = 0; i < m->fixed_count && status == SPW_OK; i++) {
-        if (m->fixed[i].live[at] && !is_always(&m->fixed[i])) status = change_fixed(m, i, born, backward);
+        if (m->fixed[i].live[at] && !spw_step_is_always(&m->fixed[i]))
+            status = spw_step_change_fixed(m, i, born, backward);
     }
     return status;
 }
@@ -74,11 +69,11 @@ static spw_status change_pieces(spw_step_memory *m, spw_step_place at, size_t te
     for (size_t r = 0; r < m->ranks && status == SPW_OK; r++) {
         const uint64_t some = rows / m->ranks + (r < rows % m->ranks ? 1 : 0);
         if (some == 0) break;
-        status = append(m, (spw_memory_event){.bytes = some * row,
-                                              .slot = (uint32_t)(first + r),
-                                              .kind = (uint16_t)tensor,
-                                              .born = born,
-                                              .backward = at.backward});
+        status = spw_step_append(m, (spw_memory_event){.bytes = some * row,
+                                                       .slot = (uint32_t)(first + r),
+                                                       .kind = (uint16_t)tensor,
+                                                       .born = born,
+                                                       .backward = at.backward});
     }
     return status;
 }
@@ -89,11 +84,24 @@ static spw_status change(spw_step_memory *m, spw_step_place at, size_t tensor, b
     if (m->live[cell] == born) return SPW_OK;
     m->live[cell] = born;
     if (m->layer.tensor[tensor].by_rank) return change_pieces(m, at, tensor, born);
-    return append(m, (spw_memory_event){.bytes = m->bytes[tensor],
-                                        .slot = (uint32_t)(SPW_COMPONENTS + cell),
-                                        .kind = (uint16_t)tensor,
-                                        .born = born,
-                                        .backward = at.backward});
+    return spw_step_append(m, (spw_memory_event){.bytes = m->bytes[tensor],
+                                                 .slot = (uint32_t)(SPW_COMPONENTS + cell),
+                                                 .kind = (uint16_t)tensor,
+                                                 .born = born,
+                                                 .backward = at.backward});
+}
+
+/* Gradients of experts' weights, which units hold until a reduce-scatter's input is filled. */
+static bool is_reduced(const spw_step_memory *m, size_t tensor) {
+    const spw_layer_tensor *t = &m->layer.tensor[tensor];
+    return m->units.listed && t->rows == SPW_ROWS_GIVEN && t->dims == 3 && !t->needed;
+}
+
+static spw_status drop_reduced(spw_step_memory *m, spw_step_place at) {
+    spw_status status = SPW_OK;
+    for (size_t t = 0; t < m->layer.tensors && status == SPW_OK; t++)
+        if (is_reduced(m, t)) status = change(m, at, t, false);
+    return status;
 }
 
 /* Runs the events of a pass. `keep`: what the backward pass needs does not die. */
@@ -101,7 +109,8 @@ static spw_status run(spw_step_memory *m, spw_step_place at, spw_phase phase, bo
     spw_status status = SPW_OK;
     for (size_t i = 0; i < m->layer.events && status == SPW_OK; i++) {
         const spw_event *event = &m->layer.event[i];
-        if (event->phase != phase || (keep && event->sign < 0 && m->layer.tensor[event->tensor].needed))
+        if (event->phase != phase || (keep && event->sign < 0 && m->layer.tensor[event->tensor].needed) ||
+            (event->sign < 0 && is_reduced(m, event->tensor)))
             continue;
         status = change(m, at, event->tensor, event->sign > 0);
     }
@@ -112,104 +121,12 @@ static spw_status run(spw_step_memory *m, spw_step_place at, spw_phase phase, bo
 static spw_status settle(spw_step_memory *m, spw_step_place at, bool saves) {
     spw_status status = SPW_OK;
     for (size_t t = 0; t < m->layer.tensors && status == SPW_OK; t++)
-        status = change(m, at, t, saves && m->layer.tensor[t].needed);
+        if (!is_reduced(m, t)) status = change(m, at, t, saves && m->layer.tensor[t].needed);
     return status;
 }
 
 static void measure(spw_step_memory *m, const spw_rank_rows *rows) {
     for (size_t t = 0; t < m->layer.tensors; t++) m->bytes[t] = spw_layer_bytes(&m->layer.tensor[t], rows);
-}
-
-/* The weights as they are built, or their end: the first of the model is the last of the list. */
-static spw_status change_weights(spw_step_memory *m, bool born) {
-    const size_t first = state_slot(m) + m->state_slots;
-    spw_status status = SPW_OK;
-    for (size_t p = m->weights.count + 1; p-- > 0 && status == SPW_OK;) {
-        if (m->weight_bytes[p] == 0) continue;
-        status = append(m, (spw_memory_event){.bytes = m->weight_bytes[p],
-                                              .slot = (uint32_t)(first + p),
-                                              .kind = (uint16_t)m->layer.tensors,
-                                              .born = born});
-    }
-    return status;
-}
-
-static spw_status change_cast(spw_step_memory *m, uint64_t bytes, size_t kind, bool born) {
-    return append(m, (spw_memory_event){.bytes = bytes / 2,
-                                        .slot = (uint32_t)(spw_step_memory_slots(m) - 1),
-                                        .kind = (uint16_t)(m->layer.tensors + kind),
-                                        .born = born});
-}
-
-/* Parameter by parameter, its tensors one after the other. */
-static spw_status allocate_state(spw_step_memory *m, size_t i) {
-    const spw_step_fixed *t = &m->fixed[i];
-    size_t slot = state_slot(m) + t->slot;
-    spw_status status = SPW_OK;
-    spw_state_tensors_bytes(&m->state, t->bytes, m->state_bytes);
-    for (size_t p = 0; p <= m->state.count; p++) {
-        const uint64_t bytes = m->state_bytes[p], part = bytes / t->tensors;
-        for (unsigned n = 0; n < t->tensors && status == SPW_OK; n++, slot++) {
-            const uint64_t here = n + 1 < t->tensors ? part : bytes - part * (t->tensors - 1);
-            if (here == 0) continue;
-            if (t->cast) SPW_TRY(change_cast(m, here, i, true));
-            SPW_TRY(append(m, (spw_memory_event){.bytes = here,
-                                                 .slot = (uint32_t)slot,
-                                                 .kind = (uint16_t)(m->layer.tensors + i),
-                                                 .born = true,
-                                                 .optimizer = t->by_first_step}));
-            if (t->cast) SPW_TRY(change_cast(m, here, i, false));
-        }
-    }
-
-cleanup:
-    return status;
-}
-
-/* Weights are built, buffers of weights and gradients take their place, and master weights are made of them: NVIDIA/Megatron-LM
- * d98e8a64 megatron/core/distributed/param_and_grad_buffer.py (_ParamAndGradBuffer), optimizer/distrib_optimizer.py
- * (_build_model_and_main_param_groups: clone().float()). */
-static spw_status begin_built(spw_step_memory *m) {
-    spw_status status = SPW_OK;
-    SPW_TRY(change_weights(m, true));
-    for (size_t i = 0; i < m->fixed_count; i++)
-        if (is_always(&m->fixed[i]) && m->fixed[i].tensors == 0) SPW_TRY(change_fixed(m, i, true, false));
-    SPW_TRY(change_weights(m, false));
-    for (size_t i = 0; i < m->fixed_count; i++)
-        if (is_always(&m->fixed[i]) && m->fixed[i].tensors > 0 && !m->fixed[i].by_first_step)
-            SPW_TRY(allocate_state(m, i));
-
-cleanup:
-    return status;
-}
-
-spw_status spw_step_memory_begin(spw_step_memory *m, spw_event_list *list) {
-    spw_status status = SPW_OK;
-    if (m->listed != NULL) return spw_transformers_step_begin(m->listed, list);
-    if (m->recorded != NULL) return spw_snapshot_steps_begin(m->recorded, list);
-    if (m->bare != NULL) return spw_bare_layers_begin(m->bare, list);
-    spw_event_list_clear(list);
-    m->out = list;
-    if (m->weights.count > 0) return begin_built(m);
-    for (size_t i = 0; i < m->fixed_count && status == SPW_OK; i++) {
-        if (!is_always(&m->fixed[i]) || m->fixed[i].by_first_step) continue;
-        status = m->fixed[i].tensors > 0 ? allocate_state(m, i) : change_fixed(m, i, true, false);
-    }
-    return status;
-}
-
-spw_status spw_step_memory_optimizer(spw_step_memory *m, spw_event_list *list) {
-    spw_status status = SPW_OK;
-    if (m->listed != NULL) return spw_transformers_step_optimizer(m->listed, list);
-    spw_event_list_clear(list);
-    m->out = list;
-    m->at_work = SPW_NO_MOE_LAYER;
-    for (size_t i = 0; i < m->fixed_count && status == SPW_OK && m->bare == NULL && m->recorded == NULL;
-         i++) {
-        if (!is_always(&m->fixed[i]) || !m->fixed[i].by_first_step) continue;
-        status = m->fixed[i].tensors > 0 ? allocate_state(m, i) : change_fixed(m, i, true, false);
-    }
-    return status;
 }
 
 /* Of bare layers: one micro-batch. */
@@ -226,7 +143,7 @@ static spw_status part_of_layers(spw_step_memory *m, const spw_step_rows *rows, 
     m->out = list;
     for (size_t i = 0; i < m->layers_list.events && status == SPW_OK; i++) {
         m->at_work = m->layers_list.event[i].layer;
-        status = append(m, m->layers_list.event[i]);
+        status = spw_step_append(m, m->layers_list.event[i]);
     }
     return status;
 }
@@ -256,11 +173,11 @@ static spw_status change_piece(spw_step_memory *m, const spw_step_place *at, siz
     const size_t slot = kept_slot(m) + KEPT * (at->set * m->stages.most + at->local) + what,
                  kind = what > KEPT_RESIDUALS ? KEPT_RESIDUALS : what;
     if (!m->frees || bytes == 0) return SPW_OK;
-    return append(m, (spw_memory_event){.bytes = bytes,
-                                        .slot = (uint32_t)slot,
-                                        .kind = (uint16_t)(m->layer.tensors + SPW_COMPONENTS + kind),
-                                        .born = born,
-                                        .backward = !born});
+    return spw_step_append(m, (spw_memory_event){.bytes = bytes,
+                                                 .slot = (uint32_t)slot,
+                                                 .kind = (uint16_t)(m->layer.tensors + SPW_COMPONENTS + kind),
+                                                 .born = born,
+                                                 .backward = !born});
 }
 
 static spw_status change_kept(spw_step_memory *m, const spw_step_place *at, size_t what, bool born) {
@@ -276,11 +193,12 @@ static spw_status change_left(spw_step_memory *m, const spw_step_place *at, bool
     const uint64_t whole = (uint64_t)(k->left + 0.5);
     if (!m->frees || whole == 0 || m->left[at->index] == born) return SPW_OK;
     m->left[at->index] = born;
-    return append(m, (spw_memory_event){.bytes = whole,
-                                        .slot = (uint32_t)(left_slot(m) + at->index),
-                                        .kind = (uint16_t)(m->layer.tensors + SPW_COMPONENTS + KEPT_LEFT),
-                                        .born = born,
-                                        .backward = at->backward});
+    return spw_step_append(
+        m, (spw_memory_event){.bytes = whole,
+                              .slot = (uint32_t)(left_slot(m) + at->index),
+                              .kind = (uint16_t)(m->layer.tensors + SPW_COMPONENTS + KEPT_LEFT),
+                              .born = born,
+                              .backward = at->backward});
 }
 
 /* A gradient that FSDP2 makes once a step: of a layer, or behind the layers of embedding and head. Sharded it is what a reduce-scatter
@@ -299,10 +217,10 @@ static spw_status change_made(spw_step_memory *m, size_t index, bool born) {
                               .stream = k->whole ? MAIN_STREAM : REDUCE_STREAM,
                               .born = born,
                               .backward = born};
-    const spw_status status = append(m, event);
+    const spw_status status = spw_step_append(m, event);
     if (status != SPW_OK || !added) return status;
     event.born = false;
-    return append(m, event);
+    return spw_step_append(m, event);
 }
 
 static spw_status make_end(spw_step_memory *m, const spw_pass *pass, size_t end) {
@@ -377,8 +295,11 @@ static spw_status layer_forward(spw_step_memory *m, const spw_pass *pass, size_t
     m->micro_batch = pass->micro_batch;
     SPW_TRY(change_left(m, &at, false));
     SPW_TRY(change_kept(m, &at, KEPT_INPUT, true));
+    if (i == 0) SPW_TRY(spw_step_unit_reshard(m, 0));
+    SPW_TRY(spw_step_unit_forward(m, at.index + 1));
     if (at.experts) SPW_TRY(forward(m, at, rows_of(m, rows, pass, i)));
     SPW_TRY(change_kept(m, &at, KEPT_RESIDUALS, true));
+    SPW_TRY(spw_step_unit_reshard(m, at.index + 1));
 
 cleanup:
     return status;
@@ -391,11 +312,16 @@ static spw_status layer_backward(spw_step_memory *m, const spw_pass *pass, size_
     m->micro_batch = pass->micro_batch;
     SPW_TRY(change_left(m, &at, false));
     SPW_TRY(change_kept(m, &at, KEPT_RESIDUALS, false));
+    SPW_TRY(spw_step_unit_backward(m, at.index + 1));
     if (at.experts) SPW_TRY(backward(m, at, rows_of(m, rows, pass, i)));
+    SPW_TRY(spw_step_unit_alone(m, at.index + 1));
+    if (m->units.layer[1].reduced_alone > 0) SPW_TRY(drop_reduced(m, at));
     if (!at.experts) SPW_TRY(pass_moment(m, SPW_MOMENT_DENSE_LAYER));
     SPW_TRY(pass_moment(m, SPW_MOMENT_ATTENTION));
     SPW_TRY(change_kept(m, &at, KEPT_INPUT, false));
     SPW_TRY(change_left(m, &at, true));
+    SPW_TRY(spw_step_unit_reduce(m, at.index + 1));
+    SPW_TRY(drop_reduced(m, at));
     SPW_TRY(change_made(m, at.index, true));
 
 cleanup:
@@ -404,10 +330,18 @@ cleanup:
 
 /* The loss, and what a stage without it has behind a forward pass. */
 static spw_status end_forward(spw_step_memory *m, const spw_pass *pass) {
+    spw_status status = SPW_OK;
     m->at_work = SPW_NO_MOE_LAYER;
     m->micro_batch = pass->micro_batch;
     if (m->stage + 1 == m->pipeline.stages && pass->chunk + 1 < m->pipeline.chunks) return SPW_OK;
-    return pass_moment(m, SPW_MOMENT_LOSS);
+    if (!m->units.listed) return pass_moment(m, SPW_MOMENT_LOSS);
+    SPW_TRY(spw_step_unit_forward(m, spw_step_units(m) - 1));
+    SPW_TRY(change_moment(m, SPW_MOMENT_LOSS, true, true));
+    SPW_TRY(spw_step_units_loss(m));
+    SPW_TRY(change_moment(m, SPW_MOMENT_LOSS, false, true));
+
+cleanup:
+    return status;
 }
 
 static spw_status end_backward(spw_step_memory *m, const spw_pass *pass) {
@@ -417,7 +351,10 @@ static spw_status end_backward(spw_step_memory *m, const spw_pass *pass) {
         const spw_step_place at = place_of(m, pass, i);
         if (!m->keeps[at.experts].stays) SPW_TRY(change_left(m, &at, false));
     }
+    SPW_TRY(spw_step_unit_backward(m, 0));
+    SPW_TRY(spw_step_unit_reduce(m, 0));
     SPW_TRY(make_end(m, pass, 0));
+    SPW_TRY(spw_step_units_end(m));
     m->spare[m->spares++] = m->set_of[cell];
     m->set_of[cell] = SIZE_MAX;
 
@@ -428,6 +365,7 @@ cleanup:
 static spw_status pass_forward(spw_step_memory *m, const spw_pass *pass, const spw_step_rows *rows) {
     spw_status status = SPW_OK;
     begin_pass(m, pass);
+    SPW_TRY(spw_step_unit_forward(m, 0));
     for (size_t i = 0; i < layers_of(m, pass); i++) SPW_TRY(layer_forward(m, pass, i, rows));
     SPW_TRY(end_forward(m, pass));
 
@@ -438,6 +376,7 @@ cleanup:
 /* Last layer first. */
 static spw_status pass_backward(spw_step_memory *m, const spw_pass *pass, const spw_step_rows *rows) {
     spw_status status = SPW_OK;
+    SPW_TRY(spw_step_unit_reduce(m, spw_step_units(m) - 1));
     SPW_TRY(make_end(m, pass, 1));
     for (size_t i = layers_of(m, pass); i-- > 0;) SPW_TRY(layer_backward(m, pass, i, rows));
     SPW_TRY(end_backward(m, pass));

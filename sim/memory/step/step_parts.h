@@ -26,6 +26,21 @@ enum { KEPT_INPUT, KEPT_RESIDUALS, KEPT = KEPT_RESIDUALS + RESIDUALS, KEPT_LEFT 
 
 enum { MAIN_STREAM, GATHER_STREAM, REDUCE_STREAM };
 
+/* What a unit of FSDP2 has for a while: its all-gather's output and input, its weights as layers use them, matrices of experts by
+ * themselves, gradients before they are reduced, inputs of reduce-scatters; and pieces of the loss. */
+typedef enum spw_unit_part {
+    UNIT_OUTPUT,
+    UNIT_INPUT,
+    UNIT_WEIGHTS,
+    UNIT_MATRIX,
+    UNIT_GRADIENT = UNIT_MATRIX + 3,
+    UNIT_REDUCED,
+    UNIT_REDUCED_ALONE,
+    UNIT_PARTS
+} spw_unit_part;
+
+enum { LOSS_LOGITS, LOSS_FP32, LOSS_PIECES = LOSS_FP32 + 3, KEPT_UNIT = KEPT_MADE + 1 };
+
 /* A layer of a micro-batch that is in flight. */
 typedef struct spw_step_place {
     size_t set, local; /* of the flight, and of the chunk's layers */
@@ -62,6 +77,12 @@ struct spw_step_memory {
     size_t ends[2];            /* the chunks of embedding and head; SIZE_MAX: not of this stage */
     spw_waiting_layer keeps[2]; /* where layers are freed one by one */
     bool frees;
+    spw_units units;
+    size_t ahead;     /* units that are gathered before their turn */
+    size_t unit_slot; /* the first of theirs */
+    bool *unit_live;  /* [parts][units] embedding, layers, head */
+    size_t gathered;  /* the unit whose output a forward pass still has, SIZE_MAX: none */
+    size_t reducing;  /* the cell of the input that was reduced last */
     spw_event_list *out;
     bool shares;                        /* bare layers with expert_tensor */
     spw_recorded_layers *beside;        /* with `recorded`: what is aligned with it */
@@ -73,5 +94,32 @@ struct spw_step_memory {
     spw_event_list layers_list;         /* of the bare layers, one micro-batch */
     size_t step;
 };
+
+size_t spw_step_state_slot(const spw_step_memory *memory);
+bool spw_step_is_always(const spw_step_fixed *tensor);
+SPW_MUST_CHECK spw_status spw_step_change_fixed(spw_step_memory *memory, size_t tensor, bool born,
+                                                bool backward);
+
+/* Appends an event of the micro-batch and layer at work. */
+SPW_MUST_CHECK static inline spw_status spw_step_append(spw_step_memory *m, spw_memory_event event) {
+    event.micro_batch = (uint32_t)m->micro_batch;
+    event.layer = (uint16_t)m->at_work;
+    return spw_event_list_append(m->out, event);
+}
+
+/* Units of FSDP2 one by one (sim/memory/step/step_units.c); nothing where they are not listed. Unit 0 is the embedding, unit i + 1
+ * layer i, the last one the head. */
+size_t spw_step_units(const spw_step_memory *memory);
+size_t spw_step_unit_slots(const spw_step_memory *memory);
+SPW_MUST_CHECK spw_status spw_step_unit_forward(spw_step_memory *memory,
+                                                size_t unit); /* it comes to be used */
+SPW_MUST_CHECK spw_status spw_step_unit_reshard(spw_step_memory *memory,
+                                                size_t unit); /* and is not any more */
+SPW_MUST_CHECK spw_status spw_step_unit_backward(spw_step_memory *memory, size_t unit); /* the same */
+SPW_MUST_CHECK spw_status spw_step_unit_alone(spw_step_memory *memory,
+                                              size_t unit); /* reduces experts that are alone */
+SPW_MUST_CHECK spw_status spw_step_unit_reduce(spw_step_memory *memory, size_t unit); /* and the rest */
+SPW_MUST_CHECK spw_status spw_step_units_loss(spw_step_memory *memory);
+SPW_MUST_CHECK spw_status spw_step_units_end(spw_step_memory *memory); /* of a backward pass */
 
 #endif

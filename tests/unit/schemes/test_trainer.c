@@ -29,9 +29,9 @@ typedef struct by_hand {
     unsigned (*losses)(void);
     const char *words, *splits, *unsaid;
     bool own_loss, optimizers, policies, layouts, gpipe, mesh, plain, latent,
-        predictions;                                                   /* brings and takes */
-    bool turns, casts, inside, keeps, asks, fuses, wide, wraps, lists; /* what it does */
-    const char *stages;                                                /* why it has no pipelines */
+        predictions;                                                           /* brings and takes */
+    bool turns, casts, inside, keeps, asks, fuses, wide, widens, wraps, lists; /* what it does */
+    const char *stages;                                                        /* why it has no pipelines */
     bool tunes;
 } by_hand;
 
@@ -55,7 +55,8 @@ static const by_hand rows[] = {
      .predictions = true},
     {SPW_TRAINER_TORCHTITAN, "torchtitan", 3, SPW_MEMORY_MODEL_FREED, SPW_OPTIMIZER_SHARDED,
      SPW_OPTIMIZER_SHARDED, SPW_FSDP2_UNLESS_SAID, C, chunked, "chunked", "not described for torchtitan",
-     .own_loss = true, .optimizers = true, .layouts = true, .gpipe = true, .latent = true, .inside = true},
+     .own_loss = true, .optimizers = true, .layouts = true, .gpipe = true, .latent = true, .inside = true,
+     .widens = true},
     {SPW_TRAINER_TRANSFORMERS,
      "Hugging Face transformers",
      1,
@@ -109,7 +110,7 @@ static void test_rows(void) {
         CHECK(got->asks_layouts == want->asks && got->fuses == want->fuses);
         CHECK(got->wraps_experts == want->wraps);
         CHECK(got->lists_outside == want->lists);
-        CHECK(got->wide_streams == want->wide);
+        CHECK(got->wide_streams == want->wide && got->widens == want->widens);
         CHECK(got->takes_optimizers || got->bare_optimizer == SPW_OPTIMIZER_SHARDED);
     }
 }

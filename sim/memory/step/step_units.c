@@ -1,0 +1,186 @@
+/* Units of FSDP2 in the order in which PyTorch allocates them [read: torch 2.11 distributed/fsdp/_fully_shard _fsdp_param_group.py
+ * unshard, wait_for_unshard, post_backward; _fsdp_state.py _pre_forward, _post_forward; _fsdp_collectives.py foreach_all_gather,
+ * foreach_reduce]. Input and output of an all-gather are allocated on the stream of all-gathers, the weights that are copied out of it
+ * on the layers' own. In the forward pass an output stays until the next unit's weights are there, the head's until the logits are; in the
+ * backward pass it goes at once. A reduce-scatter's input is the layers' own, too, and goes when the next one comes. */
+#include "sim/memory/step/step_memory.h"
+#include "sim/memory/step/step_parts.h"
+
+size_t spw_step_units(const spw_step_memory *m) { return m->stages.begin[m->pipeline.chunks] + ENDS; }
+
+size_t spw_step_unit_slots(const spw_step_memory *m) {
+    return m->units.listed ? UNIT_PARTS * spw_step_units(m) + LOSS_PIECES : 0;
+}
+
+static const spw_unit_bytes *unit_of(const spw_step_memory *m, size_t unit) {
+    const size_t last = spw_step_units(m) - 1;
+    if (unit == 0 || unit == last) return &m->units.end[unit == last];
+    return &m->units.layer[m->stages.layer[unit - 1].experts];
+}
+
+static uint64_t bytes_of(const spw_step_memory *m, spw_unit_part part, size_t unit) {
+    const spw_unit_bytes *u = unit_of(m, unit);
+    const uint64_t third = m->units.matrices > 2 ? u->matrix : 0,
+                   bytes[UNIT_PARTS] = {u->gathered, u->shard,    u->weights, u->matrix,       u->matrix,
+                                        third,       u->gradient, u->reduced, u->reduced_alone};
+    return bytes[part];
+}
+
+static spw_status change(spw_step_memory *m, spw_unit_part part, size_t unit, bool born) {
+    const size_t cell = part * spw_step_units(m) + unit;
+    const uint64_t bytes = bytes_of(m, part, unit);
+    if (bytes == 0 || m->unit_live[cell] == born) return SPW_OK;
+    m->unit_live[cell] = born;
+    return spw_step_append(
+        m, (spw_memory_event){.bytes = bytes,
+                              .slot = (uint32_t)(m->unit_slot + cell),
+                              .kind = (uint16_t)(m->layer.tensors + SPW_COMPONENTS + KEPT_UNIT),
+                              .stream = part <= UNIT_INPUT ? GATHER_STREAM : MAIN_STREAM,
+                              .born = born,
+                              .backward = part >= UNIT_GRADIENT});
+}
+
+static spw_status change_weights(spw_step_memory *m, size_t unit, bool born) {
+    spw_status status = SPW_OK;
+    for (unsigned i = UNIT_WEIGHTS; i < UNIT_GRADIENT && status == SPW_OK; i++)
+        status = change(m, (spw_unit_part)i, unit, born);
+    return status;
+}
+
+static spw_status change_matrices(spw_step_memory *m, size_t unit, bool born) {
+    spw_status status = SPW_OK;
+    for (unsigned i = UNIT_MATRIX; i < UNIT_GRADIENT && status == SPW_OK; i++)
+        status = change(m, (spw_unit_part)i, unit, born);
+    return status;
+}
+
+static spw_status gather(spw_step_memory *m, size_t unit) {
+    const size_t cell = UNIT_OUTPUT * spw_step_units(m) + unit;
+    spw_status status = SPW_OK;
+    if (m->unit_live[cell]) return SPW_OK;
+    SPW_TRY(change(m, UNIT_INPUT, unit, true));
+    SPW_TRY(change(m, UNIT_OUTPUT, unit, true));
+    SPW_TRY(change(m, UNIT_INPUT, unit, false));
+
+cleanup:
+    return status;
+}
+
+static spw_status release_gathered(spw_step_memory *m) {
+    const size_t unit = m->gathered;
+    m->gathered = SIZE_MAX;
+    return unit == SIZE_MAX ? SPW_OK : change(m, UNIT_OUTPUT, unit, false);
+}
+
+spw_status spw_step_unit_forward(spw_step_memory *m, size_t unit) {
+    spw_status status = SPW_OK;
+    if (!m->units.listed) return SPW_OK;
+    SPW_TRY(gather(m, unit));
+    SPW_TRY(release_gathered(m));
+    SPW_TRY(change(m, UNIT_WEIGHTS, unit, true));
+    m->gathered = unit;
+    for (size_t n = 1; n <= m->ahead && unit + n < spw_step_units(m); n++) SPW_TRY(gather(m, unit + n));
+    SPW_TRY(change_matrices(m, unit, true));
+
+cleanup:
+    return status;
+}
+
+spw_status spw_step_unit_reshard(spw_step_memory *m, size_t unit) {
+    return m->units.listed ? change_weights(m, unit, false) : SPW_OK;
+}
+
+/* The head's weights are still there. */
+spw_status spw_step_unit_backward(spw_step_memory *m, size_t unit) {
+    const bool there = m->units.listed && m->unit_live[UNIT_WEIGHTS * spw_step_units(m) + unit];
+    spw_status status = SPW_OK;
+    if (!m->units.listed) return SPW_OK;
+    if (!there) SPW_TRY(gather(m, unit));
+    SPW_TRY(change(m, UNIT_WEIGHTS, unit, true));
+    SPW_TRY(change(m, UNIT_OUTPUT, unit, false));
+    for (size_t n = 1; n <= m->ahead && n <= unit; n++) SPW_TRY(gather(m, unit - n));
+    SPW_TRY(change_matrices(m, unit, true));
+
+cleanup:
+    return status;
+}
+
+/* The input of the one before goes first. */
+static spw_status reduce(spw_step_memory *m, spw_unit_part part, size_t unit) {
+    const size_t count = spw_step_units(m);
+    spw_status status = SPW_OK;
+    if (bytes_of(m, part, unit) == 0) return SPW_OK;
+    if (m->reducing != SIZE_MAX)
+        SPW_TRY(change(m, (spw_unit_part)(m->reducing / count), m->reducing % count, false));
+    m->reducing = part * count + unit;
+    SPW_TRY(change(m, part, unit, true));
+
+cleanup:
+    return status;
+}
+
+spw_status spw_step_unit_alone(spw_step_memory *m, size_t unit) {
+    spw_status status = SPW_OK;
+    if (!m->units.listed || bytes_of(m, UNIT_REDUCED_ALONE, unit) == 0) return SPW_OK;
+    SPW_TRY(change_matrices(m, unit, false));
+    SPW_TRY(reduce(m, UNIT_REDUCED_ALONE, unit));
+
+cleanup:
+    return status;
+}
+
+spw_status spw_step_unit_reduce(spw_step_memory *m, size_t unit) {
+    spw_status status = SPW_OK;
+    if (!m->units.listed) return SPW_OK;
+    SPW_TRY(change(m, UNIT_GRADIENT, unit, true));
+    SPW_TRY(change_weights(m, unit, false));
+    SPW_TRY(reduce(m, UNIT_REDUCED, unit));
+    SPW_TRY(change(m, UNIT_GRADIENT, unit, false));
+
+cleanup:
+    return status;
+}
+
+static spw_status change_loss(spw_step_memory *m, size_t piece, bool born) {
+    const uint64_t bytes = piece == LOSS_LOGITS ? m->units.logits : m->units.fp32;
+    const size_t slot = m->unit_slot + UNIT_PARTS * spw_step_units(m) + piece;
+    if (bytes == 0) return SPW_OK;
+    return spw_step_append(
+        m, (spw_memory_event){.bytes = bytes,
+                              .slot = (uint32_t)slot,
+                              .kind = (uint16_t)(m->layer.tensors + SPW_COMPONENTS + KEPT_UNIT),
+                              .born = born,
+                              .backward = true});
+}
+
+/* pytorch/torchtitan components/loss.py cross_entropy_loss and torch's log_softmax: logits, the same in fp32, log-softmax, which stays;
+ * its gradient, theirs in fp32 and cast; then the gradient of the head. A loss in pieces has its own in the moment of the loss. */
+spw_status spw_step_units_loss(spw_step_memory *m) {
+    static const struct {
+        uint8_t piece;
+        bool born;
+    } order[] = {{LOSS_LOGITS, true},    {LOSS_FP32, true},   {LOSS_FP32 + 1, true}, {LOSS_FP32, false},
+                 {LOSS_LOGITS, false},   {LOSS_FP32, true},   {LOSS_FP32 + 2, true}, {LOSS_FP32, false},
+                 {LOSS_FP32 + 1, false}, {LOSS_LOGITS, true}, {LOSS_FP32 + 2, false}};
+    const size_t head = spw_step_units(m) - 1;
+    spw_status status = SPW_OK;
+    if (!m->units.listed) return SPW_OK;
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
+        SPW_TRY(change_loss(m, order[i].piece, order[i].born));
+        if (i == 0) SPW_TRY(release_gathered(m)); /* the forward pass of the model has ended */
+    }
+    SPW_TRY(spw_step_unit_backward(m, head));
+    SPW_TRY(change(m, UNIT_GRADIENT, head, true));
+    SPW_TRY(change_loss(m, LOSS_LOGITS, false));
+
+cleanup:
+    return status;
+}
+
+spw_status spw_step_units_end(spw_step_memory *m) {
+    const size_t count = spw_step_units(m);
+    if (!m->units.listed || m->reducing == SIZE_MAX) return SPW_OK;
+    const size_t cell = m->reducing;
+    m->reducing = SIZE_MAX;
+    return change(m, (spw_unit_part)(cell / count), cell % count, false);
+}
