@@ -17,13 +17,6 @@ static const places places_of[SPW_TORCH_OPERATIONS] = {
     [SPW_TORCH_ABOUT] = {"about", 0, 0, 1, 0},
 };
 
-spw_swiglu spw_torch_swiglu(const spw_torch_call *c) {
-    return (spw_swiglu){.limit = c->limit,
-                        .alpha = c->alpha,
-                        .plain = c->activation == SPW_TORCH_RELU2 ? SPW_RELU2 : SPW_GATED,
-                        .gate = c->activation == SPW_TORCH_GEGLU ? SPW_GATE_GELU : SPW_GATE_SILU};
-}
-
 static spw_status check_activation(const spw_torch_call *c) {
     if (c->activation < 0 || c->activation >= SPW_TORCH_ACTIVATIONS)
         return spw_fail(SPW_EARG, "activation %d; one of 0 to %d would be right", c->activation,

@@ -60,7 +60,12 @@ typedef struct spw_torch_call {
 const char *spw_torch_run(const spw_torch_call *call);
 
 /* Private to kernels/torch. */
-spw_swiglu spw_torch_swiglu(const spw_torch_call *call);
+static inline spw_swiglu spw_torch_swiglu(const spw_torch_call *c) {
+    return (spw_swiglu){.limit = c->limit,
+                        .alpha = c->alpha,
+                        .plain = c->activation == SPW_TORCH_RELU2 ? SPW_RELU2 : SPW_GATED,
+                        .gate = c->activation == SPW_TORCH_GEGLU ? SPW_GATE_GELU : SPW_GATE_SILU};
+}
 spw_status spw_torch_cpu(const spw_torch_call *call);
 spw_status spw_torch_gpu(const spw_torch_call *call);
 
