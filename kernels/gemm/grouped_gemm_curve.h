@@ -5,15 +5,17 @@
 #include "kernels/gemm/grouped_gemm_pingpong.h"
 #include "kernels/local/swiglu_math.h"
 
-/* alpha: the slope of the logistic function's argument by gate. */
+/* alpha: the slope of the logistic function's argument by gate. Without || and ?: of ?:, of which a branch an element was made,
+ * behind which no other element began. */
 GPU_DEVICE swiglu_point curve_at(const spw_gemm_curve &c, float gate, float up) {
-    swiglu_point p = {gate > c.limit ? c.limit : gate, up > c.limit    ? c.limit
-                                                       : up < -c.limit ? -c.limit
-                                                                       : up};
-    p.gate_cut = gate > c.limit, p.up_cut = up > c.limit || up < -c.limit, p.up += c.shift;
-    const float tame = p.gate > 1000.0f    ? 1000.0f
-                       : p.gate < -1000.0f ? -1000.0f
-                                           : p.gate; /* no infinity times 0 */
+    const bool above = up > c.limit, below = up < -c.limit;
+    swiglu_point p;
+    p.gate_cut = gate > c.limit, p.up_cut = above | below;
+    p.gate = p.gate_cut ? c.limit : gate;
+    p.up = above ? c.limit : up;
+    p.up = (below ? -c.limit : p.up) + c.shift;
+    float tame = p.gate > 1000.0f ? 1000.0f : p.gate; /* no infinity times 0 */
+    tame = tame < -1000.0f ? -1000.0f : tame;
     const float bend = c.cubic * tame * tame, high = c.alpha * p.gate, x = high * (1 + bend);
     const float low = __builtin_fmaf(c.alpha, p.gate, -high); /* of the product without the bend */
     p.alpha = c.alpha * (1 + 3 * bend);
