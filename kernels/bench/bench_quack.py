@@ -4,7 +4,7 @@
     python3 kernels/bench/bench_quack.py QUACK.so [--sonic SONIC_MOE] [--only products,layers] [--runs 9] > quack.csv
 
 QUACK.so is what quack_objects.py makes ahead of time, without a GPU. SONIC_MOE is the unpacked wheel of sonic-moe; its sums of rows and its
-routing are in Triton. quack is the fastest of the tiles that are in QUACK.so, and a row names it. `ours 192` is our other tile, forced.
+routing are in Triton. quack is the fastest of the tiles that are in QUACK.so, and a row names it. Others of ours are tiles, forced.
 A layer begins with choices and weights of the router: the plan of rows is inside on both sides. Layers are replayed from CUDA graphs, so that
 no Python is timed. Ceilings are those of bench_same_run.py, of this run.
 """
@@ -85,15 +85,15 @@ def forced(library, symbol):
     return other
 
 
-def products(quack, ours, rates, runs):
-    print("part,what,shape,routing,experts,rows,in,out,ours ms,ours TFLOP/s,of the limit,torch / ours,quack / ours,quack's tile,ours 192 / ours,"
-          "difference,all of quack")
+def products(quack, ours, rates, runs, operations):
+    print("part,what,shape,routing,experts,rows,in,out,ours ms,ours TFLOP/s,of the limit,torch / ours,quack / ours,quack's tile,"
+          "difference,others of ours,all of quack")
     for name, experts, rows, inner, out, routings in SHAPES:
         x, dy = torch.empty(rows, inner, **BF16), torch.empty(rows, out, **BF16)
         w = torch.empty(experts, out, inner, **BF16)
         for routing in routings:
             offset = offsets(experts, rows, routing)
-            for operation, what in OPERATIONS.items():
+            for operation, what in [(o, OPERATIONS[o]) for o in operations]:
                 left, right = (x if operation != INPUT_GRADIENT else dy), (dy if operation == WEIGHT_GRADIENT else w)
                 result = torch.empty(*((rows, out), (rows, inner), w.shape)[operation], **BF16)
                 kept = {}
@@ -104,6 +104,8 @@ def products(quack, ours, rates, runs):
                                      grouped_mm(dy.t(), x, offs=offset[1:]))
                 calls = {"torch": by_torch}
                 for label, library in ours.items():
+                    if "pairs" in label and operation != WEIGHT_GRADIENT:
+                        continue
                     calls[label] = lambda library=library: library.product(operation, left, right, offset, result, experts, inner, out, True)
                 kind = ("rows_k", "rows_n", "weights")[operation]
                 for tile in quack.tiles(kind):
@@ -126,7 +128,8 @@ def products(quack, ours, rates, runs):
                 limit = max(moved / rates[0], work / rates[1]) * 1e3
                 mine = ms["ours"]
                 print(f"product,{what},{name},{routing},{experts},{rows},{inner},{out},{mine:.4f},{1e-9 * work / mine:.1f},{limit / mine:.3f},"
-                      f"{ms['torch'] / mine:.3f},{ms[best] / mine:.3f},{best[len(kind) + 1:]},{ms['ours 192'] / mine:.3f},{max(off.values()):.1e},"
+                      f"{ms['torch'] / mine:.3f},{ms[best] / mine:.3f},{best[len(kind) + 1:]},{max(off.values()):.1e},"
+                      + " ".join(f"{o[5:].replace(' ', '_')}={ms[o]:.4f}" for o in ours if o != "ours" and o in ms) + ","
                       + " ".join(f"{t[len(kind) + 1:]}={ms[t]:.4f}" for t in quack.tiles(kind)), flush=True)
                 del result, kept
 
@@ -269,6 +272,7 @@ def main():
     parser.add_argument("quack", metavar="QUACK.so")
     parser.add_argument("--sonic", metavar="SONIC_MOE")
     parser.add_argument("--only", default="layers,products")
+    parser.add_argument("--operations", default="forward,input,weight", help="of products")
     parser.add_argument("--runs", type=int, default=9)
     parser.add_argument("--gemm", default="build/kernels/libspillway_gemm.so")
     parser.add_argument("--torch", default="build/kernels/libspillway_torch_cuda.so")
@@ -279,7 +283,9 @@ def main():
     if "layers" in parts:
         layers(quack, sonic_kernels(arguments.sonic) if arguments.sonic else None, arguments.runs)
     if "products" in parts:
-        products(quack, {"ours": library, "ours 192": forced(library, "spw_launch_gemm_pingpong")}, rates, arguments.runs)
+        others = {"ours 192": "pingpong", "ours pairs 192": "pairs_192", "ours pairs 256": "pairs_256"}
+        products(quack, {"ours": library, **{label: forced(library, "spw_launch_gemm_" + name) for label, name in others.items()}}, rates,
+                 arguments.runs, [o for o, what in OPERATIONS.items() if what.split()[0] in arguments.operations.split(",")])
     ceilings()
 
 

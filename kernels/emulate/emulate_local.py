@@ -216,6 +216,60 @@ def test_swiglu_gradient(program, judge, label):
         judge.count(f"{label} limit {limit}", problem_of([out], [both_array, d_array], [("values", (got >= low) & (got <= high))]))
 
 
+FORMS = ("swiglu", "swiglu in turn", "geglu", "geglu in turn", "relu squared")  # spw_activation_form
+
+
+def activation_of(form, limit, gate, up):
+    """What gate and up become, their slopes, and the yardsticks of the three."""
+    if form == 4:
+        gate = gate.astype(np.float64)
+        return np.where(gate > 0, gate * gate, 0), 2 * np.maximum(gate, 0), 0 * gate, gate * gate, 2 * abs(gate), abs(gate)
+    gate, up, factor, sigmoid, cut = swiglu_of(limit, 1.702, gate, up)
+    bent = 1.0
+    if form in (2, 3):
+        c = 2 * np.sqrt(2 / np.pi)
+        sigmoid = 1 / (1 + np.exp(np.minimum(-c * (gate + 0.044715 * gate**3), 700)))
+        factor, bent = c * (1 + 3 * 0.044715 * gate**2), 2 + 3 * abs(gate)
+    rest, up_scale = factor * (1 - sigmoid), abs(up - 1) + 1 if limit else abs(up)
+    to_gate, to_up = np.where(cut[0], 0, up * sigmoid * (1 + gate * rest)), np.where(cut[1], 0, gate * sigmoid)
+    return (gate * sigmoid * up, to_gate, to_up, bent * abs(gate) * sigmoid * up_scale, bent * up_scale * sigmoid * (1 + abs(gate) * rest),
+            bent * abs(to_up))
+
+
+def test_activation(program, judge, label):
+    rng = np.random.default_rng(17)
+    for form, limit in ((1, 0.0), (1, 2.0), (2, 0.0), (3, 0.0), (4, 0.0), (0, 2.0)):
+        rows, ffn = 5, 136
+        wide, pairs = ffn if form == 4 else 2 * ffn, form in (1, 3)
+        both, d = bf16(rng, rows, wide), bf16(rng, rows, ffn)
+        both[0, :8] = to_bf16(np.float32([30, -30, 8, -8, 2, -2, 0, -1]))
+        numbers = from_bf16(both)
+        gate, up = (numbers[:, ::2], numbers[:, 1::2]) if pairs else (numbers[:, :ffn], numbers[:, -ffn:])
+        act, to_gate, to_up, act_scale, gate_scale, up_scale = activation_of(form, limit, gate, up)
+        both_array, d_array = Array(both), Array(d)
+        out, slopes = Array(shape=(rows, ffn), dtype=np.uint16), Array(shape=both.shape, dtype=np.uint16)
+        at = [struct.unpack("<Q", a.pointer())[0] for a in (both_array, slopes)]
+        argument = struct.pack("<3iffi2Q", rows, ffn, wide, limit, 1.702, form, at[0], at[0] + 2 * ffn)
+        grid = -(-rows * ffn // 2048)
+        program.launch("activation", grid, 256, [argument, out.pointer()])
+        program.launch("activation_gradient", grid, 256,
+                       [argument, d_array.pointer(), struct.pack("<Q", at[1]), struct.pack("<Q", at[1] + 2 * ffn)])
+        low, high = interval_bf16(act, act_scale, 10)
+        got = from_bf16(out.view)
+        judge.count(f"{label} {FORMS[form]} {limit}", problem_of([out], [both_array], [("act", (got >= low) & (got <= high))]))
+        dv, both_slopes = from_bf16(d).astype(np.float64), from_bf16(slopes.view)
+        parts = [(both_slopes[:, ::2], to_gate, gate_scale), (both_slopes[:, 1::2], to_up, up_scale)] if pairs else \
+            [(both_slopes[:, :ffn], to_gate, gate_scale), (both_slopes[:, -ffn:], to_up, up_scale)][:1 if form == 4 else 2]
+        good = []
+        for got, want, scale in parts:
+            low, high = interval_bf16(dv * want, abs(dv) * scale, 23)
+            good.append(("slopes", (got >= low) & (got <= high)))
+        judge.count(f"{label} gradient {FORMS[form]} {limit}", problem_of([slopes], [both_array, d_array], good))
+    slopes.view[0, 0] ^= 0x40
+    judge.expect_rejection(label, problem_of([slopes], [], [("slopes", (from_bf16(slopes.view[:, :ffn]) >= low) &
+                                                             (from_bf16(slopes.view[:, :ffn]) <= high))]))
+
+
 def test_token_rounding(program, judge, label):
     rng = np.random.default_rng(9)
     tokens, top_k, experts, tile = 90, 2, 19, 8
@@ -261,5 +315,5 @@ def test_row_sums(program, judge, label):
 LOCAL_TESTS = [
     ("router", test_router), ("routing_plan", test_plan), ("capacity", test_capacity), ("fan_out", test_fan_out),
     ("combine", test_combine), ("combine_gradient", test_combine_gradient), ("swiglu", test_swiglu),
-    ("swiglu_gradient", test_swiglu_gradient), ("token_rounding", test_token_rounding), ("row_sums", test_row_sums),
+    ("swiglu_gradient", test_swiglu_gradient), ("activation", test_activation), ("token_rounding", test_token_rounding), ("row_sums", test_row_sums),
 ]

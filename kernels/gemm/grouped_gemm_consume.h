@@ -37,6 +37,9 @@ template <class KIND> struct consumer {
     GPU_MEMBER void release(uint64_t *barrier) {
         if ((gpu_thread() & 127) == 0) barrier_arrive(barrier);
     }
+    GPU_MEMBER void release_stage(uint64_t *empty) {
+        if ((gpu_thread() & 127) == 0) give_back<KIND>(empty);
+    }
     /* Rows [from, to) of every chunk of the stage become 0. */
     GPU_MEMBER void clear_rows(int from, int to) {
         unsigned char *stage = ring.stages + at.stage * KIND::STAGE_BYTES;
@@ -74,7 +77,7 @@ template <class KIND> struct consumer {
             multiply_slices<3>(keep);
         else
             multiply_slices<4>(keep);
-        release(ring.empty + at.stage);
+        release_stage(ring.empty + at.stage);
         at.step();
     }
     /* All of a tile; waits for it. */
@@ -93,14 +96,14 @@ template <class KIND> struct consumer {
             multiply(0, TILE_K / 16, k != 0);
             wgmma_commit();
             wgmma_wait<1>();
-            if (before != nullptr) release(before);
+            if (before != nullptr) release_stage(before);
             before = ring.empty + at.stage;
             at.step();
         }
         const bool rest = KIND::FORM == SPW_GEMM_WEIGHTS && whole < t.terms;
         if (!rest) pass_turn();
         wgmma_wait<0>();
-        if (before != nullptr) release(before);
+        if (before != nullptr) release_stage(before);
         if (rest) {
             multiply_rest(t.terms - whole, whole != 0);
             pass_turn();
@@ -138,7 +141,7 @@ template <class KIND> struct consumer {
         uint32_t turn = group == 0; /* the first consumer need not wait for its first turn */
         int number = 0;
         walk.start(f.p);
-        for (int index = gpu_block(); walk.seek(f.p, index, t); index += f.p.blocks, number++) {
+        for (int index = KIND::first(); KIND::seek(walk, f.p, index, t); index += KIND::step(f.p), number++) {
             if (KIND::PINGPONG) {
                 if ((number & 1) != group) {
                     at.skip((t.terms + TILE_K - 1) / TILE_K);
@@ -164,6 +167,7 @@ GPU_DEVICE void gemm_pingpong(const spw_gemm_fused_problem &f, const CUtensorMap
         consumer<KIND> consumer(ring);
         consumer.run(f);
     }
+    if (KIND::CLUSTER > 1) cluster_synchronize(); /* the other block may still write here */
 }
 
 template <class KIND>
@@ -171,6 +175,13 @@ static __global__ void __launch_bounds__(THREADS, 1)
     gemm_pingpong_kernel(const __grid_constant__ spw_gemm_fused_problem f,
                          const __grid_constant__ CUtensorMap map_a,
                          const __grid_constant__ CUtensorMap map_b) {
+    gemm_pingpong<KIND>(f, &map_a, &map_b);
+}
+
+template <class KIND>
+static __global__ void __cluster_dims__(KIND::CLUSTER) __launch_bounds__(THREADS, 1)
+    gemm_pairs_kernel(const __grid_constant__ spw_gemm_fused_problem f,
+                      const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b) {
     gemm_pingpong<KIND>(f, &map_a, &map_b);
 }
 
@@ -182,20 +193,27 @@ template <class KIND> static int gemm_maps(const spw_gemm_problem &p, CUtensorMa
         error = KIND::A_OUTER ? spw_tensor_map_2d(a, p.a, p.inner, p.rows, CHUNK, TILE_K)
                               : spw_tensor_map_2d(a, p.a, p.inner, p.rows, TILE_K, TILE_M);
     if (error != 0 || KIND::GATHER == SPW_GEMM_GATHER_B) return error;
-    if (KIND::FORM == SPW_GEMM_WEIGHTS) return spw_tensor_map_2d(b, p.b, p.columns, p.rows, CHUNK, TILE_K);
+    if (KIND::FORM == SPW_GEMM_WEIGHTS)
+        return spw_tensor_map_2d(b, p.b, p.columns, p.rows, CHUNK, TILE_K / KIND::CLUSTER);
     return KIND::B_OUTER ? spw_tensor_map_3d(b, p.b, wide, p.inner, p.experts, CHUNK, TILE_K)
                          : spw_tensor_map_3d(b, p.b, p.inner, wide, p.experts, TILE_K,
                                              KIND::HALVES ? KIND::COLUMNS : KIND::TILE_N);
 }
 
-template <class KIND> static int gemm_launch(const spw_gemm_fused_problem &f, gpu_stream stream) {
+template <class KIND> static int gemm_launch(spw_gemm_fused_problem f, gpu_stream stream) {
+    void (*kernel)(spw_gemm_fused_problem, CUtensorMap, CUtensorMap);
+    if constexpr (KIND::CLUSTER > 1)
+        kernel = gemm_pairs_kernel<KIND>;
+    else
+        kernel = gemm_pingpong_kernel<KIND>;
+    f.p.blocks -= f.p.blocks % KIND::CLUSTER;
     CUtensorMap a = {}, b = {};
     int error = gemm_maps<KIND>(f.p, &a, &b);
     if (error == 0)
-        error = (int)cudaFuncSetAttribute((const void *)gemm_pingpong_kernel<KIND>,
-                                          cudaFuncAttributeMaxDynamicSharedMemorySize, KIND::SHARED_BYTES);
+        error = (int)cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                          KIND::SHARED_BYTES);
     if (error != 0) return error;
-    gemm_pingpong_kernel<KIND><<<f.p.blocks, THREADS, KIND::SHARED_BYTES, stream>>>(f, a, b);
+    kernel<<<f.p.blocks, THREADS, KIND::SHARED_BYTES, stream>>>(f, a, b);
     return (int)cudaGetLastError();
 }
 

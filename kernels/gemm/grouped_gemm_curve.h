@@ -5,28 +5,14 @@
 #include "kernels/gemm/grouped_gemm_pingpong.h"
 #include "kernels/local/swiglu_math.h"
 
-/* alpha: the slope of the logistic function's argument by gate. */
 GPU_DEVICE swiglu_point curve_at(const spw_gemm_curve &c, float gate, float up) {
-    swiglu_point p = {gate > c.limit ? c.limit : gate, up > c.limit    ? c.limit
-                                                       : up < -c.limit ? -c.limit
-                                                                       : up};
-    p.gate_cut = gate > c.limit, p.up_cut = up > c.limit || up < -c.limit, p.up += c.shift;
-    const float tame = p.gate > 1000.0f    ? 1000.0f
-                       : p.gate < -1000.0f ? -1000.0f
-                                           : p.gate; /* no infinity times 0 */
-    const float bend = c.cubic * tame * tame, high = c.alpha * p.gate, x = high * (1 + bend);
-    const float low = __builtin_fmaf(c.alpha, p.gate, -high); /* of the product without the bend */
-    p.alpha = c.alpha * (1 + 3 * bend);
-    swiglu_sigmoid(x, low, p.sigmoid, p.rest);
-    return p;
+    return swiglu_curve_at({c.limit, c.alpha, c.cubic, c.shift}, gate, up);
 }
 
 GPU_DEVICE float curve_act(const spw_gemm_curve &c, float gate, float up) {
     const swiglu_point p = curve_at(c, gate, up);
     return p.gate * p.sigmoid * p.up;
 }
-
-GPU_DEVICE float relu_squared(float x) { return x > 0 ? x * x : 0; }
 
 /* One number: `sum` of d act before the weight. act, and the gradients of gate and up. */
 struct curve_slopes {

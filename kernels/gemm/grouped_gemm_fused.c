@@ -3,12 +3,10 @@
 #include "kernels/gemm/grouped_gemm_gpu.h"
 #include "kernels/gpu/device.h"
 #include "kernels/gpu/runtime.h"
+#include "kernels/local/local_launch.h"
 
 #include <limits.h>
 #include <math.h>
-
-/* GELU by tanh as a product with a logistic function: reference/swiglu.h. */
-static const float GELU_ALPHA = 1.59576912f, GELU_CUBIC = 0.044715f;
 
 /* By what this build has. */
 #if defined(SPW_HIP)
@@ -74,9 +72,9 @@ static spw_status curve_of(const spw_gemm_activation *a, spw_gemm_curve *curve) 
                         "ReLU squared with a gate; one matrix, no pairs and no limit would be right");
     *curve = (spw_gemm_curve){.limit = clamped ? a->kind.limit : INFINITY,
                               .alpha = clamped ? a->kind.alpha
-                                       : gelu  ? GELU_ALPHA
+                                       : gelu  ? SPW_GELU_ALPHA
                                                : 1,
-                              .cubic = gelu ? GELU_CUBIC : 0,
+                              .cubic = gelu ? SPW_GELU_CUBIC : 0,
                               .shift = clamped ? 1 : 0,
                               .bias = a->bias,
                               .between = a->kind.plain == SPW_RELU2 ? SPW_GEMM_RELU2

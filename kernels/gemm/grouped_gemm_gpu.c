@@ -18,6 +18,14 @@ const spw_gemm_variant spw_gemm_variants[] = {
     {NULL, NULL},
 };
 
+const spw_gemm_variant spw_gemm_weight_variants[] = {
+#if !defined(SPW_HIP)
+    {"wgmma, pairs of 192", spw_launch_gemm_pairs_192},
+    {"wgmma, pairs of 256", spw_launch_gemm_pairs_256},
+#endif
+    {NULL, NULL},
+};
+
 const spw_gemm_float8_variant spw_gemm_float8_variants[] = {
     {"fp8 naive", spw_launch_gemm_float8_naive, 24},
 #if defined(SPW_HIP)

@@ -65,14 +65,33 @@ int spw_launch_combine_gradient(int tokens, int width, int top_k, const int *row
 int spw_launch_row_sums(int assignments, int rows, int parts, const int *row, const float *part,
                         float *d_weight, gpu_stream stream);
 
+/* GELU by tanh as a product with a logistic function (reference/swiglu.h): 2 sqrt(2 / pi), and the cubic term's share. */
+#define SPW_GELU_ALPHA 1.59576912f
+#define SPW_GELU_CUBIC 0.044715f
+
+/* Gate and up beside each other, as gate and up say, or in turn: then gate is a row's first element and up is not read. Squared ReLU has
+ * one matrix, at gate. */
+typedef enum spw_activation_form {
+    SPW_FORM_SWIGLU,
+    SPW_FORM_SWIGLU_PAIRS,
+    SPW_FORM_GEGLU,
+    SPW_FORM_GEGLU_PAIRS,
+    SPW_FORM_RELU2,
+    SPW_FORMS
+} spw_activation_form;
+
 /* reference/swiglu.h. gate and up are [rows][ffn] inside rows of `stride` elements (ffn apart or 2 ffn in one array);
  * act and d_act are [rows][ffn]; d_gate, d_up as gate, up. */
 typedef struct spw_swiglu_gpu {
     int rows, ffn, stride;
-    float limit, alpha;
-    int pad;
+    float limit, alpha; /* of SwiGLU */
+    int form;           /* spw_activation_form */
     const spw_bf16 *gate, *up;
 } spw_swiglu_gpu;
+/* Any form; the two below are SPW_FORM_SWIGLU alone. d_up is not written where up is not read. */
+int spw_launch_activation(spw_swiglu_gpu s, spw_bf16 *act, gpu_stream stream);
+int spw_launch_activation_gradient(spw_swiglu_gpu s, const spw_bf16 *d_act, spw_bf16 *d_gate, spw_bf16 *d_up,
+                                   gpu_stream stream);
 int spw_launch_swiglu(spw_swiglu_gpu s, spw_bf16 *act, gpu_stream stream);
 int spw_launch_swiglu_gradient(spw_swiglu_gpu s, const spw_bf16 *d_act, spw_bf16 *d_gate, spw_bf16 *d_up,
                                gpu_stream stream);

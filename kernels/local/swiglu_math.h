@@ -37,4 +37,30 @@ GPU_DEVICE swiglu_point swiglu_at(float limit, float alpha, float gate, float up
     return p;
 }
 
+/* Any gated activation: gate' s(alpha gate' (1 + cubic gate'^2)) (up' + shift), gate' cut at limit, up' at both ends, s the logistic
+ * function. Of swiglu_at's forms limit infinite and shift 0, or shift 1; of GELU by tanh the two numbers of SPW_GELU. */
+struct swiglu_curve {
+    float limit, alpha, cubic, shift;
+};
+
+/* alpha of the point: the slope of the logistic function's argument by gate. Without || and ?: of ?:, of which a branch an element was
+ * made, behind which no other element began. */
+GPU_DEVICE swiglu_point swiglu_curve_at(swiglu_curve c, float gate, float up) {
+    const bool above = up > c.limit, below = up < -c.limit;
+    swiglu_point p;
+    p.gate_cut = gate > c.limit, p.up_cut = above | below;
+    p.gate = p.gate_cut ? c.limit : gate;
+    p.up = above ? c.limit : up;
+    p.up = (below ? -c.limit : p.up) + c.shift;
+    float tame = p.gate > 1000.0f ? 1000.0f : p.gate; /* no infinity times 0 */
+    tame = tame < -1000.0f ? -1000.0f : tame;
+    const float bend = c.cubic * tame * tame, high = c.alpha * p.gate, x = high * (1 + bend);
+    const float low = __builtin_fmaf(c.alpha, p.gate, -high); /* of the product without the bend */
+    p.alpha = c.alpha * (1 + 3 * bend);
+    swiglu_sigmoid(x, low, p.sigmoid, p.rest);
+    return p;
+}
+
+GPU_DEVICE float relu_squared(float x) { return x > 0 ? x * x : 0; }
+
 #endif

@@ -17,12 +17,14 @@ import torch
 
 _OPERATIONS = ("plan", "forward", "input_gradient", "weight_gradient", "up", "down_gradient", "combine", "row_sums", "about")
 _PLAN_CHUNK, _ROW_SUM_TILE = 1024, 256
+_ACTIVATIONS = ("swiglu", "geglu", "relu2")  # by their numbers in the entry
 _fused = {}  # by kind of device, as the library says
 _library = None
 
 
 class _Call(ctypes.Structure):
-    _fields_ = ([(name, ctypes.c_int) for name in ("operation", "device", "fp32", "transposed", "gathers", "pad")]
+    _fields_ = ([(name, ctypes.c_int) for name in ("operation", "device", "fp32", "transposed", "gathers", "activation", "pairs", "pad")]
+                + [(name, ctypes.c_float) for name in ("limit", "alpha")]
                 + [(name, ctypes.c_size_t) for name in ("experts", "rows", "in", "out", "tokens", "top_k")]
                 + [("operand", ctypes.c_void_p * 6), ("result", ctypes.c_void_p * 4), ("stream", ctypes.c_void_p)])
 
@@ -182,17 +184,44 @@ def _(expert, experts):
 
 
 # ---- a whole expert layer --------------------------------------------------------------------------------------------
+class _Activation:
+    """What stands between the products; operators take it as numbers: kind, pairs, limit, alpha."""
+
+    def __init__(self, numbers):
+        self.kind, self.pairs, self.limit, self.alpha = int(numbers[0]), int(numbers[1]), numbers[2], numbers[3]
+        self.columns = 1 if _ACTIVATIONS[self.kind] == "relu2" else 2  # of the first product for one of the second
+
+    def sizes(self):
+        return {"activation": self.kind, "pairs": self.pairs, "limit": self.limit, "alpha": self.alpha}
+
+    def __call__(self, h):
+        """By PyTorch's own operators, in fp32."""
+        h, name = h.float(), _ACTIVATIONS[self.kind]
+        if name == "relu2":
+            return h.relu().square()
+        gate, up = (h[:, ::2], h[:, 1::2]) if self.pairs else h.chunk(2, 1)
+        if name == "geglu":
+            return torch.nn.functional.gelu(gate, approximate="tanh") * up
+        if self.limit == 0:
+            return torch.nn.functional.silu(gate) * up
+        gate = gate.clamp(max=self.limit)
+        return gate * torch.sigmoid(self.alpha * gate) * (up.clamp(-self.limit, self.limit) + 1)
+
+
 class _Layer:
     """The products of one layer and one batch; `choice` is the plan: row, assignment, offset."""
 
-    def __init__(self, x, w_up, w_down, choice, transposed, gathers):
-        self.x, self.w_up, self.w_down, self.transposed, self.gathers = x, w_up, w_down, transposed, gathers
+    def __init__(self, x, w_up, w_down, b_up, choice, transposed, gathers, activation):
+        self.x, self.w_up, self.w_down, self.b_up, self.transposed, self.gathers = x, w_up, w_down, b_up, transposed, gathers
         self.row, self.assignment, self.offset = choice
         self.rows, (self.tokens, self.top_k) = self.assignment.shape[0], self.row.shape
-        self.hidden, wide = _widths(w_up, transposed)
-        self.ffn = wide // 2
+        self.hidden, self.wide = _widths(w_up, transposed)
+        self.activation = _Activation(activation)
+        self.ffn = self.wide // self.activation.columns
         _expect(x, (self.tokens, self.hidden), "x", w_up.dtype)
         _expect(w_down, (w_up.shape[0], *((self.hidden, self.ffn) if transposed else (self.ffn, self.hidden))), "w_down", w_up.dtype)
+        if b_up is not None:
+            _expect(b_up, (w_up.shape[0], self.wide), "b_up", w_up.dtype)
 
     def run(self, operation, operands, results, w=None, **sizes):
         if w is not None:
@@ -207,22 +236,23 @@ class _Layer:
         return array.index_select(0, self.assignment.clamp(0, self.tokens * self.top_k - 1) // self.top_k)
 
     def forward(self, weight):
-        h, act = self.x.new_empty(self.rows, 2 * self.ffn), self.x.new_empty(self.rows, self.ffn)
-        self.run("up", (self.by_row(self.x), self.w_up, self.offset, self.assignment), (h, act), self.w_up, gathers=int(self.gathers))
+        h, act = self.x.new_empty(self.rows, self.wide), self.x.new_empty(self.rows, self.ffn)
+        self.run("up", (self.by_row(self.x), self.w_up, self.offset, self.assignment, self.b_up), (h, act), self.w_up,
+                 gathers=int(self.gathers), **self.activation.sizes())
         y_rows, y = self.x.new_empty(self.rows, self.hidden), torch.empty_like(self.x)
         self.run("forward", (act, self.w_down, self.offset), (y_rows,), self.w_down)
         self.run("combine", (y_rows, self.row, weight), (y,), **{"in": self.hidden})
         return y, h
 
     def backward(self, dy, weight, h, d_up, d_down):
-        """dx and d_weight; d_up and d_down are written, or grow."""
+        """dx, d_weight and d_b_up, which is empty without a bias; d_up and d_down are written, or grow."""
         grows = isinstance(d_up, _Grows)
         parts = -(-self.ffn // _ROW_SUM_TILE)
         d_h, act = torch.empty_like(h), h.new_empty(self.rows, self.ffn)
         row_sum = h.new_empty(parts, self.rows, dtype=torch.float32)
         dy_rows, x_rows = self.by_row(dy), self.by_row(self.x)
         self.run("down_gradient", (dy_rows, self.w_down, self.offset, self.assignment, h, weight), (d_h, act, row_sum), self.w_down,
-                 gathers=int(self.gathers))
+                 gathers=int(self.gathers), **self.activation.sizes())
         into = (lambda grown: (None, grown.array)) if grows else (lambda written: (written, None))
         self.run("weight_gradient", (act, dy_rows, self.offset, self.assignment), into(d_down), self.w_down, gathers=2 * self.gathers)
         self.run("weight_gradient", (x_rows, d_h, self.offset, self.assignment), into(d_up), self.w_up, gathers=int(self.gathers))
@@ -230,7 +260,16 @@ class _Layer:
         self.run("input_gradient", (d_h, self.w_up, self.offset), (dx_rows,), self.w_up)
         self.run("combine", (dx_rows, self.row, None), (dx,), **{"in": self.hidden})
         self.run("row_sums", (row_sum, self.row), (d_weight,), out=parts)
-        return dx, d_weight
+        return dx, d_weight, self.bias_gradient(d_h)
+
+    def bias_gradient(self, d_h):
+        """Sums of d_h by expert: the weights' gradient of eight columns of ones, the fewest that there are."""
+        if self.b_up is None:
+            return d_h.new_empty(0)
+        sums = d_h.new_empty(self.w_up.shape[0], 8, self.wide)
+        self.run("weight_gradient", (d_h.new_ones(self.rows, 8), d_h, self.offset), (sums,), experts=self.w_up.shape[0],
+                 **{"in": 8, "out": self.wide})
+        return sums[:, 0].contiguous()
 
 
 class _Grows:
@@ -238,125 +277,184 @@ class _Grows:
         self.array = array
 
 
-_TENSOR = torch.Tensor
+_TENSOR, _MAYBE, _NUMBERS = torch.Tensor, typing.Optional[torch.Tensor], typing.List[float]
 
 
 @torch.library.custom_op("spillway::experts", mutates_args=())
-def _experts(x: _TENSOR, weight: _TENSOR, w_up: _TENSOR, w_down: _TENSOR, row: _TENSOR, assignment: _TENSOR, offset: _TENSOR,
-             main_up: typing.Optional[_TENSOR], main_down: typing.Optional[_TENSOR], transposed: bool,
-             gathers: bool) -> tuple[_TENSOR, _TENSOR]:
-    return _Layer(x, w_up, w_down, (row, assignment, offset), transposed, gathers).forward(weight)
+def _experts(x: _TENSOR, weight: _TENSOR, w_up: _TENSOR, w_down: _TENSOR, b_up: _MAYBE, row: _TENSOR, assignment: _TENSOR, offset: _TENSOR,
+             main_up: _MAYBE, main_down: _MAYBE, transposed: bool, gathers: bool, activation: _NUMBERS) -> tuple[_TENSOR, _TENSOR]:
+    return _Layer(x, w_up, w_down, b_up, (row, assignment, offset), transposed, gathers, activation).forward(weight)
 
 
 @_experts.register_fake
-def _(x, weight, w_up, w_down, row, assignment, offset, main_up, main_down, transposed, gathers):
+def _(x, weight, w_up, w_down, b_up, row, assignment, offset, main_up, main_down, transposed, gathers, activation):
     return torch.empty_like(x), x.new_empty(assignment.shape[0], _widths(w_up, transposed)[1])
 
 
 @torch.library.custom_op("spillway::experts_backward", mutates_args=())
-def _experts_backward(dy: _TENSOR, h: _TENSOR, x: _TENSOR, weight: _TENSOR, w_up: _TENSOR, w_down: _TENSOR, row: _TENSOR,
-                      assignment: _TENSOR, offset: _TENSOR, transposed: bool,
-                      gathers: bool) -> tuple[_TENSOR, _TENSOR, _TENSOR, _TENSOR]:
+def _experts_backward(dy: _TENSOR, h: _TENSOR, x: _TENSOR, weight: _TENSOR, w_up: _TENSOR, w_down: _TENSOR, b_up: _MAYBE, row: _TENSOR,
+                      assignment: _TENSOR, offset: _TENSOR, transposed: bool, gathers: bool,
+                      activation: _NUMBERS) -> tuple[_TENSOR, _TENSOR, _TENSOR, _TENSOR, _TENSOR]:
     d_up, d_down = torch.empty_like(w_up), torch.empty_like(w_down)
-    layer = _Layer(x, w_up, w_down, (row, assignment, offset), transposed, gathers)
+    layer = _Layer(x, w_up, w_down, b_up, (row, assignment, offset), transposed, gathers, activation)
     return *layer.backward(dy, weight, h, d_up, d_down), d_up, d_down
 
 
+def _empty_bias(b_up, x):
+    return x.new_empty(0) if b_up is None else torch.empty_like(b_up)
+
+
 @_experts_backward.register_fake
-def _(dy, h, x, weight, w_up, w_down, row, assignment, offset, transposed, gathers):
-    return torch.empty_like(x), torch.empty_like(weight), torch.empty_like(w_up), torch.empty_like(w_down)
+def _(dy, h, x, weight, w_up, w_down, b_up, row, assignment, offset, transposed, gathers, activation):
+    return torch.empty_like(x), torch.empty_like(weight), _empty_bias(b_up, x), torch.empty_like(w_up), torch.empty_like(w_down)
 
 
 @torch.library.custom_op("spillway::experts_backward_add", mutates_args=("main_up", "main_down"))
-def _experts_backward_add(dy: _TENSOR, h: _TENSOR, x: _TENSOR, weight: _TENSOR, w_up: _TENSOR, w_down: _TENSOR, row: _TENSOR,
-                          assignment: _TENSOR, offset: _TENSOR, transposed: bool, gathers: bool, main_up: _TENSOR,
-                          main_down: _TENSOR) -> tuple[_TENSOR, _TENSOR]:
+def _experts_backward_add(dy: _TENSOR, h: _TENSOR, x: _TENSOR, weight: _TENSOR, w_up: _TENSOR, w_down: _TENSOR, b_up: _MAYBE,
+                          row: _TENSOR, assignment: _TENSOR, offset: _TENSOR, transposed: bool, gathers: bool, activation: _NUMBERS,
+                          main_up: _TENSOR, main_down: _TENSOR) -> tuple[_TENSOR, _TENSOR, _TENSOR]:
     _expect(main_up, w_up.shape, "main_up", torch.float32), _expect(main_down, w_down.shape, "main_down", torch.float32)
-    layer = _Layer(x, w_up, w_down, (row, assignment, offset), transposed, gathers)
+    layer = _Layer(x, w_up, w_down, b_up, (row, assignment, offset), transposed, gathers, activation)
     return layer.backward(dy, weight, h, _Grows(main_up), _Grows(main_down))
 
 
 @_experts_backward_add.register_fake
-def _(dy, h, x, weight, w_up, w_down, row, assignment, offset, transposed, gathers, main_up, main_down):
-    return torch.empty_like(x), torch.empty_like(weight)
+def _(dy, h, x, weight, w_up, w_down, b_up, row, assignment, offset, transposed, gathers, activation, main_up, main_down):
+    return torch.empty_like(x), torch.empty_like(weight), _empty_bias(b_up, x)
 
 
 def _experts_setup(ctx, inputs, output):
-    *saved, main_up, main_down, ctx.transposed, ctx.gathers = inputs
+    *saved, main_up, main_down, ctx.transposed, ctx.gathers, ctx.activation = inputs
     ctx.main = None if main_up is None else (main_up, main_down)  # they change between forward and backward, so they are not saved
     ctx.mark_non_differentiable(output[1])
     ctx.save_for_backward(output[1], *saved)
 
 
 def _experts_gradient(ctx, dy, _):
-    arguments = (dy.contiguous(), *ctx.saved_tensors, ctx.transposed, ctx.gathers)
+    arguments = (dy.contiguous(), *ctx.saved_tensors, ctx.transposed, ctx.gathers, ctx.activation)
     if ctx.main is None:
-        gradients = _experts_backward(*arguments)
+        dx, d_weight, d_bias, *d_w = _experts_backward(*arguments)
     else:
-        gradients = *_experts_backward_add(*arguments, *ctx.main), None, None
-    return *gradients, *[None] * 7
+        dx, d_weight, d_bias, *d_w = *_experts_backward_add(*arguments, *ctx.main), None, None
+    return dx, d_weight, *d_w, d_bias if ctx.saved_tensors[5] is not None else None, *[None] * 8
 
 
 _experts.register_autograd(_experts_gradient, setup_context=_experts_setup)
 
 
-def _plain(x, weight, w_up, w_down, choice, transposed):
+def _plain(x, weight, w_up, w_down, b_up, choice, transposed, activation):
     """The same of grouped GEMM and PyTorch's own operators, for GPUs without the fused products."""
     row, assignment, offset = choice
+    at = torch.arange(assignment.shape[0], device=x.device)
     of_row = assignment.clamp(0, row.numel() - 1).long() // row.shape[1]
-    used = (torch.arange(assignment.shape[0], device=x.device) < offset[-1])[:, None]
-    gate, up = _gemm(x[of_row], w_up, offset, transposed).chunk(2, 1)
-    y = _gemm((torch.nn.functional.silu(gate.float()) * up).to(x.dtype), w_down, offset, transposed)
+    used = (at < offset[-1])[:, None]
+    h = _gemm(x[of_row], w_up, offset, transposed)
+    if b_up is not None:
+        h = h + b_up[torch.searchsorted(offset, at, right=True).clamp(1, w_up.shape[0]) - 1]
+    y = _gemm(_Activation(activation)(h).to(x.dtype), w_down, offset, transposed)
     by = weight.reshape(-1)[assignment.clamp(0, row.numel() - 1).long()][:, None]
     weighted = torch.where(used, y.float() * by, 0)
     return torch.zeros(x.shape, dtype=torch.float32, device=x.device).index_add(0, of_row, weighted).to(x.dtype)
 
 
-def experts(x, expert, weight, w_up, w_down, *, transposed=True, gathers=True, main_grads=None):
-    """y[t] = sum over k of weight[t, k] * (silu(gate) * up) @ w_down[e], gate and up = x[t] @ w_up[e], e = expert[t, k].
+def _activation_numbers(activation, interleaved, limit, alpha):
+    if activation not in _ACTIVATIONS:
+        raise ValueError(f"activation {activation!r}; one of {', '.join(_ACTIVATIONS)} would be right")
+    if limit is not None and (activation != "swiglu" or not limit > 0):
+        raise ValueError(f"{activation} with a limit of {limit}; None, or a positive one of swiglu, would be right")
+    if interleaved and activation == "relu2":
+        raise ValueError("interleaved relu2, which has one matrix; interleaved=False would be right")
+    return [float(_ACTIVATIONS.index(activation)), float(bool(interleaved)), float(limit or 0), float(alpha)]
+
+
+def _with_bias(y, expert, weight, b_down):
+    """y and each choice's weight times its expert's bias, a product of [tokens, experts] by PyTorch."""
+    _expect(b_down, (b_down.shape[0], y.shape[1]), "b_down", y.dtype)
+    share = torch.zeros(y.shape[0], b_down.shape[0], dtype=torch.float32, device=y.device)
+    share = share.scatter_add(1, expert.clamp(min=0).long(), torch.where(expert < 0, 0, weight))
+    return (y.float() + share @ b_down.float()).to(y.dtype)
+
+
+def experts(x, expert, weight, w_up, w_down, *, b_up=None, b_down=None, activation="swiglu", interleaved=False, limit=None, alpha=1.702,
+            transposed=True, gathers=True, main_grads=None):
+    """y[t] = sum over k of weight[t, k] * (act(x[t] @ w_up[e] + b_up[e]) @ w_down[e] + b_down[e]), e = expert[t, k].
 
     x        [tokens, hidden]         bf16; on a CPU also fp32
     expert   [tokens, top_k]          of any integer type; negative, or as many as there are experts: none
     weight   [tokens, top_k]          its gradient is that of the router
     w_up     [experts, 2 ffn, hidden] gate, then up; w_down [experts, hidden, ffn]: as transformers stores them. With transposed=False
-             [experts, hidden, 2 ffn] and [experts, ffn, hidden]
+             [experts, hidden, 2 ffn] and [experts, ffn, hidden]. relu2 has ffn columns for 2 ffn
+    b_up     [experts, 2 ffn], b_down [experts, hidden], or None
+    activation  swiglu: silu(gate) * up; with a limit, of gate' = min(gate, limit) and up' = clamp(up, -limit, limit),
+             gate' * sigmoid(alpha gate') * (up' + 1), as gpt-oss has it. geglu: gelu(gate) * up, by tanh. relu2: relu(h)^2
+    interleaved  gate and up in turn: column 2 f is gate, 2 f + 1 up
     gathers  rows of x and of y's gradient are read through an index, else from a copy
     main_grads  two fp32 arrays like w_up and w_down, to which their gradients are added in place; `.grad` stays None. Not under
              torch.compile
-    returns  [tokens, hidden]; gradients of x, weight, w_up and w_down
+    returns  [tokens, hidden]; gradients of x, weight, w_up, w_down, b_up and b_down
     """
     experts_ = w_up.shape[0]
+    numbers = _activation_numbers(activation, interleaved, limit, alpha)
     expert = torch.where((expert < 0) | (expert >= experts_), -1, expert).to(torch.int32).contiguous()
     weight, x = weight.to(torch.float32).contiguous(), x.contiguous()
     choice = _plan(expert, experts_)
-    if not fused(x.device):
-        if main_grads is not None:
-            raise ValueError(f"main_grads on {x.device}, which has no fused products; None would be right")
-        return _plain(x, weight, w_up, w_down, choice, bool(transposed))
-    return _experts(x, weight, w_up, w_down, *choice, *(main_grads or (None, None)), bool(transposed), bool(gathers))[0]
+    if fused(x.device):
+        y = _experts(x, weight, w_up, w_down, b_up, *choice, *(main_grads or (None, None)), bool(transposed), bool(gathers), numbers)[0]
+    elif main_grads is None:
+        y = _plain(x, weight, w_up, w_down, b_up, choice, bool(transposed), numbers)
+    else:
+        raise ValueError(f"main_grads on {x.device}, which has no fused products; None would be right")
+    return y if b_down is None else _with_bias(y, expert, weight, b_down)
 
 
 # ---- models ----------------------------------------------------------------------------------------------------------
-def _is_experts(module):
-    up, down = getattr(module, "gate_up_proj", None), getattr(module, "down_proj", None)
-    if not all(isinstance(w, torch.Tensor) and w.dim() == 3 for w in (up, down)):
-        return False
+_GATES = {"SiLU": "swiglu", "SiLUActivation": "swiglu", "GELUTanh": "geglu", "ReLUSquaredActivation": "relu2"}
+
+
+def _activation_of(module):
+    """Of an experts module of transformers, keywords of `experts`; None: another one."""
     act = getattr(module, "act_fn", None)
-    silu = isinstance(act, torch.nn.SiLU) or act is torch.nn.functional.silu or "silu" in type(act).__name__.lower()
-    biased = any(getattr(module, name, None) is not None for name in ("gate_up_proj_bias", "down_proj_bias"))
-    return silu and not biased and up.shape[1] == 2 * down.shape[2] and up.shape[2] == down.shape[1]
+    if act is None and all(hasattr(module, name) for name in ("alpha", "limit", "gate_up_proj_bias", "down_proj_bias")):
+        return {"interleaved": True, "limit": float(module.limit), "alpha": float(module.alpha)}  # gpt-oss
+    if act is torch.nn.functional.silu:
+        return {}
+    name = _GATES.get(type(act).__name__)
+    if isinstance(act, torch.nn.GELU) and act.approximate == "tanh":
+        name = "geglu"
+    return None if name is None else {"activation": name}
+
+
+def _experts_of(module):
+    """Arrays and keywords with which `experts` computes what `module` does; None where it is no experts module that it knows."""
+    keywords = _activation_of(module)
+    single = keywords is not None and keywords.get("activation") == "relu2"
+    first = "up_proj" if single else "gate_up_proj"
+    up, down = getattr(module, first, None), getattr(module, "down_proj", None)
+    if keywords is None or not all(isinstance(w, torch.Tensor) and w.dim() == 3 for w in (up, down)):
+        return None
+    columns = 1 if single else 2
+    for transposed in (True, False):
+        (hidden, wide), (ffn, back) = _widths(up, transposed), _widths(down, transposed)
+        if wide == columns * ffn and back == hidden and up.shape[0] == down.shape[0]:
+            return first, {**keywords, "transposed": transposed}
+    return None
 
 
 def _experts_forward(self, hidden_states, top_k_index, top_k_weights):
-    return experts(hidden_states, top_k_index, top_k_weights, self.gate_up_proj, self.down_proj).to(hidden_states.dtype)
+    first, keywords = _experts_of(self)
+    biases = {name: getattr(self, where, None) for name, where in (("b_up", first + "_bias"), ("b_down", "down_proj_bias"))}
+    y = experts(hidden_states, top_k_index, top_k_weights, getattr(self, first), self.down_proj, **biases, **keywords)
+    return y.to(hidden_states.dtype)
 
 
 def use(model):
-    """Lets every module of `model` that holds experts as transformers does (gate_up_proj [experts, 2 ffn, hidden], down_proj, SiLU, no
-    biases; called with tokens, choices and weights) compute by `experts`. Returns how many; ValueError where there is none."""
-    found = [module for module in model.modules() if _is_experts(module)]
+    """Lets every module of `model` that holds experts as transformers does (gate_up_proj [experts, 2 ffn, hidden] or [experts, hidden, 2 ffn],
+    down_proj, SiLU or GELU by tanh; gpt-oss; up_proj and squared ReLU; called with tokens, choices and weights) compute by `experts`.
+    Returns how many; ValueError where there is none."""
+    found = [module for module in model.modules() if _experts_of(module)]
     if not found:
-        raise ValueError("no module with gate_up_proj [experts, 2 ffn, hidden], down_proj [experts, hidden, ffn] and SiLU")
+        raise ValueError("no module with gate_up_proj [experts, 2 ffn, hidden], down_proj [experts, hidden, ffn] and an activation of "
+                         f"{', '.join(_ACTIVATIONS)}")
     for module in found:
         module.forward = types.MethodType(_experts_forward, module)
     return len(found)

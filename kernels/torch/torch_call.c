@@ -10,12 +10,27 @@ static const places places_of[SPW_TORCH_OPERATIONS] = {
     [SPW_TORCH_FORWARD] = {"forward", 3, 0, 1, 0},
     [SPW_TORCH_INPUT_GRADIENT] = {"input gradient", 3, 0, 1, 0},
     [SPW_TORCH_WEIGHT_GRADIENT] = {"weight gradient", 4, 1u << 3, 2, 3},
-    [SPW_TORCH_UP] = {"up", 4, 1u << 3, 2, 0},
+    [SPW_TORCH_UP] = {"up", 5, 3u << 3, 2, 0},
     [SPW_TORCH_DOWN_GRADIENT] = {"down gradient", 6, 0, 3, 0},
     [SPW_TORCH_COMBINE] = {"combine", 3, 1u << 2, 1, 0},
     [SPW_TORCH_ROW_SUMS] = {"row sums", 2, 0, 1, 0},
     [SPW_TORCH_ABOUT] = {"about", 0, 0, 1, 0},
 };
+
+static spw_status check_activation(const spw_torch_call *c) {
+    if (c->activation < 0 || c->activation >= SPW_TORCH_ACTIVATIONS)
+        return spw_fail(SPW_EARG, "activation %d; one of 0 to %d would be right", c->activation,
+                        SPW_TORCH_ACTIVATIONS - 1);
+    if (!(c->limit >= 0) || (c->limit > 0 && c->activation != SPW_TORCH_SWIGLU))
+        return spw_fail(SPW_EARG,
+                        "activation %d with a limit of %g; 0, or a positive one of SwiGLU, would be right",
+                        c->activation, (double)c->limit);
+    if (c->pairs != 0 && c->activation == SPW_TORCH_RELU2)
+        return spw_fail(SPW_EARG, "ReLU squared with gate and up in turn; one matrix would be right");
+    if (c->operation == SPW_TORCH_UP && c->activation != SPW_TORCH_RELU2 && c->out % 2 != 0)
+        return spw_fail(SPW_EARG, "up: %zu columns of gate and up; an even number would be right", c->out);
+    return SPW_OK;
+}
 
 static spw_status check_places(const spw_torch_call *c) {
     if (c->operation < 0 || c->operation >= SPW_TORCH_OPERATIONS)
@@ -33,7 +48,7 @@ static spw_status check_places(const spw_torch_call *c) {
                         p->name);
     if (c->operation == SPW_TORCH_WEIGHT_GRADIENT && (c->result[0] == NULL) == (c->result[1] == NULL))
         return spw_fail(SPW_EARG, "weight gradient: either dw or main would be right");
-    return SPW_OK;
+    return check_activation(c);
 }
 
 #if !defined(SPW_TORCH_GPU)

@@ -5,6 +5,7 @@
 #define SPW_KERNELS_TORCH_TORCH_CALL_H
 
 #include "base/status.h"
+#include "reference/swiglu.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,7 +17,7 @@
  *   FORWARD          x, w, offset                                          y
  *   INPUT_GRADIENT   dy, w, offset                                         dx
  *   WEIGHT_GRADIENT  x, dy, offset, assignment?                            dw?, main? fp32, which grows where dw is NULL
- *   UP               x, w, offset, assignment?                             h, act
+ *   UP               x, w, offset, assignment?, bias?                      h, act
  *   DOWN_GRADIENT    dy, w, offset, assignment, h, weight fp32             d_h, act, row_sum fp32 [ceil(in / 256)][rows]
  *   COMBINE          rows, row, weight? fp32                               y [tokens][in]
  *   ROW_SUMS         row_sum [out][rows], row                              d_weight [tokens][top_k] fp32
@@ -34,12 +35,21 @@ typedef enum spw_torch_operation {
     SPW_TORCH_OPERATIONS
 } spw_torch_operation;
 
+/* Of UP and DOWN_GRADIENT: reference/swiglu.h. All but RELU2 have a gate: w of UP and h have 2 ffn columns. bias [experts][out]. */
+typedef enum spw_torch_activation {
+    SPW_TORCH_SWIGLU,
+    SPW_TORCH_GEGLU,
+    SPW_TORCH_RELU2,
+    SPW_TORCH_ACTIVATIONS
+} spw_torch_activation;
+
 enum { SPW_TORCH_OPERANDS = 6, SPW_TORCH_RESULTS = 4 };
 
 typedef struct spw_torch_call {
     int operation, device;         /* device: of a GPU; negative: the CPU */
     int fp32, transposed, gathers; /* fp32: on a CPU alone, else bf16 */
-    int pad;
+    int activation, pairs, pad;    /* pairs: gate and up in turn, else side by side */
+    float limit, alpha;            /* of SWIGLU; 0: none */
     size_t experts, rows, in, out, tokens, top_k;
     const void *operand[SPW_TORCH_OPERANDS];
     void *result[SPW_TORCH_RESULTS];
@@ -50,6 +60,12 @@ typedef struct spw_torch_call {
 const char *spw_torch_run(const spw_torch_call *call);
 
 /* Private to kernels/torch. */
+static inline spw_swiglu spw_torch_swiglu(const spw_torch_call *c) {
+    return (spw_swiglu){.limit = c->limit,
+                        .alpha = c->alpha,
+                        .plain = c->activation == SPW_TORCH_RELU2 ? SPW_RELU2 : SPW_GATED,
+                        .gate = c->activation == SPW_TORCH_GEGLU ? SPW_GATE_GELU : SPW_GATE_SILU};
+}
 spw_status spw_torch_cpu(const spw_torch_call *call);
 spw_status spw_torch_gpu(const spw_torch_call *call);
 

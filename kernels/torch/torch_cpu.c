@@ -192,36 +192,55 @@ static void weight_gradient(scratch *s, const spw_torch_call *c) {
     for (size_t i = 0; c->result[0] == NULL && i < count; i++) main[i] += dw[i];
 }
 
-/* out is gate and up side by side. */
+/* Where number i of a row's gate is, and how far its up; h is `wide` columns. */
+typedef struct gate_place {
+    size_t ffn, wide, step, up;
+} gate_place;
+
+static gate_place places_of_gate(const spw_torch_call *c, size_t ffn) {
+    const bool gated = c->activation != SPW_TORCH_RELU2;
+    return (gate_place){ffn, gated ? 2 * ffn : ffn, c->pairs ? 2 : 1, !gated ? 0 : c->pairs ? 1 : ffn};
+}
+
+static void add_bias(const spw_torch_call *c, const size_t *offset, float *h) {
+    for (size_t e = 0; c->operand[4] != NULL && e < c->experts; e++)
+        for (size_t r = offset[e]; r < offset[e + 1]; r++)
+            for (size_t o = 0; o < c->out; o++) h[r * c->out + o] += number(c, c->operand[4], e * c->out + o);
+}
+
 static void up(scratch *s, const spw_torch_call *c) {
     const product p = product_of(s, c);
-    const size_t ffn = c->out / 2;
+    const gate_place g = places_of_gate(c, c->activation == SPW_TORCH_RELU2 ? c->out : c->out / 2);
     const int32_t *from = c->gathers != 0 ? c->operand[3] : NULL;
     if (s->status == SPW_OK) s->status = check_assignment(c, from, c->tokens * c->top_k);
     const float *x = gathered(s, c, c->operand[0], c->rows, c->in, from);
     const float *w = gathered(s, c, c->operand[1], c->experts * c->in, c->out, NULL);
-    float *h = room(s, c->rows, c->out, sizeof *h), *act = room(s, c->rows, ffn, sizeof *act);
+    float *h = room(s, c->rows, c->out, sizeof *h), *act = room(s, c->rows, g.ffn, sizeof *act);
     if (s->status == SPW_OK) s->status = spw_ref_grouped_gemm(p.shape, x, w, p.offset, h, NULL);
     if (s->status != SPW_OK) return;
+    add_bias(c, p.offset, h);
     for (size_t r = 0; r < c->rows; r++)
-        spw_ref_swiglu((spw_swiglu){.limit = 0}, ffn, h + r * c->out, h + r * c->out + ffn, act + r * ffn,
-                       NULL);
-    store(c, c->result[0], h, c->rows * c->out), store(c, c->result[1], act, c->rows * ffn);
+        for (size_t i = 0; i < g.ffn; i++) {
+            const float *gate = h + r * g.wide + i * g.step;
+            spw_ref_swiglu(spw_torch_swiglu(c), 1, gate, gate + g.up, act + r * g.ffn + i, NULL);
+        }
+    store(c, c->result[0], h, c->rows * c->out), store(c, c->result[1], act, c->rows * g.ffn);
 }
 
-/* One row of the gradient of SwiGLU; s: the sums of dy w. */
+/* One row of the gradient of the activation; s: the sums of dy w. */
 static void down_gradient_row(const spw_torch_call *c, size_t r, float weight, const float *s) {
-    const size_t ffn = c->in;
-    for (size_t i = 0; i < ffn; i++) {
-        const size_t at = r * 2 * ffn + i;
-        const float gate = number(c, c->operand[4], at), up = number(c, c->operand[4], at + ffn),
+    const gate_place g = places_of_gate(c, c->in);
+    const spw_swiglu kind = spw_torch_swiglu(c);
+    for (size_t i = 0; i < g.ffn; i++) {
+        const size_t at = r * g.wide + i * g.step;
+        const float gate = number(c, c->operand[4], at), up = number(c, c->operand[4], at + g.up),
                     d = s[i] * weight;
         float act, d_gate, d_up;
-        spw_ref_swiglu((spw_swiglu){.limit = 0}, 1, &gate, &up, &act, NULL);
-        spw_ref_swiglu_gradient((spw_swiglu){.limit = 0}, 1, &gate, &up, &d,
-                                (spw_swiglu_gradients){&d_gate, &d_up, NULL});
-        put(c, c->result[0], at, d_gate), put(c, c->result[0], at + ffn, d_up);
-        put(c, c->result[1], r * ffn + i, weight * act);
+        spw_ref_swiglu(kind, 1, &gate, &up, &act, NULL);
+        spw_ref_swiglu_gradient(kind, 1, &gate, &up, &d, (spw_swiglu_gradients){&d_gate, &d_up, NULL});
+        if (g.up != 0) put(c, c->result[0], at + g.up, d_up);
+        put(c, c->result[0], at, d_gate);
+        put(c, c->result[1], r * g.ffn + i, weight * act);
         ((float *)c->result[2])[i / ROW_SUM_TILE * c->rows + r] += s[i] * act;
     }
 }
@@ -238,7 +257,8 @@ static void down_gradient(scratch *s, const spw_torch_call *c) {
         s->status = spw_ref_grouped_gemm_input_gradient(p.shape, dy, w, p.offset, sum, NULL);
     if (s->status != SPW_OK || p.offset == NULL) return;
     const size_t size = c->fp32 ? 4 : 2, used = p.offset[c->experts];
-    memset(c->result[0], 0, c->rows * 2 * c->in * size), memset(c->result[1], 0, c->rows * c->in * size);
+    memset(c->result[0], 0, c->rows * places_of_gate(c, c->in).wide * size);
+    memset(c->result[1], 0, c->rows * c->in * size);
     memset(c->result[2], 0, (c->in + ROW_SUM_TILE - 1) / ROW_SUM_TILE * c->rows * sizeof(float));
     for (size_t r = 0; r < used; r++) down_gradient_row(c, r, weight[assignment[r]], sum + r * c->in);
 }

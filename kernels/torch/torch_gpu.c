@@ -69,9 +69,14 @@ static spw_status weight_gradient(const spw_torch_call *c) {
     return spw_gpu_grouped_gemm_weight_gradient(shape_of(c), rows, &g, c->stream);
 }
 
+static spw_gemm_activation activation_of(const spw_torch_call *c, const void *bias) {
+    return (spw_gemm_activation){spw_torch_swiglu(c), c->pairs != 0, bias};
+}
+
 static spw_status up(const spw_torch_call *c) {
     const spw_gemm_rows rows = rows_of(c);
-    const spw_gemm_up g = {c->operand[0], c->operand[1], c->operand[2], c->result[0], c->result[1]};
+    const spw_gemm_up g = {c->operand[0], c->operand[1], c->operand[2],
+                           c->result[0],  c->result[1],  activation_of(c, c->operand[4])};
     return spw_gpu_grouped_gemm_up(shape_of(c), rows, &g, c->stream);
 }
 
@@ -84,7 +89,8 @@ static spw_status down_gradient(const spw_torch_call *c) {
                                       .offset = c->operand[2],
                                       .d_h = c->result[0],
                                       .act = c->result[1],
-                                      .row_sum = c->result[2]};
+                                      .row_sum = c->result[2],
+                                      .activation = activation_of(c, NULL)};
     return spw_gpu_grouped_gemm_down_gradient(shape_of(c), rows, &g, c->stream);
 }
 

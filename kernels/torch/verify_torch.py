@@ -84,42 +84,71 @@ def check_grouped_mm(judge, device, dtype):
 
 
 # ---- layers ----------------------------------------------------------------------------------------------------------
-def wanted_experts(x, expert, weight, w_up, w_down, transposed):
-    """In fp64, expert by expert."""
+ACTIVATIONS = [{}, {"interleaved": True}, {"interleaved": True, "limit": 1.5}, {"limit": 0.75, "alpha": 1.3}, {"activation": "geglu"},
+               {"activation": "geglu", "interleaved": True}, {"activation": "relu2"}]
+
+
+def activate(h, activation="swiglu", interleaved=False, limit=None, alpha=1.702):
+    """By PyTorch's own operators, in h's type."""
+    if activation == "relu2":
+        return h.relu() ** 2
+    gate, up = (h[:, ::2], h[:, 1::2]) if interleaved else h.chunk(2, 1)
+    if activation == "geglu":
+        return torch.nn.functional.gelu(gate, approximate="tanh") * up
+    if limit is None:
+        return silu(gate) * up
+    gate = gate.clamp(max=limit)
+    return gate * torch.sigmoid(alpha * gate) * (up.clamp(-limit, limit) + 1)
+
+
+def wanted_experts(x, expert, weight, w_up, w_down, transposed, b_up=None, b_down=None, stored=None, **activation):
+    """In fp64, expert by expert. stored: the type that gate and up are stored in, of which it follows whether a limit cuts them."""
     y = torch.zeros_like(x)
     for e in range(w_up.shape[0]):
         up, down = (w_up[e].t(), w_down[e].t()) if transposed else (w_up[e], w_down[e])
         token, k = (expert == e).nonzero(as_tuple=True)
-        gate, upper = (x[token] @ up).chunk(2, 1)
-        y = y.index_add(0, token, (silu(gate) * upper) @ down * weight[token, k][:, None])
+        h = x[token] @ up
+        h = h if b_up is None else h + b_up[e]
+        if stored is not None:
+            h = h + (h.to(stored).to(h.dtype) - h).detach()
+        one = activate(h, **activation) @ down
+        y = y.index_add(0, token, (one if b_down is None else one + b_down[e]) * weight[token, k][:, None])
     return y
 
 
 class Case:
-    def __init__(self, device, dtype, tokens, hidden, ffn, experts, top_k, transposed, absent=0.0):
-        self.transposed, self.dtype = transposed, dtype
+    def __init__(self, device, dtype, shape, transposed, absent=0.0, activation=None, biased=False):
+        tokens, hidden, ffn, experts, top_k = shape
+        self.transposed, self.dtype, self.activation = transposed, dtype, activation or {}
         turn = (lambda a: a.transpose(1, 2).contiguous().detach().requires_grad_()) if transposed else (lambda a: a)
+        wide = ffn if self.activation.get("activation") == "relu2" else 2 * ffn
         self.x = numbers(tokens, hidden, dtype=dtype, device=device)
-        self.w_up = turn(numbers(experts, hidden, 2 * ffn, dtype=dtype, device=device, scale=hidden ** -0.5))
+        self.w_up = turn(numbers(experts, hidden, wide, dtype=dtype, device=device, scale=hidden ** -0.5))
         self.w_down = turn(numbers(experts, ffn, hidden, dtype=dtype, device=device, scale=ffn ** -0.5))
+        self.biases = {"b_up": numbers(experts, wide, dtype=dtype, device=device),
+                       "b_down": numbers(experts, hidden, dtype=dtype, device=device)} if biased else {}
         self.weight = torch.rand(tokens, top_k, device=device).requires_grad_()
         self.expert = torch.rand(tokens, experts, device=device).topk(top_k).indices
         self.expert[torch.rand(tokens, top_k, device=device) < absent] = -1
         self.dy = torch.randn(tokens, hidden, device=device).to(dtype)
-        self.name = f"{tokens} x {hidden}, {experts} experts of {ffn}, top-{top_k}, {dtype} {'[out][in]' if transposed else '[in][out]'}"
+        self.name = (f"{tokens} x {hidden}, {experts} experts of {ffn}, top-{top_k}, {dtype} {'[out][in]' if transposed else '[in][out]'}"
+                     f"{f', {self.activation}' if self.activation else ''}{', biases' if biased else ''}")
 
     def leaves(self):
-        return self.x, self.weight, self.w_up, self.w_down
+        return self.x, self.weight, self.w_up, self.w_down, *self.biases.values()
 
     def call(self, **more):
-        return spillway_torch.experts(self.x, self.expert, self.weight, self.w_up, self.w_down, transposed=self.transposed, **more)
+        return spillway_torch.experts(self.x, self.expert, self.weight, self.w_up, self.w_down, transposed=self.transposed, **self.biases,
+                                      **self.activation, **more)
 
     def wanted(self):
-        """y, and gradients of x, weight, w_up and w_down."""
-        x, weight, w_up, w_down = copies(*self.leaves())
-        y = wanted_experts(x, self.expert.cpu(), weight, w_up, w_down, self.transposed)
+        """y, and gradients of x, weight, w_up and w_down, and of biases."""
+        leaves = copies(*self.leaves())
+        x, weight, w_up, w_down, *biases = leaves
+        stored = self.dtype if self.activation.get("limit") else None
+        y = wanted_experts(x, self.expert.cpu(), weight, w_up, w_down, self.transposed, *(biases or (None, None)), stored=stored, **self.activation)
         y.backward(self.dy.double().cpu())
-        return y, x.grad, weight.grad, w_up.grad, w_down.grad
+        return y, *(leaf.grad for leaf in leaves)
 
     def got(self, call=None, **more):
         for leaf in self.leaves():
@@ -129,7 +158,7 @@ class Case:
         return y, *(leaf.grad for leaf in self.leaves())
 
 
-PARTS = ("y", "dx", "d_weight", "d_w_up", "d_w_down")
+PARTS = ("y", "dx", "d_weight", "d_w_up", "d_w_down", "d_b_up", "d_b_down")
 
 
 def check_experts(judge, case, gathers):
@@ -142,11 +171,32 @@ def check_experts(judge, case, gathers):
     for _ in range(2):
         got = case.got(gathers=gathers, main_grads=main)
     judge.holds(f"experts {case.name}: no .grad beside main_grads", got[3] is None and got[4] is None)
-    for part, array, right in zip(PARTS[3:], main, want[3:]):
+    for part, array, right in zip(PARTS[3:5], main, want[3:5]):
         judge.near(f"experts {case.name}, gathers={gathers}: main {part}", array - 1, 2 * right, share)
 
 
+def check_plain(judge, case):
+    """What GPUs without the fused products do."""
+    kept, spillway_torch._fused = spillway_torch._fused, {}
+    for part, got, right in zip(PARTS, case.got(), case.wanted()):
+        judge.near(f"without fused products: {case.name}: {part}", got, right, 3 * share_of(case.dtype))
+    spillway_torch._fused = kept
+
+
+def check_activations(judge, device, dtype):
+    for number, activation in enumerate(ACTIVATIONS):
+        for biased in (False, True):
+            for shape, gathers in (((33, 64, 24, 5, 3), True), ((40, 16, 264, 3, 2), False)):
+                check_experts(judge, Case(device, dtype, shape, (number + biased) % 2 == 0, 0.2 * gathers, activation, biased), gathers)
+            small = Case(device, dtype, (33, 64, 24, 5, 3), True, 0.2, activation, biased)
+            if not (biased and activation.get("limit") and dtype is torch.bfloat16):  # there gate and up are rounded before the bias, too
+                check_plain(judge, small)
+            if biased:
+                check_compiled(judge, small)
+
+
 def check_compiled(judge, case):
+    torch._dynamo.reset()
     compiled = torch.compile(lambda: case.call(), backend="aot_eager", fullgraph=True)
     for part, eager, got in zip(PARTS, case.got(), case.got(compiled)):
         judge.holds(f"experts compiled: {part} as without", torch.equal(eager, got))
@@ -157,18 +207,21 @@ def check_operators(judge, case):
     rows = case.x.detach()[assignment.long() // case.expert.shape[1]].requires_grad_()
     dy = torch.randn(rows.shape[0], case.w_down.shape[1], device=rows.device).to(case.dtype)
     plan, ops = (row, assignment, offset), torch.ops.spillway
-    h = ops.experts(*case.leaves(), *plan, None, None, case.transposed, True)[1].detach()
-    bare = [leaf.detach() for leaf in case.leaves()]
-    main = [torch.zeros_like(w, dtype=torch.float32) for w in bare[2:]]
+    how = (case.transposed, True, spillway_torch._activation_numbers("swiglu", True, 1.5, 1.702))
+    bias = numbers(*case.w_up.shape[:2], dtype=case.dtype, device=case.x.device)
+    h = ops.experts(*case.leaves(), bias, *plan, None, None, *how)[1].detach()
+    bare = [leaf.detach() for leaf in (*case.leaves(), bias)]
+    main = [torch.zeros_like(w, dtype=torch.float32) for w in bare[2:4]]
     for operator, arguments in (
             (ops.expert_plan, (case.expert.int(), case.w_up.shape[0])),
             (ops.grouped_gemm, (rows, case.w_up, offset, case.transposed)),
             (ops.grouped_gemm_dx, (dy, case.w_down.detach(), offset, case.transposed)) if not case.transposed else
             (ops.grouped_gemm_dx, (dy, bare[3], offset, True)),
             (ops.grouped_gemm_dw, (rows.detach(), dy, offset, case.transposed)),
-            (ops.experts, (*case.leaves(), *plan, None, None, case.transposed, True)),
-            (ops.experts_backward, (case.dy, h, *bare, *plan, case.transposed, True)),
-            (ops.experts_backward_add, (case.dy, h, *bare, *plan, case.transposed, True, *main))):
+            (ops.experts, (*case.leaves(), bias, *plan, None, None, *how)),
+            (ops.experts, (*case.leaves(), None, *plan, None, None, *how)),
+            (ops.experts_backward, (case.dy, h, *bare, *plan, *how)),
+            (ops.experts_backward_add, (case.dy, h, *bare, *plan, *how, *main))):
         said = torch.library.opcheck(operator, arguments, raise_exception=False,
                                      test_utils=("test_schema", "test_faketensor", "test_aot_dispatch_static"))
         judge.holds(f"opcheck {operator}: {said}", set(said.values()) == {"SUCCESS"})
@@ -195,28 +248,40 @@ def check_use(judge, case):
 
 def check_transformers(judge, device, dtype):
     try:
-        from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+        import transformers
     except ImportError:
-        print("transformers is not installed: its model is not tried")
+        print("transformers is not installed: its models are not tried")
         return
-    torch.manual_seed(3)
-    config = Qwen3MoeConfig(vocab_size=128, hidden_size=64, intermediate_size=64, moe_intermediate_size=32, num_hidden_layers=2,
-                            num_attention_heads=4, num_key_value_heads=2, head_dim=16, num_experts=8, num_experts_per_tok=2)
-    model = Qwen3MoeForCausalLM(config).to(device, dtype)
-    words = torch.randint(0, 128, (2, 24), device=device)
+    small = {"vocab_size": 128, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+             "num_experts_per_tok": 2}
+    for name, more in (("Qwen3Moe", {"num_experts": 8, "moe_intermediate_size": 32, "intermediate_size": 64}),
+                       ("GptOss", {"num_local_experts": 8, "intermediate_size": 32, "layer_types": ["full_attention"] * 2})):
+        config, model = getattr(transformers, name + "Config", None), getattr(transformers, name + "ForCausalLM", None)
+        if config is None:
+            print(f"transformers {transformers.__version__} has no {name}: it is not tried")
+            continue
+        torch.manual_seed(3)
+        model = model(config(**small, **more)).to(device, dtype)
+        for module in model.modules():  # which begin with biases of 0
+            for bias in (getattr(module, "gate_up_proj_bias", None), getattr(module, "down_proj_bias", None)):
+                if bias is not None:
+                    torch.nn.init.normal_(bias)
+        check_model(judge, name, model, dtype, torch.randint(0, 128, (2, 24), device=device))
 
+
+def check_model(judge, name, model, dtype, words):
     def step():
         model.zero_grad()
         loss = model(words, labels=words).loss
         loss.backward()
-        return loss, {name: p.grad.clone() for name, p in model.named_parameters()}
+        return loss, {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
     loss, gradients = step()
-    judge.holds("transformers: two layers of experts", spillway_torch.use(model) == 2)
+    judge.holds(f"{name}: two layers of experts", spillway_torch.use(model) == 2)
     swapped, ours = step()
-    judge.near("transformers: loss", swapped.reshape(1, 1), loss.reshape(1, 1), 1e-2 if dtype is torch.bfloat16 else 1e-5)
-    for name, want in gradients.items():  # choices of a later layer may differ in bf16
-        judge.holds(f"transformers: gradient of {name}", (ours[name].double() - want.double()).norm() <=
+    judge.near(f"{name}: loss", swapped.reshape(1, 1), loss.reshape(1, 1), 1e-2 if dtype is torch.bfloat16 else 1e-5)
+    for parameter, want in gradients.items():  # choices of a later layer may differ in bf16
+        judge.holds(f"{name}: gradient of {parameter}", (ours[parameter].double() - want.double()).norm() <=
                     (0.1 if dtype is torch.bfloat16 else 1e-3) * want.double().norm() + 1e-12)
 
 
@@ -247,6 +312,13 @@ def check_refused(judge, device, dtype):
         ("a view", "contiguous", lambda: spillway_torch.grouped_gemm(x, w.transpose(1, 2), good, transposed=True)),
         ("w_down of another width", "w_down", lambda: spillway_torch.experts(
             x, good[None, :2].expand(10, 2) * 0, torch.ones(10, 2, device=device), torch.ones(2, 16, 16, dtype=dtype, device=device), w[:, :8].contiguous())),
+        ("an activation of another name", "swiglu, geglu, relu2", lambda: spillway_torch.experts(
+            x, good[None, :2].expand(10, 2) * 0, torch.ones(10, 2, device=device), w, w, activation="gelu")),
+        ("a limit of geglu", "a positive one of swiglu", lambda: spillway_torch.experts(
+            x, good[None, :2].expand(10, 2) * 0, torch.ones(10, 2, device=device), w, w, activation="geglu", limit=7.0)),
+        ("a bias of another width", "b_up", lambda: spillway_torch.experts(
+            x, good[None, :2].expand(10, 2) * 0, torch.ones(10, 2, device=device), w, w.transpose(1, 2)[:, :4].contiguous(), b_up=w[:, 0, :4].contiguous(),
+            transposed=False)),
         ("a model without experts", "gate_up_proj", lambda: spillway_torch.use(torch.nn.Linear(2, 2))),
     ]
     if device == "cpu":
@@ -281,7 +353,7 @@ def plain_torch(x, expert, weight, w_up, w_down):
 def measure(runs):
     print("layer,who,forward ms,backward ms")
     for name, tokens, hidden, ffn, experts, top_k in LAYERS:
-        case = Case("cuda", torch.bfloat16, tokens, hidden, ffn, experts, top_k, True)
+        case = Case("cuda", torch.bfloat16, (tokens, hidden, ffn, experts, top_k), True)
         calls = {"ours, gathers": lambda: case.call(gathers=True), "ours, copies": lambda: case.call(gathers=False),
                  "torch": lambda: plain_torch(case.x, case.expert, case.weight, case.w_up, case.w_down)}
         times = {who: ([], []) for who in calls}
@@ -318,8 +390,9 @@ def main():
                 check_gemm(judge, device, dtype, sizes, inner, out, transposed)
             for shape in ((33, 64, 24, 5, 3), (70, 72, 264, 8, 2), (5, 40, 8, 4, 1)):
                 for absent, gathers in ((0.0, True), (0.3, True), (0.3, False)):
-                    check_experts(judge, Case(device, dtype, *shape, transposed, absent), gathers)
-        case = Case(device, dtype, 40, 64, 32, 6, 2, True)
+                    check_experts(judge, Case(device, dtype, shape, transposed, absent), gathers)
+        case = Case(device, dtype, (40, 64, 32, 6, 2), True)
+        check_activations(judge, device, dtype)
         check_grouped_mm(judge, device, dtype), check_use(judge, case), check_wrong(judge, case), check_refused(judge, device, dtype)
         check_operators(judge, case), check_compiled(judge, case), check_transformers(judge, device, dtype)
     print(f"{judge.comparisons} comparisons, {judge.failed} failed")

@@ -147,6 +147,8 @@ static spw_status run_level(size_t level, spw_judge *judge) {
     for (size_t i = 0; i < levels[level].count; i++)
         SPW_TRY(spw_verify_gemm(spw_gemm_variants, &levels[level].cases[i], judge));
     for (size_t i = 0; i < levels[level].count; i++)
+        SPW_TRY(spw_verify_gemm_weights(spw_gemm_weight_variants, &levels[level].cases[i], judge));
+    for (size_t i = 0; i < levels[level].count; i++)
         SPW_TRY(spw_verify_gemm_swiglu(&levels[level].cases[i], judge));
     for (size_t i = 0; i < levels[level].fused_count; i++)
         SPW_TRY(spw_verify_gemm_fused(&levels[level].fused[i], judge));

@@ -259,19 +259,30 @@ cleanup:
     return status;
 }
 
-spw_status spw_verify_gemm(const spw_gemm_variant *variants, const spw_gemm_case *c, spw_judge *judge) {
+static spw_status verify_operations(const spw_gemm_variant *variants, const spw_gemm_case *c,
+                                    spw_gemm_operation first, spw_judge *judge) {
     spw_status status = SPW_OK;
     data d;
     SPW_TRY(data_create(c, &d));
     for (int transposed = 0; transposed < 2; transposed++) {
         d.shape.transposed = transposed;
-        for (int operation = SPW_GEMM_FORWARD; operation <= SPW_GEMM_WEIGHT_GRADIENT; operation++)
+        for (int operation = first; operation <= SPW_GEMM_WEIGHT_GRADIENT; operation++)
             for (int kind = SPW_NUMBERS_BELL; kind <= SPW_NUMBERS_INTEGER; kind++)
                 SPW_TRY(verify_operation(variants, c, &d, (spw_gemm_operation)operation, kind, judge));
     }
 cleanup:
     data_destroy(&d);
     return status;
+}
+
+spw_status spw_verify_gemm(const spw_gemm_variant *variants, const spw_gemm_case *c, spw_judge *judge) {
+    return verify_operations(variants, c, SPW_GEMM_FORWARD, judge);
+}
+
+spw_status spw_verify_gemm_weights(const spw_gemm_variant *variants, const spw_gemm_case *c,
+                                   spw_judge *judge) {
+    if (variants->name == NULL || c->fast_only) return SPW_OK;
+    return verify_operations(variants, c, SPW_GEMM_WEIGHT_GRADIENT, judge);
 }
 
 /* want [rows][pairs] and its yardstick from the sums of gate and up: to first order an error d of the sums moves act by

@@ -11,6 +11,7 @@
 #include "reference/swiglu.h"
 #include "reference/token_rounding.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -201,42 +202,76 @@ static void check_movement(check *k, const spw_plan *plan) {
           "combine gradient, weights");
 }
 
-static void check_swiglu(check *k, spw_swiglu kind) {
+/* Where a row of gate and up has its numbers: reference/swiglu.h's names. */
+typedef struct gate_up_form {
+    spw_swiglu kind;
+    spw_activation_form form;
+} gate_up_form;
+static const gate_up_form gate_up_forms[] = {
+    {{0, 0}, SPW_FORM_SWIGLU},
+    {{2.0f, 1.702f}, SPW_FORM_SWIGLU}, /* a limit that the data reaches */
+    {{0, 0}, SPW_FORM_SWIGLU_PAIRS},
+    {{2.0f, 1.702f}, SPW_FORM_SWIGLU_PAIRS},
+    {{.gate = SPW_GATE_GELU}, SPW_FORM_GEGLU},
+    {{.gate = SPW_GATE_GELU}, SPW_FORM_GEGLU_PAIRS},
+    {{.plain = SPW_RELU2}, SPW_FORM_RELU2},
+};
+
+static bool has_pairs(gate_up_form a) {
+    return a.form == SPW_FORM_SWIGLU_PAIRS || a.form == SPW_FORM_GEGLU_PAIRS;
+}
+static size_t gate_at(gate_up_form a, size_t f) { return has_pairs(a) ? 2 * f : f; }
+static size_t up_at(gate_up_form a, size_t ffn, size_t f) {
+    return a.form == SPW_FORM_RELU2 ? f : has_pairs(a) ? 2 * f + 1 : ffn + f;
+}
+
+/* Of a row of `ffn` elements in order, `terms` for one of them (swiglu_math.h); GeGLU's argument is rounded a few times more. */
+static void widen(gate_up_form a, size_t count, const float *gate, float *scale) {
+    for (size_t i = 0; a.kind.gate == SPW_GATE_GELU && i < count; i++) scale[i] *= 2 + 3 * fabsf(gate[i]);
+}
+
+static void check_activation(check *k, gate_up_form a) {
     const local_case *c = k->c;
     spw_device_pool *pool = &k->pool;
-    const size_t n = c->tokens * c->width, ffn = c->width;
-    const bf16_data both = make(pool, 41, 2 * n),
-                    d = make(pool, 42, n); /* gate and up side by side in a row */
+    const size_t n = c->tokens * c->width, ffn = c->width, wide = a.form == SPW_FORM_RELU2 ? ffn : 2 * ffn;
+    const bf16_data both = make(pool, 41, c->tokens * wide), d = make(pool, 42, n);
     float *gate = floats(pool, n), *up = floats(pool, n), *want = floats(pool, 2 * n),
           *scale = floats(pool, 2 * n);
-    spw_bf16 *act = spw_pool_device(pool, n * 2, NULL), *d_both = spw_pool_device(pool, 2 * n * 2, NULL);
+    spw_bf16 *act = spw_pool_device(pool, n * 2, NULL),
+             *d_both = spw_pool_device(pool, c->tokens * wide * 2, NULL);
     if (pool->status != SPW_OK) return;
-    for (size_t r = 0; r < c->tokens; r++)
-        for (size_t f = 0; f < ffn; f++) {
-            gate[r * ffn + f] = both.value[r * 2 * ffn + f],
-                           up[r * ffn + f] = both.value[(r * 2 + 1) * ffn + f];
-        }
+    for (size_t i = 0; i < n; i++) {
+        const float *row = both.value + i / ffn * wide;
+        gate[i] = row[gate_at(a, i % ffn)], up[i] = row[up_at(a, ffn, i % ffn)];
+    }
     const spw_swiglu_gpu s = {.rows = (int)c->tokens,
                               .ffn = (int)ffn,
-                              .stride = 2 * (int)ffn,
-                              .limit = kind.limit,
-                              .alpha = kind.alpha,
+                              .stride = (int)wide,
+                              .limit = a.kind.limit,
+                              .alpha = a.kind.alpha,
+                              .form = a.form,
                               .gate = both.device,
                               .up = both.device + ffn};
-    launched(k, spw_launch_swiglu(s, act, NULL), "swiglu");
-    launched(k, spw_launch_swiglu_gradient(s, d.device, d_both, d_both + ffn, NULL), "swiglu gradient");
+    launched(k, spw_launch_activation(s, act, NULL), "activation");
+    launched(k, spw_launch_activation_gradient(s, d.device, d_both, d_both + ffn, NULL),
+             "activation gradient");
     const spw_bf16 *got = spw_pool_fetch(pool, act), *got_both = spw_pool_fetch(pool, d_both);
     spw_bf16 *parted = spw_pool_host(pool, 2 * n * 2);
     if (pool->status != SPW_OK) return;
-    spw_ref_swiglu(kind, n, gate, up, want, scale);
-    count(k, spw_judge_bf16(k->judge, false, n, 10, got, want, scale), "swiglu"); /* 10, 23: swiglu_math.h */
-    spw_ref_swiglu_gradient(kind, n, gate, up, d.value, (spw_swiglu_gradients){want, want + n, scale});
+    spw_ref_swiglu(a.kind, n, gate, up, want, scale);
+    widen(a, n, gate, scale);
+    count(k, spw_judge_bf16(k->judge, false, n, 10, got, want, scale),
+          "activation"); /* 10, 23: swiglu_math.h */
+    spw_ref_swiglu_gradient(a.kind, n, gate, up, d.value, (spw_swiglu_gradients){want, want + n, scale});
     for (size_t i = 0; i < n; i++) scale[n + i] = want[n + i] < 0 ? -want[n + i] : want[n + i];
-    for (size_t r = 0; r < c->tokens; r++) {
-        memcpy(parted + r * ffn, got_both + r * 2 * ffn, ffn * 2);
-        memcpy(parted + n + r * ffn, got_both + (r * 2 + 1) * ffn, ffn * 2);
+    widen(a, n, gate, scale), widen(a, n, gate, scale + n);
+    for (size_t i = 0; i < n; i++) {
+        const spw_bf16 *row = got_both + i / ffn * wide;
+        parted[i] = row[gate_at(a, i % ffn)];
+        parted[n + i] = row[up_at(a, ffn, i % ffn)];
     }
-    count(k, spw_judge_bf16(k->judge, false, 2 * n, 23, parted, want, scale), "swiglu gradient");
+    const size_t judged = a.form == SPW_FORM_RELU2 ? n : 2 * n;
+    count(k, spw_judge_bf16(k->judge, false, judged, 23, parted, want, scale), "activation gradient");
 }
 
 static void check_capacity(check *k, const int32_t *expert) {
@@ -344,8 +379,8 @@ static spw_status verify_case(const local_case *c, spw_judge *judge) {
         expert[i] = spw_routing_expert(c->routing, c->experts, n, 61, i);
     check_plan(&moved, expert, &plan);
     if (moved.pool.status == SPW_OK) check_movement(&moved, &plan);
-    check_swiglu(&other, (spw_swiglu){0, 0});
-    check_swiglu(&other, (spw_swiglu){2.0f, 1.702f}); /* a limit that the data reaches */
+    for (size_t i = 0; i < sizeof gate_up_forms / sizeof *gate_up_forms; i++)
+        check_activation(&other, gate_up_forms[i]);
     if (moved.pool.status == SPW_OK) check_capacity(&other, expert);
     for (int r = SPW_ROUND_NEAREST; r <= SPW_ROUND_DOWN && routed.pool.status == SPW_OK && c->level < 2; r++)
         check_rounding(&routed, (spw_rounding)r, score, chosen, weight);

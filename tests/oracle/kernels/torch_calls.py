@@ -9,13 +9,15 @@ import random
 import sys
 
 PLAN, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, UP, DOWN_GRADIENT, COMBINE, ROW_SUMS, ABOUT = range(9)
-INTEGERS, SIZES = ("operation", "device", "fp32", "transposed", "gathers", "pad"), ("experts", "rows", "in", "out", "tokens", "top_k")
+INTEGERS = ("operation", "device", "fp32", "transposed", "gathers", "activation", "pairs", "pad")
+SIZES = ("experts", "rows", "in", "out", "tokens", "top_k")
 library = ctypes.CDLL(sys.argv[1])
 failed = checks = 0
 
 
 class Call(ctypes.Structure):
-    _fields_ = ([(name, ctypes.c_int) for name in INTEGERS] + [(name, ctypes.c_size_t) for name in SIZES]
+    _fields_ = ([(name, ctypes.c_int) for name in INTEGERS] + [(name, ctypes.c_float) for name in ("limit", "alpha")]
+                + [(name, ctypes.c_size_t) for name in SIZES]
                 + [("operand", ctypes.c_void_p * 6), ("result", ctypes.c_void_p * 4), ("stream", ctypes.c_void_p)])
 
 
@@ -57,23 +59,53 @@ def near(what, got, want):
     check(f"{what}: off by {worst}", len(got) == len(want) and all(math.isfinite(a) for a in got) and worst <= 1e-4)
 
 
-def silu(x):
-    return x / (1 + math.exp(-x))
+def logistic(x):
+    return 1 / (1 + math.exp(-x))
 
 
-def slope(x):
-    s = 1 / (1 + math.exp(-x))
-    return s * (1 + x * (1 - s))
+def silu(gate, up):
+    return gate * logistic(gate) * up
 
 
-def layer(transposed, gathers, seed, wide):
+def clamped(gate, up):
+    gate, up = min(gate, 1.5), max(-1.5, min(up, 1.5))
+    return gate * logistic(1.702 * gate) * (up + 1)
+
+
+def geglu(gate, up):
+    return gate / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (gate + 0.044715 * gate ** 3))) * up
+
+
+def relu2(x, _):
+    return max(x, 0) ** 2
+
+
+# By name: how a call says it, what it is, and whether the first product has a bias.
+ACTIVATIONS = {"swiglu": ({}, silu, False), "swiglu in turn, bias": ({"pairs": 1}, silu, True),
+               "clamped in turn, bias": ({"pairs": 1, "limit": 1.5, "alpha": 1.702}, clamped, True),
+               "clamped": ({"limit": 1.5, "alpha": 1.702}, clamped, False), "geglu, bias": ({"activation": 1}, geglu, True),
+               "relu2, bias": ({"activation": 2}, relu2, True), "relu2": ({"activation": 2}, relu2, False)}
+
+
+def slopes(act, gate, up):
+    """By differences: of gate, of up."""
+    step = 1e-5
+    return ((act(gate + step, up) - act(gate - step, up)) / (2 * step), (act(gate, up + step) - act(gate, up - step)) / (2 * step))
+
+
+def layer(transposed, gathers, seed, ffn, activation="swiglu"):
     """Whole: plan, up, down, sum; and backward. Every array against plain loops."""
     draw = random.Random(seed)
-    tokens, top_k, experts, hidden, ffn = 9, 2, 4, 6, wide
+    tokens, top_k, experts, hidden = 9, 2, 4, 6
+    said, act_of, biased = ACTIVATIONS[activation]
+    wide = ffn if said.get("activation") == 2 else 2 * ffn
+    gate_at = [2 * f if said.get("pairs") else f for f in range(ffn)]
+    up_at = [a if wide == ffn else a + 1 if said.get("pairs") else a + ffn for a in gate_at]
     choices = tokens * top_k
     number = lambda n: [draw.gauss(0, 1) for _ in range(n)]  # noqa: E731
     x, dy, weight = number(tokens * hidden), number(tokens * hidden), number(choices)
-    up, down = number(experts * hidden * 2 * ffn), number(experts * ffn * hidden)
+    up, down = number(experts * hidden * wide), number(experts * ffn * hidden)
+    bias = number(experts * wide) if biased else [0.0] * (experts * wide)
     expert = [e if draw.random() < 0.8 else -1 for t in range(tokens) for e in draw.sample([0, 1, 3], top_k)]  # expert 2 has none
     sizes = {"experts": experts, "rows": choices, "tokens": tokens, "top_k": top_k, "transposed": int(transposed)}
 
@@ -91,14 +123,19 @@ def layer(transposed, gathers, seed, wide):
     owner = [expert[a] for a in order]
     xr = [x[a // top_k * hidden:][:hidden] for a in order]
     dyr = [dy[a // top_k * hidden:][:hidden] for a in order]
-    h = [[sum(r[i] * at(up, e, i, o, hidden, 2 * ffn) for i in range(hidden)) for o in range(2 * ffn)] for r, e in zip(xr, owner)]
-    act = [[silu(g) * u for g, u in zip(r[:ffn], r[ffn:])] for r in h]
+    h = [[sum(r[i] * at(up, e, i, o, hidden, wide) for i in range(hidden)) + bias[e * wide + o] for o in range(wide)]
+         for r, e in zip(xr, owner)]
+    act = [[act_of(r[g], r[u]) for g, u in zip(gate_at, up_at)] for r in h]
     y_row = [[sum(r[f] * at(down, e, f, o, ffn, hidden) for f in range(ffn)) for o in range(hidden)] for r, e in zip(act, owner)]
     s = [[sum(r[o] * at(down, e, f, o, ffn, hidden) for o in range(hidden)) for f in range(ffn)] for r, e in zip(dyr, owner)]
-    d_h = [[weight[a] * d * u * slope(g) for d, g, u in zip(t, r[:ffn], r[ffn:])] + [weight[a] * d * silu(g) for d, g in zip(t, r[:ffn])]
-           for a, t, r in zip(order, s, h)]
+    d_h = [[0.0] * wide for _ in order]
+    for a, t, r, d in zip(order, s, h, d_h):
+        for f, (g, u) in enumerate(zip(gate_at, up_at)):
+            of_gate, of_up = slopes(act_of, r[g], r[u])
+            d[u] = weight[a] * t[f] * of_up
+            d[g] = weight[a] * t[f] * of_gate  # the same place where there is one matrix
     weighted = [[weight[a] * v for v in r] for a, r in zip(order, act)]
-    dx_row = [[sum(r[o] * at(up, e, i, o, hidden, 2 * ffn) for o in range(2 * ffn)) for i in range(hidden)] for r, e in zip(d_h, owner)]
+    dx_row = [[sum(r[o] * at(up, e, i, o, hidden, wide) for o in range(wide)) for i in range(hidden)] for r, e in zip(d_h, owner)]
 
     def by_token(rows, factor):
         return [sum(factor[a] * rows[order.index(a)][i] for a in range(t * top_k, (t + 1) * top_k) if a in order)
@@ -115,31 +152,32 @@ def layer(transposed, gathers, seed, wide):
     def flat(rows, width):
         return [v for r in rows for v in r] + [0.0] * (width * (choices - len(rows)))
 
-    name = f"{'[out][in]' if transposed else '[in][out]'}, {'gathered' if gathers else 'copied'}, {ffn} columns"
+    name = f"{'[out][in]' if transposed else '[in][out]'}, {'gathered' if gathers else 'copied'}, {ffn} columns, {activation}"
     rows_of = lambda array, copy: floats(array) if gathers else floats(flat(copy, hidden))  # noqa: E731
-    got_h, got_act, y_rows, y = empty(choices * 2 * ffn), empty(choices * ffn), empty(choices * hidden), empty(tokens * hidden)
-    wide_shape, down_shape = {**sizes, "in": hidden, "out": 2 * ffn}, {**sizes, "in": ffn, "out": hidden}
-    run(UP, [rows_of(x, xr), floats(up), offset, assignment], [got_h, got_act], gathers=gathers, **wide_shape)
+    got_h, got_act, y_rows, y = empty(choices * wide), empty(choices * ffn), empty(choices * hidden), empty(tokens * hidden)
+    wide_shape, down_shape = {**sizes, "in": hidden, "out": wide}, {**sizes, "in": ffn, "out": hidden}
+    run(UP, [rows_of(x, xr), floats(up), offset, assignment, floats(bias) if biased else None], [got_h, got_act], gathers=gathers, **said,
+        **wide_shape)
     run(FORWARD, [got_act, floats(down), offset], [y_rows], **down_shape)
     run(COMBINE, [y_rows, row, floats(weight)], [y], **{**sizes, "in": hidden})
-    near(f"{name}: h", got_h, flat(h, 2 * ffn)), near(f"{name}: act", got_act, flat(act, ffn))
+    near(f"{name}: h", got_h, flat(h, wide)), near(f"{name}: act", got_act, flat(act, ffn))
     near(f"{name}: y of rows", y_rows, flat(y_row, hidden)), near(f"{name}: y", y, by_token(y_row, weight))
 
     parts = -(-ffn // 256)
-    got_d, got_weighted, sums, dx_rows = empty(choices * 2 * ffn), empty(choices * ffn), empty(parts * choices), empty(choices * hidden)
+    got_d, got_weighted, sums, dx_rows = empty(choices * wide), empty(choices * ffn), empty(parts * choices), empty(choices * hidden)
     dx, d_weight, d_down, d_up = empty(tokens * hidden), empty(choices), empty(len(down)), empty(len(up))
     main = floats([1.0] * len(up))
     run(DOWN_GRADIENT, [rows_of(dy, dyr), floats(down), offset, assignment, got_h, floats(weight)], [got_d, got_weighted, sums],
-        gathers=gathers, **down_shape)
+        gathers=gathers, **said, **down_shape)
     run(WEIGHT_GRADIENT, [got_weighted, rows_of(dy, dyr), offset, assignment], [d_down], gathers=2 * gathers, **down_shape)
     run(WEIGHT_GRADIENT, [rows_of(x, xr), got_d, offset, assignment], [d_up], gathers=gathers, **wide_shape)
     run(WEIGHT_GRADIENT, [rows_of(x, xr), got_d, offset, assignment], [None, main], gathers=gathers, **wide_shape)
     run(INPUT_GRADIENT, [got_d, floats(up), offset], [dx_rows], **wide_shape)
     run(COMBINE, [dx_rows, row, None], [dx], **{**sizes, "in": hidden})
     run(ROW_SUMS, [sums, row], [d_weight], **{**sizes, "out": parts})
-    near(f"{name}: d_h", got_d, flat(d_h, 2 * ffn)), near(f"{name}: act times weights", got_weighted, flat(weighted, ffn))
+    near(f"{name}: d_h", got_d, flat(d_h, wide)), near(f"{name}: act times weights", got_weighted, flat(weighted, ffn))
     near(f"{name}: dx", dx, by_token(dx_row, [1.0] * choices))
-    want = by_expert(xr, d_h, hidden, 2 * ffn)
+    want = by_expert(xr, d_h, hidden, wide)
     near(f"{name}: d_up", d_up, want), near(f"{name}: main grows", main, [v + 1 for v in want])
     near(f"{name}: d_down", d_down, by_expert(weighted, dyr, ffn, hidden))
     near(f"{name}: d_weight", d_weight, [sum(a * b for a, b in zip(s[order.index(a)], act[order.index(a)])) if a in order else 0.0
@@ -160,6 +198,11 @@ def refused():
             ("a row that is not there", "row 5 of choice 0", COMBINE, [a, integers([5, 0])], [a], {}),
             ("an assignment that is not there", "assignment[0] is 7", UP, [a, a, rising, integers([7, 0])], [a, a], {"gathers": 1}),
             ("gathered without assignments", "gathered by assignments", UP, [a, a, rising], [a, a], {"gathers": 1}),
+            ("no such activation", "activation 3", UP, [a, a, rising], [a, a], {"activation": 3}),
+            ("a limit of GeGLU", "limit of 7", UP, [a, a, rising], [a, a], {"activation": 1, "limit": 7.0}),
+            ("a limit below 0", "limit of -1", UP, [a, a, rising], [a, a], {"limit": -1.0}),
+            ("one matrix in turn", "one matrix would be right", UP, [a, a, rising], [a, a], {"activation": 2, "pairs": 1}),
+            ("an odd number of gate and up", "5 columns of gate and up", UP, [a, a, rising], [a, a], {"out": 5}),
             ("a GPU", "GPU 0", FORWARD, [a, a, rising], [a], {"device": 0}),
             ("sizes beyond memory", "fewer would be right", FORWARD, [a, a, rising], [a], {"in": 2 ** 62})):
         said = run(operation, operands, results, **{**shape, **more})
@@ -171,6 +214,8 @@ def refused():
 for transposed in (False, True):
     for gathers in (0, 1):
         layer(transposed, gathers, 7 * transposed + gathers, 5)
+for number, activation in enumerate(ACTIVATIONS):
+    layer(number % 2 == 0, number % 3 == 0, 40 + number, 5, activation)
 layer(True, 1, 5, 260)  # two parts of a row's sum
 refused()
 print(f"{checks} checks, {failed} failed")

@@ -1,0 +1,134 @@
+/* act of gate and up, and their gradients, in eights: the activations that swiglu.hip and swiglu_gradient.hip do not have. */
+#include "kernels/local/local_launch.h"
+#include "kernels/local/swiglu_math.h"
+
+enum { THREADS = 256 };
+
+/* As one store: of a structure that several forms end with the compiler makes several, none of them aligned. */
+GPU_DEVICE void store_eight(gpu_bf16x8 *to, const gpu_bf16x8 &x) {
+    gpu_bytes16 words;
+    words.x = x.v[0] | (unsigned)x.v[1] << 16, words.y = x.v[2] | (unsigned)x.v[3] << 16;
+    words.z = x.v[4] | (unsigned)x.v[5] << 16, words.w = x.v[6] | (unsigned)x.v[7] << 16;
+    *(gpu_bytes16 *)to = words;
+}
+
+/* Eight elements of a row and where they are, in eights. */
+template <int FORM> struct eight {
+    static constexpr bool ONE = FORM == SPW_FORM_RELU2,
+                          PAIRS = FORM == SPW_FORM_SWIGLU_PAIRS || FORM == SPW_FORM_GEGLU_PAIRS,
+                          GELU = FORM == SPW_FORM_GEGLU || FORM == SPW_FORM_GEGLU_PAIRS;
+    float gate[8], up[8];
+    long at;
+
+    GPU_MEMBER eight(const spw_swiglu_gpu &s, long row, int piece)
+        : at(row * (s.stride / 8) + piece * (PAIRS ? 2 : 1)) {
+        const gpu_bf16x8 first = ((const gpu_bf16x8 *)s.gate)[at],
+                         second = ONE     ? first
+                                  : PAIRS ? ((const gpu_bf16x8 *)s.gate)[at + 1]
+                                          : ((const gpu_bf16x8 *)s.up)[at];
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            gate[j] = gpu_from_bf16(PAIRS ? (j < 4 ? first : second).v[2 * (j % 4)] : first.v[j]);
+            up[j] = gpu_from_bf16(PAIRS ? (j < 4 ? first : second).v[2 * (j % 4) + 1] : second.v[j]);
+        }
+    }
+    GPU_MEMBER swiglu_point point(const spw_swiglu_gpu &s, int j) const {
+        const bool clamped = s.limit > 0;
+        const float infinite = __builtin_inff();
+        const swiglu_curve curve = GELU      ? swiglu_curve{infinite, SPW_GELU_ALPHA, SPW_GELU_CUBIC, 0}
+                                   : clamped ? swiglu_curve{s.limit, s.alpha, 0, 1}
+                                             : swiglu_curve{infinite, 1, 0, 0};
+        return swiglu_curve_at(curve, gate[j], up[j]);
+    }
+};
+
+template <int FORM> GPU_DEVICE void act_of(const spw_swiglu_gpu &s, long row, int piece, gpu_bf16x8 *act) {
+    const eight<FORM> of(s, row, piece);
+    gpu_bf16x8 out;
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+        if (of.ONE) {
+            out.v[j] = gpu_to_bf16(relu_squared(of.gate[j]));
+        } else {
+            const swiglu_point p = of.point(s, j);
+            out.v[j] = gpu_to_bf16(p.gate * p.sigmoid * p.up);
+        }
+    }
+    store_eight(act + row * (s.ffn / 8) + piece, out);
+}
+
+/* d_gate, d_up: as gate and up. */
+template <int FORM>
+GPU_DEVICE void slopes_of(const spw_swiglu_gpu &s, long row, int piece, const gpu_bf16x8 *d_act,
+                          gpu_bf16x8 *d_gate, gpu_bf16x8 *d_up) {
+    const eight<FORM> of(s, row, piece);
+    const gpu_bf16x8 d = d_act[row * (s.ffn / 8) + piece];
+    gpu_bf16x8 first, second;
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+        const float dv = gpu_from_bf16(d.v[j]);
+        if (of.ONE) {
+            first.v[j] = gpu_to_bf16(of.gate[j] > 0 ? dv * (2 * of.gate[j]) : 0);
+            continue;
+        }
+        const swiglu_point p = of.point(s, j);
+        const float slope = 1 + p.gate * p.alpha * p.rest, to_gate = dv * p.up * p.sigmoid * slope,
+                    to_up = dv * p.gate * p.sigmoid;
+        gpu_bf16x8 &gates = of.PAIRS && j >= 4 ? second : first, &ups = of.PAIRS && j < 4 ? first : second;
+        gates.v[of.PAIRS ? 2 * (j % 4) : j] = gpu_to_bf16(p.gate_cut ? 0 : to_gate);
+        ups.v[of.PAIRS ? 2 * (j % 4) + 1 : j] = gpu_to_bf16(p.up_cut ? 0 : to_up);
+    }
+    store_eight(d_gate + of.at, first);
+    if (of.PAIRS) store_eight(d_gate + of.at + 1, second);
+    if (!of.ONE && !of.PAIRS) store_eight(d_up + of.at, second);
+}
+
+#define OF_FORM(call) \
+    switch (s.form) { \
+    case SPW_FORM_SWIGLU: call(SPW_FORM_SWIGLU); break; \
+    case SPW_FORM_SWIGLU_PAIRS: call(SPW_FORM_SWIGLU_PAIRS); break; \
+    case SPW_FORM_GEGLU: call(SPW_FORM_GEGLU); break; \
+    case SPW_FORM_GEGLU_PAIRS: call(SPW_FORM_GEGLU_PAIRS); break; \
+    default: call(SPW_FORM_RELU2); \
+    }
+
+GPU_KERNEL(THREADS) activation(spw_swiglu_gpu s, spw_bf16 *act) {
+    const int pieces = s.ffn / 8;
+    const long i = (long)gpu_block() * THREADS + gpu_thread(), row = i / pieces;
+    const int piece = (int)(i % pieces);
+    if (row >= s.rows) return;
+#define CALL(form) act_of<form>(s, row, piece, (gpu_bf16x8 *)act)
+    OF_FORM(CALL)
+#undef CALL
+}
+
+GPU_KERNEL(THREADS)
+activation_gradient(spw_swiglu_gpu s, const spw_bf16 *d_act, spw_bf16 *d_gate, spw_bf16 *d_up) {
+    const int pieces = s.ffn / 8;
+    const long i = (long)gpu_block() * THREADS + gpu_thread(), row = i / pieces;
+    const int piece = (int)(i % pieces);
+    if (row >= s.rows) return;
+#define CALL(form) \
+    slopes_of<form>(s, row, piece, (const gpu_bf16x8 *)d_act, (gpu_bf16x8 *)d_gate, (gpu_bf16x8 *)d_up)
+    OF_FORM(CALL)
+#undef CALL
+}
+
+#if GPU_HOST
+static unsigned blocks_of(spw_swiglu_gpu s) {
+    return (unsigned)(((long)s.rows * (s.ffn / 8) + THREADS - 1) / THREADS);
+}
+
+int spw_launch_activation(spw_swiglu_gpu s, spw_bf16 *act, gpu_stream stream) {
+    if (s.form == SPW_FORM_SWIGLU) return spw_launch_swiglu(s, act, stream);
+    if (blocks_of(s) > 0) activation<<<blocks_of(s), THREADS, 0, stream>>>(s, act);
+    return (int)cudaGetLastError();
+}
+
+int spw_launch_activation_gradient(spw_swiglu_gpu s, const spw_bf16 *d_act, spw_bf16 *d_gate, spw_bf16 *d_up,
+                                   gpu_stream stream) {
+    if (s.form == SPW_FORM_SWIGLU) return spw_launch_swiglu_gradient(s, d_act, d_gate, d_up, stream);
+    if (blocks_of(s) > 0) activation_gradient<<<blocks_of(s), THREADS, 0, stream>>>(s, d_act, d_gate, d_up);
+    return (int)cudaGetLastError();
+}
+#endif
