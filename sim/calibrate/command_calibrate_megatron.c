@@ -1,8 +1,8 @@
 #include "sim/command/command.h"
 
 #include "base/memory.h"
-#include "sim/command/calibrate_options.h"
-#include "sim/score/fit/calibrate_megatron_time.h"
+#include "sim/calibrate/calibrate_megatron_time.h"
+#include "sim/calibrate/calibrate_options.h"
 #include "sim/score/megatron/measured_print.h"
 
 #include <math.h>

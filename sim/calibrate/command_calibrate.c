@@ -1,7 +1,7 @@
 #include "sim/command/command.h"
 
 #include "base/memory.h"
-#include "sim/command/calibrate_options.h"
+#include "sim/calibrate/calibrate_options.h"
 #include "sim/score/table_kind.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
 
 #include "base/memory.h"
 #include "base/run_files.h"
-#include "sim/command/calibrate_options.h"
+#include "sim/calibrate/calibrate_options.h"
 
 #include <math.h>
 #include <stdio.h>
