@@ -282,7 +282,8 @@ static spw_status print_json(const spw_table *table, FILE *out) {
 }
 
 spw_status spw_table_print(const spw_table *table, spw_format format, FILE *out) {
-    if (table->failed || table->width == 0) return spw_fail(SPW_ENOMEM, "cannot allocate a table");
+    if (table->failed) return spw_fail(SPW_ENOMEM, "cannot allocate a table");
+    if (table->width == 0) return format == SPW_FORMAT_JSON ? print_json(table, out) : SPW_OK; /* no row */
     if (table->astray != NULL || table->used % table->width != 0)
         return spw_fail(SPW_EMISMATCH,
                         "a row of a table with other columns than the first, at %s; please report it",

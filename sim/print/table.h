@@ -29,7 +29,8 @@ typedef struct spw_column {
     const char *key, *heading;
 } spw_column;
 
-/* `columns` ends with a NULL key and must outlive the table. NULL: the cells of the first row name them, by spw_table_in(). */
+/* `columns` ends with a NULL key and must outlive the table. NULL: the cells of the first row name them, by spw_table_in();
+ * without a row nothing is printed. */
 SPW_MUST_CHECK spw_status spw_table_create(const spw_column *columns, spw_table **out);
 void spw_table_destroy(spw_table *table); /* NULL is fine */
 
