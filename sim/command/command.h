@@ -1,5 +1,5 @@
-/* Subcommands of spillway. Each lives in command_<name>.c beside this file, parses its own arguments (argv[0] is its name)
- * and prints its result on stdout; only main prints errors. */
+/* Subcommands of spillway. Each lives in command_<name>.c beside this file, calibrate in sim/calibrate, parses its own arguments
+ * (argv[0] is its name) and prints its result on stdout; only main prints errors. */
 #ifndef SPW_SIM_COMMAND_COMMAND_H
 #define SPW_SIM_COMMAND_COMMAND_H
 

@@ -25,6 +25,11 @@ json_t *spw_json_real(double value);
 json_t *spw_json_count(uint64_t value);
 json_t *spw_json_text(const char *value); /* NULL: null */
 
+/* Puts cells of a table's last row (table.h) into an object, by their keys between commas: "gpus,low_s:step_s_low" is low_s by another
+ * name there. */
+struct spw_table;
+void spw_table_put(const struct spw_table *table, const char *keys, spw_json *json, json_t *object);
+
 /* Prints the document and a line end, and takes it. `flags` are those of jansson. SPW_ENOMEM when anything is missing, SPW_EIO
  * when `out` cannot be written; `what` is what the message calls the document. */
 SPW_MUST_CHECK spw_status spw_json_print(const spw_json *json, json_t *document, size_t flags,

@@ -29,6 +29,8 @@ spw_status spw_table_create(const spw_column *columns, spw_table **out) {
     spw_status status = SPW_ALLOC(1, out);
     if (status != SPW_OK) return status;
     (*out)->columns = columns;
+    (*out)->open = columns == NULL;
+    if (columns == NULL) return SPW_OK;
     while (columns[(*out)->width].key != NULL) (*out)->width++;
     if ((*out)->width == 0) {
         spw_table_destroy(*out);
@@ -40,9 +42,39 @@ spw_status spw_table_create(const spw_column *columns, spw_table **out) {
 
 void spw_table_destroy(spw_table *table) {
     if (table == NULL) return;
-    for (size_t i = 0; i < table->used; i++) free(table->cells[i].text);
+    spw_table_empty(table);
+    spw_free(table->named);
     spw_free(table->cells);
     spw_free(table);
+}
+
+void spw_table_empty(spw_table *table) {
+    for (size_t i = 0; i < table->used; i++) free(table->cells[i].text);
+    table->used = 0;
+    table->open = false;
+}
+
+static void name_column(spw_table *table, const char *key, const char *heading) {
+    if (table->width == table->names) {
+        spw_column *larger = NULL;
+        table->names = table->names == 0 ? 64 : 2 * table->names;
+        table->failed = table->failed || SPW_ALLOC(table->names, &larger) != SPW_OK;
+        if (table->failed) return;
+        if (table->width > 0) memcpy(larger, table->named, table->width * sizeof *larger);
+        spw_free(table->named);
+        table->columns = table->named = larger;
+    }
+    table->named[table->width++] = (spw_column){key, heading};
+}
+
+spw_table *spw_table_in(spw_table *table, const char *key, const char *heading) {
+    if (table->failed) return table;
+    if (table->width > 0 && strcmp(key, table->columns[0].key) == 0) table->open = false;
+    if (table->open)
+        name_column(table, key, heading);
+    else if (strcmp(key, table->columns[table->used % table->width].key) != 0)
+        table->astray = key;
+    return table;
 }
 
 static void table_add(spw_table *table, cell_kind kind, const char *text, uint64_t count, double real) {
@@ -90,6 +122,12 @@ void spw_table_scaled(spw_table *table, double value, double unit, const char *s
     }
     snprintf(text, sizeof text, shown_format, value / unit);
     table_add(table, CELL_REAL, text, 0, value);
+}
+
+void spw_table_count_of(spw_table *table, bool there, uint64_t value, double unit, const char *shown_format) {
+    char text[64] = "-";
+    if (there) snprintf(text, sizeof text, shown_format, (double)value / unit);
+    table_add(table, there ? CELL_COUNT : CELL_NONE, text, value, 0.0);
 }
 #pragma GCC diagnostic pop
 
@@ -146,10 +184,25 @@ const char *spw_span_text(double low, double high, const char *between, char out
     return out;
 }
 
-void spw_table_interval(spw_table *table, double low, double high) {
+void spw_table_amount(spw_table *table, double value) {
     char text[SPW_SPAN_TEXT];
-    spw_table_real_shown(table, low, spw_span_text(low, high, "-", text));
-    spw_table_real_shown(table, high, "");
+    spw_table_real_shown(table, value, isfinite(value) ? spw_amount_text(value, text) : "-");
+}
+
+void spw_table_figure(spw_table *table, double value) {
+    char text[SPW_SPAN_TEXT];
+    spw_table_real_shown(table, value, isfinite(value) ? spw_figure_text(value, text) : "-");
+}
+
+void spw_table_interval(spw_table *table, spw_column low, const char *high, double from, double to) {
+    char text[SPW_SPAN_TEXT];
+    spw_table_real_shown(spw_table_in(table, low.key, low.heading), from,
+                         isfinite(from) ? spw_span_text(from, to, "-", text) : "-");
+    spw_table_real_shown(spw_table_in(table, high, NULL), to, "");
+}
+
+void spw_table_flag(spw_table *table, bool value) {
+    table_add(table, CELL_FLAG, value ? "yes" : "no", value, 0.0);
 }
 
 /* What a spreadsheet would compute when it opens the file; a number is none. */
@@ -182,12 +235,38 @@ static void print_csv(const spw_table *table, FILE *out) {
         const cell *c = &table->cells[i];
         switch (c->kind) {
         case CELL_NONE: break;
-        case CELL_TEXT: print_csv_text(c->text, out); break;
+        case CELL_TEXT:
+        case CELL_FLAG: print_csv_text(c->text, out); break;
         case CELL_COUNT: fprintf(out, "%" PRIu64, c->count); break;
         case CELL_REAL: fprintf(out, "%.17g", c->real); break;
         }
         fputs((i + 1) % table->width == 0 ? "\n" : ",", out);
     }
+}
+
+static json_t *cell_json(const cell *c) {
+    switch (c->kind) {
+    case CELL_NONE: break;
+    case CELL_TEXT: return json_string(c->text);
+    case CELL_COUNT: return json_integer((json_int_t)c->count);
+    case CELL_REAL: return json_real(c->real);
+    case CELL_FLAG: return json_boolean(c->count != 0);
+    }
+    return json_null();
+}
+
+void spw_table_put(const spw_table *table, const char *keys, spw_json *json, json_t *object) {
+    for (const char *key = keys; *key != '\0' && !table->failed;) {
+        char of[64], as[64];
+        const int known = sscanf(key, "%63[^:,]:%63[^,]", of, as);
+        size_t c = 0;
+        while (c < table->width && strcmp(table->columns[c].key, of) != 0) c++;
+        spw_json_put(json, object, known == 2 ? as : of,
+                     c < table->width ? cell_json(&table->cells[table->used - table->width + c]) : NULL);
+        key += strcspn(key, ",");
+        key += *key == ',';
+    }
+    json->failed = json->failed || table->failed;
 }
 
 static spw_status print_json(const spw_table *table, FILE *out) {
@@ -196,21 +275,19 @@ static spw_status print_json(const spw_table *table, FILE *out) {
     for (size_t i = 0; i < table->used; i++) {
         const cell *c = &table->cells[i];
         if (i % table->width == 0) spw_json_add(&json, rows, json_object());
-        json_t *value = NULL;
-        switch (c->kind) {
-        case CELL_NONE: value = json_null(); break;
-        case CELL_TEXT: value = json_string(c->text); break;
-        case CELL_COUNT: value = json_integer((json_int_t)c->count); break;
-        case CELL_REAL: value = json_real(c->real); break;
-        }
         spw_json_put(&json, json_array_get(rows, i / table->width), table->columns[i % table->width].key,
-                     value);
+                     cell_json(c));
     }
     return spw_json_print(&json, rows, JSON_INDENT(1), "the table", out);
 }
 
 spw_status spw_table_print(const spw_table *table, spw_format format, FILE *out) {
-    if (table->failed || table->width == 0) return spw_fail(SPW_ENOMEM, "cannot allocate a table");
+    if (table->failed) return spw_fail(SPW_ENOMEM, "cannot allocate a table");
+    if (table->width == 0) return format == SPW_FORMAT_JSON ? print_json(table, out) : SPW_OK; /* no row */
+    if (table->astray != NULL || table->used % table->width != 0)
+        return spw_fail(SPW_EMISMATCH,
+                        "a row of a table with other columns than the first, at %s; please report it",
+                        table->astray != NULL ? table->astray : "its end");
     switch (format) {
     case SPW_FORMAT_TABLE: return spw_table_print_folded(table, most_characters, out);
     case SPW_FORMAT_CSV: print_csv(table, out); break;

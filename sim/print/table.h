@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -28,7 +29,8 @@ typedef struct spw_column {
     const char *key, *heading;
 } spw_column;
 
-/* `columns` ends with a NULL key and must outlive the table. */
+/* `columns` ends with a NULL key and must outlive the table. NULL: the cells of the first row name them, by spw_table_in();
+ * without a row nothing is printed. */
 SPW_MUST_CHECK spw_status spw_table_create(const spw_column *columns, spw_table **out);
 void spw_table_destroy(spw_table *table); /* NULL is fine */
 
@@ -39,12 +41,25 @@ void spw_table_count(spw_table *table, uint64_t value);
 void spw_table_whole(spw_table *table, int64_t value);                         /* may be below 0 */
 void spw_table_real(spw_table *table, double value, const char *shown_format); /* e.g. "%.2f" */
 void spw_table_scaled(spw_table *table, double value, double unit,
-                      const char *shown_format);                              /* shown / unit */
-void spw_table_shown(spw_table *table, uint64_t value, const char *shown);    /* a person sees `shown` */
+                      const char *shown_format);                           /* shown / unit */
+void spw_table_shown(spw_table *table, uint64_t value, const char *shown); /* a person sees `shown` */
+/* The same where it is `there`: value / unit is seen; none otherwise. */
+void spw_table_count_of(spw_table *table, bool there, uint64_t value, double unit, const char *shown_format);
 void spw_table_real_shown(spw_table *table, double value, const char *shown); /* the same */
-/* The smaller end of an interval; a person sees both, "6.12-6.98", and nothing of the column that follows: the larger end. */
-void spw_table_interval(spw_table *table, double low, double high);
-void spw_table_none(spw_table *table); /* null, empty, "-" */
+/* As spw_amount_text() and spw_figure_text() have them; what is not finite is none. */
+void spw_table_amount(spw_table *table, double value);
+void spw_table_figure(spw_table *table, double value);
+/* Two cells, the ends of an interval; a person sees both in the first, "6.12-6.98". In columns that the cells name. */
+void spw_table_interval(spw_table *table, spw_column low, const char *high, double from, double to);
+void spw_table_flag(spw_table *table, bool value); /* true or false, "yes" or "no" */
+void spw_table_none(spw_table *table);             /* null, empty, "-" */
+
+/* The column of the next cell: `spw_table_count(spw_table_in(t, "gpus", "GPUs"), 8)`. Key and heading must outlive the table; every row
+ * has the columns of the first, in their order, and begins with its first. Returns `table`. */
+spw_table *spw_table_in(spw_table *table, const char *key, const char *heading);
+
+/* Forgets the rows; columns that cells named stay. */
+void spw_table_empty(spw_table *table);
 
 /* JSON: an array of objects; CSV: a header line and rows, quoted where needed, with ' before a text that a spreadsheet would
  * take for a formula; table: headings and rows, folded where a

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-typedef enum cell_kind { CELL_NONE, CELL_TEXT, CELL_COUNT, CELL_REAL } cell_kind;
+typedef enum cell_kind { CELL_NONE, CELL_TEXT, CELL_COUNT, CELL_REAL, CELL_FLAG } cell_kind;
 
 typedef struct cell {
     cell_kind kind;
@@ -18,9 +18,11 @@ typedef struct cell {
 
 struct spw_table {
     const spw_column *columns;
-    size_t width, used, capacity;
-    cell *cells; /* [used / width][width] */
-    bool failed;
+    spw_column *named; /* those that cells named; NULL: none did */
+    size_t width, used, capacity, names;
+    cell *cells;        /* [used / width][width] */
+    bool open, failed;  /* open: the first row still names columns */
+    const char *astray; /* the key of a cell that stands where another was due; NULL: none does */
 };
 
 /* Headings and rows, in lines of at most `most` characters. In this order, as far as needed: headings go on two lines;

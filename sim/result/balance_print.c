@@ -2,60 +2,36 @@
 
 #include "sim/print/plural.h"
 
+#include <math.h>
+
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
-enum { TIME_COLUMN = 15, COLUMNS = 20 };
-static const spw_column all_columns[COLUMNS] = {
-    {"scheme", "scheme"},
-    {"sequences_per_gpu", "seq/GPU"},
-    {"average_without", "max/mean"},
-    {"average_with", "with it"},
-    {"max_without", "at most"},
-    {"max_with", "with it"},
-    {"rows_max_without", "rows max"},
-    {"rows_max_with", "with it"},
-    {"dispatch_bytes_without", "dispatch MB"},
-    {"dispatch_bytes_with", "with it"},
-    {"dropped_without", "dropped"},
-    {"dropped_with", "with it"},
-    {"peak_bytes_without", "GiB/GPU"},
-    {"peak_bytes_with", "with it"},
-    {"state_bytes_more", "state GiB more"},
-    {"step_s_without", "time s"},
-    {"step_s_with", "with it"},
-    {"low_s_with", "low-high"},
-    {"high_s_with", NULL},
-    {NULL, NULL},
-};
-
-static void add_time(spw_table *t, const spw_balance_row *r) {
-    if (r->with.step_s > 0.0) {
-        spw_table_real(t, r->without.step_s, "%.4f");
-        spw_table_real(t, r->with.step_s, "%.4f");
-        spw_table_interval(t, r->with.low_s, r->with.high_s);
-    } else {
-        for (int i = 0; i < 4; i++) spw_table_none(t);
-    }
-}
-
-static void add_row(spw_table *t, const spw_balance_row *r) {
+/* timed: of any row. Both sides of a figure beside each other. */
+static void add_row(spw_table *t, const spw_balance_row *r, bool timed) {
     const spw_balance_side *a = &r->without, *b = &r->with;
-    spw_table_text(t, r->scheme);
-    spw_table_count(t, r->sequences);
-    spw_table_real(t, a->average, "%.3f");
-    spw_table_real(t, b->average, "%.3f");
-    spw_table_real(t, a->max, "%.3f");
-    spw_table_real(t, b->max, "%.3f");
-    spw_table_count(t, a->rows_max);
-    spw_table_count(t, b->rows_max);
-    spw_table_scaled(t, a->dispatch_bytes, 1e6, "%.2f");
-    spw_table_scaled(t, b->dispatch_bytes, 1e6, "%.2f");
-    spw_table_scaled(t, a->dropped, 0.01, "%.2f %%");
-    spw_table_scaled(t, b->dropped, 0.01, "%.2f %%");
-    spw_table_scaled(t, (double)a->peak_bytes, GIB, "%.2f");
-    spw_table_scaled(t, (double)b->peak_bytes, GIB, "%.2f");
-    spw_table_scaled(t, (double)b->state_bytes - (double)a->state_bytes, GIB, "%.2f");
-    add_time(t, r);
+    const bool own = b->step_s > 0.0;
+    const char *const with = timed ? "with it" : NULL;
+    spw_table_text(spw_table_in(t, "scheme", "scheme"), r->scheme);
+    spw_table_count(spw_table_in(t, "sequences_per_gpu", "seq/GPU"), r->sequences);
+    spw_table_real(spw_table_in(t, "average_without", "max/mean"), a->average, "%.3f");
+    spw_table_real(spw_table_in(t, "average_with", "with it"), b->average, "%.3f");
+    spw_table_real(spw_table_in(t, "max_without", "at most"), a->max, "%.3f");
+    spw_table_real(spw_table_in(t, "max_with", "with it"), b->max, "%.3f");
+    spw_table_count(spw_table_in(t, "rows_max_without", "rows max"), a->rows_max);
+    spw_table_count(spw_table_in(t, "rows_max_with", "with it"), b->rows_max);
+    spw_table_scaled(spw_table_in(t, "dispatch_bytes_without", "dispatch MB"), a->dispatch_bytes, 1e6,
+                     "%.2f");
+    spw_table_scaled(spw_table_in(t, "dispatch_bytes_with", "with it"), b->dispatch_bytes, 1e6, "%.2f");
+    spw_table_scaled(spw_table_in(t, "dropped_without", "dropped"), a->dropped, 0.01, "%.2f %%");
+    spw_table_scaled(spw_table_in(t, "dropped_with", "with it"), b->dropped, 0.01, "%.2f %%");
+    spw_table_scaled(spw_table_in(t, "peak_bytes_without", "GiB/GPU"), (double)a->peak_bytes, GIB, "%.2f");
+    spw_table_scaled(spw_table_in(t, "peak_bytes_with", "with it"), (double)b->peak_bytes, GIB, "%.2f");
+    spw_table_scaled(spw_table_in(t, "state_bytes_more", "state GiB more"),
+                     (double)b->state_bytes - (double)a->state_bytes, GIB, "%.2f");
+    spw_table_real(spw_table_in(t, "step_s_without", timed ? "time s" : NULL), own ? a->step_s : NAN, "%.4f");
+    spw_table_real(spw_table_in(t, "step_s_with", with), own ? b->step_s : NAN, "%.4f");
+    spw_table_interval(t, (spw_column){"low_s_with", timed ? "low-high" : NULL}, "high_s_with",
+                       own ? b->low_s : NAN, own ? b->high_s : NAN);
 }
 
 static void print_costs(const spw_result_balance *b, FILE *out) {
@@ -91,15 +67,12 @@ static void print_costs(const spw_result_balance *b, FILE *out) {
 
 spw_status spw_balance_print(const spw_result *result, spw_format format, FILE *out) {
     const spw_result_balance *b = &result->balance;
-    spw_column columns[COLUMNS];
     spw_table *table = NULL;
     bool timed = false;
     for (size_t i = 0; i < b->rows; i++) timed = timed || b->row[i].with.step_s > 0.0;
-    for (size_t i = 0; i < COLUMNS; i++) columns[i] = all_columns[i];
-    for (size_t i = 0; i < 3 && !timed; i++) columns[TIME_COLUMN + i].heading = NULL;
-    spw_status status = spw_table_create(columns, &table);
+    spw_status status = spw_table_create(NULL, &table);
     if (status != SPW_OK) return status;
-    for (size_t i = 0; i < b->rows; i++) add_row(table, &b->row[i]);
+    for (size_t i = 0; i < b->rows; i++) add_row(table, &b->row[i], timed);
     if (format == SPW_FORMAT_TABLE) print_costs(b, out);
     status = spw_table_print(table, format, out);
     spw_table_destroy(table);

@@ -1,82 +1,57 @@
 #include "sim/result/overload_print.h"
 
 #include <inttypes.h>
+#include <math.h>
 
-static const spw_column columns[] = {
-    {"scheme", "scheme"},
-    {"sequences_per_gpu", "seq/GPU"},
-    {"first_step", "step"},
-    {"last_step", NULL},
-    {"of", "of"},
-    {"mean", "mean"},
-    {"worst", "worst"},
-    {"worst_step", "at step"},
-    {"step_s", "time s"},
-    {"low_s", "low-high"},
-    {"high_s", NULL},
-    {"over_balanced", "/balanced"},
-    {"layer_cost_s", "costs ms"},
-    {NULL, NULL},
-};
+static double positive(double value) { return value > 0.0 ? value : NAN; } /* 0 is no factor and no time */
 
-static void add_head(spw_table *t, const spw_result_row *r, const char *of) {
+/* What is said of one kind of factor, of the replayed step, or of a layer. */
+typedef struct line {
+    const char *of;
+    double mean, worst;
+    const int64_t *worst_step; /* NULL: none */
+    spw_step_span step;        /* 0: it has none */
+    double cost_s;             /* NAN: nothing is said */
+} line;
+
+static void add_line(spw_table *t, const spw_result_row *r, line l) {
     char text[64];
     (void)snprintf(text, sizeof text, r->steps == 1 ? "%" PRId64 : "%" PRId64 "-%" PRId64, r->first_step,
                    r->last_step);
-    spw_table_text(t, r->scheme.text);
-    spw_table_count(t, r->sequences);
-    spw_table_shown(t, (uint64_t)r->first_step, text);
-    spw_table_whole(t, r->last_step);
-    spw_table_text(t, of);
-}
-
-/* 0 is no factor and no time. */
-static void add_positive(spw_table *t, double value, const char *shown) {
-    if (value > 0.0) {
-        spw_table_real(t, value, shown);
-    } else {
+    spw_table_text(spw_table_in(t, "scheme", "scheme"), r->scheme.text);
+    spw_table_count(spw_table_in(t, "sequences_per_gpu", "seq/GPU"), r->sequences);
+    spw_table_shown(spw_table_in(t, "first_step", "step"), (uint64_t)r->first_step, text);
+    spw_table_whole(spw_table_in(t, "last_step", NULL), r->last_step);
+    spw_table_text(spw_table_in(t, "of", "of"), l.of);
+    spw_table_real(spw_table_in(t, "mean", "mean"), positive(l.mean), "%.3f");
+    spw_table_real(spw_table_in(t, "worst", "worst"), positive(l.worst), "%.3f");
+    spw_table_in(t, "worst_step", "at step");
+    if (l.worst_step != NULL)
+        spw_table_whole(t, *l.worst_step);
+    else
         spw_table_none(t);
-    }
-}
-
-static void add_time(spw_table *t, const spw_result_row *r, const spw_step_span *step) {
-    add_positive(t, step->step_s, "%.4f");
-    if (step->low_s > 0.0) {
-        spw_table_interval(t, step->low_s, step->high_s);
-    } else {
-        spw_table_none(t);
-        spw_table_none(t);
-    }
-    add_positive(t, step->step_s > 0.0 ? step->step_s / r->balanced.step_s : 0.0, "%.3f");
+    spw_table_real(spw_table_in(t, "step_s", "time s"), positive(l.step.step_s), "%.4f");
+    spw_table_interval(t, (spw_column){"low_s", "low-high"}, "high_s", positive(l.step.low_s),
+                       l.step.low_s > 0.0 ? l.step.high_s : NAN);
+    spw_table_real(spw_table_in(t, "over_balanced", "/balanced"),
+                   positive(l.step.step_s > 0.0 ? l.step.step_s / r->balanced.step_s : 0.0), "%.3f");
+    spw_table_scaled(spw_table_in(t, "layer_cost_s", "costs ms"), l.cost_s, 1e-3, "%.3f");
 }
 
 static void add_row(spw_table *t, const spw_result_row *r) {
     const spw_result_overload *o = &r->overload;
-    const spw_step_span replayed = {r->time.step_s, r->time.low_s, r->time.high_s};
-    for (int i = 0; i < SPW_OVERLOADS; i++) {
-        add_head(t, r, spw_overload_name(i));
-        add_positive(t, o->run.mean[i], "%.3f");
-        add_positive(t, o->run.worst[i], "%.3f");
-        spw_table_whole(t, o->run.worst_step[i]);
-        add_time(t, r, &o->stated[i]);
-        spw_table_none(t);
-    }
-    add_head(t, r, "as replayed");
-    for (int i = 0; i < 3; i++) spw_table_none(t);
-    add_time(t, r, &replayed);
-    spw_table_none(t);
+    for (int i = 0; i < SPW_OVERLOADS; i++)
+        add_line(t, r,
+                 (line){spw_overload_name(i), o->run.mean[i], o->run.worst[i], &o->run.worst_step[i],
+                        o->stated[i], NAN});
+    add_line(t, r,
+             (line){"as replayed", .step = {r->time.step_s, r->time.low_s, r->time.high_s}, .cost_s = NAN});
     for (size_t l = 0; l < r->layers; l++) {
         char name[32];
         (void)snprintf(name, sizeof name, "layer %" PRId32, o->layer[l].id);
-        add_head(t, r, name);
-        add_positive(t, o->layer[l].average, "%.3f");
-        add_positive(t, o->layer[l].max, "%.3f");
-        for (int i = 0; i < 5; i++) spw_table_none(t);
-        if (r->timed) {
-            spw_table_scaled(t, o->layer[l].cost_s, 1e-3, "%.3f");
-        } else {
-            spw_table_none(t);
-        }
+        add_line(t, r,
+                 (line){name, o->layer[l].average, o->layer[l].max,
+                        .cost_s = r->timed ? o->layer[l].cost_s : NAN});
     }
 }
 
@@ -96,7 +71,7 @@ static void print_meanings(FILE *out) {
 
 spw_status spw_overload_print(const spw_result *result, spw_format format, FILE *out) {
     spw_table *table = NULL;
-    spw_status status = spw_table_create(columns, &table);
+    spw_status status = spw_table_create(NULL, &table);
     if (status != SPW_OK) return status;
     for (size_t i = 0; i < result->rows; i++) {
         if (result->row[i].overload.ranks > 0) add_row(table, &result->row[i]);
@@ -109,7 +84,7 @@ spw_status spw_overload_print(const spw_result *result, spw_format format, FILE 
 
 /* --- JSON --- */
 
-static json_t *positive(double value) { return value > 0.0 ? spw_json_real(value) : json_null(); }
+static json_t *or_null(double value) { return spw_json_real(positive(value)); }
 
 json_t *spw_overload_json(spw_json *json, const spw_result_row *r) {
     const spw_result_overload *o = &r->overload;
@@ -117,23 +92,23 @@ json_t *spw_overload_json(spw_json *json, const spw_result_row *r) {
     spw_json_put(json, object, "ranks", spw_json_count(o->ranks));
     for (int i = 0; i < SPW_OVERLOADS; i++) {
         json_t *factor = json_object();
-        spw_json_put(json, factor, "mean", positive(o->run.mean[i]));
-        spw_json_put(json, factor, "worst", positive(o->run.worst[i]));
+        spw_json_put(json, factor, "mean", or_null(o->run.mean[i]));
+        spw_json_put(json, factor, "worst", or_null(o->run.worst[i]));
         spw_json_put(json, factor, "worst_step", json_integer(o->run.worst_step[i]));
-        spw_json_put(json, factor, "step_s", positive(o->stated[i].step_s));
-        spw_json_put(json, factor, "low_s", positive(o->stated[i].low_s));
-        spw_json_put(json, factor, "high_s", positive(o->stated[i].high_s));
+        spw_json_put(json, factor, "step_s", or_null(o->stated[i].step_s));
+        spw_json_put(json, factor, "low_s", or_null(o->stated[i].low_s));
+        spw_json_put(json, factor, "high_s", or_null(o->stated[i].high_s));
         spw_json_put(json, factor, "over_balanced",
-                     positive(o->stated[i].step_s > 0.0 ? o->stated[i].step_s / r->balanced.step_s : 0.0));
+                     or_null(o->stated[i].step_s > 0.0 ? o->stated[i].step_s / r->balanced.step_s : 0.0));
         spw_json_put(json, object, spw_overload_name(i), factor);
     }
-    spw_json_put(json, object, "slowest_rank_of_run", positive(o->run_rank));
+    spw_json_put(json, object, "slowest_rank_of_run", or_null(o->run_rank));
     spw_json_put(json, object, "over_balanced", spw_json_real(spw_result_row_ratio(r).value));
     for (size_t l = 0; l < r->layers; l++) {
         json_t *layer = json_object();
         spw_json_put(json, layer, "layer", json_integer(o->layer[l].id));
-        spw_json_put(json, layer, "average", positive(o->layer[l].average));
-        spw_json_put(json, layer, "max", positive(o->layer[l].max));
+        spw_json_put(json, layer, "average", or_null(o->layer[l].average));
+        spw_json_put(json, layer, "max", or_null(o->layer[l].max));
         spw_json_put(json, layer, "cost_s", r->timed ? spw_json_real(o->layer[l].cost_s) : json_null());
         spw_json_add(json, layers, layer);
     }

@@ -12,105 +12,38 @@
 #include "traces/trace.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
-/* Keys are those of the JSON row, flattened; a person sees the columns that have a heading. */
-enum {
-    STEP_COLUMN = 1,
-    SEQUENCES_COLUMN = 3,
-    ALLOCATED_COLUMN = 10,
-    NODES_COLUMN = 17,
-    COLUMNS = 39 + SPW_ROW_COST_CELLS
-};
-static const spw_column all_columns[COLUMNS] = {
-    {"scheme", "scheme"},
-    {"first_step", "step"},
-    {"last_step", NULL},
-    {"sequences_per_gpu", "seq/GPU"},
-    {"verdict", "memory"},
-    {"peak_bytes", "GiB/GPU"},
-    {"budget_bytes", NULL},
-    {"argument_bytes", NULL},
-    {"temporary_bytes", NULL},
-    {"oom_probability", NULL},
-    {"allocated_bytes", "allocated"},
-    {"reserved_bytes", "reserved"},
-    {"rows_max", "rows max"},
-    {"rows_mean", NULL},
-    {"max_over_mean", "max/mean"},
-    {"dispatch_bytes_per_gpu", "dispatch MB"},
-    {"combine_bytes_per_gpu", "combine MB"},
-    {"inter_node_bytes", "by NIC MB"},
-    {"max_link_bytes", "busiest MB"},
-    {"step_bytes_per_gpu", "step GB"},
-    {"assignments", NULL},
-    {"dropped", NULL},
-    {"drop_fraction", "dropped"},
-    {"tokens_fully_dropped", NULL},
-    {"step_s", NULL},
-    {"tokens_per_s_per_gpu", NULL},
-    {"evidence", NULL},
-    {"low_s", NULL},
-    {"high_s", NULL},
-    {"balanced_step_s", NULL},
-    {"balanced_low_s", NULL},
-    {"balanced_high_s", NULL},
-    {"worst_step_s", NULL},
-    {"worst_low_s", NULL},
-    {"worst_high_s", NULL},
-    {"tokens_per_s_low", NULL},
-    {"tokens_per_s_high", NULL},
-    {"surely_fits", NULL},
-    SPW_ROW_COST_COLUMNS{NULL, NULL},
-};
+/* Which columns a person sees: one whose cells all say the same is left out, as the heading above the table says it. */
+typedef struct shown {
+    bool step, sequences, nodes, reserved, steps; /* steps: of a row there are several */
+} shown;
 
-/* Step times have a table of their own: every number with its interval. */
-enum { TIME_COLUMNS = 16 };
-static const spw_column time_columns[TIME_COLUMNS] = {
-    {"scheme", "scheme"},
-    {"first_step", "step"},
-    {"last_step", NULL},
-    {"sequences_per_gpu", "seq/GPU"},
-    {"step_s", "time s"},
-    {"low_s", "low-high"},
-    {"high_s", NULL},
-    {"balanced_step_s", "balanced s"},
-    {"balanced_low_s", "low-high"},
-    {"balanced_high_s", NULL},
-    {"worst_step_s", "longest s"},
-    {"worst_low_s", "low-high"},
-    {"worst_high_s", NULL},
-    {"tokens_per_s_per_gpu", "tok/s/GPU"},
-    {"tokens_per_s_low", "low-high"},
-    {NULL, NULL},
-};
-enum { WORST_COLUMN = 10 };
-
-/* A column whose cells all say the same is left out for a person; the heading above the table says it. */
-static void choose_columns(const spw_result *result, spw_column *columns) {
-    bool step = false, sequences = false, nodes = false, reserved = false;
+static shown shown_of(const spw_result *result) {
+    shown s = {false, false, false, false, false};
     for (size_t i = 0; i < result->rows; i++) {
         const spw_result_row *row = &result->row[i], *first = &result->row[0];
-        step = step || row->first_step != first->first_step || row->last_step != first->last_step;
-        sequences = sequences || row->sequences != first->sequences;
-        nodes = nodes || row->traffic.inter_node_bytes > 0.0;
-        reserved = reserved || row->reserved.there;
+        s.step = s.step || row->first_step != first->first_step || row->last_step != first->last_step;
+        s.sequences = s.sequences || row->sequences != first->sequences;
+        s.nodes = s.nodes || row->traffic.inter_node_bytes > 0.0;
+        s.reserved = s.reserved || row->reserved.there;
+        s.steps = s.steps || row->steps > 1;
     }
-    memcpy(columns, all_columns, sizeof all_columns);
-    if (!step) columns[STEP_COLUMN].heading = NULL;
-    if (!sequences) columns[SEQUENCES_COLUMN].heading = NULL;
-    if (!nodes) columns[NODES_COLUMN].heading = NULL;
-    if (!reserved) columns[ALLOCATED_COLUMN].heading = columns[ALLOCATED_COLUMN + 1].heading = NULL;
+    return s;
 }
 
-static void add_steps(spw_table *t, const spw_result_row *r) {
+/* What names a row. */
+static void add_head(spw_table *t, const spw_result_row *r, shown s) {
     char text[64];
     (void)snprintf(text, sizeof text, r->steps == 1 ? "%" PRId64 : "%" PRId64 "-%" PRId64, r->first_step,
                    r->last_step);
-    spw_table_shown(t, (uint64_t)r->first_step, text);
-    spw_table_count(t, (uint64_t)r->last_step);
+    spw_table_text(spw_table_in(t, "scheme", "scheme"), r->scheme.text);
+    spw_table_shown(spw_table_in(t, "first_step", s.step ? "step" : NULL), (uint64_t)r->first_step, text);
+    spw_table_count(spw_table_in(t, "last_step", NULL), (uint64_t)r->last_step);
+    spw_table_count(spw_table_in(t, "sequences_per_gpu", s.sequences ? "seq/GPU" : NULL), r->sequences);
 }
 
 /* Of the allocator; nothing where none was replayed. What a step that ran out had reached is not all it needs. */
@@ -122,88 +55,96 @@ static void add_gib(spw_table *t, const spw_reserved_summary *s, uint64_t bytes)
     }
 }
 
-static void add_row(spw_table *t, const spw_result_row *r, const spw_run_settings *s, spw_format format) {
-    const bool live = format == SPW_FORMAT_TABLE && spw_point_is_live_alone(r);
-    const spw_footprint *f = &r->footprint;
-    spw_table_text(t, r->scheme.text);
-    add_steps(t, r);
-    spw_table_count(t, r->sequences);
-    spw_table_text(t, spw_verdict_text(spw_result_verdict(r), live));
-    spw_table_scaled(t, (double)r->memory.max_bytes, GIB, "%.2f");
-    spw_table_count(t, f->budget_bytes);
-    spw_table_scaled(t, (double)f->argument_bytes, GIB, "%.2f");
-    spw_table_scaled(t, (double)f->temporary_bytes, GIB, "%.2f");
-    spw_table_real(t, r->memory.oom_probability, NULL);
-    add_gib(t, &r->reserved, r->reserved.as_set.allocated.max_bytes);
-    add_gib(t, &r->reserved, r->reserved.as_set.reserved.max_bytes);
-    spw_table_count(t, r->traffic.rows_max);
-    spw_table_real(t, r->traffic.rows_mean, "%.0f");
-    spw_table_real(t, r->traffic.rows_mean > 0.0 ? (double)r->traffic.rows_max / r->traffic.rows_mean : 0.0,
-                   "%.2f");
-    spw_table_scaled(t, r->traffic.dispatch_bytes_per_gpu, 1e6, "%.2f");
-    spw_table_scaled(t, r->traffic.combine_bytes_per_gpu, 1e6, "%.2f");
-    spw_table_scaled(t, r->traffic.inter_node_bytes, 1e6, "%.2f");
-    spw_table_scaled(t, (double)r->traffic.max_link_bytes, 1e6, "%.2f");
-    spw_table_scaled(t, r->traffic.step_bytes_per_gpu, 1e9, "%.3f");
-    spw_table_count(t, r->drops.assignments);
-    spw_table_count(t, r->drops.dropped);
-    spw_table_scaled(t, r->drops.fraction, 0.01, "%.2f %%");
-    spw_table_count(t, r->drops.tokens_fully_dropped);
-    const double times[] = {r->time.step_s,      r->time.tokens_per_s_per_gpu,
-                            r->time.low_s,       r->time.high_s,
-                            r->balanced.step_s,  r->balanced.low_s,
-                            r->balanced.high_s,  r->worst.step_s,
-                            r->worst.low_s,      r->worst.high_s,
-                            r->tokens_per_s_low, r->tokens_per_s_high};
+static void add_traffic(spw_table *t, const spw_result_traffic *f, bool nodes) {
+    spw_table_count(spw_table_in(t, "rows_max", "rows max"), f->rows_max);
+    spw_table_real(spw_table_in(t, "rows_mean", NULL), f->rows_mean, "%.0f");
+    spw_table_real(spw_table_in(t, "max_over_mean", "max/mean"),
+                   f->rows_mean > 0.0 ? (double)f->rows_max / f->rows_mean : 0.0, "%.2f");
+    spw_table_scaled(spw_table_in(t, "dispatch_bytes_per_gpu", "dispatch MB"), f->dispatch_bytes_per_gpu, 1e6,
+                     "%.2f");
+    spw_table_scaled(spw_table_in(t, "combine_bytes_per_gpu", "combine MB"), f->combine_bytes_per_gpu, 1e6,
+                     "%.2f");
+    spw_table_scaled(spw_table_in(t, "inter_node_bytes", nodes ? "by NIC MB" : NULL), f->inter_node_bytes,
+                     1e6, "%.2f");
+    spw_table_scaled(spw_table_in(t, "max_link_bytes", "busiest MB"), (double)f->max_link_bytes, 1e6, "%.2f");
+    spw_table_scaled(spw_table_in(t, "step_bytes_per_gpu", "step GB"), f->step_bytes_per_gpu, 1e9, "%.3f");
+}
+
+/* CSV alone has them: print_times() shows them to a person. */
+static void add_times(spw_table *t, const spw_result_row *r) {
+    const struct {
+        const char *key;
+        double value;
+    } times[] = {{"step_s", r->time.step_s},
+                 {"tokens_per_s_per_gpu", r->time.tokens_per_s_per_gpu},
+                 {"low_s", r->time.low_s},
+                 {"high_s", r->time.high_s},
+                 {"balanced_step_s", r->balanced.step_s},
+                 {"balanced_low_s", r->balanced.low_s},
+                 {"balanced_high_s", r->balanced.high_s},
+                 {"worst_step_s", r->worst.step_s},
+                 {"worst_low_s", r->worst.low_s},
+                 {"worst_high_s", r->worst.high_s},
+                 {"tokens_per_s_low", r->tokens_per_s_low},
+                 {"tokens_per_s_high", r->tokens_per_s_high}};
     for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) {
-        if (i == 2) spw_table_text(t, spw_match_name(r->match));
-        if (r->timed) {
-            spw_table_real(t, times[i], NULL);
-        } else {
-            spw_table_none(t);
-        }
+        if (i == 2) spw_table_text(spw_table_in(t, "evidence", NULL), spw_match_name(r->match));
+        spw_table_real(spw_table_in(t, times[i].key, NULL), r->timed ? times[i].value : NAN, NULL);
     }
-    spw_table_text(t, r->surely_fits ? "yes" : "no");
+}
+
+/* Keys are those of the JSON row, flattened. live: a person is told what is live alone. */
+static void add_row(spw_table *t, const spw_result_row *r, const spw_run_settings *s, shown see, bool live) {
+    const spw_footprint *f = &r->footprint;
     const spw_row_cost cost = spw_row_cost_of(r, s->job, s->tokens);
+    add_head(t, r, see);
+    spw_table_text(spw_table_in(t, "verdict", "memory"), spw_verdict_text(spw_result_verdict(r), live));
+    spw_table_scaled(spw_table_in(t, "peak_bytes", "GiB/GPU"), (double)r->memory.max_bytes, GIB, "%.2f");
+    spw_table_count(spw_table_in(t, "budget_bytes", NULL), f->budget_bytes);
+    spw_table_scaled(spw_table_in(t, "argument_bytes", NULL), (double)f->argument_bytes, GIB, "%.2f");
+    spw_table_scaled(spw_table_in(t, "temporary_bytes", NULL), (double)f->temporary_bytes, GIB, "%.2f");
+    spw_table_real(spw_table_in(t, "oom_probability", NULL), r->memory.oom_probability, NULL);
+    add_gib(spw_table_in(t, "allocated_bytes", see.reserved ? "allocated" : NULL), &r->reserved,
+            r->reserved.as_set.allocated.max_bytes);
+    add_gib(spw_table_in(t, "reserved_bytes", see.reserved ? "reserved" : NULL), &r->reserved,
+            r->reserved.as_set.reserved.max_bytes);
+    add_traffic(t, &r->traffic, see.nodes);
+    spw_table_count(spw_table_in(t, "assignments", NULL), r->drops.assignments);
+    spw_table_count(spw_table_in(t, "dropped", NULL), r->drops.dropped);
+    spw_table_scaled(spw_table_in(t, "drop_fraction", "dropped"), r->drops.fraction, 0.01, "%.2f %%");
+    spw_table_count(spw_table_in(t, "tokens_fully_dropped", NULL), r->drops.tokens_fully_dropped);
+    add_times(t, r);
+    spw_table_flag(spw_table_in(t, "surely_fits", NULL), r->surely_fits);
     spw_row_cost_add(t, &cost);
 }
 
-static void add_span(spw_table *t, const spw_step_span *span) {
-    char text[SPW_SPAN_TEXT];
-    spw_table_real_shown(t, span->step_s, spw_figure_text(span->step_s, text));
-    spw_table_interval(t, span->low_s, span->high_s);
+/* A step time and its interval, which only a person sees. */
+static void add_span(spw_table *t, const char *key, const char *heading, const spw_step_span *span) {
+    spw_table_figure(spw_table_in(t, key, heading), span->step_s);
+    spw_table_interval(t, (spw_column){"low_s", heading != NULL ? "low-high" : NULL}, "high_s", span->low_s,
+                       span->high_s);
 }
 
-/* The step times of the rows that have one; nothing where none has. */
-static spw_status print_times(const spw_result *result, const spw_column *shown, FILE *out) {
-    spw_column columns[TIME_COLUMNS];
+/* The step times of the rows that have one, in a table of their own; nothing where none has. */
+static spw_status print_times(const spw_result *result, shown see, FILE *out) {
     spw_table *table = NULL;
     char text[SPW_SPAN_TEXT];
     size_t timed = 0;
-    bool several = false;
-    for (size_t i = 0; i < result->rows; i++) {
-        timed += result->row[i].timed;
-        several = several || result->row[i].steps > 1;
-    }
+    for (size_t i = 0; i < result->rows; i++) timed += result->row[i].timed;
     if (timed == 0) return SPW_OK;
-    memcpy(columns, time_columns, sizeof columns);
-    columns[STEP_COLUMN].heading = shown[STEP_COLUMN].heading;
-    columns[SEQUENCES_COLUMN].heading = shown[SEQUENCES_COLUMN].heading;
-    for (size_t i = WORST_COLUMN; i < WORST_COLUMN + 2 && !several; i++) columns[i].heading = NULL;
-    const spw_status status = spw_table_create(columns, &table);
+    const spw_status status = spw_table_create(NULL, &table);
     if (status != SPW_OK) return status;
     for (size_t i = 0; i < result->rows; i++) {
         const spw_result_row *r = &result->row[i];
         const spw_step_span step = {r->time.step_s, r->time.low_s, r->time.high_s};
         if (!r->timed) continue;
-        spw_table_text(table, r->scheme.text);
-        add_steps(table, r);
-        spw_table_count(table, r->sequences);
-        add_span(table, &step);
-        add_span(table, &r->balanced);
-        add_span(table, &r->worst);
-        spw_table_real(table, r->time.tokens_per_s_per_gpu, "%.0f");
-        spw_table_real_shown(table, r->tokens_per_s_low,
+        add_head(table, r, see);
+        add_span(table, "step_s", "time s", &step);
+        add_span(table, "balanced_step_s", "balanced s", &r->balanced);
+        add_span(table, "worst_step_s", see.steps ? "longest s" : NULL, &r->worst);
+        spw_table_real(spw_table_in(table, "tokens_per_s_per_gpu", "tok/s/GPU"), r->time.tokens_per_s_per_gpu,
+                       "%.0f");
+        spw_table_real_shown(spw_table_in(table, "tokens_per_s_low", "low-high"), r->tokens_per_s_low,
                              spw_span_text(r->tokens_per_s_low, r->tokens_per_s_high, "-", text));
     }
     fputs("\nstep times with their intervals\n", out);
@@ -424,13 +365,14 @@ spw_status spw_result_print(const spw_result *result, const spw_run_settings *se
                             FILE *out) {
     if (result->rows == 0) return spw_fail(SPW_EARG, "no scheme was asked for");
     if (format == SPW_FORMAT_JSON) return spw_result_print_json(result, settings, out);
-    spw_column columns[COLUMNS];
+    const bool person = format == SPW_FORMAT_TABLE;
+    const shown see = shown_of(result);
     spw_table *table = NULL;
-    choose_columns(result, columns);
-    spw_status status = spw_table_create(columns, &table);
+    spw_status status = spw_table_create(NULL, &table);
     if (status != SPW_OK) return status;
-    for (size_t i = 0; i < result->rows; i++) add_row(table, &result->row[i], settings, format);
-    if (format == SPW_FORMAT_TABLE) {
+    for (size_t i = 0; i < result->rows; i++)
+        add_row(table, &result->row[i], settings, see, person && spw_point_is_live_alone(&result->row[i]));
+    if (person) {
         print_heading(result, settings, out);
         status = print_evidence(result, out);
         spw_result_print_newest(result, out);
@@ -438,11 +380,10 @@ spw_status spw_result_print(const spw_result *result, const spw_run_settings *se
         fputc('\n', out);
     }
     if (status == SPW_OK) status = spw_table_print(table, format, out);
-    if (status == SPW_OK && format == SPW_FORMAT_TABLE) status = print_times(result, columns, out);
-    if (status == SPW_OK && format == SPW_FORMAT_TABLE)
-        status = spw_row_costs_print(result, settings, columns[STEP_COLUMN].heading != NULL,
-                                     columns[SEQUENCES_COLUMN].heading != NULL, out);
-    if (format == SPW_FORMAT_TABLE) {
+    if (status == SPW_OK && person) status = print_times(result, see, out);
+    if (status == SPW_OK && person)
+        status = spw_row_costs_print(result, settings, see.step, see.sequences, out);
+    if (person) {
         for (size_t i = 0; i < result->rows; i++) {
             spw_result_print_reserved(&result->row[i], out);
             spw_page_run_print(&result->row[i], out);

@@ -7,11 +7,7 @@
 
 #include <stdio.h>
 
-enum { SPW_ROW_COST_CELLS = 3 * SPW_ROW_COSTS };
-
-/* Columns of CSV, a figure and its ends; SPW_ROW_COST_CELLS of them. */
-#define SPW_ROW_COST_COLUMN(name) {#name, NULL}, {#name "_low", NULL}, {#name "_high", NULL},
-#define SPW_ROW_COST_COLUMNS SPW_ROW_COST_LIST(SPW_ROW_COST_COLUMN)
+/* Columns of CSV alone: every figure and its ends. */
 void spw_row_cost_add(spw_table *table, const spw_row_cost *cost);
 
 /* Lines of a row that has a time: "MFU 21.3 (20.1 to 22.4) %, 210 TFLOP/s a GPU, 6.8 B (...) tokens a day", and below, where tokens

@@ -1,8 +1,8 @@
 /* libFuzzer target of `score` and `calibrate`: the first byte chooses the command, the rest is a table. Whatever it holds, it is
  * scored or fitted, or refused in one line. */
-#include "sim/score/fit/calibrate_megatron_time.h"
-#include "sim/score/fit/calibrate_memory.h"
-#include "sim/score/fit/calibrate_time.h"
+#include "sim/calibrate/calibrate_megatron_time.h"
+#include "sim/calibrate/calibrate_memory.h"
+#include "sim/calibrate/calibrate_time.h"
 #include "sim/score/scorer.h"
 #include "tests/fuzz/fuzz_input.h"
 

@@ -119,13 +119,6 @@ cleanup:
 }
 
 spw_status spw_command_bench_allocator(int argc, char **argv) {
-    static const spw_column columns[] = {{"what", "what"},
-                                         {"seconds", "seconds"},
-                                         {"events", "events"},
-                                         {"events_per_s", "million/s"},
-                                         {"allocated_bytes", "allocated GB"},
-                                         {"reserved_bytes", "reserved GB"},
-                                         {NULL, NULL}};
     static const run runs[] = {{"the list alone", false, {0}},
                                {"replayed", true, {0}},
                                {"replayed, expandable segments", true, {.expandable_segments = true}}};
@@ -134,16 +127,19 @@ spw_status spw_command_bench_allocator(int argc, char **argv) {
     spw_status status = SPW_OK;
     SPW_TRY(spw_command_parse(&argp, argc, argv, &o));
     SPW_TRY(o.status);
-    SPW_TRY(spw_table_create(columns, &table));
+    SPW_TRY(spw_table_create(NULL, &table));
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         tally t;
         SPW_TRY(measure(&runs[i], o.steps, &t));
-        spw_table_text(table, runs[i].name);
-        spw_table_real(table, t.seconds, "%.2f");
-        spw_table_count(table, t.events);
-        spw_table_scaled(table, t.seconds > 0.0 ? (double)t.events / t.seconds : 0.0, 1e6, "%.1f");
-        spw_table_scaled(table, (double)t.allocated, 1e9, "%.1f");
-        spw_table_scaled(table, (double)t.reserved, 1e9, "%.1f");
+        spw_table_text(spw_table_in(table, "what", "what"), runs[i].name);
+        spw_table_real(spw_table_in(table, "seconds", "seconds"), t.seconds, "%.2f");
+        spw_table_count(spw_table_in(table, "events", "events"), t.events);
+        spw_table_scaled(spw_table_in(table, "events_per_s", "million/s"),
+                         t.seconds > 0.0 ? (double)t.events / t.seconds : 0.0, 1e6, "%.1f");
+        spw_table_scaled(spw_table_in(table, "allocated_bytes", "allocated GB"), (double)t.allocated, 1e9,
+                         "%.1f");
+        spw_table_scaled(spw_table_in(table, "reserved_bytes", "reserved GB"), (double)t.reserved, 1e9,
+                         "%.1f");
     }
     SPW_TRY(spw_table_print(table, o.format, stdout));
 

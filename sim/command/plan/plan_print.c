@@ -15,175 +15,94 @@ enum { FRONT_LINES = 12 };
 
 /* --- Points --- */
 
-static const spw_column point_columns[] = {
-    {"scheme", "scheme"},
-    {"expert_parallel", "EP"},
-    {"fsdp", "FSDP"},
-    {"sequences_per_gpu", "seq/GPU"},
-    {"verdict", "memory"},
-    {"memory_kind", NULL},
-    {"peak_bytes", "GiB/GPU"},
-    {"low_bytes", NULL},
-    {"high_bytes", NULL},
-    {"budget_bytes", NULL},
-    {"oom_probability", NULL},
-    {"reserved_bytes", "reserved"},
-    {"drop_fraction", "dropped"},
-    {"max_over_mean", "max/mean"},
-    {"step_s", "step s"},
-    {"low_s", "low-high"},
-    {"high_s", NULL},
-    {"balanced_step_s", NULL},
-    {"real_over_balanced", "over balanced"},
-    {"worst_step_s", NULL},
-    {"worst_over_balanced", "worst"},
-    {"tokens_per_s_per_gpu", "tok/s/GPU"},
-    {"mfu", "MFU %"},
-    {"tokens_per_day", "tokens/day"},
-    {"gpu_hours", "GPU-hours"},
-    {"money", "cost"},
-    {"front", NULL},
-    {"evidence", NULL},
-    {"balanced_low_s", NULL},
-    {"balanced_high_s", NULL},
-    {"worst_low_s", NULL},
-    {"worst_high_s", NULL},
-    {"tokens_per_s_low", NULL},
-    {"tokens_per_s_high", NULL},
-    {"gpu_hours_low", NULL},
-    {"gpu_hours_high", NULL},
-    {"surely_fits", NULL},
-    {"tokens_per_day_low", NULL},
-    {"tokens_per_day_high", NULL},
-    {"flops_per_s_per_gpu", NULL},
-    {"flops_per_s_per_gpu_low", NULL},
-    {"flops_per_s_per_gpu_high", NULL},
-    {"mfu_low", NULL},
-    {"mfu_high", NULL},
-    {"days", NULL},
-    {"days_low", NULL},
-    {"days_high", NULL},
-    {"money_low", NULL},
-    {"money_high", NULL},
-    {"balanced_tokens_per_s_per_gpu", NULL},
-    {"balanced_peak_bytes", NULL},
-    {"balanced_drop_fraction", NULL},
-    {"real_over_balanced_low", NULL},
-    {"real_over_balanced_high", NULL},
-    {NULL, NULL},
-};
-
-static void add_amount(spw_table *t, double value) {
-    char text[SPW_SPAN_TEXT];
-    if (isfinite(value)) {
-        spw_table_real_shown(t, value, spw_amount_text(value, text));
-    } else {
-        spw_table_none(t);
-    }
-}
-
-/* The step and its interval; nothing without a time. */
-static void add_step(spw_table *t, const spw_result_row *r) {
-    char text[SPW_SPAN_TEXT];
-    if (r->timed) {
-        spw_table_real_shown(t, r->time.step_s, spw_figure_text(r->time.step_s, text));
-        spw_table_interval(t, r->time.low_s, r->time.high_s);
-    } else {
-        for (int i = 0; i < 3; i++) spw_table_none(t);
-    }
-}
-
 /* What only CSV has: the ends of the other intervals. */
 static void add_ends(spw_table *t, const spw_result_row *r, const spw_row_cost *cost) {
-    const double ends[] = {r->balanced.low_s,   r->balanced.high_s,  r->worst.low_s,
-                           r->worst.high_s,     r->tokens_per_s_low, r->tokens_per_s_high,
-                           cost->gpu_hours.low, cost->gpu_hours.high};
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
-        spw_table_real(t, r->timed ? ends[i] : NAN, NULL);
-    spw_table_text(t, r->surely_fits ? "yes" : "no");
-    const double costs[] = {cost->tokens_per_day.low,
-                            cost->tokens_per_day.high,
-                            cost->flops_per_s_per_gpu.value,
-                            cost->flops_per_s_per_gpu.low,
-                            cost->flops_per_s_per_gpu.high,
-                            cost->mfu.low,
-                            cost->mfu.high,
-                            cost->days.value,
-                            cost->days.low,
-                            cost->days.high,
-                            cost->money.low,
-                            cost->money.high};
-    for (size_t i = 0; i < sizeof costs / sizeof costs[0]; i++) spw_table_real(t, costs[i], NULL);
     const spw_balanced_figures balanced = spw_result_balanced(r);
-    spw_table_real(t, r->timed ? balanced.tokens_per_s_per_gpu : NAN, NULL);
-    spw_table_count(t, balanced.peak_bytes);
-    spw_table_real(t, balanced.drop_fraction, NULL);
     const spw_ratio ratio = spw_result_row_ratio(r);
-    spw_table_real(t, ratio.low, NULL);
-    spw_table_real(t, ratio.high, NULL);
+    const struct {
+        const char *key;
+        double value;
+    } times[] = {{"balanced_low_s", r->balanced.low_s},     {"balanced_high_s", r->balanced.high_s},
+                 {"worst_low_s", r->worst.low_s},           {"worst_high_s", r->worst.high_s},
+                 {"tokens_per_s_low", r->tokens_per_s_low}, {"tokens_per_s_high", r->tokens_per_s_high},
+                 {"gpu_hours_low", cost->gpu_hours.low},    {"gpu_hours_high", cost->gpu_hours.high}},
+      costs[] = {{"tokens_per_day_low", cost->tokens_per_day.low},
+                 {"tokens_per_day_high", cost->tokens_per_day.high},
+                 {"flops_per_s_per_gpu", cost->flops_per_s_per_gpu.value},
+                 {"flops_per_s_per_gpu_low", cost->flops_per_s_per_gpu.low},
+                 {"flops_per_s_per_gpu_high", cost->flops_per_s_per_gpu.high},
+                 {"mfu_low", cost->mfu.low},
+                 {"mfu_high", cost->mfu.high},
+                 {"days", cost->days.value},
+                 {"days_low", cost->days.low},
+                 {"days_high", cost->days.high},
+                 {"money_low", cost->money.low},
+                 {"money_high", cost->money.high},
+                 {"balanced_tokens_per_s_per_gpu", r->timed ? balanced.tokens_per_s_per_gpu : NAN}};
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++)
+        spw_table_real(spw_table_in(t, times[i].key, NULL), r->timed ? times[i].value : NAN, NULL);
+    spw_table_flag(spw_table_in(t, "surely_fits", NULL), r->surely_fits);
+    for (size_t i = 0; i < sizeof costs / sizeof *costs; i++)
+        spw_table_real(spw_table_in(t, costs[i].key, NULL), costs[i].value, NULL);
+    spw_table_count(spw_table_in(t, "balanced_peak_bytes", NULL), balanced.peak_bytes);
+    spw_table_real(spw_table_in(t, "balanced_drop_fraction", NULL), balanced.drop_fraction, NULL);
+    spw_table_real(spw_table_in(t, "real_over_balanced_low", NULL), ratio.low, NULL);
+    spw_table_real(spw_table_in(t, "real_over_balanced_high", NULL), ratio.high, NULL);
+}
+
+/* Of a step, and what it costs. A column that says nothing for a person here has no heading. */
+static void add_times(spw_table *t, const spw_plan_view *v, const spw_result_row *r,
+                      const spw_row_cost *cost) {
+    static const char *const speeds[] = {"%.0f", "%.1f", "%.2f"};
+    const bool any = spw_plan_any_timed(v->result), priced = v->settings->tokens > 0.0;
+    spw_table_figure(spw_table_in(t, "step_s", any ? "step s" : NULL), r->timed ? r->time.step_s : NAN);
+    spw_table_interval(t, (spw_column){"low_s", any ? "low-high" : NULL}, "high_s",
+                       r->timed ? r->time.low_s : NAN, r->timed ? r->time.high_s : NAN);
+    spw_table_real(spw_table_in(t, "balanced_step_s", NULL), r->timed ? r->balanced.step_s : NAN, NULL);
+    spw_table_real(spw_table_in(t, "real_over_balanced", any ? "over balanced" : NULL),
+                   spw_result_row_ratio(r).value, "%.3f");
+    spw_table_real(spw_table_in(t, "worst_step_s", NULL), r->timed ? r->worst.step_s : NAN, NULL);
+    spw_table_real(spw_table_in(t, "worst_over_balanced", any && spw_plan_steps(v) != 1 ? "worst" : NULL),
+                   r->timed ? r->worst.step_s / r->balanced.step_s : NAN, "%.3f");
+    spw_table_real(spw_table_in(t, "tokens_per_s_per_gpu", any ? "tok/s/GPU" : NULL),
+                   r->timed ? r->time.tokens_per_s_per_gpu : NAN,
+                   speeds[spw_plan_digits(r->time.tokens_per_s_per_gpu)]);
+    spw_table_scaled(spw_table_in(t, "mfu", any && v->request->job->part == SPW_PART_WHOLE ? "MFU %" : NULL),
+                     cost->mfu.value, 0.01, "%.1f");
+    spw_table_amount(spw_table_in(t, "tokens_per_day", priced ? "tokens/day" : NULL),
+                     cost->tokens_per_day.value);
+    spw_table_amount(spw_table_in(t, "gpu_hours", priced ? "GPU-hours" : NULL), cost->gpu_hours.value);
+    spw_table_amount(spw_table_in(t, "money", priced && spw_job_price(v->request->job) > 0.0 ? "cost" : NULL),
+                     cost->money.value);
 }
 
 static void add_point(spw_table *t, const spw_plan_view *v, const spw_result_row *r, spw_format format) {
-    const bool live = format == SPW_FORMAT_TABLE && spw_point_is_live_alone(r);
+    const bool live = format == SPW_FORMAT_TABLE && spw_point_is_live_alone(r),
+               splits = v->request->splits > 1;
     const spw_row_cost cost = spw_row_cost_of(r, v->request->job, v->settings->tokens);
-    static const char *const speeds[] = {"%.0f", "%.1f", "%.2f"};
-    spw_table_text(t, r->scheme.text);
-    spw_table_count(t, r->expert);
-    spw_table_count(t, r->fsdp);
-    spw_table_count(t, r->sequences);
-    spw_table_text(t, spw_verdict_text(spw_result_verdict(r), live));
-    spw_table_text(t, spw_memory_kind_name(r->memory_kind));
-    spw_table_scaled(t, (double)r->memory.max_bytes, GIB,
+    spw_table_text(spw_table_in(t, "scheme", "scheme"), r->scheme.text);
+    spw_table_count(spw_table_in(t, "expert_parallel", splits ? "EP" : NULL), r->expert);
+    spw_table_count(spw_table_in(t, "fsdp", splits ? "FSDP" : NULL), r->fsdp);
+    spw_table_count(spw_table_in(t, "sequences_per_gpu", "seq/GPU"), r->sequences);
+    spw_table_text(spw_table_in(t, "verdict", "memory"), spw_verdict_text(spw_result_verdict(r), live));
+    spw_table_text(spw_table_in(t, "memory_kind", NULL), spw_memory_kind_name(r->memory_kind));
+    spw_table_scaled(spw_table_in(t, "peak_bytes", "GiB/GPU"), (double)r->memory.max_bytes, GIB,
                      r->memory_kind == SPW_MEMORY_LIVE ? "%.1f*" : "%.1f");
-    spw_table_count(t, r->footprint.low_bytes);
-    spw_table_count(t, r->footprint.high_bytes);
-    spw_table_count(t, r->footprint.budget_bytes);
-    spw_table_real(t, r->memory.oom_probability, NULL);
-    if (r->reserved.there) {
-        spw_table_scaled(t, (double)r->reserved.as_set.reserved.max_bytes, GIB,
-                         r->reserved.as_set.failed_steps > 0 ? ">=%.1f" : "%.1f");
-    } else {
-        spw_table_none(t);
-    }
-    spw_table_scaled(t, r->drops.fraction, 0.01, r->drops.at_least ? ">=%.2f %%" : "%.2f %%");
-    spw_table_real(t, spw_plan_max_over_mean(r), "%.2f");
-    add_step(t, r);
-    spw_table_real(t, r->timed ? r->balanced.step_s : NAN, NULL);
-    spw_table_real(t, spw_result_row_ratio(r).value, "%.3f");
-    spw_table_real(t, r->timed ? r->worst.step_s : NAN, NULL);
-    spw_table_real(t, r->timed ? r->worst.step_s / r->balanced.step_s : NAN, "%.3f");
-    spw_table_real(t, r->timed ? r->time.tokens_per_s_per_gpu : NAN,
-                   speeds[spw_plan_digits(r->time.tokens_per_s_per_gpu)]);
-    spw_table_scaled(t, cost.mfu.value, 0.01, "%.1f");
-    add_amount(t, cost.tokens_per_day.value);
-    add_amount(t, cost.gpu_hours.value);
-    add_amount(t, cost.money.value);
-    spw_table_text(t, v->result->answers.front[r - v->result->row] ? "yes" : "no");
-    spw_table_text(t, spw_match_name(r->match));
+    spw_table_count(spw_table_in(t, "low_bytes", NULL), r->footprint.low_bytes);
+    spw_table_count(spw_table_in(t, "high_bytes", NULL), r->footprint.high_bytes);
+    spw_table_count(spw_table_in(t, "budget_bytes", NULL), r->footprint.budget_bytes);
+    spw_table_real(spw_table_in(t, "oom_probability", NULL), r->memory.oom_probability, NULL);
+    spw_table_count_of(
+        spw_table_in(t, "reserved_bytes", spw_plan_any_reserved(v->result) ? "reserved" : NULL),
+        r->reserved.there, r->reserved.as_set.reserved.max_bytes, GIB,
+        r->reserved.as_set.failed_steps > 0 ? ">=%.1f" : "%.1f");
+    spw_table_scaled(spw_table_in(t, "drop_fraction", "dropped"), r->drops.fraction, 0.01,
+                     r->drops.at_least ? ">=%.2f %%" : "%.2f %%");
+    spw_table_real(spw_table_in(t, "max_over_mean", "max/mean"), spw_plan_max_over_mean(r), "%.2f");
+    add_times(t, v, r, &cost);
+    spw_table_flag(spw_table_in(t, "front", NULL), v->result->answers.front[r - v->result->row]);
+    spw_table_text(spw_table_in(t, "evidence", NULL), spw_match_name(r->match));
     add_ends(t, r, &cost);
-}
-
-static void set_heading(spw_column *column, const char *key, const char *heading) {
-    while (strcmp(column->key, key) != 0) column++;
-    column->heading = heading;
-}
-
-/* A column that says nothing for a person here is left out. */
-static void choose_columns(const spw_plan_view *v, spw_column *columns) {
-    static const char *const of_time[] = {
-        "step_s", "low_s", "real_over_balanced", "worst_over_balanced", "tokens_per_s_per_gpu", "mfu"};
-    const bool timed = spw_plan_any_timed(v->result);
-    if (v->request->splits <= 1) set_heading(columns, "expert_parallel", NULL);
-    if (v->request->splits <= 1) set_heading(columns, "fsdp", NULL);
-    for (size_t i = 0; i < sizeof of_time / sizeof of_time[0] && !timed; i++)
-        set_heading(columns, of_time[i], NULL);
-    if (v->request->job->part != SPW_PART_WHOLE) set_heading(columns, "mfu", NULL);
-    if (!(v->settings->tokens > 0.0)) set_heading(columns, "gpu_hours", NULL);
-    if (!(v->settings->tokens > 0.0)) set_heading(columns, "tokens_per_day", NULL);
-    if (!(v->settings->tokens > 0.0 && spw_job_price(v->request->job) > 0.0))
-        set_heading(columns, "money", NULL);
-    if (!spw_plan_any_reserved(v->result)) set_heading(columns, "reserved_bytes", NULL);
-    if (spw_plan_steps(v) == 1) set_heading(columns, "worst_over_balanced", NULL);
 }
 
 /* The front, the best first, or all points in their order. */
@@ -192,11 +111,8 @@ static spw_status print_points(const spw_plan_view *v, spw_format format, FILE *
     const bool few = format == SPW_FORMAT_TABLE && !v->all;
     spw_status status = SPW_OK;
     spw_table *table = NULL;
-    spw_column columns[sizeof point_columns / sizeof *point_columns];
     size_t rows = 0;
-    memcpy(columns, point_columns, sizeof columns);
-    choose_columns(v, columns);
-    SPW_TRY(spw_table_create(columns, &table));
+    SPW_TRY(spw_table_create(NULL, &table));
     for (size_t i = 0; i < (few ? result->answers.fits : result->rows); i++) {
         const size_t row = few ? result->answers.order[i] : i;
         if (few && !result->answers.front[row]) continue;
@@ -212,8 +128,6 @@ cleanup:
 }
 
 /* --- Speed by batch: a line a scheme and split, a column a batch --- */
-
-enum { MOST_COLUMNS = 4 + SPW_JOB_MAX_BATCHES };
 
 static void speed_cell(spw_table *t, const spw_result_row *r) {
     char text[48];
@@ -282,16 +196,11 @@ static spw_status print_speeds(const spw_plan_view *v, FILE *out) {
     const spw_plan_request *q = v->request;
     const size_t splits = q->splits > 0 ? q->splits : 1;
     char heading[SPW_JOB_MAX_BATCHES][24];
-    spw_column columns[MOST_COLUMNS] = {{"scheme", "scheme"}, {"expert_parallel", splits > 1 ? "EP" : NULL}};
     spw_table *table = NULL;
     spw_status status = SPW_OK;
-    for (size_t b = 0; b < q->job->batches; b++) {
+    for (size_t b = 0; b < q->job->batches; b++)
         (void)snprintf(heading[b], sizeof heading[b], "%zu", q->job->sequences_per_gpu[b]);
-        columns[2 + b] = (spw_column){heading[b], heading[b]};
-    }
-    columns[2 + q->job->batches] = (spw_column){"dropped", spw_plan_any_drops(v->result) ? "dropped" : NULL};
-    columns[3 + q->job->batches] = (spw_column){NULL, NULL};
-    SPW_TRY(spw_table_create(columns, &table));
+    SPW_TRY(spw_table_create(NULL, &table));
     for (size_t s = 0; s < q->schemes; s++) {
         for (size_t e = 0; e < splits; e++) {
             const size_t expert = q->splits > 0 ? q->expert[e] : q->job->expert;
@@ -299,11 +208,13 @@ static spw_status print_speeds(const spw_plan_view *v, FILE *out) {
             for (size_t b = 0; b < q->job->batches; b++)
                 any = any || find(v->result, q->scheme[s].text, expert, q->job->sequences_per_gpu[b]) != NULL;
             if (!any) continue;
-            spw_table_text(table, q->scheme[s].text);
-            spw_table_count(table, expert);
+            spw_table_text(spw_table_in(table, "scheme", "scheme"), q->scheme[s].text);
+            spw_table_count(spw_table_in(table, "expert_parallel", splits > 1 ? "EP" : NULL), expert);
             for (size_t b = 0; b < q->job->batches; b++)
-                speed_cell(table, find(v->result, q->scheme[s].text, expert, q->job->sequences_per_gpu[b]));
-            drop_cell(table, v, q->scheme[s].text, expert);
+                speed_cell(spw_table_in(table, heading[b], heading[b]),
+                           find(v->result, q->scheme[s].text, expert, q->job->sequences_per_gpu[b]));
+            drop_cell(spw_table_in(table, "dropped", spw_plan_any_drops(v->result) ? "dropped" : NULL), v,
+                      q->scheme[s].text, expert);
         }
     }
     print_marks(v, out);

@@ -1,15 +1,12 @@
 #include "sim/command/plan/plan_imbalance.h"
-#include "sim/command/plan/plan_search_notes.h"
 #include "sim/command/plan/plan_search_plans.h"
+#include "sim/command/plan/plan_search_table.h"
 #include "sim/job/recipe/precision.h"
 #include "sim/memory/kept/cross_entropy.h"
 #include "sim/print/json_values.h"
 #include "sim/result/result_json.h"
 
 #include <jansson.h>
-#include <math.h>
-
-static const double DAY_S = 86400.0;
 
 /* As of a row of a plan. */
 static json_t *outside_json(spw_json *json, const spw_search_reasons *all,
@@ -22,72 +19,46 @@ static json_t *outside_json(spw_json *json, const spw_search_reasons *all,
     return list;
 }
 
-static void put_split(spw_json *json, json_t *o, const spw_search_point *p) {
-    spw_json_put(json, o, "gpus", spw_json_count(p->gpus));
-    spw_json_put(json, o, "expert_parallel", spw_json_count(p->value[SPW_SEARCH_EXPERT]));
-    spw_json_put(json, o, "fsdp", spw_json_count(p->fsdp));
-    spw_json_put(json, o, "pipeline", spw_json_count(p->value[SPW_SEARCH_PIPELINE]));
-    spw_json_put(json, o, "tensor", spw_json_count(p->value[SPW_SEARCH_TENSOR]));
-    spw_json_put(json, o, "context", spw_json_count(p->value[SPW_SEARCH_CONTEXT]));
-    spw_json_put(json, o, "expert_tensor", spw_json_count(spw_search_expert_tensor(p->value)));
-    spw_json_put(json, o, "virtual_stages", spw_json_count(p->value[SPW_SEARCH_VIRTUAL_STAGES]));
-    spw_json_put(json, o, "micro_batches", spw_json_count(p->value[SPW_SEARCH_MICRO_BATCHES]));
-    spw_json_put(json, o, "sequences_per_gpu", spw_json_count(p->sequences));
-}
-
+/* Of the cells of its row, and what no table has. */
 static json_t *point_json(spw_json *json, const spw_search_view *v, const spw_search_outcome *of,
                           const spw_search_point *p) {
-    const spw_search_reasons *reasons = &of->reasons;
     json_t *o = json_object();
-    const struct {
-        const char *key;
-        double value;
-    } reals[] = {{"step_s", p->step.step_s},
-                 {"step_s_low", p->step.low_s},
-                 {"step_s_high", p->step.high_s},
-                 {"tokens_per_s_per_gpu", p->tokens_per_s_per_gpu},
-                 {"tokens_per_s_low", p->tokens_per_s_low},
-                 {"tokens_per_s_high", p->tokens_per_s_high},
-                 {"balanced_step_s", p->balanced.step.step_s},
-                 {"balanced_tokens_per_s_per_gpu", p->balanced.tokens_per_s_per_gpu},
-                 {"tokens_per_day", p->tokens_per_s_per_gpu * (double)p->gpus * DAY_S}};
-    char text[SPW_REMAT_TEXT], options[SPW_SEARCH_OPTIONS_TEXT], layout[SPW_LAYOUT_TEXT];
+    spw_table *t = NULL;
+    char options[SPW_SEARCH_OPTIONS_TEXT], layout[SPW_LAYOUT_TEXT];
+    json->failed = json->failed || spw_table_create(NULL, &t) != SPW_OK;
+    if (t == NULL) return o;
+    spw_search_row(t, v, &of->front, p, "", false);
     spw_search_options_text(v, p, options);
-    spw_json_put(json, o, "scheme", spw_json_text(v->request->plan->scheme[p->scheme].text));
-    put_split(json, o, p);
-    spw_json_put(json, o, "remat",
-                 spw_json_text(spw_search_value_text(SPW_SEARCH_REMAT, p->value[SPW_SEARCH_REMAT], text)));
-    spw_json_put(json, o, "memory_kind", spw_json_text(spw_memory_kind_name(p->kind)));
-    spw_json_put(json, o, "verdict", spw_json_text(spw_verdict_name(p->verdict)));
-    spw_json_put(json, o, "surely_fits", json_boolean(p->surely_fits));
+    spw_table_put(t,
+                  "scheme,gpus,expert_parallel,fsdp,pipeline,tensor,context,expert_tensor,virtual_stages,"
+                  "micro_batches,sequences_per_gpu,remat,memory_kind,verdict,surely_fits",
+                  json, o);
     spw_json_put(json, o, "reserved_bytes",
                  p->reserved_bytes > 0.0 ? spw_json_real(p->reserved_bytes) : json_null());
-    spw_json_put(json, o, "peak_bytes", spw_json_count(p->peak_bytes));
-    spw_json_put(json, o, "low_bytes", spw_json_count(p->low_bytes));
-    spw_json_put(json, o, "high_bytes", spw_json_count(p->high_bytes));
-    spw_json_put(json, o, "budget_bytes", spw_json_count(p->budget_bytes));
+    spw_table_put(t, "peak_bytes,low_bytes,high_bytes,budget_bytes", json, o);
     spw_json_put(json, o, "outside_bytes", spw_json_real(p->budget.outside));
     spw_json_put(json, o, "outside_low_bytes", spw_json_real(p->budget.outside_low));
     spw_json_put(json, o, "outside_high_bytes", spw_json_real(p->budget.outside_high));
-    spw_json_put(json, o, "drop_fraction", spw_json_real(p->drops.fraction));
+    spw_table_put(t, "drop_fraction", json, o);
     spw_json_put(json, o, "drops_at_least", json_boolean(p->drops.at_least));
-    spw_json_put(json, o, "balanced_drop_fraction", spw_json_real(p->balanced.drop_fraction));
-    spw_json_put(json, o, "balanced_peak_bytes", spw_json_count(p->balanced.peak_bytes));
+    spw_table_put(t, "balanced_drop_fraction,balanced_peak_bytes", json, o);
     spw_json_put(json, o, "worst_drop_fraction", spw_json_real(p->drops.worst_fraction));
-    spw_json_put(json, o, "step_tokens", spw_json_count(p->step_tokens));
-    spw_json_put(json, o, "outside_fit", outside_json(json, reasons, &p->outside));
-    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
-        spw_json_put(json, o, reals[i].key, p->timed ? spw_json_real(reals[i].value) : json_null());
-    double chance = NAN;
-    const spw_search_point *next = spw_search_front_next(&of->front, p, &chance);
+    spw_table_put(t, "step_tokens", json, o);
+    spw_json_put(json, o, "outside_fit", outside_json(json, &of->reasons, &p->outside));
+    spw_table_put(t,
+                  "step_s,low_s:step_s_low,high_s:step_s_high,tokens_per_s_per_gpu,tokens_per_s_low,"
+                  "tokens_per_s_high,balanced_step_s,balanced_tokens_per_s_per_gpu,tokens_per_day",
+                  json, o);
+    const spw_search_point *next = spw_search_front_next(&of->front, p, &(double){0.0});
     spw_json_put(json, o, "next",
                  next != NULL ? spw_json_count((size_t)(next - of->front.point)) : json_null());
-    spw_json_put(json, o, "faster_than_next", next != NULL ? spw_json_real(chance) : json_null());
+    spw_table_put(t, "faster_than_next", json, o);
     const spw_row_cost cost = spw_search_cost(v, p);
     spw_json_put(json, o, "cost", p->timed ? spw_row_cost_json(json, &cost) : json_null());
     spw_json_put(json, o, "assumed_layout",
                  spw_search_layout(v, p, layout) ? spw_json_text(layout) : json_null());
     spw_json_put(json, o, "options", spw_json_text(options));
+    spw_table_destroy(t);
     return o;
 }
 

@@ -10,144 +10,90 @@ static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
 enum { FRONT_LINES = 12, LABEL = 10 };
 
-static const spw_column columns[] = {
-    {"scheme", "scheme"},
-    {"gpus", "GPUs"},
-    {"expert_parallel", "EP"},
-    {"fsdp", "FSDP"},
-    {"pipeline", "PP"},
-    {"tensor", "TP"},
-    {"context", "CP"},
-    {"expert_tensor", "ETP"},
-    {"virtual_stages", "VPP"},
-    {"micro_batches", "micro"},
-    {"sequences_per_gpu", "seq"},
-    {"remat", "remat"},
-    {"verdict", NULL},
-    {"memory_kind", NULL},
-    {"peak_bytes", "GiB"},
-    {"low_bytes", NULL},
-    {"high_bytes", NULL},
-    {"budget_bytes", NULL},
-    {"surely_fits", NULL},
-    {"drop_fraction", "dropped"},
-    {"step_s", "step s"},
-    {"low_s", "low-high"},
-    {"high_s", NULL},
-    {"tokens_per_s_per_gpu", "tok/s/GPU"},
-    {"tokens_per_s_low", NULL},
-    {"tokens_per_s_high", NULL},
-    {"faster_than_next", "faster"},
-    SPW_ROW_COST_LIST(SPW_ROW_COST_COLUMN) /* a figure and its ends */
-    {"step_tokens", NULL},
-    {"outside_fit", NULL},
-    {"balanced_step_s", NULL},
-    {"balanced_tokens_per_s_per_gpu", NULL},
-    {"balanced_peak_bytes", NULL},
-    {"balanced_drop_fraction", NULL},
-    {NULL, NULL},
-};
-
-/* Columns that a person does not need where the space has one value. */
-static const struct {
-    size_t dimension, column;
-} optional[] = {{SPW_SEARCH_GPUS, 1}, {SPW_SEARCH_TENSOR, 5}, {SPW_SEARCH_CONTEXT, 6}};
-
-static const size_t of_time[] = {20, 21, 23}; /* step, interval, speed */
-
-static void set_heading(spw_column *column, const char *key, const char *heading) {
-    while (strcmp(column->key, key) != 0) column++;
-    column->heading = heading;
+/* A figure and its ends; a person sees the figure, of those that were asked for. */
+static void add_cost(spw_table *t, const spw_named_cost *c, bool timed, bool priced) {
+    static const char *const headings[][2] = {
+        {"tokens_per_day", "tokens/day"}, {"gpu_hours", "GPU-hours"}, {"money", "cost"}};
+    const bool there = timed && isfinite(c->figure.value);
+    const char *heading = NULL;
+    for (size_t i = 0; i < sizeof headings / sizeof *headings && priced; i++)
+        if (strcmp(c->name, headings[i][0]) == 0) heading = headings[i][1];
+    spw_table_amount(spw_table_in(t, c->name, heading), there ? c->figure.value : NAN);
+    spw_table_real(spw_table_in(t, c->low, NULL), there ? c->figure.low : NAN, NULL);
+    spw_table_real(spw_table_in(t, c->high, NULL), there ? c->figure.high : NAN, NULL);
 }
 
-/* A figure and its ends; a person sees the figure. */
-static void add_cost(spw_table *t, const spw_cost_figure *f) {
-    char text[SPW_SPAN_TEXT];
-    if (!isfinite(f->value)) {
-        for (int i = 0; i < 3; i++) spw_table_none(t);
-        return;
-    }
-    spw_table_real_shown(t, f->value, spw_amount_text(f->value, text));
-    spw_table_real(t, f->low, NULL);
-    spw_table_real(t, f->high, NULL);
-}
-
-static void add_times(spw_table *t, const spw_search_view *v, const spw_search_point *p) {
+static void add_times(spw_table *t, const spw_search_view *v, const spw_search_front *front,
+                      const spw_search_point *p) {
     char text[SPW_SPAN_TEXT];
     spw_named_cost costs[SPW_ROW_COSTS];
+    const bool any = !v->outcome->untimed;
     const spw_row_cost cost = spw_search_cost(v, p);
-    spw_row_cost_list(&cost, costs);
-    spw_table_real_shown(t, p->step.step_s, spw_figure_text(p->step.step_s, text));
-    spw_table_interval(t, p->step.low_s, p->step.high_s);
-    spw_table_real(t, p->tokens_per_s_per_gpu, p->tokens_per_s_per_gpu < 10.0 ? "%.2f" : "%.0f");
-    spw_table_real(t, p->tokens_per_s_low, NULL);
-    spw_table_real(t, p->tokens_per_s_high, NULL);
     double chance = NAN;
-    if (spw_search_front_next(&v->outcome->front, p, &chance) != NULL)
-        spw_table_real_shown(t, chance, spw_search_chance_text(chance, text));
-    else
-        spw_table_none(t);
-    for (size_t i = 0; i < SPW_ROW_COSTS; i++) add_cost(t, &costs[i].figure);
+    spw_row_cost_list(&cost, costs);
+    spw_table_figure(spw_table_in(t, "step_s", any ? "step s" : NULL), p->timed ? p->step.step_s : NAN);
+    spw_table_interval(t, (spw_column){"low_s", any ? "low-high" : NULL}, "high_s",
+                       p->timed ? p->step.low_s : NAN, p->timed ? p->step.high_s : NAN);
+    spw_table_real(spw_table_in(t, "tokens_per_s_per_gpu", any ? "tok/s/GPU" : NULL),
+                   p->timed ? p->tokens_per_s_per_gpu : NAN,
+                   p->tokens_per_s_per_gpu < 10.0 ? "%.2f" : "%.0f");
+    spw_table_real(spw_table_in(t, "tokens_per_s_low", NULL), p->timed ? p->tokens_per_s_low : NAN, NULL);
+    spw_table_real(spw_table_in(t, "tokens_per_s_high", NULL), p->timed ? p->tokens_per_s_high : NAN, NULL);
+    const bool next = p->timed && spw_search_front_next(front, p, &chance) != NULL;
+    spw_table_real_shown(spw_table_in(t, "faster_than_next", any && front->points != 1 ? "faster" : NULL),
+                         next ? chance : NAN, next ? spw_search_chance_text(chance, text) : "-");
+    for (size_t i = 0; i < SPW_ROW_COSTS; i++)
+        add_cost(t, &costs[i], p->timed,
+                 any && v->request->cost_tokens > 0.0 &&
+                     (strcmp(costs[i].name, "money") != 0 || spw_job_price(v->request->plan->job) > 0.0));
 }
 
-static void add_point(spw_table *t, const spw_search_view *v, const spw_search_point *p,
-                      const char *outside) {
-    enum { OF_TIME = 7 + 3 * SPW_ROW_COSTS };
+/* A column that says nothing for a person here has no heading: where the space has one value of it, say. */
+static void add_split(spw_table *t, const spw_search_view *v, const spw_search_point *p) {
+    const size_t *values = v->request->space->values, *value = p->value;
+    const bool tensor = values[SPW_SEARCH_TENSOR] != 1;
     char remat[SPW_REMAT_TEXT];
-    spw_table_text(t, v->request->plan->scheme[p->scheme].text);
-    spw_table_count(t, p->gpus);
-    spw_table_count(t, p->value[SPW_SEARCH_EXPERT]);
-    spw_table_count(t, p->fsdp);
-    spw_table_count(t, p->value[SPW_SEARCH_PIPELINE]);
-    spw_table_count(t, p->value[SPW_SEARCH_TENSOR]);
-    spw_table_count(t, p->value[SPW_SEARCH_CONTEXT]);
-    spw_table_count(t, spw_search_expert_tensor(p->value));
-    spw_table_count(t, p->value[SPW_SEARCH_VIRTUAL_STAGES]);
-    spw_table_count(t, p->value[SPW_SEARCH_MICRO_BATCHES]);
-    spw_table_count(t, p->sequences);
-    spw_table_text(t, spw_search_value_text(SPW_SEARCH_REMAT, p->value[SPW_SEARCH_REMAT], remat));
-    spw_table_text(t, spw_verdict_name(p->verdict));
-    spw_table_text(t, spw_memory_kind_name(p->kind));
-    spw_table_scaled(t, (double)p->peak_bytes, GIB,
-                     p->kind == SPW_MEMORY_LIVE ? (p->surely_fits ? "%.1f*" : "%.1f*?")
-                     : p->surely_fits           ? "%.1f"
-                                                : "%.1f?");
-    spw_table_count(t, p->low_bytes);
-    spw_table_count(t, p->high_bytes);
-    spw_table_count(t, p->budget_bytes);
-    spw_table_text(t, p->surely_fits ? "yes" : "no");
-    spw_table_scaled(t, p->drops.fraction, 0.01, p->drops.at_least ? ">=%.2f %%" : "%.2f %%");
-    for (int i = 0; i < OF_TIME && !p->timed; i++) spw_table_none(t);
-    if (p->timed) add_times(t, v, p);
-    spw_table_count(t, p->step_tokens);
-    spw_table_text(t, outside);
-    if (p->timed) {
-        spw_table_real(t, p->balanced.step.step_s, NULL);
-        spw_table_real(t, p->balanced.tokens_per_s_per_gpu, NULL);
-    } else {
-        spw_table_none(t);
-        spw_table_none(t);
-    }
-    spw_table_count(t, p->balanced.peak_bytes);
-    spw_table_real(t, p->balanced.drop_fraction, NULL);
+    spw_table_text(spw_table_in(t, "scheme", "scheme"), v->request->plan->scheme[p->scheme].text);
+    spw_table_count(spw_table_in(t, "gpus", values[SPW_SEARCH_GPUS] != 1 ? "GPUs" : NULL), p->gpus);
+    spw_table_count(spw_table_in(t, "expert_parallel", "EP"), value[SPW_SEARCH_EXPERT]);
+    spw_table_count(spw_table_in(t, "fsdp", "FSDP"), p->fsdp);
+    spw_table_count(spw_table_in(t, "pipeline", "PP"), value[SPW_SEARCH_PIPELINE]);
+    spw_table_count(spw_table_in(t, "tensor", tensor ? "TP" : NULL), value[SPW_SEARCH_TENSOR]);
+    spw_table_count(spw_table_in(t, "context", values[SPW_SEARCH_CONTEXT] != 1 ? "CP" : NULL),
+                    value[SPW_SEARCH_CONTEXT]);
+    spw_table_count(
+        spw_table_in(t, "expert_tensor", tensor || values[SPW_SEARCH_EXPERT_TENSOR] != 1 ? "ETP" : NULL),
+        spw_search_expert_tensor(value));
+    spw_table_count(spw_table_in(t, "virtual_stages", "VPP"), value[SPW_SEARCH_VIRTUAL_STAGES]);
+    spw_table_count(spw_table_in(t, "micro_batches", "micro"), value[SPW_SEARCH_MICRO_BATCHES]);
+    spw_table_count(spw_table_in(t, "sequences_per_gpu", "seq"), p->sequences);
+    spw_table_text(spw_table_in(t, "remat", "remat"),
+                   spw_search_value_text(SPW_SEARCH_REMAT, value[SPW_SEARCH_REMAT], remat));
 }
 
-/* A column that says nothing for a person here is left out, and so are costs that nobody asked for. */
-static void choose_columns(const spw_search_view *v, bool letters, spw_column *own) {
-    const bool priced = v->request->cost_tokens > 0.0 && !v->outcome->untimed;
-    for (size_t i = 0; i < sizeof optional / sizeof *optional; i++)
-        if (v->request->space->values[optional[i].dimension] == 1) own[optional[i].column].heading = NULL;
-    const size_t *values = v->request->space->values;
-    if (values[SPW_SEARCH_TENSOR] == 1 && values[SPW_SEARCH_EXPERT_TENSOR] == 1)
-        set_heading(own, "expert_tensor", NULL);
-    for (size_t i = 0; i < sizeof of_time / sizeof *of_time && v->outcome->untimed; i++)
-        own[of_time[i]].heading = NULL;
-    if (v->outcome->untimed || v->outcome->front.points == 1) set_heading(own, "faster_than_next", NULL);
-    if (letters) set_heading(own, "outside_fit", "outside");
-    if (!priced) return;
-    set_heading(own, "tokens_per_day", "tokens/day");
-    set_heading(own, "gpu_hours", "GPU-hours");
-    if (spw_job_price(v->request->plan->job) > 0.0) set_heading(own, "money", "cost");
+void spw_search_row(spw_table *t, const spw_search_view *v, const spw_search_front *front,
+                    const spw_search_point *p, const char *outside, bool letters) {
+    add_split(t, v, p);
+    spw_table_text(spw_table_in(t, "verdict", NULL), spw_verdict_name(p->verdict));
+    spw_table_text(spw_table_in(t, "memory_kind", NULL), spw_memory_kind_name(p->kind));
+    spw_table_count_of(spw_table_in(t, "peak_bytes", "GiB"), true, p->peak_bytes, GIB,
+                       p->kind == SPW_MEMORY_LIVE ? (p->surely_fits ? "%.1f*" : "%.1f*?")
+                       : p->surely_fits           ? "%.1f"
+                                                  : "%.1f?");
+    spw_table_count(spw_table_in(t, "low_bytes", NULL), p->low_bytes);
+    spw_table_count(spw_table_in(t, "high_bytes", NULL), p->high_bytes);
+    spw_table_count(spw_table_in(t, "budget_bytes", NULL), p->budget_bytes);
+    spw_table_flag(spw_table_in(t, "surely_fits", NULL), p->surely_fits);
+    spw_table_scaled(spw_table_in(t, "drop_fraction", "dropped"), p->drops.fraction, 0.01,
+                     p->drops.at_least ? ">=%.2f %%" : "%.2f %%");
+    add_times(t, v, front, p);
+    spw_table_count(spw_table_in(t, "step_tokens", NULL), p->step_tokens);
+    spw_table_text(spw_table_in(t, "outside_fit", letters ? "outside" : NULL), outside);
+    spw_table_real(spw_table_in(t, "balanced_step_s", NULL), p->timed ? p->balanced.step.step_s : NAN, NULL);
+    spw_table_real(spw_table_in(t, "balanced_tokens_per_s_per_gpu", NULL),
+                   p->timed ? p->balanced.tokens_per_s_per_gpu : NAN, NULL);
+    spw_table_count(spw_table_in(t, "balanced_peak_bytes", NULL), p->balanced.peak_bytes);
+    spw_table_real(spw_table_in(t, "balanced_drop_fraction", NULL), p->balanced.drop_fraction, NULL);
 }
 
 /* Rows whose micro-batches MaxText's pipeline makes: their sequences are those of one. */
@@ -171,20 +117,22 @@ spw_status spw_search_print_front(const spw_search_view *v, spw_format format, F
     const bool few = format == SPW_FORMAT_TABLE && f->points > FRONT_LINES;
     const size_t lines = few ? (size_t)FRONT_LINES : f->points;
     char outside[SPW_SEARCH_OUTSIDE_TEXT];
-    spw_column own[sizeof columns / sizeof *columns];
     spw_status status = SPW_OK;
     spw_table *table = NULL;
     spw_search_legend *legend = NULL;
-    memcpy(own, columns, sizeof own);
     SPW_TRY(SPW_ALLOC(1, &legend));
     spw_search_legend_make(&v->outcome->reasons, f->point, lines, legend);
-    choose_columns(v, legend->letters > 0, own);
-    SPW_TRY(spw_table_create(own, &table));
+    SPW_TRY(spw_table_create(NULL, &table));
+    if (lines == 0) { /* its columns alone */
+        spw_search_row(table, v, f, &f->best, "", false);
+        spw_table_empty(table);
+    }
     for (size_t i = 0; i < lines; i++)
-        add_point(table, v, &f->point[i],
-                  format == SPW_FORMAT_TABLE
-                      ? spw_search_legend_cell(legend, &f->point[i], outside)
-                      : spw_search_outside_text(&v->outcome->reasons, &f->point[i], outside));
+        spw_search_row(table, v, f, &f->point[i],
+                       format == SPW_FORMAT_TABLE
+                           ? spw_search_legend_cell(legend, &f->point[i], outside)
+                           : spw_search_outside_text(&v->outcome->reasons, &f->point[i], outside),
+                       legend->letters > 0);
     SPW_TRY(spw_table_print(table, format, out));
     if (format == SPW_FORMAT_TABLE && f->points > 1 && !v->outcome->untimed)
         fputs("faster: how sure it is that the point is faster than the next slower one on as many GPUs\n",

@@ -123,44 +123,6 @@ static void print_words(const spw_until_view *v, const spw_until_line *l, FILE *
 
 /* --- Several points, a line each --- */
 
-static void heading(spw_column *columns, const char *key, const char *text) {
-    while (strcmp(columns->key, key) != 0) columns++;
-    columns->heading = text;
-}
-
-static const spw_column all_columns[] = {{"scheme", "scheme"},
-                                         {"expert_parallel", "EP"},
-                                         {"sequences_per_gpu", "seq"},
-                                         {"question", NULL},
-                                         {"answer", NULL},
-                                         {"severity", NULL},
-                                         {"sure", "surely up to"},
-                                         {"good", "up to"},
-                                         {"bad", NULL},
-                                         {"surely_bad", "surely not from"},
-                                         {"max_over_mean", "GPU x"},
-                                         {"expert_max_over_mean", "expert x"},
-                                         {"max_violation", "MaxVio"},
-                                         {"today", NULL},
-                                         {"today_max_over_mean", NULL},
-                                         {"today_expert_max_over_mean", NULL},
-                                         {"today_value", NULL},
-                                         {"value_low", NULL},
-                                         {"value_good", "there"},
-                                         {"value_good_low", NULL},
-                                         {"value_good_high", NULL},
-                                         {"value_bad", NULL},
-                                         {"budget", NULL},
-                                         {"dropped", NULL},
-                                         {"first_out", "first out"},
-                                         {"stage", NULL},
-                                         {"gpu", NULL},
-                                         {"layer", NULL},
-                                         {"follows", NULL},
-                                         {"monotone", NULL},
-                                         {NULL, NULL}};
-enum { COLUMNS = sizeof all_columns / sizeof *all_columns };
-
 /* Up to where the point is good, as a person reads it: "4.35", "8 (end)", "no", "never". */
 static void put_good(spw_table *t, const spw_until_answer *a) {
     char text[32];
@@ -168,86 +130,89 @@ static void put_good(spw_table *t, const spw_until_answer *a) {
     if (a->kind == SPW_UNTIL_NEVER && !a->follows) (void)snprintf(text, sizeof text, "any");
     if (a->kind == SPW_UNTIL_ALWAYS) (void)snprintf(text, sizeof text, "nowhere");
     if (a->kind == SPW_UNTIL_UNTIMED) (void)snprintf(text, sizeof text, "no time");
-    if (isfinite(a->good) && a->kind != SPW_UNTIL_UNTIMED)
-        spw_table_real_shown(t, a->good, text);
-    else
-        spw_table_real_shown(t, NAN, text);
+    spw_table_real_shown(spw_table_in(t, "good", "up to"), a->kind == SPW_UNTIL_UNTIMED ? NAN : a->good,
+                         text);
 }
 
-static void add_line(const spw_until_view *v, const spw_until_line *l, spw_table *t) {
+/* What the lines of a table have. */
+typedef struct has {
+    bool memory, drops;
+} has;
+
+/* What the point holds at the ends of the answer. */
+static void add_values(const spw_until_view *v, const spw_until_line *l, has any, spw_table *t) {
     const spw_until_answer *a = &l->answer;
-    const bool timed = a->kind != SPW_UNTIL_UNTIMED, never = a->kind == SPW_UNTIL_NEVER,
-               always = a->kind == SPW_UNTIL_ALWAYS;
+    const bool timed = a->kind != SPW_UNTIL_UNTIMED, always = a->kind == SPW_UNTIL_ALWAYS;
+    const bool good = timed && !always, bad = timed && a->kind != SPW_UNTIL_NEVER;
     const spw_until_value *at = always ? &a->at_bad : &a->at_good;
+    char value[VALUE_TEXT];
+    spw_table_scaled(spw_table_in(t, "today_value", isnan(v->today) ? NULL : today_word(v)),
+                     timed ? a->at_today.value : NAN, unit(l), is_memory(l) ? "%.1f" : "%.3f");
+    spw_table_real(spw_table_in(t, "value_low", NULL), timed ? a->at_low.value : NAN, NULL);
+    spw_table_real_shown(spw_table_in(t, "value_good", any.memory ? "GiB there" : "x balanced there"),
+                         good ? at->value : NAN, timed ? value_text(l, at, value) : "-");
+    spw_table_real(spw_table_in(t, "value_good_low", NULL), good ? at->low : NAN, NULL);
+    spw_table_real(spw_table_in(t, "value_good_high", NULL), good ? at->high : NAN, NULL);
+    spw_table_real(spw_table_in(t, "value_bad", NULL), bad ? a->at_bad.value : NAN, NULL);
+    spw_table_real(spw_table_in(t, "budget", NULL), at->budget, NULL);
+    spw_table_scaled(spw_table_in(t, "dropped", any.drops ? "dropped" : NULL), timed ? a->drops_good : NAN,
+                     0.01, "%.2f %%");
+}
+
+static void add_line(const spw_until_view *v, const spw_until_line *l, has any, spw_table *t) {
+    const spw_until_answer *a = &l->answer;
+    const bool timed = a->kind != SPW_UNTIL_UNTIMED, follows = is_memory(l) && a->follows;
     const double none = NAN, violation = l->good.expert - 1.0;
-    char place[PLACE_TEXT], value[VALUE_TEXT];
-    spw_table_text(t, l->scheme);
-    spw_table_count(t, l->expert);
-    spw_table_count(t, l->sequences);
-    spw_table_text(t, l->question);
-    spw_table_text(t, kind_name(a->kind));
-    spw_table_text(t, v->key);
-    spw_table_real(t, timed ? a->sure : none, "%.4g");
+    char place[PLACE_TEXT];
+    spw_table_text(spw_table_in(t, "scheme", "scheme"), l->scheme);
+    spw_table_count(spw_table_in(t, "expert_parallel", "EP"), l->expert);
+    spw_table_count(spw_table_in(t, "sequences_per_gpu", "seq"), l->sequences);
+    spw_table_text(spw_table_in(t, "question", NULL), l->question);
+    spw_table_text(spw_table_in(t, "answer", NULL), kind_name(a->kind));
+    spw_table_text(spw_table_in(t, "severity", NULL), v->key);
+    spw_table_real(spw_table_in(t, "sure", "surely up to"), timed ? a->sure : none, "%.4g");
     put_good(t, a);
-    spw_table_real(t, timed && !never ? a->bad : none, NULL);
-    spw_table_real(t, timed ? a->surely_bad : none, "%.4g");
-    spw_table_real(t, timed ? l->good.gpu : none, "%.2f");
-    spw_table_real(t, timed ? l->good.expert : none, "%.2f");
-    spw_table_real(t, timed ? (fabs(violation) < 1e-9 ? 0.0 : violation) : none, "%.2f");
-    spw_table_real(t, v->today, NULL);
-    spw_table_real(t, l->today.gpu, NULL);
-    spw_table_real(t, l->today.expert, NULL);
-    if (timed && isfinite(a->at_today.value))
-        spw_table_scaled(t, a->at_today.value, unit(l), is_memory(l) ? "%.1f" : "%.3f");
-    else
-        spw_table_none(t);
-    spw_table_real(t, timed ? a->at_low.value : none, NULL);
-    if (timed)
-        spw_table_real_shown(t, always ? NAN : at->value, value_text(l, at, value));
-    else
-        spw_table_none(t);
-    spw_table_real(t, timed && !always ? at->low : none, NULL);
-    spw_table_real(t, timed && !always ? at->high : none, NULL);
-    spw_table_real(t, timed && !never ? a->at_bad.value : none, NULL);
-    spw_table_real(t, at->budget, NULL);
-    if (timed)
-        spw_table_scaled(t, a->drops_good, 0.01, "%.2f %%");
-    else
-        spw_table_none(t);
-    spw_table_text(t, place_text(v, l, place));
-    spw_table_real(t, is_memory(l) && a->place.stages > 1 ? (double)a->place.stage : none, NULL);
-    spw_table_real(
-        t, is_memory(l) && a->follows && v->family != SPW_UNTIL_STATED ? (double)a->place.rank : none, NULL);
-    spw_table_real(t, is_memory(l) && a->follows && a->place.layer >= 0 ? (double)a->place.layer : none,
-                   NULL);
-    if (l->once) { /* one plan cannot tell */
-        spw_table_none(t);
-        spw_table_none(t);
-        return;
+    spw_table_real(spw_table_in(t, "bad", NULL), timed && a->kind != SPW_UNTIL_NEVER ? a->bad : none, NULL);
+    spw_table_real(spw_table_in(t, "surely_bad", "surely not from"), timed ? a->surely_bad : none, "%.4g");
+    spw_table_real(spw_table_in(t, "max_over_mean", "GPU x"), timed ? l->good.gpu : none, "%.2f");
+    spw_table_real(spw_table_in(t, "expert_max_over_mean", "expert x"), timed ? l->good.expert : none,
+                   "%.2f");
+    spw_table_real(spw_table_in(t, "max_violation", "MaxVio"),
+                   timed ? (fabs(violation) < 1e-9 ? 0.0 : violation) : none, "%.2f");
+    spw_table_real(spw_table_in(t, "today", NULL), v->today, NULL);
+    spw_table_real(spw_table_in(t, "today_max_over_mean", NULL), l->today.gpu, NULL);
+    spw_table_real(spw_table_in(t, "today_expert_max_over_mean", NULL), l->today.expert, NULL);
+    add_values(v, l, any, t);
+    spw_table_text(spw_table_in(t, "first_out", any.memory ? "first out" : NULL), place_text(v, l, place));
+    spw_table_real(spw_table_in(t, "stage", NULL),
+                   is_memory(l) && a->place.stages > 1 ? (double)a->place.stage : none, NULL);
+    spw_table_real(spw_table_in(t, "gpu", NULL),
+                   follows && v->family != SPW_UNTIL_STATED ? (double)a->place.rank : none, NULL);
+    spw_table_real(spw_table_in(t, "layer", NULL),
+                   follows && a->place.layer >= 0 ? (double)a->place.layer : none, NULL);
+    for (int i = 0; i < 2; i++) { /* one plan cannot tell */
+        spw_table_in(t, i == 0 ? "follows" : "monotone", NULL);
+        if (l->once)
+            spw_table_none(t);
+        else
+            spw_table_text(t, (i == 0 ? a->follows : a->monotone) ? "yes" : "no");
     }
-    spw_table_text(t, a->follows ? "yes" : "no");
-    spw_table_text(t, a->monotone ? "yes" : "no");
 }
 
 /* question NULL: all of them. */
 static spw_status print_lines(const spw_until_view *v, const char *question, spw_format format, FILE *out) {
-    spw_column columns[COLUMNS];
     spw_table *table = NULL;
     spw_status status = SPW_OK;
-    bool memory = false, drops = false;
-    memcpy(columns, all_columns, sizeof columns);
+    has any = {false, false};
     for (size_t i = 0; i < v->lines; i++) {
         if (question != NULL && strcmp(question, v->line[i].question) != 0) continue;
-        memory = memory || is_memory(&v->line[i]);
-        drops = drops || v->line[i].answer.drops_good > 0.0;
+        any.memory = any.memory || is_memory(&v->line[i]);
+        any.drops = any.drops || v->line[i].answer.drops_good > 0.0;
     }
-    heading(columns, "value_good", memory ? "GiB there" : "x balanced there");
-    if (!memory) heading(columns, "first_out", NULL);
-    if (drops) heading(columns, "dropped", "dropped");
-    if (!isnan(v->today)) heading(columns, "today_value", today_word(v));
-    SPW_TRY(spw_table_create(columns, &table));
+    SPW_TRY(spw_table_create(NULL, &table));
     for (size_t i = 0; i < v->lines; i++)
-        if (question == NULL || strcmp(question, v->line[i].question) == 0) add_line(v, &v->line[i], table);
+        if (question == NULL || strcmp(question, v->line[i].question) == 0)
+            add_line(v, &v->line[i], any, table);
     SPW_TRY(spw_table_print(table, format, out));
 
 cleanup:

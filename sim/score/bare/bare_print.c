@@ -9,53 +9,36 @@
 
 static const double MS = 1e-3;
 
-static const spw_column columns[] = {/* a NULL title: CSV alone */
-                                     {"table", NULL},
-                                     {"line", NULL},
-                                     {"id", "layer"},
-                                     {"dispatcher", "dispatcher"},
-                                     {"recipe", "recipe"},
-                                     {"scheme", NULL},
-                                     {"ffn", "ffn"},
-                                     {"asked_ffn", "asked"},
-                                     {"step_s", "step ms"},
-                                     {"low_s", NULL},
-                                     {"high_s", NULL},
-                                     {"true_step_s", "published"},
-                                     {"step_error", "error %"},
-                                     {"inside", "inside"},
-                                     {"peak_gib", "peak GiB"},
-                                     {"true_peak_gib", "published"},
-                                     {"peak_error", "error %"},
-                                     {"why_no_time", NULL},
-                                     {NULL, NULL}};
-
 static double timed(const spw_bare_row *row, double value) { return row->time.components > 0 ? value : NAN; }
 
 static void put_row(spw_table *t, const spw_bare_row *row) {
-    spw_table_text(t, row->table);
-    spw_table_count(t, row->line);
-    spw_table_text(t, row->id);
-    spw_table_text(t, row->dispatcher);
-    spw_table_text(t, row->recipe);
-    spw_table_text(t, row->scheme);
-    spw_table_count(t, row->ffn);
-    spw_table_count(t, row->asked_ffn);
-    spw_table_scaled(t, timed(row, row->time.step_s), MS, "%.2f");
-    spw_table_scaled(t, timed(row, row->time.low_s), MS, "%.2f");
-    spw_table_scaled(t, timed(row, row->time.high_s), MS, "%.2f");
-    spw_table_scaled(t, row->true_step_s, MS, "%.2f");
-    spw_table_scaled(t, spw_bare_step_error(row), 0.01, "%+.1f");
-    spw_table_text(t, row->time.components == 0 ? "" : spw_bare_is_inside(row) ? "yes" : "no");
-    spw_table_scaled(t, row->peak_gib, 1.0, "%.2f");
-    spw_table_scaled(t, row->true_peak_gib, 1.0, "%.2f");
-    spw_table_scaled(t, spw_bare_peak_error(row), 0.01, "%+.1f");
-    spw_table_text(t, row->skipped);
+    spw_table_text(spw_table_in(t, "table", NULL), row->table);
+    spw_table_count(spw_table_in(t, "line", NULL), row->line);
+    spw_table_text(spw_table_in(t, "id", "layer"), row->id);
+    spw_table_text(spw_table_in(t, "dispatcher", "dispatcher"), row->dispatcher);
+    spw_table_text(spw_table_in(t, "recipe", "recipe"), row->recipe);
+    spw_table_text(spw_table_in(t, "scheme", NULL), row->scheme);
+    spw_table_count(spw_table_in(t, "ffn", "ffn"), row->ffn);
+    spw_table_count(spw_table_in(t, "asked_ffn", "asked"), row->asked_ffn);
+    spw_table_scaled(spw_table_in(t, "step_s", "step ms"), timed(row, row->time.step_s), MS, "%.2f");
+    spw_table_scaled(spw_table_in(t, "low_s", NULL), timed(row, row->time.low_s), MS, "%.2f");
+    spw_table_scaled(spw_table_in(t, "high_s", NULL), timed(row, row->time.high_s), MS, "%.2f");
+    spw_table_scaled(spw_table_in(t, "true_step_s", "published"), row->true_step_s, MS, "%.2f");
+    spw_table_scaled(spw_table_in(t, "step_error", "error %"), spw_bare_step_error(row), 0.01, "%+.1f");
+    spw_table_in(t, "inside", "inside");
+    if (row->time.components == 0)
+        spw_table_none(t);
+    else
+        spw_table_flag(t, spw_bare_is_inside(row));
+    spw_table_scaled(spw_table_in(t, "peak_gib", "peak GiB"), row->peak_gib, 1.0, "%.2f");
+    spw_table_scaled(spw_table_in(t, "true_peak_gib", "published"), row->true_peak_gib, 1.0, "%.2f");
+    spw_table_scaled(spw_table_in(t, "peak_error", "error %"), spw_bare_peak_error(row), 0.01, "%+.1f");
+    spw_table_text(spw_table_in(t, "why_no_time", NULL), row->skipped);
 }
 
 static spw_status print_rows(const spw_bare_score *score, spw_format format, FILE *out) {
     spw_table *t = NULL;
-    spw_status status = spw_table_create(columns, &t);
+    spw_status status = spw_table_create(NULL, &t);
     if (status != SPW_OK) return status;
     for (size_t i = 0; i < score->rows; i++)
         if (format == SPW_FORMAT_CSV || score->row[i].time.components > 0) put_row(t, &score->row[i]);
@@ -99,26 +82,18 @@ static json_t *time_json(spw_json *json, const spw_timeline *time) {
     return object;
 }
 
-static json_t *row_json(spw_json *json, const spw_bare_row *row) {
+/* cells: of the row that is put into it. */
+static json_t *row_json(spw_json *json, spw_table *cells, const spw_bare_row *row) {
     const bool timed = row->time.components > 0;
     json_t *object = json_object();
-    spw_json_put(json, object, "table", spw_json_text(row->table));
-    spw_json_put(json, object, "line", spw_json_count(row->line));
-    spw_json_put(json, object, "id", spw_json_text(row->id));
-    spw_json_put(json, object, "dispatcher", spw_json_text(row->dispatcher));
-    spw_json_put(json, object, "recipe", spw_json_text(row->recipe));
+    put_row(cells, row);
+    spw_table_put(cells, "table,line,id,dispatcher,recipe", json, object);
     spw_json_put(json, object, "scheme", row->scheme[0] != '\0' ? spw_json_text(row->scheme) : json_null());
-    spw_json_put(json, object, "ffn", spw_json_count(row->ffn));
-    spw_json_put(json, object, "asked_ffn", spw_json_count(row->asked_ffn));
+    spw_table_put(cells, "ffn,asked_ffn", json, object);
     spw_json_put(json, object, "stack", row->stack[0] != '\0' ? spw_json_text(row->stack) : json_null());
     spw_json_put(json, object, "time", timed ? time_json(json, &row->time) : json_null());
     spw_json_put(json, object, "why_no_time", timed ? json_null() : spw_json_text(row->skipped));
-    spw_json_put(json, object, "true_step_s", spw_json_real(row->true_step_s));
-    spw_json_put(json, object, "step_error", spw_json_real(spw_bare_step_error(row)));
-    spw_json_put(json, object, "inside", timed ? json_boolean(spw_bare_is_inside(row)) : json_null());
-    spw_json_put(json, object, "peak_gib", spw_json_real(row->peak_gib));
-    spw_json_put(json, object, "true_peak_gib", spw_json_real(row->true_peak_gib));
-    spw_json_put(json, object, "peak_error", spw_json_real(spw_bare_peak_error(row)));
+    spw_table_put(cells, "true_step_s,step_error,inside,peak_gib,true_peak_gib,peak_error", json, object);
     return object;
 }
 
@@ -133,9 +108,11 @@ static json_t *skipped_json(spw_json *json, const spw_bare_row *row) {
 
 static spw_status print_json(const spw_bare_score *score, FILE *out) {
     spw_json writer = {.failed = false}, *json = &writer;
+    spw_table *cells = NULL;
     spw_bare_summary s;
-    const spw_status status = spw_bare_summarise(score, &s);
-    if (status != SPW_OK) return status;
+    spw_status status = spw_table_create(NULL, &cells);
+    if (status == SPW_OK) status = spw_bare_summarise(score, &s);
+    if (status != SPW_OK) goto cleanup;
     json_t *object = json_object(), *rows = json_array(), *skipped = json_array();
     spw_json_put(json, object, "format", spw_json_text("spillway-score"));
     spw_json_put(json, object, "version", spw_json_count(1));
@@ -149,12 +126,16 @@ static spw_status print_json(const spw_bare_score *score, FILE *out) {
                  spw_json_real(s.steps > 0 ? (double)s.inside / (double)s.steps : NAN));
     spw_json_put(json, object, "step_interval_width_median", spw_json_real(s.width_median));
     for (size_t i = 0; i < score->rows; i++) {
-        spw_json_add(json, rows, row_json(json, &score->row[i]));
+        spw_json_add(json, rows, row_json(json, cells, &score->row[i]));
         if (score->row[i].skipped[0] != '\0') spw_json_add(json, skipped, skipped_json(json, &score->row[i]));
     }
     spw_json_put(json, object, "rows", rows);
     spw_json_put(json, object, "skipped_rows", skipped);
-    return spw_json_print(json, object, JSON_INDENT(2) | JSON_REAL_PRECISION(12), "the score", out);
+    status = spw_json_print(json, object, JSON_INDENT(2) | JSON_REAL_PRECISION(12), "the score", out);
+
+cleanup:
+    spw_table_destroy(cells);
+    return status;
 }
 
 spw_status spw_bare_print(const spw_score_request *r) {

@@ -8,26 +8,19 @@
 static const char *const operations[] = {"dispatch", "combine"};
 
 static spw_status print_table(const spw_dispatch_score *s, spw_format format, FILE *out) {
-    static const spw_column columns[] = {{"operation", "operation"},
-                                         {"tokens", "tokens"},
-                                         {"hidden", "hidden"},
-                                         {"bytes_off_rank", "MB"},
-                                         {"measured_ms", "measured ms"},
-                                         {"predicted_ms", "predicted"},
-                                         {"error", "off by"},
-                                         {NULL, NULL}};
     spw_table *table = NULL;
-    spw_status status = spw_table_create(columns, &table);
+    spw_status status = spw_table_create(NULL, &table);
     if (status != SPW_OK) return status;
     for (size_t i = 0; i < s->runs; i++) {
         const spw_dispatch_run *r = &s->run[i];
-        spw_table_text(table, operations[r->combine]);
-        spw_table_count(table, r->tokens);
-        spw_table_count(table, r->hidden);
-        spw_table_scaled(table, r->bytes, 1e6, "%.2f");
-        spw_table_real(table, 1e3 * r->seconds, "%.3f");
-        spw_table_real(table, 1e3 * s->predicted[i], "%.3f");
-        spw_table_scaled(table, s->predicted[i] / r->seconds - 1.0, 0.01, "%+.1f %%");
+        spw_table_text(spw_table_in(table, "operation", "operation"), operations[r->combine]);
+        spw_table_count(spw_table_in(table, "tokens", "tokens"), r->tokens);
+        spw_table_count(spw_table_in(table, "hidden", "hidden"), r->hidden);
+        spw_table_scaled(spw_table_in(table, "bytes_off_rank", "MB"), r->bytes, 1e6, "%.2f");
+        spw_table_real(spw_table_in(table, "measured_ms", "measured ms"), 1e3 * r->seconds, "%.3f");
+        spw_table_real(spw_table_in(table, "predicted_ms", "predicted"), 1e3 * s->predicted[i], "%.3f");
+        spw_table_scaled(spw_table_in(table, "error", "off by"), s->predicted[i] / r->seconds - 1.0, 0.01,
+                         "%+.1f %%");
     }
     status = spw_table_print(table, format, out);
     spw_table_destroy(table);

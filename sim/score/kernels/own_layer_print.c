@@ -11,38 +11,26 @@
 static const char *const passes[] = {"forward", "backward"};
 
 static spw_status print_rows(const spw_own_score *s, spw_format format, FILE *out) {
-    static const spw_column columns[] = {{"scheme", "scheme"},
-                                         {"hidden", "hidden"},
-                                         {"experts", "experts"},
-                                         {"routing", "routing"},
-                                         {"rows_max", "rows max"},
-                                         {"pass", "pass"},
-                                         {"phase", NULL},
-                                         {"measured_ms", "measured ms"},
-                                         {"predicted_ms", "predicted"},
-                                         {"error", "off by"},
-                                         {"bytes_off_rank", NULL},
-                                         {"predicted_bytes", NULL},
-                                         {NULL, NULL}};
     spw_table *table = NULL;
-    spw_status status = spw_table_create(columns, &table);
+    spw_status status = spw_table_create(NULL, &table);
     if (status != SPW_OK) return status;
     for (size_t i = 0; i < s->rows; i++) {
         const spw_own_row *r = &s->row[i];
         const spw_own_point *p = &s->point[r->point];
         if (format == SPW_FORMAT_TABLE && r->phase != SPW_OWN_TOTAL) continue;
-        spw_table_text(table, p->scheme);
-        spw_table_count(table, p->layer.hidden);
-        spw_table_count(table, p->layer.experts);
-        spw_table_text(table, p->routing);
-        spw_table_real(table, p->times.rows_max, "%.0f");
-        spw_table_text(table, passes[r->pass]);
-        spw_table_text(table, spw_own_phase_names[r->phase]);
-        spw_table_real(table, 1e3 * r->true_s, "%.3f");
-        spw_table_real(table, 1e3 * r->predicted_s, "%.3f");
-        spw_table_scaled(table, r->predicted_s / r->true_s - 1.0, 0.01, "%+.1f %%");
-        spw_table_real(table, r->true_bytes, NULL);
-        spw_table_real(table, r->predicted_bytes, NULL);
+        spw_table_text(spw_table_in(table, "scheme", "scheme"), p->scheme);
+        spw_table_count(spw_table_in(table, "hidden", "hidden"), p->layer.hidden);
+        spw_table_count(spw_table_in(table, "experts", "experts"), p->layer.experts);
+        spw_table_text(spw_table_in(table, "routing", "routing"), p->routing);
+        spw_table_real(spw_table_in(table, "rows_max", "rows max"), p->times.rows_max, "%.0f");
+        spw_table_text(spw_table_in(table, "pass", "pass"), passes[r->pass]);
+        spw_table_text(spw_table_in(table, "phase", NULL), spw_own_phase_names[r->phase]);
+        spw_table_real(spw_table_in(table, "measured_ms", "measured ms"), 1e3 * r->true_s, "%.3f");
+        spw_table_real(spw_table_in(table, "predicted_ms", "predicted"), 1e3 * r->predicted_s, "%.3f");
+        spw_table_scaled(spw_table_in(table, "error", "off by"), r->predicted_s / r->true_s - 1.0, 0.01,
+                         "%+.1f %%");
+        spw_table_real(spw_table_in(table, "bytes_off_rank", NULL), r->true_bytes, NULL);
+        spw_table_real(spw_table_in(table, "predicted_bytes", NULL), r->predicted_bytes, NULL);
     }
     status = spw_table_print(table, format, out);
     spw_table_destroy(table);
@@ -50,23 +38,20 @@ static spw_status print_rows(const spw_own_score *s, spw_format format, FILE *ou
 }
 
 static spw_status print_phases(const spw_own_score *s, FILE *out) {
-    static const spw_column columns[] = {
-        {"pass", "pass"}, {"phase", "phase"}, {"rows", "rows"}, {"median", "median off"},
-        {"most", "most"}, {"sum", "sum"},     {NULL, NULL}};
     spw_table *table = NULL;
     spw_status status = SPW_OK;
-    SPW_TRY(spw_table_create(columns, &table));
+    SPW_TRY(spw_table_create(NULL, &table));
     for (int pass = 0; pass < 2; pass++) {
         for (int p = 0; p < SPW_OWN_PHASES; p++) {
             spw_own_errors e;
             SPW_TRY(spw_own_errors_of(s, NULL, pass, (spw_own_phase)p, &e));
             if (e.rows == 0) continue;
-            spw_table_text(table, passes[pass]);
-            spw_table_text(table, spw_own_phase_names[p]);
-            spw_table_count(table, e.rows);
-            spw_table_scaled(table, e.median, 0.01, "%.1f %%");
-            spw_table_scaled(table, e.most, 0.01, "%.1f %%");
-            spw_table_scaled(table, e.sum, 0.01, "%+.1f %%");
+            spw_table_text(spw_table_in(table, "pass", "pass"), passes[pass]);
+            spw_table_text(spw_table_in(table, "phase", "phase"), spw_own_phase_names[p]);
+            spw_table_count(spw_table_in(table, "rows", "rows"), e.rows);
+            spw_table_scaled(spw_table_in(table, "median", "median off"), e.median, 0.01, "%.1f %%");
+            spw_table_scaled(spw_table_in(table, "most", "most"), e.most, 0.01, "%.1f %%");
+            spw_table_scaled(spw_table_in(table, "sum", "sum"), e.sum, 0.01, "%+.1f %%");
         }
     }
     fprintf(out, "\n");

@@ -45,47 +45,37 @@ static void put_bytes(spw_table *table, uint64_t bytes) {
 }
 
 static void put_time(spw_table *table, const spw_measured_time *time, const spw_measured_time_run *run) {
-    spw_table_scaled(table, run == NULL ? (double)NAN : run->time.step_s, MS, "%.2f");
-    spw_table_scaled(table, run == NULL ? (double)NAN : run->true_step_s, MS, "%.2f");
-    spw_table_scaled(table, run == NULL ? (double)NAN : spw_measured_ratio(time, run), 1.0, "%.3f");
-    spw_table_scaled(table, run == NULL ? (double)NAN : spw_measured_true_ratio(time, run), 1.0, "%.3f");
+    spw_table_scaled(spw_table_in(table, "step_s", "step ms"), run == NULL ? (double)NAN : run->time.step_s,
+                     MS, "%.2f");
+    spw_table_scaled(spw_table_in(table, "true_step_s", "measured"),
+                     run == NULL ? (double)NAN : run->true_step_s, MS, "%.2f");
+    spw_table_scaled(spw_table_in(table, "real_over_balanced", "real/balanced"),
+                     run == NULL ? (double)NAN : spw_measured_ratio(time, run), 1.0, "%.3f");
+    spw_table_scaled(spw_table_in(table, "true_real_over_balanced", "measured"),
+                     run == NULL ? (double)NAN : spw_measured_true_ratio(time, run), 1.0, "%.3f");
 }
 
 static spw_status print_rows(const spw_measured_score *score, size_t count, const spw_measured_time *time,
                              spw_format format, FILE *out) {
-    /* The time comes last: a table without steps ends before it. */
-    enum { WITHOUT_TIME = 9 };
-    spw_column columns[] = {{"run", "run"},
-                            {"step", "step"},
-                            {"rank", "rank"},
-                            {"routing", "routing"},
-                            {"rows", "rows"},
-                            {"allocated_peak_bytes", "allocated GB"},
-                            {"true_allocated_peak_bytes", "measured"},
-                            {"reserved_bytes", "reserved GB"},
-                            {"true_reserved_bytes", "measured"},
-                            {"step_s", "step ms"},
-                            {"true_step_s", "measured"},
-                            {"real_over_balanced", "real/balanced"},
-                            {"true_real_over_balanced", "measured"},
-                            {NULL, NULL}};
     spw_table *table = NULL;
-    if (time->runs == 0) columns[WITHOUT_TIME].key = NULL;
-    spw_status status = spw_table_create(columns, &table);
+    spw_status status = spw_table_create(NULL, &table);
     if (status != SPW_OK) return status;
     for (size_t s = 0; s < count; s++) {
         for (size_t i = 0; i < score[s].cells; i++) {
             const spw_measured_cell *c = &score[s].cell[i];
-            spw_table_text(table, c->run);
-            spw_table_count(table, c->step);
-            spw_table_count(table, c->rank);
-            spw_table_text(table, c->routing);
-            spw_table_text(table, agreement_of(c));
-            put_bytes(table, c->allocated_peak.predicted);
-            put_bytes(table, c->allocated_peak.measured);
-            put_bytes(table, c->reserved.predicted);
-            put_bytes(table, c->reserved.measured);
-            if (time->runs > 0) put_time(table, time, run_of(time, s, i));
+            spw_table_text(spw_table_in(table, "run", "run"), c->run);
+            spw_table_count(spw_table_in(table, "step", "step"), c->step);
+            spw_table_count(spw_table_in(table, "rank", "rank"), c->rank);
+            spw_table_text(spw_table_in(table, "routing", "routing"), c->routing);
+            spw_table_text(spw_table_in(table, "rows", "rows"), agreement_of(c));
+            put_bytes(spw_table_in(table, "allocated_peak_bytes", "allocated GB"),
+                      c->allocated_peak.predicted);
+            put_bytes(spw_table_in(table, "true_allocated_peak_bytes", "measured"),
+                      c->allocated_peak.measured);
+            put_bytes(spw_table_in(table, "reserved_bytes", "reserved GB"), c->reserved.predicted);
+            put_bytes(spw_table_in(table, "true_reserved_bytes", "measured"), c->reserved.measured);
+            if (time->runs > 0) /* a table without steps ends before the time */
+                put_time(table, time, run_of(time, s, i));
         }
     }
     status = spw_table_print(table, format, out);
@@ -137,29 +127,22 @@ static spw_status print_summary(const spw_measured_score *score, size_t count, F
 }
 
 spw_status spw_measured_time_print(const spw_measured_time *time, FILE *out) {
-    static const spw_column columns[] = {{"phase", "phase, mean of a run"},
-                                         {"seconds", "ms"},
-                                         {"true_seconds", "measured"},
-                                         {"error", "error of the sum %"},
-                                         {"mean_abs_error", "mean |error| %"},
-                                         {"max_abs_error", "most %"},
-                                         {NULL, NULL}};
     spw_measured_time_errors e;
     spw_table *table = NULL;
     size_t phases = 0;
     spw_status status = spw_measured_time_score(time, SPW_MEASURED_MODEL, NULL, &e);
     if (status != SPW_OK || e.steps == 0) return status;
-    SPW_TRY(spw_table_create(columns, &table));
+    SPW_TRY(spw_table_create(NULL, &table));
     for (spw_megatron_phase p = 0; p < SPW_MEGATRON_PHASES; p++) {
         const spw_measured_phase_errors of = spw_measured_phase_score(time, p);
         if (of.runs == 0) continue;
         phases++;
-        spw_table_text(table, spw_megatron_phase_name(p));
-        spw_table_scaled(table, of.seconds, MS, "%.3f");
-        spw_table_scaled(table, of.true_seconds, MS, "%.3f");
-        spw_table_scaled(table, of.pooled, 0.01, "%+.1f");
-        spw_table_scaled(table, of.mean, 0.01, "%.1f");
-        spw_table_scaled(table, of.most, 0.01, "%.1f");
+        spw_table_text(spw_table_in(table, "phase", "phase, mean of a run"), spw_megatron_phase_name(p));
+        spw_table_scaled(spw_table_in(table, "seconds", "ms"), of.seconds, MS, "%.3f");
+        spw_table_scaled(spw_table_in(table, "true_seconds", "measured"), of.true_seconds, MS, "%.3f");
+        spw_table_scaled(spw_table_in(table, "error", "error of the sum %"), of.pooled, 0.01, "%+.1f");
+        spw_table_scaled(spw_table_in(table, "mean_abs_error", "mean |error| %"), of.mean, 0.01, "%.1f");
+        spw_table_scaled(spw_table_in(table, "max_abs_error", "most %"), of.most, 0.01, "%.1f");
     }
     if (phases > 0) {
         fprintf(out, "\n");

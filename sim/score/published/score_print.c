@@ -12,144 +12,69 @@ static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
 /* --- For people --- */
 
-static const spw_column row_columns[] = {
-    /* a NULL title: CSV and JSON only */
-    {"table", NULL},
-    {"line", NULL},
-    {"id", NULL},
-    {"model", "model"},
-    {"stack", NULL},
-    {"scheme", "scheme"},
-    {"expert_parallel", "EP"},
-    {"sequences_per_gpu", "seqs"},
-    {"remat", "remat"},
-    {"precision", "precision"},
-    {"budget_gib", "budget"},
-    {"verdict", "verdict"},
-    {"true_verdict", "true"},
-    {"temporary_gib", "temporary"},
-    {"low_gib", "from"},
-    {"high_gib", "to"},
-    {"true_temporary_gib", "true"},
-    {"temporary_error", "error %"},
-    {"total_gib", "total"},
-    {"true_total_gib", "true"},
-    {"total_error", "error %"},
-    {"inside", "inside"},
-    {"outside_fit", "beyond the fit"},
-    {"step_s", "step s"},
-    {"tokens_per_s_per_gpu", "tokens/s"},
-    {"true_tokens_per_s_per_gpu", "true"},
-    {"throughput_error", "error %"},
-    {"kernel_family", NULL},
-    {"kernel_s", NULL},
-    {"true_kernel_s", NULL},
-    {"time_outside_fit", NULL},
-    {NULL, NULL},
-};
-
-static void put_real(spw_table *t, double value, const char *format) {
-    if (isnan(value)) {
-        spw_table_none(t);
-    } else {
-        spw_table_real(t, value, format);
-    }
-}
-
-static void put_share(spw_table *t, double value) {
-    if (isnan(value)) {
-        spw_table_none(t);
-    } else {
-        spw_table_scaled(t, value, 0.01, "%+.1f");
-    }
-}
-
 static bool timed(const spw_score_row *row) { return row->time.components > 0; }
 
 static void put_row(spw_table *t, const spw_score_row *row) {
     const spw_score_cell *c = &row->cell;
     const spw_compiled_memory *m = &row->memory;
     const bool figure = !isnan(c->temporary_gib) || !isnan(c->total_gib);
-    spw_table_text(t, c->table);
-    spw_table_count(t, c->line);
-    spw_table_text(t, c->id);
-    spw_table_text(t, c->job.model.name);
-    spw_table_text(t, c->stack->name);
-    spw_table_text(t, c->scheme_text);
-    spw_table_count(t, c->job.expert);
-    spw_table_count(t, c->job.sequences_per_gpu[0]);
-    spw_table_text(t, spw_remat_name(c->job.remat));
-    spw_table_text(t, c->precision);
-    spw_table_real(t, c->budget_bytes / GIB, "%.1f");
-    spw_table_text(t, spw_outcome_name(spw_score_verdict(row)));
-    spw_table_text(t, spw_outcome_name(c->status));
-    spw_table_real(t, m->temporary_bytes / GIB, "%.1f");
-    spw_table_real(t, m->low_bytes / GIB, "%.1f");
-    spw_table_real(t, m->high_bytes / GIB, "%.1f");
-    put_real(t, c->temporary_gib, "%.1f");
-    put_share(t, spw_score_temporary_error(row));
-    spw_table_real(t, (m->argument_bytes + m->temporary_bytes) / GIB, "%.1f");
-    put_real(t, c->total_gib, "%.1f");
-    put_share(t, spw_score_total_error(row));
-    spw_table_text(t, !figure ? "" : spw_score_inside(row) ? "yes" : "no");
-    spw_table_text(t, m->outside);
-    put_real(t, timed(row) ? row->time.step_s : NAN, "%.2f");
-    put_real(t, timed(row) ? row->time.tokens_per_s_per_gpu : NAN, "%.0f");
-    put_real(t, c->tokens_per_s_per_gpu, "%.0f");
-    put_share(t, spw_score_throughput_error(row));
-    spw_table_text(t, spw_kernel_name(c->family));
-    put_real(t, spw_score_kernel_seconds(c, &row->time), "%.2f");
-    put_real(t, c->family == SPW_KERNEL_NONE ? NAN : c->kernel_s, "%.2f");
-    spw_table_text(t, row->time.outside);
-}
-
-static const spw_column summary_columns[] = {
-    {"scheme", "scheme"},
-    {"cells", "cells"},
-    {"skipped", "left out"},
-    {"verdicts", "verdicts"},
-    {"agreed", "right"},
-    {"temporaries", "temporary"},
-    {"temporary_median", "median %"},
-    {"temporary_max", "max %"},
-    {"totals", "total"},
-    {"total_median", "median %"},
-    {"total_max", "max %"},
-    {"figures", "figures"},
-    {"inside", "inside"},
-    {"interval_width_median", "width %"},
-    {"speeds", "tokens/s"},
-    {"throughput_mape", "mean %"},
-    {"throughput_max_abs_error", "max %"},
-    {NULL, NULL},
-};
-
-static void put_unsigned_share(spw_table *t, double value) {
-    if (isnan(value)) {
-        spw_table_none(t);
-    } else {
-        spw_table_scaled(t, value, 0.01, "%.1f");
-    }
+    spw_table_text(spw_table_in(t, "table", NULL), c->table);
+    spw_table_count(spw_table_in(t, "line", NULL), c->line);
+    spw_table_text(spw_table_in(t, "id", NULL), c->id);
+    spw_table_text(spw_table_in(t, "model", "model"), c->job.model.name);
+    spw_table_text(spw_table_in(t, "stack", NULL), c->stack != NULL ? c->stack->name : "");
+    spw_table_text(spw_table_in(t, "scheme", "scheme"), c->scheme_text);
+    spw_table_count(spw_table_in(t, "expert_parallel", "EP"), c->job.expert);
+    spw_table_count(spw_table_in(t, "sequences_per_gpu", "seqs"), c->job.sequences_per_gpu[0]);
+    spw_table_text(spw_table_in(t, "remat", "remat"), spw_remat_name(c->job.remat));
+    spw_table_text(spw_table_in(t, "precision", "precision"), c->precision);
+    spw_table_real(spw_table_in(t, "budget_gib", "budget"), c->budget_bytes / GIB, "%.1f");
+    spw_table_text(spw_table_in(t, "verdict", "verdict"), spw_outcome_name(spw_score_verdict(row)));
+    spw_table_text(spw_table_in(t, "true_verdict", "true"), spw_outcome_name(c->status));
+    spw_table_real(spw_table_in(t, "temporary_gib", "temporary"), m->temporary_bytes / GIB, "%.1f");
+    spw_table_real(spw_table_in(t, "low_gib", "from"), m->low_bytes / GIB, "%.1f");
+    spw_table_real(spw_table_in(t, "high_gib", "to"), m->high_bytes / GIB, "%.1f");
+    spw_table_real(spw_table_in(t, "true_temporary_gib", "true"), c->temporary_gib, "%.1f");
+    spw_table_scaled(spw_table_in(t, "temporary_error", "error %"), spw_score_temporary_error(row), 0.01,
+                     "%+.1f");
+    spw_table_real(spw_table_in(t, "total_gib", "total"), (m->argument_bytes + m->temporary_bytes) / GIB,
+                   "%.1f");
+    spw_table_real(spw_table_in(t, "true_total_gib", "true"), c->total_gib, "%.1f");
+    spw_table_scaled(spw_table_in(t, "total_error", "error %"), spw_score_total_error(row), 0.01, "%+.1f");
+    spw_table_text(spw_table_in(t, "inside", "inside"), !figure ? "" : spw_score_inside(row) ? "yes" : "no");
+    spw_table_text(spw_table_in(t, "outside_fit", "beyond the fit"), m->outside);
+    spw_table_real(spw_table_in(t, "step_s", "step s"), timed(row) ? row->time.step_s : NAN, "%.2f");
+    spw_table_real(spw_table_in(t, "tokens_per_s_per_gpu", "tokens/s"),
+                   timed(row) ? row->time.tokens_per_s_per_gpu : NAN, "%.0f");
+    spw_table_real(spw_table_in(t, "true_tokens_per_s_per_gpu", "true"), c->tokens_per_s_per_gpu, "%.0f");
+    spw_table_scaled(spw_table_in(t, "throughput_error", "error %"), spw_score_throughput_error(row), 0.01,
+                     "%+.1f");
+    spw_table_text(spw_table_in(t, "kernel_family", NULL), spw_kernel_name(c->family));
+    spw_table_real(spw_table_in(t, "kernel_s", NULL), spw_score_kernel_seconds(c, &row->time), "%.2f");
+    spw_table_real(spw_table_in(t, "true_kernel_s", NULL), c->family == SPW_KERNEL_NONE ? NAN : c->kernel_s,
+                   "%.2f");
+    spw_table_text(spw_table_in(t, "time_outside_fit", NULL), row->time.outside);
 }
 
 static void put_summary(spw_table *t, const char *name, const spw_score_summary *s) {
-    spw_table_text(t, name);
-    spw_table_count(t, s->cells);
-    spw_table_count(t, s->skipped);
-    spw_table_count(t, s->verdicts);
-    spw_table_count(t, s->agreed);
-    spw_table_count(t, s->temporaries);
-    put_unsigned_share(t, s->temporary_median);
-    put_unsigned_share(t, s->temporary_max);
-    spw_table_count(t, s->totals);
-    put_unsigned_share(t, s->total_median);
-    put_unsigned_share(t, s->total_max);
-    spw_table_count(t, s->figures);
-    spw_table_count(t, s->inside);
-    put_unsigned_share(t, s->interval_width_median);
-    spw_table_count(t, s->speeds);
-    put_unsigned_share(t, s->throughput_mape);
-    put_unsigned_share(t, s->throughput_max);
+    spw_table_text(spw_table_in(t, "scheme", "scheme"), name);
+    spw_table_count(spw_table_in(t, "cells", "cells"), s->cells);
+    spw_table_count(spw_table_in(t, "skipped", "left out"), s->skipped);
+    spw_table_count(spw_table_in(t, "verdicts", "verdicts"), s->verdicts);
+    spw_table_count(spw_table_in(t, "agreed", "right"), s->agreed);
+    spw_table_count(spw_table_in(t, "temporaries", "temporary"), s->temporaries);
+    spw_table_scaled(spw_table_in(t, "temporary_median", "median %"), s->temporary_median, 0.01, "%.1f");
+    spw_table_scaled(spw_table_in(t, "temporary_max", "max %"), s->temporary_max, 0.01, "%.1f");
+    spw_table_count(spw_table_in(t, "totals", "total"), s->totals);
+    spw_table_scaled(spw_table_in(t, "total_median", "median %"), s->total_median, 0.01, "%.1f");
+    spw_table_scaled(spw_table_in(t, "total_max", "max %"), s->total_max, 0.01, "%.1f");
+    spw_table_count(spw_table_in(t, "figures", "figures"), s->figures);
+    spw_table_count(spw_table_in(t, "inside", "inside"), s->inside);
+    spw_table_scaled(spw_table_in(t, "interval_width_median", "width %"), s->interval_width_median, 0.01,
+                     "%.1f");
+    spw_table_count(spw_table_in(t, "speeds", "tokens/s"), s->speeds);
+    spw_table_scaled(spw_table_in(t, "throughput_mape", "mean %"), s->throughput_mape, 0.01, "%.1f");
+    spw_table_scaled(spw_table_in(t, "throughput_max_abs_error", "max %"), s->throughput_max, 0.01, "%.1f");
 }
 
 static bool first_of_table(const spw_score *score, size_t index) {
@@ -169,9 +94,16 @@ static bool first_of_scheme(const spw_score *score, size_t index) {
 
 static spw_status print_rows(const spw_score *score, spw_format format, FILE *out) {
     spw_table *t = NULL;
-    spw_status status = spw_table_create(row_columns, &t);
+    spw_status status = spw_table_create(NULL, &t);
+    bool any = false;
     for (size_t i = 0; status == SPW_OK && i < score->rows; i++) {
-        if (score->row[i].cell.skipped[0] == '\0') put_row(t, &score->row[i]);
+        if (score->row[i].cell.skipped[0] != '\0') continue;
+        put_row(t, &score->row[i]);
+        any = true;
+    }
+    if (status == SPW_OK && !any) { /* the headings alone */
+        put_row(t, &score->row[0]);
+        spw_table_empty(t);
     }
     if (status == SPW_OK) status = spw_table_print(t, format, out);
     spw_table_destroy(t);
@@ -182,7 +114,7 @@ static spw_status print_summaries(const spw_score *score, FILE *out) {
     spw_status status = SPW_OK;
     spw_table *t = NULL;
     spw_score_summary s;
-    SPW_TRY(spw_table_create(summary_columns, &t));
+    SPW_TRY(spw_table_create(NULL, &t));
     for (size_t i = 0; i < score->rows; i++) {
         if (!first_of_scheme(score, i)) continue;
         SPW_TRY(spw_score_summarise(score, score->row[i].cell.scheme_text, NULL, &s));
@@ -280,34 +212,26 @@ static json_t *peak_json(spw_json *json, const spw_peak_match *peak) {
     return object;
 }
 
-static json_t *row_json(spw_json *json, const spw_score_row *row) {
+/* cells: of the row that is put into it. */
+static json_t *row_json(spw_json *json, spw_table *cells, const spw_score_row *row) {
     const spw_score_cell *c = &row->cell;
     const spw_compiled_memory *m = &row->memory;
     json_t *object = json_object();
-    spw_json_put(json, object, "table", spw_json_text(c->table));
-    spw_json_put(json, object, "line", spw_json_count(c->line));
-    spw_json_put(json, object, "id", spw_json_text(c->id));
-    spw_json_put(json, object, "model", spw_json_text(c->job.model.name));
-    spw_json_put(json, object, "stack", spw_json_text(c->stack->name));
-    spw_json_put(json, object, "scheme", spw_json_text(c->scheme_text));
-    spw_json_put(json, object, "expert_parallel", spw_json_count(c->job.expert));
-    spw_json_put(json, object, "sequences_per_gpu", spw_json_count(c->job.sequences_per_gpu[0]));
-    spw_json_put(json, object, "remat", spw_json_text(spw_remat_name(c->job.remat)));
-    spw_json_put(json, object, "precision", spw_json_text(c->precision));
-    spw_json_put(json, object, "budget_gib", spw_json_real(c->budget_bytes / GIB));
-    spw_json_put(json, object, "verdict", spw_json_text(spw_outcome_name(spw_score_verdict(row))));
+    put_row(cells, row);
+    spw_table_put(
+        cells,
+        "table,line,id,model,stack,scheme,expert_parallel,sequences_per_gpu,remat,precision,budget_gib,"
+        "verdict",
+        json, object);
     spw_json_put(json, object, "true_verdict",
                  c->status == SPW_OUTCOME_UNKNOWN ? json_null() : spw_json_text(spw_outcome_name(c->status)));
     spw_json_put(json, object, "argument_gib", spw_json_real(m->argument_bytes / GIB));
     spw_json_put(json, object, "true_argument_gib", spw_json_real(c->argument_gib));
-    spw_json_put(json, object, "temporary_gib", spw_json_real(m->temporary_bytes / GIB));
-    spw_json_put(json, object, "low_gib", spw_json_real(m->low_bytes / GIB));
-    spw_json_put(json, object, "high_gib", spw_json_real(m->high_bytes / GIB));
-    spw_json_put(json, object, "true_temporary_gib", spw_json_real(c->temporary_gib));
-    spw_json_put(json, object, "temporary_error", spw_json_real(spw_score_temporary_error(row)));
-    spw_json_put(json, object, "total_gib", spw_json_real((m->argument_bytes + m->temporary_bytes) / GIB));
-    spw_json_put(json, object, "true_total_gib", spw_json_real(c->total_gib));
-    spw_json_put(json, object, "total_error", spw_json_real(spw_score_total_error(row)));
+    spw_table_put(
+        cells,
+        "temporary_gib,low_gib,high_gib,true_temporary_gib,temporary_error,total_gib,true_total_gib,"
+        "total_error",
+        json, object);
     spw_json_put(json, object, "outside_fit", spw_json_text(m->outside));
     spw_json_put(json, object, "moment", spw_json_text(spw_step_moment_name(m->fullest.moment)));
     spw_json_put(json, object, "step", spw_json_text(m->fullest.step));
@@ -315,7 +239,7 @@ static json_t *row_json(spw_json *json, const spw_score_row *row) {
     spw_json_put(json, object, "wanted_gib", spw_json_real(m->wanted_bytes / GIB));
     spw_json_put(json, object, "recovered_gib", spw_json_real(m->recovered_bytes / GIB));
     spw_json_put(json, object, "peak", c->peaks > 0 ? peak_json(json, &row->peak) : json_null());
-    spw_json_put(json, object, "true_tokens_per_s_per_gpu", spw_json_real(c->tokens_per_s_per_gpu));
+    spw_table_put(cells, "true_tokens_per_s_per_gpu", json, object);
     spw_json_put(json, object, "time", timed(row) ? time_json(json, row) : json_null());
     return object;
 }
@@ -356,6 +280,8 @@ static spw_status print_json(const spw_score *score, FILE *out) {
     json_t *object = json_object(), *rows = json_array(), *skipped = json_array(), *schemes = json_array();
     json_t *tables = json_array();
     spw_score_summary s;
+    spw_table *cells = NULL;
+    SPW_TRY(spw_table_create(NULL, &cells));
     spw_json_put(json, object, "format", spw_json_text("spillway-score"));
     spw_json_put(json, object, "version", spw_json_count(1));
     SPW_TRY(spw_score_summarise(score, NULL, NULL, &s));
@@ -377,7 +303,7 @@ static spw_status print_json(const spw_score *score, FILE *out) {
             put_summary_json(json, table, &s);
         }
         if (c->skipped[0] == '\0') {
-            spw_json_add(json, rows, row_json(json, &score->row[i]));
+            spw_json_add(json, rows, row_json(json, cells, &score->row[i]));
             continue;
         }
         json_t *left_out = json_object();
@@ -396,6 +322,7 @@ static spw_status print_json(const spw_score *score, FILE *out) {
     object = NULL;
 
 cleanup:
+    spw_table_destroy(cells);
     json_decref(tables);
     json_decref(schemes);
     json_decref(skipped);

@@ -17,71 +17,48 @@ static const char *reason_of(const spw_run_row *row) {
 
 /* --- For people, and as CSV --- */
 
-static const spw_column columns[] = {/* a NULL title: CSV alone */
-                                     {"table", NULL},
-                                     {"line", NULL},
-                                     {"row_id", "row"},
-                                     {"source", NULL},
-                                     {"model", "model"},
-                                     {"hardware", "GPU"},
-                                     {"gpus", "GPUs"},
-                                     {"precision", "precision"},
-                                     {"dispatcher", "dispatcher"},
-                                     {"graph", NULL},
-                                     {"ep_overlap", NULL},
-                                     {"scheme", NULL},
-                                     {"step_s", "step s"},
-                                     {"low_s", NULL},
-                                     {"high_s", NULL},
-                                     {"tokens_per_s_per_gpu", "tokens/s"},
-                                     {"true_tokens_per_s_per_gpu", "published"},
-                                     {"throughput_error", "error %"},
-                                     {"inside", "inside"},
-                                     {"verdict", "memory"},
-                                     {"true_verdict", "published"},
-                                     {"peak_gib", NULL},
-                                     {"true_memory_gib", NULL},
-                                     {"memory_error", NULL},
-                                     {"outside_fit", NULL},
-                                     {"why_no_time", NULL},
-                                     {NULL, NULL}};
-
 static double timed(const spw_run_row *row, double value) { return spw_run_is_timed(row) ? value : NAN; }
 static double has_job(const spw_run_row *row, double value) { return row->no_job[0] == '\0' ? value : NAN; }
 
 static void put_row(spw_table *t, const spw_run_row *row) {
     const spw_run_question *q = &row->question;
-    spw_table_text(t, row->table);
-    spw_table_count(t, row->line);
-    spw_table_text(t, q->id);
-    spw_table_text(t, q->source);
-    spw_table_text(t, q->model);
-    spw_table_text(t, q->hardware);
-    spw_table_count(t, q->size.gpus);
-    spw_table_text(t, q->precision);
-    spw_table_text(t, q->dispatcher);
-    spw_table_text(t, q->graph);
-    spw_table_text(t, q->ep_overlap);
-    spw_table_text(t, q->scheme);
-    spw_table_scaled(t, timed(row, row->time.step_s), 1.0, "%.3g");
-    spw_table_scaled(t, timed(row, row->time.low_s), 1.0, "%.3g");
-    spw_table_scaled(t, timed(row, row->time.high_s), 1.0, "%.3g");
-    spw_table_scaled(t, timed(row, row->time.tokens_per_s_per_gpu), 1.0, "%.0f");
-    spw_table_scaled(t, row->true_tokens_per_s_per_gpu, 1.0, "%.0f");
-    spw_table_scaled(t, spw_run_throughput_error(row), 0.01, "%+.1f");
-    spw_table_text(t, isnan(spw_run_throughput_error(row)) ? "" : spw_run_is_inside(row) ? "yes" : "no");
-    spw_table_text(t, spw_run_status_name(spw_run_predicted_status(row)));
-    spw_table_text(t, spw_run_status_name(row->true_status));
-    spw_table_scaled(t, has_job(row, (double)row->peak_bytes / GIB), 1.0, "%.1f");
-    spw_table_scaled(t, row->true_memory_gib, 1.0, "%.1f");
-    spw_table_scaled(t, spw_run_memory_error(row), 0.01, "%+.1f");
-    spw_table_text(t, row->time.outside);
-    spw_table_text(t, reason_of(row));
+    spw_table_text(spw_table_in(t, "table", NULL), row->table);
+    spw_table_count(spw_table_in(t, "line", NULL), row->line);
+    spw_table_text(spw_table_in(t, "row_id", "row"), q->id);
+    spw_table_text(spw_table_in(t, "source", NULL), q->source);
+    spw_table_text(spw_table_in(t, "model", "model"), q->model);
+    spw_table_text(spw_table_in(t, "hardware", "GPU"), q->hardware);
+    spw_table_count(spw_table_in(t, "gpus", "GPUs"), q->size.gpus);
+    spw_table_text(spw_table_in(t, "precision", "precision"), q->precision);
+    spw_table_text(spw_table_in(t, "dispatcher", "dispatcher"), q->dispatcher);
+    spw_table_text(spw_table_in(t, "graph", NULL), q->graph);
+    spw_table_text(spw_table_in(t, "ep_overlap", NULL), q->ep_overlap);
+    spw_table_text(spw_table_in(t, "scheme", NULL), q->scheme);
+    spw_table_scaled(spw_table_in(t, "step_s", "step s"), timed(row, row->time.step_s), 1.0, "%.3g");
+    spw_table_scaled(spw_table_in(t, "low_s", NULL), timed(row, row->time.low_s), 1.0, "%.3g");
+    spw_table_scaled(spw_table_in(t, "high_s", NULL), timed(row, row->time.high_s), 1.0, "%.3g");
+    spw_table_scaled(spw_table_in(t, "tokens_per_s_per_gpu", "tokens/s"),
+                     timed(row, row->time.tokens_per_s_per_gpu), 1.0, "%.0f");
+    spw_table_scaled(spw_table_in(t, "true_tokens_per_s_per_gpu", "published"),
+                     row->true_tokens_per_s_per_gpu, 1.0, "%.0f");
+    spw_table_scaled(spw_table_in(t, "throughput_error", "error %"), spw_run_throughput_error(row), 0.01,
+                     "%+.1f");
+    spw_table_text(spw_table_in(t, "inside", "inside"), isnan(spw_run_throughput_error(row)) ? ""
+                                                        : spw_run_is_inside(row)             ? "yes"
+                                                                                             : "no");
+    spw_table_text(spw_table_in(t, "verdict", "memory"), spw_run_status_name(spw_run_predicted_status(row)));
+    spw_table_text(spw_table_in(t, "true_verdict", "published"), spw_run_status_name(row->true_status));
+    spw_table_scaled(spw_table_in(t, "peak_gib", NULL), has_job(row, (double)row->peak_bytes / GIB), 1.0,
+                     "%.1f");
+    spw_table_scaled(spw_table_in(t, "true_memory_gib", NULL), row->true_memory_gib, 1.0, "%.1f");
+    spw_table_scaled(spw_table_in(t, "memory_error", NULL), spw_run_memory_error(row), 0.01, "%+.1f");
+    spw_table_text(spw_table_in(t, "outside_fit", NULL), row->time.outside);
+    spw_table_text(spw_table_in(t, "why_no_time", NULL), reason_of(row));
 }
 
 static spw_status print_rows(const spw_run_score *score, spw_format format, FILE *out) {
     spw_table *t = NULL;
-    spw_status status = spw_table_create(columns, &t);
+    spw_status status = spw_table_create(NULL, &t);
     if (status != SPW_OK) return status;
     for (size_t i = 0; i < score->rows; i++)
         if (format == SPW_FORMAT_CSV || spw_run_is_timed(&score->row[i])) put_row(t, &score->row[i]);
@@ -159,20 +136,15 @@ static json_t *question_json(spw_json *json, const spw_run_question *q) {
     return object;
 }
 
-static json_t *row_json(spw_json *json, const spw_run_row *row) {
+/* cells: of the row that is put into it. */
+static json_t *row_json(spw_json *json, spw_table *cells, const spw_run_row *row) {
     const spw_run_question *q = &row->question;
     const bool job = row->no_job[0] == '\0';
-    const struct {
-        const char *key, *value;
-    } texts[] = {{"row_id", q->id},         {"source", q->source},       {"model", q->model},
-                 {"hardware", q->hardware}, {"precision", q->precision}, {"dispatcher", q->dispatcher},
-                 {"remat", q->remat},       {"graph", q->graph},         {"ep_overlap", q->ep_overlap}};
     json_t *object = json_object();
-    spw_json_put(json, object, "table", spw_json_text(row->table));
-    spw_json_put(json, object, "line", spw_json_count(row->line));
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        spw_json_put(json, object, texts[i].key, spw_json_text(texts[i].value));
-    spw_json_put(json, object, "gpus", spw_json_count(q->size.gpus));
+    put_row(cells, row);
+    spw_table_put(cells, "table,line,row_id,source,model,hardware,precision,dispatcher", json, object);
+    spw_json_put(json, object, "remat", spw_json_text(q->remat));
+    spw_table_put(cells, "graph,ep_overlap,gpus", json, object);
     spw_json_put(json, object, "scheme", q->scheme[0] != '\0' ? spw_json_text(q->scheme) : json_null());
     spw_json_put(json, object, "job", q->settings > 0 ? question_json(json, q) : json_null());
     spw_json_put(json, object, "routing", spw_json_text(q->routing != NULL ? q->routing : "balanced"));
@@ -180,16 +152,14 @@ static json_t *row_json(spw_json *json, const spw_run_row *row) {
     spw_json_put(json, object, "time", spw_run_is_timed(row) ? time_json(json, &row->time) : json_null());
     spw_json_put(json, object, "why_no_time",
                  spw_run_is_timed(row) ? json_null() : spw_json_text(reason_of(row)));
-    spw_json_put(json, object, "true_tokens_per_s_per_gpu", spw_json_real(row->true_tokens_per_s_per_gpu));
-    spw_json_put(json, object, "throughput_error", spw_json_real(spw_run_throughput_error(row)));
+    spw_table_put(cells, "true_tokens_per_s_per_gpu,throughput_error", json, object);
     spw_json_put(json, object, "inside",
                  isnan(spw_run_throughput_error(row)) ? json_null() : json_boolean(spw_run_is_inside(row)));
     spw_json_put(json, object, "memory", job ? memory_json(json, row) : json_null());
     spw_json_put(json, object, "true_verdict",
                  row->true_status == SPW_RUN_UNKNOWN ? json_null()
                                                      : spw_json_text(spw_run_status_name(row->true_status)));
-    spw_json_put(json, object, "true_memory_gib", spw_json_real(row->true_memory_gib));
-    spw_json_put(json, object, "memory_error", spw_json_real(spw_run_memory_error(row)));
+    spw_table_put(cells, "true_memory_gib,memory_error", json, object);
     return object;
 }
 
@@ -227,21 +197,27 @@ static void put_summary(spw_json *json, json_t *object, const spw_run_summary *s
 
 static spw_status print_json(const spw_run_score *score, FILE *out) {
     spw_json writer = {.failed = false}, *json = &writer;
+    spw_table *cells = NULL;
     spw_run_summary s;
-    const spw_status status = spw_run_summarise(score, NULL, NULL, &s);
-    if (status != SPW_OK) return status;
+    spw_status status = spw_table_create(NULL, &cells);
+    if (status == SPW_OK) status = spw_run_summarise(score, NULL, NULL, &s);
+    if (status != SPW_OK) goto cleanup;
     json_t *object = json_object(), *rows = json_array(), *skipped = json_array();
     spw_json_put(json, object, "format", spw_json_text("spillway-score"));
     spw_json_put(json, object, "version", spw_json_count(1));
     put_summary(json, object, &s);
     for (size_t i = 0; i < score->rows; i++) {
-        spw_json_add(json, rows, row_json(json, &score->row[i]));
+        spw_json_add(json, rows, row_json(json, cells, &score->row[i]));
         if (!spw_run_is_timed(&score->row[i]))
             spw_json_add(json, skipped, skipped_json(json, &score->row[i]));
     }
     spw_json_put(json, object, "rows", rows);
     spw_json_put(json, object, "skipped_rows", skipped);
-    return spw_json_print(json, object, JSON_INDENT(2) | JSON_REAL_PRECISION(12), "the score", out);
+    status = spw_json_print(json, object, JSON_INDENT(2) | JSON_REAL_PRECISION(12), "the score", out);
+
+cleanup:
+    spw_table_destroy(cells);
+    return status;
 }
 
 spw_status spw_run_print(const spw_score_request *r) {

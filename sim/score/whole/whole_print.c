@@ -25,61 +25,40 @@ static const char *no_time_of(const spw_whole_row *row) {
 
 /* --- For people, and as CSV --- */
 
-static const spw_column columns[] = {/* a NULL title: CSV alone */
-                                     {"table", NULL},
-                                     {"line", NULL},
-                                     {"name", "run"},
-                                     {"rank", "rank"},
-                                     {"routing", "routing"},
-                                     {"remat", "remat"},
-                                     {"rows", NULL},
-                                     {"requested_bytes", "requested GB"},
-                                     {"true_requested_bytes", "measured"},
-                                     {"requested_error", "error %"},
-                                     {"reserved_bytes", "reserved GB"},
-                                     {"true_reserved_bytes", "measured"},
-                                     {"reserved_error", "error %"},
-                                     {"step_s", "step ms"},
-                                     {"low_s", NULL},
-                                     {"high_s", NULL},
-                                     {"true_step_s", "measured"},
-                                     {"step_error", "error %"},
-                                     {"optimizer_s", NULL},
-                                     {"true_optimizer_s", NULL},
-                                     {"optimizer_error", NULL},
-                                     {"why_no_time", NULL},
-                                     {NULL, NULL}};
-
 static double timed(const spw_whole_row *row, double value) { return row->time.components > 0 ? value : NAN; }
 
 static void put_row(spw_table *t, const spw_whole_row *row) {
-    spw_table_text(t, row->table);
-    spw_table_count(t, row->line);
-    spw_table_text(t, row->name);
-    spw_table_count(t, row->rank);
-    spw_table_text(t, row->routing);
-    spw_table_text(t, row->remat);
-    spw_table_text(t, spw_whole_rows_name(row->rows));
-    spw_table_scaled(t, row->requested_bytes, GB, "%.3f");
-    spw_table_scaled(t, row->true_requested_bytes, GB, "%.3f");
-    spw_table_scaled(t, spw_whole_requested_error(row), 0.01, "%+.2f");
-    spw_table_scaled(t, row->reserved_bytes, GB, "%.3f");
-    spw_table_scaled(t, row->true_reserved_bytes, GB, "%.3f");
-    spw_table_scaled(t, spw_whole_reserved_error(row), 0.01, "%+.2f");
-    spw_table_scaled(t, timed(row, row->time.step_s), MS, "%.1f");
-    spw_table_scaled(t, timed(row, row->time.low_s), MS, "%.1f");
-    spw_table_scaled(t, timed(row, row->time.high_s), MS, "%.1f");
-    spw_table_scaled(t, row->true_step_s, MS, "%.1f");
-    spw_table_scaled(t, spw_whole_step_error(row), 0.01, "%+.1f");
-    spw_table_scaled(t, row->optimizer_s, MS, "%.1f");
-    spw_table_scaled(t, row->true_optimizer_s, MS, "%.1f");
-    spw_table_scaled(t, spw_whole_optimizer_error(row), 0.01, "%+.1f");
-    spw_table_text(t, no_time_of(row));
+    spw_table_text(spw_table_in(t, "table", NULL), row->table);
+    spw_table_count(spw_table_in(t, "line", NULL), row->line);
+    spw_table_text(spw_table_in(t, "name", "run"), row->name);
+    spw_table_count(spw_table_in(t, "rank", "rank"), row->rank);
+    spw_table_text(spw_table_in(t, "routing", "routing"), row->routing);
+    spw_table_text(spw_table_in(t, "remat", "remat"), row->remat);
+    spw_table_text(spw_table_in(t, "rows", NULL), spw_whole_rows_name(row->rows));
+    spw_table_scaled(spw_table_in(t, "requested_bytes", "requested GB"), row->requested_bytes, GB, "%.3f");
+    spw_table_scaled(spw_table_in(t, "true_requested_bytes", "measured"), row->true_requested_bytes, GB,
+                     "%.3f");
+    spw_table_scaled(spw_table_in(t, "requested_error", "error %"), spw_whole_requested_error(row), 0.01,
+                     "%+.2f");
+    spw_table_scaled(spw_table_in(t, "reserved_bytes", "reserved GB"), row->reserved_bytes, GB, "%.3f");
+    spw_table_scaled(spw_table_in(t, "true_reserved_bytes", "measured"), row->true_reserved_bytes, GB,
+                     "%.3f");
+    spw_table_scaled(spw_table_in(t, "reserved_error", "error %"), spw_whole_reserved_error(row), 0.01,
+                     "%+.2f");
+    spw_table_scaled(spw_table_in(t, "step_s", "step ms"), timed(row, row->time.step_s), MS, "%.1f");
+    spw_table_scaled(spw_table_in(t, "low_s", NULL), timed(row, row->time.low_s), MS, "%.1f");
+    spw_table_scaled(spw_table_in(t, "high_s", NULL), timed(row, row->time.high_s), MS, "%.1f");
+    spw_table_scaled(spw_table_in(t, "true_step_s", "measured"), row->true_step_s, MS, "%.1f");
+    spw_table_scaled(spw_table_in(t, "step_error", "error %"), spw_whole_step_error(row), 0.01, "%+.1f");
+    spw_table_scaled(spw_table_in(t, "optimizer_s", NULL), row->optimizer_s, MS, "%.1f");
+    spw_table_scaled(spw_table_in(t, "true_optimizer_s", NULL), row->true_optimizer_s, MS, "%.1f");
+    spw_table_scaled(spw_table_in(t, "optimizer_error", NULL), spw_whole_optimizer_error(row), 0.01, "%+.1f");
+    spw_table_text(spw_table_in(t, "why_no_time", NULL), no_time_of(row));
 }
 
 static spw_status print_rows(const spw_whole_score *score, spw_format format, FILE *out) {
     spw_table *t = NULL;
-    spw_status status = spw_table_create(columns, &t);
+    spw_status status = spw_table_create(NULL, &t);
     if (status != SPW_OK) return status;
     for (size_t i = 0; i < score->rows; i++)
         if (format == SPW_FORMAT_CSV || score->row[i].skipped[0] == '\0') put_row(t, &score->row[i]);
@@ -137,32 +116,24 @@ static json_t *time_json(spw_json *json, const spw_whole_row *row) {
     return object;
 }
 
-static json_t *row_json(spw_json *json, const spw_whole_row *row) {
+/* cells: of the row that is put into it. */
+static json_t *row_json(spw_json *json, spw_table *cells, const spw_whole_row *row) {
     const bool skipped = row->skipped[0] != '\0';
     json_t *object = json_object();
-    spw_json_put(json, object, "table", spw_json_text(row->table));
-    spw_json_put(json, object, "line", spw_json_count(row->line));
-    spw_json_put(json, object, "name", spw_json_text(row->name));
-    spw_json_put(json, object, "rank", spw_json_count(row->rank));
+    put_row(cells, row);
+    spw_table_put(cells, "table,line,name,rank", json, object);
     spw_json_put(json, object, "gpus", spw_json_count(row->gpus));
-    spw_json_put(json, object, "routing", spw_json_text(row->routing));
-    spw_json_put(json, object, "remat", spw_json_text(row->remat));
+    spw_table_put(cells, "routing,remat", json, object);
     spw_json_put(json, object, "rows", skipped ? json_null() : spw_json_text(spw_whole_rows_name(row->rows)));
-    spw_json_put(json, object, "requested_bytes", spw_json_real(row->requested_bytes));
-    spw_json_put(json, object, "true_requested_bytes", spw_json_real(row->true_requested_bytes));
-    spw_json_put(json, object, "reserved_bytes", spw_json_real(row->reserved_bytes));
-    spw_json_put(json, object, "true_reserved_bytes", spw_json_real(row->true_reserved_bytes));
+    spw_table_put(cells, "requested_bytes,true_requested_bytes,reserved_bytes,true_reserved_bytes", json,
+                  object);
     spw_json_put(json, object, "stack", row->stack[0] != '\0' ? spw_json_text(row->stack) : json_null());
     spw_json_put(json, object, "time", row->time.components > 0 ? time_json(json, row) : json_null());
     spw_json_put(json, object, "why_no_time",
                  row->time.components > 0 ? json_null() : spw_json_text(no_time_of(row)));
-    spw_json_put(json, object, "true_step_s", spw_json_real(row->true_step_s));
-    spw_json_put(json, object, "true_optimizer_s", spw_json_real(row->true_optimizer_s));
-    for (size_t f = 0; f < FIGURES; f++) {
-        char key[32];
-        (void)snprintf(key, sizeof key, "%s_error", figures[f].key);
-        spw_json_put(json, object, key, spw_json_real(figures[f].error(row)));
-    }
+    spw_table_put(cells,
+                  "true_step_s,true_optimizer_s,requested_error,reserved_error,step_error,optimizer_error",
+                  json, object);
     return object;
 }
 
@@ -203,7 +174,9 @@ static spw_status print_json(const spw_whole_score *score, FILE *out) {
     json_t *object = json_object(), *rows = json_array(), *skipped = json_array();
     spw_whole_summary s;
     spw_whole_errors steps;
+    spw_table *cells = NULL;
     spw_status status = SPW_OK;
+    SPW_TRY(spw_table_create(NULL, &cells));
     SPW_TRY(spw_whole_summarise(score, &s));
     SPW_TRY(spw_whole_errors_of(score, spw_whole_step_error, &steps));
     spw_json_put(json, object, "format", spw_json_text("spillway-score"));
@@ -218,7 +191,7 @@ static spw_status print_json(const spw_whole_score *score, FILE *out) {
                  spw_json_real(steps.count > 0 ? (double)s.inside / (double)steps.count : NAN));
     spw_json_put(json, object, "step_interval_width_median", spw_json_real(s.width_median));
     for (size_t i = 0; i < score->rows; i++) {
-        spw_json_add(json, rows, row_json(json, &score->row[i]));
+        spw_json_add(json, rows, row_json(json, cells, &score->row[i]));
         if (score->row[i].skipped[0] != '\0') spw_json_add(json, skipped, skipped_json(json, &score->row[i]));
     }
     spw_json_put(json, object, "rows", json_incref(rows));
@@ -227,6 +200,7 @@ static spw_status print_json(const spw_whole_score *score, FILE *out) {
     object = NULL;
 
 cleanup:
+    spw_table_destroy(cells);
     json_decref(rows);
     json_decref(skipped);
     json_decref(object);

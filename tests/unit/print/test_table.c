@@ -163,15 +163,56 @@ static void test_names(void) {
     CHECK(strcmp(spw_last_error(), "--format 'jsonx' is unknown; use table, json or csv") == 0);
 }
 
+static void add_named(spw_table *t, const char *name, uint64_t bytes, double low, bool sure) {
+    spw_table_text(spw_table_in(t, "name", "name"), name);
+    spw_table_count_of(spw_table_in(t, "bytes", "KiB"), bytes > 0, bytes, 1024.0, "%.1f");
+    spw_table_interval(t, (spw_column){"low_s", "low-high"}, "high_s", low, 2.0 * low);
+    spw_table_flag(spw_table_in(t, "sure", NULL), sure);
+}
+
+/* Columns that the cells of the first row name: a person, CSV and JSON have the same cells. */
+static void test_named_columns(void) {
+    spw_table *t = NULL;
+    spw_json json = {.failed = false};
+    json_t *object = json_object();
+    char *text = NULL;
+    CHECK_OK(spw_table_create(NULL, &t));
+    add_named(t, "gone", 1, 1.0, true);
+    spw_table_empty(t);
+    expect(t, SPW_FORMAT_CSV, "name,bytes,low_s,high_s,sure\n");
+    add_named(t, "a", 1536, 1.5, true);
+    add_named(t, "b", 0, NAN, false);
+    expect(t, SPW_FORMAT_TABLE, "name  KiB   low-high\na     1.5  1.50-3.00\nb       -          -\n");
+    expect(t, SPW_FORMAT_CSV, "name,bytes,low_s,high_s,sure\na,1536,1.5,3,yes\nb,,,,no\n");
+    add_named(t, "c", 7, 0.5, true);
+    spw_table_put(t, "sure,bytes,low_s:step_s_low", &json, object);
+    CHECK_OK(spw_json_string(&json, object, JSON_COMPACT, "a row", &text));
+    CHECK(strcmp(text, "{\"sure\":true,\"bytes\":7,\"step_s_low\":0.5}") == 0);
+    free(text);
+    object = json_object();
+    spw_table_put(t, "name,absent", &json, object);
+    CHECK_STATUS(spw_json_string(&json, object, 0, "a row", &text), SPW_ENOMEM);
+    spw_table_text(spw_table_in(t, "name", "name"), "d");
+    spw_table_flag(spw_table_in(t, "sure", NULL), true); /* another column is due */
+    CHECK_STATUS(spw_table_print(t, SPW_FORMAT_CSV, stdout), SPW_EMISMATCH);
+    CHECK(strstr(spw_last_error(), "at sure") != NULL);
+    spw_table_destroy(t);
+    CHECK_OK(spw_table_create(NULL, &t));
+    add_named(t, "a", 1, 1.0, true);
+    spw_table_text(spw_table_in(t, "name", "name"), "too short a row");
+    CHECK_STATUS(spw_table_print(t, SPW_FORMAT_CSV, stdout), SPW_EMISMATCH);
+    spw_table_destroy(t);
+}
+
 /* A table that ran out of memory says so when it is printed, not before. */
-static void test_allocations(void) {
+static void test_allocations(bool named) {
     int failed = 0;
     for (; failed < 100; failed++) {
         spw_table *t = NULL;
         spw_alloc_fail_after(failed);
-        spw_status status = spw_table_create(columns, &t);
+        spw_status status = spw_table_create(named ? NULL : columns, &t);
         if (status == SPW_OK) {
-            for (int i = 0; i < 40; i++) add_rows(t);
+            for (int i = 0; i < 40; i++) named ? add_named(t, "a", 1, 1.0, true) : add_rows(t);
             spw_alloc_fail_after(-1);
             char *text = NULL;
             size_t length = 0;
@@ -358,11 +399,13 @@ int main(void) {
     test_wrap();
     test_awkward_cells();
     test_formulas();
+    test_named_columns();
     test_formulas_behind_blanks();
     test_amounts();
     test_counts();
     test_names();
-    test_allocations();
+    test_allocations(false);
+    test_allocations(true);
     test_json_allocations();
     return check_done();
 }

@@ -6,7 +6,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "sim/score/fit/calibrate_time.h"
+#include "sim/calibrate/calibrate_time.h"
 #include "sim/time/compiled/compiled_work.h"
 #include "sim/time/exchange_rate.h"
 #include "sim/time/routing_load.h"

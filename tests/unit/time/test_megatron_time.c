@@ -1,5 +1,5 @@
 /* The time of bare Megatron-Core layers: by hand, properties, measured runs, the fit. argv: tables, scratch. */
-#include "sim/score/fit/calibrate_megatron_time.h"
+#include "sim/calibrate/calibrate_megatron_time.h"
 #include "sim/score/megatron/measured_time_score.h"
 #include "sim/score/table_kind.h"
 #include "sim/time/megatron/megatron_doubt.h"

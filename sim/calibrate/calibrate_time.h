@@ -6,8 +6,8 @@
  * is held to where the fit begins by its `hold` times the logarithm, so what the tables do not speak of stays. Runs under a
  * remat policy other than full are not fitted. What real text adds is fitted to what it adds: a run on real text
  * counts by its ratio to the same run on synthetic data in its table, where there is one. */
-#ifndef SPW_SIM_SCORE_FIT_CALIBRATE_TIME_H
-#define SPW_SIM_SCORE_FIT_CALIBRATE_TIME_H
+#ifndef SPW_SIM_CALIBRATE_CALIBRATE_TIME_H
+#define SPW_SIM_CALIBRATE_CALIBRATE_TIME_H
 
 #include "sim/score/published/score.h"
 

@@ -8,8 +8,8 @@
  * The fit is tried without each shape and without each routing of the tables. The interval is that of the routings: half_width
  * = sqrt(q^2 + spread^2), q the 0.9 quantile of |log(predicted / measured)| of steps whose routing was left out, spread 0.03:
  * what equal GPUs differ by (2 to 4 % between the machines of docs/validation_gpu.md). */
-#ifndef SPW_SIM_SCORE_FIT_CALIBRATE_MEGATRON_TIME_H
-#define SPW_SIM_SCORE_FIT_CALIBRATE_MEGATRON_TIME_H
+#ifndef SPW_SIM_CALIBRATE_CALIBRATE_MEGATRON_TIME_H
+#define SPW_SIM_CALIBRATE_CALIBRATE_MEGATRON_TIME_H
 
 #include "sim/score/megatron/measured_time_score.h"
 

@@ -1,4 +1,4 @@
-#include "sim/score/fit/calibrate_memory.h"
+#include "sim/calibrate/calibrate_memory.h"
 
 #include "base/memory.h"
 #include "sim/machine/compiled_layer.h"

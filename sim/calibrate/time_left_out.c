@@ -1,7 +1,7 @@
-#include "sim/score/fit/time_left_out.h"
+#include "sim/calibrate/time_left_out.h"
 
 #include "base/memory.h"
-#include "sim/score/fit/time_trial.h"
+#include "sim/calibrate/time_trial.h"
 #include "sim/statistics/quantiles.h"
 
 #include <math.h>

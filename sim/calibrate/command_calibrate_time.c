@@ -2,7 +2,7 @@
 
 #include "base/memory.h"
 #include "base/run_files.h"
-#include "sim/command/calibrate_options.h"
+#include "sim/calibrate/calibrate_options.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -21,37 +21,27 @@ static const char args_doc[] = "TABLE.csv... --stack NAME...";
 static const char doc[] =
     "Fits the coefficients of the time of compiled programs to tables of runs and of kernel profiles.";
 
-static const spw_column coefficient_columns[] = {
-    {"coefficient", "coefficient"}, {"start", "start"},   {"value", "fitted"}, {"uncertainty", "+-"},
-    {"evidence", "evidence"},       {"source", "source"}, {"help", "what"},    {NULL, NULL},
-};
-
 static spw_status print_coefficients(spw_time_calibration *c, spw_format format) {
     spw_table *t = NULL;
-    spw_status status = spw_table_create(coefficient_columns, &t);
+    spw_status status = spw_table_create(NULL, &t);
     for (size_t i = 0; status == SPW_OK && i < SPW_TIME_ROWS; i++) {
         const spw_coefficient *k = spw_time_coefficient(&c->stack[0], i);
-        spw_table_text(t, spw_time_rows[i].key);
-        spw_table_real(t, spw_time_rows[i].start, "%.4f");
-        spw_table_real(t, k->value, "%.4f");
-        spw_table_real(t, k->uncertainty, "%.4f");
-        spw_table_text(t, spw_evidence_name(k->evidence));
-        spw_table_text(t, k->source);
-        spw_table_text(t, spw_time_rows[i].help);
+        spw_table_text(spw_table_in(t, "coefficient", "coefficient"), spw_time_rows[i].key);
+        spw_table_real(spw_table_in(t, "start", "start"), spw_time_rows[i].start, "%.4f");
+        spw_table_real(spw_table_in(t, "value", "fitted"), k->value, "%.4f");
+        spw_table_real(spw_table_in(t, "uncertainty", "+-"), k->uncertainty, "%.4f");
+        spw_table_text(spw_table_in(t, "evidence", "evidence"), spw_evidence_name(k->evidence));
+        spw_table_text(spw_table_in(t, "source", "source"), k->source);
+        spw_table_text(spw_table_in(t, "help", "what"), spw_time_rows[i].help);
     }
     if (status == SPW_OK) status = spw_table_print(t, format, stdout);
     spw_table_destroy(t);
     return status;
 }
 
-static const spw_column residual_columns[] = {
-    {"table", "table"},   {"id", "row"},     {"scheme", "scheme"},       {"sequences", "seqs"},
-    {"true_s", "true s"}, {"s", "fitted s"}, {"residual", "residual %"}, {NULL, NULL},
-};
-
 static spw_status print_residuals(const spw_time_calibration *c) {
     spw_table *t = NULL;
-    spw_status status = spw_table_create(residual_columns, &t);
+    spw_status status = spw_table_create(NULL, &t);
     for (size_t i = 0; status == SPW_OK && i < c->score.rows; i++) {
         const spw_score_row *row = &c->score.row[i];
         const bool kernel = row->cell.family != SPW_KERNEL_NONE;
@@ -59,13 +49,13 @@ static spw_status print_residuals(const spw_time_calibration *c) {
         const double fitted = kernel ? spw_score_kernel_seconds(&row->cell, &row->time) : row->time.step_s;
         const double truth = kernel ? row->cell.kernel_s : tokens / row->cell.tokens_per_s_per_gpu;
         if (!c->used[i]) continue;
-        spw_table_text(t, row->cell.table);
-        spw_table_text(t, row->cell.id);
-        spw_table_text(t, row->cell.scheme_text);
-        spw_table_count(t, row->cell.job.sequences_per_gpu[0]);
-        spw_table_real(t, truth, "%.2f");
-        spw_table_real(t, fitted, "%.2f");
-        spw_table_scaled(t, fitted / truth - 1.0, 0.01, "%+.1f");
+        spw_table_text(spw_table_in(t, "table", "table"), row->cell.table);
+        spw_table_text(spw_table_in(t, "id", "row"), row->cell.id);
+        spw_table_text(spw_table_in(t, "scheme", "scheme"), row->cell.scheme_text);
+        spw_table_count(spw_table_in(t, "sequences", "seqs"), row->cell.job.sequences_per_gpu[0]);
+        spw_table_real(spw_table_in(t, "true_s", "true s"), truth, "%.2f");
+        spw_table_real(spw_table_in(t, "s", "fitted s"), fitted, "%.2f");
+        spw_table_scaled(spw_table_in(t, "residual", "residual %"), fitted / truth - 1.0, 0.01, "%+.1f");
     }
     if (status == SPW_OK) status = spw_table_print(t, SPW_FORMAT_TABLE, stdout);
     spw_table_destroy(t);

@@ -1,11 +1,11 @@
 /* What the parts of `spillway calibrate` take alike: tables, whose rows to fit, what to leave out, where to write. */
-#ifndef SPW_SIM_COMMAND_CALIBRATE_OPTIONS_H
-#define SPW_SIM_COMMAND_CALIBRATE_OPTIONS_H
+#ifndef SPW_SIM_CALIBRATE_CALIBRATE_OPTIONS_H
+#define SPW_SIM_CALIBRATE_CALIBRATE_OPTIONS_H
 
 #include "base/status.h"
+#include "sim/calibrate/calibrate_memory.h"
+#include "sim/calibrate/calibrate_time.h"
 #include "sim/print/table.h"
-#include "sim/score/fit/calibrate_memory.h"
-#include "sim/score/fit/calibrate_time.h"
 #include "sim/score/scorer.h"
 
 #include <argp.h>

@@ -1,7 +1,7 @@
 #include "sim/command/command.h"
 
 #include "base/memory.h"
-#include "sim/command/calibrate_options.h"
+#include "sim/calibrate/calibrate_options.h"
 #include "sim/score/table_kind.h"
 
 #include <math.h>
@@ -22,25 +22,20 @@ static const struct argp_option options[] = {
 static const char args_doc[] = "TABLE.csv... --stack NAME";
 static const char doc[] = "Fits the coefficients of the memory of compiled programs to tables of runs.";
 
-static const spw_column coefficient_columns[] = {
-    {"coefficient", "coefficient"}, {"before", "before"}, {"value", "fitted"}, {"uncertainty", "+-"},
-    {"evidence", "evidence"},       {"source", "source"}, {"help", NULL},      {NULL, NULL},
-};
-
 static void put_coefficient(spw_table *t, const char *key, const char *help, const spw_coefficient *before,
                             const spw_coefficient *after) {
-    spw_table_text(t, key);
-    spw_table_real(t, before->value, "%.3f");
-    spw_table_real(t, after->value, "%.3f");
-    spw_table_real(t, after->uncertainty, "%.3f");
-    spw_table_text(t, spw_evidence_name(after->evidence));
-    spw_table_text(t, after->source);
-    spw_table_text(t, help);
+    spw_table_text(spw_table_in(t, "coefficient", "coefficient"), key);
+    spw_table_real(spw_table_in(t, "before", "before"), before->value, "%.3f");
+    spw_table_real(spw_table_in(t, "value", "fitted"), after->value, "%.3f");
+    spw_table_real(spw_table_in(t, "uncertainty", "+-"), after->uncertainty, "%.3f");
+    spw_table_text(spw_table_in(t, "evidence", "evidence"), spw_evidence_name(after->evidence));
+    spw_table_text(spw_table_in(t, "source", "source"), after->source);
+    spw_table_text(spw_table_in(t, "help", NULL), help);
 }
 
 static spw_status print_coefficients(spw_calibration *c, spw_format format) {
     spw_table *t = NULL;
-    spw_status status = spw_table_create(coefficient_columns, &t);
+    spw_status status = spw_table_create(NULL, &t);
     for (size_t i = 0; status == SPW_OK && i < SPW_STACK_FITTED; i++) {
         put_coefficient(t, spw_stack_rows[i].key, spw_stack_rows[i].help,
                         spw_stack_coefficient(&c->before, i), spw_stack_coefficient(&c->fitted, i));
@@ -54,24 +49,22 @@ static spw_status print_coefficients(spw_calibration *c, spw_format format) {
     return status;
 }
 
-static const spw_column residual_columns[] = {
-    {"id", "row"},         {"fitted", "by"},           {"true_gib", "true GiB"},
-    {"gib", "fitted GiB"}, {"residual", "residual %"}, {NULL, NULL},
-};
-
 static spw_status print_residuals(const spw_calibration *c) {
     spw_table *t = NULL;
-    spw_status status = spw_table_create(residual_columns, &t);
+    spw_status status = spw_table_create(NULL, &t);
     for (size_t i = 0; status == SPW_OK && i < c->score.rows; i++) {
         const spw_score_row *row = &c->score.row[i];
         if (c->used[i] != 1) continue;
         const bool temporary = !isnan(row->cell.temporary_gib);
         const double arguments = temporary ? 0.0 : row->memory.argument_bytes / GIB;
-        spw_table_text(t, row->cell.id);
-        spw_table_text(t, temporary ? "temporary" : "total");
-        spw_table_real(t, temporary ? row->cell.temporary_gib : row->cell.total_gib, "%.1f");
-        spw_table_real(t, row->memory.temporary_bytes / GIB + arguments, "%.1f");
-        spw_table_scaled(t, temporary ? spw_score_temporary_error(row) : spw_score_total_error(row), 0.01,
+        spw_table_text(spw_table_in(t, "id", "row"), row->cell.id);
+        spw_table_text(spw_table_in(t, "fitted", "by"), temporary ? "temporary" : "total");
+        spw_table_real(spw_table_in(t, "true_gib", "true GiB"),
+                       temporary ? row->cell.temporary_gib : row->cell.total_gib, "%.1f");
+        spw_table_real(spw_table_in(t, "gib", "fitted GiB"), row->memory.temporary_bytes / GIB + arguments,
+                       "%.1f");
+        spw_table_scaled(spw_table_in(t, "residual", "residual %"),
+                         temporary ? spw_score_temporary_error(row) : spw_score_total_error(row), 0.01,
                          "%+.1f");
     }
     if (status == SPW_OK) status = spw_table_print(t, SPW_FORMAT_TABLE, stdout);

@@ -1,4 +1,4 @@
-#include "sim/score/fit/time_trial.h"
+#include "sim/calibrate/time_trial.h"
 
 #include "base/memory.h"
 #include "sim/statistics/nonlinear_fit.h"

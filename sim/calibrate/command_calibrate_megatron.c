@@ -1,8 +1,8 @@
 #include "sim/command/command.h"
 
 #include "base/memory.h"
-#include "sim/command/calibrate_options.h"
-#include "sim/score/fit/calibrate_megatron_time.h"
+#include "sim/calibrate/calibrate_megatron_time.h"
+#include "sim/calibrate/calibrate_options.h"
 #include "sim/score/megatron/measured_print.h"
 
 #include <math.h>
@@ -19,25 +19,21 @@ static const char args_doc[] = "RUNS.csv... PHASES.csv...";
 static const char doc[] =
     "Fits the coefficients of the time of measured Megatron-Core stacks to their steps and phases.";
 
-static const spw_column columns[] = {
-    {"coefficient", "coefficient"}, {"before", "before"}, {"value", "fitted"}, {"uncertainty", "+-"},
-    {"evidence", "evidence"},       {"help", "help"},     {"source", NULL},    {NULL, NULL},
-};
-
 static spw_status print_coefficients(const spw_megatron_calibration *c, spw_format format) {
     spw_table *t = NULL;
-    spw_status status = spw_table_create(columns, &t);
+    spw_status status = spw_table_create(NULL, &t);
     if (status != SPW_OK) return status;
     for (size_t i = 0; i < SPW_MEGATRON_COEFFICIENTS; i++) {
         const spw_coefficient *after = spw_megatron_coefficient_of(&c->fitted, i);
         const double start = spw_megatron_coefficient_rows[i].start;
-        spw_table_text(t, spw_megatron_coefficient_rows[i].key);
-        spw_table_real(t, i < SPW_MEGATRON_FITTED ? start : after->value, "%.4g");
-        spw_table_real(t, after->value, "%.4g");
-        spw_table_real(t, after->uncertainty, "%.2g");
-        spw_table_text(t, spw_evidence_name(after->evidence));
-        spw_table_text(t, spw_megatron_coefficient_rows[i].help);
-        spw_table_text(t, after->source);
+        spw_table_text(spw_table_in(t, "coefficient", "coefficient"), spw_megatron_coefficient_rows[i].key);
+        spw_table_real(spw_table_in(t, "before", "before"), i < SPW_MEGATRON_FITTED ? start : after->value,
+                       "%.4g");
+        spw_table_real(spw_table_in(t, "value", "fitted"), after->value, "%.4g");
+        spw_table_real(spw_table_in(t, "uncertainty", "+-"), after->uncertainty, "%.2g");
+        spw_table_text(spw_table_in(t, "evidence", "evidence"), spw_evidence_name(after->evidence));
+        spw_table_text(spw_table_in(t, "help", "help"), spw_megatron_coefficient_rows[i].help);
+        spw_table_text(spw_table_in(t, "source", NULL), after->source);
     }
     status = spw_table_print(t, format, stdout);
     spw_table_destroy(t);

@@ -1,4 +1,4 @@
-#include "sim/command/calibrate_options.h"
+#include "sim/calibrate/calibrate_options.h"
 
 #include "sim/command/command.h"
 

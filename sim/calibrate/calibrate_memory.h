@@ -5,8 +5,8 @@
  * oom counts with twice the logarithm by which the prediction is on the wrong side, or nearer than 1 %. The sum is robust
  * (soft L1 at 5 %), since the scheduler's bumps are no noise around a mean, and holds a share to its value before the fit by 5 %
  * over its spread. Then half_width: as much as holds 97.5 % of the figures, 4 % at least. */
-#ifndef SPW_SIM_SCORE_FIT_CALIBRATE_MEMORY_H
-#define SPW_SIM_SCORE_FIT_CALIBRATE_MEMORY_H
+#ifndef SPW_SIM_CALIBRATE_CALIBRATE_MEMORY_H
+#define SPW_SIM_CALIBRATE_CALIBRATE_MEMORY_H
 
 #include "sim/score/published/score.h"
 

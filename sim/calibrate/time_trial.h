@@ -1,9 +1,9 @@
 /* One fit of the coefficients of time stacks, of all rows of a calibration or without those that have one label in common:
- * what sim/score/fit/calibrate_time.h describes, tried again for everything that can be left out. */
-#ifndef SPW_SIM_SCORE_FIT_TIME_TRIAL_H
-#define SPW_SIM_SCORE_FIT_TIME_TRIAL_H
+ * what sim/calibrate/calibrate_time.h describes, tried again for everything that can be left out. */
+#ifndef SPW_SIM_CALIBRATE_TIME_TRIAL_H
+#define SPW_SIM_CALIBRATE_TIME_TRIAL_H
 
-#include "sim/score/fit/calibrate_time.h"
+#include "sim/calibrate/calibrate_time.h"
 
 #include <stdbool.h>
 

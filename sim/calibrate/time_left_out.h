@@ -4,10 +4,10 @@
  *   half_width_unseen  the 0.95 quantile of sqrt(max(0, e^2 - half_width^2)) over those of schemes, of routings, of numbers of
  *                      nodes, each left out: the largest of the three
  * For runs that are left out themselves the widths are those of the other runs. */
-#ifndef SPW_SIM_SCORE_FIT_TIME_LEFT_OUT_H
-#define SPW_SIM_SCORE_FIT_TIME_LEFT_OUT_H
+#ifndef SPW_SIM_CALIBRATE_TIME_LEFT_OUT_H
+#define SPW_SIM_CALIBRATE_TIME_LEFT_OUT_H
 
-#include "sim/score/fit/calibrate_time.h"
+#include "sim/calibrate/calibrate_time.h"
 
 /* Fills group and verdict. The stacks of the calibration are those that were read. */
 SPW_MUST_CHECK spw_status spw_time_leave_out(spw_time_calibration *calibration);

@@ -1,4 +1,4 @@
-#include "sim/score/fit/calibrate_megatron_time.h"
+#include "sim/calibrate/calibrate_megatron_time.h"
 
 #include "base/memory.h"
 #include "sim/machine/stack.h"

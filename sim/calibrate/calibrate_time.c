@@ -1,8 +1,8 @@
-#include "sim/score/fit/calibrate_time.h"
+#include "sim/calibrate/calibrate_time.h"
 
 #include "base/memory.h"
-#include "sim/score/fit/time_left_out.h"
-#include "sim/score/fit/time_trial.h"
+#include "sim/calibrate/time_left_out.h"
+#include "sim/calibrate/time_trial.h"
 
 #include <math.h>
 #include <stdio.h>
