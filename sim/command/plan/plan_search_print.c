@@ -197,7 +197,7 @@ static void print_batch(const spw_search_view *v, FILE *out) {
 static void print_best(const spw_search_view *v, const spw_search_point *p, FILE *out) {
     char text[SPW_SEARCH_POINT_TEXT], next[SPW_SEARCH_NEXT_TEXT], step[SPW_SPAN_TEXT], span[SPW_SPAN_TEXT];
     spw_search_point_text(v, p->value, p->sequences, p->scheme, text);
-    fprintf(out, "%-*s%s", LABEL, "best", text);
+    fprintf(out, "%-*s%s%s", LABEL, "best", v->outcome->stopped ? "so far " : "", text);
     if (p->timed) {
         const spw_row_cost cost = spw_search_cost(v, p);
         fprintf(out, ": %.*f tokens/s a GPU (%s)", p->tokens_per_s_per_gpu < 10.0 ? 2 : 0,
@@ -259,9 +259,13 @@ void spw_search_print_brief(const spw_search_view *v, FILE *out) {
     const spw_job *job = v->request->plan->job;
     const spw_search_front *f = &v->outcome->front;
     char words[SPW_CLUSTER_WORDS];
-    fprintf(out, "search    %s on %s (%s), %zu tokens a sequence%s: %zu points looked at\n", job->model.name,
-            job->cluster.name, spw_cluster_words(&job->cluster, words), job->sequence_length,
-            spw_offload_note(&job->offload), v->outcome->points);
+    fprintf(out, "search    %s on %s (%s), %zu tokens a sequence%s: ", job->model.name, job->cluster.name,
+            spw_cluster_words(&job->cluster, words), job->sequence_length, spw_offload_note(&job->offload));
+    if (v->outcome->stopped)
+        fprintf(out, "stopped after %zu of %zu points; the best of all may be another\n",
+                spw_search_looked_at(v->outcome), v->outcome->points);
+    else
+        fprintf(out, "%zu points looked at\n", v->outcome->points);
     if (!f->found) {
         print_nothing(v, out);
         return;
