@@ -207,7 +207,8 @@ static void print_best(const spw_search_view *v, const spw_search_point *p, FILE
                 spw_span_text(p->step.low_s, p->step.high_s, " to ", span));
         fprintf(out, " of %s tokens", spw_amount_text((double)p->step_tokens, text));
         if (v->request->cost_tokens > 0.0)
-            fprintf(out, "; %s tokens: %s days (%s)", spw_amount_text(v->request->cost_tokens, text),
+            fprintf(out, "; %s tokens%s: %s days (%s)", spw_amount_text(v->request->cost_tokens, text),
+                    v->origin->settings->tokens_unsaid ? SPW_TOKENS_UNSAID : "",
                     spw_figure_text(cost.days.value, step),
                     spw_span_text(cost.days.low, cost.days.high, " to ", span));
         if (v->request->cost_tokens > 0.0 && isfinite(cost.money.value))
@@ -274,6 +275,7 @@ void spw_search_print_brief(const spw_search_view *v, FILE *out) {
     print_fits(v, &f->best, out);
     spw_plan_print_others(v->others, out);
     print_options(v, &f->best, out);
+    spw_plan_print_state(v->request->plan, out);
     print_batch(v, out);
     char layout[SPW_LAYOUT_TEXT];
     if (!v->details && spw_search_layout(v, &f->best, layout))
