@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 enum { WIDTH = 30, TEXT = 32 };
-static const double FIRST_DRAWN_S = 1.0, DRAWN_EVERY_S = 0.1, SAID_EVERY_S = 60.0;
+static const double FIRST_DRAWN_S = 1.0, DRAWN_EVERY_S = 0.1, SAID_EVERY_S = 60.0, KNOWN_AFTER_S = 5.0;
 
 bool spw_clock_read(clockid_t clock, double *seconds) {
     struct timespec now;
@@ -63,10 +63,22 @@ static void draw(spw_progress *p, double share, double rate, const char *left) {
     p->drawn = true;
 }
 
+/* Of long work, as soon as its rate is known. */
+static void say_less(spw_progress *p, double left_s, double passed_s) {
+    char left[TEXT];
+    const double known_after_s = p->every_s < KNOWN_AFTER_S ? p->every_s : KNOWN_AFTER_S;
+    if (p->less == NULL || p->every_s <= 0.0 || passed_s < known_after_s || left_s < p->every_s) return;
+    spw_progress_end(p);
+    fprintf(stderr, "spillway: %s: %zu %s, about %s left; %s\n", p->what, p->total, p->unit,
+            amount(left_s, left), p->less);
+    p->less = NULL;
+}
+
 void spw_progress_update(spw_progress *p, size_t done) {
     if (done > p->total) done = p->total;
     if (done <= p->first) return;
     const double now = spw_clock_s(), passed = now - p->start_s;
+    if (passed > 0.0) say_less(p, (double)(p->total - done) * passed / (double)(done - p->first), passed);
     if (p->terminal ? passed < FIRST_DRAWN_S || now - p->said_s < DRAWN_EVERY_S
                     : p->every_s <= 0.0 || now - p->said_s < p->every_s || passed <= 0.0)
         return;

@@ -9,7 +9,10 @@
 
 typedef struct spw_progress {
     const char *what, *unit; /* "replay", "layers" */
-    size_t total, first;     /* first: units that were done before the clock began */
+    const char *
+        less; /* how to have less of it: said once, in a line of its own, of work that takes longer than the time
+                                between two lines; NULL: nothing, and after it was said */
+    size_t total, first; /* first: units that were done before the clock began */
     double start_s, said_s, every_s;
     bool terminal, drawn;
 } spw_progress;

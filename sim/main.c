@@ -4,6 +4,7 @@
 #ifdef SPW_HAVE_MPI
 #include "base/mpi_link.h"
 #endif
+#include "base/stop.h"
 #include "base/supervise.h"
 #include "sim/command/job_options.h"
 #include "sim/print/wrap.h"
@@ -145,6 +146,7 @@ static int finish(spw_status status) {
     if (status == SPW_OK) status = spw_command_said();
     if (status != SPW_OK) fprintf(stderr, "spillway: %s\n", spw_last_error());
     spw_processes_end(status);
+    spw_stop_end();
     return spw_status_exit(status);
 }
 

@@ -241,16 +241,46 @@ static spw_status note_row(spw_draft *d, const spw_framework_row *row, const spw
     return status;
 }
 
-/* The name that a name which no row knows is a slip of: a letter or two, as others are names of their own; NULL: of none. */
+static const char *last_part(const char *name) {
+    const char *point = strrchr(name, '.');
+    return point != NULL ? point + 1 : name;
+}
+
+/* Letters by which `name` misses `theirs`: a few of a long name, as others are names of their own, or an end that is missing or too
+ * much; SIZE_MAX: another name. Within one section its last part alone is looked at, which may be short. */
+static size_t slip_of(const char *name, const char *theirs) {
+    enum { LONG_NAME = 10, SHORT_PART = 4 };
+    const char *part = last_part(name), *other = last_part(theirs);
+    const size_t section = (size_t)(part - name), length = strlen(part), longest = strlen(other);
+    const bool same = section == (size_t)(other - theirs) && strncmp(name, theirs, section) == 0;
+    const size_t off = spw_nearest_distance(name, theirs), few = strlen(name) < LONG_NAME ? 1 : 2;
+    const size_t common = length < longest ? length : longest, most = length < longest ? longest : length;
+    const bool end =
+        same && strncmp(part, other, common) == 0 && common >= SHORT_PART && 10 * common >= 7 * most;
+    if (length < SHORT_PART || longest < SHORT_PART) return SIZE_MAX;
+    const bool near = off <= few && (few > 1 || name[0] == theirs[0]);
+    return near || end ? off : SIZE_MAX;
+}
+
+/* The name that a name which no row knows is a slip of; NULL: of none. */
 static const char *meant_name(const spw_framework *f, const char *name) {
-    enum { LETTERS = 2, LEAST_LENGTH = 10 };
-    spw_nearest nearest = {.text = name};
-    if (strlen(name) < LEAST_LENGTH) return NULL;
+    const char *best = NULL;
+    size_t least = SIZE_MAX;
     for (size_t i = 0; i < SPW_FRAMEWORK_TABLES && f->rows[i] != NULL; i++)
-        for (const spw_framework_row *row = f->rows[i]; row->theirs != NULL; row++)
-            if (row->ours != NULL && strchr(spw_framework_row_name(row), '*') == NULL)
-                spw_nearest_offer(&nearest, spw_framework_row_name(row));
-    return nearest.best != NULL && nearest.distance <= LETTERS ? nearest.best : NULL;
+        for (const spw_framework_row *row = f->rows[i]; row->theirs != NULL; row++) {
+            const char *theirs = spw_framework_row_name(row);
+            if (row->ours == NULL || strchr(theirs, '*') != NULL) continue;
+            const size_t off = slip_of(name, theirs);
+            if (off < least) best = theirs, least = off;
+        }
+    return best;
+}
+
+/* "training.*": what a section has beside the names that count. */
+static bool is_rest_of_section(const spw_framework_row *row) {
+    const size_t length = strlen(row->theirs);
+    return row->ours == NULL && row->why == NULL && strchr(row->theirs, '.') != NULL &&
+           row->theirs[length - 1] == '*';
 }
 
 /* The setting that it was meant to be has another value in the plan, of whatever memory. */
@@ -274,6 +304,9 @@ static spw_status take(spw_draft *d, const spw_file_entry *e) {
         if (value != NULL || e->nothing) return take_fact(d, row, value != NULL ? value : "", e);
         return note_row(d, row, e, row->why != NULL ? row->why : "a value that is not modelled");
     }
+    const bool may_slip = !e->nothing && (row == NULL || is_rest_of_section(row));
+    const char *meant = may_slip ? meant_name(d->framework, name) : NULL;
+    if (meant != NULL && row != NULL) return note_slip(d, e, meant);
     if (row != NULL && row->why == NULL) return note_entry(d, SPW_NOTE_QUIET, e, "");
     if (row == NULL && spw_framework_is_quiet(name)) return note_entry(d, SPW_NOTE_QUIET, e, "");
     if (row == NULL && d->framework->known != NULL && !e->nothing) {
@@ -281,7 +314,6 @@ static spw_status take(spw_draft *d, const spw_file_entry *e) {
         const char *known = d->framework->known(name, e->value, &kind);
         if (known != NULL) return note_entry(d, (spw_note_kind)kind, e, known);
     }
-    const char *meant = row == NULL && !e->nothing ? meant_name(d->framework, name) : NULL;
     if (meant != NULL) return note_slip(d, e, meant);
     if (is_off(e)) return note_entry(d, SPW_NOTE_OFF, e, "");
     return row != NULL ? note_row(d, row, e, row->why) : note_entry(d, SPW_NOTE_LACKS, e, "not known here");

@@ -171,6 +171,7 @@ struct spw_job {
     double memory_fraction; /* (0, 1] */
     bool
         fraction_unsaid; /* nobody said it: what lies outside may be known (sim/memory/allocator/device_budget.h) */
+    bool optimizer_unsaid; /* nobody said it: it follows the schemes (spw_job_optimizer_fill) */
     spw_job_resident resident;
     bool
         library_limits; /* libraries of exchanges must take the job's layers (sim/schemes/library_limits.h) */

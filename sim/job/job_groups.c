@@ -23,7 +23,7 @@ static const spw_choice schedules[] = {SPW_SCHEDULE_LIST(SCHEDULE_CHOICE){NULL, 
 const spw_setting spw_job_parallel_rows[] = {
     COUNT_ROW("expert", expert, 0, MOST_RANKS, NULL,
               "GPUs that share the experts of a layer; 0 for as many of a node as divide them"),
-    NAMED_ROW("fsdp", fsdp, 0, MOST_RANKS, NULL,
+    NAMED_ROW("fsdp", fsdp, 0, MOST_RANKS, "0",
               "GPUs over which the state is sharded, beside expert; 0 for what is left", "fsdp"),
     NAMED_ROW("pipeline", pipeline, 1, SPW_MODEL_MAX_LAYERS, "1", "pipeline stages", "pipeline"),
     NAMED_ROW("tensor", tensor, 1, 1024, "1", "GPUs that share one matrix of attention, embedding and head",

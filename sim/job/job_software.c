@@ -58,6 +58,7 @@ spw_trainer_id spw_job_trainer(const spw_job *job) {
 
 void spw_job_optimizer_fill(spw_job *job, bool bare) {
     const spw_trainer_id of = bare ? spw_job_trainer(job) : SPW_TRAINERS;
-    if (job->optimizer == SPW_OPTIMIZER_AUTO)
+    job->optimizer_unsaid = job->optimizer == SPW_OPTIMIZER_AUTO;
+    if (job->optimizer_unsaid)
         job->optimizer = spw_trainer_row(of != SPW_TRAINERS ? of : SPW_TRAINER_PYTORCH)->bare_optimizer;
 }

@@ -30,9 +30,20 @@ static bool fewer_sequences(size_t amount, const spw_trainer *trainer, spw_job *
     (void)trainer;
     const size_t parts = spw_job_micro_batches(job),
                  sequences = job->sequences_per_gpu[0] / amount / parts * parts;
-    if (sequences == 0 || sequences == job->sequences_per_gpu[0]) return false;
+    if (sequences == 0 || sequences == job->sequences_per_gpu[0] || job->global_batch > 0) return false;
     job->sequences_per_gpu[0] = sequences;
     (void)snprintf(what, size, "%zu sequence%s a GPU", sequences, sequences == 1 ? "" : "s");
+    return true;
+}
+
+/* With a global batch a rank has as many sequences as come to it, in more parts. */
+static bool more_micro_batches(size_t amount, const spw_trainer *trainer, spw_job *job, char *what,
+                               size_t size) {
+    (void)trainer;
+    const size_t parts = spw_job_micro_batches(job) * amount;
+    if (job->global_batch == 0 || job->sequences_per_gpu[0] % parts != 0) return false;
+    job->micro_batches = parts;
+    (void)snprintf(what, size, "--micro-batches %zu", parts);
     return true;
 }
 
@@ -102,6 +113,7 @@ static const struct {
     size_t amount[5]; /* of AMOUNTS, ended by 0; of other kinds they are 0, 1, ... */
 } tries[] = {
     {"fewer sequences", fewer_sequences, false, AMOUNTS, {2, 4, 8, 16, 64}},
+    {"more micro-batches", more_micro_batches, false, AMOUNTS, {2, 4, 8, 16, 64}},
     {"remat full", full_remat, false, AMOUNTS, {1}},
     {"other expert-parallel sizes", NULL, true, EXPERT_SIZES, {0}},
     {"an optimizer that is shared more",

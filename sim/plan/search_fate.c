@@ -16,3 +16,9 @@ const char *spw_search_fate_text(spw_search_fate fate) {
 }
 
 bool spw_search_fate_is_replayed(spw_search_fate fate) { return fate >= SPW_SEARCH_OUT_OF_MEMORY; }
+
+size_t spw_search_looked_at(const spw_search_outcome *outcome) {
+    size_t points = 0;
+    for (int f = 0; f < SPW_SEARCH_FATES; f++) points += outcome->fate[f];
+    return outcome->stopped ? points : outcome->points;
+}

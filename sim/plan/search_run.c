@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "base/progress.h"
+#include "base/stop.h"
 #include "sim/job/job.h"
 #include "sim/machine/megatron_coefficients.h"
 #include "sim/plan/search_bound.h"
@@ -44,6 +45,7 @@ typedef struct search {
     spw_progress
         *progress; /* of the phase under way, drawn anew at every point that is replayed; NULL: none */
     size_t done;   /* units of it */
+    char less[SPW_SEARCH_LESS_TEXT];
 } search;
 
 static void proceed(search *s, spw_progress *progress, size_t done) {
@@ -237,8 +239,8 @@ static spw_status wants(void *state, const spw_replay_prospect *p, bool *out) {
         spw_search_nearest_memory(&s->out->nearest, scheme, s->value[p->row / s->per_job], point.sequences,
                                   (spw_search_need){p->peak_bytes, p->budget_bytes});
     }
-    *out = fate == SPW_SEARCH_GOOD;
-    if (*out) return SPW_OK;
+    *out = fate == SPW_SEARCH_GOOD && !spw_stop_is_asked();
+    if (fate == SPW_SEARCH_GOOD) return SPW_OK;
     if (fate == SPW_SEARCH_SLOW)
         spw_search_nearest_speed(&s->out->nearest, bound->tokens_per_s_most, bound->gpus);
     s->out->fate[fate] += s->counts;
@@ -357,7 +359,7 @@ typedef struct seed {
 static spw_status find_seeds(search *s, size_t first, size_t last, seed *list) {
     spw_progress progress = spw_progress_begin("bounds", "jobs", last - first);
     spw_status status = SPW_OK;
-    for (size_t index = first; index < last; index++) {
+    for (size_t index = first; index < last && !spw_stop_is_asked(); index++) {
         spw_progress_update(&progress, index - first);
         if (!make_job(s, index, 0)) continue;
         for (size_t at = 0; at < s->per_job; at++) {
@@ -386,7 +388,7 @@ static spw_status replay_seeds(search *s, const seed *list) {
     const size_t seeds = base->batches * s->schemes;
     spw_progress progress = spw_progress_begin("seeds", "points", seeds);
     spw_status status = SPW_OK;
-    for (size_t i = 0; i < seeds; i++) {
+    for (size_t i = 0; i < seeds && !spw_stop_is_asked(); i++) {
         proceed(s, &progress, i);
         if (!list[i].there || !make_job(s, list[i].index, 0)) continue;
         for (size_t at = 0; at < s->per_job; at++) {
@@ -434,7 +436,7 @@ static spw_status run_gpus(search *s, size_t first, size_t last, spw_progress *p
     }
     s->counts = true;
     spw_progress_skip(progress, first); /* the rate is that of the walk alone */
-    for (size_t index = first; index < last; index += s->twins) {
+    for (size_t index = first; index < last && !spw_stop_is_asked(); index += s->twins) {
         proceed(s, progress, index);
         SPW_TRY(run_twins(s, index));
     }
@@ -449,13 +451,14 @@ static spw_status run_all(search *s) {
     const size_t jobs = spw_search_space_jobs(s->q->space),
                  each = jobs / s->q->space->values[SPW_SEARCH_GPUS];
     spw_progress progress = spw_progress_begin("search", "jobs", jobs);
+    progress.less = spw_search_space_less(s->q->space, s->less);
     spw_status status = SPW_OK;
     memset(s->out->fate, 0, sizeof s->out->fate);
     memset(s->out->beaten, 0, sizeof s->out->beaten);
     memset(s->out->left_out, 0, sizeof s->out->left_out);
     memset(s->out->left_out_fit, 0, sizeof s->out->left_out_fit);
     memset(s->out->fails, 0, sizeof s->out->fails);
-    for (size_t first = 0; first < jobs && status == SPW_OK; first += each)
+    for (size_t first = 0; first < jobs && status == SPW_OK && !spw_stop_is_asked(); first += each)
         status = run_gpus(s, first, first + each, &progress);
     proceed(s, NULL, 0);
     spw_progress_end(&progress);
@@ -471,11 +474,13 @@ spw_status spw_search_run(const spw_search_request *q, spw_search_outcome *out) 
     s.timed = q->plan->time_stack != NULL || q->plan->megatron != NULL || q->plan->listed;
     SPW_TRY(run_all(&s));
     out->untimed = !s.timed;
-    if (s.timed && !out->front.found && !(q->tokens_per_day > 0.0) && out->fate[SPW_SEARCH_UNTIMED] > 0) {
+    if (!spw_stop_is_asked() && s.timed && !out->front.found && !(q->tokens_per_day > 0.0) &&
+        out->fate[SPW_SEARCH_UNTIMED] > 0) {
         s.timed = false;
         SPW_TRY(run_all(&s));
         out->untimed = out->front.found;
     }
+    out->stopped = spw_stop_is_asked();
     spw_search_front_settle(&out->front);
 
 cleanup:

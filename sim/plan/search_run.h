@@ -54,6 +54,8 @@ typedef struct spw_search_outcome {
     spw_search_front front;
     spw_search_reasons reasons; /* of its points */
     size_t points, fate[SPW_SEARCH_FATES];
+    bool
+        stopped; /* before every point was looked at, as the user asked (base/stop.h): fates, and answers, are of those that were */
     /* Of each scheme: replayed points that keep to every budget, and replayed ones that drop no more than they may and were not
      * timed, as others are better. */
     size_t fits[SPW_JOB_MAX_SCHEMES], beaten[SPW_JOB_MAX_SCHEMES];
@@ -63,6 +65,9 @@ typedef struct spw_search_outcome {
     spw_search_nearest nearest;
     bool untimed; /* no point with a time keeps to the budgets: the answers have none */
 } spw_search_outcome;
+
+/* All points, or those before the search was stopped. */
+size_t spw_search_looked_at(const spw_search_outcome *outcome);
 
 /* SPW_EARG for a space that is too large to be counted. An error of the bounds themselves (a replayed point beyond its own) is
  * SPW_EMISMATCH: nothing that rests on a wrong bound is answered. */

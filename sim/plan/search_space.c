@@ -232,6 +232,35 @@ size_t spw_search_space_jobs(const spw_search_space *s) {
     return jobs;
 }
 
+/* The dimension with the most values, of equal ones the first, that was not `said`; SPW_SEARCH_DIMENSIONS: none has two. */
+static size_t next_widest(const spw_search_space *s, const bool *said) {
+    size_t widest = SPW_SEARCH_DIMENSIONS;
+    for (size_t d = 0; d < SPW_SEARCH_DIMENSIONS; d++) {
+        if (said[d] || s->values[d] < 2) continue;
+        if (widest == SPW_SEARCH_DIMENSIONS || s->values[d] > s->values[widest]) widest = d;
+    }
+    return widest;
+}
+
+const char *spw_search_space_less(const spw_search_space *s, char out[SPW_SEARCH_LESS_TEXT]) {
+    bool said[SPW_SEARCH_DIMENSIONS] = {false};
+    const char *before = "--over KEY=LIST, where KEY is";
+    (void)snprintf(out, SPW_SEARCH_LESS_TEXT, "^C prints the best so far; less: ");
+    for (size_t d = next_widest(s, said); d < SPW_SEARCH_DIMENSIONS; d = next_widest(s, said)) {
+        const size_t used = strlen(out);
+        (void)snprintf(out + used, SPW_SEARCH_LESS_TEXT - used, "%s %s (%zu values now)", before,
+                       spw_search_dimension_name(d), s->values[d]);
+        before = ",";
+        said[d] = true;
+    }
+    const size_t used = strlen(out);
+    const char * or = before[0] == ',' ? "; or " : "";
+    if (s->base->batches > 1 && s->base->global_batch == 0)
+        (void)snprintf(out + used, SPW_SEARCH_LESS_TEXT - used, "%s--sequences-per-gpu LIST (%zu now)", or,
+                       s->base->batches);
+    return out;
+}
+
 size_t spw_search_space_twins(const spw_search_space *s) {
     size_t jobs = 1;
     for (size_t d = SPW_SEARCH_EXPERT + 1; d < SPW_SEARCH_DIMENSIONS; d++) jobs *= s->values[d];

@@ -23,7 +23,7 @@ typedef enum spw_search_dimension {
     SPW_SEARCH_DIMENSIONS
 } spw_search_dimension;
 
-enum { SPW_SEARCH_VALUES = 64 };
+enum { SPW_SEARCH_VALUES = 64, SPW_SEARCH_LESS_TEXT = 512 };
 
 typedef struct spw_search_space {
     const spw_job *base; /* borrowed */
@@ -54,6 +54,8 @@ size_t spw_search_space_batch(const spw_search_space *space, size_t sequences);
 bool spw_search_space_is_uneven(const spw_search_space *space, const size_t value[SPW_SEARCH_DIMENSIONS]);
 
 size_t spw_search_space_jobs(const spw_search_space *space);
+/* How a user makes a space smaller: the options, with the values that each has now, the most first. Returns `out`. */
+const char *spw_search_space_less(const spw_search_space *space, char out[SPW_SEARCH_LESS_TEXT]);
 /* Jobs that follow one another and differ in virtual stages and remat alone. */
 size_t spw_search_space_twins(const spw_search_space *space);
 /* GPUs that share the matrices of one expert, with these values. */

@@ -270,6 +270,7 @@ typedef struct spw_run_settings {
     size_t step_begin, step_end, layer_begin, layer_end;
     uint64_t seed;
     double tokens;                                 /* of the training; 0: none were named */
+    bool tokens_unsaid;                            /* a price asks for them, and nobody said how many */
     const char *balancer;                          /* as written; NULL = none */
     const char *stack;                             /* name; NULL = none */
     const char *stack_distance;                    /* spw_software.distance; NULL as "" */

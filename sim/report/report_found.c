@@ -331,6 +331,9 @@ void spw_report_write_found(const spw_report *search, const char *name, FILE *ou
     (void)fputs("</h1><p>A search over ", out);
     spw_html_number(out, spw_point_number(root, "points"), "%.0f", spw_point_number(root, "points"));
     (void)fputs(" points", out);
+    const double looked_at = spw_point_number(root, "points_looked_at"); /* none in files of before */
+    if (looked_at < spw_point_number(root, "points"))
+        (void)fprintf(out, ", stopped after %.0f of them, so that the best of all may be another", looked_at);
     if (gpus > 0.0 && length > 0.0) (void)fprintf(out, ": %.0f GPUs, %.0f tokens a sequence", gpus, length);
     (void)fputs("; routing ", out);
     spw_point_write(out, root, "routing");

@@ -114,7 +114,14 @@ asked, told = re.search(r"## A decision.*?```sh\n\./run spillway (.*?)```\n```\n
 run = caller.call([program, *asked.replace("\\\n", " ").split()], capture_output=True, text=True)
 for line in told.splitlines():
     check(line in run.stdout.splitlines(), f"README.md: spillway {asked.split()[0]} does not print {line!r}")
-# Its commands can be pasted: each begins with what is run, and names only files that are there or that are written into build/.
+# The first answer of docs/plan.md is whole; --accept writes it.
+page = root / "docs/plan.md"
+answer = re.search(r"```sh\n\./run spillway (plan .*?)\n```\n```\n(.*?)```", page.read_text(), re.S)
+run = caller.call([program, *(str(root / word) if "/" in word else word for word in answer[1].split())], capture_output=True, text=True)
+if accept and run.returncode == 0:
+    page.write_text(page.read_text()[:answer.start(2)] + run.stdout + page.read_text()[answer.end(2):])
+check(accept or run.stdout == answer[2], f"docs/plan.md: spillway {answer[1]} prints another answer; --accept writes it")
+# The README's commands can be pasted: each begins with what is run, and names only files that are there or that are written into build/.
 shown = "".join(re.findall(r"```sh\n(.*?)```", texts[root / "README.md"], re.S)).replace("\\\n", " ")
 named = dict(re.findall(r"^(\w+)=(\S+)$", shown, re.M))
 for line in shown.splitlines():

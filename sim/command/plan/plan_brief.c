@@ -5,6 +5,7 @@
 #include "sim/job/job.h"
 #include "sim/job/recipe/offload_modules.h"
 #include "sim/job/recipe/remat.h"
+#include "sim/job/trainer.h"
 #include "sim/memory/kept/launches.h"
 #include "sim/memory/step/reserved_memory.h"
 #include "sim/print/plural.h"
@@ -52,8 +53,8 @@ static void print_cost(const spw_plan_view *v, const spw_result_row *r, FILE *ou
     const spw_row_cost cost = spw_row_cost_of(r, v->request->job, v->settings->tokens);
     char days[SPW_SPAN_TEXT], span[SPW_SPAN_TEXT], amount[SPW_SPAN_TEXT];
     if (!(v->settings->tokens > 0.0)) return;
-    fprintf(out, "; %s tokens: %s days (%s)", spw_amount_text(v->settings->tokens, amount),
-            spw_figure_text(cost.days.value, days),
+    fprintf(out, "; %s tokens%s: %s days (%s)", spw_amount_text(v->settings->tokens, amount),
+            v->settings->tokens_unsaid ? SPW_TOKENS_UNSAID : "", spw_figure_text(cost.days.value, days),
             spw_span_text(cost.days.low, cost.days.high, " to ", span));
     if (isfinite(cost.money.value)) /* in the currency of the price, which nobody says */
         fprintf(out, ", cost %s at %g a GPU-hour", spw_amount_text(cost.money.value, amount),
@@ -148,6 +149,24 @@ static void print_next(const spw_plan_view *v, FILE *out) {
             fmin(round(100.0 * v->result->answers.next_chance), 99.0)); /* nothing is certain */
 }
 
+/* What is faster than the fastest in the table below and drops more than may be dropped; the fastest of these. */
+static void print_faster(const spw_plan_view *v, const spw_result_row *fastest, FILE *out) {
+    const spw_result_row *best = NULL;
+    char name[SPW_PLAN_POINT], drops[64];
+    for (size_t i = 0; i < v->result->rows; i++) {
+        const spw_result_row *r = &v->result->row[i];
+        if (!r->timed || !spw_point_fits(r) || !spw_point_drops(r)) continue;
+        if (r->drops.fraction <= v->result->answers.drop_most) continue;
+        if (r->time.tokens_per_s_per_gpu <= fastest->time.tokens_per_s_per_gpu) continue;
+        if (best == NULL || r->time.tokens_per_s_per_gpu > best->time.tokens_per_s_per_gpu) best = r;
+    }
+    if (best == NULL) return;
+    spw_plan_drops_text(best, drops, sizeof drops);
+    fprintf(out, "; not counted, as more than %g %% is dropped (--drop-at-most): %s, %.*f tokens/s a GPU, %s",
+            100.0 * v->result->answers.drop_most, spw_plan_point_text(best, name),
+            spw_plan_digits(best->time.tokens_per_s_per_gpu), best->time.tokens_per_s_per_gpu, drops);
+}
+
 /* Whether it is the routing alone that keeps a point from fitting. */
 static void print_even(const spw_plan_view *v, const spw_result_row *r, FILE *out) {
     const uint64_t even = spw_result_balanced(r).peak_bytes, budget = r->footprint.budget_bytes;
@@ -225,6 +244,22 @@ static void print_none(const spw_plan_view *v, FILE *out) {
     fputc('\n', out);
 }
 
+void spw_plan_print_state(const spw_plan_request *q, FILE *out) {
+    const spw_optimizer_kind kind = q->job->optimizer;
+    const spw_scheme *whose = NULL;
+    size_t others = 0;
+    for (size_t i = 0; q->job->optimizer_unsaid && i < q->schemes && whose == NULL; i++)
+        if (spw_scheme_trainer(&q->scheme[i])->bare_optimizer == kind) whose = &q->scheme[i];
+    for (size_t i = 0; i < q->schemes && whose != NULL; i++)
+        if (spw_scheme_trainer(&q->scheme[i])->bare_optimizer != kind)
+            fprintf(out, others++ > 0 ? ", %s" : "beside    %s", q->scheme[i].text);
+    if (others > 0)
+        fprintf(out,
+                " %s planned with the state of %s, as a plan has one for all its schemes (optimizer: %s, and "
+                "its formats); planned alone, memory and speed differ\n",
+                others > 1 ? "are" : "is", whose->text, spw_optimizer_name(kind));
+}
+
 void spw_plan_print_brief(const spw_plan_view *v, FILE *out) {
     const spw_result_row *r = spw_result_row_at(v->result, v->result->answers.fastest);
     char name[SPW_PLAN_POINT], step[SPW_SPAN_TEXT], span[SPW_SPAN_TEXT];
@@ -239,11 +274,13 @@ void spw_plan_print_brief(const spw_plan_view *v, FILE *out) {
             spw_span_text(r->time.low_s, r->time.high_s, " to ", span));
     print_cost(v, r, out);
     print_next(v, out);
+    print_faster(v, r, out);
     fputc('\n', out);
     fprintf(out, "fits      ");
     spw_plan_print_room(v, r, out);
     print_routing(v, r, out);
     print_sure(v, r, out);
     fputc('\n', out);
+    spw_plan_print_state(v->request, out);
     spw_plan_print_others(v->others, out);
 }

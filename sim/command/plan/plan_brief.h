@@ -11,6 +11,9 @@
  * Where no point fits the last two say so, and the smallest change. */
 void spw_plan_print_brief(const spw_plan_view *view, FILE *out);
 
+/* Which schemes a plan gives the state of another, as a plan has one state and nobody said whose; nothing where all keep their own. */
+void spw_plan_print_state(const spw_plan_request *request, FILE *out);
+
 /* "gmm, EP 8, 1 sequence". Returns `out`. */
 enum { SPW_PLAN_POINT = SPW_SCHEME_TEXT + 64 };
 const char *spw_plan_point_text(const spw_result_row *row, char out[SPW_PLAN_POINT]);

@@ -1,6 +1,8 @@
 #include "sim/command/plan/plan_search.h"
 
 #include "base/memory.h"
+#include "base/processes.h"
+#include "base/stop.h"
 #include "sim/command/command.h"
 #include "sim/command/job_options.h"
 #include "sim/frameworks/flags.h"
@@ -174,6 +176,7 @@ static spw_status try_larger(const spw_search_request *request, spw_search_space
         plan = *request->plan;
         if (global_batch > 0 && reach(global_batch, space, reached, &plan) != SPW_OK) break;
         SPW_TRY(spw_search_run(&again, larger));
+        if (larger->stopped && !larger->front.found) break;
         view->tried_gpus = most;
         if (larger->front.found) view->larger = larger;
     }
@@ -282,8 +285,9 @@ spw_status spw_plan_search(const spw_search_options *o, const spw_search_request
     request.plan = &plan;
     SPW_TRY(SPW_ALLOC(1, &reached));
     if (o->global_batch > 0) SPW_TRY(reach(o->global_batch, space, reached, &plan));
+    if (spw_processes() == 1) spw_stop_listen();
     SPW_TRY(spw_search_run(&request, outcome));
-    SPW_TRY(find_others(o->others_of, &request, outcome, &others));
+    if (!outcome->stopped) SPW_TRY(find_others(o->others_of, &request, outcome, &others));
     spw_search_view view = {.request = &request,
                             .outcome = outcome,
                             .gpus_most = (size_t)gpus_most,
@@ -292,7 +296,8 @@ spw_status spw_plan_search(const spw_search_options *o, const spw_search_request
                             .others = &others,
                             .batch_of_file = o->batch_of_file};
     *wider = *space;
-    if (!outcome->front.found && gpus_most == 0) SPW_TRY(try_larger(&request, wider, &view, larger));
+    if (!outcome->stopped && !outcome->front.found && gpus_most == 0)
+        SPW_TRY(try_larger(&request, wider, &view, larger));
     if (o->flags != NULL && outcome->front.found) spw_search_print_brief(&view, spw_command_notes());
     if (o->flags != NULL)
         SPW_TRY(print_flags(o->flags, &request, outcome, out));
@@ -300,6 +305,7 @@ spw_status spw_plan_search(const spw_search_options *o, const spw_search_request
         SPW_TRY(spw_search_print(&view, format, out));
 
 cleanup:
+    spw_stop_leave();
     spw_free(reached), spw_free(larger), spw_free(outcome), spw_free(wider), spw_free(space);
     return status;
 }

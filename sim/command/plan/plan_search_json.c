@@ -195,6 +195,7 @@ spw_status spw_search_print_json(const spw_search_view *v, FILE *out) {
     spw_json_put(json, o, "intervals", spw_json_text(spw_search_intervals_text(v, intervals)));
     spw_json_put(json, o, "front_lost", spw_json_count(f->lost));
     spw_json_put(json, o, "points", spw_json_count(found->points));
+    spw_json_put(json, o, "points_looked_at", spw_json_count(spw_search_looked_at(found)));
     spw_json_put(json, o, "fates", fates);
     spw_json_put(json, o, "too_slow_tokens_per_day_at_most",
                  found->nearest.slow_day_most > 0.0 ? spw_json_real(found->nearest.slow_day_most)

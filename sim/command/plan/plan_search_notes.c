@@ -260,6 +260,10 @@ const char *spw_search_nothing_text(const spw_search_view *v, char out[SPW_SEARC
     const size_t *fate = o->fate, slow = fate[SPW_SEARCH_SLOW] + fate[SPW_SEARCH_TOO_SLOW];
     char wanted[SPW_SPAN_TEXT], most[SPW_SPAN_TEXT];
     double bytes = 0.0, budget = 0.0;
+    if (o->stopped) {
+        (void)snprintf(out, size, "no point so far that keeps to the budgets");
+        return out;
+    }
     for (size_t i = 0; i < v->request->plan->schemes; i++) {
         if (o->nearest.least[i].need.bytes == 0 ||
             (bytes > 0.0 && (double)o->nearest.least[i].need.bytes >= bytes))

@@ -197,7 +197,7 @@ static void print_batch(const spw_search_view *v, FILE *out) {
 static void print_best(const spw_search_view *v, const spw_search_point *p, FILE *out) {
     char text[SPW_SEARCH_POINT_TEXT], next[SPW_SEARCH_NEXT_TEXT], step[SPW_SPAN_TEXT], span[SPW_SPAN_TEXT];
     spw_search_point_text(v, p->value, p->sequences, p->scheme, text);
-    fprintf(out, "%-*s%s", LABEL, "best", text);
+    fprintf(out, "%-*s%s%s", LABEL, "best", v->outcome->stopped ? "so far " : "", text);
     if (p->timed) {
         const spw_row_cost cost = spw_search_cost(v, p);
         fprintf(out, ": %.*f tokens/s a GPU (%s)", p->tokens_per_s_per_gpu < 10.0 ? 2 : 0,
@@ -207,7 +207,8 @@ static void print_best(const spw_search_view *v, const spw_search_point *p, FILE
                 spw_span_text(p->step.low_s, p->step.high_s, " to ", span));
         fprintf(out, " of %s tokens", spw_amount_text((double)p->step_tokens, text));
         if (v->request->cost_tokens > 0.0)
-            fprintf(out, "; %s tokens: %s days (%s)", spw_amount_text(v->request->cost_tokens, text),
+            fprintf(out, "; %s tokens%s: %s days (%s)", spw_amount_text(v->request->cost_tokens, text),
+                    v->origin->settings->tokens_unsaid ? SPW_TOKENS_UNSAID : "",
                     spw_figure_text(cost.days.value, step),
                     spw_span_text(cost.days.low, cost.days.high, " to ", span));
         if (v->request->cost_tokens > 0.0 && isfinite(cost.money.value))
@@ -259,9 +260,13 @@ void spw_search_print_brief(const spw_search_view *v, FILE *out) {
     const spw_job *job = v->request->plan->job;
     const spw_search_front *f = &v->outcome->front;
     char words[SPW_CLUSTER_WORDS];
-    fprintf(out, "search    %s on %s (%s), %zu tokens a sequence%s: %zu points looked at\n", job->model.name,
-            job->cluster.name, spw_cluster_words(&job->cluster, words), job->sequence_length,
-            spw_offload_note(&job->offload), v->outcome->points);
+    fprintf(out, "search    %s on %s (%s), %zu tokens a sequence%s: ", job->model.name, job->cluster.name,
+            spw_cluster_words(&job->cluster, words), job->sequence_length, spw_offload_note(&job->offload));
+    if (v->outcome->stopped)
+        fprintf(out, "stopped after %zu of %zu points; the best of all may be another\n",
+                spw_search_looked_at(v->outcome), v->outcome->points);
+    else
+        fprintf(out, "%zu points looked at\n", v->outcome->points);
     if (!f->found) {
         print_nothing(v, out);
         return;
@@ -270,6 +275,7 @@ void spw_search_print_brief(const spw_search_view *v, FILE *out) {
     print_fits(v, &f->best, out);
     spw_plan_print_others(v->others, out);
     print_options(v, &f->best, out);
+    spw_plan_print_state(v->request->plan, out);
     print_batch(v, out);
     char layout[SPW_LAYOUT_TEXT];
     if (!v->details && spw_search_layout(v, &f->best, layout))

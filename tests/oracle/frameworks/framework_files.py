@@ -525,6 +525,29 @@ def check_slips():
               f"slip {value}: {got.stderr} {got.stdout[:600]}")
     got = planned("no_slip.yml", MESH + "wonderful_parallelism: -1\n")
     check(got.returncode == 0 and "did you mean" not in got.stdout, f"no slip: {got.stderr} {got.stdout[:600]}")
+    axolotl = "base_model: openai/gpt-oss-20b\nadapter: lora\nlora_r: 16\nsequence_len: 4096\nmicro_batch_size: 2\nbf16: true\n"
+    titan = "[model]\nname = \"deepseek_v3\"\nflavor = \"671B\"\n[training]\nlocal_batch_size = 4\nseq_len = 4096\n[parallelism]\nexpert_parallel_degree = 64\n"
+    speed = ('{"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true}, "zero_optimization": {"stage": 3, '
+             '"offload_optimizer": {"device": "cpu"}}}')
+    for file, text, right, wrong in (
+            ("short.yml", axolotl, "lora_r", "lora_rr"),  # short names
+            ("first.yml", axolotl, "adapter", "adaptr"),
+            ("end.yml", axolotl, "sequence_len", "sequence_length"),  # an end too much, or missing
+            ("end.toml", titan, "parallelism.expert_parallel_degree", "parallelism.expert_parallel_deg"),
+            ("rest.toml", titan, "training.local_batch_size", "training.local_batchsize"),  # within what a section has beside them
+            ("rest.json", speed, "zero_optimization.stage", "zero_optimization.stag"),
+            ("deep.json", speed, "zero_optimization.offload_optimizer.device", "zero_optimization.offload_optimiser.device")):
+        part, slip = next((a, b) for a, b in zip(right.split("."), wrong.split(".")) if a != b)
+        (SCRATCH / file).write_text(text)
+        good = asked.run(PROGRAM, "job", file, cwd=SCRATCH)
+        (SCRATCH / file).write_text(text.replace(part, slip, 1))
+        words = " ".join(asked.run(PROGRAM, "job", file, cwd=SCRATCH).stdout.replace("#", "").split())
+        check("did you mean" not in good.stdout and f"did you mean {right}?" in words and f"{wrong} " in words, f"{wrong}: {words}")
+    for file, text in (("other.yml", axolotl + "lore_a: 3\nzora_r: 4\n"), ("other.toml", titan.replace("[training]", "[training]\nsteps = 10\nmax_norm = 1.0")),
+                       ("other.json", speed.replace('"stage": 3', '"stage": 3, "stage3_max_live_parameters": 1e9, "overlap_comm": true'))):
+        (SCRATCH / file).write_text(text)
+        got = asked.run(PROGRAM, "job", file, cwd=SCRATCH)
+        check(got.stdout != "" and "did you mean" not in got.stdout, f"no slips in {file}: {got.stdout}")
 
 
 def check_unsaid():

@@ -41,6 +41,28 @@ def fewer_sequences(sequences, parts):
     oracle.check(False, f"{sequences} in {parts}: the case says nothing")
 
 
+def more_micro_batches(batch, parts):
+    """With a global batch a rank's sequences stay as they are: twice, four times, ... the micro-batches; the first that fits."""
+    words = ["--model", "olmoe-1b-7b", "--cluster", "h100:8x1", "--scheme", "megatron-alltoall", "--remat", "none", "--global-batch", batch]
+    misfit = told(plan(*words, "--micro-batches", parts))
+    for amount in (2, 4, 8, 16, 64):
+        if fits(plan(*words, "--micro-batches", parts * amount)["rows"][0]):
+            oracle.check(misfit["advice"].startswith(f"--micro-batches {parts * amount} "), f"batch {batch} in {parts}: {parts * amount} do, advised: {misfit['advice']}")
+            return
+    oracle.check(False, f"batch {batch} in {parts}: the case says nothing")
+
+
+def one_state():
+    """A plan of two frameworks' schemes says whose state all have, unless it was said which."""
+    words = ["plan", "--model", "olmoe-1b-7b", "--cluster", "h100:8x1", "--scheme", "gmm", "--scheme", "megatron-flex"]
+    for first in ("gmm", "torchtitan"):
+        words[-3] = first
+        oracle.check(f"\nbeside    megatron-flex is planned with the state of {first}" in oracle.must(*words), f"{first}: not said whose state all have")
+    for said in (["--optimizer", "sharded"], ["--set", "optimizer=distributed"]):
+        oracle.check("\nbeside " not in oracle.must(*words[:-4], "--scheme", "torchtitan", *words[-2:], *said), f"{said}: the state was said")
+    oracle.check("\nbeside " not in oracle.must(*words[:-4], "--scheme", "torchtitan", "--scheme", "gmm"), "torchtitan's own state is sharded")
+
+
 def in_vain(gpus, also):
     """Names of what was tried, where the state alone is too large and nothing helps."""
     words = ["--model", "deepseek-v3", "--cluster", f"h100:{gpus}x1", "--scheme", "megatron-alltoall", "--scheme", "megatron-allgather", "--remat", "none"]
@@ -54,5 +76,8 @@ def in_vain(gpus, also):
 
 fewer_sequences(66, 3)
 fewer_sequences(60, 5)
+more_micro_batches(512, 1)
+more_micro_batches(384, 3)
+one_state()
 in_vain(1, "")
-oracle.finish(least=7)
+oracle.finish(least=14)

@@ -59,6 +59,9 @@ static void test_defaults(void) {
     CHECK(job.expert == 8 && job.fsdp == 8 && job.pipeline == 1 && job.tensor == 1 &&
           spw_job_gpus(&job) == 64);
     CHECK(job.batches == 1 && job.sequences_per_gpu[0] == 1 && job.sequence_length == 4096);
+    CHECK_OK(parse(HEAD "parallel: {expert: 16}\n" BATCH, &job)); /* fsdp: what is left */
+    CHECK(job.expert == 16 && job.fsdp == 4);
+    CHECK_OK(parse(JOB, &job));
     CHECK(job.precision.weights == 4 && job.precision.gradients == 4 && job.precision.optimizer == 4 &&
           job.precision.activations == 2);
     CHECK(job.remat == SPW_REMAT_FULL && job.memory_fraction == 0.93 && job.fraction_unsaid &&
@@ -138,9 +141,10 @@ static void test_keys(void) {
            "job.yaml:2: 'cluster' is missing; it must be a text of 1 "
            "to 1023 printable characters (a preset, one of another size as in h200-32x8 or h200:8x32, or the "
            "path of a YAML file)");
-    refuse(HEAD "parallel: {expert: 8}\n" BATCH,
-           "job.yaml:3: 'parallel.fsdp' is missing; it must be a whole number in [0, 65536] (GPUs over which "
-           "the state is sharded, beside expert; 0 for what is left)");
+    refuse(
+        HEAD "parallel: {fsdp: 8}\n" BATCH,
+        "job.yaml:3: 'parallel.expert' is missing; it must be a whole number in [0, 65536] (GPUs that share "
+        "the experts of a layer; 0 for as many of a node as divide them)");
     refuse(HEAD SPLIT, "job.yaml:1: 'batch' is missing; it must be a mapping with the keys: "
                        "sequences_per_gpu, global_batch, "
                        "sequence_length, micro_batches (what one GPU works on in a step)");

@@ -1,0 +1,16 @@
+/* Long work that a user ends by ^C and that has an answer so far: it asks here now and then, and ends early with what it has. */
+#ifndef SPW_BASE_STOP_H
+#define SPW_BASE_STOP_H
+
+#include <stdbool.h>
+
+/* From now on the first SIGINT asks to stop, and one that comes a second later or more ends the program, as before: a terminal's
+ * ^C comes twice, from the terminal and from the supervisor. A SIGINT that is ignored stays so. */
+void spw_stop_listen(void);
+/* SIGINT does what it did before spw_stop_listen. */
+void spw_stop_leave(void);
+bool spw_stop_is_asked(void); /* has it been, in this program */
+/* To be called last, when all is written: a program that was asked to stop ends by SIGINT, so that a script knows. */
+void spw_stop_end(void);
+
+#endif
