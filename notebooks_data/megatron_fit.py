@@ -146,6 +146,27 @@ def family(run):
     return {**run["job"]["command"], **run["job"]["columns"]}["model"]
 
 
+def order(rows):
+    """Of two runs of one model on equal GPUs, which is faster: how sure the simulator is by its own doubts (sim/time/timeline.h,
+    spw_timeline_faster), and how often it is right."""
+    bins = {at: [0, 0] for at in (50, 60, 70, 80, 90)}
+    alike = lambda r: (r["model"], r["hardware"], r["gpus"])  # noqa: E731
+    speed = lambda r: r["true_tokens_per_s_per_gpu"]  # noqa: E731
+    for i, (a, e) in enumerate(rows):
+        for b, f in rows[:i]:
+            true, predicted = math.log(speed(a) / speed(b)), math.log(speed(a) * (1 + e) / speed(b) / (1 + f))
+            if alike(a) != alike(b) or true == 0 or abs(predicted) < 1e-12:
+                continue
+            causes = (set(a["time"]["doubts"]) | set(b["time"]["doubts"])) - {"routing"}
+            width = max(a["time"]["pair_half_width"], b["time"]["pair_half_width"])
+            width += sum(abs(a["time"]["doubts"].get(c, 0) - b["time"]["doubts"].get(c, 0)) for c in causes)
+            chance = 0.5 * math.erfc(-abs(predicted) * 1.6448536269514722 / width / math.sqrt(2))
+            at = max(k for k in bins if k <= 100 * chance)
+            bins[at][0] += 1
+            bins[at][1] += predicted * true > 0
+    print("    order, of pairs of one model and equal GPUs:", "; ".join(f"said in {k} to {k + 10} of 100: right {right} of {n}" for k, (n, right) in bins.items()))
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("spillway"), parser.add_argument("table", nargs="?", default=ROOT / "notebooks_data/megatron/megatron_runs.csv")
@@ -159,6 +180,7 @@ if __name__ == "__main__":
         print(f"{name}: {len(runs)} runs; multiply by", ", ".join(f"{k} {x:.2f}" for k, x in best.items()))
         print(f"  in sample: mean error {mean([error(r, best) for r in runs])} %, "
               f"of the stacks as they are {mean([r['throughput_error'] for r in runs])} %")
+        order([(r, r["throughput_error"]) for r in runs])
         for what, of in (("model", family), ("GPU", lambda r: r["hardware"]), ("release", lambda r: r["source"]),
                          ("dispatcher", lambda r: r["dispatcher"]), ("precision", lambda r: r["precision"])):
             groups, alone = sorted({of(r) for r in runs}), []
@@ -172,6 +194,7 @@ if __name__ == "__main__":
             if what == "model":
                 unseen += alone
                 coverage(alone)
+                order(alone)
             off = np.abs([math.log1p(e) for _, e in alone])
             print(f"  {what} left out: mean error {mean([e for _, e in alone])} %, 8 and 9 of 10 within "
                   f"{math.expm1(np.quantile(off, .8)):.2f} and {math.expm1(np.quantile(off, .9)):.2f};",

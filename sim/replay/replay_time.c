@@ -167,6 +167,7 @@ static void replay_time_add(spw_timeline *sum, const spw_timeline *step) {
     sum->high_s += step->high_s;
     for (size_t i = 0; i < SPW_TIMELINE_DOUBTS; i++) sum->doubt_s[i] += step->doubt_s[i];
     sum->pair_width = step->pair_width;
+    sum->doubt_name = step->doubt_name; /* nor these */
     sum->between_nodes.nic_bytes += step->between_nodes.nic_bytes;
     sum->between_nodes.seconds += step->between_nodes.seconds;
 }

@@ -47,6 +47,7 @@ static spw_status time_state(spw_replay_time *t, const spw_state *state) {
     const spw_status status = add_parts(state, PARTS(parts));
     for (size_t i = 0; i < SPW_TIMELINE_COMPONENTS && state->in != NULL; i++)
         t->sum.component[i].name = t->sum.component[i].help = NULL;
+    if (state->in != NULL) t->sum.doubt_name = NULL;
     return status;
 }
 

@@ -195,6 +195,14 @@ static json_t *drops_json(spw_json *json, const spw_result_row *r) {
     return object;
 }
 
+json_t *spw_doubts_json(spw_json *json, const spw_timeline *time) {
+    json_t *object = json_object();
+    for (size_t i = 0; i < SPW_TIMELINE_DOUBTS && time->doubt_name != NULL && time->step_s > 0.0; i++)
+        if (time->doubt_s[i] > 0.0)
+            spw_json_put(json, object, time->doubt_name[i], spw_json_real(time->doubt_s[i] / time->step_s));
+    return object;
+}
+
 /* Null where exchanges stay in a node. */
 static json_t *between_nodes_json(spw_json *json, const spw_between_nodes *b) {
     json_t *object = json_object();
@@ -249,6 +257,7 @@ static json_t *time_json(spw_json *json, const spw_result_row *r) {
         spw_json_put(json, components, c->name, part);
     }
     spw_json_put(json, object, "components", components);
+    spw_json_put(json, object, "doubts", r->timed ? spw_doubts_json(json, time) : json_null());
     spw_json_put(json, object, "between_nodes", between_nodes_json(json, &time->between_nodes));
     return object;
 }

@@ -16,6 +16,8 @@ SPW_MUST_CHECK spw_status spw_result_print_json(const spw_result *result, const 
                                                 FILE *out);
 /* The figures under their names, each with its interval; null where there is none. */
 json_t *spw_row_cost_json(spw_json *json, const spw_row_cost *cost);
+/* The causes of a time's interval by name, each as a half width of the step; empty where they have no names. */
+json_t *spw_doubts_json(spw_json *json, const spw_timeline *time);
 /* The text of the settings alone; the caller frees it with free(). */
 SPW_MUST_CHECK spw_status spw_run_settings_text(const spw_run_settings *settings, char **out);
 

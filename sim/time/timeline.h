@@ -51,6 +51,7 @@ typedef struct spw_timeline {
     /* What is behind the interval, cause by cause: seconds times the half width (a logarithm) that concerns them. The first is
      * what a fit leaves of routings that it had not; the causes of the others are the same for every routing of a job. */
     double doubt_s[SPW_TIMELINE_DOUBTS];
+    const char *const *doubt_name; /* static texts, [SPW_TIMELINE_DOUBTS]; NULL: causes have no names */
     spw_between_nodes between_nodes;
     double
         pair_width; /* how far two jobs' ratio was off where such pairs were measured, as a logarithm; 0: never was */

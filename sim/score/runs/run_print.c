@@ -2,6 +2,7 @@
 
 #include "sim/print/json_values.h"
 #include "sim/print/plural.h"
+#include "sim/result/result_json.h"
 #include "sim/score/runs/run_score.h"
 #include "sim/score/score_tables.h"
 
@@ -114,6 +115,8 @@ static json_t *time_json(spw_json *json, const spw_timeline *time) {
     }
     spw_json_put(json, object, "components", components);
     spw_json_put(json, object, "exposed", exposed);
+    spw_json_put(json, object, "doubts", spw_doubts_json(json, time));
+    spw_json_put(json, object, "pair_half_width", spw_json_real(time->pair_width));
     return object;
 }
 

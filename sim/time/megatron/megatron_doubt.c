@@ -48,6 +48,20 @@ static shares share_out(const spw_timeline *t) {
     return s;
 }
 
+/* As in the table below, from the second on; the last two are of spw_timeline_widen's kind. */
+static const char *const doubt_names[SPW_TIMELINE_DOUBTS] = {"routing",
+                                                             "models",
+                                                             "counted_work",
+                                                             "host",
+                                                             "dispatcher",
+                                                             "between_nodes",
+                                                             "network",
+                                                             "gpu",
+                                                             "recipe",
+                                                             "untuned_release",
+                                                             "tensor_collectives",
+                                                             "hidden_or_whole"};
+
 void spw_megatron_doubt(const spw_megatron_coefficients *c, const spw_megatron_far *far, spw_timeline *out) {
     const shares of = share_out(out);
     const struct {
@@ -61,8 +75,9 @@ void spw_megatron_doubt(const spw_megatron_coefficients *c, const spw_megatron_f
                   {far->dispatcher, c->dispatcher_half_width.value, of.exchanges},
                   {far->network, c->exchange_half_width.value, of.wire},
                   {far->levels, c->network_half_width.value, out->step_s},
-                  {far->scaled,
-                   c->scaled_half_width.value + (far->foreign ? c->foreign_half_width.value : 0.0),
+                  {far->scaled || far->foreign,
+                   (far->scaled ? c->scaled_half_width.value : 0.0) +
+                       (far->foreign ? c->foreign_half_width.value : 0.0),
                    out->step_s},
                   {far->recipe > 0.0, far->recipe, of.layers + of.counted},
                   {far->untuned, c->untuned_half_width.value, out->step_s, true}};
@@ -78,6 +93,7 @@ void spw_megatron_doubt(const spw_megatron_coefficients *c, const spw_megatron_f
     out->doubt_s[0] = c->half_width.value * of.layers;
     out->doubt_s[1] -= out->doubt_s[0];
     out->doubt_s[DOUBTS + 1] = of.grid;
+    out->doubt_name = doubt_names;
     out->pair_width = c->pair_half_width.value;
     const double grid = out->step_s > 0.0 ? of.grid / out->step_s : 0.0;
     out->low_s = out->step_s * (1.0 - grid) * exp(-half_width);

@@ -136,8 +136,8 @@ void spw_megatron_job_doubt(const spw_megatron_job_request *q, size_t tokens, sp
         .dispatcher = spw_megatron_unmeasured(q->point->scheme->type->megatron.dispatcher) != NULL,
         .network = shape->node_ranks < shape->ranks,
         .levels = spw_levels_are_several(&job->cluster),
-        .scaled = (c->scaled && !c->seen) || has_other_mixers(job) || by_parts,
-        .foreign = c->foreign || has_other_mixers(job) || by_parts,
+        .scaled = (c->scaled && !c->seen) || has_other_mixers(job),
+        .foreign = (c->scaled && !c->seen && c->foreign) || has_other_mixers(job) || by_parts,
         .recipe = facts_of(job).products_width * open_share(job, c),
         .untuned = job->megatron.untuned};
     between_nodes(q, out);

@@ -9,7 +9,8 @@
  *                      next layer's gather is under way while one computes. The interval has them whole
  *   remat              selective_op takes the time of full; the interval has what it may keep of attention, dense FFNs and shared
  *                      experts computed once less
- * No run of torchtitan was fitted: the interval is wider by scaled_half_width and foreign_half_width of the stack. */
+ * No run of torchtitan was fitted: the interval is wider by foreign_half_width of the stack, for kernels of other software; and by its
+ * scaled_half_width where no run of the GPU is in the fit. */
 #ifndef SPW_SIM_TIME_MEGATRON_TORCHTITAN_TIME_H
 #define SPW_SIM_TIME_MEGATRON_TORCHTITAN_TIME_H
 
