@@ -19,6 +19,7 @@ sys.path.insert(0, str(HERE))
 import pipeline_jobs  # noqa: E402
 import published_memory  # noqa: E402
 import torchtitan_jobs  # noqa: E402
+import whole_device_jobs  # noqa: E402
 
 BEGIN, END = "<!-- fits_scores: begin -->", "<!-- fits_scores: end -->"
 DOUBT, BUDGET = 1.06, 79.18 * 2 ** 30  # docs/validation_memory.md; sim/clusters/h100-8x8.yaml
@@ -43,12 +44,22 @@ def pipelines(program, scratch):
 def fully_sharded(program, scratch):
     """torchtitan's layers under FSDP2."""
     outcomes = {}
-    with open(HERE / "measured/torchtitan_rounds.csv", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            outcomes.setdefault(row["case"], []).append(row["outcome"])
-    for name, given in {**torchtitan_jobs.CASES, **torchtitan_jobs.FAILING}.items():
+    for table in ("torchtitan_rounds.csv", "torchtitan_device.csv"):
+        with open(HERE / "measured" / table, encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                outcomes.setdefault(row["case"], []).append(row["outcome"])
+    for name, given in {**torchtitan_jobs.CASES, **torchtitan_jobs.FAILING, **torchtitan_jobs.DEVICE_CASES}.items():
         memory = torchtitan_jobs.ask(program, scratch.resolve(), name, given)[1]
         yield memory["verdict"], all(o == "ran" for o in outcomes[name])
+
+
+def devices(program, scratch):
+    """Megatron-Core's runs with device memory in use."""
+    with open(HERE / "measured/whole_device.csv", encoding="utf-8") as file:
+        ran = {row["name"] for row in csv.DictReader(file)}
+    for given in whole_device_jobs.runs():
+        if given["name"] in ran:
+            yield whole_device_jobs.ask(program, scratch.resolve(), given)[1]["verdict"], True
 
 
 def whole(program, _):
@@ -81,7 +92,8 @@ def replayed(program, _):
 
 
 TABLES = (("pipelines, micro-batches, limits: Megatron-Core with TransformerEngine, 1 to 4 H100, runs", pipelines),
-          ("micro-batches, limits: torchtitan's layers under FSDP2, 2 H100, runs", fully_sharded),
+          ("the same on 2 H200, runs with device memory in use", devices),
+          ("micro-batches, limits: torchtitan's layers under FSDP2, 2 H100 or H200, runs", fully_sharded),
           ("whole models on 1 and 2 H100, ranks", whole), ("published runs of Megatron-Core", published),
           ("published jobs of Megatron-Core, replayed", replayed),
           ("published runs of MaxText and compiled programs", compiled))

@@ -48,6 +48,7 @@ KEYS = {  # keyword: the key of the job that it sets, and what that is
     "use_fused_mhc": ("use_fused_mhc", "Megatron-Core's fused kernels of residual streams, which keep no fp32 copy of them; auto: on Blackwell"),
     "mhc_recompute_layer_num": ("mhc_recompute_layer_num", "with mhc in remat: layers whose streams are made again at once; 0: all of a stage's chunk"),
     "gradient_accumulation_fusion": ("gradient_accumulation_fusion", "Megatron-Core: products add gradients of weights to main_grad themselves; false: these are tensors until they are added; layers: all but the head's, where Apex is not installed; auto: true"),
+    "store_param_remainders": ("store_param_remainders", "Megatron-Core's precision-aware optimizer: of an fp32 master weight the 16 bits that its bf16 weight lacks, from the first step on"),
     "use_transformer_engine_op_fuser": ("use_transformer_engine_op_fuser", "Megatron-Core: experts as one fused operation of TransformerEngine, with recipe mxfp8"),
     "megatron_core_release": ("megatron_core_release", "release of Megatron-Core, as in 0.17 or core_r0.17.0: what it has not is refused"),
     "untuned_release": ("untuned_release", "Megatron-Core: a run without what recipes made for speed set: the interval of its time reaches further to the slow side"),

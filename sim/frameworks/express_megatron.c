@@ -52,7 +52,7 @@ static spw_status express_formats(spw_flag_draft *f) {
         [SPW_FP8_MXFP8] = "mxfp8",     [SPW_FP4_NVFP4] = "nvfp4",           [SPW_FP4_MXFP4] = "mxfp4"};
     const spw_precision *p = &f->job->precision;
     const bool bf16 = p->weights == 2 && (p->fp16 & 1U) == 0, half = p->weights == 2,
-               aware = p->optimizer == 2;
+               aware = p->optimizer == 2 || f->job->megatron.remainders;
     spw_status status = SPW_OK;
     if (half) SPW_TRY(spw_flags_say(f, bf16 ? "@bf16" : "@fp16", "true"));
     if (!bf16) SPW_TRY(spw_flags_say(f, "@bf16", "false"));
@@ -60,8 +60,9 @@ static spw_status express_formats(spw_flag_draft *f) {
     if (aware) {
         SPW_TRY(spw_flags_say(f, "@precision_aware", "true"));
         SPW_TRY(spw_flags_say(f, "@main_gradients", p->gradients == 2 ? "bf16" : "fp32"));
-        SPW_TRY(spw_flags_say(f, "@first_moment", "bf16"));
-        SPW_TRY(spw_flags_say(f, "@second_moment", "bf16"));
+        SPW_TRY(spw_flags_say(f, "@first_moment", p->optimizer == 2 ? "bf16" : "fp32"));
+        SPW_TRY(spw_flags_say(f, "@second_moment", p->optimizer == 2 ? "bf16" : "fp32"));
+        if (!f->job->megatron.remainders) SPW_TRY(spw_flags_say(f, "@remainders", "false"));
     }
     if (p->recipe != SPW_FP8_NONE) {
         const bool fp4 = spw_fp8_recipe_is_fp4(p->recipe);

@@ -90,6 +90,7 @@ static const struct {
                 {"fp4_recipe", "mixed_precision"},
                 {"fp4_param_gather", "mixed_precision"},
                 {"use_precision_aware_optimizer", "optimizer"},
+                {"store_param_remainders", "optimizer"},
                 {"main_grads_dtype", "optimizer"},
                 {"main_params_dtype", "optimizer"},
                 {"exp_avg_dtype", "optimizer"},

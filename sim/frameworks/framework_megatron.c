@@ -99,6 +99,7 @@ static const spw_framework_row megatron_rows[] = {
     {.theirs = "grad_reduce_in_fp32", .ours = "@gradients_fp32", .values = yes_no, .alias = true},
     {.theirs = "grad_reduce_in_bf16", .ours = "@gradients_fp32", .values = turned},
     {.theirs = "use_precision_aware_optimizer", .ours = "@precision_aware", .values = yes_no},
+    {.theirs = "store_param_remainders", .ours = "@remainders", .values = yes_no},
     {.theirs = "main_grads_dtype",
      .ours = "@main_gradients",
      .values = formats,

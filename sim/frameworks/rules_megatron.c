@@ -146,6 +146,21 @@ cleanup:
     return status;
 }
 
+/* On unless it is said (Megatron-Core from 0.13, before always), where TransformerEngine's Adam has the master weights: optimizer_config.py
+ * use_precision_aware_optimizer_no_fp8_or_ds_fp8. On a host they are whole. */
+static spw_status compose_remainders(spw_draft *d, const char *recipe) {
+    const char *master = spw_draft_fact(d, "@main_parameters"),
+               *optimizer = spw_draft_key_value(d, "optimizer"),
+               *algorithm = spw_draft_key_value(d, "optimizer_algorithm");
+    if (!spw_draft_on(d, "@precision_aware") || !spw_draft_on(d, "@bf16") ||
+        spw_draft_is(d, "@remainders", "false") || spw_draft_on(d, "@optimizer_on_host") ||
+        (master != NULL && strcmp(master, "fp32") != 0) ||
+        (recipe != NULL && strcmp(recipe, "delayed") != 0) || optimizer == NULL ||
+        strcmp(optimizer, "distributed") != 0 || (algorithm != NULL && strcmp(algorithm, "adam") != 0))
+        return SPW_OK;
+    return spw_draft_put(d, "store_param_remainders", "true", "@precision_aware");
+}
+
 /* Megatron-LM itself refuses gathers without sums, and sharded weights have collectives of their own. */
 static spw_status compose_collectives(spw_draft *d) {
     const bool sums = spw_draft_on(d, "@overlap_gradients"), gathers = spw_draft_on(d, "@overlap_gathers"),
@@ -279,6 +294,7 @@ spw_status spw_compose_megatron(spw_draft *d) {
     SPW_TRY(compose_precision(d));
     SPW_TRY(compose_recipe(d, &recipe));
     SPW_TRY(compose_optimizer(d));
+    SPW_TRY(compose_remainders(d, recipe));
     SPW_TRY(compose_collectives(d));
     SPW_TRY(compose_recompute(d));
     SPW_TRY(compose_offload(d));

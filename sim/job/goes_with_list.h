@@ -65,6 +65,9 @@
     X(NOT_MEGATRON, "sharded weights, or bare layers", !spw_state_is_megatron(j)) \
     X(NOT_DISTRIBUTED, "an optimizer other than distributed", j->optimizer != SPW_OPTIMIZER_DISTRIBUTED) \
     X(OPTIMIZER_ON_HOST, "optimizer_on_host", j->optimizer_on_host > 0.0) \
+    X(REMAINDERS, "store_param_remainders", j->megatron.remainders) \
+    X(NO_REMAINDERS, "state that is not bf16 weights and fp32 master weights", p->weights != 2 || p->fp16 != 0 || spw_master_bytes(j) != 4) \
+    X(NOT_DELAYED, "a recipe other than delayed", p->recipe != SPW_FP8_NONE && p->recipe != SPW_FP8_DELAYED) \
     X(INSTANCES, "optimizer_instances", j->optimizer_instances >= 2) \
     X(MUON, "Muon", j->muon) \
     X(NOT_MUON, "Adam", !j->muon) \

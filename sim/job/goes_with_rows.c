@@ -21,6 +21,10 @@ static const char
              "use optimizer_algorithm: adam",
     param_gather[] = "fp8_param_gather needs a recipe and optimizer: distributed, as Megatron-Core does; it "
                      "has recipe {recipe} and optimizer {optimizer}",
+    remainders[] =
+        "store_param_remainders is of Megatron-Core's distributed optimizer of whole models by "
+        "Adam on the GPU, with all weights trained; use optimizer: distributed, model_part: whole "
+        "and optimizer_algorithm: adam, and leave finetune and optimizer_on_host out, or leave it out",
     delayed[] = "Megatron-Core refuses recipe delayed with remat {remat}: delayed scaling does not go with "
                 "moe_act or layernorm; use "
                 "remat: none, full or other modules, or another recipe",
@@ -188,6 +192,18 @@ const spw_pair spw_pairs[] = {
     NO(OVERLAP_GATHERS, NOT_DISTRIBUTED, "overlap_param_gather",
        "overlap_param_gather hides gathers of the distributed optimizer, and optimizer is {optimizer}, which "
        "gathers nothing; use optimizer: distributed, or leave it out"),
+    NO(REMAINDERS, NOT_DISTRIBUTED, "store_param_remainders", remainders),
+    NO(REMAINDERS, BARE, "store_param_remainders", remainders),
+    NO(REMAINDERS, MUON, "store_param_remainders", remainders),
+    NO(REMAINDERS, FINETUNE, "store_param_remainders", remainders),
+    NO(REMAINDERS, OPTIMIZER_ON_HOST, "store_param_remainders", remainders),
+    NO(REMAINDERS, NO_REMAINDERS, "store_param_remainders",
+       "store_param_remainders is of fp32 master weights beside bf16 weights; use precision.weights: bf16 "
+       "and "
+       "precision.master: fp32 or auto, or leave it out"),
+    NO(REMAINDERS, NOT_DELAYED, "store_param_remainders",
+       "store_param_remainders with recipe {recipe}: Megatron-Core keeps whole master weights there; use "
+       "recipe: none or delayed, or leave it out"),
     NO(DELAY_WGRAD, NO_OVERLAP, "delay_wgrad_compute",
        "delay_wgrad_compute needs overlap_moe_expert_parallel_comm: true, as Megatron-Core does"),
     NO(OVERLAP_SHARED, OVERLAP, "moe_shared_expert_overlap",

@@ -192,6 +192,9 @@ static const spw_setting rows[] = {
      .help = "Megatron-Core: products add gradients of weights to main_grad themselves; false: these are "
              "tensors until they are added; layers: all but the head's, where Apex is not installed; auto: "
              "true"},
+    FLAG_ROW("store_param_remainders", megatron.remainders,
+             "Megatron-Core's precision-aware optimizer: of an fp32 master weight the 16 bits that its bf16 "
+             "weight lacks, from the first step on"),
     FLAG_ROW("use_transformer_engine_op_fuser", megatron.fused_experts,
              "Megatron-Core: experts as one fused operation of TransformerEngine, with recipe mxfp8"),
     {.key = "megatron_core_release",

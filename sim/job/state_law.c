@@ -59,6 +59,11 @@ size_t spw_master_bytes(const spw_job *job) {
     return job->precision.weights < own ? own : 0;
 }
 
+size_t spw_master_kept_bytes(const spw_job *job) {
+    const size_t all = spw_master_bytes(job);
+    return job->megatron.remainders && all > job->precision.weights ? all - job->precision.weights : all;
+}
+
 bool spw_state_is_megatron(const spw_job *job) {
     return spw_state_law_of(job)->megatron && job->part == SPW_PART_WHOLE;
 }

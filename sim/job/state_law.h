@@ -32,6 +32,8 @@ const spw_state_law *spw_state_law_of(const spw_job *job);
 
 /* Bytes of one master weight: as the job says, or the law's where weights are smaller. */
 size_t spw_master_bytes(const spw_job *job);
+/* What a GPU keeps of one: all, or beside a bf16 weight the other half (store_param_remainders). */
+size_t spw_master_kept_bytes(const spw_job *job);
 
 /* Is it a whole model under Megatron-Core's optimizer? What Megatron-Core's options speak of is described for these. */
 bool spw_state_is_megatron(const spw_job *job);

@@ -141,7 +141,7 @@ spw_optimizer_state spw_optimizer_state_of(const spw_job *job, const spw_held_pa
     const spw_state_law *law = spw_state_law_of(job);
     const double gradient = (double)(law->by_units ? job->precision.weights : job->precision.gradients);
     const double on_gpu = 1.0 - job->optimizer_on_host;
-    const double master = (double)spw_master_bytes(job),
+    const double master = (double)spw_master_kept_bytes(job),
                  moments = (double)spw_precision_moments(&job->precision);
     const spw_held_parameters trained = spw_trained_parameters(job, held),
                               own = spw_optimized_parameters(job, held);

@@ -85,6 +85,7 @@ KEYS = {
     "cuda_graph_impl": ("local", {"remat": "none"}, ()),
     "overlap_moe_expert_parallel_comm": (True, {"remat": "none"}, ()),
     "gradient_accumulation_fusion": ("false", {}, ()),
+    "store_param_remainders": (True, {"optimizer": "distributed"}, ()),
     "delay_wgrad_compute": (True, {"remat": "none", "overlap_moe_expert_parallel_comm": True}, ()),
     "overlap_grad_reduce": (True, {}, ()),
     "overlap_param_gather": (True, {"overlap_grad_reduce": True}, ()),

@@ -214,7 +214,7 @@ static void print_factor(const spw_plan_view *v, FILE *out) {
 static void print_none(const spw_plan_view *v, FILE *out) {
     const spw_result_answers *a = &v->result->answers;
     const spw_result_row *least = spw_result_row_at(v->result, a->least_memory);
-    char name[SPW_PLAN_POINT], reserved[64] = "";
+    char name[SPW_PLAN_POINT], reserved[64] = "", death[SPW_DEATH_TEXT];
     const bool timed = spw_plan_any_timed(v->result);
     bool some = false;
     for (size_t i = 0; i < v->result->rows; i++)
@@ -237,6 +237,7 @@ static void print_none(const spw_plan_view *v, FILE *out) {
             (double)least->footprint.budget_bytes / GIB,
             spw_verdict_sentence(spw_result_verdict(least), least->surely_fits));
     print_doubt(v, least, out);
+    if (spw_result_death_text(least, death)[0] != '\0') fprintf(out, "; runs out of memory first %s", death);
     print_even(v, least, out);
     const spw_plan_misfit_advice *advice = cheapest_advice(v->tries);
     if (advice != NULL && !spw_point_fits(least))

@@ -24,6 +24,7 @@ const char *spw_megatron_keys_said(const spw_megatron_keys *k) {
                 {k->overlap_gathers, "overlap_param_gather"},
                 {k->delay_weight_gradients, "delay_wgrad_compute"},
                 {k->overlap_shared, "moe_shared_expert_overlap"},
+                {k->remainders, "store_param_remainders"},
                 {k->fused_experts, "use_transformer_engine_op_fuser"},
                 {k->permute != SPW_FUSION_AUTO, "moe_permute_fusion"},
                 {k->router != SPW_FUSION_AUTO, "moe_router_fusion"},

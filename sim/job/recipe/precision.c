@@ -60,7 +60,9 @@ size_t spw_precision_scattered(const spw_job *job) {
 
 void spw_precision_line(const spw_job *job, char out[SPW_PRECISION_TEXT]) {
     const spw_precision *p = &job->precision;
-    const char *master = job->master_bytes == 2 ? "bf16 master weights" : "fp32 master weights";
+    const char *master = job->megatron.remainders ? "fp32 master weights, the half that bf16 lacks"
+                         : job->master_bytes == 2 ? "bf16 master weights"
+                                                  : "fp32 master weights";
     size_t used = 0;
     for (size_t i = 0; i < SPW_PRECISION_KINDS; i++) {
         if (i == OPTIMIZER_KIND) continue;

@@ -202,7 +202,7 @@ static void add_shared_optimizer(spw_footprint *f, const spw_job *job, const spw
                                .source = law->source,
                                .held = &optimized,
                                .shared = law->shares_moments,
-                               .each = TERM("m", spw_master_bytes(job)),
+                               .each = TERM("m", spw_master_kept_bytes(job)),
                                .on_host = job->optimizer_on_host};
     spw_component *c = add_part(f, job, &moments);
     c->argument = true;
@@ -212,7 +212,7 @@ static void add_shared_optimizer(spw_footprint *f, const spw_job *job, const spw
     c = add_part(f, job, &master);
     c->argument = true;
     LIVE(c, ALWAYS);
-    set_tensors(c, false, 1);
+    set_tensors(c, job->megatron.remainders, 1);
 }
 
 spw_status spw_footprint_add_state(spw_footprint *f, const spw_job *job, const spw_stage *stage) {

@@ -45,7 +45,7 @@ static void take_fixed(const spw_footprint *footprint, spw_step_memory *m) {
         tensor->tensors = c->tensors;
         tensor->by_first_step = c->by_first_step;
         tensor->stream = c->ahead ? GATHER_STREAM : MAIN_STREAM;
-        tensor->cast = m->weights.count > 0 && strcmp(c->name, "master_weights") == 0;
+        tensor->cast = m->weights.count > 0 && !c->by_first_step && strcmp(c->name, "master_weights") == 0;
         tensor->slot = m->state_slots;
         m->state_slots += c->tensors * (m->state.count + 1);
     }

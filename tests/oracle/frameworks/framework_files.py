@@ -448,6 +448,17 @@ def check_model():
         check("plays no part" not in quiet or "swiglu" not in quiet.split("plays no part")[1], f"script{words}: swiglu plays no part")
 
 
+def check_remainders():
+    """A precision-aware optimizer keeps halves of master weights, but not where Megatron-Core keeps them whole."""
+    aware = " --use-precision-aware-optimizer"
+    path = SCRATCH / "framework_remainders.sh"
+    for words, kept in ((aware, True), (aware + " --fp8-format hybrid --fp8-recipe delayed", True), ("", False),
+                        (aware + " --fp8-format e4m3 --fp8-recipe mxfp8", False), (aware + " --optimizer-cpu-offload", False)):
+        path.write_text(SCRIPT + words)
+        got = asked.run(PROGRAM, "job", path)
+        check(got.returncode == 0 and ("store_param_remainders: true" in got.stdout) is kept, f"remainders{words}: {got.stderr} {got.stdout[:800]}")
+
+
 def check_doubt():
     """What the file has and no figure holds: the plan does not say that it surely fits."""
     path = SCRATCH / "framework_doubt.sh"
@@ -612,6 +623,7 @@ for file_name, (options, want, lacks) in WANT.items():
 check_recipe()
 check_said()
 check_model()
+check_remainders()
 check_doubt()
 check_less()
 check_tokens()

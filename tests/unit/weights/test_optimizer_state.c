@@ -1,6 +1,8 @@
 /* State of one GPU beside closed forms: Megatron's 18 and 6 + 12 / replicas bytes a parameter, everything over
  * all GPUs, and parameters that the stages hold together. */
 #include "sim/job/job.h"
+#include "sim/memory/live/footprint.h"
+#include "sim/schemes/point.h"
 #include "sim/weights/optimizer_state.h"
 
 #include "sim/weights/muon_dealing.h"
@@ -31,6 +33,10 @@ static void test_bytes(void) {
     s = spw_optimizer_state_of(&job, &held);
     CHECK(near(all(&s), (6.0 + 12.0 / 4) * (8e9 / 16) + (6.0 + 12.0 / 32) * (1e9 / 2)));
     CHECK(s.routed_replicas == 4 && s.rest_replicas == 32);
+    job.megatron.remainders = true; /* 2 of a master weight's 4 bytes */
+    s = spw_optimizer_state_of(&job, &held);
+    CHECK(near(all(&s), (6.0 + 10.0 / 4) * (8e9 / 16) + (6.0 + 10.0 / 32) * (1e9 / 2)));
+    job.megatron.remainders = false;
     job.precision.weights = 4; /* fp32 weights need no master */
     s = spw_optimizer_state_of(&job, &held);
     CHECK(s.master == 0.0 && near(s.weights, 4.0 * (8e9 / 16 + 1e9 / 2)));
@@ -41,6 +47,32 @@ static void test_bytes(void) {
     job.master_bytes = 4;
     s = spw_optimizer_state_of(&job, &held);
     CHECK(near(s.master, 4.0 * 9e9 / 64));
+}
+
+/* Halves of master weights come with the optimizer's first step; whole ones are made with the model. */
+static void test_remainders(void) {
+    static spw_job job;
+    static spw_footprint f;
+    spw_scheme scheme;
+    uint64_t bytes[2] = {0};
+    CHECK_OK(spw_scheme_parse("megatron-alltoall", &scheme));
+    for (size_t kept = 0; kept < 2; kept++) {
+        char text[512];
+        (void)snprintf(
+            text, sizeof text,
+            "model: qwen3-30b-a3b\ncluster: h100-8x8\noptimizer: distributed\n"
+            "parallel: {expert: 8, fsdp: 8}\nbatch: {sequence_length: 4096, sequences_per_gpu: 1}\n%s",
+            kept > 0 ? "store_param_remainders: true\n" : "");
+        CHECK_OK(spw_job_parse("job", NULL, text, strlen(text), &job));
+        const spw_point point = spw_point_of(&job, &scheme, 1);
+        CHECK_OK(spw_footprint_compute(&point, NULL, &f));
+        for (size_t i = 0; i < f.components; i++) {
+            if (strcmp(f.component[i].name, "master_weights") != 0) continue;
+            bytes[kept] = f.component[i].bytes;
+            CHECK(f.component[i].by_first_step == (kept > 0));
+        }
+    }
+    CHECK(bytes[1] > 0 && bytes[0] == 2 * bytes[1]);
 }
 
 /* Megatron's groups, made as its parallel_state makes them: of the ranks that share a parameter, in their order, every `replicas /
@@ -428,6 +460,7 @@ int main(void) {
     test_dealt_sums();
     test_matrices();
     test_bytes();
+    test_remainders();
     test_instances();
     test_share_on_host();
     test_muon();
