@@ -1,6 +1,7 @@
 #include "kernels/gemm/grouped_gemm_fused.h"
 
 #include "kernels/gemm/grouped_gemm_gpu.h"
+#include "kernels/gemm/grouped_gemm_launch.h"
 #include "kernels/gpu/device.h"
 #include "kernels/gpu/runtime.h"
 #include "kernels/local/local_launch.h"
@@ -11,6 +12,10 @@
 /* By what this build has. */
 #if defined(SPW_HIP)
 static const bool has_fused = false;
+static int launch_act(spw_gemm_fused_problem f, gpu_stream stream) {
+    if (f.curve.between == SPW_GEMM_SILU) return spw_launch_gemm_swiglu_mfma(f.p, stream);
+    return spw_launch_gemm_activated_mfma(f.p, f.curve, stream);
+}
 static int launch_up(spw_gemm_fused_problem f, gpu_stream stream) {
     (void)f, (void)stream;
     return 1; /* check() has refused */
@@ -24,6 +29,10 @@ static int launch_weights(spw_gemm_gather gather, spw_gemm_fused_problem f, gpu_
 }
 #else
 static const bool has_fused = true;
+static int launch_act(spw_gemm_fused_problem f, gpu_stream stream) {
+    if (f.curve.between == SPW_GEMM_SILU) return spw_launch_gemm_swiglu_wgmma(f.p, stream);
+    return spw_launch_gemm_activated_up_wgmma(f, stream); /* h is NULL */
+}
 #define launch_up spw_launch_gemm_up_wgmma
 #define launch_down_gradient spw_launch_gemm_down_gradient_wgmma
 #define launch_activated_up spw_launch_gemm_activated_up_wgmma
@@ -34,9 +43,7 @@ static const bool has_fused = true;
 bool spw_gpu_has_fused_gemm(void) { return has_fused; }
 
 /* out's share: 16 where it is gate and up. */
-static spw_status check(spw_gemm_shape s, spw_gemm_rows rows, size_t share) {
-    if (!has_fused)
-        return spw_fail(SPW_EDEVICE, "fused grouped GEMM: %s has none; Hopper has", spw_device_name());
+static spw_status check_sizes(spw_gemm_shape s, size_t share) {
     if (s.in % 8 != 0 || s.out % share != 0 || s.in == 0 || s.out == 0)
         return spw_fail(SPW_EARG, "in %zu, out %zu: positive multiples of 8 and %zu are needed", s.in, s.out,
                         share);
@@ -44,6 +51,14 @@ static spw_status check(spw_gemm_shape s, spw_gemm_rows rows, size_t share) {
         return spw_fail(SPW_EARG,
                         "experts %zu, rows %zu, in %zu, out %zu: at least one expert, each below 2^30",
                         s.experts, s.rows, s.in, s.out);
+    return SPW_OK;
+}
+
+static spw_status check(spw_gemm_shape s, spw_gemm_rows rows, size_t share) {
+    if (!has_fused)
+        return spw_fail(SPW_EDEVICE, "fused grouped GEMM: %s has none; Hopper has", spw_device_name());
+    const spw_status status = check_sizes(s, share);
+    if (status != SPW_OK) return status;
     if (rows.top_k > (rows.assignment != NULL ? INT_MAX : 0))
         return spw_fail(SPW_EARG, "top-%zu with%s assignments: rows are gathered by both", rows.top_k,
                         rows.assignment != NULL ? "" : "out");
@@ -88,7 +103,7 @@ static spw_status curve_of(const spw_gemm_activation *a, spw_gemm_curve *curve) 
 spw_status spw_gpu_grouped_gemm_up(spw_gemm_shape s, spw_gemm_rows rows, const spw_gemm_up *g,
                                    gpu_stream stream) {
     const bool gated = g->activation.kind.plain == SPW_GATED;
-    spw_gemm_curve curve;
+    spw_gemm_curve curve = {0};
     spw_status status = check(s, rows, gated ? 16 : 8);
     if (status == SPW_OK) status = curve_of(&g->activation, &curve);
     if (status != SPW_OK || s.rows == 0) return status;
@@ -99,9 +114,26 @@ spw_status spw_gpu_grouped_gemm_up(spw_gemm_shape s, spw_gemm_rows rows, const s
                             "grouped GEMM up");
 }
 
+spw_status spw_gpu_grouped_gemm_activated(spw_gemm_shape s, const spw_gemm_activation *a, const spw_bf16 *x,
+                                          const spw_bf16 *w, const int *offset, spw_bf16 *act,
+                                          gpu_stream stream) {
+    const bool gated = a->kind.plain == SPW_GATED;
+    spw_gemm_curve curve = {0};
+    spw_status status = check_sizes(s, gated ? 16 : 8);
+    if (status == SPW_OK) status = curve_of(a, &curve);
+    if (status == SPW_OK && !has_fused && (a->pairs || a->bias != NULL))
+        return spw_fail(SPW_EARG, "%s: gate and up in turn, or a bias, on %s; neither would be right",
+                        "grouped GEMM with an activation", spw_device_name());
+    if (status != SPW_OK || s.rows == 0) return status;
+    spw_gemm_fused_problem f = problem_of(s, (spw_gemm_rows){NULL, 0}, offset);
+    f.p.inner = (int)s.in, f.p.columns = (int)(s.out / (gated ? 2 : 1)), f.p.inner_contiguous = s.transposed;
+    f.p.a = x, f.p.b = w, f.p.c = act, f.curve = curve;
+    return spw_device_check(launch_act(f, stream), "grouped GEMM with an activation");
+}
+
 spw_status spw_gpu_grouped_gemm_down_gradient(spw_gemm_shape s, spw_gemm_rows rows,
                                               const spw_gemm_down_gradient *g, gpu_stream stream) {
-    spw_gemm_curve curve;
+    spw_gemm_curve curve = {0};
     spw_gemm_activation activation = g->activation;
     activation.bias = NULL; /* h has it */
     spw_status status = check(s, rows, 8);

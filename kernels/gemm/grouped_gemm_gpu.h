@@ -65,6 +65,13 @@ typedef struct spw_gemm_activation {
         bias; /* [experts][columns of w], added to the first product's sums; NULL: none. Not read backward: h has it */
 } spw_gemm_activation;
 
+/* spw_gpu_grouped_gemm_swiglu with another activation: act alone, on Hopper and on CDNA 2 to 4; there not in pairs and without a bias.
+ * shape.out as below. Does not wait. SPW_EARG: widths, activations; SPW_EDEVICE. */
+SPW_MUST_CHECK spw_status spw_gpu_grouped_gemm_activated(spw_gemm_shape shape,
+                                                         const spw_gemm_activation *activation,
+                                                         const spw_bf16 *x, const spw_bf16 *w,
+                                                         const int *offset, spw_bf16 *act, gpu_stream stream);
+
 /* Forward with gate and up kept for the backward pass; shape.out is 2 ffn, a multiple of 16 (SPW_RELU2: ffn, of 8).
  *   x    [..][in], gathered            w   as in the forward pass, gate and up side by side
  *   h    [rows][out]                   gate and up, rounded to bf16

@@ -433,7 +433,8 @@ def _experts_of(module):
     if keywords is None or not all(isinstance(w, torch.Tensor) and w.dim() == 3 for w in (up, down)):
         return None
     columns = 1 if single else 2
-    for transposed in (True, False):
+    # Shapes say which way gate and up lie, but not where there is one matrix: there transformers' mark does, which is the opposite of ours.
+    for transposed in (not getattr(module, "is_transposed", False),) if single else (True, False):
         (hidden, wide), (ffn, back) = _widths(up, transposed), _widths(down, transposed)
         if wide == columns * ffn and back == hidden and up.shape[0] == down.shape[0]:
             return first, {**keywords, "transposed": transposed}

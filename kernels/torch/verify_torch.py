@@ -228,22 +228,38 @@ def check_operators(judge, case):
 
 
 # ---- models ----------------------------------------------------------------------------------------------------------
+class ReLUSquaredActivation(torch.nn.Module):
+    """Named as that of transformers."""
+
+
 class Experts(torch.nn.Module):
     """Experts as transformers holds them."""
 
     def __init__(self, case):
         super().__init__()
-        self.gate_up_proj, self.down_proj = torch.nn.Parameter(case.w_up.detach().clone()), torch.nn.Parameter(case.w_down.detach().clone())
-        self.act_fn = torch.nn.SiLU()
+        kind = case.activation.get("activation", "swiglu")
+        self.first = "up_proj" if kind == "relu2" else "gate_up_proj"
+        self.act_fn = {"swiglu": torch.nn.SiLU(), "geglu": torch.nn.GELU(approximate="tanh"), "relu2": ReLUSquaredActivation()}[kind]
+        setattr(self, self.first, torch.nn.Parameter(case.w_up.detach().clone()))
+        self.down_proj = torch.nn.Parameter(case.w_down.detach().clone())
+        for name, where in (("b_up", self.first + "_bias"), ("b_down", "down_proj_bias")):
+            setattr(self, where, torch.nn.Parameter(case.biases[name].detach().clone()) if case.biases else None)
+        self.case, self.is_transposed = case, not case.transposed
 
     def forward(self, hidden_states, top_k_index, top_k_weights):
-        return wanted_experts(hidden_states, top_k_index, top_k_weights, self.gate_up_proj, self.down_proj, True)
+        return wanted_experts(hidden_states, top_k_index, top_k_weights, getattr(self, self.first), self.down_proj, self.case.transposed,
+                              getattr(self, self.first + "_bias"), self.down_proj_bias, **self.case.activation)
 
 
-def check_use(judge, case):
-    model = torch.nn.Sequential(torch.nn.Linear(8, 8), Experts(case))
-    judge.holds("use finds the experts", spillway_torch.use(model) == 1)
-    judge.near("use", model[1](case.x, case.expert, case.weight), case.wanted()[0], 2 * share_of(case.dtype))
+def check_use(judge, device, dtype):
+    for kind, transposed, biased in (("swiglu", True, False), ("geglu", True, False), ("relu2", True, False), ("relu2", False, True)):
+        case = Case(device, dtype, (40, 64, 32, 6, 2), transposed, 0.0, {"activation": kind}, biased)
+        model = torch.nn.Sequential(torch.nn.Linear(8, 8), Experts(case))
+        own = model[1].forward.__func__
+        judge.holds(f"use finds experts with {kind}", spillway_torch.use(model) == 1 and model[1].forward.__func__ is not own)
+        judge.near(f"use of {kind}", model[1](case.x, case.expert, case.weight), case.wanted()[0], 2 * share_of(case.dtype))
+    model[1].act_fn = torch.nn.ReLU()
+    judge.holds("use leaves another activation", spillway_torch._experts_of(model[1]) is None)
 
 
 def check_transformers(judge, device, dtype):
@@ -393,7 +409,7 @@ def main():
                     check_experts(judge, Case(device, dtype, shape, transposed, absent), gathers)
         case = Case(device, dtype, (40, 64, 32, 6, 2), True)
         check_activations(judge, device, dtype)
-        check_grouped_mm(judge, device, dtype), check_use(judge, case), check_wrong(judge, case), check_refused(judge, device, dtype)
+        check_grouped_mm(judge, device, dtype), check_use(judge, device, dtype), check_wrong(judge, case), check_refused(judge, device, dtype)
         check_operators(judge, case), check_compiled(judge, case), check_transformers(judge, device, dtype)
     print(f"{judge.comparisons} comparisons, {judge.failed} failed")
     if arguments.time:

@@ -285,20 +285,43 @@ spw_status spw_verify_gemm_weights(const spw_gemm_variant *variants, const spw_g
     return verify_operations(variants, c, SPW_GEMM_WEIGHT_GRADIENT, judge);
 }
 
+/* Of the product with an activation; all of 0: SwiGLU. */
+static const struct activated {
+    const char *name;
+    spw_gemm_activation activation;
+} activated[] = {{"SwiGLU", {{0, 0}, false, NULL}},
+                 {"clamped", {{.limit = 1.5f, .alpha = 1.702f}, false, NULL}},
+                 {"GeGLU", {{.gate = SPW_GATE_GELU}, false, NULL}}};
+
 /* want [rows][pairs] and its yardstick from the sums of gate and up: to first order an error d of the sums moves act by
- * |d act / d gate| d + |d act / d up| d, and 1.1 bounds the slope of silu; 10 more terms evaluate it (swiglu_math.h). */
-static void activate(size_t rows, size_t pairs, const answer *sums, float *want, float *scale) {
+ * |d act / d gate| d + |d act / d up| d, and 1.15 bounds the slopes of silu and of gelu; 10 more terms evaluate them
+ * (swiglu_math.h), and GeGLU's argument is rounded a few times more. */
+static void activate(const struct activated *a, size_t rows, size_t pairs, const answer *sums, float *want,
+                     float *scale) {
+    const spw_swiglu kind = a->activation.kind;
+    const float shift = kind.limit > 0 ? 1 : 0;
     for (size_t r = 0; r < rows; r++) {
         const float *gate = sums->want + r * 2 * pairs, *up = gate + pairs,
                     *both = sums->scale + r * 2 * pairs;
-        spw_ref_swiglu((spw_swiglu){0, 0}, pairs, gate, up, want + r * pairs, NULL);
-        for (size_t i = 0; i < pairs; i++)
-            scale[r * pairs + i] =
-                1.1f * fabsf(up[i]) * both[i] + fabsf(gate[i]) * both[pairs + i] + fabsf(want[r * pairs + i]);
+        spw_ref_swiglu(kind, pairs, gate, up, want + r * pairs, scale + r * pairs);
+        for (size_t i = 0; i < pairs; i++) {
+            const float bent = kind.gate == SPW_GATE_GELU ? 2 + 3 * fabsf(gate[i]) : 1;
+            scale[r * pairs + i] = 1.15f * (fabsf(up[i]) + shift) * both[i] +
+                                   fabsf(gate[i]) * both[pairs + i] + bent * scale[r * pairs + i];
+        }
     }
 }
 
-static spw_status verify_swiglu_layout(const spw_gemm_case *c, data *d, spw_judge *judge) {
+static spw_status run_activated(const struct activated *a, const data *d) {
+    if (a == activated)
+        return spw_gpu_grouped_gemm_swiglu(d->shape, d->x.data, d->w.data, d->device_offset.data,
+                                           d->result.data, NULL);
+    return spw_gpu_grouped_gemm_activated(d->shape, &a->activation, d->x.data, d->w.data,
+                                          d->device_offset.data, d->result.data, NULL);
+}
+
+static spw_status verify_activated_layout(const struct activated *a, const spw_gemm_case *c, data *d,
+                                          spw_judge *judge) {
     spw_status status = SPW_OK;
     const size_t ffn = c->out / 2, pairs = d->out.count / 2, count = c->rows * ffn;
     answer sums = {0};
@@ -310,15 +333,14 @@ static spw_status verify_swiglu_layout(const spw_gemm_case *c, data *d, spw_judg
     SPW_TRY(SPW_ALLOC(d->rows.count * pairs, &scale));
     SPW_TRY(SPW_ALLOC(d->rows.count * pairs, &got));
     SPW_TRY(SPW_ALLOC(count, &all));
-    activate(d->rows.count, pairs, &sums, want, scale);
+    activate(a, d->rows.count, pairs, &sums, want, scale);
     SPW_TRY(spw_device_check(
         spw_launch_fill_bf16(d->x.data, (long)(c->rows * c->in), SPW_NUMBERS_BELL, SEED_LEFT, NULL), "fill"));
     SPW_TRY(spw_device_check(spw_launch_fill_bf16(d->w.data, (long)(c->experts * c->in * c->out),
                                                   SPW_NUMBERS_BELL, SEED_RIGHT, NULL),
                              "fill"));
     SPW_TRY(spw_device_array_poison(&d->result));
-    SPW_TRY(spw_gpu_grouped_gemm_swiglu(d->shape, d->x.data, d->w.data, d->device_offset.data, d->result.data,
-                                        NULL));
+    SPW_TRY(run_activated(a, d));
     SPW_TRY(spw_device_synchronize());
     SPW_TRY(spw_device_download(&result, all));
     for (size_t r = 0; r < d->rows.count; r++)
@@ -328,7 +350,7 @@ static spw_status verify_swiglu_layout(const spw_gemm_case *c, data *d, spw_judg
     for (size_t i = 0; i < count && verdict == SPW_OK; i++)
         if ((all[i] & 0x7f80) == 0x7f80) verdict = spw_fail(SPW_EMISMATCH, "element %zu is NaN or inf", i);
     if (verdict == SPW_OK) verdict = spw_device_array_guards(&d->result);
-    spw_judge_count(judge, verdict, "fused SwiGLU, %s, %s, %s", c->name, spw_routing_names[c->routing],
+    spw_judge_count(judge, verdict, "fused %s, %s, %s, %s", a->name, c->name, spw_routing_names[c->routing],
                     d->shape.transposed ? "[out][in]" : "[in][out]");
 cleanup:
     spw_free(all), spw_free(got), spw_free(scale), spw_free(want);
@@ -351,7 +373,8 @@ spw_status spw_verify_gemm_swiglu(const spw_gemm_case *c, spw_judge *judge) {
     d.out = (sample){2 * d.out.count, both};
     for (int transposed = 0; transposed < 2; transposed++) {
         d.shape.transposed = transposed;
-        SPW_TRY(verify_swiglu_layout(c, &d, judge));
+        for (size_t i = 0; i < sizeof activated / sizeof *activated; i++)
+            SPW_TRY(verify_activated_layout(&activated[i], c, &d, judge));
     }
 cleanup:
     data_destroy(&d);
