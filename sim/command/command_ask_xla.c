@@ -255,13 +255,6 @@ static spw_status choose_stack(ask_options *o) {
 
 /* --- What is printed --- */
 
-static const spw_column answer_columns[] = {
-    {"what", "of one GPU"}, {"xla_bytes", "XLA GiB"}, {"predicted_bytes", "predicted"},
-    {"low_bytes", "from"},  {"high_bytes", "to"},     {"error", "error %"},
-    {"stack", NULL},        {"outside_fit", NULL},    {"reason", NULL},
-    {NULL, NULL},
-};
-
 /* Bytes of XLA beside ours. low NAN: no interval. */
 typedef struct compared {
     const char *what;
@@ -269,23 +262,17 @@ typedef struct compared {
 } compared;
 
 static void put_answer(spw_table *t, const spw_score_row *row, const char *stack, const compared *c) {
-    const double values[] = {c->ours, c->low, c->high};
     const bool skipped = row->cell.skipped[0] != '\0';
-    spw_table_text(t, c->what);
-    spw_table_scaled(t, c->xla, GIB, "%.2f");
-    for (size_t i = 0; i < 3; i++) {
-        if (skipped || isnan(values[i]))
-            spw_table_none(t);
-        else
-            spw_table_scaled(t, values[i], GIB, "%.2f");
-    }
-    if (skipped)
-        spw_table_none(t);
-    else
-        spw_table_scaled(t, c->ours / c->xla - 1.0, 0.01, "%+.1f");
-    spw_table_text(t, stack);
-    spw_table_text(t, row->memory.outside);
-    spw_table_text(t, row->cell.skipped);
+    spw_table_text(spw_table_in(t, "what", "of one GPU"), c->what);
+    spw_table_scaled(spw_table_in(t, "xla_bytes", "XLA GiB"), c->xla, GIB, "%.2f");
+    spw_table_scaled(spw_table_in(t, "predicted_bytes", "predicted"), skipped ? NAN : c->ours, GIB, "%.2f");
+    spw_table_scaled(spw_table_in(t, "low_bytes", "from"), skipped ? NAN : c->low, GIB, "%.2f");
+    spw_table_scaled(spw_table_in(t, "high_bytes", "to"), skipped ? NAN : c->high, GIB, "%.2f");
+    spw_table_scaled(spw_table_in(t, "error", "error %"), skipped ? NAN : c->ours / c->xla - 1.0, 0.01,
+                     "%+.1f");
+    spw_table_text(spw_table_in(t, "stack", NULL), stack);
+    spw_table_text(spw_table_in(t, "outside_fit", NULL), row->memory.outside);
+    spw_table_text(spw_table_in(t, "reason", NULL), row->cell.skipped);
 }
 
 static void print_peak(const spw_score_row *row, FILE *out) {
@@ -321,7 +308,7 @@ static spw_status print_answer(const ask_options *o, FILE *out) {
     SPW_TRY(spw_score_open(tables, 1, o->predicted_by, NULL, &score));
     const spw_score_row *row = &score.row[score.rows - 1];
     const spw_compiled_memory *m = &row->memory;
-    SPW_TRY(spw_table_create(answer_columns, &t));
+    SPW_TRY(spw_table_create(NULL, &t));
     const double held = m->argument_bytes;
     const compared answers[] = {
         {"arguments", a->argument_bytes, held, NAN, NAN},

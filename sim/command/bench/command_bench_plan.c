@@ -238,45 +238,35 @@ static spw_status add_row(const bench_job *job, const bench_options *o, spw_tabl
         for (size_t i = 0; i < sizeof text / sizeof *text; i++) word[i] = (char *)(uintptr_t)text[i];
         SPW_TRY(time_processes(o->beside, word, o->repeats, &other, &there));
     }
-    spw_table_text(table, job->model);
-    spw_table_text(table, gpus);
-    spw_table_scaled(table, in_turn, 1e-3, "%.0f");
-    spw_table_scaled(table, own.seconds, 1e-3, "%.0f");
-    spw_table_scaled(table, own.bytes, MIB, "%.0f");
+    spw_table_text(spw_table_in(table, "model", "model"), job->model);
+    spw_table_text(spw_table_in(table, "gpus", "GPUs"), gpus);
+    spw_table_scaled(spw_table_in(table, "in_one_process_s", "in one process, ms"), in_turn, 1e-3, "%.0f");
+    spw_table_scaled(spw_table_in(table, "process_s", "a process, ms"), own.seconds, 1e-3, "%.0f");
+    spw_table_scaled(spw_table_in(table, "process_bytes", "MiB"), own.bytes, MIB, "%.0f");
     if (o->beside == NULL) goto cleanup;
-    spw_table_scaled(table, there ? other.said : NAN, 1e-3, "%.0f");
-    spw_table_scaled(table, there ? other.seconds : NAN, 1e-3, "%.0f");
-    spw_table_scaled(table, there ? other.bytes : NAN, MIB, "%.0f");
-    spw_table_real(table, there ? other.said / in_turn : NAN, "%.1f");
-    spw_table_real(table, there ? other.seconds / own.seconds : NAN, "%.1f");
+    spw_table_scaled(spw_table_in(table, "other_in_one_process_s", "the other's, ms"),
+                     there ? other.said : NAN, 1e-3, "%.0f");
+    spw_table_scaled(spw_table_in(table, "other_process_s", "its process, ms"), there ? other.seconds : NAN,
+                     1e-3, "%.0f");
+    spw_table_scaled(spw_table_in(table, "other_process_bytes", "its MiB"), there ? other.bytes : NAN, MIB,
+                     "%.0f");
+    spw_table_real(spw_table_in(table, "in_one_process_ratio", "over ours"),
+                   there ? other.said / in_turn : NAN, "%.1f");
+    spw_table_real(spw_table_in(table, "process_ratio", "its process over ours"),
+                   there ? other.seconds / own.seconds : NAN, "%.1f");
 
 cleanup:
     return status;
 }
 
 spw_status spw_command_bench_plan(int argc, char **argv) {
-    static const spw_column beside[] = {{"model", "model"},
-                                        {"gpus", "GPUs"},
-                                        {"in_one_process_s", "in one process, ms"},
-                                        {"process_s", "a process, ms"},
-                                        {"process_bytes", "MiB"},
-                                        {"other_in_one_process_s", "the other's, ms"},
-                                        {"other_process_s", "its process, ms"},
-                                        {"other_process_bytes", "its MiB"},
-                                        {"in_one_process_ratio", "over ours"},
-                                        {"process_ratio", "its process over ours"},
-                                        {NULL, NULL}};
-    spw_column columns[sizeof beside / sizeof *beside];
     bench_options o = {.routing = "uniform", .repeats = REPEATS};
     spw_table *table = NULL;
     spw_status status = SPW_OK;
-    enum { OWN_COLUMNS = 5 };
     SPW_TRY(spw_command_parse(&argp, argc, argv, &o));
     SPW_TRY(o.status);
     if (o.repeats == 0) SPW_TRY(spw_fail(SPW_EARG, "--repeats 0 plans nothing: write 1 or more"));
-    memcpy(columns, beside, sizeof columns);
-    if (o.beside == NULL) columns[OWN_COLUMNS] = (spw_column){NULL, NULL};
-    SPW_TRY(spw_table_create(columns, &table));
+    SPW_TRY(spw_table_create(NULL, &table));
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) SPW_TRY(add_row(&jobs[i], &o, table));
     SPW_TRY(spw_table_print(table, o.format, stdout));
 

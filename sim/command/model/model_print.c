@@ -116,23 +116,20 @@ static void print_heading(const spw_model *m, const spw_parameters *p, size_t le
     printf("\n");
 }
 
-static const spw_column columns[] = {
-    {"part", "part"},           {"layers", "layers"},    {"parameters_each", "M a layer"},
-    {"parameters", "B in all"}, {"active", "B at work"}, {NULL, NULL}};
-
 static spw_status fill_table(const spw_model *m, const spw_parameters *p, spw_table *table) {
     part parts[PARTS];
     const size_t count = list_parts(m, p, parts);
     for (size_t i = 0; i < count; i++) {
         const uint64_t times = parts[i].layers > 0 ? parts[i].layers : 1;
-        spw_table_text(table, parts[i].name);
-        if (parts[i].layers > 0)
-            spw_table_count(table, parts[i].layers);
-        else
-            spw_table_none(table);
-        spw_table_scaled(table, (double)parts[i].each, 1e6, "%.3f");
-        spw_table_scaled(table, (double)(times * parts[i].each), 1e9, "%.3f");
-        spw_table_scaled(table, (double)(times * parts[i].active), 1e9, "%.3f");
+        spw_table_text(spw_table_in(table, "part", "part"), parts[i].name);
+        spw_table_count_of(spw_table_in(table, "layers", "layers"), parts[i].layers > 0, parts[i].layers, 1.0,
+                           "%.0f");
+        spw_table_scaled(spw_table_in(table, "parameters_each", "M a layer"), (double)parts[i].each, 1e6,
+                         "%.3f");
+        spw_table_scaled(spw_table_in(table, "parameters", "B in all"), (double)(times * parts[i].each), 1e9,
+                         "%.3f");
+        spw_table_scaled(spw_table_in(table, "active", "B at work"), (double)(times * parts[i].active), 1e9,
+                         "%.3f");
     }
     return SPW_OK;
 }
@@ -220,7 +217,7 @@ spw_status spw_model_print(const spw_model *m, size_t length, const spw_model_ch
     spw_status status = SPW_OK;
     spw_table *table = NULL;
     if (format == SPW_FORMAT_JSON) return print_json(m, &p, length, check);
-    SPW_TRY(spw_table_create(columns, &table));
+    SPW_TRY(spw_table_create(NULL, &table));
     SPW_TRY(fill_table(m, &p, table));
     if (format == SPW_FORMAT_TABLE) print_heading(m, &p, length, check);
     SPW_TRY(spw_table_print(table, format, spw_command_out()));

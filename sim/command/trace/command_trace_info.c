@@ -100,14 +100,6 @@ static const spw_column touch_columns[] = {
     {"r64", "EP64"},    {"n16", "nodes EP16"}, {"n32", "nodes EP32"}, {"n64", "nodes EP64"}, {NULL, NULL},
 };
 
-static void real(spw_table *table, double value, const char *shown) {
-    if (isnan(value)) {
-        spw_table_none(table);
-    } else {
-        spw_table_real(table, value, shown);
-    }
-}
-
 static void worst_step(spw_table *table, const spw_trace_info *info, const spw_layer_statistics *layer) {
     if (layer->steps > 0) {
         spw_table_whole(table, info->step_id[layer->worst_step]);
@@ -117,7 +109,7 @@ static void worst_step(spw_table *table, const spw_trace_info *info, const spw_l
 }
 
 static void reals(spw_table *table, const double *value, int count, const char *shown) {
-    for (int i = 0; i < count; i++) real(table, value[i], shown);
+    for (int i = 0; i < count; i++) spw_table_real(table, value[i], shown);
 }
 
 static void add_all(spw_table *table, const spw_trace_info *info, const spw_layer_statistics *layers) {
@@ -127,17 +119,17 @@ static void add_all(spw_table *table, const spw_trace_info *info, const spw_laye
         spw_table_count(table, info->layer_experts[i]);
         spw_table_count(table, info->layer_top_k[i]);
         spw_table_count(table, layers[i].steps);
-        real(table, mean->max_over_mean, NULL);
-        real(table, worst->max_over_mean, NULL);
+        spw_table_real(table, mean->max_over_mean, NULL);
+        spw_table_real(table, worst->max_over_mean, NULL);
         worst_step(table, info, &layers[i]);
-        real(table, mean->variation, NULL);
-        real(table, mean->gini, NULL);
-        real(table, mean->entropy_bits, NULL);
-        real(table, mean->dead_experts, NULL);
-        real(table, worst->variation, NULL);
-        real(table, worst->gini, NULL);
-        real(table, worst->entropy_bits, NULL);
-        real(table, worst->dead_experts, NULL);
+        spw_table_real(table, mean->variation, NULL);
+        spw_table_real(table, mean->gini, NULL);
+        spw_table_real(table, mean->entropy_bits, NULL);
+        spw_table_real(table, mean->dead_experts, NULL);
+        spw_table_real(table, worst->variation, NULL);
+        spw_table_real(table, worst->gini, NULL);
+        spw_table_real(table, worst->entropy_bits, NULL);
+        spw_table_real(table, worst->dead_experts, NULL);
         reals(table, mean->rank_max_over_mean, SPW_STATISTICS_SIZES, NULL);
         reals(table, worst->rank_max_over_mean, SPW_STATISTICS_SIZES, NULL);
         reals(table, mean->ranks_touched, SPW_STATISTICS_SIZES, NULL);
@@ -149,15 +141,15 @@ static void add_balance(spw_table *table, const spw_trace_info *info, const spw_
     for (size_t i = 0; i < info->layers; i++) {
         const spw_statistics *mean = &layers[i].mean, *worst = &layers[i].worst;
         spw_table_whole(table, info->layer_id[i]);
-        real(table, mean->max_over_mean, "%.2f");
-        real(table, worst->max_over_mean, "%.2f");
+        spw_table_real(table, mean->max_over_mean, "%.2f");
+        spw_table_real(table, worst->max_over_mean, "%.2f");
         worst_step(table, info, &layers[i]);
-        real(table, mean->variation, "%.2f");
-        real(table, mean->gini, "%.2f");
-        real(table, mean->entropy_bits, "%.2f");
-        real(table, mean->dead_experts, "%.1f");
+        spw_table_real(table, mean->variation, "%.2f");
+        spw_table_real(table, mean->gini, "%.2f");
+        spw_table_real(table, mean->entropy_bits, "%.2f");
+        spw_table_real(table, mean->dead_experts, "%.1f");
         reals(table, mean->rank_max_over_mean, SPW_STATISTICS_SIZES, "%.2f");
-        real(table, worst->rank_max_over_mean[SPW_STATISTICS_SIZES - 1], "%.2f");
+        spw_table_real(table, worst->rank_max_over_mean[SPW_STATISTICS_SIZES - 1], "%.2f");
     }
 }
 

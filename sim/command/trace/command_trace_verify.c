@@ -55,45 +55,38 @@ static void print_findings(const spw_verify_report *report, FILE *out) {
     if (total > shown) fprintf(out, "and %" PRIu64 " more\n", total - shown);
 }
 
+static void add_place(spw_table *table, bool there, int64_t place) {
+    if (there)
+        spw_table_whole(table, place);
+    else
+        spw_table_none(table);
+}
+
 static spw_status print_report(const spw_verify_report *report, spw_format format, FILE *out) {
     spw_status status = SPW_OK;
     spw_table *table = NULL;
-    static const spw_column columns[] = {{"check", "check"},
-                                         {"what", "what (what is counted)"},
-                                         {"checked", "checked"},
-                                         {"failed", "failed"},
-                                         {"first_step", NULL},
-                                         {"first_layer", NULL},
-                                         {"first_number", NULL},
-                                         {"first_text", NULL},
-                                         {NULL, NULL}};
-    SPW_TRY(spw_table_create(columns, &table));
+    SPW_TRY(spw_table_create(NULL, &table));
     for (int check = 0; check < SPW_VERIFY_CHECKS; check++) {
         const spw_verify_finding *first = NULL;
         for (size_t i = 0; i < report->findings && first == NULL; i++) {
             if (report->finding[i].check == check + 1) first = &report->finding[i];
         }
-        spw_table_count(table, (uint64_t)check + 1);
-        spw_table_text(table, spw_verify_check_name[check]);
-        spw_table_count(table, report->checked[check]);
-        spw_table_count(table, report->failed[check]);
-        if (first != NULL && first->step != INT64_MIN) {
-            spw_table_whole(table, first->step);
-        } else {
-            spw_table_none(table);
-        }
-        if (first != NULL && first->layer != INT32_MIN) {
-            spw_table_whole(table, first->layer);
-        } else {
-            spw_table_none(table);
-        }
-        if (first != NULL) {
-            spw_table_count(table, first->number);
+        const bool found = first != NULL;
+        spw_table_count(spw_table_in(table, "check", "check"), (uint64_t)check + 1);
+        spw_table_text(spw_table_in(table, "what", "what (what is counted)"), spw_verify_check_name[check]);
+        spw_table_count(spw_table_in(table, "checked", "checked"), report->checked[check]);
+        spw_table_count(spw_table_in(table, "failed", "failed"), report->failed[check]);
+        add_place(spw_table_in(table, "first_step", NULL), found && first->step != INT64_MIN,
+                  found ? first->step : 0);
+        add_place(spw_table_in(table, "first_layer", NULL), found && first->layer != INT32_MIN,
+                  found ? first->layer : 0);
+        spw_table_count_of(spw_table_in(table, "first_number", NULL), found, found ? first->number : 0, 1.0,
+                           "%.0f");
+        spw_table_in(table, "first_text", NULL);
+        if (found)
             spw_table_text(table, first->text);
-        } else {
+        else
             spw_table_none(table);
-            spw_table_none(table);
-        }
     }
     SPW_TRY(spw_table_print(table, format, out));
 

@@ -2,6 +2,7 @@
 
 #include "sim/schemes/deepep/deepep_jax.h"
 #include "sim/schemes/layer_builder.h"
+#include "sim/schemes/library_limits.h"
 #include "sim/schemes/list.h"
 #include "sim/schemes/padded_rows.h"
 
@@ -80,13 +81,32 @@ uint64_t spw_hybrid_ep_bytes(const spw_scheme *scheme, const spw_layer_shape *s)
     return b.token_bytes + b.probability_bytes + b.scale_bytes + b.rdma_bytes;
 }
 
-void spw_hybrid_ep_flow(const spw_routed_group *routed, size_t limit, spw_flow *out) {
+static double factor_of(const spw_scheme *scheme) {
+    return spw_scheme_option_value(scheme, scheme->type->routing.factor);
+}
+
+void spw_hybrid_ep_flow(const spw_routed_group *routed, spw_flow *out) {
+    const spw_scheme *scheme = routed->scheme;
     spw_deepep_flow(routed, out);
-    if (limit == SIZE_MAX) {
+    if (factor_of(scheme) > 0.0)
+        spw_pad_within(routed, spw_pad_of(scheme), scheme->type->memory.buffer_rows(scheme, routed->shape),
+                       out);
+    else
         spw_pad_rows(routed, out->rows);
-    } else {
-        spw_pad_within(routed, spw_pad_of(routed->scheme), limit, out);
-    }
+}
+
+size_t spw_hybrid_ep_rows(const spw_scheme *scheme, size_t rows) {
+    return spw_pad_up((uint64_t)((double)rows * factor_of(scheme)), spw_pad_of(scheme));
+}
+
+double spw_hybrid_ep_worst(const spw_scheme *scheme, const spw_layer_shape *s, size_t rows) {
+    const uint64_t padding = s->experts_per_rank * (spw_pad_of(scheme) - 1);
+    return (double)(s->worst_rows + padding) / (double)rows;
+}
+
+int spw_hybrid_ep_library(const spw_scheme *scheme) {
+    (void)scheme;
+    return SPW_LIBRARY_HYBRIDEP;
 }
 
 spw_status spw_hybrid_ep_check(const spw_scheme *scheme, const spw_layer_shape *s) {

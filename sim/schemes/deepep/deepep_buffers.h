@@ -40,8 +40,22 @@ size_t spw_hybrid_ep_exchanges(const spw_scheme *scheme, const spw_layer_shape *
                                spw_exchange out[SPW_SCHEME_EXCHANGES]);
 void spw_hybrid_ep_maps_born(spw_layer_builder *builder);
 void spw_hybrid_ep_maps_die(spw_layer_builder *builder, const char *step);
-/* Rows as the kernel permutes them: padded by expert, and held within `limit` rows a rank (SIZE_MAX: as many as arrive). */
-void spw_hybrid_ep_flow(const spw_routed_group *routed, size_t limit, spw_flow *out);
+/* Rows as the kernel permutes them: padded by expert; with a factor above 0, the option that .routing.factor names, held within
+ * the scheme's .memory.buffer_rows. */
+void spw_hybrid_ep_flow(const spw_routed_group *routed, spw_flow *out);
+/* A buffer of `rows` times the factor, padded; and the factor with which nothing is dropped: every expert may leave a part of its last
+ * tile empty. */
+size_t spw_hybrid_ep_rows(const spw_scheme *scheme, size_t rows);
+double spw_hybrid_ep_worst(const spw_scheme *scheme, const spw_layer_shape *shape, size_t rows);
+int spw_hybrid_ep_library(const spw_scheme *scheme);
+/* What schemes with HybridEP have alike. */
+#define SPW_HYBRID_EP_ROW \
+    .library = spw_hybrid_ep_library, .traffic.by_node = true, .traffic.once_a_rank = true, \
+    .traffic.exchanges = spw_hybrid_ep_exchanges, .routing.flow = spw_hybrid_ep_flow, \
+    .routing.balance = spw_pad_balance, .memory.communication_bytes = spw_hybrid_ep_bytes, \
+    .memory.communication_source = "registered buffers (4.8)", \
+    .memory.communication_formula = \
+        "R T rows and their weights; between nodes T rows in, (nodes - 1) T received, twice that back"
 /* SPW_ECONFIG: the group is no whole number of nodes. */
 SPW_MUST_CHECK spw_status spw_hybrid_ep_check(const spw_scheme *scheme, const spw_layer_shape *shape);
 

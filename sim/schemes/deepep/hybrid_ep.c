@@ -2,7 +2,6 @@
  * permuted to the experts, into as many rows as arrive or into a fixed budget; weights multiply the activation. */
 #include "sim/schemes/deepep/deepep_buffers.h"
 #include "sim/schemes/deepep/deepep_jax.h"
-#include "sim/schemes/library_limits.h"
 #include "sim/schemes/padded_rows.h"
 #include "sim/schemes/torch/experts_torch.h"
 
@@ -48,19 +47,11 @@ static void hybrid_ep_layer(const spw_scheme *scheme, const spw_layer_shape *s, 
 
 /* int(T K f), rounded up to the padding. */
 static size_t buffer_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
-    const double rows = (double)s->assignments * spw_scheme_option_value(scheme, "budget");
-    return spw_pad_up((uint64_t)rows, spw_pad_of(scheme));
+    return spw_hybrid_ep_rows(scheme, s->assignments);
 }
 
-/* Every expert may leave a part of its last tile empty. */
 static double worst_factor(const spw_scheme *scheme, const spw_layer_shape *s) {
-    const uint64_t padding = s->experts_per_rank * (spw_pad_of(scheme) - 1);
-    return (double)(s->worst_rows + padding) / (double)s->assignments;
-}
-
-static void hybrid_ep_flow(const spw_routed_group *routed, spw_flow *out) {
-    spw_hybrid_ep_flow(
-        routed, has_budget(routed->scheme) ? buffer_rows(routed->scheme, routed->shape) : SIZE_MAX, out);
+    return spw_hybrid_ep_worst(scheme, s, s->assignments);
 }
 
 static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
@@ -68,15 +59,9 @@ static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
     return status == SPW_OK ? spw_pad_check(scheme, s) : status;
 }
 
-static int library(const spw_scheme *scheme) {
-    (void)scheme;
-    return SPW_LIBRARY_HYBRIDEP;
-}
-
 const spw_scheme_type spw_scheme_hybrid_ep = {
     .name = "hybrid-ep",
     .trainer = SPW_TRAINER_PYTORCH,
-    .library = library,
     .about.summary =
         "HybridEP under Megatron-Core: rows come permuted to the experts, within a budget if one is set",
     .about.section = "event list of the scheme (4.8)",
@@ -85,19 +70,11 @@ const spw_scheme_type spw_scheme_hybrid_ep = {
         "fused_a2a.py",
     .options = options,
     .memory.layer = hybrid_ep_layer,
-    .traffic.by_node = true,
     .values.weighted_activation = true,
-    .traffic.once_a_rank = true,
     .memory.buffer_rows = buffer_rows,
     .memory.buffer_formula = "P_pad(T K budget)",
-    .traffic.exchanges = spw_hybrid_ep_exchanges,
     .routing.factor = "budget",
     .routing.worst_factor = worst_factor,
-    .routing.flow = hybrid_ep_flow,
-    .routing.balance = spw_pad_balance,
-    .memory.communication_bytes = spw_hybrid_ep_bytes,
-    .memory.communication_source = "registered buffers (4.8)",
-    .memory.communication_formula =
-        "R T rows and their weights; between nodes T rows in, (nodes - 1) T received, twice that back",
     .check = check,
+    SPW_HYBRID_EP_ROW,
 };

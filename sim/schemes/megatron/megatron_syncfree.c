@@ -2,7 +2,6 @@
  * moe_expert_rank_capacity_factor gives it, used or not; with the paged stash what the backward pass needs of those in use
  * waits in pages of a pool for all layers. A step that overflows either is run once more without both. */
 #include "sim/schemes/deepep/deepep_buffers.h"
-#include "sim/schemes/library_limits.h"
 #include "sim/schemes/megatron/megatron_deepep.h"
 
 #include <math.h>
@@ -128,15 +127,10 @@ static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
 
 static bool is_unpadded(const spw_scheme *scheme) { return spw_megatron_align(scheme) == 1; }
 static bool always(const spw_scheme *scheme) { return scheme != NULL; }
-static int library(const spw_scheme *scheme) {
-    (void)scheme;
-    return SPW_LIBRARY_HYBRIDEP;
-}
-
 const spw_scheme_type spw_scheme_megatron_syncfree = {
     .name = "megatron-syncfree",
     .trainer = SPW_TRAINER_MEGATRON,
-    .library = library,
+    .library = spw_hybrid_ep_library,
     .about.summary =
         "Megatron-Core without host synchronization: HybridEP into fixed buffers, paged stash if set, a step "
         "that overflows runs again",

@@ -2,7 +2,6 @@
  * the worst case, and scores multiply what the experts make, before it returns. */
 #include "sim/schemes/deepep/deepep_buffers.h"
 #include "sim/schemes/deepep/deepep_jax.h"
-#include "sim/schemes/library_limits.h"
 #include "sim/schemes/padded_rows.h"
 #include "sim/schemes/torch/experts_torch.h"
 
@@ -89,19 +88,11 @@ static void torchtitan_hybridep_layer(const spw_scheme *scheme, const spw_layer_
 
 /* int(R T min(e, K) f), rounded up to the padding. */
 static size_t buffer_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
-    const double rows = (double)s->worst_rows * spw_scheme_option_value(scheme, "capacity");
-    return spw_pad_up((uint64_t)rows, spw_pad_of(scheme));
+    return spw_hybrid_ep_rows(scheme, s->worst_rows);
 }
 
-/* Every expert may leave a part of its last tile empty. */
 static double worst_factor(const spw_scheme *scheme, const spw_layer_shape *s) {
-    const uint64_t padding = s->experts_per_rank * (spw_pad_of(scheme) - 1);
-    return (double)(s->worst_rows + padding) / (double)s->worst_rows;
-}
-
-static void torchtitan_hybridep_flow(const spw_routed_group *routed, spw_flow *out) {
-    spw_hybrid_ep_flow(routed,
-                       is_fixed(routed->scheme) ? buffer_rows(routed->scheme, routed->shape) : SIZE_MAX, out);
+    return spw_hybrid_ep_worst(scheme, s, s->worst_rows);
 }
 
 static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
@@ -122,15 +113,9 @@ static spw_status check_kernels(const spw_scheme *scheme, const spw_layer_shape 
     return spw_check_remat(scheme, s);
 }
 
-static int library(const spw_scheme *scheme) {
-    (void)scheme;
-    return SPW_LIBRARY_HYBRIDEP;
-}
-
 const spw_scheme_type spw_scheme_torchtitan_hybridep = {
     .name = "torchtitan-hybridep",
     .trainer = SPW_TRAINER_TORCHTITAN,
-    .library = library,
     .about.summary =
         "torchtitan with HybridEP: rows come permuted, as many as arrive or a part of the worst case",
     .about.section = "event list of the scheme (6.7)",
@@ -142,17 +127,9 @@ const spw_scheme_type spw_scheme_torchtitan_hybridep = {
     .memory.weight_gradients = true,
     .memory.buffer_rows = buffer_rows,
     .memory.buffer_formula = "P_pad(R T min(e, K) capacity)",
-    .traffic.by_node = true,
-    .traffic.once_a_rank = true,
-    .traffic.exchanges = spw_hybrid_ep_exchanges,
     .routing.factor = "capacity",
     .routing.worst_factor = worst_factor,
-    .routing.flow = torchtitan_hybridep_flow,
-    .routing.balance = spw_pad_balance,
-    .memory.communication_bytes = spw_hybrid_ep_bytes,
-    .memory.communication_source = "registered buffers (4.8)",
-    .memory.communication_formula =
-        "R T rows and their weights; between nodes T rows in, (nodes - 1) T received, twice that back",
+    SPW_HYBRID_EP_ROW,
     .check = check,
     .check_kernels = check_kernels,
 };
