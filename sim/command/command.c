@@ -1,12 +1,12 @@
 #include "sim/command/command.h"
 
+#include "base/nearest.h"
 #include "base/run_files.h"
 #include "sim/command/examples.h"
 #include "sim/command/job_options.h"
 #include "sim/command/option_group.h"
 #include "sim/job/common_names.h"
 #include "sim/print/wrap.h"
-#include "sim/read/nearest.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -201,6 +201,8 @@ static spw_status check_names(const struct argp *argp, int argc, char **argv) {
             (void)snprintf(own, sizeof own, "%s", spw_common_key_advice(word, length, advice));
         else if (nearest.best != NULL)
             (void)snprintf(own, sizeof own, "did you mean --%s?", nearest.best);
+        else if (strcmp(word, "output") == 0 && find_option(argp, "format", strlen("format"), &found) != NULL)
+            (void)snprintf(own, sizeof own, "its answer goes to standard output, as in --format json > FILE");
         const size_t end = strlen(own);
         if (end > 2 && own[end - 2] == ';') own[end - 2] = '\0';
         if (own[0] != '\0') return spw_fail(SPW_EARG, "--%s is no option of %s; %s", word, argv[0], own);

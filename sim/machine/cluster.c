@@ -1,8 +1,8 @@
 #include "sim/machine/cluster.h"
 
+#include "base/nearest.h"
 #include "sim/machine/cluster_levels.h"
 #include "sim/read/coefficient_settings.h"
-#include "sim/read/nearest.h"
 #include "sim/read/preset.h"
 #include "sim/read/settings.h"
 
