@@ -4,11 +4,11 @@
 #ifdef SPW_HAVE_MPI
 #include "base/mpi_link.h"
 #endif
+#include "base/nearest.h"
 #include "base/stop.h"
 #include "base/supervise.h"
 #include "sim/command/job_options.h"
 #include "sim/print/wrap.h"
-#include "sim/read/nearest.h"
 #include "sim/read/settings.h"
 
 #include <hdf5.h>

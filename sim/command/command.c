@@ -1,12 +1,12 @@
 #include "sim/command/command.h"
 
+#include "base/nearest.h"
 #include "base/run_files.h"
 #include "sim/command/examples.h"
 #include "sim/command/job_options.h"
 #include "sim/command/option_group.h"
 #include "sim/job/common_names.h"
 #include "sim/print/wrap.h"
-#include "sim/read/nearest.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -165,6 +165,7 @@ static spw_status see_option(seen_options *seen, const struct argp_option *o) {
     return SPW_OK;
 }
 
+#define SET_KEY "a key of a job without an option: --set %s=VALUE"
 /* Advice where an option is none of the command's but another program's name, or a slip of one; SPW_OK else, and argp says
  * what it says. */
 static spw_status check_names(const struct argp *argp, int argc, char **argv) {
@@ -172,7 +173,7 @@ static spw_status check_names(const struct argp *argp, int argc, char **argv) {
     seen_options seen = {.count = 0};
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
         const char *name = argv[i] + 2;
-        char word[64], advice[SPW_ADVICE], own[SPW_ADVICE] = "";
+        char word[64], advice[SPW_ADVICE], own[SPW_ADVICE] = "", key[SPW_JOB_KEY_TEXT];
         size_t length = strcspn(argv[i], "="), found = 0;
         if (argv[i][0] != '-' || argv[i][1] != '-') continue;
         length -= 2;
@@ -197,10 +198,17 @@ static spw_status check_names(const struct argp *argp, int argc, char **argv) {
         offer_options(argp, &nearest);
         if (common != NULL && common->note == NULL && option != NULL)
             (void)snprintf(own, sizeof own, "did you mean --%s?", option);
+        else if (common != NULL && common->note == NULL && common->key != NULL &&
+                 find_option(argp, "set", 3, &found) != NULL)
+            (void)snprintf(own, sizeof own, SET_KEY, common->key);
         else if (common != NULL && find_option(argp, "set", 3, &found) != NULL)
             (void)snprintf(own, sizeof own, "%s", spw_common_key_advice(word, length, advice));
+        else if (find_option(argp, "set", 3, &found) != NULL && spw_job_key_of_word(word, key))
+            (void)snprintf(own, sizeof own, SET_KEY, key);
         else if (nearest.best != NULL)
             (void)snprintf(own, sizeof own, "did you mean --%s?", nearest.best);
+        else if (strcmp(word, "output") == 0 && find_option(argp, "format", strlen("format"), &found) != NULL)
+            (void)snprintf(own, sizeof own, "its answer goes to standard output, as in --format json > FILE");
         const size_t end = strlen(own);
         if (end > 2 && own[end - 2] == ';') own[end - 2] = '\0';
         if (own[0] != '\0') return spw_fail(SPW_EARG, "--%s is no option of %s; %s", word, argv[0], own);

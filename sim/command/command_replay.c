@@ -197,6 +197,7 @@ typedef struct replay_call {
     spw_checkpoint *checkpoint;
     spw_software software, other; /* other: beside what must be live */
     const spw_stack *newest;
+    char newest_names[SPW_SOFTWARE_TEXT];
     spw_memory_snapshot snapshot;
     uint64_t seed;
     double drops, fits;
@@ -247,6 +248,25 @@ cleanup:
     return status;
 }
 
+/* The stacks that a plan of this job takes by itself. Where they cannot be told, nothing is said of them. */
+static spw_status name_newest(const spw_job_options *o, char out[SPW_SOFTWARE_TEXT]) {
+    const spw_job *job = &o->job;
+    spw_software *newest = NULL;
+    spw_status status = SPW_OK;
+    bool megatron = false;
+    for (size_t i = 0; i < job->schemes; i++)
+        megatron = megatron || spw_scheme_asks_megatron(o->scheme[i].type);
+    SPW_TRY(SPW_ALLOC(1, &newest));
+    if (spw_software_newest(job,
+                            job->part == SPW_PART_WHOLE && spw_schemes_have_programs(o->scheme, job->schemes),
+                            megatron, newest) == SPW_OK)
+        memcpy(out, newest->names, SPW_SOFTWARE_TEXT);
+
+cleanup:
+    spw_free(newest);
+    return status;
+}
+
 static spw_status fill_settings(replay_call *c) {
     spw_replay_options *o = &c->o;
     spw_software *software = &c->software;
@@ -264,6 +284,8 @@ static spw_status fill_settings(replay_call *c) {
     s->seed = c->seed;
     s->balancer = o->balancer;
     s->stack = software->names[0] != '\0' ? o->stack : NULL;
+    if (o->stack == NULL) SPW_TRY(name_newest(&o->job, c->newest_names));
+    s->newest = c->newest_names;
     SPW_TRY(spw_software_measure(&s->job->cluster, software));
     s->stack_distance = software->distance;
     s->memory_fit = software->compiled ? &software->stack : NULL;

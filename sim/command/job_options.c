@@ -53,6 +53,31 @@ void spw_job_argp_fill(void) {
     fill_options(spw_job_settings(), "", &next);
 }
 
+static bool find_key(const spw_setting *row, const char *prefix, const char *word,
+                     char out[SPW_JOB_KEY_TEXT]) {
+    for (; row->key != NULL; row++) {
+        size_t same = 0;
+        while (word[same] != '\0' &&
+               (word[same] == row->key[same] || (word[same] == '-' && row->key[same] == '_')))
+            same++;
+        char path[SPW_JOB_KEY_TEXT];
+        (void)snprintf(path, sizeof path, "%s%s", prefix, row->key);
+        const bool group = row->kind == SPW_SETTING_GROUP;
+        if (word[same] == '\0' && row->key[same] == '\0' && !group) {
+            memcpy(out, path, sizeof path);
+            return true;
+        }
+        const size_t used = strlen(path);
+        (void)snprintf(path + used, sizeof path - used, ".");
+        if (group && find_key(row->fields, path, word, out)) return true;
+    }
+    return false;
+}
+
+bool spw_job_key_of_word(const char *word, char out[SPW_JOB_KEY_TEXT]) {
+    return find_key(spw_job_settings(), "", word, out);
+}
+
 /* argp_error() comes back where a library asks. Remembers a value of a key; a message about it begins with the option as it was written. */
 static void add_override(spw_job_options *o, struct argp_state *state, const char *option, const char *key,
                          size_t key_length, const char *value) {

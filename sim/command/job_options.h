@@ -103,6 +103,9 @@ extern const struct argp spw_job_argp;
 
 /* Completes the list of options from the table of a job's keys; to be called once, before any arguments are parsed. */
 void spw_job_argp_fill(void);
+enum { SPW_JOB_KEY_TEXT = 96 };
+/* The key of a job that a word means as an option does, "lora-targets" as finetune.lora_targets; false: none ends so. */
+bool spw_job_key_of_word(const char *word, char out[SPW_JOB_KEY_TEXT]);
 
 /* "KEY:VALUE,..." of --allocator as values of the job's keys; before spw_job_options_finish. */
 SPW_MUST_CHECK spw_status spw_job_options_put_allocator(spw_job_options *options, const char *text);

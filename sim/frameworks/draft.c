@@ -2,8 +2,8 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/nearest.h"
 #include "base/text.h"
-#include "sim/read/nearest.h"
 
 #include <ctype.h>
 #include <stdio.h>

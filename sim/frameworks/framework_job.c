@@ -8,12 +8,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { LINE = SPW_COMMENT_LINE, MOST_SUMMARY = 400 };
 
 spw_status spw_framework_open(const char *said, spw_draft *out) {
     const char *colon = strchr(said, ':');
     const spw_framework *framework = colon != NULL ? spw_framework_find(said, (size_t)(colon - said)) : NULL;
+    if (framework == NULL && colon != NULL && access(said, F_OK) != 0)
+        return spw_fail(
+            SPW_EARG,
+            "--from %s: '%.*s' is no framework whose files are read, and there is no such file; before ':' "
+            "stands one of %s, or nothing, where the file says whose it is",
+            said, (int)(colon - said), said, spw_framework_names());
     return spw_draft_read(framework != NULL ? colon + 1 : said, framework, out);
 }
 

@@ -342,6 +342,7 @@ static const spw_framework_row turbo_rows[] = {
 
 /* Names that Bridge calls otherwise. */
 static const spw_framework_row bridge_rows[] = {
+    {.theirs = "mixed_precision", .ours = "@mixed_precision", .alias = true},
     {.theirs = "virtual_pipeline_model_parallel_size", .ours = "parallel.virtual_stages"},
     {.theirs = "num_layers_in_first_pipeline_stage", .ours = "parallel.decoder_first_pipeline_num_layers"},
     {.theirs = "num_layers_in_last_pipeline_stage", .ours = "parallel.decoder_last_pipeline_num_layers"},
@@ -426,6 +427,9 @@ const spw_framework spw_framework_megatron = {
 const spw_framework spw_framework_bridge = {
     .name = "bridge",
     .title = "Megatron-Bridge",
+    .no_precision = "the file says no mixed_precision; bf16 is planned, as of mixed_precision: bf16_mixed, "
+                    "which recipes have; "
+                    "without a recipe Bridge trains in fp32, which needs more: --precision fp32",
     .source = "NVIDIA-NeMo/Megatron-Bridge 067f987d src/megatron/bridge/training/config.py",
     .rows = {bridge_rows, megatron_rows, zoo_rows},
     .sections = bridge_sections,

@@ -40,21 +40,71 @@ static spw_status compose_batch(spw_draft *d) {
     return status;
 }
 
+/* What Bridge's mixed_precision means, a name in place of its keys: NVIDIA-NeMo/Megatron-Bridge 05097809
+ * src/megatron/bridge/training/mixed_precision.py. Its gradients are reduced in fp32 beside bf16 and in fp16 beside fp16. */
+typedef struct mixed_recipe {
+    const char *name, *fp8; /* NULL: no fp8 */
+    bool gathers;           /* fp8_param_gather */
+    bool ends;              /* first_last_layers_bf16 */
+} mixed_recipe;
+static const mixed_recipe mixed_recipes[] = {
+    {"bf16_mixed", NULL, false, false},
+    {"fp16_mixed", NULL, false, false},
+    {"bf16_with_fp8_delayed_scaling_mixed", "delayed", true, false},
+    {"fp16_with_fp8_delayed_scaling_mixed", "delayed", true, false},
+    {"bf16_with_mxfp8_mixed", "mxfp8", true, false},
+    {"fp16_with_mxfp8_mixed", "mxfp8", true, false},
+    {"bf16_with_fp8_current_scaling_mixed", "tensorwise", true, true},
+    {"fp16_with_fp8_current_scaling_mixed", "tensorwise", true, true},
+    {"nemotron_h_bf16_with_fp8_current_scaling_mixed", "tensorwise", true, true},
+    {"nanov2_bf16_with_fp8_current_scaling_mixed", "blockwise", true, true},
+    {"bf16_with_fp8_subchannel_scaling_mixed", "blockwise", false, false},
+    {"fp16_with_fp8_subchannel_scaling_mixed", "blockwise", false, false}};
+
+/* NULL: the file names none that is known. Hyphens may stand for the lines. */
+static const mixed_recipe *mixed_recipe_of(spw_draft *d) {
+    const char *said = spw_draft_fact(d, "@mixed_precision");
+    for (size_t i = 0; said != NULL && i < sizeof mixed_recipes / sizeof *mixed_recipes; i++) {
+        const char *name = mixed_recipes[i].name, *at = said;
+        while (*name != '\0' && (*at == *name || (*at == '-' && *name == '_'))) at++, name++;
+        if (*name == '\0' && *at == '\0') return &mixed_recipes[i];
+    }
+    return NULL;
+}
+
+static spw_status note_mixed(spw_draft *d, const mixed_recipe *mixed) {
+    if (spw_draft_fact(d, "@mixed_precision") == NULL) return SPW_OK;
+    if (mixed == NULL)
+        return spw_draft_note_fact(
+            d, SPW_NOTE_LACKS, "@mixed_precision",
+            "no recipe of formats that is known, such as bf16_mixed or bf16_with_mxfp8_mixed");
+    return mixed->ends
+               ? spw_draft_note_more(d, "@mixed_precision", NULL,
+                                     "the first and the last layers stay in bf16; all are counted in fp8")
+               : SPW_OK;
+}
+
 /* --bf16 keeps fp32 gradients unless told otherwise; moments and masters are fp32 unless the optimizer is precision-aware. */
 static spw_status compose_precision(spw_draft *d) {
-    const bool bf16 = spw_draft_on(d, "@bf16"), fp16 = spw_draft_on(d, "@fp16"),
-               aware = spw_draft_on(d, "@precision_aware");
-    const char *gradients = spw_draft_is(d, "@gradients_fp32", "false") ? "bf16" : "fp32",
-               *main_gradients = spw_draft_fact(d, "@main_gradients"),
+    const mixed_recipe *mixed_as = mixed_recipe_of(d);
+    const bool named16 = mixed_as != NULL && strncmp(mixed_as->name, "fp16", 4) == 0,
+               bf16 = spw_draft_on(d, "@bf16") || (mixed_as != NULL && !named16),
+               fp16 = spw_draft_on(d, "@fp16") || named16, aware = spw_draft_on(d, "@precision_aware");
+    const bool reduced = mixed_as != NULL ? named16 : spw_draft_is(d, "@gradients_fp32", "false");
+    const char *gradients = reduced ? "bf16" : "fp32", *main_gradients = spw_draft_fact(d, "@main_gradients"),
                *first = spw_draft_fact(d, "@first_moment"), *second = spw_draft_fact(d, "@second_moment"),
                *master = spw_draft_fact(d, "@main_parameters");
     spw_status status = SPW_OK;
+    (void)spw_draft_fact(d, "@gradients_fp32"); /* which a name in mixed_precision says, too */
+    SPW_TRY(note_mixed(d, mixed_as));
     if (!bf16 && !fp16) {
         const size_t before = d->notes;
         SPW_TRY(
             spw_draft_note_text(d, SPW_NOTE_MORE, "precision: framework",
-                                "the file says neither bf16 nor fp16; Megatron-LM alone would train in fp32, "
-                                "which needs more: --precision fp32"));
+                                d->framework->no_precision != NULL
+                                    ? d->framework->no_precision
+                                    : "the file says neither bf16 nor fp16; Megatron-LM alone would train in "
+                                      "fp32, which needs more: --precision fp32"));
         if (d->notes > before) d->note[before].key = "precision";
         return SPW_OK;
     }
@@ -94,8 +144,16 @@ static spw_status compose_fp4(spw_draft *d, const char **recipe) {
 static spw_status compose_recipe(spw_draft *d, const char **recipe) {
     const char *format = spw_draft_fact(d, "@fp8"), *said = spw_draft_fact(d, "@fp8_recipe");
     const bool gather = spw_draft_on(d, "@fp8_param_gather");
+    const mixed_recipe *mixed = mixed_recipe_of(d);
     spw_status status = SPW_OK;
     *recipe = NULL;
+    if (mixed != NULL && mixed->fp8 != NULL) {
+        *recipe = mixed->fp8;
+        status = spw_draft_put(d, "precision.recipe", *recipe, "@mixed_precision");
+        return status == SPW_OK && mixed->gathers
+                   ? spw_draft_put(d, "precision.fp8_param_gather", "true", "@mixed_precision")
+                   : status;
+    }
     const char *zoo = spw_draft_fact(d, "@zoo_formats"); /* PR=fp8 of ModelZoo's scripts is block scaling */
     if (zoo != NULL && strcmp(zoo, "bf16") != 0) {
         *recipe = strcmp(zoo, "mxfp8") == 0 ? "mxfp8" : "blockwise";

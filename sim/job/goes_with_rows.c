@@ -309,7 +309,8 @@ const spw_pair spw_pairs[] = {
                  "experts or both"),
     NO(TUNED, NOT_FREEZING, NULL,
        OF_SCHEME "finetune (frozen {frozen}, lora_rank {lora_rank}) is described for megatron-alltoall and "
-                 "megatron-flex alone, adapters beside a frozen base for transformers too; use one of them, "
+                 "megatron-flex alone, adapters beside a frozen base (finetune.frozen=base) for transformers "
+                 "too; use one of them, "
                  "or leave finetune away"),
     NO(TUNED, NOT_MEGATRON, NULL,
        "finetune is described for whole models under Megatron-Core's optimizer: distributed or replicated; "

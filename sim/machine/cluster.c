@@ -1,8 +1,8 @@
 #include "sim/machine/cluster.h"
 
+#include "base/nearest.h"
 #include "sim/machine/cluster_levels.h"
 #include "sim/read/coefficient_settings.h"
-#include "sim/read/nearest.h"
 #include "sim/read/preset.h"
 #include "sim/read/settings.h"
 
@@ -466,6 +466,12 @@ static spw_status refuse_sized(const char *name) {
     char guess[160] = "";
     if (nearest.best != NULL && nearest.distance > 0)
         (void)snprintf(guess, sizeof guess, "did you mean '%s%.60s'? ", best, name + strcspn(name, ":"));
+    const char *const size = name + strcspn(name, ":") + 1;
+    if (nearest.best != NULL && nearest.distance == 0 && size[0] != '\0' &&
+        size[strspn(size, "0123456789")] == '\0')
+        (void)snprintf(guess, sizeof guess,
+                       "did you mean '%s:%.20sx1', one node of %.20s, or --cluster %s --gpus %.20s? ", best,
+                       size, size, best, size);
     return spw_fail(SPW_ECONFIG,
                     "cluster '%.60s': %sbefore ':' stands a preset's name (%s), behind it GPUs of a node and "
                     "nodes, each 1 to %d, as in h200:8x16",

@@ -1,7 +1,7 @@
 #include "sim/model/model.h"
 
+#include "base/nearest.h"
 #include "sim/model/config/model_json.h"
-#include "sim/read/nearest.h"
 #include "sim/read/preset.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "sim/read/nearest.h"
+#include "base/nearest.h"
 #include "sim/read/settings.h"
 
 #include <stdio.h>

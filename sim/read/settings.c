@@ -2,7 +2,7 @@
 
 #include "sim/read/settings_internal.h"
 
-#include "sim/read/nearest.h"
+#include "base/nearest.h"
 
 #include <inttypes.h>
 #include <math.h>

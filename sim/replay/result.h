@@ -269,13 +269,14 @@ typedef struct spw_run_settings {
     const spw_trace_info *trace; /* NULL without a trace */
     size_t step_begin, step_end, layer_begin, layer_end;
     uint64_t seed;
-    double tokens;                                 /* of the training; 0: none were named */
-    bool tokens_unsaid;                            /* a price asks for them, and nobody said how many */
-    const char *balancer;                          /* as written; NULL = none */
-    const char *stack;                             /* name; NULL = none */
-    const char *stack_distance;                    /* spw_software.distance; NULL as "" */
-    const spw_stack *memory_fit;                   /* as read; NULL = none */
-    const spw_time_stack *time_fit;                /* as read; NULL = none */
+    double tokens;                  /* of the training; 0: none were named */
+    bool tokens_unsaid;             /* a price asks for them, and nobody said how many */
+    const char *balancer;           /* as written; NULL = none */
+    const char *stack;              /* name; NULL = none */
+    const char *newest;             /* where none was named, the stack that a plan takes; NULL, "": none */
+    const char *stack_distance;     /* spw_software.distance; NULL as "" */
+    const spw_stack *memory_fit;    /* as read; NULL = none */
+    const spw_time_stack *time_fit; /* as read; NULL = none */
     const spw_megatron_coefficients *megatron_fit; /* the same */
 } spw_run_settings;
 /* Of this job and trace: an end that is 0 becomes the trace's. */

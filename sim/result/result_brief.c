@@ -45,11 +45,17 @@ const char *spw_fit_counts_text(const spw_result *result, char out[SPW_FIT_COUNT
     return out;
 }
 
-static const char *why_no_fastest(const spw_result *result, const spw_run_settings *s) {
+enum { WHY_TEXT = 512 };
+static const char *why_no_fastest(const spw_result *result, const spw_run_settings *s, char text[WHY_TEXT]) {
     bool timed = false;
     for (size_t i = 0; i < result->rows; i++) timed = timed || result->row[i].timed;
     if (are_steps(result)) return "a row is a step here (--each-step)";
-    if (!timed && s->stack == NULL) return "no times without a software stack: --stack NAME";
+    if (!timed && s->stack == NULL) {
+        const bool known = s->newest != NULL && s->newest[0] != '\0';
+        (void)snprintf(text, WHY_TEXT, "no times without a software stack: --stack %s%s",
+                       known ? s->newest : "NAME", known ? ", as a plan takes by itself" : "");
+        return text;
+    }
     if (!timed) return "no row has a time";
     return "no row with a time fits and drops at most 1 %";
 }
@@ -59,7 +65,7 @@ void spw_result_print_brief(const spw_result *result, const spw_run_settings *s,
                              are_steps(result) ? NULL : spw_result_fastest(result, SPW_DROP_MOST, false),
                          *most = NULL, *least = &result->row[0];
     size_t fit = 0;
-    char counts[SPW_FIT_COUNTS];
+    char counts[SPW_FIT_COUNTS], why[WHY_TEXT];
     for (size_t i = 0; i < result->rows; i++) {
         const spw_result_row *r = &result->row[i];
         fit += spw_point_fits(r);
@@ -69,7 +75,7 @@ void spw_result_print_brief(const spw_result *result, const spw_run_settings *s,
     if (fastest != NULL)
         print_fastest(fastest, s, out);
     else
-        fprintf(out, "fastest   %s\n", why_no_fastest(result, s));
+        fprintf(out, "fastest   %s\n", why_no_fastest(result, s, why));
     fprintf(out, "fits      %zu row%s: %s", result->rows, spw_plural(result->rows),
             spw_fit_counts_text(result, counts));
     if (fit == 0)

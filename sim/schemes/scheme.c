@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/nearest.h"
 #include "sim/job/common_names.h"
 #include "sim/job/grid.h"
 #include "sim/job/job.h"
@@ -13,7 +14,6 @@
 #include "sim/job/state_law.h"
 #include "sim/job/trainer.h"
 #include "sim/machine/compiled_layer.h"
-#include "sim/read/nearest.h"
 #include "sim/schemes/library_limits.h"
 #include "sim/schemes/list.h"
 

@@ -21,6 +21,7 @@ spw_status spw_hdf5_open_file(const char *path, hid_t *out) {
     if (stat(path, &entry) != 0) return spw_fail(SPW_EIO, "%s: %s", path, strerror(errno));
     if (!S_ISREG(entry.st_mode)) return spw_fail(SPW_EIO, "%s: not a regular file", path);
     if (access(path, R_OK) != 0) return spw_fail(SPW_EIO, "%s: %s", path, strerror(errno));
+    if (entry.st_size == 0) return spw_fail(SPW_EFORMAT, "%s: an empty file", path);
     if (H5Fis_hdf5(path) <= 0) {
         const char *const dot = strrchr(path, '.');
         const bool job = dot != NULL && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0);

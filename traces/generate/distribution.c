@@ -1,6 +1,7 @@
 /* Names and keys of the distributions, one row each. */
 #include "traces/generate/generate.h"
 
+#include "base/nearest.h"
 #include "base/text.h"
 
 #include <math.h>
@@ -186,6 +187,31 @@ static spw_status set_popularity(const char *value, size_t length, spw_distribut
                     (int)length, value);
 }
 
+static bool belongs(int of, spw_popularity popularity) { return (of & 1 << popularity) != 0; }
+
+enum { LIST_TEXT = 256, WORD_TEXT = 64 };
+static const char *list_keys(spw_popularity popularity, char out[LIST_TEXT]) {
+    (void)snprintf(out, LIST_TEXT, "popularity");
+    for (size_t i = 0; i < KEYS; i++) {
+        const size_t used = strlen(out);
+        if (belongs(keys[i].popularity, popularity))
+            (void)snprintf(out + used, LIST_TEXT - used, ", %s", keys[i].key);
+    }
+    return out;
+}
+
+/* No key that there is. */
+static spw_status fail_key(const char *text, size_t length, size_t key_length, spw_popularity popularity) {
+    char word[WORD_TEXT], list[LIST_TEXT], guess[WORD_TEXT] = "";
+    (void)snprintf(word, sizeof word, "%.*s", (int)key_length, text);
+    spw_nearest nearest = {.text = word};
+    for (size_t i = 0; i < KEYS; i++)
+        if (belongs(keys[i].popularity, popularity)) spw_nearest_offer(&nearest, keys[i].key);
+    if (nearest.best != NULL) (void)snprintf(guess, sizeof guess, " did you mean '%s'?", nearest.best);
+    return spw_fail(SPW_EARG, "'%.*s': must be KEY=VALUE;%s keys of popularity %s: %s", (int)length, text,
+                    guess, popularities[popularity].name, list_keys(popularity, list));
+}
+
 /* "key=value" of `length` characters; given [KEYS] notes the key. */
 static spw_status set_key(const char *text, size_t length, bool *given, spw_distribution *out) {
     const char *equals = memchr(text, '=', length);
@@ -208,32 +234,19 @@ static spw_status set_key(const char *text, size_t length, bool *given, spw_dist
         given[i] = true;
         return SPW_OK;
     }
-    return spw_fail(
-        SPW_EARG,
-        "'%.*s': must be KEY=VALUE with popularity, exponent, sigma, alpha, share, rank, ranks, groups, "
-        "kept, drift, peak, rise, recovery, hot, heat, stride, first, turn, burst, violation, hash, "
-        "vocabulary or "
-        "words",
-        (int)length, text);
+    return fail_key(text, length, key_length, out->popularity);
 }
-
-static bool belongs(int of, spw_popularity popularity) { return (of & 1 << popularity) != 0; }
 
 /* Keys that another popularity has, or that miss what they belong to. */
 static spw_status check_keys(const bool *given, const spw_distribution *d) {
     const char *popularity = popularities[d->popularity].name;
-    char list[128] = "popularity";
-    for (size_t i = 0; i < KEYS; i++) {
-        const size_t used = strlen(list);
-        if (belongs(keys[i].popularity, d->popularity))
-            (void)snprintf(list + used, sizeof list - used, ", %s", keys[i].key);
-    }
+    char list[LIST_TEXT];
     for (size_t i = 0; i < KEYS; i++) {
         double beside = 1.0;
         if (!given[i]) continue;
         if (!belongs(keys[i].popularity, d->popularity))
             return spw_fail(SPW_EARG, "popularity %s has no %s; its keys are %s", popularity, keys[i].key,
-                            list);
+                            list_keys(d->popularity, list));
         if (keys[i].beside != NULL) memcpy(&beside, (const char *)d + keys[i].beside_offset, sizeof beside);
         if (!(beside > 0.0))
             return spw_fail(SPW_EARG, "'%s' does nothing without '%s'", keys[i].key, keys[i].beside);
@@ -285,6 +298,13 @@ spw_status spw_distribution_parse(const char *text, spw_distribution *out) {
         if (same(text, length, even_words[k]))
             return spw_fail(SPW_EARG, "distribution '%s' is unknown; did you mean 'uniform'?", text);
     if (i == NAMES) {
+        char word[WORD_TEXT];
+        (void)snprintf(word, sizeof word, "%.*s", (int)length, text);
+        spw_nearest nearest = {.text = word};
+        for (size_t k = 0; k < NAMES; k++) spw_nearest_offer(&nearest, names[k].name);
+        if (nearest.best != NULL)
+            return spw_fail(SPW_EARG, "distribution '%s' is unknown; did you mean '%s%s'?", text,
+                            nearest.best, text + length);
         return spw_fail(SPW_EARG,
                         "distribution '%.*s'; must be reference, uniform, zipf, lognormal, dirichlet, "
                         "hot-rank, group-limited, "

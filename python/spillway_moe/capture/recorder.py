@@ -181,6 +181,9 @@ class Capture:
         self._check()
         if not self._inside:
             raise RuntimeError("add_sequences() outside of a step; `with capture.step(n):` around it would be right")
+        if isinstance(arrays, np.ndarray) and arrays.ndim == 3:
+            raise ValueError(f"one array of shape {arrays.shape}; a list of arrays [tokens, {len(self.layers)}, {self.top_k}], one a response, "
+                             "would be right: add_sequences([array])")
         whole_pass = np.concatenate([np.asarray(a) for a in arrays])
         if whole_pass.ndim != 3 or whole_pass.shape[1] != len(self.layers):
             raise ValueError(f"arrays of shape {whole_pass.shape}; [tokens, {len(self.layers)}, {self.top_k}] would be right")

@@ -84,6 +84,11 @@ static void print_sure(const spw_until_view *v, const spw_until_line *l, FILE *o
         fprintf(out, "; surely %s from %s %.4g\n", too, v->key, a->surely_bad);
 }
 
+/* One GPU of the expert-parallel ranks can get no more than all tokens. */
+static bool is_all_there_is(const spw_until_view *v, const spw_until_line *l) {
+    return strcmp(v->key, "imbalance") == 0 && l->answer.good >= (double)l->expert;
+}
+
 static void print_words(const spw_until_view *v, const spw_until_line *l, FILE *out) {
     const spw_until_answer *a = &l->answer;
     const char *const too = is_memory(l) ? "out of memory at " : "too long at ";
@@ -99,7 +104,8 @@ static void print_words(const spw_until_view *v, const spw_until_line *l, FILE *
         break;
     case SPW_UNTIL_NEVER:
         fprintf(out, "  %s\n  tried up to ",
-                a->follows     ? "good up to the end of what was tried"
+                a->follows ? is_all_there_is(v, l) ? "good up to all that can be: one GPU gets every token"
+                                                   : "good up to the end of what was tried"
                 : is_memory(l) ? "never: its memory does not follow the routing"
                                : "never: its step does not follow this routing");
         print_at(v, l, a->good, &l->good, &a->at_good, out);
@@ -282,7 +288,9 @@ static void print_longest(const spw_until_view *v, const spw_until_line *questio
     }
     fprintf(out, "%s %s, EP %zu, %zu sequence%s, up to %s %.4g", of, l->scheme, l->expert, l->sequences,
             spw_plural(l->sequences), v->key, surely ? l->answer.sure : l->answer.good);
-    if (!surely && l->answer.kind == SPW_UNTIL_NEVER) fprintf(out, ", the end of what was tried");
+    if (!surely && l->answer.kind == SPW_UNTIL_NEVER)
+        is_all_there_is(v, l) ? fprintf(out, ", all that EP %zu can be", l->expert)
+                              : fprintf(out, ", the end of what was tried");
 }
 
 static bool is_first_of_question(const spw_until_view *v, size_t i) {

@@ -1,6 +1,7 @@
 #include "sim/command/trace/command_trace.h"
 
 #include "base/memory.h"
+#include "base/nearest.h"
 #include "sim/command/command.h"
 #include "sim/command/job_options.h"
 #include "sim/command/trace/trace_options.h"
@@ -219,10 +220,33 @@ static char *list_formats(int key, const char *text, void *input) {
     return NULL;
 }
 
+static bool ends_with(const char *text, const char *end) {
+    const size_t length = strlen(text), of_end = strlen(end);
+    return length > of_end && strcmp(text + length - of_end, end) == 0;
+}
+
+/* A format comes first; a file in its place is an array of numpy where its name says so. */
+static void refuse_format(const char *text, struct argp_state *state) {
+    const bool array = ends_with(text, ".npy") || ends_with(text, ".npz") || ends_with(text, ".pt");
+    spw_nearest nearest = {.text = text};
+    size_t formats = 0;
+    const spw_importer *list = spw_importer_list(&formats);
+    for (size_t i = 0; i < formats; i++) spw_nearest_offer(&nearest, list[i].name);
+    if (array || strpbrk(text, "./") != NULL)
+        argp_error(
+            state,
+            "'%s' is no format; a format stands in front of the files: trace import %s %s --output OUT.h5%s",
+            text, array ? "array" : "FORMAT", text, array ? "" : " (--help lists formats)");
+    else if (nearest.best != NULL)
+        argp_error(state, "'%s' is no format; did you mean %s? --help lists them", text, nearest.best);
+    else
+        argp_error(state, "'%s' is no format; --help lists them", text);
+}
+
 static void add_argument(import_options *o, const char *text, struct argp_state *state) {
     if (o->importer == NULL && o->settings.inputs == 0) {
         o->importer = spw_importer_find(text);
-        if (o->importer == NULL) argp_error(state, "'%s' is no format; --help lists them", text);
+        if (o->importer == NULL) refuse_format(text, state);
         return;
     }
     o->input[o->settings.inputs++] = text;

@@ -43,7 +43,8 @@ static const char *job_lacks(const spw_job *job) {
         {job->precision.recipe != SPW_FP8_NONE || job->precision.activations != 2 ||
              job->precision.weights < 2,
          "activations other than bf16"},
-        {job->fsdp > 1 && job->optimizer != SPW_OPTIMIZER_SHARDED, "several GPUs without optimizer: sharded"},
+        {job->fsdp > 1 && job->optimizer != SPW_OPTIMIZER_SHARDED,
+         "several GPUs without FSDP; jobs with it have: --optimizer sharded"},
         {job->fsdp == 1 && job->precision.weights > 2, "fp32 weights of one GPU (autocast)"},
         {!spw_finetune_is_whole(f) && !adapters, "frozen parts without adapters"},
     };

@@ -2,9 +2,9 @@
 #ifndef SPW_SIM_MODEL_CONFIG_MODEL_FAMILY_H
 #define SPW_SIM_MODEL_CONFIG_MODEL_FAMILY_H
 
+#include "base/nearest.h"
 #include "sim/model/attention.h"
 #include "sim/model/model.h"
-#include "sim/read/nearest.h"
 
 enum {
     SPW_MODEL_KEYS = 3,

@@ -561,6 +561,33 @@ def check_slips():
         check(got.stdout != "" and "did you mean" not in got.stdout, f"no slips in {file}: {got.stdout}")
 
 
+def check_mixed():
+    """Bridge's mixed_precision by a name: formats, recipe and gathered weights are those that its words say."""
+    head = ("model:\n  tensor_model_parallel_size: 1\n  pipeline_model_parallel_size: 1\n  expert_model_parallel_size: 8\n  seq_length: 4096\n"
+            "train:\n  global_batch_size: 64\n  micro_batch_size: 1\nddp:\n  use_distributed_optimizer: true\n  grad_reduce_in_fp32: ")
+    recipes = {"delayed_scaling": "delayed", "current_scaling": "tensorwise", "subchannel_scaling": "blockwise"}
+    names = [f"{half}{part}_mixed" for half in ("bf16", "fp16") for part in ("", "_with_mxfp8", *(f"_with_fp8_{scaling}" for scaling in recipes))]
+    for name in [*names, "nemotron_h_bf16_with_fp8_current_scaling_mixed", "nanov2_bf16_with_fp8_current_scaling_mixed", "bf16-mixed", "bf16-with-mxfp8-mixed"]:
+        half = "fp16" if name.startswith("fp16") else "bf16"
+        plain = name.replace("-", "_")
+        recipe = "blockwise" if plain.startswith("nanov2") else next((r for s, r in recipes.items() if s in plain), "mxfp8" if "mxfp8" in plain else None)
+        text = head + ("true" if half == "fp16" else "false") + f"\nmixed_precision: {name}\n"  # which mixed_precision overwrites
+        (SCRATCH / "mixed.yaml").write_text(text)
+        printed = asked.run(PROGRAM, "job", "mixed.yaml", cwd=SCRATCH).stdout
+        told = re.findall(r"^ *(\w+:) (\S+)", printed, re.M)
+        said = {key: next((value for k, value in told if k == key), None) for key in ("weights:", "activations:", "gradients:", "recipe:", "fp8_param_gather:")}
+        said["optimizer:"] = [value for k, value in told if k == "optimizer:"]
+        want = {"weights:": half, "activations:": half, "gradients:": "bf16" if half == "fp16" else "fp32", "optimizer:": ["fp32", "distributed"],
+                "recipe:": recipe, "fp8_param_gather:": "true" if recipe and "subchannel" not in plain else None}
+        check(said == want, f"mixed_precision {name}: {want} {said}")
+        doubt = "the first and the last layers stay in bf16" in " ".join(printed.replace("#", "").split())
+        check(doubt == ("current_scaling" in plain), f"mixed_precision {name}: layers at the ends")
+    for text, what in (("mixed_precision: bf16_mixd\n", "no recipe of formats that is known"), ("", "the file says no mixed_precision; bf16 is planned")):
+        (SCRATCH / "mixed.yaml").write_text(head + "true\n" + text)
+        told = " ".join(asked.run(PROGRAM, "job", "mixed.yaml", cwd=SCRATCH).stdout.replace("#", "").split())
+        check(what in told and "Megatron-LM alone" not in told, f"{text!r}: {told}")
+
+
 def check_unsaid():
     """What spillway job assumes as a file does not say it stands in the plan, unless an option says it; state on the host is a doubt."""
     model = ("--model", "qwen3-30b-a3b")
@@ -629,6 +656,7 @@ check_less()
 check_tokens()
 check_counted()
 check_slips()
+check_mixed()
 check_unsaid()
 check_places()
 check_job_hint()

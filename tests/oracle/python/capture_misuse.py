@@ -161,6 +161,9 @@ capture.close()
 with capture_of("outside") as capture:
     raises(RuntimeError, "add_sequences() outside of a step", capture.add_sequences, [choose()])
     one_step(capture, 0)
+    with capture.step(1):
+        raises(ValueError, "a list of arrays [tokens, ", capture.add_sequences, choose())
+        capture.add_sequences([choose()])
 
 
 def closed_inside():

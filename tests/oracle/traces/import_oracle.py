@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import pathlib
+import pickle
 import shutil
 import sys
 import warnings
@@ -785,6 +786,8 @@ def test_array_damage():
         damaged("ids.npy: ", whole[:part])
     damaged("but 961 bytes follow", whole + b"x")
     damaged("is no .npy array", b"\x93NUMPX" + whole[6:])
+    for saved in (pickle.dumps({"ids": [1, 2]}), b"PK\x03\x04" + whole):  # of torch.save before and since 1.6
+        damaged("is no .npy array, but a pickle or a file of torch.save", saved)
     damaged("other than 1, 2 and 3", whole[:6] + b"\x04" + whole[7:])
 
     def header(text):
@@ -1079,6 +1082,19 @@ def test_round_trip():
         check((h["counts/by_rank"][:] == by_rank).all() and (h["counts/routed"][:] == routed).all(), "there and back as counts")
     code, out, error = run(SPILLWAY, "replay", OUT, "--job", job, "--format", "json", "--scheme", "gmm")
     check(code == 0 and json.loads(out)["rows"][0]["traffic"]["rows_max"] > 0, f"a replay of imported counts: {error}")
+
+
+def test_nameless():
+    """A plan says that a trace names no model."""
+    fresh("array")
+    path = save("ids.npy", choose(4096, 2, experts=64, top_k=8))
+    made = path.with_name("nameless.h5")
+    run(SPILLWAY, "trace", "import", "array", path, "--output", made, "--experts", "64", "--top-k", "8", "--axes", "tokens,layers,k")
+    code, out, error = run(SPILLWAY, "plan", "--trace", made, "--model", "olmoe-1b-7b", "--cluster", "h100:8x1")
+    check(code == 0 and "nameless.h5: no model named, 1 step x 2 layers" in " ".join(out.split()), f"{code} {out} {error}")
+    made.write_bytes(b"")
+    code, out, error = run(SPILLWAY, "trace", "info", made)
+    check(code == 3 and "nameless.h5: an empty file" in error, f"{code} {error}")
 
 
 def test_hostile_texts():

@@ -1,7 +1,7 @@
 /* Parameters of adapters by pencil, and names that are near. */
 #include "base/memory.h"
+#include "base/nearest.h"
 #include "sim/job/recipe/finetune.h"
-#include "sim/read/nearest.h"
 #include "tests/unit/check.h"
 
 #include <string.h>

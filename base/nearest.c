@@ -1,4 +1,4 @@
-#include "sim/read/nearest.h"
+#include "base/nearest.h"
 
 #include <ctype.h>
 #include <stdbool.h>

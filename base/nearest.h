@@ -1,6 +1,6 @@
 /* The name somebody probably meant. */
-#ifndef SPW_SIM_READ_NEAREST_H
-#define SPW_SIM_READ_NEAREST_H
+#ifndef SPW_BASE_NEAREST_H
+#define SPW_BASE_NEAREST_H
 
 #include <stddef.h>
 

@@ -1,0 +1,1 @@
+plan --model olmoe-1b-7b --cluster h100:4

@@ -1,0 +1,1 @@
+plan --from nemo:run.yaml

@@ -1,0 +1,1 @@
+plan --job job.yaml --output plan.json

@@ -1,0 +1,1 @@
+plan --job job.yaml --routing zipf:exponnt=0.5

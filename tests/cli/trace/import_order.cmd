@@ -1,0 +1,1 @@
+trace import ids.npz --output o.h5

@@ -1,0 +1,1 @@
+trace import megatron-routr a.jsonl --output o.h5
