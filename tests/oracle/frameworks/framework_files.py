@@ -407,6 +407,8 @@ SAID = [  # file, text, options, keys, words of `more`, words of the listing
     ("trl.yaml", TRL + "fsdp: no_shard\n", ["--cluster", "h100:8x2"], {"optimizer": "replicated"}, None),
     ("trl.yaml", TRL + "deepspeed: ds.json\n", ["--cluster", "h100:8x2"], {"optimizer": "sharded"}, "deepspeed"),
     ("zero.json", ZERO % "", ["--cluster", "h100:8x1", "--model", "olmoe-1b-7b"], {"remat": "none"}, "cross_entropy: chunked"),
+    ("zero.json", '{"zero_optimization": {"stage": 1, "offload_optimizer": {"device": "cpu"}}, "bf16": {"enabled": true}}',
+     ["--cluster", "h100:8x1", "--model", "olmoe-1b-7b"], {"optimizer": "distributed", "optimizer_on_host": 1.0}, "cross_entropy: chunked"),
     ("zero.json", ZERO % ', "mics_shard_size": 8', ["--cluster", "h100:8x2", "--model", "olmoe-1b-7b"], {}, "zero_optimization.mics_shard_size"),
     ("zero.json", ZERO % ', "zero_hpz_partition_size": 8', ["--cluster", "h100:8x2", "--model", "olmoe-1b-7b"], {},
      "zero_optimization.zero_hpz_partition_size"),

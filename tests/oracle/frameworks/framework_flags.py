@@ -165,6 +165,11 @@ def check_words():
     # Megatron-LM takes a layout or a number of virtual stages, not both (arguments.py validate_args)
     got = asked.run(PROGRAM, "plan", *V3, "--virtual-stages", 2, "--flags", "megatron")
     check("virtual" not in got.stdout and "--pipeline-model-parallel-layout" in got.stdout, f"virtual stages: {got.stdout} {got.stderr}")
+    # MaxText's axes multiply to all GPUs: fsdp counts the GPUs of context here, and not there
+    got = asked.run(PROGRAM, "plan", "--model", "mixtral-8x7b", "--cluster", "h100:8x1", "--scheme", "ring", "--optimizer", "sharded",
+                    "--expert-parallel", 2, "--context", 2, "--flags", "maxtext")
+    sizes = [int(word.split("=")[1]) for word in got.stdout.split() if word.startswith("ici_")]
+    check(got.returncode == 0 and math.prod(sizes) == 8 and sizes.count(2) == 3, f"maxtext, context: {got.stdout} {got.stderr}")
     # fp4 has arguments of its own, and so has the weight that is FP4 itself
     fp4 = ["--model", "mixtral-8x7b", "--scheme", "megatron-alltoall:align=128", "--optimizer", "distributed", "--expert-parallel", 8]
     for framework, cluster, recipe, gather, words in (

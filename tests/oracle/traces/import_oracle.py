@@ -982,6 +982,8 @@ def test_routed_responses():
                            {"meta_info": {"prompt_tokens": 9, "completion_tokens": 4, "routed_experts_start_len": 3, "routed_experts": raw_text(full[2])}}])
     with imported("sglang-routed", files[:1], *shape, "--layers", "0:5", "--dense-layers", 0) as h:
         check_ids(h, want[:1], range(1, 5))
+    with imported("sglang-routed", files[:1], *shape, "--layers", "7:12", "--dense-layers", 7) as h:  # by its name
+        check_ids(h, want[:1], range(8, 12))
     refused("all zeros: a layer without experts? name it in --dense-layers 0", "sglang-routed", files[:1], *shape, "--layers", "0:5")
     refused("is among --dense-layers, but holds choices of experts", "sglang-routed", files[:1], *shape, "--layers", "0:5", "--dense-layers", "0,2")
     refused("--layers is needed", "sglang-routed", files[:1], *shape, code=2)

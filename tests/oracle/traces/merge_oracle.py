@@ -118,6 +118,21 @@ for gone in ("counts/by_rank", "tokens"):
         check("counts/by_rank" in h and (h["counts/by_rank"][:] == by_rank).all(), f"counts by rank of shards without {gone}")
     shutil.rmtree(part)
 
+# a step of no tokens, as of a rank that waited, among others: it has its counts by rank, which are 0, though the shards have none
+part = SCRATCH / "waited"
+part.mkdir()
+for rank in range(2):
+    steps = [(step, 0, np.array([[[0, 1]], [[2, 3]]] * count, "i4").reshape(-1, 1, 2)) for step, count in ((0, 1), (1, 0), (2, 2))]
+    write_shard(part / f"r{rank}.h5", steps, layers=[0], experts=4, top_k=2, rank=rank)
+    with h5py.File(part / f"r{rank}.h5", "r+") as h:
+        if "by_rank" in h["counts"]:
+            del h["counts/by_rank"]
+oracle.must("trace", "merge", part, OUT)
+with h5py.File(OUT) as h:
+    check("counts/by_rank" in h and h["counts/by_rank"][:, :, 0].tolist() == [[[1] * 4] * 2, [[0] * 4] * 2, [[2] * 4] * 2],
+          "counts by rank of a step without tokens")
+shutil.rmtree(part)
+
 # no whole set, no set, its own input
 OUT.unlink()
 (folder / "r1_s6.h5").rename(SCRATCH / "away.h5")

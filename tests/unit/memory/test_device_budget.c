@@ -51,6 +51,9 @@ static void check_pencil(spw_job *job) {
                   job);
     CHECK(near(b.outside, process + 1.265 * (pair + 486.0 * MIB)) &&
           near(b.outside_high, process + 3.2e9 + doubt));
+    b = budget_of("h100-2x8", 16, "transformers", "fsdp2: {replicas: 2, reshard_after_forward: always}\n",
+                  job); /* of each group */
+    CHECK(near(b.outside_high, process + 3.2e9 + 2.0 * 512.0 * MIB + doubt));
     b = budget_of("h200-1x2", 2, "transformers", "", job); /* another card */
     CHECK(near(b.outside, process + pair) && near(b.outside_low, process + pair - doubt - 512.0 * MIB) &&
           near(b.outside_high, process + pair + doubt + 512.0 * MIB));

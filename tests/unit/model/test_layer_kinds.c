@@ -161,6 +161,9 @@ static void test_generic(void) {
                  "\"scoring_func\": \"sigmoid\", \"topk_method\": \"noaux_tc\""),
          &m);
     const spw_parameters p = spw_model_parameters(&m), n = spw_model_parameters(&nemotron);
+    /* a prediction is a mixer and an FFN, of which each has its norm: attention 3 x 8 x 8, norms 2 x 8; 2 x 8 x 8 that joins, 3 norms */
+    CHECK(spw_mtp_parameters_of(&nemotron).rest ==
+          192 + 16 + n.shared_per_layer + n.router_per_layer + 128 + 24);
     CHECK(m.half_layers && m.bare_layers == 2 && m.moe_layers == 2);
     CHECK(p.mixers == n.mixers && p.routed_per_layer == n.routed_per_layer &&
           p.router_per_layer == n.router_per_layer);

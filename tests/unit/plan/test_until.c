@@ -44,6 +44,8 @@ static spw_status plan(void *state, double x, spw_result *result) {
         row->balanced.step_s = 1.0;
         row->time.step_s = 1.0 + x / (double)(i + 1);
         spw_result_row_judge(row, &usual);
+        row->reserved.there = i == 2; /* less than what lives, on another rank */
+        row->reserved.as_set.worst_rank = 40;
         row->drops.fraction = 0.001 * x;
     }
     m->plans++;
@@ -68,7 +70,7 @@ static void test_memory(void) {
     CHECK(fabs(o.answer[0].drops_good - 0.001 * o.answer[0].good) < 1e-15);
     CHECK(isnan(o.answer[3].sure) && o.answer[3].at_low.low == 981.0);
     CHECK(isnan(o.answer[3].surely_bad) && isnan(o.answer[2].surely_bad) && o.answer[2].sure == 8.0);
-    CHECK(o.answer[5].place.rank == 5);
+    CHECK(o.answer[5].place.rank == 5 && o.answer[2].place.rank == 40);
     CHECK(o.answer[0].at_today.value == 1850.0 && o.answer[0].at_today.high == 1870.0 &&
           o.answer[0].at_today.bad);
     CHECK(o.answer[0].monotone && o.answer[0].follows && o.answer[0].at_low.value == 900.0);

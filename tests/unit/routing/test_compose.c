@@ -242,6 +242,42 @@ static void test_folded(void) {
     destroy(&r);
 }
 
+/* Two source ranks on eight GPUs of tensor 2 x context 2. Context rank 0 has pieces 0 and 3 of a sequence of 8 tokens, context rank 1
+ * pieces 1 and 2, of two tokens each, and of its two pieces the first GPU of a tensor group has the first. */
+static void test_shared_sequences(void) {
+    static const uint64_t first[] = {0, 6, 2, 4};
+    enum { WHOLE = 8 };
+    replayed r = {.trace = NULL};
+    sketch s = regular(2, WHOLE);
+    spw_trace_record record;
+    const spw_layout *layout = NULL;
+    uint64_t row[MOST_ROWS];
+    uint32_t sequence[MOST_ROWS];
+    for (size_t i = 0; i < s.rows; i++) {
+        s.sequence[i] = (int32_t)(i / WHOLE);
+        s.position[i] = (int32_t)(i % WHOLE);
+    }
+    r.job = make_job();
+    r.job.expert = 4, r.job.expert_tensor = 1, r.job.tensor = 2, r.job.context = 2;
+    r.job.optimizer = SPW_OPTIMIZER_DISTRIBUTED;
+    r.job.sequence_length = WHOLE;
+    r.sequences[0] = 1;
+    (void)snprintf(r.path, sizeof r.path, "%s/shared.h5", scratch);
+    CHECK_OK(write_sketch(&s, r.path));
+    CHECK_OK(spw_trace_open(r.path, &r.trace));
+    const spw_composer_request request = {
+        .trace = r.trace, .job = &r.job, .sequences = r.sequences, .batches = 1, .seed = 1};
+    CHECK_OK(spw_composer_create(&request, &r.composer));
+    CHECK_OK(begin(r.composer, 0));
+    CHECK_OK(spw_composer_layer(r.composer, 0, 0, &record, &layout));
+    CHECK(layout->ranks == 8 && assumed(r.composer, 0, "share their sequences"));
+    for (size_t gpu = 0; gpu < layout->ranks; gpu++) {
+        const uint64_t begins = gpu / 4 * WHOLE + first[gpu % 4];
+        CHECK(rows_of(layout, gpu, row, sequence) == 2 && row[0] == begins && row[1] == begins + 1);
+    }
+    destroy(&r);
+}
+
 /* Six source ranks are no whole number of blocks for four GPUs. */
 static void test_uneven(void) {
     replayed r;
@@ -483,6 +519,7 @@ int main(int argc, char **argv) {
     scratch = argv[1];
     test_exact();
     test_folded();
+    test_shared_sequences();
     test_uneven();
     test_dealt();
     test_layers();

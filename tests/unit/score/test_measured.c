@@ -257,6 +257,23 @@ static void test_expandable(const char *tables) {
     }
 }
 
+/* 4 tokens on each of 2 ranks choose one of 4 experts. 6 slots are more than there are tokens: padded they are filled, else nothing
+ * is dropped. Of 2 slots the third and fourth choices of expert 0 are dropped. */
+static void test_slots(void) {
+    static const uint64_t routed[] = {4, 0, 0, 0, 1, 1, 1, 1};
+    spw_measured_shape s = {
+        .ranks = 2, .layers = 1, .tokens = 4, .top_k = 1, .experts = 4, .capacity = 6, .padded = true};
+    spw_measured_rows rows = spw_measured_rows_of(&s, routed, 0, 0);
+    CHECK(rows.assignments_received == 6 && rows.received == 4 * 6 && rows.sent == 4 * 6);
+    CHECK(rows.kept_local == 2 * 6 && rows.sent_off_rank == 2 * 6 && rows.dropped == 0);
+    s.padded = false;
+    rows = spw_measured_rows_of(&s, routed, 0, 0);
+    CHECK(rows.received == 6 && rows.sent == 4 && rows.kept_local == 4 && rows.dropped == 0);
+    s.capacity = 2;
+    rows = spw_measured_rows_of(&s, routed, 0, 0);
+    CHECK(rows.received == 4 && rows.sent == 2 && rows.dropped == 2);
+}
+
 static void test_damage(const char *scratch) {
     spw_measured_score score;
     char path[4096];
@@ -287,6 +304,7 @@ int main(int argc, char **argv) {
     test_names(argv[2]);
     test_unknown(argv[3]);
     test_expandable(argv[1]);
+    test_slots();
     test_damage(argv[3]);
     return check_done();
 }
