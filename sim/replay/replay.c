@@ -1,6 +1,7 @@
 #include "sim/replay/replay.h"
 #include "sim/replay/replay_life.h"
 
+#include "base/memory.h"
 #include "sim/job/job.h"
 #include "sim/job/recipe/remat.h"
 #include "sim/replay/replay_finish.h"
@@ -184,6 +185,29 @@ static void forget(spw_replay_work *r) {
         if (r->wants[i / r->splits]) spw_segment_counts_forget(r->cache[i / r->splits][i % r->splits]);
 }
 
+/* Where a micro-batch's notes stand in the record. */
+typedef struct noted {
+    size_t begin, bytes;
+} noted;
+
+static spw_status note_again(spw_note *out, noted before) {
+    void *at = NULL;
+    const spw_status status = spw_note_add(out, before.bytes, &at);
+    if (status == SPW_OK) memcpy(at, out->data + before.begin, before.bytes);
+    return status;
+}
+
+/* One micro-batch of a layer, at all places of its batch. */
+static spw_status note_micro_batch(spw_replay_work *r, size_t layer, size_t b, spw_trace_record *record,
+                                   const spw_layout *layout, spw_note *out) {
+    spw_status status = SPW_OK;
+    for (size_t place = b; place < r->places; place += r->batches)
+        if (r->leader[place] == place) SPW_TRY(note_places(r, place, layer, record, layout, out));
+
+cleanup:
+    return status;
+}
+
 /* A unit is a layer of a step. */
 static spw_status note_layer(void *context, size_t unit, spw_note *out) {
     spw_replay_work *r = context;
@@ -191,13 +215,19 @@ static spw_status note_layer(void *context, size_t unit, spw_note *out) {
                  step = unit / r->frame.layers, layer = unit % r->frame.layers;
     const void *ids = NULL;
     spw_trace_record balanced = {.tokens = 0}, record = {.tokens = 0};
+    noted *kind = NULL;
     spw_status status = SPW_OK;
+    SPW_TRY(SPW_ALLOC(micro_batches, &kind));
     if (step != r->begun) SPW_TRY(spw_composer_begin(r->composer, step));
     if (step != r->begun && r->balancer != NULL) SPW_TRY(spw_balancer_begin(r->balancer));
     r->begun = step;
     if (layer == 0) SPW_TRY(spw_composer_note(r->composer, out));
     for (size_t i = 0; i < r->batches * micro_batches; i++) {
-        const size_t b = i / micro_batches;
+        const size_t b = i / micro_batches, micro_batch = i % micro_batches;
+        if (micro_batch >= r->frame.kinds) {
+            SPW_TRY(note_again(out, kind[micro_batch % r->frame.kinds]));
+            continue;
+        }
         const spw_layout *layout = spw_composer_layout(r->composer, b);
         const bool reads = r->reads || spw_composer_draws(r->composer);
         if (reads) SPW_TRY(spw_composer_layer(r->composer, layer, b, &record, &layout));
@@ -209,14 +239,16 @@ static spw_status note_layer(void *context, size_t unit, spw_note *out) {
             record = balanced;
         }
         if (micro_batches > 1) {
-            SPW_TRY(spw_micro_batch_layout(layout, i % micro_batches, micro_batches, r->part[b]));
+            SPW_TRY(spw_micro_batch_layout(layout, micro_batch, micro_batches, r->part[b]));
             layout = r->part[b];
         }
-        for (size_t place = b; place < r->places; place += r->batches)
-            if (r->leader[place] == place) SPW_TRY(note_places(r, place, layer, &record, layout, out));
+        kind[micro_batch].begin = out->bytes;
+        SPW_TRY(note_micro_batch(r, layer, b, &record, layout, out));
+        kind[micro_batch].bytes = out->bytes - kind[micro_batch].begin;
     }
 
 cleanup:
+    spw_free(kind);
     return status;
 }
 

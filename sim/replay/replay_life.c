@@ -119,6 +119,8 @@ static spw_status compose(spw_replay_work *r) {
                                           .layer_end = q->layer_end,
                                           .seed = q->seed,
                                           .drawn_sequences = q->drawn_sequences,
+                                          .micro_batches = r->frame.micro_batches,
+                                          .kinds = r->frame.kinds,
                                           .store = q->store,
                                           .weights = spw_schemes_need_weights(q->scheme, q->schemes),
                                           .counts = r->wants[SPW_REPLAY_BY_LAW]};
@@ -183,6 +185,7 @@ spw_status spw_replay_work_create(spw_replay_work *r) {
     r->frame = (spw_replay_frame){.request = q,
                                   .parts = pipeline.stages > 1 || pipeline.micro_batches > 1,
                                   .micro_batches = pipeline.micro_batches,
+                                  .kinds = spw_replay_micro_batch_kinds(q),
                                   .stages = pipeline.stages};
     find_kinds(r);
     SPW_TRY(check(r));

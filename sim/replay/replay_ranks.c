@@ -32,6 +32,23 @@ size_t spw_replay_ranks(const spw_replay_request *q) {
     return fewer < ranks && fewer > spw_trace_get_info(q->trace)->ranks ? fewer : ranks;
 }
 
+/* As many as have all sequences that were made, and a spread among them. */
+size_t spw_replay_micro_batch_kinds(const spw_replay_request *q) {
+    enum { FEWEST = 8 };
+    const spw_pipeline pipeline = spw_pipeline_of(q->job);
+    const size_t made = spw_trace_made_tokens(q->trace), all = pipeline.micro_batches,
+                 length = spw_grid_sequence_tokens(q->job);
+    size_t sequences = SIZE_MAX;
+    if (made == 0 || all <= FEWEST || q->balancer != NULL) return all;
+    for (size_t b = 0; b < q->job->batches; b++)
+        if (q->job->sequences_per_gpu[b] < sequences) sequences = q->job->sequences_per_gpu[b];
+    const size_t there = made / length * spw_trace_get_info(q->trace)->ranks,
+                 each = spw_replay_ranks(q) * (sequences / all);
+    if (each == 0) return all;
+    const size_t kinds = (there + each - 1) / each;
+    return kinds < FEWEST ? FEWEST : kinds < all ? kinds : all;
+}
+
 void spw_replay_stage_job(const spw_job *job, size_t ranks, spw_job *out) {
     *out = *job;
     out->pipeline = 1;

@@ -32,7 +32,8 @@ static spw_status create_allocator(spw_replay_row *row) {
                                           .layers = f->layers,
                                           .steps = f->steps,
                                           .every = f->request->every_rank,
-                                          .as_set_alone = f->request->as_set_alone};
+                                          .as_set_alone = f->request->as_set_alone,
+                                          .kinds = f->kinds};
     return spw_reserved_memory_create(&request, &row->reserved);
 }
 
@@ -106,11 +107,13 @@ spw_status spw_replay_row_create(const spw_replay_frame *f, const spw_job *job, 
                                     .layers = f->layers,
                                     .groups = f->ranks / row->point.shape.ranks,
                                     .micro_batches = f->micro_batches,
+                                    .kinds = f->kinds,
                                     .imbalance = row->imbalance};
     limit_groups(q, &time.point.shape);
     row->timed = spw_replay_time_covers(&time);
     if (row->timed) SPW_TRY(spw_replay_time_create(&time, &row->time));
     SPW_TRY(spw_stage_memory_create(&row->point, f->ranks, f->layers, f->steps, &row->memory));
+    row->memory.kinds = f->kinds;
     if (q->overload) {
         const spw_overload_shape overload = {f->ranks, row->point.shape.ranks, f->layers, &job->model,
                                              spw_pipeline_of(job)};

@@ -26,6 +26,7 @@ typedef struct spw_replay_frame {
     spw_composer *composer;
     bool parts;           /* there are pipeline stages or micro-batches */
     size_t micro_batches; /* of one step */
+    size_t kinds;         /* of them: those behind the first `kinds` are as these in turn */
     size_t stages;
     size_t ranks, layers, steps; /* ranks: of one stage; layers and steps of the replay */
 } spw_replay_frame;

@@ -31,7 +31,7 @@ static spw_status create_megatron(spw_replay_time *t) {
     spw_status status = SPW_OK;
     SPW_TRY(SPW_ALLOC(1, &t->scaled));
     SPW_TRY(spw_megatron_coefficients_scale(q->megatron, &q->point.job->cluster, t->scaled));
-    SPW_TRY(SPW_ALLOC(q->micro_batches * q->groups * q->layers * ranks, &t->rank_load));
+    SPW_TRY(SPW_ALLOC(q->kinds * q->groups * q->layers * ranks, &t->rank_load));
     SPW_TRY(SPW_ALLOC(t->positions * ranks, &t->even));
     SPW_TRY(SPW_ALLOC(ranks * q->point.shape.experts_per_rank, &t->scratch));
     SPW_TRY(spw_megatron_load_stated(t->scaled, &q->point, 1.0, t->positions, t->even));
@@ -52,6 +52,7 @@ static spw_status stated_load(const spw_replay_time *t, double imbalance, size_t
 spw_status spw_replay_time_create(const spw_replay_time_request *q, spw_replay_time *out) {
     spw_status status = SPW_OK;
     *out = (spw_replay_time){.q = *q, .positions = spw_stated_positions(q->point.job)};
+    if (q->kinds == 0) out->q.kinds = q->micro_batches;
     out->listed = is_listed(q);
     if (out->listed) return spw_transformers_time_predict(&q->point, &out->same);
     if (!is_compiled(q)) return create_megatron(out);
@@ -111,7 +112,7 @@ void spw_replay_time_layer(spw_replay_time *t, size_t layer, size_t micro_batch,
     const spw_replay_time_request *q = &t->q;
     const size_t ranks = q->point.shape.ranks;
     if (t->load != NULL) t->load[micro_batch * q->layers + layer] = *(const spw_routing_layer *)note;
-    for (size_t g = 0; g < q->groups && t->scaled != NULL; g++)
+    for (size_t g = 0; g < q->groups && t->scaled != NULL && micro_batch < q->kinds; g++)
         memcpy(t->rank_load + ((micro_batch * q->groups + g) * q->layers + layer) * ranks,
                (const spw_megatron_load *)note + g * ranks, ranks * sizeof *t->rank_load);
 }
@@ -138,7 +139,7 @@ static spw_megatron_job_request megatron_request(const spw_replay_time *t, routi
     return (spw_megatron_job_request){.coefficients = t->scaled,
                                       .point = &q->point,
                                       .load = one != NULL ? one : t->rank_load,
-                                      .micro_batches = one != NULL ? 1 : q->micro_batches,
+                                      .micro_batches = one != NULL ? 1 : q->kinds,
                                       .groups = one == NULL     ? q->groups
                                                 : of == ALIGNED ? 1
                                                                 : t->positions,

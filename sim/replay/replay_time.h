@@ -21,6 +21,7 @@ typedef struct spw_replay_time_request {
     bool listed; /* steps that are listed tensor by tensor have times (sim/time/transformers_time.h) */
     spw_point point;
     size_t layers, groups, micro_batches; /* of the replay; groups: of one stage */
+    size_t kinds; /* of micro-batches: those behind the first `kinds` are as these in turn; 0: all differ */
     double
         imbalance; /* >= 1: the loads are those of a stated imbalance in every layer and micro-batch; 0: of the flows */
 } spw_replay_time_request;
@@ -34,9 +35,9 @@ typedef struct spw_replay_time {
     spw_routing_layer stated, balanced,
         aligned;                       /* compiled: aligned is balanced, in a group that begins with a node */
     spw_megatron_coefficients *scaled; /* Megatron-Core: to the job's cluster, else NULL */
-    spw_megatron_load *rank_load;   /* [micro_batches][groups][layers][job->expert] of the step under way */
-    size_t positions;               /* spw_stated_positions */
-    double *scratch;                /* [experts] */
+    spw_megatron_load *rank_load;      /* [kinds][groups][layers][job->expert] of the step under way */
+    size_t positions;                  /* spw_stated_positions */
+    double *scratch;                   /* [experts] */
     spw_megatron_load *even, *busy; /* [positions][job->expert]; busy: of the stated imbalance, else NULL */
     spw_timeline sum;               /* over the steps done */
     double last_s;                  /* the one that ended last */

@@ -61,6 +61,7 @@ spw_status spw_stage_memory_create(const spw_point *point, size_t ranks, size_t 
     spw_status status = SPW_OK;
     *m = (spw_stage_memory){
         .point = *point, .pipeline = spw_pipeline_of(point->job), .ranks = ranks, .layers = layers};
+    m->kinds = m->pipeline.micro_batches;
     SPW_TRY(build_layers(m));
     m->routed = spw_layer_is_dynamic(&m->layer[0]);
     m->frees = spw_footprint_frees(point->scheme);
@@ -126,6 +127,10 @@ static void remember_rows(spw_stage_memory *m, size_t layer, size_t micro_batch,
     const size_t cell = (rank * m->layers + layer) * m->pipeline.micro_batches + micro_batch;
     const bool saves = spw_remat_keeps_experts(m->point.job->remat);
     m->all_rows[cell] = *rows;
+    for (size_t list = 0; list < lists_of(m) && micro_batch >= m->kinds; list++)
+        m->use[list * cells_of(m) + cell] =
+            m->use[list * cells_of(m) + cell - micro_batch + micro_batch % m->kinds];
+    if (micro_batch >= m->kinds) return;
     for (size_t list = 0; list < lists_of(m); list++) {
         const spw_live_set live = spw_layer_live_set(&m->layer[list], rows);
         m->use[list * cells_of(m) + cell] =
@@ -189,7 +194,8 @@ static found walk_through(const spw_stage_memory *m, size_t place) {
     const spw_layer_uses uses = {m->use + list * cells_of(m) + first,
                                  m->layers,
                                  each,
-                                 {f->live_set.backward_bytes, saves ? f->live_set.saved_bytes : 0}};
+                                 {f->live_set.backward_bytes, saves ? f->live_set.saved_bytes : 0},
+                                 m->kinds};
     found out = {.memory = {.rows = f->rows, .walked = true, .saved = {.stays = m->held[place].stays}},
                  .layer = SIZE_MAX};
     spw_stage_walk_run(m->walk[stage], &uses, &out.memory.peaks);

@@ -33,6 +33,7 @@ typedef struct spw_stage_memory {
     spw_layer *layer; /* [stages] of a micro-batch; [1] where all stages have the same */
     spw_pipeline pipeline;
     size_t ranks, layers;     /* ranks of one stage; replayed layers */
+    size_t kinds;             /* of micro-batches: those behind the first `kinds` are as these in turn */
     bool routed;              /* it follows the routing; else every step needs the footprint */
     spw_footprint *footprint; /* [stages] with balanced routing */
     uint64_t *step_peak;      /* [steps] of the rank and stage that hold most */

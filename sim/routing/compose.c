@@ -248,6 +248,9 @@ static spw_token_layout token_layout(spw_composer *c, size_t batch) {
                               .sequences = c->request.sequences[batch],
                               .step = c->step,
                               .seed = c->request.seed,
+                              .kinds = c->request.kinds > 0 ? c->request.sequences[batch] /
+                                                                  c->request.micro_batches * c->request.kinds
+                                                            : c->request.sequences[batch],
                               .layout = c->layout[batch],
                               .match = &c->step_match[batch],
                               .found = &c->found[batch]};

@@ -32,8 +32,10 @@ typedef struct spw_composer_request {
     uint64_t seed;
     size_t
         drawn_sequences; /* of a rank, from a trace of counts; a larger batch repeats them. 0: all are drawn */
-    bool weights;        /* read router weights too, where the trace has them */
-    bool counts;         /* of generated routing alone: spw_composer_law() gives the law of its counts */
+    size_t micro_batches,
+        kinds; /* of micro-batches of a batch that is drawn: those behind the first `kinds` are as these in turn. 0: all are drawn */
+    bool weights;           /* read router weights too, where the trace has them */
+    bool counts;            /* of generated routing alone: spw_composer_law() gives the law of its counts */
     spw_token_store *store; /* of the trace, borrowed; NULL: none */
 } spw_composer_request;
 SPW_MUST_CHECK spw_status spw_composer_create(const spw_composer_request *request, spw_composer **out);

@@ -37,6 +37,17 @@ static spw_status lay_out_by_rank(const spw_token_layout *t, size_t per_rank, bo
     return SPW_OK;
 }
 
+/* The sequence has what the one `kinds` before it has; *from: its first segment, then that behind it. */
+static spw_status repeat_sequence(const spw_token_layout *t, size_t rank, size_t sequence, size_t *from) {
+    spw_status status = SPW_OK;
+    while (status == SPW_OK && t->layout->segment[*from].sequence == sequence - t->kinds) {
+        spw_segment again = t->layout->segment[(*from)++];
+        again.sequence = (uint32_t)sequence;
+        status = spw_layout_put(t->layout, rank, again);
+    }
+    return status;
+}
+
 /* Fills every sequence of the job with whole sequences of the trace; the last one is cut. They are dealt in
  * order while the trace's suffice and it knows no ranks, else drawn. */
 spw_status spw_token_layout_draw(const spw_token_layout *t) {
@@ -44,6 +55,7 @@ spw_status spw_token_layout_draw(const spw_token_layout *t) {
     const uint64_t want = (uint64_t)t->ranks * t->sequences * spw_grid_sequence_tokens(t->job);
     size_t next =
         t->info->ranks == 0 && spw_token_runs_tokens(t->runs, 0, t->runs->runs) >= want ? 0 : t->runs->pieces;
+    size_t repeated = 0; /* the segment that is repeated next */
     bool drew = false, dealt = next == 0;
     gsl_rng *random = gsl_rng_alloc(gsl_rng_mt19937);
     if (random == NULL) return spw_fail(SPW_ENOMEM, "cannot allocate a random number generator");
@@ -51,6 +63,11 @@ spw_status spw_token_layout_draw(const spw_token_layout *t) {
     spw_status status = SPW_OK;
     for (size_t i = 0; i < t->ranks * t->sequences && status == SPW_OK; i++) {
         size_t rank = i / t->sequences, sequence = i % t->sequences;
+        if (sequence == 0) repeated = t->layout->begin[rank];
+        if (sequence >= t->kinds) {
+            status = repeat_sequence(t, rank, sequence, &repeated);
+            continue;
+        }
         for (size_t filled = 0; filled < length && status == SPW_OK;) {
             size_t part = 0;
             drew = drew || next == t->runs->pieces;

@@ -19,6 +19,7 @@ typedef struct spw_token_layout {
     const spw_trace_info *info;
     spw_token_runs *runs;    /* of the step */
     size_t ranks, sequences; /* of the job; of a rank */
+    size_t kinds; /* sequences of a rank that are drawn, at least 1; those behind them repeat them in turn */
     size_t step;
     uint64_t seed;
     spw_layout *layout;     /* where the tokens go */

@@ -13,6 +13,8 @@ enum { HELD = 1, FIRST = 2, VARIANTS = 4 };
 typedef struct pass_kept {
     spw_stage_moment kept; /* after its forward pass */
     spw_stage_moment at[VARIANTS][SPW_MOMENT_COUNT];
+    spw_stage_moment
+        beside[VARIANTS]; /* what was in flight when its last backward pass was looked at; there: it was */
 } pass_kept;
 
 /* What a kind of moment has beside rows, of the last one that was asked for: in a steady schedule the next is the same. */
@@ -31,7 +33,8 @@ struct spw_stage_walk {
     bool *made;      /* [chunks] its gradients are there */
     size_t ends[2];  /* the chunks of embedding and head; SIZE_MAX: the stage has none */
     bool makes;      /* gradients, layer by layer */
-    pass_kept *part; /* [micro_batches][chunks] */
+    pass_kept *part; /* [micro_batches][chunks], of kinds the first of each */
+    size_t kinds;    /* of micro-batches, in the walk under way */
     /* [VARIANTS][layers of the stage] each layer at work in a pass that is alone, whatever its rows: `bytes` are without them */
     spw_stage_moment *alone;
     spw_stage_moment *behind; /* [chunks] after a forward pass, the same */
@@ -258,6 +261,23 @@ static void count_made(const spw_stage_walk *w, spw_stage_moment *m) {
             m->made[w->layers.layer[i].experts]++;
 }
 
+static pass_kept *part_of(const spw_stage_walk *w, const spw_pass *pass) {
+    return &w->part[pass->micro_batch % w->kinds * w->pipeline.chunks + pass->chunk];
+}
+
+/* Nothing more is to be found of a pass of the same kind beside the same. Notes what is there now. */
+static bool is_known(spw_stage_moment *known, const spw_stage_moment *flight) {
+    const bool same = known->there && known->rows == flight->rows &&
+                      memcmp(known->waiting, flight->waiting, sizeof known->waiting) == 0 &&
+                      memcmp(known->left, flight->left, sizeof known->left) == 0 &&
+                      memcmp(known->made, flight->made, sizeof known->made) == 0 &&
+                      memcmp(known->ends, flight->ends, sizeof known->ends) == 0;
+    if (same) return true;
+    *known = *flight;
+    known->there = true;
+    return false;
+}
+
 /* Behind a forward pass, where there is a loss, or on a stage without it. */
 static void after_forward(spw_stage_walk *w, const spw_pass *pass, const spw_stage_moment *kept,
                           spw_stage_moment *flight, spw_stage_peaks *out) {
@@ -290,7 +310,7 @@ static void look_at_pair(const spw_stage_walk *w, const spw_layer_uses *uses,
     const bool makes = w->makes && !w->made[backward->chunk];
     now.micro_batch = backward->micro_batch;
     now.ends[1] += makes && w->ends[1] == backward->chunk;
-    change_flight(&now, &w->part[backward->micro_batch * w->pipeline.chunks + backward->chunk].kept, false);
+    change_flight(&now, &part_of(w, backward)->kept, false);
     for (size_t j = 0; j < goes; j++) {
         const spw_stage_layer *back = &w->layers.layer[end - 1 - j];
         const spw_layer_use use = use_of(uses, back, backward->micro_batch);
@@ -322,17 +342,20 @@ void spw_stage_walk_run(spw_stage_walk *w, const spw_layer_uses *uses, spw_stage
         w->holds[c] = stays;
         w->made[c] = false;
     }
-    for (size_t i = 0; i < p->micro_batches * p->chunks * (stays ? 2 : 1); i++) {
+    const size_t kinds = uses->kinds > 0 ? uses->kinds : uses->micro_batches;
+    w->kinds = kinds < p->micro_batches ? kinds : p->micro_batches;
+    for (size_t i = 0; i < w->kinds * p->chunks * (stays ? 2 : 1); i++) {
         const size_t pass = i / (stays ? 2 : 1);
+        for (size_t v = 0; v < VARIANTS; v++) w->part[pass].beside[v].there = false;
         look_at_part(w, uses, pass / p->chunks, pass % p->chunks, stays && i % 2 == 1 ? HELD : 0,
                      &w->part[pass]);
     }
     for (size_t i = 0; i < spw_pipeline_passes(p); i++) {
         const spw_pass pass = spw_pipeline_pass(p, w->stage, i);
-        pass_kept *part = &w->part[pass.micro_batch * p->chunks + pass.chunk];
+        pass_kept *part = part_of(w, &pass);
         if (spw_pipeline_is_pair(p, w->stage, i)) { /* the backward pass of the two, then what came */
             const spw_pass other = spw_pipeline_pass(p, w->stage, ++i);
-            change_flight(&flight, &w->part[other.micro_batch * p->chunks + other.chunk].kept, true);
+            change_flight(&flight, &part_of(w, &other)->kept, true);
             look_at_pair(w, uses, &flight, &pass, &other, out);
             w->made[other.chunk] = w->makes;
             count_made(w, &flight);
@@ -349,9 +372,11 @@ void spw_stage_walk_run(spw_stage_walk *w, const spw_layer_uses *uses, spw_stage
         w->holds[pass.chunk] = false;
         count_left(w, flight.left);
         if (first) look_at_part(w, uses, pass.micro_batch, pass.chunk, variant, part);
-        for (int m = 0; m < SPW_MOMENT_COUNT; m++) {
+        const bool known = !first && is_known(&part->beside[variant], &flight);
+        for (int m = 0; m < SPW_MOMENT_COUNT && !known; m++) {
             if (!part->at[variant][m].there) continue;
             spw_stage_moment here = beside(&flight, &part->at[variant][m]);
+            here.micro_batch = pass.micro_batch;
             settle_again(w, (spw_moment)m, &here);
             raise(&out->at[m], &here);
         }

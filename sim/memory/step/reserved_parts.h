@@ -79,6 +79,10 @@ static inline size_t spw_reserved_rank_of(const spw_reserved_memory *m, size_t p
     return place % m->request.ranks;
 }
 
+/* Gives every micro-batch behind the first request.kinds rows of its own, as far from the mean as those of the kinds are: blocks of equal
+ * sizes would fit each other as in no step. */
+void spw_reserved_rows_spread(spw_reserved_memory *m);
+
 /* A step that is run several times retries as often as the worst of these. */
 void spw_reserved_record_run(spw_reserved_memory *m, int variant, size_t step);
 

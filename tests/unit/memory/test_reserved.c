@@ -3,6 +3,7 @@
 #include "sim/memory/allocator/allocator_conf.h"
 #include "sim/memory/step/advice.h"
 #include "sim/memory/step/reserved_memory.h"
+#include "sim/memory/step/reserved_parts.h"
 #include "sim/memory/step/step_memory.h"
 #include "sim/weights/pipeline.h"
 #include "sim/weights/stage.h"
@@ -480,6 +481,39 @@ static void test_host_memory(void) {
     CHECK(succeeded);
 }
 
+/* Micro-batches behind the kinds: their own rows, in the same units, around the same mean and as far from it, and never above a limit. */
+static void test_spread(void) {
+    enum { KINDS = 8, MICRO_BATCHES = 64 };
+    static const uint64_t held[KINDS] = {1024, 1152, 896, 1280, 1024, 768, 1152, 896};
+    spw_rank_rows rows[MICRO_BATCHES];
+    double sum = 0.0, squares = 0.0, before = 0.0, wanted = 0.0;
+    size_t others = 0;
+    for (size_t b = 0; b < MICRO_BATCHES; b++)
+        rows[b] = (spw_rank_rows){held[b % KINDS], b % 2 == 0 ? 700 : 600 + b % KINDS, 5};
+    for (size_t k = 0; k < KINDS; k++) before += (double)held[k] / KINDS;
+    for (size_t k = 0; k < KINDS; k++)
+        wanted += ((double)held[k] - before) * ((double)held[k] - before) / (KINDS - 1);
+    spw_reserved_memory m = {
+        .request = {.ranks = 1, .layers = 1}, .micro_batches = MICRO_BATCHES, .rows = rows};
+    spw_reserved_rows_spread(&m);
+    for (size_t b = 0; b < MICRO_BATCHES; b++) CHECK(rows[b].held == held[b % KINDS]);
+    m.request.kinds = KINDS;
+    spw_reserved_rows_spread(&m);
+    for (size_t b = 0; b < MICRO_BATCHES; b++) {
+        const double off = (double)rows[b].held - before;
+        CHECK(b >= KINDS || rows[b].held == held[b]);
+        CHECK(rows[b].held % 128 == 0 && rows[b].received <= 700 && rows[b].sent == 5);
+        CHECK(rows[b].received <= rows[b].held);
+        others += b >= KINDS && rows[b].held != held[b % KINDS];
+        sum += b >= KINDS ? off : 0.0;
+        squares += b >= KINDS ? off * off : 0.0;
+    }
+    const double count = MICRO_BATCHES - KINDS;
+    CHECK(others > count / 2.0);
+    CHECK(fabs(sum / count) < 3.0 * sqrt(wanted / count));
+    CHECK(squares / count > 0.5 * wanted && squares / count < 1.7 * wanted);
+}
+
 int main(void) {
     test_by_hand();
     test_pieces();
@@ -491,5 +525,6 @@ int main(void) {
     test_conf();
     test_fullest();
     test_host_memory();
+    test_spread();
     return check_done();
 }

@@ -489,6 +489,47 @@ cleanup:
     return status;
 }
 
+/* Of 6 micro-batches of 2 sequences the first 2 are drawn, and the others are as these in turn. */
+static void test_kinds(void) {
+    enum { MICRO_BATCHES = 6, EACH = 2, KINDS = 2, SEQUENCES = MICRO_BATCHES * EACH };
+    replayed r;
+    sketch s = regular(2, 3 * LENGTH);
+    size_t own = 0;
+    CHECK_OK(create(&r, &s, (const size_t[3]){SEQUENCES, 0, 0}));
+    for (size_t kinds = 0; kinds <= KINDS; kinds += KINDS) {
+        const spw_composer_request request = {.trace = r.trace,
+                                              .job = &r.job,
+                                              .sequences = r.sequences,
+                                              .batches = 1,
+                                              .seed = 1,
+                                              .micro_batches = MICRO_BATCHES,
+                                              .kinds = kinds};
+        spw_composer *c = NULL;
+        size_t like = 0, first = 0;
+        CHECK_OK(spw_composer_create(&request, &c));
+        CHECK_OK(spw_composer_begin(c, 0));
+        const spw_layout *layout = spw_composer_layout(c, 0);
+        for (size_t rank = 0; rank < GPUS; rank++) {
+            const spw_segment *at = layout->segment + layout->begin[rank];
+            CHECK(layout->begin[rank + 1] - layout->begin[rank] == SEQUENCES);
+            for (size_t i = 0; i < SEQUENCES; i++) {
+                const spw_segment *before = i >= EACH * KINDS ? &at[i - EACH * KINDS] : &at[i];
+                CHECK(at[i].sequence == i && at[i].tokens == LENGTH);
+                like += at[i].first == before->first;
+                first += i > 0 && i < EACH * KINDS && at[i].first != at[0].first;
+            }
+        }
+        CHECK(first > 0);
+        if (kinds > 0)
+            CHECK(like == GPUS * SEQUENCES);
+        else
+            own = like;
+        spw_composer_destroy(c);
+    }
+    CHECK(own < GPUS * SEQUENCES);
+    destroy(&r);
+}
+
 /* Every allocation fails once; what comes back says so, and nothing leaks (the sanitizer looks). */
 static void test_allocations(void) {
     for (int counts_only = 0; counts_only < 2; counts_only++) {
@@ -527,6 +568,7 @@ int main(int argc, char **argv) {
     test_counts_only();
     test_refusals();
     test_assumptions();
+    test_kinds();
     test_allocations();
     return check_done();
 }

@@ -123,6 +123,26 @@ static void check_binomial(uint32_t trials, double share) {
     CHECK(fabs(cubes / DRAWS - skew) < 6.0 * pow(variance, 1.5) * sqrt((15.0 + 30.0 / variance) / DRAWS));
 }
 
+/* Every number as often as the law says, where draws are rejected: chi-square over numbers of at least 20 draws expected. */
+static void check_shape(uint32_t trials, double share) {
+    enum { DRAWS = 400000, MOST = 4097 };
+    static unsigned seen[MOST];
+    spw_random_stream stream;
+    double square = 0.0;
+    size_t numbers = 0;
+    memset(seen, 0, sizeof seen);
+    spw_random_stream_init(&stream, 11, trials, (uint64_t)(share * 1e6), 0, 0);
+    for (int i = 0; i < DRAWS; i++) seen[spw_draw_binomial(&stream, trials, share, log1p(-share))]++;
+    for (uint32_t k = 0; k <= trials; k++) {
+        const double expected = DRAWS * gsl_ran_binomial_pdf(k, share, trials), off = seen[k] - expected;
+        if (expected < 20.0) continue;
+        square += off * off / expected;
+        numbers++;
+    }
+    CHECK(numbers > 15);
+    CHECK(square < (double)numbers + 4.0 * sqrt(2.0 * (double)numbers));
+}
+
 static void check_binomials(void) {
     static const uint32_t trials[] = {1, 5, 6, 7, 20, 100, 4096, 1000000};
     static const double share[] = {0.001, 0.05, 0.3, 0.5, 0.8, 0.99};
@@ -131,6 +151,10 @@ static void check_binomials(void) {
             if (trials[i] * share[j] * (1.0 - share[j]) > 0.02) check_binomial(trials[i], share[j]);
     spw_random_stream stream;
     spw_random_stream_init(&stream, 7, 0, 0, 0, 0);
+    check_shape(30, 0.45);
+    check_shape(130, 0.1);
+    check_shape(1000, 0.02);
+    check_shape(700, 0.7);
     CHECK(spw_draw_binomial(&stream, 100, 1.0, -INFINITY) == 100);
 }
 
