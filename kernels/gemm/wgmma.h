@@ -42,7 +42,7 @@ GPU_DEVICE void barrier_wait(uint64_t *barrier, uint32_t parity) {
     barrier_wait(shared_address(barrier), parity);
 }
 /* Arrives at the same barrier of block `block` of the cluster. It orders nothing outside of shared memory: with the whole
- * cluster's order a stage cost a fence of all the memory, and products went at a third of their speed. */
+ * cluster's order each stage has a fence of all memory. */
 GPU_DEVICE void cluster_arrive(uint64_t *barrier, int block) {
     asm volatile("{\n.reg .b32 there;\n"
                  "mapa.shared::cluster.u32 there, %0, %1;\n"
