@@ -72,7 +72,7 @@ spw_table *spw_table_in(spw_table *table, const char *key, const char *heading) 
     if (table->width > 0 && strcmp(key, table->columns[0].key) == 0) table->open = false;
     if (table->open)
         name_column(table, key, heading);
-    else if (strcmp(key, table->columns[table->used % table->width].key) != 0)
+    else if (table->width == 0 || strcmp(key, table->columns[table->used % table->width].key) != 0)
         table->astray = key;
     return table;
 }
@@ -272,7 +272,7 @@ void spw_table_put(const spw_table *table, const char *keys, spw_json *json, jso
 static spw_status print_json(const spw_table *table, FILE *out) {
     spw_json json = {.failed = false};
     json_t *rows = json_array();
-    for (size_t i = 0; i < table->used; i++) {
+    for (size_t i = 0; table->width > 0 && i < table->used; i++) {
         const cell *c = &table->cells[i];
         if (i % table->width == 0) spw_json_add(&json, rows, json_object());
         spw_json_put(&json, json_array_get(rows, i / table->width), table->columns[i % table->width].key,

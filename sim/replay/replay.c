@@ -212,7 +212,8 @@ cleanup:
 static spw_status note_layer(void *context, size_t unit, spw_note *out) {
     spw_replay_work *r = context;
     const size_t micro_batches = r->frame.micro_batches > 0 ? r->frame.micro_batches : 1,
-                 step = unit / r->frame.layers, layer = unit % r->frame.layers;
+                 kinds = r->frame.kinds > 0 ? r->frame.kinds : micro_batches, step = unit / r->frame.layers,
+                 layer = unit % r->frame.layers;
     const void *ids = NULL;
     spw_trace_record balanced = {.tokens = 0}, record = {.tokens = 0};
     noted *kind = NULL;
@@ -224,8 +225,8 @@ static spw_status note_layer(void *context, size_t unit, spw_note *out) {
     if (layer == 0) SPW_TRY(spw_composer_note(r->composer, out));
     for (size_t i = 0; i < r->batches * micro_batches; i++) {
         const size_t b = i / micro_batches, micro_batch = i % micro_batches;
-        if (micro_batch >= r->frame.kinds) {
-            SPW_TRY(note_again(out, kind[micro_batch % r->frame.kinds]));
+        if (micro_batch >= kinds) {
+            SPW_TRY(note_again(out, kind[micro_batch % kinds]));
             continue;
         }
         const spw_layout *layout = spw_composer_layout(r->composer, b);

@@ -126,11 +126,11 @@ static void remember_rows(spw_stage_memory *m, size_t layer, size_t micro_batch,
                           const spw_rank_rows *rows) {
     const size_t cell = (rank * m->layers + layer) * m->pipeline.micro_batches + micro_batch;
     const bool saves = spw_remat_keeps_experts(m->point.job->remat);
+    const size_t kind = m->kinds > 0 ? micro_batch % m->kinds : micro_batch;
     m->all_rows[cell] = *rows;
-    for (size_t list = 0; list < lists_of(m) && micro_batch >= m->kinds; list++)
-        m->use[list * cells_of(m) + cell] =
-            m->use[list * cells_of(m) + cell - micro_batch + micro_batch % m->kinds];
-    if (micro_batch >= m->kinds) return;
+    for (size_t list = 0; list < lists_of(m) && kind != micro_batch; list++)
+        m->use[list * cells_of(m) + cell] = m->use[list * cells_of(m) + cell - micro_batch + kind];
+    if (kind != micro_batch) return;
     for (size_t list = 0; list < lists_of(m); list++) {
         const spw_live_set live = spw_layer_live_set(&m->layer[list], rows);
         m->use[list * cells_of(m) + cell] =
