@@ -139,10 +139,10 @@ def pytorch(asks, names, **more):
 FOUR = ("mixtral-8x7b", "olmoe-1b-7b", "flame-moe-290m", "gpt-oss-20b", "deepseek-v2-lite")
 SOME = (*FOUR, "qwen3-next-80b-a3b", "glm-4.7-flash")
 EXPLAIN = [f"explain{words}" for words in (" --format json", " --traffic --format json", "", " --traffic --format csv")]
-PLANS = [f"plan --routing-tokens 2048 --no-allocator {words}" for words in (
+PLANS = [f"plan --routing-tokens 2048 --no-allocator --drop-at-most 100 {words}" for words in (
     "--format json", "--format json --price 2.5", "--details", "--format csv --tokens 300B", "--format json --imbalance 1.5")]
-REPLAYED = ["plan --routing-tokens 1024 --format json", "plan --routing-tokens 1024 --format json --every-rank", "plan --routing-tokens 1024 --details"]
-QUICK = {"ask": "plan --routing-tokens 256 --no-allocator", "allocator": "", "routing": ""}
+REPLAYED = ["plan --routing-tokens 1024 --drop-at-most 100 --format json", "plan --routing-tokens 1024 --drop-at-most 100 --format json --every-rank", "plan --routing-tokens 1024 --drop-at-most 100 --details"]
+QUICK = {"ask": "explain", "allocator": "", "routing": "", "stack": ""}
 ROUTING = {"routing": ["", "--routing uniform", "--routing zipf:exponent=0.5", "--routing collapse --routing-steps 3", "--imbalance 1.4,ep=4",
                        "--seed 3 --routing lognormal:sigma=0.5"]}
 ALLOCATOR = {"allocator": ["", "--allocator expandable_segments:True", "--allocator max_split_size_mb:32",
@@ -150,7 +150,7 @@ ALLOCATOR = {"allocator": ["", "--allocator expandable_segments:True", "--alloca
 FEWER = {"batch": ["--sequences-per-gpu 4 --micro-batches 4", "--sequences-per-gpu 8 --micro-batches 4", "--sequences-per-gpu 4 --micro-batches 2"],
          "cluster": ["--cluster h200:8x4", "--cluster gb200:4x8"], "length": ["--sequence-length 2048", "--sequence-length 1024"]}
 STACKS = {"stack": ["", "--stack none", "--stack megatron-h200-2026-11", "--stack megatron-te-gb200-2026-11"]}
-UNTIL = [f"plan --routing-tokens 512 --no-allocator --format json --until {words}" for words in ("step=1.2", "oom", "oom,step=1.1")]
+UNTIL = [f"plan --routing-tokens 512 --no-allocator --drop-at-most 100 --format json --until {words}" for words in ("step=1.2", "oom", "oom,step=1.1")]
 SEARCH = ["plan --search --routing-tokens 2048 --no-allocator --format json",
           "plan --search --routing-tokens 2048 --no-allocator --all", "plan --search --routing-tokens 2048 --no-allocator --format csv --price 2"]
 SEARCHED = {
@@ -168,7 +168,7 @@ SEARCHED = {
     "gpus": ["", "--gpus-at-most 16"],
     "wish": ["", "--tokens-per-day 1B", "--drop-at-most 0", "--tokens 1T", "--until step=1.2"],
 }
-FLAGS = [f"plan --routing-tokens 1024 --no-allocator --flags {name}" for name in ("megatron", "bridge", "primus")]
+FLAGS = [f"plan --routing-tokens 1024 --no-allocator --drop-at-most 100 --flags {name}" for name in ("megatron", "bridge", "primus")]
 FILES = ["accelerate_fsdp2.yaml", "axolotl_glm_45_air_qlora.yaml", "axolotl_gpt_oss_20b_zero3.yaml", "axolotl_mixtral_qlora.yml",
          "axolotl_qwen3_30b_fsdp.yaml", "bridge_deepseek_v3_gb300.yaml", "bridge_qwen3_next.yaml", "deepspeed_zero2.json", "deepspeed_zero3_offload.json",
          "maxtext_mixtral_8x7b_dropping.sh", "maxtext_mixtral_8x7b_gpu.yml", "maxtext_mixtral_8x7b_v6e.sh", "megatron_deepseek_v3_proxy.yaml",
@@ -177,8 +177,8 @@ FILES = ["accelerate_fsdp2.yaml", "axolotl_glm_45_air_qlora.yaml", "axolotl_gpt_
          "primus_qwen3_30b.yaml", "primus_torchtitan_deepseek_v3.yaml", "torchtitan_deepseek_v3_671b.toml", "torchtitan_llama4_scout.toml", "trl_sft.yaml",
          "zoo_deepseek_v3_gb200.sh", "zoo_qwen3_235b.yaml", "zoo_qwen3_30b.sh"]
 FROM = {
-    "ask": ["job --format json", "job", "plan --routing-tokens 1024 --no-allocator --format json", "explain --format json", "explain --traffic --format json",
-            *(f"plan --routing-tokens 1024 --no-allocator --flags {name}" for name in ("megatron", "bridge", "primus", "maxtext", "torchtitan"))],
+    "ask": ["job --format json", "job", "plan --routing-tokens 1024 --no-allocator --drop-at-most 100 --format json", "explain --format json", "explain --traffic --format json",
+            *(f"plan --routing-tokens 1024 --no-allocator --drop-at-most 100 --flags {name}" for name in ("megatron", "bridge", "primus", "maxtext", "torchtitan"))],
     "file": [f"--from root/tests/frameworks/{name}" for name in FILES],
     "cluster": [f"--cluster {cluster}" for cluster in ("h200:8x32", "gb300:4x64", "mi355x:8x16", "h100:8x64")],
     "model": ["", "--model qwen3-30b-a3b", "--model deepseek-v2-lite", "--model gpt-oss-20b"],
@@ -216,8 +216,8 @@ TABLES = [
     Table("until maxtext", "plan", maxtext(UNTIL, ("mixtral-8x7b", "flame-moe-290m")), quick=QUICK),
     Table("search", "plan", SEARCHED),
     Table("flags megatron", "frameworks", megatron(FLAGS, SOME)),
-    Table("flags maxtext", "frameworks", maxtext(["plan --routing-tokens 1024 --flags maxtext"], SOME)),
-    Table("flags torchtitan", "frameworks", pytorch(["plan --routing-tokens 1024 --no-allocator --flags torchtitan"], FOUR)),
+    Table("flags maxtext", "frameworks", maxtext(["plan --routing-tokens 1024 --drop-at-most 100 --flags maxtext"], SOME)),
+    Table("flags torchtitan", "frameworks", pytorch(["plan --routing-tokens 1024 --no-allocator --drop-at-most 100 --flags torchtitan"], FOUR)),
     Table("from", "frameworks", FROM),
     Table("score", "replay", SCORED),
 ]

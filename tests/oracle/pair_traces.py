@@ -230,7 +230,7 @@ TABLES = [
         "trace": READ, **JOBS, "steps": ["", "--steps 1:3", "--steps 0:1"], "layers": ["", "--layers 0:2"],
         "balancer": ["", "--balancer eplb:replicas=16,every=1", "--balancer echo:replicas=16,every=1",
                      "--balancer eplb:replicas=16,every=2,hierarchical,groups=4"]}, ("out.h5",), write_traces,
-          {"ask": "replay --seed 3", "allocator": "--no-allocator"}),
+          {"allocator": "--no-allocator"}),
     Table("plan of a trace", "replay", {
         "ask": ["plan --format json", "plan", "plan --until step=1.2 --format json", "explain --rank 3 --format json", "explain", "explain --as simumax",
                 "plan --format csv --price 2"],

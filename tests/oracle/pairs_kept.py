@@ -181,7 +181,7 @@ class Draw:
             open_pairs -= set(itertools.combinations(enumerate(good[-1]), 2))
         refused = [self.whole(conflict) for conflict in self.conflicts]
         self.rng.shuffle(refused)
-        for row in dict.fromkeys((*good, *refused[:len(good) // 2])):
+        for row in dict.fromkeys((*good, *refused[:len(good) // 3])):
             yield "".join(PLACES[value] for value in row)
 
 
