@@ -1,31 +1,29 @@
 #include "base/stop.h"
 
-#include "base/progress.h"
-
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <unistd.h>
 
-static const double SAME_S = 1.0; /* two signals of one ^C are not farther apart */
-
-static atomic_bool asked;
+static atomic_int own, passed_on; /* signals to this process, and those that its supervisor passed on */
 static bool listening;
-static _Atomic double asked_s;
 static struct sigaction before;
 
-static void stop(int signal_number) {
-    const double now = spw_clock_s();
-    if (asked && now - asked_s > SAME_S) {
-        (void)sigaction(signal_number, &before, NULL);
-        (void)raise(signal_number);
-    }
-    if (!asked) asked_s = now;
-    asked = true;
+static int times_asked(void) { return own > passed_on ? own : passed_on; }
+
+static void stop(int signal_number, siginfo_t *info, void *context) {
+    (void)context;
+    atomic_fetch_add(info->si_code == SI_USER && info->si_pid == getppid() ? &passed_on : &own, 1);
+    if (times_asked() < 2) return;
+    (void)sigaction(signal_number, &before, NULL);
+    (void)raise(signal_number);
 }
 
 void spw_stop_listen(void) {
     if (listening || sigaction(SIGINT, NULL, &before) != 0 || before.sa_handler == SIG_IGN) return;
-    listening = sigaction(SIGINT, &(struct sigaction){.sa_handler = stop, .sa_flags = SA_RESTART}, NULL) == 0;
+    listening =
+        sigaction(SIGINT, &(struct sigaction){.sa_sigaction = stop, .sa_flags = SA_RESTART | SA_SIGINFO},
+                  NULL) == 0;
 }
 
 void spw_stop_leave(void) {
@@ -33,10 +31,10 @@ void spw_stop_leave(void) {
     listening = false;
 }
 
-bool spw_stop_is_asked(void) { return asked; }
+bool spw_stop_is_asked(void) { return times_asked() > 0; }
 
 void spw_stop_end(void) {
-    if (!asked) return;
+    if (!spw_stop_is_asked()) return;
     (void)signal(SIGINT, SIG_DFL);
     (void)raise(SIGINT);
 }

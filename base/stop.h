@@ -4,8 +4,8 @@
 
 #include <stdbool.h>
 
-/* From now on the first SIGINT asks to stop, and one that comes a second later or more ends the program, as before: a terminal's
- * ^C comes twice, from the terminal and from the supervisor. A SIGINT that is ignored stays so. */
+/* From now on the first SIGINT asks to stop, and the second ends the program, as before. A terminal's ^C comes twice, from the
+ * terminal and from the supervisor, however late that is: both are one. A SIGINT that is ignored stays so. */
 void spw_stop_listen(void);
 /* SIGINT does what it did before spw_stop_listen. */
 void spw_stop_leave(void);

@@ -2,7 +2,6 @@
 
 #include "base/file.h"
 #include "sim/command/job_options.h"
-#include "sim/replay/result_answers.h"
 #include "sim/report/report_page.h"
 
 #include <errno.h>
@@ -67,7 +66,7 @@ static void drop_at_most(spw_report *report, double most) {
 static spw_status read_all(const report_options *o, spw_report *report, spw_report *replay) {
     const char *beside = o->second != NULL ? o->second : o->replay;
     spw_status status = SPW_OK;
-    double drop_most = SPW_DROP_MOST;
+    double drop_most = 0.0;
     SPW_TRY(spw_file_reads(o->result_path));
     if (o->second != NULL && o->replay != NULL)
         SPW_TRY(spw_fail(SPW_EARG, "--replay goes with one plan; leave it out, or '%s'", o->second));
@@ -79,7 +78,6 @@ static spw_status read_all(const report_options *o, spw_report *report, spw_repo
         SPW_TRY(spw_fail(SPW_EARG,
                          "--replay goes with a plan, and names what `spillway replay --output` wrote: "
                          "spillway report PLAN.json --replay RESULT.h5"));
-    report->drop_most = replay->drop_most = drop_most;
     if (o->drops != NULL) drop_at_most(report, drop_most);
     if (o->drops != NULL) drop_at_most(replay, drop_most);
 

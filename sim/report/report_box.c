@@ -53,6 +53,7 @@ static void write_costs(const json_t *root, const json_t *p, FILE *out) {
     (void)fputs(" days for ", out);
     spw_html_amount(out, spw_point_number(root, "tokens"));
     (void)fputs(" tokens", out);
+    if (json_is_true(json_object_get(root, "tokens_unsaid"))) (void)fputs(SPW_TOKENS_UNSAID, out);
     row_end(out);
     if (isnan(spw_point_number(cost, "money"))) return;
     row_begin("cost", out);

@@ -108,6 +108,9 @@ static void write_point(const json_t *root, const json_t *p, FILE *out) {
     const spw_report_cost cost = cost_of(p);
     const double tokens = spw_point_number(root, "tokens"),
                  price = spw_point_number(root, "price_per_gpu_hour");
+    const spw_report_training training = {isnan(tokens) ? 0.0 : tokens,
+                                          json_is_true(json_object_get(root, "tokens_unsaid")),
+                                          isnan(price) ? 0.0 : price};
     const char *layout = spw_point_words(p, "assumed_layout");
     (void)fputs("<p>", out);
     if (is_timed(p)) {
@@ -125,7 +128,7 @@ static void write_point(const json_t *root, const json_t *p, FILE *out) {
     (void)fputs("; ", out);
     write_drops(p, out);
     (void)fputs(".</p>", out);
-    spw_report_write_costs(&cost, isnan(tokens) ? 0.0 : tokens, isnan(price) ? 0.0 : price, out);
+    spw_report_write_costs(&cost, &training, out);
     write_balanced(p, out);
     if (layout[0] != '\0') {
         (void)fputs("<p class=\"doubt\">The layers do not divide over its stages: Megatron-Core needs "
@@ -286,6 +289,7 @@ static void write_question(const json_t *root, FILE *out) {
     write_texts(root, "", "software_distance", out);
     write_texts(root, "Number formats", "precision", out);
     write_texts(root, "", "precision_hint", out);
+    write_texts(root, "State", "beside", out);
     write_texts(root, "Assumed", "assumed", out);
     write_texts(root, "Model", "model_doubts", out);
     write_space(root, out);

@@ -30,8 +30,14 @@ void spw_report_write_name(const spw_report *report, const spw_report_row *row, 
 /* Fits, tight or oom, and whether that is in doubt. */
 void spw_report_write_verdict(const spw_report_row *row, FILE *out);
 void spw_report_write_cost(const spw_report *report, const spw_report_row *row, FILE *out);
-/* The same of any figures: a training on `tokens` (0: none is named) at `price` a GPU-hour (0: none). */
-void spw_report_write_costs(const spw_report_cost *cost, double tokens, double price, FILE *out);
+/* A training on so many tokens (0: none is named), which nobody may have said, at a price of a GPU-hour (0: none). */
+typedef struct spw_report_training {
+    double tokens;
+    bool tokens_unsaid;
+    double price;
+} spw_report_training;
+/* The same of any figures. */
+void spw_report_write_costs(const spw_report_cost *cost, const spw_report_training *training, FILE *out);
 /* Sections of their own: of a job that says which stage has which layers, and of a network of several levels. */
 void spw_report_write_stages(const spw_report *report, const spw_report_row *row, FILE *out);
 void spw_report_write_levels(const spw_report *report, const spw_report_row *row, FILE *out);

@@ -21,12 +21,12 @@ static void write_ends(const spw_report_figure *f, FILE *out) {
     (void)fputs(")", out);
 }
 
-static void write_training(const spw_report_cost *c, double tokens, double price, FILE *out) {
+static void write_training(const spw_report_cost *c, const spw_report_training *training, FILE *out) {
     char text[SPW_SPAN_TEXT];
-    if (isnan(c->days.value) || !(tokens > 0.0)) return;
+    if (isnan(c->days.value) || !(training->tokens > 0.0)) return;
     (void)fputs(" Training on ", out);
-    spw_html_amount(out, tokens);
-    (void)fputs(" tokens takes ", out);
+    spw_html_amount(out, training->tokens);
+    (void)fprintf(out, " tokens%s takes ", training->tokens_unsaid ? SPW_TOKENS_UNSAID : "");
     spw_html_number(out, c->days.value, c->days.value < 100.0 ? "%.1f days" : "%.0f days", c->days.value);
     (void)fprintf(out, " (%s), ", spw_span_text(c->days.low, c->days.high, " to ", text));
     spw_html_amount(out, c->gpu_hours.value);
@@ -37,12 +37,12 @@ static void write_training(const spw_report_cost *c, double tokens, double price
         spw_html_amount(out, c->money.value);
         (void)fputs("</b>", out);
         write_ends(&c->money, out);
-        if (price > 0.0) (void)fprintf(out, " at %.2f a GPU-hour", price);
+        if (training->price > 0.0) (void)fprintf(out, " at %.2f a GPU-hour", training->price);
     }
     (void)fputs(".", out);
 }
 
-void spw_report_write_costs(const spw_report_cost *c, double tokens, double price, FILE *out) {
+void spw_report_write_costs(const spw_report_cost *c, const spw_report_training *training, FILE *out) {
     static const double TERA = 1e12;
     if (isnan(c->tokens_per_day.value)) return;
     (void)fputs("<p>", out);
@@ -61,14 +61,16 @@ void spw_report_write_costs(const spw_report_cost *c, double tokens, double pric
     (void)fputs(" tokens", out);
     write_ends(&c->tokens_per_day, out);
     (void)fputs(".", out);
-    write_training(c, tokens, price, out);
+    write_training(c, training, out);
     (void)fputs("</p>", out);
 }
 
 /* What so many tokens take, and what of the GPUs' peak is used; money where there is a price. */
 void spw_report_write_cost(const spw_report *report, const spw_report_row *row, FILE *out) {
-    spw_report_write_costs(&row->cost, report->tokens,
-                           json_number_value(json_object_get(report->settings, "price_per_gpu_hour")), out);
+    const spw_report_training training = {
+        report->tokens, json_is_true(json_object_get(report->plan, "tokens_unsaid")),
+        json_number_value(json_object_get(report->settings, "price_per_gpu_hour"))};
+    spw_report_write_costs(&row->cost, &training, out);
 }
 
 /* What would be faster or would make points fit, and how many cannot be. */
@@ -76,6 +78,12 @@ void spw_report_write_misfits(const spw_report *report, FILE *out) {
     const json_t *list = json_object_get(report->plan, "does_not_fit"), *refused;
     size_t i;
     json_t *item;
+    const json_t *beside = json_object_get(report->plan, "beside");
+    if (json_is_string(beside)) {
+        (void)fputs("<p class=\"doubt\">", out);
+        spw_html_text(out, json_string_value(beside));
+        (void)fputs(".</p>", out);
+    }
     if (json_array_size(json_object_get(report->plan, "other_schemes")) > 0) {
         (void)fputs("<ul>", out);
         spw_report_write_other_schemes(report->plan, out);

@@ -38,7 +38,6 @@ spw_row_cost spw_row_cost_of(const spw_result_row *row, const spw_job *job, doub
 /* The same of a speed in tokens/s of a GPU, on `gpus` of the job's GPUs. */
 spw_row_cost spw_cost_of_speed(spw_cost_figure speed, const spw_job *job, size_t gpus, double tokens);
 
-#define SPW_TOKENS_UNSAID " (nobody said how many: --tokens)" /* behind those that a price asks for */
 /* Tokens to count the cost of: those that were asked for; else, where GPUs have a price, 1e12; else 0. */
 double spw_cost_tokens(const spw_job *job, double asked);
 

@@ -8,12 +8,14 @@
 #include "sim/job/trainer.h"
 #include "sim/memory/kept/launches.h"
 #include "sim/memory/step/reserved_memory.h"
+#include "sim/print/json_values.h"
 #include "sim/print/plural.h"
 #include "sim/print/table.h"
 #include "sim/replay/result_answers.h"
 #include "sim/result/row_cost.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
@@ -245,7 +247,7 @@ static void print_none(const spw_plan_view *v, FILE *out) {
     fputc('\n', out);
 }
 
-void spw_plan_print_state(const spw_plan_request *q, FILE *out) {
+static bool write_beside(const spw_plan_request *q, const char *label, FILE *out) {
     const spw_optimizer_kind kind = q->job->optimizer;
     const spw_scheme *whose = NULL;
     size_t others = 0;
@@ -253,12 +255,28 @@ void spw_plan_print_state(const spw_plan_request *q, FILE *out) {
         if (spw_scheme_trainer(&q->scheme[i])->bare_optimizer == kind) whose = &q->scheme[i];
     for (size_t i = 0; i < q->schemes && whose != NULL; i++)
         if (spw_scheme_trainer(&q->scheme[i])->bare_optimizer != kind)
-            fprintf(out, others++ > 0 ? ", %s" : "beside    %s", q->scheme[i].text);
-    if (others > 0)
-        fprintf(out,
-                " %s planned with the state of %s, as a plan has one for all its schemes (optimizer: %s, and "
-                "its formats); planned alone, memory and speed differ\n",
-                others > 1 ? "are" : "is", whose->text, spw_optimizer_name(kind));
+            fprintf(out, "%s%s", others++ > 0 ? ", " : label, q->scheme[i].text);
+    if (others == 0) return false;
+    fprintf(out,
+            " %s planned with the state of %s, as a plan has one for all its schemes (optimizer: %s, and "
+            "its formats); planned alone, memory and speed differ",
+            others > 1 ? "are" : "is", whose->text, spw_optimizer_name(kind));
+    return true;
+}
+
+void spw_plan_print_beside(const spw_plan_request *q, FILE *out) {
+    if (write_beside(q, "beside    ", out)) fputc('\n', out);
+}
+
+json_t *spw_plan_beside_json(const spw_plan_request *q) {
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    if (out == NULL) return NULL;
+    const bool any = write_beside(q, "", out), written = fclose(out) == 0;
+    json_t *json = !written ? NULL : any ? spw_json_text(text) : json_null();
+    free(text);
+    return json;
 }
 
 void spw_plan_print_brief(const spw_plan_view *v, FILE *out) {
@@ -282,6 +300,6 @@ void spw_plan_print_brief(const spw_plan_view *v, FILE *out) {
     print_routing(v, r, out);
     print_sure(v, r, out);
     fputc('\n', out);
-    spw_plan_print_state(v->request, out);
+    spw_plan_print_beside(v->request, out);
     spw_plan_print_others(v->others, out);
 }

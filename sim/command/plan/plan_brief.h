@@ -4,6 +4,7 @@
 
 #include "sim/command/plan/plan_view.h"
 
+#include <jansson.h>
 #include <stdio.h>
 
 /* plan: what was asked, and how many points fit. fastest: the point, its speed and its step with their intervals, what training
@@ -12,7 +13,9 @@
 void spw_plan_print_brief(const spw_plan_view *view, FILE *out);
 
 /* Which schemes a plan gives the state of another, as a plan has one state and nobody said whose; nothing where all keep their own. */
-void spw_plan_print_state(const spw_plan_request *request, FILE *out);
+void spw_plan_print_beside(const spw_plan_request *request, FILE *out);
+/* The same as a text; null where all keep their own; NULL without memory. */
+json_t *spw_plan_beside_json(const spw_plan_request *request);
 
 /* "gmm, EP 8, 1 sequence". Returns `out`. */
 enum { SPW_PLAN_POINT = SPW_SCHEME_TEXT + 64 };

@@ -1,5 +1,6 @@
 #include "sim/command/plan/plan_json.h"
 
+#include "sim/command/plan/plan_brief.h"
 #include "sim/command/plan/plan_imbalance.h"
 #include "sim/plan/plan_answers.h"
 #include "sim/print/json_values.h"
@@ -123,6 +124,9 @@ json_t *spw_plan_json(spw_json *json, const spw_plan_view *v) {
     spw_json_put(json, plan, "other_schemes", spw_plan_others_json(json, v->others));
     spw_json_put(json, plan, "tokens",
                  v->settings->tokens > 0.0 ? json_real(v->settings->tokens) : json_null());
+    spw_json_put(json, plan, "tokens_unsaid",
+                 json_boolean(v->settings->tokens > 0.0 && v->settings->tokens_unsaid));
+    spw_json_put(json, plan, "beside", spw_plan_beside_json(v->request));
     spw_json_put(json, plan, "fastest_cost", costs(json, v, spw_result_row_at(v->result, a->fastest)));
     spw_json_put(json, plan, "fastest_dropless_cost",
                  costs(json, v, spw_result_row_at(v->result, a->fastest_dropless)));

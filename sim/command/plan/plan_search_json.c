@@ -1,3 +1,4 @@
+#include "sim/command/plan/plan_brief.h"
 #include "sim/command/plan/plan_imbalance.h"
 #include "sim/command/plan/plan_search_plans.h"
 #include "sim/command/plan/plan_search_table.h"
@@ -124,6 +125,9 @@ static void put_words(spw_json *json, const spw_search_view *v, json_t *o) {
                  spw_precision_hint(job) != NULL ? spw_json_text(spw_precision_hint(job)) : json_null());
     spw_json_put(json, o, "model_doubts", doubts);
     spw_json_put(json, o, "hint", hint != NULL ? spw_json_text(hint) : json_null());
+    spw_json_put(json, o, "tokens_unsaid",
+                 json_boolean(v->request->cost_tokens > 0.0 && v->origin->settings->tokens_unsaid));
+    spw_json_put(json, o, "beside", spw_plan_beside_json(v->request->plan));
     spw_json_put(json, o, "schemes_without", absent);
     spw_json_put(json, o, "nothing",
                  v->outcome->front.found ? json_null() : spw_json_text(spw_search_nothing_text(v, text)));

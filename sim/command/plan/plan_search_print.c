@@ -275,7 +275,7 @@ void spw_search_print_brief(const spw_search_view *v, FILE *out) {
     print_fits(v, &f->best, out);
     spw_plan_print_others(v->others, out);
     print_options(v, &f->best, out);
-    spw_plan_print_state(v->request->plan, out);
+    spw_plan_print_beside(v->request->plan, out);
     print_batch(v, out);
     char layout[SPW_LAYOUT_TEXT];
     if (!v->details && spw_search_layout(v, &f->best, layout))

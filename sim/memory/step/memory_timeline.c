@@ -6,6 +6,7 @@
 #include "sim/memory/compiled/compiled_memory.h"
 #include "sim/memory/kept/activation_offload.h"
 #include "sim/memory/kept/repeated_modules.h"
+#include "sim/memory/live/footprint.h"
 #include "sim/schemes/layer.h"
 #include "sim/schemes/point.h"
 #include "sim/weights/pipeline.h"

@@ -14,12 +14,15 @@
 #define SPW_SIM_MEMORY_STEP_MEMORY_TIMELINE_H
 
 #include "base/status.h"
-#include "sim/memory/live/footprint.h"
+#include "sim/schemes/scheme.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
+typedef struct spw_footprint spw_footprint; /* sim/memory/kept/component.h */
+typedef struct spw_point spw_point;         /* sim/schemes/point.h */
 typedef struct spw_stack spw_stack;
+typedef struct spw_stage spw_stage; /* sim/weights/stage.h */
 
 enum { SPW_MEMORY_TIMELINE_POINTS = 600 };
 

@@ -3,7 +3,7 @@
 #define SPW_SIM_SCORE_RUNS_RUN_SCORE_H
 
 #include "sim/job/software.h"
-#include "sim/memory/live/footprint.h"
+#include "sim/memory/kept/verdict.h"
 #include "sim/score/runs/run_job.h"
 #include "sim/time/timeline.h"
 

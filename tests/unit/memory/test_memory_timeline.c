@@ -1,6 +1,7 @@
 /* Memory within a step: the line reaches the predicted peak, neither less nor more; every layer's highest point is what the layer's
  * own list of tensors says; few points stand for many. */
 #include "sim/job/job.h"
+#include "sim/memory/live/footprint.h"
 #include "sim/memory/step/memory_timeline.h"
 
 #include "sim/job/recipe/remat.h"
