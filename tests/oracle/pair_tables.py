@@ -147,12 +147,9 @@ ROUTING = {"routing": ["", "--routing uniform", "--routing zipf:exponent=0.5", "
                        "--seed 3 --routing lognormal:sigma=0.5"]}
 ALLOCATOR = {"allocator": ["", "--allocator expandable_segments:True", "--allocator max_split_size_mb:32",
                            "--set allocator.per_process_memory_fraction=0.9 --set allocator.roundup_power2_divisions=4"]}
-FEWER = {"batch": ["--sequences-per-gpu 4 --micro-batches 4", "--sequences-per-gpu 8 --micro-batches 4", "--sequences-per-gpu 4 --micro-batches 2"],
-         "cluster": ["--cluster h200:8x4", "--cluster gb200:4x8"], "length": ["--sequence-length 2048", "--sequence-length 1024"]}
 STACKS = {"stack": ["", "--stack none", "--stack megatron-h200-2026-11", "--stack megatron-te-gb200-2026-11"]}
-UNTIL = [f"plan --routing-tokens 512 --no-allocator --drop-at-most 100 --format json --until {words}" for words in ("step=1.2", "oom", "oom,step=1.1")]
 SEARCH = ["plan --search --routing-tokens 2048 --no-allocator --format json",
-          "plan --search --routing-tokens 2048 --no-allocator --all", "plan --search --routing-tokens 2048 --no-allocator --format csv --price 2"]
+          "plan --search --routing-tokens 2048 --no-allocator --details", "plan --search --routing-tokens 2048 --no-allocator --format csv --price 2"]
 SEARCHED = {
     "ask": SEARCH,
     "model": models("flame-moe-290m", "olmoe-1b-7b", "gpt-oss-20b", "deepseek-v2-lite"),
@@ -161,12 +158,12 @@ SEARCHED = {
                                                     "dense:capacity_factor=1.25", "megatron-alltoall:capacity_factor=1")],
     "pipeline": ["--over pipeline=1", "--over pipeline=1,2", "--over pipeline=2 --over virtual-stages=1,2"],
     "micro": ["--over micro-batches=4", "--over micro-batches=2,4"],
-    "expert": ["--over expert-parallel=4", "--over expert-parallel=2,8", "--over expert-parallel=all"],
+    "expert": ["--over expert-parallel=4", "--over expert-parallel=2,8", "--over expert-parallel=2"],
     "tensor": ["--over tensor=1", "--over tensor=1,2", "--over context=1,2"],
     "remat": ["--over remat=full", "--over remat=none,full", "--over remat=none"],
     "batch": ["--sequences-per-gpu 4", "--global-batch 64", "--sequences-per-gpu 4,8 --global-batch-at-most 256k"],
     "gpus": ["", "--gpus-at-most 16"],
-    "wish": ["", "--tokens-per-day 1B", "--drop-at-most 0", "--tokens 1T", "--until step=1.2"],
+    "wish": ["", "--tokens-per-day 1B", "--drop-at-most 0", "--tokens 1T"],
 }
 FLAGS = [f"plan --routing-tokens 1024 --no-allocator --drop-at-most 100 --flags {name}" for name in ("megatron", "bridge", "primus")]
 FILES = ["accelerate_fsdp2.yaml", "axolotl_glm_45_air_qlora.yaml", "axolotl_gpt_oss_20b_zero3.yaml", "axolotl_mixtral_qlora.yml",
@@ -206,16 +203,13 @@ TABLES = [
     Table("explain megatron", "memory", megatron(EXPLAIN, MIXTRAL_AND_ALL)),
     Table("explain maxtext", "memory", maxtext(EXPLAIN, MIXTRAL_AND_ALL)),
     Table("explain pytorch", "memory", pytorch(EXPLAIN, MIXTRAL_AND_ALL)),
-    Table("peers", "frameworks", megatron(AS, SOME)),
+    Table("peers", "frameworks", megatron(AS, SOME), quick={"ask": "explain"}),
     Table("plan megatron", "plan", megatron(PLANS, SOME, **ROUTING, **STACKS), quick=QUICK),
     Table("plan maxtext", "plan", maxtext(PLANS, SOME, **ROUTING), quick=QUICK),
     Table("plan pytorch", "plan", pytorch(PLANS, FOUR, **ROUTING), quick=QUICK),
-    Table("allocator megatron", "plan", megatron(REPLAYED, ("mixtral-8x7b", "flame-moe-290m"), **FEWER, **ALLOCATOR), quick=QUICK),
     Table("allocator pytorch", "plan", pytorch(REPLAYED, ("mixtral-8x7b", "flame-moe-290m"), **ALLOCATOR), quick=QUICK),
-    Table("until megatron", "plan", megatron(UNTIL, ("mixtral-8x7b", "flame-moe-290m"), **FEWER), quick=QUICK),
-    Table("until maxtext", "plan", maxtext(UNTIL, ("mixtral-8x7b", "flame-moe-290m")), quick=QUICK),
     Table("search", "plan", SEARCHED),
-    Table("flags megatron", "frameworks", megatron(FLAGS, SOME)),
+    Table("flags megatron", "frameworks", megatron(FLAGS, SOME), quick={"ask": "explain"}),
     Table("flags maxtext", "frameworks", maxtext(["plan --routing-tokens 1024 --drop-at-most 100 --flags maxtext"], SOME)),
     Table("flags torchtitan", "frameworks", pytorch(["plan --routing-tokens 1024 --no-allocator --drop-at-most 100 --flags torchtitan"], FOUR)),
     Table("from", "frameworks", FROM),
