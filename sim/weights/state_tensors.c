@@ -117,7 +117,7 @@ static void put_units(spw_state_tensors *t, const spw_job *job, const spw_block 
                 if ((with_experts || router) != (behind == 1) || at < 0.0 || at >= of) continue;
                 const double here =
                     floor((double)m->count * (at + 1.0) / of) - floor((double)m->count * at / of);
-                for (double n = 0.0; n < here; n += 1.0) put_apart(t, job, m, 1.0, how[REST]);
+                for (size_t n = 0; n < (size_t)here; n++) put_apart(t, job, m, 1.0, how[REST]);
             }
             for (size_t k = 0; behind == 0 && layer >= dense && k < list[EXPERTS].kinds; k++)
                 put_apart(t, job, &list[EXPERTS].kind[k], (double)list[EXPERTS].kind[k].count / (double)moe,

@@ -24,8 +24,9 @@ static uint32_t invert(spw_random_stream *stream, uint32_t trials, double share,
 /* log k!, by Stirling's series from 10 on (to 1e-10). */
 static double log_factorial(double k) {
     static const double first[] = {1, 1, 2, 6, 24, 120, 720, 5040, 40320, 362880};
+    static const size_t firsts = sizeof first / sizeof *first;
     const double log_root = 0.91893853320467274178; /* of 2 pi */
-    if (k < (double)(sizeof first / sizeof *first)) return log(first[(int)k]);
+    if (k < (double)firsts) return log(first[(int)k]);
     const double x = k + 1.0, square = 1.0 / (x * x);
     return (x - 0.5) * log(x) - x + log_root +
            (1.0 / 12.0 - (1.0 / 360.0 - 1.0 / 1260.0 * square) * square) / x;

@@ -508,8 +508,8 @@ static void test_spread(void) {
         sum += b >= KINDS ? off : 0.0;
         squares += b >= KINDS ? off * off : 0.0;
     }
-    const double count = MICRO_BATCHES - KINDS;
-    CHECK(others > count / 2.0);
+    const double count = (double)(MICRO_BATCHES - KINDS);
+    CHECK((double)others > count / 2.0);
     CHECK(fabs(sum / count) < 3.0 * sqrt(wanted / count));
     CHECK(squares / count > 0.5 * wanted && squares / count < 1.7 * wanted);
 }

@@ -139,7 +139,8 @@ static void test_share_on_host(void) {
         job.optimizer_on_host = 0.0;
         const spw_optimizer_state all = spw_optimizer_state_of(&job, &held);
         CHECK(all.moments > 0.0);
-        for (double host = 0.25; host <= 1.0; host += 0.25) {
+        for (int quarters = 1; quarters <= 4; quarters++) {
+            const double host = quarters / 4.0;
             job.optimizer_on_host = host;
             const spw_optimizer_state left = spw_optimizer_state_of(&job, &held);
             CHECK(fabs(left.moments - (1.0 - host) * all.moments) <= 1e-9 * all.moments);
