@@ -266,7 +266,7 @@ static spw_status verify_operations(const spw_gemm_variant *variants, const spw_
     SPW_TRY(data_create(c, &d));
     for (int transposed = 0; transposed < 2; transposed++) {
         d.shape.transposed = transposed;
-        for (int operation = first; operation <= SPW_GEMM_WEIGHT_GRADIENT; operation++)
+        for (int operation = (int)first; operation <= SPW_GEMM_WEIGHT_GRADIENT; operation++)
             for (int kind = SPW_NUMBERS_BELL; kind <= SPW_NUMBERS_INTEGER; kind++)
                 SPW_TRY(verify_operation(variants, c, &d, (spw_gemm_operation)operation, kind, judge));
     }

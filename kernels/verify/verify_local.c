@@ -249,7 +249,7 @@ static void check_activation(check *k, gate_up_form a) {
                               .stride = (int)wide,
                               .limit = a.kind.limit,
                               .alpha = a.kind.alpha,
-                              .form = a.form,
+                              .form = (int)a.form,
                               .gate = both.device,
                               .up = both.device + ffn};
     launched(k, spw_launch_activation(s, act, NULL), "activation");
