@@ -203,7 +203,7 @@ TABLES = [
     Table("explain megatron", "memory", megatron(EXPLAIN, MIXTRAL_AND_ALL)),
     Table("explain maxtext", "memory", maxtext(EXPLAIN, MIXTRAL_AND_ALL)),
     Table("explain pytorch", "memory", pytorch(EXPLAIN, MIXTRAL_AND_ALL)),
-    Table("peers", "frameworks", megatron(AS, SOME), quick={"ask": "explain"}),
+    Table("peers", "frameworks", megatron(AS, SOME)),
     Table("plan megatron", "plan", megatron(PLANS, SOME, **ROUTING, **STACKS), quick=QUICK),
     Table("plan maxtext", "plan", maxtext(PLANS, SOME, **ROUTING), quick=QUICK),
     Table("plan pytorch", "plan", pytorch(PLANS, FOUR, **ROUTING), quick=QUICK),
