@@ -119,6 +119,16 @@ PLAIN = [("rows", ROWS, 0), ("rows", ROWS, 1), ("weights", WEIGHTS, 0)]
 MATRIX = [("rows_inner", ROWS, 1), ("rows_outer", ROWS, 0), ("weights", WEIGHTS, 0)]
 
 
+def judge_act(judge, label, counts, inputs, c, interval):
+    def verdict():
+        got = from_bf16(c.view)
+        return problem_of([c], inputs, [("values", (got >= interval[0]) & (got <= interval[1]))])
+
+    judge.count(label, verdict())
+    if is_spoiled(counts):
+        spoil(judge, label, c, verdict)
+
+
 def fused_swiglu_tester(cases):
     def test_fused_swiglu(program, judge, label):
         """Gate and up side by side in the weights; act is what the products' sums make, rounded once."""
@@ -134,15 +144,7 @@ def fused_swiglu_tester(cases):
                 inputs, c = [Array(a), Array(b), Array(offset)], Array(shape=want.shape, dtype=np.uint16)
                 case = (counts, unused, inner, columns)
                 program.launch(f"gemm_mfma_swiglu_{suffix}", 2, 256, [problem_argument(case, inner_contiguous, 2, *inputs, c)])
-                low, high = interval_bf16(want, allowed, terms + 10)
-
-                def verdict():
-                    got = from_bf16(c.view)
-                    return problem_of([c], inputs, [("values", (got >= low) & (got <= high))])
-
-                judge.count(f"{label} {suffix}, {name}", verdict())
-                if is_spoiled(counts):
-                    spoil(judge, f"{label} {suffix}, {name}", c, verdict)
+                judge_act(judge, f"{label} {suffix}, {name}", counts, inputs, c, interval_bf16(want, allowed, terms + 10))
 
     return test_fused_swiglu
 
@@ -182,15 +184,7 @@ def fused_activation_tester(cases):
                     if curve is not None:
                         argument.append(struct.pack("<4f", *curve))
                     program.launch(f"gemm_mfma_{'relu2' if curve is None else 'activated'}_{suffix}", 2, 256, argument)
-                    low, high = interval_bf16(want, allowed, terms + 10)
-
-                    def verdict():
-                        got = from_bf16(c.view)
-                        return problem_of([c], inputs, [("values", (got >= low) & (got <= high))])
-
-                    judge.count(f"{label} {kind} {suffix}, {name}", verdict())
-                    if is_spoiled(counts):
-                        spoil(judge, f"{label} {kind} {suffix}, {name}", c, verdict)
+                    judge_act(judge, f"{label} {kind} {suffix}, {name}", counts, inputs, c, interval_bf16(want, allowed, terms + 10))
 
     return test_fused_activation
 

@@ -100,16 +100,25 @@ static spw_status curve_of(const spw_gemm_activation *a, spw_gemm_curve *curve) 
     return SPW_OK;
 }
 
+/* Of the first product: gate and up, or one. */
+static size_t matrices_of(const spw_gemm_activation *a) { return a->kind.plain == SPW_GATED ? 2 : 1; }
+
+static spw_gemm_fused_problem up_problem_of(spw_gemm_shape s, spw_gemm_rows rows, const spw_gemm_up *g,
+                                            spw_gemm_curve curve) {
+    spw_gemm_fused_problem f = problem_of(s, rows, g->offset);
+    f.p.inner = (int)s.in, f.p.columns = (int)(s.out / matrices_of(&g->activation));
+    f.p.inner_contiguous = s.transposed;
+    f.p.a = g->x, f.p.b = g->w, f.p.c = g->act, f.h = g->h, f.curve = curve;
+    return f;
+}
+
 spw_status spw_gpu_grouped_gemm_up(spw_gemm_shape s, spw_gemm_rows rows, const spw_gemm_up *g,
                                    gpu_stream stream) {
-    const bool gated = g->activation.kind.plain == SPW_GATED;
     spw_gemm_curve curve = {0};
-    spw_status status = check(s, rows, gated ? 16 : 8);
+    spw_status status = check(s, rows, 8 * matrices_of(&g->activation));
     if (status == SPW_OK) status = curve_of(&g->activation, &curve);
     if (status != SPW_OK || s.rows == 0) return status;
-    spw_gemm_fused_problem f = problem_of(s, rows, g->offset);
-    f.p.inner = (int)s.in, f.p.columns = (int)(s.out / (gated ? 2 : 1)), f.p.inner_contiguous = s.transposed;
-    f.p.a = g->x, f.p.b = g->w, f.p.c = g->act, f.h = g->h, f.curve = curve;
+    const spw_gemm_fused_problem f = up_problem_of(s, rows, g, curve);
     return spw_device_check((curve.between == SPW_GEMM_SILU ? launch_up : launch_activated_up)(f, stream),
                             "grouped GEMM up");
 }
@@ -117,18 +126,16 @@ spw_status spw_gpu_grouped_gemm_up(spw_gemm_shape s, spw_gemm_rows rows, const s
 spw_status spw_gpu_grouped_gemm_activated(spw_gemm_shape s, const spw_gemm_activation *a, const spw_bf16 *x,
                                           const spw_bf16 *w, const int *offset, spw_bf16 *act,
                                           gpu_stream stream) {
-    const bool gated = a->kind.plain == SPW_GATED;
+    const spw_gemm_up g = {.x = x, .w = w, .offset = offset, .act = act, .activation = *a};
+    const char what[] = "grouped GEMM with an activation";
     spw_gemm_curve curve = {0};
-    spw_status status = check_sizes(s, gated ? 16 : 8);
+    spw_status status = check_sizes(s, 8 * matrices_of(a));
     if (status == SPW_OK) status = curve_of(a, &curve);
     if (status == SPW_OK && !has_fused && (a->pairs || a->bias != NULL))
-        return spw_fail(SPW_EARG, "%s: gate and up in turn, or a bias, on %s; neither would be right",
-                        "grouped GEMM with an activation", spw_device_name());
+        return spw_fail(SPW_EARG, "%s: gate and up in turn, or a bias, on %s; neither would be right", what,
+                        spw_device_name());
     if (status != SPW_OK || s.rows == 0) return status;
-    spw_gemm_fused_problem f = problem_of(s, (spw_gemm_rows){NULL, 0}, offset);
-    f.p.inner = (int)s.in, f.p.columns = (int)(s.out / (gated ? 2 : 1)), f.p.inner_contiguous = s.transposed;
-    f.p.a = x, f.p.b = w, f.p.c = act, f.curve = curve;
-    return spw_device_check(launch_act(f, stream), "grouped GEMM with an activation");
+    return spw_device_check(launch_act(up_problem_of(s, (spw_gemm_rows){NULL, 0}, &g, curve), stream), what);
 }
 
 spw_status spw_gpu_grouped_gemm_down_gradient(spw_gemm_shape s, spw_gemm_rows rows,

@@ -4,10 +4,10 @@
  *   ping-pong     a tile of 128 x 192 a consumer: one stores its tile while the other multiplies, so that the tensor
  *                 cores do not wait for stores
  *   cooperative   both consumers make half of a tile of 128 x 256, which reads fewer bytes a product
- * Rows of one operand may be gathered: then all 128 threads of the producer copy them in pieces of 16 bytes to where a
- * bulk tensor copy would have put them. Groups' ends: grouped_gemm_wgmma.h.
  *   pairs         a cluster of two blocks makes two tiles, one below the other, in step: each copies half of b's stage to
- *                 both, so that b is read once for two */
+ *                 both, so that b is read once for two
+ * Rows of one operand may be gathered: then all 128 threads of the producer copy them in pieces of 16 bytes to where a
+ * bulk tensor copy would have put them. Groups' ends: grouped_gemm_wgmma.h. */
 #ifndef SPW_KERNELS_GEMM_GROUPED_GEMM_PINGPONG_H
 #define SPW_KERNELS_GEMM_GROUPED_GEMM_PINGPONG_H
 

@@ -76,8 +76,7 @@ typedef enum spw_activation_form {
     SPW_FORM_SWIGLU_PAIRS,
     SPW_FORM_GEGLU,
     SPW_FORM_GEGLU_PAIRS,
-    SPW_FORM_RELU2,
-    SPW_FORMS
+    SPW_FORM_RELU2
 } spw_activation_form;
 
 /* reference/swiglu.h. gate and up are [rows][ffn] inside rows of `stride` elements (ffn apart or 2 ffn in one array);

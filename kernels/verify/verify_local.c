@@ -225,7 +225,7 @@ static size_t up_at(gate_up_form a, size_t ffn, size_t f) {
     return a.form == SPW_FORM_RELU2 ? f : has_pairs(a) ? 2 * f + 1 : ffn + f;
 }
 
-/* Of a row of `ffn` elements in order, `terms` for one of them (swiglu_math.h); GeGLU's argument is rounded a few times more. */
+/* GeGLU's argument is rounded a few times more than SwiGLU's (swiglu_math.h). */
 static void widen(gate_up_form a, size_t count, const float *gate, float *scale) {
     for (size_t i = 0; a.kind.gate == SPW_GATE_GELU && i < count; i++) scale[i] *= 2 + 3 * fabsf(gate[i]);
 }

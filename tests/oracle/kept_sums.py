@@ -10,20 +10,26 @@ WORD = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?|[^\W\d]+")
 UNSTEADY = ("created", "version", "source_commit")
 
 
-def numbers(value, path=()):
-    """Of a JSON, with where they stand; a word counts by its letters, a sentence not."""
+def leaves(value, path=()):
+    """Of a JSON, what is neither an object nor a list, with where it stands."""
     if isinstance(value, dict):
         for key, part in value.items():
             if key not in UNSTEADY:
-                yield from numbers(part, (*path, key))
+                yield from leaves(part, (*path, key))
     elif isinstance(value, list):
         for place, part in enumerate(value):
-            yield from numbers(part, (*path, str(place)))
-    elif isinstance(value, str):
-        if " " not in value and "/" not in value:
-            yield path, float(zlib.crc32(value.encode()) % 10007)
+            yield from leaves(part, (*path, str(place)))
     else:
-        yield path, 0.5 if value is None else float(value)
+        yield path, value
+
+
+def numbers(answer):
+    """Of a JSON, with where they stand; a word counts by its letters, a sentence not."""
+    for path, value in leaves(answer):
+        if not isinstance(value, str):
+            yield path, 0.5 if value is None else float(value)
+        elif " " not in value and "/" not in value:
+            yield path, float(zlib.crc32(value.encode()) % 10007)
 
 
 def sums(answer):

@@ -3,16 +3,15 @@ import itertools
 import json
 import zlib
 
-import h5py
 import numpy as np
 
 import program as caller
+from kept_arrays import UNSTEADY, array_sum, stored
 from kept_sums import WORD, word_value
 from pair_tables import Table
 from replay_case import Tokens
 
 EXPERTS, TOP_K, LAYERS, STEPS = 16, 2, 4, 3
-UNSTEADY = ("created", "source", "command", "made_by", "version", "spillway_version", "import_files")
 
 
 def sum_of_file(path):
@@ -20,27 +19,13 @@ def sum_of_file(path):
     if path.suffix != ".h5":
         return sum(word_value(word, place) for place, word in enumerate(WORD.findall(path.read_text())))
     total = 0.0
-
-    def add(name, value):
-        nonlocal total
-        value, weight = np.asarray(value), 1 + zlib.crc32(name.encode()) / 2**32
+    for name, value in stored(path):
+        key, value, weight = name.split("@")[-1], np.asarray(value), 1 + zlib.crc32(name.encode()) / 2**32
         if value.dtype.kind in "iufb":
-            flat = np.nan_to_num(value.astype(float).ravel(), nan=-0.7)
-            total += weight * float(np.sum((1 + np.arange(flat.size) * 2654435761 % 2**32 / 2**32) * np.arcsinh(flat))) + weight * flat.size
-        elif value.dtype.kind in "OSU" and name.split("@")[-1] not in UNSTEADY:
+            total += weight * (array_sum(np.nan_to_num(value.astype(float).ravel(), nan=-0.7)) + value.size)
+        elif value.dtype.kind in "OSU" and key not in (*UNSTEADY, "REFERENCE_LIST", "DIMENSION_LIST"):
             words = [word for text in value.ravel() for word in WORD.findall(text.decode() if isinstance(text, bytes) else str(text))]
             total += weight * sum(word_value(word, place) for place, word in enumerate(words))
-
-    def visit(name, item):
-        for key, value in item.attrs.items():
-            if not isinstance(value, h5py.Reference) and key not in ("REFERENCE_LIST", "DIMENSION_LIST"):
-                add(f"{name}@{key}", value)
-        if isinstance(item, h5py.Dataset):
-            add(name, item[()])
-
-    with h5py.File(path, "r") as f:
-        visit("", f)
-        f.visititems(visit)
     return total
 
 

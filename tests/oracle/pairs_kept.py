@@ -26,7 +26,7 @@ import sys
 import pair_tables
 import pair_traces
 import program as caller
-from kept_sums import UNSTEADY, WITHIN, WORD, word_value
+from kept_sums import WITHIN, WORD, leaves, word_value
 
 program, root, part = sys.argv[1], pathlib.Path(sys.argv[3]).resolve(), sys.argv[4]
 folder = pathlib.Path(sys.argv[2]).resolve() / f"pairs_kept_{part}"
@@ -42,19 +42,14 @@ def words_of(table, code):
     return shlex.split(" ".join(values[PLACES.index(letter)] for values, letter in zip(table.axes.values(), code)))
 
 
-def figures(value, path=""):
+def figures(answer):
     """Of a JSON, each number and each word, sentences' too, with where it stands."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            if key not in UNSTEADY:
-                yield from figures(inner, f"{path}.{key}")
-    elif isinstance(value, list):
-        for place, inner in enumerate(value):
-            yield from figures(inner, f"{path}.{place}")
-    elif isinstance(value, str):
-        yield from ((f"{path}.{place}", word) for place, word in enumerate(WORD.findall(scrubbed(value))))
-    else:
-        yield path, "null" if value is None else repr(float(value)) if math.isfinite(value) else str(value)
+    for path, value in leaves(answer):
+        where = "".join(f".{part}" for part in path)
+        if isinstance(value, str):
+            yield from ((f"{where}.{place}", word) for place, word in enumerate(WORD.findall(scrubbed(value))))
+        else:
+            yield where, "null" if value is None else repr(float(value)) if math.isfinite(value) else str(value)
 
 
 def scrubbed(text):

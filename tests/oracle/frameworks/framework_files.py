@@ -498,6 +498,11 @@ def planned(name, text, *options):
     return asked.run(PROGRAM, "plan", "--from", name, "--cluster", "h100:8x1", *options, cwd=SCRATCH)
 
 
+def in_a_line(listing):
+    """What stands in comments is folded."""
+    return " ".join(listing.replace("#", "").split())
+
+
 def check_tokens():
     """A torchtitan file that gives the tokens of a rank's micro-batch: with stages so many micro-batches pass through them, each of so many
     tokens, and a step has the sequences of them all; without stages there is one."""
@@ -554,7 +559,7 @@ def check_slips():
         (SCRATCH / file).write_text(text)
         good = asked.run(PROGRAM, "job", file, cwd=SCRATCH)
         (SCRATCH / file).write_text(text.replace(part, slip, 1))
-        words = " ".join(asked.run(PROGRAM, "job", file, cwd=SCRATCH).stdout.replace("#", "").split())
+        words = in_a_line(asked.run(PROGRAM, "job", file, cwd=SCRATCH).stdout)
         check("did you mean" not in good.stdout and f"did you mean {right}?" in words and f"{wrong} " in words, f"{wrong}: {words}")
     for file, text in (("other.yml", axolotl + "lore_a: 3\nzora_r: 4\n"), ("other.toml", titan.replace("[training]", "[training]\nsteps = 10\nmax_norm = 1.0")),
                        ("other.json", speed.replace('"stage": 3', '"stage": 3, "stage3_max_live_parameters": 1e9, "overlap_comm": true'))):
@@ -582,11 +587,11 @@ def check_mixed():
         want = {"weights:": half, "activations:": half, "gradients:": "bf16" if half == "fp16" else "fp32", "optimizer:": ["fp32", "distributed"],
                 "recipe:": recipe, "fp8_param_gather:": "true" if recipe and "subchannel" not in plain else None}
         check(said == want, f"mixed_precision {name}: {want} {said}")
-        doubt = "the first and the last layers stay in bf16" in " ".join(printed.replace("#", "").split())
+        doubt = "the first and the last layers stay in bf16" in in_a_line(printed)
         check(doubt == ("current_scaling" in plain), f"mixed_precision {name}: layers at the ends")
     for text, what in (("mixed_precision: bf16_mixd\n", "no recipe of formats that is known"), ("", "the file says no mixed_precision; bf16 is planned")):
         (SCRATCH / "mixed.yaml").write_text(head + "true\n" + text)
-        told = " ".join(asked.run(PROGRAM, "job", "mixed.yaml", cwd=SCRATCH).stdout.replace("#", "").split())
+        told = in_a_line(asked.run(PROGRAM, "job", "mixed.yaml", cwd=SCRATCH).stdout)
         check(what in told and "Megatron-LM alone" not in told, f"{text!r}: {told}")
 
 

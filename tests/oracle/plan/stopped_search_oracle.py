@@ -12,27 +12,27 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
+import program as caller  # noqa: E402
 import processes  # noqa: E402,F401  (signals that a shell ignores)
+from oracle_run import Oracle  # noqa: E402
 
 SPILLWAY = sys.argv[1]
+oracle = Oracle(SPILLWAY, "stopped_search_oracle")
+check = oracle.check
 SEARCH = ["plan", "--search", "--model", "glm-4.5-air", "--cluster", "h200:8x8", "--scheme", "megatron-flex", "--optimizer", "distributed",
           "--over", "remat=full,moe_act", "--over", "micro-batches=4,8"]
-checks = failures = 0
 
 
-def check(good, what):
-    global checks, failures
-    checks += 1
-    if not good:
-        failures += 1
-        print(f"FAILED: {what}")
+def telling(seconds):
+    """The environment of one that says how far it is as often; 0: never."""
+    return {**os.environ, "SPILLWAY_PROGRESS_S": seconds}
 
 
 def stopped(word, *options):
     """Standard output, standard error and the exit status of a search that is stopped once it says `word`; the whole group is told, as by
     a terminal, so that the worker hears it from its supervisor as well."""
     running = subprocess.Popen([SPILLWAY, *SEARCH, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-                               env={**os.environ, "SPILLWAY_PROGRESS_S": "0.02"})
+                               env=telling("0.02"))
     said = ""
     for line in running.stderr:
         said += line
@@ -44,9 +44,8 @@ def stopped(word, *options):
 
 
 def plan_of(words):
-    done = subprocess.run([SPILLWAY, "plan", "--model", "glm-4.5-air", "--cluster", "h200:8x8", "--optimizer", "distributed", "--format", "json",
-                           *words.split()], stdout=subprocess.PIPE, check=True)
-    return json.loads(done.stdout)["rows"][0]
+    return json.loads(oracle.must("plan", "--model", "glm-4.5-air", "--cluster", "h200:8x8", "--optimizer", "distributed", "--format", "json",
+                                  *words.split()))["rows"][0]
 
 
 out, said, code = stopped("spillway: search: ")
@@ -72,7 +71,7 @@ with tempfile.TemporaryDirectory() as folder:
     for name, looked_at in (("stopped", answer["points_looked_at"]), ("whole", answer["points"]), ("before", None)):
         stated = {**answer, "points_looked_at": looked_at} if looked_at is not None else {k: v for k, v in answer.items() if k != "points_looked_at"}
         (at / f"{name}.json").write_text(json.dumps(stated))
-        subprocess.run([SPILLWAY, "report", at / f"{name}.json", "--output", at / f"{name}.html"], check=True)
+        oracle.must("report", at / f"{name}.json", "--output", at / f"{name}.html")
         pages[name] = (at / f"{name}.html").read_text()
 check(f"stopped after {answer['points_looked_at']} of them" in pages["stopped"], "the page of a stopped search says nothing of it")
 check("stopped after" not in pages["whole"] + pages["before"], "the page of a whole search says that it was stopped")
@@ -84,8 +83,7 @@ check("with more" not in text and "were tried" not in text, "a stopped search go
 
 # How to have less of it, once: the values are those that make up the jobs.
 small = ["--over", "pipeline=1,2", "--over", "virtual-stages=0", "--sequences-per-gpu", "4,8"]
-done = subprocess.run([SPILLWAY, *SEARCH, *small, "--format", "json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                      env={**os.environ, "SPILLWAY_PROGRESS_S": "0.02"})
+done = caller.run(SPILLWAY, *SEARCH, *small, "--format", "json", env=telling("0.02"))
 whole = json.loads(done.stdout)
 check(whole["points_looked_at"] == whole["points"] == sum(whole["fates"].values()), "a whole search has not looked at all its points")
 lines = [line for line in done.stderr.splitlines() if "^C prints the best so far" in line]
@@ -98,9 +96,7 @@ jobs = re.search(r": (\d+) jobs, about \d+ (s|min|h|days) left; ", line)
 check(jobs is not None and int(jobs[1]) == math.prod(values.values()), f"jobs are not the product of the values: {line}")
 check(list(values.values()) == sorted(values.values(), reverse=True), f"not the most first: {line}")
 check("; or --sequences-per-gpu LIST (2 now)" in line, f"batches: {line}")
-quiet = subprocess.run([SPILLWAY, *SEARCH, *small, "--format", "csv"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                       env={**os.environ, "SPILLWAY_PROGRESS_S": "0"})
+quiet = caller.run(SPILLWAY, *SEARCH, *small, "--format", "csv", env=telling("0"))
 check(quiet.stderr == "", f"SPILLWAY_PROGRESS_S=0 says {quiet.stderr}")
 
-print(f"{checks} checks, {failures} failed")
-sys.exit(failures > 0 or checks == 0)
+oracle.finish()

@@ -14,6 +14,7 @@ import re
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # what rooms share
+from oracle_megatron_time import figures
 from oracle_run import Oracle
 
 program, scratch, source = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
@@ -22,16 +23,10 @@ folder = scratch / "exchange_tables_oracle"
 folder.mkdir(parents=True, exist_ok=True)
 EXPERTS, CHOICES, HIDDEN, TOKENS, NIC = 256, 8, 7168, 4096, 50e9
 CLUSTER = (source / "sim/clusters/h100-8x8.yaml").read_text()
-
-
-def figure(path, key):
-    return float(re.search(rf"^{key}:\n  value: (\S+)", (source / path).read_text(), re.M)[1])
-
-
-DEFAULTS, STACK = "sim/stack_defaults/megatron.yaml", "sim/megatron_stacks/megatron-te-h100-2026-11.yaml"
-half_width, start = figure(DEFAULTS, "exchange_half_width"), figure(DEFAULTS, "exchange_start_s")
-link, rate = figure("sim/clusters/h100-8x8.yaml", "link_bytes_per_s"), figure(STACK, "token_bytes_per_s")
-oracle.check(figure("sim/clusters/h100-8x8.yaml", "nic_bytes_per_s") == NIC, "a NIC of 400 Gb/s")
+shared, card = figures((source / "sim/stack_defaults/megatron.yaml").read_text()), figures(CLUSTER)
+rate = figures((source / "sim/megatron_stacks/megatron-te-h100-2026-11.yaml").read_text())["token_bytes_per_s"]
+half_width, start, link = shared["exchange_half_width"], shared["exchange_start_s"], card["link_bytes_per_s"]
+oracle.check(card["nic_bytes_per_s"] == NIC, "a NIC of 400 Gb/s")
 
 
 def reached(parts, experts=EXPERTS):
@@ -93,7 +88,7 @@ with open(source / "notebooks_data/profiles/ep_bandwidth.csv", newline="") as fi
     table = [r for r in csv.DictReader(file) if int(r["tokens_per_rank"]) >= TOKENS and not (r["op"] == "dispatch" and "FP8" in r["dispatch_dtype"])]
 inside = {(r["library"], r["hardware"], r["op"]): float(r["bandwidth_gbs"]) for r in table
           if r["ep_ranks"] in ("8", "EP 8") and ("NVLink" in r["bw_kind"] or "GMI" in r["bw_kind"])}
-inside.update({(lib, "H100", op): 735 / 2 for lib in ("HybridEP",) for op in ("dispatch", "combine")})  # half of that on a B200's link
+inside.update({("HybridEP", "H100", op): 735 / 2 for op in ("dispatch", "combine")})  # half of that on a B200's link
 inside["DeepEP V2", "SM90", "combine"], inside["DeepEP V2", "SM100", "combine"] = 726 / 2, 740
 off = {}
 for r in table:

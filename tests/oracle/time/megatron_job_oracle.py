@@ -441,9 +441,8 @@ for number, case in enumerate(CASES):
             micro = job["micro"]
             most = [max(max(load.nics for load in loads_at(scheme, step, l, range(g * R, (g + 1) * R), m, micro, job["gpus"], job["sharers"]))
                         for g in range(64 // R)) for step in range(2) for l in range(4) for m in range(micro)]
-            copies = sum(most[i] for i in range(len(most))) / len(most)
-            layers_of = [crossed["nic_bytes"], 2 * H * copies]
-            check(near(*layers_of), f"{what}: {layers_of[0]} bytes by a NIC, not {layers_of[1]}")
+            copied = 2 * H * sum(most) / len(most)
+            check(near(crossed["nic_bytes"], copied), f"{what}: {crossed['nic_bytes']} bytes by a NIC, not {copied}")
             check((crossed["nodes"], crossed["rails"]) == (R // job["gpus"], job["gpus"]), f"{what}: {crossed}")
             check(crossed["once_a_node"] == scheme.startswith(("megatron-flex", "megatron-syncfree")), f"{what}: {crossed}")
             check(near(crossed["seconds"], time["components"]["exchanges"]["exposed_s"]) and crossed["half_width"] == SHARED["exchange_half_width"], f"{what}: {crossed}")

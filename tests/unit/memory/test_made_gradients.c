@@ -6,17 +6,12 @@
 #include "sim/schemes/layer.h"
 #include "sim/schemes/point.h"
 #include "tests/unit/check.h"
+#include "tests/unit/component_of.h"
 
 #include <math.h>
 #include <string.h>
 
 enum { MOE = 58, DENSE = 3, RANKS = 32, ALL = 512 };
-
-static double component(const spw_footprint *f, const char *name) {
-    for (size_t i = 0; i < f->components; i++)
-        if (strcmp(f->component[i].name, name) == 0) return (double)f->component[i].bytes;
-    return -1.0;
-}
 
 static void read_job(const char *batch, const char *parallel, spw_job *out) {
     char text[1024];

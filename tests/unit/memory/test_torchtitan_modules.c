@@ -6,6 +6,7 @@
 #include "sim/memory/live/footprint.h"
 #include "sim/schemes/point.h"
 #include "tests/unit/check.h"
+#include "tests/unit/component_of.h"
 #include "tests/unit/scheme_of.h"
 
 #include <string.h>
@@ -19,12 +20,6 @@ static void read_job(const char *model, const char *more, spw_job *out) {
                    "batch: {sequence_length: %d, sequences_per_gpu: 1}\n%s",
                    model, TOKENS, more);
     CHECK_OK(spw_job_parse("job", NULL, text, strlen(text), out));
-}
-
-static double component(const spw_footprint *f, const char *name) {
-    for (size_t i = 0; i < f->components; i++)
-        if (strcmp(f->component[i].name, name) == 0) return (double)f->component[i].bytes;
-    return -1.0;
 }
 
 static void test_layers(void) {

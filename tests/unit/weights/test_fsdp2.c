@@ -14,6 +14,7 @@
 #include "sim/traffic/step_traffic.h"
 #include "sim/weights/optimizer_state.h"
 #include "tests/unit/check.h"
+#include "tests/unit/component_of.h"
 
 #include <math.h>
 #include <string.h>
@@ -121,12 +122,6 @@ static void test_traffic(void) {
         CHECK(operations(&t, SPW_OPERATION_REDUCE_SCATTER) * LAYERS ==
               runs[i].scatters * job.model.moe_layers);
     }
-}
-
-static double component(const spw_footprint *f, const char *name) {
-    for (size_t i = 0; i < f->components; i++)
-        if (strcmp(f->component[i].name, name) == 0) return (double)f->component[i].bytes;
-    return -1.0;
 }
 
 /* DeepSeek-V3, 8 of 256 experts a GPU: a layer has 8 x 3 x 7168 x 2048 of experts, beside attention, norms, shared expert and router; 3 dense
