@@ -78,13 +78,14 @@ void spw_progress_update(spw_progress *p, size_t done) {
     if (done > p->total) done = p->total;
     if (done <= p->first) return;
     const double now = spw_clock_s(), passed = now - p->start_s;
-    if (passed > 0.0) say_less(p, (double)(p->total - done) * passed / (double)(done - p->first), passed);
+    if (passed <= 0.0) return;
+    const double rate = (double)(done - p->first) / passed, left_s = (double)(p->total - done) / rate;
+    say_less(p, left_s, passed);
     if (p->terminal ? passed < FIRST_DRAWN_S || now - p->said_s < DRAWN_EVERY_S
-                    : p->every_s <= 0.0 || now - p->said_s < p->every_s || passed <= 0.0)
+                    : p->every_s <= 0.0 || now - p->said_s < p->every_s)
         return;
-    const double rate = (double)(done - p->first) / passed;
     char left[TEXT];
-    (void)amount((double)(p->total - done) / rate, left);
+    (void)amount(left_s, left);
     p->said_s = now;
     if (p->terminal) {
         draw(p, (double)done / (double)p->total, rate, left);

@@ -9,10 +9,10 @@
 
 typedef struct spw_progress {
     const char *what, *unit; /* "replay", "layers" */
-    const char *
-        less; /* how to have less of it: said once, in a line of its own, of work that takes longer than the time
-                                between two lines; NULL: nothing, and after it was said */
-    size_t total, first; /* first: units that were done before the clock began */
+    size_t total, first;     /* first: units that were done before the clock began */
+    /* How to have less of it: said once, in a line of its own, of work that takes longer than the time between two lines.
+     * NULL: nothing, and after it was said. */
+    const char *less;
     double start_s, said_s, every_s;
     bool terminal, drawn;
 } spw_progress;

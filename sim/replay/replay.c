@@ -1,7 +1,6 @@
 #include "sim/replay/replay.h"
 #include "sim/replay/replay_life.h"
 
-#include "base/memory.h"
 #include "sim/job/job.h"
 #include "sim/job/recipe/remat.h"
 #include "sim/replay/replay_finish.h"
@@ -59,6 +58,14 @@ static spw_status take_chosen(spw_replay_work *r, size_t layer, spw_note_reader 
     return status;
 }
 
+/* What stands in the record from `begin` on, once more. */
+static spw_status note_again(spw_note *out, size_t begin, size_t bytes) {
+    void *at = NULL;
+    const spw_status status = spw_note_add(out, bytes, &at);
+    if (status == SPW_OK) memcpy(at, out->data + begin, bytes);
+    return status;
+}
+
 /* What one row noted of a micro-batch of a layer. */
 typedef struct row_note {
     const spw_replay_row *row; /* NULL: none yet */
@@ -68,13 +75,9 @@ typedef struct row_note {
 static spw_status note_row(spw_replay_work *r, size_t at_row, size_t leader, row_note *known, spw_note *out) {
     const spw_replay_row *row = &r->row[at_row];
     const spw_counts *counts = r->counts[spw_replay_kind_of(r, at_row % r->request->schemes)][leader];
-    void *at = NULL;
     spw_status status = SPW_OK;
-    if (known->row != NULL && spw_replay_row_notes_as(row, known->row)) {
-        SPW_TRY(spw_note_add(out, known->bytes, &at));
-        memcpy(at, out->data + known->begin, known->bytes);
-        return SPW_OK;
-    }
+    if (known->row != NULL && spw_replay_row_notes_as(row, known->row))
+        return note_again(out, known->begin, known->bytes);
     *known = (row_note){.row = row, .begin = out->bytes};
     SPW_TRY(spw_replay_row_note(row, counts, r->selection[leader], out));
     known->bytes = out->bytes - known->begin;
@@ -185,18 +188,6 @@ static void forget(spw_replay_work *r) {
         if (r->wants[i / r->splits]) spw_segment_counts_forget(r->cache[i / r->splits][i % r->splits]);
 }
 
-/* Where a micro-batch's notes stand in the record. */
-typedef struct noted {
-    size_t begin, bytes;
-} noted;
-
-static spw_status note_again(spw_note *out, noted before) {
-    void *at = NULL;
-    const spw_status status = spw_note_add(out, before.bytes, &at);
-    if (status == SPW_OK) memcpy(at, out->data + before.begin, before.bytes);
-    return status;
-}
-
 /* One micro-batch of a layer, at all places of its batch. */
 static spw_status note_micro_batch(spw_replay_work *r, size_t layer, size_t b, spw_trace_record *record,
                                    const spw_layout *layout, spw_note *out) {
@@ -212,21 +203,19 @@ cleanup:
 static spw_status note_layer(void *context, size_t unit, spw_note *out) {
     spw_replay_work *r = context;
     const size_t micro_batches = r->frame.micro_batches > 0 ? r->frame.micro_batches : 1,
-                 kinds = r->frame.kinds > 0 ? r->frame.kinds : micro_batches, step = unit / r->frame.layers,
-                 layer = unit % r->frame.layers;
+                 step = unit / r->frame.layers, layer = unit % r->frame.layers;
     const void *ids = NULL;
     spw_trace_record balanced = {.tokens = 0}, record = {.tokens = 0};
-    noted *kind = NULL;
+    size_t bytes = 0; /* of a micro-batch's notes; all of a batch have as many */
     spw_status status = SPW_OK;
-    SPW_TRY(SPW_ALLOC(micro_batches, &kind));
     if (step != r->begun) SPW_TRY(spw_composer_begin(r->composer, step));
     if (step != r->begun && r->balancer != NULL) SPW_TRY(spw_balancer_begin(r->balancer));
     r->begun = step;
     if (layer == 0) SPW_TRY(spw_composer_note(r->composer, out));
     for (size_t i = 0; i < r->batches * micro_batches; i++) {
         const size_t b = i / micro_batches, micro_batch = i % micro_batches;
-        if (micro_batch >= kinds) {
-            SPW_TRY(note_again(out, kind[micro_batch % kinds]));
+        if (micro_batch >= r->frame.kinds) {
+            SPW_TRY(note_again(out, out->bytes - r->frame.kinds * bytes, bytes));
             continue;
         }
         const spw_layout *layout = spw_composer_layout(r->composer, b);
@@ -243,13 +232,12 @@ static spw_status note_layer(void *context, size_t unit, spw_note *out) {
             SPW_TRY(spw_micro_batch_layout(layout, micro_batch, micro_batches, r->part[b]));
             layout = r->part[b];
         }
-        kind[micro_batch].begin = out->bytes;
+        const size_t begin = out->bytes;
         SPW_TRY(note_micro_batch(r, layer, b, &record, layout, out));
-        kind[micro_batch].bytes = out->bytes - kind[micro_batch].begin;
+        bytes = out->bytes - begin;
     }
 
 cleanup:
-    spw_free(kind);
     return status;
 }
 

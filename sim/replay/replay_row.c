@@ -112,8 +112,7 @@ spw_status spw_replay_row_create(const spw_replay_frame *f, const spw_job *job, 
     limit_groups(q, &time.point.shape);
     row->timed = spw_replay_time_covers(&time);
     if (row->timed) SPW_TRY(spw_replay_time_create(&time, &row->time));
-    SPW_TRY(spw_stage_memory_create(&row->point, f->ranks, f->layers, f->steps, &row->memory));
-    row->memory.kinds = f->kinds;
+    SPW_TRY(spw_stage_memory_create(&row->point, f->ranks, f->layers, f->steps, f->kinds, &row->memory));
     if (q->overload) {
         const spw_overload_shape overload = {f->ranks, row->point.shape.ranks, f->layers, &job->model,
                                              spw_pipeline_of(job)};

@@ -57,11 +57,13 @@ cleanup:
 }
 
 spw_status spw_stage_memory_create(const spw_point *point, size_t ranks, size_t layers, size_t steps,
-                                   spw_stage_memory *m) {
+                                   size_t kinds, spw_stage_memory *m) {
     spw_status status = SPW_OK;
-    *m = (spw_stage_memory){
-        .point = *point, .pipeline = spw_pipeline_of(point->job), .ranks = ranks, .layers = layers};
-    m->kinds = m->pipeline.micro_batches;
+    *m = (spw_stage_memory){.point = *point,
+                            .pipeline = spw_pipeline_of(point->job),
+                            .ranks = ranks,
+                            .layers = layers,
+                            .kinds = kinds};
     SPW_TRY(build_layers(m));
     m->routed = spw_layer_is_dynamic(&m->layer[0]);
     m->frees = spw_footprint_frees(point->scheme);
@@ -126,15 +128,15 @@ static void remember_rows(spw_stage_memory *m, size_t layer, size_t micro_batch,
                           const spw_rank_rows *rows) {
     const size_t cell = (rank * m->layers + layer) * m->pipeline.micro_batches + micro_batch;
     const bool saves = spw_remat_keeps_experts(m->point.job->remat);
-    const size_t kind = m->kinds > 0 ? micro_batch % m->kinds : micro_batch;
     m->all_rows[cell] = *rows;
-    for (size_t list = 0; list < lists_of(m) && kind != micro_batch; list++)
-        m->use[list * cells_of(m) + cell] = m->use[list * cells_of(m) + cell - micro_batch + kind];
-    if (kind != micro_batch) return;
     for (size_t list = 0; list < lists_of(m); list++) {
+        spw_layer_use *use = &m->use[list * cells_of(m) + cell];
+        if (micro_batch >= m->kinds) { /* as the one so many before it */
+            *use = *(use - m->kinds);
+            continue;
+        }
         const spw_live_set live = spw_layer_live_set(&m->layer[list], rows);
-        m->use[list * cells_of(m) + cell] =
-            (spw_layer_use){live.backward_bytes, saves ? live.saved_bytes : 0};
+        *use = (spw_layer_use){live.backward_bytes, saves ? live.saved_bytes : 0};
         for (size_t l = layer; l < m->point.job->model.moe_layers && live.to_host_bytes > 0; l += m->layers) {
             spw_stage_held *h = &m->held[m->stage[l] * m->ranks + rank];
             const bool here = lists_of(m) == 1 || m->stage[l] == list;

@@ -240,6 +240,11 @@ static void doubt_tokens(spw_composer *c, int64_t step, uint64_t flagged, bool r
     if (c->flagged || c->repeated) spw_match_worsen(&c->layer_match, SPW_MATCH_FOLDED);
 }
 
+/* Sequences of a rank that are of the first kinds of micro-batches: those behind them repeat these. */
+static size_t own_sequences(const spw_composer_request *r, size_t batch) {
+    return r->kinds > 0 ? r->sequences[batch] / r->micro_batches * r->kinds : r->sequences[batch];
+}
+
 static spw_token_layout token_layout(spw_composer *c, size_t batch) {
     return (spw_token_layout){.job = c->request.job,
                               .info = c->info,
@@ -248,9 +253,7 @@ static spw_token_layout token_layout(spw_composer *c, size_t batch) {
                               .sequences = c->request.sequences[batch],
                               .step = c->step,
                               .seed = c->request.seed,
-                              .kinds = c->request.kinds > 0 ? c->request.sequences[batch] /
-                                                                  c->request.micro_batches * c->request.kinds
-                                                            : c->request.sequences[batch],
+                              .kinds = own_sequences(&c->request, batch),
                               .layout = c->layout[batch],
                               .match = &c->step_match[batch],
                               .found = &c->found[batch]};

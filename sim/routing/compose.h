@@ -32,8 +32,8 @@ typedef struct spw_composer_request {
     uint64_t seed;
     size_t
         drawn_sequences; /* of a rank, from a trace of counts; a larger batch repeats them. 0: all are drawn */
-    size_t micro_batches,
-        kinds; /* of micro-batches of a batch that is drawn: those behind the first `kinds` are as these in turn. 0: all are drawn */
+    /* kinds: of micro-batches of a batch that is drawn; those behind the first `kinds` are as these in turn. 0: all are drawn */
+    size_t micro_batches, kinds;
     bool weights;           /* read router weights too, where the trace has them */
     bool counts;            /* of generated routing alone: spw_composer_law() gives the law of its counts */
     spw_token_store *store; /* of the trace, borrowed; NULL: none */

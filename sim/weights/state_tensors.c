@@ -49,10 +49,14 @@ typedef struct pile {
 
 enum { PILES = PARTS * SPW_MUON_KINDS };
 
+/* How many of `whole` one layer of so many has: they are dealt evenly. */
+static double share_of(double whole, double layer, double layers) {
+    return floor(whole * (layer + 1.0) / layers) - floor(whole * layer / layers);
+}
+
 /* `layer` of so many, from the last: its share of a kind, of which the last has the part. */
 static void put_share(spw_state_tensors *t, const pile *p, double layer, double layers) {
-    const double until = floor(p->whole * (layer + 1.0) / layers), from = floor(p->whole * layer / layers);
-    put(t, p->elements, until - from, (sharing){1.0, false});
+    put(t, p->elements, share_of(p->whole, layer, layers), (sharing){1.0, false});
     if (layer + 1.0 == layers && p->rest >= 1.0 && t->count < SPW_STATE_TENSORS)
         t->elements[t->count++] = floor(p->rest);
 }
@@ -96,6 +100,25 @@ static void put_apart(spw_state_tensors *t, const spw_job *job, const spw_muon_m
     if (rows > 0.0) put(t, rows * columns / (pair ? 2.0 : 1.0), pair ? 2.0 : 1.0, how);
 }
 
+/* Of layer `layer` of a block, what stands before its experts or behind them: its router, and what layers with experts alone have. */
+static void put_layer_rest(spw_state_tensors *t, const spw_job *job, const spw_block *block,
+                           const spw_muon_list *list, size_t layer, bool behind, sharing how) {
+    const size_t layers = block->layers + block->predictions, moe = block->moe_layers + block->predictions,
+                 dense = layers - moe;
+    for (size_t k = 0; k < list->kinds; k++) {
+        const spw_muon_matrices *m = &list->kind[k];
+        const bool with_experts = m->count == moe && moe < layers, without = m->count == dense,
+                   router = m->rows == spw_model_choices(&job->model) && m->columns == job->model.hidden;
+        const double of = (double)(with_experts ? moe
+                                   : without    ? dense
+                                                : layers),
+                     at = (double)layer - (with_experts ? (double)dense : 0.0);
+        if ((with_experts || router) != behind || at < 0.0 || at >= of) continue;
+        const size_t here = (size_t)share_of((double)m->count, at, of);
+        for (size_t n = 0; n < here; n++) put_apart(t, job, m, 1.0, how);
+    }
+}
+
 /* FSDP2: as torchtitan's blocks name them, attention before experts, experts before their router. */
 static void put_units(spw_state_tensors *t, const spw_job *job, const spw_block *block,
                       const sharing how[PARTS]) {
@@ -104,25 +127,12 @@ static void put_units(spw_state_tensors *t, const spw_job *job, const spw_block 
     spw_muon_list list[PARTS];
     spw_muon_block_matrices(job, block, list);
     for (size_t layer = 0; layer < layers; layer++) {
-        for (int behind = 0; behind < 2; behind++) {
-            for (size_t k = 0; k < list[REST].kinds; k++) {
-                const spw_muon_matrices *m = &list[REST].kind[k];
-                const bool with_experts = m->count == moe && moe < layers, without = m->count == dense;
-                const double of = (double)(with_experts ? moe
-                                           : without    ? dense
-                                                        : layers),
-                             at = (double)layer - (with_experts ? (double)dense : 0.0);
-                const bool router =
-                    m->rows == spw_model_choices(&job->model) && m->columns == job->model.hidden;
-                if ((with_experts || router) != (behind == 1) || at < 0.0 || at >= of) continue;
-                const double here =
-                    floor((double)m->count * (at + 1.0) / of) - floor((double)m->count * at / of);
-                for (size_t n = 0; n < (size_t)here; n++) put_apart(t, job, m, 1.0, how[REST]);
-            }
-            for (size_t k = 0; behind == 0 && layer >= dense && k < list[EXPERTS].kinds; k++)
-                put_apart(t, job, &list[EXPERTS].kind[k], (double)list[EXPERTS].kind[k].count / (double)moe,
-                          how[EXPERTS]);
+        put_layer_rest(t, job, block, &list[REST], layer, false, how[REST]);
+        for (size_t k = 0; layer >= dense && k < list[EXPERTS].kinds; k++) {
+            const spw_muon_matrices *m = &list[EXPERTS].kind[k];
+            put_apart(t, job, m, (double)m->count / (double)moe, how[EXPERTS]);
         }
+        put_layer_rest(t, job, block, &list[REST], layer, true, how[REST]);
     }
 }
 
@@ -131,12 +141,12 @@ static void put_all(spw_state_tensors *t, const spw_job *job, const spw_stage *s
     const spw_pipeline p = spw_pipeline_of(job);
     const double table =
         (double)job->model.vocab * (double)job->model.hidden / (double)spw_grid_of(job).tensor;
-    const bool units = how[REST].each, apart = spw_grid_of(job).expert > 1;
+    const bool units = how[REST].each, apart = spw_grid_of(job).expert > 1,
+               first = units ? stage->embedding : stage->head, last = units ? stage->head : stage->embedding;
     const bool takes[][PARTS] = {{!apart, true}, {apart, false}};
     for (size_t pass = 0; pass < (units || !apart ? 1 : 2); pass++) {
         const bool ends = takes[pass][REST];
-        if (ends && units && stage->embedding) put(t, table, 1.0, how[REST]);
-        if (ends && !units && stage->head) put(t, table, 1.0, how[REST]);
+        if (ends && first) put(t, table, 1.0, how[REST]);
         for (size_t c = 0; c < p.chunks; c++) {
             const spw_block block = spw_pipeline_block(&p, &job->model, stage->index, c);
             if (units)
@@ -144,7 +154,7 @@ static void put_all(spw_state_tensors *t, const spw_job *job, const spw_stage *s
             else
                 put_layers(t, job, &block, how, takes[pass]);
         }
-        if (ends && (units ? stage->head : stage->embedding)) put(t, table, 1.0, how[REST]);
+        if (ends && last) put(t, table, 1.0, how[REST]);
     }
 }
 

@@ -138,8 +138,8 @@ spw_status spw_npy_parse(spw_npy *npy) {
     if (pickled)
         return fail(npy,
                     "is no .npy array, but a pickle or a file of torch.save; the Python package reads these: "
-                    "python -m "
-                    "spillway_moe.importing FILE.pt --output OUT.h5, with the same options (docs/import.md)");
+                    "python -m spillway_moe.importing FILE.pt --output OUT.h5, with the same options "
+                    "(docs/import.md)");
     if (npy->length < 10 || memcmp(bytes, magic, MAGIC_BYTES) != 0) return fail(npy, "is no .npy array");
     if (bytes[6] < 1 || bytes[6] > 3) return fail(npy, "an .npy format other than 1, 2 and 3");
     start = bytes[6] == 1 ? 10 : 12;

@@ -36,9 +36,7 @@ spw_status spw_allocator_create(const spw_allocator_settings *settings, spw_allo
 
 void spw_allocator_destroy(spw_allocator *a) {
     if (a == NULL) return;
-    for (size_t p = 0; p < SPW_POOLS; p++) {
-        spw_free(a->pool[p].unmapped);
-    }
+    for (size_t p = 0; p < SPW_POOLS; p++) spw_free(a->pool[p].unmapped);
     spw_free(a->spare);
     spw_free(a->block);
     spw_free(a);

@@ -76,8 +76,10 @@ void spw_cross_entropy_add(spw_footprint *f, const spw_job *job, const spw_schem
         spw_component *c = SPW_COMPONENT(f, "logits", law->source, "{c} T V", TERM("c", most), T, V);
         LIVE(c, AT_LOSS);
         c->apart = own;
-        if (own) f->units.logits = spw_component_bytes(b * T.value * V.value);
-        if (own) f->units.fp32 = spw_component_bytes(FP32 * T.value * V.value);
+        if (own) {
+            f->units.logits = spw_component_bytes(b * T.value * V.value);
+            f->units.fp32 = spw_component_bytes(FP32 * T.value * V.value);
+        }
     }
     if (job->stage_layout.predictions == 0) return;
     LIVE(SPW_COMPONENT(f, "logits_of_predictions",

@@ -13,16 +13,9 @@ enum { HELD = 1, FIRST = 2, VARIANTS = 4 };
 typedef struct pass_kept {
     spw_stage_moment kept; /* after its forward pass */
     spw_stage_moment at[VARIANTS][SPW_MOMENT_COUNT];
-    spw_stage_moment
-        beside[VARIANTS]; /* what was in flight when its last backward pass was looked at; there: it was */
+    /* What was in flight when its last backward pass was looked at; there: it was. */
+    spw_stage_moment beside[VARIANTS];
 } pass_kept;
-
-/* What a kind of moment has beside rows, of the last one that was asked for: in a steady schedule the next is the same. */
-typedef struct settled {
-    bool there;
-    size_t waiting[2], at_work[2], left[2], made[2], ends[2];
-    uint64_t bytes;
-} settled;
 
 struct spw_stage_walk {
     spw_pipeline pipeline;
@@ -38,7 +31,8 @@ struct spw_stage_walk {
     /* [VARIANTS][layers of the stage] each layer at work in a pass that is alone, whatever its rows: `bytes` are without them */
     spw_stage_moment *alone;
     spw_stage_moment *behind; /* [chunks] after a forward pass, the same */
-    settled known[SPW_MOMENT_COUNT];
+    /* A kind of moment without rows, the last one that was asked for: in a steady schedule the next is the same. */
+    spw_stage_moment known[SPW_MOMENT_COUNT];
 };
 
 static const uint64_t MOST = INT64_MAX;
@@ -85,19 +79,20 @@ static void settle(const spw_waiting_layer *keeps, spw_stage_moment *m) {
     m->bytes = plus(beside_rows(keeps, m), plus(m->rows, m->work));
 }
 
+/* Have they as much beside rows? `k` may be none yet. */
+static bool same_layers(const spw_stage_moment *k, const spw_stage_moment *m) {
+    return k->there && memcmp(k->waiting, m->waiting, sizeof k->waiting) == 0 &&
+           memcmp(k->at_work, m->at_work, sizeof k->at_work) == 0 &&
+           memcmp(k->left, m->left, sizeof k->left) == 0 && memcmp(k->made, m->made, sizeof k->made) == 0 &&
+           memcmp(k->ends, m->ends, sizeof k->ends) == 0;
+}
+
 /* The same, where `kind` asks mostly for the same layers. */
 static void settle_again(spw_stage_walk *w, spw_moment kind, spw_stage_moment *m) {
-    settled *k = &w->known[kind];
-    if (!k->there || memcmp(k->waiting, m->waiting, sizeof k->waiting) != 0 ||
-        memcmp(k->at_work, m->at_work, sizeof k->at_work) != 0 ||
-        memcmp(k->left, m->left, sizeof k->left) != 0 || memcmp(k->made, m->made, sizeof k->made) != 0 ||
-        memcmp(k->ends, m->ends, sizeof k->ends) != 0) {
+    spw_stage_moment *k = &w->known[kind];
+    if (!same_layers(k, m)) {
+        *k = *m;
         k->there = true;
-        memcpy(k->waiting, m->waiting, sizeof k->waiting);
-        memcpy(k->at_work, m->at_work, sizeof k->at_work);
-        memcpy(k->left, m->left, sizeof k->left);
-        memcpy(k->made, m->made, sizeof k->made);
-        memcpy(k->ends, m->ends, sizeof k->ends);
         k->bytes = beside_rows(w->keeps, m);
     }
     m->there = true;
@@ -267,12 +262,7 @@ static pass_kept *part_of(const spw_stage_walk *w, const spw_pass *pass) {
 
 /* Nothing more is to be found of a pass of the same kind beside the same. Notes what is there now. */
 static bool is_known(spw_stage_moment *known, const spw_stage_moment *flight) {
-    const bool same = known->there && known->rows == flight->rows &&
-                      memcmp(known->waiting, flight->waiting, sizeof known->waiting) == 0 &&
-                      memcmp(known->left, flight->left, sizeof known->left) == 0 &&
-                      memcmp(known->made, flight->made, sizeof known->made) == 0 &&
-                      memcmp(known->ends, flight->ends, sizeof known->ends) == 0;
-    if (same) return true;
+    if (same_layers(known, flight) && known->rows == flight->rows) return true;
     *known = *flight;
     known->there = true;
     return false;

@@ -53,8 +53,7 @@ typedef struct spw_layer_uses {
     const spw_layer_use *use;
     size_t layers, micro_batches;
     spw_layer_use predicted; /* of layers of multi-token prediction */
-    size_t
-        kinds; /* micro-batches behind the first `kinds` are as these in turn; 0: as many as micro_batches */
+    size_t kinds; /* those behind the first `kinds` are as these in turn; 0: as many as micro_batches */
 } spw_layer_uses;
 
 /* A kind of moment where most is there beside what is fixed: which layers, counted [without experts, with them]. */

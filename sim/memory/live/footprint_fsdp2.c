@@ -14,15 +14,21 @@ double spw_footprint_listed_gradients(const spw_layer_shape *s) {
     return (double)spw_layer_matrices(s) * (double)s->experts_per_rank * (double)s->hidden * (double)s->ffn;
 }
 
+/* A layer [without experts, with them], and [embedding, head]; those that the stage has not are empty. */
+static void units_of(const spw_job *job, const spw_stage *stage, spw_fsdp2_unit layer[2],
+                     spw_fsdp2_unit end[2]) {
+    for (int moe = 0; moe < 2; moe++) layer[moe] = spw_fsdp2_unit_of(job, moe);
+    end[0] = (spw_fsdp2_unit){.parameters = stage->embedding ? spw_fsdp2_embedding(job) : 0.0};
+    end[1] = (spw_fsdp2_unit){.parameters = stage->head ? spw_fsdp2_head(job) : 0.0};
+}
+
 void spw_footprint_make_by_units(spw_footprint *f, const spw_job *job, const spw_stage *stage, uint64_t all,
                                  bool sharded) {
-    spw_fsdp2_unit unit[2 * 2] = {spw_fsdp2_unit_of(job, false),
-                                  spw_fsdp2_unit_of(job, true),
-                                  {.parameters = stage->embedding ? spw_fsdp2_embedding(job) : 0.0},
-                                  {.parameters = stage->head ? spw_fsdp2_head(job) : 0.0}};
+    spw_fsdp2_unit unit[2 * 2];
     const double units[2 * 2] = {(double)(stage->layers - stage->moe_layers),
                                  (double)(stage->moe_layers + stage->predictions), 1.0, 1.0};
     double part[2 * 2], sum = 0.0;
+    units_of(job, stage, unit, unit + 2);
     for (int i = 0; i < 2 * 2; i++) {
         part[i] = sharded ? spw_fsdp2_shard(job, &unit[i]) : unit[i].parameters;
         sum += units[i] * part[i];
@@ -117,9 +123,8 @@ static spw_unit_bytes unit_bytes(const spw_job *job, const spw_fsdp2_unit *unit,
 /* Components of add_fsdp2 from `first` on are listed unit by unit. */
 static void list_units(spw_footprint *f, const spw_job *job, const spw_stage *stage, double listed,
                        size_t first) {
-    const spw_fsdp2_unit layer[2] = {spw_fsdp2_unit_of(job, false), spw_fsdp2_unit_of(job, true)},
-                         end[2] = {{.parameters = stage->embedding ? spw_fsdp2_embedding(job) : 0.0},
-                                   {.parameters = stage->head ? spw_fsdp2_head(job) : 0.0}};
+    spw_fsdp2_unit layer[2], end[2];
+    units_of(job, stage, layer, end);
     f->units.listed = f->frees;
     f->units.matrices = spw_expert_matrices(&job->model);
     for (int i = 0; i < 2; i++) {
@@ -212,13 +217,11 @@ void spw_footprint_add_summed(spw_footprint *f, const spw_job *job, const spw_st
     /* what has the format of the gradients already is theirs: the first time it is kept once */
     const bool same = job->precision.gradients == job->precision.weights && job->micro_batches == 1;
     if (job->fsdp2.replicas < 2 || spw_fsdp2_waits(job) || same) return;
-    for (int moe = 0; moe < 2; moe++) {
-        const spw_fsdp2_unit unit = spw_fsdp2_unit_of(job, moe);
-        f->keeps[moe].left = g * spw_fsdp2_shard(job, &unit);
-    }
-    const spw_fsdp2_unit head = {.parameters = stage->head ? spw_fsdp2_head(job) : 0.0};
+    spw_fsdp2_unit unit[2], end[2];
+    units_of(job, stage, unit, end);
+    for (int moe = 0; moe < 2; moe++) f->keeps[moe].left = g * spw_fsdp2_shard(job, &unit[moe]);
     LIVE(SPW_COMPONENT(f, "fsdp2.all_reduce_inputs",
                        "the head's gradients, summed over replicas, kept until the backward pass ends (7.14)",
-                       "head: = shard g", TERM("shard", spw_fsdp2_shard(job, &head)), TERM("g", g)),
+                       "head: = shard g", TERM("shard", spw_fsdp2_shard(job, &end[1])), TERM("g", g)),
          {[SPW_MOMENT_MOE_LAYER] = true, [SPW_MOMENT_DENSE_LAYER] = true, [SPW_MOMENT_ATTENTION] = true});
 }

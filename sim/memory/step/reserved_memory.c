@@ -342,8 +342,8 @@ cleanup:
 }
 
 spw_status spw_reserved_memory_end_step(spw_reserved_memory *m, size_t step, const uint64_t *live) {
-    /* One step stands for all: what it leaves is there when the next one begins, which does the same from then on. */
     spw_reserved_rows_spread(m);
+    /* One step stands for all: what it leaves is there when the next one begins, which does the same from then on. */
     const int runs = m->request.steps == 1 && m->recorded == NULL ? STEADY : 1;
     spw_status status = choose(m, step, live != NULL ? live + m->first_stage * m->request.ranks : NULL);
     if (status == SPW_OK) status = run_times(m, step, runs);

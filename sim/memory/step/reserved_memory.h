@@ -39,9 +39,9 @@ typedef struct spw_reserved_request {
     /* What expandable segments would change is asked for only where a step fails as set; else `expandable` is as set. Of one step of
      * generated or read routing; of several, of a recorded job and of every process it is replayed all the same. */
     bool as_set_alone;
-    size_t
-        kinds; /* of micro-batches: what is noted of those behind the first `kinds` is not theirs, and they get rows that spread as these
-                     do; 0: all are their own */
+    /* Of micro-batches: what is noted of those behind the first `kinds` is not theirs, and they get rows that spread as these do; 0: all
+     * are their own. */
+    size_t kinds;
 } spw_reserved_request;
 
 /* The device is the footprints' budget. The point, what it names and the footprints are borrowed. */

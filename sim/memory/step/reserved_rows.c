@@ -1,12 +1,13 @@
 #include "sim/memory/step/reserved_parts.h"
+#include "traces/generate/random_stream.h"
 
 #include <math.h>
 
 /* Of one figure over the kinds of micro-batches. */
 typedef struct spread {
     double mean, deviation;
-    uint64_t unit,
-        most; /* all are multiples of the unit; most: where several have it, none has more, and as a limit */
+    uint64_t unit; /* all are multiples of it */
+    uint64_t most; /* where several have it, none has more; else no limit */
 } spread;
 
 static uint64_t common_divisor(uint64_t a, uint64_t b) {
@@ -42,14 +43,10 @@ static spread spread_of(const spw_rank_rows *rows, size_t kinds, int which) {
     return s;
 }
 
-/* Nearly normal, with mean 0 and deviation 1: four uniform numbers together (Irwin and Hall), from the bits of a number (Steele, Lea and
- * Flood, Fast splittable pseudorandom number generators, OOPSLA 2014). */
+/* Nearly normal, with mean 0 and deviation 1: four uniform numbers together (Irwin and Hall), from the bits of a number. */
 static double chance(uint64_t number) {
-    uint64_t x = number * UINT64_C(0x9e3779b97f4a7c15);
+    const uint64_t x = spw_random_mix(number * UINT64_C(0x9e3779b97f4a7c15));
     uint64_t sum = 0;
-    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-    x ^= x >> 31;
     for (int i = 0; i < 4; i++) sum += x >> (16 * i) & 0xffff;
     return ((double)sum / 65536.0 - 2.0) * sqrt(3.0);
 }
@@ -63,10 +60,11 @@ static uint64_t figure_at(const spread *s, double chance_) {
 
 void spw_reserved_rows_spread(spw_reserved_memory *m) {
     const size_t kinds = m->request.kinds;
-    for (size_t line = 0; line < m->request.ranks * m->request.layers && kinds > 0; line++) {
+    if (kinds == 0 || kinds >= m->micro_batches) return;
+    for (size_t line = 0; line < m->request.ranks * m->request.layers; line++) {
         spw_rank_rows *rows = m->rows + line * m->micro_batches;
         spread s[3];
-        for (int i = 0; i < 3 && kinds < m->micro_batches; i++) s[i] = spread_of(rows, kinds, i);
+        for (int i = 0; i < 3; i++) s[i] = spread_of(rows, kinds, i);
         for (size_t b = kinds; b < m->micro_batches; b++) {
             const double off = chance(line * m->micro_batches + b + 1);
             rows[b] = rows[b % kinds];

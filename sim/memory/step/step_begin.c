@@ -17,11 +17,10 @@ static spw_status change_weights(spw_step_memory *m, bool born) {
 }
 
 static spw_status change_cast(spw_step_memory *m, uint64_t bytes, size_t kind, bool born) {
-    return spw_step_append(
-        m, (spw_memory_event){.bytes = bytes / 2,
-                              .slot = (uint32_t)(spw_step_memory_slots(m) - spw_step_unit_slots(m) - 1),
-                              .kind = (uint16_t)(m->layer.tensors + kind),
-                              .born = born});
+    return spw_step_append(m, (spw_memory_event){.bytes = bytes / 2,
+                                                 .slot = (uint32_t)(m->unit_slot - 1),
+                                                 .kind = (uint16_t)(m->layer.tensors + kind),
+                                                 .born = born});
 }
 
 /* Parameter by parameter, its tensors one after the other. */

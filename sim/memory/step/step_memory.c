@@ -334,7 +334,6 @@ static spw_status end_forward(spw_step_memory *m, const spw_pass *pass) {
     m->at_work = SPW_NO_MOE_LAYER;
     m->micro_batch = pass->micro_batch;
     if (m->stage + 1 == m->pipeline.stages && pass->chunk + 1 < m->pipeline.chunks) return SPW_OK;
-    if (!m->units.listed) return pass_moment(m, SPW_MOMENT_LOSS);
     SPW_TRY(spw_step_unit_forward(m, spw_step_units(m) - 1));
     SPW_TRY(change_moment(m, SPW_MOMENT_LOSS, true, true));
     SPW_TRY(spw_step_units_loss(m));

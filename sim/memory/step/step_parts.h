@@ -111,14 +111,13 @@ SPW_MUST_CHECK static inline spw_status spw_step_append(spw_step_memory *m, spw_
  * layer i, the last one the head. */
 size_t spw_step_units(const spw_step_memory *memory);
 size_t spw_step_unit_slots(const spw_step_memory *memory);
-SPW_MUST_CHECK spw_status spw_step_unit_forward(spw_step_memory *memory,
-                                                size_t unit); /* it comes to be used */
-SPW_MUST_CHECK spw_status spw_step_unit_reshard(spw_step_memory *memory,
-                                                size_t unit); /* and is not any more */
-SPW_MUST_CHECK spw_status spw_step_unit_backward(spw_step_memory *memory, size_t unit); /* the same */
-SPW_MUST_CHECK spw_status spw_step_unit_alone(spw_step_memory *memory,
-                                              size_t unit); /* reduces experts that are alone */
-SPW_MUST_CHECK spw_status spw_step_unit_reduce(spw_step_memory *memory, size_t unit); /* and the rest */
+/* In the forward pass it comes to be used, and is not any more; */
+SPW_MUST_CHECK spw_status spw_step_unit_forward(spw_step_memory *memory, size_t unit);
+SPW_MUST_CHECK spw_status spw_step_unit_reshard(spw_step_memory *memory, size_t unit);
+/* in the backward pass it is used, its experts that are alone are reduced, and the rest. */
+SPW_MUST_CHECK spw_status spw_step_unit_backward(spw_step_memory *memory, size_t unit);
+SPW_MUST_CHECK spw_status spw_step_unit_alone(spw_step_memory *memory, size_t unit);
+SPW_MUST_CHECK spw_status spw_step_unit_reduce(spw_step_memory *memory, size_t unit);
 SPW_MUST_CHECK spw_status spw_step_units_loss(spw_step_memory *memory);
 SPW_MUST_CHECK spw_status spw_step_units_end(spw_step_memory *memory); /* of a backward pass */
 

@@ -40,16 +40,10 @@ static spw_status change(spw_step_memory *m, spw_unit_part part, size_t unit, bo
                               .backward = part >= UNIT_GRADIENT});
 }
 
-static spw_status change_weights(spw_step_memory *m, size_t unit, bool born) {
+/* Its weights from this part on: all, or matrices of experts alone. */
+static spw_status change_weights(spw_step_memory *m, spw_unit_part first, size_t unit, bool born) {
     spw_status status = SPW_OK;
-    for (unsigned i = UNIT_WEIGHTS; i < UNIT_GRADIENT && status == SPW_OK; i++)
-        status = change(m, (spw_unit_part)i, unit, born);
-    return status;
-}
-
-static spw_status change_matrices(spw_step_memory *m, size_t unit, bool born) {
-    spw_status status = SPW_OK;
-    for (unsigned i = UNIT_MATRIX; i < UNIT_GRADIENT && status == SPW_OK; i++)
+    for (unsigned i = (unsigned)first; i < UNIT_GRADIENT && status == SPW_OK; i++)
         status = change(m, (spw_unit_part)i, unit, born);
     return status;
 }
@@ -80,39 +74,42 @@ spw_status spw_step_unit_forward(spw_step_memory *m, size_t unit) {
     SPW_TRY(change(m, UNIT_WEIGHTS, unit, true));
     m->gathered = unit;
     for (size_t n = 1; n <= m->ahead && unit + n < spw_step_units(m); n++) SPW_TRY(gather(m, unit + n));
-    SPW_TRY(change_matrices(m, unit, true));
+    SPW_TRY(change_weights(m, UNIT_MATRIX, unit, true));
 
 cleanup:
     return status;
 }
 
 spw_status spw_step_unit_reshard(spw_step_memory *m, size_t unit) {
-    return m->units.listed ? change_weights(m, unit, false) : SPW_OK;
+    return m->units.listed ? change_weights(m, UNIT_WEIGHTS, unit, false) : SPW_OK;
 }
 
 /* The head's weights are still there. */
 spw_status spw_step_unit_backward(spw_step_memory *m, size_t unit) {
-    const bool there = m->units.listed && m->unit_live[UNIT_WEIGHTS * spw_step_units(m) + unit];
     spw_status status = SPW_OK;
     if (!m->units.listed) return SPW_OK;
-    if (!there) SPW_TRY(gather(m, unit));
+    if (!m->unit_live[UNIT_WEIGHTS * spw_step_units(m) + unit]) SPW_TRY(gather(m, unit));
     SPW_TRY(change(m, UNIT_WEIGHTS, unit, true));
     SPW_TRY(change(m, UNIT_OUTPUT, unit, false));
     for (size_t n = 1; n <= m->ahead && n <= unit; n++) SPW_TRY(gather(m, unit - n));
-    SPW_TRY(change_matrices(m, unit, true));
+    SPW_TRY(change_weights(m, UNIT_MATRIX, unit, true));
 
 cleanup:
     return status;
 }
 
+static spw_status release_reduced(spw_step_memory *m) {
+    const size_t count = spw_step_units(m), cell = m->reducing;
+    m->reducing = SIZE_MAX;
+    return cell == SIZE_MAX ? SPW_OK : change(m, (spw_unit_part)(cell / count), cell % count, false);
+}
+
 /* The input of the one before goes first. */
 static spw_status reduce(spw_step_memory *m, spw_unit_part part, size_t unit) {
-    const size_t count = spw_step_units(m);
     spw_status status = SPW_OK;
     if (bytes_of(m, part, unit) == 0) return SPW_OK;
-    if (m->reducing != SIZE_MAX)
-        SPW_TRY(change(m, (spw_unit_part)(m->reducing / count), m->reducing % count, false));
-    m->reducing = part * count + unit;
+    SPW_TRY(release_reduced(m));
+    m->reducing = part * spw_step_units(m) + unit;
     SPW_TRY(change(m, part, unit, true));
 
 cleanup:
@@ -122,7 +119,7 @@ cleanup:
 spw_status spw_step_unit_alone(spw_step_memory *m, size_t unit) {
     spw_status status = SPW_OK;
     if (!m->units.listed || bytes_of(m, UNIT_REDUCED_ALONE, unit) == 0) return SPW_OK;
-    SPW_TRY(change_matrices(m, unit, false));
+    SPW_TRY(change_weights(m, UNIT_MATRIX, unit, false));
     SPW_TRY(reduce(m, UNIT_REDUCED_ALONE, unit));
 
 cleanup:
@@ -133,7 +130,7 @@ spw_status spw_step_unit_reduce(spw_step_memory *m, size_t unit) {
     spw_status status = SPW_OK;
     if (!m->units.listed) return SPW_OK;
     SPW_TRY(change(m, UNIT_GRADIENT, unit, true));
-    SPW_TRY(change_weights(m, unit, false));
+    SPW_TRY(change_weights(m, UNIT_WEIGHTS, unit, false));
     SPW_TRY(reduce(m, UNIT_REDUCED, unit));
     SPW_TRY(change(m, UNIT_GRADIENT, unit, false));
 
@@ -177,10 +174,4 @@ cleanup:
     return status;
 }
 
-spw_status spw_step_units_end(spw_step_memory *m) {
-    const size_t count = spw_step_units(m);
-    if (!m->units.listed || m->reducing == SIZE_MAX) return SPW_OK;
-    const size_t cell = m->reducing;
-    m->reducing = SIZE_MAX;
-    return change(m, (spw_unit_part)(cell / count), cell % count, false);
-}
+spw_status spw_step_units_end(spw_step_memory *m) { return release_reduced(m); }
