@@ -7,7 +7,6 @@
 #include "base/text.h"
 #include "sim/command/job_options.h"
 #include "sim/command/plan/plan_balanced.h"
-#include "sim/command/plan/plan_brief.h"
 #include "sim/command/plan/plan_flags.h"
 #include "sim/command/plan/plan_imbalance.h"
 #include "sim/command/plan/plan_options.h"
@@ -408,8 +407,6 @@ static spw_status print_points(plan_call *c) {
                                 .batch_unsaid = o->job.batch_unsaid};
     if (o->chrome != NULL && spw_process_is_first())
         SPW_TRY(spw_chrome_trace_write(&c->result, &settings, o->chrome));
-    if (o->flags != NULL && c->result.rows > 0)
-        spw_plan_print_brief(&view, spw_command_notes()); /* whose flags these are */
     if (o->flags != NULL)
         SPW_TRY(spw_plan_flags_print(o->search.flags, &view, spw_command_out()));
     else
