@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "sim/command/command.h"
+#include "sim/job/software.h"
 #include "sim/job/trainer.h"
 #include "sim/memory/allocator/allocator_conf.h"
 #include "sim/memory/live/footprint_check.h"
@@ -361,6 +362,15 @@ void spw_job_options_close(spw_job_options *o) {
     spw_draft_close(o->draft);
     spw_free(o->draft);
     o->draft = NULL;
+}
+
+spw_status spw_job_options_newest(const spw_job_options *o, spw_software *out) {
+    const bool compiled =
+        o->job.part == SPW_PART_WHOLE && spw_schemes_have_programs(o->scheme, o->job.schemes);
+    bool megatron = false;
+    for (size_t i = 0; i < o->job.schemes; i++)
+        megatron = megatron || spw_scheme_asks_megatron(o->scheme[i].type);
+    return spw_software_newest(&o->job, compiled, megatron, out);
 }
 
 /* Micro-batches that MaxText makes by itself, where all schemes are its own: every figure is then of one form of the job. */

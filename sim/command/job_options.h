@@ -114,6 +114,10 @@ SPW_MUST_CHECK spw_status spw_job_options_put_allocator(spw_job_options *options
 SPW_MUST_CHECK spw_status spw_job_options_finish(spw_job_options *options);
 void spw_job_options_close(spw_job_options *options); /* zeroed ones are fine */
 
+typedef struct spw_software spw_software; /* sim/job/software.h */
+/* The newest stacks of what the schemes ask for: those that a plan takes by itself. */
+SPW_MUST_CHECK spw_status spw_job_options_newest(const spw_job_options *options, spw_software *out);
+
 /* What the model's file says and is not in the figures: a line each, after `label`. */
 void spw_print_model_doubts(const spw_model *model, const char *label, FILE *out);
 
