@@ -131,10 +131,7 @@ static error_t parse_job_option(int key, char *text, struct argp_state *state) {
     case SPW_OPTION_EXPERT: o->expert_parallel = text; return 0;
     case SPW_OPTION_FORMAT: o->format_text = text; return 0;
     case SPW_OPTION_SCHEME:
-        if (o->scheme_texts == SPW_JOB_MAX_SCHEMES)
-            argp_error(state, "more than %d schemes", SPW_JOB_MAX_SCHEMES);
-        else
-            o->scheme_text[o->scheme_texts++] = text;
+        spw_command_add_word(text, state, o->scheme_text, &o->scheme_texts, SPW_JOB_MAX_SCHEMES, "schemes");
         return 0;
     default: return parse_key_option(o, state, key, text) ? 0 : ARGP_ERR_UNKNOWN;
     }
