@@ -9,25 +9,17 @@ static error_t calibrate_options_parse(int key, char *text, struct argp_state *s
     switch (key) {
     case SPW_CALIBRATE_STACK:
         if (o->most_stacks == 1) o->stacks = 0;
-        if (o->stacks == o->most_stacks)
-            argp_error(state, "more than %zu stacks", o->most_stacks);
-        else
-            o->stack[o->stacks++] = text;
+        spw_command_add_word(text, state, o->stack, &o->stacks, o->most_stacks, "stacks");
         return 0;
     case SPW_CALIBRATE_FROM: o->from = text; return 0;
     case SPW_CALIBRATE_OUTPUT: o->output = text; return 0;
     case SPW_CALIBRATE_FORMAT: o->format_text = text; return 0;
     case SPW_CALIBRATE_LEAVE_OUT:
-        if (o->left_outs == SPW_CALIBRATE_LEFT_OUT)
-            argp_error(state, "more than %d rows left out", SPW_CALIBRATE_LEFT_OUT);
-        else
-            o->left_out[o->left_outs++] = text;
+        spw_command_add_word(text, state, o->left_out, &o->left_outs, SPW_CALIBRATE_LEFT_OUT,
+                             "rows left out");
         return 0;
     case ARGP_KEY_ARG:
-        if (o->tables == SPW_SCORE_TABLES)
-            argp_error(state, "more than %d tables", SPW_SCORE_TABLES);
-        else
-            o->table[o->tables++] = text;
+        spw_command_add_word(text, state, o->table, &o->tables, SPW_SCORE_TABLES, "tables");
         return 0;
     case ARGP_KEY_END:
         if (o->tables == 0) argp_error(state, "no table; tables come in notebooks_data/");

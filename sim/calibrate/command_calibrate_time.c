@@ -71,27 +71,22 @@ static void print_summary(const spw_time_calibration *c) {
            100.0 * c->max_error, 100.0 * expm1(c->stack[0].half_width.value));
 }
 
-static const spw_column left_out_columns[] = {
-    {"label", "left out"}, {"name", "name"},     {"runs", "runs"},  {"mean", "mean %"},
-    {"most", "most %"},    {"inside", "inside"}, {"width", "+- %"}, {NULL, NULL},
-};
-
 static spw_status print_left_out(const spw_time_calibration *c) {
     spw_table *t = NULL;
-    spw_status status = spw_table_create(left_out_columns, &t);
+    spw_status status = spw_table_create(NULL, &t);
     for (size_t i = 0; status == SPW_OK && i < c->groups; i++) {
         const spw_time_left_out *g = &c->group[i];
-        spw_table_text(t, spw_time_label_name(g->label));
-        spw_table_text(t, g->name);
-        spw_table_count(t, g->runs);
-        spw_table_scaled(t, g->mape, 0.01, "%.1f");
-        spw_table_scaled(t, g->max_error, 0.01, "%.1f");
-        if (g->tried) {
+        spw_table_text(spw_table_in(t, "label", "left out"), spw_time_label_name(g->label));
+        spw_table_text(spw_table_in(t, "name", "name"), g->name);
+        spw_table_count(spw_table_in(t, "runs", "runs"), g->runs);
+        spw_table_scaled(spw_table_in(t, "mean", "mean %"), g->mape, 0.01, "%.1f");
+        spw_table_scaled(spw_table_in(t, "most", "most %"), g->max_error, 0.01, "%.1f");
+        spw_table_in(t, "inside", "inside");
+        if (g->tried)
             spw_table_count(t, g->inside);
-        } else {
+        else
             spw_table_text(t, "too few runs left to fit");
-        }
-        spw_table_scaled(t, expm1(g->half_width), 0.01, "%.1f");
+        spw_table_scaled(spw_table_in(t, "width", "+- %"), expm1(g->half_width), 0.01, "%.1f");
     }
     if (status == SPW_OK && c->groups > 0) {
         printf("\nSteps of what was left out of the fit, by the fit without it:\n\n");

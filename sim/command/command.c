@@ -195,15 +195,15 @@ static spw_status check_names(const struct argp *argp, int argc, char **argv) {
         if (common != NULL && common->note == NULL && option != NULL &&
             find_option(argp, option, strlen(option), &found) == NULL)
             common = NULL; /* of another command */
+        const bool sets = find_option(argp, "set", strlen("set"), &found) != NULL;
         offer_options(argp, &nearest);
         if (common != NULL && common->note == NULL && option != NULL)
             (void)snprintf(own, sizeof own, "did you mean --%s?", option);
-        else if (common != NULL && common->note == NULL && common->key != NULL &&
-                 find_option(argp, "set", 3, &found) != NULL)
+        else if (sets && common != NULL && common->note == NULL && common->key != NULL)
             (void)snprintf(own, sizeof own, SET_KEY, common->key);
-        else if (common != NULL && find_option(argp, "set", 3, &found) != NULL)
+        else if (sets && common != NULL)
             (void)snprintf(own, sizeof own, "%s", spw_common_key_advice(word, length, advice));
-        else if (find_option(argp, "set", 3, &found) != NULL && spw_job_key_of_word(word, key))
+        else if (sets && spw_job_key_of_word(word, key))
             (void)snprintf(own, sizeof own, SET_KEY, key);
         else if (nearest.best != NULL)
             (void)snprintf(own, sizeof own, "did you mean --%s?", nearest.best);

@@ -94,6 +94,11 @@ enum { SPW_OPTION_WRITES = 0x4000, SPW_OPTION_LAST = 0x2000 };
  * its own: without it, lines have SPW_LINE_CHARACTERS at most. */
 SPW_MUST_CHECK spw_status spw_command_parse(const struct argp *argp, int argc, char **argv, void *state);
 
+/* Adds `text` to the `list` of an option or argument that may be repeated; a usage error, "more than 4 tables" of what they are, where
+ * `most` are there. */
+void spw_command_add_word(const char *text, struct argp_state *state, const char **list, size_t *count,
+                          size_t most, const char *what);
+
 /* Hands what a row without parts takes to `listener` instead of running it; manuals and completions are made of that. */
 typedef void spw_command_listener(const struct argp *argp, void *state);
 SPW_MUST_CHECK spw_status spw_command_describe(const spw_command_row *row, spw_command_listener *listener,

@@ -7,7 +7,6 @@
 #include "base/text.h"
 #include "sim/command/job_options.h"
 #include "sim/command/plan/plan_balanced.h"
-#include "sim/command/plan/plan_brief.h"
 #include "sim/command/plan/plan_flags.h"
 #include "sim/command/plan/plan_imbalance.h"
 #include "sim/command/plan/plan_options.h"
@@ -63,15 +62,10 @@ static spw_status parse_splits(const char *text, const spw_job *job, spw_plan_re
 
 static spw_status choose_software(const char *names, spw_job_options *o, spw_software *software,
                                   spw_software *other, spw_plan_request *request) {
-    const bool compiled =
-        o->job.part == SPW_PART_WHOLE && spw_schemes_have_programs(o->scheme, o->job.schemes);
-    bool megatron = false, listed = false;
-    for (size_t i = 0; i < o->job.schemes; i++) {
-        megatron = megatron || spw_scheme_asks_megatron(o->scheme[i].type);
-        listed = listed || o->scheme[i].type->memory.whole_steps;
-    }
-    spw_status status = names == NULL ? spw_software_newest(&o->job, compiled, megatron, software)
-                                      : spw_software_read(names, software);
+    bool listed = false;
+    for (size_t i = 0; i < o->job.schemes; i++) listed = listed || o->scheme[i].type->memory.whole_steps;
+    spw_status status =
+        names == NULL ? spw_job_options_newest(o, software) : spw_software_read(names, software);
     if (status == SPW_OK && names != NULL) status = spw_software_suits(names, &o->job.cluster);
     if (status == SPW_OK) status = spw_software_measure(&o->job.cluster, software);
     if (status != SPW_OK) return spw_fail_within(status, "--stack (or none)");
@@ -408,8 +402,6 @@ static spw_status print_points(plan_call *c) {
                                 .batch_unsaid = o->job.batch_unsaid};
     if (o->chrome != NULL && spw_process_is_first())
         SPW_TRY(spw_chrome_trace_write(&c->result, &settings, o->chrome));
-    if (o->flags != NULL && c->result.rows > 0)
-        spw_plan_print_brief(&view, spw_command_notes()); /* whose flags these are */
     if (o->flags != NULL)
         SPW_TRY(spw_plan_flags_print(o->search.flags, &view, spw_command_out()));
     else

@@ -250,17 +250,10 @@ cleanup:
 
 /* The stacks that a plan of this job takes by itself. Where they cannot be told, nothing is said of them. */
 static spw_status name_newest(const spw_job_options *o, char out[SPW_SOFTWARE_TEXT]) {
-    const spw_job *job = &o->job;
     spw_software *newest = NULL;
     spw_status status = SPW_OK;
-    bool megatron = false;
-    for (size_t i = 0; i < job->schemes; i++)
-        megatron = megatron || spw_scheme_asks_megatron(o->scheme[i].type);
     SPW_TRY(SPW_ALLOC(1, &newest));
-    if (spw_software_newest(job,
-                            job->part == SPW_PART_WHOLE && spw_schemes_have_programs(o->scheme, job->schemes),
-                            megatron, newest) == SPW_OK)
-        memcpy(out, newest->names, SPW_SOFTWARE_TEXT);
+    if (spw_job_options_newest(o, newest) == SPW_OK) memcpy(out, newest->names, SPW_SOFTWARE_TEXT);
 
 cleanup:
     spw_free(newest);
@@ -284,7 +277,8 @@ static spw_status fill_settings(replay_call *c) {
     s->seed = c->seed;
     s->balancer = o->balancer;
     s->stack = software->names[0] != '\0' ? o->stack : NULL;
-    if (o->stack == NULL) SPW_TRY(name_newest(&o->job, c->newest_names));
+    if (o->stack == NULL && o->job.format == SPW_FORMAT_TABLE) /* which says so where it has no times */
+        SPW_TRY(name_newest(&o->job, c->newest_names));
     s->newest = c->newest_names;
     SPW_TRY(spw_software_measure(&s->job->cluster, software));
     s->stack_distance = software->distance;

@@ -34,10 +34,7 @@ static error_t score_parse(int key, char *text, struct argp_state *state) {
     case OPTION_CLUSTER: o->cluster = text; return 0;
     case OPTION_FORMAT: o->format_text = text; return 0;
     case ARGP_KEY_ARG:
-        if (o->tables == SPW_SCORE_TABLES)
-            argp_error(state, "more than %d tables", SPW_SCORE_TABLES);
-        else
-            o->table[o->tables++] = text;
+        spw_command_add_word(text, state, o->table, &o->tables, SPW_SCORE_TABLES, "tables");
         return 0;
     case ARGP_KEY_NO_ARGS: argp_error(state, "no table; tables come in notebooks_data/"); return EINVAL;
     default: return ARGP_ERR_UNKNOWN;

@@ -214,10 +214,7 @@ static error_t verify_parse(int key, char *text, struct argp_state *state) {
         o->random_given = true;
         return parse_number(state, "--random", text, 0, 1000000, &o->random_cases);
     case OPTION_SCHEME:
-        if (o->scheme_texts == SPW_VERIFY_SCHEMES)
-            argp_error(state, "more than %d schemes", SPW_VERIFY_SCHEMES);
-        else
-            o->scheme_text[o->scheme_texts++] = text;
+        spw_command_add_word(text, state, o->scheme_text, &o->scheme_texts, SPW_VERIFY_SCHEMES, "schemes");
         return 0;
     default: return ARGP_ERR_UNKNOWN;
     }

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "sim/command/command.h"
+#include "sim/job/software.h"
 #include "sim/job/trainer.h"
 #include "sim/memory/allocator/allocator_conf.h"
 #include "sim/memory/live/footprint_check.h"
@@ -16,7 +17,7 @@ enum { MOST_OPTIONS = 52, MOST_NAMED = 32 };
 
 /* Those written down, then one for each row of the job's table that has a name, filled in by spw_job_argp_fill. */
 static struct argp_option job_options[MOST_OPTIONS] = {SPW_JOB_ARGP_OPTIONS, {0}};
-static struct { char key[96], help[256]; } named[MOST_NAMED];
+static struct { char key[SPW_JOB_KEY_TEXT], help[256]; } named[MOST_NAMED];
 static size_t names;
 
 static const char *argument_of(const spw_setting *row) {
@@ -29,7 +30,7 @@ static const char *argument_of(const spw_setting *row) {
 
 static void fill_options(const spw_setting *row, const char *prefix, struct argp_option **next) {
     for (; row->key != NULL; row++) {
-        char path[96];
+        char path[SPW_JOB_KEY_TEXT];
         (void)snprintf(path, sizeof path, "%s%s", prefix, row->key);
         if (row->option != NULL && names < MOST_NAMED && *next < job_options + MOST_OPTIONS - 1) {
             (void)snprintf(named[names].key, sizeof named[names].key, "%s", path);
@@ -53,23 +54,22 @@ void spw_job_argp_fill(void) {
     fill_options(spw_job_settings(), "", &next);
 }
 
+static bool is_key(const char *word, const char *key) {
+    while (*word != '\0' && (*word == *key || (*word == '-' && *key == '_'))) word++, key++;
+    return *word == '\0' && *key == '\0';
+}
+
 static bool find_key(const spw_setting *row, const char *prefix, const char *word,
                      char out[SPW_JOB_KEY_TEXT]) {
     for (; row->key != NULL; row++) {
-        size_t same = 0;
-        while (word[same] != '\0' &&
-               (word[same] == row->key[same] || (word[same] == '-' && row->key[same] == '_')))
-            same++;
         char path[SPW_JOB_KEY_TEXT];
-        (void)snprintf(path, sizeof path, "%s%s", prefix, row->key);
-        const bool group = row->kind == SPW_SETTING_GROUP;
-        if (word[same] == '\0' && row->key[same] == '\0' && !group) {
-            memcpy(out, path, sizeof path);
+        if (row->kind == SPW_SETTING_GROUP) {
+            (void)snprintf(path, sizeof path, "%s%s.", prefix, row->key);
+            if (find_key(row->fields, path, word, out)) return true;
+        } else if (is_key(word, row->key)) {
+            (void)snprintf(out, SPW_JOB_KEY_TEXT, "%s%s", prefix, row->key);
             return true;
         }
-        const size_t used = strlen(path);
-        (void)snprintf(path + used, sizeof path - used, ".");
-        if (group && find_key(row->fields, path, word, out)) return true;
     }
     return false;
 }
@@ -130,10 +130,7 @@ static error_t parse_job_option(int key, char *text, struct argp_state *state) {
     case SPW_OPTION_EXPERT: o->expert_parallel = text; return 0;
     case SPW_OPTION_FORMAT: o->format_text = text; return 0;
     case SPW_OPTION_SCHEME:
-        if (o->scheme_texts == SPW_JOB_MAX_SCHEMES)
-            argp_error(state, "more than %d schemes", SPW_JOB_MAX_SCHEMES);
-        else
-            o->scheme_text[o->scheme_texts++] = text;
+        spw_command_add_word(text, state, o->scheme_text, &o->scheme_texts, SPW_JOB_MAX_SCHEMES, "schemes");
         return 0;
     default: return parse_key_option(o, state, key, text) ? 0 : ARGP_ERR_UNKNOWN;
     }
@@ -361,6 +358,15 @@ void spw_job_options_close(spw_job_options *o) {
     spw_draft_close(o->draft);
     spw_free(o->draft);
     o->draft = NULL;
+}
+
+spw_status spw_job_options_newest(const spw_job_options *o, spw_software *out) {
+    const bool compiled =
+        o->job.part == SPW_PART_WHOLE && spw_schemes_have_programs(o->scheme, o->job.schemes);
+    bool megatron = false;
+    for (size_t i = 0; i < o->job.schemes; i++)
+        megatron = megatron || spw_scheme_asks_megatron(o->scheme[i].type);
+    return spw_software_newest(&o->job, compiled, megatron, out);
 }
 
 /* Micro-batches that MaxText makes by itself, where all schemes are its own: every figure is then of one form of the job. */

@@ -11,6 +11,8 @@
 
 #include <argp.h>
 
+enum { SPW_JOB_KEY_TEXT = 96 }; /* "finetune.lora_targets" */
+
 typedef struct spw_job_options {
     const char *job_path, *from, *sequences, *expert_parallel, *format_text;
     spw_draft *draft; /* of --from, read by spw_job_options_finish; NULL: none */
@@ -20,7 +22,7 @@ typedef struct spw_job_options {
                      (2 * SPW_SCHEME_TEXT + 4)];  /* the same as one value of the key schemes */
     spw_job_override override[SPW_JOB_OVERRIDES]; /* of --set and of the keys' own options */
     struct {
-        char key[96], label[224];
+        char key[SPW_JOB_KEY_TEXT], label[224];
     } override_text[SPW_JOB_OVERRIDES]; /* what the overrides point to */
     size_t overrides;
     char expert_first[32]; /* of a list of --expert-parallel */
@@ -103,7 +105,6 @@ extern const struct argp spw_job_argp;
 
 /* Completes the list of options from the table of a job's keys; to be called once, before any arguments are parsed. */
 void spw_job_argp_fill(void);
-enum { SPW_JOB_KEY_TEXT = 96 };
 /* The key of a job that a word means as an option does, "lora-targets" as finetune.lora_targets; false: none ends so. */
 bool spw_job_key_of_word(const char *word, char out[SPW_JOB_KEY_TEXT]);
 
@@ -113,6 +114,10 @@ SPW_MUST_CHECK spw_status spw_job_options_put_allocator(spw_job_options *options
 /* Reads and checks the job and the schemes. What it keeps is freed by spw_job_options_close. */
 SPW_MUST_CHECK spw_status spw_job_options_finish(spw_job_options *options);
 void spw_job_options_close(spw_job_options *options); /* zeroed ones are fine */
+
+typedef struct spw_software spw_software; /* sim/job/software.h */
+/* The newest stacks of what the schemes ask for: those that a plan takes by itself. */
+SPW_MUST_CHECK spw_status spw_job_options_newest(const spw_job_options *options, spw_software *out);
 
 /* What the model's file says and is not in the figures: a line each, after `label`. */
 void spw_print_model_doubts(const spw_model *model, const char *label, FILE *out);

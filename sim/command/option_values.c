@@ -92,3 +92,11 @@ spw_status spw_parse_range(const char *option, const char *text, size_t *begin, 
     *end = value[1];
     return SPW_OK;
 }
+
+void spw_command_add_word(const char *text, struct argp_state *state, const char **list, size_t *count,
+                          size_t most, const char *what) {
+    if (*count == most)
+        argp_error(state, "more than %zu %s", most, what); /* which comes back where a library asks */
+    else
+        list[(*count)++] = text;
+}

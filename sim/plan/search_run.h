@@ -54,8 +54,8 @@ typedef struct spw_search_outcome {
     spw_search_front front;
     spw_search_reasons reasons; /* of its points */
     size_t points, fate[SPW_SEARCH_FATES];
-    bool
-        stopped; /* before every point was looked at, as the user asked (base/stop.h): fates, and answers, are of those that were */
+    /* Before every point was looked at, as the user asked (base/stop.h): fates, and answers, are of those that were. */
+    bool stopped;
     /* Of each scheme: replayed points that keep to every budget, and replayed ones that drop no more than they may and were not
      * timed, as others are better. */
     size_t fits[SPW_JOB_MAX_SCHEMES], beaten[SPW_JOB_MAX_SCHEMES];

@@ -254,10 +254,10 @@ const char *spw_search_space_less(const spw_search_space *s, char out[SPW_SEARCH
         said[d] = true;
     }
     const size_t used = strlen(out);
-    const char * or = before[0] == ',' ? "; or " : "";
+    const char *between = before[0] == ',' ? "; or " : "";
     if (s->base->batches > 1 && s->base->global_batch == 0)
-        (void)snprintf(out + used, SPW_SEARCH_LESS_TEXT - used, "%s--sequences-per-gpu LIST (%zu now)", or,
-                       s->base->batches);
+        (void)snprintf(out + used, SPW_SEARCH_LESS_TEXT - used, "%s--sequences-per-gpu LIST (%zu now)",
+                       between, s->base->batches);
     return out;
 }
 

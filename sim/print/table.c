@@ -247,9 +247,9 @@ static void print_csv(const spw_table *table, FILE *out) {
 static json_t *cell_json(const cell *c) {
     switch (c->kind) {
     case CELL_NONE: break;
-    case CELL_TEXT: return json_string(c->text);
-    case CELL_COUNT: return json_integer((json_int_t)c->count);
-    case CELL_REAL: return json_real(c->real);
+    case CELL_TEXT: return spw_json_text(c->text);
+    case CELL_COUNT: return spw_json_count(c->count);
+    case CELL_REAL: return spw_json_real(c->real);
     case CELL_FLAG: return json_boolean(c->count != 0);
     }
     return json_null();

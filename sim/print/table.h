@@ -41,11 +41,12 @@ void spw_table_count(spw_table *table, uint64_t value);
 void spw_table_whole(spw_table *table, int64_t value);                         /* may be below 0 */
 void spw_table_real(spw_table *table, double value, const char *shown_format); /* e.g. "%.2f" */
 void spw_table_scaled(spw_table *table, double value, double unit,
-                      const char *shown_format);                           /* shown / unit */
-void spw_table_shown(spw_table *table, uint64_t value, const char *shown); /* a person sees `shown` */
-/* The same where it is `there`: value / unit is seen; none otherwise. */
+                      const char *shown_format); /* shown / unit */
+/* A person sees `shown`; a real that is not finite is none. */
+void spw_table_shown(spw_table *table, uint64_t value, const char *shown);
+void spw_table_real_shown(spw_table *table, double value, const char *shown);
+/* A count where it is `there`, of which a person sees value / unit; none otherwise. */
 void spw_table_count_of(spw_table *table, bool there, uint64_t value, double unit, const char *shown_format);
-void spw_table_real_shown(spw_table *table, double value, const char *shown); /* the same */
 /* As spw_amount_text() and spw_figure_text() have them; what is not finite is none. */
 void spw_table_amount(spw_table *table, double value);
 void spw_table_figure(spw_table *table, double value);
@@ -62,8 +63,7 @@ spw_table *spw_table_in(spw_table *table, const char *key, const char *heading);
 void spw_table_empty(spw_table *table);
 
 /* JSON: an array of objects; CSV: a header line and rows, quoted where needed, with ' before a text that a spreadsheet would
- * take for a formula; table: headings and rows, folded where a
- * line would be too long (table_internal.h). */
+ * take for a formula; table: headings and rows, folded where a line would be too long (table_internal.h). */
 SPW_MUST_CHECK spw_status spw_table_print(const spw_table *table, spw_format format, FILE *out);
 /* Characters of a line of this thread's tables for a person; 120 unless said. SIZE_MAX: no table is folded. */
 void spw_table_lines_at(size_t most);

@@ -129,6 +129,12 @@ const char *spw_result_place_text(const spw_result_row *row, size_t rank, size_t
     return out;
 }
 
+const char *spw_result_steps_text(const spw_result_row *row, char out[SPW_STEPS_TEXT]) {
+    (void)snprintf(out, SPW_STEPS_TEXT, row->steps == 1 ? "%" PRId64 : "%" PRId64 "-%" PRId64,
+                   row->first_step, row->last_step);
+    return out;
+}
+
 const char *spw_result_death_text(const spw_result_row *row, char out[SPW_DEATH_TEXT]) {
     const spw_reserved_death *d = &row->reserved.as_set.death;
     char place[SPW_PLACE_TEXT], layer[32] = "";

@@ -307,8 +307,10 @@ SPW_MUST_CHECK spw_status spw_result_append_safe(spw_result *result, spw_safe_fa
 SPW_MUST_CHECK spw_status spw_result_append_refusal(spw_result *result, spw_refusal **refusal);
 void spw_result_clear(spw_result *result);
 
+enum { SPW_STEPS_TEXT = 64, SPW_PLACE_TEXT = 64, SPW_DEATH_TEXT = 192 };
+/* The steps of a row, "3" or "3-7". Returns `out`. */
+const char *spw_result_steps_text(const spw_result_row *row, char out[SPW_STEPS_TEXT]);
 /* "rank 3", and its stage where there are several. */
-enum { SPW_PLACE_TEXT = 64, SPW_DEATH_TEXT = 192 };
 const char *spw_result_place_text(const spw_result_row *row, size_t rank, size_t stage,
                                   char out[SPW_PLACE_TEXT]);
 /* Where a process ran out of memory first: step, rank, stage, micro-batch and layer; "" where none did. */

@@ -15,12 +15,11 @@ typedef struct line {
 } line;
 
 static void add_line(spw_table *t, const spw_result_row *r, line l) {
-    char text[64];
-    (void)snprintf(text, sizeof text, r->steps == 1 ? "%" PRId64 : "%" PRId64 "-%" PRId64, r->first_step,
-                   r->last_step);
+    char text[SPW_STEPS_TEXT];
     spw_table_text(spw_table_in(t, "scheme", "scheme"), r->scheme.text);
     spw_table_count(spw_table_in(t, "sequences_per_gpu", "seq/GPU"), r->sequences);
-    spw_table_shown(spw_table_in(t, "first_step", "step"), (uint64_t)r->first_step, text);
+    spw_table_shown(spw_table_in(t, "first_step", "step"), (uint64_t)r->first_step,
+                    spw_result_steps_text(r, text));
     spw_table_whole(spw_table_in(t, "last_step", NULL), r->last_step);
     spw_table_text(spw_table_in(t, "of", "of"), l.of);
     spw_table_real(spw_table_in(t, "mean", "mean"), positive(l.mean), "%.3f");

@@ -205,11 +205,8 @@ json_t *spw_doubts_json(spw_json *json, const spw_timeline *time) {
 
 /* Null where exchanges stay in a node. */
 static json_t *between_nodes_json(spw_json *json, const spw_between_nodes *b) {
+    if (b->nodes == 0) return json_null();
     json_t *object = json_object();
-    if (b->nodes == 0) {
-        json_decref(object);
-        return json_null();
-    }
     spw_json_put(json, object, "nodes", spw_json_count(b->nodes));
     spw_json_put(json, object, "rails", spw_json_count(b->rails));
     spw_json_put(json, object, "once_a_node", json_boolean(b->once));

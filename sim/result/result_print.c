@@ -11,7 +11,6 @@
 #include "sim/result/row_cost_print.h"
 #include "traces/trace.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -37,11 +36,10 @@ static shown shown_of(const spw_result *result) {
 
 /* What names a row. */
 static void add_head(spw_table *t, const spw_result_row *r, shown s) {
-    char text[64];
-    (void)snprintf(text, sizeof text, r->steps == 1 ? "%" PRId64 : "%" PRId64 "-%" PRId64, r->first_step,
-                   r->last_step);
+    char text[SPW_STEPS_TEXT];
     spw_table_text(spw_table_in(t, "scheme", "scheme"), r->scheme.text);
-    spw_table_shown(spw_table_in(t, "first_step", s.step ? "step" : NULL), (uint64_t)r->first_step, text);
+    spw_table_shown(spw_table_in(t, "first_step", s.step ? "step" : NULL), (uint64_t)r->first_step,
+                    spw_result_steps_text(r, text));
     spw_table_count(spw_table_in(t, "last_step", NULL), (uint64_t)r->last_step);
     spw_table_count(spw_table_in(t, "sequences_per_gpu", s.sequences ? "seq/GPU" : NULL), r->sequences);
 }

@@ -3,7 +3,6 @@
 #include "sim/job/job.h"
 #include "sim/print/plural.h"
 
-#include <inttypes.h>
 #include <math.h>
 
 static const double TERA = 1e12, PERCENT = 0.01;
@@ -53,7 +52,7 @@ void spw_row_cost_lines(const spw_row_cost *cost, double tokens, int indent, FIL
 
 /* --- The table of a replay --- */
 
-/* A figure, and its ends in one cell. NULL: not shown. */
+/* A figure, and its ends in one cell. heading NULL: neither is shown. */
 static void add_figure(spw_table *t, const spw_named_cost *c, const char *heading, double unit) {
     char text[2 * SPW_SPAN_TEXT], low[SPW_SPAN_TEXT], high[SPW_SPAN_TEXT];
     const spw_cost_figure *f = &c->figure;
@@ -71,11 +70,10 @@ static void add_row(spw_table *t, const spw_result_row *r, const spw_run_setting
                     bool sequences) {
     const spw_row_cost cost = spw_row_cost_of(r, s->job, s->tokens);
     const bool whole = s->job->part == SPW_PART_WHOLE, tokens = s->tokens > 0.0;
-    char text[64];
-    (void)snprintf(text, sizeof text, r->steps == 1 ? "%" PRId64 : "%" PRId64 "-%" PRId64, r->first_step,
-                   r->last_step);
+    char text[SPW_STEPS_TEXT];
     spw_table_text(spw_table_in(t, "scheme", "scheme"), r->scheme.text);
-    spw_table_shown(spw_table_in(t, "first_step", step ? "step" : NULL), (uint64_t)r->first_step, text);
+    spw_table_shown(spw_table_in(t, "first_step", step ? "step" : NULL), (uint64_t)r->first_step,
+                    spw_result_steps_text(r, text));
     spw_table_count(spw_table_in(t, "sequences_per_gpu", sequences ? "seq/GPU" : NULL), r->sequences);
     add_figure(t, &(spw_named_cost){"mfu", "mfu_low", NULL, cost.mfu}, whole ? "MFU %" : NULL, PERCENT);
     spw_table_scaled(spw_table_in(t, "flops_per_s_per_gpu", whole ? "TFLOP/s/GPU" : NULL),

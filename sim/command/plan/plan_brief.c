@@ -247,11 +247,13 @@ static void print_none(const spw_plan_view *v, FILE *out) {
     fputc('\n', out);
 }
 
+/* Returns whether it wrote anything. */
 static bool write_beside(const spw_plan_request *q, const char *label, FILE *out) {
     const spw_optimizer_kind kind = q->job->optimizer;
     const spw_scheme *whose = NULL;
     size_t others = 0;
-    for (size_t i = 0; q->job->optimizer_unsaid && i < q->schemes && whose == NULL; i++)
+    if (!q->job->optimizer_unsaid) return false;
+    for (size_t i = 0; i < q->schemes && whose == NULL; i++)
         if (spw_scheme_trainer(&q->scheme[i])->bare_optimizer == kind) whose = &q->scheme[i];
     for (size_t i = 0; i < q->schemes && whose != NULL; i++)
         if (spw_scheme_trainer(&q->scheme[i])->bare_optimizer != kind)

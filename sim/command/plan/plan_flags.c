@@ -51,6 +51,7 @@ spw_status spw_plan_flags_print(const spw_framework *framework, const spw_plan_v
     spw_status status = SPW_OK;
     if (result->rows == 0)
         return spw_fail(SPW_ECONFIG, "--flags: no point can be, so there is none to print");
+    spw_plan_print_brief(view, spw_command_notes()); /* whose flags these are */
     if (row == NULL && a->fits > 0) row = spw_result_row_at(result, a->order[0]);
     if (row == NULL) row = &result->row[0];
     SPW_TRY(SPW_ALLOC(1, &point));

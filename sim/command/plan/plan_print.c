@@ -50,11 +50,16 @@ static void add_ends(spw_table *t, const spw_result_row *r, const spw_row_cost *
     spw_table_real(spw_table_in(t, "real_over_balanced_high", NULL), ratio.high, NULL);
 }
 
-/* Of a step, and what it costs. A column that says nothing for a person here has no heading. */
-static void add_times(spw_table *t, const spw_plan_view *v, const spw_result_row *r,
-                      const spw_row_cost *cost) {
+/* What any of the points has. A column that says nothing for a person here has no heading. */
+typedef struct has {
+    bool times, reserved;
+} has;
+
+/* Of a step, and what it costs. */
+static void add_times(spw_table *t, const spw_plan_view *v, const spw_result_row *r, const spw_row_cost *cost,
+                      bool any) {
     static const char *const speeds[] = {"%.0f", "%.1f", "%.2f"};
-    const bool any = spw_plan_any_timed(v->result), priced = v->settings->tokens > 0.0;
+    const bool priced = v->settings->tokens > 0.0;
     spw_table_figure(spw_table_in(t, "step_s", any ? "step s" : NULL), r->timed ? r->time.step_s : NAN);
     spw_table_interval(t, (spw_column){"low_s", any ? "low-high" : NULL}, "high_s",
                        r->timed ? r->time.low_s : NAN, r->timed ? r->time.high_s : NAN);
@@ -76,7 +81,8 @@ static void add_times(spw_table *t, const spw_plan_view *v, const spw_result_row
                      cost->money.value);
 }
 
-static void add_point(spw_table *t, const spw_plan_view *v, const spw_result_row *r, spw_format format) {
+static void add_point(spw_table *t, const spw_plan_view *v, const spw_result_row *r, has any,
+                      spw_format format) {
     const bool live = format == SPW_FORMAT_TABLE && spw_point_is_live_alone(r),
                splits = v->request->splits > 1;
     const spw_row_cost cost = spw_row_cost_of(r, v->request->job, v->settings->tokens);
@@ -92,14 +98,13 @@ static void add_point(spw_table *t, const spw_plan_view *v, const spw_result_row
     spw_table_count(spw_table_in(t, "high_bytes", NULL), r->footprint.high_bytes);
     spw_table_count(spw_table_in(t, "budget_bytes", NULL), r->footprint.budget_bytes);
     spw_table_real(spw_table_in(t, "oom_probability", NULL), r->memory.oom_probability, NULL);
-    spw_table_count_of(
-        spw_table_in(t, "reserved_bytes", spw_plan_any_reserved(v->result) ? "reserved" : NULL),
-        r->reserved.there, r->reserved.as_set.reserved.max_bytes, GIB,
-        r->reserved.as_set.failed_steps > 0 ? ">=%.1f" : "%.1f");
+    spw_table_count_of(spw_table_in(t, "reserved_bytes", any.reserved ? "reserved" : NULL), r->reserved.there,
+                       r->reserved.as_set.reserved.max_bytes, GIB,
+                       r->reserved.as_set.failed_steps > 0 ? ">=%.1f" : "%.1f");
     spw_table_scaled(spw_table_in(t, "drop_fraction", "dropped"), r->drops.fraction, 0.01,
                      r->drops.at_least ? ">=%.2f %%" : "%.2f %%");
     spw_table_real(spw_table_in(t, "max_over_mean", "max/mean"), spw_plan_max_over_mean(r), "%.2f");
-    add_times(t, v, r, &cost);
+    add_times(t, v, r, &cost, any.times);
     spw_table_flag(spw_table_in(t, "front", NULL), v->result->answers.front[r - v->result->row]);
     spw_table_text(spw_table_in(t, "evidence", NULL), spw_match_name(r->match));
     add_ends(t, r, &cost);
@@ -109,6 +114,7 @@ static void add_point(spw_table *t, const spw_plan_view *v, const spw_result_row
 static spw_status print_points(const spw_plan_view *v, spw_format format, FILE *out) {
     const spw_result *result = v->result;
     const bool few = format == SPW_FORMAT_TABLE && !v->all;
+    const has any = {spw_plan_any_timed(result), spw_plan_any_reserved(result)};
     spw_status status = SPW_OK;
     spw_table *table = NULL;
     size_t rows = 0;
@@ -116,7 +122,7 @@ static spw_status print_points(const spw_plan_view *v, spw_format format, FILE *
     for (size_t i = 0; i < (few ? result->answers.fits : result->rows); i++) {
         const size_t row = few ? result->answers.order[i] : i;
         if (few && !result->answers.front[row]) continue;
-        if (!few || rows++ < FRONT_LINES) add_point(table, v, &result->row[row], format);
+        if (!few || rows++ < FRONT_LINES) add_point(table, v, &result->row[row], any, format);
     }
     SPW_TRY(spw_table_print(table, format, out));
     if (rows > FRONT_LINES)
@@ -195,6 +201,7 @@ static void print_marks(const spw_plan_view *v, FILE *out) {
 static spw_status print_speeds(const spw_plan_view *v, FILE *out) {
     const spw_plan_request *q = v->request;
     const size_t splits = q->splits > 0 ? q->splits : 1;
+    const bool drops = spw_plan_any_drops(v->result);
     char heading[SPW_JOB_MAX_BATCHES][24];
     spw_table *table = NULL;
     spw_status status = SPW_OK;
@@ -213,8 +220,7 @@ static spw_status print_speeds(const spw_plan_view *v, FILE *out) {
             for (size_t b = 0; b < q->job->batches; b++)
                 speed_cell(spw_table_in(table, heading[b], heading[b]),
                            find(v->result, q->scheme[s].text, expert, q->job->sequences_per_gpu[b]));
-            drop_cell(spw_table_in(table, "dropped", spw_plan_any_drops(v->result) ? "dropped" : NULL), v,
-                      q->scheme[s].text, expert);
+            drop_cell(spw_table_in(table, "dropped", drops ? "dropped" : NULL), v, q->scheme[s].text, expert);
         }
     }
     print_marks(v, out);

@@ -165,6 +165,14 @@ static void add_values(const spw_until_view *v, const spw_until_line *l, has any
                      0.01, "%.2f %%");
 }
 
+/* What one plan alone cannot tell. */
+static void put_told(spw_table *t, const spw_until_line *l, bool value) {
+    if (l->once)
+        spw_table_none(t);
+    else
+        spw_table_text(t, value ? "yes" : "no");
+}
+
 static void add_line(const spw_until_view *v, const spw_until_line *l, has any, spw_table *t) {
     const spw_until_answer *a = &l->answer;
     const bool timed = a->kind != SPW_UNTIL_UNTIMED, follows = is_memory(l) && a->follows;
@@ -196,13 +204,8 @@ static void add_line(const spw_until_view *v, const spw_until_line *l, has any, 
                    follows && v->family != SPW_UNTIL_STATED ? (double)a->place.rank : none, NULL);
     spw_table_real(spw_table_in(t, "layer", NULL),
                    follows && a->place.layer >= 0 ? (double)a->place.layer : none, NULL);
-    for (int i = 0; i < 2; i++) { /* one plan cannot tell */
-        spw_table_in(t, i == 0 ? "follows" : "monotone", NULL);
-        if (l->once)
-            spw_table_none(t);
-        else
-            spw_table_text(t, (i == 0 ? a->follows : a->monotone) ? "yes" : "no");
-    }
+    put_told(spw_table_in(t, "follows", NULL), l, a->follows);
+    put_told(spw_table_in(t, "monotone", NULL), l, a->monotone);
 }
 
 /* question NULL: all of them. */
