@@ -18,6 +18,8 @@ import sys
 import numpy as np
 from scipy.optimize import least_squares
 
+from megatron_fit import slower
+
 ROOT = pathlib.Path(__file__).resolve().parent
 EXPERTS, CHOICES, HIDDEN, NIC = 256, 8, 7168, 50e9  # of every row; all NICs are of 400 Gb/s
 START_S = 30e-6  # nccl-tests between two nodes of H100, small messages: deepseek-ai/DeepEP, issue 3
@@ -72,8 +74,7 @@ def fit(rows):
     weight = np.array([many[r["system"]] ** -.5 for r in rows])
 
     def misses(x):
-        z = errors(rows, x) / .1
-        return weight * np.sign(z) * np.sqrt(2 * (np.sqrt(1 + z * z) - 1))
+        return weight * slower(errors(rows, x) / .1)
 
     return least_squares(misses, (.9, .15), bounds=((.5, 0), (1, 1))).x
 

@@ -100,6 +100,11 @@ def predict(run, v):
     return passes * (1 + part.get("pipeline_bubble", 0) / busy) + get(ENDS)
 
 
+def slower(z):
+    """Misses whose squares are a loss that grows slower than the square of z."""
+    return np.sign(z) * np.sqrt(2 * (np.sqrt(1 + z * z) - 1))
+
+
 def fit(runs, priors):
     runs = [r for r in runs if not r["untuned"]]
     if not runs:
@@ -109,7 +114,7 @@ def fit(runs, priors):
     def misses(x):
         v = dict(zip(priors, np.exp(x)))
         z = np.array([w * math.log(predict(r, v) / r["true_s"]) for r, w in zip(runs, weight)])
-        return np.concatenate([np.sign(z) * np.sqrt(2 * (np.sqrt(1 + z * z) - 1)), x / np.array(list(priors.values()))])
+        return np.concatenate([slower(z), x / np.array(list(priors.values()))])
 
     return dict(zip(priors, np.exp(least_squares(misses, np.zeros(len(priors))).x)))
 

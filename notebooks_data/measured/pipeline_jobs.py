@@ -2,6 +2,7 @@
 import csv
 import json
 import pathlib
+import subprocess
 import sys
 
 import h5py
@@ -98,3 +99,11 @@ def write_job(run, path):
         device = max(int(r) for r in (run["device_total"] or "85017493504",))
         lines.append(f"allocator: {{per_process_memory_fraction: {int(run['limit_bytes']) / device:.9f}}}")
     pathlib.Path(path).write_text("\n".join(lines) + "\n")
+
+
+def replay(program, trace, job, *words):
+    """The row that the program has of a job of one scheme."""
+    out = subprocess.run([program, "replay", str(trace), "--job", str(job), *words, "--format", "json"], capture_output=True, text=True)
+    if out.returncode:
+        sys.exit(f"{job}: {out.stderr}")
+    return json.loads(out.stdout)["rows"][0]

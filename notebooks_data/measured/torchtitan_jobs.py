@@ -5,7 +5,6 @@ words."""
 import csv
 import json
 import pathlib
-import subprocess
 import sys
 
 import pipeline_jobs
@@ -64,10 +63,7 @@ def ask(program, folder, name, said):
     if c["limit"]:
         lines.append(f"allocator: {{per_process_memory_fraction: {c['limit'] / DEVICE:.9f}}}")
     job.write_text("\n".join(lines) + "\n")
-    out = subprocess.run([program, "replay", str(trace), "--job", str(job), "--every-rank", "--format", "json"], capture_output=True, text=True)
-    if out.returncode:
-        sys.exit(f"{name}: {out.stderr}")
-    return c, json.loads(out.stdout)["rows"][0]["memory"]
+    return c, pipeline_jobs.replay(program, trace, job, "--every-rank")["memory"]
 
 
 def main(program, scratch, table, device=None):

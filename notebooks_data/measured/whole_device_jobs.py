@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Runs of whole_device.json, whole training steps under Megatron-Core with TransformerEngine on two H100, as jobs of spillway, and what it says of
-the device in use: python3 whole_device_jobs.py SPILLWAY SCRATCH PREDICTED.csv (needs h5py). What lies outside of the allocator is what two H200 and
-two H100 had in runs before (docs/validation_memory.md): by kind of parallelism, and 128 MiB more on a pipeline's last stage."""
+"""Runs of whole_device.json, whole training steps under Megatron-Core with TransformerEngine on two H200, as jobs of spillway (on
+a cluster of H100), and what it says of the device in use: python3 whole_device_jobs.py SPILLWAY SCRATCH PREDICTED.csv (needs h5py). What lies
+outside of the allocator is what two H200 and two H100 had in runs before (docs/validation_memory.md): by kind of parallelism, and
+128 MiB more on a pipeline's last stage."""
 import csv
 import json
 import pathlib
-import subprocess
 import sys
 
 import pipeline_jobs
@@ -30,11 +30,7 @@ def ask(program, folder, given):
     run, job, trace = run_of(given), folder / f"{given['name']}.yaml", folder / f"{given['name']}.h5"
     pipeline_jobs.write_job(run, str(job))
     pipeline_jobs.write_trace(run, str(trace))
-    out = subprocess.run([program, "replay", str(trace), "--job", str(job), "--stack", STACK, "--every-rank", "--format", "json"],
-                         capture_output=True, text=True)
-    if out.returncode:
-        sys.exit(f"{given['name']}: {out.stderr}")
-    return run, json.loads(out.stdout)["rows"][0]["memory"]
+    return run, pipeline_jobs.replay(program, trace, job, "--stack", STACK, "--every-rank")["memory"]
 
 
 def outside_of(run):

@@ -7,7 +7,6 @@ import csv
 import json
 import pathlib
 import statistics
-import subprocess
 
 import pipeline_jobs
 
@@ -31,8 +30,7 @@ def ask(spillway, scratch, run, *words):
     pipeline_jobs.write_job(run, str(job))
     if not trace.exists():
         pipeline_jobs.write_trace(run, str(trace))
-    out = subprocess.run([spillway, "replay", trace, "--job", job, *words, "--format", "json"], check=True, capture_output=True, text=True).stdout
-    return json.loads(out)["rows"][0]["time"]
+    return pipeline_jobs.replay(spillway, trace, job, *words)["time"]
 
 
 def measured():

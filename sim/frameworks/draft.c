@@ -251,13 +251,12 @@ static const char *last_part(const char *name) {
 static size_t slip_of(const char *name, const char *theirs) {
     enum { LONG_NAME = 10, SHORT_PART = 4 };
     const char *part = last_part(name), *other = last_part(theirs);
-    const size_t section = (size_t)(part - name), length = strlen(part), longest = strlen(other);
+    const size_t section = (size_t)(part - name), a = strlen(part), b = strlen(other);
+    const size_t shorter = a < b ? a : b, longer = a < b ? b : a;
+    if (shorter < SHORT_PART) return SIZE_MAX;
     const bool same = section == (size_t)(other - theirs) && strncmp(name, theirs, section) == 0;
+    const bool end = same && strncmp(part, other, shorter) == 0 && 10 * shorter >= 7 * longer;
     const size_t off = spw_nearest_distance(name, theirs), few = strlen(name) < LONG_NAME ? 1 : 2;
-    const size_t common = length < longest ? length : longest, most = length < longest ? longest : length;
-    const bool end =
-        same && strncmp(part, other, common) == 0 && common >= SHORT_PART && 10 * common >= 7 * most;
-    if (length < SHORT_PART || longest < SHORT_PART) return SIZE_MAX;
     const bool near = off <= few && (few > 1 || name[0] == theirs[0]);
     return near || end ? off : SIZE_MAX;
 }
@@ -304,9 +303,10 @@ static spw_status take(spw_draft *d, const spw_file_entry *e) {
         if (value != NULL || e->nothing) return take_fact(d, row, value != NULL ? value : "", e);
         return note_row(d, row, e, row->why != NULL ? row->why : "a value that is not modelled");
     }
-    const bool may_slip = !e->nothing && (row == NULL || is_rest_of_section(row));
-    const char *meant = may_slip ? meant_name(d->framework, name) : NULL;
-    if (meant != NULL && row != NULL) return note_slip(d, e, meant);
+    if (row != NULL && is_rest_of_section(row) && !e->nothing) {
+        const char *counted = meant_name(d->framework, name);
+        if (counted != NULL) return note_slip(d, e, counted);
+    }
     if (row != NULL && row->why == NULL) return note_entry(d, SPW_NOTE_QUIET, e, "");
     if (row == NULL && spw_framework_is_quiet(name)) return note_entry(d, SPW_NOTE_QUIET, e, "");
     if (row == NULL && d->framework->known != NULL && !e->nothing) {
@@ -314,6 +314,7 @@ static spw_status take(spw_draft *d, const spw_file_entry *e) {
         const char *known = d->framework->known(name, e->value, &kind);
         if (known != NULL) return note_entry(d, (spw_note_kind)kind, e, known);
     }
+    const char *meant = row == NULL && !e->nothing ? meant_name(d->framework, name) : NULL;
     if (meant != NULL) return note_slip(d, e, meant);
     if (is_off(e)) return note_entry(d, SPW_NOTE_OFF, e, "");
     return row != NULL ? note_row(d, row, e, row->why) : note_entry(d, SPW_NOTE_LACKS, e, "not known here");

@@ -38,8 +38,8 @@ typedef struct spw_framework_default {
 enum { SPW_FRAMEWORK_TABLES = 3 };
 typedef struct spw_framework {
     const char *name, *title;
-    const char *
-        no_precision; /* what is planned where a file of Megatron-Core says no format; NULL: in the words of Megatron-LM */
+    /* What is planned where a file of Megatron-Core says no format; NULL: in the words of Megatron-LM. */
+    const char *no_precision;
     const char *source; /* of names and defaults: repository, commit, files */
     const spw_framework_row *rows[SPW_FRAMEWORK_TABLES]; /* looked through in this order; NULL: no more */
     const char *const *sections;         /* names in front of a point that do not matter; NULL: none */

@@ -428,8 +428,8 @@ const spw_framework spw_framework_bridge = {
     .name = "bridge",
     .title = "Megatron-Bridge",
     .no_precision = "the file says no mixed_precision; bf16 is planned, as of mixed_precision: bf16_mixed, "
-                    "which recipes have; "
-                    "without a recipe Bridge trains in fp32, which needs more: --precision fp32",
+                    "which recipes have; without a recipe Bridge trains in fp32, which needs more: "
+                    "--precision fp32",
     .source = "NVIDIA-NeMo/Megatron-Bridge 067f987d src/megatron/bridge/training/config.py",
     .rows = {bridge_rows, megatron_rows, zoo_rows},
     .sections = bridge_sections,

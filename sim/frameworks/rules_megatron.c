@@ -130,29 +130,30 @@ cleanup:
     return status;
 }
 
+/* gathers: the fact that says fp8_param_gather; NULL: it is off. */
+static spw_status put_recipe(spw_draft *d, const char *recipe, const char *from, const char *gathers) {
+    const spw_status status = spw_draft_put(d, "precision.recipe", recipe, from);
+    return status == SPW_OK && gathers != NULL
+               ? spw_draft_put(d, "precision.fp8_param_gather", "true", gathers)
+               : status;
+}
+
 /* As --fp4-recipe, and of Primus its fp4_recipe: nvfp4 where nobody says another. */
 static spw_status compose_fp4(spw_draft *d, const char **recipe) {
     const char *said = spw_draft_fact(d, "@fp4_recipe");
-    spw_status status = SPW_OK;
     *recipe = said != NULL ? said : "nvfp4";
-    status = spw_draft_put(d, "precision.recipe", *recipe, said != NULL ? "@fp4_recipe" : "@fp4");
-    if (status == SPW_OK && spw_draft_on(d, "@fp4_param_gather"))
-        status = spw_draft_put(d, "precision.fp8_param_gather", "true", "@fp4_param_gather");
-    return status;
+    return put_recipe(d, *recipe, said != NULL ? "@fp4_recipe" : "@fp4",
+                      spw_draft_on(d, "@fp4_param_gather") ? "@fp4_param_gather" : NULL);
 }
 
 static spw_status compose_recipe(spw_draft *d, const char **recipe) {
     const char *format = spw_draft_fact(d, "@fp8"), *said = spw_draft_fact(d, "@fp8_recipe");
     const bool gather = spw_draft_on(d, "@fp8_param_gather");
     const mixed_recipe *mixed = mixed_recipe_of(d);
-    spw_status status = SPW_OK;
     *recipe = NULL;
     if (mixed != NULL && mixed->fp8 != NULL) {
         *recipe = mixed->fp8;
-        status = spw_draft_put(d, "precision.recipe", *recipe, "@mixed_precision");
-        return status == SPW_OK && mixed->gathers
-                   ? spw_draft_put(d, "precision.fp8_param_gather", "true", "@mixed_precision")
-                   : status;
+        return put_recipe(d, *recipe, "@mixed_precision", mixed->gathers ? "@mixed_precision" : NULL);
     }
     const char *zoo = spw_draft_fact(d, "@zoo_formats"); /* PR=fp8 of ModelZoo's scripts is block scaling */
     if (zoo != NULL && strcmp(zoo, "bf16") != 0) {
@@ -168,10 +169,7 @@ static spw_status compose_recipe(spw_draft *d, const char **recipe) {
     if (fp4) return compose_fp4(d, recipe);
     if (!fp8) return SPW_OK;
     *recipe = said != NULL ? said : "delayed";
-    status = spw_draft_put(d, "precision.recipe", *recipe, said != NULL ? "@fp8_recipe" : "@fp8");
-    if (status == SPW_OK && gather)
-        status = spw_draft_put(d, "precision.fp8_param_gather", "true", "@fp8_param_gather");
-    return status;
+    return put_recipe(d, *recipe, said != NULL ? "@fp8_recipe" : "@fp8", gather ? "@fp8_param_gather" : NULL);
 }
 
 static spw_status compose_optimizer(spw_draft *d) {

@@ -199,8 +199,7 @@ const spw_pair spw_pairs[] = {
     NO(REMAINDERS, OPTIMIZER_ON_HOST, "store_param_remainders", remainders),
     NO(REMAINDERS, NO_REMAINDERS, "store_param_remainders",
        "store_param_remainders is of fp32 master weights beside bf16 weights; use precision.weights: bf16 "
-       "and "
-       "precision.master: fp32 or auto, or leave it out"),
+       "and precision.master: fp32 or auto, or leave it out"),
     NO(REMAINDERS, NOT_DELAYED, "store_param_remainders",
        "store_param_remainders with recipe {recipe}: Megatron-Core keeps whole master weights there; use "
        "recipe: none or delayed, or leave it out"),
@@ -310,8 +309,7 @@ const spw_pair spw_pairs[] = {
     NO(TUNED, NOT_FREEZING, NULL,
        OF_SCHEME "finetune (frozen {frozen}, lora_rank {lora_rank}) is described for megatron-alltoall and "
                  "megatron-flex alone, adapters beside a frozen base (finetune.frozen=base) for transformers "
-                 "too; use one of them, "
-                 "or leave finetune away"),
+                 "too; use one of them, or leave finetune away"),
     NO(TUNED, NOT_MEGATRON, NULL,
        "finetune is described for whole models under Megatron-Core's optimizer: distributed or replicated; "
        "use one of these, or leave finetune away"),

@@ -34,11 +34,11 @@ typedef struct spw_time_component {
 
 /* Exchanges of rows between nodes, where no measurement of ours stands behind them: what they cost, and one named cause of the interval. */
 typedef struct spw_between_nodes {
-    size_t nodes,
-        rails; /* nodes that a group spans, 0: it stays in one; its GPUs in a node, each with a NIC */
-    bool once; /* a token goes once to a node */
-    double
-        nic_bytes; /* of one dispatch, what the busiest NIC carries one way: mean over layers and micro-batches */
+    size_t nodes; /* that a group spans; 0: it stays in one */
+    size_t rails; /* its GPUs in a node, each with a NIC */
+    bool once;    /* a token goes once to a node */
+    /* Of one dispatch, what the busiest NIC carries one way: mean over layers and micro-batches. */
+    double nic_bytes;
     double seconds;    /* of all exchanges that the step waits for */
     double half_width; /* of these, as a logarithm */
 } spw_between_nodes;

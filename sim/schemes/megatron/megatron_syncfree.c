@@ -127,6 +127,7 @@ static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
 
 static bool is_unpadded(const spw_scheme *scheme) { return spw_megatron_align(scheme) == 1; }
 static bool always(const spw_scheme *scheme) { return scheme != NULL; }
+
 const spw_scheme_type spw_scheme_megatron_syncfree = {
     .name = "megatron-syncfree",
     .trainer = SPW_TRAINER_MEGATRON,

@@ -49,18 +49,20 @@ static shares share_out(const spw_timeline *t) {
 }
 
 /* As in the table below, from the second on; the last two are of spw_timeline_widen's kind. */
-static const char *const doubt_names[SPW_TIMELINE_DOUBTS] = {"routing",
-                                                             "models",
-                                                             "counted_work",
-                                                             "host",
-                                                             "dispatcher",
-                                                             "between_nodes",
-                                                             "network",
-                                                             "gpu",
-                                                             "recipe",
-                                                             "untuned_release",
-                                                             "tensor_collectives",
-                                                             "hidden_or_whole"};
+static const char *const doubt_names[SPW_TIMELINE_DOUBTS] = {
+    "routing",
+    "models",
+    "counted_work",
+    "host",
+    "dispatcher",
+    "between_nodes",
+    "network",
+    "gpu",
+    "recipe",
+    "untuned_release",
+    "tensor_collectives",
+    "hidden_or_whole",
+};
 
 void spw_megatron_doubt(const spw_megatron_coefficients *c, const spw_megatron_far *far, spw_timeline *out) {
     const shares of = share_out(out);

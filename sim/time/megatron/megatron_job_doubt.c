@@ -39,22 +39,24 @@ static void name_dispatcher(const spw_scheme *scheme, char *note) {
 static double nic_rows_of(const spw_megatron_job_request *q) {
     const size_t layers = q->micro_batches * q->layers, ranks = q->point->shape.ranks;
     double sum = 0.0;
-    for (size_t at = 0; at < layers; at++) {
+    for (size_t i = 0; i < layers; i++) {
+        const size_t micro = i / q->layers, layer = i % q->layers;
         double most = 0.0;
         for (size_t group = 0; group < q->groups; group++) {
-            const spw_megatron_load *load =
-                q->load + ((at / q->layers * q->groups + group) * q->layers + at % q->layers) * ranks;
-            for (size_t r = 0; r < ranks; r++) most = fmax(most, fmax(load[r].nic_in, load[r].nic_out));
+            const size_t at = (micro * q->groups + group) * q->layers + layer;
+            most = fmax(most, spw_megatron_nic_rows(q->load + at * ranks, ranks));
         }
         sum += most;
     }
     return sum / (double)layers;
 }
 
+static bool spans_nodes(const spw_layer_shape *s) { return s->node_ranks < s->ranks; }
+
 static void between_nodes(const spw_megatron_job_request *q, spw_timeline *out) {
     const spw_layer_shape *s = &q->point->shape;
     const spw_time_component *exchanges = spw_timeline_find(out, "exchanges");
-    if (s->node_ranks >= s->ranks || exchanges == NULL) return;
+    if (!spans_nodes(s) || exchanges == NULL) return;
     out->between_nodes = (spw_between_nodes){.nodes = (s->ranks + s->node_ranks - 1) / s->node_ranks,
                                              .rails = s->node_ranks,
                                              .once = spw_scheme_by_node(q->point->scheme),
@@ -66,7 +68,7 @@ static void between_nodes(const spw_megatron_job_request *q, spw_timeline *out) 
 static void name_between_nodes(const spw_megatron_job_request *q, char *note) {
     const spw_layer_shape *s = &q->point->shape;
     const spw_megatron_coefficients *c = q->coefficients;
-    if (s->node_ranks >= s->ranks) return;
+    if (!spans_nodes(s)) return;
     spw_outside_add(note,
                     "exchange between nodes not measured: published rates, 9 of 10 within a factor of %.2f",
                     exp(c->exchange_half_width.value));
@@ -134,7 +136,7 @@ void spw_megatron_job_doubt(const spw_megatron_job_request *q, size_t tokens, sp
         .layers = spw_megatron_layers_half_width(c, shape->ranks, tokens),
         .counted = job->part == SPW_PART_WHOLE,
         .dispatcher = spw_megatron_unmeasured(q->point->scheme->type->megatron.dispatcher) != NULL,
-        .network = shape->node_ranks < shape->ranks,
+        .network = spans_nodes(shape),
         .levels = spw_levels_are_several(&job->cluster),
         .scaled = (c->scaled && !c->seen) || has_other_mixers(job),
         .foreign = (c->scaled && !c->seen && c->foreign) || has_other_mixers(job) || by_parts,

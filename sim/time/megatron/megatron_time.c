@@ -89,21 +89,19 @@ static double long_message(const step *s, double message_bytes) {
     return factor;
 }
 
-/* The most rows that one NIC carries one way. */
-static double nic_rows(const step *s) {
+double spw_megatron_nic_rows(const spw_megatron_load *load, size_t ranks) {
     double most = 0.0;
-    for (size_t r = 0; r < s->ranks; r++) most = larger(most, larger(s->load[r].nic_in, s->load[r].nic_out));
+    for (size_t r = 0; r < ranks; r++) most = larger(most, larger(load[r].nic_in, load[r].nic_out));
     return most;
 }
 
 /* What an exchange of a few bytes takes: within a node by the stack, between nodes as published. */
-static double start_s(const step *s) {
+static double start_s(const step *s, double nic) {
     const double within = s->c->exchange_latency_s.value;
-    return nic_rows(s) > 0.0 ? larger(within, s->c->exchange_start_s.value) : within;
+    return nic > 0.0 ? larger(within, s->c->exchange_start_s.value) : within;
 }
 
-static double ports_s(const step *s, double element_bytes) {
-    const double nic = nic_rows(s);
+static double ports_s(const step *s, double nic, double element_bytes) {
     double heavier = 0.0, most = 0.0, least = INFINITY;
     for (size_t r = 0; r < s->ranks; r++) {
         const double in = s->load[r].link_in, out = s->load[r].link_out;
@@ -131,7 +129,8 @@ static double exchange_of(const step *s, bool back) {
     double levels_s = 0.0;
     if (back && !sums) return s->exchange_s[2 * s->layer];
     for (size_t r = 0; r < s->ranks; r++) levels_s = larger(levels_s, s->load[r].latency_s);
-    return start_s(s) + levels_s + ports_s(s, sums ? 4.0 : 2.0);
+    const double nic = spw_megatron_nic_rows(s->load, s->ranks);
+    return start_s(s, nic) + levels_s + ports_s(s, nic, sums ? 4.0 : 2.0);
 }
 
 /* Rows between the order in which they arrive and that of the experts, by kernels of `bytes_per_s`. */
@@ -237,7 +236,8 @@ static void forward(step *s) {
         route(s, r);
         permute(s, r);
     }
-    exchange(s, SPW_MEGATRON_DISPATCH, s->exchange_s[2 * s->layer] + start_s(s));
+    exchange(s, SPW_MEGATRON_DISPATCH,
+             s->exchange_s[2 * s->layer] + start_s(s, spw_megatron_nic_rows(s->load, s->ranks)));
     if (shares(s)) gather(s, SPW_MEGATRON_GATHER, 2, 2.0);
     for (size_t r = 0; r < s->ranks; r++) {
         spend(s, SPW_MEGATRON_SORT, r, order_s(s, &s->load[r]));

@@ -122,6 +122,9 @@ typedef struct spw_megatron_time {
     double unlike;                        /* of the load: the rank's that has most, summed over the layers */
 } spw_megatron_time;
 
+/* The most rows that one NIC carries one way: load [ranks]. */
+double spw_megatron_nic_rows(const spw_megatron_load *load, size_t ranks);
+
 /* load [layers][ranks]; phase_s [layers][ranks][SPW_MEGATRON_PHASES] or NULL. `shape` as spw_bare_layers_create takes it;
  * SPW_EARG for a shape that is empty, SPW_ENOMEM. */
 SPW_MUST_CHECK spw_status spw_megatron_time_predict(const spw_megatron_coefficients *c,
