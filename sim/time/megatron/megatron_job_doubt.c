@@ -55,13 +55,12 @@ static bool spans_nodes(const spw_layer_shape *s) { return s->node_ranks < s->ra
 
 static void between_nodes(const spw_megatron_job_request *q, spw_timeline *out) {
     const spw_layer_shape *s = &q->point->shape;
-    const spw_time_component *exchanges = spw_timeline_find(out, "exchanges");
-    if (!spans_nodes(s) || exchanges == NULL) return;
+    if (!spans_nodes(s)) return;
     out->between_nodes = (spw_between_nodes){.nodes = (s->ranks + s->node_ranks - 1) / s->node_ranks,
                                              .rails = s->node_ranks,
                                              .once = spw_scheme_by_node(q->point->scheme),
                                              .nic_bytes = 2.0 * (double)s->hidden * nic_rows_of(q),
-                                             .seconds = exchanges->exposed_s,
+                                             .seconds = spw_timeline_exchanges_s(out),
                                              .half_width = q->coefficients->exchange_half_width.value};
 }
 
