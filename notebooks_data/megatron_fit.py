@@ -59,6 +59,7 @@ def read(spillway, table):
         run["stack"] = stack("primus-mi355x" if row["hardware"].startswith("mi") else "te-h100" if row["hardware"][0] == "h" else "te-gb200")
         run["graphs"] = 2 if "graph=full" in row["scheme"] or row["graph"] == "full_iteration" else 1 if row["graph"] == "transformer_engine" else 0
         # What the job says: runs of a continuous integration, steps of a ladder before its work on the host.
+        run["expert_parallel"] = int({**run["job"]["command"], **run["job"]["columns"]}["parallel.expert"])
         run["untuned"] = any(said.get("untuned_release") == "true" for said in row["job"].values())
         run["cell"] = tuple(row[k] for k in ("model", "hardware", "dispatcher", "ep_overlap")) + (run["graphs"],)
         runs.append(run)
@@ -187,7 +188,8 @@ if __name__ == "__main__":
               f"of the stacks as they are {mean([r['throughput_error'] for r in runs])} %")
         order([(r, r["throughput_error"]) for r in runs])
         for what, of in (("model", family), ("GPU", lambda r: r["hardware"]), ("release", lambda r: r["source"]),
-                         ("dispatcher", lambda r: r["dispatcher"]), ("precision", lambda r: r["precision"])):
+                         ("dispatcher", lambda r: r["dispatcher"]), ("precision", lambda r: r["precision"]),
+                         ("expert-parallel size", lambda r: f"EP {r['expert_parallel']}"), ("size and GPU", lambda r: f"EP {r['expert_parallel']} {r['hardware']}")):
             groups, alone = sorted({of(r) for r in runs}), []
             if len(groups) == 1:
                 if what == "model":
@@ -196,9 +198,10 @@ if __name__ == "__main__":
             for group in groups:
                 v = fit([r for r in runs if of(r) != group], priors)
                 alone += [(r, error(r, v)) for r in runs if of(r) == group]
+            if what in ("model", "expert-parallel size"):
+                coverage(alone)
             if what == "model":
                 unseen += alone
-                coverage(alone)
                 order(alone)
             off = np.abs([math.log1p(e) for _, e in alone])
             print(f"  {what} left out: mean error {mean([e for _, e in alone])} %, 8 and 9 of 10 within "

@@ -69,11 +69,9 @@ static void name_between_nodes(const spw_megatron_job_request *q, char *note) {
     const spw_megatron_coefficients *c = q->coefficients;
     if (!spans_nodes(s)) return;
     spw_outside_add(note,
-                    "exchange between nodes not measured: published rates, 9 of 10 within a factor of %.2f",
-                    exp(c->exchange_half_width.value));
-    if ((double)s->ranks > c->exchange_nodes.value * (double)s->node_ranks)
-        spw_outside_add(note, "exchange between more than the %.0f nodes of published rates",
-                        c->exchange_nodes.value);
+                    "exchanges between nodes not measured: rates published of up to %.0f nodes, 9 of 10 "
+                    "exchanges within a factor of %.2f",
+                    c->exchange_nodes.value, exp(c->exchange_half_width.value));
 }
 
 static void name_outside(const spw_megatron_job_request *q, size_t tokens, char *note) {

@@ -57,7 +57,7 @@ for cluster, stack, doubts in CASES:
     for side, a, b in zip(("low", "high"), got, want):
         oracle.check(abs(a - b) < 1e-9, f"{cluster}, {doubts}: {side} is {a:.6f} away, not {b:.6f}")
 
-# The causes by name: what they sum to is the interval. Exchanges between nodes are one, and beyond the nodes of published rates that is said.
+# The causes by name: what they sum to is the interval. Exchanges between nodes are one.
 shared, figure = figures(source / "sim/stack_defaults/megatron.yaml"), figures(source / "sim/megatron_stacks/megatron-te-gb200-2026-11.yaml")
 for cluster, ranks, named in (("h100:8x1", 8, {"routing", "models", "counted_work"}), ("h100:8x2", 16, {"routing", "models", "counted_work", "between_nodes"}),
                               ("h200:8x16", 128, {"routing", "models", "counted_work", "between_nodes", "gpu"})):
@@ -67,7 +67,13 @@ for cluster, ranks, named in (("h100:8x1", 8, {"routing", "models", "counted_wor
     oracle.check(abs(sum(time["doubts"].values()) - math.log(time["high_s"] / time["step_s"])) < 1e-9, f"{cluster}: {time['doubts']}")
     part = shared["exchange_half_width"] * time["components"]["exchanges"]["exposed_s"] / time["step_s"]
     oracle.check(ranks == 8 or abs(time["doubts"]["between_nodes"] - part) < 1e-9, f"{cluster}: {time['doubts']}, not {part}")
-    oracle.check(("more than the 8 nodes" in said) == (ranks == 128), f"{cluster}: {said}")
+    oracle.check(("published of up to 8 nodes, 9 of 10 exchanges within a factor of 1.27" in said) == (ranks > 8), f"{cluster}: {said}")
+    oracle.check(("sizes other than 8 16 32 64" in said) == (ranks == 128), f"{cluster}: {said}")
+    # another size is wider, by what sizes that were left out of the fit need
+    own, layers = figures(source / "sim/megatron_stacks/megatron-te-h100-2026-11.yaml"), sum(time["components"].get(k, {"exposed_s": 0})["exposed_s"] for k in LAYERS)
+    want = own["model_half_width"] + (own["ranks_half_width"] if ranks == 128 else 0)
+    oracle.check(own["ranks_half_width"] > 0.01 and abs(time["doubts"]["models"] * time["step_s"] / layers - want) < 1e-9, f"{cluster}: {time['doubts']}, not {want} of {layers}")
+    oracle.check("bare layers" not in said and "counted work" not in said and "fitted to training runs of whole models" in said, f"{cluster}: {said}")
 # What recomputation repeats goes between nodes once more. By hand, routing balanced: of every rank's 4096 x 8 rows of 2 x 2048 bytes 8 of 16 leave the
 # node and 7 stay on its links; a layer has 4 exchanges and 2 more of its forward pass again, and as many starts with one more a forward pass.
 H100, L = figures(source / "sim/clusters/h100-8x8.yaml"), 48
