@@ -59,6 +59,7 @@ def read(spillway, table):
         run["stack"] = stack("primus-mi355x" if row["hardware"].startswith("mi") else "te-h100" if row["hardware"][0] == "h" else "te-gb200")
         run["graphs"] = 2 if "graph=full" in row["scheme"] or row["graph"] == "full_iteration" else 1 if row["graph"] == "transformer_engine" else 0
         # What the job says: runs of a continuous integration, steps of a ladder before its work on the host.
+        run["expert_parallel"] = int({**run["job"]["command"], **run["job"]["columns"]}["parallel.expert"])
         run["untuned"] = any(said.get("untuned_release") == "true" for said in row["job"].values())
         run["cell"] = tuple(row[k] for k in ("model", "hardware", "dispatcher", "ep_overlap")) + (run["graphs"],)
         runs.append(run)
@@ -172,6 +173,15 @@ def order(rows):
     print("    order, of pairs of one model and equal GPUs:", "; ".join(f"said in {k} to {k + 10} of 100: right {right} of {n}" for k, (n, right) in bins.items()))
 
 
+def recipes(runs):
+    """Runs of one source, model and GPUs, in bf16 and by a recipe: how much faster the recipe is, published and predicted."""
+    said = lambda r: r["true_tokens_per_s_per_gpu"] * (1 + r["throughput_error"])  # noqa: E731
+    for a in (r for r in runs if r["precision"] == "bf16"):
+        for b in (r for r in runs if r["precision"] != "bf16" and all(r[k] == a[k] for k in ("source", "hardware", "gpus")) and family(r) == family(a)):
+            print(f"    {a['row_id']}, {b['row_id']}: {b['precision']} over bf16 {b['true_tokens_per_s_per_gpu'] / a['true_tokens_per_s_per_gpu']:.2f}, "
+                  f"predicted {said(b) / said(a):.2f}")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("spillway"), parser.add_argument("table", nargs="?", default=ROOT / "notebooks_data/megatron/megatron_runs.csv")
@@ -186,8 +196,10 @@ if __name__ == "__main__":
         print(f"  in sample: mean error {mean([error(r, best) for r in runs])} %, "
               f"of the stacks as they are {mean([r['throughput_error'] for r in runs])} %")
         order([(r, r["throughput_error"]) for r in runs])
+        recipes(runs)
         for what, of in (("model", family), ("GPU", lambda r: r["hardware"]), ("release", lambda r: r["source"]),
-                         ("dispatcher", lambda r: r["dispatcher"]), ("precision", lambda r: r["precision"])):
+                         ("dispatcher", lambda r: r["dispatcher"]), ("precision", lambda r: r["precision"]),
+                         ("expert-parallel size", lambda r: f"EP {r['expert_parallel']}"), ("size and GPU", lambda r: f"EP {r['expert_parallel']} {r['hardware']}")):
             groups, alone = sorted({of(r) for r in runs}), []
             if len(groups) == 1:
                 if what == "model":
@@ -196,9 +208,10 @@ if __name__ == "__main__":
             for group in groups:
                 v = fit([r for r in runs if of(r) != group], priors)
                 alone += [(r, error(r, v)) for r in runs if of(r) == group]
+            if what in ("model", "expert-parallel size"):
+                coverage(alone)
             if what == "model":
                 unseen += alone
-                coverage(alone)
                 order(alone)
             off = np.abs([math.log1p(e) for _, e in alone])
             print(f"  {what} left out: mean error {mean([e for _, e in alone])} %, 8 and 9 of 10 within "

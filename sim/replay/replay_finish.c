@@ -140,19 +140,23 @@ static void assume_time(const spw_replay_row *row, spw_result_row *out) {
     if (!row->timed && (q->stack != NULL || q->megatron != NULL || q->listed))
         spw_assume(&out->assumptions, "%s: no times: %s", row->point.scheme->text, out->no_time);
     if (!row->timed) return;
-    if (stack != NULL)
+    const bool layers = stack != NULL && stack->part == SPW_MEGATRON_EXPERT_LAYERS;
+    if (layers)
         spw_assume(
             &out->assumptions,
             "%s: time of the expert layers by stack %s, fitted to bare layers on %s ranks of one machine",
             row->point.scheme->text, stack->name, stack->expert_parallel);
+    if (stack != NULL && !layers)
+        spw_assume(&out->assumptions,
+                   "%s: time by stack %s, fitted to training runs of whole models with experts over %s GPUs",
+                   row->point.scheme->text, stack->name, stack->expert_parallel);
     if (stack != NULL && row->point.job->part == SPW_PART_WHOLE)
-        spw_assume(
-            &out->assumptions,
-            "%s: all else of the step is counted work; collectives of weights and gradients hide behind %s",
-            row->point.scheme->text,
-            !row->point.job->megatron.overlap_gradients ? "nothing"
-            : !row->point.job->megatron.overlap_gathers ? "passes (gradients) and nothing (weights)"
-                                                        : "passes");
+        spw_assume(&out->assumptions,
+                   "%s: %scollectives of weights and gradients are counted and hide behind %s",
+                   row->point.scheme->text, layers ? "all else of the step is counted work; " : "",
+                   !row->point.job->megatron.overlap_gradients ? "nothing"
+                   : !row->point.job->megatron.overlap_gathers ? "passes (gradients) and nothing (weights)"
+                                                               : "passes");
     if (row->time.listed)
         spw_assume(&out->assumptions,
                    "%s: time by its list of kernels, bytes and products at rates of an H100, the same for "

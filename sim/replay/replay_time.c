@@ -162,6 +162,8 @@ static void replay_time_add(spw_timeline *sum, const spw_timeline *step) {
         sum->component[i].help = step->component[i].help;
         sum->component[i].seconds += step->component[i].seconds;
         sum->component[i].exposed_s += step->component[i].exposed_s;
+        sum->component[i].exchange_s += step->component[i].exchange_s;
+        sum->component[i].dispatcher_s += step->component[i].dispatcher_s;
     }
     sum->step_s += step->step_s;
     sum->low_s += step->low_s;
@@ -217,6 +219,8 @@ spw_status spw_replay_time_finish(spw_replay_time *t, spw_replay_times *out) {
     for (size_t i = 0; i < mean->components; i++) {
         mean->component[i].seconds /= steps;
         mean->component[i].exposed_s /= steps;
+        mean->component[i].exchange_s /= steps;
+        mean->component[i].dispatcher_s /= steps;
     }
     mean->step_s /= steps, mean->low_s /= steps, mean->high_s /= steps;
     for (size_t i = 0; i < SPW_TIMELINE_DOUBTS; i++) mean->doubt_s[i] /= steps;

@@ -16,7 +16,8 @@ spw_status spw_timeline_add(spw_timeline *t, const char *name, const char *help,
                             double seconds, double exposed_s) {
     if (t->components == SPW_TIMELINE_COMPONENTS)
         return spw_fail(SPW_EARG, "component '%s': a timeline has at most %d", name, SPW_TIMELINE_COMPONENTS);
-    t->component[t->components++] = (spw_time_component){name, help, stream, seconds, exposed_s};
+    t->component[t->components++] = (spw_time_component){
+        .name = name, .help = help, .stream = stream, .seconds = seconds, .exposed_s = exposed_s};
     return SPW_OK;
 }
 
@@ -32,6 +33,12 @@ void spw_timeline_widen(spw_timeline *t, double less_s, double more_s) {
     t->low_s *= fmax(t->step_s - less_s, 0.0) / t->step_s;
     t->high_s *= (t->step_s + more_s) / t->step_s;
     t->doubt_s[SPW_TIMELINE_DOUBTS - 1] += more_s;
+}
+
+double spw_timeline_exchanges_s(const spw_timeline *t) {
+    double seconds = 0.0;
+    for (size_t i = 0; i < t->components; i++) seconds += t->component[i].exchange_s;
+    return seconds;
 }
 
 const spw_time_component *spw_timeline_find(const spw_timeline *t, const char *name) {

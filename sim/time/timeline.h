@@ -30,6 +30,8 @@ typedef struct spw_time_component {
     const char *name, *help; /* static text */
     spw_stream stream;
     double seconds, exposed_s; /* 0 <= exposed_s <= seconds */
+    /* Of exposed_s: rows to other GPUs and back, between nodes where a group spans them; and these with what a dispatcher moves on a GPU. */
+    double exchange_s, dispatcher_s;
 } spw_time_component;
 
 /* Exchanges of rows between nodes, where no measurement of ours stands behind them: what they cost, and one named cause of the interval. */
@@ -97,6 +99,8 @@ double spw_timeline_faster(const spw_timeline *of, const spw_timeline *than);
 double spw_pace_faster(const spw_pace *of, const spw_pace *than);
 /* Half the width of the interval of their ratio, as a logarithm: that doubt. */
 double spw_pace_ratio_width(const spw_pace *of, const spw_pace *than);
+/* Of exposed_s, of all components: rows to other GPUs and back, those that recomputation repeats too. */
+double spw_timeline_exchanges_s(const spw_timeline *timeline);
 /* The component of that name; NULL when there is none. */
 const spw_time_component *spw_timeline_find(const spw_timeline *timeline, const char *name);
 

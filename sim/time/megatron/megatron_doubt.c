@@ -14,12 +14,8 @@ double spw_megatron_layers_half_width(const spw_megatron_coefficients *c, size_t
 }
 
 /* Components by what they rest on; what is not listed is counted (sim/time/megatron/megatron_job_time.c). */
-static const struct {
-    const char *name;
-    bool exchange;
-} layer_components[] = {{"router", false},          {"expert_products", false}, {"row_moves", true},
-                        {"exchanges", true},        {"waiting", false},         {"host_wait", false},
-                        {"expert_recompute", false}};
+static const char *const layer_components[] = {"router",  "expert_products", "row_moves",       "exchanges",
+                                               "waiting", "host_wait",       "expert_recompute"};
 enum { COMPONENTS = sizeof layer_components / sizeof *layer_components };
 
 /* Collectives of tensor, context and expert tensor parallelism. */
@@ -29,7 +25,7 @@ static bool is_of_grid(const char *name) {
 }
 
 typedef struct shares {
-    double layers, exchanges, wire, counted, grid, host;
+    double layers, dispatcher, exchanges, counted, grid, host;
 } shares;
 
 static shares share_out(const spw_timeline *t) {
@@ -37,13 +33,13 @@ static shares share_out(const spw_timeline *t) {
     for (size_t i = 0; i < t->components; i++) {
         const spw_time_component *component = &t->component[i];
         size_t row = 0;
-        while (row < COMPONENTS && strcmp(layer_components[row].name, component->name) != 0) row++;
+        while (row < COMPONENTS && strcmp(layer_components[row], component->name) != 0) row++;
         const bool layer = row < COMPONENTS;
         *(layer ? &s.layers : &s.counted) += component->exposed_s;
-        if (strcmp(component->name, "exchanges") == 0) s.wire += component->exposed_s;
+        s.exchanges += component->exchange_s;
+        s.dispatcher += component->dispatcher_s;
         if (strcmp(component->name, "launch_gaps") == 0) s.host += component->exposed_s;
         if (is_of_grid(component->name)) s.grid += component->exposed_s;
-        if (layer && layer_components[row].exchange) s.exchanges += component->exposed_s;
     }
     return s;
 }
@@ -74,8 +70,8 @@ void spw_megatron_doubt(const spw_megatron_coefficients *c, const spw_megatron_f
                   {far->counted, c->counted_half_width.value, of.counted},
                   {c->host_half_width.value > 0.0, c->host_half_width.value - c->counted_half_width.value,
                    of.host}, /* within what is counted */
-                  {far->dispatcher, c->dispatcher_half_width.value, of.exchanges},
-                  {far->network, c->exchange_half_width.value, of.wire},
+                  {far->dispatcher, c->dispatcher_half_width.value, of.dispatcher},
+                  {far->network, c->exchange_half_width.value, of.exchanges},
                   {far->levels, c->network_half_width.value, out->step_s},
                   {far->scaled || far->foreign,
                    (far->scaled ? c->scaled_half_width.value : 0.0) +

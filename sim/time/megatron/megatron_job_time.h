@@ -1,5 +1,5 @@
-/* The time of a training step of a Megatron-Core job: its MoE layers by the model that was fitted to bare layers
- * (sim/time/megatron/megatron_time.h), the rest of the model by counted work (sim/time/model_work.h).
+/* The time of a training step of a Megatron-Core job: its MoE layers by the model of a stack's clocks (sim/time/megatron/megatron_time.h),
+ * the rest of the model by counted work (sim/time/model_work.h) at the stack's rates.
  *
  *   a block      the layers of one chunk of a pipeline stage: the stack's clocks over its MoE layers, plus
  *   outside      products / (dense_flops_share x peak), scores / (attention_flops_share x peak), bytes by element /
@@ -10,7 +10,8 @@
  *                the optimizer's bytes / copy_bytes_per_s
  *   step         of the expert-parallel group that takes longest: groups meet at the gradients only
  *
- * Fitted is the stack alone: 4 ranks of one machine. Everything else is named in `outside`, and nothing is refused for it. */
+ * What was fitted the stack says: bare layers on 4 ranks of one machine, or whole models of published and own runs (its `part`,
+ * sim/machine/megatron_coefficients.h). What a job has beyond that is named in `outside`, and nothing is refused for it. */
 #ifndef SPW_SIM_TIME_MEGATRON_MEGATRON_JOB_TIME_H
 #define SPW_SIM_TIME_MEGATRON_MEGATRON_JOB_TIME_H
 

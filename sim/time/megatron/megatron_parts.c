@@ -23,6 +23,13 @@ double spw_prediction_share(const spw_prediction *p, size_t part, const spw_bloc
     return spw_megatron_outside_share(&p->q->point->job->model, part, block, last);
 }
 
+enum {
+    EXCHANGES = SPW_FORWARD_EXCHANGES | SPW_BACKWARD_EXCHANGES,
+    ROW_MOVES = SPW_PHASE_BIT(PERMUTE) | SPW_PHASE_BIT(SORT) | SPW_PHASE_BIT(UNSORT) |
+                SPW_PHASE_BIT(UNPERMUTE) | SPW_PHASE_BIT(BACKWARD_PERMUTE) | SPW_PHASE_BIT(BACKWARD_SORT) |
+                SPW_PHASE_BIT(BACKWARD_UNSORT) | SPW_PHASE_BIT(BACKWARD_UNPERMUTE)
+};
+
 /* Phases of the stack as components; waiting is apart. */
 static const struct {
     const char *name, *help;
@@ -32,13 +39,8 @@ static const struct {
     {"router", "norm, casts, logits and choice", SPW_STREAM_COMPUTE, SPW_PHASE_BIT(ROUTE)},
     {"expert_products", "grouped GEMMs, activation, weight gradients", SPW_STREAM_COMPUTE,
      SPW_PHASE_BIT(EXPERTS) | SPW_PHASE_BIT(BACKWARD_EXPERTS)},
-    {"row_moves", "permute, sort, unsort, unpermute", SPW_STREAM_COMPUTE,
-     SPW_PHASE_BIT(PERMUTE) | SPW_PHASE_BIT(SORT) | SPW_PHASE_BIT(UNSORT) | SPW_PHASE_BIT(UNPERMUTE) |
-         SPW_PHASE_BIT(BACKWARD_PERMUTE) | SPW_PHASE_BIT(BACKWARD_SORT) | SPW_PHASE_BIT(BACKWARD_UNSORT) |
-         SPW_PHASE_BIT(BACKWARD_UNPERMUTE)},
-    {"exchanges", "rows to their experts and back", SPW_STREAM_COLLECTIVE,
-     SPW_PHASE_BIT(DISPATCH) | SPW_PHASE_BIT(COMBINE) | SPW_PHASE_BIT(BACKWARD_DISPATCH) |
-         SPW_PHASE_BIT(BACKWARD_COMBINE)},
+    {"row_moves", "permute, sort, unsort, unpermute", SPW_STREAM_COMPUTE, ROW_MOVES},
+    {"exchanges", "rows to their experts and back", SPW_STREAM_COLLECTIVE, EXCHANGES},
     {"expert_recompute", "the MoE layer's forward pass again", SPW_STREAM_COMPUTE, SPW_PHASE_BIT(RECOMPUTE)},
     {"expert_tensor_parallel", "gathers and sums of rows among GPUs that share experts",
      SPW_STREAM_COLLECTIVE,
@@ -52,7 +54,8 @@ static spw_status megatron_parts_add(spw_timeline *out, const char *name, const 
 
 /* Mean over ranks, over all blocks of a stage. What the mean rank is ahead of the last one at the end is waiting. */
 static spw_status add_layers(const spw_prediction *p, size_t stage, spw_timeline *out) {
-    double phase_s[SPW_MEGATRON_PHASES] = {0.0}, waiting = 0.0, host = 0.0, hidden = 0.0;
+    double phase_s[SPW_MEGATRON_PHASES] = {0.0}, again_s[SPW_MEGATRON_PHASES] = {0.0}, waiting = 0.0,
+           host = 0.0, hidden = 0.0;
     spw_status status = SPW_OK;
     const size_t blocks = p->pipeline.micro_batches * p->pipeline.chunks;
     for (size_t i = 0; i < blocks; i++) {
@@ -61,17 +64,24 @@ static spw_status add_layers(const spw_prediction *p, size_t stage, spw_timeline
         hidden += p->hidden_s[stage * blocks + i];
         for (size_t f = 0; f < SPW_MEGATRON_PHASES; f++) {
             phase_s[f] += t->phase_s[f] - t->rank_wait_s[f] - t->host_wait_s[f];
+            again_s[f] += t->again_s[f];
             waiting -= t->phase_s[f] - t->rank_wait_s[f];
             host += t->host_wait_s[f];
         }
     }
     for (size_t g = 0; g < SPW_COUNT_OF(groups_of_phases); g++) {
-        const double seconds = spw_phases_sum(phase_s, groups_of_phases[g].phases);
-        const bool wire = (groups_of_phases[g].phases & SPW_FORWARD_EXCHANGES) != 0;
-        if ((groups_of_phases[g].phases & SPW_PHASE_BIT(GATHER)) != 0 && p->shape.expert_tensor <= 1)
-            continue;
+        const unsigned phases = groups_of_phases[g].phases;
+        const bool again = (phases & SPW_PHASE_BIT(RECOMPUTE)) != 0;
+        const double seconds = spw_phases_sum(phase_s, phases),
+                     behind = (phases & EXCHANGES) != 0 ? hidden : 0.0;
+        if ((phases & SPW_PHASE_BIT(GATHER)) != 0 && p->shape.expert_tensor <= 1) continue;
         SPW_TRY(spw_timeline_add(out, groups_of_phases[g].name, groups_of_phases[g].help,
-                                 groups_of_phases[g].stream, seconds, wire ? seconds - hidden : seconds));
+                                 groups_of_phases[g].stream, seconds, seconds - behind));
+        spw_time_component *added = &out->component[out->components - 1];
+        const double *of = again ? again_s : phase_s;
+        const unsigned among = again ? ~0u : phases;
+        added->exchange_s = spw_phases_sum(of, among & EXCHANGES) - behind;
+        added->dispatcher_s = added->exchange_s + spw_phases_sum(of, among & ROW_MOVES);
     }
     SPW_TRY(megatron_parts_add(out, "waiting", "the mean rank waits for the slowest of its group",
                                SPW_STREAM_COLLECTIVE, fmax(waiting, 0.0)));

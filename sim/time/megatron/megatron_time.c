@@ -47,6 +47,7 @@ static void spend(step *s, spw_megatron_phase phase, size_t rank, double seconds
     const size_t as = s->again ? SPW_MEGATRON_RECOMPUTE : phase;
     s->now[rank] += seconds;
     s->out->phase_s[as] += seconds / (double)s->ranks;
+    if (s->again) s->out->again_s[phase] += seconds / (double)s->ranks;
     if (s->phase_s != NULL) s->phase_s[rank * SPW_MEGATRON_PHASES + as] += seconds;
 }
 
@@ -57,8 +58,15 @@ static double spend_until(step *s, spw_megatron_phase phase, size_t rank, double
     return seconds / (double)s->ranks;
 }
 
+/* `of`: host_wait_s or rank_wait_s. */
+static void wait_until(step *s, spw_megatron_phase phase, size_t rank, double time, double *of) {
+    const double seconds = spend_until(s, phase, rank, time);
+    of[s->again ? SPW_MEGATRON_RECOMPUTE : phase] += seconds;
+    if (s->again) s->out->again_s[phase] -= seconds;
+}
+
 static void wait_for_host(step *s, spw_megatron_phase phase, size_t rank, double time) {
-    s->out->host_wait_s[s->again ? SPW_MEGATRON_RECOMPUTE : phase] += spend_until(s, phase, rank, time);
+    wait_until(s, phase, rank, time, s->out->host_wait_s);
 }
 
 /* All ranks arrive. */
@@ -68,8 +76,7 @@ static void meet(step *s, spw_megatron_phase phase) {
     const double scale = s->c->jitter_share.value * last;
     for (size_t r = 0; r < s->ranks && scale > 0.0; r++) sum += exp((s->now[r] - s->met - last) / scale);
     s->met += last + (scale > 0.0 ? scale * log(sum) : 0.0);
-    for (size_t r = 0; r < s->ranks; r++)
-        s->out->rank_wait_s[s->again ? SPW_MEGATRON_RECOMPUTE : phase] += spend_until(s, phase, r, s->met);
+    for (size_t r = 0; r < s->ranks; r++) wait_until(s, phase, r, s->met, s->out->rank_wait_s);
 }
 
 static void exchange(step *s, spw_megatron_phase phase, double seconds) {

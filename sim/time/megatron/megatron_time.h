@@ -119,6 +119,7 @@ typedef struct spw_megatron_time {
     double phase_s[SPW_MEGATRON_PHASES]; /* mean over the ranks, sum over the layers */
     double rank_wait_s[SPW_MEGATRON_PHASES],
         host_wait_s[SPW_MEGATRON_PHASES]; /* of phase_s: for other ranks, for the host */
+    double again_s[SPW_MEGATRON_PHASES];  /* of RECOMPUTE without waiting: what its phases would be called */
     double unlike;                        /* of the load: the rank's that has most, summed over the layers */
 } spw_megatron_time;
 

@@ -125,6 +125,11 @@ static void test_by_hand(void) {
     again.recompute = SPW_RECOMPUTE_MOE;
     const spw_megatron_time twice = predict(&c, &again, load);
     CHECK(fabs(twice.phase_s[SPW_MEGATRON_RECOMPUTE] - t.forward_s) < 1e-9 * t.forward_s);
+    for (int p = 0; p < SPW_MEGATRON_PHASES; p++) { /* phase by phase, without waiting */
+        const double once =
+            p < SPW_MEGATRON_BACKWARD_PERMUTE ? t.phase_s[p] - t.rank_wait_s[p] - t.host_wait_s[p] : 0.0;
+        CHECK(fabs(twice.again_s[p] - once) < 1e-9 * t.forward_s && t.again_s[p] == 0.0);
+    }
     CHECK(fabs(twice.step_s - t.step_s - t.forward_s) < 1e-9 * t.step_s);
 }
 
@@ -369,6 +374,7 @@ static void test_doubts(void) {
     spw_timeline_clear(&t);
     CHECK_OK(spw_timeline_add(&t, "expert_products", "", SPW_STREAM_COMPUTE, 2.0, 2.0));
     CHECK_OK(spw_timeline_add(&t, "exchanges", "", SPW_STREAM_COLLECTIVE, 1.0, 1.0));
+    t.component[1].exchange_s = t.component[1].dispatcher_s = 1.0;
     CHECK_OK(spw_timeline_add(&t, "attention", "", SPW_STREAM_COMPUTE, 1.0, 1.0));
     spw_timeline_finish(&t, 1.0);
     const struct {
@@ -384,6 +390,14 @@ static void test_doubts(void) {
         CHECK(fabs(log(t.high_s / 4.0) - cases[i].half_width) < 1e-12);
         CHECK(fabs(log(4.0 / t.low_s) - cases[i].half_width) < 1e-12);
     }
+    /* Whatever component holds them: half of the expert layers' first one is a dispatcher's, half of that goes over the wire. */
+    const spw_megatron_far network = {.network = true}, dispatcher = {.dispatcher = true};
+    t.component[0].exchange_s = 0.5, t.component[0].dispatcher_s = 1.0;
+    CHECK(spw_timeline_exchanges_s(&t) == 1.5);
+    spw_megatron_doubt(&c, &network, &t);
+    CHECK(fabs(log(t.high_s / 4.0) - 0.5 * 1.5 / 4.0) < 1e-12);
+    spw_megatron_doubt(&c, &dispatcher, &t);
+    CHECK(fabs(log(t.high_s / 4.0) - 0.1 * 2.0 / 4.0) < 1e-12);
 }
 
 static void test_tiles(void) {
