@@ -278,8 +278,9 @@ const spw_pair spw_pairs[] = {
     NO(SPLIT, NO_SPLITS, NULL,
        OF_SCHEME "tensor {tensor}, context {context} and expert_tensor {expert_tensor} are {splits_words}"),
     NO(SPLIT_EXPERTS, NOT_ALL_TO_ALL, NULL,
-       OF_SCHEME "expert_tensor {expert_tensor} is described for the all-to-all dispatcher alone; use "
-                 "megatron-alltoall, or expert_tensor: 1"),
+       OF_SCHEME
+       "expert_tensor {expert_tensor}{unsaid} is described for the all-to-all dispatcher alone; use "
+       "megatron-alltoall, or expert_tensor: 1"),
     NO(SPLIT, SHARDED, NULL,
        "tensor {tensor}, context {context} and expert_tensor {expert_tensor} with sharded weights are not "
        "modelled; use Megatron-Core's optimizer: distributed or replicated"),

@@ -107,7 +107,7 @@ static spw_status finish_memory(spw_replay_row *row, spw_result_row *out) {
         status = finish_allocator(row, out);
         if (status != SPW_OK) return status;
         oom = out->reserved.oom;
-        spw_advice(&out->reserved, out->advice);
+        spw_advice(&out->reserved, out->footprint.argument_bytes, out->advice);
     }
     out->memory.oom_probability = oom.value;
     out->memory.oom_low = m->routed ? oom.low : oom.value;

@@ -157,6 +157,8 @@ static spw_status create_places(spw_replay_work *r) {
             for (size_t k = 0; k < SPW_REPLAY_COUNTS_KINDS; k++)
                 if (r->wants[k]) SPW_TRY(spw_counts_create(placement, sequences, &r->counts[k][i]));
             SPW_TRY(spw_selection_create(placement, &shape, &r->selection[i]));
+            if (r->request->drops_alone && r->request->imbalance == NULL)
+                spw_selection_drops_alone(r->selection[i]);
         }
         for (size_t k = 0; k < SPW_REPLAY_COUNTS_KINDS && b == 0; k++)
             if (r->wants[k]) SPW_TRY(spw_segment_counts_create(placement, &r->cache[k][i / r->batches]));

@@ -91,8 +91,10 @@ static spw_status try_all(search *s, uint64_t *candidate, size_t count) {
     request.splits = 1;
     request.allocator = false;
     request.skips_lost_tokens = true;
+    request.drops_alone = true;
     request.stack = NULL;
     request.time_stack = NULL;
+    request.megatron = NULL;
     request.sink = (spw_replay_sink){.state = NULL};
     request.judge = (spw_replay_judge){.state = NULL};
     SPW_TRY(spw_replay_run(&request, &result));

@@ -39,14 +39,33 @@ static void write_figures(const spw_report_row *row, FILE *out) {
                       100.0 * row->oom_high);
 }
 
+/* What the fit has not seen of a choice, every feature once. */
+static void write_unseen(const spw_report *report, const spw_report_row *row, FILE *out) {
+    const json_t *item = NULL;
+    size_t i = 0, said = 0;
+    if (row->outside_fit == NULL) return;
+    (void)fputs("<p class=\"doubt\">Outside the fit, of ", out);
+    spw_report_write_name(report, row, out);
+    (void)fputs(": ", out);
+    json_array_foreach(row->outside_fit, i, item) {
+        const char *text = json_string_value(json_object_get(item, "feature"));
+        bool before = text == NULL;
+        for (size_t k = 0; k < i && !before; k++) {
+            const char *other =
+                json_string_value(json_object_get(json_array_get(row->outside_fit, k), "feature"));
+            before = other != NULL && strcmp(other, text) == 0;
+        }
+        if (before) continue;
+        (void)fputs(said++ > 0 ? "; " : "", out);
+        spw_html_text(out, text);
+    }
+    (void)fputs(". Try it before you book.</p>", out);
+}
+
 /* Why a choice is not sure, and the one that is. */
 static void write_doubt(const spw_report *report, const spw_report_row *row, double most, FILE *out) {
     const spw_report_row *sure = spw_report_best(report, most, true);
-    if (row->outside_fit) {
-        (void)fputs("<p class=\"doubt\">The coefficients were not fitted on a job like ", out);
-        spw_report_write_name(report, row, out);
-        (void)fputs(" (see what was assumed): try it before you book.</p>", out);
-    }
+    write_unseen(report, row, out);
     if (row->surely_fits && row->verdict == SPW_VERDICT_FITS) return;
     (void)fputs("<p class=\"doubt\">", out);
     spw_report_write_name(report, row, out);
@@ -75,9 +94,9 @@ static void write_doubt(const spw_report *report, const spw_report_row *row, dou
         write_figures(sure, out);
         (void)fputs(".</p>", out);
     } else {
-        (void)fprintf(out, ". Nothing%s surely fits.</p>",
-                      most <= 0.0  ? " that drops nothing"
-                      : most < 1.0 ? " that drops as little"
+        (void)fprintf(out, ". No point%s surely fits.</p>",
+                      most <= 0.0  ? " without drops"
+                      : most < 1.0 ? " with as few drops"
                                    : "");
     }
 }
@@ -202,7 +221,7 @@ static void write_choices(const spw_report *report, FILE *out) {
                      whole, out);
         write_doubt(report, whole, 0.0, out);
     } else if (any != NULL) {
-        (void)fputs("<p>Nothing fits that drops nothing.</p>", out);
+        (void)fputs("<p>No point without drops fits.</p>", out);
     }
     if (tempting->fraction > report->drop_most && (timed || any == NULL))
         write_tempting(report, tempting, out);
@@ -233,7 +252,7 @@ static void write_routing(const spw_report *report, FILE *out) {
         (void)fputs(made ? "It is not of this job: it is <b>" : "The trace is not of this job: it is <b>",
                     out);
         spw_html_text(out, word);
-        (void)fputs("</b> to fit it (see what this rests on).", out);
+        (void)fputs("</b> to fit it (see &ldquo;What this rests on&rdquo; below).", out);
     }
     (void)fputs("</p>", out);
 }
@@ -268,29 +287,8 @@ static void write_live(const spw_report *report, FILE *out) {
     (void)fputs("</ul>", out);
 }
 
-/* Of those that fit, which do not surely. */
-static void write_unsure(const spw_report *report, FILE *out) {
-    const char *doubt = "";
-    size_t fit = 0, doubted = 0;
-    for (size_t i = 0; i < report->rows; i++) {
-        const char *own = spw_report_row_doubt(&report->row[i]);
-        fit += spw_report_row_fits(&report->row[i]);
-        if (own[0] == '\0') continue;
-        doubt = own;
-        doubted++;
-    }
-    if (doubted == 0) return;
-    if (fit == 1) {
-        (void)fprintf(out, ", but it %s", doubt);
-    } else if (doubted == fit) {
-        (void)fprintf(out, ", but they %s", doubt);
-    } else {
-        (void)fprintf(out, ", but %zu of them %s", doubted, doubt);
-    }
-}
-
 /* The end of the first sentence: where what fits is a lower bound, it says so, and how many the newest stack refuses. */
-static void write_bound(const spw_report *report, FILE *out) {
+static void write_bound(const spw_report *report, size_t fit, size_t surely, FILE *out) {
     const spw_report_row *refused = NULL;
     size_t live = 0, refusals = 0;
     for (size_t i = 0; i < report->rows; i++) {
@@ -307,8 +305,25 @@ static void write_bound(const spw_report *report, FILE *out) {
         spw_html_text(out, refused->newest.stack);
         (void)fprintf(out, " %zu of %zu %s not fit", refusals, report->rows, refusals == 1 ? "does" : "do");
     }
-    write_unsure(report, out);
+    if (surely > 0 && surely < fit)
+        (void)fprintf(out, "%s %zu more may not fit", refused != NULL || live > 0 ? ";" : ",", fit - surely);
     (void)fputs(".</p>", out);
+}
+
+/* How many fit, or, where none surely does, may. */
+static void write_count(const spw_report *report, size_t fit, size_t surely, FILE *out) {
+    const char *what = report->splits                   ? "combinations of scheme, split and batch"
+                       : spw_report_has_batches(report) ? "combinations of scheme and batch"
+                                                        : "schemes";
+    if (report->rows == 1) {
+        (void)fputs(surely > 0 ? "It fits" : "It may not fit", out);
+    } else if (surely == report->rows) {
+        (void)fputs(report->planned ? "Every point fits" : "Every scheme fits", out);
+    } else {
+        (void)fprintf(out, "%zu of %zu %s %s", surely > 0 ? surely : fit, report->rows, what,
+                      surely > 0 ? "fit" : "may fit");
+    }
+    (void)fprintf(out, " on these %.0f GPUs", report->gpus);
 }
 
 static void write_least(const spw_report *report, FILE *out) {
@@ -344,28 +359,21 @@ static void write_hottest(const spw_report *report, FILE *out) {
 
 void spw_report_write_answer(const spw_report *report, FILE *out) {
     const bool several = report->rows > 1;
-    size_t fit = 0;
-    for (size_t i = 0; i < report->rows; i++) fit += spw_report_row_fits(&report->row[i]);
+    size_t fit = 0, surely = 0;
+    for (size_t i = 0; i < report->rows; i++) {
+        const spw_report_row *row = &report->row[i];
+        fit += spw_report_row_fits(row);
+        surely += spw_report_row_fits(row) && row->surely_fits;
+    }
     (void)fputs("<section class=\"answer\"><p class=\"lead\">", out);
     if (fit == 0) {
         (void)fprintf(out, "%s on these %.0f GPUs.", several ? "Nothing fits" : "It does not fit",
                       report->gpus);
         if (report->answered) write_least(report, out);
         (void)fputs("</p>", out);
-    } else if (fit == report->rows) {
-        (void)fprintf(out, "%s on these %.0f GPUs",
-                      several && report->planned ? "Every point fits"
-                      : several                  ? "Every scheme fits"
-                                                 : "It fits",
-                      report->gpus);
-        write_bound(report, out);
     } else {
-        (void)fprintf(out, "%zu of %zu %s on these %.0f GPUs", fit, report->rows,
-                      report->splits                   ? "combinations of scheme, split and batch fit"
-                      : spw_report_has_batches(report) ? "combinations of scheme and batch fit"
-                                                       : "schemes fit",
-                      report->gpus);
-        write_bound(report, out);
+        write_count(report, fit, surely, out);
+        write_bound(report, fit, surely, out);
     }
     if (!report->answered)
         (void)fputs(

@@ -213,6 +213,7 @@ static spw_status write_body(const spw_report *report, const char *name, bool be
     SPW_TRY(write_shares(&drawn, out));
     end_fold(out);
     begin_fold("What this rests on, how to run it again, and sources", out);
+    spw_report_write_interval(report, spw_report_first(report), out);
     SPW_TRY(spw_report_write_basis(report, out));
     end_fold(out);
 

@@ -2,7 +2,9 @@
 
 #include "sim/report/charts/chart.h"
 #include "sim/report/html.h"
+#include "sim/result/doubt_parts.h"
 
+#include <math.h>
 #include <string.h>
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
@@ -53,6 +55,40 @@ void spw_report_write_stages(const spw_report *report, const spw_report_row *row
         write_number(out, "%.2f", number_of(stage, "peak_bytes"), number_of(stage, "peak_bytes") / GIB);
         (void)fputs("</tr>", out);
     }
+    (void)fputs("</tbody></table></div></section>", out);
+}
+
+static void write_cause(const char *name, double width, const char *text, FILE *out) {
+    (void)fputs("<tr><th scope=\"row\">", out);
+    spw_html_text(out, name);
+    (void)fputs("</th>", out);
+    write_number(out, "%.3f", width, width);
+    (void)fputs("<td>", out);
+    spw_html_text(out, text);
+    (void)fputs("</td></tr>", out);
+}
+
+void spw_report_write_interval(const spw_report *report, const spw_report_row *row, FILE *out) {
+    const char *name = NULL;
+    json_t *share = NULL;
+    spw_doubt_parts parts;
+    if (row->doubts == NULL || !(row->low_s > 0.0) || !(row->step_s > 0.0)) return;
+    spw_doubt_parts_begin(row->step_s, row->low_s, row->high_s, &parts);
+    json_object_foreach(row->doubts, name, share) spw_doubt_parts_add(&parts, name, json_number_value(share));
+    spw_doubt_parts_end(&parts);
+    (void)fputs("<section><h2>What the interval of the step is made of</h2><p class=\"note\">The step of ",
+                out);
+    spw_report_write_name(report, row, out);
+    (void)fprintf(out,
+                  " may take %.3f times as long as %.3f s. Each cause adds its part; parts are logarithms, "
+                  "and add up.</p><div class=\"wide\"><table class=\"schemes interval\"><thead><tr>"
+                  "<th>cause</th><th class=\"number\">part</th><th>what it is</th></tr></thead><tbody>",
+                  exp(parts.slow), row->step_s);
+    for (size_t i = 0; i < parts.count; i++)
+        write_cause(parts.part[i].name, parts.part[i].width, parts.part[i].text, out);
+    char sum[64];
+    (void)snprintf(sum, sizeof sum, "their sum: exp(%.3f) = %.3f", parts.slow, exp(parts.slow));
+    write_cause("together", parts.slow, sum, out);
     (void)fputs("</tbody></table></div></section>", out);
 }
 

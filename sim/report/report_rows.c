@@ -241,11 +241,15 @@ spw_status spw_report_take_cost(json_t *cost, spw_report_cost *out) {
 /* Lists that few files have; one too long to be read is not shown. */
 static void take_parts(json_t *row, spw_report_row *out) {
     json_t *traffic = json_object_get(row, "traffic"), *levels = json_object_get(traffic, "levels"),
-           *stages = json_object_get(json_object_get(row, "memory"), "stages");
+           *stages = json_object_get(json_object_get(row, "memory"), "stages"),
+           *outside = json_object_get(row, "outside_fit"),
+           *doubts = json_object_get(json_object_get(row, "time"), "doubts");
     out->slowest_level = json_string_value(json_object_get(traffic, "slowest_level"));
     if (out->slowest_level == NULL) out->slowest_level = "";
     out->levels = json_array_size(levels) <= MOST_COMPONENTS ? levels : NULL;
     out->stages = json_array_size(stages) <= MOST_COMPONENTS ? stages : NULL;
+    out->outside_fit = json_array_size(outside) > 0 ? outside : NULL;
+    out->doubts = out->timed && json_object_size(doubts) > 0 ? doubts : NULL;
 }
 
 /* The split of a plan's row; of a file without it, the settings'. */
@@ -285,6 +289,8 @@ static spw_status keep(spw_report *report, json_t *row, spw_report_row *out) {
                              json_object_get(allocator, "advice"),
                              out->stages,
                              out->levels,
+                             out->outside_fit,
+                             out->doubts,
                              json_object_get(json_object_get(row, "traffic"), "slowest_level"),
                              out->components[0],
                              out->components[1]};
@@ -335,7 +341,6 @@ spw_status spw_report_take_row(spw_report *report, json_t *row, size_t index, sp
     SPW_TRY(take_time(row, report->answered, out));
     SPW_TRY(take_overload(row, out));
     SPW_TRY(spw_report_take_cost(json_object_get(row, "cost"), &out->cost));
-    out->outside_fit = json_array_size(json_object_get(row, "outside_fit")) > 0;
     take_parts(row, out);
     SPW_TRY(take_assumptions(report, row));
     SPW_TRY(keep(report, row, out));

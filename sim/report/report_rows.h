@@ -34,7 +34,7 @@ typedef struct spw_report_row {
     spw_newest_arena newest; /* where the memory is what must be live alone */
     bool surely_fits;        /* as the replay judged; by its interval in a file that does not say */
     double most;             /* bytes that it may take; NAN: not said or not known */
-    bool outside_fit;        /* there is something that the coefficients were not fitted on */
+    json_t *outside_fit;     /* list of what the coefficients were not fitted on; NULL: nothing */
     double outside, outside_low, outside_high; /* bytes of the GPU outside of the allocator; NAN: not said */
     double resident;                           /* the same of what stays beside the process */
     double budget, argument, peak, low, high;  /* bytes; low to high: the interval of the peak */
@@ -47,7 +47,8 @@ typedef struct spw_report_row {
     double dispatch, combine, port, step_bytes, whole_bytes; /* whole_bytes NAN: not known */
     double rows_max, rows_mean;
     json_t *stages,
-        *levels; /* lists of what pipeline stages and levels of the network have; NULL: not said */
+        *levels;    /* lists of what pipeline stages and levels of the network have; NULL: not said */
+    json_t *doubts; /* causes of the interval of the step by name: shares of the step; NULL: not said */
     const char *slowest_level; /* "": not said */
     bool timed;
     double step_s, low_s, high_s, tokens, tokens_low, tokens_high; /* of one GPU and second */

@@ -87,7 +87,7 @@ static void write_head(const shown *s, FILE *out) {
 static void write_probability(const spw_report_row *row, FILE *out) {
     (void)fputs("<td class=\"number\">", out);
     spw_html_percent(out, row->oom);
-    if (row->oom_high > row->oom_low)
+    if (row->oom_high > row->oom_low && row->oom_high - row->oom_low <= 0.5) /* else: too few steps */
         (void)fprintf(out, "<br><small>95&nbsp;%%: %.*f to %.*f</small>", spw_percent_digits(row->oom_low),
                       100.0 * row->oom_low, spw_percent_digits(row->oom_high), 100.0 * row->oom_high);
     (void)fputs("</td>", out);

@@ -17,6 +17,7 @@ struct spw_selection {
     int32_t *expert;
     float *weight;
     uint8_t *kept;    /* [groups][choices] */
+    bool drops_alone; /* keep() is not asked where counts say how many it drops */
     bool marked;      /* kept is filled */
     bool kept_before; /* ... by keep(), with limits still to come */
     /* The kept choices as a record of their own. */
@@ -166,6 +167,8 @@ cleanup:
     return status;
 }
 
+void spw_selection_drops_alone(spw_selection *s) { s->drops_alone = true; }
+
 spw_status spw_selection_check(const spw_scheme *scheme, bool weights) {
     if (spw_scheme_drop_rule(scheme) != SPW_DROP_BY_WEIGHT || weights) return SPW_OK;
     return spw_fail(SPW_ECONFIG,
@@ -214,9 +217,26 @@ static spw_drop_rule rule_of(const spw_selection *s, const spw_scheme *scheme, c
     return drops ? rule : SPW_DROP_BY_LIMIT;
 }
 
+/* Where all that keep() drops is what a rank has for an expert over its capacity. SIZE_MAX: it may drop more, or keeps all. */
+static size_t capacity_of(const spw_selection *s, const spw_scheme *scheme) {
+    const spw_scheme_routing *routing = &scheme->type->routing;
+    if (routing->keep == NULL || routing->expert_capacity == NULL || routing->limit_after_keep)
+        return SIZE_MAX;
+    return routing->expert_capacity(scheme, &s->shape);
+}
+
+/* routed [experts], of one rank. */
+static uint64_t over(const spw_selection *s, const uint32_t *routed, size_t capacity) {
+    uint64_t dropped = 0;
+    for (size_t x = 0; x < s->shape.experts; x++) dropped += routed[x] > capacity ? routed[x] - capacity : 0;
+    return dropped;
+}
+
 spw_status spw_selection_run(spw_selection *s, const spw_scheme *scheme, const spw_counts *counts,
                              const spw_trace_record *record, const spw_layout *layout) {
     const spw_drop_rule rule = rule_of(s, scheme, counts);
+    const size_t capacity = s->drops_alone ? capacity_of(s, scheme) : SIZE_MAX;
+    const bool counted = capacity != SIZE_MAX;
     const size_t units = scheme->type->routing.limit_per_sequence ? s->shape.sequences : 1;
     s->run_scheme = *scheme;
     s->scheme = &s->run_scheme, s->record = record, s->source = layout, s->counts = counts;
@@ -224,7 +244,7 @@ spw_status spw_selection_run(spw_selection *s, const spw_scheme *scheme, const s
     s->rule = rule;
     const spw_status there = spw_selection_check(scheme, record->weight != NULL);
     if (there != SPW_OK) return there;
-    if (rule != SPW_DROP_BY_LIMIT) {
+    if (rule != SPW_DROP_BY_LIMIT && !counted) {
         const spw_status status = keep(s, rule == SPW_DROP_BY_WEIGHT);
         if (status != SPW_OK) return status;
     }
@@ -234,7 +254,8 @@ spw_status spw_selection_run(spw_selection *s, const spw_scheme *scheme, const s
         s->flow[g].chosen = counts->routed + first * s->shape.experts;
         scheme->type->routing.flow(&(spw_routed_group){scheme, &s->shape, s->counts, g}, &s->flow[g]);
         for (size_t r = first; r < first + s->shape.ranks && rule != SPW_DROP_BY_LIMIT; r++)
-            s->dropped[r] += counts->assignments[r] - s->counts->assignments[r];
+            s->dropped[r] += counted ? over(s, counts->routed + r * s->shape.experts, capacity)
+                                     : counts->assignments[r] - s->counts->assignments[r];
     }
     return SPW_OK;
 }

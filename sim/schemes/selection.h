@@ -16,6 +16,10 @@ SPW_MUST_CHECK spw_status spw_selection_create(spw_placement placement, const sp
                                                spw_selection **out);
 void spw_selection_destroy(spw_selection *selection); /* NULL is fine */
 
+/* From now on only what flows say of `dropped` is asked for, so that no choice is looked at where a scheme's capacity
+ * (routing.expert_capacity) says how many are dropped; rows and wire are then those of all choices. */
+void spw_selection_drops_alone(spw_selection *selection);
+
 /* Does the scheme have what its drop rule asks of the trace? SPW_ECONFIG when it drops by weight and there are none. */
 SPW_MUST_CHECK spw_status spw_selection_check(const spw_scheme *scheme, bool weights);
 

@@ -6,6 +6,7 @@
 #include "sim/job/job.h"
 #include "sim/plan/plan_answers.h"
 #include "sim/print/table.h"
+#include "sim/result/doubt_parts.h"
 #include "sim/result/row_cost_print.h"
 
 #include <math.h>
@@ -175,6 +176,8 @@ void spw_plan_print_answers(const spw_plan_view *v, FILE *out) {
         return;
     }
     print_choice("fastest", v, a->fastest, a->fastest_sure, a->drop_most, out);
+    if (a->fastest != SPW_NO_ROW)
+        spw_doubt_parts_print(&spw_result_row_at(v->result, a->fastest)->time, "the fastest", out);
     if (a->fastest_dropless != a->fastest)
         print_choice("without drops", v, a->fastest_dropless, a->fastest_dropless_sure, 0.0, out);
     for (size_t i = 0; i < tries->needs; i++) print_need(v, &tries->need[i], out);

@@ -24,8 +24,15 @@ spw_verdict spw_reserved_verdict(const spw_reserved_summary *s) {
     return spw_interval_verdict(0.0, spw_reserved_high(s), limit > 0 ? (double)limit : INFINITY);
 }
 
-static void advise_failing(const spw_reserved_summary *s, char *out, size_t size) {
+static void advise_failing(const spw_reserved_summary *s, double state, char *out, size_t size) {
     const double room = (double)s->limit_bytes, live = (double)s->as_set.requested.max_bytes;
+    if (state > room) {
+        (void)snprintf(out, size,
+                       "its weights, gradients and optimizer alone are %.1f of %.1f GiB, which no batch "
+                       "changes: cut them over more GPUs, or take smaller formats",
+                       state / GIB, room / GIB);
+        return;
+    }
     if (!s->expandable_segments && s->expandable.failed_steps == 0) {
         (void)snprintf(out, size,
                        "with expandable segments this job fits: " CONF " (most reserved %.1f of %.1f GiB)",
@@ -49,20 +56,20 @@ static void advise_failing(const spw_reserved_summary *s, char *out, size_t size
                     : ", and no setting of the allocator finds room for the rest");
 }
 
-void spw_advice(const spw_reserved_summary *s, char out[SPW_ADVICE_TEXT]) {
+void spw_advice(const spw_reserved_summary *s, uint64_t state_bytes, char out[SPW_ADVICE_TEXT]) {
     const spw_reserved_outcome *set = &s->as_set, *grown = &s->expandable;
     const double spared = (double)set->reserved.max_bytes - (double)grown->reserved.max_bytes;
     out[0] = '\0';
     if (!s->there) return;
     if (set->failed_steps > 0) {
-        advise_failing(s, out, SPW_ADVICE_TEXT);
+        advise_failing(s, (double)state_bytes, out, SPW_ADVICE_TEXT);
     } else if (s->expandable_segments) {
         return;
     } else if (set->retried_steps > grown->retried_steps) {
-        (void)snprintf(
-            out, SPW_ADVICE_TEXT,
-            "it fits, but %zu steps stop to give memory back; with expandable segments %zu do: " CONF,
-            set->retried_steps, grown->retried_steps);
+        (void)snprintf(out, SPW_ADVICE_TEXT,
+                       "it fits, but in %zu step%s PyTorch stops to give memory back; with expandable "
+                       "segments in %zu: " CONF,
+                       set->retried_steps, set->retried_steps == 1 ? "" : "s", grown->retried_steps);
     } else if (spared > WORTH_IT * (double)s->limit_bytes) {
         (void)snprintf(out, SPW_ADVICE_TEXT,
                        "it fits; with expandable segments it would reserve %.1f GiB instead of %.1f: " CONF,

@@ -15,7 +15,7 @@ double spw_reserved_high(const spw_reserved_summary *summary);
 /* "oom": a step ran out of memory. "fits": none had to give segments back to go on, and the high end fits. Else "tight". */
 spw_verdict spw_reserved_verdict(const spw_reserved_summary *summary);
 
-/* Empty when there is nothing to say. */
-void spw_advice(const spw_reserved_summary *summary, char out[SPW_ADVICE_TEXT]);
+/* Empty when there is nothing to say. state_bytes: of them no batch changes any; over the limit, fewer sequences are no advice. */
+void spw_advice(const spw_reserved_summary *summary, uint64_t state_bytes, char out[SPW_ADVICE_TEXT]);
 
 #endif

@@ -143,10 +143,37 @@ def in_doubt(row):
 def check_lead(what, page, answer):
     """The first sentence says that what fits may not, where the most that it may take is over the budget, or not known."""
     fit, lead = [r for r in answer["rows"] if r["memory"]["verdict"] != "oom"], next(page.root.all("p", "lead")).text()
-    doubted = sum(map(in_doubt, fit))
-    want = "" if not doubted else ", but they may not fit" if doubted == len(fit) > 1 else f", but {doubted} of them may not fit"
-    want = ", but it may not fit" if doubted == len(fit) == 1 else want
-    expect(what, want in lead and ("may not fit" in lead) == bool(doubted), f"{lead}, {doubted} of {len(fit)} in doubt")
+    rows = answer["rows"]
+    surely = sum(row["memory"]["surely_fits"] if "surely_fits" in row["memory"] else not in_doubt(row) for row in fit)
+    if not fit:
+        return
+    if len(rows) == 1:
+        expect(what, lead.startswith("It fits" if surely else "It may not fit"), lead)
+    elif surely == len(rows):
+        expect(what, lead.startswith("Every point fits" if "plan" in answer else "Every scheme fits"), lead)
+    else:
+        expect(what, lead.startswith(f"{surely or len(fit)} of {len(rows)} ") and (" fit on" if surely else " may fit on") in lead, lead)
+    expect(what, (f"{len(fit) - surely} more may not fit" in lead) == (0 < surely < len(fit)), f"{lead}, {surely} of {len(fit)} surely")
+
+
+intervals = {"tables": 0, "fast": 0}
+
+
+def check_interval(what, page, answer):
+    """What the interval of the first row's step is made of: every cause is explained, and the parts add up to the high end."""
+    tables = list(page.root.all("table", "interval"))
+    for table in tables:
+        lines = [[cell.text() for cell in list(tr.all("th")) + list(tr.all("td"))] for tr in table.all("tr")][1:]
+        parts, fast = [float(line[1]) for line in lines[:-1] if line[0] != "fast_end"], [line for line in lines if line[0] == "fast_end"]
+        expect(what, lines[-1][0] == "together" and all(line[2] for line in lines), f"{lines}")
+        expect(what, abs(sum(parts) - float(lines[-1][1])) < 1e-3 + 5e-4 * len(parts), f"{lines}: the parts do not add up")
+        expect(what, any(row["time"]["step_s"] is not None and abs(math.log(row["time"]["high_s"] / row["time"]["step_s"]) - float(lines[-1][1])) < 6e-4
+                         for row in answer["rows"]), f"{lines}: of no row's interval")
+        intervals["fast"] += len(fast)
+    said = [row for row in answer["rows"] if row["time"].get("doubts")]
+    expect(what, len(tables) <= 1 and bool(tables) <= bool(said), f"{len(tables)} tables of an interval")
+    intervals["tables"] += len(tables)
+
 
 
 def check_intervals(what, tr, time):
@@ -633,11 +660,11 @@ def check_choices(what, section, answer, most):
     if whole is not None and sure not in (None, whole):
         expect(what, f"surely fits: {rows[sure]['scheme']}" in section.text(), section.text())
     if whole is not None and sure is None:
-        expect(what, "Nothing that drops nothing surely fits." in section.text(), section.text())
+        expect(what, "No point without drops surely fits." in section.text(), section.text())
         unsure["nothing"] += 1
     little = first(lambda r: r["drops"]["fraction"] <= most and r["memory"]["surely_fits"])
     if any_ not in (None, whole) and little is None and rows[any_]["time"]["step_s"] is not None:
-        expect(what, ("Nothing that drops as little surely fits." if most > 0 else "Nothing that drops nothing surely fits.") in section.text(), section.text())
+        expect(what, ("No point with as few drops surely fits." if most > 0 else "No point without drops surely fits.") in section.text(), section.text())
         unsure["as little"] += 1
     if not order:
         expect(what, rows[answer["answers"]["least_memory"]]["scheme"] in next(section.all("p", "lead")).text(), section.text())
@@ -654,10 +681,6 @@ def check_answer(what, page, answer, most=0.01):
     if not fit:
         expect(what, "fits" in lead or "not fit" in lead, lead)
         expect(what, "Nothing fits" in lead or "does not fit" in lead, lead)
-    elif len(fit) == len(answer["rows"]):
-        expect(what, "Every scheme fits" in lead or "It fits" in lead, lead)
-    else:
-        expect(what, lead.startswith(f"{len(fit)} of {len(answer['rows'])} "), lead)
     check_choices(what, section, answer, most)
     timed = [r for r in fit if r["time"]["step_s"] is not None]
     whole = [r for r in timed if r["drops"]["dropped"] == 0]
@@ -902,8 +925,8 @@ def check_plan(what, page, answer):
     rows, plan = answer["rows"], answer["plan"]
     section, fit = next(page.root.all("section", "answer")), [r for r in rows if r["memory"]["verdict"] != "oom"]
     lead = next(section.all("p", "lead")).text()
-    expect(what, "Every point fits" in lead or "It fits" in lead if len(fit) == len(rows) else lead.startswith(f"{len(fit)} of {len(rows)} ") or not fit,
-           lead)
+    check_lead(what, page, answer)
+    check_interval(what, page, answer)
     said = section.text().replace("\xa0", " ")
     for name in ("fastest", "fastest_dropless"):
         if plan[name] is None:

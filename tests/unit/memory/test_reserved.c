@@ -324,7 +324,7 @@ static void test_verdicts(void) {
         const double room = grown * 1.10 - (grown * 1.10 - live * 0.90) * (double)i / 40.0;
         job.cluster.hbm_gib.value = room;
         replay(&job, held, &s, scratch);
-        spw_advice(&s, text);
+        spw_advice(&s, 0, text);
         CHECK(s.as_set.reserved.max_bytes <= (uint64_t)(room * GIB) + 1);
         /* Room does not change what is needed. */
         CHECK(memcmp(&s.as_set.requested, &wanted, sizeof wanted) == 0);
@@ -348,15 +348,19 @@ static void test_verdicts(void) {
     char said[64];
     job.cluster.hbm_gib.value = 0.004;
     replay(&job, held, &s, scratch);
-    spw_advice(&s, text);
+    spw_advice(&s, 0, text);
     (void)snprintf(said, sizeof said, "live tensors need %.1f of 0.0 GiB, whatever", live);
     CHECK(s.as_set.failed_steps == STEPS && strstr(text, said) != NULL);
     CHECK(memcmp(&s.as_set.requested, &wanted, sizeof wanted) == 0);
     CHECK(memcmp(&s.expandable.requested, &wanted, sizeof wanted) == 0);
+    spw_advice(&s, s.limit_bytes + 1, text); /* fewer sequences do not make the state smaller */
+    CHECK(strstr(text, "alone are") != NULL && strstr(text, "fewer sequences") == NULL);
+    spw_advice(&s, s.limit_bytes, text);
+    CHECK(strstr(text, "take fewer sequences") != NULL);
     job.allocator.expandable_segments = true; /* asked for: no advice to do so */
     job.cluster.hbm_gib.value = 64.0;
     replay(&job, held, &s, scratch);
-    spw_advice(&s, text);
+    spw_advice(&s, 0, text);
     CHECK(text[0] == '\0');
     CHECK(same_bytes(&s.as_set, &s.expandable, sizeof s.as_set));
 }

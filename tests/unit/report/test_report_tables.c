@@ -3,6 +3,7 @@
 #include "sim/report/charts/chart.h"
 #include "sim/report/report_found.h"
 #include "sim/report/report_page.h"
+#include "sim/result/doubt_parts.h"
 #include "tests/unit/check.h"
 #include "tests/unit/ref_random.h"
 
@@ -242,7 +243,33 @@ static void test_bars(void) {
     }
 }
 
+/* Of an interval made here: parts add up to the high end, and what one end has alone is named. */
+static void test_interval(void) {
+    const double step = 2.0, low = step * 0.9 * exp(-0.3) * 0.97, high = step * 1.1 * exp(0.3 + 0.1) * 1.25;
+    spw_doubt_parts parts;
+    spw_doubt_parts_begin(step, low, high, &parts);
+    spw_doubt_parts_add(&parts, "routing", 0.1);
+    spw_doubt_parts_add(&parts, "between_nodes", 0.2);
+    spw_doubt_parts_add(&parts, "untuned_release", 0.1);
+    spw_doubt_parts_add(&parts, "tensor_collectives", 0.1);
+    spw_doubt_parts_add(&parts, "hidden_or_whole", 0.2);
+    spw_doubt_parts_add(&parts, "host", 0.0);
+    spw_doubt_parts_end(&parts);
+    double slow = 0.0;
+    CHECK(parts.count == 7);
+    for (size_t i = 0; i < parts.count; i++) {
+        CHECK(parts.part[i].text[0] != '\0');
+        slow += parts.part[i].fast ? 0.0 : parts.part[i].width;
+    }
+    CHECK(fabs(slow - log(high / step)) < 1e-12);
+    CHECK(strcmp(parts.part[5].name, "slow_end") == 0 && strcmp(parts.part[6].name, "fast_end") == 0);
+    CHECK(fabs(parts.part[5].width - log(1.25 / 1.2)) < 1e-12);
+    CHECK(fabs(parts.part[6].width + log(0.97)) < 1e-12);
+    CHECK(spw_doubt_text("no such cause")[0] == '\0');
+}
+
 int main(void) {
+    test_interval();
     test_front();
     test_faster();
     test_drops();

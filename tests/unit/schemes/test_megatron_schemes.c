@@ -307,7 +307,42 @@ static void test_refusals(void) {
     destroy_world(&w);
 }
 
+static size_t looked_at; /* how often choices were looked at */
+static spw_status keep_and_count(const spw_scheme *scheme, const spw_layer_shape *shape,
+                                 const spw_choices *choices, uint8_t *kept) {
+    looked_at++;
+    return scheme_of("megatron-alltoall").type->routing.keep(scheme, shape, choices, kept);
+}
+
+/* Where drops alone are asked for, counts give them at every factor: as many as choice by choice, and no choice is looked at. */
+static void test_drops_alone(void) {
+    uint64_t state = 77, some = 0;
+    for (size_t i = 0; i < 40; i++) {
+        world w = draw_world(&state);
+        spw_scheme scheme = scheme_of(i % 2 == 0 ? "megatron-alltoall:capacity_factor=0.6"
+                                                 : "megatron-alltoall:capacity_factor=0.9,policy=position");
+        spw_scheme_type type = *scheme.type;
+        type.routing.keep = keep_and_count;
+        scheme.type = &type;
+        uint64_t want[8] = {0};
+        looked_at = 0;
+        CHECK_OK(spw_selection_run(w.selection, &scheme, w.counts, &w.record, w.layout));
+        for (size_t r = 0; r < w.shape.ranks; r++) want[r] = spw_selection_flow(w.selection, 0)->dropped[r];
+        CHECK(looked_at == 1);
+        spw_selection_drops_alone(w.selection);
+        CHECK_OK(spw_selection_run(w.selection, &scheme, w.counts, &w.record, w.layout));
+        CHECK(looked_at == 1);
+        for (size_t r = 0; r < w.shape.ranks; r++) {
+            CHECK(spw_selection_flow(w.selection, 0)->dropped[r] == want[r]);
+            some += want[r];
+        }
+        destroy_world(&w);
+    }
+    CHECK(some > 0);
+}
+
 int main(void) {
+    test_drops_alone();
     test_routing();
     test_waste();
     test_slots();
