@@ -210,13 +210,13 @@ class Ours:
     def forward(self):
         b = self.b
         choice = spillway_torch._plan(b.expert, b.experts)
-        self.layer = spillway_torch._Layer(b.x, b.w_up, b.w_down, choice, True, True)
+        self.layer = spillway_torch._Layer(b.x, b.w_up, b.w_down, None, choice, True, True, [0.0] * 4)  # SwiGLU
         self.y, self.h = self.layer.forward(b.weight)
 
     def backward(self):
         b = self.b
         self.d_up, self.d_down = torch.empty_like(b.w_up), torch.empty_like(b.w_down)
-        self.dx, self.d_weight = self.layer.backward(b.dy, b.weight, self.h, self.d_up, self.d_down)
+        self.dx, self.d_weight, _ = self.layer.backward(b.dy, b.weight, self.h, self.d_up, self.d_down)
 
     def results(self):
         return self.y, self.dx, self.d_weight, self.d_up, self.d_down

@@ -22,7 +22,7 @@ enum { STREAMED_ROWS = 128 };
 static int wasted(int columns, int tile) { return (columns + tile - 1) / tile * tile - columns; }
 
 /* Of a group on average: a weight gradient of so few is stored for a large part of its time, which tiles in turns hide. */
-enum { HIDDEN_ROWS = 1024 };
+enum { HIDDEN_ROWS = 1536 };
 
 /* Tiles of 128 x 192 in turns read more bytes a product and are slower where all columns are full, faster where fewer of their
  * columns are empty, and in weight gradients with sums of a few hundred terms where at most one column of 16 is: docs/validation_gpu.md,
