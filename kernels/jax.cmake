@@ -25,7 +25,7 @@ if(SPW_GPU)
         exchange/exchange_layout.hip exchange/exchange_reduce.hip exchange/exchange_send.hip
         gemm/grouped_gemm_float8_naive.hip gemm/grouped_gemm_naive.hip gemm/grouped_gemm_tiled.hip jax/jax_rows.hip)
     if(SPW_CUDA)
-        list(APPEND kernels gemm/grouped_gemm_float8_wgmma.hip gemm/grouped_gemm_pairs_wgmma.hip gemm/grouped_gemm_pingpong_wgmma.hip gemm/grouped_gemm_swiglu_wgmma.hip gemm/grouped_gemm_wgmma.hip)
+        list(APPEND kernels gemm/grouped_gemm_float8_wgmma.hip gemm/grouped_gemm_pingpong_wgmma.hip gemm/grouped_gemm_swiglu_wgmma.hip gemm/grouped_gemm_wgmma.hip)
         target_sources(spillway_jax PRIVATE gemm/tensor_map.c)
     else()
         list(APPEND kernels gemm/grouped_gemm_float8_mfma.hip gemm/grouped_gemm_mfma.hip gemm/grouped_gemm_mxfp8_mfma.hip)

@@ -12,7 +12,7 @@ if(SPW_GPU)
     if(SPW_CUDA)
         list(APPEND kernels
             gemm/grouped_gemm_activated_down_gradient_wgmma.hip gemm/grouped_gemm_activated_up_wgmma.hip
-            gemm/grouped_gemm_float8_wgmma.hip gemm/grouped_gemm_fused_wgmma.hip gemm/grouped_gemm_pairs_wgmma.hip gemm/grouped_gemm_pingpong_wgmma.hip
+            gemm/grouped_gemm_float8_wgmma.hip gemm/grouped_gemm_fused_wgmma.hip gemm/grouped_gemm_pingpong_wgmma.hip
             gemm/grouped_gemm_swiglu_wgmma.hip gemm/grouped_gemm_wgmma.hip)
         target_sources(spillway_torch PRIVATE gemm/tensor_map.c)
     else()

@@ -104,8 +104,6 @@ def products(quack, ours, rates, runs, operations):
                                      grouped_mm(dy.t(), x, offs=offset[1:]))
                 calls = {"torch": by_torch}
                 for label, library in ours.items():
-                    if "pairs" in label and operation != WEIGHT_GRADIENT:
-                        continue
                     calls[label] = lambda library=library: library.product(operation, left, right, offset, result, experts, inner, out, True)
                 kind = ("rows_k", "rows_n", "weights")[operation]
                 for tile in quack.tiles(kind):
@@ -212,13 +210,13 @@ class Ours:
     def forward(self):
         b = self.b
         choice = spillway_torch._plan(b.expert, b.experts)
-        self.layer = spillway_torch._Layer(b.x, b.w_up, b.w_down, choice, True, True)
+        self.layer = spillway_torch._Layer(b.x, b.w_up, b.w_down, None, choice, True, True, [0.0] * 4)  # SwiGLU
         self.y, self.h = self.layer.forward(b.weight)
 
     def backward(self):
         b = self.b
         self.d_up, self.d_down = torch.empty_like(b.w_up), torch.empty_like(b.w_down)
-        self.dx, self.d_weight = self.layer.backward(b.dy, b.weight, self.h, self.d_up, self.d_down)
+        self.dx, self.d_weight, _ = self.layer.backward(b.dy, b.weight, self.h, self.d_up, self.d_down)
 
     def results(self):
         return self.y, self.dx, self.d_weight, self.d_up, self.d_down
@@ -275,6 +273,7 @@ def main():
     parser.add_argument("--operations", default="forward,input,weight", help="of products")
     parser.add_argument("--runs", type=int, default=9)
     parser.add_argument("--gemm", default="build/kernels/libspillway_gemm.so")
+    parser.add_argument("--before", metavar="LIBRARY.so", help="products of this one are timed, too")
     parser.add_argument("--torch", default="build/kernels/libspillway_torch_cuda.so")
     arguments = parser.parse_args()
     quack, library = Quack(arguments.quack), GemmLibrary(arguments.gemm)
@@ -283,8 +282,10 @@ def main():
     if "layers" in parts:
         layers(quack, sonic_kernels(arguments.sonic) if arguments.sonic else None, arguments.runs)
     if "products" in parts:
-        others = {"ours 192": "pingpong", "ours pairs 192": "pairs_192", "ours pairs 256": "pairs_256"}
-        products(quack, {"ours": library, **{label: forced(library, "spw_launch_gemm_" + name) for label, name in others.items()}}, rates,
+        others = {"ours 192": forced(library, "spw_launch_gemm_pingpong")}
+        if arguments.before:
+            others["ours before"] = GemmLibrary(arguments.before)
+        products(quack, {"ours": library, **others}, rates,
                  arguments.runs, [o for o, what in OPERATIONS.items() if what.split()[0] in arguments.operations.split(",")])
     ceilings()
 

@@ -11,12 +11,20 @@ template <class KIND> struct consumer {
     /* Descriptors' units from one step of 16 along the sum to the next. */
     static constexpr int A_STEP = (KIND::A_OUTER ? 16 * 128 : 32) >> 4,
                          B_STEP = (KIND::B_OUTER ? 16 * 128 : 32) >> 4;
+    static constexpr bool EARLY = KIND::EPILOGUE == GEMM_STORE && !KIND::PINGPONG;
+    const spw_gemm_fused_problem &f;
     const gemm_ring &ring;
+    const CUtensorMap *const map_c;
     const int group;
     gemm_place<KIND> at;
+    typename KIND::walk walk;
+    gemm_tile next;
+    int index, skipped = 0; /* skipped: stages of the other consumer's tile in front of `next` */
+    bool there;
     float sum[REPEATS][SUMS];
 
-    GPU_MEMBER explicit consumer(const gemm_ring &r) : ring(r), group(gpu_thread() / 128 - 1), at(0) {}
+    GPU_MEMBER consumer(const spw_gemm_fused_problem &f, const gemm_ring &r, const CUtensorMap *c)
+        : f(f), ring(r), map_c(c), group(gpu_thread() / 128 - 1), at(0) {}
 
     /* Slices `from` up to `to`, of 16 terms each, of the stage; does not wait. */
     GPU_MEMBER void multiply(int from, int to, bool keep) {
@@ -37,9 +45,6 @@ template <class KIND> struct consumer {
     GPU_MEMBER void release(uint64_t *barrier) {
         if ((gpu_thread() & 127) == 0) barrier_arrive(barrier);
     }
-    GPU_MEMBER void release_stage(uint64_t *empty) {
-        if ((gpu_thread() & 127) == 0) give_back<KIND>(empty);
-    }
     /* Rows [from, to) of every chunk of the stage become 0. */
     GPU_MEMBER void clear_rows(int from, int to) {
         unsigned char *stage = ring.stages + at.stage * KIND::STAGE_BYTES;
@@ -54,14 +59,13 @@ template <class KIND> struct consumer {
         else
             named_barrier(1, SHARING);
     }
-    /* The first slices of the stage; waits for them. */
+    /* The first slices of the stage. */
     template <int SLICES> GPU_MEMBER void multiply_slices(bool keep) {
         wgmma_fence();
         multiply(0, SLICES, keep);
         wgmma_commit();
-        wgmma_wait<0>();
     }
-    /* The last `left` terms of a group, fewer than a stage has. */
+    /* The last `left` terms of a group, fewer than a stage has; does not wait for the products. */
     GPU_MEMBER void multiply_rest(int left, bool keep) {
         if constexpr (KIND::CLEANS)
             barrier_wait(ring.clean + at.stage, at.parity);
@@ -77,8 +81,6 @@ template <class KIND> struct consumer {
             multiply_slices<3>(keep);
         else
             multiply_slices<4>(keep);
-        release_stage(ring.empty + at.stage);
-        at.step();
     }
     /* All of a tile; waits for it. */
     GPU_MEMBER void sum_up(const gemm_tile &t) {
@@ -96,25 +98,28 @@ template <class KIND> struct consumer {
             multiply(0, TILE_K / 16, k != 0);
             wgmma_commit();
             wgmma_wait<1>();
-            if (before != nullptr) release_stage(before);
+            if (before != nullptr) release(before);
             before = ring.empty + at.stage;
             at.step();
         }
-        const bool rest = KIND::FORM == SPW_GEMM_WEIGHTS && whole < t.terms;
-        if (!rest) pass_turn();
-        wgmma_wait<0>();
-        if (before != nullptr) release_stage(before);
-        if (rest) {
+        if (KIND::FORM == SPW_GEMM_WEIGHTS && whole < t.terms) {
             multiply_rest(t.terms - whole, whole != 0);
-            pass_turn();
+            wgmma_wait<1>();
+            if (before != nullptr) release(before);
+            before = ring.empty + at.stage;
+            at.step();
         }
+        pass_turn();
+        if (EARLY) look_ahead();
+        wgmma_wait<0>();
+        if (before != nullptr) release(before);
     }
     GPU_MEMBER void pass_turn() {
         if (KIND::PINGPONG) release(ring.turn + (group ^ 1));
     }
 
     /* The warp's part of a tile, whose first row is `row0` of the tile. */
-    GPU_MEMBER void make_rows(const spw_gemm_fused_problem &f, const gemm_tile &t, unsigned char *buffer) {
+    GPU_MEMBER void make_rows(const gemm_tile &t, unsigned char *buffer) {
         const int row0 = (KIND::PINGPONG ? 0 : group * 64) + gpu_thread() / 32 % 4 * 16;
         if constexpr (KIND::EPILOGUE == GEMM_SWIGLU_GRADIENT) {
             swiglu_gradient<KIND> rows(f, buffer);
@@ -130,33 +135,47 @@ template <class KIND> struct consumer {
         } else {
             sum_up(t);
 #pragma unroll
-            for (int n = 0; n < REPEATS; n++) store_tile<KIND>(f, t, row0 + n * 64, sum[n], buffer);
+            for (int n = 0; n < REPEATS; n++) {
+                if constexpr (KIND::PINGPONG)
+                    send_tile<KIND>(f, map_c, t, row0 + n * 64, sum[n], buffer);
+                else
+                    store_tile<KIND>(f, t, row0 + n * 64, sum[n], buffer);
+            }
         }
     }
 
-    GPU_MEMBER void run(const spw_gemm_fused_problem &f) {
+    /* The next tile of this consumer. It reads the groups' offsets from memory, which takes as long as several products: the last
+     * ones of a tile are under way meanwhile, or the other consumer's, or an epilogue needs the registers. */
+    GPU_MEMBER void look_ahead() {
+        there = walk.seek(f.p, index, next), index += f.p.blocks;
+        if (KIND::PINGPONG && there) pass_other();
+    }
+    /* In turns: `next` is the other consumer's. */
+    GPU_MEMBER void pass_other() {
+        skipped = (next.terms + TILE_K - 1) / TILE_K;
+        there = walk.seek(f.p, index, next), index += f.p.blocks;
+    }
+
+    GPU_MEMBER void run() {
         unsigned char *buffer = ring.store + (gpu_thread() / 32 - 4) * KIND::WARP_BYTES;
-        typename KIND::walk walk;
-        gemm_tile t;
         uint32_t turn = group == 0; /* the first consumer need not wait for its first turn */
-        int number = 0;
         walk.start(f.p);
-        for (int index = KIND::first(); KIND::seek(walk, f.p, index, t); index += KIND::step(f.p), number++) {
-            if (KIND::PINGPONG) {
-                if ((number & 1) != group) {
-                    at.skip((t.terms + TILE_K - 1) / TILE_K);
-                    continue;
-                }
-                barrier_wait(ring.turn + group, turn), turn ^= 1;
-            }
-            make_rows(f, t, buffer);
+        index = gpu_block() + f.p.blocks, there = walk.seek(f.p, gpu_block(), next);
+        if (KIND::PINGPONG && group != 0 && there) pass_other();
+        while (there) {
+            const gemm_tile t = next;
+            at.skip(skipped);
+            if (KIND::PINGPONG) barrier_wait(ring.turn + group, turn), turn ^= 1;
+            make_rows(t, buffer);
+            if (!EARLY) look_ahead();
         }
+        if (KIND::PINGPONG && gpu_lane() == 0) stores_read();
     }
 };
 
 template <class KIND>
 GPU_DEVICE void gemm_pingpong(const spw_gemm_fused_problem &f, const CUtensorMap *map_a,
-                              const CUtensorMap *map_b) {
+                              const CUtensorMap *map_b, const CUtensorMap *map_c) {
     const gemm_ring ring = gemm_ring_create<KIND>();
     if (threadIdx.x < 128) {
         registers_lower<40>();
@@ -164,25 +183,17 @@ GPU_DEVICE void gemm_pingpong(const spw_gemm_fused_problem &f, const CUtensorMap
         if (KIND::CLEANS && threadIdx.x / 32 == 1) clean<KIND>(f.p, ring);
     } else {
         registers_raise<232>();
-        consumer<KIND> consumer(ring);
-        consumer.run(f);
+        consumer<KIND> consumer(f, ring, map_c);
+        consumer.run();
     }
-    if (KIND::CLUSTER > 1) cluster_synchronize(); /* the other block may still write here */
 }
 
 template <class KIND>
 static __global__ void __launch_bounds__(THREADS, 1)
     gemm_pingpong_kernel(const __grid_constant__ spw_gemm_fused_problem f,
-                         const __grid_constant__ CUtensorMap map_a,
-                         const __grid_constant__ CUtensorMap map_b) {
-    gemm_pingpong<KIND>(f, &map_a, &map_b);
-}
-
-template <class KIND>
-static __global__ void __cluster_dims__(KIND::CLUSTER) __launch_bounds__(THREADS, 1)
-    gemm_pairs_kernel(const __grid_constant__ spw_gemm_fused_problem f,
-                      const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b) {
-    gemm_pingpong<KIND>(f, &map_a, &map_b);
+                         const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b,
+                         const __grid_constant__ CUtensorMap map_c) {
+    gemm_pingpong<KIND>(f, &map_a, &map_b, &map_c);
 }
 
 /* The maps of what is not gathered. */
@@ -193,27 +204,26 @@ template <class KIND> static int gemm_maps(const spw_gemm_problem &p, CUtensorMa
         error = KIND::A_OUTER ? spw_tensor_map_2d(a, p.a, p.inner, p.rows, CHUNK, TILE_K)
                               : spw_tensor_map_2d(a, p.a, p.inner, p.rows, TILE_K, TILE_M);
     if (error != 0 || KIND::GATHER == SPW_GEMM_GATHER_B) return error;
-    if (KIND::FORM == SPW_GEMM_WEIGHTS)
-        return spw_tensor_map_2d(b, p.b, p.columns, p.rows, CHUNK, TILE_K / KIND::CLUSTER);
+    if (KIND::FORM == SPW_GEMM_WEIGHTS) return spw_tensor_map_2d(b, p.b, p.columns, p.rows, CHUNK, TILE_K);
     return KIND::B_OUTER ? spw_tensor_map_3d(b, p.b, wide, p.inner, p.experts, CHUNK, TILE_K)
                          : spw_tensor_map_3d(b, p.b, p.inner, wide, p.experts, TILE_K,
                                              KIND::HALVES ? KIND::COLUMNS : KIND::TILE_N);
 }
 
 template <class KIND> static int gemm_launch(spw_gemm_fused_problem f, gpu_stream stream) {
-    void (*kernel)(spw_gemm_fused_problem, CUtensorMap, CUtensorMap);
-    if constexpr (KIND::CLUSTER > 1)
-        kernel = gemm_pairs_kernel<KIND>;
-    else
-        kernel = gemm_pingpong_kernel<KIND>;
-    f.p.blocks -= f.p.blocks % KIND::CLUSTER;
-    CUtensorMap a = {}, b = {};
+    void (*kernel)(spw_gemm_fused_problem, CUtensorMap, CUtensorMap, CUtensorMap) =
+        gemm_pingpong_kernel<KIND>;
+    CUtensorMap a = {}, b = {}, c = {};
     int error = gemm_maps<KIND>(f.p, &a, &b);
+    if (error == 0 && KIND::PINGPONG)
+        error = KIND::FORM == SPW_GEMM_WEIGHTS
+                    ? spw_tensor_map_3d(&c, f.p.c, f.p.columns, f.p.inner, f.p.experts, CHUNK, 16)
+                    : spw_tensor_map_3d(&c, f.p.c, f.p.columns, f.p.rows, 1, CHUNK, 16);
     if (error == 0)
         error = (int)cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                           KIND::SHARED_BYTES);
     if (error != 0) return error;
-    kernel<<<f.p.blocks, THREADS, KIND::SHARED_BYTES, stream>>>(f, a, b);
+    kernel<<<f.p.blocks, THREADS, KIND::SHARED_BYTES, stream>>>(f, a, b, c);
     return (int)cudaGetLastError();
 }
 

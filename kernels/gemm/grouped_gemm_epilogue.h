@@ -25,24 +25,26 @@ GPU_DEVICE void store_buffer(const unsigned char *buffer, spw_bf16 *to, long str
     __syncwarp();
 }
 
-/* Sixteen words of two bf16 a thread, in the order of the sums, to rows of `to`, which begins at the block's corner. */
-GPU_DEVICE void store_words(const uint32_t (&word)[16], unsigned char *buffer, spw_bf16 *to, long stride,
-                            int rows, int columns) {
+/* Sixteen words of two bf16 a thread, in the order of the sums, to the buffer as store_buffer() and the copy engine read it. */
+GPU_DEVICE void place_words(const uint32_t (&word)[16], unsigned char *buffer) {
     const int lane = gpu_lane(), to_row = lane & 15, to_piece = lane >> 4;
     const uint32_t base = shared_address(buffer) + to_row * 128;
 #pragma unroll
     for (int j = 0; j < 8; j += 2)
         store_matrices(base + ((j + to_piece) ^ (to_row & 7)) * 16, word[2 * j], word[2 * j + 1],
                        word[2 * j + 2], word[2 * j + 3]);
-    store_buffer(buffer, to, stride, rows, columns);
 }
-
-GPU_DEVICE void store_sums(const float *block, unsigned char *buffer, spw_bf16 *to, long stride, int rows,
-                           int columns) {
+GPU_DEVICE void place_sums(const float *block, unsigned char *buffer) {
     uint32_t word[16];
 #pragma unroll
     for (int i = 0; i < 16; i++) word[i] = pack_bf16(block[2 * i], block[2 * i + 1]);
-    store_words(word, buffer, to, stride, rows, columns);
+    place_words(word, buffer);
+}
+/* To rows of `to`, which begins at the block's corner. */
+GPU_DEVICE void store_sums(const float *block, unsigned char *buffer, spw_bf16 *to, long stride, int rows,
+                           int columns) {
+    place_sums(block, buffer);
+    store_buffer(buffer, to, stride, rows, columns);
 }
 
 /* to, in fp32, grows by the block. */
@@ -279,6 +281,33 @@ GPU_DEVICE void store_tile(const spw_gemm_fused_problem &f, const gemm_tile &t, 
                 add_sums(sum + b * 32, f.main + at, width, rows.count, columns);
             else
                 store_sums(sum + b * 32, buffer, f.p.c + at, width, rows.count, columns);
+        }
+    }
+}
+
+/* The same by the copy engine, on its way when this returns; where the next group's rows follow within the 16, by the warp. */
+template <class KIND>
+GPU_DEVICE void send_tile(const spw_gemm_fused_problem &f, const CUtensorMap *map, const gemm_tile &t,
+                          int row0, const float (&sum)[KIND::TILE_N / 2], unsigned char *buffer) {
+    constexpr bool ROWS = KIND::FORM == SPW_GEMM_ROWS;
+    const bool sender = gpu_lane() == 0;
+    const int count = t.height - t.m0 - row0, row = (ROWS ? t.first : 0) + t.m0 + row0;
+#pragma unroll
+    for (int b = 0; b < KIND::TILE_N / 64; b++) {
+        const int column = t.n0 + b * 64;
+        if (sender) stores_read();
+        __syncwarp();
+        place_sums(sum + b * 32, buffer);
+        if (ROWS && count < 16) {
+            store_buffer(buffer, f.p.c + (long)row * f.p.columns + column, f.p.columns, count,
+                         f.p.columns - column);
+            continue;
+        }
+        fence_async_proxy();
+        __syncwarp();
+        if (sender) {
+            tensor_store(map, buffer, column, row, ROWS ? 0 : t.expert);
+            stores_commit();
         }
     }
 }

@@ -49,14 +49,12 @@ extern "C" {
  *                   c = w act, row_sum = the sum over a tile of s act; a gathered or not
  *   activated up and down gradient: the same with another activation than SwiGLU, or a bias: f.curve
  *   weights         SPW_GEMM_WEIGHTS; a, b or none gathered
- *   weights pairs   the same by pairs of blocks that share b, which is not gathered
  *   pingpong        either form, nothing gathered; c alone */
 int spw_launch_gemm_up_wgmma(spw_gemm_fused_problem f, gpu_stream stream);
 int spw_launch_gemm_down_gradient_wgmma(spw_gemm_fused_problem f, gpu_stream stream);
 int spw_launch_gemm_activated_up_wgmma(spw_gemm_fused_problem f, gpu_stream stream);
 int spw_launch_gemm_activated_down_gradient_wgmma(spw_gemm_fused_problem f, gpu_stream stream);
 int spw_launch_gemm_weights_wgmma(spw_gemm_gather gather, spw_gemm_fused_problem f, gpu_stream stream);
-int spw_launch_gemm_weights_pairs(spw_gemm_gather gather, spw_gemm_fused_problem f, gpu_stream stream);
 int spw_launch_gemm_pingpong(spw_gemm_form form, spw_gemm_problem p, gpu_stream stream);
 /* On AMD's matrix cores: SPW_GEMM_ROWS, c = act of the sums alone; gate and up side by side or one matrix, no bias, not SPW_GEMM_SILU. */
 int spw_launch_gemm_activated_mfma(spw_gemm_problem p, spw_gemm_curve curve, gpu_stream stream);

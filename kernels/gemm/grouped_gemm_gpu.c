@@ -1,5 +1,6 @@
 #include "kernels/gemm/grouped_gemm_gpu.h"
 
+#include "kernels/gemm/grouped_gemm_fused.h"
 #include "kernels/gemm/grouped_gemm_mxfp8_launch.h"
 #include "kernels/gpu/device.h"
 #include "kernels/gpu/runtime.h"
@@ -18,10 +19,9 @@ const spw_gemm_variant spw_gemm_variants[] = {
     {NULL, NULL},
 };
 
-const spw_gemm_variant spw_gemm_weight_variants[] = {
+const spw_gemm_variant spw_gemm_tile_variants[] = {
 #if !defined(SPW_HIP)
-    {"wgmma, pairs of 192", spw_launch_gemm_pairs_192},
-    {"wgmma, pairs of 256", spw_launch_gemm_pairs_256},
+    {"wgmma, 128 x 192", spw_launch_gemm_pingpong},
 #endif
     {NULL, NULL},
 };

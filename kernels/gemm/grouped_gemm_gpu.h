@@ -23,8 +23,8 @@ typedef struct spw_gemm_variant {
     spw_gemm_launcher *launch;
 } spw_gemm_variant;
 extern const spw_gemm_variant spw_gemm_variants[];
-/* Others of the weight gradient alone, of which the last one above chooses. */
-extern const spw_gemm_variant spw_gemm_weight_variants[];
+/* Tiles that the last one above chooses where it expects them to be faster. */
+extern const spw_gemm_variant spw_gemm_tile_variants[];
 
 /* Device pointers, 16-byte aligned; in and out are multiples of 8.
  *   forward          left = x  [rows][in],  right = w   as reference/grouped_gemm.h, result = y [rows][out]

@@ -14,9 +14,6 @@ extern "C" {
 typedef int spw_gemm_launcher(spw_gemm_form form, spw_gemm_problem p, gpu_stream stream);
 spw_gemm_launcher spw_launch_gemm_naive, spw_launch_gemm_tiled, spw_launch_gemm_mfma, spw_launch_gemm_wgmma;
 
-/* SPW_GEMM_WEIGHTS alone, on Hopper: by pairs of blocks that share b, in tiles of 128 x 192 or 256. */
-spw_gemm_launcher spw_launch_gemm_pairs_192, spw_launch_gemm_pairs_256;
-
 /* c[r][n] = swiglu(gate, up) with gate = sum over k of a[r][k] b[e](k, n) and up the same of b's column columns +
  * n; b has 2 * p.columns columns. SPW_GEMM_ROWS only. */
 typedef int spw_gemm_swiglu_launcher(spw_gemm_problem p, gpu_stream stream);

@@ -1,11 +1,9 @@
 /* The second kernel of grouped GEMM on Hopper, for the .hip files that give it a name and launch it: tiles, ring and
  * producer. One block a multiprocessor stays there and walks over the tiles; one warpgroup feeds a ring of stages in
  * shared memory, two consume them (grouped_gemm_consume.h).
- *   ping-pong     a tile of 128 x 192 a consumer: one stores its tile while the other multiplies, so that the tensor
- *                 cores do not wait for stores
+ *   ping-pong     a tile of 128 x 192 a consumer: one stores its tile, by the copy engine, while the other multiplies, so
+ *                 that the tensor cores do not wait for stores
  *   cooperative   both consumers make half of a tile of 128 x 256, which reads fewer bytes a product
- *   pairs         a cluster of two blocks makes two tiles, one below the other, in step: each copies half of b's stage to
- *                 both, so that b is read once for two
  * Rows of one operand may be gathered: then all 128 threads of the producer copy them in pieces of 16 bytes to where a
  * bulk tensor copy would have put them. Groups' ends: grouped_gemm_wgmma.h. */
 #ifndef SPW_KERNELS_GEMM_GROUPED_GEMM_PINGPONG_H
@@ -36,7 +34,7 @@ typedef enum gemm_epilogue {
 
 /* All that is known when a kernel is compiled. */
 template <spw_gemm_form FORM_, bool B_OUTER_, int TILE_N_, spw_gemm_gather GATHER_ = SPW_GEMM_GATHER_NONE,
-          gemm_epilogue EPILOGUE_ = GEMM_STORE, spw_gemm_between BETWEEN_ = SPW_GEMM_SILU, int CLUSTER_ = 1>
+          gemm_epilogue EPILOGUE_ = GEMM_STORE, spw_gemm_between BETWEEN_ = SPW_GEMM_SILU>
 struct gemm_kind {
     static constexpr spw_gemm_form FORM = FORM_;
     static constexpr spw_gemm_gather GATHER = GATHER_;
@@ -46,7 +44,6 @@ struct gemm_kind {
     static constexpr bool PINGPONG = TILE_N_ < 256,
                           GATES = EPILOGUE == GEMM_SWIGLU && BETWEEN != SPW_GEMM_RELU2;
     static constexpr bool HALVES = GATES && BETWEEN != SPW_GEMM_PAIRS; /* of a tile's columns of b */
-    static constexpr int CLUSTER = CLUSTER_;                           /* blocks */
     static constexpr int TILE_N = TILE_N_, REPEATS = PINGPONG ? 2 : 1, B_BYTES = TILE_N * TILE_K * 2;
     static constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
     static constexpr int STAGES = TILE_N == 192 ? 5 : 4;
@@ -56,32 +53,13 @@ struct gemm_kind {
     static constexpr int SHARED_BYTES = STAGES * STAGE_BYTES + STORE_BYTES + (3 * STAGES + 2) * 8;
     /* A warp of the producer, which is free where nothing is gathered, clears what lies behind groups' ends. */
     static constexpr bool CLEANS = FORM == SPW_GEMM_WEIGHTS && GATHER == SPW_GEMM_GATHER_NONE;
-    static constexpr int RELEASES = CLUSTER * ((PINGPONG ? 1 : CONSUMERS) + CLEANS);
+    static constexpr int RELEASES = (PINGPONG ? 1 : CONSUMERS) + CLEANS;
     static constexpr int FULL_ARRIVALS = GATHER == SPW_GEMM_GATHER_NONE ? 1 : 1 + 128;
     static constexpr int COLUMNS = GATES ? TILE_N / 2 : TILE_N; /* of c in a tile */
     static_assert(SHARED_BYTES <= 227 * 1024, "a block's shared memory");
-    static_assert(CLUSTER == 1 || (FORM == SPW_GEMM_WEIGHTS && GATHER != SPW_GEMM_GATHER_B), "who shares b");
-    using walk = gemm_walk<FORM_, TILE_M * CLUSTER, COLUMNS, BAND / CLUSTER>;
-
-    /* The block's first tile, how far the next one is, and where it is; false: there is none. */
-    GPU_MEMBER static int first() { return gpu_block() / CLUSTER; }
-    GPU_MEMBER static int step(const spw_gemm_problem &p) { return p.blocks / CLUSTER; }
-    GPU_MEMBER static bool seek(walk &w, const spw_gemm_problem &p, int index, gemm_tile &t) {
-        if (!w.seek(p, index, t)) return false;
-        if (CLUSTER > 1) t.m0 += gpu_block() % CLUSTER * TILE_M;
-        return true;
-    }
+    static_assert(!PINGPONG || EPILOGUE == GEMM_STORE, "who has a tensor map of c");
+    using walk = gemm_walk<FORM_, TILE_M, COLUMNS, BAND>;
 };
-
-/* One more of this block's threads, or of the pair's, has read a stage. */
-template <class KIND> GPU_DEVICE void give_back(uint64_t *empty) {
-    if constexpr (KIND::CLUSTER == 1) {
-        barrier_arrive(empty);
-    } else {
-#pragma unroll
-        for (int block = 0; block < KIND::CLUSTER; block++) cluster_arrive(empty, block);
-    }
-}
 
 struct gemm_ring {
     unsigned char *stages, *store;
@@ -132,12 +110,7 @@ GPU_DEVICE void load_b(const spw_gemm_problem &p, const gemm_tile &t, int k, con
 #pragma unroll
         for (int i = 0; i < KIND::TILE_N / CHUNK; i++) {
             const int column = column0 + i * CHUNK + (i * CHUNK < HALF ? 0 : up);
-            if constexpr (KIND::CLUSTER > 1) {
-                constexpr int ROWS = TILE_K / KIND::CLUSTER;
-                const int share = gpu_block() % KIND::CLUSTER * ROWS;
-                tensor_load_to_all<(1 << KIND::CLUSTER) - 1>(map, b + i * CHUNK_BYTES + share * CHUNK * 2,
-                                                             full, column, t.first + k + share);
-            } else if (KIND::FORM == SPW_GEMM_WEIGHTS)
+            if (KIND::FORM == SPW_GEMM_WEIGHTS)
                 tensor_load(map, b + i * CHUNK_BYTES, full, column, t.first + k);
             else
                 tensor_load(map, b + i * CHUNK_BYTES, full, column, k, t.expert);
@@ -207,7 +180,7 @@ GPU_DEVICE void produce(const spw_gemm_fused_problem &f, const CUtensorMap *map_
     gathered<KIND> rows;
     gemm_place<KIND> at(1); /* of a ring that nobody has filled yet: the first round does not wait */
     walk.start(p);
-    for (int index = KIND::first(); KIND::seek(walk, p, index, t); index += KIND::step(p)) {
+    for (int index = gpu_block(); walk.seek(p, index, t); index += p.blocks) {
         if (GATHERS && t.terms > 0) rows.start(f, t);
         for (int k = 0; k < t.terms; k += TILE_K) {
             unsigned char *stage = ring.stages + at.stage * KIND::STAGE_BYTES;
@@ -234,14 +207,13 @@ template <class KIND> GPU_DEVICE void clean(const spw_gemm_problem &p, const gem
     gemm_tile t;
     gemm_place<KIND> at(0);
     walk.start(p);
-    for (int index = KIND::first(); KIND::seek(walk, p, index, t); index += KIND::step(p)) {
+    for (int index = gpu_block(); walk.seek(p, index, t); index += p.blocks) {
         for (int k = 0; k < t.terms; k += TILE_K) {
             barrier_wait(ring.full + at.stage, at.parity);
             if (t.terms - k < TILE_K)
                 clear_behind<KIND::STAGE_BYTES / CHUNK_BYTES>(ring.stages + at.stage * KIND::STAGE_BYTES,
                                                               t.terms - k);
-            if (gpu_lane() == 0)
-                barrier_arrive(ring.clean + at.stage), give_back<KIND>(ring.empty + at.stage);
+            if (gpu_lane() == 0) barrier_arrive(ring.clean + at.stage), barrier_arrive(ring.empty + at.stage);
             at.step();
         }
     }
@@ -265,10 +237,7 @@ template <class KIND> GPU_DEVICE gemm_ring gemm_ring_create() {
         for (int i = 0; i < CONSUMERS; i++) barrier_init(ring.turn + i, 1);
         barrier_init_fence();
     }
-    if (KIND::CLUSTER == 1)
-        __syncthreads();
-    else
-        cluster_synchronize();
+    __syncthreads();
     return ring;
 }
 

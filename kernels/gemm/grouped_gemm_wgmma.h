@@ -131,12 +131,13 @@ GPU_DEVICE void consume(const spw_gemm_problem &p, ring ring, unsigned char *sto
     constexpr int A_STEP = A_OUTER ? 16 * 128 : 32, B_STEP = B_OUTER ? 16 * 128 : 32;
     const int group = gpu_thread() / 128 - 1, warp = gpu_thread() / 32 - 4;
     gemm_walk<FORM, TILE_M, SWIGLU ? TILE_N / 2 : TILE_N, BAND> walk;
-    gemm_tile t;
+    gemm_tile next;
     walk.start(p);
-    int stage = 0;
+    int stage = 0, index = gpu_block();
     uint32_t parity = 0;
     float sum[128];
-    for (int index = gpu_block(); walk.seek(p, index, t); index += p.blocks) {
+    for (bool there = walk.seek(p, index, next); there;) {
+        const gemm_tile t = next;
         if (t.terms == 0) {
 #pragma unroll
             for (int i = 0; i < 128; i++) sum[i] = 0;
@@ -159,17 +160,21 @@ GPU_DEVICE void consume(const spw_gemm_problem &p, ring ring, unsigned char *sto
             release = ring.empty + stage;
             if (++stage == STAGES) stage = 0, parity ^= 1;
         }
-        wgmma_wait<0>();
-        if (release != nullptr && (gpu_thread() & 127) == 0) barrier_arrive(release);
         if (FORM == SPW_GEMM_WEIGHTS && whole < t.terms) {
             const uint32_t data = shared_address(ring.stages + stage * STAGE_BYTES);
             const uint64_t a = operand_descriptor(data + group * CHUNK_BYTES, 0, 1024);
             const uint64_t b = operand_descriptor(data + A_BYTES, CHUNK_BYTES, 1024);
             barrier_wait(ring.clean + stage, parity);
             wgmma_slices<A_OUTER, B_OUTER>(sum, a, b, (t.terms - whole + 15) / 16, whole != 0);
-            if ((gpu_thread() & 127) == 0) barrier_arrive(ring.empty + stage);
+            wgmma_wait<1>();
+            if (release != nullptr && (gpu_thread() & 127) == 0) barrier_arrive(release);
+            release = ring.empty + stage;
             if (++stage == STAGES) stage = 0, parity ^= 1;
         }
+        /* Reads the groups' offsets from memory, which takes as long as several products: the last ones are under way. */
+        index += p.blocks, there = walk.seek(p, index, next);
+        wgmma_wait<0>();
+        if (release != nullptr && (gpu_thread() & 127) == 0) barrier_arrive(release);
         spw_bf16 *c = gemm_operands_of<FORM>(p, t).c;
         unsigned char *buffer = store_buffers + warp * WARP_STORE_BYTES;
         const int row0 = group * 64 + (warp & 3) * 16;

@@ -21,13 +21,22 @@ enum { STREAMED_ROWS = 128 };
 /* Columns of zeros that tiles of `tile` columns multiply. */
 static int wasted(int columns, int tile) { return (columns + tile - 1) / tile * tile - columns; }
 
-/* Tiles of 128 x 192 read more bytes a product and are slower where all columns are full, faster where fewer of their
- * columns are empty: docs/validation_gpu.md, "Tiles of 128 x 192". */
-static bool takes_pingpong(int columns) { return wasted(columns, 192) < wasted(columns, TILE_N); }
+/* Of a group on average: a weight gradient of so few is stored for a large part of its time, which tiles in turns hide. */
+enum { HIDDEN_ROWS = 1536 };
+
+/* Tiles of 128 x 192 in turns read more bytes a product and are slower where all columns are full, faster where fewer of their
+ * columns are empty, and in weight gradients with sums of a few hundred terms where at most one column of 16 is: docs/validation_gpu.md,
+ * "Tiles in turns that the copy engine stores". */
+static bool takes_pingpong(spw_gemm_form form, spw_gemm_problem p) {
+    const long rows = (long)p.rows, experts = p.experts;
+    const bool few =
+        form == SPW_GEMM_WEIGHTS && rows > STREAMED_ROWS * experts && rows <= HIDDEN_ROWS * experts;
+    return wasted(p.columns, 192) < wasted(p.columns, TILE_N) + (few ? p.columns / 16 : 0);
+}
 
 int spw_launch_gemm_wgmma(spw_gemm_form form, spw_gemm_problem p, gpu_stream stream) {
     CUtensorMap a, b;
-    if (takes_pingpong(p.columns)) return spw_launch_gemm_pingpong(form, p, stream);
+    if (takes_pingpong(form, p)) return spw_launch_gemm_pingpong(form, p, stream);
     const bool rows_form = form == SPW_GEMM_ROWS, inner = rows_form && p.inner_contiguous;
     void (*kernel)(spw_gemm_problem, CUtensorMap, CUtensorMap) =
         !rows_form

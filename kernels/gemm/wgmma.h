@@ -41,19 +41,6 @@ GPU_DEVICE void barrier_wait(uint32_t barrier, uint32_t parity) {
 GPU_DEVICE void barrier_wait(uint64_t *barrier, uint32_t parity) {
     barrier_wait(shared_address(barrier), parity);
 }
-/* Arrives at the same barrier of block `block` of the cluster. It orders nothing outside of shared memory: with the whole
- * cluster's order each stage has a fence of all memory. */
-GPU_DEVICE void cluster_arrive(uint64_t *barrier, int block) {
-    asm volatile("{\n.reg .b32 there;\n"
-                 "mapa.shared::cluster.u32 there, %0, %1;\n"
-                 "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(shared_address(barrier)),
-                 "r"(block)
-                 : "memory");
-}
-/* All threads of all blocks of the cluster that have not ended. */
-GPU_DEVICE void cluster_synchronize() {
-    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
-}
 /* A barrier among `threads` threads of the block; id 0 is __syncthreads. */
 GPU_DEVICE void named_barrier(int id, int threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
@@ -84,15 +71,15 @@ GPU_DEVICE void tensor_load(const CUtensorMap *map, void *to, uint64_t *barrier,
                  "l"(map), "r"(shared_address(barrier)), "r"(inner), "r"(outer), "r"(group)
                  : "memory");
 }
-/* The same to this place in every block of the cluster that BLOCKS has a bit for; each block's own barrier counts the bytes. */
-template <int BLOCKS>
-GPU_DEVICE void tensor_load_to_all(const CUtensorMap *map, void *to, uint64_t *barrier, int inner,
-                                   int outer) {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
-                 ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared_address(to)),
-                 "l"(map), "r"(shared_address(barrier)), "r"(inner), "r"(outer), "h"((uint16_t)BLOCKS)
+/* The box in shared memory to its place in the tensor; elements outside of it are not written. It is under way until
+ * stores_read() returns, which waits for all of this thread's boxes to have been read. */
+GPU_DEVICE void tensor_store(const CUtensorMap *map, const void *from, int inner, int outer, int group) {
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
+                 "r"(shared_address(from)), "r"(inner), "r"(outer), "r"(group)
                  : "memory");
 }
+GPU_DEVICE void stores_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+GPU_DEVICE void stores_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 /* One number of fp32 to shared memory, without waiting for it. */
 GPU_DEVICE void copy_number(const float *to, const float *from) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from) : "memory");
@@ -195,9 +182,8 @@ GPU_DEVICE void wgmma_slices(float (&sum)[SUMS], uint64_t a, uint64_t b, bool ke
     for (int i = 0; i < SLICES; i++)
         wgmma_product<A_OUTER, B_OUTER>(sum, a + i * (A_STEP >> 4), b + i * (B_STEP >> 4), keep || i != 0);
     wgmma_commit();
-    wgmma_wait<0>();
 }
-/* The first slices of 16 terms of a stage of 64; waits for them. */
+/* The first slices of 16 terms of a stage of 64; does not wait for them. */
 template <int A_OUTER, int B_OUTER, int SUMS>
 GPU_DEVICE void wgmma_slices(float (&sum)[SUMS], uint64_t a, uint64_t b, int slices, bool keep) {
     if (slices == 1)

@@ -147,7 +147,7 @@ static spw_status run_level(size_t level, spw_judge *judge) {
     for (size_t i = 0; i < levels[level].count; i++)
         SPW_TRY(spw_verify_gemm(spw_gemm_variants, &levels[level].cases[i], judge));
     for (size_t i = 0; i < levels[level].count; i++)
-        SPW_TRY(spw_verify_gemm_weights(spw_gemm_weight_variants, &levels[level].cases[i], judge));
+        SPW_TRY(spw_verify_gemm_tiles(spw_gemm_tile_variants, &levels[level].cases[i], judge));
     for (size_t i = 0; i < levels[level].count; i++)
         SPW_TRY(spw_verify_gemm_swiglu(&levels[level].cases[i], judge));
     for (size_t i = 0; i < levels[level].fused_count; i++)

@@ -259,14 +259,13 @@ cleanup:
     return status;
 }
 
-static spw_status verify_operations(const spw_gemm_variant *variants, const spw_gemm_case *c,
-                                    spw_gemm_operation first, spw_judge *judge) {
+spw_status spw_verify_gemm(const spw_gemm_variant *variants, const spw_gemm_case *c, spw_judge *judge) {
     spw_status status = SPW_OK;
     data d;
     SPW_TRY(data_create(c, &d));
     for (int transposed = 0; transposed < 2; transposed++) {
         d.shape.transposed = transposed;
-        for (int operation = (int)first; operation <= SPW_GEMM_WEIGHT_GRADIENT; operation++)
+        for (int operation = SPW_GEMM_FORWARD; operation <= SPW_GEMM_WEIGHT_GRADIENT; operation++)
             for (int kind = SPW_NUMBERS_BELL; kind <= SPW_NUMBERS_INTEGER; kind++)
                 SPW_TRY(verify_operation(variants, c, &d, (spw_gemm_operation)operation, kind, judge));
     }
@@ -275,14 +274,9 @@ cleanup:
     return status;
 }
 
-spw_status spw_verify_gemm(const spw_gemm_variant *variants, const spw_gemm_case *c, spw_judge *judge) {
-    return verify_operations(variants, c, SPW_GEMM_FORWARD, judge);
-}
-
-spw_status spw_verify_gemm_weights(const spw_gemm_variant *variants, const spw_gemm_case *c,
-                                   spw_judge *judge) {
+spw_status spw_verify_gemm_tiles(const spw_gemm_variant *variants, const spw_gemm_case *c, spw_judge *judge) {
     if (variants->name == NULL || c->fast_only) return SPW_OK;
-    return verify_operations(variants, c, SPW_GEMM_WEIGHT_GRADIENT, judge);
+    return spw_verify_gemm(variants, c, judge);
 }
 
 /* Of the product with an activation; all of 0: SwiGLU. */

@@ -20,9 +20,9 @@ typedef struct spw_gemm_case {
 SPW_MUST_CHECK spw_status spw_verify_gemm(const spw_gemm_variant *variants, const spw_gemm_case *c,
                                           spw_judge *judge);
 
-/* The weight gradient alone, of variants that have nothing else; nothing of a full size. */
-SPW_MUST_CHECK spw_status spw_verify_gemm_weights(const spw_gemm_variant *variants, const spw_gemm_case *c,
-                                                  spw_judge *judge);
+/* The same of tiles that the fastest of these variants may choose; nothing of a full size. */
+SPW_MUST_CHECK spw_status spw_verify_gemm_tiles(const spw_gemm_variant *variants, const spw_gemm_case *c,
+                                                spw_judge *judge);
 
 /* The forward pass with SwiGLU in the epilogue, in both weight layouts; c->out is 2 ffn. */
 SPW_MUST_CHECK spw_status spw_verify_gemm_swiglu(const spw_gemm_case *c, spw_judge *judge);
