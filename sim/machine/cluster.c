@@ -478,6 +478,10 @@ static spw_status refuse_sized(const char *name) {
                     name, guess, known, MOST_NODES);
 }
 
+static spw_status parse_any(const char *where, const char *text, size_t length, void *out) {
+    return spw_cluster_parse(where, text, length, out);
+}
+
 spw_status spw_cluster_read(const char *name, const char *folder, spw_cluster *out) {
     const spw_preset_kind kind = {"cluster", "a cluster's YAML file", spw_cluster_files, suffixes, 0};
     const sized_name sized = size_of(name);
@@ -486,13 +490,11 @@ spw_status spw_cluster_read(const char *name, const char *folder, spw_cluster *o
     if (colon != NULL && sized.preset == NULL && colon[1 + strspn(colon + 1, "0123456789x")] == '\0')
         return refuse_sized(name);
     spw_status status = spw_preset_open(&kind, sized.preset != NULL ? sized.preset : name, folder, &text);
-    if (status != SPW_OK) return status;
-    status = spw_cluster_parse(text.where, text.text, text.length, out);
+    if (status == SPW_OK) status = spw_preset_parse(&text, parse_any, sizeof *out, out);
     if (status == SPW_OK && sized.preset != NULL) status = set_size(&sized, name, out);
     spw_preset_close(&text);
     return status;
 }
 
 const char *const *spw_cluster_presets(void) { return spw_cluster_names; }
-
 const spw_setting *spw_cluster_settings(void) { return rows; }

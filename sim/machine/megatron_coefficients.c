@@ -106,6 +106,10 @@ static spw_status settle_cluster(const char *path, spw_megatron_coefficients *c)
     return SPW_OK;
 }
 
+static spw_status parse_any(const char *where, const char *text, size_t length, void *out) {
+    return spw_megatron_coefficients_parse(where, text, length, out);
+}
+
 spw_status spw_megatron_coefficients_read(const char *name, const char *folder,
                                           spw_megatron_coefficients *out) {
     static const char *const suffixes[] = {".yaml", ".yml", NULL};
@@ -113,7 +117,7 @@ spw_status spw_megatron_coefficients_read(const char *name, const char *folder,
     spw_preset_text text;
     spw_status status = spw_preset_open(&kind, name, folder, &text);
     if (status != SPW_OK) return status;
-    status = spw_megatron_coefficients_parse(text.where, text.text, text.length, out);
+    status = spw_preset_parse(&text, parse_any, sizeof *out, out);
     if (status == SPW_OK && text.path != NULL) status = settle_cluster(text.path, out);
     spw_preset_close(&text);
     return status;

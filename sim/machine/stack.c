@@ -109,14 +109,19 @@ spw_status spw_stack_parse(const char *where, const char *text, size_t length, s
     return status;
 }
 
+static spw_status parse_any(const char *where, const char *text, size_t length, void *out) {
+    return spw_stack_parse(where, text, length, out);
+}
+
 /* The preset that covers a name; the name itself where none does. */
 static const char *covering(const char *name) {
     for (const spw_preset *file = spw_stack_files; file->name != NULL; file++) {
         if (strcmp(file->name, name) == 0) return name;
     }
     for (const spw_preset *file = spw_stack_files; file->name != NULL; file++) {
+        const spw_preset_text text = {.where = file->name, .text = file->text, .length = file->length};
         spw_stack preset;
-        if (spw_stack_parse(file->name, file->text, file->length, &preset) == SPW_OK &&
+        if (spw_preset_parse(&text, parse_any, sizeof preset, &preset) == SPW_OK &&
             spw_stack_covers(&preset, name))
             return file->name;
     }
@@ -129,7 +134,7 @@ spw_status spw_stack_read(const char *name, const char *folder, spw_stack *out) 
     spw_preset_text text;
     spw_status status = spw_preset_open(&kind, covering(name), folder, &text);
     if (status != SPW_OK) return status;
-    status = spw_stack_parse(text.where, text.text, text.length, out);
+    status = spw_preset_parse(&text, parse_any, sizeof *out, out);
     spw_preset_close(&text);
     return status;
 }

@@ -62,6 +62,10 @@ spw_status spw_time_stack_parse(const char *where, const char *text, size_t leng
     return status;
 }
 
+static spw_status parse_any(const char *where, const char *text, size_t length, void *out) {
+    return spw_time_stack_parse(where, text, length, out);
+}
+
 spw_status spw_time_stack_read(const char *name, const char *folder, spw_time_stack *out) {
     static const char *const suffixes[] = {".yaml", ".yml", NULL};
     const spw_preset_kind kind = {"time stack", "a time stack's YAML file", spw_time_stack_files, suffixes,
@@ -69,7 +73,7 @@ spw_status spw_time_stack_read(const char *name, const char *folder, spw_time_st
     spw_preset_text text;
     spw_status status = spw_preset_open(&kind, name, folder, &text);
     if (status != SPW_OK) return status;
-    status = spw_time_stack_parse(text.where, text.text, text.length, out);
+    status = spw_preset_parse(&text, parse_any, sizeof *out, out);
     spw_preset_close(&text);
     return status;
 }

@@ -40,6 +40,13 @@ SPW_MUST_CHECK spw_status spw_preset_open(const spw_preset_kind *kind, const cha
                                           spw_preset_text *out);
 void spw_preset_close(spw_preset_text *text);
 
+/* Fills a struct, which owns nothing, from a text. */
+typedef spw_status spw_preset_parser(const char *where, const char *text, size_t length, void *out);
+/* Parses it into the `bytes` of `out`. What a preset says does not change: it is parsed once a process, and copied from then on. Any
+ * thread may ask. */
+SPW_MUST_CHECK spw_status spw_preset_parse(const spw_preset_text *text, spw_preset_parser *parser,
+                                           size_t bytes, void *out);
+
 /* What a file is whose beginning is that of an HDF5 file, GGUF, archive or array: "a GGUF of weights"; NULL: it cannot be read, or
  * may be text. */
 const char *spw_preset_other_kind(const char *path);

@@ -380,6 +380,7 @@ static void test_uplinks(void) {
     }
 }
 
+/* Before anything else has read it: a preset is parsed once. */
 static void test_memory(void) {
     spw_cluster c;
     spw_alloc_fail_after(0);
@@ -388,6 +389,7 @@ static void test_memory(void) {
 }
 
 int main(void) {
+    test_memory();
     test_presets();
     test_figures();
     test_parse();
@@ -401,6 +403,5 @@ int main(void) {
     test_levels();
     test_resized_levels();
     test_uplinks();
-    test_memory();
     return check_done();
 }
