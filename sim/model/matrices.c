@@ -3,10 +3,6 @@
 #include "base/saturate.h"
 #include "sim/model/attention.h"
 
-void spw_matrices_add(spw_matrices *list, bool is_there, spw_matrix row) {
-    if (is_there && row.in > 0 && row.out > 0 && list->rows < SPW_LIST_ROWS) list->row[list->rows++] = row;
-}
-
 /* --- Rows --- */
 
 static void add_numbers(spw_matrices *list, bool is_there, const char *name, uint64_t count) {

@@ -1,6 +1,7 @@
 #include "sim/model/matrix.h"
 
 #include "base/saturate.h"
+#include "sim/model/matrices.h"
 #include "sim/model/model.h"
 
 void spw_matrix_add(spw_model *m, spw_matrix row) {
@@ -43,4 +44,8 @@ uint64_t spw_matrices_elements(const spw_model *m, spw_matrix_place place, size_
 
 uint64_t spw_matrices_whole(const spw_model *m, spw_matrix_place place, size_t mixer) {
     return sum(m, place, mixer, true);
+}
+
+void spw_matrices_add(spw_matrices *list, bool is_there, spw_matrix row) {
+    if (is_there && row.in > 0 && row.out > 0 && list->rows < SPW_LIST_ROWS) list->row[list->rows++] = row;
 }

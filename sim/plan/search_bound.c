@@ -33,18 +33,37 @@ static bool may_surely_fit(const spw_search_facts *facts, const spw_point *p,
     return isfinite(share) && state + more * share <= (double)f->budget_bytes;
 }
 
+/* Are weights and optimizer of some stage over the budget? Then they are all that `out` says of the memory. */
+static spw_status judge_state(const spw_point *p, spw_search_point_facts *out) {
+    const spw_pipeline pipeline = spw_pipeline_of(p->job);
+    spw_search_point_facts facts = *out;
+    for (size_t s = 0; s < pipeline.stages; s++) {
+        spw_footprint state;
+        const spw_status status = spw_footprint_state_of_stage(p, s, &state);
+        if (status != SPW_OK) return status;
+        note(&state, &facts);
+    }
+    if (facts.state_bytes <= facts.budget_bytes) return SPW_OK;
+    *out = facts;
+    out->state_alone = true;
+    return SPW_OK;
+}
+
 /* Live memory of every stage, of the rows that some rank must have. */
-static spw_status bound_live(const spw_search_facts *facts, const spw_point *p, spw_search_point_facts *out) {
+static spw_status bound_live(const spw_search_facts *facts, const spw_point *p, bool complete,
+                             spw_search_point_facts *out) {
     const spw_pipeline pipeline = spw_pipeline_of(p->job);
     const bool whole = facts->generated && drops_nothing(p->scheme);
     spw_layer layer;
-    spw_status status = spw_layer_build(p->scheme, &p->shape, SPW_FLAVOUR_LIVE, &layer);
+    spw_status status = complete ? SPW_OK : judge_state(p, out);
+    out->bound.kind = SPW_MEMORY_LIVE;
+    if (status != SPW_OK || out->state_alone) return status;
+    status = spw_layer_build(p->scheme, &p->shape, SPW_FLAVOUR_LIVE, &layer);
     if (status != SPW_OK) return status;
     const spw_rank_rows mean = {.held = whole ? p->shape.assignments : 0};
     const bool routed = spw_layer_is_dynamic(&layer);
     const spw_live_set live = spw_layer_live_set(&layer, &mean);
     spw_layer_destroy(&layer);
-    out->bound.kind = SPW_MEMORY_LIVE;
     for (size_t s = 0; s < pipeline.stages && status == SPW_OK; s++) {
         const spw_stage stage = spw_pipeline_stage(&pipeline, &p->job->model, s);
         const spw_routed_memory in_one = {.rows = mean},
@@ -61,12 +80,12 @@ static spw_status bound_live(const spw_search_facts *facts, const spw_point *p, 
     return status;
 }
 
-static spw_status bound_memory(const spw_search_facts *facts, const spw_point *p,
+static spw_status bound_memory(const spw_search_facts *facts, const spw_point *p, bool complete,
                                spw_search_point_facts *out) {
     char outside[SPW_OUTSIDE_TEXT];
     spw_footprint footprint;
     if (facts->plan->stack == NULL || !spw_compiled_footprint_covers(p->job, p->scheme))
-        return bound_live(facts, p, out);
+        return bound_live(facts, p, complete, out);
     const spw_status status = spw_compiled_footprint_compute(facts->plan->stack, p->job, p->scheme,
                                                              p->sequences, &footprint, outside);
     if (status != SPW_OK) return status;
@@ -76,7 +95,7 @@ static spw_status bound_memory(const spw_search_facts *facts, const spw_point *p
     return SPW_OK;
 }
 
-spw_status spw_search_bound_of(const spw_search_facts *facts, const spw_point *p,
+spw_status spw_search_bound_of(const spw_search_facts *facts, const spw_point *p, bool complete,
                                spw_search_point_facts *out) {
     const spw_plan_request *q = facts->plan;
     const spw_replay_time_request time = {
@@ -88,7 +107,7 @@ spw_status spw_search_bound_of(const spw_search_facts *facts, const spw_point *p
                                                   p->sequences, p->job->micro_batches, p->job->pipeline),
                                               .tokens_per_s_most = INFINITY}};
     spw_status status = spw_replay_point_check(&request, p);
-    if (status == SPW_OK) status = bound_memory(facts, p, out);
+    if (status == SPW_OK) status = bound_memory(facts, p, complete, out);
     if (status != SPW_OK) return status;
     out->timed = spw_replay_time_covers(&time);
     if (!out->timed || out->bound.least_bytes > out->budget_bytes) return SPW_OK;

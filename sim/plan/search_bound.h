@@ -19,12 +19,14 @@ typedef struct spw_search_point_facts {
     spw_search_bound bound;
     uint64_t budget_bytes, state_bytes; /* state: weights and optimizer, which no batch changes */
     bool timed;
+    bool state_alone; /* it is over the budget, and no more is known: least_bytes is state_bytes */
 } spw_search_point_facts;
 
 /* Memory is exact where it does not follow the routing: XLA's arena, and buffers of a fixed size. Else it is a rank's with the rows
  * that the fullest rank cannot be without: the mean where nothing is dropped, by the pigeonhole; in one layer, or what all layers
- * keep together, whichever needs more. SPW_ECONFIG where the point cannot be. */
+ * keep together, whichever needs more. complete: also of a point whose weights and optimizer alone are over the budget, which else are
+ * all that is asked for. SPW_ECONFIG where the point cannot be. */
 SPW_MUST_CHECK spw_status spw_search_bound_of(const spw_search_facts *facts, const spw_point *point,
-                                              spw_search_point_facts *out);
+                                              bool complete, spw_search_point_facts *out);
 
 #endif

@@ -11,11 +11,15 @@ double spw_search_day(double tokens_per_s, size_t gpus) {
     return tokens_per_s * (double)gpus * DAY_S;
 }
 
+bool spw_search_nearest_may_be(const spw_search_nearest *nearest, size_t scheme, uint64_t least_bytes) {
+    const uint64_t least = nearest->least[scheme].need.bytes;
+    return least == 0 || least_bytes < least;
+}
+
 void spw_search_nearest_memory(spw_search_nearest *nearest, size_t scheme,
                                const size_t value[SPW_SEARCH_DIMENSIONS], size_t sequences,
                                spw_search_need need) {
-    const uint64_t least = nearest->least[scheme].need.bytes;
-    if (least > 0 && least <= need.bytes) return;
+    if (!spw_search_nearest_may_be(nearest, scheme, need.bytes)) return;
     nearest->least[scheme].need = need;
     nearest->least[scheme].sequences = sequences;
     memcpy(nearest->least[scheme].value, value, sizeof nearest->least[scheme].value);

@@ -32,6 +32,8 @@ typedef struct spw_search_nearest {
 void spw_search_nearest_memory(spw_search_nearest *nearest, size_t scheme,
                                const size_t value[SPW_SEARCH_DIMENSIONS], size_t sequences,
                                spw_search_need need);
+/* May a point of this scheme that needs at least so many bytes come nearer to its budget than those so far? */
+bool spw_search_nearest_may_be(const spw_search_nearest *nearest, size_t scheme, uint64_t least_bytes);
 double spw_search_day(double tokens_per_s, size_t gpus); /* tokens, of so many a second on each GPU */
 /* A point that makes so many tokens a second on each of its GPUs. */
 void spw_search_nearest_speed(spw_search_nearest *nearest, double tokens_per_s, size_t gpus);

@@ -109,7 +109,7 @@ static spw_status bound_of(search *s, size_t at, const spw_point *point, spw_sea
         *out = known->facts;
         return known->status;
     }
-    const spw_status status = spw_search_bound_of(&s->facts, point, out);
+    const spw_status status = spw_search_bound_of(&s->facts, point, false, out);
     if (status == SPW_ECONFIG) spw_search_nearest_refused(&s->out->nearest);
     if (known != NULL) *known = (known_facts){true, status, *out};
     return status;
@@ -127,6 +127,10 @@ static spw_status judge(search *s, size_t at, const spw_point *point, spw_search
     const spw_status status = bound_of(s, at, point, &f);
     *out = SPW_SEARCH_IMPOSSIBLE;
     if (status != SPW_OK) return status == SPW_ECONFIG ? SPW_OK : status;
+    if (f.state_alone && spw_search_nearest_may_be(&s->out->nearest, scheme, f.state_bytes)) {
+        const spw_status all = spw_search_bound_of(&s->facts, point, true, &f);
+        if (all != SPW_OK) return all;
+    }
     *bound = f.bound;
     *out = SPW_SEARCH_GOOD;
     if (f.bound.least_bytes > f.budget_bytes) {

@@ -323,6 +323,24 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
     return SPW_OK;
 }
 
+spw_status spw_footprint_state_of_stage(const spw_point *p, size_t index, spw_footprint *out) {
+    spw_transformers_shape steps;
+    spw_job room;
+    const spw_job *job = spw_fsdp2_job(p->job, p->scheme, &room);
+    const spw_pipeline pipeline = spw_pipeline_of(job);
+    spw_status status = SPW_OK;
+    *out = (spw_footprint){.stage = spw_pipeline_stage(&pipeline, &job->model, index),
+                           .budget_bytes = budget_of(job, p->scheme),
+                           .frees = spw_footprint_frees(p->scheme)};
+    if (job->part == SPW_PART_WHOLE && !spw_transformers_is_listed(p, &steps, NULL))
+        status = spw_footprint_add_state(out, job, &out->stage);
+    for (size_t i = 0; i < out->components; i++)
+        if (out->component[i].argument)
+            out->argument_bytes = plus(out->argument_bytes, out->component[i].bytes);
+    out->peak_bytes = out->argument_bytes;
+    return status;
+}
+
 spw_status spw_footprint_compute(const spw_point *p, const spw_routed_memory *routed, spw_footprint *out) {
     const size_t stages = spw_pipeline_of(p->job).stages;
     for (size_t s = 0; s < stages; s++) {

@@ -321,7 +321,28 @@ static void test_optimizer(void) {
     CHECK(component(&f, "gathered_expert_weights") == 0);
 }
 
+/* The state by itself is that of the whole footprint, on every stage, and so is the budget. */
+static void test_state_alone(void) {
+    static const char *const schemes[] = {"megatron-alltoall", "megatron-flex"};
+    const spw_job job =
+        pipeline_job(4, 1, 1, 1, "precision: {gradients: fp32, optimizer: fp32}\noptimizer: distributed\n");
+    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
+        spw_scheme scheme;
+        CHECK_OK(spw_scheme_parse(schemes[i], &scheme));
+        const spw_point point = spw_point_of(&job, &scheme, 1);
+        for (size_t stage = 0; stage < 4; stage++) {
+            spw_footprint whole, state;
+            CHECK_OK(spw_footprint_of_stage(&point, stage, NULL, &whole));
+            CHECK_OK(spw_footprint_state_of_stage(&point, stage, &state));
+            const uint64_t more = component(&whole, "cublas_workspaces");
+            CHECK(state.argument_bytes > 0 && state.argument_bytes + more == whole.argument_bytes);
+            CHECK(state.peak_bytes == state.argument_bytes && state.budget_bytes == whole.budget_bytes);
+        }
+    }
+}
+
 int main(void) {
+    test_state_alone();
     test_pipeline();
     test_accumulation();
     test_optimizer();

@@ -3,6 +3,7 @@
 #include "sim/job/job.h"
 #include "sim/model/attention.h"
 #include "sim/plan/search_front.h"
+#include "sim/plan/search_nearest.h"
 #include "sim/plan/search_space.h"
 
 #include "tests/unit/check.h"
@@ -24,6 +25,20 @@ static spw_search_point point_of(size_t order, double speed, uint64_t bytes, siz
 static void begin(void) { front = (spw_search_front){.points = 0}; }
 
 static void take(spw_search_point point) { spw_search_front_take(&front, &point); }
+
+/* Only what needs less than all before it comes nearer, scheme by scheme. */
+static void test_nearest(void) {
+    static spw_search_nearest nearest;
+    const size_t value[SPW_SEARCH_DIMENSIONS] = {0};
+    CHECK(spw_search_nearest_may_be(&nearest, 1, UINT64_MAX));
+    spw_search_nearest_memory(&nearest, 1, value, 1, (spw_search_need){9, 5});
+    CHECK(!spw_search_nearest_may_be(&nearest, 1, 9) && spw_search_nearest_may_be(&nearest, 1, 8));
+    CHECK(spw_search_nearest_may_be(&nearest, 0, UINT64_MAX));
+    spw_search_nearest_memory(&nearest, 1, value, 2, (spw_search_need){9, 5});
+    CHECK(nearest.least[1].sequences == 1);
+    spw_search_nearest_memory(&nearest, 1, value, 2, (spw_search_need){8, 5});
+    CHECK(nearest.least[1].sequences == 2 && nearest.least[1].need.bytes == 8);
+}
 
 /* Faster, then fewer GPUs, then smaller, then the first; with a rate asked for, the fewest GPUs before all. */
 static void test_order(void) {
@@ -346,6 +361,7 @@ static void test_remats(void) {
 }
 
 int main(void) {
+    test_nearest();
     test_order();
     test_take();
     test_turns();
