@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Answers to questions in which every two features meet are as they were: one row a question, against pairs_kept/PART.tsv. A question takes one
-value of every axis of a table (pair_tables.py, pair_more.py, pair_traces.py), and each two values of two axes stand together in one at least. It proves
-nothing right; it shows which answers a change reaches.
+value of every axis of a table (pair_tables.py, pair_more.py, pair_traces.py), and each two values of two axes stand together in one at least.
+It proves nothing right; it shows which answers a change reaches.
 
 pairs_kept.py SPILLWAY SCRATCH ROOT PART [--few]        --few: each eighth question
 pairs_kept.py SPILLWAY SCRATCH ROOT PART --accept       writes the answers of the same questions anew
