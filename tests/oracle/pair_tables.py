@@ -197,6 +197,7 @@ SCORED = {
     "traces": ["", "--traces root/traces/data"],
     "cluster": ["", "--cluster h200:8x1", "--cluster h100:8x1"],
 }
+SHORT = [f"--sequence-length {length}" for length in (4096, 1024, 2048)]  # of plans, whose time is that of tokens
 AS = ["explain", *(f"explain --as {peer}{form}" for peer in ("simumax", "primus", "megatron") for form in (" --format json", ""))]
 
 TABLES = [
@@ -204,12 +205,12 @@ TABLES = [
     Table("explain maxtext", "memory", maxtext(EXPLAIN, MIXTRAL_AND_ALL)),
     Table("explain pytorch", "memory", pytorch(EXPLAIN, MIXTRAL_AND_ALL)),
     Table("peers", "frameworks", megatron(AS, SOME)),
-    Table("plan megatron", "plan", megatron(PLANS, SOME, **ROUTING, **STACKS), quick=QUICK),
+    Table("plan megatron", "plan", megatron(PLANS, SOME, **ROUTING, **STACKS, length=SHORT), quick=QUICK),
     Table("plan maxtext", "plan", maxtext(PLANS, SOME, **ROUTING), quick=QUICK),
     Table("plan pytorch", "plan", pytorch(PLANS, FOUR, **ROUTING), quick=QUICK),
-    Table("allocator pytorch", "plan", pytorch(REPLAYED, ("mixtral-8x7b", "flame-moe-290m"), **ALLOCATOR), quick=QUICK),
+    Table("allocator pytorch", "plan", pytorch(REPLAYED, ("mixtral-8x7b", "flame-moe-290m"), **ALLOCATOR, length=[SHORT[2], SHORT[1]]), quick=QUICK),
     Table("search", "plan", SEARCHED),
-    Table("flags megatron", "frameworks", megatron(FLAGS, SOME), quick={"ask": "explain"}),
+    Table("flags megatron", "frameworks", megatron(FLAGS, SOME, length=SHORT), quick={"ask": "explain"}),
     Table("flags maxtext", "frameworks", maxtext(["plan --routing-tokens 1024 --drop-at-most 100 --flags maxtext"], SOME)),
     Table("flags torchtitan", "frameworks", pytorch(["plan --routing-tokens 1024 --no-allocator --drop-at-most 100 --flags torchtitan"], FOUR)),
     Table("from", "frameworks", FROM),

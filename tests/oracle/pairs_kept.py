@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Answers to questions in which every two features meet are as they were: one row a question, against pairs_kept/PART.tsv. A question takes one
-value of every axis of a table (pair_tables.py, pair_traces.py), and each two values of two axes stand together in one at least. It proves
-nothing right; it shows which answers a change reaches.
+value of every axis of a table (pair_tables.py, pair_more.py, pair_traces.py), and each two values of two axes stand together in one at least.
+It proves nothing right; it shows which answers a change reaches.
 
 pairs_kept.py SPILLWAY SCRATCH ROOT PART [--few]        --few: each eighth question
 pairs_kept.py SPILLWAY SCRATCH ROOT PART --accept       writes the answers of the same questions anew
@@ -23,6 +23,7 @@ import shlex
 import shutil
 import sys
 
+import pair_more
 import pair_tables
 import pair_traces
 import program as caller
@@ -31,7 +32,7 @@ from kept_sums import WITHIN, WORD, leaves, word_value
 program, root, part = sys.argv[1], pathlib.Path(sys.argv[3]).resolve(), sys.argv[4]
 folder = pathlib.Path(sys.argv[2]).resolve() / f"pairs_kept_{part}"
 table_file = root / "tests/oracle/pairs_kept" / f"{part}.tsv"
-TABLES = {table.name: table for table in (*pair_tables.TABLES, *pair_traces.TABLES) if table.part == part}
+TABLES = {table.name: table for table in (*pair_tables.TABLES, *pair_traces.TABLES, *pair_more.TABLES) if table.part == part}
 PLACES = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 os.environ["OMP_NUM_THREADS"] = "1"  # short questions, whose threads would wait for each other
 os.environ["COLUMNS"] = "120"
