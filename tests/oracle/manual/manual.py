@@ -98,6 +98,8 @@ for name in whole:
 for name in ("plan", "replay", "explain", "job"):
     groups = groups_of(run(program, name, "--help").stdout.split("\nExamples:\n")[0])
     check(len(set(groups.values())) >= 4, f"{name}: groups {set(groups.values())}")
+    heads = re.findall(r'^\.SS "(.*)"', pages[f"spillway-{name}.1"].split(".SH OPTIONS")[1].split("\n.SH ")[0], re.M)
+    check(len(heads) == len(set(heads)), f"page of {name}: headings {heads}")
     page, heading = {}, None
     for line in map(plain, pages[f"spillway-{name}.1"].split(".SH OPTIONS")[1].split("\n.SH ")[0].splitlines()):
         head, option = re.match(r'\.SS "(.*)"', line), re.match(r"(?:-\S, )?--([a-z][\w-]*)", line)

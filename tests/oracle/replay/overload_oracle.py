@@ -222,6 +222,34 @@ def no_ranks():
         sys.exit(f"3 ranks of 4 experts: {done.returncode} {done.stderr}")
 
 
+def unlike_layers():
+    """Counts by rank of two layers, of which the second has half the experts."""
+    path, group, experts, sources, steps = folder / "unlike.h5", 4, (16, 8), 8, 3
+    done = run(program, "trace", "generate", path, "--experts", 16, "--top-k", 2, "--layers", 2, "--steps", steps, "--ranks", sources,
+               "--tokens-per-rank", 64, "--distribution", "zipf:exponent=0.7")
+    if done.returncode != 0:
+        sys.exit(f"unlike layers: {done.stderr}")
+    with h5py.File(path, "a") as f:
+        counts = f["counts/by_rank"][...]
+        for r in range(sources):  # every rank has favourites of its own
+            counts[:, r, 1] = np.roll(counts[:, r, 1, :8] // 2 + counts[:, r, 1, 8:] // 2, r, axis=-1).repeat(2, axis=-1)[..., :16]
+        counts[:, :, 1, 8:] = 0
+        f["counts/by_rank"][...], f["counts/routed"][...] = counts, counts.sum(axis=1)
+        f["model/num_experts"][...] = experts
+        ids = [int(i) for i in f["steps/id"][...]]
+        del f["tokens"]
+        f.attrs["content"] = "counts"
+    rows = np.zeros((steps, 2, 1, sources), np.int64)
+    for s in range(steps):
+        for l, all_experts in enumerate(experts):
+            for r in range(sources):
+                for x in range(all_experts):
+                    rows[s, l, 0, r // group * group + x // (all_experts // group)] += counts[s, r, l, x]
+    got = info(path, "--expert-parallel", group)
+    compare("unlike layers", got, [factors(rows[s], group, [0, 0]) for s in range(steps)], ids, rows.sum(axis=(0, 1, 2)), group)
+    layer_lines("unlike layers", got["layers"], rows, group)
+
+
 # --- What it costs ---
 
 def costs():
@@ -258,6 +286,7 @@ for seed in range(24):
 for seed, (sources, asked) in enumerate([(4, 0), (6, 3), (12, 4), (6, 6), (0, 4), (5, 3), (3, 6), (12, 12)]):
     random_trace(seed, sources, asked)
 no_ranks()
+unlike_layers()
 costs()
 print(f"{checks} checks")
 sys.exit(0 if checks else 1)

@@ -64,5 +64,11 @@ for answer in replay("--fits-at", "99.9")["largest_batches"]:
     rows = replay("--scheme", answer["scheme"], "--sequences-per-gpu", f"{most},{most + 1}")["rows"]
     verdicts = [row["memory"]["verdict"] for row in rows]
     check(verdicts[0] != "oom" and verdicts[1] == "oom", f"{answer['scheme']}: {most} {verdicts}")
+# Before a step, and in its optimizer, no layer of a pass is at work: none is named.
+root = pathlib.Path(__file__).resolve().parents[3]
+died = json.loads(run("replay", root / "traces/data/training_aux_e64_slice.h5", "--job", root / "sim/jobs/scratch-moe-e64.yaml", "--format", "json",
+                      "--scheme", "megatron-alltoall", "--optimizer", "distributed", "--allocator", "expandable_segments:False",
+                      "--sequences-per-gpu", "1", "--memory-fraction", "0.002"))["rows"][0]["memory"]["allocator"]["runs_out"]
+check(died["backward"] is None and died["micro_batch"] is None and died["layer"] is None, f"at the start of a step: {died}")
 print(f"{checks} checks, {failed} failed")
 sys.exit(1 if failed or not checks else 0)

@@ -307,6 +307,16 @@ def check_refusals(trace):
         oracle.check(done.returncode != 0 and word in done.stderr, f"{arguments}: {done.stderr}")
 
 
+def check_unsaid_group():
+    """Without --expert-parallel it is the most that divides experts, and with the sharers of one the ranks of the trace."""
+    trace = scratch / "eight.h5"
+    oracle.must("trace", "generate", trace, "--experts", 16, "--top-k", 2, "--layers", 1, "--steps", 1, "--ranks", 8, "--tokens-per-rank", 8)
+    for sharers in (1, 2, 4):
+        words = ("verify", "--trace", trace, "--expert-tensor", sharers, "--scheme", "megatron-alltoall", "--format", "json")
+        said = oracle.must(*words, "--expert-parallel", 8 // sharers)
+        oracle.check(oracle.must(*words) == said, f"expert-tensor {sharers} alone is not as with expert-parallel {8 // sharers}")
+
+
 for seed in range(cases):
     generator = np.random.default_rng(seed)
     one = Grid(generator)
@@ -314,4 +324,5 @@ for seed in range(cases):
     check_state(one, f"case{seed}")
     check_collectives(one, f"case{seed}")
 check_refusals(scratch / "case0_gpu.h5")
+check_unsaid_group()
 oracle.finish(least=10 * cases)

@@ -8,6 +8,7 @@ import shutil
 import sys
 
 import h5py
+import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # what rooms share
 import program as caller
@@ -61,6 +62,20 @@ for name, steps, ranks in (("steps", [(0, 1), (1, 4), (4, 6)], [(0, 64)]),
     folder = clear(name)
     cut(whole, folder, steps, ranks)
     check(answers(folder) == want, f"shards by {name} do not answer like the whole")
+
+# Flags of all shards count, not those of the last one.
+flagged = clear("flagged") / "whole.h5"
+shutil.copy(whole, flagged)
+with h5py.File(flagged, "a") as h:
+    at = np.arange(h["tokens/expert_id"].shape[0])
+    h["tokens/flags"] = (at % 64 < 1 + at // 64 % 3).astype("u1")  # 1 to 3 tokens of every rank
+    end = h["tokens/step_offset"][1]
+    count = int((h["tokens/flags"][:end] != 0).sum())
+cut(flagged, clear("flags"), [(0, 6)], [(0, 16), (16, 48), (48, 64)])
+for path in (flagged, scratch / "flags"):
+    said = run("replay", path, "--job", root / "sim/jobs/scratch-moe-e64.yaml", "--format", "json", "--scheme", "gmm",
+               "--set", "batch.sequences_per_gpu=1", "--sequence-length", "64")
+    check(f"replayed like the others: {count} of them at step" in said, f"{path}: not {count} flagged tokens")
 
 # A list answers like the folder, in any order, with comments.
 listed = scratch / "both.shards"

@@ -295,6 +295,10 @@ static void test_kernels(void) {
     /* 16 heads and one key of 64 rotated numbers, 27 layers, 10 + 8 passes of 2 bytes */
     near(spw_unfused_rotation_s(&c, &point, &share), 18.0 * 17 * 64 * 8192 * 2 * 27 / 1e12, "rotation");
     near(share, 10.0 / 18.0, "forward");
+    job.remat = SPW_REMAT_MOE; /* the router is in the module, attention is not */
+    near(spw_unfused_router_s(&c, &point, &share), 2 * 10.0 * 8192 * 2048 * 26 / 1e12, "26 routers, moe");
+    near(share, 0.5, "forward");
+    near(spw_unfused_rotation_s(&c, &point, &share), 18.0 * 17 * 64 * 8192 * 2 * 27 / 1e12, "rotation, moe");
     job.remat = SPW_REMAT_FULL;
     near(spw_unfused_router_s(&c, &point, &share), 2 * 10.0 * 8192 * 2048 * 26 / 1e12, "26 routers, twice");
     near(share, 0.5, "forward");

@@ -50,6 +50,10 @@ static void test_pipelines(void) {
     /* The first micro-batch goes there and back, the last one comes back: 2 (P - 1) sends at least. */
     CHECK(time_of(four, 1, 2, 0.25, SIZE_MAX, 0) >= even + 6 * 0.25 - 1e-12);
     near(time_of(alone, 1, 2, 9.0, SIZE_MAX, 0), 15.0, 1e-12, "nothing is sent in one stage");
+    /* Three chunks: a micro-batch goes through six blocks and back, one behind the other, whichever is slow. */
+    const spw_pipeline deep = {2, 3, 2};
+    for (size_t at = 0; at < 12; at++)
+        CHECK(time_of(deep, 1, 2, 10, at, 50.0) >= 5.0 * (1 + 2) + 50.0 * (1 + 2) + 10 * 10.0 - 1e-9);
     for (int i = 0; i < 4; i++) {
         double seconds[32] = {0.0}, out = 0.0;
         spw_alloc_fail_after(i);
