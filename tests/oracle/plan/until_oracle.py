@@ -166,7 +166,7 @@ def step_ends(job):
     """By the whole interval: a linear scan of severities, and of the ends themselves, by the components of plain plans."""
     stack = (root / "sim/megatron_stacks/megatron-te-h100-2026-11.yaml").read_text()
     width = {k: float(stack.split(f"\n{k}:\n  value: ")[1].split()[0]) for k in
-             ("half_width", "model_half_width", "ranks_half_width", "counted_half_width")}
+             ("half_width", "model_half_width", "counted_half_width")}
     factor, step, low, high = 1.06, 7 / 1024, 1.0, 8.0
 
     balanced = planned(job, None, "", 1.0)[0]["time"]
@@ -176,8 +176,8 @@ def step_ends(job):
         rows = [planned(job, None, "", severity)[0]["time"], balanced]
         layers, counted = ([sum(v["exposed_s"] for k, v in row["components"].items() if (k in LAYERS) == of) / row["step_s"]
                             for row in rows] for of in (True, False))
-        ratio = rows[0]["step_s"] / rows[1]["step_s"]  # other numbers of ranks and tokens than were measured; the rest counted
-        doubt = width["half_width"] * layers[0] + (width["model_half_width"] + width["ranks_half_width"]) * abs(layers[0] - layers[1]) + \
+        ratio = rows[0]["step_s"] / rows[1]["step_s"]  # ranks and tokens as measured; the rest counted
+        doubt = width["half_width"] * layers[0] + width["model_half_width"] * abs(layers[0] - layers[1]) + \
             width["counted_half_width"] * abs(counted[0] - counted[1])
         return ratio * math.exp(-doubt), ratio * math.exp(doubt)
 
