@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Runs of torchtitan_rounds.csv and torchtitan_device.csv as jobs of spillway, and what it says of them: python3 torchtitan_jobs.py SPILLWAY
-SCRATCH PREDICTED.csv [DEVICE] (needs h5py). Cases are those below, with a fourth argument the DEVICE ones; torchtitan_steps.py runs the same
+SCRATCH PREDICTED.csv [DEVICE or LATER] (needs h5py). Cases are those below, or those of that name; torchtitan_steps.py runs the same
 words."""
 import csv
 import json
@@ -42,6 +42,16 @@ DEVICE_CASES = {  # sizes that no run before had; what of the device lies outsid
     "one_group_words": dict(layers=3, experts=32, top_k=4, vocabulary=151936, tokens=4096, expert=1),
     "selective_words": dict(layers=5, vocabulary=128256, tokens=4096, remat="selective_op", micro_batches=2),
 }
+
+LATER_CASES = {  # sizes that no run before had, said after recordings of four runs had shown the order of allocations
+    "none_wide_ffn": dict(layers=5, heads=16, experts=32, top_k=4, ffn=1024, vocabulary=50304, remat="none"),
+    "words_deep_m2": dict(kv_heads=8, experts=48, top_k=6, vocabulary=128256, tokens=4096, micro_batches=2),
+    "none_narrow_m2": dict(layers=4, hidden=1792, heads=14, kv_heads=2, top_k=6, ffn=896, vocabulary=100352, tokens=4096, remat="none", micro_batches=2),
+    "one_group_full": dict(layers=4, experts=16, top_k=2, ffn=2048, vocabulary=65536, expert=1),
+    "one_group_none": dict(layers=3, hidden=2560, heads=20, experts=24, top_k=4, ffn=1024, vocabulary=131072, tokens=4096, remat="none", expert=1),
+    "hot_full": dict(layers=7, hidden=1536, heads=12, top_k=4, ffn=1024, routing="hot:0.6"),
+    "selective_few": dict(layers=5, experts=32, top_k=4, ffn=1024, vocabulary=65536, remat="selective_op"),
+}
 MEASURED_OUTSIDE = {1: 2186149888, 2: 3161325568}  # by expert parallelism: with 1 there is no group of experts
 
 
@@ -72,7 +82,7 @@ def main(program, scratch, table, device=None):
     with open(table, "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, ["case", *COMMON, *SAID], lineterminator="\n")
         writer.writeheader()
-        for name, given in (DEVICE_CASES if device else {**CASES, **FAILING}).items():
+        for name, given in ({"DEVICE": DEVICE_CASES, "LATER": LATER_CASES}[device] if device else {**CASES, **FAILING}).items():
             c, memory = ask(program, folder, name, given)
             a = memory["allocator"]
             death = a["runs_out"] or {}

@@ -4,6 +4,7 @@
 #include "sim/job/grid.h"
 #include "sim/job/job.h"
 #include "sim/job/state_law.h"
+#include "sim/model/attention.h"
 #include "sim/model/matrices.h"
 #include "sim/weights/fsdp2.h"
 #include "sim/weights/muon_packing.h"
@@ -87,8 +88,9 @@ static void put_apart(spw_state_tensors *t, const spw_job *job, const spw_muon_m
                       sharing how) {
     const spw_model *model = &job->model;
     const double columns = (double)m->columns * stacked;
+    const bool together = how.each && spw_attention_widths_of(model).latents == 0; /* torchtitan's wqkv */
     double rows = (double)m->rows;
-    for (size_t i = 0; i < SPW_MUON_PARTS; i++) {
+    for (size_t i = 0; i < SPW_MUON_PARTS && !together; i++) {
         const double part = (double)m->part[i];
         if (!(part > 0.0) || part > rows) continue;
         put(t, part * columns, 1.0, how);

@@ -52,11 +52,21 @@ typedef struct spw_unit_bytes {
     uint64_t reduced_alone;   /* and of what no other GPU has a part of */
 } spw_unit_bytes;
 
+/* Tensors of an attention of queries, keys and values, and of its layer's router; query 0: it is not listed. */
+typedef struct spw_attention_bytes {
+    uint64_t hidden, query, key, normed_query,
+        normed_key;                     /* of all heads; of norms a head 0 where there are none */
+    uint64_t table, head, router;       /* angles, a figure in fp32 a head, the router's input in fp32 */
+    uint64_t first_weight, last_weight; /* one product before the core, and that behind it */
+    uint64_t small;                     /* all else that a layer keeps of both */
+} spw_attention_bytes;
+
 typedef struct spw_units {
     size_t matrices;                 /* of an expert: 2 or 3 */
     bool listed;                     /* one by one, in place of components that are `apart` */
     spw_unit_bytes layer[2], end[2]; /* [without experts, with them], [embedding, head] */
     uint64_t logits, fp32; /* torchtitan's own loss: logits, and as much in fp32; 0: it is a component */
+    spw_attention_bytes attention; /* of a layer with experts */
 } spw_units;
 
 typedef struct spw_footprint {

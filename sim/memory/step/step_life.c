@@ -39,6 +39,10 @@ static void take_fixed(const spw_footprint *footprint, spw_step_memory *m) {
     for (size_t i = 0; i < footprint->components; i++) {
         const spw_component *c = &footprint->component[i];
         if (c->routed || c->waits || c->bytes == 0 || (c->apart && m->units.listed)) continue;
+        if (spw_step_attention_listed(m) && strcmp(c->name, "cublas_workspaces") == 0) {
+            m->workspace = c->bytes / THREADS;
+            continue;
+        }
         spw_step_fixed *tensor = &m->fixed[m->fixed_count++];
         tensor->bytes = c->bytes;
         memcpy(tensor->live, c->live, sizeof tensor->live);
@@ -114,6 +118,10 @@ spw_status spw_step_memory_create(const spw_point *point, const spw_footprint *f
     SPW_TRY(SPW_ALLOC(m->state.count + 1, &m->state_bytes));
     SPW_TRY(create_weights(job, footprint, m));
     take_fixed(footprint, m);
+    m->experts.first = spw_layer_find(&m->layer, "w0_out");
+    m->experts.last = spw_layer_find(&m->layer, "y");
+    m->experts.gradient = spw_layer_find(&m->layer, "d_wo");
+    m->experts.done = spw_layer_find(&m->layer, "dx_received_order");
     m->ahead = job->fsdp2.prefetch;
     SPW_TRY(create_slots(m));
     SPW_TRY(create_bare(point, m));

@@ -104,6 +104,22 @@ static spw_status drop_reduced(spw_step_memory *m, spw_step_place at) {
     return status;
 }
 
+/* Experts that no other GPU has a part of are a unit of their own: there while they work, and reduced at once. */
+static spw_status before_event(spw_step_memory *m, spw_step_place at, const spw_event *event) {
+    const bool back = event->phase == SPW_PHASE_BACKWARD;
+    spw_status status = SPW_OK;
+    if (event->sign <= 0 || !m->units.listed || m->units.layer[1].reduced_alone == 0) return SPW_OK;
+    if (event->tensor == (back ? m->experts.gradient : m->experts.first))
+        SPW_TRY(spw_step_experts_cast(m, at.index + 1, true));
+    if (back && event->tensor == m->experts.done) {
+        SPW_TRY(spw_step_unit_alone(m, at.index + 1));
+        SPW_TRY(drop_reduced(m, at));
+    }
+
+cleanup:
+    return status;
+}
+
 /* Runs the events of a pass. `keep`: what the backward pass needs does not die. */
 static spw_status run(spw_step_memory *m, spw_step_place at, spw_phase phase, bool keep) {
     spw_status status = SPW_OK;
@@ -112,7 +128,11 @@ static spw_status run(spw_step_memory *m, spw_step_place at, spw_phase phase, bo
         if (event->phase != phase || (keep && event->sign < 0 && m->layer.tensor[event->tensor].needed) ||
             (event->sign < 0 && is_reduced(m, event->tensor)))
             continue;
-        status = change(m, at, event->tensor, event->sign > 0);
+        status = before_event(m, at, event);
+        if (status == SPW_OK) status = change(m, at, event->tensor, event->sign > 0);
+        if (status == SPW_OK && phase == SPW_PHASE_FORWARD && event->sign > 0 &&
+            event->tensor == m->experts.last)
+            status = spw_step_experts_cast(m, at.index + 1, false);
     }
     return status;
 }
@@ -170,7 +190,7 @@ static uint64_t kept_piece(const spw_waiting_layer *k, size_t what) {
 
 static spw_status change_piece(spw_step_memory *m, const spw_step_place *at, size_t what, bool born) {
     const uint64_t bytes = kept_piece(&m->keeps[at->experts], what);
-    const size_t slot = kept_slot(m) + KEPT * (at->set * m->stages.most + at->local) + what,
+    const size_t slot = spw_step_kept_slot(m, *at, what),
                  kind = what > KEPT_RESIDUALS ? KEPT_RESIDUALS : what;
     if (!m->frees || bytes == 0) return SPW_OK;
     return spw_step_append(m, (spw_memory_event){.bytes = bytes,
@@ -183,6 +203,7 @@ static spw_status change_piece(spw_step_memory *m, const spw_step_place *at, siz
 static spw_status change_kept(spw_step_memory *m, const spw_step_place *at, size_t what, bool born) {
     const size_t end = what == KEPT_INPUT ? KEPT_RESIDUALS : KEPT;
     spw_status status = SPW_OK;
+    if (what == KEPT_RESIDUALS && spw_step_attention_listed(m)) return SPW_OK;
     for (size_t i = what; i < end && status == SPW_OK; i++) status = change_piece(m, at, i, born);
     return status;
 }
@@ -252,7 +273,11 @@ static spw_status backward(spw_step_memory *m, spw_step_place at, const spw_rank
     spw_status status = SPW_OK;
     measure(m, rows);
     SPW_TRY(change_moment(m, SPW_MOMENT_MOE_LAYER, true, true));
-    if (!m->saves) SPW_TRY(run(m, at, SPW_PHASE_RECOMPUTE, false));
+    if (!m->saves) {
+        SPW_TRY(spw_step_attention_forward(m, at, true));
+        SPW_TRY(run(m, at, SPW_PHASE_RECOMPUTE, false));
+        SPW_TRY(spw_step_attention_experts_done(m, at));
+    }
     SPW_TRY(run(m, at, SPW_PHASE_BACKWARD, false));
     SPW_TRY(settle(m, at, false));
     SPW_TRY(change_moment(m, SPW_MOMENT_MOE_LAYER, false, true));
@@ -294,11 +319,18 @@ static spw_status layer_forward(spw_step_memory *m, const spw_pass *pass, size_t
     spw_status status = SPW_OK;
     m->micro_batch = pass->micro_batch;
     SPW_TRY(change_left(m, &at, false));
-    SPW_TRY(change_kept(m, &at, KEPT_INPUT, true));
+    if (i == 0 || !m->units.listed) SPW_TRY(change_kept(m, &at, KEPT_INPUT, true));
     if (i == 0) SPW_TRY(spw_step_unit_reshard(m, 0));
     SPW_TRY(spw_step_unit_forward(m, at.index + 1));
+    SPW_TRY(spw_step_attention_forward(m, at, m->saves));
     if (at.experts) SPW_TRY(forward(m, at, rows_of(m, rows, pass, i)));
     SPW_TRY(change_kept(m, &at, KEPT_RESIDUALS, true));
+    SPW_TRY(spw_step_attention_experts_done(m, at));
+    if (i + 1 < layers_of(m, pass) && m->units.listed) { /* what it gives is what the next one is given */
+        const spw_step_place next = place_of(m, pass, i + 1);
+        SPW_TRY(change_kept(m, &next, KEPT_INPUT, true));
+    }
+    SPW_TRY(spw_step_attention_forward_end(m, at, m->saves));
     SPW_TRY(spw_step_unit_reshard(m, at.index + 1));
 
 cleanup:
@@ -318,10 +350,13 @@ static spw_status layer_backward(spw_step_memory *m, const spw_pass *pass, size_
     if (m->units.layer[1].reduced_alone > 0) SPW_TRY(drop_reduced(m, at));
     if (!at.experts) SPW_TRY(pass_moment(m, SPW_MOMENT_DENSE_LAYER));
     SPW_TRY(pass_moment(m, SPW_MOMENT_ATTENTION));
+    SPW_TRY(spw_step_attention_backward(m, at));
     SPW_TRY(change_kept(m, &at, KEPT_INPUT, false));
+    SPW_TRY(spw_step_attention_input(m, at));
     SPW_TRY(change_left(m, &at, true));
     SPW_TRY(spw_step_unit_reduce(m, at.index + 1));
     SPW_TRY(drop_reduced(m, at));
+    SPW_TRY(spw_step_attention_reduced(m, at));
     SPW_TRY(change_made(m, at.index, true));
 
 cleanup:
@@ -351,6 +386,7 @@ static spw_status end_backward(spw_step_memory *m, const spw_pass *pass) {
         if (!m->keeps[at.experts].stays) SPW_TRY(change_left(m, &at, false));
     }
     SPW_TRY(spw_step_unit_backward(m, 0));
+    SPW_TRY(spw_step_attention_gradient(m, false));
     SPW_TRY(spw_step_unit_reduce(m, 0));
     SPW_TRY(make_end(m, pass, 0));
     SPW_TRY(spw_step_units_end(m));

@@ -26,11 +26,13 @@ enum { KEPT_INPUT, KEPT_RESIDUALS, KEPT = KEPT_RESIDUALS + RESIDUALS, KEPT_LEFT 
 
 enum { MAIN_STREAM, GATHER_STREAM, REDUCE_STREAM };
 
-/* What a unit of FSDP2 has for a while: its all-gather's output and input, its weights as layers use them, matrices of experts by
+/* What a unit of FSDP2 has for a while: its all-gather's output and input, weights of products of attention, its other weights as layers use them, matrices of experts by
  * themselves, gradients before they are reduced, inputs of reduce-scatters; and pieces of the loss. */
 typedef enum spw_unit_part {
     UNIT_OUTPUT,
     UNIT_INPUT,
+    UNIT_FIRST, /* of attention's products, where it is listed */
+    UNIT_LAST,
     UNIT_WEIGHTS,
     UNIT_MATRIX,
     UNIT_GRADIENT = UNIT_MATRIX + 3,
@@ -38,6 +40,9 @@ typedef enum spw_unit_part {
     UNIT_REDUCED_ALONE,
     UNIT_PARTS
 } spw_unit_part;
+
+/* Tensors of attention that come and go while a layer works. */
+enum { AROUND = 32, THREADS = 2 };
 
 enum { LOSS_LOGITS, LOSS_FP32, LOSS_PIECES = LOSS_FP32 + 3, KEPT_UNIT = KEPT_MADE + 1 };
 
@@ -82,7 +87,13 @@ struct spw_step_memory {
     size_t unit_slot; /* the first of theirs */
     bool *unit_live;  /* [parts][units] embedding, layers, head */
     size_t gathered;  /* the unit whose output a forward pass still has, SIZE_MAX: none */
-    size_t reducing;  /* the cell of the input that was reduced last */
+    struct {
+        size_t first, last, gradient,
+            done; /* tensors of experts at which they are cast, and not needed; SIZE_MAX: none */
+    } experts;
+    uint64_t workspace; /* of cuBLAS, a thread's, allocated by its first product; 0: they are a component */
+    bool has_workspace[THREADS]; /* of the forward and of the backward pass */
+    size_t reducing;             /* the cell of the input that was reduced last */
     spw_event_list *out;
     bool shares;                        /* bare layers with expert_tensor */
     spw_recorded_layers *beside;        /* with `recorded`: what is aligned with it */
@@ -107,9 +118,38 @@ SPW_MUST_CHECK static inline spw_status spw_step_append(spw_step_memory *m, spw_
     return spw_event_list_append(m->out, event);
 }
 
+/* Units of FSDP2: unit 0 is the embedding, unit i + 1 layer i, the last one the head. */
+static inline size_t spw_step_units(const spw_step_memory *m) {
+    return m->stages.begin[m->pipeline.chunks] + ENDS;
+}
+
+/* A slot of what a layer keeps, from KEPT_RESIDUALS on. */
+static inline size_t spw_step_kept_slot(const spw_step_memory *m, spw_step_place at, size_t what) {
+    const size_t first = SPW_COMPONENTS + m->sets * m->stages.most * m->layer.tensors;
+    return first + KEPT * (at.set * m->stages.most + at.local) + what;
+}
+
+/* Attention and router of a layer one by one (sim/memory/step/step_attention.c); nothing where they are not listed. */
+static inline bool spw_step_attention_listed(const spw_step_memory *m) {
+    return m->units.listed && m->units.attention.query > 0;
+}
+SPW_MUST_CHECK spw_status spw_step_attention_forward(spw_step_memory *memory, spw_step_place at, bool keep);
+SPW_MUST_CHECK spw_status spw_step_attention_experts_done(spw_step_memory *memory, spw_step_place at);
+SPW_MUST_CHECK spw_status spw_step_attention_forward_end(spw_step_memory *memory, spw_step_place at,
+                                                         bool keep);
+SPW_MUST_CHECK spw_status spw_step_attention_backward(spw_step_memory *memory, spw_step_place at);
+/* the layer's input has gone; its gradients have been reduced; */
+SPW_MUST_CHECK spw_status spw_step_attention_input(spw_step_memory *memory, spw_step_place at);
+SPW_MUST_CHECK spw_status spw_step_attention_reduced(spw_step_memory *memory, spw_step_place at);
+/* the gradient of the last layer's output comes, that of the first one's input goes. */
+SPW_MUST_CHECK spw_status spw_step_attention_gradient(spw_step_memory *memory, bool born);
+/* The thread that works has a workspace from now on. */
+SPW_MUST_CHECK spw_status spw_step_workspace(spw_step_memory *memory, bool backward);
+/* Matrices of experts that no other GPU has a part of, cast one by one. */
+SPW_MUST_CHECK spw_status spw_step_experts_cast(spw_step_memory *memory, size_t unit, bool born);
+
 /* Units of FSDP2 one by one (sim/memory/step/step_units.c); nothing where they are not listed. Unit 0 is the embedding, unit i + 1
  * layer i, the last one the head. */
-size_t spw_step_units(const spw_step_memory *memory);
 size_t spw_step_unit_slots(const spw_step_memory *memory);
 /* In the forward pass it comes to be used, and is not any more; */
 SPW_MUST_CHECK spw_status spw_step_unit_forward(spw_step_memory *memory, size_t unit);

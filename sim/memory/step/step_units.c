@@ -6,10 +6,8 @@
 #include "sim/memory/step/step_memory.h"
 #include "sim/memory/step/step_parts.h"
 
-size_t spw_step_units(const spw_step_memory *m) { return m->stages.begin[m->pipeline.chunks] + ENDS; }
-
 size_t spw_step_unit_slots(const spw_step_memory *m) {
-    return m->units.listed ? UNIT_PARTS * spw_step_units(m) + LOSS_PIECES : 0;
+    return m->units.listed ? UNIT_PARTS * spw_step_units(m) + LOSS_PIECES + AROUND : 0;
 }
 
 static const spw_unit_bytes *unit_of(const spw_step_memory *m, size_t unit) {
@@ -20,9 +18,21 @@ static const spw_unit_bytes *unit_of(const spw_step_memory *m, size_t unit) {
 
 static uint64_t bytes_of(const spw_step_memory *m, spw_unit_part part, size_t unit) {
     const spw_unit_bytes *u = unit_of(m, unit);
+    const bool listed = u == &m->units.layer[1] && spw_step_attention_listed(m);
     const uint64_t third = m->units.matrices > 2 ? u->matrix : 0,
-                   bytes[UNIT_PARTS] = {u->gathered, u->shard,    u->weights, u->matrix,       u->matrix,
-                                        third,       u->gradient, u->reduced, u->reduced_alone};
+                   first = listed ? m->units.attention.first_weight : 0,
+                   last = listed ? m->units.attention.last_weight : 0,
+                   bytes[UNIT_PARTS] = {u->gathered,
+                                        u->shard,
+                                        first,
+                                        last,
+                                        u->weights - first - last,
+                                        u->matrix,
+                                        u->matrix,
+                                        third,
+                                        u->gradient - first - last,
+                                        u->reduced,
+                                        u->reduced_alone};
     return bytes[part];
 }
 
@@ -45,6 +55,44 @@ static spw_status change_weights(spw_step_memory *m, spw_unit_part first, size_t
     spw_status status = SPW_OK;
     for (unsigned i = (unsigned)first; i < UNIT_GRADIENT && status == SPW_OK; i++)
         status = change(m, (spw_unit_part)i, unit, born);
+    return status;
+}
+
+/* Its experts are cast by themselves, where they work. */
+static bool casts(const spw_step_memory *m, size_t unit) {
+    return spw_step_attention_listed(m) && bytes_of(m, UNIT_REDUCED_ALONE, unit) > 0 &&
+           m->experts.first != SIZE_MAX;
+}
+
+spw_status spw_step_experts_cast(spw_step_memory *m, size_t unit, bool born) {
+    const size_t slot = m->unit_slot + UNIT_PARTS * spw_step_units(m) + LOSS_PIECES;
+    spw_memory_event cast[2];
+    spw_status status = SPW_OK;
+    if (!casts(m, unit) || m->unit_live[UNIT_MATRIX * spw_step_units(m) + unit] == born) return SPW_OK;
+    for (size_t i = 0; i < 2; i++)
+        cast[i] = (spw_memory_event){.bytes = unit_of(m, unit)->matrix,
+                                     .slot = (uint32_t)(slot + i),
+                                     .kind = (uint16_t)(m->layer.tensors + SPW_COMPONENTS + KEPT_UNIT),
+                                     .born = true};
+    for (unsigned i = 0; i < m->units.matrices; i++) { /* the one before goes when the next one is cast */
+        spw_memory_event before = cast[(i + 1) % 2];
+        before.born = false;
+        if (born) SPW_TRY(spw_step_append(m, cast[i % 2]));
+        if (born && i > 0) SPW_TRY(spw_step_append(m, before));
+        SPW_TRY(change(m, (spw_unit_part)(UNIT_MATRIX + i), unit, born));
+    }
+    cast[(m->units.matrices + 1) % 2].born = false;
+    if (born) SPW_TRY(spw_step_append(m, cast[(m->units.matrices + 1) % 2]));
+
+cleanup:
+    return status;
+}
+
+/* What is used from the unit's beginning on. */
+static spw_status begin_weights(spw_step_memory *m, size_t unit) {
+    spw_status status = SPW_OK;
+    for (unsigned i = UNIT_FIRST; i <= UNIT_WEIGHTS && status == SPW_OK; i++)
+        status = change(m, (spw_unit_part)i, unit, true);
     return status;
 }
 
@@ -71,17 +119,17 @@ spw_status spw_step_unit_forward(spw_step_memory *m, size_t unit) {
     if (!m->units.listed) return SPW_OK;
     SPW_TRY(gather(m, unit));
     SPW_TRY(release_gathered(m));
-    SPW_TRY(change(m, UNIT_WEIGHTS, unit, true));
+    SPW_TRY(begin_weights(m, unit));
     m->gathered = unit;
     for (size_t n = 1; n <= m->ahead && unit + n < spw_step_units(m); n++) SPW_TRY(gather(m, unit + n));
-    SPW_TRY(change_weights(m, UNIT_MATRIX, unit, true));
+    if (!casts(m, unit)) SPW_TRY(change_weights(m, UNIT_MATRIX, unit, true));
 
 cleanup:
     return status;
 }
 
 spw_status spw_step_unit_reshard(spw_step_memory *m, size_t unit) {
-    return m->units.listed ? change_weights(m, UNIT_WEIGHTS, unit, false) : SPW_OK;
+    return m->units.listed ? change_weights(m, UNIT_FIRST, unit, false) : SPW_OK;
 }
 
 /* The head's weights are still there. */
@@ -89,10 +137,10 @@ spw_status spw_step_unit_backward(spw_step_memory *m, size_t unit) {
     spw_status status = SPW_OK;
     if (!m->units.listed) return SPW_OK;
     if (!m->unit_live[UNIT_WEIGHTS * spw_step_units(m) + unit]) SPW_TRY(gather(m, unit));
-    SPW_TRY(change(m, UNIT_WEIGHTS, unit, true));
+    SPW_TRY(begin_weights(m, unit));
     SPW_TRY(change(m, UNIT_OUTPUT, unit, false));
     for (size_t n = 1; n <= m->ahead && n <= unit; n++) SPW_TRY(gather(m, unit - n));
-    SPW_TRY(change_weights(m, UNIT_MATRIX, unit, true));
+    if (!casts(m, unit)) SPW_TRY(change_weights(m, UNIT_MATRIX, unit, true));
 
 cleanup:
     return status;
@@ -130,7 +178,7 @@ spw_status spw_step_unit_reduce(spw_step_memory *m, size_t unit) {
     spw_status status = SPW_OK;
     if (!m->units.listed) return SPW_OK;
     SPW_TRY(change(m, UNIT_GRADIENT, unit, true));
-    SPW_TRY(change_weights(m, UNIT_WEIGHTS, unit, false));
+    SPW_TRY(change_weights(m, UNIT_FIRST, unit, false));
     SPW_TRY(reduce(m, UNIT_REDUCED, unit));
     SPW_TRY(change(m, UNIT_GRADIENT, unit, false));
 
@@ -168,7 +216,9 @@ spw_status spw_step_units_loss(spw_step_memory *m) {
     }
     SPW_TRY(spw_step_unit_backward(m, head));
     SPW_TRY(change(m, UNIT_GRADIENT, head, true));
+    SPW_TRY(spw_step_workspace(m, true));
     SPW_TRY(change_loss(m, LOSS_LOGITS, false));
+    SPW_TRY(spw_step_attention_gradient(m, true));
 
 cleanup:
     return status;

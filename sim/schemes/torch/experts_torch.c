@@ -34,15 +34,15 @@ static void silu_gradient(spw_layer_builder *b, spw_rows rows) {
 }
 
 static void up_gradient(spw_layer_builder *b, const spw_layer_shape *s, spw_rows rows) {
-    spw_layer_born(b, "gemm w1 gradient", (spw_tensor){"dx_w1", rows, SPW_WIDTH_HIDDEN});
     weight_gradient(b, s, "gemm w1 gradient", "d_w1");
+    spw_layer_born(b, "gemm w1 gradient", (spw_tensor){"dx_w1", rows, SPW_WIDTH_HIDDEN});
     spw_layer_dies(b, "gemm w1 gradient", "d_w1_out");
 }
 
 void spw_experts_autograd_gradient(spw_layer_builder *b, const spw_layer_shape *s, spw_rows rows,
                                    spw_autograd_order order) {
-    spw_layer_born(b, "gemm wo gradient", (spw_tensor){"d_act", rows, SPW_WIDTH_FFN});
     weight_gradient(b, s, "gemm wo gradient", "d_wo");
+    spw_layer_born(b, "gemm wo gradient", (spw_tensor){"d_act", rows, SPW_WIDTH_FFN});
     spw_layer_dies(b, "gemm wo gradient", "act");
     spw_layer_dies(b, "gemm wo gradient", "dy");
     spw_layer_born(b, "product gradient", (spw_tensor){"d_silu", rows, SPW_WIDTH_FFN});
@@ -53,8 +53,8 @@ void spw_experts_autograd_gradient(spw_layer_builder *b, const spw_layer_shape *
     if (order == SPW_AUTOGRAD_SILU_LAST) silu_gradient(b, rows);
     up_gradient(b, s, rows);
     if (order == SPW_AUTOGRAD_UP_LAST) silu_gradient(b, rows);
-    spw_layer_born(b, "gemm w0 gradient", (spw_tensor){"dx_w0", rows, SPW_WIDTH_HIDDEN});
     weight_gradient(b, s, "gemm w0 gradient", "d_w0");
+    spw_layer_born(b, "gemm w0 gradient", (spw_tensor){"dx_w0", rows, SPW_WIDTH_HIDDEN});
     spw_layer_dies(b, "gemm w0 gradient", "x");
     spw_layer_dies(b, "gemm w0 gradient", "d_w0_out");
     spw_layer_dies(b, "sum of dx", "dx_w0");

@@ -17,7 +17,7 @@ typedef enum spw_autograd_order {
     SPW_AUTOGRAD_SILU_LAST, /* both products, then SiLU */
     SPW_AUTOGRAD_UP_LAST    /* SiLU of the gate's product before that of up */
 } spw_autograd_order;
-/* From dy to dx_w1, the sum of both parts. A product's weight gradient (shape.weight_gradients) comes behind the gradient of its
+/* From dy to dx_w1, the sum of both parts. A product's weight gradient (shape.weight_gradients) comes before the gradient of its
  * input, before either operand goes. */
 void spw_experts_autograd_gradient(spw_layer_builder *b, const spw_layer_shape *shape, spw_rows rows,
                                    spw_autograd_order order);
