@@ -1,6 +1,7 @@
 /* Presets that were parsed before. */
 #include "sim/read/preset.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@ typedef struct kept {
     void *parsed;
 } kept;
 
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static kept known[MOST_KEPT];
 static size_t knowns;
 
@@ -22,14 +24,11 @@ static const kept *find(const char *text, spw_preset_parser *parser) {
 }
 
 static bool take(const spw_preset_text *text, spw_preset_parser *parser, size_t bytes, void *out) {
-    bool there = false;
-#pragma omp critical(spw_preset_kept)
-    {
-        const kept *k = find(text->text, parser);
-        there = k != NULL;
-        if (there) memcpy(out, k->parsed, bytes);
-    }
-    return there;
+    (void)pthread_mutex_lock(&gate);
+    const kept *k = find(text->text, parser);
+    if (k != NULL) memcpy(out, k->parsed, bytes);
+    (void)pthread_mutex_unlock(&gate);
+    return k != NULL;
 }
 
 /* Without room it is parsed again. Not by spw_alloc: what stays for good is no leak of the caller's. */
@@ -37,11 +36,12 @@ static void keep(const spw_preset_text *text, spw_preset_parser *parser, size_t 
     void *copy = malloc(bytes);
     if (copy == NULL) return;
     memcpy(copy, parsed, bytes);
-#pragma omp critical(spw_preset_kept)
+    (void)pthread_mutex_lock(&gate);
     if (knowns < MOST_KEPT && find(text->text, parser) == NULL) {
         known[knowns++] = (kept){text->text, parser, copy};
         copy = NULL;
     }
+    (void)pthread_mutex_unlock(&gate);
     free(copy);
 }
 
