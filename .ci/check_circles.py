@@ -11,11 +11,9 @@ FOLDERS = ("base", "traces", "reference", "kernels", "sim")
 # A file of each circle that is there, and how many files it has, and why.
 # attention.c: a kind of attention reads its keys by what families say of them, and rows of families name kinds and mixers. Two
 #   tables that name each other's rows; cut, one of the two would name rows by words, which no compiler checks.
-# trace.c: a trace is a file, a set of traces or made as it is read, and who reads it is not to know which. It would end with a
-#   table of functions in the trace.
 # layer_gpu.c: arrangements of a layer use steps that stand beside the table of the arrangements. It would end with the steps in
 #   a file of their own.
-KNOWN = {"sim/model/attention.c": 13, "traces/trace.c": 4, "kernels/layer/layer_gpu.c": 4}
+KNOWN = {"sim/model/attention.c": 13, "kernels/layer/layer_gpu.c": 4}
 DEFINED = re.compile(r"^(?!static\b|typedef\b|extern\b|#)[A-Za-z_][\w \t*]*?\b(spw_\w+)\s*(?:\([^;{}]*\)\s*\{|(?:\[[^\]]*\])*\s*=)", re.M)
 
 

@@ -258,7 +258,7 @@ spw_status spw_shard_set_read(const char *path, spw_shard_set *out) {
     for (size_t i = 0; i < names.count; i++) {
         if (spw_shard_set_is(names.path[i]))
             SPW_TRY(spw_fail(SPW_EFORMAT, "%s: a set of shards cannot be a shard", names.path[i]));
-        SPW_TRY(spw_trace_open(names.path[i], &trace));
+        SPW_TRY(spw_trace_open_file(names.path[i], NULL, &trace));
         const spw_trace_info *info = spw_trace_get_info(trace);
         SPW_TRY(note_shard(names.path[i], info, &set.shard[i]));
         if (i > 0) {

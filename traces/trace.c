@@ -2,10 +2,8 @@
 
 #include "base/memory.h"
 #include "traces/disk/hdf5_error.h"
-#include "traces/generate/made_trace.h"
 #include "traces/record_check.h"
 #include "traces/trace_internal.h"
-#include "traces/trace_shards.h"
 
 #include <inttypes.h>
 #include <omp.h>
@@ -13,6 +11,7 @@
 #include <string.h>
 
 enum { MAX_THREADS = 16, DATASETS = 8 };
+static const spw_trace_source file_alone = {.close = NULL};
 
 spw_status spw_trace_create_blank(const char *path, spw_trace **out) {
     spw_status status = SPW_OK;
@@ -25,6 +24,7 @@ spw_status spw_trace_create_blank(const char *path, spw_trace **out) {
                                              &trace->routed,    &trace->by_rank};
     for (size_t i = 0; i < DATASETS; i++) datasets[i]->id = H5I_INVALID_HID;
     trace->file = trace->half_type = H5I_INVALID_HID;
+    trace->source = &file_alone;
     trace->window = SPW_CHUNK_WINDOW;
     SPW_TRY(SPW_ALLOC(length, &trace->path));
     memcpy(trace->path, path, length);
@@ -36,8 +36,7 @@ cleanup:
     return status;
 }
 
-/* texts: as the probe of this file or of one like it has found them; NULL: it is probed. */
-static spw_status open_file(const char *path, char *const *texts, spw_trace **out) {
+spw_status spw_trace_open_file(const char *path, const spw_trace *like, spw_trace **out) {
     spw_status status = SPW_OK;
     spw_trace *trace = NULL;
     *out = NULL;
@@ -45,10 +44,10 @@ static spw_status open_file(const char *path, char *const *texts, spw_trace **ou
     SPW_TRY(spw_trace_create_blank(path, &trace));
     trace->half_type = spw_hdf5_half_type();
     if (trace->half_type < 0) SPW_TRY(spw_fail(SPW_ENOMEM, "%s: HDF5 cannot make a half type", path));
-    if (texts == NULL) SPW_TRY(spw_trace_probe(trace));
-    for (size_t i = 0; i < SPW_TRACE_TEXTS && texts != NULL; i++) {
-        SPW_TRY(SPW_ALLOC(strlen(texts[i]) + 1, &trace->text[i]));
-        memcpy(trace->text[i], texts[i], strlen(texts[i]) + 1);
+    if (like == NULL) SPW_TRY(spw_trace_probe(trace));
+    for (size_t i = 0; i < SPW_TRACE_TEXTS && like != NULL; i++) {
+        SPW_TRY(SPW_ALLOC(strlen(like->text[i]) + 1, &trace->text[i]));
+        memcpy(trace->text[i], like->text[i], strlen(like->text[i]) + 1);
     }
     status = spw_hdf5_open_file(path, &trace->file);
     if (status == SPW_OK) status = spw_trace_read_header(trace);
@@ -65,18 +64,10 @@ cleanup:
     return status;
 }
 
-spw_status spw_trace_open(const char *path, spw_trace **out) {
-    return spw_shard_set_is(path) ? spw_trace_shards_open(path, out) : open_file(path, NULL, out);
-}
-
-spw_status spw_trace_open_again(const char *path, const spw_trace *like, spw_trace **out) {
-    return open_file(path, like->text, out);
-}
-
 void spw_trace_close(spw_trace *trace) {
     if (trace == NULL) return;
-    if (trace->shards != NULL) {
-        spw_trace_shards_close(trace);
+    if (trace->source->close != NULL) {
+        trace->source->close(trace);
         return;
     }
     spw_trace_dataset *datasets[DATASETS] = {&trace->expert_id, &trace->weight,   &trace->source_rank,
@@ -89,7 +80,6 @@ void spw_trace_close(spw_trace *trace) {
         spw_free(datasets[i]->buffer.data);
     }
     spw_worker_pool_destroy(trace->pool);
-    spw_made_trace_destroy(trace->made);
     H5E_BEGIN_TRY { /* nothing is lost by a file that was only read */
         if (trace->half_type >= 0) (void)H5Tclose(trace->half_type);
         if (trace->file >= 0) (void)H5Fclose(trace->file);
@@ -105,7 +95,7 @@ void spw_trace_close(spw_trace *trace) {
 
 void spw_trace_keep_contradictions(spw_trace *trace) {
     trace->keep_contradictions = true;
-    if (trace->shards != NULL) spw_trace_shards_keep_contradictions(trace);
+    if (trace->source->keep_contradictions != NULL) trace->source->keep_contradictions(trace);
 }
 
 /* HDF5's own cache of where the chunks lie, which otherwise grows to 32 MiB. */
@@ -127,7 +117,7 @@ static void keep_cache_small(hid_t file) {
 
 void spw_trace_set_window(spw_trace *trace, size_t bytes) {
     spw_trace_dataset *const kept[] = {&trace->expert_id, &trace->weight};
-    if (trace->shards != NULL) spw_trace_shards_set_window(trace, bytes);
+    if (trace->source->set_window != NULL) trace->source->set_window(trace, bytes);
     for (size_t i = 0; i < sizeof kept / sizeof *kept && trace->window != bytes; i++) {
         spw_chunk_store_destroy(kept[i]->chunks);
         kept[i]->chunks = NULL;
@@ -189,7 +179,7 @@ spw_status spw_trace_count_flagged(spw_trace *trace, uint64_t *out) {
     const bool kept = trace->keep_contradictions;
     spw_status status = SPW_OK;
     *out = 0;
-    if (trace->shards != NULL) return spw_trace_shards_count_flagged(trace, out);
+    if (trace->source->count_flagged != NULL) return trace->source->count_flagged(trace, out);
     trace->keep_contradictions = true; /* a step of nothing else is counted too */
     for (size_t step = 0; trace->flags.id >= 0 && step < info->steps && status == SPW_OK; step++) {
         const void *flags = NULL;
@@ -208,8 +198,7 @@ spw_status spw_trace_read_columns(spw_trace *trace, size_t step, size_t steps, s
     const spw_trace_info *info = &trace->info;
     memset(out, 0, sizeof *out);
     SPW_TRY(check_steps(trace, step, steps));
-    if (trace->shards != NULL) return spw_trace_shards_read_columns(trace, step, steps, out);
-    if (trace->made != NULL) return spw_made_trace_read_columns(trace, step, steps, out);
+    if (trace->source->read_columns != NULL) return trace->source->read_columns(trace, step, steps, out);
     uint64_t first = info->step_offset[step], tokens = info->step_offset[step + steps] - first;
     *out = (spw_trace_columns){.first = first, .tokens = (size_t)tokens};
     const void *ranks = NULL, *sequences = NULL, *positions = NULL, *flags = NULL;
@@ -375,8 +364,8 @@ spw_status spw_trace_read_record(spw_trace *trace, size_t step, size_t steps, si
         SPW_TRY(spw_fail(SPW_EARG, "%s: layer position %zu; the trace has %zu", trace->path, layer,
                          info->layers));
     }
-    if (trace->shards != NULL) return spw_trace_shards_read_record(trace, step, steps, layer, weights, out);
-    if (trace->made != NULL) return spw_made_trace_read_record(trace, step, steps, layer, out);
+    if (trace->source->read_record != NULL)
+        return trace->source->read_record(trace, step, steps, layer, weights, out);
     uint64_t first = info->step_offset[step], tokens = info->step_offset[step + steps] - first;
     *out = (spw_trace_record){
         (size_t)tokens, info->top_k, info->layer_experts[layer], info->id_bytes, info->missing, NULL, NULL};
@@ -402,13 +391,13 @@ static spw_status read_counts(spw_trace *trace, spw_trace_dataset *dataset, size
     const bool ranks = dataset == &trace->by_rank;
     const uint64_t start[] = {step, ranks ? 0 : layer, ranks ? layer : 0, 0},
                    count[] = {1, ranks ? info->ranks : 1, ranks ? 1 : info->experts, info->experts};
-    if (dataset->id < 0 && trace->shards == NULL)
+    if (dataset->id < 0 && trace->source->read_counts == NULL)
         return spw_fail(SPW_EARG, "%s: has no /%s", trace->path, dataset->path);
     if (step >= info->steps || layer >= info->layers) {
         return spw_fail(SPW_EARG, "%s: step %zu, layer %zu; the trace has %zu and %zu", trace->path, step,
                         layer, info->steps, info->layers);
     }
-    if (trace->shards != NULL) return spw_trace_shards_read_counts(trace, step, layer, ranks, out);
+    if (trace->source->read_counts != NULL) return trace->source->read_counts(trace, step, layer, ranks, out);
     return read_block(trace, dataset, start, count, H5T_NATIVE_UINT32, out);
 }
 

@@ -41,7 +41,22 @@ typedef struct spw_trace_dataset {
     spw_trace_buffer buffer;
 } spw_trace_dataset;
 
+/* The calls of trace.h for a trace that is no file of its own, each as the call with the like name; steps and layers are checked.
+ * NULL: the file answers, or what is not there is missing. */
+typedef struct spw_trace_source {
+    void (*close)(spw_trace *trace); /* all of it */
+    void (*keep_contradictions)(spw_trace *trace);
+    void (*set_window)(spw_trace *trace, size_t bytes);
+    spw_status (*count_flagged)(spw_trace *trace, uint64_t *out);
+    spw_status (*read_columns)(spw_trace *trace, size_t step, size_t steps, spw_trace_columns *out);
+    spw_status (*read_record)(spw_trace *trace, size_t step, size_t steps, size_t layer, bool weights,
+                              spw_trace_record *out);
+    /* [ranks][experts] if `by_rank`, else [experts]; sums that a uint32_t does not hold are UINT32_MAX. */
+    spw_status (*read_counts)(spw_trace *trace, size_t step, size_t layer, bool by_rank, uint32_t *out);
+} spw_trace_source;
+
 struct spw_trace {
+    const spw_trace_source *source;
     char *path;
     hid_t file, half_type;
     spw_trace_info info;
@@ -62,6 +77,8 @@ struct spw_trace {
 
 /* A trace of this name without anything open. */
 SPW_MUST_CHECK spw_status spw_trace_create_blank(const char *path, spw_trace **out);
+/* Of one file. like: NULL, or one with the same texts: the file is known to be sound, and no child tries it. */
+SPW_MUST_CHECK spw_status spw_trace_open_file(const char *path, const spw_trace *like, spw_trace **out);
 
 /* Between two reads: how many bytes of decoded chunks each dataset keeps from now on. Of shards: all that are open together. */
 void spw_trace_set_window(spw_trace *trace, size_t bytes);

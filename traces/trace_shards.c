@@ -25,7 +25,7 @@ static void close_row(spw_trace_shards *s) {
     s->row = SIZE_MAX;
 }
 
-void spw_trace_shards_close(spw_trace *trace) {
+static void close_shards(spw_trace *trace) {
     spw_trace_shards *s = trace->shards;
     close_row(s);
     void *owned[] = {s->first_step,      s->first_rank,     s->open,           s->ids.data,
@@ -38,7 +38,7 @@ void spw_trace_shards_close(spw_trace *trace) {
     spw_free(trace);
 }
 
-void spw_trace_shards_keep_contradictions(spw_trace *trace) {
+static void keep_contradictions(spw_trace *trace) {
     spw_trace_shards *s = trace->shards;
     for (size_t c = 0; c < s->set.columns && s->row != SIZE_MAX; c++)
         spw_trace_keep_contradictions(s->open[c]);
@@ -49,7 +49,7 @@ const spw_trace *spw_trace_shards_first(const spw_trace *trace, size_t *columns)
     return trace->shards->set.first;
 }
 
-void spw_trace_shards_set_window(spw_trace *trace, size_t bytes) {
+static void set_window(spw_trace *trace, size_t bytes) {
     const spw_trace_shards *s = trace->shards;
     for (size_t c = 0; c < s->set.columns && s->row != SIZE_MAX; c++)
         spw_trace_set_window(s->open[c], bytes / s->set.columns);
@@ -115,32 +115,6 @@ static void join(spw_trace *trace) {
     info->rank_id = info->ranks > 0 ? trace->rank_id : NULL;
 }
 
-spw_status spw_trace_shards_open(const char *path, spw_trace **out) {
-    spw_status status = SPW_OK;
-    spw_trace *trace = NULL;
-    *out = NULL;
-    SPW_TRY(SPW_ALLOC(1, &trace));
-    SPW_TRY(SPW_ALLOC(1, &trace->shards));
-    trace->shards->row = SIZE_MAX;
-    SPW_TRY(SPW_ALLOC(strlen(path) + 1, &trace->path));
-    memcpy(trace->path, path, strlen(path) + 1);
-    trace->routed.path = "counts/routed", trace->by_rank.path = "counts/by_rank";
-    SPW_TRY(spw_shard_set_read(path, &trace->shards->set));
-    trace->info = *spw_trace_get_info(trace->shards->set.first);
-    SPW_TRY(lay_out(trace));
-    join(trace);
-    *out = trace;
-    trace = NULL;
-
-cleanup:
-    if (trace != NULL && trace->shards == NULL) {
-        spw_free(trace);
-        trace = NULL;
-    }
-    spw_trace_close(trace);
-    return status;
-}
-
 /* --- Reading --- */
 
 static size_t row_of(const spw_trace_shards *s, size_t step) {
@@ -160,7 +134,7 @@ static spw_status open_row(spw_trace *trace, size_t row) {
     close_row(s);
     for (size_t c = 0; c < s->set.columns; c++) {
         const spw_shard *shard = shard_at(s, row, c);
-        SPW_TRY(spw_trace_open_again(shard->path, s->set.first, &s->open[c]));
+        SPW_TRY(spw_trace_open_file(shard->path, s->set.first, &s->open[c]));
         const spw_trace_info *info = spw_trace_get_info(s->open[c]);
         if (info->steps != shard->steps || info->ranks != shard->ranks ||
             memcmp(info->step_tokens, shard->step_tokens, shard->steps * sizeof *shard->step_tokens) != 0)
@@ -204,8 +178,7 @@ static void append_columns(const spw_trace_shards *s, size_t column, const spw_t
     out->flagged += own->flagged;
 }
 
-spw_status spw_trace_shards_read_columns(spw_trace *trace, size_t step, size_t steps,
-                                         spw_trace_columns *out) {
+static spw_status read_columns(spw_trace *trace, size_t step, size_t steps, spw_trace_columns *out) {
     spw_trace_shards *s = trace->shards;
     const uint64_t *offset = trace->step_offset;
     spw_status status = SPW_OK;
@@ -233,8 +206,8 @@ cleanup:
     return status;
 }
 
-spw_status spw_trace_shards_read_record(spw_trace *trace, size_t step, size_t steps, size_t layer,
-                                        bool weights, spw_trace_record *out) {
+static spw_status read_record(spw_trace *trace, size_t step, size_t steps, size_t layer, bool weights,
+                              spw_trace_record *out) {
     spw_trace_shards *s = trace->shards;
     const spw_trace_info *info = &trace->info;
     const size_t tokens = (size_t)(trace->step_offset[step + steps] - trace->step_offset[step]),
@@ -272,8 +245,7 @@ cleanup:
     return status;
 }
 
-spw_status spw_trace_shards_read_counts(spw_trace *trace, size_t step, size_t layer, bool by_rank,
-                                        uint32_t *out) {
+static spw_status read_counts(spw_trace *trace, size_t step, size_t layer, bool by_rank, uint32_t *out) {
     spw_trace_shards *s = trace->shards;
     const size_t experts = trace->info.experts, row = row_of(s, step), own = step - s->first_step[row];
     spw_status status = SPW_OK;
@@ -294,7 +266,7 @@ cleanup:
     return status;
 }
 
-spw_status spw_trace_shards_count_flagged(spw_trace *trace, uint64_t *out) {
+static spw_status count_flagged(spw_trace *trace, uint64_t *out) {
     spw_trace_shards *s = trace->shards;
     spw_status status = SPW_OK;
     *out = 0;
@@ -307,4 +279,40 @@ spw_status spw_trace_shards_count_flagged(spw_trace *trace, uint64_t *out) {
 
 cleanup:
     return status;
+}
+
+/* --- As a trace --- */
+
+static const spw_trace_source shards = {close_shards, keep_contradictions, set_window, count_flagged,
+                                        read_columns, read_record,         read_counts};
+
+static spw_status open_shards(const char *path, spw_trace **out) {
+    spw_status status = SPW_OK;
+    spw_trace *trace = NULL;
+    *out = NULL;
+    SPW_TRY(SPW_ALLOC(1, &trace));
+    SPW_TRY(SPW_ALLOC(1, &trace->shards));
+    trace->source = &shards;
+    trace->shards->row = SIZE_MAX;
+    SPW_TRY(SPW_ALLOC(strlen(path) + 1, &trace->path));
+    memcpy(trace->path, path, strlen(path) + 1);
+    trace->routed.path = "counts/routed", trace->by_rank.path = "counts/by_rank";
+    SPW_TRY(spw_shard_set_read(path, &trace->shards->set));
+    trace->info = *spw_trace_get_info(trace->shards->set.first);
+    SPW_TRY(lay_out(trace));
+    join(trace);
+    *out = trace;
+    trace = NULL;
+
+cleanup:
+    if (trace != NULL && trace->shards == NULL) {
+        spw_free(trace);
+        trace = NULL;
+    }
+    spw_trace_close(trace);
+    return status;
+}
+
+spw_status spw_trace_open(const char *path, spw_trace **out) {
+    return spw_shard_set_is(path) ? open_shards(path, out) : spw_trace_open_file(path, NULL, out);
 }

@@ -38,6 +38,7 @@ typedef struct search {
     spw_search_bound *bound;                 /* [twins][batches][schemes], as the replay has them */
     known_facts *known;                      /* [KNOWN_FACTS] of the first points of the GPUs under way */
     size_t first;                            /* job of those GPUs */
+    size_t fits[SPW_JOB_MAX_SCHEMES];        /* 1 + the last job whose state fits, whatever the batch */
     bool *skip;                              /* the same */
     bool timed;                              /* points with a time are looked at, or those without */
     bool counts;                             /* what becomes of the points under way is counted */
@@ -109,7 +110,10 @@ static spw_status bound_of(search *s, size_t at, const spw_point *point, spw_sea
         *out = known->facts;
         return known->status;
     }
-    const spw_status status = spw_search_bound_of(&s->facts, point, false, out);
+    size_t *fits = &s->fits[at % s->schemes];
+    const size_t job = s->index[at / s->per_job] + 1;
+    const spw_status status = spw_search_bound_of(&s->facts, point, *fits == job, out);
+    if (status == SPW_OK && !out->state_alone) *fits = job;
     if (status == SPW_ECONFIG) spw_search_nearest_refused(&s->out->nearest);
     if (known != NULL) *known = (known_facts){true, status, *out};
     return status;

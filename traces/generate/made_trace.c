@@ -34,7 +34,7 @@ struct spw_made_trace {
     int32_t *sequence, *position;
 };
 
-void spw_made_trace_destroy(spw_made_trace *made) {
+static void destroy(spw_made_trace *made) {
     if (made == NULL) return;
     for (size_t i = 0; i < made->keeps && made->kept != NULL; i++) spw_free(made->kept[i].expert_id);
     spw_free(made->kept);
@@ -126,42 +126,6 @@ static void say(const spw_generate_settings *s, spw_trace *trace) {
                                    .missing = UINT16_MAX};
 }
 
-spw_status spw_trace_make(const spw_generate_settings *settings, spw_trace **out) {
-    const size_t per_rank = (settings->tokens_per_rank + length_of(settings) - 1) / length_of(settings);
-    spw_trace *trace = NULL;
-    size_t bytes = 0;
-    spw_status status = SPW_OK;
-    *out = NULL;
-    if ((double)settings->steps * (double)settings->ranks * (double)per_rank > (double)INT32_MAX)
-        return spw_fail(SPW_EARG, "more than %d sequences", INT32_MAX);
-    if (!spw_mul_size(settings->ranks, settings->tokens_per_rank, &bytes) ||
-        !spw_mul_size(bytes, settings->top_k, &bytes) || !spw_mul_size(bytes, 2, &bytes))
-        return spw_fail(SPW_EARG, "%zu ranks x %zu tokens overflow", settings->ranks,
-                        settings->tokens_per_rank);
-    SPW_TRY(spw_trace_create_blank("generated routing", &trace));
-    SPW_TRY(SPW_ALLOC(1, &trace->made));
-    spw_made_trace *made = trace->made;
-    made->settings = *settings;
-    made->settings.distribution_text = made->settings.generator = NULL;
-    SPW_TRY(spw_generator_create(&made->settings, &made->generator));
-    (void)snprintf(made->note, sizeof made->note, "synthetic: distribution %s, seed %llu",
-                   settings->distribution_text != NULL ? settings->distribution_text : "?",
-                   (unsigned long long)settings->seed);
-    SPW_TRY(make_layers(settings, trace));
-    SPW_TRY(make_steps(settings, trace));
-    say(settings, trace);
-    if (trace->info.id_bytes == 1) bytes /= 2;
-    made->keeps = bytes > 0 ? MOST_KEPT / bytes : 0;
-    if (made->keeps > settings->steps * settings->layers) made->keeps = settings->steps * settings->layers;
-    if (made->keeps > 0) SPW_TRY(SPW_ALLOC(made->keeps, &made->kept));
-    *out = trace;
-    trace = NULL;
-
-cleanup:
-    spw_trace_close(trace);
-    return status;
-}
-
 size_t spw_trace_made_tokens(const spw_trace *trace) {
     const spw_made_trace *made = trace->made;
     return made != NULL && length_of(&made->settings) == made->settings.tokens_per_rank
@@ -172,7 +136,7 @@ size_t spw_trace_made_tokens(const spw_trace *trace) {
 /* --- Reading --- */
 
 /* The columns of one step differ from those of another in the numbers of sequences alone. */
-spw_status spw_made_trace_read_columns(spw_trace *trace, size_t step, size_t steps, spw_trace_columns *out) {
+static spw_status read_columns(spw_trace *trace, size_t step, size_t steps, spw_trace_columns *out) {
     spw_made_trace *made = trace->made;
     const spw_generate_settings *s = &made->settings;
     const size_t tokens = s->ranks * s->tokens_per_rank, length = length_of(s),
@@ -225,11 +189,12 @@ cleanup:
     return status;
 }
 
-spw_status spw_made_trace_read_record(spw_trace *trace, size_t step, size_t steps, size_t layer,
-                                      spw_trace_record *out) {
+static spw_status read_record(spw_trace *trace, size_t step, size_t steps, size_t layer, bool weights,
+                              spw_trace_record *out) {
     const spw_trace_info *info = &trace->info;
     drawn *d = place_of(trace->made, step, layer);
     spw_status status = SPW_OK;
+    (void)weights; /* it has none */
     if (steps != 1) return spw_fail(SPW_EARG, "%s: %zu steps at once; must be 1", trace->path, steps);
     if (d->expert_id == NULL || d->step != step || d->layer != layer) SPW_TRY(draw(trace, step, layer, d));
     *out = (spw_trace_record){.tokens = (size_t)info->step_tokens[step],
@@ -277,4 +242,53 @@ void spw_piece_law_draw(const spw_piece_law *law, void *scratch, uint64_t first,
     spw_random_stream stream;
     spw_random_stream_init(&stream, law->seed, PURPOSE_COUNTS, law->step, law->layer, first);
     spw_count_sample(law->tree, &stream, scratch, tokens, out);
+}
+
+/* --- As a trace --- */
+
+static void close_made(spw_trace *trace) {
+    spw_trace_source rest = {.close = NULL};
+    destroy(trace->made);
+    trace->source = &rest;
+    spw_trace_close(trace);
+}
+
+static const spw_trace_source generated = {
+    .close = close_made, .read_columns = read_columns, .read_record = read_record};
+
+spw_status spw_trace_make(const spw_generate_settings *settings, spw_trace **out) {
+    const size_t per_rank = (settings->tokens_per_rank + length_of(settings) - 1) / length_of(settings);
+    spw_trace *trace = NULL;
+    size_t bytes = 0;
+    spw_status status = SPW_OK;
+    *out = NULL;
+    if ((double)settings->steps * (double)settings->ranks * (double)per_rank > (double)INT32_MAX)
+        return spw_fail(SPW_EARG, "more than %d sequences", INT32_MAX);
+    if (!spw_mul_size(settings->ranks, settings->tokens_per_rank, &bytes) ||
+        !spw_mul_size(bytes, settings->top_k, &bytes) || !spw_mul_size(bytes, 2, &bytes))
+        return spw_fail(SPW_EARG, "%zu ranks x %zu tokens overflow", settings->ranks,
+                        settings->tokens_per_rank);
+    SPW_TRY(spw_trace_create_blank("generated routing", &trace));
+    SPW_TRY(SPW_ALLOC(1, &trace->made));
+    trace->source = &generated;
+    spw_made_trace *made = trace->made;
+    made->settings = *settings;
+    made->settings.distribution_text = made->settings.generator = NULL;
+    SPW_TRY(spw_generator_create(&made->settings, &made->generator));
+    (void)snprintf(made->note, sizeof made->note, "synthetic: distribution %s, seed %llu",
+                   settings->distribution_text != NULL ? settings->distribution_text : "?",
+                   (unsigned long long)settings->seed);
+    SPW_TRY(make_layers(settings, trace));
+    SPW_TRY(make_steps(settings, trace));
+    say(settings, trace);
+    if (trace->info.id_bytes == 1) bytes /= 2;
+    made->keeps = bytes > 0 ? MOST_KEPT / bytes : 0;
+    if (made->keeps > settings->steps * settings->layers) made->keeps = settings->steps * settings->layers;
+    if (made->keeps > 0) SPW_TRY(SPW_ALLOC(made->keeps, &made->kept));
+    *out = trace;
+    trace = NULL;
+
+cleanup:
+    spw_trace_close(trace);
+    return status;
 }

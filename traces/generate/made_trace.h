@@ -22,7 +22,7 @@ typedef struct spw_expert_blocks {
     size_t rank, node;
 } spw_expert_blocks;
 /* By what counts of tokens of a step and layer are drawn, without the tokens: *out has no choices then, but a law. They are not those of
- * the tokens that spw_made_trace_read_record() draws, but as likely (traces/generate/count_tree.h). *out has no law where the trace is a file, and
+ * the tokens that spw_trace_read_record() draws, but as likely (traces/generate/count_tree.h). *out has no law where the trace is a file, and
  * where counts cannot be drawn so. Valid until the next call. */
 SPW_MUST_CHECK spw_status spw_trace_read_law(spw_trace *trace, size_t step, size_t layer,
                                              spw_expert_blocks blocks, spw_trace_record *out);
@@ -30,12 +30,5 @@ size_t spw_piece_law_bytes(const spw_piece_law *law); /* of scratch memory that 
 /* Of `tokens` tokens from `first` on. A function of the arguments and the seed alone; any thread may call it. */
 void spw_piece_law_draw(const spw_piece_law *law, void *scratch, uint64_t first, size_t tokens,
                         const spw_token_counts *out);
-
-void spw_made_trace_destroy(spw_made_trace *made); /* NULL is fine */
-/* Each as the call of trace.h with the like name; steps and layers are checked. A record is of one step. */
-SPW_MUST_CHECK spw_status spw_made_trace_read_columns(spw_trace *trace, size_t step, size_t steps,
-                                                      spw_trace_columns *out);
-SPW_MUST_CHECK spw_status spw_made_trace_read_record(spw_trace *trace, size_t step, size_t steps,
-                                                     size_t layer, spw_trace_record *out);
 
 #endif
