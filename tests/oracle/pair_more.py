@@ -32,7 +32,24 @@ WHOLE = ["plan --routing-tokens 512 --drop-at-most 100 --format json", "plan --r
 MEGATRON_UNTIL = fewer(without(jobs.megatron(UNTIL, ("flame-moe-290m", "olmoe-1b-7b")), TAKEN), **SMALL_BATCH, **ROUTINGS)
 MEGATRON_WHOLE = fewer(without(jobs.megatron(WHOLE, ("flame-moe-290m",)), {"resident"}), **SMALL_BATCH, **jobs.ALLOCATOR,
                        mtp=jobs.keys("parallel.mtp_num_layers", 1))
+PLAN = "plan --routing-tokens 512 --no-allocator --drop-at-most 100"
+LAYOUT_KEY = "--set parallel.pipeline_model_parallel_layout"
+LAYOUTS = {  # 16 layers each
+    **without(jobs.megatron(["explain --format json", "explain --traffic --format json", f"{PLAN} --format json --chrome-trace out.json",
+                             *(f"{PLAN} --flags {name}" for name in ("megatron", "bridge", "primus")),
+                             "explain --as megatron --format json"], ("olmoe-1b-7b",)),
+              TAKEN | {"finetune", "recipe"}),
+    **SMALL_BATCH,
+    "pipeline": [f"--pipeline 2 {LAYOUT_KEY}='Et*8|t*8L'", f"--pipeline 2 {LAYOUT_KEY}='Et*7|t*9,L'", f"--pipeline 4 {LAYOUT_KEY}='Et*3|t*5|t*5|t*3,L'",
+                 f"--pipeline 2 --virtual-stages 2 {LAYOUT_KEY}='Et*3|t*4|t*4|t*5,L'", f"--pipeline 2 {LAYOUT_KEY}='E|t*16,L'",
+                 f"--pipeline 2 {LAYOUT_KEY}='Et*16|L'", f"--pipeline 2 --virtual-stages 3 {LAYOUT_KEY}='E|(t*4|)*4L'",
+                 f"--pipeline 2 --set parallel.mtp_num_layers=1 {LAYOUT_KEY}='Et*9|t*7,mL'",
+                 f"--pipeline 4 --set parallel.mtp_num_layers=1 {LAYOUT_KEY}='Et*4|t*6|t*6,m|L'"],
+    "mtp": [""],
+}
+
 TABLES = [
+    Table("layouts", "allocator", LAYOUTS, ("out.json",), quick={"ask": "explain"}),
     Table("until megatron", "until", MEGATRON_UNTIL, quick={"ask": "explain", "routing": ""}),
     Table("until maxtext", "until", jobs.maxtext(UNTIL, ("olmoe-1b-7b", "flame-moe-290m"), **ROUTINGS), quick={"ask": "explain", "routing": ""}),
     Table("until pytorch", "until", fewer(jobs.pytorch(UNTIL, ("flame-moe-290m", "olmoe-1b-7b"), **ROUTINGS),
