@@ -436,6 +436,20 @@ check(all(error <= 2.4 for error, *_ in unseen), f"each model by a fit without i
 check(sum(u[1] for u in unseen) >= 0.98 * sum(u[2] for u in unseen), f"intervals of models left out: {unseen}")
 check(statistics.median(u[3] for u in unseen) <= 22.0, f"their widths: {unseen}")
 check(run("calibrate", "memory", published[0], "--stack", "xla-cuda-0.10.2").returncode == 2, "no rows of the stack")
+
+# Up to four programs say nothing of others, which may recover nothing or everything; five do.
+lines, seen = list(csv.reader(compiled[0].open())), set()
+for count in range(100, 200, 5):
+    with (scratch / "first.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(lines[:count])
+    done = run("calibrate", "memory", scratch / "first.csv", "--stack", "xla-cuda-0.10.2", "--format", "csv")
+    for row in csv.DictReader(done.stdout.splitlines()):
+        programs = re.search(r"(\d+) rows of the tables", row["source"])
+        if row["coefficient"] == "recovered_grouped" and programs:
+            value, doubt, few = float(row["value"]), float(row["uncertainty"]), int(programs[1]) < 5
+            seen.add(int(programs[1]))
+            check((abs(doubt - max(value, 1 - value)) < 1e-9) == few, f"{programs[1]} programs: {value} and {doubt}")
+check(5 in seen and min(seen) < 5, f"numbers of programs: {seen}")
 check(run("calibrate", "memory", published[0]).returncode == 2 and run("calibrate").returncode == 2, "usage")
 
 oracle.finish()

@@ -155,6 +155,24 @@ static void test_live_sets(void) {
     }
 }
 
+/* moe-dedup: 16 tokens have as many slots as ranks they may be sent to, which is said, or as many as they can choose. */
+static void test_slots(void) {
+    static const struct {
+        const char *scheme;
+        uint64_t slots;
+    } cases[] = {{"moe-dedup:buffer_factor=1", 2},
+                 {"moe-dedup:buffer_factor=1,max_shards=1", 1},
+                 {"moe-dedup:buffer_factor=1,max_shards=5", 5},
+                 {"moe-dedup:buffer_factor=1,max_shards=8", 8},
+                 {"moe-dedup:buffer_factor=1,max_shards=11", 8}};
+    const spw_layer_shape s = shape_on(8, 8, 32, 2, 16);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const spw_scheme scheme = scheme_of(cases[i].scheme);
+        const spw_rank_rows rows = spw_balanced_rows(&scheme, &s);
+        CHECK(bytes_of_tensor(&scheme, &s, &rows, "send", NULL, 0) == 16 * cases[i].slots * 7168 * 2);
+    }
+}
+
 /* --- Any routing ------------------------------------------------------------------------------------------------- */
 
 typedef struct routing {
@@ -440,6 +458,7 @@ int main(void) {
     test_buffers();
     test_volumes();
     test_live_sets();
+    test_slots();
     test_on_paper();
     test_refusals();
     test_padding_waste(&state);

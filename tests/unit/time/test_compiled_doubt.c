@@ -141,10 +141,33 @@ static void test_published(const char *path) {
     spw_csv_close(csv);
 }
 
+/* --- What is outside the fit --- */
+
+/* Another cluster or another group has rates of its network that nobody fitted; another model, batch or length has not. */
+static void test_outside(void) {
+    const spw_fit_range range = {"own", "h100-8x8", "8 16", "4096", 1, 8};
+    const struct {
+        spw_fit_point point;
+        size_t sizes, places;
+        bool network;
+    } cases[] = {{{"own", "h100-8x8", 8, 4, 4096, true}, 0, 0, false},
+                 {{"own", "h100-8x8", 32, 4, 4096, true}, 1, 0, true},
+                 {{"own", "h200-8x8", 8, 4, 4096, true}, 0, 1, true},
+                 {{"own", "h100-8x8", 8, 9, 4096, true}, 1, 0, false},
+                 {{"other", "h100-8x8", 16, 4, 2048, false}, 0, 3, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char note[SPW_OUTSIDE_TEXT] = "";
+        const spw_outside_count got = spw_outside_ranges(note, &range, &cases[i].point);
+        CHECK(got.sizes == cases[i].sizes && got.places == cases[i].places &&
+              got.network == cases[i].network);
+    }
+}
+
 int main(int argc, char **argv) {
     CHECK(argc == 2);
     test_widths();
     test_moves();
+    test_outside();
     if (argc == 2) test_published(argv[1]);
     return check_done();
 }

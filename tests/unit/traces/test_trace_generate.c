@@ -282,6 +282,24 @@ static void test_skew(void) {
     spw_generator_destroy(generator);
 }
 
+/* A hot set of as many experts as a token chooses leaves nothing to chance: every other one of 16, which goes on by 8 a step. */
+static void test_turns(void) {
+    spw_generate_settings settings = {
+        .experts = 64, .top_k = 8, .layers = 1, .steps = 4, .ranks = 1, .tokens_per_rank = 4};
+    spw_generator *generator = NULL;
+    CHECK_OK(spw_distribution_parse("k-hot:hot=8,heat=1,stride=2,turn=1,first=3", &settings.distribution));
+    CHECK_OK(spw_generator_create(&settings, &generator));
+    for (size_t step = 0; step < 4 && generator != NULL; step++) {
+        size_t there = 0;
+        spw_generator_seek(generator, step);
+        CHECK_OK(spw_generator_record(generator, 0, ids));
+        for (size_t i = 0; i < 8; i++)
+            for (size_t k = 0; k < 8; k++) there += ids[k] == (3 + 8 * step + 2 * i) % 64;
+        CHECK(there == 8);
+    }
+    spw_generator_destroy(generator);
+}
+
 static void test_severity(void) {
     const struct {
         const char *name, *key;
@@ -382,6 +400,7 @@ int main(int argc, char **argv) {
     test_compose();
     test_refusals();
     test_skew();
+    test_turns();
     test_severity();
     test_threads(argc > 1 ? argv[1] : ".");
     return check_done();
