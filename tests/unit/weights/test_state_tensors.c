@@ -33,11 +33,7 @@ static void test_order(void) {
     enum { LAYERS = 48, EACH = 6 };
     const double table = 151936.0 * 2048.0 / 64.0, matrix = 16.0 * 768.0 * 2048.0 / 8.0,
                  layer[EACH] = {5120.0 * 2048.0 / 64.0, /* queries, keys and values are one */
-                                4096.0 * 2048.0 / 64.0,
-                                matrix,
-                                matrix,
-                                matrix,
-                                128.0 * 2048.0 / 64.0};
+                                4096.0 * 2048.0 / 64.0, matrix, matrix, matrix, 128.0 * 2048.0 / 64.0};
     spw_state_tensors t;
     read_state("qwen3-30b-a3b", &t);
     CHECK(t.count == 2 + LAYERS * EACH);
