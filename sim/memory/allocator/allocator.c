@@ -101,7 +101,7 @@ static uint64_t round_request(const spw_allocator *a, uint64_t bytes) {
         unit = (uint64_t)1 << (63 - __builtin_clzll(bytes));
         unit /= divisions;
     }
-    return (bytes + unit - 1) / unit * unit;
+    return (bytes + unit - 1) & ~(unit - 1); /* a power of two, by which nothing need be divided */
 }
 
 static void raise_to(uint64_t *peak, uint64_t value) { *peak = value > *peak ? value : *peak; }

@@ -32,6 +32,35 @@ spw_status spw_event_list_mark(spw_event_list *list) {
     return SPW_OK;
 }
 
+spw_status spw_event_list_copy(const spw_event_list *from, spw_event_list *to) {
+    spw_status status = SPW_OK;
+    spw_event_list_destroy(to);
+    if (from->events > 0) {
+        SPW_TRY(SPW_ALLOC(from->events, &to->event));
+        memcpy(to->event, from->event, from->events * sizeof *to->event);
+        to->events = to->capacity = from->events;
+    }
+    if (from->marks > 0) {
+        SPW_TRY(SPW_ALLOC(from->marks, &to->mark));
+        memcpy(to->mark, from->mark, from->marks * sizeof *to->mark);
+        to->marks = to->mark_capacity = from->marks;
+    }
+
+cleanup:
+    return status;
+}
+
+bool spw_event_list_is_equal(const spw_event_list *a, const spw_event_list *b) {
+    bool equal = a->events == b->events;
+    for (size_t i = 0; i < a->events && equal; i++) {
+        const spw_memory_event *x = &a->event[i], *y = &b->event[i];
+        equal = x->bytes == y->bytes && x->slot == y->slot && x->kind == y->kind && x->layer == y->layer &&
+                x->born == y->born && x->backward == y->backward && x->optimizer == y->optimizer &&
+                x->stream == y->stream && x->micro_batch == y->micro_batch;
+    }
+    return equal;
+}
+
 static void forget_again(spw_event_list *list) {
     spw_free(list->again);
     list->again = NULL;

@@ -10,101 +10,44 @@
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
-/* --- Processes --- */
+/* --- Which are followed --- */
 
-static void process_end(spw_reserved_process *p) {
-    spw_allocator_destroy(p->allocator);
-    p->allocator = NULL;
-}
+/* Does one step stand for all, in runs of it? */
+static bool is_steady(const spw_reserved_memory *m) { return m->request.steps == 1 && m->recorded == NULL; }
 
-static uint64_t state_of(const spw_reserved_process *p, size_t slots) {
-    return p->allocator != NULL ? spw_allocator_state(p->allocator, p->live, slots) : 1;
-}
-
-/* Of a job that goes on: with its moments. */
-static spw_status process_begin(const spw_reserved_memory *m, const spw_reserved_stage *stage, int variant,
-                                spw_reserved_process *p) {
-    spw_list_replay replay;
-    spw_status status = spw_allocator_create(&m->settings[variant], &p->allocator);
-    if (status != SPW_OK) return status;
-    for (size_t i = 0; i < stage->slots; i++) p->live[i].block = SPW_ALLOCATION_EMPTY;
-    status = spw_event_list_replay(&stage->begin, p->allocator, p->live, &replay);
-    if (status != SPW_OK || m->starts || replay.refused) return status;
-    return spw_event_list_replay(&stage->moments, p->allocator, p->live, &replay);
-}
-
-static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
-
-/* The end of a first step. `last` is then of the whole step. */
-static spw_status take_moments(const spw_reserved_stage *stage, spw_reserved_process *p,
-                               spw_memory_event *refused) {
-    const spw_allocator_stats passes = p->last.after, before = p->last.before;
-    const spw_status status = spw_event_list_replay(&stage->moments, p->allocator, p->live, &p->last);
-    spw_allocator_stats *after = &p->last.after;
-    if (p->last.refused) *refused = stage->moments.event[p->last.refused_event];
-    p->last.before = before;
-    after->requested_peak_bytes = larger(after->requested_peak_bytes, passes.requested_peak_bytes);
-    after->allocated_peak_bytes = larger(after->allocated_peak_bytes, passes.allocated_peak_bytes);
-    after->reserved_peak_bytes = larger(after->reserved_peak_bytes, passes.reserved_peak_bytes);
-    return status;
-}
-
-/* refused: where it ran out. */
-static spw_status process_step(const spw_reserved_memory *m, const spw_reserved_stage *stage, int variant,
-                               const spw_event_list *list, spw_reserved_process *p,
-                               spw_memory_event *refused) {
+/* What a rank of the stage allocates: one for all where they are alike and every step is the same. */
+static spw_status create_memory(spw_reserved_memory *m, size_t place) {
+    spw_reserved_stage *stage = &m->stage[spw_reserved_stage_of(m, place)];
+    spw_step_memory *memory = NULL;
     spw_status status = SPW_OK;
-    p->began = state_of(p, stage->slots);
-    if (p->allocator == NULL) SPW_TRY(process_begin(m, stage, variant, p));
-    if (m->request.every)
-        SPW_TRY(spw_event_list_replay(list, p->allocator, p->live, &p->last));
-    else
-        SPW_TRY(spw_event_list_replay_cycles(list, p->allocator, p->live, stage->slots, &p->last));
-    if (p->last.refused)
-        *refused = list->event[p->last.refused_event];
-    else if (m->starts && p->last.before.refused == 0)
-        SPW_TRY(take_moments(stage, p, refused));
-    p->failed = p->last.refused || p->last.before.refused > 0;
-    p->retries = p->last.after.retries - p->last.before.retries;
-    p->stranded = spw_allocator_stranded_bytes(p->allocator);
-    if (p->failed) process_end(p);
-    p->ended = state_of(p, stage->slots);
+    SPW_TRY(spw_step_memory_create(m->request.point,
+                                   &m->request.footprint[m->first_stage + spw_reserved_stage_of(m, place)],
+                                   m->recorded, &memory));
+    m->place[place].memory = memory;
+    SPW_TRY(spw_step_memory_begin(memory, &stage->begin));
+    SPW_TRY(spw_step_memory_optimizer(memory, &stage->moments));
+    stage->begin_bytes = (uint64_t)spw_event_list_peak(&stage->begin).after_forward_bytes;
+    stage->moment_bytes = (uint64_t)spw_event_list_peak(&stage->moments).after_forward_bytes;
+    stage->slots = spw_step_memory_slots(memory);
+    if (is_steady(m) && !m->request.every && spw_step_memory_is_alike(memory)) stage->memory = memory;
 
 cleanup:
     return status;
 }
 
-/* --- Which are followed --- */
-
 static spw_status follow(spw_reserved_memory *m, size_t place) {
     spw_reserved_rank *rank = &m->place[place];
-    spw_reserved_stage *stage = &m->stage[spw_reserved_stage_of(m, place)];
+    const spw_reserved_stage *stage = &m->stage[spw_reserved_stage_of(m, place)];
     spw_status status = SPW_OK;
     if (rank->memory != NULL) return SPW_OK;
-    SPW_TRY(spw_step_memory_create(m->request.point,
-                                   &m->request.footprint[m->first_stage + spw_reserved_stage_of(m, place)],
-                                   m->recorded, &rank->memory));
-    SPW_TRY(spw_step_memory_begin(rank->memory, &stage->begin));
-    SPW_TRY(spw_step_memory_optimizer(rank->memory, &stage->moments));
-    stage->begin_bytes = (uint64_t)spw_event_list_peak(&stage->begin).after_forward_bytes;
-    stage->moment_bytes = (uint64_t)spw_event_list_peak(&stage->moments).after_forward_bytes;
-    stage->slots = spw_step_memory_slots(rank->memory);
+    rank->memory = stage->memory;
+    if (rank->memory == NULL) SPW_TRY(create_memory(m, place));
     for (int v = m->first; v < m->variants; v++) SPW_TRY(SPW_ALLOC(stage->slots, &rank->process[v].live));
+    if (is_steady(m) && rank->turn == NULL) SPW_TRY(SPW_ALLOC(STEADY, &rank->turn));
     m->followed++;
 
 cleanup:
     return status;
-}
-
-/* FNV-1a. */
-static uint64_t rows_number(const spw_reserved_memory *m, size_t rank) {
-    const spw_rank_rows *rows = m->rows + rank * spw_reserved_cells(m);
-    uint64_t number = UINT64_C(0xcbf29ce484222325);
-    for (size_t i = 0; i < spw_reserved_cells(m); i++) {
-        const uint64_t three[] = {rows[i].held, rows[i].received, rows[i].sent};
-        for (size_t k = 0; k < 3; k++) number = (number ^ three[k]) * UINT64_C(0x100000001b3);
-    }
-    return number;
 }
 
 static bool is_like_one_followed(const spw_reserved_memory *m, size_t place) {
@@ -154,6 +97,20 @@ cleanup:
 }
 
 /* --- The job --- */
+
+static void forget_memory(spw_reserved_memory *m, size_t place) {
+    spw_reserved_rank *rank = &m->place[place];
+    if (rank->memory != m->stage[spw_reserved_stage_of(m, place)].memory)
+        spw_step_memory_destroy(rank->memory);
+    rank->memory = NULL;
+}
+
+static void forget_stages(spw_reserved_memory *m) {
+    for (size_t s = 0; s < m->stages; s++) {
+        spw_step_memory_destroy(m->stage[s].memory);
+        m->stage[s].memory = NULL;
+    }
+}
 
 static spw_status create_recorded(spw_reserved_memory *m) {
     const spw_job *job = m->request.point->job;
@@ -225,12 +182,14 @@ void spw_reserved_memory_destroy(spw_reserved_memory *m) {
     if (m == NULL) return;
     for (size_t i = 0; i < spw_reserved_places(m) && m->place != NULL; i++) {
         spw_reserved_rank *rank = &m->place[i];
-        spw_step_memory_destroy(rank->memory);
+        if (m->stage != NULL) forget_memory(m, i);
         for (int v = 0; v < VARIANTS; v++) {
-            process_end(&rank->process[v]);
+            spw_allocator_destroy(rank->process[v].allocator);
             spw_free(rank->process[v].live);
         }
+        spw_free(rank->turn);
     }
+    if (m->stage != NULL) forget_stages(m);
     for (size_t s = 0; s < m->stages && m->stage != NULL; s++)
         spw_event_list_destroy(&m->stage[s].begin), spw_event_list_destroy(&m->stage[s].moments);
     for (int v = 0; v < VARIANTS; v++) spw_free(m->record[v]);
@@ -247,78 +206,11 @@ void spw_reserved_memory_note(spw_reserved_memory *m, size_t layer, size_t micro
     m->rows[(rank * m->request.layers + layer) * m->micro_batches + micro_batch] = rows;
 }
 
-/* A step with the rows of the one before, which left every process as it found it, does the same again. */
-static bool is_repeated(const spw_reserved_memory *m, const spw_reserved_rank *rank, uint64_t number) {
-    bool same = rank->ran && rank->rows == number && m->recorded == NULL && !m->request.every;
-    for (int v = m->first; v < m->variants && same; v++) {
-        const spw_reserved_process *p = &rank->process[v];
-        same = p->began != 0 && p->began == p->ended;
-    }
-    return same;
-}
-
-/* `list` is overwritten: one a thread, for all its ranks. */
-static spw_status rank_step(spw_reserved_memory *m, size_t place, spw_event_list *list) {
-    spw_reserved_rank *rank = &m->place[place];
-    const size_t r = spw_reserved_rank_of(m, place);
-    const spw_step_rows rows = {m->rows + r * spw_reserved_cells(m), m->request.layers, m->micro_batches};
-    const uint64_t number = rows_number(m, r);
-    if (is_repeated(m, rank, number)) return SPW_OK;
-    spw_status status = spw_step_memory_step(rank->memory, &rows, list);
-    if (status == SPW_OK && !m->request.every) status = spw_event_list_find_again(list);
-    if (status != SPW_OK) return status;
-    const spw_list_peak peak = spw_event_list_peak(list);
-    rank->at = peak.peak_event < list->events ? list->event[peak.peak_event] : (spw_memory_event){.slot = 0};
-    rank->peak_bytes = (uint64_t)peak.peak_bytes;
-    rank->rows = number;
-    rank->ran = true;
-    rank->first = m->starts;
-    for (int v = m->first; v < m->variants && status == SPW_OK; v++) {
-        spw_reserved_process *p = &rank->process[v];
-        status = process_step(m, &m->stage[spw_reserved_stage_of(m, place)], v, list, p, &rank->refused[v]);
-    }
-    return status;
-}
-
-static spw_status run_step(spw_reserved_memory *m, size_t step) {
-    const int places = (int)spw_reserved_places(m);
-    spw_status status = SPW_OK;
-#pragma omp parallel
-    {
-        spw_event_list list = {.events = 0};
-#pragma omp for schedule(dynamic, 1)
-        for (int i = 0; i < places; i++) {
-            if (m->place[i].memory == NULL) continue;
-            const spw_status one = rank_step(m, (size_t)i, &list);
-            if (one != SPW_OK) {
-#pragma omp atomic write
-                status = one;
-            }
-        }
-        spw_event_list_destroy(&list);
-    }
-    return status == SPW_OK ? SPW_OK : spw_fail(status, "the allocator's replay of step %zu failed", step);
-}
-
 /* The routing of the first step among the moments, which that step did not have. */
 static spw_status run_first_again(spw_reserved_memory *m) {
     const size_t bytes = m->request.ranks * spw_reserved_cells(m) * sizeof *m->rows;
     memcpy(m->rows, m->first_rows, bytes);
-    const spw_status status = run_step(m, 0);
-    for (int v = 0; v < m->variants && status == SPW_OK; v++) spw_reserved_record_run(m, v, 0);
-    return status;
-}
-
-static spw_status run_times(spw_reserved_memory *m, size_t step, int runs) {
-    spw_status status = SPW_OK;
-    for (int v = m->first; v < m->variants; v++) m->record[v][step] = (spw_reserved_record){.failed = false};
-    for (int run = 0; run < runs && status == SPW_OK; run++) {
-        m->starts = step == 0 && run == 0;
-        status = run_step(m, step);
-        for (int v = m->first; v < m->variants && status == SPW_OK; v++) spw_reserved_record_run(m, v, step);
-    }
-    m->starts = false;
-    return status;
+    return spw_reserved_run_again(m, 0);
 }
 
 /* The other setting, from the beginning of the processes that are followed. */
@@ -326,27 +218,31 @@ static spw_status run_other(spw_reserved_memory *m, int runs) {
     spw_status status = SPW_OK;
     m->first = AS_SET + 1;
     m->variants = VARIANTS;
+    bool *followed = NULL;
+    SPW_TRY(SPW_ALLOC(spw_reserved_places(m), &followed));
     for (size_t i = 0; i < spw_reserved_places(m); i++) {
-        spw_reserved_rank *rank = &m->place[i];
-        if (rank->memory == NULL) continue;
-        spw_step_memory_destroy(rank->memory);
-        rank->memory = NULL;
-        rank->ran = false;
-        m->followed--;
-        SPW_TRY(follow(m, i));
+        followed[i] = m->place[i].memory != NULL;
+        forget_memory(m, i);
     }
-    status = run_times(m, 0, runs);
+    forget_stages(m);
+    m->followed = 0;
+    for (size_t i = 0; i < spw_reserved_places(m); i++) {
+        m->place[i].ran = false;
+        if (followed[i]) SPW_TRY(follow(m, i));
+    }
+    status = spw_reserved_run(m, 0, runs);
 
 cleanup:
+    spw_free(followed);
     return status;
 }
 
 spw_status spw_reserved_memory_end_step(spw_reserved_memory *m, size_t step, const uint64_t *live) {
     spw_reserved_rows_spread(m);
     /* One step stands for all: what it leaves is there when the next one begins, which does the same from then on. */
-    const int runs = m->request.steps == 1 && m->recorded == NULL ? STEADY : 1;
+    const int runs = is_steady(m) ? STEADY : 1;
     spw_status status = choose(m, step, live != NULL ? live + m->first_stage * m->request.ranks : NULL);
-    if (status == SPW_OK) status = run_times(m, step, runs);
+    if (status == SPW_OK) status = spw_reserved_run(m, step, runs);
     if (status == SPW_OK && m->alone && m->record[AS_SET][step].failed) status = run_other(m, runs);
     if (m->first_rows == NULL || status != SPW_OK) return status;
     if (step == 0) memcpy(m->first_rows, m->rows, m->request.ranks * spw_reserved_cells(m) * sizeof *m->rows);

@@ -20,9 +20,20 @@ typedef struct spw_reserved_process {
     bool failed;
 } spw_reserved_process;
 
+/* What a rank did in one of the runs that stand for a step. */
+typedef struct spw_reserved_turn {
+    bool first;          /* the job's first step: the moments came at its end */
+    spw_memory_event at; /* where its list peaks, and how far above its beginning */
+    uint64_t peak_bytes;
+    spw_memory_event refused[VARIANTS]; /* where it ran out */
+    spw_reserved_process process[VARIANTS];
+} spw_reserved_turn;
+
 /* A rank of a stage. */
 typedef struct spw_reserved_rank {
-    spw_step_memory *memory; /* NULL: it is not followed */
+    spw_step_memory *memory; /* NULL: it is not followed; its own, or that of its stage */
+    spw_reserved_turn *turn; /* [STEADY] */
+    size_t twin;             /* the place of a rank before it that does the same; its own: none does */
     uint64_t rows;           /* a number of the rows of its last step */
     bool ran;                /* there is a last step */
     bool first;              /* that was the job's first: the moments came at its end */
@@ -46,6 +57,9 @@ typedef struct spw_reserved_stage {
     spw_event_list begin, moments;
     uint64_t begin_bytes, moment_bytes; /* live when it ends, whether it fits or not */
     size_t slots;
+    /* Where all ranks are alike but for bytes, and every run of the step has the same rows: */
+    spw_step_memory *memory;     /* theirs; NULL: each has its own */
+    spw_event_list list[STEADY]; /* of each run; empty where it is that of the run before */
 } spw_reserved_stage;
 
 struct spw_reserved_memory {
@@ -78,6 +92,11 @@ static inline size_t spw_reserved_stage_of(const spw_reserved_memory *m, size_t 
 static inline size_t spw_reserved_rank_of(const spw_reserved_memory *m, size_t place) {
     return place % m->request.ranks;
 }
+
+/* reserved_run.c: runs the step under way so many times, and records it. */
+SPW_MUST_CHECK spw_status spw_reserved_run(spw_reserved_memory *m, size_t step, int runs);
+/* One time more, of a step that is recorded already. */
+SPW_MUST_CHECK spw_status spw_reserved_run_again(spw_reserved_memory *m, size_t step);
 
 /* Gives every micro-batch behind the first request.kinds rows of its own, as far from the mean as those of the kinds are: blocks of equal
  * sizes would fit each other as in no step. */

@@ -22,6 +22,7 @@
 #include "sim/memory/tensors/snapshot_steps.h"
 #include "sim/schemes/point.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 typedef struct spw_step_memory spw_step_memory;
@@ -49,5 +50,12 @@ typedef struct spw_step_rows {
 /* Overwrites `list` with a step. SPW_EARG: no layers, or other micro-batches than the job has. */
 SPW_MUST_CHECK spw_status spw_step_memory_step(spw_step_memory *memory, const spw_step_rows *rows,
                                                spw_event_list *list);
+
+/* Do ranks of this stage have the same events, in which only the bytes of what follows the routing differ? */
+bool spw_step_memory_is_alike(const spw_step_memory *memory);
+/* Of such a stage: makes of a step's list that with other rows. */
+void spw_step_memory_refill(const spw_step_memory *memory, const spw_step_rows *rows, spw_event_list *list);
+/* Are two of these lists equal? Both have as many micro-batches and layers. */
+bool spw_step_memory_same_rows(const spw_step_memory *memory, const spw_step_rows *a, const spw_step_rows *b);
 
 #endif

@@ -1,0 +1,294 @@
+/* The runs of a step: every rank that is followed by itself, one run after the other. */
+#include "base/memory.h"
+#include "sim/memory/step/reserved_memory.h"
+#include "sim/memory/step/reserved_parts.h"
+
+#include <string.h>
+
+/* One run of one setting. */
+typedef struct turn {
+    int variant;
+    bool starts; /* the job's first step */
+} turn;
+
+/* --- Processes --- */
+
+static void process_end(spw_reserved_process *p) {
+    spw_allocator_destroy(p->allocator);
+    p->allocator = NULL;
+}
+
+static uint64_t state_of(const spw_reserved_process *p, size_t slots) {
+    return p->allocator != NULL ? spw_allocator_state(p->allocator, p->live, slots) : 1;
+}
+
+/* Of a job that goes on: with its moments. */
+static spw_status process_begin(const spw_reserved_memory *m, const spw_reserved_stage *stage, turn at,
+                                spw_reserved_process *p) {
+    spw_list_replay replay;
+    spw_status status = spw_allocator_create(&m->settings[at.variant], &p->allocator);
+    if (status != SPW_OK) return status;
+    for (size_t i = 0; i < stage->slots; i++) p->live[i].block = SPW_ALLOCATION_EMPTY;
+    status = spw_event_list_replay(&stage->begin, p->allocator, p->live, &replay);
+    if (status != SPW_OK || at.starts || replay.refused) return status;
+    return spw_event_list_replay(&stage->moments, p->allocator, p->live, &replay);
+}
+
+static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+/* The end of a first step. `last` is then of the whole step. */
+static spw_status take_moments(const spw_reserved_stage *stage, spw_reserved_process *p,
+                               spw_memory_event *refused) {
+    const spw_allocator_stats passes = p->last.after, before = p->last.before;
+    const spw_status status = spw_event_list_replay(&stage->moments, p->allocator, p->live, &p->last);
+    spw_allocator_stats *after = &p->last.after;
+    if (p->last.refused) *refused = stage->moments.event[p->last.refused_event];
+    p->last.before = before;
+    after->requested_peak_bytes = larger(after->requested_peak_bytes, passes.requested_peak_bytes);
+    after->allocated_peak_bytes = larger(after->allocated_peak_bytes, passes.allocated_peak_bytes);
+    after->reserved_peak_bytes = larger(after->reserved_peak_bytes, passes.reserved_peak_bytes);
+    return status;
+}
+
+/* refused: where it ran out. */
+static spw_status process_step(const spw_reserved_memory *m, const spw_reserved_stage *stage, turn at,
+                               const spw_event_list *list, spw_reserved_process *p,
+                               spw_memory_event *refused) {
+    spw_status status = SPW_OK;
+    p->began = state_of(p, stage->slots);
+    if (p->allocator == NULL) SPW_TRY(process_begin(m, stage, at, p));
+    if (m->request.every)
+        SPW_TRY(spw_event_list_replay(list, p->allocator, p->live, &p->last));
+    else
+        SPW_TRY(spw_event_list_replay_cycles(list, p->allocator, p->live, stage->slots, &p->last));
+    if (p->last.refused)
+        *refused = list->event[p->last.refused_event];
+    else if (at.starts && p->last.before.refused == 0)
+        SPW_TRY(take_moments(stage, p, refused));
+    p->failed = p->last.refused || p->last.before.refused > 0;
+    p->retries = p->last.after.retries - p->last.before.retries;
+    p->stranded = spw_allocator_stranded_bytes(p->allocator);
+    if (p->failed) process_end(p);
+    p->ended = state_of(p, stage->slots);
+
+cleanup:
+    return status;
+}
+
+/* --- Lists --- */
+
+/* Those of a thread. Of a stage whose ranks are alike they are kept: of the first run, and of a later one. */
+typedef struct lists {
+    spw_event_list list[2];
+    size_t stage[2], run[2], place[2]; /* of what a list is; place SIZE_MAX: of none */
+} lists;
+
+static spw_step_rows rows_of(const spw_reserved_memory *m, size_t place) {
+    return (spw_step_rows){m->rows + spw_reserved_rank_of(m, place) * spw_reserved_cells(m),
+                           m->request.layers, m->micro_batches};
+}
+
+static void note_peak(const spw_event_list *list, spw_reserved_rank *rank) {
+    const spw_list_peak peak = spw_event_list_peak(list);
+    rank->at = peak.peak_event < list->events ? list->event[peak.peak_event] : (spw_memory_event){.slot = 0};
+    rank->peak_bytes = (uint64_t)peak.peak_bytes;
+}
+
+/* That of the stage with the rank's rows. */
+static spw_status alike_list(spw_reserved_memory *m, size_t place, int run, lists *l, spw_event_list **out) {
+    const size_t s = spw_reserved_stage_of(m, place);
+    const spw_reserved_stage *stage = &m->stage[s];
+    const spw_step_rows rows = rows_of(m, place);
+    spw_status status = SPW_OK;
+    while (run > 0 && stage->list[run].events == 0) run--;
+    const size_t i = run > 0;
+    *out = &l->list[i];
+    if (l->place[i] == place && l->run[i] == (size_t)run) return SPW_OK;
+    if (l->place[i] == SIZE_MAX || l->stage[i] != s || l->run[i] != (size_t)run) {
+        l->place[i] = SIZE_MAX;
+        SPW_TRY(spw_event_list_copy(&stage->list[run], *out));
+    }
+    l->place[i] = place;
+    l->stage[i] = s;
+    l->run[i] = (size_t)run;
+    spw_step_memory_refill(stage->memory, &rows, *out);
+    SPW_TRY(spw_event_list_find_again(*out));
+    note_peak(*out, &m->place[place]);
+
+cleanup:
+    return status;
+}
+
+static spw_status list_of(spw_reserved_memory *m, size_t place, int run, lists *l, spw_event_list **out) {
+    const spw_step_rows rows = rows_of(m, place);
+    spw_reserved_rank *rank = &m->place[place];
+    spw_status status = SPW_OK;
+    if (m->stage[spw_reserved_stage_of(m, place)].memory != NULL) return alike_list(m, place, run, l, out);
+    *out = &l->list[0];
+    l->place[0] = SIZE_MAX;
+    SPW_TRY(spw_step_memory_step(rank->memory, &rows, *out));
+    if (!m->request.every) SPW_TRY(spw_event_list_find_again(*out));
+    note_peak(*out, rank);
+
+cleanup:
+    return status;
+}
+
+/* Of every run, of the stages whose ranks are alike, by the first of these. */
+static spw_status make_lists(spw_reserved_memory *m, int runs) {
+    spw_status status = SPW_OK;
+    for (size_t place = 0; place < spw_reserved_places(m); place++) {
+        spw_reserved_stage *stage = &m->stage[spw_reserved_stage_of(m, place)];
+        if (m->place[place].memory == NULL || stage->memory == NULL || stage->list[0].capacity > 0) continue;
+        const spw_step_rows rows = rows_of(m, place);
+        for (int run = 0; run < runs; run++) {
+            SPW_TRY(spw_step_memory_step(stage->memory, &rows, &stage->list[run]));
+            if (run > 0 && spw_event_list_is_equal(&stage->list[run], &stage->list[run - 1]))
+                spw_event_list_destroy(&stage->list[run]);
+        }
+    }
+
+cleanup:
+    return status;
+}
+
+static void drop_lists(spw_reserved_memory *m) {
+    for (size_t s = 0; s < m->stages; s++)
+        for (int run = 0; run < STEADY; run++) spw_event_list_destroy(&m->stage[s].list[run]);
+}
+
+/* --- Ranks --- */
+
+/* FNV-1a. */
+static uint64_t rows_number(const spw_reserved_memory *m, size_t rank) {
+    const spw_rank_rows *rows = m->rows + rank * spw_reserved_cells(m);
+    uint64_t number = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < spw_reserved_cells(m); i++) {
+        const uint64_t three[] = {rows[i].held, rows[i].received, rows[i].sent};
+        for (size_t k = 0; k < 3; k++) number = (number ^ three[k]) * UINT64_C(0x100000001b3);
+    }
+    return number;
+}
+
+/* A step with the rows of the one before, which left every process as it found it, does the same again. */
+static bool is_repeated(const spw_reserved_memory *m, const spw_reserved_rank *rank, uint64_t number) {
+    bool same = rank->ran && rank->rows == number && m->recorded == NULL && !m->request.every;
+    for (int v = m->first; v < m->variants && same; v++) {
+        const spw_reserved_process *p = &rank->process[v];
+        same = p->began != 0 && p->began == p->ended;
+    }
+    return same;
+}
+
+static spw_status rank_run(spw_reserved_memory *m, size_t place, int run, bool starts, lists *l) {
+    spw_reserved_rank *rank = &m->place[place];
+    const spw_reserved_stage *stage = &m->stage[spw_reserved_stage_of(m, place)];
+    spw_event_list *list = NULL;
+    spw_status status = list_of(m, place, run, l, &list);
+    rank->ran = true;
+    rank->first = starts;
+    for (int v = m->first; v < m->variants && status == SPW_OK; v++)
+        status = process_step(m, stage, (turn){v, starts}, list, &rank->process[v], &rank->refused[v]);
+    return status;
+}
+
+static void keep_turn(const spw_reserved_rank *rank, spw_reserved_turn *out) {
+    out->first = rank->first;
+    out->at = rank->at;
+    out->peak_bytes = rank->peak_bytes;
+    memcpy(out->refused, rank->refused, sizeof out->refused);
+    memcpy(out->process, rank->process, sizeof out->process);
+}
+
+/* What is held now stays. */
+static void show_turn(const spw_reserved_turn *kept, spw_reserved_rank *rank) {
+    rank->first = kept->first;
+    rank->at = kept->at;
+    rank->peak_bytes = kept->peak_bytes;
+    memcpy(rank->refused, kept->refused, sizeof rank->refused);
+    for (int v = 0; v < VARIANTS; v++) {
+        spw_reserved_process *p = &rank->process[v];
+        spw_allocator *allocator = p->allocator;
+        spw_allocation *live = p->live;
+        *p = kept->process[v];
+        p->allocator = allocator;
+        p->live = live;
+    }
+}
+
+static spw_status rank_runs(spw_reserved_memory *m, size_t place, int runs, lists *l) {
+    spw_reserved_rank *rank = &m->place[place];
+    const uint64_t number = rows_number(m, spw_reserved_rank_of(m, place));
+    spw_status status = SPW_OK;
+    for (int run = 0; run < runs && status == SPW_OK; run++) {
+        if (!is_repeated(m, rank, number)) status = rank_run(m, place, run, m->starts && run == 0, l);
+        rank->rows = number;
+        if (runs > 1) keep_turn(rank, &rank->turn[run]);
+    }
+    return status;
+}
+
+/* The first rank of the stage that has the same list; the place itself. */
+static size_t twin_of(const spw_reserved_memory *m, size_t place) {
+    const size_t s = spw_reserved_stage_of(m, place);
+    const spw_step_rows rows = rows_of(m, place);
+    if (m->stage[s].memory == NULL) return place;
+    for (size_t i = s * m->request.ranks; i < place; i++) {
+        if (m->place[i].memory == NULL || m->place[i].twin != i) continue;
+        const spw_step_rows other = rows_of(m, i);
+        if (spw_step_memory_same_rows(m->stage[s].memory, &rows, &other)) return i;
+    }
+    return place;
+}
+
+static spw_status run_ranks(spw_reserved_memory *m, size_t step, int runs) {
+    const int places = (int)spw_reserved_places(m);
+    spw_status status = make_lists(m, runs);
+    for (size_t i = 0; i < (size_t)places; i++)
+        if (m->place[i].memory != NULL) m->place[i].twin = twin_of(m, i);
+#pragma omp parallel if (status == SPW_OK)
+    {
+        lists l = {.place = {SIZE_MAX, SIZE_MAX}};
+#pragma omp for schedule(dynamic, 1)
+        for (int i = 0; i < places; i++) {
+            spw_status so_far;
+#pragma omp atomic read
+            so_far = status;
+            if (so_far != SPW_OK || m->place[i].memory == NULL || m->place[i].twin != (size_t)i) continue;
+            const spw_status one = rank_runs(m, (size_t)i, runs, &l);
+            if (one != SPW_OK) {
+#pragma omp atomic write
+                status = one;
+            }
+        }
+        for (int i = 0; i < 2; i++) spw_event_list_destroy(&l.list[i]);
+    }
+    drop_lists(m);
+    for (int i = 0; i < places && status == SPW_OK && runs > 1; i++) {
+        spw_reserved_rank *rank = &m->place[i];
+        if (rank->memory == NULL || rank->twin == (size_t)i) continue;
+        memcpy(rank->turn, m->place[rank->twin].turn, STEADY * sizeof *rank->turn);
+    }
+    /* here: what a thread says of a failure is its own */
+    return status == SPW_OK ? SPW_OK : spw_fail(status, "the allocator's replay of step %zu failed", step);
+}
+
+spw_status spw_reserved_run(spw_reserved_memory *m, size_t step, int runs) {
+    m->starts = step == 0;
+    const spw_status status = run_ranks(m, step, runs);
+    m->starts = false;
+    if (status != SPW_OK) return status;
+    for (int v = m->first; v < m->variants; v++) m->record[v][step] = (spw_reserved_record){.failed = false};
+    for (int run = 0; run < runs; run++) {
+        for (size_t i = 0; i < spw_reserved_places(m) && runs > 1; i++)
+            if (m->place[i].memory != NULL) show_turn(&m->place[i].turn[run], &m->place[i]);
+        for (int v = m->first; v < m->variants; v++) spw_reserved_record_run(m, v, step);
+    }
+    return SPW_OK;
+}
+
+spw_status spw_reserved_run_again(spw_reserved_memory *m, size_t step) {
+    const spw_status status = run_ranks(m, step, 1);
+    for (int v = 0; v < m->variants && status == SPW_OK; v++) spw_reserved_record_run(m, v, step);
+    return status;
+}

@@ -1,0 +1,60 @@
+/* Steps of the ranks of one stage: the same events, in which only the bytes of what follows the routing differ. */
+#include "sim/memory/step/step_memory.h"
+#include "sim/memory/step/step_parts.h"
+
+enum { MOST_TENSORS = 256 };
+
+bool spw_step_memory_is_alike(const spw_step_memory *m) {
+    if (m->bare != NULL || m->listed != NULL || m->recorded != NULL || m->units.listed) return false;
+    for (size_t t = 0; t < m->layer.tensors; t++)
+        if (m->layer.tensor[t].by_rank) return false; /* as many events as pieces have rows */
+    return m->layer.tensors <= MOST_TENSORS;
+}
+
+static const spw_rank_rows *rows_at(const spw_step_rows *rows, size_t layer, size_t micro_batch) {
+    return &rows->rows[layer % rows->layers * rows->micro_batches + micro_batch];
+}
+
+void spw_step_memory_refill(const spw_step_memory *m, const spw_step_rows *rows, spw_event_list *list) {
+    const spw_rank_rows *at = NULL;
+    size_t layer = SPW_NO_MOE_LAYER, micro_batch = 0;
+    uint64_t bytes[MOST_TENSORS];
+    bool follows[MOST_TENSORS];
+    for (size_t t = 0; t < m->layer.tensors; t++)
+        follows[t] = spw_rows_follow_routing(m->layer.tensor[t].rows);
+    for (size_t i = 0; i < list->events; i++) {
+        spw_memory_event *event = &list->event[i];
+        if (event->kind >= m->layer.tensors || !follows[event->kind] || event->layer == SPW_NO_MOE_LAYER)
+            continue;
+        if (at == NULL || event->layer != layer || event->micro_batch != micro_batch) {
+            layer = event->layer;
+            micro_batch = event->micro_batch;
+            at = rows_at(rows, layer, micro_batch);
+            for (size_t t = 0; t < m->layer.tensors; t++)
+                if (follows[t]) bytes[t] = spw_layer_bytes(&m->layer.tensor[t], at);
+        }
+        event->bytes = bytes[event->kind];
+    }
+}
+
+/* Of two cells, in what any tensor has as many rows of. */
+static bool are_same(const spw_step_memory *m, const spw_rank_rows *a, const spw_rank_rows *b) {
+    for (size_t t = 0; t < m->layer.tensors; t++) {
+        const spw_rows rows = m->layer.tensor[t].rows;
+        if ((rows == SPW_ROWS_HELD && a->held != b->held) ||
+            (rows == SPW_ROWS_RECEIVED && a->received != b->received) ||
+            (rows == SPW_ROWS_SENT && a->sent != b->sent))
+            return false;
+    }
+    return true;
+}
+
+bool spw_step_memory_same_rows(const spw_step_memory *m, const spw_step_rows *a, const spw_step_rows *b) {
+    for (size_t i = 0; i < m->stages.begin[m->pipeline.chunks]; i++) {
+        const size_t layer = m->stages.layer[i].moe;
+        if (layer == SIZE_MAX) continue;
+        for (size_t k = 0; k < a->micro_batches; k++)
+            if (!are_same(m, rows_at(a, layer, k), rows_at(b, layer, k))) return false;
+    }
+    return true;
+}

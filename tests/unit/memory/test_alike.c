@@ -1,0 +1,181 @@
+/* Ranks of a stage that are alike: a list with other rows against the list that these rows make, and the replay of all of it against the
+ * plain one, in which every rank makes its own lists and no rank, step or event is left out. */
+#include "sim/job/job.h"
+#include "sim/memory/live/footprint.h"
+#include "sim/memory/step/reserved_memory.h"
+#include "sim/memory/step/step_memory.h"
+#include "sim/schemes/point.h"
+#include "tests/unit/check.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { LAYERS = 48, MICRO = 4, STAGES = 4, RANKS = 4, CELLS = LAYERS * MICRO };
+
+static uint64_t next_random(uint64_t *state) {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+typedef struct question {
+    const char *scheme, *batch, *remat, *parallel;
+    bool alike;
+} question;
+
+static const question questions[] = {
+    {"megatron-flex", "", "full", "expert: 8, pipeline: 4", true},
+    {"megatron-flex", "", "none", "expert: 8, pipeline: 4", true},
+    {"megatron-alltoall", "", "full", "expert: 8, pipeline: 4, schedule: GPipe", true},
+    {"megatron-alltoall", "", "none", "expert: 8, pipeline: 2, virtual_stages: 2", true},
+    {"megatron-allgather", "", "full", "expert: 8", true},
+    {"torchtitan", "", "full", "expert: 8, fsdp: 4, pipeline: 2", false},
+};
+
+static void read_job(const question *q, double hbm_gib, spw_job *out, spw_scheme *scheme) {
+    char text[1024];
+    (void)snprintf(text, sizeof text,
+                   "model: qwen3-30b-a3b\ncluster: h100-8x8\nparallel: {%s}\nremat: %s\n"
+                   "batch: {sequence_length: 1024, sequences_per_gpu: 4, micro_batches: 4}\n",
+                   q->parallel, q->remat);
+    CHECK_OK(spw_job_parse("job", NULL, text, strlen(text), out));
+    out->cluster.hbm_gib.value = hbm_gib;
+    CHECK_OK(spw_scheme_parse(q->scheme, scheme));
+}
+
+static void draw(const spw_point *point, uint64_t seed, spw_rank_rows rows[CELLS]) {
+    const spw_rank_rows even = spw_balanced_rows(point->scheme, &point->shape);
+    uint64_t state = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
+    for (size_t i = 0; i < CELLS; i++) {
+        rows[i].held = next_random(&state) % (2 * even.held + 1);
+        rows[i].received = rows[i].held / 2 + next_random(&state) % 50;
+        rows[i].sent = next_random(&state) % (2 * even.sent + 1);
+    }
+    rows[7] = (spw_rank_rows){0, 0, 0}; /* nothing comes */
+}
+
+/* Three steps: the first has nothing to drop, and the third is the second again. */
+static void check_refilled(const spw_point *point, const spw_footprint *f, bool alike, uint64_t seed) {
+    static spw_rank_rows some[CELLS], others[CELLS];
+    const spw_step_rows a = {some, LAYERS, MICRO}, b = {others, LAYERS, MICRO};
+    spw_step_memory *one = NULL, *two = NULL;
+    spw_event_list list = {.events = 0}, wanted = {.events = 0}, before = {.events = 0};
+    draw(point, seed, some);
+    draw(point, seed + 1, others);
+    CHECK_OK(spw_step_memory_create(point, f, NULL, &one));
+    CHECK_OK(spw_step_memory_create(point, f, NULL, &two));
+    CHECK(spw_step_memory_is_alike(one) == alike);
+    for (int step = 0; step < 3 && alike; step++) {
+        CHECK_OK(spw_step_memory_step(one, &a, &list));
+        CHECK_OK(spw_step_memory_step(two, &b, &wanted));
+        CHECK(list.events > 100 && !spw_event_list_is_equal(&list, &wanted));
+        CHECK_OK(spw_event_list_copy(&list, &before));
+        CHECK(spw_event_list_is_equal(&list, &before) && before.marks == list.marks);
+        spw_step_memory_refill(one, &b, &before);
+        CHECK(spw_event_list_is_equal(&before, &wanted));
+    }
+    CHECK(!alike || (spw_step_memory_same_rows(one, &a, &a) && !spw_step_memory_same_rows(one, &a, &b)));
+    spw_event_list_destroy(&list);
+    spw_event_list_destroy(&wanted);
+    spw_event_list_destroy(&before);
+    spw_step_memory_destroy(one);
+    spw_step_memory_destroy(two);
+}
+
+static void test_lists(void) {
+    static spw_job job;
+    static spw_footprint f;
+    spw_scheme scheme;
+    for (size_t q = 0; q < sizeof questions / sizeof *questions; q++) {
+        read_job(&questions[q], 80.0, &job, &scheme);
+        const spw_point point = spw_point_of(&job, &scheme, MICRO);
+        for (size_t stage = 0; stage < (job.pipeline > 0 ? job.pipeline : 1); stage++) {
+            CHECK_OK(spw_footprint_of_stage(&point, stage, NULL, &f));
+            check_refilled(&point, &f, questions[q].alike, q + 10 * stage);
+        }
+    }
+}
+
+/* Rank 2 has the rows of rank 0, but sends others; rank 3 those of rank 1, in all but one layer. */
+static void replay(const spw_point *point, const spw_footprint *f, bool every, spw_reserved_summary *out) {
+    static spw_rank_rows rows[CELLS];
+    static const uint64_t live[STAGES * RANKS]; /* some, so that ranks are not taken as equal */
+    spw_reserved_memory *memory = NULL;
+    const spw_reserved_request request = {
+        .point = point, .footprint = f, .ranks = RANKS, .layers = LAYERS, .steps = 1, .every = every};
+    CHECK_OK(spw_reserved_memory_create(&request, &memory));
+    for (size_t r = 0; r < RANKS; r++) {
+        draw(point, 3 + r % 2, rows);
+        for (size_t i = 0; i < CELLS; i++) {
+            if (r == 2) rows[i].sent += 1;
+            if (r == 3 && i / MICRO == 20) rows[i].held += 1;
+            spw_reserved_memory_note(memory, i / MICRO, i % MICRO, r, rows[i]);
+        }
+    }
+    CHECK_OK(spw_reserved_memory_end_step(memory, 0, live));
+    CHECK_OK(spw_reserved_memory_finish(memory, out));
+    spw_reserved_memory_destroy(memory);
+}
+
+static bool same_death(const spw_reserved_death *a, const spw_reserved_death *b) {
+    return a->there == b->there && a->at_start == b->at_start && a->optimizer == b->optimizer &&
+           a->rank == b->rank && a->stage == b->stage && a->micro_batch == b->micro_batch &&
+           a->layer == b->layer && a->backward == b->backward;
+}
+
+static void check_same(const spw_reserved_outcome *a, const spw_reserved_outcome *b) {
+    CHECK(a->requested.max_bytes == b->requested.max_bytes &&
+          a->allocated.max_bytes == b->allocated.max_bytes && a->reserved.max_bytes == b->reserved.max_bytes);
+    CHECK(a->worst_rank == b->worst_rank && a->worst_stage == b->worst_stage &&
+          a->live_rank == b->live_rank && a->live_stage == b->live_stage && a->live_layer == b->live_layer &&
+          a->live_micro_batch == b->live_micro_batch);
+    CHECK(a->failed_steps == b->failed_steps && a->retries == b->retries &&
+          a->stranded_bytes == b->stranded_bytes);
+    CHECK(same_death(&a->death, &b->death));
+}
+
+static void check_replay(const question *q, double hbm_gib, spw_reserved_outcome *out) {
+    static spw_job job;
+    static spw_footprint f[STAGES];
+    spw_reserved_summary plain, fast;
+    spw_scheme scheme;
+    read_job(q, hbm_gib, &job, &scheme);
+    const spw_point point = spw_point_of(&job, &scheme, MICRO);
+    for (size_t stage = 0; stage < (job.pipeline > 0 ? job.pipeline : 1); stage++)
+        CHECK_OK(spw_footprint_of_stage(&point, stage, NULL, &f[stage]));
+    replay(&point, f, true, &plain);
+    replay(&point, f, false, &fast);
+    CHECK(plain.followed == plain.processes && fast.followed == plain.followed);
+    /* a process that ran out at first is taken to do so again, and what it reached is a lower bound */
+    CHECK((plain.as_set.failed_steps > 0) == (fast.as_set.failed_steps > 0));
+    CHECK((plain.expandable.failed_steps > 0) == (fast.expandable.failed_steps > 0));
+    if (plain.as_set.failed_steps == 0) check_same(&plain.as_set, &fast.as_set);
+    if (plain.expandable.failed_steps == 0) check_same(&plain.expandable, &fast.expandable);
+    *out = fast.as_set;
+}
+
+/* From a device with room to spare to one that not even a first step fits. */
+static void test_replay(void) {
+    static const double shares[] = {1.25, 1.1, 0.6};
+    size_t failed = 0, retried = 0, fitted = 0;
+    for (size_t q = 0; q < sizeof questions / sizeof *questions; q++) {
+        spw_reserved_outcome out;
+        check_replay(&questions[q], 200.0, &out);
+        const double reserved_gib = (double)out.reserved.max_bytes / (1 << 30);
+        for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
+            check_replay(&questions[q], reserved_gib * shares[i], &out);
+            failed += out.failed_steps > 0;
+            retried += out.retries > 0;
+            fitted += out.failed_steps == 0;
+        }
+    }
+    printf("%zu fit, %zu of all retry, %zu fail\n", fitted, retried, failed);
+    CHECK(failed > 3 && retried > 3 && fitted > 3);
+}
+
+int main(void) {
+    test_lists();
+    test_replay();
+    return check_done();
+}
