@@ -32,19 +32,21 @@ spw_status spw_event_list_mark(spw_event_list *list) {
     return SPW_OK;
 }
 
+/* In the room that is there, where it suffices: fresh memory would be set to zero first. */
 spw_status spw_event_list_copy(const spw_event_list *from, spw_event_list *to) {
     spw_status status = SPW_OK;
-    spw_event_list_destroy(to);
-    if (from->events > 0) {
-        SPW_TRY(SPW_ALLOC(from->events, &to->event));
-        memcpy(to->event, from->event, from->events * sizeof *to->event);
-        to->events = to->capacity = from->events;
+    if (to->capacity < from->events || to->mark_capacity < from->marks) {
+        spw_event_list_destroy(to);
+        SPW_TRY(SPW_ALLOC(from->capacity, &to->event));
+        to->capacity = from->capacity;
+        SPW_TRY(SPW_ALLOC(from->mark_capacity, &to->mark));
+        to->mark_capacity = from->mark_capacity;
     }
-    if (from->marks > 0) {
-        SPW_TRY(SPW_ALLOC(from->marks, &to->mark));
-        memcpy(to->mark, from->mark, from->marks * sizeof *to->mark);
-        to->marks = to->mark_capacity = from->marks;
-    }
+    spw_event_list_clear(to);
+    if (from->events > 0) memcpy(to->event, from->event, from->events * sizeof *to->event);
+    if (from->marks > 0) memcpy(to->mark, from->mark, from->marks * sizeof *to->mark);
+    to->events = from->events;
+    to->marks = from->marks;
 
 cleanup:
     return status;
