@@ -11,7 +11,6 @@
 #include "sim/memory/live/assumed_layout.h"
 #include "sim/memory/live/footprint_check.h"
 #include "sim/memory/live/megatron_notes.h"
-#include "sim/memory/step/reserved_memory.h"
 #include "sim/print/plural.h"
 #include "sim/replay/result_answers.h"
 #include "sim/statistics/quantiles.h"

@@ -7,7 +7,6 @@
 #include "sim/job/recipe/remat.h"
 #include "sim/job/trainer.h"
 #include "sim/memory/kept/launches.h"
-#include "sim/memory/step/reserved_memory.h"
 #include "sim/print/json_values.h"
 #include "sim/print/plural.h"
 #include "sim/print/table.h"

@@ -3,7 +3,6 @@
  * foreach_reduce]. Input and output of an all-gather are allocated on the stream of all-gathers, the weights that are copied out of it
  * on the layers' own. In the forward pass an output stays until the next unit's weights are there, the head's until the logits are; in the
  * backward pass it goes at once. A reduce-scatter's input is the layers' own, too, and goes when the next one comes. */
-#include "sim/memory/step/step_memory.h"
 #include "sim/memory/step/step_parts.h"
 
 size_t spw_step_unit_slots(const spw_step_memory *m) {
