@@ -15,7 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { SPW_TIMELINE_COMPONENTS = 32, SPW_TIMELINE_NOTE = 512, SPW_TIMELINE_DOUBTS = 12 };
+enum { SPW_TIMELINE_COMPONENTS = 32, SPW_TIMELINE_NOTE = 1024, SPW_TIMELINE_DOUBTS = 12 };
 
 #define SPW_STREAM_LIST(X) \
     X(COMPUTE, "compute", "kernels that compute or move rows inside a GPU") \
