@@ -36,6 +36,11 @@ bool spw_precision_any_fp8(const spw_job *job) {
     return false;
 }
 
+bool spw_precision_lacks_copies(const spw_job *job) {
+    const spw_precision *p = &job->precision;
+    return p->weights == 1 || p->gradients == 1 || p->activations == 1;
+}
+
 bool spw_precision_is_timed(const spw_job *job) {
     const spw_precision *p = &job->precision;
     return p->weights != 1 && p->gradients != 1 && p->activations == 2;
