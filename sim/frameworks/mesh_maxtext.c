@@ -177,7 +177,8 @@ static spw_status refuse_mesh(const spw_draft *d, const char *cluster, size_t no
         all_fsdp(d, nodes * gpus));
 }
 
-spw_status spw_settle_maxtext(const spw_draft *d, const char *cluster, size_t nodes, size_t gpus) {
+spw_status spw_settle_maxtext(const spw_draft *d, const char *cluster, size_t nodes, size_t gpus,
+                              spw_settled *out) {
     size_t one = 0;
     const size_t replicas = d->mesh.there ? replicas_on(&d->mesh, nodes, gpus, &one) : 1;
     const char *const size = strrchr(cluster, '-'); /* "tpu-v6e-8x8" */
@@ -189,15 +190,10 @@ spw_status spw_settle_maxtext(const spw_draft *d, const char *cluster, size_t no
         (void)snprintf(nearest, sizeof nearest, "--cluster %.*s:%zux%zu", stem, cluster, gpus, one / gpus);
     else if (one > 0)
         (void)snprintf(nearest, sizeof nearest, "--gpus %zu", one);
-    if (replicas == 0) return refuse_mesh(d, cluster, nodes, gpus, nearest);
-    return spw_fail(
-        SPW_ECONFIG,
-        "%s: on %s, %zu node%s of %zu GPUs, its mesh has a data axis of %zu: replicas that each hold all "
-        "state, "
-        "which FSDP's GPUs share. They are not modelled beside FSDP. Plan one: %s, with the same memory a "
-        "GPU. Or let all GPUs share the state, --set parallel.fsdp=%zu, as dcn_fsdp_parallelism does; "
-        "base.yml's dcn_data_parallelism is the number of nodes where a file does not say",
-        d->where, cluster, nodes, spw_plural(nodes), gpus, replicas, nearest, all_fsdp(d, nodes * gpus));
+    if (replicas == 0 || one == 0 || one * replicas != nodes * gpus)
+        return refuse_mesh(d, cluster, nodes, gpus, nearest);
+    *out = (spw_settled){replicas, one};
+    return SPW_OK;
 }
 
 /* --- Back --- */
