@@ -200,7 +200,7 @@ static void leave(spw_layer_builder *b, const char *step, spw_megatron_experts x
     }
 }
 
-enum { EVERY_MODULE = SPW_OFFLOAD_EXPERT_FC1 | SPW_OFFLOAD_MOE_ACT };
+enum { EVERY_MODULE = SPW_OFFLOAD_EXPERTS };
 
 /* After a product of the pass that keeps. The layer that stays on the GPU stays to the end of the pass. */
 static void offload(spw_layer_builder *b, const char *step, spw_megatron_experts x, unsigned module) {
