@@ -19,7 +19,7 @@ accept, names = "--accept" in sys.argv, [a for a in sys.argv[3:] if not a.starts
 program = pathlib.Path(sys.argv[1]).resolve()
 scratch = pathlib.Path(sys.argv[2]).resolve() / "_".join(["scratch", *names]).replace("/", "_")
 environment = {k: v for k, v in os.environ.items() if k not in ("ARGP_HELP_FMT", "COLUMNS")}
-environment.update(LC_ALL="C", OMP_NUM_THREADS="2")
+environment.update(LC_ALL="C", OMP_NUM_THREADS="2", SPILLWAY_PROGRESS_S="0")  # a slow machine shows progress
 
 
 def spillway(arguments):
