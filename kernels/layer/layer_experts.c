@@ -16,14 +16,19 @@ cleanup:
     return status;
 }
 
+/* A phase that one launch makes, unless it failed. */
+static spw_status marked(spw_status launched, const spw_layer_gpu *l, size_t rank, spw_layer_phase phase) {
+    return launched == SPW_OK ? spw_gpu_layer_mark(l, rank, phase) : launched;
+}
+
 static spw_status gemm(const spw_layer_gpu *l, size_t rank, spw_gemm_operation operation, size_t in,
                        size_t out, const spw_bf16 *left, const spw_bf16 *right, spw_bf16 *result,
                        spw_layer_phase phase) {
     const spw_layer_rank *k = &l->rank[rank];
     const spw_gemm_shape shape = {l->local, k->rows, in, out, false};
-    const spw_status status = spw_gpu_grouped_gemm(l->gemm, operation, shape, left, right, k->offset, result,
-                                                   l->world->stream[rank]);
-    return status == SPW_OK ? spw_gpu_layer_mark(l, rank, phase) : status;
+    return marked(spw_gpu_grouped_gemm(l->gemm, operation, shape, left, right, k->offset, result,
+                                       l->world->stream[rank]),
+                  l, rank, phase);
 }
 
 static spw_swiglu_gpu swiglu_of(const spw_layer_gpu *l, const spw_layer_rank *k) {
@@ -38,8 +43,8 @@ static spw_status forward_fused(const spw_layer_gpu *l, size_t rank, spw_layer_o
     const spw_gemm_shape shape = {l->local, k->rows, l->form.plain.hidden, 2 * l->form.ffn, false};
     const spw_gemm_up g = {
         .x = o.x, .w = k->gate_up_weight, .offset = k->offset, .h = k->gate_up, .act = k->act};
-    const spw_status status = spw_gpu_grouped_gemm_up(shape, o.rows, &g, l->world->stream[rank]);
-    return status == SPW_OK ? spw_gpu_layer_mark(l, rank, SPW_LAYER_GEMM1) : status;
+    return marked(spw_gpu_grouped_gemm_up(shape, o.rows, &g, l->world->stream[rank]), l, rank,
+                  SPW_LAYER_GEMM1);
 }
 
 spw_status spw_gpu_layer_experts_forward(const spw_layer_gpu *l, size_t rank, spw_layer_operands o,
@@ -67,8 +72,8 @@ static spw_status weights(const spw_layer_gpu *l, size_t rank, size_t in, size_t
     const spw_gemm_shape shape = {l->local, k->rows, in, out, false};
     if (!l->fused) return gemm(l, rank, SPW_GEMM_WEIGHT_GRADIENT, in, out, g.x, g.dy, g.dw, phase);
     g.offset = k->offset;
-    const spw_status status = spw_gpu_grouped_gemm_weight_gradient(shape, rows, &g, l->world->stream[rank]);
-    return status == SPW_OK ? spw_gpu_layer_mark(l, rank, phase) : status;
+    return marked(spw_gpu_grouped_gemm_weight_gradient(shape, rows, &g, l->world->stream[rank]), l, rank,
+                  phase);
 }
 
 /* d_gate_up of dy, and act times the rows' weights. */
@@ -83,8 +88,8 @@ static spw_status backward_fused(const spw_layer_gpu *l, size_t rank, spw_layer_
                                       .d_h = k->d_gate_up,
                                       .act = k->act,
                                       .row_sum = (float *)(void *)k->row_sum};
-    const spw_status status = spw_gpu_grouped_gemm_down_gradient(shape, o.rows, &g, l->world->stream[rank]);
-    return status == SPW_OK ? spw_gpu_layer_mark(l, rank, SPW_LAYER_GEMM2_INPUT_GRADIENT) : status;
+    return marked(spw_gpu_grouped_gemm_down_gradient(shape, o.rows, &g, l->world->stream[rank]), l, rank,
+                  SPW_LAYER_GEMM2_INPUT_GRADIENT);
 }
 
 spw_status spw_gpu_layer_experts_backward(const spw_layer_gpu *l, size_t rank, spw_layer_operands o,

@@ -36,7 +36,8 @@ typedef struct spw_framework_default {
 } spw_framework_default;
 
 enum { SPW_FRAMEWORK_TABLES = 3 };
-/* Where all GPUs of a cluster are replicas that each hold all state: how many there are, and the GPUs of the one that is planned; 0: all are. */
+
+/* Where a cluster is replicas that each hold all state: how many there are, and the GPUs of the one that is planned; 0: all are. */
 typedef struct spw_settled {
     size_t replicas, gpus;
 } spw_settled;

@@ -41,7 +41,6 @@ def compare(case, suffix, got):
 stray = sorted(path.name for path in here.glob("*.cmd"))
 if stray:
     sys.exit(f"{', '.join(stray)}: a case lies in the folder of its command, tests/cli/COMMAND/")
-os.environ["SPILLWAY_PROGRESS_S"] = "0"  # a slow machine shows progress
 shutil.rmtree(scratch, ignore_errors=True)
 shutil.copytree(here / "files", scratch)
 script = (here.parent / "frameworks/megatron_mixtral_8x7b.sh").read_text()

@@ -23,6 +23,7 @@ static const struct {
               "Megatron-Core takes it beside neither of the two"},
              {"gdp_qkv", 0, "inputs of gated delta products", "their layers are not described in parts"}};
 enum { KNOWN = sizeof known / sizeof *known };
+#define MODULES "core_attn, attn_proj, expert_fc1 and moe_act"
 
 spw_status spw_offload_parse(spw_offload *offload) {
     offload->modules = 0;
@@ -31,17 +32,14 @@ spw_status spw_offload_parse(spw_offload *offload) {
         size_t k = 0;
         while (k < KNOWN && strcmp(known[k].name, text) != 0) k++;
         if (k == KNOWN)
-            return spw_fail(
-                SPW_ECONFIG,
-                "offload_modules: '%s' is no module of Megatron-Core; use some of core_attn, attn_proj, "
-                "expert_fc1 and moe_act",
-                text);
+            return spw_fail(SPW_ECONFIG,
+                            "offload_modules: '%s' is no module of Megatron-Core; use some of " MODULES,
+                            text);
         if (known[k].module == 0)
-            return spw_fail(
-                SPW_ECONFIG,
-                "offload_modules: %s (%s) is read and not counted (docs/schemes.md, 7.17); use some of "
-                "core_attn, attn_proj, expert_fc1 and moe_act; %s",
-                text, known[k].what, known[k].less);
+            return spw_fail(SPW_ECONFIG,
+                            "offload_modules: %s (%s) is read and not counted (docs/schemes.md, 7.17); use "
+                            "some of " MODULES "; %s",
+                            text, known[k].what, known[k].less);
         if ((offload->modules & known[k].module) != 0)
             return spw_fail(SPW_ECONFIG, "offload_modules: %s stands there twice; name it once", text);
         offload->modules |= known[k].module;

@@ -42,8 +42,7 @@ bool spw_precision_lacks_copies(const spw_job *job) {
 }
 
 bool spw_precision_is_timed(const spw_job *job) {
-    const spw_precision *p = &job->precision;
-    return p->weights != 1 && p->gradients != 1 && p->activations == 2;
+    return !spw_precision_lacks_copies(job) && job->precision.activations == 2;
 }
 
 size_t spw_precision_moments(const spw_precision *p) {

@@ -9,6 +9,7 @@
 #include "sim/memory/kept/footprint_component.h"
 #include "sim/model/attention.h"
 #include "sim/model/compressed_attention.h"
+#include "sim/weights/fsdp2.h"
 #include "sim/weights/pipeline.h"
 
 #include <inttypes.h>
@@ -322,7 +323,7 @@ static void fill(spw_footprint *out, sizes *s, size_t tokens, const int64_t byte
  * ceil(experts / GPUs) whole ones, and what is gathered or scattered is that many from every GPU. Of experts that are trained. */
 static void add_uneven(spw_footprint *f, const spw_job *job, const spw_stage *stage) {
     const char *source = "FSDP2 shards experts' weights by whole experts (6.8)";
-    const size_t copies = job->fsdp2.replicas > 1 ? job->fsdp2.replicas : 1, shards = job->fsdp / copies;
+    const size_t shards = job->fsdp / spw_fsdp2_copies(job);
     const double own = (double)job->model.experts / (double)job->expert,
                  share = ceil(own / (double)shards) / own, padded = share * (double)shards - 1.0;
     const double layer = (double)spw_model_parameters(&job->model).routed_per_layer / (double)job->expert;
