@@ -11,9 +11,7 @@ FOLDERS = ("base", "traces", "reference", "kernels", "sim")
 # A file of each circle that is there, and how many files it has, and why.
 # attention.c: a kind of attention reads its keys by what families say of them, and rows of families name kinds and mixers. Two
 #   tables that name each other's rows; cut, one of the two would name rows by words, which no compiler checks.
-# layer_gpu.c: arrangements of a layer use steps that stand beside the table of the arrangements. It would end with the steps in
-#   a file of their own.
-KNOWN = {"sim/model/attention.c": 13, "kernels/layer/layer_gpu.c": 4}
+KNOWN = {"sim/model/attention.c": 13}
 DEFINED = re.compile(r"^(?!static\b|typedef\b|extern\b|#)[A-Za-z_][\w \t*]*?\b(spw_\w+)\s*(?:\([^;{}]*\)\s*\{|(?:\[[^\]]*\])*\s*=)", re.M)
 
 

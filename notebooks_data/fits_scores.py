@@ -9,6 +9,7 @@ import csv
 import json
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 
@@ -19,7 +20,9 @@ sys.path.insert(0, str(HERE))
 import pipeline_jobs  # noqa: E402
 import published_memory  # noqa: E402
 import torchtitan_jobs  # noqa: E402
+import transformers_jobs  # noqa: E402
 import whole_device_jobs  # noqa: E402
+import whole_rounds_jobs  # noqa: E402
 
 BEGIN, END = "<!-- fits_scores: begin -->", "<!-- fits_scores: end -->"
 DOUBT, BUDGET = 1.06, 79.18 * 2 ** 30  # docs/validation_memory.md; sim/clusters/h100-8x8.yaml
@@ -44,13 +47,18 @@ def pipelines(program, scratch):
 def fully_sharded(program, scratch):
     """torchtitan's layers under FSDP2."""
     outcomes = {}
-    for table in ("torchtitan_rounds.csv", "torchtitan_device.csv"):
+    for table in ("torchtitan_rounds.csv", "torchtitan_device.csv", "torchtitan_later.csv"):
         with open(HERE / "measured" / table, encoding="utf-8") as file:
             for row in csv.DictReader(file):
                 outcomes.setdefault(row["case"], []).append(row["outcome"])
-    for name, given in {**torchtitan_jobs.CASES, **torchtitan_jobs.FAILING, **torchtitan_jobs.DEVICE_CASES}.items():
+    groups = torchtitan_jobs.CASES, torchtitan_jobs.FAILING, torchtitan_jobs.DEVICE_CASES, torchtitan_jobs.LATER_CASES
+    for name, given in (case for group in groups for case in group.items()):
         memory = torchtitan_jobs.ask(program, scratch.resolve(), name, given)[1]
         yield memory["verdict"], all(o == "ran" for o in outcomes[name])
+    with open(HERE / "measured/torchtitan_steps.csv", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            given = {k: int(row[k]) if row[k].isdigit() else row[k] for k in torchtitan_jobs.COMMON if k in row}
+            yield torchtitan_jobs.ask(program, scratch.resolve(), row["case"], given)[1]["verdict"], True
 
 
 def devices(program, scratch):
@@ -60,6 +68,20 @@ def devices(program, scratch):
     for given in whole_device_jobs.runs():
         if given["name"] in ran:
             yield whole_device_jobs.ask(program, scratch.resolve(), given)[1]["verdict"], True
+
+
+def rounds(program, scratch):
+    """Cells of whole training steps; all of them ran."""
+    for run in whole_rounds_jobs.cells():
+        if (run["of"], run["cell"]) in whole_rounds_jobs.measured():
+            memory = whole_rounds_jobs.row_of(program, scratch.resolve(), dict(run, cluster="h200-8x8"), "--every-rank")["memory"]
+            yield memory["verdict"], True
+
+
+def transformers(program, scratch):
+    """Hugging Face transformers; all of them ran."""
+    for run in transformers_jobs.read():
+        yield transformers_jobs.ask(program, scratch.resolve(), run)["memory"]["verdict"], True
 
 
 def whole(program, _):
@@ -78,10 +100,15 @@ def compiled(program, _):
 
 
 def published(program, _):
-    """The scorer has no routing to replay: "live fits" is a lower bound, counted as tight."""
-    for row in asked(program, "score", HERE / "megatron/megatron_runs.csv")["rows"]:
-        if isinstance(row["memory"], dict) and row["memory"].get("verdict") and row["true_verdict"] in ("fits", "oom"):
-            yield row["memory"]["verdict"], row["true_verdict"] == "fits"
+    """As `plan` says of them, with even routing; those without a model of their framework, a lower bound alone, count as tight."""
+    with open(HERE / "megatron/megatron_runs.csv", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            words = [f"models/{w}" if w.endswith(".json") else w for w in shlex.split(row["command"])]
+            done = subprocess.run([str(pathlib.Path(program).resolve()), *words, "--routing", "uniform", "--format", "json"], capture_output=True,
+                                  text=True, cwd=HERE / "megatron")
+            if done.returncode != 0:
+                sys.exit(f"{row['row_id']}: {done.stderr}")
+            yield json.loads(done.stdout)["rows"][0]["memory"]["verdict"], row["published_status"] == "OK"
 
 
 def replayed(program, _):
@@ -94,7 +121,9 @@ def replayed(program, _):
 TABLES = (("pipelines, micro-batches, limits: Megatron-Core with TransformerEngine, 1 to 4 H100, runs", pipelines),
           ("the same on 2 H200, runs with device memory in use", devices),
           ("micro-batches, limits: torchtitan's layers under FSDP2, 2 H100 or H200, runs", fully_sharded),
-          ("whole models on 1 and 2 H100, ranks", whole), ("published runs of Megatron-Core", published),
+          ("whole steps of Megatron-Core with TransformerEngine, 1 and 2 H200, cells", rounds),
+          ("transformers on one H100, or under FSDP2 on two, runs", transformers),
+          ("whole models on 1 and 2 H100, ranks", whole), ("published runs of Megatron-Core and others, with even routing", published),
           ("published jobs of Megatron-Core, replayed", replayed),
           ("published runs of MaxText and compiled programs", compiled))
 

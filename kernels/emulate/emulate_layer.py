@@ -51,7 +51,7 @@ class Layer:
         at["offset"] = at["plan"][2]
         return at
 
-    # What a rank does: layer_gpu.c
+    # What a rank does: layer_experts.c
 
     def run(self, work, seed):
         return self.exchange.run(work, seed, lds=False)

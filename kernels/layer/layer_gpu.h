@@ -66,6 +66,7 @@ typedef struct spw_layer_gpu {
     spw_layer_form form;
     const spw_gemm_variant *gemm;
     bool fused;             /* products gather their rows, and SwiGLU is part of them: grouped_gemm_gpu.h */
+    bool own_rows;          /* x, y, dy and dx of the ranks are the layer's, not the exchange's */
     spw_dispatch *dispatch; /* of both by dispatch */
     spw_plain_exchange *plain; /* of the others */
     void *dy[SPW_WORLD_RANKS]; /* by plain: where gradients come, x being still there */

@@ -189,7 +189,8 @@ spw_status spw_verify_device(const char *level, const char *record_path) {
     if (record_path != NULL) status = run_record(record_path, &judge);
     if (level != NULL && status == SPW_OK) status = reject_wrong_kernels(&judge);
     for (size_t i = first; level != NULL && i < last && status == SPW_OK; i++) status = run_level(i, &judge);
-    printf("%zu comparisons, %zu failed\n", judge.comparisons, judge.failed);
+    printf("%zu comparisons, %zu failed%s\n", judge.comparisons, judge.failed,
+           status == SPW_OK ? "" : ", and then it stopped: not all was compared");
     if (status != SPW_OK) return spw_fail_within(status, "stopped");
     if (judge.comparisons == 0) return spw_fail(SPW_EMISMATCH, "nothing was compared");
     return judge.failed == 0

@@ -379,8 +379,12 @@ static spw_status verify_case(const local_case *c, spw_judge *judge) {
         expert[i] = spw_routing_expert(c->routing, c->experts, n, 61, i);
     check_plan(&moved, expert, &plan);
     if (moved.pool.status == SPW_OK) check_movement(&moved, &plan);
-    for (size_t i = 0; i < sizeof gate_up_forms / sizeof *gate_up_forms; i++)
-        check_activation(&other, gate_up_forms[i]);
+    for (size_t i = 0; i < sizeof gate_up_forms / sizeof *gate_up_forms; i++) {
+        check form = {.c = c,
+                      .judge = judge}; /* a pool of its own: all forms together are more than one holds */
+        check_activation(&form, gate_up_forms[i]);
+        SPW_TRY(finish(&form, "guards of the activation's arrays"));
+    }
     if (moved.pool.status == SPW_OK) check_capacity(&other, expert);
     for (int r = SPW_ROUND_NEAREST; r <= SPW_ROUND_DOWN && routed.pool.status == SPW_OK && c->level < 2; r++)
         check_rounding(&routed, (spw_rounding)r, score, chosen, weight);

@@ -24,13 +24,18 @@ def cells():
                        fused_wgrad="True", limit_bytes="", device_total="")
 
 
-def ask(spillway, scratch, run, *words):
-    """The row's time of a replay."""
+def row_of(spillway, scratch, run, *words):
+    """A replay of the cell."""
     job, trace = scratch / f"{run['name']}.yaml", scratch / f"{run['name']}.h5"
     pipeline_jobs.write_job(run, str(job))
     if not trace.exists():
         pipeline_jobs.write_trace(run, str(trace))
-    return pipeline_jobs.replay(spillway, trace, job, *words)["time"]
+    return pipeline_jobs.replay(spillway, trace, job, *words)
+
+
+def ask(spillway, scratch, run, *words):
+    """The row's time of a replay."""
+    return row_of(spillway, scratch, run, *words)["time"]
 
 
 def measured():

@@ -56,7 +56,7 @@ KEYS = {  # keyword: the key of the job that it sets, and what that is
     "optimizer_algorithm": ("optimizer_algorithm", "muon: Megatron-Core's Muon or dist_muon: one moment of the matrices of layers, Adam's two of all else"),
     "muon_layout": ("muon_layout", "Muon with optimizer: distributed: packed, Megatron-Core from core_r0.18 on, in buffers padded to whole matrices; ping_pong, dist_muon of core_r0.16 and 0.17, or --no-use-layer-wise-param-layout"),
     "optimizer_on_host": ("optimizer_on_host", "Megatron's optimizer: share of its state, and of the work on it, that is the host's"),
-    "offload_modules": ("offload_modules", "Megatron-Core's modules whose inputs wait in the host's memory: expert_fc1, moe_act or both"),
+    "offload_modules": ("offload_modules", "Megatron-Core's modules whose inputs wait in the host's memory: some of core_attn, attn_proj, expert_fc1, moe_act"),
     "library_limits": ("library_limits", "sizes that DeepEP and HybridEP do not take (docs/schemes.md, section 4.9): refused, or not asked"),
 }
 

@@ -36,6 +36,12 @@ typedef struct spw_framework_default {
 } spw_framework_default;
 
 enum { SPW_FRAMEWORK_TABLES = 3 };
+
+/* Where a cluster is replicas that each hold all state: how many there are, and the GPUs of the one that is planned; 0: all are. */
+typedef struct spw_settled {
+    size_t replicas, gpus;
+} spw_settled;
+
 typedef struct spw_framework {
     const char *name, *title;
     /* What is planned where a file of Megatron-Core says no format; NULL: in the words of Megatron-LM. */
@@ -49,8 +55,9 @@ typedef struct spw_framework {
     /* What is known of a setting that no row counts, and of which kind a note of it is; NULL: nothing, or there is none such. */
     const char *(*known)(const char *name, const char *value, int *note_kind);
     spw_status (*compose)(spw_draft *draft);
-    /* What is known once the cluster is: `nodes` of `gpus` each. SPW_ECONFIG: no job says that. NULL: nothing is. */
-    spw_status (*settle)(const spw_draft *draft, const char *cluster, size_t nodes, size_t gpus);
+    /* What is known once the cluster is: `nodes` of `gpus` each. SPW_ECONFIG: no job says that. NULL: nothing is. `out`: zeroed before. */
+    spw_status (*settle)(const spw_draft *draft, const char *cluster, size_t nodes, size_t gpus,
+                         spw_settled *out);
     spw_status (*express)(spw_flag_draft *flags); /* NULL: nothing is printed for it */
     const char *const *
         yours; /* what a run needs besides, and no job says: lines of arguments, ended by NULL; NULL: nothing is printed */

@@ -81,7 +81,8 @@ static bool is_sized(const spw_job_override *override, size_t overrides) {
 }
 
 /* What the framework makes of this cluster, unless an option says who shares the weights. */
-static spw_status settle(const spw_draft *d, const spw_job_override *override, size_t overrides) {
+static spw_status settle(const spw_draft *d, const spw_job_override *override, size_t overrides,
+                         spw_settled *out) {
     const char *name = given_value(d, override, overrides, "cluster"),
                *said = given_value(d, override, overrides, "gpus");
     spw_cluster *cluster = NULL;
@@ -103,10 +104,10 @@ static spw_status settle(const spw_draft *d, const spw_job_override *override, s
     const bool all = is_sized(override, overrides) && !is_given(override, overrides, "gpus");
     const size_t gpus = said != NULL && !all ? strtoul(said, NULL, 10) : 0, node = cluster->gpus_per_node;
     if (gpus == 0)
-        status = d->framework->settle(d, cluster->name, cluster->nodes, node);
+        status = d->framework->settle(d, cluster->name, cluster->nodes, node, out);
     else
-        status =
-            d->framework->settle(d, cluster->name, gpus > node ? gpus / node : 1, gpus > node ? node : gpus);
+        status = d->framework->settle(d, cluster->name, gpus > node ? gpus / node : 1,
+                                      gpus > node ? node : gpus, out);
 
 cleanup:
     spw_free(cluster);
@@ -163,15 +164,43 @@ static size_t listed_parts(const spw_draft *d, const spw_job_override *override,
     return list && d->micro_batch > 0 && sequences % d->micro_batch == 0 ? sequences / d->micro_batch : 0;
 }
 
-spw_status spw_framework_job_read(const spw_draft *d, const spw_job_override *override, size_t overrides,
-                                  spw_job *out) {
+/* One replica is planned. An all-reduce of n replicas sends and receives 2 (n - 1) / n of the gradients that a GPU holds. */
+static void say_replica(const spw_settled *settled, spw_job *job) {
+    const double n = (double)settled->replicas, gpus = (double)settled->gpus;
+    const double bytes =
+        (double)spw_model_parameters(&job->model).total / gpus * (double)job->precision.gradients;
+    const size_t used = strlen(job->unsaid);
+    (void)snprintf(
+        job->unsaid + used, SPW_JOB_UNSAID - used,
+        "%sone of %zu replicas of %zu GPUs is planned (the mesh has a data axis of %zu, which base.yml's "
+        "dcn_data_parallelism makes of all nodes): each holds all state, and memory, drops and exchanges of "
+        "a GPU are those of any; the sum of gradients over replicas is not in the step: %.2f s at the "
+        "NICs' rate where nothing hides it",
+        used > 0 ? "; " : "", settled->replicas, settled->gpus, settled->replicas,
+        2.0 * (n - 1.0) / n * bytes / job->cluster.nic_bytes_per_s.value);
+}
+
+/* The options with the number of GPUs of one replica. */
+static spw_status take_replica(const spw_settled *settled, const spw_job_override *override, size_t overrides,
+                               char number[24], spw_job_override **out, size_t *count) {
+    spw_job_override *all = NULL;
+    const spw_status status = SPW_ALLOC(overrides + 1, &all);
+    if (status != SPW_OK) return status;
+    *count = 0;
+    for (size_t i = 0; i < overrides; i++)
+        if (strcmp(override[i].key, "gpus") != 0) all[(*count)++] = override[i];
+    (void)snprintf(number, 24, "%zu", settled->gpus);
+    all[(*count)++] = (spw_job_override){"gpus", number, "one replica of the mesh"};
+    *out = all;
+    return SPW_OK;
+}
+
+static spw_status read_job(const spw_draft *d, const spw_job_override *override, size_t overrides,
+                           spw_job *out) {
     static const char base[] = "parallel: {expert: 0, fsdp: 0}\nbatch: {sequence_length: 4096}\n";
     spw_job_override given[SPW_DRAFT_KEYS + 1];
     char number[24];
     size_t givens = 0;
-    spw_status status = check_said(d, override, overrides);
-    if (status == SPW_OK) status = settle(d, override, overrides);
-    if (status != SPW_OK) return status;
     for (size_t i = 0; i < d->keys; i++) {
         if (d->key[i].key[0] == '\0') continue;
         if (strcmp(d->key[i].key, "gpus") == 0 && is_sized(override, overrides))
@@ -190,13 +219,32 @@ spw_status spw_framework_job_read(const spw_draft *d, const spw_job_override *ov
                               .given = given,
                               .givens = givens,
                               .micro_batch = said || parts > 0 ? 0 : d->micro_batch};
-    status = spw_job_parse_at(&at, base, sizeof base - 1, out);
+    const spw_status status = spw_job_parse_at(&at, base, sizeof base - 1, out);
     if (status != SPW_OK) return status;
     say_notes(d, override, overrides, out, false);
     say_notes(d, override, overrides, out, true);
     say_unsaid(d, override, overrides, out);
     if (d->framework->express == NULL)
         (void)snprintf(out->origin, sizeof out->origin, "%s", spw_draft_title(d));
+    return status;
+}
+
+spw_status spw_framework_job_read(const spw_draft *d, const spw_job_override *override, size_t overrides,
+                                  spw_job *out) {
+    spw_settled settled = {.replicas = 0};
+    spw_job_override *one = NULL;
+    char number[24];
+    size_t count = 0;
+    spw_status status = SPW_OK;
+    SPW_TRY(check_said(d, override, overrides));
+    SPW_TRY(settle(d, override, overrides, &settled));
+    if (settled.gpus == 0) return read_job(d, override, overrides, out);
+    SPW_TRY(take_replica(&settled, override, overrides, number, &one, &count));
+    SPW_TRY(read_job(d, one, count, out));
+    say_replica(&settled, out);
+
+cleanup:
+    spw_free(one);
     return status;
 }
 

@@ -159,14 +159,22 @@ static size_t all_fsdp(const spw_draft *d, size_t gpus) {
     return gpus / used > 0 ? gpus / used : 1;
 }
 
-/* What MaxText's fill_unspecified_mesh_axes refuses. `nearest`: a cluster that these axes make up. */
+/* What MaxText's fill_unspecified_mesh_axes refuses, with a cluster that these axes make up: of `one` GPUs, 0: not known. */
 static spw_status refuse_mesh(const spw_draft *d, const char *cluster, size_t nodes, size_t gpus,
-                              const char *nearest) {
+                              size_t one) {
+    const char *const size = strrchr(cluster, '-'); /* "tpu-v6e-8x8" */
+    const bool sized = size != NULL && size[1 + strspn(size + 1, "0123456789")] == 'x';
+    const int stem = sized ? (int)(size - cluster) : (int)strlen(cluster);
+    char nearest[96] = "the GPUs of one";
     size_t within = 1, between = 1;
     for (size_t i = 0; i < SPW_AXES; i++) {
         within *= d->mesh.node[i] > 0 ? d->mesh.node[i] : 1;
         between *= d->mesh.nodes[i] > 0 ? d->mesh.nodes[i] : 1;
     }
+    if (one > 0 && one % gpus == 0)
+        (void)snprintf(nearest, sizeof nearest, "--cluster %.*s:%zux%zu", stem, cluster, gpus, one / gpus);
+    else if (one > 0)
+        (void)snprintf(nearest, sizeof nearest, "--gpus %zu", one);
     return spw_fail(
         SPW_ECONFIG,
         "%s: the axes of its mesh do not make up %s, %zu node%s of %zu GPUs: ici_* axes are %zu of the %zu "
@@ -177,27 +185,15 @@ static spw_status refuse_mesh(const spw_draft *d, const char *cluster, size_t no
         all_fsdp(d, nodes * gpus));
 }
 
-spw_status spw_settle_maxtext(const spw_draft *d, const char *cluster, size_t nodes, size_t gpus) {
+spw_status spw_settle_maxtext(const spw_draft *d, const char *cluster, size_t nodes, size_t gpus,
+                              spw_settled *out) {
     size_t one = 0;
     const size_t replicas = d->mesh.there ? replicas_on(&d->mesh, nodes, gpus, &one) : 1;
-    const char *const size = strrchr(cluster, '-'); /* "tpu-v6e-8x8" */
-    const bool sized = size != NULL && size[1 + strspn(size + 1, "0123456789")] == 'x';
-    const int stem = sized ? (int)(size - cluster) : (int)strlen(cluster);
-    char nearest[96] = "the GPUs of one";
     if (replicas == 1) return SPW_OK;
-    if (one > 0 && one % gpus == 0)
-        (void)snprintf(nearest, sizeof nearest, "--cluster %.*s:%zux%zu", stem, cluster, gpus, one / gpus);
-    else if (one > 0)
-        (void)snprintf(nearest, sizeof nearest, "--gpus %zu", one);
-    if (replicas == 0) return refuse_mesh(d, cluster, nodes, gpus, nearest);
-    return spw_fail(
-        SPW_ECONFIG,
-        "%s: on %s, %zu node%s of %zu GPUs, its mesh has a data axis of %zu: replicas that each hold all "
-        "state, "
-        "which FSDP's GPUs share. They are not modelled beside FSDP. Plan one: %s, with the same memory a "
-        "GPU. Or let all GPUs share the state, --set parallel.fsdp=%zu, as dcn_fsdp_parallelism does; "
-        "base.yml's dcn_data_parallelism is the number of nodes where a file does not say",
-        d->where, cluster, nodes, spw_plural(nodes), gpus, replicas, nearest, all_fsdp(d, nodes * gpus));
+    if (replicas == 0 || one == 0 || one * replicas != nodes * gpus)
+        return refuse_mesh(d, cluster, nodes, gpus, one);
+    *out = (spw_settled){replicas, one};
+    return SPW_OK;
 }
 
 /* --- Back --- */

@@ -295,11 +295,23 @@ static spw_status compose_recompute(spw_draft *d) {
     return spw_draft_put(d, "remat", moe ? "moe" : "none", moe ? "@recompute_moe" : "@recompute");
 }
 
+/* Do queries, keys and values wait in bf16, as a list of them has it? Keys of the job that were put before say so. */
+static bool attention_waits(const spw_draft *d) {
+    const char *recipe = spw_draft_key_value(d, "precision.recipe"), *remat = spw_draft_key_value(d, "remat"),
+               *context = spw_draft_key_value(d, "parallel.context");
+    if (recipe != NULL && strcmp(recipe, "none") != 0) return false;
+    if (context != NULL && strcmp(context, "1") != 0) return false;
+    return remat == NULL || (strcmp(remat, "full") != 0 && strcmp(remat, "selective") != 0 &&
+                             strstr(remat, "core_attn") == NULL && strstr(remat, "mla_up_proj") == NULL);
+}
+
 static spw_status compose_offload(spw_draft *d) {
     const char *modules = spw_draft_fact(d, "@offload_modules");
     char list[SPW_DRAFT_VALUE];
     if (!spw_draft_on(d, "@offload") || modules == NULL) return SPW_OK;
-    spw_status status = known_modules(d, modules, " expert_fc1 moe_act ", "@offload_modules",
+    const char *known =
+        attention_waits(d) ? " core_attn attn_proj expert_fc1 moe_act " : " expert_fc1 moe_act ";
+    spw_status status = known_modules(d, modules, known, "@offload_modules",
                                       "a module to offload that is not modelled", list, sizeof list);
     for (char *c = list; *c != '\0'; c++) *c = (char)(*c == '+' ? ',' : *c);
     if (status == SPW_OK && list[0] != '\0')

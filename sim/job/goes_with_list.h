@@ -50,6 +50,7 @@
     X(NO_LATENT_ATTENTION, "a model without multi-latent attention", !spw_attention_is_latent(m) && !spw_attention_is_compressed(m)) \
     X(LATENT_ALONE, "multi-latent attention in every layer", spw_attention_is_latent(m) && m->matrices == 0) \
     X(SEVERAL_KINDS, "layers of several kinds", m->other_layers > 0 || m->matrices > 0) \
+    X(UNLISTED_CORE, "attention other than grouped or latent in every layer, with gates, shared key heads or context above 1", (!spw_attention_is_grouped(m) && !spw_attention_is_latent(m)) || m->other_layers > 0 || m->indexer_heads > 0 || m->query_gate || spw_grid_shares_heads(j) || g->context > 1) \
     X(UNREAD_CORE, "attention with norms, gates or another mixer", !spw_attention_is_grouped(m) || m->other_layers > 0 || m->indexer_heads > 0 || m->qk_norm || m->query_gate) \
     X(NO_FSDP2, "no FSDP2", j->fsdp2.reshard == SPW_RESHARD_OFF) \
     X(FSDP2, "FSDP2, said", j->fsdp2.reshard != SPW_RESHARD_OFF && j->fsdp2.reshard != SPW_RESHARD_DEFAULT) \
@@ -102,10 +103,13 @@
     X(REMAT_MHC, "remat mhc", spw_remat_repeats(j->remat, SPW_MODULE_MHC)) \
     X(NOT_REMAT_MHC, "remat without mhc", !spw_remat_repeats(j->remat, SPW_MODULE_MHC)) \
     X(REMAT_FINE, "remat of other modules than core_attn and moe", spw_remat_exceeds(j->remat, SPW_MODULE_CORE_ATTN | SPW_MODULE_MOE)) \
+    X(ATTENTION_AGAIN, "remat full, core_attn or mla_up_proj", !spw_remat_keeps_layers(j->remat) || spw_remat_repeats(j->remat, SPW_MODULE_CORE_ATTN) || spw_remat_repeats(j->remat, SPW_MODULE_MLA_UP_PROJ)) \
     X(EXPERTS_AGAIN, "experts that run again", !spw_remat_keeps_experts(j->remat)) \
     X(REMAT_OF_OTHERS, "remat that is not Megatron-Core's", !spw_remat_goes_with_megatron(j->remat)) \
     X(SELECTIVE_OP, "remat selective_op", spw_remat_keeps_operations(j->remat)) \
     X(OFFLOAD, "offload_modules", j->offload.modules != 0) \
+    X(OFFLOAD_EXPERTS, "offload_modules expert_fc1 or moe_act", (j->offload.modules & SPW_OFFLOAD_EXPERTS) != 0) \
+    X(OFFLOAD_ATTENTION, "offload_modules core_attn or attn_proj", (j->offload.modules & SPW_OFFLOAD_ATTENTION) != 0) \
     X(OFFLOAD_FC1, "offload_modules expert_fc1", (j->offload.modules & SPW_OFFLOAD_EXPERT_FC1) != 0) \
     X(SNAPSHOT, "a recorded snapshot", j->snapshot != NULL) \
     X(GRAPH, "cuda_graph_impl", j->cuda_graph != SPW_GRAPH_NONE) \

@@ -215,7 +215,7 @@ const spw_pair spw_pairs[] = {
        "use_fused_mhc is of residual streams, which model '{model}' does not have; leave it out"),
     NO(STREAMS_GROUP, NOT_REMAT_MHC, "mhc_recompute_layer_num",
        "mhc_recompute_layer_num needs mhc among the modules of remat, which is {remat}"),
-    NO(FUSED_EXPERTS, OFFLOAD, "use_transformer_engine_op_fuser",
+    NO(FUSED_EXPERTS, OFFLOAD_EXPERTS, "use_transformer_engine_op_fuser",
        "use_transformer_engine_op_fuser does not go with offload_modules expert_fc1 or moe_act, as in "
        "Megatron-Core; leave one of them out"),
     NO(OLD_RELEASE, MUON_PACKED, "megatron_core_release",
@@ -361,9 +361,21 @@ const spw_pair spw_pairs[] = {
     NO(OFFLOAD, SNAPSHOT, NULL,
        "offload_modules {offload} with a recorded snapshot is not modelled; leave the snapshot out, or use "
        "offload_modules: []"),
-    NO(OFFLOAD, EXPERTS_AGAIN, NULL,
+    NO(OFFLOAD_EXPERTS, EXPERTS_AGAIN, NULL,
        "offload_modules {offload} with remat {remat}: the experts run again right before their backward "
        "pass, so nothing of them waits; use remat: none, selective or moe_act, or offload_modules: []"),
+    NO(OFFLOAD_ATTENTION, ATTENTION_AGAIN, NULL,
+       "offload_modules {offload} with remat {remat}: the core of attention runs again, or its queries, keys "
+       "and values are made again, so they do not wait; use remat: none, moe_act, layernorm or moe, or leave "
+       "core_attn and attn_proj out"),
+    NO(OFFLOAD_ATTENTION, RECIPE, NULL,
+       "offload_modules {offload} with recipe {recipe}: which copies of the core's output leave the GPU is "
+       "not "
+       "described; use recipe: none, or leave core_attn and attn_proj out"),
+    NO(OFFLOAD_ATTENTION, UNLISTED_CORE, NULL,
+       "offload_modules {offload} is described for grouped and latent attention in every layer, without "
+       "gates, "
+       "context parallelism and key heads that GPUs share; leave core_attn and attn_proj out"),
     NO(OFFLOAD_FC1, DELAYED, NULL,
        "offload_modules {offload} with recipe delayed: Megatron-Core has fc1 keep its input in bf16 then, "
        "which TransformerEngine refuses under delayed scaling; use offload_modules: [moe_act], or another "

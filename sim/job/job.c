@@ -244,7 +244,9 @@ static const spw_setting rows[] = {
      .kind = SPW_SETTING_TEXTS,
      SPW_SETTING_TEXTS_OF(spw_job, offload.text, SPW_OFFLOAD_TEXT, SPW_OFFLOAD_MOST, offload.texts),
      .fallback = "",
-     .help = "Megatron-Core's modules whose inputs wait in the host's memory: expert_fc1, moe_act or both"},
+     .help = "Megatron-Core's modules whose inputs wait in the host's memory: some of core_attn, attn_proj, "
+             "expert_fc1, "
+             "moe_act"},
     {.key = "library_limits",
      .kind = SPW_SETTING_CHOICE,
      SPW_SETTING_CHOICE_OF(spw_job, library_limits, bool),

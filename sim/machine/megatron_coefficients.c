@@ -182,11 +182,14 @@ spw_status spw_megatron_coefficients_locate(spw_megatron_coefficients *c) {
     return status;
 }
 
-/* Long products run at the GPU's power limit, below its highest clock. */
+/* Long products run at the GPU's power limit, below its highest clock. One with less power and as much of it for each of its products or
+ * more, as an H20 beside an H100, is not held back further. */
 static void scale_power(spw_megatron_coefficients *c, const spw_cluster *cluster) {
-    const double watts = cluster->gpu_watts.value;
+    const double watts = cluster->gpu_watts.value, ratio = watts / c->origin.watts,
+                 each = ratio / (cluster->bf16_flops.value / c->origin.bf16_flops);
     if (!(watts > 0.0) || !(c->origin.watts > 0.0) || cluster->gpu_generation != c->origin.generation) return;
-    c->peak_flops.value *= pow(watts / c->origin.watts, c->power_share.value);
+    if (ratio < 1.0 && each >= 1.0) return;
+    c->peak_flops.value *= pow(ratio, c->power_share.value);
 }
 
 spw_status spw_megatron_coefficients_scale(const spw_megatron_coefficients *c, const spw_cluster *cluster,

@@ -161,8 +161,8 @@ SPW_MUST_CHECK spw_status spw_megatron_coefficients_locate(spw_megatron_coeffici
 /* On another machine: what computes by its peak, what moves bytes by its memory's rate, exchanges by its link's or its
  * NIC's, each over that of c->cluster. Latencies and the host's work stay, and long_message_share, seen with one
  * link alone, is 1 where links differ. Products of a GPU of the same generation also by the ratio of the power limits to power_share,
- * where both clusters say them. On AMD's GPUs dense_flops_share is that of the nearest stack of compiled programs that was
- * fitted on AMD's GPUs (sim/machine/time_stack.h, stack_nearest.h); the shares of expert products and of attention stay. What was not
+ * where both clusters say them, but for one with less power and no less of it for each FLOP of its peak. On AMD's GPUs
+ * dense_flops_share is that of the nearest stack of compiled programs that was fitted on AMD's GPUs (sim/machine/time_stack.h, stack_nearest.h); the shares of expert products and of attention stay. What was not
  * located is read here, each time. SPW_ECONFIG when c->cluster is not known. */
 SPW_MUST_CHECK spw_status spw_megatron_coefficients_scale(const spw_megatron_coefficients *c,
                                                           const spw_cluster *cluster,

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { SPW_OUTSIDE_TEXT = 512, SPW_STACK_COVERS = 12 };
+enum { SPW_OUTSIDE_TEXT = 1024, SPW_STACK_COVERS = 12 };
 
 /* Everything that is fitted. One list, expanded into the struct, the YAML keys and the fit.
  * X(field, lowest, highest, spread before any data, help) */

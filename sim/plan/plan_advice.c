@@ -218,8 +218,10 @@ static spw_status try_change(attempt *a, size_t t, size_t i, bool *done) {
     const spw_status status = spw_plan_replay_point(
         a->request, a->job, scheme, true, !other && !a->row->footprint.follows_routing, &with, &there);
     const spw_result_row *row = there ? &with.row[0] : NULL;
-    there = there && !(other && row->drops.fraction > a->drop_most) &&
-            row->memory_kind == a->row->memory_kind && (row->reserved.there || !a->row->reserved.there);
+    there =
+        there && !(other && row->drops.fraction > a->drop_most) && row->memory_kind == a->row->memory_kind &&
+        (row->reserved.there || !a->row->reserved.there) &&
+        (row->unlisted == NULL || a->row->unlisted != NULL); /* no sum of components where a list says more */
     if (status == SPW_OK && there && spw_point_fits(row) &&
         (row->surely_fits || (!a->fits && tries[t].kind != SAME_GPUS)))
         write_advice(a, what, row);

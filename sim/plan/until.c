@@ -157,6 +157,12 @@ static size_t first_of(const search *s, size_t cell, grade least) {
     return at;
 }
 
+/* How many plans halve `gap` to `width`: as many are still to come. */
+static void expect(search *s, double gap, double width) {
+    const size_t all = s->samples + (size_t)ceil(log2(gap / width) - 1e-9);
+    if (all > s->progress.total) s->progress.total = all;
+}
+
 /* Halves the interval below the first sample of that grade, down to a 1024th of the range. */
 static spw_status halve(search *s, size_t cell, grade least) {
     const double width = (s->request->high - s->request->low) / (INTERVALS << HALVINGS);
@@ -164,7 +170,9 @@ static spw_status halve(search *s, size_t cell, grade least) {
     for (;;) {
         const size_t at = first_of(s, cell, least);
         if (at == 0 || at == s->samples) return SPW_OK;
-        if (s->sample[at].severity - s->sample[at - 1].severity <= width * (1.0 + 1e-9)) return SPW_OK;
+        const double gap = s->sample[at].severity - s->sample[at - 1].severity;
+        if (gap <= width * (1.0 + 1e-9)) return SPW_OK;
+        expect(s, gap, width);
         SPW_TRY(look(s, 0.5 * (s->sample[at - 1].severity + s->sample[at].severity)));
     }
 

@@ -11,7 +11,6 @@
 #include "sim/memory/live/assumed_layout.h"
 #include "sim/memory/live/footprint_check.h"
 #include "sim/memory/live/megatron_notes.h"
-#include "sim/memory/step/reserved_memory.h"
 #include "sim/print/plural.h"
 #include "sim/replay/result_answers.h"
 #include "sim/statistics/quantiles.h"
@@ -425,7 +424,9 @@ spw_status spw_replay_row_finish(spw_replay_row *row, const spw_choice_tally *ch
                                     &out->newest));
     finish_listing(row, out);
     spw_result_row_judge(out, &row->point.job->allocator);
-    if (row->point.job->more[0] != '\0') out->surely_fits = false; /* the file has what is not counted */
+    /* the file has what is not counted, and so has fp8 without a recipe */
+    if (row->point.job->more[0] != '\0' || spw_precision_lacks_copies(row->point.job))
+        out->surely_fits = false;
 
 cleanup:
     return status;

@@ -7,7 +7,6 @@
 #include "sim/memory/kept/activation_offload.h"
 #include "sim/memory/kept/megatron_job.h"
 #include "sim/memory/live/footprint_check.h"
-#include "sim/memory/step/reserved_memory.h"
 #include "sim/replay/result_answers.h"
 #include "sim/schemes/traffic.h"
 #include "sim/time/routing_load.h"

@@ -28,7 +28,7 @@ typedef struct spw_time_stack spw_time_stack;
 
 typedef struct spw_trace_info spw_trace_info;
 
-enum { SPW_REFUSAL_TEXT = 256 };
+enum { SPW_REFUSAL_TEXT = 640 };
 
 typedef struct spw_result_memory {
     uint64_t p50_bytes, p99_bytes, max_bytes; /* of the peak, over ranks and steps */

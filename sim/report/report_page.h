@@ -38,9 +38,9 @@ typedef struct spw_report_training {
 } spw_report_training;
 /* The same of any figures. */
 void spw_report_write_costs(const spw_report_cost *cost, const spw_report_training *training, FILE *out);
-/* Sections of their own: of a job that says which stage has which layers, and of a network of several levels. */
 /* What the interval of a row's step is made of, and what each cause means; nothing in a file that does not say. */
 void spw_report_write_interval(const spw_report *report, const spw_report_row *row, FILE *out);
+/* Sections of their own: of a job that says which stage has which layers, and of a network of several levels. */
 void spw_report_write_stages(const spw_report *report, const spw_report_row *row, FILE *out);
 void spw_report_write_levels(const spw_report *report, const spw_report_row *row, FILE *out);
 void spw_report_write_found(const spw_report *search, const char *name, FILE *out); /* of a search */

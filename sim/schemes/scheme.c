@@ -50,7 +50,8 @@ spw_layer_shape spw_layer_shape_of(const spw_job *job, size_t sequences) {
     if (job->precision.recipe != SPW_FP8_NONE && spw_state_law_of(job)->megatron && /* torchao keeps bf16 */
         spw_fp8_facts_of(job->precision.recipe, job->cluster.gpu_generation, &facts) == SPW_OK)
         s.fp8_copies = facts.both ? 2 : 1, s.fp8_scaled = facts.scaled, s.fp4_group = facts.fp4_group;
-    s.offload = job->offload.modules & (spw_offload_stays(job) ? ~(unsigned)SPW_OFFLOAD_EXPERT_FC1 : ~0U);
+    s.offload = job->offload.modules &
+                (spw_offload_stays(job) ? (unsigned)SPW_OFFLOAD_MOE_ACT : (unsigned)SPW_OFFLOAD_EXPERTS);
     s.shared_expert = job->model.shared_ffn > 0;
     s.whole_weights = s.gpus == s.ranks;
     s.node_ranks = s.ranks < job->cluster.gpus_per_node ? s.ranks : job->cluster.gpus_per_node;

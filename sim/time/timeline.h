@@ -15,7 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { SPW_TIMELINE_COMPONENTS = 32, SPW_TIMELINE_NOTE = 512, SPW_TIMELINE_DOUBTS = 12 };
+enum { SPW_TIMELINE_COMPONENTS = 32, SPW_TIMELINE_NOTE = 1024, SPW_TIMELINE_DOUBTS = 12 };
 
 #define SPW_STREAM_LIST(X) \
     X(COMPUTE, "compute", "kernels that compute or move rows inside a GPU") \
@@ -30,7 +30,7 @@ typedef struct spw_time_component {
     const char *name, *help; /* static text */
     spw_stream stream;
     double seconds, exposed_s; /* 0 <= exposed_s <= seconds */
-    /* Of exposed_s: rows to other GPUs and back, between nodes where a group spans them; and these with what a dispatcher moves on a GPU. */
+    /* Of exposed_s: rows to other GPUs and back, between nodes where a group spans them; these with what a dispatcher moves on a GPU. */
     double exchange_s, dispatcher_s;
 } spw_time_component;
 

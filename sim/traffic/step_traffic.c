@@ -7,6 +7,7 @@
 #include "sim/job/trainer.h"
 #include "sim/machine/compiled_layer.h"
 #include "sim/memory/kept/activation_offload.h"
+#include "sim/memory/kept/attention_offload.h"
 #include "sim/model/attention.h"
 #include "sim/traffic/mesh_traffic.h"
 #include "sim/traffic/step_exchanges.h"
@@ -387,10 +388,13 @@ static void add_offloaded_inputs(builder *b, const spw_point *point) {
                           .purpose = SPW_PURPOSE_HOST,
                           .place = SPW_PLACE_STEP,
                           .group = SPW_GROUP_HOST};
+    spw_offloaded_tensor attention[SPW_ATTENTION_TENSORS];
+    uint64_t every = 0; /* layers */
     if (job->offload.modules == 0) return;
     for (size_t stage = 0; stage < spw_pipeline_of(job).stages; stage++) {
         const spw_offload_stage at = spw_offload_stage_of(job, stage);
-        item.count += at.layers - at.staying;
+        item.count += at.experts.layers - at.experts.staying;
+        every += at.attention.layers - at.attention.staying;
     }
     for (size_t i = 0; i < 2 * sizeof tensors / sizeof *tensors; i++) {
         const size_t t = i / 2;
@@ -401,6 +405,14 @@ static void add_offloaded_inputs(builder *b, const spw_point *point) {
         item.formula = tensors[t].formula;
         item.backward = i % 2 == 1;
         spw_step_add(b->out, item, tensors[t].elements, tensors[t].bytes);
+    }
+    item.count = every;
+    const size_t count = spw_attention_offload_list(job, s, attention);
+    for (size_t i = 0; i < 2 * count; i++) {
+        item.name = attention[i / 2].name;
+        item.formula = attention[i / 2].formula;
+        item.backward = i % 2 == 1;
+        spw_step_add(b->out, item, attention[i / 2].elements, attention[i / 2].bytes);
     }
 }
 

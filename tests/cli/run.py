@@ -19,7 +19,7 @@ accept, names = "--accept" in sys.argv, [a for a in sys.argv[3:] if not a.starts
 program = pathlib.Path(sys.argv[1]).resolve()
 scratch = pathlib.Path(sys.argv[2]).resolve() / "_".join(["scratch", *names]).replace("/", "_")
 environment = {k: v for k, v in os.environ.items() if k not in ("ARGP_HELP_FMT", "COLUMNS")}
-environment.update(LC_ALL="C", OMP_NUM_THREADS="2")
+environment.update(LC_ALL="C", OMP_NUM_THREADS="2", SPILLWAY_PROGRESS_S="0")  # a slow machine shows progress
 
 
 def spillway(arguments):
@@ -41,7 +41,6 @@ def compare(case, suffix, got):
 stray = sorted(path.name for path in here.glob("*.cmd"))
 if stray:
     sys.exit(f"{', '.join(stray)}: a case lies in the folder of its command, tests/cli/COMMAND/")
-os.environ["SPILLWAY_PROGRESS_S"] = "0"  # a slow machine shows progress
 shutil.rmtree(scratch, ignore_errors=True)
 shutil.copytree(here / "files", scratch)
 script = (here.parent / "frameworks/megatron_mixtral_8x7b.sh").read_text()

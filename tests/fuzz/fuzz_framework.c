@@ -25,7 +25,8 @@ static char *text_of_job(const spw_job *from) {
     return text;
 }
 
-/* The printed job is the job. Where the cluster stands in place of the file's GPUs, it is not, nor where micro-batches follow. */
+/* The printed job is the job. Where the cluster stands in place of the file's GPUs, it is not, nor where micro-batches follow, nor of one
+ * replica of MaxText's mesh, whose GPUs an option for the cluster does not say. */
 static void check_yaml(size_t overrides) {
     char *text = NULL;
     size_t length = 0;
@@ -40,8 +41,9 @@ static void check_yaml(size_t overrides) {
     if (draft.micro_batch == 0 && spw_draft_key_value(&draft, "gpus") == NULL) {
         const spw_job_place at = {.where = "made.yaml", .override = cluster, .overrides = overrides};
         if (spw_job_parse_at(&at, text, length, &again) != SPW_OK) abort();
+        const bool whole = spw_job_gpus(&job) == spw_job_gpus(&again);
         char *one = text_of_job(&job), *two = text_of_job(&again);
-        if (one != NULL && two != NULL && strcmp(one, two) != 0) abort();
+        if (whole && one != NULL && two != NULL && strcmp(one, two) != 0) abort();
         free(one);
         free(two);
     }

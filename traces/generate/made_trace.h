@@ -22,8 +22,8 @@ typedef struct spw_expert_blocks {
     size_t rank, node;
 } spw_expert_blocks;
 /* By what counts of tokens of a step and layer are drawn, without the tokens: *out has no choices then, but a law. They are not those of
- * the tokens that spw_trace_read_record() draws, but as likely (traces/generate/count_tree.h). *out has no law where the trace is a file, and
- * where counts cannot be drawn so. Valid until the next call. */
+ * the tokens that spw_trace_read_record() draws, but as likely (traces/generate/count_tree.h). *out has no law where the trace is a
+ * file, and where counts cannot be drawn so. Valid until the next call. */
 SPW_MUST_CHECK spw_status spw_trace_read_law(spw_trace *trace, size_t step, size_t layer,
                                              spw_expert_blocks blocks, spw_trace_record *out);
 size_t spw_piece_law_bytes(const spw_piece_law *law); /* of scratch memory that a draw needs */

@@ -4,10 +4,10 @@
 #include "sim/job/grid.h"
 #include "sim/job/job.h"
 #include "sim/job/recipe/offload_modules.h"
+#include "sim/job/recipe/precision.h"
 #include "sim/job/recipe/remat.h"
 #include "sim/job/trainer.h"
 #include "sim/memory/kept/launches.h"
-#include "sim/memory/step/reserved_memory.h"
 #include "sim/print/json_values.h"
 #include "sim/print/plural.h"
 #include "sim/print/table.h"
@@ -68,6 +68,9 @@ void spw_plan_print_unsure(const spw_plan_unsure *u, const spw_job *job, FILE *o
     fprintf(out, "; unsure, as ");
     if (job->more[0] != '\0' && u->most_bytes <= u->budget_bytes)
         fprintf(out, "the file has what may need more memory");
+    else if (spw_precision_lacks_copies(job) && u->most_bytes <= u->budget_bytes)
+        fprintf(out, "what fp8 keeps beside one byte an element is not counted without a recipe (--set "
+                     "precision.recipe=mxfp8, blockwise, tensorwise)");
     else if (u->reserved && !known)
         fprintf(out, "steps gave memory back to go on, so that what they need without that is not known");
     else if (u->reserved)

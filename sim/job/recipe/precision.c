@@ -36,9 +36,13 @@ bool spw_precision_any_fp8(const spw_job *job) {
     return false;
 }
 
-bool spw_precision_is_timed(const spw_job *job) {
+bool spw_precision_lacks_copies(const spw_job *job) {
     const spw_precision *p = &job->precision;
-    return p->weights != 1 && p->gradients != 1 && p->activations == 2;
+    return p->weights == 1 || p->gradients == 1 || p->activations == 1;
+}
+
+bool spw_precision_is_timed(const spw_job *job) {
+    return !spw_precision_lacks_copies(job) && job->precision.activations == 2;
 }
 
 size_t spw_precision_moments(const spw_precision *p) {

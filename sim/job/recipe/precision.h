@@ -15,6 +15,8 @@ const char *spw_precision_name(const spw_precision *precision, size_t i);
 
 bool spw_precision_is_bf16(const spw_job *job); /* all of them; fp16 counts */
 bool spw_precision_any_fp8(const spw_job *job);
+/* Weights, gradients or activations in fp8, beside which copies and scales stand that nothing counts. */
+bool spw_precision_lacks_copies(const spw_job *job);
 /* Do times speak of it? Not of weights, gradients or activations in fp8, nor of activations in fp32. */
 bool spw_precision_is_timed(const spw_job *job);
 

@@ -8,6 +8,7 @@
 #include "sim/machine/stack_defaults.h"
 #include "sim/memory/allocator/device_budget.h"
 #include "sim/memory/compiled/compiled_memory.h"
+#include "sim/memory/live/footprint.h"
 #include "sim/schemes/layer.h"
 
 #include <stdio.h>

@@ -4,7 +4,8 @@
 #define SPW_SIM_MEMORY_COMPILED_COMPILED_FOOTPRINT_H
 
 #include "sim/memory/compiled/compiled_memory.h"
-#include "sim/memory/live/footprint.h"
+
+typedef struct spw_footprint spw_footprint; /* sim/memory/kept/component.h */
 
 typedef struct spw_stack spw_stack;
 

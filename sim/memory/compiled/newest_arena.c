@@ -5,6 +5,7 @@
 #include "sim/job/software.h"
 #include "sim/memory/compiled/compiled_footprint.h"
 #include "sim/memory/compiled/compiled_layout.h"
+#include "sim/memory/live/footprint.h"
 
 #include <stdio.h>
 

@@ -12,6 +12,7 @@ typedef struct schedule {
     spw_pipeline pipeline;
     const spw_model *model;
     size_t stage, units, warm;
+    bool every_layer; /* has groups; else MoE layers */
 } schedule;
 
 /* Where passes stand among all: spw_pipeline_pass() the other way round. */
@@ -34,21 +35,30 @@ static spw_pass backward_pass(const schedule *s, size_t number) {
     return spw_pipeline_pass(&s->pipeline, s->stage, backward_at(s, number));
 }
 
-/* MoE layers of a pass, those of multi-token prediction among them. */
-static size_t moe_layers_of(const schedule *s, spw_pass pass) {
+/* Layers with groups of a pass, those of multi-token prediction among them. */
+static size_t layers_of(const schedule *s, spw_pass pass) {
     const spw_block block = spw_pipeline_block(&s->pipeline, s->model, s->stage, pass.chunk);
-    return block.moe_layers + block.predictions;
+    return (s->every_layer ? block.layers : block.moe_layers) + block.predictions;
 }
 
 /* The first backward pass from `number` on that has groups; units: none has. */
 static size_t next_with_groups(const schedule *s, size_t number) {
-    while (number < s->units && moe_layers_of(s, backward_pass(s, number)) == 0) number++;
+    while (number < s->units && layers_of(s, backward_pass(s, number)) == 0) number++;
     return number;
 }
 
 /* Has pass `number` of the backward ones run forward before position `at`? */
 static bool is_forward_done(const schedule *s, size_t number, size_t at) {
     return number < s->units && forward_at(s, forward_number(s, backward_pass(s, number))) < at;
+}
+
+/* Does the last layer of pass `number` of the backward ones stay on the GPU? The first of the step's does, and that whose
+ * predecessor has begun when it runs forward. */
+static bool stays_of(const schedule *s, size_t number) {
+    for (size_t before = number; before-- > 0;)
+        if (layers_of(s, backward_pass(s, before)) > 0)
+            return !is_forward_done(s, number, backward_at(s, before));
+    return true;
 }
 
 typedef struct kept {
@@ -60,7 +70,7 @@ static bool same(kept a, const spw_stage *stage) {
 }
 
 /* Which groups are where at the passes at which the stage keeps most. */
-static void look_at_most(const schedule *s, const spw_stage *stage, spw_offload_stage *out) {
+static void look_at_most(const schedule *s, const spw_stage *stage, spw_offload_groups *out) {
     kept now = {0, 0};
     size_t gone = 0; /* backward passes */
     for (size_t i = 0; i < 2 * s->units; i++) {
@@ -74,29 +84,43 @@ static void look_at_most(const schedule *s, const spw_stage *stage, spw_offload_
             continue;
         }
         now.layers += layers, now.moe_layers += moe_layers;
-        if (same(now, stage)) out->ahead = out->ahead || is_forward_done(s, next_with_groups(s, gone), i);
+        const size_t next = next_with_groups(s, gone);
+        if (!same(now, stage) || !is_forward_done(s, next, i)) continue;
+        out->ahead = true;
+        out->back = out->back || !stays_of(s, next);
     }
 }
 
+/* One pass more, the `number`-th to run backward. Gives the layers whose groups are there; stays: do the last layer's? */
+static size_t count_pass(const schedule *s, size_t number, spw_offload_groups *out, bool *stays) {
+    const size_t layers = layers_of(s, backward_pass(s, number));
+    *stays = layers > 0 && stays_of(s, number);
+    out->layers += layers;
+    out->staying += *stays;
+    return layers;
+}
+
 spw_offload_stage spw_offload_stage_of(const spw_job *job, size_t index) {
-    schedule s = {.pipeline = spw_pipeline_of(job), .model = &job->model, .stage = index};
-    s.pipeline.pairs = false; /* groups go and come back pass by pass */
-    const spw_stage stage = spw_pipeline_stage(&s.pipeline, s.model, index);
-    const bool several = spw_offload_count(&job->offload) > 1;
-    spw_offload_stage out = {.ahead = false};
-    s.units = spw_pipeline_passes(&s.pipeline) / 2;
-    s.warm = spw_pipeline_warm_up(&s.pipeline, index);
-    size_t before = s.units; /* the last one with groups */
-    for (size_t n = 0; n < s.units; n++) {
-        const size_t layers = moe_layers_of(&s, backward_pass(&s, n));
-        if (layers == 0) continue;
-        const bool stays = before == s.units || !is_forward_done(&s, n, backward_at(&s, before));
-        out.layers += layers;
-        out.staying += stays;
-        out.stops = out.stops || (stays && several && layers == 1);
-        before = n;
+    schedule experts = {.pipeline = spw_pipeline_of(job), .model = &job->model, .stage = index};
+    experts.pipeline.pairs = false; /* groups go and come back pass by pass */
+    const spw_stage stage = spw_pipeline_stage(&experts.pipeline, experts.model, index);
+    const size_t of_experts = spw_offload_count(&job->offload, SPW_OFFLOAD_EXPERTS),
+                 of_attention = spw_offload_count(&job->offload, SPW_OFFLOAD_ATTENTION);
+    spw_offload_stage out = {.stops = false};
+    experts.units = spw_pipeline_passes(&experts.pipeline) / 2;
+    experts.warm = spw_pipeline_warm_up(&experts.pipeline, index);
+    schedule attention = experts;
+    attention.every_layer = true;
+    for (size_t n = 0; n < experts.units; n++) {
+        bool stays[2];
+        const size_t moe_layers = count_pass(&experts, n, &out.experts, &stays[0]),
+                     layers = count_pass(&attention, n, &out.attention, &stays[1]);
+        const size_t groups = moe_layers * of_experts + layers * of_attention,
+                     staying = (stays[0] ? of_experts : 0) + (stays[1] ? of_attention : 0);
+        out.stops = out.stops || (groups > 1 && staying == groups);
     }
-    look_at_most(&s, &stage, &out);
+    look_at_most(&experts, &stage, &out.experts);
+    look_at_most(&attention, &stage, &out.attention);
     return out;
 }
 
@@ -106,8 +130,8 @@ spw_status spw_offload_check(const spw_job *job) {
         if (!spw_offload_stage_of(job, s).stops) continue;
         return spw_fail(
             SPW_ECONFIG,
-            "offload_modules %s: stage %zu has a block with one MoE layer, both of whose groups stay on "
-            "the GPU, where Megatron-Core d98e8a64 stops (Chunk mismatch); offload one of the two, or "
+            "offload_modules %s: stage %zu has a block with one layer, all of whose groups stay on "
+            "the GPU, where Megatron-Core d98e8a64 stops (Chunk mismatch); offload one module, or "
             "give the block more layers",
             spw_offload_name(&job->offload), s);
     }
@@ -129,7 +153,7 @@ const char *spw_offload_outside(const spw_job *job) {
 
 spw_layer_shape spw_offload_shape(const spw_job *job, const spw_layer_shape *shape, size_t stage) {
     spw_layer_shape out = *shape;
-    if (job->offload.modules == 0) return out;
-    out.offload_ahead = spw_offload_stage_of(job, stage).ahead;
+    if ((job->offload.modules & SPW_OFFLOAD_EXPERTS) == 0) return out;
+    out.offload_ahead = spw_offload_stage_of(job, stage).experts.ahead;
     return out;
 }

@@ -6,7 +6,14 @@
 #ifndef SPW_SIM_MEMORY_KEPT_RESIDUAL_STREAMS_H
 #define SPW_SIM_MEMORY_KEPT_RESIDUAL_STREAMS_H
 
-#include "sim/memory/kept/component.h"
+#include <stddef.h>
+
+typedef struct spw_model spw_model;             /* sim/model/model.h */
+typedef struct spw_job spw_job;                 /* sim/job/job.h */
+typedef struct spw_scheme spw_scheme;           /* sim/schemes/scheme.h */
+typedef struct spw_layer_shape spw_layer_shape; /* the same */
+typedef struct spw_footprint spw_footprint;     /* sim/memory/kept/component.h */
+typedef struct spw_stage spw_stage;             /* sim/weights/stage.h */
 
 /* Wide numbers a token that a layer keeps more than with one stream; 0 with one. Of p = 2 parts (1 where attention and FFN are layers of
  * their own): the streams between the parts (p - 1) n H; each part's input before its norm and its output, 2 p H, less the norm's input

@@ -3,13 +3,17 @@
 #include "base/memory.h"
 #include "sim/job/grid.h"
 #include "sim/job/job.h"
+#include "sim/job/recipe/precision.h"
 #include "sim/job/recipe/remat.h"
+#include "sim/job/state_law.h"
 #include "sim/memory/kept/footprint_component.h"
 #include "sim/model/attention.h"
 #include "sim/model/compressed_attention.h"
+#include "sim/weights/fsdp2.h"
 #include "sim/weights/pipeline.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -315,8 +319,38 @@ static void fill(spw_footprint *out, sizes *s, size_t tokens, const int64_t byte
     }
 }
 
+/* FSDP2 shards a tensor by its first dimension, which of experts' weights is the expert: the first GPUs of a group hold
+ * ceil(experts / GPUs) whole ones, and what is gathered or scattered is that many from every GPU. Of experts that are trained. */
+static void add_uneven(spw_footprint *f, const spw_job *job, const spw_stage *stage) {
+    const char *source = "FSDP2 shards experts' weights by whole experts (6.8)";
+    const size_t shards = job->fsdp / spw_fsdp2_copies(job);
+    const double own = (double)job->model.experts / (double)job->expert,
+                 share = ceil(own / (double)shards) / own, padded = share * (double)shards - 1.0;
+    const double layer = (double)spw_model_parameters(&job->model).routed_per_layer / (double)job->expert;
+    const spw_precision *p = &job->precision;
+    if (!spw_state_is_sharded(job) || shards < 2 || padded <= 0.0 || stage->moe_layers == 0) return;
+    const bool trained = job->finetune.frozen != SPW_FROZEN_BASE;
+    const double each =
+        (double)p->weights +
+        (trained ? (double)(p->gradients + spw_precision_moments(p) + spw_master_bytes(job)) : 0.0);
+    const spw_term routed = TERM("routed", layer), more = TERM("padded", padded);
+    spw_component *c = SPW_COMPONENT(
+        f, "uneven_shards", source, "of the first GPUs: = layers routed padded / shards each",
+        TERM("layers", stage->moe_layers), routed, more, TERM("shards", shards), TERM("each", each));
+    c->argument = true;
+    LIVE(c, ALWAYS);
+    LIVE(SPW_COMPONENT(f, "padded_gathers", source, "of a layer and the next: = 2 routed padded w", routed,
+                       more, TERM("w", spw_precision_gathered(job))),
+         AT_MOE_LAYER);
+    if (trained)
+        LIVE(SPW_COMPONENT(f, "padded_gradients", source, "before they are scattered: = routed padded g",
+                           routed, more, TERM("g", spw_precision_scattered(job))),
+             AT_MOE_LAYER);
+}
+
 void spw_transformers_add_wrapped(spw_footprint *f, const spw_job *job, const spw_stage *stage) {
     const spw_model *m = &job->model;
+    add_uneven(f, job, stage);
     if (!spw_finetune_adapts(&job->finetune, SPW_LORA_EXPERTS) || stage->moe_layers == 0) return;
     const spw_term E = TERM("E", m->experts), H = TERM("H", m->hidden), F = TERM("F", m->expert_ffn),
                    b = TERM("b", job->precision.activations);

@@ -13,7 +13,8 @@ typedef struct spw_stage spw_stage;         /* sim/weights/stage.h */
  * job's. Else the job is counted by the sum of its components, and `why` (NULL: not asked) says what is not. */
 bool spw_transformers_is_listed(const spw_point *point, spw_transformers_shape *out, const char **why);
 
-/* Of a job that is counted by its components, what PEFT's ParamWrapper adds where adapters stand beside experts. */
+/* Of a job that is counted by its components, what uneven shards of experts add, and PEFT's ParamWrapper where adapters stand beside
+ * experts. */
 void spw_transformers_add_wrapped(spw_footprint *f, const spw_job *job, const spw_stage *stage);
 /* Which of transformers' modules a model is made of: the fields of the shape that follow from it alone. */
 void spw_transformers_set_laws(const spw_model *model, spw_transformers_shape *out);

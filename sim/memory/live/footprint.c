@@ -93,7 +93,8 @@ static void add_pool(spw_footprint *f, const spw_point *p, const spw_stage *stag
 /* Of offloading, the groups on the GPU between the passes: the last MoE layer's of the pass that runs backward next. */
 static void add_staying(spw_footprint *f, const spw_job *job, const spw_layer_shape *shape,
                         const spw_stage *stage, uint64_t stays) {
-    if (job->offload.modules == 0 || stage->moe_layers + stage->predictions == 0) return;
+    if ((job->offload.modules & SPW_OFFLOAD_EXPERTS) == 0 || stage->moe_layers + stage->predictions == 0)
+        return;
     spw_component *c = SPW_COMPONENT(
         f, "staying_groups", "offloading leaves the last layer's on the GPU (7.17)",
         "{rows} rows of one layer: = {bytes}", TERM("rows", f->rows.held), TERM("bytes", stays));

@@ -1,6 +1,7 @@
 #include "sim/job/grid.h"
 #include "sim/job/recipe/remat.h"
 #include "sim/job/trainer.h"
+#include "sim/memory/kept/attention_offload.h"
 #include "sim/memory/kept/cross_entropy.h"
 #include "sim/memory/kept/footprint_component.h"
 #include "sim/memory/kept/megatron_kept.h"
@@ -33,11 +34,11 @@ static size_t attention_adapter_elements(const spw_job *job) {
 }
 
 /* Elements A a token of one attention block keeps between its recomputation and its gradient, without the [S,
- * S] scores, which flash attention never forms; plus one fp32 log-sum-exp a head (7.4). joins_keys: values are copied out of the up
- * projection of a latent as keys are, and its output goes; copies: so are those of grouped queries out of their fused product. */
-static size_t attention_elements(const spw_model *m, bool joins_keys, bool copies) {
+ * S] scores, which flash attention never forms; plus one fp32 log-sum-exp a head (7.4). copies: values are copied out of the up
+ * projection of a latent as keys are, or out of the fused product of grouped queries, whose output goes. */
+static size_t attention_elements(const spw_model *m, bool copies) {
     const spw_attention_widths w = spw_attention_widths_of(m);
-    return (w.latents > 0 ? joins_keys : copies) ? w.kept_copied : w.kept;
+    return copies ? w.kept_copied : w.kept;
 }
 
 /* What grows where several GPUs share a key and value head: the product of queries, keys and values is gathered whole, and stays
@@ -107,16 +108,22 @@ static void use_recurrence(const spw_job *job, const spw_layer_shape *s, spw_com
                           TERM("each", kept.most / (double)s->tokens));
 }
 
+/* TransformerEngine's get_qkv_layout() makes values contiguous; a core that runs again does so within. Those of a latent are
+ * copied wherever modules keep what they keep. */
+static bool copies_values(const spw_job *job, const spw_scheme *scheme) {
+    const spw_model *m = &job->model;
+    if (spw_attention_widths_of(m).latents > 0)
+        return spw_scheme_around(scheme, job)->keeps_modules ||
+               spw_remat_repeats(job->remat, SPW_MODULE_MLA_UP_PROJ);
+    return spw_megatron_has_te(job, scheme) && !m->query_gate && !spw_grid_shares_heads(job) &&
+           !spw_remat_repeats(job->remat, SPW_MODULE_CORE_ATTN);
+}
+
 /* The log-sum-exp is all that flash attention keeps of its core: its output is an input of the next product. */
 static double add_flash(spw_footprint *f, const spw_job *job, const spw_scheme *scheme,
                         const spw_layer_shape *s) {
     const spw_model *m = &job->model;
-    const bool megatron = spw_scheme_around(scheme, job)->keeps_modules ||
-                          spw_remat_repeats(job->remat, SPW_MODULE_MLA_UP_PROJ);
-    /* TransformerEngine's get_qkv_layout() makes values contiguous; a core that runs again does so within. */
-    const bool copies = spw_megatron_has_te(job, scheme) && !m->query_gate && !spw_grid_shares_heads(job) &&
-                        !spw_remat_repeats(job->remat, SPW_MODULE_CORE_ATTN);
-    const size_t elements = attention_elements(m, megatron, copies) - attention_unneeded(job) +
+    const size_t elements = attention_elements(m, copies_values(job, scheme)) - attention_unneeded(job) +
                             attention_adapter_elements(job) + shared_heads_elements(job);
     const spw_term T = TERM("T", s->tokens), b = TERM("b", s->element_bytes);
     spw_component *mixer = SPW_COMPONENT(
@@ -158,8 +165,9 @@ double spw_footprint_add_activations(spw_footprint *f, const spw_job *job, const
                                 "L T $3 b", TERM("L", kept), T,
                                 TERM(m->streams > 1 ? "(n H)" : "H", spw_model_carried(m)), b),
                   ALWAYS);
-    const double attention =
+    double attention =
         job->attention == SPW_ATTENTION_UNFUSED ? add_unfused(f, job, s) : add_flash(f, job, scheme, s);
+    attention -= spw_attention_offload_add(f, job, stage, s, copies_values(job, scheme));
     if (stage->head) spw_cross_entropy_add(f, job, scheme, s, m);
     spw_megatron_kept_add(f, job, scheme, stage, s);
     spw_torchtitan_kept_add(f, job, scheme, stage, s);

@@ -222,6 +222,15 @@ const char *spw_footprint_state_note(const spw_job *job, const spw_scheme *schem
                "the replicas (fsdp2.replicas), as by HSDP; Megatron's own, optimizer: distributed, holds "
                "weights "
                "and gradients whole";
+    if (scheme->type->memory.whole_steps && job->expert * job->fsdp > 1 &&
+        job->model.experts % (job->expert * job->fsdp) != 0)
+        return "weights, gradients and optimizer are sharded over all GPUs (optimizer: sharded), experts' "
+               "weights "
+               "by whole experts, as FSDP2 cuts a tensor's first dimension: their number is no multiple of "
+               "the "
+               "GPUs, so the first GPUs hold more than others, and what is gathered of a layer is padded to "
+               "as "
+               "much from every GPU; figures are of the first GPU";
     return "schemes of PyTorch: weights, gradients and optimizer are sharded over all GPUs, as by FSDP "
            "(optimizer: sharded); "
            "Megatron's own, optimizer: distributed, holds weights and gradients whole";

@@ -9,6 +9,8 @@
 const char *spw_megatron_keys_beyond(const spw_job *job, const spw_scheme *scheme) {
     spw_megatron_keys said = job->megatron;
     spw_fusion *const fusions[] = {&said.permute, &said.router, &said.rope, &said.weight_gradients};
+    if (spw_scheme_trainer(scheme)->in_megatron)
+        said.remainders = false; /* of the optimizer, not of the layers */
     for (size_t i = 0; spw_scheme_trainer(scheme)->fuses && i < sizeof fusions / sizeof *fusions; i++)
         if (*fusions[i] == SPW_FUSION_ON) *fusions[i] = SPW_FUSION_AUTO;
     return spw_megatron_keys_said(&said);

@@ -1,6 +1,7 @@
 #include "sim/memory/step/advice.h"
 
 #include "sim/machine/stack_defaults.h"
+#include "sim/print/plural.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -69,7 +70,7 @@ void spw_advice(const spw_reserved_summary *s, uint64_t state_bytes, char out[SP
         (void)snprintf(out, SPW_ADVICE_TEXT,
                        "it fits, but in %zu step%s PyTorch stops to give memory back; with expandable "
                        "segments in %zu: " CONF,
-                       set->retried_steps, set->retried_steps == 1 ? "" : "s", grown->retried_steps);
+                       set->retried_steps, spw_plural(set->retried_steps), grown->retried_steps);
     } else if (spared > WORTH_IT * (double)s->limit_bytes) {
         (void)snprintf(out, SPW_ADVICE_TEXT,
                        "it fits; with expandable segments it would reserve %.1f GiB instead of %.1f: " CONF,

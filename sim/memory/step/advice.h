@@ -2,7 +2,7 @@
 #ifndef SPW_SIM_MEMORY_STEP_ADVICE_H
 #define SPW_SIM_MEMORY_STEP_ADVICE_H
 
-#include "sim/memory/live/footprint.h"
+#include "sim/memory/kept/verdict.h"
 #include "sim/memory/step/reserved_memory.h"
 
 enum { SPW_ADVICE_TEXT = 320 };

@@ -247,29 +247,17 @@ static uint64_t bytes_of(const spw_attention_bytes *a, const spw_change *c) {
 
 static spw_status change(spw_step_memory *m, spw_step_place at, const spw_change *c) {
     const uint64_t bytes = bytes_of(&m->units.attention, c);
-    const size_t around = m->unit_slot + UNIT_PARTS * spw_step_units(m) + LOSS_PIECES + AFTER_CASTS,
-                 slot = c->tensor < PIECES ? spw_step_kept_slot(m, at, KEPT_RESIDUALS + c->tensor)
-                                           : around + c->tensor - PRODUCT;
-    if (bytes == 0) return SPW_OK;
-    return spw_step_append(
-        m, (spw_memory_event){.bytes = bytes,
-                              .slot = (uint32_t)slot,
-                              .kind = (uint16_t)(m->layer.tensors + SPW_COMPONENTS + KEPT_UNIT),
-                              .born = c->born,
-                              .backward = at.backward});
+    const size_t slot = c->tensor < PIECES ? spw_step_kept_slot(m, at, KEPT_RESIDUALS + c->tensor)
+                                           : spw_step_around_slot(m) + AFTER_CASTS + c->tensor - PRODUCT;
+    return bytes == 0 ? SPW_OK : spw_step_append_unit(m, slot, bytes, c->born, at.backward);
 }
 
 /* [read: torch 2.11 aten/src/ATen/cuda/CublasHandlePool.cpp getCUDABlasLtWorkspace: a block of the allocator, kept a handle] */
 spw_status spw_step_workspace(spw_step_memory *m, bool back) {
-    const size_t around = m->unit_slot + UNIT_PARTS * spw_step_units(m) + LOSS_PIECES;
     if (m->workspace == 0 || m->has_workspace[back]) return SPW_OK;
     m->has_workspace[back] = true;
-    return spw_step_append(
-        m, (spw_memory_event){.bytes = m->workspace,
-                              .slot = (uint32_t)(around + AROUND - 1 - (back ? 1 : 0)),
-                              .kind = (uint16_t)(m->layer.tensors + SPW_COMPONENTS + KEPT_UNIT),
-                              .born = true,
-                              .backward = back});
+    return spw_step_append_unit(m, spw_step_around_slot(m) + AROUND - 1 - (back ? 1 : 0), m->workspace, true,
+                                back);
 }
 
 static spw_status run(spw_step_memory *m, spw_step_place at, const spw_change *list, size_t count,

@@ -3,7 +3,6 @@
 #include "sim/job/recipe/remat.h"
 #include "sim/job/state_law.h"
 #include "sim/memory/kept/megatron_job.h"
-#include "sim/memory/step/step_memory.h"
 #include "sim/memory/step/step_parts.h"
 #include "sim/weights/fsdp2.h"
 

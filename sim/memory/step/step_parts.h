@@ -26,8 +26,8 @@ enum { KEPT_INPUT, KEPT_RESIDUALS, KEPT = KEPT_RESIDUALS + RESIDUALS, KEPT_LEFT 
 
 enum { MAIN_STREAM, GATHER_STREAM, REDUCE_STREAM };
 
-/* What a unit of FSDP2 has for a while: its all-gather's output and input, weights of products of attention, its other weights as layers use them, matrices of experts by
- * themselves, gradients before they are reduced, inputs of reduce-scatters; and pieces of the loss. */
+/* What a unit of FSDP2 has for a while: its all-gather's output and input, weights of products of attention, its other weights as layers
+ * use them, matrices of experts by themselves, gradients before they are reduced, inputs of reduce-scatters; and pieces of the loss. */
 typedef enum spw_unit_part {
     UNIT_OUTPUT,
     UNIT_INPUT,
@@ -127,6 +127,25 @@ static inline size_t spw_step_units(const spw_step_memory *m) {
 static inline size_t spw_step_kept_slot(const spw_step_memory *m, spw_step_place at, size_t what) {
     const size_t first = SPW_COMPONENTS + m->sets * m->stages.most * m->layer.tensors;
     return first + KEPT * (at.set * m->stages.most + at.local) + what;
+}
+
+/* A tensor of a unit of FSDP2, of the loss or of attention, on the layers' own stream. */
+SPW_MUST_CHECK static inline spw_status spw_step_append_unit(spw_step_memory *m, size_t slot, uint64_t bytes,
+                                                             bool born, bool backward) {
+    return spw_step_append(
+        m, (spw_memory_event){.bytes = bytes,
+                              .slot = (uint32_t)slot,
+                              .kind = (uint16_t)(m->layer.tensors + SPW_COMPONENTS + KEPT_UNIT),
+                              .born = born,
+                              .backward = backward});
+}
+
+/* Slots behind those of the units: of the loss; then of casts of experts, of what attention has around, and of workspaces. */
+static inline size_t spw_step_loss_slot(const spw_step_memory *m) {
+    return m->unit_slot + UNIT_PARTS * spw_step_units(m);
+}
+static inline size_t spw_step_around_slot(const spw_step_memory *m) {
+    return spw_step_loss_slot(m) + LOSS_PIECES;
 }
 
 /* Attention and router of a layer one by one (sim/memory/step/step_attention.c); nothing where they are not listed. */

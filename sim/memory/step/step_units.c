@@ -3,7 +3,6 @@
  * foreach_reduce]. Input and output of an all-gather are allocated on the stream of all-gathers, the weights that are copied out of it
  * on the layers' own. In the forward pass an output stays until the next unit's weights are there, the head's until the logits are; in the
  * backward pass it goes at once. A reduce-scatter's input is the layers' own, too, and goes when the next one comes. */
-#include "sim/memory/step/step_memory.h"
 #include "sim/memory/step/step_parts.h"
 
 size_t spw_step_unit_slots(const spw_step_memory *m) {
@@ -65,24 +64,17 @@ static bool casts(const spw_step_memory *m, size_t unit) {
 }
 
 spw_status spw_step_experts_cast(spw_step_memory *m, size_t unit, bool born) {
-    const size_t slot = m->unit_slot + UNIT_PARTS * spw_step_units(m) + LOSS_PIECES;
-    spw_memory_event cast[2];
+    const size_t slot = spw_step_around_slot(m),
+                 matrices = m->units.matrices; /* casts take turns in two slots */
+    const uint64_t bytes = unit_of(m, unit)->matrix;
     spw_status status = SPW_OK;
     if (!casts(m, unit) || m->unit_live[UNIT_MATRIX * spw_step_units(m) + unit] == born) return SPW_OK;
-    for (size_t i = 0; i < 2; i++)
-        cast[i] = (spw_memory_event){.bytes = unit_of(m, unit)->matrix,
-                                     .slot = (uint32_t)(slot + i),
-                                     .kind = (uint16_t)(m->layer.tensors + SPW_COMPONENTS + KEPT_UNIT),
-                                     .born = true};
-    for (unsigned i = 0; i < m->units.matrices; i++) { /* the one before goes when the next one is cast */
-        spw_memory_event before = cast[(i + 1) % 2];
-        before.born = false;
-        if (born) SPW_TRY(spw_step_append(m, cast[i % 2]));
-        if (born && i > 0) SPW_TRY(spw_step_append(m, before));
+    for (size_t i = 0; i < matrices; i++) { /* the one before goes when the next one is cast */
+        if (born) SPW_TRY(spw_step_append_unit(m, slot + i % 2, bytes, true, false));
+        if (born && i > 0) SPW_TRY(spw_step_append_unit(m, slot + (i + 1) % 2, bytes, false, false));
         SPW_TRY(change(m, (spw_unit_part)(UNIT_MATRIX + i), unit, born));
     }
-    cast[(m->units.matrices + 1) % 2].born = false;
-    if (born) SPW_TRY(spw_step_append(m, cast[(m->units.matrices + 1) % 2]));
+    if (born) SPW_TRY(spw_step_append_unit(m, slot + (matrices + 1) % 2, bytes, false, false));
 
 cleanup:
     return status;
@@ -188,14 +180,7 @@ cleanup:
 
 static spw_status change_loss(spw_step_memory *m, size_t piece, bool born) {
     const uint64_t bytes = piece == LOSS_LOGITS ? m->units.logits : m->units.fp32;
-    const size_t slot = m->unit_slot + UNIT_PARTS * spw_step_units(m) + piece;
-    if (bytes == 0) return SPW_OK;
-    return spw_step_append(
-        m, (spw_memory_event){.bytes = bytes,
-                              .slot = (uint32_t)slot,
-                              .kind = (uint16_t)(m->layer.tensors + SPW_COMPONENTS + KEPT_UNIT),
-                              .born = born,
-                              .backward = true});
+    return bytes == 0 ? SPW_OK : spw_step_append_unit(m, spw_step_loss_slot(m) + piece, bytes, born, true);
 }
 
 /* pytorch/torchtitan components/loss.py cross_entropy_loss and torch's log_softmax: logits, the same in fp32, log-softmax, which stays;

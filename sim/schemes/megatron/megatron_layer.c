@@ -200,8 +200,6 @@ static void leave(spw_layer_builder *b, const char *step, spw_megatron_experts x
     }
 }
 
-enum { EVERY_MODULE = SPW_OFFLOAD_EXPERT_FC1 | SPW_OFFLOAD_MOE_ACT };
-
 /* After a product of the pass that keeps. The layer that stays on the GPU stays to the end of the pass. */
 static void offload(spw_layer_builder *b, const char *step, spw_megatron_experts x, unsigned module) {
     if (spw_layer_phase(b) == SPW_PHASE_RECOMPUTE && x.shape->offload_ahead)
@@ -209,19 +207,19 @@ static void offload(spw_layer_builder *b, const char *step, spw_megatron_experts
 }
 
 void spw_megatron_layer_begins(spw_layer_builder *b, spw_megatron_experts x) {
-    if (spw_layer_phase(b) == SPW_PHASE_BACKWARD) come_back(b, "reload", x, EVERY_MODULE, false);
+    if (spw_layer_phase(b) == SPW_PHASE_BACKWARD) come_back(b, "reload", x, SPW_OFFLOAD_EXPERTS, false);
     if (spw_layer_phase(b) == SPW_PHASE_RECOMPUTE && x.shape->offload_ahead)
-        come_back(b, "reload", x, EVERY_MODULE, true);
+        come_back(b, "reload", x, SPW_OFFLOAD_EXPERTS, true);
 }
 
 void spw_megatron_layer_ends(spw_layer_builder *b, spw_megatron_experts x) {
     const spw_phase phase = spw_layer_phase(b);
     if (phase == SPW_PHASE_FORWARD) return;
     if (phase == SPW_PHASE_RECOMPUTE && !x.shape->offload_ahead)
-        leave(b, "layer end", x, EVERY_MODULE, false, true);
-    if (phase == SPW_PHASE_RECOMPUTE) leave(b, "layer end", x, EVERY_MODULE, false, false);
+        leave(b, "layer end", x, SPW_OFFLOAD_EXPERTS, false, true);
+    if (phase == SPW_PHASE_RECOMPUTE) leave(b, "layer end", x, SPW_OFFLOAD_EXPERTS, false, false);
     if (phase == SPW_PHASE_BACKWARD || x.shape->offload_ahead)
-        leave(b, "layer end", x, EVERY_MODULE, true, true);
+        leave(b, "layer end", x, SPW_OFFLOAD_EXPERTS, true, true);
 }
 
 static void grouped(spw_layer_builder *b, spw_megatron_experts x) {

@@ -1,7 +1,6 @@
 #include "sim/score/whole/whole_score.h"
 
 #include "base/memory.h"
-#include "sim/memory/step/reserved_memory.h"
 #include "sim/replay/replay_time.h"
 #include "sim/schemes/traffic.h"
 #include "sim/score/score_tables.h"

@@ -136,7 +136,7 @@ static spw_status time_block(spw_prediction *p, size_t group, size_t stage, size
                  forward_share = p->outside.forward_share[SPW_OUTSIDE_SHARED];
     p->forward_s[at] = pass_of(p, at, &block, false, p->forward_s[at], shared_s * forward_share);
     p->backward_s[at] = pass_of(p, at, &block, true, p->backward_s[at], shared_s * (1.0 - forward_share));
-    const double copies = p->copies_s[stage] * (double)(block.moe_layers + block.predictions);
+    const double copies = spw_prediction_copies_s(p, &block, stage);
     p->copies_wait_s[at] = fmax(copies - p->forward_s[at], 0.0) + fmax(copies - p->backward_s[at], 0.0);
     p->forward_s[at] = fmax(p->forward_s[at], copies);
     p->backward_s[at] = fmax(p->backward_s[at], copies);
@@ -221,8 +221,11 @@ static spw_status begin(spw_prediction *p) {
     SPW_TRY(SPW_ALLOC(p->blocks, &p->hidden_s));
     SPW_TRY(SPW_ALLOC(p->blocks, &p->shared_hidden_s));
     SPW_TRY(SPW_ALLOC(p->pipeline.stages, &p->copies_s));
-    for (size_t s = 0; s < p->pipeline.stages; s++)
+    SPW_TRY(SPW_ALLOC(p->pipeline.stages, &p->attention_copies_s));
+    for (size_t s = 0; s < p->pipeline.stages; s++) {
         SPW_TRY(spw_offload_layer_s(p->q->coefficients, p->q->point, s, &p->copies_s[s]));
+        p->attention_copies_s[s] = spw_offload_attention_s(p->q->coefficients, p->q->point, s);
+    }
     SPW_TRY(SPW_ALLOC(p->blocks, &p->time));
     SPW_TRY(SPW_ALLOC(p->blocks, &p->had));
     SPW_TRY(SPW_ALLOC(p->blocks, &p->order));
@@ -240,7 +243,8 @@ double spw_megatron_job_tokens(const spw_point *point) {
 
 static void end(spw_prediction *p) {
     spw_free(p->forward_s), spw_free(p->backward_s), spw_free(p->time), spw_free(p->had), spw_free(p->order);
-    spw_free(p->load), spw_free(p->copies_s), spw_free(p->copies_wait_s), spw_free(p->hidden_s);
+    spw_free(p->load), spw_free(p->copies_s), spw_free(p->attention_copies_s), spw_free(p->copies_wait_s),
+        spw_free(p->hidden_s);
     spw_free(p->shared_hidden_s);
 }
 

@@ -129,6 +129,11 @@ double spw_prediction_collective_s(const spw_megatron_coefficients *c, const spw
     return t->nic_bytes / c->network_bytes_per_s.value + t->link_bytes / c->exchange_bytes_per_s.value;
 }
 
+double spw_prediction_copies_s(const spw_prediction *p, const spw_block *block, size_t stage) {
+    return p->copies_s[stage] * (double)(block->moe_layers + block->predictions) +
+           p->attention_copies_s[stage] * (double)(block->layers + block->predictions);
+}
+
 /* Copies of both ways, and what the passes of the stage wait for them. */
 static spw_status add_copies(const spw_prediction *p, size_t stage, spw_timeline *out) {
     const size_t blocks = p->pipeline.micro_batches * p->pipeline.chunks;
@@ -137,8 +142,7 @@ static spw_status add_copies(const spw_prediction *p, size_t stage, spw_timeline
     for (size_t i = 0; i < blocks; i++) exposed += p->copies_wait_s[stage * blocks + i];
     for (size_t chunk = 0; chunk < p->pipeline.chunks; chunk++) {
         const spw_block block = spw_pipeline_block(&p->pipeline, &p->q->point->job->model, stage, chunk);
-        seconds += 2.0 * (double)(p->pipeline.micro_batches * (block.moe_layers + block.predictions)) *
-                   p->copies_s[stage];
+        seconds += 2.0 * (double)p->pipeline.micro_batches * spw_prediction_copies_s(p, &block, stage);
     }
     return spw_offload_add(out, seconds, exposed);
 }

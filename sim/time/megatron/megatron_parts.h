@@ -31,7 +31,8 @@ typedef struct spw_prediction {
     double *shared_hidden_s;        /* [blocks] of both, shared experts beside exchanges */
     spw_megatron_host host;
     double send_s;
-    double *copies_s; /* [stages] of a MoE layer in one pass, one way */
+    /* [stages] of a MoE layer's experts, and of attention of every layer, in one pass, one way */
+    double *copies_s, *attention_copies_s;
 } spw_prediction;
 
 /* Bits of phases: the exchanges of each pass. */
@@ -45,6 +46,8 @@ double spw_phases_sum(const double phase_s[SPW_MEGATRON_PHASES], unsigned phases
 /* Share of a part outside the experts that a block has. */
 double spw_prediction_share(const spw_prediction *p, size_t part, const spw_block *block, size_t stage,
                             size_t chunk);
+/* Seconds of what a pass of a block copies to the host, or back. */
+double spw_prediction_copies_s(const spw_prediction *p, const spw_block *block, size_t stage);
 /* Seconds of a collective of weights or gradients. */
 double spw_prediction_collective_s(const spw_megatron_coefficients *c, const spw_weight_traffic *traffic);
 

@@ -5,6 +5,7 @@
 #include "sim/machine/megatron_coefficients.h"
 #include "sim/machine/stack.h"
 #include "sim/memory/kept/activation_offload.h"
+#include "sim/memory/kept/attention_offload.h"
 #include "sim/schemes/layer.h"
 
 #include <math.h>
@@ -16,11 +17,18 @@ bool spw_offload_is_timed(const spw_job *job) {
            job->cluster.gpu_generation == SPW_GPU_BLACKWELL;
 }
 
+/* Seconds of `bytes` of a layer, one way, on average over layers of which some stay. */
+static double mean_s(const spw_megatron_coefficients *c, double bytes, spw_offload_groups at) {
+    return at.layers > 0
+               ? bytes / c->host_link_bytes_per_s.value * (double)(at.layers - at.staying) / (double)at.layers
+               : 0.0;
+}
+
 spw_status spw_offload_layer_s(const spw_megatron_coefficients *c, const spw_point *point, size_t stage,
                                double *out) {
     spw_layer layer;
     *out = 0.0;
-    if (point->job->offload.modules == 0) return SPW_OK;
+    if ((point->job->offload.modules & SPW_OFFLOAD_EXPERTS) == 0) return SPW_OK;
     const spw_status status = spw_layer_build(point->scheme, &point->shape, SPW_FLAVOUR_LIVE, &layer);
     if (status != SPW_OK) return status;
     const spw_rank_rows rows = spw_balanced_rows(point->scheme, &point->shape);
@@ -28,11 +36,15 @@ spw_status spw_offload_layer_s(const spw_megatron_coefficients *c, const spw_poi
     /* a copy by column and its scales, copied though their memory stays */
     if (spw_offload_stays(point->job))
         bytes += (double)rows.held * (double)point->shape.hidden * (1.0 + 1.0 / 32.0);
-    const spw_offload_stage at = spw_offload_stage_of(point->job, stage);
     spw_layer_destroy(&layer);
-    if (at.layers > 0)
-        *out = bytes / c->host_link_bytes_per_s.value * (double)(at.layers - at.staying) / (double)at.layers;
+    *out = mean_s(c, bytes, spw_offload_stage_of(point->job, stage).experts);
     return SPW_OK;
+}
+
+double spw_offload_attention_s(const spw_megatron_coefficients *c, const spw_point *point, size_t stage) {
+    if ((point->job->offload.modules & SPW_OFFLOAD_ATTENTION) == 0) return 0.0;
+    return mean_s(c, spw_attention_offload_of(point->job, &point->shape, true).copied,
+                  spw_offload_stage_of(point->job, stage).attention);
 }
 
 spw_status spw_offload_add(spw_timeline *timeline, double seconds, double exposed_s) {

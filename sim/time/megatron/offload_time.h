@@ -16,10 +16,14 @@ typedef struct spw_megatron_coefficients spw_megatron_coefficients; /* sim/machi
 /* Nothing is offloaded, or the link to the host is one that was measured. */
 bool spw_offload_is_timed(const spw_job *job);
 
-/* Seconds, one way, of what a MoE layer has on the host in one pass: mean over the layers of all passes of the stage, those that
- * stay among them, with the rows of balanced routing. 0 where nothing is offloaded. SPW_ENOMEM. */
+/* Seconds, one way, of what the experts of a MoE layer have on the host in one pass: mean over the layers of all passes of the stage,
+ * those that stay among them, with the rows of balanced routing. 0 where nothing is offloaded. SPW_ENOMEM. */
 SPW_MUST_CHECK spw_status spw_offload_layer_s(const spw_megatron_coefficients *coefficients,
                                               const spw_point *point, size_t stage, double *out);
+
+/* The same of attention, of every layer. */
+double spw_offload_attention_s(const spw_megatron_coefficients *coefficients, const spw_point *point,
+                               size_t stage);
 
 /* Adds the component: seconds of both ways, and what of it the step waits for. */
 SPW_MUST_CHECK spw_status spw_offload_add(spw_timeline *timeline, double seconds, double exposed_s);

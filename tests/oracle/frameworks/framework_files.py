@@ -270,18 +270,24 @@ REFUSED = [
     ("axes.yml", MESH + "dcn_fsdp_parallelism: 4\ndcn_data_parallelism: 1\n", ["--cluster", "h100:8x8"], "or plan --cluster h100:8x4"),
     ("chunks.yml", MESH + "num_moe_token_chunks: 2\n", ["--cluster", "h100:8x1"], "MaxText refuses num_moe_token_chunks 2"),
     ("share.yml", MESH + "XLA_PYTHON_CLIENT_MEM_FRACTION: 1.5\n", ["--cluster", "h100:8x1"], "no share in [0.001, 1]"),
-    ("mesh.yml", MESH + "ici_fsdp_parallelism: 8\ndcn_data_parallelism: 8\n", ["--cluster", "h100:8x8"], "--cluster h100:8x1,"),
-    ("mesh.yml", MESH + "ici_fsdp_parallelism: 8\ndcn_data_parallelism: 8\n", ["--cluster", "h100:8x2"], "--cluster h100:8x1,"),
-    ("mesh.yml", MESH + "dcn_data_parallelism: 4\ndcn_fsdp_parallelism: 2\n", ["--cluster", "h100:8x8"], "--cluster h100:8x2,"),
-    ("mesh.yml", MESH, ["--cluster", "h100:8x4"], "data axis of 4"),
-    ("mesh.yml", MESH + "ici_expert_parallelism: 4\n", ["--cluster", "h100:8x4"], "--set parallel.fsdp=8,"),
+    ("mesh.yml", MESH + "ici_fsdp_parallelism: 8\ndcn_data_parallelism: 8\n", ["--cluster", "h100:8x2"], "or plan --cluster h100:8x1;"),
     ("base.yml", BASE.replace("mixtral-8x7b", "default"), ["--cluster", "h100:8x1"], "does not say the model"),
     ("base.yml", BASE.replace("mixtral-8x7b", "deepseek2-lite").replace("base_num_decoder_layers: 16\n", ""), ["--cluster", "h100:8x1"], "nearest: --model deepseek-v2-lite,"),
-    ("mesh.yml", MESH + "ici_data_parallelism: 2\nici_fsdp_parallelism: 4\n", ["--cluster", "h100:8x1"], "--gpus 4,"),
     ("mesh.yml", MESH + "ici_sequence_parallelism: 2\n", ["--cluster", "h100:8x1"], "ici_sequence_parallelism 2"),
     ("shard.toml", TITAN + "data_parallel_shard_degree = 8\n", ["--cluster", "h100:8x4"], "data_parallel_shard_degree"),
 ]
 SAID = [  # file, text, options, keys, words of `more`, words of the listing
+    # replicas that each hold all state: one of them is planned
+    ("mesh.yml", MESH + "ici_fsdp_parallelism: 8\ndcn_data_parallelism: 8\n", ["--cluster", "h100:8x8"],
+     {"gpus": 8, "parallel.fsdp": 8}, None),
+    ("mesh.yml", MESH + "dcn_data_parallelism: 4\ndcn_fsdp_parallelism: 2\n", ["--cluster", "h100:8x8"],
+     {"gpus": 16, "parallel.fsdp": 16}, None),
+    ("mesh.yml", MESH, ["--cluster", "h100:8x4"], {"gpus": 8, "parallel.fsdp": 8}, None),
+    ("mesh.yml", MESH, ["--cluster", "h100:8x4", "--gpus", "16"], {"gpus": 8}, None),
+    ("mesh.yml", MESH, ["--cluster", "h100:8x4", "--fsdp", "32"], {"parallel.fsdp": 32}, None),
+    ("mesh.yml", MESH + "ici_expert_parallelism: 4\n", ["--cluster", "h100:8x4"], {"gpus": 8, "parallel.expert": 4, "parallel.fsdp": 2}, None),
+    ("mesh.yml", MESH + "ici_data_parallelism: 2\nici_fsdp_parallelism: 4\n", ["--cluster", "h100:8x1"],
+     {"gpus": 4, "parallel.fsdp": 4}, None),
     ("mesh.yml", MESH + "ici_fsdp_parallelism: 8\ndcn_data_parallelism: 8\n", ["--cluster", "h100:8x1"], {"parallel.fsdp": 8}, None),
     ("mesh.yml", MESH + "dcn_fsdp_parallelism: 8\n", ["--cluster", "h100:8x8"], {"parallel.fsdp": 64}, None),
     ("nodes.sh", SCRIPT.replace("--nnodes 2", "--nnodes 4"), ["--cluster", "h100"], {"parallel.fsdp": 4}, None),
@@ -434,6 +440,19 @@ def check_said():
         check_settings(f"{text!r}", answer)
         doubts = [note["name"] for note in answer["notes"]["may_need_more"]]
         check(doubts == [] if more is None else more in doubts, f"{text!r}: may need more are {doubts}, should be {more}")
+
+
+def check_replicas():
+    """One of n replicas is planned, and what their gradients' sum takes is said: 2 (n - 1) / n of a GPU's fp32 gradients at its NIC's rate."""
+    path = SCRATCH / "framework_replicas.yml"
+    path.write_text(MESH)
+    parameters = json.loads(asked.run(PROGRAM, "model", "mixtral-8x7b", "--format", "json").stdout)["parameters_total"]
+    for nodes in (2, 16):
+        got = asked.run(PROGRAM, "plan", "--from", path, "--cluster", f"h100:8x{nodes}", "--routing", "uniform")
+        seconds = 2 * (nodes - 1) / nodes * parameters / 8 * 4 / 50e9
+        said = " ".join(got.stdout.split())
+        check(f"one of {nodes} replicas of 8 GPUs is planned" in said, f"{nodes} nodes: {said[:600]} {got.stderr}")
+        check(f"is not in the step: {seconds:.2f} s at the NICs' rate" in said, f"{nodes} nodes: {seconds:.2f} s is not in {said[:900]}")
 
 
 def check_model():
@@ -656,6 +675,7 @@ for file_name, (options, want, lacks) in WANT.items():
     check_printed(file_name, options)
 check_recipe()
 check_said()
+check_replicas()
 check_model()
 check_remainders()
 check_doubt()

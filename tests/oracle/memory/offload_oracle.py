@@ -489,9 +489,8 @@ def refusals():
     job.write_text(text)
     same("accepted", run(program, "explain", "--job", job).returncode, 0)
     changes = (("remat: none", "remat: full", "run again right before"), ("remat: none", "remat: moe", "run again right before"),
-               ("[moe_act]", "[core_attn]", "core_attn (queries, keys, values"),
-               ("[moe_act]", "[attn_proj]", "beside core_attn alone"), ("[moe_act]", "[mlp_norm]", "remat: layernorm"),
-               ("[moe_act]", "[qkv_linear]", "use expert_fc1, moe_act or both; remat"), ("[moe_act]", "[attn_norm]", "with GQA"), ("[moe_act]", "[moe]", "no module of Megatron-Core"),
+               ("[moe_act]", "[attn_proj]", "without core_attn"), ("[moe_act]", "[mlp_norm]", "remat: layernorm"),
+               ("[moe_act]", "[qkv_linear]", "expert_fc1 and moe_act; remat"), ("[moe_act]", "[attn_norm]", "with GQA"), ("[moe_act]", "[moe]", "no module of Megatron-Core"),
                ("[moe_act]", "[moe_act, moe_act]", "name it once"), ("megatron-alltoall", "torchtitan", "is of Megatron-Core"),
                ("megatron-alltoall", "megatron-syncfree:rank_capacity=2", "is of Megatron-Core"),
                ("optimizer: distributed", "optimizer: sharded", "optimizer: distributed or replicated"),

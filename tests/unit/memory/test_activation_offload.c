@@ -20,7 +20,8 @@ static void read_job(const char *layout, size_t pipeline, size_t virtual_stages,
 }
 
 static bool same(const spw_offload_stage *a, const spw_offload_stage *b) {
-    return a->ahead == b->ahead && a->stops == b->stops && a->layers == b->layers && a->staying == b->staying;
+    const spw_offload_groups *x = &a->experts, *y = &b->experts;
+    return x->ahead == y->ahead && a->stops == b->stops && x->layers == y->layers && x->staying == y->staying;
 }
 
 int main(void) {
@@ -47,9 +48,9 @@ int main(void) {
             const spw_offload_stage got = spw_offload_stage_of(&job, s),
                                     want = spw_offload_stage_of(&ordinary, s);
             CHECK(same(&got, &want));
-            layers += got.layers;
-            ahead = ahead || got.ahead, stops = stops || got.stops;
-            counted = counted || got.staying > 0;
+            layers += got.experts.layers;
+            ahead = ahead || got.experts.ahead, stops = stops || got.stops;
+            counted = counted || got.experts.staying > 0;
         }
         CHECK(layers == cases[i].micro_batches * (58 + 1)); /* 3 of 61 layers are dense */
     }

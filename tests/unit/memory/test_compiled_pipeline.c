@@ -4,6 +4,7 @@
 #include "sim/memory/compiled/compiled_cut.h"
 #include "sim/memory/compiled/compiled_footprint.h"
 #include "sim/memory/compiled/compiled_memory.h"
+#include "sim/memory/live/footprint.h"
 #include "sim/model/attention.h"
 #include "tests/unit/check.h"
 

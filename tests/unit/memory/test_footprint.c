@@ -341,6 +341,77 @@ static void test_state_alone(void) {
     }
 }
 
+/* --- FSDP2 where the experts are no multiple of the GPUs: what torch.chunk gives the ranks, dealt expert by expert --- */
+
+typedef struct uneven {
+    const char *model, *cluster, *frozen, *rank;
+    size_t gpus;
+    double each; /* bytes of a parameter */
+} uneven;
+
+/* torch.chunk: every rank takes ceil(experts / ranks) of those that are left. */
+static size_t most_of_a_rank(size_t experts, size_t ranks) {
+    size_t left = experts, most = 0;
+    for (size_t r = 0; r < ranks; r++) {
+        size_t chunk = 0;
+        while (chunk * ranks < experts) chunk++;
+        const size_t here = chunk < left ? chunk : left;
+        most = here > most ? here : most;
+        left -= here;
+    }
+    CHECK(left == 0);
+    return most;
+}
+
+static bool whole_bytes(double got, double want) { return fabs(got - want) <= 1.0; } /* whole bytes */
+
+static void check_uneven(const uneven *a) {
+    static spw_job job;
+    static spw_footprint f;
+    /* moments of another format: no list describes it */
+    const spw_job_override values[] = {{"model", a->model, ""},
+                                       {"cluster", a->cluster, ""},
+                                       {"parallel.expert", "1", ""},
+                                       {"optimizer", "sharded", ""},
+                                       {"precision.weights", "fp32", ""},
+                                       {"precision.gradients", "fp32", ""},
+                                       {"precision.optimizer", "bf16", ""},
+                                       {"attention", "unfused", ""},
+                                       {"finetune.frozen", a->frozen, ""},
+                                       {"finetune.lora_rank", a->rank, ""}};
+    spw_scheme scheme;
+    CHECK_OK(spw_scheme_parse("transformers", &scheme));
+    CHECK_OK(spw_job_read_with(NULL, values, sizeof values / sizeof *values, &job));
+    CHECK(job.fsdp == a->gpus);
+    const spw_point point = spw_point_of(&job, &scheme, 1);
+    CHECK_OK(spw_footprint_compute(&point, NULL, &f));
+    const size_t experts = job.model.experts, most = most_of_a_rank(experts, a->gpus);
+    const double one = 3.0 * (double)job.model.hidden * (double)job.model.expert_ffn;
+    const double layers = (double)job.model.moe_layers, even = (double)experts / (double)a->gpus;
+    const double more = (double)most - even, gathered = (double)(most * a->gpus - experts);
+    const bool trained = a->rank[0] == '0';
+    if (most * a->gpus == experts) {
+        CHECK(component(&f, "uneven_shards") == 0 && component(&f, "padded_gathers") == 0);
+        CHECK(component(&f, "padded_gradients") == 0);
+        return;
+    }
+    CHECK(whole_bytes((double)component(&f, "uneven_shards"), layers * more * one * a->each));
+    CHECK(whole_bytes((double)component(&f, "padded_gathers"), 2.0 * gathered * one * 2.0)); /* in bf16 */
+    if (trained)
+        CHECK(whole_bytes((double)component(&f, "padded_gradients"), gathered * one * 2.0));
+    else
+        CHECK(component(&f, "padded_gradients") == 0);
+}
+
+static void test_uneven(void) {
+    /* fp32 weights and gradients, a bf16 and an fp32 moment: 4 + 4 + 2 + 4; adapters: weights alone, which are frozen */
+    static const uneven all[] = {{"mixtral-8x7b", "h200:8x8", "none", "0", 64, 14.0},
+                                 {"mixtral-8x7b", "h200:8x1", "none", "0", 8, 14.0},
+                                 {"olmoe-1b-7b", "h200:8x3", "none", "0", 24, 14.0},
+                                 {"mixtral-8x7b", "h200:8x2", "base", "16", 16, 4.0}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) check_uneven(&all[i]);
+}
+
 int main(void) {
     test_state_alone();
     test_pipeline();
@@ -353,5 +424,6 @@ int main(void) {
     test_saved();
     test_verdicts();
     test_absurd();
+    test_uneven();
     return check_done();
 }

@@ -6,6 +6,7 @@
 #include "sim/job/job.h"
 #include "sim/job/recipe/remat_modules.h"
 #include "sim/read/csv.h"
+#include "sim/weights/stage.h"
 #include "tests/unit/check.h"
 #include "tests/unit/csv_number.h"
 #include "tests/unit/scheme_of.h"

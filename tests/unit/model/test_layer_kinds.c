@@ -71,6 +71,10 @@ static void test_halves(void) {
     CHECK(p.total == 2 * 16 * 8 + 8 + 5 * 8 + p.mixer_per_layer[1] + p.attention_per_layer + 80 +
                          2 * (160 + p.router_per_layer + 4 * 48));
     CHECK(p.active == p.total - 2 * 2 * 48);
+    /* a layer of experts, as every half, has no mixer beside them; without experts the wider of Mamba and attention is the most */
+    const uint64_t mamba = p.mixer_per_layer[1];
+    CHECK(spw_model_mixer_most(&m, true) == 0);
+    CHECK(spw_model_mixer_most(&m, false) == (mamba > p.attention_per_layer ? mamba : p.attention_per_layer));
     /* the same layers by words, under both names of the list */
     spw_model words;
     read(NEMOTRON("\"layers_block_type\": [\"mamba\", \"moe\", \"attention\", \"mlp\", \"moe\"]"), &words);

@@ -116,6 +116,17 @@ static void test_power(void) {
         near(other.sorted_bytes_per_s.value,
              c.sorted_bytes_per_s.value * cluster.link_bytes_per_s.value / 9e11, 1e-9, "HybridEP");
     }
+    /* an H20 has 400 of an H100's 700 W for 0.15 of its products: nothing holds it back that does not hold the H100 */
+    spw_cluster h20, h100;
+    CHECK_OK(spw_megatron_coefficients_read("megatron-te-h100-2026-11", NULL, &c));
+    CHECK(c.power_share.value > 0.5);
+    CHECK_OK(spw_cluster_read("h20-8x8", NULL, &h20));
+    CHECK_OK(spw_cluster_read("h100-8x8", NULL, &h100));
+    CHECK_OK(spw_megatron_coefficients_scale(&c, &h20, &other));
+    near(other.peak_flops.value, c.peak_flops.value * 1.48e14 / 9.894e14, 1e-9, "h20-8x8");
+    h100.gpu_watts.value = 350; /* one at half of its power is */
+    CHECK_OK(spw_megatron_coefficients_scale(&c, &h100, &other));
+    near(other.peak_flops.value, c.peak_flops.value * pow(0.5, c.power_share.value), 1e-9, "h100 at 350 W");
 }
 
 /* What was located is not read again: scaling goes by it, whatever the name of the cluster has become. */

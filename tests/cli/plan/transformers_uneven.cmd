@@ -1,0 +1,1 @@
+plan --model mixtral-8x7b --cluster h200:8x8 --scheme transformers
