@@ -3,6 +3,8 @@
 #include <math.h>
 #include <stdbool.h>
 
+enum { FEW = 1024 }; /* a thread's start takes longer than as many elements */
+
 static const double GELU_CUBIC = 0.044715;
 
 /* gate and up after clamping, and what follows from them. */
@@ -41,7 +43,7 @@ static double plain_slope(spw_plain_activation kind, double g) {
 
 void spw_ref_swiglu(spw_swiglu kind, size_t count, const float *gate, const float *up, float *act,
                     float *scale) {
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (count >= FEW)
     for (size_t i = 0; i < count; i++) {
         if (kind.plain != SPW_GATED) {
             act[i] = (float)plain_value(kind.plain, (double)gate[i]);
@@ -57,7 +59,7 @@ void spw_ref_swiglu(spw_swiglu kind, size_t count, const float *gate, const floa
 void spw_ref_swiglu_gradient(spw_swiglu kind, size_t count, const float *gate, const float *up,
                              const float *d_act, spw_swiglu_gradients out) {
     float *const d_gate = out.d_gate, *const d_up = out.d_up, *const gate_scale = out.gate_scale;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (count >= FEW)
     for (size_t i = 0; i < count; i++) {
         if (kind.plain != SPW_GATED) {
             const double change = (double)d_act[i] * plain_slope(kind.plain, (double)gate[i]);

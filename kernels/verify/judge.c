@@ -21,10 +21,6 @@ void spw_judge_count(spw_judge *judge, spw_status status, const char *format, ..
     va_end(arguments);
 }
 
-static void note(spw_judge *judge, double error, double allowed) {
-    if (allowed > 0 && error / allowed > judge->worst) judge->worst = error / allowed;
-}
-
 /* d: what the sum may be off before it is rounded. */
 static double rounding(size_t terms, const float *scale, size_t i) {
     return scale != NULL ? ((double)terms + 2) * 0x1p-24 * (double)scale[i] : 0;
@@ -78,8 +74,23 @@ void spw_judge_all_float(size_t count, size_t terms, const float *got, const flo
     }
 }
 
+/* worst: of elements, the largest error by what it may be where that is not 0. */
+static void note_worst(double *worst, double error, double allowed) {
+    if (allowed > 0 && error / allowed > *worst) *worst = error / allowed;
+}
+
+static spw_status first_bf16(size_t count, size_t i, uint16_t got, float want, double d) {
+    double low, high;
+    allowed_bf16(want, d, &low, &high);
+    return spw_fail(SPW_EMISMATCH, "element %zu of %zu: got %.9g (0x%04x), want %.9g in [%.9g, %.9g]", i,
+                    count, (double)spw_bf16_to_float(got), got, (double)want, low, high);
+}
+
 spw_status spw_judge_bf16(spw_judge *judge, bool exact, size_t count, size_t terms, const uint16_t *got,
                           const float *want, const float *scale) {
+    size_t first = count;
+    double worst = judge->worst;
+#pragma omp parallel for schedule(static) reduction(min : first) reduction(max : worst)
     for (size_t i = 0; i < count; i++) {
         const double value = (double)spw_bf16_to_float(got[i]), wanted = (double)want[i];
         const double d = exact ? 0 : rounding(terms, scale, i);
@@ -87,11 +98,14 @@ spw_status spw_judge_bf16(spw_judge *judge, bool exact, size_t count, size_t ter
         allowed_bf16(want[i], d, &low, &high);
         const bool good = exact ? got[i] == spw_bf16_from_float(want[i]) : value >= low && value <= high;
         if (!(good && isfinite(value)))
-            return spw_fail(SPW_EMISMATCH, "element %zu of %zu: got %.9g (0x%04x), want %.9g in [%.9g, %.9g]",
-                            i, count, value, got[i], wanted, low, high);
-        note(judge, fabs(value - wanted), d + 0x1p-8 * fabs(wanted));
+            first = i < first ? i : first;
+        else
+            note_worst(&worst, fabs(value - wanted), d + 0x1p-8 * fabs(wanted));
     }
-    return SPW_OK;
+    judge->worst = worst;
+    return first == count
+               ? SPW_OK
+               : first_bf16(count, first, got[first], want[first], exact ? 0 : rounding(terms, scale, first));
 }
 
 static uint32_t float_bits(float x) {
@@ -102,16 +116,22 @@ static uint32_t float_bits(float x) {
 
 spw_status spw_judge_float(spw_judge *judge, bool exact, size_t count, size_t terms, const float *got,
                            const float *want, const float *scale) {
+    size_t first = count;
+    double worst = judge->worst;
+#pragma omp parallel for schedule(static) reduction(min : first) reduction(max : worst)
     for (size_t i = 0; i < count; i++) {
         const double limit = exact ? 0 : rounding(terms, scale, i);
         const double error = fabs((double)got[i] - (double)want[i]);
-        note(judge, error, limit);
         /* <= so that NaN fails */
-        if (exact ? float_bits(got[i]) == float_bits(want[i]) : error <= limit && isfinite(got[i])) continue;
-        return spw_fail(SPW_EMISMATCH, "element %zu of %zu: got %.9g, want %.9g, allowed %.3g", i, count,
-                        (double)got[i], (double)want[i], limit);
+        if (exact ? float_bits(got[i]) == float_bits(want[i]) : error <= limit && isfinite(got[i]))
+            note_worst(&worst, error, limit);
+        else
+            first = i < first ? i : first;
     }
-    return SPW_OK;
+    judge->worst = worst;
+    if (first == count) return SPW_OK;
+    return spw_fail(SPW_EMISMATCH, "element %zu of %zu: got %.9g, want %.9g, allowed %.3g", first, count,
+                    (double)got[first], (double)want[first], exact ? 0 : rounding(terms, scale, first));
 }
 
 spw_status spw_judge_equal(uint64_t got, uint64_t want) {

@@ -69,6 +69,7 @@ static spw_status verify_ranks(spw_exchange_request *q, const char *record_path)
 }
 
 int main(int argc, char **argv) {
+    setvbuf(stdout, NULL, _IOLBF, 0); /* so that a run that is stopped leaves what it found in a file, too */
     spw_exchange_request q = {.ranks = 0};
     const char *record_path = NULL;
     spw_plugin_request plugin = {

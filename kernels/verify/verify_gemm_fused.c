@@ -191,7 +191,9 @@ static void check_up(fused *k) {
     if (pool->status == SPW_OK) add_bias(k, want, scale);
     if (pool->status == SPW_OK && k->damage != DOES_NOTHING)
         pool->status = spw_gpu_grouped_gemm_up(given(k, c->in, c->out), rows_of(k), &g, NULL);
-    for (size_t i = 0; pool->status == SPW_OK && i < rows * f; i++) {
+    if (pool->status != SPW_OK) return;
+#pragma omp parallel for schedule(static)
+    for (size_t i = 0; i < rows * f; i++) {
         const size_t row = i / f * c->out, gate = row + gate_at(k, i % f), up = row + up_at(k, i % f);
         spw_ref_swiglu(k->between->kind, 1, want + gate, want + up, want_act + i, NULL);
         scale_act[i] = act_scale(k, want[gate], want[up], scale[gate], scale[up], want_act[i]);

@@ -47,6 +47,7 @@ typedef struct bf16_data {
 static bf16_data make(spw_device_pool *pool, uint64_t seed, size_t count) {
     bf16_data d = {spw_pool_host(pool, count * sizeof(float)), spw_pool_host(pool, count * 2), NULL};
     if (pool->status != SPW_OK) return d;
+#pragma omp parallel for schedule(static)
     for (size_t i = 0; i < count; i++) {
         d.bits[i] = spw_bf16_from_float(2.5f * spw_number(SPW_NUMBERS_BELL, seed, i));
         d.value[i] = spw_bf16_to_float(d.bits[i]);
@@ -227,7 +228,9 @@ static size_t up_at(gate_up_form a, size_t ffn, size_t f) {
 
 /* GeGLU's argument is rounded a few times more than SwiGLU's (swiglu_math.h). */
 static void widen(gate_up_form a, size_t count, const float *gate, float *scale) {
-    for (size_t i = 0; a.kind.gate == SPW_GATE_GELU && i < count; i++) scale[i] *= 2 + 3 * fabsf(gate[i]);
+    if (a.kind.gate != SPW_GATE_GELU) return;
+#pragma omp parallel for schedule(static)
+    for (size_t i = 0; i < count; i++) scale[i] *= 2 + 3 * fabsf(gate[i]);
 }
 
 static void check_activation(check *k, gate_up_form a) {
@@ -240,6 +243,7 @@ static void check_activation(check *k, gate_up_form a) {
     spw_bf16 *act = spw_pool_device(pool, n * 2, NULL),
              *d_both = spw_pool_device(pool, c->tokens * wide * 2, NULL);
     if (pool->status != SPW_OK) return;
+#pragma omp parallel for schedule(static)
     for (size_t i = 0; i < n; i++) {
         const float *row = both.value + i / ffn * wide;
         gate[i] = row[gate_at(a, i % ffn)], up[i] = row[up_at(a, ffn, i % ffn)];
@@ -263,8 +267,10 @@ static void check_activation(check *k, gate_up_form a) {
     count(k, spw_judge_bf16(k->judge, false, n, 10, got, want, scale),
           "activation"); /* 10, 23: swiglu_math.h */
     spw_ref_swiglu_gradient(a.kind, n, gate, up, d.value, (spw_swiglu_gradients){want, want + n, scale});
+#pragma omp parallel for schedule(static)
     for (size_t i = 0; i < n; i++) scale[n + i] = want[n + i] < 0 ? -want[n + i] : want[n + i];
     widen(a, n, gate, scale), widen(a, n, gate, scale + n);
+#pragma omp parallel for schedule(static)
     for (size_t i = 0; i < n; i++) {
         const spw_bf16 *row = got_both + i / ffn * wide;
         parted[i] = row[gate_at(a, i % ffn)];
