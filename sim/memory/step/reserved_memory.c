@@ -1,4 +1,5 @@
 #include "sim/memory/step/reserved_memory.h"
+#include "sim/memory/live/footprint.h"
 #include "sim/memory/step/reserved_parts.h"
 
 #include "base/memory.h"

@@ -16,12 +16,14 @@
 
 #include "base/status.h"
 #include "sim/job/job_words.h"
-#include "sim/memory/live/footprint.h"
 #include "sim/memory/step/reserved_summary.h"
+#include "sim/schemes/scheme.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+typedef struct spw_footprint spw_footprint; /* sim/memory/kept/component.h */
 
 typedef struct spw_point spw_point; /* sim/schemes/point.h */
 

@@ -18,12 +18,13 @@
 #include "base/status.h"
 #include "sim/job/job_words.h"
 #include "sim/memory/allocator/event_list.h"
-#include "sim/memory/live/footprint.h"
 #include "sim/memory/tensors/snapshot_steps.h"
 #include "sim/schemes/point.h"
 
 #include <stdbool.h>
 #include <stddef.h>
+
+typedef struct spw_footprint spw_footprint; /* sim/memory/kept/component.h */
 
 typedef struct spw_step_memory spw_step_memory;
 

@@ -3,6 +3,7 @@
 #define SPW_SIM_MEMORY_STEP_STEP_PARTS_H
 
 #include "sim/memory/kept/transformers_job.h"
+#include "sim/memory/live/footprint.h"
 #include "sim/memory/step/step_memory.h"
 #include "sim/schemes/layer.h"
 #include "sim/weights/stage_layers.h"

@@ -2,6 +2,7 @@
  * random rows, and the properties of the replay. */
 #include "sim/memory/allocator/allocator_conf.h"
 #include "sim/memory/step/advice.h"
+#include "sim/memory/live/footprint.h"
 #include "sim/memory/step/reserved_memory.h"
 #include "sim/memory/step/reserved_parts.h"
 #include "sim/memory/step/step_memory.h"
