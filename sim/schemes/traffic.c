@@ -26,6 +26,22 @@ static void by_nic(const wires *w, size_t from, size_t to, uint64_t bytes) {
     w->port[to].nic_in += bytes;
 }
 
+typedef struct range {
+    size_t begin, end;
+} range;
+
+/* To every member of the range so many rows. */
+static void all_by_nic(const wires *w, size_t from, const uint64_t *rows, uint64_t row_bytes, range to) {
+    uint64_t sum = 0;
+    for (size_t d = to.begin; d < to.end && w->network != NULL; d++)
+        spw_network_carry(w->network, w->first + from, w->first + d, rows[d] * row_bytes);
+    for (size_t d = to.begin; d < to.end && w->port != NULL; d++) {
+        sum += rows[d] * row_bytes;
+        w->port[d].nic_in += rows[d] * row_bytes;
+    }
+    if (w->port != NULL) w->port[from].nic_out += sum;
+}
+
 /* node [ranks]: that of every member of the group. */
 static void find_nodes(const spw_layer_shape *s, const spw_placement *p, size_t group, uint32_t *node) {
     for (size_t d = 0; d < s->ranks; d++) node[d] = (uint32_t)spw_placement_node(p, group, d);
@@ -37,15 +53,13 @@ static void route_pairs(const spw_layer_shape *s, const spw_placement *p, size_t
     uint32_t node[SPW_TRAFFIC_MAX_RANKS];
     find_nodes(s, p, group, node);
     for (size_t source = 0; source < s->ranks; source++) {
-        for (size_t d = 0; d < s->ranks; d++) {
-            if (d == source) continue;
-            const uint64_t bytes = flow->wire[source * s->ranks + d] * row_bytes;
-            if (node[source] == node[d]) {
-                by_link(w, source, d, bytes);
-            } else {
-                by_nic(w, source, d, bytes);
-            }
-        }
+        const uint64_t *wire = flow->wire + source * s->ranks;
+        size_t begin = source, end = source + 1; /* members of its node */
+        while (begin > 0 && node[begin - 1] == node[source]) begin--;
+        while (end < s->ranks && node[end] == node[source]) end++;
+        for (size_t d = begin; d < end; d++) by_link(w, source, d, wire[d] * row_bytes);
+        all_by_nic(w, source, wire, row_bytes, (range){0, begin});
+        all_by_nic(w, source, wire, row_bytes, (range){end, s->ranks});
     }
 }
 

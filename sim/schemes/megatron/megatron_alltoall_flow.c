@@ -29,7 +29,7 @@ static uint64_t sent_rows(const sending *by, uint64_t kept) {
     return rows < by->tokens ? rows : by->tokens;
 }
 
-enum { EXPERTS_AT_ONCE = 64 }; /* along the lines of tables that may be large */
+enum { EXPERTS_AT_ONCE = 512 }; /* along the lines of tables that may be large */
 
 void spw_megatron_alltoall_flow(const spw_routed_group *routed, spw_flow *out) {
     const spw_scheme *scheme = routed->scheme;

@@ -17,22 +17,29 @@ const char *spw_megatron_unmeasured(spw_megatron_dispatcher dispatcher) {
     return texts[dispatcher];
 }
 
-/* The rows of rank d by source and local expert, [ranks][experts_per_rank]: kept choices, or equal slots where those are
- * computed full or empty. Returns the kept choices. */
-static double list_chunks(const spw_routed_group *routed, size_t d, bool slots, double rows, double *chunk) {
+enum { OWNERS_AT_ONCE = 16 }; /* along the lines of tables that may be large */
+
+size_t spw_megatron_load_scratch(const spw_layer_shape *s) {
+    return OWNERS_AT_ONCE * s->ranks * s->experts_per_rank;
+}
+
+/* The rows of the experts of `owners` ranks from `first` on, by source and local expert: chunk [owners][ranks][experts_per_rank], and of each
+ * owner the kept choices. */
+static void list_chunks(const spw_routed_group *routed, size_t first, size_t owners, double *restrict chunk,
+                        uint64_t *restrict kept) {
     const spw_layer_shape *s = routed->shape;
     const size_t mine = s->experts_per_rank;
-    double kept = 0.0;
-    const uint32_t *from =
-        routed->counts->routed + routed->number * s->ranks * s->experts + d / spw_layer_sharers(s) * mine;
-    for (size_t source = 0; source < s->ranks; source++, from += s->experts, chunk += mine) {
-        for (size_t e = 0; e < mine; e++) {
-            chunk[e] = (double)from[e];
-            kept += chunk[e];
-            if (slots) chunk[e] = rows / (double)(s->ranks * mine);
+    const uint32_t *from = routed->counts->routed + routed->number * s->ranks * s->experts + first * mine;
+    for (size_t o = 0; o < owners; o++) kept[o] = 0;
+    for (size_t source = 0; source < s->ranks; source++, from += s->experts) {
+        for (size_t o = 0; o < owners; o++) {
+            double *to = chunk + (o * s->ranks + source) * mine;
+            for (size_t e = 0; e < mine; e++) {
+                to[e] = (double)from[o * mine + e];
+                kept[o] += from[o * mine + e];
+            }
         }
     }
-    return kept;
 }
 
 /* What ranks that share experts gather of each other. */
@@ -53,27 +60,44 @@ static void load_gathers(const spw_megatron_coefficients *coefficients, const sp
     }
 }
 
+/* What rank d does; chunk: the rows of its experts, or equal slots where those are computed full or empty. */
+static spw_megatron_load load_of_rank(const spw_megatron_coefficients *coefficients,
+                                      const spw_routed_group *routed, const spw_flow *flow,
+                                      const spw_ports *port, size_t d, double kept, double *chunk) {
+    const spw_layer_shape *s = routed->shape;
+    const size_t chunks = s->ranks * s->experts_per_rank;
+    const bool slots = spw_scheme_fills_slots(routed->scheme),
+               permutes = routed->scheme->type->megatron.dispatcher == SPW_MEGATRON_ALL_TO_ALL;
+    const double rows = (double)flow->rows[d];
+    spw_megatron_load load = {.received = rows,
+                              .link_in = (double)port->link_in,
+                              .link_out = (double)port->link_out,
+                              .nic_in = (double)port->nic_in,
+                              .nic_out = (double)port->nic_out,
+                              .zero_rows = slots && rows > kept ? rows - kept : 0.0};
+    for (size_t i = 0; i < chunks && slots; i++) chunk[i] = rows / (double)chunks;
+    spw_megatron_experts_load(coefficients, s->hidden, s->ffn, chunk, s->ranks, s->experts_per_rank, &load);
+    for (size_t to = 0; to < s->ranks && permutes; to++) load.sent += (double)flow->wire[d * s->ranks + to];
+    return load;
+}
+
 void spw_megatron_load_of(const spw_megatron_coefficients *coefficients, const spw_routed_group *routed,
                           const spw_flow *flow, double *scratch, spw_megatron_load *load) {
     const spw_layer_shape *s = routed->shape;
-    const bool slots = spw_scheme_fills_slots(routed->scheme),
-               permutes = routed->scheme->type->megatron.dispatcher == SPW_MEGATRON_ALL_TO_ALL;
+    const size_t t = spw_layer_sharers(s), all = s->ranks / t;
+    uint64_t kept[OWNERS_AT_ONCE];
     spw_ports port[SPW_TRAFFIC_MAX_RANKS];
     spw_traffic_ports(routed, flow, port);
-    for (size_t d = 0; d < s->ranks; d++) {
-        const double rows = (double)flow->rows[d], kept = list_chunks(routed, d, slots, rows, scratch);
-        load[d] = (spw_megatron_load){.received = rows,
-                                      .link_in = (double)port[d].link_in,
-                                      .link_out = (double)port[d].link_out,
-                                      .nic_in = (double)port[d].nic_in,
-                                      .nic_out = (double)port[d].nic_out,
-                                      .zero_rows = slots && rows > kept ? rows - kept : 0.0};
-        spw_megatron_experts_load(coefficients, s->hidden, s->ffn, scratch, s->ranks, s->experts_per_rank,
-                                  &load[d]);
-        for (size_t to = 0; to < s->ranks && permutes; to++)
-            load[d].sent += (double)flow->wire[d * s->ranks + to];
+    for (size_t first = 0; first < all; first += OWNERS_AT_ONCE) {
+        const size_t owners = all - first < OWNERS_AT_ONCE ? all - first : OWNERS_AT_ONCE;
+        list_chunks(routed, first, owners, scratch, kept);
+        for (size_t d = first * t; d < (first + owners) * t; d++) {
+            const size_t o = d / t - first;
+            load[d] = load_of_rank(coefficients, routed, flow, &port[d], d, (double)kept[o],
+                                   scratch + o * s->ranks * s->experts_per_rank);
+        }
     }
-    if (spw_layer_sharers(s) > 1) load_gathers(coefficients, routed, flow, load);
+    if (t > 1) load_gathers(coefficients, routed, flow, load);
 }
 
 void spw_megatron_load_slow(const spw_network *network, size_t ranks, spw_megatron_load *load) {
@@ -93,7 +117,7 @@ spw_status spw_megatron_load_stated(const spw_megatron_coefficients *c, const sp
     spw_network *network = NULL;
     spw_status status = SPW_OK;
     SPW_TRY(spw_stated_routing_create(point, imbalance, groups, &r));
-    SPW_TRY(SPW_ALLOC(r.shape.ranks * r.shape.experts_per_rank, &scratch));
+    SPW_TRY(SPW_ALLOC(spw_megatron_load_scratch(&r.shape), &scratch));
     for (size_t g = 0; g < groups; g++) {
         spw_stated_routing_flow(&r, g);
         spw_megatron_load_of(c, &(spw_routed_group){point->scheme, &r.shape, r.counts, g}, &r.flow, scratch,

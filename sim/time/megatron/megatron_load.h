@@ -15,7 +15,8 @@ typedef struct spw_counts spw_counts;
 const char *
 spw_megatron_unmeasured(spw_megatron_dispatcher dispatcher); /* what a note says; NULL: measured */
 
-/* What a group does in one layer, by rank: load [shape->ranks], scratch [shape->ranks][shape->experts_per_rank]. */
+/* What a group does in one layer, by rank: load [shape->ranks], scratch [spw_megatron_load_scratch(shape)]. */
+size_t spw_megatron_load_scratch(const spw_layer_shape *shape);
 void spw_megatron_load_of(const spw_megatron_coefficients *c, const spw_routed_group *routed,
                           const spw_flow *flow, double *scratch, spw_megatron_load *load);
 
