@@ -3,6 +3,7 @@
 notebook show, against the figures of the answer; and pictures, drawn on axes that keep what they are told.
 
 python_answers.py PACKAGE_FOLDER LIBRARY SPILLWAY SCRATCH SOURCE"""
+import dataclasses
 import html.parser
 import json
 import os
@@ -71,6 +72,9 @@ fails("no-such.csv", spillway.score, "no-such.csv")
 verified = spillway.verify(scheme=["gmm", "ring"], random=2)
 check(list(verified.rows["agreed"]) == [row["agreed"] for row in said("verify", "--scheme", "gmm", "--scheme", "ring", "--random", 2)], "verify() differs")
 check(verified.agreed and list(verified.rows["scheme"]) == ["gmm", "ring"] and "comparisons agree" in repr(verified), "what verify() says")
+differing = verified.rows.copy()
+differing.loc[1, "agreed"] -= 1
+check(not dataclasses.replace(verified, rows=differing).agreed, "verify() has not agreed where one scheme of two differs")
 for options in ({"device": "gpu"}, {"plugin": "x.so"}):
     fails("print as they go", spillway.verify, **options)
 

@@ -133,7 +133,7 @@ static void run(const char *name, spw_plain_activation kind, uint64_t seed) {
                                        .sequences = 1,
                                        .sequence_length = TOKENS,
                                        .element_bytes = 2,
-                                       .plain = kind};
+                                       .activation = {.plain = kind}};
     const spw_latent latent = {H, l.down, l.up, l.d_down, l.d_up};
     const spw_execution_input in = {
         .expert = l.expert, .weight = l.weight, .x = l.x, .dy = l.dy, .weights = {l.w[0], l.w[1], l.w[2]}};
