@@ -33,16 +33,27 @@ static spw_status gemm(const spw_layer_gpu *l, size_t rank, spw_gemm_operation o
 
 static spw_swiglu_gpu swiglu_of(const spw_layer_gpu *l, const spw_layer_rank *k) {
     const int ffn = (int)l->form.ffn;
-    return (spw_swiglu_gpu){
-        .rows = (int)k->rows, .ffn = ffn, .stride = 2 * ffn, .gate = k->gate_up, .up = k->gate_up + ffn};
+    const spw_swiglu kind = l->form.activation;
+    return (spw_swiglu_gpu){.rows = (int)k->rows,
+                            .ffn = ffn,
+                            .stride = 2 * ffn,
+                            .limit = kind.limit,
+                            .alpha = kind.alpha,
+                            .form = kind.gate == SPW_GATE_GELU ? SPW_FORM_GEGLU : SPW_FORM_SWIGLU,
+                            .gate = k->gate_up,
+                            .up = k->gate_up + ffn};
 }
 
 /* gate_up, act and y of x. */
 static spw_status forward_fused(const spw_layer_gpu *l, size_t rank, spw_layer_operands o) {
     const spw_layer_rank *k = &l->rank[rank];
     const spw_gemm_shape shape = {l->local, k->rows, l->form.plain.hidden, 2 * l->form.ffn, false};
-    const spw_gemm_up g = {
-        .x = o.x, .w = k->gate_up_weight, .offset = k->offset, .h = k->gate_up, .act = k->act};
+    const spw_gemm_up g = {.x = o.x,
+                           .w = k->gate_up_weight,
+                           .offset = k->offset,
+                           .h = k->gate_up,
+                           .act = k->act,
+                           .activation = {l->form.activation, false, NULL}};
     return marked(spw_gpu_grouped_gemm_up(shape, o.rows, &g, l->world->stream[rank]), l, rank,
                   SPW_LAYER_GEMM1);
 }
@@ -57,7 +68,7 @@ spw_status spw_gpu_layer_experts_forward(const spw_layer_gpu *l, size_t rank, sp
     } else {
         SPW_TRY(
             gemm(l, rank, SPW_GEMM_FORWARD, h, 2 * f, o.x, k->gate_up_weight, k->gate_up, SPW_LAYER_GEMM1));
-        SPW_TRY_GPU(spw_launch_swiglu(swiglu_of(l, k), k->act, l->world->stream[rank]), "swiglu");
+        SPW_TRY_GPU(spw_launch_activation(swiglu_of(l, k), k->act, l->world->stream[rank]), "activation");
         SPW_TRY(spw_gpu_layer_mark(l, rank, SPW_LAYER_SWIGLU));
     }
     SPW_TRY(gemm(l, rank, SPW_GEMM_FORWARD, f, h, k->act, k->down_weight, y, SPW_LAYER_GEMM2));
@@ -87,7 +98,8 @@ static spw_status backward_fused(const spw_layer_gpu *l, size_t rank, spw_layer_
                                       .offset = k->offset,
                                       .d_h = k->d_gate_up,
                                       .act = k->act,
-                                      .row_sum = (float *)(void *)k->row_sum};
+                                      .row_sum = (float *)(void *)k->row_sum,
+                                      .activation = {l->form.activation, false, NULL}};
     return marked(spw_gpu_grouped_gemm_down_gradient(shape, o.rows, &g, l->world->stream[rank]), l, rank,
                   SPW_LAYER_GEMM2_INPUT_GRADIENT);
 }
@@ -107,9 +119,9 @@ spw_status spw_gpu_layer_experts_backward(const spw_layer_gpu *l, size_t rank, s
                      SPW_LAYER_GEMM2_INPUT_GRADIENT));
     SPW_TRY(weights(l, rank, f, h, o.rows, down, SPW_LAYER_GEMM2_WEIGHT_GRADIENT));
     if (!l->fused) {
-        SPW_TRY_GPU(spw_launch_swiglu_gradient(swiglu_of(l, k), k->d_act, k->d_gate_up, k->d_gate_up + f,
-                                               l->world->stream[rank]),
-                    "swiglu gradient");
+        SPW_TRY_GPU(spw_launch_activation_gradient(swiglu_of(l, k), k->d_act, k->d_gate_up, k->d_gate_up + f,
+                                                   l->world->stream[rank]),
+                    "activation gradient");
         SPW_TRY(spw_gpu_layer_mark(l, rank, SPW_LAYER_SWIGLU_GRADIENT));
     }
     SPW_TRY(gemm(l, rank, SPW_GEMM_INPUT_GRADIENT, h, 2 * f, k->d_gate_up, k->gate_up_weight, dx,

@@ -57,6 +57,9 @@ spw_status spw_gpu_layer_create(spw_world *world, spw_layer_form form, const spw
                         form.plain.experts, world->ranks);
     if (form.plain.top_k == 0 || form.plain.top_k > SPW_GPU_TOP_K_MAX)
         return spw_fail(SPW_EARG, "top-%zu; 1 to %d would be right", form.plain.top_k, SPW_GPU_TOP_K_MAX);
+    if (form.activation.plain != SPW_GATED ||
+        (form.activation.limit > 0 && form.activation.gate != SPW_GATE_SILU))
+        return spw_fail(SPW_EARG, "the layer's activation; SwiGLU, clamped or not, or GeGLU would be right");
     SPW_TRY(SPW_ALLOC(1, &l));
     size_layer(l, world, form);
     for (l->gemm = spw_gemm_variants; l->gemm[1].name != NULL;) l->gemm++; /* the fastest */

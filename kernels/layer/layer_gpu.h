@@ -1,4 +1,4 @@
-/* A whole expert layer between ranks, forward and backward: exchange, grouped GEMM, SwiGLU, grouped GEMM, exchange,
+/* A whole expert layer between ranks, forward and backward: exchange, grouped GEMM, activation, grouped GEMM, exchange,
  * and the same back. bf16 between the kernels, fp32 inside them. The executed schemes are those of
  * reference/schemes/. */
 #ifndef SPW_KERNELS_LAYER_LAYER_GPU_H
@@ -23,7 +23,8 @@ typedef struct spw_layer_form {
     spw_layer_kind kind;
     spw_plain_shape plain; /* its sizes hold for all; buffer_rows: RAGGED and ring */
     size_t ffn;
-    bool unfused; /* the plain products, where the GPU has fused ones, too */
+    spw_swiglu activation; /* gated; all 0: SwiGLU */
+    bool unfused;          /* the plain products, where the GPU has fused ones, too */
 } spw_layer_form;
 
 #define SPW_LAYER_PHASE_ENUM(name, text) SPW_LAYER_##name,

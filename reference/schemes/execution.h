@@ -41,8 +41,8 @@ typedef struct spw_execution_shape {
     size_t element_bytes;              /* what an activation counts as; it is computed in fp32 */
     size_t node_ranks;                 /* ranks on one node; 0: all */
     double factor;                     /* capacity_factor (dense) or buffer_factor (0: the worst case) */
-    spw_plain_activation
-        plain; /* experts of two matrices, w0 and wo: w1 is not read and its gradient stays 0 */
+    spw_swiglu
+        activation; /* all 0: SwiGLU. Without a gate: experts of two matrices, w0 and wo; w1 is not read and its gradient stays 0 */
     bool recompute_activation; /* moe_act: the activation is not kept, for schemes that know it */
     const spw_execution_option
         *option; /* in any order, ended by a NULL name; what is missing, or all where this is NULL,

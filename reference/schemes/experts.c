@@ -74,7 +74,7 @@ spw_status spw_experts_weight_gradient(spw_execution *run, const spw_experts *e,
 
 void spw_experts_swiglu(spw_execution *run, spw_experts *e) {
     for (size_t r = 0; r < run->shape.ranks; r++) {
-        spw_ref_swiglu((spw_swiglu){0}, spw_experts_offset(run, e, r)[run->local] * run->shape.ffn,
+        spw_ref_swiglu(run->shape.activation, spw_experts_offset(run, e, r)[run->local] * run->shape.ffn,
                        e->w0.at[r], e->w1.at[r], e->act.at[r], NULL);
     }
 }
@@ -82,9 +82,9 @@ void spw_experts_swiglu(spw_execution *run, spw_experts *e) {
 void spw_experts_swiglu_gradient(spw_execution *run, spw_experts *e) {
     spw_step(run, "swiglu gradient");
     for (size_t r = 0; r < run->shape.ranks; r++) { /* both in place */
-        spw_ref_swiglu_gradient((spw_swiglu){0}, spw_experts_offset(run, e, r)[run->local] * run->shape.ffn,
-                                e->w0.at[r], e->w1.at[r], e->dw0.at[r],
-                                (spw_swiglu_gradients){e->dw0.at[r], e->w1.at[r], NULL});
+        spw_ref_swiglu_gradient(
+            run->shape.activation, spw_experts_offset(run, e, r)[run->local] * run->shape.ffn, e->w0.at[r],
+            e->w1.at[r], e->dw0.at[r], (spw_swiglu_gradients){e->dw0.at[r], e->w1.at[r], NULL});
     }
     spw_becomes(run, &e->w1, &e->dw1, "d_w1_out");
     spw_dies(run, &e->w0);

@@ -232,9 +232,7 @@ static spw_status execute(workspace *w) {
                                        .sequence_length = s->sequence_length,
                                        .element_bytes = s->element_bytes,
                                        .node_ranks = s->node_ranks,
-                                       .plain = !s->plain_experts ? SPW_GATED
-                                                : s->gelu         ? SPW_GELU
-                                                                  : SPW_RELU2,
+                                       .activation = spw_plain_layer_activation(s),
                                        .recompute_activation =
                                            spw_remat_repeats(s->remat, SPW_MODULE_MOE_ACT),
                                        .factor = option_factor(w->scheme),

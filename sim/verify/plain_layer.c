@@ -56,8 +56,7 @@ cleanup:
     return status;
 }
 
-/* Experts of two matrices are gated ones whose w1 is not read. */
-static spw_swiglu activation_of(const spw_layer_shape *s) {
+spw_swiglu spw_plain_layer_activation(const spw_layer_shape *s) {
     return (spw_swiglu){.plain = !s->plain_experts ? SPW_GATED : s->gelu ? SPW_GELU : SPW_RELU2};
 }
 
@@ -99,7 +98,7 @@ static spw_status run(const spw_layer_shape *s, const spw_plan *plan, const spw_
                                     .rows = plan->rows,
                                     .hidden = s->hidden,
                                     .ffn = s->ffn,
-                                    .activation = activation_of(s)};
+                                    .activation = spw_plain_layer_activation(s)};
     row_arrays a = {.x = NULL};
     spw_status status = SPW_OK;
     SPW_TRY(allocate_rows(s, plan->rows, &a));
@@ -152,7 +151,7 @@ static spw_status run_weighted(const spw_layer_shape *s, const spw_plan *plan,
                                     .rows = plan->rows,
                                     .hidden = s->hidden,
                                     .ffn = s->ffn,
-                                    .activation = activation_of(s)};
+                                    .activation = spw_plain_layer_activation(s)};
     const spw_gemm_shape up = {.experts = s->experts, .rows = plan->rows, .in = s->hidden, .out = s->ffn};
     row_arrays a = {.x = NULL};
     float *d_act = NULL, *part = NULL;

@@ -20,6 +20,9 @@ typedef struct spw_plain_layer {
     float *drawn[3];         /* what weights points to */
 } spw_plain_layer;
 
+/* Experts of two matrices are gated ones whose w1 is not read. */
+spw_swiglu spw_plain_layer_activation(const spw_layer_shape *shape);
+
 /* Draws x, dy and the weights. Router weights are multiples of 2^-10 in (0, 1], which a half holds exactly. */
 SPW_MUST_CHECK spw_status spw_plain_layer_create(const spw_layer_shape *shape, uint64_t seed,
                                                  spw_plain_layer *out);

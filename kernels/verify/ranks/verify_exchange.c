@@ -244,7 +244,7 @@ static spw_status run_whole_layer(spw_world *world, const spw_record *r, const s
                                   const spw_exchange_variant *variant, spw_judge *judge) {
     const size_t before = judge->comparisons, failed = judge->failed;
     judge->worst = 0;
-    const spw_status status = spw_verify_layer(world, r, s, variant, judge);
+    const spw_status status = spw_verify_layer(world, r, s, spw_layer_activations, variant, judge);
     printf("  whole layers               %-8s %6zu comparisons, %zu failed, largest error %.2f of the "
            "allowance\n",
            variant->name, judge->comparisons - before, judge->failed - failed, judge->worst);

@@ -24,6 +24,12 @@ static const spw_layer_scheme layers[] = {
     {"deepep", SPW_RECORD_TOKEN, SPW_LAYER_BY_EXACT_DISPATCH, 8},
 };
 
+const spw_layer_activation spw_layer_activations[SPW_LAYER_ACTIVATIONS] = {
+    {"SwiGLU", {.limit = 0}},
+    {"clamped SwiGLU", {.limit = 7.0f, .alpha = 1.702f}},
+    {"GeGLU", {.gate = SPW_GATE_GELU}},
+};
+
 static void draw(spw_bf16 *out, size_t n, uint64_t seed, float by) {
     for (size_t i = 0; i < n; i++) out[i] = spw_bf16_from_float(by * spw_number(SPW_NUMBERS_BELL, seed, i));
 }
@@ -176,6 +182,7 @@ static spw_status run_reference(spw_layer_run *k) {
                                        .top_k = k->top_k,
                                        .hidden = k->hidden,
                                        .ffn = SPW_LAYER_FFN,
+                                       .activation = k->activation->kind,
                                        .sequences = k->r->sequences,
                                        .sequence_length = k->r->sequence_length,
                                        .element_bytes = 2,
@@ -212,10 +219,12 @@ cleanup:
     return status;
 }
 
-static spw_layer_form form_of(const spw_record *r, const spw_record_scheme *s, const spw_layer_scheme *how) {
+static spw_layer_form form_of(const spw_layer_run *k) {
+    const spw_record *r = k->r;
+    const spw_record_scheme *s = k->s;
     const size_t buffer = spw_record_buffer(r, s);
     const bool slots = s->rule == SPW_RECORD_CAPACITY;
-    return (spw_layer_form){.kind = how->kind,
+    return (spw_layer_form){.kind = k->how->kind,
                             .plain = {.kind = slots ? SPW_PLAIN_CAPACITY : SPW_PLAIN_RAGGED,
                                       .sequences = r->sequences,
                                       .sequence_length = r->sequence_length,
@@ -224,29 +233,25 @@ static spw_layer_form form_of(const spw_record *r, const spw_record_scheme *s, c
                                       .hidden = r->hidden,
                                       .buffer_rows = buffer,
                                       .capacity = slots ? buffer / (r->sequences * r->experts) : 0},
-                            .ffn = SPW_LAYER_FFN};
+                            .ffn = SPW_LAYER_FFN,
+                            .activation = k->activation->kind};
 }
 
-static spw_status verify_as(spw_world *world, const spw_record *record, const spw_record_scheme *scheme,
-                            const spw_layer_scheme *how, const spw_exchange_variant *variant,
-                            spw_judge *judge) {
+/* given: what is compared; its sizes and arrays come here. */
+static spw_status verify_as(const spw_layer_run *given, const spw_layer_scheme *how,
+                            const spw_exchange_variant *variant) {
+    spw_world *world = given->world;
+    const spw_record *record = given->r;
     spw_status status = SPW_OK;
     spw_layer_run *k = NULL;
     SPW_TRY(SPW_ALLOC(1, &k));
-    *k = (spw_layer_run){.world = world,
-                         .r = record,
-                         .s = scheme,
-                         .how = how,
-                         .variant = variant->name,
-                         .judge = judge,
-                         .ranks = record->ranks,
-                         .tokens = spw_record_tokens(record),
-                         .top_k = record->top_k,
-                         .hidden = record->hidden,
-                         .experts = record->experts};
+    *k = *given;
+    k->how = how, k->variant = variant->name;
+    k->ranks = record->ranks, k->tokens = spw_record_tokens(record), k->top_k = record->top_k;
+    k->hidden = record->hidden, k->experts = record->experts;
     k->choices = k->tokens * k->top_k, k->matrix = k->hidden * SPW_LAYER_FFN;
     SPW_TRY(create(k));
-    SPW_TRY(spw_gpu_layer_create(world, form_of(record, scheme, how), variant, &k->l));
+    SPW_TRY(spw_gpu_layer_create(world, form_of(k), variant, &k->l));
     for (size_t r = world->first; r < world->behind; r++) SPW_TRY(fill_rank(k, r));
     SPW_TRY(spw_world_clear_counters(world));
     SPW_TRY(run_router(k));
@@ -260,13 +265,15 @@ cleanup:
 }
 
 spw_status spw_verify_layer(spw_world *world, const spw_record *record, const spw_record_scheme *scheme,
-                            const spw_exchange_variant *variant, spw_judge *judge) {
+                            const spw_layer_activation *activation, const spw_exchange_variant *variant,
+                            spw_judge *judge) {
+    const spw_layer_run given = {
+        .world = world, .r = record, .s = scheme, .activation = activation, .judge = judge};
     spw_status status = SPW_OK;
     for (size_t i = 0; i < record->ranks * spw_record_tokens(record) * record->top_k; i++)
         if (record->expert[i] < 0) return SPW_OK; /* no router chooses fewer */
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
-        if (layers[i].rule == scheme->rule)
-            SPW_TRY(verify_as(world, record, scheme, &layers[i], variant, judge));
+        if (layers[i].rule == scheme->rule) SPW_TRY(verify_as(&given, &layers[i], variant));
 cleanup:
     return status;
 }

@@ -12,8 +12,8 @@
 enum { ROUNDINGS = 8 };
 
 void spw_layer_count(spw_layer_run *k, spw_status result, size_t rank, const char *what) {
-    spw_judge_count(k->judge, result, "layer of %s as %s, %s, rank %zu: %s", k->s->text, k->how->scheme,
-                    k->variant, rank, what);
+    spw_judge_count(k->judge, result, "layer of %s as %s, %s, %s, rank %zu: %s", k->s->text, k->how->scheme,
+                    k->activation->name, k->variant, rank, what);
 }
 
 void spw_layer_widen(const spw_bf16 *from, size_t n, float *to) {

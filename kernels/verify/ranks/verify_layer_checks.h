@@ -21,6 +21,7 @@ typedef struct spw_layer_run {
     const spw_record *r;
     const spw_record_scheme *s;
     const spw_layer_scheme *how;
+    const spw_layer_activation *activation;
     const char *variant;
     spw_judge *judge;
     spw_layer_gpu *l;

@@ -12,10 +12,13 @@
 static const struct shape {
     const char *name;
     size_t sequences, sequence_length, top_k, experts, hidden;
+    const spw_layer_activation *activation;
 } shapes[] = {
-    {"edges", 2, 37, 3, 5, 136},
-    {"many choices", 1, 300, 8, 16, 64},
-    {"an expert a rank", 3, 50, 1, 1, 72},
+    {"edges", 2, 37, 3, 5, 136, &spw_layer_activations[0]},
+    {"many choices", 1, 300, 8, 16, 64, &spw_layer_activations[0]},
+    {"an expert a rank", 3, 50, 1, 1, 72, &spw_layer_activations[0]},
+    {"edges", 2, 37, 3, 5, 136, &spw_layer_activations[1]},
+    {"edges", 2, 37, 3, 5, 136, &spw_layer_activations[2]},
 };
 
 static const spw_record_scheme schemes[] = {
@@ -35,11 +38,11 @@ static spw_status run_record(spw_world *world, const struct shape *shape, spw_ch
     spw_status status = SPW_OK;
     judge->worst = 0;
     for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++)
-        SPW_TRY(spw_verify_layer(world, record, &schemes[i], variant, judge));
-    printf("layers, %-18s %-12s %-8s %6zu comparisons, %zu failed, largest error %.2f of the allowance, %.1f "
-           "s\n",
-           shape->name, spw_choice_names[routing], variant->name, judge->comparisons - before,
-           judge->failed - failed, judge->worst, spw_clock_s() - start);
+        SPW_TRY(spw_verify_layer(world, record, &schemes[i], shape->activation, variant, judge));
+    printf("layers, %-18s %-14s %-12s %-8s %6zu comparisons, %zu failed, largest error %.2f of the "
+           "allowance, %.1f s\n",
+           shape->name, shape->activation->name, spw_choice_names[routing], variant->name,
+           judge->comparisons - before, judge->failed - failed, judge->worst, spw_clock_s() - start);
     fflush(stdout);
 cleanup:
     return status;
@@ -93,7 +96,7 @@ spw_status spw_verify_made_up_layer(spw_world *world, spw_record_rule rule,
     while (schemes[first].rule != rule) first++;
     SPW_TRY(create_record(world, &shapes[0], &record));
     draw(&record, SPW_CHOICES_UNIFORM);
-    SPW_TRY(spw_verify_layer(world, &record, &schemes[first], variant, judge));
+    SPW_TRY(spw_verify_layer(world, &record, &schemes[first], shapes[0].activation, variant, judge));
 cleanup:
     spw_record_destroy(&record);
     return status;

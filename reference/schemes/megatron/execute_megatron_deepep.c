@@ -375,7 +375,7 @@ enum { STASHED = sizeof stashed / sizeof *stashed };
 
 /* Gate and up of fc1_output stand one behind the other, so each is a tensor of its own here. */
 static size_t parts_of(const spw_execution *run, size_t i) {
-    return stashed[i] == SPW_MEGATRON_FC1_OUTPUT && run->shape.plain == SPW_GATED ? 2 : 1;
+    return stashed[i] == SPW_MEGATRON_FC1_OUTPUT && run->shape.activation.plain == SPW_GATED ? 2 : 1;
 }
 static size_t width_of(const spw_execution *run, size_t i) {
     const size_t width[STASHED] = {run->shape.hidden, run->shape.ffn, 1, run->shape.ffn};

@@ -28,10 +28,10 @@ static const struct {
 } tensors[] = {SPW_MEGATRON_TENSOR_LIST(TENSOR_ROW)};
 
 spw_status spw_megatron_born(spw_execution *run, spw_megatron *g, spw_megatron_tensor tensor) {
-    const size_t times =
-        tensors[tensor].width == WIDTH_FFN && tensors[tensor].times > 1 && run->shape.plain != SPW_GATED
-            ? 1
-            : tensors[tensor].times;
+    const size_t times = tensors[tensor].width == WIDTH_FFN && tensors[tensor].times > 1 &&
+                                 run->shape.activation.plain != SPW_GATED
+                             ? 1
+                             : tensors[tensor].times;
     const size_t width[] = {
         [WIDTH_HIDDEN] = run->shape.hidden,         [WIDTH_FFN] = run->shape.ffn,
         [WIDTH_EXPERTS] = run->shape.experts,       [WIDTH_LOCAL] = run->local,
@@ -231,7 +231,7 @@ void spw_megatron_copy_local(const spw_execution *run, const spw_megatron *g, si
 /* --- Experts --- */
 
 /* Matrices of the first product: gate and up, or one. */
-static int first_of(const spw_execution *run) { return run->shape.plain == SPW_GATED ? 2 : 1; }
+static int first_of(const spw_execution *run) { return run->shape.activation.plain == SPW_GATED ? 2 : 1; }
 
 /* Of one rank; fc1_output is gate [rows][ffn], then up [rows][ffn], which experts of two matrices do not have. */
 typedef struct rank_view {
@@ -242,7 +242,7 @@ typedef struct rank_view {
 static rank_view view(const spw_execution *run, const spw_megatron *g, spw_megatron_tensor tensor, size_t r) {
     const size_t rows = g->rows[SPW_MEGATRON_ROWS_EXPERT_ROWS][r], wide = rows * run->shape.ffn;
     float *at = g->tensor[tensor].at[r];
-    const bool gated = run->shape.plain == SPW_GATED;
+    const bool gated = run->shape.activation.plain == SPW_GATED;
     return (rank_view){rows, spw_experts_offset(run, &g->experts, r)[run->local], wide, at,
                        at != NULL && gated ? at + wide : NULL};
 }
@@ -280,7 +280,7 @@ static void activate(spw_execution *run, spw_megatron *g) {
     for (size_t r = 0; r < run->shape.ranks; r++) {
         const rank_view v = view(run, g, SPW_MEGATRON_FC1_OUTPUT, r);
         float *act = g->tensor[SPW_MEGATRON_FC2_INPUT].at[r];
-        spw_ref_swiglu((spw_swiglu){.plain = run->shape.plain}, v.used * ffn, v.gate, v.up, act, NULL);
+        spw_ref_swiglu(run->shape.activation, v.used * ffn, v.gate, v.up, act, NULL);
         for (size_t i = 0; i < v.used * ffn; i++) act[i] *= g->tensor[SPW_MEGATRON_ROW_PROBS].at[r][i / ffn];
     }
 }
@@ -327,7 +327,7 @@ static spw_status activation_gradient(const spw_execution *run, spw_megatron *g,
     float *act = NULL;
     const spw_status status = SPW_ALLOC(in.used * ffn, &act);
     if (status != SPW_OK) return status;
-    spw_ref_swiglu((spw_swiglu){.plain = run->shape.plain}, in.used * ffn, in.gate, in.up, act, NULL);
+    spw_ref_swiglu(run->shape.activation, in.used * ffn, in.gate, in.up, act, NULL);
     for (size_t row = 0; row < in.used; row++) {
         double sum = 0.0;
         for (size_t i = row * ffn; i < (row + 1) * ffn; i++) {
@@ -336,7 +336,7 @@ static spw_status activation_gradient(const spw_execution *run, spw_megatron *g,
         }
         g->tensor[SPW_MEGATRON_D_ROW_PROBS].at[r][row] = (float)sum;
     }
-    spw_ref_swiglu_gradient((spw_swiglu){.plain = run->shape.plain}, in.used * ffn, in.gate, in.up, act,
+    spw_ref_swiglu_gradient(run->shape.activation, in.used * ffn, in.gate, in.up, act,
                             (spw_swiglu_gradients){out.gate, out.up, NULL});
     spw_free(act);
     return SPW_OK;
