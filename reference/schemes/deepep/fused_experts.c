@@ -118,7 +118,7 @@ spw_status spw_fused_up(spw_execution *run, spw_fused_experts *e, bool keep) {
     spw_step(run, of(e, step_swiglu));
     SPW_TRY(spw_fused_born(run, e, &e->act, of(e, name_act), ffn, 0));
     for (size_t r = 0; r < ranks; r++) {
-        spw_ref_swiglu((spw_swiglu){0}, e->rows[r] * ffn, e->fc1.at[r], up_of(run, e, &e->fc1, r),
+        spw_ref_swiglu(run->shape.activation, e->rows[r] * ffn, e->fc1.at[r], up_of(run, e, &e->fc1, r),
                        e->act.at[r], NULL);
         weigh(run, e, r, e->act.at[r]);
     }
@@ -157,7 +157,7 @@ static spw_status weight_gradients(spw_execution *run, spw_fused_experts *e) {
         for (size_t row = 0; row < e->rows[r]; row++) {
             float *d_act = e->d_act.at[r] + row * ffn;
             double sum = 0.0;
-            spw_ref_swiglu((spw_swiglu){0}, ffn, e->fc1.at[r] + row * ffn,
+            spw_ref_swiglu(run->shape.activation, ffn, e->fc1.at[r] + row * ffn,
                            up_of(run, e, &e->fc1, r) + row * ffn, act, NULL);
             for (size_t f = 0; f < ffn; f++) {
                 sum += (double)d_act[f] * (double)act[f];
@@ -211,8 +211,8 @@ spw_status spw_fused_backward(spw_execution *run, spw_fused_experts *e) {
     SPW_TRY(spw_fused_born(run, e, &e->d_fc1, of(e, name_d_fc1), 2 * ffn, 0));
     SPW_TRY(weight_gradients(run, e));
     for (size_t r = 0; r < ranks; r++) {
-        spw_ref_swiglu_gradient((spw_swiglu){0}, e->rows[r] * ffn, e->fc1.at[r], up_of(run, e, &e->fc1, r),
-                                e->d_act.at[r],
+        spw_ref_swiglu_gradient(run->shape.activation, e->rows[r] * ffn, e->fc1.at[r],
+                                up_of(run, e, &e->fc1, r), e->d_act.at[r],
                                 (spw_swiglu_gradients){e->d_fc1.at[r], up_of(run, e, &e->d_fc1, r), NULL});
     }
     spw_dies(run, &e->d_act);

@@ -21,7 +21,7 @@ void spw_glu_silu(spw_execution *run, const spw_experts *e, spw_spread *silu) {
 void spw_glu_swiglu_gradient(spw_execution *run, const spw_experts *e, const spw_spread *d_act,
                              spw_spread *d_gate, spw_spread *d_up) {
     for (size_t r = 0; r < run->shape.ranks; r++) {
-        spw_ref_swiglu_gradient((spw_swiglu){0}, rows_of(run, e, r) * run->shape.ffn, e->w0.at[r],
+        spw_ref_swiglu_gradient(run->shape.activation, rows_of(run, e, r) * run->shape.ffn, e->w0.at[r],
                                 e->w1.at[r], d_act->at[r],
                                 (spw_swiglu_gradients){d_gate->at[r], d_up->at[r], NULL});
     }
