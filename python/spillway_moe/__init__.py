@@ -33,13 +33,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ._library import Error, version
     from .planner import ask, open_result, report
-    from .questions import explain, flags, job, model, plan, replay, score, search, until, verify
+    from .planning import flags, plan, search, until
+    from .questions import explain, job, model, replay, score, verify
     from .results import FrameworkJob, Model, Page, Plan, Replay, Score, Search, Until, Verification
     from .trace import Trace, TraceWriter
 
 _HOMES = {"_library": ["Error", "version"],
           "planner": ["ask", "open_result", "report"],
-          "questions": ["explain", "flags", "job", "model", "plan", "replay", "score", "search", "until", "verify"],
+          "planning": ["flags", "plan", "search", "until"],
+          "questions": ["explain", "job", "model", "replay", "score", "verify"],
           "results": ["FrameworkJob", "Model", "Page", "Plan", "Replay", "Score", "Search", "Until", "Verification"],
           "trace": ["Trace", "TraceWriter"]}
 __all__ = sorted(name for names in _HOMES.values() for name in names)

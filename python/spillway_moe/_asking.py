@@ -1,4 +1,4 @@
-"""What the functions of questions.py do with their keywords."""
+"""What the functions of questions.py and planning.py do with their keywords."""
 from __future__ import annotations
 
 import difflib

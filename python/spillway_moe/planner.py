@@ -1,5 +1,6 @@
 """How questions are asked. A keyword is an option of the command line: underscores for dashes, a list for 1,2,4, True for an option
-without a value. `scheme` may be a list, `set` and `over` dictionaries: over={"pipeline": [1, 2]}. The functions are in questions.py."""
+without a value. `scheme` may be a list, `set` and `over` dictionaries: over={"pipeline": [1, 2]}. The functions are in questions.py
+and planning.py."""
 from __future__ import annotations
 
 import json

@@ -312,31 +312,41 @@ static const spw_page *find_page(const spw_manual *manual, const char *name) {
     return NULL;
 }
 
-static const char head[] =
-    "\"\"\"Functions that ask about a job, with a keyword for every option and every key of a job. Made by "
-    "spillway-manual from the\nprogram's tables (sim/manual/python.c): do not edit. The test python_keywords "
-    "--accept writes it.\n\"\"\"\n"
-    "# ruff: noqa: E501\n"
-    "from __future__ import annotations\n\n"
-    "from collections.abc import Mapping, Sequence\n"
-    "from typing import TYPE_CHECKING, Any, Literal\n\n"
-    "from . import planner as _planner\n"
-    "from ._asking import documented as _documented\n"
-    "from ._asking import given as _given\n\n"
-    "if TYPE_CHECKING:\n"
-    "    import pandas\n\n"
-    "    from .planner import FrameworkJob, Job, Model, Path, Plan, Replay, Score, Search, Until, "
-    "Verification\n";
+/* What plan answers, with all that it does, stands in a module of its own: one would be too long to read. */
+static bool is_planning(const function *f) { return strcmp(f->page, "plan") == 0; }
 
-spw_status spw_python_questions(const spw_manual *manual, FILE *out) {
-    (void)fputs(head, out);
+static spw_status put_module(const spw_manual *manual, bool planning, FILE *out) {
+    fprintf(out,
+            "\"\"\"Functions that %s, with a keyword for every option and every key of a job. Made by "
+            "spillway-manual from the\nprogram's tables (sim/manual/python.c): do not edit. The test "
+            "python_keywords --accept writes it.\n\"\"\"\n"
+            "# ruff: noqa: E501\n"
+            "from __future__ import annotations\n\n"
+            "from collections.abc import Mapping, Sequence\n"
+            "from typing import TYPE_CHECKING, Any, Literal\n\n"
+            "from . import planner as _planner\n"
+            "from ._asking import documented as _documented\n"
+            "from ._asking import given as _given\n\n"
+            "if TYPE_CHECKING:\n%s\n",
+            planning ? "plan a job" : "ask about a job",
+            planning
+                ? "    from .planner import Job, Path, Plan, Search, Until"
+                : "    import pandas\n\n"
+                  "    from .planner import FrameworkJob, Job, Model, Path, Replay, Score, Verification");
     for (size_t i = 0; i < FUNCTIONS; i++) {
+        if (is_planning(&functions[i]) != planning) continue;
         const spw_page *page = find_page(manual, functions[i].page);
         if (page == NULL) return spw_fail(SPW_EARG, "'%s' is no command", functions[i].page);
         put_function(manual, page, &functions[i], out);
     }
     return SPW_OK;
 }
+
+spw_status spw_python_questions(const spw_manual *manual, FILE *out) {
+    return put_module(manual, false, out);
+}
+
+spw_status spw_python_planning(const spw_manual *manual, FILE *out) { return put_module(manual, true, out); }
 
 spw_status spw_python_keywords(const spw_manual *manual, FILE *out) {
     (void)fputs(

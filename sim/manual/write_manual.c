@@ -82,6 +82,7 @@ static spw_status print_module(FILE *out, const void *what) {
 
 static spw_status write_modules(const spw_manual *manual, const char *folder) {
     const module modules[] = {{"questions.py", spw_python_questions, manual},
+                              {"planning.py", spw_python_planning, manual},
                               {"keywords.py", spw_python_keywords, manual}};
     char path[4096];
     spw_status status = SPW_OK;

@@ -263,7 +263,7 @@ static spw_status finish_balanced_drops(const spw_replay_row *row, spw_result_ro
 }
 
 /* What one GPU sends in the whole step. How XLA combines collectives differs between stacks; what crosses the wire does
- * not (tests/unit/traffic/test_step_traffic.c). */
+ * not (tests/unit/traffic/test_compiled_traffic.c). */
 static void finish_purposes(const spw_replay_row *row, spw_result_traffic *out) {
     const double exchanges = out->step_bytes_per_gpu;
     spw_step_traffic step;

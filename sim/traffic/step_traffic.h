@@ -2,7 +2,7 @@
  * layer where the state is sharded, once a step where only the optimizer is, or nothing is), what XLA gathers
  * beside them for the capacity-factor scheme, embedding and head, and what pipeline stages send each other. One item a tensor, as it is before a
  * compiler combines small ones. Evidence: the 139 programs of notebooks_data/compiled/maxtext_collectives.csv,
- * all matched by tests/unit/traffic/test_step_traffic.c; docs/step_traffic.md says what is exact and what is not. */
+ * all matched by tests/unit/traffic/test_compiled_traffic.c; docs/step_traffic.md says what is exact and what is not. */
 #ifndef SPW_SIM_TRAFFIC_STEP_TRAFFIC_H
 #define SPW_SIM_TRAFFIC_STEP_TRAFFIC_H
 

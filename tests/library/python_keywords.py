@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The keywords of the Python package against the help of the program: every option of a command and every key of a job is a keyword
-of its function, none that is not, and each says what it means. The two modules that are made from the program's tables are those in the
+of its function, none that is not, and each says what it means. The modules that are made from the program's tables are those in the
 tree.
 
 python_keywords.py PACKAGE_FOLDER LIBRARY SPILLWAY MADE [--accept]    MADE holds what spillway-manual wrote; --accept copies it"""
@@ -26,13 +26,13 @@ def said(*words):
     return subprocess.run([program, *words], check=True, capture_output=True, text=True).stdout
 
 
-for name in ("questions.py", "keywords.py"):
+for name in ("questions.py", "planning.py", "keywords.py"):
     if "--accept" in sys.argv:
         shutil.copyfile(made / name, folder / "spillway_moe" / name)
     check((made / name).read_bytes() == (folder / "spillway_moe" / name).read_bytes(), f"{name} is not what the tables say; --accept takes it")
 
 import spillway_moe as spillway  # noqa: E402
-from spillway_moe import questions  # noqa: E402
+from spillway_moe import planning, questions  # noqa: E402
 
 # What the command line has: options as --help lists them, keys as `help job` does.
 keys = dict(re.findall(r"^([\w.]+): (\w+)", said("help", "job"), re.M))
@@ -52,7 +52,7 @@ check(len(keys) > 60 and len(options["plan"]) > 45, f"the help has {len(keys)} k
 
 for name, command in COMMANDS.items():
     function = getattr(spillway, name)
-    check(getattr(questions, name) is function, f"{name} is another function")
+    check(getattr(planning if command == "plan" else questions, name) is function, f"{name} is another function")
     signature = inspect.signature(function)
     keywords = {p.name for p in signature.parameters.values() if p.kind == p.KEYWORD_ONLY}
     want = {{"as": "peer", "from": "from_"}.get(o, o.replace("-", "_")) for o in set(options[command]) - NOT_ASKED - LEFT_OUT.get(name, set())}
@@ -77,7 +77,7 @@ for name, command in COMMANDS.items():
             check(part in space or part in ("int", "str", "float", "bool", "None"), f"{name}: {keyword} is of {part}, which is no type")
 # Types of keys are those of the help: "true or false", "one of: a, b", "a whole number in [..]", "a number in [..]".
 text = re.sub(r"\n +", " ", said("help", "job"))
-given = inspect.signature(questions.plan).parameters
+given = inspect.signature(planning.plan).parameters
 for keyword, (key, _) in spillway.keywords.KEYS.items():
     line = re.search(rf"^{re.escape(key)}: (.*)$", text, re.M)[1]
     kind = given[keyword].annotation.removesuffix(" | None")

@@ -2,7 +2,7 @@
 """Megatron-Core's offloading of activations against tensors that are taken to the host and back one by one, written from
 docs/schemes.md: the lists of sections 5.2 to 5.4, the rules of section 7.17. Random pipelines, virtual stages, micro-batches,
 layers shared out unevenly, tensors above and below the size from which on they are taken; routing that leaves some ranks
-below it; what Megatron-Core's own manager held on a GPU; step times; refusals.
+below it; what Megatron-Core's own manager held on a GPU.
 
 offload_oracle.py SPILLWAY SCRATCH ROOT"""
 import csv
@@ -10,34 +10,18 @@ import itertools
 import json
 import pathlib
 import re
-import shutil
 import sys
 
 import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # what rooms share
+from offloaded import BYTES_PER_S, finish, folder, program, same, traffic
 from replay_case import Case, Tokens, replay, run, without_formats
 
-program = pathlib.Path(sys.argv[1]).resolve()
-folder = pathlib.Path(sys.argv[2]).resolve() / "offload_oracle"
 schemes = (pathlib.Path(sys.argv[3]) / "docs/schemes.md").read_text()
 data = pathlib.Path(sys.argv[3]) / "notebooks_data/measured"
-shutil.rmtree(folder, ignore_errors=True)
-folder.mkdir(parents=True)
 LEAST = 1 << 20   # elements
 GROUPS = {"expert_fc1": ("fc1_input",), "moe_act": ("fc1_output", "row_probs")}
-checks = 0
-
-
-def same(what, got, want):
-    global checks
-    checks += 1
-    if got != want:
-        sys.exit(f"FAILED {what}: got {got}, want {want}")
-
-
-def close(what, got, want):
-    same(f"{what}: {got}, {want}", abs(got - want) <= 1e-9 * abs(want), True)
 
 
 # --- The lists of the document ---
@@ -259,13 +243,6 @@ def components(job, what):
     return {c["component"]: c["bytes"] for c in json.loads(done.stdout)}
 
 
-def traffic(job, what):
-    done = run(program, "explain", "--traffic", "--job", job, "--format", "json")
-    if done.returncode != 0:
-        sys.exit(f"FAILED explain --traffic {what}: {done.stderr}")
-    return json.loads(done.stdout)
-
-
 def random_case(seed):
     rng = np.random.default_rng(seed)
     stages, micro, chunks, ends = int(rng.choice([1, 1, 2, 3, 4])), int(rng.choice([1, 2, 3, 6])), 1, None
@@ -365,9 +342,6 @@ def routed_case(seed):
 
 # --- Measured ---
 
-BYTES_PER_S = 55.2e9   # of copies, one way
-
-
 def measured():
     """Megatron-Core's own manager on a GPU: bytes after every forward pass, seconds between the bounds."""
     LISTS["measured"] = [[("norm", [(1, "fc1_input")]), ("fc1", [(1, "fc1_output")]), ("swiglu", [(1, "fc2_input")]), ("fc2", [])],
@@ -391,122 +365,6 @@ def measured():
         same(f"{what} time", max(without[job], one_way) * 0.995 <= seconds <= without[job] + 2 * one_way + 1e-9, True)
 
 
-# --- Time ---
-
-STACK = "megatron-te-h100-2026-11"  # whose passes are as long as their work, not as the host's
-
-
-def planned(name, *arguments):
-    done = run(program, "plan", *arguments, "--stack", STACK, "--routing", "uniform", "--format", "json", "--scheme", "megatron-alltoall")
-    if done.returncode != 0:
-        sys.exit(f"FAILED plan {name}: {done.stderr}")
-    row = json.loads(done.stdout)["rows"][0]
-    return row["time"], row["time"]["components"]
-
-
-def times():
-    """Passes that their products fill wait for no copy; passes of copies alone take what these take."""
-    exposures = []
-    for name, hidden, ffn, modules in (("wide", 4096, 2048, "moe_act"), ("thin", 128, 8192, "moe_act")):
-        case = Case(gpus_per_node=4, expert=4, experts=8, hidden=hidden, ffn=ffn, model_layers=4, length=16384, remat="none",
-                    schemes=("megatron-alltoall",))
-        job = case.write(folder, f"t{name}")
-        text = without_formats(job).replace(f"./t{name}_cluster.yaml", "h200:4x1") + "optimizer: distributed\n"
-        job.write_text(text)
-        before, _ = planned(name, "--job", job)
-        job.write_text(text + f"offload_modules: [{modules}]\n")
-        after, parts = planned(name, "--job", job)
-        copies, waits = parts["host_copies"]["seconds"], parts["host_copies"]["exposed_s"]
-        exposures.append(waits)
-        one_way = 3 * 16384 * 2 * 2 * ffn * 2 / BYTES_PER_S
-        close(f"{name} copies", copies, 2 * one_way)
-        _, predicting = planned(name, "--job", job, "--set", "parallel.mtp_num_layers=1")  # 5 layers with experts, of which the last stays
-        close(f"{name} copies of a predicting layer", 3 * predicting["host_copies"]["seconds"], 4 * copies)
-        close(f"{name} step", after["step_s"], before["step_s"] + waits)
-        same(f"{name} interval", after["low_s"] >= one_way * (1 - 1e-9) and after["high_s"] >= after["step_s"] - waits + copies, True)
-        if name == "thin":
-            end = sum(parts[part]["exposed_s"] for part in ("gradient_scatters", "weight_gathers", "optimizer"))
-            close("thin passes", after["step_s"], copies + end)
-    same("exposures", (exposures[0] == 0.0, exposures[1] > 0.0), (True, True))
-    done = run(program, "plan", "--job", job, "--cluster", "mi300x:4x1")
-    same("another link", "whose link to the host was not measured" in done.stdout, True)
-
-
-def casts():
-    """Under a recipe an offloaded input of fc1 is cast again: read once more, and in one scale a tensor both copies made anew."""
-    text = (pathlib.Path(sys.argv[3]) / "sim/megatron_stacks/megatron-h200-2026-11.yaml").read_text()
-    per_s = float(re.search(r"copy_bytes_per_s:\n  value: (\S+)", text).group(1))
-    for recipe, more in (("blockwise", 3 + 3 - 4), ("tensorwise", 5 + 6 - 6)):
-        case = Case(gpus_per_node=4, expert=4, experts=8, hidden=1024, ffn=512, model_layers=4, length=4096, remat="none",
-                    schemes=("megatron-alltoall:align=16",))
-        job = case.write(folder, f"c{recipe}")
-        text = without_formats(job).replace(f"./c{recipe}_cluster.yaml", "h200:4x1") + f"optimizer: distributed\nprecision: {{recipe: {recipe}}}\n"
-        seconds = []
-        for modules in ("[]", "[moe_act]", "[expert_fc1]"):
-            job.write_text(text + f"offload_modules: {modules}\n")
-            done = run(program, "plan", "--job", job, "--routing", "uniform", "--format", "json", "--stack", "megatron-h200-2026-11")
-            if done.returncode != 0:
-                sys.exit(f"FAILED casts {recipe}: {done.stderr}")
-            seconds.append(json.loads(done.stdout)["rows"][0]["time"]["components"]["fp8_casts"]["seconds"])
-        same(f"casts {recipe} moe_act", seconds[1], seconds[0])
-        same(f"casts {recipe}: {seconds}", abs(seconds[2] - seconds[0] - 4 * 4096 * 2 * 1024 * more / per_s) < 1e-6 * seconds[0], True)
-
-
-# --- Experts of two matrices ---
-
-def two_matrices():
-    """relu2 has no gate: fc1's output is as wide as an expert, on the way to the host as in memory. From the model's own config."""
-    config = json.loads((pathlib.Path(sys.argv[3]) / "sim/models/nemotron-3-nano.json").read_text())
-    job = folder / "two_matrices.yaml"
-    job.write_text("model: nemotron-3-nano\ncluster: h100:8x1\nparallel: {expert: 8, fsdp: 1}\nbatch: {sequences_per_gpu: 1, sequence_length: 4096}\n"
-                   "optimizer: distributed\nremat: none\noffload_modules: [moe_act]\nschemes: [megatron-alltoall]\n")
-    items = [i for i in traffic(job, "two matrices") if i["purpose"] == "host_offload" and i["tensor"] == "fc1_output"]
-    rows, ffn = 4096 * config["num_experts_per_tok"], config["moe_intermediate_size"]
-    same("two matrices: there and back", [i["bytes"] for i in items], 2 * [rows * ffn * 2])
-
-
-# --- The optimizer's share on the host ---
-
-def share_on_host():
-    """Gradients of the share go to the host in fp32: of all that a GPU holds where replicas keep the state whole, of its part of them where it is
-    distributed over the four that hold the same. Elements from the model's own config."""
-    config = json.loads((pathlib.Path(sys.argv[3]) / "sim/models/olmoe-1b-7b.json").read_text())
-    routed = config["num_hidden_layers"] * config["num_experts"] * 3 * config["hidden_size"] * config["intermediate_size"]
-    for optimizer, holders in (("replicated", 1), ("distributed", 4)):
-        job = folder / "share.yaml"
-        job.write_text("model: olmoe-1b-7b\ncluster: h100:8x2\nparallel: {expert: 4, fsdp: 4}\nbatch: {sequences_per_gpu: 1, sequence_length: 1024}\n"
-                       f"optimizer: {optimizer}\noptimizer_on_host: 0.5\nremat: full\nschemes: [megatron-alltoall]\n")
-        there = [i["bytes"] for i in traffic(job, "a share") if i["purpose"] == "host_offload" and i["tensor"] == "experts" and i["pass"] == "backward"]
-        same(f"a share, {optimizer}", there, [routed // 4 // holders // 2 * 4])
-
-
-# --- Refusals ---
-
-def refusals():
-    case = Case(hidden=64, ffn=32, remat="none", model_layers=4, schemes=("megatron-alltoall",))
-    job = case.write(folder, "refused")
-    text = without_formats(job) + "optimizer: distributed\noffload_modules: [moe_act]\n"
-    job.write_text(text)
-    same("accepted", run(program, "explain", "--job", job).returncode, 0)
-    changes = (("remat: none", "remat: full", "run again right before"), ("remat: none", "remat: moe", "run again right before"),
-               ("[moe_act]", "[attn_proj]", "without core_attn"), ("[moe_act]", "[mlp_norm]", "remat: layernorm"),
-               ("[moe_act]", "[qkv_linear]", "expert_fc1 and moe_act; remat"), ("[moe_act]", "[attn_norm]", "with GQA"), ("[moe_act]", "[moe]", "no module of Megatron-Core"),
-               ("[moe_act]", "[moe_act, moe_act]", "name it once"), ("megatron-alltoall", "torchtitan", "is of Megatron-Core"),
-               ("megatron-alltoall", "megatron-syncfree:rank_capacity=2", "is of Megatron-Core"),
-               ("optimizer: distributed", "optimizer: sharded", "optimizer: distributed or replicated"),
-               ("optimizer: distributed", "optimizer: distributed\nmodel_part: expert_layers", "whole"),
-               ("optimizer: distributed", "optimizer: distributed\nattention: unfused", "attention: flash"),
-               ("optimizer: distributed", "optimizer: distributed\nfinetune: {frozen: experts}", "leave finetune"),
-               ("megatron-alltoall", "megatron-alltoall:align=16\"\nprecision: {recipe: delayed}\n#\"", "refuses under delayed"))
-    for old, new, words in changes:
-        job.write_text(text.replace(old, new).replace("[moe_act]", "[expert_fc1]" if "recipe" in new else "[moe_act]"))
-        cluster = folder / "refused_cluster.yaml"
-        if "recipe" in new:
-            cluster.write_text(cluster.read_text().split("gpu_generation")[0] + "gpu_generation: hopper\n")
-        done = run(program, "explain", "--job", job)
-        same(f"refused {new}: {done.stderr}", (done.returncode, words in done.stderr), (2, True))
-
-
 recipes_seen = set()
 results = [random_case(seed) for seed in range(100)]
 stopped, copying = results.count(None), results.count(True)
@@ -517,10 +375,4 @@ if len(recipes_seen) < len(RECIPES):
 if sum(routed_case(seed) for seed in range(12)) < 4:
     sys.exit("FAILED too few routings leave a rank below the least size")
 measured()
-times()
-casts()
-two_matrices()
-share_on_host()
-refusals()
-print(f"{checks} checks; {copying} cases copy, {stopped} stop Megatron-Core")
-sys.exit(0 if checks else 1)
+finish(f"; {copying} cases copy, {stopped} stop Megatron-Core")

@@ -10,7 +10,7 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # what rooms share
 from replay_case import Case, Tokens, replay, run
-from replay_oracle import Wrong
+from oracle_ranks import Wrong
 
 # Schemes without padding: every choice is a row or dropped.
 CONSERVED = {

@@ -23,7 +23,7 @@ import oracle_properties
 import oracle_torch
 from oracle_layer import Choice, Group, Options
 from replay_case import Case, Tokens, replay, run
-from replay_oracle import Wrong, close, compose, guarded, random_ids, random_storage, same
+from oracle_ranks import Wrong, close, compose, guarded, random_ids, random_storage, same
 
 FAMILIES = {"maxtext": oracle_maxtext, "torch": oracle_torch, "megatron": oracle_megatron, "deepep": oracle_deepep}
 FIELDS = ("rows_received", "bytes_sent", "bytes_received", "dropped")
