@@ -360,6 +360,23 @@ static void test_routing(const char *folder) {
     spw_run_score_close(&score);
 }
 
+/* The interval is of the step: what was published faster has the shorter one. */
+static void test_inside(void) {
+    spw_run_row row = {.true_tokens_per_s_per_gpu = 1000.0};
+    row.time.components = 1;
+    row.time.step_s = 2.0, row.time.low_s = 1.9, row.time.high_s = 3.0;
+    row.time.tokens_per_s_per_gpu = 1000.0;
+    CHECK(spw_run_is_inside(&row));
+    row.true_tokens_per_s_per_gpu = 700.0; /* 2.86 s */
+    CHECK(spw_run_is_inside(&row));
+    row.true_tokens_per_s_per_gpu = 660.0; /* 3.03 s */
+    CHECK(!spw_run_is_inside(&row));
+    row.true_tokens_per_s_per_gpu = 1040.0; /* 1.92 s */
+    CHECK(spw_run_is_inside(&row));
+    row.true_tokens_per_s_per_gpu = 1070.0; /* 1.87 s */
+    CHECK(!spw_run_is_inside(&row));
+}
+
 int main(int argc, char **argv) {
     char folder[4000], models[4096];
     if (argc != 2) return 2;
@@ -376,6 +393,7 @@ int main(int argc, char **argv) {
     test_refusals();
     test_damage();
     test_order();
+    test_inside();
     test_summary(folder);
     test_routing(folder);
     return check_done();

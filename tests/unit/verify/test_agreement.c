@@ -31,11 +31,14 @@ static void wrong_wire(const spw_routed_group *routed, spw_flow *out) {
     out->wire[1]++;
 }
 
-static void run_into(const spw_scheme *scheme, spw_verify_tally *tally) {
+/* home: every choice is an expert of the token's own rank. */
+static void run_choices(const spw_scheme *scheme, bool home, spw_verify_tally *tally) {
     int32_t expert[RANKS * TOKENS * TOP_K];
     for (int32_t t = 0; t < RANKS * TOKENS; t++) {
         expert[t * TOP_K] = t % 3 == 0 ? 0 : t % EXPERTS;
         expert[t * TOP_K + 1] = t % 3 == 0 ? 1 : (t + 2) % EXPERTS;
+        for (int32_t k = 0; k < TOP_K && home; k++)
+            expert[t * TOP_K + k] = t / TOKENS * (EXPERTS / RANKS) + k;
     }
     const spw_verify_case c = {.shape = {.ranks = RANKS,
                                          .node_ranks = RANKS,
@@ -54,6 +57,17 @@ static void run_into(const spw_scheme *scheme, spw_verify_tally *tally) {
                                .expert = expert,
                                .seed = 1};
     CHECK_OK(spw_verify_run(scheme, &c, tally));
+}
+
+static void run_into(const spw_scheme *scheme, spw_verify_tally *tally) { run_choices(scheme, false, tally); }
+
+/* Bytes are those that cross a link: none where every token stays at home. */
+static void check_bytes(const spw_scheme *scheme) {
+    spw_verify_tally away = {.comparisons = 0}, home = {.comparisons = 0};
+    run_choices(scheme, false, &away);
+    run_choices(scheme, true, &home);
+    for (int side = 0; side < 2; side++) CHECK(away.bytes[side] > 0 && home.bytes[side] == 0);
+    CHECK(home.agreed == home.comparisons);
 }
 
 /* Comparisons that failed. */
@@ -87,6 +101,7 @@ static void test_scheme(const char *text) {
     CHECK_OK(spw_scheme_parse(text, &scheme));
     CHECK(misses(&scheme) == 0);
     check_sums(&scheme, strncmp(text, "dense", 5) == 0);
+    if (strcmp(text, "gmm") == 0) check_bytes(&scheme);
     right = scheme.type;
     spw_scheme_type wrong = *right;
     scheme.type = &wrong;
