@@ -165,8 +165,11 @@ static spw_status set_sequences(spw_job_options *o, const char *text) {
         return spw_fail(SPW_EARG, "--sequences-per-gpu '%s': an empty place; write a list as in 1,2,4", text);
     for (char *part = strtok_r(copy, ",", &rest); part != NULL; part = strtok_r(NULL, ",", &rest)) {
         uint64_t value = 0;
-        spw_status status = spw_parse_count("--sequences-per-gpu", part, 1 << 20, &value);
-        if (status != SPW_OK) return status;
+        if (spw_parse_count("--sequences-per-gpu", part, 1 << 20, &value) != SPW_OK)
+            return spw_fail(SPW_EARG,
+                            "--sequences-per-gpu %s: '%s' is no whole number of 1 to %d; write a list "
+                            "between commas, as in 1,2,4,8",
+                            text, part, 1 << 20);
         if (value == 0 || ++batches > SPW_JOB_MAX_BATCHES)
             return spw_fail(SPW_EARG, "--sequences-per-gpu %s: write 1 to %d numbers above 0, as in 1,2,4",
                             text, SPW_JOB_MAX_BATCHES);
