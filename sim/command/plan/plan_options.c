@@ -39,7 +39,7 @@ static const struct argp_option own_options[] = {
      0},
     {"stack", OPTION_STACK, "NAME|FILE[,...]|none", 0,
      "software that is planned: memory and speed of compiled programs, speed of Megatron-Core (default: the "
-     "newest of each known for the cluster); none: what must be live, no times",
+     "newest of each known for the cluster); none: no times, and of compiled programs what must be live",
      0},
     {"steps", OPTION_STEPS, "A:B", 0, "positions of the trace's steps, half open (default: all)", 0},
     {"layers", OPTION_LAYERS, "A:B", 0, "positions of the trace's layers, half open (default: all)", 0},
