@@ -78,11 +78,26 @@ bool spw_job_key_of_word(const char *word, char out[SPW_JOB_KEY_TEXT]) {
     return find_key(spw_job_settings(), "", word, out);
 }
 
+static bool has_control(const char *text) {
+    for (; *text != '\0'; text++)
+        if (iscntrl((unsigned char)*text)) return true;
+    return false;
+}
+
 /* argp_error() comes back where a library asks. Remembers a value of a key; a message about it begins with the option as it was written. */
 static void add_override(spw_job_options *o, struct argp_state *state, const char *option, const char *key,
                          size_t key_length, const char *value) {
     if (o->overrides == SPW_JOB_OVERRIDES) {
         argp_error(state, "more than %d values of keys", (int)SPW_JOB_OVERRIDES);
+        return;
+    }
+    if (strcmp(option, "set") != 0 && has_control(value)) {
+        char plain[256];
+        spw_plain_text(value, plain, sizeof plain);
+        argp_error(state,
+                   "--%s '%s': a line feed or another control character, shown as ?; a name or path without "
+                   "one would be right",
+                   option, plain);
         return;
     }
     if (key_length == 0 || key_length >= sizeof o->override_text[0].key || value[0] == '\0') {
