@@ -15,7 +15,7 @@ from typing import Any, Union
 
 import pandas
 
-from ._asking import options
+from ._asking import ARGUMENT, options
 from ._library import MISMATCH, Error, answer_of, options_of
 from .results import FrameworkJob, Model, Page, Plan, Replay, Score, Search, Until, Verification, table_of
 
@@ -54,15 +54,22 @@ def _plain(value: Any) -> Any:
 
 
 def _ask_of_job(command: str, words: Sequence[str], job: Job, keywords: Mapping[str, Any]) -> Any:
-    """A job that is a dictionary is given as text (JSON is YAML); paths in it are taken from the working directory."""
+    """A job that is a dictionary is given as text (JSON is YAML); paths in it are taken from the working directory. One that leaves out
+    how its GPUs are split or its batch is asked for as `--model` and `--cluster` are, and has the defaults of these."""
+    if job is not None and not isinstance(job, (str, bytes, os.PathLike, Mapping)):
+        raise Error(f"job: {job!r} is no job; the path of a job's file (job.yaml), a dictionary such as "
+                    '{"model": "olmoe-1b-7b", "cluster": "h100:8x2"}, or None beside keywords model and cluster would be right', ARGUMENT)
     text = json.dumps(job, default=_plain) if isinstance(job, Mapping) else None
-    own = [] if job is None else ["--job", os.fspath(job) if not isinstance(job, Mapping) else str(text)]
+    if isinstance(job, Mapping) and {"model", "cluster"} <= job.keys() and not {"parallel", "batch"} <= job.keys():
+        own = [word for key, value in job.items() for word in ("--set", f"{key}={json.dumps(value, default=_plain)}")]
+    else:
+        own = [] if job is None else ["--job", os.fspath(job) if not isinstance(job, Mapping) else str(text)]
     try:
         return ask(command, *words, *own, *options_of(options(keywords)))
     except Error as error:  # the text on the command line is ours, the dictionary is the caller's
         if text is None:
             raise
-        raise Error(str(error).replace("--job {...}:1: ", "job: ").replace("--job {...}", "job"), error.code) from None
+        raise Error(str(error).replace("--set ", "job: ").replace("--job {...}:1: ", "job: ").replace("--job {...}", "job"), error.code) from None
 
 
 def ask_replay(trace: Path, job: Job = None, **keywords: Any) -> Replay:

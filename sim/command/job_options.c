@@ -78,11 +78,26 @@ bool spw_job_key_of_word(const char *word, char out[SPW_JOB_KEY_TEXT]) {
     return find_key(spw_job_settings(), "", word, out);
 }
 
+static bool has_control(const char *text) {
+    for (; *text != '\0'; text++)
+        if (iscntrl((unsigned char)*text)) return true;
+    return false;
+}
+
 /* argp_error() comes back where a library asks. Remembers a value of a key; a message about it begins with the option as it was written. */
 static void add_override(spw_job_options *o, struct argp_state *state, const char *option, const char *key,
                          size_t key_length, const char *value) {
     if (o->overrides == SPW_JOB_OVERRIDES) {
         argp_error(state, "more than %d values of keys", (int)SPW_JOB_OVERRIDES);
+        return;
+    }
+    if (strcmp(option, "set") != 0 && has_control(value)) {
+        char plain[256];
+        spw_plain_text(value, plain, sizeof plain);
+        argp_error(state,
+                   "--%s '%s': a line feed or another control character, shown as ?; a name or path without "
+                   "one would be right",
+                   option, plain);
         return;
     }
     if (key_length == 0 || key_length >= sizeof o->override_text[0].key || value[0] == '\0') {
@@ -165,8 +180,11 @@ static spw_status set_sequences(spw_job_options *o, const char *text) {
         return spw_fail(SPW_EARG, "--sequences-per-gpu '%s': an empty place; write a list as in 1,2,4", text);
     for (char *part = strtok_r(copy, ",", &rest); part != NULL; part = strtok_r(NULL, ",", &rest)) {
         uint64_t value = 0;
-        spw_status status = spw_parse_count("--sequences-per-gpu", part, 1 << 20, &value);
-        if (status != SPW_OK) return status;
+        if (spw_parse_count("--sequences-per-gpu", part, 1 << 20, &value) != SPW_OK)
+            return spw_fail(SPW_EARG,
+                            "--sequences-per-gpu %s: '%s' is no whole number of 1 to %d; write a list "
+                            "between commas, as in 1,2,4,8",
+                            text, part, 1 << 20);
         if (value == 0 || ++batches > SPW_JOB_MAX_BATCHES)
             return spw_fail(SPW_EARG, "--sequences-per-gpu %s: write 1 to %d numbers above 0, as in 1,2,4",
                             text, SPW_JOB_MAX_BATCHES);

@@ -57,10 +57,17 @@ spw_status spw_parse_bytes(const char *option, const char *text, size_t *out) {
 }
 
 spw_status spw_parse_memory(const char *text, spw_memory_bound *bound, spw_memory_bound **out) {
+    static const size_t LEAST = 1 << 20; /* no program lives in less: a unit was forgotten */
     *bound = (spw_memory_bound){.notes = spw_command_notes()};
     *out = NULL;
     if (text == NULL) return SPW_OK;
     *out = bound;
+    if (spw_parse_bytes("--memory", text, &bound->limit) == SPW_OK && bound->limit < LEAST &&
+        text[strspn(text, "0123456789.")] == '\0')
+        return spw_fail(
+            SPW_EARG,
+            "--memory %s: a number without a unit is bytes; did you mean %sGB? (as in 4GB, 512MiB or 2e9)",
+            text, text);
     return spw_parse_bytes("--memory", text, &bound->limit);
 }
 

@@ -64,8 +64,8 @@ static const struct argp_option own_options[] = {
      0},
     {"stack", OPTION_STACK, "NAME|FILE[,...]|none", 0,
      "by the coefficients of this software: memory of compiled programs as XLA's arena holds it, step times "
-     "of "
-     "compiled programs and of Megatron-Core (default, and none: what must be live, no times)",
+     "of compiled programs and of Megatron-Core (default, and none: no times, and of compiled programs what "
+     "must be live; PyTorch's allocator needs no stack); plan says which it takes by itself",
      0},
     {"seed", OPTION_SEED, "N", 0, "of the draws when the trace has to be resampled (default: 1)", 0},
     {"allocator", OPTION_ALLOCATOR, "KEY:VALUE,...", 0,

@@ -75,7 +75,9 @@ static void name_after(const char *path, char name[SPW_MODEL_NAME]) {
         end -= 5;
     size_t begin = end;
     while (begin > 0 && path[begin - 1] != '/') begin--;
-    (void)snprintf(name, SPW_MODEL_NAME, "%.*s", (int)(end - begin), path + begin);
+    char raw[SPW_MODEL_NAME];
+    (void)snprintf(raw, sizeof raw, "%.*s", (int)(end - begin), path + begin);
+    spw_plain_text(raw, name, SPW_MODEL_NAME); /* it is printed */
 }
 
 const char *spw_model_preset_of(const char *name) {

@@ -1,6 +1,7 @@
 #include "sim/plan/plan_advice.h"
 
 #include "base/memory.h"
+#include "base/progress.h"
 #include "sim/job/job.h"
 #include "sim/job/recipe/remat.h"
 #include "sim/job/state_law.h"
@@ -140,7 +141,12 @@ typedef struct attempt {
     double drop_most; /* of another scheme */
     bool tried;       /* of the row of the table under way */
     bool fits, surely;
-    size_t gpus; /* of what fits */
+    size_t gpus;    /* of what fits */
+    uint64_t work;  /* of replays: layers, each as often as it has a micro-batch */
+    size_t replays; /* of them */
+    bool ended;     /* before all was tried */
+    spw_progress progress;
+    size_t looked_at; /* changes */
     spw_plan_misfit_advice *out;
 } attempt;
 
@@ -214,6 +220,11 @@ static spw_status try_change(attempt *a, size_t t, size_t i, bool *done) {
     if (*done) return SPW_OK;
     a->tried = true;
     if (!may_fit(a, scheme)) return SPW_OK;
+    a->ended = a->work >= (a->request->advice_work > 0 ? a->request->advice_work : SPW_ADVICE_WORK);
+    *done = a->ended;
+    if (a->ended) return SPW_OK;
+    a->work += spw_job_micro_batches(a->job) * (uint64_t)a->job->model.layers;
+    a->replays++;
     const bool other = scheme != &a->row->scheme;
     const spw_status status = spw_plan_replay_point(
         a->request, a->job, scheme, true, !other && !a->row->footprint.follows_routing, &with, &there);
@@ -235,29 +246,54 @@ static spw_status try_row(attempt *a, size_t t) {
     spw_status status = SPW_OK;
     bool done = false;
     a->tried = false;
-    for (size_t i = 0; i < amounts && status == SPW_OK && !done; i++) status = try_change(a, t, i, &done);
+    for (size_t i = 0; i < amounts && status == SPW_OK && !done; i++) {
+        status = try_change(a, t, i, &done);
+        spw_progress_update(&a->progress, a->looked_at + i + 1);
+    }
+    a->looked_at += amounts;
     return status;
+}
+
+/* What was not tried is not known to be in vain. */
+static void say_end(const attempt *a) {
+    const size_t used = strlen(a->out->advice);
+    if (a->ended)
+        (void)snprintf(
+            a->out->advice + used, sizeof a->out->advice - used,
+            "; advice ended early, after %zu replay%s: changes on %zu GPUs and more are not all tried",
+            a->replays, a->replays == 1 ? "" : "s", spw_job_gpus(a->job));
 }
 
 /* The first change of the table that makes the point fit, or what was tried in vain. */
 static spw_status try_changes(const spw_plan_request *q, const spw_result_row *row, double drop_most,
                               spw_plan_misfit_advice *out) {
     attempt a = {.request = q, .row = row, .drop_most = drop_most, .out = out};
-    char vain[SPW_ADVICE_SENTENCE - 96] = "";
+    char vain[SPW_ADVICE_SENTENCE - 224] = "";
     spw_status status = SPW_OK;
+    size_t total = 0;
+    for (size_t t = 0; t < sizeof tries / sizeof tries[0]; t++) total += amounts_of(&a, t);
+    a.progress = spw_progress_begin("advice", "changes", total);
     SPW_TRY(SPW_ALLOC(1, &a.job));
-    for (size_t t = 0; t < sizeof tries / sizeof tries[0] && !a.fits; t++) {
+    for (size_t t = 0; t < sizeof tries / sizeof tries[0] && !a.fits && !a.ended; t++) {
         const size_t used = strlen(vain);
-        if (out->state_alone && !tries[t].state) continue;
+        if (out->state_alone && !tries[t].state) {
+            a.looked_at += amounts_of(&a, t);
+            continue;
+        }
         SPW_TRY(try_row(&a, t));
-        if (a.tried)
+        if (a.tried && !a.ended)
             (void)snprintf(vain + used, sizeof vain - used, "%s%s", used > 0 ? ", " : "", tries[t].name);
     }
     if (!a.fits)
         (void)snprintf(out->advice, sizeof out->advice, "%s%s; not tried: --tensor, --context",
-                       vain[0] != '\0' ? "nothing that was tried helps: " : "nothing can be tried", vain);
+                       vain[0] != '\0' ? "nothing that was tried helps: "
+                       : a.ended       ? "nothing that was tried helps"
+                                       : "nothing can be tried",
+                       vain);
+    say_end(&a);
 
 cleanup:
+    spw_progress_end(&a.progress);
     spw_free(a.job);
     return status;
 }

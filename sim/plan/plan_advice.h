@@ -7,7 +7,11 @@
 
 #include <stdbool.h>
 
-enum { SPW_ADVICE_SENTENCE = 512 };
+enum { SPW_ADVICE_SENTENCE = 640 };
+
+/* Of layers that the advice on one point replays at most, each as often as it has a micro-batch: about a minute of processor time.
+ * Beyond, the advice says that it ended early; seconds would make the answer another on every machine. */
+#define SPW_ADVICE_WORK ((uint64_t)2000000)
 
 /* A scheme's smallest point that does not fit, and what would help. */
 typedef struct spw_plan_misfit_advice {

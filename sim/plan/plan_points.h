@@ -37,6 +37,7 @@ typedef struct spw_plan_request {
     bool listed;                               /* times of transformers' steps, which need no stack */
     spw_memory_bound *memory;                  /* as in spw_replay_request */
     spw_token_store *store;                    /* the same */
+    uint64_t advice_work;                      /* as in SPW_ADVICE_WORK; 0: that */
 } spw_plan_request;
 
 /* The expert-parallel sizes from 1 on that divide both the experts and the job's expert x fsdp GPUs. Returns how many. */

@@ -184,8 +184,12 @@ static void assume_memory(const spw_replay_row *row, const spw_result_row *out, 
             spw_assume(list, "%s: beyond what was fitted: %s", row->point.scheme->text, row->outside);
         return;
     }
-    spw_assume(list,
-               "memory is what must be live; the copies and packing that a compiler adds are not in it");
+    spw_assume(
+        list, "%s",
+        row->reserved != NULL
+            ? "memory is what must be live (GiB/GPU); allocated and reserved are PyTorch's allocator with "
+              "it; copies and packing that a compiler adds are in none of them"
+            : "memory is what must be live; the copies and packing that a compiler adds are not in it");
     if (row->memory.routed && row->reserved == NULL)
         spw_assume(list, "what PyTorch's allocator reserves beyond that is not replayed here");
     if (row->reserved != NULL && out->reserved.followed < out->reserved.processes)

@@ -56,6 +56,11 @@ static void print_costs(const spw_result_balance *b, FILE *out) {
         fprintf(out, "No placement was made from loads: the replay has no more than %zu step%s.\n",
                 b->spec.every, spw_plural(b->spec.every));
     }
+    size_t worse = 0;
+    for (size_t i = 0; i < b->rows; i++) worse += b->row[i].with.rows_max > b->row[i].without.rows_max;
+    if (worse > 0)
+        fprintf(out, "With it the fullest GPU has more rows than without it in %zu of %zu row%s.\n", worse,
+                b->rows, spw_plural(b->rows));
     fputs("None of this traffic is in a step time. The first table is with the balancer. max/mean: rows of "
           "the fullest "
           "rank of a\n"

@@ -49,13 +49,13 @@ enum { WHY_TEXT = 512 };
 static const char *why_no_fastest(const spw_result *result, const spw_run_settings *s, char text[WHY_TEXT]) {
     bool timed = false;
     for (size_t i = 0; i < result->rows; i++) timed = timed || result->row[i].timed;
-    if (are_steps(result)) return "a row is a step here (--each-step)";
     if (!timed && s->stack == NULL) {
         const bool known = s->newest != NULL && s->newest[0] != '\0';
         (void)snprintf(text, WHY_TEXT, "no times without a software stack: --stack %s%s",
                        known ? s->newest : "NAME", known ? ", as a plan takes by itself" : "");
         return text;
     }
+    if (are_steps(result)) return "a row is a step here (--each-step)";
     if (!timed) return "no row has a time";
     return "no row with a time fits and drops at most 1 %";
 }

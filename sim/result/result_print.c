@@ -19,10 +19,11 @@ static const double GIB = 1024.0 * 1024.0 * 1024.0;
 /* Which columns a person sees: one whose cells all say the same is left out, as the heading above the table says it. */
 typedef struct shown {
     bool step, sequences, nodes, reserved, steps; /* steps: of a row there are several */
+    const spw_result_balance *balance;            /* NULL: no balancer */
 } shown;
 
 static shown shown_of(const spw_result *result) {
-    shown s = {false, false, false, false, false};
+    shown s = {.balance = result->balance.rows > 0 ? &result->balance : NULL};
     for (size_t i = 0; i < result->rows; i++) {
         const spw_result_row *row = &result->row[i], *first = &result->row[0];
         s.step = s.step || row->first_step != first->first_step || row->last_step != first->last_step;
@@ -53,16 +54,28 @@ static void add_gib(spw_table *t, const spw_reserved_summary *s, uint64_t bytes)
     }
 }
 
-static void add_traffic(spw_table *t, const spw_result_traffic *f, bool nodes) {
+/* max/mean of the same row without the balancer. */
+static double unbalanced(const spw_result_balance *b, const spw_result_row *r) {
+    for (size_t i = 0; i < b->rows; i++)
+        if (b->row[i].sequences == r->sequences && strcmp(b->row[i].scheme, r->scheme.text) == 0)
+            return (double)b->row[i].without.rows_max / r->traffic.rows_mean;
+    return NAN;
+}
+
+static void add_traffic(spw_table *t, const spw_result_row *r, shown see) {
+    const spw_result_traffic *f = &r->traffic;
     spw_table_count(spw_table_in(t, "rows_max", "rows max"), f->rows_max);
     spw_table_real(spw_table_in(t, "rows_mean", NULL), f->rows_mean, "%.0f");
     spw_table_real(spw_table_in(t, "max_over_mean", "max/mean"),
                    f->rows_mean > 0.0 ? (double)f->rows_max / f->rows_mean : 0.0, "%.2f");
+    if (see.balance != NULL)
+        spw_table_real(spw_table_in(t, "max_over_mean_without", "without it"), unbalanced(see.balance, r),
+                       "%.2f");
     spw_table_scaled(spw_table_in(t, "dispatch_bytes_per_gpu", "dispatch MB"), f->dispatch_bytes_per_gpu, 1e6,
                      "%.2f");
     spw_table_scaled(spw_table_in(t, "combine_bytes_per_gpu", "combine MB"), f->combine_bytes_per_gpu, 1e6,
                      "%.2f");
-    spw_table_scaled(spw_table_in(t, "inter_node_bytes", nodes ? "by NIC MB" : NULL), f->inter_node_bytes,
+    spw_table_scaled(spw_table_in(t, "inter_node_bytes", see.nodes ? "by NIC MB" : NULL), f->inter_node_bytes,
                      1e6, "%.2f");
     spw_table_scaled(spw_table_in(t, "max_link_bytes", "busiest MB"), (double)f->max_link_bytes, 1e6, "%.2f");
     spw_table_scaled(spw_table_in(t, "step_bytes_per_gpu", "step GB"), f->step_bytes_per_gpu, 1e9, "%.3f");
@@ -106,7 +119,7 @@ static void add_row(spw_table *t, const spw_result_row *r, const spw_run_setting
             r->reserved.as_set.allocated.max_bytes);
     add_gib(spw_table_in(t, "reserved_bytes", see.reserved ? "reserved" : NULL), &r->reserved,
             r->reserved.as_set.reserved.max_bytes);
-    add_traffic(t, &r->traffic, see.nodes);
+    add_traffic(t, r, see);
     spw_table_count(spw_table_in(t, "assignments", NULL), r->drops.assignments);
     spw_table_count(spw_table_in(t, "dropped", NULL), r->drops.dropped);
     spw_table_scaled(spw_table_in(t, "drop_fraction", "dropped"), r->drops.fraction, 0.01, "%.2f %%");

@@ -52,6 +52,15 @@ own = {"model": "scratch-moe-e64", "cluster": "mi355x-8x8", "parallel": {"expert
 check(spillway.replay(data, job=own).rows["memory.peak_bytes"][0] ==
       spillway.replay(data, job=job, scheme="gmm").rows["memory.peak_bytes"][0], "a dictionary is another job")
 fails("job: unknown key 'modle'", spillway.plan, {"modle": "scratch-moe-e64"})
+for little in ({}, {"batch": {"sequences_per_gpu": [1, 2], "sequence_length": 2048}}, {"parallel": {"expert": 2}}):
+    keys = [word for key, value in little.items() for word in ("--set", f"{key}={json.dumps(value)}")]
+    got, want = spillway.plan({"model": "olmoe-1b-7b", "cluster": "h100:8x1", "schemes": ["gmm"], **little}).json, \
+        said("plan", "--model", "olmoe-1b-7b", "--cluster", "h100:8x1", "--scheme", "gmm", *keys)
+    for answer in (got, want):
+        answer["settings"].pop("arguments")
+    check(got == want, f"a dictionary with {[*little]} has other defaults than the command")
+fails("model 'olmo' is unknown", spillway.plan, {"model": "olmo", "cluster": "h100:8x1"})
+fails("job: 5 is no job; the path of a job's file", spillway.plan, 5)
 result = scratch / "result.h5"
 spillway.replay(data, job=own, output=result)
 with spillway.open_result(result) as dataset:

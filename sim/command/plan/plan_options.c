@@ -39,7 +39,7 @@ static const struct argp_option own_options[] = {
      0},
     {"stack", OPTION_STACK, "NAME|FILE[,...]|none", 0,
      "software that is planned: memory and speed of compiled programs, speed of Megatron-Core (default: the "
-     "newest of each known for the cluster); none: what must be live, no times",
+     "newest of each known for the cluster); none: no times, and of compiled programs what must be live",
      0},
     {"steps", OPTION_STEPS, "A:B", 0, "positions of the trace's steps, half open (default: all)", 0},
     {"layers", OPTION_LAYERS, "A:B", 0, "positions of the trace's layers, half open (default: all)", 0},
@@ -161,7 +161,11 @@ spw_status spw_plan_options_check(const spw_plan_options *o) {
     if (o->trace_path != NULL && o->extent.tokens != NULL)
         return spw_fail(SPW_EARG, "--routing-tokens goes with generated routing; a trace has its own");
     if (o->memory != NULL && (o->trace_path == NULL || o->search.asked))
-        return spw_fail(SPW_EARG, "--memory bounds how a trace is replayed: it goes with --trace and without "
-                                  "--search");
+        return spw_fail(
+            SPW_EARG,
+            "--memory %.40s: it bounds the memory of this process while a trace is replayed, and goes "
+            "with --trace TRACE.h5 and without --search; leave it out here (a GPU's memory is the "
+            "cluster's, and --memory-fraction X the share of it that may be used)",
+            o->memory);
     return SPW_OK;
 }

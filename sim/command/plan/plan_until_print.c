@@ -175,7 +175,8 @@ static void put_told(spw_table *t, const spw_until_line *l, bool value) {
 
 static void add_line(const spw_until_view *v, const spw_until_line *l, has any, spw_table *t) {
     const spw_until_answer *a = &l->answer;
-    const bool timed = a->kind != SPW_UNTIL_UNTIMED, follows = is_memory(l) && a->follows;
+    const bool timed = a->kind != SPW_UNTIL_UNTIMED,
+               out = is_memory(l) && timed && a->kind != SPW_UNTIL_NEVER, follows = out && a->follows;
     const double none = NAN, violation = l->good.expert - 1.0;
     char place[PLACE_TEXT];
     spw_table_text(spw_table_in(t, "scheme", "scheme"), l->scheme);
@@ -197,9 +198,13 @@ static void add_line(const spw_until_view *v, const spw_until_line *l, has any, 
     spw_table_real(spw_table_in(t, "today_max_over_mean", NULL), l->today.gpu, NULL);
     spw_table_real(spw_table_in(t, "today_expert_max_over_mean", NULL), l->today.expert, NULL);
     add_values(v, l, any, t);
-    spw_table_text(spw_table_in(t, "first_out", any.memory ? "first out" : NULL), place_text(v, l, place));
-    spw_table_real(spw_table_in(t, "stage", NULL),
-                   is_memory(l) && a->place.stages > 1 ? (double)a->place.stage : none, NULL);
+    (void)spw_table_in(t, "first_out", any.memory ? "first out" : NULL);
+    if (out)
+        spw_table_text(t, place_text(v, l, place));
+    else
+        spw_table_none(t);
+    spw_table_real(spw_table_in(t, "stage", NULL), out && a->place.stages > 1 ? (double)a->place.stage : none,
+                   NULL);
     spw_table_real(spw_table_in(t, "gpu", NULL),
                    follows && v->family != SPW_UNTIL_STATED ? (double)a->place.rank : none, NULL);
     spw_table_real(spw_table_in(t, "layer", NULL),

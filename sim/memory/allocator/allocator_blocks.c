@@ -189,6 +189,7 @@ spw_status spw_allocator_cut(spw_allocator *a, int32_t block, uint64_t bytes, in
     r->allocated = false;
     r->users = 0;
     r->mapped = b->mapped;
+    r->origin = b->origin;
     if (b->next != SPW_NO_BLOCK) a->block[b->next].previous = *rest;
     b->next = *rest;
     b->bytes = bytes;

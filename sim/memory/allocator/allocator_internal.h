@@ -22,6 +22,8 @@ typedef struct spw_block {
     bool allocated;
     uint8_t users; /* bit s: stream s was recorded; not allocated and not 0: waits for them */
     bool mapped;   /* false: addresses of an expandable segment without memory behind them */
+    uint8_t
+        origin; /* of an expandable segment: small segments from a multiple of a large one's size to its begin */
 } spw_block;
 
 /* 16 in each power of two */

@@ -100,7 +100,8 @@ static spw_status find_stretch(spw_allocator *a, uint32_t pool_index, uint64_t b
                              .bytes = range,
                              .previous = SPW_NO_BLOCK,
                              .next = SPW_NO_BLOCK,
-                             .pool = pool_index};
+                             .pool = pool_index,
+                             .origin = (uint8_t)(a->next_address % SPW_LARGE_SEGMENT / SPW_SMALL_SEGMENT)};
     spw_status status = spw_allocator_new_block(a, block, out);
     if (status != SPW_OK) return status;
     a->next_address += range;
@@ -132,10 +133,9 @@ static spw_status expand(spw_allocator *a, uint32_t pool, uint64_t bytes, int32_
 
 /* [unmap_block] Whole pages inside a free block go back. `block` is in the free list before and after. */
 static spw_status unmap_pages(spw_allocator *a, int32_t block) {
-    const uint64_t page = page_bytes(&a->pool[a->block[block].pool]);
-    int32_t first = block; /* a range begins on a page, whatever its address */
-    while (a->block[first].previous != SPW_NO_BLOCK) first = a->block[first].previous;
-    const uint64_t origin = a->block[first].address, offset = a->block[block].address - origin;
+    const uint64_t page = page_bytes(&a->pool[a->block[block].pool]),
+                   origin = a->block[block].origin * SPW_SMALL_SEGMENT; /* a range begins on a page */
+    const uint64_t offset = a->block[block].address + SPW_LARGE_SEGMENT - origin;
     const uint64_t begin = round_up(offset, page), end = (offset + a->block[block].bytes) / page * page;
     if (begin >= end) return SPW_OK;
     int32_t middle = block, rest = SPW_NO_BLOCK;
@@ -228,12 +228,14 @@ spw_status spw_allocator_release_all(spw_allocator *a) {
             }
             continue;
         }
-        for (int32_t block = spw_pool_find(a, pool, 0, 0); block != SPW_NO_BLOCK;) {
+        const uint64_t page = page_bytes(pool); /* in smaller blocks lies no whole one */
+        for (int32_t block = spw_pool_find(a, pool, page, 0); block != SPW_NO_BLOCK;) {
             const uint64_t before = a->stats.reserved_bytes;
             spw_status status = unmap_pages(a, block);
             if (status != SPW_OK) return status;
             /* unmapping changes the list, so begin anew after it */
-            block = a->stats.reserved_bytes != before ? spw_pool_find(a, pool, 0, 0) : a->block[block].larger;
+            block =
+                a->stats.reserved_bytes != before ? spw_pool_find(a, pool, page, 0) : a->block[block].larger;
         }
     }
     return SPW_OK;

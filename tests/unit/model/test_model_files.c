@@ -83,6 +83,17 @@ static void test_length(const char *scratch) {
     CHECK(remove(path) == 0);
 }
 
+/* A model is named after its file, whose name may hold anything, and the name is printed. */
+static void test_file_name(const char *scratch) {
+    char path[512];
+    spw_model m;
+    (void)snprintf(path, sizeof path, "%s/test_model\n\x1b[31m.json", scratch);
+    CHECK(write_long(path, 1));
+    CHECK_OK(spw_model_read(path, NULL, &m));
+    CHECK(strcmp(m.name, "test_model??[31m") == 0);
+    CHECK(remove(path) == 0);
+}
+
 /* GLM-5.2's kind of layers, small: hidden 4, ranks 3 and 2, indexer of 2 heads of 5. Four layers, two of them with an indexer. */
 #define INDEXED(rest) \
     "{\"model_type\": \"glm_moe_dsa\", \"num_hidden_layers\": 4, \"hidden_size\": 4, \"vocab_size\": 10, " \
@@ -252,5 +263,6 @@ int main(int argc, char **argv) {
     test_head_dim();
     test_wrappers();
     test_length(argv[1]);
+    test_file_name(argv[1]);
     return check_done();
 }

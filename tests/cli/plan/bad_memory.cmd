@@ -1,0 +1,1 @@
+plan --job job.yaml --memory 4

@@ -1,0 +1,1 @@
+plan --job job.yaml --sequences-per-gpu 1-8

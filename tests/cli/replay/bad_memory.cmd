@@ -1,0 +1,1 @@
+replay --job job.yaml trace.h5 --memory 4
