@@ -68,6 +68,8 @@ SAID = [  # file, text, options, keys, words of `more`, words of the listing
     ("mesh.yml", QWEN_MESH + "ici_fsdp_parallelism: 8\ndcn_data_parallelism: 8\n", ["--cluster", "h100:8x1"], {"parallel.fsdp": 8}, None),
     ("mesh.yml", QWEN_MESH + "dcn_fsdp_parallelism: 8\n", ["--cluster", "h100:8x8"], {"parallel.fsdp": 64}, None),
     ("nodes.sh", SCRIPT.replace("--nnodes 2", "--nnodes 4"), ["--cluster", "h100"], {"parallel.fsdp": 4}, None),
+    ("product.sh", SCRIPT.replace("--global-batch-size 128", "--global-batch-size $((16 * 8))"), ["--cluster", "h100:8x2"],
+     {"batch.global_batch": 128}, None),
     ("nodes.sh", SCRIPT.replace("--nnodes 2", "--nnodes 4"), ["--cluster", "h100:8x2"], {"parallel.fsdp": 2}, None),
     ("mesh.yml", QWEN_MESH + "dcn_fsdp_parallelism: 8\nweight_dtype: bfloat16\ngrad_dtype: float32\n", ["--cluster", "h100:8x8"],
      {"precision.gradients": "fp32", "precision.weights": "bf16"}, None),
