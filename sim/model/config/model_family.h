@@ -202,7 +202,9 @@ const spw_family *spw_family_find(const char *model_type);
 /* The i-th family, NULL behind the last. */
 const spw_family *spw_family_at(size_t i);
 
-bool spw_family_has(const spw_family *family, unsigned part);
+static inline bool spw_family_has(const spw_family *family, unsigned part) {
+    return part == SPW_ANY_PART || (family->parts & part) != 0;
+}
 /* Whether a model of this family, with that attention, reads the key; whether any model does. `key` may be "a.b", b within a. */
 bool spw_family_reads(const spw_family *family, const spw_attention_kind *kind, const char *key);
 bool spw_any_family_reads(const char *key);

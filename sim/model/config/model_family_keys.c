@@ -80,10 +80,6 @@ static const struct {
                  {"kv_source_layer_ids", SPW_SOURCES},
                  {"index_source_layer_ids", SPW_SOURCES}};
 
-bool spw_family_has(const spw_family *f, unsigned part) {
-    return part == SPW_ANY_PART || (f->parts & part) != 0;
-}
-
 static bool is_row(const spw_key_row *row, const char *key, const spw_family *f) {
     for (; row->key != NULL; row++) {
         if (strcmp(row->key, key) == 0) return spw_family_has(f, row->part);

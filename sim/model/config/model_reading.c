@@ -1,6 +1,5 @@
 #include "sim/model/config/model_reading.h"
 
-#include "sim/model/config/model_synonyms.h"
 #include "sim/read/settings.h"
 
 #include <math.h>
@@ -73,7 +72,7 @@ static spw_status read_count(const spw_reading *in, const char *key, const spw_k
     const json_t *value = spw_reading_find(in, key, &spelled);
     char found[SPW_JSON_WORDS];
     if (value == NULL && (row->required || in->family->by_meaning || strcmp(key, "num_hidden_layers") == 0))
-        value = spw_reading_meant(in, key, &spelled);
+        value = in->meant(in, key, &spelled);
     if (in->family->lists) value = spw_json_one_of_list(value); /* Hunyuan */
     if (in->family->text_first && json_array_size(value) > 0) value = json_array_get(value, 0);
     if (value == NULL) {
@@ -151,7 +150,7 @@ spw_status spw_reading_either(const spw_reading *in, const char *const keys[SPW_
         size_t used = strlen(names);
         (void)snprintf(names + used, sizeof names - used, "%s'%s'", i == 0 ? "" : " or ", keys[i]);
     }
-    if (keys[0] != NULL && spw_reading_meant(in, keys[0], &spelled) != NULL)
+    if (keys[0] != NULL && in->meant(in, keys[0], &spelled) != NULL)
         return read_count(in, keys[0], &row, out);
     return spw_fail(SPW_ECONFIG, "%s: key %s is missing; a %s model needs it: a whole number in [1, %lld]",
                     in->where, names, in->family->model_type, (long long)maximum);

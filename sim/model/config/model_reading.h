@@ -14,7 +14,8 @@ typedef struct spw_reading_used {
     size_t count;
 } spw_reading_used;
 
-typedef struct spw_reading {
+typedef struct spw_reading spw_reading;
+struct spw_reading {
     const char *where;
     const json_t *whole; /* the file */
     const json_t *root;  /* of the language model's keys */
@@ -22,7 +23,10 @@ typedef struct spw_reading {
     const spw_family *family;
     bool kin; /* the model_type has no row: family is what it is read as */
     spw_reading_used *used;
-} spw_reading;
+    /* Where no row's name is there: spw_reading_meant, by who begins to read. It asks families and kinds of attention, which read by
+     * what stands here. */
+    const json_t *(*meant)(const spw_reading *in, const char *key, const char **spelled);
+};
 
 /* The whole of a file whose family is known, into *out, which is overwritten. */
 SPW_MUST_CHECK spw_status spw_reading_model(const spw_reading *in, spw_model *out);
