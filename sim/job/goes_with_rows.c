@@ -56,9 +56,10 @@ static const char
 #define UNREAD ": how it is split is not modelled; "
 #define OF_FSDP2(word) word " is of FSDP2; add fsdp2.reshard_after_forward: always or never, or leave it out"
 #define TOLD_FSDP2(word) \
-    "fsdp2." word " is of FSDP2, which scheme '{scheme}' of a job with optimizer: {optimizer} has only " \
-    "where it is said; add " \
-    "fsdp2.reshard_after_forward: always or never, or leave it out"
+    "fsdp2." word \
+    " is of FSDP2, and a job with scheme '{scheme}' and optimizer: {optimizer} has FSDP2 only where " \
+    "fsdp2.reshard_after_forward says so; add fsdp2.reshard_after_forward: always (or never), or leave " \
+    "fsdp2." word " out"
 #define OF_DATA(word) \
     word " is of Megatron-Core's data parallelism of whole models; use optimizer: distributed or " \
          "replicated and model_part: whole, or leave it out"

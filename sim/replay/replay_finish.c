@@ -169,8 +169,10 @@ static void assume_time(const spw_replay_row *row, spw_result_row *out) {
 static void assume_memory(const spw_replay_row *row, const spw_result_row *out, spw_assumptions *list) {
     const char *state = spw_footprint_state_note(row->point.job, row->point.scheme),
                *loss = spw_cross_entropy_note(row->point.job, row->point.scheme);
-    char precision[SPW_PRECISION_TEXT], sharers[SPW_GRID_ASSUMED_TEXT], share[SPW_SHARE_TEXT];
+    char precision[SPW_PRECISION_TEXT], sharers[SPW_GRID_ASSUMED_TEXT], share[SPW_SHARE_TEXT],
+        replicas[SPW_REPLICAS_TEXT];
     if (state != NULL) spw_assume(list, "%s", state);
+    if (spw_replicas_note(row->point.job, replicas)) spw_assume(list, "%s", replicas);
     if (spw_precision_assumed(row->point.job, precision)) spw_assume(list, "%s", precision);
     if (spw_grid_assumed(row->point.job, sharers)) spw_assume(list, "%s", sharers);
     if (spw_precision_note(row->point.job, precision)) spw_assume(list, "%s", precision);

@@ -10,6 +10,7 @@
 #include "sim/weights/fsdp2.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static bool is_compiled(const spw_replay_time_request *q) {
@@ -283,13 +284,34 @@ static const char *why_no_megatron_time(const spw_job *job, const spw_scheme *sc
     return "a remat policy that is no recompute module of Megatron-Core";
 }
 
+static const char replicas_untimed[] = "replicas of FSDP2 (HSDP): memory counts them, the sum of gradients "
+                                       "over them has no time model; for times plan one "
+                                       "replica: its GPUs and their fsdp, and fsdp2.replicas: 1";
+
+bool spw_replicas_note(const spw_job *job, char out[SPW_REPLICAS_TEXT]) {
+    const double r = (double)job->fsdp2.replicas, gpus = (double)spw_job_gpus(job);
+    if (job->fsdp2.replicas < 2) return false;
+    const bool within = job->cluster.nodes == 1;
+    const double bytes = (double)spw_model_parameters(&job->model).total * r / gpus *
+                         (double)job->precision.gradients,
+                 rate = (within ? job->cluster.link_bytes_per_s : job->cluster.nic_bytes_per_s).value;
+    (void)snprintf(out, SPW_REPLICAS_TEXT,
+                   "the sum of gradients over %zu replicas of %zu GPUs is in no step: %.2f s at the %s rate "
+                   "where nothing "
+                   "hides it",
+                   job->fsdp2.replicas, spw_job_gpus(job) / job->fsdp2.replicas,
+                   2.0 * (r - 1.0) / r * bytes / rate, within ? "links'" : "NICs'");
+    return true;
+}
+
 const char *spw_why_no_time(const spw_job *job, const spw_scheme *scheme, const spw_fits *fits) {
     const bool megatron = spw_scheme_asks_megatron(scheme->type),
                compiled = spw_scheme_program(scheme) != NULL;
     const char *why = NULL;
     if (scheme->type->memory.whole_steps) {
         const spw_point point = spw_point_of(job, scheme, 1);
-        return spw_transformers_is_timed(&point, &why) ? "no stack is used (--stack none)" : why;
+        if (spw_transformers_is_timed(&point, &why)) return "no stack is used (--stack none)";
+        return job->fsdp2.replicas > 1 ? replicas_untimed : why;
     }
     if (!megatron && !compiled) return "schemes of PyTorch without a time model";
     if (job->cluster.gpu_generation == SPW_GPU_NONE)
@@ -312,8 +334,9 @@ const char *spw_why_no_time(const spw_job *job, const spw_scheme *scheme, const 
                    : "fp8 as a format of all products, whose casts and scales are not modelled; those of a "
                      "recipe are: precision.recipe: blockwise, tensorwise or mxfp8";
     if (megatron && fits->megatron == NULL) return "--stack names none of Megatron-Core";
+    if (scheme->type->megatron.by_parts && job->fsdp2.replicas > 1) return replicas_untimed;
     if (scheme->type->megatron.by_parts)
-        return "torchtitan with replicas, tensor or context parallelism, without FSDP2, or with state on the "
+        return "torchtitan with tensor or context parallelism, without FSDP2, or with state on the "
                "host: not "
                "counted";
     if (megatron) return why_no_megatron_time(job, scheme);

@@ -15,6 +15,7 @@
 #include "sim/memory/live/megatron_notes.h"
 #include "sim/print/plural.h"
 #include "sim/print/table.h"
+#include "sim/replay/replay_time.h"
 #include "sim/result/result_print.h"
 #include "sim/schemes/point.h"
 #include "sim/schemes/selection.h"
@@ -119,6 +120,8 @@ static void print_limits(const spw_plan_view *v, FILE *out) {
             add_reason(&position, share, strlen(share));
         if (spw_selection_note(&row->scheme, v->settings->trace->has_weights, text))
             add_reason(&position, text, strlen(text));
+        char replicas[SPW_REPLICAS_TEXT];
+        if (spw_replicas_note(v->request->job, replicas)) add_reason(&position, replicas, strlen(replicas));
         if (loss != NULL && v->details) add_reason(&position, loss, strlen(loss));
         const char *note = NULL;
         for (size_t n = 0; (note = spw_megatron_note(v->request->job, &row->scheme, n)) != NULL; n++)
