@@ -332,7 +332,7 @@ static void test_default(void) {
     read_job("fsdp2: {replicas: 2}\n", &job);
     CHECK_OK(spw_footprint_check(&job, &own));
     CHECK(spw_footprint_check(&job, &other) == SPW_ECONFIG);
-    CHECK(strstr(spw_last_error(), "fsdp2.replicas is of FSDP2, which scheme 'megablocks'") != NULL);
+    CHECK(strstr(spw_last_error(), "fsdp2.replicas is of FSDP2, and a job with scheme 'megablocks'") != NULL);
     read_job("fsdp2: {gathered: bf16}\n", &job);
     CHECK(strstr(spw_footprint_state_note(&job, &own), "own are") != NULL);
     job.precision.weights = job.precision.gradients = job.precision.optimizer = 4;
