@@ -7,6 +7,7 @@
 #include "sim/read/csv.h"
 #include "tests/unit/check.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,16 +47,20 @@ static void test_table(const spw_csv *csv, spw_measured_traces *traces) {
     CHECK(runs > 10 && spread > 2);
 }
 
-/* The text of a table with a run's routing and rows replaced: the header, and two rows that begin with `name`. */
-static void append(char *text, const char *line, const char *routing, const char *rows,
-                   const char *new_rows) {
+typedef struct made_table {
+    char *text;
+    size_t room;
+} made_table;
+
+/* A row of a table with other rows and the routing onehot. */
+static void append(made_table out, const char *line, const char *rows, const char *new_rows) {
+    static const char routing[] = ",hot1,";
     const char *end = strchr(line, '\n'), *word = strstr(line, routing), *list = strstr(line, rows);
+    const size_t used = strlen(out.text);
     CHECK(word != NULL && list != NULL && word < list && list < end);
-    strncat(text, line, (size_t)(word - line));
-    strcat(text, ",onehot,");
-    strncat(text, word + strlen(routing), (size_t)(list - word) - strlen(routing));
-    strcat(text, new_rows);
-    strncat(text, list + strlen(rows), (size_t)(end - list) - strlen(rows) + 1);
+    const char *behind = word + strlen(routing), *rest = list + strlen(rows);
+    (void)snprintf(out.text + used, out.room - used, "%.*s,onehot,%.*s%s%.*s", (int)(word - line), line,
+                   (int)(list - behind), behind, new_rows, (int)(end + 1 - rest), rest);
 }
 
 /* One expert that every token chooses, among experts of a group of two ranks: it has a row of every token of both, and the rank as many as
@@ -74,9 +79,9 @@ static void test_one_hot(const char *table, spw_measured_traces *traces) {
     CHECK_OK(SPW_ALLOC(length + 256, &made));
     const char *row = strstr(text, name);
     CHECK(row != NULL);
-    strncat(made, text, (size_t)(strchr(text, '\n') - text) + 1);
-    append(made, row + 1, ",hot1,", of_first, first);
-    append(made, strchr(row + 1, '\n') + 1, ",hot1,", of_other, other);
+    (void)snprintf(made, length, "%.*s", (int)(strchr(text, '\n') + 1 - text), text);
+    append((made_table){made, length + 256}, row + 1, of_first, first);
+    append((made_table){made, length + 256}, strchr(row + 1, '\n') + 1, of_other, other);
     CHECK_OK(spw_csv_parse("made", made, strlen(made), &csv));
     CHECK_OK(spw_whole_cell_read(csv, 0, "h100:8x1", traces, &c));
     CHECK(c.gpus == 2 && c.job.expert == 2 && c.skipped[0] == '\0' && c.rows == SPW_WHOLE_ROWS_AS_MEASURED);
