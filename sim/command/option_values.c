@@ -62,13 +62,13 @@ spw_status spw_parse_memory(const char *text, spw_memory_bound *bound, spw_memor
     *out = NULL;
     if (text == NULL) return SPW_OK;
     *out = bound;
-    if (spw_parse_bytes("--memory", text, &bound->limit) == SPW_OK && bound->limit < LEAST &&
-        text[strspn(text, "0123456789.")] == '\0')
+    const spw_status status = spw_parse_bytes("--memory", text, &bound->limit);
+    if (status == SPW_OK && bound->limit < LEAST && text[strspn(text, "0123456789.")] == '\0')
         return spw_fail(
             SPW_EARG,
             "--memory %s: a number without a unit is bytes; did you mean %sGB? (as in 4GB, 512MiB or 2e9)",
             text, text);
-    return spw_parse_bytes("--memory", text, &bound->limit);
+    return status;
 }
 
 spw_status spw_parse_percent(const char *option, const char *text, double *out) {

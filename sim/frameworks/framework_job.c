@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "sim/frameworks/comment.h"
 #include "sim/job/job_override.h"
+#include "sim/job/replicas.h"
 #include "sim/machine/cluster.h"
 
 #include <stdio.h>
@@ -164,11 +165,8 @@ static size_t listed_parts(const spw_draft *d, const spw_job_override *override,
     return list && d->micro_batch > 0 && sequences % d->micro_batch == 0 ? sequences / d->micro_batch : 0;
 }
 
-/* One replica is planned. An all-reduce of n replicas sends and receives 2 (n - 1) / n of the gradients that a GPU holds. */
+/* One replica is planned. */
 static void say_replica(const spw_settled *settled, spw_job *job) {
-    const double n = (double)settled->replicas, gpus = (double)settled->gpus;
-    const double bytes =
-        (double)spw_model_parameters(&job->model).total / gpus * (double)job->precision.gradients;
     const size_t used = strlen(job->unsaid);
     (void)snprintf(
         job->unsaid + used, SPW_JOB_UNSAID - used,
@@ -177,7 +175,7 @@ static void say_replica(const spw_settled *settled, spw_job *job) {
         "a GPU are those of any; the sum of gradients over replicas is not in the step: %.2f s at the "
         "NICs' rate where nothing hides it",
         used > 0 ? "; " : "", settled->replicas, settled->gpus, settled->replicas,
-        2.0 * (n - 1.0) / n * bytes / job->cluster.nic_bytes_per_s.value);
+        spw_replicas_sum_s(job, settled->replicas, settled->gpus, job->cluster.nic_bytes_per_s.value));
 }
 
 /* The options with the number of GPUs of one replica. */

@@ -8,6 +8,7 @@
 #include "sim/job/trainer.h"
 #include "sim/plan/other_split.h"
 #include "sim/plan/search_bound.h"
+#include "sim/print/plural.h"
 #include "sim/schemes/point.h"
 #include "sim/weights/muon_packing.h"
 
@@ -261,7 +262,7 @@ static void say_end(const attempt *a) {
         (void)snprintf(
             a->out->advice + used, sizeof a->out->advice - used,
             "; advice ended early, after %zu replay%s: changes on %zu GPUs and more are not all tried",
-            a->replays, a->replays == 1 ? "" : "s", spw_job_gpus(a->job));
+            a->replays, spw_plural(a->replays), spw_job_gpus(a->job));
 }
 
 /* The first change of the table that makes the point fit, or what was tried in vain. */

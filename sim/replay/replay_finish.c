@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "sim/job/grid.h"
 #include "sim/job/recipe/precision.h"
+#include "sim/job/replicas.h"
 #include "sim/memory/compiled/compiled_cut.h"
 #include "sim/memory/compiled/compiled_footprint.h"
 #include "sim/memory/kept/cross_entropy.h"

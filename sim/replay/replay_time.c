@@ -10,7 +10,6 @@
 #include "sim/weights/fsdp2.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 static bool is_compiled(const spw_replay_time_request *q) {
@@ -287,22 +286,6 @@ static const char *why_no_megatron_time(const spw_job *job, const spw_scheme *sc
 static const char replicas_untimed[] = "replicas of FSDP2 (HSDP): memory counts them, the sum of gradients "
                                        "over them has no time model; for times plan one "
                                        "replica: its GPUs and their fsdp, and fsdp2.replicas: 1";
-
-bool spw_replicas_note(const spw_job *job, char out[SPW_REPLICAS_TEXT]) {
-    const double r = (double)job->fsdp2.replicas, gpus = (double)spw_job_gpus(job);
-    if (job->fsdp2.replicas < 2) return false;
-    const bool within = job->cluster.nodes == 1;
-    const double bytes = (double)spw_model_parameters(&job->model).total * r / gpus *
-                         (double)job->precision.gradients,
-                 rate = (within ? job->cluster.link_bytes_per_s : job->cluster.nic_bytes_per_s).value;
-    (void)snprintf(out, SPW_REPLICAS_TEXT,
-                   "the sum of gradients over %zu replicas of %zu GPUs is in no step: %.2f s at the %s rate "
-                   "where nothing "
-                   "hides it",
-                   job->fsdp2.replicas, spw_job_gpus(job) / job->fsdp2.replicas,
-                   2.0 * (r - 1.0) / r * bytes / rate, within ? "links'" : "NICs'");
-    return true;
-}
 
 const char *spw_why_no_time(const spw_job *job, const spw_scheme *scheme, const spw_fits *fits) {
     const bool megatron = spw_scheme_asks_megatron(scheme->type),

@@ -98,9 +98,4 @@ typedef struct spw_fits {
 /* Why a scheme of this job has no time, as a person reads it. Only for one that has none. */
 const char *spw_why_no_time(const spw_job *job, const spw_scheme *scheme, const spw_fits *fits);
 
-enum { SPW_REPLICAS_TEXT = 192 };
-/* How long replicas of FSDP2 (HSDP) take to sum their gradients, which is in no step: an all-reduce of r replicas sends and receives
- * 2 (r - 1) / r of the gradients of the shard that a GPU holds, P r / GPUs elements. False, and nothing: there are none. */
-bool spw_replicas_note(const spw_job *job, char out[SPW_REPLICAS_TEXT]);
-
 #endif

@@ -26,22 +26,6 @@ static void by_nic(const wires *w, size_t from, size_t to, uint64_t bytes) {
     w->port[to].nic_in += bytes;
 }
 
-typedef struct range {
-    size_t begin, end;
-} range;
-
-/* To every member of the range so many rows. */
-static void all_by_nic(const wires *w, size_t from, const uint64_t *rows, uint64_t row_bytes, range to) {
-    uint64_t sum = 0;
-    for (size_t d = to.begin; d < to.end && w->network != NULL; d++)
-        spw_network_carry(w->network, w->first + from, w->first + d, rows[d] * row_bytes);
-    for (size_t d = to.begin; d < to.end && w->port != NULL; d++) {
-        sum += rows[d] * row_bytes;
-        w->port[d].nic_in += rows[d] * row_bytes;
-    }
-    if (w->port != NULL) w->port[from].nic_out += sum;
-}
-
 /* node [ranks]: that of every member of the group. */
 static void find_nodes(const spw_layer_shape *s, const spw_placement *p, size_t group, uint32_t *node) {
     for (size_t d = 0; d < s->ranks; d++) node[d] = (uint32_t)spw_placement_node(p, group, d);
@@ -58,8 +42,8 @@ static void route_pairs(const spw_layer_shape *s, const spw_placement *p, size_t
         while (begin > 0 && node[begin - 1] == node[source]) begin--;
         while (end < s->ranks && node[end] == node[source]) end++;
         for (size_t d = begin; d < end; d++) by_link(w, source, d, wire[d] * row_bytes);
-        all_by_nic(w, source, wire, row_bytes, (range){0, begin});
-        all_by_nic(w, source, wire, row_bytes, (range){end, s->ranks});
+        for (size_t d = 0; d < begin; d++) by_nic(w, source, d, wire[d] * row_bytes);
+        for (size_t d = end; d < s->ranks; d++) by_nic(w, source, d, wire[d] * row_bytes);
     }
 }
 

@@ -1,5 +1,6 @@
 #include "sim/time/routing_load.h"
 
+#include "base/even_shares.h"
 #include "base/memory.h"
 #include "sim/job/grid.h"
 #include "sim/job/job.h"
@@ -67,26 +68,6 @@ void spw_routing_load_slow(const spw_network *network, spw_routing_layer *load) 
 
 /* --- Without a trace --- */
 
-/* `whole` things over `parts`, as even as whole numbers allow: part i has whole (i + 1) / parts - whole i / parts of them, rounded down
- * each. Asked for part after part, and behind the last for the first again. */
-typedef struct even_shares {
-    size_t parts, each, more; /* more: whole % parts */
-    size_t rest;              /* more * i % parts */
-} even_shares;
-
-static even_shares shares_from(size_t whole, size_t parts, size_t i) {
-    if (parts == 0) return (even_shares){.parts = 0};
-    const size_t more = whole % parts;
-    return (even_shares){parts, whole / parts, more, more * (i % parts) % parts};
-}
-
-static uint32_t next_share(even_shares *s) {
-    s->rest += s->more;
-    const bool one_more = s->rest >= s->parts;
-    if (one_more) s->rest -= s->parts;
-    return (uint32_t)(s->each + one_more);
-}
-
 /* The share of the tokens that want none of `wanted` (a real number) of `experts` that are alike. */
 static double missed_of(double wanted, size_t experts, size_t top_k) {
     double missed = 1.0;
@@ -135,12 +116,12 @@ static void fill_rank(spw_counts *c, const spw_layer_shape *s, double imbalance,
                  rank = group * s->ranks + member, t = spw_layer_sharers(s), owners = s->ranks / t;
     const size_t busy = (size_t)lround((double)choices * imbalance / (double)owners);
     const double rest = owners > 1 ? ((double)owners - imbalance) / (double)(owners - 1) : 1.0;
-    even_shares here = shares_from(busy, e, 0),
-                elsewhere = shares_from(choices - busy, s->experts - e, e + member);
+    spw_even_shares here = spw_even_shares_from(busy, e, 0),
+                    elsewhere = spw_even_shares_from(choices - busy, s->experts - e, e + member);
     c->tokens[rank] = s->tokens;
     c->assignments[rank] = s->assignments;
     for (size_t x = 0; x < s->experts; x++) {
-        const uint32_t n = next_share(x < e ? &here : &elsewhere);
+        const uint32_t n = (uint32_t)spw_even_shares_next(x < e ? &here : &elsewhere);
         for (size_t q = 0; q < s->sequences; q++)
             c->per_sequence[(rank * s->sequences + q) * s->experts + x] = n;
         const size_t routed = n * s->sequences;

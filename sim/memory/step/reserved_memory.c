@@ -43,7 +43,7 @@ static spw_status follow(spw_reserved_memory *m, size_t place) {
     if (rank->memory != NULL) return SPW_OK;
     rank->memory = stage->memory;
     if (rank->memory == NULL) SPW_TRY(create_memory(m, place));
-    for (int v = m->first; v < m->variants; v++) SPW_TRY(SPW_ALLOC(stage->slots, &rank->process[v].live));
+    for (int v = m->first; v < m->variants; v++) SPW_TRY(SPW_ALLOC(stage->slots, &rank->now.process[v].live));
     if (is_steady(m) && rank->turn == NULL) SPW_TRY(SPW_ALLOC(STEADY, &rank->turn));
     m->followed++;
 
@@ -185,8 +185,8 @@ void spw_reserved_memory_destroy(spw_reserved_memory *m) {
         spw_reserved_rank *rank = &m->place[i];
         if (m->stage != NULL) forget_memory(m, i);
         for (int v = 0; v < VARIANTS; v++) {
-            spw_allocator_destroy(rank->process[v].allocator);
-            spw_free(rank->process[v].live);
+            spw_allocator_destroy(rank->now.process[v].allocator);
+            spw_free(rank->now.process[v].live);
         }
         spw_free(rank->turn);
     }

@@ -20,7 +20,7 @@ typedef struct spw_reserved_process {
     bool failed;
 } spw_reserved_process;
 
-/* What a rank did in one of the runs that stand for a step. */
+/* What a rank did in a run of a step. */
 typedef struct spw_reserved_turn {
     bool first;          /* the job's first step: the moments came at its end */
     spw_memory_event at; /* where its list peaks, and how far above its beginning */
@@ -32,15 +32,11 @@ typedef struct spw_reserved_turn {
 /* A rank of a stage. */
 typedef struct spw_reserved_rank {
     spw_step_memory *memory; /* NULL: it is not followed; its own, or that of its stage */
-    spw_reserved_turn *turn; /* [STEADY] */
+    spw_reserved_turn *turn; /* [STEADY] those that stand for a step */
     size_t twin;             /* the place of a rank before it that does the same; its own: none does */
     uint64_t rows;           /* a number of the rows of its last step */
     bool ran;                /* there is a last step */
-    bool first;              /* that was the job's first: the moments came at its end */
-    spw_memory_event at;     /* where its list peaks, and how far above its beginning */
-    uint64_t peak_bytes;
-    spw_memory_event refused[VARIANTS]; /* where the last step ran out */
-    spw_reserved_process process[VARIANTS];
+    spw_reserved_turn now;   /* of the last step */
 } spw_reserved_rank;
 
 /* Of one step: the largest of all ranks. */

@@ -90,8 +90,9 @@ static spw_step_rows rows_of(const spw_reserved_memory *m, size_t place) {
 
 static void note_peak(const spw_event_list *list, spw_reserved_rank *rank) {
     const spw_list_peak peak = spw_event_list_peak(list);
-    rank->at = peak.peak_event < list->events ? list->event[peak.peak_event] : (spw_memory_event){.slot = 0};
-    rank->peak_bytes = (uint64_t)peak.peak_bytes;
+    rank->now.at =
+        peak.peak_event < list->events ? list->event[peak.peak_event] : (spw_memory_event){.slot = 0};
+    rank->now.peak_bytes = (uint64_t)peak.peak_bytes;
 }
 
 /* That of the stage with the rank's rows. */
@@ -174,7 +175,7 @@ static uint64_t rows_number(const spw_reserved_memory *m, size_t rank) {
 static bool is_repeated(const spw_reserved_memory *m, const spw_reserved_rank *rank, uint64_t number) {
     bool same = rank->ran && rank->rows == number && m->recorded == NULL && !m->request.every;
     for (int v = m->first; v < m->variants && same; v++) {
-        const spw_reserved_process *p = &rank->process[v];
+        const spw_reserved_process *p = &rank->now.process[v];
         same = p->began != 0 && p->began == p->ended;
     }
     return same;
@@ -186,33 +187,20 @@ static spw_status rank_run(spw_reserved_memory *m, size_t place, int run, bool s
     spw_event_list *list = NULL;
     spw_status status = list_of(m, place, run, l, &list);
     rank->ran = true;
-    rank->first = starts;
+    rank->now.first = starts;
     for (int v = m->first; v < m->variants && status == SPW_OK; v++)
-        status = process_step(m, stage, (turn){v, starts}, list, &rank->process[v], &rank->refused[v]);
+        status =
+            process_step(m, stage, (turn){v, starts}, list, &rank->now.process[v], &rank->now.refused[v]);
     return status;
-}
-
-static void keep_turn(const spw_reserved_rank *rank, spw_reserved_turn *out) {
-    out->first = rank->first;
-    out->at = rank->at;
-    out->peak_bytes = rank->peak_bytes;
-    memcpy(out->refused, rank->refused, sizeof out->refused);
-    memcpy(out->process, rank->process, sizeof out->process);
 }
 
 /* What is held now stays. */
 static void show_turn(const spw_reserved_turn *kept, spw_reserved_rank *rank) {
-    rank->first = kept->first;
-    rank->at = kept->at;
-    rank->peak_bytes = kept->peak_bytes;
-    memcpy(rank->refused, kept->refused, sizeof rank->refused);
+    const spw_reserved_turn last = rank->now;
+    rank->now = *kept;
     for (int v = 0; v < VARIANTS; v++) {
-        spw_reserved_process *p = &rank->process[v];
-        spw_allocator *allocator = p->allocator;
-        spw_allocation *live = p->live;
-        *p = kept->process[v];
-        p->allocator = allocator;
-        p->live = live;
+        rank->now.process[v].allocator = last.process[v].allocator;
+        rank->now.process[v].live = last.process[v].live;
     }
 }
 
@@ -223,7 +211,7 @@ static spw_status rank_runs(spw_reserved_memory *m, size_t place, int runs, list
     for (int run = 0; run < runs && status == SPW_OK; run++) {
         if (!is_repeated(m, rank, number)) status = rank_run(m, place, run, m->starts && run == 0, l);
         rank->rows = number;
-        if (runs > 1) keep_turn(rank, &rank->turn[run]);
+        if (runs > 1) rank->turn[run] = rank->now;
     }
     return status;
 }

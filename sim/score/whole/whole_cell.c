@@ -1,5 +1,6 @@
 #include "sim/score/whole/whole_cell.h"
 
+#include "base/even_shares.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "sim/memory/live/footprint_check.h"
@@ -95,11 +96,6 @@ cleanup:
 
 /* --- Who chose which expert --- */
 
-/* `whole` things over `parts`, as even as whole numbers allow: the share of part `i`. */
-static uint64_t even(uint64_t whole, uint64_t parts, uint64_t i) {
-    return whole * (i + 1) / parts - whole * i / parts;
-}
-
 /* Rows of rank d from every rank of its group, its experts alike; with `hot` expert 0 has the first choice of every token. */
 static void spread(const spw_whole_cell *c, size_t layer, size_t d, uint64_t rows, bool hot) {
     const size_t ranks = c->job.expert, experts = c->job.model.experts, mine = experts / ranks,
@@ -108,13 +104,11 @@ static void spread(const spw_whole_cell *c, size_t layer, size_t d, uint64_t row
     uint64_t *of = c->routed + layer * c->gpus * experts;
     const bool first = hot && member == 0 && mine > 1 && rows >= ranks * tokens;
     const uint64_t rest = first ? rows - ranks * tokens : rows;
+    spw_even_shares share = spw_even_shares_from(rest, ranks * (first ? mine - 1 : mine), 0);
     for (size_t s = 0; s < ranks; s++)
-        for (size_t x = 0; x < mine; x++) {
-            uint64_t *n = &of[(group + s) * experts + member * mine + x];
-            *n = !first   ? even(rest, ranks * mine, s * mine + x)
-                 : x == 0 ? tokens
-                          : even(rest, ranks * (mine - 1), s * (mine - 1) + x - 1);
-        }
+        for (size_t x = 0; x < mine; x++)
+            of[(group + s) * experts + member * mine + x] =
+                first && x == 0 ? tokens : spw_even_shares_next(&share);
 }
 
 /* What the table's rows are beside those composed. */
