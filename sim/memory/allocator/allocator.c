@@ -49,8 +49,8 @@ static uint64_t reach(const spw_allocator *a, int32_t block) {
     return b->bytes + (next != NULL && !next->mapped ? next->bytes : 0);
 }
 
-/* [get_free_block] */
-static int32_t take_fitting(spw_allocator *a, uint32_t pool_index, uint64_t bytes) {
+/* [get_free_block] Stays in its list. */
+static int32_t find_fitting(spw_allocator *a, uint32_t pool_index, uint64_t bytes) {
     spw_pool *pool = &a->pool[pool_index];
     const uint64_t largest = a->settings.max_split_bytes;
     if (a->collects) a->searches[pool->small]++;
@@ -65,7 +65,6 @@ static int32_t take_fitting(spw_allocator *a, uint32_t pool_index, uint64_t byte
     const uint64_t found = a->block[block].bytes;
     if (bytes < largest && found >= largest) return SPW_NO_BLOCK;
     if (bytes >= largest && found >= bytes + SPW_LARGE_SEGMENT) return SPW_NO_BLOCK;
-    spw_allocator_take_free(a, block);
     return block;
 }
 
@@ -76,10 +75,25 @@ static bool is_worth_cutting(const spw_allocator *a, const spw_block *block, uin
     return bytes < a->settings.max_split_bytes && rest > SPW_SMALL_REQUEST;
 }
 
-/* [malloc] In this order: the cache, the device, the device after large free segments went back, after all did. */
-static spw_status find_block(spw_allocator *a, uint32_t pool, uint64_t bytes, int32_t *out) {
-    *out = take_fitting(a, pool, bytes);
-    if (*out != SPW_NO_BLOCK) return SPW_OK;
+/* Of a block in its list. Its rest stays there. */
+static spw_status take_front(spw_allocator *a, int32_t block, uint64_t bytes, int32_t *out) {
+    if (is_worth_cutting(a, &a->block[block], bytes)) return spw_allocator_cut_front(a, block, bytes, out);
+    spw_allocator_take_free(a, block);
+    *out = block;
+    return SPW_OK;
+}
+
+/* Of a block in no list; SPW_NO_BLOCK is none. */
+static spw_status keep_front(spw_allocator *a, int32_t block, uint64_t bytes) {
+    int32_t rest = SPW_NO_BLOCK;
+    if (block == SPW_NO_BLOCK || !is_worth_cutting(a, &a->block[block], bytes)) return SPW_OK;
+    const spw_status status = spw_allocator_cut(a, block, bytes, &rest);
+    if (status == SPW_OK) spw_allocator_put_free(a, rest);
+    return status;
+}
+
+/* [malloc] Behind the cache, in this order: the device, the device after large free segments went back, after all did. */
+static spw_status ask_device(spw_allocator *a, uint32_t pool, uint64_t bytes, int32_t *out) {
     if (a->collects) spw_allocator_collect_garbage(a);
     spw_status status = spw_allocator_grow(a, pool, bytes, out);
     if (status != SPW_OK || *out != SPW_NO_BLOCK) return status;
@@ -91,6 +105,13 @@ static spw_status find_block(spw_allocator *a, uint32_t pool, uint64_t bytes, in
     if (status != SPW_OK) return status;
     a->stats.retries++;
     return spw_allocator_grow(a, pool, bytes, out);
+}
+
+static spw_status take_block(spw_allocator *a, uint32_t pool, uint64_t bytes, int32_t *out) {
+    const int32_t cached = find_fitting(a, pool, bytes);
+    if (cached != SPW_NO_BLOCK) return take_front(a, cached, bytes, out);
+    const spw_status status = ask_device(a, pool, bytes, out);
+    return status == SPW_OK ? keep_front(a, *out, bytes) : status;
 }
 
 /* [round_size, roundup_power2_next_division] */
@@ -114,18 +135,13 @@ spw_status spw_allocator_allocate(spw_allocator *a, size_t stream, uint64_t byte
     if (bytes == 0) return SPW_OK;
     const uint64_t rounded = round_request(a, bytes);
     const uint32_t pool = (uint32_t)(2 * stream) + (rounded <= SPW_SMALL_REQUEST ? 1 : 0);
-    int32_t block = SPW_NO_BLOCK, rest = SPW_NO_BLOCK;
-    spw_status status = find_block(a, pool, rounded, &block);
+    int32_t block = SPW_NO_BLOCK;
+    const spw_status status = take_block(a, pool, rounded, &block);
     if (status != SPW_OK) return status;
     if (block == SPW_NO_BLOCK) {
         a->stats.refused++;
         out->block = SPW_ALLOCATION_REFUSED;
         return SPW_OK;
-    }
-    if (is_worth_cutting(a, &a->block[block], rounded)) {
-        status = spw_allocator_cut(a, block, rounded, &rest);
-        if (status != SPW_OK) return status;
-        spw_allocator_put_free(a, rest);
     }
     spw_block *b = &a->block[block];
     b->allocated = true;

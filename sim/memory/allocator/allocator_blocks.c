@@ -56,12 +56,12 @@ void spw_allocator_drop_block(spw_allocator *a, int32_t block) {
 }
 
 /* Of at least SPW_BLOCK_SMALLEST bytes: the power of two, and the bits behind the first. */
-static size_t size_of(uint64_t bytes) {
+static uint16_t sizes_of(uint64_t bytes) {
     const uint64_t units = bytes / SPW_BLOCK_SMALLEST | 1;
     const unsigned power = 63 - (unsigned)__builtin_clzll(units);
     const uint64_t bits =
         power > SPW_SIZE_BITS ? units >> (power - SPW_SIZE_BITS) : units << (SPW_SIZE_BITS - power);
-    return ((size_t)power << SPW_SIZE_BITS) + (bits & ((1 << SPW_SIZE_BITS) - 1));
+    return (uint16_t)((power << SPW_SIZE_BITS) + (bits & ((1 << SPW_SIZE_BITS) - 1)));
 }
 
 /* The smallest block of these sizes or larger ones. */
@@ -72,14 +72,19 @@ static int32_t first_from(const spw_pool *pool, size_t size) {
     return word != 0 ? pool->first[at * 64 + (size_t)__builtin_ctzll(word)] : SPW_NO_BLOCK;
 }
 
-int32_t spw_pool_find(const spw_allocator *a, const spw_pool *pool, uint64_t bytes, uint64_t address) {
-    int32_t at = first_from(pool, size_of(bytes));
-    while (at != SPW_NO_BLOCK) {
-        const spw_block *b = &a->block[at];
-        if (b->bytes > bytes || (b->bytes == bytes && b->address >= address)) break;
-        at = b->larger;
-    }
+static bool is_before(const spw_block *a, const spw_block *b) {
+    return a->bytes < b->bytes || (a->bytes == b->bytes && a->address < b->address);
+}
+
+/* From a free block on, or none. */
+static int32_t find_from(const spw_allocator *a, int32_t at, uint64_t bytes, uint64_t address) {
+    const spw_block wanted = {.bytes = bytes, .address = address};
+    while (at != SPW_NO_BLOCK && is_before(&a->block[at], &wanted)) at = a->block[at].larger;
     return at;
+}
+
+int32_t spw_pool_find(const spw_allocator *a, const spw_pool *pool, uint64_t bytes, uint64_t address) {
+    return find_from(a, first_from(pool, sizes_of(bytes)), bytes, address);
 }
 
 static size_t find_unmapped(const spw_allocator *a, const spw_pool *pool, uint64_t address) {
@@ -106,33 +111,64 @@ static void remove_at(int32_t *list, size_t *count, size_t at) {
     memmove(list + at, list + at + 1, (*count - at) * sizeof *list);
 }
 
+/* The block is in the list; it becomes the mark of its sizes where it is the first of them. */
+static void mark(const spw_allocator *a, spw_pool *pool, int32_t block) {
+    const spw_block *b = &a->block[block];
+    if (b->smaller != SPW_NO_BLOCK && a->block[b->smaller].sizes == b->sizes) return;
+    pool->first[b->sizes] = block;
+    pool->there[b->sizes / 64] |= (uint64_t)1 << b->sizes % 64;
+}
+
+static void unmark(const spw_allocator *a, spw_pool *pool, int32_t block) {
+    const spw_block *b = &a->block[block];
+    if (pool->first[b->sizes] != block) return;
+    if (b->larger != SPW_NO_BLOCK && a->block[b->larger].sizes == b->sizes)
+        pool->first[b->sizes] = b->larger;
+    else
+        pool->there[b->sizes / 64] &= ~((uint64_t)1 << b->sizes % 64);
+}
+
 void spw_allocator_put_free(spw_allocator *a, int32_t block) {
     spw_block *b = &a->block[block];
     spw_pool *pool = &a->pool[b->pool];
-    const size_t size = size_of(b->bytes);
-    const int32_t larger = spw_pool_find(a, pool, b->bytes, b->address),
+    b->sizes = sizes_of(b->bytes);
+    const int32_t larger = find_from(a, first_from(pool, b->sizes), b->bytes, b->address),
                   smaller = larger != SPW_NO_BLOCK ? a->block[larger].smaller : pool->last;
     b->waiting_since = a->searches[pool->small];
     b->smaller = smaller;
     b->larger = larger;
     *(larger != SPW_NO_BLOCK ? &a->block[larger].smaller : &pool->last) = block;
     if (smaller != SPW_NO_BLOCK) a->block[smaller].larger = block;
-    if (smaller != SPW_NO_BLOCK && size_of(a->block[smaller].bytes) == size) return;
-    pool->first[size] = block;
-    pool->there[size / 64] |= (uint64_t)1 << size % 64;
+    mark(a, pool, block);
 }
 
 void spw_allocator_take_free(spw_allocator *a, int32_t block) {
     const spw_block *b = &a->block[block];
     spw_pool *pool = &a->pool[b->pool];
-    const size_t size = size_of(b->bytes);
     *(b->larger != SPW_NO_BLOCK ? &a->block[b->larger].smaller : &pool->last) = b->smaller;
     if (b->smaller != SPW_NO_BLOCK) a->block[b->smaller].larger = b->larger;
-    if (pool->first[size] != block) return;
-    if (b->larger != SPW_NO_BLOCK && size_of(a->block[b->larger].bytes) == size)
-        pool->first[size] = b->larger;
-    else
-        pool->there[size / 64] &= ~((uint64_t)1 << size % 64);
+    unmark(a, pool, block);
+}
+
+/* A free block in its list is now of other bytes, from another address on. Half of them keep their place among the others. */
+static void change_free(spw_allocator *a, int32_t block, uint64_t address, uint64_t bytes) {
+    spw_block *b = &a->block[block];
+    spw_pool *pool = &a->pool[b->pool];
+    const bool grows = bytes > b->bytes;
+    const int32_t beside = grows ? b->larger : b->smaller;
+    b->address = address;
+    b->bytes = bytes;
+    if (beside != SPW_NO_BLOCK && grows != is_before(b, &a->block[beside])) {
+        spw_allocator_take_free(a, block);
+        spw_allocator_put_free(a, block);
+        return;
+    }
+    const uint16_t sizes = sizes_of(bytes);
+    b->waiting_since = a->searches[pool->small];
+    if (sizes == b->sizes) return;
+    unmark(a, pool, block);
+    b->sizes = sizes;
+    mark(a, pool, block);
 }
 
 void spw_allocator_put_unmapped(spw_allocator *a, int32_t block) {
@@ -196,9 +232,55 @@ spw_status spw_allocator_cut(spw_allocator *a, int32_t block, uint64_t bytes, in
     return SPW_OK;
 }
 
+spw_status spw_allocator_cut_front(spw_allocator *a, int32_t block, uint64_t bytes, int32_t *front) {
+    const spw_status status = take_entry(a, front);
+    if (status != SPW_OK) return status;
+    spw_block *b = &a->block[block], *f = &a->block[*front];
+    f->address = b->address;
+    f->bytes = bytes;
+    f->requested = 0;
+    f->previous = b->previous;
+    f->next = block;
+    f->pool = b->pool;
+    f->allocated = false;
+    f->users = 0;
+    f->mapped = true;
+    f->origin = b->origin;
+    if (b->previous != SPW_NO_BLOCK) a->block[b->previous].next = *front;
+    b->previous = *front;
+    change_free(a, block, b->address + bytes, b->bytes - bytes);
+    return SPW_OK;
+}
+
+static bool can_join(const spw_allocator *a, int32_t block) {
+    return block != SPW_NO_BLOCK && a->block[block].mapped && spw_block_is_idle(&a->block[block]);
+}
+
+/* What was in use goes to a free neighbour, which keeps its entry: the larger one, where both sides are free. */
 void spw_allocator_reuse(spw_allocator *a, int32_t block) {
-    spw_allocator_merge(a, block);
-    spw_allocator_put_free(a, block);
+    spw_block *b = &a->block[block];
+    const bool before = can_join(a, b->previous), behind = can_join(a, b->next);
+    if (!before && !behind) {
+        spw_allocator_put_free(a, block);
+        return;
+    }
+    int32_t kept = behind ? b->next : b->previous;
+    if (before && behind) {
+        if (a->block[b->previous].bytes > a->block[b->next].bytes) kept = b->previous;
+        join(a, block, kept == b->next ? b->previous : b->next);
+    }
+    spw_block *k = &a->block[kept];
+    const uint64_t bytes = k->bytes + b->bytes;
+    if (kept == b->next) {
+        k->previous = b->previous;
+        if (b->previous != SPW_NO_BLOCK) a->block[b->previous].next = kept;
+        change_free(a, kept, b->address, bytes);
+    } else {
+        k->next = b->next;
+        if (b->next != SPW_NO_BLOCK) a->block[b->next].previous = kept;
+        change_free(a, kept, k->address, bytes);
+    }
+    spw_allocator_drop_block(a, block);
 }
 
 void spw_allocator_stream_done(spw_allocator *a, size_t stream) {

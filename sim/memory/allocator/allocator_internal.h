@@ -19,6 +19,7 @@ typedef struct spw_block {
     int32_t previous, next;
     int32_t smaller, larger; /* its neighbours among the free ones of its pool, where it is one */
     uint32_t pool;
+    uint16_t sizes; /* those among which it is in the list, where it is */
     bool allocated;
     uint8_t users; /* bit s: stream s was recorded; not allocated and not 0: waits for them */
     bool mapped;   /* false: addresses of an expandable segment without memory behind them */
@@ -69,6 +70,10 @@ int32_t spw_pool_find(const spw_allocator *a, const spw_pool *pool, uint64_t byt
 void spw_allocator_merge(spw_allocator *a, int32_t block);
 /* Cuts `block` after `bytes`; the rest is in no list. */
 SPW_MUST_CHECK spw_status spw_allocator_cut(spw_allocator *a, int32_t block, uint64_t bytes, int32_t *rest);
+
+/* Cuts `bytes` from the front of a free block, which keeps its entry and its list; `front` is in no list. */
+SPW_MUST_CHECK spw_status spw_allocator_cut_front(spw_allocator *a, int32_t block, uint64_t bytes,
+                                                  int32_t *front);
 
 /* allocator_segments.c: memory from the device and back. `out` = a free block in no list, or SPW_NO_BLOCK. */
 SPW_MUST_CHECK spw_status spw_allocator_grow(spw_allocator *a, uint32_t pool, uint64_t bytes, int32_t *out);
