@@ -5,6 +5,8 @@
 #include "sim/schemes/library_limits.h"
 #include "sim/schemes/megatron/megatron_deepep.h"
 
+#include <string.h>
+
 static const char *const backends[] = {"deepep", "hybridep", NULL};
 
 static const spw_scheme_option options[] = {
@@ -54,7 +56,8 @@ static void megatron_flex_flow(const spw_routed_group *routed, spw_flow *out) {
     const spw_layer_shape *s = routed->shape;
     spw_megatron_deepep_flow(routed, out);
     for (size_t d = 0; d < s->ranks; d++) {
-        uint64_t assigned[LOCAL_EXPERTS] = {0}, arrived = 0;
+        uint64_t assigned[LOCAL_EXPERTS], arrived = 0;
+        memset(assigned, 0, s->experts_per_rank * sizeof *assigned);
         for (size_t r = 0; r < s->ranks; r++) {
             const uint32_t *n = routed->counts->routed + (routed->number * s->ranks + r) * s->experts +
                                 d * s->experts_per_rank;
