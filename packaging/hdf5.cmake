@@ -1,0 +1,32 @@
+# spw_hdf5: HDF5 as programs take it. The shared library brings some 30 others along, for files in clouds (TLS, Kerberos, curl). Loading
+# these was half of a start. So programs take HDF5's archive where there is one, and none of that. Packages take the shared one.
+option(SPW_HDF5_ARCHIVE "Link programs with HDF5's archive, where there is one" ON)
+
+add_library(spw_hdf5 INTERFACE)
+get_target_property(spw_hdf5_headers HDF5::HDF5 INTERFACE_INCLUDE_DIRECTORIES)
+target_include_directories(spw_hdf5 SYSTEM INTERFACE ${spw_hdf5_headers})
+
+set(spw_hdf5_archives)
+if(SPW_HDF5_ARCHIVE)
+    foreach(library ${HDF5_C_LIBRARIES} ${HDF5_C_HL_LIBRARIES})
+        string(REGEX REPLACE "\\.so$" ".a" archive "${library}")
+        if(library MATCHES "/libhdf5[a-z_]*\\.so$" AND EXISTS ${archive})
+            list(PREPEND spw_hdf5_archives ${archive}) # the high level first
+        endif()
+    endforeach()
+    list(REMOVE_DUPLICATES spw_hdf5_archives)
+endif()
+if(spw_hdf5_archives)
+    include(CheckCSourceCompiles)
+    set(CMAKE_REQUIRED_INCLUDES ${spw_hdf5_headers})
+    set(CMAKE_REQUIRED_LIBRARIES ${spw_hdf5_archives} sz z Threads::Threads m ${CMAKE_DL_LIBS})
+    check_c_source_compiles("#include <hdf5.h>\n#include <hdf5_hl.h>\nint main(void) { return H5open() + (int)H5DSis_scale(0); }" SPW_HDF5_ARCHIVE_LINKS)
+    unset(CMAKE_REQUIRED_INCLUDES)
+    set(spw_hdf5_archives ${CMAKE_REQUIRED_LIBRARIES})
+    unset(CMAKE_REQUIRED_LIBRARIES)
+endif()
+if(spw_hdf5_archives AND SPW_HDF5_ARCHIVE_LINKS)
+    target_link_libraries(spw_hdf5 INTERFACE ${spw_hdf5_archives})
+else()
+    target_link_libraries(spw_hdf5 INTERFACE hdf5::hdf5_hl HDF5::HDF5)
+endif()
