@@ -136,6 +136,9 @@ static void assume_time(const spw_replay_row *row, spw_result_row *out) {
     const spw_replay_request *q = row->frame->request;
     const spw_megatron_coefficients *stack = row->time.scaled;
     const spw_fits fits = {q->stack, q->time_stack, q->megatron};
+    char replicas[SPW_REPLICAS_TEXT];
+    if (!row->timed && spw_replicas_note(row->point.job, replicas))
+        spw_assume(&out->assumptions, "%s", replicas);
     if (!row->timed) out->no_time = spw_why_no_time(row->point.job, row->point.scheme, &fits);
     if (!row->timed && (q->stack != NULL || q->megatron != NULL || q->listed))
         spw_assume(&out->assumptions, "%s: no times: %s", row->point.scheme->text, out->no_time);
@@ -170,10 +173,8 @@ static void assume_time(const spw_replay_row *row, spw_result_row *out) {
 static void assume_memory(const spw_replay_row *row, const spw_result_row *out, spw_assumptions *list) {
     const char *state = spw_footprint_state_note(row->point.job, row->point.scheme),
                *loss = spw_cross_entropy_note(row->point.job, row->point.scheme);
-    char precision[SPW_PRECISION_TEXT], sharers[SPW_GRID_ASSUMED_TEXT], share[SPW_SHARE_TEXT],
-        replicas[SPW_REPLICAS_TEXT];
+    char precision[SPW_PRECISION_TEXT], sharers[SPW_GRID_ASSUMED_TEXT], share[SPW_SHARE_TEXT];
     if (state != NULL) spw_assume(list, "%s", state);
-    if (spw_replicas_note(row->point.job, replicas)) spw_assume(list, "%s", replicas);
     if (spw_precision_assumed(row->point.job, precision)) spw_assume(list, "%s", precision);
     if (spw_grid_assumed(row->point.job, sharers)) spw_assume(list, "%s", sharers);
     if (spw_precision_note(row->point.job, precision)) spw_assume(list, "%s", precision);

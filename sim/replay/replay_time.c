@@ -283,9 +283,10 @@ static const char *why_no_megatron_time(const spw_job *job, const spw_scheme *sc
     return "a remat policy that is no recompute module of Megatron-Core";
 }
 
-static const char replicas_untimed[] = "replicas of FSDP2 (HSDP): memory counts them, the sum of gradients "
-                                       "over them has no time model; for times plan one "
-                                       "replica: its GPUs and their fsdp, and fsdp2.replicas: 1";
+static const char replicas_untimed[] =
+    "transformers on replicas of FSDP2 (HSDP): memory counts them, the sum of gradients over them has no "
+    "time "
+    "model; for times plan one replica: its GPUs and their fsdp, and fsdp2.replicas: 1";
 
 const char *spw_why_no_time(const spw_job *job, const spw_scheme *scheme, const spw_fits *fits) {
     const bool megatron = spw_scheme_asks_megatron(scheme->type),
@@ -317,7 +318,6 @@ const char *spw_why_no_time(const spw_job *job, const spw_scheme *scheme, const 
                    : "fp8 as a format of all products, whose casts and scales are not modelled; those of a "
                      "recipe are: precision.recipe: blockwise, tensorwise or mxfp8";
     if (megatron && fits->megatron == NULL) return "--stack names none of Megatron-Core";
-    if (scheme->type->megatron.by_parts && job->fsdp2.replicas > 1) return replicas_untimed;
     if (scheme->type->megatron.by_parts)
         return "torchtitan with tensor or context parallelism, without FSDP2, or with state on the "
                "host: not "

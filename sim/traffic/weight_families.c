@@ -121,7 +121,7 @@ spw_status spw_weight_step(const spw_job *job, spw_weight_traffic *scatters, spw
         family[i].elements += padding[family[i].purpose == SPW_PURPOSE_EXPERT_WEIGHTS ? 0 : 1];
         const spw_weight_family between = take_instances(job, &family[i]);
         spw_weight_traffic_add(job, &family[i], each, scattered, scatters);
-        spw_weight_traffic_add(job, &between, 1.0, 2.0 * (double)job->precision.gradients, scatters);
+        spw_weight_traffic_add(job, &between, each, 2.0 * (double)job->precision.gradients, scatters);
         spw_weight_traffic_add(job, &family[i], each,
                                gathers_a_step * spw_weight_gathered_bytes(job, &family[i]), gathers);
     }

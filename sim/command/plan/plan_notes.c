@@ -121,7 +121,8 @@ static void print_limits(const spw_plan_view *v, FILE *out) {
         if (spw_selection_note(&row->scheme, v->settings->trace->has_weights, text))
             add_reason(&position, text, strlen(text));
         char replicas[SPW_REPLICAS_TEXT];
-        if (spw_replicas_note(v->request->job, replicas)) add_reason(&position, replicas, strlen(replicas));
+        if (why != NULL && spw_replicas_note(v->request->job, replicas))
+            add_reason(&position, replicas, strlen(replicas));
         if (loss != NULL && v->details) add_reason(&position, loss, strlen(loss));
         const char *note = NULL;
         for (size_t n = 0; (note = spw_megatron_note(v->request->job, &row->scheme, n)) != NULL; n++)

@@ -169,8 +169,11 @@ static spw_status add_end(const spw_prediction *p, size_t stage, spw_timeline *o
     SPW_TRY(spw_weight_step(job, &scatters, &gathers));
     const double scatters_s = spw_prediction_collective_s(c, &scatters),
                  gathers_s = spw_prediction_collective_s(c, &gathers);
-    SPW_TRY(spw_timeline_add(out, "gradient_scatters", "reduce-scatters of gradients", SPW_STREAM_COLLECTIVE,
-                             scatters_s, scatters_s - spw_hidden_gradients_s(p, stage, scatters_s)));
+    SPW_TRY(spw_timeline_add(out, "gradient_scatters",
+                             spw_state_copies(job) > 1 ? "reduce-scatters of gradients and sums over replicas"
+                                                       : "reduce-scatters of gradients",
+                             SPW_STREAM_COLLECTIVE, scatters_s,
+                             scatters_s - spw_hidden_gradients_s(p, stage, scatters_s)));
     SPW_TRY(spw_timeline_add(out, "weight_gathers", "all-gathers of sharded weights", SPW_STREAM_COLLECTIVE,
                              gathers_s, gathers_s - spw_hidden_gathers_s(p, stage, gathers_s)));
     if (p->outside.gradients_s > 0.0)

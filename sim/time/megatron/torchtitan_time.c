@@ -14,8 +14,7 @@ bool spw_torchtitan_is_timed(const spw_job *said, const spw_scheme *scheme) {
     if (!scheme->type->megatron.by_parts || said->part != SPW_PART_WHOLE) return false;
     const spw_job *job = spw_fsdp2_job(said, scheme, &room);
     const spw_grid grid = spw_grid_of(job);
-    const bool state =
-        spw_state_law_of(job)->by_units && !job->fsdp2.on_host && spw_fsdp2_copies(job) == 1 && !job->muon;
+    const bool state = spw_state_law_of(job)->by_units && !job->fsdp2.on_host && !job->muon;
     const bool work = job->precision.recipe == SPW_FP8_NONE && spw_precision_gathered(job) == 2 &&
                       spw_precision_is_timed(job) &&
                       (spw_remat_goes_with_megatron(job->remat) || spw_remat_keeps_operations(job->remat)) &&
@@ -65,6 +64,10 @@ void spw_torchtitan_doubt(const spw_megatron_job_request *twin, const spw_job *s
         spw_outside_add(out->outside, "remat selective_op takes up to the time of full");
     }
     spw_outside_add(out->outside, "torchtitan by parts of Megatron-Core's step: no run of it was fitted");
+    if (spw_fsdp2_copies(said) > 1)
+        spw_outside_add(out->outside,
+                        "sums of gradients over replicas (HSDP), of which there is no run, at the rates of "
+                        "Megatron-Core's collectives");
     if (p->recipe != SPW_FP8_NONE)
         spw_outside_add(out->outside, "recipe %s by torchao with casts and products of TransformerEngine",
                         spw_fp8_recipe_name(p->recipe));

@@ -7,6 +7,7 @@
  *   FSDP2              gathers of weights twice a step, with pipeline stages once, and reduce-scatters of gradients; hidden behind passes
  *                      as far as these reach, as with overlap_param_gather and overlap_grad_reduce (sim/time/megatron/megatron_hidden.h): the
  *                      next layer's gather is under way while one computes. The interval has them whole
+ *   replicas           (HSDP) the sum of what a reduce-scatter left follows it, over the GPUs that have the same shard, and hides as it does
  *   remat              selective_op takes the time of full; the interval has what it may keep of attention, dense FFNs and shared
  *                      experts computed once less
  * No run of torchtitan was fitted: the interval is wider by foreign_half_width of the stack, for kernels of other software; and by its
@@ -21,7 +22,7 @@
 
 #include <stdbool.h>
 
-/* Its all-to-all scheme, a whole model under FSDP2 without replicas, tensor and context parallelism 1, products in bf16 or by
+/* Its all-to-all scheme, a whole model under FSDP2, tensor and context parallelism 1, products in bf16 or by
  * a recipe of torchao's, in stages or without, where weights are gathered for each micro-batch. */
 bool spw_torchtitan_is_timed(const spw_job *job, const spw_scheme *scheme);
 

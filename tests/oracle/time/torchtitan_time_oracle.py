@@ -63,8 +63,24 @@ for part, of in four["components"].items():
         oracle.check(math.isclose(of[figure], times * one["components"][part][figure], rel_tol=1e-6 if part in COLLECTIVES else 0.02, abs_tol=1e-9),
                      f"4 micro-batches: {part} {figure} {of}, of one {one['components'][part]}")
 
-for words, why in ((["--set", "fsdp2.reshard_after_forward=off"], "torchtitan"), (["--set", "fsdp2.state=host"], "torchtitan"),
-                   (["--set", "fsdp2.replicas=2"], "replicas")):
+# Replicas (HSDP): shards are scattered and gathered within one, and what a GPU then has is summed over them, in each micro-batch.
+for expert, stages, micro, replicas in ((2, 1, 1, 2), (2, 1, 4, 4), (1, 1, 2, 8), (2, 2, 4, 2)):
+    name = f"expert {expert}, {stages} stages, {micro} micro-batches, {replicas} replicas"
+    row = plan(expert, stages, micro, "full", "--scheme", "torchtitan", "--set", f"fsdp2.replicas={replicas}")
+    time = row["time"]
+    scattered = summed = 0.0
+    for elements, over in ((LAYERS * ROUTED / expert, GPUS // stages // expert // replicas), (LAYERS * REST + ENDS, GPUS // stages // replicas)):
+        scattered += elements / stages * (over - 1) / over
+        summed += elements / stages / over * (replicas - 1) / replicas
+    times = micro if stages == 1 else 1
+    for part, elements in (("gradient_scatters", scattered + 2 * summed), ("weight_gathers", scattered * (1 if stages > 1 else 2))):
+        seconds = times * 2 * elements / figures["exchange_bytes_per_s"]
+        oracle.check(math.isclose(time["components"][part]["seconds"], seconds, rel_tol=1e-3),
+                     f"{name}: {part} {time['components'][part]['seconds']}, by hand {seconds}")
+        oracle.check(time["components"][part]["exposed_s"] <= seconds, f"{name}: {part} waits longer than it takes")
+    oracle.check(any("replicas (HSDP)" in outside["feature"] for outside in row["outside_fit"]), f"{name}: not outside of the fit")
+
+for words, why in ((["--set", "fsdp2.reshard_after_forward=off"], "torchtitan"), (["--set", "fsdp2.state=host"], "torchtitan")):
     row = plan(4, 1, 1, "full", "--scheme", "torchtitan", *words)
     oracle.check(row["time"]["step_s"] is None and why in row["why_no_time"], f"{words} has a time: {row['time']}")
 
