@@ -391,7 +391,7 @@ def main():
     Case("two stacks", measured(tables, rng, 0.02), [APRIL, MAY]).hold()
     tables = {
         "may.csv": [run("a", MAY, DENSE, 16), run("b", MAY, "gmm", 4), run("c", MAY, TWICE, 2), run("d", MAY, ONESHOT, 2), run("e", MAY, CAPACITY, 4)],
-        "text.csv": [run("f", MAY, "gmm", 7), run("g", MAY, "gmm", 7, dataset="c4"), run("h", MAY, DENSE, 7, dataset="c4"), run("i", MAY, DENSE, 7),
+        "text.csv": [run("v", MAY, "gmm", 7, 16), run("f", MAY, "gmm", 7), run("g", MAY, "gmm", 7, dataset="c4"), run("h", MAY, DENSE, 7, dataset="c4"), run("i", MAY, DENSE, 7),
                      run("j", MAY, DENSE, 4, dataset="c4"), run("k", APRIL, "gmm", 4)],
         "more.csv": [run("l", MAY, DENSE, 1), run("m", MAY, "gmm", 1), run("n", MAY, DEEPEP, 5), run("o", MAY, CAPACITY, 8), run("p", MAY, "gmm", 5, 16)],
         "rest.csv": [run("q", MAY, TWICE, 1), run("r", MAY, "ragged", 1), run("s", MAY, ONESHOT, 1), run("t", MAY, DEEPEP, 2), run("u", MAY, DENSE, 2, remat="minimal")],
