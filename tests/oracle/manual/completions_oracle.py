@@ -108,6 +108,8 @@ def check_tables():
         want = wanted(name, option)
         oracle.check((set(words.split()), endings.split()) == want and (option is None or len(words.split()) == len(set(words.split()))),
                      f"bash, {name} {option.name if option else ''}: {words} {endings}, {want} would be right")
+    for line in ("_spillway_options() { # COMMAND: its options that take a value", "_spillway_flags() { # COMMAND: its options that take none"):
+        oracle.check(f"\n{line}\n" in (made / "spillway").read_text(), f"bash: no line {line}")
     script = 'source "$1"; shift; for name; do printf "%s\\n" "$(_spillway_options "$name")" "$(_spillway_flags "$name")"; done'
     got = bash(script, made / "spillway", *WHOLE).split("\n")
     for place, name in enumerate(WHOLE):
