@@ -48,13 +48,20 @@ static void put_line(const char *text, FILE *out) {
     (void)fputc('\n', out);
 }
 
+/* Of an entry, what stands before its ": ", as in "--routing NAME[:KEY=VALUE]: what"; all of it: it is none. */
+static size_t name_length(const char *entry, size_t length) {
+    for (size_t i = 0; i + 1 < length; i++)
+        if (entry[i] == ':' && entry[i + 1] == ' ') return i;
+    return length;
+}
+
 /* Paragraphs; a line that begins with two blanks is an entry, "name: what", and one with more belongs to the one above. */
 static void put_paragraphs(const char *text, FILE *out) {
     bool first = true;
     while (*text != '\0') {
         const size_t length = strcspn(text, "\n"), blanks = strspn(text, " ");
         const char *word = text + blanks;
-        const size_t rest = length - blanks, name = strcspn(word, ":\n");
+        const size_t rest = length - blanks, name = name_length(word, rest);
         if (blanks > 2) {
             (void)fputs(".br\n", out);
             put_part(word, rest, out);
