@@ -135,11 +135,13 @@ spw_kernels_verify_amd() {
 
 # --- Handlers for JAX ---
 spw_jax_host="base/memory base/status base/text reference/bf16 reference/dispatch reference/grouped_gemm reference/grouped_gemm_plain
-reference/matrix_product kernels/jax/jax_calls kernels/jax/jax_cpu kernels/jax/jax_frame kernels/jax/jax_meeting"
-spw_jax_gpu_host="kernels/exchange/dispatch_gpu kernels/gemm/grouped_gemm_gpu kernels/gpu/device kernels/gpu/world kernels/gpu/world_link
-kernels/jax/jax_gpu kernels/jax/jax_gpu_group"
+reference/matrix_product reference/swiglu kernels/experts/experts_call kernels/experts/experts_cpu
+kernels/jax/jax_calls kernels/jax/jax_cpu kernels/jax/jax_experts kernels/jax/jax_frame kernels/jax/jax_meeting"
+spw_jax_gpu_host="kernels/exchange/dispatch_gpu kernels/experts/experts_gpu kernels/gemm/grouped_gemm_fused kernels/gemm/grouped_gemm_gpu
+kernels/gpu/device kernels/gpu/world kernels/gpu/world_link kernels/jax/jax_gpu kernels/jax/jax_gpu_group"
 spw_jax_kernels="kernels/exchange/exchange_layout kernels/exchange/exchange_reduce kernels/exchange/exchange_send
-kernels/gemm/grouped_gemm_float8_naive kernels/gemm/grouped_gemm_naive kernels/gemm/grouped_gemm_tiled kernels/jax/jax_rows"
+kernels/gemm/grouped_gemm_float8_naive kernels/gemm/grouped_gemm_naive kernels/gemm/grouped_gemm_tiled kernels/jax/jax_rows
+kernels/local/combine kernels/local/routing_plan kernels/local/row_sums"
 spw_jax_kernels_nvidia="kernels/gemm/grouped_gemm_float8_wgmma kernels/gemm/grouped_gemm_pingpong_wgmma kernels/gemm/grouped_gemm_wgmma kernels/gemm/grouped_gemm_swiglu_wgmma"
 spw_jax_kernels_amd="kernels/gemm/grouped_gemm_float8_mfma kernels/gemm/grouped_gemm_mfma kernels/gemm/grouped_gemm_mxfp8_mfma"
 
@@ -201,13 +203,13 @@ spw_jax_cpu() {
 
 spw_jax_cuda() {
     flags=$(spw_jax_flags) || return 3
-    spw_kernels_shared_cuda spillway_jax_cuda "$flags" "$spw_jax_host $spw_jax_gpu_host kernels/gemm/tensor_map" \
-        "$spw_jax_kernels $spw_jax_kernels_nvidia"
+    spw_kernels_shared_cuda spillway_jax_cuda "$flags -DSPW_EXPERTS_GPU" "$spw_jax_host $spw_jax_gpu_host kernels/gemm/tensor_map" \
+        "$spw_jax_kernels kernels/gemm/grouped_gemm_fused_wgmma $spw_activated $spw_jax_kernels_nvidia"
 }
 
 spw_jax_amd() {
     flags=$(spw_jax_flags) || return 3
-    spw_kernels_shared_amd spillway_jax_amd "$flags" "$spw_jax_host $spw_jax_gpu_host" "$spw_jax_kernels $spw_jax_kernels_amd"
+    spw_kernels_shared_amd spillway_jax_amd "$flags -DSPW_EXPERTS_GPU" "$spw_jax_host $spw_jax_gpu_host" "$spw_jax_kernels $spw_jax_kernels_amd"
 }
 
 # --- PyTorch's operators ---
