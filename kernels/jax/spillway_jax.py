@@ -317,8 +317,9 @@ class _Between(typing.NamedTuple):
             return jax.nn.gelu(gate, approximate=True) * up
         if self.limit == 0:
             return jax.nn.silu(gate) * up
-        gate = jnp.minimum(gate, self.limit)
-        return gate * jax.nn.sigmoid(self.alpha * gate) * (jnp.clip(up, -self.limit, self.limit) + 1)
+        # jnp.minimum and jnp.clip halve the gradient of what equals the limit, which many numbers in bf16 do
+        gate, up = jnp.where(gate > self.limit, self.limit, gate), jnp.where(abs(up) > self.limit, jnp.copysign(self.limit, up), up)
+        return gate * jax.nn.sigmoid(self.alpha * gate) * (up + 1)
 
 
 def _between(transposed, activation, interleaved, limit, alpha):

@@ -241,7 +241,7 @@ def experts_checks(judge, types):
                 continue
             layer = Layer(rng, dtype, keywords, biased, transposed == first, kind, shape)
             compare(judge, layer)
-            if first and number in (2, 3, 6, 8):
+            if first and number in (2, 5, 6, 8):  # with a bias and a limit gate and up are rounded before the bias, too
                 compare_plain(judge, layer)
     sharded(judge, rng, types[0]), exchanged(judge, rng, types[0])
     rejected(judge, Layer(rng, types[0], GPT_OSS, True, True, "uniform", (40, 64, 32, 6, 2)))
