@@ -15,7 +15,7 @@ ALLOWED = {  # folder -> folders whose headers it may include (itself is always 
 }
 MOST_FILES = 40  # of a folder of code
 ROOMS = {  # folder -> its rooms in the order in which data flows: a room may include those before it. A folder within a room is of the room
-    "kernels": ["gpu", "record", "local", "gemm", "exchange", "layer", "jax", "torch", "verify", "bench", "emulate"],
+    "kernels": ["gpu", "record", "local", "gemm", "exchange", "layer", "experts", "jax", "torch", "verify", "bench", "emulate"],
     "sim": ["print", "statistics", "read", "model", "machine", "job", "routing", "schemes", "weights", "memory/allocator", "memory/tensors", "memory/kept", "memory/live", "memory/compiled",
             "memory/step", "frameworks", "traffic", "time", "replay", "result", "plan", "peers", "verify", "report", "score", "command", "calibrate", "library", "manual"],
 }

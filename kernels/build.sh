@@ -17,7 +17,7 @@ spw_kernels_nvidia="grouped_gemm_activated_down_gradient_wgmma.hip grouped_gemm_
 
 # Files of kernels/ by pattern, less the names that follow it: paths without ending.
 spw_kernels_files() {
-    find kernels -name "$1" ! -name '*_none.c' ! -path 'kernels/emulate/*' ! -path 'kernels/jax/*.c' ! -path 'kernels/torch/*.c' | sort | while read -r file; do
+    find kernels -name "$1" ! -name '*_none.c' ! -path 'kernels/emulate/*' ! -path 'kernels/experts/*.c' ! -path 'kernels/jax/*.c' ! -path 'kernels/torch/*.c' | sort | while read -r file; do
         case " $2 " in *" $(basename "$file") "*) ;; *) echo "${file%.*}" ;; esac
     done
 }
@@ -135,11 +135,13 @@ spw_kernels_verify_amd() {
 
 # --- Handlers for JAX ---
 spw_jax_host="base/memory base/status base/text reference/bf16 reference/dispatch reference/grouped_gemm reference/grouped_gemm_plain
-reference/matrix_product kernels/jax/jax_calls kernels/jax/jax_cpu kernels/jax/jax_frame kernels/jax/jax_meeting"
-spw_jax_gpu_host="kernels/exchange/dispatch_gpu kernels/gemm/grouped_gemm_gpu kernels/gpu/device kernels/gpu/world kernels/gpu/world_link
-kernels/jax/jax_gpu kernels/jax/jax_gpu_group"
+reference/matrix_product reference/swiglu kernels/experts/experts_call kernels/experts/experts_cpu
+kernels/jax/jax_calls kernels/jax/jax_cpu kernels/jax/jax_experts kernels/jax/jax_frame kernels/jax/jax_meeting"
+spw_jax_gpu_host="kernels/exchange/dispatch_gpu kernels/experts/experts_gpu kernels/gemm/grouped_gemm_fused kernels/gemm/grouped_gemm_gpu
+kernels/gpu/device kernels/gpu/world kernels/gpu/world_link kernels/jax/jax_gpu kernels/jax/jax_gpu_group"
 spw_jax_kernels="kernels/exchange/exchange_layout kernels/exchange/exchange_reduce kernels/exchange/exchange_send
-kernels/gemm/grouped_gemm_float8_naive kernels/gemm/grouped_gemm_naive kernels/gemm/grouped_gemm_tiled kernels/jax/jax_rows"
+kernels/gemm/grouped_gemm_float8_naive kernels/gemm/grouped_gemm_naive kernels/gemm/grouped_gemm_tiled kernels/jax/jax_rows
+kernels/local/combine kernels/local/routing_plan kernels/local/row_sums"
 spw_jax_kernels_nvidia="kernels/gemm/grouped_gemm_float8_wgmma kernels/gemm/grouped_gemm_pingpong_wgmma kernels/gemm/grouped_gemm_wgmma kernels/gemm/grouped_gemm_swiglu_wgmma"
 spw_jax_kernels_amd="kernels/gemm/grouped_gemm_float8_mfma kernels/gemm/grouped_gemm_mfma kernels/gemm/grouped_gemm_mxfp8_mfma"
 
@@ -201,31 +203,31 @@ spw_jax_cpu() {
 
 spw_jax_cuda() {
     flags=$(spw_jax_flags) || return 3
-    spw_kernels_shared_cuda spillway_jax_cuda "$flags" "$spw_jax_host $spw_jax_gpu_host kernels/gemm/tensor_map" \
-        "$spw_jax_kernels $spw_jax_kernels_nvidia"
+    spw_kernels_shared_cuda spillway_jax_cuda "$flags -DSPW_EXPERTS_GPU" "$spw_jax_host $spw_jax_gpu_host kernels/gemm/tensor_map" \
+        "$spw_jax_kernels kernels/gemm/grouped_gemm_fused_wgmma $spw_activated $spw_jax_kernels_nvidia"
 }
 
 spw_jax_amd() {
     flags=$(spw_jax_flags) || return 3
-    spw_kernels_shared_amd spillway_jax_amd "$flags" "$spw_jax_host $spw_jax_gpu_host" "$spw_jax_kernels $spw_jax_kernels_amd"
+    spw_kernels_shared_amd spillway_jax_amd "$flags -DSPW_EXPERTS_GPU" "$spw_jax_host $spw_jax_gpu_host" "$spw_jax_kernels $spw_jax_kernels_amd"
 }
 
 # --- PyTorch's operators ---
 spw_torch_host="base/memory base/status base/text reference/bf16 reference/grouped_gemm reference/grouped_gemm_plain
-reference/matrix_product reference/swiglu kernels/torch/torch_call kernels/torch/torch_cpu"
-spw_torch_gpu_host="kernels/gemm/grouped_gemm_fused kernels/gemm/grouped_gemm_gpu kernels/gpu/device kernels/torch/torch_gpu"
+reference/matrix_product reference/swiglu kernels/experts/experts_call kernels/experts/experts_cpu kernels/torch/torch_call"
+spw_torch_gpu_host="kernels/gemm/grouped_gemm_fused kernels/gemm/grouped_gemm_gpu kernels/gpu/device kernels/experts/experts_gpu"
 spw_torch_kernels="kernels/gemm/grouped_gemm_float8_naive kernels/gemm/grouped_gemm_naive kernels/gemm/grouped_gemm_tiled
 kernels/local/combine kernels/local/routing_plan kernels/local/row_sums"
 
 spw_torch_cpu() { spw_kernels_shared spillway_torch "" "$spw_torch_host" "" "" "${CC:-cc}" "-Wl,-z,defs -fopenmp -lm"; }
 
 spw_torch_cuda() {
-    spw_kernels_shared_cuda spillway_torch_cuda "-DSPW_TORCH_GPU" "$spw_torch_host $spw_torch_gpu_host kernels/gemm/tensor_map" \
+    spw_kernels_shared_cuda spillway_torch_cuda "-DSPW_EXPERTS_GPU" "$spw_torch_host $spw_torch_gpu_host kernels/gemm/tensor_map" \
         "$spw_torch_kernels kernels/gemm/grouped_gemm_fused_wgmma $spw_activated $spw_jax_kernels_nvidia" "-Xlinker -z,defs"
 }
 
 spw_torch_amd() {
-    spw_kernels_shared_amd spillway_torch_amd "-DSPW_TORCH_GPU" "$spw_torch_host $spw_torch_gpu_host" \
+    spw_kernels_shared_amd spillway_torch_amd "-DSPW_EXPERTS_GPU" "$spw_torch_host $spw_torch_gpu_host" \
         "$spw_torch_kernels $spw_jax_kernels_amd"
 }
 

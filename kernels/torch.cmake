@@ -1,7 +1,7 @@
 # libspillway_torch.so: the entry of PyTorch's operators (docs/torch.md), for CPUs and for the GPUs of this build. No PyTorch is needed. Its sources are
 # compiled once more, for a shared library.
 add_library(spillway_torch SHARED
-    torch/torch_call.c torch/torch_cpu.c
+    experts/experts_call.c experts/experts_cpu.c torch/torch_call.c
     ../base/memory.c ../base/status.c ../base/text.c
     ../reference/bf16.c ../reference/grouped_gemm.c ../reference/grouped_gemm_plain.c ../reference/matrix_product.c ../reference/swiglu.c)
 target_link_libraries(spillway_torch PRIVATE spw_flags OpenMP::OpenMP_C m)
@@ -20,7 +20,7 @@ if(SPW_GPU)
     endif()
     set_source_files_properties(${kernels} PROPERTIES LANGUAGE ${SPW_GPU})
     set_target_properties(spillway_torch PROPERTIES ${SPW_GPU}_STANDARD 17 ${SPW_GPU}_STANDARD_REQUIRED ON)
-    target_compile_definitions(spillway_torch PRIVATE SPW_TORCH_GPU)
-    target_sources(spillway_torch PRIVATE ${kernels} gemm/grouped_gemm_fused.c gemm/grouped_gemm_gpu.c gpu/device.c torch/torch_gpu.c)
+    target_compile_definitions(spillway_torch PRIVATE SPW_EXPERTS_GPU)
+    target_sources(spillway_torch PRIVATE ${kernels} gemm/grouped_gemm_fused.c gemm/grouped_gemm_gpu.c gpu/device.c experts/experts_gpu.c)
     target_link_libraries(spillway_torch PRIVATE ${SPW_GPU_LIBRARIES} ${CMAKE_DL_LIBS} stdc++)
 endif()

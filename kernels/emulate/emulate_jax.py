@@ -170,7 +170,24 @@ def exchange(rng, top_k, rows, hidden):
             check(f"{call_name} {name}", result.get(), value)
 
 
+def plan(rng, tokens, top_k, experts):
+    """Which row is whose: the one call of spillway_jax.experts that AMD GPUs need beside the grouped GEMM."""
+    expert = np.where(rng.random((tokens, top_k)) < 0.2, -1, rng.integers(0, experts, (tokens, top_k))).astype(np.int32)
+    flat, choices = expert.reshape(-1), tokens * top_k
+    order = [a for e in range(experts) for a in np.flatnonzero(flat == e)]
+    row = np.full(choices, -1)
+    row[order] = np.arange(len(order))
+    out = [Device("int32", shape) for shape in ((tokens, top_k), (choices,), (experts + 1,), (experts * (-(-choices // 1024) + 1),))]
+    name = f"experts_plan of {tokens} tokens, top-{top_k} of {experts}"
+    check(f"{name}: called", call("experts_plan", [Device("int32", expert.shape, expert)], out), "")
+    check(f"{name}: rows", out[0].get(), row.reshape(tokens, top_k))
+    check(f"{name}: assignments", out[1].get()[: len(order)], order)
+    check(f"{name}: offsets", out[2].get(), [np.sum((flat >= 0) & (flat < e)) for e in range(experts + 1)])
+
+
 generator = np.random.default_rng(1)
+plan(generator, 20, 2, 5)
+plan(generator, 700, 2, 12)
 for layout in (0, 1):
     gemm(generator, layout)
 for shape in ((2, 12, 16), (4, 20, 2064), (3, 9, 16)):

@@ -3,6 +3,7 @@
 #include "kernels/jax/jax_calls.h"
 
 #include "base/memory.h"
+#include "kernels/jax/jax_experts.h"
 #include "kernels/jax/jax_meeting.h"
 #include "reference/bf16.h"
 #include "reference/dispatch.h"
@@ -264,4 +265,13 @@ static spw_status exchange(const XLA_FFI_CallFrame *frame, unsigned kind) {
     return combine(frame, kind);
 }
 
+/* --- Expert layers --- */
+
+static spw_status experts(const XLA_FFI_CallFrame *frame, unsigned operation) {
+    spw_experts_call call;
+    const spw_status status = spw_jax_read_experts(frame, operation, &call);
+    return status == SPW_OK ? spw_experts_run(&call) : status;
+}
+
 SPW_JAX_HANDLERS(cpu, gemm, exchange)
+SPW_JAX_EXPERTS_HANDLERS(cpu, experts)

@@ -1,5 +1,6 @@
 #include "kernels/jax/jax_frame.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -105,6 +106,17 @@ spw_status spw_jax_read_number(const XLA_FFI_CallFrame *frame, const char *name,
         return spw_fail(SPW_EARG, "attribute %s is %lld; %zu to %zu would be right", name, (long long)value,
                         least, most);
     *out = (size_t)value;
+    return SPW_OK;
+}
+
+spw_status spw_jax_read_real(const XLA_FFI_CallFrame *frame, const char *name, float *out) {
+    const XLA_FFI_Scalar *scalar = find(frame, name, XLA_FFI_AttrType_SCALAR);
+    if (scalar == NULL || scalar->dtype != XLA_FFI_DataType_F32)
+        return spw_fail(SPW_EARG, "no attribute %s; an fp32 would be right", name);
+    const float value = *(const float *)scalar->value;
+    if (!isfinite(value))
+        return spw_fail(SPW_EARG, "attribute %s is %g; a finite number would be right", name, (double)value);
+    *out = value;
     return SPW_OK;
 }
 

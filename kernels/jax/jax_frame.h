@@ -33,9 +33,10 @@ typedef struct spw_jax_buffer {
 SPW_MUST_CHECK spw_status spw_jax_read_buffers(const XLA_FFI_CallFrame *frame, const spw_jax_buffer *table,
                                                size_t arguments, size_t results);
 
-/* A whole number in [least, most]; or a list of whole numbers in [0, 2^31), which lives as long as the frame. */
+/* A whole number in [least, most]; a finite fp32; or a list of whole numbers in [0, 2^31), which lives as long as the frame. */
 SPW_MUST_CHECK spw_status spw_jax_read_number(const XLA_FFI_CallFrame *frame, const char *name, size_t least,
                                               size_t most, size_t *out);
+SPW_MUST_CHECK spw_status spw_jax_read_real(const XLA_FFI_CallFrame *frame, const char *name, float *out);
 SPW_MUST_CHECK spw_status spw_jax_read_list(const XLA_FFI_CallFrame *frame, const char *name,
                                             const int64_t **out, size_t *count);
 

@@ -5,6 +5,7 @@
 #include "kernels/gpu/device.h"
 #include "kernels/gpu/runtime.h"
 #include "kernels/jax/jax_calls.h"
+#include "kernels/jax/jax_experts.h"
 #include "kernels/jax/jax_gpu_group.h"
 #include "kernels/jax/jax_rows_launch.h"
 
@@ -222,8 +223,27 @@ cleanup:
     return status;
 }
 
+/* --- Expert layers --- */
+
+static spw_status experts(const XLA_FFI_CallFrame *frame, unsigned operation) {
+    spw_experts_call call;
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_jax_read_experts(frame, operation, &call));
+    SPW_TRY(spw_jax_read_device(frame, &call.device));
+    SPW_TRY(spw_jax_read_stream(frame, &call.stream));
+    SPW_TRY(spw_experts_run(&call));
+cleanup:
+    return status;
+}
+
+/* 1: this library's GPUs have up and down gradient; else spillway_jax.py makes a layer of the other calls. */
+__attribute__((visibility("default"))) int spw_jax_gpu_fused(void);
+int spw_jax_gpu_fused(void) { return spw_gpu_has_fused_gemm(); }
+
 #if defined(SPW_HIP)
 SPW_JAX_HANDLERS(rocm, gemm, exchange)
+SPW_JAX_EXPERTS_HANDLERS(rocm, experts)
 #else
 SPW_JAX_HANDLERS(cuda, gemm, exchange)
+SPW_JAX_EXPERTS_HANDLERS(cuda, experts)
 #endif

@@ -1,9 +1,10 @@
-"""Spillway's grouped GEMM, dispatch and combine for JAX, as XLA custom calls with gradients.
+"""Spillway's grouped GEMM, expert layers, dispatch and combine for JAX, as XLA custom calls with gradients.
 
     import spillway_jax
     spillway_jax.register("libspillway_jax_gpu.so")      # or libspillway_jax_cpu.so: bash kernels/build.sh jax
 
     y = spillway_jax.grouped_gemm(x, w, group_sizes)     # jax.lax.ragged_dot
+    y = spillway_jax.experts(x, expert, weight, w_up, w_down)       # a layer of experts on one device
     axis = spillway_jax.ExpertAxis(mesh, "expert")
     received, handle = spillway_jax.dispatch(x, expert, weight, axis=axis, experts=256)    # under shard_map
     y = spillway_jax.combine(rows, handle, axis=axis)
@@ -21,7 +22,10 @@ import jax.numpy as jnp
 import numpy as np
 
 _CALLS = ("grouped_gemm", "grouped_gemm_dx", "grouped_gemm_dw", "dispatch", "combine", "dispatch_gradient",
-          "combine_gradient")
+          "combine_gradient", *("experts_" + name for name in ("plan", "forward", "input_gradient", "weight_gradient", "up",
+                                                              "down_gradient", "combine", "row_sums")))
+_PLAN_CHUNK, _ROW_SUM_TILE = 1024, 256  # of experts' plan and of a row's sum: the handlers refuse others
+_ACTIVATIONS = ("swiglu", "geglu", "relu2")  # by their numbers in the handlers
 _channels = itertools.count()  # one a traced call: the ranks know by it that they are at the same one
 _libraries = []
 
@@ -278,3 +282,189 @@ def expert_ffn(received, w_in, w_out, *, choices=None, activation=jax.nn.silu, t
     y = grouped_gemm(activation(gate) * up, w_out, sizes, transposed=transposed)
     weighted = y.astype(jnp.float32) * weight[:, None]
     return jnp.zeros(received.rows.shape, jnp.float32).at[row].add(weighted).astype(received.rows.dtype)
+
+
+# ---- a whole layer of experts on one device ---------------------------------------------------------------------------
+class _Between(typing.NamedTuple):
+    """How weights lie, and what stands between the products."""
+
+    transposed: bool
+    activation: str
+    interleaved: bool
+    limit: float
+    alpha: float
+
+    @property
+    def columns(self):
+        """Of the first product for one of the second."""
+        return 1 if self.activation == "relu2" else 2
+
+    def attributes(self):
+        return {"transposed": np.int64(self.transposed), "activation": np.int64(_ACTIVATIONS.index(self.activation)),
+                "pairs": np.int64(self.interleaved), "limit": np.float32(self.limit), "alpha": np.float32(self.alpha)}
+
+    def widths(self, w):
+        """in, out of weights."""
+        return (w.shape[2], w.shape[1]) if self.transposed else (w.shape[1], w.shape[2])
+
+    def __call__(self, h):
+        """By JAX's own operations, in fp32."""
+        h = h.astype(jnp.float32)
+        if self.activation == "relu2":
+            return jnp.square(jax.nn.relu(h))
+        gate, up = (h[:, ::2], h[:, 1::2]) if self.interleaved else jnp.split(h, 2, axis=1)
+        if self.activation == "geglu":
+            return jax.nn.gelu(gate, approximate=True) * up
+        if self.limit == 0:
+            return jax.nn.silu(gate) * up
+        # jnp.minimum and jnp.clip halve the gradient of what equals the limit, which many numbers in bf16 do
+        gate, up = jnp.where(gate > self.limit, self.limit, gate), jnp.where(abs(up) > self.limit, jnp.copysign(self.limit, up), up)
+        return gate * jax.nn.sigmoid(self.alpha * gate) * (up + 1)
+
+
+def _between(transposed, activation, interleaved, limit, alpha):
+    if activation not in _ACTIVATIONS:
+        raise ValueError(f"activation {activation!r}; one of {', '.join(_ACTIVATIONS)} would be right")
+    if limit is not None and (activation != "swiglu" or not limit > 0):
+        raise ValueError(f"{activation} with a limit of {limit}; None, or a positive one of swiglu, would be right")
+    if interleaved and activation == "relu2":
+        raise ValueError("interleaved relu2, which has one matrix; interleaved=False would be right")
+    return _Between(bool(transposed), activation, bool(interleaved), float(limit or 0), float(alpha))
+
+
+def _expect(array, shape, what, dtype):
+    if tuple(array.shape) != tuple(shape) or array.dtype != dtype:
+        raise ValueError(f"{what} is {array.dtype} {list(array.shape)}; {jnp.dtype(dtype)} {list(shape)} would be right")
+
+
+def _check_experts(x, expert, weight, w_up, w_down, b_up, b_down, between):
+    for array, what, dimensions in ((x, "x", 2), (expert, "expert", 2), (w_up, "w_up", 3)):
+        if array.ndim != dimensions or 0 in array.shape:
+            raise ValueError(f"{what} is {array.dtype} {list(array.shape)}; {dimensions} dimensions of at least 1 would be right")
+    if x.dtype not in (jnp.bfloat16, jnp.float32):
+        raise ValueError(f"x is {x.dtype}; bfloat16, on a CPU also float32, would be right")
+    if not jnp.issubdtype(expert.dtype, jnp.integer):
+        raise ValueError(f"expert is {expert.dtype}; integers would be right")
+    experts_, (tokens, hidden), (inner, wide) = w_up.shape[0], x.shape, between.widths(w_up)
+    if inner != hidden or wide % between.columns != 0:
+        columns = "ffn" if between.columns == 1 else "2 ffn"
+        raise ValueError(f"w_up is {list(w_up.shape)} with transposed={between.transposed}, x {list(x.shape)}; {experts_} matrices of "
+                         f"{'[' + columns + ', ' + str(hidden) + ']' if between.transposed else f'[{hidden}, {columns}]'} would be right")
+    ffn = wide // between.columns
+    _expect(expert, (tokens, expert.shape[1]), "expert", expert.dtype)
+    _expect(weight, expert.shape, "weight", weight.dtype)
+    _expect(w_up, w_up.shape, "w_up", x.dtype)
+    _expect(w_down, (experts_, *((hidden, ffn) if between.transposed else (ffn, hidden))), "w_down", x.dtype)
+    for bias, width, what in ((b_up, wide, "b_up"), (b_down, hidden, "b_down")):
+        if bias is not None:
+            _expect(bias, (experts_, width), what, x.dtype)
+
+
+def _experts_plan(expert, experts_):
+    """row [tokens, top_k], assignment [tokens * top_k], offset [experts + 1]; int32."""
+    choices = expert.size
+    scratch = experts_ * (-(-choices // _PLAN_CHUNK) + 1)
+    shapes = expert.shape, (choices,), (experts_ + 1,), (scratch,)
+    return _call("experts_plan", (expert,), tuple((shape, jnp.int32) for shape in shapes))[:3]
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(6,))
+def _experts(x, expert, weight, w_up, w_down, b_up, between):
+    return _experts_forward(x, expert, weight, w_up, w_down, b_up, between)[0]
+
+
+def _experts_forward(x, expert, weight, w_up, w_down, b_up, between):
+    row, assignment, offset = _experts_plan(expert, w_up.shape[0])
+    rows, wide = expert.size, between.widths(w_up)[1]
+    bias = () if b_up is None else (b_up,)
+    h, act = _call("experts_up", (x, w_up, offset, assignment, *bias),
+                   (((rows, wide), x.dtype), ((rows, wide // between.columns), x.dtype)), **between.attributes())
+    y_rows, = _call("experts_forward", (act, w_down, offset), (((rows, x.shape[1]), x.dtype),), transposed=np.int64(between.transposed))
+    y, = _call("experts_combine", (y_rows, row, weight), ((x.shape, x.dtype),))
+    return y, (x, weight, w_up, w_down, b_up, row, assignment, offset, h)
+
+
+def _experts_backward(between, saved, dy):
+    x, weight, w_up, w_down, b_up, row, assignment, offset, h = saved
+    dy, rows, ffn, dtype = _alike(dy, x)[0], h.shape[0], h.shape[1] // between.columns, x.dtype
+    layout = {"transposed": np.int64(between.transposed)}
+    d_h, act, row_sum = _call("experts_down_gradient", (dy, w_down, offset, assignment, h, weight),
+                              ((h.shape, dtype), ((rows, ffn), dtype), ((-(-ffn // _ROW_SUM_TILE), rows), jnp.float32)),
+                              **between.attributes())
+    d_down, = _call("experts_weight_gradient", (act, dy, offset, assignment), ((w_down.shape, dtype),), gathers=np.int64(2), **layout)
+    d_up, = _call("experts_weight_gradient", (x, d_h, offset, assignment), ((w_up.shape, dtype),), gathers=np.int64(1), **layout)
+    dx_rows, = _call("experts_input_gradient", (d_h, w_up, offset), (((rows, x.shape[1]), dtype),), **layout)
+    dx, = _call("experts_combine", (dx_rows, row), ((x.shape, dtype),))
+    d_weight, = _call("experts_row_sums", (row_sum, row), ((weight.shape, jnp.float32),))
+    d_bias = None
+    if b_up is not None:  # sums of d_h by expert: the weights' gradient of eight columns of ones, the fewest that there are
+        ones = _alike(jnp.ones((rows, 8), dtype), d_h)[0]
+        d_bias, = _call("experts_weight_gradient", (ones, d_h, offset, assignment), (((w_up.shape[0], 8, h.shape[1]), dtype),),
+                        gathers=np.int64(0), transposed=np.int64(0))
+        d_bias = d_bias[:, 0]
+    return dx, _no_gradient(row), d_weight, d_up, d_down, d_bias
+
+
+_experts.defvjp(_experts_forward, _experts_backward)
+
+
+def _plain_experts(x, expert, weight, w_up, w_down, b_up, between):
+    """The same of grouped GEMM and JAX's own operations, for GPUs without the fused products."""
+    row, assignment, offset = _experts_plan(expert, w_up.shape[0])
+    at = jnp.arange(expert.size, dtype=jnp.int32)
+    used = at < offset[-1]
+    choice = jnp.where(used, assignment, 0)
+    token = choice // expert.shape[1]
+    sizes = jnp.diff(offset)
+    h = grouped_gemm(x[token], w_up, sizes, transposed=between.transposed)
+    if b_up is not None:
+        h = h + b_up[jnp.clip(jnp.searchsorted(offset, at, side="right") - 1, 0, w_up.shape[0] - 1)]
+    y = grouped_gemm(between(h).astype(x.dtype), w_down, sizes, transposed=between.transposed)
+    weighted = jnp.where(used[:, None], y.astype(jnp.float32) * weight.reshape(-1)[choice][:, None], 0)
+    return jnp.zeros(x.shape, jnp.float32).at[token].add(weighted).astype(x.dtype)
+
+
+def _are_fused():
+    """Whether the default backend has the fused products: CPUs (by the reference) and NVIDIA's GPUs."""
+    asked = [loaded.spw_jax_gpu_fused for loaded in _libraries if hasattr(loaded, "spw_jax_gpu_fused")]
+    return jax.default_backend() == "cpu" or any(ask() for ask in asked)
+
+
+def _with_bias(y, expert, weight, b_down):
+    """y and each choice's weight times its expert's bias, a product of [tokens, experts] by JAX."""
+    tokens, experts_ = y.shape[0], b_down.shape[0]
+    place = jnp.where(expert < 0, experts_, expert)
+    share = jnp.zeros((tokens, experts_), jnp.float32).at[jnp.arange(tokens)[:, None], place].add(weight, mode="drop")
+    bias = jnp.dot(share, b_down.astype(jnp.float32), precision=jax.lax.Precision.HIGHEST)
+    return (y.astype(jnp.float32) + bias).astype(y.dtype)
+
+
+def experts(x, expert, weight, w_up, w_down, *, transposed=False, activation="swiglu", limit=None, alpha=1.702, interleaved=False,
+            b_up=None, b_down=None):
+    """y[t] = sum over k of weight[t, k] * (act(x[t] @ w_up[e] + b_up[e]) @ w_down[e] + b_down[e]), e = expert[t, k], by the operations
+    behind spillway_torch.experts. On one device: under shard_map every device computes its own tokens with the experts it is given.
+
+    x        [tokens, hidden]         bf16; on a CPU also fp32
+    expert   [tokens, top_k]          of any integer type; negative, or as many as there are experts: none
+    weight   [tokens, top_k]          its gradient is that of the router
+    w_up     [experts, hidden, 2 ffn] gate, then up; w_down [experts, ffn, hidden]; of x's type. With transposed=True (as transformers
+             stores them) [experts, 2 ffn, hidden] and [experts, hidden, ffn]. relu2 has ffn columns for 2 ffn
+    b_up     [experts, 2 ffn], b_down [experts, hidden], of x's type, or None
+    activation  swiglu: silu(gate) * up; with a limit, of gate' = min(gate, limit) and up' = clamp(up, -limit, limit),
+             gate' * sigmoid(alpha gate') * (up' + 1), as gpt-oss has it. geglu: gelu(gate) * up, by tanh. relu2: relu(h)^2
+    interleaved  gate and up in turn: column 2 f is gate, 2 f + 1 up
+    returns  [tokens, hidden] of x's type; gradients of x, weight, w_up, w_down, b_up and b_down
+
+    Shapes are static: there are tokens * top_k rows, of which choices of no expert leave an unused tail. On a GPU widths are multiples
+    of 8, at most 512 experts and top-16.
+    """
+    between = _between(transposed, activation, interleaved, limit, alpha)
+    x, expert, weight, w_up, w_down, b_up, b_down = (
+        array if array is None else jnp.asarray(array) for array in (x, expert, weight, w_up, w_down, b_up, b_down))
+    _check_experts(x, expert, weight, w_up, w_down, b_up, b_down, between)
+    expert = jnp.where((expert < 0) | (expert >= w_up.shape[0]), -1, expert).astype(jnp.int32)
+    biases = [bias for bias in (b_up, b_down) if bias is not None]
+    x, expert, weight, w_up, w_down, *biases = _alike(x, expert, weight.astype(jnp.float32), w_up, w_down, *biases)
+    of_up = None if b_up is None else biases[0]
+    y = (_experts if _are_fused() else _plain_experts)(x, expert, weight, w_up, w_down, of_up, between)
+    return y if b_down is None else _with_bias(y, expert, weight, biases[-1])

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Spillway's custom calls in JAX against jax.lax.ragged_dot and jax.lax.all_to_all, forward and backward, on the devices that JAX has.
+"""Spillway's custom calls in JAX against jax.lax.ragged_dot, jax.lax.all_to_all and dense layers, forward and backward, on the devices that
+JAX has.
 
     python3 kernels/jax/verify_jax.py LIBRARY [--ranks 1,2,4] [--time]
 
 Grouped GEMM on normal numbers: each side's sums err by at most (terms + 2) 2^-24 times the sum of magnitudes (Higham 2002, section 3.1),
 and one that is stored in bf16 by 2^-8 of its value more; the column `share` is the largest error over that bound. Exchanges, and whole
 layers of small integers, are the same bit for bit: every sum is exact, and roundings stand in the same places. Results that are wrong on
-purpose must be noticed. --time measures instead. Exit status 1: a check failed.
+purpose must be noticed. Layers by `experts`: verify_jax_experts.py. --time measures instead. Exit status 1: a check failed.
 """
 import argparse
 import os
@@ -23,9 +24,9 @@ from jax.sharding import Mesh, PartitionSpec  # noqa: E402
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import spillway_jax  # noqa: E402
+from verify_jax_experts import NAMES, experts_checks  # noqa: E402
 
 U, HIGHEST, REAL = 2.0 ** -24, jax.lax.Precision.HIGHEST, jnp.float32
-NAMES = {jnp.dtype(jnp.bfloat16): "bf16", jnp.dtype(jnp.float32): "fp32"}
 checked = failed = 0
 
 
@@ -366,6 +367,7 @@ def main():
         types = [jnp.bfloat16] if gpu else [jnp.float32, jnp.bfloat16]
         print(f"{'':6}{'':96}{'elements':>12}{'share':>8}")
         gemm_checks(types, gpu)
+        experts_checks(judge, types)
         exchange_checks(types, arguments.ranks, gpu)
         print(f"{checked} elements, {failed} checks failed")
     spillway_jax.check()

@@ -1,4 +1,5 @@
-"""Grouped GEMM, dispatch and combine as custom calls of JAX on the CPU: kernels/jax/verify_jax.py with four devices, and what must be refused.
+"""Grouped GEMM, expert layers and exchanges as custom calls of JAX on the CPU: kernels/jax/verify_jax.py with four devices, and what
+must be refused.
 
     jax_calls.py ROOT VENV BUILD
 
@@ -57,6 +58,29 @@ def several(*widths):
     return jax.ffi.ffi_call("spillway.grouped_gemm", [jax.ShapeDtypeStruct((1,), np.float32)] * 2)(*arrays, transposed=np.int64(2))
 
 
+def layer(x=(6, 8), expert=(6, 2), weight=(6, 2), up=(3, 8, 10), down=(3, 5, 8), dtype=np.float32, integer=np.int32, **more):
+    w_up, w_down = jnp.ones(up, dtype), jnp.ones(down, dtype)
+    return spillway_jax.experts(jnp.ones(x, dtype), jnp.zeros(expert, integer), jnp.ones(weight), w_up, w_down, **more)
+
+
+def raw(name, arguments, results, **attributes):
+    """A call of `experts` as its Python would not make it: shapes of results, first letter i: int32, f: fp32."""
+    kinds = {"i": np.int32, "f": np.float32}
+    said = [jnp.asarray(a) if isinstance(a, (list, np.ndarray)) else jnp.zeros(a[1:], kinds[a[0]]) for a in arguments]
+    shapes = [jax.ShapeDtypeStruct(r[1:], kinds[r[0]]) for r in results]
+    numbers = {key: np.float32(value) if isinstance(value, float) else np.int64(value) for key, value in attributes.items()}
+    return jax.ffi.ffi_call(f"spillway.experts_{name}", shapes)(*said, **numbers)
+
+
+def up(act=("f", 12, 5), h=("f", 12, 10), rows=("i", 12), offset=("i", 4), bias=(), **more):
+    said = {"transposed": 0, "activation": 0, "pairs": 0, "limit": 0.0, "alpha": 1.702, **more}
+    return raw("up", [("f", 6, 8), ("f", 3, 8, 10), offset, rows, *bias], [h, act], **said)
+
+
+def offsets(*values):
+    return raw("forward", [("f", 12, 8), ("f", 3, 8, 4), np.array(values, np.int32)], [("f", 12, 4)], transposed=0)
+
+
 GOOD = np.arange(12).reshape(12, 1) % 8
 REFUSED = [  # what, the call, words of the message
     ("a width that does not fit", lambda: gemm(w=(3, 15, 8)), "argument w is fp32 [3][15][8]; fp32 [any][16][any] would be right"),
@@ -69,6 +93,44 @@ REFUSED = [  # what, the call, words of the message
     ("experts that do not divide", lambda: send(GOOD, experts=6), "6 experts on 4 ranks; a multiple of the ranks would be right"),
     ("a mesh of other devices", lambda: send(GOOD, axis=spillway_jax.ExpertAxis(Mesh(np.array(jax.devices())[:2], ("expert",)), "expert")),
      "which is none of the 2 devices of the mesh"),
+    ("w_up of another width", lambda: layer(up=(3, 9, 10)),
+     "w_up is [3, 9, 10] with transposed=False, x [6, 8]; 3 matrices of [8, 2 ffn] would be right"),
+    ("w_up the other way around", lambda: layer(transposed=True), "3 matrices of [2 ffn, 8] would be right"),
+    ("an odd number of gate and up", lambda: layer(up=(3, 8, 9)), "3 matrices of [8, 2 ffn] would be right"),
+    ("one matrix where gate and up are meant", lambda: layer(activation="relu2"),
+     "w_down is float32 [3, 5, 8]; float32 [3, 10, 8] would be right"),
+    ("w_down that does not fit", lambda: layer(down=(3, 4, 8)), "w_down is float32 [3, 4, 8]; float32 [3, 5, 8] would be right"),
+    ("weights of other choices", lambda: layer(weight=(6, 3)), "weight is float32 [6, 3]; float32 [6, 2] would be right"),
+    ("choices of other tokens", lambda: layer(expert=(5, 2), weight=(5, 2)), "expert is int32 [5, 2]; int32 [6, 2] would be right"),
+    ("choices that are no numbers of experts", lambda: layer(integer=np.float32), "expert is float32; integers would be right"),
+    ("no tokens", lambda: layer(x=(0, 8)), "x is float32 [0, 8]; 2 dimensions of at least 1 would be right"),
+    ("fp16", lambda: layer(dtype=np.float16), "x is float16; bfloat16, on a CPU also float32, would be right"),
+    ("a bias of another width", lambda: layer(b_up=jnp.ones((3, 5))), "b_up is float32 [3, 5]; float32 [3, 10] would be right"),
+    ("a bias of other experts", lambda: layer(b_down=jnp.ones((2, 8))), "b_down is float32 [2, 8]; float32 [3, 8] would be right"),
+    ("an activation of another name", lambda: layer(activation="gelu"), "activation 'gelu'; one of swiglu, geglu, relu2 would be right"),
+    ("a limit of GeGLU", lambda: layer(activation="geglu", limit=7.0), "geglu with a limit of 7.0; None, or a positive one of swiglu"),
+    ("one matrix in turn", lambda: layer(activation="relu2", interleaved=True), "interleaved=False would be right"),
+    ("experts under vmap", lambda: jax.vmap(lambda w: spillway_jax.experts(
+        jnp.ones((6, 8)), jnp.zeros((6, 2), np.int32), w, jnp.ones((3, 8, 10)), jnp.ones((3, 5, 8))))(jnp.ones((4, 6, 2))), "vmap"),
+    ("an activation that is too narrow", lambda: up(act=("f", 12, 4)), "columns of act: 4; 5 would be right"),
+    ("gate and up that are too narrow", lambda: up(h=("f", 12, 8)), "columns of h: 8; 10 would be right"),
+    ("rows of no whole tokens", lambda: up(rows=("i", 13), h=("f", 13, 10), act=("f", 13, 5)),
+     "rows of sorted choices: 13; 12 would be right"),
+    ("offsets of other experts", lambda: up(offset=("i", 5)), "numbers of offset: 5; 4 would be right"),
+    ("a bias of the wrong layer", lambda: up(bias=[("f", 3, 9)]), "argument bias is fp32 [3][9]; fp32 [3][10] would be right"),
+    ("an argument too many", lambda: up(bias=[("f", 3, 10)] * 2), "6 arguments and 2 results; 5 and 2 would be right"),
+    ("a limit without an end", lambda: up(limit=float("inf")), "attribute limit is inf; a finite number would be right"),
+    ("a limit below 0", lambda: up(limit=-1.0), "activation 0 with a limit of -1"),
+    ("offsets of no experts", lambda: raw("plan", [("i", 6, 2)], [("i", 6, 2), ("i", 12), ("i", 0), ("i", 6)]),
+     "an array without elements"),
+    ("scratch that is too small", lambda: raw("plan", [("i", 6, 2)], [("i", 6, 2), ("i", 12), ("i", 4), ("i", 5)]),
+     "numbers of scratch: 5; 6 would be right"),
+    ("too few parts of a row's sum", lambda: raw(
+        "down_gradient", [("f", 6, 8), ("f", 3, 264, 8), ("i", 4), ("i", 12), ("f", 12, 528), ("f", 6, 2)],
+        [("f", 12, 528), ("f", 12, 264), ("f", 1, 12)], transposed=0, activation=0, pairs=0, limit=0.0, alpha=1.0),
+     "parts of row_sum: 1; 2 would be right"),
+    ("offsets that fall", lambda: offsets(0, 5, 3, 12), "offset[2] is 3; 0, then growing, at most 12 would be right"),
+    ("offsets behind the rows", lambda: offsets(0, 5, 6, 13), "offset[3] is 13"),
     ("a library of others", lambda: spillway_jax.register("libm.so.6"), "libm.so.6 holds no handlers"),
 ]
 

@@ -1,5 +1,5 @@
-/* PyTorch's operations on a CPU: the reference, in fp32 between arrays, each number rounded once where it is stored. */
-#include "kernels/torch/torch_call.h"
+/* The operations on a CPU: the reference, in fp32 between arrays, each number rounded once where it is stored. */
+#include "kernels/experts/experts_call.h"
 
 #include "base/memory.h"
 #include "reference/bf16.h"
@@ -8,8 +8,6 @@
 
 #include <stdint.h>
 #include <string.h>
-
-enum { ROW_SUM_TILE = 256 };
 
 /* --- Arrays as fp32 --- */
 
@@ -37,11 +35,11 @@ static void leave(scratch *s) {
     for (size_t i = 0; i < s->count; i++) spw_free(s->memory[i]);
 }
 
-static float number(const spw_torch_call *c, const void *from, size_t i) {
+static float number(const spw_experts_call *c, const void *from, size_t i) {
     return c->fp32 ? ((const float *)from)[i] : spw_bf16_to_float(((const uint16_t *)from)[i]);
 }
 
-static void put(const spw_torch_call *c, void *to, size_t i, float value) {
+static void put(const spw_experts_call *c, void *to, size_t i, float value) {
     if (c->fp32)
         ((float *)to)[i] = value;
     else
@@ -49,7 +47,7 @@ static void put(const spw_torch_call *c, void *to, size_t i, float value) {
 }
 
 /* rows x columns of an array; row r is row from[r] / top_k where from is given. Rows that no expert has become 0. */
-static float *gathered(scratch *s, const spw_torch_call *c, const void *array, size_t rows, size_t columns,
+static float *gathered(scratch *s, const spw_experts_call *c, const void *array, size_t rows, size_t columns,
                        const int32_t *from) {
     const size_t used = from == NULL ? rows : (size_t)((const int32_t *)c->operand[2])[c->experts];
     float *copy = room(s, rows, columns, sizeof *copy);
@@ -62,13 +60,13 @@ static float *gathered(scratch *s, const spw_torch_call *c, const void *array, s
     return copy;
 }
 
-static void store(const spw_torch_call *c, void *to, const float *from, size_t count) {
+static void store(const spw_experts_call *c, void *to, const float *from, size_t count) {
     for (size_t i = 0; i < count; i++) put(c, to, i, from[i]);
 }
 
 /* --- Rows --- */
 
-static spw_status check_offset(const spw_torch_call *c) {
+static spw_status check_offset(const spw_experts_call *c) {
     const int32_t *offset = c->operand[2];
     for (size_t e = 0; e <= c->experts; e++)
         if (offset[e] < (e == 0 ? 0 : offset[e - 1]) || (size_t)offset[e] > c->rows ||
@@ -79,7 +77,7 @@ static spw_status check_offset(const spw_torch_call *c) {
 }
 
 /* The rows' assignments where they lead to rows of the array that is gathered. */
-static spw_status check_assignment(const spw_torch_call *c, const int32_t *assignment, size_t choices) {
+static spw_status check_assignment(const spw_experts_call *c, const int32_t *assignment, size_t choices) {
     const size_t used = (size_t)((const int32_t *)c->operand[2])[c->experts];
     for (size_t r = 0; assignment != NULL && r < used; r++)
         if (assignment[r] < 0 || (size_t)assignment[r] >= choices)
@@ -88,7 +86,7 @@ static spw_status check_assignment(const spw_torch_call *c, const int32_t *assig
     return SPW_OK;
 }
 
-static spw_status plan(const spw_torch_call *c) {
+static spw_status plan(const spw_experts_call *c) {
     const int32_t *expert = c->operand[0];
     int32_t *row = c->result[0], *assignment = c->result[1], *offset = c->result[2];
     const size_t choices = c->tokens * c->top_k;
@@ -109,7 +107,7 @@ static spw_status plan(const spw_torch_call *c) {
     return SPW_OK;
 }
 
-static spw_status combine(const spw_torch_call *c) {
+static spw_status combine(const spw_experts_call *c) {
     const int32_t *row = c->operand[1];
     const float *weight = c->operand[2];
     for (size_t i = 0; i < c->tokens * c->top_k; i++)
@@ -128,7 +126,7 @@ static spw_status combine(const spw_torch_call *c) {
     return SPW_OK;
 }
 
-static spw_status row_sums(const spw_torch_call *c) {
+static spw_status row_sums(const spw_experts_call *c) {
     const float *part = c->operand[0];
     const int32_t *row = c->operand[1];
     float *d_weight = c->result[0];
@@ -148,7 +146,7 @@ typedef struct product {
     size_t *offset;
 } product;
 
-static product product_of(scratch *s, const spw_torch_call *c) {
+static product product_of(scratch *s, const spw_experts_call *c) {
     product p = {{c->experts, c->rows, c->in, c->out, c->transposed != 0},
                  room(s, c->experts + 1, 1, sizeof(size_t))};
     if (p.offset == NULL || s->status != SPW_OK) return p;
@@ -158,7 +156,7 @@ static product product_of(scratch *s, const spw_torch_call *c) {
     return p;
 }
 
-static void forward(scratch *s, const spw_torch_call *c) {
+static void forward(scratch *s, const spw_experts_call *c) {
     const product p = product_of(s, c);
     const float *x = gathered(s, c, c->operand[0], c->rows, c->in, NULL);
     const float *w = gathered(s, c, c->operand[1], c->experts * c->in, c->out, NULL);
@@ -167,7 +165,7 @@ static void forward(scratch *s, const spw_torch_call *c) {
     if (s->status == SPW_OK) store(c, c->result[0], y, c->rows * c->out);
 }
 
-static void input_gradient(scratch *s, const spw_torch_call *c) {
+static void input_gradient(scratch *s, const spw_experts_call *c) {
     const product p = product_of(s, c);
     const float *dy = gathered(s, c, c->operand[0], c->rows, c->out, NULL);
     const float *w = gathered(s, c, c->operand[1], c->experts * c->in, c->out, NULL);
@@ -177,7 +175,7 @@ static void input_gradient(scratch *s, const spw_torch_call *c) {
     if (s->status == SPW_OK) store(c, c->result[0], dx, c->rows * c->in);
 }
 
-static void weight_gradient(scratch *s, const spw_torch_call *c) {
+static void weight_gradient(scratch *s, const spw_experts_call *c) {
     const product p = product_of(s, c);
     const int32_t *from = c->gathers != 0 ? c->operand[3] : NULL;
     const size_t count = c->experts * c->in * c->out;
@@ -197,20 +195,20 @@ typedef struct gate_place {
     size_t ffn, wide, step, up;
 } gate_place;
 
-static gate_place places_of_gate(const spw_torch_call *c, size_t ffn) {
-    const bool gated = c->activation != SPW_TORCH_RELU2;
+static gate_place places_of_gate(const spw_experts_call *c, size_t ffn) {
+    const bool gated = c->activation != SPW_EXPERTS_RELU2;
     return (gate_place){ffn, gated ? 2 * ffn : ffn, c->pairs ? 2 : 1, !gated ? 0 : c->pairs ? 1 : ffn};
 }
 
-static void add_bias(const spw_torch_call *c, const size_t *offset, float *h) {
+static void add_bias(const spw_experts_call *c, const size_t *offset, float *h) {
     for (size_t e = 0; c->operand[4] != NULL && e < c->experts; e++)
         for (size_t r = offset[e]; r < offset[e + 1]; r++)
             for (size_t o = 0; o < c->out; o++) h[r * c->out + o] += number(c, c->operand[4], e * c->out + o);
 }
 
-static void up(scratch *s, const spw_torch_call *c) {
+static void up(scratch *s, const spw_experts_call *c) {
     const product p = product_of(s, c);
-    const gate_place g = places_of_gate(c, c->activation == SPW_TORCH_RELU2 ? c->out : c->out / 2);
+    const gate_place g = places_of_gate(c, c->activation == SPW_EXPERTS_RELU2 ? c->out : c->out / 2);
     const int32_t *from = c->gathers != 0 ? c->operand[3] : NULL;
     if (s->status == SPW_OK) s->status = check_assignment(c, from, c->tokens * c->top_k);
     const float *x = gathered(s, c, c->operand[0], c->rows, c->in, from);
@@ -222,15 +220,15 @@ static void up(scratch *s, const spw_torch_call *c) {
     for (size_t r = 0; r < c->rows; r++)
         for (size_t i = 0; i < g.ffn; i++) {
             const float *gate = h + r * g.wide + i * g.step;
-            spw_ref_swiglu(spw_torch_swiglu(c), 1, gate, gate + g.up, act + r * g.ffn + i, NULL);
+            spw_ref_swiglu(spw_experts_swiglu(c), 1, gate, gate + g.up, act + r * g.ffn + i, NULL);
         }
     store(c, c->result[0], h, c->rows * c->out), store(c, c->result[1], act, c->rows * g.ffn);
 }
 
 /* One row of the gradient of the activation; s: the sums of dy w. */
-static void down_gradient_row(const spw_torch_call *c, size_t r, float weight, const float *s) {
+static void down_gradient_row(const spw_experts_call *c, size_t r, float weight, const float *s) {
     const gate_place g = places_of_gate(c, c->in);
-    const spw_swiglu kind = spw_torch_swiglu(c);
+    const spw_swiglu kind = spw_experts_swiglu(c);
     for (size_t i = 0; i < g.ffn; i++) {
         const size_t at = r * g.wide + i * g.step;
         const float gate = number(c, c->operand[4], at), up = number(c, c->operand[4], at + g.up),
@@ -241,11 +239,11 @@ static void down_gradient_row(const spw_torch_call *c, size_t r, float weight, c
         if (g.up != 0) put(c, c->result[0], at + g.up, d_up);
         put(c, c->result[0], at, d_gate);
         put(c, c->result[1], r * g.ffn + i, weight * act);
-        ((float *)c->result[2])[i / ROW_SUM_TILE * c->rows + r] += s[i] * act;
+        ((float *)c->result[2])[i / SPW_EXPERTS_ROW_SUM_TILE * c->rows + r] += s[i] * act;
     }
 }
 
-static void down_gradient(scratch *s, const spw_torch_call *c) {
+static void down_gradient(scratch *s, const spw_experts_call *c) {
     const product p = product_of(s, c);
     const int32_t *assignment = c->operand[3];
     const float *weight = c->operand[5];
@@ -259,24 +257,25 @@ static void down_gradient(scratch *s, const spw_torch_call *c) {
     const size_t size = c->fp32 ? 4 : 2, used = p.offset[c->experts];
     memset(c->result[0], 0, c->rows * places_of_gate(c, c->in).wide * size);
     memset(c->result[1], 0, c->rows * c->in * size);
-    memset(c->result[2], 0, (c->in + ROW_SUM_TILE - 1) / ROW_SUM_TILE * c->rows * sizeof(float));
+    memset(c->result[2], 0,
+           (c->in + SPW_EXPERTS_ROW_SUM_TILE - 1) / SPW_EXPERTS_ROW_SUM_TILE * c->rows * sizeof(float));
     for (size_t r = 0; r < used; r++) down_gradient_row(c, r, weight[assignment[r]], sum + r * c->in);
 }
 
-spw_status spw_torch_cpu(const spw_torch_call *c) {
-    static void (*const products[SPW_TORCH_OPERATIONS])(scratch *, const spw_torch_call *) = {
-        [SPW_TORCH_FORWARD] = forward,
-        [SPW_TORCH_INPUT_GRADIENT] = input_gradient,
-        [SPW_TORCH_WEIGHT_GRADIENT] = weight_gradient,
-        [SPW_TORCH_UP] = up,
-        [SPW_TORCH_DOWN_GRADIENT] = down_gradient,
+spw_status spw_experts_cpu(const spw_experts_call *c) {
+    static void (*const products[SPW_EXPERTS_OPERATIONS])(scratch *, const spw_experts_call *) = {
+        [SPW_EXPERTS_FORWARD] = forward,
+        [SPW_EXPERTS_INPUT_GRADIENT] = input_gradient,
+        [SPW_EXPERTS_WEIGHT_GRADIENT] = weight_gradient,
+        [SPW_EXPERTS_UP] = up,
+        [SPW_EXPERTS_DOWN_GRADIENT] = down_gradient,
     };
     scratch s = {.status = SPW_OK};
     switch (c->operation) {
-    case SPW_TORCH_PLAN: return plan(c);
-    case SPW_TORCH_COMBINE: return combine(c);
-    case SPW_TORCH_ROW_SUMS: return row_sums(c);
-    case SPW_TORCH_ABOUT: *(int32_t *)c->result[0] = 1; return SPW_OK;
+    case SPW_EXPERTS_PLAN: return plan(c);
+    case SPW_EXPERTS_COMBINE: return combine(c);
+    case SPW_EXPERTS_ROW_SUMS: return row_sums(c);
+    case SPW_EXPERTS_ABOUT: *(int32_t *)c->result[0] = 1; return SPW_OK;
     default: products[c->operation](&s, c);
     }
     leave(&s);

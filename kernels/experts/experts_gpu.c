@@ -1,19 +1,23 @@
-/* PyTorch's operations on a GPU: the kernels, on the stream that PyTorch gives. Nothing waits. */
+/* The operations on a GPU: the kernels, on the stream that the framework gives. Nothing waits. */
+#include "kernels/experts/experts_call.h"
+#include "kernels/gemm/grouped_gemm_fused.h"
 #include "kernels/gemm/grouped_gemm_gpu.h"
 #include "kernels/gpu/device.h"
 #include "kernels/gpu/runtime.h"
 #include "kernels/local/local_launch.h"
-#include "kernels/torch/torch_call.h"
 
 #include <limits.h>
 #include <stdint.h>
 
 enum { ALIGNED = 16 };
 
-static spw_status check(const spw_torch_call *c) {
+_Static_assert((int)SPW_EXPERTS_PLAN_CHUNK == (int)SPW_PLAN_CHUNK, "the plan's scratch");
+_Static_assert((int)SPW_EXPERTS_ROW_SUM_TILE == (int)SPW_GEMM_ROW_SUM_TILE, "parts of a row's sum");
+
+static spw_status check(const spw_experts_call *c) {
     const size_t most = INT_MAX / 2;
     if (c->fp32) return spw_fail(SPW_EARG, "fp32; bf16 would be right on a GPU");
-    for (int i = 0; i < SPW_TORCH_OPERANDS; i++)
+    for (int i = 0; i < SPW_EXPERTS_OPERANDS; i++)
         if ((uintptr_t)c->operand[i] % ALIGNED != 0)
             return spw_fail(SPW_EARG, "operand %d lies at %p; a multiple of %d bytes would be right", i,
                             c->operand[i], ALIGNED);
@@ -23,15 +27,15 @@ static spw_status check(const spw_torch_call *c) {
     return SPW_OK;
 }
 
-static spw_gemm_shape shape_of(const spw_torch_call *c) {
+static spw_gemm_shape shape_of(const spw_experts_call *c) {
     return (spw_gemm_shape){c->experts, c->rows, c->in, c->out, c->transposed != 0};
 }
 
-static spw_gemm_rows rows_of(const spw_torch_call *c) {
+static spw_gemm_rows rows_of(const spw_experts_call *c) {
     return c->gathers != 0 ? (spw_gemm_rows){c->operand[3], c->top_k} : (spw_gemm_rows){NULL, 0};
 }
 
-static spw_status plan(const spw_torch_call *c) {
+static spw_status plan(const spw_experts_call *c) {
     if (c->experts > SPW_GPU_EXPERTS_MAX || c->top_k > SPW_GPU_TOP_K_MAX)
         return spw_fail(SPW_EARG, "top-%zu of %zu experts; at most %d of %d would be right", c->top_k,
                         c->experts, SPW_GPU_TOP_K_MAX, SPW_GPU_EXPERTS_MAX);
@@ -47,17 +51,17 @@ static spw_status plan(const spw_torch_call *c) {
     return spw_device_check(spw_launch_plan(p, c->stream), "plan");
 }
 
-static spw_status product(const spw_torch_call *c, spw_gemm_operation operation) {
+static spw_status product(const spw_experts_call *c, spw_gemm_operation operation) {
     const spw_gemm_variant *fastest = spw_gemm_variants;
     while (fastest[1].name != NULL) fastest++;
     return spw_gpu_grouped_gemm(fastest, operation, shape_of(c), c->operand[0], c->operand[1], c->operand[2],
                                 c->result[0], c->stream);
 }
 
-static spw_status forward(const spw_torch_call *c) { return product(c, SPW_GEMM_FORWARD); }
-static spw_status input_gradient(const spw_torch_call *c) { return product(c, SPW_GEMM_INPUT_GRADIENT); }
+static spw_status forward(const spw_experts_call *c) { return product(c, SPW_GEMM_FORWARD); }
+static spw_status input_gradient(const spw_experts_call *c) { return product(c, SPW_GEMM_INPUT_GRADIENT); }
 
-static spw_status weight_gradient(const spw_torch_call *c) {
+static spw_status weight_gradient(const spw_experts_call *c) {
     if (c->gathers == 0 && c->result[0] != NULL) return product(c, SPW_GEMM_WEIGHT_GRADIENT);
     const spw_gemm_rows rows = rows_of(c);
     const spw_gemm_weight_gradient g = {.x = c->operand[0],
@@ -69,18 +73,18 @@ static spw_status weight_gradient(const spw_torch_call *c) {
     return spw_gpu_grouped_gemm_weight_gradient(shape_of(c), rows, &g, c->stream);
 }
 
-static spw_gemm_activation activation_of(const spw_torch_call *c, const void *bias) {
-    return (spw_gemm_activation){spw_torch_swiglu(c), c->pairs != 0, bias};
+static spw_gemm_activation activation_of(const spw_experts_call *c, const void *bias) {
+    return (spw_gemm_activation){spw_experts_swiglu(c), c->pairs != 0, bias};
 }
 
-static spw_status up(const spw_torch_call *c) {
+static spw_status up(const spw_experts_call *c) {
     const spw_gemm_rows rows = rows_of(c);
     const spw_gemm_up g = {c->operand[0], c->operand[1], c->operand[2],
                            c->result[0],  c->result[1],  activation_of(c, c->operand[4])};
     return spw_gpu_grouped_gemm_up(shape_of(c), rows, &g, c->stream);
 }
 
-static spw_status down_gradient(const spw_torch_call *c) {
+static spw_status down_gradient(const spw_experts_call *c) {
     const spw_gemm_rows rows = {c->operand[3], c->gathers != 0 ? c->top_k : 0};
     const spw_gemm_down_gradient g = {.dy = c->operand[0],
                                       .weight = c->operand[5],
@@ -94,7 +98,7 @@ static spw_status down_gradient(const spw_torch_call *c) {
     return spw_gpu_grouped_gemm_down_gradient(shape_of(c), rows, &g, c->stream);
 }
 
-static spw_status combine(const spw_torch_call *c) {
+static spw_status combine(const spw_experts_call *c) {
     if (c->in % 8 != 0 || c->top_k > SPW_GPU_TOP_K_MAX)
         return spw_fail(SPW_EARG, "width %zu, top-%zu; a multiple of 8 and at most %d would be right", c->in,
                         c->top_k, SPW_GPU_TOP_K_MAX);
@@ -103,28 +107,28 @@ static spw_status combine(const spw_torch_call *c) {
                             "combine");
 }
 
-static spw_status row_sums(const spw_torch_call *c) {
+static spw_status row_sums(const spw_experts_call *c) {
     return spw_device_check(spw_launch_row_sums((int)(c->tokens * c->top_k), (int)c->rows, (int)c->out,
                                                 c->operand[1], c->operand[0], c->result[0], c->stream),
                             "row sums");
 }
 
-static spw_status about(const spw_torch_call *c) {
+static spw_status about(const spw_experts_call *c) {
     *(int32_t *)c->result[0] = spw_gpu_has_fused_gemm();
     return SPW_OK;
 }
 
-spw_status spw_torch_gpu(const spw_torch_call *c) {
-    static spw_status (*const works[SPW_TORCH_OPERATIONS])(const spw_torch_call *) = {
-        [SPW_TORCH_PLAN] = plan,
-        [SPW_TORCH_FORWARD] = forward,
-        [SPW_TORCH_INPUT_GRADIENT] = input_gradient,
-        [SPW_TORCH_WEIGHT_GRADIENT] = weight_gradient,
-        [SPW_TORCH_UP] = up,
-        [SPW_TORCH_DOWN_GRADIENT] = down_gradient,
-        [SPW_TORCH_COMBINE] = combine,
-        [SPW_TORCH_ROW_SUMS] = row_sums,
-        [SPW_TORCH_ABOUT] = about,
+spw_status spw_experts_gpu(const spw_experts_call *c) {
+    static spw_status (*const works[SPW_EXPERTS_OPERATIONS])(const spw_experts_call *) = {
+        [SPW_EXPERTS_PLAN] = plan,
+        [SPW_EXPERTS_FORWARD] = forward,
+        [SPW_EXPERTS_INPUT_GRADIENT] = input_gradient,
+        [SPW_EXPERTS_WEIGHT_GRADIENT] = weight_gradient,
+        [SPW_EXPERTS_UP] = up,
+        [SPW_EXPERTS_DOWN_GRADIENT] = down_gradient,
+        [SPW_EXPERTS_COMBINE] = combine,
+        [SPW_EXPERTS_ROW_SUMS] = row_sums,
+        [SPW_EXPERTS_ABOUT] = about,
     };
     spw_status status = SPW_OK;
     SPW_TRY(check(c));

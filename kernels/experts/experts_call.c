@@ -1,0 +1,67 @@
+#include "kernels/experts/experts_call.h"
+
+/* What each operation may leave out, as bits: operands, then results; and how many of each it has. */
+typedef struct places {
+    const char *name;
+    unsigned operands, operands_free, results, results_free;
+} places;
+static const places places_of[SPW_EXPERTS_OPERATIONS] = {
+    [SPW_EXPERTS_PLAN] = {"plan", 1, 0, 4, 0},
+    [SPW_EXPERTS_FORWARD] = {"forward", 3, 0, 1, 0},
+    [SPW_EXPERTS_INPUT_GRADIENT] = {"input gradient", 3, 0, 1, 0},
+    [SPW_EXPERTS_WEIGHT_GRADIENT] = {"weight gradient", 4, 1u << 3, 2, 3},
+    [SPW_EXPERTS_UP] = {"up", 5, 3u << 3, 2, 0},
+    [SPW_EXPERTS_DOWN_GRADIENT] = {"down gradient", 6, 0, 3, 0},
+    [SPW_EXPERTS_COMBINE] = {"combine", 3, 1u << 2, 1, 0},
+    [SPW_EXPERTS_ROW_SUMS] = {"row sums", 2, 0, 1, 0},
+    [SPW_EXPERTS_ABOUT] = {"about", 0, 0, 1, 0},
+};
+
+static spw_status check_activation(const spw_experts_call *c) {
+    if (c->activation < 0 || c->activation >= SPW_EXPERTS_ACTIVATIONS)
+        return spw_fail(SPW_EARG, "activation %d; one of 0 to %d would be right", c->activation,
+                        SPW_EXPERTS_ACTIVATIONS - 1);
+    if (!(c->limit >= 0) || (c->limit > 0 && c->activation != SPW_EXPERTS_SWIGLU))
+        return spw_fail(SPW_EARG,
+                        "activation %d with a limit of %g; 0, or a positive one of SwiGLU, would be right",
+                        c->activation, (double)c->limit);
+    if (c->pairs != 0 && c->activation == SPW_EXPERTS_RELU2)
+        return spw_fail(SPW_EARG, "ReLU squared with gate and up in turn; one matrix would be right");
+    if (c->operation == SPW_EXPERTS_UP && c->activation != SPW_EXPERTS_RELU2 && c->out % 2 != 0)
+        return spw_fail(SPW_EARG, "up: %zu columns of gate and up; an even number would be right", c->out);
+    return SPW_OK;
+}
+
+static spw_status check_places(const spw_experts_call *c) {
+    if (c->operation < 0 || c->operation >= SPW_EXPERTS_OPERATIONS)
+        return spw_fail(SPW_EARG, "operation %d; one of 0 to %d would be right", c->operation,
+                        SPW_EXPERTS_OPERATIONS - 1);
+    const places *p = &places_of[c->operation];
+    for (unsigned i = 0; i < p->operands; i++)
+        if (c->operand[i] == NULL && !(p->operands_free >> i & 1))
+            return spw_fail(SPW_EARG, "%s: operand %u is missing", p->name, i);
+    for (unsigned i = 0; i < p->results; i++)
+        if (c->result[i] == NULL && !(p->results_free >> i & 1))
+            return spw_fail(SPW_EARG, "%s: result %u is missing", p->name, i);
+    if (c->gathers != 0 && (c->operand[3] == NULL || c->top_k == 0))
+        return spw_fail(SPW_EARG, "%s: rows are gathered by assignments and top_k, of which one is missing",
+                        p->name);
+    if (c->operation == SPW_EXPERTS_WEIGHT_GRADIENT && (c->result[0] == NULL) == (c->result[1] == NULL))
+        return spw_fail(SPW_EARG, "weight gradient: either dw or main would be right");
+    return check_activation(c);
+}
+
+#if !defined(SPW_EXPERTS_GPU)
+spw_status spw_experts_gpu(const spw_experts_call *c) {
+    return spw_fail(SPW_EDEVICE,
+                    "GPU %d: this library is for CPUs; what kernels/build.sh torch-cuda or jax-cuda builds "
+                    "would be right",
+                    c->device);
+}
+#endif
+
+spw_status spw_experts_run(const spw_experts_call *call) {
+    const spw_status status = check_places(call);
+    if (status != SPW_OK) return status;
+    return call->device < 0 ? spw_experts_cpu(call) : spw_experts_gpu(call);
+}

@@ -1,0 +1,73 @@
+/* The one entry of expert layers for PyTorch (docs/torch.md) and JAX (docs/jax.md): an operation by its number, its arrays by
+ * their places. On a CPU the reference answers, on a GPU the kernels; shapes and meanings are those of
+ * kernels/gemm/grouped_gemm_gpu.h and kernels/local/local_launch.h. */
+#ifndef SPW_KERNELS_EXPERTS_EXPERTS_CALL_H
+#define SPW_KERNELS_EXPERTS_EXPERTS_CALL_H
+
+#include "base/status.h"
+#include "reference/swiglu.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Operands and results by place; `?` may be NULL. Rows are sorted by expert; offset [experts + 1] int32. Rows of the operands
+ * that `gathers` names (1: the first, 2: the second) are gathered: row r is row assignment[r] / top_k of the array.
+ *   PLAN             expert [tokens][top_k] int32, negative: none          row as expert, assignment [rows], offset, scratch int32
+ *                                                                          [experts (ceil(rows / 1024) + 1)], rows = tokens top_k
+ *   FORWARD          x, w, offset                                          y
+ *   INPUT_GRADIENT   dy, w, offset                                         dx
+ *   WEIGHT_GRADIENT  x, dy, offset, assignment?                            dw?, main? fp32, which grows where dw is NULL
+ *   UP               x, w, offset, assignment?, bias?                      h, act
+ *   DOWN_GRADIENT    dy, w, offset, assignment, h, weight fp32             d_h, act, row_sum fp32 [ceil(in / 256)][rows]
+ *   COMBINE          rows, row, weight? fp32                               y [tokens][in]
+ *   ROW_SUMS         row_sum [out][rows], row                              d_weight [tokens][top_k] fp32
+ *   ABOUT            -                                                     int32: 1 where UP and DOWN_GRADIENT are there */
+typedef enum spw_experts_operation {
+    SPW_EXPERTS_PLAN,
+    SPW_EXPERTS_FORWARD,
+    SPW_EXPERTS_INPUT_GRADIENT,
+    SPW_EXPERTS_WEIGHT_GRADIENT,
+    SPW_EXPERTS_UP,
+    SPW_EXPERTS_DOWN_GRADIENT,
+    SPW_EXPERTS_COMBINE,
+    SPW_EXPERTS_ROW_SUMS,
+    SPW_EXPERTS_ABOUT,
+    SPW_EXPERTS_OPERATIONS
+} spw_experts_operation;
+
+/* Of UP and DOWN_GRADIENT: reference/swiglu.h. All but RELU2 have a gate: w of UP and h have 2 ffn columns. bias [experts][out]. */
+typedef enum spw_experts_activation {
+    SPW_EXPERTS_SWIGLU,
+    SPW_EXPERTS_GEGLU,
+    SPW_EXPERTS_RELU2,
+    SPW_EXPERTS_ACTIVATIONS
+} spw_experts_activation;
+
+enum { SPW_EXPERTS_OPERANDS = 6, SPW_EXPERTS_RESULTS = 4 };
+enum { SPW_EXPERTS_PLAN_CHUNK = 1024, SPW_EXPERTS_ROW_SUM_TILE = 256 }; /* of scratch and of row_sum, above */
+
+typedef struct spw_experts_call {
+    int operation, device;         /* device: of a GPU; negative: the CPU */
+    int fp32, transposed, gathers; /* fp32: on a CPU alone, else bf16 */
+    int activation, pairs, pad;    /* pairs: gate and up in turn, else side by side */
+    float limit, alpha;            /* of SWIGLU; 0: none */
+    size_t experts, rows, in, out, tokens, top_k;
+    const void *operand[SPW_EXPERTS_OPERANDS];
+    void *result[SPW_EXPERTS_RESULTS];
+    void *stream; /* of a GPU, on which the call does not wait */
+} spw_experts_call;
+
+/* SPW_EARG says what was wrong; SPW_EDEVICE: no such GPU, or it has no such kernel. */
+SPW_MUST_CHECK spw_status spw_experts_run(const spw_experts_call *call);
+
+/* Private to kernels/experts. */
+static inline spw_swiglu spw_experts_swiglu(const spw_experts_call *c) {
+    return (spw_swiglu){.limit = c->limit,
+                        .alpha = c->alpha,
+                        .plain = c->activation == SPW_EXPERTS_RELU2 ? SPW_RELU2 : SPW_GATED,
+                        .gate = c->activation == SPW_EXPERTS_GEGLU ? SPW_GATE_GELU : SPW_GATE_SILU};
+}
+spw_status spw_experts_cpu(const spw_experts_call *call);
+spw_status spw_experts_gpu(const spw_experts_call *call);
+
+#endif
