@@ -57,6 +57,7 @@ static spw_status doubt_text(const spw_score_cell *c, const spw_time_stack *stac
     const spw_status status = predict_by(c, &moved, &time);
     if (status != SPW_OK) return status;
     const double ratio = log(time.step_s / out->step_s);
+    if (!(fabs(ratio) > 0.0)) return SPW_OK; /* dense layers have as many rows whatever the text */
     double *end = ratio > 0.0 ? &out->high_s : &out->low_s;
     const double width = log(*end / out->step_s);
     *end = out->step_s * exp(copysign(hypot(width, ratio), ratio));
