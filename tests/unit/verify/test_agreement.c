@@ -132,6 +132,11 @@ static void wrong_two_ranks(const spw_routed_group *routed, spw_flow *out) {
     out->dropped[1]++;
 }
 
+static void wrong_way_back(const spw_routed_group *routed, spw_flow *out) { /* from rank 1 to 0 */
+    right->routing.flow(routed, out);
+    out->wire[RANKS] += 2;
+}
+
 /* `type` in the scheme's place: so many misses, of which the first begins so. */
 static void expect_misses(spw_scheme scheme, const spw_scheme_type *type, size_t count, const char *first) {
     spw_verify_tally tally = {.comparisons = 0};
@@ -159,6 +164,9 @@ static void test_sentences(void) {
     wrong.routing.flow = wrong_wire;
     expect_misses(scheme, &wrong, 6,
                   "gmm:buffer_factor=0.5: bytes of 'dispatch' from rank 0 to 1: predicted ");
+    wrong.routing.flow = wrong_way_back;
+    expect_misses(scheme, &wrong, 6,
+                  "gmm:buffer_factor=0.5: bytes of 'dispatch' from rank 1 to 0: predicted ");
     wrong = *right;
     wrong.memory.buffer_rows = wrong_rows;
     expect_misses(scheme, &wrong, 6, "gmm:buffer_factor=0.5: forward peak bytes of rank 0: predicted ");
