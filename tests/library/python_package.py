@@ -172,6 +172,23 @@ with spillway.Trace(path) as trace:
     check((trace.choices(0, 0) == expert[0]).all() and (trace.weights(0, 2) == weight[2]).all(), "written and read differ")
     check(list(trace.layer_ids) == [1, 3, 5] and trace.info()["trace"]["model"] == "own", "what the file says of itself")
     check((trace.verify()["failed"] == 0).all(), f"verify: {trace.verify()}")
+# The order of a token's slots is what was said, with weights and without; weights that rise are refused only where it is that they fall.
+for weights, falling in ((False, False), (False, True), (True, False), (True, True)):
+    path = scratch / f"order_{weights:d}{falling:d}.h5"
+    path.unlink(missing_ok=True)
+    rising = weight[..., ::-1]
+    with spillway.TraceWriter(path, layers=3, experts=16, top_k=4, weights=weights, by_falling_weight=falling) as writer:
+        writer.step(7, expert, weight if weights else None)
+        if weights and falling:
+            fails("weight", writer.step, 8, expert, rising)
+        else:
+            writer.step(8, expert, rising if weights else None)
+    with h5py.File(path) as file:
+        order = file["tokens/expert_id"].attrs.get("order")
+    check((order == "descending_weight") == falling, f"weights {weights}, falling {falling}: the file says {order}")
+    with spillway.Trace(path) as trace:
+        check(trace.verify()["failed"].sum() == 0, f"weights {weights}, falling {falling}: {trace.verify()}")
+        check(trace.steps == (1 if weights and falling else 2), f"{trace.steps} steps")
 try:
     with spillway.TraceWriter(scratch / "none.h5", layers=1, experts=4, top_k=1):
         raise KeyError
