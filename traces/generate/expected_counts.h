@@ -37,6 +37,9 @@ spw_moments spw_expected_copies(const spw_block_law *law, double tokens);
 /* How many blocks of so many experts one token reaches. variance NAN: a block is no node of the tree. SPW_ENOMEM. */
 SPW_MUST_CHECK spw_status spw_expected_reach(const spw_count_tree *tree, size_t block, spw_moments *out);
 
+/* The sum of value [experts] over the choices of one token. O(options). SPW_ENOMEM. */
+SPW_MUST_CHECK spw_status spw_expected_sum(const spw_count_tree *tree, const double *value, spw_moments *out);
+
 /* Rows of the fullest of `blocks` blocks, of `tokens` tokens. It has no closed form; this is an approximation. The blocks are taken for
  * correlated alike, as the sum of their rows is fixed: a number of the mean covariance, added to all of them, makes them independent and
  * leaves the mean of the largest as it is. Rows have the law of Wilson and Hilferty (1931, Proc. Natl. Acad. Sci. 17, 684) with their mean,

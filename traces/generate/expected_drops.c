@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double ALIKE = 1e-13, NOTHING = 1e-22;
+static const double ALIKE = 1e-9, NOTHING = 1e-18;
 
 /* --- One expert --- */
 
@@ -178,6 +178,111 @@ static void climb_node(climb *c, const spw_count_node *n) {
         if (c->drop[x].moments.variance > 0.0) lift(c, n, x, x < middle, c->met);
 }
 
+static spw_status add_all_pairs(const spw_count_tree *t, const double *share, const excess *drop,
+                                double *covariance) {
+    climb c = {.tree = t, .share = share, .drop = drop};
+    spw_status status = SPW_OK;
+    SPW_TRY(SPW_ALLOC(t->experts * t->widest, &c.given));
+    SPW_TRY(SPW_ALLOC(t->widest * t->widest, &c.meets));
+    SPW_TRY(SPW_ALLOC(t->widest, &c.met));
+    for (size_t i = t->nodes; i > 0; i--) climb_node(&c, &t->node[i - 1]); /* halves stand behind their run */
+    *covariance += c.covariance;
+
+cleanup:
+    spw_free(c.given);
+    spw_free(c.meets);
+    spw_free(c.met);
+    return status;
+}
+
+/* --- Many experts --- */
+
+/* Experts in equal groups, or all in one: the correlation of two is `factor` sqrt(v w), v and w their variances in a token. */
+typedef struct bonds {
+    size_t groups, size;
+    double *inside; /* [groups] factor of two of the same group */
+    double apart;   /* of others */
+    double most;    /* no correlation is above */
+} bonds;
+
+static double variance_of(double share) { return share * (1.0 - share); }
+
+/* By the variance of a group's choices, and as that of all choices is 0. */
+static spw_status bonds_of(const spw_count_tree *t, const double *share, bonds *out) {
+    spw_block_law *law = NULL;
+    double all = 0.0, squares = 0.0, own = 0.0;
+    spw_status status = SPW_OK;
+    *out = (bonds){.groups = 1, .size = t->experts};
+    for (size_t i = 0; i < t->nodes && out->groups == 1; i++)
+        if (t->node[i].left != 0 && t->node[i].right == 0) out->size = t->node[i].high - t->node[i].low;
+    out->groups = t->experts / out->size;
+    SPW_TRY(SPW_ALLOC(out->groups, &out->inside));
+    SPW_TRY(SPW_ALLOC(out->groups, &law));
+    SPW_TRY(spw_expected_blocks(t, out->size, law));
+    for (size_t g = 0; g < out->groups; g++) {
+        double sum = 0.0, square = 0.0, most = 0.0;
+        for (size_t x = g * out->size; x < (g + 1) * out->size; x++) {
+            const double v = variance_of(share[x]);
+            sum += v, square += v * v, most = fmax(most, v);
+        }
+        const double pairs = sum * sum - square;
+        out->inside[g] = pairs > 0.0 ? (law[g].choices.variance - sum) / pairs : 0.0;
+        out->most = fmax(out->most, fabs(out->inside[g]) * most);
+        all += sum, squares += sum * sum, own += law[g].choices.variance;
+    }
+    if (all * all > squares && out->groups > 1) out->apart = -own / (all * all - squares);
+
+cleanup:
+    spw_free(law);
+    return status;
+}
+
+/* Twice the sum over pairs of what the polynomials from the second on give. */
+static double add_bonds(const bonds *b, const double *share, const excess *drop, size_t terms) {
+    double sum = 0.0;
+    for (size_t n = 2; n <= terms; n++) {
+        const double apart = pow(b->apart, (double)n);
+        double all = 0.0;
+        for (size_t g = 0; g < b->groups; g++) {
+            double part = 0.0, squares = 0.0;
+            for (size_t x = g * b->size; x < (g + 1) * b->size; x++) {
+                if (!(drop[x].moments.variance > 0.0)) continue;
+                const double each = pow(variance_of(share[x]), 0.5 * (double)n) * drop[x].term[n];
+                part += each, squares += each * each;
+            }
+            sum += pow(b->inside[g], (double)n) * (part * part - squares) - apart * part * part;
+            all += part;
+        }
+        sum += apart * all * all;
+    }
+    return sum;
+}
+
+/* Twice the sum over pairs of the first: the variance of a sum that is a token's, without its own terms. */
+static spw_status add_first(const spw_count_tree *t, const double *share, const excess *drop, double *sum) {
+    double *value = NULL;
+    spw_moments of_token = {0.0, 0.0};
+    spw_status status = SPW_OK;
+    SPW_TRY(SPW_ALLOC(t->experts, &value));
+    for (size_t x = 0; x < t->experts; x++)
+        if (drop[x].moments.variance > 0.0) value[x] = drop[x].term[1] / sqrt(variance_of(share[x]));
+    SPW_TRY(spw_expected_sum(t, value, &of_token));
+    *sum += of_token.variance;
+    for (size_t x = 0; x < t->experts; x++)
+        if (drop[x].moments.variance > 0.0) *sum -= drop[x].term[1] * drop[x].term[1];
+
+cleanup:
+    spw_free(value);
+    return status;
+}
+
+/* As many as matter. */
+static size_t terms_of(const bonds *b) {
+    const double most = fmin(b->most, 0.999);
+    const double terms = most > 0.0 ? ceil(log(1e-7) / log(most)) : 0.0;
+    return (size_t)fmin(fmax(terms, 2.0), (double)SPW_DROP_TERMS);
+}
+
 /* --- All --- */
 
 typedef struct load {
@@ -190,13 +295,15 @@ static int by_share(const void *left, const void *right) {
     return (a->share > b->share) - (a->share < b->share);
 }
 
-/* Equal ones once. */
-static void drop_all(load *order, size_t experts, size_t tokens, size_t capacity, excess *drop) {
-    qsort(order, experts, sizeof *order, by_share);
+/* Equal ones once; order [experts], sorted. */
+static void drop_all(const load *order, size_t experts, size_t tokens, size_t capacity, size_t terms,
+                     excess *drop) {
+    const load *last = order;
     for (size_t i = 0; i < experts; i++) {
-        const bool again = i > 0 && order[i].share - order[i - 1].share <= ALIKE * order[i].share;
+        const bool again = i > 0 && order[i].share - last->share <= ALIKE * order[i].share;
         drop[order[i].expert] =
-            again ? drop[order[i - 1].expert] : excess_of(tokens, order[i].share, capacity, SPW_DROP_TERMS);
+            again ? drop[last->expert] : excess_of(tokens, order[i].share, capacity, terms);
+        if (!again) last = &order[i];
     }
 }
 
@@ -209,47 +316,68 @@ static spw_moments all_alike(const spw_count_tree *t, double share, size_t token
                          experts * (one.moments.variance + (experts - 1.0) * pair)};
 }
 
-spw_status spw_expected_drops(const spw_count_tree *t, size_t tokens, size_t capacity, spw_moments *out) {
-    climb c = {.tree = t};
+/* share [experts], and order by it. */
+static spw_status sort(const spw_count_tree *t, double *share, load *order) {
     spw_block_law *law = NULL;
-    double *share = NULL;
-    excess *drop = NULL;
-    load *order = NULL;
     spw_status status = SPW_OK;
-    *out = (spw_moments){0.0, 0.0};
     SPW_TRY(SPW_ALLOC(t->experts, &law));
-    SPW_TRY(SPW_ALLOC(t->experts, &share));
-    SPW_TRY(SPW_ALLOC(t->experts, &order));
-    SPW_TRY(SPW_ALLOC(t->experts, &drop));
-    SPW_TRY(SPW_ALLOC(t->experts * t->widest, &c.given));
-    SPW_TRY(SPW_ALLOC(t->widest * t->widest, &c.meets));
-    SPW_TRY(SPW_ALLOC(t->widest, &c.met));
     SPW_TRY(spw_expected_blocks(t, 1, law));
     for (size_t x = 0; x < t->experts; x++) {
         share[x] = law[x].reached;
         order[x] = (load){share[x], x};
     }
     qsort(order, t->experts, sizeof *order, by_share);
+
+cleanup:
+    spw_free(law);
+    return status;
+}
+
+static spw_status drops_of(const spw_count_tree *t, size_t tokens, size_t capacity, bool paired,
+                           spw_moments *out) {
+    double *share = NULL, covariance = 0.0; /* twice, over all pairs */
+    excess *drop = NULL;
+    load *order = NULL;
+    bonds b = {.groups = 0};
+    spw_status status = SPW_OK;
+    *out = (spw_moments){0.0, 0.0};
+    SPW_TRY(SPW_ALLOC(t->experts, &share));
+    SPW_TRY(SPW_ALLOC(t->experts, &order));
+    SPW_TRY(SPW_ALLOC(t->experts, &drop));
+    SPW_TRY(sort(t, share, order));
     if (t->node[0].groups == 0 && order[t->experts - 1].share - order[0].share <= ALIKE * order[0].share) {
         *out = all_alike(t, share[0], tokens, capacity);
         goto cleanup;
     }
-    drop_all(order, t->experts, tokens, capacity, drop);
-    c.share = share, c.drop = drop;
-    for (size_t i = t->nodes; i > 0; i--) climb_node(&c, &t->node[i - 1]); /* halves stand behind their run */
+    if (!paired) SPW_TRY(bonds_of(t, share, &b));
+    const size_t terms = paired ? SPW_DROP_TERMS : terms_of(&b);
+    drop_all(order, t->experts, tokens, capacity, terms, drop);
+    if (paired) {
+        SPW_TRY(add_all_pairs(t, share, drop, &covariance));
+        covariance *= 2.0;
+    } else {
+        SPW_TRY(add_first(t, share, drop, &covariance));
+        covariance += add_bonds(&b, share, drop, terms);
+    }
     for (size_t x = 0; x < t->experts; x++) {
         out->mean += drop[x].moments.mean;
         out->variance += drop[x].moments.variance;
     }
-    out->variance = fmax(0.0, out->variance + 2.0 * c.covariance);
+    out->variance = fmax(0.0, out->variance + covariance);
 
 cleanup:
-    spw_free(law);
     spw_free(share);
     spw_free(order);
     spw_free(drop);
-    spw_free(c.given);
-    spw_free(c.meets);
-    spw_free(c.met);
+    spw_free(b.inside);
     return status;
+}
+
+spw_status spw_expected_drops(const spw_count_tree *t, size_t tokens, size_t capacity, spw_moments *out) {
+    return drops_of(t, tokens, capacity, t->experts <= SPW_DROP_PAIRED, out);
+}
+
+spw_status spw_expected_drops_by_pairs(const spw_count_tree *t, size_t tokens, size_t capacity,
+                                       spw_moments *out) {
+    return drops_of(t, tokens, capacity, true, out);
 }

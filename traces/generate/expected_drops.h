@@ -18,9 +18,19 @@ spw_moments spw_binomial_excess(size_t trials, double share, size_t capacity);
  * out is at most |rho|^(SPW_DROP_TERMS + 1) of the product of both standard deviations, and nothing of so many tokens at most. rho is
  * -1 / (experts - 1) where all are alike.
  *
- * O(experts^2 (top_k + terms)); where all experts are alike, that of one. SPW_ENOMEM. */
-enum { SPW_DROP_TERMS = 16 };
+ * Of more than SPW_DROP_PAIRED experts rho is exact for n = 1 alone, which is nearly all: the sum over all pairs is then the variance of a
+ * token's sum of f[1] over its standard deviation. For n > 1 it is taken to be in proportion to the standard deviations of both in a
+ * token, by one factor for pairs of a group (of all experts, where there are no groups) and one for other pairs, as the variances of the
+ * groups' choices have it. In the 500 jobs of test_expected_counts that changes no variance
+ * by more than 1.1e-4 of it, with groups 2.6e-3.
+ *
+ * O(options + experts terms); of up to SPW_DROP_PAIRED experts O(experts^2 (states + terms)); where all are alike, that of one expert.
+ * SPW_ENOMEM. */
+enum { SPW_DROP_TERMS = 16, SPW_DROP_PAIRED = 64 };
 SPW_MUST_CHECK spw_status spw_expected_drops(const spw_count_tree *tree, size_t tokens, size_t capacity,
                                              spw_moments *out);
+/* With every rho, whatever the number of experts. */
+SPW_MUST_CHECK spw_status spw_expected_drops_by_pairs(const spw_count_tree *tree, size_t tokens,
+                                                      size_t capacity, spw_moments *out);
 
 #endif

@@ -247,6 +247,20 @@ static spw_count_tree *tree_of(const job *j, uint64_t seed, size_t rank_experts,
     return tree;
 }
 
+/* Of many experts the sum over pairs is short: how far the variance is off at most, without groups and with them. */
+static double furthest[2];
+
+static void compare_pairs(const job *j, const spw_count_tree *t, const spw_moments *drops) {
+    const bool grouped = strstr(j->text, "groups") != NULL;
+    spw_moments pairs;
+    CHECK_OK(spw_expected_drops_by_pairs(t, j->tokens, j->capacity, &pairs));
+    CHECK(fabs(drops->mean - pairs.mean) <= 1e-9 * pairs.mean);
+    if (!(pairs.variance > 1e-6)) return;
+    const double off = fabs(drops->variance / pairs.variance - 1.0);
+    CHECK(off < (grouped ? 5e-3 : 2e-4));
+    furthest[grouped] = fmax(furthest[grouped], off);
+}
+
 /* What is expected, of a tree that knows the blocks or of one that cuts them. Returns how many figures. */
 static size_t expect(const job *j, const spw_count_tree *blocks, const spw_count_tree *any, figure *f) {
     static spw_block_law expert[MOST], rank[MOST], node[MOST];
@@ -259,6 +273,7 @@ static size_t expect(const job *j, const spw_count_tree *blocks, const spw_count
     CHECK_OK(spw_expected_reach(blocks, j->experts / j->ranks, &reach));
     CHECK_OK(spw_expected_drops(any, j->tokens, j->capacity, &drops));
     CHECK(isfinite(reach.variance));
+    if (j->experts > SPW_DROP_PAIRED) compare_pairs(j, any, &drops);
     for (size_t x = 0; x < j->experts; x++) f[n++] = (figure){0, spw_expected_rows(&expert[x], tokens), 0, 0};
     for (size_t d = 0; d < j->ranks; d++) f[n++] = (figure){1, spw_expected_rows(&rank[d], tokens), 0, 0};
     for (size_t d = 0; d < j->ranks; d++) f[n++] = (figure){2, spw_expected_copies(&rank[d], tokens), 0, 0};
@@ -343,6 +358,7 @@ static void check_jobs(void) {
         if (any != blocks) spw_count_tree_destroy(any);
         spw_count_tree_destroy(blocks);
     }
+    printf("variance of drops: at most %.1e off that by pairs, of groups %.1e\n", furthest[0], furthest[1]);
     for (size_t k = 0; k < KINDS; k++) {
         const tally *a = &all[k];
         const double z = a->z / a->jobs, ratio = a->ratio / a->jobs,
