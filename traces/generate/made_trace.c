@@ -214,10 +214,11 @@ cleanup:
 
 static spw_status make_law(spw_made_trace *made, size_t step, size_t layer, spw_expert_blocks blocks) {
     spw_piece_law *law = &made->law[layer];
+    spw_generator *generator = made->generator;
     spw_count_tree_destroy(law->tree);
     *law = (spw_piece_law){.step = step, .layer = layer, .blocks = blocks, .seed = made->settings.seed};
-    spw_generator_seek(made->generator, step);
-    return spw_generator_count_tree(made->generator, layer, blocks.rank, blocks.node, &law->tree);
+    spw_generator_seek(generator, step);
+    return spw_generator_count_tree(generator, layer, blocks.rank, blocks.node, &law->tree);
 }
 
 spw_status spw_trace_read_law(spw_trace *trace, size_t step, size_t layer, spw_expert_blocks blocks,
