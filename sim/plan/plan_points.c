@@ -89,7 +89,8 @@ spw_status spw_plan_run(const spw_plan_request *q, spw_result *result) {
         if (split != SPW_ECONFIG || (i + 1 == splits && kept == 0)) SPW_TRY(split);
         SPW_TRY(refuse_split(q, expert, result));
     }
-    const spw_replay_request request = request_of(q, job, kept);
+    spw_replay_request request = request_of(q, job, kept);
+    request.expects = q->expects;
     SPW_TRY(spw_replay_run(&request, result));
 
 cleanup:

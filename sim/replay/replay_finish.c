@@ -270,6 +270,21 @@ static spw_status finish_balanced_drops(const spw_replay_row *row, spw_result_ro
     return status;
 }
 
+/* Of generated routing as it is, of one step. */
+static spw_status finish_expected(const spw_replay_row *row, spw_result_row *out) {
+    const spw_replay_request *q = row->frame->request;
+    const spw_job *job = row->point.job;
+    const spw_expected_request request = {.trace = q->trace,
+                                          .step = q->step_begin,
+                                          .layer_begin = q->layer_begin,
+                                          .layers = row->frame->layers,
+                                          .point = &row->point,
+                                          .sources = spw_grid_token_ranks(job) / row->frame->stages *
+                                                     row->frame->micro_batches};
+    if (!q->expects || q->imbalance != NULL || q->balancer != NULL || row->frame->steps != 1) return SPW_OK;
+    return spw_expected_routing_of(&request, &out->expected);
+}
+
 /* What one GPU sends in the whole step. How XLA combines collectives differs between stacks; what crosses the wire does
  * not (tests/unit/traffic/test_compiled_traffic.c). */
 static void finish_purposes(const spw_replay_row *row, spw_result_traffic *out) {
@@ -412,6 +427,7 @@ spw_status spw_replay_row_finish(spw_replay_row *row, const spw_choice_tally *ch
     finish_purposes(row, &out->traffic);
     if (f->request->imbalance != NULL) state_rows(row, out);
     SPW_TRY(finish_balanced_drops(row, out));
+    SPW_TRY(finish_expected(row, out));
     out->drops.lost_unknown =
         out->drops.at_least || (f->request->skips_lost_tokens && row->drops.dropped > 0);
     out->match = spw_composer_match(f->composer, row->batch);

@@ -85,6 +85,7 @@ typedef struct spw_replay_request {
     spw_token_store *store; /* the same; NULL: none */
     bool refuses;           /* a point that cannot be is a refusal, also where there is one split */
     bool skips_lost_tokens; /* tokens_fully_dropped is not counted */
+    bool expects;           /* rows, copies and drops without a draw, of generated routing */
     bool
         drops_alone; /* of a row only `drops` and `pages` are asked for; what follows rows that stay may be off */
     const spw_imbalance_law *

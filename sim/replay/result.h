@@ -14,6 +14,7 @@
 #include "sim/replay/page_use.h"
 #include "sim/routing/balancer.h"
 #include "sim/routing/compose.h"
+#include "sim/schemes/expected_routing.h"
 #include "sim/schemes/network.h"
 #include "sim/schemes/scheme.h"
 #include "sim/time/timeline.h"
@@ -135,9 +136,10 @@ typedef struct spw_result_row {
     spw_outside_fit outside_fit; /* what of the job the coefficients were not fitted on */
     spw_result_traffic traffic;
     spw_result_drops drops;
-    bool timed;                                 /* the time model speaks of this scheme */
-    const char *no_time;                        /* why it does not: static text; NULL where it does */
-    spw_timeline time;                          /* mean over the steps */
+    spw_expected_routing expected; /* of generated routing: rows, copies and drops without a draw */
+    bool timed;                    /* the time model speaks of this scheme */
+    const char *no_time;           /* why it does not: static text; NULL where it does */
+    spw_timeline time;             /* mean over the steps */
     double tokens_per_s_low, tokens_per_s_high; /* of a GPU, at the ends of the interval of the step */
     spw_step_span balanced;                     /* the same job with every expert chosen alike */
     uint64_t balanced_bytes;                    /* its peak */

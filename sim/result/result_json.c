@@ -6,6 +6,7 @@
 #include "sim/result/overload_print.h"
 #include "sim/result/page_print.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { VERSION = 1 };
@@ -157,6 +158,18 @@ static void put_levels(spw_json *json, json_t *object, const spw_level_bytes *b,
                  spw_json_text(spw_level_bytes_name(cluster, spw_level_bytes_slowest(b, cluster))));
 }
 
+/* Of generated routing: without a draw. */
+static json_t *expected_json(spw_json *json, const spw_expected_routing *e) {
+    json_t *object = json_object();
+    spw_json_put(json, object, "rows_mean", spw_json_real(e->rows_mean));
+    spw_json_put(json, object, "rows_sd", spw_json_real(e->rows_deviation));
+    spw_json_put(json, object, "rows_fullest", spw_json_real(e->rows_fullest));
+    spw_json_put(json, object, "other_ranks", spw_json_real(e->other_ranks));
+    spw_json_put(json, object, "other_nodes",
+                 spw_json_real(e->other_nodes)); /* null: groups straddle nodes */
+    return object;
+}
+
 static json_t *traffic_json(spw_json *json, const spw_result_row *r, const spw_cluster *cluster) {
     const spw_result_traffic *t = &r->traffic;
     json_t *object = json_object(), *components = json_object();
@@ -175,6 +188,7 @@ static json_t *traffic_json(spw_json *json, const spw_result_row *r, const spw_c
     spw_json_put(json, object, "max_link_bytes", spw_json_count(t->max_link_bytes));
     spw_json_put(json, object, "rows_max", spw_json_count(t->rows_max));
     spw_json_put(json, object, "rows_mean", spw_json_real(t->rows_mean));
+    if (r->expected.there) spw_json_put(json, object, "expected", expected_json(json, &r->expected));
     if (t->levels.count > 0) put_levels(json, object, &t->levels, cluster);
     return object;
 }
@@ -188,6 +202,10 @@ static json_t *drops_json(spw_json *json, const spw_result_row *r) {
     spw_json_put(json, object, "balanced_fraction", spw_json_real(r->balanced_drops));
     spw_json_put(json, object, "worst_fraction", spw_json_real(d->worst_fraction));
     spw_json_put(json, object, "worst_step", json_integer(d->worst_step));
+    if (r->expected.there && isfinite(r->expected.drop_fraction)) {
+        spw_json_put(json, object, "expected_fraction", spw_json_real(r->expected.drop_fraction));
+        spw_json_put(json, object, "expected_sd", spw_json_real(r->expected.drop_deviation));
+    }
     if (d->at_least)
         spw_json_put(json, object, "at_least", json_true()); /* dropped, fraction: of a stated imbalance */
     spw_json_put(json, object, "tokens_fully_dropped",

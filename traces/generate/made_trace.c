@@ -27,8 +27,8 @@ struct spw_made_trace {
     spw_generator *generator;
     drawn *kept; /* [keeps] */
     size_t keeps;
-    drawn last; /* of those that find no room there */
-    spw_piece_law law;
+    drawn last;         /* of those that find no room there */
+    spw_piece_law *law; /* [settings.layers] the last of each layer */
     char note[NOTE_BYTES];
     uint16_t *source_rank; /* columns of one step; NULL until they are asked for */
     int32_t *sequence, *position;
@@ -39,7 +39,9 @@ static void destroy(spw_made_trace *made) {
     for (size_t i = 0; i < made->keeps && made->kept != NULL; i++) spw_free(made->kept[i].expert_id);
     spw_free(made->kept);
     spw_free(made->last.expert_id);
-    spw_count_tree_destroy(made->law.tree);
+    for (size_t i = 0; i < made->settings.layers && made->law != NULL; i++)
+        spw_count_tree_destroy(made->law[i].tree);
+    spw_free(made->law);
     spw_free(made->source_rank);
     spw_free(made->sequence);
     spw_free(made->position);
@@ -210,20 +212,24 @@ cleanup:
 
 /* --- Counts without tokens --- */
 
+static spw_status make_law(spw_made_trace *made, size_t step, size_t layer, spw_expert_blocks blocks) {
+    spw_piece_law *law = &made->law[layer];
+    spw_generator *generator = made->generator;
+    spw_count_tree_destroy(law->tree);
+    *law = (spw_piece_law){.step = step, .layer = layer, .blocks = blocks, .seed = made->settings.seed};
+    spw_generator_seek(generator, step);
+    return spw_generator_count_tree(generator, layer, blocks.rank, blocks.node, &law->tree);
+}
+
 spw_status spw_trace_read_law(spw_trace *trace, size_t step, size_t layer, spw_expert_blocks blocks,
                               spw_trace_record *out) {
     spw_made_trace *made = trace->made;
     *out = (spw_trace_record){.tokens = 0};
     if (made == NULL) return SPW_OK;
-    spw_piece_law *law = &made->law;
-    spw_generator *generator = made->generator;
-    if (law->tree == NULL || law->step != step || law->layer != layer || law->blocks.rank != blocks.rank ||
+    spw_piece_law *law = &made->law[layer];
+    if (law->tree == NULL || law->step != step || law->blocks.rank != blocks.rank ||
         law->blocks.node != blocks.node) {
-        spw_count_tree_destroy(law->tree);
-        *law = (spw_piece_law){.step = step, .layer = layer, .blocks = blocks, .seed = made->settings.seed};
-        spw_generator_seek(generator, step);
-        const spw_status status =
-            spw_generator_count_tree(generator, layer, blocks.rank, blocks.node, &law->tree);
+        const spw_status status = make_law(made, step, layer, blocks);
         if (status != SPW_OK) return status;
     }
     *out = (spw_trace_record){.tokens = (size_t)trace->info.step_tokens[step],
@@ -233,6 +239,18 @@ spw_status spw_trace_read_law(spw_trace *trace, size_t step, size_t layer, spw_e
                               .missing = trace->info.missing,
                               .law = law->tree != NULL ? law : NULL};
     return SPW_OK;
+}
+
+spw_status spw_trace_read_tree(spw_trace *trace, size_t step, size_t layer, const spw_count_tree **out) {
+    spw_made_trace *made = trace->made;
+    spw_status status = SPW_OK;
+    *out = NULL;
+    if (made == NULL) return SPW_OK;
+    const size_t experts = made->settings.experts;
+    if (made->law[layer].tree == NULL || made->law[layer].step != step)
+        status = make_law(made, step, layer, (spw_expert_blocks){experts, experts});
+    *out = made->law[layer].tree;
+    return status;
 }
 
 size_t spw_piece_law_bytes(const spw_piece_law *law) { return spw_count_sample_bytes(law->tree); }
@@ -274,6 +292,7 @@ spw_status spw_trace_make(const spw_generate_settings *settings, spw_trace **out
     spw_made_trace *made = trace->made;
     made->settings = *settings;
     made->settings.distribution_text = made->settings.generator = NULL;
+    SPW_TRY(SPW_ALLOC(settings->layers, &made->law));
     SPW_TRY(spw_generator_create(&made->settings, &made->generator));
     (void)snprintf(made->note, sizeof made->note, "synthetic: distribution %s, seed %llu",
                    settings->distribution_text != NULL ? settings->distribution_text : "?",

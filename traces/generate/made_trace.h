@@ -23,9 +23,12 @@ typedef struct spw_expert_blocks {
 } spw_expert_blocks;
 /* By what counts of tokens of a step and layer are drawn, without the tokens: *out has no choices then, but a law. They are not those of
  * the tokens that spw_trace_read_record() draws, but as likely (traces/generate/count_tree.h). *out has no law where the trace is a
- * file, and where counts cannot be drawn so. Valid until the next call. */
+ * file, and where counts cannot be drawn so. Valid until the next call of the layer. */
 SPW_MUST_CHECK spw_status spw_trace_read_law(spw_trace *trace, size_t step, size_t layer,
                                              spw_expert_blocks blocks, spw_trace_record *out);
+/* That law, by whatever blocks it was read last: what is expected of it does not depend on them. NULL as above; valid as above. */
+SPW_MUST_CHECK spw_status spw_trace_read_tree(spw_trace *trace, size_t step, size_t layer,
+                                              const spw_count_tree **out);
 size_t spw_piece_law_bytes(const spw_piece_law *law); /* of scratch memory that a draw needs */
 /* Of `tokens` tokens from `first` on. A function of the arguments and the seed alone; any thread may call it. */
 void spw_piece_law_draw(const spw_piece_law *law, void *scratch, uint64_t first, size_t tokens,

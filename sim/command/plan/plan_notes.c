@@ -1,6 +1,7 @@
 #include "sim/command/plan/plan_notes.h"
 
 #include "sim/command/job_options.h"
+#include "sim/command/plan/plan_brief.h"
 #include "sim/command/plan/plan_imbalance.h"
 #include "sim/job/grid.h"
 #include "sim/job/job.h"
@@ -181,6 +182,30 @@ static void print_stages(const spw_plan_view *v, FILE *out) {
         fprintf(out, "layout    %s\n", layout);
 }
 
+/* Without a draw, of generated routing: of the point that is fastest, or else needs least. */
+static void print_expected(const spw_plan_view *v, FILE *out) {
+    const spw_result_answers *a = &v->result->answers;
+    const size_t i = a->fastest != SPW_NO_ROW ? a->fastest : a->least_memory;
+    char name[SPW_PLAN_POINT];
+    if (!a->there || i >= v->result->rows || !v->result->row[i].expected.there) return;
+    const spw_result_row *r = &v->result->row[i];
+    const spw_expected_routing *e = &r->expected;
+    const bool drops = isfinite(e->drop_fraction), spread = r->expert > 1;
+    if (!drops && !spread) return;
+    fprintf(out, "expected  %s: ", spw_plan_point_text(r, name));
+    if (spread)
+        fprintf(
+            out,
+            "a micro-batch chooses a GPU's experts %.0f times in a layer (+- %.0f by chance), the fullest of "
+            "its group %.0f times; a token reaches %.2f other GPUs",
+            e->rows_mean, e->rows_deviation, e->rows_fullest, e->other_ranks);
+    if (spread && e->other_nodes > 0.0) fprintf(out, ", %.2f other nodes", e->other_nodes);
+    if (drops)
+        fprintf(out, "%sa step drops %.4g %% (+- %.2g)", spread ? "; " : "", 100.0 * e->drop_fraction,
+                100.0 * e->drop_deviation);
+    fprintf(out, "\n");
+}
+
 /* The same point in the other set of formats that people use. */
 static void print_other_precision(const spw_plan_view *v, FILE *out) {
     const spw_plan_other_precision *o = &v->tries->other;
@@ -344,6 +369,7 @@ void spw_plan_print_heading(const spw_plan_view *v, FILE *out) {
     print_evidence(v->result, out);
     fprintf(out, "\n");
     print_stages(v, out);
+    print_expected(v, out);
     spw_result_print_newest(v->result, out);
     fprintf(out, "\n");
 }

@@ -106,9 +106,40 @@ def plan(job, *words):
 
 
 def same(a, b, what):
+    """But for what is expected, which a trace does not say."""
     for x, y in zip(a["rows"], b["rows"]):
         for part in ("memory", "traffic", "drops", "time"):
-            check(x[part] == y[part], f"{what}: {x['scheme']}: {part}")
+            drawn = [{k: v for k, v in row[part].items() if not k.startswith("expected")} for row in (x, y)]
+            check(drawn[0] == drawn[1], f"{what}: {x['scheme']}: {part}")
+
+
+def over(tokens, pi, capacity):
+    """Mean and variance of what is over the capacity of an expert, by the binomial law as a product of sums of logarithms."""
+    if pi >= 1.0:
+        return max(0.0, tokens - capacity), 0.0
+    b = np.arange(capacity + 1, tokens + 1)
+    log_choose = math.lgamma(tokens + 1) - np.array([math.lgamma(k + 1) + math.lgamma(tokens - k + 1) for k in b])
+    p = np.exp(log_choose + b * math.log(pi) + (tokens - b) * math.log1p(-pi))
+    mean = (p * (b - capacity)).sum()
+    return mean, (p * (b - capacity) ** 2).sum() - mean * mean
+
+
+def expects(rows, experts, top_k, moe_layers, what):
+    """Of dense under the reference: 64 GPUs, a sequence of 512 tokens each. Experts that are full leave less to others, so the spread
+    is below that of independent ones."""
+    capacity = int(-(-512 * top_k // experts) * 1.25)
+    units = [over(512, pi, capacity) for layer in counts for pi in inclusion(loads(layer, experts), top_k)]
+    mean, spread = (sum(x) / 4 / (512 * top_k) for x in ([u[0] for u in units], [u[1] / (512 * top_k) for u in units]))
+    drops, apart = rows["dense:capacity_factor=1.25"]["drops"], math.sqrt(spread / (64 * moe_layers))
+    check(math.isclose(drops["expected_fraction"], mean, rel_tol=1e-6), f"{what}: {drops} expected, {mean} by the binomial law")
+    check(0.5 * apart < drops["expected_sd"] < apart, f"{what}: {drops['expected_sd']} is the spread, {apart} of independent experts")
+    drawn = apart * math.sqrt(moe_layers / 4)  # in four layers
+    check(abs(drops["fraction"] - mean) < 5 * drawn, f"{what}: {drops} drawn, {mean} expected")
+    check(all("expected_fraction" not in rows[scheme]["drops"] for scheme in ("gmm", "gmm-deepep")), f"{what}: no drops, none expected")
+    for row in rows.values():
+        expected = row["traffic"]["expected"]
+        check(expected["rows_mean"] == 512 * top_k and expected["rows_sd"] > 0, f"{what}: {expected}")
+        check(abs(expected["rows_fullest"] / expected["rows_mean"] - 1) > 0.05, f"{what}: {expected}")
 
 
 def close(a, b, what):
@@ -163,6 +194,8 @@ for model, expert, experts, groups in (("olmoe-1b-7b", 8, 64, ""), ("deepseek-v3
               f"{model}: {row['scheme']}: balanced tokens/s")
     # A scheme that drops is not called fastest for what it drops under uniform routing alone.
     check(rows["dense:capacity_factor=1.25"]["drops"]["fraction"] > 0.03, f"{model}: dense drops {rows['dense:capacity_factor=1.25']['drops']}")
+    expects(rows, experts, 8, {"olmoe-1b-7b": 16, "deepseek-v3": 58}[model], model)
+    check(all("expected" not in row["traffic"] and "expected_fraction" not in row["drops"] for row in traced["rows"]), f"{model}: expected of a trace")
     fastest = answer["rows"][answer["plan"]["fastest"]]
     check(fastest["drops"]["fraction"] <= 0.01, f"{model}: the fastest, {fastest['scheme']}, drops")
     text = oracle.must("plan", "--job", job, "--wide", "--details")
@@ -188,6 +221,7 @@ for routing, groups in (("uniform", 8), ("uniform:groups=0", 1)):
     row = next(row for row in plan(job, "--routing", routing)["rows"] if row["scheme"] == "gmm-deepep")
     row_bytes = row["traffic"]["dispatch_bytes_per_gpu"] / 512
     own = reach(groups)
+    check(abs(row["traffic"]["expected"]["other_ranks"] / own - 1) < 0.01, f"{routing}: {row['traffic']['expected']}, {own} by own draw")
     ratio = row["time"]["step_s"] / row["time"]["balanced_step_s"]
     check(abs(ratio - 1) < 0.01, f"{routing}: {ratio} times balanced, whose tokens keep to the groups, too")
     if groups == 8:

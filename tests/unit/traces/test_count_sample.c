@@ -341,6 +341,33 @@ static void check_repeats(void) {
     spw_trace_close(trace);
 }
 
+/* The tree of a step and layer, by whatever blocks it was read last; of a new one all experts are one block. */
+static void check_trees(void) {
+    spw_generate_settings s = {
+        .experts = 64, .top_k = 4, .layers = 2, .steps = 2, .ranks = 1, .tokens_per_rank = 64};
+    double expert[64], again[64], rank[8], node[8];
+    spw_trace *trace = NULL;
+    spw_trace_record law;
+    const spw_count_tree *tree = NULL, *other = NULL;
+    CHECK_OK(spw_distribution_parse("drift:popularity=reference", &s.distribution));
+    CHECK_OK(spw_trace_make(&s, &trace));
+    CHECK_OK(spw_trace_read_law(trace, 1, 1, (spw_expert_blocks){8, 64}, &law));
+    CHECK_OK(spw_trace_read_tree(trace, 1, 1, &tree));
+    spw_count_tree_reach(tree, expert, rank, node);
+    CHECK_OK(spw_trace_read_tree(trace, 1, 0, &other));
+    CHECK(other != tree);
+    CHECK_OK(spw_trace_read_tree(trace, 1, 1, &other));
+    CHECK(other == tree);
+    CHECK_OK(spw_trace_read_tree(trace, 0, 1, &tree));
+    spw_count_tree_reach(tree, again, rank, node);
+    CHECK(memcmp(expert, again, sizeof expert) != 0);
+    CHECK(fabs(rank[0] - 1.0) < 1e-12 && fabs(node[0] - 1.0) < 1e-12);
+    CHECK_OK(spw_trace_read_tree(trace, 1, 1, &tree));
+    spw_count_tree_reach(tree, again, rank, node);
+    for (size_t x = 0; x < 64; x++) CHECK(fabs(expert[x] - again[x]) < 1e-6);
+    spw_trace_close(trace);
+}
+
 /* Tokens that follow another law are not counted so. */
 static void check_others(void) {
     static const char *const text[] = {"hash:hash=1", "megatron-w0"};
@@ -369,6 +396,7 @@ int main(void) {
     check_equal();
     check_binomials();
     check_repeats();
+    check_trees();
     check_others();
     check_jobs();
     return check_done();
