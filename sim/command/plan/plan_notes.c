@@ -1,7 +1,6 @@
 #include "sim/command/plan/plan_notes.h"
 
 #include "sim/command/job_options.h"
-#include "sim/command/plan/plan_brief.h"
 #include "sim/command/plan/plan_imbalance.h"
 #include "sim/job/grid.h"
 #include "sim/job/job.h"
@@ -186,13 +185,13 @@ static void print_stages(const spw_plan_view *v, FILE *out) {
 static void print_expected(const spw_plan_view *v, FILE *out) {
     const spw_result_answers *a = &v->result->answers;
     const size_t i = a->fastest != SPW_NO_ROW ? a->fastest : a->least_memory;
-    char name[SPW_PLAN_POINT];
     if (!a->there || i >= v->result->rows || !v->result->row[i].expected.there) return;
     const spw_result_row *r = &v->result->row[i];
     const spw_expected_routing *e = &r->expected;
     const bool drops = isfinite(e->drop_fraction), spread = r->expert > 1;
     if (!drops && !spread) return;
-    fprintf(out, "expected  %s: ", spw_plan_point_text(r, name));
+    fprintf(out, "expected  %s, EP %zu, %zu sequence%s: ", r->scheme.text, r->expert, r->sequences,
+            spw_plural(r->sequences));
     if (spread)
         fprintf(
             out,
