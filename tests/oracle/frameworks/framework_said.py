@@ -153,6 +153,10 @@ SAID = [  # file, text, options, keys, words of `more`, words of the listing
     # accelerate keeps what is trained in fp32 under FSDP2, and the file says so
     ("full.yml", FULL, ["--cluster", "h100:8x1"], {"precision.weights": "fp32", "precision.optimizer": "fp32", "precision.master": "none"}, None),
     ("full.yml", FULL.replace("bf16: auto", "bf16: full"), ["--cluster", "h100:8x1"], {"precision.weights": "bf16", "precision.optimizer": "bf16"}, None),
+    *[(name, text.replace("bf16: true", mixed), ["--cluster", "h100:8x1"],  # adapters are fp32 but where all of training is bf16
+       {"finetune.frozen": "base", "precision.gradients": trained, "precision.optimizer": trained}, None)
+      for name, text in (("lora.yml", LORA), ("trl.yaml", TRL + "use_peft: true\n"), ("factory.yaml", FACTORY + "per_device_train_batch_size: 1\ncutoff_len: 4096\n"))
+      for mixed, trained in (("bf16: true", "fp32"), ("bf16: full", "bf16"), ("pure_bf16: true", "bf16"))],
     ("factory.yaml", FACTORY, ["--cluster", "h100:8x1"], {"batch.sequence_length": 2048, "remat": "full", "finetune.lora_rank": 8}, None),
     ("accelerate.yaml", "distributed_type: FSDP\nmixed_precision: bf16\nfsdp_config:\n  fsdp_version: 2\n", ["--cluster", "h100:8x1", "--model", "olmoe-1b-7b"],
      {"precision.weights": "fp32", "optimizer": "sharded"}, None),
