@@ -40,11 +40,11 @@ typedef struct sums {
 
 /* Of one level: what a token reaches of the blocks beside the one that it comes from, which may be any. */
 static spw_status add_reach(const spw_count_tree *t, size_t block, double *sum) {
-    const double blocks = (double)(t->experts / block);
+    const size_t blocks = t->experts / block;
     spw_moments reach = {1.0, 0.0};
     if (block == t->experts) return SPW_OK;
     const spw_status status = spw_expected_reach(t, block, &reach);
-    *sum += reach.mean * (blocks - 1.0) / blocks;
+    *sum += reach.mean * (double)(blocks - 1) / (double)blocks;
     return status;
 }
 
@@ -85,7 +85,7 @@ spw_status spw_expected_routing_of(const spw_expected_request *q, spw_expected_r
     const spw_layer_shape *s = &q->point->shape;
     const double layers = (double)q->layers;
     const size_t node_block = node_block_of(q->point);
-    drop_unit unit;
+    drop_unit unit = {.tokens = 0};
     sums sum = {.variance = 0.0};
     const bool drops = drop_unit_of(q->point, &unit);
     *out = (spw_expected_routing){.there = false};

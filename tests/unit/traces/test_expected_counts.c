@@ -114,7 +114,8 @@ static void check_by_sets(void) {
     for (size_t i = 0; i < 3 * sizeof shape / sizeof *shape; i++) {
         const size_t at = i / 3, experts = shape[at].experts;
         double inclusion[FEW_EXPERTS], group[FEW_EXPERTS], sets[SETS], sum = 0.0;
-        const double size = shape[at].groups > 0 ? (double)(experts / shape[at].groups) : (double)experts;
+        const size_t of_group = experts / (shape[at].groups > 0 ? shape[at].groups : 1);
+        const double size = (double)of_group;
         for (size_t x = 0; x < experts; x++) inclusion[x] = exp(gsl_ran_gaussian(&stream.rng, spread[i % 3]));
         for (size_t x = 0; x < experts; x++) sum += inclusion[x];
         for (size_t x = 0; x < experts; x++) /* below 1, and near to the number of choices */
