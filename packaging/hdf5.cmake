@@ -7,7 +7,7 @@ get_target_property(spw_hdf5_headers HDF5::HDF5 INTERFACE_INCLUDE_DIRECTORIES)
 target_include_directories(spw_hdf5 SYSTEM INTERFACE ${spw_hdf5_headers})
 
 set(spw_hdf5_archives)
-if(SPW_HDF5_ARCHIVE)
+if(SPW_HDF5_ARCHIVE AND NOT SPW_SANITIZE)
     foreach(library ${HDF5_C_LIBRARIES} ${HDF5_C_HL_LIBRARIES})
         string(REGEX REPLACE "\\.so$" ".a" archive "${library}")
         if(library MATCHES "/libhdf5[a-z_]*\\.so$" AND EXISTS ${archive})
