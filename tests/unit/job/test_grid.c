@@ -129,6 +129,37 @@ static void test_widths(const spw_job *read) {
     }
 }
 
+/* Can each of the GPUs of context, two parts apiece, and of what they hold each of tensor, have as many tokens as any other? */
+static bool can_cut(size_t length, size_t context, size_t tensor) {
+    const size_t cuts = context > 1 ? 2 * context : 1;
+    for (size_t piece = 1; piece * cuts <= length; piece++) {
+        const size_t own = piece * (context > 1 ? 2 : 1);
+        for (size_t each = 1; piece * cuts == length && each * tensor <= own; each++)
+            if (each * tensor == own) return true;
+    }
+    return false;
+}
+
+static void test_lengths(const spw_job *read) {
+    static const size_t sizes[][2] = {{1, 1}, {1, 8}, {2, 1}, {2, 2},
+                                      {2, 4}, {4, 1}, {4, 2}}; /* context, tensor */
+    static spw_job job;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        for (size_t length = 992; length <= 1024; length++) {
+            const char *key = NULL;
+            job = *read;
+            job.context = sizes[i][0], job.tensor = sizes[i][1];
+            job.expert = 2, job.fsdp = GPUS / 2;
+            job.optimizer = SPW_OPTIMIZER_DISTRIBUTED, job.sequence_parallel = true;
+            job.model.heads = job.model.kv_heads = 16, job.model.qk_norm = false;
+            job.sequence_length = length;
+            const bool good = can_cut(length, job.context, job.tensor);
+            CHECK_STATUS(check(&job, &key), good ? SPW_OK : SPW_ECONFIG);
+            if (!good) CHECK(strcmp(key, "batch.sequence_length") == 0);
+        }
+    }
+}
+
 int main(void) {
     static spw_job job;
     const spw_job_override values[] = {{"model", "olmoe-1b-7b", "--model"},
@@ -136,5 +167,6 @@ int main(void) {
     CHECK_OK(spw_job_read_with(NULL, values, 2, &job));
     test_parts(&job);
     test_widths(&job);
+    test_lengths(&job);
     return check_done();
 }
