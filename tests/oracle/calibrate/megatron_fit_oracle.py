@@ -13,6 +13,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # what rooms share
 from oracle_run import Oracle
+from fit_files import quantile
 
 spillway, scratch, root = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
 scratch = scratch / "megatron_fit_oracle"
@@ -35,13 +36,6 @@ def write(folder, runs, phases):
             writer.writeheader()
             writer.writerows(rows)
     return [folder / "some_runs.csv", folder / "some_phases.csv"]
-
-
-def quantile(values, share):
-    values = sorted(values)
-    at = share * (len(values) - 1)
-    low = min(int(at), len(values) - 1)
-    return values[low] + (at - low) * (values[min(low + 1, len(values) - 1)] - values[low])
 
 
 def rounded(text, value, what, digits):

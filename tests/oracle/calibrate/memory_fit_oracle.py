@@ -14,6 +14,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # what rooms share
 from oracle_run import Oracle
+from fit_files import quantile, read_stack, write_stack
 
 spillway, scratch, root = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
 scratch = scratch / "memory_fit_oracle"
@@ -27,20 +28,9 @@ COVERED, LEAST, SPREAD, GRID = 0.975, 0.04, 0.3, 200
 
 # --- Stacks as files ---
 
-def read_stack(name):
-    """key -> text of a plain key, or what a coefficient's block says."""
-    path, out = root / "sim/stacks" / f"{name}.yaml" if "/" not in str(name) else name, {}
-    for key, word, block in re.findall(r"^(\w+):(?: (.+))?\n((?:  .+\n)*)", path.read_text(), re.M):
-        out[key] = dict(re.findall(r"^  (\w+): (.+)$", block, re.M)) if block else word
-    return out
-
-
-def write_stack(path, stack):
-    lines = []
-    for key, value in stack.items():
-        lines += [f"{key}:", *(f"  {k}: {v}" for k, v in value.items())] if isinstance(value, dict) else [f"{key}: {value}"]
-    path.write_text("\n".join(lines) + "\n")
-    return path
+def stack_of(name):
+    """Of a stack that comes with the program by its name, or of a file."""
+    return read_stack(name if "/" in str(name) else root / "sim/stacks" / f"{name}.yaml")
 
 
 def share_of(stack, key):
@@ -112,14 +102,6 @@ class Row:
         return 2 * 0.05**2 * (math.sqrt(1 + (off / 0.05)**2) - 1)
 
 
-def quantile(values, share):
-    values = sorted(values)
-    at = share * (len(values) - 1)
-    low = min(int(at), len(values) - 1)
-    high = min(low + 1, len(values) - 1)
-    return values[low] + (at - low) * (values[high] - values[low])
-
-
 # --- The fit ---
 
 def fit(rows, start):
@@ -162,7 +144,7 @@ def rounded(text, value, what, digits):
 class Case:
     def __init__(self, what, tables, name, start="counted", left_out=()):
         self.what, self.tables, self.left_out = what, tables, set(left_out)
-        self.stack, self.start, self.start_name = read_stack(name), read_stack(start), start
+        self.stack, self.start, self.start_name = stack_of(name), stack_of(start), start
         self.arguments = [*tables, "--stack", name, "--from", start, *(word for id in left_out for word in ("--leave-out", id))]
         shown = {key: value for key, value in self.stack.items() if key not in KEYS + ["half_width", "half_width_unseen"]}
         self.base = shown | {"limit_share": self.start["limit_share"]}
@@ -232,7 +214,7 @@ class Case:
     def hold(self):
         out = scratch / "fitted.yaml"
         text = oracle.must("calibrate", "memory", *self.arguments, "--output", out, "--wide")
-        self.hold_stack(read_stack(out))
+        self.hold_stack(stack_of(out))
         for form in ("json", "csv"):
             said = oracle.must("calibrate", "memory", *self.arguments, "--format", form)
             self.hold_coefficients(json.loads(said) if form == "json" else list(csv.DictReader(said.splitlines())))
@@ -353,7 +335,7 @@ def made(name, source, rng, keep=1.0, moved=0.02, wild=(), totals=0.0, verdicts=
 
 def hold_start():
     """What is not fitted comes from the stack that the fit begins with, where the tables do not say."""
-    start, out = read_stack("xla-cuda-0.12.0"), scratch / "from_file.yaml"
+    start, out = stack_of("xla-cuda-0.12.0"), scratch / "from_file.yaml"
     figures = {"limit_share": 0.9, "half_width_unseen": 0.0625, "half_width": 0.0875}
     for key, value in figures.items():
         start[key]["value"] = value
@@ -365,7 +347,7 @@ def hold_start():
         writer.writerows(rows)
     oracle.must("calibrate", "memory", table, "--stack", "xla-cuda-0.10.2", "--from",
                 write_stack(scratch / "start.yaml", start), "--output", out)
-    said = read_stack(out)
+    said = stack_of(out)
     oracle.check(said["name"] == "xla-cuda-0.10.2", f"the name is of --stack: {said['name']}")
     for key, value in figures.items():
         near(said[key]["value"], value, f"{key} of the start")

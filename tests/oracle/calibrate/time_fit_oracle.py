@@ -17,6 +17,7 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # what rooms share
 from oracle_run import Oracle
+from fit_files import quantile, read_stack, write_stack
 
 spillway, scratch, root = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
 scratch = scratch / "time_fit_oracle"
@@ -32,31 +33,6 @@ ROWS = {"dense_share": (0.55, 0.01, 1, 0.15, 0.02), "grouped_share": (0.30, 0.01
 FEWEST, KERNEL, COVERED, LEAST, NODE = len(ROWS), 0.3, 0.95, 0.05, 8
 LABELS = ["table", "scheme", "routing", "nodes of a group", "sequences a GPU"]
 UNSEEN = ["scheme", "routing", "nodes of a group"]
-
-
-def read_stack(path):
-    """key -> text of a plain key, or what a coefficient's block says."""
-    out = {}
-    for key, word, block in re.findall(r"^(\w+):(?: (.+))?\n((?:  .+\n)*)", path.read_text(), re.M):
-        out[key] = dict(re.findall(r"^  (\w+): (.+)$", block, re.M)) if block else word
-    return out
-
-
-def write_stack(path, stack):
-    lines = []
-    for key, value in stack.items():
-        lines += [f"{key}:", *(f"  {k}: {v}" for k, v in value.items())] if isinstance(value, dict) else [f"{key}: {value}"]
-    path.write_text("\n".join(lines) + "\n")
-    return path
-
-
-def quantile(values, share):
-    if not values:
-        return math.nan
-    values = sorted(values)
-    at = share * (len(values) - 1)
-    low = min(int(at), len(values) - 1)
-    return values[low] + (at - low) * (values[min(low + 1, len(values) - 1)] - values[low])
 
 
 class Row:
