@@ -334,7 +334,6 @@ static spw_status fill_request(plan_call *c) {
     q->allocator = !o->no_allocator;
     q->every_rank = o->every_rank;
     q->brief = o->search.asked || o->until != NULL || is_brief(o);
-    q->expects = !q->brief;
     c->tokens = spw_cost_tokens(job, c->tokens);
     o->search.splits = c->splits;
     if (o->imbalance != NULL) SPW_TRY(spw_stated_open(&c->stated, job, c->splits, &c->law));

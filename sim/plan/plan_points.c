@@ -90,7 +90,7 @@ spw_status spw_plan_run(const spw_plan_request *q, spw_result *result) {
         SPW_TRY(refuse_split(q, expert, result));
     }
     spw_replay_request request = request_of(q, job, kept);
-    request.expects = q->expects;
+    request.expects = !q->brief;
     SPW_TRY(spw_replay_run(&request, result));
 
 cleanup:

@@ -26,10 +26,9 @@ typedef struct spw_plan_request {
     const spw_imbalance_law *imbalance; /* as in spw_replay_request */
     bool allocator;                     /* replay PyTorch's for schemes that allocate what arrives */
     bool every_rank;                    /* as in spw_replay_request */
-    bool expects;                       /* as in spw_replay_request */
     bool
-        brief; /* without what only details show: the other set of formats, dense's break-even factor, and what expandable
-                   segments would change of a point that fits; each takes replays of its own */
+        brief; /* without what only details show: counts that are expected, and the other set of formats, dense's break-even factor,
+                   and what expandable segments would change of a point that fits, each of which takes replays of its own */
     const spw_stack *stack;                    /* NULL: what must be live */
     bool stack_assumed;                        /* nobody named it */
     const spw_stack *newest;                   /* as in spw_replay_request */

@@ -132,17 +132,22 @@ static void assume_choices(const spw_replay_row *row, spw_assumptions *list) {
                    row->point.scheme->text, info->weight_kind[0] != '\0' ? info->weight_kind : "not said");
 }
 
-static void assume_time(const spw_replay_row *row, spw_result_row *out) {
+static void assume_no_time(const spw_replay_row *row, spw_result_row *out) {
     const spw_replay_request *q = row->frame->request;
-    const spw_megatron_coefficients *stack = row->time.scaled;
     const spw_fits fits = {q->stack, q->time_stack, q->megatron};
     char replicas[SPW_REPLICAS_TEXT];
-    if (!row->timed && spw_replicas_note(row->point.job, replicas))
-        spw_assume(&out->assumptions, "%s", replicas);
-    if (!row->timed) out->no_time = spw_why_no_time(row->point.job, row->point.scheme, &fits);
-    if (!row->timed && (q->stack != NULL || q->megatron != NULL || q->listed))
+    if (spw_replicas_note(row->point.job, replicas)) spw_assume(&out->assumptions, "%s", replicas);
+    out->no_time = spw_why_no_time(row->point.job, row->point.scheme, &fits);
+    if (q->stack != NULL || q->megatron != NULL || q->listed)
         spw_assume(&out->assumptions, "%s: no times: %s", row->point.scheme->text, out->no_time);
-    if (!row->timed) return;
+}
+
+static void assume_time(const spw_replay_row *row, spw_result_row *out) {
+    const spw_megatron_coefficients *stack = row->time.scaled;
+    if (!row->timed) {
+        assume_no_time(row, out);
+        return;
+    }
     const bool layers = stack != NULL && stack->part == SPW_MEGATRON_EXPERT_LAYERS;
     if (layers)
         spw_assume(
@@ -273,15 +278,14 @@ static spw_status finish_balanced_drops(const spw_replay_row *row, spw_result_ro
 /* Of generated routing as it is, of one step. */
 static spw_status finish_expected(const spw_replay_row *row, spw_result_row *out) {
     const spw_replay_request *q = row->frame->request;
-    const spw_job *job = row->point.job;
+    if (!q->expects || q->imbalance != NULL || q->balancer != NULL || row->frame->steps != 1) return SPW_OK;
     const spw_expected_request request = {.trace = q->trace,
                                           .step = q->step_begin,
                                           .layer_begin = q->layer_begin,
                                           .layers = row->frame->layers,
                                           .point = &row->point,
-                                          .sources = spw_grid_token_ranks(job) / row->frame->stages *
-                                                     row->frame->micro_batches};
-    if (!q->expects || q->imbalance != NULL || q->balancer != NULL || row->frame->steps != 1) return SPW_OK;
+                                          .sources = spw_grid_token_ranks(row->point.job) /
+                                                     row->frame->stages * row->frame->micro_batches};
     return spw_expected_routing_of(&request, &out->expected);
 }
 

@@ -283,11 +283,6 @@ static const char *why_no_megatron_time(const spw_job *job, const spw_scheme *sc
     return "a remat policy that is no recompute module of Megatron-Core";
 }
 
-static const char replicas_untimed[] =
-    "transformers on replicas of FSDP2 (HSDP): memory counts them, the sum of gradients over them has no "
-    "time "
-    "model; for times plan one replica: its GPUs and their fsdp, and fsdp2.replicas: 1";
-
 const char *spw_why_no_time(const spw_job *job, const spw_scheme *scheme, const spw_fits *fits) {
     const bool megatron = spw_scheme_asks_megatron(scheme->type),
                compiled = spw_scheme_program(scheme) != NULL;
@@ -295,7 +290,10 @@ const char *spw_why_no_time(const spw_job *job, const spw_scheme *scheme, const 
     if (scheme->type->memory.whole_steps) {
         const spw_point point = spw_point_of(job, scheme, 1);
         if (spw_transformers_is_timed(&point, &why)) return "no stack is used (--stack none)";
-        return job->fsdp2.replicas > 1 ? replicas_untimed : why;
+        if (job->fsdp2.replicas < 2) return why;
+        return "transformers on replicas of FSDP2 (HSDP): memory counts them, the sum of gradients over them "
+               "has no time model; for times plan one replica: its GPUs and their fsdp, and fsdp2.replicas: "
+               "1";
     }
     if (!megatron && !compiled) return "schemes of PyTorch without a time model";
     if (job->cluster.gpu_generation == SPW_GPU_NONE)

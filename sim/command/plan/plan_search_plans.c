@@ -92,7 +92,6 @@ static spw_status plan_point(spw_json *json, const spw_search_view *v, const spw
     request.splits = 0;
     request.store = store;
     request.brief = false;
-    request.expects = true;
     SPW_TRY(spw_plan_run(&request, &result));
     if (result.rows != 1)
         SPW_TRY(spw_fail(SPW_EMISMATCH, "a point that can be was refused; please report the job"));

@@ -12,6 +12,7 @@ spw_status spw_run_routed(const spw_point *point, const spw_software *software, 
                                 .scheme = point->scheme,
                                 .schemes = 1,
                                 .seed = SEED,
+                                .brief = true,
                                 .stack = software->compiled ? &software->stack : NULL,
                                 .time_stack = software->timed ? &software->time_stack : NULL,
                                 .megatron = software->megatron ? &software->megatron_coefficients : NULL};
