@@ -27,6 +27,7 @@ void spw_stop_listen(void) {
 }
 
 void spw_stop_leave(void) {
+    if (spw_stop_is_asked()) return;
     if (listening) (void)sigaction(SIGINT, &before, NULL);
     listening = false;
 }
