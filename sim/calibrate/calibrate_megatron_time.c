@@ -64,8 +64,8 @@ static int residuals(const gsl_vector *x, void *data, gsl_vector *out) {
         const double floor_s = PHASE_FLOOR_S * (double)run->shape.layers;
         spw_megatron_time says;
         if (!is_used(p, run)) continue;
-        if (spw_megatron_time_predict(&p->c, &run->shape, SPW_MEGATRON_ALL_TO_ALL, run->ranks, run->load,
-                                      NULL, &says) != SPW_OK)
+        if (spw_megatron_time_predict(&p->c, &run->shape, SPW_MEGATRON_ALL_TO_ALL, run->ranks,
+                                      &(spw_megatron_loads){.load = run->load}, NULL, &says) != SPW_OK)
             return GSL_ENOMEM;
         gsl_vector_set(out, n++, soften(log(says.step_s / run->true_step_s) / STEP));
         for (size_t f = 0; f < SPW_MEGATRON_PHASES; f++) {

@@ -236,7 +236,7 @@ static uint64_t note_group(const spw_replay_row *row, const spw_counts *counts,
         sum += flow->dropped[d];
         note->assignments += counts->assignments[group * ranks + d];
     }
-    if (notes_rows(row)) spw_flow_all_rows(&row->point.shape, flow, of_rank);
+    if (notes_rows(row)) spw_traffic_rows(&row->point.shape, flow, of_rank);
     if (row->link_bytes != NULL)
         note_links(flow, ranks, sent, (double *)(of_rank + (notes_rows(row) ? ranks : 0)));
     if (row->timed)

@@ -106,7 +106,8 @@ spw_status spw_counts_create(spw_placement p, size_t sequences, spw_counts **out
     c->sequences = sequences;
     c->group_nodes = most_nodes(&p);
     SPW_TRY(SPW_ALLOC(rows, &c->per_sequence));
-    SPW_TRY(SPW_ALLOC(p.ranks * p.experts, &c->routed));
+    c->routed = c->per_sequence;
+    if (sequences > 1) SPW_TRY(SPW_ALLOC(p.ranks * p.experts, &c->routed));
     SPW_TRY(SPW_ALLOC(p.ranks * p.group_ranks, &c->distinct));
     SPW_TRY(SPW_ALLOC(p.ranks * c->group_nodes, &c->distinct_node));
     SPW_TRY(SPW_ALLOC(p.ranks, &c->tokens));
@@ -121,8 +122,8 @@ cleanup:
 
 void spw_counts_destroy(spw_counts *c) {
     if (c == NULL) return;
+    if (c->routed != c->per_sequence) spw_free(c->routed);
     spw_free(c->per_sequence);
-    spw_free(c->routed);
     spw_free(c->distinct);
     spw_free(c->distinct_node);
     spw_free(c->tokens);
@@ -277,7 +278,7 @@ static void count_rank(spw_counts *c, const spw_trace_record *record, const spw_
 static void finish_rank(spw_counts *c, size_t rank, const uint32_t *destination) {
     const spw_placement *p = &c->placement;
     uint32_t *routed = c->routed + rank * p->experts;
-    for (size_t q = 0; q < c->sequences; q++) {
+    for (size_t q = 0; q < c->sequences && c->sequences > 1; q++) {
         const uint32_t *row = c->per_sequence + (rank * c->sequences + q) * p->experts;
         for (size_t x = 0; x < p->experts; x++) routed[x] += row[x];
     }
@@ -290,7 +291,7 @@ static void finish_rank(spw_counts *c, size_t rank, const uint32_t *destination)
 static void zero(spw_counts *c) {
     const spw_placement *p = &c->placement;
     memset(c->per_sequence, 0, p->ranks * c->sequences * p->experts * sizeof *c->per_sequence);
-    memset(c->routed, 0, p->ranks * p->experts * sizeof *c->routed);
+    if (c->routed != c->per_sequence) memset(c->routed, 0, p->ranks * p->experts * sizeof *c->routed);
     memset(c->tokens, 0, p->ranks * sizeof *c->tokens);
     memset(c->assignments, 0, p->ranks * sizeof *c->assignments);
 }

@@ -40,7 +40,7 @@ typedef struct spw_counts {
     spw_placement placement;
     size_t sequences, group_nodes; /* group_nodes: the most nodes that one group touches */
     uint32_t *per_sequence;        /* [ranks][sequences][experts] assignments of one sequence to an expert */
-    uint32_t *routed;              /* n [ranks][experts] */
+    uint32_t *routed;              /* n [ranks][experts]; the same array where a rank has one sequence */
     uint32_t *distinct;            /* U [ranks][group_ranks] tokens of s with at least one expert on d */
     uint32_t
         *distinct_node; /* Q [ranks][group_nodes] the same for a node, counted from the group's first node */

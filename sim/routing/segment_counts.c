@@ -215,28 +215,41 @@ static spw_status count(spw_segment_counts *c, const spw_trace_record *record, s
     return SPW_OK;
 }
 
-static void segment_counts_add(uint32_t *sum, const uint32_t *row, size_t count_) {
+/* `first`: nothing is there yet. */
+static void segment_counts_add(bool first, uint32_t *sum, const uint32_t *row, size_t count_) {
+    if (first) {
+        memcpy(sum, row, count_ * sizeof *sum);
+        return;
+    }
     for (size_t i = 0; i < count_; i++) sum[i] += row[i];
 }
 
+/* Sets all that counts have of the rank, each figure by its first segment and nothing before. */
 static void sum_rank(const spw_segment_counts *c, spw_counts *counts, const spw_layout *layout, size_t rank) {
     const size_t group = c->placement.group_ranks, experts = c->placement.experts,
-                 nodes = counts->group_nodes;
+                 nodes = counts->group_nodes, begin = layout->begin[rank], end = layout->begin[rank + 1];
     uint32_t *sequence = counts->per_sequence + rank * counts->sequences * experts,
              *routed = counts->routed + rank * experts, *distinct = counts->distinct + rank * group,
              *node = counts->distinct_node + rank * nodes;
-    memset(sequence, 0, counts->sequences * experts * sizeof *sequence);
-    memset(routed, 0, experts * sizeof *routed);
-    memset(distinct, 0, group * sizeof *distinct);
-    memset(node, 0, nodes * sizeof *node);
+    size_t set = 0; /* sequences, from the first on */
     counts->tokens[rank] = counts->assignments[rank] = 0;
-    for (size_t i = layout->begin[rank]; i < layout->begin[rank + 1]; i++) {
+    for (size_t i = begin; i < end; i++) {
+        const size_t at = layout->segment[i].sequence;
         const uint32_t *row = c->figure + find(c, &layout->segment[i])->place * c->width;
-        segment_counts_add(sequence + layout->segment[i].sequence * experts, row, experts);
-        segment_counts_add(routed, row, experts);
-        segment_counts_add(distinct, row + experts, group);
-        segment_counts_add(node, row + experts + group, nodes);
+        const bool first = at >= set;
+        if (first) memset(sequence + set * experts, 0, (at - set) * experts * sizeof *sequence);
+        segment_counts_add(first, sequence + at * experts, row, experts);
+        if (first) set = at + 1;
+        if (routed != sequence) segment_counts_add(i == begin, routed, row, experts);
+        segment_counts_add(i == begin, distinct, row + experts, group);
+        segment_counts_add(i == begin, node, row + experts + group, nodes);
         counts->tokens[rank] += layout->segment[i].tokens;
+    }
+    memset(sequence + set * experts, 0, (counts->sequences - set) * experts * sizeof *sequence);
+    if (begin == end) {
+        memset(routed, 0, experts * sizeof *routed);
+        memset(distinct, 0, group * sizeof *distinct);
+        memset(node, 0, nodes * sizeof *node);
     }
     for (size_t x = 0; x < experts; x++) counts->assignments[rank] += routed[x];
 }

@@ -26,7 +26,7 @@ static bool drop_unit_of(const spw_point *point, drop_unit *out) {
                            .each = (double)s->sequences / (double)spw_layer_context(s)};
         return true;
     }
-    if (routing->keep == NULL || routing->expert_capacity == NULL || routing->limit_after_keep) return false;
+    if (routing->keep == NULL || routing->expert_capacity == NULL || routing->limits) return false;
     *out =
         (drop_unit){.tokens = s->tokens, .capacity = routing->expert_capacity(point->scheme, s), .each = 1.0};
     return out->capacity != SIZE_MAX;

@@ -285,6 +285,11 @@ bool spw_scheme_is_unknown_alone(const spw_scheme *scheme, const spw_layer_shape
     return spw_scheme_is_timed_megatron(scheme) && type->megatron.dispatcher == SPW_MEGATRON_TOKENS;
 }
 
+size_t spw_scheme_limits(const spw_scheme *scheme, const spw_layer_shape *s) {
+    const spw_scheme_routing *routing = &scheme->type->routing;
+    return routing->limits ? s->ranks * (routing->limit_per_sequence ? s->sequences : 1) * s->experts : 0;
+}
+
 bool spw_schemes_need_weights(const spw_scheme *scheme, size_t schemes) {
     for (size_t i = 0; i < schemes; i++) {
         if (spw_scheme_drop_rule(&scheme[i]) == SPW_DROP_BY_WEIGHT || scheme[i].type->routing.by_choice_rank)
@@ -300,19 +305,6 @@ spw_rank_rows spw_flow_rows(const spw_layer_shape *s, const spw_flow *flow, size
         rows.sent += flow->wire[d * s->ranks + r];
     }
     return rows;
-}
-
-void spw_flow_all_rows(const spw_layer_shape *s, const spw_flow *flow, spw_rank_rows *out) {
-    for (size_t d = 0; d < s->ranks; d++) out[d] = (spw_rank_rows){.held = flow->rows[d]};
-    for (size_t r = 0; r < s->ranks; r++) {
-        const uint64_t *wire = flow->wire + r * s->ranks;
-        uint64_t sent = 0;
-        for (size_t d = 0; d < s->ranks; d++) {
-            out[d].received += wire[d];
-            sent += wire[d];
-        }
-        out[r].sent = sent;
-    }
 }
 
 spw_rank_rows spw_balanced_rows(const spw_scheme *scheme, const spw_layer_shape *s) {

@@ -152,7 +152,7 @@ typedef struct spw_flow {
     uint64_t *rows; /* [ranks] rows that d holds for its experts, without deduplication */
     uint32_t
         *limit; /* [ranks][units][experts] assignments kept, in token order; units: see limit_per_sequence.
-                   Left alone by schemes with keep(), unless they limit after it */
+                   NULL where the scheme's type says that it has no limits */
     uint64_t *
         dropped; /* [ranks] assignments of source rank s that are dropped. With keep(): by flow() itself, beyond
                           what keep() dropped */
@@ -194,7 +194,7 @@ typedef struct spw_scheme_routing {
     double (*worst_factor)(const spw_scheme *scheme, const spw_layer_shape *shape);
     bool by_choice_rank;     /* a token's first slot is its first choice: the drop rule goes by slots */
     bool limit_per_sequence; /* flow.limit has one unit a sequence, else one a rank */
-    bool limit_after_keep;   /* with keep(): flow.limit drops more of what it kept, after the wire */
+    bool limits; /* drops choices by flow.limit; with keep(): more of what that kept, after the wire */
     spw_drop_rule (*drop_rule)(const spw_scheme *scheme); /* NULL: SPW_DROP_BY_LIMIT */
     /* kept [ranks][tokens][top_k]: 1 where a choice is kept; comes zeroed. SPW_ENOMEM. */
     spw_status (*keep)(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_choices *choices,
@@ -372,15 +372,15 @@ SPW_MUST_CHECK spw_status spw_scheme_check(const spw_scheme *scheme, const spw_l
 /* What a compiled scheme is like to a fit: the name of its kind of program, "ragged_dot" or "dense_peeled". */
 const char *spw_compiled_kind(const spw_scheme *scheme);
 spw_drop_rule spw_scheme_drop_rule(const spw_scheme *scheme);
+/* Cells of flow.limit in one group of so many ranks; 0: the scheme drops nothing by limits. */
+size_t spw_scheme_limits(const spw_scheme *scheme, const spw_layer_shape *shape);
 /* Does any of them drop by router weight? */
 bool spw_schemes_need_weights(const spw_scheme *scheme, size_t schemes);
 bool spw_scheme_once_a_rank(const spw_scheme *scheme);
 bool spw_scheme_by_node(const spw_scheme *scheme);
 
-/* The rows of rank d of the group. */
+/* The rows of rank d of the group; of all its ranks: spw_traffic_rows. */
 spw_rank_rows spw_flow_rows(const spw_layer_shape *shape, const spw_flow *flow, size_t d);
-/* Of all its ranks: out [ranks]. */
-void spw_flow_all_rows(const spw_layer_shape *shape, const spw_flow *flow, spw_rank_rows *out);
 /* The same when every expert is as likely as any other: held and sent N; received N, or what is expected of tokens that
  * travel once a rank. */
 spw_rank_rows spw_balanced_rows(const spw_scheme *scheme, const spw_layer_shape *shape);

@@ -13,7 +13,8 @@ struct spw_selection {
     size_t groups, choices; /* choices: of one group */
     spw_flow *flow;         /* [groups] */
     uint64_t *wire, *rows, *dropped, *lost;
-    uint32_t *limit;
+    uint32_t *limit; /* NULL until a scheme has some */
+    size_t limits;
     int32_t *expert;
     float *weight;
     uint8_t *kept;    /* [groups][choices] */
@@ -56,7 +57,6 @@ spw_status spw_selection_create(spw_placement placement, const spw_layer_shape *
     SPW_TRY(SPW_ALLOC(ranks, &s->rows));
     SPW_TRY(SPW_ALLOC(ranks, &s->dropped));
     SPW_TRY(SPW_ALLOC(ranks, &s->lost));
-    SPW_TRY(SPW_ALLOC(ranks * shape->sequences * shape->experts, &s->limit));
     for (size_t g = 0; g < s->groups; g++) {
         const size_t first = g * shape->ranks;
         s->flow[g] = (spw_flow){
@@ -129,6 +129,18 @@ cleanup:
     return status;
 }
 
+static spw_status need_limits(spw_selection *s, size_t limits) {
+    spw_status status = SPW_OK;
+    if (limits <= s->limits) return SPW_OK;
+    spw_free(s->limit);
+    s->limit = NULL, s->limits = 0;
+    SPW_TRY(SPW_ALLOC(limits, &s->limit));
+    s->limits = limits;
+
+cleanup:
+    return status;
+}
+
 static spw_status keep(spw_selection *s, bool weights) {
     spw_status status = SPW_OK;
     SPW_TRY(need_choices(s, weights));
@@ -160,7 +172,7 @@ static spw_status keep(spw_selection *s, bool weights) {
                                      .expert_id = s->id};
     SPW_TRY(spw_counts_fill(s->own, &record, s->layout));
     s->counts = s->own;
-    s->kept_before = s->scheme->type->routing.limit_after_keep;
+    s->kept_before = s->scheme->type->routing.limits;
     s->marked = !s->kept_before;
 
 cleanup:
@@ -220,8 +232,7 @@ static spw_drop_rule rule_of(const spw_selection *s, const spw_scheme *scheme, c
 /* Where all that keep() drops is what a rank has for an expert over its capacity. SIZE_MAX: it may drop more, or keeps all. */
 static size_t capacity_of(const spw_selection *s, const spw_scheme *scheme) {
     const spw_scheme_routing *routing = &scheme->type->routing;
-    if (routing->keep == NULL || routing->expert_capacity == NULL || routing->limit_after_keep)
-        return SIZE_MAX;
+    if (routing->keep == NULL || routing->expert_capacity == NULL || routing->limits) return SIZE_MAX;
     return routing->expert_capacity(scheme, &s->shape);
 }
 
@@ -237,20 +248,19 @@ spw_status spw_selection_run(spw_selection *s, const spw_scheme *scheme, const s
     const spw_drop_rule rule = rule_of(s, scheme, counts);
     const size_t capacity = s->drops_alone ? capacity_of(s, scheme) : SIZE_MAX;
     const bool counted = capacity != SIZE_MAX;
-    const size_t units = scheme->type->routing.limit_per_sequence ? s->shape.sequences : 1;
+    const size_t limits = spw_scheme_limits(scheme, &s->shape);
     s->run_scheme = *scheme;
     s->scheme = &s->run_scheme, s->record = record, s->source = layout, s->counts = counts;
     s->marked = s->kept_before = false;
     s->rule = rule;
-    const spw_status there = spw_selection_check(scheme, record->weight != NULL);
-    if (there != SPW_OK) return there;
-    if (rule != SPW_DROP_BY_LIMIT && !counted) {
-        const spw_status status = keep(s, rule == SPW_DROP_BY_WEIGHT);
-        if (status != SPW_OK) return status;
-    }
+    spw_status status = spw_selection_check(scheme, record->weight != NULL);
+    if (status == SPW_OK) status = need_limits(s, s->groups * limits);
+    if (status == SPW_OK && rule != SPW_DROP_BY_LIMIT && !counted)
+        status = keep(s, rule == SPW_DROP_BY_WEIGHT);
+    if (status != SPW_OK) return status;
     for (size_t g = 0; g < s->groups; g++) {
         const size_t first = g * s->shape.ranks;
-        s->flow[g].limit = s->limit + first * units * s->shape.experts;
+        s->flow[g].limit = limits > 0 ? s->limit + g * limits : NULL;
         s->flow[g].chosen = counts->routed + first * s->shape.experts;
         scheme->type->routing.flow(&(spw_routed_group){scheme, &s->shape, s->counts, g}, &s->flow[g]);
         for (size_t r = first; r < first + s->shape.ranks && rule != SPW_DROP_BY_LIMIT; r++)
@@ -268,11 +278,12 @@ static void mark(spw_selection *s, size_t group, uint32_t *seen) {
     const bool by_sequence = s->scheme->type->routing.limit_per_sequence;
     const size_t experts = s->shape.experts,
                  unit = (by_sequence ? s->shape.sequence_length : s->shape.tokens) * s->shape.top_k;
+    const uint32_t *limit = s->flow[group].limit;
     uint8_t *kept = s->kept + group * s->choices;
     for (size_t i = 0; i < s->choices; i++) {
         if (i % unit == 0) memset(seen, 0, experts * sizeof *seen);
         const int32_t x = s->kept_before && !kept[i] ? -1 : s->expert[i];
-        kept[i] = x >= 0 && seen[x]++ < s->flow[group].limit[i / unit * experts + (size_t)x];
+        kept[i] = x >= 0 && (limit == NULL || seen[x]++ < limit[i / unit * experts + (size_t)x]);
     }
 }
 
@@ -320,6 +331,10 @@ spw_status spw_selection_lost_tokens(spw_selection *s, const uint64_t **lost) {
     *lost = s->lost;
     if (s->kept_before) return lost_after_keep(s);
     if (s->rule != SPW_DROP_BY_LIMIT) return SPW_OK;
+    if (s->flow[0].limit == NULL) {
+        memset(s->lost, 0, s->placement.ranks * sizeof *s->lost);
+        return SPW_OK;
+    }
     return spw_counts_lost_tokens(s->counts, s->record, s->source, s->limit,
                                   s->scheme->type->routing.limit_per_sequence, s->lost);
 }

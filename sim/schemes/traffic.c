@@ -31,20 +31,39 @@ static void find_nodes(const spw_layer_shape *s, const spw_placement *p, size_t 
     for (size_t d = 0; d < s->ranks; d++) node[d] = (uint32_t)spw_placement_node(p, group, d);
 }
 
+/* Of a line of pairs those from `first` on: adds them up by receiver, and returns their sum. */
+static uint64_t add_line(const uint64_t *restrict wire, size_t first, size_t end, uint64_t *restrict in) {
+    uint64_t sum = 0;
+    for (size_t d = first; d < end; d++) {
+        in[d] += wire[d];
+        sum += wire[d];
+    }
+    return sum;
+}
+
 /* Every pair has its own way: inside a node the link, between nodes the NICs. */
 static void route_pairs(const spw_layer_shape *s, const spw_placement *p, size_t group, const spw_flow *flow,
                         uint64_t row_bytes, const wires *w) {
     uint32_t node[SPW_TRAFFIC_MAX_RANKS];
+    uint64_t nic_in[SPW_TRAFFIC_MAX_RANKS];
     find_nodes(s, p, group, node);
+    memset(nic_in, 0, s->ranks * sizeof *nic_in);
     for (size_t source = 0; source < s->ranks; source++) {
         const uint64_t *wire = flow->wire + source * s->ranks;
         size_t begin = source, end = source + 1; /* members of its node */
         while (begin > 0 && node[begin - 1] == node[source]) begin--;
         while (end < s->ranks && node[end] == node[source]) end++;
         for (size_t d = begin; d < end; d++) by_link(w, source, d, wire[d] * row_bytes);
-        for (size_t d = 0; d < begin; d++) by_nic(w, source, d, wire[d] * row_bytes);
-        for (size_t d = end; d < s->ranks; d++) by_nic(w, source, d, wire[d] * row_bytes);
+        if (w->port != NULL)
+            w->port[source].nic_out +=
+                row_bytes * (add_line(wire, 0, begin, nic_in) + add_line(wire, end, s->ranks, nic_in));
+        if (w->network == NULL) continue;
+        for (size_t d = 0; d < s->ranks; d++) {
+            if (d < begin || d >= end)
+                spw_network_carry(w->network, w->first + source, w->first + d, wire[d] * row_bytes);
+        }
     }
+    for (size_t d = 0; d < s->ranks && w->port != NULL; d++) w->port[d].nic_in += nic_in[d] * row_bytes;
 }
 
 /* Rows that arrived at `source` from the ranks of its number among those that share experts. */
@@ -153,14 +172,15 @@ void spw_traffic_carry(const spw_routed_group *routed, const spw_flow *flow, siz
 /* in, out [ranks]: rows that reach a rank and leave it, its own included; in the order in which they lie in memory. */
 static void sum_rows(const spw_layer_shape *s, const spw_flow *flow, uint64_t *in, uint64_t *out) {
     memset(in, 0, s->ranks * sizeof *in);
-    for (size_t source = 0; source < s->ranks; source++) {
-        const uint64_t *wire = flow->wire + source * s->ranks;
-        out[source] = 0;
-        for (size_t d = 0; d < s->ranks; d++) {
-            in[d] += wire[d];
-            out[source] += wire[d];
-        }
-    }
+    for (size_t source = 0; source < s->ranks; source++)
+        out[source] = add_line(flow->wire + source * s->ranks, 0, s->ranks, in);
+}
+
+void spw_traffic_rows(const spw_layer_shape *s, const spw_flow *flow, spw_rank_rows *out) {
+    uint64_t in[SPW_TRAFFIC_MAX_RANKS], out_of[SPW_TRAFFIC_MAX_RANKS];
+    sum_rows(s, flow, in, out_of);
+    for (size_t d = 0; d < s->ranks; d++)
+        out[d] = (spw_rank_rows){.held = flow->rows[d], .received = in[d], .sent = out_of[d]};
 }
 
 uint64_t spw_traffic_row_bytes(const spw_scheme *scheme, const spw_layer_shape *s) {

@@ -35,6 +35,9 @@ void spw_traffic_carry(const spw_routed_group *routed, const spw_flow *flow, siz
 /* Bytes of a row in one dispatch; 0 for a scheme that exchanges nothing. */
 uint64_t spw_traffic_row_bytes(const spw_scheme *scheme, const spw_layer_shape *shape);
 
+/* spw_flow_rows of every rank: out [ranks]. */
+void spw_traffic_rows(const spw_layer_shape *shape, const spw_flow *flow, spw_rank_rows *out);
+
 /* sent [ranks] and received [ranks], bytes of one dispatch by rank of the group, may be NULL. */
 void spw_traffic_compute(const spw_routed_group *routed, const spw_flow *flow, bool recompute,
                          spw_traffic *out, uint64_t *sent, uint64_t *received);

@@ -33,12 +33,13 @@ static double expert_rows(const spw_routed_group *routed, const spw_flow *flow, 
     const spw_layer_shape *s = routed->shape;
     double rows = 0.0;
     const size_t rank = expert / s->experts_per_rank;
+    const uint32_t *limits = routed->scheme->type->routing.keep == NULL ? flow->limit : NULL;
     if (routed->scheme->type->routing.limit_per_sequence)
         return (double)flow->rows[rank] / (double)s->experts_per_rank;
     for (size_t source = 0; source < s->ranks; source++) {
         const uint32_t n = routed->counts->routed[(routed->number * s->ranks + source) * s->experts + expert];
-        const uint32_t limit = flow->limit[source * s->experts + expert];
-        rows += routed->scheme->type->routing.keep == NULL && limit < n ? limit : n;
+        const uint32_t limit = limits != NULL ? limits[source * s->experts + expert] : UINT32_MAX;
+        rows += limit < n ? limit : n;
     }
     return rows;
 }
@@ -186,14 +187,13 @@ static spw_status create(const spw_point *point, double imbalance, const double 
                          spw_stated_routing *out) {
     const spw_scheme *scheme = point->scheme;
     const spw_layer_shape s = point->shape;
-    const size_t units = scheme->type->routing.limit_per_sequence ? s.sequences : 1,
-                 owners = s.ranks / spw_layer_sharers(&s);
+    const size_t owners = s.ranks / spw_layer_sharers(&s), limits = spw_scheme_limits(scheme, &s);
     const size_t limit = scheme->type->routing.expert_capacity != NULL
                              ? scheme->type->routing.expert_capacity(scheme, &s)
                              : SIZE_MAX;
     spw_placement placement = placement_of(point->job);
     spw_status status = SPW_OK;
-    *out = (spw_stated_routing){.shape = s, .scheme = scheme};
+    *out = (spw_stated_routing){.shape = s, .scheme = scheme, .group = SIZE_MAX};
     placement.ranks = groups * s.ranks;
     if (!(imbalance >= 1.0) || imbalance > (double)owners)
         return spw_fail(SPW_ECONFIG, "imbalance %g: the busiest rank's rows over the mean are in [1, %zu]",
@@ -205,7 +205,7 @@ static spw_status create(const spw_point *point, double imbalance, const double 
     SPW_TRY(SPW_ALLOC(s.ranks * s.ranks, &out->flow.wire));
     SPW_TRY(SPW_ALLOC(s.ranks, &out->flow.rows));
     SPW_TRY(SPW_ALLOC(s.ranks, &out->flow.dropped));
-    SPW_TRY(SPW_ALLOC(s.ranks * units * s.experts, &out->flow.limit));
+    if (limits > 0) SPW_TRY(SPW_ALLOC(limits, &out->flow.limit));
     for (size_t rank = 0; rank < placement.ranks; rank++) {
         if (inclusion != NULL)
             fill_popular(out->counts, &s, inclusion, limit, rank);
@@ -225,6 +225,8 @@ spw_status spw_stated_routing_create(const spw_point *point, double imbalance, s
 }
 
 void spw_stated_routing_flow(spw_stated_routing *r, size_t group) {
+    if (group == r->group) return;
+    r->group = group;
     r->scheme->type->routing.flow(&(spw_routed_group){r->scheme, &r->shape, r->counts, group}, &r->flow);
 }
 

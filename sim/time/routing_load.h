@@ -27,6 +27,7 @@ typedef struct spw_stated_routing {
     const spw_scheme *scheme; /* borrowed */
     spw_counts *counts;
     spw_flow flow;
+    size_t group; /* whose flow it is */
 } spw_stated_routing;
 SPW_MUST_CHECK spw_status spw_stated_routing_create(const spw_point *point, double imbalance, size_t groups,
                                                     spw_stated_routing *out);

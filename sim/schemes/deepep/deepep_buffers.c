@@ -88,11 +88,9 @@ static double factor_of(const spw_scheme *scheme) {
 void spw_hybrid_ep_flow(const spw_routed_group *routed, spw_flow *out) {
     const spw_scheme *scheme = routed->scheme;
     spw_deepep_flow(routed, out);
-    if (factor_of(scheme) > 0.0)
-        spw_pad_within(routed, spw_pad_of(scheme), scheme->type->memory.buffer_rows(scheme, routed->shape),
-                       out);
-    else
-        spw_pad_rows(routed, out->rows);
+    spw_pad_within(
+        routed, spw_pad_of(scheme),
+        factor_of(scheme) > 0.0 ? scheme->type->memory.buffer_rows(scheme, routed->shape) : UINT64_MAX, out);
 }
 
 size_t spw_hybrid_ep_rows(const spw_scheme *scheme, size_t rows) {

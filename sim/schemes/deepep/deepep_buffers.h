@@ -51,8 +51,9 @@ int spw_hybrid_ep_library(const spw_scheme *scheme);
 /* What schemes with HybridEP have alike. */
 #define SPW_HYBRID_EP_ROW \
     .library = spw_hybrid_ep_library, .traffic.by_node = true, .traffic.once_a_rank = true, \
-    .traffic.exchanges = spw_hybrid_ep_exchanges, .routing.flow = spw_hybrid_ep_flow, \
-    .routing.balance = spw_pad_balance, .memory.communication_bytes = spw_hybrid_ep_bytes, \
+    .traffic.exchanges = spw_hybrid_ep_exchanges, .routing.limits = true, \
+    .routing.flow = spw_hybrid_ep_flow, .routing.balance = spw_pad_balance, \
+    .memory.communication_bytes = spw_hybrid_ep_bytes, \
     .memory.communication_source = "registered buffers (4.8)", \
     .memory.communication_formula = \
         "R T rows and their weights; between nodes T rows in, (nodes - 1) T received, twice that back"

@@ -11,7 +11,6 @@ void spw_deepep_flow(const spw_routed_group *routed, spw_flow *out) {
             out->wire[r * s->ranks + d] = routed->counts->distinct[rank * s->ranks + d];
         for (size_t x = 0; x < s->experts; x++) {
             const uint32_t n = routed->counts->routed[rank * s->experts + x];
-            out->limit[r * s->experts + x] = n;
             out->rows[x / s->experts_per_rank] += n;
         }
     }

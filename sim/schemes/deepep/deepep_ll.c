@@ -89,7 +89,6 @@ static void deepep_ll_flow(const spw_routed_group *routed, spw_flow *out) {
     for (size_t d = 0; d < s->ranks; d++) out->rows[d] = out->dropped[d] = 0;
     for (size_t i = 0; i < s->ranks * s->experts; i++) {
         const size_t d = i % s->experts / s->experts_per_rank;
-        out->limit[i] = n[i];
         out->wire[i / s->experts * s->ranks + d] += n[i];
         out->rows[d] += n[i];
     }

@@ -180,6 +180,7 @@ const spw_scheme_type spw_scheme_dense = {
     .routing.factor = "capacity_factor",
     .routing.worst_factor = worst_factor,
     .memory.layer = dense_layer,
+    .routing.limits = true,
     .routing.limit_per_sequence = true,
     .memory.buffer_rows = buffer_rows,
     .memory.buffer_formula = "D = p E C",

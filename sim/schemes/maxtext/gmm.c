@@ -40,7 +40,7 @@ static const spw_compiled_layer *compiled_ragged(const spw_scheme *scheme) {
 /* What both send, and hold of it. */
 #define ROWS_SENT \
     .trainer = SPW_TRAINER_MAXTEXT, .routing.factor = "buffer_factor", \
-    .routing.worst_factor = spw_worst_rank_factor, .routing.flow = spw_ragged_flow, \
+    .routing.worst_factor = spw_worst_rank_factor, .routing.limits = true, .routing.flow = spw_ragged_flow, \
     .memory.buffer_rows = spw_ragged_buffer_rows, .memory.buffer_formula = "buffer", \
     .traffic.exchanges = spw_row_exchanges, .check = spw_ragged_check, .compiled.mesh = true
 

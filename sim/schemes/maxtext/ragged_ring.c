@@ -19,6 +19,7 @@ const spw_scheme_type spw_scheme_ragged_ring = {
     .options = options,
     .routing.factor = "buffer_factor",
     .routing.worst_factor = spw_worst_rank_factor,
+    .routing.limits = true,
     .routing.flow = spw_ring_flow,
     .traffic.exchanges = spw_ring_exchanges,
     .memory.layer = ragged_ring_layer,

@@ -167,6 +167,7 @@ const spw_scheme_type spw_scheme_ring = {
     .memory.buffer_rows = spw_ring_buffer_rows,
     .memory.buffer_formula = "rows",
     .traffic.exchanges = spw_ring_exchanges,
+    .routing.limits = true,
     .routing.flow = spw_ring_flow,
     .compiled.mesh = true,
     .compiled.layer = spw_xla_ring,

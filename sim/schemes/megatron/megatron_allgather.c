@@ -149,9 +149,10 @@ static void megatron_allgather_flow(const spw_routed_group *routed, spw_flow *ou
     const spw_layer_shape *s = routed->shape;
     spw_megatron_flow_begin(routed, out);
     for (size_t i = 0; i < s->ranks * s->ranks; i++) out->wire[i] = s->tokens;
-    for (size_t i = 0; i < s->ranks * s->experts; i++)
-        out->rows[i % s->experts / s->experts_per_rank] +=
-            routed->counts->routed[routed->number * s->ranks * s->experts + i];
+    const uint32_t *n = routed->counts->routed + routed->number * s->ranks * s->experts;
+    for (size_t i = 0; i < s->ranks * s->ranks; i++) {
+        for (size_t e = 0; e < s->experts_per_rank; e++) out->rows[i % s->ranks] += *n++;
+    }
 }
 
 static void balance(const spw_scheme *scheme, const spw_layer_shape *s, spw_rank_rows *rows) {

@@ -2,6 +2,8 @@
 #include "sim/routing/counts.h"
 #include "sim/schemes/megatron/megatron_alltoall.h"
 
+#include <string.h>
+
 bool spw_megatron_alltoall_pads(const spw_scheme *scheme) {
     return spw_megatron_align(scheme) > 1 && spw_scheme_option_is(scheme, "pay", "experts");
 }
@@ -31,6 +33,31 @@ static uint64_t sent_rows(const sending *by, uint64_t kept) {
 
 enum { EXPERTS_AT_ONCE = 512 }; /* along the lines of tables that may be large */
 
+/* What a rank sends to `experts` of them: n, and added to `received`. */
+static void send_rows(const sending *by, const uint32_t *restrict kept, size_t experts, uint64_t *restrict n,
+                      uint64_t *restrict received) {
+    if (!by->slots && by->align == 1) {
+        for (size_t x = 0; x < experts; x++) n[x] = kept[x] < by->tokens ? kept[x] : by->tokens;
+    } else {
+        for (size_t x = 0; x < experts; x++) n[x] = sent_rows(by, kept[x]);
+    }
+    for (size_t x = 0; x < experts; x++) received[x] += n[x];
+}
+
+/* Adds rows of experts from `first` on to those of their ranks, the first of which is `wire`; every t-th one has its own. */
+static void add_rows(const spw_layer_shape *s, size_t first, const uint64_t *n, size_t experts,
+                     uint64_t *wire) {
+    const size_t t = spw_layer_sharers(s);
+    wire += first / s->experts_per_rank * t;
+    size_t left = s->experts_per_rank - first % s->experts_per_rank; /* of the rank */
+    for (size_t x = 0; x < experts; x++) {
+        *wire += n[x];
+        if (--left > 0) continue;
+        wire += t;
+        left = s->experts_per_rank;
+    }
+}
+
 void spw_megatron_alltoall_flow(const spw_routed_group *routed, spw_flow *out) {
     const spw_scheme *scheme = routed->scheme;
     const spw_layer_shape *s = routed->shape;
@@ -38,24 +65,21 @@ void spw_megatron_alltoall_flow(const spw_routed_group *routed, spw_flow *out) {
     const bool pad_here = spw_megatron_alltoall_pads(scheme);
     const sending by = sending_of(scheme, s);
     const size_t t = spw_layer_sharers(s);
+    const bool one_each =
+        s->experts_per_rank == 1 && t == 1; /* then every pair is one number, which is written at once */
     spw_megatron_flow_begin(routed, out);
+    if (!one_each) memset(out->wire, 0, s->ranks * s->ranks * sizeof *out->wire);
     for (size_t first = 0; first < s->experts; first += EXPERTS_AT_ONCE) {
-        const size_t end = first + EXPERTS_AT_ONCE < s->experts ? first + EXPERTS_AT_ONCE : s->experts;
-        uint64_t received[EXPERTS_AT_ONCE] = {0};
+        const size_t experts = first + EXPERTS_AT_ONCE < s->experts ? EXPERTS_AT_ONCE : s->experts - first;
+        uint64_t n[EXPERTS_AT_ONCE], received[EXPERTS_AT_ONCE] = {0};
         for (size_t r = 0; r < s->ranks; r++) {
-            const uint32_t *routing = routed->counts->routed + (routed->number * s->ranks + r) * s->experts;
-            uint64_t *wire = out->wire + r * s->ranks + first / s->experts_per_rank * t + r % t;
-            size_t left = s->experts_per_rank - first % s->experts_per_rank; /* of the rank */
-            for (size_t x = first; x < end; x++) {
-                const uint64_t n = sent_rows(&by, routing[x]);
-                *wire += n;
-                received[x - first] += n;
-                if (--left > 0) continue;
-                wire += t;
-                left = s->experts_per_rank;
-            }
+            const uint32_t *kept =
+                routed->counts->routed + (routed->number * s->ranks + r) * s->experts + first;
+            uint64_t *wire = out->wire + r * s->ranks;
+            send_rows(&by, kept, experts, one_each ? wire + first : n, received);
+            if (!one_each) add_rows(s, first, n, experts, wire + r % t);
         }
-        for (size_t x = first; x < end; x++) {
+        for (size_t x = first; x < first + experts; x++) {
             uint64_t *rows = out->rows + x / s->experts_per_rank * t;
             const uint64_t held = pad_here ? spw_pad_up(received[x - first], align) : received[x - first];
             for (size_t j = 0; j < t; j++) rows[j] += held;

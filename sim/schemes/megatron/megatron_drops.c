@@ -110,10 +110,6 @@ cleanup:
 
 void spw_megatron_flow_begin(const spw_routed_group *routed, spw_flow *out) {
     const spw_layer_shape *s = routed->shape;
-    memset(out->wire, 0, s->ranks * s->ranks * sizeof *out->wire);
     memset(out->rows, 0, s->ranks * sizeof *out->rows);
     memset(out->dropped, 0, s->ranks * sizeof *out->dropped);
-    if (spw_megatron_drop_rule(routed->scheme) != SPW_DROP_BY_LIMIT) return;
-    memcpy(out->limit, routed->counts->routed + routed->number * s->ranks * s->experts,
-           s->ranks * s->experts * sizeof *out->limit);
 }

@@ -86,7 +86,7 @@ spw_drop_rule spw_megatron_drop_rule(const spw_scheme *scheme);
 spw_status spw_megatron_keep(const spw_scheme *scheme, const spw_layer_shape *shape,
                              const spw_choices *choices, uint8_t *kept);
 
-/* Sets wire 0, rows 0, dropped 0 and, without keep(), every limit to what is routed. */
+/* Sets rows and dropped 0. */
 void spw_megatron_flow_begin(const spw_routed_group *routed, spw_flow *out);
 
 #endif

@@ -153,6 +153,7 @@ const spw_scheme_type spw_scheme_megatron_syncfree = {
     .traffic.by_node = true,
     .traffic.once_a_rank = true,
     .traffic.exchanges = exchanges,
+    .routing.limits = true,
     .routing.flow = megatron_syncfree_flow,
     .routing.balance = balance,
     .memory.communication_bytes = spw_hybrid_ep_bytes,

@@ -26,7 +26,6 @@ void spw_every_choice(const spw_routed_group *routed, size_t tile, spw_flow *out
         uint64_t rows = 0;
         for (size_t r = 0; r < s->ranks; r++) {
             const uint32_t n = routed->counts->routed[(routed->number * s->ranks + r) * s->experts + x];
-            out->limit[r * s->experts + x] = n;
             out->wire[r * s->ranks + d] += n;
             rows += n;
         }

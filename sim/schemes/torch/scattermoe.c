@@ -75,11 +75,8 @@ static void scattermoe_layer(const spw_scheme *scheme, const spw_layer_shape *s,
 }
 
 static void scattermoe_flow(const spw_routed_group *routed, spw_flow *out) {
-    const spw_layer_shape *s = routed->shape;
     out->wire[0] = out->rows[0] = routed->counts->assignments[routed->number];
     out->dropped[0] = 0;
-    for (size_t x = 0; x < s->experts; x++)
-        out->limit[x] = routed->counts->routed[routed->number * s->experts + x];
 }
 
 const spw_scheme_type spw_scheme_scattermoe = {

@@ -147,7 +147,6 @@ static void sonicmoe_flow(const spw_routed_group *routed, spw_flow *out) {
     out->rows[0] = out->dropped[0] = 0;
     for (size_t x = 0; x < s->experts; x++) {
         const size_t n = routed->counts->routed[routed->number * s->experts + x];
-        if (drop_rule(scheme) == SPW_DROP_BY_LIMIT) out->limit[x] = (uint32_t)n;
         out->rows[0] += filled(s, n, tile);
     }
     out->wire[0] = out->rows[0];

@@ -230,7 +230,6 @@ static void tutel_flow(const spw_routed_group *routed, spw_flow *out) {
     size_t fullest = 0;
     for (size_t i = 0; i < s->ranks * s->experts; i++) {
         const uint32_t n = routed->counts->routed[routed->number * s->ranks * s->experts + i];
-        if (drop_rule(routed->scheme) == SPW_DROP_BY_LIMIT) out->limit[i] = n;
         fullest = n > fullest ? n : fullest;
     }
     const size_t capacity = capacity_of(routed->scheme, s, fullest);

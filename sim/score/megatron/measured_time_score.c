@@ -28,8 +28,8 @@ spw_status spw_measured_time_predict(const spw_megatron_coefficients *c, spw_mea
         spw_measured_time_run *run = &time->run[i];
         spw_status status = complete_loads(c, run);
         if (status == SPW_OK)
-            status = spw_megatron_time_predict(c, &run->shape, SPW_MEGATRON_ALL_TO_ALL, run->ranks, run->load,
-                                               NULL, &run->time);
+            status = spw_megatron_time_predict(c, &run->shape, SPW_MEGATRON_ALL_TO_ALL, run->ranks,
+                                               &(spw_megatron_loads){.load = run->load}, NULL, &run->time);
         if (status != SPW_OK) return status;
         run->half_width = spw_megatron_layers_half_width(c, run->ranks, run->shape.tokens);
     }

@@ -41,7 +41,8 @@ static spw_status open_flows(const spw_whole_cell *c, flows *out) {
     SPW_TRY(SPW_ALLOC(ranks * ranks, &out->flow.wire));
     SPW_TRY(SPW_ALLOC(ranks, &out->flow.rows));
     SPW_TRY(SPW_ALLOC(ranks, &out->flow.dropped));
-    SPW_TRY(SPW_ALLOC(ranks * point.shape.sequences * c->job.model.experts, &out->flow.limit));
+    const size_t limits = spw_scheme_limits(&c->scheme, &point.shape);
+    if (limits > 0) SPW_TRY(SPW_ALLOC(limits, &out->flow.limit));
 
 cleanup:
     return status;

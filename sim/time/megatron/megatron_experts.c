@@ -14,9 +14,11 @@ double spw_megatron_cat_blocks(const spw_megatron_coefficients *c, size_t hidden
 static double idle_rows(const spw_megatron_coefficients *c, size_t hidden, const double *chunk,
                         size_t chunks) {
     double longest = 0.0, idle = 0.0;
+#pragma omp simd reduction(max : longest)
     for (size_t i = 0; i < chunks; i++) longest = chunk[i] > longest ? chunk[i] : longest;
     const double row_s = 2.0 * ELEMENT_BYTES * (double)hidden / c->copy_bytes_per_s.value,
                  least = spw_megatron_cat_blocks(c, hidden, longest) * c->block_s.value / row_s;
+#pragma omp simd reduction(+ : idle)
     for (size_t i = 0; i < chunks; i++) idle += least > chunk[i] ? least - chunk[i] : 0.0;
     return idle;
 }
@@ -29,7 +31,12 @@ static double beyond_cache(const spw_megatron_coefficients *c, double rows, doub
 
 static double rows_of(const double *chunk, size_t sources, size_t experts, size_t expert) {
     double rows = 0.0;
-    for (size_t s = 0; s < sources; s++) rows += chunk[s * experts + expert];
+    if (experts > 1) {
+        for (size_t s = 0; s < sources; s++) rows += chunk[s * experts + expert];
+        return rows;
+    }
+#pragma omp simd reduction(+ : rows)
+    for (size_t s = 0; s < sources; s++) rows += chunk[s];
     return rows;
 }
 

@@ -86,9 +86,8 @@ static spw_status time_layers(spw_prediction *p, size_t group, size_t at, const 
     p->order[p->timed++] = at;
     if (load->layers == 0) return SPW_OK;
     p->shape.layers = load->layers;
-    for (size_t l = 0; l < load->layers; l++)
-        memcpy(p->load + l * ranks, source + (load->first + l) % q->layers * ranks, ranks * sizeof *p->load);
-    return spw_megatron_time_predict(q->coefficients, &p->shape, p->dispatcher, ranks, p->load, NULL,
+    const spw_megatron_loads loads = {.load = source, .first = load->first, .turn = q->layers};
+    return spw_megatron_time_predict(q->coefficients, &p->shape, p->dispatcher, ranks, &loads, NULL,
                                      &p->time[at]);
 }
 
@@ -211,7 +210,6 @@ static spw_status set_shape(spw_prediction *p) {
 }
 
 static spw_status begin(spw_prediction *p) {
-    const spw_job *job = p->q->point->job;
     spw_status status = SPW_OK;
     SPW_TRY(set_shape(p));
     p->blocks = p->pipeline.stages * p->pipeline.micro_batches * p->pipeline.chunks;
@@ -229,8 +227,6 @@ static spw_status begin(spw_prediction *p) {
     SPW_TRY(SPW_ALLOC(p->blocks, &p->time));
     SPW_TRY(SPW_ALLOC(p->blocks, &p->had));
     SPW_TRY(SPW_ALLOC(p->blocks, &p->order));
-    SPW_TRY(SPW_ALLOC((job->model.moe_layers + job->stage_layout.predictions) * p->q->point->shape.ranks,
-                      &p->load));
 
 cleanup:
     return status;
@@ -243,8 +239,7 @@ double spw_megatron_job_tokens(const spw_point *point) {
 
 static void end(spw_prediction *p) {
     spw_free(p->forward_s), spw_free(p->backward_s), spw_free(p->time), spw_free(p->had), spw_free(p->order);
-    spw_free(p->load), spw_free(p->copies_s), spw_free(p->attention_copies_s), spw_free(p->copies_wait_s),
-        spw_free(p->hidden_s);
+    spw_free(p->copies_s), spw_free(p->attention_copies_s), spw_free(p->copies_wait_s), spw_free(p->hidden_s);
     spw_free(p->shared_hidden_s);
 }
 
@@ -293,10 +288,9 @@ static spw_status least_layers_s(spw_prediction *p, double rows, size_t layers, 
     spw_megatron_time time = {.step_s = 0.0};
     spw_status status = SPW_OK;
     p->shape.layers = layers;
-    for (size_t l = 0; l < layers; l++) p->load[l] = mean;
     if (layers > 0)
-        status =
-            spw_megatron_time_predict(p->q->coefficients, &p->shape, p->dispatcher, 1, p->load, NULL, &time);
+        status = spw_megatron_time_predict(p->q->coefficients, &p->shape, p->dispatcher, 1,
+                                           &(spw_megatron_loads){.load = &mean, .turn = 1}, NULL, &time);
     *out = time.step_s;
     if (p->q->point->job->overlap_exchanges) /* of which a share may hide */
         *out -= p->q->coefficients->overlap_share.value *
@@ -357,7 +351,6 @@ spw_status spw_megatron_job_least_s(const spw_megatron_coefficients *coefficient
     spw_prediction p = {.q = &q, .pipeline = in_turns(point->job)};
     spw_status status = SPW_OK;
     SPW_TRY(set_shape(&p));
-    SPW_TRY(SPW_ALLOC(point->job->model.moe_layers + point->job->stage_layout.predictions, &p.load));
     SPW_TRY(least_passes_s(&p, rows, out));
     SPW_TRY(least_end_s(&p, out));
 

@@ -19,27 +19,29 @@ const char *spw_megatron_unmeasured(spw_megatron_dispatcher dispatcher) {
 
 enum { OWNERS_AT_ONCE = 16 }; /* along the lines of tables that may be large */
 
-size_t spw_megatron_load_scratch(const spw_layer_shape *s) {
-    return OWNERS_AT_ONCE * s->ranks * s->experts_per_rank;
-}
+/* From an owner's chunks to the next one's: a line of the cache more, so that those of all do not ask for the same place in it. */
+static size_t apart(const spw_layer_shape *s) { return s->ranks * s->experts_per_rank + 8; }
 
-/* The rows of the experts of `owners` ranks from `first` on, by source and local expert: chunk [owners][ranks][experts_per_rank], and of each
- * owner the kept choices. */
-static void list_chunks(const spw_routed_group *routed, size_t first, size_t owners, double *restrict chunk,
-                        uint64_t *restrict kept) {
+size_t spw_megatron_load_scratch(const spw_layer_shape *s) { return OWNERS_AT_ONCE * apart(s); }
+
+/* The rows of the experts of `owners` ranks from `first` on, by source and local expert: chunk [owners][apart(s)]. */
+static void list_chunks(const spw_routed_group *routed, size_t first, size_t owners, double *restrict chunk) {
     const spw_layer_shape *s = routed->shape;
-    const size_t mine = s->experts_per_rank;
+    const size_t mine = s->experts_per_rank, step = apart(s);
     const uint32_t *from = routed->counts->routed + routed->number * s->ranks * s->experts + first * mine;
-    for (size_t o = 0; o < owners; o++) kept[o] = 0;
     for (size_t source = 0; source < s->ranks; source++, from += s->experts) {
-        for (size_t o = 0; o < owners; o++) {
-            double *to = chunk + (o * s->ranks + source) * mine;
-            for (size_t e = 0; e < mine; e++) {
-                to[e] = (double)from[o * mine + e];
-                kept[o] += from[o * mine + e];
-            }
+        double *to = chunk + source * mine;
+        for (size_t o = 0; o < owners && mine == 1; o++) to[o * step] = (double)from[o];
+        for (size_t o = 0; o < owners && mine > 1; o++) {
+            for (size_t e = 0; e < mine; e++) to[o * step + e] = (double)from[o * mine + e];
         }
     }
+}
+
+static double sum_of(const double *chunk, size_t chunks) {
+    double sum = 0.0;
+    for (size_t i = 0; i < chunks; i++) sum += chunk[i];
+    return sum;
 }
 
 /* What ranks that share experts gather of each other. */
@@ -63,7 +65,7 @@ static void load_gathers(const spw_megatron_coefficients *coefficients, const sp
 /* What rank d does; chunk: the rows of its experts, or equal slots where those are computed full or empty. */
 static spw_megatron_load load_of_rank(const spw_megatron_coefficients *coefficients,
                                       const spw_routed_group *routed, const spw_flow *flow,
-                                      const spw_ports *port, size_t d, double kept, double *chunk) {
+                                      const spw_ports *port, size_t d, double *chunk) {
     const spw_layer_shape *s = routed->shape;
     const size_t chunks = s->ranks * s->experts_per_rank;
     const bool slots = spw_scheme_fills_slots(routed->scheme),
@@ -73,11 +75,12 @@ static spw_megatron_load load_of_rank(const spw_megatron_coefficients *coefficie
                               .link_in = (double)port->link_in,
                               .link_out = (double)port->link_out,
                               .nic_in = (double)port->nic_in,
-                              .nic_out = (double)port->nic_out,
-                              .zero_rows = slots && rows > kept ? rows - kept : 0.0};
+                              .nic_out = (double)port->nic_out};
     for (size_t i = 0; i < chunks && slots; i++) chunk[i] = rows / (double)chunks;
     spw_megatron_experts_load(coefficients, s->hidden, s->ffn, chunk, s->ranks, s->experts_per_rank, &load);
-    for (size_t to = 0; to < s->ranks && permutes; to++) load.sent += (double)flow->wire[d * s->ranks + to];
+    uint64_t sent = 0;
+    for (size_t to = 0; to < s->ranks && permutes; to++) sent += flow->wire[d * s->ranks + to];
+    load.sent = (double)sent;
     return load;
 }
 
@@ -85,16 +88,19 @@ void spw_megatron_load_of(const spw_megatron_coefficients *coefficients, const s
                           const spw_flow *flow, double *scratch, spw_megatron_load *load) {
     const spw_layer_shape *s = routed->shape;
     const size_t t = spw_layer_sharers(s), all = s->ranks / t;
-    uint64_t kept[OWNERS_AT_ONCE];
+    const bool slots = spw_scheme_fills_slots(routed->scheme);
     spw_ports port[SPW_TRAFFIC_MAX_RANKS];
     spw_traffic_ports(routed, flow, port);
     for (size_t first = 0; first < all; first += OWNERS_AT_ONCE) {
         const size_t owners = all - first < OWNERS_AT_ONCE ? all - first : OWNERS_AT_ONCE;
-        list_chunks(routed, first, owners, scratch, kept);
-        for (size_t d = first * t; d < (first + owners) * t; d++) {
-            const size_t o = d / t - first;
-            load[d] = load_of_rank(coefficients, routed, flow, &port[d], d, (double)kept[o],
-                                   scratch + o * s->ranks * s->experts_per_rank);
+        list_chunks(routed, first, owners, scratch);
+        for (size_t o = 0; o < owners; o++) {
+            double *chunk = scratch + o * apart(s);
+            const double kept = slots ? sum_of(chunk, s->ranks * s->experts_per_rank) : 0.0;
+            for (size_t d = (first + o) * t; d < (first + o + 1) * t; d++) {
+                load[d] = load_of_rank(coefficients, routed, flow, &port[d], d, chunk);
+                if (slots) load[d].zero_rows = fmax(load[d].received - kept, 0.0);
+            }
         }
     }
     if (t > 1) load_gathers(coefficients, routed, flow, load);

@@ -26,7 +26,6 @@ typedef struct spw_prediction {
     spw_megatron_time *time;        /* [blocks] the MoE layers */
     spw_block_load *had;            /* [blocks] */
     size_t *order, timed;           /* [blocks] the blocks whose layers were timed, and how many */
-    spw_megatron_load *load;        /* [layers of a block][ranks] */
     double *hidden_s;               /* [blocks] of both, exchanges behind another micro-batch */
     double *shared_hidden_s;        /* [blocks] of both, shared experts beside exchanges */
     spw_megatron_host host;

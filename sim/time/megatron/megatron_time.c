@@ -291,7 +291,8 @@ static double unlike_of(const step *s) {
 
 spw_status spw_megatron_time_predict(const spw_megatron_coefficients *c, const spw_megatron_shape *shape,
                                      spw_megatron_dispatcher dispatcher, size_t ranks,
-                                     const spw_megatron_load *load, double *phase_s, spw_megatron_time *out) {
+                                     const spw_megatron_loads *loads, double *phase_s,
+                                     spw_megatron_time *out) {
     step s = {.c = c, .shape = shape, .dispatcher = dispatcher, .ranks = ranks, .out = out};
     spw_status status = SPW_OK;
     memset(out, 0, sizeof *out);
@@ -313,7 +314,7 @@ spw_status spw_megatron_time_predict(const spw_megatron_coefficients *c, const s
         const bool back = i >= shape->layers;
         if (i == shape->layers) out->forward_s = last_of(&s);
         s.layer = back ? 2 * shape->layers - 1 - i : i;
-        s.load = load + s.layer * ranks;
+        s.load = loads->load + (loads->turn > 0 ? (loads->first + s.layer) % loads->turn : s.layer) * ranks;
         s.phase_s = phase_s == NULL ? NULL : phase_s + s.layer * ranks * SPW_MEGATRON_PHASES;
         for (int d = 0; d < 2 && !back; d++) s.exchange_s[2 * s.layer + (size_t)d] = exchange_of(&s, d == 1);
         out->unlike += back ? 0.0 : unlike_of(&s);

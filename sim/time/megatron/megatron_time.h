@@ -126,12 +126,18 @@ typedef struct spw_megatron_time {
 /* The most rows that one NIC carries one way: load [ranks]. */
 double spw_megatron_nic_rows(const spw_megatron_load *load, size_t ranks);
 
-/* load [layers][ranks]; phase_s [layers][ranks][SPW_MEGATRON_PHASES] or NULL. `shape` as spw_bare_layers_create takes it;
+/* Layers whose loads come in turn: layer l has [(first + l) % turn][ranks] of `load`; turn 0: a load a layer. */
+typedef struct spw_megatron_loads {
+    const spw_megatron_load *load;
+    size_t first, turn;
+} spw_megatron_loads;
+
+/* phase_s [layers][ranks][SPW_MEGATRON_PHASES] or NULL. `shape` as spw_bare_layers_create takes it;
  * SPW_EARG for a shape that is empty, SPW_ENOMEM. */
 SPW_MUST_CHECK spw_status spw_megatron_time_predict(const spw_megatron_coefficients *c,
                                                     const spw_megatron_shape *shape,
                                                     spw_megatron_dispatcher dispatcher, size_t ranks,
-                                                    const spw_megatron_load *load, double *phase_s,
+                                                    const spw_megatron_loads *loads, double *phase_s,
                                                     spw_megatron_time *out);
 
 #endif
