@@ -412,7 +412,7 @@ const char *spw_cluster_name_words(const char *name, char out[SPW_CLUSTER_WORDS]
 }
 
 spw_status spw_cluster_resize(spw_cluster *c, size_t gpus) {
-    const size_t node = c->gpus_per_node;
+    const size_t node = c->whole_node > 0 ? c->whole_node : c->gpus_per_node;
     if (gpus > node && gpus % node != 0) {
         size_t part = node; /* as 64 of the 72 GPUs of a rack */
         char way[192] = "";
@@ -426,6 +426,7 @@ spw_status spw_cluster_resize(spw_cluster *c, size_t gpus) {
     }
     if (gpus / node > MOST_NODES)
         return spw_fail(SPW_ECONFIG, "%zu GPUs are more than %d nodes of %zu", gpus, MOST_NODES, node);
+    c->whole_node = node;
     c->nodes = gpus > node ? gpus / node : 1;
     c->gpus_per_node = gpus > node ? node : gpus;
     name_size(c);

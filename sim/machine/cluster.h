@@ -136,6 +136,7 @@ typedef enum spw_gpu_vendor { SPW_VENDOR_OTHER, SPW_VENDOR_NVIDIA, SPW_VENDOR_AM
 typedef struct spw_cluster {
     char name[SPW_CLUSTER_NAME];
     size_t nodes, gpus_per_node;
+    size_t whole_node;  /* GPUs of a node where a resize took a part of it; 0: gpus_per_node */
     size_t preset_node; /* GPUs a node of the preset that the name resizes; 0: the name gives no size */
     spw_gpu_generation gpu_generation;
     spw_gpu_vendor gpu_vendor;

@@ -74,7 +74,9 @@ bool spw_split_try_apply(const spw_split_try *one, bool micro_batches, spw_job *
     if (spw_job_gpus(job) * one->gpus > MOST_GPUS && one->gpus > 1) return false;
     if (gpus % one->stages != 0 || job->pipeline * one->stages > job->model.layers) return false;
     if (one->least_batch && !least_batch(job, what, size)) return false;
-    job->cluster.nodes *= one->gpus;
+    if (one->gpus > 1 && spw_cluster_resize(&job->cluster, job->cluster.nodes * job->cluster.gpus_per_node *
+                                                               one->gpus) != SPW_OK)
+        return false;
     job->expert = 1;
     job->fsdp = gpus / one->stages;
     const size_t expert = expert_at(job, own, one->expert);

@@ -11,7 +11,7 @@ static void record_death(const spw_reserved_memory *m, int variant, size_t step,
     if (!p->failed || out->there) return;
     const spw_memory_event *at = &rank->now.refused[variant];
     *out = (spw_reserved_death){.there = true,
-                                .at_start = !p->last.refused,
+                                .at_start = p->last.before.refused > 0,
                                 .step = step,
                                 .rank = spw_reserved_rank_of(m, place),
                                 .stage = m->first_stage + spw_reserved_stage_of(m, place)};

@@ -5,6 +5,7 @@ tried: state that is too large alone is not helped by fewer sequences, remat or 
 advice_order_oracle.py SPILLWAY"""
 import json
 import pathlib
+import re
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # what rooms share
@@ -74,10 +75,25 @@ def in_vain(gpus, also):
     oracle.check(answer["plan"]["does_not_fit"], f"{gpus} GPUs: the case says nothing")
 
 
+def whole_nodes(model, gpus):
+    """More GPUs than a part of a node are whole nodes of the preset: what is advised can be asked."""
+    misfit = told(plan("--model", model, "--cluster", "h100", "--gpus", gpus, "--scheme", "megatron-alltoall"))
+    found = re.match(r"(\d+) GPUs \(expert (\d+) x fsdp \d+(?: x pipeline (\d+), (\d+) micro-batches)?\)", misfit["advice"])
+    oracle.check(found is not None and int(found[1]) % 8 == 0, f"{model} on {gpus}: {misfit['advice']}")
+    if found is None or int(found[1]) % 8 != 0:
+        return
+    there, expert, stages, parts = (int(x or 1) for x in found.groups())
+    row = plan("--model", model, "--cluster", "h100", "--gpus", there, "--scheme", "megatron-alltoall", "--expert-parallel", expert, "--pipeline", stages,
+               "--micro-batches", parts, "--sequences-per-gpu", parts)["rows"][0]
+    oracle.check(fits(row), f"{model} on {gpus}: {misfit['advice']}, and that does not fit")
+
+
+whole_nodes("phi-3.5-moe", 4)
+whole_nodes("qwen3-30b-a3b", 6)
 fewer_sequences(66, 3)
 fewer_sequences(60, 5)
 more_micro_batches(512, 1)
 more_micro_batches(384, 3)
 one_state()
 in_vain(1, "")
-oracle.finish(least=14)
+oracle.finish(least=18)

@@ -290,6 +290,9 @@ static void test_resize(void) {
     CHECK(c.nodes == 32 && c.gpus_per_node == 8 && strcmp(c.name, "h200-32x8") == 0);
     CHECK_OK(spw_cluster_resize(&c, 4));
     CHECK(c.nodes == 1 && c.gpus_per_node == 4 && strcmp(c.name, "h200-1x4") == 0);
+    CHECK_STATUS(spw_cluster_resize(&c, 12), SPW_ECONFIG); /* a part of a node is no node */
+    CHECK_OK(spw_cluster_resize(&c, 16));
+    CHECK(c.nodes == 2 && c.gpus_per_node == 8 && strcmp(c.name, "h200-2x8") == 0);
     CHECK_OK(spw_cluster_read("gb300", NULL, &c));
     CHECK_STATUS(spw_cluster_resize(&c, 128), SPW_ECONFIG);
     CHECK(strcmp(spw_last_error(),

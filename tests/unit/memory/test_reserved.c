@@ -415,6 +415,13 @@ static void test_fullest(void) {
     const spw_reserved_death *d = &few.as_set.death;
     CHECK(few.as_set.failed_steps == 1 && d->there && !d->at_start);
     CHECK(d->step == 2 && d->rank == 3 && d->stage == 0 && d->micro_batch == 0 && d->layer < LAYERS);
+    /* one whose weights and gradients alone do not fit: no layer is reached, however much of the step would still find a place */
+    const spw_job none = make_job(SPW_REMAT_NONE, 0.05);
+    const spw_point hopeless = spw_point_of(&none, &scheme, 1);
+    request.point = &hopeless;
+    CHECK_OK(spw_footprint_compute(&hopeless, NULL, &f));
+    replay_many(&request, &few);
+    CHECK(d->there && d->at_start && d->step == 0 && d->rank < MANY);
 }
 
 static void test_host_memory(void) {
