@@ -115,6 +115,19 @@ cleanup:
     return status;
 }
 
+/* Is the setting, which has no value here, said by another line? */
+static bool is_said_elsewhere(const spw_draft *d, const spw_draft_note *n) {
+    const spw_framework_row *row = spw_framework_row_of(d->framework, n->name);
+    for (size_t i = 0; row != NULL && row->ours != NULL && i < d->facts; i++)
+        if (strcmp(d->fact[i].name, row->ours) == 0) return d->fact[i].entry != NULL;
+    return false;
+}
+
+static bool is_doubt(const spw_draft *d, const spw_draft_note *n, bool amd) {
+    if (n->kind == SPW_NOTE_UNSAID) return n->doubt && !is_said_elsewhere(d, n);
+    return n->kind == SPW_NOTE_MORE && !(n->but_amd && amd);
+}
+
 /* What of the file may need more memory than is planned, or less, but for what options or the GPUs' stacks say better. */
 static void say_notes(const spw_draft *d, const spw_job_override *override, size_t overrides, spw_job *job,
                       bool less) {
@@ -124,8 +137,11 @@ static void say_notes(const spw_draft *d, const spw_job_override *override, size
     for (size_t i = 0; i < d->notes; i++) {
         const spw_draft_note *n = &d->note[i];
         const size_t used = strlen(out);
-        if (less ? !n->less : n->kind != SPW_NOTE_MORE || (n->but_amd && amd)) continue;
-        if (n->key != NULL && is_given(override, overrides, n->key)) continue;
+        if (less ? !n->less : !is_doubt(d, n, amd)) continue;
+        if (n->key != NULL && (is_given(override, overrides, n->key) ||
+                               (strcmp(n->key, "batch.global_batch") == 0 &&
+                                is_given(override, overrides, "batch.sequences_per_gpu"))))
+            continue;
         (void)snprintf(out + used, SPW_JOB_MORE - used, "%s%s%s%s: %s", used > 0 ? "; " : "", n->name,
                        n->value[0] != '\0' ? " " : "", n->value, n->why);
     }
@@ -254,22 +270,34 @@ static size_t count_of(const spw_draft *d, spw_note_kind kind) {
     return count;
 }
 
-void spw_framework_print_summary(const spw_draft *d, FILE *out) {
-    size_t used = 0, left = 0, counts = 0;
-    for (size_t i = 0; i < d->entries.count; i++) counts += spw_draft_use_of(d, i) != SPW_USE_NOTE;
-    fprintf(out, "from %s (%s): %zu of %zu settings count, %zu play no part or are off", d->where,
-            spw_draft_title(d), counts, d->entries.count,
-            count_of(d, SPW_NOTE_QUIET) + count_of(d, SPW_NOTE_OFF));
+/* Names of one heading, or of another, as many as fit. */
+static void print_some(const spw_draft *d, bool unset, FILE *out) {
+    size_t used = 0, left = 0;
     for (size_t i = 0; i < d->notes; i++) {
         const spw_draft_note *n = &d->note[i];
-        if (n->kind != SPW_NOTE_LACKS && n->kind != SPW_NOTE_MORE && n->kind != SPW_NOTE_UNSAID) continue;
+        if (unset ? n->kind != SPW_NOTE_UNSAID : n->kind != SPW_NOTE_LACKS && n->kind != SPW_NOTE_MORE)
+            continue;
         if (used > MOST_SUMMARY) {
             left++;
             continue;
         }
-        used += (size_t)fprintf(out, "%s%s", used == 0 ? "; no counterpart: " : ", ", n->name);
+        used += (size_t)fprintf(out, "%s%s",
+                                used > 0 ? ", "
+                                : unset  ? "; no value: "
+                                         : "; no counterpart: ",
+                                n->name);
     }
     if (left > 0) fprintf(out, " and %zu more", left);
+}
+
+void spw_framework_print_summary(const spw_draft *d, FILE *out) {
+    size_t counts = 0;
+    for (size_t i = 0; i < d->entries.count; i++) counts += spw_draft_use_of(d, i) != SPW_USE_NOTE;
+    fprintf(out, "from %s (%s): %zu of %zu settings count, %zu play no part or are off", d->where,
+            spw_draft_title(d), counts, d->entries.count,
+            count_of(d, SPW_NOTE_QUIET) + count_of(d, SPW_NOTE_OFF));
+    print_some(d, false, out);
+    print_some(d, true, out);
     fprintf(out, "; spillway job %s says why\n", d->where);
 }
 

@@ -128,6 +128,34 @@ def check_unsaid():
         check(less.startswith("zero_optimization.offload_optimizer.device cpu: "), f"host: {got.stderr} {got.stdout[:900]}")
 
 
+MEGATRON = ("torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 "
+            "--group-query-attention --num-query-groups 8 --num-experts 8 --moe-router-topk 2 --swiglu --normalization RMSNorm --disable-bias-linear "
+            "--untie-embeddings-and-output-weights --vocab-size 32000 --bf16 --use-distributed-optimizer --sequence-parallel --seq-length 4096 "
+            "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 4 --expert-model-parallel-size 8 --micro-batch-size 1 --global-batch-size 128 "
+            "--moe-token-dispatcher-type alltoall --recompute-granularity full --recompute-method uniform --recompute-num-layers 1")
+
+
+def check_unset():
+    """A size of the split, the batch or the model that is a variable without a value is in the plan, with what says it instead, and nothing surely fits,
+    unless an option or another line says it. How many GPUs there are says the cluster."""
+    plan = ("plan", "--cluster", "h100:8x8", "--routing", "uniform")
+    for flag, said, option in (("--tensor-model-parallel-size 2", "--tensor N", ("--tensor", "2")), ("--micro-batch-size 1", "--micro-batches N", None),
+                               ("--num-experts 8", "--model NAME", ("--model", "mixtral-8x7b")), ("--seq-length 4096", "--sequence-length N", None),
+                               ("--moe-router-topk 2", "--model NAME", None), ("--nnodes 2", None, None)):
+        name = flag.split()[0]
+        (SCRATCH / "unset.sh").write_text(MEGATRON.replace(flag, f"{name} ${{WHICH}}", 1))
+        got = asked.run(PROGRAM, *plan, "--from", "unset.sh", cwd=SCRATCH)
+        words = " ".join(got.stdout.split())
+        there = f"{name[2:].replace('-', '_')} ${{WHICH}}: a variable that the file does not set" in words and f"write WHICH=... into it, or give {said}" in words
+        check(got.returncode == 0 and there == (said is not None) and ("it may not fit" in words) == there, f"unset {name}: {got.stderr} {words[:1200]}")
+        check(f"no value: {name[2:].replace('-', '_')};" in got.stderr, f"unset {name}: {got.stderr}")
+        for more, text in ((option, f"{name} $WHICH"), ((), f"{name} $WHICH {flag}")):
+            if option is None: continue
+            (SCRATCH / "unset.sh").write_text(MEGATRON.replace(flag, text, 1))
+            got = asked.run(PROGRAM, *plan, "--from", "unset.sh", *more, cwd=SCRATCH)
+            check(got.returncode == 0 and "may be needed" not in got.stdout, f"unset {name} {more} {text}: {got.stderr} {got.stdout[:600]}")
+
+
 def check_places():
     """A failure of the whole job names the file alone: lines of the job that was made of it are nobody's."""
     got = planned("odd.json", ZERO.replace('gpu": 1', 'gpu": 3, "train_batch_size": 16'), "--model", "qwen3-30b-a3b")
@@ -176,6 +204,7 @@ check_counted()
 check_slips()
 check_mixed()
 check_unsaid()
+check_unset()
 check_places()
 check_job_hint()
 check_hostile()
