@@ -156,6 +156,29 @@ def check_unset():
             check(got.returncode == 0 and "may be needed" not in got.stdout, f"unset {name} {more} {text}: {got.stderr} {got.stdout[:600]}")
 
 
+def check_uncounted():
+    """What may need more memory is in JSON of plan and search, and a page gives that reason; what is spelt well is in neither."""
+    titan = "[model]\nname = \"qwen3\"\nflavor = \"30B-A3B\"\n[training]\nlocal_batch_size = 4\nseq_len = 4096\n[parallelism]\nexpert_parallel_degree = 8\n"
+    for name, text, right, wrong in (("uncounted.toml", titan, "expert_parallel_degree", "expert_paralel_degree"),
+                                     ("uncounted.sh", MEGATRON + " --moe-ffn-hidden-size 14336", "moe-ffn-hidden-size", "moe-ffn-hiden-size"),
+                                     ("uncounted.yml", MESH, "ici_fsdp_parallelism", "ici_fsdp_paralelism")):
+        for spelt in (right, wrong):
+            (SCRATCH / name).write_text(text.replace(right, spelt))
+            for command, *options in (("plan",), ("plan", "--search"))[:1 + name.endswith(".yml")]:
+                got = asked.run(PROGRAM, command, "--from", name, "--cluster", "h100:8x8", *options, "--format", "json", cwd=SCRATCH)
+                answer = json.loads(got.stdout) if got.returncode == 0 else {}
+                told = answer.get("settings", answer).get("may_need_more", "")
+                doubt = f"did you mean {'parallelism.' * ('toml' in name)}{right.replace('-', '_')}?" in told
+                check(got.returncode == 0 and doubt == (spelt == wrong), f"{command} {options} {spelt}: {got.stderr} {told}")
+                (SCRATCH / "uncounted.json").write_text(got.stdout)
+                page = SCRATCH / "uncounted.html"
+                asked.run(PROGRAM, "report", "uncounted.json", "--output", str(page), cwd=SCRATCH)
+                words = page.read_text()
+                check((told != "" and told.replace("'", "&#39;") in words) == doubt, f"page of {command} {options} {spelt}")
+                if name.endswith((".sh", ".toml")) and doubt:
+                    check("the file has what may need more memory" in words and "allocator may take up to" not in words, f"reason on the page of {name}")
+
+
 def check_places():
     """A failure of the whole job names the file alone: lines of the job that was made of it are nobody's."""
     got = planned("odd.json", ZERO.replace('gpu": 1', 'gpu": 3, "train_batch_size": 16'), "--model", "qwen3-30b-a3b")
@@ -205,6 +228,7 @@ check_slips()
 check_mixed()
 check_unsaid()
 check_unset()
+check_uncounted()
 check_places()
 check_job_hint()
 check_hostile()
