@@ -181,17 +181,39 @@ static size_t listed_parts(const spw_draft *d, const spw_job_override *override,
     return list && d->micro_batch > 0 && sequences % d->micro_batch == 0 ? sequences / d->micro_batch : 0;
 }
 
+/* Which setting of the mesh makes replicas. */
+static void name_data_axis(const spw_draft *d, const spw_settled *settled, char *out, size_t size) {
+    static const char *const facts[] = {"@dcn_data", "@ici_data"};
+    for (size_t f = 0; f < 2; f++)
+        for (size_t i = 0; i < d->facts; i++) {
+            const spw_draft_fact_entry *said = &d->fact[i];
+            if (strcmp(said->name, facts[f]) != 0 || said->entry == NULL || strcmp(said->value, "1") == 0)
+                continue;
+            (void)snprintf(out, size, "the file's %s_data_parallelism %.20s", f == 0 ? "dcn" : "ici",
+                           said->value);
+            return;
+        }
+    (void)snprintf(
+        out, size,
+        "the mesh has a data axis of %zu, which base.yml's dcn_data_parallelism makes of all nodes",
+        settled->replicas);
+}
+
 /* One replica is planned. */
-static void say_replica(const spw_settled *settled, spw_job *job) {
+static void say_replica(const spw_draft *d, const spw_settled *settled, spw_job *job) {
     const size_t used = strlen(job->unsaid);
+    char axis[120];
+    name_data_axis(d, settled, axis, sizeof axis);
+    job->mesh_replicas = settled->replicas;
+    job->mesh_between = settled->between;
     (void)snprintf(
         job->unsaid + used, SPW_JOB_UNSAID - used,
-        "%sone of %zu replicas of %zu GPUs is planned (the mesh has a data axis of %zu, which base.yml's "
-        "dcn_data_parallelism makes of all nodes): each holds all state, and memory, drops and exchanges of "
-        "a GPU are those of any; the sum of gradients over replicas is not in the step: %.2f s at the "
-        "NICs' rate where nothing hides it",
-        used > 0 ? "; " : "", settled->replicas, settled->gpus, settled->replicas,
-        spw_replicas_sum_s(job, settled->replicas, settled->gpus, job->cluster.nic_bytes_per_s.value));
+        "%sone of %zu replicas of %zu GPUs is planned (%s): each holds all state, and memory, drops and "
+        "exchanges "
+        "of a GPU are those of any; tokens a day, days and cost are of all %zu GPUs, and have the sum of "
+        "gradients over replicas, which is not in the step: %.2f s at the %s rate where nothing hides it",
+        used > 0 ? "; " : "", settled->replicas, settled->gpus, axis, settled->replicas * settled->gpus,
+        spw_job_replicas_s(job, settled->gpus), job->mesh_between > 1 ? "NICs'" : "links'");
 }
 
 /* The options with the number of GPUs of one replica. */
@@ -204,7 +226,7 @@ static spw_status take_replica(const spw_settled *settled, const spw_job_overrid
     for (size_t i = 0; i < overrides; i++)
         if (strcmp(override[i].key, "gpus") != 0) all[(*count)++] = override[i];
     (void)snprintf(number, 24, "%zu", settled->gpus);
-    all[(*count)++] = (spw_job_override){"gpus", number, "one replica of the mesh"};
+    all[(*count)++] = (spw_job_override){"gpus", number, spw_replica_label};
     *out = all;
     return SPW_OK;
 }
@@ -255,7 +277,7 @@ spw_status spw_framework_job_read(const spw_draft *d, const spw_job_override *ov
     if (settled.gpus == 0) return read_job(d, override, overrides, out);
     SPW_TRY(take_replica(&settled, override, overrides, number, &one, &count));
     SPW_TRY(read_job(d, one, count, out));
-    say_replica(&settled, out);
+    say_replica(d, &settled, out);
 
 cleanup:
     spw_free(one);

@@ -268,6 +268,18 @@ static void write_uncounted(const spw_report *report, FILE *out) {
     }
 }
 
+/* The GPUs above are those of one replica of a framework's mesh. */
+static void write_replicas(const spw_report *report, FILE *out) {
+    const json_t *parallel = json_object_get(report->settings, "parallel");
+    const double replicas = json_number_value(json_object_get(parallel, "mesh_replicas"));
+    if (!(replicas > 1.0)) return;
+    (void)fprintf(
+        out,
+        "<p>These GPUs are one of %.0f replicas. Tokens a day, days, GPU-hours and cost are of all %.0f "
+        "GPUs, with the time of the sum of gradients over replicas where nothing hides it.</p>",
+        replicas, replicas * report->gpus);
+}
+
 /* What of the routing is not the job's own. */
 static void write_routing(const spw_report *report, FILE *out) {
     const bool made = spw_report_is_generated(report);
@@ -415,6 +427,7 @@ void spw_report_write_answer(const spw_report *report, FILE *out) {
     write_searches(report, out);
     if (report->planned) spw_report_write_misfits(report, out);
     write_hottest(report, out);
+    write_replicas(report, out);
     write_uncounted(report, out);
     write_precision(report, out);
     write_routing(report, out);

@@ -1,6 +1,7 @@
 #include "sim/job/grid.h"
 #include "sim/job/job_json.h"
 #include "sim/job/recipe/precision.h"
+#include "sim/job/replicas.h"
 #include "sim/job/state_law.h"
 #include "sim/memory/kept/cross_entropy.h"
 #include "sim/result/result_json.h"
@@ -100,6 +101,8 @@ static json_t *parallel_json(spw_json *json, const spw_job *job) {
     spw_json_put(json, parallel, "expert_tensor", spw_json_count(grid.expert_tensor));
     spw_json_put(json, parallel, "data", spw_json_count(grid.data));
     spw_json_put(json, parallel, "virtual_stages", spw_json_count(pipeline.chunks));
+    if (spw_job_replicas(job) > 1)
+        spw_json_put(json, parallel, "mesh_replicas", spw_json_count(spw_job_replicas(job)));
     return parallel;
 }
 
