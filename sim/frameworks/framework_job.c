@@ -34,15 +34,24 @@ static bool is_given(const spw_job_override *override, size_t overrides, const c
 }
 
 enum { MODEL_TEXT = SPW_ENTRY_NAME + SPW_NOTE_WHY + 80 };
-/* What is wrong with the model that the file names; NULL: it names none. */
+/* What is wrong with the model that the file names, or with its sizes; NULL: neither is there. */
 static const char *named_model(const spw_draft *d, char text[MODEL_TEXT]) {
-    for (size_t i = 0; i < d->facts; i++)
-        for (size_t n = 0; strcmp(d->fact[i].name, "@model_name") == 0 && n < d->notes; n++) {
-            if (d->note[n].entry == NULL || d->note[n].entry != d->fact[i].entry) continue;
+    for (size_t i = 0; i < d->facts; i++) {
+        const spw_draft_fact_entry *f = &d->fact[i];
+        if (strcmp(f->name, "@model_name") != 0 && strcmp(f->name, "@flavor") != 0) continue;
+        for (size_t n = 0; n < d->notes; n++) {
+            if (d->note[n].entry == NULL || d->note[n].entry != f->entry) continue;
             (void)snprintf(text, MODEL_TEXT, "%.60s '%.60s': %.240s, or --model config.json", d->note[n].name,
                            d->note[n].value, d->note[n].why);
             return text;
         }
+    }
+    for (size_t n = 0; n < d->notes; n++) {
+        const spw_draft_note *note = &d->note[n];
+        const bool of_sizes =
+            note->entry == NULL && note->kind == SPW_NOTE_LACKS && strcmp(note->name, "model") == 0;
+        if (of_sizes && strstr(note->why, "--model") == NULL) return note->why; /* no name would help */
+    }
     return NULL;
 }
 

@@ -51,6 +51,10 @@ REFUSED = [
     ("base.yml", BASE.replace("mixtral-8x7b", "default"), ["--cluster", "h100:8x1"], "does not say the model"),
     ("base.yml", BASE.replace("mixtral-8x7b", "deepseek2-lite").replace("base_num_decoder_layers: 16\n", ""), ["--cluster", "h100:8x1"], "nearest: --model deepseek-v2-lite,"),
     ("mesh.yml", QWEN_MESH + "ici_sequence_parallelism: 2\n", ["--cluster", "h100:8x1"], "ici_sequence_parallelism 2"),
+    # what has no experts, with all sizes of a preset that has some; a flavor that nobody knows
+    ("dense.sh", (MIXTRAL % 32000).replace("--num-experts 8 --moe-router-topk 2 ", ""), ["--cluster", "h100:8x2"],
+     "dense.sh: it has no experts; models without them are not planned"),
+    ("flavor.toml", TITAN.replace("30B-A3B", "99B"), ["--cluster", "h100:8x1"], "model.flavor '99B': no preset is this model: give --model NAME"),
     ("shard.toml", TITAN + "data_parallel_shard_degree = 8\n", ["--cluster", "h100:8x4"], "data_parallel_shard_degree"),
 ]
 SAID = [  # file, text, options, keys, words of `more`, words of the listing
