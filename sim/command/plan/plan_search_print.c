@@ -222,10 +222,10 @@ static void print_best(const spw_search_view *v, const spw_search_point *p, FILE
     fputc('\n', out);
 }
 
-static void print_fits(const spw_search_view *v, const spw_search_point *p, FILE *out) {
-    const spw_search_front *f = &v->outcome->front;
-    char text[SPW_SEARCH_POINT_TEXT], next[SPW_SEARCH_NEXT_TEXT], room[SPW_BUDGET_TEXT];
-    fprintf(out, "%-*sit %s: ", LABEL, "fits", spw_verdict_sentence(p->verdict, p->surely_fits));
+/* "it surely fits: 62.9 GiB live, 69.2 reserved, of 73.6" */
+static void print_room(const spw_search_view *v, const spw_search_point *p, FILE *out) {
+    char room[SPW_BUDGET_TEXT];
+    fprintf(out, "it %s: ", spw_verdict_sentence(p->verdict, p->surely_fits));
     if (p->reserved_bytes > 0.0)
         fprintf(out, "%.1f GiB live, %.1f reserved,", (double)p->peak_bytes / GIB, p->reserved_bytes / GIB);
     else if (p->kind == SPW_MEMORY_LIVE)
@@ -243,6 +243,13 @@ static void print_fits(const spw_search_view *v, const spw_search_point *p, FILE
                                     p->budget.listed};
     if (p->verdict != SPW_VERDICT_OOM && !p->surely_fits)
         spw_plan_print_unsure(&unsure, v->request->plan->job, out);
+}
+
+static void print_fits(const spw_search_view *v, const spw_search_point *p, FILE *out) {
+    const spw_search_front *f = &v->outcome->front;
+    char text[SPW_SEARCH_POINT_TEXT], next[SPW_SEARCH_NEXT_TEXT];
+    fprintf(out, "%-*s", LABEL, "fits");
+    print_room(v, p, out);
     if (p->timed && !v->origin->even)
         fprintf(out, "; uneven routing: %.3f times the step with balanced routing",
                 p->step.step_s / p->balanced.step.step_s);
@@ -257,6 +264,19 @@ static void print_fits(const spw_search_view *v, const spw_search_point *p, FILE
         fputs(spw_search_next_text(v, &f->best_sure, next), out);
     }
     fputc('\n', out);
+}
+
+void spw_search_print_doubts(const spw_search_view *v, const spw_search_point *p, FILE *out) {
+    const spw_job *job = v->request->plan->job;
+    char text[SPW_SEARCH_POINT_TEXT], outside[SPW_SEARCH_OUTSIDE_TEXT];
+    spw_search_point_text(v, p->value, p->sequences, p->scheme, text);
+    fprintf(out, "%s: ", text);
+    print_room(v, p, out);
+    fputc('\n', out);
+    if (job->more[0] != '\0') fprintf(out, "may need more memory: %s\n", job->more);
+    if (job->less[0] != '\0') fprintf(out, "needs less memory than is planned: %s\n", job->less);
+    if (p->outside.count > 0)
+        fprintf(out, "outside the fit: %s\n", spw_search_outside_text(&v->outcome->reasons, p, outside));
 }
 
 void spw_search_print_brief(const spw_search_view *v, FILE *out) {

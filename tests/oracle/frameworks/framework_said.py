@@ -282,6 +282,25 @@ def check_all_replicas():
           f"as advised: {got['rows'][0]['memory']}")
 
 
+def check_flags_comments():
+    """--flags of a config.json of one's own: --model stands there where the text does not say the model, with the file's name; a plan and a search say
+    how the point fits and what is outside the fit."""
+    (SCRATCH / "own_flags.json").write_text(json.dumps({
+        "model_type": "qwen3_moe", "hidden_size": 2048, "intermediate_size": 6144, "moe_intermediate_size": 768, "num_attention_heads": 32,
+        "num_key_value_heads": 4, "head_dim": 128, "num_experts": 64, "num_experts_per_tok": 8, "num_hidden_layers": 12, "vocab_size": 151936,
+        "tie_word_embeddings": False}))
+    point = ("--model", "own_flags.json", "--cluster", "h100:8x3", "--scheme", "megatron-alltoall", "--routing", "uniform")
+    narrow = ("--search", "--over", "remat=full", "--over", "micro-batches=1", "--over", "pipeline=1", "--over", "virtual-stages=0")
+    for framework, word in (("megatron", ""), ("bridge", " --model own_flags.json")):
+        for options in (("--expert-parallel", "4", "--tensor", "2"), narrow):
+            got = asked.run(PROGRAM, "plan", *point, *options, "--flags", framework, cwd=SCRATCH)
+            words = " ".join(line.removeprefix("#").strip() for line in got.stdout.splitlines())
+            check(got.returncode == 0 and words.startswith(f"spillway plan --from FILE --cluster h100:8x3{word} "), f"{framework} {options}: {words[:400]} {got.stderr}")
+            begin = words.split("yours to add:")[0]
+            check("h100:8x3 --model" not in begin or word, f"{framework} {options}: {begin}")
+            check(": it surely fits: " in begin and "outside the fit: " in begin, f"{framework} {options}: {begin}")
+
+
 def check_model():
     """Parameters of a script with and without a gate, by pencil: 24 layers of 16 experts of 2 or 3 matrices of 2048 x 8192 and, unless
     --disable-bias-linear, their biases (8192 a matrix in, 2048 out)."""
@@ -338,6 +357,7 @@ def check_less():
 check_said()
 check_replicas()
 check_all_replicas()
+check_flags_comments()
 check_model()
 check_remainders()
 check_doubt()
