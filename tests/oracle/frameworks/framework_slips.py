@@ -190,6 +190,21 @@ def check_job_hint():
                            ("primus_qwen3_30b.yaml", "--from primus"), ("deepspeed_zero2.json", "--from deepspeed")):
         got = asked.run(PROGRAM, "plan", "--job", name, cwd=FILES)
         check(got.returncode == 2 and expected in got.stderr, f"--job {name}: {got.stderr}")
+        for path in (name, f"./{name}"):
+            got = asked.run(PROGRAM, "plan", "--model", path, "--cluster", "h100:8x1", cwd=FILES)
+            check(got.returncode == 2 and f"--from {path} instead of --model" in got.stderr, f"--model {path}: {got.stderr}")
+    (SCRATCH / "config_hint.json").write_text('{"model_type": "qwen3_moe", "hidden_size": 2048, "num_experts": 8}')
+    for words in (("plan", "--job", "config_hint.json"), ("plan", "--from", "config_hint.json", "--cluster", "h100:8x1"), ("job", "config_hint.json")):
+        got = asked.run(PROGRAM, *words, cwd=SCRATCH)
+        check(got.returncode == 2 and "the config.json of a model, and no job: --model config_hint.json" in got.stderr, f"{words}: {got.stderr}")
+    got = asked.run(PROGRAM, "plan", "--model", "config_hint.jsn", "--cluster", "h100:8x1", cwd=SCRATCH)
+    check(got.returncode == 2 and "config_hint.jsn: no such file, and no preset; " in got.stderr, f"no such file: {got.stderr}")
+    (SCRATCH / "table_hint.csv").write_text("scheme,sequences\n")
+    got = asked.run(PROGRAM, "report", "table_hint.csv", "--output", "hint.html", cwd=SCRATCH)
+    check(got.returncode == 3 and "--format json" in got.stderr, f"a table: {got.returncode} {got.stderr}")
+    for size, text in ((1, "with 1 GPU a sequence these are 0.5 sequences"), (2, "with 2 GPUs a sequence these are 0.2 sequences")):
+        got = planned("odd_device.yml", MESH.replace("batch_size: 1", f"batch_size: {0.5 if size == 1 else 0.1}").replace("ici_expert_parallelism: 8", f"ici_tensor_parallelism: {size}"))
+        check(text in got.stderr, f"{size} GPUs a sequence: {got.stderr}")
 
 
 HOSTILE = {
