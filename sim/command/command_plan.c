@@ -157,7 +157,8 @@ static void describe_routing(const spw_plan_options *o, const spw_trace_info *in
                 "(docs/routing.md)");
         if (info->ranks < spw_grid_token_ranks(&o->job.job))
             (void)snprintf(out + strlen(out), size - strlen(out),
-                           "; sequences of %zu GPUs, from which all GPUs' are drawn", info->ranks);
+                           "; sequences of %zu GPU%s, from which all GPUs' are drawn", info->ranks,
+                           spw_plural(info->ranks));
         if (info->steps > 1)
             (void)snprintf(out + strlen(out), size - strlen(out), ", its first %zu steps (--routing-steps)",
                            info->steps);

@@ -12,6 +12,7 @@
 #include "sim/schemes/point.h"
 
 #include <string.h>
+#include <unistd.h>
 
 enum { MOST_OPTIONS = 52, MOST_NAMED = 32 };
 
@@ -327,20 +328,32 @@ static spw_status hint_comma(const spw_job_options *o, spw_status failed) {
     return failed;
 }
 
-/* A file behind --job that is a training framework's own: its settings are recognised, and there are more than a few. */
+/* A file behind --job or --model that is a training framework's own: its settings are recognised, and there are more than a few. */
 static spw_status hint_framework(const spw_job_options *o, spw_status failed) {
     enum { ENOUGH = 3 };
     char message[1024];
     spw_draft *draft = NULL;
-    if (failed != SPW_ECONFIG || o->job_path == NULL || o->job_path[0] == '{') return failed;
+    const char *path = o->job_path;
+    for (size_t i = 0; i < o->overrides && path == NULL && o->from == NULL; i++)
+        if (strcmp(o->override[i].key, "model") == 0 && access(o->override[i].value, R_OK) == 0)
+            path = o->override[i].value;
+    if (failed != SPW_ECONFIG || path == NULL || path[0] == '{') return failed;
     (void)snprintf(message, sizeof message, "%s", spw_last_error());
     if (SPW_ALLOC(1, &draft) != SPW_OK) return failed;
-    (void)!spw_draft_read(o->job_path, NULL, draft); /* what it says of the file plays no part */
+    (void)!spw_draft_read(path, NULL, draft); /* what it says of the file plays no part */
     const char *title = draft->framework != NULL && draft->taken >= ENOUGH ? draft->framework->title : NULL;
+    const bool model =
+        draft->framework == NULL && strstr(spw_last_error(), "the config.json of a model") != NULL;
     spw_draft_close(draft);
     spw_free(draft);
+    if (model && o->job_path != NULL)
+        return spw_fail(failed, "%s: the config.json of a model, and no job: --model %s instead of --job",
+                        path, path);
+    if (title != NULL && o->job_path == NULL)
+        return spw_fail(failed, "--model %s: it is a configuration of %s: --from %s instead of --model", path,
+                        title, path);
     return title != NULL ? spw_fail(failed, "%s; it is a configuration of %s: --from %s instead of --job",
-                                    message, title, o->job_path)
+                                    message, title, path)
                          : spw_fail(failed, "%s", message);
 }
 

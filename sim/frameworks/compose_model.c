@@ -296,11 +296,19 @@ static spw_status put_generic(spw_draft *d, const model_sizes *s) {
     return spw_draft_put_text(d, "model", text, "@layers");
 }
 
+static const char no_experts[] = "it has no experts; models without them are not planned";
+
+/* Nothing is said of experts, and what else is said may be all that a preset with experts has. */
+static bool is_dense(const model_sizes *s) {
+    return s->layers > 0 && s->hidden > 0 && s->heads > 0 && s->experts == 0 && s->top_k == 0 &&
+           (s->expert_ffn == 0 || s->expert_ffn == s->ffn) && s->shared_ffn == 0;
+}
+
 /* What a generic model needs, and its sizes; "" is all right. */
 static const char *missing(const model_sizes *s) {
     if (s->layers == 0 || s->hidden == 0 || s->heads == 0)
         return "layers, hidden size and heads are not all said";
-    if (s->experts == 0 || s->top_k == 0) return "it has no experts; models without them are not planned";
+    if (s->experts == 0 || s->top_k == 0) return no_experts;
     if (s->expert_ffn == 0) return "the width of an expert is not said";
     if (s->shared_ffn % s->expert_ffn != 0) return "shared experts are no multiple of an expert's width";
     if (s->latent && (s->key_rank == 0 || s->key_dim == 0 || s->rotary_dim == 0 || s->value_dim == 0))
@@ -332,6 +340,8 @@ spw_status spw_compose_model(spw_draft *d) {
     spw_status status = read_sizes(d, &sizes, &ok);
     if (status != SPW_OK) return status;
     if (ok && sizes.layers > 0 && sizes.hidden > 0) {
+        if (named == NULL && is_dense(&sizes))
+            return spw_draft_note_text(d, SPW_NOTE_LACKS, "model", no_experts);
         status = match_sizes(d, &sizes, named, &found);
         if (status != SPW_OK) return status;
         if (found != NULL) {

@@ -291,13 +291,26 @@ static spw_status note_slip(spw_draft *d, const spw_file_entry *e, const char *m
     return note_entry(d, SPW_NOTE_MORE, e, why);
 }
 
+static spw_status note_unset(spw_draft *d, const spw_framework_row *row, const spw_file_entry *e) {
+    const char *key = NULL;
+    char why[SPW_NOTE_WHY];
+    const size_t before = d->notes;
+    const bool doubt = spw_draft_unset_counts(row, &key);
+    if (!doubt) return note_entry(d, SPW_NOTE_UNSAID, e, "a variable that the file does not set");
+    spw_draft_unset_why(e, d->entries.kind, key, why);
+    const spw_status status = note_entry(d, SPW_NOTE_UNSAID, e, why);
+    if (status != SPW_OK || d->notes == before) return status;
+    d->note[before].doubt = true;
+    d->note[before].key = key;
+    return status;
+}
+
 static spw_status take(spw_draft *d, const spw_file_entry *e) {
     char name[SPW_ENTRY_NAME];
     (void)spw_framework_plain_name(d->framework, e->name, name);
     const spw_framework_row *row = spw_framework_row_of(d->framework, name);
     const bool counts = row != NULL && row->ours != NULL && !row->quiet;
-    if (e->unknown && counts)
-        return note_entry(d, SPW_NOTE_UNSAID, e, "a variable that the file does not set");
+    if (e->unknown && counts) return note_unset(d, row, e);
     if (counts) {
         const char *value = our_word(row, e->value);
         if (value != NULL || e->nothing) return take_fact(d, row, value != NULL ? value : "", e);

@@ -29,9 +29,11 @@ typedef struct spw_draft_note {
     spw_note_kind kind;
     char name[SPW_ENTRY_NAME], value[64], why[SPW_NOTE_WHY];
     size_t line;
-    const char *key; /* of SPW_NOTE_MORE: the job's key with which an option says better; NULL: none does */
-    bool less;       /* what is planned in its place needs more memory than the file does */
-    bool but_amd;    /* of SPW_NOTE_MORE: stacks of AMD's GPUs count it */
+    const char *
+        key; /* of SPW_NOTE_MORE and `doubt`: the job's key with which an option says better; NULL: none does */
+    bool less;    /* what is planned in its place needs more memory than the file does */
+    bool but_amd; /* of SPW_NOTE_MORE: stacks of AMD's GPUs count it */
+    bool doubt;   /* of SPW_NOTE_UNSAID: what is planned in its place may need less memory, too */
     const spw_file_entry *entry; /* which setting it is of; NULL: of none */
 } spw_draft_note;
 
@@ -129,5 +131,12 @@ SPW_MUST_CHECK spw_status spw_draft_note_more(spw_draft *draft, const char *fact
                                               const char *why);
 /* The same of what stacks of AMD's GPUs count: a doubt on others. */
 SPW_MUST_CHECK spw_status spw_draft_note_more_but_amd(spw_draft *draft, const char *fact, const char *why);
+
+/* Of a row that counts and whose value is a variable that the file does not set: is what is planned in its place a doubt? It is none of GPUs,
+ * which the cluster says. *key as in spw_draft_note. */
+bool spw_draft_unset_counts(const spw_framework_row *row, const char **key);
+/* What to do about it. */
+void spw_draft_unset_why(const spw_file_entry *entry, spw_file_kind kind, const char *key,
+                         char out[SPW_NOTE_WHY]);
 
 #endif

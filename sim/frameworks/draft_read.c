@@ -20,6 +20,10 @@ spw_status spw_draft_parse(const char *where, const char *text, size_t length, c
             "%s: a recipe in Python is not run, so not read; give the configuration that it prints or "
             "saves (docs/frameworks.md)",
             where);
+    for (size_t i = 0; out->framework == NULL && i < out->entries.count; i++)
+        if (strcmp(out->entries.entry[i].name, "model_type") == 0)
+            return spw_fail(SPW_ECONFIG, "%s: the config.json of a model, and no job: --model %s", where,
+                            where);
     if (out->framework == NULL)
         return spw_fail(
             SPW_ECONFIG,

@@ -115,8 +115,9 @@ static void normalise(spw_job *job, const spw_scheme *scheme) {
     job->master_bytes = spw_master_bytes(job);
     if (!spw_scheme_trainer(scheme)->has_turns && job->virtual_stages == 0) job->virtual_stages = 1;
     if (job->micro_batches == 0) job->micro_batches = 1;
-    if (job->model_text[0] != '{')
-        (void)snprintf(job->model_text, sizeof job->model_text, "%s", spw_model_preset_of(job->model_text));
+    const char *preset = spw_model_preset_of(job->model_text); /* which may be the text itself */
+    if (job->model_text[0] != '{' && preset != job->model_text)
+        (void)snprintf(job->model_text, sizeof job->model_text, "%s", preset);
     job->cluster_text[0] = '\0';
     job->schemes = 0;
 }
@@ -131,6 +132,14 @@ static bool same_scheme(const spw_scheme *a, const spw_job *b) {
             !(read.option[i] != read.option[i] && a->option[i] != a->option[i]))
             return false;
     return true;
+}
+
+/* A config.json and the sizes that the text says: are they one model? */
+static bool same_sizes(const spw_model *a, const spw_model *b) {
+    return a->layers == b->layers && a->hidden == b->hidden && a->vocab == b->vocab &&
+           a->experts == b->experts && a->top_k == b->top_k && a->expert_ffn == b->expert_ffn &&
+           a->moe_layers == b->moe_layers && spw_model_parameters(a).total == spw_model_parameters(b).total &&
+           spw_model_parameters(a).active == spw_model_parameters(b).active;
 }
 
 /* An option for every key whose value would be another. */
@@ -151,7 +160,7 @@ static void add_differences(spw_flag_draft *f, const json_t *want, const json_t 
         if (value[0] == '\0' && row->fallback != NULL)
             (void)snprintf(value, sizeof value, "%s", row->fallback[0] != '\0' ? row->fallback : "[]");
         if (strcmp(path, "model") == 0) {
-            add_option(f, "--model", value);
+            if (!f->same_model) add_option(f, "--model", value);
             continue;
         }
         (void)snprintf(option, sizeof option, "%s=%s", path, value);
@@ -200,6 +209,7 @@ static spw_status compare(spw_flag_draft *f, const char *text, const spw_job *po
     SPW_TRY(SPW_ALLOC(1, &got));
     *want = *point;
     SPW_TRY(read_back(f, text, point, got));
+    f->same_model = same_sizes(&point->model, &got->model);
     if (!same_scheme(f->scheme, got)) add_option(f, "--scheme", f->scheme->text);
     normalise(want, f->scheme);
     normalise(got, f->scheme);

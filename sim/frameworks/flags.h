@@ -22,6 +22,7 @@ struct spw_flag_draft {
     spw_flag flag[SPW_FLAGS];
     size_t flags;
     char options[SPW_FLAG_OPTIONS]; /* " --cluster h100-8x8 --set memory_fraction=0.9" */
+    bool same_model;                /* the text alone has a model of the job's sizes, whatever its name */
     const char
         *differences; /* of options: what the text alone would read as another job; without --cluster */
 };

@@ -37,9 +37,10 @@ typedef struct spw_framework_default {
 
 enum { SPW_FRAMEWORK_TABLES = 3 };
 
-/* Where a cluster is replicas that each hold all state: how many there are, and the GPUs of the one that is planned; 0: all are. */
+/* Where a cluster is replicas that each hold all state: how many there are, and the GPUs of the one that is planned; 0: all are. between:
+ * how many of them lie on the axis between nodes, times those within one. */
 typedef struct spw_settled {
-    size_t replicas, gpus;
+    size_t replicas, gpus, between;
 } spw_settled;
 
 typedef struct spw_framework {

@@ -34,15 +34,24 @@ static bool is_given(const spw_job_override *override, size_t overrides, const c
 }
 
 enum { MODEL_TEXT = SPW_ENTRY_NAME + SPW_NOTE_WHY + 80 };
-/* What is wrong with the model that the file names; NULL: it names none. */
+/* What is wrong with the model that the file names, or with its sizes; NULL: neither is there. */
 static const char *named_model(const spw_draft *d, char text[MODEL_TEXT]) {
-    for (size_t i = 0; i < d->facts; i++)
-        for (size_t n = 0; strcmp(d->fact[i].name, "@model_name") == 0 && n < d->notes; n++) {
-            if (d->note[n].entry == NULL || d->note[n].entry != d->fact[i].entry) continue;
+    for (size_t i = 0; i < d->facts; i++) {
+        const spw_draft_fact_entry *f = &d->fact[i];
+        if (strcmp(f->name, "@model_name") != 0 && strcmp(f->name, "@flavor") != 0) continue;
+        for (size_t n = 0; n < d->notes; n++) {
+            if (d->note[n].entry == NULL || d->note[n].entry != f->entry) continue;
             (void)snprintf(text, MODEL_TEXT, "%.60s '%.60s': %.240s, or --model config.json", d->note[n].name,
                            d->note[n].value, d->note[n].why);
             return text;
         }
+    }
+    for (size_t n = 0; n < d->notes; n++) {
+        const spw_draft_note *note = &d->note[n];
+        const bool of_sizes =
+            note->entry == NULL && note->kind == SPW_NOTE_LACKS && strcmp(note->name, "model") == 0;
+        if (of_sizes && strstr(note->why, "--model") == NULL) return note->why; /* no name would help */
+    }
     return NULL;
 }
 
@@ -115,6 +124,19 @@ cleanup:
     return status;
 }
 
+/* Is the setting, which has no value here, said by another line? */
+static bool is_said_elsewhere(const spw_draft *d, const spw_draft_note *n) {
+    const spw_framework_row *row = spw_framework_row_of(d->framework, n->name);
+    for (size_t i = 0; row != NULL && row->ours != NULL && i < d->facts; i++)
+        if (strcmp(d->fact[i].name, row->ours) == 0) return d->fact[i].entry != NULL;
+    return false;
+}
+
+static bool is_doubt(const spw_draft *d, const spw_draft_note *n, bool amd) {
+    if (n->kind == SPW_NOTE_UNSAID) return n->doubt && !is_said_elsewhere(d, n);
+    return n->kind == SPW_NOTE_MORE && !(n->but_amd && amd);
+}
+
 /* What of the file may need more memory than is planned, or less, but for what options or the GPUs' stacks say better. */
 static void say_notes(const spw_draft *d, const spw_job_override *override, size_t overrides, spw_job *job,
                       bool less) {
@@ -124,8 +146,11 @@ static void say_notes(const spw_draft *d, const spw_job_override *override, size
     for (size_t i = 0; i < d->notes; i++) {
         const spw_draft_note *n = &d->note[i];
         const size_t used = strlen(out);
-        if (less ? !n->less : n->kind != SPW_NOTE_MORE || (n->but_amd && amd)) continue;
-        if (n->key != NULL && is_given(override, overrides, n->key)) continue;
+        if (less ? !n->less : !is_doubt(d, n, amd)) continue;
+        if (n->key != NULL && (is_given(override, overrides, n->key) ||
+                               (strcmp(n->key, "batch.global_batch") == 0 &&
+                                is_given(override, overrides, "batch.sequences_per_gpu"))))
+            continue;
         (void)snprintf(out + used, SPW_JOB_MORE - used, "%s%s%s%s: %s", used > 0 ? "; " : "", n->name,
                        n->value[0] != '\0' ? " " : "", n->value, n->why);
     }
@@ -165,17 +190,39 @@ static size_t listed_parts(const spw_draft *d, const spw_job_override *override,
     return list && d->micro_batch > 0 && sequences % d->micro_batch == 0 ? sequences / d->micro_batch : 0;
 }
 
+/* Which setting of the mesh makes replicas. */
+static void name_data_axis(const spw_draft *d, const spw_settled *settled, char *out, size_t size) {
+    static const char *const facts[] = {"@dcn_data", "@ici_data"};
+    for (size_t f = 0; f < 2; f++)
+        for (size_t i = 0; i < d->facts; i++) {
+            const spw_draft_fact_entry *said = &d->fact[i];
+            if (strcmp(said->name, facts[f]) != 0 || said->entry == NULL || strcmp(said->value, "1") == 0)
+                continue;
+            (void)snprintf(out, size, "the file's %s_data_parallelism %.20s", f == 0 ? "dcn" : "ici",
+                           said->value);
+            return;
+        }
+    (void)snprintf(
+        out, size,
+        "the mesh has a data axis of %zu, which base.yml's dcn_data_parallelism makes of all nodes",
+        settled->replicas);
+}
+
 /* One replica is planned. */
-static void say_replica(const spw_settled *settled, spw_job *job) {
+static void say_replica(const spw_draft *d, const spw_settled *settled, spw_job *job) {
     const size_t used = strlen(job->unsaid);
+    char axis[120];
+    name_data_axis(d, settled, axis, sizeof axis);
+    job->mesh_replicas = settled->replicas;
+    job->mesh_between = settled->between;
     (void)snprintf(
         job->unsaid + used, SPW_JOB_UNSAID - used,
-        "%sone of %zu replicas of %zu GPUs is planned (the mesh has a data axis of %zu, which base.yml's "
-        "dcn_data_parallelism makes of all nodes): each holds all state, and memory, drops and exchanges of "
-        "a GPU are those of any; the sum of gradients over replicas is not in the step: %.2f s at the "
-        "NICs' rate where nothing hides it",
-        used > 0 ? "; " : "", settled->replicas, settled->gpus, settled->replicas,
-        spw_replicas_sum_s(job, settled->replicas, settled->gpus, job->cluster.nic_bytes_per_s.value));
+        "%sone of %zu replicas of %zu GPUs is planned (%s): each holds all state, and memory, drops and "
+        "exchanges "
+        "of a GPU are those of any; tokens a day, days and cost are of all %zu GPUs, and have the sum of "
+        "gradients over replicas, which is not in the step: %.2f s at the %s rate where nothing hides it",
+        used > 0 ? "; " : "", settled->replicas, settled->gpus, axis, settled->replicas * settled->gpus,
+        spw_job_replicas_s(job, settled->gpus), job->mesh_between > 1 ? "NICs'" : "links'");
 }
 
 /* The options with the number of GPUs of one replica. */
@@ -188,7 +235,7 @@ static spw_status take_replica(const spw_settled *settled, const spw_job_overrid
     for (size_t i = 0; i < overrides; i++)
         if (strcmp(override[i].key, "gpus") != 0) all[(*count)++] = override[i];
     (void)snprintf(number, 24, "%zu", settled->gpus);
-    all[(*count)++] = (spw_job_override){"gpus", number, "one replica of the mesh"};
+    all[(*count)++] = (spw_job_override){"gpus", number, spw_replica_label};
     *out = all;
     return SPW_OK;
 }
@@ -239,7 +286,7 @@ spw_status spw_framework_job_read(const spw_draft *d, const spw_job_override *ov
     if (settled.gpus == 0) return read_job(d, override, overrides, out);
     SPW_TRY(take_replica(&settled, override, overrides, number, &one, &count));
     SPW_TRY(read_job(d, one, count, out));
-    say_replica(&settled, out);
+    say_replica(d, &settled, out);
 
 cleanup:
     spw_free(one);
@@ -254,22 +301,34 @@ static size_t count_of(const spw_draft *d, spw_note_kind kind) {
     return count;
 }
 
-void spw_framework_print_summary(const spw_draft *d, FILE *out) {
-    size_t used = 0, left = 0, counts = 0;
-    for (size_t i = 0; i < d->entries.count; i++) counts += spw_draft_use_of(d, i) != SPW_USE_NOTE;
-    fprintf(out, "from %s (%s): %zu of %zu settings count, %zu play no part or are off", d->where,
-            spw_draft_title(d), counts, d->entries.count,
-            count_of(d, SPW_NOTE_QUIET) + count_of(d, SPW_NOTE_OFF));
+/* Names of one heading, or of another, as many as fit. */
+static void print_some(const spw_draft *d, bool unset, FILE *out) {
+    size_t used = 0, left = 0;
     for (size_t i = 0; i < d->notes; i++) {
         const spw_draft_note *n = &d->note[i];
-        if (n->kind != SPW_NOTE_LACKS && n->kind != SPW_NOTE_MORE && n->kind != SPW_NOTE_UNSAID) continue;
+        if (unset ? n->kind != SPW_NOTE_UNSAID : n->kind != SPW_NOTE_LACKS && n->kind != SPW_NOTE_MORE)
+            continue;
         if (used > MOST_SUMMARY) {
             left++;
             continue;
         }
-        used += (size_t)fprintf(out, "%s%s", used == 0 ? "; no counterpart: " : ", ", n->name);
+        used += (size_t)fprintf(out, "%s%s",
+                                used > 0 ? ", "
+                                : unset  ? "; no value: "
+                                         : "; no counterpart: ",
+                                n->name);
     }
     if (left > 0) fprintf(out, " and %zu more", left);
+}
+
+void spw_framework_print_summary(const spw_draft *d, FILE *out) {
+    size_t counts = 0;
+    for (size_t i = 0; i < d->entries.count; i++) counts += spw_draft_use_of(d, i) != SPW_USE_NOTE;
+    fprintf(out, "from %s (%s): %zu of %zu settings count, %zu play no part or are off", d->where,
+            spw_draft_title(d), counts, d->entries.count,
+            count_of(d, SPW_NOTE_QUIET) + count_of(d, SPW_NOTE_OFF));
+    print_some(d, false, out);
+    print_some(d, true, out);
     fprintf(out, "; spillway job %s says why\n", d->where);
 }
 

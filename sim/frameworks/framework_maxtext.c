@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "sim/job/job.h"
 #include "sim/job/recipe/maxtext_settings.h"
+#include "sim/print/plural.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -195,10 +196,10 @@ static spw_status compose_batch(spw_draft *d, size_t sharers, size_t stages) {
     if (end == text || *end != '\0' || !(sequences >= 1.0 && sequences <= 1048576.0) ||
         sequences != (double)(size_t)sequences)
         SPW_TRY(spw_fail(SPW_ECONFIG,
-                         "%s: per_device_batch_size %.20s: with %zu GPUs a sequence these are %.4g "
+                         "%s: per_device_batch_size %.20s: with %zu GPU%s a sequence these are %.4g "
                          "sequences; a whole number "
                          "of 1 or more is planned",
-                         d->where, text, sharers * stages, sequences));
+                         d->where, text, sharers * stages, spw_plural(sharers * stages), sequences));
     const size_t shared = ((size_t)sequences / micro + 1) * micro; /* the next number that is shared evenly */
     if (stages > 1 && (size_t)sequences % micro != 0)
         SPW_TRY(

@@ -139,7 +139,7 @@ static spw_status compose_family(spw_draft *d) {
             return spw_draft_put(d, "model", flavors[i].preset, "@flavor");
         }
     (void)spw_draft_fact(d, "@model_name");
-    return spw_draft_note_fact(d, SPW_NOTE_LACKS, "@flavor", "no preset is this model: give --model");
+    return spw_draft_note_fact(d, SPW_NOTE_LACKS, "@flavor", "no preset is this model: give --model NAME");
 }
 
 /* A rank's batch in a step: local batches, accumulated up to the global one. */

@@ -73,9 +73,10 @@ static spw_status note_data(spw_draft *d) {
     spw_status status = SPW_OK;
     for (size_t i = 0; i < 2 && status == SPW_OK; i++)
         if (!spw_draft_is(d, facts[i], "1"))
-            status = spw_draft_note_fact(d, SPW_NOTE_LACKS, facts[i],
-                                         "replicas that each hold the state: one of them is planned, and the "
-                                         "cluster is its GPUs; the sum of gradients over them takes no time");
+            status =
+                spw_draft_note_fact(d, SPW_NOTE_LACKS, facts[i],
+                                    "replicas that each hold the state: one of them is planned, and days "
+                                    "and cost are those of all; a step has no sum of gradients over them");
     return status;
 }
 
@@ -128,18 +129,22 @@ static size_t product(const size_t axis[SPW_AXES]) {
 }
 
 /* How many replicas of all state there are on this cluster; 1: it is that of one; 0: the axes do not make it up. `one`: GPUs of one, 0:
- * not known. */
-static size_t replicas_on(const spw_draft_mesh *m, size_t nodes, size_t gpus, size_t *one) {
+ * not known; *data_between: of the replicas, those on the axis between nodes. */
+static size_t replicas_on(const spw_draft_mesh *m, size_t nodes, size_t gpus, size_t *one,
+                          size_t *data_between) {
     const size_t known = product(m->node) * product(m->nodes);
+    *data_between = 1;
     size_t node[SPW_AXES], between[SPW_AXES];
     const bool within = fill(m->node, gpus, node);
     *one = known;
     if (within && fill(m->nodes, nodes, between)) {
         *one = product(node) * product(between);
+        *data_between = between[SPW_AXIS_DATA];
         return node[SPW_AXIS_DATA] * between[SPW_AXIS_DATA];
     }
     if (known == nodes * gpus) return 1; /* of one, on whatever nodes */
     if (within && product(m->nodes) == nodes) return node[SPW_AXIS_DATA];
+    *data_between = m->nodes[SPW_AXIS_DATA] > 0 ? m->nodes[SPW_AXIS_DATA] : 1;
     const size_t said = (m->node[SPW_AXIS_DATA] > 0 ? m->node[SPW_AXIS_DATA] : 1) *
                         (m->nodes[SPW_AXIS_DATA] > 0 ? m->nodes[SPW_AXIS_DATA] : 1);
     if (within && said <= 1) *one = product(node) * product(m->nodes);
@@ -187,12 +192,12 @@ static spw_status refuse_mesh(const spw_draft *d, const char *cluster, size_t no
 
 spw_status spw_settle_maxtext(const spw_draft *d, const char *cluster, size_t nodes, size_t gpus,
                               spw_settled *out) {
-    size_t one = 0;
-    const size_t replicas = d->mesh.there ? replicas_on(&d->mesh, nodes, gpus, &one) : 1;
+    size_t one = 0, between = 1;
+    const size_t replicas = d->mesh.there ? replicas_on(&d->mesh, nodes, gpus, &one, &between) : 1;
     if (replicas == 1) return SPW_OK;
     if (replicas == 0 || one == 0 || one * replicas != nodes * gpus)
         return refuse_mesh(d, cluster, nodes, gpus, one);
-    *out = (spw_settled){replicas, one};
+    *out = (spw_settled){replicas, one, between};
     return SPW_OK;
 }
 

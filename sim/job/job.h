@@ -187,6 +187,9 @@ struct spw_job {
         [SPW_JOB_MORE]; /* of a framework's file: what may need more memory than is counted; "": nothing */
     char less[SPW_JOB_MORE];     /* the same: what needs less than is planned */
     char unsaid[SPW_JOB_UNSAID]; /* the same: what is assumed, as it does not say */
+    size_t
+        mesh_replicas; /* the same: of how many replicas that hold all state each the job is one; 0: it is all */
+    size_t mesh_between; /* of these, how many lie on the axis between nodes, times those within one */
 };
 
 /* SPW_ECONFIG when the job trains expert layers alone; `what` is said to speak of whole models. */

@@ -7,6 +7,7 @@
 #include "sim/job/job_software.h"
 #include "sim/job/job_split.h"
 #include "sim/job/recipe/precision_fill.h"
+#include "sim/job/replicas.h"
 #include "sim/job/trainer.h"
 #include "sim/machine/stack_defaults.h"
 
@@ -80,6 +81,7 @@ static void say_resized(const spw_job_place *at, size_t whole, spw_job *job) {
     }
     const size_t used = strlen(job->implied);
     if (cluster == NULL || gpus == NULL || strchr(cluster->value, ':') == NULL || whole == job->gpus) return;
+    if (strcmp(gpus->label, spw_replica_label) == 0) return; /* the others count as replicas */
     (void)snprintf(job->implied + used, sizeof job->implied - used,
                    "%s%.60s counts, and the %zu GPUs of %.60s do not", used > 0 ? "; " : "", gpus->label,
                    whole, cluster->label);

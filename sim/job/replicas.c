@@ -9,6 +9,33 @@ double spw_replicas_sum_s(const spw_job *job, size_t replicas, size_t gpus, doub
     return 2.0 * (r - 1.0) / r * held / bytes_per_s;
 }
 
+const char spw_replica_label[] = "one replica of the mesh";
+
+size_t spw_job_replicas(const spw_job *job) { return job->mesh_replicas > 1 ? job->mesh_replicas : 1; }
+
+double spw_job_replicas_s(const spw_job *job, size_t gpus) {
+    const spw_cluster *c = &job->cluster;
+    const double rate = (job->mesh_between > 1 ? c->nic_bytes_per_s : c->link_bytes_per_s).value;
+    const size_t replicas = spw_job_replicas(job);
+    return replicas > 1 ? spw_replicas_sum_s(job, replicas, gpus, rate) : 0.0;
+}
+
+const char *spw_job_replicas_text(const spw_job *job, size_t gpus, char out[SPW_REPLICAS_SHORT]) {
+    const size_t replicas = spw_job_replicas(job);
+    out[0] = '\0';
+    if (replicas > 1)
+        (void)snprintf(out, SPW_REPLICAS_SHORT, ", one of %zu replicas on %zu GPUs", replicas,
+                       replicas * gpus);
+    return out;
+}
+
+const char *spw_job_replicas_all(const spw_job *job, size_t gpus, char out[SPW_REPLICAS_SHORT]) {
+    out[0] = '\0';
+    if (spw_job_replicas(job) > 1)
+        (void)snprintf(out, SPW_REPLICAS_SHORT, " on all %zu GPUs", spw_job_replicas(job) * gpus);
+    return out;
+}
+
 bool spw_replicas_note(const spw_job *job, char out[SPW_REPLICAS_TEXT]) {
     const size_t replicas = job->fsdp2.replicas;
     if (replicas < 2) return false;

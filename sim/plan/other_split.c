@@ -2,6 +2,7 @@
 
 #include "sim/job/job.h"
 #include "sim/job/recipe/remat.h"
+#include "sim/job/replicas.h"
 #include "sim/plan/plan_points.h"
 
 #include <stdio.h>
@@ -54,25 +55,66 @@ static bool least_batch(spw_job *job, char *what, size_t size) {
     return fewer || more;
 }
 
-static void print_split(const spw_job *job, const spw_split_try *one, char *what, size_t size) {
-    char parts[48] = "", stages[48] = "";
+typedef struct sizes {
+    size_t expert, fsdp, pipeline, replicas;
+} sizes;
+
+/* "; in the file dcn_data_parallelism: 4, dcn_fsdp_parallelism: -1": by which axes the replicas of a mesh, `were`, become larger and fewer. */
+static void print_axes(const spw_job *job, const sizes *were, char *out, size_t size) {
+    const char *net = job->mesh_between > 1 ? "dcn" : "ici";
+    const bool grows = job->expert % were->expert == 0 && job->fsdp % were->fsdp == 0;
+    const size_t experts = job->expert / were->expert, stages = job->pipeline / were->pipeline;
+    char expert[64] = "", pipeline[64] = "", fsdp[48] = "";
+    if (grows && experts > 1)
+        (void)snprintf(expert, sizeof expert, ", %s_expert_parallelism %zu times as large", net, experts);
+    if (grows && stages > 1)
+        (void)snprintf(pipeline, sizeof pipeline, ", %s_pipeline_parallelism %zu times as large", net,
+                       stages);
+    if (grows && job->fsdp > were->fsdp) (void)snprintf(fsdp, sizeof fsdp, ", %s_fsdp_parallelism: -1", net);
+    if (job->mesh_between > 1 && job->mesh_between < were->replicas)
+        (void)snprintf(out, size, "; in the file smaller data axes, and other axes to match");
+    else
+        (void)snprintf(out, size, "; in the file %s_data_parallelism: %zu%s%s%s%s", net,
+                       spw_job_replicas(job), expert, pipeline, fsdp,
+                       grows ? "" : ", and other axes to match");
+}
+
+static void print_split(const spw_job *job, const sizes *were, const spw_split_try *one, char *what,
+                        size_t size) {
+    char parts[48] = "", stages[48] = "", axes[208] = "", many[48] = "";
+    const size_t replicas = spw_job_replicas(job);
     if (job->pipeline > 1) (void)snprintf(stages, sizeof stages, " x pipeline %zu", job->pipeline);
     if (one->stages > 1 && job->micro_batches > 1)
         (void)snprintf(parts, sizeof parts, ", %zu micro-batches", job->micro_batches);
+    if (one->gpus > 1 && one->gpus <= were->replicas) print_axes(job, were, axes, sizeof axes);
+    if (replicas > 1)
+        (void)snprintf(many, sizeof many, "%zu replicas of ", replicas);
+    else if (axes[0] != '\0')
+        (void)snprintf(many, sizeof many, "one replica of all ");
     if (one->gpus > 1 || one->least_batch)
-        (void)snprintf(what, size, "%zu GPUs (expert %zu x fsdp %zu%s%s)", spw_job_gpus(job), job->expert,
-                       job->fsdp, stages, parts);
+        (void)snprintf(what, size, "%s%zu GPUs (expert %zu x fsdp %zu%s%s%s)", many, spw_job_gpus(job),
+                       job->expert, job->fsdp, stages, parts, axes);
     else
         (void)snprintf(what, size, "expert %zu x fsdp %zu%s%s", job->expert, job->fsdp, stages, parts);
 }
 
+/* More GPUs of a replica are those of others, which become fewer; false where they do not divide. */
+static bool merge_replicas(size_t times, spw_job *job) {
+    const size_t were = spw_job_replicas(job);
+    if (were <= 1 || times <= 1) return true;
+    job->mesh_replicas = times < were ? were / times : 1;
+    return times < were ? were % times == 0 : times % were == 0;
+}
+
 bool spw_split_try_apply(const spw_split_try *one, bool micro_batches, spw_job *job, char *what,
                          size_t size) {
+    const sizes were = {job->expert, job->fsdp, job->pipeline, spw_job_replicas(job)};
     const size_t gpus = job->expert * job->fsdp * one->gpus, own = job->expert;
     what[0] = '\0';
     if (job->part != SPW_PART_WHOLE && (one->gpus > 1 || one->stages > 1)) return false;
     if (spw_job_gpus(job) * one->gpus > MOST_GPUS && one->gpus > 1) return false;
     if (gpus % one->stages != 0 || job->pipeline * one->stages > job->model.layers) return false;
+    if (!merge_replicas(one->gpus, job)) return false;
     if (one->least_batch && !least_batch(job, what, size)) return false;
     if (one->gpus > 1 && spw_cluster_resize(&job->cluster, job->cluster.nodes * job->cluster.gpus_per_node *
                                                                one->gpus) != SPW_OK)
@@ -95,6 +137,6 @@ bool spw_split_try_apply(const spw_split_try *one, bool micro_batches, spw_job *
         job->data = job->data * one->gpus;
     }
     const size_t used = strlen(what);
-    print_split(job, one, what + used, size - used);
+    print_split(job, &were, one, what + used, size - used);
     return true;
 }

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { SPW_OTHER_SPLIT_TEXT = 192 };
+enum { SPW_OTHER_SPLIT_TEXT = 256 };
 
 /* Tries in the order in which they are preferred: fewest GPUs, then fewest pipeline stages, then the job's own batch, then its own
  * expert-parallel size, then groups that fill nodes or lie within one, then the smallest. */
@@ -24,7 +24,8 @@ spw_split_try spw_split_try_of(size_t amount);
 
 /* Changes the job. Its global batch stays for the same GPUs: with `stages` times the stages a data-parallel rank has `stages` times
  * the sequences, in `stages` times the micro-batches, so that the pipeline is filled. `micro_batches` false: the job's program takes
- * none (MaxText's), and the sequences stay. False where there is no such split, or it is the job's own; what [size]: the change, as
+ * none (MaxText's), and the sequences stay. Of a job that is one replica of a mesh, more GPUs make fewer replicas of those there are, and
+ * the change says which axes do. False where there is no such split, or it is the job's own; what [size]: the change, as
  * written. */
 bool spw_split_try_apply(const spw_split_try *one, bool micro_batches, spw_job *job, char *what, size_t size);
 

@@ -4,6 +4,7 @@
 #include "base/progress.h"
 #include "sim/job/job.h"
 #include "sim/job/recipe/remat.h"
+#include "sim/job/replicas.h"
 #include "sim/job/state_law.h"
 #include "sim/job/trainer.h"
 #include "sim/plan/other_split.h"
@@ -203,7 +204,8 @@ static void write_advice(attempt *a, const char *what, const spw_result_row *row
     char up_to[48] = "";
     a->fits = true;
     a->surely = row->surely_fits || *live(row) != '\0';
-    a->gpus = a->out->gpus = spw_job_gpus(a->job);
+    a->gpus = spw_job_gpus(a->job);
+    a->out->gpus = a->gpus * spw_job_replicas(a->job);
     if (!a->surely && isfinite(high))
         (void)snprintf(up_to, sizeof up_to, ", up to %.1f%s", high / GIB,
                        row->reserved.there ? " reserved" : "");
@@ -330,6 +332,6 @@ spw_status spw_plan_advise(const spw_plan_request *q, const spw_result *result, 
         break;
     default: return try_changes(q, row, result->answers.drop_most, out);
     }
-    out->gpus = spw_job_gpus(q->job);
+    out->gpus = spw_job_gpus(q->job) * spw_job_replicas(q->job);
     return SPW_OK;
 }

@@ -4,6 +4,7 @@
 #include "base/progress.h"
 #include "base/stop.h"
 #include "sim/job/job.h"
+#include "sim/job/replicas.h"
 #include "sim/machine/megatron_coefficients.h"
 #include "sim/plan/search_bound.h"
 #include "sim/replay/replay.h"
@@ -89,6 +90,7 @@ cleanup:
 
 /* --- Bounds --- */
 
+static size_t all_gpus(const search *s, size_t gpus) { return gpus * spw_job_replicas(s->plan.job); }
 static bool is_too_large(const search *s, const spw_point *point) {
     return s->q->most_step_tokens > 0 && spw_point_step_tokens(point) > s->q->most_step_tokens;
 }
@@ -96,7 +98,7 @@ static bool is_too_large(const search *s, const spw_point *point) {
 /* GOOD: it may be one of the answers. */
 static spw_search_fate judge_speed(const search *s, const spw_search_bound *bound) {
     if (s->q->tokens_per_day > 0.0 &&
-        spw_search_day(bound->tokens_per_s_most, bound->gpus) < s->q->tokens_per_day)
+        spw_search_day(bound->tokens_per_s_most, all_gpus(s, bound->gpus)) < s->q->tokens_per_day)
         return SPW_SEARCH_SLOW;
     return spw_search_front_beats(&s->out->front, bound, s->timed) ? SPW_SEARCH_BEATEN : SPW_SEARCH_GOOD;
 }
@@ -146,7 +148,7 @@ static spw_status judge(search *s, size_t at, const spw_point *point, spw_search
     } else {
         *out = judge_speed(s, bound);
         if (*out == SPW_SEARCH_SLOW)
-            spw_search_nearest_speed(&s->out->nearest, bound->tokens_per_s_most, bound->gpus);
+            spw_search_nearest_speed(&s->out->nearest, bound->tokens_per_s_most, all_gpus(s, bound->gpus));
     }
     return SPW_OK;
 }
@@ -226,7 +228,8 @@ static spw_status check_bound(const search *s, const spw_search_bound *bound, co
 static spw_search_fate fate_of(const search *s, const spw_search_point *p, const spw_result_row *row) {
     if (p->verdict == SPW_VERDICT_OOM) return SPW_SEARCH_OUT_OF_MEMORY;
     if (!drops_at_most(&row->drops, s->q->drop_most)) return SPW_SEARCH_DROPS;
-    if (spw_search_day(p->tokens_per_s_per_gpu, p->gpus) < s->q->tokens_per_day) return SPW_SEARCH_TOO_SLOW;
+    if (spw_search_day(p->tokens_per_s_per_gpu, all_gpus(s, p->gpus)) < s->q->tokens_per_day)
+        return SPW_SEARCH_TOO_SLOW;
     return SPW_SEARCH_GOOD;
 }
 
@@ -250,7 +253,7 @@ static spw_status wants(void *state, const spw_replay_prospect *p, bool *out) {
     *out = fate == SPW_SEARCH_GOOD && !spw_stop_is_asked();
     if (fate == SPW_SEARCH_GOOD) return SPW_OK;
     if (fate == SPW_SEARCH_SLOW)
-        spw_search_nearest_speed(&s->out->nearest, bound->tokens_per_s_most, bound->gpus);
+        spw_search_nearest_speed(&s->out->nearest, bound->tokens_per_s_most, all_gpus(s, bound->gpus));
     s->out->fate[fate] += s->counts;
     s->out->beaten[scheme] +=
         s->counts && fate == SPW_SEARCH_BEATEN && drops_at_most(&p->drops, s->q->drop_most);
@@ -265,7 +268,7 @@ static spw_status take(void *state, size_t at, const spw_result_row *row) {
     const spw_search_fate fate = fate_of(s, &p, row);
     s->out->fate[fate] += s->counts;
     if (fate == SPW_SEARCH_TOO_SLOW)
-        spw_search_nearest_speed(&s->out->nearest, p.tokens_per_s_per_gpu, p.gpus);
+        spw_search_nearest_speed(&s->out->nearest, p.tokens_per_s_per_gpu, all_gpus(s, p.gpus));
     if (fate == SPW_SEARCH_DROPS) spw_search_nearest_drops(&s->out->nearest, &p);
     if (fate != SPW_SEARCH_GOOD) s->out->fails[p.scheme] += s->counts;
     if (fate != SPW_SEARCH_GOOD) return SPW_OK;

@@ -5,6 +5,7 @@
 #include "base/nearest.h"
 #include "sim/read/settings.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -105,6 +106,13 @@ spw_status spw_preset_open(const spw_preset_kind *kind, const char *name, const 
                 return spw_fail(SPW_ECONFIG, "%s: no such file; the preset is called '%s'", name, file->name);
     }
     if (path) return open_file(kind, name, folder, out);
+    const char *const dot = strrchr(name, '.');
+    if (!there && folder == NULL && dot != NULL && nearest.best == NULL && begins[0] == '\0' &&
+        isalpha((unsigned char)dot[1]))
+        return spw_fail(
+            SPW_ECONFIG,
+            "%s: no such file, and no preset; give the path of %s, or a preset's name (spillway help %ss)",
+            name, kind->file_words, kind->what);
     if (there)
         return spw_fail(SPW_ECONFIG, "%s '%s' is no preset; to read the file of that name, write ./%s",
                         kind->what, name, name);

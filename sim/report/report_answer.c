@@ -62,19 +62,18 @@ static void write_unseen(const spw_report *report, const spw_report_row *row, FI
     (void)fputs(". Try it before you book.</p>", out);
 }
 
-/* Why a choice is not sure, and the one that is. */
-static void write_doubt(const spw_report *report, const spw_report_row *row, double most, FILE *out) {
-    const spw_report_row *sure = spw_report_best(report, most, true);
-    write_unseen(report, row, out);
-    if (row->surely_fits && row->verdict == SPW_VERDICT_FITS) return;
-    (void)fputs("<p class=\"doubt\">", out);
-    spw_report_write_name(report, row, out);
-    (void)fprintf(out, " %s: ", spw_verdict_sentence(row->verdict, row->surely_fits));
-    if (row->surely_fits) {
-        (void)fputs("less than 5 % of what may be used stays free.</p>", out);
-        return;
-    }
-    if (row->replayed && isnan(row->most)) {
+/* What a framework's file has that is not counted, in words; NULL: nothing. */
+static const char *uncounted(const spw_report *report, const char *key) {
+    return json_string_value(json_object_get(report->settings, key));
+}
+
+/* Why a choice is not sure: by its figures, or, where these are within the budget, by what is not in them. */
+static void write_reason(const spw_report *report, const spw_report_row *row, FILE *out) {
+    if (row->most <= row->budget && uncounted(report, "may_need_more") != NULL) {
+        (void)fputs("the file has what may need more memory, and is not counted (below)", out);
+    } else if (row->most <= row->budget && report->precision_note != NULL) {
+        (void)fputs("what fp8 keeps beside one byte an element is not counted without a recipe", out);
+    } else if (row->replayed && isnan(row->most)) {
         (void)fputs("PyTorch&#39;s allocator has to give memory back to go on", out);
     } else if (row->replayed) {
         (void)fprintf(out, "PyTorch&#39;s allocator may take up to %.1f GiB", row->most / GIB);
@@ -87,6 +86,21 @@ static void write_doubt(const spw_report *report, const spw_report_row *row, dou
                       "what must be live is a lower bound; with what is added it may take up to %.1f GiB",
                       row->most / GIB);
     }
+}
+
+/* Why a choice is not sure, and the one that is. */
+static void write_doubt(const spw_report *report, const spw_report_row *row, double most, FILE *out) {
+    const spw_report_row *sure = spw_report_best(report, most, true);
+    write_unseen(report, row, out);
+    if (row->surely_fits && row->verdict == SPW_VERDICT_FITS) return;
+    (void)fputs("<p class=\"doubt\">", out);
+    spw_report_write_name(report, row, out);
+    (void)fprintf(out, " %s: ", spw_verdict_sentence(row->verdict, row->surely_fits));
+    if (row->surely_fits) {
+        (void)fputs("less than 5 % of what may be used stays free.</p>", out);
+        return;
+    }
+    write_reason(report, row, out);
     if (sure != NULL) {
         (void)fputs(". The best that surely fits: ", out);
         spw_report_write_name(report, sure, out);
@@ -239,6 +253,33 @@ static void write_precision(const spw_report *report, FILE *out) {
     (void)fputs(".</p>", out);
 }
 
+/* What of a framework's file is in no figure, setting by setting. */
+static void write_uncounted(const spw_report *report, FILE *out) {
+    static const struct {
+        const char *key, *begin;
+    } kinds[] = {{"may_need_more", "More memory than these figures may be needed: "},
+                 {"needs_less", "The file needs less memory than these figures: "}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const char *text = uncounted(report, kinds[i].key);
+        if (text == NULL) continue;
+        (void)fprintf(out, "<p class=\"doubt\">%s", kinds[i].begin);
+        spw_html_text(out, text);
+        (void)fputs(".</p>", out);
+    }
+}
+
+/* The GPUs above are those of one replica of a framework's mesh. */
+static void write_replicas(const spw_report *report, FILE *out) {
+    const json_t *parallel = json_object_get(report->settings, "parallel");
+    const double replicas = json_number_value(json_object_get(parallel, "mesh_replicas"));
+    if (!(replicas > 1.0)) return;
+    (void)fprintf(
+        out,
+        "<p>These GPUs are one of %.0f replicas. Tokens a day, days, GPU-hours and cost are of all %.0f "
+        "GPUs, with the time of the sum of gradients over replicas where nothing hides it.</p>",
+        replicas, replicas * report->gpus);
+}
+
 /* What of the routing is not the job's own. */
 static void write_routing(const spw_report *report, FILE *out) {
     const bool made = spw_report_is_generated(report);
@@ -386,6 +427,8 @@ void spw_report_write_answer(const spw_report *report, FILE *out) {
     write_searches(report, out);
     if (report->planned) spw_report_write_misfits(report, out);
     write_hottest(report, out);
+    write_replicas(report, out);
+    write_uncounted(report, out);
     write_precision(report, out);
     write_routing(report, out);
     (void)fputs("</section>", out);

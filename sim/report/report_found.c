@@ -287,6 +287,8 @@ static void write_question(const json_t *root, FILE *out) {
     write_texts(root, "Routing", "routing", out);
     write_texts(root, "Software", "software", out);
     write_texts(root, "", "software_distance", out);
+    write_texts(root, "May need more memory", "may_need_more", out);
+    write_texts(root, "Needs less memory", "needs_less", out);
     write_texts(root, "Number formats", "precision", out);
     write_texts(root, "", "precision_hint", out);
     write_texts(root, "State", "beside", out);

@@ -1,6 +1,7 @@
 #include "sim/job/grid.h"
 #include "sim/job/job_json.h"
 #include "sim/job/recipe/precision.h"
+#include "sim/job/replicas.h"
 #include "sim/job/state_law.h"
 #include "sim/memory/kept/cross_entropy.h"
 #include "sim/result/result_json.h"
@@ -100,14 +101,32 @@ static json_t *parallel_json(spw_json *json, const spw_job *job) {
     spw_json_put(json, parallel, "expert_tensor", spw_json_count(grid.expert_tensor));
     spw_json_put(json, parallel, "data", spw_json_count(grid.data));
     spw_json_put(json, parallel, "virtual_stages", spw_json_count(pipeline.chunks));
+    if (spw_job_replicas(job) > 1)
+        spw_json_put(json, parallel, "mesh_replicas", spw_json_count(spw_job_replicas(job)));
     return parallel;
+}
+
+static json_t *batch_json(spw_json *json, const spw_job *job) {
+    json_t *batch = json_object(), *sizes = json_array();
+    for (size_t i = 0; i < job->batches; i++)
+        spw_json_add(json, sizes, spw_json_count(job->sequences_per_gpu[i]));
+    spw_json_put(json, batch, "sequences_per_gpu", sizes);
+    spw_json_put(json, batch, "global_batch",
+                 job->global_batch > 0 ? spw_json_count(job->global_batch) : json_null());
+    spw_json_put(json, batch, "sequence_length", spw_json_count(job->sequence_length));
+    spw_json_put(json, batch, "micro_batches", spw_json_count(spw_pipeline_of(job).micro_batches));
+    return batch;
+}
+
+/* What of a framework's file is in no figure. */
+static void put_uncounted(spw_json *json, json_t *object, const spw_job *job) {
+    if (job->more[0] != '\0') spw_json_put(json, object, "may_need_more", spw_json_text(job->more));
+    if (job->less[0] != '\0') spw_json_put(json, object, "needs_less", spw_json_text(job->less));
 }
 
 json_t *spw_run_settings_json(spw_json *json, const spw_run_settings *s) {
     const spw_job *job = s->job;
-    const spw_pipeline pipeline = spw_pipeline_of(job);
-    json_t *object = json_object(), *batch = json_object(), *sizes = json_array();
-    json_t *schemes = json_array();
+    json_t *object = json_object(), *schemes = json_array();
     spw_json_put(json, object, "command", spw_json_text(s->command));
     spw_json_put(json, object, "job_file", s->job_path != NULL ? spw_json_text(s->job_path) : json_null());
     spw_json_put(json, object, "trace_file",
@@ -119,14 +138,7 @@ json_t *spw_run_settings_json(spw_json *json, const spw_run_settings *s) {
     spw_json_put(json, object, "model", spw_json_text(job->model.name));
     spw_json_put(json, object, "cluster", spw_json_text(job->cluster.name));
     spw_json_put(json, object, "parallel", parallel_json(json, job));
-    for (size_t i = 0; i < job->batches; i++)
-        spw_json_add(json, sizes, spw_json_count(job->sequences_per_gpu[i]));
-    spw_json_put(json, batch, "sequences_per_gpu", sizes);
-    spw_json_put(json, batch, "global_batch",
-                 job->global_batch > 0 ? spw_json_count(job->global_batch) : json_null());
-    spw_json_put(json, batch, "sequence_length", spw_json_count(job->sequence_length));
-    spw_json_put(json, batch, "micro_batches", spw_json_count(pipeline.micro_batches));
-    spw_json_put(json, object, "batch", batch);
+    spw_json_put(json, object, "batch", batch_json(json, job));
     spw_json_put(json, object, "precision", precision_json(json, job));
     if (!spw_finetune_is_whole(&job->finetune))
         spw_json_put(json, object, "finetune", finetune_json(json, job));
@@ -159,6 +171,7 @@ json_t *spw_run_settings_json(spw_json *json, const spw_run_settings *s) {
     spw_json_put(json, object, "price_per_gpu_hour", positive_json(spw_job_price(job)));
     spw_json_put(json, object, "tokens", positive_json(s->tokens));
     if (s->balancer != NULL) spw_json_put(json, object, "balancer", spw_json_text(s->balancer));
+    put_uncounted(json, object, job);
     spw_json_put(json, object, "job", spw_job_json(json, job));
     if (s->overrides > 0) spw_json_put(json, object, "set", overrides_json(json, s));
     return object;

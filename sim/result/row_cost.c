@@ -1,6 +1,7 @@
 #include "sim/result/row_cost.h"
 
 #include "sim/job/job.h"
+#include "sim/job/replicas.h"
 #include "sim/model/token_work.h"
 
 #include <math.h>
@@ -19,10 +20,19 @@ static spw_cost_figure duration(spw_cost_figure figure, double amount) {
 
 static const spw_cost_figure none = {NAN, NAN, NAN};
 
-spw_row_cost spw_cost_of_speed(spw_cost_figure speed, const spw_job *job, size_t gpus, double tokens) {
+/* The speed with a step that is `more` seconds longer, at its fastest not at all. */
+static spw_cost_figure slowed(spw_cost_figure speed, double step_s, double more) {
+    const double tokens = speed.value * step_s; /* of a GPU in a step */
+    if (!(more > 0.0)) return speed;
+    return (spw_cost_figure){tokens / (step_s + more), tokens / (tokens / speed.low + more), speed.high};
+}
+
+spw_row_cost spw_cost_of_speed(spw_cost_figure speed, double step_s, const spw_job *job, size_t gpus,
+                               double tokens) {
     const double price = spw_job_price(job);
+    const size_t all = gpus * spw_job_replicas(job);
     spw_row_cost cost = {none, none, none, none, none, none};
-    cost.tokens_per_day = times(speed, (double)gpus * DAY);
+    cost.tokens_per_day = times(slowed(speed, step_s, spw_job_replicas_s(job, gpus)), (double)all * DAY);
     if (job->part == SPW_PART_WHOLE) {
         cost.flops_per_s_per_gpu =
             times(speed, spw_token_work_of(&job->model, job->sequence_length).training);
@@ -30,7 +40,7 @@ spw_row_cost spw_cost_of_speed(spw_cost_figure speed, const spw_job *job, size_t
     }
     if (!(tokens > 0.0)) return cost;
     cost.days = duration(cost.tokens_per_day, tokens);
-    cost.gpu_hours = times(cost.days, (double)gpus * DAY / HOUR);
+    cost.gpu_hours = times(cost.days, (double)all * DAY / HOUR);
     if (price > 0.0) cost.money = times(cost.gpu_hours, price);
     return cost;
 }
@@ -39,7 +49,7 @@ spw_row_cost spw_row_cost_of(const spw_result_row *row, const spw_job *job, doub
     const spw_cost_figure speed = {row->time.tokens_per_s_per_gpu, row->tokens_per_s_low,
                                    row->tokens_per_s_high};
     if (!row->timed) return (spw_row_cost){none, none, none, none, none, none};
-    return spw_cost_of_speed(speed, job, spw_job_gpus(job), tokens);
+    return spw_cost_of_speed(speed, row->time.step_s, job, spw_job_gpus(job), tokens);
 }
 
 double spw_cost_tokens(const spw_job *job, double asked) {

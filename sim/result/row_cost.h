@@ -4,7 +4,10 @@
  *   MFU              = that / the cluster's dense bf16 peak of a GPU (Chowdhery et al. 2022, PaLM, appendix B)
  *
  * Work that is done twice under remat counts once; assignments that a scheme drops count as work; the peak is that of bf16
- * under recipes of fp8, too. Every figure has the interval of the step time. */
+ * under recipes of fp8, too. Every figure has the interval of the step time.
+ *
+ * Of a job that is one replica of a framework's mesh, tokens a day, days, GPU hours and money are those of all replicas
+ * (sim/job/replicas.h): a step takes the seconds of their sum of gradients longer, and at its fastest none of them. */
 #ifndef SPW_SIM_RESULT_ROW_COST_H
 #define SPW_SIM_RESULT_ROW_COST_H
 
@@ -35,8 +38,9 @@ typedef struct spw_row_cost {
  * NAN; FLOP/s and MFU are NAN for a part of a model, money without a price. */
 spw_row_cost spw_row_cost_of(const spw_result_row *row, const spw_job *job, double tokens);
 
-/* The same of a speed in tokens/s of a GPU, on `gpus` of the job's GPUs. */
-spw_row_cost spw_cost_of_speed(spw_cost_figure speed, const spw_job *job, size_t gpus, double tokens);
+/* The same of a speed in tokens/s of a GPU, with steps of step_s, on `gpus` of the job's GPUs. */
+spw_row_cost spw_cost_of_speed(spw_cost_figure speed, double step_s, const spw_job *job, size_t gpus,
+                               double tokens);
 
 /* Tokens to count the cost of: those that were asked for; else, where GPUs have a price, 1e12; else 0. */
 double spw_cost_tokens(const spw_job *job, double asked);

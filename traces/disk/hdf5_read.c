@@ -25,8 +25,12 @@ spw_status spw_hdf5_open_file(const char *path, hid_t *out) {
     if (H5Fis_hdf5(path) <= 0) {
         const char *const dot = strrchr(path, '.');
         const bool job = dot != NULL && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0);
+        const bool table = dot != NULL && (strcmp(dot, ".csv") == 0 || strcmp(dot, ".txt") == 0);
         return spw_fail(SPW_EFORMAT, "%s: not an HDF5 file (%lld bytes), which traces and results are%s",
-                        path, (long long)entry.st_size, job ? "; a job is said by --job JOB.yaml" : "");
+                        path, (long long)entry.st_size,
+                        job     ? "; a job is said by --job JOB.yaml"
+                        : table ? "; a plan or a replay of which a page is made is printed by --format json"
+                                : "");
     }
     hid_t access_list = H5Pcreate(H5P_FILE_ACCESS);
     (void)H5Pset_file_locking(access_list, 0, 1); /* a read-only file system has no locks to give */

@@ -6,6 +6,7 @@
 #include "sim/job/recipe/offload_modules.h"
 #include "sim/job/recipe/precision.h"
 #include "sim/job/recipe/remat.h"
+#include "sim/job/replicas.h"
 #include "sim/job/trainer.h"
 #include "sim/memory/kept/launches.h"
 #include "sim/print/json_values.h"
@@ -30,7 +31,7 @@ const char *spw_plan_point_text(const spw_result_row *r, char out[SPW_PLAN_POINT
 
 static void print_what(const spw_plan_view *v, FILE *out) {
     const spw_job *job = v->request->job;
-    char words[SPW_CLUSTER_WORDS], fit[SPW_FIT_COUNTS];
+    char words[SPW_CLUSTER_WORDS], fit[SPW_FIT_COUNTS], replicas[SPW_REPLICAS_SHORT];
     fprintf(out, "plan      %s on %s (%s", job->model.name, job->cluster.name,
             spw_cluster_words(&job->cluster, words));
     if (v->request->splits <= 1) {
@@ -39,7 +40,8 @@ static void print_what(const spw_plan_view *v, FILE *out) {
     }
     if (job->pipeline > 1) fprintf(out, ", pipeline %zu", job->pipeline);
     if (job->micro_batches > 1) fprintf(out, ", %zu micro-batches", job->micro_batches);
-    fprintf(out, "), %zu tokens a sequence, remat %s%s%s: %zu point%s, %s\n", job->sequence_length,
+    fprintf(out, ")%s, %zu tokens a sequence, remat %s%s%s: %zu point%s, %s\n",
+            spw_job_replicas_text(job, spw_job_gpus(job), replicas), job->sequence_length,
             spw_remat_name(job->remat), spw_offload_note(&job->offload), spw_launches_note(job),
             v->result->rows, spw_plural(v->result->rows), spw_fit_counts_text(v->result, fit));
 }
@@ -53,9 +55,10 @@ static void print_speed(const spw_result_row *r, FILE *out) {
 
 static void print_cost(const spw_plan_view *v, const spw_result_row *r, FILE *out) {
     const spw_row_cost cost = spw_row_cost_of(r, v->request->job, v->settings->tokens);
-    char days[SPW_SPAN_TEXT], span[SPW_SPAN_TEXT], amount[SPW_SPAN_TEXT];
+    char days[SPW_SPAN_TEXT], span[SPW_SPAN_TEXT], amount[SPW_SPAN_TEXT], all[SPW_REPLICAS_SHORT];
     if (!(v->settings->tokens > 0.0)) return;
-    fprintf(out, "; %s tokens%s: %s days (%s)", spw_amount_text(v->settings->tokens, amount),
+    fprintf(out, "; %s tokens%s%s: %s days (%s)", spw_amount_text(v->settings->tokens, amount),
+            spw_job_replicas_all(v->request->job, spw_job_gpus(v->request->job), all),
             v->settings->tokens_unsaid ? SPW_TOKENS_UNSAID : "", spw_figure_text(cost.days.value, days),
             spw_span_text(cost.days.low, cost.days.high, " to ", span));
     if (isfinite(cost.money.value)) /* in the currency of the price, which nobody says */

@@ -146,6 +146,10 @@ static void speed_cell(spw_table *t, const spw_result_row *r) {
     if (spw_point_fits(r) && r->timed) {
         (void)snprintf(text, sizeof text, "%.*f%s", spw_plan_digits(r->time.tokens_per_s_per_gpu),
                        r->time.tokens_per_s_per_gpu, r->surely_fits ? "" : "?");
+    } else if (!spw_point_fits(r) && r->reserved.there && r->memory.max_bytes <= r->footprint.budget_bytes) {
+        (void)snprintf(text, sizeof text,
+                       "oom >%.0f", /* what is live would fit; the allocator asks for more */
+                       floor((double)r->footprint.budget_bytes / GIB));
     } else {
         (void)snprintf(text, sizeof text, "%s %.*f%s%s",
                        spw_verdict_text(spw_result_verdict(r), spw_point_is_live_alone(r)),

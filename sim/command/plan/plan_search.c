@@ -187,21 +187,28 @@ cleanup:
 }
 
 /* The best point as a framework's configuration. */
-static spw_status print_flags(const spw_framework *framework, const spw_search_request *q,
-                              const spw_search_outcome *outcome, FILE *out) {
-    const spw_search_point *best = &outcome->front.best;
+static spw_status print_flags(const spw_framework *framework, const spw_search_view *view, FILE *out) {
+    const spw_search_request *q = view->request;
+    const spw_search_point *best = &view->outcome->front.best;
     spw_job *job = NULL;
+    char *doubts = NULL;
+    size_t size = 0;
     spw_status status = SPW_OK;
-    if (!outcome->front.found)
+    if (!view->outcome->front.found)
         return spw_fail(SPW_ECONFIG,
                         "--flags: no point keeps to the budgets; ask without --flags what comes nearest");
     SPW_TRY(SPW_ALLOC(1, &job));
     SPW_TRY(spw_search_space_job(q->space, best->value, job));
     job->batches = 1;
     job->sequences_per_gpu[0] = best->sequences;
-    SPW_TRY(spw_flags_print(framework, job, &q->plan->scheme[best->scheme], NULL, out));
+    FILE *text = open_memstream(&doubts, &size);
+    if (text == NULL) SPW_TRY(spw_fail(SPW_ENOMEM, "cannot allocate a stream"));
+    spw_search_print_doubts(view, best, text);
+    if (fclose(text) != 0) SPW_TRY(spw_fail(SPW_ENOMEM, "cannot keep the doubts"));
+    SPW_TRY(spw_flags_print(framework, job, &q->plan->scheme[best->scheme], doubts, out));
 
 cleanup:
+    free(doubts);
     spw_free(job);
     return status;
 }
@@ -300,7 +307,7 @@ spw_status spw_plan_search(const spw_search_options *o, const spw_search_request
         SPW_TRY(try_larger(&request, wider, &view, larger));
     if (o->flags != NULL && outcome->front.found) spw_search_print_brief(&view, spw_command_notes());
     if (o->flags != NULL)
-        SPW_TRY(print_flags(o->flags, &request, outcome, out));
+        SPW_TRY(print_flags(o->flags, &view, out));
     else
         SPW_TRY(spw_search_print(&view, format, out));
 

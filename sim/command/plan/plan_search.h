@@ -74,6 +74,8 @@ SPW_MUST_CHECK spw_status spw_plan_search(const spw_search_options *options,
 SPW_MUST_CHECK spw_status spw_search_print_json(const spw_search_view *view, FILE *out);
 /* In plan_search_print.c: the first lines alone, and all. */
 void spw_search_print_brief(const spw_search_view *view, FILE *out);
+/* What is to be known of a point before it is run, a line each: how it fits, what may need more or less memory, what is outside the fit. */
+void spw_search_print_doubts(const spw_search_view *view, const spw_search_point *point, FILE *out);
 SPW_MUST_CHECK spw_status spw_search_print(const spw_search_view *view, spw_format format, FILE *out);
 
 #endif

@@ -124,6 +124,8 @@ static void put_words(spw_json *json, const spw_search_view *v, json_t *o) {
     spw_json_put(json, o, "precision_hint",
                  spw_precision_hint(job) != NULL ? spw_json_text(spw_precision_hint(job)) : json_null());
     spw_json_put(json, o, "model_doubts", doubts);
+    if (job->more[0] != '\0') spw_json_put(json, o, "may_need_more", spw_json_text(job->more));
+    if (job->less[0] != '\0') spw_json_put(json, o, "needs_less", spw_json_text(job->less));
     spw_json_put(json, o, "hint", hint != NULL ? spw_json_text(hint) : json_null());
     spw_json_put(json, o, "tokens_unsaid",
                  json_boolean(v->request->cost_tokens > 0.0 && v->origin->settings->tokens_unsaid));

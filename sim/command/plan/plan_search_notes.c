@@ -36,7 +36,7 @@ const char *spw_search_next_text(const spw_search_view *v, const spw_search_poin
 
 spw_row_cost spw_search_cost(const spw_search_view *v, const spw_search_point *p) {
     const spw_cost_figure speed = {p->tokens_per_s_per_gpu, p->tokens_per_s_low, p->tokens_per_s_high};
-    return spw_cost_of_speed(speed, v->request->plan->job, p->gpus, v->request->cost_tokens);
+    return spw_cost_of_speed(speed, p->step.step_s, v->request->plan->job, p->gpus, v->request->cost_tokens);
 }
 
 void spw_search_options_text(const spw_search_view *v, const spw_search_point *p,

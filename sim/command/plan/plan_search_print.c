@@ -3,6 +3,7 @@
 #include "sim/command/plan/plan_brief.h"
 #include "sim/command/plan/plan_imbalance.h"
 #include "sim/command/plan/plan_search_table.h"
+#include "sim/job/replicas.h"
 #include "sim/print/plural.h"
 #include "sim/result/result_print.h"
 #include "sim/result/row_cost_print.h"
@@ -195,7 +196,8 @@ static void print_batch(const spw_search_view *v, FILE *out) {
 /* --- What a search begins with: what was asked, the best point and its cost, whether it fits and what uneven routing does to it --- */
 
 static void print_best(const spw_search_view *v, const spw_search_point *p, FILE *out) {
-    char text[SPW_SEARCH_POINT_TEXT], next[SPW_SEARCH_NEXT_TEXT], step[SPW_SPAN_TEXT], span[SPW_SPAN_TEXT];
+    char text[SPW_SEARCH_POINT_TEXT], next[SPW_SEARCH_NEXT_TEXT], step[SPW_SPAN_TEXT], span[SPW_SPAN_TEXT],
+        all[SPW_REPLICAS_SHORT];
     spw_search_point_text(v, p->value, p->sequences, p->scheme, text);
     fprintf(out, "%-*s%s%s", LABEL, "best", v->outcome->stopped ? "so far " : "", text);
     if (p->timed) {
@@ -207,7 +209,8 @@ static void print_best(const spw_search_view *v, const spw_search_point *p, FILE
                 spw_span_text(p->step.low_s, p->step.high_s, " to ", span));
         fprintf(out, " of %s tokens", spw_amount_text((double)p->step_tokens, text));
         if (v->request->cost_tokens > 0.0)
-            fprintf(out, "; %s tokens%s: %s days (%s)", spw_amount_text(v->request->cost_tokens, text),
+            fprintf(out, "; %s tokens%s%s: %s days (%s)", spw_amount_text(v->request->cost_tokens, text),
+                    spw_job_replicas_all(v->request->plan->job, p->gpus, all),
                     v->origin->settings->tokens_unsaid ? SPW_TOKENS_UNSAID : "",
                     spw_figure_text(cost.days.value, step),
                     spw_span_text(cost.days.low, cost.days.high, " to ", span));
@@ -219,10 +222,10 @@ static void print_best(const spw_search_view *v, const spw_search_point *p, FILE
     fputc('\n', out);
 }
 
-static void print_fits(const spw_search_view *v, const spw_search_point *p, FILE *out) {
-    const spw_search_front *f = &v->outcome->front;
-    char text[SPW_SEARCH_POINT_TEXT], next[SPW_SEARCH_NEXT_TEXT], room[SPW_BUDGET_TEXT];
-    fprintf(out, "%-*sit %s: ", LABEL, "fits", spw_verdict_sentence(p->verdict, p->surely_fits));
+/* "it surely fits: 62.9 GiB live, 69.2 reserved, of 73.6" */
+static void print_room(const spw_search_view *v, const spw_search_point *p, FILE *out) {
+    char room[SPW_BUDGET_TEXT];
+    fprintf(out, "it %s: ", spw_verdict_sentence(p->verdict, p->surely_fits));
     if (p->reserved_bytes > 0.0)
         fprintf(out, "%.1f GiB live, %.1f reserved,", (double)p->peak_bytes / GIB, p->reserved_bytes / GIB);
     else if (p->kind == SPW_MEMORY_LIVE)
@@ -240,6 +243,13 @@ static void print_fits(const spw_search_view *v, const spw_search_point *p, FILE
                                     p->budget.listed};
     if (p->verdict != SPW_VERDICT_OOM && !p->surely_fits)
         spw_plan_print_unsure(&unsure, v->request->plan->job, out);
+}
+
+static void print_fits(const spw_search_view *v, const spw_search_point *p, FILE *out) {
+    const spw_search_front *f = &v->outcome->front;
+    char text[SPW_SEARCH_POINT_TEXT], next[SPW_SEARCH_NEXT_TEXT];
+    fprintf(out, "%-*s", LABEL, "fits");
+    print_room(v, p, out);
     if (p->timed && !v->origin->even)
         fprintf(out, "; uneven routing: %.3f times the step with balanced routing",
                 p->step.step_s / p->balanced.step.step_s);
@@ -256,12 +266,26 @@ static void print_fits(const spw_search_view *v, const spw_search_point *p, FILE
     fputc('\n', out);
 }
 
+void spw_search_print_doubts(const spw_search_view *v, const spw_search_point *p, FILE *out) {
+    const spw_job *job = v->request->plan->job;
+    char text[SPW_SEARCH_POINT_TEXT], outside[SPW_SEARCH_OUTSIDE_TEXT];
+    spw_search_point_text(v, p->value, p->sequences, p->scheme, text);
+    fprintf(out, "%s: ", text);
+    print_room(v, p, out);
+    fputc('\n', out);
+    if (job->more[0] != '\0') fprintf(out, "may need more memory: %s\n", job->more);
+    if (job->less[0] != '\0') fprintf(out, "needs less memory than is planned: %s\n", job->less);
+    if (p->outside.count > 0)
+        fprintf(out, "outside the fit: %s\n", spw_search_outside_text(&v->outcome->reasons, p, outside));
+}
+
 void spw_search_print_brief(const spw_search_view *v, FILE *out) {
     const spw_job *job = v->request->plan->job;
     const spw_search_front *f = &v->outcome->front;
-    char words[SPW_CLUSTER_WORDS];
-    fprintf(out, "search    %s on %s (%s), %zu tokens a sequence%s: ", job->model.name, job->cluster.name,
-            spw_cluster_words(&job->cluster, words), job->sequence_length, spw_offload_note(&job->offload));
+    char words[SPW_CLUSTER_WORDS], replicas[SPW_REPLICAS_SHORT];
+    fprintf(out, "search    %s on %s (%s)%s, %zu tokens a sequence%s: ", job->model.name, job->cluster.name,
+            spw_cluster_words(&job->cluster, words), spw_job_replicas_text(job, spw_job_gpus(job), replicas),
+            job->sequence_length, spw_offload_note(&job->offload));
     if (v->outcome->stopped)
         fprintf(out, "stopped after %zu of %zu points; the best of all may be another\n",
                 spw_search_looked_at(v->outcome), v->outcome->points);

@@ -51,6 +51,10 @@ REFUSED = [
     ("base.yml", BASE.replace("mixtral-8x7b", "default"), ["--cluster", "h100:8x1"], "does not say the model"),
     ("base.yml", BASE.replace("mixtral-8x7b", "deepseek2-lite").replace("base_num_decoder_layers: 16\n", ""), ["--cluster", "h100:8x1"], "nearest: --model deepseek-v2-lite,"),
     ("mesh.yml", QWEN_MESH + "ici_sequence_parallelism: 2\n", ["--cluster", "h100:8x1"], "ici_sequence_parallelism 2"),
+    # what has no experts, with all sizes of a preset that has some; a flavor that nobody knows
+    ("dense.sh", (MIXTRAL % 32000).replace("--num-experts 8 --moe-router-topk 2 ", ""), ["--cluster", "h100:8x2"],
+     "dense.sh: it has no experts; models without them are not planned"),
+    ("flavor.toml", TITAN.replace("30B-A3B", "99B"), ["--cluster", "h100:8x1"], "model.flavor '99B': no preset is this model: give --model NAME"),
     ("shard.toml", TITAN + "data_parallel_shard_degree = 8\n", ["--cluster", "h100:8x4"], "data_parallel_shard_degree"),
 ]
 SAID = [  # file, text, options, keys, words of `more`, words of the listing
@@ -238,6 +242,65 @@ def check_replicas():
         check(f"is not in the step: {seconds:.2f} s at the NICs' rate" in said, f"{nodes} nodes: {seconds:.2f} s is not in {said[:900]}")
 
 
+def check_all_replicas():
+    """Days, tokens a day, GPU hours and money are of all replicas: the step of one, and where nothing hides it the sum of gradients on top. What
+    does not fit is told larger replicas of the GPUs that there are, and the axes that are named make the file fit; a day of a search has them all."""
+    path = SCRATCH / "framework_all.yml"
+    model = json.loads(asked.run(PROGRAM, "model", "qwen3-30b-a3b", "--format", "json").stdout)
+    options = ("--routing", "uniform", "--tokens", "1T", "--price", "2", "--format", "json")
+    fits = QWEN_MESH + "ici_expert_parallelism: 8\n"
+    path.write_text(fits)
+    one = json.loads(asked.run(PROGRAM, "plan", "--from", path, "--cluster", "h200:8x1", *options).stdout)
+    check("mesh_replicas" not in one["settings"]["parallel"], f"one: {one['settings']['parallel']}")
+    for nodes, more in ((2, ""), (8, ""), (8, "dcn_data_parallelism: 8\n")):
+        path.write_text(fits + more)
+        got = json.loads(asked.run(PROGRAM, "plan", "--from", path, "--cluster", f"h200:8x{nodes}", *options).stdout)
+        row, cost, alone = got["rows"][0], got["plan"]["fastest_cost"], one["plan"]["fastest_cost"]
+        slower = 1 + 2 * (nodes - 1) / nodes * model["parameters_total"] / 8 * 4 / 50e9 / one["rows"][0]["time"]["step_s"]
+        check(row["time"] == one["rows"][0]["time"] and cost["mfu"] == alone["mfu"], f"{nodes} replicas: the step is one's")
+        for key, factor, least in (("tokens_per_day", nodes / slower, None), ("days", slower / nodes, alone["days_low"] / nodes),
+                                   ("gpu_hours", slower, alone["gpu_hours_low"]), ("money", slower, alone["money_low"])):
+            check(abs(cost[key] / (alone[key] * factor) - 1) < 1e-9, f"{nodes} replicas: {key} {cost[key]}, should be {alone[key] * factor}")
+            check(least is None or abs(cost[f"{key}_low"] / least - 1) < 1e-9, f"{nodes} replicas: least {key} {cost[f'{key}_low']}, should be {least}")
+        check(got["settings"]["parallel"].get("mesh_replicas") == nodes, f"{nodes} replicas: {got['settings']['parallel']}")
+        words = " ".join(asked.run(PROGRAM, "plan", "--from", path, "--cluster", f"h200:8x{nodes}", *options[:-2]).stdout.split())
+        check(f", one of {nodes} replicas on {8 * nodes} GPUs, " in words and f"T tokens on all {8 * nodes} GPUs: " in words, words[:700])
+        check(("base.yml's dcn_data_parallelism" in words) == (more == "") and ("(the file's dcn_data_parallelism 8)" in words) == (more != ""), words[:1800])
+        day = cost["tokens_per_day"] / nodes * 1.5  # more than one replica makes
+        found = asked.run(PROGRAM, "plan", "--search", "--from", path, "--cluster", f"h200:8x{nodes}", "--routing", "uniform", "--tokens-per-day", f"{day:.0f}")
+        check(found.returncode == 0 and "\nbest      no point" not in found.stdout and f" on all {8 * nodes} GPUs: " in
+              asked.run(PROGRAM, "plan", "--search", "--from", path, "--cluster", f"h200:8x{nodes}", *options[:-2]).stdout.replace("\n          ", " "), found.stdout[:600])
+    mixtral = fits.replace("qwen3-30b-a3b", "mixtral-8x7b").replace("batch_size: 1", "batch_size: 4")
+    path.write_text(mixtral)
+    got = json.loads(asked.run(PROGRAM, "plan", "--from", path, "--cluster", "h100:8x8", *options).stdout)
+    advice = got["plan"]["does_not_fit"][0]
+    check(advice["advice"].startswith("4 replicas of 16 GPUs (expert 8 x fsdp 2; in the file dcn_data_parallelism: 4, dcn_fsdp_parallelism: -1) would do") and
+          advice["gpus"] == 64, f"advice: {advice}")
+    path.write_text(mixtral + "dcn_data_parallelism: 4\ndcn_fsdp_parallelism: -1\n")
+    got = json.loads(asked.run(PROGRAM, "plan", "--from", path, "--cluster", "h100:8x8", *options).stdout)
+    check(got["rows"][0]["memory"]["verdict"] == "fits" and f"({got['rows'][0]['memory']['max_bytes'] / 2**30:.1f} GiB)" in advice["advice"],
+          f"as advised: {got['rows'][0]['memory']}")
+
+
+def check_flags_comments():
+    """--flags of a config.json of one's own: --model stands there where the text does not say the model, with the file's name; a plan and a search say
+    how the point fits and what is outside the fit."""
+    (SCRATCH / "own_flags.json").write_text(json.dumps({
+        "model_type": "qwen3_moe", "hidden_size": 2048, "intermediate_size": 6144, "moe_intermediate_size": 768, "num_attention_heads": 32,
+        "num_key_value_heads": 4, "head_dim": 128, "num_experts": 64, "num_experts_per_tok": 8, "num_hidden_layers": 12, "vocab_size": 151936,
+        "tie_word_embeddings": False}))
+    point = ("--model", "own_flags.json", "--cluster", "h100:8x3", "--scheme", "megatron-alltoall", "--routing", "uniform")
+    narrow = ("--search", "--over", "remat=full", "--over", "micro-batches=1", "--over", "pipeline=1", "--over", "virtual-stages=0")
+    for framework, word in (("megatron", ""), ("bridge", " --model own_flags.json")):
+        for options in (("--expert-parallel", "4", "--tensor", "2"), narrow):
+            got = asked.run(PROGRAM, "plan", *point, *options, "--flags", framework, cwd=SCRATCH)
+            words = " ".join(line.removeprefix("#").strip() for line in got.stdout.splitlines())
+            check(got.returncode == 0 and words.startswith(f"spillway plan --from FILE --cluster h100:8x3{word} "), f"{framework} {options}: {words[:400]} {got.stderr}")
+            begin = words.split("yours to add:")[0]
+            check("h100:8x3 --model" not in begin or word, f"{framework} {options}: {begin}")
+            check(": it surely fits: " in begin and "outside the fit: " in begin, f"{framework} {options}: {begin}")
+
+
 def check_model():
     """Parameters of a script with and without a gate, by pencil: 24 layers of 16 experts of 2 or 3 matrices of 2048 x 8192 and, unless
     --disable-bias-linear, their biases (8192 a matrix in, 2048 out)."""
@@ -293,6 +356,8 @@ def check_less():
 
 check_said()
 check_replicas()
+check_all_replicas()
+check_flags_comments()
 check_model()
 check_remainders()
 check_doubt()

@@ -128,6 +128,57 @@ def check_unsaid():
         check(less.startswith("zero_optimization.offload_optimizer.device cpu: "), f"host: {got.stderr} {got.stdout[:900]}")
 
 
+MEGATRON = ("torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 "
+            "--group-query-attention --num-query-groups 8 --num-experts 8 --moe-router-topk 2 --swiglu --normalization RMSNorm --disable-bias-linear "
+            "--untie-embeddings-and-output-weights --vocab-size 32000 --bf16 --use-distributed-optimizer --sequence-parallel --seq-length 4096 "
+            "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 4 --expert-model-parallel-size 8 --micro-batch-size 1 --global-batch-size 128 "
+            "--moe-token-dispatcher-type alltoall --recompute-granularity full --recompute-method uniform --recompute-num-layers 1")
+
+
+def check_unset():
+    """A size of the split, the batch or the model that is a variable without a value is in the plan, with what says it instead, and nothing surely fits,
+    unless an option or another line says it. How many GPUs there are says the cluster."""
+    plan = ("plan", "--cluster", "h100:8x8", "--routing", "uniform")
+    for flag, said, option in (("--tensor-model-parallel-size 2", "--tensor N", ("--tensor", "2")), ("--micro-batch-size 1", "--micro-batches N", None),
+                               ("--num-experts 8", "--model NAME", ("--model", "mixtral-8x7b")), ("--seq-length 4096", "--sequence-length N", None),
+                               ("--moe-router-topk 2", "--model NAME", None), ("--nnodes 2", None, None)):
+        name = flag.split()[0]
+        (SCRATCH / "unset.sh").write_text(MEGATRON.replace(flag, f"{name} ${{WHICH}}", 1))
+        got = asked.run(PROGRAM, *plan, "--from", "unset.sh", cwd=SCRATCH)
+        words = " ".join(got.stdout.split())
+        there = f"{name[2:].replace('-', '_')} ${{WHICH}}: a variable that the file does not set" in words and f"write WHICH=... into it, or give {said}" in words
+        check(got.returncode == 0 and there == (said is not None) and ("it may not fit" in words) == there, f"unset {name}: {got.stderr} {words[:1200]}")
+        check(f"no value: {name[2:].replace('-', '_')};" in got.stderr, f"unset {name}: {got.stderr}")
+        for more, text in ((option, f"{name} $WHICH"), ((), f"{name} $WHICH {flag}")):
+            if option is None: continue
+            (SCRATCH / "unset.sh").write_text(MEGATRON.replace(flag, text, 1))
+            got = asked.run(PROGRAM, *plan, "--from", "unset.sh", *more, cwd=SCRATCH)
+            check(got.returncode == 0 and "may be needed" not in got.stdout, f"unset {name} {more} {text}: {got.stderr} {got.stdout[:600]}")
+
+
+def check_uncounted():
+    """What may need more memory is in JSON of plan and search, and a page gives that reason; what is spelt well is in neither."""
+    titan = "[model]\nname = \"qwen3\"\nflavor = \"30B-A3B\"\n[training]\nlocal_batch_size = 4\nseq_len = 4096\n[parallelism]\nexpert_parallel_degree = 8\n"
+    for name, text, right, wrong in (("uncounted.toml", titan, "expert_parallel_degree", "expert_paralel_degree"),
+                                     ("uncounted.sh", MEGATRON + " --moe-ffn-hidden-size 14336", "moe-ffn-hidden-size", "moe-ffn-hiden-size"),
+                                     ("uncounted.yml", MESH, "ici_fsdp_parallelism", "ici_fsdp_paralelism")):
+        for spelt in (right, wrong):
+            (SCRATCH / name).write_text(text.replace(right, spelt))
+            for command, *options in (("plan",), ("plan", "--search"))[:1 + name.endswith(".yml")]:
+                got = asked.run(PROGRAM, command, "--from", name, "--cluster", "h100:8x8", *options, "--format", "json", cwd=SCRATCH)
+                answer = json.loads(got.stdout) if got.returncode == 0 else {}
+                told = answer.get("settings", answer).get("may_need_more", "")
+                doubt = f"did you mean {'parallelism.' * ('toml' in name)}{right.replace('-', '_')}?" in told
+                check(got.returncode == 0 and doubt == (spelt == wrong), f"{command} {options} {spelt}: {got.stderr} {told}")
+                (SCRATCH / "uncounted.json").write_text(got.stdout)
+                page = SCRATCH / "uncounted.html"
+                asked.run(PROGRAM, "report", "uncounted.json", "--output", str(page), cwd=SCRATCH)
+                words = page.read_text()
+                check((told != "" and told.replace("'", "&#39;") in words) == doubt, f"page of {command} {options} {spelt}")
+                if name.endswith((".sh", ".toml")) and doubt:
+                    check("the file has what may need more memory" in words and "allocator may take up to" not in words, f"reason on the page of {name}")
+
+
 def check_places():
     """A failure of the whole job names the file alone: lines of the job that was made of it are nobody's."""
     got = planned("odd.json", ZERO.replace('gpu": 1', 'gpu": 3, "train_batch_size": 16'), "--model", "qwen3-30b-a3b")
@@ -139,6 +190,21 @@ def check_job_hint():
                            ("primus_qwen3_30b.yaml", "--from primus"), ("deepspeed_zero2.json", "--from deepspeed")):
         got = asked.run(PROGRAM, "plan", "--job", name, cwd=FILES)
         check(got.returncode == 2 and expected in got.stderr, f"--job {name}: {got.stderr}")
+        for path in (name, f"./{name}"):
+            got = asked.run(PROGRAM, "plan", "--model", path, "--cluster", "h100:8x1", cwd=FILES)
+            check(got.returncode == 2 and f"--from {path} instead of --model" in got.stderr, f"--model {path}: {got.stderr}")
+    (SCRATCH / "config_hint.json").write_text('{"model_type": "qwen3_moe", "hidden_size": 2048, "num_experts": 8}')
+    for words in (("plan", "--job", "config_hint.json"), ("plan", "--from", "config_hint.json", "--cluster", "h100:8x1"), ("job", "config_hint.json")):
+        got = asked.run(PROGRAM, *words, cwd=SCRATCH)
+        check(got.returncode == 2 and "the config.json of a model, and no job: --model config_hint.json" in got.stderr, f"{words}: {got.stderr}")
+    got = asked.run(PROGRAM, "plan", "--model", "config_hint.jsn", "--cluster", "h100:8x1", cwd=SCRATCH)
+    check(got.returncode == 2 and "config_hint.jsn: no such file, and no preset; " in got.stderr, f"no such file: {got.stderr}")
+    (SCRATCH / "table_hint.csv").write_text("scheme,sequences\n")
+    got = asked.run(PROGRAM, "report", "table_hint.csv", "--output", "hint.html", cwd=SCRATCH)
+    check(got.returncode == 3 and "--format json" in got.stderr, f"a table: {got.returncode} {got.stderr}")
+    for size, text in ((1, "with 1 GPU a sequence these are 0.5 sequences"), (2, "with 2 GPUs a sequence these are 0.2 sequences")):
+        got = planned("odd_device.yml", MESH.replace("batch_size: 1", f"batch_size: {0.5 if size == 1 else 0.1}").replace("ici_expert_parallelism: 8", f"ici_tensor_parallelism: {size}"))
+        check(text in got.stderr, f"{size} GPUs a sequence: {got.stderr}")
 
 
 HOSTILE = {
@@ -176,6 +242,8 @@ check_counted()
 check_slips()
 check_mixed()
 check_unsaid()
+check_unset()
+check_uncounted()
 check_places()
 check_job_hint()
 check_hostile()
