@@ -183,7 +183,20 @@ def says(job):
     check(f"{slowed['scheme']}, EP 8, {slowed['sequences_per_gpu']} sequences" in even, f"'{even}'")
 
 
+def needs():
+    """A point that is out of memory needs more than there is: what must be live, or, where that would fit, more than the budget."""
+    words = ["plan", "--model", "qwen3-30b-a3b", "--cluster", "h100:8x2", "--sequences-per-gpu", "1,2,4,8", "--expert-parallel", "8,16", "--scheme",
+             "megatron-flex", "--optimizer", "distributed"]
+    rows = json.loads(oracle.must(*words, "--format", "json"))["rows"]
+    cells = [cell for line in oracle.must(*words).splitlines() if line.startswith("megatron-flex ") for cell in re.findall(r"oom \S+", line)]
+    out = [row["memory"] for row in rows if row["memory"]["verdict"] == "oom"]
+    told = [f"oom >{m['budget_bytes'] // 2**30}" if m["max_bytes"] <= m["budget_bytes"] else f"oom {m['max_bytes'] / 2**30:.0f}*" for m in out]
+    check(len(set(told)) > 1 and any(">" in cell for cell in told), f"the case says nothing: {told}")
+    check(sorted(cells) == sorted(told), f"{cells} for {told}")
+
+
 scratch.mkdir(parents=True, exist_ok=True)
+needs()
 begins(scratch / "job.yaml")
 says(scratch / "job.yaml")
 oracle.finish()
