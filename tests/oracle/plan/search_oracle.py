@@ -212,7 +212,7 @@ def order(case, point):
 
 
 def place_of(case, p):
-    return *order(case, p), p[1]["gpus"], step_tokens(case, p), p[2]["memory"]["max_bytes"], p[0]
+    return *order(case, p), p[1]["gpus"], step_tokens(case, p), p[2]["memory"]["max_bytes"], p[2]["drops"]["fraction"], p[0]
 
 
 def better(case, a, b):
@@ -221,8 +221,8 @@ def better(case, a, b):
 
 
 def measures(point):
-    """Less is better in each."""
-    return point[2]["memory"]["max_bytes"], point[2]["drops"]["fraction"], point[1]["gpus"]
+    """Less is better in each. What may not fit never beats what surely fits."""
+    return point[2]["memory"]["max_bytes"], point[2]["drops"]["fraction"], point[1]["gpus"], not is_sure(point[2])
 
 
 def answer(point):
@@ -362,7 +362,7 @@ def check_page(name, case, found, want):
         table = text.split("Points that no other beats</h2>")[1].split("</section>")[0]
         listed = [data_of(line) for line in re.findall(r'<tr><th scope="row">.*?</tr>', table)]
         figures = []
-        for at, point in enumerate(sorted(want, key=lambda p: place_of(case, p))):
+        for at, point in enumerate(want):
             _, value, row = point
             time = row["time"]
             figures.append([value["gpus"], row["expert_parallel"], row["fsdp"], value["pipeline"], value["tensor"], value["context"],
@@ -426,6 +426,8 @@ def judge(number, case, points):
     want = front(case, good)
     best = settled(case, min(good, key=rank, default=None), want)
     sure = settled(case, min((p for p in good if is_sure(p[2])), key=rank, default=None), want)
+    want.sort(key=lambda p: (p is not best, place_of(case, p)))
+    check(best is None or want[0] is best, f"{name}: brute force's best is not in its own front")
     if case["global"]:
         alike = {p["step_tokens"] for p in found["front"]}
         check(alike <= {case["global"] * case["length"]}, f"{name}: {alike} tokens a step")
@@ -439,8 +441,9 @@ def judge(number, case, points):
     check(found["best"] or (found["too_slow_tokens_per_day_at_most"] or 0) >= max(slow, default=0) * (1 - 1e-9),
           f"{name}: too slow are {found['too_slow_tokens_per_day_at_most']} at most, one makes {max(slow, default=0)}")
     check(len(found["front"]) == len(want), f"{name}: {len(found['front'])} points in front, not {len(want)}")
-    for point in want:
-        check(any(same(case, f, point) for f in found["front"]), f"{name}: not in front: {as_found(case, point)}")
+    for place, point in zip(found["front"], want):
+        check(same(case, place, point), f"{name}: not in front, or not there: {as_found(case, point)}")
+    check(found["front"][:1] == [found["best"]] * (best is not None), f"{name}: the best is not the first of the front")
     if (found["nothing"] or "").startswith("no point drops"):
         least = min(p[2]["drops"]["fraction"] for p in rows if keeps({**case, "drops": 100, "per_day": None}, p))
         check(f"the least {100 * least:.2f} %" in found["nothing"], f"{name}: {found['nothing']}: brute force has {100 * least:.2f} %")

@@ -72,12 +72,34 @@ static void test_take(void) {
     CHECK(front.points == 1 && front.best.order == 2);
     take(drops);
     CHECK(front.points == 2 && front.best.order == 3);
-    take(
-        unsure); /* as many bytes as `drops`, faster, without drops: in front, but what surely fits comes first */
-    CHECK(front.points == 2 && front.point[0].order != 3 && front.point[1].order != 3);
+    take(unsure); /* as many bytes as `drops`, faster, without drops: in front behind what surely fits */
+    CHECK(front.points == 3 && front.point[0].order == 3 && front.point[2].order == 4);
     CHECK(front.best.order == 3 && front.best_sure.order == 3);
     take(point_of(5, 1.0, 5, 4)); /* slow, on fewer GPUs */
-    CHECK(front.points == 3 && front.lost == 0);
+    CHECK(front.points == 4 && front.lost == 0);
+}
+
+/* What may not fit beats nothing that surely fits, whichever comes first; what surely fits beats it, also where all else is equal. */
+static void test_certainty(void) {
+    spw_search_point unsure = point_of(0, 40.0, 5, 8), equal = point_of(2, 20.0, 9, 8),
+                     few = point_of(3, 20.0, 9, 8);
+    unsure.surely_fits = equal.surely_fits = false;
+    begin();
+    take(unsure), take(point_of(1, 20.0, 9, 8));
+    CHECK(front.points == 2 && front.point[0].order == 1 && front.best.order == 1);
+    begin();
+    take(point_of(1, 20.0, 9, 8)), take(unsure), take(equal);
+    CHECK(front.points == 2 && front.point[0].order == 1 && front.point[1].order == 0);
+    begin();
+    take(equal), take(point_of(9, 20.0, 9, 8));
+    CHECK(front.points == 1 && front.point[0].order == 9);
+    few.drops = (spw_result_drops){
+        .dropped = 1,
+        .assignments = 1000,
+        .fraction = 0.001}; /* of equals the one that drops less is the best, so that it is in front */
+    begin();
+    take(few), take(point_of(4, 20.0, 9, 8));
+    CHECK(front.points == 1 && front.best.order == 4 && front.point[0].order == 4);
 }
 
 static spw_search_point of_batch(size_t order, double speed, uint64_t bytes, uint64_t step_tokens) {
@@ -107,7 +129,9 @@ static void test_batch(void) {
     CHECK(front.points == 4);
     spw_search_front_settle(&front);
     CHECK(front.fastest.order == 2 && front.best.order == 3 && front.best_sure.order == 3);
-    take(of_batch(5, 20.4, 5, 64)); /* 1.015 times that of 32, 1.02 and 1.025 times the others */
+    CHECK(front.point[0].order == 3 && front.point[1].order == 2 && front.point[2].order == 1 &&
+          front.point[3].order == 4); /* the best first, the others by speed */
+    take(of_batch(5, 20.4, 5, 64));   /* 1.015 times that of 32, 1.02 and 1.025 times the others */
     CHECK(front.points == 2 && front.point[0].order == 5 && front.point[1].order == 4);
     other.gpus = 16;
     begin();
@@ -364,6 +388,7 @@ int main(void) {
     test_nearest();
     test_order();
     test_take();
+    test_certainty();
     test_turns();
     test_batch();
     test_alike();
