@@ -112,16 +112,18 @@ cleanup:
     return status;
 }
 
-void spw_search_keep_batch(const spw_job_options *o, spw_search_options *search) {
-    const spw_job *job = &o->job;
+void spw_search_keep_batch(spw_job_options *o, spw_search_options *search) {
+    spw_job *job = &o->job;
     bool said = o->sequences != NULL || search->global_batch_at_most != NULL || job->batches != 1;
     if (search->global_batch > 0) return;
-    search->global_batch = job->global_batch;
-    for (size_t i = 0; i < o->overrides; i++) said = said || strncmp(o->override[i].key, "batch.", 6) == 0;
+    for (size_t i = 0; i < o->overrides; i++)
+        said = said || strcmp(o->override[i].key, "batch.sequences_per_gpu") == 0;
     for (size_t i = 0; i < search->overs; i++) said = said || strncmp(search->over[i], "micro", 5) == 0;
-    if (o->draft == NULL || said) return;
+    if (said) job->global_batch = 0; /* points have batches of their own */
+    if (said || (o->draft == NULL && job->global_batch == 0)) return;
     search->batch_of_file = true;
-    if (job->global_batch == 0) search->global_batch = job->sequences_per_gpu[0] * spw_job_batch_ranks(job);
+    search->global_batch =
+        job->global_batch > 0 ? job->global_batch : job->sequences_per_gpu[0] * spw_job_batch_ranks(job);
 }
 
 static spw_status open_space(const spw_search_options *o, const spw_plan_request *plan, size_t gpus_most,
