@@ -179,7 +179,7 @@ static spw_status try_larger(const spw_search_request *request, spw_search_space
         if (global_batch > 0 && reach(global_batch, space, reached, &plan) != SPW_OK) break;
         SPW_TRY(spw_search_run(&again, larger));
         if (larger->stopped && !larger->front.found) break;
-        view->tried_gpus = most;
+        if (!spw_search_none_can_be(larger)) view->tried_gpus = most;
         if (larger->front.found) view->larger = larger;
     }
 

@@ -53,7 +53,7 @@ typedef struct spw_search_view {
     bool details; /* what the answer rests on, and what became of all points */
     const spw_plan_others *others; /* NULL: not asked */
     bool batch_of_file;            /* the global batch is that of a file */
-    size_t tried_gpus;             /* the most that were tried so; 0: none */
+    size_t tried_gpus;             /* the most that were tried so, with a point that can be; 0: none */
     const spw_search_origin *origin;
 } spw_search_view;
 

@@ -284,6 +284,34 @@ static void test_space(void) {
     CHECK(spw_search_space_set(&space, "pipeline") == SPW_EARG);
 }
 
+static bool is_refused(const char *over, const char *sentence) {
+    static spw_job base, job;
+    static spw_search_nearest nearest;
+    static spw_search_space space;
+    size_t value[SPW_SEARCH_DIMENSIONS];
+    base = EIGHT_GPUS;
+    base.model.layers = 4;
+    base.batches = 1, base.sequences_per_gpu[0] = 32;
+    nearest.no_job[0] = '\0', nearest.no_job_divides = false;
+    spw_search_space_open(&base, 0, true, false, &space);
+    CHECK_OK(spw_search_space_set(&space, over));
+    for (size_t i = 0; i < spw_search_space_jobs(&space); i++) {
+        spw_search_space_values(&space, i, value);
+        if (spw_search_space_job(&space, value, &job) == SPW_OK) return false;
+        spw_search_nearest_no_job(&nearest, spw_search_divides(value));
+    }
+    return strstr(nearest.no_job, sentence) != NULL;
+}
+
+/* Values that no job has: the first sentence that is told, of those whose parts divide the GPUs if there are such. */
+static void test_no_job(void) {
+    CHECK(is_refused("pipeline=3", "pipeline 3 does not divide the 8 GPUs"));
+    CHECK(is_refused("pipeline=1000", "pipeline 1000 is more than the 8 GPUs"));
+    CHECK(is_refused("expert-tensor=3", "expert_tensor 3 does not divide the 8 GPUs"));
+    CHECK(is_refused("expert-parallel=5", "expert 5 does not divide the 8 GPUs that are left"));
+    CHECK(is_refused("pipeline=8", "pipeline 8 is more than the 4 layers")); /* as expert 1 says, not 2 */
+}
+
 /* Without being asked, experts are not shared under Megatron-Core, and as matrices are in MaxText's mesh. */
 static void test_expert_tensor(void) {
     spw_job job = EIGHT_GPUS, found;
@@ -397,6 +425,7 @@ int main(void) {
     test_beaten();
     test_shared_batch();
     test_space();
+    test_no_job();
     test_expert_tensor();
     test_global_batch();
     test_remats();
