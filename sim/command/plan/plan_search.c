@@ -126,6 +126,33 @@ void spw_search_keep_batch(spw_job_options *o, spw_search_options *search) {
         job->global_batch > 0 ? job->global_batch : job->sequences_per_gpu[0] * spw_job_batch_ranks(job);
 }
 
+static bool lists(const char *list, const char *value) {
+    const size_t length = strlen(value);
+    for (const char *at = list;; at++) {
+        if (strncmp(at, value, length) == 0 && (at[length] == ',' || at[length] == '\0')) return true;
+        at += strcspn(at, ",");
+        if (*at == '\0') return false;
+    }
+}
+
+spw_status spw_search_check_own(const spw_job_options *o, const spw_search_options *search) {
+    for (size_t i = 0; i < search->overs; i++) {
+        const char *over = search->over[i], *own = NULL;
+        const size_t name = strcspn(over, "=");
+        for (size_t k = 0; k < o->overrides; k++) { /* the last counts */
+            const char *label = o->override[k].label;
+            if (strncmp(label, "--", 2) == 0 && strncmp(label + 2, over, name) == 0 && label[2 + name] == ' ')
+                own = o->override[k].value;
+        }
+        if (own == NULL || over[name] == '\0' || lists(over + name + 1, own)) continue;
+        return spw_fail(SPW_EARG,
+                        "--%.*s %.40s is not among the values of --over %.60s, which take its place; write "
+                        "--over %.60s,%.40s, or leave --%.*s out",
+                        (int)name, over, own, over, over, own, (int)name, over);
+    }
+    return SPW_OK;
+}
+
 static spw_status open_space(const spw_search_options *o, const spw_plan_request *plan, size_t gpus_most,
                              spw_search_space *out) {
     bool megatron = false;

@@ -63,6 +63,8 @@ SPW_MUST_CHECK spw_status spw_search_take_global_batch(spw_job_options *job, spw
 /* After spw_job_options_finish: the global batch that a file says, a job's or a framework's, stays as it is, and so does what a framework's
  * says otherwise; unless an option says what a batch is: then the job has none. */
 void spw_search_keep_batch(spw_job_options *o, spw_search_options *search);
+/* SPW_EARG where the command line gives a key's own option a value that the key's --over leaves out. */
+SPW_MUST_CHECK spw_status spw_search_check_own(const spw_job_options *o, const spw_search_options *search);
 /* The job's batches as the search takes them: sorted, each once. */
 void spw_search_batches(spw_job *job, const size_t *more, size_t mores, bool given);
 

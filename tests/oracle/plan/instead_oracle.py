@@ -180,6 +180,17 @@ def freed(path, option):
         check(held or "(--global-batch" not in oracle.must(*asked, *more).split("budgets")[1].split("\n\n")[0], f"{path} {more}: a batch is claimed")
 
 
+def own():
+    """An option of a key of --over names one of its values."""
+    asked = ["plan", "--search", "--model", "olmoe-1b-7b", "--cluster", "h100:8x1", "--over", "remat=full", "--over", "virtual-stages=0", "--over",
+             "micro-batches=2", "--sequences-per-gpu", 2, "--no-allocator", "--routing-tokens", 2048]
+    for words, taken in ((("--pipeline", 2, "--over", "pipeline=1,2"), True), (("--pipeline", 4, "--over", "pipeline=1,2"), False),
+                         (("--pipeline", 1, "--over", "pipeline=2,16"), False), (("--remat", "full"), True), (("--set", "remat=moe"), True),
+                         (("--pipeline", 4, "--pipeline", 1, "--over", "pipeline=1,2"), True)):
+        done = oracle.call(*asked, *words)
+        check((done.returncode == 0) == taken and (taken or "is not among the values of --over pipeline=" in done.stderr), f"{words}: {done.stderr}")
+
+
 def advice():
     """transformers has no pipelines: what is advised can be run, and fits."""
     path = file("trl.yaml", TRL)
@@ -220,6 +231,6 @@ def words():
     check(" at 2.5 a GPU-hour" in " ".join(priced.split()), priced)
 
 
-for part in (schemes, batches, advice, sums, words):
+for part in (schemes, batches, own, advice, sums, words):
     part()
 oracle.finish(40)
