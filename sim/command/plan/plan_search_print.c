@@ -81,7 +81,7 @@ static void print_point(const char *label, const spw_search_view *v, const spw_s
 static void print_options(const spw_search_view *v, const spw_search_point *p, FILE *out) {
     char text[SPW_SEARCH_OPTIONS_TEXT];
     spw_search_options_text(v, p, text);
-    fprintf(out, "%*sto plan or to report it alone, in place of --search: %s\n", LABEL, "", text);
+    fprintf(out, "%*sto plan or to report the best alone, in place of --search: %s\n", LABEL, "", text);
 }
 
 /* Which schemes compete, and how to ask about another framework. */
@@ -273,8 +273,8 @@ void spw_search_print_brief(const spw_search_view *v, FILE *out) {
     }
     print_best(v, &f->best, out);
     print_fits(v, &f->best, out);
-    spw_plan_print_others(v->others, out);
     print_options(v, &f->best, out);
+    spw_plan_print_others(v->others, out);
     spw_plan_print_beside(v->request->plan, out);
     print_batch(v, out);
     char layout[SPW_LAYOUT_TEXT];

@@ -172,6 +172,8 @@ def freed(path, option):
              "pipeline=1", "--over", "expert-parallel=8", "--over", "virtual-stages=0", "--no-allocator", "--routing-tokens", 2048]
     told = " ".join(oracle.must(*asked).split())
     check("; 64 sequences a step, as the file says, as another batch changes" in told and "any: --global-batch-at-most 4M" in told, f"{path}: {told}")
+    check(" instead " not in told or 0 < told.find("to plan or to report the best alone") < told.find(" instead "), f"{path}: {told}")
+    check(option == "--job" or " instead " in told, f"{path}: no other scheme beside the best: {told}")
     for more, held in (((), 64), (("--micro-batches", 2), 64), (("--sequence-length", 1024), 64), (("--global-batch", 32), 32),
                        (("--global-batch-at-most", "4M"), None), (("--over", "micro-batches=1,2,4"), None), (("--sequences-per-gpu", "2,8"), None)):
         found = json.loads(oracle.must(*asked, *more, "--format", "json"))
