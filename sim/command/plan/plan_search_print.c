@@ -206,6 +206,10 @@ static void print_best(const spw_search_view *v, const spw_search_point *p, FILE
         fprintf(out, ", step %s s (%s)", spw_figure_text(p->step.step_s, step),
                 spw_span_text(p->step.low_s, p->step.high_s, " to ", span));
         fprintf(out, " of %s tokens", spw_amount_text((double)p->step_tokens, text));
+        if (v->request->tokens_per_day > 0.0)
+            fprintf(out, ", %s tokens a day (%s to %s)", spw_amount_text(cost.tokens_per_day.value, text),
+                    spw_amount_text(cost.tokens_per_day.low, step),
+                    spw_amount_text(cost.tokens_per_day.high, span));
         if (v->request->cost_tokens > 0.0)
             fprintf(out, "; %s tokens%s: %s days (%s)", spw_amount_text(v->request->cost_tokens, text),
                     v->origin->settings->tokens_unsaid ? SPW_TOKENS_UNSAID : "",

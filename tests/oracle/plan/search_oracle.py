@@ -388,6 +388,16 @@ def check_page(name, case, found, want):
         check(alone in text.split('class="beside"')[1], f"{name}: the best point's answer is not that of its own plan")
 
 
+def check_day(name, case, best, text):
+    """Who asks for tokens a day, or for a cost, is told them: of all points in the table, and where they are asked for of the best one."""
+    rate = speed(best[2]) * best[1]["gpus"] * DAY_S if best else 0
+    check(("tokens/day" in text) == bool(rate and (case["price"] or case["per_day"])), f"{name}: a column of tokens a day: {text}")
+    told = re.search(r" tokens, ([\d.]+) ([kMBT]?) ?tokens a day \(", " ".join(text.split("\n\n")[0].split()))
+    check((told is not None) == bool(rate and case["per_day"]), f"{name}: tokens a day of the best: {text}")
+    check(told is None or math.isclose(float(told[1]) * {"": 1, "k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}[told[2]], rate, rel_tol=0.01),
+          f"{name}: {told and told[0]}, not {rate}")
+
+
 def check_larger(name, case, command, found):
     """Where nothing fits: the best of the number of GPUs that was tried last is what a search over these alone finds."""
     larger = found["tried_gpus"]
@@ -450,6 +460,7 @@ def judge(number, case, points):
     check_next(name, found)
     check_plans(name, found, rows)
     text = oracle.must(*[w for w in command if w not in ("--format", "json")], "--wide")
+    check_day(name, case, best, text)
     for scheme in case["schemes"]:  # called too large only where none of its points fits
         fits = [p for p in good if p[2]["scheme"] == scheme]
         told = [line for line in text.split("needs least of those that do not fit")[:-1] if line.rstrip().split("\n")[-1].split(",")[0].split()[-1] == scheme]
