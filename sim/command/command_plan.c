@@ -309,6 +309,7 @@ static spw_status finish_job(plan_call *c) {
     spw_plan_options *o = &c->o;
     spw_status status = SPW_OK;
     c->splits = o->job.expert_parallel;
+    if (o->search.asked) SPW_TRY(spw_search_check_own(&o->job, &o->search));
     if (o->search.asked) SPW_TRY(spw_search_take_global_batch(&o->job, &o->search));
     if (o->search.asked && c->splits == NULL) o->job.expert_parallel = "all"; /* as a search takes them */
     if (o->allocator != NULL) SPW_TRY(spw_job_options_put_allocator(&o->job, o->allocator));

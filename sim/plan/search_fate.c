@@ -22,3 +22,9 @@ size_t spw_search_looked_at(const spw_search_outcome *outcome) {
     for (int f = 0; f < SPW_SEARCH_FATES; f++) points += outcome->fate[f];
     return outcome->stopped ? points : outcome->points;
 }
+
+bool spw_search_none_can_be(const spw_search_outcome *outcome) {
+    const size_t *fate = outcome->fate;
+    return !outcome->stopped && fate[SPW_SEARCH_IMPOSSIBLE] > 0 &&
+           fate[SPW_SEARCH_IMPOSSIBLE] + fate[SPW_SEARCH_GLOBAL_BATCH] == outcome->points;
+}

@@ -25,6 +25,8 @@ int spw_search_compare(const spw_search_front *front, const spw_search_point *a,
     if (a->gpus != b->gpus) return a->gpus < b->gpus ? -1 : 1;
     if (a->step_tokens != b->step_tokens) return a->step_tokens < b->step_tokens ? -1 : 1;
     if (a->peak_bytes != b->peak_bytes) return a->peak_bytes < b->peak_bytes ? -1 : 1;
+    if (a->drops.fraction < b->drops.fraction || a->drops.fraction > b->drops.fraction)
+        return a->drops.fraction < b->drops.fraction ? -1 : 1;
     return (a->order > b->order) - (a->order < b->order);
 }
 
@@ -35,12 +37,12 @@ static double needed(size_t gpus, uint64_t step_tokens, size_t than_gpus, uint64
 
 static bool beats(const spw_search_point *a, const spw_search_point *b) {
     const double times = needed(a->gpus, a->step_tokens, b->gpus, b->step_tokens);
-    if (a->timed != b->timed || a->kind != b->kind) return false;
+    if (a->timed != b->timed || a->kind != b->kind || (b->surely_fits && !a->surely_fits)) return false;
     if (a->peak_bytes > b->peak_bytes || merit(a) < merit(b) * times ||
         a->drops.fraction > b->drops.fraction || a->gpus > b->gpus)
         return false;
     return a->peak_bytes < b->peak_bytes || merit(a) > merit(b) || a->drops.fraction < b->drops.fraction ||
-           a->gpus < b->gpus || a->step_tokens < b->step_tokens;
+           a->gpus < b->gpus || a->step_tokens < b->step_tokens || (a->surely_fits && !b->surely_fits);
 }
 
 static bool same(double x, double y) { return (x >= y && x <= y) || (isnan(x) && isnan(y)); }
@@ -98,10 +100,18 @@ static void settle(const spw_search_front *f, spw_search_point *best) {
     }
 }
 
+static void lead(spw_search_front *f, const spw_search_point *best) {
+    size_t at = 0;
+    while (at < f->points && f->point[at].order != best->order) at++;
+    for (; at > 0 && at < f->points; at--) f->point[at] = f->point[at - 1];
+    if (f->points > 0) f->point[0] = *best;
+}
+
 void spw_search_front_settle(spw_search_front *f) {
     f->fastest = f->best;
     if (f->found) settle(f, &f->best);
     if (f->found_sure) settle(f, &f->best_sure);
+    if (f->found) lead(f, &f->best);
 }
 
 const spw_search_point *spw_search_front_next(const spw_search_front *f, const spw_search_point *p,

@@ -61,19 +61,19 @@ typedef struct spw_search_front {
     size_t points, lost; /* lost: were not kept for want of room; the best is never among them */
 } spw_search_front;
 
-/* Of two points: with a time before without; the fewest GPUs where these are asked for; then more tokens/s of a GPU, or more
- * sequences at a time where there is no time; then fewer GPUs; then the smaller batch; then less memory; then the first of the
- * space. Below 0: a is better. */
+/* Of two points: with a time before without; one that surely fits before one that may not; the fewest GPUs where these are asked for; then more tokens/s of a GPU, or more
+ * sequences at a time where there is no time; then fewer GPUs; then the smaller batch; then less memory; then fewer
+ * drops; then the first of the space. Below 0: a is better. */
 int spw_search_compare(const spw_search_front *front, const spw_search_point *a, const spw_search_point *b);
 
-/* Takes a point that keeps to every budget. It joins the front unless another is as good in memory, speed, drops, GPUs and batch and
- * better in one, and those that it beats so leave. A larger batch of as many GPUs is as good in speed from SPW_SEARCH_EQUAL_SPEED
+/* Takes a point that keeps to every budget. It joins the front unless another is as good in memory, speed, drops, GPUs, batch and
+ * certainty to fit and better in one, and those that it beats so leave: what may not fit beats nothing that surely fits. A larger batch of as many GPUs is as good in speed from SPW_SEARCH_EQUAL_SPEED
  * on. Points are compared whose memory is of one kind and that both have a time, or both have none. Of points of a scheme that are
  * alike in every figure the first of the space stays. */
 void spw_search_front_take(spw_search_front *front, const spw_search_point *point);
 
 /* After the last point: the best, and the best that surely fits, give way to the smallest batch of the front on as many GPUs that is
- * as fast to within SPW_SEARCH_EQUAL_SPEED. */
+ * as fast to within SPW_SEARCH_EQUAL_SPEED. The best is the front's first then; the others stay in their order behind it. */
 void spw_search_front_settle(spw_search_front *front);
 
 /* The next below a point: of the front's on as many GPUs the fastest that is no faster; NULL: there is none, or no time. `chance`, 0 to 1:

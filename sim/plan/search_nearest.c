@@ -47,3 +47,9 @@ void spw_search_nearest_refused(spw_search_nearest *nearest) {
                         strncmp(spw_last_error(), scheme, sizeof scheme - 1) == 0;
     if (out[0] == '\0' || better) (void)snprintf(out, sizeof nearest->refused, "%s", spw_last_error());
 }
+
+void spw_search_nearest_no_job(spw_search_nearest *nearest, bool divides) {
+    if (nearest->no_job[0] != '\0' && nearest->no_job_divides >= divides) return;
+    (void)snprintf(nearest->no_job, sizeof nearest->no_job, "%s", spw_last_error());
+    nearest->no_job_divides = divides;
+}

@@ -27,6 +27,8 @@ typedef struct spw_search_nearest {
     spw_search_point
         drops; /* of those that drop more than they may, the one that drops the least; gpus 0: there is none */
     char refused[SPW_SEARCH_REFUSED]; /* why the first point that cannot be cannot; "": there is none */
+    char no_job[SPW_SEARCH_REFUSED];  /* the same of the first values that no job has, whatever the scheme */
+    bool no_job_divides;
 } spw_search_nearest;
 
 void spw_search_nearest_memory(spw_search_nearest *nearest, size_t scheme,
@@ -38,7 +40,8 @@ double spw_search_day(double tokens_per_s, size_t gpus); /* tokens, of so many a
 /* A point that makes so many tokens a second on each of its GPUs. */
 void spw_search_nearest_speed(spw_search_nearest *nearest, double tokens_per_s, size_t gpus);
 void spw_search_nearest_drops(spw_search_nearest *nearest, const spw_search_point *point);
-/* By the last error. */
+/* By the last error: of a point, and of values that no job has. divides: they divide the GPUs, which comes nearer than others. */
 void spw_search_nearest_refused(spw_search_nearest *nearest);
+void spw_search_nearest_no_job(spw_search_nearest *nearest, bool divides);
 
 #endif

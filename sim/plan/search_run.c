@@ -330,6 +330,7 @@ static spw_status run_twins(search *s, size_t first) {
         size_t good = 0;
         if (!make_job(s, first + i, jobs)) {
             const bool uneven = spw_search_space_is_uneven(s->q->space, s->value[jobs]);
+            if (!uneven) spw_search_nearest_no_job(&s->out->nearest, spw_search_divides(s->value[jobs]));
             s->out->fate[uneven ? SPW_SEARCH_GLOBAL_BATCH : SPW_SEARCH_IMPOSSIBLE] += all;
             continue;
         }

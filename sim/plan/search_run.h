@@ -68,6 +68,8 @@ typedef struct spw_search_outcome {
 
 /* All points, or those before the search was stopped. */
 size_t spw_search_looked_at(const spw_search_outcome *outcome);
+/* Were all points looked at, and none of them can be, whatever the budgets? */
+bool spw_search_none_can_be(const spw_search_outcome *outcome);
 
 /* SPW_EARG for a space that is too large to be counted. An error of the bounds themselves (a replayed point beyond its own) is
  * SPW_EMISMATCH: nothing that rests on a wrong bound is answered. */

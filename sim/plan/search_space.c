@@ -4,6 +4,7 @@
 #include "sim/job/common_names.h"
 #include "sim/job/grid.h"
 #include "sim/job/job.h"
+#include "sim/job/job_check.h"
 #include "sim/job/recipe/remat_modules.h"
 #include "sim/job/state_law.h"
 #include "sim/model/attention.h"
@@ -277,6 +278,12 @@ size_t spw_search_expert_tensor(const size_t value[SPW_SEARCH_DIMENSIONS]) {
     return said > 0 ? said : value[SPW_SEARCH_TENSOR];
 }
 
+bool spw_search_divides(const size_t value[SPW_SEARCH_DIMENSIONS]) {
+    const size_t parts =
+        value[SPW_SEARCH_EXPERT] * value[SPW_SEARCH_PIPELINE] * spw_search_expert_tensor(value);
+    return value[SPW_SEARCH_GPUS] % parts == 0;
+}
+
 /* --- One global batch --- */
 
 /* Sequences of a data-parallel rank; 0: no whole number of ranks or of sequences. */
@@ -374,6 +381,19 @@ static void keep_batches(const spw_search_space *s, const size_t value[SPW_SEARC
     job->batches = kept;
 }
 
+/* Expert-parallel size, stages and GPUs that share an expert do not divide the GPUs: which of them. */
+static spw_status fail_split(spw_job *job, size_t gpus) {
+    const size_t sharers = spw_grid_of(job).expert_tensor, others = job->pipeline * sharers;
+    if (gpus % others == 0) return spw_job_fail_expert_size(job, job->expert, gpus / others);
+    if (job->pipeline > gpus || sharers > gpus)
+        return spw_fail(SPW_ECONFIG, "%s %zu is more than the %zu GPUs of cluster '%s' (%zu nodes x %zu)",
+                        job->pipeline > gpus ? "pipeline" : "expert_tensor",
+                        job->pipeline > gpus ? job->pipeline : sharers, gpus, job->cluster.name,
+                        job->cluster.nodes, job->cluster.gpus_per_node);
+    job->expert = job->fsdp = 1;
+    return spw_job_check(job);
+}
+
 spw_status spw_search_space_job(const spw_search_space *s, const size_t value[SPW_SEARCH_DIMENSIONS],
                                 spw_job *out) {
     *out = *s->base;
@@ -383,14 +403,15 @@ spw_status spw_search_space_job(const spw_search_space *s, const size_t value[SP
     }
     const size_t gpus = out->cluster.nodes * out->cluster.gpus_per_node,
                  others = out->expert * out->pipeline * spw_grid_of(out).expert_tensor;
-    if (gpus % others != 0)
-        return spw_fail(SPW_ECONFIG, "expert-parallel size, stages and expert_tensor do not divide the GPUs");
+    if (gpus % others != 0) return fail_split(out, gpus);
     if (out->expert > SPW_TRAFFIC_MAX_RANKS)
         return spw_fail(SPW_ECONFIG, "expert-parallel sizes above %d are not supported",
                         SPW_TRAFFIC_MAX_RANKS);
     out->fsdp = gpus / others;
     out->data = 0;
     keep_batches(s, value, out);
-    if (out->batches == 0) return spw_fail(SPW_ECONFIG, "the micro-batches divide none of the batches");
+    if (out->batches == 0)
+        return spw_fail(SPW_ECONFIG, "micro_batches %zu divides none of the batches (--sequences-per-gpu)",
+                        out->micro_batches);
     return spw_job_check(out);
 }

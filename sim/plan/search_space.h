@@ -60,6 +60,8 @@ const char *spw_search_space_less(const spw_search_space *space, char out[SPW_SE
 size_t spw_search_space_twins(const spw_search_space *space);
 /* GPUs that share the matrices of one expert, with these values. */
 size_t spw_search_expert_tensor(const size_t value[SPW_SEARCH_DIMENSIONS]);
+/* Do its parts divide the GPUs? */
+bool spw_search_divides(const size_t value[SPW_SEARCH_DIMENSIONS]);
 /* The values of job `index`, which stands where the odometer of the dimensions says. */
 void spw_search_space_values(const spw_search_space *space, size_t index,
                              size_t value[SPW_SEARCH_DIMENSIONS]);

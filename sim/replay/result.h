@@ -239,7 +239,7 @@ typedef struct spw_refusal {
 typedef struct spw_result_answers {
     bool there;
     double drop_most; /* share of the assignments that `fastest` may drop */
-    size_t *order;    /* [fits] the rows that fit, the best first */
+    size_t *order;    /* [fits] the rows that fit, `fastest` first, then the best */
     size_t fits;
     bool *front; /* [rows] no other beats it */
     size_t fastest, fastest_sure, fastest_dropless, fastest_dropless_sure, fastest_whatever_drops;

@@ -52,7 +52,8 @@ static int compare(const spw_result_row *a, const spw_result_row *b) {
     if (a->surely_fits != b->surely_fits) return a->surely_fits ? -1 : 1;
     if (speed(a) > speed(b) || speed(a) < speed(b)) return speed(a) > speed(b) ? -1 : 1;
     if (!a->timed && a->sequences != b->sequences) return a->sequences > b->sequences ? -1 : 1;
-    return (a->memory.max_bytes > b->memory.max_bytes) - (a->memory.max_bytes < b->memory.max_bytes);
+    if (a->memory.max_bytes != b->memory.max_bytes) return a->memory.max_bytes < b->memory.max_bytes ? -1 : 1;
+    return (a->drops.fraction > b->drops.fraction) - (a->drops.fraction < b->drops.fraction);
 }
 
 static bool drops_at_most(const spw_result_row *row, double most) {
@@ -105,12 +106,14 @@ const spw_result_row *spw_result_fastest_of(const spw_result *result, const char
     return best;
 }
 
-/* At least as good in everything, and better in something. */
+/* At least as good in everything, and better in something. What may not fit, or may drop more, is not as good as what surely does not. */
 static bool beats(const spw_result_row *a, const spw_result_row *b) {
     const double drops_a = a->drops.fraction, drops_b = b->drops.fraction;
     if (a->timed != b->timed || a->memory_kind != b->memory_kind) return false;
+    if ((b->surely_fits && !a->surely_fits) || (a->drops.at_least && !b->drops.at_least)) return false;
     if (a->memory.max_bytes > b->memory.max_bytes || speed(a) < speed(b) || drops_a > drops_b) return false;
-    return a->memory.max_bytes < b->memory.max_bytes || speed(a) > speed(b) || drops_a < drops_b;
+    return a->memory.max_bytes < b->memory.max_bytes || speed(a) > speed(b) || drops_a < drops_b ||
+           (a->surely_fits && !b->surely_fits);
 }
 
 static void find_front(spw_result *result) {
@@ -127,6 +130,15 @@ static int best_first(const void *a, const void *b, void *rows) {
     const size_t x = *(const size_t *)a, y = *(const size_t *)b;
     const int order = compare(&row[x], &row[y]);
     return order != 0 ? order : (x > y) - (x < y);
+}
+
+/* The fastest is the first, also where a faster row drops too much. */
+static void lead(spw_result_answers *a) {
+    size_t at = 0;
+    while (at < a->fits && a->order[at] != a->fastest) at++;
+    if (at >= a->fits) return;
+    memmove(a->order + 1, a->order, at * sizeof *a->order);
+    a->order[0] = a->fastest;
 }
 
 static size_t position(const spw_result *result, const spw_result_row *row) {
@@ -156,6 +168,7 @@ spw_status spw_result_answer(spw_result *result, double drop_most) {
     a->there = true;
     a->drop_most = drop_most;
     a->fastest = position(result, spw_result_fastest(result, drop_most, false));
+    lead(a);
     a->fastest_sure = position(result, spw_result_fastest(result, drop_most, true));
     a->fastest_dropless = position(result, spw_result_fastest(result, 0.0, false));
     a->fastest_dropless_sure = position(result, spw_result_fastest(result, 0.0, true));

@@ -28,17 +28,18 @@ double spw_result_drop_fraction(const spw_result_drops *drops); /* of the assign
 void spw_result_row_judge(spw_result_row *row, const spw_job_allocator *allocator);
 
 /* The fastest row that has a time, fits and drops at most the share `most` of the assignments; NULL when none does.
- * most 0: it drops nothing, for certain; surely: of those that surely fit. Equal speed: less memory, then the first. */
+ * most 0: it drops nothing, for certain; surely: of those that surely fit. Equal speed: less memory, then
+ * fewer drops, then the first. */
 const spw_result_row *spw_result_fastest(const spw_result *result, double most, bool surely);
 /* Of those that need not fit. */
 const spw_result_row *spw_result_fastest_tight(const spw_result *result, double most);
 /* The same of one scheme, whatever it drops. */
 const spw_result_row *spw_result_fastest_of(const spw_result *result, const char *scheme);
 
-/* Fills result->answers; call it when all rows are there. Best first: rows with a time, of these those that surely fit, faster first, then less memory; then
- * rows without one, the larger batch first, then less memory; equals in the order of the rows. A row is in front where no
- * other that fits, its memory of the same kind, is at least as good in memory (peak), speed and drops, and better in one;
- * rows without a time are compared by memory and drops among themselves. */
+/* Fills result->answers; call it when all rows are there. Best first: `fastest`; then rows with a time, of these those that surely fit,
+ * faster first, then less memory, then fewer drops; then rows without one, the larger batch first, then less memory; equals in
+ * the order of the rows. A row is in front where no other that fits, its memory of the same kind, is at least as good in memory
+ * (peak), speed, drops and certainty to fit, and better in one: `fastest` always is. Rows without a time are compared by memory and drops among themselves. */
 SPW_MUST_CHECK spw_status spw_result_answer(spw_result *result, double drop_most);
 
 /* A row by its position in an answer; NULL for SPW_NO_ROW. */

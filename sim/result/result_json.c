@@ -375,9 +375,10 @@ static json_t *answers_json(spw_json *json, const spw_result *result) {
     const spw_result_answers *a = &result->answers;
     if (!a->there) return json_null();
     json_t *object = json_object(), *order = json_array(), *front = json_array();
-    for (size_t i = 0; i < a->fits; i++) spw_json_add(json, order, spw_json_count(a->order[i]));
-    for (size_t i = 0; i < result->rows; i++)
-        if (a->front[i]) spw_json_add(json, front, spw_json_count(i));
+    for (size_t i = 0; i < a->fits; i++) {
+        spw_json_add(json, order, spw_json_count(a->order[i]));
+        if (a->front[a->order[i]]) spw_json_add(json, front, spw_json_count(a->order[i]));
+    }
     spw_json_put(json, object, "drop_at_most", spw_json_real(a->drop_most));
     spw_json_put(json, object, "fastest", position_json(a->fastest));
     spw_json_put(json, object, "fastest_sure", position_json(a->fastest_sure));

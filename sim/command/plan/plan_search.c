@@ -112,16 +112,45 @@ cleanup:
     return status;
 }
 
-void spw_search_keep_batch(const spw_job_options *o, spw_search_options *search) {
-    const spw_job *job = &o->job;
+void spw_search_keep_batch(spw_job_options *o, spw_search_options *search) {
+    spw_job *job = &o->job;
     bool said = o->sequences != NULL || search->global_batch_at_most != NULL || job->batches != 1;
     if (search->global_batch > 0) return;
-    search->global_batch = job->global_batch;
-    for (size_t i = 0; i < o->overrides; i++) said = said || strncmp(o->override[i].key, "batch.", 6) == 0;
+    for (size_t i = 0; i < o->overrides; i++)
+        said = said || strcmp(o->override[i].key, "batch.sequences_per_gpu") == 0;
     for (size_t i = 0; i < search->overs; i++) said = said || strncmp(search->over[i], "micro", 5) == 0;
-    if (o->draft == NULL || said) return;
+    if (said) job->global_batch = 0; /* points have batches of their own */
+    if (said || (o->draft == NULL && job->global_batch == 0)) return;
     search->batch_of_file = true;
-    if (job->global_batch == 0) search->global_batch = job->sequences_per_gpu[0] * spw_job_batch_ranks(job);
+    search->global_batch =
+        job->global_batch > 0 ? job->global_batch : job->sequences_per_gpu[0] * spw_job_batch_ranks(job);
+}
+
+static bool lists(const char *list, const char *value) {
+    const size_t length = strlen(value);
+    for (const char *at = list;; at++) {
+        if (strncmp(at, value, length) == 0 && (at[length] == ',' || at[length] == '\0')) return true;
+        at += strcspn(at, ",");
+        if (*at == '\0') return false;
+    }
+}
+
+spw_status spw_search_check_own(const spw_job_options *o, const spw_search_options *search) {
+    for (size_t i = 0; i < search->overs; i++) {
+        const char *over = search->over[i], *own = NULL;
+        const size_t name = strcspn(over, "=");
+        for (size_t k = 0; k < o->overrides; k++) { /* the last counts */
+            const char *label = o->override[k].label;
+            if (strncmp(label, "--", 2) == 0 && strncmp(label + 2, over, name) == 0 && label[2 + name] == ' ')
+                own = o->override[k].value;
+        }
+        if (own == NULL || over[name] == '\0' || lists(over + name + 1, own)) continue;
+        return spw_fail(SPW_EARG,
+                        "--%.*s %.40s is not among the values of --over %.60s, which take its place; write "
+                        "--over %.60s,%.40s, or leave --%.*s out",
+                        (int)name, over, own, over, over, own, (int)name, over);
+    }
+    return SPW_OK;
 }
 
 static spw_status open_space(const spw_search_options *o, const spw_plan_request *plan, size_t gpus_most,
@@ -177,7 +206,7 @@ static spw_status try_larger(const spw_search_request *request, spw_search_space
         if (global_batch > 0 && reach(global_batch, space, reached, &plan) != SPW_OK) break;
         SPW_TRY(spw_search_run(&again, larger));
         if (larger->stopped && !larger->front.found) break;
-        view->tried_gpus = most;
+        if (!spw_search_none_can_be(larger)) view->tried_gpus = most;
         if (larger->front.found) view->larger = larger;
     }
 

@@ -25,7 +25,7 @@ typedef struct spw_search_options {
     bool details; /* of a plan as well: what the answer rests on, and what became of all points */
     const spw_framework *flags;     /* print the best point so, in place of tables; NULL: tables */
     size_t global_batch;            /* sequences of all GPUs in a step; 0: any */
-    bool batch_of_file;             /* which a framework's file says */
+    bool batch_of_file;             /* which a file says */
     const spw_framework *others_of; /* whose other schemes are tried beside the best point; NULL: nobody's */
 } spw_search_options;
 
@@ -52,16 +52,19 @@ typedef struct spw_search_view {
         *larger;  /* where nothing keeps to the budgets: with more GPUs; NULL: not tried, or in vain */
     bool details; /* what the answer rests on, and what became of all points */
     const spw_plan_others *others; /* NULL: not asked */
-    bool batch_of_file;            /* the global batch is that of a framework's file */
-    size_t tried_gpus;             /* the most that were tried so; 0: none */
+    bool batch_of_file;            /* the global batch is that of a file */
+    size_t tried_gpus;             /* the most that were tried so, with a point that can be; 0: none */
     const spw_search_origin *origin;
 } spw_search_view;
 
 /* Takes --global-batch out of the values of the job's keys, as each point of a search has a batch of its own that comes to it; before
  * spw_job_options_finish. */
 SPW_MUST_CHECK spw_status spw_search_take_global_batch(spw_job_options *job, spw_search_options *options);
-/* After spw_job_options_finish: the global batch that a framework's file says stays as it is, unless an option says what a batch is. */
-void spw_search_keep_batch(const spw_job_options *o, spw_search_options *search);
+/* After spw_job_options_finish: the global batch that a file says, a job's or a framework's, stays as it is, and so does what a framework's
+ * says otherwise; unless an option says what a batch is: then the job has none. */
+void spw_search_keep_batch(spw_job_options *o, spw_search_options *search);
+/* SPW_EARG where the command line gives a key's own option a value that the key's --over leaves out. */
+SPW_MUST_CHECK spw_status spw_search_check_own(const spw_job_options *o, const spw_search_options *search);
 /* The job's batches as the search takes them: sorted, each once. */
 void spw_search_batches(spw_job *job, const size_t *more, size_t mores, bool given);
 

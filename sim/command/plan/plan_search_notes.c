@@ -232,7 +232,8 @@ bool spw_search_absent_text(const spw_search_view *v, size_t scheme, bool *misfi
         (void)snprintf(out, size, "%s: it %s, but no point of it can be better than one found before", name,
                        o->left_out_fit[scheme] > 0 ? "fits" : "may fit");
     } else if (o->nearest.least[scheme].need.bytes == 0) {
-        (void)snprintf(out, size, "%s: none that keeps to the budgets", name);
+        (void)snprintf(out, size, "%s: none that %s", name,
+                       spw_search_none_can_be(o) ? "can be" : "keeps to the budgets");
     } else {
         (void)snprintf(out, size, "%s needs least of those that do not fit: %.1f of %.1f GiB",
                        spw_search_point_text(v, o->nearest.least[scheme].value,
@@ -258,6 +259,8 @@ const char *spw_search_nothing_text(const spw_search_view *v, char out[SPW_SEARC
     const size_t size = SPW_SEARCH_ABSENT_TEXT;
     const spw_search_outcome *o = v->outcome;
     const size_t *fate = o->fate, slow = fate[SPW_SEARCH_SLOW] + fate[SPW_SEARCH_TOO_SLOW];
+    const char *refused =
+        o->nearest.refused[0] != '\0' || !spw_search_none_can_be(o) ? o->nearest.refused : o->nearest.no_job;
     char wanted[SPW_SPAN_TEXT], most[SPW_SPAN_TEXT];
     double bytes = 0.0, budget = 0.0;
     if (o->stopped) {
@@ -297,8 +300,8 @@ const char *spw_search_nothing_text(const spw_search_view *v, char out[SPW_SEARC
         (void)snprintf(out, size,
                        "no point has so few tokens in a step: %zu have more (--global-batch-at-most)",
                        fate[SPW_SEARCH_BATCH]);
-    } else if (o->nearest.refused[0] != '\0') {
-        (void)snprintf(out, size, "no point can be: %s", o->nearest.refused);
+    } else if (refused[0] != '\0') {
+        (void)snprintf(out, size, "no point can be: %s", refused);
     } else {
         (void)snprintf(out, size, "no point keeps to the budgets");
     }

@@ -82,7 +82,7 @@ static void print_point(const char *label, const spw_search_view *v, const spw_s
 static void print_options(const spw_search_view *v, const spw_search_point *p, FILE *out) {
     char text[SPW_SEARCH_OPTIONS_TEXT];
     spw_search_options_text(v, p, text);
-    fprintf(out, "%*sto plan or to report it alone, in place of --search: %s\n", LABEL, "", text);
+    fprintf(out, "%*sto plan or to report the best alone, in place of --search: %s\n", LABEL, "", text);
 }
 
 /* Which schemes compete, and how to ask about another framework. */
@@ -208,6 +208,10 @@ static void print_best(const spw_search_view *v, const spw_search_point *p, FILE
         fprintf(out, ", step %s s (%s)", spw_figure_text(p->step.step_s, step),
                 spw_span_text(p->step.low_s, p->step.high_s, " to ", span));
         fprintf(out, " of %s tokens", spw_amount_text((double)p->step_tokens, text));
+        if (v->request->tokens_per_day > 0.0)
+            fprintf(out, ", %s tokens a day (%s to %s)", spw_amount_text(cost.tokens_per_day.value, text),
+                    spw_amount_text(cost.tokens_per_day.low, step),
+                    spw_amount_text(cost.tokens_per_day.high, span));
         if (v->request->cost_tokens > 0.0)
             fprintf(out, "; %s tokens%s%s: %s days (%s)", spw_amount_text(v->request->cost_tokens, text),
                     spw_job_replicas_all(v->request->plan->job, p->gpus, all),
@@ -297,8 +301,8 @@ void spw_search_print_brief(const spw_search_view *v, FILE *out) {
     }
     print_best(v, &f->best, out);
     print_fits(v, &f->best, out);
-    spw_plan_print_others(v->others, out);
     print_options(v, &f->best, out);
+    spw_plan_print_others(v->others, out);
     spw_plan_print_beside(v->request->plan, out);
     print_batch(v, out);
     char layout[SPW_LAYOUT_TEXT];

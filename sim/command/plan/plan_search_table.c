@@ -23,6 +23,13 @@ static void add_cost(spw_table *t, const spw_named_cost *c, bool timed, bool pri
     spw_table_real(spw_table_in(t, c->high, NULL), there ? c->figure.high : NAN, NULL);
 }
 
+/* Tokens a day also where a search is for these. */
+static bool is_asked(const spw_search_view *v, const char *name) {
+    const bool priced = v->request->cost_tokens > 0.0;
+    if (strcmp(name, "tokens_per_day") == 0) return priced || v->request->tokens_per_day > 0.0;
+    return priced && (strcmp(name, "money") != 0 || spw_job_price(v->request->plan->job) > 0.0);
+}
+
 static void add_times(spw_table *t, const spw_search_view *v, const spw_search_front *front,
                       const spw_search_point *p) {
     char text[SPW_SPAN_TEXT];
@@ -43,9 +50,7 @@ static void add_times(spw_table *t, const spw_search_view *v, const spw_search_f
     spw_table_real_shown(spw_table_in(t, "faster_than_next", any && front->points != 1 ? "faster" : NULL),
                          next ? chance : NAN, next ? spw_search_chance_text(chance, text) : "-");
     for (size_t i = 0; i < SPW_ROW_COSTS; i++)
-        add_cost(t, &costs[i], p->timed,
-                 any && v->request->cost_tokens > 0.0 &&
-                     (strcmp(costs[i].name, "money") != 0 || spw_job_price(v->request->plan->job) > 0.0));
+        add_cost(t, &costs[i], p->timed, any && is_asked(v, costs[i].name));
 }
 
 /* A column that says nothing for a person here has no heading: where the space has one value of it, say. */

@@ -30,6 +30,13 @@ MEGATRON = """torchrun --nproc-per-node 8 --nnodes 2 pretrain_gpt.py --num-layer
   --moe-token-dispatcher-type alltoall --micro-batch-size 2 --global-batch-size 64 --bf16 --expert-model-parallel-size 8 \\
   --use-distributed-optimizer --vocab-size 151936
 """
+WHOLE = """model: olmoe-1b-7b
+cluster: h100:8x2
+schemes: [megatron-alltoall]
+optimizer: distributed
+parallel: {expert: 8, fsdp: 2}
+batch: {global_batch: 64, sequence_length: 2048}
+"""
 TRL = """model_name_or_path: mistralai/Mixtral-8x7B-v0.1
 torch_dtype: bfloat16
 use_peft: true
@@ -96,12 +103,13 @@ def instead(name, path, cluster, own, others, apply):
     check(plan(path, cluster, "--scheme", own)["plan"]["other_schemes"] == [], f"{name}: a scheme that was chosen is not doubted")
     best = file(f"{name}_best", apply(path.read_text(), told[0]["settings"]))
     check(all(o["scheme"] != simplest for o in plan(best, cluster)["plan"]["other_schemes"]), f"{name}: the best is offered instead of itself")
-    found = json.loads(oracle.must("plan", "--search", "--from", path, "--cluster", cluster, "--over", "remat=full", "--over", "pipeline=1",
+    held = ["--global-batch", 64] if "--global-batch-size 64" in path.read_text() else []  # micro-batches of a list would free it
+    found = json.loads(oracle.must("plan", "--search", "--from", path, "--cluster", cluster, *held, "--over", "remat=full", "--over", "pipeline=1",
                                    "--over", f"expert-parallel={answer['rows'][0]['expert_parallel']}", "--over", "micro-batches=1", "--over",
                                    "virtual-stages=0,4", "--format", "json"))
     check(found["best"]["scheme"].startswith(own) and [o["scheme"] for o in found["other_schemes"]][:1] == [simplest],
           f"{name}: a search names {found['other_schemes']}")
-    wide = json.loads(oracle.must("plan", "--search", "--from", path, "--cluster", cluster, "--over", "remat=full", "--over", "pipeline=1",
+    wide = json.loads(oracle.must("plan", "--search", "--from", path, "--cluster", cluster, *held, "--over", "remat=full", "--over", "pipeline=1",
                                   "--over", "micro-batches=1", "--over", "virtual-stages=0", "--format", "json"))
     best, at = wide["best"], answer["rows"][0]["expert_parallel"]
     for one in wide["other_schemes"]:
@@ -146,6 +154,8 @@ def batches():
     smaller = [p for p in sure if p["step_tokens"] < best["step_tokens"] and p["tokens_per_s_per_gpu"] * 1.01 >= best["tokens_per_s_per_gpu"]]
     check(free["global_batch"] is None and not faster and not smaller,
           f"the best has {best['step_tokens']} tokens a step: {len(faster)} points are faster, {len(smaller)} as fast with a smaller batch")
+    freed(file("megatron.sh", MEGATRON), "--from")
+    freed(file("whole.yaml", WHOLE), "--job")
     done = oracle.call("plan", "--from", path, "--cluster", "h100:8x1", "--sequences-per-gpu", "2,4,8", "--format", "json")
     listed = json.loads(done.stdout) if done.returncode == 0 else {"rows": [], "plan": {}}
     check([r["sequences_per_gpu"] for r in listed["rows"]] == [4, 8], f"a list leaves {[r['sequences_per_gpu'] for r in listed['rows']]}: {done.stderr}")
@@ -154,6 +164,33 @@ def batches():
     check(alone.returncode != 0 and "--sequences-per-gpu 3:" in alone.stderr, f"blamed is {alone.stderr}")
     text = oracle.must("plan", "--from", file("megatron.sh", MEGATRON), "--cluster", "h100:8x2", "--sequences-per-gpu", 2)
     check("global_batch 0" not in text and "the file's global_batch 64 does not count" in " ".join(text.split()), text)
+
+
+def freed(path, option):
+    """A file's own global batch holds, and what the search advises to free it does."""
+    asked = ["plan", "--search", option, path, *(["--cluster", "h100:8x2"] if option == "--from" else []), "--over", "remat=full", "--over",
+             "pipeline=1", "--over", "expert-parallel=8", "--over", "virtual-stages=0", "--no-allocator", "--routing-tokens", 2048]
+    told = " ".join(oracle.must(*asked).split())
+    check("; 64 sequences a step, as the file says, as another batch changes" in told and "any: --global-batch-at-most 4M" in told, f"{path}: {told}")
+    check(" instead " not in told or 0 < told.find("to plan or to report the best alone") < told.find(" instead "), f"{path}: {told}")
+    check(option == "--job" or " instead " in told, f"{path}: no other scheme beside the best: {told}")
+    for more, held in (((), 64), (("--micro-batches", 2), 64), (("--sequence-length", 1024), 64), (("--global-batch", 32), 32),
+                       (("--global-batch-at-most", "4M"), None), (("--over", "micro-batches=1,2,4"), None), (("--sequences-per-gpu", "2,8"), None)):
+        found = json.loads(oracle.must(*asked, *more, "--format", "json"))
+        steps = {p["step_tokens"] // (1024 if "--sequence-length" in more or option == "--from" else 2048) for p in found["front"]}
+        check(found["global_batch"] == held and (steps == {held} or held is None and steps != {64}), f"{path} {more}: {found['global_batch']}, {steps}")
+        check(held or "(--global-batch" not in oracle.must(*asked, *more).split("budgets")[1].split("\n\n")[0], f"{path} {more}: a batch is claimed")
+
+
+def own():
+    """An option of a key of --over names one of its values."""
+    asked = ["plan", "--search", "--model", "olmoe-1b-7b", "--cluster", "h100:8x1", "--over", "remat=full", "--over", "virtual-stages=0", "--over",
+             "micro-batches=2", "--sequences-per-gpu", 2, "--no-allocator", "--routing-tokens", 2048]
+    for words, taken in ((("--pipeline", 2, "--over", "pipeline=1,2"), True), (("--pipeline", 4, "--over", "pipeline=1,2"), False),
+                         (("--pipeline", 1, "--over", "pipeline=2,16"), False), (("--remat", "full"), True), (("--set", "remat=moe"), True),
+                         (("--pipeline", 4, "--pipeline", 1, "--over", "pipeline=1,2"), True)):
+        done = oracle.call(*asked, *words)
+        check((done.returncode == 0) == taken and (taken or "is not among the values of --over pipeline=" in done.stderr), f"{words}: {done.stderr}")
 
 
 def advice():
@@ -196,6 +233,6 @@ def words():
     check(" at 2.5 a GPU-hour" in " ".join(priced.split()), priced)
 
 
-for part in (schemes, batches, advice, sums, words):
+for part in (schemes, batches, own, advice, sums, words):
     part()
 oracle.finish(40)

@@ -45,13 +45,13 @@ def fits(row):
 def measures(row):
     """Less is better in each."""
     speed = row["time"]["tokens_per_s_per_gpu"]
-    return row["memory"]["max_bytes"], -(speed or 0.0), row["drops"]["fraction"]
+    return row["memory"]["max_bytes"], -(speed or 0.0), row["drops"]["fraction"], not surely_fits(row), row["drops"].get("at_least", False)
 
 
 def front(rows):
     good = [i for i, row in enumerate(rows) if fits(row)]
     worse = lambda a, b: all(x <= y for x, y in zip(measures(rows[b]), measures(rows[a]))) and \
-        measures(rows[a]) != measures(rows[b]) and \
+        measures(rows[a])[:4] != measures(rows[b])[:4] and \
         (rows[a]["time"]["step_s"] is None) == (rows[b]["time"]["step_s"] is None) and \
         rows[a]["memory"]["kind"] == rows[b]["memory"]["kind"]
     return [i for i in good if not any(worse(i, j) for j in good if j != i)]
@@ -77,8 +77,9 @@ def judge(plan, job, *extra):
 
 
 def rank(rows, i):
-    """Less is better: with a time, surely fits, faster, less memory; without one the larger batch, less memory; then the order of the rows."""
-    time, memory = rows[i]["time"], rows[i]["memory"]["max_bytes"]
+    """Less is better: with a time, surely fits, faster, less memory, fewer drops; without one the larger batch, less memory, fewer drops; then
+    the order of the rows."""
+    time, memory = rows[i]["time"], (rows[i]["memory"]["max_bytes"], rows[i]["drops"]["fraction"])
     doubt = not surely_fits(rows[i])
     if time["step_s"] is None:
         return 1, doubt, -rows[i]["sequences_per_gpu"], memory, i
@@ -112,9 +113,11 @@ def judge_outside(row):
 
 def judge_answers(plan):
     rows, answers = plan["rows"], plan["answers"]
-    check(plan["plan"]["front"] == answers["front"] == front(rows), "the front is not that of a search over all points")
-    check(answers["order"] == sorted((i for i, row in enumerate(rows) if fits(row)), key=lambda i: rank(rows, i)),
-          f"the order {answers['order']} is not that of a search")
+    order = sorted((i for i, row in enumerate(rows) if fits(row)), key=lambda i: (i != answers["fastest"], rank(rows, i)))
+    listed = front(rows)
+    check(answers["order"] == order, f"the order {answers['order']} is not that of a search")
+    check(plan["plan"]["front"] == answers["front"] == [i for i in order if i in listed], "the front is not that of a search over all points")
+    check(answers["fastest"] in [None, *answers["front"][:1]], f"the fastest, {answers['fastest']}, is not first of the front {answers['front']}")
     check(answers["drop_at_most"] == plan["plan"]["drop_at_most"], "two limits of drops")
     room = [i for i, row in enumerate(rows) if fits(row)] or range(len(rows))
     check(answers["least_memory"] == min(room, key=lambda i: (rows[i]["memory"]["max_bytes"], i)), f"least memory {answers['least_memory']}")

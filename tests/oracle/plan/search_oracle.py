@@ -212,7 +212,7 @@ def order(case, point):
 
 
 def place_of(case, p):
-    return *order(case, p), p[1]["gpus"], step_tokens(case, p), p[2]["memory"]["max_bytes"], p[0]
+    return *order(case, p), p[1]["gpus"], step_tokens(case, p), p[2]["memory"]["max_bytes"], p[2]["drops"]["fraction"], p[0]
 
 
 def better(case, a, b):
@@ -221,8 +221,8 @@ def better(case, a, b):
 
 
 def measures(point):
-    """Less is better in each."""
-    return point[2]["memory"]["max_bytes"], point[2]["drops"]["fraction"], point[1]["gpus"]
+    """Less is better in each. What may not fit never beats what surely fits."""
+    return point[2]["memory"]["max_bytes"], point[2]["drops"]["fraction"], point[1]["gpus"], not is_sure(point[2])
 
 
 def answer(point):
@@ -362,7 +362,7 @@ def check_page(name, case, found, want):
         table = text.split("Points that no other beats</h2>")[1].split("</section>")[0]
         listed = [data_of(line) for line in re.findall(r'<tr><th scope="row">.*?</tr>', table)]
         figures = []
-        for at, point in enumerate(sorted(want, key=lambda p: place_of(case, p))):
+        for at, point in enumerate(want):
             _, value, row = point
             time = row["time"]
             figures.append([value["gpus"], row["expert_parallel"], row["fsdp"], value["pipeline"], value["tensor"], value["context"],
@@ -386,6 +386,16 @@ def check_page(name, case, found, want):
             return
         alone = re.search(r'<section class="answer">.*?</section>', page.read_text())[0]
         check(alone in text.split('class="beside"')[1], f"{name}: the best point's answer is not that of its own plan")
+
+
+def check_day(name, case, best, text):
+    """Who asks for tokens a day, or for a cost, is told them: of all points in the table, and where they are asked for of the best one."""
+    rate = speed(best[2]) * best[1]["gpus"] * DAY_S if best else 0
+    check(("tokens/day" in text) == bool(rate and (case["price"] or case["per_day"])), f"{name}: a column of tokens a day: {text}")
+    told = re.search(r" tokens, ([\d.]+) ([kMBT]?) ?tokens a day \(", " ".join(text.split("\n\n")[0].split()))
+    check((told is not None) == bool(rate and case["per_day"]), f"{name}: tokens a day of the best: {text}")
+    check(told is None or math.isclose(float(told[1]) * {"": 1, "k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}[told[2]], rate, rel_tol=0.01),
+          f"{name}: {told and told[0]}, not {rate}")
 
 
 def check_larger(name, case, command, found):
@@ -426,6 +436,8 @@ def judge(number, case, points):
     want = front(case, good)
     best = settled(case, min(good, key=rank, default=None), want)
     sure = settled(case, min((p for p in good if is_sure(p[2])), key=rank, default=None), want)
+    want.sort(key=lambda p: (p is not best, place_of(case, p)))
+    check(best is None or want[0] is best, f"{name}: brute force's best is not in its own front")
     if case["global"]:
         alike = {p["step_tokens"] for p in found["front"]}
         check(alike <= {case["global"] * case["length"]}, f"{name}: {alike} tokens a step")
@@ -439,14 +451,16 @@ def judge(number, case, points):
     check(found["best"] or (found["too_slow_tokens_per_day_at_most"] or 0) >= max(slow, default=0) * (1 - 1e-9),
           f"{name}: too slow are {found['too_slow_tokens_per_day_at_most']} at most, one makes {max(slow, default=0)}")
     check(len(found["front"]) == len(want), f"{name}: {len(found['front'])} points in front, not {len(want)}")
-    for point in want:
-        check(any(same(case, f, point) for f in found["front"]), f"{name}: not in front: {as_found(case, point)}")
+    for place, point in zip(found["front"], want):
+        check(same(case, place, point), f"{name}: not in front, or not there: {as_found(case, point)}")
+    check(found["front"][:1] == [found["best"]] * (best is not None), f"{name}: the best is not the first of the front")
     if (found["nothing"] or "").startswith("no point drops"):
         least = min(p[2]["drops"]["fraction"] for p in rows if keeps({**case, "drops": 100, "per_day": None}, p))
         check(f"the least {100 * least:.2f} %" in found["nothing"], f"{name}: {found['nothing']}: brute force has {100 * least:.2f} %")
     check_next(name, found)
     check_plans(name, found, rows)
     text = oracle.must(*[w for w in command if w not in ("--format", "json")], "--wide")
+    check_day(name, case, best, text)
     for scheme in case["schemes"]:  # called too large only where none of its points fits
         fits = [p for p in good if p[2]["scheme"] == scheme]
         told = [line for line in text.split("needs least of those that do not fit")[:-1] if line.rstrip().split("\n")[-1].split(",")[0].split()[-1] == scheme]

@@ -120,13 +120,17 @@ static void test_front(void) {
     const point a = {"a", 20, 400, 0, 1, 8, 0}, twin = {"b", 20, 400, 0, 2, 8, 0},
                 slower = {"c", 19, 400, 0, 1, 8, 0}, larger = {"d", 20, 401, 0, 1, 8, 0},
                 drops = {"e", 20, 400, 0, 1, 8, 1}, faster = {"f", 21, 401, 0, 1, 8, 0},
-                untimed = {"g", 0, 300, 0, 1, 8, 0};
+                untimed = {"g", 0, 300, 0, 1, 8, 0}, tight = {"h", 30, 400, 1100, 1, 8, 0},
+                equal = {"i", 30, 400, 0, 1, 8, 0}, wider = {"j", 30, 401, 1100, 1, 8, 0};
     expect_front((point[]){a, twin}, 2, (bool[]){true, true}); /* neither beats its equal */
     expect_front((point[]){slower, a}, 2, (bool[]){false, true});
     expect_front((point[]){a, larger}, 2, (bool[]){true, false});
     expect_front((point[]){drops, a}, 2, (bool[]){false, true});
     expect_front((point[]){a, faster}, 2, (bool[]){true, true});
     expect_front((point[]){a, untimed}, 2, (bool[]){true, true}); /* they are not compared */
+    expect_front((point[]){tight, larger}, 2,
+                 (bool[]){true, true}); /* faster and smaller, but it may not fit */
+    expect_front((point[]){equal, tight, wider}, 3, (bool[]){true, false, false}); /* it surely fits */
 }
 
 /* `want`: positions, best first. */

@@ -72,12 +72,34 @@ static void test_take(void) {
     CHECK(front.points == 1 && front.best.order == 2);
     take(drops);
     CHECK(front.points == 2 && front.best.order == 3);
-    take(
-        unsure); /* as many bytes as `drops`, faster, without drops: in front, but what surely fits comes first */
-    CHECK(front.points == 2 && front.point[0].order != 3 && front.point[1].order != 3);
+    take(unsure); /* as many bytes as `drops`, faster, without drops: in front behind what surely fits */
+    CHECK(front.points == 3 && front.point[0].order == 3 && front.point[2].order == 4);
     CHECK(front.best.order == 3 && front.best_sure.order == 3);
     take(point_of(5, 1.0, 5, 4)); /* slow, on fewer GPUs */
-    CHECK(front.points == 3 && front.lost == 0);
+    CHECK(front.points == 4 && front.lost == 0);
+}
+
+/* What may not fit beats nothing that surely fits, whichever comes first; what surely fits beats it, also where all else is equal. */
+static void test_certainty(void) {
+    spw_search_point unsure = point_of(0, 40.0, 5, 8), equal = point_of(2, 20.0, 9, 8),
+                     few = point_of(3, 20.0, 9, 8);
+    unsure.surely_fits = equal.surely_fits = false;
+    begin();
+    take(unsure), take(point_of(1, 20.0, 9, 8));
+    CHECK(front.points == 2 && front.point[0].order == 1 && front.best.order == 1);
+    begin();
+    take(point_of(1, 20.0, 9, 8)), take(unsure), take(equal);
+    CHECK(front.points == 2 && front.point[0].order == 1 && front.point[1].order == 0);
+    begin();
+    take(equal), take(point_of(9, 20.0, 9, 8));
+    CHECK(front.points == 1 && front.point[0].order == 9);
+    few.drops = (spw_result_drops){
+        .dropped = 1,
+        .assignments = 1000,
+        .fraction = 0.001}; /* of equals the one that drops less is the best, so that it is in front */
+    begin();
+    take(few), take(point_of(4, 20.0, 9, 8));
+    CHECK(front.points == 1 && front.best.order == 4 && front.point[0].order == 4);
 }
 
 static spw_search_point of_batch(size_t order, double speed, uint64_t bytes, uint64_t step_tokens) {
@@ -107,7 +129,9 @@ static void test_batch(void) {
     CHECK(front.points == 4);
     spw_search_front_settle(&front);
     CHECK(front.fastest.order == 2 && front.best.order == 3 && front.best_sure.order == 3);
-    take(of_batch(5, 20.4, 5, 64)); /* 1.015 times that of 32, 1.02 and 1.025 times the others */
+    CHECK(front.point[0].order == 3 && front.point[1].order == 2 && front.point[2].order == 1 &&
+          front.point[3].order == 4); /* the best first, the others by speed */
+    take(of_batch(5, 20.4, 5, 64));   /* 1.015 times that of 32, 1.02 and 1.025 times the others */
     CHECK(front.points == 2 && front.point[0].order == 5 && front.point[1].order == 4);
     other.gpus = 16;
     begin();
@@ -260,6 +284,34 @@ static void test_space(void) {
     CHECK(spw_search_space_set(&space, "pipeline") == SPW_EARG);
 }
 
+static bool is_refused(const char *over, const char *sentence) {
+    static spw_job base, job;
+    static spw_search_nearest nearest;
+    static spw_search_space space;
+    size_t value[SPW_SEARCH_DIMENSIONS];
+    base = EIGHT_GPUS;
+    base.model.layers = 4;
+    base.batches = 1, base.sequences_per_gpu[0] = 32;
+    nearest.no_job[0] = '\0', nearest.no_job_divides = false;
+    spw_search_space_open(&base, 0, true, false, &space);
+    CHECK_OK(spw_search_space_set(&space, over));
+    for (size_t i = 0; i < spw_search_space_jobs(&space); i++) {
+        spw_search_space_values(&space, i, value);
+        if (spw_search_space_job(&space, value, &job) == SPW_OK) return false;
+        spw_search_nearest_no_job(&nearest, spw_search_divides(value));
+    }
+    return strstr(nearest.no_job, sentence) != NULL;
+}
+
+/* Values that no job has: the first sentence that is told, of those whose parts divide the GPUs if there are such. */
+static void test_no_job(void) {
+    CHECK(is_refused("pipeline=3", "pipeline 3 does not divide the 8 GPUs"));
+    CHECK(is_refused("pipeline=1000", "pipeline 1000 is more than the 8 GPUs"));
+    CHECK(is_refused("expert-tensor=3", "expert_tensor 3 does not divide the 8 GPUs"));
+    CHECK(is_refused("expert-parallel=5", "expert 5 does not divide the 8 GPUs that are left"));
+    CHECK(is_refused("pipeline=8", "pipeline 8 is more than the 4 layers")); /* as expert 1 says, not 2 */
+}
+
 /* Without being asked, experts are not shared under Megatron-Core, and as matrices are in MaxText's mesh. */
 static void test_expert_tensor(void) {
     spw_job job = EIGHT_GPUS, found;
@@ -364,6 +416,7 @@ int main(void) {
     test_nearest();
     test_order();
     test_take();
+    test_certainty();
     test_turns();
     test_batch();
     test_alike();
@@ -372,6 +425,7 @@ int main(void) {
     test_beaten();
     test_shared_batch();
     test_space();
+    test_no_job();
     test_expert_tensor();
     test_global_batch();
     test_remats();

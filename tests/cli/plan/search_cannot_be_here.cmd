@@ -1,0 +1,1 @@
+plan --search --model qwen3-30b-a3b --cluster h100:8x8 --scheme megatron-flex --sequences-per-gpu 4 --over expert-parallel=128 --over pipeline=1 --over micro-batches=4 --over virtual-stages=0 --over remat=full --details

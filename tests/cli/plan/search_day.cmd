@@ -1,0 +1,1 @@
+plan --search --model olmoe-1b-7b --cluster h100:8x4 --scheme megatron-flex --sequences-per-gpu 4,8 --over pipeline=1 --over micro-batches=2 --over virtual-stages=0 --over remat=full --over expert-parallel=8 --gpus-at-most 32 --tokens-per-day 20B
