@@ -426,8 +426,7 @@ spw_status spw_cluster_resize(spw_cluster *c, size_t gpus) {
     }
     if (gpus / node > MOST_NODES)
         return spw_fail(SPW_ECONFIG, "%zu GPUs are more than %d nodes of %zu", gpus, MOST_NODES, node);
-    c->whole_node = node;
-    c->nodes = gpus > node ? gpus / node : 1;
+    c->whole_node = node, c->nodes = gpus > node ? gpus / node : 1;
     c->gpus_per_node = gpus > node ? node : gpus;
     name_size(c);
     return spw_levels_fit(c);

@@ -421,9 +421,8 @@ cleanup:
     return status;
 }
 
-/* --- One number of GPUs --- */
+/* --- One number of GPUs: the jobs from `first` on that have it --- */
 
-/* The jobs from `first` on that have one number of GPUs. */
 static spw_status run_gpus(search *s, size_t first, size_t last, spw_progress *progress) {
     seed *seeds = NULL;
     spw_status status = SPW_OK;
