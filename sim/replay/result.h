@@ -238,10 +238,10 @@ typedef struct spw_refusal {
 #define SPW_NO_ROW SIZE_MAX
 typedef struct spw_result_answers {
     bool there;
-    double drop_most; /* share of the assignments that `fastest` may drop */
-    size_t *order;    /* [fits] the rows that fit, `fastest` first, then the best */
-    size_t fits;
-    bool *front; /* [rows] no other beats it */
+    double drop_most;  /* share of the assignments that `fastest` may drop */
+    size_t *order;     /* [fits] the rows that fit, the best first, whatever they drop */
+    size_t fits, lead; /* lead: place of `fastest` in the order; SPW_NO_ROW: nowhere */
+    bool *front;       /* [rows] no other beats it */
     size_t fastest, fastest_sure, fastest_dropless, fastest_dropless_sure, fastest_whatever_drops;
     size_t
         next; /* the fastest but one, of the rows that could be `fastest`; none is faster by the prediction */
@@ -249,6 +249,8 @@ typedef struct spw_result_answers {
         next_chance; /* that `fastest` is the faster of the two (spw_timeline_faster()); NAN without `next` */
     size_t least_memory; /* of the rows that fit; of all rows where none does */
 } spw_result_answers;
+/* The row at a place of the order, but `fastest` stands before all, also where faster ones drop too much. */
+size_t spw_result_answers_row(const spw_result_answers *answers, size_t place);
 
 typedef struct spw_result {
     spw_result_row *row;

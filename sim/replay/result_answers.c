@@ -132,13 +132,9 @@ static int best_first(const void *a, const void *b, void *rows) {
     return order != 0 ? order : (x > y) - (x < y);
 }
 
-/* The fastest is the first, also where a faster row drops too much. */
-static void lead(spw_result_answers *a) {
-    size_t at = 0;
-    while (at < a->fits && a->order[at] != a->fastest) at++;
-    if (at >= a->fits) return;
-    memmove(a->order + 1, a->order, at * sizeof *a->order);
-    a->order[0] = a->fastest;
+size_t spw_result_answers_row(const spw_result_answers *a, size_t place) {
+    if (a->lead == SPW_NO_ROW || place > a->lead) return a->order[place];
+    return a->order[place == 0 ? a->lead : place - 1];
 }
 
 static size_t position(const spw_result *result, const spw_result_row *row) {
@@ -168,7 +164,9 @@ spw_status spw_result_answer(spw_result *result, double drop_most) {
     a->there = true;
     a->drop_most = drop_most;
     a->fastest = position(result, spw_result_fastest(result, drop_most, false));
-    lead(a);
+    a->lead = SPW_NO_ROW;
+    for (size_t i = 0; i < a->fits && a->lead == SPW_NO_ROW; i++)
+        if (a->order[i] == a->fastest) a->lead = i;
     a->fastest_sure = position(result, spw_result_fastest(result, drop_most, true));
     a->fastest_dropless = position(result, spw_result_fastest(result, 0.0, false));
     a->fastest_dropless_sure = position(result, spw_result_fastest(result, 0.0, true));

@@ -377,7 +377,8 @@ static json_t *answers_json(spw_json *json, const spw_result *result) {
     json_t *object = json_object(), *order = json_array(), *front = json_array();
     for (size_t i = 0; i < a->fits; i++) {
         spw_json_add(json, order, spw_json_count(a->order[i]));
-        if (a->front[a->order[i]]) spw_json_add(json, front, spw_json_count(a->order[i]));
+        const size_t row = spw_result_answers_row(a, i);
+        if (a->front[row]) spw_json_add(json, front, spw_json_count(row));
     }
     spw_json_put(json, object, "drop_at_most", spw_json_real(a->drop_most));
     spw_json_put(json, object, "fastest", position_json(a->fastest));

@@ -120,7 +120,7 @@ static spw_status print_points(const spw_plan_view *v, spw_format format, FILE *
     size_t rows = 0;
     SPW_TRY(spw_table_create(NULL, &table));
     for (size_t i = 0; i < (few ? result->answers.fits : result->rows); i++) {
-        const size_t row = few ? result->answers.order[i] : i;
+        const size_t row = few ? spw_result_answers_row(&result->answers, i) : i;
         if (few && !result->answers.front[row]) continue;
         if (!few || rows++ < FRONT_LINES) add_point(table, v, &result->row[row], any, format);
     }

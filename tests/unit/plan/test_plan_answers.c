@@ -188,7 +188,8 @@ static void test_sure_first(void) {
     const point wide = {"a", 20, 900, 1100, 1, 8, 0}, sure = {"b", 10, 500, 510, 1, 8, 0};
     spw_result result = made((point[]){wide, sure}, 2);
     CHECK_OK(spw_result_answer(&result, 0.01));
-    CHECK(result.answers.fastest == 1 && result.answers.fastest_sure == 1 && result.answers.order[0] == 1);
+    CHECK(result.answers.fastest == 1 && result.answers.fastest_sure == 1 &&
+          spw_result_answers_row(&result.answers, 0) == 1);
     CHECK(spw_result_fastest_tight(&result, 0.01) == &result.row[0]);
     CHECK(result.answers.next == SPW_NO_ROW); /* what is faster is not the next */
     spw_result_clear(&result);
