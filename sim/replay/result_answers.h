@@ -36,7 +36,7 @@ const spw_result_row *spw_result_fastest_tight(const spw_result *result, double 
 /* The same of one scheme, whatever it drops. */
 const spw_result_row *spw_result_fastest_of(const spw_result *result, const char *scheme);
 
-/* Fills result->answers; call it when all rows are there. Best first: `fastest`; then rows with a time, of these those that surely fit,
+/* Fills result->answers; call it when all rows are there. The order, best first, whatever they drop: rows with a time, of these those that surely fit,
  * faster first, then less memory, then fewer drops; then rows without one, the larger batch first, then less memory; equals in
  * the order of the rows. A row is in front where no other that fits, its memory of the same kind, is at least as good in memory
  * (peak), speed, drops and certainty to fit, and better in one: `fastest` always is. Rows without a time are compared by memory and drops among themselves. */

@@ -263,10 +263,9 @@ static void test_host(void) {
 static void test_loads_in_turn(void) {
     const spw_megatron_coefficients c = plain();
     spw_megatron_load two[LAYERS][RANKS], three[3][RANKS];
-    spw_megatron_shape deep = shape;
     spw_megatron_time want, got;
-    deep.layers = 3;
-    fill(two, 16384);
+    spw_megatron_shape deep = shape;
+    deep.layers = 3, fill(two, 16384);
     two[0][0].received = two[0][0].tiled = 30000;
     for (size_t l = 0; l < 3; l++) memcpy(three[l], two[(1 + l) % 2], sizeof three[l]);
     CHECK_OK(spw_megatron_time_predict(&c, &deep, SPW_MEGATRON_ALL_TO_ALL, RANKS,
