@@ -128,8 +128,13 @@ template <class KIND> struct consumer {
 #pragma unroll
             for (int n = 0; n < REPEATS; n++) {
                 if (n != 0) rows.start(t, row0 + n * 64);
+#pragma unroll 1
+                for (int step = 0; step < rows.STEPS;
+                     step += 2) { /* unrolled, the instruction cache is too small */
+                    rows.take(step, sum[n]), rows.take(step + 1, sum[n] + 16);
 #pragma unroll
-                for (int step = 0; step < rows.STEPS; step++) rows.take(step, sum[n] + step * 16);
+                    for (int i = 0; i < SUMS - 32; i++) sum[n][i] = sum[n][i + 32];
+                }
                 rows.finish();
             }
         } else {

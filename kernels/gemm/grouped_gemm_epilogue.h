@@ -212,10 +212,7 @@ template <class KIND> struct swiglu_gradient {
     GPU_MEMBER void take(int step, const float *sum) {
         unsigned char *data = of(step);
         uint2 h[8];
-        if (step + 1 < STEPS)
-            copies_wait<1>();
-        else
-            copies_wait<0>();
+        copies_wait<1>();
         __syncwarp();
 #pragma unroll
         for (int i = 0; i < 8; i++) h[i] = load_words(data, i);
@@ -244,7 +241,10 @@ template <class KIND> struct swiglu_gradient {
         const int column = n0 + step * STEP + gpu_lane() % 4 * 8;
         store(data, f.p.c, f.p.columns, column, column < f.p.columns);
         __syncwarp();
-        if (step + 2 < STEPS) fetch(step + 2);
+        if (step + 2 < STEPS)
+            fetch(step + 2);
+        else
+            copies_commit(); /* of nothing: the wait counts */
     }
     GPU_MEMBER void finish() {
         const int row = gpu_lane() / 4;
