@@ -18,7 +18,7 @@
  *   INPUT_GRADIENT   dy, w, offset                                         dx
  *   WEIGHT_GRADIENT  x, dy, offset, assignment?                            dw?, main? fp32, which grows where dw is NULL
  *   UP               x, w, offset, assignment?, bias?                      h, act
- *   DOWN_GRADIENT    dy, w, offset, assignment, h, weight fp32             d_h, act, row_sum fp32 [ceil(in / 256)][rows]
+ *   DOWN_GRADIENT    dy, w, offset, assignment, h, weight fp32             d_h, act, row_sum fp32 [ceil(in / 128)][rows]
  *   COMBINE          rows, row, weight? fp32                               y [tokens][in]
  *   ROW_SUMS         row_sum [out][rows], row                              d_weight [tokens][top_k] fp32
  *   ABOUT            -                                                     int32: 1 where UP and DOWN_GRADIENT are there */
@@ -44,7 +44,7 @@ typedef enum spw_experts_activation {
 } spw_experts_activation;
 
 enum { SPW_EXPERTS_OPERANDS = 6, SPW_EXPERTS_RESULTS = 4 };
-enum { SPW_EXPERTS_PLAN_CHUNK = 1024, SPW_EXPERTS_ROW_SUM_TILE = 256 }; /* of scratch and of row_sum, above */
+enum { SPW_EXPERTS_PLAN_CHUNK = 1024, SPW_EXPERTS_ROW_SUM_TILE = 128 }; /* of scratch and of row_sum, above */
 
 typedef struct spw_experts_call {
     int operation, device;         /* device: of a GPU; negative: the CPU */

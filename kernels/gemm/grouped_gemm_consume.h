@@ -129,13 +129,12 @@ template <class KIND> struct consumer {
             for (int n = 0; n < REPEATS; n++) {
                 if (n != 0) rows.start(t, row0 + n * 64);
 #pragma unroll 1
-                for (int step = 0; step < rows.STEPS;
-                     step += 2) { /* unrolled, the instruction cache is too small */
+                for (int step = 0; step < rows.STEPS; step += 2) { /* unrolled: more than the cache holds */
                     rows.take(step, sum[n]), rows.take(step + 1, sum[n] + 16);
 #pragma unroll
                     for (int i = 0; i < SUMS - 32; i++) sum[n][i] = sum[n][i + 32];
+                    if ((step + 2) % rows.SUMMED == 0) rows.finish(step + 2 - rows.SUMMED);
                 }
-                rows.finish();
             }
         } else {
             sum_up(t);

@@ -124,7 +124,12 @@ GPU_DEVICE void store_activated(const spw_gemm_fused_problem &f, const gemm_tile
  * columns of sum * act, which is the gradient of the row's weight. It goes 32 columns at a time. Gate and up of the
  * next 32 are on their way to shared memory meanwhile, and of the first two steps while the products are under way. */
 template <class KIND> struct swiglu_gradient {
-    enum { STEP = 32, STEPS = KIND::TILE_N / STEP, PART = 16 * STEP * 2 };
+    enum {
+        STEP = 32,
+        STEPS = KIND::TILE_N / STEP,
+        PART = 16 * STEP * 2,
+        SUMMED = SPW_GEMM_ROW_SUM_TILE / STEP
+    };
     static constexpr bool RELU2 = KIND::BETWEEN == SPW_GEMM_RELU2, PAIRS = KIND::BETWEEN == SPW_GEMM_PAIRS;
     static constexpr int PARTS =
         RELU2 ? 1 : 2; /* gate and up, or the first and the second 32 of 64 columns in turn */
@@ -246,15 +251,17 @@ template <class KIND> struct swiglu_gradient {
         else
             copies_commit(); /* of nothing: the wait counts */
     }
-    GPU_MEMBER void finish() {
-        const int row = gpu_lane() / 4;
+    /* Of SUMMED steps. */
+    GPU_MEMBER void finish(int step) {
+        const int row = gpu_lane() / 4, column = n0 + step * STEP;
 #pragma unroll
         for (int below = 0; below < 2; below++) {
             dot[below] += gpu_shuffle_float(dot[below], gpu_lane() ^ 1);
             dot[below] += gpu_shuffle_float(dot[below], gpu_lane() ^ 2);
-            if (gpu_lane() % 4 == 0 && row + 8 * below < rows)
-                f.row_sum[(long)(n0 / SPW_GEMM_ROW_SUM_TILE) * f.p.rows + first + row + 8 * below] =
+            if (gpu_lane() % 4 == 0 && row + 8 * below < rows && column < f.p.columns)
+                f.row_sum[(long)(column / SPW_GEMM_ROW_SUM_TILE) * f.p.rows + first + row + 8 * below] =
                     dot[below];
+            dot[below] = 0;
         }
     }
 };

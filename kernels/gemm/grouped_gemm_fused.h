@@ -7,7 +7,7 @@
 
 typedef enum spw_gemm_gather { SPW_GEMM_GATHER_NONE, SPW_GEMM_GATHER_A, SPW_GEMM_GATHER_B } spw_gemm_gather;
 
-enum { SPW_GEMM_ROW_SUM_TILE = 256 }; /* columns of one row of row_sum */
+enum { SPW_GEMM_ROW_SUM_TILE = 128 }; /* columns of one row of row_sum */
 
 /* What stands between the products, of both SwiGLU epilogues. */
 typedef enum spw_gemm_between {
@@ -46,7 +46,7 @@ extern "C" {
 /* Each returns the runtime's error code, 0 for none. Hopper alone.
  *   up              SPW_GEMM_ROWS; c = act = swiglu(gate, up) of the sums; b has 2 columns gate and up side by side; a gathered or not
  *   down gradient   SPW_GEMM_ROWS; s = sum of a b; with the row's weight w and gate, up of h: d_h = the gradients of swiglu for w s,
- *                   c = w act, row_sum = the sum over a tile of s act; a gathered or not
+ *                   c = w act, row_sum = the sums of s act over SPW_GEMM_ROW_SUM_TILE columns; a gathered or not
  *   activated up and down gradient: the same with another activation than SwiGLU, or a bias: f.curve
  *   weights         SPW_GEMM_WEIGHTS; a, b or none gathered
  *   pingpong        either form, nothing gathered; c alone */

@@ -89,7 +89,7 @@ SPW_MUST_CHECK spw_status spw_gpu_grouped_gemm_up(spw_gemm_shape shape, spw_gemm
 /* Backward through the weighted sum, the second product and SwiGLU. shape is that of the second product: in = ffn, out =
  * hidden. With s[r][f] = sum over o of dy[r][o] w[e](f, o), v the row's weight and act of h:
  *   d_h [rows][2 ffn] = gradients of gate and up for v s      act [rows][ffn] = v act, the left side of w's gradient
- *   row_sum [ceil(ffn / 256)][rows] = parts of sum over f of s act, the gradient of v
+ *   row_sum [ceil(ffn / 128)][rows] = parts of sum over f of s act, the gradient of v
  * Unused tail rows become 0 in d_h and act; in row_sum they are 0, too, and h is not read there. */
 typedef struct spw_gemm_down_gradient {
     const spw_bf16 *dy;  /* [..][out], gathered */

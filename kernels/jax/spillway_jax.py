@@ -24,7 +24,7 @@ import numpy as np
 _CALLS = ("grouped_gemm", "grouped_gemm_dx", "grouped_gemm_dw", "dispatch", "combine", "dispatch_gradient",
           "combine_gradient", *("experts_" + name for name in ("plan", "forward", "input_gradient", "weight_gradient", "up",
                                                               "down_gradient", "combine", "row_sums")))
-_PLAN_CHUNK, _ROW_SUM_TILE = 1024, 256  # of experts' plan and of a row's sum: the handlers refuse others
+_PLAN_CHUNK, _ROW_SUM_TILE = 1024, 128  # of experts' plan and of a row's sum: the handlers refuse others
 _ACTIVATIONS = ("swiglu", "geglu", "relu2")  # by their numbers in the handlers
 _channels = itertools.count()  # one a traced call: the ranks know by it that they are at the same one
 _libraries = []

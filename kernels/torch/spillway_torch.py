@@ -16,7 +16,7 @@ import typing
 import torch
 
 _OPERATIONS = ("plan", "forward", "input_gradient", "weight_gradient", "up", "down_gradient", "combine", "row_sums", "about")
-_PLAN_CHUNK, _ROW_SUM_TILE = 1024, 256
+_PLAN_CHUNK, _ROW_SUM_TILE = 1024, 128
 _ACTIVATIONS = ("swiglu", "geglu", "relu2")  # by their numbers in the entry
 _fused = {}  # by kind of device, as the library says
 _library = None
