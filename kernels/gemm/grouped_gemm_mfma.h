@@ -27,6 +27,7 @@ GPU_DEVICE int place(int row, int piece) {
  * Loads are buffer loads: what lies behind the operand's end reads as 0, which is how the end of a group is
  * masked. */
 template <bool INNER, int LOADS, bool PAIRED = false> struct share {
+    static constexpr bool INNER_FIRST = INNER;
     enum { ALONG = TILE_K / LOADS }; /* threads along the sum, when not INNER */
     words4 v[LOADS];
     const spw_bf16 *base; /* of the operand, and its size: the same in all threads */
@@ -130,9 +131,10 @@ GPU_DEVICE void read_columns(words4 (&to)[ACROSS], const unsigned char *lds, int
  * One step, whose fragments are in `f`; those of the next step go from registers to `lds_next` and, once all
  * waves have written, from there to `f`; those of the one after that, from which on the sum has `left` terms,
  * are loaded. The result's rows are b's and its columns a's: a lane then holds four neighbours of a row of c. */
-template <typename PRODUCTS, bool A_INNER, bool B_INNER, bool PAIRED>
-GPU_DEVICE void whole_step(share<A_INNER, 4> &a, share<B_INNER, 2, PAIRED> &b, int left,
-                           unsigned char *lds_next, int a_at, int b_at, fragments &f, PRODUCTS products) {
+template <typename PRODUCTS, typename A, typename B>
+GPU_DEVICE void whole_step(A &a, B &b, int left, unsigned char *lds_next, int a_at, int b_at, fragments &f,
+                           PRODUCTS products) {
+    constexpr bool A_INNER = A::INNER_FIRST, B_INNER = B::INNER_FIRST;
     constexpr int EACH = PRODUCTS::EACH;
     constexpr int FIRST = 1; /* rows of fragments before the numbers of the next step are waited for */
     constexpr int MIDDLE =

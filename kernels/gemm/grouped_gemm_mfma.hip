@@ -9,25 +9,8 @@
  * activations do the same. */
 #include "kernels/gemm/grouped_gemm_fused.h"
 #include "kernels/gemm/grouped_gemm_launch.h"
-#include "kernels/gemm/grouped_gemm_mfma.h"
+#include "kernels/gemm/grouped_gemm_products_mfma.h"
 #include "kernels/local/swiglu_math.h"
-
-typedef short bits4 __attribute__((ext_vector_type(4)));
-typedef __bf16 bf16x8 __attribute__((ext_vector_type(8)));
-typedef short bits8 __attribute__((ext_vector_type(8)));
-
-GPU_DEVICE sums4 multiply_add(words4 a, words4 b, sums4 sum) {
-#if defined(__gfx950__)
-    return __builtin_amdgcn_mfma_f32_16x16x32_bf16(__builtin_bit_cast(bf16x8, a),
-                                                   __builtin_bit_cast(bf16x8, b), sum, 0, 0, 0);
-#elif defined(__AMDGCN__)
-    const bits8 a8 = __builtin_bit_cast(bits8, a), b8 = __builtin_bit_cast(bits8, b);
-    sum = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a8.lo, b8.lo, sum, 0, 0, 0);
-    return __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a8.hi, b8.hi, sum, 0, 0, 0);
-#else
-    return sum;
-#endif
-}
 
 /* What becomes of sums; GATED: of gate's and up's, which lie beside each other, act in the first half of the columns. */
 struct no_activation {
@@ -72,24 +55,6 @@ struct curve_point {
 typedef gated_activation<silu_point> silu_activation;
 typedef gated_activation<curve_point> curve_activation;
 
-/* Of a step: sum += a times b. */
-struct bf16_products {
-#if defined(__gfx950__)
-    static constexpr int EACH = 1;
-#else
-    static constexpr int EACH = 2;
-#endif
-    sums4 (&sum)[DOWN][ACROSS];
-
-    template <int COUNT> GPU_MEMBER static void prepare(words4 (&)[COUNT]) {}
-    template <int FROM, int TO> GPU_MEMBER void rows(const fragments &f) {
-#pragma unroll
-        for (int i = FROM; i < TO; i++)
-#pragma unroll
-            for (int j = 0; j < ACROSS; j++) sum[i][j] = multiply_add(f.b[j], f.a[i], sum[i][j]);
-    }
-};
-
 /* b of a group: gemm_operands_of knows it without SWIGLU. */
 template <spw_gemm_form FORM, bool SWIGLU>
 GPU_DEVICE gemm_operands operands_of(const spw_gemm_problem &p, const gemm_tile &t) {
@@ -104,10 +69,8 @@ GPU_DEVICE gemm_operands operands_of(const spw_gemm_problem &p, const gemm_tile 
 template <spw_gemm_form FORM, bool B_INNER, typename ACTIVATION = no_activation>
 GPU_DEVICE void gemm_mfma(const spw_gemm_problem &p, ACTIVATION activation = {}) {
     constexpr bool A_INNER = FORM == SPW_GEMM_ROWS, SWIGLU = ACTIVATION::GATED;
-    alignas(16) __shared__ unsigned char lds[2][A_BYTES + TILE_N * ROW_BYTES];
+    alignas(16) __shared__ step_bytes lds[2];
     const int wave = gpu_thread() / 64, wave_m = wave % 2 * WAVE_M, wave_n = wave / 2 * WAVE_N;
-    const int a_at = place(wave_m + gpu_lane() % 16, gpu_lane() / 16);
-    const int b_at = place(wave_n + gpu_lane() % 16, gpu_lane() / 16) + A_BYTES;
     gemm_walk<FORM, TILE_M, SWIGLU ? TILE_N / 2 : TILE_N, BAND> walk;
     gemm_tile t;
     walk.start(p);
@@ -119,20 +82,7 @@ GPU_DEVICE void gemm_mfma(const spw_gemm_problem &p, ACTIVATION activation = {})
             share<B_INNER, 2, SWIGLU> b;
             a.start(o.a, (int)(A_INNER ? o.a_m : o.a_k), t.m0, t.height, t.terms);
             b.start(o.b, (int)(B_INNER ? o.b_n : o.b_k), t.n0, SWIGLU ? 2 * p.columns : p.columns, t.terms);
-            a.load(t.terms), b.load(t.terms);
-            gpu_barrier(); /* the tile before has been read */
-            a.store(lds[0]), b.store(lds[0] + A_BYTES);
-            a.load(t.terms - TILE_K), b.load(t.terms - TILE_K);
-            gpu_barrier();
-            fragments f;
-            read_columns(f.b, lds[0], b_at);
-            read_rows<0, DOWN>(f.a, lds[0], a_at);
-            /* Two steps a round: behind the end of the sum a step multiplies zeros. */
-#pragma clang loop unroll(disable)
-            for (int left = t.terms; left > 0; left -= 2 * TILE_K) {
-                whole_step(a, b, left - 2 * TILE_K, lds[1], a_at, b_at, f, bf16_products{sum});
-                whole_step(a, b, left - 3 * TILE_K, lds[0], a_at, b_at, f, bf16_products{sum});
-            }
+            sum_up(a, b, t.terms, lds, wave, sum);
         }
         activation.activate(sum);
         constexpr int HALF = SWIGLU ? 2 : 1;
