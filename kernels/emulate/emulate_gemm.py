@@ -149,46 +149,6 @@ def fused_swiglu_tester(cases):
     return test_fused_swiglu
 
 
-GELU = (np.float32(2 * np.sqrt(2 / np.pi)), np.float32(0.044715))
-
-
-def fused_activation(kind, gate, up):
-    """act of the sums of gate and up, in fp64, and what an error of either sum and its own evaluation may move it by."""
-    if kind == "relu squared":
-        return np.where(gate > 0, gate * gate, 0), 2 * abs(gate), 0 * gate, 1.0
-    if kind == "geglu":
-        sigmoid = 1 / (1 + np.exp(np.minimum(-2 * np.sqrt(2 / np.pi) * (gate + 0.044715 * gate**3), 700)))
-        return gate * sigmoid * up, 1.15 * abs(up), abs(gate), 2 + 3 * abs(gate)
-    limit, alpha = 1.5, np.float64(np.float32(1.702))
-    cut, clip = np.minimum(gate, limit), np.clip(up, -limit, limit)
-    return cut / (1 + np.exp(-alpha * cut)) * (clip + 1), 1.15 * (abs(clip) + 1), abs(cut), 1 + 1 / (abs(clip + 1) + 1e-3)
-
-
-def fused_activation_tester(cases):
-    def test_fused_activation(program, judge, label):
-        """The same of other activations; squared ReLU has one matrix."""
-        rng = np.random.default_rng(12)
-        for kind, curve in (("clamped", (1.5, 1.702, 0, 1)), ("geglu", (np.inf, *GELU, 0)), ("relu squared", None)):
-            for suffix, inner_contiguous in (("inner", 1), ("outer", 0)):
-                for name, case in cases.items():
-                    counts, unused, inner, columns = case
-                    sums = (counts, unused, inner, columns if curve is None else 2 * columns)
-                    offset, a, b = operands(rng, sums, ROWS, inner_contiguous, False)
-                    both, scale, terms = reference(sums, ROWS, inner_contiguous, offset, a, b)
-                    gate, up, gate_scale, up_scale = both[:, :columns], both[:, -columns:], scale[:, :columns], scale[:, -columns:]
-                    want, by_gate, by_up, own = fused_activation(kind, gate, up)
-                    want[sum(counts) :] = 0
-                    allowed = by_gate * gate_scale + by_up * up_scale + own * abs(want) + gate_scale**2 * 2.0**-10 * (curve is None)
-                    inputs, c = [Array(a), Array(b), Array(offset)], Array(shape=want.shape, dtype=np.uint16)
-                    argument = [problem_argument(case, inner_contiguous, 2, *inputs, c)]
-                    if curve is not None:
-                        argument.append(struct.pack("<4f", *curve))
-                    program.launch(f"gemm_mfma_{'relu2' if curve is None else 'activated'}_{suffix}", 2, 256, argument)
-                    judge_act(judge, f"{label} {kind} {suffix}, {name}", counts, inputs, c, interval_bf16(want, allowed, terms + 10))
-
-    return test_fused_activation
-
-
 BLOCK = 128
 FLOAT8 = np.array([(-1) ** (c >> 7) * (np.nan if c & 127 == 127 else 2.0 ** (max(c >> 3 & 15, 1) - 10) * ((c & 7) + 8 * (c >> 3 & 15 > 0)))
                    for c in range(256)])  # OCP e4m3fn
@@ -278,7 +238,6 @@ def gemm_tests(cases):
         ("grouped_gemm_tiled", tester("tiled", 64, 64, 256, False, PLAIN, cases)),
         ("grouped_gemm_mfma", tester("mfma", 256, 128, 256, True, MATRIX, cases)),
         ("grouped_gemm_mfma", fused_swiglu_tester(cases)),
-        ("grouped_gemm_mfma", fused_activation_tester(cases)),
     ]
 
 

@@ -32,7 +32,8 @@ static spw_gemm_shape shape_of(const spw_experts_call *c) {
 }
 
 static spw_gemm_rows rows_of(const spw_experts_call *c) {
-    return c->gathers != 0 ? (spw_gemm_rows){c->operand[3], c->top_k} : (spw_gemm_rows){NULL, 0};
+    return c->gathers != 0 ? (spw_gemm_rows){c->operand[3], c->top_k, c->tokens}
+                           : (spw_gemm_rows){NULL, 0, 0};
 }
 
 static spw_status plan(const spw_experts_call *c) {
@@ -85,7 +86,7 @@ static spw_status up(const spw_experts_call *c) {
 }
 
 static spw_status down_gradient(const spw_experts_call *c) {
-    const spw_gemm_rows rows = {c->operand[3], c->gathers != 0 ? c->top_k : 0};
+    const spw_gemm_rows rows = {c->operand[3], c->gathers != 0 ? c->top_k : 0, c->tokens};
     const spw_gemm_down_gradient g = {.dy = c->operand[0],
                                       .weight = c->operand[5],
                                       .w = c->operand[1],
@@ -114,7 +115,7 @@ static spw_status row_sums(const spw_experts_call *c) {
 }
 
 static spw_status about(const spw_experts_call *c) {
-    *(int32_t *)c->result[0] = spw_gpu_has_fused_gemm();
+    *(int32_t *)c->result[0] = 1;
     return SPW_OK;
 }
 

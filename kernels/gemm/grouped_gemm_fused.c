@@ -11,24 +11,16 @@
 
 /* By what this build has. */
 #if defined(SPW_HIP)
-static const bool has_fused = false;
 static int launch_act(spw_gemm_fused_problem f, gpu_stream stream) {
     if (f.curve.between == SPW_GEMM_SILU) return spw_launch_gemm_swiglu_mfma(f.p, stream);
-    return spw_launch_gemm_activated_mfma(f.p, f.curve, stream);
+    return spw_launch_gemm_up_mfma(f, stream); /* h is NULL */
 }
-static int launch_up(spw_gemm_fused_problem f, gpu_stream stream) {
-    (void)f, (void)stream;
-    return 1; /* check() has refused */
-}
-#define launch_down_gradient launch_up
-#define launch_activated_up launch_up
-#define launch_activated_down_gradient launch_up
-static int launch_weights(spw_gemm_gather gather, spw_gemm_fused_problem f, gpu_stream stream) {
-    (void)gather;
-    return launch_up(f, stream);
-}
+#define launch_up spw_launch_gemm_up_mfma
+#define launch_down_gradient spw_launch_gemm_down_gradient_mfma
+#define launch_activated_up spw_launch_gemm_up_mfma
+#define launch_activated_down_gradient spw_launch_gemm_down_gradient_mfma
+#define launch_weights spw_launch_gemm_weights_mfma
 #else
-static const bool has_fused = true;
 static int launch_act(spw_gemm_fused_problem f, gpu_stream stream) {
     if (f.curve.between == SPW_GEMM_SILU) return spw_launch_gemm_swiglu_wgmma(f.p, stream);
     return spw_launch_gemm_activated_up_wgmma(f, stream); /* h is NULL */
@@ -39,8 +31,6 @@ static int launch_act(spw_gemm_fused_problem f, gpu_stream stream) {
 #define launch_activated_down_gradient spw_launch_gemm_activated_down_gradient_wgmma
 #define launch_weights spw_launch_gemm_weights_wgmma
 #endif
-
-bool spw_gpu_has_fused_gemm(void) { return has_fused; }
 
 /* out's share: 16 where it is gate and up. */
 static spw_status check_sizes(spw_gemm_shape s, size_t share) {
@@ -55,13 +45,13 @@ static spw_status check_sizes(spw_gemm_shape s, size_t share) {
 }
 
 static spw_status check(spw_gemm_shape s, spw_gemm_rows rows, size_t share) {
-    if (!has_fused)
-        return spw_fail(SPW_EDEVICE, "fused grouped GEMM: %s has none; Hopper has", spw_device_name());
     const spw_status status = check_sizes(s, share);
     if (status != SPW_OK) return status;
     if (rows.top_k > (rows.assignment != NULL ? INT_MAX : 0))
         return spw_fail(SPW_EARG, "top-%zu with%s assignments: rows are gathered by both", rows.top_k,
                         rows.assignment != NULL ? "" : "out");
+    if (rows.top_k > 0 && (rows.tokens == 0 || rows.tokens > INT_MAX / 2))
+        return spw_fail(SPW_EARG, "rows gathered of %zu tokens: 1 to 2^30 are needed", rows.tokens);
     return SPW_OK;
 }
 
@@ -71,7 +61,8 @@ static spw_gemm_fused_problem problem_of(spw_gemm_shape s, spw_gemm_rows rows, c
                                           .offset = offset,
                                           .blocks = spw_device_multiprocessors()},
                                     .assignment = rows.assignment,
-                                    .top_k = (int)rows.top_k};
+                                    .top_k = (int)rows.top_k,
+                                    .tokens = (int)rows.tokens};
 }
 
 /* As the kernels see it. */
@@ -131,11 +122,9 @@ spw_status spw_gpu_grouped_gemm_activated(spw_gemm_shape s, const spw_gemm_activ
     spw_gemm_curve curve = {0};
     spw_status status = check_sizes(s, 8 * matrices_of(a));
     if (status == SPW_OK) status = curve_of(a, &curve);
-    if (status == SPW_OK && !has_fused && (a->pairs || a->bias != NULL))
-        return spw_fail(SPW_EARG, "%s: gate and up in turn, or a bias, on %s; neither would be right", what,
-                        spw_device_name());
     if (status != SPW_OK || s.rows == 0) return status;
-    return spw_device_check(launch_act(up_problem_of(s, (spw_gemm_rows){NULL, 0}, &g, curve), stream), what);
+    return spw_device_check(launch_act(up_problem_of(s, (spw_gemm_rows){NULL, 0, 0}, &g, curve), stream),
+                            what);
 }
 
 spw_status spw_gpu_grouped_gemm_down_gradient(spw_gemm_shape s, spw_gemm_rows rows,

@@ -30,7 +30,7 @@ typedef struct spw_gemm_fused_problem {
     /* [rows]: row r of the gathered operand is row assignment[r] / top_k of its array. Only rows in front of
      * offset[experts] are read. NULL: row r has weight[r]. top_k 0: nothing is gathered. */
     const int *assignment;
-    int top_k;
+    int top_k, tokens;   /* tokens: rows of the gathered array */
     int add;             /* SPW_GEMM_WEIGHTS: main += the product, and c is not written */
     const float *weight; /* of an assignment; NULL: 1 */
     /* Gate and up side by side, [rows][2 columns]: of SwiGLU forward written where h is not NULL, of its gradient read. */
@@ -43,21 +43,23 @@ typedef struct spw_gemm_fused_problem {
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* Each returns the runtime's error code, 0 for none. Hopper alone.
+/* Each returns the runtime's error code, 0 for none. On Hopper's tensor cores, and with ..._mfma on AMD's matrix cores.
  *   up              SPW_GEMM_ROWS; c = act = swiglu(gate, up) of the sums; b has 2 columns gate and up side by side; a gathered or not
  *   down gradient   SPW_GEMM_ROWS; s = sum of a b; with the row's weight w and gate, up of h: d_h = the gradients of swiglu for w s,
  *                   c = w act, row_sum = the sums of s act over SPW_GEMM_ROW_SUM_TILE columns; a gathered or not
  *   activated up and down gradient: the same with another activation than SwiGLU, or a bias: f.curve
  *   weights         SPW_GEMM_WEIGHTS; a, b or none gathered
- *   pingpong        either form, nothing gathered; c alone */
+ *   pingpong        either form, nothing gathered; c alone
+ * On AMD's matrix cores one launcher has all activations, up also without h. */
 int spw_launch_gemm_up_wgmma(spw_gemm_fused_problem f, gpu_stream stream);
 int spw_launch_gemm_down_gradient_wgmma(spw_gemm_fused_problem f, gpu_stream stream);
 int spw_launch_gemm_activated_up_wgmma(spw_gemm_fused_problem f, gpu_stream stream);
 int spw_launch_gemm_activated_down_gradient_wgmma(spw_gemm_fused_problem f, gpu_stream stream);
 int spw_launch_gemm_weights_wgmma(spw_gemm_gather gather, spw_gemm_fused_problem f, gpu_stream stream);
 int spw_launch_gemm_pingpong(spw_gemm_form form, spw_gemm_problem p, gpu_stream stream);
-/* On AMD's matrix cores: SPW_GEMM_ROWS, c = act of the sums alone; gate and up side by side or one matrix, no bias, not SPW_GEMM_SILU. */
-int spw_launch_gemm_activated_mfma(spw_gemm_problem p, spw_gemm_curve curve, gpu_stream stream);
+int spw_launch_gemm_up_mfma(spw_gemm_fused_problem f, gpu_stream stream);
+int spw_launch_gemm_down_gradient_mfma(spw_gemm_fused_problem f, gpu_stream stream);
+int spw_launch_gemm_weights_mfma(spw_gemm_gather gather, spw_gemm_fused_problem f, gpu_stream stream);
 #ifdef __cplusplus
 }
 #endif

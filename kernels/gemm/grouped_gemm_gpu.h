@@ -45,16 +45,14 @@ SPW_MUST_CHECK spw_status spw_gpu_grouped_gemm_swiglu(spw_gemm_shape shape, cons
                                                       const spw_bf16 *w, const int *offset, spw_bf16 *act,
                                                       gpu_stream stream);
 
-/* --- An expert layer's products with what stands around them: fewer arrays are written and read again. Hopper alone. ---
+/* --- An expert layer's products with what stands around them: fewer arrays are written and read again. Hopper, CDNA 2 to 4. ---
  * Rows of a product may be gathered: row r is row assignment[r] / top_k of the array, as spw_ref_plan_create numbers
  * assignments. assignment [rows] int32, of which those in front of offset[experts] are read; NULL or
- * top_k 0: row r is row r, and assignment tells the weights of rows alone. */
+ * top_k 0: row r is row r, and assignment tells the weights of rows alone. tokens: rows of the array. */
 typedef struct spw_gemm_rows {
     const int *assignment;
-    size_t top_k;
+    size_t top_k, tokens;
 } spw_gemm_rows;
-
-bool spw_gpu_has_fused_gemm(void);
 
 /* Between the two products; all 0: SwiGLU, gate and up side by side, no bias. Taken: gated activations (SwiGLU, clamped, GeGLU)
  * and SPW_RELU2, of which the first product has one matrix: ffn columns. SPW_EARG: SPW_GELU; a limit with GeGLU; pairs without a gate. */
@@ -65,7 +63,7 @@ typedef struct spw_gemm_activation {
         bias; /* [experts][columns of w], added to the first product's sums; NULL: none. Not read backward: h has it */
 } spw_gemm_activation;
 
-/* spw_gpu_grouped_gemm_swiglu with another activation: act alone, on Hopper and on CDNA 2 to 4; there not in pairs and without a bias.
+/* spw_gpu_grouped_gemm_swiglu with another activation: act alone.
  * shape.out as below. Does not wait. SPW_EARG: widths, activations; SPW_EDEVICE. */
 SPW_MUST_CHECK spw_status spw_gpu_grouped_gemm_activated(spw_gemm_shape shape,
                                                          const spw_gemm_activation *activation,

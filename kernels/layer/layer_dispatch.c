@@ -85,7 +85,7 @@ cleanup:
 }
 
 static spw_gemm_rows rows_of(const spw_layer_gpu *l, size_t r) {
-    return (spw_gemm_rows){l->rank[r].plan.assignment, l->form.plain.top_k};
+    return (spw_gemm_rows){l->rank[r].plan.assignment, l->form.plain.top_k, l->dispatch->capacity[r]};
 }
 
 static spw_status forward(spw_layer_gpu *l, const spw_layer_pass *pass,

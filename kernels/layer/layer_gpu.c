@@ -25,8 +25,7 @@ enum { WIDEST_FUSED = 512 };
 /* Its sizes; everything else is NULL. */
 static void size_layer(spw_layer_gpu *l, spw_world *world, spw_layer_form form) {
     l->world = world, l->form = form, l->own_rows = arrangement_of(l)->own_rows;
-    l->fused =
-        spw_gpu_has_fused_gemm() && !form.unfused && arrangement_of(l)->gathers && form.ffn <= WIDEST_FUSED;
+    l->fused = !form.unfused && arrangement_of(l)->gathers && form.ffn <= WIDEST_FUSED;
     l->tokens = form.plain.sequences * form.plain.sequence_length;
     l->local = form.plain.experts / world->ranks;
 }

@@ -1,0 +1,419 @@
+/* An expert layer's products with what stands around them (grouped_gemm_fused.h), on AMD's matrix cores: the tiles of
+ * grouped_gemm_mfma.h, whose rows may be gathered on their way to LDS, and what becomes of their sums. A lane holds four neighbours
+ * of a row; with gate and up side by side in b a tile takes 16 columns of gate and the same 16 of up in turns. */
+#include "kernels/gemm/grouped_gemm_fused.h"
+#include "kernels/gemm/grouped_gemm_products_mfma.h"
+#include "kernels/gemm/grouped_gemm_slopes.h"
+
+static constexpr unsigned OUTSIDE = 0xf0000000; /* bytes: behind the end of any array */
+
+/* Where a row of a product begins in the array that it is gathered from. */
+struct gather {
+    const int *assignment;
+    int top_k;
+    unsigned row_bytes;
+
+    GPU_MEMBER unsigned at(long row) const {
+        return (unsigned)(top_k > 0 ? assignment[row] / top_k : (int)row) * row_bytes;
+    }
+};
+
+GPU_DEVICE words4 load_piece(const void *base, unsigned bytes, unsigned offset) {
+#if defined(__AMDGCN__)
+    const auto buffer = __builtin_amdgcn_make_buffer_rsrc((void *)base, 0, (int)bytes, 0x27000);
+    return __builtin_amdgcn_raw_buffer_load_b128(buffer, (int)offset, 0, 0);
+#else
+    (void)base, (void)bytes, (void)offset;
+    return words4{};
+#endif
+}
+
+/* Rows of a that begin anywhere: the same piece of four rows, 64 apart. */
+struct gathered_rows : share<true, 4> {
+    unsigned from[4];
+
+    GPU_MEMBER void start(const spw_gemm_fused_problem &f, const gemm_tile &t) {
+        const gather rows = {f.assignment, f.top_k, (unsigned)f.p.inner * 2};
+        const int thread = gpu_thread(), row = t.m0 + thread / 4;
+        base = f.p.a, bytes = (unsigned)(f.top_k > 0 ? f.tokens : f.p.rows) * rows.row_bytes;
+        to = place(thread / 4, thread % 4);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            from[i] =
+                row + 64 * i < t.height ? rows.at((long)t.first + row + 64 * i) + thread % 4 * 16 : OUTSIDE;
+    }
+    GPU_MEMBER void load(int left) {
+        const bool inside = gpu_thread() % 4 * 8 < left;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            v[i] = load_piece(base, bytes, inside ? from[i] : OUTSIDE);
+            from[i] += ROW_BYTES;
+        }
+    }
+};
+
+/* Terms of a sum over rows that begin anywhere: a block of LOADS rows by eight columns. */
+template <int LOADS> struct gathered_terms : share<false, LOADS> {
+    gather rows;
+    unsigned from[LOADS], column;
+    long next; /* row of the next `from` */
+
+    GPU_MEMBER void start(const spw_gemm_fused_problem &f, const spw_bf16 *array, int width, int column0,
+                          const gemm_tile &t) {
+        const int thread = gpu_thread(), along = thread % this->ALONG * LOADS,
+                  across = thread / this->ALONG * 8;
+        rows = {f.assignment, f.top_k, (unsigned)width * 2};
+        this->base = array, this->bytes = (unsigned)f.tokens * rows.row_bytes;
+        this->to = place(across, along / 8) + along % 8 * 2;
+        column = (unsigned)(column0 + across) * 2;
+        next = (long)t.first + along;
+        find(t.terms);
+    }
+    GPU_MEMBER void find(int left) {
+#pragma unroll
+        for (int i = 0; i < LOADS; i++)
+            from[i] = gpu_thread() % this->ALONG * LOADS + i < left ? rows.at(next + i) : OUTSIDE;
+        next += TILE_K;
+    }
+    GPU_MEMBER void load(int left) {
+#pragma unroll
+        for (int i = 0; i < LOADS; i++) this->v[i] = load_piece(this->base, this->bytes, from[i] + column);
+        find(left - TILE_K);
+    }
+};
+
+/* Four numbers of a row of an array of `bytes` bytes, or two; nothing where it ends. */
+GPU_DEVICE sums4 load_four(const spw_bf16 *array, unsigned bytes, unsigned offset) {
+#if defined(__AMDGCN__)
+    const auto buffer = __builtin_amdgcn_make_buffer_rsrc((void *)array, 0, (int)bytes, 0x27000);
+    const words2 w = __builtin_amdgcn_raw_buffer_load_b64(buffer, (int)offset, 0, 0);
+    return sums4{gpu_bits_float(w[0] << 16), gpu_bits_float(w[0] & 0xffff0000u), gpu_bits_float(w[1] << 16),
+                 gpu_bits_float(w[1] & 0xffff0000u)};
+#else
+    (void)array, (void)bytes, (void)offset;
+    return sums4{};
+#endif
+}
+GPU_DEVICE void store_two(float low, float high, spw_bf16 *array, unsigned bytes, unsigned offset) {
+#if defined(__AMDGCN__)
+    const auto buffer = __builtin_amdgcn_make_buffer_rsrc((void *)array, 0, (int)bytes, 0x27000);
+    __builtin_amdgcn_raw_buffer_store_b32(gpu_to_bf16(low) | (unsigned)gpu_to_bf16(high) << 16, buffer,
+                                          (int)offset, 0, 0);
+#else
+    (void)low, (void)high, (void)array, (void)bytes, (void)offset;
+#endif
+}
+
+/* A group's rows of an array, and where a lane's numbers are in it. */
+struct group_rows {
+    spw_bf16 *array;
+    unsigned bytes, row_bytes;
+
+    GPU_MEMBER group_rows(spw_bf16 *array, const gemm_tile &t, int width)
+        : array(array + (long)t.first * width), bytes((unsigned)t.height * (unsigned)width * 2),
+          row_bytes((unsigned)width * 2) {}
+    GPU_MEMBER unsigned at(int row, int column, bool inside) const {
+        return inside ? (unsigned)row * row_bytes + (unsigned)column * 2 : ~0u;
+    }
+};
+
+/* How columns of act lie in a tile of b: two matrices of 64 columns each, side by side or in turn, or one of 128. */
+template <spw_gemm_between BETWEEN> struct columns_of {
+    static constexpr bool PAIRS = BETWEEN == SPW_GEMM_PAIRS, ONE = BETWEEN == SPW_GEMM_RELU2;
+    static constexpr int MATRICES = ONE ? 1 : 2, TILE = TILE_N / MATRICES;
+};
+
+/* A wave's sums of a tile, from row0 and column0 of act on, to h, where there is one, and act. */
+template <spw_gemm_between BETWEEN>
+GPU_DEVICE void store_up(const spw_gemm_fused_problem &f, const gemm_tile &t, int row0, int column0,
+                         sums4 (&sum)[DOWN][ACROSS]) {
+    typedef columns_of<BETWEEN> how;
+    int columns = f.p.columns;
+    keep_here(columns);
+    const int wide = how::MATRICES * columns, lane_row = gpu_lane() % 16, quarter = gpu_lane() / 16;
+    const group_rows act(f.p.c, t, columns), h(f.h, t, wide);
+    const spw_bf16 *bias = t.terms > 0 ? f.curve.bias : nullptr;
+    constexpr int BLOCKS = how::ONE || how::PAIRS ? ACROSS : ACROSS / 2;
+#pragma unroll
+    for (int j = 0; j < BLOCKS; j++) {
+        const int column = how::PAIRS ? column0 + j * 8 + quarter * 2 : column0 + j * 16 + quarter * 4;
+        const int beside = how::PAIRS ? 2 * column : column; /* in h */
+        const bool inside = column < columns;
+        sums4 more = {}, more_up = {};
+        if (bias != nullptr) {
+            const spw_bf16 *own = bias + (long)t.expert * wide;
+            more = load_four(own, (unsigned)wide * 2, inside ? (unsigned)beside * 2 : ~0u);
+            if (!how::ONE && !how::PAIRS)
+                more_up = load_four(own, (unsigned)wide * 2, inside ? (unsigned)(columns + beside) * 2 : ~0u);
+        }
+#pragma unroll
+        for (int i = 0; i < DOWN; i++) {
+            const int row = row0 + i * 16 + lane_row;
+            const sums4 gate = sum[i][how::ONE || how::PAIRS ? j : 2 * j] + more;
+            const sums4 up = how::ONE || how::PAIRS ? gate : sum[i][2 * j + 1] + more_up;
+            if (f.h != nullptr) {
+                store_rounded(gate, h.array, h.bytes, h.at(row, beside, inside));
+                if (!how::ONE && !how::PAIRS)
+                    store_rounded(up, h.array, h.bytes, h.at(row, columns + beside, inside));
+            }
+            if constexpr (how::PAIRS) {
+                store_two(curve_act(f.curve, gate[0], gate[1]), curve_act(f.curve, gate[2], gate[3]),
+                          act.array, act.bytes, act.at(row, column, inside));
+            } else {
+                sums4 out;
+#pragma unroll
+                for (int n = 0; n < 4; n++)
+                    out[n] = how::ONE ? relu_squared(gate[n]) : curve_act(f.curve, gate[n], up[n]);
+                store_rounded(out, act.array, act.bytes, act.at(row, column, inside));
+            }
+        }
+    }
+}
+
+template <bool B_INNER, spw_gemm_between BETWEEN>
+GPU_DEVICE void multiply_up(const spw_gemm_fused_problem &f) {
+    typedef columns_of<BETWEEN> how;
+    constexpr bool SIDE_BY_SIDE = !how::ONE && !how::PAIRS;
+    alignas(16) __shared__ step_bytes lds[2];
+    const int wave = gpu_thread() / 64;
+    const spw_gemm_problem &p = f.p;
+    gemm_walk<SPW_GEMM_ROWS, TILE_M, how::TILE, BAND> walk;
+    gemm_tile t;
+    walk.start(p);
+    for (int index = gpu_block(); walk.seek(p, index, t); index += p.blocks) {
+        const int wide = how::MATRICES * p.columns;
+        sums4 sum[DOWN][ACROSS] = {};
+        if (t.terms > 0) {
+            gathered_rows a;
+            share<B_INNER, 2, SIDE_BY_SIDE> b;
+            a.start(f, t);
+            b.start(p.b + (long)t.expert * p.inner * wide, B_INNER ? p.inner : wide,
+                    how::PAIRS ? 2 * t.n0 : t.n0, wide, t.terms);
+            sum_up(a, b, t.terms, lds, wave, sum);
+        }
+        store_up<BETWEEN>(f, t, t.m0 + wave % 2 * WAVE_M, t.n0 + wave / 2 * (WAVE_N / how::MATRICES), sum);
+    }
+}
+
+/* Gradients of a wave's sums s of a tile: d_h and act to memory; dot[i], of the lane's row 16 i: its sum of s act. */
+template <spw_gemm_between BETWEEN>
+GPU_DEVICE void store_slopes(const spw_gemm_fused_problem &f, const gemm_tile &t, int row0, int column0,
+                             const sums4 (&sum)[DOWN][ACROSS], float (&dot)[DOWN]) {
+    typedef columns_of<BETWEEN> how;
+    int columns = f.p.columns;
+    keep_here(columns);
+    const int wide = how::MATRICES * columns;
+    const group_rows act(f.p.c, t, columns), h(f.h, t, wide), d_h(f.d_h, t, wide);
+    const unsigned there = t.terms > 0 ? h.bytes : 0; /* of h, which the tail does not have */
+#pragma unroll
+    for (int i = 0; i < DOWN; i++) {
+        const int row = row0 + i * 16 + gpu_lane() % 16;
+        const long at = (long)t.first + row;
+        float weight = 1;
+        if (f.weight != nullptr && row < t.height && t.terms > 0)
+            weight = f.weight[f.assignment != nullptr ? f.assignment[at] : at];
+        dot[i] = 0;
+#pragma unroll
+        for (int j = 0; j < ACROSS; j++) {
+            const int column = column0 + j * 16 + gpu_lane() / 16 * 4;
+            const bool inside = column < columns;
+            const int first = how::PAIRS ? 2 * column : column, second = how::PAIRS ? first + 4
+                                                                         : how::ONE ? first
+                                                                                    : columns + first;
+            const sums4 one = load_four(h.array, there, h.at(row, first, inside));
+            const sums4 two = load_four(h.array, there, h.at(row, second, inside));
+            sums4 by_one, by_two, out;
+#pragma unroll
+            for (int n = 0; n < 4; n++) {
+                const float gate = !how::PAIRS ? one[n] : n < 2 ? one[2 * n % 4] : two[2 * n % 4];
+                const float up = !how::PAIRS ? two[n] : n < 2 ? one[2 * n % 4 + 1] : two[2 * n % 4 + 1];
+                const float s = inside ? sum[i][j][n] : 0;
+                const curve_slopes slopes = curve_slopes_at<BETWEEN>(f.curve, s, weight, gate, up);
+                dot[i] += s * slopes.act;
+                out[n] = slopes.act * weight;
+                if (!how::PAIRS) {
+                    by_one[n] = slopes.gate, by_two[n] = slopes.up;
+                } else {
+                    sums4 &to = n < 2 ? by_one : by_two;
+                    to[2 * n % 4] = slopes.gate, to[2 * n % 4 + 1] = slopes.up;
+                }
+            }
+            store_rounded(by_one, d_h.array, d_h.bytes, d_h.at(row, first, inside));
+            if (!how::ONE) store_rounded(by_two, d_h.array, d_h.bytes, d_h.at(row, second, inside));
+            store_rounded(out, act.array, act.bytes, act.at(row, column, inside));
+        }
+        dot[i] += gpu_shuffle_float(dot[i], gpu_lane() ^ 16);
+        dot[i] += gpu_shuffle_float(dot[i], gpu_lane() ^ 32);
+    }
+}
+
+/* Two waves have the columns of a row. */
+GPU_DEVICE void store_row_sums(const spw_gemm_fused_problem &f, const gemm_tile &t, const float (&dot)[DOWN],
+                               float *shared) {
+    static_assert(SPW_GEMM_ROW_SUM_TILE == TILE_N, "a tile's columns make one part of a row's sum");
+    const int wave = gpu_thread() / 64, row0 = wave % 2 * WAVE_M + gpu_lane();
+    const bool writes = gpu_lane() < 16;
+    gpu_barrier(); /* LDS has been read */
+    if (wave / 2 == 1 && writes)
+#pragma unroll
+        for (int i = 0; i < DOWN; i++) shared[row0 + i * 16] = dot[i];
+    gpu_barrier();
+    if (wave / 2 == 0 && writes) {
+        float *to = f.row_sum + (long)(t.n0 / SPW_GEMM_ROW_SUM_TILE) * f.p.rows + t.first + t.m0;
+#pragma unroll
+        for (int i = 0; i < DOWN; i++)
+            if (t.m0 + row0 + i * 16 < t.height) to[row0 + i * 16] = dot[i] + shared[row0 + i * 16];
+    }
+    gpu_barrier(); /* before the next tile's */
+}
+
+template <bool B_INNER, spw_gemm_between BETWEEN>
+GPU_DEVICE void multiply_down(const spw_gemm_fused_problem &f) {
+    alignas(16) __shared__ step_bytes lds[2];
+    const int wave = gpu_thread() / 64, wave_m = wave % 2 * WAVE_M, wave_n = wave / 2 * WAVE_N;
+    const spw_gemm_problem &p = f.p;
+    gemm_walk<SPW_GEMM_ROWS, TILE_M, TILE_N, BAND> walk;
+    gemm_tile t;
+    walk.start(p);
+    for (int index = gpu_block(); walk.seek(p, index, t); index += p.blocks) {
+        const gemm_operands o = gemm_operands_of<SPW_GEMM_ROWS>(p, t);
+        sums4 sum[DOWN][ACROSS] = {};
+        float dot[DOWN];
+        if (t.terms > 0) {
+            gathered_rows a;
+            share<B_INNER, 2> b;
+            a.start(f, t);
+            b.start(o.b, (int)(B_INNER ? o.b_n : o.b_k), t.n0, p.columns, t.terms);
+            sum_up(a, b, t.terms, lds, wave, sum);
+        }
+        store_slopes<BETWEEN>(f, t, t.m0 + wave_m, t.n0 + wave_n, sum, dot);
+        store_row_sums(f, t, dot, (float *)lds[0]);
+    }
+}
+
+/* c grows by a wave's sums. Each element of it belongs to one lane. */
+GPU_DEVICE void add_tile(const gemm_tile &t, int columns, float *c, int m0, int n0,
+                         const sums4 (&sum)[DOWN][ACROSS]) {
+    keep_here(columns);
+    const int row = m0 + gpu_lane() % 16, column = n0 + gpu_lane() / 16 * 4;
+    const unsigned row_bytes = (unsigned)columns * 4, bytes = (unsigned)t.height * row_bytes;
+#pragma unroll
+    for (int i = 0; i < DOWN; i++)
+#pragma unroll
+        for (int j = 0; j < ACROSS; j++) {
+            const unsigned offset = column + j * 16 < columns ? (unsigned)(row + i * 16) * row_bytes +
+                                                                    (unsigned)(column + j * 16) * 4
+                                                              : ~0u;
+            const sums4 grown = __builtin_bit_cast(sums4, load_piece(c, bytes, offset)) + sum[i][j];
+#if defined(__AMDGCN__)
+            const auto buffer = __builtin_amdgcn_make_buffer_rsrc((void *)c, 0, (int)bytes, 0x27000);
+            __builtin_amdgcn_raw_buffer_store_b128(__builtin_bit_cast(words4, grown), buffer, (int)offset, 0,
+                                                   0);
+#else
+            (void)grown;
+#endif
+        }
+}
+
+/* An operand of the weights' gradient, gathered or in order. */
+template <int LOADS>
+GPU_DEVICE void start(gathered_terms<LOADS> &to, const spw_gemm_fused_problem &f, const spw_bf16 *array,
+                      const spw_bf16 *, int width, int column0, const gemm_tile &t) {
+    to.start(f, array, width, column0, t);
+}
+template <int LOADS>
+GPU_DEVICE void start(share<false, LOADS> &to, const spw_gemm_fused_problem &, const spw_bf16 *,
+                      const spw_bf16 *group, int width, int column0, const gemm_tile &t) {
+    to.start(group, width, column0, width, t.terms);
+}
+
+template <typename A, typename B> GPU_DEVICE void multiply_weights(const spw_gemm_fused_problem &f) {
+    alignas(16) __shared__ step_bytes lds[2];
+    const int wave = gpu_thread() / 64, wave_m = wave % 2 * WAVE_M, wave_n = wave / 2 * WAVE_N;
+    const spw_gemm_problem &p = f.p;
+    gemm_walk<SPW_GEMM_WEIGHTS, TILE_M, TILE_N, BAND> walk;
+    gemm_tile t;
+    walk.start(p);
+    for (int index = gpu_block(); walk.seek(p, index, t); index += p.blocks) {
+        const gemm_operands o = gemm_operands_of<SPW_GEMM_WEIGHTS>(p, t);
+        sums4 sum[DOWN][ACROSS] = {};
+        if (t.terms > 0) {
+            A a;
+            B b;
+            start(a, f, p.a, o.a, p.inner, t.m0, t);
+            start(b, f, p.b, o.b, p.columns, t.n0, t);
+            sum_up(a, b, t.terms, lds, wave, sum);
+        }
+        if (!f.add)
+            store_tile<ACROSS>(t, p.columns, o.c, t.m0 + wave_m, t.n0 + wave_n, sum);
+        else if (t.terms > 0)
+            add_tile(t, p.columns, f.main + (long)t.expert * p.inner * p.columns, t.m0 + wave_m,
+                     t.n0 + wave_n, sum);
+    }
+}
+
+/* Kernels of both layouts of b. */
+#define BY_LAYOUT(name, body, between) \
+    MFMA_KERNEL(THREADS) gemm_mfma_##name##_inner(spw_gemm_fused_problem f) { body<true, between>(f); } \
+    MFMA_KERNEL(THREADS) gemm_mfma_##name##_outer(spw_gemm_fused_problem f) { body<false, between>(f); }
+BY_LAYOUT(up_gated, multiply_up, SPW_GEMM_GATED)
+BY_LAYOUT(up_pairs, multiply_up, SPW_GEMM_PAIRS)
+BY_LAYOUT(up_relu2, multiply_up, SPW_GEMM_RELU2)
+BY_LAYOUT(down_gradient_gated, multiply_down, SPW_GEMM_GATED)
+BY_LAYOUT(down_gradient_pairs, multiply_down, SPW_GEMM_PAIRS)
+BY_LAYOUT(down_gradient_relu2, multiply_down, SPW_GEMM_RELU2)
+
+typedef share<false, 4> terms_a;
+typedef share<false, 2> terms_b;
+MFMA_KERNEL(THREADS) gemm_mfma_weights_in_order(spw_gemm_fused_problem f) {
+    multiply_weights<terms_a, terms_b>(f);
+}
+MFMA_KERNEL(THREADS) gemm_mfma_weights_gathered_a(spw_gemm_fused_problem f) {
+    multiply_weights<gathered_terms<4>, terms_b>(f);
+}
+MFMA_KERNEL(THREADS) gemm_mfma_weights_gathered_b(spw_gemm_fused_problem f) {
+    multiply_weights<terms_a, gathered_terms<2>>(f);
+}
+
+#if GPU_HOST
+/* Offsets into a group, and into a gathered array, are 32 bits. */
+static bool too_large(const spw_gemm_fused_problem &f, unsigned matrices) {
+    const unsigned long long most = 0xf0000000, rows = (unsigned)f.p.rows, inner = (unsigned)f.p.inner * 2,
+                             columns = (unsigned)f.p.columns * 2ull,
+                             from = f.top_k > 0 ? (unsigned)f.tokens : 0;
+    const unsigned long long wider = inner > columns ? inner : columns;
+    return rows * inner >= most || rows * columns * matrices >= most || from * wider >= most ||
+           inner * columns / (matrices > 1 ? 1 : 2) * 2 >= most || wider >= 1u << 27;
+}
+
+typedef void fused_kernel(spw_gemm_fused_problem);
+static int launch(fused_kernel *inner, fused_kernel *outer, const spw_gemm_fused_problem &f,
+                  unsigned matrices, gpu_stream stream) {
+    if (too_large(f, matrices)) return cudaErrorInvalidValue;
+    (f.p.inner_contiguous ? inner : outer)<<<f.p.blocks, THREADS, 0, stream>>>(f);
+    return (int)cudaGetLastError();
+}
+
+int spw_launch_gemm_up_mfma(spw_gemm_fused_problem f, gpu_stream stream) {
+    if (f.curve.between == SPW_GEMM_RELU2)
+        return launch(gemm_mfma_up_relu2_inner, gemm_mfma_up_relu2_outer, f, 1, stream);
+    if (f.curve.between == SPW_GEMM_PAIRS)
+        return launch(gemm_mfma_up_pairs_inner, gemm_mfma_up_pairs_outer, f, 2, stream);
+    return launch(gemm_mfma_up_gated_inner, gemm_mfma_up_gated_outer, f, 2, stream);
+}
+
+int spw_launch_gemm_down_gradient_mfma(spw_gemm_fused_problem f, gpu_stream stream) {
+    if (f.curve.between == SPW_GEMM_RELU2)
+        return launch(gemm_mfma_down_gradient_relu2_inner, gemm_mfma_down_gradient_relu2_outer, f, 1, stream);
+    if (f.curve.between == SPW_GEMM_PAIRS)
+        return launch(gemm_mfma_down_gradient_pairs_inner, gemm_mfma_down_gradient_pairs_outer, f, 2, stream);
+    return launch(gemm_mfma_down_gradient_gated_inner, gemm_mfma_down_gradient_gated_outer, f, 2, stream);
+}
+
+int spw_launch_gemm_weights_mfma(spw_gemm_gather gather, spw_gemm_fused_problem f, gpu_stream stream) {
+    fused_kernel *const kernel = gather == SPW_GEMM_GATHER_A   ? gemm_mfma_weights_gathered_a
+                                 : gather == SPW_GEMM_GATHER_B ? gemm_mfma_weights_gathered_b
+                                                               : gemm_mfma_weights_in_order;
+    return launch(kernel, kernel, f, 2, stream); /* the fp32 array has four bytes an element */
+}
+#endif
