@@ -23,9 +23,13 @@ from code_object import CodeObject
 LDS_BYTES = {"gfx90a": 65536, "gfx942": 65536, "gfx950": 163840}
 REGISTERS, REGISTER_UNIT, WAVES_MAX, SIMDS, WAVE = 512, 8, 8, 4, 64
 MATRIX_BUSY_MIN = {"gfx942": 0.90, "gfx950": 0.90}
-# Both operands are transposed on their way to LDS, and a step of gfx950 has half of gfx942's cycles to hide that behind.
+# Both operands are transposed on their way to LDS, and a step of gfx950 has half of gfx942's cycles to hide that behind. Where rows are
+# gathered, each thread also makes addresses of four assignments a step, or of two.
 # fp8: a block's sums are scaled and added by vector instructions, and gfx942's codes are translated by eight more for four of them.
-MATRIX_BUSY_LESS = {("gfx950", "gemm_mfma_weights"): 0.85, ("gfx942", "gemm_float8_mfma"): 0.45, ("gfx950", "gemm_float8_mfma"): 0.75}
+MATRIX_BUSY_LESS = {("gfx950", "gemm_mfma_weights"): 0.85, ("gfx950", "gemm_mfma_weights_in_order"): 0.85,
+                    ("gfx942", "gemm_mfma_weights_gathered_a"): 0.85, ("gfx950", "gemm_mfma_weights_gathered_a"): 0.75,
+                    ("gfx950", "gemm_mfma_weights_gathered_b"): 0.80,
+                    ("gfx942", "gemm_float8_mfma"): 0.45, ("gfx950", "gemm_float8_mfma"): 0.75}
 BRANCH = re.compile(r"^\s+(s_c?branch\S*)\s.*//\s*([0-9A-F]+):.*<(\S+?)(?:\+0x([0-9a-f]+))?>\s*$")
 INSTRUCTION = re.compile(r"^\s+(\S.*?)\s*//\s*([0-9A-F]+):")
 
@@ -124,7 +128,7 @@ def main():
         return 0
     arguments.mca = not arguments.no_mca and shutil.which(tool("mca")) is not None
     problems, rows = [], 0
-    print(f"{'target':7} {'kernel':22} {'matrix':>6} {'vgpr':>5} {'agpr':>5} {'lds':>6} {'waves':>5} {'scratch':>7} {'spills':>6}  busy")
+    print(f"{'target':7} {'kernel':35} {'matrix':>6} {'vgpr':>5} {'agpr':>5} {'lds':>6} {'waves':>5} {'scratch':>7} {'spills':>6}  busy")
     for target in LDS_BYTES:
         for path in sorted(glob.glob(os.path.join(arguments.build, target, "*.co"))):
             code = CodeObject(path)
@@ -136,7 +140,7 @@ def main():
                 loop = matrix_loop(listing[name])
                 busy = matrix_busy(loop, target) if arguments.mca and loop and target in MATRIX_BUSY_MIN else None
                 agprs = kernel.get(".agpr_count", 0)
-                print(f"{target:7} {name:22} {matrix:6} {kernel['.vgpr_count'] - agprs:5} {agprs:5} "
+                print(f"{target:7} {name:35} {matrix:6} {kernel['.vgpr_count'] - agprs:5} {agprs:5} "
                       f"{kernel['.group_segment_fixed_size']:6} {occupancy(kernel, target):5.2g} {scratch:7} {spills:6}"
                       + (f"  {busy:.1%}" if busy is not None else ""))
                 rows += 1

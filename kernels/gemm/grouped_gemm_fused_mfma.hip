@@ -7,17 +7,6 @@
 
 static constexpr unsigned OUTSIDE = 0xf0000000; /* bytes: behind the end of any array */
 
-/* Where a row of a product begins in the array that it is gathered from. */
-struct gather {
-    const int *assignment;
-    int top_k;
-    unsigned row_bytes;
-
-    GPU_MEMBER unsigned at(long row) const {
-        return (unsigned)(top_k > 0 ? assignment[row] / top_k : (int)row) * row_bytes;
-    }
-};
-
 GPU_DEVICE words4 load_piece(const void *base, unsigned bytes, unsigned offset) {
 #if defined(__AMDGCN__)
     const auto buffer = __builtin_amdgcn_make_buffer_rsrc((void *)base, 0, (int)bytes, 0x27000);
@@ -28,19 +17,28 @@ GPU_DEVICE words4 load_piece(const void *base, unsigned bytes, unsigned offset) 
 #endif
 }
 
+/* Of an assignment its token, which is top_k assignments wide: one multiplication. Assignments are below 2^31 / top_k. */
+GPU_DEVICE unsigned token_of(unsigned assignment, unsigned inverse) {
+    return (unsigned)((unsigned long long)(2 * assignment) * inverse >> 32);
+}
+GPU_DEVICE unsigned token_inverse(int top_k) { return (0x7fffffffu / (unsigned)top_k) + 1; }
+
 /* Rows of a that begin anywhere: the same piece of four rows, 64 apart. */
 struct gathered_rows : share<true, 4> {
     unsigned from[4];
 
     GPU_MEMBER void start(const spw_gemm_fused_problem &f, const gemm_tile &t) {
-        const gather rows = {f.assignment, f.top_k, (unsigned)f.p.inner * 2};
-        const int thread = gpu_thread(), row = t.m0 + thread / 4;
-        base = f.p.a, bytes = (unsigned)(f.top_k > 0 ? f.tokens : f.p.rows) * rows.row_bytes;
+        const int thread = gpu_thread();
+        const unsigned row_bytes = (unsigned)f.p.inner * 2;
+        base = f.p.a, bytes = (unsigned)(f.top_k > 0 ? f.tokens : f.p.rows) * row_bytes;
         to = place(thread / 4, thread % 4);
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            from[i] =
-                row + 64 * i < t.height ? rows.at((long)t.first + row + 64 * i) + thread % 4 * 16 : OUTSIDE;
+        for (int i = 0; i < 4; i++) {
+            const int row = t.m0 + thread / 4 + 64 * i;
+            unsigned source = (unsigned)(t.first + row);
+            if (f.top_k > 0 && row < t.height) source = (unsigned)(f.assignment[source] / f.top_k);
+            from[i] = row < t.height ? source * row_bytes + thread % 4 * 16 : OUTSIDE;
+        }
     }
     GPU_MEMBER void load(int left) {
         const bool inside = gpu_thread() % 4 * 8 < left;
@@ -52,33 +50,49 @@ struct gathered_rows : share<true, 4> {
     }
 };
 
-/* Terms of a sum over rows that begin anywhere: a block of LOADS rows by eight columns. */
+/* Of 24 bits: multiplied in a quarter of the time. */
+GPU_DEVICE unsigned small(unsigned number) { return number & 0xffffff; }
+
+/* Terms of a sum over rows that begin anywhere: a block of LOADS rows by eight columns. Their assignments are loaded a step ahead. */
 template <int LOADS> struct gathered_terms : share<false, LOADS> {
-    gather rows;
-    unsigned from[LOADS], column;
-    long next; /* row of the next `from` */
+    typedef unsigned numbers __attribute__((ext_vector_type(LOADS)));
+    const int *assignment;
+    unsigned behind, next; /* bytes of assignments up to the group's end, and where the next ones are */
+    numbers assigned;
+    unsigned inverse, row_bytes, column;
 
     GPU_MEMBER void start(const spw_gemm_fused_problem &f, const spw_bf16 *array, int width, int column0,
                           const gemm_tile &t) {
         const int thread = gpu_thread(), along = thread % this->ALONG * LOADS,
                   across = thread / this->ALONG * 8;
-        rows = {f.assignment, f.top_k, (unsigned)width * 2};
-        this->base = array, this->bytes = (unsigned)f.tokens * rows.row_bytes;
+        assignment = f.assignment, inverse = token_inverse(f.top_k), row_bytes = (unsigned)width * 2;
+        behind = (unsigned)(t.first + t.rows) * 4, next = (unsigned)(t.first + along) * 4;
+        this->base = array, this->bytes = (unsigned)f.tokens * row_bytes;
         this->to = place(across, along / 8) + along % 8 * 2;
         column = (unsigned)(column0 + across) * 2;
-        next = (long)t.first + along;
-        find(t.terms);
+        assigned = load_assigned();
     }
-    GPU_MEMBER void find(int left) {
-#pragma unroll
-        for (int i = 0; i < LOADS; i++)
-            from[i] = gpu_thread() % this->ALONG * LOADS + i < left ? rows.at(next + i) : OUTSIDE;
-        next += TILE_K;
+    GPU_MEMBER numbers load_assigned() {
+#if defined(__AMDGCN__)
+        const auto buffer = __builtin_amdgcn_make_buffer_rsrc((void *)assignment, 0, (int)behind, 0x27000);
+        const unsigned at = next;
+        next += TILE_K * 4;
+        if constexpr (LOADS == 4)
+            return __builtin_amdgcn_raw_buffer_load_b128(buffer, (int)at, 0, 0);
+        else
+            return __builtin_amdgcn_raw_buffer_load_b64(buffer, (int)at, 0, 0);
+#else
+        return numbers{};
+#endif
     }
     GPU_MEMBER void load(int left) {
+        const int along = gpu_thread() % this->ALONG * LOADS;
 #pragma unroll
-        for (int i = 0; i < LOADS; i++) this->v[i] = load_piece(this->base, this->bytes, from[i] + column);
-        find(left - TILE_K);
+        for (int i = 0; i < LOADS; i++) {
+            const unsigned from = small(token_of(assigned[i], inverse)) * small(row_bytes) + column;
+            this->v[i] = load_piece(this->base, this->bytes, along + i < left ? from : OUTSIDE);
+        }
+        assigned = load_assigned();
     }
 };
 
@@ -170,28 +184,42 @@ GPU_DEVICE void store_up(const spw_gemm_fused_problem &f, const gemm_tile &t, in
     }
 }
 
+/* The kernel's argument once more: what an epilogue needs of it is not kept in registers from tile to tile. */
+GPU_DEVICE const spw_gemm_fused_problem &again(const spw_gemm_fused_problem &f) {
+#if defined(__AMDGCN__)
+    const auto argument = __builtin_amdgcn_kernarg_segment_ptr();
+    int nothing = 0;
+    keep_here(nothing);
+    (void)f;
+    return ((const spw_gemm_fused_problem *)argument)[gpu_first(nothing)];
+#else
+    return f;
+#endif
+}
+
 template <bool B_INNER, spw_gemm_between BETWEEN>
 GPU_DEVICE void multiply_up(const spw_gemm_fused_problem &f) {
     typedef columns_of<BETWEEN> how;
     constexpr bool SIDE_BY_SIDE = !how::ONE && !how::PAIRS;
     alignas(16) __shared__ step_bytes lds[2];
     const int wave = gpu_thread() / 64;
-    const spw_gemm_problem &p = f.p;
     gemm_walk<SPW_GEMM_ROWS, TILE_M, how::TILE, BAND> walk;
     gemm_tile t;
-    walk.start(p);
-    for (int index = gpu_block(); walk.seek(p, index, t); index += p.blocks) {
-        const int wide = how::MATRICES * p.columns;
+    walk.start(f.p);
+    for (int index = gpu_block(); walk.seek(f.p, index, t); index += f.p.blocks) {
+        const spw_gemm_fused_problem &g = again(f);
+        const int wide = how::MATRICES * g.p.columns;
         sums4 sum[DOWN][ACROSS] = {};
         if (t.terms > 0) {
             gathered_rows a;
             share<B_INNER, 2, SIDE_BY_SIDE> b;
-            a.start(f, t);
-            b.start(p.b + (long)t.expert * p.inner * wide, B_INNER ? p.inner : wide,
+            a.start(g, t);
+            b.start(g.p.b + (long)t.expert * g.p.inner * wide, B_INNER ? g.p.inner : wide,
                     how::PAIRS ? 2 * t.n0 : t.n0, wide, t.terms);
             sum_up(a, b, t.terms, lds, wave, sum);
         }
-        store_up<BETWEEN>(f, t, t.m0 + wave % 2 * WAVE_M, t.n0 + wave / 2 * (WAVE_N / how::MATRICES), sum);
+        store_up<BETWEEN>(again(f), t, t.m0 + wave % 2 * WAVE_M, t.n0 + wave / 2 * (WAVE_N / how::MATRICES),
+                          sum);
     }
 }
 
@@ -271,23 +299,23 @@ template <bool B_INNER, spw_gemm_between BETWEEN>
 GPU_DEVICE void multiply_down(const spw_gemm_fused_problem &f) {
     alignas(16) __shared__ step_bytes lds[2];
     const int wave = gpu_thread() / 64, wave_m = wave % 2 * WAVE_M, wave_n = wave / 2 * WAVE_N;
-    const spw_gemm_problem &p = f.p;
     gemm_walk<SPW_GEMM_ROWS, TILE_M, TILE_N, BAND> walk;
     gemm_tile t;
-    walk.start(p);
-    for (int index = gpu_block(); walk.seek(p, index, t); index += p.blocks) {
-        const gemm_operands o = gemm_operands_of<SPW_GEMM_ROWS>(p, t);
+    walk.start(f.p);
+    for (int index = gpu_block(); walk.seek(f.p, index, t); index += f.p.blocks) {
+        const spw_gemm_fused_problem &g = again(f);
+        const gemm_operands o = gemm_operands_of<SPW_GEMM_ROWS>(g.p, t);
         sums4 sum[DOWN][ACROSS] = {};
         float dot[DOWN];
         if (t.terms > 0) {
             gathered_rows a;
             share<B_INNER, 2> b;
-            a.start(f, t);
-            b.start(o.b, (int)(B_INNER ? o.b_n : o.b_k), t.n0, p.columns, t.terms);
+            a.start(g, t);
+            b.start(o.b, (int)(B_INNER ? o.b_n : o.b_k), t.n0, g.p.columns, t.terms);
             sum_up(a, b, t.terms, lds, wave, sum);
         }
-        store_slopes<BETWEEN>(f, t, t.m0 + wave_m, t.n0 + wave_n, sum, dot);
-        store_row_sums(f, t, dot, (float *)lds[0]);
+        store_slopes<BETWEEN>(again(f), t, t.m0 + wave_m, t.n0 + wave_n, sum, dot);
+        store_row_sums(again(f), t, dot, (float *)lds[0]);
     }
 }
 
@@ -315,6 +343,15 @@ GPU_DEVICE void add_tile(const gemm_tile &t, int columns, float *c, int m0, int 
         }
 }
 
+GPU_DEVICE void store_weights(const spw_gemm_fused_problem &f, const gemm_tile &t, int m0, int n0,
+                              const sums4 (&sum)[DOWN][ACROSS]) {
+    const long corner = (long)t.expert * f.p.inner * f.p.columns;
+    if (!f.add)
+        store_tile<ACROSS>(t, f.p.columns, f.p.c + corner, m0, n0, sum);
+    else if (t.terms > 0)
+        add_tile(t, f.p.columns, f.main + corner, m0, n0, sum);
+}
+
 /* An operand of the weights' gradient, gathered or in order. */
 template <int LOADS>
 GPU_DEVICE void start(gathered_terms<LOADS> &to, const spw_gemm_fused_problem &f, const spw_bf16 *array,
@@ -330,25 +367,21 @@ GPU_DEVICE void start(share<false, LOADS> &to, const spw_gemm_fused_problem &, c
 template <typename A, typename B> GPU_DEVICE void multiply_weights(const spw_gemm_fused_problem &f) {
     alignas(16) __shared__ step_bytes lds[2];
     const int wave = gpu_thread() / 64, wave_m = wave % 2 * WAVE_M, wave_n = wave / 2 * WAVE_N;
-    const spw_gemm_problem &p = f.p;
     gemm_walk<SPW_GEMM_WEIGHTS, TILE_M, TILE_N, BAND> walk;
     gemm_tile t;
-    walk.start(p);
-    for (int index = gpu_block(); walk.seek(p, index, t); index += p.blocks) {
-        const gemm_operands o = gemm_operands_of<SPW_GEMM_WEIGHTS>(p, t);
+    walk.start(f.p);
+    for (int index = gpu_block(); walk.seek(f.p, index, t); index += f.p.blocks) {
+        const spw_gemm_fused_problem &g = again(f);
         sums4 sum[DOWN][ACROSS] = {};
         if (t.terms > 0) {
+            const gemm_operands o = gemm_operands_of<SPW_GEMM_WEIGHTS>(g.p, t);
             A a;
             B b;
-            start(a, f, p.a, o.a, p.inner, t.m0, t);
-            start(b, f, p.b, o.b, p.columns, t.n0, t);
+            start(a, g, g.p.a, o.a, g.p.inner, t.m0, t);
+            start(b, g, g.p.b, o.b, g.p.columns, t.n0, t);
             sum_up(a, b, t.terms, lds, wave, sum);
         }
-        if (!f.add)
-            store_tile<ACROSS>(t, p.columns, o.c, t.m0 + wave_m, t.n0 + wave_n, sum);
-        else if (t.terms > 0)
-            add_tile(t, p.columns, f.main + (long)t.expert * p.inner * p.columns, t.m0 + wave_m,
-                     t.n0 + wave_n, sum);
+        store_weights(again(f), t, t.m0 + wave_m, t.n0 + wave_n, sum);
     }
 }
 
@@ -383,7 +416,8 @@ static bool too_large(const spw_gemm_fused_problem &f, unsigned matrices) {
                              from = f.top_k > 0 ? (unsigned)f.tokens : 0;
     const unsigned long long wider = inner > columns ? inner : columns;
     return rows * inner >= most || rows * columns * matrices >= most || from * wider >= most ||
-           inner * columns / (matrices > 1 ? 1 : 2) * 2 >= most || wider >= 1u << 27;
+           from * (unsigned)f.top_k * (unsigned)f.top_k >= 1ull << 31 || from >= 1u << 24 ||
+           inner * columns / (matrices > 1 ? 1 : 2) * 2 >= most || wider >= 1u << 24;
 }
 
 typedef void fused_kernel(spw_gemm_fused_problem);
