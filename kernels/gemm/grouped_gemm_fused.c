@@ -12,26 +12,27 @@
 /* By what this build has. */
 #if defined(SPW_HIP)
 static const bool has_fused = false;
-static int launch_act(spw_gemm_fused_problem f, gpu_stream stream) {
-    if (f.curve.between == SPW_GEMM_SILU) return spw_launch_gemm_swiglu_mfma(f.p, stream);
-    return spw_launch_gemm_activated_mfma(f.p, f.curve, stream);
+static int launch_act(spw_gemm_element element, spw_gemm_fused_problem f, gpu_stream stream) {
+    if (f.curve.between == SPW_GEMM_SILU) return spw_launch_gemm_swiglu_mfma(element, f.p, stream);
+    return spw_launch_gemm_activated_mfma(element, f.p, f.curve, stream);
 }
-static int launch_up(spw_gemm_fused_problem f, gpu_stream stream) {
-    (void)f, (void)stream;
+static int launch_up(spw_gemm_element element, spw_gemm_fused_problem f, gpu_stream stream) {
+    (void)element, (void)f, (void)stream;
     return 1; /* check() has refused */
 }
 #define launch_down_gradient launch_up
 #define launch_activated_up launch_up
 #define launch_activated_down_gradient launch_up
-static int launch_weights(spw_gemm_gather gather, spw_gemm_fused_problem f, gpu_stream stream) {
+static int launch_weights(spw_gemm_gather gather, spw_gemm_element element, spw_gemm_fused_problem f,
+                          gpu_stream stream) {
     (void)gather;
-    return launch_up(f, stream);
+    return launch_up(element, f, stream);
 }
 #else
 static const bool has_fused = true;
-static int launch_act(spw_gemm_fused_problem f, gpu_stream stream) {
-    if (f.curve.between == SPW_GEMM_SILU) return spw_launch_gemm_swiglu_wgmma(f.p, stream);
-    return spw_launch_gemm_activated_up_wgmma(f, stream); /* h is NULL */
+static int launch_act(spw_gemm_element element, spw_gemm_fused_problem f, gpu_stream stream) {
+    if (f.curve.between == SPW_GEMM_SILU) return spw_launch_gemm_swiglu_wgmma(element, f.p, stream);
+    return spw_launch_gemm_activated_up_wgmma(element, f, stream); /* h is NULL */
 }
 #define launch_up spw_launch_gemm_up_wgmma
 #define launch_down_gradient spw_launch_gemm_down_gradient_wgmma
@@ -66,12 +67,10 @@ static spw_status check(spw_gemm_shape s, spw_gemm_rows rows, size_t share) {
 }
 
 static spw_gemm_fused_problem problem_of(spw_gemm_shape s, spw_gemm_rows rows, const int *offset) {
-    return (spw_gemm_fused_problem){.p = {.experts = (int)s.experts,
-                                          .rows = (int)s.rows,
-                                          .offset = offset,
-                                          .blocks = spw_device_multiprocessors()},
-                                    .assignment = rows.assignment,
-                                    .top_k = (int)rows.top_k};
+    return (spw_gemm_fused_problem){
+        .p = {.experts = (int)s.experts, .rows = (int)s.rows, .offset = offset, .blocks = spw_gemm_blocks(s)},
+        .assignment = rows.assignment,
+        .top_k = (int)rows.top_k};
 }
 
 /* As the kernels see it. */
@@ -119,8 +118,9 @@ spw_status spw_gpu_grouped_gemm_up(spw_gemm_shape s, spw_gemm_rows rows, const s
     if (status == SPW_OK) status = curve_of(&g->activation, &curve);
     if (status != SPW_OK || s.rows == 0) return status;
     const spw_gemm_fused_problem f = up_problem_of(s, rows, g, curve);
-    return spw_device_check((curve.between == SPW_GEMM_SILU ? launch_up : launch_activated_up)(f, stream),
-                            "grouped GEMM up");
+    return spw_device_check(
+        (curve.between == SPW_GEMM_SILU ? launch_up : launch_activated_up)(s.element, f, stream),
+        "grouped GEMM up");
 }
 
 spw_status spw_gpu_grouped_gemm_activated(spw_gemm_shape s, const spw_gemm_activation *a, const spw_bf16 *x,
@@ -135,7 +135,8 @@ spw_status spw_gpu_grouped_gemm_activated(spw_gemm_shape s, const spw_gemm_activ
         return spw_fail(SPW_EARG, "%s: gate and up in turn, or a bias, on %s; neither would be right", what,
                         spw_device_name());
     if (status != SPW_OK || s.rows == 0) return status;
-    return spw_device_check(launch_act(up_problem_of(s, (spw_gemm_rows){NULL, 0}, &g, curve), stream), what);
+    return spw_device_check(
+        launch_act(s.element, up_problem_of(s, (spw_gemm_rows){NULL, 0}, &g, curve), stream), what);
 }
 
 spw_status spw_gpu_grouped_gemm_down_gradient(spw_gemm_shape s, spw_gemm_rows rows,
@@ -151,9 +152,10 @@ spw_status spw_gpu_grouped_gemm_down_gradient(spw_gemm_shape s, spw_gemm_rows ro
     f.p.inner = (int)s.out, f.p.columns = (int)s.in, f.p.inner_contiguous = !s.transposed;
     f.p.a = g->dy, f.p.b = g->w, f.p.c = g->act;
     f.weight = g->weight, f.h = (spw_bf16 *)g->h, f.d_h = g->d_h, f.row_sum = g->row_sum;
-    return spw_device_check(
-        (curve.between == SPW_GEMM_SILU ? launch_down_gradient : launch_activated_down_gradient)(f, stream),
-        "grouped GEMM down gradient");
+    return spw_device_check((curve.between == SPW_GEMM_SILU
+                                 ? launch_down_gradient
+                                 : launch_activated_down_gradient)(s.element, f, stream),
+                            "grouped GEMM down gradient");
 }
 
 spw_status spw_gpu_grouped_gemm_weight_gradient(spw_gemm_shape s, spw_gemm_rows rows,
@@ -173,5 +175,5 @@ spw_status spw_gpu_grouped_gemm_weight_gradient(spw_gemm_shape s, spw_gemm_rows 
     const spw_gemm_gather gather = rows.assignment == NULL  ? SPW_GEMM_GATHER_NONE
                                    : g->gathers_x == a_is_x ? SPW_GEMM_GATHER_A
                                                             : SPW_GEMM_GATHER_B;
-    return spw_device_check(launch_weights(gather, f, stream), "grouped GEMM weight gradient");
+    return spw_device_check(launch_weights(gather, s.element, f, stream), "grouped GEMM weight gradient");
 }

@@ -43,21 +43,26 @@ typedef struct spw_gemm_fused_problem {
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* Each returns the runtime's error code, 0 for none. Hopper alone.
+/* Each returns the runtime's error code, 0 for none. element: of a, b, c, h, d_h and a bias. Hopper alone.
  *   up              SPW_GEMM_ROWS; c = act = swiglu(gate, up) of the sums; b has 2 columns gate and up side by side; a gathered or not
  *   down gradient   SPW_GEMM_ROWS; s = sum of a b; with the row's weight w and gate, up of h: d_h = the gradients of swiglu for w s,
  *                   c = w act, row_sum = the sum over a tile of s act; a gathered or not
  *   activated up and down gradient: the same with another activation than SwiGLU, or a bias: f.curve
  *   weights         SPW_GEMM_WEIGHTS; a, b or none gathered
  *   pingpong        either form, nothing gathered; c alone */
-int spw_launch_gemm_up_wgmma(spw_gemm_fused_problem f, gpu_stream stream);
-int spw_launch_gemm_down_gradient_wgmma(spw_gemm_fused_problem f, gpu_stream stream);
-int spw_launch_gemm_activated_up_wgmma(spw_gemm_fused_problem f, gpu_stream stream);
-int spw_launch_gemm_activated_down_gradient_wgmma(spw_gemm_fused_problem f, gpu_stream stream);
-int spw_launch_gemm_weights_wgmma(spw_gemm_gather gather, spw_gemm_fused_problem f, gpu_stream stream);
-int spw_launch_gemm_pingpong(spw_gemm_form form, spw_gemm_problem p, gpu_stream stream);
+int spw_launch_gemm_up_wgmma(spw_gemm_element element, spw_gemm_fused_problem f, gpu_stream stream);
+int spw_launch_gemm_down_gradient_wgmma(spw_gemm_element element, spw_gemm_fused_problem f,
+                                        gpu_stream stream);
+int spw_launch_gemm_activated_up_wgmma(spw_gemm_element element, spw_gemm_fused_problem f, gpu_stream stream);
+int spw_launch_gemm_activated_down_gradient_wgmma(spw_gemm_element element, spw_gemm_fused_problem f,
+                                                  gpu_stream stream);
+int spw_launch_gemm_weights_wgmma(spw_gemm_gather gather, spw_gemm_element element, spw_gemm_fused_problem f,
+                                  gpu_stream stream);
+int spw_launch_gemm_pingpong(spw_gemm_form form, spw_gemm_element element, spw_gemm_problem p,
+                             gpu_stream stream);
 /* On AMD's matrix cores: SPW_GEMM_ROWS, c = act of the sums alone; gate and up side by side or one matrix, no bias, not SPW_GEMM_SILU. */
-int spw_launch_gemm_activated_mfma(spw_gemm_problem p, spw_gemm_curve curve, gpu_stream stream);
+int spw_launch_gemm_activated_mfma(spw_gemm_element element, spw_gemm_problem p, spw_gemm_curve curve,
+                                   gpu_stream stream);
 #ifdef __cplusplus
 }
 #endif

@@ -1,32 +1,45 @@
-/* Grouped GEMM of bf16 on AMD's matrix cores: grouped_gemm_mfma.h with bf16 products.
+/* Grouped GEMM of bf16 and of fp16 on AMD's matrix cores: grouped_gemm_mfma.h with their products.
  *
- * Operand and result layouts: AMD, matrix instruction calculator; 16x16x16 bf16_1k and, on gfx950, 16x16x32
- * bf16. With eight numbers a lane the two differ only in which products meet in which instruction, since both
+ * Operand and result layouts: AMD, matrix instruction calculator; 16x16x16 bf16_1k and f16 and, on
+ * gfx950, 16x16x32 of both. With eight numbers a lane the two differ only in which products meet in which instruction, since both
  * operands are permuted alike.
  *
  * With SWIGLU, b holds gate and up side by side and a tile takes 64 columns of each, 16 of gate and the same 16
  * of up in turns: a lane then holds the two sums of an element of act, and neither is written to memory. Other
- * activations do the same. */
+ * activations do the same.
+ *
+ * fp16 on gfx90a: these instructions take subnormal numbers for 0 there, and not on gfx942 and gfx950 [AMD, CDNA 2 and 3 instruction
+ * set architectures, matrix arithmetic instructions]. */
 #include "kernels/gemm/grouped_gemm_fused.h"
 #include "kernels/gemm/grouped_gemm_launch.h"
 #include "kernels/gemm/grouped_gemm_mfma.h"
 #include "kernels/local/swiglu_math.h"
 
-typedef short bits4 __attribute__((ext_vector_type(4)));
-typedef __bf16 bf16x8 __attribute__((ext_vector_type(8)));
 typedef short bits8 __attribute__((ext_vector_type(8)));
+typedef __bf16 bf16x8 __attribute__((ext_vector_type(8)));
+typedef _Float16 fp16x8 __attribute__((ext_vector_type(8)));
 
-GPU_DEVICE sums4 multiply_add(words4 a, words4 b, sums4 sum) {
+/* Eight terms of a lane's operands. */
+template <spw_gemm_element ELEMENT> GPU_DEVICE sums4 multiply_add(words4 a, words4 b, sums4 sum) {
+    if constexpr (ELEMENT == SPW_GEMM_FP16) {
+        const fp16x8 a8 = __builtin_bit_cast(fp16x8, a), b8 = __builtin_bit_cast(fp16x8, b);
 #if defined(__gfx950__)
-    return __builtin_amdgcn_mfma_f32_16x16x32_bf16(__builtin_bit_cast(bf16x8, a),
-                                                   __builtin_bit_cast(bf16x8, b), sum, 0, 0, 0);
+        return __builtin_amdgcn_mfma_f32_16x16x32_f16(a8, b8, sum, 0, 0, 0);
 #elif defined(__AMDGCN__)
-    const bits8 a8 = __builtin_bit_cast(bits8, a), b8 = __builtin_bit_cast(bits8, b);
-    sum = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a8.lo, b8.lo, sum, 0, 0, 0);
-    return __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a8.hi, b8.hi, sum, 0, 0, 0);
-#else
-    return sum;
+        sum = __builtin_amdgcn_mfma_f32_16x16x16f16(a8.lo, b8.lo, sum, 0, 0, 0);
+        return __builtin_amdgcn_mfma_f32_16x16x16f16(a8.hi, b8.hi, sum, 0, 0, 0);
 #endif
+    } else {
+#if defined(__gfx950__)
+        return __builtin_amdgcn_mfma_f32_16x16x32_bf16(__builtin_bit_cast(bf16x8, a),
+                                                       __builtin_bit_cast(bf16x8, b), sum, 0, 0, 0);
+#elif defined(__AMDGCN__)
+        const bits8 a8 = __builtin_bit_cast(bits8, a), b8 = __builtin_bit_cast(bits8, b);
+        sum = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a8.lo, b8.lo, sum, 0, 0, 0);
+        return __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a8.hi, b8.hi, sum, 0, 0, 0);
+#endif
+    }
+    return sum;
 }
 
 /* What becomes of sums; GATED: of gate's and up's, which lie beside each other, act in the first half of the columns. */
@@ -73,7 +86,7 @@ typedef gated_activation<silu_point> silu_activation;
 typedef gated_activation<curve_point> curve_activation;
 
 /* Of a step: sum += a times b. */
-struct bf16_products {
+template <spw_gemm_element ELEMENT> struct element_products {
 #if defined(__gfx950__)
     static constexpr int EACH = 1;
 #else
@@ -86,7 +99,7 @@ struct bf16_products {
 #pragma unroll
         for (int i = FROM; i < TO; i++)
 #pragma unroll
-            for (int j = 0; j < ACROSS; j++) sum[i][j] = multiply_add(f.b[j], f.a[i], sum[i][j]);
+            for (int j = 0; j < ACROSS; j++) sum[i][j] = multiply_add<ELEMENT>(f.b[j], f.a[i], sum[i][j]);
     }
 };
 
@@ -101,7 +114,7 @@ GPU_DEVICE gemm_operands operands_of(const spw_gemm_problem &p, const gemm_tile 
     return o;
 }
 
-template <spw_gemm_form FORM, bool B_INNER, typename ACTIVATION = no_activation>
+template <spw_gemm_form FORM, bool B_INNER, spw_gemm_element ELEMENT, typename ACTIVATION = no_activation>
 GPU_DEVICE void gemm_mfma(const spw_gemm_problem &p, ACTIVATION activation = {}) {
     constexpr bool A_INNER = FORM == SPW_GEMM_ROWS, SWIGLU = ACTIVATION::GATED;
     alignas(16) __shared__ unsigned char lds[2][A_BYTES + TILE_N * ROW_BYTES];
@@ -130,71 +143,86 @@ GPU_DEVICE void gemm_mfma(const spw_gemm_problem &p, ACTIVATION activation = {})
             /* Two steps a round: behind the end of the sum a step multiplies zeros. */
 #pragma clang loop unroll(disable)
             for (int left = t.terms; left > 0; left -= 2 * TILE_K) {
-                whole_step(a, b, left - 2 * TILE_K, lds[1], a_at, b_at, f, bf16_products{sum});
-                whole_step(a, b, left - 3 * TILE_K, lds[0], a_at, b_at, f, bf16_products{sum});
+                whole_step(a, b, left - 2 * TILE_K, lds[1], a_at, b_at, f, element_products<ELEMENT>{sum});
+                whole_step(a, b, left - 3 * TILE_K, lds[0], a_at, b_at, f, element_products<ELEMENT>{sum});
             }
         }
         activation.activate(sum);
         constexpr int HALF = SWIGLU ? 2 : 1;
-        store_tile<ACROSS / HALF>(t, p.columns, o.c, t.m0 + wave_m, t.n0 + wave_n / HALF, sum);
+        store_tile<ACROSS / HALF, ELEMENT>(t, p.columns, o.c, t.m0 + wave_m, t.n0 + wave_n / HALF, sum);
     }
 }
 
-MFMA_KERNEL(THREADS) gemm_mfma_rows_inner(spw_gemm_problem p) { gemm_mfma<SPW_GEMM_ROWS, true>(p); }
-MFMA_KERNEL(THREADS) gemm_mfma_rows_outer(spw_gemm_problem p) { gemm_mfma<SPW_GEMM_ROWS, false>(p); }
-MFMA_KERNEL(THREADS) gemm_mfma_weights(spw_gemm_problem p) { gemm_mfma<SPW_GEMM_WEIGHTS, false>(p); }
-MFMA_KERNEL(THREADS) gemm_mfma_swiglu_inner(spw_gemm_problem p) {
-    gemm_mfma<SPW_GEMM_ROWS, true>(p, silu_activation{});
-}
-MFMA_KERNEL(THREADS) gemm_mfma_swiglu_outer(spw_gemm_problem p) {
-    gemm_mfma<SPW_GEMM_ROWS, false>(p, silu_activation{});
-}
-MFMA_KERNEL(THREADS) gemm_mfma_activated_inner(spw_gemm_problem p, swiglu_curve curve) {
-    gemm_mfma<SPW_GEMM_ROWS, true>(p, curve_activation{{curve}});
-}
-MFMA_KERNEL(THREADS) gemm_mfma_activated_outer(spw_gemm_problem p, swiglu_curve curve) {
-    gemm_mfma<SPW_GEMM_ROWS, false>(p, curve_activation{{curve}});
-}
-MFMA_KERNEL(THREADS) gemm_mfma_relu2_inner(spw_gemm_problem p) {
-    gemm_mfma<SPW_GEMM_ROWS, true>(p, relu2_activation{});
-}
-MFMA_KERNEL(THREADS) gemm_mfma_relu2_outer(spw_gemm_problem p) {
-    gemm_mfma<SPW_GEMM_ROWS, false>(p, relu2_activation{});
-}
+#define KERNELS(suffix, element) \
+    MFMA_KERNEL(THREADS) gemm_mfma_rows_inner##suffix(spw_gemm_problem p) { \
+        gemm_mfma<SPW_GEMM_ROWS, true, element>(p); \
+    } \
+    MFMA_KERNEL(THREADS) gemm_mfma_rows_outer##suffix(spw_gemm_problem p) { \
+        gemm_mfma<SPW_GEMM_ROWS, false, element>(p); \
+    } \
+    MFMA_KERNEL(THREADS) gemm_mfma_weights##suffix(spw_gemm_problem p) { \
+        gemm_mfma<SPW_GEMM_WEIGHTS, false, element>(p); \
+    } \
+    MFMA_KERNEL(THREADS) gemm_mfma_swiglu_inner##suffix(spw_gemm_problem p) { \
+        gemm_mfma<SPW_GEMM_ROWS, true, element>(p, silu_activation{}); \
+    } \
+    MFMA_KERNEL(THREADS) gemm_mfma_swiglu_outer##suffix(spw_gemm_problem p) { \
+        gemm_mfma<SPW_GEMM_ROWS, false, element>(p, silu_activation{}); \
+    } \
+    MFMA_KERNEL(THREADS) gemm_mfma_activated_inner##suffix(spw_gemm_problem p, swiglu_curve curve) { \
+        gemm_mfma<SPW_GEMM_ROWS, true, element>(p, curve_activation{{curve}}); \
+    } \
+    MFMA_KERNEL(THREADS) gemm_mfma_activated_outer##suffix(spw_gemm_problem p, swiglu_curve curve) { \
+        gemm_mfma<SPW_GEMM_ROWS, false, element>(p, curve_activation{{curve}}); \
+    } \
+    MFMA_KERNEL(THREADS) gemm_mfma_relu2_inner##suffix(spw_gemm_problem p) { \
+        gemm_mfma<SPW_GEMM_ROWS, true, element>(p, relu2_activation{}); \
+    } \
+    MFMA_KERNEL(THREADS) gemm_mfma_relu2_outer##suffix(spw_gemm_problem p) { \
+        gemm_mfma<SPW_GEMM_ROWS, false, element>(p, relu2_activation{}); \
+    }
+KERNELS(, SPW_GEMM_BF16)
+KERNELS(_fp16, SPW_GEMM_FP16)
 
 #if GPU_HOST
-int spw_launch_gemm_mfma(spw_gemm_form form, spw_gemm_problem p, gpu_stream stream) {
+typedef void kernel(spw_gemm_problem);
+
+/* of: by element, those with b's sum outside and inside in turn. */
+static int launch(kernel *const (&of)[2][2], spw_gemm_element element, const spw_gemm_problem &p,
+                  gpu_stream stream) {
+    of[element][p.inner_contiguous ? 1 : 0]<<<p.blocks, THREADS, 0, stream>>>(p);
+    return (int)cudaGetLastError();
+}
+
+int spw_launch_gemm_mfma(spw_gemm_form form, spw_gemm_element element, spw_gemm_problem p,
+                         gpu_stream stream) {
+    static kernel *const rows[2][2] = {{gemm_mfma_rows_outer, gemm_mfma_rows_inner},
+                                       {gemm_mfma_rows_outer_fp16, gemm_mfma_rows_inner_fp16}};
+    static kernel *const weights[2][2] = {{gemm_mfma_weights, gemm_mfma_weights},
+                                          {gemm_mfma_weights_fp16, gemm_mfma_weights_fp16}};
     if (gemm_mfma_too_large(p, (unsigned)p.columns)) return cudaErrorInvalidValue;
-    if (form == SPW_GEMM_WEIGHTS)
-        gemm_mfma_weights<<<p.blocks, THREADS, 0, stream>>>(p);
-    else if (p.inner_contiguous)
-        gemm_mfma_rows_inner<<<p.blocks, THREADS, 0, stream>>>(p);
-    else
-        gemm_mfma_rows_outer<<<p.blocks, THREADS, 0, stream>>>(p);
-    return (int)cudaGetLastError();
+    return launch(form == SPW_GEMM_WEIGHTS ? weights : rows, element, p, stream);
 }
 
-int spw_launch_gemm_swiglu_mfma(spw_gemm_problem p, gpu_stream stream) {
+int spw_launch_gemm_swiglu_mfma(spw_gemm_element element, spw_gemm_problem p, gpu_stream stream) {
+    static kernel *const swiglu[2][2] = {{gemm_mfma_swiglu_outer, gemm_mfma_swiglu_inner},
+                                         {gemm_mfma_swiglu_outer_fp16, gemm_mfma_swiglu_inner_fp16}};
     if (gemm_mfma_too_large(p, 2ull * (unsigned)p.columns)) return cudaErrorInvalidValue;
-    if (p.inner_contiguous)
-        gemm_mfma_swiglu_inner<<<p.blocks, THREADS, 0, stream>>>(p);
-    else
-        gemm_mfma_swiglu_outer<<<p.blocks, THREADS, 0, stream>>>(p);
-    return (int)cudaGetLastError();
+    return launch(swiglu, element, p, stream);
 }
 
-int spw_launch_gemm_activated_mfma(spw_gemm_problem p, spw_gemm_curve c, gpu_stream stream) {
+int spw_launch_gemm_activated_mfma(spw_gemm_element element, spw_gemm_problem p, spw_gemm_curve c,
+                                   gpu_stream stream) {
+    static kernel *const relu2[2][2] = {{gemm_mfma_relu2_outer, gemm_mfma_relu2_inner},
+                                        {gemm_mfma_relu2_outer_fp16, gemm_mfma_relu2_inner_fp16}};
+    static void (*const gated[2][2])(spw_gemm_problem, swiglu_curve) = {
+        {gemm_mfma_activated_outer, gemm_mfma_activated_inner},
+        {gemm_mfma_activated_outer_fp16, gemm_mfma_activated_inner_fp16}};
     const swiglu_curve curve = {c.limit, c.alpha, c.cubic, c.shift};
     const bool one = c.between == SPW_GEMM_RELU2;
     if (gemm_mfma_too_large(p, (one ? 1ull : 2ull) * (unsigned)p.columns)) return cudaErrorInvalidValue;
-    if (one && p.inner_contiguous)
-        gemm_mfma_relu2_inner<<<p.blocks, THREADS, 0, stream>>>(p);
-    else if (one)
-        gemm_mfma_relu2_outer<<<p.blocks, THREADS, 0, stream>>>(p);
-    else if (p.inner_contiguous)
-        gemm_mfma_activated_inner<<<p.blocks, THREADS, 0, stream>>>(p, curve);
-    else
-        gemm_mfma_activated_outer<<<p.blocks, THREADS, 0, stream>>>(p, curve);
+    if (one) return launch(relu2, element, p, stream);
+    gated[element][p.inner_contiguous ? 1 : 0]<<<p.blocks, THREADS, 0, stream>>>(p, curve);
     return (int)cudaGetLastError();
 }
 #endif
