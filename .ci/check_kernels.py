@@ -150,7 +150,7 @@ def main():
                 problems += [f"{where}: the write-back at 0x{at:x} is not waited for" for at in not_waited_for(listing[name])]
                 if "mfma" in name and not loop:
                     problems.append(f"{where}: no matrix instruction in a loop")
-                least = MATRIX_BUSY_LESS.get((target, name), MATRIX_BUSY_MIN.get(target, 0))
+                least = MATRIX_BUSY_LESS.get((target, name.removesuffix("_fp16")), MATRIX_BUSY_MIN.get(target, 0))
                 if busy is not None and busy < least:
                     problems.append(f"{where}: the matrix pipe is busy for {busy:.1%} of the main loop, at least {least:.0%} would be right")
     for problem in problems:

@@ -10,6 +10,7 @@
 #define SPW_REFERENCE_GROUPED_GEMM_H
 
 #include "base/status.h"
+#include "reference/gemm_element.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,6 +24,9 @@ extern "C" {
 typedef struct spw_gemm_shape {
     size_t experts, rows, in, out;
     bool transposed;
+    /* Of kernels/gemm alone: here all is fp32, on any number of threads. */
+    spw_gemm_element element; /* of operands and results */
+    size_t multiprocessors;   /* that kernels which stay on them take at most; 0: all of the GPU's */
 } spw_gemm_shape;
 
 /* y[r][o] = sum over i of x[r][i] * w[e][i][o], where offset[e] <= r < offset[e + 1].

@@ -15,7 +15,7 @@ FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = range(3)
 
 class _Shape(ctypes.Structure):
     _fields_ = [("experts", ctypes.c_size_t), ("rows", ctypes.c_size_t), ("in", ctypes.c_size_t), ("out", ctypes.c_size_t),
-                ("transposed", ctypes.c_bool)]
+                ("transposed", ctypes.c_bool), ("element", ctypes.c_int), ("multiprocessors", ctypes.c_size_t)]
 
 
 class _Variant(ctypes.Structure):

@@ -4,8 +4,8 @@ import struct
 
 import numpy as np
 
-from emulate_gemm import CASES, ROWS, WEIGHTS, is_spoiled, operands, reference, spoil
-from emulate_memory import Array, from_bf16, interval_bf16, problem_of, to_bf16
+from emulate_gemm import CASES, NUMBERS, ROWS, SHARED, WEIGHTS, is_spoiled, operands, reference, spoil
+from emulate_memory import BF16, FP16, Array, interval, problem_of
 
 TOP_K, SUMMED = 3, 128  # SUMMED: columns of a part of a row's sum
 GELU = (np.float32(2 * np.sqrt(2 / np.pi)), np.float32(0.044715))
@@ -71,8 +71,8 @@ ACTIVATIONS = {
 class Rows:
     """Which row of its array each row of a product is, and the rows' weights. Behind the groups assignments lead nowhere."""
 
-    def __init__(self, rng, case, gathered):
-        counts, unused = case[:2]
+    def __init__(self, rng, case, gathered, element):
+        counts, unused, self.element = *case[:2], element
         self.used, self.rows = sum(counts), sum(counts) + unused
         self.tokens = -(-self.rows // TOP_K) + 2 if gathered else self.rows
         chosen = rng.integers(0, self.tokens * TOP_K, self.rows).astype(np.int32)
@@ -86,7 +86,7 @@ class Rows:
     def array(self, rng, width, exact=False):
         """The array that is gathered from, and its rows in the order of the product."""
         numbers = rng.integers(-8, 9, (self.tokens, width)) if exact else rng.standard_normal((self.tokens, width))
-        bits = to_bf16(numbers.astype(np.float32))
+        bits = self.element.to_bits(numbers.astype(np.float32))
         if self.assignment is None:
             bits[self.used :] = 0x7FC0
         return bits, bits[self.source]
@@ -104,9 +104,9 @@ def argument(case, inner_contiguous, arrays, rows, add=0, weights=None, h=None, 
             + b"".join(at(array) for array in (weights, h, d_h, row_sum, main)) + (curve or bytes(32)))
 
 
-def inside(array, want, scale, terms):
-    low, high = interval_bf16(want, scale, terms)
-    got = from_bf16(array.view)
+def inside(element, array, want, scale, terms):
+    low, high = interval(element, want, scale, terms)
+    got = element.to_float(array.view)
     return (got >= low) & (got <= high)
 
 
@@ -127,7 +127,7 @@ def each(kinds, cases):
                 yield f"{kind} {suffix}, {name}", what, suffix, inner_contiguous, case
 
 
-def up_tester(cases):
+def up_tester(cases, element):
     def test_fused_up(program, judge, label):
         rng = np.random.default_rng(31)
         for name, (activation, biased, gathered), suffix, inner_contiguous, case in each(ACTIVATIONS, cases):
@@ -137,13 +137,13 @@ def up_tester(cases):
 
     def check(program, judge, label, activation, biased, gathered, suffix, inner_contiguous, case, keeps, rng):
         counts, unused, inner, columns = case
-        wide, rows = activation.width(columns), Rows(rng, case, gathered)
-        offset, _, b = operands(rng, (counts, unused, inner, wide), ROWS, inner_contiguous, False)
+        wide, rows = activation.width(columns), Rows(rng, case, gathered, element)
+        offset, _, b = operands(rng, (counts, unused, inner, wide), ROWS, inner_contiguous, None, element)
         bits, a = rows.array(rng, inner)
-        sums, scale, terms = reference((counts, unused, inner, wide), ROWS, inner_contiguous, offset, a, b)
-        bias = Array(to_bf16(rng.standard_normal((len(counts), wide)).astype(np.float32))) if biased else None
+        sums, scale, terms = reference((counts, unused, inner, wide), ROWS, inner_contiguous, offset, a, b, element)
+        bias = Array(element.to_bits(rng.standard_normal((len(counts), wide)).astype(np.float32))) if biased else None
         if biased:
-            more = np.repeat(from_bf16(bias.view).astype(np.float64), counts, 0)
+            more = np.repeat(element.to_float(bias.view).astype(np.float64), counts, 0)
             sums[: rows.used] += more
             scale[: rows.used] += abs(more)
         (gate, up), (gate_scale, up_scale) = activation.split(sums), activation.split(scale)
@@ -154,17 +154,18 @@ def up_tester(cases):
                    else 1.15 * (abs(up) + shift) * gate_scale + abs(gate) * up_scale) + activation.bent(gate) * abs(want)
         inputs = [Array(bits), Array(b), Array(offset)] + ([bias] if biased else []) + ([rows.assignment] if gathered else [])
         act, h = Array(shape=want.shape, dtype=np.uint16), Array(shape=sums.shape, dtype=np.uint16) if keeps else None
-        program.launch(f"gemm_mfma_up_{activation.kernel}_{suffix}", 2, 256,
+        program.launch(f"gemm_mfma_up_{activation.kernel}_{suffix}{element.suffix}", 2, 256,
                        [argument(case, inner_contiguous, (*inputs[:3], act), rows, h=h, curve=activation.packed(bias))])
-        checks = [("act", lambda: inside(act, want, allowed, terms + 11))]
+        checks = [("act", lambda: inside(element, act, want, allowed, terms + 11))]
         if keeps:
-            checks.append(("gate and up", lambda: inside(h, sums, scale, terms + 1)))
+            checks.append(("gate and up", lambda: inside(element, h, sums, scale, terms + 1)))
         judged(judge, label, counts, [act, h] if keeps else [act], inputs, checks)
 
+    test_fused_up.__name__ += element.suffix
     return test_fused_up
 
 
-def down_gradient_tester(cases):
+def down_gradient_tester(cases, element):
     def test_fused_down_gradient(program, judge, label):
         rng = np.random.default_rng(32)
         for name, (activation, _, gathered), suffix, inner_contiguous, case in each(ACTIVATIONS, cases):
@@ -172,12 +173,12 @@ def down_gradient_tester(cases):
 
     def check(program, judge, label, activation, gathered, suffix, inner_contiguous, case, rng):
         counts, unused, inner, columns = case
-        rows, wide = Rows(rng, case, gathered), activation.width(columns)
-        offset, _, b = operands(rng, case, ROWS, inner_contiguous, False)
+        rows, wide = Rows(rng, case, gathered, element), activation.width(columns)
+        offset, _, b = operands(rng, case, ROWS, inner_contiguous, None, element)
         bits, a = rows.array(rng, inner)
-        s, scale, terms = reference(case, ROWS, inner_contiguous, offset, a, b)
-        kept = to_bf16(rng.standard_normal((rows.rows, wide)).astype(np.float32))
-        h_values = from_bf16(kept).astype(np.float64)
+        s, scale, terms = reference(case, ROWS, inner_contiguous, offset, a, b, element)
+        kept = element.to_bits(rng.standard_normal((rows.rows, wide)).astype(np.float32))
+        h_values = element.to_float(kept).astype(np.float64)
         h_values[rows.used :] = 0
         kept[rows.used :] = 0x7FC0
         gate, up = activation.split(h_values)
@@ -191,7 +192,7 @@ def down_gradient_tester(cases):
         inputs = [Array(bits), Array(b), Array(offset), Array(kept), rows.weights] + ([rows.assignment] if gathered else [])
         out, d_h = Array(shape=s.shape, dtype=np.uint16), Array(shape=kept.shape, dtype=np.uint16)
         row_sum = Array(shape=(parts, rows.rows), dtype=np.float32)
-        program.launch(f"gemm_mfma_down_gradient_{activation.kernel}_{suffix}", 2, 256,
+        program.launch(f"gemm_mfma_down_gradient_{activation.kernel}_{suffix}{element.suffix}", 2, 256,
                        [argument(case, inner_contiguous, (*inputs[:3], out), rows, weights=rows.weights, h=inputs[3], d_h=d_h,
                                  row_sum=row_sum, curve=activation.packed(None))])
 
@@ -201,13 +202,14 @@ def down_gradient_tester(cases):
             return abs(row_sum.view - want) <= (terms + min(columns, SUMMED) + 15) * 2.0**-24 * np.add.reduceat(dot_scale, edges, 1).T
 
         judged(judge, label, counts, [out, d_h, row_sum], inputs,
-               [("act", lambda: inside(out, v * act, bent * abs(v * act), 12)),
-                ("gradients of gate and up", lambda: inside(d_h, want_h, allowed_h, terms + 26)), ("sums of rows", sums)])
+               [("act", lambda: inside(element, out, v * act, bent * abs(v * act), 12)),
+                ("gradients of gate and up", lambda: inside(element, d_h, want_h, allowed_h, terms + 26)), ("sums of rows", sums)])
 
+    test_fused_down_gradient.__name__ += element.suffix
     return test_fused_down_gradient
 
 
-def weights_tester(cases):
+def weights_tester(cases, element):
     def test_fused_weights(program, judge, label):
         """Small integers: bit by bit."""
         rng = np.random.default_rng(33)
@@ -218,29 +220,30 @@ def weights_tester(cases):
 
     def check(program, judge, label, suffix, add, case, rng):
         counts, unused, inner, columns = case
-        rows = Rows(rng, case, suffix != "in_order")
-        offset, a, b = operands(rng, case, WEIGHTS, 0, True)
+        rows = Rows(rng, case, suffix != "in_order", element)
+        offset, a, b = operands(rng, case, WEIGHTS, 0, NUMBERS["integers"], element)
         given = {"a": a, "b": b}
         if suffix != "in_order":
             which = suffix[-1]
             given[which], in_order = rows.array(rng, inner if which == "a" else columns, True)
             a, b = (in_order, b) if which == "a" else (a, in_order)
-        want = reference(case, WEIGHTS, 0, offset, a, b)[0]
+        want = reference(case, WEIGHTS, 0, offset, a, b, element)[0]
         before = rng.integers(-99, 99, want.shape).astype(np.float32)
         inputs = [Array(given["a"]), Array(given["b"]), Array(offset)] + ([rows.assignment] if rows.assignment else [])
         c = Array(shape=want.shape, dtype=np.float32 if add else np.uint16)
         if add:
             c.view[...] = before
-        program.launch(f"gemm_mfma_weights_{suffix}", 2, 256,
+        program.launch(f"gemm_mfma_weights_{suffix}{element.suffix}", 2, 256,
                        [argument(case, 0, (*inputs[:3], None if add else c), rows, add=add, main=c if add else None)])
         judged(judge, label, [] if add else counts, [c], inputs,
-               [("values", lambda: c.view == (before + want if add else to_bf16(want.astype(np.float32))))])
+               [("values", lambda: c.view == (before + want if add else element.to_bits(want.astype(np.float32))))])
 
+    test_fused_weights.__name__ += element.suffix
     return test_fused_weights
 
 
-def fused_tests(cases):
-    return [("grouped_gemm_fused_mfma", make(cases)) for make in (up_tester, down_gradient_tester, weights_tester)]
+def fused_tests(cases, element=BF16):
+    return [("grouped_gemm_fused_mfma", make(cases, element)) for make in (up_tester, down_gradient_tester, weights_tester)]
 
 
-FUSED_TESTS = fused_tests(CASES)
+FUSED_TESTS = fused_tests(CASES) + fused_tests({name: CASES[name] for name in SHARED}, FP16)

@@ -3,7 +3,7 @@ import struct
 
 import numpy as np
 
-from emulate_memory import Array, from_bf16, interval_bf16, problem_of, to_bf16
+from emulate_memory import BF16, FP16, Array, from_bf16, interval, interval_bf16, problem_of, to_bf16
 
 ROWS, WEIGHTS = 0, 1
 # counts of rows by expert, unused rows behind them, inner, columns
@@ -15,19 +15,23 @@ CASES = {
     "several tiles": ([300, 9], 0, 104, 264),
     "every row of a tile": ([40], 0, 296, 136),
 }
+SHARED = ("one row", "ragged, an empty expert", "unused rows behind")  # of fp16: what lies around the products is that of bf16
+# By what integers of a and of b are multiplied: sums then leave fp16, or all of a is subnormal in it. None: normal numbers.
+NUMBERS = {"integers": (1, 1), "normal": None}
+NUMBERS_FP16 = {**NUMBERS, "sums beyond fp16": (16, 16), "subnormal numbers": (2.0**-20, 16)}
 
 
-def operands(rng, case, form, inner_contiguous, exact):
+def operands(rng, case, form, inner_contiguous, factors, element=BF16):
     counts, unused, inner, columns = case
     experts, rows = len(counts), sum(counts) + unused
     offset = np.array([0, *np.cumsum(counts)], np.int32)
 
-    def draw(*shape):
-        numbers = rng.integers(-8, 9, shape) if exact else rng.standard_normal(shape)
-        return to_bf16(numbers.astype(np.float32))
+    def draw(*shape, factor=1):
+        numbers = rng.integers(-8, 9, shape) * factors[factor] if factors else rng.standard_normal(shape)
+        return element.to_bits(numbers.astype(np.float32))
 
-    a = draw(rows, inner)
-    a[offset[-1] :] = 0x7FC0  # a neighbour's or an unused row must not leak
+    a = draw(rows, inner, factor=0)
+    a[offset[-1] :] = 0x7FC0  # NaN in both types: a neighbour's or an unused row must not leak
     if form == WEIGHTS:
         b = draw(rows, columns)
         b[offset[-1] :] = 0x7FC0
@@ -36,11 +40,11 @@ def operands(rng, case, form, inner_contiguous, exact):
     return offset, a, b
 
 
-def reference(case, form, inner_contiguous, offset, a, b):
+def reference(case, form, inner_contiguous, offset, a, b, element=BF16):
     """The answer and its yardstick in fp64, and the number of terms."""
     counts, unused, inner, columns = case
     experts, rows = len(counts), sum(counts) + unused
-    a, b = from_bf16(a).astype(np.float64), from_bf16(b).astype(np.float64)
+    a, b = element.to_float(a).astype(np.float64), element.to_float(b).astype(np.float64)
     want = np.zeros((experts, inner, columns) if form == WEIGHTS else (rows, columns))
     scale = np.zeros_like(want)
     for e in range(experts):
@@ -59,21 +63,22 @@ def problem_argument(case, inner_contiguous, blocks, a, b, offset, c):
         array.pointer() for array in (a, b, offset, c))
 
 
-def tester(variant, tile_m, tile_n, threads, persistent, kernels, cases):
+def tester(variant, tile_m, tile_n, threads, persistent, kernels, cases, element=BF16):
     """kernels: name suffix, form, inner_contiguous."""
 
     def test(program, judge, label):
         rng = np.random.default_rng(7)
         for suffix, form, inner_contiguous in kernels:
             for name, case in cases.items():
-                for exact in (True, False):
-                    check(program, judge, f"{label} {suffix}, {name}, {'integers' if exact else 'normal'}",
-                          f"gemm_{variant}_{suffix}", form, inner_contiguous, case, exact, rng)
+                for numbers, factors in (NUMBERS if element is BF16 else NUMBERS_FP16).items():
+                    check(program, judge, f"{label} {suffix}, {name}, {numbers}", f"gemm_{variant}_{suffix}{element.suffix}", form,
+                          inner_contiguous, case, factors, rng)
 
-    def check(program, judge, label, kernel, form, inner_contiguous, case, exact, rng):
+    def check(program, judge, label, kernel, form, inner_contiguous, case, factors, rng):
         counts, unused, inner, columns = case
-        offset, a, b = operands(rng, case, form, inner_contiguous, exact)
-        want, scale, terms = reference(case, form, inner_contiguous, offset, a, b)
+        exact = factors is not None
+        offset, a, b = operands(rng, case, form, inner_contiguous, factors, element)
+        want, scale, terms = reference(case, form, inner_contiguous, offset, a, b, element)
         inputs = [Array(a), Array(b), Array(offset)]
         c = Array(shape=want.shape, dtype=np.uint16)
         across = -(-columns // tile_n)
@@ -83,16 +88,16 @@ def tester(variant, tile_m, tile_n, threads, persistent, kernels, cases):
         program.launch(kernel, blocks, threads, [problem_argument(case, inner_contiguous, blocks, *inputs, c)])
 
         def verdict():
-            low, high = (want, want) if exact else interval_bf16(want, scale, terms)
-            got = from_bf16(c.view)
-            good = c.view == to_bf16(want) if exact else (got >= low) & (got <= high)
+            low, high = (want, want) if exact else interval(element, want, scale, terms)
+            got = element.to_float(c.view)
+            good = c.view == element.to_bits(want) if exact else (got >= low) & (got <= high)
             return problem_of([c], inputs, [("values", good)])
 
         judge.count(label, verdict())
         if exact and is_spoiled(case[0]):
             spoil(judge, label, c, verdict)
 
-    test.__name__ = "test_gemm_" + variant
+    test.__name__ = "test_gemm_" + variant + element.suffix
     return test
 
 
@@ -119,33 +124,35 @@ PLAIN = [("rows", ROWS, 0), ("rows", ROWS, 1), ("weights", WEIGHTS, 0)]
 MATRIX = [("rows_inner", ROWS, 1), ("rows_outer", ROWS, 0), ("weights", WEIGHTS, 0)]
 
 
-def judge_act(judge, label, counts, inputs, c, interval):
+def judge_act(judge, label, counts, inputs, c, element, allowed):
     def verdict():
-        got = from_bf16(c.view)
-        return problem_of([c], inputs, [("values", (got >= interval[0]) & (got <= interval[1]))])
+        got = element.to_float(c.view)
+        return problem_of([c], inputs, [("values", (got >= allowed[0]) & (got <= allowed[1]))])
 
     judge.count(label, verdict())
     if is_spoiled(counts):
         spoil(judge, label, c, verdict)
 
 
-def fused_swiglu_tester(cases):
+def fused_swiglu_tester(cases, element=BF16):
     def test_fused_swiglu(program, judge, label):
         """Gate and up side by side in the weights; act is what the products' sums make, rounded once."""
         rng = np.random.default_rng(11)
         for suffix, inner_contiguous in (("inner", 1), ("outer", 0)):
             for name, (counts, unused, inner, columns) in cases.items():
                 sums = (counts, unused, inner, 2 * columns)
-                offset, a, b = operands(rng, sums, ROWS, inner_contiguous, False)
-                both, scale, terms = reference(sums, ROWS, inner_contiguous, offset, a, b)
+                offset, a, b = operands(rng, sums, ROWS, inner_contiguous, None, element)
+                both, scale, terms = reference(sums, ROWS, inner_contiguous, offset, a, b, element)
                 gate, up = both[:, :columns], both[:, columns:]
                 want = gate / (1 + np.exp(-gate)) * up  # 1.1 bounds the slope of silu, 10 terms evaluate it
                 allowed = 1.1 * abs(up) * scale[:, :columns] + abs(gate) * scale[:, columns:] + abs(want)
                 inputs, c = [Array(a), Array(b), Array(offset)], Array(shape=want.shape, dtype=np.uint16)
                 case = (counts, unused, inner, columns)
-                program.launch(f"gemm_mfma_swiglu_{suffix}", 2, 256, [problem_argument(case, inner_contiguous, 2, *inputs, c)])
-                judge_act(judge, f"{label} {suffix}, {name}", counts, inputs, c, interval_bf16(want, allowed, terms + 10))
+                program.launch(f"gemm_mfma_swiglu_{suffix}{element.suffix}", 2, 256,
+                               [problem_argument(case, inner_contiguous, 2, *inputs, c)])
+                judge_act(judge, f"{label} {suffix}, {name}", counts, inputs, c, element, interval(element, want, allowed, terms + 10))
 
+    test_fused_swiglu.__name__ += element.suffix
     return test_fused_swiglu
 
 
@@ -232,12 +239,12 @@ def float8_tester(variant, tile_m, tile_n, persistent, cases):
     return test
 
 
-def gemm_tests(cases):
+def gemm_tests(cases, element=BF16):
     return [
-        ("grouped_gemm_naive", tester("naive", 16, 16, 256, False, PLAIN, cases)),
-        ("grouped_gemm_tiled", tester("tiled", 64, 64, 256, False, PLAIN, cases)),
-        ("grouped_gemm_mfma", tester("mfma", 256, 128, 256, True, MATRIX, cases)),
-        ("grouped_gemm_mfma", fused_swiglu_tester(cases)),
+        ("grouped_gemm_naive", tester("naive", 16, 16, 256, False, PLAIN, cases, element)),
+        ("grouped_gemm_tiled", tester("tiled", 64, 64, 256, False, PLAIN, cases, element)),
+        ("grouped_gemm_mfma", tester("mfma", 256, 128, 256, True, MATRIX, cases, element)),
+        ("grouped_gemm_mfma", fused_swiglu_tester(cases, element)),
     ]
 
 
@@ -247,6 +254,7 @@ def float8_matrix_tests(cases):
 
 GEMM_TESTS = [
     *gemm_tests(CASES),
+    *gemm_tests({name: CASES[name] for name in SHARED}, FP16),
     ("grouped_gemm_float8_naive", float8_tester("naive", 16, 16, False, FLOAT8_CASES)),
     *float8_matrix_tests(FLOAT8_CASES),
 ]

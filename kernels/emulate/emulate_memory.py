@@ -1,4 +1,5 @@
 """Arrays with poison and guard bands for kernels run in the emulator, and the judge of their results."""
+import collections
 import struct
 
 import numpy as np
@@ -51,8 +52,28 @@ def from_bf16(bits):
 
 def interval_bf16(want, scale, terms):
     """What a sum of `terms` fp32 products may be once rounded to bf16: see judge.h."""
+    return interval(BF16, want, scale, terms)
+
+
+def to_fp16(x):
+    """Nearest fp16, ties to even, as 16 bits; infinity from 65520 on."""
+    with np.errstate(over="ignore"):
+        return np.asarray(x, np.float32).astype(np.float16).view(np.uint16)
+
+
+def from_fp16(bits):
+    return np.asarray(bits, np.uint16).view(np.float16).astype(np.float32)
+
+
+# A type of operands and results; suffix: of the names of its kernels.
+Element = collections.namedtuple("Element", "name suffix to_bits to_float")
+BF16 = Element("bf16", "", to_bf16, from_bf16)
+FP16 = Element("fp16", "_fp16", to_fp16, from_fp16)
+
+
+def interval(element, want, scale, terms):
     allowed = (terms + 2) * 2.0**-24 * scale
-    return from_bf16(to_bf16(want - allowed)), from_bf16(to_bf16(want + allowed))
+    return element.to_float(element.to_bits(want - allowed)), element.to_float(element.to_bits(want + allowed))
 
 
 class Judge:

@@ -1,15 +1,16 @@
-"""Instructions of gfx950 executed in numpy as AMD documents them, which the emulator that emulator.py loads executes otherwise: products of
-fp8 with scales (it applies one scale to a whole sum and lays 32 x 32 results out differently), loads from a buffer to LDS (it reads
-behind the buffer's end).
+"""Instructions, most of gfx950, executed in numpy as AMD documents them, which the emulator that emulator.py loads executes otherwise:
+products of fp8 with scales (it applies one scale to a whole sum and lays 32 x 32 results out differently), loads from a buffer to LDS (it
+reads behind the buffer's end), products of fp16 (it takes subnormal numbers for 0, and infinity and NaN for numbers).
 
 Layouts: AMD, "Matrix Core Programming on AMD CDNA 3 and CDNA 4", example 5.4 (32x32x64 of two fp8 operands); scales: a lane's byte is of
 the 32 numbers from 32 (lane / 32) on of row or column lane % 32. Products of codes are exact in fp64, so is their sum here, which is
-rounded to fp32 once an instruction. Loads to LDS: LLVM, "User Guide for AMDGPU Backend", and the instruction set's chapter on buffers: lane
+rounded to fp32 once an instruction. Products of fp16 are exact in fp32, and are added in fp32 one after the other. Loads to LDS: LLVM, "User Guide for AMDGPU Backend", and the instruction set's chapter on buffers: lane
 after lane from M0 on; 0 from behind the end.
 """
 import collections
 import ctypes
 import functools
+import re
 
 import numpy as np
 
@@ -79,6 +80,33 @@ def product(name, instruction):
     return run
 
 
+def product_fp16(name, instruction, terms):
+    """16 x 16 sums of `terms` products: lane l has terms l / 16 * terms / 4 and on of row or column l % 16, and of the result rows
+    l / 16 * 4 and on of column l % 16."""
+    f = fields_of(instruction, "src0", "src1", "src2", "vdst", "acc", "acc_cd", "cbsz", "blgp", "neg")
+    constant, words = f["src2"] == ZERO, terms // 8
+    if any(f[n] for n in ("cbsz", "blgp", "neg")) or min(f["src0"], f["src1"]) < VECTOR or (f["src2"] < VECTOR and not constant):
+        raise NotImplementedError(f"{name} with {f}")
+
+    def factor_of(file, first):
+        """[term][row or column]"""
+        numbers = np.ascontiguousarray(file[first : first + words].T).view(np.float16).astype(np.float32)  # [lane][term of the lane]
+        return numbers.reshape(4, 16, terms // 4).transpose(0, 2, 1).reshape(terms, 16)
+
+    def run(scalar, vector, local, accumulation):
+        files = registers(vector.value), registers(accumulation.value)
+        a, b = (factor_of(files[f["acc"] >> i & 1], f[f"src{i}"] - VECTOR) for i in (0, 1))
+        result = files[f["acc_cd"]]
+        sums = np.zeros((4, 64), np.float32) if constant else result[f["src2"] - VECTOR :][:4].view(np.float32)
+        sums = sums.reshape(4, 4, 16).transpose(1, 0, 2).reshape(16, 16)  # [row][column]
+        with np.errstate(over="ignore", invalid="ignore"):
+            for k in range(terms):
+                sums = sums + a[k][:, None] * b[k][None, :]
+        result[f["vdst"] & 255 :][:4] = sums.reshape(4, 4, 16).transpose(1, 0, 2).reshape(4, 64).view(np.uint32)
+
+    return run
+
+
 def load_to_local(name, instruction):
     f, size = fields_of(instruction, "srsrc", "vaddr", "soffset", "offset", "offen", "idxen"), LOADS[name]
     if f["offset"] or f["idxen"] or not f["offen"] or f["soffset"] != ZERO:
@@ -113,8 +141,11 @@ def wait(instruction):
 def executor(name, instruction):
     """What executes the instruction in the emulator's place, on the addresses of a wave's scalar registers, its vector registers, LDS and its
     accumulation registers; None for an instruction that the emulator executes itself."""
+    fp16 = re.fullmatch(r"V_MFMA_F32_16X16X(16|32)_F16", name)
     if name == "V_MFMA_SCALE_F32_32X32X64_F8F6F4":
         run = product(name, instruction)
+    elif fp16:
+        run = product_fp16(name, instruction, int(fp16[1]))
     elif name in LOADS and getattr(instruction, "lds", 0):
         run = load_to_local(name, instruction)
     elif name == "S_WAITCNT":

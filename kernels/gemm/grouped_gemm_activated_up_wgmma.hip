@@ -2,6 +2,8 @@
  * adds: clamped SwiGLU, GeGLU, squared ReLU, gate and up in turn, biases. */
 #include "kernels/gemm/grouped_gemm_consume.h"
 
-int spw_launch_gemm_activated_up_wgmma(spw_gemm_fused_problem f, gpu_stream stream) {
-    return gemm_launch_activated<GEMM_SWIGLU>(f, stream);
+int spw_launch_gemm_activated_up_wgmma(spw_gemm_element element, spw_gemm_fused_problem f,
+                                       gpu_stream stream) {
+    if (element == SPW_GEMM_FP16) return gemm_launch_activated<SPW_GEMM_FP16, GEMM_SWIGLU>(f, stream);
+    return gemm_launch_activated<SPW_GEMM_BF16, GEMM_SWIGLU>(f, stream);
 }

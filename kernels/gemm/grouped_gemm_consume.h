@@ -35,8 +35,8 @@ template <class KIND> struct consumer {
         for (int i = from; i < to; i++)
 #pragma unroll
             for (int n = 0; n < REPEATS; n++)
-                wgmma_product<KIND::A_OUTER, KIND::B_OUTER>(sum[n], a + i * A_STEP + n * (CHUNK_BYTES >> 4),
-                                                            b + i * B_STEP, keep || i != 0);
+                wgmma_product<KIND::ELEMENT, KIND::A_OUTER, KIND::B_OUTER>(
+                    sum[n], a + i * A_STEP + n * (CHUNK_BYTES >> 4), b + i * B_STEP, keep || i != 0);
     }
     GPU_MEMBER void wait_full() {
         barrier_wait(ring.full + at.stage, at.parity);
@@ -232,26 +232,29 @@ template <class KIND> static int gemm_launch(spw_gemm_fused_problem f, gpu_strea
 }
 
 /* A product by rows, b either way around. */
-template <spw_gemm_gather GATHER, gemm_epilogue EPILOGUE, spw_gemm_between BETWEEN>
+template <spw_gemm_element ELEMENT, spw_gemm_gather GATHER, gemm_epilogue EPILOGUE, spw_gemm_between BETWEEN>
 static int gemm_launch_layout(const spw_gemm_fused_problem &f, gpu_stream stream) {
     if (f.p.inner_contiguous)
-        return gemm_launch<gemm_kind<SPW_GEMM_ROWS, false, 256, GATHER, EPILOGUE, BETWEEN>>(f, stream);
-    return gemm_launch<gemm_kind<SPW_GEMM_ROWS, true, 256, GATHER, EPILOGUE, BETWEEN>>(f, stream);
+        return gemm_launch<gemm_kind<ELEMENT, SPW_GEMM_ROWS, false, 256, GATHER, EPILOGUE, BETWEEN>>(f,
+                                                                                                     stream);
+    return gemm_launch<gemm_kind<ELEMENT, SPW_GEMM_ROWS, true, 256, GATHER, EPILOGUE, BETWEEN>>(f, stream);
 }
 
 /* The same, gathered or not. */
-template <gemm_epilogue EPILOGUE, spw_gemm_between BETWEEN = SPW_GEMM_SILU>
+template <spw_gemm_element ELEMENT, gemm_epilogue EPILOGUE, spw_gemm_between BETWEEN = SPW_GEMM_SILU>
 static int gemm_launch_rows(const spw_gemm_fused_problem &f, gpu_stream stream) {
-    if (f.top_k > 0) return gemm_launch_layout<SPW_GEMM_GATHER_A, EPILOGUE, BETWEEN>(f, stream);
-    return gemm_launch_layout<SPW_GEMM_GATHER_NONE, EPILOGUE, BETWEEN>(f, stream);
+    if (f.top_k > 0) return gemm_launch_layout<ELEMENT, SPW_GEMM_GATHER_A, EPILOGUE, BETWEEN>(f, stream);
+    return gemm_launch_layout<ELEMENT, SPW_GEMM_GATHER_NONE, EPILOGUE, BETWEEN>(f, stream);
 }
 
 /* With any activation but SwiGLU as it is. */
-template <gemm_epilogue EPILOGUE>
+template <spw_gemm_element ELEMENT, gemm_epilogue EPILOGUE>
 static int gemm_launch_activated(const spw_gemm_fused_problem &f, gpu_stream stream) {
-    if (f.curve.between == SPW_GEMM_RELU2) return gemm_launch_rows<EPILOGUE, SPW_GEMM_RELU2>(f, stream);
-    if (f.curve.between == SPW_GEMM_PAIRS) return gemm_launch_rows<EPILOGUE, SPW_GEMM_PAIRS>(f, stream);
-    return gemm_launch_rows<EPILOGUE, SPW_GEMM_GATED>(f, stream);
+    if (f.curve.between == SPW_GEMM_RELU2)
+        return gemm_launch_rows<ELEMENT, EPILOGUE, SPW_GEMM_RELU2>(f, stream);
+    if (f.curve.between == SPW_GEMM_PAIRS)
+        return gemm_launch_rows<ELEMENT, EPILOGUE, SPW_GEMM_PAIRS>(f, stream);
+    return gemm_launch_rows<ELEMENT, EPILOGUE, SPW_GEMM_GATED>(f, stream);
 }
 
 #endif

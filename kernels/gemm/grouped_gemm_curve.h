@@ -6,13 +6,13 @@
 #include "kernels/gemm/grouped_gemm_slopes.h"
 
 /* bias: of a block's 64 columns. */
-GPU_DEVICE void add_bias(float *block, const spw_bf16 *bias, int columns) {
+template <class KIND> GPU_DEVICE void add_bias(float *block, const spw_bf16 *bias, int columns) {
 #pragma unroll
     for (int j = 0; j < 8; j++) {
         const int column = j * 8 + gpu_lane() % 4 * 2;
         if (column >= columns) continue;
         const uint32_t two = __ldg((const uint32_t *)(bias + column));
-        const float low = gpu_bits_float(two << 16), high = gpu_bits_float(two & 0xffff0000u);
+        const float low = KIND::element::low(two), high = KIND::element::high(two);
         block[4 * j] += low, block[4 * j + 2] += low;
         block[4 * j + 1] += high, block[4 * j + 3] += high;
     }
@@ -20,6 +20,7 @@ GPU_DEVICE void add_bias(float *block, const spw_bf16 *bias, int columns) {
 
 /* Two blocks of gate and up in turn to 64 columns of act in the buffer, as store_buffer takes them. A thread has one column of
  * every four. */
+template <class KIND>
 GPU_DEVICE void activate_pairs(const spw_gemm_curve &c, const float *sum, unsigned char *buffer) {
     const int row = gpu_lane() / 4;
 #pragma unroll
@@ -29,7 +30,8 @@ GPU_DEVICE void activate_pairs(const spw_gemm_curve &c, const float *sum, unsign
         for (int below = 0; below < 2; below++) {
             const int r = row + 8 * below, piece = (column / 8) ^ (r & 7);
             const float act = curve_act(c, sum[4 * i + 2 * below], sum[4 * i + 2 * below + 1]);
-            *(uint16_t *)(buffer + r * 128 + piece * 16 + column % 8 * 2) = (uint16_t)pack_bf16(act, 0);
+            *(uint16_t *)(buffer + r * 128 + piece * 16 + column % 8 * 2) =
+                (uint16_t)KIND::element::pack(act, 0);
         }
     }
 }

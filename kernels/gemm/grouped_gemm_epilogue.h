@@ -25,7 +25,7 @@ GPU_DEVICE void store_buffer(const unsigned char *buffer, spw_bf16 *to, long str
     __syncwarp();
 }
 
-/* Sixteen words of two bf16 a thread, in the order of the sums, to the buffer as store_buffer() and the copy engine read it. */
+/* Sixteen words of two numbers a thread, in the order of the sums, to the buffer as store_buffer() and the copy engine read it. */
 GPU_DEVICE void place_words(const uint32_t (&word)[16], unsigned char *buffer) {
     const int lane = gpu_lane(), to_row = lane & 15, to_piece = lane >> 4;
     const uint32_t base = shared_address(buffer) + to_row * 128;
@@ -34,16 +34,17 @@ GPU_DEVICE void place_words(const uint32_t (&word)[16], unsigned char *buffer) {
         store_matrices(base + ((j + to_piece) ^ (to_row & 7)) * 16, word[2 * j], word[2 * j + 1],
                        word[2 * j + 2], word[2 * j + 3]);
 }
-GPU_DEVICE void place_sums(const float *block, unsigned char *buffer) {
+template <class KIND> GPU_DEVICE void place_sums(const float *block, unsigned char *buffer) {
     uint32_t word[16];
 #pragma unroll
-    for (int i = 0; i < 16; i++) word[i] = pack_bf16(block[2 * i], block[2 * i + 1]);
+    for (int i = 0; i < 16; i++) word[i] = KIND::element::pack(block[2 * i], block[2 * i + 1]);
     place_words(word, buffer);
 }
 /* To rows of `to`, which begins at the block's corner. */
+template <class KIND>
 GPU_DEVICE void store_sums(const float *block, unsigned char *buffer, spw_bf16 *to, long stride, int rows,
                            int columns) {
-    place_sums(block, buffer);
+    place_sums<KIND>(block, buffer);
     store_buffer(buffer, to, stride, rows, columns);
 }
 
@@ -72,15 +73,15 @@ GPU_DEVICE void store_swiglu(const spw_gemm_fused_problem &f, const gemm_tile &t
         const int column = t.n0 + b * 64, columns = (int)width - column;
         if (f.h != nullptr) {
             spw_bf16 *h = f.h + first * 2 * width + column;
-            store_sums(gate, buffer, h, 2 * width, rows.count, columns);
-            store_sums(up, buffer, h + width, 2 * width, rows.count, columns);
+            store_sums<KIND>(gate, buffer, h, 2 * width, rows.count, columns);
+            store_sums<KIND>(up, buffer, h + width, 2 * width, rows.count, columns);
         }
 #pragma unroll
         for (int i = 0; i < 32; i++) {
             const swiglu_point point = swiglu_at(0, 0, gate[i], up[i]);
             gate[i] = point.gate * point.sigmoid * point.up;
         }
-        store_sums(gate, buffer, f.p.c + first * width + column, width, rows.count, columns);
+        store_sums<KIND>(gate, buffer, f.p.c + first * width + column, width, rows.count, columns);
     }
 }
 
@@ -97,10 +98,10 @@ GPU_DEVICE void store_activated(const spw_gemm_fused_problem &f, const gemm_tile
         const int column = (PAIRS ? 2 : 1) * t.n0 + (up ? b - ACTS : b) * 64;
         const int columns = (int)(PAIRS ? wide : width) - column;
         if (f.curve.bias != nullptr && t.terms > 0)
-            add_bias(sum + b * 32, f.curve.bias + t.expert * wide + (up ? width : 0) + column, columns);
+            add_bias<KIND>(sum + b * 32, f.curve.bias + t.expert * wide + (up ? width : 0) + column, columns);
         if (f.h != nullptr)
-            store_sums(sum + b * 32, buffer, f.h + first * wide + (up ? width : 0) + column, wide, rows.count,
-                       columns);
+            store_sums<KIND>(sum + b * 32, buffer, f.h + first * wide + (up ? width : 0) + column, wide,
+                             rows.count, columns);
     }
 #pragma unroll
     for (int b = 0; b < ACTS; b++) {
@@ -108,14 +109,14 @@ GPU_DEVICE void store_activated(const spw_gemm_fused_problem &f, const gemm_tile
         spw_bf16 *act = f.p.c + first * width + column;
         float *from = sum + (PAIRS ? 2 * b : b) * 32;
         if constexpr (PAIRS) {
-            activate_pairs(f.curve, from, buffer);
+            activate_pairs<KIND>(f.curve, from, buffer);
             store_buffer(buffer, act, width, rows.count, (int)width - column);
         } else {
 #pragma unroll
             for (int i = 0; i < 32; i++)
                 from[i] =
                     RELU2 ? relu_squared(from[i]) : curve_act(f.curve, from[i], from[KIND::TILE_N / 4 + i]);
-            store_sums(from, buffer, act, width, rows.count, (int)width - column);
+            store_sums<KIND>(from, buffer, act, width, rows.count, (int)width - column);
         }
     }
 }
@@ -124,6 +125,7 @@ GPU_DEVICE void store_activated(const spw_gemm_fused_problem &f, const gemm_tile
  * columns of sum * act, which is the gradient of the row's weight. It goes 32 columns at a time. Gate and up of the
  * next 32 are on their way to shared memory meanwhile, and of the first two steps while the products are under way. */
 template <class KIND> struct swiglu_gradient {
+    using element = typename KIND::element;
     enum {
         STEP = 32,
         STEPS = KIND::TILE_N / STEP,
@@ -225,13 +227,13 @@ template <class KIND> struct swiglu_gradient {
 #pragma unroll
         for (int i = 0; i < 8; i++) { /* two columns of one row */
             const float by = weight[i % 2], x = sum[2 * i], y = sum[2 * i + 1];
-            const curve_slopes low = curve_slopes_at<KIND::BETWEEN>(
-                f.curve, x, by, gpu_bits_float(h[i].x << 16), gpu_bits_float(h[i].y << 16));
-            const curve_slopes high = curve_slopes_at<KIND::BETWEEN>(
-                f.curve, y, by, gpu_bits_float(h[i].x & 0xffff0000u), gpu_bits_float(h[i].y & 0xffff0000u));
+            const curve_slopes low =
+                curve_slopes_at<KIND::BETWEEN>(f.curve, x, by, element::low(h[i].x), element::low(h[i].y));
+            const curve_slopes high =
+                curve_slopes_at<KIND::BETWEEN>(f.curve, y, by, element::high(h[i].x), element::high(h[i].y));
             dot[i % 2] += x * low.act + y * high.act;
-            save_words(data, i, pack_bf16(low.gate, high.gate), pack_bf16(low.up, high.up));
-            act[i] = pack_bf16(low.act * by, high.act * by);
+            save_words(data, i, element::pack(low.gate, high.gate), element::pack(low.up, high.up));
+            act[i] = element::pack(low.act * by, high.act * by);
         }
         __syncwarp();
 #pragma unroll
@@ -287,7 +289,7 @@ GPU_DEVICE void store_tile(const spw_gemm_fused_problem &f, const gemm_tile &t, 
             if constexpr (KIND::EPILOGUE == GEMM_ADD)
                 add_sums(sum + b * 32, f.main + at, width, rows.count, columns);
             else
-                store_sums(sum + b * 32, buffer, f.p.c + at, width, rows.count, columns);
+                store_sums<KIND>(sum + b * 32, buffer, f.p.c + at, width, rows.count, columns);
         }
     }
 }
@@ -304,7 +306,7 @@ GPU_DEVICE void send_tile(const spw_gemm_fused_problem &f, const CUtensorMap *ma
         const int column = t.n0 + b * 64;
         if (sender) stores_read();
         __syncwarp();
-        place_sums(sum + b * 32, buffer);
+        place_sums<KIND>(sum + b * 32, buffer);
         if (ROWS && count < 16) {
             store_buffer(buffer, f.p.c + (long)row * f.p.columns + column, f.p.columns, count,
                          f.p.columns - column);

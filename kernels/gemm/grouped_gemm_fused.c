@@ -11,9 +11,9 @@
 
 /* By what this build has. */
 #if defined(SPW_HIP)
-static int launch_act(spw_gemm_fused_problem f, gpu_stream stream) {
-    if (f.curve.between == SPW_GEMM_SILU) return spw_launch_gemm_swiglu_mfma(f.p, stream);
-    return spw_launch_gemm_up_mfma(f, stream); /* h is NULL */
+static int launch_act(spw_gemm_element element, spw_gemm_fused_problem f, gpu_stream stream) {
+    if (f.curve.between == SPW_GEMM_SILU) return spw_launch_gemm_swiglu_mfma(element, f.p, stream);
+    return spw_launch_gemm_up_mfma(element, f, stream); /* h is NULL */
 }
 #define launch_up spw_launch_gemm_up_mfma
 #define launch_down_gradient spw_launch_gemm_down_gradient_mfma
@@ -21,9 +21,9 @@ static int launch_act(spw_gemm_fused_problem f, gpu_stream stream) {
 #define launch_activated_down_gradient spw_launch_gemm_down_gradient_mfma
 #define launch_weights spw_launch_gemm_weights_mfma
 #else
-static int launch_act(spw_gemm_fused_problem f, gpu_stream stream) {
-    if (f.curve.between == SPW_GEMM_SILU) return spw_launch_gemm_swiglu_wgmma(f.p, stream);
-    return spw_launch_gemm_activated_up_wgmma(f, stream); /* h is NULL */
+static int launch_act(spw_gemm_element element, spw_gemm_fused_problem f, gpu_stream stream) {
+    if (f.curve.between == SPW_GEMM_SILU) return spw_launch_gemm_swiglu_wgmma(element, f.p, stream);
+    return spw_launch_gemm_activated_up_wgmma(element, f, stream); /* h is NULL */
 }
 #define launch_up spw_launch_gemm_up_wgmma
 #define launch_down_gradient spw_launch_gemm_down_gradient_wgmma
@@ -56,13 +56,11 @@ static spw_status check(spw_gemm_shape s, spw_gemm_rows rows, size_t share) {
 }
 
 static spw_gemm_fused_problem problem_of(spw_gemm_shape s, spw_gemm_rows rows, const int *offset) {
-    return (spw_gemm_fused_problem){.p = {.experts = (int)s.experts,
-                                          .rows = (int)s.rows,
-                                          .offset = offset,
-                                          .blocks = spw_device_multiprocessors()},
-                                    .assignment = rows.assignment,
-                                    .top_k = (int)rows.top_k,
-                                    .tokens = (int)rows.tokens};
+    return (spw_gemm_fused_problem){
+        .p = {.experts = (int)s.experts, .rows = (int)s.rows, .offset = offset, .blocks = spw_gemm_blocks(s)},
+        .assignment = rows.assignment,
+        .top_k = (int)rows.top_k,
+        .tokens = (int)rows.tokens};
 }
 
 /* As the kernels see it. */
@@ -110,8 +108,9 @@ spw_status spw_gpu_grouped_gemm_up(spw_gemm_shape s, spw_gemm_rows rows, const s
     if (status == SPW_OK) status = curve_of(&g->activation, &curve);
     if (status != SPW_OK || s.rows == 0) return status;
     const spw_gemm_fused_problem f = up_problem_of(s, rows, g, curve);
-    return spw_device_check((curve.between == SPW_GEMM_SILU ? launch_up : launch_activated_up)(f, stream),
-                            "grouped GEMM up");
+    return spw_device_check(
+        (curve.between == SPW_GEMM_SILU ? launch_up : launch_activated_up)(s.element, f, stream),
+        "grouped GEMM up");
 }
 
 spw_status spw_gpu_grouped_gemm_activated(spw_gemm_shape s, const spw_gemm_activation *a, const spw_bf16 *x,
@@ -123,8 +122,8 @@ spw_status spw_gpu_grouped_gemm_activated(spw_gemm_shape s, const spw_gemm_activ
     spw_status status = check_sizes(s, 8 * matrices_of(a));
     if (status == SPW_OK) status = curve_of(a, &curve);
     if (status != SPW_OK || s.rows == 0) return status;
-    return spw_device_check(launch_act(up_problem_of(s, (spw_gemm_rows){NULL, 0, 0}, &g, curve), stream),
-                            what);
+    return spw_device_check(
+        launch_act(s.element, up_problem_of(s, (spw_gemm_rows){NULL, 0, 0}, &g, curve), stream), what);
 }
 
 spw_status spw_gpu_grouped_gemm_down_gradient(spw_gemm_shape s, spw_gemm_rows rows,
@@ -140,9 +139,10 @@ spw_status spw_gpu_grouped_gemm_down_gradient(spw_gemm_shape s, spw_gemm_rows ro
     f.p.inner = (int)s.out, f.p.columns = (int)s.in, f.p.inner_contiguous = !s.transposed;
     f.p.a = g->dy, f.p.b = g->w, f.p.c = g->act;
     f.weight = g->weight, f.h = (spw_bf16 *)g->h, f.d_h = g->d_h, f.row_sum = g->row_sum;
-    return spw_device_check(
-        (curve.between == SPW_GEMM_SILU ? launch_down_gradient : launch_activated_down_gradient)(f, stream),
-        "grouped GEMM down gradient");
+    return spw_device_check((curve.between == SPW_GEMM_SILU
+                                 ? launch_down_gradient
+                                 : launch_activated_down_gradient)(s.element, f, stream),
+                            "grouped GEMM down gradient");
 }
 
 spw_status spw_gpu_grouped_gemm_weight_gradient(spw_gemm_shape s, spw_gemm_rows rows,
@@ -162,5 +162,5 @@ spw_status spw_gpu_grouped_gemm_weight_gradient(spw_gemm_shape s, spw_gemm_rows 
     const spw_gemm_gather gather = rows.assignment == NULL  ? SPW_GEMM_GATHER_NONE
                                    : g->gathers_x == a_is_x ? SPW_GEMM_GATHER_A
                                                             : SPW_GEMM_GATHER_B;
-    return spw_device_check(launch_weights(gather, f, stream), "grouped GEMM weight gradient");
+    return spw_device_check(launch_weights(gather, s.element, f, stream), "grouped GEMM weight gradient");
 }

@@ -43,7 +43,8 @@ typedef struct spw_gemm_fused_problem {
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* Each returns the runtime's error code, 0 for none. On Hopper's tensor cores, and with ..._mfma on AMD's matrix cores.
+/* Each returns the runtime's error code, 0 for none. element: of a, b, c, h, d_h and a bias. On Hopper's tensor cores, and with
+ * ..._mfma on AMD's matrix cores.
  *   up              SPW_GEMM_ROWS; c = act = swiglu(gate, up) of the sums; b has 2 columns gate and up side by side; a gathered or not
  *   down gradient   SPW_GEMM_ROWS; s = sum of a b; with the row's weight w and gate, up of h: d_h = the gradients of swiglu for w s,
  *                   c = w act, row_sum = the sums of s act over SPW_GEMM_ROW_SUM_TILE columns; a gathered or not
@@ -51,15 +52,20 @@ extern "C" {
  *   weights         SPW_GEMM_WEIGHTS; a, b or none gathered
  *   pingpong        either form, nothing gathered; c alone
  * On AMD's matrix cores one launcher has all activations, up also without h. */
-int spw_launch_gemm_up_wgmma(spw_gemm_fused_problem f, gpu_stream stream);
-int spw_launch_gemm_down_gradient_wgmma(spw_gemm_fused_problem f, gpu_stream stream);
-int spw_launch_gemm_activated_up_wgmma(spw_gemm_fused_problem f, gpu_stream stream);
-int spw_launch_gemm_activated_down_gradient_wgmma(spw_gemm_fused_problem f, gpu_stream stream);
-int spw_launch_gemm_weights_wgmma(spw_gemm_gather gather, spw_gemm_fused_problem f, gpu_stream stream);
-int spw_launch_gemm_pingpong(spw_gemm_form form, spw_gemm_problem p, gpu_stream stream);
-int spw_launch_gemm_up_mfma(spw_gemm_fused_problem f, gpu_stream stream);
-int spw_launch_gemm_down_gradient_mfma(spw_gemm_fused_problem f, gpu_stream stream);
-int spw_launch_gemm_weights_mfma(spw_gemm_gather gather, spw_gemm_fused_problem f, gpu_stream stream);
+int spw_launch_gemm_up_wgmma(spw_gemm_element element, spw_gemm_fused_problem f, gpu_stream stream);
+int spw_launch_gemm_down_gradient_wgmma(spw_gemm_element element, spw_gemm_fused_problem f,
+                                        gpu_stream stream);
+int spw_launch_gemm_activated_up_wgmma(spw_gemm_element element, spw_gemm_fused_problem f, gpu_stream stream);
+int spw_launch_gemm_activated_down_gradient_wgmma(spw_gemm_element element, spw_gemm_fused_problem f,
+                                                  gpu_stream stream);
+int spw_launch_gemm_weights_wgmma(spw_gemm_gather gather, spw_gemm_element element, spw_gemm_fused_problem f,
+                                  gpu_stream stream);
+int spw_launch_gemm_pingpong(spw_gemm_form form, spw_gemm_element element, spw_gemm_problem p,
+                             gpu_stream stream);
+int spw_launch_gemm_up_mfma(spw_gemm_element element, spw_gemm_fused_problem f, gpu_stream stream);
+int spw_launch_gemm_down_gradient_mfma(spw_gemm_element element, spw_gemm_fused_problem f, gpu_stream stream);
+int spw_launch_gemm_weights_mfma(spw_gemm_gather gather, spw_gemm_element element, spw_gemm_fused_problem f,
+                                 gpu_stream stream);
 #ifdef __cplusplus
 }
 #endif

@@ -97,22 +97,23 @@ template <int LOADS> struct gathered_terms : share<false, LOADS> {
 };
 
 /* Four numbers of a row of an array of `bytes` bytes, or two; nothing where it ends. */
+template <spw_gemm_element ELEMENT>
 GPU_DEVICE sums4 load_four(const spw_bf16 *array, unsigned bytes, unsigned offset) {
 #if defined(__AMDGCN__)
     const auto buffer = __builtin_amdgcn_make_buffer_rsrc((void *)array, 0, (int)bytes, 0x27000);
+    using element = gemm_element<ELEMENT>;
     const words2 w = __builtin_amdgcn_raw_buffer_load_b64(buffer, (int)offset, 0, 0);
-    return sums4{gpu_bits_float(w[0] << 16), gpu_bits_float(w[0] & 0xffff0000u), gpu_bits_float(w[1] << 16),
-                 gpu_bits_float(w[1] & 0xffff0000u)};
+    return sums4{element::low(w[0]), element::high(w[0]), element::low(w[1]), element::high(w[1])};
 #else
     (void)array, (void)bytes, (void)offset;
     return sums4{};
 #endif
 }
+template <spw_gemm_element ELEMENT>
 GPU_DEVICE void store_two(float low, float high, spw_bf16 *array, unsigned bytes, unsigned offset) {
 #if defined(__AMDGCN__)
     const auto buffer = __builtin_amdgcn_make_buffer_rsrc((void *)array, 0, (int)bytes, 0x27000);
-    __builtin_amdgcn_raw_buffer_store_b32(gpu_to_bf16(low) | (unsigned)gpu_to_bf16(high) << 16, buffer,
-                                          (int)offset, 0, 0);
+    __builtin_amdgcn_raw_buffer_store_b32(gemm_element<ELEMENT>::pack(low, high), buffer, (int)offset, 0, 0);
 #else
     (void)low, (void)high, (void)array, (void)bytes, (void)offset;
 #endif
@@ -138,7 +139,7 @@ template <spw_gemm_between BETWEEN> struct columns_of {
 };
 
 /* A wave's sums of a tile, from row0 and column0 of act on, to h, where there is one, and act. */
-template <spw_gemm_between BETWEEN>
+template <spw_gemm_element ELEMENT, spw_gemm_between BETWEEN>
 GPU_DEVICE void store_up(const spw_gemm_fused_problem &f, const gemm_tile &t, int row0, int column0,
                          sums4 (&sum)[DOWN][ACROSS]) {
     typedef columns_of<BETWEEN> how;
@@ -156,9 +157,10 @@ GPU_DEVICE void store_up(const spw_gemm_fused_problem &f, const gemm_tile &t, in
         sums4 more = {}, more_up = {};
         if (bias != nullptr) {
             const spw_bf16 *own = bias + (long)t.expert * wide;
-            more = load_four(own, (unsigned)wide * 2, inside ? (unsigned)beside * 2 : ~0u);
+            more = load_four<ELEMENT>(own, (unsigned)wide * 2, inside ? (unsigned)beside * 2 : ~0u);
             if (!how::ONE && !how::PAIRS)
-                more_up = load_four(own, (unsigned)wide * 2, inside ? (unsigned)(columns + beside) * 2 : ~0u);
+                more_up = load_four<ELEMENT>(own, (unsigned)wide * 2,
+                                             inside ? (unsigned)(columns + beside) * 2 : ~0u);
         }
 #pragma unroll
         for (int i = 0; i < DOWN; i++) {
@@ -166,19 +168,19 @@ GPU_DEVICE void store_up(const spw_gemm_fused_problem &f, const gemm_tile &t, in
             const sums4 gate = sum[i][how::ONE || how::PAIRS ? j : 2 * j] + more;
             const sums4 up = how::ONE || how::PAIRS ? gate : sum[i][2 * j + 1] + more_up;
             if (f.h != nullptr) {
-                store_rounded(gate, h.array, h.bytes, h.at(row, beside, inside));
+                store_rounded<ELEMENT>(gate, h.array, h.bytes, h.at(row, beside, inside));
                 if (!how::ONE && !how::PAIRS)
-                    store_rounded(up, h.array, h.bytes, h.at(row, columns + beside, inside));
+                    store_rounded<ELEMENT>(up, h.array, h.bytes, h.at(row, columns + beside, inside));
             }
             if constexpr (how::PAIRS) {
-                store_two(curve_act(f.curve, gate[0], gate[1]), curve_act(f.curve, gate[2], gate[3]),
-                          act.array, act.bytes, act.at(row, column, inside));
+                store_two<ELEMENT>(curve_act(f.curve, gate[0], gate[1]), curve_act(f.curve, gate[2], gate[3]),
+                                   act.array, act.bytes, act.at(row, column, inside));
             } else {
                 sums4 out;
 #pragma unroll
                 for (int n = 0; n < 4; n++)
                     out[n] = how::ONE ? relu_squared(gate[n]) : curve_act(f.curve, gate[n], up[n]);
-                store_rounded(out, act.array, act.bytes, act.at(row, column, inside));
+                store_rounded<ELEMENT>(out, act.array, act.bytes, act.at(row, column, inside));
             }
         }
     }
@@ -197,7 +199,7 @@ GPU_DEVICE const spw_gemm_fused_problem &again(const spw_gemm_fused_problem &f) 
 #endif
 }
 
-template <bool B_INNER, spw_gemm_between BETWEEN>
+template <bool B_INNER, spw_gemm_element ELEMENT, spw_gemm_between BETWEEN>
 GPU_DEVICE void multiply_up(const spw_gemm_fused_problem &f) {
     typedef columns_of<BETWEEN> how;
     constexpr bool SIDE_BY_SIDE = !how::ONE && !how::PAIRS;
@@ -216,20 +218,19 @@ GPU_DEVICE void multiply_up(const spw_gemm_fused_problem &f) {
             a.start(g, t);
             b.start(g.p.b + (long)t.expert * g.p.inner * wide, B_INNER ? g.p.inner : wide,
                     how::PAIRS ? 2 * t.n0 : t.n0, wide, t.terms);
-            sum_up(a, b, t.terms, lds, wave, sum);
+            sum_up<ELEMENT>(a, b, t.terms, lds, wave, sum);
         }
-        store_up<BETWEEN>(again(f), t, t.m0 + wave % 2 * WAVE_M, t.n0 + wave / 2 * (WAVE_N / how::MATRICES),
-                          sum);
+        store_up<ELEMENT, BETWEEN>(again(f), t, t.m0 + wave % 2 * WAVE_M,
+                                   t.n0 + wave / 2 * (WAVE_N / how::MATRICES), sum);
     }
 }
 
 /* Gradients of a wave's sums s of a tile: d_h and act to memory; dot[i], of the lane's row 16 i: its sum of s act. */
-template <spw_gemm_between BETWEEN>
+template <spw_gemm_element ELEMENT, spw_gemm_between BETWEEN>
 GPU_DEVICE void store_slopes(const spw_gemm_fused_problem &f, const gemm_tile &t, int row0, int column0,
                              const sums4 (&sum)[DOWN][ACROSS], float (&dot)[DOWN]) {
     typedef columns_of<BETWEEN> how;
     int columns = f.p.columns;
-    keep_here(columns);
     const int wide = how::MATRICES * columns;
     const group_rows act(f.p.c, t, columns), h(f.h, t, wide), d_h(f.d_h, t, wide);
     const unsigned there = t.terms > 0 ? h.bytes : 0; /* of h, which the tail does not have */
@@ -241,6 +242,7 @@ GPU_DEVICE void store_slopes(const spw_gemm_fused_problem &f, const gemm_tile &t
         if (f.weight != nullptr && row < t.height && t.terms > 0)
             weight = f.weight[f.assignment != nullptr ? f.assignment[at] : at];
         dot[i] = 0;
+        keep_here(columns); /* masks of columns would be kept in registers for all rows */
 #pragma unroll
         for (int j = 0; j < ACROSS; j++) {
             const int column = column0 + j * 16 + gpu_lane() / 16 * 4;
@@ -248,8 +250,8 @@ GPU_DEVICE void store_slopes(const spw_gemm_fused_problem &f, const gemm_tile &t
             const int first = how::PAIRS ? 2 * column : column, second = how::PAIRS ? first + 4
                                                                          : how::ONE ? first
                                                                                     : columns + first;
-            const sums4 one = load_four(h.array, there, h.at(row, first, inside));
-            const sums4 two = load_four(h.array, there, h.at(row, second, inside));
+            const sums4 one = load_four<ELEMENT>(h.array, there, h.at(row, first, inside));
+            const sums4 two = load_four<ELEMENT>(h.array, there, h.at(row, second, inside));
             sums4 by_one, by_two, out;
 #pragma unroll
             for (int n = 0; n < 4; n++) {
@@ -266,9 +268,9 @@ GPU_DEVICE void store_slopes(const spw_gemm_fused_problem &f, const gemm_tile &t
                     to[2 * n % 4] = slopes.gate, to[2 * n % 4 + 1] = slopes.up;
                 }
             }
-            store_rounded(by_one, d_h.array, d_h.bytes, d_h.at(row, first, inside));
-            if (!how::ONE) store_rounded(by_two, d_h.array, d_h.bytes, d_h.at(row, second, inside));
-            store_rounded(out, act.array, act.bytes, act.at(row, column, inside));
+            store_rounded<ELEMENT>(by_one, d_h.array, d_h.bytes, d_h.at(row, first, inside));
+            if (!how::ONE) store_rounded<ELEMENT>(by_two, d_h.array, d_h.bytes, d_h.at(row, second, inside));
+            store_rounded<ELEMENT>(out, act.array, act.bytes, act.at(row, column, inside));
         }
         dot[i] += gpu_shuffle_float(dot[i], gpu_lane() ^ 16);
         dot[i] += gpu_shuffle_float(dot[i], gpu_lane() ^ 32);
@@ -295,7 +297,7 @@ GPU_DEVICE void store_row_sums(const spw_gemm_fused_problem &f, const gemm_tile 
     gpu_barrier(); /* before the next tile's */
 }
 
-template <bool B_INNER, spw_gemm_between BETWEEN>
+template <bool B_INNER, spw_gemm_element ELEMENT, spw_gemm_between BETWEEN>
 GPU_DEVICE void multiply_down(const spw_gemm_fused_problem &f) {
     alignas(16) __shared__ step_bytes lds[2];
     const int wave = gpu_thread() / 64, wave_m = wave % 2 * WAVE_M, wave_n = wave / 2 * WAVE_N;
@@ -312,9 +314,9 @@ GPU_DEVICE void multiply_down(const spw_gemm_fused_problem &f) {
             share<B_INNER, 2> b;
             a.start(g, t);
             b.start(o.b, (int)(B_INNER ? o.b_n : o.b_k), t.n0, g.p.columns, t.terms);
-            sum_up(a, b, t.terms, lds, wave, sum);
+            sum_up<ELEMENT>(a, b, t.terms, lds, wave, sum);
         }
-        store_slopes<BETWEEN>(again(f), t, t.m0 + wave_m, t.n0 + wave_n, sum, dot);
+        store_slopes<ELEMENT, BETWEEN>(again(f), t, t.m0 + wave_m, t.n0 + wave_n, sum, dot);
         store_row_sums(again(f), t, dot, (float *)lds[0]);
     }
 }
@@ -343,11 +345,12 @@ GPU_DEVICE void add_tile(const gemm_tile &t, int columns, float *c, int m0, int 
         }
 }
 
+template <spw_gemm_element ELEMENT>
 GPU_DEVICE void store_weights(const spw_gemm_fused_problem &f, const gemm_tile &t, int m0, int n0,
                               const sums4 (&sum)[DOWN][ACROSS]) {
     const long corner = (long)t.expert * f.p.inner * f.p.columns;
     if (!f.add)
-        store_tile<ACROSS>(t, f.p.columns, f.p.c + corner, m0, n0, sum);
+        store_tile<ACROSS, ELEMENT>(t, f.p.columns, f.p.c + corner, m0, n0, sum);
     else if (t.terms > 0)
         add_tile(t, f.p.columns, f.main + corner, m0, n0, sum);
 }
@@ -364,7 +367,8 @@ GPU_DEVICE void start(share<false, LOADS> &to, const spw_gemm_fused_problem &, c
     to.start(group, width, column0, width, t.terms);
 }
 
-template <typename A, typename B> GPU_DEVICE void multiply_weights(const spw_gemm_fused_problem &f) {
+template <spw_gemm_element ELEMENT, typename A, typename B>
+GPU_DEVICE void multiply_weights(const spw_gemm_fused_problem &f) {
     alignas(16) __shared__ step_bytes lds[2];
     const int wave = gpu_thread() / 64, wave_m = wave % 2 * WAVE_M, wave_n = wave / 2 * WAVE_N;
     gemm_walk<SPW_GEMM_WEIGHTS, TILE_M, TILE_N, BAND> walk;
@@ -379,75 +383,98 @@ template <typename A, typename B> GPU_DEVICE void multiply_weights(const spw_gem
             B b;
             start(a, g, g.p.a, o.a, g.p.inner, t.m0, t);
             start(b, g, g.p.b, o.b, g.p.columns, t.n0, t);
-            sum_up(a, b, t.terms, lds, wave, sum);
+            sum_up<ELEMENT>(a, b, t.terms, lds, wave, sum);
         }
-        store_weights(again(f), t, t.m0 + wave_m, t.n0 + wave_n, sum);
+        store_weights<ELEMENT>(again(f), t, t.m0 + wave_m, t.n0 + wave_n, sum);
     }
 }
 
-/* Kernels of both layouts of b. */
-#define BY_LAYOUT(name, body, between) \
-    MFMA_KERNEL(THREADS) gemm_mfma_##name##_inner(spw_gemm_fused_problem f) { body<true, between>(f); } \
-    MFMA_KERNEL(THREADS) gemm_mfma_##name##_outer(spw_gemm_fused_problem f) { body<false, between>(f); }
-BY_LAYOUT(up_gated, multiply_up, SPW_GEMM_GATED)
-BY_LAYOUT(up_pairs, multiply_up, SPW_GEMM_PAIRS)
-BY_LAYOUT(up_relu2, multiply_up, SPW_GEMM_RELU2)
-BY_LAYOUT(down_gradient_gated, multiply_down, SPW_GEMM_GATED)
-BY_LAYOUT(down_gradient_pairs, multiply_down, SPW_GEMM_PAIRS)
-BY_LAYOUT(down_gradient_relu2, multiply_down, SPW_GEMM_RELU2)
-
 typedef share<false, 4> terms_a;
 typedef share<false, 2> terms_b;
-MFMA_KERNEL(THREADS) gemm_mfma_weights_in_order(spw_gemm_fused_problem f) {
-    multiply_weights<terms_a, terms_b>(f);
-}
-MFMA_KERNEL(THREADS) gemm_mfma_weights_gathered_a(spw_gemm_fused_problem f) {
-    multiply_weights<gathered_terms<4>, terms_b>(f);
-}
-MFMA_KERNEL(THREADS) gemm_mfma_weights_gathered_b(spw_gemm_fused_problem f) {
-    multiply_weights<terms_a, gathered_terms<2>>(f);
-}
+
+/* Kernels of both layouts of b. */
+#define BY_LAYOUT(name, suffix, body, element, between) \
+    MFMA_KERNEL(THREADS) gemm_mfma_##name##_inner##suffix(spw_gemm_fused_problem f) { \
+        body<true, element, between>(f); \
+    } \
+    MFMA_KERNEL(THREADS) gemm_mfma_##name##_outer##suffix(spw_gemm_fused_problem f) { \
+        body<false, element, between>(f); \
+    }
+#define KERNELS(suffix, element) \
+    BY_LAYOUT(up_gated, suffix, multiply_up, element, SPW_GEMM_GATED) \
+    BY_LAYOUT(up_pairs, suffix, multiply_up, element, SPW_GEMM_PAIRS) \
+    BY_LAYOUT(up_relu2, suffix, multiply_up, element, SPW_GEMM_RELU2) \
+    BY_LAYOUT(down_gradient_gated, suffix, multiply_down, element, SPW_GEMM_GATED) \
+    BY_LAYOUT(down_gradient_pairs, suffix, multiply_down, element, SPW_GEMM_PAIRS) \
+    BY_LAYOUT(down_gradient_relu2, suffix, multiply_down, element, SPW_GEMM_RELU2) \
+    MFMA_KERNEL(THREADS) gemm_mfma_weights_in_order##suffix(spw_gemm_fused_problem f) { \
+        multiply_weights<element, terms_a, terms_b>(f); \
+    } \
+    MFMA_KERNEL(THREADS) gemm_mfma_weights_gathered_a##suffix(spw_gemm_fused_problem f) { \
+        multiply_weights<element, gathered_terms<4>, terms_b>(f); \
+    } \
+    MFMA_KERNEL(THREADS) gemm_mfma_weights_gathered_b##suffix(spw_gemm_fused_problem f) { \
+        multiply_weights<element, terms_a, gathered_terms<2>>(f); \
+    }
+KERNELS(, SPW_GEMM_BF16)
+KERNELS(_fp16, SPW_GEMM_FP16)
 
 #if GPU_HOST
-/* Offsets into a group, and into a gathered array, are 32 bits. */
+/* Offsets into a group, and into a gathered array, are 32 bits; token_of and small have limits of their own. */
 static bool too_large(const spw_gemm_fused_problem &f, unsigned matrices) {
-    const unsigned long long most = 0xf0000000, rows = (unsigned)f.p.rows, inner = (unsigned)f.p.inner * 2,
-                             columns = (unsigned)f.p.columns * 2ull,
-                             from = f.top_k > 0 ? (unsigned)f.tokens : 0;
-    const unsigned long long wider = inner > columns ? inner : columns;
-    return rows * inner >= most || rows * columns * matrices >= most || from * wider >= most ||
-           from * (unsigned)f.top_k * (unsigned)f.top_k >= 1ull << 31 || from >= 1u << 24 ||
-           inner * columns / (matrices > 1 ? 1 : 2) * 2 >= most || wider >= 1u << 24;
+    const unsigned long long most = 0xf0000000, rows = (unsigned)f.p.rows, inner = (unsigned)f.p.inner * 2ull,
+                             columns = (unsigned)f.p.columns * 2ull * matrices,
+                             wider = inner > columns ? inner : columns,
+                             tokens = f.top_k > 0 ? (unsigned)f.tokens : 0, top_k = (unsigned)f.top_k;
+    return rows * wider >= most || tokens * wider >= most || inner * columns >= most || wider >= 1u << 24 ||
+           tokens >= 1u << 24 || tokens * top_k * top_k >= 1u << 31;
 }
 
-typedef void fused_kernel(spw_gemm_fused_problem);
-static int launch(fused_kernel *inner, fused_kernel *outer, const spw_gemm_fused_problem &f,
+typedef void kernel(spw_gemm_fused_problem);
+
+/* of: by element, those with b's sum outside and inside in turn. matrices: of b, as wide as c each. */
+static int launch(kernel *const (&of)[2][2], spw_gemm_element element, const spw_gemm_fused_problem &f,
                   unsigned matrices, gpu_stream stream) {
     if (too_large(f, matrices)) return cudaErrorInvalidValue;
-    (f.p.inner_contiguous ? inner : outer)<<<f.p.blocks, THREADS, 0, stream>>>(f);
+    of[element][f.p.inner_contiguous ? 1 : 0]<<<f.p.blocks, THREADS, 0, stream>>>(f);
     return (int)cudaGetLastError();
 }
 
-int spw_launch_gemm_up_mfma(spw_gemm_fused_problem f, gpu_stream stream) {
-    if (f.curve.between == SPW_GEMM_RELU2)
-        return launch(gemm_mfma_up_relu2_inner, gemm_mfma_up_relu2_outer, f, 1, stream);
-    if (f.curve.between == SPW_GEMM_PAIRS)
-        return launch(gemm_mfma_up_pairs_inner, gemm_mfma_up_pairs_outer, f, 2, stream);
-    return launch(gemm_mfma_up_gated_inner, gemm_mfma_up_gated_outer, f, 2, stream);
+#define BOTH(name) \
+    { \
+        {gemm_mfma_##name##_outer, gemm_mfma_##name##_inner}, { \
+            gemm_mfma_##name##_outer_fp16, gemm_mfma_##name##_inner_fp16 \
+        } \
+    }
+#define EITHER(name) \
+    { \
+        {gemm_mfma_##name, gemm_mfma_##name}, { gemm_mfma_##name##_fp16, gemm_mfma_##name##_fp16 } \
+    }
+
+int spw_launch_gemm_up_mfma(spw_gemm_element element, spw_gemm_fused_problem f, gpu_stream stream) {
+    static kernel *const gated[2][2] = BOTH(up_gated), *const pairs[2][2] = BOTH(up_pairs),
+                         *const relu2[2][2] = BOTH(up_relu2);
+    if (f.curve.between == SPW_GEMM_RELU2) return launch(relu2, element, f, 1, stream);
+    return launch(f.curve.between == SPW_GEMM_PAIRS ? pairs : gated, element, f, 2, stream);
 }
 
-int spw_launch_gemm_down_gradient_mfma(spw_gemm_fused_problem f, gpu_stream stream) {
-    if (f.curve.between == SPW_GEMM_RELU2)
-        return launch(gemm_mfma_down_gradient_relu2_inner, gemm_mfma_down_gradient_relu2_outer, f, 1, stream);
-    if (f.curve.between == SPW_GEMM_PAIRS)
-        return launch(gemm_mfma_down_gradient_pairs_inner, gemm_mfma_down_gradient_pairs_outer, f, 2, stream);
-    return launch(gemm_mfma_down_gradient_gated_inner, gemm_mfma_down_gradient_gated_outer, f, 2, stream);
+int spw_launch_gemm_down_gradient_mfma(spw_gemm_element element, spw_gemm_fused_problem f,
+                                       gpu_stream stream) {
+    static kernel *const gated[2][2] = BOTH(down_gradient_gated),
+                         *const pairs[2][2] = BOTH(down_gradient_pairs),
+                         *const relu2[2][2] = BOTH(down_gradient_relu2);
+    if (f.curve.between == SPW_GEMM_RELU2) return launch(relu2, element, f, 1, stream);
+    return launch(f.curve.between == SPW_GEMM_PAIRS ? pairs : gated, element, f, 2, stream);
 }
 
-int spw_launch_gemm_weights_mfma(spw_gemm_gather gather, spw_gemm_fused_problem f, gpu_stream stream) {
-    fused_kernel *const kernel = gather == SPW_GEMM_GATHER_A   ? gemm_mfma_weights_gathered_a
-                                 : gather == SPW_GEMM_GATHER_B ? gemm_mfma_weights_gathered_b
-                                                               : gemm_mfma_weights_in_order;
-    return launch(kernel, kernel, f, 2, stream); /* the fp32 array has four bytes an element */
+int spw_launch_gemm_weights_mfma(spw_gemm_gather gather, spw_gemm_element element, spw_gemm_fused_problem f,
+                                 gpu_stream stream) {
+    static kernel *const in_order[2][2] = EITHER(weights_in_order),
+                         *const a[2][2] = EITHER(weights_gathered_a),
+                         *const b[2][2] = EITHER(weights_gathered_b);
+    return launch(gather == SPW_GEMM_GATHER_A   ? a
+                  : gather == SPW_GEMM_GATHER_B ? b
+                                                : in_order,
+                  element, f, 2, stream); /* 2: the fp32 array has four bytes an element */
 }
 #endif

@@ -2,22 +2,37 @@
  * tokens, gate and up, and their gradients are not written and read again between kernels. */
 #include "kernels/gemm/grouped_gemm_consume.h"
 
-template <spw_gemm_gather GATHER>
-static int launch_weights(const spw_gemm_fused_problem &f, gpu_stream stream) {
-    if (f.add) return gemm_launch<gemm_kind<SPW_GEMM_WEIGHTS, true, 256, GATHER, GEMM_ADD>>(f, stream);
-    return gemm_launch<gemm_kind<SPW_GEMM_WEIGHTS, true, 256, GATHER>>(f, stream);
+template <spw_gemm_element ELEMENT, spw_gemm_gather GATHER>
+static int launch_gathered(const spw_gemm_fused_problem &f, gpu_stream stream) {
+    if (f.add)
+        return gemm_launch<gemm_kind<ELEMENT, SPW_GEMM_WEIGHTS, true, 256, GATHER, GEMM_ADD>>(f, stream);
+    return gemm_launch<gemm_kind<ELEMENT, SPW_GEMM_WEIGHTS, true, 256, GATHER>>(f, stream);
 }
 
-int spw_launch_gemm_up_wgmma(spw_gemm_fused_problem f, gpu_stream stream) {
-    return gemm_launch_rows<GEMM_SWIGLU>(f, stream);
+template <spw_gemm_element ELEMENT>
+static int launch_weights(spw_gemm_gather gather, const spw_gemm_fused_problem &f, gpu_stream stream) {
+    if (gather == SPW_GEMM_GATHER_A) return launch_gathered<ELEMENT, SPW_GEMM_GATHER_A>(f, stream);
+    if (gather == SPW_GEMM_GATHER_B) return launch_gathered<ELEMENT, SPW_GEMM_GATHER_B>(f, stream);
+    return launch_gathered<ELEMENT, SPW_GEMM_GATHER_NONE>(f, stream);
 }
 
-int spw_launch_gemm_down_gradient_wgmma(spw_gemm_fused_problem f, gpu_stream stream) {
-    return gemm_launch_rows<GEMM_SWIGLU_GRADIENT>(f, stream);
+template <gemm_epilogue EPILOGUE>
+static int launch_rows(spw_gemm_element element, const spw_gemm_fused_problem &f, gpu_stream stream) {
+    if (element == SPW_GEMM_FP16) return gemm_launch_rows<SPW_GEMM_FP16, EPILOGUE>(f, stream);
+    return gemm_launch_rows<SPW_GEMM_BF16, EPILOGUE>(f, stream);
 }
 
-int spw_launch_gemm_weights_wgmma(spw_gemm_gather gather, spw_gemm_fused_problem f, gpu_stream stream) {
-    if (gather == SPW_GEMM_GATHER_A) return launch_weights<SPW_GEMM_GATHER_A>(f, stream);
-    if (gather == SPW_GEMM_GATHER_B) return launch_weights<SPW_GEMM_GATHER_B>(f, stream);
-    return launch_weights<SPW_GEMM_GATHER_NONE>(f, stream);
+int spw_launch_gemm_up_wgmma(spw_gemm_element element, spw_gemm_fused_problem f, gpu_stream stream) {
+    return launch_rows<GEMM_SWIGLU>(element, f, stream);
+}
+
+int spw_launch_gemm_down_gradient_wgmma(spw_gemm_element element, spw_gemm_fused_problem f,
+                                        gpu_stream stream) {
+    return launch_rows<GEMM_SWIGLU_GRADIENT>(element, f, stream);
+}
+
+int spw_launch_gemm_weights_wgmma(spw_gemm_gather gather, spw_gemm_element element, spw_gemm_fused_problem f,
+                                  gpu_stream stream) {
+    if (element == SPW_GEMM_FP16) return launch_weights<SPW_GEMM_FP16>(gather, f, stream);
+    return launch_weights<SPW_GEMM_BF16>(gather, f, stream);
 }

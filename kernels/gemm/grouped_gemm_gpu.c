@@ -43,6 +43,11 @@ static spw_gemm_swiglu_launcher *const launch_swiglu =
     spw_launch_gemm_swiglu_wgmma;
 #endif
 
+int spw_gemm_blocks(spw_gemm_shape s) {
+    const int all = spw_device_multiprocessors();
+    return s.multiprocessors == 0 || s.multiprocessors > (size_t)all ? all : (int)s.multiprocessors;
+}
+
 /* Which of the two forms an operation is, and with which sides. */
 static spw_gemm_problem problem_of(spw_gemm_operation operation, spw_gemm_shape s, const spw_bf16 *left,
                                    const spw_bf16 *right) {
@@ -80,8 +85,8 @@ spw_status spw_gpu_grouped_gemm(const spw_gemm_variant *variant, spw_gemm_operat
                                 "clear the result");
     }
     spw_gemm_problem p = problem_of(operation, s, left, right);
-    p.offset = offset, p.c = result, p.blocks = spw_device_multiprocessors();
-    return spw_device_check(variant->launch(form, p, stream), variant->name);
+    p.offset = offset, p.c = result, p.blocks = spw_gemm_blocks(s);
+    return spw_device_check(variant->launch(form, s.element, p, stream), variant->name);
 }
 
 spw_status spw_gpu_grouped_gemm_swiglu(spw_gemm_shape s, const spw_bf16 *x, const spw_bf16 *w,
@@ -92,8 +97,8 @@ spw_status spw_gpu_grouped_gemm_swiglu(spw_gemm_shape s, const spw_bf16 *x, cons
         return spw_fail(SPW_EARG, "gate and up together have %zu columns: a multiple of 16 is needed", s.out);
     if (s.rows == 0) return SPW_OK;
     spw_gemm_problem p = problem_of(SPW_GEMM_FORWARD, s, x, w);
-    p.columns = (int)(s.out / 2), p.offset = offset, p.c = act, p.blocks = spw_device_multiprocessors();
-    return spw_device_check(launch_swiglu(p, stream), "grouped GEMM with SwiGLU");
+    p.columns = (int)(s.out / 2), p.offset = offset, p.c = act, p.blocks = spw_gemm_blocks(s);
+    return spw_device_check(launch_swiglu(s.element, p, stream), "grouped GEMM with SwiGLU");
 }
 
 spw_status spw_gpu_grouped_gemm_float8(const spw_gemm_float8_variant *variant, spw_gemm_shape s,
@@ -109,7 +114,7 @@ spw_status spw_gpu_grouped_gemm_float8(const spw_gemm_float8_variant *variant, s
     if (s.rows == 0) return SPW_OK;
     spw_gemm_float8_problem p = {
         .pairs = problem_of(SPW_GEMM_FORWARD, s, (const spw_bf16 *)x, (const spw_bf16 *)w)};
-    p.pairs.inner /= 2, p.pairs.offset = offset, p.pairs.c = y, p.pairs.blocks = spw_device_multiprocessors();
+    p.pairs.inner /= 2, p.pairs.offset = offset, p.pairs.c = y, p.pairs.blocks = spw_gemm_blocks(s);
     p.blocks = (int)((s.in + SPW_GEMM_FLOAT8_BLOCK - 1) / SPW_GEMM_FLOAT8_BLOCK);
     p.across = (int)((s.out + SPW_GEMM_FLOAT8_BLOCK - 1) / SPW_GEMM_FLOAT8_BLOCK);
     p.a_scale = x_scale, p.b_scale = w_scale;
@@ -139,7 +144,7 @@ spw_status spw_gpu_grouped_gemm_mxfp8(spw_gemm_shape s, const unsigned char *x, 
                                       .rows = (int)s.rows,
                                       .inner = (int)s.in,
                                       .columns = (int)s.out,
-                                      .blocks = spw_device_multiprocessors(),
+                                      .blocks = spw_gemm_blocks(s),
                                       .a = x,
                                       .b = w,
                                       .a_scale = x_scale,

@@ -1,5 +1,9 @@
-/* Grouped GEMM on the GPU: reference/grouped_gemm.h with bf16 operands and results, sums in fp32, and the
- * offsets on the device: the host never waits for them. */
+/* Grouped GEMM on the GPU: reference/grouped_gemm.h with operands and results of bf16 or fp16 (shape.element; spw_bf16 then holds
+ * the bits of fp16), sums in fp32, and the offsets on the device: the host never waits for them. Of fp16 a result of 65520 or more is
+ * infinity, a subnormal number is kept as it is; gfx90a alone takes subnormal operands for 0.
+ * Kernels other than naive and tiled stay on their multiprocessors until all is done; shape.multiprocessors says how many these are
+ * at most (0: all), and leaves the others to work beside them, like an exchange between ranks. The results are the same with any
+ * number. */
 #ifndef SPW_KERNELS_GEMM_GROUPED_GEMM_GPU_H
 #define SPW_KERNELS_GEMM_GROUPED_GEMM_GPU_H
 
@@ -31,14 +35,14 @@ extern const spw_gemm_variant spw_gemm_tile_variants[];
  *   input gradient   left = dy [rows][out], right = w,                              result = dx [rows][in]
  *   weight gradient  left = x  [rows][in],  right = dy  [rows][out],                result = dw as w
  *   offset           [experts + 1] int32
- * The result is rounded to bf16 once. Every element of it is written, unused tail rows and empty experts with
+ * The result is rounded once. Every element of it is written, unused tail rows and empty experts with
  * 0. Does not wait. SPW_EARG: widths; SPW_EDEVICE. */
 SPW_MUST_CHECK spw_status spw_gpu_grouped_gemm(const spw_gemm_variant *variant, spw_gemm_operation operation,
                                                spw_gemm_shape shape, const spw_bf16 *left,
                                                const spw_bf16 *right, const int *offset, spw_bf16 *result,
                                                gpu_stream stream);
 
-/* act[r][f] = swiglu(sum over i of x[r][i] w[e](i, f), sum over i of x[r][i] w[e](i, ffn + f)), rounded to bf16
+/* act[r][f] = swiglu(sum over i of x[r][i] w[e](i, f), sum over i of x[r][i] w[e](i, ffn + f)), rounded
  * once; neither sum is rounded or stored. shape.out is 2 ffn; w as in the forward pass, gate and up side by side;
  * act [rows][ffn]. On matrix cores only: Hopper, CDNA 2 to 4. */
 SPW_MUST_CHECK spw_status spw_gpu_grouped_gemm_swiglu(spw_gemm_shape shape, const spw_bf16 *x,
@@ -53,6 +57,9 @@ typedef struct spw_gemm_rows {
     const int *assignment;
     size_t top_k, tokens;
 } spw_gemm_rows;
+
+/* Multiprocessors that a kernel of this shape takes: shape.multiprocessors, or all of them where it is 0 or more than there are. */
+int spw_gemm_blocks(spw_gemm_shape shape);
 
 /* Between the two products; all 0: SwiGLU, gate and up side by side, no bias. Taken: gated activations (SwiGLU, clamped, GeGLU)
  * and SPW_RELU2, of which the first product has one matrix: ffn columns. SPW_EARG: SPW_GELU; a limit with GeGLU; pairs without a gate. */
@@ -72,7 +79,7 @@ SPW_MUST_CHECK spw_status spw_gpu_grouped_gemm_activated(spw_gemm_shape shape,
 
 /* Forward with gate and up kept for the backward pass; shape.out is 2 ffn, a multiple of 16 (SPW_RELU2: ffn, of 8).
  *   x    [..][in], gathered            w   as in the forward pass, gate and up side by side
- *   h    [rows][out]                   gate and up, rounded to bf16
+ *   h    [rows][out]                   gate and up, rounded
  *   act  [rows][ffn]                   their activation, of the sums before they are rounded
  * Unused tail rows become 0. Does not wait. SPW_EARG: widths; SPW_EDEVICE. */
 typedef struct spw_gemm_up {
@@ -102,7 +109,7 @@ SPW_MUST_CHECK spw_status spw_gpu_grouped_gemm_down_gradient(spw_gemm_shape shap
                                                              const spw_gemm_down_gradient *g,
                                                              gpu_stream stream);
 
-/* The weight gradient with gathered rows of x (gathers_x) or of dy. *dw in bf16, or NULL: then main, in fp32 and laid out as
+/* The weight gradient with gathered rows of x (gathers_x) or of dy. *dw, or NULL: then main, in fp32 and laid out as
  * dw, grows by it. Each element is added to once. */
 typedef struct spw_gemm_weight_gradient {
     const spw_bf16 *x, *dy;

@@ -2,7 +2,7 @@
  * them. One work-group of four waves a compute unit stays there and walks over the tiles; a wave makes 128 x 64 of a
  * 256 x 128 tile out of 16 x 16 products. Three steps of 32 numbers along the sum are under way: one is multiplied out of
  * registers, the next goes through LDS to the waves that multiply it, and the one after that is loaded from memory. A
- * number is 16 bits: a bf16, or two codes of fp8 that are neighbours along the sum.
+ * number is 16 bits: a bf16, an fp16, or two codes of fp8 that are neighbours along the sum.
  *
  * LDS holds both operands with the sum's dimension contiguous: 64 bytes a row, in four pieces of 16 bytes, placed so that
  * neither the reads of 16 rows nor the transposing writes meet in a bank. An operand whose other dimension is contiguous
@@ -93,7 +93,7 @@ template <bool INNER, int LOADS, bool PAIRED = false> struct share {
 };
 
 /* Stores 16 COUNT columns. Buffer stores: what lies behind the group's rows is dropped, so is a column that does not exist. */
-template <int COUNT>
+template <int COUNT, spw_gemm_element ELEMENT = SPW_GEMM_BF16>
 GPU_DEVICE void store_tile(const gemm_tile &t, int columns, spw_bf16 *c, int m0, int n0,
                            const sums4 (&sum)[DOWN][ACROSS]) {
     keep_here(columns);
@@ -105,7 +105,7 @@ GPU_DEVICE void store_tile(const gemm_tile &t, int columns, spw_bf16 *c, int m0,
         unsigned offset = (unsigned)row * row_bytes + (unsigned)(column + j * 16) * 2;
 #pragma unroll
         for (int i = 0; i < DOWN; i++, offset += 16 * row_bytes) {
-            store_rounded(sum[i][j], c, (unsigned)t.height * row_bytes, inside ? offset : ~0u);
+            store_rounded<ELEMENT>(sum[i][j], c, (unsigned)t.height * row_bytes, inside ? offset : ~0u);
         }
     }
 }

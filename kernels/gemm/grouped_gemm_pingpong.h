@@ -9,6 +9,7 @@
 #ifndef SPW_KERNELS_GEMM_GROUPED_GEMM_PINGPONG_H
 #define SPW_KERNELS_GEMM_GROUPED_GEMM_PINGPONG_H
 
+#include "kernels/gemm/grouped_gemm_element.h"
 #include "kernels/gemm/grouped_gemm_fused.h"
 #include "kernels/gemm/grouped_gemm_tiles.h"
 #include "kernels/gemm/wgmma.h"
@@ -33,9 +34,12 @@ typedef enum gemm_epilogue {
 } gemm_epilogue;
 
 /* All that is known when a kernel is compiled. */
-template <spw_gemm_form FORM_, bool B_OUTER_, int TILE_N_, spw_gemm_gather GATHER_ = SPW_GEMM_GATHER_NONE,
-          gemm_epilogue EPILOGUE_ = GEMM_STORE, spw_gemm_between BETWEEN_ = SPW_GEMM_SILU>
+template <spw_gemm_element ELEMENT_, spw_gemm_form FORM_, bool B_OUTER_, int TILE_N_,
+          spw_gemm_gather GATHER_ = SPW_GEMM_GATHER_NONE, gemm_epilogue EPILOGUE_ = GEMM_STORE,
+          spw_gemm_between BETWEEN_ = SPW_GEMM_SILU>
 struct gemm_kind {
+    static constexpr spw_gemm_element ELEMENT = ELEMENT_;
+    using element = gemm_element<ELEMENT>;
     static constexpr spw_gemm_form FORM = FORM_;
     static constexpr spw_gemm_gather GATHER = GATHER_;
     static constexpr gemm_epilogue EPILOGUE = EPILOGUE_;

@@ -4,6 +4,7 @@
 #define SPW_KERNELS_GEMM_GROUPED_GEMM_PROBLEM_H
 
 #include "kernels/gpu/launch.h"
+#include "reference/gemm_element.h"
 
 typedef enum spw_gemm_form {
     /* c[r][n] = sum over k of a[r][k] * b[e](k, n), where offset[e] <= r < offset[e + 1]; rows from

@@ -4,19 +4,23 @@
 #include "kernels/gemm/grouped_gemm_wgmma.h"
 #include "kernels/gemm/tensor_map.h"
 
-#define KERNEL(name, b_outer) \
+#define KERNEL(name, b_outer, element) \
     extern "C" __global__ void __launch_bounds__(THREADS, 1) \
         name(const __grid_constant__ spw_gemm_problem p, const __grid_constant__ CUtensorMap map_a, \
              const __grid_constant__ CUtensorMap map_b) { \
-        gemm_wgmma<SPW_GEMM_ROWS, b_outer, true>(p, &map_a, &map_b); \
+        gemm_wgmma<SPW_GEMM_ROWS, b_outer, true, false, element>(p, &map_a, &map_b); \
     }
-KERNEL(gemm_swiglu_wgmma_inner, false)
-KERNEL(gemm_swiglu_wgmma_outer, true)
+KERNEL(gemm_swiglu_wgmma_inner, false, SPW_GEMM_BF16)
+KERNEL(gemm_swiglu_wgmma_outer, true, SPW_GEMM_BF16)
+KERNEL(gemm_swiglu_wgmma_inner_fp16, false, SPW_GEMM_FP16)
+KERNEL(gemm_swiglu_wgmma_outer_fp16, true, SPW_GEMM_FP16)
 
-int spw_launch_gemm_swiglu_wgmma(spw_gemm_problem p, gpu_stream stream) {
+int spw_launch_gemm_swiglu_wgmma(spw_gemm_element element, spw_gemm_problem p, gpu_stream stream) {
     CUtensorMap a, b;
-    void (*kernel)(spw_gemm_problem, CUtensorMap, CUtensorMap) =
-        p.inner_contiguous ? gemm_swiglu_wgmma_inner : gemm_swiglu_wgmma_outer;
+    static void (*const kernels[][2])(spw_gemm_problem, CUtensorMap, CUtensorMap) = {
+        {gemm_swiglu_wgmma_outer, gemm_swiglu_wgmma_inner},
+        {gemm_swiglu_wgmma_outer_fp16, gemm_swiglu_wgmma_inner_fp16}};
+    const auto kernel = kernels[element][p.inner_contiguous ? 1 : 0];
     int error = spw_tensor_map_2d(&a, p.a, p.inner, p.rows, TILE_K, TILE_M);
     if (error == 0 && p.inner_contiguous)
         error = spw_tensor_map_3d(&b, p.b, p.inner, 2 * (long)p.columns, p.experts, TILE_K, TILE_N / 2);

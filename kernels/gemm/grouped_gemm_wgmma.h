@@ -12,6 +12,7 @@
 #ifndef SPW_KERNELS_GEMM_GROUPED_GEMM_WGMMA_H
 #define SPW_KERNELS_GEMM_GROUPED_GEMM_WGMMA_H
 
+#include "kernels/gemm/grouped_gemm_element.h"
 #include "kernels/gemm/grouped_gemm_tiles.h"
 #include "kernels/gemm/wgmma.h"
 #include "kernels/local/swiglu_math.h"
@@ -100,17 +101,18 @@ GPU_DEVICE void clean(const spw_gemm_problem &p, ring ring) {
 
 /* One warp's 16 rows x 128 columns, sum[0 ... 63]: to shared memory, then to rows of c in pieces of 256 bytes. STREAMS: the cache
  * need not keep them. */
-template <bool STREAMS = false>
+template <spw_gemm_element ELEMENT = SPW_GEMM_BF16, bool STREAMS = false>
 GPU_DEVICE void store_half(const spw_gemm_problem &p, const gemm_tile &t, spw_bf16 *c, const float *sum,
                            unsigned char *buffer, int row0, int column0) {
     const int lane = gpu_lane();
     const int to_row = lane & 15, to_piece = lane >> 4;
+    using element = gemm_element<ELEMENT>;
 #pragma unroll
     for (int j = 0; j < 16; j += 2) {
         const float *s = sum + j * 4;
         const uint32_t row = shared_address(buffer) + to_row * 256 + ((j + to_piece) ^ (to_row & 7)) * 16;
-        store_matrices(row, pack_bf16(s[0], s[1]), pack_bf16(s[2], s[3]), pack_bf16(s[4], s[5]),
-                       pack_bf16(s[6], s[7]));
+        store_matrices(row, element::pack(s[0], s[1]), element::pack(s[2], s[3]), element::pack(s[4], s[5]),
+                       element::pack(s[6], s[7]));
     }
     __syncwarp();
     const int column = column0 + (lane & 15) * 8;
@@ -124,7 +126,7 @@ GPU_DEVICE void store_half(const spw_gemm_problem &p, const gemm_tile &t, spw_bf
     __syncwarp();
 }
 
-template <spw_gemm_form FORM, bool B_OUTER, bool SWIGLU, bool STREAMS>
+template <spw_gemm_form FORM, bool B_OUTER, bool SWIGLU, bool STREAMS, spw_gemm_element ELEMENT>
 GPU_DEVICE void consume(const spw_gemm_problem &p, ring ring, unsigned char *store_buffers) {
     constexpr bool A_OUTER = FORM == SPW_GEMM_WEIGHTS;
     /* Bytes from one step of 16 along the sum to the next. */
@@ -152,8 +154,8 @@ GPU_DEVICE void consume(const spw_gemm_problem &p, ring ring, unsigned char *sto
             wgmma_fence();
 #pragma unroll
             for (int i = 0; i < TILE_K / 16; i++)
-                wgmma_64x256x16<A_OUTER, B_OUTER>(sum, a + i * (A_STEP >> 4), b + i * (B_STEP >> 4),
-                                                  k + i != 0);
+                wgmma_64x256x16<ELEMENT, A_OUTER, B_OUTER>(sum, a + i * (A_STEP >> 4), b + i * (B_STEP >> 4),
+                                                           k + i != 0);
             wgmma_commit();
             wgmma_wait<1>();
             if (release != nullptr && (gpu_thread() & 127) == 0) barrier_arrive(release);
@@ -165,7 +167,7 @@ GPU_DEVICE void consume(const spw_gemm_problem &p, ring ring, unsigned char *sto
             const uint64_t a = operand_descriptor(data + group * CHUNK_BYTES, 0, 1024);
             const uint64_t b = operand_descriptor(data + A_BYTES, CHUNK_BYTES, 1024);
             barrier_wait(ring.clean + stage, parity);
-            wgmma_slices<A_OUTER, B_OUTER>(sum, a, b, (t.terms - whole + 15) / 16, whole != 0);
+            wgmma_slices<ELEMENT, A_OUTER, B_OUTER>(sum, a, b, (t.terms - whole + 15) / 16, whole != 0);
             wgmma_wait<1>();
             if (release != nullptr && (gpu_thread() & 127) == 0) barrier_arrive(release);
             release = ring.empty + stage;
@@ -184,10 +186,10 @@ GPU_DEVICE void consume(const spw_gemm_problem &p, ring ring, unsigned char *sto
                 const swiglu_point point = swiglu_at(0, 0, sum[i], sum[64 + i]);
                 sum[i] = point.gate * point.sigmoid * point.up;
             }
-            store_half(p, t, c, sum, buffer, row0, t.n0);
+            store_half<ELEMENT>(p, t, c, sum, buffer, row0, t.n0);
         } else {
-            store_half<STREAMS>(p, t, c, sum, buffer, row0, t.n0);
-            store_half<STREAMS>(p, t, c, sum + 64, buffer, row0, t.n0 + 128);
+            store_half<ELEMENT, STREAMS>(p, t, c, sum, buffer, row0, t.n0);
+            store_half<ELEMENT, STREAMS>(p, t, c, sum + 64, buffer, row0, t.n0 + 128);
         }
     }
 }
@@ -209,7 +211,8 @@ GPU_DEVICE ring ring_create(int arrivals, int releases) {
     return ring;
 }
 
-template <spw_gemm_form FORM, bool B_OUTER, bool SWIGLU, bool STREAMS = false>
+template <spw_gemm_form FORM, bool B_OUTER, bool SWIGLU, bool STREAMS = false,
+          spw_gemm_element ELEMENT = SPW_GEMM_BF16>
 GPU_DEVICE void gemm_wgmma(const spw_gemm_problem &p, const CUtensorMap *map_a, const CUtensorMap *map_b) {
     constexpr bool CLEANS = FORM == SPW_GEMM_WEIGHTS;
     const ring ring = ring_create(1, CONSUMERS + CLEANS);
@@ -219,7 +222,7 @@ GPU_DEVICE void gemm_wgmma(const spw_gemm_problem &p, const CUtensorMap *map_a, 
         if (CLEANS && threadIdx.x / 32 == 1) clean(p, ring);
     } else {
         registers_raise<232>();
-        consume<FORM, B_OUTER, SWIGLU, STREAMS>(p, ring, ring.stages + STAGES * STAGE_BYTES);
+        consume<FORM, B_OUTER, SWIGLU, STREAMS, ELEMENT>(p, ring, ring.stages + STAGES * STAGE_BYTES);
     }
 }
 

@@ -14,6 +14,10 @@ KERNEL(gemm_wgmma_rows_inner, SPW_GEMM_ROWS, false, false)
 KERNEL(gemm_wgmma_rows_outer, SPW_GEMM_ROWS, true, false)
 KERNEL(gemm_wgmma_weights, SPW_GEMM_WEIGHTS, true, false)
 KERNEL(gemm_wgmma_weights_streamed, SPW_GEMM_WEIGHTS, true, false, true)
+KERNEL(gemm_wgmma_rows_inner_fp16, SPW_GEMM_ROWS, false, false, false, SPW_GEMM_FP16)
+KERNEL(gemm_wgmma_rows_outer_fp16, SPW_GEMM_ROWS, true, false, false, SPW_GEMM_FP16)
+KERNEL(gemm_wgmma_weights_fp16, SPW_GEMM_WEIGHTS, true, false, false, SPW_GEMM_FP16)
+KERNEL(gemm_wgmma_weights_streamed_fp16, SPW_GEMM_WEIGHTS, true, false, true, SPW_GEMM_FP16)
 
 /* Of a group on average: with so few, a weight gradient is bound by its stores, and goes faster past the cache. */
 enum { STREAMED_ROWS = 128 };
@@ -34,15 +38,23 @@ static bool takes_pingpong(spw_gemm_form form, spw_gemm_problem p) {
     return wasted(p.columns, 192) < wasted(p.columns, TILE_N) + (few ? p.columns / 16 : 0);
 }
 
-int spw_launch_gemm_wgmma(spw_gemm_form form, spw_gemm_problem p, gpu_stream stream) {
+typedef void kernel(spw_gemm_problem, CUtensorMap, CUtensorMap);
+
+static kernel *kernel_of(spw_gemm_form form, spw_gemm_element element, const spw_gemm_problem &p) {
+    static kernel *const kernels[][4] = {
+        {gemm_wgmma_rows_inner, gemm_wgmma_rows_outer, gemm_wgmma_weights, gemm_wgmma_weights_streamed},
+        {gemm_wgmma_rows_inner_fp16, gemm_wgmma_rows_outer_fp16, gemm_wgmma_weights_fp16,
+         gemm_wgmma_weights_streamed_fp16}};
+    if (form == SPW_GEMM_ROWS) return kernels[element][p.inner_contiguous ? 0 : 1];
+    return kernels[element][p.rows <= (long)STREAMED_ROWS * p.experts ? 3 : 2];
+}
+
+int spw_launch_gemm_wgmma(spw_gemm_form form, spw_gemm_element element, spw_gemm_problem p,
+                          gpu_stream stream) {
     CUtensorMap a, b;
-    if (takes_pingpong(form, p)) return spw_launch_gemm_pingpong(form, p, stream);
+    if (takes_pingpong(form, p)) return spw_launch_gemm_pingpong(form, element, p, stream);
     const bool rows_form = form == SPW_GEMM_ROWS, inner = rows_form && p.inner_contiguous;
-    void (*kernel)(spw_gemm_problem, CUtensorMap, CUtensorMap) =
-        !rows_form
-            ? (p.rows <= (long)STREAMED_ROWS * p.experts ? gemm_wgmma_weights_streamed : gemm_wgmma_weights)
-        : inner ? gemm_wgmma_rows_inner
-                : gemm_wgmma_rows_outer;
+    kernel *kernel = kernel_of(form, element, p);
     int error = rows_form ? spw_tensor_map_2d(&a, p.a, p.inner, p.rows, TILE_K, TILE_M)
                           : spw_tensor_map_2d(&a, p.a, p.inner, p.rows, CHUNK, TILE_K);
     if (error == 0 && !rows_form) error = spw_tensor_map_2d(&b, p.b, p.columns, p.rows, CHUNK, TILE_K);

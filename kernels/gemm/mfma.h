@@ -2,6 +2,7 @@
 #ifndef SPW_KERNELS_GEMM_MFMA_H
 #define SPW_KERNELS_GEMM_MFMA_H
 
+#include "kernels/gemm/grouped_gemm_element.h"
 #include "kernels/gpu/gpu.h"
 #include "kernels/gpu/launch.h"
 
@@ -28,9 +29,10 @@ GPU_DEVICE int gpu_first(int number) {
 }
 
 /* Rounds four sums, neighbours of a row of c, and stores them. What lies behind c's end is dropped. */
+template <spw_gemm_element ELEMENT = SPW_GEMM_BF16>
 GPU_DEVICE void store_rounded(sums4 s, spw_bf16 *c, unsigned bytes, unsigned offset) {
-    const words2 packed = {gpu_to_bf16(s[0]) | (unsigned)gpu_to_bf16(s[1]) << 16,
-                           gpu_to_bf16(s[2]) | (unsigned)gpu_to_bf16(s[3]) << 16};
+    using element = gemm_element<ELEMENT>;
+    const words2 packed = {element::pack(s[0], s[1]), element::pack(s[2], s[3])};
 #if defined(__AMDGCN__)
     const auto buffer = __builtin_amdgcn_make_buffer_rsrc((void *)c, 0, (int)bytes, 0x27000);
     __builtin_amdgcn_raw_buffer_store_b64(packed, buffer, (int)offset, 0, 0);

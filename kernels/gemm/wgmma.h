@@ -4,6 +4,7 @@
 #ifndef SPW_KERNELS_GEMM_WGMMA_H
 #define SPW_KERNELS_GEMM_WGMMA_H
 
+#include "kernels/gemm/grouped_gemm_element.h"
 #include "kernels/gpu/gpu.h"
 
 #include <cuda.h>
@@ -123,77 +124,90 @@ template <int PENDING> GPU_DEVICE void wgmma_wait() {
     "+f"(sum[i]), "+f"(sum[i + 1]), "+f"(sum[i + 2]), "+f"(sum[i + 3]), "+f"(sum[i + 4]), "+f"(sum[i + 5]), \
         "+f"(sum[i + 6]), "+f"(sum[i + 7])
 
+#define WGMMA_64X256X16(TYPE) \
+    asm volatile("{\n.reg .pred keep;\n" \
+                 "setp.ne.b32 keep, %130, 0;\n" \
+                 "wgmma.mma_async.sync.aligned.m64n256k16.f32." TYPE "." TYPE " {" \
+                 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15, " \
+                 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31, " \
+                 "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47, " \
+                 "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63, " \
+                 "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79, " \
+                 "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95, " \
+                 "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111, " \
+                 "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127 " \
+                 "}, %128, %129, keep, 1, 1, %131, %132;\n}" \
+                 : WGMMA_SUM8(0), WGMMA_SUM8(8), WGMMA_SUM8(16), WGMMA_SUM8(24), WGMMA_SUM8(32), \
+                   WGMMA_SUM8(40), WGMMA_SUM8(48), WGMMA_SUM8(56), WGMMA_SUM8(64), WGMMA_SUM8(72), \
+                   WGMMA_SUM8(80), WGMMA_SUM8(88), WGMMA_SUM8(96), WGMMA_SUM8(104), WGMMA_SUM8(112), \
+                   WGMMA_SUM8(120) \
+                 : "l"(a), "l"(b), "r"(keep), "n"(A_OUTER), "n"(B_OUTER))
+
 /* sum[64][256] = a[64][16] * b[16][256] (+ sum if keep). A_OUTER, B_OUTER: the operand's outer dimension is
  * contiguous. */
-template <int A_OUTER, int B_OUTER>
+template <spw_gemm_element ELEMENT, int A_OUTER, int B_OUTER>
 GPU_DEVICE void wgmma_64x256x16(float (&sum)[128], uint64_t a, uint64_t b, int keep) {
-    asm volatile("{\n.reg .pred keep;\n"
-                 "setp.ne.b32 keep, %130, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
-                 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15, "
-                 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31, "
-                 "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47, "
-                 "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63, "
-                 "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79, "
-                 "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95, "
-                 "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111, "
-                 "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127 "
-                 "}, %128, %129, keep, 1, 1, %131, %132;\n}"
-                 : WGMMA_SUM8(0), WGMMA_SUM8(8), WGMMA_SUM8(16), WGMMA_SUM8(24), WGMMA_SUM8(32),
-                   WGMMA_SUM8(40), WGMMA_SUM8(48), WGMMA_SUM8(56), WGMMA_SUM8(64), WGMMA_SUM8(72),
-                   WGMMA_SUM8(80), WGMMA_SUM8(88), WGMMA_SUM8(96), WGMMA_SUM8(104), WGMMA_SUM8(112),
-                   WGMMA_SUM8(120)
-                 : "l"(a), "l"(b), "r"(keep), "n"(A_OUTER), "n"(B_OUTER));
+    if constexpr (ELEMENT == SPW_GEMM_FP16)
+        WGMMA_64X256X16("f16");
+    else
+        WGMMA_64X256X16("bf16");
 }
+
+#define WGMMA_64X192X16(TYPE) \
+    asm volatile("{\n.reg .pred keep;\n" \
+                 "setp.ne.b32 keep, %98, 0;\n" \
+                 "wgmma.mma_async.sync.aligned.m64n192k16.f32." TYPE "." TYPE " {" \
+                 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15, " \
+                 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31, " \
+                 "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47, " \
+                 "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63, " \
+                 "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79, " \
+                 "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95 " \
+                 "}, %96, %97, keep, 1, 1, %99, %100;\n}" \
+                 : WGMMA_SUM8(0), WGMMA_SUM8(8), WGMMA_SUM8(16), WGMMA_SUM8(24), WGMMA_SUM8(32), \
+                   WGMMA_SUM8(40), WGMMA_SUM8(48), WGMMA_SUM8(56), WGMMA_SUM8(64), WGMMA_SUM8(72), \
+                   WGMMA_SUM8(80), WGMMA_SUM8(88) \
+                 : "l"(a), "l"(b), "r"(keep), "n"(A_OUTER), "n"(B_OUTER))
 
 /* The same with 192 columns. */
-template <int A_OUTER, int B_OUTER>
+template <spw_gemm_element ELEMENT, int A_OUTER, int B_OUTER>
 GPU_DEVICE void wgmma_64x192x16(float (&sum)[96], uint64_t a, uint64_t b, int keep) {
-    asm volatile("{\n.reg .pred keep;\n"
-                 "setp.ne.b32 keep, %98, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {"
-                 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15, "
-                 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31, "
-                 "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47, "
-                 "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63, "
-                 "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79, "
-                 "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95 "
-                 "}, %96, %97, keep, 1, 1, %99, %100;\n}"
-                 : WGMMA_SUM8(0), WGMMA_SUM8(8), WGMMA_SUM8(16), WGMMA_SUM8(24), WGMMA_SUM8(32),
-                   WGMMA_SUM8(40), WGMMA_SUM8(48), WGMMA_SUM8(56), WGMMA_SUM8(64), WGMMA_SUM8(72),
-                   WGMMA_SUM8(80), WGMMA_SUM8(88)
-                 : "l"(a), "l"(b), "r"(keep), "n"(A_OUTER), "n"(B_OUTER));
+    if constexpr (ELEMENT == SPW_GEMM_FP16)
+        WGMMA_64X192X16("f16");
+    else
+        WGMMA_64X192X16("bf16");
 }
 /* The product of so many columns as the sums are. */
-template <int A_OUTER, int B_OUTER>
+template <spw_gemm_element ELEMENT, int A_OUTER, int B_OUTER>
 GPU_DEVICE void wgmma_product(float (&sum)[96], uint64_t a, uint64_t b, int keep) {
-    wgmma_64x192x16<A_OUTER, B_OUTER>(sum, a, b, keep);
+    wgmma_64x192x16<ELEMENT, A_OUTER, B_OUTER>(sum, a, b, keep);
 }
-template <int A_OUTER, int B_OUTER>
+template <spw_gemm_element ELEMENT, int A_OUTER, int B_OUTER>
 GPU_DEVICE void wgmma_product(float (&sum)[128], uint64_t a, uint64_t b, int keep) {
-    wgmma_64x256x16<A_OUTER, B_OUTER>(sum, a, b, keep);
+    wgmma_64x256x16<ELEMENT, A_OUTER, B_OUTER>(sum, a, b, keep);
 }
 
-template <int A_OUTER, int B_OUTER, int SLICES, int SUMS>
+template <spw_gemm_element ELEMENT, int A_OUTER, int B_OUTER, int SLICES, int SUMS>
 GPU_DEVICE void wgmma_slices(float (&sum)[SUMS], uint64_t a, uint64_t b, bool keep) {
     constexpr int A_STEP = A_OUTER ? 16 * 128 : 32, B_STEP = B_OUTER ? 16 * 128 : 32;
     wgmma_fence();
 #pragma unroll
     for (int i = 0; i < SLICES; i++)
-        wgmma_product<A_OUTER, B_OUTER>(sum, a + i * (A_STEP >> 4), b + i * (B_STEP >> 4), keep || i != 0);
+        wgmma_product<ELEMENT, A_OUTER, B_OUTER>(sum, a + i * (A_STEP >> 4), b + i * (B_STEP >> 4),
+                                                 keep || i != 0);
     wgmma_commit();
 }
 /* The first slices of 16 terms of a stage of 64; does not wait for them. */
-template <int A_OUTER, int B_OUTER, int SUMS>
+template <spw_gemm_element ELEMENT, int A_OUTER, int B_OUTER, int SUMS>
 GPU_DEVICE void wgmma_slices(float (&sum)[SUMS], uint64_t a, uint64_t b, int slices, bool keep) {
     if (slices == 1)
-        wgmma_slices<A_OUTER, B_OUTER, 1>(sum, a, b, keep);
+        wgmma_slices<ELEMENT, A_OUTER, B_OUTER, 1>(sum, a, b, keep);
     else if (slices == 2)
-        wgmma_slices<A_OUTER, B_OUTER, 2>(sum, a, b, keep);
+        wgmma_slices<ELEMENT, A_OUTER, B_OUTER, 2>(sum, a, b, keep);
     else if (slices == 3)
-        wgmma_slices<A_OUTER, B_OUTER, 3>(sum, a, b, keep);
+        wgmma_slices<ELEMENT, A_OUTER, B_OUTER, 3>(sum, a, b, keep);
     else
-        wgmma_slices<A_OUTER, B_OUTER, 4>(sum, a, b, keep);
+        wgmma_slices<ELEMENT, A_OUTER, B_OUTER, 4>(sum, a, b, keep);
 }
 
 /* One warp: of a stage of CHUNKS chunks of 64 rows of 128 bytes, rows from `row` up to the next multiple of 16 become 0, for the
@@ -225,16 +239,11 @@ GPU_DEVICE void wgmma_64x128x32_float8(float (&sum)[64], uint32_t a, uint32_t b,
                  : "r"(a), "r"(b), "r"(keep));
 }
 
-/* Four 8 x 8 matrices of bf16 from the accumulator layout to rows in shared memory, a row address a lane. */
+/* Four 8 x 8 matrices of numbers of 16 bits from the accumulator layout to rows in shared memory, a row address a lane. */
 GPU_DEVICE void store_matrices(uint32_t row, uint32_t m0, uint32_t m1, uint32_t m2, uint32_t m3) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row), "r"(m0),
                  "r"(m1), "r"(m2), "r"(m3)
                  : "memory");
-}
-GPU_DEVICE uint32_t pack_bf16(float low, float high) {
-    uint32_t both;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
-    return both;
 }
 
 #endif

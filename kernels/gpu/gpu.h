@@ -154,6 +154,27 @@ GPU_DEVICE unsigned short gpu_to_bf16(float x) {
 #endif
 }
 
+/* fp16 is kept as its 16 bits, too. Rounding is to nearest, ties to even: 65520 and more become infinity, what is below 2^-14 a
+ * multiple of 2^-24; a NaN stays a NaN. */
+GPU_DEVICE float gpu_from_fp16(unsigned short bits) {
+#if defined(__CUDACC__)
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
+    return x;
+#else
+    return (float)__builtin_bit_cast(_Float16, bits);
+#endif
+}
+GPU_DEVICE unsigned short gpu_to_fp16(float x) {
+#if defined(__CUDACC__)
+    unsigned short bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+    return bits;
+#else
+    return __builtin_bit_cast(unsigned short, (_Float16)x);
+#endif
+}
+
 /* An e4m3fn code, exactly. A code without an exponent is read as if it had one, which is taken off again. */
 GPU_DEVICE float gpu_from_float8(unsigned code) {
     const float read = gpu_bits_float((120u << 23) + ((code & 0x7f) << 20));

@@ -8,6 +8,6 @@ typedef struct ihipStream_t *gpu_stream;
 #else
 typedef struct CUstream_st *gpu_stream;
 #endif
-typedef unsigned short spw_bf16; /* bf16 is kept as its 16 bits */
+typedef unsigned short spw_bf16; /* bf16 is kept as its 16 bits; where a shape says fp16, fp16's */
 
 #endif

@@ -8,7 +8,9 @@
 typedef enum spw_numbers {
     SPW_NUMBERS_BELL,    /* a sum of four uniform numbers: mean 0, deviation 0.58, all bits in use */
     SPW_NUMBERS_INTEGER, /* -8 ... 8: sums of their products are exact in fp32 */
-    SPW_NUMBERS_NAN
+    SPW_NUMBERS_NAN,
+    SPW_NUMBERS_LARGE, /* integers times 16: products up to 2^14, whose sums leave fp16 */
+    SPW_NUMBERS_TINY,  /* integers times 2^-20: all subnormal in fp16 */
 } spw_numbers;
 
 #if defined(__CUDACC__)
@@ -27,7 +29,7 @@ SPW_NUMBERS_FUNCTION uint64_t spw_number_bits(uint64_t seed, uint64_t i) {
     return z ^ z >> 31;
 }
 
-/* The number times 2^16, an integer; not for SPW_NUMBERS_NAN. */
+/* The number times 2^16, an integer; of SPW_NUMBERS_BELL and SPW_NUMBERS_INTEGER alone. */
 SPW_NUMBERS_FUNCTION int32_t spw_number_fixed(int kind, uint64_t seed, uint64_t i) {
     const uint64_t z = spw_number_bits(seed, i);
     if (kind == SPW_NUMBERS_INTEGER) return ((int32_t)(z >> 40) % 17 - 8) * 65536;
@@ -37,7 +39,12 @@ SPW_NUMBERS_FUNCTION int32_t spw_number_fixed(int kind, uint64_t seed, uint64_t 
 
 /* The number itself. */
 SPW_NUMBERS_FUNCTION float spw_number(int kind, uint64_t seed, uint64_t i) {
-    return (float)spw_number_fixed(kind, seed, i) * (1.0f / 65536);
+    const int integer = kind == SPW_NUMBERS_LARGE || kind == SPW_NUMBERS_TINY;
+    const float number =
+        (float)spw_number_fixed(integer ? SPW_NUMBERS_INTEGER : kind, seed, i) * (1.0f / 65536);
+    return kind == SPW_NUMBERS_LARGE  ? number * 16
+           : kind == SPW_NUMBERS_TINY ? number * (1.0f / 1048576)
+                                      : number;
 }
 
 #endif

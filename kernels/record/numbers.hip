@@ -12,6 +12,12 @@ numbers_fill_bf16(unsigned short *out, long count, int kind, unsigned long long 
 }
 
 GPU_KERNEL(THREADS)
+numbers_fill_fp16(unsigned short *out, long count, int kind, unsigned long long seed, int blocks) {
+    for (long i = (long)gpu_block() * THREADS + gpu_thread(); i < count; i += (long)blocks * THREADS)
+        out[i] = kind == SPW_NUMBERS_NAN ? 0x7e00 : gpu_to_fp16(spw_number(kind, seed, (uint64_t)i));
+}
+
+GPU_KERNEL(THREADS)
 numbers_fill_float(float *out, long count, int kind, unsigned long long seed, int blocks) {
     for (long i = (long)gpu_block() * THREADS + gpu_thread(); i < count; i += (long)blocks * THREADS)
         out[i] = kind == SPW_NUMBERS_NAN ? gpu_bits_float(0x7fc00000) : spw_number(kind, seed, (uint64_t)i);
@@ -19,10 +25,11 @@ numbers_fill_float(float *out, long count, int kind, unsigned long long seed, in
 
 #if GPU_HOST
 GPU_KERNEL(THREADS)
-numbers_count_unfinished(const unsigned short *x, long count, unsigned long long *found, int blocks) {
+numbers_count_unfinished(const unsigned short *x, long count, int least, unsigned long long *found,
+                         int blocks) {
     unsigned long long here = 0;
     for (long i = (long)gpu_block() * THREADS + gpu_thread(); i < count; i += (long)blocks * THREADS)
-        here += (x[i] & 0x7f80) == 0x7f80;
+        here += (x[i] & 0x7fff) >= least;
     if (here != 0) atomicAdd(found, here);
 }
 
@@ -39,6 +46,14 @@ int spw_launch_fill_bf16(unsigned short *out, long count, int kind, unsigned lon
     return (int)cudaGetLastError();
 }
 
+int spw_launch_fill_fp16(unsigned short *out, long count, int kind, unsigned long long seed,
+                         gpu_stream stream) {
+    if (count == 0) return 0;
+    numbers_fill_fp16<<<blocks_of(count), THREADS, 0, stream>>>(out, count, kind, seed,
+                                                                (int)blocks_of(count));
+    return (int)cudaGetLastError();
+}
+
 int spw_launch_fill_float(float *out, long count, int kind, unsigned long long seed, gpu_stream stream) {
     if (count == 0) return 0;
     numbers_fill_float<<<blocks_of(count), THREADS, 0, stream>>>(out, count, kind, seed,
@@ -46,10 +61,10 @@ int spw_launch_fill_float(float *out, long count, int kind, unsigned long long s
     return (int)cudaGetLastError();
 }
 
-int spw_launch_count_unfinished(const unsigned short *x, long count, unsigned long long *found,
+int spw_launch_count_unfinished(const unsigned short *x, long count, int least, unsigned long long *found,
                                 gpu_stream stream) {
     if (count == 0) return 0;
-    numbers_count_unfinished<<<blocks_of(count), THREADS, 0, stream>>>(x, count, found,
+    numbers_count_unfinished<<<blocks_of(count), THREADS, 0, stream>>>(x, count, least, found,
                                                                        (int)blocks_of(count));
     return (int)cudaGetLastError();
 }

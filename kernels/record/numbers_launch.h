@@ -11,9 +11,11 @@ extern "C" {
 
 int spw_launch_fill_bf16(unsigned short *out, long count, int kind, unsigned long long seed,
                          gpu_stream stream);
+int spw_launch_fill_fp16(unsigned short *out, long count, int kind, unsigned long long seed,
+                         gpu_stream stream);
 int spw_launch_fill_float(float *out, long count, int kind, unsigned long long seed, gpu_stream stream);
-/* *found += elements that are inf or NaN. */
-int spw_launch_count_unfinished(const unsigned short *x, long count, unsigned long long *found,
+/* *found += elements whose bits without the sign are at least `least`: 0x7f80 of bf16 infinity and NaN, 0x7c01 of fp16 NaN. */
+int spw_launch_count_unfinished(const unsigned short *x, long count, int least, unsigned long long *found,
                                 gpu_stream stream);
 
 #ifdef __cplusplus

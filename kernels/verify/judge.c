@@ -1,6 +1,7 @@
 #include "kernels/verify/judge.h"
 
 #include "reference/bf16.h"
+#include "reference/fp16.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -26,21 +27,44 @@ static double rounding(size_t terms, const float *scale, size_t i) {
     return scale != NULL ? ((double)terms + 2) * 0x1p-24 * (double)scale[i] : 0;
 }
 
-/* What may stand for `wanted` in bf16: want is itself rounded to fp32, the ends of the interval are rounded outwards. */
-static void allowed_bf16(float wanted, double d, double *low, double *high) {
-    *low = (double)spw_bf16_to_float(spw_bf16_from_float(nextafterf((float)((double)wanted - d), -INFINITY)));
-    *high = (double)spw_bf16_to_float(spw_bf16_from_float(nextafterf((float)((double)wanted + d), INFINITY)));
+/* A type of 16 bits: how it is read and rounded; what rounding may be off, of a number's magnitude and at least; of neighbours that
+ * are 2^-place apart in [1, 2) and nowhere closer than 2^closest; whether infinity is the rounding of large sums. */
+typedef struct half {
+    uint16_t (*from_float)(float x);
+    float (*to_float)(uint16_t bits);
+    double relative, least;
+    int place, closest;
+    bool overflows;
+} half;
+static const half bf16 = {spw_bf16_from_float, spw_bf16_to_float, 0x1p-8, 0, 7, -133, false};
+static const half fp16 = {spw_fp16_from_float, spw_fp16_to_float, 0x1p-11, 0x1p-25, 10, -24, true};
+
+static double rounded(const half *type, float x) { return (double)type->to_float(type->from_float(x)); }
+
+/* What may stand for `wanted`: want is itself rounded to fp32, the ends of the interval are rounded outwards. */
+static void allowed_half(const half *type, float wanted, double d, double *low, double *high) {
+    *low = rounded(type, nextafterf((float)((double)wanted - d), -INFINITY));
+    *high = rounded(type, nextafterf((float)((double)wanted + d), INFINITY));
 }
+
+/* Within the interval; NaN is in none. */
+static bool within(const half *type, double value, double low, double high) {
+    return value >= low && value <= high && (type->overflows || isfinite(value));
+}
+
+/* What rounding to the type may be off at `x`. */
+static double rounding_of(const half *type, double x) { return fmax(type->relative * fabs(x), type->least); }
 
 /* `bound`: what the error may be where rounding to the type is the worst that it can be; `least`: where it is right, of a wrong number. */
 typedef struct allowed_error {
     double want, low, high, bound, least;
+    bool overflows;
 } allowed_error;
 
 static void judge_one(spw_judged *out, size_t i, double got, allowed_error a) {
     const double want = a.want, low = a.low, high = a.high;
-    const bool good = got >= low && got <= high && isfinite(got);
-    const double error = fabs(got - want), allowed = good ? a.bound : a.least;
+    const bool good = got >= low && got <= high && (isfinite(got) || a.overflows);
+    const double error = good && isinf(got) ? 0 : fabs(got - want), allowed = good ? a.bound : a.least;
     double units = error == 0 ? 0 : allowed > 0 ? error / allowed : INFINITY;
     if (!good) units = isnan(units) ? INFINITY : fmax(units, nextafter(1, 2));
     out->failed += !good;
@@ -48,21 +72,37 @@ static void judge_one(spw_judged *out, size_t i, double got, allowed_error a) {
     out->at = i, out->worst = units, out->got = got, out->want = want, out->low = low, out->high = high;
 }
 
-/* Half of the distance of neighbours in bf16. */
-static double half_step(double x) { return x != 0 ? ldexp(1, ilogb(x) - 8) : 0; }
+/* Half of the distance of neighbours. */
+static double half_step(const half *type, double x) {
+    return x != 0 ? ldexp(1, (int)fmax(ilogb(x) - type->place, type->closest) - 1) : 0;
+}
+
+static void judge_all(const half *type, size_t count, size_t terms, const uint16_t *got, const float *want,
+                      const float *scale, spw_judged *out) {
+    *out = (spw_judged){.elements = count};
+    for (size_t i = 0; i < count; i++) {
+        double low = rounded(type, want[i]), high = low;
+        const double middle = scale != NULL ? (double)want[i] : low;
+        const double d = rounding(terms, scale, i);
+        if (scale != NULL) allowed_half(type, want[i], d, &low, &high);
+        const allowed_error a = {middle,
+                                 low,
+                                 high,
+                                 d + rounding_of(type, middle),
+                                 scale != NULL ? d + half_step(type, middle) : 0,
+                                 type->overflows};
+        judge_one(out, i, (double)type->to_float(got[i]), a);
+    }
+}
 
 void spw_judge_all_bf16(size_t count, size_t terms, const uint16_t *got, const float *want,
                         const float *scale, spw_judged *out) {
-    *out = (spw_judged){.elements = count};
-    for (size_t i = 0; i < count; i++) {
-        double low = (double)spw_bf16_to_float(spw_bf16_from_float(want[i])), high = low;
-        const double middle = scale != NULL ? (double)want[i] : low;
-        const double d = rounding(terms, scale, i);
-        if (scale != NULL) allowed_bf16(want[i], d, &low, &high);
-        const allowed_error a = {middle, low, high, d + 0x1p-8 * fabs(middle),
-                                 scale != NULL ? d + half_step(middle) : 0};
-        judge_one(out, i, (double)spw_bf16_to_float(got[i]), a);
-    }
+    judge_all(&bf16, count, terms, got, want, scale, out);
+}
+
+void spw_judge_all_fp16(size_t count, size_t terms, const uint16_t *got, const float *want,
+                        const float *scale, spw_judged *out) {
+    judge_all(&fp16, count, terms, got, want, scale, out);
 }
 
 void spw_judge_all_float(size_t count, size_t terms, const float *got, const float *want, const float *scale,
@@ -70,7 +110,7 @@ void spw_judge_all_float(size_t count, size_t terms, const float *got, const flo
     *out = (spw_judged){.elements = count};
     for (size_t i = 0; i < count; i++) {
         const double d = rounding(terms, scale, i), wanted = (double)want[i];
-        judge_one(out, i, (double)got[i], (allowed_error){wanted, wanted - d, wanted + d, d, d});
+        judge_one(out, i, (double)got[i], (allowed_error){wanted, wanted - d, wanted + d, d, d, false});
     }
 }
 
@@ -79,33 +119,47 @@ static void note_worst(double *worst, double error, double allowed) {
     if (allowed > 0 && error / allowed > *worst) *worst = error / allowed;
 }
 
-static spw_status first_bf16(size_t count, size_t i, uint16_t got, float want, double d) {
+static spw_status first_wrong(const half *type, size_t count, size_t i, uint16_t got, float want, double d) {
     double low, high;
-    allowed_bf16(want, d, &low, &high);
+    allowed_half(type, want, d, &low, &high);
     return spw_fail(SPW_EMISMATCH, "element %zu of %zu: got %.9g (0x%04x), want %.9g in [%.9g, %.9g]", i,
-                    count, (double)spw_bf16_to_float(got), got, (double)want, low, high);
+                    count, (double)type->to_float(got), got, (double)want, low, high);
+}
+
+/* What a sum of so many terms may be; scale NULL: exactly want. */
+typedef struct expected {
+    size_t count, terms;
+    const float *want, *scale;
+} expected;
+
+static spw_status judge_half(spw_judge *judge, const half *type, const uint16_t *got, expected e) {
+    size_t first = e.count;
+    double worst = judge->worst;
+#pragma omp parallel for schedule(static) reduction(min : first) reduction(max : worst)
+    for (size_t i = 0; i < e.count; i++) {
+        const double value = (double)type->to_float(got[i]), wanted = (double)e.want[i];
+        const double d = rounding(e.terms, e.scale, i);
+        double low, high;
+        allowed_half(type, e.want[i], d, &low, &high);
+        const bool same = got[i] == type->from_float(e.want[i]) && within(type, value, value, value);
+        if (!(e.scale == NULL ? same : within(type, value, low, high)))
+            first = i < first ? i : first;
+        else if (isfinite(value))
+            note_worst(&worst, fabs(value - wanted), d + rounding_of(type, wanted));
+    }
+    judge->worst = worst;
+    if (first == e.count) return SPW_OK;
+    return first_wrong(type, e.count, first, got[first], e.want[first], rounding(e.terms, e.scale, first));
 }
 
 spw_status spw_judge_bf16(spw_judge *judge, bool exact, size_t count, size_t terms, const uint16_t *got,
                           const float *want, const float *scale) {
-    size_t first = count;
-    double worst = judge->worst;
-#pragma omp parallel for schedule(static) reduction(min : first) reduction(max : worst)
-    for (size_t i = 0; i < count; i++) {
-        const double value = (double)spw_bf16_to_float(got[i]), wanted = (double)want[i];
-        const double d = exact ? 0 : rounding(terms, scale, i);
-        double low, high;
-        allowed_bf16(want[i], d, &low, &high);
-        const bool good = exact ? got[i] == spw_bf16_from_float(want[i]) : value >= low && value <= high;
-        if (!(good && isfinite(value)))
-            first = i < first ? i : first;
-        else
-            note_worst(&worst, fabs(value - wanted), d + 0x1p-8 * fabs(wanted));
-    }
-    judge->worst = worst;
-    return first == count
-               ? SPW_OK
-               : first_bf16(count, first, got[first], want[first], exact ? 0 : rounding(terms, scale, first));
+    return judge_half(judge, &bf16, got, (expected){count, terms, want, exact ? NULL : scale});
+}
+
+spw_status spw_judge_fp16(spw_judge *judge, bool exact, size_t count, size_t terms, const uint16_t *got,
+                          const float *want, const float *scale) {
+    return judge_half(judge, &fp16, got, (expected){count, terms, want, exact ? NULL : scale});
 }
 
 static uint32_t float_bits(float x) {

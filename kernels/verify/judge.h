@@ -26,16 +26,22 @@ void spw_judge_count(spw_judge *judge, spw_status status, const char *format, ..
  * bf16, bit by bit. NaN and inf never pass. */
 SPW_MUST_CHECK spw_status spw_judge_bf16(spw_judge *judge, bool exact, size_t count, size_t terms,
                                          const uint16_t *got, const float *want, const float *scale);
+/* The same of fp16: got in [fp16(want - d), fp16(want + d)], never more than 2^-11 |want| or, of subnormal numbers, 2^-25 beyond d.
+ * As fp16 ends at 65504, infinity is right where an end of the interval rounds to it, which it does from 65520 on; NaN never is. */
+SPW_MUST_CHECK spw_status spw_judge_fp16(spw_judge *judge, bool exact, size_t count, size_t terms,
+                                         const uint16_t *got, const float *want, const float *scale);
 /* Results in fp32: |got - want| <= d; `exact` compares bits. */
 SPW_MUST_CHECK spw_status spw_judge_float(spw_judge *judge, bool exact, size_t count, size_t terms,
                                           const float *got, const float *want, const float *scale);
 /* The same rules over every element, for a report: how far the worst is, in units of its bound (beyond 1 is wrong; infinity
- * for NaN, inf and where one number alone is right; a wrong bf16 is measured by d and half a step of bf16), and what would have passed there. scale NULL: exact. */
+ * for NaN, inf and where one number alone is right; a wrong bf16 or fp16 is measured by d and half a step of its type), and what would have passed there. scale NULL: exact. */
 typedef struct spw_judged {
     size_t elements, failed, at;
     double worst, got, want, low, high;
 } spw_judged;
 void spw_judge_all_bf16(size_t count, size_t terms, const uint16_t *got, const float *want,
+                        const float *scale, spw_judged *out);
+void spw_judge_all_fp16(size_t count, size_t terms, const uint16_t *got, const float *want,
                         const float *scale, spw_judged *out);
 void spw_judge_all_float(size_t count, size_t terms, const float *got, const float *want, const float *scale,
                          spw_judged *out);

@@ -21,6 +21,10 @@ static const spw_gemm_case small_cases[] = {
     {"one expert", 8, 515, 192, 320, SPW_ROUTING_ONE, false},
     {"empty experts", 9, 515, 320, 192, SPW_ROUTING_EMPTY, false},
     {"short", 6, 1001, 256, 256, SPW_ROUTING_SHORT, false},
+    {"one row", 1, 1, 8, 8, SPW_ROUTING_UNIFORM, false, SPW_GEMM_FP16},
+    {"edges of 8", 5, 700, 136, 248, SPW_ROUTING_ZIPF, false, SPW_GEMM_FP16},
+    {"empty experts", 9, 515, 320, 192, SPW_ROUTING_EMPTY, false, SPW_GEMM_FP16},
+    {"short", 6, 1001, 256, 256, SPW_ROUTING_SHORT, false, SPW_GEMM_FP16},
 };
 static const spw_gemm_case reduced_cases[] = {
     {"deepseek-v3 / 8", 32, 2048, 896, 512, SPW_ROUTING_UNIFORM, false},
@@ -30,6 +34,8 @@ static const spw_gemm_case reduced_cases[] = {
     {"olmoe / 4", 64, 2048, 512, 512, SPW_ROUTING_ZIPF, false},
     {"gpt-oss / 4", 32, 1536, 720, 1440, SPW_ROUTING_UNIFORM, false},
     {"fine-grained 7B / 4", 128, 2048, 512, 192, SPW_ROUTING_ZIPF, false},
+    {"deepseek-v3 / 8", 32, 2048, 896, 512, SPW_ROUTING_ZIPF, false, SPW_GEMM_FP16},
+    {"gpt-oss / 4", 32, 1536, 720, 1440, SPW_ROUTING_UNIFORM, false, SPW_GEMM_FP16},
 };
 static const spw_gemm_case full_cases[] = {
     {"deepseek-v3 gate and up", 32, 65536, 7168, 4096, SPW_ROUTING_UNIFORM, true},
@@ -39,6 +45,8 @@ static const spw_gemm_case full_cases[] = {
     {"olmoe gate and up", 64, 65536, 2048, 2048, SPW_ROUTING_ONE, true},
     {"gpt-oss gate and up", 32, 32768, 2880, 5760, SPW_ROUTING_ZIPF, true},
     {"fine-grained 7B", 128, 65536, 2048, 768, SPW_ROUTING_SHORT, true},
+    {"deepseek-v3 gate and up", 32, 65536, 7168, 4096, SPW_ROUTING_ZIPF, true, SPW_GEMM_FP16},
+    {"gpt-oss gate and up", 32, 32768, 2880, 5760, SPW_ROUTING_ZIPF, true, SPW_GEMM_FP16},
 };
 
 /* Of the fused products every element is compared, in fp64 on the host: widths are cut further. */
@@ -48,6 +56,14 @@ static const spw_gemm_case fused_cases[] = {
     {"fine-grained 7B / 4", 32, 2000, 384, 128, SPW_ROUTING_EMPTY, false},
     {"one row, fused", 1, 1, 8, 16, SPW_ROUTING_UNIFORM, false},
     {"edges of 8, fused", 5, 300, 136, 528, SPW_ROUTING_SHORT, false},
+    {"deepseek-v3 / 16", 8, 1500, 448, 512, SPW_ROUTING_ZIPF, false, SPW_GEMM_FP16},
+    {"edges of 8, fused", 5, 300, 136, 528, SPW_ROUTING_SHORT, false, SPW_GEMM_FP16},
+};
+
+/* More tiles than multiprocessors. */
+static const spw_gemm_case block_cases[] = {
+    {"gpt-oss / 4, in part", 32, 1536, 720, 1440, SPW_ROUTING_UNIFORM, false, SPW_GEMM_BF16},
+    {"gpt-oss / 4, in part", 32, 1536, 720, 1440, SPW_ROUTING_SHORT, false, SPW_GEMM_FP16},
 };
 
 static const struct {
@@ -56,30 +72,36 @@ static const struct {
     size_t count;
     bool local;
     const spw_gemm_case *fused;
-    size_t fused_count;
+    size_t fused_count, block_count;
 } levels[] = {
     {"small", small_cases, sizeof small_cases / sizeof *small_cases, true, small_cases,
-     sizeof small_cases / sizeof *small_cases},
+     sizeof small_cases / sizeof *small_cases, 0},
     {"reduced", reduced_cases, sizeof reduced_cases / sizeof *reduced_cases, true, fused_cases,
-     sizeof fused_cases / sizeof *fused_cases},
-    {"full", full_cases, sizeof full_cases / sizeof *full_cases, true, NULL, 0},
+     sizeof fused_cases / sizeof *fused_cases, sizeof block_cases / sizeof *block_cases},
+    {"full", full_cases, sizeof full_cases / sizeof *full_cases, true, NULL, 0, 0},
 };
 
 /* Kernels that are wrong on purpose: the judge must reject every result of theirs. */
-static int forget_an_expert(spw_gemm_form form, spw_gemm_problem p, gpu_stream stream) {
+static int forget_an_expert(spw_gemm_form form, spw_gemm_element element, spw_gemm_problem p,
+                            gpu_stream stream) {
     p.experts--;
-    return spw_launch_gemm_tiled(form, p, stream);
+    return spw_launch_gemm_tiled(form, element, p, stream);
 }
-static int write_beside(spw_gemm_form form, spw_gemm_problem p, gpu_stream stream) {
+static int write_beside(spw_gemm_form form, spw_gemm_element element, spw_gemm_problem p, gpu_stream stream) {
     p.c += 8;
-    return spw_launch_gemm_tiled(form, p, stream);
+    return spw_launch_gemm_tiled(form, element, p, stream);
 }
-static int read_beside(spw_gemm_form form, spw_gemm_problem p, gpu_stream stream) {
+static int read_beside(spw_gemm_form form, spw_gemm_element element, spw_gemm_problem p, gpu_stream stream) {
     p.a += 8;
-    return spw_launch_gemm_tiled(form, p, stream);
+    return spw_launch_gemm_tiled(form, element, p, stream);
 }
-static int do_nothing(spw_gemm_form form, spw_gemm_problem p, gpu_stream stream) {
-    (void)form, (void)p, (void)stream;
+/* Operands and results of fp16 for those of bf16, and the other way round. */
+static int take_the_other_type(spw_gemm_form form, spw_gemm_element element, spw_gemm_problem p,
+                               gpu_stream stream) {
+    return spw_launch_gemm_tiled(form, element == SPW_GEMM_FP16 ? SPW_GEMM_BF16 : SPW_GEMM_FP16, p, stream);
+}
+static int do_nothing(spw_gemm_form form, spw_gemm_element element, spw_gemm_problem p, gpu_stream stream) {
+    (void)form, (void)element, (void)p, (void)stream;
     return 0;
 }
 
@@ -114,6 +136,7 @@ static spw_status reject_wrong_kernels(spw_judge *judge) {
     static const spw_gemm_variant wrong[] = {{"forgets an expert", forget_an_expert},
                                              {"writes beside", write_beside},
                                              {"reads beside", read_beside},
+                                             {"takes the other type", take_the_other_type},
                                              {"does nothing", do_nothing},
                                              {NULL, NULL}};
     /* Of the widest interval: that of Hopper's tensor cores. */
@@ -125,11 +148,15 @@ static spw_status reject_wrong_kernels(spw_judge *judge) {
         {"takes the next block's scales of weights", next_scales_of_weights, 14},
         {NULL, NULL, 0}};
     static const spw_gemm_case one = {"wrong on purpose", 3, 200, 64, 72, SPW_ROUTING_UNIFORM, false};
+    static const spw_gemm_case one_fp16 = {"wrong on purpose",  3,     200,          64, 72,
+                                           SPW_ROUTING_UNIFORM, false, SPW_GEMM_FP16};
     static const spw_gemm_case blocks = {"wrong on purpose", 3, 200, 272, 144, SPW_ROUTING_UNIFORM, false};
     spw_judge unseen = {.quiet = true};
     spw_status status = spw_verify_gemm(wrong, &one, &unseen);
+    if (status == SPW_OK) status = spw_verify_gemm(wrong, &one_fp16, &unseen);
     if (status == SPW_OK) status = spw_verify_gemm_float8(wrong_float8, &blocks, &unseen);
     if (status == SPW_OK) status = spw_verify_gemm_fused_wrong(&blocks, &unseen);
+    if (status == SPW_OK) status = spw_verify_gemm_fused_wrong(&one_fp16, &unseen);
     if (status != SPW_OK) return status;
     printf("wrong kernels: %zu of %zu results rejected\n", unseen.failed, unseen.comparisons);
     spw_judge_count(
@@ -152,10 +179,14 @@ static spw_status run_level(size_t level, spw_judge *judge) {
         SPW_TRY(spw_verify_gemm_swiglu(&levels[level].cases[i], judge));
     for (size_t i = 0; i < levels[level].fused_count; i++)
         SPW_TRY(spw_verify_gemm_fused(&levels[level].fused[i], judge));
+    for (size_t i = 0; i < levels[level].block_count; i++)
+        SPW_TRY(spw_verify_gemm_blocks(&block_cases[i], judge));
     for (size_t i = 0; i < levels[level].count; i++)
-        SPW_TRY(spw_verify_gemm_float8(spw_gemm_float8_variants, &levels[level].cases[i], judge));
+        if (levels[level].cases[i].element == SPW_GEMM_BF16) /* of results */
+            SPW_TRY(spw_verify_gemm_float8(spw_gemm_float8_variants, &levels[level].cases[i], judge));
     for (size_t i = 0; i < levels[level].count; i++)
-        SPW_TRY(spw_verify_gemm_mxfp8(&levels[level].cases[i], judge));
+        if (levels[level].cases[i].element == SPW_GEMM_BF16)
+            SPW_TRY(spw_verify_gemm_mxfp8(&levels[level].cases[i], judge));
     printf("%-8s grouped GEMM %6zu comparisons, %zu failed, %.1f s, largest error %.3f of the allowance\n",
            levels[level].name, judge->comparisons, judge->failed, spw_clock_s() - start, judge->worst);
     SPW_TRY(spw_verify_local((int)level, judge));

@@ -3,8 +3,7 @@
 #include "base/memory.h"
 #include "kernels/gpu/device.h"
 #include "kernels/record/numbers.h"
-#include "kernels/record/numbers_launch.h"
-#include "reference/bf16.h"
+#include "kernels/verify/verify_element.h"
 #include "reference/swiglu.h"
 
 #include <math.h>
@@ -36,24 +35,46 @@ static spw_status sample_create(size_t size, size_t wanted, sample *out) {
     return SPW_OK;
 }
 
-static float number(int kind, uint64_t seed, size_t i) {
-    return spw_bf16_to_float(spw_bf16_from_float(spw_number(kind, seed, i)));
+/* The numbers of an operation's operands; a full size and bf16 have the ordinary ones alone. */
+typedef struct numbers {
+    const char *name;
+    int left, right; /* spw_numbers */
+    bool exact, overflows;
+} numbers;
+static const numbers all_numbers[] = {
+    {"bell", SPW_NUMBERS_BELL, SPW_NUMBERS_BELL, false, false},
+    {"integers", SPW_NUMBERS_INTEGER, SPW_NUMBERS_INTEGER, true, false},
+    {"sums beyond fp16", SPW_NUMBERS_LARGE, SPW_NUMBERS_LARGE, true, true},
+    {"subnormal numbers", SPW_NUMBERS_TINY, SPW_NUMBERS_LARGE, true, false},
+};
+enum { ORDINARY_NUMBERS = 2, ALL_NUMBERS = sizeof all_numbers / sizeof *all_numbers };
+
+/* One array as the device was filled with it. */
+typedef struct drawn {
+    const spw_element *element;
+    int kind;
+    uint64_t seed;
+} drawn;
+
+static float number(drawn a, size_t i) {
+    return a.element->to_float(a.element->from_float(spw_number(a.kind, a.seed, i)));
 }
 
 /* out [rows.count][columns.count] of the array [..][width] that was filled on the device. */
-static spw_status gather(int kind, uint64_t seed, sample rows, sample columns, size_t width, float **out) {
+static spw_status gather(drawn a, sample rows, sample columns, size_t width, float **out) {
     const spw_status status = SPW_ALLOC(rows.count * columns.count, out);
     if (status != SPW_OK) return status;
 #pragma omp parallel for schedule(static)
     for (size_t r = 0; r < rows.count; r++)
         for (size_t c = 0; c < columns.count; c++)
-            (*out)[r * columns.count + c] = number(kind, seed, rows.at[r] * width + columns.at[c]);
+            (*out)[r * columns.count + c] = number(a, rows.at[r] * width + columns.at[c]);
     return SPW_OK;
 }
 
 /* All of a verification of one case that is the same for its operations. */
 typedef struct bench_data {
     spw_gemm_shape shape;
+    const spw_element *element;
     size_t *offset;
     spw_device_array x, dy, w, device_offset, result;
     sample rows, all_rows, in, out, all_in, all_out;
@@ -71,7 +92,9 @@ static void data_destroy(data *d) {
 static spw_status data_create(const spw_gemm_case *c, data *d) {
     spw_status status = SPW_OK;
     int *offset32 = NULL;
-    *d = (data){.shape = {.experts = c->experts, .rows = c->rows, .in = c->in, .out = c->out}};
+    *d = (data){
+        .shape = {.experts = c->experts, .rows = c->rows, .in = c->in, .out = c->out, .element = c->element},
+        .element = spw_element_of(c->element)};
     const size_t weights = c->experts * c->in * c->out;
     SPW_TRY(SPW_ALLOC(c->experts + 1, &d->offset));
     SPW_TRY(SPW_ALLOC(c->experts + 1, &offset32));
@@ -121,7 +144,7 @@ static size_t below(sample s, size_t limit) {
 }
 
 /* w of all experts at the sampled positions, in the layout of shape.transposed. */
-static spw_status gather_weights(const data *d, int kind, sample in, sample out, float **w) {
+static spw_status gather_weights(const data *d, drawn a, sample in, sample out, float **w) {
     const spw_gemm_shape s = d->shape;
     const sample outer = s.transposed ? out : in, inner = s.transposed ? in : out;
     const size_t height = s.transposed ? s.out : s.in, width = s.transposed ? s.in : s.out;
@@ -132,14 +155,15 @@ static spw_status gather_weights(const data *d, int kind, sample in, sample out,
         for (size_t i = 0; i < outer.count; i++)
             for (size_t j = 0; j < inner.count; j++)
                 (*w)[(e * outer.count + i) * inner.count + j] =
-                    number(kind, SEED_RIGHT, (e * height + outer.at[i]) * width + inner.at[j]);
+                    number(a, (e * height + outer.at[i]) * width + inner.at[j]);
     return SPW_OK;
 }
 
-static spw_status answer_create(const data *d, spw_gemm_operation operation, int kind, answer *a) {
+static spw_status answer_create(const data *d, spw_gemm_operation operation, const numbers *of, answer *a) {
     spw_status status = SPW_OK;
     const bool forward = operation == SPW_GEMM_FORWARD, weights = operation == SPW_GEMM_WEIGHT_GRADIENT;
     const sample rows = weights ? d->all_rows : d->rows;
+    const drawn left = {d->element, of->left, SEED_LEFT}, right = {d->element, of->right, SEED_RIGHT};
     const sample in = forward ? d->all_in : d->in;
     const sample out = operation == SPW_GEMM_INPUT_GRADIENT ? d->all_out : d->out;
     spw_gemm_shape s = d->shape;
@@ -151,13 +175,13 @@ static spw_status answer_create(const data *d, spw_gemm_operation operation, int
     SPW_TRY(SPW_ALLOC(a->count, &a->scale));
     if (weights) {
         for (size_t e = 0; e < s.experts; e++) a->terms = largest(a->terms, a->offset[e + 1] - a->offset[e]);
-        SPW_TRY(gather(kind, SEED_LEFT, rows, in, d->shape.in, &a->left));
-        SPW_TRY(gather(kind, SEED_RIGHT, rows, out, d->shape.out, &a->right));
+        SPW_TRY(gather(left, rows, in, d->shape.in, &a->left));
+        SPW_TRY(gather(right, rows, out, d->shape.out, &a->right));
         SPW_TRY(spw_ref_grouped_gemm_weight_gradient(s, a->left, a->right, a->offset, a->want, a->scale));
     } else {
         a->terms = forward ? s.in : s.out;
-        SPW_TRY(gather(kind, SEED_LEFT, rows, forward ? in : out, forward ? s.in : s.out, &a->left));
-        SPW_TRY(gather_weights(d, kind, in, out, &a->right));
+        SPW_TRY(gather(left, rows, forward ? in : out, forward ? s.in : s.out, &a->left));
+        SPW_TRY(gather_weights(d, right, in, out, &a->right));
         if (forward)
             SPW_TRY(spw_ref_grouped_gemm(s, a->left, a->right, a->offset, a->want, a->scale));
         else
@@ -187,9 +211,10 @@ static void pick(const data *d, spw_gemm_operation operation, const spw_bf16 *al
 }
 
 static spw_status run_variant(const spw_gemm_variant *variant, const data *d, spw_gemm_operation operation,
-                              size_t count, spw_bf16 *host, spw_device_array *unfinished) {
+                              size_t count, bool overflows, spw_bf16 *host, spw_device_array *unfinished) {
     spw_status status = SPW_OK;
     const spw_device_array result = {d->result.data, count * sizeof *host};
+    const int least = d->element->infinity + overflows; /* NaN alone where sums may be infinite */
     unsigned long long found = 0;
     const spw_bf16 *left = operation == SPW_GEMM_INPUT_GRADIENT ? d->dy.data : d->x.data;
     const spw_bf16 *right = operation == SPW_GEMM_WEIGHT_GRADIENT ? d->dy.data : d->w.data;
@@ -198,10 +223,12 @@ static spw_status run_variant(const spw_gemm_variant *variant, const data *d, sp
                                  d->result.data, NULL));
     SPW_TRY(spw_device_synchronize());
     SPW_TRY(spw_device_upload(unfinished, &found));
-    SPW_TRY(spw_device_check(spw_launch_count_unfinished(d->result.data, (long)count, unfinished->data, NULL),
-                             "count"));
+    SPW_TRY(spw_device_check(
+        spw_launch_count_unfinished(d->result.data, (long)count, least, unfinished->data, NULL), "count"));
     SPW_TRY(spw_device_download(unfinished, &found));
-    if (found != 0) return spw_fail(SPW_EMISMATCH, "%llu of %zu elements are NaN or inf", found, count);
+    if (found != 0)
+        return spw_fail(SPW_EMISMATCH, "%llu of %zu elements are NaN%s", found, count,
+                        overflows ? "" : " or inf");
     SPW_TRY(spw_device_array_guards(&d->result));
     const spw_device_array behind = {(unsigned char *)d->result.data + result.bytes,
                                      d->result.bytes - result.bytes};
@@ -217,40 +244,41 @@ cleanup:
     return status;
 }
 
+static spw_status fill(const data *d, const spw_device_array *array, size_t count, int kind, uint64_t seed) {
+    return spw_device_check(d->element->fill(array->data, (long)count, kind, seed, NULL), "fill");
+}
+
 static spw_status verify_operation(const spw_gemm_variant *variants, const spw_gemm_case *c, const data *d,
-                                   spw_gemm_operation operation, int kind, spw_judge *judge) {
+                                   spw_gemm_operation operation, const numbers *of, spw_judge *judge) {
     static const char *const names[] = {"forward", "input gradient", "weight gradient"};
     spw_status status = SPW_OK;
     const spw_gemm_shape s = d->shape;
     const size_t count = operation == SPW_GEMM_WEIGHT_GRADIENT ? s.experts * s.in * s.out
                          : operation == SPW_GEMM_FORWARD       ? s.rows * s.out
                                                                : s.rows * s.in;
-    const uint64_t seed_dy = operation == SPW_GEMM_WEIGHT_GRADIENT ? SEED_RIGHT : SEED_LEFT;
+    const bool dy_right = operation == SPW_GEMM_WEIGHT_GRADIENT;
     answer want = {0};
     spw_bf16 *all = NULL, *got = NULL;
     spw_device_array unfinished = {0};
     SPW_TRY(spw_device_array_create(sizeof(unsigned long long), &unfinished));
     SPW_TRY(SPW_ALLOC(count, &all));
-    SPW_TRY(answer_create(d, operation, kind, &want));
+    SPW_TRY(answer_create(d, operation, of, &want));
     SPW_TRY(SPW_ALLOC(want.count, &got));
-    SPW_TRY(spw_device_check(spw_launch_fill_bf16(d->x.data, (long)(s.rows * s.in), kind, SEED_LEFT, NULL),
-                             "fill"));
-    SPW_TRY(spw_device_check(spw_launch_fill_bf16(d->dy.data, (long)(s.rows * s.out), kind, seed_dy, NULL),
-                             "fill"));
-    SPW_TRY(spw_device_check(
-        spw_launch_fill_bf16(d->w.data, (long)(s.experts * s.in * s.out), kind, SEED_RIGHT, NULL), "fill"));
+    SPW_TRY(fill(d, &d->x, s.rows * s.in, of->left, SEED_LEFT));
+    SPW_TRY(
+        fill(d, &d->dy, s.rows * s.out, dy_right ? of->right : of->left, dy_right ? SEED_RIGHT : SEED_LEFT));
+    SPW_TRY(fill(d, &d->w, s.experts * s.in * s.out, of->right, SEED_RIGHT));
     for (const spw_gemm_variant *v = variants; v->name != NULL; v++) {
         if (c->fast_only && v[1].name != NULL) continue;
-        spw_status result = run_variant(v, d, operation, count, all, &unfinished);
+        spw_status result = run_variant(v, d, operation, count, of->overflows, all, &unfinished);
         if (result == SPW_EDEVICE) SPW_TRY(result);
         if (result == SPW_OK) {
             pick(d, operation, all, got);
-            result = spw_judge_bf16(judge, kind == SPW_NUMBERS_INTEGER, want.count, want.terms, got,
-                                    want.want, want.scale);
+            result = d->element->judge(judge, of->exact, want.count, want.terms, got, want.want, want.scale);
         }
-        spw_judge_count(judge, result, "%s %s, %s, %s, %s, %s", v->name, names[operation], c->name,
-                        spw_routing_names[c->routing], s.transposed ? "[out][in]" : "[in][out]",
-                        kind == SPW_NUMBERS_INTEGER ? "integers" : "bell");
+        spw_judge_count(judge, result, "%s %s, %s, %s, %s, %s, %s", v->name, names[operation],
+                        d->element->name, c->name, spw_routing_names[c->routing],
+                        s.transposed ? "[out][in]" : "[in][out]", of->name);
     }
 cleanup:
     spw_device_array_destroy(&unfinished);
@@ -260,14 +288,16 @@ cleanup:
 }
 
 spw_status spw_verify_gemm(const spw_gemm_variant *variants, const spw_gemm_case *c, spw_judge *judge) {
+    const int kinds = c->element == SPW_GEMM_FP16 && !c->fast_only ? ALL_NUMBERS : ORDINARY_NUMBERS;
     spw_status status = SPW_OK;
     data d;
     SPW_TRY(data_create(c, &d));
     for (int transposed = 0; transposed < 2; transposed++) {
         d.shape.transposed = transposed;
         for (int operation = SPW_GEMM_FORWARD; operation <= SPW_GEMM_WEIGHT_GRADIENT; operation++)
-            for (int kind = SPW_NUMBERS_BELL; kind <= SPW_NUMBERS_INTEGER; kind++)
-                SPW_TRY(verify_operation(variants, c, &d, (spw_gemm_operation)operation, kind, judge));
+            for (int kind = 0; kind < kinds; kind++)
+                SPW_TRY(verify_operation(variants, c, &d, (spw_gemm_operation)operation, &all_numbers[kind],
+                                         judge));
     }
 cleanup:
     data_destroy(&d);
@@ -322,17 +352,14 @@ static spw_status verify_activated_layout(const struct activated *a, const spw_g
     float *want = NULL, *scale = NULL;
     spw_bf16 *all = NULL, *got = NULL;
     const spw_device_array result = {d->result.data, count * sizeof *all};
-    SPW_TRY(answer_create(d, SPW_GEMM_FORWARD, SPW_NUMBERS_BELL, &sums));
+    SPW_TRY(answer_create(d, SPW_GEMM_FORWARD, all_numbers, &sums));
     SPW_TRY(SPW_ALLOC(d->rows.count * pairs, &want));
     SPW_TRY(SPW_ALLOC(d->rows.count * pairs, &scale));
     SPW_TRY(SPW_ALLOC(d->rows.count * pairs, &got));
     SPW_TRY(SPW_ALLOC(count, &all));
     activate(a, d->rows.count, pairs, &sums, want, scale);
-    SPW_TRY(spw_device_check(
-        spw_launch_fill_bf16(d->x.data, (long)(c->rows * c->in), SPW_NUMBERS_BELL, SEED_LEFT, NULL), "fill"));
-    SPW_TRY(spw_device_check(spw_launch_fill_bf16(d->w.data, (long)(c->experts * c->in * c->out),
-                                                  SPW_NUMBERS_BELL, SEED_RIGHT, NULL),
-                             "fill"));
+    SPW_TRY(fill(d, &d->x, c->rows * c->in, SPW_NUMBERS_BELL, SEED_LEFT));
+    SPW_TRY(fill(d, &d->w, c->experts * c->in * c->out, SPW_NUMBERS_BELL, SEED_RIGHT));
     SPW_TRY(spw_device_array_poison(&d->result));
     SPW_TRY(run_activated(a, d));
     SPW_TRY(spw_device_synchronize());
@@ -340,12 +367,13 @@ static spw_status verify_activated_layout(const struct activated *a, const spw_g
     for (size_t r = 0; r < d->rows.count; r++)
         for (size_t i = 0; i < pairs; i++) got[r * pairs + i] = all[d->rows.at[r] * ffn + d->out.at[i]];
     spw_status verdict =
-        spw_judge_bf16(judge, false, d->rows.count * pairs, sums.terms + 10, got, want, scale);
+        d->element->judge(judge, false, d->rows.count * pairs, sums.terms + 10, got, want, scale);
     for (size_t i = 0; i < count && verdict == SPW_OK; i++)
-        if ((all[i] & 0x7f80) == 0x7f80) verdict = spw_fail(SPW_EMISMATCH, "element %zu is NaN or inf", i);
+        if ((all[i] & 0x7fff) >= d->element->infinity)
+            verdict = spw_fail(SPW_EMISMATCH, "element %zu is NaN or inf", i);
     if (verdict == SPW_OK) verdict = spw_device_array_guards(&d->result);
-    spw_judge_count(judge, verdict, "fused %s, %s, %s, %s", a->name, c->name, spw_routing_names[c->routing],
-                    d->shape.transposed ? "[out][in]" : "[in][out]");
+    spw_judge_count(judge, verdict, "fused %s, %s, %s, %s, %s", a->name, d->element->name, c->name,
+                    spw_routing_names[c->routing], d->shape.transposed ? "[out][in]" : "[in][out]");
 cleanup:
     spw_free(all), spw_free(got), spw_free(scale), spw_free(want);
     answer_destroy(&sums);

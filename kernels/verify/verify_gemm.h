@@ -11,9 +11,11 @@ typedef struct spw_gemm_case {
     size_t experts, rows, in, out;
     spw_routing routing;
     bool fast_only; /* the last variant alone: a full size */
+    spw_gemm_element element;
 } spw_gemm_case;
 
-/* Three operations x both weight layouts x bell and integer numbers x the variants of `variants`. Where a
+/* Three operations x both weight layouts x bell and integer numbers x the variants of `variants`; of fp16, unless a full size, also
+ * sums beyond its end, and subnormal numbers. Where a
  * result has more elements than the reference can form in a moment, rows and columns are sampled, edges of
  * groups and tiles first; that no element is left unwritten and that no guard was touched is checked on all
  * of it. */
@@ -32,6 +34,9 @@ SPW_MUST_CHECK spw_status spw_verify_gemm_swiglu(const spw_gemm_case *c, spw_jud
 SPW_MUST_CHECK spw_status spw_verify_gemm_fused(const spw_gemm_case *c, spw_judge *judge);
 /* The same given wrong assignments, an expert too few, or not run: every comparison must fail. */
 SPW_MUST_CHECK spw_status spw_verify_gemm_fused_wrong(const spw_gemm_case *c, spw_judge *judge);
+
+/* On 1, 7 and 100 multiprocessors the same bits as on all of them, of every kernel that stays there; c->out is a multiple of 16. */
+SPW_MUST_CHECK spw_status spw_verify_gemm_blocks(const spw_gemm_case *c, spw_judge *judge);
 
 /* fp8: integers and all codes x the variants; every element is compared. Nothing for a full size, and where c->in is no
  * multiple of 16. */

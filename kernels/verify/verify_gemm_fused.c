@@ -1,8 +1,8 @@
 #include "kernels/gpu/device_pool.h"
 #include "kernels/local/local_launch.h"
 #include "kernels/record/numbers.h"
+#include "kernels/verify/verify_element.h"
 #include "kernels/verify/verify_gemm.h"
-#include "reference/bf16.h"
 #include "reference/swiglu.h"
 
 #include <limits.h>
@@ -25,7 +25,7 @@ enum {
 /* What the operations are given in place of what they should be; all of their results must be rejected. */
 typedef enum damage { NONE, NEXT_ASSIGNMENT, FORGETS_AN_EXPERT, DOES_NOTHING, DAMAGES } damage;
 
-/* Numbers that bf16 holds, in both forms. */
+/* Numbers that the case's type holds, in both forms. */
 typedef struct numbers {
     float *value;
     spw_bf16 *device;
@@ -66,13 +66,14 @@ static spw_bf16 *output(fused *k, size_t n) { return spw_pool_device(&k->pool, n
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
 static numbers draw(fused *k, uint64_t seed, size_t n, size_t used) {
+    const spw_element *element = spw_element_of(k->c->element);
     numbers d = {floats(k, n), NULL};
     spw_bf16 *bits = spw_pool_host(&k->pool, n * 2);
     if (k->pool.status != SPW_OK) return d;
 #pragma omp parallel for schedule(static)
     for (size_t i = 0; i < n; i++) {
-        bits[i] = i < used ? spw_bf16_from_float(spw_number(SPW_NUMBERS_BELL, seed, i)) : 0xffff;
-        d.value[i] = i < used ? spw_bf16_to_float(bits[i]) : 0;
+        bits[i] = i < used ? element->from_float(spw_number(SPW_NUMBERS_BELL, seed, i)) : 0xffff;
+        d.value[i] = i < used ? element->to_float(bits[i]) : 0;
     }
     d.device = spw_pool_device(&k->pool, n * 2, bits);
     return d;
@@ -132,7 +133,12 @@ static float *gathered(fused *k, const float *from) {
 }
 
 static spw_gemm_shape shape_of(const fused *k, size_t in, size_t out) {
-    return (spw_gemm_shape){k->c->experts, k->c->rows, in, out, k->transposed};
+    return (spw_gemm_shape){.experts = k->c->experts,
+                            .rows = k->c->rows,
+                            .in = in,
+                            .out = out,
+                            .transposed = k->transposed,
+                            .element = k->c->element};
 }
 /* As the operation is given it. */
 static spw_gemm_shape given(const fused *k, size_t in, size_t out) {
@@ -147,14 +153,15 @@ static spw_gemm_rows rows_of(const fused *k) {
 
 static void count(fused *k, spw_status result, const char *what) {
     if (k->pool.status != SPW_OK) return;
-    spw_judge_count(k->judge, result, "%s, %s, %s, %s, %s, %s", what, k->between->name, k->c->name,
-                    spw_routing_names[k->c->routing], k->transposed ? "[out][in]" : "[in][out]",
-                    k->gathers ? "gathered" : "in order");
+    spw_judge_count(k->judge, result, "%s, %s, %s, %s, %s, %s, %s", what, spw_element_of(k->c->element)->name,
+                    k->between->name, k->c->name, spw_routing_names[k->c->routing],
+                    k->transposed ? "[out][in]" : "[in][out]", k->gathers ? "gathered" : "in order");
 }
-static void judge_bf16(fused *k, const char *what, const spw_bf16 *device, size_t n, size_t terms,
-                       const float *want, const float *scale) {
+static void judge(fused *k, const char *what, const spw_bf16 *device, size_t n, size_t terms,
+                  const float *want, const float *scale) {
     const spw_bf16 *got = spw_pool_fetch(&k->pool, device);
-    if (k->pool.status == SPW_OK) count(k, spw_judge_bf16(k->judge, false, n, terms, got, want, scale), what);
+    if (k->pool.status == SPW_OK)
+        count(k, spw_element_of(k->c->element)->judge(k->judge, false, n, terms, got, want, scale), what);
 }
 
 /* The bias is one term more of each sum. */
@@ -198,8 +205,8 @@ static void check_up(fused *k) {
         spw_ref_swiglu(k->between->kind, 1, want + gate, want + up, want_act + i, NULL);
         scale_act[i] = act_scale(k, want[gate], want[up], scale[gate], scale[up], want_act[i]);
     }
-    judge_bf16(k, "up, gate and up", h, rows * c->out, c->in + 1, want, scale);
-    judge_bf16(k, "up, act", act, rows * f, c->in + 11, want_act, scale_act);
+    judge(k, "up, gate and up", h, rows * c->out, c->in + 1, want, scale);
+    judge(k, "up, act", act, rows * f, c->in + 11, want_act, scale_act);
 }
 
 /* What the gradient of SwiGLU must be of sums `s` with the yardstick `s_scale`, all linear in the sums. */
@@ -289,8 +296,8 @@ static void check_down(fused *k) {
                                       .activation = activation_of(k)};
     if (k->pool.status == SPW_OK && k->damage != DOES_NOTHING)
         k->pool.status = spw_gpu_grouped_gemm_down_gradient(given(k, f, k->c->in), rows_of(k), &g, NULL);
-    judge_bf16(k, "down gradient, gate and up", g.d_h, rows * k->c->out, k->c->in + 26, e.d_h, e.h_scale);
-    judge_bf16(k, "down gradient, act", g.act, rows * f, 12, e.act, e.act_scale);
+    judge(k, "down gradient, gate and up", g.d_h, rows * k->c->out, k->c->in + 26, e.d_h, e.h_scale);
+    judge(k, "down gradient, act", g.act, rows * f, 12, e.act, e.act_scale);
     check_row_sums(k, part, parts, &e);
 }
 
@@ -318,7 +325,7 @@ static void check_weights(fused *k, bool first) {
         pool->status = spw_gpu_grouped_gemm_weight_gradient(given(k, in, out), rows_of(k), &g, NULL);
     if (pool->status == SPW_OK && k->damage != DOES_NOTHING)
         pool->status = spw_gpu_grouped_gemm_weight_gradient(given(k, in, out), rows_of(k), &add, NULL);
-    judge_bf16(k, first ? "weights, x gathered" : "weights, dy gathered", g.dw, n, terms, want, scale);
+    judge(k, first ? "weights, x gathered" : "weights, dy gathered", g.dw, n, terms, want, scale);
     const float *got = spw_pool_fetch(pool, add.main);
     if (pool->status != SPW_OK) return;
     for (size_t i = 0; i < n; i++) want[i] += main[i], scale[i] += 2 * fabsf(main[i]);

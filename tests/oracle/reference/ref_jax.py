@@ -1,5 +1,5 @@
 """The CPU reference against JAX: grouped GEMM against jax.lax.ragged_dot and its gradients, the whole layer and all
-its gradients (softmax and sigmoid routers) in fp64 and fp32, bf16 and e4m3fn against ml_dtypes on every bit pattern.
+its gradients (softmax and sigmoid routers) in fp64 and fp32, bf16, fp16 and e4m3fn against ml_dtypes and numpy on bit patterns.
 
     ref_jax.py LIBRARY VENV
 
@@ -66,13 +66,14 @@ def storage():
     for first in range(0, 1 << 32, 1 << 22):
         patterns = (np.arange(first, first + (1 << 22), 61, np.uint64)).astype(np.uint32)  # one in 61 of all floats
         x = patterns.view(np.float32)
-        got = np.empty_like(x)
-        library.spw_bf16_round(x.ctypes.data_as(pointer), size(x.size), got.ctypes.data_as(pointer))
-        with np.errstate(invalid="ignore"):
-            want = x.astype(ml_dtypes.bfloat16).astype(np.float32)
-        same = (got.view(np.uint32) == want.view(np.uint32)) | (np.isnan(got) & np.isnan(want))
-        if not same.all():
-            check(f"bf16 from 0x{first:08x}", got[~same][:1], want[~same][:1], [0])
+        for name, kind in (("bf16", ml_dtypes.bfloat16), ("fp16", np.float16)):
+            got = np.empty_like(x)
+            getattr(library, f"spw_{name}_round")(x.ctypes.data_as(pointer), size(x.size), got.ctypes.data_as(pointer))
+            with np.errstate(invalid="ignore", over="ignore"):
+                want = x.astype(kind).astype(np.float32)
+            same = (got.view(np.uint32) == want.view(np.uint32)) | (np.isnan(got) & np.isnan(want))
+            if not same.all():
+                check(f"{name} from 0x{first:08x}", got[~same][:1], want[~same][:1], [0])
     codes = np.arange(256, dtype=np.uint8)
     want = codes.view(ml_dtypes.float8_e4m3fn).astype(np.float32)
     library.spw_float8_to_float.restype = ctypes.c_float

@@ -15,6 +15,8 @@ int main(void) {
     FIELD(spw_gemm_shape, in);
     FIELD(spw_gemm_shape, out);
     FIELD(spw_gemm_shape, transposed);
+    FIELD(spw_gemm_shape, element);
+    FIELD(spw_gemm_shape, multiprocessors);
     SIZE(spw_gemm_shape);
     FIELD(spw_router, tokens);
     FIELD(spw_router, experts);

@@ -13,7 +13,8 @@ pointer = ctypes.c_void_p
 
 
 class GemmShape(ctypes.Structure):
-    _fields_ = [("experts", size), ("rows", size), ("in", size), ("out", size), ("transposed", ctypes.c_bool)]
+    _fields_ = [("experts", size), ("rows", size), ("in", size), ("out", size), ("transposed", ctypes.c_bool),
+                ("element", ctypes.c_int), ("multiprocessors", size)]
 
 
 class Router(ctypes.Structure):

@@ -6,6 +6,7 @@
 #include "kernels/verify/judge.h"
 #include "kernels/verify/kernel_case.h"
 #include "reference/bf16.h"
+#include "reference/fp16.h"
 #include "tests/unit/check.h"
 
 #include <math.h>
@@ -68,6 +69,63 @@ static void test_bounds(void) {
     CHECK(judged.failed == 1);
 }
 
+/* fp16's neighbours above 1 are 2^-10 apart, so that bf16's interval would let in what is wrong here; those of subnormal numbers are
+ * 2^-24 apart. */
+static void test_fp16(void) {
+    enum { TERMS = 14 };
+    spw_judge judge = {0};
+    spw_judged judged;
+    const float one = 1.0f, wide = 0x1p10f; /* (14 + 2) 2^-24 2^10 = 2^-10 */
+    const uint16_t next = 0x3c01, far = 0x3c02, before = 0x3bfe, too_low = 0x3bfd;
+    CHECK_OK(spw_judge_fp16(&judge, false, 1, TERMS, &next, &one, &wide));
+    CHECK_OK(spw_judge_fp16(&judge, false, 1, TERMS, &before, &one, &wide));
+    CHECK_STATUS(spw_judge_fp16(&judge, false, 1, TERMS, &far, &one, &wide), SPW_EMISMATCH);
+    CHECK_STATUS(spw_judge_fp16(&judge, false, 1, TERMS, &too_low, &one, &wide), SPW_EMISMATCH);
+    spw_judge_all_fp16(1, TERMS, &next, &one, &wide, &judged);
+    CHECK(judged.failed == 0 && judged.worst > 0.5 && judged.worst < 1);
+    spw_judge_all_fp16(1, TERMS, &far, &one, &wide, &judged);
+    CHECK(judged.failed == 1 && judged.worst > 1);
+    const float small = 0x1.8p-24f, exact = 0x1p-40f; /* a tie of subnormal numbers */
+    const uint16_t one_step = 1, two_steps = 2, three_steps = 3;
+    CHECK_OK(spw_judge_fp16(&judge, false, 1, 1, &one_step, &small, &exact));
+    CHECK_OK(spw_judge_fp16(&judge, false, 1, 1, &two_steps, &small, &exact));
+    CHECK_STATUS(spw_judge_fp16(&judge, false, 1, 1, &three_steps, &small, &exact), SPW_EMISMATCH);
+    CHECK_OK(spw_judge_fp16(&judge, true, 1, 1, &two_steps, &small, &exact)); /* to even */
+    CHECK_STATUS(spw_judge_fp16(&judge, true, 1, 1, &one_step, &small, &exact), SPW_EMISMATCH);
+    CHECK(judge.worst <= 1);
+}
+
+/* A sum beyond fp16's end is infinity, one that may lie on either side of 65520 is either, and nothing else is. */
+static void test_fp16_overflow(void) {
+    spw_judge judge = {0};
+    spw_judged judged;
+    const uint16_t inf = 0x7c00, minus = 0xfc00, largest = 0x7bff, nan = 0x7e00;
+    const float beyond = 70000.0f, edge = 65519.0f, inside = 60000.0f,
+                scale = 0x1p20f; /* 3 2^-24 2^20 = 0.19 */
+    const float rough = 0x1p24f; /* 3: over 65520 */
+    for (int exact = 0; exact < 2; exact++) {
+        CHECK_OK(spw_judge_fp16(&judge, exact, 1, 1, &inf, &beyond, &scale));
+        CHECK_STATUS(spw_judge_fp16(&judge, exact, 1, 1, &largest, &beyond, &scale), SPW_EMISMATCH);
+        CHECK_STATUS(spw_judge_fp16(&judge, exact, 1, 1, &minus, &beyond, &scale), SPW_EMISMATCH);
+        CHECK_STATUS(spw_judge_fp16(&judge, exact, 1, 1, &nan, &beyond, &scale), SPW_EMISMATCH);
+        CHECK_STATUS(spw_judge_fp16(&judge, exact, 1, 1, &inf, &inside, &scale), SPW_EMISMATCH);
+        CHECK_STATUS(spw_judge_fp16(&judge, exact, 1, 1, &inf, &edge, &scale), SPW_EMISMATCH);
+    }
+    CHECK_OK(spw_judge_fp16(&judge, false, 1, 1, &inf, &edge, &rough));
+    CHECK_OK(spw_judge_fp16(&judge, false, 1, 1, &largest, &edge, &rough));
+    CHECK(isfinite(judge.worst));
+    spw_judge_all_fp16(1, 1, &inf, &beyond, &scale, &judged);
+    CHECK(judged.failed == 0 && judged.worst == 0);
+    spw_judge_all_fp16(1, 1, &inf, &beyond, NULL, &judged);
+    CHECK(judged.failed == 0);
+    spw_judge_all_fp16(1, 1, &inf, &inside, &scale, &judged);
+    CHECK(judged.failed == 1 && isinf(judged.worst));
+    spw_judge_all_fp16(1, 1, &largest, &beyond, NULL, &judged);
+    CHECK(judged.failed == 1);
+    spw_judge_all_fp16(1, 1, &nan, &beyond, &scale, &judged);
+    CHECK(judged.failed == 1);
+}
+
 static void test_rejections(void) {
     spw_judge judge = {0};
     const uint16_t nan = 0xffff, inf = 0x7f80;
@@ -120,6 +178,11 @@ static void test_numbers(void) {
         sum += x, square += x * x;
         CHECK(n % 65536 == 0 && n >= -8 * 65536 && n <= 8 * 65536);
     }
+    for (uint64_t i = 0; i < 100; i++) {
+        const float n = spw_number(SPW_NUMBERS_INTEGER, 3, i), tiny = spw_number(SPW_NUMBERS_TINY, 3, i);
+        CHECK(spw_number(SPW_NUMBERS_LARGE, 3, i) == 16 * n && tiny == n * 0x1p-20f);
+        CHECK(fabsf(tiny) < 0x1p-14f && spw_fp16_to_float(spw_fp16_from_float(tiny)) == tiny);
+    }
     /* Four uniform numbers of variance 1/12: deviations of the mean and of the variance are below 0.006 and 0.005. */
     CHECK(fabs(sum / 10000) < 0.03 && fabs(square / 10000 - 1.0 / 3) < 0.025);
 }
@@ -160,6 +223,8 @@ int main(void) {
     test_interval();
     test_units();
     test_bounds();
+    test_fp16();
+    test_fp16_overflow();
     test_rejections();
     test_no_choice();
     test_routing();

@@ -1,8 +1,9 @@
-/* bf16 and e4m3fn: every code, every boundary between two codes, and fp32 numbers sampled over all bits. The
+/* bf16, fp16 and e4m3fn: every code, every boundary between two codes, and fp32 numbers sampled over all bits. The
  * oracle knows nothing of bits: it looks for the nearest code by value, ties to the even one. */
 #include "base/memory.h"
 #include "reference/bf16.h"
 #include "reference/float8.h"
+#include "reference/fp16.h"
 #include "tests/unit/check.h"
 #include "tests/unit/compare.h"
 #include "tests/unit/ref_random.h"
@@ -18,10 +19,13 @@ static float from_bits(uint32_t u) {
     return x;
 }
 
-/* Positive numbers stand in the order of their codes, in both formats. The value of a code beyond the largest
- * number is what the next step would be: 2^128 for bf16, 480 for e4m3fn. */
+/* Positive numbers stand in the order of their codes, in all formats. The value of a code beyond the largest
+ * number is what the next step would be: 2^128 for bf16, 2^16 for fp16, 480 for e4m3fn. */
 static double bf16_value(unsigned code) {
     return code == 0x7f80 ? 0x1p128 : (double)spw_bf16_to_float((uint16_t)code);
+}
+static double fp16_value(unsigned code) {
+    return code == 0x7c00 ? 0x1p16 : (double)spw_fp16_to_float((uint16_t)code);
 }
 static double float8_value(unsigned code) {
     return code == 0x7f ? 480.0 : (double)spw_float8_to_float((uint8_t)code);
@@ -46,6 +50,12 @@ static bool bf16_agrees(float x) {
     if (isnan(x)) return got == (sign | 0x7fc0);
     if (isinf(x)) return got == (sign | 0x7f80);
     return got == (sign | nearest(bf16_value, 0x7f80, fabs((double)x)));
+}
+
+static bool fp16_agrees(float x) {
+    const unsigned sign = signbit(x) ? 0x8000 : 0, got = spw_fp16_from_float(x);
+    if (isnan(x)) return got == (sign | 0x7e00);
+    return got == (sign | (isinf(x) ? 0x7c00 : nearest(fp16_value, 0x7c00, fabs((double)x))));
 }
 
 static bool float8_agrees(float x) {
@@ -77,7 +87,15 @@ static void sampled(bool (*agrees)(float)) {
 #pragma omp parallel for reduction(+ : wrong)
     for (uint32_t n = 0; n < UINT32_MAX / 509; n++) wrong += !agrees(from_bits(n * 509u));
     CHECK(wrong == 0);
-    const uint32_t special[] = {0, 0x00800000, 0x7f7fffff, 0x7f800000, 0x7fc00000, 0x43e80000 /* 464 */};
+    const uint32_t special[] = {0,
+                                0x00800000,
+                                0x7f7fffff,
+                                0x7f800000,
+                                0x7fc00000,
+                                0x43e80000 /* 464 */,
+                                0x477ff000 /* 65520 */,
+                                0x33000000 /* 2^-25 */,
+                                0x38800000 /* 2^-14 */};
     for (size_t i = 0; i < sizeof special / sizeof special[0]; i++) {
         for (uint32_t near = 0; near < 9; near++) {
             CHECK(agrees(from_bits(special[i] + near - 4)));
@@ -110,6 +128,30 @@ static void pencil(void) {
         const float x = spw_float8_to_float((uint8_t)code);
         if (!isnan(x)) CHECK(spw_float8_from_float(x, SPW_FLOAT8_NAN) == code);
     }
+}
+
+/* Signs, the smallest and the largest numbers, both ends, and every code back. */
+static void pencil_fp16(void) {
+    CHECK(spw_fp16_from_float(1.0f) == 0x3c00 && spw_fp16_from_float(-2.0f) == 0xc000);
+    CHECK(spw_fp16_from_float(0x1.002p0f) == 0x3c00); /* tie, to even */
+    CHECK(spw_fp16_from_float(0x1.006p0f) == 0x3c02); /* tie, to even */
+    CHECK(spw_fp16_from_float(SPW_FP16_MAX) == 0x7bff && spw_fp16_to_float(0x7bff) == 65504.0f);
+    CHECK(spw_fp16_from_float(65519.996f) == 0x7bff);
+    CHECK(spw_fp16_from_float(65520.0f) == 0x7c00 && spw_fp16_from_float(-65520.0f) == 0xfc00);
+    CHECK(spw_fp16_from_float(0x1p-24f) == 1 && spw_fp16_to_float(1) == 0x1p-24f);
+    CHECK(spw_fp16_from_float(0x1p-25f) == 0); /* tie between 0 and the smallest */
+    CHECK(spw_fp16_from_float(0x1.000002p-25f) == 1);
+    CHECK(spw_fp16_from_float(0x1.ffcp-15f) ==
+          0x400); /* tie between the largest subnormal number and 2^-14 */
+    CHECK(spw_fp16_from_float(-0.0f) == 0x8000 && spw_fp16_from_float(-1e-30f) == 0x8000);
+    CHECK(isinf(spw_fp16_to_float(0x7c00)) && isnan(spw_fp16_to_float(0x7c01)));
+    for (unsigned code = 0; code < 0x10000; code++) {
+        const float x = spw_fp16_to_float((uint16_t)code);
+        if (!isnan(x)) CHECK(spw_fp16_from_float(x) == code);
+    }
+    float two[2] = {1.0002f, 1e9f};
+    spw_fp16_round(two, 2, two);
+    CHECK(two[0] == 1.0f && isinf(two[1]));
 }
 
 /* Quantized values are within half a step of e4m3 (2^-4 relative, 2^-10 of the scale near 0), and two small
@@ -148,9 +190,12 @@ static void blocks(size_t rows, size_t columns, bool tiles, uint64_t seed) {
 
 int main(void) {
     pencil();
+    pencil_fp16();
     codes(bf16_value, 0x7f80, bf16_agrees);
+    codes(fp16_value, 0x7c00, fp16_agrees);
     codes(float8_value, 0x7f, float8_agrees);
     sampled(bf16_agrees);
+    sampled(fp16_agrees);
     sampled(float8_agrees);
     const int threads[] = {1, 2, 7};
     for (size_t i = 0; i < 3; i++) {
