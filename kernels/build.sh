@@ -134,7 +134,7 @@ spw_kernels_verify_amd() {
 }
 
 # --- Handlers for JAX ---
-spw_jax_host="base/memory base/status base/text reference/bf16 reference/dispatch reference/grouped_gemm reference/grouped_gemm_plain
+spw_jax_host="base/memory base/status base/text reference/bf16 reference/dispatch reference/fp16 reference/grouped_gemm reference/grouped_gemm_plain
 reference/matrix_product reference/swiglu kernels/experts/experts_call kernels/experts/experts_cpu
 kernels/jax/jax_calls kernels/jax/jax_cpu kernels/jax/jax_experts kernels/jax/jax_frame kernels/jax/jax_meeting"
 spw_jax_gpu_host="kernels/exchange/dispatch_gpu kernels/experts/experts_gpu kernels/gemm/grouped_gemm_fused kernels/gemm/grouped_gemm_gpu
@@ -213,7 +213,7 @@ spw_jax_amd() {
 }
 
 # --- PyTorch's operators ---
-spw_torch_host="base/memory base/status base/text reference/bf16 reference/grouped_gemm reference/grouped_gemm_plain
+spw_torch_host="base/memory base/status base/text reference/bf16 reference/fp16 reference/grouped_gemm reference/grouped_gemm_plain
 reference/matrix_product reference/swiglu kernels/experts/experts_call kernels/experts/experts_cpu kernels/torch/torch_call"
 spw_torch_gpu_host="kernels/gemm/grouped_gemm_fused kernels/gemm/grouped_gemm_gpu kernels/gpu/device kernels/experts/experts_gpu"
 spw_torch_kernels="kernels/gemm/grouped_gemm_float8_naive kernels/gemm/grouped_gemm_naive kernels/gemm/grouped_gemm_tiled

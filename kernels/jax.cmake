@@ -17,7 +17,7 @@ add_library(spillway_jax SHARED
     experts/experts_call.c experts/experts_cpu.c
     jax/jax_calls.c jax/jax_cpu.c jax/jax_experts.c jax/jax_frame.c jax/jax_meeting.c
     ../base/memory.c ../base/status.c ../base/text.c
-    ../reference/bf16.c ../reference/dispatch.c ../reference/grouped_gemm.c ../reference/grouped_gemm_plain.c ../reference/matrix_product.c
+    ../reference/bf16.c ../reference/dispatch.c ../reference/fp16.c ../reference/grouped_gemm.c ../reference/grouped_gemm_plain.c ../reference/matrix_product.c
     ../reference/swiglu.c)
 set_target_properties(spillway_jax PROPERTIES C_VISIBILITY_PRESET hidden)
 target_include_directories(spillway_jax SYSTEM PRIVATE ${SPW_JAX_INCLUDE})

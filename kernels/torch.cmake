@@ -3,7 +3,7 @@
 add_library(spillway_torch SHARED
     experts/experts_call.c experts/experts_cpu.c torch/torch_call.c
     ../base/memory.c ../base/status.c ../base/text.c
-    ../reference/bf16.c ../reference/grouped_gemm.c ../reference/grouped_gemm_plain.c ../reference/matrix_product.c ../reference/swiglu.c)
+    ../reference/bf16.c ../reference/fp16.c ../reference/grouped_gemm.c ../reference/grouped_gemm_plain.c ../reference/matrix_product.c ../reference/swiglu.c)
 target_link_libraries(spillway_torch PRIVATE spw_flags OpenMP::OpenMP_C m)
 if(SPW_GPU)
     set(kernels

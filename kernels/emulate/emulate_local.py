@@ -3,7 +3,7 @@ import struct
 
 import numpy as np
 
-from emulate_memory import Array, from_bf16, integer, interval_bf16, problem_of, to_bf16
+from emulate_memory import BF16, FP16, Array, from_bf16, integer, interval, interval_bf16, problem_of, to_bf16
 
 CHUNK, WAVE = 1024, 64
 
@@ -126,21 +126,22 @@ def test_fan_out(program, judge, label):
 
 
 def test_combine(program, judge, label):
-    rng = np.random.default_rng(5)
-    tokens, top_k, width, row, assignment = movement(rng)
-    rows = bf16(rng, row.size, width)
-    rows[assignment.size :] = 0x7FC0
-    for weight in (rng.random((tokens, top_k)).astype(np.float32), None):
-        w = np.where(row >= 0, 1.0 if weight is None else weight.astype(np.float64), 0)
-        terms = w[:, :, None] * np.where(row[:, :, None] >= 0, from_bf16(rows).astype(np.float64)[row], 0)
-        low, high = interval_bf16(terms.sum(1), abs(terms).sum(1), top_k)
-        inputs = [Array(row), Array(rows)] + ([Array(weight)] if weight is not None else [])
-        y = Array(shape=(tokens, width), dtype=np.uint16)
-        program.launch("combine", tokens, 128, [integer(width), integer(top_k), inputs[0].pointer(),
-                                                pointers(inputs[2] if weight is not None else None), inputs[1].pointer(),
-                                                y.pointer()])
-        got = from_bf16(y.view)
-        judge.count(label, problem_of([y], inputs, [("sums", (got >= low) & (got <= high))]))
+    for element in (BF16, FP16):
+        rng = np.random.default_rng(5)
+        tokens, top_k, width, row, assignment = movement(rng)
+        rows = element.to_bits(rng.standard_normal((row.size, width)))
+        rows[assignment.size :] = 0x7FC0  # NaN in both types
+        for weight in (rng.random((tokens, top_k)).astype(np.float32), None):
+            w = np.where(row >= 0, 1.0 if weight is None else weight.astype(np.float64), 0)
+            terms = w[:, :, None] * np.where(row[:, :, None] >= 0, element.to_float(rows).astype(np.float64)[row], 0)
+            low, high = interval(element, terms.sum(1), abs(terms).sum(1), top_k)
+            inputs = [Array(row), Array(rows)] + ([Array(weight)] if weight is not None else [])
+            y = Array(shape=(tokens, width), dtype=np.uint16)
+            program.launch("combine" + element.suffix, tokens, 128, [
+                integer(width), integer(top_k), inputs[0].pointer(), pointers(inputs[2] if weight is not None else None), inputs[1].pointer(),
+                y.pointer()])
+            got = element.to_float(y.view)
+            judge.count(f"{label} {element.name}", problem_of([y], inputs, [("sums", (got >= low) & (got <= high))]))
 
 
 def test_combine_gradient(program, judge, label):

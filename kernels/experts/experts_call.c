@@ -36,6 +36,12 @@ static spw_status check_places(const spw_experts_call *c) {
     if (c->operation < 0 || c->operation >= SPW_EXPERTS_OPERATIONS)
         return spw_fail(SPW_EARG, "operation %d; one of 0 to %d would be right", c->operation,
                         SPW_EXPERTS_OPERATIONS - 1);
+    if (c->element < 0 || c->element >= SPW_EXPERTS_ELEMENTS)
+        return spw_fail(SPW_EARG, "element %d; one of 0 to %d would be right", c->element,
+                        SPW_EXPERTS_ELEMENTS - 1);
+    if (c->multiprocessors < 0)
+        return spw_fail(SPW_EARG, "%d multiprocessors; 0 for all, or more, would be right",
+                        c->multiprocessors);
     const places *p = &places_of[c->operation];
     for (unsigned i = 0; i < p->operands; i++)
         if (c->operand[i] == NULL && !(p->operands_free >> i & 1))

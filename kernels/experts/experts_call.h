@@ -43,14 +43,23 @@ typedef enum spw_experts_activation {
     SPW_EXPERTS_ACTIVATIONS
 } spw_experts_activation;
 
+/* Of arrays for which nothing else is said. */
+typedef enum spw_experts_element {
+    SPW_EXPERTS_BF16,
+    SPW_EXPERTS_FP32, /* on a CPU alone */
+    SPW_EXPERTS_FP16, /* sums in fp32: 65520 and more become infinity */
+    SPW_EXPERTS_ELEMENTS
+} spw_experts_element;
+
 enum { SPW_EXPERTS_OPERANDS = 6, SPW_EXPERTS_RESULTS = 4 };
 enum { SPW_EXPERTS_PLAN_CHUNK = 1024, SPW_EXPERTS_ROW_SUM_TILE = 128 }; /* of scratch and of row_sum, above */
 
 typedef struct spw_experts_call {
-    int operation, device;         /* device: of a GPU; negative: the CPU */
-    int fp32, transposed, gathers; /* fp32: on a CPU alone, else bf16 */
-    int activation, pairs, pad;    /* pairs: gate and up in turn, else side by side */
-    float limit, alpha;            /* of SWIGLU; 0: none */
+    int operation, device; /* device: of a GPU; negative: the CPU */
+    int element, transposed, gathers;
+    int activation, pairs; /* pairs: gate and up in turn, else side by side */
+    int multiprocessors;   /* of a GPU that products may take; 0: all of them */
+    float limit, alpha;    /* of SWIGLU; 0: none */
     size_t experts, rows, in, out, tokens, top_k;
     const void *operand[SPW_EXPERTS_OPERANDS];
     void *result[SPW_EXPERTS_RESULTS];

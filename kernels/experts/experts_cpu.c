@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 #include "reference/bf16.h"
+#include "reference/fp16.h"
 #include "reference/grouped_gemm.h"
 #include "reference/swiglu.h"
 
@@ -36,14 +37,17 @@ static void leave(scratch *s) {
 }
 
 static float number(const spw_experts_call *c, const void *from, size_t i) {
-    return c->fp32 ? ((const float *)from)[i] : spw_bf16_to_float(((const uint16_t *)from)[i]);
+    if (c->element == SPW_EXPERTS_FP32) return ((const float *)from)[i];
+    const uint16_t bits = ((const uint16_t *)from)[i];
+    return c->element == SPW_EXPERTS_FP16 ? spw_fp16_to_float(bits) : spw_bf16_to_float(bits);
 }
 
 static void put(const spw_experts_call *c, void *to, size_t i, float value) {
-    if (c->fp32)
+    if (c->element == SPW_EXPERTS_FP32)
         ((float *)to)[i] = value;
     else
-        ((uint16_t *)to)[i] = spw_bf16_from_float(value);
+        ((uint16_t *)to)[i] =
+            c->element == SPW_EXPERTS_FP16 ? spw_fp16_from_float(value) : spw_bf16_from_float(value);
 }
 
 /* rows x columns of an array; row r is row from[r] / top_k where from is given. Rows that no expert has become 0. */
@@ -147,7 +151,11 @@ typedef struct product {
 } product;
 
 static product product_of(scratch *s, const spw_experts_call *c) {
-    product p = {{c->experts, c->rows, c->in, c->out, c->transposed != 0},
+    product p = {{.experts = c->experts,
+                  .rows = c->rows,
+                  .in = c->in,
+                  .out = c->out,
+                  .transposed = c->transposed != 0},
                  room(s, c->experts + 1, 1, sizeof(size_t))};
     if (p.offset == NULL || s->status != SPW_OK) return p;
     s->status = check_offset(c);
@@ -254,7 +262,7 @@ static void down_gradient(scratch *s, const spw_experts_call *c) {
     if (s->status == SPW_OK)
         s->status = spw_ref_grouped_gemm_input_gradient(p.shape, dy, w, p.offset, sum, NULL);
     if (s->status != SPW_OK || p.offset == NULL) return;
-    const size_t size = c->fp32 ? 4 : 2, used = p.offset[c->experts];
+    const size_t size = c->element == SPW_EXPERTS_FP32 ? 4 : 2, used = p.offset[c->experts];
     memset(c->result[0], 0, c->rows * places_of_gate(c, c->in).wide * size);
     memset(c->result[1], 0, c->rows * c->in * size);
     memset(c->result[2], 0,

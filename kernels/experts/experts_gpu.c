@@ -16,7 +16,8 @@ _Static_assert((int)SPW_EXPERTS_ROW_SUM_TILE == (int)SPW_GEMM_ROW_SUM_TILE, "par
 
 static spw_status check(const spw_experts_call *c) {
     const size_t most = INT_MAX / 2;
-    if (c->fp32) return spw_fail(SPW_EARG, "fp32; bf16 would be right on a GPU");
+    if (c->element == SPW_EXPERTS_FP32)
+        return spw_fail(SPW_EARG, "fp32; bf16 or fp16 would be right on a GPU");
     for (int i = 0; i < SPW_EXPERTS_OPERANDS; i++)
         if ((uintptr_t)c->operand[i] % ALIGNED != 0)
             return spw_fail(SPW_EARG, "operand %d lies at %p; a multiple of %d bytes would be right", i,
@@ -28,7 +29,13 @@ static spw_status check(const spw_experts_call *c) {
 }
 
 static spw_gemm_shape shape_of(const spw_experts_call *c) {
-    return (spw_gemm_shape){c->experts, c->rows, c->in, c->out, c->transposed != 0};
+    return (spw_gemm_shape){.experts = c->experts,
+                            .rows = c->rows,
+                            .in = c->in,
+                            .out = c->out,
+                            .transposed = c->transposed != 0,
+                            .element = c->element == SPW_EXPERTS_FP16 ? SPW_GEMM_FP16 : SPW_GEMM_BF16,
+                            .multiprocessors = (size_t)c->multiprocessors};
 }
 
 static spw_gemm_rows rows_of(const spw_experts_call *c) {
@@ -103,8 +110,9 @@ static spw_status combine(const spw_experts_call *c) {
     if (c->in % 8 != 0 || c->top_k > SPW_GPU_TOP_K_MAX)
         return spw_fail(SPW_EARG, "width %zu, top-%zu; a multiple of 8 and at most %d would be right", c->in,
                         c->top_k, SPW_GPU_TOP_K_MAX);
-    return spw_device_check(spw_launch_combine((int)c->tokens, (int)c->in, (int)c->top_k, c->operand[1],
-                                               c->operand[2], c->operand[0], c->result[0], c->stream),
+    return spw_device_check((c->element == SPW_EXPERTS_FP16 ? spw_launch_combine_fp16 : spw_launch_combine)(
+                                (int)c->tokens, (int)c->in, (int)c->top_k, c->operand[1], c->operand[2],
+                                c->operand[0], c->result[0], c->stream),
                             "combine");
 }
 

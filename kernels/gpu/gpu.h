@@ -203,6 +203,12 @@ GPU_DEVICE float gpu_bf16_of(gpu_bytes16 packed, int i) {
     return gpu_bits_float(i % 2 == 0 ? word << 16 : word & 0xffff0000u);
 }
 
+/* The same of fp16. */
+GPU_DEVICE float gpu_fp16_of(gpu_bytes16 packed, int i) {
+    const unsigned word = i < 2 ? packed.x : i < 4 ? packed.y : i < 6 ? packed.z : packed.w;
+    return gpu_from_fp16((unsigned short)(i % 2 == 0 ? word : word >> 16));
+}
+
 /* 2^x and 1 / x by the special function units, within two units of the last place. */
 GPU_DEVICE float gpu_exp2(float x) {
 #if defined(__CUDA_ARCH__)

@@ -3,7 +3,7 @@
 spw_status spw_jax_read_gemm(const XLA_FFI_CallFrame *frame, spw_jax_gemm_kind kind, spw_jax_gemm *out) {
     size_t experts = SPW_JAX_ANY, rows = SPW_JAX_ANY, in = SPW_JAX_ANY, out_width = SPW_JAX_ANY;
     size_t transposed = 0, offsets = SPW_JAX_ANY;
-    spw_jax_type element = SPW_JAX_BF16 | SPW_JAX_F32, integer = SPW_JAX_S32;
+    spw_jax_type element = SPW_JAX_BF16 | SPW_JAX_F16 | SPW_JAX_F32, integer = SPW_JAX_S32;
     spw_jax_gemm g = {0};
     const void *result = NULL, *offset = NULL, *size = NULL;
     spw_status status = spw_jax_read_number(frame, "transposed", 0, 1, &transposed);
@@ -28,7 +28,12 @@ spw_status spw_jax_read_gemm(const XLA_FFI_CallFrame *frame, spw_jax_gemm_kind k
     if (experts == 0) return spw_fail(SPW_EARG, "no experts; at least one would be right");
     if (offsets != experts + 1)
         return spw_fail(SPW_EARG, "result offset has %zu numbers; %zu would be right", offsets, experts + 1);
-    g.shape = (spw_gemm_shape){experts, rows, in, out_width, transposed != 0};
+    g.shape = (spw_gemm_shape){.experts = experts,
+                               .rows = rows,
+                               .in = in,
+                               .out = out_width,
+                               .transposed = transposed != 0,
+                               .element = element == SPW_JAX_F16 ? SPW_GEMM_FP16 : SPW_GEMM_BF16};
     g.type = element, g.size = size, g.result = (void *)result, g.offset = (void *)offset;
     *out = g;
     return SPW_OK;

@@ -1,6 +1,6 @@
 /* The custom calls as CPU and GPU see them in common: shapes, types and attributes, checked. Sizes: E experts, R rows,
  * I and O the widths in and out, T tokens of a rank, K choices of a token, H hidden, C rows of a receive buffer, N ranks.
- * bf16 or fp32 where nothing is said. */
+ * bf16 or fp32 where nothing is said, of grouped GEMM also fp16. */
 #ifndef SPW_KERNELS_JAX_JAX_CALLS_H
 #define SPW_KERNELS_JAX_JAX_CALLS_H
 

@@ -7,6 +7,7 @@
 #include "kernels/jax/jax_meeting.h"
 #include "reference/bf16.h"
 #include "reference/dispatch.h"
+#include "reference/fp16.h"
 
 #include <string.h>
 
@@ -20,7 +21,8 @@ static spw_status as_float(const void *data, spw_jax_type type, size_t count, fl
     const spw_status status = SPW_ALLOC(count, copy);
     if (status != SPW_OK) return status;
     const uint16_t *bits = data;
-    for (size_t i = 0; i < count; i++) (*copy)[i] = spw_bf16_to_float(bits[i]);
+    for (size_t i = 0; i < count; i++)
+        (*copy)[i] = type == SPW_JAX_F16 ? spw_fp16_to_float(bits[i]) : spw_bf16_to_float(bits[i]);
     *out = *copy;
     return SPW_OK;
 }
@@ -34,9 +36,10 @@ static spw_status float_room(void *data, spw_jax_type type, size_t count, float 
     return status;
 }
 
-static void round_into(void *data, const float *copy, size_t count) {
+static void round_into(void *data, spw_jax_type type, const float *copy, size_t count) {
     uint16_t *bits = data;
-    for (size_t i = 0; copy != NULL && i < count; i++) bits[i] = spw_bf16_from_float(copy[i]);
+    for (size_t i = 0; copy != NULL && i < count; i++)
+        bits[i] = type == SPW_JAX_F16 ? spw_fp16_from_float(copy[i]) : spw_bf16_from_float(copy[i]);
 }
 
 static spw_status product(size_t a, size_t b, size_t *out) {
@@ -87,7 +90,7 @@ static spw_status gemm(const XLA_FFI_CallFrame *frame, unsigned kind) {
     SPW_TRY(as_float(g.right, g.type, count[kind][1], &right_copy, &right));
     SPW_TRY(float_room(g.result, g.type, count[kind][2], &result_copy, &result));
     SPW_TRY(gemm_functions[kind](g.shape, left, right, offset, result, NULL));
-    round_into(g.result, result_copy, count[kind][2]);
+    round_into(g.result, g.type, result_copy, count[kind][2]);
 cleanup:
     spw_free(left_copy), spw_free(right_copy), spw_free(result_copy), spw_free(offset);
     return status;
@@ -231,7 +234,7 @@ static spw_status combine(const XLA_FFI_CallFrame *frame, unsigned kind) {
     }
     take_sums(e, place, first, e->hidden, rows, y);
     if (kind == SPW_JAX_DISPATCH_GRADIENT) take_sums(e, place, first, e->top_k, weights, (float *)e->weight);
-    round_into((void *)e->token_rows, y_copy, count);
+    round_into((void *)e->token_rows, e->type, y_copy, count);
     status = spw_jax_leave(meeting, &e->group, SPW_OK);
 cleanup:
     spw_free(rows_copy), spw_free(y_copy), spw_free(place), spw_free(first);

@@ -51,7 +51,8 @@ static spw_status read_places(const XLA_FFI_CallFrame *frame, places p, spw_expe
 }
 
 static spw_status read_arrays(const XLA_FFI_CallFrame *frame, spw_experts_call *c, sizes *n) {
-    spw_jax_type element = SPW_JAX_BF16 | SPW_JAX_F32, integer = SPW_JAX_S32, real = SPW_JAX_F32;
+    spw_jax_type element = SPW_JAX_BF16 | SPW_JAX_F16 | SPW_JAX_F32, integer = SPW_JAX_S32,
+                 real = SPW_JAX_F32;
     const bool down = c->operation == SPW_EXPERTS_DOWN_GRADIENT, sums = c->operation == SPW_EXPERTS_ROW_SUMS;
     size_t *const one = c->transposed ? &n->out : &n->in, *const other = c->transposed ? &n->in : &n->out;
     size_t *const of_x = c->gathers == 1 ? &n->tokens : &n->rows;
@@ -86,7 +87,9 @@ static spw_status read_arrays(const XLA_FFI_CallFrame *frame, spw_experts_call *
         [SPW_EXPERTS_ROW_SUMS] = {2, 0, 1, {row_sum, row, weight}},
     };
     const spw_status status = read_places(frame, of[c->operation], c);
-    c->fp32 = element == SPW_JAX_F32;
+    c->element = element == SPW_JAX_F32   ? SPW_EXPERTS_FP32
+                 : element == SPW_JAX_F16 ? SPW_EXPERTS_FP16
+                                          : SPW_EXPERTS_BF16;
     return status;
 }
 

@@ -14,6 +14,7 @@ static const struct {
     size_t bytes;
 } types[] = {
     {SPW_JAX_BF16, XLA_FFI_DataType_BF16, "bf16", 2},
+    {SPW_JAX_F16, XLA_FFI_DataType_F16, "fp16", 2},
     {SPW_JAX_F32, XLA_FFI_DataType_F32, "fp32", 4},
     {SPW_JAX_S32, XLA_FFI_DataType_S32, "int32", 4},
 };

@@ -13,7 +13,12 @@ enum { SPW_JAX_RANK_MAX = 3, SPW_JAX_BUFFERS_MAX = 10 };
 #define SPW_JAX_ANY SIZE_MAX /* a size that is not known yet */
 
 /* A set of element types; a buffer has one of them. */
-typedef enum spw_jax_type { SPW_JAX_BF16 = 1, SPW_JAX_F32 = 2, SPW_JAX_S32 = 4 } spw_jax_type;
+typedef enum spw_jax_type {
+    SPW_JAX_BF16 = 1,
+    SPW_JAX_F32 = 2,
+    SPW_JAX_S32 = 4,
+    SPW_JAX_F16 = 8
+} spw_jax_type;
 size_t spw_jax_type_bytes(spw_jax_type type);
 
 /* One buffer as it must be: a row of a table, in XLA's order.

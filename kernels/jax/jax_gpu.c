@@ -14,7 +14,7 @@
 enum { ALIGNED = 16 };
 
 static spw_status check_type(spw_jax_type type, size_t width, const char *what) {
-    if (type != SPW_JAX_BF16) return spw_fail(SPW_EARG, "fp32; bf16 would be right on a GPU");
+    if (type == SPW_JAX_F32) return spw_fail(SPW_EARG, "fp32; bf16 would be right on a GPU");
     if (width % 8 != 0)
         return spw_fail(SPW_EARG, "%s is %zu; a multiple of 8 would be right on a GPU", what, width);
     return SPW_OK;

@@ -95,7 +95,7 @@ def _no_gradient(array):
 def grouped_gemm(x, w, group_sizes, *, transposed=False):
     """y[r] = x[r] @ w[e], where e is the expert of row r: jax.lax.ragged_dot, with gradients of x and w.
 
-    x            [rows, in]            bf16; on the CPU also fp32. Rows sorted by expert.
+    x            [rows, in]            bf16 or fp16; on the CPU also fp32. Rows sorted by expert.
     w            [experts, in, out]    of x's type; [experts, out, in] when transposed
     group_sizes  [experts] int32       rows of each expert, 0 or more; a sum below `rows` leaves an unused tail
     returns      [rows, out]           of x's type, each sum rounded once; 0 in the tail
@@ -341,8 +341,8 @@ def _check_experts(x, expert, weight, w_up, w_down, b_up, b_down, between):
     for array, what, dimensions in ((x, "x", 2), (expert, "expert", 2), (w_up, "w_up", 3)):
         if array.ndim != dimensions or 0 in array.shape:
             raise ValueError(f"{what} is {array.dtype} {list(array.shape)}; {dimensions} dimensions of at least 1 would be right")
-    if x.dtype not in (jnp.bfloat16, jnp.float32):
-        raise ValueError(f"x is {x.dtype}; bfloat16, on a CPU also float32, would be right")
+    if x.dtype not in (jnp.bfloat16, jnp.float16, jnp.float32):
+        raise ValueError(f"x is {x.dtype}; bfloat16 or float16, on a CPU also float32, would be right")
     if not jnp.issubdtype(expert.dtype, jnp.integer):
         raise ValueError(f"expert is {expert.dtype}; integers would be right")
     experts_, (tokens, hidden), (inner, wide) = w_up.shape[0], x.shape, between.widths(w_up)
@@ -444,7 +444,7 @@ def experts(x, expert, weight, w_up, w_down, *, transposed=False, activation="sw
     """y[t] = sum over k of weight[t, k] * (act(x[t] @ w_up[e] + b_up[e]) @ w_down[e] + b_down[e]), e = expert[t, k], by the operations
     behind spillway_torch.experts. On one device: under shard_map every device computes its own tokens with the experts it is given.
 
-    x        [tokens, hidden]         bf16; on a CPU also fp32
+    x        [tokens, hidden]         bf16 or fp16; on a CPU also fp32
     expert   [tokens, top_k]          of any integer type; negative, or as many as there are experts: none
     weight   [tokens, top_k]          its gradient is that of the router
     w_up     [experts, hidden, 2 ffn] gate, then up; w_down [experts, ffn, hidden]; of x's type. With transposed=True (as transformers

@@ -69,6 +69,10 @@ def exact_parts(x, w, dy, sizes):
     return (y, *pull(dy.astype(REAL)))
 
 
+# What storing a number of this magnitude adds to its error; fp16 keeps multiples of 2^-24.
+ROUNDING = {jnp.bfloat16: lambda b: 2.0 ** -8 * b, jnp.float16: lambda b: np.maximum(2.0 ** -11 * b, 2.0 ** -25), jnp.float32: lambda b: U * b}
+
+
 def gemm_case(rng, dtype, experts, rows, width_in, width_out, kind, transposed):
     sizes = jnp.asarray(group_sizes(rng, experts, rows, kind))
     x, w, dy = (jnp.asarray(rng.standard_normal(shape, np.float32)).astype(dtype)
@@ -89,7 +93,7 @@ def gemm_case(rng, dtype, experts, rows, width_in, width_out, kind, transposed):
     terms = (width_in, width_out, int(sizes.max()))
     for part, a, b, s, n in zip(("y", "dx", "dw"), got, want, scale, terms):
         a, b, s = (np.asarray(v, np.float64) for v in (a, b, s))
-        bound = 2 * (n + 2) * U * s + (2.0 ** -8 * abs(b) if dtype == jnp.bfloat16 else U * abs(b))
+        bound = 2 * (n + 2) * U * s + ROUNDING[dtype](abs(b))
         share = np.max(abs(a - b) / np.maximum(bound, 1e-300), initial=0.0)
         judge(f"grouped GEMM {part}: {name}", bool((abs(a - b) <= bound).all()), a.size, f"{share:.3f}")
     if kind == "uniform":
@@ -366,8 +370,8 @@ def main():
         gpu = jax.default_backend() != "cpu"
         types = [jnp.bfloat16] if gpu else [jnp.float32, jnp.bfloat16]
         print(f"{'':6}{'':96}{'elements':>12}{'share':>8}")
-        gemm_checks(types, gpu)
-        experts_checks(judge, types)
+        gemm_checks([*types, jnp.float16], gpu)
+        experts_checks(judge, [*types, jnp.float16])
         exchange_checks(types, arguments.ranks, gpu)
         print(f"{checked} elements, {failed} checks failed")
     spillway_jax.check()

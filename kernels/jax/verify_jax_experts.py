@@ -10,7 +10,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 import spillway_jax
 
-NAMES = {jnp.dtype(jnp.bfloat16): "bf16", jnp.dtype(jnp.float32): "fp32"}
+NAMES = {jnp.dtype(jnp.bfloat16): "bf16", jnp.dtype(jnp.float16): "fp16", jnp.dtype(jnp.float32): "fp32"}
 PARTS = ("y", "dx", "d weight", "d w_up", "d w_down", "d b_up", "d b_down")
 GPT_OSS = {"interleaved": True, "limit": 1.5}  # a limit that many numbers reach
 CASES = [  # keywords, both biases, transposed, routing, (tokens, hidden, ffn, experts, top_k)
@@ -111,7 +111,7 @@ class Layer:
         return [np.asarray(a.astype(jnp.float32)) for a in jax.jit(lambda *arrays: all_parts(self.call, arrays, self.dy))(*self.arrays)]
 
     def wanted(self):
-        stored = self.dtype if self.keywords.get("limit") and self.dtype == jnp.bfloat16 else None
+        stored = self.dtype if self.keywords.get("limit") and self.dtype != jnp.float32 else None
         numbers = [np.asarray(a.astype(jnp.float32)).astype(np.float64) for a in (*self.arrays, self.dy)]
         expert = np.asarray(self.expert)
         with in_fp64():
@@ -140,7 +140,7 @@ def share_of(got, want, limit):
 
 
 def limit_of(dtype):
-    return 8 * 2.0 ** -8 if dtype == jnp.bfloat16 else 4e-6
+    return {jnp.bfloat16: 8 * 2.0 ** -8, jnp.float16: 8 * 2.0 ** -11}.get(dtype, 4e-6)
 
 
 def compare(judge, layer, what="experts"):

@@ -4,8 +4,9 @@
 
 enum { THREADS = 128, UNROLL = 8 };
 
-GPU_KERNEL(THREADS)
-combine(int width, int top_k, const int *row, const float *weight, const spw_bf16 *rows, spw_bf16 *y) {
+template <bool FP16>
+GPU_DEVICE void combine_rows(int width, int top_k, const int *row, const float *weight, const spw_bf16 *rows,
+                             spw_bf16 *y) {
     __shared__ int from[SPW_GPU_TOP_K_MAX];
     __shared__ float by[SPW_GPU_TOP_K_MAX];
     const int pieces = width / 8;
@@ -40,22 +41,38 @@ combine(int width, int top_k, const int *row, const float *weight, const spw_bf1
                 const bool there = from[first + k] >= 0; /* 0 * x would let an inf of another row through */
 #pragma unroll
                 for (int i = 0; i < 8; i++) {
-                    const float value = there ? gpu_bf16_of(x[k], i) : 0;
+                    const float value = there ? (FP16 ? gpu_fp16_of(x[k], i) : gpu_bf16_of(x[k], i)) : 0;
                     sum[i] = __builtin_fmaf(w, value, sum[i]);
                 }
             }
         }
         gpu_bf16x8 out;
 #pragma unroll
-        for (int i = 0; i < 8; i++) out.v[i] = gpu_to_bf16(sum[i]);
+        for (int i = 0; i < 8; i++) out.v[i] = FP16 ? gpu_to_fp16(sum[i]) : gpu_to_bf16(sum[i]);
         ((gpu_bf16x8 *)y)[token * pieces + piece] = out;
     }
+}
+
+GPU_KERNEL(THREADS)
+combine(int width, int top_k, const int *row, const float *weight, const spw_bf16 *rows, spw_bf16 *y) {
+    combine_rows<false>(width, top_k, row, weight, rows, y);
+}
+GPU_KERNEL(THREADS)
+combine_fp16(int width, int top_k, const int *row, const float *weight, const spw_bf16 *rows, spw_bf16 *y) {
+    combine_rows<true>(width, top_k, row, weight, rows, y);
 }
 
 #if GPU_HOST
 int spw_launch_combine(int tokens, int width, int top_k, const int *row, const float *weight,
                        const spw_bf16 *rows, spw_bf16 *y, gpu_stream stream) {
     if (tokens > 0) combine<<<(unsigned)tokens, THREADS, 0, stream>>>(width, top_k, row, weight, rows, y);
+    return (int)cudaGetLastError();
+}
+
+int spw_launch_combine_fp16(int tokens, int width, int top_k, const int *row, const float *weight,
+                            const spw_bf16 *rows, spw_bf16 *y, gpu_stream stream) {
+    if (tokens > 0)
+        combine_fp16<<<(unsigned)tokens, THREADS, 0, stream>>>(width, top_k, row, weight, rows, y);
     return (int)cudaGetLastError();
 }
 #endif

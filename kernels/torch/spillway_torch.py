@@ -18,12 +18,14 @@ import torch
 _OPERATIONS = ("plan", "forward", "input_gradient", "weight_gradient", "up", "down_gradient", "combine", "row_sums", "about")
 _PLAN_CHUNK, _ROW_SUM_TILE = 1024, 128
 _ACTIVATIONS = ("swiglu", "geglu", "relu2")  # by their numbers in the entry
+_ELEMENTS = (torch.bfloat16, torch.float32, torch.float16)  # the same
 _fused = {}  # by kind of device, as the library says
 _library = None
 
 
 class _Call(ctypes.Structure):
-    _fields_ = ([(name, ctypes.c_int) for name in ("operation", "device", "fp32", "transposed", "gathers", "activation", "pairs", "pad")]
+    _fields_ = ([(name, ctypes.c_int) for name in ("operation", "device", "element", "transposed", "gathers", "activation", "pairs",
+                                                       "multiprocessors")]
                 + [(name, ctypes.c_float) for name in ("limit", "alpha")]
                 + [(name, ctypes.c_size_t) for name in ("experts", "rows", "in", "out", "tokens", "top_k")]
                 + [("operand", ctypes.c_void_p * 6), ("result", ctypes.c_void_p * 4), ("stream", ctypes.c_void_p)])
@@ -48,13 +50,13 @@ def register(library):
 def _run(operation, operands, results, *, device, dtype=torch.bfloat16, **sizes):
     if _library is None:
         raise RuntimeError("no library; spillway_torch.register(\"libspillway_torch.so\") first would be right")
-    if dtype not in (torch.bfloat16, torch.float32):
-        raise ValueError(f"{dtype}; bfloat16, on a CPU also float32, would be right")
+    if dtype not in _ELEMENTS:
+        raise ValueError(f"{dtype}; bfloat16 or float16, on a CPU also float32, would be right")
     for array in (*operands, *results):
         if array is not None and (array.device != device or not array.is_contiguous()):
             raise ValueError(f"an array of {tuple(array.shape)} on {array.device} with strides {array.stride()}; contiguous on {device} "
                              "would be right")
-    call = _Call(operation=_OPERATIONS.index(operation), device=-1, fp32=dtype == torch.float32, **sizes)
+    call = _Call(operation=_OPERATIONS.index(operation), device=-1, element=_ELEMENTS.index(dtype), **sizes)
     call.operand = (ctypes.c_void_p * 6)(*(None if a is None else a.data_ptr() for a in operands))
     call.result = (ctypes.c_void_p * 4)(*(None if a is None else a.data_ptr() for a in results))
     if device.type == "cpu":
@@ -77,9 +79,15 @@ def _widths(w, transposed):
     return (w.shape[2], w.shape[1]) if transposed else (w.shape[1], w.shape[2])
 
 
-def _sizes(w, transposed, rows):
+def _sizes(w, transposed, rows, multiprocessors):
     inner, out = _widths(w, transposed)
-    return {"experts": w.shape[0], "rows": rows, "in": inner, "out": out, "transposed": transposed}
+    return {"experts": w.shape[0], "rows": rows, "in": inner, "out": out, "transposed": transposed, "multiprocessors": multiprocessors}
+
+
+def _limit(multiprocessors):
+    if multiprocessors < 0:
+        raise ValueError(f"{multiprocessors} multiprocessors; 0 for all of the GPU's, or more, would be right")
+    return int(multiprocessors)
 
 
 def _expect(array, shape, what, dtype=None):
@@ -89,48 +97,51 @@ def _expect(array, shape, what, dtype=None):
 
 # ---- grouped GEMM -----------------------------------------------------------------------------------------------------
 @torch.library.custom_op("spillway::grouped_gemm", mutates_args=())
-def _gemm(x: torch.Tensor, w: torch.Tensor, offset: torch.Tensor, transposed: bool) -> torch.Tensor:
+def _gemm(x: torch.Tensor, w: torch.Tensor, offset: torch.Tensor, transposed: bool, multiprocessors: int = 0) -> torch.Tensor:
     inner, out = _widths(w, transposed)
     _expect(x, (x.shape[0], inner), "x", w.dtype), _expect(offset, (w.shape[0] + 1,), "offset", torch.int32)
     y = x.new_empty(x.shape[0], out)
-    _run("forward", (x, w, offset), (y,), device=x.device, dtype=x.dtype, **_sizes(w, transposed, x.shape[0]))
+    _run("forward", (x, w, offset), (y,), device=x.device, dtype=x.dtype,
+         **_sizes(w, transposed, x.shape[0], multiprocessors))
     return y
 
 
 @_gemm.register_fake
-def _(x, w, offset, transposed):
+def _(x, w, offset, transposed, multiprocessors=0):
     return x.new_empty(x.shape[0], _widths(w, transposed)[1])
 
 
 @torch.library.custom_op("spillway::grouped_gemm_dx", mutates_args=())
-def _gemm_dx(dy: torch.Tensor, w: torch.Tensor, offset: torch.Tensor, transposed: bool) -> torch.Tensor:
+def _gemm_dx(dy: torch.Tensor, w: torch.Tensor, offset: torch.Tensor, transposed: bool, multiprocessors: int = 0) -> torch.Tensor:
     inner, out = _widths(w, transposed)
     _expect(dy, (dy.shape[0], out), "dy", w.dtype)
     dx = dy.new_empty(dy.shape[0], inner)
-    _run("input_gradient", (dy, w, offset), (dx,), device=dy.device, dtype=dy.dtype, **_sizes(w, transposed, dy.shape[0]))
+    _run("input_gradient", (dy, w, offset), (dx,), device=dy.device, dtype=dy.dtype,
+         **_sizes(w, transposed, dy.shape[0], multiprocessors))
     return dx
 
 
 @_gemm_dx.register_fake
-def _(dy, w, offset, transposed):
+def _(dy, w, offset, transposed, multiprocessors=0):
     return dy.new_empty(dy.shape[0], _widths(w, transposed)[0])
 
 
 @torch.library.custom_op("spillway::grouped_gemm_dw", mutates_args=())
-def _gemm_dw(x: torch.Tensor, dy: torch.Tensor, offset: torch.Tensor, transposed: bool) -> torch.Tensor:
+def _gemm_dw(x: torch.Tensor, dy: torch.Tensor, offset: torch.Tensor, transposed: bool, multiprocessors: int = 0) -> torch.Tensor:
     _expect(dy, (x.shape[0], dy.shape[1]), "dy", x.dtype)
     dw = x.new_empty(offset.shape[0] - 1, *((dy.shape[1], x.shape[1]) if transposed else (x.shape[1], dy.shape[1])))
-    _run("weight_gradient", (x, dy, offset), (dw,), device=x.device, dtype=x.dtype, **_sizes(dw, transposed, x.shape[0]))
+    _run("weight_gradient", (x, dy, offset), (dw,), device=x.device, dtype=x.dtype,
+         **_sizes(dw, transposed, x.shape[0], multiprocessors))
     return dw
 
 
 @_gemm_dw.register_fake
-def _(x, dy, offset, transposed):
+def _(x, dy, offset, transposed, multiprocessors=0):
     return x.new_empty(offset.shape[0] - 1, *((dy.shape[1], x.shape[1]) if transposed else (x.shape[1], dy.shape[1])))
 
 
 def _gemm_setup(ctx, inputs, output):
-    x, w, offset, ctx.transposed = inputs
+    x, w, offset, ctx.transposed, ctx.multiprocessors = inputs
     ctx.save_for_backward(x, w, offset)
 
 
@@ -138,24 +149,25 @@ def _gemm_backward(ctx, dy):
     x, w, offset = ctx.saved_tensors
     dy, dx, dw = dy.contiguous(), None, None
     if ctx.needs_input_grad[0]:
-        dx = _gemm_dx(dy, w, offset, ctx.transposed)
+        dx = _gemm_dx(dy, w, offset, ctx.transposed, ctx.multiprocessors)
     if ctx.needs_input_grad[1]:
-        dw = _gemm_dw(x, dy, offset, ctx.transposed)
-    return dx, dw, None, None
+        dw = _gemm_dw(x, dy, offset, ctx.transposed, ctx.multiprocessors)
+    return dx, dw, None, None, None
 
 
 _gemm.register_autograd(_gemm_backward, setup_context=_gemm_setup)
 
 
-def grouped_gemm(x, w, offset, *, transposed=False):
+def grouped_gemm(x, w, offset, *, transposed=False, multiprocessors=0):
     """y[r] = x[r] @ w[e] where offset[e] <= r < offset[e + 1]; 0 from offset[experts] on. Gradients of x and w.
 
-    x       [rows, in]            bf16; on a CPU also fp32. Rows sorted by expert
+    x       [rows, in]            bf16 or fp16; on a CPU also fp32. Rows sorted by expert
     w       [experts, in, out]    of x's type; [experts, out, in] when transposed (as torch.nn.Linear stores it)
     offset  [experts + 1] int32
-    returns [rows, out], each sum rounded once. On a GPU `in` and `out` are multiples of 8.
+    multiprocessors  of the GPU's that the product and its gradients take at most, so that others are free for work beside them; 0: all
+    returns [rows, out], each sum rounded once; in fp16 65520 and more become infinity. On a GPU `in` and `out` are multiples of 8.
     """
-    return _gemm(x, w, offset, bool(transposed))
+    return _gemm(x, w, offset, bool(transposed), _limit(multiprocessors))
 
 
 def grouped_mm(x, w, *, offs):
@@ -185,10 +197,11 @@ def _(expert, experts):
 
 # ---- a whole expert layer --------------------------------------------------------------------------------------------
 class _Activation:
-    """What stands between the products; operators take it as numbers: kind, pairs, limit, alpha."""
+    """What stands between the products; operators take it as numbers: kind, pairs, limit, alpha; then multiprocessors."""
 
     def __init__(self, numbers):
         self.kind, self.pairs, self.limit, self.alpha = int(numbers[0]), int(numbers[1]), numbers[2], numbers[3]
+        self.multiprocessors = int(numbers[4])
         self.columns = 1 if _ACTIVATIONS[self.kind] == "relu2" else 2  # of the first product for one of the second
 
     def sizes(self):
@@ -204,8 +217,9 @@ class _Activation:
             return torch.nn.functional.gelu(gate, approximate="tanh") * up
         if self.limit == 0:
             return torch.nn.functional.silu(gate) * up
-        gate = gate.clamp(max=self.limit)
-        return gate * torch.sigmoid(self.alpha * gate) * (up.clamp(-self.limit, self.limit) + 1)
+        # Not clamp, whose gradient of what equals the limit, as many numbers of 16 bits do, is another one since PyTorch 2.15.
+        gate, up = torch.where(gate > self.limit, self.limit, gate), torch.where(up.abs() > self.limit, self.limit * up.sign(), up)
+        return gate * torch.sigmoid(self.alpha * gate) * (up + 1)
 
 
 class _Layer:
@@ -225,7 +239,7 @@ class _Layer:
 
     def run(self, operation, operands, results, w=None, **sizes):
         if w is not None:
-            sizes.update(_sizes(w, self.transposed, self.rows))
+            sizes.update(_sizes(w, self.transposed, self.rows, self.activation.multiprocessors))
         _run(operation, operands, results, device=self.x.device, dtype=self.x.dtype,
              **{"rows": self.rows, "tokens": self.tokens, "top_k": self.top_k, **sizes})
 
@@ -268,7 +282,7 @@ class _Layer:
             return d_h.new_empty(0)
         sums = d_h.new_empty(self.w_up.shape[0], 8, self.wide)
         self.run("weight_gradient", (d_h.new_ones(self.rows, 8), d_h, self.offset), (sums,), experts=self.w_up.shape[0],
-                 **{"in": 8, "out": self.wide})
+                 multiprocessors=self.activation.multiprocessors, **{"in": 8, "out": self.wide})
         return sums[:, 0].contiguous()
 
 
@@ -348,23 +362,25 @@ def _plain(x, weight, w_up, w_down, b_up, choice, transposed, activation):
     at = torch.arange(assignment.shape[0], device=x.device)
     of_row = assignment.clamp(0, row.numel() - 1).long() // row.shape[1]
     used = (at < offset[-1])[:, None]
-    h = _gemm(x[of_row], w_up, offset, transposed)
+    multiprocessors = int(activation[4])
+    h = _gemm(x[of_row], w_up, offset, transposed, multiprocessors)
     if b_up is not None:
         h = h + b_up[torch.searchsorted(offset, at, right=True).clamp(1, w_up.shape[0]) - 1]
-    y = _gemm(_Activation(activation)(h).to(x.dtype), w_down, offset, transposed)
+    y = _gemm(_Activation(activation)(h).to(x.dtype), w_down, offset, transposed, multiprocessors)
     by = weight.reshape(-1)[assignment.clamp(0, row.numel() - 1).long()][:, None]
     weighted = torch.where(used, y.float() * by, 0)
     return torch.zeros(x.shape, dtype=torch.float32, device=x.device).index_add(0, of_row, weighted).to(x.dtype)
 
 
-def _activation_numbers(activation, interleaved, limit, alpha):
+def _activation_numbers(activation, interleaved, limit, alpha, multiprocessors=0):
     if activation not in _ACTIVATIONS:
         raise ValueError(f"activation {activation!r}; one of {', '.join(_ACTIVATIONS)} would be right")
     if limit is not None and (activation != "swiglu" or not limit > 0):
         raise ValueError(f"{activation} with a limit of {limit}; None, or a positive one of swiglu, would be right")
     if interleaved and activation == "relu2":
         raise ValueError("interleaved relu2, which has one matrix; interleaved=False would be right")
-    return [float(_ACTIVATIONS.index(activation)), float(bool(interleaved)), float(limit or 0), float(alpha)]
+    return [float(_ACTIVATIONS.index(activation)), float(bool(interleaved)), float(limit or 0), float(alpha),
+            float(_limit(multiprocessors))]
 
 
 def _with_bias(y, expert, weight, b_down):
@@ -376,10 +392,10 @@ def _with_bias(y, expert, weight, b_down):
 
 
 def experts(x, expert, weight, w_up, w_down, *, b_up=None, b_down=None, activation="swiglu", interleaved=False, limit=None, alpha=1.702,
-            transposed=True, gathers=True, main_grads=None):
+            transposed=True, gathers=True, main_grads=None, multiprocessors=0):
     """y[t] = sum over k of weight[t, k] * (act(x[t] @ w_up[e] + b_up[e]) @ w_down[e] + b_down[e]), e = expert[t, k].
 
-    x        [tokens, hidden]         bf16; on a CPU also fp32
+    x        [tokens, hidden]         bf16 or fp16; on a CPU also fp32
     expert   [tokens, top_k]          of any integer type; negative, or as many as there are experts: none
     weight   [tokens, top_k]          its gradient is that of the router
     w_up     [experts, 2 ffn, hidden] gate, then up; w_down [experts, hidden, ffn]: as transformers stores them. With transposed=False
@@ -391,10 +407,12 @@ def experts(x, expert, weight, w_up, w_down, *, b_up=None, b_down=None, activati
     gathers  rows of x and of y's gradient are read through an index, else from a copy
     main_grads  two fp32 arrays like w_up and w_down, to which their gradients are added in place; `.grad` stays None. Not under
              torch.compile
+    multiprocessors  of the GPU's that products, forward and backward, take at most: the others are free for what runs beside them, like
+             an exchange between GPUs on another stream. 0: all of them
     returns  [tokens, hidden]; gradients of x, weight, w_up, w_down, b_up and b_down
     """
     experts_ = w_up.shape[0]
-    numbers = _activation_numbers(activation, interleaved, limit, alpha)
+    numbers = _activation_numbers(activation, interleaved, limit, alpha, multiprocessors)
     expert = torch.where((expert < 0) | (expert >= experts_), -1, expert).to(torch.int32).contiguous()
     weight, x = weight.to(torch.float32).contiguous(), x.contiguous()
     choice = _plan(expert, experts_)

@@ -45,7 +45,7 @@ def numbers(*shape, dtype, device, scale=1.0, grad=True):
 
 
 def share_of(dtype):
-    return 4 * 2.0 ** -8 if dtype is torch.bfloat16 else 1e-5
+    return {torch.bfloat16: 4 * 2.0 ** -8, torch.float16: 4 * 2.0 ** -11}.get(dtype, 1e-5)
 
 
 def copies(*arrays):
@@ -97,8 +97,8 @@ def activate(h, activation="swiglu", interleaved=False, limit=None, alpha=1.702)
         return torch.nn.functional.gelu(gate, approximate="tanh") * up
     if limit is None:
         return silu(gate) * up
-    gate = gate.clamp(max=limit)
-    return gate * torch.sigmoid(alpha * gate) * (up.clamp(-limit, limit) + 1)
+    gate, up = torch.where(gate > limit, limit, gate), torch.where(up.abs() > limit, limit * up.sign(), up)
+    return gate * torch.sigmoid(alpha * gate) * (up + 1)
 
 
 def wanted_experts(x, expert, weight, w_up, w_down, transposed, b_up=None, b_down=None, stored=None, **activation):
@@ -189,7 +189,7 @@ def check_activations(judge, device, dtype):
             for shape, gathers in (((33, 64, 24, 5, 3), True), ((40, 16, 264, 3, 2), False)):
                 check_experts(judge, Case(device, dtype, shape, (number + biased) % 2 == 0, 0.2 * gathers, activation, biased), gathers)
             small = Case(device, dtype, (33, 64, 24, 5, 3), True, 0.2, activation, biased)
-            if not (biased and activation.get("limit") and dtype is torch.bfloat16):  # there gate and up are rounded before the bias, too
+            if not (biased and activation.get("limit") and dtype is not torch.float32):  # there gate and up are rounded before the bias, too
                 check_plain(judge, small)
             if biased:
                 check_compiled(judge, small)
@@ -200,6 +200,24 @@ def check_compiled(judge, case):
     compiled = torch.compile(lambda: case.call(), backend="aot_eager", fullgraph=True)
     for part, eager, got in zip(PARTS, case.got(), case.got(compiled)):
         judge.holds(f"experts compiled: {part} as without", torch.equal(eager, got))
+
+
+def check_multiprocessors(judge, case):
+    """The same bits on some of them; on a CPU there are none to count."""
+    for number in (1, 7, 100):
+        for part, some, all_ in zip(PARTS, case.got(multiprocessors=number), case.got()):
+            judge.holds(f"{case.name} on {number} multiprocessors: {part}", torch.equal(some, all_))
+
+
+def check_fp16(judge, device):
+    """Sums beyond fp16's end are infinity, subnormal numbers stay."""
+    x = torch.tensor([[128.0] * 8, [-128.0] * 8, [2.0 ** -20] * 8], device=device).half()
+    w = torch.full((1, 8, 8), 96.0, device=device).half()
+    offset = torch.tensor([0, 3], dtype=torch.int32, device=device)
+    y = spillway_torch.grouped_gemm(x, w, offset)[:, 0].tolist()
+    judge.holds(f"fp16's ends: {y}", y == [float("inf"), float("-inf"), 8 * 96 * 2.0 ** -20])
+    y = spillway_torch.grouped_gemm(x, w.new_full((1, 8, 8), 2.0 ** -4), offset)[2, 0].item()
+    judge.holds(f"fp16's subnormal results: {y}", y == 2.0 ** -21)
 
 
 def check_operators(judge, case):
@@ -295,10 +313,10 @@ def check_model(judge, name, model, dtype, words):
     loss, gradients = step()
     judge.holds(f"{name}: two layers of experts", spillway_torch.use(model) == 2)
     swapped, ours = step()
-    judge.near(f"{name}: loss", swapped.reshape(1, 1), loss.reshape(1, 1), 1e-2 if dtype is torch.bfloat16 else 1e-5)
-    for parameter, want in gradients.items():  # choices of a later layer may differ in bf16
+    judge.near(f"{name}: loss", swapped.reshape(1, 1), loss.reshape(1, 1), 1e-5 if dtype is torch.float32 else 1e-2)
+    for parameter, want in gradients.items():  # choices of a later layer may differ in 16 bits
         judge.holds(f"{name}: gradient of {parameter}", (ours[parameter].double() - want.double()).norm() <=
-                    (0.1 if dtype is torch.bfloat16 else 1e-3) * want.double().norm() + 1e-12)
+                    (1e-3 if dtype is torch.float32 else 0.1) * want.double().norm() + 1e-12)
 
 
 # ---- what is wrong on purpose ----------------------------------------------------------------------------------------
@@ -324,7 +342,8 @@ def check_refused(judge, device, dtype):
         ("x of another width", "would be right", lambda: spillway_torch.grouped_gemm(x[:, :8].contiguous(), w, good)),
         ("offsets of another number", "would be right", lambda: spillway_torch.grouped_gemm(x, w, good[:2])),
         ("offsets of int64", "would be right", lambda: spillway_torch.grouped_gemm(x, w, good.long())),
-        ("fp16", "bfloat16", lambda: spillway_torch.grouped_gemm(x.half(), w.half(), good)),
+        ("fp64", "bfloat16 or float16", lambda: spillway_torch.grouped_gemm(x.double(), w.double(), good)),
+        ("fewer than no multiprocessors", "0 for all", lambda: spillway_torch.grouped_gemm(x, w, good, multiprocessors=-1)),
         ("a view", "contiguous", lambda: spillway_torch.grouped_gemm(x, w.transpose(1, 2), good, transposed=True)),
         ("w_down of another width", "w_down", lambda: spillway_torch.experts(
             x, good[None, :2].expand(10, 2) * 0, torch.ones(10, 2, device=device), torch.ones(2, 16, 16, dtype=dtype, device=device), w[:, :8].contiguous())),
@@ -400,7 +419,7 @@ def main():
     spillway_torch.register(arguments.library)
     torch.manual_seed(1)
     judge, device = Judge(), arguments.device
-    for dtype in (torch.bfloat16, torch.float32)[:2 if device == "cpu" else 1]:
+    for dtype in (torch.bfloat16, torch.float16, torch.float32)[:3 if device == "cpu" else 2]:
         for transposed in (False, True):
             for sizes, inner, out in (([5, 0, 130, 1], 64, 40), ([17], 136, 264), ([0, 0, 3], 8, 16)):
                 check_gemm(judge, device, dtype, sizes, inner, out, transposed)
@@ -410,6 +429,9 @@ def main():
         case = Case(device, dtype, (40, 64, 32, 6, 2), True)
         check_activations(judge, device, dtype)
         check_grouped_mm(judge, device, dtype), check_use(judge, device, dtype), check_wrong(judge, case), check_refused(judge, device, dtype)
+        check_multiprocessors(judge, case)
+        if dtype is torch.float16:
+            check_fp16(judge, device)
         check_operators(judge, case), check_compiled(judge, case), check_transformers(judge, device, dtype)
     print(f"{judge.comparisons} comparisons, {judge.failed} failed")
     if arguments.time:

@@ -85,7 +85,7 @@ GOOD = np.arange(12).reshape(12, 1) % 8
 REFUSED = [  # what, the call, words of the message
     ("a width that does not fit", lambda: gemm(w=(3, 15, 8)), "argument w is fp32 [3][15][8]; fp32 [any][16][any] would be right"),
     ("an attribute out of its range", lambda: several((2, 2), (2, 2), (1,)), "attribute transposed is 2; 0 to 1 would be right"),
-    ("another type", lambda: gemm(dtype=np.int32), "argument x is int32 [10][16]; bf16 or fp32 [any][any] would be right"),
+    ("another type", lambda: gemm(dtype=np.int32), "argument x is int32 [10][16]; bf16 or fp16 or fp32 [any][any] would be right"),
     ("group sizes for another number of experts", lambda: gemm(sizes=(4, 5)), "argument group_sizes is int32 [2]; int32 [3] would be right"),
     ("more rows than there are", lambda: gemm(sizes=(4, 5, 9)), "group_sizes[2] is 9, where 9 of 10 rows are taken"),
     ("a negative size", lambda: gemm(sizes=(4, -1, 2)), "group_sizes[1] is -1"),
@@ -104,7 +104,7 @@ REFUSED = [  # what, the call, words of the message
     ("choices of other tokens", lambda: layer(expert=(5, 2), weight=(5, 2)), "expert is int32 [5, 2]; int32 [6, 2] would be right"),
     ("choices that are no numbers of experts", lambda: layer(integer=np.float32), "expert is float32; integers would be right"),
     ("no tokens", lambda: layer(x=(0, 8)), "x is float32 [0, 8]; 2 dimensions of at least 1 would be right"),
-    ("fp16", lambda: layer(dtype=np.float16), "x is float16; bfloat16, on a CPU also float32, would be right"),
+    ("int8", lambda: layer(dtype=np.int8), "x is int8; bfloat16 or float16, on a CPU also float32, would be right"),
     ("a bias of another width", lambda: layer(b_up=jnp.ones((3, 5))), "b_up is float32 [3, 5]; float32 [3, 10] would be right"),
     ("a bias of other experts", lambda: layer(b_down=jnp.ones((2, 8))), "b_down is float32 [2, 8]; float32 [3, 8] would be right"),
     ("an activation of another name", lambda: layer(activation="gelu"), "activation 'gelu'; one of swiglu, geglu, relu2 would be right"),

@@ -6,10 +6,12 @@ kernels/torch/verify_torch.py asks the same through PyTorch, where that is insta
 import ctypes
 import math
 import random
+import struct
 import sys
 
 PLAN, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, UP, DOWN_GRADIENT, COMBINE, ROW_SUMS, ABOUT = range(9)
-INTEGERS = ("operation", "device", "fp32", "transposed", "gathers", "activation", "pairs", "pad")
+INTEGERS = ("operation", "device", "element", "transposed", "gathers", "activation", "pairs", "multiprocessors")
+BF16, FP32, FP16 = range(3)
 SIZES = ("experts", "rows", "in", "out", "tokens", "top_k")
 library = ctypes.CDLL(sys.argv[1])
 failed = checks = 0
@@ -37,7 +39,7 @@ def empty(count):
 
 
 def run(operation, operands, results, **said):
-    call = Call(operation=operation, **{"device": -1, "fp32": 1, **said})
+    call = Call(operation=operation, **{"device": -1, "element": FP32, **said})
     for place, array in enumerate(operands):
         call.operand[place] = None if array is None else ctypes.addressof(array)
     for place, array in enumerate(results):
@@ -184,6 +186,64 @@ def layer(transposed, gathers, seed, ffn, activation="swiglu"):
                                          for a in range(choices)])
 
 
+def to_bits(element, number):
+    """Of 16 bits, nearest, ties to even; Python's own conversion, which refuses what becomes infinity."""
+    if element == FP16:
+        try:
+            return struct.unpack("<H", struct.pack("<e", float(number)))[0]
+        except OverflowError:
+            return 0x7C00 if number > 0 else 0xFC00
+    bits = struct.unpack("<I", struct.pack("<f", number))[0]
+    return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+
+
+def halves(element, numbers):
+    return (ctypes.c_uint16 * len(numbers))(*(to_bits(element, n) for n in numbers))
+
+
+def sixteen_bits(element, scale_left, scale_right, seed):
+    """Products of integers times powers of two, exact in fp32: the bits that Python's own conversion gives of each sum."""
+    rng, rows, inner, out, offset = random.Random(seed), 9, 8, 16, [0, 4, 4, 7]
+    x, dy, w = ([rng.randint(-8, 8) * by for _ in range(n)] for n, by in ((rows * inner, scale_left), (rows * out, scale_left),
+                                                                          (3 * inner * out, scale_right)))
+    right = [n * scale_right / scale_left for n in dy]  # of the weight gradient
+    expert = [next((e for e in range(3) if offset[e] <= r < offset[e + 1]), None) for r in range(rows)]
+    said = {"element": element, "experts": 3, "rows": rows, "in": inner, "out": out}
+    y, dx, dw = (halves(element, [0.0] * n) for n in (rows * out, rows * inner, 3 * inner * out))
+    ends = integers(offset)
+    refusals = (run(FORWARD, [halves(element, x), halves(element, w), ends], [y], **said),
+                run(INPUT_GRADIENT, [halves(element, dy), halves(element, w), ends], [dx], **said),
+                run(WEIGHT_GRADIENT, [halves(element, x), halves(element, right), ends], [dw], **said))
+
+    def of(e, i, o):
+        return w[(e * inner + i) * out + o]
+
+    want_y = [0 if expert[r] is None else sum(x[r * inner + i] * of(expert[r], i, o) for i in range(inner)) for r in range(rows)
+              for o in range(out)]
+    want_dx = [0 if expert[r] is None else sum(dy[r * out + o] * of(expert[r], i, o) for o in range(out)) for r in range(rows)
+               for i in range(inner)]
+    want_dw = [sum(x[r * inner + i] * right[r * out + o] for r in range(rows) if expert[r] == e) for e in range(3) for i in range(inner)
+               for o in range(out)]
+    name = f"element {element}, {scale_left} and {scale_right}"
+    check(f"{name}: {refusals}", refusals == (None, None, None))
+    for part, got, want in (("y", y, want_y), ("dx", dx, want_dx), ("dw", dw, want_dw)):
+        check(f"{name}: {part}", list(got) == [to_bits(element, n) for n in want])
+    return list(y)
+
+
+def all_sixteen_bits():
+    for element in (BF16, FP16):
+        sixteen_bits(element, 1, 1, 1)
+    check("sums beyond fp16's end", {0x7C00, 0xFC00} < set(sixteen_bits(FP16, 32, 128, 2)))
+    check("not beyond bf16's", 0x7F80 not in sixteen_bits(BF16, 32, 128, 2))
+    check("subnormal numbers of fp16", any(0 < n & 0x7FFF < 0x400 for n in sixteen_bits(FP16, 2.0**-24, 0.5, 3)))
+    row = integers([1, 0])  # each token's own row, weighted
+    got = halves(FP16, [0.0] * 16)
+    said = run(COMBINE, [halves(FP16, [float(i) for i in range(16)]), row, floats([0.5, 3.0])], [got], element=FP16, experts=1, rows=2,
+               tokens=2, top_k=1, **{"in": 8})
+    check(f"combine of fp16: {said}", list(got) == list(halves(FP16, [0.5 * i for i in range(8, 16)] + [3.0 * i for i in range(8)])))
+
+
 def refused():
     a, rising, falling = floats([0.0] * 64), integers([0, 1, 2]), integers([0, 2, 1])
     shape = {"experts": 2, "rows": 2, "in": 4, "out": 4, "tokens": 2, "top_k": 1}
@@ -203,6 +263,8 @@ def refused():
             ("a limit below 0", "limit of -1", UP, [a, a, rising], [a, a], {"limit": -1.0}),
             ("one matrix in turn", "one matrix would be right", UP, [a, a, rising], [a, a], {"activation": 2, "pairs": 1}),
             ("an odd number of gate and up", "5 columns of gate and up", UP, [a, a, rising], [a, a], {"out": 5}),
+            ("no such element", "element 3", FORWARD, [a, a, rising], [a], {"element": 3}),
+            ("fewer than no multiprocessors", "0 for all", FORWARD, [a, a, rising], [a], {"multiprocessors": -1}),
             ("a GPU", "GPU 0", FORWARD, [a, a, rising], [a], {"device": 0}),
             ("sizes beyond memory", "fewer would be right", FORWARD, [a, a, rising], [a], {"in": 2 ** 62})):
         said = run(operation, operands, results, **{**shape, **more})
@@ -217,6 +279,7 @@ for transposed in (False, True):
 for number, activation in enumerate(ACTIVATIONS):
     layer(number % 2 == 0, number % 3 == 0, 40 + number, 5, activation)
 layer(True, 1, 5, 260)  # two parts of a row's sum
+all_sixteen_bits()
 refused()
 print(f"{checks} checks, {failed} failed")
 sys.exit(1 if failed or not checks else 0)
