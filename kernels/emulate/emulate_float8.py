@@ -109,3 +109,163 @@ FLOAT8_TESTS = [
     ("grouped_gemm_float8_naive", weights_tester("naive", 16, 16, [("gemm_float8_weights_naive", 0), ("gemm_float8_weights_naive", 1)], CASES)),
     *float8_weights_matrix_tests(CASES),
 ]
+
+
+# ---- codes of rows, activations and weights ------------------------------------------------------------------------------------------
+FINITE = FLOAT8[:127]  # codes 0 ... 126, ascending; an even code is at an even place
+
+
+def to_codes(x, scale):
+    """Nearest e4m3fn of x / scale, ties to even, saturating; NaN is 0x7f."""
+    ratio = x.astype(np.float32) / scale.astype(np.float32)
+    magnitude = np.minimum(abs(ratio.astype(np.float64)), FINITE[-1])
+    above = np.minimum(np.searchsorted(FINITE, magnitude), 126)
+    below = np.maximum(above - 1, 0)
+    to_above, to_below = FINITE[above] - magnitude, magnitude - FINITE[below]
+    nearest = np.where((to_above < to_below) | ((to_above == to_below) & (above % 2 == 0)), above, below)
+    return np.where(np.isnan(ratio), NAN_CODE, nearest | np.signbit(ratio) * 0x80).astype(np.uint8)
+
+
+def coded(x, axes):
+    """codes and scale of an array whose blocks lie along these axes; NaN takes no part in the scale."""
+    largest = np.nan_to_num(abs(x), nan=0).max(axes, keepdims=True).astype(np.float32)
+    ratio = largest / np.float32(448)
+    scale = np.where(ratio > 0, ratio, np.float32(1))
+    return to_codes(x, scale), scale
+
+
+def padded(x, *multiples):
+    return np.pad(x, [(0, -x.shape[i] % m) for i, m in enumerate(multiples)])
+
+
+def expected(x, counts, unused):
+    """The four arrays of rows x, poison where nobody writes."""
+    offset, first, blocks = layout(counts, unused)
+    rows, width = sum(counts) + unused, x.shape[1]
+    across = -(-width // BLOCK)
+    code, scale = np.full((rows, width), 0xFF, np.uint8), np.full((rows, across), 0xFFFFFFFF, np.uint32).view(np.float32)
+    column_code = np.full((width, blocks, BLOCK), 0xFF, np.uint8)
+    column_scale = np.full((blocks, width), 0xFFFFFFFF, np.uint32).view(np.float32)
+    for e, count in enumerate(counts):
+        if count == 0:
+            continue
+        own = slice(offset[e], offset[e + 1])
+        codes, scales = coded(padded(x[own], 1, BLOCK).reshape(count, across, BLOCK), 2)
+        code[own], scale[own] = codes.reshape(count, -1)[:, :width], scales[..., 0]
+        used = -(-count // BLOCK)
+        codes, scales = coded(padded(x[own], BLOCK, 1).reshape(used, BLOCK, width), 1)
+        column_code[:, first[e] : first[e] + used] = codes.transpose(2, 0, 1)
+        column_scale[first[e] : first[e] + used] = scales[:, 0]
+    return code, scale, column_code, column_scale
+
+
+def same(got, want):
+    """A NaN's sign is nobody's."""
+    if got.dtype != np.uint8:
+        return got.view(np.uint32) == want.view(np.uint32)
+    return (got == want) | ((got & 127 == 127) & (want & 127 == 127))
+
+
+QUANTIZE_CASES = {  # counts of rows, unused rows, width
+    "one row": ([1], 0, 16),
+    "ragged, an empty expert": ([33, 0, 130], 0, 144),
+    "a block and one, unused rows": ([128, 0, 1], 5, 32),
+}
+
+
+def drawn(rng, *shape):
+    """bf16 of any size, with zeros and a NaN."""
+    x = rng.standard_normal(shape) * 2.0 ** rng.integers(-12, 8, shape)
+    bits = to_bf16((x * (rng.random(shape) > 0.1)).astype(np.float32))
+    bits.reshape(-1)[7] = 0x7FC0
+    return bits
+
+
+def test_float8_quantize(program, judge, label):
+    quantize(program, judge, label, ("rows", "gathered", "relu2"), None)
+
+
+def test_float8_swiglu(program, activation, judge, label):
+    """Bit by bit what the kernel of the activation alone makes, coded."""
+    quantize(program, judge, label, ("swiglu",), activation)
+
+
+def quantize(program, judge, label, kernels, activation):
+    rng = np.random.default_rng(23)
+    for name, (counts, unused, width) in QUANTIZE_CASES.items():
+        rows, (offset, _, blocks) = sum(counts) + unused, layout(counts, unused)
+        for kernel in kernels:
+            x = drawn(rng, rows, 2 * width if kernel == "swiglu" else width)
+            if kernel == "swiglu":  # below 2^-126 the emulator's division gives 0
+                x[:, :width] = np.where(from_bf16(x[:, :width]) < -64, np.uint16(0xC280), x[:, :width])
+            inputs = [Array(offset), Array(x)]
+            rest = [inputs[1].pointer()]
+            if kernel == "gathered":
+                assignment = rng.integers(0, 3 * rows, rows).astype(np.int32)
+                assignment[offset[-1] :] = -(10**9)
+                inputs.append(Array(assignment))
+                rest += [inputs[2].pointer(), struct.pack("<i", 3)]
+                x = x[np.clip(assignment // 3, 0, rows - 1)]
+            if kernel in ("swiglu", "relu2"):
+                stride, form, up = (2 * width, 0, 2 * width) if kernel == "swiglu" else (width, 4, 0)
+                at = struct.unpack("<Q", rest[0])[0]
+                rest = [struct.pack("<3i2fi2Q", rows, width, stride, 0.0, 0.0, form, at, at + up)]
+            if kernel == "relu2":
+                positive = np.where(from_bf16(x) > 0, from_bf16(x), np.float32(0))
+                x = to_bf16(positive * positive)
+            if kernel == "swiglu":
+                act = Array(shape=(rows, width), dtype=np.uint16)
+                activation.launch("swiglu", -(-rows * width // 8 // 256) or 1, 256, [rest[0], act.pointer()])
+                x = act.view
+            check_quantize(program, judge, f"{label}, {kernel}, {name}", kernel, (counts, unused, width, blocks), inputs, rest, from_bf16(x))
+
+
+def check_quantize(program, judge, label, kernel, case, inputs, rest, values):
+    counts, unused, width, blocks = case
+    want = expected(values, counts, unused)
+    got = [Array(shape=w.shape, dtype=w.dtype) for w in want]
+    argument = struct.pack("<4i", len(counts), sum(counts) + unused, width, 0) + inputs[0].pointer() + b"".join(g.pointer() for g in got)
+    program.launch(f"float8_{kernel}", blocks * -(-width // BLOCK), 256, [argument, *rest])
+
+    def verdict():
+        names = "codes", "scales", "column codes", "column scales"
+        return problem_of(got, inputs, [(what, same(g.view, w)) for what, g, w in zip(names, got, want)])
+
+    judge.count(label, verdict())
+    if kernel in ("rows", "swiglu") and len(counts) > 1:
+        for which, array in enumerate(got):
+            kept = array.view.copy()
+            array.view[...] = np.roll(kept, 1)
+            judge.expect_rejection(f"{label}, array {which} shifted", verdict())
+            array.view[...] = kept
+
+
+def test_float8_weights(program, judge, label):
+    rng = np.random.default_rng(29)
+    for experts, rows, columns in ((1, 8, 8), (2, 136, 200)):
+        w = drawn(rng, experts, rows, columns)
+        down, across = -(-rows // BLOCK), -(-columns // BLOCK)
+        tiles = np.stack([padded(one, BLOCK, BLOCK) for one in from_bf16(w)]).reshape(experts, down, BLOCK, across, BLOCK)
+        codes, scales = coded(tiles, (2, 4))
+        code = codes.reshape(experts, down * BLOCK, across * BLOCK)[:, :rows, :columns]
+        scale = scales[:, :, 0, :, 0]
+        want = code, scale, code.transpose(0, 2, 1), scale.transpose(0, 2, 1)
+        got = [Array(shape=x.shape, dtype=x.dtype) for x in want]
+        sizes = struct.pack("<4i", experts, rows, columns, 0)
+        inputs = [Array(w)]
+        program.launch("float8_weights", experts * down * across, 256, [sizes + b"".join(g.pointer() for g in got), inputs[0].pointer()])
+        checks = [(what, same(g.view, x)) for what, g, x in zip(("codes", "scales", "transposed codes", "transposed scales"), got, want)]
+        judge.count(f"{label}, {experts} x {rows} x {columns}", problem_of(got, inputs, checks))
+        inputs, turned = [Array(np.ascontiguousarray(x)) for x in want[:2]], [Array(shape=x.shape, dtype=x.dtype) for x in want[2:]]
+        program.launch("float8_turn", experts * down * across, 256, [sizes + b"".join(a.pointer() for a in inputs + turned)])
+        
+        def verdict():
+            return problem_of(turned, inputs, [("transposed", same(turned[i].view, want[2 + i])) for i in (0, 1)])
+
+        judge.count(f"{label}, {experts} x {rows} x {columns}, transposed later", verdict())
+        turned[0].view[...] = np.roll(turned[0].view, 1, axis=1)
+        judge.expect_rejection(f"{label}, {experts} x {rows} x {columns}, transposed codes shifted", verdict())
+
+
+QUANTIZE_TESTS = [("float8_quantize", test_float8_quantize), ("float8_weights", test_float8_weights)]
+FLOAT8_TESTS += [*QUANTIZE_TESTS, (("float8_quantize", "swiglu"), test_float8_swiglu)]

@@ -1,6 +1,7 @@
 #include "kernels/verify/verify_device.h"
 
 #include "kernels/gpu/device.h"
+#include "kernels/verify/verify_float8.h"
 #include "kernels/verify/verify_gemm.h"
 #include "kernels/verify/verify_local.h"
 #include "kernels/verify/verify_record.h"
@@ -157,6 +158,7 @@ static spw_status reject_wrong_kernels(spw_judge *judge) {
     spw_status status = spw_verify_gemm(wrong, &one, &unseen);
     if (status == SPW_OK) status = spw_verify_gemm_float8(wrong_float8, &blocks, &unseen);
     if (status == SPW_OK) status = spw_verify_gemm_float8_gradient(wrong_float8, &blocks, &unseen);
+    if (status == SPW_OK) status = spw_verify_float8_wrong(&unseen);
     if (status == SPW_OK) status = spw_verify_gemm_fused_wrong(&blocks, &unseen);
     if (status != SPW_OK) return status;
     printf("wrong kernels: %zu of %zu results rejected\n", unseen.failed, unseen.comparisons);
@@ -189,6 +191,7 @@ static spw_status run_level(size_t level, spw_judge *judge) {
     printf("%-8s grouped GEMM %6zu comparisons, %zu failed, %.1f s, largest error %.3f of the allowance\n",
            levels[level].name, judge->comparisons, judge->failed, spw_clock_s() - start, judge->worst);
     SPW_TRY(spw_verify_local((int)level, judge));
+    SPW_TRY(spw_verify_float8((int)level, judge));
     printf("%-8s and local    %6zu comparisons, %zu failed, %.1f s\n", levels[level].name, judge->comparisons,
            judge->failed, spw_clock_s() - start);
 cleanup:
