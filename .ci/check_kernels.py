@@ -26,10 +26,13 @@ MATRIX_BUSY_MIN = {"gfx942": 0.90, "gfx950": 0.90}
 # Both operands are transposed on their way to LDS, and a step of gfx950 has half of gfx942's cycles to hide that behind. Where rows are
 # gathered, each thread also makes addresses of four assignments a step, or of two.
 # fp8: a block's sums are scaled and added by vector instructions, and gfx942's codes are translated by eight more for four of them.
+# Its gradient of weights has a scale for a column, too: a block's sums take twice as many vector instructions.
 MATRIX_BUSY_LESS = {("gfx950", "gemm_mfma_weights"): 0.85, ("gfx950", "gemm_mfma_weights_in_order"): 0.85,
                     ("gfx942", "gemm_mfma_weights_gathered_a"): 0.85, ("gfx950", "gemm_mfma_weights_gathered_a"): 0.75,
                     ("gfx950", "gemm_mfma_weights_gathered_b"): 0.80,
-                    ("gfx942", "gemm_float8_mfma"): 0.45, ("gfx950", "gemm_float8_mfma"): 0.75}
+                    ("gfx942", "gemm_float8_mfma"): 0.45, ("gfx950", "gemm_float8_mfma"): 0.75,
+                    **{(target, f"gemm_float8_weights_{name}mfma"): share for target, share in (("gfx942", 0.45), ("gfx950", 0.70))
+                       for name in ("", "added_")}}
 BRANCH = re.compile(r"^\s+(s_c?branch\S*)\s.*//\s*([0-9A-F]+):.*<(\S+?)(?:\+0x([0-9a-f]+))?>\s*$")
 INSTRUCTION = re.compile(r"^\s+(\S.*?)\s*//\s*([0-9A-F]+):")
 

@@ -90,3 +90,50 @@ void spw_float8_dequantize_tiles(const uint8_t *code, const float *scale, size_t
                                  float *x) {
     dequantize_tiles(code, scale, rows, columns, SPW_FLOAT8_BLOCK, x);
 }
+
+size_t spw_float8_column_blocks(size_t experts, size_t rows) { return rows / SPW_FLOAT8_BLOCK + experts; }
+
+/* Where an expert's rows are in the arrays by columns. */
+static size_t first_block(spw_float8_groups g, size_t expert) {
+    return g.offset[expert] / SPW_FLOAT8_BLOCK + expert;
+}
+
+/* `rows` numbers of a column, `stride` apart, as a block of codes. */
+static float quantize_block(const float *x, size_t rows, size_t stride, uint8_t *code) {
+    float numbers[SPW_FLOAT8_BLOCK] = {0};
+    for (size_t r = 0; r < rows; r++) numbers[r] = x[r * stride];
+    return quantize(numbers, 1, SPW_FLOAT8_BLOCK, SPW_FLOAT8_BLOCK, code);
+}
+
+void spw_float8_quantize_columns(spw_float8_groups g, const float *x, size_t width, uint8_t *code,
+                                 float *scale) {
+    const size_t all = spw_float8_column_blocks(g.experts, g.rows);
+#pragma omp parallel for schedule(static)
+    for (size_t c = 0; c < width; c++) {
+        for (size_t e = 0; e < g.experts; e++) {
+            const size_t rows = g.offset[e + 1] - g.offset[e], first = first_block(g, e);
+            for (size_t b = 0; b < blocks(rows); b++) {
+                const size_t from = b * SPW_FLOAT8_BLOCK;
+                scale[(first + b) * width + c] =
+                    quantize_block(x + (g.offset[e] + from) * width + c, min(SPW_FLOAT8_BLOCK, rows - from),
+                                   width, code + (c * all + first + b) * SPW_FLOAT8_BLOCK);
+            }
+        }
+    }
+}
+
+void spw_float8_dequantize_columns(spw_float8_groups g, const uint8_t *code, const float *scale, size_t width,
+                                   float *x) {
+    const size_t all = spw_float8_column_blocks(g.experts, g.rows);
+#pragma omp parallel for schedule(static)
+    for (size_t c = 0; c < width; c++) {
+        for (size_t e = 0; e < g.experts; e++) {
+            for (size_t r = g.offset[e]; r < g.offset[e + 1]; r++) {
+                const size_t at = r - g.offset[e], block = first_block(g, e) + at / SPW_FLOAT8_BLOCK;
+                x[r * width + c] =
+                    spw_float8_to_float(code[(c * all + block) * SPW_FLOAT8_BLOCK + at % SPW_FLOAT8_BLOCK]) *
+                    scale[block * width + c];
+            }
+        }
+    }
+}

@@ -44,6 +44,26 @@ void spw_float8_quantize_tiles(const float *x, size_t rows, size_t columns, uint
 void spw_float8_dequantize_tiles(const uint8_t *code, const float *scale, size_t rows, size_t columns,
                                  float *x);
 
+/* Block scaling along the rows, for sums over them (gradients of weights): each column of an expert in blocks of 128 rows. Row r
+ * of expert e, offset[e] <= r < offset[e + 1], is number r - offset[e] from block offset[e] / 128 + e on, so that no block has rows
+ * of two experts and no table says where they begin.
+ *   x       [rows][width]
+ *   code    [width][128 blocks]     blocks = rows / 128 + experts, both divisions rounded down; 0 behind the expert's last row in
+ *                                   its last block
+ *   scale   [blocks][width] fp32    of a block and a column, as of spw_float8_quantize_rows
+ * A block that no expert has is left alone; so are, when read back, rows that no expert has.
+ * Source: DeepSeek-V3 Technical Report, section 3.3 (blocks of 128 x 1 in the backward pass); DeepGEMM's products with groups along
+ * the sum. One thread owns one column. */
+typedef struct spw_float8_groups {
+    size_t experts, rows;
+    const size_t *offset; /* [experts + 1] */
+} spw_float8_groups;
+size_t spw_float8_column_blocks(size_t experts, size_t rows);
+void spw_float8_quantize_columns(spw_float8_groups groups, const float *x, size_t width, uint8_t *code,
+                                 float *scale);
+void spw_float8_dequantize_columns(spw_float8_groups groups, const uint8_t *code, const float *scale,
+                                   size_t width, float *x);
+
 #ifdef __cplusplus
 }
 #endif

@@ -23,7 +23,11 @@ class _Variant(ctypes.Structure):
 
 
 class _Float8Variant(ctypes.Structure):
-    _fields_ = [("name", ctypes.c_char_p), ("launch", ctypes.c_void_p), ("sum_bits", ctypes.c_int)]
+    _fields_ = [("name", ctypes.c_char_p), ("launch", ctypes.c_void_p), ("sum_bits", ctypes.c_int), ("weights", ctypes.c_void_p)]
+
+
+class _Float8Gradient(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_void_p) for name in ("x", "dy", "x_scale", "dy_scale", "offset", "dw", "main")]
 
 
 class GemmLibrary:
@@ -65,6 +69,14 @@ class GemmLibrary:
         self._check(self._library.spw_gpu_grouped_gemm_float8(
             self._float8, _Shape(experts, x.shape[0], inner, out, True), *self._pointers(x, x_scale, w, w_scale, offset, result),
             ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)))
+
+    def float8_gradient(self, x, x_scale, dy, dy_scale, offset, rows, result):
+        """As spw_gpu_grouped_gemm_float8_weight_gradient: codes by columns; result [experts][in][out] in bf16, or in fp32, which grows."""
+        experts, inner, out = result.shape
+        g = _Float8Gradient(*self._pointers(x, dy, x_scale, dy_scale, offset))
+        setattr(g, "main" if result.dtype == torch.float32 else "dw", result.data_ptr())
+        self._check(self._library.spw_gpu_grouped_gemm_float8_weight_gradient(
+            self._float8, _Shape(experts, rows, inner, out, False), ctypes.byref(g), ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)))
 
 
 @functools.lru_cache

@@ -14,6 +14,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import emulator
 from code_object import CodeObject
 from emulate_exchange import EXCHANGE_TESTS
+from emulate_float8 import FLOAT8_TESTS
 from emulate_fused import FUSED_TESTS
 from emulate_gemm import GEMM_TESTS
 from emulate_layer import LAYER_TESTS
@@ -25,8 +26,8 @@ from emulate_races import RACE_TESTS
 from emulate_ring import RING_TESTS
 from emulate_waiting import WAITING_TESTS
 
-TESTS = (GEMM_TESTS + FUSED_TESTS + MXFP8_TESTS + LOCAL_TESTS + RING_TESTS + RACE_TESTS + EXCHANGE_TESTS + WAITING_TESTS + PLAIN_TESTS
-         + LAYER_TESTS)
+TESTS = (GEMM_TESTS + FUSED_TESTS + FLOAT8_TESTS + MXFP8_TESTS + LOCAL_TESTS + RING_TESTS + RACE_TESTS + EXCHANGE_TESTS + WAITING_TESTS
+         + PLAIN_TESTS + LAYER_TESTS)
 
 
 def program_of(build, target, file):

@@ -3,6 +3,8 @@ machine code, which must be found."""
 import struct
 
 import emulator
+from emulate_float8 import CASES as FLOAT8_WEIGHTS_CASES
+from emulate_float8 import QUANTIZE_TESTS, float8_weights_matrix_tests
 from emulate_fused import fused_tests
 from emulate_gemm import CASES, FLOAT8_CASES, float8_matrix_tests, gemm_tests
 from emulate_local import LOCAL_TESTS
@@ -57,4 +59,6 @@ def race_test(test):
 ONE = "ragged, an empty expert"
 RACE_TESTS = [(file, race_test(test)) for file, test in
               LOCAL_TESTS + RING_TESTS[:1] + gemm_tests({ONE: CASES[ONE]}) + fused_tests({ONE: CASES[ONE]})
-              + float8_matrix_tests({ONE: FLOAT8_CASES[ONE]}) + mxfp8_tests({ONE: MXFP8_CASES[ONE]})]
+              + float8_matrix_tests({ONE: FLOAT8_CASES[ONE]})
+              + float8_weights_matrix_tests({ONE: FLOAT8_WEIGHTS_CASES[ONE]}) + QUANTIZE_TESTS
+              + mxfp8_tests({ONE: MXFP8_CASES[ONE]})]

@@ -16,6 +16,18 @@ typedef struct spw_gemm_float8_problem {
     const float *b_scale; /* [experts][across][blocks] */
 } spw_gemm_float8_problem;
 
+/* The gradient of weights: both operands by columns (spw_float8_quantize_columns), so the sum runs along what is contiguous and a
+ * block of it, the 128 rows of one of `blocks`, has a scale for each row of c and one for each column. */
+typedef struct spw_gemm_float8_weights_problem {
+    /* SPW_GEMM_WEIGHTS, but a and b are codes: [inner][128 blocks] and [columns][128 blocks]. */
+    spw_gemm_problem p;
+    int blocks; /* of the arrays, rows / 128 + experts: group e begins at block offset[e] / 128 + e */
+    int adds;   /* main grows by the sums, and c is not written */
+    const float *a_scale; /* [blocks][inner] */
+    const float *b_scale; /* [blocks][columns] */
+    float *main;          /* laid out as c */
+} spw_gemm_float8_weights_problem;
+
 /* As spw_gemm_launcher. */
 #ifdef __cplusplus
 extern "C" {
@@ -23,6 +35,9 @@ extern "C" {
 typedef int spw_gemm_float8_launcher(spw_gemm_float8_problem p, gpu_stream stream);
 spw_gemm_float8_launcher spw_launch_gemm_float8_naive, spw_launch_gemm_float8_mfma,
     spw_launch_gemm_float8_wgmma;
+typedef int spw_gemm_float8_weights_launcher(spw_gemm_float8_weights_problem p, gpu_stream stream);
+spw_gemm_float8_weights_launcher spw_launch_gemm_float8_weights_naive, spw_launch_gemm_float8_weights_mfma,
+    spw_launch_gemm_float8_weights_wgmma;
 #ifdef __cplusplus
 }
 #endif

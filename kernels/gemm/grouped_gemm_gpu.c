@@ -27,13 +27,13 @@ const spw_gemm_variant spw_gemm_tile_variants[] = {
 };
 
 const spw_gemm_float8_variant spw_gemm_float8_variants[] = {
-    {"fp8 naive", spw_launch_gemm_float8_naive, 24},
+    {"fp8 naive", spw_launch_gemm_float8_naive, 24, spw_launch_gemm_float8_weights_naive},
 #if defined(SPW_HIP)
-    {"fp8 mfma", spw_launch_gemm_float8_mfma, 24},
+    {"fp8 mfma", spw_launch_gemm_float8_mfma, 24, spw_launch_gemm_float8_weights_mfma},
 #else
-    {"fp8 wgmma", spw_launch_gemm_float8_wgmma, 14},
+    {"fp8 wgmma", spw_launch_gemm_float8_wgmma, 14, spw_launch_gemm_float8_weights_wgmma},
 #endif
-    {NULL, NULL, 0},
+    {NULL, NULL, 0, NULL},
 };
 
 static spw_gemm_swiglu_launcher *const launch_swiglu =
@@ -119,6 +119,27 @@ spw_status spw_gpu_grouped_gemm_float8(const spw_gemm_float8_variant *variant, s
     p.across = (int)((s.out + SPW_GEMM_FLOAT8_BLOCK - 1) / SPW_GEMM_FLOAT8_BLOCK);
     p.a_scale = x_scale, p.b_scale = w_scale;
     return spw_device_check(variant->launch(p, stream), variant->name);
+}
+
+spw_status spw_gpu_grouped_gemm_float8_weight_gradient(const spw_gemm_float8_variant *variant,
+                                                       spw_gemm_shape s, const spw_gemm_float8_gradient *g,
+                                                       gpu_stream stream) {
+    const spw_status status = check(s);
+    if (status != SPW_OK) return status;
+    if (s.rows == 0) {
+        const size_t bytes = g->dw == NULL ? 0 : s.experts * s.in * s.out * sizeof *g->dw;
+        return spw_device_check(bytes == 0 ? 0 : (int)cudaMemsetAsync(g->dw, 0, bytes, stream),
+                                "clear the gradient");
+    }
+    spw_gemm_float8_weights_problem w = {
+        .p = problem_of(SPW_GEMM_WEIGHT_GRADIENT, s, (const spw_bf16 *)g->x, (const spw_bf16 *)g->dy),
+        .blocks = (int)(s.rows / SPW_GEMM_FLOAT8_BLOCK + s.experts),
+        .adds = g->dw == NULL,
+        .a_scale = s.transposed ? g->dy_scale : g->x_scale,
+        .b_scale = s.transposed ? g->x_scale : g->dy_scale,
+        .main = g->main};
+    w.p.offset = g->offset, w.p.c = g->dw, w.p.blocks = spw_device_multiprocessors();
+    return spw_device_check(variant->weights(w, stream), variant->name);
 }
 
 bool spw_gpu_has_mxfp8(void) {

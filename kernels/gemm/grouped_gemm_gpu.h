@@ -129,6 +129,7 @@ typedef struct spw_gemm_float8_variant {
     /* Of a block's sum: 24 is fp32's. Hopper's tensor cores keep the highest 14 bits of 32 products and of the sum so far,
      * all shifted to the largest of them, and cut off the rest [published: DeepSeek-V3 Technical Report, section 3.5.2]. */
     int sum_bits;
+    spw_gemm_float8_weights_launcher *weights;
 } spw_gemm_float8_variant;
 extern const spw_gemm_float8_variant spw_gemm_float8_variants[];
 
@@ -144,6 +145,28 @@ SPW_MUST_CHECK spw_status spw_gpu_grouped_gemm_float8(const spw_gemm_float8_vari
                                                       const float *x_scale, const unsigned char *w,
                                                       const float *w_scale, const int *offset, spw_bf16 *y,
                                                       gpu_stream stream);
+
+/* The gradient of weights: dw[e](i, o) = sum over r of expert e of x[r][i] dy[r][o], of both operands by columns
+ * (spw_float8_quantize_columns: codes with a scale for 128 rows of an expert and a column). The tensor cores of Hopper take codes of fp8 with
+ * the sum's dimension contiguous alone, so a step keeps codes of both forms: by rows for the two other products, by columns for this one.
+ *   x        [in][128 blocks] codes, x_scale [blocks][in];  dy [out][128 blocks], dy_scale [blocks][out];  blocks = rows / 128 + experts
+ *            rounded down. Expert e begins at block offset[e] / 128 + e; behind its last row its last block has codes of 0. Blocks that no
+ *            expert has are not read
+ *   dw       as reference/grouped_gemm.h says, rounded to bf16 once, 0 for an expert without rows; or NULL: then main, in fp32 and laid out
+ *            as dw, grows by it. Each element is added to once
+ * A block of 128 terms is summed as above, then scaled and added. in and out are multiples of 8. Device pointers, 16-byte aligned. Does not
+ * wait. SPW_EARG: widths; SPW_EDEVICE. */
+typedef struct spw_gemm_float8_gradient {
+    const unsigned char *x, *dy;
+    const float *x_scale, *dy_scale;
+    const int *offset; /* [experts + 1] */
+    spw_bf16 *dw;
+    float *main;
+} spw_gemm_float8_gradient;
+SPW_MUST_CHECK spw_status spw_gpu_grouped_gemm_float8_weight_gradient(const spw_gemm_float8_variant *variant,
+                                                                      spw_gemm_shape shape,
+                                                                      const spw_gemm_float8_gradient *g,
+                                                                      gpu_stream stream);
 
 /* Of MXFP8 (kernels/gemm/grouped_gemm_mxfp8_launch.h): as above with codes of e4m3 and, for 32 of them along the sum, a byte of
  * E8M0, four in a word.

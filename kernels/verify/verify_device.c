@@ -1,6 +1,7 @@
 #include "kernels/verify/verify_device.h"
 
 #include "kernels/gpu/device.h"
+#include "kernels/verify/verify_float8.h"
 #include "kernels/verify/verify_gemm.h"
 #include "kernels/verify/verify_local.h"
 #include "kernels/verify/verify_record.h"
@@ -132,6 +133,33 @@ static int next_scales_of_weights(spw_gemm_float8_problem p, gpu_stream stream) 
     return fast_float8(p, stream);
 }
 
+/* The same for its gradient of weights. */
+static int fast_gradient(spw_gemm_float8_weights_problem w, gpu_stream stream) {
+    const spw_gemm_float8_variant *fast = spw_gemm_float8_variants;
+    while (fast[1].name != NULL) fast++;
+    return fast->weights(w, stream);
+}
+static int forget_an_expert_gradient(spw_gemm_float8_weights_problem w, gpu_stream stream) {
+    w.p.experts--;
+    return fast_gradient(w, stream);
+}
+static int write_beside_gradient(spw_gemm_float8_weights_problem w, gpu_stream stream) {
+    w.p.c += 8, w.main += 8;
+    return fast_gradient(w, stream);
+}
+static int read_beside_gradient(spw_gemm_float8_weights_problem w, gpu_stream stream) {
+    w.p.a += 8;
+    return fast_gradient(w, stream);
+}
+static int next_scales_of_x(spw_gemm_float8_weights_problem w, gpu_stream stream) {
+    w.a_scale += w.p.inner;
+    return fast_gradient(w, stream);
+}
+static int next_scales_of_dy(spw_gemm_float8_weights_problem w, gpu_stream stream) {
+    w.b_scale += w.p.columns;
+    return fast_gradient(w, stream);
+}
+
 static spw_status reject_wrong_kernels(spw_judge *judge) {
     static const spw_gemm_variant wrong[] = {{"forgets an expert", forget_an_expert},
                                              {"writes beside", write_beside},
@@ -141,12 +169,12 @@ static spw_status reject_wrong_kernels(spw_judge *judge) {
                                              {NULL, NULL}};
     /* Of the widest interval: that of Hopper's tensor cores. */
     static const spw_gemm_float8_variant wrong_float8[] = {
-        {"forgets an expert", forget_an_expert_float8, 14},
-        {"writes beside", write_beside_float8, 14},
-        {"reads beside", read_beside_float8, 14},
-        {"takes the next block's scales of rows", next_scales_of_rows, 14},
-        {"takes the next block's scales of weights", next_scales_of_weights, 14},
-        {NULL, NULL, 0}};
+        {"forgets an expert", forget_an_expert_float8, 14, forget_an_expert_gradient},
+        {"writes beside", write_beside_float8, 14, write_beside_gradient},
+        {"reads beside", read_beside_float8, 14, read_beside_gradient},
+        {"takes the next block's scales of rows", next_scales_of_rows, 14, next_scales_of_x},
+        {"takes the next block's scales of weights", next_scales_of_weights, 14, next_scales_of_dy},
+        {NULL, NULL, 0, NULL}};
     static const spw_gemm_case one = {"wrong on purpose", 3, 200, 64, 72, SPW_ROUTING_UNIFORM, false};
     static const spw_gemm_case one_fp16 = {"wrong on purpose",  3,     200,          64, 72,
                                            SPW_ROUTING_UNIFORM, false, SPW_GEMM_FP16};
@@ -155,6 +183,8 @@ static spw_status reject_wrong_kernels(spw_judge *judge) {
     spw_status status = spw_verify_gemm(wrong, &one, &unseen);
     if (status == SPW_OK) status = spw_verify_gemm(wrong, &one_fp16, &unseen);
     if (status == SPW_OK) status = spw_verify_gemm_float8(wrong_float8, &blocks, &unseen);
+    if (status == SPW_OK) status = spw_verify_gemm_float8_gradient(wrong_float8, &blocks, &unseen);
+    if (status == SPW_OK) status = spw_verify_float8_wrong(&unseen);
     if (status == SPW_OK) status = spw_verify_gemm_fused_wrong(&blocks, &unseen);
     if (status == SPW_OK) status = spw_verify_gemm_fused_wrong(&one_fp16, &unseen);
     if (status != SPW_OK) return status;
@@ -186,10 +216,15 @@ static spw_status run_level(size_t level, spw_judge *judge) {
             SPW_TRY(spw_verify_gemm_float8(spw_gemm_float8_variants, &levels[level].cases[i], judge));
     for (size_t i = 0; i < levels[level].count; i++)
         if (levels[level].cases[i].element == SPW_GEMM_BF16)
+            SPW_TRY(
+                spw_verify_gemm_float8_gradient(spw_gemm_float8_variants, &levels[level].cases[i], judge));
+    for (size_t i = 0; i < levels[level].count; i++)
+        if (levels[level].cases[i].element == SPW_GEMM_BF16)
             SPW_TRY(spw_verify_gemm_mxfp8(&levels[level].cases[i], judge));
     printf("%-8s grouped GEMM %6zu comparisons, %zu failed, %.1f s, largest error %.3f of the allowance\n",
            levels[level].name, judge->comparisons, judge->failed, spw_clock_s() - start, judge->worst);
     SPW_TRY(spw_verify_local((int)level, judge));
+    SPW_TRY(spw_verify_float8((int)level, judge));
     printf("%-8s and local    %6zu comparisons, %zu failed, %.1f s\n", levels[level].name, judge->comparisons,
            judge->failed, spw_clock_s() - start);
 cleanup:

@@ -43,6 +43,11 @@ SPW_MUST_CHECK spw_status spw_verify_gemm_blocks(const spw_gemm_case *c, spw_jud
 SPW_MUST_CHECK spw_status spw_verify_gemm_float8(const spw_gemm_float8_variant *variants,
                                                  const spw_gemm_case *c, spw_judge *judge);
 
+/* The gradient of weights in fp8, rounded to bf16 and added to fp32: both layouts of weights x integers and all codes x the variants;
+ * every element. Nothing for a full size. */
+SPW_MUST_CHECK spw_status spw_verify_gemm_float8_gradient(const spw_gemm_float8_variant *variants,
+                                                          const spw_gemm_case *c, spw_judge *judge);
+
 /* MXFP8: integers and all codes, every element. Nothing on a GPU without its products, for a full size, and where c->in is no
  * multiple of 32. */
 SPW_MUST_CHECK spw_status spw_verify_gemm_mxfp8(const spw_gemm_case *c, spw_judge *judge);

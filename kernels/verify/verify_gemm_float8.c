@@ -6,8 +6,9 @@
 #include "reference/float8.h"
 
 #include <math.h>
+#include <string.h>
 
-enum { SEED_X = 31, SEED_X_SCALE, SEED_W, SEED_W_SCALE, SEED_ROUTING };
+enum { SEED_X = 31, SEED_X_SCALE, SEED_W, SEED_W_SCALE, SEED_ROUTING, SEED_MAIN };
 
 /* Codes with their scales, on the host and on the device, and the numbers that they stand for. */
 typedef struct operand {
@@ -43,10 +44,13 @@ static spw_status operand_create(size_t codes, size_t scales, uint64_t seed, boo
         const float other = 1 + 0.25f * spw_number(SPW_NUMBERS_BELL, seed + 1, i);
         o->scale[i] = exact ? ldexpf(1, power) : other;
     }
-    SPW_TRY(spw_device_upload(&o->device_code, o->code));
-    SPW_TRY(spw_device_upload(&o->device_scale, o->scale));
 cleanup:
     return status;
+}
+
+static spw_status operand_upload(const operand *o) {
+    const spw_status status = spw_device_upload(&o->device_code, o->code);
+    return status != SPW_OK ? status : spw_device_upload(&o->device_scale, o->scale);
 }
 
 static size_t blocks(size_t count) { return count / SPW_FLOAT8_BLOCK + (count % SPW_FLOAT8_BLOCK != 0); }
@@ -82,6 +86,8 @@ static spw_status data_create(const spw_gemm_case *c, bool exact, data *d) {
     SPW_TRY(spw_device_array_create((c->experts + 1) * sizeof(int), &d->device_offset));
     SPW_TRY(spw_device_upload(&d->device_offset, offset32));
     SPW_TRY(spw_device_array_create(c->rows * c->out * sizeof(spw_bf16), &d->result));
+    SPW_TRY(operand_upload(&d->x));
+    SPW_TRY(operand_upload(&d->w));
     spw_float8_dequantize_rows(d->x.code, d->x.scale, c->rows, c->in, d->x.number);
     for (size_t e = 0; e < c->experts; e++)
         spw_float8_dequantize_tiles(d->w.code + e * weights, d->w.scale + e * across * along, c->out, c->in,
@@ -133,6 +139,146 @@ spw_status spw_verify_gemm_float8(const spw_gemm_float8_variant *variants, const
                             exact ? "integers" : "all codes");
         }
         data_destroy(&d);
+        if (status != SPW_OK) return status;
+    }
+    return SPW_OK;
+}
+
+/* --- The gradient of weights --- */
+typedef struct gradient_data {
+    spw_gemm_shape shape;
+    spw_float8_groups groups;
+    operand x, dy;
+    size_t *offset, count, longest; /* elements of dw; rows of the largest group */
+    float *want, *scale, *main, *got_main;
+    spw_bf16 *got;
+    spw_device_array device_offset, result, device_main;
+} gradient_data;
+
+static void gradient_destroy(gradient_data *d) {
+    operand_destroy(&d->x), operand_destroy(&d->dy);
+    spw_device_array_destroy(&d->device_offset), spw_device_array_destroy(&d->result);
+    spw_device_array_destroy(&d->device_main);
+    spw_free(d->offset), spw_free(d->want), spw_free(d->scale), spw_free(d->main), spw_free(d->got_main);
+    spw_free(d->got);
+}
+
+/* Behind an expert's last row codes are 0. A block that no expert has is NaN: nobody may read it. */
+static void clear_unused(spw_float8_groups g, size_t width, operand *o) {
+    const size_t all = spw_float8_column_blocks(g.experts, g.rows);
+    for (size_t block = 0, e = 0; block < all; block++) {
+        while (e + 1 < g.experts && g.offset[e + 1] / SPW_FLOAT8_BLOCK + e + 1 <= block) e++;
+        const size_t rows = g.offset[e + 1] - g.offset[e],
+                     from = (block - g.offset[e] / SPW_FLOAT8_BLOCK - e) * SPW_FLOAT8_BLOCK;
+        const size_t left = from < rows ? rows - from : 0,
+                     used = left < SPW_FLOAT8_BLOCK ? left : SPW_FLOAT8_BLOCK;
+        for (size_t c = 0; c < width; c++) {
+            memset(o->code + (c * all + block) * SPW_FLOAT8_BLOCK + used, used == 0 ? 0x7f : 0,
+                   SPW_FLOAT8_BLOCK - used);
+            if (used == 0) o->scale[block * width + c] = NAN;
+        }
+    }
+}
+
+static spw_status columns_create(spw_float8_groups g, size_t width, uint64_t seed, bool exact, operand *o) {
+    const size_t all = spw_float8_column_blocks(g.experts, g.rows);
+    spw_status status = operand_create(width * all * SPW_FLOAT8_BLOCK, width * all, seed, exact, o);
+    if (status != SPW_OK) return status;
+    clear_unused(g, width, o);
+    spw_float8_dequantize_columns(g, o->code, o->scale, width, o->number);
+    return operand_upload(o);
+}
+
+static spw_status gradient_create(const spw_gemm_case *c, bool exact, gradient_data *d) {
+    spw_status status = SPW_OK;
+    int *offset32 = NULL;
+    *d = (gradient_data){.shape = {c->experts, c->rows, c->in, c->out, false},
+                         .count = c->experts * c->in * c->out};
+    SPW_TRY(SPW_ALLOC(c->experts + 1, &d->offset));
+    SPW_TRY(SPW_ALLOC(c->experts + 1, &offset32));
+    SPW_TRY(SPW_ALLOC(d->count, &d->want));
+    SPW_TRY(SPW_ALLOC(d->count, &d->scale));
+    SPW_TRY(SPW_ALLOC(d->count, &d->main));
+    SPW_TRY(SPW_ALLOC(d->count, &d->got_main));
+    SPW_TRY(SPW_ALLOC(d->count, &d->got));
+    spw_routing_offsets(c->routing, c->experts, c->rows, SEED_ROUTING, d->offset, offset32);
+    for (size_t e = 0; e < c->experts; e++)
+        if (d->offset[e + 1] - d->offset[e] > d->longest) d->longest = d->offset[e + 1] - d->offset[e];
+    d->groups = (spw_float8_groups){c->experts, c->rows, d->offset};
+    SPW_TRY(columns_create(d->groups, c->in, SEED_X, exact, &d->x));
+    SPW_TRY(columns_create(d->groups, c->out, SEED_W, exact, &d->dy));
+    for (size_t i = 0; i < d->count; i++)
+        d->main[i] = spw_number(exact ? SPW_NUMBERS_INTEGER : SPW_NUMBERS_BELL, SEED_MAIN, i);
+    SPW_TRY(spw_device_array_create((c->experts + 1) * sizeof(int), &d->device_offset));
+    SPW_TRY(spw_device_upload(&d->device_offset, offset32));
+    SPW_TRY(spw_device_array_create(d->count * sizeof(spw_bf16), &d->result));
+    SPW_TRY(spw_device_array_create(d->count * sizeof(float), &d->device_main));
+cleanup:
+    spw_free(offset32);
+    return status;
+}
+
+static spw_status run_gradient(const spw_gemm_float8_variant *variant, bool adds, const gradient_data *d) {
+    const spw_device_array *result = adds ? &d->device_main : &d->result;
+    const spw_gemm_float8_gradient g = {.x = d->x.device_code.data,
+                                        .dy = d->dy.device_code.data,
+                                        .x_scale = d->x.device_scale.data,
+                                        .dy_scale = d->dy.device_scale.data,
+                                        .offset = d->device_offset.data,
+                                        .dw = adds ? NULL : d->result.data,
+                                        .main = adds ? d->device_main.data : NULL};
+    spw_status status = adds ? spw_device_upload(result, d->main) : spw_device_array_poison(result);
+    SPW_TRY(status);
+    SPW_TRY(spw_gpu_grouped_gemm_float8_weight_gradient(variant, d->shape, &g, NULL));
+    SPW_TRY(spw_device_synchronize());
+    SPW_TRY(spw_device_array_guards(result));
+    SPW_TRY(spw_device_download(result, adds ? (void *)d->got_main : (void *)d->got));
+cleanup:
+    return status;
+}
+
+/* The sum and, in fp32, its addition to what was there: one rounding more here and one in what is wanted, of both. */
+static spw_status judge_gradient(const spw_gemm_float8_variant *variant, bool adds, bool exact,
+                                 gradient_data *d, spw_judge *judge) {
+    const size_t terms = terms_of(variant, d->longest);
+    spw_status status = run_gradient(variant, adds, d);
+    if (status != SPW_OK || !adds)
+        return status != SPW_OK ? status
+                                : spw_judge_bf16(judge, exact, d->count, terms, d->got, d->want, d->scale);
+    for (size_t i = 0; i < d->count; i++) d->want[i] += d->main[i], d->scale[i] += fabsf(d->main[i]);
+    status = spw_judge_float(judge, exact, d->count, terms + 2, d->got_main, d->want, d->scale);
+    return status;
+}
+
+static spw_status verify_gradient(const spw_gemm_float8_variant *variants, const spw_gemm_case *c, bool exact,
+                                  gradient_data *d, spw_judge *judge) {
+    for (const spw_gemm_float8_variant *v = variants; v->name != NULL; v++) {
+        for (int adds = 0; adds < 2; adds++) {
+            spw_status status = spw_ref_grouped_gemm_weight_gradient(d->shape, d->x.number, d->dy.number,
+                                                                     d->offset, d->want, d->scale);
+            if (status != SPW_OK) return status;
+            status = judge_gradient(v, adds, exact, d, judge);
+            if (status == SPW_EDEVICE) return status;
+            spw_judge_count(judge, status, "%s weight gradient%s, %s, %s, %s, %s", v->name,
+                            adds ? " added" : "", c->name, spw_routing_names[c->routing],
+                            d->shape.transposed ? "[out][in]" : "[in][out]",
+                            exact ? "integers" : "all codes");
+        }
+    }
+    return SPW_OK;
+}
+
+spw_status spw_verify_gemm_float8_gradient(const spw_gemm_float8_variant *variants, const spw_gemm_case *c,
+                                           spw_judge *judge) {
+    if (c->fast_only) return SPW_OK;
+    for (int exact = 0; exact < 2; exact++) {
+        gradient_data d;
+        spw_status status = gradient_create(c, exact, &d);
+        for (int transposed = 0; transposed < 2 && status == SPW_OK; transposed++) {
+            d.shape.transposed = transposed;
+            status = verify_gradient(variants, c, exact, &d, judge);
+        }
+        gradient_destroy(&d);
         if (status != SPW_OK) return status;
     }
     return SPW_OK;

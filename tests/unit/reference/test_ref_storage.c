@@ -188,9 +188,75 @@ static void blocks(size_t rows, size_t columns, bool tiles, uint64_t seed) {
     spw_free(code), spw_free(x), fenced_destroy(scale), fenced_destroy(back);
 }
 
+/* Three experts of 130, 0 and 1 rows: they begin at blocks 0, 130 / 128 + 1 = 2 and 3, and there is room for 131 / 128 + 3 = 4. */
+static void columns_pencil(void) {
+    const size_t offset[] = {0, 130, 130, 131};
+    const spw_float8_groups groups = {3, 132, offset}; /* row 131 is nobody's */
+    float x[132 * 2] = {0}, back[132 * 2];
+    uint8_t code[2 * 4 * 128];
+    float scale[4 * 2];
+    CHECK(spw_float8_column_blocks(3, 132) == 4 && spw_float8_column_blocks(3, 127) == 3);
+    memset(code, 0x55, sizeof code), memset(scale, 0xff, sizeof scale), memset(back, 0, sizeof back);
+    x[0] = 896, x[1] = -448, x[127 * 2] = 2;           /* block 0: scales 2 and 1 */
+    x[129 * 2] = 4 * 448, x[130 * 2 + 1] = 448 / 2.0f; /* block 1, column 0; block 3, column 1 */
+    x[131 * 2] = 1e9f;
+    spw_float8_quantize_columns(groups, x, 2, code, scale);
+    CHECK(scale[0] == 2 && scale[1] == 1 && scale[2] == 4 && scale[3] == 1 && scale[6] == 1 &&
+          scale[7] == 0.5f);
+    CHECK(isnan(scale[4]) && isnan(scale[5]) && code[2 * 128] == 0x55 && code[(4 + 2) * 128 + 127] == 0x55);
+    CHECK(code[0] == 0x7e && code[127] == 0x38 && code[128] == 0 && code[129] == 0x7e && code[130] == 0);
+    CHECK(code[4 * 128] == 0xfe && code[(4 + 3) * 128] == 0x7e && code[(4 + 3) * 128 + 1] == 0);
+    CHECK(code[255] == 0 && code[3 * 128 + 127] == 0);
+    spw_float8_dequantize_columns(groups, code, scale, 2, back);
+    for (size_t i = 0; i < 131 * 2; i++) CHECK(back[i] == x[i]);
+    CHECK(back[131 * 2] == 0);
+}
+
+/* A column of an expert is a row of its transpose. */
+static void columns(size_t width, const size_t *offset, size_t experts, uint64_t seed) {
+    const size_t rows = offset[experts] + 3, all = spw_float8_column_blocks(experts, rows);
+    const spw_float8_groups groups = {experts, rows, offset};
+    float *x = NULL, *turned = NULL, *want_scale = NULL, *back = fenced_create(rows * width),
+          *scale = fenced_create(all * width);
+    uint8_t *code = NULL, *want = NULL;
+    CHECK_OK(SPW_ALLOC(rows * width, &x));
+    CHECK_OK(SPW_ALLOC(rows * width, &turned));
+    CHECK_OK(SPW_ALLOC(rows * width, &want));
+    CHECK_OK(SPW_ALLOC(rows * width, &want_scale));
+    CHECK_OK(SPW_ALLOC(all * 128 * width, &code));
+    random_fill(&seed, random_uniform, x, rows * width);
+    for (size_t i = 0; i < rows * width; i++) x[i] *= ldexpf(1.0f, (int)(i * 7 % 19) - 9);
+    spw_float8_quantize_columns(groups, x, width, code, scale);
+    spw_float8_dequantize_columns(groups, code, scale, width, back);
+    size_t wrong = 0;
+    for (size_t e = 0, block = 0; e < experts; e++) {
+        const size_t count = offset[e + 1] - offset[e], across = (count + 127) / 128;
+        for (size_t r = 0; r < count; r++)
+            for (size_t c = 0; c < width; c++) turned[c * count + r] = x[(offset[e] + r) * width + c];
+        spw_float8_quantize_rows(turned, width, count, want, want_scale);
+        spw_float8_dequantize_rows(want, want_scale, width, count, turned);
+        CHECK(block <= offset[e] / 128 + e); /* behind the expert before */
+        block = offset[e] / 128 + e;
+        for (size_t c = 0; c < width; c++) {
+            for (size_t r = 0; r < across * 128; r++)
+                wrong += code[c * all * 128 + block * 128 + r] != (r < count ? want[c * count + r] : 0);
+            for (size_t r = 0; r < count; r++)
+                wrong += back[(offset[e] + r) * width + c] != turned[c * count + r];
+            for (size_t b = 0; b < across; b++)
+                wrong += scale[(block + b) * width + c] != want_scale[c * across + b];
+        }
+        block += across;
+        CHECK(block <= all);
+    }
+    CHECK(wrong == 0);
+    spw_free(code), spw_free(x), spw_free(turned), spw_free(want), spw_free(want_scale);
+    fenced_destroy(scale), fenced_destroy(back);
+}
+
 int main(void) {
     pencil();
     pencil_fp16();
+    columns_pencil();
     codes(bf16_value, 0x7f80, bf16_agrees);
     codes(fp16_value, 0x7c00, fp16_agrees);
     codes(float8_value, 0x7f, float8_agrees);
@@ -201,6 +267,9 @@ int main(void) {
     for (size_t i = 0; i < 3; i++) {
         omp_set_num_threads(threads[i]);
         blocks(3, 300, false, 1), blocks(130, 257, true, 2), blocks(1, 1, true, 3), blocks(0, 5, false, 4);
+        columns(5, (size_t[]){0, 128, 128, 383, 384, 700}, 5, 5),
+            columns(3, (size_t[]){0, 127, 255, 383}, 3, 6);
+        columns(1, (size_t[]){0, 0}, 1, 7);
     }
     return check_done();
 }

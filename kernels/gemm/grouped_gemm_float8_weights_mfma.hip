@@ -1,0 +1,126 @@
+/* The gradient of weights in fp8 on AMD's matrix cores: grouped_gemm_float8_mfma.h, where a block is 128 rows of one expert, with a scale
+ * for each row and each column of a tile. */
+#include "kernels/gemm/grouped_gemm_float8_mfma.h"
+
+/* A lane's products of 16 x 16 have one row of c and four neighbouring columns. */
+struct column_scales {
+    struct factors {
+        float row[DOWN];
+        sums4 column[ACROSS];
+        GPU_MEMBER sums4 operator()(int i, int j) const { return column[j] * row[i]; }
+    };
+    const float *a, *b;
+    int inner, columns, row_at[DOWN], column_at[ACROSS];
+
+    /* Rows and columns that are not there, and not stored, take the scales of the last ones. */
+    GPU_MEMBER void start(const spw_gemm_float8_weights_problem &problem, const gemm_tile &t, long first,
+                          int m0, int n0) {
+        inner = problem.p.inner, columns = problem.p.columns;
+        a = problem.a_scale + first * inner, b = problem.b_scale + first * columns;
+#pragma unroll
+        for (int i = 0; i < DOWN; i++) {
+            const int row = m0 + i * 16 + gpu_lane() % 16;
+            row_at[i] = row < t.height ? row : t.height - 1;
+        }
+#pragma unroll
+        for (int j = 0; j < ACROSS; j++) {
+            const int column = n0 + j * 16 + gpu_lane() / 16 * 4;
+            column_at[j] = column < columns ? column : columns - 4;
+        }
+    }
+    /* The next block's; called once a block. */
+    GPU_MEMBER void next(factors &to) {
+#pragma unroll
+        for (int i = 0; i < DOWN; i++) to.row[i] = a[row_at[i]] * FLOAT8_MISSING;
+#pragma unroll
+        for (int j = 0; j < ACROSS; j++) to.column[j] = *(const sums4 *)(b + column_at[j]);
+        a += inner, b += columns;
+    }
+};
+
+/* c, in fp32, grows by the tile. */
+GPU_DEVICE void add_tile(const gemm_tile &t, int columns, float *c, int m0, int n0,
+                         const sums4 (&sum)[DOWN][ACROSS]) {
+    const int row = m0 + gpu_lane() % 16, column = n0 + gpu_lane() / 16 * 4;
+#pragma unroll
+    for (int i = 0; i < DOWN; i++) {
+        if (row + i * 16 >= t.height) continue;
+        float *to = c + (long)(row + i * 16) * columns + column;
+#pragma unroll
+        for (int j = 0; j < ACROSS; j++)
+            if (column + j * 16 < columns) *(sums4 *)(to + j * 16) += sum[i][j];
+    }
+}
+
+/* The kernel's only argument, read anew: else what is needed between sums alone takes registers during them. */
+GPU_DEVICE spw_gemm_float8_weights_problem read_again(const spw_gemm_float8_weights_problem &problem) {
+#if defined(__AMDGCN__)
+    typedef const __attribute__((address_space(4))) spw_gemm_float8_weights_problem argument;
+    argument *from = (argument *)__builtin_amdgcn_kernarg_segment_ptr();
+    asm volatile("" : "+s"(from));
+    spw_gemm_float8_weights_problem again;
+    __builtin_memcpy(&again, (const spw_gemm_float8_weights_problem *)from, sizeof again);
+    (void)problem;
+    return again;
+#else
+    return problem;
+#endif
+}
+
+template <bool ADDS> GPU_DEVICE void gemm_float8_weights(const spw_gemm_float8_weights_problem &argument) {
+    const spw_gemm_problem &p = argument.p;
+    alignas(16) __shared__ unsigned char lds[2][STEP_BYTES];
+    const int wave = gpu_thread() / 64, wave_m = wave % 2 * WAVE_M, wave_n = wave / 2 * WAVE_N;
+    const int a_at = place(wave_m + gpu_lane() % 16, gpu_lane() / 16);
+    const int b_at = place(wave_n + gpu_lane() % 16, gpu_lane() / 16) + A_BYTES;
+    gemm_walk<SPW_GEMM_WEIGHTS, TILE_M, TILE_N, BAND> walk;
+    gemm_tile t;
+    walk.start(p);
+    for (int index = gpu_block(); walk.seek(p, index, t); index += p.blocks) {
+        sums4 total[DOWN][ACROSS] = {};
+        if (t.terms > 0) {
+            const spw_gemm_float8_weights_problem problem = read_again(argument);
+            const long first = t.first / SPW_GEMM_FLOAT8_BLOCK + t.expert;
+            const int stride = problem.blocks * 2 * TILE_K,
+                      blocks = (t.terms + SPW_GEMM_FLOAT8_BLOCK - 1) / SPW_GEMM_FLOAT8_BLOCK;
+            const float8_sides sides = {
+                p.a + first * 2 * TILE_K, p.b + first * 2 * TILE_K, stride, stride, p.columns,
+                blocks * 2 * TILE_K};
+            column_scales scales;
+            scales.start(problem, t, first, t.m0 + wave_m, t.n0 + wave_n);
+            sum_blocks(sides, t, scales, a_at, b_at, lds, total);
+        }
+        const spw_gemm_float8_weights_problem problem = read_again(argument);
+        const long corner = (long)t.expert * problem.p.inner * problem.p.columns;
+        if (!ADDS)
+            store_tile<ACROSS>(t, problem.p.columns, problem.p.c + corner, t.m0 + wave_m, t.n0 + wave_n,
+                               total);
+        else if (t.terms > 0)
+            add_tile(t, problem.p.columns, problem.main + corner, t.m0 + wave_m, t.n0 + wave_n, total);
+    }
+}
+
+ONE_WAVE_KERNEL gemm_float8_weights_mfma(spw_gemm_float8_weights_problem problem) {
+    gemm_float8_weights<false>(problem);
+}
+ONE_WAVE_KERNEL gemm_float8_weights_added_mfma(spw_gemm_float8_weights_problem problem) {
+    gemm_float8_weights<true>(problem);
+}
+
+#if GPU_HOST
+/* Offsets into an operand are 32 bits: see share. */
+static bool too_large(const spw_gemm_float8_weights_problem &w) {
+    const unsigned long long most = 0xf0000000, inner = (unsigned)w.p.inner, columns = (unsigned)w.p.columns;
+    const unsigned long long bytes = (unsigned long long)w.blocks * SPW_GEMM_FLOAT8_BLOCK;
+    return inner * bytes >= most || columns * bytes >= most || inner * columns >= most / 2;
+}
+
+int spw_launch_gemm_float8_weights_mfma(spw_gemm_float8_weights_problem w, gpu_stream stream) {
+    if (too_large(w)) return cudaErrorInvalidValue;
+    if (w.adds)
+        gemm_float8_weights_added_mfma<<<w.p.blocks, THREADS, 0, stream>>>(w);
+    else
+        gemm_float8_weights_mfma<<<w.p.blocks, THREADS, 0, stream>>>(w);
+    return (int)cudaGetLastError();
+}
+#endif
