@@ -35,10 +35,10 @@ def available():
 
 
 def _emulator():
-    """The emulator's module, with five mends: CDNA calls the bit by which an atomic returns the old value sc0, not glc; the factors
+    """The emulator's module, with six mends: CDNA calls the bit by which an atomic returns the old value sc0, not glc; the factors
     of a matrix instruction may be accumulation registers (its field acc, one bit each); s_memrealtime reads a clock of ours;
     write-back and invalidation of caches, taken for loads, do nothing; products of fp8 read e4m3fnuz where Program
-    finds code for gfx942, else e4m3fn."""
+    finds code for gfx942, else e4m3fn; numbers of 16 bits in v128 and behind are not the upper halves of v0 and behind, as on RDNA."""
     os.environ.setdefault("DEV", "CPU")
     if os.environ["TINYGRAD"] not in sys.path:
         sys.path.insert(0, os.environ["TINYGRAD"])
@@ -118,7 +118,36 @@ def _emulator():
                 emu._Ctx.rvgpr_dyn, emu._Ctx.rsrc_dyn = plain_read, plain_source
 
         emu._compile_mfma = matrix
+        _mend_halves(emu)
     return emu
+
+
+def _mend_halves(emu):
+    """Of VOP1, VOP2 and VOPC of CDNA the limits behind which registers of 16 bits are upper halves, 128 and 384, are never reached."""
+    constant, source = emu._c, emu._Ctx.rsrc_dyn
+    reading = False
+
+    def read_source(self, *arguments, **named):  # these limits have another meaning in there
+        nonlocal reading
+        reading = True
+        try:
+            return source(self, *arguments, **named)
+        finally:
+            reading = False
+
+    def mended(plain):
+        def compiled(instruction, context):
+            emu._c = lambda value, *rest: constant(1 << 20 if value in (128, 384) and not reading else value, *rest)
+            emu._Ctx.rsrc_dyn = read_source
+            try:
+                return plain(instruction, context)
+            finally:
+                emu._c, emu._Ctx.rsrc_dyn = constant, source
+
+        return compiled
+
+    for kind in (emu.irc.VOP1, emu.irc.VOP2, emu.irc.VOPC):
+        emu._INST_HANDLERS[kind] = mended(emu._INST_HANDLERS[kind])
 
 
 def run(streams, **how):

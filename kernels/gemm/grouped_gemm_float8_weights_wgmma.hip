@@ -112,8 +112,10 @@ GPU_DEVICE void store_piece(const float *sum, unsigned char *buffer, spw_bf16 *t
 #pragma unroll
     for (int j = 0; j < 8; j += 2) {
         const float *s = sum + j * 4;
-        store_matrices(row + ((j + to_piece) ^ (to_row & 7)) * 16, pack_bf16(s[0], s[1]),
-                       pack_bf16(s[2], s[3]), pack_bf16(s[4], s[5]), pack_bf16(s[6], s[7]));
+        store_matrices(
+            row + ((j + to_piece) ^ (to_row & 7)) * 16, gemm_element<SPW_GEMM_BF16>::pack(s[0], s[1]),
+            gemm_element<SPW_GEMM_BF16>::pack(s[2], s[3]), gemm_element<SPW_GEMM_BF16>::pack(s[4], s[5]),
+            gemm_element<SPW_GEMM_BF16>::pack(s[6], s[7]));
     }
     __syncwarp();
 #pragma unroll
