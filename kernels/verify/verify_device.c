@@ -179,6 +179,8 @@ static spw_status reject_wrong_kernels(spw_judge *judge) {
     static const spw_gemm_case one_fp16 = {"wrong on purpose",  3,     200,          64, 72,
                                            SPW_ROUTING_UNIFORM, false, SPW_GEMM_FP16};
     static const spw_gemm_case blocks = {"wrong on purpose", 3, 200, 272, 144, SPW_ROUTING_UNIFORM, false};
+    static const spw_gemm_case blocks_fp16 = {"wrong on purpose",  3,     200,          272, 144,
+                                              SPW_ROUTING_UNIFORM, false, SPW_GEMM_FP16};
     spw_judge unseen = {.quiet = true};
     spw_status status = spw_verify_gemm(wrong, &one, &unseen);
     if (status == SPW_OK) status = spw_verify_gemm(wrong, &one_fp16, &unseen);
@@ -186,7 +188,7 @@ static spw_status reject_wrong_kernels(spw_judge *judge) {
     if (status == SPW_OK) status = spw_verify_gemm_float8_gradient(wrong_float8, &blocks, &unseen);
     if (status == SPW_OK) status = spw_verify_float8_wrong(&unseen);
     if (status == SPW_OK) status = spw_verify_gemm_fused_wrong(&blocks, &unseen);
-    if (status == SPW_OK) status = spw_verify_gemm_fused_wrong(&one_fp16, &unseen);
+    if (status == SPW_OK) status = spw_verify_gemm_fused_wrong(&blocks_fp16, &unseen);
     if (status != SPW_OK) return status;
     printf("wrong kernels: %zu of %zu results rejected\n", unseen.failed, unseen.comparisons);
     spw_judge_count(
