@@ -25,7 +25,7 @@ REGISTERS, REGISTER_UNIT, WAVES_MAX, SIMDS, WAVE = 512, 8, 8, 4, 64
 MATRIX_BUSY_MIN = {"gfx942": 0.90, "gfx950": 0.90}
 # Both operands are transposed on their way to LDS, and a step of gfx950 has half of gfx942's cycles to hide that behind.
 # fp8: a block's sums are scaled and added by vector instructions, and gfx942's codes are translated by eight more for four of them.
-MATRIX_BUSY_LESS = {("gfx950", "gemm_mfma_weights"): 0.85, ("gfx942", "gemm_float8_mfma"): 0.45, ("gfx950", "gemm_float8_mfma"): 0.75}
+MATRIX_BUSY_LESS = {("gfx950", "gemm_mfma_weights"): 0.85, ("gfx950", "gemm_mfma_weights_fp16"): 0.85, ("gfx942", "gemm_float8_mfma"): 0.45, ("gfx950", "gemm_float8_mfma"): 0.75}
 BRANCH = re.compile(r"^\s+(s_c?branch\S*)\s.*//\s*([0-9A-F]+):.*<(\S+?)(?:\+0x([0-9a-f]+))?>\s*$")
 INSTRUCTION = re.compile(r"^\s+(\S.*?)\s*//\s*([0-9A-F]+):")
 
