@@ -126,9 +126,9 @@ static void describe(spw_kernel_case *c, case_place place, const spw_record *rec
 }
 
 static spw_status check_case(spw_kernel kernel, spw_type type, const spw_record *record, size_t number) {
-    if ((unsigned)kernel >= SPW_KERNELS || (unsigned)type > SPW_TYPE_FLOAT)
-        return spw_fail(SPW_EARG, "kernel %d, type %d: there are %d kernels and 2 types", (int)kernel,
-                        (int)type, SPW_KERNELS);
+    if ((unsigned)kernel >= SPW_KERNELS || (unsigned)type >= SPW_TYPES)
+        return spw_fail(SPW_EARG, "kernel %d, type %d: there are %d kernels and %d types", (int)kernel,
+                        (int)type, SPW_KERNELS, SPW_TYPES);
     const size_t cases = spw_kernel_cases(kernel, record) + spw_kernel_sparse_cases(kernel, record);
     if (cases == 0)
         return spw_fail(SPW_EARG, "a routing record has no logits, so no cases of %s", names[kernel]);
@@ -257,8 +257,7 @@ static spw_status judge_index(const spw_kernel_case *c, spw_judged *out) {
 
 /* *gathered: what stands in the samples' rows, or NULL where all of the output is judged from its first element on. */
 static spw_status gather(const spw_kernel_case *c, void **gathered) {
-    const size_t element = c->output_type == SPW_TYPE_BF16 ? sizeof(uint16_t) : sizeof(float);
-    const size_t row = c->sample_width * element;
+    const size_t row = c->sample_width * spw_kernel_type_bytes(c->output_type);
     *gathered = NULL;
     if (c->samples == 0) return SPW_OK;
     const spw_status status = spw_alloc(c->samples, row, gathered);
@@ -276,6 +275,8 @@ spw_status spw_kernel_case_judge(const spw_kernel_case *c, spw_judged *out) {
     const void *got = gathered != NULL ? gathered : c->call.output;
     if (c->output_type == SPW_TYPE_BF16) {
         spw_judge_all_bf16(c->judged, c->terms, got, c->want, scale, out);
+    } else if (c->output_type == SPW_TYPE_FP16) {
+        spw_judge_all_fp16(c->judged, c->terms, got, c->want, scale, out);
     } else {
         spw_judge_all_float(c->judged, c->terms, got, c->want, scale, out);
     }

@@ -4,6 +4,7 @@
 #include "kernels/record/numbers.h"
 #include "reference/bf16.h"
 #include "reference/combine.h"
+#include "reference/fp16.h"
 #include "reference/grouped_gemm.h"
 #include "reference/plan.h"
 #include "reference/swiglu.h"
@@ -55,25 +56,26 @@ static spw_status fill_offsets(spw_kernel_call *s, const spw_choice_source *from
 
 /* --- Arrays --- */
 
-static size_t element_bytes(spw_type type) {
-    return type == SPW_TYPE_BF16 ? sizeof(uint16_t) : sizeof(float);
+size_t spw_kernel_type_bytes(spw_type type) {
+    return type == SPW_TYPE_FLOAT ? sizeof(float) : sizeof(uint16_t);
+}
+
+float spw_kernel_store(spw_type type, void *array, size_t at, float value) {
+    if (type == SPW_TYPE_FLOAT) return ((float *)array)[at] = value;
+    uint16_t *const bits = (uint16_t *)array + at;
+    *bits = type == SPW_TYPE_FP16 ? spw_fp16_from_float(value) : spw_bf16_from_float(value);
+    return type == SPW_TYPE_FP16 ? spw_fp16_to_float(*bits) : spw_bf16_to_float(*bits);
 }
 
 spw_status spw_kernel_fill(spw_kernel_case *c, size_t input, size_t count, size_t used, int numbers,
                            uint64_t seed, float **values) {
     spw_status status = SPW_OK;
-    const size_t bytes = element_bytes(c->call.type);
+    const size_t bytes = spw_kernel_type_bytes(c->call.type);
     SPW_TRY(SPW_ALLOC(count, values));
     SPW_TRY(spw_alloc(count, bytes, &c->memory[input]));
     for (size_t i = 0; i < count; i++) {
         const float value = i < used ? spw_number(numbers, seed, i) : NAN;
-        const uint16_t half = spw_bf16_from_float(value);
-        (*values)[i] = c->call.type == SPW_TYPE_BF16 ? spw_bf16_to_float(half) : value;
-        if (c->call.type == SPW_TYPE_BF16) {
-            ((uint16_t *)c->memory[input])[i] = half;
-        } else {
-            ((float *)c->memory[input])[i] = value;
-        }
+        (*values)[i] = spw_kernel_store(c->call.type, c->memory[input], i, value);
     }
     c->call.input[input] = c->memory[input];
     c->input_bytes[input] = count * bytes;
@@ -82,7 +84,7 @@ cleanup:
     return status;
 }
 
-/* Bytes of 0xff, NaN in both types and -1 as an index, between guard bands. */
+/* Bytes of 0xff, NaN in all types and -1 as an index, between guard bands. */
 static spw_status fence(size_t bytes, void **whole, void **inner) {
     const size_t guard = SPW_KERNEL_CASE_GUARD;
     const spw_status status = spw_alloc(bytes + 2 * guard, 1, whole);
@@ -108,7 +110,7 @@ cleanup:
 
 spw_status spw_kernel_output(spw_kernel_case *c, size_t count, size_t judged) {
     spw_status status = SPW_OK;
-    c->output_bytes = count * element_bytes(c->output_type);
+    c->output_bytes = count * spw_kernel_type_bytes(c->output_type);
     c->judged = judged;
     SPW_TRY(fence(c->output_bytes, &c->fenced, &c->call.output));
     c->guarded = c->fenced;

@@ -28,6 +28,9 @@ size_t spw_kernel_record_tokens(const spw_record *record);
 /* expert [choices], or -1: of the experts of the call, which are all or those of the rank. */
 void spw_kernel_choices(const spw_kernel_call *s, const spw_choice_source *from, size_t choices,
                         int32_t *expert);
+size_t spw_kernel_type_bytes(spw_type type);
+/* array[at] = value, rounded to the type; returns it as it is there. */
+float spw_kernel_store(spw_type type, void *array, size_t at, float value);
 /* The numbers of the reference, *values, and the kernel's, which are the same in the case's type; NaN from `used` on. */
 SPW_MUST_CHECK spw_status spw_kernel_fill(spw_kernel_case *c, size_t input, size_t count, size_t used,
                                           int numbers, uint64_t seed, float **values);

@@ -4,7 +4,6 @@
 #include "kernels/verify/kernel_operands.h"
 #include "kernels/verify/kernel_sparse.h"
 #include "kernels/verify/kernel_sparse_rows.h"
-#include "reference/bf16.h"
 
 #include <string.h>
 
@@ -26,25 +25,18 @@ size_t spw_sparse_places(size_t rows, size_t width, size_t place[SPW_KERNEL_SAMP
     return kept;
 }
 
-static size_t bytes_of(spw_type type) { return type == SPW_TYPE_BF16 ? sizeof(uint16_t) : sizeof(float); }
-
 spw_status spw_sparse_rows_make(spw_kernel_case *c, size_t input, const spw_sparse_rows *r, uint64_t seed,
                                 float **values) {
-    const size_t bytes = r->rows * r->width * bytes_of(c->call.type);
+    const size_t bytes = r->rows * r->width * spw_kernel_type_bytes(c->call.type);
     spw_sparse *s = &c->sparse[input];
     spw_status status = SPW_OK;
     SPW_TRY(SPW_ALLOC(r->places * r->width, values));
     SPW_TRY(spw_sparse_zeros(bytes, s));
     for (size_t p = 0; p < r->places; p++) {
-        for (size_t i = 0; i < r->width; i++) { /* integers: the same in both types */
+        for (size_t i = 0; i < r->width; i++) { /* integers: the same in all types */
             const float value = spw_number(SPW_NUMBERS_INTEGER, seed, p * r->width + i);
             const size_t at = r->place[p] * r->width + i;
-            (*values)[p * r->width + i] = value;
-            if (c->call.type == SPW_TYPE_BF16) {
-                ((uint16_t *)(void *)s->memory)[at] = spw_bf16_from_float(value);
-            } else {
-                ((float *)(void *)s->memory)[at] = value;
-            }
+            (*values)[p * r->width + i] = spw_kernel_store(c->call.type, s->memory, at, value);
         }
     }
     c->call.input[input] = s->memory;
@@ -73,7 +65,7 @@ static spw_status make_sink(const spw_sparse_rows *r, size_t element, spw_sparse
 spw_status spw_sparse_output_make(spw_kernel_case *c, const spw_sparse_rows *r) {
     spw_sparse *sink = &c->sparse[SPW_KERNEL_INPUTS];
     spw_status status = SPW_OK;
-    SPW_TRY(make_sink(r, bytes_of(c->output_type), sink, &c->call.output, &c->output_bytes));
+    SPW_TRY(make_sink(r, spw_kernel_type_bytes(c->output_type), sink, &c->call.output, &c->output_bytes));
     c->guarded = sink->memory;
     c->samples = r->places;
     c->sample_width = r->width;

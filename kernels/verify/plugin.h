@@ -49,7 +49,9 @@ typedef enum spw_kernel { SPW_KERNEL_LIST(SPW_KERNEL_ENUM) SPW_KERNELS } spw_ker
 
 typedef enum spw_type {
     SPW_TYPE_BF16,
-    SPW_TYPE_FLOAT
+    SPW_TYPE_FLOAT,
+    SPW_TYPE_FP16, /* sums of 65520 and more become infinity */
+    SPW_TYPES
 } spw_type; /* of inputs and outputs that say nothing else */
 typedef enum spw_memory {
     SPW_MEMORY_HOST,
@@ -81,7 +83,7 @@ typedef struct spw_plugin_table {
     int version; /* SPW_PLUGIN_VERSION */
     const char *name;
     spw_memory memory;
-    int types;                                  /* bits: 1 << SPW_TYPE_BF16 | 1 << SPW_TYPE_FLOAT */
+    int types; /* bits: 1 << SPW_TYPE_BF16 | 1 << SPW_TYPE_FLOAT | 1 << SPW_TYPE_FP16 */
     spw_kernel_function *function[SPW_KERNELS]; /* NULL: not there */
 } spw_plugin_table;
 

@@ -11,7 +11,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { EXIT_LEFT = 1, EXIT_UNHEARD = 5, TYPES = 2 };
+enum { EXIT_LEFT = 1, EXIT_UNHEARD = 5 };
 
 /* Of the child, for what runs when a plugin ends it. */
 static struct {
@@ -142,7 +142,7 @@ static spw_status run_kernel(const spw_plugin_work *work, const spw_plugin_table
                              size_t *position) {
     size_t first = 0, end = 0;
     spw_status status = range_of(work, kernel, &first, &end);
-    for (int type = 0; type < TYPES; type++) {
+    for (int type = 0; type < SPW_TYPES; type++) {
         for (size_t number = first; number < end && status == SPW_OK; number++) {
             const size_t at = (*position)++;
             if (at < work->first || (table->types & 1 << type) == 0 || work->stopped[kernel][type]) continue;

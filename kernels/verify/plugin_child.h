@@ -31,10 +31,10 @@ typedef struct spw_plugin_word {
 /* Which cases a child runs. */
 typedef struct spw_plugin_work {
     const spw_plugin_request *request;
-    const spw_record *record;     /* NULL: made up */
-    spw_kernel kernel;            /* SPW_KERNELS: all */
-    size_t first;                 /* position of the first case */
-    bool stopped[SPW_KERNELS][2]; /* kernels, by type, that are not run any more */
+    const spw_record *record;             /* NULL: made up */
+    spw_kernel kernel;                    /* SPW_KERNELS: all */
+    size_t first;                         /* position of the first case */
+    bool stopped[SPW_KERNELS][SPW_TYPES]; /* kernels, by type, that are not run any more */
     uint64_t tag;
 } spw_plugin_work;
 

@@ -2,7 +2,7 @@
 
 #include "kernels/verify/kernel_case.h"
 
-enum { SHOWN = 20, TYPES = 2 };
+enum { SHOWN = 20 };
 
 typedef struct tally {
     size_t cases, passed, left_out, skipped;
@@ -13,7 +13,7 @@ typedef struct report {
     const spw_plugin_request *request;
     const char *program;
     FILE *out;
-    tally of[SPW_KERNELS][TYPES];
+    tally of[SPW_KERNELS][SPW_TYPES];
     size_t failed, ran;
 } report;
 
@@ -54,14 +54,14 @@ spw_status spw_plugin_report(const spw_plugin_request *request, const char *prog
     const spw_status status = spw_plugin_run(request, take, &r);
     if (r.failed > SHOWN) fprintf(out, "and %zu more\n", r.failed - SHOWN);
     if (r.failed > 0) fprintf(out, "\n");
-    for (int i = 0; r.ran > 0 && i < SPW_KERNELS * TYPES; i++) {
-        const tally *t = &r.of[i / TYPES][i % TYPES];
+    for (int i = 0; r.ran > 0 && i < SPW_KERNELS * SPW_TYPES; i++) {
+        const tally *t = &r.of[i / SPW_TYPES][i % SPW_TYPES];
         if (t->cases == 0) continue;
         char skipped[32] = "";
         if (t->skipped > 0) (void)snprintf(skipped, sizeof skipped, ", %zu not run", t->skipped);
         fprintf(out,
                 "%-16s %-6s %3zu of %3zu cases passed, %zu left out%s; largest error %.2f of its bound\n",
-                spw_plugin_kernel_name((spw_kernel)(i / TYPES)), spw_type_name((spw_type)(i % TYPES)),
+                spw_plugin_kernel_name((spw_kernel)(i / SPW_TYPES)), spw_type_name((spw_type)(i % SPW_TYPES)),
                 t->passed, t->cases - t->left_out, t->left_out, skipped, t->worst);
     }
     if (status != SPW_OK) return status;

@@ -11,7 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static const char *const type_names[] = {[SPW_TYPE_BF16] = "bf16", [SPW_TYPE_FLOAT] = "float"};
+static const char *const type_names[] = {
+    [SPW_TYPE_BF16] = "bf16", [SPW_TYPE_FLOAT] = "float", [SPW_TYPE_FP16] = "fp16"};
 enum { MOST_HANGS = 2, WALL_TIMES = 20, LOOK_MS = 1000 };
 
 const char *spw_type_name(spw_type type) { return type_names[type]; }
@@ -115,7 +116,7 @@ typedef struct run {
     spw_plugin_work work;
     void (*take)(void *state, const spw_plugin_verdict *verdict);
     void *state;
-    unsigned hangs[SPW_KERNELS][2];
+    unsigned hangs[SPW_KERNELS][SPW_TYPES];
 } run;
 
 static void give(const run *r, const spw_plugin_word *w) {
@@ -135,7 +136,8 @@ static void give(const run *r, const spw_plugin_word *w) {
 static bool listen_to(const run *r, child *c, double limit_s) {
     spw_plugin_word w;
     while (take_word(c, limit_s, &w)) {
-        const bool ours = w.tag == r->work.tag && (unsigned)w.kernel < SPW_KERNELS && (unsigned)w.type < 2;
+        const bool ours =
+            w.tag == r->work.tag && (unsigned)w.kernel < SPW_KERNELS && (unsigned)w.type < SPW_TYPES;
         w.name[sizeof w.name - 1] = w.message[sizeof w.message - 1] = '\0';
         if (!ours) return false;
         switch (w.says) {

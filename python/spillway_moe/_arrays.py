@@ -1,5 +1,5 @@
-"""Host memory as arrays of PyTorch, JAX or NumPy, and back. What crosses is an int16, int32, uint8 or float32 array by DLPack, which
-all three take; bfloat16, which NumPy's DLPack lacks, is int16 seen anew on the other side."""
+"""Host memory as arrays of PyTorch, JAX or NumPy, and back. What crosses is an int16, int32, uint8, float16 or float32 array by DLPack,
+which all three take; bfloat16, which NumPy's DLPack lacks, is int16 seen anew on the other side."""
 from __future__ import annotations
 
 import sys
@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy
 
-BITS = {"bf16": numpy.int16, "float": numpy.float32}
-FULL = {"bf16": "bfloat16", "float": "float32"}
+BITS = {"bf16": numpy.int16, "fp16": numpy.float16, "float": numpy.float32}
+FULL = {"bf16": "bfloat16", "fp16": "float16", "float": "float32"}
 
 
 def short_type(dtype: Any) -> str:
-    """bf16 or float, of a name or of a framework's type."""
+    """bf16, fp16 or float, of a name or of a framework's type."""
     try:
         name = dtype if isinstance(dtype, str) else numpy.dtype(dtype).name
     except TypeError:
@@ -21,7 +21,7 @@ def short_type(dtype: Any) -> str:
     for short, full in FULL.items():
         if name in (short, full, {"float": "fp32"}.get(short)):
             return short
-    raise ValueError(f"dtype {dtype!r}: there are cases in bfloat16 and in float32")
+    raise ValueError(f"dtype {dtype!r}: there are cases in bfloat16, float16 and float32")
 
 
 class Torch:

@@ -271,7 +271,7 @@ def grouped_gemm(fn: Callable, *, dtype: Any = "bf16", device: Any = None, array
                  record: Any = None, case: int | None = None) -> Report:
     """fn(x [rows][in], w [experts][in][out], offset [experts + 1]) -> y [rows][out]; y[r] = x[r] w[e] for offset[e] <= r < offset[e + 1].
 
-    transposed: w is [experts][out][in]. dtype: bfloat16 or float32, of any framework or a name. device: the framework's, as in "cuda".
+    transposed: w is [experts][out][in]. dtype: bfloat16, float16 or float32, of any framework or a name. device: the framework's, as in "cuda".
     arrays: torch, jax or numpy where dtype, device and what is imported do not say it. record: path of a routing record. case: this
     one alone; then an exception of fn is not caught."""
     return _run("grouped_gemm", fn, dtype, device, arrays, record, case, transposed)
@@ -353,7 +353,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m spillway_moe.check", description="Checks a kernel of your own.")
     parser.add_argument("kernel", choices=sorted(_SHAPES))
     parser.add_argument("function", metavar="FILE.py:NAME")
-    parser.add_argument("--dtype", default="bf16", help="bf16 (default) or float")
+    parser.add_argument("--dtype", default="bf16", help="bf16 (default), fp16 or float")
     parser.add_argument("--arrays", choices=sorted(FRAMEWORKS), help="what the function takes (default: what its file imports)")
     parser.add_argument("--device", help="of the framework, as in cuda")
     parser.add_argument("--transposed", action="store_true", help="weights are [experts][out][in]")

@@ -5,7 +5,8 @@
 
 #include <string.h>
 
-static const char *const types[] = {[SPW_TYPE_BF16] = "bf16", [SPW_TYPE_FLOAT] = "float"};
+static const char *const types[SPW_TYPES] = {
+    [SPW_TYPE_BF16] = "bf16", [SPW_TYPE_FLOAT] = "float", [SPW_TYPE_FP16] = "fp16"};
 
 struct spw_case {
     spw_kernel_case own;
@@ -26,7 +27,7 @@ static spw_status parse_type(const char *name, spw_type *out) {
         *out = (spw_type)i;
         return SPW_OK;
     }
-    return spw_fail(SPW_EARG, "'%s' is no type of a case; there are bf16 and float", name);
+    return spw_fail(SPW_EARG, "'%s' is no type of a case; there are bf16, fp16 and float", name);
 }
 
 spw_code spw_case_count(const char *kernel, const char *record, size_t *out) {

@@ -172,7 +172,7 @@ spw_code spw_compare_float(size_t count, size_t terms, const float *got, const f
 
 /* --- Cases for a kernel of your own ---
  * Those of `spillway verify --plugin` (docs/check_your_kernel.md), for a caller who runs the kernel himself: <spillway/plugin.h>
- * says what each kernel gets and must do. `kernel` is a name from there, as in "grouped_gemm"; `type` is "bf16" or "float".
+ * says what each kernel gets and must do. `kernel` is a name from there, as in "grouped_gemm"; `type` is "bf16", "fp16" or "float".
  * `record` is NULL for made-up routings, or the path of a routing record, whose choices the cases then have. */
 typedef struct spw_case spw_case;
 typedef struct spw_case_facts {

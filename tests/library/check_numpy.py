@@ -21,6 +21,15 @@ def grouped_gemm(x, w, offset, transposed=False):
     return y
 
 
+def grouped_gemm_fp16(x, w, offset):
+    return grouped_gemm(x.astype(np.float32), w.astype(np.float32), offset).astype(np.float16)
+
+
+def cut_fp16(x, w, offset):
+    """Without the last of fp16's bits."""
+    return (grouped_gemm_fp16(x, w, offset).view(np.uint16) & 0xFFFE).view(np.float16)
+
+
 def input_gradient(dy, w, offset):
     return grouped_gemm(dy, w.swapaxes(1, 2), offset)
 
@@ -216,11 +225,19 @@ def main():
     table = verdict("weight_gradient", tail_too).rows
     ensure(len(table) == 31 and (table["status"] == "failed").sum() == 6, "the table")
 
+    for dtype in ("fp16", "float16", np.float16):
+        report = check.grouped_gemm(grouped_gemm_fp16, dtype=dtype, arrays="numpy")
+        ensure(report and "grouped_gemm fp16: 31 of 31 cases passed, 0 left out" in str(report), str(report))
+    report = check.grouped_gemm(cut_fp16, dtype="fp16", arrays="numpy")
+    ensure(len(report.of("failed")) > 15, f"a result without its last bit passed: {report}")
+    ensure(not check.grouped_gemm(lambda x, w, offset: grouped_gemm(x, w, offset).astype(np.float32), dtype="fp16", arrays="numpy", case=0),
+           "a result in another type passed")
+
     report = verdict("swiglu", large_alone)
     ensure(report and len(report.of("left out")) == 10 and "21 of 21 cases passed, 10 left out" in str(report), str(report))
     ensure(not verdict("swiglu", lambda gate, up: NotImplemented), "nothing was compared, and it passed")
     ensure("spillway_moe.check.swiglu(" in verdict("swiglu", lambda gate, up: gate).of("failed")[0]["again"], "a function without a name")
-    for options, says in ((dict(dtype="fp8"), "bfloat16 and in float32"), (dict(arrays="dance"), "arrays='torch', 'jax' or 'numpy'"),
+    for options, says in ((dict(dtype="fp8"), "bfloat16, float16 and float32"), (dict(arrays="dance"), "arrays='torch', 'jax' or 'numpy'"),
                           (dict(device="cuda"), "NumPy's arrays are on the cpu"), (dict(case=31), "cases 0 to 30"),
                           (dict(record="no.record"), "no.record")):
         try:

@@ -218,6 +218,27 @@ static void test_exact_cases(void) {
     }
 }
 
+/* A case of fp16 passes what is right for it, stored as fp16, and not as bf16. */
+static void test_fp16_case(void) {
+    for (size_t number = 0; number < 20; number++) {
+        spw_kernel_case c;
+        spw_judged judged;
+        CHECK_OK(spw_kernel_case_create(SPW_KERNEL_GROUPED_GEMM, SPW_TYPE_FP16, NULL, number, &c));
+        CHECK(c.output_bytes == c.call.rows * c.call.out * sizeof(uint16_t));
+        uint16_t *const output = c.call.output;
+        for (size_t i = 0; i < c.judged; i++) output[i] = spw_fp16_from_float(c.want[i]);
+        CHECK_OK(spw_kernel_case_judge(&c, &judged));
+        CHECK(judged.failed == 0 && judged.elements == c.judged);
+        for (size_t i = 0; strstr(c.name, "integers") != NULL && i < 16; i++) {
+            const float x = spw_fp16_to_float(((const uint16_t *)c.call.input[0])[i]);
+            CHECK(fabsf(x) <= 8 && roundf(x) == x); /* of bf16's bits there would be other numbers */
+        }
+        for (size_t i = 0; i < c.judged; i++) output[i] = spw_bf16_from_float(c.want[i]);
+        CHECK_STATUS(spw_kernel_case_judge(&c, &judged), SPW_EMISMATCH);
+        spw_kernel_case_destroy(&c);
+    }
+}
+
 int main(void) {
     test_equal();
     test_interval();
@@ -231,5 +252,6 @@ int main(void) {
     test_numbers();
     CHECK(spw_device_count() >= 0);
     test_exact_cases();
+    test_fp16_case();
     return check_done();
 }
