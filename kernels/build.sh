@@ -135,13 +135,13 @@ spw_kernels_verify_amd() {
 
 # --- Handlers for JAX ---
 spw_jax_host="base/memory base/status base/text reference/bf16 reference/dispatch reference/fp16 reference/grouped_gemm reference/grouped_gemm_plain
-reference/matrix_product reference/swiglu kernels/experts/experts_call kernels/experts/experts_cpu
+reference/matrix_product reference/swiglu reference/float8 kernels/experts/experts_call kernels/experts/experts_cpu kernels/experts/experts_float8_cpu
 kernels/jax/jax_calls kernels/jax/jax_cpu kernels/jax/jax_experts kernels/jax/jax_frame kernels/jax/jax_meeting"
-spw_jax_gpu_host="kernels/exchange/dispatch_gpu kernels/experts/experts_gpu kernels/gemm/grouped_gemm_fused kernels/gemm/grouped_gemm_gpu
+spw_jax_gpu_host="kernels/exchange/dispatch_gpu kernels/experts/experts_float8_gpu kernels/experts/experts_gpu kernels/gemm/grouped_gemm_fused kernels/gemm/grouped_gemm_gpu
 kernels/gpu/device kernels/gpu/world kernels/gpu/world_link kernels/jax/jax_gpu kernels/jax/jax_gpu_group"
 spw_jax_kernels="kernels/exchange/exchange_layout kernels/exchange/exchange_reduce kernels/exchange/exchange_send
 kernels/gemm/grouped_gemm_float8_naive kernels/gemm/grouped_gemm_naive kernels/gemm/grouped_gemm_tiled kernels/jax/jax_rows
-kernels/local/combine kernels/local/routing_plan kernels/local/row_sums"
+kernels/local/combine kernels/local/float8_quantize kernels/local/float8_weights kernels/local/routing_plan kernels/local/row_sums"
 spw_jax_kernels_nvidia="kernels/gemm/grouped_gemm_float8_weights_wgmma kernels/gemm/grouped_gemm_float8_wgmma kernels/gemm/grouped_gemm_pingpong_wgmma kernels/gemm/grouped_gemm_wgmma kernels/gemm/grouped_gemm_swiglu_wgmma"
 spw_jax_kernels_amd="kernels/gemm/grouped_gemm_float8_mfma kernels/gemm/grouped_gemm_float8_weights_mfma kernels/gemm/grouped_gemm_fused_mfma kernels/gemm/grouped_gemm_mfma kernels/gemm/grouped_gemm_mxfp8_mfma"
 
@@ -214,10 +214,10 @@ spw_jax_amd() {
 
 # --- PyTorch's operators ---
 spw_torch_host="base/memory base/status base/text reference/bf16 reference/fp16 reference/grouped_gemm reference/grouped_gemm_plain
-reference/matrix_product reference/swiglu kernels/experts/experts_call kernels/experts/experts_cpu kernels/torch/torch_call"
-spw_torch_gpu_host="kernels/gemm/grouped_gemm_fused kernels/gemm/grouped_gemm_gpu kernels/gpu/device kernels/experts/experts_gpu"
+reference/matrix_product reference/swiglu reference/float8 kernels/experts/experts_call kernels/experts/experts_cpu kernels/experts/experts_float8_cpu kernels/torch/torch_call"
+spw_torch_gpu_host="kernels/gemm/grouped_gemm_fused kernels/gemm/grouped_gemm_gpu kernels/gpu/device kernels/experts/experts_float8_gpu kernels/experts/experts_gpu"
 spw_torch_kernels="kernels/gemm/grouped_gemm_float8_naive kernels/gemm/grouped_gemm_naive kernels/gemm/grouped_gemm_tiled
-kernels/local/combine kernels/local/routing_plan kernels/local/row_sums"
+kernels/local/combine kernels/local/float8_quantize kernels/local/float8_weights kernels/local/routing_plan kernels/local/row_sums"
 
 spw_torch_cpu() { spw_kernels_shared spillway_torch "" "$spw_torch_host" "" "" "${CC:-cc}" "-Wl,-z,defs -fopenmp -lm"; }
 

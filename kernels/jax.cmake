@@ -14,10 +14,10 @@ if(NOT SPW_JAX_INCLUDE)
 endif()
 
 add_library(spillway_jax SHARED
-    experts/experts_call.c experts/experts_cpu.c
+    experts/experts_call.c experts/experts_cpu.c experts/experts_float8_cpu.c
     jax/jax_calls.c jax/jax_cpu.c jax/jax_experts.c jax/jax_frame.c jax/jax_meeting.c
     ../base/memory.c ../base/status.c ../base/text.c
-    ../reference/bf16.c ../reference/dispatch.c ../reference/fp16.c ../reference/grouped_gemm.c ../reference/grouped_gemm_plain.c ../reference/matrix_product.c
+    ../reference/bf16.c ../reference/dispatch.c ../reference/float8.c ../reference/fp16.c ../reference/grouped_gemm.c ../reference/grouped_gemm_plain.c ../reference/matrix_product.c
     ../reference/swiglu.c)
 set_target_properties(spillway_jax PROPERTIES C_VISIBILITY_PRESET hidden)
 target_include_directories(spillway_jax SYSTEM PRIVATE ${SPW_JAX_INCLUDE})
@@ -26,7 +26,7 @@ if(SPW_GPU)
     set(kernels
         exchange/exchange_layout.hip exchange/exchange_reduce.hip exchange/exchange_send.hip
         gemm/grouped_gemm_float8_naive.hip gemm/grouped_gemm_naive.hip gemm/grouped_gemm_tiled.hip jax/jax_rows.hip
-        local/combine.hip local/routing_plan.hip local/row_sums.hip)
+        local/combine.hip local/float8_quantize.hip local/float8_weights.hip local/routing_plan.hip local/row_sums.hip)
     if(SPW_CUDA)
         list(APPEND kernels
             gemm/grouped_gemm_activated_down_gradient_wgmma.hip gemm/grouped_gemm_activated_up_wgmma.hip
@@ -40,6 +40,6 @@ if(SPW_GPU)
     set_target_properties(spillway_jax PROPERTIES ${SPW_GPU}_STANDARD 17 ${SPW_GPU}_STANDARD_REQUIRED ON)
     target_compile_definitions(spillway_jax PRIVATE SPW_EXPERTS_GPU)
     target_sources(spillway_jax PRIVATE
-        ${kernels} exchange/dispatch_gpu.c experts/experts_gpu.c gemm/grouped_gemm_fused.c gemm/grouped_gemm_gpu.c gpu/device.c gpu/world.c gpu/world_link.c jax/jax_gpu.c jax/jax_gpu_group.c)
+        ${kernels} exchange/dispatch_gpu.c experts/experts_float8_gpu.c experts/experts_gpu.c gemm/grouped_gemm_fused.c gemm/grouped_gemm_gpu.c gpu/device.c gpu/world.c gpu/world_link.c jax/jax_gpu.c jax/jax_gpu_group.c)
     target_link_libraries(spillway_jax PRIVATE ${SPW_GPU_LIBRARIES} ${CMAKE_DL_LIBS} stdc++)
 endif()

@@ -2,11 +2,12 @@
  * read once, each output written once; a row that several tokens' choices share counts once. */
 #include "kernels/bench/bench.h"
 #include "kernels/gpu/device_pool.h"
-#include "kernels/local/local_launch.h"
+#include "kernels/local/float8_launch.h"
 #include "kernels/record/numbers.h"
 #include "kernels/record/numbers_launch.h"
 #include "kernels/record/routing.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,7 +20,10 @@ enum {
     ROWS = TOKENS * TOP_K,
     SEQUENCE = 4096,
     CAPACITY = 160,
-    SLOTS = EXPERTS * (TOKENS / SEQUENCE) * CAPACITY
+    SLOTS = EXPERTS * (TOKENS / SEQUENCE) * CAPACITY,
+    CODED_EXPERTS = 16, /* of weights [4096][7168], as many numbers as the rows have */
+    WEIGHTS = CODED_EXPERTS * 2 * FFN * HIDDEN,
+    COLUMN_BLOCKS = ROWS / 128 + EXPERTS
 };
 
 typedef struct bench_layer {
@@ -29,6 +33,8 @@ typedef struct bench_layer {
     spw_capacity_gpu capacity;
     spw_swiglu_gpu swiglu;
     spw_token_rounding_gpu rounding;
+    spw_float8_gpu codes;
+    spw_float8_weights_gpu weights;
     spw_bf16 *x, *dy, *rows, *out, *gate_up, *act, *d_gate_up, *slots;
     float *logits, *weight, *d_weight;
 } layer;
@@ -57,6 +63,29 @@ static int capacity_scatter(layer *l) {
 }
 static int rounding(layer *l) { return spw_launch_token_rounding(l->rounding, NULL); }
 
+/* Codes of rows of the plan that the kernels before have made; w stands in the rows. */
+static spw_float8_gpu codes_of(const layer *l, int width, bool by_columns) {
+    spw_float8_gpu q = l->codes;
+    q.width = width;
+    if (!by_columns) q.column_code = NULL;
+    return q;
+}
+static int code_rows(layer *l) { return spw_launch_float8_rows(codes_of(l, HIDDEN, true), l->rows, NULL); }
+static int code_gathered(layer *l) {
+    return spw_launch_float8_gathered(codes_of(l, HIDDEN, true), l->x, l->plan.assignment, TOP_K, NULL);
+}
+static int code_gathered_by_rows(layer *l) {
+    return spw_launch_float8_gathered(codes_of(l, HIDDEN, false), l->x, l->plan.assignment, TOP_K, NULL);
+}
+static int code_swiglu(layer *l) {
+    return spw_launch_float8_activation(codes_of(l, FFN, true), l->swiglu, NULL);
+}
+static int code_weights(layer *l) { return spw_launch_float8_weights(l->weights, l->rows, NULL); }
+static int turn_codes(layer *l) { return spw_launch_float8_turn(l->weights, NULL); }
+
+/* Bytes of codes and scales of rows. */
+#define CODES(width) (1.0 * ROWS * (width) * (1 + 4.0 / 128))
+
 static const double row_bytes = 2.0 * HIDDEN, score_bytes = 4.0 * TOKENS * EXPERTS;
 static const struct bench_kernel {
     const char *name;
@@ -73,6 +102,12 @@ static const struct bench_kernel {
     {"capacity places", capacity, 0, 0, 8.0 * ROWS + 4.0 * SLOTS},
     {"capacity scatter", capacity_scatter, SLOTS + TOKENS, 0, 0},
     {"token rounding", rounding, 0, 2, (1.0 * TOKENS + 8) * EXPERTS + 8.0 * ROWS},
+    {"fp8 of rows, both ways", code_rows, ROWS, 0, 2 * CODES(HIDDEN)},
+    {"fp8 of gathered rows, both ways", code_gathered, TOKENS, 0, 2 * CODES(HIDDEN) + 4.0 * ROWS},
+    {"fp8 of gathered rows, by rows", code_gathered_by_rows, TOKENS, 0, CODES(HIDDEN) + 4.0 * ROWS},
+    {"fp8 of swiglu, both ways", code_swiglu, 0, 0, 4.0 * ROWS *FFN + 2 * CODES(FFN)},
+    {"fp8 of weights, both ways", code_weights, 0, 0, 4.0 * WEIGHTS},
+    {"fp8 of weights, transposed", turn_codes, 0, 0, 2.0 * WEIGHTS},
 };
 
 typedef struct run {
@@ -151,6 +186,14 @@ static spw_status create(layer *l) {
     l->rounding.keys = words(l, (size_t)TOKENS * EXPERTS), l->rounding.limits = words(l, (size_t)2 * EXPERTS);
     l->rounding.taken = words(l, (size_t)TOKENS * EXPERTS), l->rounding.count = words(l, EXPERTS);
     l->rounding.member = spw_pool_device(&l->pool, (size_t)TOKENS * EXPERTS, NULL);
+    l->codes = (spw_float8_gpu){.experts = EXPERTS, .rows = ROWS, .offset = l->plan.offset};
+    l->codes.code = spw_pool_device(&l->pool, (size_t)ROWS * HIDDEN, NULL);
+    l->codes.scale = words(l, (size_t)ROWS * HIDDEN / 128);
+    l->codes.column_code = spw_pool_device(&l->pool, (size_t)COLUMN_BLOCKS * 128 * HIDDEN, NULL);
+    l->codes.column_scale = words(l, (size_t)COLUMN_BLOCKS * HIDDEN);
+    l->weights = (spw_float8_weights_gpu){
+        CODED_EXPERTS,        2 * FFN, HIDDEN, 0, l->codes.code, l->codes.scale, l->codes.column_code,
+        l->codes.column_scale};
     if (l->pool.status == SPW_OK)
         l->pool.status =
             spw_device_check(spw_launch_fill_float(l->weight, ROWS, SPW_NUMBERS_BELL, 3, NULL), "fill");

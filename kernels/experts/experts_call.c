@@ -15,6 +15,10 @@ static const places places_of[SPW_EXPERTS_OPERATIONS] = {
     [SPW_EXPERTS_COMBINE] = {"combine", 3, 1u << 2, 1, 0},
     [SPW_EXPERTS_ROW_SUMS] = {"row sums", 2, 0, 1, 0},
     [SPW_EXPERTS_ABOUT] = {"about", 0, 0, 1, 0},
+    [SPW_EXPERTS_FLOAT8_ROWS] = {"fp8 of rows", 4, 5u << 1, 4, 15},
+    [SPW_EXPERTS_FLOAT8_WEIGHTS] = {"fp8 of weights", 1, 0, 4, 15},
+    [SPW_EXPERTS_FLOAT8_PRODUCT] = {"fp8 product", 5, 0, 1, 0},
+    [SPW_EXPERTS_FLOAT8_WEIGHT_GRADIENT] = {"fp8 weight gradient", 5, 0, 2, 3},
 };
 
 static spw_status check_activation(const spw_experts_call *c) {
@@ -31,6 +35,20 @@ static spw_status check_activation(const spw_experts_call *c) {
         return spw_fail(SPW_EARG, "up: %zu columns of gate and up; an even number would be right", c->out);
     return SPW_OK;
 }
+
+static spw_status check_float8(const spw_experts_call *c) {
+    const bool codes = c->operation == SPW_EXPERTS_FLOAT8_ROWS || c->operation == SPW_EXPERTS_FLOAT8_WEIGHTS;
+    if (codes && ((c->result[0] == NULL) != (c->result[1] == NULL) ||
+                  (c->result[2] == NULL) != (c->result[3] == NULL)))
+        return spw_fail(SPW_EARG, "%s: codes without scales or scales without codes; both would be right",
+                        places_of[c->operation].name);
+    if (c->gathers != 0 && c->operation != SPW_EXPERTS_FLOAT8_ROWS)
+        return spw_fail(SPW_EARG, "%s: rows that are gathered; rows in order would be right",
+                        places_of[c->operation].name);
+    return SPW_OK;
+}
+
+static bool is_float8(int operation) { return operation >= SPW_EXPERTS_FLOAT8_ROWS; }
 
 static spw_status check_places(const spw_experts_call *c) {
     if (c->operation < 0 || c->operation >= SPW_EXPERTS_OPERATIONS)
@@ -52,9 +70,10 @@ static spw_status check_places(const spw_experts_call *c) {
     if (c->gathers != 0 && (c->operand[3] == NULL || c->top_k == 0))
         return spw_fail(SPW_EARG, "%s: rows are gathered by assignments and top_k, of which one is missing",
                         p->name);
-    if (c->operation == SPW_EXPERTS_WEIGHT_GRADIENT && (c->result[0] == NULL) == (c->result[1] == NULL))
+    if ((c->operation == SPW_EXPERTS_WEIGHT_GRADIENT || c->operation == SPW_EXPERTS_FLOAT8_WEIGHT_GRADIENT) &&
+        (c->result[0] == NULL) == (c->result[1] == NULL))
         return spw_fail(SPW_EARG, "weight gradient: either dw or main would be right");
-    return check_activation(c);
+    return is_float8(c->operation) ? check_float8(c) : check_activation(c);
 }
 
 #if !defined(SPW_EXPERTS_GPU)
@@ -69,5 +88,7 @@ spw_status spw_experts_gpu(const spw_experts_call *c) {
 spw_status spw_experts_run(const spw_experts_call *call) {
     const spw_status status = check_places(call);
     if (status != SPW_OK) return status;
-    return call->device < 0 ? spw_experts_cpu(call) : spw_experts_gpu(call);
+    if (call->device < 0)
+        return is_float8(call->operation) ? spw_experts_float8_cpu(call) : spw_experts_cpu(call);
+    return spw_experts_gpu(call);
 }

@@ -21,7 +21,13 @@
  *   DOWN_GRADIENT    dy, w, offset, assignment, h, weight fp32             d_h, act, row_sum fp32 [ceil(in / 128)][rows]
  *   COMBINE          rows, row, weight? fp32                               y [tokens][in]
  *   ROW_SUMS         row_sum [out][rows], row                              d_weight [tokens][top_k] fp32
- *   ABOUT            -                                                     int32: 1 where UP and DOWN_GRADIENT are there */
+ *   ABOUT            -                                                     int32: 1 where UP and DOWN_GRADIENT are there
+ * fp8: codes of e4m3 with fp32 scales of blocks of 128 (reference/float8.h), by rows, by columns and of weights in both layouts. Codes and
+ * scales of a kind are both there, or neither.
+ *   FLOAT8_ROWS      x, -, offset, assignment?                             by rows: code, scale?; by columns: code, scale?
+ *   FLOAT8_WEIGHTS   w                                                     [out][in]: code, scale?; [in][out]: code, scale?
+ *   FLOAT8_PRODUCT   x, w [experts][out][in], offset, scales of x, of w    y
+ *   FLOAT8_WEIGHT_GRADIENT   x, dy by columns, offset, scales of x, of dy  dw?, main? fp32, which grows where dw is NULL */
 typedef enum spw_experts_operation {
     SPW_EXPERTS_PLAN,
     SPW_EXPERTS_FORWARD,
@@ -32,6 +38,10 @@ typedef enum spw_experts_operation {
     SPW_EXPERTS_COMBINE,
     SPW_EXPERTS_ROW_SUMS,
     SPW_EXPERTS_ABOUT,
+    SPW_EXPERTS_FLOAT8_ROWS,
+    SPW_EXPERTS_FLOAT8_WEIGHTS,
+    SPW_EXPERTS_FLOAT8_PRODUCT,
+    SPW_EXPERTS_FLOAT8_WEIGHT_GRADIENT,
     SPW_EXPERTS_OPERATIONS
 } spw_experts_operation;
 
@@ -76,7 +86,12 @@ static inline spw_swiglu spw_experts_swiglu(const spw_experts_call *c) {
                         .plain = c->activation == SPW_EXPERTS_RELU2 ? SPW_RELU2 : SPW_GATED,
                         .gate = c->activation == SPW_EXPERTS_GEGLU ? SPW_GATE_GELU : SPW_GATE_SILU};
 }
+/* Element i of an array of the call's type, on a CPU. */
+float spw_experts_number(const spw_experts_call *c, const void *from, size_t i);
+void spw_experts_put(const spw_experts_call *c, void *to, size_t i, float value);
 spw_status spw_experts_cpu(const spw_experts_call *call);
 spw_status spw_experts_gpu(const spw_experts_call *call);
+spw_status spw_experts_float8_cpu(const spw_experts_call *call);
+spw_status spw_experts_float8_gpu(const spw_experts_call *call);
 
 #endif

@@ -36,13 +36,13 @@ static void leave(scratch *s) {
     for (size_t i = 0; i < s->count; i++) spw_free(s->memory[i]);
 }
 
-static float number(const spw_experts_call *c, const void *from, size_t i) {
+float spw_experts_number(const spw_experts_call *c, const void *from, size_t i) {
     if (c->element == SPW_EXPERTS_FP32) return ((const float *)from)[i];
     const uint16_t bits = ((const uint16_t *)from)[i];
     return c->element == SPW_EXPERTS_FP16 ? spw_fp16_to_float(bits) : spw_bf16_to_float(bits);
 }
 
-static void put(const spw_experts_call *c, void *to, size_t i, float value) {
+void spw_experts_put(const spw_experts_call *c, void *to, size_t i, float value) {
     if (c->element == SPW_EXPERTS_FP32)
         ((float *)to)[i] = value;
     else
@@ -59,13 +59,14 @@ static float *gathered(scratch *s, const spw_experts_call *c, const void *array,
     for (size_t r = 0; r < rows; r++)
         for (size_t i = 0; i < columns; i++)
             copy[r * columns + i] =
-                r < used ? number(c, array, (from == NULL ? r : (size_t)from[r] / c->top_k) * columns + i)
+                r < used ? spw_experts_number(c, array,
+                                              (from == NULL ? r : (size_t)from[r] / c->top_k) * columns + i)
                          : 0;
     return copy;
 }
 
 static void store(const spw_experts_call *c, void *to, const float *from, size_t count) {
-    for (size_t i = 0; i < count; i++) put(c, to, i, from[i]);
+    for (size_t i = 0; i < count; i++) spw_experts_put(c, to, i, from[i]);
 }
 
 /* --- Rows --- */
@@ -124,8 +125,8 @@ static spw_status combine(const spw_experts_call *c) {
             for (size_t k = t * c->top_k; k < (t + 1) * c->top_k; k++)
                 if (row[k] >= 0)
                     sum += (double)(weight == NULL ? 1 : weight[k]) *
-                           (double)number(c, c->operand[0], (size_t)row[k] * c->in + i);
-            put(c, c->result[0], t * c->in + i, (float)sum);
+                           (double)spw_experts_number(c, c->operand[0], (size_t)row[k] * c->in + i);
+            spw_experts_put(c, c->result[0], t * c->in + i, (float)sum);
         }
     return SPW_OK;
 }
@@ -211,7 +212,8 @@ static gate_place places_of_gate(const spw_experts_call *c, size_t ffn) {
 static void add_bias(const spw_experts_call *c, const size_t *offset, float *h) {
     for (size_t e = 0; c->operand[4] != NULL && e < c->experts; e++)
         for (size_t r = offset[e]; r < offset[e + 1]; r++)
-            for (size_t o = 0; o < c->out; o++) h[r * c->out + o] += number(c, c->operand[4], e * c->out + o);
+            for (size_t o = 0; o < c->out; o++)
+                h[r * c->out + o] += spw_experts_number(c, c->operand[4], e * c->out + o);
 }
 
 static void up(scratch *s, const spw_experts_call *c) {
@@ -239,14 +241,14 @@ static void down_gradient_row(const spw_experts_call *c, size_t r, float weight,
     const spw_swiglu kind = spw_experts_swiglu(c);
     for (size_t i = 0; i < g.ffn; i++) {
         const size_t at = r * g.wide + i * g.step;
-        const float gate = number(c, c->operand[4], at), up = number(c, c->operand[4], at + g.up),
-                    d = s[i] * weight;
+        const float gate = spw_experts_number(c, c->operand[4], at),
+                    up = spw_experts_number(c, c->operand[4], at + g.up), d = s[i] * weight;
         float act, d_gate, d_up;
         spw_ref_swiglu(kind, 1, &gate, &up, &act, NULL);
         spw_ref_swiglu_gradient(kind, 1, &gate, &up, &d, (spw_swiglu_gradients){&d_gate, &d_up, NULL});
-        if (g.up != 0) put(c, c->result[0], at + g.up, d_up);
-        put(c, c->result[0], at, d_gate);
-        put(c, c->result[1], r * g.ffn + i, weight * act);
+        if (g.up != 0) spw_experts_put(c, c->result[0], at + g.up, d_up);
+        spw_experts_put(c, c->result[0], at, d_gate);
+        spw_experts_put(c, c->result[1], r * g.ffn + i, weight * act);
         ((float *)c->result[2])[i / SPW_EXPERTS_ROW_SUM_TILE * c->rows + r] += s[i] * act;
     }
 }

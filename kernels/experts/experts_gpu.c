@@ -138,6 +138,10 @@ spw_status spw_experts_gpu(const spw_experts_call *c) {
         [SPW_EXPERTS_COMBINE] = combine,
         [SPW_EXPERTS_ROW_SUMS] = row_sums,
         [SPW_EXPERTS_ABOUT] = about,
+        [SPW_EXPERTS_FLOAT8_ROWS] = spw_experts_float8_gpu,
+        [SPW_EXPERTS_FLOAT8_WEIGHTS] = spw_experts_float8_gpu,
+        [SPW_EXPERTS_FLOAT8_PRODUCT] = spw_experts_float8_gpu,
+        [SPW_EXPERTS_FLOAT8_WEIGHT_GRADIENT] = spw_experts_float8_gpu,
     };
     spw_status status = SPW_OK;
     SPW_TRY(check(c));

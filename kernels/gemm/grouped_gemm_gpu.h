@@ -138,8 +138,9 @@ extern const spw_gemm_float8_variant spw_gemm_float8_variants[];
  *   x  [rows][in] codes, x_scale [rows][ceil(in / 128)]: spw_float8_quantize_rows
  *   w  [experts][out][in] codes, w_scale [experts][ceil(out / 128)][ceil(in / 128)]: spw_float8_quantize_tiles of each expert
  *   y  [rows][out], 0 in the unused tail
- * shape.transposed must be set; in is a multiple of 16, out of 8. The input gradient is the same product, of dy and of codes of
- * w stored [experts][in][out]. Device pointers, 16-byte aligned. Does not wait. SPW_EARG: widths; SPW_EDEVICE. */
+ * shape.transposed must be set, as Hopper's tensor cores take codes of fp8 with the sum's dimension contiguous alone; weights [in][out] are
+ * transposed once a step, codes and scales (kernels/local/float8_launch.h). in is a multiple of 16, out of 8. The input gradient is the same
+ * product, of dy and of codes of w stored [experts][in][out]. Device pointers, 16-byte aligned. Does not wait. SPW_EARG: widths; SPW_EDEVICE. */
 SPW_MUST_CHECK spw_status spw_gpu_grouped_gemm_float8(const spw_gemm_float8_variant *variant,
                                                       spw_gemm_shape shape, const unsigned char *x,
                                                       const float *x_scale, const unsigned char *w,

@@ -15,7 +15,8 @@ import typing
 
 import torch
 
-_OPERATIONS = ("plan", "forward", "input_gradient", "weight_gradient", "up", "down_gradient", "combine", "row_sums", "about")
+_OPERATIONS = ("plan", "forward", "input_gradient", "weight_gradient", "up", "down_gradient", "combine", "row_sums", "about",
+               "float8_rows", "float8_weights", "float8_product", "float8_weight_gradient")
 _PLAN_CHUNK, _ROW_SUM_TILE = 1024, 128
 _ACTIVATIONS = ("swiglu", "geglu", "relu2")  # by their numbers in the entry
 _ELEMENTS = (torch.bfloat16, torch.float32, torch.float16)  # the same

@@ -242,12 +242,18 @@ typedef struct weights_check {
     const char *name;
 } weights_check;
 
-static void judge_weights(spw_device_pool *pool, const char *what, const weights_check *c, const void *device,
-                          const void *want, size_t count, size_t bytes, spw_judge *judge) {
-    const void *got = spw_pool_fetch(pool, device);
+/* An array of the device and what is right. */
+typedef struct compared {
+    const char *what;
+    const void *device, *want;
+    size_t count, bytes;
+} compared;
+
+static void judge_weights(spw_device_pool *pool, const weights_check *c, compared of, spw_judge *judge) {
+    const void *got = spw_pool_fetch(pool, of.device);
     if (pool->status == SPW_OK)
-        spw_judge_count(judge, spw_judge_bytes(count, bytes, got, want), "fp8 of weights, %s, %s", what,
-                        c->name);
+        spw_judge_count(judge, spw_judge_bytes(of.count, of.bytes, got, of.want), "fp8 of weights, %s, %s",
+                        of.what, c->name);
 }
 
 static void turn(const void *from, size_t experts, size_t rows, size_t columns, size_t bytes, void *to) {
@@ -289,12 +295,13 @@ static spw_status verify_weights(const weights_check *c, spw_judge *judge) {
         pool.status = spw_device_check(spw_launch_float8_weights(q, device, NULL), "fp8 of weights");
     if (pool.status == SPW_OK)
         pool.status = spw_device_check(spw_launch_float8_turn(again, NULL), "fp8 of weights, transposed");
-    judge_weights(&pool, "codes", c, q.code, code, count, 1, judge);
-    judge_weights(&pool, "scales", c, q.scale, scale, scales, 4, judge);
-    judge_weights(&pool, "transposed codes", c, q.turned_code, turned, count, 1, judge);
-    judge_weights(&pool, "transposed scales", c, q.turned_scale, turned_scale, scales, 4, judge);
-    judge_weights(&pool, "codes transposed later", c, again.turned_code, turned, count, 1, judge);
-    judge_weights(&pool, "scales transposed later", c, again.turned_scale, turned_scale, scales, 4, judge);
+    const compared all[] = {{"codes", q.code, code, count, 1},
+                            {"scales", q.scale, scale, scales, 4},
+                            {"transposed codes", q.turned_code, turned, count, 1},
+                            {"transposed scales", q.turned_scale, turned_scale, scales, 4},
+                            {"codes transposed later", again.turned_code, turned, count, 1},
+                            {"scales transposed later", again.turned_scale, turned_scale, scales, 4}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) judge_weights(&pool, c, all[i], judge);
     const spw_status status = pool.status == SPW_OK ? spw_pool_guards(&pool) : pool.status;
     spw_pool_destroy(&pool);
     return status;
