@@ -69,7 +69,7 @@ static void code_weights_of(const spw_experts_call *c, size_t expert, bool turne
     if (codes == NULL) return;
     for (size_t i = 0; i < c->in; i++)
         for (size_t o = 0; o < c->out; o++)
-            w[turned ? i * c->out + o : o * c->in + i] = number(
+            w[turned ? i * c->out + o : o * c->in + i] = spw_experts_number(
                 c, c->operand[0], expert * count + (c->transposed != 0 ? o * c->in + i : i * c->out + o));
     spw_float8_quantize_tiles(w, down, across, (uint8_t *)codes + expert * count,
                               (float *)scales + expert * blocks(c->in) * blocks(c->out));

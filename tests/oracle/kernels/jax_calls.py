@@ -128,7 +128,7 @@ REFUSED = [  # what, the call, words of the message
     ("too few parts of a row's sum", lambda: raw(
         "down_gradient", [("f", 6, 8), ("f", 3, 264, 8), ("i", 4), ("i", 12), ("f", 12, 528), ("f", 6, 2)],
         [("f", 12, 528), ("f", 12, 264), ("f", 1, 12)], transposed=0, activation=0, pairs=0, limit=0.0, alpha=1.0),
-     "parts of row_sum: 1; 2 would be right"),
+     "parts of row_sum: 1; 3 would be right"),
     ("offsets that fall", lambda: offsets(0, 5, 3, 12), "offset[2] is 3; 0, then growing, at most 12 would be right"),
     ("offsets behind the rows", lambda: offsets(0, 5, 6, 13), "offset[3] is 13"),
     ("a library of others", lambda: spillway_jax.register("libm.so.6"), "libm.so.6 holds no handlers"),

@@ -165,7 +165,7 @@ def layer(transposed, gathers, seed, ffn, activation="swiglu"):
     near(f"{name}: h", got_h, flat(h, wide)), near(f"{name}: act", got_act, flat(act, ffn))
     near(f"{name}: y of rows", y_rows, flat(y_row, hidden)), near(f"{name}: y", y, by_token(y_row, weight))
 
-    parts = -(-ffn // 256)
+    parts = -(-ffn // 128)
     got_d, got_weighted, sums, dx_rows = empty(choices * wide), empty(choices * ffn), empty(parts * choices), empty(choices * hidden)
     dx, d_weight, d_down, d_up = empty(tokens * hidden), empty(choices), empty(len(down)), empty(len(up))
     main = floats([1.0] * len(up))
@@ -386,7 +386,7 @@ for transposed in (False, True):
         layer(transposed, gathers, 7 * transposed + gathers, 5)
 for number, activation in enumerate(ACTIVATIONS):
     layer(number % 2 == 0, number % 3 == 0, 40 + number, 5, activation)
-layer(True, 1, 5, 260)  # two parts of a row's sum
+layer(True, 1, 5, 260)  # three parts of a row's sum
 all_sixteen_bits()
 float8(False, [3, 0, 130], 2, 16, 24, 2, 71), float8(True, [5, 1], 0, 136, 8, 1, 72)
 refused()
