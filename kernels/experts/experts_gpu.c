@@ -110,10 +110,18 @@ static spw_status combine(const spw_experts_call *c) {
     if (c->in % 8 != 0 || c->top_k > SPW_GPU_TOP_K_MAX)
         return spw_fail(SPW_EARG, "width %zu, top-%zu; a multiple of 8 and at most %d would be right", c->in,
                         c->top_k, SPW_GPU_TOP_K_MAX);
-    return spw_device_check((c->element == SPW_EXPERTS_FP16 ? spw_launch_combine_fp16 : spw_launch_combine)(
-                                (int)c->tokens, (int)c->in, (int)c->top_k, c->operand[1], c->operand[2],
-                                c->operand[0], c->result[0], c->stream),
-                            "combine");
+    const spw_combine_gpu of = {.tokens = (int)c->tokens,
+                                .width = (int)c->in,
+                                .top_k = (int)c->top_k,
+                                .row = c->operand[1],
+                                .weight = c->operand[2],
+                                .rows = c->operand[0],
+                                .y = c->result[0]};
+    const int error =
+        c->element == SPW_EXPERTS_FP16
+            ? spw_launch_combine_fp16(of, c->stream)
+            : spw_launch_combine(of.tokens, of.width, of.top_k, of.row, of.weight, of.rows, of.y, c->stream);
+    return spw_device_check(error, "combine");
 }
 
 static spw_status row_sums(const spw_experts_call *c) {

@@ -69,10 +69,10 @@ int spw_launch_combine(int tokens, int width, int top_k, const int *row, const f
     return (int)cudaGetLastError();
 }
 
-int spw_launch_combine_fp16(int tokens, int width, int top_k, const int *row, const float *weight,
-                            const spw_bf16 *rows, spw_bf16 *y, gpu_stream stream) {
-    if (tokens > 0)
-        combine_fp16<<<(unsigned)tokens, THREADS, 0, stream>>>(width, top_k, row, weight, rows, y);
+int spw_launch_combine_fp16(spw_combine_gpu c, gpu_stream stream) {
+    if (c.tokens > 0)
+        combine_fp16<<<(unsigned)c.tokens, THREADS, 0, stream>>>(c.width, c.top_k, c.row, c.weight, c.rows,
+                                                                 c.y);
     return (int)cudaGetLastError();
 }
 #endif

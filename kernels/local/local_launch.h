@@ -56,8 +56,14 @@ int spw_launch_fan_out_clear(int rows, int width, const int *assignment, spw_bf1
 int spw_launch_combine(int tokens, int width, int top_k, const int *row, const float *weight,
                        const spw_bf16 *rows, spw_bf16 *y, gpu_stream stream);
 /* The same of fp16. */
-int spw_launch_combine_fp16(int tokens, int width, int top_k, const int *row, const float *weight,
-                            const spw_bf16 *rows, spw_bf16 *y, gpu_stream stream);
+typedef struct spw_combine_gpu {
+    int tokens, width, top_k;
+    const int *row;
+    const float *weight;
+    const spw_bf16 *rows;
+    spw_bf16 *y;
+} spw_combine_gpu;
+int spw_launch_combine_fp16(spw_combine_gpu c, gpu_stream stream);
 
 /* reference/combine.h, spw_ref_combine_gradient; d_weight in fp32. */
 int spw_launch_combine_gradient(int tokens, int width, int top_k, const int *row, const float *weight,
