@@ -97,7 +97,7 @@ def measure(shape, libraries, runs, copy_rate, dense_rate):
 
     def fresh():
         x.fresh(), dy.fresh(), main.zero_()
-        numbers[:] = x.numbers(), dy.numbers().t().contiguous()
+        numbers[:] = x.numbers().t().contiguous().t(), dy.numbers().t().contiguous()
         if "DeepGEMM, added" in calls:
             calls["DeepGEMM, added"].lay_out()
 
