@@ -77,7 +77,7 @@ static void code_weights_of(const spw_experts_call *c, size_t expert, bool turne
 
 static spw_status code_weights(const spw_experts_call *c, arrays *a) {
     const spw_status status = room(1, c->in, c->out, &a->left);
-    for (size_t e = 0; status == SPW_OK && e < c->experts; e++) {
+    for (size_t e = 0; a->left != NULL && e < c->experts; e++) {
         code_weights_of(c, e, false, a->left, c->result[0], c->result[1]);
         code_weights_of(c, e, true, a->left, c->result[2], c->result[3]);
     }

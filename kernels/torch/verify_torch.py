@@ -494,16 +494,19 @@ def main():
     torch.manual_seed(1)
     judge, device = Judge(), arguments.device
     for dtype in (torch.bfloat16, torch.float16, torch.float32)[:3 if device == "cpu" else 2]:
+        codes = device == "cpu" or dtype is torch.bfloat16  # fp8 of these rows
         for transposed in (False, True):
             for sizes, inner, out in (([5, 0, 130, 1], 64, 40), ([17], 136, 264), ([0, 0, 3], 8, 16)):
                 check_gemm(judge, device, dtype, sizes, inner, out, transposed)
-            for sizes, inner, out in (([5, 0, 130, 1], 64, 48), ([17], 144, 272), ([0, 0, 3], 16, 16), ([300, 129], 272, 144)):
+            for sizes, inner, out in (([5, 0, 130, 1], 64, 48), ([17], 144, 272), ([0, 0, 3], 16, 16), ([300, 129], 272, 144))[: 4 * codes]:
                 check_float8(judge, device, dtype, sizes, inner, out, transposed)
             for shape in ((33, 64, 24, 5, 3), (70, 72, 264, 8, 2), (5, 40, 8, 4, 1)):
                 for absent, gathers in ((0.0, True), (0.3, True), (0.3, False)):
                     check_experts(judge, Case(device, dtype, shape, transposed, absent), gathers)
         case = Case(device, dtype, (40, 64, 32, 6, 2), True)
-        check_activations(judge, device, dtype), check_float8_operators(judge, device, dtype)
+        check_activations(judge, device, dtype)
+        if codes:
+            check_float8_operators(judge, device, dtype)
         check_grouped_mm(judge, device, dtype), check_use(judge, device, dtype), check_wrong(judge, case), check_refused(judge, device, dtype)
         check_multiprocessors(judge, case)
         if dtype is torch.float16:

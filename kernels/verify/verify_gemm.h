@@ -44,7 +44,8 @@ SPW_MUST_CHECK spw_status spw_verify_gemm_float8(const spw_gemm_float8_variant *
                                                  const spw_gemm_case *c, spw_judge *judge);
 
 /* The gradient of weights in fp8, rounded to bf16 and added to fp32: both layouts of weights x integers and all codes x the variants;
- * every element. Nothing for a full size. */
+ * every element. Of a full size the last variant, all codes, [in][out] in bf16: 256 rows of each expert, of operands that repeat after 97
+ * columns. */
 SPW_MUST_CHECK spw_status spw_verify_gemm_float8_gradient(const spw_gemm_float8_variant *variants,
                                                           const spw_gemm_case *c, spw_judge *judge);
 
