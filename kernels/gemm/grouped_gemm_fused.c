@@ -50,8 +50,8 @@ static spw_status check(spw_gemm_shape s, spw_gemm_rows rows, size_t share) {
     if (rows.top_k > (rows.assignment != NULL ? INT_MAX : 0))
         return spw_fail(SPW_EARG, "top-%zu with%s assignments: rows are gathered by both", rows.top_k,
                         rows.assignment != NULL ? "" : "out");
-    if (rows.top_k > 0 && (rows.tokens == 0 || rows.tokens > INT_MAX / 2))
-        return spw_fail(SPW_EARG, "rows gathered of %zu tokens: 1 to 2^30 are needed", rows.tokens);
+    if (rows.top_k > 0 && rows.tokens > INT_MAX / 2)
+        return spw_fail(SPW_EARG, "rows gathered of %zu tokens: less than 2^30 are needed", rows.tokens);
     return SPW_OK;
 }
 
