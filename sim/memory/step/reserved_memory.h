@@ -15,6 +15,7 @@
 #define SPW_SIM_MEMORY_STEP_RESERVED_MEMORY_H
 
 #include "base/status.h"
+#include "base/walk.h"
 #include "sim/job/job_words.h"
 #include "sim/memory/step/reserved_summary.h"
 #include "sim/schemes/scheme.h"
@@ -58,6 +59,8 @@ void spw_reserved_memory_note(spw_reserved_memory *memory, size_t layer, size_t 
  * ranks of a stage are alike. */
 SPW_MUST_CHECK spw_status spw_reserved_memory_end_step(spw_reserved_memory *memory, size_t step,
                                                        const uint64_t *live);
+/* What spw_reserved_memory_finish() asks for: of steps that have ended, or that they have in another process. */
+SPW_MUST_CHECK spw_status spw_reserved_memory_found(spw_reserved_memory *memory, const spw_state *state);
 /* Peaks of a step that has ended, of the rank that has most. */
 uint64_t spw_reserved_memory_reserved(const spw_reserved_memory *memory, size_t step);
 uint64_t spw_reserved_memory_allocated(const spw_reserved_memory *memory, size_t step);

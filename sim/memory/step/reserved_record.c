@@ -66,6 +66,19 @@ uint64_t spw_reserved_memory_allocated(const spw_reserved_memory *m, size_t step
     return m->record[AS_SET][step].allocated;
 }
 
+spw_status spw_reserved_memory_found(spw_reserved_memory *m, const spw_state *state) {
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_state_part(state, &m->followed, sizeof m->followed));
+    SPW_TRY(spw_state_part(state, &m->variants, sizeof m->variants));
+    SPW_TRY(spw_state_part(state, m->stranded, sizeof m->stranded));
+    SPW_TRY(spw_state_part(state, m->death, sizeof m->death));
+    for (int v = 0; v < VARIANTS; v++)
+        SPW_TRY(spw_state_part(state, m->record[v], m->request.steps * sizeof *m->record[v]));
+
+cleanup:
+    return status;
+}
+
 /* --- Summary --- */
 
 static void summarize(const spw_reserved_memory *m, int variant, uint64_t *sorted,
