@@ -4,6 +4,7 @@
 #include "sim/job/job.h"
 #include "sim/job/recipe/remat.h"
 #include "sim/replay/replay_finish.h"
+#include "sim/replay/replay_later.h"
 #include "sim/routing/micro_batch.h"
 #include "traces/trace.h"
 
@@ -376,6 +377,7 @@ spw_status spw_replay_run(const spw_replay_request *request, spw_result *result)
                            .group = r.frame.layers,
                            .found = found};
     if (spw_replay_any_can_be(&r)) SPW_TRY(spw_walk_run(&walk, request->checkpoint));
+    SPW_TRY(spw_replay_later_run(r.row, r.row_count));
     if (r.balancer != NULL && request->moves != NULL) *request->moves = spw_balancer_moved(r.balancer);
     for (size_t i = 0; i < r.row_count; i++)
         if (!spw_replay_skips(&r, i)) SPW_TRY(finish_row(&r, i, result));

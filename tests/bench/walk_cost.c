@@ -15,13 +15,15 @@ static const spw_process_link *const LINK = &spw_mpi_link;
 static const spw_process_link *const LINK = NULL;
 #endif
 
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 static double compute_s, take_s, walk_s;
-static size_t units, all_units, record_bytes;
+static size_t units, all_units, record_bytes, groups,
+    last_group = SIZE_MAX; /* groups: of units, as steps are, that were begun */
 static const spw_walk *inner;
 
 /* Of the processor, as others may use the machine. */
@@ -37,6 +39,9 @@ static spw_status timed_compute(void *context, size_t unit, spw_note *out) {
     const spw_status status = inner->compute(context, unit, out);
     compute_s += processor_s() - start;
     record_bytes += out->bytes - before;
+    const size_t group = inner->group > 0 ? unit / inner->group : unit;
+    groups += group != last_group;
+    last_group = group;
     units++;
     return status;
 }
@@ -113,14 +118,16 @@ static spw_status reduce(int argc, char **argv) {
     return status;
 }
 
-/* What a process that is not the first prints goes into FOLDER/NUMBER, and not nowhere. */
+/* What a process that is not the first prints goes into FOLDER/NUMBER, and not nowhere; what its units took into FOLDER/NUMBER.cost. */
 static spw_status speak_up(const char *folder) {
     const char *number =
         getenv("OMPI_COMM_WORLD_RANK") != NULL ? getenv("OMPI_COMM_WORLD_RANK") : getenv("PMI_RANK");
     char path[4096];
     if (number == NULL || spw_process_is_first()) return SPW_OK;
     (void)snprintf(path, sizeof path, "%s/%s", folder, number);
-    return freopen(path, "w", stdout) != NULL ? SPW_OK : spw_fail(SPW_EIO, "%s: cannot be written", path);
+    if (freopen(path, "w", stdout) == NULL) return spw_fail(SPW_EIO, "%s: cannot be written", path);
+    (void)snprintf(path, sizeof path, "%s/%s.cost", folder, number);
+    return freopen(path, "w", stderr) != NULL ? SPW_OK : spw_fail(SPW_EIO, "%s: cannot be written", path);
 }
 
 int main(int argc, char **argv) {
@@ -141,9 +148,10 @@ int main(int argc, char **argv) {
                                 "write a command of spillway, or reduce UNITS BYTES [COMPUTE_US [TAKE_US]]");
         if (status == SPW_OK && units > 0)
             fprintf(stderr,
-                    "{\"units\": %zu, \"compute_s\": %.9f, \"take_s\": %.9f, \"record_bytes\": %zu, "
+                    "{\"units\": %zu, \"groups\": %zu, \"compute_s\": %.9f, \"take_s\": %.9f, "
+                    "\"record_bytes\": %zu, "
                     "\"all_units\": %zu, \"walk_s\": %.9f}\n",
-                    units, compute_s, take_s, record_bytes / units, all_units, walk_s);
+                    units, groups, compute_s, take_s, record_bytes / units, all_units, walk_s);
     }
     if (status != SPW_OK) fprintf(stderr, "walk_cost: %s\n", spw_last_error());
     (void)fflush(NULL); /* mpirun ends the others when one has failed */

@@ -46,14 +46,19 @@ static void record_place(spw_reserved_memory *m, int variant, size_t place, spw_
     if (p->stranded > m->stranded[variant]) m->stranded[variant] = p->stranded;
 }
 
+void spw_reserved_record_place(spw_reserved_memory *m, int variant, size_t step, size_t place,
+                               spw_reserved_record *record) {
+    record_place(m, variant, place, record);
+    record_death(m, variant, step, place, &m->death[variant]);
+}
+
 void spw_reserved_record_run(spw_reserved_memory *m, int variant, size_t step) {
     spw_reserved_record *record = &m->record[variant][step];
     const uint64_t retries = record->retries;
     record->retries = 0;
     for (size_t i = 0; i < spw_reserved_places(m); i++) {
         if (m->place[i].memory == NULL) continue;
-        record_place(m, variant, i, record);
-        record_death(m, variant, step, i, &m->death[variant]);
+        spw_reserved_record_place(m, variant, step, i, record);
     }
     if (retries > record->retries) record->retries = retries;
 }
@@ -64,19 +69,6 @@ uint64_t spw_reserved_memory_reserved(const spw_reserved_memory *m, size_t step)
 
 uint64_t spw_reserved_memory_allocated(const spw_reserved_memory *m, size_t step) {
     return m->record[AS_SET][step].allocated;
-}
-
-spw_status spw_reserved_memory_found(spw_reserved_memory *m, const spw_state *state) {
-    spw_status status = SPW_OK;
-    SPW_TRY(spw_state_part(state, &m->followed, sizeof m->followed));
-    SPW_TRY(spw_state_part(state, &m->variants, sizeof m->variants));
-    SPW_TRY(spw_state_part(state, m->stranded, sizeof m->stranded));
-    SPW_TRY(spw_state_part(state, m->death, sizeof m->death));
-    for (int v = 0; v < VARIANTS; v++)
-        SPW_TRY(spw_state_part(state, m->record[v], m->request.steps * sizeof *m->record[v]));
-
-cleanup:
-    return status;
 }
 
 /* --- Summary --- */

@@ -216,6 +216,15 @@ static spw_status rank_runs(spw_reserved_memory *m, size_t place, int runs, list
     return status;
 }
 
+spw_status spw_reserved_run_place(spw_reserved_memory *m, size_t place, bool starts) {
+    lists l = {.place = {SIZE_MAX, SIZE_MAX}};
+    m->starts = starts;
+    const spw_status status = rank_runs(m, place, 1, &l);
+    m->starts = false;
+    for (int i = 0; i < 2; i++) spw_event_list_destroy(&l.list[i]);
+    return status;
+}
+
 /* The first rank of the stage that has the same list; the place itself. */
 static size_t twin_of(const spw_reserved_memory *m, size_t place) {
     const size_t s = spw_reserved_stage_of(m, place);

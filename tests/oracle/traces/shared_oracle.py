@@ -4,6 +4,7 @@ too. KILLS times (10) a process is killed with SIGKILL at a random time: nothing
 Checkpoints that were cut short, damaged or made by another command are cut back or refused.
 
 shared_oracle.py SPILLWAY SCRATCH ROOT [MPIEXEC WALK_COST [KILLS [SEED]]]    WALK_COST: tests/bench/walk_cost, which has every process speak"""
+import json
 import os
 import pathlib
 import random
@@ -58,6 +59,8 @@ def same_in_each(*words, status=0):
     check(done.returncode == status and done.stdout == want_here and want_here, f"3 processes, {words}: another result than of one: {done.stderr.decode()[-600:]}")
     for other in ("1", "2"):
         check((said / other).read_bytes() == want_here, f"{words}: process {other} has not come to what the first has")
+    costs = [*done.stderr.decode().splitlines(), *((said / f"{other}.cost").read_text() for other in ("1", "2"))]
+    return sum(json.loads(line)["groups"] for line in costs if line.startswith('{"units"'))
 
 
 def apart():
@@ -181,8 +184,12 @@ if mpiexec is not None:
                   ("plan", "--job", job, "--trace", "t.h5", "--steps", "0:2", "--layers", "0:2", "--sequence-length", "128")):
         check(run(3, *words) == run(1, *words), f"3 processes, {words[0]} {words[1]}: another result than of one")
     megatron = ("--job", root / "sim/jobs/olmoe-h200-megatron.yaml", "--sequences-per-gpu", "1", "--sequence-length", "128")
+    # a GPU whose steps fail, retry or just fit, by the allocator's setting
+    full = (*megatron[:2], "--sequences-per-gpu", "256", "--sequence-length", "128", "--steps", "0:6", "--scheme", "megatron-alltoall",
+            "--format", "json")
     for words in (("replay", "t.h5", *megatron, "--steps", "0:4", "--format", "json", "--stack", "megatron-te-h100-2026-11"),
-                  ("replay", "t.h5", *megatron, "--steps", "0:3", "--memory-fraction", "0.2", "--format", "json"),
+                  ("replay", "t.h5", *full, "--memory-fraction", "0.64"), ("replay", "t.h5", *full, "--memory-fraction", "0.72"),
+                  ("replay", "t.h5", *megatron, "--steps", "0:3", "--pipeline", "2", "--every-rank", "--format", "json"),
                   ("replay", "t.h5", *megatron, "--steps", "0:2", "--each-step"),
                   ("plan", *megatron[:2], "--sequence-length", "128", "--trace", "t.h5", "--steps", "0:2", "--layers", "0:2", "--search",
                    "--over", "expert-parallel=8", "--over", "remat=selective", "--sequences-per-gpu", "1,2"),
@@ -190,6 +197,8 @@ if mpiexec is not None:
                   ("trace", "info", "t.h5", "--expert-parallel", "8")):
         same_in_each(*words)
     same_in_each("trace", "verify", "t.h5", "--longest-run", "1", "--format", "json", status=1)
+    begun = same_in_each(*small)
+    check(24 <= begun <= 24 + 4 * 3, f"24 steps are begun {begun} times by 3 processes: each should be of one, but for the last")
     check(run(32, *small) == want_small, "32 processes, of which each has few units: another result")
     damaged = scratch / "damaged.h5"
     damaged.write_bytes((scratch / "t.h5").read_bytes()[:-20000])
