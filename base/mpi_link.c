@@ -31,13 +31,9 @@ static bool meet(void) {
 static void end_all(int exit_status) { (void)MPI_Abort(MPI_COMM_WORLD, exit_status); }
 
 /* Who waits does not take the processor from those who work. */
-static bool arrives(MPI_Request *request) {
+static void rest_until(MPI_Request *request) {
     int there = 0;
-    while (there == 0) {
-        if (MPI_Test(request, &there, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
-        if (there == 0) spw_processes_rest();
-    }
-    return true;
+    while (MPI_Test(request, &there, MPI_STATUS_IGNORE) == MPI_SUCCESS && there == 0) spw_processes_rest();
 }
 
 static spw_status tell(void *data, size_t bytes) {
@@ -45,8 +41,9 @@ static spw_status tell(void *data, size_t bytes) {
     for (size_t done = 0; done < bytes; done += PART) {
         const size_t now = bytes - done < PART ? bytes - done : PART;
         MPI_Request request = MPI_REQUEST_NULL;
-        if (MPI_Ibcast((char *)data + done, (int)now, MPI_BYTE, 0, MPI_COMM_WORLD, &request) != MPI_SUCCESS ||
-            !arrives(&request))
+        const int begun = MPI_Ibcast((char *)data + done, (int)now, MPI_BYTE, 0, MPI_COMM_WORLD, &request);
+        if (begun == MPI_SUCCESS) rest_until(&request);
+        if (MPI_Wait(&request, MPI_STATUS_IGNORE) != MPI_SUCCESS || begun != MPI_SUCCESS)
             return spw_fail(SPW_EIO, "MPI: what the first process says does not arrive");
     }
     return SPW_OK;

@@ -39,10 +39,10 @@ static size_t most_followed(const spw_reserved_request *q, size_t places) {
     return q->every || places < SPW_RESERVED_MOST ? places : SPW_RESERVED_MOST;
 }
 
-uint64_t spw_reserved_memory_later_bytes(const spw_reserved_request *q) {
-    const spw_pipeline pipeline = spw_pipeline_of(q->point->job);
-    return (uint64_t)most_followed(q, q->ranks * pipeline.stages) * q->layers * pipeline.micro_batches *
-           (q->steps + 1) * sizeof(spw_rank_rows);
+uint64_t spw_reserved_memory_later_bytes(const spw_reserved_request *request) {
+    const spw_pipeline pipeline = spw_pipeline_of(request->point->job);
+    return (uint64_t)most_followed(request, request->ranks * pipeline.stages) * request->layers *
+           pipeline.micro_batches * (request->steps + 1) * sizeof(spw_rank_rows);
 }
 
 spw_status spw_reserved_later_create(spw_reserved_memory *m) {
