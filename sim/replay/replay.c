@@ -4,7 +4,6 @@
 #include "sim/job/job.h"
 #include "sim/job/recipe/remat.h"
 #include "sim/replay/replay_finish.h"
-#include "sim/replay/replay_later.h"
 #include "sim/routing/micro_batch.h"
 #include "traces/trace.h"
 

@@ -1,4 +1,4 @@
-#include "sim/replay/replay_later.h"
+#include "sim/replay/replay_row.h"
 
 #include "base/walk.h"
 #include "sim/memory/step/reserved_memory.h"

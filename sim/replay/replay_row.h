@@ -98,4 +98,7 @@ SPW_MUST_CHECK spw_status spw_replay_row_found(spw_replay_row *row, const spw_st
 /* The step ended last, for a sink. */
 spw_replay_step spw_replay_row_step(const spw_replay_row *row, size_t index, size_t step);
 
+/* Together, when all steps are taken: the allocators of rows that were left for later (replay_later.c). */
+SPW_MUST_CHECK spw_status spw_replay_later_run(spw_replay_row *row, size_t rows);
+
 #endif
