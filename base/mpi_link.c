@@ -4,8 +4,10 @@
 
 #include <limits.h>
 #include <mpi.h>
+#include <stdbool.h>
+#include <string.h>
 
-enum { TAG_ASK = 1, TAG_GIVE };
+enum { TAG_ASK = 1, TAG_GIVE, TAG_RECORDS };
 
 static spw_status join(int *number, int *count) {
     int provided = 0;
@@ -26,42 +28,102 @@ static bool meet(void) {
     return together != 0;
 }
 
-static void part(void) { (void)MPI_Finalize(); }
 static void end_all(int exit_status) { (void)MPI_Abort(MPI_COMM_WORLD, exit_status); }
+
+/* Who waits does not take the processor from those who work. */
+static void rest_until(MPI_Request *request) {
+    int there = 0;
+    while (MPI_Test(request, &there, MPI_STATUS_IGNORE) == MPI_SUCCESS && there == 0) spw_processes_rest();
+}
 
 static spw_status tell(void *data, size_t bytes) {
     enum { PART = 1 << 30 };
     for (size_t done = 0; done < bytes; done += PART) {
         const size_t now = bytes - done < PART ? bytes - done : PART;
-        if (MPI_Bcast((char *)data + done, (int)now, MPI_BYTE, 0, MPI_COMM_WORLD) != MPI_SUCCESS)
+        MPI_Request request = MPI_REQUEST_NULL;
+        const int begun = MPI_Ibcast((char *)data + done, (int)now, MPI_BYTE, 0, MPI_COMM_WORLD, &request);
+        if (begun == MPI_SUCCESS) rest_until(&request);
+        if (MPI_Wait(&request, MPI_STATUS_IGNORE) != MPI_SUCCESS || begun != MPI_SUCCESS)
             return spw_fail(SPW_EIO, "MPI: what the first process says does not arrive");
     }
     return SPW_OK;
 }
 
-static spw_status gather(int count, const void *mine, size_t bytes, char **out, size_t *out_bytes) {
+/* --- Records --- */
+
+static MPI_Request sending = MPI_REQUEST_NULL;
+
+static spw_status send_records(const void *data, size_t bytes) {
+    if (bytes > INT_MAX ||
+        MPI_Isend(data, (int)bytes, MPI_BYTE, 0, TAG_RECORDS, MPI_COMM_WORLD, &sending) != MPI_SUCCESS)
+        return spw_fail(SPW_EIO, "MPI: %zu bytes cannot be sent", bytes);
+    return SPW_OK;
+}
+
+static bool sent(void) {
+    int done = 0;
+    return MPI_Test(&sending, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done != 0;
+}
+
+/* Messages that have begun to come. A sender over a network goes on only when it looks after it: the first does not wait for that. */
+static struct coming {
+    MPI_Request request;
+    char *data;
+    size_t bytes;
+} * coming;
+static size_t come, capacity;
+
+static spw_status begin_one(bool *begun) {
+    MPI_Message message;
+    MPI_Status state;
+    int there = 0, bytes = 0;
     spw_status status = SPW_OK;
-    int *each = NULL, *offset = NULL, own = (int)bytes;
-    size_t sum = 0;
-    SPW_TRY(SPW_ALLOC((size_t)count, &each));
-    SPW_TRY(SPW_ALLOC((size_t)count, &offset));
-    if (bytes > INT_MAX || MPI_Allgather(&own, 1, MPI_INT, each, 1, MPI_INT, MPI_COMM_WORLD) != MPI_SUCCESS)
-        SPW_TRY(spw_fail(SPW_EIO, "MPI: %zu bytes cannot be gathered", bytes));
-    for (int i = 0; i < count; i++) {
-        offset[i] = (int)sum;
-        sum += (size_t)each[i];
-        if (sum > INT_MAX) SPW_TRY(spw_fail(SPW_ENOMEM, "MPI: %zu bytes of one round are too many", sum));
+    char *data = NULL;
+    *begun = false;
+    (void)MPI_Improbe(MPI_ANY_SOURCE, TAG_RECORDS, MPI_COMM_WORLD, &there, &message, &state);
+    if (!there) return SPW_OK;
+    (void)MPI_Get_count(&state, MPI_BYTE, &bytes);
+    if (come == capacity) {
+        struct coming *larger = NULL;
+        SPW_TRY(SPW_ALLOC(2 * capacity + 16, &larger));
+        if (come > 0) memcpy(larger, coming, come * sizeof *coming);
+        spw_free(coming);
+        coming = larger;
+        capacity = 2 * capacity + 16;
     }
-    SPW_TRY(SPW_ALLOC(sum, out));
-    *out_bytes = sum;
-    if (MPI_Allgatherv(mine, own, MPI_BYTE, *out, each, offset, MPI_BYTE, MPI_COMM_WORLD) != MPI_SUCCESS)
-        status = spw_fail(SPW_EIO, "MPI: %zu bytes cannot be gathered", sum);
+    SPW_TRY(SPW_ALLOC((size_t)bytes, &data));
+    coming[come] = (struct coming){MPI_REQUEST_NULL, data, (size_t)bytes};
+    (void)MPI_Imrecv(data, bytes, MPI_BYTE, &message, &coming[come++].request);
+    *begun = true;
 
 cleanup:
-    spw_free(each);
-    spw_free(offset);
     return status;
 }
+
+static spw_status receive(char **out, size_t *bytes) {
+    spw_status status = SPW_OK;
+    *out = NULL;
+    for (bool begun = true; begun && status == SPW_OK;) status = begin_one(&begun);
+    for (size_t i = 0; i < come && *out == NULL && status == SPW_OK; i++) {
+        int done = 0;
+        if (MPI_Test(&coming[i].request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+            return spw_fail(SPW_EIO, "MPI: records of another process do not arrive");
+        if (!done) continue;
+        *out = coming[i].data;
+        *bytes = coming[i].bytes;
+        coming[i] = coming[--come];
+    }
+    return status;
+}
+
+static void part(void) {
+    spw_free(coming);
+    coming = NULL;
+    come = capacity = 0;
+    (void)MPI_Finalize();
+}
+
+/* --- Numbers --- */
 
 static void ask(void) { (void)MPI_Send(NULL, 0, MPI_BYTE, 0, TAG_ASK, MPI_COMM_WORLD); }
 
@@ -80,11 +142,26 @@ static void answer(int who, size_t begin, size_t end) {
     (void)MPI_Send(range, 2, MPI_UNSIGNED_LONG_LONG, who, TAG_GIVE, MPI_COMM_WORLD);
 }
 
-static void hear(size_t *begin, size_t *end) {
+static bool hear(size_t *begin, size_t *end) {
     unsigned long long range[2] = {0, 0};
+    int there = 0;
+    (void)MPI_Iprobe(0, TAG_GIVE, MPI_COMM_WORLD, &there, MPI_STATUS_IGNORE);
+    if (!there) return false;
     (void)MPI_Recv(range, 2, MPI_UNSIGNED_LONG_LONG, 0, TAG_GIVE, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     *begin = (size_t)range[0];
     *end = (size_t)range[1];
+    return true;
 }
 
-const spw_process_link spw_mpi_link = {join, meet, part, end_all, tell, gather, ask, is_asked, answer, hear};
+const spw_process_link spw_mpi_link = {.join = join,
+                                       .meet = meet,
+                                       .part = part,
+                                       .end_all = end_all,
+                                       .tell = tell,
+                                       .send = send_records,
+                                       .sent = sent,
+                                       .receive = receive,
+                                       .ask = ask,
+                                       .is_asked = is_asked,
+                                       .answer = answer,
+                                       .hear = hear};

@@ -1,7 +1,5 @@
 #include "base/processes.h"
 
-#include "base/memory.h"
-
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,7 +60,9 @@ spw_status spw_processes_begin(const spw_process_link *link) {
     return SPW_OK;
 }
 
-static void rest(void) { (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); }
+static void rest(long microseconds) {
+    (void)nanosleep(&(struct timespec){.tv_nsec = microseconds * 1000}, NULL);
+}
 
 void spw_processes_end(spw_status status) {
     const spw_process_link *link = link_used;
@@ -71,7 +71,7 @@ void spw_processes_end(spw_status status) {
     link_used = NULL;
     for (long waited = 0; !met && (status == SPW_OK || waited < PATIENCE_MS); waited++) {
         met = link->meet();
-        if (!met) rest();
+        if (!met) rest(1000);
     }
     if (met) {
         link->part();
@@ -86,60 +86,6 @@ spw_status spw_processes_tell(void *data, size_t bytes) {
     return count > 1 ? link_used->tell(data, bytes) : SPW_OK;
 }
 
-spw_status spw_processes_gather(const void *mine, size_t bytes, char **out, size_t *out_bytes) {
-    *out = NULL;
-    *out_bytes = bytes;
-    if (count > 1) return link_used->gather(count, mine, bytes, out, out_bytes);
-    const spw_status status = SPW_ALLOC(bytes, out);
-    if (status == SPW_OK && bytes > 0) memcpy(*out, mine, bytes);
-    return status;
-}
+const spw_process_link *spw_processes_link(void) { return count > 1 ? link_used : NULL; }
 
-/* --- Turns --- */
-
-/* Of what is left: many numbers at first, few at the end, so that all finish together. */
-static void give(spw_turns *turns, size_t *begin, size_t *end) {
-    enum { PARTS_A_PROCESS = 8 };
-    const size_t left = turns->count - turns->next;
-    *begin = turns->next;
-    *end = turns->next += left / ((size_t)count * PARTS_A_PROCESS) + (left > 0);
-}
-
-/* Answers whoever asks for numbers; if `all`, until everybody knows that nothing is left. */
-static void serve(spw_turns *turns, bool all) {
-    while (turns->waiting > 0) {
-        size_t begin = 0, end = 0;
-        int who = 0;
-        if (!link_used->is_asked(&who)) {
-            if (!all) return;
-            rest();
-            continue;
-        }
-        give(turns, &begin, &end);
-        turns->waiting -= begin == end;
-        link_used->answer(who, begin, end);
-    }
-}
-
-void spw_turns_begin(spw_turns *turns, size_t numbers) {
-    const bool first = spw_process_is_first();
-    *turns = (spw_turns){.count = numbers, .waiting = first ? (size_t)count - 1 : 0};
-    if (!first) link_used->ask();
-}
-
-bool spw_turns_next(spw_turns *turns, size_t *number) {
-    const bool first = spw_process_is_first();
-    if (first) serve(turns, false);
-    if (turns->begin == turns->end && first) give(turns, &turns->begin, &turns->end);
-    if (turns->begin == turns->end && !first && !turns->over) {
-        link_used->hear(&turns->begin, &turns->end);
-        turns->over = turns->begin == turns->end;
-        if (!turns->over) link_used->ask(); /* for the next ones, before these are done: nobody waits */
-    }
-    if (turns->begin == turns->end) {
-        serve(turns, true);
-        return false;
-    }
-    *number = turns->begin++;
-    return true;
-}
+void spw_processes_rest(void) { rest(100); }

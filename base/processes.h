@@ -9,18 +9,21 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* How processes reach each other. */
+/* How processes reach each other. None of its calls waits for another process but tell(). */
 typedef struct spw_process_link {
     spw_status (*join)(int *number, int *count); /* who is this one, of how many */
     bool (*meet)(void);                          /* are all here? Asked again and again at the end */
     void (*part)(void);                          /* after that */
     void (*end_all)(int exit_status);            /* instead of that */
     spw_status (*tell)(void *data, size_t bytes);
-    spw_status (*gather)(int count, const void *mine, size_t bytes, char **out, size_t *out_bytes);
-    void (*ask)(void);          /* the first for numbers; then hear() */
-    bool (*is_asked)(int *who); /* the first: does anybody? */
+    spw_status (*send)(const void *data, size_t bytes); /* to the first; `data` stays until sent() */
+    bool (*sent)(void); /* true when all is; in between, what is under way goes on */
+    spw_status (*receive)(char **out,
+                          size_t *bytes); /* the first: what one has sent; *out NULL: nothing is there */
+    void (*ask)(void);                    /* the first for numbers; then hear() */
+    bool (*is_asked)(int *who);           /* the first: does anybody? */
     void (*answer)(int who, size_t begin, size_t end);
-    void (*hear)(size_t *begin, size_t *end);
+    bool (*hear)(size_t *begin, size_t *end); /* true: the answer is here */
 } spw_process_link;
 
 /* Joins the others by the link, where mpirun or srun has started any; NULL: the program has none. From now on only the first
@@ -38,21 +41,10 @@ bool spw_process_is_first(void);
 /* Together: what the first process has in `data` reaches all. */
 SPW_MUST_CHECK spw_status spw_processes_tell(void *data, size_t bytes);
 
-/* Together: *out = the `bytes` of every process, one after the other; the caller frees it with spw_free(). */
-SPW_MUST_CHECK spw_status spw_processes_gather(const void *mine, size_t bytes, char **out, size_t *out_bytes);
+/* The link to the others; NULL: there are none. */
+const spw_process_link *spw_processes_link(void);
 
-/* Numbers [0, count) are shared out, each to one process, to whoever is free. The first process hands them out between two of
- * its own calls, so what is done between two calls should be short. */
-typedef struct spw_turns {
-    size_t next, count; /* of the first process */
-    size_t begin, end;  /* what this process was given and has not returned yet */
-    size_t waiting;     /* of the first process: others that do not know yet that nothing is left */
-    bool over;          /* others: an answer says so */
-} spw_turns;
-
-/* Together. */
-void spw_turns_begin(spw_turns *turns, size_t numbers);
-/* The next number of this process, rising from call to call; false when none is left, and after that not again. */
-bool spw_turns_next(spw_turns *turns, size_t *number);
+/* A tenth of a millisecond, where there is nothing to do but to ask again. */
+void spw_processes_rest(void);
 
 #endif

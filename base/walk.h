@@ -1,6 +1,6 @@
 /* Work in numbered units that many processes share (base/processes.h) and that may be gone on with after a kill. What a unit
- * finds is a record of bytes; records are taken in order of their units by every process, so that what is made of them does not
- * depend on who computed what, to the last bit. */
+ * finds is a record of bytes; records are taken in order of their units by the first process, so that what is made of them does not
+ * depend on who computed what, to the last bit. At the end the others are told what was found, so that all of them go on alike. */
 #ifndef SPW_BASE_WALK_H
 #define SPW_BASE_WALK_H
 
@@ -43,12 +43,14 @@ typedef struct spw_walk {
     void *context;
     /* What one unit finds. Units of a process rise, with gaps; between two units others may be taken. */
     spw_status (*compute)(void *context, size_t unit, spw_note *out);
-    /* Units 0, 1, ... one after the other. */
+    /* Units 0, 1, ... one after the other, by the first process alone. */
     spw_status (*take)(void *context, size_t unit, spw_note_reader *record);
     /* All parts of what was found when a multiple of `group` units has been taken, always as many bytes: a checkpoint keeps no
      * more. NULL: a checkpoint keeps the record of every unit. */
     spw_status (*state)(void *context, const spw_state *state);
-    size_t group;
+    size_t group; /* 0: none; units of a group go to one process where they can */
+    /* All parts of what the walk has found, when it is over, for processes that have taken nothing. */
+    spw_status (*found)(void *context, const spw_state *state);
 } spw_walk;
 
 /* What a walk whose largest record has `record` bytes holds of records at most, in a process of at most `limit` bytes; 0: one that
@@ -58,8 +60,13 @@ size_t spw_walk_record_bytes(size_t record, size_t limit);
 /* Is a unit taken right after it was computed? Else `compute` runs ahead of `take`. */
 bool spw_walk_is_plain(const spw_checkpoint *checkpoint);
 
-/* Together. checkpoint: of the first process, or NULL, as the others have it; the first walk of it alone is kept. A failure is that of the first unit that
- * fails, on all processes. */
+/* Together. checkpoint: of the first process, or NULL, as the others have it; the first walk of it alone is kept. A failure is that of
+ * the first unit that fails, on all processes. */
 SPW_MUST_CHECK spw_status spw_walk_run(const spw_walk *walk, spw_checkpoint *checkpoint);
+
+/* Together: the first process alone works, and tells the others what it found. */
+SPW_MUST_CHECK spw_status spw_walk_alone(spw_status (*work)(void *context),
+                                         spw_status (*found)(void *context, const spw_state *state),
+                                         void *context);
 
 #endif

@@ -159,11 +159,25 @@ cleanup:
     return status;
 }
 
+static spw_status found(void *context, const spw_state *state) {
+    const reading *r = context;
+    const size_t layers = spw_trace_get_info(r->trace)->layers;
+    const spw_status status = spw_state_part(state, r->out, layers * sizeof *r->out);
+    return status == SPW_OK && r->beside != NULL ? r->beside->found(r->beside->context, state) : status;
+}
+
 spw_status spw_trace_statistics(spw_trace *trace, const spw_walk *beside, spw_layer_statistics *out) {
     spw_status status = SPW_OK;
     const spw_trace_info *info = spw_trace_get_info(trace);
     reading r = {.trace = trace, .out = out, .beside = beside};
-    const spw_walk walk = {"read", "layers", info->steps * info->layers, &r, note_layer, take_layer};
+    const spw_walk walk = {.what = "read",
+                           .unit = "layers",
+                           .units = info->steps * info->layers,
+                           .context = &r,
+                           .compute = note_layer,
+                           .take = take_layer,
+                           .group = info->layers,
+                           .found = found};
     SPW_TRY(SPW_ALLOC(info->experts, &r.routed));
     SPW_TRY(SPW_ALLOC(info->experts, &r.sorted));
     for (size_t layer = 0; layer < info->layers; layer++) {

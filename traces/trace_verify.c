@@ -340,6 +340,23 @@ cleanup:
     return status;
 }
 
+static spw_status found(void *context, const spw_state *state) {
+    verifier *v = context;
+    spw_verify_report *all = v->out;
+    const size_t layers = v->info->layers;
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_state_part(state, all->checked, sizeof all->checked));
+    SPW_TRY(spw_state_part(state, all->failed, sizeof all->failed));
+    SPW_TRY(spw_state_part(state, &all->longest_run, sizeof all->longest_run));
+    SPW_TRY(spw_state_part(state, &all->findings, sizeof all->findings));
+    SPW_TRY(spw_state_part(state, all->finding, all->findings * sizeof *all->finding));
+    SPW_TRY(spw_state_part(state, v->all_choices, layers * sizeof *v->all_choices));
+    SPW_TRY(spw_state_part(state, v->ever_other, layers * sizeof *v->ever_other));
+
+cleanup:
+    return status;
+}
+
 static spw_status create(verifier *v) {
     spw_status status = SPW_OK;
     const spw_trace_info *info = v->info;
@@ -367,7 +384,13 @@ spw_status spw_trace_verify(spw_trace *trace, size_t longest_run, spw_verify_rep
     verifier v = {.trace = trace, .info = spw_trace_get_info(trace), .report = &step, .out = out};
     v.longest_run = longest_run > 0 ? longest_run : DEFAULT_RUN;
     *out = (spw_verify_report){.findings = 0};
-    const spw_walk walk = {"verify", "steps", v.info->steps, &v, note_step, take_step};
+    const spw_walk walk = {.what = "verify",
+                           .unit = "steps",
+                           .units = v.info->steps,
+                           .context = &v,
+                           .compute = note_step,
+                           .take = take_step,
+                           .found = found};
     spw_trace_keep_contradictions(trace);
     SPW_TRY(create(&v));
     SPW_TRY(spw_walk_run(&walk, NULL));

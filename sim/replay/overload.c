@@ -161,6 +161,17 @@ spw_layer_overload spw_overload_run_layer(const spw_overload *o, size_t layer) {
     return layer_of(&o->run_layer[layer]);
 }
 
+spw_status spw_overload_state(const spw_overload *o, const spw_state *state) {
+    const spw_overload_shape *shape = &o->shape;
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_state_part(state, o->run_mean, shape->ranks / shape->group_ranks * sizeof *o->run_mean));
+    SPW_TRY(spw_state_part(state, o->run_by_rank, shape->ranks * sizeof *o->run_by_rank));
+    SPW_TRY(spw_state_part(state, o->run_layer, shape->layers * sizeof *o->run_layer));
+
+cleanup:
+    return status;
+}
+
 double spw_overload_run_rank(const spw_overload *o) { return slowest(o, o->run_by_rank, o->run_mean); }
 
 void spw_overload_run_add(spw_overload_run *run, const double factor[SPW_OVERLOADS], int64_t step_id) {

@@ -22,6 +22,7 @@
 #define SPW_SIM_REPLAY_OVERLOAD_H
 
 #include "base/status.h"
+#include "base/walk.h"
 #include "sim/weights/pipeline.h"
 
 #include <stddef.h>
@@ -74,6 +75,8 @@ void spw_overload_begin(spw_overload *overload); /* a step */
 /* rows [group_ranks] of the group whose first rank is `first`. */
 void spw_overload_add(spw_overload *overload, size_t layer, size_t micro_batch, size_t first,
                       const uint64_t *rows);
+/* All that ended steps have left. */
+SPW_MUST_CHECK spw_status spw_overload_state(const spw_overload *overload, const spw_state *state);
 /* The step is done: its factors; 0 each where it has no rows. */
 void spw_overload_end(spw_overload *overload, double factor[SPW_OVERLOADS]);
 /* Of one layer in the step that ended last, and in all steps. */

@@ -289,11 +289,32 @@ cleanup:
     return status;
 }
 
+/* For processes that have taken nothing. */
+static spw_status found(void *context, const spw_state *state) {
+    spw_replay_work *r = context;
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_composer_state(r->composer, state));
+    SPW_TRY(spw_state_part(state, r->choices, sizeof r->choices));
+    for (size_t i = 0; i < r->row_count; i++) SPW_TRY(spw_replay_row_found(&r->row[i], state));
+
+cleanup:
+    return status;
+}
+
 /* What a sink was told of, and the blocks of an allocator, are made again from the records. */
 static bool keeps_steps(const spw_replay_work *r) {
     bool keeps = r->request->sink.state == NULL && !r->request->sink.elsewhere;
     for (size_t i = 0; i < r->row_count; i++) keeps = keeps && r->row[i].reserved == NULL;
     return keeps;
+}
+
+static spw_status end_reserved(void *context) {
+    spw_replay_row *row = context;
+    return spw_replay_row_end_reserved(row, row->frame->steps - 1);
+}
+
+static spw_status found_reserved(void *context, const spw_state *state) {
+    return spw_replay_row_found(context, state);
 }
 
 /* What a judge does not want is left out. */
@@ -312,7 +333,8 @@ static spw_status ask_judge(spw_replay_work *r, size_t i, bool *wanted) {
         prospect.tokens_per_s_most = spw_replay_time_speed(&row->time);
         SPW_TRY(judge->wants(judge->state, &prospect, wanted));
     }
-    if (*wanted) SPW_TRY(spw_replay_row_end_reserved(row, r->frame.steps - 1));
+    /* the first process has the blocks that earlier steps have left */
+    if (*wanted && row->reserved != NULL) SPW_TRY(spw_walk_alone(end_reserved, found_reserved, row));
 
 cleanup:
     return status;
@@ -344,9 +366,17 @@ spw_status spw_replay_run(const spw_replay_request *request, spw_result *result)
     spw_replay_work r = {.request = request};
     SPW_TRY(spw_replay_fit_memory(request));
     SPW_TRY(spw_replay_work_create(&r));
-    const spw_walk walk = {"replay",   "layers",   r.frame.steps * r.frame.layers,      &r,
-                           note_layer, take_layer, keeps_steps(&r) ? keep_steps : NULL, r.frame.layers};
+    const spw_walk walk = {.what = "replay",
+                           .unit = "layers",
+                           .units = r.frame.steps * r.frame.layers,
+                           .context = &r,
+                           .compute = note_layer,
+                           .take = take_layer,
+                           .state = keeps_steps(&r) ? keep_steps : NULL,
+                           .group = r.frame.layers,
+                           .found = found};
     if (spw_replay_any_can_be(&r)) SPW_TRY(spw_walk_run(&walk, request->checkpoint));
+    SPW_TRY(spw_replay_later_run(r.row, r.row_count));
     if (r.balancer != NULL && request->moves != NULL) *request->moves = spw_balancer_moved(r.balancer);
     for (size_t i = 0; i < r.row_count; i++)
         if (!spw_replay_skips(&r, i)) SPW_TRY(finish_row(&r, i, result));

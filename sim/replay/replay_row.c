@@ -16,23 +16,38 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_LINKS = 1 << 16 /* pairs of ranks that a sink is told of */ };
+enum {
+    MOST_LINKS = 1 << 16,        /* pairs of ranks that a sink is told of */
+    MOST_LATER_BYTES = 256 << 20 /* of a row */
+};
 
 /* --- Life --- */
+
+/* In this process or in the first. */
+static bool listened(const spw_replay_request *q) { return q->sink.state != NULL || q->sink.elsewhere; }
+
+/* Many processes share the allocators of a row when its steps are over, where nobody asks for them sooner. */
+static bool leaves_for_later(const spw_replay_row *row, const spw_reserved_request *allocator) {
+    const spw_replay_request *q = row->frame->request;
+    const bool asked = listened(q) || q->judge.state != NULL || q->memory != NULL;
+    return !spw_walk_is_plain(NULL) && !asked && row->frame->steps > 1 && row->point.job->snapshot == NULL &&
+           spw_reserved_memory_later_bytes(allocator) <= MOST_LATER_BYTES;
+}
 
 static spw_status create_allocator(spw_replay_row *row) {
     const spw_replay_frame *f = row->frame;
     spw_megatron_shape bare;
     row->exact =
         (spw_megatron_job_layers(&row->point, &bare) && f->stages == 1) || row->point.job->snapshot != NULL;
-    const spw_reserved_request request = {.point = &row->point,
-                                          .footprint = row->memory.footprint,
-                                          .ranks = row->memory.routed ? f->ranks : 1,
-                                          .layers = f->layers,
-                                          .steps = f->steps,
-                                          .every = f->request->every_rank,
-                                          .as_set_alone = f->request->as_set_alone,
-                                          .kinds = f->kinds};
+    spw_reserved_request request = {.point = &row->point,
+                                    .footprint = row->memory.footprint,
+                                    .ranks = row->memory.routed ? f->ranks : 1,
+                                    .layers = f->layers,
+                                    .steps = f->steps,
+                                    .every = f->request->every_rank,
+                                    .as_set_alone = f->request->as_set_alone,
+                                    .kinds = f->kinds};
+    request.later = leaves_for_later(row, &request);
     return spw_reserved_memory_create(&request, &row->reserved);
 }
 
@@ -66,9 +81,6 @@ cleanup:
     spw_free(inclusion);
     return status;
 }
-
-/* In this process or in the first. */
-static bool listened(const spw_replay_request *q) { return q->sink.state != NULL || q->sink.elsewhere; }
 
 /* Balanced routing stands beside that of the trace: it has the trace's limit to groups of experts. */
 static void limit_groups(const spw_replay_request *q, spw_layer_shape *shape) {

@@ -93,7 +93,12 @@ SPW_MUST_CHECK spw_status spw_replay_row_end_time(spw_replay_row *row);
 SPW_MUST_CHECK spw_status spw_replay_row_end_reserved(spw_replay_row *row, size_t step);
 /* All that ended steps have left, of a row without an allocator. */
 SPW_MUST_CHECK spw_status spw_replay_row_state(spw_replay_row *row, const spw_state *state);
+/* The same, and what the allocator found: for a process that took no record. */
+SPW_MUST_CHECK spw_status spw_replay_row_found(spw_replay_row *row, const spw_state *state);
 /* The step ended last, for a sink. */
 spw_replay_step spw_replay_row_step(const spw_replay_row *row, size_t index, size_t step);
+
+/* Together, when all steps are taken: the allocators of rows that were left for later (replay_later.c). */
+SPW_MUST_CHECK spw_status spw_replay_later_run(spw_replay_row *row, size_t rows);
 
 #endif

@@ -209,6 +209,16 @@ double spw_replay_time_speed(const spw_replay_time *t) {
     return spw_megatron_job_tokens(&t->q.point) * (double)t->steps / t->sum.step_s;
 }
 
+/* A sum of steps that ended in another process has no names (spw_replay_row_found). */
+static void name_components(const spw_timeline *from, spw_timeline *to) {
+    for (size_t i = 0; i < to->components && i < from->components; i++) {
+        if (to->component[i].name != NULL) continue;
+        to->component[i].name = from->component[i].name;
+        to->component[i].help = from->component[i].help;
+    }
+    if (to->doubt_name == NULL) to->doubt_name = from->doubt_name;
+}
+
 spw_status spw_replay_time_finish(spw_replay_time *t, spw_replay_times *out) {
     const double steps = (double)t->steps;
     spw_timeline balanced, aligned, *mean = &out->mean;
@@ -216,6 +226,7 @@ spw_status spw_replay_time_finish(spw_replay_time *t, spw_replay_times *out) {
     SPW_TRY(predict(t, BALANCED, &balanced));
     SPW_TRY(predict(t, ALIGNED, &aligned));
     *mean = t->sum;
+    name_components(&balanced, mean);
     for (size_t i = 0; i < mean->components; i++) {
         mean->component[i].seconds /= steps;
         mean->component[i].exposed_s /= steps;

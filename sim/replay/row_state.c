@@ -31,17 +31,11 @@ static spw_status memory_state(spw_stage_memory *m, size_t steps, const spw_stat
 }
 
 static spw_status overload_state(spw_replay_row *row, const spw_state *state) {
-    spw_overload *o = &row->overload;
-    const part parts[] = {
-        {o->run_mean, o->shape.ranks / o->shape.group_ranks * sizeof *o->run_mean},
-        {o->run_by_rank, o->shape.ranks * sizeof *o->run_by_rank},
-        {o->run_layer, o->shape.layers * sizeof *o->run_layer},
-        PART(row->overload_run),
-    };
-    return add_parts(state, PARTS(parts));
+    const spw_status status = spw_overload_state(&row->overload, state);
+    return status == SPW_OK ? spw_state_part(state, &row->overload_run, sizeof row->overload_run) : status;
 }
 
-/* Names are addresses of this process: the next step brings them along. */
+/* Names are addresses of this process: the next step brings them along, or spw_replay_time_finish(). */
 static spw_status time_state(spw_replay_time *t, const spw_state *state) {
     const part parts[] = {PART(t->steps), PART(t->sum), PART(t->last_s), PART(t->longest), PART(t->worst)};
     const spw_status status = add_parts(state, PARTS(parts));
@@ -64,4 +58,25 @@ spw_status spw_replay_row_state(spw_replay_row *row, const spw_state *state) {
 
 cleanup:
     return status;
+}
+
+/* Where a judge is asked, the step that ended last is not timed yet. */
+static spw_status load_state(spw_replay_time *t, const spw_state *state) {
+    const spw_replay_time_request *q = &t->q;
+    const size_t loads = q->micro_batches * q->layers,
+                 rank_loads = q->kinds * q->groups * q->layers * q->point.shape.ranks;
+    spw_status status = SPW_OK;
+    if (t->load != NULL) SPW_TRY(spw_state_part(state, t->load, loads * sizeof *t->load));
+    if (t->rank_load != NULL) SPW_TRY(spw_state_part(state, t->rank_load, rank_loads * sizeof *t->rank_load));
+
+cleanup:
+    return status;
+}
+
+spw_status spw_replay_row_found(spw_replay_row *row, const spw_state *state) {
+    const bool judged = row->frame->request->judge.state != NULL;
+    spw_status status = spw_replay_row_state(row, state);
+    if (status == SPW_OK && !row->refused && row->timed && judged) status = load_state(&row->time, state);
+    return status == SPW_OK && row->reserved != NULL ? spw_reserved_memory_found(row->reserved, state)
+                                                     : status;
 }

@@ -1,6 +1,7 @@
 #include "traces/disk/hdf5_error.h"
 
 #include <hdf5.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +10,7 @@ typedef struct reason {
     unsigned records;
     spw_status status;
     int system_error; /* errno, 0: none */
+    bool lock;        /* of a lock that a file should get */
 } reason;
 
 static herr_t read_record(unsigned number, const H5E_error2_t *record, void *context) {
@@ -24,6 +26,7 @@ static herr_t read_record(unsigned number, const H5E_error2_t *record, void *con
     if (record->maj_num == H5E_PLIST && record->min_num == H5E_NOTFOUND) why->status = SPW_ENOMEM;
     if (at == NULL) return 0;
     why->status = SPW_EIO;
+    why->lock = strstr(record->desc, "lock file") != NULL;
     why->system_error = (int)strtol(at + sizeof mark - 1, NULL, 10);
     return 0;
 }
@@ -34,8 +37,13 @@ static herr_t note(hid_t stack, void *nothing) {
     if (H5Ewalk2(stack, H5E_WALK_UPWARD, read_record, &why) < 0 || why.records == 0)
         why.status = SPW_ENOMEM; /* not even the record of the failure found room */
     if (why.status == SPW_ENOMEM) spw_note_cause(SPW_ENOMEM, "out of memory in HDF5");
-    if (why.status == SPW_EIO)
+    if (why.status == SPW_EIO && why.lock) {
+        spw_note_cause(
+            SPW_EIO,
+            "this file system gives HDF5 no lock, which HDF5_USE_FILE_LOCKING asks for: set it to FALSE");
+    } else if (why.status == SPW_EIO) {
         spw_note_cause(SPW_EIO, why.system_error != 0 ? strerror(why.system_error) : "input/output error");
+    }
     return 0;
 }
 

@@ -1,6 +1,7 @@
 #include "traces/disk/hdf5_ledger.h"
 
 #include "base/memory.h"
+#include "traces/disk/hdf5_read.h"
 #include "traces/generate/random_stream.h"
 
 #include <stdbool.h>
@@ -286,7 +287,7 @@ static herr_t read_attributes(hid_t file, const char *name, const H5O_info_t *in
 
 spw_status spw_hdf5_ledger_check(const spw_hdf5_ledger *ledger, const char *path) {
     spw_status status = SPW_OK;
-    const hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    const hid_t file = spw_hdf5_open_unlocked(path);
     if (file < 0) return spw_fail(SPW_EIO, "cannot be opened again (a fault of the disk, or of memory)");
     for (size_t i = 0; i < ledger->entries && status == SPW_OK; i++)
         status = check_entry(file, &ledger->entry[i]);

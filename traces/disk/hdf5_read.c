@@ -12,6 +12,15 @@
 
 enum { DEFLATE_RATIO = 1032, SPARSE_BYTES = 64 << 20, PATH_BYTES = 256 };
 
+hid_t spw_hdf5_open_unlocked(const char *path) {
+    const hid_t access_list = H5Pcreate(H5P_FILE_ACCESS);
+    (void)H5Pset_file_locking(access_list, 0, 1);
+    (void)H5Pset_fclose_degree(access_list, H5F_CLOSE_STRONG);
+    const hid_t file = H5Fopen(path, H5F_ACC_RDONLY, access_list);
+    (void)H5Pclose(access_list);
+    return file;
+}
+
 spw_status spw_hdf5_open_file(const char *path, hid_t *out) {
     struct stat entry;
     *out = H5I_INVALID_HID;
@@ -32,11 +41,7 @@ spw_status spw_hdf5_open_file(const char *path, hid_t *out) {
                         : table ? "; a plan or a replay of which a page is made is printed by --format json"
                                 : "");
     }
-    hid_t access_list = H5Pcreate(H5P_FILE_ACCESS);
-    (void)H5Pset_file_locking(access_list, 0, 1); /* a read-only file system has no locks to give */
-    (void)H5Pset_fclose_degree(access_list, H5F_CLOSE_STRONG);
-    *out = H5Fopen(path, H5F_ACC_RDONLY, access_list);
-    (void)H5Pclose(access_list);
+    *out = spw_hdf5_open_unlocked(path);
     if (*out < 0) return spw_fail(SPW_EFORMAT, "%s: damaged HDF5 file (cut short?)", path);
     return SPW_OK;
 }

@@ -28,6 +28,10 @@ typedef struct spw_hdf5_shape {
 /* Opens the file for reading. SPW_EIO: missing or unreadable; SPW_EFORMAT: not HDF5. */
 SPW_MUST_CHECK spw_status spw_hdf5_open_file(const char *path, hid_t *out);
 
+/* H5Fopen() for reading, without asking the file system for a lock: it may be read-only, or of a network and have none. What HDF5's
+ * environment says (HDF5_USE_FILE_LOCKING) goes before that. Negative: it failed. */
+hid_t spw_hdf5_open_unlocked(const char *path);
+
 /* True when the path (no leading slash, groups separated by '/') leads over hard links to an object. */
 bool spw_hdf5_exists(hid_t file, const char *path);
 /* True when a part of the path is a soft or external link, wherever that leads. */

@@ -8,6 +8,7 @@
 #include "sim/command/job_options.h"
 #include "sim/routing/counts.h"
 #include "sim/statistics/quantiles.h"
+#include "traces/disk/hdf5_read.h"
 #include "traces/generate/generate.h"
 #include "traces/trace.h"
 
@@ -226,7 +227,7 @@ static spw_status plain_hdf5(const char *path, double *per_s) {
     spw_trace_close(trace);
     trace = NULL;
     SPW_TRY(spw_alloc(most * info.top_k, info.id_bytes, &data));
-    file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    file = spw_hdf5_open_unlocked(path);
     dataset = H5Dopen2(file, "/tokens/expert_id", H5P_DEFAULT);
     space = H5Dget_space(dataset);
     const double start = spw_clock_s();

@@ -104,6 +104,12 @@ cleanup:
     return status;
 }
 
+static spw_status found(void *context, const spw_state *state) {
+    const reading *r = context;
+    spw_status status = spw_overload_state(&r->sums, state);
+    return status == SPW_OK ? spw_state_part(state, r->run, sizeof *r->run) : status;
+}
+
 /* Does the trace say which rank chose what? */
 static spw_status knows_sources(spw_trace *trace, const spw_trace_info *info, bool *out) {
     spw_trace_columns columns = {.source_rank = NULL};
@@ -143,7 +149,7 @@ spw_status spw_trace_overload_read(spw_trace *trace, size_t asked, spw_layer_sta
     const spw_trace_info *info = spw_trace_get_info(trace);
     spw_status status = SPW_OK;
     reading r = {.trace = trace, .info = info, .begun = SIZE_MAX, .run = &out->run};
-    const spw_walk walk = {.context = &r, .compute = note_layer, .take = take_layer};
+    const spw_walk walk = {.context = &r, .compute = note_layer, .take = take_layer, .found = found};
     const bool counts = divides(info, asked > 0 ? asked : info->ranks);
     *out = (spw_trace_overload){.asked = asked > 0};
     if (asked > 0 && !counts)

@@ -13,44 +13,6 @@ static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
 /* --- Which are followed --- */
 
-/* Does one step stand for all, in runs of it? */
-static bool is_steady(const spw_reserved_memory *m) { return m->request.steps == 1 && m->recorded == NULL; }
-
-/* What a rank of the stage allocates: one for all where they are alike and every step is the same. */
-static spw_status create_memory(spw_reserved_memory *m, size_t place) {
-    spw_reserved_stage *stage = &m->stage[spw_reserved_stage_of(m, place)];
-    spw_step_memory *memory = NULL;
-    spw_status status = SPW_OK;
-    SPW_TRY(spw_step_memory_create(m->request.point,
-                                   &m->request.footprint[m->first_stage + spw_reserved_stage_of(m, place)],
-                                   m->recorded, &memory));
-    m->place[place].memory = memory;
-    SPW_TRY(spw_step_memory_begin(memory, &stage->begin));
-    SPW_TRY(spw_step_memory_optimizer(memory, &stage->moments));
-    stage->begin_bytes = (uint64_t)spw_event_list_peak(&stage->begin).after_forward_bytes;
-    stage->moment_bytes = (uint64_t)spw_event_list_peak(&stage->moments).after_forward_bytes;
-    stage->slots = spw_step_memory_slots(memory);
-    if (is_steady(m) && !m->request.every && spw_step_memory_is_alike(memory)) stage->memory = memory;
-
-cleanup:
-    return status;
-}
-
-static spw_status follow(spw_reserved_memory *m, size_t place) {
-    spw_reserved_rank *rank = &m->place[place];
-    const spw_reserved_stage *stage = &m->stage[spw_reserved_stage_of(m, place)];
-    spw_status status = SPW_OK;
-    if (rank->memory != NULL) return SPW_OK;
-    rank->memory = stage->memory;
-    if (rank->memory == NULL) SPW_TRY(create_memory(m, place));
-    for (int v = m->first; v < m->variants; v++) SPW_TRY(SPW_ALLOC(stage->slots, &rank->now.process[v].live));
-    if (is_steady(m) && rank->turn == NULL) SPW_TRY(SPW_ALLOC(STEADY, &rank->turn));
-    m->followed++;
-
-cleanup:
-    return status;
-}
-
 static bool is_like_one_followed(const spw_reserved_memory *m, size_t place) {
     const size_t first = spw_reserved_stage_of(m, place) * m->request.ranks;
     const spw_rank_rows *mine = m->rows + spw_reserved_rank_of(m, place) * spw_reserved_cells(m);
@@ -77,7 +39,8 @@ static spw_status choose(spw_reserved_memory *m, size_t step, const uint64_t *li
     spw_status status = SPW_OK;
     const size_t every = live == NULL ? m->request.ranks : 1; /* of places: one a stage */
     if (m->request.every || places <= SPW_RESERVED_FOLLOWED || live == NULL) {
-        for (size_t i = 0; i < places && step == 0; i += m->request.every ? 1 : every) SPW_TRY(follow(m, i));
+        for (size_t i = 0; i < places && step == 0; i += m->request.every ? 1 : every)
+            SPW_TRY(spw_reserved_follow(m, i));
         return SPW_OK;
     }
     SPW_TRY(SPW_ALLOC(places, &left));
@@ -88,7 +51,7 @@ static spw_status choose(spw_reserved_memory *m, size_t step, const uint64_t *li
         left[place] = false;
         looked += step > 0;
         if (m->place[place].memory != NULL || is_like_one_followed(m, place)) continue;
-        SPW_TRY(follow(m, place));
+        SPW_TRY(spw_reserved_follow(m, place));
         looked += step == 0;
     }
 
@@ -98,13 +61,6 @@ cleanup:
 }
 
 /* --- The job --- */
-
-static void forget_memory(spw_reserved_memory *m, size_t place) {
-    spw_reserved_rank *rank = &m->place[place];
-    if (rank->memory != m->stage[spw_reserved_stage_of(m, place)].memory)
-        spw_step_memory_destroy(rank->memory);
-    rank->memory = NULL;
-}
 
 static void forget_stages(spw_reserved_memory *m) {
     for (size_t s = 0; s < m->stages; s++) {
@@ -143,7 +99,8 @@ static spw_status create_parts(spw_reserved_memory *m) {
     for (int v = 0; v < VARIANTS; v++) SPW_TRY(SPW_ALLOC(m->request.steps, &m->record[v]));
     if (job->snapshot != NULL) SPW_TRY(create_recorded(m));
     if (m->request.every)
-        for (size_t i = 0; i < spw_reserved_places(m); i++) SPW_TRY(follow(m, i));
+        for (size_t i = 0; i < spw_reserved_places(m); i++) SPW_TRY(spw_reserved_follow(m, i));
+    if (m->request.later) SPW_TRY(spw_reserved_later_create(m));
 
 cleanup:
     return status;
@@ -182,14 +139,10 @@ cleanup:
 void spw_reserved_memory_destroy(spw_reserved_memory *m) {
     if (m == NULL) return;
     for (size_t i = 0; i < spw_reserved_places(m) && m->place != NULL; i++) {
-        spw_reserved_rank *rank = &m->place[i];
-        if (m->stage != NULL) forget_memory(m, i);
-        for (int v = 0; v < VARIANTS; v++) {
-            spw_allocator_destroy(rank->now.process[v].allocator);
-            spw_free(rank->now.process[v].live);
-        }
-        spw_free(rank->turn);
+        spw_reserved_drop(m, i);
+        spw_free(m->place[i].turn);
     }
+    spw_reserved_later_destroy(m);
     if (m->stage != NULL) forget_stages(m);
     for (size_t s = 0; s < m->stages && m->stage != NULL; s++)
         spw_event_list_destroy(&m->stage[s].begin), spw_event_list_destroy(&m->stage[s].moments);
@@ -223,13 +176,13 @@ static spw_status run_other(spw_reserved_memory *m, int runs) {
     SPW_TRY(SPW_ALLOC(spw_reserved_places(m), &followed));
     for (size_t i = 0; i < spw_reserved_places(m); i++) {
         followed[i] = m->place[i].memory != NULL;
-        forget_memory(m, i);
+        spw_reserved_forget(m, i);
     }
     forget_stages(m);
     m->followed = 0;
     for (size_t i = 0; i < spw_reserved_places(m); i++) {
         m->place[i].ran = false;
-        if (followed[i]) SPW_TRY(follow(m, i));
+        if (followed[i]) SPW_TRY(spw_reserved_follow(m, i));
     }
     status = spw_reserved_run(m, 0, runs);
 
@@ -241,8 +194,9 @@ cleanup:
 spw_status spw_reserved_memory_end_step(spw_reserved_memory *m, size_t step, const uint64_t *live) {
     spw_reserved_rows_spread(m);
     /* One step stands for all: what it leaves is there when the next one begins, which does the same from then on. */
-    const int runs = is_steady(m) ? STEADY : 1;
+    const int runs = spw_reserved_is_steady(m) ? STEADY : 1;
     spw_status status = choose(m, step, live != NULL ? live + m->first_stage * m->request.ranks : NULL);
+    if (status == SPW_OK && m->later != NULL) return spw_reserved_later_end_step(m, step);
     if (status == SPW_OK) status = spw_reserved_run(m, step, runs);
     if (status == SPW_OK && m->alone && m->record[AS_SET][step].failed) status = run_other(m, runs);
     if (m->first_rows == NULL || status != SPW_OK) return status;

@@ -15,6 +15,7 @@
 #define SPW_SIM_MEMORY_STEP_RESERVED_MEMORY_H
 
 #include "base/status.h"
+#include "base/walk.h"
 #include "sim/job/job_words.h"
 #include "sim/memory/step/reserved_summary.h"
 #include "sim/schemes/scheme.h"
@@ -44,6 +45,9 @@ typedef struct spw_reserved_request {
     /* Of micro-batches: what is noted of those behind the first `kinds` is not theirs, and they get rows that spread as these do; 0: all
      * are their own. */
     size_t kinds;
+    /* Several steps, not of a recorded job: a step that ends is only remembered; processes are run when all steps have ended, each by
+     * itself, by spw_reserved_memory_run(). */
+    bool later;
 } spw_reserved_request;
 
 /* The device is the footprints' budget. The point, what it names and the footprints are borrowed. */
@@ -58,6 +62,17 @@ void spw_reserved_memory_note(spw_reserved_memory *memory, size_t layer, size_t 
  * ranks of a stage are alike. */
 SPW_MUST_CHECK spw_status spw_reserved_memory_end_step(spw_reserved_memory *memory, size_t step,
                                                        const uint64_t *live);
+/* What spw_reserved_memory_finish() asks for: of steps that have ended, or that they have in another process. */
+SPW_MUST_CHECK spw_status spw_reserved_memory_found(spw_reserved_memory *memory, const spw_state *state);
+/* Bytes that it remembers then, at most. */
+uint64_t spw_reserved_memory_later_bytes(const spw_reserved_request *request);
+/* How many processes of the job are to be run: 0 before the last step has ended here, or was told by spw_reserved_memory_found(). */
+size_t spw_reserved_memory_runs(const spw_reserved_memory *memory);
+/* All steps of one of them, here or in another process. What comes of it is taken run by run, from 0 on; the last run completes
+ * the summary. */
+SPW_MUST_CHECK spw_status spw_reserved_memory_run(spw_reserved_memory *memory, size_t run, spw_note *out);
+SPW_MUST_CHECK spw_status spw_reserved_memory_take(spw_reserved_memory *memory, size_t run,
+                                                   spw_note_reader *record);
 /* Peaks of a step that has ended, of the rank that has most. */
 uint64_t spw_reserved_memory_reserved(const spw_reserved_memory *memory, size_t step);
 uint64_t spw_reserved_memory_allocated(const spw_reserved_memory *memory, size_t step);

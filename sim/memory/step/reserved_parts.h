@@ -58,6 +58,9 @@ typedef struct spw_reserved_stage {
     spw_event_list list[STEADY]; /* of each run; empty where it is that of the run before */
 } spw_reserved_stage;
 
+/* Steps that are run later (reserved_later.c). */
+typedef struct spw_reserved_later spw_reserved_later;
+
 struct spw_reserved_memory {
     spw_reserved_request request;
     spw_allocator_settings settings[VARIANTS];
@@ -74,10 +77,15 @@ struct spw_reserved_memory {
     uint64_t stranded[VARIANTS];
     spw_reserved_death death[VARIANTS];
     spw_snapshot_steps *recorded; /* the job as it was recorded; NULL: none */
+    spw_reserved_later *later;    /* NULL: a step is run when it ends */
 };
 
 static inline size_t spw_reserved_places(const spw_reserved_memory *m) {
     return m->stages * m->request.ranks;
+}
+/* Does one step stand for all, in runs of it? */
+static inline bool spw_reserved_is_steady(const spw_reserved_memory *m) {
+    return m->request.steps == 1 && m->recorded == NULL;
 }
 static inline size_t spw_reserved_cells(const spw_reserved_memory *m) {
     return m->request.layers * m->micro_batches;
@@ -93,6 +101,24 @@ static inline size_t spw_reserved_rank_of(const spw_reserved_memory *m, size_t p
 SPW_MUST_CHECK spw_status spw_reserved_run(spw_reserved_memory *m, size_t step, int runs);
 /* One time more, of a step that is recorded already. */
 SPW_MUST_CHECK spw_status spw_reserved_run_again(spw_reserved_memory *m, size_t step);
+
+/* One process alone, in the rows of the step under way. */
+SPW_MUST_CHECK spw_status spw_reserved_run_place(spw_reserved_memory *m, size_t place, bool starts);
+
+/* reserved_follow.c: from now on the place is followed; what it allocates is forgotten; and all that is kept of it. */
+SPW_MUST_CHECK spw_status spw_reserved_follow(spw_reserved_memory *m, size_t place);
+void spw_reserved_forget(spw_reserved_memory *m, size_t place);
+void spw_reserved_drop(spw_reserved_memory *m, size_t place);
+
+/* reserved_later.c: remembers the step that ends, and the last one. */
+SPW_MUST_CHECK spw_status spw_reserved_later_create(spw_reserved_memory *m);
+void spw_reserved_later_destroy(spw_reserved_memory *m);
+SPW_MUST_CHECK spw_status spw_reserved_later_end_step(spw_reserved_memory *m, size_t step);
+
+/* reserved_record.c: what a place has done in the step that it has just run: its part of the step's record, of what is stranded, and
+ * how it ended, if it did not before. */
+void spw_reserved_record_place(spw_reserved_memory *m, int variant, size_t step, size_t place,
+                               spw_reserved_record *record);
 
 /* Gives every micro-batch behind the first request.kinds rows of its own, as far from the mean as those of the kinds are: blocks of equal
  * sizes would fit each other as in no step. */

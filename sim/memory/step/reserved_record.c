@@ -46,14 +46,19 @@ static void record_place(spw_reserved_memory *m, int variant, size_t place, spw_
     if (p->stranded > m->stranded[variant]) m->stranded[variant] = p->stranded;
 }
 
+void spw_reserved_record_place(spw_reserved_memory *m, int variant, size_t step, size_t place,
+                               spw_reserved_record *record) {
+    record_place(m, variant, place, record);
+    record_death(m, variant, step, place, &m->death[variant]);
+}
+
 void spw_reserved_record_run(spw_reserved_memory *m, int variant, size_t step) {
     spw_reserved_record *record = &m->record[variant][step];
     const uint64_t retries = record->retries;
     record->retries = 0;
     for (size_t i = 0; i < spw_reserved_places(m); i++) {
         if (m->place[i].memory == NULL) continue;
-        record_place(m, variant, i, record);
-        record_death(m, variant, step, i, &m->death[variant]);
+        spw_reserved_record_place(m, variant, step, i, record);
     }
     if (retries > record->retries) record->retries = retries;
 }

@@ -61,10 +61,11 @@ static spw_status process_step(const spw_reserved_memory *m, const spw_reserved_
         SPW_TRY(spw_event_list_replay(list, p->allocator, p->live, &p->last));
     else
         SPW_TRY(spw_event_list_replay_cycles(list, p->allocator, p->live, stage->slots, &p->last));
-    if (p->last.refused)
-        *refused = list->event[p->last.refused_event];
-    else if (at.starts && p->last.before.refused == 0)
+    if (p->last.refused) {
+        if (list->event != NULL) *refused = list->event[p->last.refused_event];
+    } else if (at.starts && p->last.before.refused == 0) {
         SPW_TRY(take_moments(stage, p, refused));
+    }
     p->failed = p->last.refused || p->last.before.refused > 0;
     p->retries = p->last.after.retries - p->last.before.retries;
     p->stranded = spw_allocator_stranded_bytes(p->allocator);
@@ -213,6 +214,15 @@ static spw_status rank_runs(spw_reserved_memory *m, size_t place, int runs, list
         rank->rows = number;
         if (runs > 1) rank->turn[run] = rank->now;
     }
+    return status;
+}
+
+spw_status spw_reserved_run_place(spw_reserved_memory *m, size_t place, bool starts) {
+    lists l = {.place = {SIZE_MAX, SIZE_MAX}};
+    m->starts = starts;
+    const spw_status status = rank_runs(m, place, 1, &l);
+    m->starts = false;
+    for (int i = 0; i < 2; i++) spw_event_list_destroy(&l.list[i]);
     return status;
 }
 

@@ -3,7 +3,8 @@
 too. KILLS times (10) a process is killed with SIGKILL at a random time: nothing torn is left, and the same command goes on.
 Checkpoints that were cut short, damaged or made by another command are cut back or refused.
 
-shared_oracle.py SPILLWAY SCRATCH ROOT [MPIEXEC [KILLS [SEED]]]"""
+shared_oracle.py SPILLWAY SCRATCH ROOT [MPIEXEC WALK_COST [KILLS [SEED]]]    WALK_COST: tests/bench/walk_cost, which has every process speak"""
+import json
 import os
 import pathlib
 import random
@@ -18,8 +19,9 @@ from processes import HANG_S
 
 program, scratch, root = os.path.abspath(sys.argv[1]), pathlib.Path(sys.argv[2]).resolve() / "shared", pathlib.Path(sys.argv[3]).resolve()
 mpiexec = sys.argv[4] if len(sys.argv) > 4 else None
-most_kills = int(sys.argv[5]) if len(sys.argv) > 5 else 10
-seed = int(sys.argv[6]) if len(sys.argv) > 6 else 7
+walk_cost = os.path.abspath(sys.argv[5]) if len(sys.argv) > 5 else None
+most_kills = int(sys.argv[6]) if len(sys.argv) > 6 else 10
+seed = int(sys.argv[7]) if len(sys.argv) > 7 else 7
 job = root / "sim/jobs/scratch-moe-e64.yaml"
 checks, chance = 0, random.Random(seed)
 environment = dict(os.environ, OMP_NUM_THREADS="1")
@@ -45,6 +47,20 @@ def run(processes, *words, status=0, more=()):
     done = subprocess.run([*launch(processes, *more), program, *map(str, words)], capture_output=True, cwd=scratch, env=environment)
     check(done.returncode == status, f"{processes} processes, {words}: status {done.returncode}: {done.stderr.decode()[-600:]}")
     return done.stdout if status == 0 else done.stderr.decode()
+
+
+def same_in_each(*words, status=0):
+    """The first process alone takes the records; the others, told what was found, must come to the same to the last byte."""
+    said = scratch / "said"
+    shutil.rmtree(said, ignore_errors=True)
+    said.mkdir()
+    want_here = subprocess.run([program, *map(str, words)], capture_output=True, cwd=scratch, env=environment, check=False).stdout
+    done = subprocess.run([*launch(3), walk_cost, "each", said, *map(str, words)], capture_output=True, cwd=scratch, env=environment)
+    check(done.returncode == status and done.stdout == want_here and want_here, f"3 processes, {words}: another result than of one: {done.stderr.decode()[-600:]}")
+    for other in ("1", "2"):
+        check((said / other).read_bytes() == want_here, f"{words}: process {other} has not come to what the first has")
+    costs = [*done.stderr.decode().splitlines(), *((said / f"{other}.cost").read_text() for other in ("1", "2"))]
+    return sum(json.loads(line)["groups"] for line in costs if line.startswith('{"units"'))
 
 
 def apart():
@@ -167,6 +183,23 @@ if mpiexec is not None:
     for words in (("trace", "info", "t.h5", "--expert-parallel", "8"), ("trace", "verify", "t.h5"),
                   ("plan", "--job", job, "--trace", "t.h5", "--steps", "0:2", "--layers", "0:2", "--sequence-length", "128")):
         check(run(3, *words) == run(1, *words), f"3 processes, {words[0]} {words[1]}: another result than of one")
+    megatron = ("--job", root / "sim/jobs/olmoe-h200-megatron.yaml", "--sequences-per-gpu", "1", "--sequence-length", "128")
+    # a GPU whose steps fail, retry or just fit, by the allocator's setting
+    full = (*megatron[:2], "--sequences-per-gpu", "256", "--sequence-length", "128", "--steps", "0:6", "--scheme", "megatron-alltoall",
+            "--format", "json")
+    for words in (("replay", "t.h5", *megatron, "--steps", "0:4", "--format", "json", "--stack", "megatron-te-h100-2026-11"),
+                  ("replay", "t.h5", *full, "--memory-fraction", "0.64"), ("replay", "t.h5", *full, "--memory-fraction", "0.72"),
+                  ("replay", "t.h5", *megatron, "--steps", "0:3", "--pipeline", "2", "--every-rank", "--format", "json"),
+                  ("replay", "t.h5", *megatron, "--steps", "0:2", "--each-step"),
+                  ("plan", *megatron[:2], "--sequence-length", "128", "--trace", "t.h5", "--steps", "0:2", "--layers", "0:2", "--search",
+                   "--over", "expert-parallel=8", "--over", "remat=selective", "--sequences-per-gpu", "1,2"),
+                  (*small, "--steps", "0:2", "--drop-at-most", "1", "--fits-at", "50"),
+                  ("trace", "info", "t.h5", "--expert-parallel", "8")):
+        same_in_each(*words)
+    same_in_each("trace", "verify", "t.h5", "--longest-run", "1", "--format", "json", status=1)
+    begun = same_in_each(*small)
+    check(24 <= begun <= 24 + 4 * 3, f"24 steps are begun {begun} times by 3 processes: each should be of one, but for the last")
+    check(run(32, *small) == want_small, "32 processes, of which each has few units: another result")
     damaged = scratch / "damaged.h5"
     damaged.write_bytes((scratch / "t.h5").read_bytes()[:-20000])
     said = [line for line in run(3, "replay", "damaged.h5", "--job", job, status=3).splitlines() if line.startswith("spillway:")]
