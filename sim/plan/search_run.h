@@ -50,10 +50,21 @@ typedef struct spw_search_request {
     void *state;
 } spw_search_request;
 
+/* What proves the answer: of the points that no replay has judged, how good they could be. Speeds are tokens/s of a GPU. */
+typedef struct spw_search_proof {
+    spw_search_need
+        memory_least;   /* the least bound of those left out for memory, and its budget; bytes 0: none was */
+    double beaten_most; /* the greatest bound of those left out as beaten; 0: none was, or none has a time */
+    double slow_most;   /* of those too slow for the tokens a day by their bound; 0: none was */
+    bool bounded; /* of every point that was not looked at the bound is known; else the search ended before */
+    double unseen_most; /* the greatest of these; 0: none */
+} spw_search_proof;
+
 typedef struct spw_search_outcome {
     spw_search_front front;
     spw_search_reasons reasons; /* of its points */
     size_t points, fate[SPW_SEARCH_FATES];
+    spw_search_proof proof;
     /* Before every point was looked at, as the user asked (base/stop.h): fates, and answers, are of those that were. */
     bool stopped;
     /* Of each scheme: replayed points that keep to every budget, and replayed ones that drop no more than they may and were not
