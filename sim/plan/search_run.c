@@ -49,8 +49,10 @@ static spw_status run_gpus(spw_search_walk *w, size_t first, size_t last) {
         SPW_TRY(spw_megatron_coefficients_scale(w->plan.megatron, &of->cluster, w->megatron));
         w->facts.megatron = w->megatron;
     }
+    w->out->proof.bounded = false;
     while (first < last && !spw_stop_is_asked()) {
         SPW_TRY(spw_search_look(w, first, last, &first));
+        w->out->proof.bounded = first == last;
         SPW_TRY(spw_search_round(w));
     }
 
@@ -75,6 +77,7 @@ static spw_status run_all(spw_search_walk *w) {
     w->progress = &progress;
     for (; first < jobs && status == SPW_OK && !spw_stop_is_asked(); first += each)
         status = run_gpus(w, first, first + each);
+    out->proof.bounded = out->proof.bounded && first == jobs;
     spw_search_proceed(w, NULL, 0);
     spw_progress_end(&progress);
     return status;

@@ -1,6 +1,7 @@
 #include "sim/command/plan/plan_brief.h"
 #include "sim/command/plan/plan_imbalance.h"
 #include "sim/command/plan/plan_search_plans.h"
+#include "sim/command/plan/plan_search_proof.h"
 #include "sim/command/plan/plan_search_table.h"
 #include "sim/job/recipe/precision.h"
 #include "sim/memory/kept/cross_entropy.h"
@@ -203,6 +204,7 @@ spw_status spw_search_print_json(const spw_search_view *v, FILE *out) {
     spw_json_put(json, o, "points", spw_json_count(found->points));
     spw_json_put(json, o, "points_looked_at", spw_json_count(spw_search_looked_at(found)));
     spw_json_put(json, o, "fates", fates);
+    spw_json_put(json, o, "certificate", spw_search_proof_json(json, found));
     spw_json_put(json, o, "too_slow_tokens_per_day_at_most",
                  found->nearest.slow_day_most > 0.0 ? spw_json_real(found->nearest.slow_day_most)
                                                     : json_null());

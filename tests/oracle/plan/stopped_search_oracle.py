@@ -65,6 +65,7 @@ check(code == -signal.SIGINT, f"a stopped search ends with {code}")
 found = re.search(r"stopped after (\d+) of (\d+) points; the best of all may be another", text)
 check(found is not None and 0 < int(found[1]) < int(found[2]), f"a stopped search says: {text[:200]}")
 check("best so far megatron-flex, EP " in text, f"no best so far: {text[:300]}")
+check(re.search(r"proof .*\d+ points? (was|were) not looked at", text) is not None, f"a stopped search proves nothing: {text[:400]}")
 check("tried" not in text and "points looked at" not in text.split("more:")[0], "as if it were whole")
 
 out, said, code = stopped("spillway: search: ", lambda text: text and json.loads(text)["best"] and json.loads(text)["points_looked_at"] < json.loads(text)["points"],
@@ -76,6 +77,15 @@ check(sum(answer["fates"].values()) == answer["points_looked_at"], "fates are no
 alone = plan_of(answer["best"]["options"])
 check(math.isclose(alone["time"]["tokens_per_s_per_gpu"], answer["best"]["tokens_per_s_per_gpu"], rel_tol=1e-9),
       f"the best so far is {answer['best']['tokens_per_s_per_gpu']}, planned alone {alone['time']['tokens_per_s_per_gpu']}")
+
+proof = answer["certificate"]
+check(not proof["complete"] and proof["not_looked_at"]["points"] == answer["points"] - answer["points_looked_at"], f"of a stopped search: {proof}")
+whole = json.loads(oracle.must(*SEARCH, "--format", "json"))
+check(whole["certificate"]["complete"], "a whole search is not complete")
+check(proof["tokens_per_s_per_gpu_at_most"] is None or whole["best"]["tokens_per_s_per_gpu"] <= proof["tokens_per_s_per_gpu_at_most"],
+      f"the best makes {whole['best']['tokens_per_s_per_gpu']}, a stopped search said at most {proof}")
+check(proof["gap"] is None or math.isclose(1 + proof["gap"], proof["tokens_per_s_per_gpu_at_most"] / answer["best"]["tokens_per_s_per_gpu"],
+                                           rel_tol=1e-9) or proof["gap"] >= 0, f"a gap of {proof}")
 
 with tempfile.TemporaryDirectory() as folder:
     at = pathlib.Path(folder)
