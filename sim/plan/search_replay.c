@@ -84,10 +84,9 @@ static spw_status check_bound(const spw_search_walk *w, const spw_search_bound *
     return SPW_OK;
 }
 
-static spw_search_fate fate_of(const spw_search_walk *w, const spw_search_point *p,
-                               const spw_result_row *row) {
+static spw_search_fate fate_of(const spw_search_walk *w, const spw_search_point *p) {
     if (p->verdict == SPW_VERDICT_OOM) return SPW_SEARCH_OUT_OF_MEMORY;
-    if (!drops_at_most(&row->drops, w->q->drop_most)) return SPW_SEARCH_DROPS;
+    if (!drops_at_most(&p->drops, w->q->drop_most)) return SPW_SEARCH_DROPS;
     if (spw_search_day(p->tokens_per_s_per_gpu, spw_search_all_gpus(w, p->gpus)) < w->q->tokens_per_day)
         return SPW_SEARCH_TOO_SLOW;
     return SPW_SEARCH_GOOD;
@@ -137,13 +136,13 @@ static spw_status wants(void *state, const spw_replay_prospect *p, bool *out) {
     return SPW_OK;
 }
 
-static spw_status take(void *state, size_t at, const spw_result_row *row) {
-    spw_search_walk *w = state;
-    spw_search_point p = point_of(w, at, row);
+static spw_status take_point(spw_search_walk *w, size_t at, const spw_search_point *point,
+                             const spw_outside_fit *outside) {
+    spw_search_point p = *point;
     const spw_status status = check_bound(w, &w->group.of[at]->bound, &p);
     if (status != SPW_OK) return status;
     w->group.of[at]->done = true;
-    const spw_search_fate fate = fate_of(w, &p, row);
+    const spw_search_fate fate = fate_of(w, &p);
     w->out->fate[fate]++;
     if (fate == SPW_SEARCH_TOO_SLOW)
         spw_search_nearest_speed(&w->out->nearest, p.tokens_per_s_per_gpu, spw_search_all_gpus(w, p.gpus));
@@ -151,9 +150,41 @@ static spw_status take(void *state, size_t at, const spw_result_row *row) {
     if (fate != SPW_SEARCH_GOOD) w->out->fails[p.scheme]++;
     if (fate != SPW_SEARCH_GOOD) return SPW_OK;
     w->out->fits[p.scheme]++;
-    spw_search_reasons_note(&w->out->reasons, &row->outside_fit, &p.outside);
+    spw_search_reasons_note(&w->out->reasons, outside, &p.outside);
     spw_search_front_take(&w->out->front, &p);
     return SPW_OK;
+}
+
+/* --- What a replay says, as it is kept --- */
+
+static spw_status hear_prospect(void *state, const spw_replay_prospect *p, bool *out) {
+    spw_search_walk *w = state;
+    const spw_search_record record = {.row = p->row, .prospect = *p};
+    const spw_status status = spw_search_log_note(&w->log, &record);
+    return status == SPW_OK ? wants(w, p, out) : status;
+}
+
+static spw_status hear_point(void *state, size_t at, const spw_result_row *row) {
+    spw_search_walk *w = state;
+    const spw_search_record record = {
+        .row = at, .taken = true, .point = point_of(w, at, row), .outside = row->outside_fit};
+    const spw_status status = spw_search_log_note(&w->log, &record);
+    return status == SPW_OK ? take_point(w, at, &record.point, &row->outside_fit) : status;
+}
+
+/* The same of an earlier run. */
+static spw_status hear_again(spw_search_walk *w) {
+    const size_t rows = w->group.jobs * w->group.per_job;
+    spw_status status = SPW_OK;
+    for (size_t i = 0; i < w->log.records && status == SPW_OK; i++) {
+        const spw_search_record *r = &w->log.record[i];
+        bool wanted = false;
+        if (r->row >= rows || w->group.of[r->row] == NULL)
+            return spw_fail(SPW_EFORMAT,
+                            "the checkpoint has a point that the search does not replay; remove it");
+        status = r->taken ? take_point(w, r->row, &r->point, &r->outside) : wants(w, &r->prospect, &wanted);
+    }
+    return status;
 }
 
 /* --- Groups --- */
@@ -233,14 +264,19 @@ spw_status spw_search_replay(spw_search_walk *w) {
     spw_search_group *g = &w->group;
     spw_replay_request request = spw_plan_point_request(&w->plan, g->job, w->plan.scheme);
     spw_result result = {.rows = 0};
-    spw_status status = SPW_OK;
+    const size_t job = g->index[0], gpus = g->value[0][SPW_SEARCH_GPUS];
+    bool known = false;
+    spw_status status = spw_search_log_begin(&w->log, job, gpus, &known);
+    if (status != SPW_OK) return status;
+    if (known) return hear_again(w);
     request.splits = g->jobs;
     request.schemes = w->schemes;
     request.skip = g->skip;
-    request.judge = (spw_replay_judge){w, wants, take};
+    request.judge = (spw_replay_judge){w, hear_prospect, hear_point};
     SPW_TRY(spw_replay_run(&request, &result));
     if (result.refusals > 0)
         SPW_TRY(spw_fail(SPW_EMISMATCH, "a point that can be was refused; please report the job"));
+    if (!spw_stop_is_asked()) SPW_TRY(spw_search_log_end(&w->log, job, gpus));
 
 cleanup:
     spw_result_clear(&result);

@@ -14,13 +14,18 @@ static const size_t MOST_JOBS = (size_t)1 << 32;
 static void destroy(spw_search_walk *w) {
     spw_free(w->megatron), spw_free(w->candidate);
     spw_search_group_destroy(&w->group);
+    spw_search_log_destroy(&w->log);
     spw_token_store_destroy(w->store);
 }
 
 static spw_status create(const spw_search_request *q, spw_search_outcome *out, spw_search_walk *w) {
     const size_t batches = q->plan->job->batches;
     spw_status status = SPW_OK;
-    *w = (spw_search_walk){.q = q, .plan = *q->plan, .schemes = q->plan->schemes, .out = out};
+    *w = (spw_search_walk){.q = q,
+                           .plan = *q->plan,
+                           .schemes = q->plan->schemes,
+                           .log = {.checkpoint = q->checkpoint},
+                           .out = out};
     if (spw_search_space_jobs(q->space) > MOST_JOBS / (batches * w->schemes))
         return spw_fail(SPW_EARG, "a search of more than %zu points; leave some out with --over", MOST_JOBS);
     w->plan.splits = 0;

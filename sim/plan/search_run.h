@@ -4,6 +4,7 @@
 #ifndef SPW_SIM_PLAN_SEARCH_RUN_H
 #define SPW_SIM_PLAN_SEARCH_RUN_H
 
+#include "base/checkpoint.h"
 #include "base/status.h"
 #include "sim/plan/plan_points.h"
 #include "sim/plan/search_front.h"
@@ -44,7 +45,9 @@ typedef struct spw_search_request {
     double cost_tokens;        /* what points are priced for; 0: not asked */
     double tokens_per_day;     /* at least; 0: any. Then the fewest GPUs are best */
     uint64_t most_step_tokens; /* of all GPUs; 0: any number */
-    bool generated;            /* every token of the routing has all its choices */
+    spw_checkpoint
+        *checkpoint; /* what an earlier run has left, and where this one keeps what it finds; NULL: nowhere */
+    bool generated;  /* every token of the routing has all its choices */
     /* Sets the trace of so many GPUs; it stays the caller's, and the one before may be closed. */
     spw_status (*open_trace)(void *state, const spw_job *job, spw_trace **out);
     void *state;

@@ -4,6 +4,7 @@
 
 #include "base/progress.h"
 #include "sim/plan/search_bound.h"
+#include "sim/plan/search_log.h"
 #include "sim/plan/search_run.h"
 
 #include <stdbool.h>
@@ -57,6 +58,7 @@ typedef struct spw_search_walk {
     size_t candidates;
     spw_search_group group;
     spw_search_lessons lessons;
+    spw_search_log log;
     spw_search_outcome *out;
     spw_progress *progress; /* of the phase under way, drawn anew at every point that is replayed */
     size_t done;            /* units of it */

@@ -17,6 +17,7 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # what rooms share
 from oracle_run import Oracle, most_bytes
+from certificate import COMPILED, DAY_S, check_certificate, is_timed, keeps, speed, step_tokens
 
 parser = argparse.ArgumentParser()
 parser.add_argument("program")
@@ -26,12 +27,9 @@ parser.add_argument("--few", action="store_true")
 options = parser.parse_args()
 oracle = Oracle(options.program, "search_oracle")
 check = oracle.check
-DAY_S = 86400.0
 LEAST_POINTS, MOST_POINTS = (40, 150) if options.few else (150, 600)
 KEYS = ("gpus", "pipeline", "tensor", "context", "expert-tensor", "micro-batches", "expert-parallel",
         "virtual-stages", "remat")  # the first changes most slowly
-COMPILED = ["dense:capacity_factor=1.25", "dense:capacity_factor=1", "dense:capacity_factor=4", "gmm", "gmm-deepep",
-            "ring", "ragged"]
 MEGATRON = ["megatron-alltoall", "megatron-flex", "megatron-allgather", "megatron-alltoall:capacity_factor=1"]
 OTHERS = ["scattermoe", "megablocks", "sonicmoe"]
 MESH = ["gmm", "ragged", "ring"]  # run on MaxText's axes tensor and context
@@ -162,37 +160,6 @@ def brute_force(case, experts):
             place += [case["batches"].index(row["sequences_per_gpu"]), case["schemes"].index(row["scheme"])]
             rows.append((place, value, row))
     return sorted(rows, key=lambda r: r[0])
-
-
-def speed(row):
-    return row["time"]["tokens_per_s_per_gpu"] or 0.0
-
-
-def is_timed(row):
-    return row["time"]["step_s"] is not None
-
-
-def step_tokens(case, point):
-    """Of all GPUs. The batch is of the GPUs of one stage, but of every device where a pipeline of MaxText says no micro-batches; GPUs
-    that cut a sequence share it."""
-    _, value, row = point
-    devices = row["scheme"] in COMPILED and value["micro-batches"] == 1
-    shared = value["tensor"] * value["context"] * (1 if devices else value["pipeline"])
-    return row["sequences_per_gpu"] * case["length"] * value["gpus"] // shared
-
-
-def keeps(case, point):
-    """To every budget."""
-    _, value, row = point
-    if case["step_tokens"] is not None and step_tokens(case, point) > case["step_tokens"]:
-        return False
-    if row["memory"]["max_bytes"] > row["memory"]["budget_bytes"] or row["memory"]["verdict"] == "oom":  # live, or what is reserved
-        return False
-    drops = row["drops"]
-    some = drops["dropped"] > 0 or drops.get("at_least", False)  # at least: of a stated imbalance
-    if drops["fraction"] > case["drops"] / 100 or (case["drops"] == 0 and some):
-        return False
-    return case["per_day"] is None or speed(row) * value["gpus"] * DAY_S >= case["per_day"]
 
 
 def merit(point):
@@ -410,36 +377,6 @@ def check_larger(name, case, command, found):
     return 1
 
 
-def check_certificate(name, case, found, rows):
-    """What the certificate says of the points that were left out, against every single point: as many as are said need so much memory, and
-    as many of those that fit make no more than is said; none that keeps to the budgets is faster than all may be."""
-    proof = found["certificate"]
-    memory, beaten, slow = (proof[k] for k in ("left_out_for_memory", "beaten", "too_slow"))
-    fates = found["fates"]
-    check(proof["complete"] and proof["not_looked_at"]["points"] == 0, f"{name}: a whole search is not complete: {proof}")
-    check(memory["points"] == fates["state_too_large"] + fates["memory_too_large"] and beaten["points"] == fates["beaten"] and
-          slow["points"] == fates["too_slow"], f"{name}: {proof} beside {fates}")
-    over = [row["memory"]["max_bytes"] for _, _, row in rows if row["memory"]["max_bytes"] > row["memory"]["budget_bytes"]]
-    if memory["points"]:
-        check(memory["least_bytes"] > memory["budget_bytes"], f"{name}: left out for memory that fits: {memory}")
-        check(sum(b >= memory["least_bytes"] for b in over) >= memory["points"],
-              f"{name}: {memory}, of {len(over)} that do not fit {sorted(over)[:3]} are the least")
-    good = [p for p in rows if keeps(case, p) and is_timed(p[2])]
-    most = proof["tokens_per_s_per_gpu_at_most"]
-    if good and most:
-        fastest = max(speed(p[2]) for p in good)
-        check(fastest <= most * (1 + 1e-9), f"{name}: at most {most}, a point makes {fastest}")
-        check(case["per_day"] or proof["gap"] is not None and abs(proof["gap"]) < 1e-6, f"{name}: a gap of {proof['gap']}")
-    if most and beaten["tokens_per_s_per_gpu_at_most"]:
-        limit = beaten["tokens_per_s_per_gpu_at_most"] * (1 + 1e-6)
-        check(limit <= most * (1 + 2e-6), f"{name}: beaten {beaten} is faster than all: {most}")
-        slower = [p for p in rows if is_timed(p[2]) and speed(p[2]) <= limit]
-        check(len(slower) >= beaten["points"], f"{name}: {beaten}, and {len(slower)} are no faster")
-    if slow["points"]:
-        check(all(speed(p[2]) * p[1]["gpus"] * DAY_S < case["per_day"] for p in rows if not keeps(case, p) and keeps({**case, "per_day": None}, p)),
-              f"{name}: too slow that is fast enough")
-
-
 def judge(number, case, points):
     name = f"case {number}"
     command = ["plan", "--search", *job_options(case), *cluster(case, max(case["space"]["gpus"])), "--set",
@@ -488,7 +425,7 @@ def judge(number, case, points):
         least = min(p[2]["drops"]["fraction"] for p in rows if keeps({**case, "drops": 100, "per_day": None}, p))
         check(f"the least {100 * least:.2f} %" in found["nothing"], f"{name}: {found['nothing']}: brute force has {100 * least:.2f} %")
     check_next(name, found)
-    check_certificate(name, case, found, rows)
+    check_certificate(check, name, case, found, rows)
     check_plans(name, found, rows)
     text = oracle.must(*[w for w in command if w not in ("--format", "json")], "--wide")
     check_day(name, case, best, text)
