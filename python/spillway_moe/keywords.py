@@ -155,6 +155,7 @@ OPTIONS = {  # command: its options as keywords, and what they are
         "price": "price of one GPU for an hour, in any currency; 0: the cluster's, if it has one (default: the job's)",
         "tokens": "what training on so many tokens takes, and costs with --price (default with a price: 1T); 300B, 1.5e12",
         "all": "print every point, not only those that no other beats; with the details",
+        "checkpoint": "a search keeps what it replays in FILE: after a kill or ^C, the same command goes on there, and gives the same bytes",
         "chrome_trace": "also write the predicted step of every point as a Chrome trace, which Perfetto opens",
         "details": "print what the answer rests on, other answers, and the points that no other beats",
         "flags": "print the best point as what a framework reads, in place of tables: megatron, bridge, primus, maxtext or torchtitan",

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/processes.h"
+#include "base/stop.h"
 #include "base/temporary.h"
 #include "base/text.h"
 #include "sim/command/job_options.h"
@@ -352,27 +353,49 @@ cleanup:
     return status;
 }
 
+/* What an earlier run of the same command has left: the same program, words and files. */
+static spw_status open_checkpoint(const plan_call *c, spw_checkpoint **out) {
+    const char *path = c->o.search.checkpoint;
+    uint64_t run = path != NULL ? spw_checkpoint_hash_file(0, "/proc/self/exe") : 0;
+    if (path == NULL) return SPW_OK;
+    for (int i = 1; i < c->argc; i++) {
+        const char *word = c->argv[i], *equals = word[0] == '-' ? strchr(word, '=') : NULL,
+                   *value = equals != NULL ? equals + 1 : word;
+        run = spw_checkpoint_hash(run, word, strlen(word));
+        if (strcmp(value, path) != 0) run = spw_checkpoint_hash_file(run, value);
+    }
+    return spw_checkpoint_open(path, run, out);
+}
+
 static spw_status search(plan_call *c) {
     spw_plan_options *o = &c->o;
     spw_plan_request *plan = &c->request;
     search_trace routing = {.o = o, .seed = plan->seed};
     char text[768];
     spw_status status = SPW_OK;
-    const spw_search_request request = {.plan = plan,
-                                        .drop_most = c->drop_most,
-                                        .cost_tokens = c->tokens,
-                                        .generated = o->trace_path == NULL,
-                                        .open_trace = open_trace,
-                                        .state = &routing};
+    spw_checkpoint *checkpoint = NULL;
+    spw_search_request request = {.plan = plan,
+                                  .drop_most = c->drop_most,
+                                  .cost_tokens = c->tokens,
+                                  .generated = o->trace_path == NULL,
+                                  .open_trace = open_trace,
+                                  .state = &routing};
     SPW_TRY(open_trace(&routing, plan->job, &plan->trace));
     SPW_TRY(check_layers(o, plan, plan->trace));
     if (spw_plan_others_asked(&o->job)) o->search.others_of = o->job.draft->framework;
     describe_routing(o, spw_trace_get_info(plan->trace), plan->imbalance, text, sizeof text);
     const spw_run_settings settings = settings_of(o, plan, &c->software, text, c->tokens);
     const spw_search_origin origin = {text, &settings, c->argv + 1, (size_t)c->argc - 1, is_even(o)};
+    SPW_TRY(open_checkpoint(c, &checkpoint));
+    request.checkpoint = checkpoint;
     SPW_TRY(spw_plan_search(&o->search, &request, &origin, o->job.format, spw_command_out()));
+    if (!spw_stop_is_asked()) {
+        spw_checkpoint_finish(checkpoint);
+        checkpoint = NULL;
+    }
 
 cleanup:
+    spw_checkpoint_close(checkpoint);
     close_trace(&routing);
     return status;
 }

@@ -16,7 +16,7 @@ typedef struct function {
     bool keys; /* the keys of a job are keywords too */
 } function;
 
-#define SEARCH_OPTIONS "gpus-at-most", "global-batch-at-most", "tokens-per-day", "over"
+#define SEARCH_OPTIONS "gpus-at-most", "global-batch-at-most", "tokens-per-day", "over", "checkpoint"
 static const function functions[] = {
     {"replay",
      "replay",

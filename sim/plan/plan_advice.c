@@ -193,8 +193,9 @@ static bool may_fit(const attempt *a, const spw_scheme *scheme) {
     plan.time_stack = NULL, plan.megatron = NULL;
     const spw_search_facts facts = {.plan = &plan};
     const spw_point point = spw_point_of(a->job, scheme, a->job->sequences_per_gpu[0]);
+    const spw_search_asked asked = {.enough = 0};
     spw_search_point_facts found;
-    return spw_search_bound_of(&facts, &point, false, &found) == SPW_OK &&
+    return spw_search_bound_of(&facts, &point, &asked, &found) == SPW_OK &&
            found.bound.least_bytes <= found.budget_bytes;
 }
 

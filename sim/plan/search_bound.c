@@ -1,14 +1,20 @@
 #include "sim/plan/search_bound.h"
 
+#include "base/memory.h"
 #include "sim/job/recipe/remat.h"
 #include "sim/memory/allocator/allocator_share.h"
+#include "sim/memory/allocator/device_budget.h"
 #include "sim/memory/compiled/compiled_footprint.h"
 #include "sim/memory/live/footprint.h"
 #include "sim/replay/replay_row.h"
 #include "sim/replay/replay_time.h"
 #include "sim/time/time_bound.h"
+#include "sim/weights/pipeline.h"
+#include "sim/weights/stage.h"
 
 #include <math.h>
+#include <stdint.h>
+#include <string.h>
 
 /* Are all choices computed? */
 static bool drops_nothing(const spw_scheme *scheme) {
@@ -22,6 +28,11 @@ static void note(const spw_footprint *f, spw_search_point_facts *out) {
     if (f->peak_bytes > out->bound.least_bytes) out->bound.least_bytes = f->peak_bytes;
 }
 
+/* Over the budget, and no more is to be known of it. */
+static bool is_enough(const spw_search_point_facts *f, const spw_search_asked *asked) {
+    return f->bound.least_bytes > f->budget_bytes && f->bound.least_bytes >= asked->enough;
+}
+
 /* Can what it takes at most lie within the budget (spw_result_row_judge())? Of the stage that needs most, which is not known here, the
  * state is at most the largest and the live bytes are at least the largest bound. */
 static bool may_surely_fit(const spw_search_facts *facts, const spw_point *p,
@@ -33,59 +44,114 @@ static bool may_surely_fit(const spw_search_facts *facts, const spw_point *p,
     return isfinite(share) && state + more * share <= (double)f->budget_bytes;
 }
 
-/* Are weights and optimizer of some stage over the budget? Then they are all that `out` says of the memory. */
-static spw_status judge_state(const spw_point *p, spw_search_point_facts *out) {
-    const spw_pipeline pipeline = spw_pipeline_of(p->job);
-    spw_search_point_facts facts = *out;
-    for (size_t s = 0; s < pipeline.stages; s++) {
+/* Weights and optimizer of the stage that has most. */
+static spw_status find_state(const spw_point *p, const spw_search_asked *asked, uint64_t *out) {
+    const size_t stages = spw_pipeline_of(p->job).stages, place = asked->key % SPW_SEARCH_STATES;
+    *out = 0;
+    if (asked->states != NULL && asked->states->state[place].key == asked->key) {
+        *out = asked->states->state[place].bytes;
+        return SPW_OK;
+    }
+    for (size_t s = 0; s < stages; s++) {
         spw_footprint state;
         const spw_status status = spw_footprint_state_of_stage(p, s, &state);
         if (status != SPW_OK) return status;
-        note(&state, &facts);
+        *out = state.peak_bytes > *out ? state.peak_bytes : *out;
     }
-    if (facts.state_bytes <= facts.budget_bytes) return SPW_OK;
-    *out = facts;
-    out->state_alone = true;
+    if (asked->states == NULL) return SPW_OK;
+    asked->states->state[place].key = asked->key;
+    asked->states->state[place].bytes = *out;
     return SPW_OK;
 }
 
-/* Live memory of every stage, of the rows that some rank must have. */
-static spw_status bound_live(const spw_search_facts *facts, const spw_point *p, bool complete,
-                             spw_search_point_facts *out) {
+/* Do they hold the same? */
+static bool is_alike(const spw_stage *a, const spw_stage *b) {
+    return a->layers == b->layers && a->moe_layers == b->moe_layers && a->predictions == b->predictions &&
+           a->bare_layers == b->bare_layers && a->hash_layers == b->hash_layers &&
+           a->shared_indexers == b->shared_indexers && a->lacking_experts == b->lacking_experts &&
+           a->embedding == b->embedding && a->head == b->head &&
+           memcmp(a->mixer_layers, b->mixer_layers, sizeof a->mixer_layers) == 0;
+}
+
+/* Stages that are looked at: of those that hold the same the first, which has most passes in flight, and the last. All, where it is
+ * not the one that needs most of which is asked. */
+static spw_status choose_stages(const spw_search_facts *facts, const spw_point *p, bool **out) {
     const spw_pipeline pipeline = spw_pipeline_of(p->job);
-    const bool whole = facts->generated && drops_nothing(p->scheme);
-    spw_layer layer;
-    spw_status status = complete ? SPW_OK : judge_state(p, out);
-    out->bound.kind = SPW_MEMORY_LIVE;
-    if (status != SPW_OK || out->state_alone) return status;
-    status = spw_layer_build(p->scheme, &p->shape, SPW_FLAVOUR_LIVE, &layer);
-    if (status != SPW_OK) return status;
-    const spw_rank_rows mean = {.held = whole ? p->shape.assignments : 0};
-    const bool routed = spw_layer_is_dynamic(&layer);
-    const spw_live_set live = spw_layer_live_set(&layer, &mean);
-    spw_layer_destroy(&layer);
-    for (size_t s = 0; s < pipeline.stages && status == SPW_OK; s++) {
-        const spw_stage stage = spw_pipeline_stage(&pipeline, &p->job->model, s);
-        const spw_routed_memory in_one = {.rows = mean},
-                                kept = {
-                                    .saved = {stage.kept_moe_layers * live.saved_bytes, live.saved_bytes}};
-        spw_footprint footprint;
-        status = spw_footprint_of_stage(p, s, routed ? &in_one : NULL, &footprint);
-        if (status == SPW_OK) note(&footprint, out);
-        if (status != SPW_OK || !routed || !spw_remat_keeps_experts(p->job->remat)) continue;
-        status = spw_footprint_of_stage(p, s, &kept, &footprint);
-        if (status == SPW_OK) note(&footprint, out);
+    const bool all = !spw_replay_row_replays(facts->plan->allocator, p);
+    bool *asked = NULL;
+    spw_stage *stage = NULL;
+    spw_status status = SPW_OK;
+    SPW_TRY(SPW_ALLOC(pipeline.stages, &asked));
+    SPW_TRY(SPW_ALLOC(pipeline.stages, &stage));
+    for (size_t s = 0; s < pipeline.stages; s++) {
+        size_t last = SIZE_MAX;
+        stage[s] = spw_pipeline_stage(&pipeline, &p->job->model, s);
+        asked[s] = true;
+        for (size_t e = s; e-- > 0 && last == SIZE_MAX && !all;)
+            if (asked[e] && is_alike(&stage[e], &stage[s])) last = e;
+        for (size_t e = last; last != SIZE_MAX && e-- > 0;) /* it is the first, or gives way */
+            if (asked[e] && is_alike(&stage[e], &stage[s])) asked[last] = false;
     }
-    out->bound.may_surely_fit = may_surely_fit(facts, p, out);
+    *out = asked;
+    asked = NULL;
+
+cleanup:
+    spw_free(asked), spw_free(stage);
     return status;
 }
 
-static spw_status bound_memory(const spw_search_facts *facts, const spw_point *p, bool complete,
-                               spw_search_point_facts *out) {
+/* With the rows `mean` in one layer, and with those that all layers keep. */
+static spw_status bound_stage(const spw_point *p, size_t index, const spw_live_set *live,
+                              const spw_rank_rows *mean, spw_search_point_facts *out) {
+    const spw_pipeline pipeline = spw_pipeline_of(p->job);
+    const spw_routed_memory in_one = {.rows = *mean};
+    spw_footprint footprint;
+    spw_status status = spw_footprint_of_stage(p, index, live != NULL ? &in_one : NULL, &footprint);
+    if (status != SPW_OK) return status;
+    note(&footprint, out);
+    if (live == NULL || !spw_remat_keeps_experts(p->job->remat)) return SPW_OK;
+    const spw_stage stage = spw_pipeline_stage(&pipeline, &p->job->model, index);
+    const spw_routed_memory kept = {.saved = {stage.kept_moe_layers * live->saved_bytes, live->saved_bytes}};
+    status = spw_footprint_of_stage(p, index, &kept, &footprint);
+    if (status == SPW_OK) note(&footprint, out);
+    return status;
+}
+
+/* Live memory of the stages, of the rows that some rank must have. */
+static spw_status bound_live(const spw_search_facts *facts, const spw_point *p, const spw_search_asked *asked,
+                             spw_search_point_facts *out) {
+    const spw_device_budget budget = spw_device_budget_of(p->job, p->scheme);
+    const size_t stages = spw_pipeline_of(p->job).stages;
+    const bool whole = facts->generated && drops_nothing(p->scheme);
+    bool *looked_at = NULL;
+    spw_layer layer = {.tensors = 0};
+    spw_status status = SPW_OK;
+    out->bound.kind = SPW_MEMORY_LIVE;
+    out->budget_bytes = spw_device_budget_bytes(&budget);
+    SPW_TRY(find_state(p, asked, &out->state_bytes));
+    out->bound.least_bytes = out->state_bytes;
+    if (is_enough(out, asked)) goto cleanup;
+    SPW_TRY(choose_stages(facts, p, &looked_at));
+    SPW_TRY(spw_layer_build(p->scheme, &p->shape, SPW_FLAVOUR_LIVE, &layer));
+    const spw_rank_rows mean = {.held = whole ? p->shape.assignments : 0};
+    const spw_live_set live = spw_layer_live_set(&layer, &mean);
+    const bool routed = spw_layer_is_dynamic(&layer);
+    for (size_t s = 0; s < stages && !is_enough(out, asked); s++)
+        if (looked_at[s]) SPW_TRY(bound_stage(p, s, routed ? &live : NULL, &mean, out));
+    out->bound.may_surely_fit = may_surely_fit(facts, p, out);
+
+cleanup:
+    spw_layer_destroy(&layer);
+    spw_free(looked_at);
+    return status;
+}
+
+static spw_status bound_memory(const spw_search_facts *facts, const spw_point *p,
+                               const spw_search_asked *asked, spw_search_point_facts *out) {
     char outside[SPW_OUTSIDE_TEXT];
     spw_footprint footprint;
     if (facts->plan->stack == NULL || !spw_compiled_footprint_covers(p->job, p->scheme))
-        return bound_live(facts, p, complete, out);
+        return bound_live(facts, p, asked, out);
     const spw_status status = spw_compiled_footprint_compute(facts->plan->stack, p->job, p->scheme,
                                                              p->sequences, &footprint, outside);
     if (status != SPW_OK) return status;
@@ -95,8 +161,8 @@ static spw_status bound_memory(const spw_search_facts *facts, const spw_point *p
     return SPW_OK;
 }
 
-spw_status spw_search_bound_of(const spw_search_facts *facts, const spw_point *p, bool complete,
-                               spw_search_point_facts *out) {
+spw_status spw_search_bound_of(const spw_search_facts *facts, const spw_point *p,
+                               const spw_search_asked *asked, spw_search_point_facts *out) {
     const spw_plan_request *q = facts->plan;
     const spw_replay_time_request time = {
         .stack = q->time_stack, .megatron = q->megatron, .listed = q->listed, .point = *p};
@@ -107,7 +173,7 @@ spw_status spw_search_bound_of(const spw_search_facts *facts, const spw_point *p
                                                   p->sequences, p->job->micro_batches, p->job->pipeline),
                                               .tokens_per_s_most = INFINITY}};
     spw_status status = spw_replay_point_check(&request, p);
-    if (status == SPW_OK) status = bound_memory(facts, p, complete, out);
+    if (status == SPW_OK) status = bound_memory(facts, p, asked, out);
     if (status != SPW_OK) return status;
     out->timed = spw_replay_time_covers(&time);
     if (!out->timed || out->bound.least_bytes > out->budget_bytes) return SPW_OK;

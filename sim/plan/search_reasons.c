@@ -22,3 +22,9 @@ void spw_search_reasons_note(spw_search_reasons *all, const spw_outside_fit *fit
     for (size_t i = 0; i < fit->count; i++)
         out->reason[out->count++] = (uint16_t)place_of(all, &fit->item[i]);
 }
+
+void spw_search_reasons_move(const spw_search_reasons *from, spw_search_reasons *all,
+                             spw_search_outside *reasons) {
+    for (size_t i = 0; i < reasons->count; i++)
+        reasons->reason[i] = (uint16_t)place_of(all, &from->item[reasons->reason[i]]);
+}

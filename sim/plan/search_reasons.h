@@ -21,5 +21,8 @@ typedef struct spw_search_outside {
 
 /* Adds what is new to `all`. What no longer fits there is told as one reason more, to plan the point. */
 void spw_search_reasons_note(spw_search_reasons *all, const spw_outside_fit *fit, spw_search_outside *out);
+/* The reasons of a point, which are among `from`, as those among `all`. */
+void spw_search_reasons_move(const spw_search_reasons *from, spw_search_reasons *all,
+                             spw_search_outside *reasons);
 
 #endif

@@ -4,6 +4,7 @@
 #ifndef SPW_SIM_PLAN_SEARCH_RUN_H
 #define SPW_SIM_PLAN_SEARCH_RUN_H
 
+#include "base/checkpoint.h"
 #include "base/status.h"
 #include "sim/plan/plan_points.h"
 #include "sim/plan/search_front.h"
@@ -44,16 +45,29 @@ typedef struct spw_search_request {
     double cost_tokens;        /* what points are priced for; 0: not asked */
     double tokens_per_day;     /* at least; 0: any. Then the fewest GPUs are best */
     uint64_t most_step_tokens; /* of all GPUs; 0: any number */
-    bool generated;            /* every token of the routing has all its choices */
+    spw_checkpoint
+        *checkpoint; /* what an earlier run has left, and where this one keeps what it finds; NULL: nowhere */
+    bool generated;  /* every token of the routing has all its choices */
     /* Sets the trace of so many GPUs; it stays the caller's, and the one before may be closed. */
     spw_status (*open_trace)(void *state, const spw_job *job, spw_trace **out);
     void *state;
 } spw_search_request;
 
+/* What proves the answer: of the points that no replay has judged, how good they could be. Speeds are tokens/s of a GPU. */
+typedef struct spw_search_proof {
+    spw_search_need
+        memory_least;   /* the least bound of those left out for memory, and its budget; bytes 0: none was */
+    double beaten_most; /* the greatest bound of those left out as beaten; 0: none was, or none has a time */
+    double slow_most;   /* of those too slow for the tokens a day by their bound; 0: none was */
+    bool bounded; /* of every point that was not looked at the bound is known; else the search ended before */
+    double unseen_most; /* the greatest of these; 0: none */
+} spw_search_proof;
+
 typedef struct spw_search_outcome {
     spw_search_front front;
     spw_search_reasons reasons; /* of its points */
     size_t points, fate[SPW_SEARCH_FATES];
+    spw_search_proof proof;
     /* Before every point was looked at, as the user asked (base/stop.h): fates, and answers, are of those that were. */
     bool stopped;
     /* Of each scheme: replayed points that keep to every budget, and replayed ones that drop no more than they may and were not

@@ -39,6 +39,10 @@ static spw_status build_layers(spw_stage_memory *m) {
     return status;
 }
 
+static size_t kinds_of(const spw_stage_memory *m) {
+    return m->kinds > 0 ? m->kinds : m->pipeline.micro_batches;
+}
+
 /* What is remembered of a step. */
 static size_t cells_of(const spw_stage_memory *m) { return m->ranks * m->layers * m->pipeline.micro_batches; }
 
@@ -49,8 +53,8 @@ static spw_status remember(spw_stage_memory *m) {
     SPW_TRY(SPW_ALLOC(cells_of(m), &m->all_rows));
     SPW_TRY(SPW_ALLOC(m->pipeline.stages, &m->walk));
     for (size_t s = 0; s < m->pipeline.stages; s++)
-        SPW_TRY(
-            spw_stage_walk_create(&m->pipeline, &m->point.job->model, s, m->footprint[s].keeps, &m->walk[s]));
+        SPW_TRY(spw_stage_walk_create(&(spw_stage_walked){&m->pipeline, &m->point.job->model, s, kinds_of(m)},
+                                      m->footprint[s].keeps, &m->walk[s]));
 
 cleanup:
     return status;

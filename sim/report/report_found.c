@@ -325,6 +325,26 @@ static void write_fates(const json_t *root, FILE *out) {
     (void)fputs("</section>", out);
 }
 
+/* What proves the answer; files of before have none. */
+static void write_proof(const json_t *proof, FILE *out) {
+    const json_t *memory = json_object_get(proof, "left_out_for_memory"),
+                 *beaten = json_object_get(proof, "beaten"),
+                 *unseen = json_object_get(proof, "not_looked_at");
+    const double least = spw_point_number(memory, "least_bytes"),
+                 most = spw_point_number(beaten, "tokens_per_s_per_gpu_at_most"),
+                 rest = spw_point_number(unseen, "points"),
+                 rest_most = spw_point_number(unseen, "tokens_per_s_per_gpu_at_most");
+    if (least > 0.0)
+        (void)fprintf(out, " %.0f points left out for memory need %.1f GiB or more of %.1f.",
+                      spw_point_number(memory, "points"), least / GIB,
+                      spw_point_number(memory, "budget_bytes") / GIB);
+    if (most > 0.0)
+        (void)fprintf(out, " %.0f left out as beaten make at most %.0f tokens/s a GPU.",
+                      spw_point_number(beaten, "points"), most);
+    if (rest > 0.0 && rest_most > 0.0)
+        (void)fprintf(out, " %.0f were not looked at and make at most %.0f tokens/s a GPU.", rest, rest_most);
+}
+
 void spw_report_write_found(const spw_report *search, const char *name, FILE *out) {
     const json_t *root = search->root;
     const double gpus = spw_point_number(root, "gpus"), length = spw_point_number(root, "sequence_length");
@@ -345,7 +365,9 @@ void spw_report_write_found(const spw_report *search, const char *name, FILE *ou
     spw_point_write(out, root, "routing");
     (void)fputs("; by spillway into ", out);
     spw_html_text(out, name);
-    (void)fputs(".</p></header>", out);
+    (void)fputs(".", out);
+    write_proof(json_object_get(root, "certificate"), out);
+    (void)fputs("</p></header>", out);
     write_best(root, out);
     spw_report_write_front(root, out);
     write_question(root, out);

@@ -3,6 +3,8 @@
 #include "sim/job/job.h"
 #include "sim/weights/stage.h"
 
+enum { KNOWN_BLOCKS = 16 }; /* of a stage, that are counted once */
+
 static size_t at_least_one(size_t count) { return count > 0 ? count : 1; }
 
 spw_pipeline spw_pipeline_of(const spw_job *job) {
@@ -48,6 +50,13 @@ spw_pass spw_pipeline_pass(const spw_pipeline *p, size_t stage, size_t i) {
     const size_t after = i - warm;
     if (after >= 2 * steady) return numbered(p, true, after - steady);
     return after % 2 == 0 ? numbered(p, false, warm + after / 2) : numbered(p, true, after / 2);
+}
+
+static size_t common_divisor(size_t a, size_t b) { return b == 0 ? a : common_divisor(b, a % b); }
+
+size_t spw_pipeline_period(const spw_pipeline *p, size_t kinds) {
+    const size_t turn = turn_of(p);
+    return 2 * turn * p->chunks * (kinds / common_divisor(turn, kinds));
 }
 
 bool spw_pipeline_is_pair(const spw_pipeline *p, size_t stage, size_t i) {
@@ -142,9 +151,11 @@ void spw_pipeline_place_layers(const spw_pipeline *p, const spw_model *model, si
 spw_stage spw_pipeline_stage(const spw_pipeline *p, const spw_model *model, size_t stage) {
     spw_stage out = {
         .index = stage, .stages = p->stages, .embedding = stage == 0, .head = stage + 1 == p->stages};
+    spw_block known[KNOWN_BLOCKS];
     size_t now = 0, now_moe = 0;
     for (size_t c = 0; c < p->chunks; c++) {
         const spw_block block = spw_pipeline_block(p, model, stage, c);
+        if (c < KNOWN_BLOCKS) known[c] = block;
         out.layers += block.layers;
         out.moe_layers += block.moe_layers;
         out.predictions += block.predictions;
@@ -154,14 +165,21 @@ spw_stage spw_pipeline_stage(const spw_pipeline *p, const spw_model *model, size
         out.lacking_experts += block.lacking_experts;
         for (size_t k = 1; k < SPW_MODEL_MIXERS; k++) out.mixer_layers[k] += block.mixer_layers[k];
     }
-    for (size_t i = 0; i < spw_pipeline_passes(p); i++) {
+    /* Behind one period there is never more than before, and backward passes alone have ever less. */
+    const size_t all = spw_pipeline_passes(p),
+                 first = spw_pipeline_warm_up(p, stage) + spw_pipeline_period(p, 1),
+                 passes = first < all ? first : all;
+    for (size_t i = 0; i < passes; i++) {
         const spw_pass pass = spw_pipeline_pass(p, stage, i);
-        const spw_block block = spw_pipeline_block(p, model, stage, pass.chunk);
+        const spw_block block =
+            pass.chunk < KNOWN_BLOCKS ? known[pass.chunk] : spw_pipeline_block(p, model, stage, pass.chunk);
         size_t layers = block.layers + block.predictions, moe_layers = block.moe_layers + block.predictions;
         if (spw_pipeline_is_pair(p, stage, i)) {
             /* each layer that ran forward takes the place of one that ran backward, so that one is there more at first */
             const spw_pass other = spw_pipeline_pass(p, stage, i + 1);
-            const spw_block gone = spw_pipeline_block(p, model, stage, other.chunk);
+            const spw_block gone = other.chunk < KNOWN_BLOCKS
+                                       ? known[other.chunk]
+                                       : spw_pipeline_block(p, model, stage, other.chunk);
             const size_t given = gone.layers + gone.predictions,
                          given_moe = gone.moe_layers + gone.predictions;
             const size_t most = now + (layers > given ? layers - given

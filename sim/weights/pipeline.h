@@ -49,6 +49,10 @@ spw_pass spw_pipeline_pass(const spw_pipeline *pipeline, size_t stage, size_t i)
 /* Forward passes before forward and backward ones take turns: at most P - 1 - s in 1F1B; one more with pairs. */
 size_t spw_pipeline_warm_up(const spw_pipeline *pipeline, size_t stage);
 
+/* Passes of the time in which forward and backward ones take turns: behind the warm-up, from the second `period` of them on, a stage
+ * is where it was `period` passes before. kinds: micro-batches are as those so many before. More than there are: never. */
+size_t spw_pipeline_period(const spw_pipeline *pipeline, size_t kinds);
+
 /* Does pass i, a forward one, run beside pass i + 1, a backward one? */
 bool spw_pipeline_is_pair(const spw_pipeline *pipeline, size_t stage, size_t i);
 

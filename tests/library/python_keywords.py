@@ -39,7 +39,7 @@ keys = dict(re.findall(r"^([\w.]+): (\w+)", said("help", "job"), re.M))
 OPTION_OF = {"batch.sequences_per_gpu": "sequences-per-gpu", "parallel.expert": "expert-parallel", "schemes": "scheme", "price_per_gpu_hour": "price"}
 NOT_ASKED = {"job", "format", "wide", "help", "usage"}
 LEFT_OUT = {"plan": {"flags", "details"}, "search": {"flags", "details", "search", "until", "all"},
-            "until": {"flags", "details", "search", "until", "all", "gpus-at-most", "global-batch-at-most", "tokens-per-day", "over"},
+            "until": {"flags", "details", "search", "until", "all", "gpus-at-most", "global-batch-at-most", "tokens-per-day", "over", "checkpoint"},
             "flags": {"flags", "details", "until", "all"}, "job": {"from"}, "model": {"diff"},
             "verify": {"device", "ranks", "gpus", "phases", "plugin", "kernel", "case", "record", "small", "case-seconds"}}
 COMMANDS = {name: {"search": "plan", "until": "plan", "flags": "plan"}.get(name, name)

@@ -125,7 +125,8 @@ const struct argp spw_plan_argp = {
 
 /* What goes with a search, and what with a plan alone. */
 spw_status spw_plan_options_check_search(const spw_plan_options *o) {
-    if (!o->search.asked) return spw_search_options_check(&o->search);
+    const spw_status status = spw_search_options_check(&o->search);
+    if (!o->search.asked || status != SPW_OK) return status;
     if (o->chrome != NULL || o->until != NULL || o->all)
         return spw_fail(SPW_EARG,
                         "--chrome-trace, --until and --all do not go with --search; ask them of the "

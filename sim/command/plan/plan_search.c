@@ -18,7 +18,8 @@ enum {
     OPTION_OVER,
     OPTION_GPUS_AT_MOST,
     OPTION_TOKENS_PER_DAY,
-    OPTION_GLOBAL_BATCH
+    OPTION_GLOBAL_BATCH,
+    OPTION_CHECKPOINT
 };
 
 static const struct argp_option own_options[] = {
@@ -38,6 +39,10 @@ static const struct argp_option own_options[] = {
      "a search takes what reaches N tokens a day, the fewest GPUs first; 1B, 2.5e9", 0},
     {"global-batch-at-most", OPTION_GLOBAL_BATCH, "N", 0,
      "a search takes what has at most N tokens in a step of all GPUs; 4M, 1.6e7", 0},
+    {"checkpoint", OPTION_CHECKPOINT, "FILE", SPW_OPTION_WRITES,
+     "a search keeps what it replays in FILE: after a kill or ^C, the same command goes on there, and gives "
+     "the same bytes",
+     0},
     {0},
 };
 
@@ -48,6 +53,7 @@ static error_t plan_search_parse(int key, char *text, struct argp_state *state) 
     case OPTION_GPUS_AT_MOST: o->gpus_at_most = text; break;
     case OPTION_TOKENS_PER_DAY: o->tokens_per_day = text; break;
     case OPTION_GLOBAL_BATCH: o->global_batch_at_most = text; break;
+    case OPTION_CHECKPOINT: o->checkpoint = text; break;
     case OPTION_OVER:
         if (o->overs == SPW_SEARCH_OVERS)
             argp_error(state, "--over more than %d times", (int)SPW_SEARCH_OVERS);
@@ -63,10 +69,12 @@ const struct argp spw_search_argp = {.options = own_options, .parser = plan_sear
 
 spw_status spw_search_options_check(const spw_search_options *o) {
     const bool wanted = o->overs > 0 || o->gpus_at_most != NULL || o->tokens_per_day != NULL ||
-                        o->global_batch_at_most != NULL;
+                        o->global_batch_at_most != NULL || o->checkpoint != NULL;
+    if (o->asked && o->checkpoint != NULL && spw_processes() > 1)
+        return spw_fail(SPW_EARG, "--checkpoint of a search goes with one process, not with mpirun");
     if (o->asked || !wanted) return SPW_OK;
-    return spw_fail(SPW_EARG, "--over, --gpus-at-most, --tokens-per-day and --global-batch-at-most go "
-                              "with --search");
+    return spw_fail(SPW_EARG, "--over, --gpus-at-most, --tokens-per-day, --global-batch-at-most and "
+                              "--checkpoint go with --search");
 }
 
 /* --- The search --- */

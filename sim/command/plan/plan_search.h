@@ -21,7 +21,7 @@ typedef struct spw_search_options {
     const char *over[SPW_SEARCH_OVERS]; /* "pipeline=1,2,4" */
     size_t overs;
     const char *splits; /* of --expert-parallel; NULL or "all": every size that divides */
-    const char *gpus_at_most, *tokens_per_day, *global_batch_at_most;
+    const char *gpus_at_most, *tokens_per_day, *global_batch_at_most, *checkpoint;
     bool details; /* of a plan as well: what the answer rests on, and what became of all points */
     const spw_framework *flags;     /* print the best point so, in place of tables; NULL: tables */
     size_t global_batch;            /* sequences of all GPUs in a step; 0: any */

@@ -1,6 +1,7 @@
 #include "sim/command/plan/plan_brief.h"
 #include "sim/command/plan/plan_imbalance.h"
 #include "sim/command/plan/plan_search_plans.h"
+#include "sim/command/plan/plan_search_proof.h"
 #include "sim/command/plan/plan_search_table.h"
 #include "sim/job/recipe/precision.h"
 #include "sim/memory/kept/cross_entropy.h"
@@ -155,6 +156,13 @@ static void put_counts(spw_json *json, const spw_search_view *v, json_t *fates, 
                      spw_json_count(found->beaten[i] + found->left_out[i]));
 }
 
+static void put_fates(spw_json *json, const spw_search_outcome *found, json_t *fates, json_t *o) {
+    spw_json_put(json, o, "points", spw_json_count(found->points));
+    spw_json_put(json, o, "points_looked_at", spw_json_count(spw_search_looked_at(found)));
+    spw_json_put(json, o, "fates", fates);
+    spw_json_put(json, o, "certificate", spw_search_proof_json(json, found));
+}
+
 spw_status spw_search_print_json(const spw_search_view *v, FILE *out) {
     const spw_search_outcome *found = v->outcome;
     const spw_search_front *f = &found->front;
@@ -200,9 +208,7 @@ spw_status spw_search_print_json(const spw_search_view *v, FILE *out) {
     spw_json_put(json, o, "front", front);
     spw_json_put(json, o, "intervals", spw_json_text(spw_search_intervals_text(v, intervals)));
     spw_json_put(json, o, "front_lost", spw_json_count(f->lost));
-    spw_json_put(json, o, "points", spw_json_count(found->points));
-    spw_json_put(json, o, "points_looked_at", spw_json_count(spw_search_looked_at(found)));
-    spw_json_put(json, o, "fates", fates);
+    put_fates(json, found, fates, o);
     spw_json_put(json, o, "too_slow_tokens_per_day_at_most",
                  found->nearest.slow_day_most > 0.0 ? spw_json_real(found->nearest.slow_day_most)
                                                     : json_null());

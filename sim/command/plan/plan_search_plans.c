@@ -21,6 +21,7 @@ static const struct {
                 {"over", true},
                 {"gpus-at-most", true},
                 {"tokens-per-day", true},
+                {"checkpoint", true},
                 {"global-batch-at-most", true},
                 {"global-batch", true},
                 {"scheme", true},

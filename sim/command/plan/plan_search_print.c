@@ -2,6 +2,7 @@
 #include "sim/command/plan/plan_balanced.h"
 #include "sim/command/plan/plan_brief.h"
 #include "sim/command/plan/plan_imbalance.h"
+#include "sim/command/plan/plan_search_proof.h"
 #include "sim/command/plan/plan_search_table.h"
 #include "sim/job/replicas.h"
 #include "sim/print/plural.h"
@@ -283,6 +284,11 @@ void spw_search_print_doubts(const spw_search_view *v, const spw_search_point *p
         fprintf(out, "outside the fit: %s\n", spw_search_outside_text(&v->outcome->reasons, p, outside));
 }
 
+static void print_proof(const spw_search_view *v, FILE *out) {
+    char text[SPW_SEARCH_PROOF_TEXT];
+    if (spw_search_proof_text(v->outcome, text)[0] != '\0') fprintf(out, "%-*s%s\n", LABEL, "proof", text);
+}
+
 void spw_search_print_brief(const spw_search_view *v, FILE *out) {
     const spw_job *job = v->request->plan->job;
     const spw_search_front *f = &v->outcome->front;
@@ -295,6 +301,7 @@ void spw_search_print_brief(const spw_search_view *v, FILE *out) {
                 spw_search_looked_at(v->outcome), v->outcome->points);
     else
         fprintf(out, "%zu points looked at\n", v->outcome->points);
+    if (v->outcome->stopped) print_proof(v, out);
     if (!f->found) {
         print_nothing(v, out);
         return;
@@ -354,6 +361,7 @@ static void print_details(const spw_search_view *v, FILE *out) {
     print_absent(v, out);
     print_space(v, out);
     print_fates(v, out);
+    if (!v->outcome->stopped) print_proof(v, out);
 }
 
 static spw_status print_table(const spw_search_view *v, FILE *out) {

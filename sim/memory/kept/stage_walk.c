@@ -26,7 +26,7 @@ struct spw_stage_walk {
     bool *made;      /* [chunks] its gradients are there */
     size_t ends[2];  /* the chunks of embedding and head; SIZE_MAX: the stage has none */
     bool makes;      /* gradients, layer by layer */
-    pass_kept *part; /* [micro_batches][chunks], of kinds the first of each */
+    pass_kept *part; /* [kinds][chunks] */
     size_t kinds;    /* of micro-batches, in the walk under way */
     /* [VARIANTS][layers of the stage] each layer at work in a pass that is alone, whatever its rows: `bytes` are without them */
     spw_stage_moment *alone;
@@ -171,8 +171,11 @@ static void look_at_part(const spw_stage_walk *w, const spw_layer_uses *uses, si
     out->kept.micro_batch = micro_batch;
 }
 
-spw_status spw_stage_walk_create(const spw_pipeline *pipeline, const spw_model *model, size_t stage,
-                                 const spw_waiting_layer *keeps, spw_stage_walk **out) {
+spw_status spw_stage_walk_create(const spw_stage_walked *of, const spw_waiting_layer *keeps,
+                                 spw_stage_walk **out) {
+    const spw_pipeline *pipeline = of->pipeline;
+    const size_t stage = of->stage,
+                 kinds = of->kinds < pipeline->micro_batches ? of->kinds : pipeline->micro_batches;
     spw_stage_walk *w = NULL;
     spw_status status = SPW_OK;
     *out = NULL;
@@ -181,14 +184,14 @@ spw_status spw_stage_walk_create(const spw_pipeline *pipeline, const spw_model *
     w->stage = stage;
     w->keeps[0] = keeps[0];
     w->keeps[1] = keeps[1];
-    SPW_TRY(spw_stage_layers_create(pipeline, model, stage, &w->layers));
-    const spw_stage whole = spw_pipeline_stage(pipeline, model, stage);
+    SPW_TRY(spw_stage_layers_create(pipeline, of->model, stage, &w->layers));
+    const spw_stage whole = spw_pipeline_stage(pipeline, of->model, stage);
     w->makes = keeps[0].gradient > 0.0 || keeps[1].gradient > 0.0 || keeps[0].end > 0.0 || keeps[1].end > 0.0;
     w->ends[0] = whole.embedding ? 0 : SIZE_MAX;
     w->ends[1] = whole.head ? pipeline->chunks - 1 : SIZE_MAX;
     SPW_TRY(SPW_ALLOC(pipeline->chunks, &w->holds));
     SPW_TRY(SPW_ALLOC(pipeline->chunks, &w->made));
-    SPW_TRY(SPW_ALLOC(pipeline->micro_batches * pipeline->chunks, &w->part));
+    SPW_TRY(SPW_ALLOC(kinds * pipeline->chunks, &w->part));
     SPW_TRY(SPW_ALLOC(VARIANTS * w->layers.begin[pipeline->chunks] + 1, &w->alone));
     SPW_TRY(SPW_ALLOC(pipeline->chunks, &w->behind));
     for (size_t v = w->makes ? VARIANTS : FIRST; v-- > 0;) /* else no pass is the FIRST */
@@ -323,6 +326,18 @@ static void look_at_pair(const spw_stage_walk *w, const spw_layer_uses *uses,
     }
 }
 
+typedef struct passes_between {
+    size_t from, passes;
+} passes_between;
+
+/* Whole periods in the middle of a step that find what the one before found: all but the first two and the last. */
+static passes_between known_passes(const spw_stage_walk *w) {
+    const spw_pipeline *p = &w->pipeline;
+    const size_t warm = spw_pipeline_warm_up(p, w->stage), period = spw_pipeline_period(p, w->kinds),
+                 turns = 2 * (p->micro_batches * p->chunks - warm), periods = turns / period;
+    return (passes_between){warm + 2 * period, periods > 3 ? (periods - 3) * period : 0};
+}
+
 void spw_stage_walk_run(spw_stage_walk *w, const spw_layer_uses *uses, spw_stage_peaks *out) {
     const spw_pipeline *p = &w->pipeline;
     spw_stage_moment flight = {.layer = SIZE_MAX, .place = SIZE_MAX};
@@ -340,7 +355,9 @@ void spw_stage_walk_run(spw_stage_walk *w, const spw_layer_uses *uses, spw_stage
         look_at_part(w, uses, pass / p->chunks, pass % p->chunks, stays && i % 2 == 1 ? HELD : 0,
                      &w->part[pass]);
     }
+    const passes_between again = known_passes(w);
     for (size_t i = 0; i < spw_pipeline_passes(p); i++) {
+        if (i == again.from) i += again.passes;
         const spw_pass pass = spw_pipeline_pass(p, w->stage, i);
         pass_kept *part = part_of(w, &pass);
         if (spw_pipeline_is_pair(p, w->stage, i)) { /* the backward pass of the two, then what came */

@@ -78,13 +78,19 @@ typedef struct spw_stage_peaks {
 
 typedef struct spw_stage_walk spw_stage_walk;
 
+/* What a walk is of: one stage, whose micro-batches are of so many kinds at most. */
+typedef struct spw_stage_walked {
+    const spw_pipeline *pipeline;
+    const spw_model *model;
+    size_t stage, kinds;
+} spw_stage_walked;
+
 /* keeps: [without experts, with them]. SPW_ENOMEM. */
-SPW_MUST_CHECK spw_status spw_stage_walk_create(const spw_pipeline *pipeline, const spw_model *model,
-                                                size_t stage, const spw_waiting_layer *keeps,
+SPW_MUST_CHECK spw_status spw_stage_walk_create(const spw_stage_walked *of, const spw_waiting_layer *keeps,
                                                 spw_stage_walk **out);
 void spw_stage_walk_destroy(spw_stage_walk *walk); /* NULL is fine */
 
-/* All passes of a step. Bytes stay at the end of 63 bits. */
+/* All passes of a step; uses->kinds (else micro_batches) are at most those of the walk. Bytes stay at the end of 63 bits. */
 void spw_stage_walk_run(spw_stage_walk *walk, const spw_layer_uses *uses, spw_stage_peaks *out);
 
 /* Parts of `bytes` that do not follow the routing. */

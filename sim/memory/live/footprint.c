@@ -203,7 +203,8 @@ static spw_status find_waiting(spw_footprint *f, const spw_job *job, const spw_r
         f->waiting = routed->peaks;
         return SPW_OK;
     }
-    const spw_status status = spw_stage_walk_create(&pipeline, &job->model, f->stage.index, f->keeps, &walk);
+    const spw_status status = spw_stage_walk_create(
+        &(spw_stage_walked){&pipeline, &job->model, f->stage.index, 1}, f->keeps, &walk);
     if (status == SPW_OK) spw_stage_walk_run(walk, &uses, &f->waiting);
     spw_stage_walk_destroy(walk);
     return status;

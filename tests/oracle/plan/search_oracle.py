@@ -17,6 +17,7 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # what rooms share
 from oracle_run import Oracle, most_bytes
+from certificate import COMPILED, DAY_S, check_certificate, is_timed, keeps, speed, step_tokens
 
 parser = argparse.ArgumentParser()
 parser.add_argument("program")
@@ -26,12 +27,9 @@ parser.add_argument("--few", action="store_true")
 options = parser.parse_args()
 oracle = Oracle(options.program, "search_oracle")
 check = oracle.check
-DAY_S = 86400.0
 LEAST_POINTS, MOST_POINTS = (40, 150) if options.few else (150, 600)
 KEYS = ("gpus", "pipeline", "tensor", "context", "expert-tensor", "micro-batches", "expert-parallel",
         "virtual-stages", "remat")  # the first changes most slowly
-COMPILED = ["dense:capacity_factor=1.25", "dense:capacity_factor=1", "dense:capacity_factor=4", "gmm", "gmm-deepep",
-            "ring", "ragged"]
 MEGATRON = ["megatron-alltoall", "megatron-flex", "megatron-allgather", "megatron-alltoall:capacity_factor=1"]
 OTHERS = ["scattermoe", "megablocks", "sonicmoe"]
 MESH = ["gmm", "ragged", "ring"]  # run on MaxText's axes tensor and context
@@ -162,37 +160,6 @@ def brute_force(case, experts):
             place += [case["batches"].index(row["sequences_per_gpu"]), case["schemes"].index(row["scheme"])]
             rows.append((place, value, row))
     return sorted(rows, key=lambda r: r[0])
-
-
-def speed(row):
-    return row["time"]["tokens_per_s_per_gpu"] or 0.0
-
-
-def is_timed(row):
-    return row["time"]["step_s"] is not None
-
-
-def step_tokens(case, point):
-    """Of all GPUs. The batch is of the GPUs of one stage, but of every device where a pipeline of MaxText says no micro-batches; GPUs
-    that cut a sequence share it."""
-    _, value, row = point
-    devices = row["scheme"] in COMPILED and value["micro-batches"] == 1
-    shared = value["tensor"] * value["context"] * (1 if devices else value["pipeline"])
-    return row["sequences_per_gpu"] * case["length"] * value["gpus"] // shared
-
-
-def keeps(case, point):
-    """To every budget."""
-    _, value, row = point
-    if case["step_tokens"] is not None and step_tokens(case, point) > case["step_tokens"]:
-        return False
-    if row["memory"]["max_bytes"] > row["memory"]["budget_bytes"] or row["memory"]["verdict"] == "oom":  # live, or what is reserved
-        return False
-    drops = row["drops"]
-    some = drops["dropped"] > 0 or drops.get("at_least", False)  # at least: of a stated imbalance
-    if drops["fraction"] > case["drops"] / 100 or (case["drops"] == 0 and some):
-        return False
-    return case["per_day"] is None or speed(row) * value["gpus"] * DAY_S >= case["per_day"]
 
 
 def merit(point):
@@ -458,6 +425,7 @@ def judge(number, case, points):
         least = min(p[2]["drops"]["fraction"] for p in rows if keeps({**case, "drops": 100, "per_day": None}, p))
         check(f"the least {100 * least:.2f} %" in found["nothing"], f"{name}: {found['nothing']}: brute force has {100 * least:.2f} %")
     check_next(name, found)
+    check_certificate(check, name, case, found, rows)
     check_plans(name, found, rows)
     text = oracle.must(*[w for w in command if w not in ("--format", "json")], "--wide")
     check_day(name, case, best, text)

@@ -29,13 +29,14 @@ def telling(seconds):
     return {**os.environ, "SPILLWAY_PROGRESS_S": seconds}
 
 
-def stopped_once(word, options):
+def stopped_once(word, times, options):
     running = subprocess.Popen([SPILLWAY, *SEARCH, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
                                env=telling("0.02"))
-    said = ""
+    said, left = "", times
     for line in running.stderr:
         said += line
-        if word in line:
+        left -= word in line
+        if left == 0:
             os.killpg(running.pid, signal.SIGINT)
             break
     out, rest = running.communicate()
@@ -45,9 +46,9 @@ def stopped_once(word, options):
 def stopped(word, early, *options):
     """Standard output, standard error and the exit status of a search that is stopped once it says `word`; the whole group is told, as by
     a terminal, so that the worker hears it from its supervisor as well. On a busy machine a search may be done before it is told, and
-    its answer is not `early`: then one more is."""
-    for _ in range(TRIES):
-        out, said, code = stopped_once(word, options)
+    its answer is not `early`: then one more is, told a word later."""
+    for times in range(1, TRIES + 1):
+        out, said, code = stopped_once(word, times, options)
         if code != 0 and early(out):
             break
     return out, said, code
@@ -58,15 +59,16 @@ def plan_of(words):
                                   *words.split()))["rows"][0]
 
 
-out, said, code = stopped("spillway: search: ", lambda text: "stopped after" in text)
+out, said, code = stopped("spillway: search: ", lambda text: "stopped after" in text and "so far megatron" in text)
 text = " ".join(out.split())
 check(code == -signal.SIGINT, f"a stopped search ends with {code}")
 found = re.search(r"stopped after (\d+) of (\d+) points; the best of all may be another", text)
 check(found is not None and 0 < int(found[1]) < int(found[2]), f"a stopped search says: {text[:200]}")
 check("best so far megatron-flex, EP " in text, f"no best so far: {text[:300]}")
+check(re.search(r"proof .*\d+ points? (was|were) not looked at", text) is not None, f"a stopped search proves nothing: {text[:400]}")
 check("tried" not in text and "points looked at" not in text.split("more:")[0], "as if it were whole")
 
-out, said, code = stopped("spillway: search: ", lambda text: text and json.loads(text)["points_looked_at"] < json.loads(text)["points"],
+out, said, code = stopped("spillway: search: ", lambda text: text and json.loads(text)["best"] and json.loads(text)["points_looked_at"] < json.loads(text)["points"],
                          "--format", "json")
 answer = json.loads(out)
 check(code == -signal.SIGINT, f"a stopped search in JSON ends with {code}")
@@ -75,6 +77,15 @@ check(sum(answer["fates"].values()) == answer["points_looked_at"], "fates are no
 alone = plan_of(answer["best"]["options"])
 check(math.isclose(alone["time"]["tokens_per_s_per_gpu"], answer["best"]["tokens_per_s_per_gpu"], rel_tol=1e-9),
       f"the best so far is {answer['best']['tokens_per_s_per_gpu']}, planned alone {alone['time']['tokens_per_s_per_gpu']}")
+
+proof = answer["certificate"]
+check(not proof["complete"] and proof["not_looked_at"]["points"] == answer["points"] - answer["points_looked_at"], f"of a stopped search: {proof}")
+whole = json.loads(oracle.must(*SEARCH, "--format", "json"))
+check(whole["certificate"]["complete"], "a whole search is not complete")
+check(proof["tokens_per_s_per_gpu_at_most"] is None or whole["best"]["tokens_per_s_per_gpu"] <= proof["tokens_per_s_per_gpu_at_most"],
+      f"the best makes {whole['best']['tokens_per_s_per_gpu']}, a stopped search said at most {proof}")
+check(proof["gap"] is None or math.isclose(1 + proof["gap"], proof["tokens_per_s_per_gpu_at_most"] / answer["best"]["tokens_per_s_per_gpu"],
+                                           rel_tol=1e-9) or proof["gap"] >= 0, f"a gap of {proof}")
 
 with tempfile.TemporaryDirectory() as folder:
     at = pathlib.Path(folder)
@@ -87,7 +98,8 @@ with tempfile.TemporaryDirectory() as folder:
 check(f"stopped after {answer['points_looked_at']} of them" in pages["stopped"], "the page of a stopped search says nothing of it")
 check("stopped after" not in pages["whole"] + pages["before"], "the page of a whole search says that it was stopped")
 
-out, said, code = stopped("spillway: bounds: ", lambda text: "no point so far" in text)
+out, said, code = stopped("spillway: bounds: ", lambda text: "no point so far" in text, "--over", "tensor=1,2,4,8", "--over", "context=1,2,4,8",
+                          "--over", "expert-tensor=1,2,4,8")
 text = " ".join(out.split())
 check(code == -signal.SIGINT and "no point so far that keeps to the budgets" in text, f"stopped before a point: {code}, {text[:300]}")
 check("with more" not in text and "were tried" not in text, "a stopped search goes on with more GPUs")
@@ -103,8 +115,8 @@ line = lines[0] if lines else ""
 values = {key: int(count) for key, count in re.findall(r"([a-z-]+) \((\d+) values now\)", line)}
 check(values == {key: len(list_) for key, list_ in whole["space"].items() if key not in ("sequences-per-gpu", "scheme") and len(list_) > 1},
       f"{values} are not the values of {whole['space']}")
-jobs = re.search(r": (\d+) jobs, about \d+ (s|min|h|days) left; ", line)
-check(jobs is not None and int(jobs[1]) == math.prod(values.values()), f"jobs are not the product of the values: {line}")
+jobs = re.search(r": (\d+) points, about \d+ (s|min|h|days) left; ", line)
+check(jobs is not None and 0 < int(jobs[1]) <= whole["points"] - whole["fates"]["cannot_be"], f"more points than can be: {line}")
 check(list(values.values()) == sorted(values.values(), reverse=True), f"not the most first: {line}")
 check("; or --sequences-per-gpu LIST (2 now)" in line, f"batches: {line}")
 quiet = caller.run(SPILLWAY, *SEARCH, *small, "--format", "csv", env=telling("0"))

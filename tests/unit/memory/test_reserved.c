@@ -183,7 +183,8 @@ static void test_against_footprint(void) {
         const spw_pipeline pipeline = spw_pipeline_of(&job);
         spw_stage_walk *walk = NULL;
         spw_stage_peaks peaks;
-        CHECK_OK(spw_stage_walk_create(&pipeline, &job.model, 0, f.keeps, &walk));
+        CHECK_OK(spw_stage_walk_create(&(spw_stage_walked){&pipeline, &job.model, 0, pipeline.micro_batches},
+                                       f.keeps, &walk));
         spw_stage_walk_run(walk, &uses, &peaks);
         spw_stage_walk_destroy(walk);
         CHECK_OK(spw_step_memory_create(&point, &f, NULL, &memory));

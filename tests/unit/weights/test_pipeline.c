@@ -320,7 +320,7 @@ static void test_pairs(void) {
         const spw_layer_uses uses = {use, layers, micro, {0, 0}};
         const spw_pipeline p = {.stages = 1, .chunks = 1, .micro_batches = micro, .pairs = true};
         live_through(&a, micro, layers, input, work);
-        CHECK_OK(spw_stage_walk_create(&p, &model, 0, keeps, &walk));
+        CHECK_OK(spw_stage_walk_create(&(spw_stage_walked){&p, &model, 0, p.micro_batches}, keeps, &walk));
         spw_stage_walk_run(walk, &uses, &peaks);
         spw_stage_walk_destroy(walk);
         CHECK(peaks.at[SPW_MOMENT_MOE_LAYER].bytes == a.most_at_work);
@@ -365,7 +365,8 @@ static void test_parts_of_peaks(void) {
         model.layers = layers;
         for (size_t l = 0; l < layers; l++) model.is_moe[l] = l % WALK_DENSE != round % WALK_DENSE;
         for (size_t l = 0; l < layers; l++) model.moe_layers += model.is_moe[l];
-        CHECK_OK(spw_stage_walk_create(&p, &model, round % WALK_STAGES, keeps, &walk));
+        CHECK_OK(spw_stage_walk_create(&(spw_stage_walked){&p, &model, round % WALK_STAGES, p.micro_batches},
+                                       keeps, &walk));
         for (size_t time = 0; time < WALK_TIMES; time++) {
             spw_layer_use use[WALK_STAGES * WALK_CHUNKS * WALK_DENSE * WALK_PARTS];
             spw_stage_walk *other = NULL;
@@ -376,7 +377,8 @@ static void test_parts_of_peaks(void) {
             }
             const spw_layer_uses uses = {use, model.moe_layers, WALK_PARTS, {0, 0}};
             spw_stage_walk_run(walk, &uses, &peaks);
-            CHECK_OK(spw_stage_walk_create(&p, &model, round % WALK_STAGES, keeps, &other));
+            CHECK_OK(spw_stage_walk_create(
+                &(spw_stage_walked){&p, &model, round % WALK_STAGES, p.micro_batches}, keeps, &other));
             spw_stage_walk_run(other, &uses, &again);
             spw_stage_walk_destroy(other);
             for (int m = 0; m < SPW_MOMENT_COUNT; m++) {
@@ -393,7 +395,66 @@ static void test_parts_of_peaks(void) {
     }
 }
 
+static bool same_moments(const spw_stage_peaks *a, const spw_stage_peaks *b) {
+    for (int m = 0; m < SPW_MOMENT_COUNT; m++) {
+        const spw_stage_moment *x = &a->at[m], *y = &b->at[m];
+        if (x->there != y->there) return false;
+        if (x->there && (x->bytes != y->bytes || x->rows != y->rows || x->work != y->work ||
+                         x->layer != y->layer || x->place != y->place || x->micro_batch != y->micro_batch))
+            return false;
+    }
+    return true;
+}
+
+/* Micro-batches of a few kinds in turn: a walk that knows so leaves out the middle of a step, and finds what one finds that is told of
+ * each. The same of what a stage holds, against the greatest sum over all passes. */
+static void test_periods(void) {
+    enum { TIMES = 600, MOST_MICRO = 60, MOST_KINDS = 4, MOST_LAYERS = 12 };
+    static spw_model model;
+    static spw_layer_use each[MOST_LAYERS * MOST_MICRO], few[MOST_LAYERS * MOST_KINDS];
+    uint64_t seed = 11, kept[MOST_MICRO * 3], left_out = 0;
+    for (size_t time = 0; time < TIMES; time++) {
+        const size_t stages = 1 + time % 4, chunks = 1 + time / 4 % 3, kinds = 1 + time / 12 % MOST_KINDS,
+                     micro = stages * (1 + time * 7 % (MOST_MICRO / stages));
+        const spw_pipeline p = {
+            .stages = stages, .chunks = chunks, .micro_batches = micro, .pairs = time % 5 == 0};
+        const bool stays = time % 3 == 1;
+        const double gradient = time % 7 == 2 ? 2.0 : 0.0;
+        const spw_waiting_layer keeps[2] = {
+            {.input = 3.0, .saved = 20.0, .left = 7.0, .stays = stays, .gradient = gradient},
+            {.input = 5.0, .saved = 11.0, .left = 13.0, .stays = stays, .gradient = gradient}};
+        const size_t stage = time / 2 % stages;
+        spw_stage_walk *whole = NULL, *shorter = NULL;
+        spw_stage_peaks all, periods;
+        memset(&model, 0, sizeof model);
+        model.layers = MOST_LAYERS;
+        for (size_t l = 0; l < MOST_LAYERS; l++) model.moe_layers += model.is_moe[l] = l % 3 != time % 3;
+        for (size_t i = 0; i < model.moe_layers * kinds; i++) {
+            seed = seed * 6364136223846793005u + 1;
+            few[i] = (spw_layer_use){seed >> 57, seed >> 50 & 63};
+        }
+        for (size_t i = 0; i < model.moe_layers * micro; i++)
+            each[i] = few[i / micro * kinds + i % micro % kinds];
+        const spw_layer_uses of_all = {each, model.moe_layers, micro, {0, 0}},
+                             of_few = {each, model.moe_layers, micro, {0, 0}, kinds};
+        CHECK_OK(spw_stage_walk_create(&(spw_stage_walked){&p, &model, stage, micro}, keeps, &whole));
+        CHECK_OK(spw_stage_walk_create(&(spw_stage_walked){&p, &model, stage, kinds}, keeps, &shorter));
+        spw_stage_walk_run(whole, &of_all, &all);
+        spw_stage_walk_run(shorter, &of_few, &periods);
+        CHECK(same_moments(&all, &periods));
+        spw_stage_walk_destroy(whole), spw_stage_walk_destroy(shorter);
+        left_out += spw_pipeline_warm_up(&p, stage) + 4 * spw_pipeline_period(&p, kinds) <
+                    2 * micro * chunks - spw_pipeline_warm_up(&p, stage);
+        if (p.pairs) continue;
+        for (size_t i = 0; i < micro * chunks; i++)
+            kept[i] = spw_pipeline_block(&p, &model, stage, i % chunks).layers;
+        CHECK(spw_pipeline_stage(&p, &model, stage).kept_layers == spw_pipeline_peak(&p, stage, kept));
+    }
+    CHECK(left_out > TIMES / 20);
+}
+
 int main(void) {
+    test_periods();
     test_pairs();
     test_parts_of_peaks();
     test_pairs_of_stages();

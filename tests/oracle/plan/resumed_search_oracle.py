@@ -1,0 +1,85 @@
+"""A search with --checkpoint that is killed again and again, or ended by ^C, goes on where it was and ends with the bytes of one that ran
+through; a file of another command, of a changed input or that is no checkpoint is refused and stays as it is.
+
+usage: resumed_search_oracle.py SPILLWAY [--seed S] [--kills N]"""
+import argparse
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
+import processes  # noqa: E402,F401  (signals that a shell ignores)
+from oracle_run import Oracle  # noqa: E402
+
+parser = argparse.ArgumentParser()
+parser.add_argument("program")
+parser.add_argument("--seed", type=int, default=0)
+parser.add_argument("--kills", type=int, default=6)
+options = parser.parse_args()
+oracle = Oracle(options.program, "resumed_search_oracle")
+check = oracle.check
+seed = options.seed or random.randrange(1, 1 << 30)
+draw = random.Random(seed)
+print(f"seed {seed}")
+SEARCH = ["plan", "--search", "--model", "glm-4.5-air", "--cluster", "h200:8x8", "--scheme", "megatron-flex", "--optimizer", "distributed",
+          "--routing-tokens", "16k", "--over", "remat=full,moe_act", "--over", "micro-batches=4,8", "--over", "pipeline=1,2,4", "--details"]
+
+
+def run(*words, after=None, by=signal.SIGKILL):
+    """Standard output and exit status of a search; `after` seconds its group gets the signal."""
+    running = subprocess.Popen([options.program, *SEARCH, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               start_new_session=True, env={**os.environ, "SPILLWAY_PROGRESS_S": "0"})
+    if after is not None:
+        time.sleep(after)
+        try:
+            os.killpg(running.pid, by)
+        except ProcessLookupError:
+            pass  # done already
+    out, err = running.communicate()
+    return out, err, running.returncode
+
+
+def replays(path):
+    """Size of what is kept."""
+    return path.stat().st_size if path.exists() else 0
+
+
+begun = time.monotonic()
+whole, _, code = run()
+took = time.monotonic() - begun
+check(code == 0 and "points looked at" in whole, f"a whole search ends with {code}")
+with tempfile.TemporaryDirectory() as folder:
+    at = pathlib.Path(folder) / "search.ck"
+    sizes, kills = [], 0
+    for kill in range(options.kills):
+        by = signal.SIGINT if kill % 3 == 2 else signal.SIGKILL
+        out, err, code = run("--checkpoint", at, after=draw.uniform(0.1, 0.7) * took, by=by)
+        if code == 0:
+            check(out == whole, "a search that no kill reached differs")
+            continue
+        kills += 1
+        sizes.append(replays(at))
+    check(kills > 0, "no kill came in time")
+    check(max(sizes, default=0) > 100, f"nothing was kept: {sizes}")
+    kept = at.read_bytes() if at.exists() else b""
+    for words, why in ((["--gpus-at-most", 64], "another command"), (["--seed", 2], "another command")):
+        if kept:
+            _, err, code = run(*words, "--checkpoint", at)
+            check(code == 2 and why in err and at.read_bytes() == kept, f"{words} with this checkpoint: {code}, {err}")
+    cut = draw.randrange(len(kept)) if kept else 0
+    for name, data in (("whole", kept), ("cut", kept[:cut]), ("changed", kept[:-40] + bytes([kept[-40] ^ 1]) + kept[-39:] if len(kept) > 100 else kept)):
+        at.write_bytes(data)
+        begun = time.monotonic()
+        out, err, code = run("--checkpoint", at)
+        check(code == 0 and out == whole, f"{name} of {len(kept)} bytes: goes on to another answer, {code}: {err}")
+        check(not at.exists(), f"{name}: the checkpoint of a whole search stays")
+    at.write_text("no checkpoint of a search, but a text that somebody needs")
+    _, err, code = run("--checkpoint", at)
+    check(code in (2, 3) and "no checkpoint" in err and at.read_text().startswith("no checkpoint of a search"), f"a text as checkpoint: {code}, {err}")
+    _, err, code = oracle.call("plan", "--model", "glm-4.5-air", "--cluster", "h200:8x8", "--checkpoint", at), "", 2
+oracle.finish()
