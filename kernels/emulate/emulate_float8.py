@@ -176,8 +176,6 @@ QUANTIZE_CASES = {  # counts of rows, unused rows, width
 def drawn(rng, *shape):
     """bf16 of any size, with zeros and a NaN."""
     x = rng.standard_normal(shape) * 2.0 ** rng.integers(-12, 8, shape)
-    x[..., 3] *= 2.0**-80
-    x[..., 4] *= 2.0**70
     bits = to_bf16((x * (rng.random(shape) > 0.1)).astype(np.float32))
     bits.reshape(-1)[7] = 0x7FC0
     return bits
@@ -200,8 +198,6 @@ def quantize(program, judge, label, kernels, activation):
             x = drawn(rng, rows, 2 * width if kernel == "swiglu" else width)
             if kernel == "swiglu":  # below 2^-126 the emulator's division gives 0
                 x[:, :width] = np.where(from_bf16(x[:, :width]) < -64, np.uint16(0xC280), x[:, :width])
-            if kernel == "relu2":  # whose squares would be too small or large
-                x[:, 3:5] = 0x3F80
             inputs = [Array(offset), Array(x)]
             rest = [inputs[1].pointer()]
             if kernel == "gathered":

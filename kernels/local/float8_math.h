@@ -47,27 +47,10 @@ GPU_DEVICE float float8_scale(unsigned largest) {
 
 GPU_DEVICE float bf16_low(unsigned pair) { return gpu_bits_float(pair << 16); }
 GPU_DEVICE float bf16_high(unsigned pair) { return gpu_bits_float(pair & 0xffff0000u); }
-/* A scale to divide by. Of a bf16 over a scale whose reciprocal and remainders are normal numbers, one correction of the product with the
- * reciprocal gives what a division gives: of all 128 x 128 pairs of significands. Others are divided. */
-struct float8_divisor {
-    float scale, reciprocal;
-    bool divides;
-};
-GPU_DEVICE float8_divisor float8_divisor_of(float scale) {
-    const bool normal = scale >= 0x1p-60f && scale <= 0x1p60f;
-    return {scale, 1.0f / scale, !normal};
-}
-GPU_DEVICE float float8_over(float x, const float8_divisor &d) {
-    const float near = x * d.reciprocal;
-    const float quotient = __builtin_fmaf(__builtin_fmaf(-near, d.scale, x), d.reciprocal, near);
-    return gpu_bits_float((gpu_float_bits(quotient) & 0x7fffffff) |
-                          (gpu_float_bits(x) & 0x80000000)); /* of 0 */
-}
 /* Four bf16 in two words, over a scale. */
-GPU_DEVICE unsigned float8_codes(unsigned first, unsigned second, const float8_divisor &d) {
-    const float a = bf16_low(first), b = bf16_high(first), c = bf16_low(second), e = bf16_high(second);
-    if (d.divides) return gpu_to_float8x4(a / d.scale, b / d.scale, c / d.scale, e / d.scale);
-    return gpu_to_float8x4(float8_over(a, d), float8_over(b, d), float8_over(c, d), float8_over(e, d));
+GPU_DEVICE unsigned float8_codes(unsigned first, unsigned second, float scale) {
+    return gpu_to_float8x4(bf16_low(first) / scale, bf16_high(first) / scale, bf16_low(second) / scale,
+                           bf16_high(second) / scale);
 }
 GPU_DEVICE unsigned float8_largest(unsigned pair, unsigned largest) {
     const unsigned low = float8_magnitude(pair), high = float8_magnitude(pair >> 16);

@@ -80,8 +80,7 @@ GPU_DEVICE void code_row(const spw_float8_gpu &q, gpu_bytes16 x, long row, int c
     const int across = (q.width + FLOAT8_BLOCK - 1) / FLOAT8_BLOCK;
     if (column < q.width) {
         unsigned *to = (unsigned *)(q.code + row * q.width + column);
-        const float8_divisor d = float8_divisor_of(scale);
-        to[0] = float8_codes(x.x, x.y, d), to[1] = float8_codes(x.z, x.w, d);
+        to[0] = float8_codes(x.x, x.y, scale), to[1] = float8_codes(x.z, x.w, scale);
     }
     if (column % FLOAT8_BLOCK == 0) q.scale[row * across + column / FLOAT8_BLOCK] = scale;
 }
@@ -90,43 +89,31 @@ GPU_DEVICE void code_row(const spw_float8_gpu &q, gpu_bytes16 x, long row, int c
 GPU_DEVICE void code_column(const spw_float8_gpu &q, const float8_tile &t, const unsigned (&held)[HALF / 2],
                             float scale, int column, int half) {
     const long blocks = q.rows / FLOAT8_BLOCK + q.experts;
-    const float8_divisor d = float8_divisor_of(scale);
     gpu_bytes16 *to =
         (gpu_bytes16 *)(q.column_code + (column * blocks + t.block) * FLOAT8_BLOCK + half * HALF);
 #pragma unroll
     for (int i = 0; i < HALF / 16; i++) {
         const unsigned *from = held + i * 8;
         gpu_bytes16 codes;
-        codes.x = float8_codes(from[0], from[1], d), codes.y = float8_codes(from[2], from[3], d);
-        codes.z = float8_codes(from[4], from[5], d), codes.w = float8_codes(from[6], from[7], d);
+        codes.x = float8_codes(from[0], from[1], scale), codes.y = float8_codes(from[2], from[3], scale);
+        codes.z = float8_codes(from[4], from[5], scale), codes.w = float8_codes(from[6], from[7], scale);
         to[i] = codes;
     }
     if (half == 0) q.column_scale[t.block * (long)q.width + column] = scale;
 }
-
-/* A thread's rows of the tile. */
-GPU_DEVICE int row_of(int i) { return gpu_thread() / PIECES + i * (THREADS / PIECES); }
 
 template <typename SOURCE> GPU_DEVICE void quantize(const spw_float8_gpu &q, const SOURCE &source) {
     alignas(16) __shared__ unsigned numbers[FLOAT8_BLOCK * ROW_WORDS];
     const float8_tile t = tile_of(q);
     if (t.count <= 0) return;
     const int piece = gpu_thread() % PIECES, column = t.column + piece * 8;
-    /* What is not there is read from a neighbour, so that no load stands in a branch and is waited for there. */
-    const bool inside = column < q.width;
-    gpu_bytes16 x[SHARES];
 #pragma unroll
     for (int i = 0; i < SHARES; i++) {
-        const int row = row_of(i);
-        x[i] = source(t.row + (row < t.count ? row : t.count - 1), inside ? column / 8 : 0);
-    }
-#pragma unroll
-    for (int i = 0; i < SHARES; i++) {
-        const int row = row_of(i);
+        const int row = gpu_thread() / PIECES + i * (THREADS / PIECES);
         const bool there = row < t.count;
-        if (!there || !inside) x[i] = gpu_zeros16();
-        if (q.code != nullptr) code_row(q, x[i], there ? t.row + row : -1, column);
-        *(gpu_bytes16 *)(numbers + row * ROW_WORDS + piece * 4) = x[i];
+        const gpu_bytes16 x = there && column < q.width ? source(t.row + row, column / 8) : gpu_zeros16();
+        if (q.code != nullptr) code_row(q, x, there ? t.row + row : -1, column);
+        *(gpu_bytes16 *)(numbers + row * ROW_WORDS + piece * 4) = x;
     }
     if (q.column_code == nullptr) return;
     gpu_barrier();

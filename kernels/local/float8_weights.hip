@@ -93,11 +93,10 @@ GPU_KERNEL(THREADS) float8_weights(spw_float8_weights_gpu q, const spw_bf16 *w) 
         largest = float8_largest(first[i], float8_largest(second[i], largest));
     }
     const float scale = float8_scale(largest_of(largest));
-    const float8_divisor divisor = float8_divisor_of(scale);
 #pragma unroll
     for (int i = 0; i < SHARES; i++) {
         const int r = gpu_thread() / WORDS + i * (THREADS / WORDS), c = gpu_thread() % WORDS;
-        const unsigned four = float8_codes(first[i], second[i], divisor);
+        const unsigned four = float8_codes(first[i], second[i], scale);
         codes[r * ROW_WORDS + c] = four;
         if (q.code != nullptr && t.row + r < q.rows && t.column + c * 4 < q.columns)
             *(unsigned *)(q.code + corner + (long)(t.row + r) * q.columns + t.column + c * 4) = four;
