@@ -24,7 +24,7 @@ static const char usage[] =
     "  --tokens N    of a rank (default: 4096)\n"
     "  --model NAME, --scheme NAME, --routing NAME         one alone\n"
     "  --csv FILE    the numbers, a line for each phase\n"
-    "  --unfused     without the fused products that NVIDIA's layers have\n"
+    "  --unfused     without the fused products that layers have\n"
     "  --help        this\n";
 
 enum { RANKS = 1, GPUS, QUICK, LINK, TOKENS, MODEL, SCHEME, ROUTING, CSV, UNFUSED, HELP };

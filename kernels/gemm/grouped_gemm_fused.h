@@ -1,4 +1,4 @@
-/* Private to kernels/: one grouped GEMM with what stands before and behind it in an expert layer, as Hopper's kernels see
+/* Private to kernels/: one grouped GEMM with what stands before and behind it in an expert layer, as its kernels see
  * it: rows of an operand gathered by an index, and an epilogue. Device pointers; C and C++. */
 #ifndef SPW_KERNELS_GEMM_GROUPED_GEMM_FUSED_H
 #define SPW_KERNELS_GEMM_GROUPED_GEMM_FUSED_H

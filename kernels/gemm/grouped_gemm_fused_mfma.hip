@@ -355,16 +355,20 @@ GPU_DEVICE void store_weights(const spw_gemm_fused_problem &f, const gemm_tile &
         add_tile(t, f.p.columns, f.main + corner, m0, n0, sum);
 }
 
-/* An operand of the weights' gradient, gathered or in order. */
+/* An operand of the weights' gradient, gathered or in order. group: where the group's rows begin that lie in order. */
+struct operand {
+    const spw_bf16 *array, *group;
+    int width, column0;
+};
 template <int LOADS>
-GPU_DEVICE void start(gathered_terms<LOADS> &to, const spw_gemm_fused_problem &f, const spw_bf16 *array,
-                      const spw_bf16 *, int width, int column0, const gemm_tile &t) {
-    to.start(f, array, width, column0, t);
+GPU_DEVICE void start(gathered_terms<LOADS> &to, const spw_gemm_fused_problem &f, operand o,
+                      const gemm_tile &t) {
+    to.start(f, o.array, o.width, o.column0, t);
 }
 template <int LOADS>
-GPU_DEVICE void start(share<false, LOADS> &to, const spw_gemm_fused_problem &, const spw_bf16 *,
-                      const spw_bf16 *group, int width, int column0, const gemm_tile &t) {
-    to.start(group, width, column0, width, t.terms);
+GPU_DEVICE void start(share<false, LOADS> &to, const spw_gemm_fused_problem &, operand o,
+                      const gemm_tile &t) {
+    to.start(o.group, o.width, o.column0, o.width, t.terms);
 }
 
 template <spw_gemm_element ELEMENT, typename A, typename B>
@@ -381,8 +385,8 @@ GPU_DEVICE void multiply_weights(const spw_gemm_fused_problem &f) {
             const gemm_operands o = gemm_operands_of<SPW_GEMM_WEIGHTS>(g.p, t);
             A a;
             B b;
-            start(a, g, g.p.a, o.a, g.p.inner, t.m0, t);
-            start(b, g, g.p.b, o.b, g.p.columns, t.n0, t);
+            start(a, g, operand{g.p.a, o.a, g.p.inner, t.m0}, t);
+            start(b, g, operand{g.p.b, o.b, g.p.columns, t.n0}, t);
             sum_up<ELEMENT>(a, b, t.terms, lds, wave, sum);
         }
         store_weights<ELEMENT>(again(f), t, t.m0 + wave_m, t.n0 + wave_n, sum);

@@ -71,7 +71,7 @@ def _run(operation, operands, results, *, device, dtype=torch.bfloat16, **sizes)
 
 
 def fused(device):
-    """Whether a device has the fused products: CPUs (by the reference) and Hopper GPUs."""
+    """Whether a device has the fused products: CPUs (by the reference), Hopper, CDNA 2 to 4."""
     return _fused.get(torch.device(device).type, False)
 
 

@@ -11,7 +11,6 @@ import typing
 
 import torch
 
-import spillway_torch
 from spillway_torch import _expect, _run, _widths
 
 BLOCK = 128

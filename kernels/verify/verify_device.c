@@ -1,7 +1,6 @@
 #include "kernels/verify/verify_device.h"
 
 #include "kernels/gpu/device.h"
-#include "kernels/verify/verify_float8.h"
 #include "kernels/verify/verify_gemm.h"
 #include "kernels/verify/verify_local.h"
 #include "kernels/verify/verify_record.h"

@@ -1,4 +1,4 @@
-#include "kernels/verify/verify_float8.h"
+#include "kernels/verify/verify_local.h"
 
 #include "kernels/gpu/device_pool.h"
 #include "kernels/local/float8_launch.h"

@@ -17,24 +17,15 @@ enum { MOST_WORDS = 512 };
 static const struct {
     const char *name;
     bool valued;
-} replaced[] = {{"search", false},
-                {"over", true},
-                {"gpus-at-most", true},
-                {"tokens-per-day", true},
-                {"checkpoint", true},
-                {"global-batch-at-most", true},
-                {"global-batch", true},
-                {"scheme", true},
-                {"sequences-per-gpu", true},
-                {"gpus", true},
-                {"pipeline", true},
-                {"tensor", true},
-                {"context", true},
-                {"expert-tensor", true},
-                {"micro-batches", true},
-                {"expert-parallel", true},
-                {"virtual-stages", true},
-                {"remat", true}};
+} replaced[] = {{"search", false},           {"over", true},
+                {"gpus-at-most", true},      {"tokens-per-day", true},
+                {"checkpoint", true},        {"global-batch-at-most", true},
+                {"global-batch", true},      {"scheme", true},
+                {"sequences-per-gpu", true}, {"gpus", true},
+                {"pipeline", true},          {"tensor", true},
+                {"context", true},           {"expert-tensor", true},
+                {"micro-batches", true},     {"expert-parallel", true},
+                {"virtual-stages", true},    {"remat", true}};
 
 /* The row of an option that is replaced, in full or as far as it tells; NULL: another word. */
 static const char *replaced_by(const char *word, bool *valued) {
