@@ -1,5 +1,6 @@
 #include "sim/job/job.h"
 #include "sim/peers/peer.h"
+#include "sim/weights/block.h"
 #include "sim/weights/pipeline.h"
 #include "sim/weights/stage.h"
 

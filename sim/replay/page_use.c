@@ -3,8 +3,8 @@
 #include "base/memory.h"
 #include "sim/job/job.h"
 #include "sim/schemes/point.h"
+#include "sim/weights/block.h"
 #include "sim/weights/pipeline.h"
-#include "sim/weights/stage.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 #include "sim/time/pipeline_time.h"
 
 #include "base/memory.h"
+#include "sim/weights/pipeline.h"
 
 #include <math.h>
 

@@ -3,7 +3,8 @@
 #define SPW_SIM_TIME_PIPELINE_TIME_H
 
 #include "base/status.h"
-#include "sim/weights/pipeline.h"
+
+typedef struct spw_pipeline spw_pipeline; /* sim/weights/pipeline.h */
 
 /* forward_s, backward_s [stages][micro_batches][chunks]: seconds of one pass. A pass begins when its stage has ended the
  * pass before it (spw_pipeline_pass) and the neighbour's result has come, send_s after that ended. *out: the end of the

@@ -4,7 +4,6 @@
 #include "sim/job/recipe/remat_modules.h"
 #include "sim/model/attention.h"
 #include "sim/weights/optimizer_state.h"
-#include "sim/weights/pipeline.h"
 #include "sim/weights/stage.h"
 
 static spw_fp8_facts facts_of(const spw_job *job) {

@@ -3,8 +3,8 @@
 #include "sim/job/recipe/precision.h"
 #include "sim/job/state_law.h"
 #include "sim/schemes/point.h"
+#include "sim/weights/block.h"
 #include "sim/weights/pipeline.h"
-#include "sim/weights/stage.h"
 
 #include <math.h>
 

@@ -2,8 +2,8 @@
 #include "sim/job/grid.h"
 #include "sim/job/job.h"
 #include "sim/model/matrices.h"
+#include "sim/weights/block.h"
 #include "sim/weights/muon_packing.h"
-#include "sim/weights/stage.h"
 
 #include <string.h>
 

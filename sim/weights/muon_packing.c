@@ -4,9 +4,9 @@
 #include "sim/job/grid.h"
 #include "sim/job/job.h"
 #include "sim/model/matrices.h"
+#include "sim/weights/block.h"
 #include "sim/weights/muon_dealing.h"
 #include "sim/weights/pipeline.h"
-#include "sim/weights/stage.h"
 
 #include <math.h>
 #include <string.h>

@@ -5,7 +5,6 @@
 #include "sim/job/grid.h"
 #include "sim/job/recipe/precision.h"
 #include "sim/model/matrices.h"
-#include "sim/weights/pipeline.h"
 #include "sim/weights/stage.h"
 
 spw_replicated_parameters spw_replicated_parameters_of(const spw_model *m) {

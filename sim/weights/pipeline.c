@@ -1,6 +1,7 @@
 #include "sim/weights/pipeline.h"
 
 #include "sim/job/job.h"
+#include "sim/weights/block.h"
 #include "sim/weights/stage.h"
 
 enum { KNOWN_BLOCKS = 16 }; /* of a stage, that are counted once */

@@ -1,7 +1,8 @@
 #include "sim/weights/stage_layers.h"
 
 #include "base/memory.h"
-#include "sim/weights/stage.h"
+#include "sim/weights/block.h"
+#include "sim/weights/pipeline.h"
 
 #include <stdint.h>
 

@@ -3,10 +3,12 @@
 #define SPW_SIM_WEIGHTS_STAGE_LAYERS_H
 
 #include "base/status.h"
-#include "sim/weights/pipeline.h"
 
 #include <stdbool.h>
 #include <stddef.h>
+
+typedef struct spw_pipeline spw_pipeline; /* sim/weights/pipeline.h */
+typedef struct spw_model spw_model;       /* sim/model/model.h */
 
 typedef struct spw_stage_layer {
     size_t

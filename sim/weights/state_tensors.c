@@ -6,6 +6,7 @@
 #include "sim/job/state_law.h"
 #include "sim/model/attention.h"
 #include "sim/model/matrices.h"
+#include "sim/weights/block.h"
 #include "sim/weights/fsdp2.h"
 #include "sim/weights/muon_packing.h"
 #include "sim/weights/optimizer_state.h"

@@ -9,6 +9,7 @@
 #include "sim/memory/compiled/compiled_footprint.h"
 #include "sim/memory/compiled/compiled_layout.h"
 #include "sim/memory/compiled/compiled_memory.h"
+#include "sim/memory/kept/verdict.h"
 #include "sim/memory/live/footprint.h"
 #include "sim/schemes/point.h"
 

@@ -7,7 +7,6 @@
 #include "sim/schemes/point.h"
 #include "sim/time/routing_load.h"
 #include "sim/traffic/step_traffic.h"
-#include "sim/weights/pipeline.h"
 
 #include <stdio.h>
 

@@ -4,6 +4,7 @@
 #include "sim/job/recipe/megatron_keys.h"
 #include "sim/job/recipe/remat.h"
 #include "sim/job/state_law.h"
+#include "sim/weights/block.h"
 #include "sim/weights/pipeline.h"
 #include "sim/weights/stage.h"
 

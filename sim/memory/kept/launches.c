@@ -2,7 +2,6 @@
 
 #include "sim/job/job.h"
 #include "sim/schemes/list.h"
-#include "sim/weights/pipeline.h"
 
 static bool option_is_full(const spw_scheme *scheme) { return spw_scheme_option_is(scheme, "graph", "full"); }
 

@@ -8,6 +8,7 @@
 #include "sim/memory/kept/footprint_component.h"
 #include "sim/memory/kept/megatron_job.h"
 #include "sim/model/attention.h"
+#include "sim/weights/block.h"
 #include "sim/weights/muon_packing.h"
 #include "sim/weights/pipeline.h"
 #include "sim/weights/stage.h"

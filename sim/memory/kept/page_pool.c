@@ -1,7 +1,7 @@
 #include "sim/memory/kept/page_pool.h"
 #include "sim/model/model.h"
+#include "sim/weights/block.h"
 #include "sim/weights/pipeline.h"
-#include "sim/weights/stage.h"
 
 #include <math.h>
 

@@ -9,6 +9,7 @@
 #include "sim/model/compressed_attention.h"
 #include "sim/schemes/point.h"
 #include "sim/schemes/scheme.h"
+#include "sim/weights/block.h"
 #include "sim/weights/pipeline.h"
 
 #include <stdio.h>

@@ -1,6 +1,7 @@
 #include "sim/memory/kept/stage_walk.h"
 
 #include "base/memory.h"
+#include "sim/weights/pipeline.h"
 #include "sim/weights/stage.h"
 #include "sim/weights/stage_layers.h"
 

@@ -4,8 +4,8 @@
 #include "sim/job/trainer.h"
 #include "sim/memory/kept/megatron_job.h"
 #include "sim/print/plural.h"
+#include "sim/weights/block.h"
 #include "sim/weights/pipeline.h"
-#include "sim/weights/stage.h"
 
 #include <stdio.h>
 #include <string.h>

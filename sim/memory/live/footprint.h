@@ -6,10 +6,8 @@
 #include "sim/job/job_words.h"
 #include "sim/memory/kept/component.h"
 #include "sim/memory/kept/stage_walk.h"
-#include "sim/memory/kept/verdict.h"
 #include "sim/print/formula.h"
 #include "sim/schemes/scheme.h"
-#include "sim/weights/stage.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -2,6 +2,7 @@
 #include "sim/job/state_law.h"
 #include "sim/memory/kept/footprint_component.h"
 #include "sim/memory/live/footprint_state.h"
+#include "sim/weights/block.h"
 #include "sim/weights/fsdp2.h"
 #include "sim/weights/pipeline.h"
 #include "sim/weights/stage.h"

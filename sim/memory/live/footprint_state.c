@@ -11,7 +11,6 @@
 #include "sim/weights/muon_dealing.h"
 #include "sim/weights/muon_packing.h"
 #include "sim/weights/optimizer_state.h"
-#include "sim/weights/pipeline.h"
 #include "sim/weights/stage.h"
 
 #include <math.h>

@@ -9,6 +9,7 @@
 #include "sim/memory/live/footprint.h"
 #include "sim/schemes/layer.h"
 #include "sim/schemes/point.h"
+#include "sim/weights/block.h"
 #include "sim/weights/pipeline.h"
 #include "sim/weights/stage.h"
 

@@ -5,6 +5,7 @@
 #include "sim/memory/kept/megatron_job.h"
 #include "sim/memory/step/step_parts.h"
 #include "sim/weights/fsdp2.h"
+#include "sim/weights/pipeline.h"
 
 #include <string.h>
 

@@ -1,5 +1,6 @@
 #include "sim/memory/step/step_memory.h"
 #include "sim/memory/step/step_parts.h"
+#include "sim/weights/pipeline.h"
 
 #include <math.h>
 

@@ -6,6 +6,7 @@
 #include "sim/memory/live/footprint.h"
 #include "sim/memory/step/step_memory.h"
 #include "sim/schemes/layer.h"
+#include "sim/weights/pipeline.h"
 #include "sim/weights/stage_layers.h"
 #include "sim/weights/state_tensors.h"
 

@@ -1,6 +1,7 @@
 #include "sim/memory/tensors/recorded_layers.h"
 
 #include "base/memory.h"
+#include "sim/weights/pipeline.h"
 #include "sim/weights/stage_layers.h"
 
 struct spw_recorded_layers {

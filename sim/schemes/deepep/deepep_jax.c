@@ -1,6 +1,5 @@
 #include "sim/schemes/deepep/deepep_jax.h"
 
-#include "sim/routing/counts.h"
 #include "sim/schemes/deepep/deepep_buffers.h"
 #include "sim/schemes/layer_builder.h"
 

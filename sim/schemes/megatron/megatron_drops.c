@@ -1,6 +1,5 @@
 /* Which choices Megatron-Core keeps: capacities, and who is dropped. */
 #include "base/memory.h"
-#include "sim/routing/counts.h"
 #include "sim/schemes/megatron/megatron_layer.h"
 
 #include <math.h>

@@ -1,7 +1,6 @@
 /* Hugging Face transformers' experts by grouped products on one rank (docs/schemes.md, section 6.8): a row a choice, copied, and
  * copied again wherever rows of other ranks would be masked. A whole model of it is counted tensor by tensor
  * (sim/memory/kept/transformers_job.h); this is the layer that the routing is held against. */
-#include "sim/routing/counts.h"
 #include "sim/schemes/layer_builder.h"
 #include "sim/schemes/list.h"
 

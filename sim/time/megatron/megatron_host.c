@@ -5,8 +5,7 @@
 #include "sim/job/recipe/remat.h"
 #include "sim/memory/kept/launches.h"
 #include "sim/schemes/list.h"
-#include "sim/weights/pipeline.h"
-#include "sim/weights/stage.h"
+#include "sim/weights/block.h"
 
 #include <math.h>
 

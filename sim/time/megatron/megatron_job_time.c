@@ -18,9 +18,9 @@
 #include "sim/time/megatron/torchtitan_time.h"
 #include "sim/time/pipeline_time.h"
 #include "sim/traffic/weight_families.h"
+#include "sim/weights/block.h"
 #include "sim/weights/fsdp2.h"
 #include "sim/weights/optimizer_state.h"
-#include "sim/weights/stage.h"
 
 #include <math.h>
 #include <stdint.h>

@@ -8,7 +8,7 @@
 #include "sim/time/fp8_time.h"
 #include "sim/time/megatron/grid_time.h"
 #include "sim/time/megatron/megatron_hidden.h"
-#include "sim/weights/stage.h"
+#include "sim/weights/block.h"
 
 const spw_outside_name spw_outside_names[SPW_OUTSIDE_PARTS] = {
     [SPW_OUTSIDE_PROJECTIONS] = {"attention_projections", "products of attention"},

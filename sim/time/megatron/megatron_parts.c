@@ -6,6 +6,7 @@
 #include "sim/time/megatron/megatron_hidden.h"
 #include "sim/time/megatron/muon_time.h"
 #include "sim/time/megatron/offload_time.h"
+#include "sim/weights/block.h"
 #include "sim/weights/optimizer_state.h"
 #include "sim/weights/stage.h"
 

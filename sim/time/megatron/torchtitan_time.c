@@ -7,7 +7,6 @@
 #include "sim/machine/stack.h"
 #include "sim/time/megatron/megatron_hidden.h"
 #include "sim/weights/fsdp2.h"
-#include "sim/weights/pipeline.h"
 
 bool spw_torchtitan_is_timed(const spw_job *said, const spw_scheme *scheme) {
     spw_job room;

@@ -57,7 +57,7 @@ def check(what, good):
 
 
 def near(what, got, want):
-    worst = max((abs(a - b) for a, b in zip(got, want)), default=0)
+    worst = max((abs(a - b) / max(1, abs(b) / 100) for a, b in zip(got, want)), default=0)
     check(f"{what}: off by {worst}", len(got) == len(want) and all(math.isfinite(a) for a in got) and worst <= 1e-4)
 
 

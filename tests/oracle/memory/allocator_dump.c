@@ -13,7 +13,6 @@
 #include "sim/memory/step/reserved_memory.h"
 #include "sim/memory/step/step_memory.h"
 #include "sim/weights/pipeline.h"
-#include "sim/weights/stage.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -3,6 +3,7 @@
 
 #include "sim/job/job.h"
 #include "sim/memory/live/assumed_layout.h"
+#include "sim/weights/block.h"
 #include "sim/weights/optimizer_state.h"
 #include "sim/weights/pipeline.h"
 #include "sim/weights/stage.h"

@@ -4,6 +4,7 @@
 #include "sim/memory/live/footprint.h"
 #include "sim/memory/live/footprint_check.h"
 
+#include "sim/memory/kept/verdict.h"
 #include "sim/schemes/point.h"
 #include "sim/schemes/scheme.h"
 #include "tests/unit/check.h"

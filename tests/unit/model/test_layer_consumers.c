@@ -6,6 +6,7 @@
 #include "sim/time/model_work.h"
 #include "sim/traffic/step_traffic.h"
 #include "sim/traffic/weight_families.h"
+#include "sim/weights/block.h"
 #include "sim/weights/fp8_memory.h"
 #include "sim/weights/muon_packing.h"
 #include "sim/weights/optimizer_state.h"

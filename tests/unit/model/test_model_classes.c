@@ -2,9 +2,7 @@
  * torch's meta device: classes.jsonl, made by read_classes.py. argv[1]: tests/models. */
 #include "sim/model/model.h"
 #include "sim/weights/optimizer_state.h"
-#include "sim/weights/pipeline.h"
 
-#include "sim/weights/pipeline.h"
 #include "sim/weights/stage.h"
 #include "tests/unit/check.h"
 

@@ -13,6 +13,7 @@
 #include "sim/time/fp8_time.h"
 #include "sim/time/model_work.h"
 #include "sim/traffic/step_traffic.h"
+#include "sim/weights/block.h"
 #include "sim/weights/fp8_memory.h"
 #include "sim/weights/muon_packing.h"
 #include "sim/weights/optimizer_state.h"

@@ -4,9 +4,10 @@
 #include "sim/time/megatron/megatron_host.h"
 #include "sim/time/megatron/megatron_job_time.h"
 #include "sim/time/pipeline_time.h"
-#include "sim/weights/stage.h"
+#include "sim/weights/block.h"
 
 #include "base/memory.h"
+#include "sim/weights/pipeline.h"
 #include "tests/unit/check.h"
 #include "tests/unit/scheme_of.h"
 

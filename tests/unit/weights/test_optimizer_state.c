@@ -5,6 +5,7 @@
 #include "sim/schemes/point.h"
 #include "sim/weights/optimizer_state.h"
 
+#include "sim/weights/block.h"
 #include "sim/weights/muon_dealing.h"
 #include "sim/weights/muon_packing.h"
 #include "sim/weights/pipeline.h"

@@ -2,6 +2,7 @@
  * scheduler that knows no list. */
 #include "sim/job/job.h"
 #include "sim/memory/kept/stage_walk.h"
+#include "sim/weights/block.h"
 #include "sim/weights/pipeline.h"
 #include "sim/weights/stage.h"
 
