@@ -2,7 +2,6 @@
  * the wire, with its router weight; buffers have the size of what arrives. */
 #include "sim/schemes/megatron/megatron_alltoall.h"
 
-
 static const char *const no_yes[] = {"false", "true", NULL};
 static const char *const payers[] = {"experts", "router", NULL};
 
