@@ -11,6 +11,6 @@ enum { SPW_SEARCH_PROOF_TEXT = 640 };
 
 /* "3233 points left out for memory need 74.0 GiB or more; ...". Returns `out`. */
 const char *spw_search_proof_text(const spw_search_outcome *outcome, char out[SPW_SEARCH_PROOF_TEXT]);
-json_t *spw_search_proof_json(spw_json *json, const spw_search_outcome *outcome);
+json_t *spw_search_proof_json(spw_json *json, const spw_search_outcome *of);
 
 #endif
