@@ -228,9 +228,9 @@ spw_status spw_search_look(spw_search_walk *w, size_t first, size_t last, size_t
             const uint64_t least = w->out->nearest.least[i].need.bytes;
             c.enough[i] = least > 0 ? least : UINT64_MAX;
         }
-        spw_search_proceed(w, w->progress, c.first);
         SPW_TRY(look_at_jobs(&c));
         SPW_TRY(take_chunk(w, &c));
+        spw_search_proceed(w, w->progress, c.first + c.jobs);
     }
     *next = c.first;
 

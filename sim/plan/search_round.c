@@ -149,6 +149,7 @@ static spw_status run_heap(spw_search_walk *w, heap *h, spw_progress *progress) 
             put_back(h, w, first, last);
         }
         done += count_done(w, first, last) - before;
+        if (done > 0) spw_search_proceed(w, progress, done);
         if (w->lessons.learned < again) continue;
         again = w->lessons.learned + 1 + w->lessons.learned / AGAIN_SHARE;
         fill(h, w);
