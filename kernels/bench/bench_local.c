@@ -45,7 +45,8 @@ static int fan_out(layer *l) {
     return spw_launch_fan_out(TOKENS, HIDDEN, TOP_K, l->plan.row, l->x, l->out, NULL);
 }
 static int combine(layer *l) {
-    return spw_launch_combine(TOKENS, HIDDEN, TOP_K, l->plan.row, l->weight, l->rows, l->x, NULL);
+    return spw_launch_combine((spw_combine_gpu){TOKENS, HIDDEN, TOP_K, l->plan.row, l->weight, l->rows, l->x},
+                              NULL);
 }
 static int combine_gradient(layer *l) {
     return spw_launch_combine_gradient(TOKENS, HIDDEN, TOP_K, l->plan.row, l->weight, l->dy, l->rows, l->out,

@@ -297,10 +297,12 @@ spw_status spw_plain_fan_in(spw_plain_exchange *e, const float *const *weight, s
     spw_status status = SPW_OK;
     for (size_t r = e->world->first; r < e->world->behind; r++) {
         SPW_TRY(spw_world_use(e->world, r));
-        SPW_TRY_GPU(spw_launch_combine((int)e->tokens, (int)e->shape.hidden, (int)e->shape.top_k,
-                                       spw_plain_choice_rows(e, r), weight != NULL ? weight[r] : NULL,
-                                       e->local[r], y[r], e->world->stream[r]),
-                    "combine");
+        SPW_TRY_GPU(
+            spw_launch_combine((spw_combine_gpu){(int)e->tokens, (int)e->shape.hidden, (int)e->shape.top_k,
+                                                 spw_plain_choice_rows(e, r),
+                                                 weight != NULL ? weight[r] : NULL, e->local[r], y[r]},
+                               e->world->stream[r]),
+            "combine");
     }
 cleanup:
     return status;

@@ -116,12 +116,9 @@ static spw_status combine(const spw_experts_call *c) {
                                 .row = c->operand[1],
                                 .weight = c->operand[2],
                                 .rows = c->operand[0],
-                                .y = c->result[0]};
-    const int error =
-        c->element == SPW_EXPERTS_FP16
-            ? spw_launch_combine_fp16(of, c->stream)
-            : spw_launch_combine(of.tokens, of.width, of.top_k, of.row, of.weight, of.rows, of.y, c->stream);
-    return spw_device_check(error, "combine");
+                                .y = c->result[0],
+                                .fp16 = c->element == SPW_EXPERTS_FP16};
+    return spw_device_check(spw_launch_combine(of, c->stream), "combine");
 }
 
 static spw_status row_sums(const spw_experts_call *c) {

@@ -114,8 +114,9 @@ static spw_status forward(spw_layer_gpu *l, const spw_layer_pass *pass,
         SPW_TRY(spw_gpu_layer_mark(l, r, SPW_LAYER_FAN_OUT));
         SPW_TRY(spw_gpu_layer_experts_forward(
             l, r, (spw_layer_operands){.x = l->fused ? k->token : k->x, .rows = rows_of(l, r)}, k->y));
-        SPW_TRY_GPU(spw_launch_combine(tokens, width, top_k, k->plan.row, got.weight, k->y,
-                                       l->dispatch->returned[r], stream),
+        SPW_TRY_GPU(spw_launch_combine((spw_combine_gpu){tokens, width, top_k, k->plan.row, got.weight, k->y,
+                                                         l->dispatch->returned[r]},
+                                       stream),
                     "fan-in");
         SPW_TRY(spw_gpu_layer_mark(l, r, SPW_LAYER_FAN_IN));
     }
@@ -179,7 +180,8 @@ static spw_status backward(spw_layer_gpu *l, const spw_layer_pass *pass) {
         float *side = (float *)(void *)(rows + l->dispatch->capacity[r] * l->form.plain.hidden);
         SPW_TRY(spw_world_use(l->world, r));
         SPW_TRY(l->fused ? backward_fused(l, r, &got, side) : backward_plain(l, r, &got, side));
-        SPW_TRY_GPU(spw_launch_combine(tokens, width, top_k, k->plan.row, NULL, k->dx, rows, stream),
+        SPW_TRY_GPU(spw_launch_combine(
+                        (spw_combine_gpu){tokens, width, top_k, k->plan.row, NULL, k->dx, rows}, stream),
                     "fan-out gradient");
         SPW_TRY(spw_gpu_layer_mark(l, r, SPW_LAYER_FAN_OUT_GRADIENT));
     }

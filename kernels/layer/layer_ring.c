@@ -95,9 +95,10 @@ static spw_status forward(spw_layer_gpu *l, const spw_layer_pass *pass) {
                     "fan-out");
         SPW_TRY(spw_gpu_layer_mark(l, r, SPW_LAYER_FAN_OUT));
         SPW_TRY(spw_gpu_layer_experts_forward(l, r, (spw_layer_operands){.x = k->x}, k->y));
-        SPW_TRY_GPU(
-            spw_launch_combine(all, width, top_k, k->plan.row, k->ring.weight, k->y, e->returned[r], stream),
-            "fan-in");
+        SPW_TRY_GPU(spw_launch_combine((spw_combine_gpu){all, width, top_k, k->plan.row, k->ring.weight, k->y,
+                                                         e->returned[r]},
+                                       stream),
+                    "fan-in");
         SPW_TRY(spw_gpu_layer_mark(l, r, SPW_LAYER_FAN_IN));
     }
     SPW_TRY(spw_world_phase(l->world));
@@ -150,9 +151,10 @@ static spw_status backward(spw_layer_gpu *l, const spw_layer_pass *pass) {
         const spw_layer_rank *k = &l->rank[r];
         SPW_TRY(spw_world_use(l->world, r));
         SPW_TRY(spw_gpu_layer_experts_backward(l, r, (spw_layer_operands){.x = k->x, .dy = k->dy}, k->dx));
-        SPW_TRY_GPU(spw_launch_combine(all, width, top_k, k->plan.row, NULL, k->dx, e->returned[r],
-                                       l->world->stream[r]),
-                    "fan-out gradient");
+        SPW_TRY_GPU(
+            spw_launch_combine((spw_combine_gpu){all, width, top_k, k->plan.row, NULL, k->dx, e->returned[r]},
+                               l->world->stream[r]),
+            "fan-out gradient");
         SPW_TRY(spw_gpu_layer_mark(l, r, SPW_LAYER_FAN_OUT_GRADIENT));
     }
     SPW_TRY(spw_world_phase(l->world));

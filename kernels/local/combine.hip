@@ -63,16 +63,10 @@ combine_fp16(int width, int top_k, const int *row, const float *weight, const sp
 }
 
 #if GPU_HOST
-int spw_launch_combine(int tokens, int width, int top_k, const int *row, const float *weight,
-                       const spw_bf16 *rows, spw_bf16 *y, gpu_stream stream) {
-    if (tokens > 0) combine<<<(unsigned)tokens, THREADS, 0, stream>>>(width, top_k, row, weight, rows, y);
-    return (int)cudaGetLastError();
-}
-
-int spw_launch_combine_fp16(spw_combine_gpu c, gpu_stream stream) {
+int spw_launch_combine(spw_combine_gpu c, gpu_stream stream) {
     if (c.tokens > 0)
-        combine_fp16<<<(unsigned)c.tokens, THREADS, 0, stream>>>(c.width, c.top_k, c.row, c.weight, c.rows,
-                                                                 c.y);
+        (c.fp16 ? combine_fp16 : combine)<<<(unsigned)c.tokens, THREADS, 0, stream>>>(c.width, c.top_k, c.row,
+                                                                                      c.weight, c.rows, c.y);
     return (int)cudaGetLastError();
 }
 #endif

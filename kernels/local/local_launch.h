@@ -53,17 +53,15 @@ int spw_launch_fan_out(int tokens, int width, int top_k, const int *row, const s
 int spw_launch_fan_out_clear(int rows, int width, const int *assignment, spw_bf16 *out, gpu_stream stream);
 
 /* reference/combine.h, spw_ref_combine; with weight NULL also spw_ref_permute_gradient. row[t][k] < 0 gives 0. */
-int spw_launch_combine(int tokens, int width, int top_k, const int *row, const float *weight,
-                       const spw_bf16 *rows, spw_bf16 *y, gpu_stream stream);
-/* The same of fp16. */
 typedef struct spw_combine_gpu {
     int tokens, width, top_k;
     const int *row;
     const float *weight;
     const spw_bf16 *rows;
     spw_bf16 *y;
+    int fp16; /* of rows and y; 0: bf16 */
 } spw_combine_gpu;
-int spw_launch_combine_fp16(spw_combine_gpu c, gpu_stream stream);
+int spw_launch_combine(spw_combine_gpu c, gpu_stream stream);
 
 /* reference/combine.h, spw_ref_combine_gradient; d_weight in fp32. */
 int spw_launch_combine_gradient(int tokens, int width, int top_k, const int *row, const float *weight,

@@ -174,8 +174,10 @@ static void check_movement(check *k, const spw_plan *plan) {
     if (pool->status != SPW_OK) return;
     const int t = (int)c->tokens, w = (int)c->width, top_k = (int)c->top_k;
     launched(k, spw_launch_fan_out(t, w, top_k, row, x.device, out, NULL), "fan-out");
-    launched(k, spw_launch_combine(t, w, top_k, row, device_weight, rows.device, y, NULL), "combine");
-    launched(k, spw_launch_combine(t, w, top_k, row, NULL, rows.device, dx, NULL), "fan-out gradient");
+    launched(k, spw_launch_combine((spw_combine_gpu){t, w, top_k, row, device_weight, rows.device, y}, NULL),
+             "combine");
+    launched(k, spw_launch_combine((spw_combine_gpu){t, w, top_k, row, NULL, rows.device, dx}, NULL),
+             "fan-out gradient");
     launched(k,
              spw_launch_combine_gradient(t, w, top_k, row, device_weight, dy.device, rows.device, d_rows,
                                          d_weight, NULL),

@@ -195,9 +195,11 @@ static void check_combine(destination *d, const spw_bf16 *y, const spw_bf16 *got
     const float *device_weight = spw_pool_device(pool, d->choices * 4, weight);
     spw_bf16 *sum = spw_pool_device(pool, size * 2, NULL);
     if (pool->status != SPW_OK) return;
-    launched(d,
-             spw_launch_combine((int)d->tokens, OUT, (int)d->r->top_k, d->row, device_weight, y, sum, NULL),
-             "combine");
+    launched(
+        d,
+        spw_launch_combine(
+            (spw_combine_gpu){(int)d->tokens, OUT, (int)d->r->top_k, d->row, device_weight, y, sum}, NULL),
+        "combine");
     const spw_bf16 *got = spw_pool_fetch(pool, sum);
     if (pool->status != SPW_OK) return;
     const spw_plan plan = {.tokens = d->tokens, .top_k = d->r->top_k, .rows = d->buffer, .row = d->want_row};
