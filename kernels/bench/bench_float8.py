@@ -77,9 +77,16 @@ class DeepGemm:
         self.call((self.operands.x, self.x_scale), (self.operands.w, self.operands.w_scale), self.result, self.expert)
 
 
+def tell(who, shape, took, beside, limit, off):
+    """A row of the table. took, limit: milliseconds."""
+    name, experts, rows, inner, out, routing = shape
+    print(f"\"{who}\",{name},{routing},{experts},{rows},{inner},{out},{took:.4f},{1e-9 * 2 * rows * inner * out / took:.1f},{beside},"
+          f"{limit / took:.3f},{off}", flush=True)
+
+
 def measure(shape, libraries, runs, copy_rate, dense_rate):
     """Prints a row a contender; returns how many results were wrong."""
-    name, experts, rows, inner, out, routing = shape
+    _, experts, rows, inner, out, routing = shape
     operands, offset = Operands(experts, rows, inner, out), offsets(experts, rows, routing)
     result = torch.empty(rows, out, device="cuda", dtype=torch.bfloat16)
     row, column = torch.rand(rows, device="cuda") + 0.5, torch.rand(experts, out, device="cuda") + 0.5
@@ -107,8 +114,7 @@ def measure(shape, libraries, runs, copy_rate, dense_rate):
             difference = worst(result, wanted)
             off, wrong = f"{difference:.1e}", wrong + (not difference < 0.02)
         beside = f"{ms['DeepGEMM'] / took:.3f}" if "DeepGEMM" in ms else ""
-        print(f"\"{who}\",{name},{routing},{experts},{rows},{inner},{out},{took:.4f},{1e-9 * work / took:.1f},{beside},{limit / took:.3f},{off}",
-              flush=True)
+        tell(who, shape, took, beside, limit, off)
     return wrong
 
 
@@ -131,15 +137,15 @@ def ceilings():
     return rates
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(description=__doc__, measure_one=measure):
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("library", nargs="*", default=["ours=build/kernels/libspillway_gemm.so"], metavar="LABEL=LIBRARY.so")
     parser.add_argument("--runs", type=int, default=12)
     arguments = parser.parse_args()
     libraries = {label: GemmLibrary(path) for label, path in (text.split("=", 1) for text in arguments.library)}
     rates = ceilings()
     print("who,shape,routing,experts,rows,in,out,ms,TFLOP/s,of DeepGEMM,of the limit,difference")
-    wrong = sum(measure(shape, libraries, arguments.runs, *rates) for shape in SHAPES)
+    wrong = sum(measure_one(shape, libraries, arguments.runs, *rates) for shape in SHAPES)
     ceilings()
     return 1 if wrong else 0
 

@@ -8,16 +8,14 @@ part where `deep_gemm` is on the path: its products with groups along the sum, o
 add to fp32 and take groups of whole 128 rows; its operands are laid out outside of the time. torch's bf16 product is of what the codes
 stand for. `limit` and `difference`: bench_float8.py.
 """
-import argparse
 import importlib.util
 import sys
 
 import torch
 from torch.nn.functional import grouped_mm
 
-from bench_float8 import BLOCK, SHAPES, ceilings
+from bench_float8 import BLOCK, main, tell
 from bench_same_run import offsets, rounds, worst
-from gemm_library import GemmLibrary
 
 
 class Side:
@@ -79,7 +77,7 @@ class DeepGemm:
 
 def measure(shape, libraries, runs, copy_rate, dense_rate):
     """Prints a row a contender; returns how many results were wrong."""
-    name, experts, rows, inner, out, routing = shape
+    _, experts, rows, inner, out, routing = shape
     offset = offsets(experts, rows, routing)
     x, dy = Side(inner, offset, rows), Side(out, offset, rows)
     rounded, main = (torch.zeros(experts, inner, out, device="cuda", dtype=t) for t in (torch.bfloat16, torch.float32))
@@ -114,23 +112,9 @@ def measure(shape, libraries, runs, copy_rate, dense_rate):
             if results[who] is main:
                 limit = max((read + 8 * main.numel()) / copy_rate, work / dense_rate) * 1e3
         beside = f"{ms['DeepGEMM, added'] / took:.3f}" if "DeepGEMM, added" in ms else ""
-        print(f"\"{who}\",{name},{routing},{experts},{rows},{inner},{out},{took:.4f},{1e-9 * work / took:.1f},{beside},{limit / took:.3f},{off}",
-              flush=True)
+        tell(who, shape, took, beside, limit, off)
     return wrong
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("library", nargs="*", default=["ours=build/kernels/libspillway_gemm.so"], metavar="LABEL=LIBRARY.so")
-    parser.add_argument("--runs", type=int, default=12)
-    arguments = parser.parse_args()
-    libraries = {label: GemmLibrary(path) for label, path in (text.split("=", 1) for text in arguments.library)}
-    rates = ceilings()
-    print("who,shape,routing,experts,rows,in,out,ms,TFLOP/s,of DeepGEMM,of the limit,difference")
-    wrong = sum(measure(shape, libraries, arguments.runs, *rates) for shape in SHAPES)
-    ceilings()
-    return 1 if wrong else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, measure))

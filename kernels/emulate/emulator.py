@@ -93,7 +93,7 @@ def _emulator():
             if not shape:
                 raise NotImplementedError(f"accumulation registers as factors of {emu._op_name(instruction)}")
             factor_reads = int(shape[1]) // 4 * 2  # each number of a lane: first of the one factor, then of the other
-            reads, within_source = 0, False
+            reads, (read_source, within_source) = 0, _noted(plain_source)
 
             def read(self, register, lane, *rest):
                 nonlocal reads
@@ -102,14 +102,6 @@ def _emulator():
                 reads += 1
                 from_accumulation = reads <= factor_reads and accumulation >> (1 - reads % 2) & 1
                 return (self.raccvgpr_dyn if from_accumulation else functools.partial(plain_read, self))(register, lane, *rest)
-
-            def read_source(self, *arguments, **named):
-                nonlocal within_source
-                within_source = True
-                try:
-                    return plain_source(self, *arguments, **named)
-                finally:
-                    within_source = False
 
             emu._Ctx.rvgpr_dyn, emu._Ctx.rsrc_dyn = read, read_source
             try:
@@ -122,18 +114,24 @@ def _emulator():
     return emu
 
 
+def _noted(function):
+    """The function, and a list that is empty but while it runs."""
+    running = []
+
+    def noted(*arguments, **named):
+        running.append(function)
+        try:
+            return function(*arguments, **named)
+        finally:
+            running.pop()
+
+    return noted, running
+
+
 def _mend_halves(emu):
     """Of VOP1, VOP2 and VOPC of CDNA the limits behind which registers of 16 bits are upper halves, 128 and 384, are never reached."""
     constant, source = emu._c, emu._Ctx.rsrc_dyn
-    reading = False
-
-    def read_source(self, *arguments, **named):  # these limits have another meaning in there
-        nonlocal reading
-        reading = True
-        try:
-            return source(self, *arguments, **named)
-        finally:
-            reading = False
+    read_source, reading = _noted(source)  # these limits have another meaning in there
 
     def mended(plain):
         def compiled(instruction, context):

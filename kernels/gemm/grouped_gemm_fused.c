@@ -11,26 +11,26 @@
 
 /* By what this build has. */
 #if defined(SPW_HIP)
-static int launch_act(spw_gemm_element element, spw_gemm_fused_problem f, gpu_stream stream) {
-    if (f.curve.between == SPW_GEMM_SILU) return spw_launch_gemm_swiglu_mfma(element, f.p, stream);
-    return spw_launch_gemm_up_mfma(element, f, stream); /* h is NULL */
-}
+#define launch_swiglu spw_launch_gemm_swiglu_mfma
 #define launch_up spw_launch_gemm_up_mfma
 #define launch_down_gradient spw_launch_gemm_down_gradient_mfma
 #define launch_activated_up spw_launch_gemm_up_mfma
 #define launch_activated_down_gradient spw_launch_gemm_down_gradient_mfma
 #define launch_weights spw_launch_gemm_weights_mfma
 #else
-static int launch_act(spw_gemm_element element, spw_gemm_fused_problem f, gpu_stream stream) {
-    if (f.curve.between == SPW_GEMM_SILU) return spw_launch_gemm_swiglu_wgmma(element, f.p, stream);
-    return spw_launch_gemm_activated_up_wgmma(element, f, stream); /* h is NULL */
-}
+#define launch_swiglu spw_launch_gemm_swiglu_wgmma
 #define launch_up spw_launch_gemm_up_wgmma
 #define launch_down_gradient spw_launch_gemm_down_gradient_wgmma
 #define launch_activated_up spw_launch_gemm_activated_up_wgmma
 #define launch_activated_down_gradient spw_launch_gemm_activated_down_gradient_wgmma
 #define launch_weights spw_launch_gemm_weights_wgmma
 #endif
+
+/* act alone: h is NULL. */
+static int launch_act(spw_gemm_element element, spw_gemm_fused_problem f, gpu_stream stream) {
+    if (f.curve.between == SPW_GEMM_SILU) return launch_swiglu(element, f.p, stream);
+    return launch_activated_up(element, f, stream);
+}
 
 /* out's share: 16 where it is gate and up. */
 static spw_status check_sizes(spw_gemm_shape s, size_t share) {
