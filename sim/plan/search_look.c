@@ -50,9 +50,14 @@ static size_t state_key(const spw_search_space *space, size_t index, size_t sche
     return 1 + key * schemes + scheme;
 }
 
+/* A message of what a scheme lacks: it begins with the scheme. */
+static bool names_a_lack(const char *message) {
+    static const char lacks[] = "scheme '";
+    return strncmp(message, lacks, sizeof lacks - 1) == 0;
+}
+
 static spw_status look_at_point(const chunk *c, spw_search_states *states, size_t index,
                                 const spw_point *point, looked_point *out) {
-    static const char lacks[] = "scheme '";
     const size_t scheme = (size_t)(point->scheme - c->walk->plan.scheme);
     *out = (looked_point){.fate = SPW_SEARCH_BATCH, .sequences = point->sequences};
     if (is_too_large(c->walk, point)) return SPW_OK;
@@ -65,7 +70,7 @@ static spw_status look_at_point(const chunk *c, spw_search_states *states, size_
     if (status != SPW_ECONFIG) return status;
     out->fate = SPW_SEARCH_IMPOSSIBLE;
     out->refused = true;
-    out->lacks = strncmp(spw_last_error(), lacks, sizeof lacks - 1) == 0;
+    out->lacks = names_a_lack(spw_last_error());
     return SPW_OK;
 }
 
@@ -143,10 +148,9 @@ static spw_search_fate take_facts(spw_search_walk *w, const looked_job *job, con
 
 /* A message is that of the thread that met it: it is asked for once more where it is to be told. */
 static spw_status tell_refusal(const chunk *c, size_t at, const looked_point *point) {
-    static const char lacks[] = "scheme '";
     const spw_search_walk *w = c->walk;
     spw_search_nearest *nearest = &w->out->nearest;
-    const bool better = point->lacks && strncmp(nearest->refused, lacks, sizeof lacks - 1) != 0;
+    const bool better = point->lacks && !names_a_lack(nearest->refused);
     const size_t p = (size_t)(point - c->point) % c->all;
     spw_job *job = NULL;
     looked_point again;

@@ -179,7 +179,8 @@ static spw_status hear_again(spw_search_walk *w) {
     for (size_t i = 0; i < w->log.records && status == SPW_OK; i++) {
         const spw_search_record *r = &w->log.record[i];
         bool wanted = false;
-        if (r->row >= rows || w->group.of[r->row] == NULL)
+        if (r->row >= rows || w->group.of[r->row] == NULL ||
+            (r->taken ? r->point.scheme != r->row % w->schemes : r->prospect.row != r->row))
             return spw_fail(SPW_EFORMAT,
                             "the checkpoint has a point that the search does not replay; remove it");
         status = r->taken ? take_point(w, r->row, &r->point, &r->outside) : wants(w, &r->prospect, &wanted);
