@@ -33,6 +33,13 @@ numbers_count_unfinished(const unsigned short *x, long count, int least, unsigne
     if (here != 0) atomicAdd(found, here);
 }
 
+GPU_KERNEL(THREADS)
+numbers_pick(const unsigned short *x, long width, spw_pick pick, unsigned short *out, int blocks) {
+    const long count = pick.rows * pick.columns;
+    for (long i = (long)gpu_block() * THREADS + gpu_thread(); i < count; i += (long)blocks * THREADS)
+        out[i] = x[pick.row[i / pick.columns] * width + pick.column[i % pick.columns]];
+}
+
 static unsigned blocks_of(long count) {
     const long blocks = (count + THREADS - 1) / THREADS;
     return (unsigned)(blocks < 4096 ? blocks : 4096);
@@ -66,6 +73,14 @@ int spw_launch_count_unfinished(const unsigned short *x, long count, int least, 
     if (count == 0) return 0;
     numbers_count_unfinished<<<blocks_of(count), THREADS, 0, stream>>>(x, count, least, found,
                                                                        (int)blocks_of(count));
+    return (int)cudaGetLastError();
+}
+
+int spw_launch_pick(const unsigned short *x, long width, spw_pick pick, unsigned short *out,
+                    gpu_stream stream) {
+    const unsigned blocks = blocks_of(pick.rows * pick.columns);
+    if (blocks == 0) return 0;
+    numbers_pick<<<blocks, THREADS, 0, stream>>>(x, width, pick, out, (int)blocks);
     return (int)cudaGetLastError();
 }
 #endif

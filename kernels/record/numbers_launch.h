@@ -18,6 +18,15 @@ int spw_launch_fill_float(float *out, long count, int kind, unsigned long long s
 int spw_launch_count_unfinished(const unsigned short *x, long count, int least, unsigned long long *found,
                                 gpu_stream stream);
 
+/* Rows and columns of an array, device pointers. */
+typedef struct spw_pick {
+    const long *row, *column;
+    long rows, columns;
+} spw_pick;
+/* out [rows][columns] of x [..][width]. */
+int spw_launch_pick(const unsigned short *x, long width, spw_pick pick, unsigned short *out,
+                    gpu_stream stream);
+
 #ifdef __cplusplus
 }
 #endif

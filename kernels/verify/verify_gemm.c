@@ -191,47 +191,73 @@ cleanup:
     return status;
 }
 
-/* got [answer.count]: the sampled elements of the downloaded result. */
-static void pick(const data *d, spw_gemm_operation operation, const spw_bf16 *all, spw_bf16 *got) {
+/* got [rows.count][columns.count] of a result [..][width] on the device. */
+static spw_status pick(const spw_device_array *result, size_t width, sample rows, sample columns,
+                       spw_bf16 *got) {
+    const size_t bytes = rows.count * columns.count * sizeof *got;
+    spw_device_array row = {0}, column = {0}, picked = {0};
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_device_array_create(rows.count * sizeof *rows.at, &row));
+    SPW_TRY(spw_device_array_create(columns.count * sizeof *columns.at, &column));
+    SPW_TRY(spw_device_array_create(bytes, &picked));
+    SPW_TRY(spw_device_upload(&row, rows.at));
+    SPW_TRY(spw_device_upload(&column, columns.at));
+    const spw_pick places = {row.data, column.data, (long)rows.count, (long)columns.count};
+    SPW_TRY(spw_device_check(spw_launch_pick(result->data, (long)width, places, picked.data, NULL), "pick"));
+    SPW_TRY(spw_device_download(&picked, got));
+cleanup:
+    spw_device_array_destroy(&row), spw_device_array_destroy(&column), spw_device_array_destroy(&picked);
+    return status;
+}
+
+/* got [answer.count]: the sampled elements of the result. */
+static spw_status pick_operation(const data *d, spw_gemm_operation operation, spw_bf16 *got) {
     const spw_gemm_shape s = d->shape;
-    size_t n = 0;
-    if (operation != SPW_GEMM_WEIGHT_GRADIENT) {
-        const sample columns = operation == SPW_GEMM_FORWARD ? d->out : d->in;
-        const size_t width = operation == SPW_GEMM_FORWARD ? s.out : s.in;
-        for (size_t r = 0; r < d->rows.count; r++)
-            for (size_t c = 0; c < columns.count; c++) got[n++] = all[d->rows.at[r] * width + columns.at[c]];
-        return;
-    }
+    if (operation == SPW_GEMM_FORWARD) return pick(&d->result, s.out, d->rows, d->out, got);
+    if (operation == SPW_GEMM_INPUT_GRADIENT) return pick(&d->result, s.in, d->rows, d->in, got);
     const sample outer = s.transposed ? d->out : d->in, inner = s.transposed ? d->in : d->out;
     const size_t height = s.transposed ? s.out : s.in, width = s.transposed ? s.in : s.out;
-    for (size_t e = 0; e < s.experts; e++)
-        for (size_t i = 0; i < outer.count; i++)
-            for (size_t j = 0; j < inner.count; j++)
-                got[n++] = all[(e * height + outer.at[i]) * width + inner.at[j]];
+    sample all = {.count = s.experts * outer.count};
+    spw_status status = SPW_ALLOC(all.count, &all.at);
+    for (size_t i = 0; i < all.count && status == SPW_OK; i++)
+        all.at[i] = i / outer.count * height + outer.at[i % outer.count];
+    if (status == SPW_OK) status = pick(&d->result, width, all, inner, got);
+    spw_free(all.at);
+    return status;
+}
+
+/* Of the result's first `count` elements none is NaN, nor infinite where sums may not be. */
+static spw_status check_finished(const data *d, size_t count, bool overflows) {
+    const int least = d->element->infinity + overflows;
+    unsigned long long found = 0;
+    spw_device_array unfinished = {0};
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_device_array_create(sizeof found, &unfinished));
+    SPW_TRY(spw_device_upload(&unfinished, &found));
+    SPW_TRY(spw_device_check(
+        spw_launch_count_unfinished(d->result.data, (long)count, least, unfinished.data, NULL), "count"));
+    SPW_TRY(spw_device_download(&unfinished, &found));
+    if (found != 0)
+        status = spw_fail(SPW_EMISMATCH, "%llu of %zu elements are NaN%s", found, count,
+                          overflows ? "" : " or inf");
+cleanup:
+    spw_device_array_destroy(&unfinished);
+    return status;
 }
 
 static spw_status run_variant(const spw_gemm_variant *variant, const data *d, spw_gemm_operation operation,
-                              size_t count, bool overflows, spw_bf16 *host, spw_device_array *unfinished) {
+                              size_t count, bool overflows) {
     spw_status status = SPW_OK;
-    const spw_device_array result = {d->result.data, count * sizeof *host};
-    const int least = d->element->infinity + overflows; /* NaN alone where sums may be infinite */
-    unsigned long long found = 0;
+    const size_t bytes = count * sizeof(spw_bf16);
     const spw_bf16 *left = operation == SPW_GEMM_INPUT_GRADIENT ? d->dy.data : d->x.data;
     const spw_bf16 *right = operation == SPW_GEMM_WEIGHT_GRADIENT ? d->dy.data : d->w.data;
     SPW_TRY(spw_device_array_poison(&d->result));
     SPW_TRY(spw_gpu_grouped_gemm(variant, operation, d->shape, left, right, d->device_offset.data,
                                  d->result.data, NULL));
     SPW_TRY(spw_device_synchronize());
-    SPW_TRY(spw_device_upload(unfinished, &found));
-    SPW_TRY(spw_device_check(
-        spw_launch_count_unfinished(d->result.data, (long)count, least, unfinished->data, NULL), "count"));
-    SPW_TRY(spw_device_download(unfinished, &found));
-    if (found != 0)
-        return spw_fail(SPW_EMISMATCH, "%llu of %zu elements are NaN%s", found, count,
-                        overflows ? "" : " or inf");
+    SPW_TRY(check_finished(d, count, overflows));
     SPW_TRY(spw_device_array_guards(&d->result));
-    const spw_device_array behind = {(unsigned char *)d->result.data + result.bytes,
-                                     d->result.bytes - result.bytes};
+    const spw_device_array behind = {(unsigned char *)d->result.data + bytes, d->result.bytes - bytes};
     if (behind.bytes > 0) { /* the rest of the array must still be poison */
         unsigned char next[64];
         const spw_device_array edge = {behind.data, behind.bytes < sizeof next ? behind.bytes : sizeof next};
@@ -239,7 +265,6 @@ static spw_status run_variant(const spw_gemm_variant *variant, const data *d, sp
         for (size_t i = 0; i < edge.bytes; i++)
             if (next[i] != 0xff) return spw_fail(SPW_EMISMATCH, "byte %zu behind the result was written", i);
     }
-    SPW_TRY(spw_device_download(&result, host));
 cleanup:
     return status;
 }
@@ -258,10 +283,7 @@ static spw_status verify_operation(const spw_gemm_variant *variants, const spw_g
                                                                : s.rows * s.in;
     const bool dy_right = operation == SPW_GEMM_WEIGHT_GRADIENT;
     answer want = {0};
-    spw_bf16 *all = NULL, *got = NULL;
-    spw_device_array unfinished = {0};
-    SPW_TRY(spw_device_array_create(sizeof(unsigned long long), &unfinished));
-    SPW_TRY(SPW_ALLOC(count, &all));
+    spw_bf16 *got = NULL;
     SPW_TRY(answer_create(d, operation, of, &want));
     SPW_TRY(SPW_ALLOC(want.count, &got));
     SPW_TRY(fill(d, &d->x, s.rows * s.in, of->left, SEED_LEFT));
@@ -270,19 +292,17 @@ static spw_status verify_operation(const spw_gemm_variant *variants, const spw_g
     SPW_TRY(fill(d, &d->w, s.experts * s.in * s.out, of->right, SEED_RIGHT));
     for (const spw_gemm_variant *v = variants; v->name != NULL; v++) {
         if (c->fast_only && v[1].name != NULL) continue;
-        spw_status result = run_variant(v, d, operation, count, of->overflows, all, &unfinished);
+        spw_status result = run_variant(v, d, operation, count, of->overflows);
+        if (result == SPW_OK) result = pick_operation(d, operation, got);
         if (result == SPW_EDEVICE) SPW_TRY(result);
-        if (result == SPW_OK) {
-            pick(d, operation, all, got);
+        if (result == SPW_OK)
             result = d->element->judge(judge, of->exact, want.count, want.terms, got, want.want, want.scale);
-        }
         spw_judge_count(judge, result, "%s %s, %s, %s, %s, %s, %s", v->name, names[operation],
                         d->element->name, c->name, spw_routing_names[c->routing],
                         s.transposed ? "[out][in]" : "[in][out]", of->name);
     }
 cleanup:
-    spw_device_array_destroy(&unfinished);
-    spw_free(got), spw_free(all);
+    spw_free(got);
     answer_destroy(&want);
     return status;
 }
@@ -349,33 +369,28 @@ static spw_status verify_activated_layout(const struct activated *a, const spw_g
     spw_status status = SPW_OK;
     const size_t ffn = c->out / 2, pairs = d->out.count / 2, count = c->rows * ffn;
     answer sums = {0};
+    const sample columns = {pairs, d->out.at};
     float *want = NULL, *scale = NULL;
-    spw_bf16 *all = NULL, *got = NULL;
-    const spw_device_array result = {d->result.data, count * sizeof *all};
+    spw_bf16 *got = NULL;
     SPW_TRY(answer_create(d, SPW_GEMM_FORWARD, all_numbers, &sums));
     SPW_TRY(SPW_ALLOC(d->rows.count * pairs, &want));
     SPW_TRY(SPW_ALLOC(d->rows.count * pairs, &scale));
     SPW_TRY(SPW_ALLOC(d->rows.count * pairs, &got));
-    SPW_TRY(SPW_ALLOC(count, &all));
     activate(a, d->rows.count, pairs, &sums, want, scale);
     SPW_TRY(fill(d, &d->x, c->rows * c->in, SPW_NUMBERS_BELL, SEED_LEFT));
     SPW_TRY(fill(d, &d->w, c->experts * c->in * c->out, SPW_NUMBERS_BELL, SEED_RIGHT));
     SPW_TRY(spw_device_array_poison(&d->result));
     SPW_TRY(run_activated(a, d));
     SPW_TRY(spw_device_synchronize());
-    SPW_TRY(spw_device_download(&result, all));
-    for (size_t r = 0; r < d->rows.count; r++)
-        for (size_t i = 0; i < pairs; i++) got[r * pairs + i] = all[d->rows.at[r] * ffn + d->out.at[i]];
+    SPW_TRY(pick(&d->result, ffn, d->rows, columns, got));
     spw_status verdict =
         d->element->judge(judge, false, d->rows.count * pairs, sums.terms + 10, got, want, scale);
-    for (size_t i = 0; i < count && verdict == SPW_OK; i++)
-        if ((all[i] & 0x7fff) >= d->element->infinity)
-            verdict = spw_fail(SPW_EMISMATCH, "element %zu is NaN or inf", i);
+    if (verdict == SPW_OK) verdict = check_finished(d, count, false);
     if (verdict == SPW_OK) verdict = spw_device_array_guards(&d->result);
     spw_judge_count(judge, verdict, "fused %s, %s, %s, %s, %s", a->name, d->element->name, c->name,
                     spw_routing_names[c->routing], d->shape.transposed ? "[out][in]" : "[in][out]");
 cleanup:
-    spw_free(all), spw_free(got), spw_free(scale), spw_free(want);
+    spw_free(got), spw_free(scale), spw_free(want);
     answer_destroy(&sums);
     return status;
 }
