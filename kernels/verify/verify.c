@@ -12,12 +12,13 @@
 #include <string.h>
 
 static const char usage[] =
-    "usage: spillway-verify [small | reduced | full | all]      the kernels of one GPU\n"
+    "usage: spillway-verify [small | reduced | full | all] [--only KIND]    the kernels of one GPU\n"
     "       spillway-verify --record FILE                       a routing record on one GPU\n"
     "       spillway-verify --ranks N [OPTION]...               dispatch, combine and exchanges between N "
     "ranks\n"
     "       spillway-verify --plugin FILE.so [--kernel NAME] [--case N] [--record FILE] [--case-seconds S]  "
     "kernels of your own that take device memory\n"
+    "  --only KIND        one kind of them, as 'products', 'fused', 'local'; another word lists all\n"
     "  --gpus N           GPUs to put them on (default: as many as there are)\n"
     "  --phases           no kernel waits for another rank's; so it is where too many ranks share a GPU\n"
     "  --processes        a process a rank, one GPU each\n"
@@ -26,7 +27,21 @@ static const char usage[] =
     "  --record FILE      the routing and the predictions of a record\n"
     "  --help             this\n";
 
-enum { RANKS = 1, GPUS, PHASES, PROCESSES, REPETITIONS, FULL, RECORD, PLUGIN, KERNEL, CASE, SECONDS, HELP };
+enum {
+    RANKS = 1,
+    GPUS,
+    PHASES,
+    PROCESSES,
+    REPETITIONS,
+    FULL,
+    RECORD,
+    PLUGIN,
+    KERNEL,
+    CASE,
+    SECONDS,
+    ONLY,
+    HELP
+};
 
 static const struct option options[] = {
     {"ranks", required_argument, NULL, RANKS},
@@ -40,6 +55,7 @@ static const struct option options[] = {
     {"kernel", required_argument, NULL, KERNEL},
     {"case", required_argument, NULL, CASE},
     {"case-seconds", required_argument, NULL, SECONDS},
+    {"only", required_argument, NULL, ONLY},
     {"help", no_argument, NULL, HELP},
     {NULL, 0, NULL, 0},
 };
@@ -71,7 +87,7 @@ static spw_status verify_ranks(spw_exchange_request *q, const char *record_path)
 int main(int argc, char **argv) {
     setvbuf(stdout, NULL, _IOLBF, 0); /* so that a run that is stopped leaves what it found in a file, too */
     spw_exchange_request q = {.ranks = 0};
-    const char *record_path = NULL;
+    const char *record_path = NULL, *kind = NULL;
     spw_plugin_request plugin = {
         .run = spw_plugin_run_on_device, .number = -1, .case_seconds = SPW_PLUGIN_CASE_SECONDS};
     size_t seconds = SPW_PLUGIN_CASE_SECONDS;
@@ -89,6 +105,7 @@ int main(int argc, char **argv) {
         case KERNEL: plugin.kernel = optarg; break;
         case CASE: good = parse_case(optarg, &plugin.number); break;
         case SECONDS: good = parse_count(optarg, &seconds); break;
+        case ONLY: kind = optarg; break;
         case HELP: fputs(usage, stdout); return 0;
         default: good = false;
         }
@@ -99,6 +116,7 @@ int main(int argc, char **argv) {
     if (!good || levels > 1 || (levels == 1 && (q.ranks > 0 || record_path != NULL)) ||
         (exchange && q.ranks == 0) ||
         (plugin.path == NULL && (plugin.kernel != NULL || plugin.number >= 0)) ||
+        (kind != NULL && (q.ranks > 0 || record_path != NULL || plugin.path != NULL)) ||
         (q.processes && (q.phases || q.gpus > 0))) {
         fputs(usage, stderr);
         return 2;
@@ -107,7 +125,7 @@ int main(int argc, char **argv) {
     const spw_status status = plugin.path != NULL ? spw_plugin_report(&plugin, "spillway-verify", stdout)
                               : q.ranks > 0
                                   ? verify_ranks(&q, record_path)
-                                  : spw_verify_device(record_path != NULL ? NULL : level, record_path);
+                                  : spw_verify_device(record_path != NULL ? NULL : level, kind, record_path);
     if (status != SPW_OK) fprintf(stderr, "spillway-verify: %s\n", spw_last_error());
     return spw_status_exit(status);
 }

@@ -216,48 +216,72 @@ static spw_status mxfp8(const spw_gemm_case *c, spw_judge *judge) {
     return c->element == SPW_GEMM_BF16 ? spw_verify_gemm_mxfp8(c, judge) : SPW_OK;
 }
 
-/* The products of every case, one kind after the other. A kind that takes long says so. */
-static spw_status run_products(size_t level, spw_judge *judge) {
+/* What is compared, by which of a level's cases or by itself. */
+typedef enum of_cases { ALL_CASES, FUSED_CASES, BLOCK_CASES } of_cases;
+static const struct kind {
+    const char *name;
+    of_cases cases;
+    spw_status (*product)(const spw_gemm_case *, spw_judge *);
+    spw_status (*other)(int level, spw_judge *);
+} kinds[] = {
+    {"products", ALL_CASES, products, NULL},
+    {"other tiles", ALL_CASES, tiles, NULL},
+    {"SwiGLU", ALL_CASES, spw_verify_gemm_swiglu, NULL},
+    {"fused", FUSED_CASES, spw_verify_gemm_fused, NULL},
+    {"some blocks", BLOCK_CASES, spw_verify_gemm_blocks, NULL},
+    {"fp8", ALL_CASES, float8, NULL},
+    {"fp8 gradient of weights", ALL_CASES, float8_gradient, NULL},
+    {"MXFP8", ALL_CASES, mxfp8, NULL},
+    {"local", ALL_CASES, NULL, spw_verify_local},
+    {"codes of fp8", ALL_CASES, NULL, spw_verify_float8},
+};
+enum { KINDS = sizeof kinds / sizeof *kinds, SLOW_S = 10 };
+
+static spw_status run_kind(const struct kind *k, size_t level, spw_judge *judge) {
     const struct {
-        const char *name;
-        spw_status (*run)(const spw_gemm_case *, spw_judge *);
         const spw_gemm_case *cases;
         size_t count;
-    } kinds[] = {{"products", products, levels[level].cases, levels[level].count},
-                 {"other tiles", tiles, levels[level].cases, levels[level].count},
-                 {"SwiGLU", spw_verify_gemm_swiglu, levels[level].cases, levels[level].count},
-                 {"fused", spw_verify_gemm_fused, levels[level].fused, levels[level].fused_count},
-                 {"some blocks", spw_verify_gemm_blocks, block_cases, levels[level].block_count},
-                 {"fp8", float8, levels[level].cases, levels[level].count},
-                 {"fp8, gradient of weights", float8_gradient, levels[level].cases, levels[level].count},
-                 {"MXFP8", mxfp8, levels[level].cases, levels[level].count}};
-    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+    } of[] = {[ALL_CASES] = {levels[level].cases, levels[level].count},
+              [FUSED_CASES] = {levels[level].fused, levels[level].fused_count},
+              [BLOCK_CASES] = {block_cases, levels[level].block_count}};
+    if (k->other != NULL) return k->other((int)level, judge);
+    for (size_t i = 0; i < of[k->cases].count; i++) {
+        const spw_gemm_case *c = &of[k->cases].cases[i];
         const double start = spw_clock_s();
-        for (size_t i = 0; i < kinds[k].count; i++) {
-            const spw_status status = kinds[k].run(&kinds[k].cases[i], judge);
-            if (status != SPW_OK) return status;
-        }
-        if (spw_clock_s() - start > 10) {
-            printf("%-8s %s: %.0f s\n", levels[level].name, kinds[k].name, spw_clock_s() - start);
-            fflush(stdout);
-        }
+        const spw_status status = k->product(c, judge);
+        if (status != SPW_OK) return status;
+        if (spw_clock_s() - start > SLOW_S)
+            printf("%-8s %s, %s, %s: %.0f s\n", levels[level].name, k->name, c->name,
+                   spw_routing_names[c->routing], spw_clock_s() - start);
     }
     return SPW_OK;
 }
 
-static spw_status run_level(size_t level, spw_judge *judge) {
-    spw_status status = SPW_OK;
+/* One kind after the other, or one. Cases that take long say so. */
+static spw_status run_level(size_t level, const struct kind *only, spw_judge *judge) {
     const double start = spw_clock_s();
-    SPW_TRY(run_products(level, judge));
-    printf("%-8s grouped GEMM %6zu comparisons, %zu failed, %.1f s, largest error %.3f of the allowance\n",
-           levels[level].name, judge->comparisons, judge->failed, spw_clock_s() - start, judge->worst);
-    SPW_TRY(spw_verify_local((int)level, judge));
-    SPW_TRY(spw_verify_float8((int)level, judge));
-    printf("%-8s and local    %6zu comparisons, %zu failed, %.1f s\n", levels[level].name, judge->comparisons,
-           judge->failed, spw_clock_s() - start);
-    fflush(stdout);
-cleanup:
-    return status;
+    for (const struct kind *k = kinds; k < kinds + KINDS; k++) {
+        if (only != NULL && k != only) continue;
+        const spw_status status = run_kind(k, level, judge);
+        if (status != SPW_OK) return status;
+    }
+    printf("%-8s %s %6zu comparisons, %zu failed, %.1f s, largest error of a product %.3f of the allowance\n",
+           levels[level].name, only == NULL ? "all kinds" : only->name, judge->comparisons, judge->failed,
+           spw_clock_s() - start, judge->worst);
+    return SPW_OK;
+}
+
+/* NULL for all of them. */
+static spw_status find_kind(const char *name, const struct kind **out) {
+    char all[256] = "";
+    *out = NULL;
+    if (name == NULL) return SPW_OK;
+    for (size_t k = 0; k < KINDS; k++) {
+        if (strcmp(name, kinds[k].name) == 0) *out = &kinds[k];
+        const size_t used = strlen(all);
+        snprintf(all + used, sizeof all - used, "%s%s", k == 0 ? "" : ", ", kinds[k].name);
+    }
+    return *out != NULL ? SPW_OK : spw_fail(SPW_EARG, "kind '%s' is unknown; the kinds are %s", name, all);
 }
 
 static spw_status run_record(const char *path, spw_judge *judge) {
@@ -268,9 +292,11 @@ static spw_status run_record(const char *path, spw_judge *judge) {
     return status;
 }
 
-spw_status spw_verify_device(const char *level, const char *record_path) {
+spw_status spw_verify_device(const char *level, const char *kind, const char *record_path) {
     spw_judge judge = {0};
-    spw_status status = SPW_OK;
+    const struct kind *only = NULL;
+    spw_status status = find_kind(kind, &only);
+    if (status != SPW_OK) return status;
     const size_t count = sizeof levels / sizeof *levels;
     size_t first = 0, last = count;
     if (level != NULL && strcmp(level, "all") != 0) {
@@ -282,8 +308,9 @@ spw_status spw_verify_device(const char *level, const char *record_path) {
     if (spw_device_count() == 0) return spw_fail(SPW_EDEVICE, "no GPU");
     printf("%s, %d multiprocessors\n", spw_device_name(), spw_device_multiprocessors());
     if (record_path != NULL) status = run_record(record_path, &judge);
-    if (level != NULL && status == SPW_OK) status = reject_wrong_kernels(&judge);
-    for (size_t i = first; level != NULL && i < last && status == SPW_OK; i++) status = run_level(i, &judge);
+    if (level != NULL && only == NULL && status == SPW_OK) status = reject_wrong_kernels(&judge);
+    for (size_t i = first; level != NULL && i < last && status == SPW_OK; i++)
+        status = run_level(i, only, &judge);
     printf("%zu comparisons, %zu failed%s\n", judge.comparisons, judge.failed,
            status == SPW_OK ? "" : ", and then it stopped: not all was compared");
     if (status != SPW_OK) return spw_fail_within(status, "stopped");

@@ -2,8 +2,8 @@
 #include "kernels/verify/ranks/verify_exchange.h"
 #include "kernels/verify/verify_device.h"
 
-spw_status spw_verify_device(const char *level, const char *record_path) {
-    (void)level, (void)record_path;
+spw_status spw_verify_device(const char *level, const char *kind, const char *record_path) {
+    (void)level, (void)kind, (void)record_path;
     return spw_fail(
         SPW_EDEVICE,
         "this build has no GPU; on a GPU machine build and run spillway-verify (kernels/build.sh)");

@@ -316,7 +316,7 @@ static spw_status verify_gpu(const verify_options *o) {
     spw_record *record = NULL;
     size_t end = 0, first = 0;
     spw_status status = SPW_OK;
-    if (o->ranks == 0) return spw_verify_device("small", NULL);
+    if (o->ranks == 0) return spw_verify_device("small", NULL, NULL);
     if (o->trace_path != NULL) {
         if (o->steps != NULL) SPW_TRY(spw_parse_range("--steps", o->steps, &first, &end));
         settings.step = first, first = 0;
