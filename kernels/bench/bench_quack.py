@@ -210,7 +210,7 @@ class Ours:
     def forward(self):
         b = self.b
         choice = spillway_torch._plan(b.expert, b.experts)
-        self.layer = spillway_torch._Layer(b.x, b.w_up, b.w_down, None, choice, True, True, [0.0] * 4)  # SwiGLU
+        self.layer = spillway_torch._Layer(b.x, b.w_up, b.w_down, None, choice, True, True, [0.0] * 5)  # SwiGLU
         self.y, self.h = self.layer.forward(b.weight)
 
     def backward(self):

@@ -109,13 +109,17 @@ template <class KIND> struct consumer {
             before = ring.empty + at.stage;
             at.step();
         }
-        pass_turn();
+        pass_turn(t);
         if (EARLY) look_ahead();
         wgmma_wait<0>();
         if (before != nullptr) release(before);
     }
-    GPU_MEMBER void pass_turn() {
-        if (KIND::PINGPONG) release(ring.turn + (group ^ 1));
+    /* Whoever waits for a phase by its parity must see it end before the next one does: all warps have taken this turn before the
+     * other consumer gets its own. Products of two stages see to it, fewer do not: tiles of dead experts have none. */
+    GPU_MEMBER void pass_turn(const gemm_tile &t) {
+        if (!KIND::PINGPONG) return;
+        if (t.terms <= TILE_K) named_barrier(1 + group, 128);
+        release(ring.turn + (group ^ 1));
     }
 
     /* The warp's part of a tile, whose first row is `row0` of the tile. */

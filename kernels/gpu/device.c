@@ -1,5 +1,6 @@
 #include "kernels/gpu/device.h"
 
+#include "base/progress.h"
 #include "kernels/gpu/runtime.h"
 
 #include <pthread.h>
@@ -7,6 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 enum { GUARD_BYTES = 4096, GUARD_VALUE = 0xa5, POISON = 0xff };
 
@@ -57,6 +59,19 @@ spw_status spw_device_synchronize(void) {
     return spw_device_check((int)cudaDeviceSynchronize(), "synchronize");
 }
 
+static bool stuck; /* a kernel does not end: whatever waits for it would not return */
+
+spw_status spw_device_finish(unsigned seconds) {
+    const struct timespec pause = {0, 20000};
+    const double start = spw_clock_s();
+    while (cudaStreamQuery(NULL) == cudaErrorNotReady) {
+        stuck = spw_clock_s() - start > seconds;
+        if (stuck) return spw_fail(SPW_EDEVICE, "a kernel has not ended after %u s", seconds);
+        (void)nanosleep(&pause, NULL);
+    }
+    return spw_device_synchronize();
+}
+
 spw_status spw_device_array_create(size_t bytes, spw_device_array *out) {
     spw_status status = SPW_OK;
     void *memory = NULL;
@@ -74,7 +89,7 @@ cleanup:
 }
 
 void spw_device_array_destroy(spw_device_array *array) {
-    if (array->data != NULL) (void)cudaFree((unsigned char *)array->data - GUARD_BYTES);
+    if (array->data != NULL && !stuck) (void)cudaFree((unsigned char *)array->data - GUARD_BYTES);
     *array = (spw_device_array){0};
 }
 

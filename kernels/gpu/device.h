@@ -27,6 +27,9 @@ SPW_MUST_CHECK spw_status spw_device_check(int error, const char *what);
 /* SPW_TRY for a call of the runtime or of a launcher. */
 #define SPW_TRY_GPU(call, what) SPW_TRY(spw_device_check((int)(call), what))
 SPW_MUST_CHECK spw_status spw_device_synchronize(void);
+enum { SPW_KERNEL_SECONDS = 120 }; /* far more than any kernel takes on a GPU, or under a sanitizer */
+/* The same of the default stream. SPW_EDEVICE: its kernels have not ended after so long; then nothing is freed any more. */
+SPW_MUST_CHECK spw_status spw_device_finish(unsigned seconds);
 
 /* Device memory between two guard bands. */
 typedef struct spw_device_array {

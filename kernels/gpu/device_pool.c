@@ -24,7 +24,7 @@ void *spw_pool_host(spw_device_pool *pool, size_t bytes) {
 }
 
 void *spw_pool_fetch(spw_device_pool *pool, const void *device) {
-    if (pool->status == SPW_OK) pool->status = spw_device_synchronize();
+    if (pool->status == SPW_OK) pool->status = spw_device_finish(SPW_KERNEL_SECONDS);
     for (size_t i = 0; i < pool->arrays && pool->status == SPW_OK; i++) {
         if (pool->array[i].data != device) continue;
         void *memory = spw_pool_host(pool, pool->array[i].bytes);

@@ -34,6 +34,8 @@ static const spw_gemm_case reduced_cases[] = {
     {"olmoe / 4", 64, 2048, 512, 512, SPW_ROUTING_ZIPF, false},
     {"gpt-oss / 4", 32, 1536, 720, 1440, SPW_ROUTING_UNIFORM, false},
     {"fine-grained 7B / 4", 128, 2048, 512, 192, SPW_ROUTING_ZIPF, false},
+    {"dead experts", 512, 600, 512, 384, SPW_ROUTING_ONE,
+     false}, /* many tiles of no sum, one after the other */
     {"deepseek-v3 / 8", 32, 2048, 896, 512, SPW_ROUTING_ZIPF, false, SPW_GEMM_FP16},
     {"gpt-oss / 4", 32, 1536, 720, 1440, SPW_ROUTING_UNIFORM, false, SPW_GEMM_FP16},
 };

@@ -254,7 +254,7 @@ static spw_status run_variant(const spw_gemm_variant *variant, const data *d, sp
     SPW_TRY(spw_device_array_poison(&d->result));
     SPW_TRY(spw_gpu_grouped_gemm(variant, operation, d->shape, left, right, d->device_offset.data,
                                  d->result.data, NULL));
-    SPW_TRY(spw_device_synchronize());
+    SPW_TRY(spw_device_finish(SPW_KERNEL_SECONDS));
     SPW_TRY(check_finished(d, count, overflows));
     SPW_TRY(spw_device_array_guards(&d->result));
     const spw_device_array behind = {(unsigned char *)d->result.data + bytes, d->result.bytes - bytes};
@@ -294,7 +294,9 @@ static spw_status verify_operation(const spw_gemm_variant *variants, const spw_g
         if (c->fast_only && v[1].name != NULL) continue;
         spw_status result = run_variant(v, d, operation, count, of->overflows);
         if (result == SPW_OK) result = pick_operation(d, operation, got);
-        if (result == SPW_EDEVICE) SPW_TRY(result);
+        if (result == SPW_EDEVICE)
+            SPW_TRY(spw_fail_within(result, "%s %s, %s, %s", v->name, names[operation], c->name,
+                                    spw_routing_names[c->routing]));
         if (result == SPW_OK)
             result = d->element->judge(judge, of->exact, want.count, want.terms, got, want.want, want.scale);
         spw_judge_count(judge, result, "%s %s, %s, %s, %s, %s, %s", v->name, names[operation],
@@ -381,7 +383,7 @@ static spw_status verify_activated_layout(const struct activated *a, const spw_g
     SPW_TRY(fill(d, &d->w, c->experts * c->in * c->out, SPW_NUMBERS_BELL, SEED_RIGHT));
     SPW_TRY(spw_device_array_poison(&d->result));
     SPW_TRY(run_activated(a, d));
-    SPW_TRY(spw_device_synchronize());
+    SPW_TRY(spw_device_finish(SPW_KERNEL_SECONDS));
     SPW_TRY(pick(&d->result, ffn, d->rows, columns, got));
     spw_status verdict =
         d->element->judge(judge, false, d->rows.count * pairs, sums.terms + 10, got, want, scale);

@@ -104,7 +104,7 @@ static spw_status run_variant(const spw_gemm_float8_variant *variant, const data
     SPW_TRY(spw_gpu_grouped_gemm_float8(variant, d->shape, d->x.device_code.data, d->x.device_scale.data,
                                         d->w.device_code.data, d->w.device_scale.data, d->device_offset.data,
                                         d->result.data, NULL));
-    SPW_TRY(spw_device_synchronize());
+    SPW_TRY(spw_device_finish(SPW_KERNEL_SECONDS));
     SPW_TRY(spw_device_array_guards(&d->result));
     SPW_TRY(spw_device_download(&d->result, d->got));
 cleanup:
@@ -230,7 +230,7 @@ static spw_status run_gradient(const spw_gemm_float8_variant *variant, bool adds
     spw_status status = adds ? spw_device_upload(result, d->main) : spw_device_array_poison(result);
     SPW_TRY(status);
     SPW_TRY(spw_gpu_grouped_gemm_float8_weight_gradient(variant, d->shape, &g, NULL));
-    SPW_TRY(spw_device_synchronize());
+    SPW_TRY(spw_device_finish(SPW_KERNEL_SECONDS));
     SPW_TRY(spw_device_array_guards(result));
     SPW_TRY(spw_device_download(result, adds ? (void *)d->got_main : (void *)d->got));
 cleanup:
@@ -357,7 +357,7 @@ static spw_status compare_wide(const spw_gemm_float8_variant *variant, const spw
                                         .offset = device_offset.data,
                                         .dw = dw.data};
     SPW_TRY(spw_gpu_grouped_gemm_float8_weight_gradient(variant, shape, &g, NULL));
-    SPW_TRY(spw_device_synchronize());
+    SPW_TRY(spw_device_finish(SPW_KERNEL_SECONDS));
     SPW_TRY(spw_device_array_guards(&dw));
     status = judge_wide(c, terms_of(variant, longest), &dw, want, scale, judge);
 cleanup:

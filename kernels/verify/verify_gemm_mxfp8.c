@@ -88,7 +88,7 @@ static spw_status compare(const spw_gemm_case *c, bool exact, spw_judge *judge) 
     SPW_TRY(spw_ref_grouped_gemm(shape, x.number, w.number, offset, want, scale));
     SPW_TRY(spw_gpu_grouped_gemm_mxfp8(shape, x.device_code.data, x.device_scale.data, w.device_code.data,
                                        w.device_scale.data, device_offset.data, result.data, NULL));
-    SPW_TRY(spw_device_synchronize());
+    SPW_TRY(spw_device_finish(SPW_KERNEL_SECONDS));
     SPW_TRY(spw_device_array_guards(&result));
     SPW_TRY(spw_device_download(&result, got));
     status = spw_judge_bf16(judge, exact, c->rows * c->out, c->in, got, want, scale);
