@@ -1,6 +1,5 @@
 #include "kernels/gpu/device.h"
 
-#include "base/progress.h"
 #include "kernels/gpu/runtime.h"
 
 #include <pthread.h>
@@ -61,11 +60,17 @@ spw_status spw_device_synchronize(void) {
 
 static bool stuck; /* a kernel does not end: whatever waits for it would not return */
 
+static long clock_ms(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
 spw_status spw_device_finish(unsigned seconds) {
     const struct timespec pause = {0, 20000};
-    const double start = spw_clock_s();
+    const long start = clock_ms();
     while (cudaStreamQuery(NULL) == cudaErrorNotReady) {
-        stuck = spw_clock_s() - start > seconds;
+        stuck = clock_ms() - start > seconds * 1000L;
         if (stuck) return spw_fail(SPW_EDEVICE, "a kernel has not ended after %u s", seconds);
         (void)nanosleep(&pause, NULL);
     }
