@@ -40,7 +40,7 @@ template <class KIND> struct consumer {
     }
     GPU_MEMBER void wait_full() {
         barrier_wait(ring.full + at.stage, at.parity);
-        if (KIND::GATHER != SPW_GEMM_GATHER_NONE) fence_async_proxy(); /* of the producer's copies */
+        if (KIND::GATHERS) fence_async_proxy(); /* of the producer's copies */
     }
     GPU_MEMBER void release(uint64_t *barrier) {
         if ((gpu_thread() & 127) == 0) barrier_arrive(barrier);
@@ -187,7 +187,7 @@ GPU_DEVICE void gemm_pingpong(const spw_gemm_fused_problem &f, const CUtensorMap
     const gemm_ring ring = gemm_ring_create<KIND>();
     if (threadIdx.x < 128) {
         registers_lower<40>();
-        if (KIND::GATHER != SPW_GEMM_GATHER_NONE || threadIdx.x == 0) produce<KIND>(f, map_a, map_b, ring);
+        if (KIND::GATHERS || threadIdx.x == 0) produce<KIND>(f, map_a, map_b, ring);
         if (KIND::CLEANS && threadIdx.x / 32 == 1) clean<KIND>(f.p, ring);
     } else {
         registers_raise<232>();
@@ -204,14 +204,14 @@ static __global__ void __launch_bounds__(THREADS, 1)
     gemm_pingpong<KIND>(f, &map_a, &map_b, &map_c);
 }
 
-/* The maps of what is not gathered. */
+/* The maps of what is not gathered, which b never is. */
 template <class KIND> static int gemm_maps(const spw_gemm_problem &p, CUtensorMap *a, CUtensorMap *b) {
     const long wide = KIND::GATES ? 2L * p.columns : p.columns;
     int error = 0;
-    if (KIND::GATHER != SPW_GEMM_GATHER_A)
+    if (!KIND::GATHERS)
         error = KIND::A_OUTER ? spw_tensor_map_2d(a, p.a, p.inner, p.rows, CHUNK, TILE_K)
                               : spw_tensor_map_2d(a, p.a, p.inner, p.rows, TILE_K, TILE_M);
-    if (error != 0 || KIND::GATHER == SPW_GEMM_GATHER_B) return error;
+    if (error != 0) return error;
     if (KIND::FORM == SPW_GEMM_WEIGHTS) return spw_tensor_map_2d(b, p.b, p.columns, p.rows, CHUNK, TILE_K);
     return KIND::B_OUTER ? spw_tensor_map_3d(b, p.b, wide, p.inner, p.experts, CHUNK, TILE_K)
                          : spw_tensor_map_3d(b, p.b, p.inner, wide, p.experts, TILE_K,
@@ -222,6 +222,7 @@ template <class KIND> static int gemm_launch(spw_gemm_fused_problem f, gpu_strea
     void (*kernel)(spw_gemm_fused_problem, CUtensorMap, CUtensorMap, CUtensorMap) =
         gemm_pingpong_kernel<KIND>;
     CUtensorMap a = {}, b = {}, c = {};
+    if (KIND::GATHERS) f.by_top_k = spw_gemm_divisor_of((unsigned)f.top_k);
     int error = gemm_maps<KIND>(f.p, &a, &b);
     if (error == 0 && KIND::PINGPONG)
         error = KIND::FORM == SPW_GEMM_WEIGHTS

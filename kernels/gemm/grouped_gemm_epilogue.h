@@ -48,6 +48,30 @@ GPU_DEVICE void store_sums(const float *block, unsigned char *buffer, spw_bf16 *
     store_buffer(buffer, to, stride, rows, columns);
 }
 
+/* The block by columns: 64 of 32 bytes in the buffer, whose two pieces are at piece ^ column / 4 % 2; then to rows of `to`, one a column. */
+template <class KIND>
+GPU_DEVICE void store_sums_by_columns(const float *block, unsigned char *buffer, spw_bf16 *to, long stride,
+                                      int rows, int columns) {
+    const int lane = gpu_lane(), to_column = lane >> 4 << 3 | (lane & 7), to_piece = lane >> 3 & 1,
+              piece = lane & 1;
+    const uint32_t base = shared_address(buffer) + to_column * 32 + (to_piece ^ (to_column >> 2 & 1)) * 16;
+#pragma unroll
+    for (int j = 0; j < 8; j += 2) {
+        const float *s = block + j * 4;
+        store_matrices_by_columns(base + j * 8 * 32, KIND::element::pack(s[0], s[1]),
+                                  KIND::element::pack(s[2], s[3]), KIND::element::pack(s[4], s[5]),
+                                  KIND::element::pack(s[6], s[7]));
+    }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int column = i * 16 + lane / 2;
+        const uint4 moved = *(const uint4 *)(buffer + column * 32 + (piece ^ (column >> 2 & 1)) * 16);
+        if (piece * 8 < rows && column < columns) *(uint4 *)(to + column * stride + piece * 8) = moved;
+    }
+    __syncwarp();
+}
+
 /* to, in fp32, grows by the block. */
 GPU_DEVICE void add_sums(const float *block, float *to, long stride, int rows, int columns) {
     const int row = gpu_lane() / 4, column = gpu_lane() % 4 * 2;
@@ -58,6 +82,22 @@ GPU_DEVICE void add_sums(const float *block, float *to, long stride, int rows, i
         if (row < rows) add_pair(at, block[4 * j], block[4 * j + 1]);
         if (row + 8 < rows) add_pair(at + 8 * stride, block[4 * j + 2], block[4 * j + 3]);
     }
+}
+
+/* The same by columns, which are rows of `to`: lanes of neighbouring rows exchange, so that each has two of one column. */
+GPU_DEVICE void add_sums_by_columns(const float *block, float *to, long stride, int rows, int columns) {
+    const int lane = gpu_lane(), row = lane / 4, odd = row & 1, column = lane % 4 * 2 + odd;
+    to += row & ~1;
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+#pragma unroll
+        for (int below = 0; below < 2; below++) {
+            const float first = block[4 * j + 2 * below], second = block[4 * j + 2 * below + 1];
+            const float other = gpu_shuffle_float(odd ? first : second, lane ^ 4);
+            if (j * 8 + column < columns && row + 8 * below < rows)
+                add_pair(to + (j * 8 + column) * stride + 8 * below, odd ? other : first,
+                         odd ? second : other);
+        }
 }
 
 /* sum: gate in the first half of a tile's columns, up in the second. */
@@ -285,8 +325,13 @@ GPU_DEVICE void store_tile(const spw_gemm_fused_problem &f, const gemm_tile &t, 
 #pragma unroll
         for (int b = 0; b < KIND::TILE_N / 64; b++) {
             const int column = t.n0 + b * 64, columns = (int)width - column;
-            const long at = (corner + first) * width + column;
-            if constexpr (KIND::EPILOGUE == GEMM_ADD)
+            const long at = KIND::TRANSPOSES ? ((long)t.expert * width + column) * f.p.inner + first
+                                             : (corner + first) * width + column;
+            if constexpr (KIND::TRANSPOSES && KIND::EPILOGUE == GEMM_ADD)
+                add_sums_by_columns(sum + b * 32, f.main + at, f.p.inner, rows.count, columns);
+            else if constexpr (KIND::TRANSPOSES)
+                store_sums_by_columns<KIND>(sum + b * 32, buffer, f.p.c + at, f.p.inner, rows.count, columns);
+            else if constexpr (KIND::EPILOGUE == GEMM_ADD)
                 add_sums(sum + b * 32, f.main + at, width, rows.count, columns);
             else
                 store_sums<KIND>(sum + b * 32, buffer, f.p.c + at, width, rows.count, columns);

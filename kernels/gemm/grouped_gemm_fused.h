@@ -25,14 +25,27 @@ typedef struct spw_gemm_curve {
     spw_gemm_between between; /* SPW_GEMM_SILU: nothing else here is read */
 } spw_gemm_curve;
 
+/* n / d = (2 n multiplier >> 32) >> shift, of n from 0 to 2^31 - 1 (Granlund, Montgomery 1994). */
+typedef struct spw_gemm_divisor {
+    unsigned multiplier;
+    int shift;
+} spw_gemm_divisor;
+/* d: 1 to 2^31 - 1. */
+static inline spw_gemm_divisor spw_gemm_divisor_of(unsigned d) {
+    int bits = 0;
+    while (d > 1u << bits) bits++;
+    return (spw_gemm_divisor){(unsigned)(((1ull << (31 + bits)) + d - 1) / d), bits};
+}
+
 typedef struct spw_gemm_fused_problem {
     spw_gemm_problem p; /* `rows` are those of the product */
     /* [rows]: row r of the gathered operand is row assignment[r] / top_k of its array. Only rows in front of
      * offset[experts] are read. NULL: row r has weight[r]. top_k 0: nothing is gathered. */
     const int *assignment;
-    int top_k, tokens;   /* tokens: rows of the gathered array */
-    int add;             /* SPW_GEMM_WEIGHTS: main += the product, and c is not written */
-    const float *weight; /* of an assignment; NULL: 1 */
+    int top_k, tokens;         /* tokens: rows of the gathered array */
+    spw_gemm_divisor by_top_k; /* set by the launcher of a kernel that gathers */
+    int add;                   /* SPW_GEMM_WEIGHTS: main += the product, and c is not written */
+    const float *weight;       /* of an assignment; NULL: 1 */
     /* Gate and up side by side, [rows][2 columns]: of SwiGLU forward written where h is not NULL, of its gradient read. */
     spw_bf16 *h, *d_h;
     float *row_sum; /* [ceil(columns / SPW_GEMM_ROW_SUM_TILE)][rows] */

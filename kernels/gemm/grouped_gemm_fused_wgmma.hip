@@ -2,18 +2,29 @@
  * tokens, gate and up, and their gradients are not written and read again between kernels. */
 #include "kernels/gemm/grouped_gemm_consume.h"
 
-template <spw_gemm_element ELEMENT, spw_gemm_gather GATHER>
-static int launch_gathered(const spw_gemm_fused_problem &f, gpu_stream stream) {
-    if (f.add)
-        return gemm_launch<gemm_kind<ELEMENT, SPW_GEMM_WEIGHTS, true, 256, GATHER, GEMM_ADD>>(f, stream);
-    return gemm_launch<gemm_kind<ELEMENT, SPW_GEMM_WEIGHTS, true, 256, GATHER>>(f, stream);
+template <spw_gemm_element ELEMENT, spw_gemm_gather GATHER, gemm_epilogue EPILOGUE, bool TRANSPOSES = false>
+static int launch_kind(const spw_gemm_fused_problem &f, gpu_stream stream) {
+    return gemm_launch<
+        gemm_kind<ELEMENT, SPW_GEMM_WEIGHTS, true, 256, GATHER, EPILOGUE, SPW_GEMM_SILU, TRANSPOSES>>(f,
+                                                                                                      stream);
+}
+
+/* A gathered operand is a, of which a tile has half as many columns as of b, and c is stored by columns where that was b: gathered bytes cost
+ * more than those of tensor copies. */
+template <spw_gemm_element ELEMENT, gemm_epilogue EPILOGUE>
+static int launch_weights(spw_gemm_gather gather, spw_gemm_fused_problem f, gpu_stream stream) {
+    if (gather == SPW_GEMM_GATHER_NONE)
+        return launch_kind<ELEMENT, SPW_GEMM_GATHER_NONE, EPILOGUE>(f, stream);
+    if (gather == SPW_GEMM_GATHER_A) return launch_kind<ELEMENT, SPW_GEMM_GATHER_A, EPILOGUE>(f, stream);
+    const spw_gemm_problem p = f.p;
+    f.p.a = p.b, f.p.inner = p.columns, f.p.b = p.a, f.p.columns = p.inner;
+    return launch_kind<ELEMENT, SPW_GEMM_GATHER_A, EPILOGUE, true>(f, stream);
 }
 
 template <spw_gemm_element ELEMENT>
-static int launch_weights(spw_gemm_gather gather, const spw_gemm_fused_problem &f, gpu_stream stream) {
-    if (gather == SPW_GEMM_GATHER_A) return launch_gathered<ELEMENT, SPW_GEMM_GATHER_A>(f, stream);
-    if (gather == SPW_GEMM_GATHER_B) return launch_gathered<ELEMENT, SPW_GEMM_GATHER_B>(f, stream);
-    return launch_gathered<ELEMENT, SPW_GEMM_GATHER_NONE>(f, stream);
+static int launch_added(spw_gemm_gather gather, const spw_gemm_fused_problem &f, gpu_stream stream) {
+    if (f.add) return launch_weights<ELEMENT, GEMM_ADD>(gather, f, stream);
+    return launch_weights<ELEMENT, GEMM_STORE>(gather, f, stream);
 }
 
 template <gemm_epilogue EPILOGUE>
@@ -33,6 +44,6 @@ int spw_launch_gemm_down_gradient_wgmma(spw_gemm_element element, spw_gemm_fused
 
 int spw_launch_gemm_weights_wgmma(spw_gemm_gather gather, spw_gemm_element element, spw_gemm_fused_problem f,
                                   gpu_stream stream) {
-    if (element == SPW_GEMM_FP16) return launch_weights<SPW_GEMM_FP16>(gather, f, stream);
-    return launch_weights<SPW_GEMM_BF16>(gather, f, stream);
+    if (element == SPW_GEMM_FP16) return launch_added<SPW_GEMM_FP16>(gather, f, stream);
+    return launch_added<SPW_GEMM_BF16>(gather, f, stream);
 }

@@ -14,6 +14,8 @@
 #include "kernels/gemm/grouped_gemm_tiles.h"
 #include "kernels/gemm/wgmma.h"
 
+#include <type_traits>
+
 enum {
     TILE_M = 128,
     TILE_K = 64,
@@ -36,13 +38,15 @@ typedef enum gemm_epilogue {
 /* All that is known when a kernel is compiled. */
 template <spw_gemm_element ELEMENT_, spw_gemm_form FORM_, bool B_OUTER_, int TILE_N_,
           spw_gemm_gather GATHER_ = SPW_GEMM_GATHER_NONE, gemm_epilogue EPILOGUE_ = GEMM_STORE,
-          spw_gemm_between BETWEEN_ = SPW_GEMM_SILU>
+          spw_gemm_between BETWEEN_ = SPW_GEMM_SILU, bool TRANSPOSES_ = false>
 struct gemm_kind {
     static constexpr spw_gemm_element ELEMENT = ELEMENT_;
     using element = gemm_element<ELEMENT>;
     static constexpr spw_gemm_form FORM = FORM_;
     static constexpr spw_gemm_gather GATHER = GATHER_;
     static constexpr gemm_epilogue EPILOGUE = EPILOGUE_;
+    static constexpr bool GATHERS = GATHER != SPW_GEMM_GATHER_NONE, /* rows of a */
+        TRANSPOSES = TRANSPOSES_;                                   /* c is [experts][columns][inner] */
     static constexpr bool A_OUTER = FORM == SPW_GEMM_WEIGHTS, B_OUTER = B_OUTER_;
     static constexpr spw_gemm_between BETWEEN = BETWEEN_;
     static constexpr bool PINGPONG = TILE_N_ < 256,
@@ -56,12 +60,14 @@ struct gemm_kind {
     static constexpr int STORE_BYTES = CONSUMERS * 4 * WARP_BYTES;
     static constexpr int SHARED_BYTES = STAGES * STAGE_BYTES + STORE_BYTES + (3 * STAGES + 2) * 8;
     /* A warp of the producer, which is free where nothing is gathered, clears what lies behind groups' ends. */
-    static constexpr bool CLEANS = FORM == SPW_GEMM_WEIGHTS && GATHER == SPW_GEMM_GATHER_NONE;
+    static constexpr bool CLEANS = FORM == SPW_GEMM_WEIGHTS && !GATHERS;
     static constexpr int RELEASES = (PINGPONG ? 1 : CONSUMERS) + CLEANS;
-    static constexpr int FULL_ARRIVALS = GATHER == SPW_GEMM_GATHER_NONE ? 1 : 1 + 128;
+    static constexpr int FULL_ARRIVALS = GATHERS ? 1 + 128 : 1;
     static constexpr int COLUMNS = GATES ? TILE_N / 2 : TILE_N; /* of c in a tile */
     static_assert(SHARED_BYTES <= 227 * 1024, "a block's shared memory");
     static_assert(!PINGPONG || EPILOGUE == GEMM_STORE, "who has a tensor map of c");
+    static_assert(GATHER != SPW_GEMM_GATHER_B, "the operand with fewer columns of a tile is gathered");
+    static_assert(!TRANSPOSES || (FORM == SPW_GEMM_WEIGHTS && !PINGPONG), "who stores by columns");
     using walk = gemm_walk<FORM_, TILE_M, COLUMNS, BAND>;
 };
 
@@ -89,7 +95,7 @@ template <class KIND> struct gemm_place {
 /* One stage's boxes of a, unless it is gathered. */
 template <class KIND>
 GPU_DEVICE void load_a(const gemm_tile &t, int k, const CUtensorMap *map, unsigned char *a, uint64_t *full) {
-    if constexpr (KIND::GATHER == SPW_GEMM_GATHER_A) {
+    if constexpr (KIND::GATHERS) {
         return;
     } else if constexpr (!KIND::A_OUTER) {
         tensor_load(map, a, full, k, t.first + t.m0);
@@ -100,16 +106,14 @@ GPU_DEVICE void load_a(const gemm_tile &t, int k, const CUtensorMap *map, unsign
     }
 }
 
-/* One stage's boxes of b, unless it is gathered. Of gate and up side by side the second half of the tile comes from the
+/* One stage's boxes of b. Of gate and up side by side the second half of the tile comes from the
  * columns of up. */
 template <class KIND>
 GPU_DEVICE void load_b(const spw_gemm_problem &p, const gemm_tile &t, int k, const CUtensorMap *map,
                        unsigned char *b, uint64_t *full) {
     constexpr int HALF = KIND::TILE_N / 2;
     const int column0 = KIND::GATES && !KIND::HALVES ? 2 * t.n0 : t.n0;
-    if constexpr (KIND::GATHER == SPW_GEMM_GATHER_B) {
-        return;
-    } else if constexpr (KIND::B_OUTER) {
+    if constexpr (KIND::B_OUTER) {
         const int up = KIND::HALVES ? p.columns - HALF : 0;
 #pragma unroll
         for (int i = 0; i < KIND::TILE_N / CHUNK; i++) {
@@ -125,59 +129,82 @@ GPU_DEVICE void load_b(const spw_gemm_problem &p, const gemm_tile &t, int k, con
     }
 }
 
-/* One thread's share of a gathered operand: in each group of 16 rows of 128 bytes one row's piece of 16 bytes. */
-template <class KIND> struct gathered {
-    static constexpr bool ROWS = KIND::FORM == SPW_GEMM_ROWS, OF_A = KIND::GATHER == SPW_GEMM_GATHER_A;
-    static constexpr int EACH = ROWS ? TILE_M / 16 : TILE_K / 16; /* rows of a thread */
-    static constexpr int CHUNKS = ROWS ? 1 : (OF_A ? TILE_M : KIND::TILE_N) / CHUNK;
-    int token[EACH], next[EACH]; /* rows of the array; along the sum also the next stage's assignments */
+/* Row of the array of an assignment. */
+GPU_DEVICE int token_of(const spw_gemm_fused_problem &f, int assignment) {
+    return (int)(__umulhi(2u * (unsigned)assignment, f.by_top_k.multiplier) >> f.by_top_k.shift);
+}
 
-    /* Assignments of the rows of the group from `row` on. A row behind its end takes the last one's. */
-    GPU_MEMBER void find(const spw_gemm_fused_problem &f, const gemm_tile &t, int row) {
+/* One thread's share of the gathered operand where its rows are those of c: in each group of 16 rows of 128 bytes one row's piece of
+ * 16 bytes. */
+template <class KIND> struct gathered_rows {
+    static constexpr int EACH = TILE_M / 16; /* rows of a thread */
+    int token[EACH];
+
+    /* A row behind the group's end takes the last one's. */
+    GPU_MEMBER void start(const spw_gemm_fused_problem &f, const gemm_tile &t) {
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
-            const int r = row + i * 16 + gpu_thread() / 8;
-            next[i] = __ldg(f.assignment + t.first + (r < t.rows ? r : t.rows - 1));
+            const int r = t.m0 + i * 16 + gpu_thread() / 8;
+            token[i] = token_of(f, __ldg(f.assignment + t.first + (r < t.rows ? r : t.rows - 1)));
         }
+    }
+    GPU_MEMBER void step(const spw_gemm_fused_problem &, const gemm_tile &, int) {}
+    /* k: of the stage, along the sum. What lies behind the array's width becomes 0. */
+    GPU_MEMBER void copy(const spw_gemm_problem &p, const gemm_tile &, int k, unsigned char *stage) const {
+        const int row0 = gpu_thread() / 8, piece = gpu_thread() % 8, column = k + piece * 8;
+        const uint32_t to = shared_address(stage) + row0 * 128 + ((piece ^ (row0 & 7)) * 16);
+        const bool there = column < p.inner;
+#pragma unroll
+        for (int i = 0; i < EACH; i++)
+            copy_piece(to + i * 2048, p.a + (long)token[i] * p.inner + (there ? column : 0), there);
+    }
+};
+
+/* The same along the sum: a warp copies 16 rows of a stage, two at a time, its lanes side by side on 256 bytes of each. A lane keeps the
+ * token of one of the 16. */
+template <class KIND> struct gathered_terms {
+    static constexpr int PIECES = TILE_M / 8; /* of a row, 16 bytes each */
+    int token, next;                          /* next: the next stage's assignment */
+
+    GPU_MEMBER static int row0() { return gpu_thread() / 32 * 16; } /* the warp's, in the stage */
+    GPU_MEMBER void find(const spw_gemm_fused_problem &f, const gemm_tile &t, int k) {
+        const int r = k + row0() + gpu_lane() % 16;
+        next = __ldg(f.assignment + t.first + (r < t.rows ? r : t.rows - 1));
     }
     /* The next stage begins; the one behind it at row `after`. */
     GPU_MEMBER void step(const spw_gemm_fused_problem &f, const gemm_tile &t, int after) {
-#pragma unroll
-        for (int i = 0; i < EACH; i++) token[i] = (int)((unsigned)next[i] / (unsigned)f.top_k);
-        if (!ROWS) find(f, t, after);
+        token = token_of(f, next);
+        find(f, t, after);
     }
     GPU_MEMBER void start(const spw_gemm_fused_problem &f, const gemm_tile &t) {
-        find(f, t, ROWS ? t.m0 : 0);
+        find(f, t, 0);
         step(f, t, TILE_K);
     }
-    /* k: of the stage, along the sum. What lies behind the sum's end, or behind the array's width, becomes 0. */
+    /* k: of the stage. What lies behind the sum's end, or behind the array's width, becomes 0. */
     GPU_MEMBER void copy(const spw_gemm_problem &p, const gemm_tile &t, int k, unsigned char *stage) const {
-        const spw_bf16 *from = OF_A ? p.a : p.b;
-        const int width = OF_A ? p.inner : p.columns, row0 = gpu_thread() / 8, piece = gpu_thread() % 8;
-        const int column0 = (ROWS ? k : OF_A ? t.m0 : t.n0) + piece * 8;
-        const uint32_t to =
-            shared_address(stage) + (OF_A ? 0 : A_BYTES) + row0 * 128 + ((piece ^ (row0 & 7)) * 16);
+        const int piece = gpu_lane() % PIECES, first = gpu_lane() / PIECES, column = t.m0 + piece * 8;
+        const bool inside = column < p.inner;
+        const spw_bf16 *from = p.a + (inside ? column : 0);
+        const int left =
+            inside ? t.rows - k - row0() - first : 0; /* rows, of those that this lane copies from */
+        const uint32_t to = shared_address(stage) + piece / 8 * CHUNK_BYTES + (row0() + first) * 128;
+        const uint32_t swizzled = (piece % 8 ^ first) * 16;
 #pragma unroll
-        for (int c = 0; c < CHUNKS; c++) {
-            const int column = column0 + c * CHUNK;
-#pragma unroll
-            for (int i = 0; i < EACH; i++) {
-                const bool there = column < width && (ROWS || k + i * 16 + row0 < t.rows);
-                copy_piece(to + c * CHUNK_BYTES + i * 2048,
-                           from + (long)token[i] * width + (there ? column : 0), there);
-            }
+        for (int r = 0; r < 16; r += 2) {
+            const int row = (int)gpu_shuffle((unsigned)token, r + first);
+            copy_piece(to + r * 128 + (swizzled ^ (r % 8 * 16)), from + (long)row * p.inner, r < left);
         }
     }
 };
+
+template <class KIND>
+using gathered = std::conditional_t<KIND::FORM == SPW_GEMM_ROWS, gathered_rows<KIND>, gathered_terms<KIND>>;
 
 /* With nothing gathered by one thread, else by 128. */
 template <class KIND>
 GPU_DEVICE void produce(const spw_gemm_fused_problem &f, const CUtensorMap *map_a, const CUtensorMap *map_b,
                         const gemm_ring &ring) {
-    constexpr bool GATHERS = KIND::GATHER != SPW_GEMM_GATHER_NONE;
-    constexpr int BOXES = KIND::GATHER == SPW_GEMM_GATHER_A   ? KIND::B_BYTES
-                          : KIND::GATHER == SPW_GEMM_GATHER_B ? (int)A_BYTES
-                                                              : KIND::STAGE_BYTES;
+    constexpr int BOXES = KIND::GATHERS ? KIND::B_BYTES : KIND::STAGE_BYTES;
     const spw_gemm_problem &p = f.p;
     typename KIND::walk walk;
     gemm_tile t;
@@ -185,20 +212,20 @@ GPU_DEVICE void produce(const spw_gemm_fused_problem &f, const CUtensorMap *map_
     gemm_place<KIND> at(1); /* of a ring that nobody has filled yet: the first round does not wait */
     walk.start(p);
     for (int index = gpu_block(); walk.seek(p, index, t); index += p.blocks) {
-        if (GATHERS && t.terms > 0) rows.start(f, t);
+        if (KIND::GATHERS && t.terms > 0) rows.start(f, t);
         for (int k = 0; k < t.terms; k += TILE_K) {
             unsigned char *stage = ring.stages + at.stage * KIND::STAGE_BYTES;
             uint64_t *full = ring.full + at.stage;
             barrier_wait(ring.empty + at.stage, at.parity);
-            if (!GATHERS || gpu_thread() == 0) {
+            if (!KIND::GATHERS || gpu_thread() == 0) {
                 barrier_expect(full, BOXES);
                 load_a<KIND>(t, k, map_a, stage, full);
                 load_b<KIND>(p, t, k, map_b, stage + A_BYTES, full);
             }
-            if (GATHERS) {
+            if (KIND::GATHERS) {
                 rows.copy(p, t, k, stage);
                 barrier_arrive_with_copies(full);
-                if (KIND::FORM == SPW_GEMM_WEIGHTS) rows.step(f, t, k + 2 * TILE_K);
+                rows.step(f, t, k + 2 * TILE_K);
             }
             at.step();
         }

@@ -239,7 +239,14 @@ GPU_DEVICE void wgmma_64x128x32_float8(float (&sum)[64], uint32_t a, uint32_t b,
                  : "r"(a), "r"(b), "r"(keep));
 }
 
-/* Four 8 x 8 matrices of numbers of 16 bits from the accumulator layout to rows in shared memory, a row address a lane. */
+/* Four 8 x 8 matrices of numbers of 16 bits from the accumulator layout to rows in shared memory, a row address a lane; by columns:
+ * an address of a column a lane. */
+GPU_DEVICE void store_matrices_by_columns(uint32_t column, uint32_t m0, uint32_t m1, uint32_t m2,
+                                          uint32_t m3) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(column),
+                 "r"(m0), "r"(m1), "r"(m2), "r"(m3)
+                 : "memory");
+}
 GPU_DEVICE void store_matrices(uint32_t row, uint32_t m0, uint32_t m1, uint32_t m2, uint32_t m3) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row), "r"(m0),
                  "r"(m1), "r"(m2), "r"(m3)
