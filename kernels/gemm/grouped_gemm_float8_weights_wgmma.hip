@@ -1,7 +1,7 @@
 /* The gradient of weights in fp8 on Hopper's tensor cores: the ring of grouped_gemm_wgmma.h, a stage of which is a block of 128
  * rows of one expert, and the order of work of grouped_gemm_float8_wgmma.hip. Both operands have a scale a column and block: a warp
  * copies 128 + 256 of them beside a stage, and a thread multiplies each sum of a block by those of its row and of its column. They are
- * read from shared memory while they are used, so a warp gives a stage back when its sums are added, and by itself. */
+ * read from shared memory while they are used, so a thread gives a stage back when its sums are added. */
 #include "kernels/gemm/grouped_gemm_float8.h"
 #include "kernels/gemm/grouped_gemm_wgmma.h"
 #include "kernels/gemm/tensor_map.h"
@@ -15,7 +15,7 @@ enum {
     SCALES = TILE_M + TILE_N,
     SCALES_AT = STORE_AT + CONSUMERS * 4 * WARP_PIECE_BYTES,
     FULL_ARRIVALS = 1 + 32, /* of the producer, and of every lane of the scales' warp */
-    RELEASES = CONSUMERS * 4
+    RELEASES = CONSUMERS * 128
 };
 static_assert(2 * TILE_K == (int)SPW_GEMM_FLOAT8_BLOCK, "a stage is a block");
 static_assert(SCALES_AT + STAGES * SCALES * 4 <= STORE_AT + STORE_BYTES, "behind it are the ring's barriers");
@@ -198,8 +198,8 @@ GPU_DEVICE void consume_blocks(const spw_gemm_float8_weights_problem &problem, r
             if (block + 1 < count) barrier_wait(at.full, parity);
             wgmma_wait<0>();
             add_scaled(sum + 64, part, row, columns);
-            __syncwarp(); /* all lanes have read their scales */
-            if (gpu_lane() == 0) barrier_arrive(empty);
+            barrier_arrive(
+                empty); /* by every thread: one of a warp is slower [measured], and a checker of races does not follow it */
         }
         finish_tile<ADDS>(problem, t, row0, sum, ring.stages + STORE_AT + warp * WARP_PIECE_BYTES);
     }

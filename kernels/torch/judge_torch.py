@@ -5,15 +5,21 @@ import torch
 
 
 class Judge:
-    """A row of a result must lie within `share` of the norm of that row as it should be, and of the largest row."""
+    """A row of a result must lie within `share` of the norm of that row as it should be, and of the largest row; a sum whose terms cancel,
+    within `share` of the norm of its terms."""
 
     def __init__(self):
         self.comparisons = self.failed = 0
 
-    def near(self, what, got, want, share):
+    def near(self, what, got, want, share, terms=None):
+        """terms: of every element, the norm of what it is the sum of."""
         got, want = got.detach().double().cpu().reshape(-1, got.shape[-1]), want.detach().double().cpu().reshape(-1, want.shape[-1])
         largest = want.norm(dim=1).max()
-        good = bool(((got - want).norm(dim=1) <= share * (want.norm(dim=1) + 0.1 * largest) + 1e-30).all()) and bool(torch.isfinite(got).all())
+        if terms is None:
+            near = (got - want).norm(dim=1) <= share * (want.norm(dim=1) + 0.1 * largest) + 1e-30
+        else:
+            near = (got - want).abs() <= share * terms.reshape(want.shape) + 1e-30
+        good = bool(near.all()) and bool(torch.isfinite(got).all())
         self.holds(what, good)
         return good
 

@@ -66,9 +66,9 @@ def activate(h, activation="swiglu", interleaved=False, limit=None, alpha=1.702)
     return gate * torch.sigmoid(alpha * gate) * (up + 1)
 
 
-def wanted_experts(x, expert, weight, w_up, w_down, transposed, b_up=None, b_down=None, stored=None, **activation):
-    """In fp64, expert by expert. stored: the type that gate and up are stored in, of which it follows whether a limit cuts them."""
-    y = torch.zeros_like(x)
+def expert_acts(x, expert, w_up, w_down, transposed, b_up=None, stored=None, **activation):
+    """Expert by expert in fp64: its number, its tokens and which of their choices it is, what stands between the products, and [ffn, hidden] of
+    the second. stored: the type that gate and up are stored in, of which it follows whether a limit cuts them."""
     for e in range(w_up.shape[0]):
         up, down = (w_up[e].t(), w_down[e].t()) if transposed else (w_up[e], w_down[e])
         token, k = (expert == e).nonzero(as_tuple=True)
@@ -76,7 +76,13 @@ def wanted_experts(x, expert, weight, w_up, w_down, transposed, b_up=None, b_dow
         h = h if b_up is None else h + b_up[e]
         if stored is not None:
             h = h + (h.to(stored).to(h.dtype) - h).detach()
-        one = activate(h, **activation) @ down
+        yield e, token, k, activate(h, **activation), down
+
+
+def wanted_experts(x, expert, weight, w_up, w_down, transposed, b_up=None, b_down=None, **how):
+    y = torch.zeros_like(x)
+    for e, token, k, act, down in expert_acts(x, expert, w_up, w_down, transposed, b_up, **how):
+        one = act @ down
         y = y.index_add(0, token, (one if b_down is None else one + b_down[e]) * weight[token, k][:, None])
     return y
 
@@ -108,12 +114,22 @@ class Case:
 
     def wanted(self):
         """y, and gradients of x, weight, w_up and w_down, and of biases."""
-        leaves = copies(*self.leaves())
+        leaves, dy = copies(*self.leaves()), self.dy.double().cpu()
         x, weight, w_up, w_down, *biases = leaves
-        stored = self.dtype if self.activation.get("limit") else None
-        y = wanted_experts(x, self.expert.cpu(), weight, w_up, w_down, self.transposed, *(biases or (None, None)), stored=stored, **self.activation)
-        y.backward(self.dy.double().cpu())
+        b_up, b_down = biases or (None, None)
+        how = {"stored": self.dtype if self.activation.get("limit") else None, **self.activation}
+        y = wanted_experts(x, self.expert.cpu(), weight, w_up, w_down, self.transposed, b_up, b_down, **how)
+        y.backward(dy)
+        self.weight_terms = torch.zeros_like(weight, requires_grad=False)
+        for e, token, k, act, down in expert_acts(x, self.expert.cpu(), w_up, w_down, self.transposed, b_up, **how):
+            terms = (act * (dy[token] @ down.t())).norm(dim=1)
+            self.weight_terms[token, k] = (terms if b_down is None else terms.hypot(dy[token] @ b_down[e])).detach()
         return y, *(leaf.grad for leaf in leaves)
+
+    def near(self, judge, what, got, want, share):
+        """All that wanted() says."""
+        for part, one, right in zip(PARTS, got, want):
+            judge.near(f"{what}: {part}", one, right, share, self.weight_terms if part == "d_weight" else None)
 
     def got(self, call=None, **more):
         for leaf in self.leaves():
@@ -128,8 +144,7 @@ PARTS = ("y", "dx", "d_weight", "d_w_up", "d_w_down", "d_b_up", "d_b_down")
 
 def check_experts(judge, case, gathers):
     want, share = case.wanted(), 2 * share_of(case.dtype)
-    for part, got, right in zip(PARTS, case.got(gathers=gathers), want):
-        judge.near(f"experts {case.name}, gathers={gathers}: {part}", got, right, share)
+    case.near(judge, f"experts {case.name}, gathers={gathers}", case.got(gathers=gathers), want, share)
     if not spillway_torch.fused(case.x.device):
         return
     main = [torch.ones_like(w, dtype=torch.float32) for w in (case.w_up, case.w_down)]
@@ -143,8 +158,8 @@ def check_experts(judge, case, gathers):
 def check_plain(judge, case):
     """What GPUs without the fused products do."""
     kept, spillway_torch._fused = spillway_torch._fused, {}
-    for part, got, right in zip(PARTS, case.got(), case.wanted()):
-        judge.near(f"without fused products: {case.name}: {part}", got, right, 3 * share_of(case.dtype))
+    want = case.wanted()
+    case.near(judge, f"without fused products: {case.name}", case.got(), want, 3 * share_of(case.dtype))
     spillway_torch._fused = kept
 
 
