@@ -198,8 +198,8 @@ GPU_DEVICE void consume_blocks(const spw_gemm_float8_weights_problem &problem, r
             if (block + 1 < count) barrier_wait(at.full, parity);
             wgmma_wait<0>();
             add_scaled(sum + 64, part, row, columns);
-            barrier_arrive(
-                empty); /* by every thread: one of a warp is slower [measured], and a checker of races does not follow it */
+            __syncwarp();
+            barrier_arrive(empty); /* by every thread: one of a warp is slower, and racecheck does not follow it */
         }
         finish_tile<ADDS>(problem, t, row0, sum, ring.stages + STORE_AT + warp * WARP_PIECE_BYTES);
     }
