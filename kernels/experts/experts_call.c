@@ -14,7 +14,6 @@ static const places places_of[SPW_EXPERTS_OPERATIONS] = {
     [SPW_EXPERTS_DOWN_GRADIENT] = {"down gradient", 6, 0, 3, 0},
     [SPW_EXPERTS_COMBINE] = {"combine", 3, 1u << 2, 1, 0},
     [SPW_EXPERTS_ROW_SUMS] = {"row sums", 2, 0, 1, 0},
-    [SPW_EXPERTS_ABOUT] = {"about", 0, 0, 1, 0},
     [SPW_EXPERTS_FLOAT8_ROWS] = {"fp8 of rows", 4, 5u << 1, 4, 15},
     [SPW_EXPERTS_FLOAT8_WEIGHTS] = {"fp8 of weights", 1, 0, 4, 15},
     [SPW_EXPERTS_FLOAT8_PRODUCT] = {"fp8 product", 5, 0, 1, 0},

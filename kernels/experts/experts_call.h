@@ -21,7 +21,6 @@
  *   DOWN_GRADIENT    dy, w, offset, assignment, h, weight fp32             d_h, act, row_sum fp32 [ceil(in / 128)][rows]
  *   COMBINE          rows, row, weight? fp32                               y [tokens][in]
  *   ROW_SUMS         row_sum [out][rows], row                              d_weight [tokens][top_k] fp32
- *   ABOUT            -                                                     int32: 1 where UP and DOWN_GRADIENT are there
  * fp8: codes of e4m3 with fp32 scales of blocks of 128 (reference/float8.h), by rows, by columns and of weights in both layouts. Codes and
  * scales of a kind are both there, or neither.
  *   FLOAT8_ROWS      x, -, offset, assignment?                             by rows: code, scale?; by columns: code, scale?
@@ -37,7 +36,6 @@ typedef enum spw_experts_operation {
     SPW_EXPERTS_DOWN_GRADIENT,
     SPW_EXPERTS_COMBINE,
     SPW_EXPERTS_ROW_SUMS,
-    SPW_EXPERTS_ABOUT,
     SPW_EXPERTS_FLOAT8_ROWS,
     SPW_EXPERTS_FLOAT8_WEIGHTS,
     SPW_EXPERTS_FLOAT8_PRODUCT,

@@ -127,11 +127,6 @@ static spw_status row_sums(const spw_experts_call *c) {
                             "row sums");
 }
 
-static spw_status about(const spw_experts_call *c) {
-    *(int32_t *)c->result[0] = 1;
-    return SPW_OK;
-}
-
 spw_status spw_experts_gpu(const spw_experts_call *c) {
     static spw_status (*const works[SPW_EXPERTS_OPERATIONS])(const spw_experts_call *) = {
         [SPW_EXPERTS_PLAN] = plan,
@@ -142,7 +137,6 @@ spw_status spw_experts_gpu(const spw_experts_call *c) {
         [SPW_EXPERTS_DOWN_GRADIENT] = down_gradient,
         [SPW_EXPERTS_COMBINE] = combine,
         [SPW_EXPERTS_ROW_SUMS] = row_sums,
-        [SPW_EXPERTS_ABOUT] = about,
         [SPW_EXPERTS_FLOAT8_ROWS] = spw_experts_float8_gpu,
         [SPW_EXPERTS_FLOAT8_WEIGHTS] = spw_experts_float8_gpu,
         [SPW_EXPERTS_FLOAT8_PRODUCT] = spw_experts_float8_gpu,

@@ -236,10 +236,6 @@ cleanup:
     return status;
 }
 
-/* 1: this library's GPUs have up and down gradient; else spillway_jax.py makes a layer of the other calls. */
-__attribute__((visibility("default"))) int spw_jax_gpu_fused(void);
-int spw_jax_gpu_fused(void) { return 1; }
-
 #if defined(SPW_HIP)
 SPW_JAX_HANDLERS(rocm, gemm, exchange)
 SPW_JAX_EXPERTS_HANDLERS(rocm, experts)

@@ -307,20 +307,6 @@ class _Between(typing.NamedTuple):
         """in, out of weights."""
         return (w.shape[2], w.shape[1]) if self.transposed else (w.shape[1], w.shape[2])
 
-    def __call__(self, h):
-        """By JAX's own operations, in fp32."""
-        h = h.astype(jnp.float32)
-        if self.activation == "relu2":
-            return jnp.square(jax.nn.relu(h))
-        gate, up = (h[:, ::2], h[:, 1::2]) if self.interleaved else jnp.split(h, 2, axis=1)
-        if self.activation == "geglu":
-            return jax.nn.gelu(gate, approximate=True) * up
-        if self.limit == 0:
-            return jax.nn.silu(gate) * up
-        # jnp.minimum and jnp.clip halve the gradient of what equals the limit, which many numbers in bf16 do
-        gate, up = jnp.where(gate > self.limit, self.limit, gate), jnp.where(abs(up) > self.limit, jnp.copysign(self.limit, up), up)
-        return gate * jax.nn.sigmoid(self.alpha * gate) * (up + 1)
-
 
 def _between(transposed, activation, interleaved, limit, alpha):
     if activation not in _ACTIVATIONS:
@@ -408,28 +394,6 @@ def _experts_backward(between, saved, dy):
 _experts.defvjp(_experts_forward, _experts_backward)
 
 
-def _plain_experts(x, expert, weight, w_up, w_down, b_up, between):
-    """The same of grouped GEMM and JAX's own operations, for GPUs without the fused products."""
-    row, assignment, offset = _experts_plan(expert, w_up.shape[0])
-    at = jnp.arange(expert.size, dtype=jnp.int32)
-    used = at < offset[-1]
-    choice = jnp.where(used, assignment, 0)
-    token = choice // expert.shape[1]
-    sizes = jnp.diff(offset)
-    h = grouped_gemm(x[token], w_up, sizes, transposed=between.transposed)
-    if b_up is not None:
-        h = h + b_up[jnp.clip(jnp.searchsorted(offset, at, side="right") - 1, 0, w_up.shape[0] - 1)]
-    y = grouped_gemm(between(h).astype(x.dtype), w_down, sizes, transposed=between.transposed)
-    weighted = jnp.where(used[:, None], y.astype(jnp.float32) * weight.reshape(-1)[choice][:, None], 0)
-    return jnp.zeros(x.shape, jnp.float32).at[token].add(weighted).astype(x.dtype)
-
-
-def _are_fused():
-    """Whether the default backend has the fused products: CPUs (by the reference) and NVIDIA's GPUs."""
-    asked = [loaded.spw_jax_gpu_fused for loaded in _libraries if hasattr(loaded, "spw_jax_gpu_fused")]
-    return jax.default_backend() == "cpu" or any(ask() for ask in asked)
-
-
 def _with_bias(y, expert, weight, b_down):
     """y and each choice's weight times its expert's bias, a product of [tokens, experts] by JAX."""
     tokens, experts_ = y.shape[0], b_down.shape[0]
@@ -466,5 +430,5 @@ def experts(x, expert, weight, w_up, w_down, *, transposed=False, activation="sw
     biases = [bias for bias in (b_up, b_down) if bias is not None]
     x, expert, weight, w_up, w_down, *biases = _alike(x, expert, weight.astype(jnp.float32), w_up, w_down, *biases)
     of_up = None if b_up is None else biases[0]
-    y = (_experts if _are_fused() else _plain_experts)(x, expert, weight, w_up, w_down, of_up, between)
+    y = _experts(x, expert, weight, w_up, w_down, of_up, between)
     return y if b_down is None else _with_bias(y, expert, weight, biases[-1])

@@ -15,12 +15,11 @@ import typing
 
 import torch
 
-_OPERATIONS = ("plan", "forward", "input_gradient", "weight_gradient", "up", "down_gradient", "combine", "row_sums", "about",
+_OPERATIONS = ("plan", "forward", "input_gradient", "weight_gradient", "up", "down_gradient", "combine", "row_sums",
                "float8_rows", "float8_weights", "float8_product", "float8_weight_gradient")
 _PLAN_CHUNK, _ROW_SUM_TILE = 1024, 128
 _ACTIVATIONS = ("swiglu", "geglu", "relu2")  # by their numbers in the entry
 _ELEMENTS = (torch.bfloat16, torch.float32, torch.float16)  # the same
-_fused = {}  # by kind of device, as the library says
 _library = None
 
 
@@ -41,11 +40,6 @@ def register(library):
     loaded.spw_torch_run.restype = ctypes.c_char_p
     loaded.spw_torch_run.argtypes = [ctypes.POINTER(_Call)]
     _library = loaded
-    answer = ctypes.c_int32(0)
-    for kind, device in (("cpu", -1), ("cuda", 0)):
-        call = _Call(operation=_OPERATIONS.index("about"), device=device)
-        call.result[0] = ctypes.addressof(answer)
-        _fused[kind] = loaded.spw_torch_run(ctypes.byref(call)) is None and answer.value != 0
 
 
 def _run(operation, operands, results, *, device, dtype=torch.bfloat16, **sizes):
@@ -68,11 +62,6 @@ def _run(operation, operands, results, *, device, dtype=torch.bfloat16, **sizes)
             message = _library.spw_torch_run(ctypes.byref(call))
     if message is not None:
         raise RuntimeError(message.decode())
-
-
-def fused(device):
-    """Whether a device has the fused products: CPUs (by the reference), Hopper, CDNA 2 to 4."""
-    return _fused.get(torch.device(device).type, False)
 
 
 def _widths(w, transposed):
@@ -207,20 +196,6 @@ class _Activation:
 
     def sizes(self):
         return {"activation": self.kind, "pairs": self.pairs, "limit": self.limit, "alpha": self.alpha}
-
-    def __call__(self, h):
-        """By PyTorch's own operators, in fp32."""
-        h, name = h.float(), _ACTIVATIONS[self.kind]
-        if name == "relu2":
-            return h.relu().square()
-        gate, up = (h[:, ::2], h[:, 1::2]) if self.pairs else h.chunk(2, 1)
-        if name == "geglu":
-            return torch.nn.functional.gelu(gate, approximate="tanh") * up
-        if self.limit == 0:
-            return torch.nn.functional.silu(gate) * up
-        # Not clamp, whose gradient of what equals the limit, as many numbers of 16 bits do, is another one since PyTorch 2.15.
-        gate, up = torch.where(gate > self.limit, self.limit, gate), torch.where(up.abs() > self.limit, self.limit * up.sign(), up)
-        return gate * torch.sigmoid(self.alpha * gate) * (up + 1)
 
 
 class _Layer:
@@ -357,22 +332,6 @@ def _experts_gradient(ctx, dy, _):
 _experts.register_autograd(_experts_gradient, setup_context=_experts_setup)
 
 
-def _plain(x, weight, w_up, w_down, b_up, choice, transposed, activation):
-    """The same of grouped GEMM and PyTorch's own operators, for GPUs without the fused products."""
-    row, assignment, offset = choice
-    at = torch.arange(assignment.shape[0], device=x.device)
-    of_row = assignment.clamp(0, row.numel() - 1).long() // row.shape[1]
-    used = (at < offset[-1])[:, None]
-    multiprocessors = int(activation[4])
-    h = _gemm(x[of_row], w_up, offset, transposed, multiprocessors)
-    if b_up is not None:
-        h = h + b_up[torch.searchsorted(offset, at, right=True).clamp(1, w_up.shape[0]) - 1]
-    y = _gemm(_Activation(activation)(h).to(x.dtype), w_down, offset, transposed, multiprocessors)
-    by = weight.reshape(-1)[assignment.clamp(0, row.numel() - 1).long()][:, None]
-    weighted = torch.where(used, y.float() * by, 0)
-    return torch.zeros(x.shape, dtype=torch.float32, device=x.device).index_add(0, of_row, weighted).to(x.dtype)
-
-
 def _activation_numbers(activation, interleaved, limit, alpha, multiprocessors=0):
     if activation not in _ACTIVATIONS:
         raise ValueError(f"activation {activation!r}; one of {', '.join(_ACTIVATIONS)} would be right")
@@ -417,12 +376,7 @@ def experts(x, expert, weight, w_up, w_down, *, b_up=None, b_down=None, activati
     expert = torch.where((expert < 0) | (expert >= experts_), -1, expert).to(torch.int32).contiguous()
     weight, x = weight.to(torch.float32).contiguous(), x.contiguous()
     choice = _plan(expert, experts_)
-    if fused(x.device):
-        y = _experts(x, weight, w_up, w_down, b_up, *choice, *(main_grads or (None, None)), bool(transposed), bool(gathers), numbers)[0]
-    elif main_grads is None:
-        y = _plain(x, weight, w_up, w_down, b_up, choice, bool(transposed), numbers)
-    else:
-        raise ValueError(f"main_grads on {x.device}, which has no fused products; None would be right")
+    y = _experts(x, weight, w_up, w_down, b_up, *choice, *(main_grads or (None, None)), bool(transposed), bool(gathers), numbers)[0]
     return y if b_down is None else _with_bias(y, expert, weight, b_down)
 
 

@@ -9,7 +9,7 @@ import random
 import struct
 import sys
 
-PLAN, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, UP, DOWN_GRADIENT, COMBINE, ROW_SUMS, ABOUT, F8_ROWS, F8_WEIGHTS, F8_PRODUCT, F8_GRADIENT = range(13)
+PLAN, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, UP, DOWN_GRADIENT, COMBINE, ROW_SUMS, F8_ROWS, F8_WEIGHTS, F8_PRODUCT, F8_GRADIENT = range(12)
 INTEGERS = ("operation", "device", "element", "transposed", "gathers", "activation", "pairs", "multiprocessors")
 BF16, FP32, FP16 = range(3)
 SIZES = ("experts", "rows", "in", "out", "tokens", "top_k")
@@ -377,8 +377,6 @@ def refused():
             ("sizes beyond memory", "fewer would be right", FORWARD, [a, a, rising], [a], {"in": 2 ** 62})):
         said = run(operation, operands, results, **{**shape, **more})
         check(f"{what} is refused: {said}", said is not None and words in said)
-    about = integers([0])
-    check("a CPU has the fused products", run(ABOUT, [], [about]) is None and about[0] == 1)
 
 
 for transposed in (False, True):
