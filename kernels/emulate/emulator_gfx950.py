@@ -1,7 +1,7 @@
 """Instructions, most of gfx950, executed in numpy as AMD documents them, which the emulator that emulator.py loads executes otherwise:
 products of fp8 with scales (it applies one scale to a whole sum and lays 32 x 32 results out differently), loads from a buffer to LDS (it
 reads behind the buffer's end), products of fp16 (it takes subnormal numbers for 0, and infinity and NaN for numbers), products of 128
-terms of fp8 without scales (it takes them for those with scales), reads of LDS that transpose (it has none).
+terms of fp8 without scales (it takes them for those with scales), reads of LDS that transpose (it has none), stores of accumulation registers to LDS (it takes them for vector registers).
 
 Layouts: AMD, "Matrix Core Programming on AMD CDNA 3 and CDNA 4", example 5.4 (32x32x64 of two fp8 operands); scales: a lane's byte is of
 the 32 numbers from 32 (lane / 32) on of row or column lane % 32. Products of codes are exact in fp64, so is their sum here, which is
@@ -18,6 +18,7 @@ import numpy as np
 
 VECTOR, ZERO = 256, 128  # an operand: its first vector register; the constant 0
 M0, PC, EXEC = 124, 128, 63  # scalar registers: a word; 64-bit words
+STORES = {"DS_WRITE_B32": 4, "DS_WRITE_B64": 8, "DS_WRITE_B128": 16}
 LOADS = {"BUFFER_LOAD_DWORD": 4, "BUFFER_LOAD_DWORDX4": 16}
 LANE, BYTE, REGISTER = np.arange(64)[:, None], np.arange(32)[None, :], np.arange(16)[:, None]
 TERM = BYTE // 16 * 32 + LANE // 32 * 16 + BYTE % 16  # of a lane's byte
@@ -151,6 +152,19 @@ def read_turned(name, instruction):
     return run
 
 
+def store_accumulation(name, instruction):
+    f, size = fields_of(instruction, "addr", "data0", "offset0", "offset1"), STORES[name]
+
+    def run(scalar, vector, local, accumulation):
+        on = scalars(scalar.value, EXEC + 1, ctypes.c_uint64)[EXEC]
+        numbers = np.ascontiguousarray(registers(accumulation.value)[f["data0"] :][: size // 4].T)  # [lane][register]
+        for lane, at in enumerate(registers(vector.value)[f["addr"]].tolist()):
+            if on >> lane & 1:
+                ctypes.memmove(local.value + at + (f["offset1"] << 8 | f["offset0"]), numbers[lane].tobytes(), size)
+
+    return run
+
+
 def load_to_local(name, instruction):
     f, size = fields_of(instruction, "srsrc", "vaddr", "soffset", "offset", "offen", "idxen"), LOADS[name]
     if f["offset"] or f["idxen"] or not f["offen"] or f["soffset"] != ZERO:
@@ -194,6 +208,8 @@ def executor(name, instruction):
         run = product_128(name, instruction)
     elif name == "DS_READ_B64_TR_B16":
         run = read_turned(name, instruction)
+    elif name in STORES and getattr(instruction, "acc", 0):
+        run = store_accumulation(name, instruction)
     elif name in LOADS and getattr(instruction, "lds", 0):
         run = load_to_local(name, instruction)
     elif name == "S_WAITCNT":
