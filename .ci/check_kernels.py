@@ -23,15 +23,10 @@ from code_object import CodeObject
 LDS_BYTES = {"gfx90a": 65536, "gfx942": 65536, "gfx950": 163840}
 REGISTERS, REGISTER_UNIT, WAVES_MAX, SIMDS, WAVE = 512, 8, 8, 4, 64
 MATRIX_BUSY_MIN = {"gfx942": 0.90, "gfx950": 0.90}
-# Both operands are transposed on their way to LDS, and a step of gfx950 has half of gfx942's cycles to hide that behind. Where rows are
-# gathered, each thread also makes addresses of four assignments a step, or of two.
-# fp8: a block's sums are scaled and added by vector instructions, and gfx942's codes are translated by eight more for four of them.
-# Its gradient of weights has a scale for a column, too: a block's sums take twice as many vector instructions.
-MATRIX_BUSY_LESS = {("gfx950", "gemm_mfma_weights"): 0.85, ("gfx950", "gemm_mfma_weights_in_order"): 0.85,
-                    ("gfx942", "gemm_mfma_weights_gathered_a"): 0.85, ("gfx950", "gemm_mfma_weights_gathered_a"): 0.75,
-                    ("gfx950", "gemm_mfma_weights_gathered_b"): 0.80,
-                    ("gfx942", "gemm_float8_mfma"): 0.45, ("gfx950", "gemm_float8_mfma"): 0.75,
-                    **{(target, f"gemm_float8_weights_{name}mfma"): share for target, share in (("gfx942", 0.45), ("gfx950", 0.70))
+# fp8: gfx942's codes are translated by five instructions for four of them. The gradient of weights has a scale for a column, too: a block's
+# sums take twice as many vector instructions. gfx950 multiplies 128 terms in half of the time that four products of 32 take.
+MATRIX_BUSY_LESS = {("gfx942", "gemm_float8_mfma"): 0.74, ("gfx950", "gemm_float8_mfma"): 0.89,
+                    **{(target, f"gemm_float8_weights_{name}mfma"): share for target, share in (("gfx942", 0.60), ("gfx950", 0.70))
                        for name in ("", "added_")}}
 BRANCH = re.compile(r"^\s+(s_c?branch\S*)\s.*//\s*([0-9A-F]+):.*<(\S+?)(?:\+0x([0-9a-f]+))?>\s*$")
 INSTRUCTION = re.compile(r"^\s+(\S.*?)\s*//\s*([0-9A-F]+):")
@@ -87,11 +82,15 @@ def not_waited_for(code):
     return found
 
 
+# Products that LLVM 22 counts as those of fp4 take, of two fp8, twice as many passes [AMD, CDNA 4 instruction set architecture]: 16 of
+# 32x32x64, 8 of 16x16x128. Each beside a product of fp32 with as many.
+AS_LONG = {"32x32x64": "32x32x2", "16x16x128": "16x16x4"}
+
+
 def with_passes(text):
-    """An instruction as llvm-mca should see it. LLVM 22 counts products of f8f6f4 as those of fp4; of two fp8 they take twice as many passes,
-    16 for 32x32x64 (AMD, CDNA 4 instruction set). So does this product of fp32, of the same sums and the factors' first registers."""
-    match = re.match(r"v_mfma(?:_scale)?_f32_32x32x64_f8f6f4 (\S+), ([va])\[(\d+):\d+\], ([va])\[(\d+):\d+\], ([^\s,]+)", text)
-    return "v_mfma_f32_32x32x2_f32 {}, {}{}, {}{}, {}".format(*match.groups()) if match else text
+    """An instruction as llvm-mca should see it: the product of fp32 in AS_LONG has the same sums and the factors' first registers."""
+    match = re.match(r"v_mfma(?:_scale)?_f32_(\w+)_f8f6f4 (\S+), ([va])\[(\d+):\d+\], ([va])\[(\d+):\d+\], ([^\s,]+)", text)
+    return "v_mfma_f32_{}_f32 {}, {}{}, {}{}, {}".format(AS_LONG[match[1]], *match.groups()[1:]) if match else text
 
 
 def simulate(code, target, rounds):

@@ -211,9 +211,10 @@ def float8_tester(variant, tile_m, tile_n, persistent, cases):
         rows, blocks, across = sum(counts) + unused, -(-inner // BLOCK), -(-columns // BLOCK)
         offset, a, a_scale, b, b_scale = operands_here = float8_operands(rng, case, exact)
         want, scale = float8_reference(case, *operands_here)
-        spoiled = None if exact or len(counts) > 1 else 0  # a row with a NaN, which must stay in it
-        if spoiled is not None:
-            a[spoiled, inner // 2] = 0xFF
+        spoiled = np.arange(0 if exact or len(counts) > 1 else min(rows, 16))  # rows with a NaN, which must stay in them; so must a column's
+        a[spoiled, spoiled * 37 % inner] = np.where(spoiled % 2, 0x7F, 0xFF)
+        if len(spoiled):
+            b[0, -1, -1] = 0x7F
         inputs = {k: Array(v) for k, v in (("a", a), ("b", b), ("offset", offset), ("a_scale", a_scale), ("b_scale", b_scale))}
         c = Array(shape=want.shape, dtype=np.uint16)
         limit = (rows // tile_m + len(counts) + 1) * -(-columns // tile_n)
@@ -227,8 +228,8 @@ def float8_tester(variant, tile_m, tile_n, persistent, cases):
             low, high = (want, want) if exact else interval_bf16(want, scale, min(inner, BLOCK) + 3 + blocks)
             got = from_bf16(c.view)
             good = c.view == to_bf16(want) if exact else (got >= low) & (got <= high)
-            if spoiled is not None:
-                good[spoiled] = np.isnan(got[spoiled])
+            if len(spoiled):
+                good[spoiled], good[:, -1] = np.isnan(got[spoiled]), np.isnan(got[:, -1])
             return problem_of([c], list(inputs.values()), [("values", good)])
 
         judge.count(label, verdict())

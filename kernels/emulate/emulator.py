@@ -35,10 +35,11 @@ def available():
 
 
 def _emulator():
-    """The emulator's module, with six mends: CDNA calls the bit by which an atomic returns the old value sc0, not glc; the factors
+    """The emulator's module, with seven mends: CDNA calls the bit by which an atomic returns the old value sc0, not glc; the factors
     of a matrix instruction may be accumulation registers (its field acc, one bit each); s_memrealtime reads a clock of ours;
     write-back and invalidation of caches, taken for loads, do nothing; products of fp8 read e4m3fnuz where Program
-    finds code for gfx942, else e4m3fn; numbers of 16 bits in v128 and behind are not the upper halves of v0 and behind, as on RDNA."""
+    finds code for gfx942, else e4m3fn; a product of fp8 without scales and what stands before it are two instructions; numbers of 16 bits
+    in v128 and behind are not the upper halves of v0 and behind, as on RDNA."""
     os.environ.setdefault("DEV", "CPU")
     if os.environ["TINYGRAD"] not in sys.path:
         sys.path.insert(0, os.environ["TINYGRAD"])
@@ -110,7 +111,7 @@ def _emulator():
                 emu._Ctx.rvgpr_dyn, emu._Ctx.rsrc_dyn = plain_read, plain_source
 
         emu._compile_mfma = matrix
-        _mend_halves(emu)
+        _mend_halves(emu), _mend_decoder(emu)
     return emu
 
 
@@ -126,6 +127,12 @@ def _noted(function):
             running.pop()
 
     return noted, running
+
+
+def _mend_decoder(emu):
+    """A product with scales has 16 bytes, which begin with an instruction of its own: looked for behind any other, it is not seen."""
+    plain, scales = emu.decode_inst, (0xD3AC).to_bytes(2, "little")
+    emu.decode_inst = lambda data, architecture: plain(data if data[2:4] == scales else data[:8] + bytes(8), architecture)
 
 
 def _mend_halves(emu):

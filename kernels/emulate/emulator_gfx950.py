@@ -1,11 +1,13 @@
 """Instructions, most of gfx950, executed in numpy as AMD documents them, which the emulator that emulator.py loads executes otherwise:
 products of fp8 with scales (it applies one scale to a whole sum and lays 32 x 32 results out differently), loads from a buffer to LDS (it
-reads behind the buffer's end), products of fp16 (it takes subnormal numbers for 0, and infinity and NaN for numbers).
+reads behind the buffer's end), products of fp16 (it takes subnormal numbers for 0, and infinity and NaN for numbers), products of 128
+terms of fp8 without scales (it takes them for those with scales), reads of LDS that transpose (it has none), stores of accumulation registers to LDS (it takes them for vector registers).
 
 Layouts: AMD, "Matrix Core Programming on AMD CDNA 3 and CDNA 4", example 5.4 (32x32x64 of two fp8 operands); scales: a lane's byte is of
 the 32 numbers from 32 (lane / 32) on of row or column lane % 32. Products of codes are exact in fp64, so is their sum here, which is
 rounded to fp32 once an instruction. Products of fp16 are exact in fp32, and are added in fp32 one after the other. Loads to LDS: LLVM, "User Guide for AMDGPU Backend", and the instruction set's chapter on buffers: lane
-after lane from M0 on; 0 from behind the end.
+after lane from M0 on; 0 from behind the end. Transposing reads: which lane names which numbers is
+inferred from public kernels of gfx950 that use them.
 """
 import collections
 import ctypes
@@ -16,6 +18,7 @@ import numpy as np
 
 VECTOR, ZERO = 256, 128  # an operand: its first vector register; the constant 0
 M0, PC, EXEC = 124, 128, 63  # scalar registers: a word; 64-bit words
+STORES = {"DS_WRITE_B32": 4, "DS_WRITE_B64": 8, "DS_WRITE_B128": 16}
 LOADS = {"BUFFER_LOAD_DWORD": 4, "BUFFER_LOAD_DWORDX4": 16}
 LANE, BYTE, REGISTER = np.arange(64)[:, None], np.arange(32)[None, :], np.arange(16)[:, None]
 TERM = BYTE // 16 * 32 + LANE // 32 * 16 + BYTE % 16  # of a lane's byte
@@ -107,6 +110,61 @@ def product_fp16(name, instruction, terms):
     return run
 
 
+def product_128(name, instruction):
+    """16 x 16 sums of 128 products of fp8: lane l has 16 terms from 16 (l / 16) on and the 16 that lie 64 behind them, of row or column l % 16."""
+    f = fields_of(instruction, "src0", "src1", "src2", "vdst", "acc", "acc_cd", "cbsz", "blgp", "neg")
+    constant = f["src2"] == ZERO
+    if any(f[n] for n in ("cbsz", "blgp", "neg")) or min(f["src0"], f["src1"]) < VECTOR or (f["src2"] < VECTOR and not constant):
+        raise NotImplementedError(f"{name} with {f}")
+
+    def factor_of(file, first):
+        """[row or column][term]"""
+        codes = np.ascontiguousarray(file[first : first + 8].T).view(np.uint8)  # [lane][byte]
+        return CODES[codes].reshape(4, 16, 2, 16).transpose(1, 2, 0, 3).reshape(16, 128)
+
+    def run(scalar, vector, local, accumulation):
+        files = registers(vector.value), registers(accumulation.value)
+        a, b = (factor_of(files[f["acc"] >> i & 1], f[f"src{i}"] - VECTOR) for i in (0, 1))
+        result = files[f["acc_cd"]]
+        before = 0 if constant else result[f["src2"] - VECTOR :][:4].view(np.float32).astype(np.float64)
+        sums = (a @ b.T).reshape(4, 4, 16).transpose(1, 0, 2).reshape(4, 64)  # [register][lane]
+        with np.errstate(over="ignore"):
+            result[f["vdst"] & 255 :][:4] = (before + sums).astype(np.float32).view(np.uint32)
+
+    return run
+
+
+def read_turned(name, instruction):
+    """Lane j of 16 names four numbers of 16 bits, from 4 (j % 4) on, of row j / 4 of four rows, and is given number j of each row."""
+    f = fields_of(instruction, "addr", "vdst", "acc", "offset0", "offset1")
+
+    def run(scalar, vector, local, accumulation):
+        if scalars(scalar.value, EXEC + 1, ctypes.c_uint64)[EXEC] != (1 << 64) - 1:
+            raise NotImplementedError(f"{name} with lanes switched off")
+        at = registers(vector.value)[f["addr"]].astype(np.int64) + (f["offset1"] << 8 | f["offset0"])
+        if (at % 8).any():
+            raise NotImplementedError(f"{name} at addresses that are no multiple of 8")
+        read = b"".join(ctypes.string_at(local.value + place, 8) for place in at.tolist())
+        rows = np.frombuffer(read, np.uint16).reshape(4, 4, 16)  # [16 lanes][row][number]
+        given = np.ascontiguousarray(rows.transpose(0, 2, 1)).reshape(64, 4).view(np.uint32)  # [lane][register]
+        registers((accumulation if f["acc"] else vector).value)[f["vdst"] :][:2] = given.T
+
+    return run
+
+
+def store_accumulation(name, instruction):
+    f, size = fields_of(instruction, "addr", "data0", "offset0", "offset1"), STORES[name]
+
+    def run(scalar, vector, local, accumulation):
+        on = scalars(scalar.value, EXEC + 1, ctypes.c_uint64)[EXEC]
+        numbers = np.ascontiguousarray(registers(accumulation.value)[f["data0"] :][: size // 4].T)  # [lane][register]
+        for lane, at in enumerate(registers(vector.value)[f["addr"]].tolist()):
+            if on >> lane & 1:
+                ctypes.memmove(local.value + at + (f["offset1"] << 8 | f["offset0"]), numbers[lane].tobytes(), size)
+
+    return run
+
+
 def load_to_local(name, instruction):
     f, size = fields_of(instruction, "srsrc", "vaddr", "soffset", "offset", "offen", "idxen"), LOADS[name]
     if f["offset"] or f["idxen"] or not f["offen"] or f["soffset"] != ZERO:
@@ -146,6 +204,12 @@ def executor(name, instruction):
         run = product(name, instruction)
     elif fp16:
         run = product_fp16(name, instruction, int(fp16[1]))
+    elif name == "V_MFMA_F32_16X16X128_F8F6F4":
+        run = product_128(name, instruction)
+    elif name == "DS_READ_B64_TR_B16":
+        run = read_turned(name, instruction)
+    elif name in STORES and getattr(instruction, "acc", 0):
+        run = store_accumulation(name, instruction)
     elif name in LOADS and getattr(instruction, "lds", 0):
         run = load_to_local(name, instruction)
     elif name == "S_WAITCNT":

@@ -14,7 +14,7 @@ class Event:
 
     def __init__(self, kind, name, instruction):
         self.kind, self.name, self.atomic = kind, name, "ATOMIC" in name or name.startswith("DS_ADD")
-        last = name.rsplit("_", 1)[-1]
+        last = "B64" if "B64_TR" in name else name.rsplit("_", 1)[-1]
         self.bytes = {"DWORDX2": 8, "DWORDX3": 12, "DWORDX4": 16, "DWORDX8": 32, "DWORDX16": 64, "X2": 8, "SHORT": 2, "USHORT": 2,
                       "BYTE": 1, "UBYTE": 1, "B64": 8, "B96": 12, "B128": 16, "B16": 2, "U16": 2, "B8": 1, "U8": 1}.get(last, 4)
         self.local, self.field = name.startswith("DS_"), {}

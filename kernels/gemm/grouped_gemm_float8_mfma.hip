@@ -7,8 +7,12 @@ struct tile_scales {
         float row[DOWN];
         GPU_MEMBER float operator()(int i, int) const { return row[i]; }
     };
+    static constexpr float8_plan PLAN = {4, 3, 1, 4, 2};
+    struct loaded {
+        float row[DOWN], column;
+    };
     const float *a, *b;
-    int at[DOWN];
+    int at[DOWN], block = 0; /* in bytes: a lane's rows, and the next block */
 
     GPU_MEMBER void start(const spw_gemm_float8_problem &problem, const gemm_tile &t, int wave_m) {
         const int blocks = problem.blocks;
@@ -17,15 +21,21 @@ struct tile_scales {
 #pragma unroll
         for (int i = 0; i < DOWN; i++) { /* a row behind the group's last is not stored */
             const int row = t.m0 + wave_m + i * 16 + gpu_lane() % 16;
-            at[i] = (row < t.height ? row : t.height - 1) * blocks;
+            at[i] = (row < t.height ? row : t.height - 1) * blocks * 4;
         }
     }
-    /* The next block's; called once a block. */
-    GPU_MEMBER void next(factors &to) {
-        const float of_b = *b++ * FLOAT8_MISSING;
+    GPU_MEMBER void next(loaded &to, int left) {
+        const int bytes = gpu_first(left > 0 ? -1 : 0);
 #pragma unroll
-        for (int i = 0; i < DOWN; i++) to.row[i] = a[at[i]] * of_b;
-        a++;
+        for (int i = 0; i < DOWN; i++) to.row[i] = load_scales<float>(a, at[i], bytes, block);
+        to.column = load_scales<float>(b, 0, bytes, block);
+        block += 4;
+    }
+    GPU_MEMBER factors finished(const loaded &from) const {
+        factors to;
+#pragma unroll
+        for (int i = 0; i < DOWN; i++) to.row[i] = from.row[i] * (from.column * FLOAT8_MISSING);
+        return to;
     }
 };
 
@@ -38,16 +48,20 @@ ONE_WAVE_KERNEL gemm_float8_mfma(spw_gemm_float8_problem problem) {
     gemm_walk<SPW_GEMM_ROWS, TILE_M, TILE_N, BAND> walk;
     gemm_tile t;
     walk.start(p);
-    for (int index = gpu_block(); walk.seek(p, index, t); index += p.blocks) {
-        const gemm_operands o = gemm_operands_of<SPW_GEMM_ROWS>(p, t);
+    for (int index = gpu_block(); walk.seek(to_walk(p), index, t);
+         index += read_again(problem).pairs.blocks) {
         sums4 total[DOWN][ACROSS] = {};
         if (t.terms > 0) {
-            const float8_sides sides = {o.a, o.b, (int)o.a_m, (int)o.b_n, p.columns, t.terms};
+            const spw_gemm_float8_problem again = read_again(problem);
+            const gemm_operands o = gemm_operands_of<SPW_GEMM_ROWS>(again.pairs, t);
+            const float8_sides sides = {o.a, o.b, (int)o.a_m, (int)o.b_n, again.pairs.columns, t.terms};
             tile_scales scales;
-            scales.start(problem, t, wave_m);
+            scales.start(again, t, wave_m);
             sum_blocks(sides, t, scales, a_at, b_at, lds, total);
         }
-        store_tile<ACROSS>(t, p.columns, o.c, t.m0 + wave_m, t.n0 + wave_n, total);
+        const spw_gemm_problem again = read_again(problem).pairs;
+        store_tile<ACROSS>(t, again.columns, gemm_operands_of<SPW_GEMM_ROWS>(again, t).c, t.m0 + wave_m,
+                           t.n0 + wave_n, total);
     }
 }
 

@@ -9,32 +9,42 @@ struct column_scales {
         sums4 column[ACROSS];
         GPU_MEMBER sums4 operator()(int i, int j) const { return column[j] * row[i]; }
     };
+    static constexpr float8_plan PLAN = {6, 6, 5, 5, 6};
+    typedef factors loaded;
     const float *a, *b;
-    int inner, columns, row_at[DOWN], column_at[ACROSS];
+    int row_at[DOWN], column_at[ACROSS]; /* in bytes */
+    unsigned inner, columns;
 
     /* Rows and columns that are not there, and not stored, take the scales of the last ones. */
     GPU_MEMBER void start(const spw_gemm_float8_weights_problem &problem, const gemm_tile &t, long first,
                           int m0, int n0) {
-        inner = problem.p.inner, columns = problem.p.columns;
+        inner = (unsigned)problem.p.inner, columns = (unsigned)problem.p.columns;
         a = problem.a_scale + first * inner, b = problem.b_scale + first * columns;
 #pragma unroll
         for (int i = 0; i < DOWN; i++) {
             const int row = m0 + i * 16 + gpu_lane() % 16;
-            row_at[i] = row < t.height ? row : t.height - 1;
+            row_at[i] = (row < t.height ? row : t.height - 1) * 4;
         }
 #pragma unroll
         for (int j = 0; j < ACROSS; j++) {
             const int column = n0 + j * 16 + gpu_lane() / 16 * 4;
-            column_at[j] = column < columns ? column : columns - 4;
+            column_at[j] = (column < problem.p.columns ? column : problem.p.columns - 4) * 4;
         }
     }
-    /* The next block's; called once a block. */
-    GPU_MEMBER void next(factors &to) {
+    GPU_MEMBER void next(loaded &to, int left) {
+        const int bytes = gpu_first(left > 0 ? -1 : 0);
 #pragma unroll
-        for (int i = 0; i < DOWN; i++) to.row[i] = a[row_at[i]] * FLOAT8_MISSING;
+        for (int i = 0; i < DOWN; i++) to.row[i] = load_scales<float>(a, row_at[i], bytes);
 #pragma unroll
-        for (int j = 0; j < ACROSS; j++) to.column[j] = *(const sums4 *)(b + column_at[j]);
+        for (int j = 0; j < ACROSS; j++) to.column[j] = load_scales<sums4>(b, column_at[j], bytes);
         a += inner, b += columns;
+    }
+    GPU_MEMBER factors finished(const loaded &from) const {
+        factors to = from;
+        if (FLOAT8_MISSING != 1)
+#pragma unroll
+            for (int i = 0; i < DOWN; i++) to.row[i] *= FLOAT8_MISSING;
+        return to;
     }
 };
 
@@ -52,21 +62,6 @@ GPU_DEVICE void add_tile(const gemm_tile &t, int columns, float *c, int m0, int 
     }
 }
 
-/* The kernel's only argument, read anew: else what is needed between sums alone takes registers during them. */
-GPU_DEVICE spw_gemm_float8_weights_problem read_again(const spw_gemm_float8_weights_problem &problem) {
-#if defined(__AMDGCN__)
-    typedef const __attribute__((address_space(4))) spw_gemm_float8_weights_problem argument;
-    argument *from = (argument *)__builtin_amdgcn_kernarg_segment_ptr();
-    asm volatile("" : "+s"(from));
-    spw_gemm_float8_weights_problem again;
-    __builtin_memcpy(&again, (const spw_gemm_float8_weights_problem *)from, sizeof again);
-    (void)problem;
-    return again;
-#else
-    return problem;
-#endif
-}
-
 template <bool ADDS> GPU_DEVICE void gemm_float8_weights(const spw_gemm_float8_weights_problem &argument) {
     const spw_gemm_problem &p = argument.p;
     alignas(16) __shared__ unsigned char lds[2][STEP_BYTES];
@@ -76,21 +71,25 @@ template <bool ADDS> GPU_DEVICE void gemm_float8_weights(const spw_gemm_float8_w
     gemm_walk<SPW_GEMM_WEIGHTS, TILE_M, TILE_N, BAND> walk;
     gemm_tile t;
     walk.start(p);
-    for (int index = gpu_block(); walk.seek(p, index, t); index += p.blocks) {
+    for (int index = gpu_block(); walk.seek(to_walk(p), index, t); index += read_again(argument).p.blocks) {
         sums4 total[DOWN][ACROSS] = {};
         if (t.terms > 0) {
             const spw_gemm_float8_weights_problem problem = read_again(argument);
             const long first = t.first / SPW_GEMM_FLOAT8_BLOCK + t.expert;
             const int stride = problem.blocks * 2 * TILE_K,
                       blocks = (t.terms + SPW_GEMM_FLOAT8_BLOCK - 1) / SPW_GEMM_FLOAT8_BLOCK;
-            const float8_sides sides = {
-                p.a + first * 2 * TILE_K, p.b + first * 2 * TILE_K, stride, stride, p.columns,
-                blocks * 2 * TILE_K};
+            const float8_sides sides = {problem.p.a + first * 2 * TILE_K,
+                                        problem.p.b + first * 2 * TILE_K,
+                                        stride,
+                                        stride,
+                                        problem.p.columns,
+                                        blocks * 2 * TILE_K};
             column_scales scales;
             scales.start(problem, t, first, t.m0 + wave_m, t.n0 + wave_n);
             sum_blocks(sides, t, scales, a_at, b_at, lds, total);
         }
         const spw_gemm_float8_weights_problem problem = read_again(argument);
+        t.height = problem.p.inner;
         const long corner = (long)t.expert * problem.p.inner * problem.p.columns;
         if (!ADDS)
             store_tile<ACROSS>(t, problem.p.columns, problem.p.c + corner, t.m0 + wave_m, t.n0 + wave_n,

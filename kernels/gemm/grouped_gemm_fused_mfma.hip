@@ -58,19 +58,19 @@ template <int LOADS> struct gathered_terms : share<false, LOADS> {
     typedef unsigned numbers __attribute__((ext_vector_type(LOADS)));
     const int *assignment;
     unsigned behind, next; /* bytes of assignments up to the group's end, and where the next ones are */
-    numbers assigned;
-    unsigned inverse, row_bytes, column;
+    static constexpr bool AIMED = true;
+    numbers assigned, coming; /* of the next load, and of the one behind it */
+    unsigned inverse, row_bytes, column, from[LOADS];
 
     GPU_MEMBER void start(const spw_gemm_fused_problem &f, const spw_bf16 *array, int width, int column0,
                           const gemm_tile &t) {
-        const int thread = gpu_thread(), along = thread % this->ALONG * LOADS,
-                  across = thread / this->ALONG * 8;
+        const int along = this->along(), across = this->across();
         assignment = f.assignment, inverse = token_inverse(f.top_k), row_bytes = (unsigned)width * 2;
         behind = (unsigned)(t.first + t.rows) * 4, next = (unsigned)(t.first + along) * 4;
         this->base = array, this->bytes = (unsigned)f.tokens * row_bytes;
-        this->to = place(across, along / 8) + along % 8 * 2;
+        this->to = this->first_place();
         column = (unsigned)(column0 + across) * 2;
-        assigned = load_assigned();
+        assigned = load_assigned(), coming = load_assigned();
     }
     GPU_MEMBER numbers load_assigned() {
 #if defined(__AMDGCN__)
@@ -85,14 +85,18 @@ template <int LOADS> struct gathered_terms : share<false, LOADS> {
         return numbers{};
 #endif
     }
-    GPU_MEMBER void load(int left) {
-        const int along = gpu_thread() % this->ALONG * LOADS;
+    template <int HALF> GPU_MEMBER void aim(int left) {
+        const int along = this->along();
 #pragma unroll
-        for (int i = 0; i < LOADS; i++) {
-            const unsigned from = small(token_of(assigned[i], inverse)) * small(row_bytes) + column;
-            this->v[i] = load_piece(this->base, this->bytes, along + i < left ? from : OUTSIDE);
+        for (int i = HALF * LOADS / 2; i < (HALF + 1) * LOADS / 2; i++) {
+            const unsigned row = small(token_of(assigned[i], inverse)) * small(row_bytes);
+            from[i] = along + i < left ? row + column : OUTSIDE;
         }
-        assigned = load_assigned();
+    }
+    GPU_MEMBER void load(int) {
+#pragma unroll
+        for (int i = 0; i < LOADS; i++) this->v[i] = load_piece(this->base, this->bytes, from[i]);
+        assigned = coming, coming = load_assigned();
     }
 };
 

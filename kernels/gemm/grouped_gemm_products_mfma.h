@@ -50,21 +50,25 @@ template <spw_gemm_element ELEMENT> struct element_products {
 };
 
 /* Both operands of a step in LDS. */
-typedef unsigned char step_bytes[A_BYTES + TILE_N * ROW_BYTES];
+typedef unsigned char step_bytes[STEP_ROOM];
 
 /* All `terms` of a tile's sums, by all waves together. */
 template <spw_gemm_element ELEMENT, typename A, typename B>
 GPU_DEVICE void sum_up(A &a, B &b, int terms, step_bytes (&lds)[2], int wave, sums4 (&sum)[DOWN][ACROSS]) {
-    const int a_at = place(wave % 2 * WAVE_M + gpu_lane() % 16, gpu_lane() / 16);
-    const int b_at = place(wave / 2 * WAVE_N + gpu_lane() % 16, gpu_lane() / 16) + A_BYTES;
+    const int a_at = fragments_at<A::TURNED, TILE_M>(wave % 2 * WAVE_M);
+    const int b_at = fragments_at<B::TURNED, TILE_N>(wave / 2 * WAVE_N) + B_AT;
+    a.template aim<0>(terms), b.template aim<0>(terms);
+    a.template aim<1>(terms), b.template aim<1>(terms);
     a.load(terms), b.load(terms);
     gpu_barrier(); /* the tile before has been read */
-    a.store(lds[0]), b.store(lds[0] + A_BYTES);
+    a.store(lds[0]), b.store(lds[0] + B_AT);
+    a.template aim<0>(terms - TILE_K), b.template aim<0>(terms - TILE_K);
+    a.template aim<1>(terms - TILE_K), b.template aim<1>(terms - TILE_K);
     a.load(terms - TILE_K), b.load(terms - TILE_K);
     gpu_barrier();
     fragments f;
-    read_columns(f.b, lds[0], b_at);
-    read_rows<0, DOWN>(f.a, lds[0], a_at);
+    read_columns<B>(f.b, lds[0], b_at);
+    read_rows<A, 0, DOWN>(f.a, lds[0], a_at);
     /* Two steps a round: behind the end of the sum a step multiplies zeros. */
 #pragma clang loop unroll(disable)
     for (int left = terms; left > 0; left -= 2 * TILE_K) {

@@ -49,16 +49,16 @@ GPU_DEVICE void fence_schedule() {
 #endif
 }
 
-/* Asks the scheduler for COUNT groups: MATRIX matrix instructions, MOVES moves that put numbers together, one
- * instruction of `KIND`. So neither pipe waits for the other. No effect on what is computed. */
-enum { MEMORY_READ = 0x20, LDS_READ = 0x100, LDS_WRITE = 0x200 };
-template <int COUNT, int KIND, int MOVES, int MATRIX> GPU_DEVICE void interleave() {
+/* Asks the scheduler for COUNT groups: MATRIX matrix instructions, MOVES moves that put numbers together, ITEMS
+ * instructions of `KIND`. So neither pipe waits for the other. No effect on what is computed. */
+enum { VECTOR = 2, MEMORY_READ = 0x20, LDS_READ = 0x100, LDS_WRITE = 0x200 };
+template <int COUNT, int KIND, int MOVES, int MATRIX, int ITEMS = 1> GPU_DEVICE void interleave() {
 #if defined(__AMDGCN__)
 #pragma unroll
     for (int i = 0; i < COUNT; i++) {
         if (MATRIX > 0) __builtin_amdgcn_sched_group_barrier(8, MATRIX, 0);
-        if (MOVES > 0) __builtin_amdgcn_sched_group_barrier(2, MOVES, 0);
-        __builtin_amdgcn_sched_group_barrier(KIND, 1, 0);
+        if (MOVES > 0) __builtin_amdgcn_sched_group_barrier(VECTOR, MOVES, 0);
+        __builtin_amdgcn_sched_group_barrier(KIND, ITEMS, 0);
     }
 #endif
 }
