@@ -199,7 +199,8 @@ GPU_DEVICE void consume_blocks(const spw_gemm_float8_weights_problem &problem, r
             wgmma_wait<0>();
             add_scaled(sum + 64, part, row, columns);
             __syncwarp();
-            barrier_arrive(empty); /* by every thread: one of a warp is slower, and racecheck does not follow it */
+            /* By every thread: by one of a warp is slower, and racecheck does not follow it. */
+            barrier_arrive(empty);
         }
         finish_tile<ADDS>(problem, t, row0, sum, ring.stages + STORE_AT + warp * WARP_PIECE_BYTES);
     }
