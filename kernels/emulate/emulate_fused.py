@@ -100,7 +100,7 @@ def argument(case, inner_contiguous, arrays, rows, add=0, weights=None, h=None, 
     a, b, offset, c = arrays
     problem = struct.pack("<6i", len(case[0]), sum(case[0]) + case[1], case[2], case[3], inner_contiguous, 2) + b"".join(
         at(array) for array in (a, b, offset, c))
-    return (problem + at(rows.assignment) + struct.pack("<4i", TOP_K if gathers else 0, rows.tokens, add, 0)
+    return (problem + at(rows.assignment) + struct.pack("<6i", TOP_K if gathers else 0, rows.tokens, 0, 0, add, 0)
             + b"".join(at(array) for array in (weights, h, d_h, row_sum, main)) + (curve or bytes(32)))
 
 
