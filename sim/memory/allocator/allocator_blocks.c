@@ -132,6 +132,7 @@ void spw_allocator_put_free(spw_allocator *a, int32_t block) {
     spw_block *b = &a->block[block];
     spw_pool *pool = &a->pool[b->pool];
     b->sizes = sizes_of(b->bytes);
+    pool->number = 0;
     const int32_t larger = find_from(a, first_from(pool, b->sizes), b->bytes, b->address),
                   smaller = larger != SPW_NO_BLOCK ? a->block[larger].smaller : pool->last;
     b->waiting_since = a->searches[pool->small];
@@ -145,6 +146,7 @@ void spw_allocator_put_free(spw_allocator *a, int32_t block) {
 void spw_allocator_take_free(spw_allocator *a, int32_t block) {
     const spw_block *b = &a->block[block];
     spw_pool *pool = &a->pool[b->pool];
+    pool->number = 0;
     *(b->larger != SPW_NO_BLOCK ? &a->block[b->larger].smaller : &pool->last) = b->smaller;
     if (b->smaller != SPW_NO_BLOCK) a->block[b->smaller].larger = b->larger;
     unmark(a, pool, block);
@@ -156,6 +158,7 @@ static void change_free(spw_allocator *a, int32_t block, uint64_t address, uint6
     spw_pool *pool = &a->pool[b->pool];
     const bool grows = bytes > b->bytes;
     const int32_t beside = grows ? b->larger : b->smaller;
+    pool->number = 0;
     b->address = address;
     b->bytes = bytes;
     if (beside != SPW_NO_BLOCK && grows != is_before(b, &a->block[beside])) {
@@ -169,6 +172,25 @@ static void change_free(spw_allocator *a, int32_t block, uint64_t address, uint6
     unmark(a, pool, block);
     b->sizes = sizes;
     mark(a, pool, block);
+}
+
+uint64_t spw_pool_number(spw_allocator *a, uint32_t which) {
+    enum { MOST = 32 };
+    spw_pool *pool = &a->pool[which];
+    const spw_block *by_address[MOST];
+    size_t count = 0;
+    uint64_t number = 0;
+    if (pool->number != 0) return pool->number;
+    for (int32_t i = pool->last; i != SPW_NO_BLOCK; i = a->block[i].smaller) {
+        size_t at = count++;
+        if (count > MOST) return 0;
+        for (; at > 0 && by_address[at - 1]->address > a->block[i].address; at--)
+            by_address[at] = by_address[at - 1];
+        by_address[at] = &a->block[i];
+    }
+    for (size_t i = 0; i < count; i++) number = spw_allocator_mix(number + by_address[i]->bytes + 1);
+    pool->number = number != 0 ? number : 1;
+    return pool->number;
 }
 
 void spw_allocator_put_unmapped(spw_allocator *a, int32_t block) {
@@ -224,6 +246,7 @@ spw_status spw_allocator_cut(spw_allocator *a, int32_t block, uint64_t bytes, in
     r->pool = b->pool;
     r->allocated = false;
     r->users = 0;
+    r->lent = false;
     r->mapped = b->mapped;
     r->origin = b->origin;
     if (b->next != SPW_NO_BLOCK) a->block[b->next].previous = *rest;
@@ -244,6 +267,7 @@ spw_status spw_allocator_cut_front(spw_allocator *a, int32_t block, uint64_t byt
     f->pool = b->pool;
     f->allocated = false;
     f->users = 0;
+    f->lent = false;
     f->mapped = true;
     f->origin = b->origin;
     if (b->previous != SPW_NO_BLOCK) a->block[b->previous].next = *front;

@@ -1,6 +1,7 @@
 #include "sim/memory/allocator/event_list.h"
 
 #include "base/memory.h"
+#include "sim/memory/allocator/event_visit.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +44,11 @@ spw_status spw_event_list_copy(const spw_event_list *from, spw_event_list *to) {
         to->mark_capacity = from->mark_capacity;
     }
     spw_event_list_clear(to);
+    if (from->visits > 0) {
+        SPW_TRY(SPW_ALLOC(from->visits, &to->visit));
+        memcpy(to->visit, from->visit, from->visits * sizeof *to->visit);
+        to->visits = from->visits;
+    }
     if (from->events > 0) memcpy(to->event, from->event, from->events * sizeof *to->event);
     if (from->marks > 0) memcpy(to->mark, from->mark, from->marks * sizeof *to->mark);
     to->events = from->events;
@@ -69,14 +75,18 @@ static void forget_again(spw_event_list *list) {
 }
 
 void spw_event_list_clear(spw_event_list *list) {
-    list->events = list->marks = 0;
+    list->events = list->marks = list->visits = 0;
     forget_again(list);
+    spw_free(list->visit);
+    list->visit = NULL;
 }
 
 void spw_event_list_destroy(spw_event_list *list) {
     spw_free(list->event);
     spw_free(list->mark);
     spw_free(list->again);
+    spw_free(list->visit);
+    spw_free(list->fits);
     *list = (spw_event_list){.events = 0};
 }
 
@@ -223,7 +233,8 @@ spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocato
                                         spw_allocation *live, size_t slots, spw_list_replay *out) {
     seen *known = NULL;
     bool forward = false; /* was the last event */
-    size_t knowns = 0, mark = 0, looks = 0;
+    const bool visits = slots > 0 && spw_event_visit_can(allocator);
+    size_t knowns = 0, mark = 0, looks = 0, visit = 0;
     spw_status status = SPW_OK;
     begin_replay(allocator, out);
     if (list->marks > 0 && slots > 0) SPW_TRY(SPW_ALLOC(list->marks, &known));
@@ -247,6 +258,12 @@ spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocato
         }
         if (forward && list->event[i].backward) out->after_forward = spw_allocator_get_stats(allocator);
         forward = !list->event[i].backward;
+        while (visits && visit < list->visits && list->visit[visit].begin < i) visit++;
+        if (visits && visit < list->visits && list->visit[visit].begin == i &&
+            spw_event_visit_replay(list, visit, allocator, live)) {
+            i = list->visit[visit].end - 1;
+            continue;
+        }
         SPW_TRY(replay_event(list, i, allocator, live, out));
     }
     if (forward) out->after_forward = spw_allocator_get_stats(allocator);

@@ -109,6 +109,7 @@ static spw_status alike_list(spw_reserved_memory *m, size_t place, int run, list
     if (l->place[i] == SIZE_MAX || l->stage[i] != s || l->run[i] != (size_t)run) {
         l->place[i] = SIZE_MAX;
         SPW_TRY(spw_event_list_copy(&stage->list[run], *out));
+        SPW_TRY(spw_event_list_remember(*out));
     }
     l->place[i] = place;
     l->stage[i] = s;
@@ -129,7 +130,11 @@ static spw_status list_of(spw_reserved_memory *m, size_t place, int run, lists *
     *out = &l->list[0];
     l->place[0] = SIZE_MAX;
     SPW_TRY(spw_step_memory_step(rank->memory, &rows, *out));
-    if (!m->request.every) SPW_TRY(spw_event_list_find_again(*out));
+    if (!m->request.every) {
+        SPW_TRY(spw_event_list_find_again(*out));
+        SPW_TRY(spw_event_list_find_visits(*out));
+        SPW_TRY(spw_event_list_remember(*out));
+    }
     note_peak(*out, rank);
 
 cleanup:
@@ -147,6 +152,8 @@ static spw_status make_lists(spw_reserved_memory *m, int runs) {
             SPW_TRY(spw_step_memory_step(stage->memory, &rows, &stage->list[run]));
             if (run > 0 && spw_event_list_is_equal(&stage->list[run], &stage->list[run - 1]))
                 spw_event_list_destroy(&stage->list[run]);
+            else
+                SPW_TRY(spw_event_list_find_visits(&stage->list[run]));
         }
     }
 
