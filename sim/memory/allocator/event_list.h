@@ -75,6 +75,12 @@ typedef struct spw_list_peak {
 } spw_list_peak;
 spw_list_peak spw_event_list_peak(const spw_event_list *list);
 
+/* Of these the peak alone. */
+typedef struct spw_list_top {
+    int64_t bytes;
+    size_t event; /* SIZE_MAX: nothing is above the beginning */
+} spw_list_top;
+
 /* The peak by kind: bytes[kind] over all layers. They sum to peak_bytes. */
 void spw_event_list_waterfall(const spw_event_list *list, const spw_list_peak *peak,
                               int64_t bytes[SPW_TENSOR_KINDS]);
