@@ -164,13 +164,11 @@ static size_t left_out(const spw_event_list *list, seen *known, size_t knowns, c
     return 0;
 }
 
-/* A number of the events from one mark to the next, of the first `most` of them. The factors are odd; only the sum waits for the event before. */
-static uint64_t number_between(const spw_event_list *list, size_t mark, size_t most) {
-    const size_t begin = list->mark[mark],
-                 next = mark + 1 < list->marks ? list->mark[mark + 1] : list->events,
-                 end = next - begin > most ? begin + most : next;
-    uint64_t number = 0;
-    for (size_t i = begin; i < end; i++) {
+/* A number of the events from one mark to the next, of every `step`th of them. The factors are odd; only the sum waits for the event before. */
+static uint64_t number_between(const spw_event_list *list, size_t mark, size_t step) {
+    const size_t begin = list->mark[mark], end = mark + 1 < list->marks ? list->mark[mark + 1] : list->events;
+    uint64_t number = end - begin;
+    for (size_t i = begin; i < end; i += step) {
         const spw_memory_event *e = &list->event[i];
         const uint64_t bytes = e->bytes * UINT64_C(0x9e3779b97f4a7c15),
                        rest = ((uint64_t)e->slot << 1 | e->born) * UINT64_C(0xd1b54a32d192ed03);
@@ -198,9 +196,9 @@ static void find_repeated(const uint64_t *number, uint64_t *sorted, bool *again,
     for (size_t m = 0; m < marks; m++) again[m] = again[m] && is_repeated(sorted, marks, number[m]);
 }
 
-/* By the first events; where these are the same, by all. */
+/* By some of the events; where these are the same, by all. */
 spw_status spw_event_list_find_again(spw_event_list *list) {
-    enum { FIRST = 48 };
+    enum { SOME = 7 };
     uint64_t *number = NULL, *sorted = NULL;
     spw_status status = SPW_OK;
     forget_again(list);
@@ -209,12 +207,12 @@ spw_status spw_event_list_find_again(spw_event_list *list) {
     SPW_TRY(SPW_ALLOC(list->marks, &sorted));
     SPW_TRY(SPW_ALLOC(list->marks, &list->again));
     for (size_t m = 0; m < list->marks; m++) {
-        number[m] = number_between(list, m, FIRST);
+        number[m] = number_between(list, m, SOME);
         list->again[m] = true;
     }
     find_repeated(number, sorted, list->again, list->marks);
     for (size_t m = 0; m < list->marks; m++)
-        if (list->again[m]) number[m] = number_between(list, m, SIZE_MAX);
+        if (list->again[m]) number[m] = number_between(list, m, 1);
     find_repeated(number, sorted, list->again, list->marks);
 
 cleanup:
