@@ -55,7 +55,7 @@ static spw_status process_step(const spw_reserved_memory *m, const spw_reserved_
                                const spw_event_list *list, spw_reserved_process *p,
                                spw_memory_event *refused) {
     spw_status status = SPW_OK;
-    p->began = state_of(p, stage->slots);
+    p->began = p->allocator != NULL && p->ended != 0 ? p->ended : state_of(p, stage->slots);
     if (p->allocator == NULL) SPW_TRY(process_begin(m, stage, at, p));
     if (m->request.every)
         SPW_TRY(spw_event_list_replay(list, p->allocator, p->live, &p->last));
@@ -129,6 +129,18 @@ cleanup:
     return status;
 }
 
+/* To look for visits in each step's list pays where they are much of it, as they are then of the next one's. */
+static spw_status find_visits(spw_reserved_rank *rank, spw_event_list *list) {
+    size_t inside = 0;
+    if (rank->unvisited) return SPW_OK;
+    spw_status status = spw_event_list_find_visits(list);
+    if (status == SPW_OK) status = spw_event_list_remember(list);
+    if (status != SPW_OK) return status;
+    for (size_t i = 0; i < list->visits; i++) inside += list->visit[i].end - list->visit[i].begin;
+    rank->unvisited = 2 * inside < list->events;
+    return SPW_OK;
+}
+
 static spw_status list_of(spw_reserved_memory *m, size_t place, int run, lists *l, spw_event_list **out) {
     const spw_step_rows rows = rows_of(m, place);
     spw_reserved_rank *rank = &m->place[place];
@@ -139,8 +151,7 @@ static spw_status list_of(spw_reserved_memory *m, size_t place, int run, lists *
     SPW_TRY(spw_step_memory_step(rank->memory, &rows, *out));
     if (!m->request.every) {
         SPW_TRY(spw_event_list_find_again(*out));
-        SPW_TRY(spw_event_list_find_visits(*out));
-        SPW_TRY(spw_event_list_remember(*out));
+        SPW_TRY(find_visits(rank, *out));
     }
     const spw_list_peak peak = spw_event_list_peak(*out);
     note_peak(*out, (spw_list_top){peak.peak_bytes, peak.peak_event}, rank);
