@@ -101,7 +101,7 @@ void spw_allocator_take_unmapped(spw_allocator *a, int32_t block);
 /* The first free block of the pool that is not before (bytes, address); SPW_NO_BLOCK when there is none. */
 int32_t spw_pool_find(const spw_allocator *a, const spw_pool *pool, uint64_t bytes, uint64_t address);
 /* A number of its free blocks' sizes in the order of their addresses; 0: of too many. */
-uint64_t spw_pool_number(spw_allocator *a, uint32_t pool);
+uint64_t spw_pool_number(spw_allocator *a, uint32_t which);
 /* Joins `block` (free or not mapped, in no list) with its neighbours of the same kind; it keeps its index. */
 void spw_allocator_merge(spw_allocator *a, int32_t block);
 /* Cuts `block` after `bytes`; the rest is in no list. */

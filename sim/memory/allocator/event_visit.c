@@ -80,15 +80,15 @@ spw_status spw_event_list_remember(spw_event_list *list) {
 typedef struct piece {
     uint64_t address, bytes, requested;
     int32_t block;
-    int16_t before, behind;
-    int16_t at; /* among the free pieces of its pool; IN_USE */
+    int32_t before, behind;
+    int32_t at; /* among the free pieces of its pool; IN_USE */
 } piece;
 
 /* Free pieces of a pool, in no order. */
 typedef struct shelf {
     size_t count;
     uint64_t bytes[MOST_PIECES];
-    int16_t piece[MOST_PIECES];
+    int32_t piece[MOST_PIECES];
 } shelf;
 
 /* A small request. */
@@ -103,27 +103,27 @@ typedef struct visit {
     uint64_t number; /* of the events of small requests */
     size_t smalls;
     small small[MOST_EVENTS];
-    int16_t pieces, spares;
+    int32_t pieces, spares;
     piece piece[MOST_PIECES];
-    int16_t spare[MOST_PIECES];
+    int32_t spare[MOST_PIECES];
     shelf shelf[SPW_POOLS];
 } visit;
 
-static int16_t new_piece(visit *v) {
+static int32_t new_piece(visit *v) {
     if (v->spares > 0) return v->spare[--v->spares];
     return v->pieces < MOST_PIECES ? v->pieces++ : NO_PIECE;
 }
 
-static void drop_piece(visit *v, int16_t p) { v->spare[v->spares++] = p; }
+static void drop_piece(visit *v, int32_t p) { v->spare[v->spares++] = p; }
 
-static void put_piece(visit *v, shelf *s, int16_t p) {
-    v->piece[p].at = (int16_t)s->count;
+static void put_piece(visit *v, shelf *s, int32_t p) {
+    v->piece[p].at = (int32_t)s->count;
     s->bytes[s->count] = v->piece[p].bytes;
     s->piece[s->count++] = p;
 }
 
-static void take_piece(visit *v, shelf *s, int16_t p) {
-    const int16_t at = v->piece[p].at;
+static void take_piece(visit *v, shelf *s, int32_t p) {
+    const int32_t at = v->piece[p].at;
     s->count--;
     s->bytes[at] = s->bytes[s->count];
     s->piece[at] = s->piece[s->count];
@@ -132,12 +132,12 @@ static void take_piece(visit *v, shelf *s, int16_t p) {
 }
 
 /* The smallest that is large enough, the lowest of these. */
-static int16_t find_piece(const visit *v, const shelf *s, uint64_t bytes) {
+static int32_t find_piece(const visit *v, const shelf *s, uint64_t bytes) {
     uint64_t best = UINT64_MAX;
-    int16_t found = NO_PIECE;
+    int32_t found = NO_PIECE;
     for (size_t i = 0; i < s->count; i++) {
         if (s->bytes[i] < bytes || s->bytes[i] > best) continue;
-        const int16_t p = s->piece[i];
+        const int32_t p = s->piece[i];
         if (s->bytes[i] == best && v->piece[p].address > v->piece[found].address) continue;
         best = s->bytes[i];
         found = p;
@@ -152,9 +152,9 @@ static int32_t find_block(const spw_allocator *a, uint32_t pool, uint64_t bytes)
 }
 
 /* Cuts `bytes` from the front of a free block; its rest is a free piece. */
-static int16_t lend_block(visit *v, uint32_t pool, int32_t block, uint64_t bytes, bool whole) {
+static int32_t lend_block(visit *v, uint32_t pool, int32_t block, uint64_t bytes, bool whole) {
     spw_block *b = &v->a->block[block];
-    const int16_t front = new_piece(v), rest = whole ? NO_PIECE : new_piece(v);
+    const int32_t front = new_piece(v), rest = whole ? NO_PIECE : new_piece(v);
     if (front == NO_PIECE || (!whole && rest == NO_PIECE)) return NO_PIECE;
     b->lent = true;
     v->piece[front] = (piece){b->address, whole ? b->bytes : bytes, 0, block, NO_PIECE, rest, IN_USE};
@@ -164,13 +164,13 @@ static int16_t lend_block(visit *v, uint32_t pool, int32_t block, uint64_t bytes
     return front;
 }
 
-static int16_t cut_piece(visit *v, uint32_t pool, int16_t from, uint64_t bytes, bool whole) {
+static int32_t cut_piece(visit *v, uint32_t pool, int32_t from, uint64_t bytes, bool whole) {
     piece *f = &v->piece[from];
     if (whole) {
         take_piece(v, &v->shelf[pool], from);
         return from;
     }
-    const int16_t front = new_piece(v);
+    const int32_t front = new_piece(v);
     if (front == NO_PIECE) return NO_PIECE;
     v->piece[front] = (piece){f->address, bytes, 0, f->block, f->before, from, IN_USE};
     if (f->before != NO_PIECE) v->piece[f->before].behind = front;
@@ -182,9 +182,9 @@ static int16_t cut_piece(visit *v, uint32_t pool, int16_t from, uint64_t bytes, 
 }
 
 /* NO_PIECE: it does not fit. */
-static int16_t allocate_piece(visit *v, uint32_t pool, uint64_t bytes) {
+static int32_t allocate_piece(visit *v, uint32_t pool, uint64_t bytes) {
     const spw_allocator *a = v->a;
-    const int16_t p = find_piece(v, &v->shelf[pool], bytes);
+    const int32_t p = find_piece(v, &v->shelf[pool], bytes);
     const int32_t block = find_block(a, pool, bytes);
     if (p == NO_PIECE && block == SPW_NO_BLOCK) return NO_PIECE;
     if (p == NO_PIECE || (block != SPW_NO_BLOCK && (a->block[block].bytes < v->piece[p].bytes ||
@@ -196,10 +196,10 @@ static int16_t allocate_piece(visit *v, uint32_t pool, uint64_t bytes) {
 }
 
 /* A piece in use and the free ones beside it are one free piece, or the block that all of them were. */
-static void free_piece(visit *v, uint32_t pool, int16_t p) {
+static void free_piece(visit *v, uint32_t pool, int32_t p) {
     shelf *s = &v->shelf[pool];
     piece *x = &v->piece[p];
-    const int16_t before = x->before, behind = x->behind;
+    const int32_t before = x->before, behind = x->behind;
     if (behind != NO_PIECE && v->piece[behind].at != IN_USE) {
         const piece *b = &v->piece[behind];
         x->bytes += b->bytes;
@@ -253,7 +253,7 @@ static bool visit_death(visit *v, spw_allocation *held) {
     }
     const piece *p = &v->piece[number];
     count_death(&v->stats, p->requested, p->bytes);
-    free_piece(v, v->a->block[p->block].pool, (int16_t)number);
+    free_piece(v, v->a->block[p->block].pool, number);
     return true;
 }
 
@@ -273,7 +273,7 @@ static bool visit_event(visit *v, const spw_memory_event *event, bool counts) {
         held->block = MOST_PIECES + (int32_t)v->smalls++;
         return true;
     }
-    const int16_t p = allocate_piece(v, pool, rounded);
+    const int32_t p = allocate_piece(v, pool, rounded);
     if (p == NO_PIECE) return false;
     v->piece[p].requested = event->bytes;
     count_birth(&v->stats, event->bytes, v->piece[p].bytes);
