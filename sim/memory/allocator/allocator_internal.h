@@ -84,6 +84,23 @@ static inline bool spw_allocator_is_cut(const spw_allocator *a, uint32_t pool, u
     return bytes < a->settings.max_split_bytes && rest > SPW_SMALL_REQUEST;
 }
 
+/* Of at least SPW_BLOCK_SMALLEST bytes: the power of two, and the bits behind the first. */
+static inline uint16_t spw_sizes_of(uint64_t bytes) {
+    const uint64_t units = bytes / SPW_BLOCK_SMALLEST | 1;
+    const unsigned power = 63 - (unsigned)__builtin_clzll(units);
+    const uint64_t bits =
+        power > SPW_SIZE_BITS ? units >> (power - SPW_SIZE_BITS) : units << (SPW_SIZE_BITS - power);
+    return (uint16_t)((power << SPW_SIZE_BITS) + (bits & ((1 << SPW_SIZE_BITS) - 1)));
+}
+
+/* The smallest block of these sizes or larger ones. */
+static inline int32_t spw_pool_first_from(const spw_pool *pool, size_t size) {
+    uint64_t word = pool->there[size / 64] >> size % 64 << size % 64;
+    size_t at = size / 64;
+    while (word == 0 && ++at < SPW_SIZE_WORDS) word = pool->there[at];
+    return word != 0 ? pool->first[at * 64 + (size_t)__builtin_ctzll(word)] : SPW_NO_BLOCK;
+}
+
 /* Steele, Lea and Flood, Fast splittable pseudorandom number generators, OOPSLA 2014. */
 static inline uint64_t spw_allocator_mix(uint64_t x) {
     x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);

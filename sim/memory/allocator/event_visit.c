@@ -146,8 +146,9 @@ static int32_t find_piece(const visit *v, const shelf *s, uint64_t bytes) {
 }
 
 static int32_t find_block(const spw_allocator *a, uint32_t pool, uint64_t bytes) {
-    int32_t block = spw_pool_find(a, &a->pool[pool], bytes, 0);
-    while (block != SPW_NO_BLOCK && a->block[block].lent) block = a->block[block].larger;
+    int32_t block = spw_pool_first_from(&a->pool[pool], spw_sizes_of(bytes));
+    while (block != SPW_NO_BLOCK && (a->block[block].bytes < bytes || a->block[block].lent))
+        block = a->block[block].larger;
     return block;
 }
 
