@@ -1,9 +1,10 @@
 #include "traces/generate/count_sample.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <string.h>
 
-enum { ONE_BY_ONE = 6 };
+enum { ONE_BY_ONE = 6, LISTED = 4096 };
 static const double FEW = 12.0; /* successes on average, up to which they are counted along the law */
 
 static double uniform(spw_random_stream *stream) { return (double)(spw_random_next(stream) >> 11) * 0x1p-53; }
@@ -32,6 +33,15 @@ static double log_factorial(double k) {
            (1.0 / 12.0 - (1.0 / 360.0 - 1.0 / 1260.0 * square) * square) / x;
 }
 
+static double listed[LISTED]; /* log k! */
+static pthread_once_t listed_once = PTHREAD_ONCE_INIT;
+
+static void list_factorials(void) {
+    for (size_t k = 0; k < LISTED; k++) listed[k] = log_factorial((double)k);
+}
+
+static inline double look_up(double k) { return k < LISTED ? listed[(size_t)k] : log_factorial(k); }
+
 /* By transformed rejection: W. Hormann, The generation of binomial random variates, J. Statist. Comput. Simul. 46 (1993), algorithm
  * BTRS, whose hat and squeeze these figures are. Exact for share <= 1/2 and at least 10 successes on average; seven of eight draws
  * take two numbers and no logarithm. */
@@ -46,13 +56,14 @@ static uint32_t reject(spw_random_stream *stream, uint32_t trials, double share)
         if (!(k >= 0.0 && k <= n)) continue;
         const double mode = floor((n + 1.0) * share);
         v *= (2.83 + 5.1 / b) * spread / (a / (edge * edge) + b);
-        if (log(v) <= log_factorial(mode) + log_factorial(n - mode) - log_factorial(k) -
-                          log_factorial(n - k) + (k - mode) * log(share / (1.0 - share)))
+        (void)pthread_once(&listed_once, list_factorials);
+        if (log(v) <= look_up(mode) + look_up(n - mode) - look_up(k) - look_up(n - k) +
+                          (k - mode) * log(share / (1.0 - share)))
             return (uint32_t)k;
     }
 }
 
-uint32_t spw_draw_binomial(spw_random_stream *stream, uint32_t trials, double share, double log_rest) {
+static inline uint32_t draw(spw_random_stream *stream, uint32_t trials, double share, double log_rest) {
     if (share >= 1.0) return trials;
     if (trials <= ONE_BY_ONE) {
         uint32_t sum = 0;
@@ -62,6 +73,10 @@ uint32_t spw_draw_binomial(spw_random_stream *stream, uint32_t trials, double sh
     if (trials * share <= FEW) return invert(stream, trials, share, log_rest);
     if (trials * (1.0 - share) <= FEW) return trials - invert(stream, trials, 1.0 - share, log(share));
     return share <= 0.5 ? reject(stream, trials, share) : trials - reject(stream, trials, 1.0 - share);
+}
+
+uint32_t spw_draw_binomial(spw_random_stream *stream, uint32_t trials, double share, double log_rest) {
+    return draw(stream, trials, share, log_rest);
 }
 
 size_t spw_count_sample_bytes(const spw_count_tree *t) {
@@ -80,7 +95,7 @@ static void split_state(const drawing *d, const spw_count_node *n, size_t s, uin
     const size_t *first = d->tree->first + n->state + s;
     const spw_count_option *o = d->tree->option + first[0], *end = d->tree->option + first[1];
     for (; o < end && tokens > 0; o++) {
-        const uint32_t some = spw_draw_binomial(d->stream, tokens, o->share, o->log_rest);
+        const uint32_t some = draw(d->stream, tokens, o->share, o->log_rest);
         left[o->left] += some;
         right[o->right] += some;
         tokens -= some;

@@ -68,11 +68,8 @@ static int32_t find_fitting(spw_allocator *a, uint32_t pool_index, uint64_t byte
     return block;
 }
 
-/* [should_split] */
 static bool is_worth_cutting(const spw_allocator *a, const spw_block *block, uint64_t bytes) {
-    const uint64_t rest = block->bytes - bytes;
-    if (a->pool[block->pool].small || a->settings.expandable_segments) return rest >= SPW_BLOCK_SMALLEST;
-    return bytes < a->settings.max_split_bytes && rest > SPW_SMALL_REQUEST;
+    return spw_allocator_is_cut(a, block->pool, block->bytes, bytes);
 }
 
 /* Of a block in its list. Its rest stays there. */
@@ -114,27 +111,16 @@ static spw_status take_block(spw_allocator *a, uint32_t pool, uint64_t bytes, in
     return status == SPW_OK ? keep_front(a, *out, bytes) : status;
 }
 
-/* [round_size, roundup_power2_next_division] */
-static uint64_t round_request(const spw_allocator *a, uint64_t bytes) {
-    const uint64_t divisions = a->settings.roundup_power2_divisions;
-    uint64_t unit = SPW_BLOCK_SMALLEST;
-    if (divisions > 1 && bytes > SPW_BLOCK_SMALLEST * divisions) {
-        unit = (uint64_t)1 << (63 - __builtin_clzll(bytes));
-        unit /= divisions;
-    }
-    return (bytes + unit - 1) & ~(unit - 1); /* a power of two, by which nothing need be divided */
-}
-
 static void raise_to(uint64_t *peak, uint64_t value) { *peak = value > *peak ? value : *peak; }
 
 spw_status spw_allocator_allocate(spw_allocator *a, size_t stream, uint64_t bytes, spw_allocation *out) {
     out->block = SPW_ALLOCATION_EMPTY;
     if (stream >= SPW_ALLOCATOR_STREAMS)
         return spw_fail(SPW_EARG, "stream %zu: there are %d", stream, (int)SPW_ALLOCATOR_STREAMS);
-    if (bytes > INT64_MAX / 4) return spw_fail(SPW_EARG, "an allocation of more than 2^61 bytes");
+    if (bytes > SPW_BYTES_MOST) return spw_fail(SPW_EARG, "an allocation of more than 2^61 bytes");
     if (bytes == 0) return SPW_OK;
-    const uint64_t rounded = round_request(a, bytes);
-    const uint32_t pool = (uint32_t)(2 * stream) + (rounded <= SPW_SMALL_REQUEST ? 1 : 0);
+    const uint64_t rounded = spw_allocator_round(a, bytes);
+    const uint32_t pool = spw_pool_of(stream, rounded);
     int32_t block = SPW_NO_BLOCK;
     const spw_status status = take_block(a, pool, rounded, &block);
     if (status != SPW_OK) return status;
@@ -190,16 +176,9 @@ void spw_allocator_reset_peaks(spw_allocator *a) {
 
 spw_status spw_allocator_empty_cache(spw_allocator *a) { return spw_allocator_release_all(a); }
 
-/* Steele, Lea and Flood, Fast splittable pseudorandom number generators, OOPSLA 2014. */
-static uint64_t mix(uint64_t x) {
-    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return x ^ (x >> 31);
-}
-
 /* A sum, so that the order of entries, which decides nothing, does not count. */
 uint64_t spw_allocator_state(const spw_allocator *a, const spw_allocation *live, size_t slots) {
-    uint64_t sum = mix(a->next_address);
+    uint64_t sum = spw_allocator_mix(a->next_address);
     if (a->collects) return 0;
     for (size_t i = 0; i < a->blocks; i++) {
         const spw_block *b = &a->block[i];
@@ -207,10 +186,12 @@ uint64_t spw_allocator_state(const spw_allocator *a, const spw_allocation *live,
         const uint64_t kind = (uint64_t)b->pool << 16 | (uint64_t)b->users << 8 |
                               (uint64_t)b->allocated << 2 | (uint64_t)b->mapped << 1 |
                               (b->previous == SPW_NO_BLOCK);
-        sum += mix(mix(mix(b->address + 1) + b->bytes) + mix(b->requested + 1) + kind);
+        sum += spw_allocator_mix(spw_allocator_mix(spw_allocator_mix(b->address + 1) + b->bytes) +
+                                 spw_allocator_mix(b->requested + 1) + kind);
     }
     for (size_t i = 0; i < slots; i++)
-        if (live[i].block >= 0) sum += mix(mix(i + 1) + a->block[live[i].block].address);
+        if (live[i].block >= 0)
+            sum += spw_allocator_mix(spw_allocator_mix(i + 1) + a->block[live[i].block].address);
     return sum != 0 ? sum : 1;
 }
 

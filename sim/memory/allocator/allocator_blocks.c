@@ -55,23 +55,6 @@ void spw_allocator_drop_block(spw_allocator *a, int32_t block) {
     a->spare[a->spares++] = block;
 }
 
-/* Of at least SPW_BLOCK_SMALLEST bytes: the power of two, and the bits behind the first. */
-static uint16_t sizes_of(uint64_t bytes) {
-    const uint64_t units = bytes / SPW_BLOCK_SMALLEST | 1;
-    const unsigned power = 63 - (unsigned)__builtin_clzll(units);
-    const uint64_t bits =
-        power > SPW_SIZE_BITS ? units >> (power - SPW_SIZE_BITS) : units << (SPW_SIZE_BITS - power);
-    return (uint16_t)((power << SPW_SIZE_BITS) + (bits & ((1 << SPW_SIZE_BITS) - 1)));
-}
-
-/* The smallest block of these sizes or larger ones. */
-static int32_t first_from(const spw_pool *pool, size_t size) {
-    uint64_t word = pool->there[size / 64] >> size % 64 << size % 64;
-    size_t at = size / 64;
-    while (word == 0 && ++at < SPW_SIZE_WORDS) word = pool->there[at];
-    return word != 0 ? pool->first[at * 64 + (size_t)__builtin_ctzll(word)] : SPW_NO_BLOCK;
-}
-
 static bool is_before(const spw_block *a, const spw_block *b) {
     return a->bytes < b->bytes || (a->bytes == b->bytes && a->address < b->address);
 }
@@ -84,7 +67,7 @@ static int32_t find_from(const spw_allocator *a, int32_t at, uint64_t bytes, uin
 }
 
 int32_t spw_pool_find(const spw_allocator *a, const spw_pool *pool, uint64_t bytes, uint64_t address) {
-    return find_from(a, first_from(pool, sizes_of(bytes)), bytes, address);
+    return find_from(a, spw_pool_first_from(pool, spw_sizes_of(bytes)), bytes, address);
 }
 
 static size_t find_unmapped(const spw_allocator *a, const spw_pool *pool, uint64_t address) {
@@ -131,8 +114,9 @@ static void unmark(const spw_allocator *a, spw_pool *pool, int32_t block) {
 void spw_allocator_put_free(spw_allocator *a, int32_t block) {
     spw_block *b = &a->block[block];
     spw_pool *pool = &a->pool[b->pool];
-    b->sizes = sizes_of(b->bytes);
-    const int32_t larger = find_from(a, first_from(pool, b->sizes), b->bytes, b->address),
+    b->sizes = spw_sizes_of(b->bytes);
+    pool->number = 0;
+    const int32_t larger = find_from(a, spw_pool_first_from(pool, b->sizes), b->bytes, b->address),
                   smaller = larger != SPW_NO_BLOCK ? a->block[larger].smaller : pool->last;
     b->waiting_since = a->searches[pool->small];
     b->smaller = smaller;
@@ -145,6 +129,7 @@ void spw_allocator_put_free(spw_allocator *a, int32_t block) {
 void spw_allocator_take_free(spw_allocator *a, int32_t block) {
     const spw_block *b = &a->block[block];
     spw_pool *pool = &a->pool[b->pool];
+    pool->number = 0;
     *(b->larger != SPW_NO_BLOCK ? &a->block[b->larger].smaller : &pool->last) = b->smaller;
     if (b->smaller != SPW_NO_BLOCK) a->block[b->smaller].larger = b->larger;
     unmark(a, pool, block);
@@ -156,6 +141,7 @@ static void change_free(spw_allocator *a, int32_t block, uint64_t address, uint6
     spw_pool *pool = &a->pool[b->pool];
     const bool grows = bytes > b->bytes;
     const int32_t beside = grows ? b->larger : b->smaller;
+    pool->number = 0;
     b->address = address;
     b->bytes = bytes;
     if (beside != SPW_NO_BLOCK && grows != is_before(b, &a->block[beside])) {
@@ -163,12 +149,31 @@ static void change_free(spw_allocator *a, int32_t block, uint64_t address, uint6
         spw_allocator_put_free(a, block);
         return;
     }
-    const uint16_t sizes = sizes_of(bytes);
+    const uint16_t sizes = spw_sizes_of(bytes);
     b->waiting_since = a->searches[pool->small];
     if (sizes == b->sizes) return;
     unmark(a, pool, block);
     b->sizes = sizes;
     mark(a, pool, block);
+}
+
+uint64_t spw_pool_number(spw_allocator *a, uint32_t which) {
+    enum { MOST = 32 };
+    spw_pool *pool = &a->pool[which];
+    const spw_block *by_address[MOST];
+    size_t count = 0;
+    uint64_t number = 0;
+    if (pool->number != 0) return pool->number;
+    for (int32_t i = pool->last; i != SPW_NO_BLOCK; i = a->block[i].smaller) {
+        size_t at = count++;
+        if (count > MOST) return 0;
+        for (; at > 0 && by_address[at - 1]->address > a->block[i].address; at--)
+            by_address[at] = by_address[at - 1];
+        by_address[at] = &a->block[i];
+    }
+    for (size_t i = 0; i < count; i++) number = spw_allocator_mix(number + by_address[i]->bytes + 1);
+    pool->number = number != 0 ? number : 1;
+    return pool->number;
 }
 
 void spw_allocator_put_unmapped(spw_allocator *a, int32_t block) {
@@ -224,6 +229,7 @@ spw_status spw_allocator_cut(spw_allocator *a, int32_t block, uint64_t bytes, in
     r->pool = b->pool;
     r->allocated = false;
     r->users = 0;
+    r->lent = false;
     r->mapped = b->mapped;
     r->origin = b->origin;
     if (b->next != SPW_NO_BLOCK) a->block[b->next].previous = *rest;
@@ -244,6 +250,7 @@ spw_status spw_allocator_cut_front(spw_allocator *a, int32_t block, uint64_t byt
     f->pool = b->pool;
     f->allocated = false;
     f->users = 0;
+    f->lent = false;
     f->mapped = true;
     f->origin = b->origin;
     if (b->previous != SPW_NO_BLOCK) a->block[b->previous].next = *front;

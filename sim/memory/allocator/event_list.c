@@ -1,6 +1,7 @@
 #include "sim/memory/allocator/event_list.h"
 
 #include "base/memory.h"
+#include "sim/memory/allocator/event_visit.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +44,11 @@ spw_status spw_event_list_copy(const spw_event_list *from, spw_event_list *to) {
         to->mark_capacity = from->mark_capacity;
     }
     spw_event_list_clear(to);
+    if (from->visits > 0) {
+        SPW_TRY(SPW_ALLOC(from->visits, &to->visit));
+        memcpy(to->visit, from->visit, from->visits * sizeof *to->visit);
+        to->visits = from->visits;
+    }
     if (from->events > 0) memcpy(to->event, from->event, from->events * sizeof *to->event);
     if (from->marks > 0) memcpy(to->mark, from->mark, from->marks * sizeof *to->mark);
     to->events = from->events;
@@ -69,14 +75,18 @@ static void forget_again(spw_event_list *list) {
 }
 
 void spw_event_list_clear(spw_event_list *list) {
-    list->events = list->marks = 0;
+    list->events = list->marks = list->visits = 0;
     forget_again(list);
+    spw_free(list->visit);
+    list->visit = NULL;
 }
 
 void spw_event_list_destroy(spw_event_list *list) {
     spw_free(list->event);
     spw_free(list->mark);
     spw_free(list->again);
+    spw_free(list->visit);
+    spw_free(list->fits);
     *list = (spw_event_list){.events = 0};
 }
 
@@ -154,11 +164,11 @@ static size_t left_out(const spw_event_list *list, seen *known, size_t knowns, c
     return 0;
 }
 
-/* A number of the events from one mark to the next. The factors are odd; only the sum waits for the event before. */
-static uint64_t number_between(const spw_event_list *list, size_t mark) {
-    const size_t end = mark + 1 < list->marks ? list->mark[mark + 1] : list->events;
-    uint64_t number = 0;
-    for (size_t i = list->mark[mark]; i < end; i++) {
+/* A number of the events from one mark to the next, of every `step`th of them. The factors are odd; only the sum waits for the event before. */
+static uint64_t number_between(const spw_event_list *list, size_t mark, size_t step) {
+    const size_t begin = list->mark[mark], end = mark + 1 < list->marks ? list->mark[mark + 1] : list->events;
+    uint64_t number = end - begin;
+    for (size_t i = begin; i < end; i += step) {
         const spw_memory_event *e = &list->event[i];
         const uint64_t bytes = e->bytes * UINT64_C(0x9e3779b97f4a7c15),
                        rest = ((uint64_t)e->slot << 1 | e->born) * UINT64_C(0xd1b54a32d192ed03);
@@ -179,7 +189,16 @@ static bool is_repeated(const uint64_t *number, size_t marks, uint64_t wanted) {
            ((found > number && found[-1] == wanted) || (found + 1 < number + marks && found[1] == wanted));
 }
 
+/* Which of the numbers, of which those that are unlike the others already stay so, stand there more than once. */
+static void find_repeated(const uint64_t *number, uint64_t *sorted, bool *again, size_t marks) {
+    memcpy(sorted, number, marks * sizeof *sorted);
+    qsort(sorted, marks, sizeof *sorted, by_number);
+    for (size_t m = 0; m < marks; m++) again[m] = again[m] && is_repeated(sorted, marks, number[m]);
+}
+
+/* By some of the events; where these are the same, by all. */
 spw_status spw_event_list_find_again(spw_event_list *list) {
+    enum { SOME = 7 };
     uint64_t *number = NULL, *sorted = NULL;
     spw_status status = SPW_OK;
     forget_again(list);
@@ -187,9 +206,14 @@ spw_status spw_event_list_find_again(spw_event_list *list) {
     SPW_TRY(SPW_ALLOC(list->marks, &number));
     SPW_TRY(SPW_ALLOC(list->marks, &sorted));
     SPW_TRY(SPW_ALLOC(list->marks, &list->again));
-    for (size_t m = 0; m < list->marks; m++) sorted[m] = number[m] = number_between(list, m);
-    qsort(sorted, list->marks, sizeof *sorted, by_number);
-    for (size_t m = 0; m < list->marks; m++) list->again[m] = is_repeated(sorted, list->marks, number[m]);
+    for (size_t m = 0; m < list->marks; m++) {
+        number[m] = number_between(list, m, SOME);
+        list->again[m] = true;
+    }
+    find_repeated(number, sorted, list->again, list->marks);
+    for (size_t m = 0; m < list->marks; m++)
+        if (list->again[m]) number[m] = number_between(list, m, 1);
+    find_repeated(number, sorted, list->again, list->marks);
 
 cleanup:
     spw_free(number);
@@ -223,7 +247,8 @@ spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocato
                                         spw_allocation *live, size_t slots, spw_list_replay *out) {
     seen *known = NULL;
     bool forward = false; /* was the last event */
-    size_t knowns = 0, mark = 0, looks = 0;
+    const bool visits = slots > 0 && spw_event_visit_can(allocator);
+    size_t knowns = 0, mark = 0, looks = 0, visit = 0;
     spw_status status = SPW_OK;
     begin_replay(allocator, out);
     if (list->marks > 0 && slots > 0) SPW_TRY(SPW_ALLOC(list->marks, &known));
@@ -247,6 +272,12 @@ spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocato
         }
         if (forward && list->event[i].backward) out->after_forward = spw_allocator_get_stats(allocator);
         forward = !list->event[i].backward;
+        while (visits && visit < list->visits && list->visit[visit].begin < i) visit++;
+        if (visits && visit < list->visits && list->visit[visit].begin == i &&
+            spw_event_visit_replay(list, visit, allocator, live)) {
+            i = list->visit[visit].end - 1;
+            continue;
+        }
         SPW_TRY(replay_event(list, i, allocator, live, out));
     }
     if (forward) out->after_forward = spw_allocator_get_stats(allocator);

@@ -28,12 +28,27 @@ typedef struct spw_memory_event {
     uint32_t micro_batch; /* of the pass; 0 where there is one */
 } spw_memory_event;
 
+/* Events from `begin` to before `end`, among which everything that is born dies, and nothing else does. */
+typedef struct spw_event_visit {
+    uint32_t begin, end;
+} spw_event_visit;
+
+/* Numbers of what fitted into free blocks of a small pool; 0: of nothing. */
+enum { SPW_VISITS_KNOWN = 4096 };
+typedef struct spw_visits_known {
+    uint64_t number[SPW_VISITS_KNOWN];
+} spw_visits_known;
+
 typedef struct spw_event_list {
     spw_memory_event *event;
     size_t events, capacity;
     size_t *mark; /* events before each mark, rising: where a pass ends */
     size_t marks, mark_capacity;
     bool *again; /* [marks] spw_event_list_find_again(); NULL: nobody asked, and every mark is looked at */
+    spw_event_visit *visit; /* [visits] spw_event_list_find_visits(), by begin */
+    size_t visits;
+    spw_visits_known *
+        fits; /* spw_event_list_remember(), of this list and those before it in its place; NULL: nobody asked */
 } spw_event_list;
 
 SPW_MUST_CHECK spw_status spw_event_list_grow(spw_event_list *list); /* room for one event more */
@@ -60,6 +75,12 @@ typedef struct spw_list_peak {
 } spw_list_peak;
 spw_list_peak spw_event_list_peak(const spw_event_list *list);
 
+/* Of these the peak alone. */
+typedef struct spw_list_top {
+    int64_t bytes;
+    size_t event; /* SIZE_MAX: nothing is above the beginning */
+} spw_list_top;
+
 /* The peak by kind: bytes[kind] over all layers. They sum to peak_bytes. */
 void spw_event_list_waterfall(const spw_event_list *list, const spw_list_peak *peak,
                               int64_t bytes[SPW_TENSOR_KINDS]);
@@ -77,6 +98,11 @@ SPW_MUST_CHECK spw_status spw_event_list_replay(const spw_event_list *list, spw_
 /* Finds which marks are followed, up to the next one, by what follows another mark, too: only there can anything be left out below. Of a
  * list that is replayed several times it is worth while to ask once; it holds until the list changes. */
 SPW_MUST_CHECK spw_status spw_event_list_find_again(spw_event_list *list);
+/* Finds visits, most of which leave the allocator as it was and are replayed at less cost below. They hold until the list changes in more
+ * than bytes. */
+SPW_MUST_CHECK spw_status spw_event_list_find_visits(spw_event_list *list);
+/* From now on it is noted which small requests of visits fitted. It outlives spw_event_list_clear(). */
+SPW_MUST_CHECK spw_status spw_event_list_remember(spw_event_list *list);
 /* The same answer, sooner: where the allocator and the slots are at a mark as they were at an earlier one, and the events since are
  * those that follow, these can only do the same again; they are left out, as often as they repeat. */
 SPW_MUST_CHECK spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocator *allocator,

@@ -28,7 +28,10 @@ struct spw_stage_walk {
     size_t ends[2];  /* the chunks of embedding and head; SIZE_MAX: the stage has none */
     bool makes;      /* gradients, layer by layer */
     pass_kept *part; /* [kinds][chunks] */
-    size_t kinds;    /* of micro-batches, in the walk under way */
+    spw_pass *
+        pass; /* [passes] in the order of the schedule; there from the first walk on, which is `begun` then */
+    bool begun;
+    size_t kinds; /* of micro-batches, in the walk under way */
     /* [VARIANTS][layers of the stage] each layer at work in a pass that is alone, whatever its rows: `bytes` are without them */
     spw_stage_moment *alone;
     spw_stage_moment *behind; /* [chunks] after a forward pass, the same */
@@ -192,6 +195,7 @@ spw_status spw_stage_walk_create(const spw_stage_walked *of, const spw_waiting_l
     w->ends[1] = whole.head ? pipeline->chunks - 1 : SIZE_MAX;
     SPW_TRY(SPW_ALLOC(pipeline->chunks, &w->holds));
     SPW_TRY(SPW_ALLOC(pipeline->chunks, &w->made));
+    SPW_TRY(SPW_ALLOC(spw_pipeline_passes(pipeline), &w->pass));
     SPW_TRY(SPW_ALLOC(kinds * pipeline->chunks, &w->part));
     SPW_TRY(SPW_ALLOC(VARIANTS * w->layers.begin[pipeline->chunks] + 1, &w->alone));
     SPW_TRY(SPW_ALLOC(pipeline->chunks, &w->behind));
@@ -210,6 +214,7 @@ void spw_stage_walk_destroy(spw_stage_walk *w) {
     spw_stage_layers_destroy(&w->layers);
     spw_free(w->holds);
     spw_free(w->made);
+    spw_free(w->pass);
     spw_free(w->part);
     spw_free(w->alone);
     spw_free(w->behind);
@@ -339,16 +344,16 @@ static passes_between known_passes(const spw_stage_walk *w) {
     return (passes_between){warm + 2 * period, periods > 3 ? (periods - 3) * period : 0};
 }
 
-void spw_stage_walk_run(spw_stage_walk *w, const spw_layer_uses *uses, spw_stage_peaks *out) {
+static void begin_walk(spw_stage_walk *w, const spw_layer_uses *uses, bool stays) {
     const spw_pipeline *p = &w->pipeline;
-    spw_stage_moment flight = {.layer = SIZE_MAX, .place = SIZE_MAX};
-    *out = (spw_stage_peaks){.at = {{.there = false}}};
-    const bool stays = w->keeps[0].stays || w->keeps[1].stays;
+    const size_t kinds = uses->kinds > 0 ? uses->kinds : uses->micro_batches;
+    for (size_t i = 0; i < spw_pipeline_passes(p) && !w->begun; i++)
+        w->pass[i] = spw_pipeline_pass(p, w->stage, i);
+    w->begun = true;
     for (size_t c = 0; c < p->chunks; c++) {
         w->holds[c] = stays;
         w->made[c] = false;
     }
-    const size_t kinds = uses->kinds > 0 ? uses->kinds : uses->micro_batches;
     w->kinds = kinds < p->micro_batches ? kinds : p->micro_batches;
     for (size_t i = 0; i < w->kinds * p->chunks * (stays ? 2 : 1); i++) {
         const size_t pass = i / (stays ? 2 : 1);
@@ -356,13 +361,23 @@ void spw_stage_walk_run(spw_stage_walk *w, const spw_layer_uses *uses, spw_stage
         look_at_part(w, uses, pass / p->chunks, pass % p->chunks, stays && i % 2 == 1 ? HELD : 0,
                      &w->part[pass]);
     }
+}
+
+void spw_stage_walk_run(spw_stage_walk *w, const spw_layer_uses *uses, spw_stage_peaks *out) {
+    const spw_pipeline *p = &w->pipeline;
+    spw_stage_moment flight = {.layer = SIZE_MAX, .place = SIZE_MAX};
+    *out = (spw_stage_peaks){.at = {{.there = false}}};
+    const bool stays = w->keeps[0].stays || w->keeps[1].stays;
+    begin_walk(w, uses, stays);
     const passes_between again = known_passes(w);
-    for (size_t i = 0; i < spw_pipeline_passes(p); i++) {
+    const size_t passes = spw_pipeline_passes(p);
+    for (size_t i = 0; i < passes; i++) {
         if (i == again.from) i += again.passes;
-        const spw_pass pass = spw_pipeline_pass(p, w->stage, i);
+        const spw_pass pass = w->pass[i];
         pass_kept *part = part_of(w, &pass);
-        if (spw_pipeline_is_pair(p, w->stage, i)) { /* the backward pass of the two, then what came */
-            const spw_pass other = spw_pipeline_pass(p, w->stage, ++i);
+        if (p->pairs &&
+            spw_pipeline_is_pair(p, w->stage, i)) { /* the backward pass of the two, then what came */
+            const spw_pass other = w->pass[++i];
             change_flight(&flight, &part_of(w, &other)->kept, true);
             look_at_pair(w, uses, &flight, &pass, &other, out);
             w->made[other.chunk] = w->makes;

@@ -35,6 +35,7 @@ typedef struct spw_reserved_rank {
     spw_reserved_turn *turn; /* [STEADY] those that stand for a step */
     size_t twin;             /* the place of a rank before it that does the same; its own: none does */
     uint64_t rows;           /* a number of the rows of its last step */
+    bool unvisited;          /* its lists are not looked through for visits any more */
     bool ran;                /* there is a last step */
     spw_reserved_turn now;   /* of the last step */
 } spw_reserved_rank;

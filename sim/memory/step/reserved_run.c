@@ -55,7 +55,7 @@ static spw_status process_step(const spw_reserved_memory *m, const spw_reserved_
                                const spw_event_list *list, spw_reserved_process *p,
                                spw_memory_event *refused) {
     spw_status status = SPW_OK;
-    p->began = state_of(p, stage->slots);
+    p->began = p->allocator != NULL && p->ended != 0 ? p->ended : state_of(p, stage->slots);
     if (p->allocator == NULL) SPW_TRY(process_begin(m, stage, at, p));
     if (m->request.every)
         SPW_TRY(spw_event_list_replay(list, p->allocator, p->live, &p->last));
@@ -78,22 +78,30 @@ cleanup:
 
 /* --- Lists --- */
 
-/* Those of a thread. Of a stage whose ranks are alike they are kept: of the first run, and of a later one. */
+/* Those of a thread. Of a stage whose ranks are alike they are kept, that of each run. */
 typedef struct lists {
-    spw_event_list list[2];
-    size_t stage[2], run[2], place[2]; /* of what a list is; place SIZE_MAX: of none */
+    spw_event_list list[STEADY];
+    size_t stage[STEADY], place[STEADY]; /* of what a list is; place SIZE_MAX: of none */
 } lists;
+
+static lists no_lists(void) {
+    lists l = {.stage = {0}};
+    for (int run = 0; run < STEADY; run++) l.place[run] = SIZE_MAX;
+    return l;
+}
+
+static void destroy_lists(lists *l) {
+    for (int run = 0; run < STEADY; run++) spw_event_list_destroy(&l->list[run]);
+}
 
 static spw_step_rows rows_of(const spw_reserved_memory *m, size_t place) {
     return (spw_step_rows){m->rows + spw_reserved_rank_of(m, place) * spw_reserved_cells(m),
                            m->request.layers, m->micro_batches};
 }
 
-static void note_peak(const spw_event_list *list, spw_reserved_rank *rank) {
-    const spw_list_peak peak = spw_event_list_peak(list);
-    rank->now.at =
-        peak.peak_event < list->events ? list->event[peak.peak_event] : (spw_memory_event){.slot = 0};
-    rank->now.peak_bytes = (uint64_t)peak.peak_bytes;
+static void note_peak(const spw_event_list *list, spw_list_top top, spw_reserved_rank *rank) {
+    rank->now.at = top.event < list->events ? list->event[top.event] : (spw_memory_event){.slot = 0};
+    rank->now.peak_bytes = (uint64_t)top.bytes;
 }
 
 /* That of the stage with the rank's rows. */
@@ -102,23 +110,35 @@ static spw_status alike_list(spw_reserved_memory *m, size_t place, int run, list
     const spw_reserved_stage *stage = &m->stage[s];
     const spw_step_rows rows = rows_of(m, place);
     spw_status status = SPW_OK;
+    spw_list_top top;
     while (run > 0 && stage->list[run].events == 0) run--;
-    const size_t i = run > 0;
-    *out = &l->list[i];
-    if (l->place[i] == place && l->run[i] == (size_t)run) return SPW_OK;
-    if (l->place[i] == SIZE_MAX || l->stage[i] != s || l->run[i] != (size_t)run) {
-        l->place[i] = SIZE_MAX;
+    *out = &l->list[run];
+    if (l->place[run] == place) return SPW_OK;
+    if (l->place[run] == SIZE_MAX || l->stage[run] != s) {
+        l->place[run] = SIZE_MAX;
         SPW_TRY(spw_event_list_copy(&stage->list[run], *out));
+        SPW_TRY(spw_event_list_remember(*out));
     }
-    l->place[i] = place;
-    l->stage[i] = s;
-    l->run[i] = (size_t)run;
-    spw_step_memory_refill(stage->memory, &rows, *out);
+    l->place[run] = place;
+    l->stage[run] = s;
+    spw_step_memory_refill(stage->memory, &rows, *out, &top);
     SPW_TRY(spw_event_list_find_again(*out));
-    note_peak(*out, &m->place[place]);
+    note_peak(*out, top, &m->place[place]);
 
 cleanup:
     return status;
+}
+
+/* To look for visits in each step's list pays where they are much of it, as they are then of the next one's. */
+static spw_status find_visits(spw_reserved_rank *rank, spw_event_list *list) {
+    size_t inside = 0;
+    if (rank->unvisited) return SPW_OK;
+    spw_status status = spw_event_list_find_visits(list);
+    if (status == SPW_OK) status = spw_event_list_remember(list);
+    if (status != SPW_OK) return status;
+    for (size_t i = 0; i < list->visits; i++) inside += list->visit[i].end - list->visit[i].begin;
+    rank->unvisited = 2 * inside < list->events;
+    return SPW_OK;
 }
 
 static spw_status list_of(spw_reserved_memory *m, size_t place, int run, lists *l, spw_event_list **out) {
@@ -129,8 +149,12 @@ static spw_status list_of(spw_reserved_memory *m, size_t place, int run, lists *
     *out = &l->list[0];
     l->place[0] = SIZE_MAX;
     SPW_TRY(spw_step_memory_step(rank->memory, &rows, *out));
-    if (!m->request.every) SPW_TRY(spw_event_list_find_again(*out));
-    note_peak(*out, rank);
+    if (!m->request.every) {
+        SPW_TRY(spw_event_list_find_again(*out));
+        SPW_TRY(find_visits(rank, *out));
+    }
+    const spw_list_peak peak = spw_event_list_peak(*out);
+    note_peak(*out, (spw_list_top){peak.peak_bytes, peak.peak_event}, rank);
 
 cleanup:
     return status;
@@ -147,6 +171,8 @@ static spw_status make_lists(spw_reserved_memory *m, int runs) {
             SPW_TRY(spw_step_memory_step(stage->memory, &rows, &stage->list[run]));
             if (run > 0 && spw_event_list_is_equal(&stage->list[run], &stage->list[run - 1]))
                 spw_event_list_destroy(&stage->list[run]);
+            else
+                SPW_TRY(spw_event_list_find_visits(&stage->list[run]));
         }
     }
 
@@ -218,11 +244,11 @@ static spw_status rank_runs(spw_reserved_memory *m, size_t place, int runs, list
 }
 
 spw_status spw_reserved_run_place(spw_reserved_memory *m, size_t place, bool starts) {
-    lists l = {.place = {SIZE_MAX, SIZE_MAX}};
+    lists l = no_lists();
     m->starts = starts;
     const spw_status status = rank_runs(m, place, 1, &l);
     m->starts = false;
-    for (int i = 0; i < 2; i++) spw_event_list_destroy(&l.list[i]);
+    destroy_lists(&l);
     return status;
 }
 
@@ -246,7 +272,7 @@ static spw_status run_ranks(spw_reserved_memory *m, size_t step, int runs) {
         if (m->place[i].memory != NULL) m->place[i].twin = twin_of(m, i);
 #pragma omp parallel if (status == SPW_OK)
     {
-        lists l = {.place = {SIZE_MAX, SIZE_MAX}};
+        lists l = no_lists();
 #pragma omp for schedule(dynamic, 1)
         for (int i = 0; i < places; i++) {
             spw_status so_far;
@@ -259,7 +285,7 @@ static spw_status run_ranks(spw_reserved_memory *m, size_t step, int runs) {
                 status = one;
             }
         }
-        for (int i = 0; i < 2; i++) spw_event_list_destroy(&l.list[i]);
+        destroy_lists(&l);
     }
     drop_lists(m);
     for (int i = 0; i < places && status == SPW_OK && runs > 1; i++) {

@@ -439,6 +439,11 @@ cleanup:
     return status;
 }
 
+/* No pass has one between steps. Every step takes them in the same order, so that equal steps have equal lists. */
+static void order_sets(spw_step_memory *m) {
+    for (size_t i = 0; i < m->sets && m->spares == m->sets; i++) m->spare[i] = m->sets - 1 - i;
+}
+
 spw_status spw_step_memory_step(spw_step_memory *m, const spw_step_rows *rows, spw_event_list *list) {
     const size_t passes = spw_pipeline_passes(&m->pipeline);
     spw_status status = SPW_OK;
@@ -455,6 +460,7 @@ spw_status spw_step_memory_step(spw_step_memory *m, const spw_step_rows *rows, s
     spw_event_list_clear(list);
     m->out = list;
     m->at_work = SPW_NO_MOE_LAYER;
+    order_sets(m);
     status = drop_made(m);
     for (size_t i = 0; i < passes && status == SPW_OK; i++) {
         const spw_pass pass = spw_pipeline_pass(&m->pipeline, m->stage, i);

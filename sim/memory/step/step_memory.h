@@ -54,8 +54,9 @@ SPW_MUST_CHECK spw_status spw_step_memory_step(spw_step_memory *memory, const sp
 
 /* Do ranks of this stage have the same events, in which only the bytes of what follows the routing differ? */
 bool spw_step_memory_is_alike(const spw_step_memory *memory);
-/* Of such a stage: makes of a step's list that with other rows. */
-void spw_step_memory_refill(const spw_step_memory *memory, const spw_step_rows *rows, spw_event_list *list);
+/* Of such a stage: makes of a step's list that with other rows, and finds its peak. */
+void spw_step_memory_refill(const spw_step_memory *memory, const spw_step_rows *rows, spw_event_list *list,
+                            spw_list_top *top);
 /* Are two of these lists equal? Both have as many micro-batches and layers. */
 bool spw_step_memory_same_rows(const spw_step_memory *memory, const spw_step_rows *a, const spw_step_rows *b);
 

@@ -60,7 +60,7 @@ static void check_refilled(const spw_point *point, const spw_footprint *f, bool 
     static spw_rank_rows some[CELLS], others[CELLS];
     const spw_step_rows a = {some, LAYERS, MICRO}, b = {others, LAYERS, MICRO};
     spw_step_memory *one = NULL, *two = NULL;
-    spw_event_list list = {.events = 0}, wanted = {.events = 0}, before = {.events = 0};
+    spw_event_list list = {.events = 0}, wanted = {.events = 0}, before = {.events = 0}, last = {.events = 0};
     draw(point, seed, some);
     draw(point, seed + 1, others);
     CHECK_OK(spw_step_memory_create(point, f, NULL, &one));
@@ -72,12 +72,18 @@ static void check_refilled(const spw_point *point, const spw_footprint *f, bool 
         CHECK(list.events > 100 && !spw_event_list_is_equal(&list, &wanted));
         CHECK_OK(spw_event_list_copy(&list, &before));
         CHECK(spw_event_list_is_equal(&list, &before) && before.marks == list.marks);
-        spw_step_memory_refill(one, &b, &before);
+        spw_list_top top;
+        spw_step_memory_refill(one, &b, &before, &top);
         CHECK(spw_event_list_is_equal(&before, &wanted));
+        const spw_list_peak peak = spw_event_list_peak(&wanted);
+        CHECK(top.bytes == peak.peak_bytes && top.event == peak.peak_event);
+        CHECK(step < 2 || spw_event_list_is_equal(&list, &last)); /* slots, too */
+        CHECK_OK(spw_event_list_copy(&list, &last));
     }
     CHECK(!alike || (spw_step_memory_same_rows(one, &a, &a) && !spw_step_memory_same_rows(one, &a, &b)));
     spw_event_list_destroy(&list);
     spw_event_list_destroy(&wanted);
+    spw_event_list_destroy(&last);
     spw_event_list_destroy(&before);
     spw_step_memory_destroy(one);
     spw_step_memory_destroy(two);

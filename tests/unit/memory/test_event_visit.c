@@ -1,0 +1,197 @@
+/* Visits of event lists: which there are, by hand; and lists that are replayed with them against lists that are replayed event by
+ * event: sums, peaks and every block, whatever the allocator is set to. */
+#include "sim/memory/allocator/event_list.h"
+#include "tests/unit/check.h"
+
+#include <stdio.h>
+
+enum { SLOTS = 96, ROUNDS = 60, LISTS = 6, KEPT = 24 };
+
+static const uint64_t MIB = (uint64_t)1 << 20;
+
+static void add(spw_event_list *list, uint32_t slot, uint64_t bytes, bool born, bool backward) {
+    const spw_memory_event event = {.bytes = bytes, .slot = slot, .born = born, .backward = backward};
+    CHECK_OK(spw_event_list_append(list, event));
+}
+
+static void check_found(void) {
+    spw_event_list list = {.events = 0}, copy = {.events = 0};
+    add(&list, 0, 5, true, false);  /* 0: stays beyond the list */
+    add(&list, 1, 5, true, false);  /* 1: a visit of 1 and 2, which overlap, */
+    add(&list, 2, 5, true, false);  /* 2 */
+    add(&list, 1, 5, false, false); /* 3 */
+    add(&list, 2, 5, false, false); /* 4: to here */
+    add(&list, 1, 5, true, false);  /* 5: too short */
+    add(&list, 1, 5, false, false); /* 6 */
+    add(&list, 1, 5, true, false);  /* 7: one of an earlier list dies within */
+    add(&list, 2, 5, true, false);  /* 8 */
+    add(&list, 4, 5, false, false); /* 9 */
+    add(&list, 2, 5, false, false); /* 10 */
+    add(&list, 1, 5, false, false); /* 11 */
+    add(&list, 1, 5, true, false);  /* 12: another pass begins within, so that only its own is a visit */
+    add(&list, 2, 5, true, true);   /* 13 */
+    add(&list, 3, 5, true, true);   /* 14 */
+    add(&list, 3, 5, false, true);  /* 15 */
+    add(&list, 2, 5, false, true);  /* 16 */
+    add(&list, 1, 5, false, true);  /* 17 */
+    CHECK_OK(spw_event_list_find_visits(&list));
+    CHECK_OK(spw_event_list_copy(&list, &copy));
+    CHECK(list.visits == 2 && list.visit[0].begin == 1 && list.visit[0].end == 5);
+    CHECK(list.visit[1].begin == 13 && list.visit[1].end == 17);
+    CHECK(copy.visits == 2 && copy.visit[1].begin == 13 && copy.visit[1].end == 17);
+    spw_event_list_clear(&list);
+    CHECK(list.visits == 0);
+    spw_event_list_destroy(&list);
+    spw_event_list_destroy(&copy);
+}
+
+static uint64_t next_random(uint64_t *state) {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+/* Few sizes, so that blocks are equal, or many; small and large ones. */
+static uint64_t random_bytes(uint64_t *state, bool few) {
+    const uint64_t chance = next_random(state) % 8, many = next_random(state);
+    if (chance == 0) return few ? 3 * MIB : many % (40 * MIB);
+    if (chance < 3) return few ? 2 * MIB + 512 : many % (6 * MIB);
+    if (chance == 3) return 0;
+    return few ? 4096 * (1 + many % 3) : many % (MIB + 2048);
+}
+
+/* Tensors that stay come and go; between them are visits of up to 14 tensors that die in any order. */
+static void fill(spw_event_list *list, bool held[KEPT], uint64_t *state, bool few) {
+    for (int round = 0; round < ROUNDS; round++) {
+        const uint32_t kept = (uint32_t)(next_random(state) % KEPT),
+                       first = KEPT + 16 * (uint32_t)(round % 4);
+        uint32_t live[16];
+        size_t lives = 0;
+        add(list, kept, random_bytes(state, few), !held[kept], false);
+        held[kept] = !held[kept];
+        for (uint32_t born = 0; born < 14 || lives > 0;) {
+            if (born < 14 && (lives == 0 || next_random(state) % 2 == 0)) {
+                live[lives++] = first + born;
+                add(list, first + born++, random_bytes(state, few), true, false);
+            } else {
+                const size_t which = next_random(state) % lives;
+                add(list, live[which], 0, false, false);
+                live[which] = live[--lives];
+            }
+        }
+    }
+}
+
+static bool same_stats(const spw_allocator_stats *a, const spw_allocator_stats *b) {
+    return a->requested_bytes == b->requested_bytes && a->allocated_bytes == b->allocated_bytes &&
+           a->reserved_bytes == b->reserved_bytes && a->requested_peak_bytes == b->requested_peak_bytes &&
+           a->allocated_peak_bytes == b->allocated_peak_bytes &&
+           a->reserved_peak_bytes == b->reserved_peak_bytes && a->retries == b->retries &&
+           a->refused == b->refused && a->segments == b->segments;
+}
+
+/* The same lists, one after the other, through two allocators. */
+static void check_same(const spw_allocator_settings *settings, uint64_t seed, bool few) {
+    spw_allocator *one = NULL, *two = NULL;
+    spw_allocation plain[SLOTS], quick[SLOTS];
+    bool held[KEPT] = {false}, refused = false;
+    spw_event_list list = {.events = 0};
+    uint64_t state = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
+    CHECK_OK(spw_allocator_create(settings, &one));
+    CHECK_OK(spw_allocator_create(settings, &two));
+    if (seed % 3 > 0) CHECK_OK(spw_event_list_remember(&list));
+    for (size_t i = 0; i < SLOTS; i++) plain[i].block = quick[i].block = SPW_ALLOCATION_EMPTY;
+    for (int i = 0; i < LISTS && !refused; i++) {
+        spw_list_replay a, b;
+        spw_event_list_clear(&list);
+        fill(&list, held, &state, few);
+        CHECK_OK(spw_event_list_find_visits(&list));
+        CHECK(list.visits >= ROUNDS / 2);
+        CHECK_OK(spw_event_list_replay(&list, one, plain, &a));
+        CHECK_OK(spw_event_list_replay_cycles(&list, two, quick, SLOTS, &b));
+        CHECK(same_stats(&a.before, &b.before) && same_stats(&a.after_forward, &b.after_forward));
+        CHECK(same_stats(&a.after, &b.after));
+        CHECK(a.refused == b.refused && (!a.refused || a.refused_event == b.refused_event));
+        CHECK(spw_allocator_state(one, plain, SLOTS) == spw_allocator_state(two, quick, SLOTS));
+        CHECK(spw_allocator_stranded_bytes(one) == spw_allocator_stranded_bytes(two));
+        refused = a.refused;
+    }
+    spw_event_list_destroy(&list);
+    spw_allocator_destroy(one);
+    spw_allocator_destroy(two);
+}
+
+/* Three small blocks of 1 MiB, of which one segment of 2 MiB holds two: the third opens another one, though as many bytes fitted when
+ * they were halves. */
+static void check_small(void) {
+    const spw_allocator_settings settings = {.device_bytes = 0};
+    spw_allocator *allocator = NULL;
+    spw_allocation live[4];
+    spw_event_list list = {.events = 0};
+    spw_list_replay replay;
+    for (int i = 0; i < 4; i++) live[i].block = SPW_ALLOCATION_EMPTY;
+    CHECK_OK(spw_allocator_create(&settings, &allocator));
+    CHECK_OK(spw_event_list_remember(&list));
+    for (int turn = 0; turn < 4; turn++) {
+        const uint64_t bytes = turn < 2 ? MIB / 2 : MIB;
+        spw_event_list_clear(&list);
+        for (uint32_t i = 0; i < 3; i++) add(&list, i, bytes, true, false);
+        for (uint32_t i = 0; i < 3; i++) add(&list, i, bytes, false, false);
+        CHECK_OK(spw_event_list_find_visits(&list));
+        CHECK(list.visits == 1);
+        CHECK_OK(spw_event_list_replay_cycles(&list, allocator, live, 4, &replay));
+        CHECK(replay.after.reserved_bytes == (turn < 2 ? 2 : 4) * MIB);
+        CHECK(replay.after.allocated_peak_bytes == 3 * bytes &&
+              replay.after.requested_peak_bytes == 3 * bytes);
+    }
+    spw_event_list_destroy(&list);
+    spw_allocator_destroy(allocator);
+}
+
+/* A free segment of 100 MiB, and in a visit two free parts of 20 MiB in it. The lower one is taken, so that what is freed below it finds no
+ * free neighbour, and 24 MiB do not fit. */
+static void check_lowest(void) {
+    static const struct {
+        uint32_t slot, mib;
+        bool born;
+    } event[] = {{0, 4, true},   {1, 20, true},  {2, 4, true},   {3, 20, true}, {4, 52, true},
+                 {1, 20, false}, {3, 20, false}, {5, 20, true},  {0, 4, false}, {6, 24, true},
+                 {6, 24, false}, {5, 20, false}, {4, 52, false}, {2, 4, false}};
+    const spw_allocator_settings settings = {.device_bytes = 0};
+    spw_allocator *allocator = NULL;
+    spw_allocation live[7], first;
+    spw_event_list list = {.events = 0};
+    spw_list_replay replay;
+    for (int i = 0; i < 7; i++) live[i].block = SPW_ALLOCATION_EMPTY;
+    CHECK_OK(spw_allocator_create(&settings, &allocator));
+    CHECK_OK(spw_allocator_allocate(allocator, 0, 100 * MIB, &first));
+    CHECK_OK(spw_allocator_free(allocator, first));
+    for (size_t i = 0; i < sizeof event / sizeof *event; i++)
+        add(&list, event[i].slot, event[i].mib * MIB, event[i].born, false);
+    CHECK_OK(spw_event_list_find_visits(&list));
+    CHECK(list.visits == 1);
+    CHECK_OK(spw_event_list_replay_cycles(&list, allocator, live, 7, &replay));
+    CHECK(replay.after.reserved_bytes == 124 * MIB);
+    spw_event_list_destroy(&list);
+    spw_allocator_destroy(allocator);
+}
+
+int main(void) {
+    const spw_allocator_settings settings[] = {
+        {.device_bytes = 0},
+        {.addresses_fall = true},
+        {.device_bytes = 700 * MIB},
+        {.device_bytes = 400 * MIB},
+        {.roundup_power2_divisions = 4},
+        {.max_split_bytes = 24 * MIB},
+        {.expandable_segments = true, .device_bytes = 600 * MIB},
+        {.fraction_bytes = 600 * MIB, .garbage_collection_threshold = 0.5},
+    };
+    check_found();
+    check_small();
+    check_lowest();
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        for (uint64_t seed = 1; seed <= 12; seed++) check_same(&settings[i], seed, seed % 2 == 0);
+    return check_done();
+}
