@@ -120,7 +120,8 @@ static spw_status wants(void *state, const spw_replay_prospect *p, bool *out) {
         return wrong_memory(w, p->row % w->schemes, p->peak_bytes, &c->bound);
     const spw_search_bound known = {.least_bytes = p->peak_bytes,
                                     .tokens_per_s_most = fmin(c->bound.tokens_per_s_most, most)};
-    if (g->asked[p->row] < WITH_SPEED) spw_search_learn(&w->lessons, w->q->space, c, &known);
+    if (g->asked[p->row] < WITH_SPEED && c->sight == SPW_SEARCH_ROUGH)
+        spw_search_learn(&w->lessons, w->q->space, c, &known);
     c->bound.least_bytes = known.least_bytes;
     c->bound.tokens_per_s_most = known.tokens_per_s_most;
     const spw_search_fate fate =
@@ -131,7 +132,7 @@ static spw_status wants(void *state, const spw_replay_prospect *p, bool *out) {
     }
     const bool waits =
         ++g->asked[p->row] == WITH_SPEED && !g->whole && w->timed && c->bound.tokens_per_s_most < g->next;
-    c->refined = c->refined || waits;
+    if (waits) c->sight = SPW_SEARCH_REFINED;
     *out = !waits;
     return SPW_OK;
 }
