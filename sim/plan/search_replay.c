@@ -144,6 +144,7 @@ static spw_status take_point(spw_search_walk *w, size_t at, const spw_search_poi
     if (status != SPW_OK) return status;
     w->group.of[at]->done = true;
     const spw_search_fate fate = fate_of(w, &p);
+    w->out->effort.planned++;
     w->out->fate[fate]++;
     if (fate == SPW_SEARCH_TOO_SLOW)
         spw_search_nearest_speed(&w->out->nearest, p.tokens_per_s_per_gpu, spw_search_all_gpus(w, p.gpus));

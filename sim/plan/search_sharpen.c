@@ -120,6 +120,7 @@ spw_status spw_search_sharpen(spw_search_walk *w, size_t at, size_t first, size_
         if (means.there) spw_search_learn(&w->lessons, w->q->space, c, &bound[i]);
         c->bound = bound[i];
         c->sight = SPW_SEARCH_SHARP;
+        w->out->effort.sharpened += means.there;
         (void)spw_search_settle(w, c);
     }
 
