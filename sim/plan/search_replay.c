@@ -23,36 +23,42 @@ static bool drops_at_most(const spw_result_drops *drops, double most) {
     return most > 0.0 ? drops->fraction <= most : drops->dropped == 0 && !drops->at_least;
 }
 
-static spw_search_point point_of(const spw_search_walk *w, size_t at, const spw_result_row *row) {
+/* What a point is, whatever its replay says. */
+static spw_search_point identity_of(const spw_search_walk *w, size_t at) {
     const size_t twin = at / w->group.per_job;
     const spw_point point = point_at(w, at);
     spw_search_point p = {.gpus = spw_job_gpus(point.job),
-                          .fsdp = row->fsdp,
-                          .sequences = row->sequences,
+                          .fsdp = point.job->fsdp,
+                          .sequences = point.sequences,
                           .scheme = at % w->schemes,
-                          .kind = row->memory_kind,
-                          .verdict = spw_result_verdict(row),
-                          .timed = row->timed,
-                          .surely_fits = row->surely_fits,
-                          .peak_bytes = row->memory.max_bytes,
-                          .low_bytes = row->footprint.low_bytes,
-                          .high_bytes = row->footprint.high_bytes,
-                          .budget_bytes = row->footprint.budget_bytes,
-                          .drops = row->drops,
-                          .balanced = spw_result_balanced(row),
-                          .most_bytes = row->most_bytes,
-                          .budget = row->budget,
                           .step_tokens = spw_point_step_tokens(&point),
                           .turn_sequences = spw_search_turn_sequences(
-                              row->sequences, point.job->micro_batches, point.job->pipeline)};
+                              point.sequences, point.job->micro_batches, point.job->pipeline)};
+    const size_t place = spw_search_space_batch(w->q->space, point.sequences);
+    p.order = (w->group.index[twin] * w->q->space->base->batches + place) * w->schemes + p.scheme;
+    memcpy(p.value, w->group.value[twin], sizeof p.value);
+    return p;
+}
+
+static spw_search_point point_of(const spw_search_walk *w, size_t at, const spw_result_row *row) {
+    spw_search_point p = identity_of(w, at);
+    p.kind = row->memory_kind;
+    p.verdict = spw_result_verdict(row);
+    p.timed = row->timed;
+    p.surely_fits = row->surely_fits;
+    p.peak_bytes = row->memory.max_bytes;
+    p.low_bytes = row->footprint.low_bytes;
+    p.high_bytes = row->footprint.high_bytes;
+    p.budget_bytes = row->footprint.budget_bytes;
+    p.drops = row->drops;
+    p.balanced = spw_result_balanced(row);
+    p.most_bytes = row->most_bytes;
+    p.budget = row->budget;
     if (row->reserved.there) {
         p.reserved_bytes = (double)row->reserved.as_set.reserved.max_bytes;
         p.reserved_low_bytes = spw_reserved_low(&row->reserved);
         p.reserved_high_bytes = spw_reserved_high(&row->reserved);
     }
-    const size_t place = spw_search_space_batch(w->q->space, point.sequences);
-    p.order = (w->group.index[twin] * w->q->space->base->batches + place) * w->schemes + p.scheme;
-    memcpy(p.value, w->group.value[twin], sizeof p.value);
     if (!row->timed) return p;
     p.step = (spw_step_span){row->time.step_s, row->time.low_s, row->time.high_s};
     p.tokens_per_s_per_gpu = row->time.tokens_per_s_per_gpu;
@@ -174,6 +180,19 @@ static spw_status hear_point(void *state, size_t at, const spw_result_row *row) 
     return status == SPW_OK ? take_point(w, at, &record.point, &row->outside_fit) : status;
 }
 
+/* Is a point of an earlier run the one that is asked for, and does its verdict follow from its figures? */
+static bool is_point(const spw_search_walk *w, size_t at, const spw_search_point *p) {
+    const spw_search_point own = identity_of(w, at);
+    const uint64_t budget = w->group.of[at]->budget_bytes;
+    const bool over = p->peak_bytes > budget, fits = p->verdict != SPW_VERDICT_OOM,
+               within = p->most_bytes <= (double)budget;
+    return p->gpus == own.gpus && p->fsdp == own.fsdp && p->sequences == own.sequences &&
+           p->scheme == own.scheme && p->order == own.order && p->step_tokens == own.step_tokens &&
+           p->budget_bytes == budget && !(p->turn_sequences < own.turn_sequences) &&
+           !(p->turn_sequences > own.turn_sequences) && memcmp(p->value, own.value, sizeof own.value) == 0 &&
+           !(over && fits) && !(p->surely_fits && !(fits && within));
+}
+
 /* The same of an earlier run. */
 static spw_status hear_again(spw_search_walk *w) {
     const size_t rows = w->group.jobs * w->group.per_job;
@@ -182,7 +201,7 @@ static spw_status hear_again(spw_search_walk *w) {
         const spw_search_record *r = &w->log.record[i];
         bool wanted = false;
         if (r->row >= rows || w->group.of[r->row] == NULL ||
-            (r->taken ? r->point.scheme != r->row % w->schemes : r->prospect.row != r->row))
+            (r->taken ? !is_point(w, r->row, &r->point) : r->prospect.row != r->row))
             return spw_fail(SPW_EFORMAT,
                             "the checkpoint has a point that the search does not replay; remove it");
         status = r->taken ? take_point(w, r->row, &r->point, &r->outside) : wants(w, &r->prospect, &wanted);
