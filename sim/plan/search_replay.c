@@ -180,17 +180,28 @@ static spw_status hear_point(void *state, size_t at, const spw_result_row *row) 
     return status == SPW_OK ? take_point(w, at, &record.point, &row->outside_fit) : status;
 }
 
-/* Is a point of an earlier run the one that is asked for, and does its verdict follow from its figures? */
+/* Does its verdict follow from its bytes (spw_result_verdict())? What an allocator failed to reserve, or had to free for, has no high
+ * end. */
+static bool has_own_verdict(const spw_search_point *p) {
+    const double budget = (double)p->budget_bytes;
+    const bool sure = spw_verdict_is_sure(p->verdict, p->most_bytes, budget);
+    if (p->surely_fits && !sure) return false;
+    if (p->reserved_bytes > 0.0 || p->reserved_high_bytes > 0.0)
+        return isfinite(p->reserved_high_bytes) ? p->verdict != SPW_VERDICT_OOM
+                                                : p->verdict != SPW_VERDICT_FITS;
+    return p->verdict == (p->kind == SPW_MEMORY_ARENA
+                              ? spw_interval_verdict((double)p->peak_bytes, (double)p->high_bytes, budget)
+                              : spw_footprint_verdict(p->peak_bytes, p->budget_bytes));
+}
+
+/* Is a point of an earlier run the one that is asked for? */
 static bool is_point(const spw_search_walk *w, size_t at, const spw_search_point *p) {
     const spw_search_point own = identity_of(w, at);
-    const uint64_t budget = w->group.of[at]->budget_bytes;
-    const bool over = p->peak_bytes > budget, fits = p->verdict != SPW_VERDICT_OOM,
-               within = p->most_bytes <= (double)budget;
     return p->gpus == own.gpus && p->fsdp == own.fsdp && p->sequences == own.sequences &&
            p->scheme == own.scheme && p->order == own.order && p->step_tokens == own.step_tokens &&
-           p->budget_bytes == budget && !(p->turn_sequences < own.turn_sequences) &&
+           p->budget_bytes == w->group.of[at]->budget_bytes && !(p->turn_sequences < own.turn_sequences) &&
            !(p->turn_sequences > own.turn_sequences) && memcmp(p->value, own.value, sizeof own.value) == 0 &&
-           !(over && fits) && !(p->surely_fits && !(fits && within));
+           has_own_verdict(p);
 }
 
 /* The same of an earlier run. */
