@@ -8,6 +8,7 @@
 #include "sim/memory/live/footprint.h"
 #include "sim/replay/replay_row.h"
 #include "sim/replay/replay_time.h"
+#include "sim/time/megatron/megatron_job_time.h"
 #include "sim/time/time_bound.h"
 #include "sim/weights/pipeline.h"
 #include "sim/weights/stage.h"
@@ -15,12 +16,6 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
-
-/* Are all choices computed? */
-static bool drops_nothing(const spw_scheme *scheme) {
-    const double factor = spw_scheme_factor(scheme);
-    return scheme->type->routing.keep == NULL && (isnan(factor) || !(fabs(factor) > 0.0));
-}
 
 static void note(const spw_footprint *f, spw_search_point_facts *out) {
     out->budget_bytes = f->budget_bytes;
@@ -122,7 +117,7 @@ static spw_status bound_live(const spw_search_facts *facts, const spw_point *p, 
                              spw_search_point_facts *out) {
     const spw_device_budget budget = spw_device_budget_of(p->job, p->scheme);
     const size_t stages = spw_pipeline_of(p->job).stages;
-    const bool whole = facts->generated && drops_nothing(p->scheme);
+    const bool whole = facts->generated && spw_scheme_drops_nothing(p->scheme);
     bool *looked_at = NULL;
     spw_layer layer = {.tensors = 0};
     spw_status status = SPW_OK;
@@ -177,7 +172,37 @@ spw_status spw_search_bound_of(const spw_search_facts *facts, const spw_point *p
     if (status != SPW_OK) return status;
     out->timed = spw_replay_time_covers(&time);
     if (!out->timed || out->bound.least_bytes > out->budget_bytes) return SPW_OK;
-    out->bound.tokens_per_s_most = spw_tokens_per_s_most(p, q->time_stack, facts->megatron,
-                                                         facts->generated && drops_nothing(p->scheme));
+    out->bound.tokens_per_s_most = spw_tokens_per_s_most(
+        p, q->time_stack, facts->megatron, facts->generated && spw_scheme_drops_nothing(p->scheme));
     return SPW_OK;
+}
+
+/* Tokens/s of a GPU with the means of its loads. */
+static spw_status sharpen_speed(const spw_search_facts *facts, const spw_point *p,
+                                const spw_search_means *means, spw_search_bound *bound) {
+    double least = 0.0;
+    if (!spw_megatron_job_covers(p->job, p->scheme)) return SPW_OK;
+    const spw_status status = spw_megatron_job_mean_s(facts->megatron, p, &means->loads, &least);
+    if (status == SPW_OK && least > 0.0)
+        bound->tokens_per_s_most = fmin(bound->tokens_per_s_most, spw_megatron_job_tokens(p) / least);
+    return status;
+}
+
+/* What PyTorch's allocator followed tensor by tensor is another word on what is live. */
+spw_status spw_search_bound_sharpen(const spw_search_facts *facts, const spw_point *p,
+                                    const spw_search_means *means, spw_search_point_facts *known) {
+    spw_search_bound *bound = &known->bound;
+    const bool whole = p->job->part == SPW_PART_WHOLE && p->job->snapshot == NULL;
+    uint64_t bytes = 0;
+    spw_status status = SPW_OK;
+    if (!means->there || facts->megatron == NULL) return SPW_OK;
+    if (bound->kind == SPW_MEMORY_LIVE && whole) SPW_TRY(spw_search_means_bytes(means, p, &bytes));
+    if (bytes > bound->least_bytes) {
+        bound->least_bytes = bytes;
+        bound->may_surely_fit = bound->may_surely_fit && may_surely_fit(facts, p, known);
+    }
+    if (bound->least_bytes <= known->budget_bytes) SPW_TRY(sharpen_speed(facts, p, means, bound));
+
+cleanup:
+    return status;
 }

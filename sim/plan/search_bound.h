@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "sim/plan/plan_points.h"
 #include "sim/plan/search_front.h"
+#include "sim/plan/search_means.h"
 
 #include <stdbool.h>
 
@@ -43,5 +44,10 @@ typedef struct spw_search_asked {
  * same are looked at. SPW_ECONFIG where the point cannot be. */
 SPW_MUST_CHECK spw_status spw_search_bound_of(const spw_search_facts *facts, const spw_point *point,
                                               const spw_search_asked *asked, spw_search_point_facts *out);
+
+/* Raises the bounds of a point to what its own routing says: `means` of it, or of a point that has the same. */
+SPW_MUST_CHECK spw_status spw_search_bound_sharpen(const spw_search_facts *facts, const spw_point *point,
+                                                   const spw_search_means *means,
+                                                   spw_search_point_facts *known);
 
 #endif

@@ -195,6 +195,7 @@ static spw_status take_point(spw_search_walk *w, const chunk *c, size_t at, size
         w->candidate[w->candidates++] = (spw_search_candidate){.job = c->first + at,
                                                                .at = p,
                                                                .budget_bytes = point->facts.budget_bytes,
+                                                               .state_bytes = point->facts.state_bytes,
                                                                .bound = point->facts.bound};
         return SPW_OK;
     }

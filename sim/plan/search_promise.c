@@ -29,7 +29,7 @@ double spw_search_promise(const spw_search_walk *w, const spw_search_candidate *
     size_t place[SPW_SEARCH_DIMENSIONS];
     double speed = 0.0, speeds = 0.0, memory = 0.0, memories = 0.0;
     if (!w->timed) return c->bound.turn_sequences;
-    if (c->refined || isinf(c->bound.tokens_per_s_most)) return c->bound.tokens_per_s_most;
+    if (c->sight != SPW_SEARCH_ROUGH || isinf(c->bound.tokens_per_s_most)) return c->bound.tokens_per_s_most;
     places_of(w->q->space, c->job, place);
     for (size_t d = 0; d < SPW_SEARCH_DIMENSIONS; d++) {
         const size_t at = place[d];

@@ -23,36 +23,42 @@ static bool drops_at_most(const spw_result_drops *drops, double most) {
     return most > 0.0 ? drops->fraction <= most : drops->dropped == 0 && !drops->at_least;
 }
 
-static spw_search_point point_of(const spw_search_walk *w, size_t at, const spw_result_row *row) {
+/* What a point is, whatever its replay says. */
+static spw_search_point identity_of(const spw_search_walk *w, size_t at) {
     const size_t twin = at / w->group.per_job;
     const spw_point point = point_at(w, at);
     spw_search_point p = {.gpus = spw_job_gpus(point.job),
-                          .fsdp = row->fsdp,
-                          .sequences = row->sequences,
+                          .fsdp = point.job->fsdp,
+                          .sequences = point.sequences,
                           .scheme = at % w->schemes,
-                          .kind = row->memory_kind,
-                          .verdict = spw_result_verdict(row),
-                          .timed = row->timed,
-                          .surely_fits = row->surely_fits,
-                          .peak_bytes = row->memory.max_bytes,
-                          .low_bytes = row->footprint.low_bytes,
-                          .high_bytes = row->footprint.high_bytes,
-                          .budget_bytes = row->footprint.budget_bytes,
-                          .drops = row->drops,
-                          .balanced = spw_result_balanced(row),
-                          .most_bytes = row->most_bytes,
-                          .budget = row->budget,
                           .step_tokens = spw_point_step_tokens(&point),
                           .turn_sequences = spw_search_turn_sequences(
-                              row->sequences, point.job->micro_batches, point.job->pipeline)};
+                              point.sequences, point.job->micro_batches, point.job->pipeline)};
+    const size_t place = spw_search_space_batch(w->q->space, point.sequences);
+    p.order = (w->group.index[twin] * w->q->space->base->batches + place) * w->schemes + p.scheme;
+    memcpy(p.value, w->group.value[twin], sizeof p.value);
+    return p;
+}
+
+static spw_search_point point_of(const spw_search_walk *w, size_t at, const spw_result_row *row) {
+    spw_search_point p = identity_of(w, at);
+    p.kind = row->memory_kind;
+    p.verdict = spw_result_verdict(row);
+    p.timed = row->timed;
+    p.surely_fits = row->surely_fits;
+    p.peak_bytes = row->memory.max_bytes;
+    p.low_bytes = row->footprint.low_bytes;
+    p.high_bytes = row->footprint.high_bytes;
+    p.budget_bytes = row->footprint.budget_bytes;
+    p.drops = row->drops;
+    p.balanced = spw_result_balanced(row);
+    p.most_bytes = row->most_bytes;
+    p.budget = row->budget;
     if (row->reserved.there) {
         p.reserved_bytes = (double)row->reserved.as_set.reserved.max_bytes;
         p.reserved_low_bytes = spw_reserved_low(&row->reserved);
         p.reserved_high_bytes = spw_reserved_high(&row->reserved);
     }
-    const size_t place = spw_search_space_batch(w->q->space, point.sequences);
-    p.order = (w->group.index[twin] * w->q->space->base->batches + place) * w->schemes + p.scheme;
-    memcpy(p.value, w->group.value[twin], sizeof p.value);
     if (!row->timed) return p;
     p.step = (spw_step_span){row->time.step_s, row->time.low_s, row->time.high_s};
     p.tokens_per_s_per_gpu = row->time.tokens_per_s_per_gpu;
@@ -120,7 +126,8 @@ static spw_status wants(void *state, const spw_replay_prospect *p, bool *out) {
         return wrong_memory(w, p->row % w->schemes, p->peak_bytes, &c->bound);
     const spw_search_bound known = {.least_bytes = p->peak_bytes,
                                     .tokens_per_s_most = fmin(c->bound.tokens_per_s_most, most)};
-    if (g->asked[p->row] < WITH_SPEED) spw_search_learn(&w->lessons, w->q->space, c, &known);
+    if (g->asked[p->row] < WITH_SPEED && c->sight == SPW_SEARCH_ROUGH)
+        spw_search_learn(&w->lessons, w->q->space, c, &known);
     c->bound.least_bytes = known.least_bytes;
     c->bound.tokens_per_s_most = known.tokens_per_s_most;
     const spw_search_fate fate =
@@ -131,7 +138,7 @@ static spw_status wants(void *state, const spw_replay_prospect *p, bool *out) {
     }
     const bool waits =
         ++g->asked[p->row] == WITH_SPEED && !g->whole && w->timed && c->bound.tokens_per_s_most < g->next;
-    c->refined = c->refined || waits;
+    if (waits) c->sight = SPW_SEARCH_REFINED;
     *out = !waits;
     return SPW_OK;
 }
@@ -143,6 +150,7 @@ static spw_status take_point(spw_search_walk *w, size_t at, const spw_search_poi
     if (status != SPW_OK) return status;
     w->group.of[at]->done = true;
     const spw_search_fate fate = fate_of(w, &p);
+    w->out->effort.planned++;
     w->out->fate[fate]++;
     if (fate == SPW_SEARCH_TOO_SLOW)
         spw_search_nearest_speed(&w->out->nearest, p.tokens_per_s_per_gpu, spw_search_all_gpus(w, p.gpus));
@@ -172,6 +180,30 @@ static spw_status hear_point(void *state, size_t at, const spw_result_row *row) 
     return status == SPW_OK ? take_point(w, at, &record.point, &row->outside_fit) : status;
 }
 
+/* Does its verdict follow from its bytes (spw_result_verdict())? What an allocator failed to reserve, or had to free for, has no high
+ * end. */
+static bool has_own_verdict(const spw_search_point *p) {
+    const double budget = (double)p->budget_bytes;
+    const bool sure = spw_verdict_is_sure(p->verdict, p->most_bytes, budget);
+    if (p->surely_fits && !sure) return false;
+    if (p->reserved_bytes > 0.0 || p->reserved_high_bytes > 0.0)
+        return isfinite(p->reserved_high_bytes) ? p->verdict != SPW_VERDICT_OOM
+                                                : p->verdict != SPW_VERDICT_FITS;
+    return p->verdict == (p->kind == SPW_MEMORY_ARENA
+                              ? spw_interval_verdict((double)p->peak_bytes, (double)p->high_bytes, budget)
+                              : spw_footprint_verdict(p->peak_bytes, p->budget_bytes));
+}
+
+/* Is a point of an earlier run the one that is asked for? */
+static bool is_point(const spw_search_walk *w, size_t at, const spw_search_point *p) {
+    const spw_search_point own = identity_of(w, at);
+    return p->gpus == own.gpus && p->fsdp == own.fsdp && p->sequences == own.sequences &&
+           p->scheme == own.scheme && p->order == own.order && p->step_tokens == own.step_tokens &&
+           p->budget_bytes == w->group.of[at]->budget_bytes && !(p->turn_sequences < own.turn_sequences) &&
+           !(p->turn_sequences > own.turn_sequences) && memcmp(p->value, own.value, sizeof own.value) == 0 &&
+           has_own_verdict(p);
+}
+
 /* The same of an earlier run. */
 static spw_status hear_again(spw_search_walk *w) {
     const size_t rows = w->group.jobs * w->group.per_job;
@@ -180,7 +212,7 @@ static spw_status hear_again(spw_search_walk *w) {
         const spw_search_record *r = &w->log.record[i];
         bool wanted = false;
         if (r->row >= rows || w->group.of[r->row] == NULL ||
-            (r->taken ? r->point.scheme != r->row % w->schemes : r->prospect.row != r->row))
+            (r->taken ? !is_point(w, r->row, &r->point) : r->prospect.row != r->row))
             return spw_fail(SPW_EFORMAT,
                             "the checkpoint has a point that the search does not replay; remove it");
         status = r->taken ? take_point(w, r->row, &r->point, &r->outside) : wants(w, &r->prospect, &wanted);

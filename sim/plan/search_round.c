@@ -7,12 +7,12 @@
 
 enum { AGAIN_SHARE = 8 }; /* promises are made anew after so many parts more replays */
 
-/* A heap of what candidates promise: one whose bound was refined since, or that is done, is passed over. */
+/* A heap of what candidates promise: one whose bound is another since, or that is done, is passed over. */
 typedef struct entry {
     double promise;
     uint64_t least_bytes;
     size_t at; /* of the candidates */
-    bool refined;
+    spw_search_sight sight;
 } entry;
 
 typedef struct heap {
@@ -29,7 +29,7 @@ static bool comes_before(const entry *a, const entry *b) {
 
 static void push(heap *h, const spw_search_walk *w, size_t at) {
     const spw_search_candidate *c = &w->candidate[at];
-    const entry e = {spw_search_promise(w, c), c->bound.least_bytes, at, c->refined};
+    const entry e = {spw_search_promise(w, c), c->bound.least_bytes, at, c->sight};
     size_t i = h->entries++;
     for (; i > 0 && comes_before(&e, &h->entry[(i - 1) / 2]); i = (i - 1) / 2)
         h->entry[i] = h->entry[(i - 1) / 2];
@@ -52,20 +52,10 @@ static void drop_first(heap *h) {
 static const entry *first_of(heap *h, const spw_search_walk *w) {
     while (h->entries > 0) {
         const spw_search_candidate *c = &w->candidate[h->entry[0].at];
-        if (!c->done && c->refined == h->entry[0].refined) return &h->entry[0];
+        if (!c->done && c->sight == h->entry[0].sight) return &h->entry[0];
         drop_first(h);
     }
     return NULL;
-}
-
-/* Has it a fate by its bound? */
-static bool is_done(spw_search_walk *w, spw_search_candidate *c) {
-    const spw_search_fate fate = spw_search_judge_speed(w, &c->bound);
-    if (fate == SPW_SEARCH_GOOD) return false;
-    if (fate == SPW_SEARCH_BEATEN) spw_search_leave_out(w, c->at % w->schemes, &c->bound);
-    w->out->fate[fate]++;
-    c->done = true;
-    return true;
 }
 
 /* The candidates whose routing is that of candidate `at`, itself among them: *first to *last. Twins follow one another. */
@@ -76,24 +66,11 @@ static void find_twins(const spw_search_walk *w, size_t at, size_t *first, size_
     while (*last < w->candidates && w->candidate[*last].job / twins == set) (*last)++;
 }
 
-/* The candidate with those that share its draws: what a bound does not leave out and whose batch is the same. */
-static spw_status gather(spw_search_walk *w, size_t at) {
-    const size_t batch = w->candidate[at].at / w->schemes;
-    size_t first = 0, last = 0;
+static spw_status take_alone(spw_search_walk *w, size_t at) {
     bool taken = true;
     spw_search_group_clear(&w->group);
-    if (w->candidate[at].refined) {
-        w->group.whole = true;
-        return spw_search_group_add(w, &w->candidate[at], &taken);
-    }
-    find_twins(w, at, &first, &last);
-    for (size_t i = first; i < last && taken; i++) {
-        spw_search_candidate *c = &w->candidate[i];
-        if (c->done || c->refined || c->at / w->schemes != batch || is_done(w, c)) continue;
-        const spw_status status = spw_search_group_add(w, c, &taken);
-        if (status != SPW_OK) return status;
-    }
-    return SPW_OK;
+    w->group.whole = w->candidate[at].sight == SPW_SEARCH_REFINED;
+    return spw_search_group_add(w, &w->candidate[at], &taken);
 }
 
 /* All that are to be replayed, as they promise now. */
@@ -142,10 +119,18 @@ static spw_status run_heap(spw_search_walk *w, heap *h, spw_progress *progress) 
         spw_search_proceed(w, progress, done);
         find_twins(w, at, &first, &last);
         const size_t before = count_done(w, first, last);
-        if (!is_done(w, &w->candidate[at])) {
-            SPW_TRY(gather(w, at));
+        const double begin = spw_clock_s();
+        if (spw_search_settle(w, &w->candidate[at])) {
+        } else if (w->candidate[at].sight == SPW_SEARCH_ROUGH) {
+            SPW_TRY(spw_search_sharpen(w, at, first, last));
+            w->out->effort.sharpening_s += spw_clock_s() - begin;
+            for (size_t i = first; i < last; i++)
+                if (!w->candidate[i].done && w->candidate[i].sight == SPW_SEARCH_SHARP) push(h, w, i);
+        } else {
+            SPW_TRY(take_alone(w, at));
             w->group.next = next_promise(h, w);
             SPW_TRY(spw_search_replay(w));
+            w->out->effort.plans_s += spw_clock_s() - begin;
             put_back(h, w, first, last);
         }
         done += count_done(w, first, last) - before;
@@ -166,7 +151,7 @@ spw_status spw_search_round(spw_search_walk *w) {
     heap h = {.entries = 0};
     spw_status status = SPW_OK;
     progress.less = spw_search_space_less(w->q->space, less);
-    SPW_TRY(SPW_ALLOC(2 * w->candidates + 1, &h.entry));
+    SPW_TRY(SPW_ALLOC(3 * w->candidates + 1, &h.entry));
     fill(&h, w);
     SPW_TRY(run_heap(w, &h, &progress));
     if (spw_stop_is_asked()) note_unseen(w);

@@ -56,7 +56,10 @@ static spw_status run_gpus(spw_search_walk *w, size_t first, size_t last) {
     }
     w->out->proof.bounded = false;
     while (first < last && !spw_stop_is_asked()) {
+        const double begin = spw_clock_s();
         SPW_TRY(spw_search_look(w, first, last, &first));
+        w->out->effort.bounds_s += spw_clock_s() - begin;
+        w->out->effort.candidates += w->candidates;
         w->out->proof.bounded = first == last;
         SPW_TRY(spw_search_round(w));
     }
@@ -116,6 +119,7 @@ spw_status spw_search_run(const spw_search_request *q, spw_search_outcome *out) 
         out->untimed = out->front.found;
     }
     out->stopped = spw_stop_is_asked();
+    out->effort.points = spw_search_looked_at(out);
     spw_search_front_settle(&out->front);
     SPW_TRY(SPW_ALLOC(1, &room));
     order_reasons(out, room);

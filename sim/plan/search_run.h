@@ -63,6 +63,14 @@ typedef struct spw_search_proof {
     double unseen_most; /* the greatest of these; 0: none */
 } spw_search_proof;
 
+/* What it took, in seconds of the wall clock. No answer rests on it. */
+typedef struct spw_search_effort {
+    double bounds_s, sharpening_s, plans_s; /* of all points, of candidates, of what was replayed */
+    size_t points;                          /* looked at */
+    size_t candidates, sharpened,
+        planned; /* left by the bounds; of these; wholly, with a time and an allocator's replay */
+} spw_search_effort;
+
 typedef struct spw_search_outcome {
     spw_search_front front;
     spw_search_reasons reasons; /* of its points */
@@ -77,6 +85,7 @@ typedef struct spw_search_outcome {
      * is known to fit; and replayed ones that do not keep to a budget. */
     size_t left_out[SPW_JOB_MAX_SCHEMES], left_out_fit[SPW_JOB_MAX_SCHEMES], fails[SPW_JOB_MAX_SCHEMES];
     spw_search_nearest nearest;
+    spw_search_effort effort;
     bool untimed; /* no point with a time keeps to the budgets: the answers have none */
 } spw_search_outcome;
 

@@ -13,13 +13,16 @@
 /* Points that the bounds leave are gathered until there are so many, then the most promising ones come first. */
 enum { SPW_SEARCH_ROUND = 1 << 17 };
 
-/* A point that may be one of the answers: `at` among the points of its job. refined: its bound is that of its own routing. done: it has
- * a fate. */
+/* What a candidate's bound rests on: any routing, the mean of its own, or its own as far as a replay went. */
+typedef enum spw_search_sight { SPW_SEARCH_ROUGH, SPW_SEARCH_SHARP, SPW_SEARCH_REFINED } spw_search_sight;
+
+/* A point that may be one of the answers: `at` among the points of its job. done: it has a fate. */
 typedef struct spw_search_candidate {
     size_t job, at;
-    uint64_t budget_bytes;
+    uint64_t budget_bytes, state_bytes;
     spw_search_bound bound;
-    bool refined, done, grouped; /* grouped: in the group under way */
+    spw_search_sight sight;
+    bool done, grouped; /* grouped: in the group under way */
 } spw_search_candidate;
 
 /* Points of jobs that one replay takes together, as they differ in virtual stages and recomputation alone. */
@@ -97,6 +100,14 @@ SPW_MUST_CHECK spw_status spw_search_replay(spw_search_walk *walk);
 
 /* All candidates so far, the most promising first. */
 SPW_MUST_CHECK spw_status spw_search_round(spw_search_walk *walk);
+
+/* --- In search_sharpen.c --- */
+
+/* Sharpens the bounds of candidate `at`, and of those from `first` to `last` that share its routing: its scheme and batch. Of these, what
+ * is none of the answers then has a fate. */
+SPW_MUST_CHECK spw_status spw_search_sharpen(spw_search_walk *walk, size_t at, size_t first, size_t last);
+/* Gives a candidate a fate that its bound decides; false: it is to be replayed. */
+bool spw_search_settle(spw_search_walk *walk, spw_search_candidate *candidate);
 
 /* --- In search_promise.c --- */
 

@@ -69,24 +69,27 @@ static spw_status check(const spw_replay_work *r) {
     return q->stack != NULL || q->time_stack != NULL ? spw_job_is_whole(q->job, "--stack") : SPW_OK;
 }
 
-/* Must choices be looked at one by one? */
-static bool looks_at_choices(const spw_scheme *scheme) {
+bool spw_replay_looks_at_choices(const spw_scheme *scheme) {
     return spw_scheme_drop_rule(scheme) != SPW_DROP_BY_LIMIT;
 }
 
+bool spw_replay_draws_counts(const spw_replay_request *q) {
+    return q->balancer == NULL && q->skips_lost_tokens && spw_trace_made_tokens(q->trace) > 0;
+}
+
 spw_replay_counts spw_replay_kind_of(const spw_replay_work *r, size_t scheme) {
-    return r->all_tokens || looks_at_choices(&r->request->scheme[scheme]) ? SPW_REPLAY_OF_TOKENS
-                                                                          : SPW_REPLAY_BY_LAW;
+    return r->all_tokens || spw_replay_looks_at_choices(&r->request->scheme[scheme]) ? SPW_REPLAY_OF_TOKENS
+                                                                                     : SPW_REPLAY_BY_LAW;
 }
 
 static void find_kinds(spw_replay_work *r) {
     const spw_replay_request *q = r->request;
     r->reads = q->balancer != NULL || !q->skips_lost_tokens;
-    r->all_tokens = r->reads || spw_trace_made_tokens(q->trace) == 0;
+    r->all_tokens = !spw_replay_draws_counts(q);
     for (size_t i = 0; i < r->row_count; i++) {
         if (spw_replay_skips(r, i)) continue;
         r->wants[spw_replay_kind_of(r, i % q->schemes)] = true;
-        r->reads = r->reads || looks_at_choices(&q->scheme[i % q->schemes]);
+        r->reads = r->reads || spw_replay_looks_at_choices(&q->scheme[i % q->schemes]);
     }
 }
 
@@ -102,29 +105,33 @@ static spw_status create_balancer(spw_replay_work *r) {
     return spw_balancer_create(r->request->balancer, &shape, &r->balancer);
 }
 
-static spw_status compose(spw_replay_work *r) {
-    const spw_replay_request *q = r->request;
-    spw_status status = SPW_OK;
-    SPW_TRY(SPW_ALLOC(1, &r->data));
-    spw_replay_stage_job(q->job, spw_replay_ranks(q), r->data);
-    r->data->model.experts -= r->data->model.replicas;
-    r->data->model.replicas = 0;
+spw_status spw_replay_compose(const spw_replay_request *q, bool counts, spw_job *data, spw_composer **out) {
+    spw_replay_stage_job(q->job, spw_replay_ranks(q), data);
+    data->model.experts -= data->model.replicas;
+    data->model.replicas = 0;
     const spw_composer_request request = {.trace = q->trace,
-                                          .job = r->data,
+                                          .job = data,
                                           .sequences = q->job->sequences_per_gpu,
-                                          .batches = r->batches,
+                                          .batches = q->job->batches,
                                           .step_begin = q->step_begin,
                                           .step_end = q->step_end,
                                           .layer_begin = q->layer_begin,
                                           .layer_end = q->layer_end,
                                           .seed = q->seed,
                                           .drawn_sequences = q->drawn_sequences,
-                                          .micro_batches = r->frame.micro_batches,
-                                          .kinds = r->frame.kinds,
+                                          .micro_batches = spw_pipeline_of(q->job).micro_batches,
+                                          .kinds = spw_replay_micro_batch_kinds(q),
                                           .store = q->store,
                                           .weights = spw_schemes_need_weights(q->scheme, q->schemes),
-                                          .counts = r->wants[SPW_REPLAY_BY_LAW]};
-    SPW_TRY(spw_composer_create(&request, &r->composer));
+                                          .counts = counts};
+    return spw_composer_create(&request, out);
+}
+
+static spw_status compose(spw_replay_work *r) {
+    const spw_replay_request *q = r->request;
+    spw_status status = SPW_OK;
+    SPW_TRY(SPW_ALLOC(1, &r->data));
+    SPW_TRY(spw_replay_compose(q, r->wants[SPW_REPLAY_BY_LAW], r->data, &r->composer));
     r->begun = SIZE_MAX;
     r->frame.composer = r->composer;
     r->frame.ranks = spw_grid_token_ranks(r->data);

@@ -41,6 +41,15 @@ typedef struct spw_replay_work {
 SPW_MUST_CHECK spw_status spw_replay_work_create(spw_replay_work *work);
 void spw_replay_work_destroy(spw_replay_work *r);
 
+/* The tokens of a stage, batch by batch; counts: by their law where there is one. `data` becomes the job of one stage, which the composer
+ * borrows. */
+SPW_MUST_CHECK spw_status spw_replay_compose(const spw_replay_request *request, bool counts, spw_job *data,
+                                             spw_composer **out);
+/* Must choices be looked at one by one? */
+bool spw_replay_looks_at_choices(const spw_scheme *scheme);
+/* Are counts of generated routing drawn by their law, but for such schemes? */
+bool spw_replay_draws_counts(const spw_replay_request *request);
+
 /* Does the request leave out a row, or all rows of a place? */
 bool spw_replay_skips(const spw_replay_work *work, size_t row);
 bool spw_replay_skips_place(const spw_replay_work *work, size_t place);

@@ -255,6 +255,11 @@ double spw_scheme_factor(const spw_scheme *scheme) {
     return name != NULL ? spw_scheme_option_value(scheme, name) : NAN;
 }
 
+bool spw_scheme_drops_nothing(const spw_scheme *scheme) {
+    const double factor = spw_scheme_factor(scheme);
+    return spw_scheme_drop_rule(scheme) == SPW_DROP_BY_LIMIT && (isnan(factor) || !(fabs(factor) > 0.0));
+}
+
 bool spw_scheme_fills_slots(const spw_scheme *scheme) {
     return scheme->type->megatron.fills_slots != NULL && scheme->type->megatron.fills_slots(scheme);
 }

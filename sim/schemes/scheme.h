@@ -351,6 +351,8 @@ bool spw_schemes_have_programs(const spw_scheme *scheme, size_t schemes);
 
 /* The value of the option routing.factor; NAN without one. */
 double spw_scheme_factor(const spw_scheme *scheme);
+/* Are all choices computed under its options, whatever the routing? */
+bool spw_scheme_drops_nothing(const spw_scheme *scheme);
 /* spw_scheme_routing.worst_factor of buffers of a rank, W / N. */
 double spw_worst_rank_factor(const spw_scheme *scheme, const spw_layer_shape *shape);
 /* The facts of spw_scheme_megatron under the options as set. */

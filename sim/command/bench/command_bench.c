@@ -32,6 +32,8 @@ const spw_command_row spw_bench_parts[] = {
      "PyTorch's allocator replayed over 1000 steps x 60 layers, on one core", NULL},
     {"plan", spw_command_bench_plan,
      "processor time of a plan of six public jobs, beside another planner's program", NULL},
+    {"search", spw_command_bench_search,
+     "points a minute of a search over a named space, and how many of them it plans wholly", NULL},
     {"kernels", bench_kernels,
      "the GPU's kernels beside its ceilings: [gemm | local]; needs a build with SPW_CUDA", NULL},
     {"dispatch", spw_command_bench_dispatch,

@@ -300,6 +300,10 @@ cleanup:
     return status;
 }
 
+static spw_search_effort last_effort;
+
+spw_search_effort spw_plan_search_effort(void) { return last_effort; }
+
 spw_status spw_plan_search(const spw_search_options *o, const spw_search_request *asked,
                            const spw_search_origin *origin, spw_format format, FILE *out) {
     spw_search_request request = *asked;
@@ -331,6 +335,7 @@ spw_status spw_plan_search(const spw_search_options *o, const spw_search_request
     if (o->global_batch > 0) SPW_TRY(reach(o->global_batch, space, reached, &plan));
     if (spw_processes() == 1) spw_stop_listen();
     SPW_TRY(spw_search_run(&request, outcome));
+    last_effort = outcome->effort;
     if (!outcome->stopped) SPW_TRY(find_others(o->others_of, &request, outcome, &others));
     spw_search_view view = {.request = &request,
                             .outcome = outcome,

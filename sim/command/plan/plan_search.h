@@ -73,6 +73,9 @@ SPW_MUST_CHECK spw_status spw_plan_search(const spw_search_options *options,
                                           const spw_search_request *request, const spw_search_origin *origin,
                                           spw_format format, FILE *out);
 
+/* What the last search of this process took, for who measures it. */
+spw_search_effort spw_plan_search_effort(void);
+
 /* In plan_search_json.c */
 SPW_MUST_CHECK spw_status spw_search_print_json(const spw_search_view *view, FILE *out);
 /* In plan_search_print.c: the first lines alone, and all. */

@@ -1,6 +1,7 @@
 /* Processes that are run when all steps have ended: each needs nothing of the others, so that they can be shared out. What comes of a
  * process is merged in the order of the places, which gives the same as all of them step by step: maxima of which the first counts,
  * sums, and the first death. The first step's routing that comes again behind the last step is kept apart until all are in. */
+#include "base/grow.h"
 #include "base/memory.h"
 #include "sim/memory/step/reserved_memory.h"
 #include "sim/memory/step/reserved_parts.h"
@@ -77,19 +78,6 @@ static spw_rank_rows *rows_of_rank(const spw_reserved_memory *m, spw_rank_rows *
 
 /* --- Steps that end --- */
 
-static spw_status make_room(spw_reserved_later *l, size_t more) {
-    spw_rank_rows *larger = NULL;
-    if (l->capacity - l->used >= more) return SPW_OK;
-    const size_t capacity = 2 * (l->used + more);
-    const spw_status status = SPW_ALLOC(capacity, &larger);
-    if (status != SPW_OK) return status;
-    if (l->used > 0) memcpy(larger, l->rows, l->used * sizeof *larger);
-    spw_free(l->rows);
-    l->rows = larger;
-    l->capacity = capacity;
-    return SPW_OK;
-}
-
 static void list_new(spw_reserved_memory *m, size_t step) {
     spw_reserved_later *l = m->later;
     for (size_t place = 0; place < spw_reserved_places(m); place++) {
@@ -116,7 +104,7 @@ spw_status spw_reserved_later_end_step(spw_reserved_memory *m, size_t step) {
     spw_status status = SPW_OK;
     if (step == 0) memcpy(m->first_rows, m->rows, m->request.ranks * cells * sizeof *m->rows);
     list_new(m, step);
-    SPW_TRY(make_room(l, l->count * cells));
+    SPW_TRY(SPW_GROW(l->used, l->used + l->count * cells, &l->capacity, &l->rows));
     l->step_begin[step] = l->used;
     for (size_t i = 0; i < l->count; i++, l->used += cells)
         memcpy(l->rows + l->used, rows_of_rank(m, m->rows, l->list[i].place), cells * sizeof *l->rows);

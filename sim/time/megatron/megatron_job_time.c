@@ -359,6 +359,96 @@ cleanup:
     return status;
 }
 
+/* The forward and the backward pass of a block with one of the means: what may hide is left out. */
+static spw_status mean_block_s(spw_prediction *p, spw_megatron_mean of, size_t stage, size_t chunk,
+                               double pass_s[2]) {
+    const spw_megatron_job_request *q = p->q;
+    const spw_job *job = q->point->job;
+    const spw_block block = spw_pipeline_block(&p->pipeline, &job->model, stage, chunk);
+    const size_t at = (stage * SPW_MEGATRON_MEANS + (size_t)of) * p->pipeline.chunks + chunk;
+    const spw_block_load load = {(size_t)of, moe_layers_before(p, &block) % q->layers,
+                                 block.moe_layers + block.predictions};
+    const spw_status status = time_layers(p, 0, at, &load);
+    if (status != SPW_OK) return status;
+    const spw_megatron_time *t = &p->time[at];
+    const bool beside = job->overlap_exchanges || job->megatron.overlap_shared;
+    const double hidden = job->overlap_exchanges ? q->coefficients->overlap_share.value : 0.0;
+    for (int back = 0; back < 2; back++) {
+        const unsigned phases = back ? SPW_BACKWARD_EXCHANGES : SPW_FORWARD_EXCHANGES;
+        const double wire = spw_phases_sum(t->phase_s, phases) - spw_phases_sum(t->rank_wait_s, phases);
+        double seconds = (back ? t->backward_s : t->forward_s) - hidden * wire;
+        for (size_t i = 0; i < SPW_OUTSIDE_PARTS; i++) {
+            const double forward = p->outside.forward_share[i];
+            if (i == SPW_OUTSIDE_SHARED && job->megatron.overlap_shared) continue;
+            seconds += p->outside.seconds[i] * spw_prediction_share(p, i, &block, stage, chunk) *
+                       (back ? 1.0 - forward : forward);
+        }
+        const spw_megatron_pass pass = {.seconds = seconds, .wire_s = beside ? INFINITY : wire};
+        pass_s[back] = spw_megatron_pass_s(&p->host, &block, back, &pass);
+    }
+    return SPW_OK;
+}
+
+static double seconds_of(const double pass_s[2]) { return pass_s[0] + pass_s[1]; }
+
+/* As least_passes_s(). What a stage ends with passes the stages before it where it is the last micro-batch's first chunk. */
+static spw_status mean_passes_s(spw_prediction *p, double *out) {
+    double before = 0.0, behind = 0.0;
+    spw_status status = SPW_OK;
+    *out = 0.0;
+    for (size_t stage = 0; stage < p->pipeline.stages; stage++) {
+        const spw_pass last = spw_pipeline_pass(&p->pipeline, stage, spw_pipeline_passes(&p->pipeline) - 1);
+        const bool ends =
+            last.backward && last.chunk == 0 && last.micro_batch + 1 == p->pipeline.micro_batches;
+        double all = 0.0, pass_s[2];
+        for (size_t chunk = 0; chunk < p->pipeline.chunks; chunk++) {
+            SPW_TRY(mean_block_s(p, SPW_MEGATRON_MEAN_OF_ALL, stage, chunk, pass_s));
+            all += seconds_of(pass_s);
+        }
+        *out = fmax(*out, before + all * (double)p->pipeline.micro_batches + (ends ? behind : 0.0));
+        if (stage + 1 == p->pipeline.stages) break;
+        SPW_TRY(mean_block_s(p, SPW_MEGATRON_MEAN_OF_FIRST, stage, 0, pass_s));
+        before += pass_s[0] + p->send_s;
+        SPW_TRY(mean_block_s(p, SPW_MEGATRON_MEAN_OF_LAST, stage, 0, pass_s));
+        behind += pass_s[1] + p->send_s;
+    }
+
+cleanup:
+    return status;
+}
+
+spw_status spw_megatron_job_mean_s(const spw_megatron_coefficients *coefficients, const spw_point *point,
+                                   const spw_megatron_means *means, double *out) {
+    spw_torchtitan_twin room;
+    spw_megatron_coefficients smooth;
+    const spw_megatron_job_request asked = {.coefficients = coefficients,
+                                            .point = point,
+                                            .load = means->load,
+                                            .micro_batches = SPW_MEGATRON_MEANS,
+                                            .groups = 1,
+                                            .layers = means->layers};
+    spw_megatron_job_request q = with_kernels(&asked, &room);
+    spw_prediction p = {.q = &q, .pipeline = in_turns(point->job)};
+    spw_status status = SPW_OK;
+    *out = 0.0;
+    if (means->unlike) return SPW_OK;
+    smooth = *q.coefficients; /* what is no convex function of the loads */
+    smooth.host_first_s.value = smooth.host_layer_s.value = smooth.long_message_share.value = 0.0;
+    q.coefficients = &smooth;
+    SPW_TRY(set_shape(&p));
+    p.blocks = p.pipeline.stages * SPW_MEGATRON_MEANS * p.pipeline.chunks;
+    SPW_TRY(SPW_ALLOC(p.blocks, &p.time));
+    SPW_TRY(SPW_ALLOC(p.blocks, &p.had));
+    SPW_TRY(SPW_ALLOC(p.blocks, &p.order));
+    SPW_TRY(mean_passes_s(&p, out));
+    SPW_TRY(least_end_s(&p, out));
+    *out += spw_prediction_optimizer_s(&p);
+
+cleanup:
+    end(&p);
+    return status;
+}
+
 /* Rows of the fullest rank, over all micro-batches and layers. */
 static double fullest_rows(const spw_megatron_job_request *q, size_t group) {
     const size_t ranks = q->point->shape.ranks;
@@ -387,6 +477,7 @@ spw_status spw_megatron_job_group_s(const spw_megatron_job_request *q, double *o
     SPW_TRY(begin(&p));
     SPW_TRY(time_group(&p, fullest, out));
     SPW_TRY(least_end_s(&p, out));
+    *out += spw_prediction_optimizer_s(&p);
 
 cleanup:
     end(&p);

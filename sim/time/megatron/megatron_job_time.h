@@ -17,6 +17,7 @@
 
 #include "sim/job/job_words.h"
 #include "sim/time/megatron/megatron_load.h"
+#include "sim/time/megatron/megatron_means.h"
 #include "sim/time/timeline.h"
 
 #include <stdbool.h>
@@ -46,8 +47,15 @@ SPW_MUST_CHECK spw_status spw_megatron_job_predict(const spw_megatron_job_reques
 SPW_MUST_CHECK spw_status spw_megatron_job_least_s(const spw_megatron_coefficients *coefficients,
                                                    const spw_point *point, double rows, double *out);
 
-/* Seconds that the step of spw_megatron_job_predict() takes at least: the one group whose fullest ranks have the most rows, and the
- * collectives of weights and gradients. SPW_ENOMEM. */
+/* Seconds that the step of spw_megatron_job_predict() takes at least whose loads have these means: every stage works on all micro-batches
+ * behind the first forward pass of the stages before it, and before their last backward pass; no rank waits for the host, and the
+ * optimizer takes what it takes on the stage where that is least. 0 where ranks send unlike many rows. SPW_ENOMEM. */
+SPW_MUST_CHECK spw_status spw_megatron_job_mean_s(const spw_megatron_coefficients *coefficients,
+                                                  const spw_point *point, const spw_megatron_means *means,
+                                                  double *out);
+
+/* Seconds that the step of spw_megatron_job_predict() takes at least: the one group whose fullest ranks have the most rows, the
+ * collectives of weights and gradients, and the optimizer. SPW_ENOMEM. */
 SPW_MUST_CHECK spw_status spw_megatron_job_group_s(const spw_megatron_job_request *request, double *out);
 
 /* Tokens of a step, by the GPUs that share them: over its seconds, tokens/s of a GPU. */

@@ -153,18 +153,45 @@ static double matrices_of(const spw_prediction *p, const spw_stage *stage) {
     return 2.0 * (double)(p->q->point->shape.experts_per_rank * (stage->moe_layers + stage->predictions));
 }
 
+/* What the optimizer of a stage does. */
+typedef struct optimizer_work {
+    double bytes;   /* that the GPU moves */
+    double on_host; /* parameters that the host updates */
+} optimizer_work;
+
+static optimizer_work optimizer_work_of(const spw_prediction *p, const spw_stage *of) {
+    const spw_job *job = p->q->point->job;
+    const spw_held_parameters held =
+        job->muon ? spw_adam_parameters(&job->model, of) : spw_job_parameters(job, of);
+    const spw_optimizer_state state = spw_optimizer_state_of(job, &held);
+    const double w = (double)job->precision.weights, g = (double)job->precision.gradients;
+    const double on_host = state.updated * job->optimizer_on_host, updated = state.updated - on_host;
+    return (optimizer_work){.bytes = 2.0 * (state.master + state.moments) + updated * (w + g) +
+                                     spw_fp8_weight_cast_bytes(job, of),
+                            .on_host = on_host};
+}
+
+static double optimizer_s(const spw_prediction *p, const spw_stage *of, double bytes) {
+    const spw_megatron_coefficients *c = p->q->coefficients;
+    return bytes / c->copy_bytes_per_s.value * c->optimizer_share.value +
+           matrices_of(p, of) * c->matrix_host_s.value;
+}
+
+double spw_prediction_optimizer_s(const spw_prediction *p) {
+    double least = INFINITY;
+    for (size_t s = 0; s < p->pipeline.stages; s++) {
+        const spw_stage of = spw_pipeline_stage(&p->pipeline, &p->q->point->job->model, s);
+        least = fmin(least, optimizer_s(p, &of, optimizer_work_of(p, &of).bytes));
+    }
+    return p->q->point->job->part == SPW_PART_WHOLE ? least : 0.0;
+}
+
 /* Gradients, optimizer and weights of one stage. */
 static spw_status add_end(const spw_prediction *p, size_t stage, spw_timeline *out) {
     const spw_job *job = p->q->point->job;
     const spw_megatron_coefficients *c = p->q->coefficients;
     const spw_stage of = spw_pipeline_stage(&p->pipeline, &job->model, stage);
-    const spw_held_parameters held =
-        job->muon ? spw_adam_parameters(&job->model, &of) : spw_job_parameters(job, &of);
-    const spw_optimizer_state state = spw_optimizer_state_of(job, &held);
-    const double w = (double)job->precision.weights, g = (double)job->precision.gradients;
-    const double on_host = state.updated * job->optimizer_on_host, updated = state.updated - on_host;
-    const double bytes =
-        2.0 * (state.master + state.moments) + updated * (w + g) + spw_fp8_weight_cast_bytes(job, &of);
+    const optimizer_work work = optimizer_work_of(p, &of);
     spw_weight_traffic scatters, gathers;
     spw_status status = SPW_OK;
     SPW_TRY(spw_weight_step(job, &scatters, &gathers));
@@ -182,9 +209,8 @@ static spw_status add_end(const spw_prediction *p, size_t stage, spw_timeline *o
                                    "sums of gradients that a tensor group holds whole", SPW_STREAM_COLLECTIVE,
                                    p->outside.gradients_s));
     SPW_TRY(megatron_parts_add(out, "optimizer", "weights, gradients, moments", SPW_STREAM_COMPUTE,
-                               bytes / c->copy_bytes_per_s.value * c->optimizer_share.value +
-                                   matrices_of(p, &of) * c->matrix_host_s.value));
-    SPW_TRY(spw_host_optimizer_add(c, job, on_host, bytes / c->copy_bytes_per_s.value, out));
+                               optimizer_s(p, &of, work.bytes)));
+    SPW_TRY(spw_host_optimizer_add(c, job, work.on_host, work.bytes / c->copy_bytes_per_s.value, out));
     if (job->muon) SPW_TRY(spw_muon_time_add(c, job, stage, out));
 
 cleanup:

@@ -50,6 +50,9 @@ double spw_prediction_copies_s(const spw_prediction *p, const spw_block *block, 
 /* Seconds of a collective of weights or gradients. */
 double spw_prediction_collective_s(const spw_megatron_coefficients *c, const spw_weight_traffic *traffic);
 
+/* Seconds of the optimizer on the stage where it takes least, without what the host does and without Muon. */
+double spw_prediction_optimizer_s(const spw_prediction *p);
+
 /* The parts of the stage that sets the pace, of blocks that are timed; passes_s: what all passes of a step take. SPW_ENOMEM. */
 SPW_MUST_CHECK spw_status spw_prediction_parts(const spw_prediction *p, double passes_s, spw_timeline *out);
 

@@ -7,6 +7,7 @@ import os
 import pathlib
 import random
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -49,6 +50,42 @@ def replays(path):
     return path.stat().st_size if path.exists() else 0
 
 
+HEAD, BLOCK = 24, 24  # of the file, and of a block: units, bytes, sum
+
+
+def sum_of(data, before):
+    """base/checkpoint.h, spw_checkpoint_hash."""
+    mask = (1 << 64) - 1
+    result = before ^ (len(data) * 0x9e3779b97f4a7c15 & mask)
+    for at in range(0, len(data), 8):
+        word = int.from_bytes(data[at:at + 8], "little")
+        result = (result ^ word) * 0xff51afd7ed558ccd & mask
+        result ^= result >> 32
+    return result
+
+
+def forged(kept, gpus):
+    """(what is changed, the file with its sums) of the first point in it: its place, split and batch, and a verdict beside its memory."""
+    at = HEAD
+    while at + BLOCK <= len(kept):
+        units, length, total = struct.unpack_from("<3Q", kept, at)
+        data = kept[at + BLOCK:at + BLOCK + length]
+        if len(data) < length:
+            return
+        check(sum_of(data, units) == total, f"the sum of a block of {length} bytes is {total}")
+        word = struct.unpack(f"<{length // 8}Q", data[:length // 8 * 8])
+        for i in range(1, len(word) - 14):
+            if word[i] != gpus or word[i + 9] != gpus or word[i + 1] not in (1, 2, 4):
+                continue
+            for name, place, value in (("order", i - 1, word[i - 1] + 1), ("pipeline", i + 1, word[i + 1] + 1), ("fsdp", i + 10, word[i + 10] + 1),
+                                       ("sequences", i + 11, word[i + 11] + 1), ("verdict", i + 13, word[i + 13] % (1 << 32) + (2 << 32))):
+                other = data[:place * 8] + struct.pack("<Q", value) + data[place * 8 + 8:]
+                if other != data:
+                    yield name, kept[:at] + struct.pack("<3Q", units, length, sum_of(other, units)) + other + kept[at + BLOCK + length:]
+            return
+        at += BLOCK + length
+
+
 begun = time.monotonic()
 whole, _, code = run()
 took = time.monotonic() - begun
@@ -78,6 +115,12 @@ with tempfile.TemporaryDirectory() as folder:
         out, err, code = run("--checkpoint", at)
         check(code == 0 and out == whole, f"{name} of {len(kept)} bytes: goes on to another answer, {code}: {err}")
         check(not at.exists(), f"{name}: the checkpoint of a whole search stays")
+    forgeries = list(forged(kept, 64))
+    check(len(forgeries) == 5 or not kept, f"{len(forgeries)} forgeries of {len(kept)} bytes")
+    for name, data in forgeries:
+        at.write_bytes(data)
+        _, err, code = run("--checkpoint", at)
+        check(code == 3 and "does not replay" in err, f"another {name} of a point, with its sums: {code}, {err}")
     at.write_text("no checkpoint of a search, but a text that somebody needs")
     _, err, code = run("--checkpoint", at)
     check(code in (2, 3) and "no checkpoint" in err and at.read_text().startswith("no checkpoint of a search"), f"a text as checkpoint: {code}, {err}")

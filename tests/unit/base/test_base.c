@@ -1,4 +1,5 @@
 /* Status, text, checked memory, records of it, and what libraries left. */
+#include "base/grow.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "base/text.h"
@@ -168,6 +169,25 @@ static void test_notes(void) {
     spw_free(note.data);
 }
 
+static void test_grow(void) {
+    size_t *number = NULL, room = 0;
+    for (size_t i = 0; i < 100; i++) {
+        const size_t before = room;
+        CHECK_OK(SPW_GROW(i, i + 1, &room, &number));
+        CHECK(room == (i < before ? before : 2 * (i + 1)) && number[i] == 0);
+        number[i] = i + 7;
+    }
+    for (size_t i = 0; i < 100; i++) CHECK(number[i] == i + 7);
+    size_t *const kept = number;
+    CHECK_STATUS(SPW_GROW(100, SIZE_MAX / 4, &room, &number), SPW_ENOMEM);
+    spw_alloc_fail_after(0);
+    CHECK_STATUS(SPW_GROW(100, room + 1, &room, &number), SPW_ENOMEM);
+    spw_alloc_fail_after(-1);
+    CHECK(number == kept && number[99] == 106);
+    spw_free(number);
+    spw_forget_causes();
+}
+
 int main(void) {
     test_status();
     test_plain_text();
@@ -175,6 +195,7 @@ int main(void) {
     test_numbers();
     test_memory();
     test_memory_limit();
+    test_grow();
     test_causes();
     test_notes();
     return check_done();
