@@ -45,7 +45,7 @@ static spw_status note_chosen(const spw_replay_work *r, spw_note *out) {
     void *at = NULL;
     const spw_status status = spw_note_add(out, experts * sizeof *r->chosen, &at);
     for (size_t i = 0; i < counts->placement.ranks * experts && status == SPW_OK; i++)
-        ((uint64_t *)at)[i % experts] += counts->routed[i];
+        ((uint64_t *)at)[i % experts] += spw_counts_routed_of(counts, i / experts)[i % experts];
     return status;
 }
 

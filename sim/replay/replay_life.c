@@ -4,6 +4,7 @@
 #include "sim/job/grid.h"
 #include "sim/job/job.h"
 #include "sim/replay/replay_ranks.h"
+#include "sim/schemes/flow_lines.h"
 #include "traces/generate/made_trace.h"
 
 bool spw_replay_skips(const spw_replay_work *r, size_t row) {
@@ -162,7 +163,10 @@ static spw_status create_places(spw_replay_work *r) {
         r->leader[i] = leader_of(r, i);
         if (r->leader[i] == i) {
             for (size_t k = 0; k < SPW_REPLAY_COUNTS_KINDS; k++)
-                if (r->wants[k]) SPW_TRY(spw_counts_create(placement, sequences, &r->counts[k][i]));
+                if (r->wants[k])
+                    SPW_TRY(spw_counts_create_parts(
+                        placement, sequences, spw_counts_parts_of(r->request->scheme, r->request->schemes),
+                        &r->counts[k][i]));
             SPW_TRY(spw_selection_create(placement, &shape, &r->selection[i]));
             if (r->request->drops_alone && r->request->imbalance == NULL)
                 spw_selection_drops_alone(r->selection[i]);

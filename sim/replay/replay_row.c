@@ -221,7 +221,7 @@ static size_t time_bytes(const spw_replay_row *row) {
 /* What each rank of a group sends to each other in one dispatch: its rows on the wire, all of the same size. out [ranks][ranks] */
 static void note_links(const spw_flow *flow, size_t ranks, const uint64_t *sent, double *out) {
     for (size_t source = 0; source < ranks; source++) {
-        const uint64_t *wire = flow->wire + source * ranks;
+        const uint32_t *wire = flow->wire[source];
         uint64_t rows = 0;
         for (size_t d = 0; d < ranks; d++) rows += d == source ? 0 : wire[d];
         const double row_bytes = rows > 0 ? (double)sent[source] / (double)rows : 0.0;

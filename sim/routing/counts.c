@@ -77,7 +77,17 @@ static size_t most_nodes(const spw_placement *p) {
     return most;
 }
 
-spw_status spw_counts_create(spw_placement p, size_t sequences, spw_counts **out) {
+spw_status spw_counts_create(spw_placement placement, size_t sequences, spw_counts **out) {
+    spw_status status = spw_counts_create_parts(placement, sequences, SPW_COUNTS_ALL, out);
+    if (status == SPW_OK) status = spw_counts_reserve(*out, placement.ranks);
+    if (status == SPW_OK) return SPW_OK;
+    spw_counts_destroy(*out);
+    *out = NULL;
+    return status;
+}
+
+spw_status spw_counts_create_parts(spw_placement p, size_t sequences, spw_counts_parts parts,
+                                   spw_counts **out) {
     spw_status status = SPW_OK;
     spw_counts *c = NULL;
     size_t rows = 0;
@@ -105,11 +115,8 @@ spw_status spw_counts_create(spw_placement p, size_t sequences, spw_counts **out
     c->placement = p;
     c->sequences = sequences;
     c->group_nodes = most_nodes(&p);
-    SPW_TRY(SPW_ALLOC(rows, &c->per_sequence));
-    c->routed = c->per_sequence;
-    if (sequences > 1) SPW_TRY(SPW_ALLOC(p.ranks * p.experts, &c->routed));
-    SPW_TRY(SPW_ALLOC(p.ranks * p.group_ranks, &c->distinct));
-    SPW_TRY(SPW_ALLOC(p.ranks * c->group_nodes, &c->distinct_node));
+    c->parts = parts;
+    SPW_TRY(SPW_ALLOC(p.ranks, &c->line));
     SPW_TRY(SPW_ALLOC(p.ranks, &c->tokens));
     SPW_TRY(SPW_ALLOC(p.ranks, &c->assignments));
     *out = c;
@@ -120,12 +127,36 @@ cleanup:
     return status;
 }
 
+static void free_lines(spw_counts *c) {
+    if (c->routed != c->per_sequence) spw_free(c->routed);
+    spw_free(c->per_sequence), spw_free(c->distinct), spw_free(c->distinct_node);
+    c->routed = c->per_sequence = c->distinct = c->distinct_node = NULL;
+    c->room = 0;
+}
+
+spw_status spw_counts_reserve(spw_counts *c, size_t lines) {
+    const spw_placement *p = &c->placement;
+    spw_status status = SPW_OK;
+    if (lines <= c->room) return SPW_OK;
+    free_lines(c);
+    if (c->sequences > 1 && (c->parts & SPW_COUNTS_SEQUENCES) != 0)
+        SPW_TRY(SPW_ALLOC(lines * c->sequences * p->experts, &c->per_sequence));
+    SPW_TRY(SPW_ALLOC(lines * p->experts, &c->routed));
+    if (c->sequences == 1) c->per_sequence = c->routed;
+    if ((c->parts & SPW_COUNTS_DISTINCT) != 0) {
+        SPW_TRY(SPW_ALLOC(lines * p->group_ranks, &c->distinct));
+        SPW_TRY(SPW_ALLOC(lines * c->group_nodes, &c->distinct_node));
+    }
+    c->room = lines;
+
+cleanup:
+    return status;
+}
+
 void spw_counts_destroy(spw_counts *c) {
     if (c == NULL) return;
-    if (c->routed != c->per_sequence) spw_free(c->routed);
-    spw_free(c->per_sequence);
-    spw_free(c->distinct);
-    spw_free(c->distinct_node);
+    free_lines(c);
+    spw_free(c->line);
     spw_free(c->tokens);
     spw_free(c->assignments);
     spw_free(c);
@@ -259,30 +290,51 @@ static void count_tokens(spw_counts *c, const spw_trace_record *record, uint64_t
     }
 }
 
+/* The experts alone, whatever ranks have them. */
+static void count_experts(const spw_counts *c, const spw_trace_record *record, const spw_segment *segment,
+                          uint32_t *row) {
+    const void *ids = row_of(record, segment->first);
+    const uint8_t *narrow = ids;
+    const uint16_t *wide = ids;
+    const size_t choices = segment->tokens * record->top_k;
+    for (size_t i = 0; i < choices; i++) {
+        const size_t x = record->id_bytes == 1 ? narrow[i] : wide[i];
+        if (x < c->placement.experts) row[x]++;
+    }
+}
+
 static void count_rank(spw_counts *c, const spw_trace_record *record, const spw_layout *layout, size_t rank,
                        const count_tables *t) {
-    memset(t->destination, 0, t->words * WORD_BITS * sizeof *t->destination);
+    if (t->words > 0) memset(t->destination, 0, t->words * WORD_BITS * sizeof *t->destination);
     for (size_t i = layout->begin[rank]; i < layout->begin[rank + 1]; i++) {
         const spw_segment *segment = &layout->segment[i];
-        uint32_t *row = c->per_sequence + (rank * c->sequences + segment->sequence) * c->placement.experts;
+        uint32_t *row =
+            c->per_sequence != NULL
+                ? c->per_sequence + (rank * c->sequences + segment->sequence) * c->placement.experts
+                : c->routed + rank * c->placement.experts;
         size_t done = 0;
+        c->tokens[rank] += segment->tokens;
+        if (t->words == 0) {
+            count_experts(c, record, segment, row);
+            continue;
+        }
         if (t->sets != NULL)
             done = spw_expert_sets_add(t->sets, row_of(record, segment->first), segment->tokens, row,
                                        t->destination);
         for (size_t word = 0; word < t->words; word++)
             count_tokens(c, record, segment->first + done, segment->tokens - done, word, t, row);
-        c->tokens[rank] += segment->tokens;
     }
 }
 
 static void finish_rank(spw_counts *c, size_t rank, const uint32_t *destination) {
     const spw_placement *p = &c->placement;
     uint32_t *routed = c->routed + rank * p->experts;
-    for (size_t q = 0; q < c->sequences && c->sequences > 1; q++) {
+    for (size_t q = 0; q < c->sequences && c->sequences > 1 && c->per_sequence != NULL; q++) {
         const uint32_t *row = c->per_sequence + (rank * c->sequences + q) * p->experts;
         for (size_t x = 0; x < p->experts; x++) routed[x] += row[x];
     }
     for (size_t x = 0; x < p->experts; x++) c->assignments[rank] += routed[x];
+    if (c->distinct == NULL) return;
     memcpy(c->distinct + rank * p->group_ranks, destination, p->group_ranks * sizeof *destination);
     memcpy(c->distinct_node + rank * c->group_nodes, destination + p->group_ranks,
            c->group_nodes * sizeof *destination);
@@ -290,7 +342,8 @@ static void finish_rank(spw_counts *c, size_t rank, const uint32_t *destination)
 
 static void zero(spw_counts *c) {
     const spw_placement *p = &c->placement;
-    memset(c->per_sequence, 0, p->ranks * c->sequences * p->experts * sizeof *c->per_sequence);
+    if (c->per_sequence != NULL)
+        memset(c->per_sequence, 0, p->ranks * c->sequences * p->experts * sizeof *c->per_sequence);
     if (c->routed != c->per_sequence) memset(c->routed, 0, p->ranks * p->experts * sizeof *c->routed);
     memset(c->tokens, 0, p->ranks * sizeof *c->tokens);
     memset(c->assignments, 0, p->ranks * sizeof *c->assignments);
@@ -304,6 +357,7 @@ static void free_tables(count_tables *t) {
 
 static spw_status make_tables(const spw_counts *c, const spw_trace_record *record, count_tables *t) {
     spw_status status = SPW_OK;
+    if ((c->parts & SPW_COUNTS_DISTINCT) == 0) return SPW_OK;
     t->words = (c->placement.group_ranks + c->group_nodes + WORD_BITS - 1) / WORD_BITS;
     SPW_TRY(SPW_ALLOC(t->words * c->placement.experts, &t->expert_bit));
     SPW_TRY(SPW_ALLOC(t->words * WORD_BITS, &t->destination));
@@ -317,6 +371,9 @@ spw_status spw_counts_fill(spw_counts *c, const spw_trace_record *record, const 
     const spw_placement *p = &c->placement;
     const size_t positions = spw_placement_positions(p);
     bool failed = false;
+    const spw_status status = spw_counts_reserve(c, p->ranks);
+    if (status != SPW_OK) return status;
+    c->shared = false;
     zero(c);
 #pragma omp parallel
     {
@@ -331,7 +388,7 @@ spw_status spw_counts_fill(spw_counts *c, const spw_trace_record *record, const 
         for (size_t rank = 0; rank < p->ranks; rank++) {
             if (!good) continue;
             const size_t group = rank / p->group_ranks % positions; /* lies on its nodes as this one */
-            if (group != filled) {
+            if (group != filled && tables.words > 0) {
                 fill_bits(p, group, &tables);
                 if (tables.sets != NULL) spw_expert_sets_set_group(tables.sets, group);
             }

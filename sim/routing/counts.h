@@ -36,15 +36,29 @@ typedef struct spw_placement {
     size_t expert_tensor; /* consecutive ranks that share each expert; 0 counts as 1; divides group_ranks */
 } spw_placement;
 
+/* Tables that not everybody reads. */
+typedef enum spw_counts_parts {
+    SPW_COUNTS_ROUTED = 0,
+    SPW_COUNTS_SEQUENCES = 1, /* per_sequence */
+    SPW_COUNTS_DISTINCT = 2,  /* distinct and distinct_node */
+    SPW_COUNTS_ALL = 3
+} spw_counts_parts;
+
+/* Ranks with the same sequences have one line in common. Ask with spw_counts_line_of, or with the functions behind it. */
 typedef struct spw_counts {
     spw_placement placement;
     size_t sequences, group_nodes; /* group_nodes: the most nodes that one group touches */
-    uint32_t *per_sequence;        /* [ranks][sequences][experts] assignments of one sequence to an expert */
-    uint32_t *routed;              /* n [ranks][experts]; the same array where a rank has one sequence */
-    uint32_t *distinct;            /* U [ranks][group_ranks] tokens of s with at least one expert on d */
+    spw_counts_parts parts;
+    size_t room;    /* lines that the tables have room for */
+    uint32_t *line; /* [ranks] the line of a rank, where `shared`; else rank r has line r */
+    bool shared;    /* may be set by who fills the tables; spw_counts_fill unsets it */
     uint32_t
-        *distinct_node; /* Q [ranks][group_nodes] the same for a node, counted from the group's first node */
-    uint64_t *tokens;   /* [ranks] */
+        *per_sequence;  /* [lines][sequences][experts] assignments of one sequence to an expert; or NULL */
+    uint32_t *routed;   /* n [lines][experts]; the same array where a rank has one sequence */
+    uint32_t *distinct; /* U [lines][group_ranks] tokens of s with at least one expert on d; or NULL */
+    uint32_t *
+        distinct_node; /* Q [lines][group_nodes] the same for a node, counted from the group's first node; or NULL */
+    uint64_t *tokens;      /* [ranks] */
     uint64_t *assignments; /* [ranks] = sum over x of n */
 } spw_counts;
 
@@ -57,8 +71,13 @@ void spw_layout_close(spw_layout *layout);
 void spw_layout_clear(spw_layout *layout);
 void spw_layout_destroy(spw_layout *layout); /* NULL is fine */
 
-/* SPW_ECONFIG when the placement cannot be. */
+/* With all parts, and a line a rank. SPW_ECONFIG when the placement cannot be. */
 SPW_MUST_CHECK spw_status spw_counts_create(spw_placement placement, size_t sequences, spw_counts **out);
+/* With these parts, and no line before spw_counts_reserve(), which those that fill them call. */
+SPW_MUST_CHECK spw_status spw_counts_create_parts(spw_placement placement, size_t sequences,
+                                                  spw_counts_parts parts, spw_counts **out);
+/* Room for so many lines, at most one a rank; what stood in the tables is lost where there was less. SPW_ENOMEM. */
+SPW_MUST_CHECK spw_status spw_counts_reserve(spw_counts *counts, size_t lines);
 void spw_counts_destroy(spw_counts *counts); /* NULL is fine */
 
 /* Counts one record. Ids are trusted to be < placement.experts or `missing` (the trace reader checks). One
@@ -73,6 +92,27 @@ SPW_MUST_CHECK spw_status spw_counts_fill(spw_counts *counts, const spw_trace_re
 SPW_MUST_CHECK spw_status spw_counts_lost_tokens(const spw_counts *counts, const spw_trace_record *record,
                                                  const spw_layout *layout, const uint32_t *limit,
                                                  bool per_sequence, uint64_t *lost);
+
+/* Where the counts of a rank stand. */
+static inline size_t spw_counts_line_of(const spw_counts *c, size_t rank) {
+    return c->shared ? c->line[rank] : rank;
+}
+/* [experts] */
+static inline const uint32_t *spw_counts_routed_of(const spw_counts *c, size_t rank) {
+    return c->routed + spw_counts_line_of(c, rank) * c->placement.experts;
+}
+/* [sequences][experts] */
+static inline const uint32_t *spw_counts_sequences_of(const spw_counts *c, size_t rank) {
+    return c->per_sequence + spw_counts_line_of(c, rank) * c->sequences * c->placement.experts;
+}
+/* [group_ranks] */
+static inline const uint32_t *spw_counts_distinct_of(const spw_counts *c, size_t rank) {
+    return c->distinct + spw_counts_line_of(c, rank) * c->placement.group_ranks;
+}
+/* [group_nodes] */
+static inline const uint32_t *spw_counts_nodes_of(const spw_counts *c, size_t rank) {
+    return c->distinct_node + spw_counts_line_of(c, rank) * c->group_nodes;
+}
 
 /* Members that share an expert. */
 size_t spw_placement_sharers(const spw_placement *p);

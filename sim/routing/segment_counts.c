@@ -224,34 +224,123 @@ static void segment_counts_add(bool first, uint32_t *sum, const uint32_t *row, s
     for (size_t i = 0; i < count_; i++) sum[i] += row[i];
 }
 
-/* Sets all that counts have of the rank, each figure by its first segment and nothing before. */
-static void sum_rank(const spw_segment_counts *c, spw_counts *counts, const spw_layout *layout, size_t rank) {
-    const size_t group = c->placement.group_ranks, experts = c->placement.experts,
-                 nodes = counts->group_nodes, begin = layout->begin[rank], end = layout->begin[rank + 1];
-    uint32_t *sequence = counts->per_sequence + rank * counts->sequences * experts,
-             *routed = counts->routed + rank * experts, *distinct = counts->distinct + rank * group,
-             *node = counts->distinct_node + rank * nodes;
+/* The sum of `count_` figures from `at` on of the rank's segments. */
+static void sum_figures(const spw_segment_counts *c, const spw_layout *layout, size_t rank, size_t at,
+                        size_t count_, uint32_t *sum) {
+    const size_t begin = layout->begin[rank], end = layout->begin[rank + 1];
+    if (begin == end) memset(sum, 0, count_ * sizeof *sum);
+    for (size_t i = begin; i < end; i++)
+        segment_counts_add(i == begin, sum, c->figure + find(c, &layout->segment[i])->place * c->width + at,
+                           count_);
+}
+
+/* Every sequence of the rank, by its first segment and nothing before. sequence [sequences][experts] */
+static void sum_sequences(const spw_segment_counts *c, const spw_layout *layout, size_t rank,
+                          size_t sequences, uint32_t *sequence) {
+    const size_t experts = c->placement.experts;
     size_t set = 0; /* sequences, from the first on */
-    counts->tokens[rank] = counts->assignments[rank] = 0;
-    for (size_t i = begin; i < end; i++) {
+    for (size_t i = layout->begin[rank]; i < layout->begin[rank + 1]; i++) {
         const size_t at = layout->segment[i].sequence;
         const uint32_t *row = c->figure + find(c, &layout->segment[i])->place * c->width;
         const bool first = at >= set;
         if (first) memset(sequence + set * experts, 0, (at - set) * experts * sizeof *sequence);
         segment_counts_add(first, sequence + at * experts, row, experts);
         if (first) set = at + 1;
-        if (routed != sequence) segment_counts_add(i == begin, routed, row, experts);
-        segment_counts_add(i == begin, distinct, row + experts, group);
-        segment_counts_add(i == begin, node, row + experts + group, nodes);
-        counts->tokens[rank] += layout->segment[i].tokens;
     }
-    memset(sequence + set * experts, 0, (counts->sequences - set) * experts * sizeof *sequence);
-    if (begin == end) {
-        memset(routed, 0, experts * sizeof *routed);
-        memset(distinct, 0, group * sizeof *distinct);
-        memset(node, 0, nodes * sizeof *node);
+    memset(sequence + set * experts, 0, (sequences - set) * experts * sizeof *sequence);
+}
+
+/* Sets all that a line has, of a rank to which it belongs. */
+static void sum_line(const spw_segment_counts *c, spw_counts *counts, const spw_layout *layout, size_t line,
+                     size_t rank) {
+    const size_t group = c->placement.group_ranks, experts = c->placement.experts,
+                 nodes = counts->group_nodes, sequences = counts->sequences;
+    uint32_t *routed = counts->routed + line * experts;
+    if (counts->per_sequence != NULL)
+        sum_sequences(c, layout, rank, sequences, counts->per_sequence + line * sequences * experts);
+    if (routed != counts->per_sequence + line * experts || sequences > 1)
+        sum_figures(c, layout, rank, 0, experts, routed);
+    if (counts->distinct == NULL) return;
+    sum_figures(c, layout, rank, experts, group, counts->distinct + line * group);
+    sum_figures(c, layout, rank, experts + group, nodes, counts->distinct_node + line * nodes);
+}
+
+/* Tokens of a rank, and choices, which are the sum of its line. */
+static void sum_tokens(spw_counts *counts, const spw_layout *layout, size_t rank) {
+    const uint32_t *routed = spw_counts_routed_of(counts, rank);
+    uint64_t tokens = 0, assignments = 0;
+    for (size_t i = layout->begin[rank]; i < layout->begin[rank + 1]; i++)
+        tokens += layout->segment[i].tokens;
+    for (size_t x = 0; x < counts->placement.experts; x++) assignments += routed[x];
+    counts->tokens[rank] = tokens;
+    counts->assignments[rank] = assignments;
+}
+
+static bool hold_alike(const spw_layout *layout, size_t a, size_t b) {
+    const spw_segment *left = layout->segment + layout->begin[a], *right = layout->segment + layout->begin[b];
+    const size_t segments = layout->begin[a + 1] - layout->begin[a];
+    if (layout->begin[b + 1] - layout->begin[b] != segments) return false;
+    for (size_t i = 0; i < segments; i++)
+        if (left[i].first != right[i].first || left[i].tokens != right[i].tokens ||
+            left[i].sequence != right[i].sequence)
+            return false;
+    return true;
+}
+
+static uint64_t hash_of(const spw_layout *layout, size_t rank) {
+    uint64_t hash = 0;
+    for (size_t i = layout->begin[rank]; i < layout->begin[rank + 1]; i++) {
+        const spw_segment *s = &layout->segment[i];
+        hash = (hash ^ (hash >> 29) ^ s->first ^ (uint64_t)s->sequence << 40 ^ s->tokens) *
+               UINT64_C(0x9e3779b97f4a7c15);
     }
-    for (size_t x = 0; x < experts; x++) counts->assignments[rank] += routed[x];
+    return hash;
+}
+
+/* Gives a line to the ranks that hold the same pieces of the record. first [ranks]: the first rank of every line. */
+static spw_status share_lines(spw_counts *counts, const spw_layout *layout, uint32_t *first, size_t *lines) {
+    const size_t ranks = counts->placement.ranks;
+    size_t places = 2;
+    uint32_t *at = NULL; /* the line after which a place is free */
+    while (places < 2 * ranks) places *= 2;
+    const spw_status status = SPW_ALLOC(places, &at);
+    if (status != SPW_OK) return status;
+    *lines = 0;
+    for (size_t rank = 0; rank < ranks; rank++) {
+        size_t place = (hash_of(layout, rank) >> 20) & (places - 1);
+        while (at[place] > 0 && !hold_alike(layout, first[at[place] - 1], rank))
+            place = (place + 1) & (places - 1);
+        if (at[place] == 0) {
+            first[*lines] = (uint32_t)rank;
+            at[place] = (uint32_t)++ * lines;
+        }
+        counts->line[rank] = at[place] - 1;
+    }
+    spw_free(at);
+    counts->shared = true;
+    return SPW_OK;
+}
+
+static spw_status fill(const spw_segment_counts *c, spw_counts *counts, const spw_layout *layout) {
+    uint32_t *first = NULL;
+    size_t lines = 0;
+    spw_status status = SPW_OK;
+    SPW_TRY(SPW_ALLOC(counts->placement.ranks, &first));
+    SPW_TRY(share_lines(counts, layout, first, &lines));
+    SPW_TRY(spw_counts_reserve(counts, lines));
+#pragma omp parallel for schedule(static)
+    for (size_t line = 0; line < lines; line++) {
+        sum_line(c, counts, layout, line, first[line]);
+        sum_tokens(counts, layout, first[line]);
+    }
+    for (size_t rank = 0; rank < counts->placement.ranks; rank++) {
+        counts->tokens[rank] = counts->tokens[first[counts->line[rank]]];
+        counts->assignments[rank] = counts->assignments[first[counts->line[rank]]];
+    }
+
+cleanup:
+    spw_free(first);
+    return status;
 }
 
 spw_status spw_segment_counts_fill(spw_segment_counts *c, spw_counts *counts, const spw_trace_record *record,
@@ -265,7 +354,5 @@ spw_status spw_segment_counts_fill(spw_segment_counts *c, spw_counts *counts, co
         return spw_counts_fill(counts, record, layout);
     if (status == SPW_OK && fresh > 0) status = count(c, record, fresh);
     if (status != SPW_OK) return spw_fail_within(status, "routing counts of a drawn batch");
-#pragma omp parallel for schedule(static)
-    for (size_t rank = 0; rank < counts->placement.ranks; rank++) sum_rank(c, counts, layout, rank);
-    return SPW_OK;
+    return fill(c, counts, layout);
 }

@@ -1,6 +1,7 @@
 #include "sim/schemes/padded_rows.h"
 
 #include "sim/routing/counts.h"
+#include "sim/schemes/flow_lines.h"
 
 #include <math.h>
 
@@ -11,25 +12,24 @@ uint64_t spw_pad_up(uint64_t rows, uint64_t multiple) { return (rows + multiple 
 void spw_pad_rows(const spw_routed_group *routed, uint64_t *rows) {
     const spw_layer_shape *s = routed->shape;
     const uint64_t multiple = spw_pad_of(routed->scheme);
-    const uint32_t *n = routed->counts->routed + routed->number * s->ranks * s->experts;
     for (size_t d = 0; d < s->ranks; d++) rows[d] = 0;
     for (size_t x = 0; x < s->experts; x++) {
         uint64_t all = 0;
-        for (size_t source = 0; source < s->ranks; source++) all += n[source * s->experts + x];
+        for (size_t source = 0; source < s->ranks; source++) all += spw_routed_of(routed, source)[x];
         rows[x / s->experts_per_rank] += spw_pad_up(all, multiple);
     }
 }
 
 void spw_pad_within(const spw_routed_group *routed, uint64_t multiple, uint64_t budget, spw_flow *out) {
     const spw_layer_shape *s = routed->shape;
-    const uint32_t *n = routed->counts->routed + routed->number * s->ranks * s->experts,
-                   *chosen = out->chosen != NULL ? out->chosen : n;
+    const spw_counts *chosen = out->chosen != NULL ? out->chosen : routed->counts;
     for (size_t d = 0; d < s->ranks; d++) {
         uint64_t first = 0;
         for (size_t x = d * s->experts_per_rank; x < (d + 1) * s->experts_per_rank; x++) {
             uint64_t room = budget > first ? budget - first : 0, all = 0;
             for (size_t source = 0; source < s->ranks; source++) {
-                const uint32_t want = n[source * s->experts + x], asked = chosen[source * s->experts + x];
+                const uint32_t want = spw_routed_of(routed, source)[x],
+                               asked = spw_counts_routed_of(chosen, routed->number * s->ranks + source)[x];
                 const uint32_t take = want < room ? want : (uint32_t)room;
                 out->limit[source * s->experts + x] = take;
                 out->dropped[source] += want - take;

@@ -303,11 +303,35 @@ bool spw_schemes_need_weights(const spw_scheme *scheme, size_t schemes) {
     return false;
 }
 
+size_t spw_flow_lines(const spw_routed_group *routed) {
+    const spw_scheme_routing *routing = &routed->scheme->type->routing;
+    return routing->lines != NULL ? routing->lines(routed) : routed->shape->ranks;
+}
+
+size_t spw_no_lines(const spw_routed_group *routed) {
+    (void)routed;
+    return 0;
+}
+
+size_t spw_one_line(const spw_routed_group *routed) {
+    (void)routed;
+    return 1;
+}
+
+spw_status spw_flow_check(const spw_scheme *scheme, const spw_flow *flow) {
+    if (!flow->too_many) return SPW_OK;
+    return spw_fail(
+        SPW_ECONFIG,
+        "scheme '%s': a GPU sends another more than %u rows of a layer at once; fewer sequences a "
+        "GPU, or more micro-batches, would be right",
+        scheme->text, UINT32_MAX);
+}
+
 spw_rank_rows spw_flow_rows(const spw_layer_shape *s, const spw_flow *flow, size_t d) {
     spw_rank_rows rows = {.held = flow->rows[d]};
     for (size_t r = 0; r < s->ranks; r++) {
-        rows.received += flow->wire[r * s->ranks + d];
-        rows.sent += flow->wire[d * s->ranks + r];
+        rows.received += flow->wire[r][d];
+        rows.sent += flow->wire[d][r];
     }
     return rows;
 }

@@ -148,7 +148,11 @@ typedef enum spw_drop_rule {
 
 /* What one layer of one step does in one group. Caller's memory; the scheme overwrites all of it but `chosen`. */
 typedef struct spw_flow {
-    uint64_t *wire; /* [ranks][ranks] rows that s sends to d in one dispatch, its own included */
+    const uint32_t **
+        wire; /* [ranks][ranks] rows that s sends to d in one dispatch, its own included. Lines stand in `line`
+                              or in the counts, and ranks that send alike may have one in common */
+    uint32_t *line; /* [spw_flow_lines()][ranks] room for them */
+    bool too_many;  /* a line would need more than 32 bits (spw_flow_check) */
     uint64_t *rows; /* [ranks] rows that d holds for its experts, without deduplication */
     uint32_t
         *limit; /* [ranks][units][experts] assignments kept, in token order; units: see limit_per_sequence.
@@ -156,9 +160,7 @@ typedef struct spw_flow {
     uint64_t *
         dropped; /* [ranks] assignments of source rank s that are dropped. With keep(): by flow() itself, beyond
                           what keep() dropped */
-    const uint32_t
-        *chosen; /* [ranks][experts] assignments before keep(), for the scheme to read; NULL: those of
-                               the counts */
+    const spw_counts *chosen; /* before keep(), for the scheme to read; NULL: the counts themselves */
 } spw_flow;
 
 /* Whose routing it is: one layer of one step in one expert-parallel group, of so many that the counts have. */
@@ -203,6 +205,8 @@ typedef struct spw_scheme_routing {
     bool (*may_drop)(const spw_routed_group *routed);
     /* Choices of one rank that an expert keeps at most; SIZE_MAX or NULL: not limited so. */
     size_t (*expert_capacity)(const spw_scheme *scheme, const spw_layer_shape *shape);
+    /* Lines that flow() writes into flow.line; NULL: one a rank. */
+    size_t (*lines)(const spw_routed_group *routed);
     /* With keep(), `counts` are those of the kept choices. */
     void (*flow)(const spw_routed_group *routed, spw_flow *out);
     /* Corrects the rows of balanced routing (spw_balanced_rows) by what the scheme drops or pads; NULL: neither. */
@@ -381,6 +385,12 @@ bool spw_schemes_need_weights(const spw_scheme *scheme, size_t schemes);
 bool spw_scheme_once_a_rank(const spw_scheme *scheme);
 bool spw_scheme_by_node(const spw_scheme *scheme);
 
+/* Room that flow() of this group needs in flow.line, in lines; lines for schemes that write none. */
+size_t spw_flow_lines(const spw_routed_group *routed);
+size_t spw_no_lines(const spw_routed_group *routed);
+size_t spw_one_line(const spw_routed_group *routed); /* one for all */
+/* Behind flow(): SPW_ECONFIG where a GPU sends another more rows than 32 bits count. */
+SPW_MUST_CHECK spw_status spw_flow_check(const spw_scheme *scheme, const spw_flow *flow);
 /* The rows of rank d of the group; of all its ranks: spw_traffic_rows. */
 spw_rank_rows spw_flow_rows(const spw_layer_shape *shape, const spw_flow *flow, size_t d);
 /* The same when every expert is as likely as any other: held and sent N; received N, or what is expected of tokens that

@@ -1,6 +1,7 @@
 #include "sim/schemes/selection.h"
 
 #include "base/memory.h"
+#include "sim/schemes/flow_lines.h"
 #include "traces/trace.h"
 
 #include <math.h>
@@ -12,7 +13,10 @@ struct spw_selection {
     spw_layer_shape shape;
     size_t groups, choices; /* choices: of one group */
     spw_flow *flow;         /* [groups] */
-    uint64_t *wire, *rows, *dropped, *lost;
+    const uint32_t **wire;  /* of all groups, as rows and what follows */
+    uint64_t *rows, *dropped, *lost;
+    uint32_t *line;
+    size_t lines;    /* room */
     uint32_t *limit; /* NULL until a scheme has some */
     size_t limits;
     int32_t *expert;
@@ -37,7 +41,8 @@ struct spw_selection {
 void spw_selection_destroy(spw_selection *s) {
     if (s == NULL) return;
     spw_counts_destroy(s->own), spw_layout_destroy(s->layout);
-    spw_free(s->flow), spw_free(s->wire), spw_free(s->rows), spw_free(s->dropped), spw_free(s->lost);
+    spw_free(s->flow), spw_free(s->wire), spw_free(s->line), spw_free(s->rows), spw_free(s->dropped),
+        spw_free(s->lost);
     spw_free(s->limit), spw_free(s->expert), spw_free(s->weight), spw_free(s->kept), spw_free(s->id);
     spw_free(s);
 }
@@ -45,7 +50,7 @@ void spw_selection_destroy(spw_selection *s) {
 spw_status spw_selection_create(spw_placement placement, const spw_layer_shape *shape, spw_selection **out) {
     spw_selection *s = NULL;
     spw_status status = SPW_OK;
-    const size_t ranks = placement.ranks, pairs = ranks * shape->ranks;
+    const size_t ranks = placement.ranks;
     *out = NULL;
     SPW_TRY(SPW_ALLOC(1, &s));
     s->placement = placement;
@@ -53,14 +58,14 @@ spw_status spw_selection_create(spw_placement placement, const spw_layer_shape *
     s->groups = ranks / shape->ranks;
     s->choices = shape->ranks * shape->assignments;
     SPW_TRY(SPW_ALLOC(s->groups, &s->flow));
-    SPW_TRY(SPW_ALLOC(pairs, &s->wire));
+    SPW_TRY(SPW_ALLOC(ranks, &s->wire));
     SPW_TRY(SPW_ALLOC(ranks, &s->rows));
     SPW_TRY(SPW_ALLOC(ranks, &s->dropped));
     SPW_TRY(SPW_ALLOC(ranks, &s->lost));
     for (size_t g = 0; g < s->groups; g++) {
         const size_t first = g * shape->ranks;
-        s->flow[g] = (spw_flow){
-            .wire = s->wire + first * shape->ranks, .rows = s->rows + first, .dropped = s->dropped + first};
+        s->flow[g] =
+            (spw_flow){.wire = s->wire + first, .rows = s->rows + first, .dropped = s->dropped + first};
     }
     *out = s;
     s = NULL;
@@ -114,8 +119,13 @@ cleanup:
 static spw_status need_counts(spw_selection *s) {
     const size_t ranks = s->placement.ranks, sequences = s->shape.sequences,
                  length = s->shape.sequence_length;
+    const unsigned had = s->own != NULL ? s->own->parts : 0u, parts = had | spw_counts_parts_of(s->scheme, 1);
     spw_status status = SPW_OK;
-    if (s->own != NULL) return SPW_OK;
+    if (s->own != NULL && parts == had) return SPW_OK;
+    spw_counts_destroy(s->own);
+    s->own = NULL;
+    SPW_TRY(spw_counts_create_parts(s->placement, sequences, (spw_counts_parts)parts, &s->own));
+    if (s->layout != NULL) return SPW_OK;
     SPW_TRY(SPW_ALLOC(s->groups * s->choices, &s->id));
     SPW_TRY(spw_layout_create(ranks, sequences, &s->layout));
     for (size_t i = 0; i < ranks * sequences; i++) {
@@ -123,7 +133,6 @@ static spw_status need_counts(spw_selection *s) {
         SPW_TRY(spw_layout_put(s->layout, i / sequences, whole));
     }
     spw_layout_close(s->layout);
-    SPW_TRY(spw_counts_create(s->placement, sequences, &s->own));
 
 cleanup:
     return status;
@@ -136,6 +145,23 @@ static spw_status need_limits(spw_selection *s, size_t limits) {
     s->limit = NULL, s->limits = 0;
     SPW_TRY(SPW_ALLOC(limits, &s->limit));
     s->limits = limits;
+
+cleanup:
+    return status;
+}
+
+/* Room for the lines of all groups, each behind those of the group before. */
+static spw_status need_lines(spw_selection *s) {
+    size_t lines = 0;
+    spw_status status = SPW_OK;
+    for (size_t g = 0; g < s->groups; g++)
+        lines += spw_flow_lines(&(spw_routed_group){s->scheme, &s->shape, s->counts, g});
+    if (lines > s->lines) {
+        spw_free(s->line);
+        s->line = NULL, s->lines = 0;
+        SPW_TRY(SPW_ALLOC(lines * s->shape.ranks, &s->line));
+        s->lines = lines;
+    }
 
 cleanup:
     return status;
@@ -257,17 +283,23 @@ spw_status spw_selection_run(spw_selection *s, const spw_scheme *scheme, const s
     if (status == SPW_OK) status = need_limits(s, s->groups * limits);
     if (status == SPW_OK && rule != SPW_DROP_BY_LIMIT && !counted)
         status = keep(s, rule == SPW_DROP_BY_WEIGHT);
-    if (status != SPW_OK) return status;
-    for (size_t g = 0; g < s->groups; g++) {
+    if (status == SPW_OK) status = need_lines(s);
+    uint32_t *line = s->line;
+    for (size_t g = 0; g < s->groups && status == SPW_OK; g++) {
         const size_t first = g * s->shape.ranks;
+        const spw_routed_group group = {s->scheme, &s->shape, s->counts, g};
         s->flow[g].limit = limits > 0 ? s->limit + g * limits : NULL;
-        s->flow[g].chosen = counts->routed + first * s->shape.experts;
-        scheme->type->routing.flow(&(spw_routed_group){scheme, &s->shape, s->counts, g}, &s->flow[g]);
+        s->flow[g].chosen = counts;
+        s->flow[g].line = line;
+        s->flow[g].too_many = false;
+        scheme->type->routing.flow(&group, &s->flow[g]);
+        status = spw_flow_check(scheme, &s->flow[g]);
+        line += spw_flow_lines(&group) * s->shape.ranks;
         for (size_t r = first; r < first + s->shape.ranks && rule != SPW_DROP_BY_LIMIT; r++)
-            s->dropped[r] += counted ? over(s, counts->routed + r * s->shape.experts, capacity)
+            s->dropped[r] += counted ? over(s, spw_counts_routed_of(counts, r), capacity)
                                      : counts->assignments[r] - s->counts->assignments[r];
     }
-    return SPW_OK;
+    return status;
 }
 
 const spw_flow *spw_selection_flow(const spw_selection *s, size_t group) { return &s->flow[group]; }

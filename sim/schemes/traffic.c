@@ -1,6 +1,7 @@
 #include "sim/schemes/traffic.h"
 
 #include "sim/routing/counts.h"
+#include "sim/schemes/flow_lines.h"
 
 #include <string.h>
 
@@ -31,54 +32,64 @@ static void find_nodes(const spw_layer_shape *s, const spw_placement *p, size_t 
     for (size_t d = 0; d < s->ranks; d++) node[d] = (uint32_t)spw_placement_node(p, group, d);
 }
 
-/* Of a line of pairs those from `first` on: adds them up by receiver, and returns their sum. */
-static uint64_t add_line(const uint64_t *restrict wire, size_t first, size_t end, uint64_t *restrict in) {
+/* Adds up a line of pairs that `times` ranks have by receiver, and returns its sum. */
+static uint64_t add_line(const uint32_t *restrict wire, size_t ranks, uint64_t times, uint64_t *restrict in) {
     uint64_t sum = 0;
-    for (size_t d = first; d < end; d++) {
-        in[d] += wire[d];
+    for (size_t d = 0; d < ranks; d++) {
+        in[d] += times * wire[d];
         sum += wire[d];
     }
     return sum;
 }
 
-/* Every pair has its own way: inside a node the link, between nodes the NICs. */
+/* in, out [ranks]: rows that reach a rank and leave it, its own included. Ranks that send alike are added up once. */
+static void sum_rows(const spw_layer_shape *s, const spw_flow *flow, uint64_t *in, uint64_t *out) {
+    spw_alike alike;
+    uint64_t line[SPW_TRAFFIC_MAX_RANKS];
+    spw_alike_of_flow(flow, s->ranks, &alike);
+    memset(in, 0, s->ranks * sizeof *in);
+    for (size_t i = 0; i < alike.lines; i++)
+        line[i] = add_line(flow->wire[alike.first[i]], s->ranks, alike.times[i], in);
+    for (size_t source = 0; source < s->ranks; source++) out[source] = line[alike.of[source]];
+}
+
+/* Every pair has its own way: inside a node the link, between nodes the NICs, which have what is left. */
 static void route_pairs(const spw_layer_shape *s, const spw_placement *p, size_t group, const spw_flow *flow,
                         uint64_t row_bytes, const wires *w) {
     uint32_t node[SPW_TRAFFIC_MAX_RANKS];
-    uint64_t nic_in[SPW_TRAFFIC_MAX_RANKS];
+    uint64_t in[SPW_TRAFFIC_MAX_RANKS], out[SPW_TRAFFIC_MAX_RANKS];
     find_nodes(s, p, group, node);
-    memset(nic_in, 0, s->ranks * sizeof *nic_in);
+    sum_rows(s, flow, in, out);
     for (size_t source = 0; source < s->ranks; source++) {
-        const uint64_t *wire = flow->wire + source * s->ranks;
+        const uint32_t *wire = flow->wire[source];
         size_t begin = source, end = source + 1; /* members of its node */
         while (begin > 0 && node[begin - 1] == node[source]) begin--;
         while (end < s->ranks && node[end] == node[source]) end++;
-        for (size_t d = begin; d < end; d++) by_link(w, source, d, wire[d] * row_bytes);
-        if (w->port != NULL)
-            w->port[source].nic_out +=
-                row_bytes * (add_line(wire, 0, begin, nic_in) + add_line(wire, end, s->ranks, nic_in));
-        if (w->network == NULL) continue;
-        for (size_t d = 0; d < s->ranks; d++) {
+        for (size_t d = begin; d < end; d++) {
+            by_link(w, source, d, wire[d] * row_bytes);
+            out[source] -= wire[d];
+            in[d] -= wire[d];
+        }
+        for (size_t d = 0; d < s->ranks && w->network != NULL; d++) {
             if (d < begin || d >= end)
                 spw_network_carry(w->network, w->first + source, w->first + d, wire[d] * row_bytes);
         }
     }
-    for (size_t d = 0; d < s->ranks && w->port != NULL; d++) w->port[d].nic_in += nic_in[d] * row_bytes;
-}
-
-/* Rows that arrived at `source` from the ranks of its number among those that share experts. */
-static uint64_t arrived(const spw_layer_shape *s, const spw_flow *flow, size_t source) {
-    uint64_t rows = 0;
-    for (size_t r = 0; r < s->ranks; r++) rows += flow->wire[r * s->ranks + source];
-    return rows;
+    for (size_t d = 0; d < s->ranks && w->port != NULL; d++) {
+        w->port[d].nic_out += out[d] * row_bytes;
+        w->port[d].nic_in += in[d] * row_bytes;
+    }
 }
 
 /* What arrived goes on to the other ranks that share the experts, each pair its own way. */
 static void route_gather(const spw_layer_shape *s, const spw_placement *p, size_t group, const spw_flow *flow,
                          uint64_t row_bytes, const wires *w) {
     const size_t t = spw_layer_sharers(s);
-    for (size_t source = 0; source < s->ranks && t > 1; source++) {
-        const uint64_t bytes = arrived(s, flow, source) * row_bytes;
+    uint64_t arrived[SPW_TRAFFIC_MAX_RANKS], out[SPW_TRAFFIC_MAX_RANKS];
+    if (t == 1) return;
+    sum_rows(s, flow, arrived, out); /* from the ranks of a number among those that share experts */
+    for (size_t source = 0; source < s->ranks; source++) {
+        const uint64_t bytes = arrived[source] * row_bytes;
         for (size_t d = source / t * t; d < source / t * t + t; d++) {
             if (d == source) continue;
             if (spw_placement_node(p, group, source) == spw_placement_node(p, group, d)) {
@@ -115,11 +126,11 @@ static void route_by_node(const spw_routed_group *routed, const spw_flow *flow, 
             const size_t receiver = forwarder_on(p, group, node, rank);
             forwarder[node] = (uint32_t)(node == home ? source : receiver);
             if (node != home && receiver < s->ranks)
-                by_nic(w, source, receiver, c->distinct_node[rank * c->group_nodes + node] * row_bytes);
+                by_nic(w, source, receiver, spw_counts_nodes_of(c, rank)[node] * row_bytes);
         }
         for (size_t d = 0; d < s->ranks; d++) {
             const size_t from = forwarder[node_of[d]];
-            const uint64_t bytes = flow->wire[source * s->ranks + d] * row_bytes;
+            const uint64_t bytes = flow->wire[source][d] * row_bytes;
             if (from < s->ranks) {
                 by_link(w, from, d, bytes);
             } else {
@@ -169,13 +180,6 @@ void spw_traffic_carry(const spw_routed_group *routed, const spw_flow *flow, siz
     route(routed, flow, 1, &w);
 }
 
-/* in, out [ranks]: rows that reach a rank and leave it, its own included; in the order in which they lie in memory. */
-static void sum_rows(const spw_layer_shape *s, const spw_flow *flow, uint64_t *in, uint64_t *out) {
-    memset(in, 0, s->ranks * sizeof *in);
-    for (size_t source = 0; source < s->ranks; source++)
-        out[source] = add_line(flow->wire + source * s->ranks, 0, s->ranks, in);
-}
-
 void spw_traffic_rows(const spw_layer_shape *s, const spw_flow *flow, spw_rank_rows *out) {
     uint64_t in[SPW_TRAFFIC_MAX_RANKS], out_of[SPW_TRAFFIC_MAX_RANKS];
     sum_rows(s, flow, in, out_of);
@@ -199,7 +203,7 @@ void spw_traffic_compute(const spw_routed_group *routed, const spw_flow *flow, b
     spw_ports port[SPW_TRAFFIC_MAX_RANKS];
     sum_rows(s, flow, in, out_of);
     for (size_t r = 0; r < s->ranks; r++) {
-        off_rank += out_of[r] - flow->wire[r * s->ranks + r];
+        off_rank += out_of[r] - flow->wire[r][r];
         gathered += (t - 1) * in[r];
     }
     *out = (spw_traffic){.dispatch_bytes = 0};
@@ -216,7 +220,7 @@ void spw_traffic_compute(const spw_routed_group *routed, const spw_flow *flow, b
         out->max_intra_bytes = greater(out->max_intra_bytes, greater(port[r].link_out, port[r].link_in));
         out->max_inter_bytes = greater(out->max_inter_bytes, greater(port[r].nic_out, port[r].nic_in));
         out->max_link_bytes = greater(out->max_intra_bytes, out->max_inter_bytes);
-        const uint64_t own = flow->wire[r * s->ranks + r];
+        const uint64_t own = flow->wire[r][r];
         uint64_t out_rows = (t - 1) * in[r] + out_of[r] - own, in_rows = in[r] - own;
         for (size_t d = r / t * t; d < r / t * t + t; d++) in_rows += d == r ? 0 : in[d];
         if (sent != NULL) sent[r] = out_rows * exchange[0].row_bytes;

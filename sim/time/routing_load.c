@@ -5,6 +5,7 @@
 #include "sim/job/grid.h"
 #include "sim/job/job.h"
 #include "sim/routing/counts.h"
+#include "sim/schemes/flow_lines.h"
 #include "sim/schemes/point.h"
 
 #include <gsl/gsl_cdf.h>
@@ -29,16 +30,19 @@ static double mean_tiled_rows(double rows, double tile) {
 }
 
 /* Rows of one expert: the choices kept of it, or its slots where they are computed full or empty. */
-static double expert_rows(const spw_routed_group *routed, const spw_flow *flow, size_t expert) {
+static double expert_rows(const spw_routed_group *routed, const spw_flow *flow, const spw_alike *alike,
+                          size_t expert) {
     const spw_layer_shape *s = routed->shape;
     double rows = 0.0;
     const size_t rank = expert / s->experts_per_rank;
     const uint32_t *limits = routed->scheme->type->routing.keep == NULL ? flow->limit : NULL;
     if (routed->scheme->type->routing.limit_per_sequence)
         return (double)flow->rows[rank] / (double)s->experts_per_rank;
-    for (size_t source = 0; source < s->ranks; source++) {
-        const uint32_t n = routed->counts->routed[(routed->number * s->ranks + source) * s->experts + expert];
-        const uint32_t limit = limits != NULL ? limits[source * s->experts + expert] : UINT32_MAX;
+    for (size_t line = 0; line < alike->lines && limits == NULL; line++)
+        rows += (double)alike->times[line] * spw_routed_of(routed, alike->first[line])[expert];
+    for (size_t source = 0; source < s->ranks && limits != NULL; source++) {
+        const uint32_t n = spw_routed_of(routed, source)[expert],
+                       limit = limits[source * s->experts + expert];
         rows += limit < n ? limit : n;
     }
     return rows;
@@ -50,10 +54,12 @@ void spw_routing_load_raise(const spw_routed_group *routed, const spw_flow *flow
     spw_exchange exchange[SPW_SCHEME_EXCHANGES];
     const size_t exchanges = routed->scheme->type->traffic.exchanges(routed->scheme, s, exchange);
     const double row_bytes = exchanges > 0 ? (double)exchange[0].row_bytes : 1.0;
+    spw_alike alike;
+    spw_alike_of_counts(routed, &alike);
     for (size_t d = 0; d < s->ranks; d++) {
         double tiled = 0.0;
         for (size_t x = d * s->experts_per_rank; x < (d + 1) * s->experts_per_rank; x++)
-            tiled += tiles(expert_rows(routed, flow, x));
+            tiled += tiles(expert_rows(routed, flow, &alike, x));
         load->rows = fmax(load->rows, (double)flow->rows[d]);
         load->tiled_rows = fmax(load->tiled_rows, tiled);
     }
@@ -105,9 +111,22 @@ static uint32_t reached(const spw_layer_shape *s, double wanted) {
 
 /* Every rank of a group has the tokens that reach each other rank and node as the group's first one has them. */
 static void copy_reached(spw_counts *c, const spw_layer_shape *s, size_t from, size_t rank) {
+    if (c->distinct == NULL) return;
     memcpy(c->distinct + rank * s->ranks, c->distinct + from * s->ranks, s->ranks * sizeof *c->distinct);
     memcpy(c->distinct_node + rank * c->group_nodes, c->distinct_node + from * c->group_nodes,
            c->group_nodes * sizeof *c->distinct_node);
+}
+
+typedef struct cell {
+    size_t expert;
+    uint32_t choices; /* of a sequence */
+} cell;
+
+static void put_choices(spw_counts *c, const spw_layer_shape *s, size_t limit, size_t line, cell at) {
+    const size_t routed = at.choices * s->sequences;
+    for (size_t q = 0; q < s->sequences && c->per_sequence != NULL; q++)
+        c->per_sequence[(line * s->sequences + q) * s->experts + at.expert] = at.choices;
+    c->routed[line * s->experts + at.expert] = (uint32_t)(routed < limit ? routed : limit);
 }
 
 /* What one rank of a group chooses, whose rank 0, or those that share its experts, is the busy one. */
@@ -121,54 +140,77 @@ static void fill_rank(spw_counts *c, const spw_layer_shape *s, double imbalance,
                     elsewhere = spw_even_shares_from(choices - busy, s->experts - e, e + member);
     c->tokens[rank] = s->tokens;
     c->assignments[rank] = s->assignments;
-    for (size_t x = 0; x < s->experts; x++) {
-        const uint32_t n = (uint32_t)spw_even_shares_next(x < e ? &here : &elsewhere);
-        for (size_t q = 0; q < s->sequences; q++)
-            c->per_sequence[(rank * s->sequences + q) * s->experts + x] = n;
-        const size_t routed = n * s->sequences;
-        c->routed[rank * s->experts + x] = (uint32_t)(routed < limit ? routed : limit);
-    }
+    if (c->shared && member > 0) return;
+    for (size_t x = 0; x < s->experts; x++)
+        put_choices(c, s, limit, spw_counts_line_of(c, rank),
+                    (cell){x, (uint32_t)spw_even_shares_next(x < e ? &here : &elsewhere)});
     if (member > 0) {
         copy_reached(c, s, rank - member, rank);
         return;
     }
+    if (c->distinct == NULL) return;
+    const size_t line = spw_counts_line_of(c, rank);
     for (size_t d = 0; d < s->ranks; d++)
-        c->distinct[rank * s->ranks + d] = reached(s, (double)e * (d / t == 0 ? imbalance : rest));
+        c->distinct[line * s->ranks + d] = reached(s, (double)e * (d / t == 0 ? imbalance : rest));
     for (size_t node = 0; node < c->group_nodes; node++) {
         double wanted = 0.0;
         for (size_t d = 0; d < s->ranks; d++) {
             if (d % t == 0 && spw_placement_node(&c->placement, group, d) == node)
                 wanted += (double)e * (d == 0 ? imbalance : rest);
         }
-        c->distinct_node[rank * c->group_nodes + node] = reached(s, wanted);
+        c->distinct_node[line * c->group_nodes + node] = reached(s, wanted);
     }
 }
 
-/* What one rank chooses of experts that a token includes so often each, in whole choices. What goes to nodes is not looked at. */
+/* What every rank chooses of experts that a token includes so often each, in whole choices: all have line 0. What goes to nodes is
+ * not looked at. */
 static void fill_popular(spw_counts *c, const spw_layer_shape *s, const double *inclusion, size_t limit,
                          size_t rank) {
     const size_t e = s->experts_per_rank, t = spw_layer_sharers(s);
     double before = 0.0;
     c->tokens[rank] = s->tokens;
     c->assignments[rank] = s->assignments;
+    if (rank > 0) return;
     for (size_t x = 0; x < s->experts; x++) {
         const double after = before + inclusion[x] * (double)s->sequence_length;
         const uint32_t n = (uint32_t)(floor(after + 0.5) - floor(before + 0.5));
-        const size_t routed = n * s->sequences;
         before = after;
-        for (size_t q = 0; q < s->sequences; q++)
-            c->per_sequence[(rank * s->sequences + q) * s->experts + x] = n;
-        c->routed[rank * s->experts + x] = (uint32_t)(routed < limit ? routed : limit);
+        put_choices(c, s, limit, 0, (cell){x, n});
     }
-    if (rank > 0) {
-        copy_reached(c, s, 0, rank);
-        return;
-    }
-    for (size_t d = 0; d < s->ranks; d++) {
+    for (size_t d = 0; d < s->ranks && c->distinct != NULL; d++) {
         double wanted = 0.0;
         for (size_t x = d / t * e; x < (d / t + 1) * e; x++) wanted += inclusion[x];
-        c->distinct[rank * s->ranks + d] = reached(s, wanted * (double)s->experts / (double)s->top_k);
+        c->distinct[d] = reached(s, wanted * (double)s->experts / (double)s->top_k);
     }
+}
+
+/* Have all ranks of a group equal counts? Not where the choices of other experts are no whole number each: the odd ones begin
+ * at another expert in every rank. */
+static bool choose_alike(const spw_layer_shape *s, double imbalance) {
+    const size_t choices = s->sequence_length * s->top_k, owners = s->ranks / spw_layer_sharers(s),
+                 busy = (size_t)lround((double)choices * imbalance / (double)owners),
+                 others = s->experts - s->experts_per_rank;
+    return others == 0 || (choices - busy) % others == 0;
+}
+
+/* A line a group, one for all where experts are popular, or one a rank. */
+static spw_status place_lines(spw_counts *c, const spw_layer_shape *s, double imbalance, bool popular) {
+    c->shared = popular || choose_alike(s, imbalance);
+    for (size_t rank = 0; rank < c->placement.ranks; rank++)
+        c->line[rank] = popular ? 0 : (uint32_t)(rank / s->ranks);
+    return spw_counts_reserve(c, !c->shared ? c->placement.ranks
+                                 : popular  ? 1
+                                            : c->placement.ranks / s->ranks);
+}
+
+/* Room for the lines of any of the groups. */
+static spw_status make_lines(spw_stated_routing *r, size_t groups) {
+    size_t most = 0;
+    for (size_t g = 0; g < groups; g++) {
+        const size_t lines = spw_flow_lines(&(spw_routed_group){r->scheme, &r->shape, r->counts, g});
+        most = lines > most ? lines : most;
+    }
+    return most > 0 ? SPW_ALLOC(most * r->shape.ranks, &r->flow.line) : SPW_OK;
 }
 
 /* GPUs of a mesh's tensor group count as one. */
@@ -201,8 +243,9 @@ static spw_status create(const spw_point *point, double imbalance, const double 
     if (s.ranks > SPW_TRAFFIC_MAX_RANKS)
         return spw_fail(SPW_ECONFIG, "expert-parallel size %zu is above the %d that are supported", s.ranks,
                         SPW_TRAFFIC_MAX_RANKS);
-    SPW_TRY(spw_counts_create(placement, s.sequences, &out->counts));
-    SPW_TRY(SPW_ALLOC(s.ranks * s.ranks, &out->flow.wire));
+    SPW_TRY(spw_counts_create_parts(placement, s.sequences, spw_counts_parts_of(scheme, 1), &out->counts));
+    SPW_TRY(place_lines(out->counts, &s, imbalance, inclusion != NULL));
+    SPW_TRY(SPW_ALLOC(s.ranks, &out->flow.wire));
     SPW_TRY(SPW_ALLOC(s.ranks, &out->flow.rows));
     SPW_TRY(SPW_ALLOC(s.ranks, &out->flow.dropped));
     if (limits > 0) SPW_TRY(SPW_ALLOC(limits, &out->flow.limit));
@@ -212,7 +255,9 @@ static spw_status create(const spw_point *point, double imbalance, const double 
         else
             fill_rank(out->counts, &s, imbalance, limit, rank / s.ranks, rank % s.ranks);
     }
+    SPW_TRY(make_lines(out, groups));
     spw_stated_routing_flow(out, 0);
+    SPW_TRY(spw_flow_check(scheme, &out->flow)); /* other groups send as many */
 
 cleanup:
     if (status != SPW_OK) spw_stated_routing_destroy(out);
@@ -244,6 +289,7 @@ void spw_stated_routing_destroy(spw_stated_routing *r) {
     spw_free(r->flow.limit);
     spw_free(r->flow.dropped);
     spw_free(r->flow.rows);
+    spw_free(r->flow.line);
     spw_free(r->flow.wire);
     spw_counts_destroy(r->counts);
     *r = (spw_stated_routing){.counts = NULL};
@@ -257,12 +303,13 @@ static spw_status rows_of(const spw_point *point, double imbalance, const double
     const spw_status status = create(point, imbalance, inclusion, 1, &r);
     if (status != SPW_OK || r.counts == NULL) return status;
     const size_t ranks = r.shape.ranks;
+    spw_rank_rows rows[SPW_TRAFFIC_MAX_RANKS];
+    spw_traffic_rows(&r.shape, &r.flow, rows);
     for (size_t d = 0; d < ranks; d++) {
-        const spw_rank_rows rows = spw_flow_rows(&r.shape, &r.flow, d);
-        if (d == 0 || (inclusion != NULL && rows.held > out->busy.held)) out->busy = rows;
+        if (d == 0 || (inclusion != NULL && rows[d].held > out->busy.held)) out->busy = rows[d];
         out->mean += (double)r.flow.rows[d] / (double)ranks;
         lost += r.shape.assignments + r.flow.dropped[d];
-        for (size_t x = 0; x < r.shape.experts; x++) lost -= r.counts->routed[d * r.shape.experts + x];
+        for (size_t x = 0; x < r.shape.experts; x++) lost -= spw_counts_routed_of(r.counts, d)[x];
     }
     out->dropped = (double)lost / ((double)ranks * (double)r.shape.assignments);
     spw_stated_routing_destroy(&r);

@@ -255,9 +255,9 @@ cleanup:
 static uint64_t rows_sent(const workspace *w, bool gathers, size_t source, size_t d) {
     const size_t ranks = w->c->shape.ranks, t = spw_layer_sharers(&w->c->shape);
     uint64_t arrived = 0;
-    if (!gathers) return w->flow->wire[source * ranks + d];
+    if (!gathers) return w->flow->wire[source][d];
     for (size_t r = 0; r < ranks && source != d && source / t == d / t; r++)
-        arrived += w->flow->wire[r * ranks + source];
+        arrived += w->flow->wire[r][source];
     return arrived;
 }
 

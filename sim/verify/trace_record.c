@@ -49,10 +49,12 @@ static spw_status predict(size_t which, const spw_layer_shape *shape, const spw_
     spw_exchange exchange[SPW_SCHEME_EXCHANGES];
     uint64_t rows[SPW_RECORD_RANKS], dropped[SPW_RECORD_RANKS];
     SPW_TRY(spw_scheme_parse(schemes[which].text, &scheme));
-    SPW_TRY(SPW_ALLOC(shape->ranks * shape->ranks, &flow.wire));
+    SPW_TRY(SPW_ALLOC(shape->ranks, &flow.wire));
+    SPW_TRY(SPW_ALLOC(shape->ranks * shape->ranks, &flow.line));
     SPW_TRY(SPW_ALLOC(shape->ranks * shape->sequences * shape->experts, &flow.limit));
     flow.rows = rows, flow.dropped = dropped;
     scheme.type->routing.flow(&(spw_routed_group){&scheme, shape, counts, group}, &flow);
+    SPW_TRY(spw_flow_check(&scheme, &flow));
     (void)snprintf(out->text, sizeof out->text, "%s", schemes[which].text);
     out->rule = schemes[which].rule;
     const double factor = spw_scheme_factor(&scheme);
@@ -70,10 +72,10 @@ static spw_status predict(size_t which, const spw_layer_shape *shape, const spw_
     }
     for (size_t r = 0; r < shape->ranks; r++) {
         out->rows[r] = rows[r], out->dropped[r] = dropped[r];
-        for (size_t d = 0; d < shape->ranks; d++) out->wire[r][d] = flow.wire[r * shape->ranks + d];
+        for (size_t d = 0; d < shape->ranks; d++) out->wire[r][d] = flow.wire[r][d];
     }
 cleanup:
-    spw_free(flow.wire), spw_free(flow.limit);
+    spw_free(flow.wire), spw_free(flow.line), spw_free(flow.limit);
     return status;
 }
 

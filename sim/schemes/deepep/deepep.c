@@ -173,6 +173,7 @@ const spw_scheme_type spw_scheme_deepep = {
     .traffic.once_a_rank = true,
     .traffic.exchanges = exchanges,
     .routing.flow = deepep_flow,
+    .routing.lines = spw_no_lines,
     .routing.balance = spw_pad_balance,
     .memory.communication_bytes = communication_bytes,
     .memory.communication_source = "DeepEP buffer hints (4.3)",

@@ -52,7 +52,7 @@ int spw_hybrid_ep_library(const spw_scheme *scheme);
 #define SPW_HYBRID_EP_ROW \
     .library = spw_hybrid_ep_library, .traffic.by_node = true, .traffic.once_a_rank = true, \
     .traffic.exchanges = spw_hybrid_ep_exchanges, .routing.limits = true, \
-    .routing.flow = spw_hybrid_ep_flow, .routing.balance = spw_pad_balance, \
+    .routing.flow = spw_hybrid_ep_flow, .routing.lines = spw_no_lines, .routing.balance = spw_pad_balance, \
     .memory.communication_bytes = spw_hybrid_ep_bytes, \
     .memory.communication_source = "registered buffers (4.8)", \
     .memory.communication_formula = \

@@ -3,6 +3,7 @@
 #include "sim/machine/compiled_layer.h"
 #include "sim/routing/counts.h"
 #include "sim/schemes/experts.h"
+#include "sim/schemes/flow_lines.h"
 #include "sim/schemes/list.h"
 #include "sim/schemes/maxtext/xla_layers.h"
 
@@ -121,10 +122,10 @@ static size_t buffer_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
 static uint64_t taken_before(const spw_routed_group *routed, size_t rank, size_t cell) {
     const spw_layer_shape *s = routed->shape;
     const size_t group = routed->number;
-    const size_t cells = s->sequences * s->experts, first = group - group % spw_layer_context(s);
+    const size_t first = group - group % spw_layer_context(s);
     uint64_t taken = 0;
     for (size_t g = first; g < group; g++)
-        taken += routed->counts->per_sequence[(g * s->ranks + rank) * cells + cell];
+        taken += spw_counts_sequences_of(routed->counts, g * s->ranks + rank)[cell];
     return taken;
 }
 
@@ -134,11 +135,10 @@ static void dense_flow(const spw_routed_group *routed, spw_flow *out) {
     const spw_layer_shape *s = routed->shape;
     const uint64_t capacity = spw_scheme_capacity(routed->scheme, s);
     const bool exchanged = !spw_scheme_option_is(routed->scheme, "layout", "gathered");
-    for (size_t i = 0; i < s->ranks * s->ranks; i++)
-        out->wire[i] = exchanged ? s->sequences * s->experts_per_rank * capacity : 0;
+    spw_flow_one_line(out, s->ranks, exchanged ? s->sequences * s->experts_per_rank * capacity : 0);
     for (size_t r = 0; r < s->ranks; r++) {
         const size_t cells = s->sequences * s->experts;
-        const uint32_t *n = routed->counts->per_sequence + (routed->number * s->ranks + r) * cells;
+        const uint32_t *n = spw_counts_sequences_of(routed->counts, routed->number * s->ranks + r);
         out->rows[r] = s->sequences * s->experts * capacity;
         out->dropped[r] = 0;
         for (size_t i = 0; i < cells; i++) {
@@ -186,6 +186,7 @@ const spw_scheme_type spw_scheme_dense = {
     .memory.buffer_formula = "D = p E C",
     .traffic.exchanges = exchanges,
     .routing.flow = dense_flow,
+    .routing.lines = spw_one_line,
     .compiled.mesh = true,
     .compiled.layer = spw_xla_dense,
     .compiled.list = compiled,

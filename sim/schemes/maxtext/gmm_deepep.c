@@ -47,7 +47,7 @@ static const spw_compiled_layer *compiled_ragged(const spw_scheme *scheme) {
     .trainer = SPW_TRAINER_MAXTEXT, .traffic.by_node = true, .traffic.once_a_rank = true, \
     .traffic.exchanges = spw_deepep_jax_exchanges, .memory.buffer_rows = spw_deepep_jax_buffer_rows, \
     .memory.buffer_formula = "W = R T min(e, K)", .routing.flow = spw_deepep_flow, \
-    .memory.communication_bytes = spw_deepep_jax_communication_bytes
+    .routing.lines = spw_no_lines, .memory.communication_bytes = spw_deepep_jax_communication_bytes
 
 const spw_scheme_type spw_scheme_gmm_deepep = {
     .name = "gmm-deepep",

@@ -1,6 +1,7 @@
 #include "sim/schemes/maxtext/ragged_exchange.h"
 
 #include "sim/routing/counts.h"
+#include "sim/schemes/flow_lines.h"
 #include "sim/schemes/layer_builder.h"
 
 size_t spw_ragged_buffer_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
@@ -21,21 +22,22 @@ spw_status spw_ragged_check(const spw_scheme *scheme, const spw_layer_shape *s) 
 void spw_ragged_flow(const spw_routed_group *routed, spw_flow *out) {
     const spw_layer_shape *s = routed->shape;
     const size_t buffer = spw_ragged_buffer_rows(routed->scheme, s);
-    const uint32_t *n = routed->counts->routed + routed->number * s->ranks * s->experts;
+    uint32_t *wire = spw_flow_own_lines(out, s->ranks);
     for (size_t r = 0; r < s->ranks; r++) out->dropped[r] = 0;
     for (size_t d = 0; d < s->ranks; d++) {
         size_t room = buffer;
         for (size_t source = 0; source < s->ranks; source++) {
+            const uint32_t *n = spw_routed_of(routed, source);
             uint64_t sent = 0;
             for (size_t x = d * s->experts_per_rank; x < (d + 1) * s->experts_per_rank; x++) {
-                const uint32_t want = n[source * s->experts + x];
+                const uint32_t want = n[x];
                 const uint32_t take = want < room ? want : (uint32_t)room;
                 out->limit[source * s->experts + x] = take;
                 out->dropped[source] += want - take;
                 room -= take;
                 sent += take;
             }
-            out->wire[source * s->ranks + d] = sent;
+            wire[source * s->ranks + d] = spw_wire_rows(out, sent);
         }
         out->rows[d] = buffer - room;
     }

@@ -6,6 +6,7 @@
 
 #include "sim/machine/compiled_layer.h"
 #include "sim/routing/counts.h"
+#include "sim/schemes/flow_lines.h"
 #include "sim/schemes/maxtext/ragged_exchange.h"
 #include "sim/schemes/maxtext/xla_layers.h"
 
@@ -124,15 +125,15 @@ size_t spw_ring_exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
 void spw_ring_flow(const spw_routed_group *routed, spw_flow *out) {
     const spw_layer_shape *s = routed->shape;
     const size_t buffer = spw_ring_buffer_rows(routed->scheme, s);
-    const uint32_t *n = routed->counts->routed + routed->number * s->ranks * s->experts;
+    uint32_t *wire = spw_flow_own_lines(out, s->ranks);
     for (size_t i = 0; i < s->ranks * s->ranks; i++)
-        out->wire[i] = routed->counts->tokens[routed->number * s->ranks + i / s->ranks];
+        wire[i] = spw_wire_rows(out, routed->counts->tokens[routed->number * s->ranks + i / s->ranks]);
     for (size_t r = 0; r < s->ranks; r++) out->dropped[r] = 0;
     for (size_t d = 0; d < s->ranks; d++) {
         size_t room = buffer;
         for (size_t x = d * s->experts_per_rank; x < (d + 1) * s->experts_per_rank; x++) {
             for (size_t source = 0; source < s->ranks; source++) {
-                const uint32_t want = n[source * s->experts + x];
+                const uint32_t want = spw_routed_of(routed, source)[x];
                 const uint32_t take = want < room ? want : (uint32_t)room;
                 out->limit[source * s->experts + x] = take;
                 out->dropped[source] += want - take;

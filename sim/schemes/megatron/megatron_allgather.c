@@ -1,6 +1,7 @@
 /* Megatron-Core, all-gather dispatcher (docs/schemes.md, section 5.3). Every rank gathers all tokens of the group with
  * their router weights, takes the rows of its own experts, and reduce-scatters the sums in fp32. */
 #include "sim/routing/counts.h"
+#include "sim/schemes/flow_lines.h"
 #include "sim/schemes/megatron/megatron_layer.h"
 
 static const spw_scheme_option options[] = {SPW_MEGATRON_CAPACITY_OPTIONS, {.name = NULL}};
@@ -148,10 +149,10 @@ static size_t exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
 static void megatron_allgather_flow(const spw_routed_group *routed, spw_flow *out) {
     const spw_layer_shape *s = routed->shape;
     spw_megatron_flow_begin(routed, out);
-    for (size_t i = 0; i < s->ranks * s->ranks; i++) out->wire[i] = s->tokens;
-    const uint32_t *n = routed->counts->routed + routed->number * s->ranks * s->experts;
-    for (size_t i = 0; i < s->ranks * s->ranks; i++) {
-        for (size_t e = 0; e < s->experts_per_rank; e++) out->rows[i % s->ranks] += *n++;
+    spw_flow_one_line(out, s->ranks, s->tokens);
+    for (size_t r = 0; r < s->ranks; r++) {
+        const uint32_t *n = spw_routed_of(routed, r);
+        for (size_t x = 0; x < s->experts; x++) out->rows[x / s->experts_per_rank] += n[x];
     }
 }
 
@@ -180,5 +181,6 @@ const spw_scheme_type spw_scheme_megatron_allgather = {
     .routing.keep = spw_megatron_keep,
     .routing.expert_capacity = spw_megatron_capacity,
     .routing.flow = megatron_allgather_flow,
+    .routing.lines = spw_one_line,
     .routing.balance = balance,
 };

@@ -451,6 +451,7 @@ const spw_scheme_type spw_scheme_megatron_alltoall = {
     .routing.keep = spw_megatron_keep,
     .routing.expert_capacity = spw_megatron_capacity,
     .routing.flow = spw_megatron_alltoall_flow,
+    .routing.lines = spw_megatron_alltoall_lines,
     .routing.balance = spw_megatron_alltoall_balance,
     .check = check,
 };

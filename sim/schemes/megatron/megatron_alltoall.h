@@ -10,6 +10,7 @@ void spw_megatron_alltoall_layer(const spw_scheme *scheme, const spw_layer_shape
 size_t spw_megatron_alltoall_exchanges(const spw_scheme *scheme, const spw_layer_shape *shape,
                                        spw_exchange out[SPW_SCHEME_EXCHANGES]);
 void spw_megatron_alltoall_flow(const spw_routed_group *routed, spw_flow *out);
+size_t spw_megatron_alltoall_lines(const spw_routed_group *routed);
 void spw_megatron_alltoall_balance(const spw_scheme *scheme, const spw_layer_shape *shape,
                                    spw_rank_rows *rows);
 

@@ -1,5 +1,6 @@
 /* What Megatron-Core's all-to-all dispatcher sends. */
 #include "sim/routing/counts.h"
+#include "sim/schemes/flow_lines.h"
 #include "sim/schemes/megatron/megatron_alltoall.h"
 
 #include <string.h>
@@ -33,29 +34,75 @@ static uint64_t sent_rows(const sending *by, uint64_t kept) {
 
 enum { EXPERTS_AT_ONCE = 512 }; /* along the lines of tables that may be large */
 
-/* What a rank sends to `experts` of them: n, and added to `received`. */
-static void send_rows(const sending *by, const uint32_t *restrict kept, size_t experts, uint64_t *restrict n,
-                      uint64_t *restrict received) {
+/* What each of `times` ranks sends to `experts` of them: n, and added to `received`. */
+static void send_rows(const sending *by, const uint32_t *restrict kept, size_t experts, uint64_t times,
+                      uint64_t *restrict n, uint64_t *restrict received) {
     if (!by->slots && by->align == 1) {
         for (size_t x = 0; x < experts; x++) n[x] = kept[x] < by->tokens ? kept[x] : by->tokens;
     } else {
         for (size_t x = 0; x < experts; x++) n[x] = sent_rows(by, kept[x]);
     }
-    for (size_t x = 0; x < experts; x++) received[x] += n[x];
+    for (size_t x = 0; x < experts; x++) received[x] += times * n[x];
 }
 
 /* Adds rows of experts from `first` on to those of their ranks, the first of which is `wire`; every t-th one has its own. */
-static void add_rows(const spw_layer_shape *s, size_t first, const uint64_t *n, size_t experts,
-                     uint64_t *wire) {
+static void add_rows(const spw_layer_shape *s, size_t first, const uint64_t *n, size_t experts, spw_flow *out,
+                     uint32_t *wire) {
     const size_t t = spw_layer_sharers(s);
     wire += first / s->experts_per_rank * t;
     size_t left = s->experts_per_rank - first % s->experts_per_rank; /* of the rank */
+    uint64_t sum = 0;
     for (size_t x = 0; x < experts; x++) {
-        *wire += n[x];
-        if (--left > 0) continue;
+        sum += n[x];
+        if (--left > 0 && x + 1 < experts) continue;
+        *wire = spw_wire_rows(out, *wire + sum);
         wire += t;
         left = s->experts_per_rank;
+        sum = 0;
     }
+}
+
+/* Is what the ranks send to each other what stands in the counts? Where every rank has an expert to itself and the router adds
+ * nothing, unless tokens chose an expert twice, which counts as one row. */
+static bool sends_counts(const spw_routed_group *routed, const sending *by, const spw_alike *alike) {
+    const spw_layer_shape *s = routed->shape;
+    if (s->experts_per_rank > 1 || spw_layer_sharers(s) > 1 || by->slots || by->align > 1) return false;
+    uint32_t most = 0;
+    for (size_t line = 0; line < alike->lines; line++) {
+        const uint32_t *n = spw_routed_of(routed, alike->first[line]);
+        for (size_t x = 0; x < s->experts; x++) most = n[x] > most ? n[x] : most;
+    }
+    return most <= by->tokens;
+}
+
+/* Ranks that share experts send to those of their own number, each by itself. */
+static void find_alike(const spw_routed_group *routed, spw_alike *out) {
+    const size_t ranks = routed->shape->ranks;
+    if (spw_layer_sharers(routed->shape) == 1) {
+        spw_alike_of_counts(routed, out);
+        return;
+    }
+    out->lines = ranks;
+    for (uint32_t r = 0; r < ranks; r++) out->of[r] = out->first[r] = r, out->times[r] = 1;
+}
+
+size_t spw_megatron_alltoall_lines(const spw_routed_group *routed) {
+    const sending by = sending_of(routed->scheme, routed->shape);
+    spw_alike alike;
+    find_alike(routed, &alike);
+    return sends_counts(routed, &by, &alike) ? 0 : alike.lines;
+}
+
+/* Where lines stand: NULL in the counts, else the first of flow.line. */
+static uint32_t *place_lines(const spw_routed_group *routed, const sending *by, const spw_alike *alike,
+                             spw_flow *out) {
+    const size_t ranks = routed->shape->ranks;
+    const bool counted = sends_counts(routed, by, alike);
+    for (size_t r = 0; r < ranks; r++)
+        out->wire[r] = counted ? spw_routed_of(routed, r) : out->line + alike->of[r] * ranks;
+    if (counted) return NULL;
+    memset(out->line, 0, alike->lines * ranks * sizeof *out->line);
+    return out->line;
 }
 
 void spw_megatron_alltoall_flow(const spw_routed_group *routed, spw_flow *out) {
@@ -65,19 +112,17 @@ void spw_megatron_alltoall_flow(const spw_routed_group *routed, spw_flow *out) {
     const bool pad_here = spw_megatron_alltoall_pads(scheme);
     const sending by = sending_of(scheme, s);
     const size_t t = spw_layer_sharers(s);
-    const bool one_each =
-        s->experts_per_rank == 1 && t == 1; /* then every pair is one number, which is written at once */
+    spw_alike alike;
+    find_alike(routed, &alike);
     spw_megatron_flow_begin(routed, out);
-    if (!one_each) memset(out->wire, 0, s->ranks * s->ranks * sizeof *out->wire);
+    uint32_t *own = place_lines(routed, &by, &alike, out);
     for (size_t first = 0; first < s->experts; first += EXPERTS_AT_ONCE) {
         const size_t experts = first + EXPERTS_AT_ONCE < s->experts ? EXPERTS_AT_ONCE : s->experts - first;
         uint64_t n[EXPERTS_AT_ONCE], received[EXPERTS_AT_ONCE] = {0};
-        for (size_t r = 0; r < s->ranks; r++) {
-            const uint32_t *kept =
-                routed->counts->routed + (routed->number * s->ranks + r) * s->experts + first;
-            uint64_t *wire = out->wire + r * s->ranks;
-            send_rows(&by, kept, experts, one_each ? wire + first : n, received);
-            if (!one_each) add_rows(s, first, n, experts, wire + r % t);
+        for (size_t line = 0; line < alike.lines; line++) {
+            const size_t r = alike.first[line];
+            send_rows(&by, spw_routed_of(routed, r) + first, experts, alike.times[line], n, received);
+            if (own != NULL) add_rows(s, first, n, experts, out, own + line * s->ranks + r % t);
         }
         for (size_t x = first; x < first + experts; x++) {
             uint64_t *rows = out->rows + x / s->experts_per_rank * t;

@@ -2,6 +2,7 @@
 
 #include "sim/routing/counts.h"
 #include "sim/schemes/deepep/deepep_buffers.h"
+#include "sim/schemes/flow_lines.h"
 
 /* --- HybridEP: rows arrive permuted --- */
 
@@ -293,8 +294,6 @@ size_t spw_megatron_deepep_exchanges(spw_megatron_deepep_kind kind, const spw_la
 }
 
 void spw_megatron_deepep_flow(const spw_routed_group *routed, spw_flow *out) {
-    const spw_layer_shape *s = routed->shape;
     spw_megatron_flow_begin(routed, out);
-    const size_t pairs = s->ranks * s->ranks;
-    for (size_t i = 0; i < pairs; i++) out->wire[i] = routed->counts->distinct[routed->number * pairs + i];
+    spw_flow_distinct(routed, out);
 }

@@ -2,6 +2,7 @@
  * receiver makes a row of it for each of its experts, and pads there. */
 #include "sim/routing/counts.h"
 #include "sim/schemes/deepep/deepep_buffers.h"
+#include "sim/schemes/flow_lines.h"
 #include "sim/schemes/library_limits.h"
 #include "sim/schemes/megatron/megatron_deepep.h"
 
@@ -59,10 +60,9 @@ static void megatron_flex_flow(const spw_routed_group *routed, spw_flow *out) {
         uint64_t assigned[LOCAL_EXPERTS], arrived = 0;
         memset(assigned, 0, s->experts_per_rank * sizeof *assigned);
         for (size_t r = 0; r < s->ranks; r++) {
-            const uint32_t *n = routed->counts->routed + (routed->number * s->ranks + r) * s->experts +
-                                d * s->experts_per_rank;
+            const uint32_t *n = spw_routed_of(routed, r) + d * s->experts_per_rank;
             for (size_t x = 0; x < s->experts_per_rank; x++) assigned[x] += n[x];
-            arrived += out->wire[r * s->ranks + d];
+            arrived += out->wire[r][d];
         }
         out->rows[d] = held_rows(routed->scheme, s->experts_per_rank, assigned, arrived);
     }
@@ -118,6 +118,7 @@ const spw_scheme_type spw_scheme_megatron_flex = {
     .routing.keep = spw_megatron_keep,
     .routing.expert_capacity = spw_megatron_capacity,
     .routing.flow = megatron_flex_flow,
+    .routing.lines = spw_no_lines,
     .routing.balance = balance,
     .memory.communication_bytes = communication_bytes,
     .memory.communication_source = "buffers of DeepEP (4.3) or HybridEP (4.8)",

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "sim/routing/counts.h"
 #include "sim/schemes/deepep/nccl_ep.h"
+#include "sim/schemes/flow_lines.h"
 #include "sim/schemes/megatron/megatron_deepep.h"
 
 static const spw_scheme_option options[] = {
@@ -86,12 +87,11 @@ static spw_status keep(const spw_scheme *scheme, const spw_layer_shape *s, const
 /* Where more tokens than slots go to a rank. */
 static bool may_drop(const spw_routed_group *routed) {
     const spw_layer_shape *s = routed->shape;
-    const uint32_t *distinct = routed->counts->distinct + routed->number * s->ranks * s->ranks;
     const size_t most = buffer_rows(routed->scheme, s);
     bool more = false;
     for (size_t d = 0; d < s->ranks; d++) {
         uint64_t tokens = 0;
-        for (size_t r = 0; r < s->ranks; r++) tokens += distinct[r * s->ranks + d];
+        for (size_t r = 0; r < s->ranks; r++) tokens += spw_distinct_of(routed, r)[d];
         more = more || tokens > most;
     }
     return more;
@@ -138,6 +138,7 @@ const spw_scheme_type spw_scheme_megatron_ncclep = {
     .routing.keep = keep,
     .routing.may_drop = may_drop,
     .routing.flow = megatron_ncclep_flow,
+    .routing.lines = spw_no_lines,
     .routing.balance = balance,
     .megatron = {.dispatcher = SPW_MEGATRON_TOKENS, .fp8 = true},
     .memory.layer = megatron_ncclep_layer,

@@ -155,6 +155,7 @@ const spw_scheme_type spw_scheme_megatron_syncfree = {
     .traffic.exchanges = exchanges,
     .routing.limits = true,
     .routing.flow = megatron_syncfree_flow,
+    .routing.lines = spw_no_lines,
     .routing.balance = balance,
     .memory.communication_bytes = spw_hybrid_ep_bytes,
     .memory.communication_source = "registered buffers (4.8)",

@@ -2,6 +2,7 @@
  * all-to-all dispatcher, whose router pads (it has no option `pay`). 2: DeepEP of Primus-Turbo received for the worst case. 3: permuted into a fixed buffer too. */
 #include "sim/routing/counts.h"
 #include "sim/schemes/deepep/deepep_buffers.h"
+#include "sim/schemes/flow_lines.h"
 #include "sim/schemes/megatron/megatron_alltoall.h"
 #include "sim/schemes/megatron/megatron_deepep.h"
 
@@ -42,6 +43,10 @@ static size_t buffer_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
     return s->ranks * s->assignments;
 }
 
+static size_t primus_syncfree_lines(const spw_routed_group *routed) {
+    return level_of(routed->scheme) == 1 ? spw_megatron_alltoall_lines(routed) : 0;
+}
+
 static void primus_syncfree_flow(const spw_routed_group *routed, spw_flow *out) {
     const spw_layer_shape *s = routed->shape;
     if (level_of(routed->scheme) == 1) {
@@ -51,8 +56,7 @@ static void primus_syncfree_flow(const spw_routed_group *routed, spw_flow *out) 
     spw_megatron_deepep_flow(routed, out);
     for (size_t x = 0; x < s->experts; x++) {
         uint64_t rows = 0;
-        for (size_t r = 0; r < s->ranks; r++)
-            rows += routed->counts->routed[(routed->number * s->ranks + r) * s->experts + x];
+        for (size_t r = 0; r < s->ranks; r++) rows += spw_routed_of(routed, r)[x];
         out->rows[x / s->experts_per_rank] += spw_pad_up(rows, spw_megatron_align(routed->scheme));
     }
 }
@@ -104,6 +108,7 @@ const spw_scheme_type spw_scheme_primus_syncfree = {
     .memory.buffer_formula = "R T K",
     .traffic.exchanges = exchanges,
     .routing.flow = primus_syncfree_flow,
+    .routing.lines = primus_syncfree_lines,
     .routing.balance = balance,
     .memory.communication_bytes = communication_bytes,
     .check = check,

@@ -1,6 +1,7 @@
 /* ROCm MaxText moe_dedup (docs/schemes.md, section 3.6): a row a (token, rank) over ragged all-to-alls, expanded on the
  * receiver into one or two tiers of fixed capacity; weights multiply the activation. */
 #include "sim/routing/counts.h"
+#include "sim/schemes/flow_lines.h"
 #include "sim/schemes/list.h"
 #include "sim/schemes/torch/experts_torch.h"
 
@@ -186,17 +187,14 @@ static spw_status keep(const spw_scheme *scheme, const spw_layer_shape *s, const
 /* All tiers are one row of places: experts by id, of an expert tokens by source rank and position. */
 static void moe_dedup_flow(const spw_routed_group *routed, spw_flow *out) {
     const spw_layer_shape *s = routed->shape;
-    const size_t places = buffer_rows(routed->scheme, s) + overflow_rows(routed->scheme, s),
-                 first = routed->number * s->ranks;
-    const uint32_t *n = routed->counts->routed + first * s->experts;
-    for (size_t i = 0; i < s->ranks * s->ranks; i++)
-        out->wire[i] = routed->counts->distinct[first * s->ranks + i];
+    const size_t places = buffer_rows(routed->scheme, s) + overflow_rows(routed->scheme, s);
+    spw_flow_distinct(routed, out);
     for (size_t r = 0; r < s->ranks; r++) out->dropped[r] = 0;
     for (size_t d = 0; d < s->ranks; d++) {
         size_t room = places;
         for (size_t i = 0; i < s->experts_per_rank * s->ranks; i++) {
             const size_t x = d * s->experts_per_rank + i / s->ranks, source = i % s->ranks;
-            const uint32_t want = n[source * s->experts + x];
+            const uint32_t want = spw_routed_of(routed, source)[x];
             const uint32_t take = want < room ? want : (uint32_t)room;
             out->limit[source * s->experts + x] = take;
             out->dropped[source] += want - take;
@@ -241,5 +239,6 @@ const spw_scheme_type spw_scheme_moe_dedup = {
     .routing.drop_rule = drop_rule,
     .routing.keep = keep,
     .routing.flow = moe_dedup_flow,
+    .routing.lines = spw_no_lines,
     .check = check,
 };

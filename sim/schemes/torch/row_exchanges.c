@@ -1,4 +1,5 @@
 #include "sim/routing/counts.h"
+#include "sim/schemes/flow_lines.h"
 #include "sim/schemes/list.h"
 
 size_t spw_row_exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
@@ -20,15 +21,18 @@ size_t spw_row_exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
 void spw_every_choice(const spw_routed_group *routed, size_t tile, spw_flow *out) {
     const spw_layer_shape *s = routed->shape;
     for (size_t d = 0; d < s->ranks; d++) out->rows[d] = out->dropped[d] = 0;
-    for (size_t i = 0; i < s->ranks * s->ranks; i++) out->wire[i] = 0;
-    for (size_t x = 0; x < s->experts; x++) {
-        const size_t d = x / s->experts_per_rank;
-        uint64_t rows = 0;
-        for (size_t r = 0; r < s->ranks; r++) {
-            const uint32_t n = routed->counts->routed[(routed->number * s->ranks + r) * s->experts + x];
-            out->wire[r * s->ranks + d] += n;
-            rows += n;
+    uint32_t *wire = spw_flow_own_lines(out, s->ranks);
+    for (size_t r = 0; r < s->ranks; r++, wire += s->ranks) {
+        const uint32_t *n = spw_routed_of(routed, r);
+        for (size_t d = 0; d < s->ranks; d++) {
+            uint64_t sent = 0;
+            for (size_t x = d * s->experts_per_rank; x < (d + 1) * s->experts_per_rank; x++) sent += n[x];
+            wire[d] = spw_wire_rows(out, sent);
         }
-        out->rows[d] += (rows + tile - 1) / tile * tile;
+    }
+    for (size_t x = 0; x < s->experts; x++) {
+        uint64_t rows = 0;
+        for (size_t r = 0; r < s->ranks; r++) rows += spw_routed_of(routed, r)[x];
+        out->rows[x / s->experts_per_rank] += (rows + tile - 1) / tile * tile;
     }
 }

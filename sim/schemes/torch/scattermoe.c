@@ -1,6 +1,7 @@
 /* ScatterMoE on one rank (docs/schemes.md, section 6.3): the kernels gather and scatter themselves, so no row is copied
  * for the first product; the gradients reuse the forward pass's buffers. */
 #include "sim/routing/counts.h"
+#include "sim/schemes/flow_lines.h"
 #include "sim/schemes/layer_builder.h"
 #include "sim/schemes/list.h"
 
@@ -75,7 +76,8 @@ static void scattermoe_layer(const spw_scheme *scheme, const spw_layer_shape *s,
 }
 
 static void scattermoe_flow(const spw_routed_group *routed, spw_flow *out) {
-    out->wire[0] = out->rows[0] = routed->counts->assignments[routed->number];
+    out->rows[0] = routed->counts->assignments[routed->number];
+    spw_flow_one_line(out, 1, out->rows[0]);
     out->dropped[0] = 0;
 }
 
@@ -89,5 +91,6 @@ const spw_scheme_type spw_scheme_scattermoe = {
     .memory.layer = scattermoe_layer,
     .traffic.exchanges = spw_no_exchanges,
     .routing.flow = scattermoe_flow,
+    .routing.lines = spw_one_line,
     .check = spw_check_one_rank,
 };

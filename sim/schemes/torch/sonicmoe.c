@@ -1,6 +1,7 @@
 /* SonicMoE on one rank (docs/schemes.md, section 6.4): only the input, the pre-activation, scores and indices are kept.
  * With token rounding every expert's count becomes a multiple of the tile. */
 #include "sim/routing/counts.h"
+#include "sim/schemes/flow_lines.h"
 #include "sim/schemes/layer_builder.h"
 #include "sim/schemes/list.h"
 
@@ -146,10 +147,10 @@ static void sonicmoe_flow(const spw_routed_group *routed, spw_flow *out) {
     const size_t tile = adds_tokens(scheme) ? tile_of(scheme) : 1;
     out->rows[0] = out->dropped[0] = 0;
     for (size_t x = 0; x < s->experts; x++) {
-        const size_t n = routed->counts->routed[routed->number * s->experts + x];
+        const size_t n = spw_routed_of(routed, 0)[x];
         out->rows[0] += filled(s, n, tile);
     }
-    out->wire[0] = out->rows[0];
+    spw_flow_one_line(out, 1, out->rows[0]);
 }
 
 /* Every expert is rounded as the mean is. */
@@ -172,6 +173,7 @@ const spw_scheme_type spw_scheme_sonicmoe = {
     .routing.drop_rule = drop_rule,
     .routing.keep = keep,
     .routing.flow = sonicmoe_flow,
+    .routing.lines = spw_one_line,
     .routing.balance = balance,
     .routing.adds_tokens = adds_tokens,
     .check = spw_check_one_rank,

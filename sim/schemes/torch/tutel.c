@@ -1,6 +1,7 @@
 /* Tutel: a fixed number of places an expert and source rank, filled by choice rank first (docs/schemes.md, section 6.2).
  * Encoder and decoder work in fp32; tokens travel and are multiplied in the type of the activations. */
 #include "sim/routing/counts.h"
+#include "sim/schemes/flow_lines.h"
 #include "sim/schemes/list.h"
 #include "sim/schemes/torch/experts_torch.h"
 
@@ -229,11 +230,11 @@ static void tutel_flow(const spw_routed_group *routed, spw_flow *out) {
     const spw_layer_shape *s = routed->shape;
     size_t fullest = 0;
     for (size_t i = 0; i < s->ranks * s->experts; i++) {
-        const uint32_t n = routed->counts->routed[routed->number * s->ranks * s->experts + i];
+        const uint32_t n = spw_routed_of(routed, i / s->experts)[i % s->experts];
         fullest = n > fullest ? n : fullest;
     }
     const size_t capacity = capacity_of(routed->scheme, s, fullest);
-    for (size_t i = 0; i < s->ranks * s->ranks; i++) out->wire[i] = s->experts_per_rank * capacity;
+    spw_flow_one_line(out, s->ranks, s->experts_per_rank * capacity);
     for (size_t d = 0; d < s->ranks; d++) {
         out->rows[d] = s->experts * capacity;
         out->dropped[d] = 0;
@@ -275,6 +276,7 @@ const spw_scheme_type spw_scheme_tutel = {
     .routing.keep = keep,
     .routing.expert_capacity = expert_capacity,
     .routing.flow = tutel_flow,
+    .routing.lines = spw_one_line,
     .routing.balance = balance,
     .check = check,
 };

@@ -76,7 +76,7 @@ static spw_status fill_from(spw_trace *trace, const spw_measured_shape *s, size_
         const spw_layout *layout = NULL;
         SPW_TRY(spw_composer_layer(composer, l % spw_composer_layers(composer), 0, &record, &layout));
         SPW_TRY(spw_counts_fill(counts, &record, layout));
-        for (size_t i = 0; i < cells; i++) routed[l * cells + i] = counts->routed[i];
+        for (size_t i = 0; i < cells; i++) routed[l * cells + i] = counts->routed[i]; /* a line a rank */
         for (size_t r = 0; r < s->ranks; r++) *known = *known && counts->tokens[r] == s->tokens;
     }
 

@@ -12,12 +12,12 @@
 static spw_status complete_loads(const spw_megatron_coefficients *c, spw_measured_time_run *run) {
     const size_t mine = run->shape.experts_per_rank;
     double *chunk = NULL;
-    spw_status status = SPW_ALLOC(run->shape.experts, &chunk);
+    spw_status status = SPW_ALLOC(run->shape.experts + mine, &chunk);
+    const spw_megatron_chunks chunks = {run->ranks, mine, chunk, NULL, chunk + run->shape.experts};
     for (size_t at = 0; at < run->shape.layers * run->ranks && status == SPW_OK; at++) {
         for (size_t i = 0; i < run->ranks * mine; i++)
             chunk[i] = run->expert_rows[at * mine + i % mine] / (double)run->ranks;
-        spw_megatron_experts_load(c, run->shape.hidden, run->shape.ffn, chunk, run->ranks, mine,
-                                  &run->load[at]);
+        spw_megatron_experts_load(c, run->shape.hidden, run->shape.ffn, &chunks, &run->load[at]);
     }
     spw_free(chunk);
     return status;

@@ -26,6 +26,7 @@ static void close_flows(flows *f) {
     spw_free(f->flow.limit);
     spw_free(f->flow.dropped);
     spw_free(f->flow.rows);
+    spw_free(f->flow.line);
     spw_free(f->flow.wire);
     spw_counts_destroy(f->counts);
     *f = (flows){.counts = NULL};
@@ -38,7 +39,8 @@ static spw_status open_flows(const spw_whole_cell *c, flows *out) {
     spw_status status = SPW_OK;
     *out = (flows){.point = point, .groups = c->gpus / ranks};
     SPW_TRY(spw_counts_create(placement, point.shape.sequences, &out->counts));
-    SPW_TRY(SPW_ALLOC(ranks * ranks, &out->flow.wire));
+    SPW_TRY(SPW_ALLOC(ranks, &out->flow.wire));
+    SPW_TRY(SPW_ALLOC(ranks * ranks, &out->flow.line));
     SPW_TRY(SPW_ALLOC(ranks, &out->flow.rows));
     SPW_TRY(SPW_ALLOC(ranks, &out->flow.dropped));
     const size_t limits = spw_scheme_limits(&c->scheme, &point.shape);

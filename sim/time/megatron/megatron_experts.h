@@ -7,9 +7,16 @@
 /* Blocks that one torch.cat starts for each of its chunks when the longest has so many rows; 2 bytes an element. Source: PyTorch, aten/src/ATen/native/cuda/Shape.cu, getCatGridContig. */
 double spw_megatron_cat_blocks(const spw_megatron_coefficients *c, size_t hidden, double longest_rows);
 
-/* Sets tiled, empty_experts, idle_rows, spilled and, where the stack counts it, unlike of `load`; the caller sets received.
- *   chunk [sources][experts]   rows of a source that an expert of this rank computes; whole numbers, or means */
+/* The rows of a source that an expert of a rank computes; whole numbers, or means. Sources that send alike may stand once. */
+typedef struct spw_megatron_chunks {
+    size_t sources, experts;
+    const double *rows;    /* [sources][experts] */
+    const uint32_t *times; /* [sources] how often each is there; NULL: once */
+    double *sum;           /* [experts] for the function below to write */
+} spw_megatron_chunks;
+
+/* Sets tiled, empty_experts, idle_rows, spilled and, where the stack counts it, unlike of `load`; the caller sets received. */
 void spw_megatron_experts_load(const spw_megatron_coefficients *c, size_t hidden, size_t ffn,
-                               const double *chunk, size_t sources, size_t experts, spw_megatron_load *load);
+                               const spw_megatron_chunks *chunks, spw_megatron_load *load);
 
 #endif

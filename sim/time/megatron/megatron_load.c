@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "sim/job/job.h"
 #include "sim/routing/counts.h"
+#include "sim/schemes/flow_lines.h"
 #include "sim/schemes/point.h"
 #include "sim/schemes/traffic.h"
 #include "sim/time/megatron/megatron_experts.h"
@@ -19,18 +20,20 @@ const char *spw_megatron_unmeasured(spw_megatron_dispatcher dispatcher) {
 
 enum { OWNERS_AT_ONCE = 16 }; /* along the lines of tables that may be large */
 
-/* From an owner's chunks to the next one's: a line of the cache more, so that those of all do not ask for the same place in it. */
-static size_t apart(const spw_layer_shape *s) { return s->ranks * s->experts_per_rank + 8; }
+/* From an owner's chunks to the next one's, and sums of its experts behind them: a line of the cache more, so that those of all do not
+ * ask for the same place in it. */
+static size_t apart(const spw_layer_shape *s) { return (s->ranks + 1) * s->experts_per_rank + 8; }
 
 size_t spw_megatron_load_scratch(const spw_layer_shape *s) { return OWNERS_AT_ONCE * apart(s); }
 
-/* The rows of the experts of `owners` ranks from `first` on, by source and local expert: chunk [owners][apart(s)]. */
-static void list_chunks(const spw_routed_group *routed, size_t first, size_t owners, double *restrict chunk) {
+/* The rows of the experts of `owners` ranks from `first` on, by line of the counts and local expert: chunk [owners][apart(s)]. */
+static void list_chunks(const spw_routed_group *routed, const spw_alike *alike, size_t first, size_t owners,
+                        double *restrict chunk) {
     const spw_layer_shape *s = routed->shape;
     const size_t mine = s->experts_per_rank, step = apart(s);
-    const uint32_t *from = routed->counts->routed + routed->number * s->ranks * s->experts + first * mine;
-    for (size_t source = 0; source < s->ranks; source++, from += s->experts) {
-        double *to = chunk + source * mine;
+    for (size_t line = 0; line < alike->lines; line++) {
+        const uint32_t *from = spw_routed_of(routed, alike->first[line]) + first * mine;
+        double *to = chunk + line * mine;
         for (size_t o = 0; o < owners && mine == 1; o++) to[o * step] = (double)from[o];
         for (size_t o = 0; o < owners && mine > 1; o++) {
             for (size_t e = 0; e < mine; e++) to[o * step + e] = (double)from[o * mine + e];
@@ -38,15 +41,15 @@ static void list_chunks(const spw_routed_group *routed, size_t first, size_t own
     }
 }
 
-static double sum_of(const double *chunk, size_t chunks) {
+static double sum_of(const double *chunk, const spw_alike *alike, size_t mine) {
     double sum = 0.0;
-    for (size_t i = 0; i < chunks; i++) sum += chunk[i];
+    for (size_t i = 0; i < alike->lines * mine; i++) sum += (double)alike->times[i / mine] * chunk[i];
     return sum;
 }
 
 /* What ranks that share experts gather of each other. */
 static void load_gathers(const spw_megatron_coefficients *coefficients, const spw_routed_group *routed,
-                         const spw_flow *flow, spw_megatron_load *load) {
+                         const spw_flow *flow, const spw_rank_rows *rows, spw_megatron_load *load) {
     const spw_layer_shape *s = routed->shape;
     const size_t t = spw_layer_sharers(s);
     spw_ports port[SPW_TRAFFIC_MAX_RANKS];
@@ -56,31 +59,31 @@ static void load_gathers(const spw_megatron_coefficients *coefficients, const sp
         for (size_t d = first; d < first + t; d++) {
             const double in = (double)port[d].link_in, out = (double)port[d].link_out;
             most = fmax(most, fmax(in, out) + coefficients->duplex_share.value * fmin(in, out));
-            load[d].arrived = (double)spw_flow_rows(s, flow, d).received;
+            load[d].arrived = (double)rows[d].received;
         }
         for (size_t d = first; d < first + t; d++) load[d].shared = most;
     }
 }
 
-/* What rank d does; chunk: the rows of its experts, or equal slots where those are computed full or empty. */
+/* What a rank with these rows does; chunk: the rows of its experts, which become equal slots where those are computed full or
+ * empty. */
 static spw_megatron_load load_of_rank(const spw_megatron_coefficients *coefficients,
-                                      const spw_routed_group *routed, const spw_flow *flow,
-                                      const spw_ports *port, size_t d, double *chunk) {
+                                      const spw_routed_group *routed, const spw_rank_rows *of,
+                                      const spw_ports *port, const spw_alike *alike, double *chunk) {
     const spw_layer_shape *s = routed->shape;
-    const size_t chunks = s->ranks * s->experts_per_rank;
+    const size_t mine = s->experts_per_rank;
     const bool slots = spw_scheme_fills_slots(routed->scheme),
                permutes = routed->scheme->type->megatron.dispatcher == SPW_MEGATRON_ALL_TO_ALL;
-    const double rows = (double)flow->rows[d];
+    const double rows = (double)of->held;
+    const spw_megatron_chunks chunks = {alike->lines, mine, chunk, alike->times, chunk + s->ranks * mine};
     spw_megatron_load load = {.received = rows,
                               .link_in = (double)port->link_in,
                               .link_out = (double)port->link_out,
                               .nic_in = (double)port->nic_in,
-                              .nic_out = (double)port->nic_out};
-    for (size_t i = 0; i < chunks && slots; i++) chunk[i] = rows / (double)chunks;
-    spw_megatron_experts_load(coefficients, s->hidden, s->ffn, chunk, s->ranks, s->experts_per_rank, &load);
-    uint64_t sent = 0;
-    for (size_t to = 0; to < s->ranks && permutes; to++) sent += flow->wire[d * s->ranks + to];
-    load.sent = (double)sent;
+                              .nic_out = (double)port->nic_out,
+                              .sent = permutes ? (double)of->sent : 0.0};
+    for (size_t i = 0; i < alike->lines * mine && slots; i++) chunk[i] = rows / (double)(s->ranks * mine);
+    spw_megatron_experts_load(coefficients, s->hidden, s->ffn, &chunks, &load);
     return load;
 }
 
@@ -90,20 +93,24 @@ void spw_megatron_load_of(const spw_megatron_coefficients *coefficients, const s
     const size_t t = spw_layer_sharers(s), all = s->ranks / t;
     const bool slots = spw_scheme_fills_slots(routed->scheme);
     spw_ports port[SPW_TRAFFIC_MAX_RANKS];
+    spw_rank_rows rows[SPW_TRAFFIC_MAX_RANKS];
+    spw_alike alike;
+    spw_alike_of_counts(routed, &alike);
+    spw_traffic_rows(s, flow, rows);
     spw_traffic_ports(routed, flow, port);
     for (size_t first = 0; first < all; first += OWNERS_AT_ONCE) {
         const size_t owners = all - first < OWNERS_AT_ONCE ? all - first : OWNERS_AT_ONCE;
-        list_chunks(routed, first, owners, scratch);
+        list_chunks(routed, &alike, first, owners, scratch);
         for (size_t o = 0; o < owners; o++) {
             double *chunk = scratch + o * apart(s);
-            const double kept = slots ? sum_of(chunk, s->ranks * s->experts_per_rank) : 0.0;
+            const double kept = slots ? sum_of(chunk, &alike, s->experts_per_rank) : 0.0;
             for (size_t d = (first + o) * t; d < (first + o + 1) * t; d++) {
-                load[d] = load_of_rank(coefficients, routed, flow, &port[d], d, chunk);
+                load[d] = load_of_rank(coefficients, routed, &rows[d], &port[d], &alike, chunk);
                 if (slots) load[d].zero_rows = fmax(load[d].received - kept, 0.0);
             }
         }
     }
-    if (t > 1) load_gathers(coefficients, routed, flow, load);
+    if (t > 1) load_gathers(coefficients, routed, flow, rows, load);
 }
 
 void spw_megatron_load_slow(const spw_network *network, size_t ranks, spw_megatron_load *load) {

@@ -20,6 +20,7 @@ typedef struct step {
     double T, E, e, H, F;
     double model_H; /* of what the norm and the router read */
     size_t ranks, layer;
+    double alike;                  /* ranks for which each of these stands */
     const spw_megatron_load *load; /* [ranks] of the layer */
     double *phase_s;               /* [ranks][PHASES] of the layer, or NULL */
     double *now, *counted;         /* [ranks] GPU; when the host knew the last layer's counts */
@@ -74,7 +75,8 @@ static void meet(step *s, spw_megatron_phase phase) {
     double last = 0.0, sum = 0.0;
     for (size_t r = 0; r < s->ranks; r++) last = larger(last, s->now[r] - s->met);
     const double scale = s->c->jitter_share.value * last;
-    for (size_t r = 0; r < s->ranks && scale > 0.0; r++) sum += exp((s->now[r] - s->met - last) / scale);
+    for (size_t r = 0; r < s->ranks && scale > 0.0; r++)
+        sum += s->alike * exp((s->now[r] - s->met - last) / scale);
     s->met += last + (scale > 0.0 ? scale * log(sum) : 0.0);
     for (size_t r = 0; r < s->ranks; r++) wait_until(s, phase, r, s->met, s->out->rank_wait_s);
 }
@@ -117,7 +119,8 @@ static double ports_s(const step *s, double nic, double element_bytes) {
         most = larger(most, larger(in, out) + s->c->duplex_share.value * smaller(in, out));
     }
     const bool all_to_all = s->dispatcher == SPW_MEGATRON_ALL_TO_ALL && nic == 0.0;
-    const double messages = s->ranks > 1 ? (double)s->ranks - 1.0 : 1.0, row_bytes = element_bytes * s->H;
+    const double all = s->alike * (double)s->ranks, messages = all > 1.0 ? all - 1.0 : 1.0,
+                 row_bytes = element_bytes * s->H;
     const double factor =
         all_to_all && heavier > least ? long_message(s, row_bytes * heavier / messages) : 1.0;
     const double link_s =
@@ -289,11 +292,29 @@ static double unlike_of(const step *s) {
     return most;
 }
 
+enum { FEW_RANKS = 64 }; /* which are worked through one by one */
+
+/* Have all ranks of a layer the same load, in every layer? Then one stands for all. */
+static bool are_alike(const spw_megatron_loads *loads, size_t layers, size_t ranks) {
+    for (size_t l = 0; l < (loads->turn > 0 ? loads->turn : layers); l++) {
+        const spw_megatron_load *load = loads->load + l * ranks;
+        for (size_t r = 1; r < ranks; r++)
+            if (memcmp(&load[r], load, sizeof *load) != 0) return false;
+    }
+    return true;
+}
+
 spw_status spw_megatron_time_predict(const spw_megatron_coefficients *c, const spw_megatron_shape *shape,
                                      spw_megatron_dispatcher dispatcher, size_t ranks,
                                      const spw_megatron_loads *loads, double *phase_s,
                                      spw_megatron_time *out) {
-    step s = {.c = c, .shape = shape, .dispatcher = dispatcher, .ranks = ranks, .out = out};
+    const bool one = phase_s == NULL && ranks > FEW_RANKS && are_alike(loads, shape->layers, ranks);
+    step s = {.c = c,
+              .shape = shape,
+              .dispatcher = dispatcher,
+              .ranks = one ? 1 : ranks,
+              .alike = one ? (double)ranks : 1.0,
+              .out = out};
     spw_status status = SPW_OK;
     memset(out, 0, sizeof *out);
     if (ranks == 0 || shape->layers == 0 || shape->tokens == 0 || shape->hidden == 0 || shape->ffn == 0 ||

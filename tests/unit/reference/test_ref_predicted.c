@@ -125,7 +125,8 @@ static void check_flow(const layer *l, const spw_scheme *scheme) {
     const size_t ranks = l->shape.ranks;
     spw_flow flow = {0};
     spw_exchange exchange[SPW_SCHEME_EXCHANGES];
-    CHECK_OK(SPW_ALLOC(ranks * ranks, &flow.wire));
+    CHECK_OK(SPW_ALLOC(ranks, &flow.wire));
+    CHECK_OK(SPW_ALLOC(ranks * ranks, &flow.line));
     CHECK_OK(SPW_ALLOC(ranks, &flow.rows));
     CHECK_OK(SPW_ALLOC(ranks * l->shape.sequences * l->shape.experts, &flow.limit));
     CHECK_OK(SPW_ALLOC(ranks, &flow.dropped));
@@ -138,11 +139,12 @@ static void check_flow(const layer *l, const spw_scheme *scheme) {
             for (size_t i = 0; i < exchanges; i++) {
                 const size_t from = exchange[i].back ? d : s, to = exchange[i].back ? s : d;
                 CHECK(spw_fabric_bytes(l->fabric, exchange[i].name, from, to) ==
-                      flow.wire[s * ranks + d] * exchange[i].row_bytes);
+                      flow.wire[s][d] * exchange[i].row_bytes);
             }
         }
     }
-    spw_free(flow.dropped), spw_free(flow.limit), spw_free(flow.rows), spw_free(flow.wire);
+    spw_free(flow.dropped), spw_free(flow.limit), spw_free(flow.rows), spw_free(flow.wire),
+        spw_free(flow.line);
 }
 
 static void check_peaks(const layer *l, const spw_scheme *scheme) {

@@ -10,16 +10,42 @@
 
 enum { MISSING = 0xffff, PIECES = 12 };
 
+/* Whoever fills them may let ranks share a line. */
 static void same(const spw_counts *a, const spw_counts *b) {
     const spw_placement *p = &a->placement;
-    CHECK(memcmp(a->per_sequence, b->per_sequence,
-                 p->ranks * a->sequences * p->experts * sizeof *a->per_sequence) == 0);
-    CHECK(memcmp(a->routed, b->routed, p->ranks * p->experts * sizeof *a->routed) == 0);
-    CHECK(memcmp(a->distinct, b->distinct, p->ranks * p->group_ranks * sizeof *a->distinct) == 0);
-    CHECK(memcmp(a->distinct_node, b->distinct_node, p->ranks * a->group_nodes * sizeof *a->distinct_node) ==
-          0);
+    for (size_t r = 0; r < p->ranks; r++) {
+        const size_t of_sequences = a->sequences * p->experts * sizeof(uint32_t);
+        CHECK(memcmp(spw_counts_sequences_of(a, r), spw_counts_sequences_of(b, r), of_sequences) == 0);
+        CHECK(memcmp(spw_counts_routed_of(a, r), spw_counts_routed_of(b, r), p->experts * sizeof(uint32_t)) ==
+              0);
+        CHECK(memcmp(spw_counts_distinct_of(a, r), spw_counts_distinct_of(b, r),
+                     p->group_ranks * sizeof(uint32_t)) == 0);
+        CHECK(memcmp(spw_counts_nodes_of(a, r), spw_counts_nodes_of(b, r),
+                     a->group_nodes * sizeof(uint32_t)) == 0);
+    }
     CHECK(memcmp(a->tokens, b->tokens, p->ranks * sizeof *a->tokens) == 0);
     CHECK(memcmp(a->assignments, b->assignments, p->ranks * sizeof *a->assignments) == 0);
+}
+
+static size_t lines_of(const spw_counts *c) {
+    size_t lines = 0;
+    for (size_t r = 0; r < c->placement.ranks; r++) lines = c->line[r] + 1u > lines ? c->line[r] + 1u : lines;
+    return lines;
+}
+
+/* Ranks with the pieces of one before them left out: how many hold something else. */
+static size_t held_of(const spw_layout *layout) {
+    size_t held = 0;
+    for (size_t r = 0; r < layout->ranks; r++) {
+        const size_t pieces = layout->begin[r + 1] - layout->begin[r];
+        bool anew = true;
+        for (size_t other = 0; other < r; other++)
+            anew = anew && (layout->begin[other + 1] - layout->begin[other] != pieces ||
+                            memcmp(layout->segment + layout->begin[other], layout->segment + layout->begin[r],
+                                   pieces * sizeof *layout->segment) != 0);
+        held += anew;
+    }
+    return held;
 }
 
 static void draw_ids(uint64_t *seed, size_t tokens, size_t top_k, size_t experts, uint16_t *id) {
@@ -69,6 +95,7 @@ static void run(uint64_t seed) {
             CHECK_OK(spw_counts_fill(want, &record, layout));
             CHECK_OK(spw_segment_counts_fill(cache, got, &record, layout));
             same(want, got);
+            if (got->shared) CHECK(lines_of(got) == held_of(layout));
             spw_counts_destroy(want), spw_counts_destroy(got), spw_layout_destroy(layout);
         }
     }

@@ -306,7 +306,7 @@ static void check_against(routing *w, const char *text, const uint8_t *sent, con
         }
         CHECK(flow->dropped[r] == dropped);
         CHECK(lost[r] == gone);
-        for (size_t d = 0; d < s->ranks; d++) CHECK(flow->wire[r * s->ranks + d] == wire[d]);
+        for (size_t d = 0; d < s->ranks; d++) CHECK(flow->wire[r][d] == wire[d]);
     }
 }
 
@@ -410,7 +410,7 @@ static void test_on_paper(void) {
     const spw_flow *flow = run(&w, &tight);
     CHECK(flow->rows[0] == 5 && flow->rows[1] == 3);
     CHECK(flow->dropped[0] == 1 && flow->dropped[1] == 1);
-    CHECK(flow->wire[0] == 3 && flow->wire[1] == 1 && flow->wire[2] == 2 && flow->wire[3] == 2);
+    CHECK(flow->wire[0][0] == 3 && flow->wire[0][1] == 1 && flow->wire[1][0] == 2 && flow->wire[1][1] == 2);
     /* pad 3: the budget is 6, expert 1 starts at row 6, so all of it is dropped. */
     const spw_scheme padded = scheme_of("hybrid-ep:budget=0.9,pad=3");
     flow = run(&w, &padded);
@@ -421,7 +421,7 @@ static void test_on_paper(void) {
     flow = run(&w, &dedup);
     CHECK(flow->rows[0] == 6 && flow->rows[1] == 0);
     CHECK(flow->dropped[0] == 1 && flow->dropped[1] == 3);
-    CHECK(flow->wire[0] == 3 && flow->wire[1] == 0 && flow->wire[2] == 2 && flow->wire[3] == 0);
+    CHECK(flow->wire[0][0] == 3 && flow->wire[0][1] == 0 && flow->wire[1][0] == 2 && flow->wire[1][1] == 0);
     destroy(&w);
 }
 

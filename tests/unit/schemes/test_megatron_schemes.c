@@ -80,7 +80,8 @@ static outcome run(world *w, const char *text) {
     outcome o = {.wire = 0};
     CHECK_OK(spw_selection_run(w->selection, &scheme, w->counts, &w->record, w->layout));
     const spw_flow *flow = spw_selection_flow(w->selection, 0);
-    for (size_t i = 0; i < w->shape.ranks * w->shape.ranks; i++) o.wire += o.sent_rows[i] = flow->wire[i];
+    for (size_t i = 0; i < w->shape.ranks * w->shape.ranks; i++)
+        o.wire += o.sent_rows[i] = flow->wire[i / w->shape.ranks][i % w->shape.ranks];
     for (size_t r = 0; r < w->shape.ranks; r++) {
         o.rows += o.held[r] = flow->rows[r];
         o.dropped += flow->dropped[r];
@@ -228,11 +229,13 @@ static void test_waste(void) {
     } cases[] = {{16, 240, 1920}, {32, 496, 3968}, {128, 2032, 0}, {256, 4080, 0}};
     const size_t cells = 8 * 256;
     spw_layer_shape s = deepseek(1);
-    uint64_t state = 3, wire[64], rows[8], dropped[8];
+    uint64_t state = 3, rows[8], dropped[8];
+    uint32_t line[64];
+    const uint32_t *wire[8];
     uint32_t *routed = NULL, *limit = NULL;
     CHECK_OK(SPW_ALLOC(cells, &routed));
     CHECK_OK(SPW_ALLOC(cells, &limit));
-    const spw_counts counts = {.routed = routed};
+    const spw_counts counts = {.placement = {8, 8, 8, 256}, .sequences = 1, .routed = routed};
     for (size_t i = 0; i < 4; i++) {
         double extra[2] = {0.0, 0.0};
         enum { DRAWS = 200 };
@@ -242,7 +245,8 @@ static void test_waste(void) {
                 plain += routed[j] = 300 + (uint32_t)random_below(&state, 1024);
             for (int router = 0; router < 2; router++) {
                 char text[64];
-                spw_flow flow = {wire, rows, limit, dropped};
+                spw_flow flow = {
+                    .wire = wire, .line = line, .rows = rows, .limit = limit, .dropped = dropped};
                 (void)snprintf(text, sizeof text, "megatron-alltoall:align=%zu%s", cases[i].align,
                                router ? ",pay=router" : "");
                 const spw_scheme scheme = scheme_of(text);

@@ -61,24 +61,27 @@ static world draw_world(uint64_t *state) {
 static group_flow flow_of(const world *w, const char *text, size_t group) {
     const spw_scheme scheme = scheme_of(text);
     const size_t ranks = w->shape.ranks;
-    group_flow g;
-    CHECK_OK(SPW_ALLOC(ranks * ranks, &g.flow.wire));
+    group_flow g = {.flow.chosen = NULL};
+    CHECK_OK(SPW_ALLOC(ranks, &g.flow.wire));
+    CHECK_OK(SPW_ALLOC(ranks * ranks, &g.flow.line));
     CHECK_OK(SPW_ALLOC(ranks, &g.flow.rows));
     CHECK_OK(SPW_ALLOC(ranks * w->shape.sequences * w->shape.experts, &g.flow.limit));
     CHECK_OK(SPW_ALLOC(ranks, &g.flow.dropped));
     CHECK_OK(SPW_ALLOC(ranks, &g.sent));
     CHECK_OK(SPW_ALLOC(ranks, &g.received));
-    memset(g.flow.wire, 0xA5, ranks * ranks * sizeof *g.flow.wire); /* all of it is overwritten */
+    memset(g.flow.line, 0xA5, ranks * ranks * sizeof *g.flow.line); /* all of it is overwritten */
     memset(g.flow.rows, 0xA5, ranks * sizeof *g.flow.rows);
     memset(g.flow.dropped, 0xA5, ranks * sizeof *g.flow.dropped);
     scheme.type->routing.flow(&(spw_routed_group){&scheme, &w->shape, w->counts, group}, &g.flow);
+    CHECK_OK(spw_flow_check(&scheme, &g.flow));
     spw_traffic_compute(&(spw_routed_group){&scheme, &w->shape, w->counts, group}, &g.flow, true, &g.traffic,
                         g.sent, g.received);
     return g;
 }
 
 static void destroy_flow(group_flow *g) {
-    void *const owned[] = {g->flow.wire, g->flow.rows, g->flow.limit, g->flow.dropped, g->sent, g->received};
+    void *const owned[] = {g->flow.wire,    g->flow.line, g->flow.rows, g->flow.limit,
+                           g->flow.dropped, g->sent,      g->received};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) spw_free(owned[i]);
 }
 
@@ -119,9 +122,10 @@ static void check_deduplicated(const world *w, size_t group) {
     group_flow ring = flow_of(w, "ring", group);
     const size_t ranks = w->shape.ranks;
     for (size_t i = 0; i < ranks * ranks; i++) {
-        CHECK(once.flow.wire[i] <= plain.flow.wire[i] && once.flow.wire[i] <= w->shape.tokens);
-        CHECK(plain.flow.wire[i] <= once.flow.wire[i] * w->shape.top_k);
-        CHECK(ring.flow.wire[i] == w->shape.tokens);
+        CHECK(once.flow.wire[i / ranks][i % ranks] <= plain.flow.wire[i / ranks][i % ranks] &&
+              once.flow.wire[i / ranks][i % ranks] <= w->shape.tokens);
+        CHECK(plain.flow.wire[i / ranks][i % ranks] <= once.flow.wire[i / ranks][i % ranks] * w->shape.top_k);
+        CHECK(ring.flow.wire[i / ranks][i % ranks] == w->shape.tokens);
     }
     /* A token crosses once a node: never more than once a rank. */
     CHECK(once.traffic.inter_node_bytes + once.traffic.intra_node_bytes <= once.traffic.dispatch_bytes * 2);
@@ -172,7 +176,7 @@ static void check_truncated(const world *w, size_t group) {
         (void)snprintf(text, sizeof text, "%s:buffer_factor=1000", names[n]);
         group_flow wide = flow_of(w, text, group), whole = flow_of(w, names[n], group);
         CHECK(sum(wide.flow.dropped, ranks) == 0);
-        CHECK(memcmp(wide.flow.wire, whole.flow.wire, ranks * ranks * sizeof *wide.flow.wire) == 0);
+        CHECK(memcmp(wide.flow.line, whole.flow.line, ranks * ranks * sizeof *wide.flow.line) == 0);
         CHECK(memcmp(wide.flow.rows, whole.flow.rows, ranks * sizeof *wide.flow.rows) == 0);
         CHECK(memcmp(wide.flow.limit, whole.flow.limit, ranks * w->shape.experts * sizeof *wide.flow.limit) ==
               0);
@@ -214,7 +218,7 @@ static void test_drops_by_hand(void) {
     CHECK(g.flow.rows[0] == 4 && g.flow.rows[1] == 2 && g.flow.rows[2] == 2);
     CHECK(g.flow.dropped[0] == 0 && g.flow.dropped[1] == 2 && g.flow.dropped[2] == 2);
     CHECK(g.flow.limit[6] == 1 && g.flow.limit[7] == 0 && g.flow.limit[13] == 0);
-    CHECK(g.flow.wire[0] == 3 && g.flow.wire[3] == 1 && g.flow.wire[6] == 0);
+    CHECK(g.flow.wire[0][0] == 3 && g.flow.wire[1][0] == 1 && g.flow.wire[2][0] == 0);
     CHECK(g.sent[0] == 8 && g.sent[1] == 16 && g.sent[2] == 8 && g.received[0] == 8);
     destroy_flow(&g);
     /* The ring serves expert 0 of all ranks, then expert 1: 0 0 | 0 0 fill it. */
@@ -225,10 +229,10 @@ static void test_drops_by_hand(void) {
     /* C = trunc(ceil(2 x 2 / 6) x 1) = 1: the second token of a sequence loses what the first has taken. */
     g = flow_of(&w, "dense:capacity_factor=1", 0);
     CHECK(g.flow.dropped[0] == 1 && g.flow.dropped[1] == 1 && g.flow.dropped[2] == 1);
-    CHECK(g.flow.rows[2] == 6 && g.flow.wire[1] == 2 && g.sent[0] == 2 * 2 * 8);
+    CHECK(g.flow.rows[2] == 6 && g.flow.wire[0][1] == 2 && g.sent[0] == 2 * 2 * 8);
     destroy_flow(&g);
     g = flow_of(&w, "gmm-deepep", 0);
-    CHECK(g.flow.wire[0] == 2 && g.flow.wire[1] == 1 && g.flow.wire[2] == 0 && g.flow.rows[0] == 8);
+    CHECK(g.flow.wire[0][0] == 2 && g.flow.wire[0][1] == 1 && g.flow.wire[0][2] == 0 && g.flow.rows[0] == 8);
     CHECK(g.sent[0] == 4 * 2 + 8 * 2 + 4 && g.sent[2] == 3 * (4 * 2 + 8 * 2 + 4));
     destroy_flow(&g);
 

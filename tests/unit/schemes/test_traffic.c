@@ -7,8 +7,9 @@
 enum { RANKS = 4, EXPERTS = 8 };
 
 /* Rows from rank to rank, all sums of them different; ranks 0 and 1 are on one node, 2 and 3 on the other. */
-static uint64_t wire[RANKS * RANKS] = {1,   2,   4,    8,    16,   32,   64,    128,
-                                       256, 512, 1024, 2048, 4096, 8192, 16384, 32768};
+static const uint32_t line[RANKS][RANKS] = {
+    {1, 2, 4, 8}, {16, 32, 64, 128}, {256, 512, 1024, 2048}, {4096, 8192, 16384, 32768}};
+static const uint32_t *wire[RANKS] = {line[0], line[1], line[2], line[3]};
 static const spw_layer_shape shape = {.ranks = RANKS,
                                       .node_ranks = 2,
                                       .experts = EXPERTS,

@@ -126,9 +126,10 @@ static void test_loads(void) {
 /* Two ranks, four experts, 600 and 200 choices: tiles by expert, the worst rank of each kind. */
 static void test_raise(void) {
     uint32_t routed[] = {300, 1, 0, 299, 100, 0, 1, 99}, limit[] = {300, 1, 0, 299, 100, 0, 1, 99};
-    uint64_t rows[] = {401, 399}, wire[] = {301, 299, 100, 100}, dropped[] = {0, 0};
+    uint64_t rows[] = {401, 399}, dropped[] = {0, 0};
+    const uint32_t first[] = {301, 299}, second[] = {100, 100}, *wire[] = {first, second};
     spw_counts counts = {.placement = {2, 2, 8, 4}, .sequences = 1, .group_nodes = 1, .routed = routed};
-    const spw_flow flow = {wire, rows, limit, dropped};
+    const spw_flow flow = {.wire = wire, .rows = rows, .limit = limit, .dropped = dropped};
     const spw_layer_shape shape = {.ranks = 2,
                                    .experts = 4,
                                    .experts_per_rank = 2,

@@ -278,6 +278,12 @@ static void test_loads_in_turn(void) {
     CHECK(got.step_s > want.step_s); /* the full one twice */
 }
 
+static void load_experts(const spw_megatron_coefficients *c, const double *chunk, size_t sources,
+                         size_t experts, spw_megatron_load *load) {
+    double sum[8];
+    spw_megatron_experts_load(c, 1024, 512, &(spw_megatron_chunks){sources, experts, chunk, NULL, sum}, load);
+}
+
 /* H = 1024: a block moves two rows. 4 multiprocessors: at most 128 blocks a chunk. A block takes as long as 0.25 rows. */
 static void test_idle_blocks(void) {
     spw_megatron_coefficients c = plain();
@@ -293,12 +299,12 @@ static void test_idle_blocks(void) {
                  {many, 32.0 + 16.0, 4224 + 128, 0}, /* 128 blocks at most: 32 rows */
                  {even, 0.0, 2 * 128, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        spw_megatron_experts_load(&c, 1024, 512, cases[i].chunk, 2, 2, &load);
+        load_experts(&c, cases[i].chunk, 2, 2, &load);
         CHECK(fabs(load.idle_rows - cases[i].idle) < 1e-9);
         CHECK(load.tiled == cases[i].tiled && load.empty_experts == cases[i].empty);
     }
     const double none[] = {5, 0, 7, 0};
-    spw_megatron_experts_load(&c, 1024, 512, none, 2, 2, &load);
+    load_experts(&c, none, 2, 2, &load);
     CHECK(load.tiled == 128 && load.empty_experts == 1);
     CHECK(spw_megatron_cat_blocks(&c, 1024, 3) == 2 && spw_megatron_cat_blocks(&c, 1024, 1e9) == 128);
     /* Idle rows are copied like rows, in all four moves between exchange and experts. */
@@ -321,15 +327,15 @@ static void test_unlike_rows(void) {
     spw_megatron_load load = {.received = 1.0};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         c.unlike_floor_s.value = 1e-3;
-        spw_megatron_experts_load(&c, 1024, 512, cases[i].chunk, 2, 4, &load);
+        load_experts(&c, cases[i].chunk, 2, 4, &load);
         CHECK(fabs(load.unlike - cases[i].unlike) < 1e-12);
         c.unlike_floor_s.value = 0.0;
-        spw_megatron_experts_load(&c, 1024, 512, cases[i].chunk, 2, 4, &load);
+        load_experts(&c, cases[i].chunk, 2, 4, &load);
         CHECK(!(load.unlike > 0.0));
     }
     const double alone[] = {17, 3};
     c.unlike_floor_s.value = 1e-3;
-    spw_megatron_experts_load(&c, 1024, 512, alone, 2, 1, &load);
+    load_experts(&c, alone, 2, 1, &load);
     CHECK(!(load.unlike > 0.0));
     /* Of each layer the rank that has most: 0.5 and, of the others, 0.25. */
     spw_megatron_load layer[LAYERS][RANKS];
@@ -345,10 +351,10 @@ static void test_spills_and_zeros(void) {
     spw_megatron_load load = {.received = 2048.0}, layer[LAYERS][RANKS];
     c.cache_bytes.value = 1024.0 * 1024.0;
     const double two[] = {1024, 1024}, one[] = {2048, 0};
-    spw_megatron_experts_load(&c, 1024, 512, two, 1, 2, &load);
+    load_experts(&c, two, 1, 2, &load);
     CHECK(load.spilled[SPW_MEGATRON_DEPTH_HIDDEN] == 0.5 && load.spilled[SPW_MEGATRON_DEPTH_FFN] == 0.0);
     CHECK(load.spilled[SPW_MEGATRON_DEPTH_TWICE_FFN] == 0.5);
-    spw_megatron_experts_load(&c, 1024, 512, one, 1, 2, &load);
+    load_experts(&c, one, 1, 2, &load);
     CHECK(load.spilled[SPW_MEGATRON_DEPTH_HIDDEN] == 0.75 && load.spilled[SPW_MEGATRON_DEPTH_FFN] == 0.5);
     /* Forward 4 NHF of depth H and 2 NHF of depth F; backward 4 of 2 F and 2 of H; weight gradients do not spill. */
     fill(layer, 16384);

@@ -28,9 +28,17 @@ static void wrong_drops(const spw_routed_group *routed, spw_flow *out) {
     out->dropped[0]++;
 }
 
+/* Rank `source` sends rank 0 or 1 more than the scheme says. */
+static void send_more(spw_flow *out, size_t source, size_t d, uint32_t more) {
+    static uint32_t line[RANKS];
+    memcpy(line, out->wire[source], sizeof line);
+    line[d] += more;
+    out->wire[source] = line;
+}
+
 static void wrong_wire(const spw_routed_group *routed, spw_flow *out) {
     right->routing.flow(routed, out);
-    out->wire[1]++;
+    send_more(out, 0, 1, 1);
 }
 
 /* home: every choice is an expert of the token's own rank. */
@@ -134,7 +142,7 @@ static void wrong_two_ranks(const spw_routed_group *routed, spw_flow *out) {
 
 static void wrong_way_back(const spw_routed_group *routed, spw_flow *out) { /* from rank 1 to 0 */
     right->routing.flow(routed, out);
-    out->wire[RANKS] += 2;
+    send_more(out, 1, 0, 2);
 }
 
 /* `type` in the scheme's place: so many misses, of which the first begins so. */

@@ -65,17 +65,21 @@ static void test_slots(void) {
     CHECK(sent == 192);
 
     uint32_t routed[RANKS * EXPERTS] = {0}, chosen[RANKS * EXPERTS] = {0}, limit[RANKS * EXPERTS];
-    uint64_t wire[RANKS * RANKS], rows[RANKS], dropped[RANKS];
+    uint64_t rows[RANKS], dropped[RANKS];
+    const uint32_t *wire[RANKS];
     uint32_t distinct[RANKS * RANKS] = {0};
     for (size_t r = 0; r < RANKS; r++) {
         distinct[r * RANKS] = r == 0 ? 64 : r == 1 ? 32 : 0;
         for (size_t x = 0; x < 2; x++)
             routed[r * EXPERTS + x] = distinct[r * RANKS], chosen[r * EXPERTS + x] = 64;
     }
-    const spw_counts counts = {.routed = routed, .distinct = distinct};
-    spw_flow flow = {wire, rows, limit, dropped, chosen};
+    const spw_placement placement = {RANKS, RANKS, 8, EXPERTS};
+    const spw_counts before = {.placement = placement, .sequences = 1, .routed = chosen},
+                     counts = {
+                         .placement = placement, .sequences = 1, .routed = routed, .distinct = distinct};
+    spw_flow flow = {.wire = wire, .rows = rows, .limit = limit, .dropped = dropped, .chosen = &before};
     scheme.type->routing.flow(&(spw_routed_group){&scheme, &s, &counts, 0}, &flow);
-    CHECK(rows[0] == 96 && rows[1] == 0 && wire[0] == 64 && wire[RANKS] == 32 && wire[2 * RANKS] == 0);
+    CHECK(rows[0] == 96 && rows[1] == 0 && wire[0][0] == 64 && wire[1][0] == 32 && wire[2][0] == 0);
     CHECK(limit[0] == 64 && limit[EXPERTS] == 32 && limit[1] == 0 && limit[EXPERTS + 1] == 0);
     CHECK(dropped[0] == 64 && dropped[1] == 32); /* beside those that keep() dropped */
 }

@@ -1,0 +1,76 @@
+#include "sim/schemes/flow_lines.h"
+
+#include <string.h>
+
+spw_counts_parts spw_counts_parts_of(const spw_scheme *scheme, size_t schemes) {
+    unsigned parts = SPW_COUNTS_ROUTED;
+    for (size_t i = 0; i < schemes; i++) {
+        const bool once = spw_scheme_once_a_rank(&scheme[i]) || spw_scheme_by_node(&scheme[i]);
+        parts |= once ? SPW_COUNTS_DISTINCT : 0u;
+        parts |= scheme[i].type->routing.limit_per_sequence ? SPW_COUNTS_SEQUENCES : 0u;
+    }
+    return (spw_counts_parts)parts;
+}
+
+uint32_t *spw_flow_own_lines(spw_flow *flow, size_t ranks) {
+    for (size_t r = 0; r < ranks; r++) flow->wire[r] = flow->line + r * ranks;
+    return flow->line;
+}
+
+void spw_flow_one_line(spw_flow *flow, size_t ranks, uint64_t rows) {
+    const uint32_t each = spw_wire_rows(flow, rows);
+    for (size_t d = 0; d < ranks; d++) {
+        flow->line[d] = each;
+        flow->wire[d] = flow->line;
+    }
+}
+
+void spw_flow_distinct(const spw_routed_group *routed, spw_flow *flow) {
+    for (size_t r = 0; r < routed->shape->ranks; r++) flow->wire[r] = spw_distinct_of(routed, r);
+}
+
+enum { PLACES = 2 * SPW_TRAFFIC_MAX_RANKS };
+
+/* Puts rank r to those with its line. place [places], a power of two above the ranks: the line after which one is free. */
+static void put(spw_alike *out, const uint32_t *const *line_of_first, const uint32_t *line, size_t r,
+                uint16_t *place, size_t places) {
+    size_t at = (size_t)(((uint64_t)(uintptr_t)line * UINT64_C(0x9e3779b97f4a7c15)) >> 40) & (places - 1);
+    while (place[at] > 0 && line_of_first[place[at] - 1] != line) at = (at + 1) & (places - 1);
+    if (place[at] == 0) {
+        out->first[out->lines] = (uint32_t)r;
+        out->times[out->lines] = 0;
+        place[at] = (uint16_t)++out->lines;
+    }
+    out->of[r] = place[at] - 1u;
+    out->times[out->of[r]]++;
+}
+
+static size_t places_of(size_t ranks) {
+    size_t places = 2;
+    while (places < 2 * ranks) places *= 2;
+    return places;
+}
+
+void spw_alike_of_flow(const spw_flow *flow, size_t ranks, spw_alike *out) {
+    const uint32_t *line[SPW_TRAFFIC_MAX_RANKS];
+    uint16_t place[PLACES];
+    const size_t places = places_of(ranks);
+    memset(place, 0, places * sizeof *place);
+    out->lines = 0;
+    for (size_t r = 0; r < ranks; r++) {
+        line[out->lines] = flow->wire[r]; /* should it be a new one */
+        put(out, line, flow->wire[r], r, place, places);
+    }
+}
+
+void spw_alike_of_counts(const spw_routed_group *routed, spw_alike *out) {
+    const uint32_t *line[SPW_TRAFFIC_MAX_RANKS];
+    uint16_t place[PLACES];
+    const size_t ranks = routed->shape->ranks, places = places_of(ranks);
+    memset(place, 0, places * sizeof *place);
+    out->lines = 0;
+    for (size_t r = 0; r < ranks; r++) {
+        line[out->lines] = spw_routed_of(routed, r);
+        put(out, line, line[out->lines], r, place, places);
+    }
+}
