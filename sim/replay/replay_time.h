@@ -4,11 +4,11 @@
 #define SPW_SIM_REPLAY_REPLAY_TIME_H
 
 #include "base/status.h"
-#include "sim/replay/result.h"
 #include "sim/schemes/point.h"
 #include "sim/time/compiled/compiled_time.h"
 #include "sim/time/megatron/megatron_job_time.h"
 #include "sim/time/routing_load.h"
+#include "sim/time/step_span.h"
 #include "sim/time/timeline.h"
 
 #include <stdbool.h>

@@ -17,6 +17,7 @@
 #include "sim/schemes/expected_routing.h"
 #include "sim/schemes/network.h"
 #include "sim/schemes/scheme.h"
+#include "sim/time/step_span.h"
 #include "sim/time/timeline.h"
 #include "sim/traffic/step_items.h"
 
@@ -67,11 +68,6 @@ typedef struct spw_result_drops {
     uint64_t dropping_assignments; /* of those steps */
     bool at_least; /* of a stated imbalance, which says no more than the fullest rank's share */
 } spw_result_drops;
-
-/* A step time with its interval. */
-typedef struct spw_step_span {
-    double step_s, low_s, high_s;
-} spw_step_span;
 
 /* The same point with every expert chosen alike. Without a time the step is 0. */
 typedef struct spw_balanced_figures {

@@ -1,5 +1,7 @@
 #include "sim/replay/row_sums.h"
 
+#include "sim/replay/result.h"
+
 void spw_row_sums_add(spw_row_sums *s, const spw_traffic *traffic, size_t stands_for) {
     s->dispatch += (double)traffic->dispatch_bytes;
     s->combine += (double)traffic->combine_bytes;

@@ -3,10 +3,11 @@
 #ifndef SPW_SIM_REPLAY_ROW_SUMS_H
 #define SPW_SIM_REPLAY_ROW_SUMS_H
 
-#include "sim/replay/result.h"
 #include "sim/schemes/traffic.h"
 
 #include <stdbool.h>
+
+typedef struct spw_result_traffic spw_result_traffic;
 
 typedef struct spw_row_sums {
     double dispatch, combine, step_bytes, intra, inter, rows;

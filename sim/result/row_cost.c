@@ -3,6 +3,7 @@
 #include "sim/job/job.h"
 #include "sim/job/replicas.h"
 #include "sim/model/token_work.h"
+#include "sim/replay/result.h"
 
 #include <math.h>
 #include <string.h>

@@ -12,7 +12,10 @@
 #define SPW_SIM_RESULT_ROW_COST_H
 
 #include "sim/job/job_words.h"
-#include "sim/replay/result.h"
+
+#include <stddef.h>
+
+typedef struct spw_result_row spw_result_row;
 
 /* X(field): the figures, by the names that they have in JSON and CSV. */
 #define SPW_ROW_COST_LIST(X) \

@@ -3,6 +3,7 @@
 #define SPW_SIM_RESULT_ROW_COST_PRINT_H
 
 #include "sim/print/table.h"
+#include "sim/replay/result.h"
 #include "sim/result/row_cost.h"
 
 #include <stdio.h>

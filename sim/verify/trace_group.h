@@ -3,7 +3,6 @@
 #define SPW_SIM_VERIFY_TRACE_GROUP_H
 
 #include "sim/job/job_words.h"
-#include "sim/routing/counts.h"
 #include "sim/schemes/scheme.h"
 
 typedef struct spw_trace_info spw_trace_info;

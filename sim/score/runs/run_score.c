@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "sim/job/job.h"
 #include "sim/memory/compiled/compiled_footprint.h"
+#include "sim/memory/live/footprint.h"
 #include "sim/replay/replay_time.h"
 #include "sim/score/runs/run_routed.h"
 #include "sim/score/score_tables.h"

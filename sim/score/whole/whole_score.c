@@ -1,7 +1,10 @@
 #include "sim/score/whole/whole_score.h"
 
 #include "base/memory.h"
+#include "sim/memory/live/footprint.h"
+#include "sim/memory/step/reserved_memory.h"
 #include "sim/replay/replay_time.h"
+#include "sim/routing/counts.h"
 #include "sim/schemes/traffic.h"
 #include "sim/score/score_tables.h"
 #include "sim/statistics/quantiles.h"

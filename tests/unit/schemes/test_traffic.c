@@ -1,6 +1,7 @@
 /* Bytes on links and NICs by hand, and what a replay sums of them. */
 #include "sim/schemes/traffic.h"
 
+#include "sim/replay/result.h"
 #include "sim/replay/row_sums.h"
 #include "tests/unit/check.h"
 

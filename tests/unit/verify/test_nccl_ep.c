@@ -2,6 +2,7 @@
  * paper, tokens without a slot, and what is refused. */
 #include "sim/schemes/deepep/nccl_ep.h"
 
+#include "sim/routing/counts.h"
 #include "sim/schemes/deepep/deepep_buffers.h"
 #include "tests/unit/check.h"
 #include "tests/unit/executed.h"
