@@ -69,13 +69,6 @@ typedef struct spw_result_drops {
     bool at_least; /* of a stated imbalance, which says no more than the fullest rank's share */
 } spw_result_drops;
 
-/* The same point with every expert chosen alike. Without a time the step is 0. */
-typedef struct spw_balanced_figures {
-    spw_step_span step;
-    double tokens_per_s_per_gpu, drop_fraction;
-    uint64_t peak_bytes;
-} spw_balanced_figures;
-
 /* One replayed layer: its factors over the steps, and the share of a step that they cost (0 where there is no time): what
  * the step would take longer than balanced if all layers were as uneven as this one's average, over the MoE layers. */
 typedef struct spw_result_layer {

@@ -2,7 +2,7 @@
 #ifndef SPW_SIM_COMMAND_PLAN_PLAN_BALANCED_H
 #define SPW_SIM_COMMAND_PLAN_PLAN_BALANCED_H
 
-#include "sim/replay/result.h"
+#include "sim/time/step_span.h"
 
 #include <stdbool.h>
 #include <stdio.h>
