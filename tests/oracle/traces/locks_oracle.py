@@ -5,6 +5,7 @@ written, by one process and by many, with the bytes of a local disk. Who asks fo
 locks_oracle.py SPILLWAY SCRATCH ROOT NO_LOCKS [MPIEXEC [WALK_COST]]"""
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -34,6 +35,11 @@ def run(environment, *words, processes=1, status=0, before=()):
     return done.stdout if status == 0 else done.stderr.decode()
 
 
+def content(name):
+    """A trace without the second in which it was written."""
+    return re.sub(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", b"", (scratch / name).read_bytes())
+
+
 def files():
     return sorted(path.name for path in scratch.iterdir())
 
@@ -43,7 +49,7 @@ scratch.mkdir(parents=True)
 made = ("--experts", "64", "--top-k", "8", "--layers", "2", "--steps", "6", "--ranks", "64", "--tokens-per-rank", "128", "--seed", "3")
 run(plain, "trace", "generate", "t.h5", *made)
 run(without, "trace", "generate", "other.h5", *made)
-check((scratch / "t.h5").read_bytes() == (scratch / "other.h5").read_bytes(), "a trace that is written without locks has other bytes")
+check(content("t.h5") == content("other.h5"), "a trace that is written without locks has other bytes")
 replay = ("replay", "t.h5", "--job", root / "sim/jobs/scratch-moe-e64.yaml", "--sequences-per-gpu", "1", "--sequence-length", "128", "--stack",
           "none", "--scheme", "gmm-deepep", "--scheme", "dense:capacity_factor=1.25")
 kept = (*replay, "--output", "result.h5", "--checkpoint", "ck")
