@@ -79,7 +79,7 @@ static size_t most_nodes(const spw_placement *p) {
 
 spw_status spw_counts_create(spw_placement placement, size_t sequences, spw_counts **out) {
     spw_status status = spw_counts_create_parts(placement, sequences, SPW_COUNTS_ALL, out);
-    if (status == SPW_OK) status = spw_counts_reserve(*out, placement.ranks);
+    if (status == SPW_OK && *out != NULL) status = spw_counts_reserve(*out, placement.ranks);
     if (status == SPW_OK) return SPW_OK;
     spw_counts_destroy(*out);
     *out = NULL;
@@ -334,7 +334,7 @@ static void finish_rank(spw_counts *c, size_t rank, const uint32_t *destination)
         for (size_t x = 0; x < p->experts; x++) routed[x] += row[x];
     }
     for (size_t x = 0; x < p->experts; x++) c->assignments[rank] += routed[x];
-    if (c->distinct == NULL) return;
+    if (c->distinct == NULL || destination == NULL) return;
     memcpy(c->distinct + rank * p->group_ranks, destination, p->group_ranks * sizeof *destination);
     memcpy(c->distinct_node + rank * c->group_nodes, destination + p->group_ranks,
            c->group_nodes * sizeof *destination);

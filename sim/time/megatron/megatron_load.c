@@ -43,7 +43,8 @@ static void list_chunks(const spw_routed_group *routed, const spw_alike *alike, 
 
 static double sum_of(const double *chunk, const spw_alike *alike, size_t mine) {
     double sum = 0.0;
-    for (size_t i = 0; i < alike->lines * mine; i++) sum += (double)alike->times[i / mine] * chunk[i];
+    for (size_t line = 0; line < alike->lines; line++)
+        for (size_t e = 0; e < mine; e++) sum += (double)alike->times[line] * chunk[line * mine + e];
     return sum;
 }
 

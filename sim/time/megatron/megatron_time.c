@@ -292,6 +292,18 @@ static double unlike_of(const step *s) {
     return most;
 }
 
+_Static_assert(sizeof(spw_megatron_load) == (14 + SPW_MEGATRON_DEPTH_COUNT) * sizeof(double),
+               "every number is compared");
+bool spw_megatron_load_is(const spw_megatron_load *a, const spw_megatron_load *b) {
+    bool same = a->received == b->received && a->sent == b->sent && a->link_in == b->link_in &&
+                a->link_out == b->link_out && a->nic_in == b->nic_in && a->nic_out == b->nic_out &&
+                a->latency_s == b->latency_s && a->arrived == b->arrived && a->shared == b->shared &&
+                a->tiled == b->tiled && a->empty_experts == b->empty_experts &&
+                a->idle_rows == b->idle_rows && a->zero_rows == b->zero_rows && a->unlike == b->unlike;
+    for (size_t i = 0; i < SPW_MEGATRON_DEPTH_COUNT; i++) same = same && a->spilled[i] == b->spilled[i];
+    return same;
+}
+
 enum { FEW_RANKS = 64 }; /* which are worked through one by one */
 
 /* Have all ranks of a layer the same load, in every layer? Then one stands for all. */
@@ -299,7 +311,7 @@ static bool are_alike(const spw_megatron_loads *loads, size_t layers, size_t ran
     for (size_t l = 0; l < (loads->turn > 0 ? loads->turn : layers); l++) {
         const spw_megatron_load *load = loads->load + l * ranks;
         for (size_t r = 1; r < ranks; r++)
-            if (memcmp(&load[r], load, sizeof *load) != 0) return false;
+            if (!spw_megatron_load_is(&load[r], load)) return false;
     }
     return true;
 }

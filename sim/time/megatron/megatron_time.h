@@ -61,6 +61,8 @@
 #include "sim/memory/tensors/bare_layers.h"
 #include "sim/schemes/scheme.h"
 
+#include <stdbool.h>
+
 #define SPW_MEGATRON_PHASE_LIST(X) \
     X(ROUTE, "forward_route") \
     X(PERMUTE, "forward_permute") \
@@ -113,6 +115,8 @@ typedef struct spw_megatron_load {
     double zero_rows;                         /* of received: padding */
     double unlike; /* share of its experts with rows whose number is more than one from every other's */
 } spw_megatron_load;
+/* Number by number. */
+bool spw_megatron_load_is(const spw_megatron_load *a, const spw_megatron_load *b);
 
 typedef struct spw_megatron_time {
     double forward_s, backward_s, step_s;
