@@ -120,13 +120,13 @@ static spw_status run_heap(spw_search_walk *w, heap *h, spw_progress *progress) 
         find_twins(w, at, &first, &last);
         const size_t before = count_done(w, first, last);
         const double begin = spw_clock_s();
-        if (spw_search_settle(w, &w->candidate[at])) {
-        } else if (w->candidate[at].sight == SPW_SEARCH_ROUGH) {
+        const bool settled = spw_search_settle(w, &w->candidate[at]);
+        if (!settled && w->candidate[at].sight == SPW_SEARCH_ROUGH) {
             SPW_TRY(spw_search_sharpen(w, at, first, last));
             w->out->effort.sharpening_s += spw_clock_s() - begin;
             for (size_t i = first; i < last; i++)
                 if (!w->candidate[i].done && w->candidate[i].sight == SPW_SEARCH_SHARP) push(h, w, i);
-        } else {
+        } else if (!settled) {
             SPW_TRY(take_alone(w, at));
             w->group.next = next_promise(h, w);
             SPW_TRY(spw_search_replay(w));

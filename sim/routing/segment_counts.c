@@ -258,8 +258,7 @@ static void sum_line(const spw_segment_counts *c, spw_counts *counts, const spw_
     uint32_t *routed = counts->routed + line * experts;
     if (counts->per_sequence != NULL)
         sum_sequences(c, layout, rank, sequences, counts->per_sequence + line * sequences * experts);
-    if (routed != counts->per_sequence + line * experts || sequences > 1)
-        sum_figures(c, layout, rank, 0, experts, routed);
+    if (counts->routed != counts->per_sequence) sum_figures(c, layout, rank, 0, experts, routed);
     if (counts->distinct == NULL) return;
     sum_figures(c, layout, rank, experts, group, counts->distinct + line * group);
     sum_figures(c, layout, rank, experts + group, nodes, counts->distinct_node + line * nodes);

@@ -31,46 +31,33 @@ void spw_flow_distinct(const spw_routed_group *routed, spw_flow *flow) {
 
 enum { PLACES = 2 * SPW_TRAFFIC_MAX_RANKS };
 
-/* Puts rank r to those with its line. place [places], a power of two above the ranks: the line after which one is free. */
-static void put(spw_alike *out, const uint32_t *const *line_of_first, const uint32_t *line, size_t r,
-                uint16_t *place, size_t places) {
-    size_t at = (size_t)(((uint64_t)(uintptr_t)line * UINT64_C(0x9e3779b97f4a7c15)) >> 40) & (places - 1);
-    while (place[at] > 0 && line_of_first[place[at] - 1] != line) at = (at + 1) & (places - 1);
-    if (place[at] == 0) {
-        out->first[out->lines] = (uint32_t)r;
-        out->times[out->lines] = 0;
-        place[at] = (uint16_t)++out->lines;
-    }
-    out->of[r] = place[at] - 1u;
-    out->times[out->of[r]]++;
-}
-
-static size_t places_of(size_t ranks) {
+/* line [ranks] */
+static void number_lines(const uint32_t *const *line, size_t ranks, spw_alike *out) {
+    uint16_t place[PLACES]; /* the line after which one is free */
     size_t places = 2;
     while (places < 2 * ranks) places *= 2;
-    return places;
-}
-
-void spw_alike_of_flow(const spw_flow *flow, size_t ranks, spw_alike *out) {
-    const uint32_t *line[SPW_TRAFFIC_MAX_RANKS];
-    uint16_t place[PLACES];
-    const size_t places = places_of(ranks);
     memset(place, 0, places * sizeof *place);
     out->lines = 0;
     for (size_t r = 0; r < ranks; r++) {
-        line[out->lines] = flow->wire[r]; /* should it be a new one */
-        put(out, line, flow->wire[r], r, place, places);
+        size_t at =
+            (size_t)(((uint64_t)(uintptr_t)line[r] * UINT64_C(0x9e3779b97f4a7c15)) >> 40) & (places - 1);
+        while (place[at] > 0 && line[out->first[place[at] - 1]] != line[r]) at = (at + 1) & (places - 1);
+        if (place[at] == 0) {
+            out->first[out->lines] = (uint32_t)r;
+            out->times[out->lines] = 0;
+            place[at] = (uint16_t)++out->lines;
+        }
+        out->of[r] = place[at] - 1u;
+        out->times[out->of[r]]++;
     }
+}
+
+void spw_alike_of_flow(const spw_flow *flow, size_t ranks, spw_alike *out) {
+    number_lines(flow->wire, ranks, out);
 }
 
 void spw_alike_of_counts(const spw_routed_group *routed, spw_alike *out) {
     const uint32_t *line[SPW_TRAFFIC_MAX_RANKS];
-    uint16_t place[PLACES];
-    const size_t ranks = routed->shape->ranks, places = places_of(ranks);
-    memset(place, 0, places * sizeof *place);
-    out->lines = 0;
-    for (size_t r = 0; r < ranks; r++) {
-        line[out->lines] = spw_routed_of(routed, r);
-        put(out, line, line[out->lines], r, place, places);
-    }
+    for (size_t r = 0; r < routed->shape->ranks; r++) line[r] = spw_routed_of(routed, r);
+    number_lines(line, routed->shape->ranks, out);
 }

@@ -17,6 +17,13 @@ static inline const uint32_t *spw_distinct_of(const spw_routed_group *routed, si
     return spw_counts_distinct_of(routed->counts, routed->number * routed->shape->ranks + r);
 }
 
+/* Choices of expert x by all ranks of the group. */
+static inline uint64_t spw_chosen_rows(const spw_routed_group *routed, size_t x) {
+    uint64_t rows = 0;
+    for (size_t r = 0; r < routed->shape->ranks; r++) rows += spw_routed_of(routed, r)[x];
+    return rows;
+}
+
 /* The tables of counts that flows of these schemes read, and traffic after them. */
 spw_counts_parts spw_counts_parts_of(const spw_scheme *scheme, size_t schemes);
 

@@ -13,11 +13,8 @@ void spw_pad_rows(const spw_routed_group *routed, uint64_t *rows) {
     const spw_layer_shape *s = routed->shape;
     const uint64_t multiple = spw_pad_of(routed->scheme);
     for (size_t d = 0; d < s->ranks; d++) rows[d] = 0;
-    for (size_t x = 0; x < s->experts; x++) {
-        uint64_t all = 0;
-        for (size_t source = 0; source < s->ranks; source++) all += spw_routed_of(routed, source)[x];
-        rows[x / s->experts_per_rank] += spw_pad_up(all, multiple);
-    }
+    for (size_t x = 0; x < s->experts; x++)
+        rows[x / s->experts_per_rank] += spw_pad_up(spw_chosen_rows(routed, x), multiple);
 }
 
 void spw_pad_within(const spw_routed_group *routed, uint64_t multiple, uint64_t budget, spw_flow *out) {

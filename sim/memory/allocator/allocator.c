@@ -111,8 +111,6 @@ static spw_status take_block(spw_allocator *a, uint32_t pool, uint64_t bytes, in
     return status == SPW_OK ? keep_front(a, *out, bytes) : status;
 }
 
-static void raise_to(uint64_t *peak, uint64_t value) { *peak = value > *peak ? value : *peak; }
-
 spw_status spw_allocator_allocate(spw_allocator *a, size_t stream, uint64_t bytes, spw_allocation *out) {
     out->block = SPW_ALLOCATION_EMPTY;
     if (stream >= SPW_ALLOCATOR_STREAMS)
@@ -134,9 +132,9 @@ spw_status spw_allocator_allocate(spw_allocator *a, size_t stream, uint64_t byte
     b->requested = bytes;
     a->stats.requested_bytes += bytes;
     a->stats.allocated_bytes += b->bytes;
-    raise_to(&a->stats.requested_peak_bytes, a->stats.requested_bytes);
-    raise_to(&a->stats.allocated_peak_bytes, a->stats.allocated_bytes);
-    raise_to(&a->stats.reserved_peak_bytes, a->stats.reserved_bytes);
+    spw_raise_to(&a->stats.requested_peak_bytes, a->stats.requested_bytes);
+    spw_raise_to(&a->stats.allocated_peak_bytes, a->stats.allocated_bytes);
+    spw_raise_to(&a->stats.reserved_peak_bytes, a->stats.reserved_bytes);
     out->block = block;
     return SPW_OK;
 }
@@ -200,7 +198,7 @@ uint64_t spw_allocator_stranded_bytes(const spw_allocator *a) {
     for (size_t p = 0; p < SPW_POOLS; p++) {
         for (int32_t i = a->pool[p].last; i != SPW_NO_BLOCK; i = a->block[i].smaller) {
             const spw_block *b = &a->block[i];
-            if (b->previous != SPW_NO_BLOCK || b->next != SPW_NO_BLOCK) raise_to(&most, b->bytes);
+            if (b->previous != SPW_NO_BLOCK || b->next != SPW_NO_BLOCK) spw_raise_to(&most, b->bytes);
         }
     }
     return most;

@@ -60,6 +60,8 @@ struct spw_allocator {
 /* Neither in use nor waiting for a stream. */
 static inline bool spw_block_is_idle(const spw_block *b) { return !b->allocated && b->users == 0; }
 
+static inline void spw_raise_to(uint64_t *peak, uint64_t value) { *peak = value > *peak ? value : *peak; }
+
 /* The pool of requests of a stream; they are rounded. */
 static inline uint32_t spw_pool_of(size_t stream, uint64_t rounded) {
     return (uint32_t)(2 * stream) + (rounded <= SPW_SMALL_REQUEST ? 1 : 0);

@@ -228,13 +228,11 @@ static void free_piece(visit *v, uint32_t pool, int32_t p) {
 
 /* --- A visit --- */
 
-static void raise_to(uint64_t *peak, uint64_t value) { *peak = value > *peak ? value : *peak; }
-
 static void count_birth(spw_allocator_stats *s, uint64_t requested, uint64_t bytes) {
     s->requested_bytes += requested;
     s->allocated_bytes += bytes;
-    raise_to(&s->requested_peak_bytes, s->requested_bytes);
-    raise_to(&s->allocated_peak_bytes, s->allocated_bytes);
+    spw_raise_to(&s->requested_peak_bytes, s->requested_bytes);
+    spw_raise_to(&s->allocated_peak_bytes, s->allocated_bytes);
 }
 
 static void count_death(spw_allocator_stats *s, uint64_t requested, uint64_t bytes) {

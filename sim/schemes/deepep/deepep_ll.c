@@ -3,7 +3,6 @@
  * no known code does. */
 #include "sim/routing/counts.h"
 #include "sim/schemes/deepep/deepep_buffers.h"
-#include "sim/schemes/flow_lines.h"
 #include "sim/schemes/library_limits.h"
 #include "sim/schemes/list.h"
 #include "sim/schemes/torch/experts_torch.h"
@@ -84,18 +83,7 @@ static size_t exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
 }
 
 static void deepep_ll_flow(const spw_routed_group *routed, spw_flow *out) {
-    const spw_layer_shape *s = routed->shape;
-    uint32_t *wire = spw_flow_own_lines(out, s->ranks);
-    for (size_t d = 0; d < s->ranks; d++) out->rows[d] = out->dropped[d] = 0;
-    for (size_t r = 0; r < s->ranks; r++, wire += s->ranks) {
-        const uint32_t *n = spw_routed_of(routed, r);
-        for (size_t d = 0; d < s->ranks; d++) {
-            uint64_t sent = 0;
-            for (size_t x = d * s->experts_per_rank; x < (d + 1) * s->experts_per_rank; x++) sent += n[x];
-            wire[d] = spw_wire_rows(out, sent);
-            out->rows[d] += sent;
-        }
-    }
+    spw_every_choice(routed, 1, out);
 }
 
 static uint64_t communication_bytes(const spw_scheme *scheme, const spw_layer_shape *s) {

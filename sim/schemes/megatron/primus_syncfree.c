@@ -54,11 +54,9 @@ static void primus_syncfree_flow(const spw_routed_group *routed, spw_flow *out) 
         return;
     }
     spw_megatron_deepep_flow(routed, out);
-    for (size_t x = 0; x < s->experts; x++) {
-        uint64_t rows = 0;
-        for (size_t r = 0; r < s->ranks; r++) rows += spw_routed_of(routed, r)[x];
-        out->rows[x / s->experts_per_rank] += spw_pad_up(rows, spw_megatron_align(routed->scheme));
-    }
+    for (size_t x = 0; x < s->experts; x++)
+        out->rows[x / s->experts_per_rank] +=
+            spw_pad_up(spw_chosen_rows(routed, x), spw_megatron_align(routed->scheme));
 }
 
 static void balance(const spw_scheme *scheme, const spw_layer_shape *s, spw_rank_rows *rows) {

@@ -32,8 +32,7 @@ void spw_every_choice(const spw_routed_group *routed, size_t tile, spw_flow *out
     }
     for (size_t d = 0; d < s->ranks; d++) {
         for (size_t x = d * s->experts_per_rank; x < (d + 1) * s->experts_per_rank; x++) {
-            uint64_t rows = 0;
-            for (size_t r = 0; r < s->ranks; r++) rows += spw_routed_of(routed, r)[x];
+            const uint64_t rows = spw_chosen_rows(routed, x);
             out->rows[d] += (rows + tile - 1) / tile * tile;
         }
     }
