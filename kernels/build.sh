@@ -13,7 +13,7 @@
 
 # Files for one vendor; everything else is built for both. The library of dense products is chosen where programs are linked.
 spw_kernels_amd="grouped_gemm_float8_mfma.hip grouped_gemm_float8_weights_mfma.hip grouped_gemm_fused_mfma.hip grouped_gemm_mxfp8_mfma.hip grouped_gemm_mfma.hip vendor_product_hipblaslt.hip"
-spw_kernels_nvidia="grouped_gemm_activated_down_gradient_wgmma.hip grouped_gemm_activated_up_wgmma.hip grouped_gemm_float8_weights_wgmma.hip grouped_gemm_float8_wgmma.hip grouped_gemm_fused_wgmma.hip grouped_gemm_pingpong_wgmma.hip grouped_gemm_swiglu_wgmma.hip grouped_gemm_wgmma.hip tensor_map.c vendor_product_cublas.c"
+spw_kernels_nvidia="grouped_gemm_activated_down_gradient_wgmma.hip grouped_gemm_activated_up_wgmma.hip grouped_gemm_float8_weights_wgmma.hip grouped_gemm_float8_wgmma.hip grouped_gemm_fused_wgmma.hip grouped_gemm_pingpong_wgmma.hip grouped_gemm_wgmma.hip tensor_map.c vendor_product_cublas.c"
 
 # Files of kernels/ by pattern, less the names that follow it: paths without ending.
 spw_kernels_files() {
@@ -142,7 +142,7 @@ kernels/gpu/device kernels/gpu/world kernels/gpu/world_link kernels/jax/jax_gpu 
 spw_jax_kernels="kernels/exchange/exchange_layout kernels/exchange/exchange_reduce kernels/exchange/exchange_send
 kernels/gemm/grouped_gemm_float8_naive kernels/gemm/grouped_gemm_naive kernels/gemm/grouped_gemm_tiled kernels/jax/jax_rows
 kernels/local/combine kernels/local/float8_quantize kernels/local/float8_weights kernels/local/routing_plan kernels/local/row_sums"
-spw_jax_kernels_nvidia="kernels/gemm/grouped_gemm_float8_weights_wgmma kernels/gemm/grouped_gemm_float8_wgmma kernels/gemm/grouped_gemm_pingpong_wgmma kernels/gemm/grouped_gemm_wgmma kernels/gemm/grouped_gemm_swiglu_wgmma"
+spw_jax_kernels_nvidia="kernels/gemm/grouped_gemm_float8_weights_wgmma kernels/gemm/grouped_gemm_float8_wgmma kernels/gemm/grouped_gemm_pingpong_wgmma kernels/gemm/grouped_gemm_wgmma"
 spw_jax_kernels_amd="kernels/gemm/grouped_gemm_float8_mfma kernels/gemm/grouped_gemm_float8_weights_mfma kernels/gemm/grouped_gemm_fused_mfma kernels/gemm/grouped_gemm_mfma kernels/gemm/grouped_gemm_mxfp8_mfma"
 
 spw_jax_include() {

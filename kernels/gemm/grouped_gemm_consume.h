@@ -1,4 +1,4 @@
-/* The consumers of grouped_gemm_pingpong.h, and the kernel as a whole. */
+/* The consumers of grouped_gemm_wgmma.h, and the kernel as a whole. */
 #ifndef SPW_KERNELS_GEMM_GROUPED_GEMM_CONSUME_H
 #define SPW_KERNELS_GEMM_GROUPED_GEMM_CONSUME_H
 
@@ -11,26 +11,27 @@ template <class KIND> struct consumer {
     /* Descriptors' units from one step of 16 along the sum to the next. */
     static constexpr int A_STEP = (KIND::A_OUTER ? 16 * 128 : 32) >> 4,
                          B_STEP = (KIND::B_OUTER ? 16 * 128 : 32) >> 4;
-    static constexpr bool EARLY = KIND::EPILOGUE == GEMM_STORE && !KIND::PINGPONG;
+    static constexpr bool EARLY =
+        (KIND::EPILOGUE == GEMM_STORE || KIND::EPILOGUE == GEMM_STREAM) && !KIND::PINGPONG;
     const spw_gemm_fused_problem &f;
-    const gemm_ring &ring;
+    const gemm_ring<KIND> &ring;
     const CUtensorMap *const map_c;
     const int group;
     gemm_place<KIND> at;
-    typename KIND::walk walk;
+    gemm_queue<KIND> tiles;
     gemm_tile next;
-    int index, skipped = 0; /* skipped: stages of the other consumer's tile in front of `next` */
+    int skipped = 0; /* skipped: stages of the other consumer's tile in front of `next` */
     bool there;
     float sum[REPEATS][SUMS];
 
-    GPU_MEMBER consumer(const spw_gemm_fused_problem &f, const gemm_ring &r, const CUtensorMap *c)
-        : f(f), ring(r), map_c(c), group(gpu_thread() / 128 - 1), at(0) {}
+    GPU_MEMBER consumer(const spw_gemm_fused_problem &f, const gemm_ring<KIND> &r, const CUtensorMap *c)
+        : f(f), ring(r), map_c(c), group(gpu_uniform(gpu_thread() / 128 - 1)), at(0) {}
 
     /* Slices `from` up to `to`, of 16 terms each, of the stage; does not wait. */
     GPU_MEMBER void multiply(int from, int to, bool keep) {
-        const uint32_t data = shared_address(ring.stages + at.stage * KIND::STAGE_BYTES);
-        const uint64_t a = operand_descriptor(data + (KIND::PINGPONG ? 0 : group * CHUNK_BYTES), 0, 1024);
-        const uint64_t b = operand_descriptor(data + A_BYTES, CHUNK_BYTES, 1024);
+        const uint32_t data = ring.stage(at.stage);
+        const uint32_t a = operand_at(data + (KIND::PINGPONG ? 0 : group * CHUNK_BYTES), 0);
+        const uint32_t b = operand_at(data + A_BYTES, CHUNK_BYTES);
 #pragma unroll
         for (int i = from; i < to; i++)
 #pragma unroll
@@ -39,15 +40,12 @@ template <class KIND> struct consumer {
                     sum[n], a + i * A_STEP + n * (CHUNK_BYTES >> 4), b + i * B_STEP, keep || i != 0);
     }
     GPU_MEMBER void wait_full() {
-        barrier_wait(ring.full + at.stage, at.parity);
+        barrier_wait(ring.full(at.stage), at.parity);
         if (KIND::GATHERS) fence_async_proxy(); /* of the producer's copies */
-    }
-    GPU_MEMBER void release(uint64_t *barrier) {
-        if ((gpu_thread() & 127) == 0) barrier_arrive(barrier);
     }
     /* Rows [from, to) of every chunk of the stage become 0. */
     GPU_MEMBER void clear_rows(int from, int to) {
-        unsigned char *stage = ring.stages + at.stage * KIND::STAGE_BYTES;
+        unsigned char *stage = ring.memory + at.stage * KIND::STAGE_BYTES;
         const int pieces = (to - from) * 8; /* of 16 bytes in a chunk */
         for (int i = gpu_thread() & (SHARING - 1); i < pieces * (KIND::STAGE_BYTES / CHUNK_BYTES);
              i += SHARING)
@@ -68,7 +66,7 @@ template <class KIND> struct consumer {
     /* The last `left` terms of a group, fewer than a stage has; does not wait for the products. */
     GPU_MEMBER void multiply_rest(int left, bool keep) {
         if constexpr (KIND::CLEANS)
-            barrier_wait(ring.clean + at.stage, at.parity);
+            barrier_wait(ring.clean(at.stage), at.parity);
         else
             wait_full();
         if (!KIND::CLEANS && left % 16 != 0) clear_rows(left, (left + 15) & ~15);
@@ -84,42 +82,48 @@ template <class KIND> struct consumer {
     }
     /* All of a tile; waits for it. */
     GPU_MEMBER void sum_up(const gemm_tile &t) {
-        uint64_t *before = nullptr; /* the stage whose products are still under way */
+        uint32_t before = 0; /* barrier of the stage whose products are still under way */
         const int whole = KIND::FORM == SPW_GEMM_WEIGHTS ? t.terms / TILE_K * TILE_K : t.terms;
-        if (t.terms == 0) {
-#pragma unroll
-            for (int n = 0; n < REPEATS; n++)
-#pragma unroll
-                for (int i = 0; i < SUMS; i++) sum[n][i] = 0;
-        }
         for (int k = 0; k < whole; k += TILE_K) {
             wait_full();
             wgmma_fence();
             multiply(0, TILE_K / 16, k != 0);
             wgmma_commit();
-            wgmma_wait<1>();
-            if (before != nullptr) release(before);
-            before = ring.empty + at.stage;
-            at.step();
+            before = step(before, t, k + TILE_K >= t.terms);
         }
         if (KIND::FORM == SPW_GEMM_WEIGHTS && whole < t.terms) {
             multiply_rest(t.terms - whole, whole != 0);
-            wgmma_wait<1>();
-            if (before != nullptr) release(before);
-            before = ring.empty + at.stage;
-            at.step();
+            before = step(before, t, true);
         }
-        pass_turn(t);
+        if (t.terms == 0) pass_turn(t);
         if (EARLY) look_ahead();
         wgmma_wait<0>();
-        if (before != nullptr) release(before);
+        if (before != 0) release<KIND>(before, gpu_thread() & 127);
+        if (t.terms == 0) clear_sums();
+    }
+    /* A stage's products are under way: those of the stage `before` are waited for. Returns what is before the next. */
+    GPU_MEMBER uint32_t step(uint32_t before, const gemm_tile &t, bool last) {
+        const uint32_t empty = ring.empty(at.stage);
+        if (last) pass_turn(t);
+        wgmma_wait<1>();
+        if (before != 0) release<KIND>(before, gpu_thread() & 127);
+        at.step();
+        return empty;
+    }
+    /* By instructions that the compiler cannot turn into a choice between 0 and each sum, made for every tile. */
+    GPU_MEMBER void clear_sums() {
+#pragma unroll
+        for (int n = 0; n < REPEATS; n++)
+#pragma unroll
+            for (int i = 0; i < SUMS; i++) asm volatile("mov.f32 %0, 0f00000000;" : "=f"(sum[n][i]));
     }
     /* Whoever waits for a phase by its parity must see it end before the next one does: all warps have taken this turn before the
-     * other consumer gets its own. Products of two stages see to it, fewer do not: tiles of dead experts have none. */
+     * other consumer gets its own. Products of three stages see to it, as those of the first are waited for; fewer do not: tiles of
+     * dead experts have none. */
     GPU_MEMBER void pass_turn(const gemm_tile &t) {
         if (!KIND::PINGPONG) return;
-        if (t.terms <= TILE_K) named_barrier(1 + group, 128);
-        release(ring.turn + (group ^ 1));
+        if (t.terms <= 2 * TILE_K) named_barrier(1 + group, 128);
+        if ((gpu_thread() & 127) == 0) barrier_arrive(ring.turn(group ^ 1));
     }
 
     /* The warp's part of a tile, whose first row is `row0` of the tile. */
@@ -155,25 +159,26 @@ template <class KIND> struct consumer {
     /* The next tile of this consumer. It reads the groups' offsets from memory, which takes as long as several products: the last
      * ones of a tile are under way meanwhile, or the other consumer's, or an epilogue needs the registers. */
     GPU_MEMBER void look_ahead() {
-        there = walk.seek(f.p, index, next), index += f.p.blocks;
+        there = tiles.next(f.p, next);
         if (KIND::PINGPONG && there) pass_other();
     }
     /* In turns: `next` is the other consumer's. */
     GPU_MEMBER void pass_other() {
-        skipped = (next.terms + TILE_K - 1) / TILE_K;
-        there = walk.seek(f.p, index, next), index += f.p.blocks;
+        skipped = gpu_uniform((next.terms + TILE_K - 1) / TILE_K);
+        there = tiles.next(f.p, next);
     }
 
     GPU_MEMBER void run() {
-        unsigned char *buffer = ring.store + (gpu_thread() / 32 - 4) * KIND::WARP_BYTES;
+        unsigned char *buffer = ring.memory + ring.STORE + (gpu_thread() / 32 - 4) * KIND::WARP_BYTES;
         uint32_t turn = group == 0; /* the first consumer need not wait for its first turn */
-        walk.start(f.p);
-        index = gpu_block() + f.p.blocks, there = walk.seek(f.p, gpu_block(), next);
+        tiles.start(f.p);
+        there = tiles.next(f.p, next);
         if (KIND::PINGPONG && group != 0 && there) pass_other();
         while (there) {
+            next.terms = gpu_uniform(next.terms);
             const gemm_tile t = next;
             at.skip(skipped);
-            if (KIND::PINGPONG) barrier_wait(ring.turn + group, turn), turn ^= 1;
+            if (KIND::PINGPONG) barrier_wait(ring.turn(group), turn), turn ^= 1;
             make_rows(t, buffer);
             if (!EARLY) look_ahead();
         }
@@ -184,7 +189,7 @@ template <class KIND> struct consumer {
 template <class KIND>
 GPU_DEVICE void gemm_pingpong(const spw_gemm_fused_problem &f, const CUtensorMap *map_a,
                               const CUtensorMap *map_b, const CUtensorMap *map_c) {
-    const gemm_ring ring = gemm_ring_create<KIND>();
+    const gemm_ring<KIND> ring = gemm_ring_create<KIND>();
     if (threadIdx.x < 128) {
         registers_lower<40>();
         if (KIND::GATHERS || threadIdx.x == 0) produce<KIND>(f, map_a, map_b, ring);
@@ -194,6 +199,7 @@ GPU_DEVICE void gemm_pingpong(const spw_gemm_fused_problem &f, const CUtensorMap
         consumer<KIND> consumer(f, ring, map_c);
         consumer.run();
     }
+    if constexpr (KIND::BLOCKS > 1) cluster_barrier(); /* the other block still writes to this one's memory */
 }
 
 template <class KIND>
@@ -212,10 +218,11 @@ template <class KIND> static int gemm_maps(const spw_gemm_problem &p, CUtensorMa
         error = KIND::A_OUTER ? spw_tensor_map_2d(a, p.a, p.inner, p.rows, CHUNK, TILE_K)
                               : spw_tensor_map_2d(a, p.a, p.inner, p.rows, TILE_K, TILE_M);
     if (error != 0) return error;
-    if (KIND::FORM == SPW_GEMM_WEIGHTS) return spw_tensor_map_2d(b, p.b, p.columns, p.rows, CHUNK, TILE_K);
-    return KIND::B_OUTER ? spw_tensor_map_3d(b, p.b, wide, p.inner, p.experts, CHUNK, TILE_K)
+    constexpr int DEEP = TILE_K / KIND::BLOCKS;
+    if (KIND::FORM == SPW_GEMM_WEIGHTS) return spw_tensor_map_2d(b, p.b, p.columns, p.rows, CHUNK, DEEP);
+    return KIND::B_OUTER ? spw_tensor_map_3d(b, p.b, wide, p.inner, p.experts, CHUNK, DEEP)
                          : spw_tensor_map_3d(b, p.b, p.inner, wide, p.experts, TILE_K,
-                                             KIND::HALVES ? KIND::COLUMNS : KIND::TILE_N);
+                                             (KIND::HALVES ? KIND::COLUMNS : KIND::TILE_N) / KIND::BLOCKS);
 }
 
 template <class KIND> static int gemm_launch(spw_gemm_fused_problem f, gpu_stream stream) {
@@ -232,8 +239,16 @@ template <class KIND> static int gemm_launch(spw_gemm_fused_problem f, gpu_strea
         error = (int)cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                           KIND::SHARED_BYTES);
     if (error != 0) return error;
-    kernel<<<f.p.blocks, THREADS, KIND::SHARED_BYTES, stream>>>(f, a, b, c);
-    return (int)cudaGetLastError();
+    f.p.blocks -= f.p.blocks % KIND::BLOCKS;
+    cudaLaunchAttribute cluster = {};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = KIND::BLOCKS, cluster.val.clusterDim.y = 1, cluster.val.clusterDim.z = 1;
+    cudaLaunchConfig_t how = {};
+    how.gridDim = dim3((unsigned)f.p.blocks), how.blockDim = dim3(THREADS);
+    how.dynamicSmemBytes = KIND::SHARED_BYTES, how.stream = stream;
+    /* Clusters of one block, said so, are put elsewhere and are slower: docs/validation_gpu.md. */
+    how.attrs = &cluster, how.numAttrs = KIND::BLOCKS > 1;
+    return (int)cudaLaunchKernelEx(&how, kernel, f, a, b, c);
 }
 
 /* A product by rows, b either way around. */

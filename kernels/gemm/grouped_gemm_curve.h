@@ -2,8 +2,8 @@
 #ifndef SPW_KERNELS_GEMM_GROUPED_GEMM_CURVE_H
 #define SPW_KERNELS_GEMM_GROUPED_GEMM_CURVE_H
 
-#include "kernels/gemm/grouped_gemm_pingpong.h"
 #include "kernels/gemm/grouped_gemm_slopes.h"
+#include "kernels/gemm/grouped_gemm_wgmma.h"
 
 /* bias: of a block's 64 columns. */
 template <class KIND> GPU_DEVICE void add_bias(float *block, const spw_bf16 *bias, int columns) {

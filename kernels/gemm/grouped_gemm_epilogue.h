@@ -5,14 +5,15 @@
 #define SPW_KERNELS_GEMM_GROUPED_GEMM_EPILOGUE_H
 
 #include "kernels/gemm/grouped_gemm_curve.h"
-#include "kernels/gemm/grouped_gemm_pingpong.h"
+#include "kernels/gemm/grouped_gemm_wgmma.h"
 
 /* Where a warp's 16 rows are: of the group's matrix, and how many of them are there. */
 struct gemm_rows {
     int first, count;
 };
 
-/* 16 rows of 128 bytes, whose pieces of 16 are at piece ^ row % 8, to rows of `to`. */
+/* 16 rows of 128 bytes, whose pieces of 16 are at piece ^ row % 8, to rows of `to`; past the cache if STREAMS. */
+template <bool STREAMS = false>
 GPU_DEVICE void store_buffer(const unsigned char *buffer, spw_bf16 *to, long stride, int rows, int columns) {
     const int lane = gpu_lane(), piece = lane & 7;
     __syncwarp();
@@ -20,7 +21,8 @@ GPU_DEVICE void store_buffer(const unsigned char *buffer, spw_bf16 *to, long str
     for (int i = 0; i < 4; i++) {
         const int r = i * 4 + (lane >> 3);
         const uint4 moved = *(const uint4 *)(buffer + r * 128 + ((piece ^ (r & 7)) * 16));
-        if (r < rows && piece * 8 < columns) *(uint4 *)(to + r * stride + piece * 8) = moved;
+        uint4 *at = (uint4 *)(to + r * stride + piece * 8);
+        if (r < rows && piece * 8 < columns) STREAMS ? __stcs(at, moved) : (void)(*at = moved);
     }
     __syncwarp();
 }
@@ -45,7 +47,7 @@ template <class KIND>
 GPU_DEVICE void store_sums(const float *block, unsigned char *buffer, spw_bf16 *to, long stride, int rows,
                            int columns) {
     place_sums<KIND>(block, buffer);
-    store_buffer(buffer, to, stride, rows, columns);
+    store_buffer<KIND::EPILOGUE == GEMM_STREAM>(buffer, to, stride, rows, columns);
 }
 
 /* The block by columns: 64 of 32 bytes in the buffer, whose two pieces are at piece ^ column / 4 % 2; then to rows of `to`, one a column. */

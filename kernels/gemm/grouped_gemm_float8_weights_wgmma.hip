@@ -1,9 +1,9 @@
-/* The gradient of weights in fp8 on Hopper's tensor cores: the ring of grouped_gemm_wgmma.h, a stage of which is a block of 128
+/* The gradient of weights in fp8 on Hopper's tensor cores: the ring of grouped_gemm_float8_ring.h, a stage of which is a block of 128
  * rows of one expert, and the order of work of grouped_gemm_float8_wgmma.hip. Both operands have a scale a column and block: a warp
  * copies 128 + 256 of them beside a stage, and a thread multiplies each sum of a block by those of its row and of its column. They are
  * read from shared memory while they are used, so a thread gives a stage back when its sums are added. */
 #include "kernels/gemm/grouped_gemm_float8.h"
-#include "kernels/gemm/grouped_gemm_wgmma.h"
+#include "kernels/gemm/grouped_gemm_float8_ring.h"
 #include "kernels/gemm/tensor_map.h"
 
 enum {
@@ -38,11 +38,11 @@ GPU_DEVICE void produce_codes(const spw_gemm_problem &p, const CUtensorMap *map_
     for (int index = gpu_block(); walk.seek(p, index, t); index += p.blocks) {
         const int first = first_block(t), count = block_count(t);
         for (int block = 0; block < count; block++) {
-            unsigned char *a = ring.stages + stage * STAGE_BYTES;
-            barrier_wait(ring.empty + stage, parity);
-            barrier_expect(ring.full + stage, STAGE_BYTES);
-            tensor_load(map_a, a, ring.full + stage, (first + block) * TILE_K, t.m0);
-            tensor_load(map_b, a + A_BYTES, ring.full + stage, (first + block) * TILE_K, t.n0);
+            const uint32_t a = shared_address(ring.stages) + stage * STAGE_BYTES;
+            barrier_wait(ring.empty + stage * 8, parity);
+            barrier_expect(ring.full + stage * 8, STAGE_BYTES);
+            tensor_load(map_a, a, ring.full + stage * 8, (first + block) * TILE_K, t.m0);
+            tensor_load(map_b, a + A_BYTES, ring.full + stage * 8, (first + block) * TILE_K, t.n0);
             if (++stage == STAGES) stage = 0, parity ^= 1;
         }
     }
@@ -66,13 +66,13 @@ GPU_DEVICE void produce_scales(const spw_gemm_float8_weights_problem &problem, r
                                 problem.b_scale + first * p.columns + (there[2] ? n + HALF : 0)};
         for (int block = 0; block < count; block++) {
             const uint32_t to = shared_address(ring.stages) + SCALES_AT + stage * SCALES * 4 + lane * 16;
-            barrier_wait(ring.empty + stage, parity);
+            barrier_wait(ring.empty + stage * 8, parity);
 #pragma unroll
             for (int i = 0; i < 3; i++) {
                 copy_piece(to + i * HALF * 4, from[i], there[i]);
                 from[i] += i == 0 ? p.inner : p.columns;
             }
-            barrier_arrive_with_copies(ring.full + stage);
+            barrier_arrive_with_copies(ring.full + stage * 8);
             if (++stage == STAGES) stage = 0, parity ^= 1;
         }
     }

@@ -1,11 +1,11 @@
-/* Grouped GEMM of fp8 on Hopper's tensor cores. The ring, its producer and the way to store are those of bf16
- * (grouped_gemm_wgmma.h): two codes count as one number, so that a stage of 64 numbers is a block of 128 codes, which has one
+/* Grouped GEMM of fp8 on Hopper's tensor cores. The ring and the way to store: grouped_gemm_float8_ring.h. Two
+ * codes count as one number, so that a stage of 64 numbers is a block of 128 codes, which has one
  * scale a row of a and one a tile of b. A second warp copies these scales beside the stage. The tensor cores sum a block; a
  * warpgroup then adds it, scaled, to its sum in fp32, half of the columns at a time, while the other warpgroup multiplies. All
  * that stands between two products of a warpgroup delays them, so it is done while a product runs, and addresses are numbers that
  * are counted on. */
 #include "kernels/gemm/grouped_gemm_float8.h"
-#include "kernels/gemm/grouped_gemm_wgmma.h"
+#include "kernels/gemm/grouped_gemm_float8_ring.h"
 #include "kernels/gemm/tensor_map.h"
 
 enum {
@@ -18,6 +18,25 @@ enum {
 static_assert(2 * TILE_K == (int)SPW_GEMM_FLOAT8_BLOCK && (int)HALF == (int)SPW_GEMM_FLOAT8_BLOCK,
               "a stage has one scale a row and two for its columns");
 static_assert(FLOAT8_SHARED_BYTES <= 227 * 1024, "a block's shared memory");
+
+GPU_DEVICE void produce_codes(const spw_gemm_problem &p, const CUtensorMap *map_a, const CUtensorMap *map_b,
+                              ring ring) {
+    gemm_walk<SPW_GEMM_ROWS, TILE_M, TILE_N, BAND> walk;
+    gemm_tile t;
+    walk.start(p);
+    int stage = 0;
+    uint32_t parity = 1; /* of a ring that nobody has filled yet: the first round does not wait */
+    for (int index = gpu_block(); walk.seek(p, index, t); index += p.blocks) {
+        for (int k = 0; k < t.terms; k += TILE_K) {
+            const uint32_t a = shared_address(ring.stages) + stage * STAGE_BYTES;
+            barrier_wait(ring.empty + stage * 8, parity);
+            barrier_expect(ring.full + stage * 8, STAGE_BYTES);
+            tensor_load(map_a, a, ring.full + stage * 8, k, t.first + t.m0);
+            tensor_load(map_b, a + A_BYTES, ring.full + stage * 8, k, t.n0, t.expert);
+            if (++stage == STAGES) stage = 0, parity ^= 1;
+        }
+    }
+}
 
 /* Rows and columns that are not stored take the scales of their neighbours. */
 GPU_DEVICE void produce_scales(const spw_gemm_float8_problem &problem, ring ring) {
@@ -43,12 +62,12 @@ GPU_DEVICE void produce_scales(const spw_gemm_float8_problem &problem, ring ring
         const unsigned count = t.terms == 0 ? 0 : blocks;
         for (unsigned block = 0; block < count; block++) {
             float *to = (float *)(ring.stages + SCALES_AT) + stage * SCALES;
-            barrier_wait(ring.empty + stage, parity);
+            barrier_wait(ring.empty + stage * 8, parity);
 #pragma unroll
             for (int i = 0; i < TILE_M / 32; i++)
                 copy_number(to + i * 32 + lane, problem.a_scale + row[i] + block);
             if (lane < 2) copy_number(to + TILE_M + lane, problem.b_scale + half + block);
-            barrier_arrive_with_copies(ring.full + stage);
+            barrier_arrive_with_copies(ring.full + stage * 8);
             if (++stage == STAGES) stage = 0, parity ^= 1;
         }
     }
@@ -128,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const ring ring = ring_create(FULL_ARRIVALS, CONSUMERS);
     if (threadIdx.x < 128) {
         registers_lower<40>();
-        if (threadIdx.x == 0) produce<SPW_GEMM_ROWS, false, false>(problem.pairs, &map_a, &map_b, ring);
+        if (threadIdx.x == 0) produce_codes(problem.pairs, &map_a, &map_b, ring);
         if (threadIdx.x / 32 == 1) produce_scales(problem, ring);
     } else {
         registers_raise<232>();

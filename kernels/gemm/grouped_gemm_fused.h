@@ -63,7 +63,8 @@ extern "C" {
  *                   c = w act, row_sum = the sums of s act over SPW_GEMM_ROW_SUM_TILE columns; a gathered or not
  *   activated up and down gradient: the same with another activation than SwiGLU, or a bias: f.curve
  *   weights         SPW_GEMM_WEIGHTS; a, b or none gathered
- *   pingpong        either form, nothing gathered; c alone
+ *   wide, pingpong, pairs   either form, nothing gathered; c alone. Tiles of 128 x 256; of 128 x 192 in turns; these in pairs of
+ *                   blocks, weight gradients alone and with two blocks or more, else without pairs
  * On AMD's matrix cores one launcher has all activations, up also without h. */
 int spw_launch_gemm_up_wgmma(spw_gemm_element element, spw_gemm_fused_problem f, gpu_stream stream);
 int spw_launch_gemm_down_gradient_wgmma(spw_gemm_element element, spw_gemm_fused_problem f,
@@ -73,6 +74,9 @@ int spw_launch_gemm_activated_down_gradient_wgmma(spw_gemm_element element, spw_
                                                   gpu_stream stream);
 int spw_launch_gemm_weights_wgmma(spw_gemm_gather gather, spw_gemm_element element, spw_gemm_fused_problem f,
                                   gpu_stream stream);
+int spw_launch_gemm_wide(spw_gemm_form form, spw_gemm_element element, spw_gemm_problem p, gpu_stream stream);
+int spw_launch_gemm_pairs(spw_gemm_form form, spw_gemm_element element, spw_gemm_problem p,
+                          gpu_stream stream);
 int spw_launch_gemm_pingpong(spw_gemm_form form, spw_gemm_element element, spw_gemm_problem p,
                              gpu_stream stream);
 int spw_launch_gemm_up_mfma(spw_gemm_element element, spw_gemm_fused_problem f, gpu_stream stream);

@@ -1,6 +1,7 @@
 /* The products of an expert layer with what stands around them, on Hopper's tensor cores. What it adds: permuted copies of
  * tokens, gate and up, and their gradients are not written and read again between kernels. */
 #include "kernels/gemm/grouped_gemm_consume.h"
+#include "kernels/gemm/grouped_gemm_launch.h"
 
 template <spw_gemm_element ELEMENT, spw_gemm_gather GATHER, gemm_epilogue EPILOGUE, bool TRANSPOSES = false>
 static int launch_kind(const spw_gemm_fused_problem &f, gpu_stream stream) {
@@ -31,6 +32,13 @@ template <gemm_epilogue EPILOGUE>
 static int launch_rows(spw_gemm_element element, const spw_gemm_fused_problem &f, gpu_stream stream) {
     if (element == SPW_GEMM_FP16) return gemm_launch_rows<SPW_GEMM_FP16, EPILOGUE>(f, stream);
     return gemm_launch_rows<SPW_GEMM_BF16, EPILOGUE>(f, stream);
+}
+
+/* act alone. */
+int spw_launch_gemm_swiglu_wgmma(spw_gemm_element element, spw_gemm_problem p, gpu_stream stream) {
+    spw_gemm_fused_problem f = {};
+    f.p = p;
+    return launch_rows<GEMM_SWIGLU>(element, f, stream);
 }
 
 int spw_launch_gemm_up_wgmma(spw_gemm_element element, spw_gemm_fused_problem f, gpu_stream stream) {

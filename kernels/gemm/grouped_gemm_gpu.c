@@ -22,6 +22,8 @@ const spw_gemm_variant spw_gemm_variants[] = {
 const spw_gemm_variant spw_gemm_tile_variants[] = {
 #if !defined(SPW_HIP)
     {"wgmma, 128 x 192", spw_launch_gemm_pingpong},
+    {"wgmma, 128 x 192 in pairs", spw_launch_gemm_pairs},
+    {"wgmma, 128 x 256", spw_launch_gemm_wide},
 #endif
     {NULL, NULL},
 };

@@ -1,229 +1,325 @@
-/* The Hopper kernel of grouped GEMM, for the .hip files that give it a name and launch it. One block a
- * multiprocessor stays there and walks over the tiles. One warp of it feeds a ring of shared-memory stages by bulk
- * tensor copies; two warpgroups of consumers multiply 64 x 256 each.
- *
- * SPW_GEMM_ROWS: one tensor map spans all rows; a tile may run over its group's end and is masked when stored.
- * SPW_GEMM_WEIGHTS: the sum runs over rows; behind the group's end the last stage holds a neighbour's rows. Whole
- * slices of 16 of them are left out, the others set to 0 in shared memory before they are multiplied (a mask by 0
- * * x would let a neighbour's inf through), by a warp of its own, so that the consumers do not wait for one another.
- * SWIGLU: b holds gate and up side by side, 2 columns of b for one of c; a tile takes 128 columns of each, so that a
- * thread holds both numbers of an element, and only their activation is stored.
- */
+/* Grouped GEMM on Hopper, for the .hip files that give its kernels a name and launch them: tiles, ring and producer. One
+ * block a multiprocessor stays there and walks over the tiles; one warpgroup feeds a ring of stages in shared memory, two
+ * consume them (grouped_gemm_consume.h).
+ *   ping-pong     a tile of 128 x 192 a consumer: one stores its tile, by the copy engine, while the other multiplies, so
+ *                 that the tensor cores do not wait for stores
+ *   cooperative   both consumers make half of a tile of 128 x 256, which reads fewer bytes a product
+ * Rows of one operand may be gathered: then all 128 threads of the producer copy them in pieces of 16 bytes to where a
+ * bulk tensor copy would have put them.
+ * Groups' ends. SPW_GEMM_ROWS: one tensor map spans all rows; a tile may run over its group's end and is masked when
+ * stored. SPW_GEMM_WEIGHTS: the sum runs over rows; behind the group's end the last stage holds a neighbour's rows. Whole
+ * slices of 16 of them are left out, the others set to 0 in shared memory before they are multiplied (a mask by 0 * x
+ * would let a neighbour's inf through), by a warp of its own, so that the consumers do not wait for one another. */
 #ifndef SPW_KERNELS_GEMM_GROUPED_GEMM_WGMMA_H
 #define SPW_KERNELS_GEMM_GROUPED_GEMM_WGMMA_H
 
 #include "kernels/gemm/grouped_gemm_element.h"
+#include "kernels/gemm/grouped_gemm_fused.h"
 #include "kernels/gemm/grouped_gemm_tiles.h"
 #include "kernels/gemm/wgmma.h"
-#include "kernels/local/swiglu_math.h"
+
+#include <type_traits>
 
 enum {
     TILE_M = 128,
-    TILE_N = 256,
     TILE_K = 64,
     BAND = 16,
-    STAGES = 4,
-    CONSUMERS = 2,
     CHUNK = 64,
     CHUNK_BYTES =
-        CHUNK * TILE_K * 2, /* 64 outer elements of one stage: the widest box of the 128-byte swizzle */
+        CHUNK * TILE_K * 2, /* 64 outer elements of a stage: the widest box of the 128-byte swizzle */
     A_BYTES = TILE_M * TILE_K * 2,
-    B_BYTES = TILE_N * TILE_K * 2,
-    STAGE_BYTES = A_BYTES + B_BYTES,
-    WARP_STORE_BYTES = 16 * 128 * 2, /* 16 rows x half of the columns */
-    STORE_BYTES = CONSUMERS * 4 * WARP_STORE_BYTES,
-    SHARED_BYTES = STAGES * STAGE_BYTES + STORE_BYTES + 3 * STAGES * 8,
+    CONSUMERS = 2,
     THREADS = (1 + CONSUMERS) * 128
 };
 
-struct ring {
-    unsigned char *stages;
-    uint64_t *full, *empty, *clean; /* clean: full, and what lies behind a group's end is 0 */
+typedef enum gemm_epilogue {
+    GEMM_STORE,           /* c = sum */
+    GEMM_STREAM,          /* the same, past the cache */
+    GEMM_ADD,             /* main += sum */
+    GEMM_SWIGLU,          /* c = act of gate and up, which are stored too where h is not NULL */
+    GEMM_SWIGLU_GRADIENT, /* swiglu_gradient of grouped_gemm_epilogue.h */
+} gemm_epilogue;
+
+/* All that is known when a kernel is compiled. */
+template <spw_gemm_element ELEMENT_, spw_gemm_form FORM_, bool B_OUTER_, int TILE_N_,
+          spw_gemm_gather GATHER_ = SPW_GEMM_GATHER_NONE, gemm_epilogue EPILOGUE_ = GEMM_STORE,
+          spw_gemm_between BETWEEN_ = SPW_GEMM_SILU, bool TRANSPOSES_ = false, bool PAIRED_ = false>
+struct gemm_kind {
+    static constexpr spw_gemm_element ELEMENT = ELEMENT_;
+    using element = gemm_element<ELEMENT>;
+    static constexpr spw_gemm_form FORM = FORM_;
+    static constexpr spw_gemm_gather GATHER = GATHER_;
+    static constexpr gemm_epilogue EPILOGUE = EPILOGUE_;
+    /* Two blocks of a cluster have tiles one below the other, and each fetches one half of b for both. */
+    static constexpr int BLOCKS = PAIRED_ ? 2 : 1;
+    static constexpr bool GATHERS = GATHER != SPW_GEMM_GATHER_NONE, /* rows of a */
+        TRANSPOSES = TRANSPOSES_;                                   /* c is [experts][columns][inner] */
+    static constexpr bool A_OUTER = FORM == SPW_GEMM_WEIGHTS, B_OUTER = B_OUTER_;
+    static constexpr spw_gemm_between BETWEEN = BETWEEN_;
+    static constexpr bool PINGPONG = TILE_N_ < 256,
+                          GATES = EPILOGUE == GEMM_SWIGLU && BETWEEN != SPW_GEMM_RELU2;
+    static constexpr bool HALVES = GATES && BETWEEN != SPW_GEMM_PAIRS; /* of a tile's columns of b */
+    static constexpr int TILE_N = TILE_N_, REPEATS = PINGPONG ? 2 : 1, B_BYTES = TILE_N * TILE_K * 2;
+    static constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
+    static constexpr int STAGES = TILE_N == 192 ? 5 : 4;
+    /* A warp stores 16 rows x 64 columns at a time; a gradient has two buffers of gate and up of 32 columns. */
+    static constexpr int WARP_BYTES = 16 * 128 * (EPILOGUE == GEMM_SWIGLU_GRADIENT ? 2 : 1);
+    static constexpr int STORE_BYTES = CONSUMERS * 4 * WARP_BYTES;
+    static constexpr int SHARED_BYTES = STAGES * STAGE_BYTES + STORE_BYTES + (3 * STAGES + 2) * 8;
+    /* A warp of the producer, which is free where nothing is gathered, clears what lies behind groups' ends. */
+    static constexpr bool CLEANS = FORM == SPW_GEMM_WEIGHTS && !GATHERS;
+    static constexpr int RELEASES = BLOCKS * ((PINGPONG ? 1 : CONSUMERS) + CLEANS);
+    static constexpr int FULL_ARRIVALS = GATHERS ? 1 + 128 : 1;
+    static constexpr int COLUMNS = GATES ? TILE_N / 2 : TILE_N; /* of c in a tile */
+    static_assert(SHARED_BYTES <= 227 * 1024, "a block's shared memory");
+    static_assert(!PINGPONG || EPILOGUE == GEMM_STORE, "who has a tensor map of c");
+    static_assert(GATHER != SPW_GEMM_GATHER_B, "the operand with fewer columns of a tile is gathered");
+    static_assert(!TRANSPOSES || (FORM == SPW_GEMM_WEIGHTS && !PINGPONG), "who stores by columns");
 };
 
-template <spw_gemm_form FORM, bool B_OUTER, bool SWIGLU>
-GPU_DEVICE void produce(const spw_gemm_problem &p, const CUtensorMap *map_a, const CUtensorMap *map_b,
-                        ring ring) {
-    gemm_walk<FORM, TILE_M, SWIGLU ? TILE_N / 2 : TILE_N, BAND> walk;
-    gemm_tile t;
-    walk.start(p);
+/* The block's tiles, one after the other. */
+template <class KIND> struct gemm_queue {
+    gemm_walk<KIND::FORM, TILE_M * KIND::BLOCKS, KIND::COLUMNS, BAND / KIND::BLOCKS> walk;
+    int index;
+
+    GPU_MEMBER void start(const spw_gemm_problem &p) { walk.start(p), index = gpu_block() / KIND::BLOCKS; }
+    GPU_MEMBER bool next(const spw_gemm_problem &p, gemm_tile &t) {
+        const bool there = walk.seek(p, index, t);
+        index += p.blocks / KIND::BLOCKS;
+        t.m0 += gpu_block() % KIND::BLOCKS * TILE_M;
+        return there;
+    }
+};
+
+/* The block's shared memory: stages, buffers to store from, barriers, all but the buffers by their address there. */
+template <class KIND> struct gemm_ring {
+    static constexpr int STORE = KIND::STAGES * KIND::STAGE_BYTES, BARRIERS = STORE + KIND::STORE_BYTES;
+    unsigned char *memory;
+    uint32_t base;
+
+    GPU_MEMBER uint32_t stage(int i) const { return base + i * KIND::STAGE_BYTES; }
+    GPU_MEMBER uint32_t full(int i) const { return base + BARRIERS + i * 8; }
+    GPU_MEMBER uint32_t empty(int i) const { return full(KIND::STAGES + i); }
+    GPU_MEMBER uint32_t clean(int i) const { /* full, and what lies behind a group's end is 0 */
+        return full(2 * KIND::STAGES + i);
+    }
+    GPU_MEMBER uint32_t turn(int group) const { /* whose products are next, of ping-pong */
+        return full(3 * KIND::STAGES + group);
+    }
+};
+
+/* Where the next stage of the ring is. */
+template <class KIND> struct gemm_place {
     int stage = 0;
-    uint32_t parity = 1; /* of a ring that nobody has filled yet: the first round does not wait */
-    for (int index = gpu_block(); walk.seek(p, index, t); index += p.blocks) {
-        for (int k = 0; k < t.terms; k += TILE_K) {
-            barrier_wait(ring.empty + stage, parity);
-            uint64_t *full = ring.full + stage;
-            unsigned char *a = ring.stages + stage * STAGE_BYTES, *b = a + A_BYTES;
-            barrier_expect(full, STAGE_BYTES);
-            if (FORM == SPW_GEMM_WEIGHTS) {
-                for (int i = 0; i < TILE_M / CHUNK; i++)
-                    tensor_load(map_a, a + i * CHUNK_BYTES, full, t.m0 + i * CHUNK, t.first + k);
-                for (int i = 0; i < TILE_N / CHUNK; i++)
-                    tensor_load(map_b, b + i * CHUNK_BYTES, full, t.n0 + i * CHUNK, t.first + k);
-            } else {
-                tensor_load(map_a, a, full, k, t.first + t.m0);
-                /* With SWIGLU the second half of the tile comes from the columns of up. */
-                const int up = SWIGLU ? p.columns - TILE_N / 2 : 0;
-                if (B_OUTER) {
+    uint32_t parity;
+
+    GPU_MEMBER explicit gemm_place(uint32_t first) : parity(first) {}
+    GPU_MEMBER void step() {
+        if (++stage == KIND::STAGES) stage = 0, parity ^= 1;
+    }
+    GPU_MEMBER void skip(int steps) {
+        const int to = stage + steps;
+        parity ^= to / KIND::STAGES & 1, stage = to % KIND::STAGES;
+    }
+};
+
+/* A box of b, or the block's one of PARTS of it, which both get: the parts follow one another by `outer` and in shared memory. */
+template <int PARTS, class... COORDINATES>
+GPU_DEVICE void load_box(const CUtensorMap *map, uint32_t to, int bytes, uint32_t full, int inner, int outer,
+                         int height, COORDINATES... group) {
+    const int rank = gpu_block() % PARTS;
+    to += rank * (bytes / PARTS), outer += rank * (height / PARTS);
+    if constexpr (PARTS == 1)
+        tensor_load(map, to, full, inner, outer, group...);
+    else
+        tensor_load_to_both(map, to, full, inner, outer, group...);
+}
+
+/* One stage's boxes of a, unless it is gathered. */
+template <class KIND>
+GPU_DEVICE void load_a(const gemm_tile &t, int k, const CUtensorMap *map, uint32_t a, uint32_t full) {
+    if constexpr (KIND::GATHERS) {
+        return;
+    } else if constexpr (!KIND::A_OUTER) {
+        tensor_load(map, a, full, k, t.first + t.m0);
+    } else {
 #pragma unroll
-                    for (int i = 0; i < TILE_N / CHUNK; i++)
-                        tensor_load(map_b, b + i * CHUNK_BYTES, full,
-                                    t.n0 + i * CHUNK + (i < TILE_N / CHUNK / 2 ? 0 : up), k, t.expert);
-                } else if (SWIGLU) {
-                    tensor_load(map_b, b, full, k, t.n0, t.expert);
-                    tensor_load(map_b, b + B_BYTES / 2, full, k, p.columns + t.n0, t.expert);
-                } else {
-                    tensor_load(map_b, b, full, k, t.n0, t.expert);
-                }
-            }
-            if (++stage == STAGES) stage = 0, parity ^= 1;
+        for (int i = 0; i < TILE_M / CHUNK; i++)
+            tensor_load(map, a + i * CHUNK_BYTES, full, t.m0 + i * CHUNK, t.first + k);
+    }
+}
+
+/* One stage's boxes of b. Of gate and up side by side the second half of the tile comes from the
+ * columns of up. */
+template <class KIND>
+GPU_DEVICE void load_b(const spw_gemm_problem &p, const gemm_tile &t, int k, const CUtensorMap *map,
+                       uint32_t b, uint32_t full) {
+    constexpr int HALF = KIND::TILE_N / 2;
+    const int column0 = KIND::GATES && !KIND::HALVES ? 2 * t.n0 : t.n0;
+    if constexpr (KIND::B_OUTER) {
+        const int up = KIND::HALVES ? p.columns - HALF : 0;
+#pragma unroll
+        for (int i = 0; i < KIND::TILE_N / CHUNK; i++) {
+            const int column = column0 + i * CHUNK + (i * CHUNK < HALF ? 0 : up);
+            if constexpr (KIND::FORM == SPW_GEMM_WEIGHTS)
+                load_box<KIND::BLOCKS>(map, b + i * CHUNK_BYTES, CHUNK_BYTES, full, column, t.first + k,
+                                       TILE_K);
+            else
+                load_box<KIND::BLOCKS>(map, b + i * CHUNK_BYTES, CHUNK_BYTES, full, column, k, TILE_K,
+                                       t.expert);
+        }
+    } else {
+        constexpr int ROWS = KIND::HALVES ? HALF : KIND::TILE_N, BYTES = ROWS * TILE_K * 2;
+        load_box<KIND::BLOCKS>(map, b, BYTES, full, k, column0, ROWS, t.expert);
+        if (KIND::HALVES)
+            load_box<KIND::BLOCKS>(map, b + BYTES, BYTES, full, k, p.columns + t.n0, ROWS, t.expert);
+    }
+}
+
+/* Row of the array of an assignment. */
+GPU_DEVICE int token_of(const spw_gemm_fused_problem &f, int assignment) {
+    return (int)(__umulhi(2u * (unsigned)assignment, f.by_top_k.multiplier) >> f.by_top_k.shift);
+}
+
+/* One thread's share of the gathered operand where its rows are those of c: in each group of 16 rows of 128 bytes one row's piece of
+ * 16 bytes. */
+template <class KIND> struct gathered_rows {
+    static constexpr int EACH = TILE_M / 16; /* rows of a thread */
+    int token[EACH];
+
+    /* A row behind the group's end takes the last one's. */
+    GPU_MEMBER void start(const spw_gemm_fused_problem &f, const gemm_tile &t) {
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            const int r = t.m0 + i * 16 + gpu_thread() / 8;
+            token[i] = token_of(f, __ldg(f.assignment + t.first + (r < t.rows ? r : t.rows - 1)));
         }
     }
+    GPU_MEMBER void step(const spw_gemm_fused_problem &, const gemm_tile &, int) {}
+    /* k: of the stage, along the sum. What lies behind the array's width becomes 0. */
+    GPU_MEMBER void copy(const spw_gemm_problem &p, const gemm_tile &, int k, uint32_t stage) const {
+        const int row0 = gpu_thread() / 8, piece = gpu_thread() % 8, column = k + piece * 8;
+        const uint32_t to = stage + row0 * 128 + ((piece ^ (row0 & 7)) * 16);
+        const bool there = column < p.inner;
+#pragma unroll
+        for (int i = 0; i < EACH; i++)
+            copy_piece(to + i * 2048, p.a + (long)token[i] * p.inner + (there ? column : 0), there);
+    }
+};
+
+/* The same along the sum: a warp copies 16 rows of a stage, two at a time, its lanes side by side on 256 bytes of each. A lane keeps the
+ * token of one of the 16. */
+template <class KIND> struct gathered_terms {
+    static constexpr int PIECES = TILE_M / 8; /* of a row, 16 bytes each */
+    int token, next;                          /* next: the next stage's assignment */
+
+    GPU_MEMBER static int row0() { return gpu_thread() / 32 * 16; } /* the warp's, in the stage */
+    GPU_MEMBER void find(const spw_gemm_fused_problem &f, const gemm_tile &t, int k) {
+        const int r = k + row0() + gpu_lane() % 16;
+        next = __ldg(f.assignment + t.first + (r < t.rows ? r : t.rows - 1));
+    }
+    /* The next stage begins; the one behind it at row `after`. */
+    GPU_MEMBER void step(const spw_gemm_fused_problem &f, const gemm_tile &t, int after) {
+        token = token_of(f, next);
+        find(f, t, after);
+    }
+    GPU_MEMBER void start(const spw_gemm_fused_problem &f, const gemm_tile &t) {
+        find(f, t, 0);
+        step(f, t, TILE_K);
+    }
+    /* k: of the stage. What lies behind the sum's end, or behind the array's width, becomes 0. */
+    GPU_MEMBER void copy(const spw_gemm_problem &p, const gemm_tile &t, int k, uint32_t stage) const {
+        const int piece = gpu_lane() % PIECES, first = gpu_lane() / PIECES, column = t.m0 + piece * 8;
+        const bool inside = column < p.inner;
+        const spw_bf16 *from = p.a + (inside ? column : 0);
+        const int left =
+            inside ? t.rows - k - row0() - first : 0; /* rows, of those that this lane copies from */
+        const uint32_t to = stage + piece / 8 * CHUNK_BYTES + (row0() + first) * 128;
+        const uint32_t swizzled = (piece % 8 ^ first) * 16;
+#pragma unroll
+        for (int r = 0; r < 16; r += 2) {
+            const int row = (int)gpu_shuffle((unsigned)token, r + first);
+            copy_piece(to + r * 128 + (swizzled ^ (r % 8 * 16)), from + (long)row * p.inner, r < left);
+        }
+    }
+};
+
+template <class KIND>
+using gathered = std::conditional_t<KIND::FORM == SPW_GEMM_ROWS, gathered_rows<KIND>, gathered_terms<KIND>>;
+
+/* With nothing gathered by one thread, else by 128. */
+template <class KIND>
+GPU_DEVICE void produce(const spw_gemm_fused_problem &f, const CUtensorMap *map_a, const CUtensorMap *map_b,
+                        const gemm_ring<KIND> &ring) {
+    constexpr int BOXES = KIND::GATHERS ? KIND::B_BYTES : KIND::STAGE_BYTES;
+    const spw_gemm_problem &p = f.p;
+    gemm_queue<KIND> tiles;
+    gemm_tile t;
+    gathered<KIND> rows;
+    gemm_place<KIND> at(1); /* of a ring that nobody has filled yet: the first round does not wait */
+    for (tiles.start(p); tiles.next(p, t);) {
+        if (KIND::GATHERS && t.terms > 0) rows.start(f, t);
+        for (int k = 0; k < t.terms; k += TILE_K) {
+            const uint32_t stage = ring.stage(at.stage), full = ring.full(at.stage);
+            barrier_wait(ring.empty(at.stage), at.parity);
+            if (!KIND::GATHERS || gpu_thread() == 0) {
+                barrier_expect(full, BOXES);
+                load_a<KIND>(t, k, map_a, stage, full);
+                load_b<KIND>(p, t, k, map_b, stage + A_BYTES, full);
+            }
+            if (KIND::GATHERS) {
+                rows.copy(p, t, k, stage);
+                barrier_arrive_with_copies(full);
+                rows.step(f, t, k + 2 * TILE_K);
+            }
+            at.step();
+        }
+    }
+}
+
+/* Gives a stage back, also to the block that sends half of it; one thread for each. */
+template <class KIND> GPU_DEVICE void release(uint32_t empty, int thread) {
+    if (thread >= KIND::BLOCKS) return;
+    if constexpr (KIND::BLOCKS == 1)
+        barrier_arrive(empty);
+    else
+        barrier_arrive(empty, thread);
 }
 
 /* One warp: rows of the next group that products would read become 0. It gives every stage back, as consumers do. */
-GPU_DEVICE void clean(const spw_gemm_problem &p, ring ring) {
-    gemm_walk<SPW_GEMM_WEIGHTS, TILE_M, TILE_N, BAND> walk;
+template <class KIND> GPU_DEVICE void clean(const spw_gemm_problem &p, const gemm_ring<KIND> &ring) {
+    gemm_queue<KIND> tiles;
     gemm_tile t;
-    walk.start(p);
-    int stage = 0;
-    uint32_t parity = 0;
-    for (int index = gpu_block(); walk.seek(p, index, t); index += p.blocks) {
+    gemm_place<KIND> at(0);
+    for (tiles.start(p); tiles.next(p, t);) {
         for (int k = 0; k < t.terms; k += TILE_K) {
-            barrier_wait(ring.full + stage, parity);
+            barrier_wait(ring.full(at.stage), at.parity);
             if (t.terms - k < TILE_K)
-                clear_behind<STAGE_BYTES / CHUNK_BYTES>(ring.stages + stage * STAGE_BYTES, t.terms - k);
-            if (gpu_lane() == 0) barrier_arrive(ring.clean + stage), barrier_arrive(ring.empty + stage);
-            if (++stage == STAGES) stage = 0, parity ^= 1;
+                clear_behind<KIND::STAGE_BYTES / CHUNK_BYTES>(ring.memory + at.stage * KIND::STAGE_BYTES,
+                                                              t.terms - k);
+            if (gpu_lane() == 0) barrier_arrive(ring.clean(at.stage));
+            release<KIND>(ring.empty(at.stage), gpu_lane());
+            at.step();
         }
     }
 }
 
-/* One warp's 16 rows x 128 columns, sum[0 ... 63]: to shared memory, then to rows of c in pieces of 256 bytes. STREAMS: the cache
- * need not keep them. */
-template <spw_gemm_element ELEMENT = SPW_GEMM_BF16, bool STREAMS = false>
-GPU_DEVICE void store_half(const spw_gemm_problem &p, const gemm_tile &t, spw_bf16 *c, const float *sum,
-                           unsigned char *buffer, int row0, int column0) {
-    const int lane = gpu_lane();
-    const int to_row = lane & 15, to_piece = lane >> 4;
-    using element = gemm_element<ELEMENT>;
-#pragma unroll
-    for (int j = 0; j < 16; j += 2) {
-        const float *s = sum + j * 4;
-        const uint32_t row = shared_address(buffer) + to_row * 256 + ((j + to_piece) ^ (to_row & 7)) * 16;
-        store_matrices(row, element::pack(s[0], s[1]), element::pack(s[2], s[3]), element::pack(s[4], s[5]),
-                       element::pack(s[6], s[7]));
-    }
-    __syncwarp();
-    const int column = column0 + (lane & 15) * 8;
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        const int r = i * 2 + (lane >> 4), m = t.m0 + row0 + r;
-        const uint4 piece = *(const uint4 *)(buffer + r * 256 + ((lane & 15) ^ (r & 7)) * 16);
-        uint4 *to = (uint4 *)(c + (long)m * p.columns + column);
-        if (m < t.height && column < p.columns) STREAMS ? __stcs(to, piece) : (void)(*to = piece);
-    }
-    __syncwarp();
-}
-
-template <spw_gemm_form FORM, bool B_OUTER, bool SWIGLU, bool STREAMS, spw_gemm_element ELEMENT>
-GPU_DEVICE void consume(const spw_gemm_problem &p, ring ring, unsigned char *store_buffers) {
-    constexpr bool A_OUTER = FORM == SPW_GEMM_WEIGHTS;
-    /* Bytes from one step of 16 along the sum to the next. */
-    constexpr int A_STEP = A_OUTER ? 16 * 128 : 32, B_STEP = B_OUTER ? 16 * 128 : 32;
-    const int group = gpu_thread() / 128 - 1, warp = gpu_thread() / 32 - 4;
-    gemm_walk<FORM, TILE_M, SWIGLU ? TILE_N / 2 : TILE_N, BAND> walk;
-    gemm_tile next;
-    walk.start(p);
-    int stage = 0, index = gpu_block();
-    uint32_t parity = 0;
-    float sum[128];
-    for (bool there = walk.seek(p, index, next); there;) {
-        const gemm_tile t = next;
-        if (t.terms == 0) {
-#pragma unroll
-            for (int i = 0; i < 128; i++) sum[i] = 0;
-        }
-        uint64_t *release = nullptr; /* the stage whose products are still under way */
-        const int whole = FORM == SPW_GEMM_WEIGHTS ? t.terms / TILE_K * TILE_K : t.terms;
-        for (int k = 0; k < whole; k += TILE_K) {
-            const uint32_t data = shared_address(ring.stages + stage * STAGE_BYTES);
-            barrier_wait(ring.full + stage, parity);
-            const uint64_t a = operand_descriptor(data + group * CHUNK_BYTES, 0, 1024);
-            const uint64_t b = operand_descriptor(data + A_BYTES, CHUNK_BYTES, 1024);
-            wgmma_fence();
-#pragma unroll
-            for (int i = 0; i < TILE_K / 16; i++)
-                wgmma_64x256x16<ELEMENT, A_OUTER, B_OUTER>(sum, a + i * (A_STEP >> 4), b + i * (B_STEP >> 4),
-                                                           k + i != 0);
-            wgmma_commit();
-            wgmma_wait<1>();
-            if (release != nullptr && (gpu_thread() & 127) == 0) barrier_arrive(release);
-            release = ring.empty + stage;
-            if (++stage == STAGES) stage = 0, parity ^= 1;
-        }
-        if (FORM == SPW_GEMM_WEIGHTS && whole < t.terms) {
-            const uint32_t data = shared_address(ring.stages + stage * STAGE_BYTES);
-            const uint64_t a = operand_descriptor(data + group * CHUNK_BYTES, 0, 1024);
-            const uint64_t b = operand_descriptor(data + A_BYTES, CHUNK_BYTES, 1024);
-            barrier_wait(ring.clean + stage, parity);
-            wgmma_slices<ELEMENT, A_OUTER, B_OUTER>(sum, a, b, (t.terms - whole + 15) / 16, whole != 0);
-            wgmma_wait<1>();
-            if (release != nullptr && (gpu_thread() & 127) == 0) barrier_arrive(release);
-            release = ring.empty + stage;
-            if (++stage == STAGES) stage = 0, parity ^= 1;
-        }
-        /* Reads the groups' offsets from memory, which takes as long as several products: the last ones are under way. */
-        index += p.blocks, there = walk.seek(p, index, next);
-        wgmma_wait<0>();
-        if (release != nullptr && (gpu_thread() & 127) == 0) barrier_arrive(release);
-        spw_bf16 *c = gemm_operands_of<FORM>(p, t).c;
-        unsigned char *buffer = store_buffers + warp * WARP_STORE_BYTES;
-        const int row0 = group * 64 + (warp & 3) * 16;
-        if (SWIGLU) {
-#pragma unroll
-            for (int i = 0; i < 64; i++) {
-                const swiglu_point point = swiglu_at(0, 0, sum[i], sum[64 + i]);
-                sum[i] = point.gate * point.sigmoid * point.up;
-            }
-            store_half<ELEMENT>(p, t, c, sum, buffer, row0, t.n0);
-        } else {
-            store_half<ELEMENT, STREAMS>(p, t, c, sum, buffer, row0, t.n0);
-            store_half<ELEMENT, STREAMS>(p, t, c, sum + 64, buffer, row0, t.n0 + 128);
-        }
-    }
-}
-
-/* The block's shared memory: the stages, buffers to store from, and the barriers of the stages, which are full after
- * `arrivals` and empty after `releases`. */
-GPU_DEVICE ring ring_create(int arrivals, int releases) {
+template <class KIND> GPU_DEVICE gemm_ring<KIND> gemm_ring_create() {
     extern __shared__ __align__(1024) unsigned char shared[];
-    uint64_t *barriers = (uint64_t *)(shared + STAGES * STAGE_BYTES + STORE_BYTES);
-    const ring ring = {shared, barriers, barriers + STAGES, barriers + 2 * STAGES};
+    const gemm_ring<KIND> ring = {shared, shared_address(shared)};
     if (threadIdx.x == 0) {
-        for (int i = 0; i < STAGES; i++) {
-            barrier_init(ring.full + i, arrivals), barrier_init(ring.empty + i, releases);
-            barrier_init(ring.clean + i, 1);
+        for (int i = 0; i < KIND::STAGES; i++) {
+            barrier_init(ring.full(i), KIND::FULL_ARRIVALS);
+            barrier_init(ring.empty(i), KIND::RELEASES), barrier_init(ring.clean(i), 1);
         }
+        for (int i = 0; i < CONSUMERS; i++) barrier_init(ring.turn(i), 1);
         barrier_init_fence();
     }
-    __syncthreads();
+    if constexpr (KIND::BLOCKS == 1)
+        __syncthreads();
+    else
+        cluster_barrier();
     return ring;
-}
-
-template <spw_gemm_form FORM, bool B_OUTER, bool SWIGLU, bool STREAMS = false,
-          spw_gemm_element ELEMENT = SPW_GEMM_BF16>
-GPU_DEVICE void gemm_wgmma(const spw_gemm_problem &p, const CUtensorMap *map_a, const CUtensorMap *map_b) {
-    constexpr bool CLEANS = FORM == SPW_GEMM_WEIGHTS;
-    const ring ring = ring_create(1, CONSUMERS + CLEANS);
-    if (threadIdx.x < 128) {
-        registers_lower<40>();
-        if (threadIdx.x == 0) produce<FORM, B_OUTER, SWIGLU>(p, map_a, map_b, ring);
-        if (CLEANS && threadIdx.x / 32 == 1) clean(p, ring);
-    } else {
-        registers_raise<232>();
-        consume<FORM, B_OUTER, SWIGLU, STREAMS, ELEMENT>(p, ring, ring.stages + STAGES * STAGE_BYTES);
-    }
 }
 
 #endif

@@ -1,71 +1,60 @@
-/* Grouped GEMM on Hopper's tensor cores: grouped_gemm_wgmma.h launched with its tensor maps. */
-#include "kernels/gemm/grouped_gemm_fused.h"
+/* Grouped GEMM on Hopper's tensor cores: which tiles a product takes, and those of 128 x 256. */
+#include "kernels/gemm/grouped_gemm_consume.h"
 #include "kernels/gemm/grouped_gemm_launch.h"
-#include "kernels/gemm/grouped_gemm_wgmma.h"
-#include "kernels/gemm/tensor_map.h"
 
-#define KERNEL(name, form, ...) \
-    extern "C" __global__ void __launch_bounds__(THREADS, 1) \
-        name(const __grid_constant__ spw_gemm_problem p, const __grid_constant__ CUtensorMap map_a, \
-             const __grid_constant__ CUtensorMap map_b) { \
-        gemm_wgmma<form, __VA_ARGS__>(p, &map_a, &map_b); \
-    }
-KERNEL(gemm_wgmma_rows_inner, SPW_GEMM_ROWS, false, false)
-KERNEL(gemm_wgmma_rows_outer, SPW_GEMM_ROWS, true, false)
-KERNEL(gemm_wgmma_weights, SPW_GEMM_WEIGHTS, true, false)
-KERNEL(gemm_wgmma_weights_streamed, SPW_GEMM_WEIGHTS, true, false, true)
-KERNEL(gemm_wgmma_rows_inner_fp16, SPW_GEMM_ROWS, false, false, false, SPW_GEMM_FP16)
-KERNEL(gemm_wgmma_rows_outer_fp16, SPW_GEMM_ROWS, true, false, false, SPW_GEMM_FP16)
-KERNEL(gemm_wgmma_weights_fp16, SPW_GEMM_WEIGHTS, true, false, false, SPW_GEMM_FP16)
-KERNEL(gemm_wgmma_weights_streamed_fp16, SPW_GEMM_WEIGHTS, true, false, true, SPW_GEMM_FP16)
+template <spw_gemm_element ELEMENT, spw_gemm_form FORM, bool B_OUTER, gemm_epilogue EPILOGUE = GEMM_STORE>
+static int launch_kind(const spw_gemm_fused_problem &f, gpu_stream stream) {
+    return gemm_launch<gemm_kind<ELEMENT, FORM, B_OUTER, 256, SPW_GEMM_GATHER_NONE, EPILOGUE>>(f, stream);
+}
 
 /* Of a group on average: with so few, a weight gradient is bound by its stores, and goes faster past the cache. */
 enum { STREAMED_ROWS = 128 };
 
-/* Columns of zeros that tiles of `tile` columns multiply. */
-static int wasted(int columns, int tile) { return (columns + tile - 1) / tile * tile - columns; }
-
-/* Of a group on average: a weight gradient of so few is stored for a large part of its time, which tiles in turns hide. */
-enum { HIDDEN_ROWS = 1536 };
-
-/* Tiles of 128 x 192 in turns read more bytes a product and are slower where all columns are full, faster where fewer of their
- * columns are empty, and in weight gradients with sums of a few hundred terms where at most one column of 16 is: docs/validation_gpu.md,
- * "Tiles in turns that the copy engine stores". */
-static bool takes_pingpong(spw_gemm_form form, spw_gemm_problem p) {
-    const long rows = (long)p.rows, experts = p.experts;
-    const bool few =
-        form == SPW_GEMM_WEIGHTS && rows > STREAMED_ROWS * experts && rows <= HIDDEN_ROWS * experts;
-    return wasted(p.columns, 192) < wasted(p.columns, TILE_N) + (few ? p.columns / 16 : 0);
+template <spw_gemm_element ELEMENT>
+static int launch_wide(spw_gemm_form form, const spw_gemm_fused_problem &f, gpu_stream stream) {
+    const bool few = f.p.rows <= (long)STREAMED_ROWS * f.p.experts;
+    if (form == SPW_GEMM_ROWS)
+        return f.p.inner_contiguous ? launch_kind<ELEMENT, SPW_GEMM_ROWS, false>(f, stream)
+                                    : launch_kind<ELEMENT, SPW_GEMM_ROWS, true>(f, stream);
+    if (few) return launch_kind<ELEMENT, SPW_GEMM_WEIGHTS, true, GEMM_STREAM>(f, stream);
+    return launch_kind<ELEMENT, SPW_GEMM_WEIGHTS, true>(f, stream);
 }
 
-typedef void kernel(spw_gemm_problem, CUtensorMap, CUtensorMap);
+int spw_launch_gemm_wide(spw_gemm_form form, spw_gemm_element element, spw_gemm_problem p,
+                         gpu_stream stream) {
+    spw_gemm_fused_problem f = {};
+    f.p = p;
+    if (element == SPW_GEMM_FP16) return launch_wide<SPW_GEMM_FP16>(form, f, stream);
+    return launch_wide<SPW_GEMM_BF16>(form, f, stream);
+}
 
-static kernel *kernel_of(spw_gemm_form form, spw_gemm_element element, const spw_gemm_problem &p) {
-    static kernel *const kernels[][4] = {
-        {gemm_wgmma_rows_inner, gemm_wgmma_rows_outer, gemm_wgmma_weights, gemm_wgmma_weights_streamed},
-        {gemm_wgmma_rows_inner_fp16, gemm_wgmma_rows_outer_fp16, gemm_wgmma_weights_fp16,
-         gemm_wgmma_weights_streamed_fp16}};
-    if (form == SPW_GEMM_ROWS) return kernels[element][p.inner_contiguous ? 0 : 1];
-    return kernels[element][p.rows <= (long)STREAMED_ROWS * p.experts ? 3 : 2];
+/* Columns that tiles of `tile` columns multiply. */
+static long padded(int columns, int tile) { return (columns + tile - 1L) / tile * tile; }
+
+/* Tiles of 128 x 192 in turns hide their stores and read more bytes a product. So they are taken where sums are of these lengths,
+ * and an expert has this many rows, unless they multiply 1/25 more columns, zeros; else where they multiply fewer. A weight
+ * gradient takes them with 1/20 more. docs/validation_gpu.md, "Tiles by what a product is". */
+enum { SHORTEST_SUM = 384, LONGEST_SUM = 2048, MANY_ROWS = 512 };
+
+static bool takes_turns(spw_gemm_form form, const spw_gemm_problem &p) {
+    const long narrow = padded(p.columns, 192), wide = padded(p.columns, 256), rows = p.rows;
+    if (narrow < wide) return true;
+    if (form == SPW_GEMM_WEIGHTS) return rows > (long)STREAMED_ROWS * p.experts && 20 * narrow <= 21 * wide;
+    return p.inner >= SHORTEST_SUM && p.inner <= LONGEST_SUM && rows > (long)MANY_ROWS * p.experts &&
+           25 * narrow <= 26 * wide;
+}
+
+/* Two blocks that share columns of b: where a weight gradient's rows are an even number of tiles, of no fewer than these. */
+enum { PAIRED_TILES = 12 };
+
+static bool takes_pairs(spw_gemm_form form, const spw_gemm_problem &p) {
+    const int tiles = (p.inner + TILE_M - 1) / TILE_M;
+    return form == SPW_GEMM_WEIGHTS && tiles % 2 == 0 && tiles >= PAIRED_TILES && p.blocks > 1;
 }
 
 int spw_launch_gemm_wgmma(spw_gemm_form form, spw_gemm_element element, spw_gemm_problem p,
                           gpu_stream stream) {
-    CUtensorMap a, b;
-    if (takes_pingpong(form, p)) return spw_launch_gemm_pingpong(form, element, p, stream);
-    const bool rows_form = form == SPW_GEMM_ROWS, inner = rows_form && p.inner_contiguous;
-    kernel *kernel = kernel_of(form, element, p);
-    int error = rows_form ? spw_tensor_map_2d(&a, p.a, p.inner, p.rows, TILE_K, TILE_M)
-                          : spw_tensor_map_2d(&a, p.a, p.inner, p.rows, CHUNK, TILE_K);
-    if (error == 0 && !rows_form) error = spw_tensor_map_2d(&b, p.b, p.columns, p.rows, CHUNK, TILE_K);
-    if (error == 0 && inner)
-        error = spw_tensor_map_3d(&b, p.b, p.inner, p.columns, p.experts, TILE_K, TILE_N);
-    if (error == 0 && rows_form && !inner)
-        error = spw_tensor_map_3d(&b, p.b, p.columns, p.inner, p.experts, CHUNK, TILE_K);
-    if (error != 0) return error;
-    error = (int)cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      SHARED_BYTES);
-    if (error != 0) return error;
-    kernel<<<p.blocks, THREADS, SHARED_BYTES, stream>>>(p, a, b);
-    return (int)cudaGetLastError();
+    if (!takes_turns(form, p)) return spw_launch_gemm_wide(form, element, p, stream);
+    if (takes_pairs(form, p)) return spw_launch_gemm_pairs(form, element, p, stream);
+    return spw_launch_gemm_pingpong(form, element, p, stream);
 }

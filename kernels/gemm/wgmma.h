@@ -12,23 +12,21 @@
 
 GPU_DEVICE uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 
-GPU_DEVICE void barrier_init(uint64_t *barrier, int arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals));
+/* A barrier is named by its address in shared memory. */
+GPU_DEVICE void barrier_init(uint32_t barrier, int arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
 }
 GPU_DEVICE void barrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-GPU_DEVICE void barrier_expect(uint64_t *barrier, uint32_t bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
-                 "r"(bytes)
+GPU_DEVICE void barrier_expect(uint32_t barrier, uint32_t bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                  : "memory");
 }
 GPU_DEVICE void barrier_arrive(uint32_t barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-GPU_DEVICE void barrier_arrive(uint64_t *barrier) { barrier_arrive(shared_address(barrier)); }
 /* Arrives once this thread's copies (copy_number) so far are there. */
-GPU_DEVICE void barrier_arrive_with_copies(uint64_t *barrier) {
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier))
-                 : "memory");
+GPU_DEVICE void barrier_arrive_with_copies(uint32_t barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 /* Returns once the phase of this parity has completed. */
 GPU_DEVICE void barrier_wait(uint32_t barrier, uint32_t parity) {
@@ -38,9 +36,6 @@ GPU_DEVICE void barrier_wait(uint32_t barrier, uint32_t parity) {
                  "@!done bra again;\n}" ::"r"(barrier),
                  "r"(parity)
                  : "memory");
-}
-GPU_DEVICE void barrier_wait(uint64_t *barrier, uint32_t parity) {
-    barrier_wait(shared_address(barrier), parity);
 }
 /* A barrier among `threads` threads of the block; id 0 is __syncthreads. */
 GPU_DEVICE void named_barrier(int id, int threads) {
@@ -58,18 +53,45 @@ template <int REGISTERS> GPU_DEVICE void registers_lower() {
 
 /* Copies the box at (inner, outer[, group]) of the tensor to shared memory; elements outside the tensor
  * become 0. */
-GPU_DEVICE void tensor_load(const CUtensorMap *map, void *to, uint64_t *barrier, int inner, int outer) {
+GPU_DEVICE void tensor_load(const CUtensorMap *map, uint32_t to, uint32_t barrier, int inner, int outer) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
-                 "{%3, %4}], [%2];" ::"r"(shared_address(to)),
-                 "l"(map), "r"(shared_address(barrier)), "r"(inner), "r"(outer)
+                 "{%3, %4}], [%2];" ::"r"(to),
+                 "l"(map), "r"(barrier), "r"(inner), "r"(outer)
                  : "memory");
 }
-GPU_DEVICE void tensor_load(const CUtensorMap *map, void *to, uint64_t *barrier, int inner, int outer,
+GPU_DEVICE void tensor_load(const CUtensorMap *map, uint32_t to, uint32_t barrier, int inner, int outer,
                             int group) {
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
                  "{%3, %4, %5}], "
-                 "[%2];" ::"r"(shared_address(to)),
-                 "l"(map), "r"(shared_address(barrier)), "r"(inner), "r"(outer), "r"(group)
+                 "[%2];" ::"r"(to),
+                 "l"(map), "r"(barrier), "r"(inner), "r"(outer), "r"(group)
+                 : "memory");
+}
+/* --- Two blocks of a cluster, which reach into one another's shared memory. --- */
+GPU_DEVICE void cluster_barrier() {
+    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+/* Arrives at the barrier that block `rank` has at the place of this one's `barrier`. */
+GPU_DEVICE void barrier_arrive(uint32_t barrier, int rank) {
+    asm volatile("{\n.reg .b32 there;\n"
+                 "mapa.shared::cluster.u32 there, %0, %1;\n"
+                 "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(barrier),
+                 "r"(rank)
+                 : "memory");
+}
+/* tensor_load to both blocks, and both of their barriers count its bytes. */
+GPU_DEVICE void tensor_load_to_both(const CUtensorMap *map, uint32_t to, uint32_t barrier, int inner,
+                                    int outer) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::"
+                 "cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to),
+                 "l"(map), "r"(barrier), "r"(inner), "r"(outer), "h"((uint16_t)3)
+                 : "memory");
+}
+GPU_DEVICE void tensor_load_to_both(const CUtensorMap *map, uint32_t to, uint32_t barrier, int inner,
+                                    int outer, int group) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::"
+                 "cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(to),
+                 "l"(map), "r"(barrier), "r"(inner), "r"(outer), "r"(group), "h"((uint16_t)3)
                  : "memory");
 }
 /* The box in shared memory to its place in the tensor; elements outside of it are not written. It is under way until
@@ -105,14 +127,13 @@ GPU_DEVICE float shared_number(uint32_t address) {
     return number;
 }
 /* Describes an operand in shared memory, written by a bulk tensor copy with the 128-byte swizzle: rows of 128
- * bytes, eight rows an atom. Inner dimension contiguous: `next_eight` is the step between groups of eight
- * rows. Outer dimension contiguous: `next_eight` steps eight along the sum, `next_chunk` from 64 outer
- * elements to the next 64. In bytes. */
-GPU_DEVICE uint64_t operand_descriptor(uint32_t address, uint32_t next_chunk, uint32_t next_eight) {
-    const uint64_t swizzle_128 = 1ull << 62;
-    return swizzle_128 | (uint64_t)(next_eight >> 4) << 32 | (uint64_t)(next_chunk >> 4) << 16 |
-           (address & 0x3ffff) >> 4;
+ * bytes, eight rows an atom, the next eight 1024 bytes on. Outer dimension contiguous: these step eight along the sum,
+ * and `next_chunk` bytes from 64 outer elements to the next 64. It is the low word of the descriptor, a matter of 16
+ * bytes a unit; the high one, OPERAND_HIGH, is the same for all. */
+GPU_DEVICE uint32_t operand_at(uint32_t address, uint32_t next_chunk) {
+    return next_chunk >> 4 << 16 | (address & 0x3ffff) >> 4;
 }
+#define OPERAND_HIGH "0x40000040" /* 128-byte swizzle; 1024 bytes to the next eight rows */
 
 GPU_DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 GPU_DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -125,8 +146,9 @@ template <int PENDING> GPU_DEVICE void wgmma_wait() {
         "+f"(sum[i + 6]), "+f"(sum[i + 7])
 
 #define WGMMA_64X256X16(TYPE) \
-    asm volatile("{\n.reg .pred keep;\n" \
+    asm volatile("{\n.reg .pred keep;\n.reg .b64 a, b;\n" \
                  "setp.ne.b32 keep, %130, 0;\n" \
+                 "mov.b64 a, {%128, " OPERAND_HIGH "};\nmov.b64 b, {%129, " OPERAND_HIGH "};\n" \
                  "wgmma.mma_async.sync.aligned.m64n256k16.f32." TYPE "." TYPE " {" \
                  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15, " \
                  "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31, " \
@@ -136,17 +158,17 @@ template <int PENDING> GPU_DEVICE void wgmma_wait() {
                  "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95, " \
                  "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111, " \
                  "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127 " \
-                 "}, %128, %129, keep, 1, 1, %131, %132;\n}" \
+                 "}, a, b, keep, 1, 1, %131, %132;\n}" \
                  : WGMMA_SUM8(0), WGMMA_SUM8(8), WGMMA_SUM8(16), WGMMA_SUM8(24), WGMMA_SUM8(32), \
                    WGMMA_SUM8(40), WGMMA_SUM8(48), WGMMA_SUM8(56), WGMMA_SUM8(64), WGMMA_SUM8(72), \
                    WGMMA_SUM8(80), WGMMA_SUM8(88), WGMMA_SUM8(96), WGMMA_SUM8(104), WGMMA_SUM8(112), \
                    WGMMA_SUM8(120) \
-                 : "l"(a), "l"(b), "r"(keep), "n"(A_OUTER), "n"(B_OUTER))
+                 : "r"(a), "r"(b), "r"(keep), "n"(A_OUTER), "n"(B_OUTER))
 
 /* sum[64][256] = a[64][16] * b[16][256] (+ sum if keep). A_OUTER, B_OUTER: the operand's outer dimension is
  * contiguous. */
 template <spw_gemm_element ELEMENT, int A_OUTER, int B_OUTER>
-GPU_DEVICE void wgmma_64x256x16(float (&sum)[128], uint64_t a, uint64_t b, int keep) {
+GPU_DEVICE void wgmma_64x256x16(float (&sum)[128], uint32_t a, uint32_t b, int keep) {
     if constexpr (ELEMENT == SPW_GEMM_FP16)
         WGMMA_64X256X16("f16");
     else
@@ -154,8 +176,9 @@ GPU_DEVICE void wgmma_64x256x16(float (&sum)[128], uint64_t a, uint64_t b, int k
 }
 
 #define WGMMA_64X192X16(TYPE) \
-    asm volatile("{\n.reg .pred keep;\n" \
+    asm volatile("{\n.reg .pred keep;\n.reg .b64 a, b;\n" \
                  "setp.ne.b32 keep, %98, 0;\n" \
+                 "mov.b64 a, {%96, " OPERAND_HIGH "};\nmov.b64 b, {%97, " OPERAND_HIGH "};\n" \
                  "wgmma.mma_async.sync.aligned.m64n192k16.f32." TYPE "." TYPE " {" \
                  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15, " \
                  "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31, " \
@@ -163,15 +186,15 @@ GPU_DEVICE void wgmma_64x256x16(float (&sum)[128], uint64_t a, uint64_t b, int k
                  "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63, " \
                  "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79, " \
                  "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95 " \
-                 "}, %96, %97, keep, 1, 1, %99, %100;\n}" \
+                 "}, a, b, keep, 1, 1, %99, %100;\n}" \
                  : WGMMA_SUM8(0), WGMMA_SUM8(8), WGMMA_SUM8(16), WGMMA_SUM8(24), WGMMA_SUM8(32), \
                    WGMMA_SUM8(40), WGMMA_SUM8(48), WGMMA_SUM8(56), WGMMA_SUM8(64), WGMMA_SUM8(72), \
                    WGMMA_SUM8(80), WGMMA_SUM8(88) \
-                 : "l"(a), "l"(b), "r"(keep), "n"(A_OUTER), "n"(B_OUTER))
+                 : "r"(a), "r"(b), "r"(keep), "n"(A_OUTER), "n"(B_OUTER))
 
 /* The same with 192 columns. */
 template <spw_gemm_element ELEMENT, int A_OUTER, int B_OUTER>
-GPU_DEVICE void wgmma_64x192x16(float (&sum)[96], uint64_t a, uint64_t b, int keep) {
+GPU_DEVICE void wgmma_64x192x16(float (&sum)[96], uint32_t a, uint32_t b, int keep) {
     if constexpr (ELEMENT == SPW_GEMM_FP16)
         WGMMA_64X192X16("f16");
     else
@@ -179,16 +202,16 @@ GPU_DEVICE void wgmma_64x192x16(float (&sum)[96], uint64_t a, uint64_t b, int ke
 }
 /* The product of so many columns as the sums are. */
 template <spw_gemm_element ELEMENT, int A_OUTER, int B_OUTER>
-GPU_DEVICE void wgmma_product(float (&sum)[96], uint64_t a, uint64_t b, int keep) {
+GPU_DEVICE void wgmma_product(float (&sum)[96], uint32_t a, uint32_t b, int keep) {
     wgmma_64x192x16<ELEMENT, A_OUTER, B_OUTER>(sum, a, b, keep);
 }
 template <spw_gemm_element ELEMENT, int A_OUTER, int B_OUTER>
-GPU_DEVICE void wgmma_product(float (&sum)[128], uint64_t a, uint64_t b, int keep) {
+GPU_DEVICE void wgmma_product(float (&sum)[128], uint32_t a, uint32_t b, int keep) {
     wgmma_64x256x16<ELEMENT, A_OUTER, B_OUTER>(sum, a, b, keep);
 }
 
 template <spw_gemm_element ELEMENT, int A_OUTER, int B_OUTER, int SLICES, int SUMS>
-GPU_DEVICE void wgmma_slices(float (&sum)[SUMS], uint64_t a, uint64_t b, bool keep) {
+GPU_DEVICE void wgmma_slices(float (&sum)[SUMS], uint32_t a, uint32_t b, bool keep) {
     constexpr int A_STEP = A_OUTER ? 16 * 128 : 32, B_STEP = B_OUTER ? 16 * 128 : 32;
     wgmma_fence();
 #pragma unroll
@@ -199,7 +222,7 @@ GPU_DEVICE void wgmma_slices(float (&sum)[SUMS], uint64_t a, uint64_t b, bool ke
 }
 /* The first slices of 16 terms of a stage of 64; does not wait for them. */
 template <spw_gemm_element ELEMENT, int A_OUTER, int B_OUTER, int SUMS>
-GPU_DEVICE void wgmma_slices(float (&sum)[SUMS], uint64_t a, uint64_t b, int slices, bool keep) {
+GPU_DEVICE void wgmma_slices(float (&sum)[SUMS], uint32_t a, uint32_t b, int slices, bool keep) {
     if (slices == 1)
         wgmma_slices<ELEMENT, A_OUTER, B_OUTER, 1>(sum, a, b, keep);
     else if (slices == 2)
@@ -221,13 +244,12 @@ template <int CHUNKS> GPU_DEVICE void clear_behind(unsigned char *stage, int row
     __syncwarp();
 }
 
-/* sum[64][128] = a[64][32] * b[32][128] (+ sum if keep), of codes of e4m3, the inner dimension of both contiguous; a and b are
- * the low words of operand_descriptor(address, 0, 1024): address / 16. The tensor cores keep fewer bits of such a sum than fp32
+/* sum[64][128] = a[64][32] * b[32][128] (+ sum if keep), of codes of e4m3, the inner dimension of both contiguous (operand_at(address, 0)). The tensor cores keep fewer bits of such a sum than fp32
  * has (spw_gemm_float8_variant). */
 GPU_DEVICE void wgmma_64x128x32_float8(float (&sum)[64], uint32_t a, uint32_t b, int keep) {
     asm volatile("{\n.reg .pred keep;\n.reg .b64 a, b;\n"
                  "setp.ne.b32 keep, %66, 0;\n"
-                 "mov.b64 a, {%64, 0x40000040};\nmov.b64 b, {%65, 0x40000040};\n"
+                 "mov.b64 a, {%64, " OPERAND_HIGH "};\nmov.b64 b, {%65, " OPERAND_HIGH "};\n"
                  "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {"
                  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15, "
                  "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31, "

@@ -66,6 +66,8 @@ GPU_DEVICE int gpu_block() { return (int)blockIdx.x; }
 GPU_DEVICE void gpu_barrier() { __syncthreads(); }
 GPU_DEVICE int gpu_lane() { return (int)(threadIdx.x & 31); }
 GPU_DEVICE unsigned gpu_shuffle(unsigned value, int lane) { return __shfl_sync(~0u, value, lane); }
+/* A number that all lanes have, so that the compiler knows it, too. */
+GPU_DEVICE int gpu_uniform(int number) { return __shfl_sync(~0u, number, 0); }
 GPU_DEVICE unsigned long long gpu_ballot(bool vote) { return __ballot_sync(~0u, vote); }
 GPU_DEVICE int gpu_bits(unsigned long long mask) { return __popcll(mask); }
 #else /* a host pass: parsed, never run */

@@ -106,11 +106,12 @@ static const char *const names[] = {"forward",
                                     "forward in turns",
                                     "input gradient in turns",
                                     "weight gradient in turns",
+                                    "weight gradient in pairs",
                                     "SwiGLU",
                                     "up",
                                     "down gradient",
                                     "weights added"};
-enum { IN_TURNS = 3, SWIGLU = 6, FUSED = 7, OPERATIONS = sizeof names / sizeof *names };
+enum { IN_TURNS = 3, IN_PAIRS = 6, SWIGLU = 7, OPERATIONS = sizeof names / sizeof *names };
 
 static const spw_gemm_variant *fastest(void) {
     const spw_gemm_variant *variant = spw_gemm_variants;
@@ -125,10 +126,13 @@ static results operate(blocks *k, int operation, size_t multiprocessors) {
     spw_gemm_shape s = k->shape;
     s.multiprocessors = multiprocessors;
     if (k->pool.status != SPW_OK) return r;
-    const spw_status status = operation < SWIGLU
-                                  ? product(k, operation < IN_TURNS ? fastest() : spw_gemm_tile_variants,
-                                            (spw_gemm_operation)(operation % IN_TURNS), s, &r)
-                                  : others[operation - SWIGLU](k, s, &r);
+    const spw_status status =
+        operation < SWIGLU
+            ? product(k, operation < IN_TURNS ? fastest() : spw_gemm_tile_variants + (operation == IN_PAIRS),
+                      operation == IN_PAIRS ? SPW_GEMM_WEIGHT_GRADIENT
+                                            : (spw_gemm_operation)(operation % IN_TURNS),
+                      s, &r)
+            : others[operation - SWIGLU](k, s, &r);
     if (k->pool.status == SPW_OK) k->pool.status = status;
     return r;
 }
