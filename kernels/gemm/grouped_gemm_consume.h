@@ -149,7 +149,7 @@ template <class KIND> struct consumer {
 #pragma unroll
             for (int n = 0; n < REPEATS; n++) {
                 if constexpr (KIND::PINGPONG)
-                    send_tile<KIND>(f, map_c, t, row0 + n * 64, sum[n], buffer);
+                    send_tile<KIND>(map_c, t, row0 + n * 64, sum[n], buffer);
                 else
                     store_tile<KIND>(f, t, row0 + n * 64, sum[n], buffer);
             }
@@ -158,13 +158,13 @@ template <class KIND> struct consumer {
 
     /* The next tile of this consumer. It reads the groups' offsets from memory, which takes as long as several products: the last
      * ones of a tile are under way meanwhile, or the other consumer's, or an epilogue needs the registers. */
-    GPU_MEMBER void look_ahead() {
-        there = tiles.next(f.p, next);
-        if (KIND::PINGPONG && there) pass_other();
-    }
-    /* In turns: `next` is the other consumer's. */
-    GPU_MEMBER void pass_other() {
-        skipped = gpu_uniform((next.terms + TILE_K - 1) / TILE_K);
+    GPU_MEMBER void look_ahead(bool passes = KIND::PINGPONG) {
+        if (KIND::PINGPONG && passes) { /* the other consumer's */
+            int terms;
+            there = tiles.pass(f.p, terms);
+            skipped = gpu_uniform((terms + TILE_K - 1) / TILE_K);
+            if (!there) return;
+        }
         there = tiles.next(f.p, next);
     }
 
@@ -172,8 +172,7 @@ template <class KIND> struct consumer {
         unsigned char *buffer = ring.memory + ring.STORE + (gpu_thread() / 32 - 4) * KIND::WARP_BYTES;
         uint32_t turn = group == 0; /* the first consumer need not wait for its first turn */
         tiles.start(f.p);
-        there = tiles.next(f.p, next);
-        if (KIND::PINGPONG && group != 0 && there) pass_other();
+        look_ahead(KIND::PINGPONG && group != 0);
         while (there) {
             next.terms = gpu_uniform(next.terms);
             const gemm_tile t = next;
@@ -187,8 +186,8 @@ template <class KIND> struct consumer {
 };
 
 template <class KIND>
-GPU_DEVICE void gemm_pingpong(const spw_gemm_fused_problem &f, const CUtensorMap *map_a,
-                              const CUtensorMap *map_b, const CUtensorMap *map_c) {
+GPU_DEVICE void gemm_block(const spw_gemm_fused_problem &f, const CUtensorMap *map_a,
+                           const CUtensorMap *map_b, const CUtensorMap *map_c) {
     const gemm_ring<KIND> ring = gemm_ring_create<KIND>();
     if (threadIdx.x < 128) {
         registers_lower<40>();
@@ -204,10 +203,9 @@ GPU_DEVICE void gemm_pingpong(const spw_gemm_fused_problem &f, const CUtensorMap
 
 template <class KIND>
 static __global__ void __launch_bounds__(THREADS, 1)
-    gemm_pingpong_kernel(const __grid_constant__ spw_gemm_fused_problem f,
-                         const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b,
-                         const __grid_constant__ CUtensorMap map_c) {
-    gemm_pingpong<KIND>(f, &map_a, &map_b, &map_c);
+    gemm_kernel(const __grid_constant__ spw_gemm_fused_problem f, const __grid_constant__ CUtensorMap map_a,
+                const __grid_constant__ CUtensorMap map_b, const __grid_constant__ CUtensorMap map_c) {
+    gemm_block<KIND>(f, &map_a, &map_b, &map_c);
 }
 
 /* The maps of what is not gathered, which b never is. */
@@ -226,15 +224,14 @@ template <class KIND> static int gemm_maps(const spw_gemm_problem &p, CUtensorMa
 }
 
 template <class KIND> static int gemm_launch(spw_gemm_fused_problem f, gpu_stream stream) {
-    void (*kernel)(spw_gemm_fused_problem, CUtensorMap, CUtensorMap, CUtensorMap) =
-        gemm_pingpong_kernel<KIND>;
+    void (*kernel)(spw_gemm_fused_problem, CUtensorMap, CUtensorMap, CUtensorMap) = gemm_kernel<KIND>;
     CUtensorMap a = {}, b = {}, c = {};
     if (KIND::GATHERS) f.by_top_k = spw_gemm_divisor_of((unsigned)f.top_k);
     int error = gemm_maps<KIND>(f.p, &a, &b);
     if (error == 0 && KIND::PINGPONG)
         error = KIND::FORM == SPW_GEMM_WEIGHTS
                     ? spw_tensor_map_3d(&c, f.p.c, f.p.columns, f.p.inner, f.p.experts, CHUNK, 16)
-                    : spw_tensor_map_3d(&c, f.p.c, f.p.columns, f.p.rows, 1, CHUNK, 16);
+                    : spw_tensor_map_ragged(&c, f.p.c, f.p.columns, CHUNK, 16);
     if (error == 0)
         error = (int)cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                           KIND::SHARED_BYTES);

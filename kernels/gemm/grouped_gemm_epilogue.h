@@ -341,30 +341,26 @@ GPU_DEVICE void store_tile(const spw_gemm_fused_problem &f, const gemm_tile &t, 
     }
 }
 
-/* The same by the copy engine, on its way when this returns; where the next group's rows follow within the 16, by the warp. */
+/* The same by the copy engine, on its way when this returns. */
 template <class KIND>
-GPU_DEVICE void send_tile(const spw_gemm_fused_problem &f, const CUtensorMap *map, const gemm_tile &t,
-                          int row0, const float (&sum)[KIND::TILE_N / 2], unsigned char *buffer) {
+GPU_DEVICE void send_tile(const CUtensorMap *map, const gemm_tile &t, int row0,
+                          const float (&sum)[KIND::TILE_N / 2], unsigned char *buffer) {
     constexpr bool ROWS = KIND::FORM == SPW_GEMM_ROWS;
     const bool sender = gpu_lane() == 0;
-    const int count = t.height - t.m0 - row0, row = (ROWS ? t.first : 0) + t.m0 + row0;
 #pragma unroll
     for (int b = 0; b < KIND::TILE_N / 64; b++) {
         const int column = t.n0 + b * 64;
         if (sender) stores_read();
         __syncwarp();
         place_sums<KIND>(sum + b * 32, buffer);
-        if (ROWS && count < 16) {
-            store_buffer(buffer, f.p.c + (long)row * f.p.columns + column, f.p.columns, count,
-                         f.p.columns - column);
-            continue;
-        }
         fence_async_proxy();
         __syncwarp();
-        if (sender) {
-            tensor_store(map, buffer, column, row, ROWS ? 0 : t.expert);
-            stores_commit();
-        }
+        if (!sender) continue;
+        if (ROWS)
+            tensor_store_ragged(map, buffer, column, t.first + t.height, t.height - t.m0 - row0);
+        else
+            tensor_store(map, buffer, column, t.m0 + row0, t.expert);
+        stores_commit();
     }
 }
 

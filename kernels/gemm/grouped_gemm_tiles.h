@@ -23,24 +23,35 @@ template <spw_gemm_form FORM, int TILE_M, int TILE_N, int BAND> struct gemm_walk
         expert = 0, before = 0, first = p.offset[0], rows = p.offset[1] - first;
     }
 
-    __device__ bool seek(const spw_gemm_problem &p, int index, gemm_tile &tile) {
-        const int across = (p.columns + TILE_N - 1) / TILE_N;
-        int down;
-        for (;;) {
-            down = ((FORM == SPW_GEMM_ROWS ? rows : p.inner) + TILE_M - 1) / TILE_M;
-            if (index - before < down * across) break;
-            before += down * across;
+    __device__ static int across(const spw_gemm_problem &p) { return (p.columns + TILE_N - 1) / TILE_N; }
+    __device__ int down(const spw_gemm_problem &p) const {
+        return ((FORM == SPW_GEMM_ROWS ? rows : p.inner) + TILE_M - 1) / TILE_M;
+    }
+    __device__ int terms(const spw_gemm_problem &p) const {
+        return expert == p.experts ? 0 : FORM == SPW_GEMM_ROWS ? p.inner : rows;
+    }
+
+    /* To the tile's group. */
+    __device__ bool reach(const spw_gemm_problem &p, int index) {
+        for (int tiles; index - before >= (tiles = down(p) * across(p));) {
+            before += tiles;
             if (++expert > p.experts - (FORM == SPW_GEMM_WEIGHTS)) return false;
             first = p.offset[expert];
             rows = (expert < p.experts ? p.offset[expert + 1] : p.rows) - first;
         }
-        const int band = (index - before) / (BAND * across), within = (index - before) % (BAND * across);
-        const int band_height = down - band * BAND < BAND ? down - band * BAND : BAND;
+        return true;
+    }
+
+    __device__ bool seek(const spw_gemm_problem &p, int index, gemm_tile &tile) {
+        if (!reach(p, index)) return false;
+        const int band_tiles = BAND * across(p), left = down(p);
+        const int band = (index - before) / band_tiles, within = (index - before) % band_tiles;
+        const int band_height = left - band * BAND < BAND ? left - band * BAND : BAND;
         tile.expert = expert, tile.first = first, tile.rows = rows;
         tile.m0 = (band * BAND + within % band_height) * TILE_M;
         tile.n0 = within / band_height * TILE_N;
         tile.height = FORM == SPW_GEMM_ROWS ? rows : p.inner;
-        tile.terms = expert == p.experts ? 0 : FORM == SPW_GEMM_ROWS ? p.inner : rows;
+        tile.terms = terms(p);
         return true;
     }
 };

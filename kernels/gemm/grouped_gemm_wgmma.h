@@ -61,7 +61,7 @@ struct gemm_kind {
     static constexpr bool HALVES = GATES && BETWEEN != SPW_GEMM_PAIRS; /* of a tile's columns of b */
     static constexpr int TILE_N = TILE_N_, REPEATS = PINGPONG ? 2 : 1, B_BYTES = TILE_N * TILE_K * 2;
     static constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
-    static constexpr int STAGES = TILE_N == 192 ? 5 : 4;
+    static constexpr int STAGES = PINGPONG && FORM == SPW_GEMM_WEIGHTS ? 5 : 4; /* five are slower by rows */
     /* A warp stores 16 rows x 64 columns at a time; a gradient has two buffers of gate and up of 32 columns. */
     static constexpr int WARP_BYTES = 16 * 128 * (EPILOGUE == GEMM_SWIGLU_GRADIENT ? 2 : 1);
     static constexpr int STORE_BYTES = CONSUMERS * 4 * WARP_BYTES;
@@ -87,6 +87,12 @@ template <class KIND> struct gemm_queue {
         const bool there = walk.seek(p, index, t);
         index += p.blocks / KIND::BLOCKS;
         t.m0 += gpu_block() % KIND::BLOCKS * TILE_M;
+        return there;
+    }
+    /* The same without the tile: the length of its sum. */
+    GPU_MEMBER bool pass(const spw_gemm_problem &p, int &terms) {
+        const bool there = walk.reach(p, index);
+        index += p.blocks / KIND::BLOCKS, terms = walk.terms(p);
         return there;
     }
 };

@@ -31,17 +31,17 @@ int spw_launch_gemm_wide(spw_gemm_form form, spw_gemm_element element, spw_gemm_
 /* Columns that tiles of `tile` columns multiply. */
 static long padded(int columns, int tile) { return (columns + tile - 1L) / tile * tile; }
 
-/* Tiles of 128 x 192 in turns hide their stores and read more bytes a product. So they are taken where sums are of these lengths,
- * and an expert has this many rows, unless they multiply 1/25 more columns, zeros; else where they multiply fewer. A weight
- * gradient takes them with 1/20 more. docs/validation_gpu.md, "Tiles by what a product is". */
-enum { SHORTEST_SUM = 384, LONGEST_SUM = 2048, MANY_ROWS = 512 };
+/* Tiles of 128 x 192 in turns hide their stores and read more bytes a product. So they are taken where they multiply fewer columns;
+ * else, by rows, where sums are short or have rows enough, unless they multiply 1/25 more columns, zeros; in a weight gradient with
+ * 1/20 more. docs/validation_gpu.md, "What a hand-over costs". */
+enum { LONGEST_SUM = 4096, SHORT_SUM = 2048, TERMS_A_ROW = 8 };
 
 static bool takes_turns(spw_gemm_form form, const spw_gemm_problem &p) {
     const long narrow = padded(p.columns, 192), wide = padded(p.columns, 256), rows = p.rows;
+    const long terms = p.inner > SHORT_SUM ? p.inner : SHORT_SUM;
     if (narrow < wide) return true;
     if (form == SPW_GEMM_WEIGHTS) return rows > (long)STREAMED_ROWS * p.experts && 20 * narrow <= 21 * wide;
-    return p.inner >= SHORTEST_SUM && p.inner <= LONGEST_SUM && rows > (long)MANY_ROWS * p.experts &&
-           25 * narrow <= 26 * wide;
+    return p.inner <= LONGEST_SUM && TERMS_A_ROW * rows >= terms * p.experts && 25 * narrow <= 26 * wide;
 }
 
 /* Two blocks that share columns of b: where a weight gradient's rows are an even number of tiles, of no fewer than these. */

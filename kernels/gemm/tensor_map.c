@@ -19,10 +19,9 @@ static PFN_cuTensorMapEncodeTiled_v12000 encoder(void) {
 }
 
 static int encode(CUtensorMap *map, const void *base, cuuint32_t rank, const cuuint64_t *size,
-                  const cuuint32_t *box) {
+                  const cuuint64_t *stride, const cuuint32_t *box) {
     const PFN_cuTensorMapEncodeTiled_v12000 encode_tiled = encoder();
-    const cuuint64_t stride[2] = {size[0] * 2, size[0] * size[1] * 2};
-    const cuuint32_t step[3] = {1, 1, 1};
+    const cuuint32_t step[4] = {1, 1, 1, 1};
     if (encode_tiled == NULL) return cudaErrorNotSupported;
     const CUresult result =
         encode_tiled(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, rank, (void *)base, size, stride, box, step,
@@ -35,12 +34,22 @@ int spw_tensor_map_2d(CUtensorMap *map, const void *base, long inner, long outer
                       int box_outer) {
     const cuuint64_t size[2] = {(cuuint64_t)inner, (cuuint64_t)outer};
     const cuuint32_t box[2] = {(cuuint32_t)box_inner, (cuuint32_t)box_outer};
-    return encode(map, base, 2, size, box);
+    const cuuint64_t stride[1] = {size[0] * 2};
+    return encode(map, base, 2, size, stride, box);
 }
 
 int spw_tensor_map_3d(CUtensorMap *map, const void *base, long inner, long outer, long groups, int box_inner,
                       int box_outer) {
     const cuuint64_t size[3] = {(cuuint64_t)inner, (cuuint64_t)outer, (cuuint64_t)groups};
     const cuuint32_t box[3] = {(cuuint32_t)box_inner, (cuuint32_t)box_outer, 1};
-    return encode(map, base, 3, size, box);
+    const cuuint64_t stride[2] = {size[0] * 2, size[0] * size[1] * 2};
+    return encode(map, base, 3, size, stride, box);
+}
+
+int spw_tensor_map_ragged(CUtensorMap *map, const void *base, long inner, int box_inner, int box_outer) {
+    const cuuint64_t row = (cuuint64_t)inner * 2, many = 0x7fff0000;
+    const cuuint64_t size[4] = {(cuuint64_t)inner, 1u << 30, many, many};
+    const cuuint64_t stride[3] = {row, row, ((cuuint64_t)1 << 34) - row};
+    const cuuint32_t box[4] = {(cuuint32_t)box_inner, (cuuint32_t)box_outer, 1, 1};
+    return encode(map, base, 4, size, stride, box);
 }

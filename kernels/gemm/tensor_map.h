@@ -16,6 +16,10 @@ int spw_tensor_map_2d(CUtensorMap *map, const void *base, long inner, long outer
 int spw_tensor_map_3d(CUtensorMap *map, const void *base, long inner, long outer, long groups, int box_inner,
                       int box_outer);
 
+/* Rows [first, first + count) of a row-major array [..][inner]: a box at (column, 2^30 - left, first + count, 2^30) begins `left` rows before the
+ * end of them, and what is behind it is outside. Addresses are counted modulo 2^64. */
+int spw_tensor_map_ragged(CUtensorMap *map, const void *base, long inner, int box_inner, int box_outer);
+
 #ifdef __cplusplus
 }
 #endif

@@ -101,6 +101,13 @@ GPU_DEVICE void tensor_store(const CUtensorMap *map, const void *from, int inner
                  "r"(shared_address(from)), "r"(inner), "r"(outer), "r"(group)
                  : "memory");
 }
+/* The same to rows of a ragged map: of a group that ends before row `end` of the array, `left` rows from the box on. */
+GPU_DEVICE void tensor_store_ragged(const CUtensorMap *map, const void *from, int inner, int end, int left) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
+        "r"(shared_address(from)), "r"(inner), "r"((1 << 30) - left), "r"(end), "r"(1 << 30)
+        : "memory");
+}
 GPU_DEVICE void stores_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 GPU_DEVICE void stores_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 /* One number of fp32 to shared memory, without waiting for it. */
