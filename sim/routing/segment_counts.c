@@ -18,9 +18,10 @@ struct spw_segment_counts {
     size_t width; /* figures of a piece: experts, then ranks of a group, then nodes of a group */
     piece *piece; /* [pieces] */
     size_t pieces, piece_capacity;
-    uint32_t *index; /* [index_places] 1 + a piece, at the first free place from where its number points; 0: none */
+    uint32_t *
+        index; /* [index_places] 1 + a piece, at the first free place from where its number points; 0: none */
     size_t index_places; /* a power of 2 */
-    uint32_t *figure; /* [pieces][width] */
+    uint32_t *figure;    /* [pieces][width] */
     size_t figure_capacity;
     bool keeps;
 };
