@@ -60,7 +60,7 @@ spw_status spw_resize(size_t count, size_t size, void **memory) {
     bool injected = false;
     const spw_status status = measure(count, size, given, &rounded, &injected);
     if (status != SPW_OK) return status;
-    void *resized = injected ? NULL : realloc(*memory, rounded);
+    void *resized = injected || rounded == 0 ? NULL : realloc(*memory, rounded);
     if (resized == NULL) return spw_fail(SPW_ENOMEM, "cannot allocate %zu bytes", rounded);
     held += malloc_usable_size(resized);
     held -= given;
