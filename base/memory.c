@@ -36,22 +36,46 @@ void spw_alloc_fail_after(int n) {
     spw_forget_causes();
 }
 
-spw_status spw_alloc(size_t count, size_t size, void **out) {
-    *out = NULL;
+/* Bytes of an array, in whole lines, and whether it is to fail. `given` go back for it. */
+static spw_status measure(size_t count, size_t size, size_t given, size_t *rounded, bool *injected) {
+    const size_t others = held - given;
     size_t bytes = 0;
     if (!spw_mul_size(count, size, &bytes) || bytes > SIZE_MAX - ALIGNMENT) {
         return spw_fail(SPW_ENOMEM, "array of %zu x %zu bytes overflows size_t", count, size);
     }
-    bool injected = fail_after >= 0 && fail_after-- == 0;
-    size_t rounded = (bytes / ALIGNMENT + 1) * ALIGNMENT;
-    if (limit > 0 && (held > own_limit || rounded > own_limit - held))
+    *injected = fail_after >= 0 && fail_after-- == 0;
+    *rounded = (bytes / ALIGNMENT + 1) * ALIGNMENT;
+    if (limit > 0 && (others > own_limit || *rounded > own_limit - others))
         return spw_fail(
             SPW_ENOMEM,
             "%zu bytes more than the %zu held would break the limit of %zu bytes for the process; a "
             "larger limit, or none, would be right",
-            rounded, (size_t)held, (size_t)limit);
+            *rounded, others, (size_t)limit);
+    return SPW_OK;
+}
+
+spw_status spw_resize(size_t count, size_t size, void **memory) {
+    const size_t given = malloc_usable_size(*memory);
+    size_t rounded = 0;
+    bool injected = false;
+    const spw_status status = measure(count, size, given, &rounded, &injected);
+    if (status != SPW_OK) return status;
+    void *resized = injected || rounded == 0 ? NULL : realloc(*memory, rounded);
+    if (resized == NULL) return spw_fail(SPW_ENOMEM, "cannot allocate %zu bytes", rounded);
+    held += malloc_usable_size(resized);
+    held -= given;
+    *memory = resized;
+    return SPW_OK;
+}
+
+spw_status spw_alloc(size_t count, size_t size, void **out) {
+    size_t rounded = 0;
+    bool injected = false;
+    *out = NULL;
+    const spw_status status = measure(count, size, 0, &rounded, &injected);
+    if (status != SPW_OK) return status;
     void *memory = injected ? NULL : aligned_alloc(ALIGNMENT, rounded);
-    if (memory == NULL) return spw_fail(SPW_ENOMEM, "cannot allocate %zu bytes", bytes);
+    if (memory == NULL) return spw_fail(SPW_ENOMEM, "cannot allocate %zu bytes", rounded);
     memset(memory, 0, rounded);
     held += malloc_usable_size(memory);
     *out = memory;

@@ -26,12 +26,8 @@ spw_status spw_note_add(spw_note *record, size_t bytes, void **at) {
         return spw_fail(SPW_ENOMEM, "a record of %zu bytes is too large", bytes);
     if (record->capacity - record->bytes < padded) {
         const size_t capacity = 2 * (record->bytes + padded);
-        char *larger = NULL;
-        const spw_status status = SPW_ALLOC(capacity, &larger);
+        const spw_status status = SPW_RESIZE(capacity, &record->data);
         if (status != SPW_OK) return status;
-        if (record->bytes > 0) memcpy(larger, record->data, record->bytes);
-        spw_free(record->data);
-        record->data = larger;
         record->capacity = capacity;
     }
     *at = record->data + record->bytes;

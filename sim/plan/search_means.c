@@ -13,6 +13,8 @@
 #include "sim/time/megatron/megatron_load.h"
 #include "traces/trace.h"
 
+#include <omp.h>
+
 static const size_t MOST_BYTES = (size_t)64 << 20;
 
 /* One point's routing on its way through all layers and micro-batches. */
@@ -25,20 +27,36 @@ typedef struct sketch {
     bool law;
     spw_job *data;
     spw_composer *composer;
-    spw_layout *part;
+    spw_layout **part; /* [kinds] of a micro-batch, where there are several */
     spw_counts *counts;
     spw_segment_counts *cache;
     spw_selection *selection;
-    double *scratch;
-    spw_megatron_load *load; /* [ranks of a group] */
+    double *scratch;         /* [threads][of a group] */
+    spw_megatron_load *load; /* [ranks] */
     spw_rank_rows *rows;     /* [ranks][layers][kinds] */
     spw_trace_record record; /* of the layer under way, once it was read */
 } sketch;
 
 static void end(sketch *s) {
+    for (size_t k = 0; k < s->out->kinds && s->part != NULL; k++) spw_layout_destroy(s->part[k]);
     spw_selection_destroy(s->selection), spw_segment_counts_destroy(s->cache);
-    spw_counts_destroy(s->counts), spw_layout_destroy(s->part), spw_composer_destroy(s->composer);
+    spw_counts_destroy(s->counts), spw_composer_destroy(s->composer), spw_free(s->part);
     spw_free(s->data), spw_free(s->scratch), spw_free(s->load), spw_free(s->rows);
+}
+
+/* Every layer has the same. */
+static spw_status part_micro_batches(sketch *s) {
+    const spw_layout *whole = spw_composer_layout(s->composer, s->batch);
+    spw_status status = SPW_OK;
+    if (s->micro_batches == 1) return SPW_OK;
+    SPW_TRY(SPW_ALLOC(s->out->kinds, &s->part));
+    for (size_t k = 0; k < s->out->kinds; k++) {
+        SPW_TRY(spw_layout_create(s->ranks, s->point->shape.sequences, &s->part[k]));
+        SPW_TRY(spw_micro_batch_layout(whole, k, s->micro_batches, s->part[k]));
+    }
+
+cleanup:
+    return status;
 }
 
 static spw_status begin(sketch *s, bool *there) {
@@ -58,12 +76,12 @@ static spw_status begin(sketch *s, bool *there) {
     if (spw_composer_draws(s->composer)) goto cleanup;
     const spw_placement placement = {s->ranks, shape->ranks, s->q->job->cluster.gpus_per_node,
                                      s->q->job->model.experts, shape->expert_tensor};
-    SPW_TRY(spw_layout_create(s->ranks, shape->sequences, &s->part));
+    SPW_TRY(part_micro_batches(s));
     SPW_TRY(spw_counts_create(placement, shape->sequences, &s->counts));
     SPW_TRY(spw_segment_counts_create(placement, &s->cache));
     SPW_TRY(spw_selection_create(placement, shape, &s->selection));
-    SPW_TRY(SPW_ALLOC(spw_megatron_load_scratch(shape), &s->scratch));
-    SPW_TRY(SPW_ALLOC(shape->ranks, &s->load));
+    SPW_TRY(SPW_ALLOC((size_t)omp_get_max_threads() * spw_megatron_load_scratch(shape), &s->scratch));
+    SPW_TRY(SPW_ALLOC(s->ranks, &s->load));
     SPW_TRY(SPW_ALLOC(s->ranks * s->out->layers * s->out->kinds, &s->rows));
     SPW_TRY(spw_megatron_means_create(s->out->layers, shape->ranks, &s->out->loads));
     *there = true;
@@ -97,22 +115,34 @@ static size_t times(const sketch *s, size_t kind) {
     return (s->micro_batches - kind + s->out->kinds - 1) / s->out->kinds;
 }
 
-static void note_group(sketch *s, size_t layer, size_t kind, size_t group) {
+static void note_group(const sketch *s, size_t layer, size_t kind, size_t group) {
     const spw_layer_shape *shape = &s->point->shape;
     const spw_flow *flow = spw_selection_flow(s->selection, group);
     const spw_routed_group routed = {s->point->scheme, shape, spw_selection_counts(s->selection), group};
-    const double share = 1.0 / (double)s->groups;
-    spw_megatron_means *loads = &s->out->loads;
+    double *scratch = s->scratch + (size_t)omp_get_thread_num() * spw_megatron_load_scratch(shape);
     spw_rank_rows rows[SPW_TRAFFIC_MAX_RANKS];
     spw_traffic_rows(shape, flow, rows);
     for (size_t d = 0; d < shape->ranks; d++)
         s->rows[((group * shape->ranks + d) * s->out->layers + layer) * s->out->kinds + kind] = rows[d];
-    spw_megatron_load_of(s->scaled, &routed, flow, s->scratch, s->load);
+    spw_megatron_load_of(s->scaled, &routed, flow, scratch, s->load + group * shape->ranks);
+}
+
+static void add_group(sketch *s, size_t layer, size_t kind, size_t group) {
+    const spw_megatron_load *load = s->load + group * s->point->shape.ranks;
+    const double share = 1.0 / (double)s->groups;
+    spw_megatron_means *loads = &s->out->loads;
     spw_megatron_means_add(loads, SPW_MEGATRON_MEAN_OF_ALL, layer,
-                           share * (double)times(s, kind) / (double)s->micro_batches, s->load);
-    if (kind == 0) spw_megatron_means_add(loads, SPW_MEGATRON_MEAN_OF_FIRST, layer, share, s->load);
+                           share * (double)times(s, kind) / (double)s->micro_batches, load);
+    if (kind == 0) spw_megatron_means_add(loads, SPW_MEGATRON_MEAN_OF_FIRST, layer, share, load);
     if (kind == (s->micro_batches - 1) % s->out->kinds)
-        spw_megatron_means_add(loads, SPW_MEGATRON_MEAN_OF_LAST, layer, share, s->load);
+        spw_megatron_means_add(loads, SPW_MEGATRON_MEAN_OF_LAST, layer, share, load);
+}
+
+/* Several threads look, each at groups by itself; means are sums in their order. */
+static void note_groups(sketch *s, size_t layer, size_t kind) {
+#pragma omp parallel for schedule(static)
+    for (size_t g = 0; g < s->groups; g++) note_group(s, layer, kind, g);
+    for (size_t g = 0; g < s->groups; g++) add_group(s, layer, kind, g);
 }
 
 static spw_status note_all(sketch *s) {
@@ -121,13 +151,9 @@ static spw_status note_all(sketch *s) {
         spw_segment_counts_forget(s->cache);
         s->record = (spw_trace_record){.tokens = 0};
         for (size_t kind = 0; kind < s->out->kinds; kind++) {
-            const spw_layout *layout = spw_composer_layout(s->composer, s->batch);
-            if (s->micro_batches > 1) {
-                SPW_TRY(spw_micro_batch_layout(layout, kind, s->micro_batches, s->part));
-                layout = s->part;
-            }
-            SPW_TRY(count(s, layer, layout));
-            for (size_t g = 0; g < s->groups; g++) note_group(s, layer, kind, g);
+            const spw_layout *whole = spw_composer_layout(s->composer, s->batch);
+            SPW_TRY(count(s, layer, s->part != NULL ? s->part[kind] : whole));
+            note_groups(s, layer, kind);
         }
     }
     spw_megatron_means_close(&s->out->loads);

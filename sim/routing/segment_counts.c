@@ -7,19 +7,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One piece of the record. Its rows of the arrays below are at `place`. */
+/* One piece of the record. */
 typedef struct piece {
     uint64_t first;
     uint32_t tokens;
-    size_t place;
 } piece;
 
 struct spw_segment_counts {
     spw_placement placement;
     size_t width; /* figures of a piece: experts, then ranks of a group, then nodes of a group */
-    piece *piece; /* [pieces] sorted */
+    piece *piece; /* [pieces] */
     size_t pieces, piece_capacity;
-    uint32_t *figure; /* [pieces][width] */
+    uint32_t *
+        index; /* [index_places] 1 + a piece, at the first free place from where its number points; 0: none */
+    size_t index_places; /* a power of 2 */
+    uint32_t *figure;    /* [pieces][width] */
     size_t figure_capacity;
     bool keeps;
 };
@@ -33,6 +35,7 @@ spw_status spw_segment_counts_create(spw_placement placement, spw_segment_counts
 void spw_segment_counts_destroy(spw_segment_counts *c) {
     if (c == NULL) return;
     spw_free(c->piece);
+    spw_free(c->index);
     spw_free(c->figure);
     spw_free(c);
 }
@@ -47,9 +50,20 @@ static int by_place(const void *left, const void *right) {
     return (a->tokens > b->tokens) - (a->tokens < b->tokens);
 }
 
-static const piece *find(const spw_segment_counts *c, const spw_segment *segment) {
-    const piece key = {segment->first, segment->tokens, 0};
-    return c->pieces > 0 ? bsearch(&key, c->piece, c->pieces, sizeof key, by_place) : NULL;
+/* Where a piece stands in the index, or would. */
+static uint32_t *index_of(const spw_segment_counts *c, uint64_t first, uint32_t tokens) {
+    size_t at = (size_t)((first * UINT64_C(0x9e3779b97f4a7c15) + tokens) >> 32) & (c->index_places - 1);
+    for (; c->index[at] > 0; at = (at + 1) & (c->index_places - 1)) {
+        const piece *p = &c->piece[c->index[at] - 1];
+        if (p->first == first && p->tokens == tokens) break;
+    }
+    return &c->index[at];
+}
+
+/* The row of its figures; NULL: it is not counted. */
+static const uint32_t *find(const spw_segment_counts *c, const spw_segment *segment) {
+    const uint32_t at = c->pieces > 0 ? *index_of(c, segment->first, segment->tokens) : 0;
+    return at > 0 ? c->figure + (at - 1) * c->width : NULL;
 }
 
 /* Nodes of a group are numbered from its first one: figures by node are the same in every group only if groups and nodes
@@ -76,7 +90,8 @@ bool spw_segment_counts_know(const spw_segment_counts *c, const spw_layout *layo
 }
 
 size_t spw_segment_counts_bytes(const spw_segment_counts *c) {
-    return c->piece_capacity * sizeof *c->piece + c->figure_capacity * sizeof *c->figure;
+    return c->piece_capacity * sizeof *c->piece + c->figure_capacity * sizeof *c->figure +
+           c->index_places * sizeof *c->index;
 }
 
 /* Whether this piece was the last one seen of those that share its place; most repetitions are found, so few are sorted. */
@@ -84,16 +99,8 @@ enum { SEEN_PLACES = 1 << 14 };
 static bool seen_just_now(piece *seen, const spw_segment *s) {
     piece *at = &seen[(s->first * 0x9e3779b97f4a7c15u + s->tokens) >> 50];
     if (at->tokens == s->tokens && at->first == s->first) return true;
-    *at = (piece){s->first, s->tokens, 0};
+    *at = (piece){s->first, s->tokens};
     return false;
-}
-
-static void *grown(void *old, size_t used, size_t size) {
-    void *larger = NULL;
-    if (spw_alloc(1, size, &larger) != SPW_OK) return NULL;
-    if (used > 0) memcpy(larger, old, used);
-    spw_free(old);
-    return larger;
 }
 
 /* Appends the layout's pieces that are not known yet, sorted and once each; *fresh says how many. */
@@ -102,24 +109,21 @@ static spw_status collect(spw_segment_counts *c, const spw_layout *layout, size_
     size_t end = c->pieces, unique = c->pieces;
     piece *seen = NULL;
     if (most > c->piece_capacity) {
-        piece *larger = grown(c->piece, c->pieces * sizeof *larger, most * sizeof *larger);
-        if (larger == NULL) return SPW_ENOMEM;
-        c->piece = larger;
+        const spw_status grown = SPW_RESIZE(most, &c->piece);
+        if (grown != SPW_OK) return grown;
         c->piece_capacity = most;
     }
     const spw_status status = SPW_ALLOC(SEEN_PLACES, &seen);
     if (status != SPW_OK) return status;
     for (size_t i = 0; i < segments; i++) {
         const spw_segment *s = &layout->segment[i];
-        if (!seen_just_now(seen, s) && find(c, s) == NULL) c->piece[end++] = (piece){s->first, s->tokens, 0};
+        if (!seen_just_now(seen, s) && find(c, s) == NULL) c->piece[end++] = (piece){s->first, s->tokens};
     }
     spw_free(seen);
     qsort(c->piece + c->pieces, end - c->pieces, sizeof *c->piece, by_place);
     for (size_t i = c->pieces; i < end; i++) {
         if (unique > c->pieces && by_place(&c->piece[unique - 1], &c->piece[i]) == 0) continue;
-        c->piece[unique] = c->piece[i];
-        c->piece[unique].place = unique;
-        unique++;
+        c->piece[unique++] = c->piece[i];
     }
     *fresh = unique - c->pieces;
     return SPW_OK;
@@ -140,11 +144,9 @@ spw_status spw_segment_counts_need(spw_segment_counts *c, const spw_layout *layo
 static spw_status make_room(spw_segment_counts *c, size_t fresh) {
     const size_t need = (c->pieces + fresh) * c->width;
     if (need <= c->figure_capacity) return SPW_OK;
-    uint32_t *larger = grown(c->figure, c->pieces * c->width * sizeof *larger, 2 * need * sizeof *larger);
-    if (larger == NULL) return SPW_ENOMEM;
-    c->figure = larger;
-    c->figure_capacity = 2 * need;
-    return SPW_OK;
+    const spw_status status = SPW_RESIZE(2 * need, &c->figure);
+    if (status == SPW_OK) c->figure_capacity = 2 * need;
+    return status;
 }
 
 /* Figures of the `fresh` pieces at the end, as if each were a rank of its own. */
@@ -206,12 +208,27 @@ cleanup:
     return status;
 }
 
+/* An index with at least as many free places as pieces. */
+static spw_status make_index(spw_segment_counts *c, size_t pieces) {
+    size_t places = 64;
+    while (places < 2 * pieces) places *= 2;
+    spw_free(c->index);
+    c->index = NULL;
+    c->index_places = places;
+    return SPW_ALLOC(places, &c->index);
+}
+
 static spw_status count(spw_segment_counts *c, const spw_trace_record *record, size_t fresh) {
-    const spw_status status =
-        record->law != NULL ? draw(c, record->law, fresh) : count_tokens(c, record, fresh);
+    size_t first = c->pieces;
+    spw_status status = record->law != NULL ? draw(c, record->law, fresh) : count_tokens(c, record, fresh);
+    if (status == SPW_OK && (first == 0 || c->index_places < 2 * (first + fresh))) {
+        status = make_index(c, first + fresh);
+        first = 0;
+    }
     if (status != SPW_OK) return status;
     c->pieces += fresh;
-    qsort(c->piece, c->pieces, sizeof *c->piece, by_place);
+    for (size_t i = first; i < c->pieces; i++)
+        *index_of(c, c->piece[i].first, c->piece[i].tokens) = (uint32_t)(i + 1);
     return SPW_OK;
 }
 
@@ -230,8 +247,7 @@ static void sum_figures(const spw_segment_counts *c, const spw_layout *layout, s
     const size_t begin = layout->begin[rank], end = layout->begin[rank + 1];
     if (begin == end) memset(sum, 0, count_ * sizeof *sum);
     for (size_t i = begin; i < end; i++)
-        segment_counts_add(i == begin, sum, c->figure + find(c, &layout->segment[i])->place * c->width + at,
-                           count_);
+        segment_counts_add(i == begin, sum, find(c, &layout->segment[i]) + at, count_);
 }
 
 /* Every sequence of the rank, by its first segment and nothing before. sequence [sequences][experts] */
@@ -241,7 +257,7 @@ static void sum_sequences(const spw_segment_counts *c, const spw_layout *layout,
     size_t set = 0; /* sequences, from the first on */
     for (size_t i = layout->begin[rank]; i < layout->begin[rank + 1]; i++) {
         const size_t at = layout->segment[i].sequence;
-        const uint32_t *row = c->figure + find(c, &layout->segment[i])->place * c->width;
+        const uint32_t *row = find(c, &layout->segment[i]);
         const bool first = at >= set;
         if (first) memset(sequence + set * experts, 0, (at - set) * experts * sizeof *sequence);
         segment_counts_add(first, sequence + at * experts, row, experts);

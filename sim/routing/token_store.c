@@ -4,8 +4,13 @@
 
 #include <string.h>
 
-static const size_t MOST_BYTES = (size_t)64 << 20;
-enum { MOST_LAYERS = 1024, MOST_SEGMENTS = 1 << 18 };
+static const size_t MOST_RUN_BYTES = (size_t)32 << 20, MOST_COUNT_BYTES = (size_t)256 << 20;
+enum { MOST_LAYERS = 1024, MOST_SEGMENTS = 1 << 18, LIMITED_PART = 8 };
+
+/* Of counts; where the process is not to take what it likes it is less. */
+static size_t most_bytes(void) {
+    return spw_memory_limited() > 0 ? MOST_COUNT_BYTES / LIMITED_PART : MOST_COUNT_BYTES;
+}
 
 /* Counts of the pieces of one layer under one placement. */
 typedef struct layer_counts {
@@ -73,7 +78,7 @@ spw_status spw_token_store_runs(spw_token_store *s, spw_trace *trace, spw_stored
                                 spw_token_runs *out) {
     if (s->runs.runs > 0 && same_steps(s->steps, steps)) return copy_runs(&s->runs, out);
     const spw_status status = spw_token_runs_read(out, trace, steps.begin, steps.end);
-    if (status != SPW_OK || out->runs * sizeof *out->run > MOST_BYTES / 2) return status;
+    if (status != SPW_OK || out->runs * sizeof *out->run > MOST_RUN_BYTES) return status;
     s->steps = steps;
     return copy_runs(out, &s->runs);
 }
@@ -104,7 +109,7 @@ spw_status spw_token_store_counts(spw_token_store *s, spw_stored_steps steps, si
         *out = s->layer[at].counts;
         return SPW_OK;
     }
-    if (at == MOST_LAYERS || segments > MOST_SEGMENTS || held > MOST_BYTES / 2) return SPW_OK;
+    if (at == MOST_LAYERS || segments > MOST_SEGMENTS || held > most_bytes()) return SPW_OK;
     if (at == s->layers) {
         layer_counts *l = &s->layer[at];
         *l = (layer_counts){.steps = steps, .layer = layer, .placement = *placement};
@@ -113,7 +118,7 @@ spw_status spw_token_store_counts(spw_token_store *s, spw_stored_steps steps, si
         s->layers++;
     }
     SPW_TRY(spw_segment_counts_need(s->layer[at].counts, layout, &need));
-    if (need <= MOST_BYTES / 2 && held + need <= MOST_BYTES / 2) *out = s->layer[at].counts;
+    if (need <= most_bytes() && held + need <= most_bytes()) *out = s->layer[at].counts;
 
 cleanup:
     return status;

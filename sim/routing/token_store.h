@@ -1,5 +1,6 @@
 /* What several replays of one trace share, so that its tokens are read and counted once: runs of a step, and counts of pieces of a
- * layer, by the placement of experts. Holds at most 64 MiB; what finds no room is read and counted again. */
+ * layer, by the placement of experts. Holds at most 288 MiB, of a process with a limit 64 MiB; what finds no room is read and counted
+ * again. */
 #ifndef SPW_SIM_ROUTING_TOKEN_STORE_H
 #define SPW_SIM_ROUTING_TOKEN_STORE_H
 

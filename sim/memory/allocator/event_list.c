@@ -7,41 +7,32 @@
 #include <string.h>
 
 spw_status spw_event_list_grow(spw_event_list *list) {
-    spw_memory_event *larger = NULL;
     const size_t capacity = list->capacity == 0 ? 256 : 2 * list->capacity;
-    spw_status status = SPW_ALLOC(capacity, &larger);
-    if (status != SPW_OK) return status;
-    if (list->events > 0) memcpy(larger, list->event, list->events * sizeof *larger);
-    spw_free(list->event);
-    list->event = larger;
-    list->capacity = capacity;
-    return SPW_OK;
+    const spw_status status = SPW_RESIZE(capacity, &list->event);
+    if (status == SPW_OK) list->capacity = capacity;
+    return status;
 }
 
 spw_status spw_event_list_mark(spw_event_list *list) {
     if (list->marks == list->mark_capacity) {
-        size_t *larger = NULL;
         const size_t capacity = list->mark_capacity == 0 ? 64 : 2 * list->mark_capacity;
-        spw_status status = SPW_ALLOC(capacity, &larger);
+        const spw_status status = SPW_RESIZE(capacity, &list->mark);
         if (status != SPW_OK) return status;
-        if (list->marks > 0) memcpy(larger, list->mark, list->marks * sizeof *larger);
-        spw_free(list->mark);
-        list->mark = larger;
         list->mark_capacity = capacity;
     }
     list->mark[list->marks++] = list->events;
     return SPW_OK;
 }
 
-/* In the room that is there, where it suffices: fresh memory would be set to zero first. */
+/* In the room that is there, where it suffices. */
 spw_status spw_event_list_copy(const spw_event_list *from, spw_event_list *to) {
     spw_status status = SPW_OK;
     if (to->capacity < from->events || to->mark_capacity < from->marks) {
         spw_event_list_destroy(to);
-        SPW_TRY(SPW_ALLOC(from->capacity, &to->event));
-        to->capacity = from->capacity;
-        SPW_TRY(SPW_ALLOC(from->mark_capacity, &to->mark));
-        to->mark_capacity = from->mark_capacity;
+        SPW_TRY(SPW_RESIZE(from->events, &to->event));
+        to->capacity = from->events;
+        SPW_TRY(SPW_RESIZE(from->marks, &to->mark));
+        to->mark_capacity = from->marks;
     }
     spw_event_list_clear(to);
     if (from->visits > 0) {

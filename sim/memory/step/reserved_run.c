@@ -160,23 +160,38 @@ cleanup:
     return status;
 }
 
-/* Of every run, of the stages whose ranks are alike, by the first of these. */
-static spw_status make_lists(spw_reserved_memory *m, int runs) {
+/* Of every run of a stage whose ranks are alike, by the first that is followed. */
+static spw_status make_stage_lists(spw_reserved_memory *m, size_t s, int runs) {
+    const size_t end = (s + 1) * m->request.ranks;
+    spw_reserved_stage *stage = &m->stage[s];
+    size_t place = s * m->request.ranks;
     spw_status status = SPW_OK;
-    for (size_t place = 0; place < spw_reserved_places(m); place++) {
-        spw_reserved_stage *stage = &m->stage[spw_reserved_stage_of(m, place)];
-        if (m->place[place].memory == NULL || stage->memory == NULL || stage->list[0].capacity > 0) continue;
-        const spw_step_rows rows = rows_of(m, place);
-        for (int run = 0; run < runs; run++) {
-            SPW_TRY(spw_step_memory_step(stage->memory, &rows, &stage->list[run]));
-            if (run > 0 && spw_event_list_is_equal(&stage->list[run], &stage->list[run - 1]))
-                spw_event_list_destroy(&stage->list[run]);
-            else
-                SPW_TRY(spw_event_list_find_visits(&stage->list[run]));
-        }
+    while (place < end && m->place[place].memory == NULL) place++;
+    if (place == end || stage->memory == NULL) return SPW_OK;
+    const spw_step_rows rows = rows_of(m, place);
+    for (int run = 0; run < runs; run++) {
+        SPW_TRY(spw_step_memory_step(stage->memory, &rows, &stage->list[run]));
+        if (run > 0 && spw_event_list_is_equal(&stage->list[run], &stage->list[run - 1]))
+            spw_event_list_destroy(&stage->list[run]);
+        else
+            SPW_TRY(spw_event_list_find_visits(&stage->list[run]));
     }
 
 cleanup:
+    return status;
+}
+
+/* Several threads make them, each those of a stage. */
+static spw_status make_lists(spw_reserved_memory *m, int runs) {
+    spw_status status = SPW_OK;
+#pragma omp parallel for schedule(dynamic, 1)
+    for (size_t s = 0; s < m->stages; s++) {
+        const spw_status one = make_stage_lists(m, s, runs);
+        if (one != SPW_OK) {
+#pragma omp atomic write
+            status = one;
+        }
+    }
     return status;
 }
 

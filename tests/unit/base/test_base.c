@@ -121,6 +121,36 @@ static void test_memory_limit(void) {
     spw_forget_causes();
 }
 
+/* What an array holds stays when it grows, also by whole pages, and when it could not; held and limited is what it has now. */
+static void test_resize(void) {
+    enum { FIRST = 100, MANY = 1 << 20 };
+    const size_t before = spw_memory_held();
+    size_t *number = NULL;
+    CHECK_OK(SPW_RESIZE(FIRST, &number));
+    for (size_t i = 0; i < FIRST; i++) number[i] = i + 3;
+    CHECK_OK(SPW_RESIZE(MANY, &number));
+    for (size_t i = FIRST; i < MANY; i++) number[i] = i + 3;
+    CHECK_OK(SPW_RESIZE(2 * MANY, &number));
+    CHECK(spw_memory_held() >= before + 2 * MANY * sizeof *number);
+    CHECK(spw_memory_held() < before + 3 * MANY * sizeof *number);
+    size_t *const kept = number;
+    CHECK_STATUS(SPW_RESIZE(SIZE_MAX / 4, &number), SPW_ENOMEM);
+    spw_alloc_fail_after(0);
+    CHECK_STATUS(SPW_RESIZE(3 * MANY, &number), SPW_ENOMEM);
+    spw_alloc_fail_after(-1);
+    spw_memory_limit(1 << 20, before + 2 * MANY * sizeof *number + 4096);
+    CHECK_STATUS(SPW_RESIZE(3 * MANY, &number), SPW_ENOMEM);
+    CHECK(number == kept);
+    CHECK_OK(SPW_RESIZE(2 * MANY, &number)); /* what it has goes back for it */
+    spw_memory_limit(0, 0);
+    size_t right = 0;
+    for (size_t i = 0; i < MANY; i++) right += number[i] == i + 3;
+    CHECK(right == MANY);
+    spw_free(number);
+    CHECK(spw_memory_held() == before);
+    spw_forget_causes();
+}
+
 static void test_causes(void) {
     CHECK(spw_settle(SPW_OK) == SPW_OK && spw_settle(SPW_EMISMATCH) == SPW_EMISMATCH);
     spw_note_cause(SPW_ENOMEM, "out of memory in a library");
@@ -195,6 +225,7 @@ int main(void) {
     test_numbers();
     test_memory();
     test_memory_limit();
+    test_resize();
     test_grow();
     test_causes();
     test_notes();

@@ -6,6 +6,7 @@
 #include "tests/unit/ref_random.h"
 #include "traces/trace.h"
 
+#include <stdint.h>
 #include <string.h>
 
 enum { EXPERTS = 16, TOP_K = 3, PIECES = 16, LENGTH = 20, LAYERS = 3, MANY = (1 << 18) + 1 };
@@ -115,6 +116,24 @@ static void test_known(void) {
     spw_layout_destroy(few), spw_layout_destroy(more), spw_token_store_destroy(store);
 }
 
+/* A process with a limit keeps less: as many pieces as may be looked at, of 36 MiB, have room in one without. */
+static void test_room(void) {
+    const spw_placement one = {1, 1, 8, EXPERTS, 1};
+    spw_token_store *store = NULL;
+    spw_segment_counts *cache = NULL;
+    spw_layout *most = NULL;
+    CHECK_OK(spw_token_store_create(&store));
+    CHECK_OK(spw_layout_create(1, 1, &most));
+    for (size_t i = 0; i + 1 < MANY; i++) CHECK_OK(spw_layout_append(most, 0, (spw_segment){i, 1, 0}));
+    spw_memory_limit(SIZE_MAX, SIZE_MAX);
+    CHECK_OK(spw_token_store_counts(store, (spw_stored_steps){0, 1}, 0, &one, most, &cache));
+    CHECK(cache == NULL);
+    spw_memory_limit(0, 0);
+    CHECK_OK(spw_token_store_counts(store, (spw_stored_steps){0, 1}, 0, &one, most, &cache));
+    CHECK(cache != NULL);
+    spw_layout_destroy(most), spw_token_store_destroy(store);
+}
+
 /* What has no room, or lies differently in every group, is not kept. */
 static void test_limits(void) {
     const spw_placement one = {1, 1, 8, EXPERTS, 1}, crooked = {12, 4, 6, EXPERTS, 1};
@@ -141,6 +160,7 @@ int main(void) {
         }
     test_replays();
     test_known();
+    test_room();
     test_limits();
     return check_done();
 }
