@@ -46,7 +46,9 @@ spw_status spw_event_list_copy(const spw_event_list *from, spw_event_list *to) {
     spw_event_list_clear(to);
     if (from->visits > 0) {
         SPW_TRY(SPW_ALLOC(from->visits, &to->visit));
+        SPW_TRY(SPW_ALLOC(from->events, &to->ago));
         memcpy(to->visit, from->visit, from->visits * sizeof *to->visit);
+        memcpy(to->ago, from->ago, from->events * sizeof *to->ago);
         to->visits = from->visits;
     }
     if (from->events > 0) memcpy(to->event, from->event, from->events * sizeof *to->event);
@@ -75,17 +77,16 @@ static void forget_again(spw_event_list *list) {
 }
 
 void spw_event_list_clear(spw_event_list *list) {
-    list->events = list->marks = list->visits = 0;
+    list->events = list->marks = 0;
     forget_again(list);
-    spw_free(list->visit);
-    list->visit = NULL;
+    spw_event_list_forget_visits(list);
 }
 
 void spw_event_list_destroy(spw_event_list *list) {
     spw_free(list->event);
     spw_free(list->mark);
     spw_free(list->again);
-    spw_free(list->visit);
+    spw_event_list_forget_visits(list);
     spw_free(list->fits);
     *list = (spw_event_list){.events = 0};
 }
@@ -247,7 +248,7 @@ spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocato
                                         spw_allocation *live, size_t slots, spw_list_replay *out) {
     seen *known = NULL;
     bool forward = false; /* was the last event */
-    const bool visits = slots > 0 && spw_event_visit_can(allocator);
+    const bool visits = slots > 0 && list->step != NULL && spw_event_visit_can(allocator);
     size_t knowns = 0, mark = 0, looks = 0, visit = 0;
     spw_status status = SPW_OK;
     begin_replay(allocator, out);
@@ -274,7 +275,7 @@ spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocato
         forward = !list->event[i].backward;
         while (visits && visit < list->visits && list->visit[visit].begin < i) visit++;
         if (visits && visit < list->visits && list->visit[visit].begin == i &&
-            spw_event_visit_replay(list, visit, allocator, live)) {
+            spw_event_visit_replay(list, visit, allocator)) {
             i = list->visit[visit].end - 1;
             continue;
         }

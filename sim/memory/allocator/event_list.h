@@ -28,9 +28,32 @@ typedef struct spw_memory_event {
     uint32_t micro_batch; /* of the pass; 0 where there is one */
 } spw_memory_event;
 
+/* Births of a visit, in bytes as the allocator rounds them. */
+typedef struct spw_visit_sum {
+    uint64_t bytes, most; /* all together, and what may be given beside; of one */
+} spw_visit_sum;
+
+/* A birth or a death in a visit, of whatever is not in the first stream's small pool. */
+typedef struct spw_visit_step {
+    uint64_t bytes; /* of a birth, rounded */
+    uint64_t most;  /* of the visit, small and large, rounded, from here to before the next step */
+    uint16_t pool;
+    uint16_t birth; /* of a death: its step */
+    bool born;
+} spw_visit_step;
+
 /* Events from `begin` to before `end`, among which everything that is born dies, and nothing else does. */
 typedef struct spw_event_visit {
     uint32_t begin, end;
+    /* by spw_event_list_outline(): */
+    uint32_t step, steps;       /* in the list */
+    bool outlined;              /* false: it is replayed event by event */
+    bool others;                /* blocks of other streams */
+    spw_visit_sum small, large; /* of the first stream */
+    uint64_t requested;         /* live at most */
+    uint64_t most;   /* the same, rounded, if no block is cut where more than it was asked for is left */
+    uint64_t before; /* the same before the first step */
+    uint64_t number; /* of its events of small requests */
 } spw_event_visit;
 
 /* Numbers of what fitted into free blocks of a small pool; 0: of nothing. */
@@ -49,6 +72,8 @@ typedef struct spw_event_list {
     size_t visits;
     spw_visits_known *
         fits; /* spw_event_list_remember(), of this list and those before it in its place; NULL: nobody asked */
+    spw_visit_step *step; /* of all visits; NULL: nobody outlined them */
+    uint16_t *ago;        /* [events] of a death in a visit: events since its birth */
 } spw_event_list;
 
 SPW_MUST_CHECK spw_status spw_event_list_grow(spw_event_list *list); /* room for one event more */
@@ -98,9 +123,11 @@ SPW_MUST_CHECK spw_status spw_event_list_replay(const spw_event_list *list, spw_
 /* Finds which marks are followed, up to the next one, by what follows another mark, too: only there can anything be left out below. Of a
  * list that is replayed several times it is worth while to ask once; it holds until the list changes. */
 SPW_MUST_CHECK spw_status spw_event_list_find_again(spw_event_list *list);
-/* Finds visits, most of which leave the allocator as it was and are replayed at less cost below. They hold until the list changes in more
- * than bytes. */
+/* Finds visits, most of which leave the allocator as it was and are replayed at less cost below, once they are outlined. They hold until
+ * the list changes in more than bytes. */
 SPW_MUST_CHECK spw_status spw_event_list_find_visits(spw_event_list *list);
+/* What the visits take; it holds until bytes change. */
+SPW_MUST_CHECK spw_status spw_event_list_outline(spw_event_list *list);
 /* From now on it is noted which small requests of visits fitted. It outlives spw_event_list_clear(). */
 SPW_MUST_CHECK spw_status spw_event_list_remember(spw_event_list *list);
 /* The same answer, sooner: where the allocator and the slots are at a mark as they were at an earlier one, and the events since are

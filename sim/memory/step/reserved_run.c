@@ -123,6 +123,7 @@ static spw_status alike_list(spw_reserved_memory *m, size_t place, int run, list
     l->stage[run] = s;
     spw_step_memory_refill(stage->memory, &rows, *out, &top);
     SPW_TRY(spw_event_list_find_again(*out));
+    SPW_TRY(spw_event_list_outline(*out));
     note_peak(*out, top, &m->place[place]);
 
 cleanup:
@@ -134,6 +135,7 @@ static spw_status find_visits(spw_reserved_rank *rank, spw_event_list *list) {
     size_t inside = 0;
     if (rank->unvisited) return SPW_OK;
     spw_status status = spw_event_list_find_visits(list);
+    if (status == SPW_OK) status = spw_event_list_outline(list);
     if (status == SPW_OK) status = spw_event_list_remember(list);
     if (status != SPW_OK) return status;
     for (size_t i = 0; i < list->visits; i++) inside += list->visit[i].end - list->visit[i].begin;

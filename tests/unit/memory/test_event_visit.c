@@ -107,6 +107,7 @@ static void check_same(const spw_allocator_settings *settings, uint64_t seed, bo
         spw_event_list_clear(&list);
         fill(&list, held, &state, few);
         CHECK_OK(spw_event_list_find_visits(&list));
+        CHECK_OK(spw_event_list_outline(&list));
         CHECK(list.visits >= ROUNDS / 2);
         CHECK_OK(spw_event_list_replay(&list, one, plain, &a));
         CHECK_OK(spw_event_list_replay_cycles(&list, two, quick, SLOTS, &b));
@@ -139,6 +140,7 @@ static void check_small(void) {
         for (uint32_t i = 0; i < 3; i++) add(&list, i, bytes, true, false);
         for (uint32_t i = 0; i < 3; i++) add(&list, i, bytes, false, false);
         CHECK_OK(spw_event_list_find_visits(&list));
+        CHECK_OK(spw_event_list_outline(&list));
         CHECK(list.visits == 1);
         CHECK_OK(spw_event_list_replay_cycles(&list, allocator, live, 4, &replay));
         CHECK(replay.after.reserved_bytes == (turn < 2 ? 2 : 4) * MIB);
