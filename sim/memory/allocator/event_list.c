@@ -60,14 +60,16 @@ cleanup:
     return status;
 }
 
+bool spw_memory_event_is_equal(const spw_memory_event *a, const spw_memory_event *b) {
+    return a->bytes == b->bytes && a->slot == b->slot && a->kind == b->kind && a->layer == b->layer &&
+           a->born == b->born && a->backward == b->backward && a->optimizer == b->optimizer &&
+           a->stream == b->stream && a->micro_batch == b->micro_batch;
+}
+
 bool spw_event_list_is_equal(const spw_event_list *a, const spw_event_list *b) {
     bool equal = a->events == b->events;
-    for (size_t i = 0; i < a->events && equal; i++) {
-        const spw_memory_event *x = &a->event[i], *y = &b->event[i];
-        equal = x->bytes == y->bytes && x->slot == y->slot && x->kind == y->kind && x->layer == y->layer &&
-                x->born == y->born && x->backward == y->backward && x->optimizer == y->optimizer &&
-                x->stream == y->stream && x->micro_batch == y->micro_batch;
-    }
+    for (size_t i = 0; i < a->events && equal; i++)
+        equal = spw_memory_event_is_equal(&a->event[i], &b->event[i]);
     return equal;
 }
 

@@ -23,7 +23,8 @@ typedef struct spw_memory_event {
     uint32_t slot;
     uint16_t kind, layer; /* layer: among the model's MoE layers; SPW_NO_MOE_LAYER: none is at work */
     bool born, backward;
-    bool optimizer;       /* in the optimizer's step, which has no micro-batch */
+    bool optimizer : 1;   /* in the optimizer's step, which has no micro-batch */
+    bool earlier : 1;     /* dies, and was born in the step before: nothing, in the first step */
     uint8_t stream;       /* on which it is allocated, below SPW_ALLOCATOR_STREAMS */
     uint32_t micro_batch; /* of the pass; 0 where there is one */
 } spw_memory_event;
@@ -89,6 +90,7 @@ SPW_MUST_CHECK static inline spw_status spw_event_list_append(spw_event_list *li
 SPW_MUST_CHECK spw_status spw_event_list_mark(spw_event_list *list); /* here */
 /* Overwrites `to`. */
 SPW_MUST_CHECK spw_status spw_event_list_copy(const spw_event_list *from, spw_event_list *to);
+bool spw_memory_event_is_equal(const spw_memory_event *a, const spw_memory_event *b);
 bool spw_event_list_is_equal(const spw_event_list *a, const spw_event_list *b); /* events alone */
 void spw_event_list_clear(spw_event_list *list);
 void spw_event_list_destroy(spw_event_list *list); /* leaves an empty list */

@@ -82,6 +82,7 @@ cleanup:
 typedef struct lists {
     spw_event_list list[STEADY];
     size_t stage[STEADY], place[STEADY]; /* of what a list is; place SIZE_MAX: of none */
+    spw_list_top top[STEADY][2];         /* spw_step_memory_refill() */
 } lists;
 
 static lists no_lists(void) {
@@ -109,22 +110,23 @@ static spw_status alike_list(spw_reserved_memory *m, size_t place, int run, list
     const size_t s = spw_reserved_stage_of(m, place);
     const spw_reserved_stage *stage = &m->stage[s];
     const spw_step_rows rows = rows_of(m, place);
+    int at = run;
     spw_status status = SPW_OK;
-    spw_list_top top;
-    while (run > 0 && stage->list[run].events == 0) run--;
-    *out = &l->list[run];
-    if (l->place[run] == place) return SPW_OK;
-    if (l->place[run] == SIZE_MAX || l->stage[run] != s) {
-        l->place[run] = SIZE_MAX;
-        SPW_TRY(spw_event_list_copy(&stage->list[run], *out));
-        SPW_TRY(spw_event_list_remember(*out));
+    while (at > 0 && stage->list[at].events == 0) at--;
+    *out = &l->list[at];
+    if (l->place[at] != place) {
+        if (l->place[at] == SIZE_MAX || l->stage[at] != s) {
+            l->place[at] = SIZE_MAX;
+            SPW_TRY(spw_event_list_copy(&stage->list[at], *out));
+            SPW_TRY(spw_event_list_remember(*out));
+        }
+        l->place[at] = place;
+        l->stage[at] = s;
+        spw_step_memory_refill(stage->memory, &rows, *out, l->top[at]);
+        SPW_TRY(spw_event_list_find_again(*out));
+        SPW_TRY(spw_event_list_outline(*out));
     }
-    l->place[run] = place;
-    l->stage[run] = s;
-    spw_step_memory_refill(stage->memory, &rows, *out, &top);
-    SPW_TRY(spw_event_list_find_again(*out));
-    SPW_TRY(spw_event_list_outline(*out));
-    note_peak(*out, top, &m->place[place]);
+    note_peak(*out, l->top[at][run > 0], &m->place[place]);
 
 cleanup:
     return status;
@@ -162,6 +164,33 @@ cleanup:
     return status;
 }
 
+/* Of a stage whose ranks are alike. A run that does what the one before did has no list of its own. */
+static spw_status make_stage_lists(spw_reserved_stage *stage, const spw_step_rows *rows, int runs) {
+    spw_event_list *last = NULL;
+    bool serves = false;
+    spw_status status = SPW_OK;
+    for (int run = 0; run < runs; run++) {
+        spw_event_list *list = &stage->list[run];
+        SPW_TRY(spw_step_memory_step(stage->memory, rows, list));
+        if (last != NULL && spw_event_list_is_equal(list, last)) {
+            spw_event_list_destroy(list);
+            continue;
+        }
+        if (run == 1) SPW_TRY(spw_step_memory_serves(stage->memory, &stage->begin, last, list, &serves));
+        if (run == 1 && serves) {
+            spw_event_list_destroy(last);
+            *last = *list;
+            *list = (spw_event_list){.events = 0};
+            continue;
+        }
+        last = list;
+    }
+    for (int run = 0; run < runs; run++) SPW_TRY(spw_event_list_find_visits(&stage->list[run]));
+
+cleanup:
+    return status;
+}
+
 /* Of every run, of the stages whose ranks are alike, by the first of these. */
 static spw_status make_lists(spw_reserved_memory *m, int runs) {
     spw_status status = SPW_OK;
@@ -169,13 +198,7 @@ static spw_status make_lists(spw_reserved_memory *m, int runs) {
         spw_reserved_stage *stage = &m->stage[spw_reserved_stage_of(m, place)];
         if (m->place[place].memory == NULL || stage->memory == NULL || stage->list[0].capacity > 0) continue;
         const spw_step_rows rows = rows_of(m, place);
-        for (int run = 0; run < runs; run++) {
-            SPW_TRY(spw_step_memory_step(stage->memory, &rows, &stage->list[run]));
-            if (run > 0 && spw_event_list_is_equal(&stage->list[run], &stage->list[run - 1]))
-                spw_event_list_destroy(&stage->list[run]);
-            else
-                SPW_TRY(spw_event_list_find_visits(&stage->list[run]));
-        }
+        SPW_TRY(make_stage_lists(stage, &rows, runs));
     }
 
 cleanup:
