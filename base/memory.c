@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+/* A byte before an array says how far before it its memory begins. calloc() leaves pages that the kernel has cleared alone, which an
+ * aligned_alloc() that is set to zero would touch: many arrays are not used up to their end. */
 enum { ALIGNMENT = 64 };
 static _Atomic int fail_after = -1;
 static atomic_size_t held, limit, own_limit;
@@ -39,7 +41,7 @@ void spw_alloc_fail_after(int n) {
 spw_status spw_alloc(size_t count, size_t size, void **out) {
     *out = NULL;
     size_t bytes = 0;
-    if (!spw_mul_size(count, size, &bytes) || bytes > SIZE_MAX - ALIGNMENT) {
+    if (!spw_mul_size(count, size, &bytes) || bytes > SIZE_MAX - 2 * ALIGNMENT) {
         return spw_fail(SPW_ENOMEM, "array of %zu x %zu bytes overflows size_t", count, size);
     }
     bool injected = fail_after >= 0 && fail_after-- == 0;
@@ -50,15 +52,19 @@ spw_status spw_alloc(size_t count, size_t size, void **out) {
             "%zu bytes more than the %zu held would break the limit of %zu bytes for the process; a "
             "larger limit, or none, would be right",
             rounded, (size_t)held, (size_t)limit);
-    void *memory = injected ? NULL : aligned_alloc(ALIGNMENT, rounded);
-    if (memory == NULL) return spw_fail(SPW_ENOMEM, "cannot allocate %zu bytes", bytes);
-    memset(memory, 0, rounded);
-    held += malloc_usable_size(memory);
-    *out = memory;
+    unsigned char *begin = injected ? NULL : calloc(1, rounded + ALIGNMENT);
+    if (begin == NULL) return spw_fail(SPW_ENOMEM, "cannot allocate %zu bytes", bytes);
+    const size_t before = ALIGNMENT - (uintptr_t)begin % ALIGNMENT;
+    begin[before - 1] = (unsigned char)before;
+    held += malloc_usable_size(begin);
+    *out = begin + before;
     return SPW_OK;
 }
 
 void spw_free(void *memory) {
-    held -= malloc_usable_size(memory);
-    free(memory);
+    unsigned char *aligned = memory;
+    if (aligned == NULL) return;
+    unsigned char *begin = aligned - aligned[-1];
+    held -= malloc_usable_size(begin);
+    free(begin);
 }
