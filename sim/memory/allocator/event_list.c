@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-spw_status spw_event_list_grow(spw_event_list *list) {
+spw_status spw_event_list_reserve(spw_event_list *list, size_t capacity) {
     spw_memory_event *larger = NULL;
-    const size_t capacity = list->capacity == 0 ? 256 : 2 * list->capacity;
+    if (capacity <= list->capacity) return SPW_OK;
     spw_status status = SPW_ALLOC(capacity, &larger);
     if (status != SPW_OK) return status;
     if (list->events > 0) memcpy(larger, list->event, list->events * sizeof *larger);
@@ -16,6 +16,10 @@ spw_status spw_event_list_grow(spw_event_list *list) {
     list->event = larger;
     list->capacity = capacity;
     return SPW_OK;
+}
+
+spw_status spw_event_list_grow(spw_event_list *list) {
+    return spw_event_list_reserve(list, list->capacity == 0 ? 256 : 2 * list->capacity);
 }
 
 spw_status spw_event_list_mark(spw_event_list *list) {

@@ -77,6 +77,7 @@ typedef struct spw_event_list {
     uint16_t *ago;        /* [events] of a death in a visit: events since its birth */
 } spw_event_list;
 
+SPW_MUST_CHECK spw_status spw_event_list_reserve(spw_event_list *list, size_t capacity);
 SPW_MUST_CHECK spw_status spw_event_list_grow(spw_event_list *list); /* room for one event more */
 /* In place: an event that is passed on is written and read once more, which took longer than what it was made of. */
 SPW_MUST_CHECK static inline spw_status spw_event_list_append(spw_event_list *list, spw_memory_event event) {

@@ -164,26 +164,27 @@ cleanup:
     return status;
 }
 
-/* Of a stage whose ranks are alike. A run that does what the one before did has no list of its own. */
-static spw_status make_stage_lists(spw_reserved_stage *stage, const spw_step_rows *rows, int runs) {
-    spw_event_list *last = NULL;
+/* Of a stage whose ranks are alike. A run that does what the one before did has no list of its own. events: of any list so far. */
+static spw_status make_stage_lists(spw_reserved_stage *stage, const spw_step_rows *rows, int runs,
+                                   size_t *events) {
+    uint64_t before = 0;
     bool serves = false;
     spw_status status = SPW_OK;
     for (int run = 0; run < runs; run++) {
         spw_event_list *list = &stage->list[run];
+        const uint64_t state = spw_step_memory_state(stage->memory);
+        if (run > 0 && state == before) continue;
+        before = state;
+        SPW_TRY(spw_event_list_reserve(list, *events));
         SPW_TRY(spw_step_memory_step(stage->memory, rows, list));
-        if (last != NULL && spw_event_list_is_equal(list, last)) {
-            spw_event_list_destroy(list);
-            continue;
-        }
-        if (run == 1) SPW_TRY(spw_step_memory_serves(stage->memory, &stage->begin, last, list, &serves));
+        if (list->events > *events) *events = list->events;
+        if (run == 1)
+            SPW_TRY(spw_step_memory_serves(stage->memory, &stage->begin, &stage->list[0], list, &serves));
         if (run == 1 && serves) {
-            spw_event_list_destroy(last);
-            *last = *list;
+            spw_event_list_destroy(&stage->list[0]);
+            stage->list[0] = *list;
             *list = (spw_event_list){.events = 0};
-            continue;
         }
-        last = list;
     }
     for (int run = 0; run < runs; run++) SPW_TRY(spw_event_list_find_visits(&stage->list[run]));
 
@@ -193,12 +194,13 @@ cleanup:
 
 /* Of every run, of the stages whose ranks are alike, by the first of these. */
 static spw_status make_lists(spw_reserved_memory *m, int runs) {
+    size_t events = 0;
     spw_status status = SPW_OK;
     for (size_t place = 0; place < spw_reserved_places(m); place++) {
         spw_reserved_stage *stage = &m->stage[spw_reserved_stage_of(m, place)];
         if (m->place[place].memory == NULL || stage->memory == NULL || stage->list[0].capacity > 0) continue;
         const spw_step_rows rows = rows_of(m, place);
-        SPW_TRY(make_stage_lists(stage, &rows, runs));
+        SPW_TRY(make_stage_lists(stage, &rows, runs, &events));
     }
 
 cleanup:

@@ -16,6 +16,20 @@ static const spw_rank_rows *rows_at(const spw_step_rows *rows, size_t layer, siz
     return &rows->rows[layer % rows->layers * rows->micro_batches + micro_batch];
 }
 
+/* FNV-1a. */
+static uint64_t number_of(uint64_t number, const bool *flag, size_t flags) {
+    for (size_t i = 0; i < flags; i++) number = (number ^ flag[i]) * UINT64_C(0x100000001b3);
+    return number;
+}
+
+uint64_t spw_step_memory_state(const spw_step_memory *m) {
+    const size_t layers = m->stages.begin[m->pipeline.chunks];
+    uint64_t number = UINT64_C(0xcbf29ce484222325);
+    number = number_of(number, m->live, m->sets * m->stages.most * m->layer.tensors);
+    number = number_of(number, m->left, layers);
+    return number_of(number, m->made, layers + ENDS);
+}
+
 spw_status spw_step_memory_serves(const spw_step_memory *m, const spw_event_list *begin,
                                   const spw_event_list *first, spw_event_list *later, bool *serves) {
     bool *there = NULL; /* in the first step */

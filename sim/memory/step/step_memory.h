@@ -54,6 +54,8 @@ SPW_MUST_CHECK spw_status spw_step_memory_step(spw_step_memory *memory, const sp
 
 /* Do ranks of this stage have the same events, in which only the bytes of what follows the routing differ? */
 bool spw_step_memory_is_alike(const spw_step_memory *memory);
+/* Of such a stage: a number of what the last step left; where it is the same before two steps, these have equal lists. */
+uint64_t spw_step_memory_state(const spw_step_memory *memory);
 /* Where a later step's list has those of the first one, and deaths beside, of what the step before left: marks these as `earlier`, so that
  * the list serves both. begin: what is there before the first. */
 SPW_MUST_CHECK spw_status spw_step_memory_serves(const spw_step_memory *memory, const spw_event_list *begin,
