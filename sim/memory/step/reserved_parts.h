@@ -54,6 +54,7 @@ typedef struct spw_reserved_stage {
     spw_event_list begin, moments;
     uint64_t begin_bytes, moment_bytes; /* live when it ends, whether it fits or not */
     size_t slots;
+    spw_reserved_process begun[VARIANTS]; /* with `begin` alone, of which every rank's is a copy; or none */
     /* Where all ranks are alike but for bytes, and every run of the step has the same rows: */
     spw_step_memory *memory;     /* theirs; NULL: each has its own */
     spw_event_list list[STEADY]; /* of each run; empty where it is that of the run before */

@@ -22,16 +22,39 @@ static uint64_t state_of(const spw_reserved_process *p, size_t slots) {
     return p->allocator != NULL ? spw_allocator_state(p->allocator, p->live, slots) : 1;
 }
 
+static void process_destroy(spw_reserved_process *p) {
+    process_end(p);
+    spw_free(p->live);
+    p->live = NULL;
+}
+
+/* With what a process allocates first. */
+static spw_status process_create(const spw_reserved_memory *m, const spw_reserved_stage *stage, int variant,
+                                 spw_reserved_process *p) {
+    spw_list_replay replay;
+    const spw_status status = spw_allocator_create(&m->settings[variant], &p->allocator);
+    if (status != SPW_OK) return status;
+    for (size_t i = 0; i < stage->slots; i++) p->live[i].block = SPW_ALLOCATION_EMPTY;
+    return spw_event_list_replay(&stage->begin, p->allocator, p->live, &replay);
+}
+
 /* Of a job that goes on: with its moments. */
 static spw_status process_begin(const spw_reserved_memory *m, const spw_reserved_stage *stage, turn at,
                                 spw_reserved_process *p) {
+    const spw_reserved_process *begun = &stage->begun[at.variant];
     spw_list_replay replay;
-    spw_status status = spw_allocator_create(&m->settings[at.variant], &p->allocator);
-    if (status != SPW_OK) return status;
-    for (size_t i = 0; i < stage->slots; i++) p->live[i].block = SPW_ALLOCATION_EMPTY;
-    status = spw_event_list_replay(&stage->begin, p->allocator, p->live, &replay);
-    if (status != SPW_OK || at.starts || replay.refused) return status;
-    return spw_event_list_replay(&stage->moments, p->allocator, p->live, &replay);
+    spw_status status = SPW_OK;
+    if (begun->allocator == NULL) {
+        SPW_TRY(process_create(m, stage, at.variant, p));
+    } else {
+        SPW_TRY(spw_allocator_copy(begun->allocator, &p->allocator));
+        memcpy(p->live, begun->live, stage->slots * sizeof *p->live);
+    }
+    if (!at.starts && spw_allocator_get_stats(p->allocator).refused == 0)
+        SPW_TRY(spw_event_list_replay(&stage->moments, p->allocator, p->live, &replay));
+
+cleanup:
+    return status;
 }
 
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
@@ -207,9 +230,30 @@ cleanup:
     return status;
 }
 
-static void drop_lists(spw_reserved_memory *m) {
-    for (size_t s = 0; s < m->stages; s++)
+/* Where several ranks of a stage begin, they do it by one. */
+static spw_status begin_stages(spw_reserved_memory *m) {
+    spw_status status = SPW_OK;
+    for (size_t s = 0; s < m->stages && m->starts; s++) {
+        spw_reserved_stage *stage = &m->stage[s];
+        size_t followed = 0;
+        for (size_t r = 0; r < m->request.ranks; r++)
+            followed += m->place[s * m->request.ranks + r].memory != NULL;
+        for (int v = m->first; v < m->variants && followed > 1; v++) {
+            SPW_TRY(SPW_ALLOC(stage->slots, &stage->begun[v].live));
+            SPW_TRY(process_create(m, stage, v, &stage->begun[v]));
+        }
+    }
+
+cleanup:
+    return status;
+}
+
+/* What stages have for one run. */
+static void drop_shared(spw_reserved_memory *m) {
+    for (size_t s = 0; s < m->stages; s++) {
         for (int run = 0; run < STEADY; run++) spw_event_list_destroy(&m->stage[s].list[run]);
+        for (int v = 0; v < VARIANTS; v++) process_destroy(&m->stage[s].begun[v]);
+    }
 }
 
 /* --- Ranks --- */
@@ -295,6 +339,7 @@ static size_t twin_of(const spw_reserved_memory *m, size_t place) {
 static spw_status run_ranks(spw_reserved_memory *m, size_t step, int runs) {
     const int places = (int)spw_reserved_places(m);
     spw_status status = make_lists(m, runs);
+    if (status == SPW_OK) status = begin_stages(m);
     for (size_t i = 0; i < (size_t)places; i++)
         if (m->place[i].memory != NULL) m->place[i].twin = twin_of(m, i);
 #pragma omp parallel if (status == SPW_OK)
@@ -314,7 +359,7 @@ static spw_status run_ranks(spw_reserved_memory *m, size_t step, int runs) {
         }
         destroy_lists(&l);
     }
-    drop_lists(m);
+    drop_shared(m);
     for (int i = 0; i < places && status == SPW_OK && runs > 1; i++) {
         spw_reserved_rank *rank = &m->place[i];
         if (rank->memory == NULL || rank->twin == (size_t)i) continue;
