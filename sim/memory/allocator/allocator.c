@@ -47,7 +47,8 @@ spw_status spw_allocator_copy(const spw_allocator *from, spw_allocator **out) {
     for (size_t p = 0; p < SPW_POOLS; p++) a->pool[p].unmapped = NULL;
     SPW_TRY(SPW_ALLOC(a->capacity, &a->block));
     SPW_TRY(SPW_ALLOC(a->capacity, &a->spare));
-    for (size_t p = 0; p < SPW_POOLS; p++) SPW_TRY(SPW_ALLOC(a->capacity, &a->pool[p].unmapped));
+    for (size_t p = 0; p < SPW_POOLS && a->settings.expandable_segments; p++)
+        SPW_TRY(SPW_ALLOC(a->capacity, &a->pool[p].unmapped));
     if (a->blocks > 0) memcpy(a->block, from->block, a->blocks * sizeof *a->block);
     if (a->spares > 0) memcpy(a->spare, from->spare, a->spares * sizeof *a->spare);
     for (size_t p = 0; p < SPW_POOLS; p++)

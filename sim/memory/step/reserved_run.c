@@ -311,6 +311,7 @@ static spw_status rank_runs(spw_reserved_memory *m, size_t place, int runs, list
         rank->rows = number;
         if (runs > 1) rank->turn[run] = rank->now;
     }
+    for (int v = 0; v < VARIANTS && runs > 1; v++) process_end(&rank->now.process[v]); /* it does not go on */
     return status;
 }
 
