@@ -118,6 +118,33 @@ spw_list_peak spw_event_list_peak(const spw_event_list *list) {
     return peak;
 }
 
+static void raise_top(spw_list_top *top, int64_t bytes, size_t event) {
+    if (bytes > top->bytes) *top = (spw_list_top){bytes, event};
+}
+
+/* A visit leaves as much as it found. */
+spw_list_tops spw_event_list_tops(const spw_event_list *list) {
+    spw_list_tops tops = {{0, SIZE_MAX}, {0, SIZE_MAX}};
+    int64_t live = 0,
+            earlier = 0; /* earlier: of `live`, taken away by deaths that the first step does not have */
+    size_t visit = 0;
+    for (size_t i = 0; i < list->events; i++) {
+        if (visit < list->visits && list->visit[visit].begin == i) {
+            const spw_event_visit *v = &list->visit[visit++];
+            const int64_t most = live + (int64_t)v->requested;
+            if (v->outlined && most + earlier <= tops.first.bytes && most <= tops.later.bytes) {
+                i = v->end - 1;
+                continue;
+            }
+        }
+        live += change_of(&list->event[i]);
+        if (list->event[i].earlier) earlier -= change_of(&list->event[i]);
+        raise_top(&tops.first, live + earlier, i);
+        raise_top(&tops.later, live, i);
+    }
+    return tops;
+}
+
 void spw_event_list_waterfall(const spw_event_list *list, const spw_list_peak *peak,
                               int64_t bytes[SPW_TENSOR_KINDS]) {
     memset(bytes, 0, SPW_TENSOR_KINDS * sizeof *bytes);

@@ -108,6 +108,11 @@ typedef struct spw_list_top {
     int64_t bytes;
     size_t event; /* SIZE_MAX: nothing is above the beginning */
 } spw_list_top;
+/* Of a list that is outlined: in the first step, in a later one. */
+typedef struct spw_list_tops {
+    spw_list_top first, later;
+} spw_list_tops;
+spw_list_tops spw_event_list_tops(const spw_event_list *list);
 
 /* The peak by kind: bytes[kind] over all layers. They sum to peak_bytes. */
 void spw_event_list_waterfall(const spw_event_list *list, const spw_list_peak *peak,

@@ -14,7 +14,8 @@ typedef struct spw_reserved_process {
     spw_allocator *allocator;
     spw_allocation *live;
     spw_list_replay last;  /* of the last step */
-    uint64_t began, ended; /* its state before and after that; 0: nothing is known of it */
+    uint64_t began, state; /* its state before that, and now; 0: of garbage that is collected nothing is known */
+    bool known;            /* `state` is that of now */
     uint64_t stranded;     /* when it ended */
     uint64_t retries;      /* in it */
     bool failed;

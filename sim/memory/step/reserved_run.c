@@ -16,10 +16,14 @@ typedef struct turn {
 static void process_end(spw_reserved_process *p) {
     spw_allocator_destroy(p->allocator);
     p->allocator = NULL;
+    p->known = false;
 }
 
-static uint64_t state_of(const spw_reserved_process *p, size_t slots) {
-    return p->allocator != NULL ? spw_allocator_state(p->allocator, p->live, slots) : 1;
+/* As it is now. To find it takes long, so that it is found when somebody asks. */
+static uint64_t state_of(spw_reserved_process *p, size_t slots) {
+    if (!p->known) p->state = p->allocator != NULL ? spw_allocator_state(p->allocator, p->live, slots) : 1;
+    p->known = true;
+    return p->state;
 }
 
 static void process_destroy(spw_reserved_process *p) {
@@ -78,7 +82,8 @@ static spw_status process_step(const spw_reserved_memory *m, const spw_reserved_
                                const spw_event_list *list, spw_reserved_process *p,
                                spw_memory_event *refused) {
     spw_status status = SPW_OK;
-    p->began = p->allocator != NULL && p->ended != 0 ? p->ended : state_of(p, stage->slots);
+    p->began = state_of(p, stage->slots);
+    p->known = false;
     if (p->allocator == NULL) SPW_TRY(process_begin(m, stage, at, p));
     if (m->request.every)
         SPW_TRY(spw_event_list_replay(list, p->allocator, p->live, &p->last));
@@ -93,7 +98,6 @@ static spw_status process_step(const spw_reserved_memory *m, const spw_reserved_
     p->retries = p->last.after.retries - p->last.before.retries;
     p->stranded = spw_allocator_stranded_bytes(p->allocator);
     if (p->failed) process_end(p);
-    p->ended = state_of(p, stage->slots);
 
 cleanup:
     return status;
@@ -105,7 +109,7 @@ cleanup:
 typedef struct lists {
     spw_event_list list[STEADY];
     size_t stage[STEADY], place[STEADY]; /* of what a list is; place SIZE_MAX: of none */
-    spw_list_top top[STEADY][2];         /* spw_step_memory_refill() */
+    spw_list_tops tops[STEADY];
 } lists;
 
 static lists no_lists(void) {
@@ -145,11 +149,12 @@ static spw_status alike_list(spw_reserved_memory *m, size_t place, int run, list
         }
         l->place[at] = place;
         l->stage[at] = s;
-        spw_step_memory_refill(stage->memory, &rows, *out, l->top[at]);
+        spw_step_memory_refill(stage->memory, &rows, *out);
         SPW_TRY(spw_event_list_find_again(*out));
         SPW_TRY(spw_event_list_outline(*out));
+        l->tops[at] = spw_event_list_tops(*out);
     }
-    note_peak(*out, l->top[at][run > 0], &m->place[place]);
+    note_peak(*out, run == 0 ? l->tops[at].first : l->tops[at].later, &m->place[place]);
 
 cleanup:
     return status;
@@ -270,11 +275,13 @@ static uint64_t rows_number(const spw_reserved_memory *m, size_t rank) {
 }
 
 /* A step with the rows of the one before, which left every process as it found it, does the same again. */
-static bool is_repeated(const spw_reserved_memory *m, const spw_reserved_rank *rank, uint64_t number) {
+static bool is_repeated(spw_reserved_memory *m, size_t place, uint64_t number) {
+    const size_t slots = m->stage[spw_reserved_stage_of(m, place)].slots;
+    spw_reserved_rank *rank = &m->place[place];
     bool same = rank->ran && rank->rows == number && m->recorded == NULL && !m->request.every;
     for (int v = m->first; v < m->variants && same; v++) {
-        const spw_reserved_process *p = &rank->now.process[v];
-        same = p->began != 0 && p->began == p->ended;
+        spw_reserved_process *p = &rank->now.process[v];
+        same = p->began != 0 && p->began == state_of(p, slots);
     }
     return same;
 }
@@ -307,7 +314,7 @@ static spw_status rank_runs(spw_reserved_memory *m, size_t place, int runs, list
     const uint64_t number = rows_number(m, spw_reserved_rank_of(m, place));
     spw_status status = SPW_OK;
     for (int run = 0; run < runs && status == SPW_OK; run++) {
-        if (!is_repeated(m, rank, number)) status = rank_run(m, place, run, m->starts && run == 0, l);
+        if (!is_repeated(m, place, number)) status = rank_run(m, place, run, m->starts && run == 0, l);
         rank->rows = number;
         if (runs > 1) rank->turn[run] = rank->now;
     }

@@ -54,32 +54,25 @@ cleanup:
     return status;
 }
 
-void spw_step_memory_refill(const spw_step_memory *m, const spw_step_rows *rows, spw_event_list *list,
-                            spw_list_top top[2]) {
+void spw_step_memory_refill(const spw_step_memory *m, const spw_step_rows *rows, spw_event_list *list) {
     const spw_rank_rows *at = NULL;
     size_t layer = SPW_NO_MOE_LAYER, micro_batch = 0;
     uint64_t bytes[MOST_TENSORS];
     bool follows[MOST_TENSORS];
-    int64_t live = 0, earlier = 0;
     for (size_t t = 0; t < m->layer.tensors; t++)
         follows[t] = spw_rows_follow_routing(m->layer.tensor[t].rows);
-    top[0] = top[1] = (spw_list_top){.bytes = 0, .event = SIZE_MAX};
     for (size_t i = 0; i < list->events; i++) {
         spw_memory_event *event = &list->event[i];
-        if (event->kind < m->layer.tensors && follows[event->kind] && event->layer != SPW_NO_MOE_LAYER) {
-            if (at == NULL || event->layer != layer || event->micro_batch != micro_batch) {
-                layer = event->layer;
-                micro_batch = event->micro_batch;
-                at = rows_at(rows, layer, micro_batch);
-                for (size_t t = 0; t < m->layer.tensors; t++)
-                    if (follows[t]) bytes[t] = spw_layer_bytes(&m->layer.tensor[t], at);
-            }
-            event->bytes = bytes[event->kind];
+        if (event->kind >= m->layer.tensors || !follows[event->kind] || event->layer == SPW_NO_MOE_LAYER)
+            continue;
+        if (at == NULL || event->layer != layer || event->micro_batch != micro_batch) {
+            layer = event->layer;
+            micro_batch = event->micro_batch;
+            at = rows_at(rows, layer, micro_batch);
+            for (size_t t = 0; t < m->layer.tensors; t++)
+                if (follows[t]) bytes[t] = spw_layer_bytes(&m->layer.tensor[t], at);
         }
-        live += event->born ? (int64_t)event->bytes : -(int64_t)event->bytes;
-        if (event->earlier) earlier += (int64_t)event->bytes;
-        if (live + earlier > top[0].bytes) top[0] = (spw_list_top){live + earlier, i};
-        if (live > top[1].bytes) top[1] = (spw_list_top){live, i};
+        event->bytes = bytes[event->kind];
     }
 }
 

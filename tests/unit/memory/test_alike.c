@@ -72,12 +72,14 @@ static void check_refilled(const spw_point *point, const spw_footprint *f, bool 
         CHECK(list.events > 100 && !spw_event_list_is_equal(&list, &wanted));
         CHECK_OK(spw_event_list_copy(&list, &before));
         CHECK(spw_event_list_is_equal(&list, &before) && before.marks == list.marks);
-        spw_list_top top[2];
-        spw_step_memory_refill(one, &b, &before, top);
+        spw_step_memory_refill(one, &b, &before);
         CHECK(spw_event_list_is_equal(&before, &wanted));
         const spw_list_peak peak = spw_event_list_peak(&wanted);
-        CHECK(top[0].bytes == peak.peak_bytes && top[0].event == peak.peak_event);
-        CHECK(top[1].bytes == peak.peak_bytes && top[1].event == peak.peak_event);
+        CHECK_OK(spw_event_list_find_visits(&before));
+        CHECK_OK(spw_event_list_outline(&before));
+        const spw_list_tops tops = spw_event_list_tops(&before);
+        CHECK(tops.first.bytes == peak.peak_bytes && tops.first.event == peak.peak_event);
+        CHECK(tops.later.bytes == peak.peak_bytes && tops.later.event == peak.peak_event);
         CHECK(step < 2 || spw_event_list_is_equal(&list, &last)); /* slots, too */
         CHECK_OK(spw_event_list_copy(&list, &last));
     }
