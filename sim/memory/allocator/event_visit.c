@@ -109,6 +109,7 @@ static bool outline_birth(outline *o, const spw_memory_event *event, size_t at, 
     const uint64_t bytes = bytes_of(event);
     const uint32_t pool = spw_pool_of(event->stream, bytes);
     spw_visit_sum *sum = pool == SMALL_POOL ? &v->small : &v->large;
+    if (bytes == 0) return true; /* nothing is allocated */
     o->requested += event->bytes;
     o->live += bytes;
     o->births += bytes;
@@ -130,6 +131,7 @@ static bool outline_birth(outline *o, const spw_memory_event *event, size_t at, 
 static void outline_death(outline *o, const spw_memory_event *birth, size_t at, spw_event_visit *v) {
     const uint64_t bytes = bytes_of(birth);
     const bool small = spw_pool_of(birth->stream, bytes) == SMALL_POOL;
+    if (bytes == 0) return;
     o->requested -= birth->bytes;
     o->live -= bytes;
     o->larges -= !small;
@@ -353,7 +355,7 @@ static bool follow(spw_allocator *a, const spw_visit_step *step, size_t steps, u
 }
 
 /* A request finds no block only where each that is large enough has been cut until less than the request is left at its end. Then more
- * than all blocks together, but for a largest request of each, was asked for; what is not cut off, less than SPW_SMALL_REQUEST a request,
+ * than all blocks together, but for a largest request of each, was asked for; what is not cut off, at most SPW_SMALL_REQUEST a request,
  * counts as such. */
 static bool fits_by_sums(const spw_allocator *a, uint32_t pool, const spw_visit_sum *sum) {
     uint64_t room = 0;
