@@ -27,10 +27,10 @@ struct spw_composer {
     size_t record_layer, record_drawn; /* record_drawn: sequences of a rank, from counts */
     spw_layout *layout[SPW_JOB_MAX_BATCHES];
     spw_match layer_match, match[SPW_JOB_MAX_BATCHES]; /* of the steps taken, as what follows */
-    spw_assumptions *assumptions; /* [batches] */
-    bool flagged, repeated;                    /* some tokens of a step were */
-    spw_match step_match[SPW_JOB_MAX_BATCHES]; /* of the step begun, as what follows */
-    spw_assumptions *found; /* [batches] */
+    spw_assumptions *assumptions;                      /* [batches] */
+    bool flagged, repeated;                            /* some tokens of a step were */
+    spw_match step_match[SPW_JOB_MAX_BATCHES];         /* of the step begun, as what follows */
+    spw_assumptions *found;                            /* [batches] */
     spw_token_runs runs;         /* of the step begun; cut into the job's sequences where a batch is drawn */
     spw_counted_tokens *counted; /* for steps of which the trace has counts, but no tokens */
     bool from_counts;            /* the step begun is one */

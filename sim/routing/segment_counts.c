@@ -113,7 +113,8 @@ static spw_status collect(spw_segment_counts *c, const spw_layout *layout, size_
     if (status != SPW_OK) return status;
     for (size_t i = 0; i < segments; i++) {
         const spw_segment *s = &layout->segment[i];
-        if (!seen_just_now(seen, bits, s) && find(c, s) == NULL) c->piece[end++] = (piece){s->first, s->tokens, 0};
+        if (!seen_just_now(seen, bits, s) && find(c, s) == NULL)
+            c->piece[end++] = (piece){s->first, s->tokens, 0};
     }
     spw_free(seen);
     qsort(c->piece + c->pieces, end - c->pieces, sizeof *c->piece, by_place);

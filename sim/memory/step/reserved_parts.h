@@ -13,11 +13,12 @@ enum { STEADY = 3 }; /* steps after which nothing new is to be expected of equal
 typedef struct spw_reserved_process {
     spw_allocator *allocator;
     spw_allocation *live;
-    spw_list_replay last;  /* of the last step */
-    uint64_t began, state; /* its state before that, and now; 0: of garbage that is collected nothing is known */
-    bool known;            /* `state` is that of now */
-    uint64_t stranded;     /* when it ended */
-    uint64_t retries;      /* in it */
+    spw_list_replay last; /* of the last step */
+    uint64_t began;       /* its state before that; 0: of garbage that is collected nothing is known */
+    uint64_t state;       /* and now, */
+    bool known;           /* where somebody has asked for it */
+    uint64_t stranded;    /* when it ended */
+    uint64_t retries;     /* in it */
     bool failed;
 } spw_reserved_process;
 
