@@ -41,7 +41,7 @@ void spw_alloc_fail_after(int n) {
 spw_status spw_alloc(size_t count, size_t size, void **out) {
     *out = NULL;
     size_t bytes = 0;
-    if (!spw_mul_size(count, size, &bytes) || bytes > SIZE_MAX - 2 * ALIGNMENT) {
+    if (!spw_mul_size(count, size, &bytes) || bytes > SIZE_MAX - (size_t)2 * ALIGNMENT) {
         return spw_fail(SPW_ENOMEM, "array of %zu x %zu bytes overflows size_t", count, size);
     }
     bool injected = fail_after >= 0 && fail_after-- == 0;
