@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+/* A byte before an array says how far before it its memory begins. calloc() leaves pages that the kernel has cleared alone, which an
+ * aligned_alloc() that is set to zero would touch: many arrays are not used up to their end. */
 enum { ALIGNMENT = 64 };
 static _Atomic int fail_after = -1;
 static atomic_size_t held, limit, own_limit;
@@ -40,7 +42,7 @@ void spw_alloc_fail_after(int n) {
 static spw_status measure(size_t count, size_t size, size_t given, size_t *rounded, bool *injected) {
     const size_t others = held - given;
     size_t bytes = 0;
-    if (!spw_mul_size(count, size, &bytes) || bytes > SIZE_MAX - ALIGNMENT) {
+    if (!spw_mul_size(count, size, &bytes) || bytes > SIZE_MAX - (size_t)2 * ALIGNMENT) {
         return spw_fail(SPW_ENOMEM, "array of %zu x %zu bytes overflows size_t", count, size);
     }
     *injected = fail_after >= 0 && fail_after-- == 0;
@@ -54,17 +56,32 @@ static spw_status measure(size_t count, size_t size, size_t given, size_t *round
     return SPW_OK;
 }
 
+/* What malloc() gave, and how far behind it the array begins; its last byte in front of the array says so. */
+static size_t bytes_before(const void *memory) {
+    return memory == NULL ? 0 : ((const unsigned char *)memory)[-1];
+}
+static void *array_in(unsigned char *begin) {
+    const size_t before = ALIGNMENT - (uintptr_t)begin % ALIGNMENT;
+    begin[before - 1] = (unsigned char)before;
+    return begin + before;
+}
+
 spw_status spw_resize(size_t count, size_t size, void **memory) {
-    const size_t given = malloc_usable_size(*memory);
+    const size_t before = bytes_before(*memory);
+    unsigned char *begin = *memory == NULL ? NULL : (unsigned char *)*memory - before;
+    const size_t given = malloc_usable_size(begin);
     size_t rounded = 0;
     bool injected = false;
     const spw_status status = measure(count, size, given, &rounded, &injected);
     if (status != SPW_OK) return status;
-    void *resized = injected || rounded == 0 ? NULL : realloc(*memory, rounded);
-    if (resized == NULL) return spw_fail(SPW_ENOMEM, "cannot allocate %zu bytes", rounded);
-    held += malloc_usable_size(resized);
+    begin = injected ? NULL : realloc(begin, rounded + ALIGNMENT);
+    if (begin == NULL) return spw_fail(SPW_ENOMEM, "cannot allocate %zu bytes", rounded);
+    held += malloc_usable_size(begin);
     held -= given;
-    *memory = resized;
+    *memory = array_in(begin);
+    const size_t kept = given - before;
+    if (given > 0 && (unsigned char *)*memory != begin + before)
+        memmove(*memory, begin + before, kept < rounded ? kept : rounded);
     return SPW_OK;
 }
 
@@ -74,15 +91,17 @@ spw_status spw_alloc(size_t count, size_t size, void **out) {
     *out = NULL;
     const spw_status status = measure(count, size, 0, &rounded, &injected);
     if (status != SPW_OK) return status;
-    void *memory = injected ? NULL : aligned_alloc(ALIGNMENT, rounded);
-    if (memory == NULL) return spw_fail(SPW_ENOMEM, "cannot allocate %zu bytes", rounded);
-    memset(memory, 0, rounded);
-    held += malloc_usable_size(memory);
-    *out = memory;
+    unsigned char *begin = injected ? NULL : calloc(1, rounded + ALIGNMENT);
+    if (begin == NULL) return spw_fail(SPW_ENOMEM, "cannot allocate %zu bytes", rounded);
+    held += malloc_usable_size(begin);
+    *out = array_in(begin);
     return SPW_OK;
 }
 
 void spw_free(void *memory) {
-    held -= malloc_usable_size(memory);
-    free(memory);
+    unsigned char *aligned = memory;
+    if (aligned == NULL) return;
+    unsigned char *begin = aligned - aligned[-1];
+    held -= malloc_usable_size(begin);
+    free(begin);
 }

@@ -24,7 +24,7 @@ spw_status spw_result_reserve(spw_result *result, size_t rows) {
 spw_status spw_result_append(spw_result *result, spw_result_row **row) {
     if (result->rows == result->capacity) {
         const spw_status status =
-            spw_result_reserve(result, result->capacity == 0 ? 16 : result->capacity * 2);
+            spw_result_reserve(result, result->capacity == 0 ? 2 : result->capacity * 2);
         if (status != SPW_OK) return status;
     }
     *row = &result->row[result->rows++];

@@ -27,10 +27,10 @@ struct spw_composer {
     size_t record_layer, record_drawn; /* record_drawn: sequences of a rank, from counts */
     spw_layout *layout[SPW_JOB_MAX_BATCHES];
     spw_match layer_match, match[SPW_JOB_MAX_BATCHES]; /* of the steps taken, as what follows */
-    spw_assumptions assumptions[SPW_JOB_MAX_BATCHES];
-    bool flagged, repeated;                    /* some tokens of a step were */
-    spw_match step_match[SPW_JOB_MAX_BATCHES]; /* of the step begun, as what follows */
-    spw_assumptions found[SPW_JOB_MAX_BATCHES];
+    spw_assumptions *assumptions;                      /* [batches] */
+    bool flagged, repeated;                            /* some tokens of a step were */
+    spw_match step_match[SPW_JOB_MAX_BATCHES];         /* of the step begun, as what follows */
+    spw_assumptions *found;                            /* [batches] */
     spw_token_runs runs;         /* of the step begun; cut into the job's sequences where a batch is drawn */
     spw_counted_tokens *counted; /* for steps of which the trace has counts, but no tokens */
     bool from_counts;            /* the step begun is one */
@@ -165,6 +165,8 @@ spw_status spw_composer_create(const spw_composer_request *request, spw_composer
     c->request = *request;
     c->info = spw_trace_get_info(request->trace);
     c->ranks = spw_grid_token_ranks(request->job);
+    SPW_TRY(SPW_ALLOC(request->batches, &c->assumptions));
+    SPW_TRY(SPW_ALLOC(request->batches, &c->found));
     SPW_TRY(check_model(c->info, &request->job->model));
     SPW_TRY(check_range("steps", c->info->steps, request->step_begin, &c->request.step_end));
     SPW_TRY(check_range("layers", c->info->layers, request->layer_begin, &c->request.layer_end));
@@ -196,6 +198,8 @@ cleanup:
 void spw_composer_destroy(spw_composer *c) {
     if (c == NULL) return;
     for (size_t b = 0; b < SPW_JOB_MAX_BATCHES; b++) spw_layout_destroy(c->layout[b]);
+    spw_free(c->assumptions);
+    spw_free(c->found);
     spw_free(c->step_begin);
     spw_token_runs_clear(&c->runs);
     spw_counted_tokens_destroy(c->counted);

@@ -95,9 +95,9 @@ size_t spw_segment_counts_bytes(const spw_segment_counts *c) {
 }
 
 /* Whether this piece was the last one seen of those that share its place; most repetitions are found, so few are sorted. */
-enum { SEEN_PLACES = 1 << 14 };
-static bool seen_just_now(piece *seen, const spw_segment *s) {
-    piece *at = &seen[(s->first * 0x9e3779b97f4a7c15u + s->tokens) >> 50];
+enum { SEEN_BITS = 14 };
+static bool seen_just_now(piece *seen, unsigned bits, const spw_segment *s) {
+    piece *at = &seen[(s->first * 0x9e3779b97f4a7c15u + s->tokens) >> (64 - bits)];
     if (at->tokens == s->tokens && at->first == s->first) return true;
     *at = (piece){s->first, s->tokens};
     return false;
@@ -107,17 +107,20 @@ static bool seen_just_now(piece *seen, const spw_segment *s) {
 static spw_status collect(spw_segment_counts *c, const spw_layout *layout, size_t *fresh) {
     const size_t segments = layout->begin[layout->ranks], most = c->pieces + segments;
     size_t end = c->pieces, unique = c->pieces;
+    unsigned bits = 1;
     piece *seen = NULL;
     if (most > c->piece_capacity) {
         const spw_status grown = SPW_RESIZE(most, &c->piece);
         if (grown != SPW_OK) return grown;
         c->piece_capacity = most;
     }
-    const spw_status status = SPW_ALLOC(SEEN_PLACES, &seen);
+    while (bits < SEEN_BITS && segments >> bits > 0) bits++;
+    const spw_status status = SPW_ALLOC((size_t)1 << bits, &seen);
     if (status != SPW_OK) return status;
     for (size_t i = 0; i < segments; i++) {
         const spw_segment *s = &layout->segment[i];
-        if (!seen_just_now(seen, s) && find(c, s) == NULL) c->piece[end++] = (piece){s->first, s->tokens};
+        if (!seen_just_now(seen, bits, s) && find(c, s) == NULL)
+            c->piece[end++] = (piece){s->first, s->tokens};
     }
     spw_free(seen);
     qsort(c->piece + c->pieces, end - c->pieces, sizeof *c->piece, by_place);

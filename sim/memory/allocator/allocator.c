@@ -3,6 +3,8 @@
 #include "base/memory.h"
 #include "sim/memory/allocator/allocator_internal.h"
 
+#include <string.h>
+
 /* --- The allocator --- */
 
 uint64_t spw_allocator_limit_bytes(const spw_allocator_settings *s) {
@@ -32,6 +34,33 @@ spw_status spw_allocator_create(const spw_allocator_settings *settings, spw_allo
     a->next_address = SPW_SMALL_SEGMENT;
     *out = a;
     return SPW_OK;
+}
+
+spw_status spw_allocator_copy(const spw_allocator *from, spw_allocator **out) {
+    spw_allocator *a = NULL;
+    spw_status status = SPW_OK;
+    *out = NULL;
+    SPW_TRY(SPW_ALLOC(1, &a));
+    *a = *from;
+    a->block = NULL;
+    a->spare = NULL;
+    for (size_t p = 0; p < SPW_POOLS; p++) a->pool[p].unmapped = NULL;
+    SPW_TRY(SPW_ALLOC(a->capacity, &a->block));
+    SPW_TRY(SPW_ALLOC(a->capacity, &a->spare));
+    for (size_t p = 0; p < SPW_POOLS && a->settings.expandable_segments; p++)
+        SPW_TRY(SPW_ALLOC(a->capacity, &a->pool[p].unmapped));
+    if (a->blocks > 0) memcpy(a->block, from->block, a->blocks * sizeof *a->block);
+    if (a->spares > 0) memcpy(a->spare, from->spare, a->spares * sizeof *a->spare);
+    for (size_t p = 0; p < SPW_POOLS; p++)
+        if (a->pool[p].unmappeds > 0)
+            memcpy(a->pool[p].unmapped, from->pool[p].unmapped,
+                   a->pool[p].unmappeds * sizeof *a->pool[p].unmapped);
+    *out = a;
+    a = NULL;
+
+cleanup:
+    spw_allocator_destroy(a);
+    return status;
 }
 
 void spw_allocator_destroy(spw_allocator *a) {

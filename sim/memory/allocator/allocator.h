@@ -70,6 +70,8 @@ uint64_t spw_allocator_limit_bytes(const spw_allocator_settings *settings);
 
 /* SPW_EARG when a setting is out of its range. */
 SPW_MUST_CHECK spw_status spw_allocator_create(const spw_allocator_settings *settings, spw_allocator **out);
+/* Another one that does the same from here on; allocations have the same numbers in both. */
+SPW_MUST_CHECK spw_status spw_allocator_copy(const spw_allocator *from, spw_allocator **out);
 void spw_allocator_destroy(spw_allocator *allocator); /* NULL is fine */
 
 /* out->block is SPW_ALLOCATION_REFUSED when the device is out of memory, which is a result and not a failure. A

@@ -23,9 +23,8 @@ static spw_status reserve_block(spw_allocator *a) {
     if (capacity > INT32_MAX) return spw_fail(SPW_EARG, "more than %d blocks", INT32_MAX / 2);
     spw_status status = SPW_OK;
     spw_block *larger = NULL;
-    for (size_t p = 0; p < SPW_POOLS; p++) {
+    for (size_t p = 0; p < SPW_POOLS && a->settings.expandable_segments; p++)
         SPW_TRY(grow_array(&a->pool[p].unmapped, a->pool[p].unmappeds, capacity));
-    }
     SPW_TRY(grow_array(&a->spare, a->spares, capacity));
     SPW_TRY(SPW_ALLOC(capacity, &larger));
     if (a->blocks > 0) memcpy(larger, a->block, a->blocks * sizeof *larger);

@@ -6,11 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-spw_status spw_event_list_grow(spw_event_list *list) {
-    const size_t capacity = list->capacity == 0 ? 256 : 2 * list->capacity;
+spw_status spw_event_list_reserve(spw_event_list *list, size_t capacity) {
+    if (capacity <= list->capacity) return SPW_OK;
     const spw_status status = SPW_RESIZE(capacity, &list->event);
     if (status == SPW_OK) list->capacity = capacity;
     return status;
+}
+
+spw_status spw_event_list_grow(spw_event_list *list) {
+    return spw_event_list_reserve(list, list->capacity == 0 ? 256 : 2 * list->capacity);
 }
 
 spw_status spw_event_list_mark(spw_event_list *list) {
@@ -37,7 +41,9 @@ spw_status spw_event_list_copy(const spw_event_list *from, spw_event_list *to) {
     spw_event_list_clear(to);
     if (from->visits > 0) {
         SPW_TRY(SPW_ALLOC(from->visits, &to->visit));
+        SPW_TRY(SPW_ALLOC(from->events, &to->ago));
         memcpy(to->visit, from->visit, from->visits * sizeof *to->visit);
+        memcpy(to->ago, from->ago, from->events * sizeof *to->ago);
         to->visits = from->visits;
     }
     if (from->events > 0) memcpy(to->event, from->event, from->events * sizeof *to->event);
@@ -49,14 +55,16 @@ cleanup:
     return status;
 }
 
+bool spw_memory_event_is_equal(const spw_memory_event *a, const spw_memory_event *b) {
+    return a->bytes == b->bytes && a->slot == b->slot && a->kind == b->kind && a->layer == b->layer &&
+           a->born == b->born && a->backward == b->backward && a->optimizer == b->optimizer &&
+           a->stream == b->stream && a->micro_batch == b->micro_batch;
+}
+
 bool spw_event_list_is_equal(const spw_event_list *a, const spw_event_list *b) {
     bool equal = a->events == b->events;
-    for (size_t i = 0; i < a->events && equal; i++) {
-        const spw_memory_event *x = &a->event[i], *y = &b->event[i];
-        equal = x->bytes == y->bytes && x->slot == y->slot && x->kind == y->kind && x->layer == y->layer &&
-                x->born == y->born && x->backward == y->backward && x->optimizer == y->optimizer &&
-                x->stream == y->stream && x->micro_batch == y->micro_batch;
-    }
+    for (size_t i = 0; i < a->events && equal; i++)
+        equal = spw_memory_event_is_equal(&a->event[i], &b->event[i]);
     return equal;
 }
 
@@ -66,17 +74,16 @@ static void forget_again(spw_event_list *list) {
 }
 
 void spw_event_list_clear(spw_event_list *list) {
-    list->events = list->marks = list->visits = 0;
+    list->events = list->marks = 0;
     forget_again(list);
-    spw_free(list->visit);
-    list->visit = NULL;
+    spw_event_list_forget_visits(list);
 }
 
 void spw_event_list_destroy(spw_event_list *list) {
     spw_free(list->event);
     spw_free(list->mark);
     spw_free(list->again);
-    spw_free(list->visit);
+    spw_event_list_forget_visits(list);
     spw_free(list->fits);
     *list = (spw_event_list){.events = 0};
 }
@@ -100,6 +107,33 @@ spw_list_peak spw_event_list_peak(const spw_event_list *list) {
         }
     }
     return peak;
+}
+
+static void raise_top(spw_list_top *top, int64_t bytes, size_t event) {
+    if (bytes > top->bytes) *top = (spw_list_top){bytes, event};
+}
+
+/* A visit leaves as much as it found. */
+spw_list_tops spw_event_list_tops(const spw_event_list *list) {
+    spw_list_tops tops = {{0, SIZE_MAX}, {0, SIZE_MAX}};
+    int64_t live = 0,
+            earlier = 0; /* earlier: of `live`, taken away by deaths that the first step does not have */
+    size_t visit = 0;
+    for (size_t i = 0; i < list->events; i++) {
+        if (visit < list->visits && list->visit[visit].begin == i) {
+            const spw_event_visit *v = &list->visit[visit++];
+            const int64_t most = live + (int64_t)v->requested;
+            if (v->outlined && most + earlier <= tops.first.bytes && most <= tops.later.bytes) {
+                i = v->end - 1;
+                continue;
+            }
+        }
+        live += change_of(&list->event[i]);
+        if (list->event[i].earlier) earlier -= change_of(&list->event[i]);
+        raise_top(&tops.first, live + earlier, i);
+        raise_top(&tops.later, live, i);
+    }
+    return tops;
 }
 
 void spw_event_list_waterfall(const spw_event_list *list, const spw_list_peak *peak,
@@ -238,7 +272,7 @@ spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocato
                                         spw_allocation *live, size_t slots, spw_list_replay *out) {
     seen *known = NULL;
     bool forward = false; /* was the last event */
-    const bool visits = slots > 0 && spw_event_visit_can(allocator);
+    const bool visits = slots > 0 && list->step != NULL && spw_event_visit_can(allocator);
     size_t knowns = 0, mark = 0, looks = 0, visit = 0;
     spw_status status = SPW_OK;
     begin_replay(allocator, out);
@@ -265,7 +299,7 @@ spw_status spw_event_list_replay_cycles(const spw_event_list *list, spw_allocato
         forward = !list->event[i].backward;
         while (visits && visit < list->visits && list->visit[visit].begin < i) visit++;
         if (visits && visit < list->visits && list->visit[visit].begin == i &&
-            spw_event_visit_replay(list, visit, allocator, live)) {
+            spw_event_visit_replay(list, visit, allocator)) {
             i = list->visit[visit].end - 1;
             continue;
         }

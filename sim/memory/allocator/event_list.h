@@ -23,14 +23,38 @@ typedef struct spw_memory_event {
     uint32_t slot;
     uint16_t kind, layer; /* layer: among the model's MoE layers; SPW_NO_MOE_LAYER: none is at work */
     bool born, backward;
-    bool optimizer;       /* in the optimizer's step, which has no micro-batch */
+    bool optimizer : 1;   /* in the optimizer's step, which has no micro-batch */
+    bool earlier : 1;     /* dies, and was born in the step before: nothing, in the first step */
     uint8_t stream;       /* on which it is allocated, below SPW_ALLOCATOR_STREAMS */
     uint32_t micro_batch; /* of the pass; 0 where there is one */
 } spw_memory_event;
 
+/* Births of a visit, in bytes as the allocator rounds them. */
+typedef struct spw_visit_sum {
+    uint64_t bytes, most; /* all together, and what may be given beside; of one */
+} spw_visit_sum;
+
+/* A birth or a death in a visit, of whatever is not in the first stream's small pool. */
+typedef struct spw_visit_step {
+    uint64_t bytes; /* of a birth, rounded */
+    uint64_t most;  /* of the visit, small and large, rounded, from here to before the next step */
+    uint16_t pool;
+    uint16_t birth; /* of a death: its step */
+    bool born;
+} spw_visit_step;
+
 /* Events from `begin` to before `end`, among which everything that is born dies, and nothing else does. */
 typedef struct spw_event_visit {
     uint32_t begin, end;
+    /* by spw_event_list_outline(): */
+    uint32_t step, steps;       /* in the list */
+    bool outlined;              /* false: it is replayed event by event */
+    bool others;                /* blocks of other streams */
+    spw_visit_sum small, large; /* of the first stream */
+    uint64_t requested;         /* live at most */
+    uint64_t most;   /* the same, rounded, if no block is cut where more than it was asked for is left */
+    uint64_t before; /* the same before the first step */
+    uint64_t number; /* of its events of small requests */
 } spw_event_visit;
 
 /* Numbers of what fitted into free blocks of a small pool; 0: of nothing. */
@@ -49,8 +73,11 @@ typedef struct spw_event_list {
     size_t visits;
     spw_visits_known *
         fits; /* spw_event_list_remember(), of this list and those before it in its place; NULL: nobody asked */
+    spw_visit_step *step; /* of all visits; NULL: nobody outlined them */
+    uint16_t *ago;        /* [events] of a death in a visit: events since its birth */
 } spw_event_list;
 
+SPW_MUST_CHECK spw_status spw_event_list_reserve(spw_event_list *list, size_t capacity);
 SPW_MUST_CHECK spw_status spw_event_list_grow(spw_event_list *list); /* room for one event more */
 /* In place: an event that is passed on is written and read once more, which took longer than what it was made of. */
 SPW_MUST_CHECK static inline spw_status spw_event_list_append(spw_event_list *list, spw_memory_event event) {
@@ -64,6 +91,7 @@ SPW_MUST_CHECK static inline spw_status spw_event_list_append(spw_event_list *li
 SPW_MUST_CHECK spw_status spw_event_list_mark(spw_event_list *list); /* here */
 /* Overwrites `to`. */
 SPW_MUST_CHECK spw_status spw_event_list_copy(const spw_event_list *from, spw_event_list *to);
+bool spw_memory_event_is_equal(const spw_memory_event *a, const spw_memory_event *b);
 bool spw_event_list_is_equal(const spw_event_list *a, const spw_event_list *b); /* events alone */
 void spw_event_list_clear(spw_event_list *list);
 void spw_event_list_destroy(spw_event_list *list); /* leaves an empty list */
@@ -80,6 +108,11 @@ typedef struct spw_list_top {
     int64_t bytes;
     size_t event; /* SIZE_MAX: nothing is above the beginning */
 } spw_list_top;
+/* Of a list that is outlined: in the first step, in a later one. */
+typedef struct spw_list_tops {
+    spw_list_top first, later;
+} spw_list_tops;
+spw_list_tops spw_event_list_tops(const spw_event_list *list);
 
 /* The peak by kind: bytes[kind] over all layers. They sum to peak_bytes. */
 void spw_event_list_waterfall(const spw_event_list *list, const spw_list_peak *peak,
@@ -98,9 +131,11 @@ SPW_MUST_CHECK spw_status spw_event_list_replay(const spw_event_list *list, spw_
 /* Finds which marks are followed, up to the next one, by what follows another mark, too: only there can anything be left out below. Of a
  * list that is replayed several times it is worth while to ask once; it holds until the list changes. */
 SPW_MUST_CHECK spw_status spw_event_list_find_again(spw_event_list *list);
-/* Finds visits, most of which leave the allocator as it was and are replayed at less cost below. They hold until the list changes in more
- * than bytes. */
+/* Finds visits, most of which leave the allocator as it was and are replayed at less cost below, once they are outlined. They hold until
+ * the list changes in more than bytes. */
 SPW_MUST_CHECK spw_status spw_event_list_find_visits(spw_event_list *list);
+/* What the visits take; it holds until bytes change. */
+SPW_MUST_CHECK spw_status spw_event_list_outline(spw_event_list *list);
 /* From now on it is noted which small requests of visits fitted. It outlives spw_event_list_clear(). */
 SPW_MUST_CHECK spw_status spw_event_list_remember(spw_event_list *list);
 /* The same answer, sooner: where the allocator and the slots are at a mark as they were at an earlier one, and the events since are

@@ -8,11 +8,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Not where free blocks are given back by age, grow, or are kept from small requests. */
+/* Not where free blocks are given back by age, grow, or are kept from small requests, nor where requests are rounded up further. */
 bool spw_event_visit_can(const spw_allocator *allocator);
 /* Does what the events of a visit do, and raises the peaks; false: something would not fit into what is free already, and nothing was
  * done. */
-bool spw_event_visit_replay(const spw_event_list *list, size_t visit, spw_allocator *allocator,
-                            spw_allocation *live);
+bool spw_event_visit_replay(const spw_event_list *list, size_t visit, spw_allocator *allocator);
+void spw_event_list_forget_visits(spw_event_list *list);
 
 #endif

@@ -13,10 +13,12 @@ enum { STEADY = 3 }; /* steps after which nothing new is to be expected of equal
 typedef struct spw_reserved_process {
     spw_allocator *allocator;
     spw_allocation *live;
-    spw_list_replay last;  /* of the last step */
-    uint64_t began, ended; /* its state before and after that; 0: nothing is known of it */
-    uint64_t stranded;     /* when it ended */
-    uint64_t retries;      /* in it */
+    spw_list_replay last; /* of the last step */
+    uint64_t began;       /* its state before that; 0: of garbage that is collected nothing is known */
+    uint64_t state;       /* and now, */
+    bool known;           /* where somebody has asked for it */
+    uint64_t stranded;    /* when it ended */
+    uint64_t retries;     /* in it */
     bool failed;
 } spw_reserved_process;
 
@@ -54,6 +56,7 @@ typedef struct spw_reserved_stage {
     spw_event_list begin, moments;
     uint64_t begin_bytes, moment_bytes; /* live when it ends, whether it fits or not */
     size_t slots;
+    spw_reserved_process begun[VARIANTS]; /* with `begin` alone, of which every rank's is a copy; or none */
     /* Where all ranks are alike but for bytes, and every run of the step has the same rows: */
     spw_step_memory *memory;     /* theirs; NULL: each has its own */
     spw_event_list list[STEADY]; /* of each run; empty where it is that of the run before */

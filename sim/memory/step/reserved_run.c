@@ -16,22 +16,49 @@ typedef struct turn {
 static void process_end(spw_reserved_process *p) {
     spw_allocator_destroy(p->allocator);
     p->allocator = NULL;
+    p->known = false;
 }
 
-static uint64_t state_of(const spw_reserved_process *p, size_t slots) {
-    return p->allocator != NULL ? spw_allocator_state(p->allocator, p->live, slots) : 1;
+/* As it is now. To find it takes long, so that it is found when somebody asks. */
+static uint64_t state_of(spw_reserved_process *p, size_t slots) {
+    if (!p->known) p->state = p->allocator != NULL ? spw_allocator_state(p->allocator, p->live, slots) : 1;
+    p->known = true;
+    return p->state;
+}
+
+static void process_destroy(spw_reserved_process *p) {
+    process_end(p);
+    spw_free(p->live);
+    p->live = NULL;
+}
+
+/* With what a process allocates first. */
+static spw_status process_create(const spw_reserved_memory *m, const spw_reserved_stage *stage, int variant,
+                                 spw_reserved_process *p) {
+    spw_list_replay replay;
+    const spw_status status = spw_allocator_create(&m->settings[variant], &p->allocator);
+    if (status != SPW_OK) return status;
+    for (size_t i = 0; i < stage->slots; i++) p->live[i].block = SPW_ALLOCATION_EMPTY;
+    return spw_event_list_replay(&stage->begin, p->allocator, p->live, &replay);
 }
 
 /* Of a job that goes on: with its moments. */
 static spw_status process_begin(const spw_reserved_memory *m, const spw_reserved_stage *stage, turn at,
                                 spw_reserved_process *p) {
+    const spw_reserved_process *begun = &stage->begun[at.variant];
     spw_list_replay replay;
-    spw_status status = spw_allocator_create(&m->settings[at.variant], &p->allocator);
-    if (status != SPW_OK) return status;
-    for (size_t i = 0; i < stage->slots; i++) p->live[i].block = SPW_ALLOCATION_EMPTY;
-    status = spw_event_list_replay(&stage->begin, p->allocator, p->live, &replay);
-    if (status != SPW_OK || at.starts || replay.refused) return status;
-    return spw_event_list_replay(&stage->moments, p->allocator, p->live, &replay);
+    spw_status status = SPW_OK;
+    if (begun->allocator == NULL) {
+        SPW_TRY(process_create(m, stage, at.variant, p));
+    } else {
+        SPW_TRY(spw_allocator_copy(begun->allocator, &p->allocator));
+        memcpy(p->live, begun->live, stage->slots * sizeof *p->live);
+    }
+    if (!at.starts && spw_allocator_get_stats(p->allocator).refused == 0)
+        SPW_TRY(spw_event_list_replay(&stage->moments, p->allocator, p->live, &replay));
+
+cleanup:
+    return status;
 }
 
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
@@ -55,7 +82,8 @@ static spw_status process_step(const spw_reserved_memory *m, const spw_reserved_
                                const spw_event_list *list, spw_reserved_process *p,
                                spw_memory_event *refused) {
     spw_status status = SPW_OK;
-    p->began = p->allocator != NULL && p->ended != 0 ? p->ended : state_of(p, stage->slots);
+    p->began = state_of(p, stage->slots);
+    p->known = false;
     if (p->allocator == NULL) SPW_TRY(process_begin(m, stage, at, p));
     if (m->request.every)
         SPW_TRY(spw_event_list_replay(list, p->allocator, p->live, &p->last));
@@ -70,7 +98,6 @@ static spw_status process_step(const spw_reserved_memory *m, const spw_reserved_
     p->retries = p->last.after.retries - p->last.before.retries;
     p->stranded = spw_allocator_stranded_bytes(p->allocator);
     if (p->failed) process_end(p);
-    p->ended = state_of(p, stage->slots);
 
 cleanup:
     return status;
@@ -82,6 +109,7 @@ cleanup:
 typedef struct lists {
     spw_event_list list[STEADY];
     size_t stage[STEADY], place[STEADY]; /* of what a list is; place SIZE_MAX: of none */
+    spw_list_tops tops[STEADY];
 } lists;
 
 static lists no_lists(void) {
@@ -109,21 +137,24 @@ static spw_status alike_list(spw_reserved_memory *m, size_t place, int run, list
     const size_t s = spw_reserved_stage_of(m, place);
     const spw_reserved_stage *stage = &m->stage[s];
     const spw_step_rows rows = rows_of(m, place);
+    int at = run;
     spw_status status = SPW_OK;
-    spw_list_top top;
-    while (run > 0 && stage->list[run].events == 0) run--;
-    *out = &l->list[run];
-    if (l->place[run] == place) return SPW_OK;
-    if (l->place[run] == SIZE_MAX || l->stage[run] != s) {
-        l->place[run] = SIZE_MAX;
-        SPW_TRY(spw_event_list_copy(&stage->list[run], *out));
-        SPW_TRY(spw_event_list_remember(*out));
+    while (at > 0 && stage->list[at].events == 0) at--;
+    *out = &l->list[at];
+    if (l->place[at] != place) {
+        if (l->place[at] == SIZE_MAX || l->stage[at] != s) {
+            l->place[at] = SIZE_MAX;
+            SPW_TRY(spw_event_list_copy(&stage->list[at], *out));
+            SPW_TRY(spw_event_list_remember(*out));
+        }
+        l->place[at] = place;
+        l->stage[at] = s;
+        spw_step_memory_refill(stage->memory, &rows, *out);
+        SPW_TRY(spw_event_list_find_again(*out));
+        SPW_TRY(spw_event_list_outline(*out));
+        l->tops[at] = spw_event_list_tops(*out);
     }
-    l->place[run] = place;
-    l->stage[run] = s;
-    spw_step_memory_refill(stage->memory, &rows, *out, &top);
-    SPW_TRY(spw_event_list_find_again(*out));
-    note_peak(*out, top, &m->place[place]);
+    note_peak(*out, run == 0 ? l->tops[at].first : l->tops[at].later, &m->place[place]);
 
 cleanup:
     return status;
@@ -134,6 +165,7 @@ static spw_status find_visits(spw_reserved_rank *rank, spw_event_list *list) {
     size_t inside = 0;
     if (rank->unvisited) return SPW_OK;
     spw_status status = spw_event_list_find_visits(list);
+    if (status == SPW_OK) status = spw_event_list_outline(list);
     if (status == SPW_OK) status = spw_event_list_remember(list);
     if (status != SPW_OK) return status;
     for (size_t i = 0; i < list->visits; i++) inside += list->visit[i].end - list->visit[i].begin;
@@ -160,22 +192,34 @@ cleanup:
     return status;
 }
 
-/* Of every run of a stage whose ranks are alike, by the first that is followed. */
+/* Of a stage whose ranks are alike, by the first that is followed. A run that does what the one before did has no list of its own. */
 static spw_status make_stage_lists(spw_reserved_memory *m, size_t s, int runs) {
     const size_t end = (s + 1) * m->request.ranks;
     spw_reserved_stage *stage = &m->stage[s];
-    size_t place = s * m->request.ranks;
+    size_t place = s * m->request.ranks, events = 0;
+    uint64_t before = 0;
+    bool serves = false;
     spw_status status = SPW_OK;
     while (place < end && m->place[place].memory == NULL) place++;
     if (place == end || stage->memory == NULL) return SPW_OK;
     const spw_step_rows rows = rows_of(m, place);
     for (int run = 0; run < runs; run++) {
-        SPW_TRY(spw_step_memory_step(stage->memory, &rows, &stage->list[run]));
-        if (run > 0 && spw_event_list_is_equal(&stage->list[run], &stage->list[run - 1]))
-            spw_event_list_destroy(&stage->list[run]);
-        else
-            SPW_TRY(spw_event_list_find_visits(&stage->list[run]));
+        spw_event_list *list = &stage->list[run];
+        const uint64_t state = spw_step_memory_state(stage->memory);
+        if (run > 0 && state == before) continue;
+        before = state;
+        SPW_TRY(spw_event_list_reserve(list, events));
+        SPW_TRY(spw_step_memory_step(stage->memory, &rows, list));
+        if (list->events > events) events = list->events;
+        if (run == 1)
+            SPW_TRY(spw_step_memory_serves(stage->memory, &stage->begin, &stage->list[0], list, &serves));
+        if (run == 1 && serves) {
+            spw_event_list_destroy(&stage->list[0]);
+            stage->list[0] = *list;
+            *list = (spw_event_list){.events = 0};
+        }
     }
+    for (int run = 0; run < runs; run++) SPW_TRY(spw_event_list_find_visits(&stage->list[run]));
 
 cleanup:
     return status;
@@ -195,9 +239,30 @@ static spw_status make_lists(spw_reserved_memory *m, int runs) {
     return status;
 }
 
-static void drop_lists(spw_reserved_memory *m) {
-    for (size_t s = 0; s < m->stages; s++)
+/* Where several ranks of a stage begin, they do it by one. */
+static spw_status begin_stages(spw_reserved_memory *m) {
+    spw_status status = SPW_OK;
+    for (size_t s = 0; s < m->stages && m->starts; s++) {
+        spw_reserved_stage *stage = &m->stage[s];
+        size_t followed = 0;
+        for (size_t r = 0; r < m->request.ranks; r++)
+            followed += m->place[s * m->request.ranks + r].memory != NULL;
+        for (int v = m->first; v < m->variants && followed > 1; v++) {
+            SPW_TRY(SPW_ALLOC(stage->slots, &stage->begun[v].live));
+            SPW_TRY(process_create(m, stage, v, &stage->begun[v]));
+        }
+    }
+
+cleanup:
+    return status;
+}
+
+/* What stages have for one run. */
+static void drop_shared(spw_reserved_memory *m) {
+    for (size_t s = 0; s < m->stages; s++) {
         for (int run = 0; run < STEADY; run++) spw_event_list_destroy(&m->stage[s].list[run]);
+        for (int v = 0; v < VARIANTS; v++) process_destroy(&m->stage[s].begun[v]);
+    }
 }
 
 /* --- Ranks --- */
@@ -214,11 +279,13 @@ static uint64_t rows_number(const spw_reserved_memory *m, size_t rank) {
 }
 
 /* A step with the rows of the one before, which left every process as it found it, does the same again. */
-static bool is_repeated(const spw_reserved_memory *m, const spw_reserved_rank *rank, uint64_t number) {
+static bool is_repeated(spw_reserved_memory *m, size_t place, uint64_t number) {
+    const size_t slots = m->stage[spw_reserved_stage_of(m, place)].slots;
+    spw_reserved_rank *rank = &m->place[place];
     bool same = rank->ran && rank->rows == number && m->recorded == NULL && !m->request.every;
     for (int v = m->first; v < m->variants && same; v++) {
-        const spw_reserved_process *p = &rank->now.process[v];
-        same = p->began != 0 && p->began == p->ended;
+        spw_reserved_process *p = &rank->now.process[v];
+        same = p->began != 0 && p->began == state_of(p, slots);
     }
     return same;
 }
@@ -251,10 +318,11 @@ static spw_status rank_runs(spw_reserved_memory *m, size_t place, int runs, list
     const uint64_t number = rows_number(m, spw_reserved_rank_of(m, place));
     spw_status status = SPW_OK;
     for (int run = 0; run < runs && status == SPW_OK; run++) {
-        if (!is_repeated(m, rank, number)) status = rank_run(m, place, run, m->starts && run == 0, l);
+        if (!is_repeated(m, place, number)) status = rank_run(m, place, run, m->starts && run == 0, l);
         rank->rows = number;
         if (runs > 1) rank->turn[run] = rank->now;
     }
+    for (int v = 0; v < VARIANTS && runs > 1; v++) process_end(&rank->now.process[v]); /* it does not go on */
     return status;
 }
 
@@ -283,6 +351,7 @@ static size_t twin_of(const spw_reserved_memory *m, size_t place) {
 static spw_status run_ranks(spw_reserved_memory *m, size_t step, int runs) {
     const int places = (int)spw_reserved_places(m);
     spw_status status = make_lists(m, runs);
+    if (status == SPW_OK) status = begin_stages(m);
     for (size_t i = 0; i < (size_t)places; i++)
         if (m->place[i].memory != NULL) m->place[i].twin = twin_of(m, i);
 #pragma omp parallel if (status == SPW_OK)
@@ -302,7 +371,7 @@ static spw_status run_ranks(spw_reserved_memory *m, size_t step, int runs) {
         }
         destroy_lists(&l);
     }
-    drop_lists(m);
+    drop_shared(m);
     for (int i = 0; i < places && status == SPW_OK && runs > 1; i++) {
         spw_reserved_rank *rank = &m->place[i];
         if (rank->memory == NULL || rank->twin == (size_t)i) continue;

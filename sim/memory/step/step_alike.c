@@ -1,4 +1,5 @@
 /* Steps of the ranks of one stage: the same events, in which only the bytes of what follows the routing differ. */
+#include "base/memory.h"
 #include "sim/memory/step/step_memory.h"
 #include "sim/memory/step/step_parts.h"
 
@@ -15,30 +16,63 @@ static const spw_rank_rows *rows_at(const spw_step_rows *rows, size_t layer, siz
     return &rows->rows[layer % rows->layers * rows->micro_batches + micro_batch];
 }
 
-void spw_step_memory_refill(const spw_step_memory *m, const spw_step_rows *rows, spw_event_list *list,
-                            spw_list_top *top) {
+/* FNV-1a. */
+static uint64_t number_of(uint64_t number, const bool *flag, size_t flags) {
+    for (size_t i = 0; i < flags; i++) number = (number ^ flag[i]) * UINT64_C(0x100000001b3);
+    return number;
+}
+
+uint64_t spw_step_memory_state(const spw_step_memory *m) {
+    const size_t layers = m->stages.begin[m->pipeline.chunks];
+    uint64_t number = UINT64_C(0xcbf29ce484222325);
+    number = number_of(number, m->live, m->sets * m->stages.most * m->layer.tensors);
+    number = number_of(number, m->left, layers);
+    return number_of(number, m->made, layers + ENDS);
+}
+
+spw_status spw_step_memory_serves(const spw_step_memory *m, const spw_event_list *begin,
+                                  const spw_event_list *first, spw_event_list *later, bool *serves) {
+    bool *there = NULL; /* in the first step */
+    size_t at = 0;
+    spw_status status = SPW_OK;
+    SPW_TRY(SPW_ALLOC(spw_step_memory_slots(m), &there));
+    for (size_t i = 0; i < begin->events; i++) there[begin->event[i].slot] = begin->event[i].born;
+    *serves = true;
+    for (size_t i = 0; i < later->events && *serves; i++) {
+        spw_memory_event *event = &later->event[i];
+        event->earlier = at == first->events || !spw_memory_event_is_equal(event, &first->event[at]);
+        if (!event->earlier)
+            there[event->slot] = event->born, at++;
+        else
+            *serves = !event->born && !there[event->slot];
+    }
+    *serves = *serves && at == first->events;
+    for (size_t i = 0; i < later->events && !*serves; i++) later->event[i].earlier = false;
+
+cleanup:
+    spw_free(there);
+    return status;
+}
+
+void spw_step_memory_refill(const spw_step_memory *m, const spw_step_rows *rows, spw_event_list *list) {
     const spw_rank_rows *at = NULL;
     size_t layer = SPW_NO_MOE_LAYER, micro_batch = 0;
     uint64_t bytes[MOST_TENSORS];
     bool follows[MOST_TENSORS];
-    int64_t live = 0;
     for (size_t t = 0; t < m->layer.tensors; t++)
         follows[t] = spw_rows_follow_routing(m->layer.tensor[t].rows);
-    *top = (spw_list_top){.bytes = 0, .event = SIZE_MAX};
     for (size_t i = 0; i < list->events; i++) {
         spw_memory_event *event = &list->event[i];
-        if (event->kind < m->layer.tensors && follows[event->kind] && event->layer != SPW_NO_MOE_LAYER) {
-            if (at == NULL || event->layer != layer || event->micro_batch != micro_batch) {
-                layer = event->layer;
-                micro_batch = event->micro_batch;
-                at = rows_at(rows, layer, micro_batch);
-                for (size_t t = 0; t < m->layer.tensors; t++)
-                    if (follows[t]) bytes[t] = spw_layer_bytes(&m->layer.tensor[t], at);
-            }
-            event->bytes = bytes[event->kind];
+        if (event->kind >= m->layer.tensors || !follows[event->kind] || event->layer == SPW_NO_MOE_LAYER)
+            continue;
+        if (at == NULL || event->layer != layer || event->micro_batch != micro_batch) {
+            layer = event->layer;
+            micro_batch = event->micro_batch;
+            at = rows_at(rows, layer, micro_batch);
+            for (size_t t = 0; t < m->layer.tensors; t++)
+                if (follows[t]) bytes[t] = spw_layer_bytes(&m->layer.tensor[t], at);
         }
-        live += event->born ? (int64_t)event->bytes : -(int64_t)event->bytes;
-        if (live > top->bytes) *top = (spw_list_top){live, i};
+        event->bytes = bytes[event->kind];
     }
 }
 

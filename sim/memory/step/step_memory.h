@@ -54,9 +54,15 @@ SPW_MUST_CHECK spw_status spw_step_memory_step(spw_step_memory *memory, const sp
 
 /* Do ranks of this stage have the same events, in which only the bytes of what follows the routing differ? */
 bool spw_step_memory_is_alike(const spw_step_memory *memory);
-/* Of such a stage: makes of a step's list that with other rows, and finds its peak. */
-void spw_step_memory_refill(const spw_step_memory *memory, const spw_step_rows *rows, spw_event_list *list,
-                            spw_list_top *top);
+/* Of such a stage: a number of what the last step left; where it is the same before two steps, these have equal lists. */
+uint64_t spw_step_memory_state(const spw_step_memory *memory);
+/* Where a later step's list has those of the first one, and deaths beside, of what the step before left: marks these as `earlier`, so that
+ * the list serves both. begin: what is there before the first. */
+SPW_MUST_CHECK spw_status spw_step_memory_serves(const spw_step_memory *memory, const spw_event_list *begin,
+                                                 const spw_event_list *first, spw_event_list *later,
+                                                 bool *serves);
+/* Of such a stage: makes of a step's list that with other rows. */
+void spw_step_memory_refill(const spw_step_memory *memory, const spw_step_rows *rows, spw_event_list *list);
 /* Are two of these lists equal? Both have as many micro-batches and layers. */
 bool spw_step_memory_same_rows(const spw_step_memory *memory, const spw_step_rows *a, const spw_step_rows *b);
 

@@ -55,6 +55,42 @@ static void draw(const spw_point *point, uint64_t seed, spw_rank_rows rows[CELLS
     rows[7] = (spw_rank_rows){0, 0, 0}; /* nothing comes */
 }
 
+/* The list of a later step, with other rows, beside those of both steps: it has the peaks of both. */
+static void check_serves(const spw_step_memory *m, spw_event_list *first, spw_event_list *later,
+                         const spw_step_rows *rows) {
+    const spw_event_list nothing = {.events = 0};
+    spw_event_list there = {.events = 0};
+    size_t deaths = 0;
+    bool serves = false;
+    CHECK_OK(spw_step_memory_serves(m, &nothing, first, later, &serves));
+    CHECK(serves);
+    for (size_t i = 0; i < later->events; i++) {
+        if (!later->event[i].earlier) continue;
+        spw_memory_event birth = later->event[i];
+        CHECK(!birth.born);
+        deaths++;
+        birth.born = true;
+        CHECK_OK(spw_event_list_append(&there, birth));
+    }
+    CHECK(deaths == later->events - first->events);
+    spw_step_memory_refill(m, rows, first);
+    spw_step_memory_refill(m, rows, later);
+    const spw_list_peak a = spw_event_list_peak(first), b = spw_event_list_peak(later);
+    CHECK_OK(spw_event_list_find_visits(later));
+    CHECK_OK(spw_event_list_outline(later));
+    const spw_list_tops tops = spw_event_list_tops(later);
+    CHECK(tops.first.bytes == a.peak_bytes && tops.later.bytes == b.peak_bytes);
+    CHECK(tops.later.event == b.peak_event);
+    CHECK(a.peak_event == SIZE_MAX ||
+          spw_memory_event_is_equal(&later->event[tops.first.event], &first->event[a.peak_event]));
+    if (deaths > 0) { /* which would be something, if it was there before */
+        CHECK_OK(spw_step_memory_serves(m, &there, first, later, &serves));
+        CHECK(!serves);
+        for (size_t i = 0; i < later->events; i++) CHECK(!later->event[i].earlier);
+    }
+    spw_event_list_destroy(&there);
+}
+
 /* Three steps: the first has nothing to drop, and the third is the second again. */
 static void check_refilled(const spw_point *point, const spw_footprint *f, bool alike, uint64_t seed) {
     static spw_rank_rows some[CELLS], others[CELLS];
@@ -66,18 +102,30 @@ static void check_refilled(const spw_point *point, const spw_footprint *f, bool 
     CHECK_OK(spw_step_memory_create(point, f, NULL, &one));
     CHECK_OK(spw_step_memory_create(point, f, NULL, &two));
     CHECK(spw_step_memory_is_alike(one) == alike);
+    uint64_t state = 0;
     for (int step = 0; step < 3 && alike; step++) {
+        const bool goes_on = step > 0 && state == spw_step_memory_state(one);
+        state = spw_step_memory_state(one);
+        CHECK(step < 2 || goes_on);
         CHECK_OK(spw_step_memory_step(one, &a, &list));
+        CHECK(!goes_on || spw_event_list_is_equal(&list, &last));
         CHECK_OK(spw_step_memory_step(two, &b, &wanted));
         CHECK(list.events > 100 && !spw_event_list_is_equal(&list, &wanted));
         CHECK_OK(spw_event_list_copy(&list, &before));
         CHECK(spw_event_list_is_equal(&list, &before) && before.marks == list.marks);
-        spw_list_top top;
-        spw_step_memory_refill(one, &b, &before, &top);
+        spw_step_memory_refill(one, &b, &before);
         CHECK(spw_event_list_is_equal(&before, &wanted));
         const spw_list_peak peak = spw_event_list_peak(&wanted);
-        CHECK(top.bytes == peak.peak_bytes && top.event == peak.peak_event);
+        CHECK_OK(spw_event_list_find_visits(&before));
+        CHECK_OK(spw_event_list_outline(&before));
+        const spw_list_tops tops = spw_event_list_tops(&before);
+        CHECK(tops.first.bytes == peak.peak_bytes && tops.first.event == peak.peak_event);
+        CHECK(tops.later.bytes == peak.peak_bytes && tops.later.event == peak.peak_event);
         CHECK(step < 2 || spw_event_list_is_equal(&list, &last)); /* slots, too */
+        if (step == 1) {
+            CHECK_OK(spw_event_list_copy(&list, &before));
+            check_serves(one, &last, &before, &b);
+        }
         CHECK_OK(spw_event_list_copy(&list, &last));
     }
     CHECK(!alike || (spw_step_memory_same_rows(one, &a, &a) && !spw_step_memory_same_rows(one, &a, &b)));

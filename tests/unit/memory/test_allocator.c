@@ -334,6 +334,30 @@ static void test_properties(void) {
 }
 
 /* 1000 steps x 60 layers x 60 events, sizes different in every layer. */
+/* A copy in the middle of a sequence does the same from there on, whatever becomes of the first. */
+static void test_copy(void) {
+    const spw_allocator_settings settings[] = {{.device_bytes = 400 * MIB},
+                                               {.device_bytes = 400 * MIB, .expandable_segments = true}};
+    for (size_t s = 0; s < sizeof settings / sizeof *settings; s++) {
+        for (uint64_t seed = 1; seed <= 4; seed++) {
+            spw_allocator *one = make(settings[s]), *two = NULL;
+            spw_allocator_stats a, b;
+            random_walk(one, seed, &a);
+            const spw_allocation kept[] = {take(one, 3 * MIB), take(one, 30 * MIB), take(one, 4096)};
+            CHECK_OK(spw_allocator_copy(one, &two));
+            CHECK(spw_allocator_state(one, kept, 3) == spw_allocator_state(two, kept, 3));
+            for (int i = 0; i < 3; i++) give(one, kept[i]), give(two, kept[i]);
+            random_walk(one, seed + 9, &a);
+            random_walk(two, seed + 9, &b);
+            CHECK(memcmp(&a, &b, sizeof a) == 0);
+            CHECK(spw_allocator_state(one, NULL, 0) == spw_allocator_state(two, NULL, 0));
+            spw_allocator_destroy(one);
+            give(two, take(two, 50 * MIB));
+            spw_allocator_destroy(two);
+        }
+    }
+}
+
 static void test_speed(void) {
     spw_allocator *a = make((spw_allocator_settings){0});
     uint64_t state = 7;
@@ -400,6 +424,7 @@ int main(void) {
     test_settings();
     test_host_memory();
     test_properties();
+    test_copy();
     test_speed();
     test_release_speed();
     return check_done();

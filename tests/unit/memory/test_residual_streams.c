@@ -146,7 +146,7 @@ int main(int count, char **argument) {
     CHECK(stacks == 29);
     check_more(csv, job);
     check_fused(csv, job);
-    free(job);
+    spw_free(job);
     spw_csv_close(csv);
     return check_done();
 }
