@@ -4,6 +4,7 @@
 #include "sim/job/job.h"
 #include "sim/schemes/point.h"
 #include "sim/schemes/scheme.h"
+#include "traces/generate/made_trace.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -146,10 +147,20 @@ const char *spw_scheme_factor_name(const spw_scheme *scheme, spw_factor_kind kin
 spw_status spw_smallest_factor(const spw_replay_request *request, const spw_scheme *scheme,
                                spw_factor_kind kind, spw_factor_limit limit, double *factor,
                                spw_result_drops *drops) {
-    search s = {.request = request, .scheme = scheme, .kind = kind, .limit = limit};
-    const spw_status status = find(&s);
+    spw_replay_request shared = *request; /* generated routing is drawn once for all tries */
+    search s = {.request = &shared, .scheme = scheme, .kind = kind, .limit = limit};
+    spw_token_store *store = NULL;
+    spw_status status = SPW_OK;
+    if (shared.store == NULL && spw_trace_made_tokens(request->trace) > 0) {
+        SPW_TRY(spw_token_store_create(&store));
+        shared.store = store;
+    }
+    status = find(&s);
+
+cleanup:
     *factor = UNIT * (double)s.does;
     *drops = s.drops;
+    spw_token_store_destroy(store);
     return status;
 }
 

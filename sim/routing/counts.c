@@ -401,6 +401,36 @@ spw_status spw_counts_fill(spw_counts *c, const spw_trace_record *record, const 
     return failed ? spw_fail(SPW_ENOMEM, "cannot allocate the tables of the routing counts") : SPW_OK;
 }
 
+/* --- Up to a capacity --- */
+
+static size_t lines_of(const spw_counts *c) {
+    size_t lines = 0;
+    if (!c->shared) return c->placement.ranks;
+    for (size_t r = 0; r < c->placement.ranks; r++) lines = c->line[r] >= lines ? c->line[r] + 1u : lines;
+    return lines;
+}
+
+spw_status spw_counts_limit(const spw_counts *c, size_t capacity, spw_counts *out) {
+    const size_t ranks = c->placement.ranks, experts = c->placement.experts, lines = lines_of(c);
+    const uint32_t most = capacity < UINT32_MAX ? (uint32_t)capacity : UINT32_MAX;
+    uint64_t *sum = NULL; /* of a line */
+    spw_status status = SPW_OK;
+    SPW_TRY(SPW_ALLOC(lines, &sum));
+    SPW_TRY(spw_counts_reserve(out, lines));
+    for (size_t i = 0; i < lines * experts; i++) {
+        out->routed[i] = c->routed[i] < most ? c->routed[i] : most;
+        sum[i / experts] += out->routed[i];
+    }
+    out->shared = c->shared;
+    memcpy(out->tokens, c->tokens, ranks * sizeof *out->tokens);
+    if (c->shared) memcpy(out->line, c->line, ranks * sizeof *out->line);
+    for (size_t r = 0; r < ranks; r++) out->assignments[r] = sum[spw_counts_line_of(out, r)];
+
+cleanup:
+    spw_free(sum);
+    return status;
+}
+
 /* --- Tokens that lose every choice
  * ---------------------------------------------------------------------------- */
 

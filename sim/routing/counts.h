@@ -85,6 +85,10 @@ void spw_counts_destroy(spw_counts *counts); /* NULL is fine */
 SPW_MUST_CHECK spw_status spw_counts_fill(spw_counts *counts, const spw_trace_record *record,
                                           const spw_layout *layout);
 
+/* What is left when an expert takes at most `capacity` assignments of each rank: routed, tokens and assignments; `out`, of the same
+ * placement, shares lines as `counts` does. Its other tables are not set. SPW_ENOMEM. */
+SPW_MUST_CHECK spw_status spw_counts_limit(const spw_counts *counts, size_t capacity, spw_counts *out);
+
 /* The number of tokens of each rank whose choices are all dropped, when of the assignments of a unit to
  * expert x only the first limit[rank][unit][x] in token order are kept. A unit is a sequence (per_sequence)
  * or the whole rank (units = 1). A token without any choice is not dropped.  limit [ranks][units][experts],

@@ -203,7 +203,7 @@ typedef struct spw_scheme_routing {
                        uint8_t *kept);
     /* May keep() drop any choice of these counts? NULL: yes. */
     bool (*may_drop)(const spw_routed_group *routed);
-    /* Choices of one rank that an expert keeps at most; SIZE_MAX or NULL: not limited so. */
+    /* Choices of one rank that an expert keeps, be they many or few; SIZE_MAX: all. NULL: keep() has another rule. */
     size_t (*expert_capacity)(const spw_scheme *scheme, const spw_layer_shape *shape);
     /* Lines that flow() writes into flow.line; NULL: one a rank. */
     size_t (*lines)(const spw_routed_group *routed);

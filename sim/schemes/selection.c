@@ -25,6 +25,7 @@ struct spw_selection {
     bool drops_alone; /* keep() is not asked where counts say how many it drops */
     bool marked;      /* kept is filled */
     bool kept_before; /* ... by keep(), with limits still to come */
+    bool by_counts;   /* the counts of what is kept were made without keep() */
     /* The kept choices as a record of their own. */
     uint16_t *id;
     spw_layout *layout;
@@ -116,15 +117,20 @@ cleanup:
     return status;
 }
 
+/* Counts of what is kept. */
 static spw_status need_counts(spw_selection *s) {
-    const size_t ranks = s->placement.ranks, sequences = s->shape.sequences,
-                 length = s->shape.sequence_length;
     const unsigned had = s->own != NULL ? s->own->parts : 0u, parts = had | spw_counts_parts_of(s->scheme, 1);
-    spw_status status = SPW_OK;
     if (s->own != NULL && parts == had) return SPW_OK;
     spw_counts_destroy(s->own);
     s->own = NULL;
-    SPW_TRY(spw_counts_create_parts(s->placement, sequences, (spw_counts_parts)parts, &s->own));
+    return spw_counts_create_parts(s->placement, s->shape.sequences, (spw_counts_parts)parts, &s->own);
+}
+
+/* Room for the kept choices as a record. */
+static spw_status need_record(spw_selection *s) {
+    const size_t ranks = s->placement.ranks, sequences = s->shape.sequences,
+                 length = s->shape.sequence_length;
+    spw_status status = SPW_OK;
     if (s->layout != NULL) return SPW_OK;
     SPW_TRY(SPW_ALLOC(s->groups * s->choices, &s->id));
     SPW_TRY(spw_layout_create(ranks, sequences, &s->layout));
@@ -167,29 +173,53 @@ cleanup:
     return status;
 }
 
-static spw_status keep(spw_selection *s, bool weights) {
+/* Of one rank. Slots without a choice are kept by nobody; id: where the kept choices go, or NULL. How many tokens lost all of theirs. */
+static uint64_t note_kept(const spw_layer_shape *s, const int32_t *restrict expert, uint8_t *restrict kept,
+                          uint16_t *restrict id) {
+    uint64_t lost = 0;
+    for (size_t first = 0; first < s->assignments; first += s->top_k) {
+        bool chosen = false, any = false;
+        for (size_t i = first; i < first + s->top_k; i++) {
+            const bool choice = expert[i] >= 0, stays = choice && kept[i] != 0;
+            kept[i] = stays;
+            if (id != NULL) id[i] = stays ? (uint16_t)expert[i] : UINT16_MAX;
+            chosen |= choice, any |= stays;
+        }
+        lost += chosen && !any;
+    }
+    return lost;
+}
+
+/* Asks keep(). What it keeps is a record, too, where there is room for one. */
+static spw_status mark_by_keep(spw_selection *s) {
+    const bool weights = s->rule == SPW_DROP_BY_WEIGHT;
     spw_status status = SPW_OK;
     SPW_TRY(need_choices(s, weights));
-    SPW_TRY(need_counts(s));
     memset(s->kept, 0, s->groups * s->choices);
-    memset(s->lost, 0, s->placement.ranks * sizeof *s->lost);
     for (size_t g = 0; g < s->groups; g++) {
         const size_t first = g * s->choices;
         const spw_choices choices = {s->expert, weights ? s->weight : NULL};
         spw_group_choices(s->record, s->source, g * s->shape.ranks, &s->shape, s->expert,
                           weights ? s->weight : NULL);
         SPW_TRY(s->scheme->type->routing.keep(s->scheme, &s->shape, &choices, s->kept + first));
-        for (size_t t = 0; t < s->choices / s->shape.top_k; t++) {
-            size_t chosen = 0, kept = 0;
-            for (size_t i = t * s->shape.top_k; i < (t + 1) * s->shape.top_k; i++) {
-                const bool choice = s->expert[i] >= 0, stays = choice && s->kept[first + i] != 0;
-                s->kept[first + i] = stays;
-                s->id[first + i] = stays ? (uint16_t)s->expert[i] : UINT16_MAX;
-                chosen += choice, kept += stays;
-            }
-            s->lost[g * s->shape.ranks + t / s->shape.tokens] += chosen > 0 && kept == 0;
+        for (size_t r = 0; r < s->shape.ranks; r++) {
+            const size_t at = r * s->shape.assignments;
+            s->lost[g * s->shape.ranks + r] = note_kept(&s->shape, s->expert + at, s->kept + first + at,
+                                                        s->id != NULL ? s->id + first + at : NULL);
         }
     }
+    s->kept_before = s->scheme->type->routing.limits;
+    s->marked = !s->kept_before;
+
+cleanup:
+    return status;
+}
+
+static spw_status keep(spw_selection *s) {
+    spw_status status = SPW_OK;
+    SPW_TRY(need_counts(s));
+    SPW_TRY(need_record(s));
+    SPW_TRY(mark_by_keep(s));
     const spw_trace_record record = {.tokens = s->placement.ranks * s->shape.tokens,
                                      .top_k = s->shape.top_k,
                                      .experts = s->shape.experts,
@@ -197,9 +227,6 @@ static spw_status keep(spw_selection *s, bool weights) {
                                      .missing = UINT16_MAX,
                                      .expert_id = s->id};
     SPW_TRY(spw_counts_fill(s->own, &record, s->layout));
-    s->counts = s->own;
-    s->kept_before = s->scheme->type->routing.limits;
-    s->marked = !s->kept_before;
 
 cleanup:
     return status;
@@ -255,34 +282,50 @@ static spw_drop_rule rule_of(const spw_selection *s, const spw_scheme *scheme, c
     return drops ? rule : SPW_DROP_BY_LIMIT;
 }
 
-/* Where all that keep() drops is what a rank has for an expert over its capacity. SIZE_MAX: it may drop more, or keeps all. */
-static size_t capacity_of(const spw_selection *s, const spw_scheme *scheme) {
+bool spw_selection_by_counts(const spw_scheme *scheme, bool drops_alone) {
     const spw_scheme_routing *routing = &scheme->type->routing;
-    if (routing->keep == NULL || routing->expert_capacity == NULL || routing->limits) return SIZE_MAX;
-    return routing->expert_capacity(scheme, &s->shape);
+    return spw_scheme_drop_rule(scheme) != SPW_DROP_BY_LIMIT && routing->expert_capacity != NULL &&
+           !routing->limits && (drops_alone || spw_counts_parts_of(scheme, 1) == SPW_COUNTS_ROUTED);
 }
 
-/* routed [experts], of one rank. */
-static uint64_t over(const spw_selection *s, const uint32_t *routed, size_t capacity) {
-    uint64_t dropped = 0;
-    for (size_t x = 0; x < s->shape.experts; x++) dropped += routed[x] > capacity ? routed[x] - capacity : 0;
-    return dropped;
+/* The counts of what is kept, without a look at a choice. */
+static spw_status keep_counts(spw_selection *s, const spw_counts **kept) {
+    const size_t capacity = s->scheme->type->routing.expert_capacity(s->scheme, &s->shape);
+    spw_status status = SPW_OK;
+    *kept = s->counts;
+    if (capacity == SIZE_MAX) return SPW_OK;
+    SPW_TRY(need_counts(s));
+    SPW_TRY(spw_counts_limit(s->counts, capacity, s->own));
+    *kept = s->own;
+
+cleanup:
+    return status;
+}
+
+/* By the scheme's rule: the counts that its flow is made of, and those of what is kept. */
+static spw_status keep_some(spw_selection *s, const spw_counts **kept) {
+    spw_status status = SPW_OK;
+    s->by_counts = spw_selection_by_counts(s->scheme, s->drops_alone);
+    SPW_TRY(s->by_counts ? keep_counts(s, kept) : keep(s));
+    if (!s->by_counts) *kept = s->own;
+    if (!s->drops_alone || !s->by_counts) s->counts = *kept;
+
+cleanup:
+    return status;
 }
 
 spw_status spw_selection_run(spw_selection *s, const spw_scheme *scheme, const spw_counts *counts,
                              const spw_trace_record *record, const spw_layout *layout) {
     const spw_drop_rule rule = rule_of(s, scheme, counts);
-    const size_t capacity = s->drops_alone ? capacity_of(s, scheme) : SIZE_MAX;
-    const bool counted = capacity != SIZE_MAX;
+    const spw_counts *kept = counts;
     const size_t limits = spw_scheme_limits(scheme, &s->shape);
     s->run_scheme = *scheme;
     s->scheme = &s->run_scheme, s->record = record, s->source = layout, s->counts = counts;
-    s->marked = s->kept_before = false;
+    s->marked = s->kept_before = s->by_counts = false;
     s->rule = rule;
     spw_status status = spw_selection_check(scheme, record->weight != NULL);
     if (status == SPW_OK) status = need_limits(s, s->groups * limits);
-    if (status == SPW_OK && rule != SPW_DROP_BY_LIMIT && !counted)
-        status = keep(s, rule == SPW_DROP_BY_WEIGHT);
+    if (status == SPW_OK && rule != SPW_DROP_BY_LIMIT) status = keep_some(s, &kept);
     if (status == SPW_OK) status = need_lines(s);
     uint32_t *line = s->line;
     for (size_t g = 0; g < s->groups && status == SPW_OK; g++) {
@@ -295,9 +338,8 @@ spw_status spw_selection_run(spw_selection *s, const spw_scheme *scheme, const s
         scheme->type->routing.flow(&group, &s->flow[g]);
         status = spw_flow_check(scheme, &s->flow[g]);
         line += spw_flow_lines(&group) * s->shape.ranks;
-        for (size_t r = first; r < first + s->shape.ranks && rule != SPW_DROP_BY_LIMIT; r++)
-            s->dropped[r] += counted ? over(s, spw_counts_routed_of(counts, r), capacity)
-                                     : counts->assignments[r] - s->counts->assignments[r];
+        for (size_t r = first; r < first + s->shape.ranks; r++)
+            s->dropped[r] += counts->assignments[r] - kept->assignments[r];
     }
     return status;
 }
@@ -323,6 +365,7 @@ spw_status spw_selection_kept(spw_selection *s, const uint8_t **kept) {
     uint32_t *seen = NULL;
     spw_status status = SPW_OK;
     *kept = NULL;
+    if (s->by_counts && !s->marked) SPW_TRY(mark_by_keep(s));
     if (!s->marked) {
         SPW_TRY(need_choices(s, false));
         SPW_TRY(SPW_ALLOC(s->shape.experts, &seen));
@@ -361,6 +404,7 @@ static spw_status lost_after_keep(spw_selection *s) {
 
 spw_status spw_selection_lost_tokens(spw_selection *s, const uint64_t **lost) {
     *lost = s->lost;
+    if (s->by_counts && !s->marked) return mark_by_keep(s);
     if (s->kept_before) return lost_after_keep(s);
     if (s->rule != SPW_DROP_BY_LIMIT) return SPW_OK;
     if (s->flow[0].limit == NULL) {

@@ -30,6 +30,10 @@ enum { SPW_BY_POSITION_TEXT = SPW_SCHEME_TEXT + 192 };
 /* That in a sentence; false where it is the scheme. */
 bool spw_selection_note(const spw_scheme *scheme, bool weights, char out[SPW_BY_POSITION_TEXT]);
 
+/* Does a scheme with keep() need no look at a choice, but where kept or lost ones are asked for? Its capacity says how many an expert
+ * keeps of a rank, and its flow asks for no more; or nobody does, where only drops are asked for. */
+bool spw_selection_by_counts(const spw_scheme *scheme, bool drops_alone);
+
 /* Runs `scheme`. counts: of all choices, from the same record and layout. SPW_ECONFIG when the scheme drops by weight and
  * the record has none. Record and layout are borrowed, and what the functions below return is valid, until the next run. */
 SPW_MUST_CHECK spw_status spw_selection_run(spw_selection *selection, const spw_scheme *scheme,

@@ -89,7 +89,7 @@ def drops(job):
 
 def changing(job):
     """Routing that changes over steps is replayed over them: the plan is that of the same trace, its worst and mean step."""
-    job.write_text(JOB % ("0.93", 'gmm, "megatron-alltoall:capacity_factor=8,policy=position", dense:capacity_factor=2'))  # one looks at tokens
+    job.write_text(JOB % ("0.93", 'gmm, "megatron-flex:capacity_factor=8,policy=position", dense:capacity_factor=2'))  # one looks at tokens
     for routing, steps in (("collapse:peak=8", 15), ("collapse:peak=4,rise=3,recovery=1", 7), ("drift:drift=0.3", 16), ("zipf:exponent=1", 1)):
         made = json.loads(run("plan", "--job", job, "--routing", routing, "--sequences-per-gpu", 1, "--format", "json"))
         path = scratch / "changing.h5"

@@ -155,7 +155,8 @@ def close(a, b, what):
 
 
 # A scheme that looks at tokens has them drawn, and those beside it are what they are alone.
-TOKENS = ("--scheme", "tutel:capacity_factor=1")
+TOKENS = ("--scheme", "moe-dedup:buffer_factor=1,max_shards=2")
+COUNTED = ("--scheme", "tutel:capacity_factor=1", "--scheme", "tutel:capacity_factor=1.5")  # drops what is over a capacity: counts say how much
 BESIDE = ("--scheme", "gmm", "--scheme", "gmm-deepep", *TOKENS)
 
 for model, expert, experts, groups in (("olmoe-1b-7b", 8, 64, ""), ("deepseek-v3", 16, 256, ":groups=8,kept=4")):
@@ -168,6 +169,7 @@ for model, expert, experts, groups in (("olmoe-1b-7b", 8, 64, ""), ("deepseek-v3
     same(exact, plan(job, "--trace", path, *TOKENS), f"{model}: the reference as a trace")
     traced, mixed = plan(job, "--trace", path), plan(job, *BESIDE)
     close(answer, traced, f"{model}: the reference as a trace")
+    close(plan(job, *COUNTED), plan(job, "--trace", path, *COUNTED), f"{model}: a capacity by counts and by tokens")
     check(answer["rows"][1]["traffic"] != traced["rows"][1]["traffic"], f"{model}: tokens are drawn where nobody looks at them")
     same({"rows": mixed["rows"][2:]}, exact, f"{model}: tokens beside counts")
     same({"rows": mixed["rows"][:2]}, {"rows": answer["rows"][1:]}, f"{model}: counts beside tokens")

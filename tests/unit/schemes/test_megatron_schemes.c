@@ -318,18 +318,27 @@ static spw_status keep_and_count(const spw_scheme *scheme, const spw_layer_shape
     return scheme_of("megatron-alltoall").type->routing.keep(scheme, shape, choices, kept);
 }
 
+/* The scheme with a keep() that counts how often it is asked. */
+static spw_scheme watched(const char *text, spw_scheme_type *type) {
+    spw_scheme scheme = scheme_of(text);
+    *type = *scheme.type;
+    type->routing.keep = keep_and_count;
+    scheme.type = type;
+    looked_at = 0;
+    return scheme;
+}
+
 /* Where drops alone are asked for, counts give them at every factor: as many as choice by choice, and no choice is looked at. */
 static void test_drops_alone(void) {
+    static const char *const text[] = {"megatron-flex:capacity_factor=0.6",
+                                       "megatron-flex:capacity_factor=0.9,policy=position",
+                                       "megatron-flex:capacity_factor=1e6"};
     uint64_t state = 77, some = 0;
-    for (size_t i = 0; i < 40; i++) {
+    for (size_t i = 0; i < 60; i++) {
         world w = draw_world(&state);
-        spw_scheme scheme = scheme_of(i % 2 == 0 ? "megatron-alltoall:capacity_factor=0.6"
-                                                 : "megatron-alltoall:capacity_factor=0.9,policy=position");
-        spw_scheme_type type = *scheme.type;
-        type.routing.keep = keep_and_count;
-        scheme.type = &type;
+        spw_scheme_type type;
+        const spw_scheme scheme = watched(text[i % 3], &type);
         uint64_t want[8] = {0};
-        looked_at = 0;
         CHECK_OK(spw_selection_run(w.selection, &scheme, w.counts, &w.record, w.layout));
         for (size_t r = 0; r < w.shape.ranks; r++) want[r] = spw_selection_flow(w.selection, 0)->dropped[r];
         CHECK(looked_at == 1);
@@ -345,8 +354,66 @@ static void test_drops_alone(void) {
     CHECK(some > 0);
 }
 
+/* What stays by counts is what is kept choice by choice, of which nothing was looked at before it was asked for. */
+static void check_kept_counts(world *w, const spw_scheme *scheme) {
+    const spw_layer_shape *s = &w->shape;
+    const uint8_t *kept = NULL;
+    const uint64_t *lost = NULL;
+    CHECK_OK(spw_selection_run(w->selection, scheme, w->counts, &w->record, w->layout));
+    CHECK(looked_at == 0);
+    const spw_counts *counts = spw_selection_counts(w->selection);
+    CHECK_OK(spw_selection_lost_tokens(w->selection, &lost));
+    CHECK_OK(spw_selection_kept(w->selection, &kept));
+    CHECK(looked_at == 1);
+    for (size_t r = 0; r < s->ranks; r++) {
+        uint64_t dropped = w->counts->assignments[r], all_lost = 0;
+        uint32_t routed[64] = {0};
+        for (size_t t = r * s->tokens; t < (r + 1) * s->tokens; t++) {
+            size_t chosen = 0, stay = 0;
+            for (size_t i = t * s->top_k; i < (t + 1) * s->top_k; i++) {
+                chosen += w->ids[i] != UINT16_MAX, stay += kept[i];
+                if (kept[i] != 0) routed[w->ids[i]]++;
+            }
+            dropped -= stay;
+            all_lost += chosen > 0 && stay == 0;
+        }
+        for (size_t x = 0; x < s->experts; x++) CHECK(spw_counts_routed_of(counts, r)[x] == routed[x]);
+        CHECK(counts->assignments[r] + dropped == w->counts->assignments[r]);
+        CHECK(counts->tokens[r] == w->counts->tokens[r]);
+        CHECK(spw_selection_flow(w->selection, 0)->dropped[r] == dropped && lost[r] == all_lost);
+    }
+}
+
+static void test_by_counts(void) {
+    static const char *const text[] = {
+        "megatron-alltoall:capacity_factor=0.6", "megatron-allgather:capacity_factor=0.9,policy=position",
+        "megatron-alltoall:capacity_factor=1,pad=true", "megatron-alltoall:capacity_factor=1e6",
+        "megatron-allgather:capacity_factor=0.3"};
+    static const char *const others[] = {"megatron-alltoall", "megatron-flex:capacity_factor=1",
+                                         "megatron-ncclep:rank_capacity=1", "dense:capacity_factor=1"};
+    uint64_t state = 78;
+    for (size_t i = 0; i < 100; i++) {
+        world w = draw_world(&state);
+        spw_scheme_type type;
+        const spw_scheme flex = scheme_of("megatron-flex:capacity_factor=0.5"),
+                         scheme = watched(text[i % 5], &type);
+        if (i % 2 == 0) /* whose counts have more tables */
+            CHECK_OK(spw_selection_run(w.selection, &flex, w.counts, &w.record, w.layout));
+        looked_at = 0;
+        CHECK(spw_selection_by_counts(&scheme, false));
+        check_kept_counts(&w, &scheme);
+        destroy_world(&w);
+    }
+    for (size_t i = 0; i < 4; i++) {
+        const spw_scheme scheme = scheme_of(others[i]);
+        CHECK(!spw_selection_by_counts(&scheme, false));
+        CHECK(spw_selection_by_counts(&scheme, true) == (i == 1));
+    }
+}
+
 int main(void) {
     test_drops_alone();
+    test_by_counts();
     test_routing();
     test_waste();
     test_slots();
