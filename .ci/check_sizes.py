@@ -9,8 +9,7 @@ from source_text import code_of
 FILE_LINES, FUNCTION_LINES = 500, 60
 FOLDERS = ("base", "traces", "reference", "kernels", "sim", "python")
 # Sums and loads under way are in registers: cut in two, such a loop would have to be timed again on every GPU.
-WHOLE = {("exchange_layout.hip", "exchange_layout"), ("exchange_reduce.hip", "exchange_reduce"), ("router.hip", "route"),
-         ("grouped_gemm_wgmma.h", "consume")}
+WHOLE = {("exchange_layout.hip", "exchange_layout"), ("exchange_reduce.hip", "exchange_reduce"), ("router.hip", "route")}
 
 
 def functions(source):
