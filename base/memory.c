@@ -56,12 +56,13 @@ static spw_status measure(size_t count, size_t size, size_t given, size_t *round
     return SPW_OK;
 }
 
-/* What malloc() gave, and how far behind it the array begins; its last byte in front of the array says so. */
+/* How far behind what malloc() gave an array begins: the byte in front of it says so. */
 static size_t bytes_before(const void *memory) {
     return memory == NULL ? 0 : ((const unsigned char *)memory)[-1];
 }
+static size_t bytes_to_array(const unsigned char *begin) { return ALIGNMENT - (uintptr_t)begin % ALIGNMENT; }
 static void *array_in(unsigned char *begin) {
-    const size_t before = ALIGNMENT - (uintptr_t)begin % ALIGNMENT;
+    const size_t before = bytes_to_array(begin);
     begin[before - 1] = (unsigned char)before;
     return begin + before;
 }
@@ -69,7 +70,7 @@ static void *array_in(unsigned char *begin) {
 spw_status spw_resize(size_t count, size_t size, void **memory) {
     const size_t before = bytes_before(*memory);
     unsigned char *begin = *memory == NULL ? NULL : (unsigned char *)*memory - before;
-    const size_t given = malloc_usable_size(begin);
+    const size_t given = malloc_usable_size(begin), kept = given - before;
     size_t rounded = 0;
     bool injected = false;
     const spw_status status = measure(count, size, given, &rounded, &injected);
@@ -78,10 +79,9 @@ spw_status spw_resize(size_t count, size_t size, void **memory) {
     if (begin == NULL) return spw_fail(SPW_ENOMEM, "cannot allocate %zu bytes", rounded);
     held += malloc_usable_size(begin);
     held -= given;
+    if (given > 0 && bytes_to_array(begin) != before)
+        memmove(begin + bytes_to_array(begin), begin + before, kept < rounded ? kept : rounded);
     *memory = array_in(begin);
-    const size_t kept = given - before;
-    if (given > 0 && (unsigned char *)*memory != begin + before)
-        memmove(*memory, begin + before, kept < rounded ? kept : rounded);
     return SPW_OK;
 }
 

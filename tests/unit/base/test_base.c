@@ -7,6 +7,7 @@
 #include "tests/unit/check.h"
 
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void test_status(void) {
@@ -122,6 +123,25 @@ static void test_memory_limit(void) {
 }
 
 /* What an array holds stays when it grows, also by whole pages, and when it could not; held and limited is what it has now. */
+/* What is held stays wherever the memory goes: others in between move it, and its place within a line changes. */
+static void test_resize_moves(void) {
+    enum { TIMES = 300 };
+    unsigned char *bytes = NULL, *other[TIMES] = {NULL};
+    for (size_t n = 1; n < TIMES; n++) {
+        CHECK_OK(SPW_RESIZE(n * 7, &bytes));
+        CHECK((uintptr_t)bytes % 64 == 0);
+        for (size_t i = (n - 1) * 7; i < n * 7; i++) bytes[i] = (unsigned char)(i * 31);
+        other[n] = malloc(n % 5 * 16 + 1); /* the heap's next place is elsewhere in a line */
+        size_t right = 0;
+        for (size_t i = 0; i < n * 7; i++) right += bytes[i] == (unsigned char)(i * 31);
+        CHECK(right == n * 7);
+    }
+    for (size_t n = 0; n < TIMES; n++) free(other[n]);
+    CHECK_OK(SPW_RESIZE(100, &bytes));
+    for (size_t i = 0; i < 100; i++) CHECK(bytes[i] == (unsigned char)(i * 31));
+    spw_free(bytes);
+}
+
 static void test_resize(void) {
     enum { FIRST = 100, MANY = 1 << 20 };
     const size_t before = spw_memory_held();
@@ -226,6 +246,7 @@ int main(void) {
     test_memory();
     test_memory_limit();
     test_resize();
+    test_resize_moves();
     test_grow();
     test_causes();
     test_notes();
