@@ -129,12 +129,12 @@ template <class KIND> struct gemm_place {
     }
 };
 
-/* A box of b, or the block's one of PARTS of it, which both get: the parts follow one another by `outer` and in shared memory. */
-template <int PARTS, class... COORDINATES>
-GPU_DEVICE void load_box(const CUtensorMap *map, uint32_t to, int bytes, uint32_t full, int inner, int outer,
-                         int height, COORDINATES... group) {
-    const int rank = gpu_block() % PARTS;
-    to += rank * (bytes / PARTS), outer += rank * (height / PARTS);
+/* A box of b, ROWS of 128 bytes, or the block's one of PARTS of it, which both get: these follow one another by `outer` and in shared memory. */
+template <int PARTS, int ROWS, class... GROUP>
+GPU_DEVICE void load_box(const CUtensorMap *map, uint32_t to, uint32_t full, int inner, int outer,
+                         GROUP... group) {
+    const int first = gpu_block() % PARTS * (ROWS / PARTS);
+    to += first * 128, outer += first;
     if constexpr (PARTS == 1)
         tensor_load(map, to, full, inner, outer, group...);
     else
@@ -168,17 +168,15 @@ GPU_DEVICE void load_b(const spw_gemm_problem &p, const gemm_tile &t, int k, con
         for (int i = 0; i < KIND::TILE_N / CHUNK; i++) {
             const int column = column0 + i * CHUNK + (i * CHUNK < HALF ? 0 : up);
             if constexpr (KIND::FORM == SPW_GEMM_WEIGHTS)
-                load_box<KIND::BLOCKS>(map, b + i * CHUNK_BYTES, CHUNK_BYTES, full, column, t.first + k,
-                                       TILE_K);
+                load_box<KIND::BLOCKS, TILE_K>(map, b + i * CHUNK_BYTES, full, column, t.first + k);
             else
-                load_box<KIND::BLOCKS>(map, b + i * CHUNK_BYTES, CHUNK_BYTES, full, column, k, TILE_K,
-                                       t.expert);
+                load_box<KIND::BLOCKS, TILE_K>(map, b + i * CHUNK_BYTES, full, column, k, t.expert);
         }
     } else {
-        constexpr int ROWS = KIND::HALVES ? HALF : KIND::TILE_N, BYTES = ROWS * TILE_K * 2;
-        load_box<KIND::BLOCKS>(map, b, BYTES, full, k, column0, ROWS, t.expert);
+        constexpr int ROWS = KIND::HALVES ? HALF : KIND::TILE_N;
+        load_box<KIND::BLOCKS, ROWS>(map, b, full, k, column0, t.expert);
         if (KIND::HALVES)
-            load_box<KIND::BLOCKS>(map, b + BYTES, BYTES, full, k, p.columns + t.n0, ROWS, t.expert);
+            load_box<KIND::BLOCKS, ROWS>(map, b + ROWS * 128, full, k, p.columns + t.n0, t.expert);
     }
 }
 
