@@ -210,6 +210,8 @@ static int32_t new_piece(visit *v) {
     return v->pieces < MOST_PIECES ? v->pieces++ : NO_PIECE;
 }
 
+static bool has_pieces(const visit *v, int32_t count) { return v->spares + MOST_PIECES - v->pieces >= count; }
+
 static void drop_piece(visit *v, int32_t p) { v->spare[v->spares++] = p; }
 
 static void put_piece(visit *v, shelf *s, int32_t p) {
@@ -251,8 +253,8 @@ static int32_t find_block(const spw_allocator *a, uint32_t pool, uint64_t bytes)
 /* Cuts `bytes` from the front of a free block; its rest is a free piece. */
 static int32_t lend_block(visit *v, uint32_t pool, int32_t block, uint64_t bytes, bool whole) {
     spw_block *b = &v->a->block[block];
+    if (!has_pieces(v, whole ? 1 : 2)) return NO_PIECE;
     const int32_t front = new_piece(v), rest = whole ? NO_PIECE : new_piece(v);
-    if (front == NO_PIECE || (!whole && rest == NO_PIECE)) return NO_PIECE;
     b->lent = true;
     v->piece[front] = (piece){b->address, whole ? b->bytes : bytes, block, NO_PIECE, rest, IN_USE};
     if (whole) return front;

@@ -206,6 +206,41 @@ static void check_sums(uint32_t larges, uint64_t reserved) {
     spw_allocator_destroy(allocator);
 }
 
+/* Free segments of 40 MiB, of which a visit takes some whole and cuts the others, one piece and two: so it runs out of pieces with one left
+ * as with none, and all is as if it had not begun. */
+static void check_pieces(uint32_t wholes) {
+    enum { SEGMENTS = 40 };
+    const spw_allocator_settings settings = {.device_bytes = 0};
+    spw_allocator *one = NULL, *two = NULL;
+    spw_allocation plain[SEGMENTS], quick[SEGMENTS], first[2];
+    spw_event_list list = {.events = 0};
+    spw_list_replay a, b;
+    CHECK_OK(spw_allocator_create(&settings, &one));
+    CHECK_OK(spw_allocator_create(&settings, &two));
+    for (uint32_t i = 0; i < SEGMENTS; i++) {
+        CHECK_OK(spw_allocator_allocate(one, 0, 40 * MIB, &plain[i]));
+        CHECK_OK(spw_allocator_allocate(two, 0, 40 * MIB, &quick[i]));
+    }
+    for (uint32_t i = 0; i < SEGMENTS; i++) {
+        first[0] = plain[i], first[1] = quick[i];
+        CHECK_OK(spw_allocator_free(one, first[0]));
+        CHECK_OK(spw_allocator_free(two, first[1]));
+        plain[i].block = quick[i].block = SPW_ALLOCATION_EMPTY;
+    }
+    for (uint32_t i = 0; i < SEGMENTS; i++) add(&list, i, (i < wholes ? 40 : 21) * MIB, true, false);
+    for (uint32_t i = 0; i < SEGMENTS; i++) add(&list, i, 0, false, false);
+    CHECK_OK(spw_event_list_find_visits(&list));
+    CHECK_OK(spw_event_list_outline(&list));
+    CHECK(list.visits == 1);
+    CHECK_OK(spw_event_list_replay(&list, one, plain, &a));
+    CHECK_OK(spw_event_list_replay_cycles(&list, two, quick, SEGMENTS, &b));
+    CHECK(same_stats(&a.after, &b.after) && b.after.reserved_bytes == SEGMENTS * 40 * MIB);
+    CHECK(spw_allocator_state(one, plain, SEGMENTS) == spw_allocator_state(two, quick, SEGMENTS));
+    spw_event_list_destroy(&list);
+    spw_allocator_destroy(one);
+    spw_allocator_destroy(two);
+}
+
 int main(void) {
     const spw_allocator_settings settings[] = {
         {.device_bytes = 0},
@@ -220,6 +255,7 @@ int main(void) {
     check_found();
     check_small();
     check_lowest();
+    for (uint32_t wholes = 0; wholes < 4; wholes++) check_pieces(wholes);
     check_sums(2, 88 * MIB);
     check_sums(3, 100 * MIB);
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
