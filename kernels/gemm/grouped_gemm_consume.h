@@ -20,7 +20,7 @@ template <class KIND> struct consumer {
     gemm_place<KIND> at;
     gemm_queue<KIND> tiles;
     gemm_tile next;
-    int skipped = 0; /* skipped: stages of the other consumer's tile in front of `next` */
+    int skipped = 0; /* stages of the other consumer's tile in front of `next` */
     bool there;
     float sum[REPEATS][SUMS];
 

@@ -217,29 +217,6 @@ GPU_DEVICE void wgmma_product(float (&sum)[128], uint32_t a, uint32_t b, int kee
     wgmma_64x256x16<ELEMENT, A_OUTER, B_OUTER>(sum, a, b, keep);
 }
 
-template <spw_gemm_element ELEMENT, int A_OUTER, int B_OUTER, int SLICES, int SUMS>
-GPU_DEVICE void wgmma_slices(float (&sum)[SUMS], uint32_t a, uint32_t b, bool keep) {
-    constexpr int A_STEP = A_OUTER ? 16 * 128 : 32, B_STEP = B_OUTER ? 16 * 128 : 32;
-    wgmma_fence();
-#pragma unroll
-    for (int i = 0; i < SLICES; i++)
-        wgmma_product<ELEMENT, A_OUTER, B_OUTER>(sum, a + i * (A_STEP >> 4), b + i * (B_STEP >> 4),
-                                                 keep || i != 0);
-    wgmma_commit();
-}
-/* The first slices of 16 terms of a stage of 64; does not wait for them. */
-template <spw_gemm_element ELEMENT, int A_OUTER, int B_OUTER, int SUMS>
-GPU_DEVICE void wgmma_slices(float (&sum)[SUMS], uint32_t a, uint32_t b, int slices, bool keep) {
-    if (slices == 1)
-        wgmma_slices<ELEMENT, A_OUTER, B_OUTER, 1>(sum, a, b, keep);
-    else if (slices == 2)
-        wgmma_slices<ELEMENT, A_OUTER, B_OUTER, 2>(sum, a, b, keep);
-    else if (slices == 3)
-        wgmma_slices<ELEMENT, A_OUTER, B_OUTER, 3>(sum, a, b, keep);
-    else
-        wgmma_slices<ELEMENT, A_OUTER, B_OUTER, 4>(sum, a, b, keep);
-}
-
 /* One warp: of a stage of CHUNKS chunks of 64 rows of 128 bytes, rows from `row` up to the next multiple of 16 become 0, for the
  * tensor cores. */
 template <int CHUNKS> GPU_DEVICE void clear_behind(unsigned char *stage, int row) {
