@@ -148,7 +148,10 @@ template <class KIND> struct consumer {
             sum_up(t);
 #pragma unroll
             for (int n = 0; n < REPEATS; n++) {
-                if constexpr (KIND::PINGPONG)
+                if constexpr (KIND::TRANSPOSES && KIND::SENDS)
+                    send_columns<KIND>(map_c, t, group, sum[n],
+                                       ring.memory + ring.STORE + group * 4 * KIND::WARP_BYTES);
+                else if constexpr (KIND::PINGPONG)
                     send_tile<KIND>(map_c, t, row0 + n * 64, sum[n], buffer);
                 else
                     store_tile<KIND>(f, t, row0 + n * 64, sum[n], buffer);
@@ -181,7 +184,7 @@ template <class KIND> struct consumer {
             make_rows(t, buffer);
             if (!EARLY) look_ahead();
         }
-        if (KIND::PINGPONG && gpu_lane() == 0) stores_read();
+        if (KIND::SENDS && gpu_lane() == 0) stores_read();
     }
 };
 
@@ -190,11 +193,11 @@ GPU_DEVICE void gemm_block(const spw_gemm_fused_problem &f, const CUtensorMap *m
                            const CUtensorMap *map_b, const CUtensorMap *map_c) {
     const gemm_ring<KIND> ring = gemm_ring_create<KIND>();
     if (threadIdx.x < 128) {
-        registers_lower<40>();
+        registers_lower<KIND::PRODUCER_REGISTERS>();
         if (KIND::GATHERS || threadIdx.x == 0) produce<KIND>(f, map_a, map_b, ring);
         if (KIND::CLEANS && threadIdx.x / 32 == 1) clean<KIND>(f.p, ring);
     } else {
-        registers_raise<232>();
+        registers_raise<KIND::CONSUMER_REGISTERS>();
         consumer<KIND> consumer(f, ring, map_c);
         consumer.run();
     }
@@ -228,8 +231,10 @@ template <class KIND> static int gemm_launch(spw_gemm_fused_problem f, gpu_strea
     CUtensorMap a = {}, b = {}, c = {};
     if (KIND::GATHERS) f.by_top_k = spw_gemm_divisor_of((unsigned)f.top_k);
     int error = gemm_maps<KIND>(f.p, &a, &b);
-    if (error == 0 && KIND::PINGPONG)
-        error = KIND::FORM == SPW_GEMM_WEIGHTS
+    if (error == 0 && KIND::SENDS)
+        error = KIND::TRANSPOSES
+                    ? spw_tensor_map_3d(&c, f.p.c, f.p.inner, f.p.columns, f.p.experts, CHUNK, CHUNK)
+                : KIND::FORM == SPW_GEMM_WEIGHTS
                     ? spw_tensor_map_3d(&c, f.p.c, f.p.columns, f.p.inner, f.p.experts, CHUNK, 16)
                     : spw_tensor_map_ragged(&c, f.p.c, f.p.columns, CHUNK, 16);
     if (error == 0)

@@ -50,30 +50,6 @@ GPU_DEVICE void store_sums(const float *block, unsigned char *buffer, spw_bf16 *
     store_buffer<KIND::EPILOGUE == GEMM_STREAM>(buffer, to, stride, rows, columns);
 }
 
-/* The block by columns: 64 of 32 bytes in the buffer, whose two pieces are at piece ^ column / 4 % 2; then to rows of `to`, one a column. */
-template <class KIND>
-GPU_DEVICE void store_sums_by_columns(const float *block, unsigned char *buffer, spw_bf16 *to, long stride,
-                                      int rows, int columns) {
-    const int lane = gpu_lane(), to_column = lane >> 4 << 3 | (lane & 7), to_piece = lane >> 3 & 1,
-              piece = lane & 1;
-    const uint32_t base = shared_address(buffer) + to_column * 32 + (to_piece ^ (to_column >> 2 & 1)) * 16;
-#pragma unroll
-    for (int j = 0; j < 8; j += 2) {
-        const float *s = block + j * 4;
-        store_matrices_by_columns(base + j * 8 * 32, KIND::element::pack(s[0], s[1]),
-                                  KIND::element::pack(s[2], s[3]), KIND::element::pack(s[4], s[5]),
-                                  KIND::element::pack(s[6], s[7]));
-    }
-    __syncwarp();
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const int column = i * 16 + lane / 2;
-        const uint4 moved = *(const uint4 *)(buffer + column * 32 + (piece ^ (column >> 2 & 1)) * 16);
-        if (piece * 8 < rows && column < columns) *(uint4 *)(to + column * stride + piece * 8) = moved;
-    }
-    __syncwarp();
-}
-
 /* to, in fp32, grows by the block. */
 GPU_DEVICE void add_sums(const float *block, float *to, long stride, int rows, int columns) {
     const int row = gpu_lane() / 4, column = gpu_lane() % 4 * 2;
@@ -331,8 +307,6 @@ GPU_DEVICE void store_tile(const spw_gemm_fused_problem &f, const gemm_tile &t, 
                                              : (corner + first) * width + column;
             if constexpr (KIND::TRANSPOSES && KIND::EPILOGUE == GEMM_ADD)
                 add_sums_by_columns(sum + b * 32, f.main + at, f.p.inner, rows.count, columns);
-            else if constexpr (KIND::TRANSPOSES)
-                store_sums_by_columns<KIND>(sum + b * 32, buffer, f.p.c + at, f.p.inner, rows.count, columns);
             else if constexpr (KIND::EPILOGUE == GEMM_ADD)
                 add_sums(sum + b * 32, f.main + at, width, rows.count, columns);
             else
@@ -360,6 +334,34 @@ GPU_DEVICE void send_tile(const CUtensorMap *map, const gemm_tile &t, int row0,
             tensor_store_ragged(map, buffer, column, t.first + t.height, t.height - t.m0 - row0);
         else
             tensor_store(map, buffer, column, t.m0 + row0, t.expert);
+        stores_commit();
+    }
+}
+
+/* A consumer's 64 rows by columns, which are rows of c: its four warps fill one buffer, 128 bytes of a column. */
+template <class KIND>
+GPU_DEVICE void send_columns(const CUtensorMap *map, const gemm_tile &t, int group,
+                             const float (&sum)[KIND::TILE_N / 2], unsigned char *buffer) {
+    const int barrier = 2 + group; /* 1 is of both consumers */
+    const int lane = gpu_lane(), to_column = lane >> 4 << 3 | (lane & 7),
+              to_piece = gpu_thread() / 32 % 4 * 2 + (lane >> 3 & 1);
+    const uint32_t base = shared_address(buffer) + to_column * 128 + (to_piece ^ (to_column & 7)) * 16;
+    const bool sender = gpu_thread() % 128 == 0;
+#pragma unroll
+    for (int b = 0; b < KIND::TILE_N / 64; b++) {
+        if (sender) stores_read();
+        named_barrier(barrier, 128);
+#pragma unroll
+        for (int j = 0; j < 8; j += 2) {
+            const float *s = sum + b * 32 + j * 4;
+            store_matrices_by_columns(base + j * 8 * 128, KIND::element::pack(s[0], s[1]),
+                                      KIND::element::pack(s[2], s[3]), KIND::element::pack(s[4], s[5]),
+                                      KIND::element::pack(s[6], s[7]));
+        }
+        fence_async_proxy();
+        named_barrier(barrier, 128);
+        if (!sender) continue;
+        tensor_store(map, buffer, t.m0 + group * 64, t.n0 + b * 64, t.expert);
         stores_commit();
     }
 }

@@ -29,7 +29,8 @@ enum {
         CHUNK * TILE_K * 2, /* 64 outer elements of a stage: the widest box of the 128-byte swizzle */
     A_BYTES = TILE_M * TILE_K * 2,
     CONSUMERS = 2,
-    THREADS = (1 + CONSUMERS) * 128
+    THREADS = (1 + CONSUMERS) * 128,
+    THREAD_REGISTERS = 168 /* that a block of so many threads begins with */
 };
 
 typedef enum gemm_epilogue {
@@ -61,6 +62,10 @@ struct gemm_kind {
     static constexpr bool HALVES = GATES && BETWEEN != SPW_GEMM_PAIRS; /* of a tile's columns of b */
     static constexpr int TILE_N = TILE_N_, REPEATS = PINGPONG ? 2 : 1, B_BYTES = TILE_N * TILE_K * 2;
     static constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
+    /* Of b in a stage, and columns of one. */
+    static constexpr int B_BOXES = B_OUTER ? TILE_N / CHUNK : 1 + HALVES, B_WIDE = TILE_N / B_BOXES;
+    /* Each of the producer's warps asks for one: one that asks for all copies its rows late. */
+    static constexpr bool SHARES_BOXES = GATHERS && FORM == SPW_GEMM_WEIGHTS;
     static constexpr int STAGES = PINGPONG && FORM == SPW_GEMM_WEIGHTS ? 5 : 4; /* five are slower by rows */
     /* A warp stores 16 rows x 64 columns at a time; a gradient has two buffers of gate and up of 32 columns. */
     static constexpr int WARP_BYTES = 16 * 128 * (EPILOGUE == GEMM_SWIGLU_GRADIENT ? 2 : 1);
@@ -71,6 +76,12 @@ struct gemm_kind {
     static constexpr int RELEASES = BLOCKS * ((PINGPONG ? 1 : CONSUMERS) + CLEANS);
     static constexpr int FULL_ARRIVALS = GATHERS ? 1 + 128 : 1;
     static constexpr int COLUMNS = GATES ? TILE_N / 2 : TILE_N; /* of c in a tile */
+    /* c is stored by the copy engine. */
+    static constexpr bool SENDS = PINGPONG || (TRANSPOSES && EPILOGUE == GEMM_STORE);
+    /* Of a thread. More than there are would be waited for without end. */
+    static constexpr int PRODUCER_REGISTERS = GATHERS ? 56 : 40, CONSUMER_REGISTERS = GATHERS ? 224 : 232;
+    static_assert(PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS <= (1 + CONSUMERS) * THREAD_REGISTERS,
+                  "a block's registers");
     static_assert(SHARED_BYTES <= 227 * 1024, "a block's shared memory");
     static_assert(!PINGPONG || EPILOGUE == GEMM_STORE, "who has a tensor map of c");
     static_assert(GATHER != SPW_GEMM_GATHER_B, "the operand with fewer columns of a tile is gathered");
@@ -141,12 +152,10 @@ GPU_DEVICE void load_box(const CUtensorMap *map, uint32_t to, uint32_t full, int
         tensor_load_to_both(map, to, full, inner, outer, group...);
 }
 
-/* One stage's boxes of a, unless it is gathered. */
+/* One stage's boxes of a. */
 template <class KIND>
 GPU_DEVICE void load_a(const gemm_tile &t, int k, const CUtensorMap *map, uint32_t a, uint32_t full) {
-    if constexpr (KIND::GATHERS) {
-        return;
-    } else if constexpr (!KIND::A_OUTER) {
+    if constexpr (!KIND::A_OUTER) {
         tensor_load(map, a, full, k, t.first + t.m0);
     } else {
 #pragma unroll
@@ -155,29 +164,18 @@ GPU_DEVICE void load_a(const gemm_tile &t, int k, const CUtensorMap *map, uint32
     }
 }
 
-/* One stage's boxes of b. Of gate and up side by side the second half of the tile comes from the
- * columns of up. */
+/* One of a stage's boxes of b. Of gate and up side by side the second half of the tile comes from the columns of up. */
 template <class KIND>
 GPU_DEVICE void load_b(const spw_gemm_problem &p, const gemm_tile &t, int k, const CUtensorMap *map,
-                       uint32_t b, uint32_t full) {
-    constexpr int HALF = KIND::TILE_N / 2;
-    const int column0 = KIND::GATES && !KIND::HALVES ? 2 * t.n0 : t.n0;
-    if constexpr (KIND::B_OUTER) {
-        const int up = KIND::HALVES ? p.columns - HALF : 0;
-#pragma unroll
-        for (int i = 0; i < KIND::TILE_N / CHUNK; i++) {
-            const int column = column0 + i * CHUNK + (i * CHUNK < HALF ? 0 : up);
-            if constexpr (KIND::FORM == SPW_GEMM_WEIGHTS)
-                load_box<KIND::BLOCKS, TILE_K>(map, b + i * CHUNK_BYTES, full, column, t.first + k);
-            else
-                load_box<KIND::BLOCKS, TILE_K>(map, b + i * CHUNK_BYTES, full, column, k, t.expert);
-        }
-    } else {
-        constexpr int ROWS = KIND::HALVES ? HALF : KIND::TILE_N;
-        load_box<KIND::BLOCKS, ROWS>(map, b, full, k, column0, t.expert);
-        if (KIND::HALVES)
-            load_box<KIND::BLOCKS, ROWS>(map, b + ROWS * 128, full, k, p.columns + t.n0, t.expert);
-    }
+                       uint32_t b, uint32_t full, int box) {
+    constexpr int HALF = KIND::TILE_N / 2, WIDE = KIND::B_WIDE, ROWS = KIND::B_BYTES / KIND::B_BOXES / 128;
+    const int column0 = KIND::GATES && !KIND::HALVES ? 2 * t.n0 : t.n0,
+              column = column0 + box * WIDE + (KIND::HALVES && box * WIDE >= HALF ? p.columns - HALF : 0);
+    if constexpr (KIND::FORM == SPW_GEMM_WEIGHTS)
+        load_box<KIND::BLOCKS, ROWS>(map, b + box * ROWS * 128, full, column, t.first + k);
+    else
+        load_box<KIND::BLOCKS, ROWS>(map, b + box * ROWS * 128, full, KIND::B_OUTER ? column : k,
+                                     KIND::B_OUTER ? k : column, t.expert);
 }
 
 /* Row of the array of an assignment. */
@@ -211,38 +209,52 @@ template <class KIND> struct gathered_rows {
     }
 };
 
-/* The same along the sum: a warp copies 16 rows of a stage, two at a time, its lanes side by side on 256 bytes of each. A lane keeps the
- * token of one of the 16. */
+/* The same along the sum: a warp copies 16 rows of a stage, two at a time, its lanes side by side on 256 bytes of each. Its lanes keep the
+ * tokens of AHEAD stages, while assignments of as many behind them are on their way: behind a multiprocessor's copies a load takes longer
+ * than a stage. */
 template <class KIND> struct gathered_terms {
     static constexpr int PIECES = TILE_M / 8; /* of a row, 16 bytes each */
-    int token, next;                          /* next: the next stage's assignment */
+    static constexpr int ROWS = TILE_K / 4;   /* of a warp in a stage */
+    static constexpr int AHEAD = 64 / ROWS;   /* stages: two rows a lane */
+    int token[2], next[2];                    /* next: assignments */
+    int stage;                                /* of AHEAD */
 
-    GPU_MEMBER static int row0() { return gpu_thread() / 32 * 16; } /* the warp's, in the stage */
+    GPU_MEMBER static int row0() { return gpu_thread() / 32 * ROWS; } /* the warp's, in the stage */
     GPU_MEMBER void find(const spw_gemm_fused_problem &f, const gemm_tile &t, int k) {
-        const int r = k + row0() + gpu_lane() % 16;
-        next = __ldg(f.assignment + t.first + (r < t.rows ? r : t.rows - 1));
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int mine = half * 32 + gpu_lane(), r = k + mine / ROWS * TILE_K + row0() + mine % ROWS;
+            next[half] = __ldg(f.assignment + t.first + (r < t.rows ? r : t.rows - 1));
+        }
     }
-    /* The next stage begins; the one behind it at row `after`. */
-    GPU_MEMBER void step(const spw_gemm_fused_problem &f, const gemm_tile &t, int after) {
-        token = token_of(f, next);
-        find(f, t, after);
+    /* The stages from row k on. */
+    GPU_MEMBER void take(const spw_gemm_fused_problem &f, const gemm_tile &t, int k) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) token[half] = token_of(f, next[half]);
+        find(f, t, k + AHEAD * TILE_K);
+        stage = 0;
     }
     GPU_MEMBER void start(const spw_gemm_fused_problem &f, const gemm_tile &t) {
         find(f, t, 0);
-        step(f, t, TILE_K);
+        take(f, t, 0);
     }
-    /* k: of the stage. What lies behind the sum's end, or behind the array's width, becomes 0. */
-    GPU_MEMBER void copy(const spw_gemm_problem &p, const gemm_tile &t, int k, uint32_t stage) const {
+    /* The next stage begins, at row k. */
+    GPU_MEMBER void step(const spw_gemm_fused_problem &f, const gemm_tile &t, int k) {
+        if (++stage == AHEAD) take(f, t, k);
+    }
+    /* k: of the stage at `to`. What lies behind the sum's end, or behind the array's width, becomes 0. */
+    GPU_MEMBER void copy(const spw_gemm_problem &p, const gemm_tile &t, int k, uint32_t to) const {
         const int piece = gpu_lane() % PIECES, first = gpu_lane() / PIECES, column = t.m0 + piece * 8;
         const bool inside = column < p.inner;
         const spw_bf16 *from = p.a + (inside ? column : 0);
         const int left =
             inside ? t.rows - k - row0() - first : 0; /* rows, of those that this lane copies from */
-        const uint32_t to = stage + piece / 8 * CHUNK_BYTES + (row0() + first) * 128;
         const uint32_t swizzled = (piece % 8 ^ first) * 16;
+        const unsigned tokens = (unsigned)(stage < AHEAD / 2 ? token[0] : token[1]);
+        to += piece / 8 * CHUNK_BYTES + (row0() + first) * 128;
 #pragma unroll
-        for (int r = 0; r < 16; r += 2) {
-            const int row = (int)gpu_shuffle((unsigned)token, r + first);
+        for (int r = 0; r < ROWS; r += 2) {
+            const int row = (int)gpu_shuffle(tokens, stage * ROWS % 32 + r + first);
             copy_piece(to + r * 128 + (swizzled ^ (r % 8 * 16)), from + (long)row * p.inner, r < left);
         }
     }
@@ -255,7 +267,7 @@ using gathered = std::conditional_t<KIND::FORM == SPW_GEMM_ROWS, gathered_rows<K
 template <class KIND>
 GPU_DEVICE void produce(const spw_gemm_fused_problem &f, const CUtensorMap *map_a, const CUtensorMap *map_b,
                         const gemm_ring<KIND> &ring) {
-    constexpr int BOXES = KIND::GATHERS ? KIND::B_BYTES : KIND::STAGE_BYTES;
+    constexpr int BYTES = KIND::GATHERS ? KIND::B_BYTES : KIND::STAGE_BYTES;
     const spw_gemm_problem &p = f.p;
     gemm_queue<KIND> tiles;
     gemm_tile t;
@@ -267,14 +279,19 @@ GPU_DEVICE void produce(const spw_gemm_fused_problem &f, const CUtensorMap *map_
             const uint32_t stage = ring.stage(at.stage), full = ring.full(at.stage);
             barrier_wait(ring.empty(at.stage), at.parity);
             if (!KIND::GATHERS || gpu_thread() == 0) {
-                barrier_expect(full, BOXES);
-                load_a<KIND>(t, k, map_a, stage, full);
-                load_b<KIND>(p, t, k, map_b, stage + A_BYTES, full);
+                barrier_expect(full, BYTES);
+                if (!KIND::GATHERS) load_a<KIND>(t, k, map_a, stage, full);
+                if (!KIND::SHARES_BOXES)
+#pragma unroll
+                    for (int i = 0; i < KIND::B_BOXES; i++)
+                        load_b<KIND>(p, t, k, map_b, stage + A_BYTES, full, i);
             }
+            if (KIND::SHARES_BOXES && gpu_lane() == 0)
+                load_b<KIND>(p, t, k, map_b, stage + A_BYTES, full, gpu_thread() / 32);
             if (KIND::GATHERS) {
                 rows.copy(p, t, k, stage);
                 barrier_arrive_with_copies(full);
-                rows.step(f, t, k + 2 * TILE_K);
+                rows.step(f, t, k + TILE_K);
             }
             at.step();
         }
