@@ -32,7 +32,9 @@ static void end_all(int exit_status) { (void)MPI_Abort(MPI_COMM_WORLD, exit_stat
 /* Who waits does not take the processor from those who work. */
 static void rest_until(MPI_Request *request) {
     int there = 0;
-    while (MPI_Test(request, &there, MPI_STATUS_IGNORE) == MPI_SUCCESS && there == 0) spw_processes_rest();
+    long waited_us = 0;
+    while (MPI_Test(request, &there, MPI_STATUS_IGNORE) == MPI_SUCCESS && there == 0)
+        spw_processes_rest(&waited_us);
 }
 
 static spw_status tell(void *data, size_t bytes) {

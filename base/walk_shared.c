@@ -336,17 +336,18 @@ static spw_status compute_own(first *f) {
 
 static spw_status walk_as_first(first *f) {
     spw_status status = SPW_OK;
+    long waited_us = 0;
     while (f->taken < f->walk->units && status == SPW_OK) {
         serve(f);
         status = receive(f);
         if (status != SPW_OK) break;
-        if (f->taken < f->next && f->waiting[f->taken % MOST_WAITING].record != NULL) {
-            status = take_next(f);
-        } else if (f->own < f->own_end || room(f) > 0) {
-            status = compute_own(f);
-        } else {
-            spw_processes_rest();
+        const bool came = f->taken < f->next && f->waiting[f->taken % MOST_WAITING].record != NULL;
+        if (!came && f->own == f->own_end && room(f) == 0) {
+            spw_processes_rest(&waited_us);
+            continue;
         }
+        waited_us = 0;
+        status = came ? take_next(f) : compute_own(f);
     }
     return status;
 }
@@ -368,6 +369,7 @@ static bool is_drained(const first *f) {
 static spw_status finish(first *f) {
     spw_status status = SPW_OK;
     bool stuck = false;
+    long waited_us = 0;
     f->end = f->next;
     f->here += f->own_end - f->own;
     while (!is_drained(f) && !stuck) {
@@ -375,7 +377,7 @@ static spw_status finish(first *f) {
         serve(f);
         const spw_status now = receive(f);
         stuck = now != SPW_OK && status != SPW_OK && f->here == here;
-        if (now == SPW_OK) spw_processes_rest();
+        if (now == SPW_OK) spw_processes_rest(&waited_us);
         if (now != SPW_OK) drop_waiting(f);
         if (status == SPW_OK) status = now;
     }
@@ -436,7 +438,8 @@ static spw_status share_as_first(const spw_walk *walk, spw_checkpoint *checkpoin
 /* --- The others --- */
 
 static void wait_sent(const spw_process_link *link) {
-    while (!link->sent()) spw_processes_rest();
+    long waited_us = 0;
+    while (!link->sent()) spw_processes_rest(&waited_us);
 }
 
 /* Computes what it is given: one request ahead, and one message on its way. */
@@ -450,7 +453,8 @@ static spw_status walk_as_other(const spw_walk *walk) {
     for (size_t turn = 0;; turn++) {
         spw_note *mine = &range[turn % 2];
         size_t begin = 0, end = 0;
-        while (!link->hear(&begin, &end)) spw_processes_rest();
+        long waited_us = 0;
+        while (!link->hear(&begin, &end)) spw_processes_rest(&waited_us);
         if (begin == end) break;
         link->ask();
         SPW_TRY(compute_range(walk, begin, end, mine));

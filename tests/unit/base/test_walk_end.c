@@ -150,10 +150,22 @@ static void test_memory(void) {
     CHECK(failures > 3 && status == SPW_OK);
 }
 
+/* An eighth of the wait, between a tenth of a millisecond and one. */
+static void test_rests(void) {
+    long waited_us = 0, before = 0;
+    spw_processes_rest(&waited_us);
+    CHECK(waited_us == 100);
+    for (waited_us = before = 4000; waited_us < 20000; before = waited_us) {
+        spw_processes_rest(&waited_us);
+        CHECK(waited_us - before == (before < 8000 ? before / 8 : 1000));
+    }
+}
+
 int main(void) {
     CHECK(setenv("OMPI_COMM_WORLD_SIZE", "2", 1) == 0);
     CHECK_OK(spw_processes_begin(&link));
     test_ends();
     test_memory();
+    test_rests();
     return check_done();
 }
