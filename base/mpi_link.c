@@ -5,7 +5,6 @@
 #include <limits.h>
 #include <mpi.h>
 #include <stdbool.h>
-#include <string.h>
 
 enum { TAG_ASK = 1, TAG_GIVE, TAG_RECORDS };
 
@@ -33,7 +32,9 @@ static void end_all(int exit_status) { (void)MPI_Abort(MPI_COMM_WORLD, exit_stat
 /* Who waits does not take the processor from those who work. */
 static void rest_until(MPI_Request *request) {
     int there = 0;
-    while (MPI_Test(request, &there, MPI_STATUS_IGNORE) == MPI_SUCCESS && there == 0) spw_processes_rest();
+    long waited_us = 0;
+    while (MPI_Test(request, &there, MPI_STATUS_IGNORE) == MPI_SUCCESS && there == 0)
+        spw_processes_rest(&waited_us);
 }
 
 static spw_status tell(void *data, size_t bytes) {
@@ -73,28 +74,34 @@ static struct coming {
 } * coming;
 static size_t come, capacity;
 
-static spw_status begin_one(bool *begun) {
-    MPI_Message message;
+/* One that was met and had no room yet. */
+static MPI_Message met;
+static int met_bytes;
+static bool is_met;
+
+static void look(void) {
     MPI_Status state;
-    int there = 0, bytes = 0;
+    int there = 0;
+    if (is_met) return;
+    (void)MPI_Improbe(MPI_ANY_SOURCE, TAG_RECORDS, MPI_COMM_WORLD, &there, &met, &state);
+    is_met = there != 0;
+    if (is_met) (void)MPI_Get_count(&state, MPI_BYTE, &met_bytes);
+}
+
+static spw_status begin_one(bool *begun) {
     spw_status status = SPW_OK;
     char *data = NULL;
-    *begun = false;
-    (void)MPI_Improbe(MPI_ANY_SOURCE, TAG_RECORDS, MPI_COMM_WORLD, &there, &message, &state);
-    if (!there) return SPW_OK;
-    (void)MPI_Get_count(&state, MPI_BYTE, &bytes);
+    look();
+    *begun = is_met;
+    if (!is_met) return SPW_OK;
     if (come == capacity) {
-        struct coming *larger = NULL;
-        SPW_TRY(SPW_ALLOC(2 * capacity + 16, &larger));
-        if (come > 0) memcpy(larger, coming, come * sizeof *coming);
-        spw_free(coming);
-        coming = larger;
+        SPW_TRY(SPW_RESIZE(2 * capacity + 16, &coming));
         capacity = 2 * capacity + 16;
     }
-    SPW_TRY(SPW_ALLOC((size_t)bytes, &data));
-    coming[come] = (struct coming){MPI_REQUEST_NULL, data, (size_t)bytes};
-    (void)MPI_Imrecv(data, bytes, MPI_BYTE, &message, &coming[come++].request);
-    *begun = true;
+    SPW_TRY(SPW_ALLOC((size_t)met_bytes, &data));
+    coming[come] = (struct coming){MPI_REQUEST_NULL, data, (size_t)met_bytes};
+    (void)MPI_Imrecv(data, met_bytes, MPI_BYTE, &met, &coming[come++].request);
+    is_met = false;
 
 cleanup:
     return status;

@@ -88,4 +88,9 @@ spw_status spw_processes_tell(void *data, size_t bytes) {
 
 const spw_process_link *spw_processes_link(void) { return count > 1 ? link_used : NULL; }
 
-void spw_processes_rest(void) { rest(100); }
+void spw_processes_rest(long *waited_us) {
+    enum { LEAST_US = 100, MOST_US = 1000, PARTS = 8 };
+    const long part = *waited_us / PARTS, now = part < LEAST_US ? LEAST_US : part < MOST_US ? part : MOST_US;
+    rest(now);
+    *waited_us += now;
+}

@@ -44,7 +44,8 @@ SPW_MUST_CHECK spw_status spw_processes_tell(void *data, size_t bytes);
 /* The link to the others; NULL: there are none. */
 const spw_process_link *spw_processes_link(void);
 
-/* A tenth of a millisecond, where there is nothing to do but to ask again. */
-void spw_processes_rest(void);
+/* Where there is nothing to do but to ask again: a tenth of a millisecond, and of a wait that is long an eighth of it, at most a
+ * millisecond. *waited_us is 0 where a wait begins. */
+void spw_processes_rest(long *waited_us);
 
 #endif

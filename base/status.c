@@ -8,8 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MESSAGE_BYTES = 8192 }; /* the longest path of Linux, twice */
-static _Thread_local char last_error[MESSAGE_BYTES];
+static _Thread_local char last_error[SPW_MESSAGE_BYTES];
 
 #define NAME(name, exit_status, text) #name,
 #define TEXT(name, exit_status, text) text,
@@ -98,7 +97,7 @@ spw_status spw_fail(spw_status status, const char *format, ...) {
 }
 
 spw_status spw_fail_within(spw_status status, const char *format, ...) {
-    char prefix[MESSAGE_BYTES / 2];
+    char prefix[SPW_MESSAGE_BYTES / 2];
     va_list args;
     va_start(args, format);
     (void)vsnprintf(prefix, sizeof prefix, format, args);

@@ -30,6 +30,8 @@ const char *spw_status_name(spw_status status);
 const char *spw_status_text(spw_status status);
 int spw_status_exit(spw_status status); /* 0 done, 1 a check failed, 2 usage or configuration, 3 the rest */
 
+enum { SPW_MESSAGE_BYTES = 8192 }; /* the longest path of Linux, twice */
+
 /* Message of the latest spw_fail() on this thread; "" if none. Valid until the next spw_fail(). */
 const char *spw_last_error(void);
 

@@ -1,5 +1,6 @@
 #include "base/walk_shared.h"
 
+#include "base/failure.h"
 #include "base/memory.h"
 #include "base/processes.h"
 
@@ -92,7 +93,7 @@ static spw_status next_record(spw_note_reader *reader, const char **record, unit
 /* A message that came. */
 typedef struct arrival {
     char *data;
-    size_t left; /* of its records */
+    size_t left; /* of its records, and 1 while it arrives */
 } arrival;
 
 typedef struct place {
@@ -179,13 +180,14 @@ static spw_status arrive(first *f, char *data, size_t bytes) {
     f->timed += (size_t)range.units;
     f->seconds += range.seconds;
     SPW_TRY(SPW_ALLOC(1, &of));
-    *of = (arrival){data, (size_t)range.units + 1};
+    *of = (arrival){data, 1};
     while (reader.bytes > 0) {
         SPW_TRY(next_record(&reader, &record, &head));
         place *mine = &f->waiting[head.unit % MOST_WAITING];
-        if (head.unit < f->taken || head.unit >= f->next || mine->record != NULL || of->left == 0)
+        if (head.unit < f->taken || head.unit >= f->next || mine->record != NULL || of->left > range.units)
             SPW_TRY(spw_fail(SPW_EFORMAT, "a record of unit %zu comes unasked for", (size_t)head.unit));
         *mine = (place){record, of};
+        of->left++;
         if (sizeof head + head.bytes > f->largest) f->largest = sizeof head + (size_t)head.bytes;
     }
 
@@ -324,40 +326,62 @@ static spw_status compute_own(first *f) {
         f->own_end = f->next += range_of(f);
     }
     const spw_status status = compute_range(f->walk, f->own, f->own + 1, &range);
+    if (status != SPW_OK) {
+        spw_free(range.data);
+        return status;
+    }
     f->own++;
-    if (status == SPW_OK) return arrive(f, range.data, range.bytes);
-    spw_free(range.data);
-    return status;
+    return arrive(f, range.data, range.bytes);
 }
 
 static spw_status walk_as_first(first *f) {
     spw_status status = SPW_OK;
+    long waited_us = 0;
     while (f->taken < f->walk->units && status == SPW_OK) {
         serve(f);
         status = receive(f);
         if (status != SPW_OK) break;
-        if (f->taken < f->next && f->waiting[f->taken % MOST_WAITING].record != NULL) {
-            status = take_next(f);
-        } else if (f->own < f->own_end || room(f) > 0) {
-            status = compute_own(f);
-        } else {
-            spw_processes_rest();
+        const bool came = f->taken < f->next && f->waiting[f->taken % MOST_WAITING].record != NULL;
+        if (!came && f->own == f->own_end && room(f) == 0) {
+            spw_processes_rest(&waited_us);
+            continue;
         }
+        waited_us = 0;
+        status = came ? take_next(f) : compute_own(f);
     }
     return status;
 }
 
-/* Nothing is given away any more; what was is waited for, so that nobody is left with a message that nobody takes. */
+static void drop_waiting(first *f) {
+    for (size_t i = 0; i < MOST_WAITING && f->waiting != NULL; i++) {
+        let_go(f->waiting[i].of);
+        f->waiting[i] = (place){.record = NULL};
+    }
+}
+
+/* Nobody computes for this walk any more, and no message is on its way. */
+static bool is_drained(const first *f) {
+    return spw_processes_link() == NULL || (f->others == 0 && f->here >= f->next);
+}
+
+/* Nothing is given away any more; what was is waited for, so that nobody is left with a message that nobody takes. A message that
+ * has no room may have it when no other is kept; where it has not, it is left. */
 static spw_status finish(first *f) {
     spw_status status = SPW_OK;
+    bool stuck = false;
+    long waited_us = 0;
     f->end = f->next;
     f->here += f->own_end - f->own;
-    while (status == SPW_OK && spw_processes_link() != NULL && (f->others > 0 || f->here < f->next)) {
+    while (!is_drained(f) && !stuck) {
+        const size_t here = f->here;
         serve(f);
-        status = receive(f);
-        if (status == SPW_OK) spw_processes_rest();
+        const spw_status now = receive(f);
+        stuck = now != SPW_OK && status != SPW_OK && f->here == here;
+        if (now == SPW_OK) spw_processes_rest(&waited_us);
+        if (now != SPW_OK) drop_waiting(f);
+        if (status == SPW_OK) status = now;
     }
-    for (size_t i = 0; i < MOST_WAITING && f->waiting != NULL; i++) let_go(f->waiting[i].of);
+    drop_waiting(f);
     spw_free(f->waiting);
     spw_free(f->kept.data);
     return status;
@@ -402,21 +426,20 @@ static spw_status share_as_first(const spw_walk *walk, spw_checkpoint *checkpoin
                .progress = progress,
                .end = walk->units,
                .others = spw_processes() - 1};
-    spw_status ended = begin_first(&f);
-    if (ended == SPW_OK) ended = walk_as_first(&f);
     /* what the others still send must not hide why the walk has ended */
-    char why[MESSAGE_BYTES];
-    if (ended != SPW_OK) (void)snprintf(why, sizeof why, "%s", spw_last_error());
-    const spw_status drained = finish(&f);
-    if (drained != SPW_OK) return ended != SPW_OK ? spw_fail(ended, "%s", why) : drained;
-    if (ended != SPW_OK) ended = spw_fail(ended, "%s", why);
-    return tell_end(walk, ended);
+    spw_failure failure = SPW_NO_FAILURE;
+    const spw_status begun = begin_first(&f);
+    spw_failure_note(&failure, 0, begun == SPW_OK ? walk_as_first(&f) : begun);
+    spw_failure_note(&failure, 1, finish(&f));
+    const spw_status ended = spw_failure_tell(&failure);
+    return is_drained(&f) ? tell_end(walk, ended) : ended; /* who is left with a message does not listen */
 }
 
 /* --- The others --- */
 
 static void wait_sent(const spw_process_link *link) {
-    while (!link->sent()) spw_processes_rest();
+    long waited_us = 0;
+    while (!link->sent()) spw_processes_rest(&waited_us);
 }
 
 /* Computes what it is given: one request ahead, and one message on its way. */
@@ -430,7 +453,8 @@ static spw_status walk_as_other(const spw_walk *walk) {
     for (size_t turn = 0;; turn++) {
         spw_note *mine = &range[turn % 2];
         size_t begin = 0, end = 0;
-        while (!link->hear(&begin, &end)) spw_processes_rest();
+        long waited_us = 0;
+        while (!link->hear(&begin, &end)) spw_processes_rest(&waited_us);
         if (begin == end) break;
         link->ask();
         SPW_TRY(compute_range(walk, begin, end, mine));

@@ -1,4 +1,5 @@
 /* What the bounds say of every point. */
+#include "base/failure.h"
 #include "base/memory.h"
 #include "base/stop.h"
 #include "sim/job/job.h"
@@ -14,13 +15,12 @@ typedef enum job_kind { JOB_IMPOSSIBLE, JOB_UNEVEN, JOB_MADE } job_kind;
 typedef struct looked_job {
     size_t value[SPW_SEARCH_DIMENSIONS], points;
     job_kind kind;
-    spw_status status;
 } looked_job;
 
 typedef struct looked_point {
     spw_search_fate fate; /* GOOD: what its bounds say is to be judged */
     bool refused, lacks;  /* it cannot be; as the scheme lacks something */
-    size_t sequences;
+    size_t scheme, sequences;
     spw_search_point_facts facts;
 } looked_point;
 
@@ -59,7 +59,7 @@ static bool names_a_lack(const char *message) {
 static spw_status look_at_point(const chunk *c, spw_search_states *states, size_t index,
                                 const spw_point *point, looked_point *out) {
     const size_t scheme = (size_t)(point->scheme - c->walk->plan.scheme);
-    *out = (looked_point){.fate = SPW_SEARCH_BATCH, .sequences = point->sequences};
+    *out = (looked_point){.fate = SPW_SEARCH_BATCH, .scheme = scheme, .sequences = point->sequences};
     if (is_too_large(c->walk, point)) return SPW_OK;
     out->fate = SPW_SEARCH_ALONE;
     if (spw_scheme_is_unknown_alone(point->scheme, &point->shape)) return SPW_OK;
@@ -80,66 +80,50 @@ static bool is_hopeless(const size_t value[SPW_SEARCH_DIMENSIONS]) {
            !spw_search_divides(value);
 }
 
-static void look_at_job(const chunk *c, spw_job *job, spw_search_states *states, size_t at) {
+static spw_status look_at_job(const chunk *c, spw_job *job, spw_search_states *states, size_t at) {
     const spw_search_walk *w = c->walk;
     looked_job *out = &c->job[at];
+    spw_status status = SPW_OK;
     *out = (looked_job){.kind = JOB_UNEVEN};
     spw_search_space_values(w->q->space, c->first + at, out->value);
-    if (spw_search_space_is_uneven(w->q->space, out->value)) return;
+    if (spw_search_space_is_uneven(w->q->space, out->value)) return SPW_OK;
     out->kind = JOB_IMPOSSIBLE;
-    if (is_hopeless(out->value) || spw_search_space_job(w->q->space, out->value, job) != SPW_OK) return;
+    if (is_hopeless(out->value) || spw_search_space_job(w->q->space, out->value, job) != SPW_OK)
+        return SPW_OK;
     out->kind = JOB_MADE;
     out->points = job->batches * w->schemes;
-    for (size_t p = 0; p < out->points && out->status == SPW_OK; p++) {
-        const spw_point point =
-            spw_point_of(job, &w->plan.scheme[p % w->schemes], job->sequences_per_gpu[p / w->schemes]);
-        out->status = look_at_point(c, states, c->first + at, &point, &c->point[at * c->all + p]);
+    for (size_t p = 0; p < out->points && status == SPW_OK; p++) {
+        const spw_point point = spw_search_point_at(w, job, p);
+        status = look_at_point(c, states, c->first + at, &point, &c->point[at * c->all + p]);
     }
+    return status;
 }
 
 /* Every thread has a job and states of its own. */
 static spw_status look_at_jobs(const chunk *c) {
-    int failed = SPW_OK;
+    spw_failure failure = SPW_NO_FAILURE;
 #pragma omp parallel
     {
         spw_job *job = NULL;
         spw_search_states *states = NULL;
         spw_status made = SPW_ALLOC(1, &job);
         if (made == SPW_OK) made = SPW_ALLOC(1, &states);
-        if (made != SPW_OK) {
-#pragma omp atomic write
-            failed = (int)made;
-        }
 #pragma omp for schedule(dynamic, 8)
         for (size_t i = 0; i < c->jobs; i++)
-            if (made == SPW_OK) look_at_job(c, job, states, i);
+            spw_failure_note(&failure, i, made == SPW_OK ? look_at_job(c, job, states, i) : made);
         spw_free(job), spw_free(states);
     }
-    if (failed != SPW_OK) return spw_fail((spw_status)failed, "no memory for the jobs of a search");
-    return SPW_OK;
-}
-
-/* The error of a job that a thread met, in this one. */
-static spw_status fail_again(const chunk *c, size_t at) {
-    spw_job *job = NULL;
-    spw_status status = SPW_ALLOC(1, &job);
-    if (status != SPW_OK) return status;
-    status = c->job[at].status;
-    look_at_job(c, job, NULL, at);
-    spw_free(job);
-    return c->job[at].status != SPW_OK ? c->job[at].status
-                                       : spw_fail(status, "a bound failed once; please report the job");
+    return spw_failure_tell(&failure);
 }
 
 /* --- What they found, in the order of the space --- */
 
-static spw_search_fate take_facts(spw_search_walk *w, const looked_job *job, const looked_point *point,
-                                  size_t scheme) {
+static spw_search_fate take_facts(spw_search_walk *w, const looked_job *job, const looked_point *point) {
     const spw_search_point_facts *f = &point->facts;
     spw_search_proof *proof = &w->out->proof;
     if (f->bound.least_bytes <= f->budget_bytes)
         return f->timed == w->timed ? spw_search_judge_speed(w, &f->bound) : SPW_SEARCH_UNTIMED;
-    spw_search_nearest_memory(&w->out->nearest, scheme, job->value, point->sequences,
+    spw_search_nearest_memory(&w->out->nearest, point->scheme, job->value, point->sequences,
                               (spw_search_need){f->bound.least_bytes, f->budget_bytes});
     if (proof->memory_least.bytes == 0 || f->bound.least_bytes < proof->memory_least.bytes)
         proof->memory_least = (spw_search_need){f->bound.least_bytes, f->budget_bytes};
@@ -158,8 +142,7 @@ static spw_status tell_refusal(const chunk *c, size_t at, const looked_point *po
     if (nearest->refused[0] != '\0' && !better) return SPW_OK;
     SPW_TRY(SPW_ALLOC(1, &job));
     SPW_TRY(spw_search_space_job(w->q->space, c->job[at].value, job));
-    const spw_point asked =
-        spw_point_of(job, &w->plan.scheme[p % w->schemes], job->sequences_per_gpu[p / w->schemes]);
+    const spw_point asked = spw_search_point_at(w, job, p);
     SPW_TRY(look_at_point(c, NULL, c->first + at, &asked, &again));
     spw_search_nearest_refused(nearest);
 
@@ -184,13 +167,12 @@ static spw_status tell_no_job(const chunk *c, size_t at) {
 
 static spw_status take_point(spw_search_walk *w, const chunk *c, size_t at, size_t p) {
     const looked_point *point = &c->point[at * c->all + p];
-    const size_t scheme = p % w->schemes;
     spw_search_fate fate = point->fate;
     if (point->refused) {
         const spw_status status = tell_refusal(c, at, point);
         if (status != SPW_OK) return status;
     }
-    if (fate == SPW_SEARCH_GOOD) fate = take_facts(w, &c->job[at], point, scheme);
+    if (fate == SPW_SEARCH_GOOD) fate = take_facts(w, &c->job[at], point);
     if (fate == SPW_SEARCH_GOOD) {
         w->candidate[w->candidates++] = (spw_search_candidate){.job = c->first + at,
                                                                .at = p,
@@ -200,7 +182,7 @@ static spw_status take_point(spw_search_walk *w, const chunk *c, size_t at, size
         return SPW_OK;
     }
     w->out->fate[fate]++;
-    if (fate == SPW_SEARCH_BEATEN) spw_search_leave_out(w, scheme, &point->facts.bound);
+    if (fate == SPW_SEARCH_BEATEN) spw_search_leave_out(w, point->scheme, &point->facts.bound);
     return SPW_OK;
 }
 
@@ -211,8 +193,7 @@ static spw_status take_chunk(spw_search_walk *w, const chunk *c) {
         w->out->fate[job->kind == JOB_UNEVEN ? SPW_SEARCH_GLOBAL_BATCH : SPW_SEARCH_IMPOSSIBLE] +=
             c->all - job->points;
         if (job->kind == JOB_IMPOSSIBLE) SPW_TRY(tell_no_job(c, i));
-        for (size_t p = 0; p < job->points && job->status == SPW_OK; p++) SPW_TRY(take_point(w, c, i, p));
-        if (job->status != SPW_OK) SPW_TRY(fail_again(c, i));
+        for (size_t p = 0; p < job->points; p++) SPW_TRY(take_point(w, c, i, p));
     }
 
 cleanup:

@@ -14,9 +14,7 @@ static const size_t MOST_COUNTS_BYTES = (size_t)256 << 20; /* of the places that
 
 static spw_point point_at(const spw_search_walk *w, size_t row) {
     const spw_search_group *g = &w->group;
-    const spw_job *job = &g->job[row / g->per_job];
-    return spw_point_of(job, &w->plan.scheme[row % w->schemes],
-                        job->sequences_per_gpu[row / w->schemes % g->batches]);
+    return spw_search_point_at(w, &g->job[row / g->per_job], row % g->per_job);
 }
 
 static bool drops_at_most(const spw_result_drops *drops, double most) {
@@ -265,8 +263,7 @@ static spw_status add_job(spw_search_walk *w, size_t index) {
     spw_search_space_values(w->q->space, index, g->value[at]);
     const spw_status status = spw_search_space_job(w->q->space, g->value[at], &g->job[at]);
     if (status != SPW_OK) return status;
-    g->batches = g->job[at].batches;
-    g->per_job = g->batches * w->schemes;
+    g->per_job = g->job[at].batches * w->schemes;
     g->bytes += counts_bytes(&g->job[at]);
     for (size_t i = at * g->per_job; i < (at + 1) * g->per_job; i++) {
         g->skip[i] = true;

@@ -1,4 +1,5 @@
 /* Better bounds of candidates, by the mean of their own routing, before one of them is replayed. */
+#include "base/failure.h"
 #include "base/memory.h"
 #include "sim/job/job.h"
 #include "sim/plan/search_walk.h"
@@ -19,18 +20,14 @@ static spw_status job_of(const spw_search_walk *w, const spw_search_candidate *c
     return spw_search_space_job(w->q->space, value, out);
 }
 
-static spw_point point_of(const spw_search_walk *w, size_t at, const spw_job *job) {
-    return spw_point_of(job, &w->plan.scheme[at % w->schemes], job->sequences_per_gpu[at / w->schemes]);
-}
-
-static spw_status sharpen_one(const sharing *s, spw_job *job, spw_search_candidate *c,
+static spw_status sharpen_one(const sharing *s, spw_job *job, const spw_search_candidate *c,
                               spw_search_bound *out) {
     const spw_search_walk *w = s->walk;
     spw_search_point_facts known = {
         .bound = c->bound, .budget_bytes = c->budget_bytes, .state_bytes = c->state_bytes};
     spw_status status = SPW_OK;
     SPW_TRY(job_of(w, c, job));
-    const spw_point point = point_of(w, s->at, job);
+    const spw_point point = spw_search_point_at(w, job, s->at);
     SPW_TRY(spw_search_bound_sharpen(&w->facts, &point, s->means, &known));
 
 cleanup:
@@ -40,30 +37,19 @@ cleanup:
 
 /* Several threads look, each at a candidate by itself; out [count]. */
 static spw_status sharpen_all(const sharing *s, spw_search_bound *out) {
-    spw_search_candidate *all = s->walk->candidate;
-    size_t failed = s->count;
-    spw_job *job = NULL;
-    spw_status status = SPW_OK;
+    const spw_search_candidate *all = s->walk->candidate;
+    spw_failure failure = SPW_NO_FAILURE;
 #pragma omp parallel
     {
-        spw_job *own = NULL;
-        const spw_status made = SPW_ALLOC(1, &own);
+        spw_job *job = NULL;
+        const spw_status made = SPW_ALLOC(1, &job);
 #pragma omp for schedule(dynamic, 1)
-        for (size_t i = 0; i < s->count; i++) {
-            if (made == SPW_OK && sharpen_one(s, own, &all[s->index[i]], &out[i]) == SPW_OK) continue;
-#pragma omp atomic write
-            failed = i;
-        }
-        spw_free(own);
+        for (size_t i = 0; i < s->count; i++)
+            spw_failure_note(&failure, i,
+                             made == SPW_OK ? sharpen_one(s, job, &all[s->index[i]], &out[i]) : made);
+        spw_free(job);
     }
-    if (failed == s->count) return SPW_OK;
-    SPW_TRY(SPW_ALLOC(1, &job)); /* the message is that of the thread that failed: once more, in this one */
-    SPW_TRY(sharpen_one(s, job, &all[s->index[failed]], &out[failed]));
-    status = spw_fail(SPW_EMISMATCH, "a bound failed once; please report the job");
-
-cleanup:
-    spw_free(job);
-    return status;
+    return spw_failure_tell(&failure);
 }
 
 /* What is left out says whether its scheme fits at all, and which point of it needs least: until a replay has said so, it is
@@ -90,7 +76,7 @@ static spw_status make_means(const spw_search_walk *w, size_t at, spw_search_mea
     spw_status status = SPW_OK;
     SPW_TRY(SPW_ALLOC(1, &job));
     SPW_TRY(job_of(w, c, job));
-    const spw_point point = point_of(w, c->at, job);
+    const spw_point point = spw_search_point_at(w, job, c->at);
     const spw_replay_request request = spw_plan_point_request(&w->plan, job, point.scheme);
     if (w->facts.megatron != NULL)
         SPW_TRY(spw_search_means_create(&request, &point, c->at / w->schemes, w->facts.megatron, out));

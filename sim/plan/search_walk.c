@@ -1,11 +1,16 @@
 #include "sim/plan/search_walk.h"
 
+#include "sim/job/job.h"
 #include "sim/job/replicas.h"
 
 #include <math.h>
 
 size_t spw_search_all_gpus(const spw_search_walk *w, size_t gpus) {
     return gpus * spw_job_replicas(w->plan.job);
+}
+
+spw_point spw_search_point_at(const spw_search_walk *w, const spw_job *job, size_t at) {
+    return spw_point_of(job, &w->plan.scheme[at % w->schemes], job->sequences_per_gpu[at / w->schemes]);
 }
 
 void spw_search_proceed(spw_search_walk *w, spw_progress *progress, size_t done) {

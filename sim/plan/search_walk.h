@@ -6,6 +6,7 @@
 #include "sim/plan/search_bound.h"
 #include "sim/plan/search_log.h"
 #include "sim/plan/search_run.h"
+#include "sim/schemes/point.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,7 +33,7 @@ typedef struct spw_search_group {
     spw_job *job;       /* [twins] */
     size_t *index;      /* [twins] of the space */
     size_t (*value)[SPW_SEARCH_DIMENSIONS];
-    size_t batches, per_job;   /* batches of a job, and points */
+    size_t per_job;            /* points of a job */
     bool *skip;                /* [twins][batches][schemes] as the replay has its rows */
     spw_search_candidate **of; /* the same: the candidates; NULL: none */
     unsigned *asked;           /* the same: how often the replay has asked about it */
@@ -71,6 +72,8 @@ typedef struct spw_search_walk {
 
 /* GPUs of all replicas. */
 size_t spw_search_all_gpus(const spw_search_walk *walk, size_t gpus);
+/* The point at this place among those of a job: batch by batch its schemes. */
+spw_point spw_search_point_at(const spw_search_walk *walk, const spw_job *job, size_t at);
 void spw_search_proceed(spw_search_walk *walk, spw_progress *progress, size_t done);
 
 /* GOOD: by the bound it may be one of the answers. Of what is left out the outcome has its bound. */

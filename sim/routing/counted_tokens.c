@@ -1,5 +1,6 @@
 #include "sim/routing/counted_tokens.h"
 
+#include "base/failure.h"
 #include "base/memory.h"
 #include "traces/generate/generate.h"
 #include "traces/trace.h"
@@ -132,15 +133,11 @@ static spw_status compose_rank(const spw_counted_tokens *c, size_t rank, size_t 
                               c->expert_id + rank * tokens * top_k);
 }
 
-/* By all threads; what failed once more by this one, which keeps the message. */
 static spw_status compose_ranks(const spw_counted_tokens *c, size_t tokens, uint64_t seed) {
-    size_t good = 0;
-    spw_status status = SPW_OK;
-#pragma omp parallel for schedule(dynamic, 8) reduction(+ : good)
-    for (size_t r = 0; r < c->ranks; r++) good += compose_rank(c, r, tokens, seed) == SPW_OK;
-    for (size_t r = 0; r < c->ranks && good < c->ranks && status == SPW_OK; r++)
-        status = compose_rank(c, r, tokens, seed);
-    return status;
+    spw_failure failure = SPW_NO_FAILURE;
+#pragma omp parallel for schedule(dynamic, 8)
+    for (size_t r = 0; r < c->ranks; r++) spw_failure_note(&failure, r, compose_rank(c, r, tokens, seed));
+    return spw_failure_tell(&failure);
 }
 
 spw_status spw_counted_tokens_draw(spw_counted_tokens *c, size_t step, size_t layer, size_t tokens,

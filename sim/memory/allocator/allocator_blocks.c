@@ -6,30 +6,16 @@
 
 /* --- Blocks and the order among free ones --- */
 
-static spw_status grow_array(int32_t **array, size_t used, size_t capacity) {
-    int32_t *larger = NULL;
-    spw_status status = SPW_ALLOC(capacity, &larger);
-    if (status != SPW_OK) return status;
-    if (used > 0) memcpy(larger, *array, used * sizeof *larger);
-    spw_free(*array);
-    *array = larger;
-    return SPW_OK;
-}
-
 /* Every list can hold every block, so that only the making of a block can fail. */
 static spw_status reserve_block(spw_allocator *a) {
     if (a->spares > 0 || a->blocks < a->capacity) return SPW_OK;
     const size_t capacity = a->capacity == 0 ? 64 : 2 * a->capacity;
     if (capacity > INT32_MAX) return spw_fail(SPW_EARG, "more than %d blocks", INT32_MAX / 2);
     spw_status status = SPW_OK;
-    spw_block *larger = NULL;
     for (size_t p = 0; p < SPW_POOLS && a->settings.expandable_segments; p++)
-        SPW_TRY(grow_array(&a->pool[p].unmapped, a->pool[p].unmappeds, capacity));
-    SPW_TRY(grow_array(&a->spare, a->spares, capacity));
-    SPW_TRY(SPW_ALLOC(capacity, &larger));
-    if (a->blocks > 0) memcpy(larger, a->block, a->blocks * sizeof *larger);
-    spw_free(a->block);
-    a->block = larger;
+        SPW_TRY(SPW_RESIZE(capacity, &a->pool[p].unmapped));
+    SPW_TRY(SPW_RESIZE(capacity, &a->spare));
+    SPW_TRY(SPW_RESIZE(capacity, &a->block));
     a->capacity = capacity;
 
 cleanup:

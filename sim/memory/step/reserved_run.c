@@ -1,4 +1,5 @@
 /* The runs of a step: every rank that is followed by itself, one run after the other. */
+#include "base/failure.h"
 #include "base/memory.h"
 #include "sim/memory/step/reserved_memory.h"
 #include "sim/memory/step/reserved_parts.h"
@@ -227,16 +228,10 @@ cleanup:
 
 /* Several threads make them, each those of a stage. */
 static spw_status make_lists(spw_reserved_memory *m, int runs) {
-    spw_status status = SPW_OK;
+    spw_failure failure = SPW_NO_FAILURE;
 #pragma omp parallel for schedule(dynamic, 1)
-    for (size_t s = 0; s < m->stages; s++) {
-        const spw_status one = make_stage_lists(m, s, runs);
-        if (one != SPW_OK) {
-#pragma omp atomic write
-            status = one;
-        }
-    }
-    return status;
+    for (size_t s = 0; s < m->stages; s++) spw_failure_note(&failure, s, make_stage_lists(m, s, runs));
+    return spw_failure_tell(&failure);
 }
 
 /* Where several ranks of a stage begin, they do it by one. */
@@ -350,6 +345,7 @@ static size_t twin_of(const spw_reserved_memory *m, size_t place) {
 
 static spw_status run_ranks(spw_reserved_memory *m, size_t step, int runs) {
     const int places = (int)spw_reserved_places(m);
+    spw_failure failure = SPW_NO_FAILURE;
     spw_status status = make_lists(m, runs);
     if (status == SPW_OK) status = begin_stages(m);
     for (size_t i = 0; i < (size_t)places; i++)
@@ -359,26 +355,20 @@ static spw_status run_ranks(spw_reserved_memory *m, size_t step, int runs) {
         lists l = no_lists();
 #pragma omp for schedule(dynamic, 1)
         for (int i = 0; i < places; i++) {
-            spw_status so_far;
-#pragma omp atomic read
-            so_far = status;
-            if (so_far != SPW_OK || m->place[i].memory == NULL || m->place[i].twin != (size_t)i) continue;
-            const spw_status one = rank_runs(m, (size_t)i, runs, &l);
-            if (one != SPW_OK) {
-#pragma omp atomic write
-                status = one;
-            }
+            const bool alone = m->place[i].memory != NULL && m->place[i].twin == (size_t)i;
+            if (alone && !spw_failure_is_there(&failure))
+                spw_failure_note(&failure, (size_t)i, rank_runs(m, (size_t)i, runs, &l));
         }
         destroy_lists(&l);
     }
     drop_shared(m);
+    if (status == SPW_OK) status = spw_failure_tell(&failure);
     for (int i = 0; i < places && status == SPW_OK && runs > 1; i++) {
         spw_reserved_rank *rank = &m->place[i];
         if (rank->memory == NULL || rank->twin == (size_t)i) continue;
         memcpy(rank->turn, m->place[rank->twin].turn, STEADY * sizeof *rank->turn);
     }
-    /* here: what a thread says of a failure is its own */
-    return status == SPW_OK ? SPW_OK : spw_fail(status, "the allocator's replay of step %zu failed", step);
+    return status == SPW_OK ? SPW_OK : spw_fail_within(status, "the allocator's replay of step %zu", step);
 }
 
 spw_status spw_reserved_run(spw_reserved_memory *m, size_t step, int runs) {

@@ -446,6 +446,33 @@ static void test_host_memory(void) {
     CHECK(succeeded);
 }
 
+/* Several threads replay ranks: what one of them met is said, and of which step. */
+static void test_says_what_failed(void) {
+    const spw_job job = make_job(SPW_REMAT_FULL, 8.0);
+    const spw_point point = spw_point_of(&job, &scheme, 1);
+    spw_footprint f;
+    CHECK_OK(spw_footprint_compute(&point, NULL, &f));
+    const spw_reserved_request request = {
+        .point = &point, .footprint = &f, .ranks = MANY, .layers = LAYERS, .steps = FEW_STEPS};
+    uint64_t live[MANY];
+    size_t of_step = 0;
+    bool succeeded = false;
+    for (int n = 0; n < 1000 && !succeeded; n++) {
+        spw_reserved_memory *memory = NULL;
+        CHECK_OK(spw_reserved_memory_create(&request, &memory));
+        note_many(memory, 0, live);
+        spw_alloc_fail_after(n);
+        const spw_status status = spw_reserved_memory_end_step(memory, 0, live);
+        CHECK(status == spw_settle(status)); /* what failed was passed on */
+        spw_alloc_fail_after(-1);
+        succeeded = status == SPW_OK;
+        CHECK(succeeded || (status == SPW_ENOMEM && strstr(spw_last_error(), "cannot allocate") != NULL));
+        if (!succeeded) of_step += strstr(spw_last_error(), "replay of step 0: cannot allocate") != NULL;
+        spw_reserved_memory_destroy(memory);
+    }
+    CHECK(succeeded && of_step > 0);
+}
+
 int main(void) {
     test_by_hand();
     test_pieces();
@@ -455,5 +482,6 @@ int main(void) {
     test_verdicts();
     test_fullest();
     test_host_memory();
+    test_says_what_failed();
     return check_done();
 }

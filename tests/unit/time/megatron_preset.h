@@ -2,6 +2,7 @@
 #ifndef SPW_TESTS_MEGATRON_PRESET_H
 #define SPW_TESTS_MEGATRON_PRESET_H
 
+#include "sim/score/megatron/measured_time.h"
 #include "sim/time/megatron/megatron_doubt.h"
 
 #include "tests/unit/check.h"
