@@ -60,7 +60,7 @@ static spw_status run(const spw_process *process, bool heard, FILE *printed, str
 spw_status spw_process_use_of(const spw_process *process, uint64_t repeats, spw_process_use *out,
                               bool *good) {
     double taken[SPW_PROCESS_REPEATS], said[SPW_PROCESS_REPEATS];
-    struct rusage use;
+    struct rusage use = {.ru_maxrss = 0};
     FILE *printed = tmpfile();
     spw_status status = SPW_OK;
     *out = (spw_process_use){.said = NAN};

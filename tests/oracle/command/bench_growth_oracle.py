@@ -47,7 +47,7 @@ replay:
   values: [1, 2, 3]
   texts: ["1", "1,2", "1,2,4"]
   trace: --experts 64 --top-k 8 --layers 1 --ranks 8 --tokens-per-rank 2048 --steps $value
-  words: --model olmoe-1b-7b {JOB} --sequences-per-gpu $text
+  words: --model olmoe-1b-7b {JOB} --sequences-per-gpu $text --steps 0:$value
 search:
   values: [1, 2, 3]
   words: --model olmoe-1b-7b {JOB} --sequences-per-gpu $value --over expert-parallel=8 --over pipeline=1 --over micro-batches=1 --over remat=full
