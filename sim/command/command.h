@@ -61,6 +61,7 @@ spw_status spw_command_bench_reference(int argc, char **argv);
 spw_status spw_command_bench_allocator(int argc, char **argv);
 spw_status spw_command_bench_plan(int argc, char **argv);
 spw_status spw_command_bench_search(int argc, char **argv);
+spw_status spw_command_bench_growth(int argc, char **argv);
 spw_status spw_command_bench_dispatch(int argc, char **argv);
 spw_status spw_command_bench_layer(int argc, char **argv);
 

@@ -221,7 +221,7 @@ spw_status spw_search_means_bytes(const spw_search_means *m, const spw_point *po
     const size_t micro_batches = spw_pipeline_of(point->job).micro_batches;
     spw_stage_memory memory;
     spw_status status = SPW_OK;
-    SPW_TRY(spw_stage_memory_create(point, SPW_SEARCH_FULL_RANKS, m->layers, 1, m->kinds, &memory));
+    SPW_TRY(spw_stage_memory_create(point, SPW_SEARCH_FULL_RANKS, m->layers, 1, m->kinds, true, &memory));
     spw_stage_memory_begin(&memory);
     for (size_t i = 0; i < m->layers * micro_batches; i++) {
         const size_t layer = i / micro_batches, micro_batch = i % micro_batches;

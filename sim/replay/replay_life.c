@@ -83,21 +83,16 @@ spw_replay_counts spw_replay_kind_of(const spw_replay_work *r, size_t scheme) {
                                                                                      : SPW_REPLAY_BY_LAW;
 }
 
-static bool asks_for_drops_alone(const spw_replay_request *q) {
-    return q->drops_alone && q->imbalance == NULL;
-}
-
 static void find_kinds(spw_replay_work *r) {
     const spw_replay_request *q = r->request;
-    const bool drops = asks_for_drops_alone(q);
     r->reads = q->balancer != NULL || !q->skips_lost_tokens;
     r->all_tokens = !spw_replay_draws_counts(q);
     for (size_t i = 0; i < r->row_count; i++) {
         if (spw_replay_skips(r, i)) continue;
         r->wants[spw_replay_kind_of(r, i % q->schemes)] = true;
         const spw_scheme *scheme = &q->scheme[i % q->schemes];
-        r->reads =
-            r->reads || (spw_replay_looks_at_choices(scheme) && !spw_selection_by_counts(scheme, drops));
+        r->reads = r->reads || (spw_replay_looks_at_choices(scheme) &&
+                                !spw_selection_by_counts(scheme, r->frame.drops_alone));
     }
 }
 
@@ -175,7 +170,7 @@ static spw_status create_places(spw_replay_work *r) {
                         placement, sequences, spw_counts_parts_of(r->request->scheme, r->request->schemes),
                         &r->counts[k][i]));
             SPW_TRY(spw_selection_create(placement, &shape, &r->selection[i]));
-            if (asks_for_drops_alone(r->request)) spw_selection_drops_alone(r->selection[i]);
+            if (r->frame.drops_alone) spw_selection_drops_alone(r->selection[i]);
         }
         for (size_t k = 0; k < SPW_REPLAY_COUNTS_KINDS && b == 0; k++)
             if (r->wants[k]) SPW_TRY(spw_segment_counts_create(placement, &r->cache[k][i / r->batches]));
@@ -205,7 +200,8 @@ spw_status spw_replay_work_create(spw_replay_work *r) {
                                   .parts = pipeline.stages > 1 || pipeline.micro_batches > 1,
                                   .micro_batches = pipeline.micro_batches,
                                   .kinds = spw_replay_micro_batch_kinds(q),
-                                  .stages = pipeline.stages};
+                                  .stages = pipeline.stages,
+                                  .drops_alone = q->drops_alone && q->imbalance == NULL};
     find_kinds(r);
     SPW_TRY(check(r));
     SPW_TRY(compose(r));

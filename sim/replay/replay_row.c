@@ -123,7 +123,8 @@ spw_status spw_replay_row_create(const spw_replay_frame *f, const spw_job *job, 
     limit_groups(q, &time.point.shape);
     row->timed = spw_replay_time_covers(&time);
     if (row->timed) SPW_TRY(spw_replay_time_create(&time, &row->time));
-    SPW_TRY(spw_stage_memory_create(&row->point, f->ranks, f->layers, f->steps, f->kinds, &row->memory));
+    SPW_TRY(spw_stage_memory_create(&row->point, f->ranks, f->layers, f->steps, f->kinds, !f->drops_alone,
+                                    &row->memory));
     if (q->overload) {
         const spw_overload_shape overload = {f->ranks, row->point.shape.ranks, f->layers, &job->model,
                                              spw_pipeline_of(job)};
@@ -240,8 +241,9 @@ static uint64_t note_group(const spw_replay_row *row, const spw_counts *counts,
     uint64_t *rows = (uint64_t *)(note + 1), *sent = rows + ranks, *received = sent + ranks,
              *dropped = received + ranks, sum = 0;
     spw_rank_rows *of_rank = (spw_rank_rows *)(dropped + ranks);
-    spw_traffic_compute(&(spw_routed_group){row->point.scheme, &row->point.shape, selected, group}, flow,
-                        !spw_remat_keeps_experts(row->point.job->remat), &note->traffic, sent, received);
+    if (!row->frame->drops_alone)
+        spw_traffic_compute(&(spw_routed_group){row->point.scheme, &row->point.shape, selected, group}, flow,
+                            !spw_remat_keeps_experts(row->point.job->remat), &note->traffic, sent, received);
     for (size_t d = 0; d < ranks; d++) {
         rows[d] = flow->rows[d];
         dropped[d] = flow->dropped[d];
@@ -299,7 +301,8 @@ spw_status spw_replay_row_note(const spw_replay_row *row, const spw_counts *coun
     SPW_TRY(spw_note_add(out, time + groups * group + sizeof tail, &at));
     for (size_t g = 0; g < groups; g++)
         dropped += note_group(row, counts, selection, g, at, (char *)at + time + g * group);
-    SPW_TRY(note_network(row, selection, at, (const char *)at + time, group, &tail.levels));
+    if (!f->drops_alone)
+        SPW_TRY(note_network(row, selection, at, (const char *)at + time, group, &tail.levels));
     if (dropped > 0 && !f->request->skips_lost_tokens) {
         SPW_TRY(spw_selection_lost_tokens(selection, &lost));
         for (size_t rank = 0; rank < f->ranks; rank++) tail.lost += lost[rank];

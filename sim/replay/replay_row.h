@@ -29,6 +29,7 @@ typedef struct spw_replay_frame {
     size_t kinds;         /* of them: those behind the first `kinds` are as these in turn */
     size_t stages;
     size_t ranks, layers, steps; /* ranks: of one stage; layers and steps of the replay */
+    bool drops_alone; /* of a row nothing else is made: no traffic, and no memory that follows the routing */
 } spw_replay_frame;
 
 typedef struct spw_replay_row {

@@ -61,7 +61,7 @@ cleanup:
 }
 
 spw_status spw_stage_memory_create(const spw_point *point, size_t ranks, size_t layers, size_t steps,
-                                   size_t kinds, spw_stage_memory *m) {
+                                   size_t kinds, bool follows, spw_stage_memory *m) {
     spw_status status = SPW_OK;
     *m = (spw_stage_memory){.point = *point,
                             .pipeline = spw_pipeline_of(point->job),
@@ -69,7 +69,7 @@ spw_status spw_stage_memory_create(const spw_point *point, size_t ranks, size_t 
                             .layers = layers,
                             .kinds = kinds};
     SPW_TRY(build_layers(m));
-    m->routed = spw_layer_is_dynamic(&m->layer[0]);
+    m->routed = follows && spw_layer_is_dynamic(&m->layer[0]);
     m->frees = spw_footprint_frees(point->scheme);
     SPW_TRY(SPW_ALLOC(m->pipeline.stages, &m->footprint));
     SPW_TRY(SPW_ALLOC(steps, &m->step_peak));

@@ -54,9 +54,11 @@ typedef struct spw_stage_memory {
     spw_rank_rows *worst_rows; /* [layers] of that rank in that step; NULL where nothing is routed */
 } spw_stage_memory;
 
-/* Footprints with balanced routing. What the point names is borrowed. kinds: of micro-batches, at least 1. */
+/* Footprints with balanced routing. What the point names is borrowed. kinds: of micro-batches, at least 1. follows: memory that follows
+ * the routing is asked for; else all is as with balanced routing. */
 SPW_MUST_CHECK spw_status spw_stage_memory_create(const spw_point *point, size_t ranks, size_t layers,
-                                                  size_t steps, size_t kinds, spw_stage_memory *out);
+                                                  size_t steps, size_t kinds, bool follows,
+                                                  spw_stage_memory *out);
 void spw_stage_memory_destroy(spw_stage_memory *memory); /* a zeroed one is fine */
 
 void spw_stage_memory_begin(spw_stage_memory *memory); /* a step */

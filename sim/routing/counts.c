@@ -410,6 +410,16 @@ static size_t lines_of(const spw_counts *c) {
     return lines;
 }
 
+/* Returns the sum of what is left. */
+static uint64_t limit_line(const uint32_t *routed, size_t experts, uint32_t most, uint32_t *out) {
+    uint64_t sum = 0;
+    for (size_t x = 0; x < experts; x++) {
+        out[x] = routed[x] < most ? routed[x] : most;
+        sum += out[x];
+    }
+    return sum;
+}
+
 spw_status spw_counts_limit(const spw_counts *c, size_t capacity, spw_counts *out) {
     const size_t ranks = c->placement.ranks, experts = c->placement.experts, lines = lines_of(c);
     const uint32_t most = capacity < UINT32_MAX ? (uint32_t)capacity : UINT32_MAX;
@@ -417,10 +427,8 @@ spw_status spw_counts_limit(const spw_counts *c, size_t capacity, spw_counts *ou
     spw_status status = SPW_OK;
     SPW_TRY(SPW_ALLOC(lines, &sum));
     SPW_TRY(spw_counts_reserve(out, lines));
-    for (size_t i = 0; i < lines * experts; i++) {
-        out->routed[i] = c->routed[i] < most ? c->routed[i] : most;
-        sum[i / experts] += out->routed[i];
-    }
+    for (size_t line = 0; line < lines; line++)
+        sum[line] = limit_line(c->routed + line * experts, experts, most, out->routed + line * experts);
     out->shared = c->shared;
     memcpy(out->tokens, c->tokens, ranks * sizeof *out->tokens);
     if (c->shared) memcpy(out->line, c->line, ranks * sizeof *out->line);

@@ -314,6 +314,28 @@ cleanup:
     return status;
 }
 
+/* What the scheme sends of each group; nothing where drops alone are asked for and the counts say all of them. */
+static spw_status flow_groups(spw_selection *s, const spw_counts *counts, size_t limits) {
+    uint32_t *line = s->line;
+    spw_status status = SPW_OK;
+    if (s->drops_alone && spw_selection_by_counts(s->scheme, true)) {
+        memset(s->rows, 0, s->placement.ranks * sizeof *s->rows);
+        memset(s->dropped, 0, s->placement.ranks * sizeof *s->dropped);
+        return SPW_OK;
+    }
+    for (size_t g = 0; g < s->groups && status == SPW_OK; g++) {
+        const spw_routed_group group = {s->scheme, &s->shape, s->counts, g};
+        s->flow[g].limit = limits > 0 ? s->limit + g * limits : NULL;
+        s->flow[g].chosen = counts;
+        s->flow[g].line = line;
+        s->flow[g].too_many = false;
+        s->scheme->type->routing.flow(&group, &s->flow[g]);
+        status = spw_flow_check(s->scheme, &s->flow[g]);
+        line += spw_flow_lines(&group) * s->shape.ranks;
+    }
+    return status;
+}
+
 spw_status spw_selection_run(spw_selection *s, const spw_scheme *scheme, const spw_counts *counts,
                              const spw_trace_record *record, const spw_layout *layout) {
     const spw_drop_rule rule = rule_of(s, scheme, counts);
@@ -327,20 +349,9 @@ spw_status spw_selection_run(spw_selection *s, const spw_scheme *scheme, const s
     if (status == SPW_OK) status = need_limits(s, s->groups * limits);
     if (status == SPW_OK && rule != SPW_DROP_BY_LIMIT) status = keep_some(s, &kept);
     if (status == SPW_OK) status = need_lines(s);
-    uint32_t *line = s->line;
-    for (size_t g = 0; g < s->groups && status == SPW_OK; g++) {
-        const size_t first = g * s->shape.ranks;
-        const spw_routed_group group = {s->scheme, &s->shape, s->counts, g};
-        s->flow[g].limit = limits > 0 ? s->limit + g * limits : NULL;
-        s->flow[g].chosen = counts;
-        s->flow[g].line = line;
-        s->flow[g].too_many = false;
-        scheme->type->routing.flow(&group, &s->flow[g]);
-        status = spw_flow_check(scheme, &s->flow[g]);
-        line += spw_flow_lines(&group) * s->shape.ranks;
-        for (size_t r = first; r < first + s->shape.ranks; r++)
-            s->dropped[r] += counts->assignments[r] - kept->assignments[r];
-    }
+    if (status == SPW_OK) status = flow_groups(s, counts, limits);
+    for (size_t r = 0; r < s->placement.ranks && status == SPW_OK; r++)
+        s->dropped[r] += counts->assignments[r] - kept->assignments[r];
     return status;
 }
 

@@ -295,6 +295,12 @@ void spw_stated_routing_destroy(spw_stated_routing *r) {
     *r = (spw_stated_routing){.counts = NULL};
 }
 
+static uint64_t sum_of(const uint32_t *line, size_t experts) {
+    uint64_t sum = 0;
+    for (size_t x = 0; x < experts; x++) sum += line[x];
+    return sum;
+}
+
 static spw_status rows_of(const spw_point *point, double imbalance, const double *inclusion,
                           spw_stated_rows *out) {
     spw_stated_routing r;
@@ -305,11 +311,15 @@ static spw_status rows_of(const spw_point *point, double imbalance, const double
     const size_t ranks = r.shape.ranks;
     spw_rank_rows rows[SPW_TRAFFIC_MAX_RANKS];
     spw_traffic_rows(&r.shape, &r.flow, rows);
+    const uint32_t *before = NULL;
+    uint64_t routed = 0; /* of a rank; equal ranks share a line */
     for (size_t d = 0; d < ranks; d++) {
+        const uint32_t *line = spw_counts_routed_of(r.counts, d);
+        if (line != before) routed = sum_of(line, r.shape.experts);
+        before = line;
         if (d == 0 || (inclusion != NULL && rows[d].held > out->busy.held)) out->busy = rows[d];
         out->mean += (double)r.flow.rows[d] / (double)ranks;
-        lost += r.shape.assignments + r.flow.dropped[d];
-        for (size_t x = 0; x < r.shape.experts; x++) lost -= spw_counts_routed_of(r.counts, d)[x];
+        lost += r.shape.assignments + r.flow.dropped[d] - routed;
     }
     out->dropped = (double)lost / ((double)ranks * (double)r.shape.assignments);
     spw_stated_routing_destroy(&r);

@@ -34,6 +34,8 @@ const spw_command_row spw_bench_parts[] = {
      "processor time of a plan of six public jobs, beside another planner's program", NULL},
     {"search", spw_command_bench_search,
      "points a minute of a search over a named space, and how many of them it plans wholly", NULL},
+    {"growth", spw_command_bench_growth,
+     "how time and memory of plan, replay and search grow, by GPUs, experts, layers and more", NULL},
     {"kernels", bench_kernels,
      "the GPU's kernels beside its ceilings: [gemm | local]; needs a build with SPW_CUDA", NULL},
     {"dispatch", spw_command_bench_dispatch,

@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 #include "base/progress.h"
+#include "sim/command/bench/process_use.h"
 #include "sim/command/job_options.h"
 #include "sim/print/table.h"
 #include "sim/statistics/quantiles.h"
@@ -14,12 +15,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { REPEATS = 5, MOST_REPEATS = 99, MOST_WORDS = 32 };
+enum { REPEATS = 5, MOST_WORDS = 32 };
 
 static const double MIB = 1048576.0;
 
@@ -61,7 +61,8 @@ static error_t bench_plan_parse(int key, char *text, struct argp_state *state) {
     case 'r': o->routing = text; return 0;
     case OPTION_BESIDE: o->beside = text; return 0;
     case 'n':
-        if (o->status == SPW_OK) o->status = spw_parse_count("--repeats", text, MOST_REPEATS, &o->repeats);
+        if (o->status == SPW_OK)
+            o->status = spw_parse_count("--repeats", text, SPW_PROCESS_REPEATS, &o->repeats);
         return 0;
     case 'f':
         if (o->status == SPW_OK) o->status = spw_command_format(text, &o->format);
@@ -108,32 +109,10 @@ static int words_of(const bench_job *job, const char *routing, char *word[MOST_W
     return words;
 }
 
-static double processor_s(const struct rusage *use) {
-    return (double)(use->ru_utime.tv_sec + use->ru_stime.tv_sec) +
-           1e-6 * (double)(use->ru_utime.tv_usec + use->ru_stime.tv_usec);
-}
-
-static void print_nowhere(void) {
-    const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    if (nowhere < 0) return;
-    (void)dup2(nowhere, STDOUT_FILENO);
-    (void)dup2(nowhere, STDERR_FILENO);
-    (void)close(nowhere);
-}
-
-/* The number that stands in a file from its beginning on; NAN: none does. */
-static double number_in(FILE *file) {
-    char text[64] = "", *end = text;
-    rewind(file);
-    const size_t bytes = fread(text, 1, sizeof text - 1, file);
-    const double number = bytes > 0 ? strtod(text, &end) : NAN;
-    return end != text && isfinite(number) ? number : NAN;
-}
-
 /* In a child: the first plan reads what all share, those behind it are written. Never returns. */
 static void plan_in_turn(int words, char **word, uint64_t repeats, int to) {
     bool good = true;
-    print_nowhere();
+    spw_process_print_nowhere(false);
     for (uint64_t i = 0; i <= repeats && good; i++) {
         double begin = 0.0, end = 0.0, taken = 0.0;
         char *copy[MOST_WORDS];
@@ -149,7 +128,7 @@ static void plan_in_turn(int words, char **word, uint64_t repeats, int to) {
 /* The median's seconds in one process. */
 static spw_status time_in_turn(const bench_job *job, const bench_options *o, double *out) {
     char *word[MOST_WORDS] = {NULL};
-    double taken[MOST_REPEATS];
+    double taken[SPW_PROCESS_REPEATS];
     size_t there = 0;
     int ends[2], wait_status = 0;
     const int words = words_of(job, o->routing, word);
@@ -171,48 +150,6 @@ static spw_status time_in_turn(const bench_job *job, const bench_options *o, dou
     return SPW_OK;
 }
 
-typedef struct run_use {
-    double seconds, bytes;
-    double said; /* what it printed, if that is a number; else NAN */
-} run_use;
-
-/* The median of whole processes, and the largest memory; not `there`: one failed. */
-static spw_status time_processes(const char *program, char **word, uint64_t repeats, run_use *out,
-                                 bool *there) {
-    double taken[MOST_REPEATS], said[MOST_REPEATS];
-    FILE *printed = tmpfile();
-    *out = (run_use){.said = NAN};
-    *there = true;
-    if (printed == NULL) return spw_fail(SPW_EIO, "bench plan: no temporary file: %s", strerror(errno));
-    for (uint64_t i = 0; i < repeats && *there; i++) {
-        struct rusage use;
-        int wait_status = 0;
-        rewind(printed);
-        (void)!ftruncate(fileno(printed), 0);
-        const pid_t child = fork();
-        if (child < 0) {
-            (void)fclose(printed);
-            return spw_fail(SPW_EIO, "bench plan: no process: %s", strerror(errno));
-        }
-        if (child == 0) {
-            print_nowhere();
-            (void)dup2(fileno(printed), STDOUT_FILENO);
-            (void)unsetenv("OMP_WAIT_POLICY"); /* a start by hand has none, either */
-            (void)setenv("_", program, 1);     /* which a shell notes, and this one's start has used up */
-            (void)execvp(program, word);
-            _exit(127);
-        }
-        *there = wait4(child, &wait_status, 0, &use) == child && wait_status == 0;
-        taken[i] = processor_s(&use);
-        said[i] = number_in(printed);
-        out->bytes = fmax(out->bytes, 1024.0 * (double)use.ru_maxrss);
-    }
-    (void)fclose(printed);
-    if (*there) out->said = spw_quantile(said, repeats, 0.5);
-    if (*there) out->seconds = spw_quantile(taken, repeats, 0.5);
-    return SPW_OK;
-}
-
 static spw_status gpus_of(const bench_job *job, char out[32]) {
     const char *nodes = strchr(job->cluster, 'x');
     const long count = nodes != NULL ? 8 * strtol(nodes + 1, NULL, 10) : 0;
@@ -223,37 +160,39 @@ static spw_status gpus_of(const bench_job *job, char out[32]) {
 static spw_status add_row(const bench_job *job, const bench_options *o, spw_table *table) {
     char *word[MOST_WORDS] = {NULL}, gpus[32];
     double in_turn = 0.0;
-    run_use own, other = {.bytes = 0.0};
+    spw_process_use own, other = {.bytes = 0.0};
     bool planned = false, there = false;
     spw_status status = SPW_OK;
     SPW_TRY(gpus_of(job, gpus));
     SPW_TRY(time_in_turn(job, o, &in_turn));
     char *own_word[MOST_WORDS + 1] = {(char *)(uintptr_t) "spillway"};
     (void)words_of(job, o->routing, own_word + 1);
-    SPW_TRY(time_processes("/proc/self/exe", own_word, o->repeats, &own, &planned));
+    SPW_TRY(spw_process_use_of(&(spw_process){.program = SPW_OWN_PROGRAM, .word = own_word}, o->repeats, &own,
+                               &planned));
     if (!planned) SPW_TRY(spw_fail(SPW_EIO, "bench plan: a process that plans %s failed", job->model));
     if (o->beside != NULL) {
         const char *const text[] = {o->beside,     job->model,  gpus,
                                     job->pipeline, job->expert, job->micro_batches};
         for (size_t i = 0; i < sizeof text / sizeof *text; i++) word[i] = (char *)(uintptr_t)text[i];
-        SPW_TRY(time_processes(o->beside, word, o->repeats, &other, &there));
+        SPW_TRY(spw_process_use_of(&(spw_process){.program = o->beside, .word = word}, o->repeats, &other,
+                                   &there));
     }
     spw_table_text(spw_table_in(table, "model", "model"), job->model);
     spw_table_text(spw_table_in(table, "gpus", "GPUs"), gpus);
     spw_table_scaled(spw_table_in(table, "in_one_process_s", "in one process, ms"), in_turn, 1e-3, "%.0f");
-    spw_table_scaled(spw_table_in(table, "process_s", "a process, ms"), own.seconds, 1e-3, "%.0f");
+    spw_table_scaled(spw_table_in(table, "process_s", "a process, ms"), own.median_s, 1e-3, "%.0f");
     spw_table_scaled(spw_table_in(table, "process_bytes", "MiB"), own.bytes, MIB, "%.0f");
     if (o->beside == NULL) goto cleanup;
     spw_table_scaled(spw_table_in(table, "other_in_one_process_s", "the other's, ms"),
                      there ? other.said : NAN, 1e-3, "%.0f");
-    spw_table_scaled(spw_table_in(table, "other_process_s", "its process, ms"), there ? other.seconds : NAN,
+    spw_table_scaled(spw_table_in(table, "other_process_s", "its process, ms"), there ? other.median_s : NAN,
                      1e-3, "%.0f");
     spw_table_scaled(spw_table_in(table, "other_process_bytes", "its MiB"), there ? other.bytes : NAN, MIB,
                      "%.0f");
     spw_table_real(spw_table_in(table, "in_one_process_ratio", "over ours"),
                    there ? other.said / in_turn : NAN, "%.1f");
     spw_table_real(spw_table_in(table, "process_ratio", "its process over ours"),
-                   there ? other.seconds / own.seconds : NAN, "%.1f");
+                   there ? other.median_s / own.median_s : NAN, "%.1f");
 
 cleanup:
     return status;

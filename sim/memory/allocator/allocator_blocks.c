@@ -96,12 +96,26 @@ static void unmark(const spw_allocator *a, spw_pool *pool, int32_t block) {
         pool->there[b->sizes / 64] &= ~((uint64_t)1 << b->sizes % 64);
 }
 
+/* The first free block that is not before `wanted`. Long traces leave hundreds of blocks of one size: the place is looked for from
+ * the smallest and from the largest of its sizes at once. */
+static int32_t find_place(const spw_allocator *a, const spw_pool *pool, const spw_block *wanted) {
+    int32_t up = spw_pool_first_from(pool, wanted->sizes),
+            above = spw_pool_first_from(pool, wanted->sizes + 1U);
+    for (;;) {
+        if (up == above || !is_before(&a->block[up], wanted)) return up;
+        up = a->block[up].larger;
+        const int32_t down = above != SPW_NO_BLOCK ? a->block[above].smaller : pool->last;
+        if (is_before(&a->block[down], wanted)) return above; /* there is one: `up` has passed it */
+        above = down;
+    }
+}
+
 void spw_allocator_put_free(spw_allocator *a, int32_t block) {
     spw_block *b = &a->block[block];
     spw_pool *pool = &a->pool[b->pool];
     b->sizes = spw_sizes_of(b->bytes);
     pool->number = 0;
-    const int32_t larger = find_from(a, spw_pool_first_from(pool, b->sizes), b->bytes, b->address),
+    const int32_t larger = find_place(a, pool, b),
                   smaller = larger != SPW_NO_BLOCK ? a->block[larger].smaller : pool->last;
     b->waiting_since = a->searches[pool->small];
     b->smaller = smaller;
