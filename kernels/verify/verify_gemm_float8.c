@@ -34,7 +34,7 @@ static spw_status operand_create(size_t codes, size_t scales, uint64_t seed, boo
     SPW_TRY(spw_device_array_create(scales * sizeof(float), &o->device_scale));
     for (size_t i = 0; i < codes; i++) {
         const uint64_t bits = spw_number_bits(seed, i) >> 20;
-        const uint8_t magnitude = (uint8_t)(bits % 127), sign = bits & 1ull << 40 ? 0x80 : 0;
+        const uint8_t magnitude = (uint8_t)(bits % 127), sign = (uint8_t)(bits >> 33 & 0x80); /* bit 40 */
         o->code[i] =
             exact ? spw_float8_from_float(spw_number(SPW_NUMBERS_INTEGER, seed, i), SPW_FLOAT8_SATURATE)
                   : (uint8_t)(sign | magnitude);

@@ -333,14 +333,14 @@ static void check_weights(fused *k, bool first) {
           first ? "weights added, x gathered" : "weights added, dy gathered");
 }
 
-static spw_status verify(const spw_gemm_case *c, const between *between, damage wrong, bool gathers,
+static spw_status verify(const spw_gemm_case *c, const between *kind, damage wrong, bool gathers,
                          bool transposed, spw_judge *judge) {
     static void (*const parts[])(fused *) = {check_up, check_down};
     spw_status status = SPW_OK;
-    for (int part = 0; part < (between == betweens ? 4 : 2);
+    for (int part = 0; part < (kind == betweens ? 4 : 2);
          part++) { /* weights' gradients know no activation */
         fused k = {.c = c,
-                   .between = between,
+                   .between = kind,
                    .judge = judge,
                    .damage = wrong,
                    .gathers = gathers,

@@ -18,8 +18,8 @@ TOOLS = {
 echo "$*" >> "$LOG"
 [ "$1" = --preset ] || exit 0
 mkdir -p build/release/sim
-for word in "$@"; do case "$word" in -DSPW_TESTS=*) tests=${word#-DSPW_TESTS=} ;; esac; done
-printf 'CMAKE_HOME_DIRECTORY:INTERNAL=%s\\nSPW_TESTS:BOOL=%s\\n' "$PWD" "$tests" > build/release/CMakeCache.txt
+for word in "$@"; do case "$word" in -DSPW_TESTS=*) tests=${word#*=} ;; -DSPW_SANITIZE_WHOLE=*) whole=${word#*=} ;; esac; done
+printf 'CMAKE_HOME_DIRECTORY:INTERNAL=%s\\nSPW_TESTS:BOOL=%s\\nSPW_SANITIZE_WHOLE:BOOL=%s\\n' "$PWD" "$tests" "$whole" > build/release/CMakeCache.txt
 touch build/release/build.ninja
 printf '#!/bin/sh\\necho "$@"\\n' > build/release/sim/spillway
 chmod +x build/release/sim/spillway
