@@ -201,7 +201,8 @@ static found walk_through(const spw_stage_memory *m, size_t place) {
                                  m->layers,
                                  each,
                                  {f->live_set.backward_bytes, saves ? f->live_set.saved_bytes : 0},
-                                 m->kinds};
+                                 m->kinds,
+                                 !saves};
     found out = {.memory = {.rows = f->rows, .walked = true, .saved = {.stays = m->held[place].stays}},
                  .layer = SIZE_MAX};
     spw_stage_walk_run(m->walk[stage], &uses, &out.memory.peaks);

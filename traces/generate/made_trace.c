@@ -1,6 +1,7 @@
 #include "traces/generate/made_trace.h"
 
 #include "base/memory.h"
+#include "traces/generate/count_normal.h"
 #include "traces/trace_internal.h"
 
 #include <stdio.h>
@@ -19,7 +20,8 @@ struct spw_piece_law {
     size_t step, layer;
     spw_expert_blocks blocks;
     uint64_t seed;
-    spw_count_tree *tree; /* NULL: none */
+    spw_count_tree *tree;     /* NULL: none */
+    spw_count_normal *normal; /* of it; NULL: no tree */
 };
 
 struct spw_made_trace {
@@ -34,13 +36,17 @@ struct spw_made_trace {
     int32_t *sequence, *position;
 };
 
+static void destroy_law(spw_piece_law *law) {
+    spw_count_normal_destroy(law->normal);
+    spw_count_tree_destroy(law->tree);
+}
+
 static void destroy(spw_made_trace *made) {
     if (made == NULL) return;
     for (size_t i = 0; i < made->keeps && made->kept != NULL; i++) spw_free(made->kept[i].expert_id);
     spw_free(made->kept);
     spw_free(made->last.expert_id);
-    for (size_t i = 0; i < made->settings.layers && made->law != NULL; i++)
-        spw_count_tree_destroy(made->law[i].tree);
+    for (size_t i = 0; i < made->settings.layers && made->law != NULL; i++) destroy_law(&made->law[i]);
     spw_free(made->law);
     spw_free(made->source_rank);
     spw_free(made->sequence);
@@ -215,10 +221,15 @@ cleanup:
 static spw_status make_law(spw_made_trace *made, size_t step, size_t layer, spw_expert_blocks blocks) {
     spw_piece_law *law = &made->law[layer];
     spw_generator *generator = made->generator;
-    spw_count_tree_destroy(law->tree);
+    destroy_law(law);
     *law = (spw_piece_law){.step = step, .layer = layer, .blocks = blocks, .seed = made->settings.seed};
     spw_generator_seek(generator, step);
-    return spw_generator_count_tree(generator, layer, blocks.rank, blocks.node, &law->tree);
+    spw_status status = spw_generator_count_tree(generator, layer, blocks.rank, blocks.node, &law->tree);
+    if (status == SPW_OK && law->tree != NULL) status = spw_count_normal_create(law->tree, &law->normal);
+    if (status == SPW_OK) return status;
+    spw_count_tree_destroy(law->tree);
+    law->tree = NULL;
+    return status;
 }
 
 spw_status spw_trace_read_law(spw_trace *trace, size_t step, size_t layer, spw_expert_blocks blocks,
@@ -253,13 +264,19 @@ spw_status spw_trace_read_tree(spw_trace *trace, size_t step, size_t layer, cons
     return status;
 }
 
-size_t spw_piece_law_bytes(const spw_piece_law *law) { return spw_count_sample_bytes(law->tree); }
+size_t spw_piece_law_bytes(const spw_piece_law *law) {
+    const size_t exact = spw_count_sample_bytes(law->tree), normal = spw_count_normal_bytes(law->normal);
+    return exact > normal ? exact : normal;
+}
 
 void spw_piece_law_draw(const spw_piece_law *law, void *scratch, uint64_t first, size_t tokens,
                         const spw_token_counts *out) {
     spw_random_stream stream;
     spw_random_stream_init(&stream, law->seed, PURPOSE_COUNTS, law->step, law->layer, first);
-    spw_count_sample(law->tree, &stream, scratch, tokens, out);
+    if (spw_count_normal_serves(law->normal, tokens))
+        spw_count_normal_sample(law->normal, &stream, scratch, tokens, out);
+    else
+        spw_count_sample(law->tree, &stream, scratch, tokens, out);
 }
 
 /* --- As a trace --- */

@@ -18,6 +18,13 @@ typedef struct pass_kept {
     spw_stage_moment beside[VARIANTS];
 } pass_kept;
 
+/* A backward pass beside what was in flight then, without rows. */
+typedef struct pass_beside {
+    spw_pass pass;
+    size_t variant;
+    spw_stage_moment flight;
+} pass_beside;
+
 struct spw_stage_walk {
     spw_pipeline pipeline;
     size_t stage;
@@ -37,38 +44,16 @@ struct spw_stage_walk {
     spw_stage_moment *behind; /* [chunks] after a forward pass, the same */
     /* A kind of moment without rows, the last one that was asked for: in a steady schedule the next is the same. */
     spw_stage_moment known[SPW_MOMENT_COUNT];
+    /* Where no layer has rows while it waits, what is in flight is the same in every walk: */
+    pass_beside *
+        fullest; /* [fullests] backward passes, less those that earlier ones of the same kind have more beside */
+    size_t fullests, found_of; /* found_of: kinds of micro-batches */
+    spw_stage_peaks steady;    /* all but those of experts at work */
 };
 
 static const uint64_t MOST = INT64_MAX;
 
 static uint64_t plus(uint64_t a, uint64_t b) { return a > MOST || b > MOST - a ? MOST : a + b; }
-static uint64_t bytes_of(double bytes) { return bytes < 9.2e18 ? (uint64_t)(bytes + 0.5) : MOST; }
-
-static double of_kinds(const size_t count[2], double dense, double moe) {
-    return (double)count[0] * dense + (double)count[1] * moe;
-}
-
-uint64_t spw_stage_moment_inputs(const spw_waiting_layer *k, const spw_stage_moment *m) {
-    return bytes_of(of_kinds(m->waiting, k[0].input, k[1].input) +
-                    of_kinds(m->at_work, k[0].input, k[1].input));
-}
-
-uint64_t spw_stage_moment_policy(const spw_waiting_layer *k, const spw_stage_moment *m) {
-    return bytes_of(of_kinds(m->waiting, k[0].policy, k[1].policy) +
-                    of_kinds(m->at_work, k[0].policy, k[1].policy));
-}
-
-uint64_t spw_stage_moment_saved(const spw_waiting_layer *k, const spw_stage_moment *m) {
-    return bytes_of(of_kinds(m->waiting, k[0].saved, k[1].saved));
-}
-
-uint64_t spw_stage_moment_left(const spw_waiting_layer *k, const spw_stage_moment *m) {
-    return bytes_of(of_kinds(m->left, k[0].left, k[1].left));
-}
-
-uint64_t spw_stage_moment_made(const spw_waiting_layer *k, const spw_stage_moment *m) {
-    return bytes_of(of_kinds(m->made, k[0].gradient, k[1].gradient) + of_kinds(m->ends, k[0].end, k[1].end));
-}
 
 /* --- Passes --- */
 
@@ -196,6 +181,7 @@ spw_status spw_stage_walk_create(const spw_stage_walked *of, const spw_waiting_l
     SPW_TRY(SPW_ALLOC(pipeline->chunks, &w->holds));
     SPW_TRY(SPW_ALLOC(pipeline->chunks, &w->made));
     SPW_TRY(SPW_ALLOC(spw_pipeline_passes(pipeline), &w->pass));
+    SPW_TRY(SPW_ALLOC(pipeline->micro_batches * pipeline->chunks, &w->fullest));
     SPW_TRY(SPW_ALLOC(kinds * pipeline->chunks, &w->part));
     SPW_TRY(SPW_ALLOC(VARIANTS * w->layers.begin[pipeline->chunks] + 1, &w->alone));
     SPW_TRY(SPW_ALLOC(pipeline->chunks, &w->behind));
@@ -218,6 +204,7 @@ void spw_stage_walk_destroy(spw_stage_walk *w) {
     spw_free(w->part);
     spw_free(w->alone);
     spw_free(w->behind);
+    spw_free(w->fullest);
     spw_free(w);
 }
 
@@ -355,13 +342,103 @@ static void begin_walk(spw_stage_walk *w, const spw_layer_uses *uses, bool stays
         w->made[c] = false;
     }
     w->kinds = kinds < p->micro_batches ? kinds : p->micro_batches;
-    for (size_t i = 0; i < w->kinds * p->chunks * (stays ? 2 : 1); i++) {
+}
+
+static void look_at_parts(spw_stage_walk *w, const spw_layer_uses *uses, bool stays) {
+    const size_t chunks = w->pipeline.chunks;
+    for (size_t i = 0; i < w->kinds * chunks * (stays ? 2 : 1); i++) {
         const size_t pass = i / (stays ? 2 : 1);
         for (size_t v = 0; v < VARIANTS; v++) w->part[pass].beside[v].there = false;
-        look_at_part(w, uses, pass / p->chunks, pass % p->chunks, stays && i % 2 == 1 ? HELD : 0,
-                     &w->part[pass]);
+        look_at_part(w, uses, pass / chunks, pass % chunks, stays && i % 2 == 1 ? HELD : 0, &w->part[pass]);
     }
 }
+
+/* Raises a kind of moment to a pass that is alone, beside what is in flight. */
+static void raise_beside(spw_stage_walk *w, spw_moment kind, const spw_stage_moment *alone,
+                         const spw_pass *pass, const spw_stage_moment *flight, spw_stage_peaks *out) {
+    if (!alone->there) return;
+    spw_stage_moment here = beside(flight, alone);
+    here.micro_batch = pass->micro_batch;
+    settle_again(w, kind, &here);
+    raise(&out->at[kind], &here);
+}
+
+/* --- Without rows that wait --- */
+
+static bool has_no_more(const spw_stage_moment *m, const spw_stage_moment *than) {
+    bool no_more = true;
+    for (int kind = 0; kind < 2; kind++)
+        no_more = no_more && m->waiting[kind] <= than->waiting[kind] && m->left[kind] <= than->left[kind];
+    return no_more;
+}
+
+/* A backward pass, unless an earlier one of its kind has as much beside it. */
+static void note_fullest(spw_stage_walk *w, const spw_pass *pass, size_t variant,
+                         const spw_stage_moment *flight) {
+    const size_t kind = pass->micro_batch % w->kinds;
+    for (size_t i = 0; i < w->fullests; i++) {
+        const pass_beside *f = &w->fullest[i];
+        if (f->pass.micro_batch % w->kinds == kind && f->pass.chunk == pass->chunk && f->variant == variant &&
+            has_no_more(flight, &f->flight))
+            return;
+    }
+    w->fullest[w->fullests++] = (pass_beside){*pass, variant, *flight};
+}
+
+/* Moments at which no rows are. */
+static void raise_steady(spw_stage_walk *w, const pass_beside *f) {
+    spw_stage_moment attention = {.there = false}, dense = {.there = false};
+    for (size_t i = w->layers.begin[f->pass.chunk]; i < w->layers.begin[f->pass.chunk + 1]; i++) {
+        const spw_stage_moment *alone = &w->alone[f->variant * layers_of(w) + i];
+        raise_alone(&attention, alone, 0, 0, f->pass.micro_batch);
+        if (!w->layers.layer[i].experts) raise_alone(&dense, alone, 0, 0, f->pass.micro_batch);
+    }
+    raise_beside(w, SPW_MOMENT_ATTENTION, &attention, &f->pass, &f->flight, &w->steady);
+    raise_beside(w, SPW_MOMENT_DENSE_LAYER, &dense, &f->pass, &f->flight, &w->steady);
+}
+
+/* The passes of a step once, for all walks to come. */
+static void find_fullest(spw_stage_walk *w, bool stays) {
+    spw_stage_moment flight = {.layer = SIZE_MAX, .place = SIZE_MAX};
+    w->steady = (spw_stage_peaks){.at = {{.there = false}}};
+    w->fullests = 0;
+    w->found_of = w->kinds;
+    for (size_t i = 0; i < spw_pipeline_passes(&w->pipeline); i++) {
+        const spw_pass pass = w->pass[i];
+        const size_t chunk = pass.chunk;
+        const spw_stage_moment *kept = &w->behind[chunk];
+        if (!pass.backward) {
+            after_forward(w, &pass, kept, &flight, &w->steady);
+            continue;
+        }
+        const size_t variant = w->holds[chunk] ? HELD : 0u;
+        change_flight(&flight, kept, true);
+        w->holds[chunk] = false;
+        count_left(w, flight.left);
+        note_fullest(w, &pass, variant, &flight);
+        w->holds[chunk] = stays;
+    }
+    for (size_t i = 0; i < w->fullests; i++) raise_steady(w, &w->fullest[i]);
+}
+
+/* Moments of experts at work. */
+static void run_fullest(spw_stage_walk *w, const spw_layer_uses *uses, spw_stage_peaks *out) {
+    *out = w->steady;
+    for (size_t n = 0; n < w->fullests; n++) {
+        const pass_beside *f = &w->fullest[n];
+        const size_t kind = f->pass.micro_batch % w->kinds;
+        spw_stage_moment most = {.there = false};
+        for (size_t i = w->layers.begin[f->pass.chunk]; i < w->layers.begin[f->pass.chunk + 1]; i++) {
+            const spw_stage_layer *layer = &w->layers.layer[i];
+            if (layer->experts)
+                raise_alone(&most, &w->alone[f->variant * layers_of(w) + i], 0,
+                            plus(0, use_of(uses, layer, kind).backward_bytes), kind);
+        }
+        raise_beside(w, SPW_MOMENT_MOE_LAYER, &most, &f->pass, &f->flight, out);
+    }
+}
+
+/* --- A walk --- */
 
 void spw_stage_walk_run(spw_stage_walk *w, const spw_layer_uses *uses, spw_stage_peaks *out) {
     const spw_pipeline *p = &w->pipeline;
@@ -369,6 +446,12 @@ void spw_stage_walk_run(spw_stage_walk *w, const spw_layer_uses *uses, spw_stage
     *out = (spw_stage_peaks){.at = {{.there = false}}};
     const bool stays = w->keeps[0].stays || w->keeps[1].stays;
     begin_walk(w, uses, stays);
+    if (uses->unsaved && !w->makes && !p->pairs) {
+        if (w->found_of != w->kinds) find_fullest(w, stays);
+        run_fullest(w, uses, out);
+        return;
+    }
+    look_at_parts(w, uses, stays);
     const passes_between again = known_passes(w);
     const size_t passes = spw_pipeline_passes(p);
     for (size_t i = 0; i < passes; i++) {
@@ -396,13 +479,8 @@ void spw_stage_walk_run(spw_stage_walk *w, const spw_layer_uses *uses, spw_stage
         count_left(w, flight.left);
         if (first) look_at_part(w, uses, pass.micro_batch, pass.chunk, variant, part);
         const bool known = !first && is_known(&part->beside[variant], &flight);
-        for (int m = 0; m < SPW_MOMENT_COUNT && !known; m++) {
-            if (!part->at[variant][m].there) continue;
-            spw_stage_moment here = beside(&flight, &part->at[variant][m]);
-            here.micro_batch = pass.micro_batch;
-            settle_again(w, (spw_moment)m, &here);
-            raise(&out->at[m], &here);
-        }
+        for (int m = 0; m < SPW_MOMENT_COUNT && !known; m++)
+            raise_beside(w, (spw_moment)m, &part->at[variant][m], &pass, &flight, out);
         w->holds[pass.chunk] = stays;
         w->made[pass.chunk] = w->makes;
         count_made(w, &flight);

@@ -54,6 +54,7 @@ typedef struct spw_layer_uses {
     size_t layers, micro_batches;
     spw_layer_use predicted; /* of layers of multi-token prediction */
     size_t kinds; /* those behind the first `kinds` are as these in turn; 0: as many as micro_batches */
+    bool unsaved; /* no layer has rows while it waits: every saved_bytes is 0 */
 } spw_layer_uses;
 
 /* A kind of moment where most is there beside what is fixed: which layers, counted [without experts, with them]. */

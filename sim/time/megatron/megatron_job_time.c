@@ -142,15 +142,30 @@ static spw_status time_block(spw_prediction *p, size_t group, size_t stage, size
     return SPW_OK;
 }
 
+/* A block with the loads of one before it does the same. */
+static void repeat_block(spw_prediction *p, size_t before, size_t at) {
+    p->time[at] = p->time[before];
+    p->had[at] = p->had[before];
+    p->forward_s[at] = p->forward_s[before];
+    p->backward_s[at] = p->backward_s[before];
+    p->copies_wait_s[at] = p->copies_wait_s[before];
+    p->hidden_s[at] = p->hidden_s[before];
+    p->shared_hidden_s[at] = p->shared_hidden_s[before];
+}
+
 static spw_status time_group(spw_prediction *p, size_t group, double *out) {
+    const size_t kinds = p->q->micro_batches;
     spw_status status = SPW_OK;
     p->timed = 0;
-    for (size_t stage = 0; stage < p->pipeline.stages; stage++) {
-        for (size_t micro = 0; micro < p->pipeline.micro_batches; micro++) {
-            for (size_t chunk = 0; chunk < p->pipeline.chunks && status == SPW_OK; chunk++)
-                status = time_block(p, group, stage, micro, chunk);
-        }
-    }
+    for (size_t stage = 0; stage < p->pipeline.stages; stage++)
+        for (size_t micro = 0; micro < p->pipeline.micro_batches; micro++)
+            for (size_t chunk = 0; chunk < p->pipeline.chunks && status == SPW_OK; chunk++) {
+                const size_t at = block_index(p, stage, micro, chunk);
+                if (micro < kinds)
+                    status = time_block(p, group, stage, micro, chunk);
+                else
+                    repeat_block(p, block_index(p, stage, micro - kinds, chunk), at);
+            }
     if (status != SPW_OK) return status;
     return spw_pipeline_time(&p->pipeline, p->forward_s, p->backward_s, p->send_s, out);
 }

@@ -401,14 +401,16 @@ static bool same_moments(const spw_stage_peaks *a, const spw_stage_peaks *b) {
         const spw_stage_moment *x = &a->at[m], *y = &b->at[m];
         if (x->there != y->there) return false;
         if (x->there && (x->bytes != y->bytes || x->rows != y->rows || x->work != y->work ||
-                         x->layer != y->layer || x->place != y->place || x->micro_batch != y->micro_batch))
+                         x->layer != y->layer || x->place != y->place || x->micro_batch != y->micro_batch ||
+                         memcmp(x->waiting, y->waiting, sizeof x->waiting) != 0 ||
+                         memcmp(x->left, y->left, sizeof x->left) != 0))
             return false;
     }
     return true;
 }
 
 /* Micro-batches of a few kinds in turn: a walk that knows so leaves out the middle of a step, and finds what one finds that is told of
- * each. The same of what a stage holds, against the greatest sum over all passes. */
+ * each; and so does one that knows that no rows wait. The same of what a stage holds, against the greatest sum over all passes. */
 static void test_periods(void) {
     enum { TIMES = 600, MOST_MICRO = 60, MOST_KINDS = 4, MOST_LAYERS = 12 };
     static spw_model model;
@@ -421,6 +423,7 @@ static void test_periods(void) {
             .stages = stages, .chunks = chunks, .micro_batches = micro, .pairs = time % 5 == 0};
         const bool stays = time % 3 == 1;
         const double gradient = time % 7 == 2 ? 2.0 : 0.0;
+        const bool unsaved = time / 5 % 2 == 1;
         const spw_waiting_layer keeps[2] = {
             {.input = 3.0, .saved = 20.0, .left = 7.0, .stays = stays, .gradient = gradient},
             {.input = 5.0, .saved = 11.0, .left = 13.0, .stays = stays, .gradient = gradient}};
@@ -432,12 +435,12 @@ static void test_periods(void) {
         for (size_t l = 0; l < MOST_LAYERS; l++) model.moe_layers += model.is_moe[l] = l % 3 != time % 3;
         for (size_t i = 0; i < model.moe_layers * kinds; i++) {
             seed = seed * 6364136223846793005u + 1;
-            few[i] = (spw_layer_use){seed >> 57, seed >> 50 & 63};
+            few[i] = (spw_layer_use){seed >> 57, unsaved ? 0 : seed >> 50 & 63};
         }
         for (size_t i = 0; i < model.moe_layers * micro; i++)
             each[i] = few[i / micro * kinds + i % micro % kinds];
         const spw_layer_uses of_all = {each, model.moe_layers, micro, {0, 0}},
-                             of_few = {each, model.moe_layers, micro, {0, 0}, kinds};
+                             of_few = {each, model.moe_layers, micro, {0, 0}, kinds, unsaved};
         CHECK_OK(spw_stage_walk_create(&(spw_stage_walked){&p, &model, stage, micro}, keeps, &whole));
         CHECK_OK(spw_stage_walk_create(&(spw_stage_walked){&p, &model, stage, kinds}, keeps, &shorter));
         spw_stage_walk_run(whole, &of_all, &all);
