@@ -52,7 +52,8 @@ static spw_status add_layer(const spw_count_tree *t, const spw_point *point, con
                             size_t node_block, sums *sum) {
     const spw_layer_shape *s = &point->shape;
     const size_t block = s->experts_per_rank, blocks = s->experts / block;
-    const double tokens = (double)s->ranks * (double)s->tokens;
+    const double tokens = (double)s->ranks * (double)s->tokens,
+                 most = tokens * (double)(block < s->top_k ? block : s->top_k); /* of a rank */
     spw_block_law *law = NULL;
     spw_moments dropped = {0.0, 0.0};
     spw_status status = SPW_OK;
@@ -60,7 +61,7 @@ static spw_status add_layer(const spw_count_tree *t, const spw_point *point, con
     SPW_TRY(spw_expected_blocks(t, block, law));
     for (size_t b = 0; b < blocks; b++)
         sum->variance += spw_expected_rows(&law[b], tokens).variance / (double)blocks;
-    sum->fullest += spw_expected_fullest(law, blocks, tokens);
+    sum->fullest += fmin(most, spw_expected_fullest(law, blocks, tokens));
     SPW_TRY(add_reach(t, block, &sum->ranks));
     if (node_block > 0) SPW_TRY(add_reach(t, node_block, &sum->nodes));
     if (unit != NULL) SPW_TRY(spw_expected_drops(t, unit->tokens, unit->capacity, &dropped));

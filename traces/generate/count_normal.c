@@ -405,8 +405,10 @@ static void draw_reached(const drawing *d, size_t at, size_t level) {
     const run *whole = &d->run[at];
     run *left = &d->run[n->left], *right = &d->run[n->right];
     double off[FIGURES];
-    for (size_t k = 0; k < i; k++)
-        off[k] = (double)(k % 2 == 0 ? whole : left)->figure[k / 2] - expected(d, s, k, off);
+    for (size_t k = 0; k < i; k++) {
+        const size_t of = k / 2;
+        off[k] = (double)(k % 2 == 0 ? whole : left)->figure[of] - expected(d, s, k, off);
+    }
     const double own = d->normal->number[s->at + s->figures * (s->figures + 1) / 2 + i],
                  value = expected(d, s, i, off) + spread(d, own) * draw_normal(d->stream);
     const int64_t all = whole->figure[figure];

@@ -21,16 +21,16 @@ typedef struct spw_count_normal spw_count_normal;
 
 /* Of the tree, which must outlive it. SPW_ENOMEM. */
 SPW_MUST_CHECK spw_status spw_count_normal_create(const spw_count_tree *tree, spw_count_normal **out);
-void spw_count_normal_destroy(spw_count_normal *normal); /* NULL is fine */
+void spw_count_normal_destroy(spw_count_normal *c); /* NULL is fine */
 
 /* Are the counts of so many tokens large: has every expert that is neither sure nor impossible a variance of at least
  * SPW_COUNT_NORMAL_VARIANCE? */
 enum { SPW_COUNT_NORMAL_VARIANCE = 9 };
-bool spw_count_normal_serves(const spw_count_normal *normal, size_t tokens);
+bool spw_count_normal_serves(const spw_count_normal *c, size_t tokens);
 
 /* As spw_count_sample(). */
-size_t spw_count_normal_bytes(const spw_count_normal *normal);
-void spw_count_normal_sample(const spw_count_normal *normal, spw_random_stream *stream, void *scratch,
+size_t spw_count_normal_bytes(const spw_count_normal *c);
+void spw_count_normal_sample(const spw_count_normal *c, spw_random_stream *stream, void *scratch,
                              size_t tokens, const spw_token_counts *out);
 
 /* A normal number: the inverse of its law, by a table between which it is a straight line (1e-3 off at most), and exact at its ends. */

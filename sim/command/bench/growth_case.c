@@ -9,9 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What a $name stands for. */
+/* What a $name stands for; NULL where the axis lacks the key that says it. */
 typedef struct meaning {
-    const char *name, *text;
+    const char *name, *key, *text;
 } meaning;
 enum { MEANINGS = 4 };
 
@@ -38,6 +38,8 @@ static spw_status expand(const char *text, const meaning means[MEANINGS], char o
         size_t length = strcspn(text, "$"), taken = length;
         for (size_t i = 0; length == 0 && i < MEANINGS; i++)
             if (strncmp(text + 1, means[i].name, strlen(means[i].name)) == 0) {
+                if (means[i].text == NULL)
+                    return spw_fail(SPW_ECONFIG, "$%s, but there is no '%s'", means[i].name, means[i].key);
                 piece = means[i].text;
                 length = strlen(piece);
                 taken = 1 + strlen(means[i].name);
@@ -135,10 +137,11 @@ spw_status spw_growth_case_make(const spw_growth_axis *axis, spw_growth_command 
                                 spw_growth_files *files, spw_growth_words *out) {
     const spw_growth_part *part = &axis->part[command];
     char value[24], line[SPW_GROWTH_LINE];
-    const meaning means[MEANINGS] = {{"value", value},
-                                     {"text", part->texts > 0 ? part->text[index] : ""},
-                                     {"model", files->model.temporary},
-                                     {"trace", files->trace.temporary}};
+    const meaning means[MEANINGS] = {
+        {"value", "values", value},
+        {"text", "texts", part->texts > 0 ? part->text[index] : NULL},
+        {"model", "model", axis->model[0] != '\0' ? files->model.temporary : NULL},
+        {"trace", "trace", part->trace[0] != '\0' ? files->trace.temporary : NULL}};
     static const char *const begin[SPW_GROWTH_COMMANDS] = {"spillway plan", "spillway replay $trace",
                                                            "spillway plan --search"};
     spw_status status = SPW_OK;

@@ -5,9 +5,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -36,6 +38,7 @@ static double number_in(FILE *file) {
 
 /* In a child. Never returns. */
 static void become(const spw_process *process, bool heard, int printed) {
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* nobody would hear what it takes */
     spw_process_print_nowhere(heard);
     (void)dup2(printed, STDOUT_FILENO);
     (void)unsetenv("OMP_WAIT_POLICY");      /* a start by hand has none, either */

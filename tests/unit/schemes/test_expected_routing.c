@@ -125,6 +125,20 @@ static void check_drawn(spw_job *job) {
     spw_trace_close(trace);
 }
 
+/* Experts that nearly every token chooses: no rank has more rows than there are tokens. */
+static void check_most(spw_job *job) {
+    static const char *const routing[] = {"zipf:exponent=1.5", "zipf:exponent=2", "zipf:exponent=3"};
+    const spw_scheme scheme = scheme_of("gmm");
+    spw_point point = point_of(&scheme, job, 1);
+    point.shape = shape_of(EXPERTS, EXPERTS, TOP_K, 64, 64, 1, LENGTH);
+    for (size_t i = 0; i < sizeof routing / sizeof *routing; i++) {
+        spw_trace *trace = trace_of(routing[i], 1, 5);
+        const double fullest = ask(trace, &point, 1).rows_fullest;
+        CHECK(fullest > 0.9 * EXPERTS * LENGTH && fullest <= EXPERTS * LENGTH);
+        spw_trace_close(trace);
+    }
+}
+
 static void check_absent(spw_job *job) {
     const spw_scheme scheme = scheme_of("gmm");
     spw_point point = point_of(&scheme, job, 1);
@@ -145,6 +159,7 @@ static void check_absent(spw_job *job) {
 
 int main(void) {
     spw_job *job = calloc(1, sizeof *job);
+    check_most(job);
     check_uniform(job, "gmm", 2, 0, 0.0);
     check_uniform(job, "megatron-alltoall", 2, 0, 0.0);
     check_uniform(job, "megatron-alltoall:capacity_factor=1.25", 2, 2 * LENGTH, SOURCES);

@@ -114,9 +114,9 @@ static void note(const job *j, const spw_block_law *law[3], const counts *c, con
     const size_t blocks[] = {j->experts, j->ranks, j->nodes};
     for (size_t kind = EXPERTS; kind <= NODES; kind++)
         for (size_t b = 0; b < blocks[kind]; b++) {
+            const size_t of_block = j->experts / blocks[kind];
             double rows = 0.0;
-            for (size_t x = 0; x < j->experts / blocks[kind]; x++)
-                rows += c->expert[b * (j->experts / blocks[kind]) + x];
+            for (size_t x = 0; x < of_block; x++) rows += c->expert[b * of_block + x];
             add(&s[kind * MOST + b], rows - (double)j->tokens * law[kind][b].choices.mean);
         }
     for (size_t level = 0; level < 2; level++) {
