@@ -140,11 +140,9 @@ static spw_status read_axes(const bench_options *o, spw_growth_axis *axis, size_
     spw_status status = SPW_OK;
     *values = 0;
     for (size_t i = 0; i < o->names; i++) {
-        size_t own = 0;
         SPW_TRY(spw_growth_axis_read(o->name[i], &axis[i]));
         for (size_t command = 0; command < SPW_GROWTH_COMMANDS; command++)
-            if (is_measured(&axis[i], o, command)) own += axis[i].part[command].values;
-        *values += own;
+            if (is_measured(&axis[i], o, command)) *values += axis[i].part[command].values;
     }
     if (*values == 0)
         SPW_TRY(spw_fail(SPW_EARG, "--command %s: no axis of these has it",
